@@ -1,0 +1,4999 @@
+/* attn.h - v0.1.0 - attention for C in one header - MIT or Unlicense, at your choice (end of file)
+   SPDX-License-Identifier: MIT OR Unlicense
+
+   A complete program (cc -O2 demo.c -lm):
+
+       #define ATTN_IMPLEMENTATION
+       #include "attn.h"
+       #include <stdio.h>
+       int main(void) {
+           float q[2*3] = {1,0,0, 0,1,0}, k[4*3] = {9,0,0, 0,9,0, 0,0,9, 1,1,1}, v[4*1] = {1,2,3,4}, out[2*1];
+           attn_desc d = {0};                             // C++: attn_desc d = {};
+           d.q   = attn_view_bhsd(q, 1, 1, 2, 3);         // 1 batch, 1 head, 2 queries of 3 numbers
+           d.k   = attn_view_bhsd(k, 1, 1, 4, 3);         // 4 keys
+           d.v   = attn_view_bhsd(v, 1, 1, 4, 1);         // 4 values of 1 number
+           d.out = attn_out_bhsd(out, 1, 1, 2, 1);
+           if (attn_forward(&d, NULL) == ATTN_OK) printf("%g %g\n", out[0], out[1]);
+           return 0;
+       }
+
+   In ONE C or C++ file of a program #define ATTN_IMPLEMENTATION before the #include; the others just #include it.
+
+   DOES      every attention of the textbook: scaled dot product, dot, cosine, bilinear, additive (Bahdanau), Gaussian
+             and the other kernels of attention pooling; masks, valid lengths, causal, windows, softcap, sinks, ALiBi,
+             bias, dropout; grouped heads; any sizes, any strides; the output, the log-sum-exp, the weights and every
+             result on the way; masked softmax, batched matrix products, multi-head attention with its projections;
+             heatmaps for a terminal, as SVG, as PPM. Every option composes with every other one.
+   DOES NOT  gradients, f16/bf16/f64 storage, a GPU, RoPE, a KV cache, ragged batches (all of them to come; a type
+             that is not there yet is refused with a status); start threads, print, abort, exit, keep global state.
+
+   CONTENTS  search for ">>" and a name
+       >>api        everything public: types, descriptor, functions. It is the manual.
+       >>config     what can be set before the include       >>validate        descriptors, field by field
+       >>platform   compilers, instruction sets              >>driver          tiles, masks, chunks, heads, merging
+       >>math       exp, log, tanh, fused multiply-add       >>public          the functions of the API
+       >>kernels-scalar  the specification                   >>heatmap         pictures
+       >>kernels-avx2  >>kernels-avx512  the same bits       >>tail            clean-up, licences
+       >>dispatch   which kernels run
+
+   SHAPES    Letters used throughout:  B batch, H heads, Hkv key/value heads (H % Hkv == 0; query head h reads key head
+             h / (H/Hkv)), Sq queries, Sk keys, D size of a query and of a key, Dv size of a value, h hidden width.
+             q [B,H,Sq,D]  k [B,Hkv,Sk,D]  v [B,Hkv,Sk,Dv]  out [B,H,Sq,Dv]  lse [B,H,Sq]  weights [B,H,Sq,Sk].
+             Bilinear and additive scores take q and k of different sizes, Dq and Dk. Any size is legal, 0 too: Sk = 0
+             gives empty rows, D = 0 the score 0. Sizes and strides count ELEMENTS (bytes only where a name says so) and
+             are 64 bits wide. Input strides may be 0 or negative. Every element of a requested result is written.
+
+   ORDER     score (with its scale) -> softcap c*tanh(s/c) -> + bias, + ALiBi -> masks -> softmax (with sink)
+             -> dropout -> times V. Each result on the way can be had; asking for one, or leaving one out, changes no
+             bit of the others.
+
+   MASKS     exclude; they never add a large negative number. A score of -inf has weight 0 wherever it came from; -1e9
+             is data. An excluded key has no influence, whatever it holds (NaN, Inf, garbage). Where the exclusion is
+             structural (key_lengths, causal, window) the key is never read: it may lie on an unmapped page.
+             A row with no key left gives out 0, weights 0, lse -inf (see `empty`); with a finite sink its lse is the
+             sink, and `empty` does not apply.
+             NaN and Inf in allowed places stay in their row (of q), their rows (that attend to a key), their column
+             (of V). A NaN in a result is always the one with the bits 0x7fc00000.
+
+   NUMERICS  f32 storage, f32 accumulation by fused multiply-adds; exp, log and tanh within 2 ulp over every float; a
+             weight below 2^-126 is 0. The error of out and weights against exact arithmetic is bounded per score in
+             ATTN_SCORE_LIST below; the tests enforce it.
+
+   SAME BITS The bits of an output row depend only on that row's query, on the keys and values it may attend to and on
+             the options. Not on: instruction set, number of threads, order of tasks, batch size, the other queries in
+             the call, prefill or decode, strides, compiler, optimisation level, -std, -ffast-math or -march=native, nor
+             on the caller's rounding mode and flush-to-zero flags (they are set and restored by every call).
+             Outside the promise: attn_merge of parts cut by hand; rows under ATTN_EMPTY_UNIFORM; machines without
+             IEEE floats, with FLT_EVAL_METHOD other than 0 (x87) or whose rounding mode cannot be set from here (it is
+             on x86 with SSE and on AArch64); ATTN_NO_EXACT_FMA on machines without fused multiply-add.
+
+   MEMORY    attn_workspace_size tells what a call needs; pass that much in desc.workspace (any alignment) and nothing
+             is allocated. Without it at most one block is taken, from desc.allocator or else from malloc. It is linear
+             in Sq + Sk, never Sq*Sk, and depends on sizes, options and workers alone (lengths count as Sk). A
+             workspace serves one call at a time. Stack: at most 16 KB per task.
+
+   THREADS   The library starts none. With desc.parallel it hands out independent tasks; without, the calling thread
+             does them all. attn_plan_forward and attn_task let the caller spread the tasks as they like. All functions
+             are reentrant: there is no mutable global, no init call.
+
+   ERRORS    Every call returns a status, and fills *err (may be NULL) with the field, the rule and the two numbers. On
+             error no output byte has been written. Checks are always on. A parameter of another score (sigma with DOT,
+             positions without ATTN_ALIGN_POSITIONS, ...) is an error; numbers whose flag is 0 are not looked at. An
+             output must not overlap an input or another output; views that interleave, as the slots of a packed array
+             do, are told apart.
+
+   BINDINGS  cc -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h -o libattn.so -lm  makes a library. Enums are passed
+             as int. Structures may grow at their end: a binding must find attn_version()/100 as it was written for.
+
+   MACROS    define before the include; "impl" = in the file with ATTN_IMPLEMENTATION, "all" = the same in every file
+       ATTN_IMPLEMENTATION    impl  compile the implementation here
+       ATTN_STATIC            all   all functions static, a private copy: together with ATTN_IMPLEMENTATION in each file
+       ATTN_DEF               all   your own linkage, for example __declspec(dllexport)
+       ATTN_ASSERT(x)         impl  internal invariants; default assert; none on user input
+       ATTN_MALLOC(n), ATTN_FREE(p)    impl  both or neither; default malloc, free
+       ATTN_NO_LIBC           impl  call no C library (compilers may still emit memcpy, memmove, memset, memcmp). Calls
+                                    without workspace and allocator then need ATTN_MALLOC and ATTN_FREE
+       ATTN_NO_SIMD, ATTN_NO_AVX2, ATTN_NO_AVX512    impl  leave kernels out
+       ATTN_NO_HEATMAP        all   leave the pictures out
+       ATTN_NO_EXACT_FMA      impl  on a machine without fused multiply-add: a*b+c rounded twice (faster, other bits)
+*/
+
+/* --------------------------------------------------------------------------------------------------------- >>api */
+#ifndef ATTN_H_INCLUDED
+#define ATTN_H_INCLUDED
+
+#define ATTN_VERSION_MAJOR 0
+#define ATTN_VERSION_MINOR 1
+#define ATTN_VERSION_PATCH 0
+#define ATTN_VERSION_NUMBER (ATTN_VERSION_MAJOR*10000 + ATTN_VERSION_MINOR*100 + ATTN_VERSION_PATCH)
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef ATTN_DEF
+#  if defined(ATTN_STATIC) && defined(__GNUC__)
+#    define ATTN_DEF static __attribute__((unused))
+#  elif defined(ATTN_STATIC)
+#    define ATTN_DEF static
+#  else
+#    define ATTN_DEF extern
+#  endif
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- status */
+#define ATTN_STATUS_LIST(X) \
+    X(OK,            "ok") \
+    X(ERR_NULL,      "something required is absent") \
+    X(ERR_TYPE,      "an element type that this field does not take, or not yet") \
+    X(ERR_RANK,      "a view with the wrong number of axes") \
+    X(ERR_SIZE,      "a size that does not agree with another one") \
+    X(ERR_STRIDE,    "strides that make an output overlap itself") \
+    X(ERR_RANGE,     "a number out of its range") \
+    X(ERR_OPTION,    "an unknown option, or options that contradict each other") \
+    X(ERR_OVERFLOW,  "a size or an extent in bytes that does not fit in 64 bits or in memory") \
+    X(ERR_OVERLAP,   "an output that overlaps an input or another output") \
+    X(ERR_WORKSPACE, "a workspace smaller than attn_workspace_size says") \
+    X(ERR_ALLOC,     "no memory") \
+    X(ERR_ISA,       "an instruction set that this build or this CPU does not have") \
+    X(ERR_WRITE,     "the writer reported a failure")
+
+typedef enum attn_status {
+#define ATTN_X(name, text) ATTN_##name,
+    ATTN_STATUS_LIST(ATTN_X)
+#undef ATTN_X
+    ATTN_STATUS_COUNT
+} attn_status;
+
+/* Which field broke which rule: "k.size[3] must equal q.size[3]: 64, is 65". The strings are literals. */
+typedef struct attn_error {
+    int32_t     status;         /* attn_status */
+    const char *field;          /* "k.size[3]"; "" on success */
+    const char *rule;           /* "must equal q.size[3]"; "" on success */
+    int64_t     got, want;      /* the offending number and the one it was held against, where there are two */
+    int32_t     has_numbers;    /* nonzero: got and want mean something */
+} attn_error;
+
+/* ---- views: where data lies and how big it is. Data, sizes and strides, nothing else; cheap to copy.
+   The constructors below make row-major views; any field may be changed afterwards: a reversed sequence is `data` at
+   its last element and a negative stride, a broadcast axis has stride 0. An all-zero view (rank 0) means absent. */
+typedef enum attn_type {
+    ATTN_F32 = 0, ATTN_F16, ATTN_BF16, ATTN_F64,    /* q, k, v, results: f32 in this version */
+    ATTN_U8,                                        /* masks: nonzero = may attend */
+    ATTN_I32, ATTN_I64,                             /* lengths and positions */
+    ATTN_TYPE_COUNT
+} attn_type;
+
+typedef struct attn_view {      /* input */
+    const void *data;           /* first element (index 0 on every axis); may be NULL when some size is 0 */
+    int64_t     size[4];        /* elements per axis; only the first `rank` count */
+    int64_t     stride[4];      /* elements between neighbours on an axis */
+    int32_t     type, rank;     /* attn_type; 0 = absent, else 1..4 */
+} attn_view;
+
+typedef struct attn_out {       /* output; the same, writable */
+    void   *data;
+    int64_t size[4], stride[4];
+    int32_t type, rank;
+} attn_out;
+
+/* Row-major view of rank 1..4; sizes beyond the rank are ignored (pass 0). */
+ATTN_DEF attn_view attn_view_f32(const float   *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
+ATTN_DEF attn_view attn_view_u8 (const uint8_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
+ATTN_DEF attn_view attn_view_i32(const int32_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
+ATTN_DEF attn_view attn_view_i64(const int64_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
+ATTN_DEF attn_out  attn_out_f32 (float         *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
+ATTN_DEF attn_out  attn_out_u8  (uint8_t       *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
+/* [B,H,S,D], stored in that order (PyTorch's SDPA), or stored [B,S,H,D] (one token's heads together); no heads: h = 1.
+   Either way the view's axes are B, H, S, D. A cache with room for N keys: a view of N, then size[2] = keys in use. */
+ATTN_DEF attn_view attn_view_bhsd(const float *data, int64_t b, int64_t h, int64_t s, int64_t d);
+ATTN_DEF attn_view attn_view_bshd(const float *data, int64_t b, int64_t s, int64_t h, int64_t d);
+ATTN_DEF attn_out  attn_out_bhsd (float *data, int64_t b, int64_t h, int64_t s, int64_t d);
+ATTN_DEF attn_out  attn_out_bshd (float *data, int64_t b, int64_t s, int64_t h, int64_t d);
+/* q (which 0), k (1) or v (2) inside one packed array [B,S,3,H,D], seen as [B,H,S,D]. */
+ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_t s, int64_t h, int64_t d);
+/* Heads side by side inside rows of `row` floats, one row a token: a part of a packed [B,S,row] array (grouped q, k, v;
+   a slot for the output), data at the part's first float; seen as [B,H,S,D]. */
+ATTN_DEF attn_view attn_view_rows(const float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row);
+ATTN_DEF attn_out  attn_out_rows (float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row);
+/* `count` indices from `first` on along one axis, no copy: a micro-batch, some heads, a prefix of a cache. */
+ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t count);
+ATTN_DEF attn_out  attn_out_slice (attn_out o, int axis, int64_t first, int64_t count);
+/* The same data with two axes exchanged, no copy: attn_bmm of a transposed operand, a [S,B,..] array, ... */
+ATTN_DEF attn_view attn_view_swap(attn_view v, int axis_a, int axis_b);
+/* What an output holds, as an input of the next call. */
+ATTN_DEF attn_view attn_view_of(attn_out o);
+
+/* ---- choices. 0 is always the default. */
+
+/* X(name, text, bound). The bound is on |out - exact| of one row, in units of V*(1 + S): V the largest |v| the row may
+   attend to, S the largest sum of the absolute terms of one score (for dot sum |q_c k_c| |scale|; for the distance
+   kernels the largest |score|; for additive sum |w_v|*(|a|+|b|)+|w_v|). The same bound with V = 1 holds for weights. */
+#define ATTN_SCORE_LIST(X) \
+    X(SCALED_DOT,   "scaled dot product", 4e-6) /* scale * q.k, scale 1/sqrt(D) unless given (Vaswani et al. 2017)   */ \
+    X(DOT,          "dot product",        4e-6) /* scale * q.k                                (Luong et al. 2015)    */ \
+    X(COSINE,       "cosine",             4e-6) /* scale * q.k / (|q| |k|); 0 where q or k is the zero vector        */ \
+    X(BILINEAR,     "bilinear",           4e-6) /* scale * q M k                              (Luong "general")      */ \
+    X(ADDITIVE,     "additive",           4e-6) /* scale * w_v . tanh(W_q q + W_k k + b)      (Bahdanau et al. 2014) */ \
+    X(GAUSSIAN,     "gaussian",           4e-6) /* -u^2/2, u = |q-k|/sigma; the weight is exp of it                  */ \
+    X(BOXCAR,       "boxcar",             4e-6) /* weight [u <= 1]; the score is its logarithm: 0 or -inf            */ \
+    X(EPANECHNIKOV, "epanechnikov",       4e-6) /* weight max(0, 1 - u^2); score its logarithm                       */ \
+    X(TRIANGULAR,   "triangular",         4e-6) /* weight max(0, 1 - u); d2l calls this one Epanechnikov             */ \
+    X(CONSTANT,     "constant",           4e-6) /* weight 1, score 0: average pooling; only the sizes of q, k count  */ \
+    X(GIVEN,        "given",              4e-6) /* scale * given_scores[b,h,i,j]: no q, no k; the masked softmax     */
+
+typedef enum attn_score {
+#define ATTN_X(name, text, bound) ATTN_SCORE_##name,
+    ATTN_SCORE_LIST(ATTN_X)
+#undef ATTN_X
+    ATTN_SCORE_COUNT
+} attn_score;
+
+typedef enum attn_align {       /* p[b,i], the position of query i among the keys; causal, window and ALiBi use it */
+    ATTN_ALIGN_TOP_LEFT = 0,    /* p = i */
+    ATTN_ALIGN_BOTTOM_RIGHT,    /* p = i + len_k - len_q: the last query sits at the last key (decode, chunked prefill).
+                                   len_k: key_lengths (of the query where given so), else Sk; len_q: query_lengths, else Sq */
+    ATTN_ALIGN_POSITIONS,       /* p = positions[b] + i, or positions[b,i]; may be negative or beyond Sk */
+    ATTN_ALIGN_COUNT
+} attn_align;
+
+typedef enum attn_empty {       /* a row without an allowed key, or without mass; rows beyond query_lengths too */
+    ATTN_EMPTY_ZERO = 0,        /* out 0, weights 0 */
+    ATTN_EMPTY_NAN,             /* out NaN, weights NaN */
+    ATTN_EMPTY_UNIFORM,         /* weights 1/Sk over ALL keys, which are read: what a mask of -1e6 gives */
+    ATTN_EMPTY_COUNT
+} attn_empty;                   /* lse is -inf under all three; none applies where a finite sink gives the row mass */
+
+typedef enum attn_isa {         /* instruction sets, weakest first; all compute the same bits */
+    ATTN_ISA_AUTO = 0, ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_COUNT
+} attn_isa;
+
+/* ---- hooks */
+
+/* Memory for calls without a workspace. Both functions or none (then ATTN_MALLOC/ATTN_FREE). */
+typedef struct attn_allocator {
+    void *(*allocate)(void *user, size_t bytes);      /* NULL = no memory */
+    void  (*release)(void *user, void *block);
+    void   *user;
+} attn_allocator;
+
+/* A piece of work: call it once for every index 0..count-1, in any order, on any threads, then return when all are
+   done. `worker` tells concurrent calls apart: two tasks that run at the same time must get different numbers, each
+   below `workers`; a thread's index in its pool. Tasks never wait for each other and never block. */
+typedef void (*attn_task_fn)(void *arg, int64_t index, int32_t worker);
+typedef struct attn_parallel {
+    void  (*run)(void *user, int64_t count, attn_task_fn task, void *arg);    /* a full barrier; NULL = calling thread */
+    void   *user;
+    int32_t workers;            /* how many tasks can run at the same time; 0 = 1. Memory is per worker */
+} attn_parallel;
+
+/* ---- the descriptor: one attention. Zero it, set what you need. Zero means default, absent or off.
+   Fields are appended in later versions, never moved. */
+#define ATTN_UNBOUNDED (-1)     /* for window_left, window_right */
+
+typedef struct attn_desc {
+    /* what attends to what (see SHAPES) */
+    attn_view q, k, v;          /* rank 4. v may be absent when out is */
+
+    /* results; each may be absent, but not all. f32 */
+    attn_out  out;              /* [B,H,Sq,Dv] */
+    attn_out  lse;              /* [B,H,Sq]  log-sum-exp: the logarithm of the row's mass; -inf for an empty row */
+    attn_out  weights;          /* [B,H,Sq,Sk]  after softmax, before dropout (but see weights_after_dropout) */
+    attn_out  scores;           /* [B,H,Sq,Sk]  raw, scale included. All Sk keys, masks or not: reads them all */
+    attn_out  scores_softcap;   /* [B,H,Sq,Sk]  after softcap. Likewise all keys */
+    attn_out  scores_masked;    /* [B,H,Sq,Sk]  after bias, ALiBi and masks; an excluded entry is -inf */
+
+    /* score */
+    int32_t   score;            /* attn_score */
+    int32_t   scale_set;        /* nonzero: use `scale` as it is, even 0. Zero: scale 0 means the default */
+    float     scale;            /* default 1/sqrt(D) for SCALED_DOT, else 1. An error for the distance kernels */
+    float     sigma;            /* width of the distance kernels, > 0; 0 = 1 */
+    attn_view sigma_per_head;   /* [H]; instead of sigma */
+    attn_view bilinear;         /* M [Dq,Dk] or per head [H,Dq,Dk]; here q and k may differ in D */
+    attn_view w_q, w_k;         /* W_q [h,Dq], W_k [h,Dk], or per head [H,h,.]; absent = identity (then D = h) */
+    attn_view w_v;              /* [h] or [H,h] */
+    attn_view hidden_bias;      /* b [h] or [H,h]; absent = 0 */
+    attn_view given_scores;     /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN; sizes are read from here, q and k stay absent */
+
+    /* what is added to the score */
+    float     softcap;          /* c > 0: s becomes c*tanh(s/c). 0 = off */
+    attn_view bias;             /* f32, rank 1..4, broadcast from the right against [B,H,Sq,Sk] as numpy does */
+    attn_view alibi;            /* slopes [H]: adds -slope*|p - j| (Press et al. 2021) */
+    attn_view sink;             /* [H]: one more logit in the denominator. A row with a finite sink is never empty */
+
+    /* which keys a query may attend to: all of these must allow it */
+    attn_view mask;             /* u8, nonzero = may attend; rank 1..4, broadcast from the right: rank 2 is [Sq,Sk], rank 3
+                                   [H,Sq,Sk]. One per batch entry: [B,1,Sq,Sk]; padding: [B,1,1,Sk] */
+    attn_view key_lengths;      /* i32/i64 [B] or per query [B,Sq]: keys j < length. 0..Sk */
+    attn_view query_lengths;    /* i32/i64 [B]: queries i >= length are empty rows. 0..Sq */
+    int32_t   causal;           /* nonzero: key j is allowed when j <= p */
+    int32_t   align;            /* attn_align: p for causal, window and ALiBi */
+    attn_view positions;        /* i32/i64 [B] (of the first query) or [B,Sq]; with ATTN_ALIGN_POSITIONS only */
+    int32_t   window;           /* nonzero: the two below count */
+    int32_t   empty;            /* attn_empty: rows without a key */
+    int64_t   window_left;      /* p - window_left <= j <= p + window_right, inclusive, >= 0; ATTN_UNBOUNDED = no limit */
+    int64_t   window_right;
+
+    /* dropout of the weights: keep with probability 1-p, scale by 1/(1-p) */
+    float     dropout;          /* p, 0..1 */
+    int32_t   weights_after_dropout;    /* nonzero: `weights` are returned after dropout */
+    uint64_t  seed;             /* the mask is a function of seed and the absolute (b,h,i,j), of nothing else */
+    int64_t   dropout_origin[4];/* absolute (b,h,i,j) of this call's first element */
+
+    /* how to run */
+    int32_t   isa;              /* attn_isa; forced, or an error where the CPU lacks it. For tests and benchmarks */
+    int32_t   reserved;         /* 0 */
+    void     *workspace;        /* attn_workspace_size bytes, any alignment; NULL: one allocation */
+    size_t    workspace_bytes;
+    attn_allocator allocator;
+    attn_parallel  parallel;
+} attn_desc;
+
+/* ---- attention */
+
+/* Computes every result that `desc` asks for. err may be NULL. Cost: 2*B*H*Sq*Sk*(D+Dv) operations less what the
+   structural masks spare; additive: B*H*Sq*Sk*(h + 2*Dv) and a division per four h. */
+ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err);
+
+/* Bytes of workspace that attn_forward(desc) needs; monotone in every size. Data pointers may be NULL here. 0 is
+   possible. */
+ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err);
+
+/* The same work cut into tasks, for callers who spread them over frames or threads themselves:
+       attn_plan plan;
+       attn_plan_forward(&desc, &plan, &err);
+       for (p = 0; p < plan.phases; p++)                          // a phase starts when the one before is done
+           for (i = 0; i < plan.tasks[p]; i++)                    // in any order, on any thread
+               attn_task(&plan, workspace, p, i, worker);         // worker < desc.parallel.workers (0 = 1)
+   workspace: plan.workspace_bytes, any alignment, the same block for all tasks; NULL where that is 0. All checks are
+   made by the plan, so a task cannot fail. The plan holds a copy of the descriptor, may be copied, and may be run any
+   number of times, also by several callers with a workspace each: what q, k, v, mask and bias point to may change in
+   between; lengths, positions and sigmas were checked by the plan and must not. desc.parallel.workers counts here;
+   parallel.run, workspace and allocator do not. The number of tasks does not depend on the workers. */
+#define ATTN_MAX_PHASES 4
+typedef struct attn_plan {
+    attn_desc desc;             /* resolved: defaults filled in */
+    size_t    workspace_bytes;
+    int32_t   phases;
+    int32_t   isa;              /* attn_isa that runs */
+    int64_t   tasks[ATTN_MAX_PHASES];
+    int64_t   internal[32];     /* private */
+} attn_plan;
+ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err);
+ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker);
+
+/* A sentence on how the descriptor is run: score, instruction set, tiles, tasks, workspace, or why it is refused.
+   Writes at most `size` bytes with the final 0 (none when size is 0; text may then be NULL), returns the length of the
+   whole text. */
+ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size);
+
+/* ---- the pieces, alone. In `options` everything but q, k, v and the results counts; NULL = none. */
+
+/* Masked softmax over the last axis: out = softmax(x), of one shape: [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]. `options`:
+   key_lengths ([B] or [B,Sq]), mask, bias (against x's own shape), scale, causal, empty, sink, lse ([B,H,Sq]), ... out
+   may be x itself (same data, same strides). Scores that a length, causal or the window excludes may still be read. */
+ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err);
+ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, const attn_desc *options,
+                                                 size_t *bytes, attn_error *err);
+
+/* Raw scores [B,H,Sq,Sk] of q and k under options->score, scale included; no mask. Workspace: attn_workspace_size of
+   the descriptor with q, k and scores. */
+ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err);
+
+/* The mask as data: 1 where query i may attend to key j, else 0. mask is u8 [B,H,Sq,Sk]; its sizes are the shape, no q
+   and no k is needed. Counts: mask, key_lengths, query_lengths, causal, align, positions, window, bias of -inf. Like the
+   next two it needs no workspace and never allocates. */
+ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err);
+
+/* The dropout mask as data: 1 = kept. u8 [B,H,Sq,Sk]. Counts: dropout, seed, dropout_origin. Philox4x32-10 (Salmon et
+   al. 2011): key = seed (low word first), counter = (j/4, i, h, b), h the query head; kept when word j%4 >= p*2^32.
+   Absolute indices modulo 2^32. */
+ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err);
+
+/* Attention over two disjoint sets of keys from the attentions over each: out = w_a out_a + w_b out_b, w_x =
+   exp(lse_x - lse), lse = log(exp(lse_a) + exp(lse_b)); both empty: out 0, lse -inf. Outs [B,H,Sq,Dv], lses [B,H,Sq];
+   lse may be absent (rank 0). Not in place. */
+ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
+                                attn_out out, attn_out lse, attn_error *err);
+
+/* Batched matrix product: out[..,m,n] = sum_k a[..,m,k] b[..,k,n]; ranks 2..4, batch axes broadcast as numpy does.
+   Transposed operands: attn_view_swap(a, last, last-1). One fused chain over k per element. `options`: isa, workspace
+   (attn_bmm_workspace_size), allocator, parallel; may be NULL. */
+ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, attn_error *err);
+ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
+                                             size_t *bytes, attn_error *err);
+
+/* Multi-head attention with its projections, y = x W^T + bias (weights stored [out,in] as PyTorch's nn.Linear does):
+       q = query w_query^T, k = key w_key^T, v = value w_value^T, cut into heads, attend, concat w_result^T.
+   query [B,Sq,Eq], key [B,Sk,Ek], value [B,Sk,Ev]; w_query [H*D,Eq], w_key [Hkv*D,Ek], w_value [Hkv*Dv,Ev],
+   w_result [Eo,H*Dv] (absent: the heads side by side); biases [out] or absent; out [B,Sq,Eo].
+   key absent = query, value absent = key. D = w_query.size[0] / heads. `attention`: everything of attn_desc but q, k, v
+   and out; may be NULL; isa, parallel, allocator and workspace (attn_mha_workspace_size bytes) of the whole come from
+   there too. The same bits as attn_bmm, + bias, attn_forward, attn_bmm. With a key cache: call those instead. */
+typedef struct attn_mha_desc {
+    attn_view query, key, value;
+    attn_view w_query, w_key, w_value, w_result;
+    attn_view b_query, b_key, b_value, b_result;
+    attn_out  out;
+    int64_t   heads;            /* H, required */
+    int64_t   heads_kv;         /* Hkv; 0 = H */
+    const attn_desc *attention;
+} attn_mha_desc;
+ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err);
+ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
+
+/* ---- small things */
+ATTN_DEF const char *attn_status_string(attn_status status);       /* "a size that does not agree with another one" */
+/* "k.size[3] must equal q.size[3]: 64, is 65" (or "ok") into text (at most size bytes with the 0; text may be NULL when
+   size is 0); returns the whole length. */
+ATTN_DEF size_t      attn_error_string(const attn_error *err, char *text, size_t size);
+ATTN_DEF attn_isa    attn_best_isa(void);                          /* what ATTN_ISA_AUTO takes on this CPU */
+ATTN_DEF const char *attn_isa_string(attn_isa isa);                /* "avx2" */
+ATTN_DEF const char *attn_score_string(attn_score score);          /* "scaled dot product" */
+ATTN_DEF int32_t     attn_version(void);                           /* compare with ATTN_VERSION_NUMBER */
+/* The library's own elementary functions, exactly as the kernels use them (0 = exp, 1 = log, 2 = tanh): y[i] = f(x[i]).
+   isa as in the descriptor. x and y may be the same array. */
+ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y, int64_t n, attn_isa isa);
+
+/* ---- pictures (ATTN_NO_HEATMAP leaves them out) */
+#ifndef ATTN_NO_HEATMAP
+
+/* Where text goes: called with successive pieces; returns 0 to go on, anything else stops with ATTN_ERR_WRITE.
+   For a FILE* (opened "wb"):  int put(void *f, const char *s, size_t n) { return fwrite(s, 1, n, (FILE *)f) != n; }  */
+typedef struct attn_writer {
+    int  (*write)(void *user, const char *bytes, size_t count);
+    void  *user;
+} attn_writer;
+/* A writer into memory: attn_buffer b = {text, sizeof text, 0}; attn_buffer_writer(&b). b.length counts all bytes, also
+   those that did not fit (so size 0 asks for the size); the text is cut at size-1 and ends in 0. */
+typedef struct attn_buffer { char *data; size_t size, length; } attn_buffer;
+ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer);
+
+typedef enum attn_colormap { ATTN_COLORMAP_REDS = 0, ATTN_COLORMAP_VIRIDIS, ATTN_COLORMAP_GREY, ATTN_COLORMAP_COUNT } attn_colormap;
+typedef enum attn_terminal { ATTN_TERMINAL_TRUECOLOR = 0, ATTN_TERMINAL_256, ATTN_TERMINAL_ASCII, ATTN_TERMINAL_COUNT } attn_terminal;
+
+/* One heatmap or a grid of them, row 0 on top, one range of colours for all panels. Zero means default. The pictures
+   need no memory. */
+typedef struct attn_heatmap {
+    attn_view   values;         /* f32 or u8; [rows,cols], or [panel cols, rows, cols] (one row of panels), or
+                                   [panel rows, panel cols, rows, cols], as d2l's show_heatmaps. Any strides.
+                                   The weights [B,H,Sq,Sk] are B rows of H panels as they are */
+    const attn_desc *mask_of;   /* instead of values' data: draw this descriptor's mask; values carries only the sizes
+                                   [B,H,Sq,Sk] (rank 4, data NULL, u8) */
+    const char *title;          /* above all; strings are UTF-8 and escaped as needed; NULL = none */
+    const char *x_label;        /* axis titles: "Keys" */
+    const char *y_label;        /* "Queries" */
+    const char *const *x_ticks; /* [cols] labels of the columns; NULL = their numbers */
+    const char *const *y_ticks; /* [rows] labels of the rows */
+    const char *const *panel_titles;    /* [panel rows * panel cols]; NULL = none */
+    int32_t     colormap;       /* attn_colormap; low = light in REDS, low = white in GREY. NaN has a colour of its own */
+    int32_t     range_set;      /* nonzero: colours run from range_min to range_max; else over the finite data */
+    float       range_min, range_max;
+    int32_t     width, height;  /* of the whole picture in pixels (SVG, PPM); 0 = from the number of cells */
+    int32_t     ticks_on_top;   /* nonzero: column labels above, not below */
+    int32_t     no_colorbar;    /* nonzero: leave the colour bar out */
+    int32_t     numbers;        /* nonzero: print the values in the cells (SVG; terminal with ASCII always shades) */
+    int32_t     terminal;       /* attn_terminal, for attn_heatmap_ansi */
+} attn_heatmap;
+
+ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writer, attn_error *err);  /* for a terminal */
+ATTN_DEF attn_status attn_heatmap_svg (const attn_heatmap *map, attn_writer writer, attn_error *err);  /* a whole file */
+ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writer, attn_error *err);  /* P6; no text, only cells and bar */
+#endif /* ATTN_NO_HEATMAP */
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* ATTN_H_INCLUDED */
+
+/* ==================================================================================================================
+   Stop here if you only want the API. What follows is the implementation.
+   ================================================================================================================== */
+#if defined(ATTN_IMPLEMENTATION) && !defined(ATTN__IMPLEMENTED)
+#define ATTN__IMPLEMENTED
+
+/* ------------------------------------------------------------------------------------------------------ >>config */
+#if defined(ATTN_MALLOC) != defined(ATTN_FREE)
+#  error "attn.h: define both ATTN_MALLOC and ATTN_FREE, or neither"
+#endif
+#ifndef ATTN_NO_LIBC
+#  include <string.h>
+#  ifndef ATTN_MALLOC
+#    include <stdlib.h>
+#    define ATTN_MALLOC(bytes) malloc(bytes)
+#    define ATTN_FREE(block)   free(block)
+#  endif
+#  ifndef ATTN_ASSERT
+#    include <assert.h>
+#    define ATTN_ASSERT(x) assert(x)
+#  endif
+#endif
+#ifndef ATTN_ASSERT
+#  define ATTN_ASSERT(x) ((void)0)
+#endif
+
+/* ---------------------------------------------------------------------------------------------------- >>platform */
+#if defined(__GNUC__) || defined(__clang__)
+#  define ATTN__GNU 1
+#else
+#  define ATTN__GNU 0
+#endif
+
+#if (defined(__x86_64__) || defined(_M_X64)) && !defined(__TINYC__)
+#  define ATTN__X64 1
+#else
+#  define ATTN__X64 0
+#endif
+
+/* Vector kernels need no build flag: functions carry their target (gcc, clang), or the compiler needs none (MSVC). */
+#if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX2)
+#  define ATTN__HAVE_AVX2 1
+#else
+#  define ATTN__HAVE_AVX2 0
+#endif
+#if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX512)
+#  define ATTN__HAVE_AVX512 1
+#else
+#  define ATTN__HAVE_AVX512 0
+#endif
+#if ATTN__HAVE_AVX2 || ATTN__HAVE_AVX512
+#  include <immintrin.h>
+#endif
+#if defined(_MSC_VER) && ATTN__X64
+#  include <intrin.h>
+#endif
+
+#if ATTN__GNU
+#  define ATTN__NOINLINE        __attribute__((noinline))
+#  define ATTN__INLINE          static inline __attribute__((always_inline))
+#  define ATTN__AVX2            __attribute__((target("avx2,fma")))
+#  define ATTN__AVX512          __attribute__((target("avx512f,avx512dq,fma")))
+#  define ATTN__COPY(to, from, bytes) __builtin_memcpy(to, from, bytes)
+#  define ATTN__PREFETCH(p)     __builtin_prefetch(p)
+#else
+#  define ATTN__NOINLINE
+#  define ATTN__INLINE          static __inline
+#  define ATTN__AVX2
+#  define ATTN__AVX512
+#  ifdef ATTN_NO_LIBC
+#    define ATTN__COPY(to, from, bytes) attn__copy(to, from, bytes)
+static void attn__copy(void *to, const void *from, size_t bytes)
+{
+    unsigned char *t = (unsigned char *)to;
+    const unsigned char *f = (const unsigned char *)from;
+    while (bytes--) *t++ = *f++;
+}
+#  else
+#    define ATTN__COPY(to, from, bytes) memcpy(to, from, bytes)
+#  endif
+#  define ATTN__PREFETCH(p)     ((void)0)
+#endif
+
+/* Accumulators live in small arrays; unless the loops over them are unrolled they stay in memory. */
+#if defined(__clang__)
+#  define ATTN__UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__) && __GNUC__ >= 8
+#  define ATTN__UNROLL _Pragma("GCC unroll 24")
+#else
+#  define ATTN__UNROLL
+#endif
+/* Keeps gcc from folding one shared vector load into every multiply-add that uses it (a fifth of the speed). */
+#if ATTN__GNU && ATTN__X64
+#  define ATTN__KEEP(v) __asm__("" : "+v"(v))
+#else
+#  define ATTN__KEEP(v) ((void)0)
+#endif
+
+/* The arithmetic below is meant as it stands: no contraction, no reassociation, NaN and signed zeros as IEEE has them,
+   whatever flags the including file is compiled with. Restored in >>tail. */
+#if defined(__clang__)
+#  if __clang_major__ >= 12
+#    pragma float_control(precise, on, push)
+#  endif
+#  pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__)
+#  pragma GCC diagnostic push
+#  pragma GCC diagnostic ignored "-Wmaybe-uninitialized"   /* gcc 12 in its own avx512fintrin.h */
+#  pragma GCC push_options
+#  pragma GCC optimize("no-fast-math", "no-unsafe-math-optimizations", "no-finite-math-only", "no-associative-math", \
+                       "no-reciprocal-math", "signed-zeros", "fp-contract=off")
+#elif defined(_MSC_VER)
+#  pragma float_control(precise, on, push)
+#  pragma fp_contract(off)
+#endif
+
+/* The caller's rounding mode, flush-to-zero flags and exception masks are set aside for the length of a task.
+   The work stands in functions that are not inlined, so that no arithmetic moves across. */
+#if ATTN__X64
+typedef uint32_t attn__fp_state;
+static attn__fp_state attn__fp_enter(void)
+{
+    attn__fp_state saved;
+    const uint32_t plain = 0x1f80u;     /* round to nearest, no flush to zero, all exceptions masked */
+#  if ATTN__GNU
+    __asm__ __volatile__("stmxcsr %0" : "=m"(saved));
+    __asm__ __volatile__("ldmxcsr %0" : : "m"(plain) : "memory");
+#  else
+    saved = _mm_getcsr();
+    _mm_setcsr(plain);
+#  endif
+    return saved;
+}
+static void attn__fp_leave(attn__fp_state saved)
+{
+#  if ATTN__GNU
+    __asm__ __volatile__("ldmxcsr %0" : : "m"(saved) : "memory");
+#  else
+    _mm_setcsr(saved);
+#  endif
+}
+#elif defined(__aarch64__) && ATTN__GNU
+typedef uint64_t attn__fp_state;
+static attn__fp_state attn__fp_enter(void)
+{
+    attn__fp_state saved;
+    __asm__ __volatile__("mrs %0, fpcr" : "=r"(saved));
+    __asm__ __volatile__("msr fpcr, %0" : : "r"((uint64_t)0) : "memory");
+    return saved;
+}
+static void attn__fp_leave(attn__fp_state saved) { __asm__ __volatile__("msr fpcr, %0" : : "r"(saved) : "memory"); }
+#else
+typedef int attn__fp_state;
+static attn__fp_state attn__fp_enter(void) { return 0; }
+static void attn__fp_leave(attn__fp_state saved) { (void)saved; }
+#endif
+
+/* -------------------------------------------------------------------------------------------------------- >>math
+   Scalar forms of what every instruction set computes. NaN and infinity are told apart by their bits. */
+static uint32_t attn__bits(float x) { uint32_t b; ATTN__COPY(&b, &x, sizeof b); return b; }
+static float attn__float(uint32_t b) { float x; ATTN__COPY(&x, &b, sizeof x); return x; }
+static int attn__is_nan(float x) { return (attn__bits(x) & 0x7fffffffu) > 0x7f800000u; }
+static int attn__is_inf(float x) { return (attn__bits(x) & 0x7fffffffu) == 0x7f800000u; }
+
+#define ATTN__INF      attn__float(0x7f800000u)
+#define ATTN__NEG_INF  attn__float(0xff800000u)
+#define ATTN__NAN      attn__float(0x7fc00000u)
+
+static float attn__quiet(float x) { return attn__is_nan(x) ? ATTN__NAN : x; }   /* one NaN for all machines */
+
+/* a*b + c, rounded once. Without the instruction: the product is exact in double; the sum is rounded to odd there, so
+   that rounding it again to float gives what one rounding would have (Boldo and Melquiond 2008). */
+static float attn__fma(float a, float b, float c)
+{
+#if ATTN__GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__))
+    return __builtin_fmaf(a, b, c);
+#elif defined(ATTN_NO_EXACT_FMA)
+    const float product = a * b;
+    return product + c;
+#else
+    const double p = (double)a * (double)b, s = p + (double)c;
+    const double t = s - p, rest = (p - (s - t)) + ((double)c - t);     /* s + rest == p + c exactly */
+    uint64_t bits;
+    ATTN__COPY(&bits, &s, sizeof bits);
+    if ((bits & 0x7ff0000000000000u) != 0x7ff0000000000000u && rest != 0.0 && (bits & 1u) == 0) {
+        double odd;
+        bits = (rest > 0.0) == (s > 0.0) ? bits + 1 : bits - 1;
+        ATTN__COPY(&odd, &bits, sizeof odd);
+        return (float)odd;
+    }
+    return (float)s;
+#endif
+}
+
+/* Square root, correctly rounded: Newton in double is close enough to the exact root, which for a float is never near
+   the middle between two floats. */
+static float attn__sqrt(float x)
+{
+    uint64_t bits;
+    double y, d = (double)x;
+    int i;
+    if (attn__is_nan(x) || x < 0.0f) return ATTN__NAN;
+    if (x == 0.0f || attn__is_inf(x)) return x;
+    ATTN__COPY(&bits, &d, sizeof bits);
+    bits = (bits >> 1) + 0x1ff8000000000000u;                   /* halves the exponent: within 7 % */
+    ATTN__COPY(&y, &bits, sizeof y);
+    for (i = 0; i < 4; i++) y = 0.5 * (y + d / y);
+    return (float)y;
+}
+
+/* exp: x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial with e^0 = 1 exactly, times 2^n.
+   Adding the magic number 1.5*2^23 + 127 rounds to an integer and leaves n + 127 in the low bits. */
+#define ATTN__EXP_MAGIC  12583039.0f
+#define ATTN__LOG2E      1.442695022f
+#define ATTN__LN2_HI     0.6931471825f
+#define ATTN__LN2_LO     (-1.904654300e-09f)
+#define ATTN__EXP_LOWEST (-87.33654022f)        /* below it e^x < 2^-126 */
+#define ATTN__EXP_C2     4.999922514e-01f
+#define ATTN__EXP_C3     1.666711867e-01f
+#define ATTN__EXP_C4     4.189098626e-02f
+#define ATTN__EXP_C5     8.312430233e-03f
+
+static float attn__exp_poly(float x, float *shifted)
+{
+    const float t = attn__fma(x, ATTN__LOG2E, ATTN__EXP_MAGIC), n = t - ATTN__EXP_MAGIC;
+    const float r = attn__fma(n, -ATTN__LN2_LO, attn__fma(n, -ATTN__LN2_HI, x));
+    float p = attn__fma(ATTN__EXP_C5, r, ATTN__EXP_C4);
+    p = attn__fma(p, r, ATTN__EXP_C3);
+    p = attn__fma(p, r, ATTN__EXP_C2);
+    p = attn__fma(p, r, 1.0f);
+    *shifted = t;
+    return attn__fma(p, r, 1.0f);
+}
+
+/* For x <= 88, which is all that a softmax asks for. */
+static float attn__exp(float x)
+{
+    float t;
+    const float p = attn__exp_poly(x, &t);
+    return x < ATTN__EXP_LOWEST ? 0.0f : p * attn__float(attn__bits(t) << 23);
+}
+
+/* For every x: 2^n in two factors, since 2^128 is no float. */
+static float attn__exp_full(float x)
+{
+    float t, p;
+    uint32_t n, half;
+    x = 100.0f < x ? 100.0f : x;
+    p = attn__exp_poly(x, &t);
+    n = attn__bits(t) - attn__bits(ATTN__EXP_MAGIC);            /* n modulo 2^32 */
+    half = (uint32_t)((int32_t)n >> 1);
+    return x < ATTN__EXP_LOWEST ? 0.0f : p * attn__float((half + 127u) << 23) * attn__float((n - half + 127u) << 23);
+}
+
+/* log: x = 2^e m, m in [sqrt(1/2), sqrt 2), f = m - 1; log m = f - f^2/2 + f^3 Q(f). */
+#define ATTN__LOG_C0  3.333333135e-01f
+#define ATTN__LOG_C1 -2.500081956e-01f
+#define ATTN__LOG_C2  2.000122666e-01f
+#define ATTN__LOG_C3 -1.662335694e-01f
+#define ATTN__LOG_C4  1.420175731e-01f
+#define ATTN__LOG_C5 -1.316018254e-01f
+#define ATTN__LOG_C6  1.276157796e-01f
+#define ATTN__LOG_C7 -7.634497434e-02f
+#define ATTN__SQRT_HALF 0x3f3504f3u
+
+static float attn__log(float x)
+{
+    const int tiny = x < 1.17549435e-38f;
+    const float y = tiny ? x * 8388608.0f : x;                  /* 2^23: subnormals */
+    const uint32_t b = attn__bits(y) - ATTN__SQRT_HALF;
+    const float e = (float)((int32_t)b >> 23) - (tiny ? 23.0f : 0.0f);
+    const float f = attn__float((b & 0x007fffffu) + ATTN__SQRT_HALF) - 1.0f, f2 = f * f;
+    float q = attn__fma(ATTN__LOG_C7, f, ATTN__LOG_C6);
+    q = attn__fma(q, f, ATTN__LOG_C5);
+    q = attn__fma(q, f, ATTN__LOG_C4);
+    q = attn__fma(q, f, ATTN__LOG_C3);
+    q = attn__fma(q, f, ATTN__LOG_C2);
+    q = attn__fma(q, f, ATTN__LOG_C1);
+    q = attn__fma(q, f, ATTN__LOG_C0);
+    q = attn__fma(q, f, -0.5f);
+    q = attn__fma(e, ATTN__LN2_LO, q * f2);
+    q = attn__fma(e, ATTN__LN2_HI, q + f);
+    if (!(x > 0.0f)) return x == 0.0f ? ATTN__NEG_INF : ATTN__NAN;
+    return attn__is_inf(x) ? x : q;
+}
+
+/* tanh: a polynomial near 0, else 1 - 2/(e^2|x| + 1). */
+#define ATTN__TANH_C0 -3.333331645e-01f
+#define ATTN__TANH_C1  1.333258599e-01f
+#define ATTN__TANH_C2 -5.385230854e-02f
+#define ATTN__TANH_C3  2.107167989e-02f
+#define ATTN__TANH_C4 -6.274240091e-03f
+#define ATTN__TANH_SPLIT 0.55f
+
+static float attn__tanh(float x)
+{
+    const uint32_t sign = attn__bits(x) & 0x80000000u;
+    const float a = attn__float(attn__bits(x) ^ sign), b = 10.0f < a ? 10.0f : a, x2 = b * b;
+    float p = attn__fma(ATTN__TANH_C4, x2, ATTN__TANH_C3), y;
+    p = attn__fma(p, x2, ATTN__TANH_C2);
+    p = attn__fma(p, x2, ATTN__TANH_C1);
+    p = attn__fma(p, x2, ATTN__TANH_C0);
+    y = b < ATTN__TANH_SPLIT ? attn__fma(b * x2, p, b) : 1.0f - 2.0f / (attn__exp(b + b) + 1.0f);
+    return attn__float(attn__bits(y) | sign);
+}
+
+/* 1 / |v| for the cosine, 0 for the zero vector (and below 2^-126); scaled by a power of two so that squares neither over- nor underflow. */
+static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
+{
+    float largest = 0.0f, scale, sum = 0.0f;
+    uint32_t exponent;
+    int64_t c;
+    for (c = 0; c < n; c++) {
+        const float a = attn__float(attn__bits(v[c * stride]) & 0x7fffffffu);
+        if (attn__is_nan(a) || attn__is_inf(a)) return ATTN__NAN;
+        largest = a > largest ? a : largest;
+    }
+    exponent = attn__bits(largest) >> 23;
+    if (exponent == 0) return 0.0f;                             /* zero, or so small that 1/|v| is no float */
+    exponent = exponent > 252 ? 252 : exponent;
+    scale = attn__float((254u - exponent) << 23);               /* largest * scale is in [1,2), or near it */
+    for (c = 0; c < n; c++) sum = attn__fma(v[c * stride] * scale, v[c * stride] * scale, sum);
+    return scale / attn__sqrt(sum);
+}
+
+/* ---------------------------------------------------------------------------------------------- >>kernels-scalar
+   The kernel table. Nearly all of attention is one product, with A read where it lies and B a tile of lanes:
+       C[r][lane] = sum over k, ascending, of A[r,k] * B[k][lane],   each step one fused multiply-add
+   Lanes run across queries (or keys, or columns), never along a sum: so the bits do not depend on the vector width.
+   A tile is a row-major array of `ld` lanes a row; ld = width*vecs is the same for all arrays of one tile.
+   The scalar functions are the specification; the other tables compute the same bits. */
+#define ATTN__MAX_LANES 64      /* the widest tile of any table */
+#define ATTN__PARTS     16      /* a chunk's sum of weights: 16 partial sums by key index mod 16, then a tree */
+
+enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED };
+
+typedef struct attn__product {
+    const float *a;             /* A[r,k] = a[r*a_row + k*a_k] */
+    int64_t      a_row, a_k;
+    const float *b;             /* B[k][lane] = b[k*ld + lane] */
+    float       *c;             /* C[r][lane] = c[r*ld + lane] */
+    int64_t      rows, depth;
+    int32_t      ld, vecs;      /* lanes of this product: width*vecs <= ld */
+    int32_t      kind;          /* SQUARED_DISTANCE sums (B - A)^2. PRODUCT_OF_ALLOWED leaves steps out where B's sign
+                                   bit is set: that is how a weight says "excluded", so that 0 * NaN does not happen */
+    int32_t      onto;          /* nonzero: the sum starts from what C holds, else from 0 */
+} attn__product;
+
+typedef struct attn__additive {
+    const float *query;         /* [hidden][ld]: e^2a, or a for the direct form */
+    const float *key;           /* row of a key: key[j*key_stride + u]: e^2b, or b */
+    int64_t      key_stride;
+    const float *w;             /* [hidden] */
+    float       *s;             /* [rows][ld] */
+    int64_t      rows, hidden;  /* hidden: a multiple of 4, padded with w = 0 */
+    float        w_sum, scale;
+    int32_t      ld, vecs;
+} attn__additive;
+
+typedef struct attn__kernels {
+    int32_t width, vecs;        /* floats in a vector; vectors in the widest tile */
+    void (*product)(const attn__product *p);
+    /* s = scale * (w_sum - 2 sum_u w_u / (1 + query_u key_u)), four terms over a common denominator */
+    void (*additive)(const attn__additive *p);
+    /* s = scale * sum_u w_u tanh(query_u + key_u), for pairs whose exponentials would overflow */
+    void (*additive_direct)(const attn__additive *p);
+    /* one chunk's softmax for one vector of lanes: s[j][..] (j0 <= j < j1) becomes e^(s - max); its max and its sum.
+       mark: an excluded entry (-inf) becomes -0 instead of 0 */
+    void (*weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *max, float *sum);
+    /* per lane: running (max, sum) and a chunk's (cmax, csum) -> their union; old and fresh are the two factors */
+    void (*join)(int64_t lanes, float *max, float *sum, const float *cmax, const float *csum, float *old, float *fresh);
+    /* o[r][lane] = o*old[lane] + acc*fresh[lane] */
+    void (*merge)(int64_t rows, int64_t ld, float *o, const float *acc, const float *old, const float *fresh);
+    int  (*finite)(const float *x, int64_t n);
+    /* to[c][lane] = scale[lane] * rows[lane][c*stride], all ld lanes */
+    void (*pack)(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n, const float *scale);
+    /* rows[lane][c*stride] = scale[lane] * from[c][lane] for the first `lanes`; a NaN becomes the one NaN */
+    void (*unpack)(float *const *rows, int64_t lanes, int64_t stride, const float *from, int64_t ld, int64_t n,
+                   const float *scale);
+    void (*exp)(const float *x, float *y, int64_t n);          /* full range */
+    void (*log)(const float *x, float *y, int64_t n);
+    void (*tanh)(const float *x, float *y, int64_t n);
+    /* in place: x = cap*tanh(x/cap); keep: -inf stays -inf */
+    void (*softcap)(float *x, int64_t n, float cap, int keep);
+    /* in place: a sum of squares becomes the score of a distance kernel; width[lane] is -1/(2 sigma^2) for the Gaussian,
+       else sigma^2 */
+    void (*distance)(float *s, int64_t ld, int64_t n, int32_t score, const float *width);
+    /* s[j][lane] -= slope[lane] * |position[lane] - j| */
+    void (*alibi)(float *s, int64_t ld, int64_t n, const float *slope, const float *position);
+    /* s[j][lane] = -inf unless first[lane] <= j < last[lane] */
+    void (*clip)(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last);
+    void (*add)(float *s, const float *t, int64_t n);
+    /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */
+    void (*exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride);
+    /* x[j] = e^(x[j] - max) * factor: the weights of one row */
+    void (*normalise)(float *x, int64_t n, float max, float factor);
+} attn__kernels;
+
+static void attn__product_scalar(const attn__product *p)
+{
+    int64_t r, k;
+    int32_t i;
+    for (r = 0; r < p->rows; r++) {
+        const float *a = p->a + r * p->a_row, *b = p->b;
+        float *c = p->c + r * p->ld, acc[8];
+        ATTN_ASSERT(p->vecs <= 8);
+        for (i = 0; i < p->vecs; i++) acc[i] = p->onto ? c[i] : 0.0f;
+        for (k = 0; k < p->depth; k++, a += p->a_k, b += p->ld)
+            for (i = 0; i < p->vecs; i++) {
+                const float d = b[i] - *a;
+                if (p->kind == ATTN__SQUARED_DISTANCE) acc[i] = attn__fma(d, d, acc[i]);
+                else if (p->kind == ATTN__PRODUCT || !(attn__bits(b[i]) >> 31)) acc[i] = attn__fma(*a, b[i], acc[i]);
+            }
+        for (i = 0; i < p->vecs; i++) c[i] = acc[i];
+    }
+}
+
+static void attn__additive_scalar(const attn__additive *p)
+{
+    const float *e, *f, *w, cap = 1073741824.0f;    /* 2^30: four factors stay finite; 2/2^30 is below rounding */
+    float sum, d[4], n0, n1, d0, d1;
+    int64_t j, u;
+    int32_t i, g;
+    for (j = 0; j < p->rows; j++)
+        for (i = 0; i < p->vecs; i++) {
+            sum = 0.0f;
+            for (u = 0; u < p->hidden; u += 4) {
+                e = p->query + u * p->ld + i;
+                f = p->key + j * p->key_stride + u;
+                w = p->w + u;
+                for (g = 0; g < 4; g++) {
+                    d[g] = attn__fma(e[g * p->ld], f[g], 1.0f);
+                    d[g] = d[g] < cap ? d[g] : cap;
+                }
+                n0 = attn__fma(w[0], d[1], w[1] * d[0]);
+                n1 = attn__fma(w[2], d[3], w[3] * d[2]);
+                d0 = d[0] * d[1];
+                d1 = d[2] * d[3];
+                sum = sum + attn__fma(n0, d1, n1 * d0) / (d0 * d1);
+            }
+            p->s[j * p->ld + i] = p->scale * attn__fma(-2.0f, sum, p->w_sum);
+        }
+}
+
+static void attn__additive_direct_scalar(const attn__additive *p)
+{
+    int64_t j, u;
+    int32_t i;
+    for (j = 0; j < p->rows; j++)
+        for (i = 0; i < p->vecs; i++) {
+            float sum = 0.0f;
+            for (u = 0; u < p->hidden; u++)
+                sum = attn__fma(p->w[u], attn__tanh(p->query[u * p->ld + i] + p->key[j * p->key_stride + u]), sum);
+            p->s[j * p->ld + i] = p->scale * sum;
+        }
+}
+
+static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *max, float *sum)
+{
+    float m = ATTN__NEG_INF, part[ATTN__PARTS], base;
+    int64_t j;
+    int r, w;
+    for (j = j0; j < j1; j++) m = s[j * ld] > m ? s[j * ld] : m;           /* NaN is passed over here, and comes back */
+    base = m == ATTN__NEG_INF ? 0.0f : m;                                   /* as a weight */
+    for (r = 0; r < ATTN__PARTS; r++) part[r] = 0.0f;
+    for (j = j0; j < j1; j++) {
+        float e = attn__exp(s[j * ld] - base);
+        if (mark && s[j * ld] == ATTN__NEG_INF) e = -0.0f;
+        s[j * ld] = e;
+        part[j % ATTN__PARTS] = part[j % ATTN__PARTS] + e;
+    }
+    for (w = ATTN__PARTS / 2; w > 0; w /= 2)
+        for (r = 0; r < w; r++) part[r] = part[r] + part[r + w];
+    *max = m;
+    *sum = part[0];
+}
+
+static void attn__join_scalar(int64_t lanes, float *max, float *sum, const float *cmax, const float *csum,
+                              float *old, float *fresh)
+{
+    int64_t i;
+    for (i = 0; i < lanes; i++) {
+        const float m = cmax[i] > max[i] ? cmax[i] : max[i], base = m == ATTN__NEG_INF ? 0.0f : m;
+        old[i] = attn__exp(max[i] - base);
+        fresh[i] = attn__exp(cmax[i] - base);
+        sum[i] = attn__fma(csum[i], fresh[i], sum[i] * old[i]);
+        max[i] = m;
+    }
+}
+
+static void attn__merge_scalar(int64_t rows, int64_t ld, float *o, const float *acc, const float *old, const float *fresh)
+{
+    int64_t r, i;
+    for (r = 0; r < rows; r++)
+        for (i = 0; i < ld; i++)                    /* + 0: never -0, so that a chunk without mass changes nothing */
+            o[r * ld + i] = attn__fma(acc[r * ld + i], fresh[i], o[r * ld + i] * old[i]) + 0.0f;
+}
+
+static int attn__finite_scalar(const float *x, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++)
+        if ((attn__bits(x[i]) & 0x7f800000u) == 0x7f800000u) return 0;
+    return 1;
+}
+
+static void attn__pack_scalar(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
+                              const float *scale)
+{
+    int64_t c, i;
+    for (i = 0; i < ld; i++)
+        for (c = 0; c < n; c++) to[c * ld + i] = rows[i][c * stride] * scale[i];
+}
+
+static void attn__unpack_scalar(float *const *rows, int64_t lanes, int64_t stride, const float *from, int64_t ld,
+                                int64_t n, const float *scale)
+{
+    int64_t c, i;
+    for (i = 0; i < lanes; i++)
+        for (c = 0; c < n; c++) rows[i][c * stride] = attn__quiet(from[c * ld + i] * scale[i]);
+}
+
+static void attn__exp_scalar(const float *x, float *y, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) y[i] = attn__exp_full(x[i]);
+}
+static void attn__log_scalar(const float *x, float *y, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) y[i] = attn__log(x[i]);
+}
+static void attn__tanh_scalar(const float *x, float *y, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) y[i] = attn__tanh(x[i]);
+}
+
+static void attn__softcap_scalar(float *x, int64_t n, float cap, int keep)
+{
+    int64_t i;
+    for (i = 0; i < n; i++)
+        if (!(keep && x[i] == ATTN__NEG_INF)) x[i] = cap * attn__tanh(x[i] / cap);
+}
+
+static void attn__distance_scalar(float *s, int64_t ld, int64_t n, int32_t score, const float *width)
+{
+    int64_t j, i;
+    for (j = 0; j < n; j++)
+        for (i = 0; i < ld; i++) {
+            float *x = s + j * ld + i, u2, weight;
+            if (score == ATTN_SCORE_GAUSSIAN) { *x = *x * width[i]; continue; }
+            u2 = *x / width[i];
+            if (score == ATTN_SCORE_BOXCAR) weight = u2 <= 1.0f ? 1.0f : 0.0f;
+            else weight = 1.0f - (score == ATTN_SCORE_TRIANGULAR ? attn__sqrt(u2) : u2);
+            *x = u2 <= 1.0f ? attn__log(weight) : attn__is_nan(u2) ? u2 : ATTN__NEG_INF;
+        }
+}
+
+static void attn__alibi_scalar(float *s, int64_t ld, int64_t n, const float *slope, const float *position)
+{
+    int64_t j, i;
+    for (j = 0; j < n; j++)
+        for (i = 0; i < ld; i++) {
+            const float d = position[i] - (float)j;
+            s[j * ld + i] = attn__fma(-slope[i], d < 0.0f ? -d : d, s[j * ld + i]);
+        }
+}
+
+static void attn__clip_scalar(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last)
+{
+    int64_t j, i;
+    for (j = 0; j < n; j++)
+        for (i = 0; i < ld; i++)
+            if (j < first[i] || j >= last[i]) s[j * ld + i] = ATTN__NEG_INF;
+}
+
+static void attn__add_scalar(float *s, const float *t, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) s[i] = s[i] + t[i];
+}
+
+static void attn__exclude_scalar(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
+{
+    int64_t j, i;
+    for (i = 0; i < ld; i++)
+        for (j = 0; j < n; j++)
+            if (!rows[i][j * stride]) s[j * ld + i] = ATTN__NEG_INF;
+}
+
+static void attn__normalise_scalar(float *x, int64_t n, float max, float factor)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) x[i] = attn__quiet(attn__exp(x[i] - max) * factor);
+}
+
+static const attn__kernels attn__table_scalar = {
+    1, 8, attn__product_scalar, attn__additive_scalar, attn__additive_direct_scalar, attn__weigh_scalar,
+    attn__join_scalar, attn__merge_scalar, attn__finite_scalar, attn__pack_scalar, attn__unpack_scalar,
+    attn__exp_scalar, attn__log_scalar, attn__tanh_scalar, attn__softcap_scalar, attn__distance_scalar,
+    attn__alibi_scalar, attn__clip_scalar, attn__add_scalar, attn__exclude_scalar, attn__normalise_scalar
+};
+
+/* ------------------------------------------------------------------------------------------------ >>kernels-avx2
+   8 lanes. Adds, subtractions and multiplications are operators where the compiler has them for vectors: those obey the
+   arithmetic pragmas of >>platform, intrinsics from a header that was parsed under -ffast-math do not. */
+#if ATTN__HAVE_AVX2
+#if ATTN__GNU
+#  define ATTN__ADD8(a, b) ((a) + (b))
+#  define ATTN__SUB8(a, b) ((a) - (b))
+#  define ATTN__MUL8(a, b) ((a) * (b))
+#  define ATTN__DIV8(a, b) ((a) / (b))
+#else
+#  define ATTN__ADD8(a, b) _mm256_add_ps(a, b)
+#  define ATTN__SUB8(a, b) _mm256_sub_ps(a, b)
+#  define ATTN__MUL8(a, b) _mm256_mul_ps(a, b)
+#  define ATTN__DIV8(a, b) _mm256_div_ps(a, b)
+#endif
+#define ATTN__ALL8(x)       _mm256_set1_ps(x)
+#define ATTN__FMA8(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define ATTN__LOAD8(p)      _mm256_loadu_ps(p)
+#define ATTN__STORE8(p, v)  _mm256_storeu_ps(p, v)
+/* x where the mask's sign bit is clear, y where it is set */
+#define ATTN__PICK8(x, y, mask) _mm256_blendv_ps(x, y, mask)
+#define ATTN__SHIFT8(x, n)  _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), n))
+
+ATTN__INLINE ATTN__AVX2 __m256 attn__exp_poly_avx2(__m256 x, __m256 *shifted)
+{
+    const __m256 t = ATTN__FMA8(x, ATTN__ALL8(ATTN__LOG2E), ATTN__ALL8(ATTN__EXP_MAGIC));
+    const __m256 n = ATTN__SUB8(t, ATTN__ALL8(ATTN__EXP_MAGIC));
+    __m256 r = ATTN__FMA8(n, ATTN__ALL8(-ATTN__LN2_HI), x), p;
+    r = ATTN__FMA8(n, ATTN__ALL8(-ATTN__LN2_LO), r);
+    p = ATTN__FMA8(ATTN__ALL8(ATTN__EXP_C5), r, ATTN__ALL8(ATTN__EXP_C4));
+    p = ATTN__FMA8(p, r, ATTN__ALL8(ATTN__EXP_C3));
+    p = ATTN__FMA8(p, r, ATTN__ALL8(ATTN__EXP_C2));
+    p = ATTN__FMA8(p, r, ATTN__ALL8(1.0f));
+    *shifted = t;
+    return ATTN__FMA8(p, r, ATTN__ALL8(1.0f));
+}
+
+ATTN__INLINE ATTN__AVX2 __m256 attn__exp8(__m256 x)
+{
+    __m256 t;
+    const __m256 p = attn__exp_poly_avx2(x, &t);
+    return _mm256_andnot_ps(_mm256_cmp_ps(x, ATTN__ALL8(ATTN__EXP_LOWEST), _CMP_LT_OQ), ATTN__MUL8(p, ATTN__SHIFT8(t, 23)));
+}
+
+ATTN__INLINE ATTN__AVX2 __m256 attn__exp_full8(__m256 x)
+{
+    const __m256i bias = _mm256_set1_epi32(127);
+    __m256 t, p;
+    __m256i n, half;
+    x = _mm256_min_ps(ATTN__ALL8(100.0f), x);                   /* in this order NaN passes */
+    p = attn__exp_poly_avx2(x, &t);
+    n = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_castps_si256(ATTN__ALL8(ATTN__EXP_MAGIC)));
+    half = _mm256_srai_epi32(n, 1);
+    p = ATTN__MUL8(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
+    p = ATTN__MUL8(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(n, half), bias), 23)));
+    return _mm256_andnot_ps(_mm256_cmp_ps(x, ATTN__ALL8(ATTN__EXP_LOWEST), _CMP_LT_OQ), p);
+}
+
+ATTN__INLINE ATTN__AVX2 __m256 attn__log8(__m256 x)
+{
+    const __m256i root = _mm256_set1_epi32((int32_t)ATTN__SQRT_HALF);
+    const __m256 tiny = _mm256_cmp_ps(x, ATTN__ALL8(1.17549435e-38f), _CMP_LT_OQ);
+    const __m256 y = ATTN__PICK8(x, ATTN__MUL8(x, ATTN__ALL8(8388608.0f)), tiny);
+    const __m256i b = _mm256_sub_epi32(_mm256_castps_si256(y), root);
+    const __m256 e = ATTN__SUB8(_mm256_cvtepi32_ps(_mm256_srai_epi32(b, 23)), _mm256_and_ps(tiny, ATTN__ALL8(23.0f)));
+    const __m256 m = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_and_si256(b, _mm256_set1_epi32(0x007fffff)), root));
+    const __m256 f = ATTN__SUB8(m, ATTN__ALL8(1.0f)), f2 = ATTN__MUL8(f, f);
+    __m256 q = ATTN__FMA8(ATTN__ALL8(ATTN__LOG_C7), f, ATTN__ALL8(ATTN__LOG_C6));
+    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C5));
+    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C4));
+    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C3));
+    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C2));
+    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C1));
+    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C0));
+    q = ATTN__FMA8(q, f, ATTN__ALL8(-0.5f));
+    q = ATTN__FMA8(e, ATTN__ALL8(ATTN__LN2_LO), ATTN__MUL8(q, f2));
+    q = ATTN__FMA8(e, ATTN__ALL8(ATTN__LN2_HI), ATTN__ADD8(q, f));
+    q = ATTN__PICK8(q, x, _mm256_cmp_ps(x, ATTN__ALL8(ATTN__INF), _CMP_EQ_OQ));
+    q = ATTN__PICK8(ATTN__ALL8(ATTN__NAN), q, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_GT_OQ));
+    return ATTN__PICK8(q, ATTN__ALL8(ATTN__NEG_INF), _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_EQ_OQ));
+}
+
+ATTN__INLINE ATTN__AVX2 __m256 attn__tanh8(__m256 x)
+{
+    const __m256 sign = _mm256_and_ps(x, ATTN__ALL8(-0.0f)), one = ATTN__ALL8(1.0f);
+    const __m256 b = _mm256_min_ps(ATTN__ALL8(10.0f), _mm256_xor_ps(x, sign)), x2 = ATTN__MUL8(b, b);
+    __m256 p = ATTN__FMA8(ATTN__ALL8(ATTN__TANH_C4), x2, ATTN__ALL8(ATTN__TANH_C3)), y;
+    p = ATTN__FMA8(p, x2, ATTN__ALL8(ATTN__TANH_C2));
+    p = ATTN__FMA8(p, x2, ATTN__ALL8(ATTN__TANH_C1));
+    p = ATTN__FMA8(p, x2, ATTN__ALL8(ATTN__TANH_C0));
+    y = ATTN__SUB8(one, ATTN__DIV8(ATTN__ALL8(2.0f), ATTN__ADD8(attn__exp8(ATTN__ADD8(b, b)), one)));
+    p = ATTN__FMA8(ATTN__MUL8(b, x2), p, b);
+    y = ATTN__PICK8(y, p, _mm256_cmp_ps(b, ATTN__ALL8(ATTN__TANH_SPLIT), _CMP_LT_OQ));
+    return _mm256_or_ps(y, sign);
+}
+
+ATTN__INLINE ATTN__AVX2 __m256 attn__quiet8(__m256 x)
+{
+    return ATTN__PICK8(x, ATTN__ALL8(ATTN__NAN), _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+
+/* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. */
+ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const int kind, const attn__product *p,
+                                              const float *a, float *c)
+{
+    const int64_t a_row = p->a_row, a_k = p->a_k, ld = p->ld;
+    const float *b = p->b;
+    __m256 acc[12], q[3], s, t;
+    int64_t k;
+    int r, i;
+    ATTN__UNROLL for (r = 0; r < R; r++)
+        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = p->onto ? ATTN__LOAD8(c + r*ld + 8*i) : _mm256_setzero_ps();
+    for (k = 0; k < p->depth; k++, a += a_k, b += ld) {
+        ATTN__UNROLL for (i = 0; i < N; i++) { q[i] = ATTN__LOAD8(b + 8*i); ATTN__KEEP(q[i]); }
+        ATTN__UNROLL for (r = 0; r < R; r++) {
+            s = _mm256_broadcast_ss(a + r*a_row);
+            ATTN__UNROLL for (i = 0; i < N; i++) {
+                if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB8(q[i], s); acc[r*N + i] = ATTN__FMA8(t, t, acc[r*N + i]); }
+                else if (kind == ATTN__PRODUCT) acc[r*N + i] = ATTN__FMA8(s, q[i], acc[r*N + i]);
+                else acc[r*N + i] = ATTN__PICK8(ATTN__FMA8(s, q[i], acc[r*N + i]), acc[r*N + i], q[i]);
+            }
+        }
+    }
+    ATTN__UNROLL for (r = 0; r < R; r++)
+        ATTN__UNROLL for (i = 0; i < N; i++) ATTN__STORE8(c + r*ld + 8*i, acc[r*N + i]);
+}
+
+/* All rows: strips of R, then what is left. Steps that are left out are rare: single rows. */
+ATTN__INLINE ATTN__AVX2 void attn__rows_avx2(const int R, const int N, const int kind, const attn__product *p)
+{
+    const int strips = kind != ATTN__PRODUCT_OF_ALLOWED;
+    int64_t r = 0;
+    if (strips) for (; r + R <= p->rows; r += R) attn__strip_avx2(R, N, kind, p, p->a + r*p->a_row, p->c + r*p->ld);
+    if (strips) for (; r + 2 <= p->rows; r += 2) attn__strip_avx2(2, N, kind, p, p->a + r*p->a_row, p->c + r*p->ld);
+    for (; r < p->rows; r++) attn__strip_avx2(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->ld);
+}
+
+ATTN__INLINE ATTN__AVX2 void attn__product_kind_avx2(const int kind, const attn__product *p)
+{
+    if (p->vecs == 3) attn__rows_avx2(4, 3, kind, p);
+    else if (p->vecs == 2) attn__rows_avx2(6, 2, kind, p);
+    else attn__rows_avx2(8, 1, kind, p);
+}
+
+ATTN__AVX2 static void attn__product_avx2(const attn__product *p)
+{
+    if (p->kind == ATTN__PRODUCT) attn__product_kind_avx2(ATTN__PRODUCT, p);
+    else if (p->kind == ATTN__SQUARED_DISTANCE) attn__product_kind_avx2(ATTN__SQUARED_DISTANCE, p);
+    else attn__product_kind_avx2(ATTN__PRODUCT_OF_ALLOWED, p);
+}
+
+ATTN__AVX2 static void attn__additive_avx2(const attn__additive *p)
+{
+    const __m256 cap = ATTN__ALL8(1073741824.0f), one = ATTN__ALL8(1.0f);
+    const int64_t ld = p->ld;
+    int64_t j, u;
+    int32_t i;
+    for (i = 0; i < p->vecs; i++)
+        for (j = 0; j < p->rows; j++) {
+            const float *f = p->key + j * p->key_stride, *e = p->query + 8*i, *w = p->w;
+            __m256 sum = _mm256_setzero_ps();
+            for (u = 0; u < p->hidden; u += 4, e += 4*ld, f += 4, w += 4) {
+                __m256 a = ATTN__FMA8(ATTN__LOAD8(e), _mm256_broadcast_ss(f), one);
+                __m256 b = ATTN__FMA8(ATTN__LOAD8(e + ld), _mm256_broadcast_ss(f + 1), one);
+                __m256 c = ATTN__FMA8(ATTN__LOAD8(e + 2*ld), _mm256_broadcast_ss(f + 2), one);
+                __m256 d = ATTN__FMA8(ATTN__LOAD8(e + 3*ld), _mm256_broadcast_ss(f + 3), one), n0, n1;
+                a = _mm256_min_ps(a, cap);
+                b = _mm256_min_ps(b, cap);
+                c = _mm256_min_ps(c, cap);
+                d = _mm256_min_ps(d, cap);
+                n0 = ATTN__FMA8(_mm256_broadcast_ss(w), b, ATTN__MUL8(_mm256_broadcast_ss(w + 1), a));
+                n1 = ATTN__FMA8(_mm256_broadcast_ss(w + 2), d, ATTN__MUL8(_mm256_broadcast_ss(w + 3), c));
+                a = ATTN__MUL8(a, b);
+                c = ATTN__MUL8(c, d);
+                n0 = ATTN__FMA8(n0, c, ATTN__MUL8(n1, a));
+                sum = ATTN__ADD8(sum, ATTN__DIV8(n0, ATTN__MUL8(a, c)));
+            }
+            sum = ATTN__FMA8(ATTN__ALL8(-2.0f), sum, ATTN__ALL8(p->w_sum));
+            ATTN__STORE8(p->s + j*ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), sum));
+        }
+}
+
+ATTN__AVX2 static void attn__additive_direct_avx2(const attn__additive *p)
+{
+    int64_t j, u;
+    int32_t i;
+    for (j = 0; j < p->rows; j++)
+        for (i = 0; i < p->vecs; i++) {
+            __m256 sum = _mm256_setzero_ps();
+            for (u = 0; u < p->hidden; u++) {
+                const __m256 x = ATTN__ADD8(ATTN__LOAD8(p->query + u*p->ld + 8*i),
+                                            _mm256_broadcast_ss(p->key + j*p->key_stride + u));
+                sum = ATTN__FMA8(_mm256_broadcast_ss(p->w + u), attn__tanh8(x), sum);
+            }
+            ATTN__STORE8(p->s + j*p->ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), sum));
+        }
+}
+
+ATTN__AVX2 static void attn__weigh_avx2(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *max, float *sum)
+{
+    const __m256 none = ATTN__ALL8(ATTN__NEG_INF);
+    __m256 m = none, base, part[ATTN__PARTS];
+    int64_t j;
+    int r, w;
+    for (j = j0; j < j1; j++) m = _mm256_max_ps(ATTN__LOAD8(s + j*ld), m);
+    base = _mm256_andnot_ps(_mm256_cmp_ps(m, none, _CMP_EQ_OQ), m);
+    for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm256_setzero_ps();
+    for (j = j0; j < j1; j++) {
+        const __m256 x = ATTN__LOAD8(s + j*ld);
+        __m256 e = attn__exp8(ATTN__SUB8(x, base));
+        if (mark) e = ATTN__PICK8(e, ATTN__ALL8(-0.0f), _mm256_cmp_ps(x, none, _CMP_EQ_OQ));
+        ATTN__STORE8(s + j*ld, e);
+        part[j % ATTN__PARTS] = ATTN__ADD8(part[j % ATTN__PARTS], e);
+    }
+    for (w = ATTN__PARTS / 2; w > 0; w /= 2)
+        for (r = 0; r < w; r++) part[r] = ATTN__ADD8(part[r], part[r + w]);
+    ATTN__STORE8(max, m);
+    ATTN__STORE8(sum, part[0]);
+}
+
+ATTN__AVX2 static void attn__join_avx2(int64_t lanes, float *max, float *sum, const float *cmax, const float *csum,
+                                       float *old, float *fresh)
+{
+    const __m256 none = ATTN__ALL8(ATTN__NEG_INF);
+    int64_t i;
+    for (i = 0; i < lanes; i += 8) {
+        const __m256 before = ATTN__LOAD8(max + i), now = ATTN__LOAD8(cmax + i), m = _mm256_max_ps(now, before);
+        const __m256 base = _mm256_andnot_ps(_mm256_cmp_ps(m, none, _CMP_EQ_OQ), m);
+        const __m256 x = attn__exp8(ATTN__SUB8(before, base)), y = attn__exp8(ATTN__SUB8(now, base));
+        ATTN__STORE8(old + i, x);
+        ATTN__STORE8(fresh + i, y);
+        ATTN__STORE8(sum + i, ATTN__FMA8(ATTN__LOAD8(csum + i), y, ATTN__MUL8(ATTN__LOAD8(sum + i), x)));
+        ATTN__STORE8(max + i, m);
+    }
+}
+
+ATTN__AVX2 static void attn__merge_avx2(int64_t rows, int64_t ld, float *o, const float *acc, const float *old,
+                                        const float *fresh)
+{
+    int64_t r, i;
+    for (r = 0; r < rows; r++, o += ld, acc += ld)
+        for (i = 0; i < ld; i += 8) {
+            const __m256 kept = ATTN__MUL8(ATTN__LOAD8(o + i), ATTN__LOAD8(old + i));
+            ATTN__STORE8(o + i, ATTN__ADD8(ATTN__FMA8(ATTN__LOAD8(acc + i), ATTN__LOAD8(fresh + i), kept), _mm256_setzero_ps()));
+        }
+}
+
+ATTN__AVX2 static int attn__finite_avx2(const float *x, int64_t n)
+{
+    const __m256i exponent = _mm256_set1_epi32(0x7f800000);
+    __m256i bad = _mm256_setzero_si256();
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        bad = _mm256_or_si256(bad, _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(ATTN__LOAD8(x + i)), exponent), exponent));
+    return _mm256_testz_si256(bad, bad) && attn__finite_scalar(x + i, n - i);
+}
+
+/* rows of 8 registers <-> columns */
+ATTN__INLINE ATTN__AVX2 void attn__transpose8(__m256 *r)
+{
+    __m256 t[8], u[8];
+    int i;
+    ATTN__UNROLL for (i = 0; i < 4; i++) {
+        t[2*i] = _mm256_unpacklo_ps(r[2*i], r[2*i + 1]);
+        t[2*i + 1] = _mm256_unpackhi_ps(r[2*i], r[2*i + 1]);
+    }
+    ATTN__UNROLL for (i = 0; i < 8; i += 4) {
+        u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    ATTN__UNROLL for (i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+    }
+}
+
+ATTN__AVX2 static void attn__pack_avx2(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
+                                       const float *scale)
+{
+    const int64_t whole = stride == 1 ? n & ~(int64_t)7 : 0;
+    const float *tail[ATTN__MAX_LANES];
+    int64_t i, c;
+    int x;
+    for (i = 0; i < ld; i += 8)
+        for (c = 0; c < whole; c += 8) {
+            __m256 r[8];
+            ATTN__UNROLL for (x = 0; x < 8; x++) r[x] = ATTN__LOAD8(rows[i + x] + c);
+            attn__transpose8(r);
+            ATTN__UNROLL for (x = 0; x < 8; x++)
+                ATTN__STORE8(to + (c + x)*ld + i, ATTN__MUL8(r[x], ATTN__LOAD8(scale + i)));
+        }
+    if (whole == n) return;
+    for (i = 0; i < ld; i++) tail[i] = rows[i] + whole * stride;
+    attn__pack_scalar(to + whole*ld, ld, tail, stride, n - whole, scale);
+}
+
+ATTN__AVX2 static void attn__unpack_avx2(float *const *rows, int64_t lanes, int64_t stride, const float *from, int64_t ld,
+                                         int64_t n, const float *scale)
+{
+    const int64_t whole = stride == 1 ? n & ~(int64_t)7 : 0;
+    float *tail[ATTN__MAX_LANES];
+    int64_t i, c;
+    int x;
+    for (i = 0; i < lanes; i += 8)
+        for (c = 0; c < whole; c += 8) {
+            __m256 r[8];
+            ATTN__UNROLL for (x = 0; x < 8; x++)
+                r[x] = attn__quiet8(ATTN__MUL8(ATTN__LOAD8(from + (c + x)*ld + i), ATTN__LOAD8(scale + i)));
+            attn__transpose8(r);
+            for (x = 0; x < 8 && i + x < lanes; x++) ATTN__STORE8(rows[i + x] + c, r[x]);
+        }
+    if (whole == n) return;
+    for (i = 0; i < lanes; i++) tail[i] = rows[i] + whole * stride;
+    attn__unpack_scalar(tail, lanes, stride, from + whole*ld, ld, n - whole, scale);
+}
+
+/* y = f(x) over an array; the rest beyond whole vectors through a buffer */
+#define ATTN__MAP8(name, f) \
+    ATTN__AVX2 static void name(const float *x, float *y, int64_t n) \
+    { \
+        float rest[8] = {0, 0, 0, 0, 0, 0, 0, 0}; \
+        int64_t i = 0, r; \
+        for (; i + 8 <= n; i += 8) ATTN__STORE8(y + i, f(ATTN__LOAD8(x + i))); \
+        if (i == n) return; \
+        for (r = i; r < n; r++) rest[r - i] = x[r]; \
+        ATTN__STORE8(rest, f(ATTN__LOAD8(rest))); \
+        for (r = i; r < n; r++) y[r] = rest[r - i]; \
+    }
+ATTN__MAP8(attn__exp_avx2, attn__exp_full8)
+ATTN__MAP8(attn__log_avx2, attn__log8)
+ATTN__MAP8(attn__tanh_avx2, attn__tanh8)
+
+ATTN__AVX2 static void attn__softcap_avx2(float *x, int64_t n, float cap, int keep)
+{
+    const __m256 c = ATTN__ALL8(cap), none = keep ? ATTN__ALL8(ATTN__NEG_INF) : ATTN__ALL8(ATTN__NAN);
+    int64_t i;
+    for (i = 0; i < n; i += 8) {
+        const __m256 v = ATTN__LOAD8(x + i), y = ATTN__MUL8(c, attn__tanh8(ATTN__DIV8(v, c)));
+        ATTN__STORE8(x + i, ATTN__PICK8(y, v, _mm256_cmp_ps(v, none, _CMP_EQ_OQ)));
+    }
+}
+
+ATTN__AVX2 static void attn__distance_avx2(float *s, int64_t ld, int64_t n, int32_t score, const float *width)
+{
+    const __m256 one = ATTN__ALL8(1.0f), none = ATTN__ALL8(ATTN__NEG_INF);
+    int64_t j, i;
+    for (j = 0; j < n; j++, s += ld)
+        for (i = 0; i < ld; i += 8) {
+            const __m256 x = ATTN__LOAD8(s + i), v = ATTN__LOAD8(width + i);
+            __m256 u, y;
+            if (score == ATTN_SCORE_GAUSSIAN) { ATTN__STORE8(s + i, ATTN__MUL8(x, v)); continue; }
+            u = ATTN__DIV8(x, v);
+            if (score == ATTN_SCORE_BOXCAR) y = _mm256_setzero_ps();
+            else if (score == ATTN_SCORE_TRIANGULAR) y = attn__log8(ATTN__SUB8(one, _mm256_sqrt_ps(u)));
+            else y = attn__log8(ATTN__SUB8(one, u));
+            y = ATTN__PICK8(none, y, _mm256_cmp_ps(u, one, _CMP_LE_OQ));
+            ATTN__STORE8(s + i, ATTN__PICK8(y, u, _mm256_cmp_ps(u, u, _CMP_UNORD_Q)));
+        }
+}
+
+ATTN__AVX2 static void attn__alibi_avx2(float *s, int64_t ld, int64_t n, const float *slope, const float *position)
+{
+    const __m256 sign = ATTN__ALL8(-0.0f);
+    int64_t j, i;
+    for (j = 0; j < n; j++, s += ld)
+        for (i = 0; i < ld; i += 8) {
+            const __m256 d = ATTN__SUB8(ATTN__LOAD8(position + i), ATTN__ALL8((float)j));
+            ATTN__STORE8(s + i, ATTN__FMA8(_mm256_xor_ps(ATTN__LOAD8(slope + i), sign), _mm256_andnot_ps(sign, d), ATTN__LOAD8(s + i)));
+        }
+}
+
+ATTN__AVX2 static void attn__clip_avx2(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last)
+{
+    int64_t j, i;
+    for (j = 0; j < n; j++, s += ld) {
+        const __m256i at = _mm256_set1_epi32((int32_t)j);
+        for (i = 0; i < ld; i += 8) {
+            const __m256i below = _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(first + i)), at);
+            const __m256i inside = _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(last + i)), at);
+            const __m256 keep = _mm256_castsi256_ps(_mm256_andnot_si256(below, inside));
+            ATTN__STORE8(s + i, ATTN__PICK8(ATTN__ALL8(ATTN__NEG_INF), ATTN__LOAD8(s + i), keep));
+        }
+    }
+}
+
+ATTN__AVX2 static void attn__add_avx2(float *s, const float *t, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i += 8) ATTN__STORE8(s + i, ATTN__ADD8(ATTN__LOAD8(s + i), ATTN__LOAD8(t + i)));
+}
+
+ATTN__AVX2 static void attn__normalise_avx2(float *x, int64_t n, float max, float factor)
+{
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        ATTN__STORE8(x + i, attn__quiet8(ATTN__MUL8(attn__exp8(ATTN__SUB8(ATTN__LOAD8(x + i), ATTN__ALL8(max))), ATTN__ALL8(factor))));
+    attn__normalise_scalar(x + i, n - i, max, factor);
+}
+
+static const attn__kernels attn__table_avx2 = {
+    8, 3, attn__product_avx2, attn__additive_avx2, attn__additive_direct_avx2, attn__weigh_avx2,
+    attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2,
+    attn__exp_avx2, attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2,
+    attn__alibi_avx2, attn__clip_avx2, attn__add_avx2, attn__exclude_scalar, attn__normalise_avx2
+};
+#endif /* ATTN__HAVE_AVX2 */
+
+/* ---------------------------------------------------------------------------------------------- >>kernels-avx512
+   16 lanes. As >>kernels-avx2, with masks for the results of comparisons and twice the registers. */
+#if ATTN__HAVE_AVX512
+#if ATTN__GNU
+#  define ATTN__ADD16(a, b) ((a) + (b))
+#  define ATTN__SUB16(a, b) ((a) - (b))
+#  define ATTN__MUL16(a, b) ((a) * (b))
+#  define ATTN__DIV16(a, b) ((a) / (b))
+#else
+#  define ATTN__ADD16(a, b) _mm512_add_ps(a, b)
+#  define ATTN__SUB16(a, b) _mm512_sub_ps(a, b)
+#  define ATTN__MUL16(a, b) _mm512_mul_ps(a, b)
+#  define ATTN__DIV16(a, b) _mm512_div_ps(a, b)
+#endif
+#define ATTN__ALL16(x)       _mm512_set1_ps(x)
+#define ATTN__FMA16(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define ATTN__LOAD16(p)      _mm512_loadu_ps(p)
+#define ATTN__STORE16(p, v)  _mm512_storeu_ps(p, v)
+/* x where the mask bit is clear, y where it is set */
+#define ATTN__PICK16(x, y, mask) _mm512_mask_blend_ps(mask, x, y)
+#define ATTN__SIGN16(x)      _mm512_test_epi32_mask(_mm512_castps_si512(x), _mm512_set1_epi32((int32_t)0x80000000u))
+#define ATTN__LESS16(x, y)   _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ)
+#define ATTN__SAME16(x, y)   _mm512_cmp_ps_mask(x, y, _CMP_EQ_OQ)
+#define ATTN__SHIFT16(x, n)  _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), n))
+
+ATTN__INLINE ATTN__AVX512 __m512 attn__exp_poly_avx512(__m512 x, __m512 *shifted)
+{
+    const __m512 t = ATTN__FMA16(x, ATTN__ALL16(ATTN__LOG2E), ATTN__ALL16(ATTN__EXP_MAGIC));
+    const __m512 n = ATTN__SUB16(t, ATTN__ALL16(ATTN__EXP_MAGIC));
+    __m512 r = ATTN__FMA16(n, ATTN__ALL16(-ATTN__LN2_HI), x), p;
+    r = ATTN__FMA16(n, ATTN__ALL16(-ATTN__LN2_LO), r);
+    p = ATTN__FMA16(ATTN__ALL16(ATTN__EXP_C5), r, ATTN__ALL16(ATTN__EXP_C4));
+    p = ATTN__FMA16(p, r, ATTN__ALL16(ATTN__EXP_C3));
+    p = ATTN__FMA16(p, r, ATTN__ALL16(ATTN__EXP_C2));
+    p = ATTN__FMA16(p, r, ATTN__ALL16(1.0f));
+    *shifted = t;
+    return ATTN__FMA16(p, r, ATTN__ALL16(1.0f));
+}
+
+ATTN__INLINE ATTN__AVX512 __m512 attn__exp16(__m512 x)
+{
+    __m512 t;
+    const __m512 p = attn__exp_poly_avx512(x, &t);
+    return ATTN__PICK16(ATTN__MUL16(p, ATTN__SHIFT16(t, 23)), _mm512_setzero_ps(), ATTN__LESS16(x, ATTN__ALL16(ATTN__EXP_LOWEST)));
+}
+
+ATTN__INLINE ATTN__AVX512 __m512 attn__exp_full16(__m512 x)
+{
+    const __m512i bias = _mm512_set1_epi32(127);
+    __m512 t, p;
+    __m512i n, half;
+    x = _mm512_min_ps(ATTN__ALL16(100.0f), x);                   /* in this order NaN passes */
+    p = attn__exp_poly_avx512(x, &t);
+    n = _mm512_sub_epi32(_mm512_castps_si512(t), _mm512_castps_si512(ATTN__ALL16(ATTN__EXP_MAGIC)));
+    half = _mm512_srai_epi32(n, 1);
+    p = ATTN__MUL16(p, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(half, bias), 23)));
+    p = ATTN__MUL16(p, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_sub_epi32(n, half), bias), 23)));
+    return ATTN__PICK16(p, _mm512_setzero_ps(), ATTN__LESS16(x, ATTN__ALL16(ATTN__EXP_LOWEST)));
+}
+
+ATTN__INLINE ATTN__AVX512 __m512 attn__log16(__m512 x)
+{
+    const __m512i root = _mm512_set1_epi32((int32_t)ATTN__SQRT_HALF);
+    const __mmask16 tiny = ATTN__LESS16(x, ATTN__ALL16(1.17549435e-38f));
+    const __m512 y = ATTN__PICK16(x, ATTN__MUL16(x, ATTN__ALL16(8388608.0f)), tiny);
+    const __m512i b = _mm512_sub_epi32(_mm512_castps_si512(y), root);
+    const __m512 e = ATTN__SUB16(_mm512_cvtepi32_ps(_mm512_srai_epi32(b, 23)), ATTN__PICK16(_mm512_setzero_ps(), ATTN__ALL16(23.0f), tiny));
+    const __m512 m = _mm512_castsi512_ps(_mm512_add_epi32(_mm512_and_si512(b, _mm512_set1_epi32(0x007fffff)), root));
+    const __m512 f = ATTN__SUB16(m, ATTN__ALL16(1.0f)), f2 = ATTN__MUL16(f, f);
+    __m512 q = ATTN__FMA16(ATTN__ALL16(ATTN__LOG_C7), f, ATTN__ALL16(ATTN__LOG_C6));
+    q = ATTN__FMA16(q, f, ATTN__ALL16(ATTN__LOG_C5));
+    q = ATTN__FMA16(q, f, ATTN__ALL16(ATTN__LOG_C4));
+    q = ATTN__FMA16(q, f, ATTN__ALL16(ATTN__LOG_C3));
+    q = ATTN__FMA16(q, f, ATTN__ALL16(ATTN__LOG_C2));
+    q = ATTN__FMA16(q, f, ATTN__ALL16(ATTN__LOG_C1));
+    q = ATTN__FMA16(q, f, ATTN__ALL16(ATTN__LOG_C0));
+    q = ATTN__FMA16(q, f, ATTN__ALL16(-0.5f));
+    q = ATTN__FMA16(e, ATTN__ALL16(ATTN__LN2_LO), ATTN__MUL16(q, f2));
+    q = ATTN__FMA16(e, ATTN__ALL16(ATTN__LN2_HI), ATTN__ADD16(q, f));
+    q = ATTN__PICK16(q, x, ATTN__SAME16(x, ATTN__ALL16(ATTN__INF)));
+    q = ATTN__PICK16(ATTN__ALL16(ATTN__NAN), q, _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ));
+    return ATTN__PICK16(q, ATTN__ALL16(ATTN__NEG_INF), ATTN__SAME16(x, _mm512_setzero_ps()));
+}
+
+ATTN__INLINE ATTN__AVX512 __m512 attn__tanh16(__m512 x)
+{
+    const __m512 sign = _mm512_and_ps(x, ATTN__ALL16(-0.0f)), one = ATTN__ALL16(1.0f);
+    const __m512 b = _mm512_min_ps(ATTN__ALL16(10.0f), _mm512_xor_ps(x, sign)), x2 = ATTN__MUL16(b, b);
+    __m512 p = ATTN__FMA16(ATTN__ALL16(ATTN__TANH_C4), x2, ATTN__ALL16(ATTN__TANH_C3)), y;
+    p = ATTN__FMA16(p, x2, ATTN__ALL16(ATTN__TANH_C2));
+    p = ATTN__FMA16(p, x2, ATTN__ALL16(ATTN__TANH_C1));
+    p = ATTN__FMA16(p, x2, ATTN__ALL16(ATTN__TANH_C0));
+    y = ATTN__SUB16(one, ATTN__DIV16(ATTN__ALL16(2.0f), ATTN__ADD16(attn__exp16(ATTN__ADD16(b, b)), one)));
+    p = ATTN__FMA16(ATTN__MUL16(b, x2), p, b);
+    y = ATTN__PICK16(y, p, ATTN__LESS16(b, ATTN__ALL16(ATTN__TANH_SPLIT)));
+    return _mm512_or_ps(y, sign);
+}
+
+ATTN__INLINE ATTN__AVX512 __m512 attn__quiet16(__m512 x)
+{
+    return ATTN__PICK16(x, ATTN__ALL16(ATTN__NAN), _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q));
+}
+
+/* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. */
+ATTN__INLINE ATTN__AVX512 void attn__strip_avx512(const int R, const int N, const int kind, const attn__product *p,
+                                              const float *a, float *c)
+{
+    const int64_t a_row = p->a_row, a_k = p->a_k, ld = p->ld;
+    const float *b = p->b;
+    __m512 acc[24], q[4], s, t;
+    int64_t k;
+    int r, i;
+    ATTN__UNROLL for (r = 0; r < R; r++)
+        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = p->onto ? ATTN__LOAD16(c + r*ld + 16*i) : _mm512_setzero_ps();
+    for (k = 0; k < p->depth; k++, a += a_k, b += ld) {
+        ATTN__UNROLL for (i = 0; i < N; i++) { q[i] = ATTN__LOAD16(b + 16*i); ATTN__KEEP(q[i]); }
+        ATTN__UNROLL for (r = 0; r < R; r++) {
+            s = ATTN__ALL16(*(a + r*a_row));
+            ATTN__UNROLL for (i = 0; i < N; i++) {
+                if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB16(q[i], s); acc[r*N + i] = ATTN__FMA16(t, t, acc[r*N + i]); }
+                else if (kind == ATTN__PRODUCT) acc[r*N + i] = ATTN__FMA16(s, q[i], acc[r*N + i]);
+                else acc[r*N + i] = ATTN__PICK16(ATTN__FMA16(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__SIGN16(q[i]));
+            }
+        }
+    }
+    ATTN__UNROLL for (r = 0; r < R; r++)
+        ATTN__UNROLL for (i = 0; i < N; i++) ATTN__STORE16(c + r*ld + 16*i, acc[r*N + i]);
+}
+
+/* All rows: strips of R, then what is left. Steps that are left out are rare: single rows. */
+ATTN__INLINE ATTN__AVX512 void attn__rows_avx512(const int R, const int N, const int kind, const attn__product *p)
+{
+    const int strips = kind != ATTN__PRODUCT_OF_ALLOWED;
+    int64_t r = 0;
+    if (strips) for (; r + R <= p->rows; r += R) attn__strip_avx512(R, N, kind, p, p->a + r*p->a_row, p->c + r*p->ld);
+    if (strips) for (; r + 2 <= p->rows; r += 2) attn__strip_avx512(2, N, kind, p, p->a + r*p->a_row, p->c + r*p->ld);
+    for (; r < p->rows; r++) attn__strip_avx512(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->ld);
+}
+
+ATTN__INLINE ATTN__AVX512 void attn__product_kind_avx512(const int kind, const attn__product *p)
+{
+    if (p->vecs == 4) attn__rows_avx512(6, 4, kind, p);
+    else if (p->vecs == 3) attn__rows_avx512(8, 3, kind, p);
+    else if (p->vecs == 2) attn__rows_avx512(12, 2, kind, p);
+    else attn__rows_avx512(16, 1, kind, p);
+}
+
+ATTN__AVX512 static void attn__product_avx512(const attn__product *p)
+{
+    if (p->kind == ATTN__PRODUCT) attn__product_kind_avx512(ATTN__PRODUCT, p);
+    else if (p->kind == ATTN__SQUARED_DISTANCE) attn__product_kind_avx512(ATTN__SQUARED_DISTANCE, p);
+    else attn__product_kind_avx512(ATTN__PRODUCT_OF_ALLOWED, p);
+}
+
+ATTN__AVX512 static void attn__additive_avx512(const attn__additive *p)
+{
+    const __m512 cap = ATTN__ALL16(1073741824.0f), one = ATTN__ALL16(1.0f);
+    const int64_t ld = p->ld;
+    int64_t j, u;
+    int32_t i;
+    for (i = 0; i < p->vecs; i++)
+        for (j = 0; j < p->rows; j++) {
+            const float *f = p->key + j * p->key_stride, *e = p->query + 16*i, *w = p->w;
+            __m512 sum = _mm512_setzero_ps();
+            for (u = 0; u < p->hidden; u += 4, e += 4*ld, f += 4, w += 4) {
+                __m512 a = ATTN__FMA16(ATTN__LOAD16(e), ATTN__ALL16(*(f)), one);
+                __m512 b = ATTN__FMA16(ATTN__LOAD16(e + ld), ATTN__ALL16(*(f + 1)), one);
+                __m512 c = ATTN__FMA16(ATTN__LOAD16(e + 2*ld), ATTN__ALL16(*(f + 2)), one);
+                __m512 d = ATTN__FMA16(ATTN__LOAD16(e + 3*ld), ATTN__ALL16(*(f + 3)), one), n0, n1;
+                a = _mm512_min_ps(a, cap);
+                b = _mm512_min_ps(b, cap);
+                c = _mm512_min_ps(c, cap);
+                d = _mm512_min_ps(d, cap);
+                n0 = ATTN__FMA16(ATTN__ALL16(*(w)), b, ATTN__MUL16(ATTN__ALL16(*(w + 1)), a));
+                n1 = ATTN__FMA16(ATTN__ALL16(*(w + 2)), d, ATTN__MUL16(ATTN__ALL16(*(w + 3)), c));
+                a = ATTN__MUL16(a, b);
+                c = ATTN__MUL16(c, d);
+                n0 = ATTN__FMA16(n0, c, ATTN__MUL16(n1, a));
+                sum = ATTN__ADD16(sum, ATTN__DIV16(n0, ATTN__MUL16(a, c)));
+            }
+            sum = ATTN__FMA16(ATTN__ALL16(-2.0f), sum, ATTN__ALL16(p->w_sum));
+            ATTN__STORE16(p->s + j*ld + 16*i, ATTN__MUL16(ATTN__ALL16(p->scale), sum));
+        }
+}
+
+ATTN__AVX512 static void attn__additive_direct_avx512(const attn__additive *p)
+{
+    int64_t j, u;
+    int32_t i;
+    for (j = 0; j < p->rows; j++)
+        for (i = 0; i < p->vecs; i++) {
+            __m512 sum = _mm512_setzero_ps();
+            for (u = 0; u < p->hidden; u++) {
+                const __m512 x = ATTN__ADD16(ATTN__LOAD16(p->query + u*p->ld + 16*i),
+                                            ATTN__ALL16(*(p->key + j*p->key_stride + u)));
+                sum = ATTN__FMA16(ATTN__ALL16(*(p->w + u)), attn__tanh16(x), sum);
+            }
+            ATTN__STORE16(p->s + j*p->ld + 16*i, ATTN__MUL16(ATTN__ALL16(p->scale), sum));
+        }
+}
+
+ATTN__AVX512 static void attn__weigh_avx512(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *max, float *sum)
+{
+    const __m512 none = ATTN__ALL16(ATTN__NEG_INF);
+    __m512 m = none, base, part[ATTN__PARTS];
+    int64_t j;
+    int r, w;
+    for (j = j0; j < j1; j++) m = _mm512_max_ps(ATTN__LOAD16(s + j*ld), m);
+    base = ATTN__PICK16(m, _mm512_setzero_ps(), ATTN__SAME16(m, none));
+    for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm512_setzero_ps();
+    for (j = j0; j < j1; j++) {
+        const __m512 x = ATTN__LOAD16(s + j*ld);
+        __m512 e = attn__exp16(ATTN__SUB16(x, base));
+        if (mark) e = ATTN__PICK16(e, ATTN__ALL16(-0.0f), ATTN__SAME16(x, none));
+        ATTN__STORE16(s + j*ld, e);
+        part[j % ATTN__PARTS] = ATTN__ADD16(part[j % ATTN__PARTS], e);
+    }
+    for (w = ATTN__PARTS / 2; w > 0; w /= 2)
+        for (r = 0; r < w; r++) part[r] = ATTN__ADD16(part[r], part[r + w]);
+    ATTN__STORE16(max, m);
+    ATTN__STORE16(sum, part[0]);
+}
+
+ATTN__AVX512 static void attn__join_avx512(int64_t lanes, float *max, float *sum, const float *cmax, const float *csum,
+                                       float *old, float *fresh)
+{
+    const __m512 none = ATTN__ALL16(ATTN__NEG_INF);
+    int64_t i;
+    for (i = 0; i < lanes; i += 16) {
+        const __m512 before = ATTN__LOAD16(max + i), now = ATTN__LOAD16(cmax + i), m = _mm512_max_ps(now, before);
+        const __m512 base = ATTN__PICK16(m, _mm512_setzero_ps(), ATTN__SAME16(m, none));
+        const __m512 x = attn__exp16(ATTN__SUB16(before, base)), y = attn__exp16(ATTN__SUB16(now, base));
+        ATTN__STORE16(old + i, x);
+        ATTN__STORE16(fresh + i, y);
+        ATTN__STORE16(sum + i, ATTN__FMA16(ATTN__LOAD16(csum + i), y, ATTN__MUL16(ATTN__LOAD16(sum + i), x)));
+        ATTN__STORE16(max + i, m);
+    }
+}
+
+ATTN__AVX512 static void attn__merge_avx512(int64_t rows, int64_t ld, float *o, const float *acc, const float *old,
+                                        const float *fresh)
+{
+    int64_t r, i;
+    for (r = 0; r < rows; r++, o += ld, acc += ld)
+        for (i = 0; i < ld; i += 16) {
+            const __m512 kept = ATTN__MUL16(ATTN__LOAD16(o + i), ATTN__LOAD16(old + i));
+            ATTN__STORE16(o + i, ATTN__ADD16(ATTN__FMA16(ATTN__LOAD16(acc + i), ATTN__LOAD16(fresh + i), kept), _mm512_setzero_ps()));
+        }
+}
+
+ATTN__AVX512 static int attn__finite_avx512(const float *x, int64_t n)
+{
+    const __m512i exponent = _mm512_set1_epi32(0x7f800000);
+    __mmask16 bad = 0;
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        bad = (__mmask16)(bad | _mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_castps_si512(ATTN__LOAD16(x + i)), exponent), exponent));
+    return !bad && attn__finite_scalar(x + i, n - i);
+}
+
+/* rows of 16 registers <-> columns */
+ATTN__INLINE ATTN__AVX512 void attn__transpose16(__m512 *r)
+{
+    __m512 t[16];
+    int i;
+    ATTN__UNROLL for (i = 0; i < 8; i++) {
+        t[2*i] = _mm512_unpacklo_ps(r[2*i], r[2*i + 1]);
+        t[2*i + 1] = _mm512_unpackhi_ps(r[2*i], r[2*i + 1]);
+    }
+    ATTN__UNROLL for (i = 0; i < 16; i += 4) {
+        r[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
+        r[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
+        r[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    ATTN__UNROLL for (i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    ATTN__UNROLL for (i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+        r[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
+        r[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+
+ATTN__AVX512 static void attn__pack_avx512(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
+                                       const float *scale)
+{
+    const int64_t whole = stride == 1 ? n & ~(int64_t)15 : 0;
+    const float *tail[ATTN__MAX_LANES];
+    int64_t i, c;
+    int x;
+    for (i = 0; i < ld; i += 16)
+        for (c = 0; c < whole; c += 16) {
+            __m512 r[16];
+            ATTN__UNROLL for (x = 0; x < 16; x++) r[x] = ATTN__LOAD16(rows[i + x] + c);
+            attn__transpose16(r);
+            ATTN__UNROLL for (x = 0; x < 16; x++)
+                ATTN__STORE16(to + (c + x)*ld + i, ATTN__MUL16(r[x], ATTN__LOAD16(scale + i)));
+        }
+    if (whole == n) return;
+    for (i = 0; i < ld; i++) tail[i] = rows[i] + whole * stride;
+    attn__pack_scalar(to + whole*ld, ld, tail, stride, n - whole, scale);
+}
+
+ATTN__AVX512 static void attn__unpack_avx512(float *const *rows, int64_t lanes, int64_t stride, const float *from, int64_t ld,
+                                         int64_t n, const float *scale)
+{
+    const int64_t whole = stride == 1 ? n & ~(int64_t)15 : 0;
+    float *tail[ATTN__MAX_LANES];
+    int64_t i, c;
+    int x;
+    for (i = 0; i < lanes; i += 16)
+        for (c = 0; c < whole; c += 16) {
+            __m512 r[16];
+            ATTN__UNROLL for (x = 0; x < 16; x++)
+                r[x] = attn__quiet16(ATTN__MUL16(ATTN__LOAD16(from + (c + x)*ld + i), ATTN__LOAD16(scale + i)));
+            attn__transpose16(r);
+            for (x = 0; x < 16 && i + x < lanes; x++) ATTN__STORE16(rows[i + x] + c, r[x]);
+        }
+    if (whole == n) return;
+    for (i = 0; i < lanes; i++) tail[i] = rows[i] + whole * stride;
+    attn__unpack_scalar(tail, lanes, stride, from + whole*ld, ld, n - whole, scale);
+}
+
+/* y = f(x) over an array; the rest beyond whole vectors through a buffer */
+#define ATTN__MAP16(name, f) \
+    ATTN__AVX512 static void name(const float *x, float *y, int64_t n) \
+    { \
+        float rest[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}; \
+        int64_t i = 0, r; \
+        for (; i + 16 <= n; i += 16) ATTN__STORE16(y + i, f(ATTN__LOAD16(x + i))); \
+        if (i == n) return; \
+        for (r = i; r < n; r++) rest[r - i] = x[r]; \
+        ATTN__STORE16(rest, f(ATTN__LOAD16(rest))); \
+        for (r = i; r < n; r++) y[r] = rest[r - i]; \
+    }
+ATTN__MAP16(attn__exp_avx512, attn__exp_full16)
+ATTN__MAP16(attn__log_avx512, attn__log16)
+ATTN__MAP16(attn__tanh_avx512, attn__tanh16)
+
+ATTN__AVX512 static void attn__softcap_avx512(float *x, int64_t n, float cap, int keep)
+{
+    const __m512 c = ATTN__ALL16(cap), none = keep ? ATTN__ALL16(ATTN__NEG_INF) : ATTN__ALL16(ATTN__NAN);
+    int64_t i;
+    for (i = 0; i < n; i += 16) {
+        const __m512 v = ATTN__LOAD16(x + i), y = ATTN__MUL16(c, attn__tanh16(ATTN__DIV16(v, c)));
+        ATTN__STORE16(x + i, ATTN__PICK16(y, v, ATTN__SAME16(v, none)));
+    }
+}
+
+ATTN__AVX512 static void attn__distance_avx512(float *s, int64_t ld, int64_t n, int32_t score, const float *width)
+{
+    const __m512 one = ATTN__ALL16(1.0f), none = ATTN__ALL16(ATTN__NEG_INF);
+    int64_t j, i;
+    for (j = 0; j < n; j++, s += ld)
+        for (i = 0; i < ld; i += 16) {
+            const __m512 x = ATTN__LOAD16(s + i), v = ATTN__LOAD16(width + i);
+            __m512 u, y;
+            if (score == ATTN_SCORE_GAUSSIAN) { ATTN__STORE16(s + i, ATTN__MUL16(x, v)); continue; }
+            u = ATTN__DIV16(x, v);
+            if (score == ATTN_SCORE_BOXCAR) y = _mm512_setzero_ps();
+            else if (score == ATTN_SCORE_TRIANGULAR) y = attn__log16(ATTN__SUB16(one, _mm512_sqrt_ps(u)));
+            else y = attn__log16(ATTN__SUB16(one, u));
+            y = ATTN__PICK16(none, y, _mm512_cmp_ps_mask(u, one, _CMP_LE_OQ));
+            ATTN__STORE16(s + i, ATTN__PICK16(y, u, _mm512_cmp_ps_mask(u, u, _CMP_UNORD_Q)));
+        }
+}
+
+ATTN__AVX512 static void attn__alibi_avx512(float *s, int64_t ld, int64_t n, const float *slope, const float *position)
+{
+    const __m512 sign = ATTN__ALL16(-0.0f);
+    int64_t j, i;
+    for (j = 0; j < n; j++, s += ld)
+        for (i = 0; i < ld; i += 16) {
+            const __m512 d = ATTN__SUB16(ATTN__LOAD16(position + i), ATTN__ALL16((float)j));
+            ATTN__STORE16(s + i, ATTN__FMA16(_mm512_xor_ps(ATTN__LOAD16(slope + i), sign), _mm512_andnot_ps(sign, d), ATTN__LOAD16(s + i)));
+        }
+}
+
+ATTN__AVX512 static void attn__clip_avx512(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last)
+{
+    int64_t j, i;
+    for (j = 0; j < n; j++, s += ld) {
+        const __m512i at = _mm512_set1_epi32((int32_t)j);
+        for (i = 0; i < ld; i += 16) {
+            const __mmask16 below = _mm512_cmpgt_epi32_mask(_mm512_loadu_si512((const void *)(first + i)), at);
+            const __mmask16 inside = _mm512_cmpgt_epi32_mask(_mm512_loadu_si512((const void *)(last + i)), at);
+            ATTN__STORE16(s + i, ATTN__PICK16(ATTN__ALL16(ATTN__NEG_INF), ATTN__LOAD16(s + i), (__mmask16)(inside & ~below)));
+        }
+    }
+}
+
+ATTN__AVX512 static void attn__add_avx512(float *s, const float *t, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i += 16) ATTN__STORE16(s + i, ATTN__ADD16(ATTN__LOAD16(s + i), ATTN__LOAD16(t + i)));
+}
+
+ATTN__AVX512 static void attn__normalise_avx512(float *x, int64_t n, float max, float factor)
+{
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        ATTN__STORE16(x + i, attn__quiet16(ATTN__MUL16(attn__exp16(ATTN__SUB16(ATTN__LOAD16(x + i), ATTN__ALL16(max))), ATTN__ALL16(factor))));
+    attn__normalise_scalar(x + i, n - i, max, factor);
+}
+
+static const attn__kernels attn__table_avx512 = {
+    16, 4, attn__product_avx512, attn__additive_avx512, attn__additive_direct_avx512, attn__weigh_avx512,
+    attn__join_avx512, attn__merge_avx512, attn__finite_avx512, attn__pack_avx512, attn__unpack_avx512,
+    attn__exp_avx512, attn__log_avx512, attn__tanh_avx512, attn__softcap_avx512, attn__distance_avx512,
+    attn__alibi_avx512, attn__clip_avx512, attn__add_avx512, attn__exclude_scalar, attn__normalise_avx512
+};
+#endif /* ATTN__HAVE_AVX512 */
+
+/* ---------------------------------------------------------------------------------------------------- >>dispatch */
+static int attn__cpu_has(attn_isa isa)
+{
+    if (isa == ATTN_ISA_SCALAR) return 1;
+#if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER)     /* libgcc and compiler-rt filled their table before main */
+#  if ATTN__HAVE_AVX2
+    if (isa == ATTN_ISA_AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#  endif
+#  if ATTN__HAVE_AVX512
+    if (isa == ATTN_ISA_AVX512) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+#  endif
+#elif ATTN__X64 && defined(_MSC_VER)
+    {
+        const int fma_osxsave_avx = (1 << 12) | (1 << 27) | (1 << 28);
+        unsigned long long enabled;
+        int r[4];
+        __cpuid(r, 0);
+        if (r[0] < 7) return 0;
+        __cpuid(r, 1);
+        if ((r[2] & fma_osxsave_avx) != fma_osxsave_avx) return 0;
+        enabled = _xgetbv(0);
+        __cpuidex(r, 7, 0);
+        if (ATTN__HAVE_AVX2 && isa == ATTN_ISA_AVX2) return (enabled & 6) == 6 && (r[1] >> 5 & 1);
+        if (ATTN__HAVE_AVX512 && isa == ATTN_ISA_AVX512)
+            return (enabled & 0xe6) == 0xe6 && (r[1] >> 16 & 1) && (r[1] >> 17 & 1);
+    }
+#endif
+    return 0;
+}
+
+ATTN_DEF attn_isa attn_best_isa(void)
+{
+    if (attn__cpu_has(ATTN_ISA_AVX512)) return ATTN_ISA_AVX512;
+    if (attn__cpu_has(ATTN_ISA_AVX2)) return ATTN_ISA_AVX2;
+    return ATTN_ISA_SCALAR;
+}
+
+static const attn__kernels *attn__table(int32_t isa)
+{
+#if ATTN__HAVE_AVX512
+    if (isa == ATTN_ISA_AVX512) return &attn__table_avx512;
+#endif
+#if ATTN__HAVE_AVX2
+    if (isa == ATTN_ISA_AVX2) return &attn__table_avx2;
+#endif
+    (void)isa;
+    return &attn__table_scalar;
+}
+
+/* ---------------------------------------------------------------------------------------------------- >>validate
+   Descriptors become a resolved copy and a geometry; every rule is checked before anything is written. */
+static attn_status attn__fail2(attn_error *err, attn_status status, const char *field, const char *rule,
+                               int64_t got, int64_t want)
+{
+    if (err) {
+        err->status = (int32_t)status;
+        err->field = field;
+        err->rule = rule;
+        err->got = got;
+        err->want = want;
+        err->has_numbers = 1;
+    }
+    return status;
+}
+static attn_status attn__fail(attn_error *err, attn_status status, const char *field, const char *rule)
+{
+    attn__fail2(err, status, field, rule, 0, 0);
+    if (err) err->has_numbers = 0;
+    return status;
+}
+static attn_status attn__success(attn_error *err)
+{
+    attn__fail(err, ATTN_OK, "", "");
+    return ATTN_OK;
+}
+#define ATTN__TRY(call) do { const attn_status attn__st = (call); if (attn__st != ATTN_OK) return attn__st; } while (0)
+#define ATTN__RULE(holds, status, field, rule) do { if (!(holds)) return attn__fail(err, status, field, rule); } while (0)
+
+/* Sizes are non-negative; a sum or product that does not fit sticks at the largest number. */
+#define ATTN__HUGE ((int64_t)0x7fffffffffffffff)
+static int64_t attn__add64(int64_t a, int64_t b) { return a > ATTN__HUGE - b ? ATTN__HUGE : a + b; }
+static int64_t attn__mul64(int64_t a, int64_t b) { return b && a > ATTN__HUGE / b ? ATTN__HUGE : a * b; }
+/* For positions: any signs. */
+static int64_t attn__add_signed(int64_t a, int64_t b)
+{
+    if (b > 0 && a > ATTN__HUGE - b) return ATTN__HUGE;
+    if (b < 0 && a < -ATTN__HUGE - b) return -ATTN__HUGE;
+    return a + b;
+}
+
+typedef struct attn__names { const char *view, *data, *type, *rank, *size[4], *stride; } attn__names;
+#define ATTN__NAMES(f) {f, f ".data", f ".type", f ".rank", \
+                        {f ".size[0]", f ".size[1]", f ".size[2]", f ".size[3]"}, f ".stride"}
+
+enum { ATTN__TAKES_F32 = 1, ATTN__TAKES_U8, ATTN__TAKES_INT };
+
+typedef struct attn__field {
+    size_t      offset;         /* in the descriptor */
+    int         output, takes, rank_least, rank_most;
+    attn__names names;
+} attn__field;
+
+/* X(field, is an output, takes, least rank, most) */
+#define ATTN__VIEW_LIST(X) \
+    X(q, 0, F32, 4, 4) X(k, 0, F32, 4, 4) X(v, 0, F32, 4, 4) \
+    X(out, 1, F32, 4, 4) X(lse, 1, F32, 3, 3) X(weights, 1, F32, 4, 4) \
+    X(scores, 1, F32, 4, 4) X(scores_softcap, 1, F32, 4, 4) X(scores_masked, 1, F32, 4, 4) \
+    X(sigma_per_head, 0, F32, 1, 1) X(bilinear, 0, F32, 2, 3) X(w_q, 0, F32, 2, 3) X(w_k, 0, F32, 2, 3) \
+    X(w_v, 0, F32, 1, 2) X(hidden_bias, 0, F32, 1, 2) X(given_scores, 0, F32, 4, 4) \
+    X(bias, 0, F32, 1, 4) X(alibi, 0, F32, 1, 1) X(sink, 0, F32, 1, 1) X(mask, 0, U8, 1, 4) \
+    X(key_lengths, 0, INT, 1, 2) X(query_lengths, 0, INT, 1, 1) X(positions, 0, INT, 1, 2)
+
+enum {
+#define ATTN__X(f, output, takes, least, most) ATTN__F_##f,
+    ATTN__VIEW_LIST(ATTN__X)
+#undef ATTN__X
+    ATTN__F_COUNT
+};
+static const attn__field attn__fields[ATTN__F_COUNT] = {
+#define ATTN__X(f, output, takes, least, most) \
+    {offsetof(attn_desc, f), output, ATTN__TAKES_##takes, least, most, ATTN__NAMES(#f)},
+    ATTN__VIEW_LIST(ATTN__X)
+#undef ATTN__X
+};
+
+static attn_view attn__view_at(const attn_desc *d, int field)       /* attn_out and attn_view have one layout */
+{
+    attn_view v;
+    ATTN__COPY(&v, (const char *)d + attn__fields[field].offset, sizeof v);
+    return v;
+}
+
+static int64_t attn__elements(const attn_view *v)
+{
+    int64_t n = 1;
+    int i;
+    for (i = 0; i < v->rank; i++) if (v->size[i] == 0) return 0;
+    for (i = 0; i < v->rank; i++) n = attn__mul64(n, v->size[i]);
+    return n;
+}
+
+static int64_t attn__type_size(int32_t type)
+{
+    return type == ATTN_U8 ? 1 : type == ATTN_F16 || type == ATTN_BF16 ? 2 : type == ATTN_F64 || type == ATTN_I64 ? 8 : 4;
+}
+
+/* Bytes below and above the first element that a view reaches; 0 if they fit. */
+static int attn__extent(const attn_view *v, int64_t *below, int64_t *above)
+{
+    int i;
+    *below = 0;
+    *above = attn__type_size(v->type);
+    for (i = 0; i < v->rank; i++) {
+        const int64_t s = v->stride[i], step = s < 0 ? (s < -ATTN__HUGE ? ATTN__HUGE : -s) : s;
+        const int64_t reach = attn__mul64(attn__mul64(step, v->size[i] - 1), attn__type_size(v->type));
+        if (s < 0) *below = attn__add64(*below, reach); else *above = attn__add64(*above, reach);
+    }
+    return *below > ATTN__HUGE / 2 || *above > ATTN__HUGE / 2 || *below + *above > (int64_t)((size_t)-1 / 2);
+}
+
+/* Do the axes nest, each stride at least as large as all that lies below it? Then no two elements coincide. */
+static int attn__nests(const attn_view *v)
+{
+    int64_t stride[4], size[4], covered = 1;
+    int i, j, n = 0;
+    for (i = 0; i < v->rank; i++) {
+        if (v->size[i] <= 1) continue;
+        for (j = n++; j > 0 && stride[j - 1] > (v->stride[i] < 0 ? -v->stride[i] : v->stride[i]); j--) {
+            stride[j] = stride[j - 1];
+            size[j] = size[j - 1];
+        }
+        stride[j] = v->stride[i] < 0 ? -v->stride[i] : v->stride[i];
+        size[j] = v->size[i];
+    }
+    for (i = 0; i < n; i++) {
+        if (stride[i] < covered) return 0;
+        covered = attn__add64(attn__mul64(stride[i], size[i] - 1), covered);
+    }
+    return 1;
+}
+
+/* Where the inner part of a view (the axes whose byte stride g does not divide) lies modulo g; 0 if it wraps. */
+static int attn__residue(const attn_view *v, int64_t g, int64_t *from, int64_t *to)
+{
+    attn_view inner = *v;
+    int64_t below, above, at;
+    int i;
+    for (i = 0; i < v->rank; i++)
+        if (v->size[i] <= 1 || v->stride[i] * attn__type_size(v->type) % g == 0) inner.size[i] = 1;
+    attn__extent(&inner, &below, &above);
+    at = (int64_t)((uintptr_t)v->data % (uintptr_t)g) - below;
+    *from = at < 0 ? at + g : at;
+    *to = *from + below + above;
+    return below + above <= g && *to <= g;
+}
+
+/* Can it be seen that two views share no byte? By their extents, or because they interleave, as the q, k and v of a
+   packed array do: modulo a common outer stride they lie beside each other. */
+static int attn__disjoint(const attn_view *a, const attn_view *b)
+{
+    int64_t a_below, a_above, b_below, b_above, a0, a1, b0, b1;
+    const int64_t pa = (int64_t)(uintptr_t)a->data, pb = (int64_t)(uintptr_t)b->data;
+    int i;
+    if (!attn__elements(a) || !attn__elements(b)) return 1;
+    attn__extent(a, &a_below, &a_above);
+    attn__extent(b, &b_below, &b_above);
+    if (pa + a_above <= pb - b_below || pb + b_above <= pa - a_below) return 1;
+    for (i = 0; i < a->rank; i++) {
+        const int64_t g = (a->stride[i] < 0 ? -a->stride[i] : a->stride[i]) * attn__type_size(a->type);
+        if (a->size[i] > 1 && g > 0 && attn__residue(a, g, &a0, &a1) && attn__residue(b, g, &b0, &b1) &&
+            (a1 <= b0 || b1 <= a0)) return 1;
+    }
+    return 0;
+}
+
+/* One view on its own: rank, type, sizes, extent. need_data: it will be read or written. */
+static attn_status attn__check_view(const attn_view *v, const attn__field *f, int need_data, attn_error *err)
+{
+    int64_t below, above;
+    int i;
+    if (v->rank == 0) return ATTN_OK;
+    if (v->rank < f->rank_least || v->rank > f->rank_most)
+        return attn__fail2(err, ATTN_ERR_RANK, f->names.rank,
+                           v->rank < f->rank_least ? "must be at least" : "must be at most", v->rank,
+                           v->rank < f->rank_least ? f->rank_least : f->rank_most);
+    if (f->takes == ATTN__TAKES_F32) {
+        ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, f->names.type,
+                   "must be ATTN_F32: other float types are not in this version");
+        ATTN__RULE(v->type == ATTN_F32, ATTN_ERR_TYPE, f->names.type, "must be ATTN_F32");
+    } else if (f->takes == ATTN__TAKES_U8) {
+        ATTN__RULE(v->type == ATTN_U8, ATTN_ERR_TYPE, f->names.type, "must be ATTN_U8");
+    } else {
+        ATTN__RULE(v->type == ATTN_I32 || v->type == ATTN_I64, ATTN_ERR_TYPE, f->names.type, "must be ATTN_I32 or ATTN_I64");
+    }
+    for (i = 0; i < v->rank; i++)
+        if (v->size[i] < 0) return attn__fail2(err, ATTN_ERR_SIZE, f->names.size[i], "must be at least", v->size[i], 0);
+    if (attn__elements(v) == 0) return ATTN_OK;
+    ATTN__RULE(attn__elements(v) < ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, f->names.view, "must have fewer than 2^60 elements");
+    ATTN__RULE(!attn__extent(v, &below, &above), ATTN_ERR_OVERFLOW, f->names.stride, "must keep the extent within memory");
+    ATTN__RULE(!need_data || v->data, ATTN_ERR_NULL, f->names.data, "must not be NULL");
+    ATTN__RULE(!f->output || attn__nests(v), ATTN_ERR_STRIDE, f->names.stride, "must not make the output overlap itself");
+    return ATTN_OK;
+}
+
+/* view.size[axis] == want, unless the view is absent */
+static attn_status attn__check_size(const attn_view *v, const attn__names *names, int axis, int64_t want,
+                                    const char *rule, attn_error *err)
+{
+    if (v->rank == 0 || v->size[axis] == want) return ATTN_OK;
+    return attn__fail2(err, ATTN_ERR_SIZE, names->size[axis], rule, v->size[axis], want);
+}
+
+/* [B,H,Sq,Sk] broadcast from the right */
+static attn_status attn__check_broadcast(const attn_view *v, const attn__names *names, const int64_t *shape, attn_error *err)
+{
+    int i;
+    for (i = 0; i < v->rank; i++) {
+        const int64_t want = shape[4 - v->rank + i];
+        if (v->size[i] != 1 && v->size[i] != want)
+            return attn__fail2(err, ATTN_ERR_SIZE, names->size[i], "must broadcast against [B,H,Sq,Sk]: be 1 or", v->size[i], want);
+    }
+    return ATTN_OK;
+}
+
+static int64_t attn__int_at(const attn_view *v, int64_t index)
+{
+    return v->type == ATTN_I32 ? ((const int32_t *)v->data)[index] : ((const int64_t *)v->data)[index];
+}
+
+/* lengths [B] or [B,Sq], each 0..most */
+static attn_status attn__check_lengths(const attn_view *v, const attn__names *names, int64_t most, attn_error *err)
+{
+    int64_t b, i;
+    const int64_t n = v->rank == 2 ? v->size[1] : 1;
+    if (v->rank == 0 || !v->data) return ATTN_OK;
+    for (b = 0; b < v->size[0]; b++)
+        for (i = 0; i < n; i++) {
+            const int64_t x = attn__int_at(v, b * v->stride[0] + (v->rank == 2 ? i * v->stride[1] : 0));
+            if (x < 0) return attn__fail2(err, ATTN_ERR_RANGE, names->view, "must be at least", x, 0);
+            if (x > most) return attn__fail2(err, ATTN_ERR_RANGE, names->view, "must be at most the number of rows", x, most);
+        }
+    return ATTN_OK;
+}
+
+/* What a call looks like once its descriptor is resolved. */
+typedef struct attn__shape {
+    int64_t batch, heads, heads_kv, queries, keys, size_q, size_k, size_v, hidden;
+    int64_t streams;            /* key sequences per batch entry: one per key head, or per head where keys are projected
+                                   or queries transformed per head */
+    int64_t ld;                 /* lanes of a tile */
+    int64_t tiles;              /* tiles per stream */
+    int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
+    int64_t key_floats;         /* prepared floats per key */
+    int64_t key_bytes;          /* prepared in all, at the start of the workspace */
+    int64_t worker_bytes;       /* per worker, after it */
+} attn__shape;
+
+#define ATTN__CHUNK 256         /* keys per chunk: part of the numeric contract */
+#define ATTN__ALIGN 64
+#define ATTN__ADDITIVE_CLEAR 20.0f  /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
+
+static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
+static int64_t attn__bytes_of(int64_t floats) { return attn__mul64(attn__add64(attn__mul64(floats, 4), ATTN__ALIGN - 1) / ATTN__ALIGN, ATTN__ALIGN); }
+static int attn__is_kernel(int32_t score) { return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_CONSTANT; }
+static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
+
+/* The fields that only some scores take. */
+static attn_status attn__check_score(const attn_desc *d, attn_error *err)
+{
+    const int given = d->score == ATTN_SCORE_GIVEN, additive = d->score == ATTN_SCORE_ADDITIVE;
+    const int has_sigma = d->score >= ATTN_SCORE_GAUSSIAN && d->score <= ATTN_SCORE_TRIANGULAR;
+    ATTN__RULE(d->score >= 0 && d->score < ATTN_SCORE_COUNT, ATTN_ERR_OPTION, "score", "must be one of attn_score");
+    ATTN__RULE(!attn__is_kernel(d->score) || (!d->scale_set && d->scale == 0.0f), ATTN_ERR_OPTION, "scale",
+               "must not be set for a distance kernel: sigma sets its width");
+    ATTN__RULE(attn__is_number(d->scale), ATTN_ERR_RANGE, "scale", "must be finite");
+    ATTN__RULE(attn__is_number(d->sigma) && d->sigma >= 0.0f, ATTN_ERR_RANGE, "sigma", "must be finite and > 0, or 0 for 1");
+    ATTN__RULE(has_sigma || d->sigma == 0.0f, ATTN_ERR_OPTION, "sigma", "counts for the distance kernels only");
+    ATTN__RULE(has_sigma || !d->sigma_per_head.rank, ATTN_ERR_OPTION, "sigma_per_head", "counts for the distance kernels only");
+    ATTN__RULE(d->sigma == 0.0f || !d->sigma_per_head.rank, ATTN_ERR_OPTION, "sigma", "must be 0 where sigma_per_head is given");
+    ATTN__RULE(d->score == ATTN_SCORE_BILINEAR || !d->bilinear.rank, ATTN_ERR_OPTION, "bilinear", "counts for ATTN_SCORE_BILINEAR only");
+    ATTN__RULE(additive || !d->w_q.rank, ATTN_ERR_OPTION, "w_q", "counts for ATTN_SCORE_ADDITIVE only");
+    ATTN__RULE(additive || !d->w_k.rank, ATTN_ERR_OPTION, "w_k", "counts for ATTN_SCORE_ADDITIVE only");
+    ATTN__RULE(additive || !d->w_v.rank, ATTN_ERR_OPTION, "w_v", "counts for ATTN_SCORE_ADDITIVE only");
+    ATTN__RULE(additive || !d->hidden_bias.rank, ATTN_ERR_OPTION, "hidden_bias", "counts for ATTN_SCORE_ADDITIVE only");
+    ATTN__RULE(given || !d->given_scores.rank, ATTN_ERR_OPTION, "given_scores", "counts for ATTN_SCORE_GIVEN only");
+    ATTN__RULE(!given || d->given_scores.rank, ATTN_ERR_NULL, "given_scores", "must be given for ATTN_SCORE_GIVEN");
+    ATTN__RULE(!given || !d->q.rank, ATTN_ERR_OPTION, "q", "must be absent for ATTN_SCORE_GIVEN");
+    ATTN__RULE(!given || !d->k.rank, ATTN_ERR_OPTION, "k", "must be absent for ATTN_SCORE_GIVEN");
+    ATTN__RULE(given || d->q.rank, ATTN_ERR_NULL, "q", "must be given");
+    ATTN__RULE(given || d->k.rank, ATTN_ERR_NULL, "k", "must be given");
+    ATTN__RULE(d->score != ATTN_SCORE_BILINEAR || d->bilinear.rank, ATTN_ERR_NULL, "bilinear", "must be given for ATTN_SCORE_BILINEAR");
+    ATTN__RULE(!additive || d->w_v.rank, ATTN_ERR_NULL, "w_v", "must be given for ATTN_SCORE_ADDITIVE");
+    return ATTN_OK;
+}
+
+static attn_status attn__check_options(const attn_desc *d, attn_error *err)
+{
+    ATTN__RULE(d->align >= 0 && d->align < ATTN_ALIGN_COUNT, ATTN_ERR_OPTION, "align", "must be one of attn_align");
+    ATTN__RULE(d->align != ATTN_ALIGN_POSITIONS || d->positions.rank, ATTN_ERR_NULL, "positions", "must be given for ATTN_ALIGN_POSITIONS");
+    ATTN__RULE(d->align == ATTN_ALIGN_POSITIONS || !d->positions.rank, ATTN_ERR_OPTION, "align", "must be ATTN_ALIGN_POSITIONS where positions are given");
+    ATTN__RULE(d->empty >= 0 && d->empty < ATTN_EMPTY_COUNT, ATTN_ERR_OPTION, "empty", "must be one of attn_empty");
+    ATTN__RULE(attn__is_number(d->softcap) && d->softcap >= 0.0f, ATTN_ERR_RANGE, "softcap", "must be finite and > 0, or 0 for none");
+    ATTN__RULE(attn__is_number(d->dropout) && d->dropout >= 0.0f && d->dropout <= 1.0f, ATTN_ERR_RANGE, "dropout", "must be within 0..1");
+    if (d->window && d->window_left < ATTN_UNBOUNDED)
+        return attn__fail2(err, ATTN_ERR_RANGE, "window_left", "must be at least", d->window_left, ATTN_UNBOUNDED);
+    if (d->window && d->window_right < ATTN_UNBOUNDED)
+        return attn__fail2(err, ATTN_ERR_RANGE, "window_right", "must be at least", d->window_right, ATTN_UNBOUNDED);
+    ATTN__RULE(d->isa >= 0 && d->isa < ATTN_ISA_COUNT, ATTN_ERR_OPTION, "isa", "must be one of attn_isa");
+    ATTN__RULE(d->isa == ATTN_ISA_AUTO || attn__cpu_has((attn_isa)d->isa), ATTN_ERR_ISA, "isa", "must be on this CPU and in this build");
+    ATTN__RULE(d->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
+    ATTN__RULE(!d->allocator.allocate == !d->allocator.release, ATTN_ERR_NULL, "allocator", "must have both functions or none");
+    ATTN__RULE(d->parallel.workers >= 0, ATTN_ERR_RANGE, "parallel.workers", "must not be negative");
+    return ATTN_OK;
+}
+
+/* Sizes of the views against each other. */
+static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_error *err)
+{
+    const attn__field *f = attn__fields;
+    const int given = d->score == ATTN_SCORE_GIVEN;
+    const attn_view *from = given ? &d->given_scores : &d->q;
+    int64_t shape[4], below, above;
+    int i, p;
+    attn_view v;
+#define ATTN__SIZE(field, axis, want, rule) \
+    do { v = attn__view_at(d, ATTN__F_##field); ATTN__TRY(attn__check_size(&v, &f[ATTN__F_##field].names, axis, want, rule, err)); } while (0)
+    s->batch = from->size[0];
+    s->heads = from->size[1];
+    s->queries = from->size[2];
+    s->keys = given ? from->size[3] : d->k.size[2];
+    s->size_q = given ? 0 : d->q.size[3];
+    s->size_k = given ? 0 : d->k.size[3];
+    s->heads_kv = !given ? d->k.size[1] : d->v.rank ? d->v.size[1] : s->heads;
+    s->size_v = d->v.rank ? d->v.size[3] : 0;
+    s->hidden = d->w_v.rank ? d->w_v.size[d->w_v.rank - 1] : 0;
+    ATTN__SIZE(k, 0, s->batch, "must equal q.size[0]");
+    if (s->heads_kv ? s->heads % s->heads_kv != 0 : s->heads != 0)
+        return attn__fail2(err, ATTN_ERR_SIZE, given ? "v.size[1]" : "k.size[1]", "must divide the number of query heads", s->heads_kv, s->heads);
+    if (d->score != ATTN_SCORE_BILINEAR && d->score != ATTN_SCORE_ADDITIVE) ATTN__SIZE(k, 3, s->size_q, "must equal q.size[3]");
+    ATTN__SIZE(v, 0, s->batch, "must equal the batch size of q");
+    ATTN__SIZE(v, 1, s->heads_kv, "must equal k.size[1]");
+    ATTN__SIZE(v, 2, s->keys, "must equal the number of keys");
+    ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
+    ATTN__SIZE(out, 3, s->size_v, "must equal v.size[3]");
+    shape[0] = s->batch;
+    shape[1] = s->heads;
+    shape[2] = s->queries;
+    shape[3] = s->keys;
+    for (p = ATTN__F_out; p <= ATTN__F_scores_masked; p++) {
+        v = attn__view_at(d, p);
+        for (i = 0; i < (p == ATTN__F_out ? 3 : v.rank); i++)
+            ATTN__TRY(attn__check_size(&v, &f[p].names, i, shape[i], i == 0 ? "must equal the batch size" :
+                      i == 1 ? "must equal the number of query heads" : i == 2 ? "must equal the number of queries" :
+                      "must equal the number of keys", err));
+    }
+    ATTN__SIZE(sigma_per_head, 0, s->heads, "must equal the number of query heads");
+    ATTN__SIZE(alibi, 0, s->heads, "must equal the number of query heads");
+    ATTN__SIZE(sink, 0, s->heads, "must equal the number of query heads");
+    for (p = ATTN__F_bilinear; p <= ATTN__F_hidden_bias; p++) {         /* [..] or [H,..] */
+        const int per_head = p <= ATTN__F_w_k ? 3 : 2;
+        v = attn__view_at(d, p);
+        if (v.rank == per_head) ATTN__TRY(attn__check_size(&v, &f[p].names, 0, s->heads, "must equal the number of query heads", err));
+    }
+    ATTN__SIZE(bilinear, d->bilinear.rank - 2, s->size_q, "must equal q.size[3]");
+    ATTN__SIZE(bilinear, d->bilinear.rank - 1, s->size_k, "must equal k.size[3]");
+    ATTN__SIZE(w_q, d->w_q.rank - 2, s->hidden, "must equal the size of w_v");
+    ATTN__SIZE(w_k, d->w_k.rank - 2, s->hidden, "must equal the size of w_v");
+    ATTN__SIZE(w_q, d->w_q.rank - 1, s->size_q, "must equal q.size[3]");
+    ATTN__SIZE(w_k, d->w_k.rank - 1, s->size_k, "must equal k.size[3]");
+    ATTN__SIZE(hidden_bias, d->hidden_bias.rank - 1, s->hidden, "must equal the size of w_v");
+    if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank) ATTN__SIZE(q, 3, s->hidden, "must equal the size of w_v where w_q is absent");
+    if (d->score == ATTN_SCORE_ADDITIVE && !d->w_k.rank) ATTN__SIZE(k, 3, s->hidden, "must equal the size of w_v where w_k is absent");
+    ATTN__TRY(attn__check_broadcast(&d->bias, &f[ATTN__F_bias].names, shape, err));
+    ATTN__TRY(attn__check_broadcast(&d->mask, &f[ATTN__F_mask].names, shape, err));
+    ATTN__SIZE(key_lengths, 0, s->batch, "must equal the batch size");
+    if (d->key_lengths.rank == 2) ATTN__SIZE(key_lengths, 1, s->queries, "must equal the number of queries");
+    ATTN__SIZE(query_lengths, 0, s->batch, "must equal the batch size");
+    ATTN__SIZE(positions, 0, s->batch, "must equal the batch size");
+    if (d->positions.rank == 2) ATTN__SIZE(positions, 1, s->queries, "must equal the number of queries");
+#undef ATTN__SIZE
+    v = attn_view_f32(NULL, 4, shape[0], shape[1], shape[2], shape[3]);         /* all scores can be counted */
+    ATTN__RULE(attn__elements(&v) < ATTN__HUGE / 8 && !attn__extent(&v, &below, &above), ATTN_ERR_OVERFLOW,
+               given ? "given_scores" : "k", "must make B*H*Sq*Sk a number that can be counted");
+    return ATTN_OK;
+}
+
+static attn_status attn__check_contents(const attn_desc *d, const attn__shape *s, attn_error *err)
+{
+    const attn__field *f = attn__fields;
+    int64_t h;
+    ATTN__TRY(attn__check_lengths(&d->key_lengths, &f[ATTN__F_key_lengths].names, s->keys, err));
+    ATTN__TRY(attn__check_lengths(&d->query_lengths, &f[ATTN__F_query_lengths].names, s->queries, err));
+    for (h = 0; d->sigma_per_head.rank && d->sigma_per_head.data && h < s->heads; h++) {
+        const float sigma = ((const float *)d->sigma_per_head.data)[h * d->sigma_per_head.stride[0]];
+        ATTN__RULE(attn__is_number(sigma) && sigma > 0.0f, ATTN_ERR_RANGE, "sigma_per_head", "must be finite and > 0");
+    }
+    return ATTN_OK;
+}
+
+static attn_status attn__check_overlaps(const attn_desc *d, attn_error *err)
+{
+    int i, j, axis;
+    for (i = ATTN__F_out; i <= ATTN__F_scores_masked; i++) {
+        const attn_view o = attn__view_at(d, i);
+        if (!o.rank) continue;
+        for (j = 0; j < ATTN__F_COUNT; j++) {
+            const attn_view x = attn__view_at(d, j);
+            int same = i == ATTN__F_weights && j == ATTN__F_given_scores && x.data == o.data && !d->out.rank;
+            if (!x.rank || j == i || (attn__fields[j].output && j < i)) continue;
+            for (axis = 0; axis < 4; axis++) same = same && (x.size[axis] <= 1 || x.stride[axis] == o.stride[axis]);
+            if (same) continue;                                     /* the masked softmax in place */
+            ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, attn__fields[i].names.view, attn__fields[j].output ?
+                       "must not overlap another output" : "must not overlap an input");
+        }
+    }
+    return ATTN_OK;
+}
+
+enum { ATTN__WITH_DATA = 1, ATTN__NO_RESULT_NEEDED = 2 };
+
+/* Checks everything; fills in defaults in *d and the shape. */
+static attn_status attn__resolve(attn_desc *d, attn__shape *s, int flags, attn_error *err)
+{
+    const attn__kernels *kernels;
+    int64_t depth, lanes_floats;
+    int p, any = 0;
+    ATTN__TRY(attn__check_score(d, err));
+    ATTN__TRY(attn__check_options(d, err));
+    for (p = 0; p < ATTN__F_COUNT; p++) {
+        const attn_view v = attn__view_at(d, p);
+        const int unread = d->score == ATTN_SCORE_CONSTANT && (p == ATTN__F_q || p == ATTN__F_k);
+        ATTN__TRY(attn__check_view(&v, &attn__fields[p], (flags & ATTN__WITH_DATA) && !unread, err));
+        any |= attn__fields[p].output && v.rank;
+    }
+    ATTN__RULE(any || (flags & ATTN__NO_RESULT_NEEDED), ATTN_ERR_NULL, "out", "must be given, or another result");
+    ATTN__TRY(attn__check_shape(d, s, err));
+    ATTN__TRY(attn__check_contents(d, s, err));
+    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(d, err));
+
+    if (d->isa == ATTN_ISA_AUTO) d->isa = (int32_t)attn_best_isa();
+    if (!d->scale_set && d->scale == 0.0f)
+        d->scale = d->score == ATTN_SCORE_SCALED_DOT && s->size_q > 0 ? 1.0f / attn__sqrt((float)s->size_q) : 1.0f;
+    d->scale_set = !attn__is_kernel(d->score);
+    if (d->sigma == 0.0f) d->sigma = 1.0f;
+    if (d->parallel.workers == 0) d->parallel.workers = 1;
+
+    kernels = attn__table(d->isa);
+    s->streams = d->bilinear.rank == 3 || d->w_q.rank == 3 || d->w_k.rank == 3 || d->w_v.rank == 2 ||
+                 d->hidden_bias.rank == 2 ? s->heads : s->heads_kv;
+    s->ld = kernels->width * kernels->vecs;
+    s->tiles = s->streams ? (attn__mul64(s->heads / s->streams, s->queries) + s->ld - 1) / s->ld : 0;
+    s->key_floats = d->score == ATTN_SCORE_ADDITIVE ? 2 * attn__round4(s->hidden) + 1 : d->score == ATTN_SCORE_COSINE;
+    s->key_blocks = s->key_floats ? (s->keys + ATTN__CHUNK - 1) / ATTN__CHUNK : 0;
+    s->key_bytes = attn__bytes_of(attn__mul64(attn__mul64(attn__mul64(s->batch, s->streams), s->keys), s->key_floats));
+    depth = d->score == ATTN_SCORE_ADDITIVE ? 2 * attn__round4(s->hidden) : s->size_k;      /* see attn__room */
+    lanes_floats = attn__add64(attn__add64(depth, s->size_q > s->size_k ? s->size_q : s->size_k),
+                               attn__add64(2 * s->size_v, 2 * ATTN__CHUNK));
+    s->worker_bytes = attn__add64(attn__bytes_of(attn__mul64(lanes_floats, s->ld)), attn__bytes_of(attn__round4(s->hidden)));
+    ATTN__RULE(attn__add64(attn__mul64(s->worker_bytes, d->parallel.workers), s->key_bytes) < (int64_t)((size_t)-1 / 4),
+               ATTN_ERR_OVERFLOW, "workspace", "must fit in memory: a size is too large");
+    return ATTN_OK;
+}
+
+static size_t attn__workspace_of(const attn_desc *d, const attn__shape *s)
+{
+    return (size_t)(s->key_bytes + s->worker_bytes * d->parallel.workers + ATTN__ALIGN);
+}
+
+/* ------------------------------------------------------------------------------------------------------ >>driver
+   Written once for all instruction sets. Phase 0, where a score needs it, prepares the keys; phase 1 runs tiles of
+   queries: chunk by chunk of keys, scores -> softcap, bias, masks -> weights -> times V, merged in ascending order. */
+
+/* ---- which keys a row may attend to, as far as lengths, causal and window say: first <= j < last */
+typedef struct attn__row { int64_t position, first, last; } attn__row;
+
+static attn__row attn__row_of(const attn_desc *d, int64_t queries, int64_t keys, int64_t b, int64_t i)
+{
+    attn__row row;
+    int64_t key_length = keys, query_length = queries, end;
+    if (d->key_lengths.rank)
+        key_length = attn__int_at(&d->key_lengths, b * d->key_lengths.stride[0] + (d->key_lengths.rank == 2 ? i * d->key_lengths.stride[1] : 0));
+    if (d->query_lengths.rank) query_length = attn__int_at(&d->query_lengths, b * d->query_lengths.stride[0]);
+    row.position = i;
+    if (d->align == ATTN_ALIGN_BOTTOM_RIGHT) row.position = i + key_length - query_length;
+    else if (d->align == ATTN_ALIGN_POSITIONS && d->positions.rank == 2)
+        row.position = attn__int_at(&d->positions, b * d->positions.stride[0] + i * d->positions.stride[1]);
+    else if (d->align == ATTN_ALIGN_POSITIONS)
+        row.position = attn__add_signed(attn__int_at(&d->positions, b * d->positions.stride[0]), i);
+    row.first = 0;
+    row.last = i < query_length ? key_length : 0;
+    if (d->window && d->window_left >= 0) {
+        const int64_t start = attn__add_signed(row.position, -d->window_left);
+        row.first = start > 0 ? start : 0;
+    }
+    end = d->causal ? row.position : ATTN__HUGE - 1;
+    if (d->window && d->window_right >= 0) {
+        const int64_t right = attn__add_signed(row.position, d->window_right);
+        end = right < end ? right : end;
+    }
+    if (end < row.last) row.last = end < 0 ? 0 : end + 1;
+    if (row.first >= row.last) row.first = row.last = 0;
+    return row;
+}
+
+/* Strides of a mask or bias over (b,h,i,j): numpy's broadcasting from the right. */
+static void attn__broadcast(const attn_view *v, int64_t *stride)
+{
+    int i;
+    for (i = 0; i < 4; i++) {
+        const int axis = i - (4 - v->rank);
+        stride[i] = axis >= 0 && v->size[axis] != 1 ? v->stride[axis] : 0;
+    }
+}
+
+/* May query (b,h,i) attend to key j, as far as can be told without q and k? */
+static int attn__mask_at(const attn_desc *d, int64_t batch, int64_t heads, int64_t queries, int64_t keys,
+                         int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const attn__row row = attn__row_of(d, queries, keys, b, i);
+    int64_t s[4];
+    (void)batch;
+    (void)heads;
+    if (j < row.first || j >= row.last) return 0;
+    if (d->mask.rank) {
+        attn__broadcast(&d->mask, s);
+        if (!((const uint8_t *)d->mask.data)[b*s[0] + h*s[1] + i*s[2] + j*s[3]]) return 0;
+    }
+    if (d->bias.rank) {
+        attn__broadcast(&d->bias, s);
+        if (((const float *)d->bias.data)[b*s[0] + h*s[1] + i*s[2] + j*s[3]] == ATTN__NEG_INF) return 0;
+    }
+    return 1;
+}
+
+/* ---- dropout: Philox4x32-10 */
+static void attn__philox(uint64_t seed, uint32_t *counter)
+{
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32), c0, c2;
+    uint64_t p0, p1;
+    int round;
+    for (round = 0; round < 10; round++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
+        p0 = (uint64_t)0xd2511f53u * counter[0];
+        p1 = (uint64_t)0xcd9e8d57u * counter[2];
+        c0 = (uint32_t)(p1 >> 32) ^ counter[1] ^ k0;
+        c2 = (uint32_t)(p0 >> 32) ^ counter[3] ^ k1;
+        counter[1] = (uint32_t)p1;
+        counter[3] = (uint32_t)p0;
+        counter[0] = c0;
+        counter[2] = c2;
+    }
+}
+
+/* p*2^32 rounded up, the numbers below which a weight is dropped: 0 = none, 2^32 = all */
+static uint64_t attn__drop_below(float p)
+{
+    const double bound = (double)p * 4294967296.0;
+    const uint64_t whole = (uint64_t)bound;
+    return whole + ((double)whole < bound);
+}
+static float attn__keep_scale(float p) { return p < 1.0f ? 1.0f / (1.0f - p) : 0.0f; }
+
+/* Walks along one row of the mask, j ascending; four keys come from one counter. */
+typedef struct attn__dropper { uint64_t seed, below; uint32_t b, h, i, block, words[4]; int ready; } attn__dropper;
+static attn__dropper attn__dropper_of(const attn_desc *d, int64_t b, int64_t h, int64_t i)
+{
+    attn__dropper x;
+    x.seed = d->seed;
+    x.below = attn__drop_below(d->dropout);
+    x.b = (uint32_t)(b + d->dropout_origin[0]);
+    x.h = (uint32_t)(h + d->dropout_origin[1]);
+    x.i = (uint32_t)(i + d->dropout_origin[2]);
+    x.block = x.words[0] = x.words[1] = x.words[2] = x.words[3] = 0;
+    x.ready = 0;
+    return x;
+}
+static int attn__kept(attn__dropper *x, int64_t absolute_j)
+{
+    const uint32_t j = (uint32_t)absolute_j;
+    if (!x->ready || x->block != j / 4) {
+        x->ready = 1;
+        x->block = x->words[0] = j / 4;
+        x->words[1] = x->i;
+        x->words[2] = x->h;
+        x->words[3] = x->b;
+        attn__philox(x->seed, x->words);
+    }
+    return x->words[j % 4] >= x->below;
+}
+
+/* ---- a tile: `lanes` rows of one stream, head by head; the lanes beyond repeat the last row and are not stored */
+typedef struct attn__tile {
+    const attn_desc *d;
+    const attn__shape *shape;
+    const attn__kernels *f;
+    int64_t b, stream, head_kv, head;   /* head: of the first row; the only one where parameters differ per head */
+    int64_t ld, lanes;
+    int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES];
+    attn__row row[ATTN__MAX_LANES];
+    int64_t first, last;                /* over all lanes */
+    const float *prepared;              /* key_floats per key of this stream */
+    float *raw, *query, *o, *acc, *s, *t, *w;   /* [.][ld]: q for projecting; what meets the keys; outputs; a chunk; w_v */
+    float w_sum;
+    int lane_clear[ATTN__MAX_LANES];    /* additive: |a| is small enough for the factored form */
+    float scale[ATTN__MAX_LANES], width[ATTN__MAX_LANES], slope[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
+    float max[ATTN__MAX_LANES], sum[ATTN__MAX_LANES];
+} attn__tile;
+
+static const float *attn__at(const attn_view *v, int64_t a, int64_t b, int64_t c, int64_t e)
+{
+    return (const float *)v->data + (a*v->stride[0] + b*v->stride[1] + c*v->stride[2] + e*v->stride[3]);
+}
+static float attn__of_head(const attn_view *v, int64_t h) { return ((const float *)v->data)[h * v->stride[0]]; }
+
+/* The part of a parameter [..] or [H,..] that belongs to one head, as a view without the head axis. */
+static attn_view attn__per_head(attn_view v, int rank, int64_t h)
+{
+    int i;
+    if (v.rank == rank) return v;
+    v.data = (const float *)v.data + h * v.stride[0];
+    for (i = 0; i < rank; i++) {
+        v.size[i] = v.size[i + 1];
+        v.stride[i] = v.stride[i + 1];
+    }
+    v.rank = rank;
+    return v;
+}
+
+/* c = matrix * b, matrix [rows,depth] read with any strides */
+static void attn__apply(const attn__kernels *f, const float *matrix, int64_t row_stride, int64_t column_stride,
+                        const float *b, float *c, int64_t rows, int64_t depth, int64_t ld)
+{
+    attn__product p;
+    p.a = matrix;
+    p.a_row = row_stride;
+    p.a_k = column_stride;
+    p.b = b;
+    p.c = c;
+    p.rows = rows;
+    p.depth = depth;
+    p.ld = (int32_t)ld;
+    p.vecs = f->vecs;
+    p.kind = ATTN__PRODUCT;
+    p.onto = 0;
+    f->product(&p);
+}
+
+/* The worker's memory: cut into the tile's arrays. worker_bytes in attn__resolve is the sum of these. */
+static void attn__room(attn__tile *t, char *memory)
+{
+    const attn__shape *s = t->shape;
+    float *at = (float *)(void *)memory;
+    const int64_t depth = t->d->score == ATTN_SCORE_ADDITIVE ? 2 * attn__round4(s->hidden) : s->size_k;
+    t->query = at; at += depth * t->ld;
+    t->raw = at;   at += (s->size_q > s->size_k ? s->size_q : s->size_k) * t->ld;
+    t->o = at;     at += s->size_v * t->ld;
+    t->acc = at;   at += s->size_v * t->ld;
+    t->s = at;     at += ATTN__CHUNK * t->ld;
+    t->t = at;     at += ATTN__CHUNK * t->ld;
+    t->w = at;
+}
+
+/* Additive: projected = W x for the lanes' vectors x in `raw` ([size][ld]); or a copy where W is absent. Padded rows 0. */
+static void attn__project(const attn__tile *t, attn_view w, const float *raw, float *projected)
+{
+    const int64_t hidden = t->shape->hidden, n = attn__round4(hidden) * t->ld;
+    int64_t u;
+    if (w.rank) {
+        w = attn__per_head(w, 2, t->head);
+        attn__apply(t->f, (const float *)w.data, w.stride[0], w.stride[1], raw, projected, hidden, w.size[1], t->ld);
+    } else for (u = 0; u < hidden * t->ld; u++) projected[u] = raw[u];
+    for (u = hidden * t->ld; u < n; u++) projected[u] = 0.0f;
+}
+
+/* e = e^2x for rows [hidden][ld], 0 in the padded rows */
+static void attn__exp_twice(const attn__tile *t, const float *x, float *e)
+{
+    const int64_t n = t->shape->hidden * t->ld, all = attn__round4(t->shape->hidden) * t->ld;
+    int64_t u;
+    for (u = 0; u < n; u++) e[u] = x[u] + x[u];
+    t->f->exp(e, e, n);
+    for (u = n; u < all; u++) e[u] = 0.0f;
+}
+
+static int attn__clear(const float *x, int64_t stride, int64_t n)
+{
+    int64_t u;
+    for (u = 0; u < n; u++)
+        if (!(x[u * stride] <= ATTN__ADDITIVE_CLEAR && x[u * stride] >= -ATTN__ADDITIVE_CLEAR)) return 0;
+    return 1;
+}
+
+static void attn__load_weights(attn__tile *t)       /* w_v, padded; its sum, one chain */
+{
+    const attn_view v = attn__per_head(t->d->w_v, 1, t->head);
+    int64_t u;
+    t->w_sum = 0.0f;
+    for (u = 0; u < attn__round4(v.size[0]); u++) {
+        t->w[u] = u < v.size[0] ? ((const float *)v.data)[u * v.stride[0]] : 0.0f;
+        t->w_sum = t->w_sum + t->w[u];
+    }
+}
+
+/* Loads the lanes' queries, transformed into what will meet the keys. */
+static void attn__load_queries(attn__tile *t)
+{
+    const attn_desc *d = t->d;
+    const attn__shape *s = t->shape;
+    const float *rows[ATTN__MAX_LANES];
+    int64_t l;
+    for (l = 0; l < t->ld; l++) {
+        t->ones[l] = 1.0f;
+        t->scale[l] = d->score == ATTN_SCORE_ADDITIVE || attn__is_kernel(d->score) ? 1.0f : d->scale;
+        if (d->score == ATTN_SCORE_GIVEN || d->score == ATTN_SCORE_CONSTANT) continue;
+        rows[l] = attn__at(&d->q, t->b, t->h[l], t->i[l], 0);
+        if (d->score == ATTN_SCORE_COSINE) t->scale[l] = d->scale * attn__inverse_norm(rows[l], d->q.stride[3], s->size_q);
+    }
+    if (d->score == ATTN_SCORE_GIVEN || d->score == ATTN_SCORE_CONSTANT) return;
+    if (d->score == ATTN_SCORE_BILINEAR) {
+        const attn_view m = attn__per_head(d->bilinear, 2, t->head);
+        t->f->pack(t->raw, t->ld, rows, d->q.stride[3], s->size_q, t->scale);
+        attn__apply(t->f, (const float *)m.data, m.stride[1], m.stride[0], t->raw, t->query, s->size_k, s->size_q, t->ld);
+    } else if (d->score == ATTN_SCORE_ADDITIVE) {
+        float *a = t->query + attn__round4(s->hidden) * t->ld;      /* e^2a first, then a itself */
+        t->f->pack(t->raw, t->ld, rows, d->q.stride[3], s->size_q, t->scale);
+        attn__project(t, d->w_q, t->raw, a);
+        attn__exp_twice(t, a, t->query);
+        for (l = 0; l < t->ld; l++) t->lane_clear[l] = attn__clear(a + l, t->ld, s->hidden);
+        attn__load_weights(t);
+    } else t->f->pack(t->query, t->ld, rows, d->q.stride[3], s->size_q, t->scale);
+}
+
+/* ---- phase 0: one block of keys of one stream. Only keys that some row may attend to are read.
+   covered[j] for keys c0..c0+n: does any row of batch entry b reach it? all: the scores are wanted for every key */
+static void attn__cover(const attn_desc *d, const attn__shape *s, int64_t b, int64_t c0, int64_t n, uint8_t *covered)
+{
+    int32_t change[ATTN__CHUNK + 1];
+    int64_t i, j, depth = 0;
+    for (j = 0; j <= n; j++) change[j] = 0;
+    for (i = 0; i < s->queries; i++) {
+        const attn__row row = attn__row_of(d, s->queries, s->keys, b, i);
+        const int64_t first = row.first - c0, last = row.last - c0;
+        if (first >= n || last <= 0) continue;
+        change[first > 0 ? first : 0]++;
+        change[last < n ? last : n]--;
+    }
+    for (j = 0; j < n; j++) {
+        depth += change[j];
+        covered[j] = depth > 0 || d->scores.rank || d->scores_softcap.rank;
+    }
+}
+
+/* Additive, per key: e^2b, b (both padded to a multiple of 4), and 1 where the factored form may be used. */
+static void attn__prepare_additive(attn__tile *t, const float *const *rows, int64_t count, float *to)
+{
+    const attn__shape *s = t->shape;
+    const int64_t hidden = s->hidden, padded = attn__round4(hidden);
+    float *b = t->query + padded * t->ld, *keys[ATTN__MAX_LANES];
+    const attn_view bias = attn__per_head(t->d->hidden_bias, 1, t->head);
+    int64_t l, u;
+    t->f->pack(t->raw, t->ld, rows, t->d->k.stride[3], s->size_k, t->ones);
+    attn__project(t, t->d->w_k, t->raw, b);
+    for (u = 0; bias.rank && u < hidden; u++)
+        for (l = 0; l < t->ld; l++) b[u * t->ld + l] = b[u * t->ld + l] + ((const float *)bias.data)[u * bias.stride[0]];
+    attn__exp_twice(t, b, t->query);
+    for (l = 0; l < count; l++) keys[l] = to + l * s->key_floats;
+    t->f->unpack(keys, count, 1, t->query, t->ld, 2 * padded, t->ones);
+    for (l = 0; l < count; l++) keys[l][2 * padded] = attn__clear(keys[l] + padded, 1, hidden) ? 1.0f : 0.0f;
+}
+
+static void attn__prepare_keys(attn__tile *t, int64_t c0, float *prepared)
+{
+    const attn_desc *d = t->d;
+    const attn__shape *s = t->shape;
+    const int64_t n = s->keys - c0 < ATTN__CHUNK ? s->keys - c0 : ATTN__CHUNK;
+    const float *rows[ATTN__MAX_LANES];
+    uint8_t covered[ATTN__CHUNK];
+    int64_t j, l, run;
+    for (l = 0; l < t->ld; l++) t->ones[l] = 1.0f;
+    attn__cover(d, s, t->b, c0, n, covered);
+    for (j = 0; j < n; j += run) {
+        for (run = 0; j + run < n && run < t->ld && covered[j + run]; run++) rows[run] = attn__at(&d->k, t->b, t->head_kv, c0 + j + run, 0);
+        if (run == 0) { run = 1; continue; }
+        for (l = run; l < t->ld; l++) rows[l] = rows[0];
+        if (d->score == ATTN_SCORE_ADDITIVE) attn__prepare_additive(t, rows, run, prepared + (c0 + j) * s->key_floats);
+        else for (l = 0; l < run; l++) prepared[c0 + j + l] = attn__inverse_norm(rows[l], d->k.stride[3], s->size_k);
+    }
+}
+
+/* ---- scores of the keys c0+j0 .. c0+j1 of a chunk, for the vectors x0 .. x1 of the tile, into rows j0.. of t->s */
+static void attn__additive_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
+{
+    const attn__shape *s = t->shape;
+    const int64_t padded = attn__round4(s->hidden), lane0 = x0 * t->f->width, lane1 = x1 * t->f->width;
+    const float *keys = t->prepared + (c0 + j0) * s->key_floats;
+    attn__additive p;
+    int64_t j, l, lanes_clear = 1;
+    p.query = t->query + lane0;
+    p.key = keys;
+    p.key_stride = s->key_floats;
+    p.w = t->w;
+    p.s = t->s + j0 * t->ld + lane0;
+    p.rows = j1 - j0;
+    p.hidden = padded;
+    p.w_sum = t->w_sum;
+    p.scale = t->d->scale;
+    p.ld = (int32_t)t->ld;
+    p.vecs = x1 - x0;
+    t->f->additive(&p);
+    for (l = lane0; l < lane1; l++) lanes_clear &= t->lane_clear[l];
+    for (j = 0; j < j1 - j0; j++) {                 /* the pairs that are not clear, again */
+        const int key_clear = keys[j * s->key_floats + 2 * padded] != 0.0f;
+        if (lanes_clear && key_clear) continue;
+        p.query = t->query + padded * t->ld + lane0;
+        p.key = keys + j * s->key_floats + padded;
+        p.s = t->t + lane0;
+        p.rows = 1;
+        t->f->additive_direct(&p);
+        for (l = lane0; l < lane1; l++)
+            if (!key_clear || !t->lane_clear[l]) t->s[(j0 + j) * t->ld + l] = t->t[l];
+    }
+}
+
+static void attn__scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
+{
+    const attn_desc *d = t->d;
+    const int64_t lane0 = x0 * t->f->width;
+    int64_t j, l;
+    if (d->score == ATTN_SCORE_ADDITIVE) attn__additive_scores(t, c0, j0, j1, x0, x1);
+    else if (d->score == ATTN_SCORE_CONSTANT) {
+        for (j = j0 * t->ld; j < j1 * t->ld; j++) t->s[j] = 0.0f;
+    } else if (d->score == ATTN_SCORE_GIVEN) {
+        const float *rows[ATTN__MAX_LANES];
+        for (l = 0; l < t->ld; l++) rows[l] = attn__at(&d->given_scores, t->b, t->h[l], t->i[l], c0 + j0);
+        t->f->pack(t->s + j0 * t->ld, t->ld, rows, d->given_scores.stride[3], j1 - j0, t->scale);
+    } else {
+        attn__product p;
+        p.a = attn__at(&d->k, t->b, t->head_kv, c0 + j0, 0);
+        p.a_row = d->k.stride[2];
+        p.a_k = d->k.stride[3];
+        p.b = t->query + lane0;
+        p.c = t->s + j0 * t->ld + lane0;
+        p.rows = j1 - j0;
+        p.depth = t->shape->size_k;
+        p.ld = (int32_t)t->ld;
+        p.vecs = x1 - x0;
+        p.kind = attn__is_kernel(d->score) ? ATTN__SQUARED_DISTANCE : ATTN__PRODUCT;
+        p.onto = 0;
+        t->f->product(&p);
+        for (j = j0; d->score == ATTN_SCORE_COSINE && j < j1; j++)
+            for (l = lane0; l < x1 * t->f->width; l++) t->s[j * t->ld + l] = t->s[j * t->ld + l] * t->prepared[c0 + j];
+    }
+}
+
+static void attn__finish_raw(attn__tile *t, int64_t n)      /* sums of squares -> scores of the distance kernels */
+{
+    if (attn__is_kernel(t->d->score) && t->d->score != ATTN_SCORE_CONSTANT) t->f->distance(t->s, t->ld, n, t->d->score, t->width);
+}
+
+static void attn__soften(attn__tile *t, int64_t n)
+{
+    if (t->d->softcap != 0.0f) t->f->softcap(t->s, n * t->ld, t->d->softcap, attn__is_kernel(t->d->score));
+}
+
+/* Rows of an output [B,H,Sq,Sk] for the lanes, at key j. */
+static void attn__lane_rows(const attn__tile *t, const attn_out *o, int64_t j, float **rows)
+{
+    int64_t l;
+    for (l = 0; l < t->lanes; l++)
+        rows[l] = (float *)o->data + (t->b*o->stride[0] + t->h[l]*o->stride[1] + t->i[l]*o->stride[2] + j*o->stride[3]);
+}
+static void attn__store_chunk(const attn__tile *t, const attn_out *o, int64_t c0, int64_t n)
+{
+    float *rows[ATTN__MAX_LANES];
+    if (!o->rank) return;
+    attn__lane_rows(t, o, c0, rows);
+    t->f->unpack(rows, t->lanes, o->stride[3], t->s, t->ld, n, t->ones);
+}
+static void attn__fill(float *x, int64_t stride, int64_t n, float value)
+{
+    int64_t j;
+    for (j = 0; j < n; j++) x[j * stride] = value;
+}
+
+/* The raw and the softcapped scores as results: over all keys, apart from the rest so that they change no bit of it. */
+static void attn__tap_scores(attn__tile *t)
+{
+    int64_t c0, n;
+    for (c0 = 0; c0 < t->shape->keys; c0 += ATTN__CHUNK) {
+        n = t->shape->keys - c0 < ATTN__CHUNK ? t->shape->keys - c0 : ATTN__CHUNK;
+        attn__scores(t, c0, 0, n, 0, t->f->vecs);
+        attn__finish_raw(t, n);
+        attn__store_chunk(t, &t->d->scores, c0, n);
+        attn__soften(t, n);
+        attn__store_chunk(t, &t->d->scores_softcap, c0, n);
+    }
+}
+
+/* ---- one chunk. Which vectors of the tile reach key j? from[j] <= x < to[j], the hull; none where from[j] == to[j].
+   A key that no lane may attend to lies in no hull and is never read. */
+typedef struct attn__reach {
+    int32_t first[ATTN__MAX_LANES], last[ATTN__MAX_LANES];  /* per lane, within the chunk */
+    uint8_t from[ATTN__CHUNK], to[ATTN__CHUNK];
+    int     whole;                                          /* every lane reaches every key of the chunk */
+} attn__reach;
+
+static void attn__find_reach(const attn__tile *t, int64_t c0, int64_t n, attn__reach *r)
+{
+    int8_t change[ATTN__CHUNK + 1];
+    int64_t j, l;
+    int32_t x, depth;
+    r->whole = 1;
+    for (l = 0; l < t->ld; l++) {
+        const int64_t first = t->row[l].first - c0, last = t->row[l].last - c0;
+        r->first[l] = (int32_t)(first < 0 ? 0 : first > n ? n : first);
+        r->last[l] = (int32_t)(last < 0 ? 0 : last > n ? n : last);
+        if (r->first[l] > 0 || r->last[l] < n) r->whole = 0;
+    }
+    if (r->whole) {
+        r->from[0] = 0;
+        r->to[0] = (uint8_t)t->f->vecs;
+        return;
+    }
+    for (j = 0; j < n; j++) r->from[j] = r->to[j] = 0;
+    for (x = 0; x < t->f->vecs; x++) {
+        for (j = 0; j <= n; j++) change[j] = 0;
+        for (l = x * t->f->width; l < (x + 1) * t->f->width; l++)
+            if (r->first[l] < r->last[l]) { change[r->first[l]]++; change[r->last[l]]--; }
+        for (depth = 0, j = 0; j < n; j++) {
+            depth += change[j];
+            if (depth == 0) continue;
+            if (r->from[j] == r->to[j]) r->from[j] = (uint8_t)x;
+            r->to[j] = (uint8_t)(x + 1);
+        }
+    }
+}
+
+/* The next stretch of keys from j on with one hull; returns its end. */
+static int64_t attn__stretch(const attn__reach *r, int64_t j, int64_t n)
+{
+    const int64_t start = j;
+    if (r->whole) return n;
+    while (j < n && r->from[j] == r->from[start] && r->to[j] == r->to[start]) j++;
+    return j;
+}
+
+static void attn__mask_chunk(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
+{
+    const attn_desc *d = t->d;
+    int64_t stride[4], l;
+    if (d->bias.rank) {
+        const float *rows[ATTN__MAX_LANES];
+        attn__broadcast(&d->bias, stride);
+        for (l = 0; l < t->ld; l++)
+            rows[l] = (const float *)d->bias.data + (t->b*stride[0] + t->h[l]*stride[1] + t->i[l]*stride[2] + c0*stride[3]);
+        t->f->pack(t->t, t->ld, rows, stride[3], n, t->ones);
+        t->f->add(t->s, t->t, n * t->ld);
+    }
+    if (d->alibi.rank) {
+        float position[ATTN__MAX_LANES];
+        for (l = 0; l < t->ld; l++) position[l] = (float)attn__add_signed(t->row[l].position, -c0);
+        t->f->alibi(t->s, t->ld, n, t->slope, position);
+    }
+    if (d->mask.rank) {
+        const uint8_t *rows[ATTN__MAX_LANES];
+        attn__broadcast(&d->mask, stride);
+        for (l = 0; l < t->ld; l++)
+            rows[l] = (const uint8_t *)d->mask.data + (t->b*stride[0] + t->h[l]*stride[1] + t->i[l]*stride[2] + c0*stride[3]);
+        t->f->exclude(t->s, t->ld, n, rows, stride[3]);
+    }
+    if (!r->whole) t->f->clip(t->s, t->ld, n, r->first, r->last);
+}
+
+static void attn__chunk_scores(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
+{
+    int64_t j, end;
+    if (!r->whole) attn__fill(t->s, 1, n * t->ld, ATTN__NEG_INF);
+    for (j = 0; j < n; j = end) {
+        end = attn__stretch(r, j, n);
+        if (r->from[j] < r->to[j]) attn__scores(t, c0, j, end, r->from[j], r->to[j]);
+    }
+    attn__finish_raw(t, n);
+    attn__soften(t, n);
+    attn__mask_chunk(t, c0, n, r);
+}
+
+/* Scores become weights relative to the chunk's maximum. mark: excluded ones are told apart from those that underflow. */
+static void attn__chunk_weights(attn__tile *t, int64_t c0, const attn__reach *r, int mark, float *cmax, float *csum)
+{
+    const int64_t width = t->f->width;
+    int64_t j, l;
+    int32_t x;
+    for (x = 0; x < t->f->vecs; x++) {
+        int64_t first = r->first[x * width], last = r->last[x * width];
+        for (l = x * width; l < (x + 1) * width; l++) {
+            first = r->first[l] < first ? r->first[l] : first;
+            last = r->last[l] > last ? r->last[l] : last;
+        }
+        t->f->weigh(t->s + x * width, t->ld, first, last, mark, cmax + x * width, csum + x * width);
+        if (t->d->dropout > 0.0f)
+            for (l = x * width; l < (x + 1) * width; l++) {
+                attn__dropper drop = attn__dropper_of(t->d, t->b, t->h[l], t->i[l]);
+                for (j = first; j < last; j++)
+                    if (!attn__kept(&drop, c0 + j + t->d->dropout_origin[3]) && attn__bits(t->s[j * t->ld + l]) >> 31 == 0)
+                        t->s[j * t->ld + l] = 0.0f;
+            }
+    }
+}
+
+static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int32_t kind)
+{
+    const attn_view *v = &t->d->v;
+    attn__product p;
+    int64_t j, end;
+    if (!r->whole) attn__fill(t->acc, 1, t->shape->size_v * t->ld, 0.0f);
+    for (j = 0; j < n; j = end) {
+        end = attn__stretch(r, j, n);
+        if (r->from[j] == r->to[j]) continue;
+        p.a = attn__at(v, t->b, t->head_kv, c0 + j, 0);
+        p.a_row = v->stride[3];
+        p.a_k = v->stride[2];
+        p.b = t->s + j * t->ld + r->from[j] * t->f->width;
+        p.c = t->acc + r->from[j] * t->f->width;
+        p.rows = t->shape->size_v;
+        p.depth = end - j;
+        p.ld = (int32_t)t->ld;
+        p.vecs = r->to[j] - r->from[j];
+        p.kind = kind;
+        p.onto = !r->whole;
+        t->f->product(&p);
+    }
+}
+
+static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
+{
+    const attn_desc *d = t->d;
+    const int64_t outputs = d->out.rank ? t->shape->size_v : 0;
+    float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
+    attn__reach r;
+    attn__find_reach(t, c0, n, &r);
+    attn__chunk_scores(t, c0, n, &r);
+    attn__store_chunk(t, &d->scores_masked, c0, n);
+    attn__store_chunk(t, &d->weights, c0, n);           /* scores for now; attn__finish_weights turns them */
+    attn__chunk_weights(t, c0, &r, 0, cmax, csum);
+    if (outputs) {
+        attn__chunk_values(t, c0, n, &r, ATTN__PRODUCT);
+        if (!t->f->finite(t->acc, outputs * t->ld)) {   /* a NaN or Inf in V: again, so that excluded lanes do not see it */
+            attn__chunk_scores(t, c0, n, &r);
+            attn__chunk_weights(t, c0, &r, 1, cmax, csum);
+            attn__chunk_values(t, c0, n, &r, ATTN__PRODUCT_OF_ALLOWED);
+        }
+    }
+    t->f->join(t->ld, t->max, t->sum, cmax, csum, old, fresh);
+    if (outputs) t->f->merge(outputs, t->ld, t->o, t->acc, old, fresh);
+}
+
+/* ---- the end of a tile: per row 1/mass, then outputs, log-sum-exp and weights */
+static void attn__uniform_row(const attn__tile *t, int64_t l)
+{
+    const attn_desc *d = t->d;
+    const int64_t keys = t->shape->keys;
+    const float weight = keys ? 1.0f / (float)keys : 0.0f, keep = attn__keep_scale(d->dropout);
+    attn__dropper drop = attn__dropper_of(d, t->b, t->h[l], t->i[l]);
+    int64_t c, j;
+    for (c = 0; d->out.rank && c < t->shape->size_v; c++) t->o[c * t->ld + l] = 0.0f;
+    for (j = 0; j < keys; j++) {
+        const int kept = d->dropout == 0.0f || attn__kept(&drop, j + d->dropout_origin[3]);
+        const float w = d->dropout > 0.0f ? (kept ? weight * keep : 0.0f) : weight;
+        for (c = 0; d->out.rank && c < t->shape->size_v; c++)
+            t->o[c * t->ld + l] = attn__fma(w, *attn__at(&d->v, t->b, t->head_kv, j, c), t->o[c * t->ld + l]);
+        if (d->weights.rank)
+            ((float *)d->weights.data)[t->b*d->weights.stride[0] + t->h[l]*d->weights.stride[1] +
+                                       t->i[l]*d->weights.stride[2] + j*d->weights.stride[3]] = d->weights_after_dropout ? w : weight;
+    }
+}
+
+/* One row of weights, which holds masked scores in the chunks that were visited. */
+static void attn__finish_weights(const attn__tile *t, int64_t l, float max, float inverse)
+{
+    const attn_desc *d = t->d;
+    const int64_t stride = d->weights.stride[3], keys = t->shape->keys;
+    const int64_t from = t->first / ATTN__CHUNK * ATTN__CHUNK, to = t->last;
+    const float base = max == ATTN__NEG_INF ? 0.0f : max, keep = attn__keep_scale(d->dropout);
+    attn__dropper drop = attn__dropper_of(d, t->b, t->h[l], t->i[l]);
+    float *row = (float *)d->weights.data + (t->b*d->weights.stride[0] + t->h[l]*d->weights.stride[1] + t->i[l]*d->weights.stride[2]);
+    float *buffer = t->t;
+    int64_t j, c0, n;
+    attn__fill(row, stride, from < to ? from : keys, 0.0f);
+    for (c0 = from; c0 < to; c0 += n) {
+        n = to - c0 < ATTN__CHUNK ? to - c0 : ATTN__CHUNK;
+        for (j = 0; j < n; j++) buffer[j] = row[(c0 + j) * stride];
+        t->f->normalise(buffer, n, base, inverse);
+        for (j = 0; d->weights_after_dropout && d->dropout > 0.0f && j < n; j++)
+            buffer[j] = attn__kept(&drop, c0 + j + d->dropout_origin[3]) ? buffer[j] * keep : 0.0f;
+        for (j = 0; j < n; j++) row[(c0 + j) * stride] = buffer[j];
+    }
+    if (from < to) attn__fill(row + to * stride, stride, keys - to, 0.0f);
+}
+
+static void attn__finish_tile(attn__tile *t)
+{
+    const attn_desc *d = t->d;
+    float inverse[ATTN__MAX_LANES], *rows[ATTN__MAX_LANES];
+    int64_t l;
+    for (l = 0; l < t->lanes; l++) {
+        float max = t->max[l], sum = t->sum[l], share = 1.0f;
+        if (d->sink.rank && attn__of_head(&d->sink, t->h[l]) != ATTN__NEG_INF) {
+            const float sink = attn__of_head(&d->sink, t->h[l]), m = sink > max ? sink : max;
+            share = attn__exp(max - m);
+            sum = attn__fma(sum, share, attn__exp(sink - m));
+            max = m;
+        }
+        inverse[l] = sum == 0.0f ? 0.0f : share / sum;
+        if (d->lse.rank)
+            ((float *)d->lse.data)[t->b*d->lse.stride[0] + t->h[l]*d->lse.stride[1] + t->i[l]*d->lse.stride[2]] =
+                sum == 0.0f ? ATTN__NEG_INF : attn__quiet(max + attn__log(sum));
+        if (sum == 0.0f && d->empty == ATTN_EMPTY_UNIFORM) {
+            attn__uniform_row(t, l);
+            inverse[l] = 1.0f;
+            continue;
+        }
+        if (sum == 0.0f && d->empty == ATTN_EMPTY_NAN) inverse[l] = ATTN__NAN;
+        if (d->weights.rank) {
+            attn__finish_weights(t, l, t->max[l], inverse[l]);
+            if (sum == 0.0f)
+                attn__fill((float *)d->weights.data + (t->b*d->weights.stride[0] + t->h[l]*d->weights.stride[1] +
+                           t->i[l]*d->weights.stride[2]), d->weights.stride[3], t->shape->keys, inverse[l]);
+        }
+        if (d->dropout > 0.0f) inverse[l] = inverse[l] * attn__keep_scale(d->dropout);
+    }
+    if (d->scores_masked.rank) {
+        attn__lane_rows(t, &d->scores_masked, 0, rows);
+        for (l = 0; l < t->lanes; l++) {
+            const int64_t from = t->first / ATTN__CHUNK * ATTN__CHUNK, s = d->scores_masked.stride[3];
+            attn__fill(rows[l], s, t->first < t->last ? from : t->shape->keys, ATTN__NEG_INF);
+            if (t->first < t->last) attn__fill(rows[l] + t->last * s, s, t->shape->keys - t->last, ATTN__NEG_INF);
+        }
+    }
+    if (d->out.rank) {
+        for (l = t->lanes; l < t->ld; l++) inverse[l] = 0.0f;
+        attn__lane_rows(t, &d->out, 0, rows);
+        t->f->unpack(rows, t->lanes, d->out.stride[3], t->o, t->ld, t->shape->size_v, inverse);
+    }
+}
+
+static void attn__run_tile(attn__tile *t, int64_t tile)
+{
+    const attn_desc *d = t->d;
+    const attn__shape *s = t->shape;
+    const int64_t group = s->heads / s->streams, row0 = tile * t->ld, rows = group * s->queries;
+    int64_t l, c0, n;
+    t->lanes = rows - row0 < t->ld ? rows - row0 : t->ld;
+    t->first = ATTN__HUGE;
+    t->last = 0;
+    t->head = t->stream * group + row0 / s->queries;
+    for (l = 0; l < t->ld; l++) {
+        const int64_t r = row0 + (l < t->lanes ? l : t->lanes - 1), h = t->stream * group + r / s->queries;
+        const float sigma = d->sigma_per_head.rank ? attn__of_head(&d->sigma_per_head, h) : d->sigma;
+        t->h[l] = h;
+        t->i[l] = r % s->queries;
+        t->row[l] = attn__row_of(d, s->queries, s->keys, t->b, t->i[l]);
+        if (t->row[l].first < t->row[l].last) {
+            t->first = t->row[l].first < t->first ? t->row[l].first : t->first;
+            t->last = t->row[l].last > t->last ? t->row[l].last : t->last;
+        }
+        t->width[l] = d->score == ATTN_SCORE_GAUSSIAN ? -0.5f / (sigma * sigma) : sigma * sigma;
+        t->slope[l] = d->alibi.rank ? attn__of_head(&d->alibi, h) : 0.0f;
+        t->max[l] = ATTN__NEG_INF;
+        t->sum[l] = 0.0f;
+    }
+    if (t->first >= t->last) t->first = t->last = 0;
+    attn__load_queries(t);
+    if (d->scores.rank || d->scores_softcap.rank) attn__tap_scores(t);
+    if (!d->out.rank && !d->lse.rank && !d->weights.rank && !d->scores_masked.rank) return;
+    if (d->out.rank) attn__fill(t->o, 1, s->size_v * t->ld, 0.0f);
+    for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK) {
+        n = t->last - c0 < ATTN__CHUNK ? t->last - c0 : ATTN__CHUNK;
+        attn__chunk(t, c0, n);
+    }
+    attn__finish_tile(t);
+}
+
+/* ---- tasks */
+static char *attn__align(void *p) { return (char *)(((uintptr_t)p + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN); }
+
+static const attn__shape *attn__shape_of(const attn_plan *plan, attn__shape *s)
+{
+    typedef char attn__fits[sizeof(attn__shape) <= sizeof plan->internal ? 1 : -1];
+    ATTN__COPY(s, plan->internal, sizeof(attn__fits) * sizeof *s);
+    return s;
+}
+
+ATTN__NOINLINE static void attn__run_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker)
+{
+    attn__shape shape;
+    attn__tile t;
+    int64_t per_stream;
+    char *base = attn__align(workspace);
+    t.d = &plan->desc;
+    t.shape = attn__shape_of(plan, &shape);
+    t.f = attn__table(plan->isa);
+    t.ld = shape.ld;
+    per_stream = phase + 1 < plan->phases ? shape.key_blocks : shape.tiles;
+    t.stream = index / per_stream % shape.streams;
+    t.b = index / per_stream / shape.streams;
+    t.head_kv = t.stream / (shape.streams / shape.heads_kv);
+    t.head = t.stream * (shape.heads / shape.streams);
+    t.prepared = (const float *)(const void *)base + (t.b * shape.streams + t.stream) * shape.keys * shape.key_floats;
+    attn__room(&t, base + shape.key_bytes + worker * shape.worker_bytes);
+    if (phase + 1 < plan->phases) attn__prepare_keys(&t, index % per_stream * ATTN__CHUNK, (float *)(void *)base + (t.prepared - (const float *)(const void *)base));
+    else attn__run_tile(&t, index % per_stream);
+}
+
+ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker)
+{
+    const attn__fp_state saved = attn__fp_enter();
+    attn__run_task(plan, workspace, phase, index, worker);
+    attn__fp_leave(saved);
+}
+
+typedef struct attn__job { const attn_plan *plan; void *workspace; int32_t phase; } attn__job;
+static void attn__job_task(void *arg, int64_t index, int32_t worker)
+{
+    const attn__job *job = (const attn__job *)arg;
+    attn_task(job->plan, job->workspace, job->phase, index, worker);
+}
+
+static void attn__run_plan(const attn_plan *plan, void *workspace)
+{
+    attn__job job;
+    int64_t i;
+    job.plan = plan;
+    job.workspace = workspace;
+    for (job.phase = 0; job.phase < plan->phases; job.phase++) {
+        const int64_t n = plan->tasks[job.phase];
+        if (plan->desc.parallel.run && n > 1) plan->desc.parallel.run(plan->desc.parallel.user, n, attn__job_task, &job);
+        else for (i = 0; i < n; i++) attn_task(plan, workspace, job.phase, i, 0);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------ >>public */
+
+/* ---- views */
+static attn_view attn__view(const void *data, attn_type type, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
+{
+    attn_view v;
+    int i;
+    v.data = data;
+    v.type = (int32_t)type;
+    v.rank = rank;
+    v.size[0] = n0;
+    v.size[1] = n1;
+    v.size[2] = n2;
+    v.size[3] = n3;
+    for (i = 0; i < 4; i++) v.stride[i] = 0;
+    if (rank < 1 || rank > 4) return v;             /* refused by whatever takes it */
+    v.stride[rank - 1] = 1;
+    for (i = rank - 2; i >= 0; i--) v.stride[i] = v.size[i + 1] > 0 ? attn__mul64(v.stride[i + 1], v.size[i + 1]) : v.stride[i + 1];
+    for (i = rank; i < 4; i++) v.size[i] = 0;
+    return v;
+}
+static attn_out attn__out(void *data, attn_view v)
+{
+    attn_out o;
+    ATTN__COPY(&o, &v, sizeof o);
+    o.data = data;
+    return o;
+}
+ATTN_DEF attn_view attn_view_f32(const float *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
+{ return attn__view(data, ATTN_F32, rank, n0, n1, n2, n3); }
+ATTN_DEF attn_view attn_view_u8(const uint8_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
+{ return attn__view(data, ATTN_U8, rank, n0, n1, n2, n3); }
+ATTN_DEF attn_view attn_view_i32(const int32_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
+{ return attn__view(data, ATTN_I32, rank, n0, n1, n2, n3); }
+ATTN_DEF attn_view attn_view_i64(const int64_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
+{ return attn__view(data, ATTN_I64, rank, n0, n1, n2, n3); }
+ATTN_DEF attn_out attn_out_f32(float *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
+{ return attn__out(data, attn__view(data, ATTN_F32, rank, n0, n1, n2, n3)); }
+ATTN_DEF attn_out attn_out_u8(uint8_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
+{ return attn__out(data, attn__view(data, ATTN_U8, rank, n0, n1, n2, n3)); }
+ATTN_DEF attn_view attn_view_bhsd(const float *data, int64_t b, int64_t h, int64_t s, int64_t d)
+{ return attn__view(data, ATTN_F32, 4, b, h, s, d); }
+ATTN_DEF attn_view attn_view_bshd(const float *data, int64_t b, int64_t s, int64_t h, int64_t d)
+{ return attn_view_swap(attn__view(data, ATTN_F32, 4, b, s, h, d), 1, 2); }
+ATTN_DEF attn_out attn_out_bhsd(float *data, int64_t b, int64_t h, int64_t s, int64_t d)
+{ return attn__out(data, attn_view_bhsd(data, b, h, s, d)); }
+ATTN_DEF attn_out attn_out_bshd(float *data, int64_t b, int64_t s, int64_t h, int64_t d)
+{ return attn__out(data, attn_view_bshd(data, b, s, h, d)); }
+ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_t s, int64_t h, int64_t d)
+{
+    attn_view v = attn_view_bshd(data, b, s, h, d);
+    if (data && h > 0 && d > 0) v.data = data + which * attn__mul64(h, d);
+    v.stride[0] = attn__mul64(3, v.stride[0]);
+    v.stride[2] = attn__mul64(3, v.stride[2]);
+    return v;
+}
+ATTN_DEF attn_view attn_view_rows(const float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row)
+{
+    attn_view v = attn_view_bshd(data, b, s, h, d);
+    v.stride[0] = s > 0 && row > 0 ? attn__mul64(s, row) : 0;
+    v.stride[2] = row;
+    return v;
+}
+ATTN_DEF attn_out attn_out_rows(float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row)
+{ return attn__out(data, attn_view_rows(data, b, s, h, d, row)); }
+ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t count)
+{
+    if (axis < 0 || axis >= v.rank || axis > 3) return v;
+    if (v.data) v.data = (const char *)v.data + first * v.stride[axis] * attn__type_size(v.type);
+    v.size[axis] = first < 0 || count < 0 || first > v.size[axis] - count ? -1 : count;     /* refused later */
+    return v;
+}
+ATTN_DEF attn_out attn_out_slice(attn_out o, int axis, int64_t first, int64_t count)
+{
+    const attn_view v = attn_view_slice(attn_view_of(o), axis, first, count);
+    ATTN__COPY(&o, &v, sizeof o);
+    return o;
+}
+ATTN_DEF attn_view attn_view_swap(attn_view v, int axis_a, int axis_b)
+{
+    int64_t n, s;
+    if (axis_a < 0 || axis_a > 3 || axis_b < 0 || axis_b > 3) return v;
+    n = v.size[axis_a];
+    s = v.stride[axis_a];
+    v.size[axis_a] = v.size[axis_b];
+    v.stride[axis_a] = v.stride[axis_b];
+    v.size[axis_b] = n;
+    v.stride[axis_b] = s;
+    return v;
+}
+ATTN_DEF attn_view attn_view_of(attn_out o)
+{
+    attn_view v;
+    ATTN__COPY(&v, &o, sizeof v);
+    return v;
+}
+
+/* ---- text */
+typedef struct attn__text { char *at; size_t size, length; } attn__text;
+
+static void attn__put(attn__text *t, const char *s)
+{
+    for (; *s; s++, t->length++)
+        if (t->length + 1 < t->size) t->at[t->length] = *s;
+}
+static void attn__put_number(attn__text *t, int64_t x)
+{
+    char digits[21];
+    int n = 20;
+    uint64_t u = x < 0 ? 0u - (uint64_t)x : (uint64_t)x;
+    digits[n] = 0;
+    do { digits[--n] = (char)('0' + (int)(u % 10)); u /= 10; } while (u);
+    if (x < 0) digits[--n] = '-';
+    attn__put(t, digits + n);
+}
+static size_t attn__end_text(const attn__text *t)
+{
+    if (t->size) t->at[t->length < t->size ? t->length : t->size - 1] = 0;
+    return t->length;
+}
+static void attn__put_error(attn__text *t, const attn_error *err)
+{
+    attn__put(t, err->field);
+    attn__put(t, " ");
+    attn__put(t, err->rule);
+    if (!err->has_numbers) return;
+    attn__put(t, ": ");
+    attn__put_number(t, err->want);
+    attn__put(t, ", is ");
+    attn__put_number(t, err->got);
+}
+
+ATTN_DEF size_t attn_error_string(const attn_error *err, char *text, size_t size)
+{
+    attn__text t;
+    t.at = text;
+    t.size = text ? size : 0;
+    t.length = 0;
+    if (!err || err->status == ATTN_OK) attn__put(&t, "ok");
+    else attn__put_error(&t, err);
+    return attn__end_text(&t);
+}
+ATTN_DEF const char *attn_status_string(attn_status status)
+{
+    static const char *const text[] = {
+#define ATTN_X(name, words) words,
+        ATTN_STATUS_LIST(ATTN_X)
+#undef ATTN_X
+    };
+    return (int)status >= 0 && status < ATTN_STATUS_COUNT ? text[status] : "unknown status";
+}
+ATTN_DEF const char *attn_isa_string(attn_isa isa)
+{
+    static const char *const text[] = {"auto", "scalar", "avx2", "avx512"};
+    return (int)isa >= 0 && isa < ATTN_ISA_COUNT ? text[isa] : "unknown instruction set";
+}
+ATTN_DEF const char *attn_score_string(attn_score score)
+{
+    static const char *const text[] = {
+#define ATTN_X(name, words, bound) words,
+        ATTN_SCORE_LIST(ATTN_X)
+#undef ATTN_X
+    };
+    return (int)score >= 0 && score < ATTN_SCORE_COUNT ? text[score] : "unknown score";
+}
+ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
+
+/* ---- attention */
+static void attn__zero(void *p, size_t bytes)
+{
+    unsigned char *b = (unsigned char *)p;
+    while (bytes--) *b++ = 0;
+}
+static attn_desc attn__options(const attn_desc *options)        /* a copy without q, k, v and results */
+{
+    attn_desc d;
+    int p;
+    if (options) d = *options;
+    else attn__zero(&d, sizeof d);
+    for (p = ATTN__F_q; p <= ATTN__F_scores_masked; p++) attn__zero((char *)&d + attn__fields[p].offset, sizeof(attn_view));
+    return d;
+}
+
+/* A block of memory for one call: the caller's, or one allocation. */
+typedef struct attn__memory { void *block, *allocated; } attn__memory;
+static attn_status attn__acquire(const attn_desc *d, size_t bytes, attn__memory *m, attn_error *err)
+{
+    m->block = d->workspace;
+    m->allocated = NULL;
+    if (d->workspace) {
+        if (d->workspace_bytes < bytes)
+            return attn__fail2(err, ATTN_ERR_WORKSPACE, "workspace_bytes", "must be at least", (int64_t)d->workspace_bytes, (int64_t)bytes);
+        return ATTN_OK;
+    }
+    if (bytes == 0) return ATTN_OK;
+    if (d->allocator.allocate) m->allocated = d->allocator.allocate(d->allocator.user, bytes);
+#ifdef ATTN_MALLOC
+    else m->allocated = ATTN_MALLOC(bytes);
+#endif
+    m->block = m->allocated;
+    if (!m->block) return attn__fail2(err, ATTN_ERR_ALLOC, "workspace", "could not be allocated: bytes needed", 0, (int64_t)bytes);
+    return ATTN_OK;
+}
+static void attn__release(const attn_desc *d, attn__memory *m)
+{
+    if (!m->allocated) return;
+    if (d->allocator.release) d->allocator.release(d->allocator.user, m->allocated);
+#ifdef ATTN_FREE
+    else ATTN_FREE(m->allocated);
+#endif
+}
+
+static attn_status attn__plan(const attn_desc *desc, attn_plan *plan, int flags, attn_error *err)
+{
+    attn__shape s;
+    int64_t streams;
+    attn__zero(&s, sizeof s);
+    ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
+    ATTN__RULE(plan, ATTN_ERR_NULL, "plan", "must not be NULL");
+    plan->desc = *desc;
+    ATTN__TRY(attn__resolve(&plan->desc, &s, flags, err));
+    streams = s.batch * s.streams;
+    plan->isa = plan->desc.isa;
+    plan->phases = s.key_floats ? 2 : 1;
+    attn__zero(plan->tasks, sizeof plan->tasks);
+    plan->tasks[0] = s.key_floats ? streams * s.key_blocks : 0;
+    plan->tasks[plan->phases - 1] = streams * s.tiles;
+    plan->workspace_bytes = streams > 0 && s.tiles > 0 ? attn__workspace_of(&plan->desc, &s) : 0;
+    if (!plan->tasks[plan->phases - 1]) plan->tasks[0] = 0;
+    attn__zero(plan->internal, sizeof plan->internal);
+    ATTN__COPY(plan->internal, &s, sizeof s);
+    return attn__success(err);
+}
+
+ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err)
+{
+    const attn__fp_state saved = attn__fp_enter();
+    const attn_status st = attn__plan(desc, plan, ATTN__WITH_DATA, err);
+    attn__fp_leave(saved);
+    return st;
+}
+
+ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err)
+{
+    attn_plan plan;
+    attn_status st;
+    attn__fp_state saved;
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    saved = attn__fp_enter();
+    st = attn__plan(desc, &plan, ATTN__NO_RESULT_NEEDED, err);
+    attn__fp_leave(saved);
+    if (st == ATTN_OK) *bytes = plan.workspace_bytes;
+    return st;
+}
+
+ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
+{
+    attn_plan plan;
+    attn__memory memory;
+    ATTN__TRY(attn_plan_forward(desc, &plan, err));
+    ATTN__TRY(attn__acquire(desc, plan.workspace_bytes, &memory, err));
+    attn__run_plan(&plan, memory.block);
+    attn__release(desc, &memory);
+    return ATTN_OK;
+}
+
+ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
+{
+    attn_plan plan;
+    attn_error err;
+    attn__shape s;
+    attn__text t;
+    t.at = text;
+    t.size = text ? size : 0;
+    t.length = 0;
+    if (attn__plan(desc, &plan, ATTN__NO_RESULT_NEEDED, &err) != ATTN_OK) {
+        attn__put(&t, "refused: ");
+        attn__put_error(&t, &err);
+        return attn__end_text(&t);
+    }
+    attn__shape_of(&plan, &s);
+    attn__put(&t, attn_score_string((attn_score)plan.desc.score));
+    attn__put(&t, " attention, ");
+    attn__put_number(&t, s.batch);
+    attn__put(&t, " x ");
+    attn__put_number(&t, s.heads);
+    attn__put(&t, " heads (");
+    attn__put_number(&t, s.heads_kv);
+    attn__put(&t, " of keys), ");
+    attn__put_number(&t, s.queries);
+    attn__put(&t, " queries x ");
+    attn__put_number(&t, s.keys);
+    attn__put(&t, " keys, d ");
+    attn__put_number(&t, s.size_q);
+    attn__put(&t, ", dv ");
+    attn__put_number(&t, s.size_v);
+    attn__put(&t, "; kernels ");
+    attn__put(&t, attn_isa_string((attn_isa)plan.isa));
+    attn__put(&t, ", tiles of ");
+    attn__put_number(&t, s.ld);
+    attn__put(&t, " queries x ");
+    attn__put_number(&t, ATTN__CHUNK);
+    attn__put(&t, " keys, ");
+    if (plan.phases == 2) {
+        attn__put_number(&t, plan.tasks[0]);
+        attn__put(&t, " tasks for the keys, then ");
+    }
+    attn__put_number(&t, plan.tasks[plan.phases - 1]);
+    attn__put(&t, " tasks; workspace ");
+    attn__put_number(&t, (int64_t)plan.workspace_bytes);
+    attn__put(&t, " bytes for ");
+    attn__put_number(&t, plan.desc.parallel.workers);
+    attn__put(&t, plan.desc.parallel.workers == 1 ? " worker" : " workers");
+    return attn__end_text(&t);
+}
+
+/* ---- the pieces */
+
+/* An error in a field that has another name in the function that was called. */
+static attn_status attn__rename(attn_error *err, attn_status st, int field, const attn__names *names)
+{
+    const attn__names *from = &attn__fields[field].names;
+    int i;
+    if (st == ATTN_OK || !err) return st;
+    if (err->field == from->view) err->field = names->view;
+    if (err->field == from->data) err->field = names->data;
+    if (err->field == from->type) err->field = names->type;
+    if (err->field == from->rank) err->field = names->rank;
+    if (err->field == from->stride) err->field = names->stride;
+    for (i = 0; i < 4; i++) if (err->field == from->size[i]) err->field = names->size[i];
+    return st;
+}
+
+/* [n], [rows,n], [B,rows,n] or [B,H,rows,n] as [B,H,rows,n] */
+static attn_view attn__as_rank4(attn_view v)
+{
+    attn_view r = v;
+    int axis, from = v.rank - 1;
+    if (v.rank < 1 || v.rank > 4) return v;
+    r.rank = 4;
+    for (axis = 3; axis >= 0; axis--) {
+        const int absent = from < 0 || (axis == 1 && v.rank < 4);
+        r.size[axis] = absent ? 1 : v.size[from];
+        r.stride[axis] = absent ? 0 : v.stride[from];
+        if (!absent) from--;
+    }
+    return r;
+}
+
+static attn_status attn__softmax(attn_view x, attn_out out, const attn_desc *options, size_t *bytes, attn_error *err)
+{
+    static const attn__names names_x = ATTN__NAMES("x"), names_out = ATTN__NAMES("out");
+    attn_desc d = attn__options(options);
+    attn_status st;
+    ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
+    ATTN__RULE(out.rank, ATTN_ERR_NULL, "out", "must be given");
+    if (out.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "out.rank", "must equal x.rank", out.rank, x.rank);
+    if (options) d.lse = options->lse;
+    if (x.rank == 3 && d.mask.rank == 3) d.mask = attn__as_rank4(d.mask);
+    if (x.rank == 3 && d.bias.rank == 3) d.bias = attn__as_rank4(d.bias);
+    d.score = ATTN_SCORE_GIVEN;
+    d.given_scores = attn__as_rank4(x);
+    d.weights = attn__out(out.data, attn__as_rank4(attn_view_of(out)));
+    st = bytes ? attn_workspace_size(&d, bytes, err) : attn_forward(&d, err);
+    return attn__rename(err, attn__rename(err, st, ATTN__F_given_scores, &names_x), ATTN__F_weights, &names_out);
+}
+ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err)
+{
+    return attn__softmax(x, out, options, NULL, err);
+}
+ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, const attn_desc *options, size_t *bytes, attn_error *err)
+{
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    return attn__softmax(x, out, options, bytes, err);
+}
+
+ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err)
+{
+    attn_desc d = attn__options(options);
+    ATTN__RULE(scores.rank, ATTN_ERR_NULL, "scores", "must be given");
+    d.q = q;
+    d.k = k;
+    d.scores = scores;
+    return attn_forward(&d, err);
+}
+
+/* A mask's descriptor, alone: no scores, only what says who may attend to whom. */
+static attn_status attn__mask_check(const attn_desc *options, int64_t b, int64_t h, int64_t queries, int64_t keys, attn_error *err)
+{
+    attn_desc d;
+    attn__shape s;
+    attn__zero(&d, sizeof d);
+    attn__zero(&s, sizeof s);
+    if (options) {
+        d.bias = options->bias;
+        d.mask = options->mask;
+        d.key_lengths = options->key_lengths;
+        d.query_lengths = options->query_lengths;
+        d.causal = options->causal;
+        d.align = options->align;
+        d.positions = options->positions;
+        d.window = options->window;
+        d.window_left = options->window_left;
+        d.window_right = options->window_right;
+    }
+    d.score = ATTN_SCORE_CONSTANT;
+    d.q = attn_view_f32(NULL, 4, b, h, queries, 1);
+    d.k = attn_view_f32(NULL, 4, b, h, keys, 1);
+    return attn__resolve(&d, &s, ATTN__WITH_DATA | ATTN__NO_RESULT_NEEDED, err);
+}
+
+static attn_status attn__check_mask_out(const attn_out *mask, attn_error *err)
+{
+    static const attn__field field = {0, 1, ATTN__TAKES_U8, 4, 4, ATTN__NAMES("mask")};
+    const attn_view v = attn_view_of(*mask);
+    ATTN__RULE(mask->rank, ATTN_ERR_NULL, "mask", "must be given");
+    return attn__check_view(&v, &field, 1, err);
+}
+static uint8_t *attn__byte_at(const attn_out *m, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    return (uint8_t *)m->data + (b*m->stride[0] + h*m->stride[1] + i*m->stride[2] + j*m->stride[3]);
+}
+
+ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)
+{
+    const int64_t *n = mask.size;
+    const attn_desc d = attn__options(options);
+    int64_t b, h, i, j;
+    ATTN__TRY(attn__check_mask_out(&mask, err));
+    ATTN__TRY(attn__mask_check(options, n[0], n[1], n[2], n[3], err));
+    for (b = 0; b < n[0]; b++)
+        for (h = 0; h < n[1]; h++)
+            for (i = 0; i < n[2]; i++)
+                for (j = 0; j < n[3]; j++)
+                    *attn__byte_at(&mask, b, h, i, j) = (uint8_t)attn__mask_at(&d, n[0], n[1], n[2], n[3], b, h, i, j);
+    return attn__success(err);
+}
+
+ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
+{
+    const int64_t *n = mask.size;
+    int64_t b, h, i, j;
+    ATTN__TRY(attn__check_mask_out(&mask, err));
+    ATTN__RULE(options, ATTN_ERR_NULL, "options", "must not be NULL");
+    ATTN__RULE(attn__is_number(options->dropout) && options->dropout >= 0.0f && options->dropout <= 1.0f, ATTN_ERR_RANGE,
+               "dropout", "must be within 0..1");
+    for (b = 0; b < n[0]; b++)
+        for (h = 0; h < n[1]; h++)
+            for (i = 0; i < n[2]; i++) {
+                attn__dropper drop = attn__dropper_of(options, b, h, i);
+                for (j = 0; j < n[3]; j++)
+                    *attn__byte_at(&mask, b, h, i, j) = (uint8_t)attn__kept(&drop, j + options->dropout_origin[3]);
+            }
+    return attn__success(err);
+}
+
+static float *attn__out_at(const attn_out *o, int64_t a, int64_t b, int64_t c, int64_t e)
+{
+    return (float *)o->data + (a*o->stride[0] + b*o->stride[1] + c*o->stride[2] + (o->rank == 4 ? e*o->stride[3] : 0));
+}
+
+ATTN__NOINLINE static void attn__merge_rows(const attn_view *out_a, const attn_view *lse_a, const attn_view *out_b,
+                                            const attn_view *lse_b, const attn_out *out, const attn_out *lse)
+{
+    int64_t b, h, i, c;
+    for (b = 0; b < out->size[0]; b++)
+        for (h = 0; h < out->size[1]; h++)
+            for (i = 0; i < out->size[2]; i++) {
+                const float la = *attn__at(lse_a, b, h, i, 0), lb = *attn__at(lse_b, b, h, i, 0), m = la > lb ? la : lb;
+                const float base = m == ATTN__NEG_INF ? 0.0f : m, ea = attn__exp(la - base), eb = attn__exp(lb - base);
+                const float sum = ea + eb;
+                for (c = 0; c < out->size[3]; c++) {
+                    const float from_a = la == ATTN__NEG_INF ? 0.0f : *attn__at(out_a, b, h, i, c) * ea;
+                    const float both = lb == ATTN__NEG_INF ? from_a : attn__fma(*attn__at(out_b, b, h, i, c), eb, from_a);
+                    *attn__out_at(out, b, h, i, c) = sum == 0.0f ? 0.0f : attn__quiet(both / sum);
+                }
+                if (lse->rank) *attn__out_at(lse, b, h, i, 0) = sum == 0.0f ? ATTN__NEG_INF : attn__quiet(m + attn__log(sum));
+            }
+}
+
+ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
+                                attn_out out, attn_out lse, attn_error *err)
+{
+    static const attn__field fields[6] = {
+        {0, 0, ATTN__TAKES_F32, 4, 4, ATTN__NAMES("out_a")}, {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("lse_a")},
+        {0, 0, ATTN__TAKES_F32, 4, 4, ATTN__NAMES("out_b")}, {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("lse_b")},
+        {0, 1, ATTN__TAKES_F32, 4, 4, ATTN__NAMES("out")}, {0, 1, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("lse")}};
+    attn_view v[6];
+    attn__fp_state saved;
+    int i, j, axis;
+    v[0] = out_a;
+    v[1] = lse_a;
+    v[2] = out_b;
+    v[3] = lse_b;
+    v[4] = attn_view_of(out);
+    v[5] = attn_view_of(lse);
+    for (i = 0; i < 6; i++) {
+        ATTN__RULE(v[i].rank || i == 5, ATTN_ERR_NULL, fields[i].names.view, "must be given");
+        ATTN__TRY(attn__check_view(&v[i], &fields[i], 1, err));
+        for (axis = 0; axis < v[i].rank; axis++) ATTN__TRY(attn__check_size(&v[i], &fields[i].names, axis, v[0].size[axis], "must equal that of out_a", err));
+    }
+    for (i = 4; i < 6; i++)
+        for (j = 0; v[i].rank && j < i; j++)
+            ATTN__RULE(attn__disjoint(&v[i], &v[j]), ATTN_ERR_OVERLAP, fields[i].names.view, "must not overlap an input or another output");
+    saved = attn__fp_enter();
+    attn__merge_rows(&out_a, &lse_a, &out_b, &lse_b, &out, &lse);
+    attn__fp_leave(saved);
+    return attn__success(err);
+}
+
+/* ---- batched matrix product: a task is one batch entry's columns, `ld` at a time; lanes are columns */
+#define ATTN__BMM_ROWS 64
+typedef struct attn__bmm {
+    attn_view a, b;             /* rank 4, broadcast axes with stride 0 */
+    attn_out  out;
+    const attn__kernels *f;
+    int64_t   ld, column_tiles, worker_bytes;
+    char     *memory;
+} attn__bmm;
+
+static attn_view attn__batch_rank4(attn_view v)         /* leading axes of size 1 added; size 1 gets stride 0 */
+{
+    attn_view r = v;
+    int axis;
+    r.rank = 4;
+    for (axis = 0; axis < 4; axis++) {
+        const int from = axis - (4 - v.rank);
+        r.size[axis] = from < 0 ? 1 : v.size[from];
+        r.stride[axis] = from < 0 || (axis < 2 && r.size[axis] == 1) ? 0 : v.stride[from];
+    }
+    return r;
+}
+
+static attn_status attn__bmm_resolve(attn_view a, attn_view b, attn_out out, const attn_desc *options, int need_data,
+                                     attn__bmm *m, attn_error *err)
+{
+    static const attn__field fields[3] = {{0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("a")},
+        {0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("b")}, {0, 1, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("out")}};
+    attn_view v[3];
+    int i, axis;
+    v[0] = a;
+    v[1] = b;
+    v[2] = attn_view_of(out);
+    for (i = 0; i < 3; i++) {
+        ATTN__RULE(v[i].rank, ATTN_ERR_NULL, fields[i].names.view, "must be given");
+        ATTN__TRY(attn__check_view(&v[i], &fields[i], need_data, err));
+    }
+    if (b.size[b.rank - 2] != a.size[a.rank - 1])
+        return attn__fail2(err, ATTN_ERR_SIZE, fields[1].names.size[b.rank - 2], "must equal the last size of a", b.size[b.rank - 2], a.size[a.rank - 1]);
+    if (out.size[out.rank - 2] != a.size[a.rank - 2])
+        return attn__fail2(err, ATTN_ERR_SIZE, fields[2].names.size[out.rank - 2], "must equal the rows of a", out.size[out.rank - 2], a.size[a.rank - 2]);
+    if (out.size[out.rank - 1] != b.size[b.rank - 1])
+        return attn__fail2(err, ATTN_ERR_SIZE, fields[2].names.size[out.rank - 1], "must equal the columns of b", out.size[out.rank - 1], b.size[b.rank - 1]);
+    m->a = attn__batch_rank4(a);
+    m->b = attn__batch_rank4(b);
+    m->out = attn__out(out.data, attn__batch_rank4(v[2]));
+    for (axis = 0; axis < 2; axis++) {
+        const int64_t n = m->a.size[axis] == 1 ? m->b.size[axis] : m->a.size[axis], at = axis - (4 - out.rank);
+        if (m->b.size[axis] != 1 && m->b.size[axis] != n)
+            return attn__fail2(err, ATTN_ERR_SIZE, fields[1].names.size[axis - (4 - b.rank)], "must broadcast with a: be 1 or", m->b.size[axis], n);
+        if (m->out.size[axis] != n)
+            return attn__fail2(err, ATTN_ERR_SIZE, at < 0 ? "out.rank" : fields[2].names.size[at], "must have the broadcast batch of a and b", m->out.size[axis], n);
+    }
+    for (i = 0; need_data && i < 2; i++)
+        ATTN__RULE(attn__disjoint(&v[2], &v[i]), ATTN_ERR_OVERLAP, "out", "must not overlap an input");
+    ATTN__TRY(attn__check_options(options, err));
+    m->f = attn__table(options->isa ? options->isa : (int32_t)attn_best_isa());
+    m->ld = m->f->width * m->f->vecs;
+    m->column_tiles = (m->out.size[3] + m->ld - 1) / m->ld;
+    m->worker_bytes = attn__bytes_of(attn__mul64(attn__add64(m->a.size[3], ATTN__BMM_ROWS), m->ld));
+    ATTN__RULE(attn__mul64(m->worker_bytes, options->parallel.workers + 1) < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW,
+               "a", "must leave a workspace that fits in memory");
+    m->memory = NULL;
+    return ATTN_OK;
+}
+
+static size_t attn__bmm_workspace(const attn__bmm *m, const attn_desc *options)
+{
+    return (size_t)(m->worker_bytes * (options->parallel.workers ? options->parallel.workers : 1) + ATTN__ALIGN);
+}
+
+ATTN__NOINLINE static void attn__bmm_columns(const attn__bmm *m, int64_t index, int32_t worker)
+{
+    const int64_t tile = index % m->column_tiles, batch = index / m->column_tiles, column = tile * m->ld;
+    const int64_t h = batch % m->out.size[1], b = batch / m->out.size[1], depth = m->a.size[3];
+    const int64_t lanes = m->out.size[3] - column < m->ld ? m->out.size[3] - column : m->ld;
+    float *panel = (float *)(void *)(m->memory + worker * m->worker_bytes), *c = panel + depth * m->ld;
+    int64_t k, l, r, r0, rows;
+    for (k = 0; k < depth; k++)
+        for (l = 0; l < m->ld; l++) panel[k * m->ld + l] = l < lanes ? *attn__at(&m->b, b, h, k, column + l) : 0.0f;
+    for (r0 = 0; r0 < m->out.size[2]; r0 += rows) {
+        rows = m->out.size[2] - r0 < ATTN__BMM_ROWS ? m->out.size[2] - r0 : ATTN__BMM_ROWS;
+        attn__apply(m->f, attn__at(&m->a, b, h, r0, 0), m->a.stride[2], m->a.stride[3], panel, c, rows, depth, m->ld);
+        for (r = 0; r < rows; r++)
+            for (l = 0; l < lanes; l++) *attn__out_at(&m->out, b, h, r0 + r, column + l) = attn__quiet(c[r * m->ld + l]);
+    }
+}
+static void attn__bmm_task(void *arg, int64_t index, int32_t worker)
+{
+    const attn__fp_state saved = attn__fp_enter();
+    attn__bmm_columns((const attn__bmm *)arg, index, worker);
+    attn__fp_leave(saved);
+}
+static void attn__bmm_run(attn__bmm *m, void *memory, const attn_parallel *parallel)
+{
+    const int64_t n = m->out.size[0] * m->out.size[1] * m->column_tiles;
+    int64_t i;
+    if (m->out.size[2] == 0) return;
+    m->memory = attn__align(memory);
+    if (parallel->run && n > 1) parallel->run(parallel->user, n, attn__bmm_task, m);
+    else for (i = 0; i < n; i++) attn__bmm_task(m, i, 0);
+}
+
+ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
+                                             size_t *bytes, attn_error *err)
+{
+    const attn_desc d = attn__options(options);
+    attn__bmm m;
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    ATTN__TRY(attn__bmm_resolve(a, b, out, &d, 0, &m, err));
+    *bytes = attn__bmm_workspace(&m, &d);
+    return attn__success(err);
+}
+
+ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, attn_error *err)
+{
+    const attn_desc d = attn__options(options);
+    attn__memory memory;
+    attn__bmm m;
+    ATTN__TRY(attn__bmm_resolve(a, b, out, &d, 1, &m, err));
+    ATTN__TRY(attn__acquire(&d, attn__bmm_workspace(&m, &d), &memory, err));
+    attn__bmm_run(&m, memory.block, &d.parallel);
+    attn__release(&d, &memory);
+    return attn__success(err);
+}
+
+/* ---- multi-head attention: four products around attn_forward */
+typedef struct attn__mha {
+    attn_desc attention;        /* q, k, v, out point into memory */
+    attn__bmm product[4];       /* query, key, value, result */
+    attn_view bias[4];
+    attn_plan plan;
+    int64_t   floats[4];        /* projected q, k, v and the heads' outputs */
+    int64_t   own_bytes;        /* those, in all */
+    size_t    inner_bytes;      /* for the products and the attention, one after the other */
+} attn__mha;
+
+/* One projection y = x W^T: x [B,S,E], w [out,E], y [B,S,out]. */
+static attn_status attn__mha_project(attn__mha *m, int which, attn_view x, attn_view w, attn_view bias, attn_out y,
+                                     int need_data, const attn__names *names, attn_error *err)
+{
+    static const attn__field bias_field = {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("bias of a projection")};
+    attn_status st;
+    if (w.rank != 2) return attn__fail2(err, ATTN_ERR_RANK, names->rank, "must be", w.rank, 2);
+    if (w.size[1] != x.size[2]) return attn__fail2(err, ATTN_ERR_SIZE, names->size[1], "must equal the last size of what it projects", w.size[1], x.size[2]);
+    ATTN__TRY(attn__check_view(&bias, &bias_field, need_data, err));
+    ATTN__TRY(attn__check_size(&bias, &bias_field.names, 0, w.size[0], "must equal size[0] of its weights", err));
+    m->bias[which] = bias;
+    st = attn__bmm_resolve(x, attn_view_swap(w, 0, 1), y, &m->attention, need_data, &m->product[which], err);
+    if (st != ATTN_OK && err && which < 3) err->field = names->view;
+    return st;
+}
+
+static void attn__mha_add_bias(const attn_view *bias, const attn_out *y)
+{
+    int64_t b, i, c;
+    if (!bias->rank) return;
+    for (b = 0; b < y->size[1]; b++)
+        for (i = 0; i < y->size[2]; i++)
+            for (c = 0; c < y->size[3]; c++) {
+                float *p = attn__out_at(y, 0, b, i, c);
+                *p = attn__quiet(*p + attn__of_head(bias, c));
+            }
+}
+
+/* Everything but the running. base: the aligned workspace, NULL where only the size is wanted. */
+static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, attn__mha *m, attn_error *err)
+{
+    static const attn__names names[4] = {ATTN__NAMES("w_query"), ATTN__NAMES("w_key"), ATTN__NAMES("w_value"), ATTN__NAMES("w_result")};
+    static const attn__field inputs[4] = {{0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("query")}, {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("key")},
+        {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("value")}, {0, 1, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("out")}};
+    const int need = base != NULL;
+    int64_t heads, heads_kv, size_d, size_v, batch, queries, keys;
+    attn_view x[4], w[4];
+    attn_desc *d = &m->attention;
+    float *q, *k, *v, *o;
+    size_t most = 0;
+    int i;
+    ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
+    x[0] = desc->query;
+    x[1] = desc->key.rank ? desc->key : x[0];
+    x[2] = desc->value.rank ? desc->value : x[1];
+    x[3] = attn_view_of(desc->out);
+    w[0] = desc->w_query;
+    w[1] = desc->w_key;
+    w[2] = desc->w_value;
+    w[3] = desc->w_result;
+    for (i = 0; i < 4; i++) {
+        ATTN__RULE(x[i].rank, ATTN_ERR_NULL, inputs[i].names.view, "must be given");
+        ATTN__RULE(w[i].rank || i == 3, ATTN_ERR_NULL, names[i].view, "must be given");
+        ATTN__TRY(attn__check_view(&x[i], &inputs[i], need, err));
+        ATTN__TRY(attn__check_size(&x[i], &inputs[i].names, 0, x[0].size[0], "must equal query.size[0]", err));
+    }
+    heads = desc->heads;
+    heads_kv = desc->heads_kv ? desc->heads_kv : heads;
+    ATTN__RULE(heads > 0, ATTN_ERR_RANGE, "heads", "must be at least 1");
+    ATTN__RULE(heads_kv > 0 && heads % heads_kv == 0, ATTN_ERR_RANGE, "heads_kv", "must divide heads");
+    for (i = 0; i < 3; i++)
+        if (w[i].rank == 2 && w[i].size[0] % (i ? heads_kv : heads) != 0)
+            return attn__fail2(err, ATTN_ERR_SIZE, names[i].size[0], "must be a multiple of the number of heads", w[i].size[0], i ? heads_kv : heads);
+    batch = x[0].size[0];
+    queries = x[0].size[1];
+    keys = x[1].size[1];
+    size_d = w[0].size[0] / heads;
+    size_v = w[2].size[0] / heads_kv;
+    ATTN__TRY(attn__check_size(&x[2], &inputs[2].names, 1, keys, "must equal key.size[1]", err));
+    ATTN__TRY(attn__check_size(&x[3], &inputs[3].names, 1, queries, "must equal query.size[1]", err));
+    ATTN__TRY(attn__check_size(&x[3], &inputs[3].names, 2, w[3].rank == 2 ? w[3].size[0] : attn__mul64(heads, size_v), "must equal the width of the result", err));
+
+    *d = attn__options(desc->attention);
+    if (desc->attention) {
+        d->lse = desc->attention->lse;
+        d->weights = desc->attention->weights;
+        d->scores = desc->attention->scores;
+        d->scores_softcap = desc->attention->scores_softcap;
+        d->scores_masked = desc->attention->scores_masked;
+    }
+    m->floats[0] = attn__mul64(attn__mul64(batch, queries), w[0].size[0]);
+    m->floats[1] = attn__mul64(attn__mul64(batch, keys), w[1].size[0]);
+    m->floats[2] = attn__mul64(attn__mul64(batch, keys), w[2].size[0]);
+    m->floats[3] = w[3].rank ? attn__mul64(attn__mul64(batch, queries), attn__mul64(heads, size_v)) : 0;
+    q = base;
+    k = base ? q + m->floats[0] : NULL;
+    v = base ? k + m->floats[1] : NULL;
+    o = base ? v + m->floats[2] : NULL;
+    ATTN__TRY(attn__mha_project(m, 0, x[0], w[0], desc->b_query, attn_out_f32(q, 3, batch, queries, w[0].size[0], 0), need, &names[0], err));
+    ATTN__TRY(attn__mha_project(m, 1, x[1], w[1], desc->b_key, attn_out_f32(k, 3, batch, keys, w[1].size[0], 0), need, &names[1], err));
+    ATTN__TRY(attn__mha_project(m, 2, x[2], w[2], desc->b_value, attn_out_f32(v, 3, batch, keys, w[2].size[0], 0), need, &names[2], err));
+    d->q = attn_view_bshd(q, batch, queries, heads, size_d);
+    d->k = attn_view_bshd(k, batch, keys, heads_kv, w[1].size[0] / heads_kv);
+    d->v = attn_view_bshd(v, batch, keys, heads_kv, size_v);
+    d->out = attn_out_bshd(o, batch, queries, heads, size_v);
+    if (w[3].rank) {
+        ATTN__TRY(attn__mha_project(m, 3, attn_view_f32(o, 3, batch, queries, heads * size_v, 0), w[3], desc->b_result, desc->out, need, &names[3], err));
+    } else {
+        ATTN__RULE(!desc->b_result.rank, ATTN_ERR_OPTION, "b_result", "must be absent where w_result is");
+        d->out.data = desc->out.data;
+        d->out.stride[0] = desc->out.stride[0];
+        d->out.stride[1] = desc->out.stride[2] * size_v;
+        d->out.stride[2] = desc->out.stride[1];
+        d->out.stride[3] = desc->out.stride[2];
+    }
+    ATTN__TRY(attn__plan(d, &m->plan, need ? ATTN__WITH_DATA : 0, err));
+    for (i = 0; i < (w[3].rank ? 4 : 3); i++) {
+        const size_t bytes = attn__bmm_workspace(&m->product[i], d);
+        const attn_view out_view = attn_view_of(desc->out);
+        most = bytes > most ? bytes : most;
+        ATTN__RULE(!need || i == 3 || attn__disjoint(&out_view, &x[i]), ATTN_ERR_OVERLAP, "out", "must not overlap an input");
+        ATTN__RULE(!need || attn__disjoint(&out_view, &w[i]), ATTN_ERR_OVERLAP, "out", "must not overlap the weights");
+    }
+    m->inner_bytes = m->plan.workspace_bytes > most ? m->plan.workspace_bytes : most;
+    m->own_bytes = attn__bytes_of(attn__add64(attn__add64(m->floats[0], m->floats[1]), attn__add64(m->floats[2], m->floats[3])));
+    ATTN__RULE(m->own_bytes < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query", "must leave a workspace that fits in memory");
+    return ATTN_OK;
+}
+
+static size_t attn__mha_bytes(const attn__mha *m) { return (size_t)m->own_bytes + m->inner_bytes + 2 * ATTN__ALIGN; }
+
+ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err)
+{
+    attn__mha m;
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    ATTN__TRY(attn__mha_resolve(desc, NULL, &m, err));
+    *bytes = attn__mha_bytes(&m);
+    return attn__success(err);
+}
+
+ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err)
+{
+    attn__memory memory;
+    attn__mha m;
+    attn_status st;
+    int i;
+    ATTN__TRY(attn__mha_resolve(desc, NULL, &m, err));
+    ATTN__TRY(attn__acquire(&m.attention, attn__mha_bytes(&m), &memory, err));
+    st = attn__mha_resolve(desc, (float *)(void *)attn__align(memory.block), &m, err);
+    if (st == ATTN_OK) {
+        char *inner = attn__align(memory.block) + m.own_bytes;
+        for (i = 0; i < 4; i++) {
+            if (i == 3) attn__run_plan(&m.plan, inner);
+            if (i == 3 && !desc->w_result.rank) break;
+            attn__bmm_run(&m.product[i], inner, &m.attention.parallel);
+            attn__mha_add_bias(&m.bias[i], &m.product[i].out);
+        }
+        st = attn__success(err);
+    }
+    attn__release(&m.attention, &memory);
+    return st;
+}
+
+/* ---- small things */
+ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y, int64_t n, attn_isa isa)
+{
+    const attn__kernels *f;
+    attn__fp_state saved;
+    if (function < 0 || function > 2 || (int)isa < 0 || isa >= ATTN_ISA_COUNT) return ATTN_ERR_OPTION;
+    if (n < 0) return ATTN_ERR_SIZE;
+    if (n > 0 && (!x || !y)) return ATTN_ERR_NULL;
+    if (isa != ATTN_ISA_AUTO && !attn__cpu_has(isa)) return ATTN_ERR_ISA;
+    f = attn__table((int32_t)(isa == ATTN_ISA_AUTO ? attn_best_isa() : isa));
+    saved = attn__fp_enter();
+    (function == 0 ? f->exp : function == 1 ? f->log : f->tanh)(x, y, n);
+    attn__fp_leave(saved);
+    return ATTN_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------------- >>heatmap */
+#ifndef ATTN_NO_HEATMAP
+/* A picture is made in three steps: attn__pic_open checks everything and finds the range of the colours,
+   attn__pic_layout says where things stand (for SVG and PPM, in whole pixels), and the public functions at the end walk
+   over panels and cells. All bytes leave through attn__pic_byte. */
+
+enum {
+    ATTN__PIC_POINTS = 7,           /* control points of a colour map */
+    ATTN__PIC_NAN    = 0xFF00FF,
+    ATTN__PIC_LABEL  = 32,          /* columns of a label; a longer one is cut */
+    ATTN__PIC_STAIRS = 48,          /* most column labels on lines of their own in a terminal */
+    ATTN__PIC_CELLS  = 65536,       /* most rows, and columns, of all panels together */
+    ATTN__PIC_PIXELS = 32767,       /* largest width and height to ask for */
+    ATTN__PIC_CHAR   = 7,           /* width of a character of the 12 pixel font, generously */
+    ATTN__PIC_PAD    = 12,          /* empty margin */
+    ATTN__PIC_BAR    = 14,          /* width of the colour bar */
+    ATTN__PIC_NUMBER = 32           /* bytes that hold any formatted number */
+};
+
+typedef enum attn__pic_kind { ATTN__PIC_ANSI, ATTN__PIC_SVG, ATTN__PIC_PPM } attn__pic_kind;
+
+typedef struct attn__pic {
+    const attn_heatmap *map;
+    attn_writer    to;
+    attn__pic_kind kind;
+    int      failed, plain;         /* the writer reported a failure; a terminal without colours */
+    int      has_nan, turned;       /* turned: column labels are slanted */
+    int      tick_e10, number_e10;  /* powers of ten of the ticks of the colour bar and of numbers in cells */
+    int64_t  tick_first, tick_last, tick_unit;      /* ticks at k*tick_unit*10^tick_e10, first <= k <= last */
+    int64_t  number_len;            /* columns of the longest number in a cell, 0 = none wanted */
+    double   low, high;             /* range of the colours, low < high */
+    int64_t  size[4], stride[4];    /* panel rows, panel columns, rows, columns */
+    int64_t  label_len[2], step[2]; /* of row and column labels: columns of the longest; one at every step-th cell */
+    int64_t  gutter, field, panel;  /* terminal: columns of the row labels, of a cell, of a panel */
+    int64_t  origin[2], extent[2];  /* pixels, vertically [0] and horizontally [1]: first panel, size of a panel, */
+    int64_t  pitch[2], grid[2], total[2];           /* distance between panels, size of all panels, of the picture */
+    int64_t  names, bar_x, bar_h;   /* pixels: height of what is written along the columns; the colour bar */
+    size_t   used;
+    char     bytes[512];
+} attn__pic;
+
+/* ---- bytes and numbers */
+
+static int64_t attn__pic_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t attn__pic_min(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static void attn__pic_flush(attn__pic *p)
+{
+    if (p->used != 0 && !p->failed) p->failed = p->to.write(p->to.user, p->bytes, p->used) != 0;
+    p->used = 0;
+}
+
+static void attn__pic_byte(attn__pic *p, uint32_t byte)
+{
+    if (p->used == sizeof p->bytes) attn__pic_flush(p);
+    p->bytes[p->used++] = (char)(unsigned char)byte;
+}
+
+static void attn__pic_puts(attn__pic *p, const char *s) { while (*s) attn__pic_byte(p, (unsigned char)*s++); }
+
+static void attn__pic_fill(attn__pic *p, char c, int64_t count)
+{
+    for (; count > 0; count--) attn__pic_byte(p, (unsigned char)c);
+}
+
+/* mantissa * 10^e10 as a person writes it: 0.25, 1500, 2.5e-05; every digit counts. Returns the length. */
+static int attn__pic_decimal(char *text, int64_t mantissa, int e10)
+{
+    char digits[ATTN__PIC_NUMBER];                  /* the last one first */
+    uint64_t u = mantissa < 0 ? 0 - (uint64_t)mantissa : (uint64_t)mantissa;
+    int n = 0, len = 0, end = 0, exponent, scientific, i;
+    if (mantissa == 0 && e10 < -4) e10 = 0;
+    do digits[n++] = (char)('0' + (int)(u % 10)); while ((u /= 10) != 0);
+    exponent = n - 1 + e10;
+    scientific = mantissa != 0 && (exponent < -4 || exponent > 6);
+    while (scientific && digits[end] == '0') end++;
+    while (!scientific && n <= -e10) digits[n++] = '0';
+    if (mantissa < 0) text[len++] = '-';
+    for (i = n - 1; i >= end; i--) {
+        text[len++] = digits[i];
+        if (i == (scientific ? n - 1 : -e10) && i > end) text[len++] = '.';
+    }
+    for (i = 0; !scientific && mantissa != 0 && i < e10; i++) text[len++] = '0';
+    if (scientific) {
+        text[len++] = 'e';
+        text[len++] = exponent < 0 ? '-' : '+';
+        if (exponent < 0) exponent = -exponent;
+        text[len++] = (char)('0' + exponent / 10);
+        text[len++] = (char)('0' + exponent % 10);
+    }
+    text[len] = 0;
+    return len;
+}
+
+/* Markup: % stands for the next argument as a number, @ for the next as a colour, #rrggbb. */
+static void attn__pic_put(attn__pic *p, const char *s, int64_t a, int64_t b, int64_t c, int64_t d, int64_t e)
+{
+    char number[ATTN__PIC_NUMBER];
+    int64_t arg[5];
+    int next = 0, i;
+    arg[0] = a; arg[1] = b; arg[2] = c; arg[3] = d; arg[4] = e;
+    for (; *s; s++) {
+        if (*s == '%') {
+            (void)attn__pic_decimal(number, arg[next++], 0);
+            attn__pic_puts(p, number);
+        } else if (*s == '@') {
+            attn__pic_byte(p, '#');
+            for (i = 20; i >= 0; i -= 4) attn__pic_byte(p, (unsigned char)"0123456789abcdef"[arg[next] >> i & 15]);
+            next++;
+        } else attn__pic_byte(p, (unsigned char)*s);
+    }
+}
+
+static double attn__pic_pow10(int e)
+{
+    double x = 1;
+    int i;
+    for (i = e < 0 ? -e : e; i > 0; i--) x *= 10;
+    return e < 0 ? 1 / x : x;
+}
+
+/* The power of ten of the first digit of x > 0. */
+static int attn__pic_exponent(double x)
+{
+    int e = 0;
+    for (x *= 1 + 1e-9; x >= 10; e++) x /= 10;      /* 0.01 times 10 and 10 may be a hair less than 1 */
+    for (; x < 1; e--) x *= 10;
+    return e;
+}
+
+static int64_t attn__pic_floor(double x)
+{
+    const int64_t i = (int64_t)x;
+    return (double)i > x ? i - 1 : i;
+}
+
+/* ---- text: UTF-8 in, UTF-8 out */
+
+/* The next code point, made harmless: what is not UTF-8, and control characters, become U+FFFD; 0 at the end. */
+static uint32_t attn__pic_next(const char **text)
+{
+    const unsigned char *s = (const unsigned char *)*text;
+    uint32_t c = s[0];
+    const int more = c < 0x80 ? 0 : c < 0xC2 ? -1 : c < 0xE0 ? 1 : c < 0xF0 ? 2 : c < 0xF5 ? 3 : -1;
+    int i = 1;
+    if (c == 0) return 0;
+    if (more > 0) c &= 0x3Fu >> more;
+    while (i <= more && (s[i] & 0xC0) == 0x80) c = c << 6 | (s[i++] & 0x3Fu);
+    *text += i;
+    if (more < 0 || i <= more || (more == 2 && c < 0x800) || (more == 3 && c < 0x10000) || c > 0x10FFFF) return 0xFFFD;
+    if (c == '\t' || c == '\n' || c == '\r') return ' ';
+    if (c < ' ' || (c >= 0x7F && c < 0xA0) || (c >= 0xD800 && c < 0xE000) || (c & 0xFFFE) == 0xFFFE) return 0xFFFD;
+    return c;
+}
+
+/* How many columns a code point takes: combining marks none, East Asian letters and emoji two. */
+static int attn__pic_columns(uint32_t c)
+{
+    if ((c >= 0x300 && c < 0x370) || (c >= 0x200B && c < 0x2010) || (c >= 0xFE00 && c < 0xFE10)) return 0;
+    return (c >= 0x1100 && c < 0x1160) || (c >= 0x2E80 && c < 0xA4D0) || (c >= 0xAC00 && c < 0xD7A4)
+        || (c >= 0xF900 && c < 0xFB00) || (c >= 0xFF00 && c < 0xFF61) || (c >= 0x1F300 && c < 0x1FB00)
+        || (c >= 0x20000 && c < 0x40000) ? 2 : 1;
+}
+
+/* Columns of a string that may be absent. */
+static int64_t attn__pic_length(const char *s)
+{
+    int64_t n = 0;
+    uint32_t c;
+    while (s && (c = attn__pic_next(&s)) != 0) n += attn__pic_columns(c);
+    return n;
+}
+
+/* Columns of a label as it is drawn. */
+static int64_t attn__pic_cut(const char *label) { return attn__pic_min(attn__pic_length(label), ATTN__PIC_LABEL); }
+
+static void attn__pic_code(attn__pic *p, uint32_t c)
+{
+    if (p->kind == ATTN__PIC_SVG && (c == '&' || c == '<' || c == '>' || c == '"' || c == '\''))
+        attn__pic_put(p, "&#%;", (int64_t)c, 0, 0, 0, 0);
+    else if (c < 0x80) attn__pic_byte(p, c);
+    else {
+        if (c >= 0x10000) attn__pic_byte(p, 0xF0 | c >> 18);
+        if (c >= 0x800) attn__pic_byte(p, c >= 0x10000 ? 0x80 | (c >> 12 & 0x3F) : 0xE0 | c >> 12);
+        attn__pic_byte(p, c >= 0x800 ? 0x80 | (c >> 6 & 0x3F) : 0xC0 | c >> 6);
+        attn__pic_byte(p, 0x80 | (c & 0x3F));
+    }
+}
+
+/* Puts at most `most` columns of s, the last one an ellipsis where something is cut off. Returns the columns put. */
+static int64_t attn__pic_text(attn__pic *p, const char *s, int64_t most)
+{
+    const int64_t all = attn__pic_length(s), room = all > most ? most - 1 : all;
+    int64_t used = 0;
+    uint32_t c;
+    if (most < 1) return 0;
+    for (; (c = attn__pic_next(&s)) != 0 && used + attn__pic_columns(c) <= room; used += attn__pic_columns(c))
+        attn__pic_code(p, c);
+    if (all > most) attn__pic_code(p, p->plain ? '~' : 0x2026);
+    return used + (all > most);
+}
+
+/* ---- values and colours */
+
+/* Cell k, counted over [panel rows, panel columns, rows, columns]. */
+static float attn__pic_value(const attn__pic *p, int64_t k)
+{
+    const int64_t *n = p->size, *s = p->stride;
+    const int64_t j = k % n[3], i = k / n[3] % n[2], h = k / n[3] / n[2] % n[1], b = k / n[3] / n[2] / n[1];
+    const int64_t at = b*s[0] + h*s[1] + i*s[2] + j*s[3];
+    if (p->map->mask_of) return attn__mask_at(p->map->mask_of, n[0], n[1], n[2], n[3], b, h, i, j) ? 1.0f : 0.0f;
+    if (p->map->values.type == ATTN_U8) return (float)((const uint8_t *)p->map->values.data)[at];
+    return ((const float *)p->map->values.data)[at];
+}
+
+/* Piecewise linear through equally spaced points, fitted to the maps of these names. */
+static const unsigned char attn__pic_maps[ATTN_COLORMAP_COUNT][ATTN__PIC_POINTS][3] = {
+    { {255,245,240}, {253,214,196}, {251,159,128}, {253,106,73}, {229,43,37}, {180,16,23}, {103,0,13} },
+    { {68,1,84}, {70,59,135}, {49,104,143}, {29,144,141}, {46,184,126}, {142,216,60}, {253,231,37} },
+    { {255,255,255}, {213,213,213}, {170,170,170}, {128,128,128}, {85,85,85}, {43,43,43}, {0,0,0} }
+};
+
+/* Where a value lies in the range: 0..1, infinities at the ends; -1 for NaN. */
+static double attn__pic_place(const attn__pic *p, float value)
+{
+    if (attn__is_nan(value)) return -1;
+    if (attn__is_inf(value)) return value > 0 ? 1 : 0;
+    if ((double)value >= p->high) return 1;
+    return (double)value > p->low ? ((double)value - p->low) / (p->high - p->low) : 0;
+}
+
+/* The colour 0xrrggbb of such a place. */
+static uint32_t attn__pic_colour(const attn__pic *p, double place)
+{
+    const double x = place * (ATTN__PIC_POINTS - 1);
+    const int i = (int)attn__pic_max(0, attn__pic_min((int64_t)x, ATTN__PIC_POINTS - 2));
+    const unsigned char *a = attn__pic_maps[p->map->colormap][i], *b = attn__pic_maps[p->map->colormap][i + 1];
+    uint32_t rgb = 0;
+    int c;
+    if (place < 0) return ATTN__PIC_NAN;
+    for (c = 0; c < 3; c++) rgb = rgb << 8 | (uint32_t)(a[c] + (x - i) * (b[c] - a[c]) + 0.5);
+    return rgb;
+}
+
+static uint32_t attn__pic_cell_colour(const attn__pic *p, int64_t k)
+{
+    return attn__pic_colour(p, attn__pic_place(p, attn__pic_value(p, k)));
+}
+
+/* Black or white, whichever is read better on the colour. */
+static uint32_t attn__pic_ink(uint32_t rgb)
+{
+    return (rgb >> 16) * 299 + (rgb >> 8 & 255) * 587 + (rgb & 255) * 114 > 140000 ? 0x000000 : 0xFFFFFF;
+}
+
+/* A value as text, as exact as the range of the colours asks for. */
+static int attn__pic_number(const attn__pic *p, float value, char *text)
+{
+    const char *word = attn__is_nan(value) ? "NaN" : value > 0 ? "inf" : "-inf";
+    double x = (double)value / attn__pic_pow10(p->number_e10);
+    int e = p->number_e10, n = 0;
+    if (attn__is_nan(value) || attn__is_inf(value)) {
+        while ((text[n] = word[n]) != 0) n++;
+        return n;
+    }
+    for (; x > 1e7 || x < -1e7; e++) x /= 10;
+    return attn__pic_decimal(text, attn__pic_floor(x + 0.5), e);
+}
+
+/* ---- checks, range, labels */
+
+/* Sizes and strides as [panel rows, panel columns, rows, columns]; missing axes have size 1. */
+static attn_status attn__pic_check_view(attn__pic *p, attn_error *err)
+{
+    static const char *const size[4] = { "values.size[0]", "values.size[1]", "values.size[2]", "values.size[3]" };
+    static const char *const stride[4] = { "values.stride[0]", "values.stride[1]", "values.stride[2]",
+                                           "values.stride[3]" };
+    const attn_view *v = &p->map->values;
+    const int mask = p->map->mask_of != NULL;
+    int64_t cells = 1, together, reach;
+    int a, axis;
+    if (v->rank == 0) return attn__fail(err, ATTN_ERR_NULL, "values", "is required");
+    if (v->rank < 2 || v->rank > 4) return attn__fail(err, ATTN_ERR_RANK, "values.rank", "must be 2, 3 or 4");
+    if (mask && v->rank != 4) return attn__fail2(err, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of", v->rank, 4);
+    if (mask && v->type != ATTN_U8) return attn__fail(err, ATTN_ERR_TYPE, "values.type", "must be u8 with mask_of");
+    if (v->type != ATTN_F32 && v->type != ATTN_U8)
+        return attn__fail(err, ATTN_ERR_TYPE, "values.type", "must be f32 or u8");
+    for (a = 0; a < 4; a++) {
+        axis = a - (4 - v->rank);
+        p->size[a] = axis < 0 ? 1 : v->size[axis];
+        p->stride[a] = axis < 0 ? 0 : v->stride[axis];
+        if (p->size[a] < 0) return attn__fail2(err, ATTN_ERR_SIZE, size[axis], "must not be negative", p->size[a], 0);
+        together = p->size[a] <= ATTN__PIC_CELLS && a >= 2 ? p->size[a] * p->size[a - 2] : p->size[a];
+        if (together > ATTN__PIC_CELLS)
+            return attn__fail2(err, ATTN_ERR_RANGE, size[axis], "is too large for a picture, its panels together",
+                               together, ATTN__PIC_CELLS);
+        reach = INT64_MAX / 64 / attn__pic_max(p->size[a], 1);
+        if (!mask && (p->stride[a] > reach || p->stride[a] < -reach))
+            return attn__fail2(err, ATTN_ERR_OVERFLOW, stride[axis], "is too large", p->stride[a], reach);
+        cells *= p->size[a];
+    }
+    if (!mask && !v->data && cells != 0) return attn__fail(err, ATTN_ERR_NULL, "values.data", "is required");
+    return ATTN_OK;
+}
+
+static attn_status attn__pic_check(attn__pic *p, attn_error *err)
+{
+    const attn_heatmap *m = p->map;
+    attn_status st;
+    if (!m) return attn__fail(err, ATTN_ERR_NULL, "map", "is required");
+    if (!p->to.write) return attn__fail(err, ATTN_ERR_NULL, "writer.write", "is required");
+    st = attn__pic_check_view(p, err);
+    if (st != ATTN_OK) return st;
+    if (m->colormap < 0 || m->colormap >= ATTN_COLORMAP_COUNT)
+        return attn__fail(err, ATTN_ERR_OPTION, "colormap", "must be one of attn_colormap");
+    if (m->terminal < 0 || m->terminal >= ATTN_TERMINAL_COUNT)
+        return attn__fail(err, ATTN_ERR_OPTION, "terminal", "must be one of attn_terminal");
+    if (m->width < 0 || m->width > ATTN__PIC_PIXELS)
+        return attn__fail2(err, ATTN_ERR_RANGE, "width", "must be in 0..32767", m->width, ATTN__PIC_PIXELS);
+    if (m->height < 0 || m->height > ATTN__PIC_PIXELS)
+        return attn__fail2(err, ATTN_ERR_RANGE, "height", "must be in 0..32767", m->height, ATTN__PIC_PIXELS);
+    if (m->range_set && (attn__is_nan(m->range_min) || attn__is_inf(m->range_min)))
+        return attn__fail(err, ATTN_ERR_RANGE, "range_min", "must be finite");
+    if (m->range_set && (attn__is_nan(m->range_max) || attn__is_inf(m->range_max) || m->range_max <= m->range_min))
+        return attn__fail(err, ATTN_ERR_RANGE, "range_max", "must be finite and above range_min");
+    return m->mask_of ? attn__mask_check(m->mask_of, p->size[0], p->size[1], p->size[2], p->size[3], err) : ATTN_OK;
+}
+
+/* The range over the finite values. One value alone is seen against 0, so that all ones look full and all zeros empty;
+   a mask runs from 0 to 1. */
+static void attn__pic_range(attn__pic *p)
+{
+    const int64_t cells = p->map->mask_of ? 0 : p->size[0] * p->size[1] * p->size[2] * p->size[3];
+    const int set = p->map->range_set != 0;
+    int seen = 0;
+    int64_t k;
+    float x;
+    p->low = set ? (double)p->map->range_min : 0;
+    p->high = set ? (double)p->map->range_max : 1;
+    for (k = 0; k < cells; k++) {
+        x = attn__pic_value(p, k);
+        if (attn__is_nan(x)) p->has_nan = 1;
+        if (attn__is_nan(x) || attn__is_inf(x) || set) continue;
+        if (!seen || (double)x < p->low) p->low = (double)x;
+        if (!seen || (double)x > p->high) p->high = (double)x;
+        seen = 1;
+    }
+    if (p->low < p->high) return;
+    if (p->low > 0) p->low = 0;
+    else if (p->high < 0) p->high = 0;
+    else p->high = 1;
+}
+
+/* Three to six ticks of the colour bar: the finest of 1, 2, 2.5, 5 times a power of ten that gives no more. */
+static void attn__pic_choose_ticks(attn__pic *p)
+{
+    static const int unit[4] = { 10, 20, 25, 50 };
+    double step;
+    int k, e;
+    for (k = 0; ; k++) {
+        e = attn__pic_exponent(p->high - p->low) - 3 + k / 4;
+        step = unit[k % 4] * attn__pic_pow10(e);
+        p->tick_first = -attn__pic_floor(1e-3 - p->low / step);
+        p->tick_last = attn__pic_floor(1e-3 + p->high / step);
+        if (p->tick_last - p->tick_first < 6) break;
+    }
+    p->tick_unit = unit[k % 4] == 25 ? 25 : unit[k % 4] / 10;
+    p->tick_e10 = unit[k % 4] == 25 ? e : e + 1;
+}
+
+/* The label of row (axis 0) or column (axis 1) i; `number` holds it where it is a number. */
+static const char *attn__pic_label(const attn__pic *p, int axis, int64_t i, char *number)
+{
+    const char *const *labels = axis ? p->map->x_ticks : p->map->y_ticks;
+    if (labels) return labels[i] ? labels[i] : "";
+    (void)attn__pic_decimal(number, i, 0);
+    return number;
+}
+
+static const char *attn__pic_panel_title(const attn__pic *p, int64_t panel)
+{
+    return p->map->panel_titles && p->map->panel_titles[panel] ? p->map->panel_titles[panel] : "";
+}
+
+/* The smallest of 1, 2, 5, 10, 20, ... cells that take at least `need` where `cells` of them take `extent`. */
+static int64_t attn__pic_step(int64_t need, int64_t extent, int64_t cells)
+{
+    int64_t step = 1;
+    int k;
+    for (k = 0; step < cells && step * extent < need * cells; k++) step = k % 3 == 1 ? step / 2 * 5 : step * 2;
+    return step;
+}
+
+static attn_status attn__pic_open(attn__pic *p, const attn_heatmap *map, attn_writer to, attn__pic_kind kind,
+                                  attn_error *err) {
+    char text[ATTN__PIC_NUMBER];
+    attn_status st;
+    int64_t i;
+    int a;
+    p->map = map; p->to = to; p->kind = kind;
+    p->failed = p->has_nan = 0; p->number_len = 0; p->used = 0;
+    st = attn__pic_check(p, err);
+    if (st != ATTN_OK) return st;
+    p->plain = kind == ATTN__PIC_ANSI && map->terminal == ATTN_TERMINAL_ASCII;
+    attn__pic_range(p);
+    attn__pic_choose_ticks(p);
+    p->number_e10 = attn__pic_exponent((p->high - p->low) / 50);
+    for (i = map->numbers && !p->plain ? p->size[0] * p->size[1] * p->size[2] * p->size[3] : 0; i > 0; i--)
+        p->number_len = attn__pic_max(p->number_len, attn__pic_number(p, attn__pic_value(p, i - 1), text));
+    for (a = 0; a < 2; a++)             /* of numbers the last is the longest */
+        for (i = p->label_len[a] = 0; i < p->size[2 + a]; i++) {
+            if (!(a ? map->x_ticks : map->y_ticks)) i = p->size[2 + a] - 1;
+            p->label_len[a] = attn__pic_max(p->label_len[a], attn__pic_cut(attn__pic_label(p, a, i, text)));
+        }
+    return ATTN_OK;
+}
+
+static attn_status attn__pic_close(attn__pic *p, attn_error *err)
+{
+    attn__pic_flush(p);
+    if (p->failed) return attn__fail(err, ATTN_ERR_WRITE, "writer.write", "reported a failure");
+    return attn__fail(err, ATTN_OK, "", "");
+}
+
+/* ---- pixels: SVG and PPM. Cell i of n covers the pixels from i*extent/n to (i+1)*extent/n, rounded down. */
+
+/* Side of a cell where the caller gives neither width nor height. */
+static int64_t attn__pic_cell_side(const attn__pic *p)
+{
+    const int64_t longest = attn__pic_max(p->size[2], p->size[3]);
+    const int64_t all = attn__pic_max(p->size[0] * p->size[2], p->size[1] * p->size[3]);
+    int64_t side = all ? attn__pic_max(640 / all, 120 / longest) : 1;
+    side = attn__pic_max(1, attn__pic_min(side, 28));
+    if (p->kind != ATTN__PIC_SVG) return side;
+    if ((p->map->x_ticks || p->map->y_ticks) && all < 128) side = attn__pic_max(side, 16);
+    return p->number_len ? attn__pic_max(side, p->number_len * ATTN__PIC_CHAR + 6) : side;
+}
+
+/* Margins before and after the panels, and gaps between them, vertically [0] and horizontally [1]. Column labels that
+   do not fit side by side are slanted if they are words and thinned out if they are numbers. */
+static void attn__pic_margins(attn__pic *p, int64_t side, int64_t *before, int64_t *after, int64_t *gap)
+{
+    const attn_heatmap *m = p->map;
+    const int svg = p->kind == ATTN__PIC_SVG, top = m->ticks_on_top != 0;
+    const int64_t line = svg ? 20 : 0, pad = svg ? ATTN__PIC_PAD : 0, width = p->label_len[1] * ATTN__PIC_CHAR;
+    const int64_t panel = m->width && p->size[1] ? m->width * 3 / 4 / p->size[1] : side * p->size[3];
+    int64_t slant, numbers = 0, k;
+    char text[ATTN__PIC_NUMBER];
+    p->turned = svg && m->x_ticks && (width + 6) * p->size[3] > panel;
+    slant = p->turned ? width * 5 / 7 : 0;
+    p->names = (p->turned ? slant + 18 : line) + (m->x_label ? line : 0);
+    for (k = p->tick_first; k <= p->tick_last; k++)
+        numbers = attn__pic_max(numbers, attn__pic_decimal(text, k * p->tick_unit, p->tick_e10) * ATTN__PIC_CHAR + 6);
+    gap[1] = svg ? 16 : 8;
+    gap[0] = gap[1] + (m->panel_titles ? line : 0);
+    before[0] = pad + (m->title ? line + line / 2 : 0) + (top ? p->names : gap[0] - gap[1]);
+    after[0] = pad + (top ? gap[0] - gap[1] : p->names);
+    before[1] = svg ? pad + (m->y_label ? line : 0) + p->label_len[0] * ATTN__PIC_CHAR + 8 : 0;
+    after[1] = pad + (m->no_colorbar ? 0 : gap[1] + ATTN__PIC_BAR + (svg ? numbers : 0));
+    if (top) after[1] = attn__pic_max(after[1], slant);
+    else before[1] = attn__pic_max(before[1], slant);
+}
+
+static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
+{
+    const attn_heatmap *m = p->map;
+    const int64_t *panels = p->size, *cells = p->size + 2, pad = ATTN__PIC_PAD, side = attn__pic_cell_side(p);
+    const int svg = p->kind == ATTN__PIC_SVG;
+    int64_t before[2], after[2], gap[2], wish[2], used, k;
+    int a;
+    wish[0] = m->height; wish[1] = m->width;
+    attn__pic_margins(p, side, before, after, gap);
+    for (a = 0; a < 2; a++) {
+        used = before[a] + after[a] + attn__pic_max(panels[a] - 1, 0) * gap[a];
+        if (wish[a] && wish[a] < used + panels[a])
+            return attn__fail2(err, ATTN_ERR_RANGE, a ? "width" : "height", "is too small for the labels", wish[a],
+                               used + panels[a]);
+        p->extent[a] = wish[a] && panels[a] ? (wish[a] - used) / panels[a] : cells[a] * side;
+    }
+    for (a = 0; a < 2; a++)     /* one side given: cells stay square */
+        if (!wish[a] && wish[1 - a] && cells[1 - a])
+            p->extent[a] = (p->extent[1 - a] * cells[a] + cells[1 - a] - 1) / cells[1 - a];
+    for (a = 0; a < 2; a++) {
+        p->origin[a] = before[a];
+        p->pitch[a] = p->extent[a] + gap[a];
+        for (k = 0; a == 1 && svg && !m->width && k < panels[0] * panels[1]; k++)
+            p->pitch[1] = attn__pic_max(p->pitch[1], attn__pic_cut(attn__pic_panel_title(p, k)) * ATTN__PIC_CHAR + 8);
+        p->grid[a] = panels[a] ? (panels[a] - 1) * p->pitch[a] + p->extent[a] : 0;
+        p->total[a] = attn__pic_max(1, wish[a] ? wish[a] : before[a] + p->grid[a] + after[a]);
+    }
+    p->step[0] = attn__pic_step(14, p->extent[0], cells[0]);
+    p->step[1] = attn__pic_step(p->turned ? 16 : p->label_len[1] * ATTN__PIC_CHAR + 6, p->extent[1], cells[1]);
+    p->bar_x = before[1] + p->grid[1] + gap[1];
+    p->bar_h = p->grid[0];
+    if (!svg) return ATTN_OK;
+    k = p->has_nan ? 24 : 0;    /* the bar, with the colour of NaN below it, and titles may be longer than the panels */
+    p->bar_h = attn__pic_max(p->bar_h - k, 80);
+    if (!m->height) p->total[0] = attn__pic_max(p->total[0], attn__pic_length(m->y_label) * ATTN__PIC_CHAR + 2*pad);
+    if (!m->height && !m->no_colorbar) p->total[0] = attn__pic_max(p->total[0], before[0] + p->bar_h + k + pad);
+    if (!m->width) p->total[1] = attn__pic_max(p->total[1], attn__pic_length(m->x_label) * ATTN__PIC_CHAR + 2*pad);
+    if (!m->width) p->total[1] = attn__pic_max(p->total[1], attn__pic_length(m->title) * 10 + 2*pad);
+    p->bar_h = attn__pic_max(1, attn__pic_min(p->bar_h, p->total[0] - before[0] - k - pad));
+    return ATTN_OK;
+}
+
+/* Where cell i of an axis begins, from the edge of its panel. */
+static int64_t attn__pic_edge(const attn__pic *p, int axis, int64_t i)
+{
+    return i * p->extent[axis] / p->size[2 + axis];
+}
+
+static void attn__svg_text(attn__pic *p, int64_t x, int64_t y, int angle, const char *anchor, const char *s,
+                           int64_t most) {
+    attn__pic_put(p, angle ? "<text transform=\"translate(% %) rotate(%)\"" : "<text x=\"%\" y=\"%\"", x, y, angle, 0, 0);
+    attn__pic_puts(p, " text-anchor=\"");
+    attn__pic_puts(p, anchor);
+    attn__pic_puts(p, "\">");
+    (void)attn__pic_text(p, s, most);
+    attn__pic_puts(p, "</text>\n");
+}
+
+/* A title in the middle of the panels, horizontally (axis 1) or vertically (0), moved or cut to stay in the picture. */
+static void attn__svg_title(attn__pic *p, int axis, int64_t at, const char *s, int64_t per_column)
+{
+    const int64_t most = (p->total[axis] - 2 * ATTN__PIC_PAD) / per_column;
+    const int64_t half = attn__pic_min(attn__pic_length(s), most) * per_column / 2 + ATTN__PIC_PAD;
+    int64_t middle = p->origin[axis] + p->grid[axis] / 2;
+    middle = attn__pic_max(attn__pic_min(middle, p->total[axis] - half), half);
+    if (s) attn__svg_text(p, axis ? middle : at, axis ? at : middle, axis ? 0 : -90, "middle", s, most);
+}
+
+static void attn__svg_frame(attn__pic *p, int64_t x, int64_t y, int64_t w, int64_t h)
+{
+    attn__pic_put(p, "<rect x=\"%.5\" y=\"%.5\" width=\"%\" height=\"%\" fill=\"none\" stroke=\"#999\"/>\n",
+                  x - 1, y - 1, w + 1, h + 1, 0);
+}
+
+static void attn__svg_cells(attn__pic *p, int64_t panel, int64_t x, int64_t y)
+{
+    const int64_t rows = p->size[2], cols = p->size[3], len = p->number_len * ATTN__PIC_CHAR;
+    const int gap = p->extent[0] >= 12 * rows && p->extent[1] >= 12 * cols;     /* small maps: a white grid */
+    char text[ATTN__PIC_NUMBER];
+    int64_t i, j, next, k, x0, x1, y0, y1;
+    uint32_t rgb;
+    attn__pic_put(p, "<g shape-rendering=\"crispEdges\" text-anchor=\"middle\" font-size=\"%\">\n",
+                  len ? attn__pic_max(1, attn__pic_min(12, (p->extent[1] / cols - 2) * 12 / len)) : 12, 0, 0, 0, 0);
+    for (i = 0; i < rows && !p->failed; i++) {
+        y0 = attn__pic_edge(p, 0, i);
+        y1 = attn__pic_edge(p, 0, i + 1);
+        for (j = 0; j < cols && y1 > y0; j = next) {
+            k = (panel * rows + i) * cols + j;
+            rgb = attn__pic_cell_colour(p, k);
+            for (next = j + 1; next < cols && !gap && !len; next++)     /* one rectangle for equal neighbours */
+                if (attn__pic_cell_colour(p, k + next - j) != rgb) break;
+            x0 = attn__pic_edge(p, 1, j);
+            x1 = attn__pic_edge(p, 1, next);
+            if (x1 == x0) continue;
+            attn__pic_put(p, "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"@\"/>\n",
+                          x + x0, y + y0, x1 - x0 - gap, y1 - y0 - gap, (int64_t)rgb);
+            if (!len) continue;
+            (void)attn__pic_number(p, attn__pic_value(p, k), text);
+            attn__pic_put(p, "<text x=\"%\" y=\"%\" fill=\"@\">", x + (x0 + x1) / 2, y + (y0 + y1) / 2 + 4,
+                          (int64_t)attn__pic_ink(rgb), 0, 0);
+            attn__pic_puts(p, text);
+            attn__pic_puts(p, "</text>\n");
+        }
+    }
+    attn__pic_puts(p, "</g>\n");
+    attn__svg_frame(p, x, y, p->extent[1] - gap, p->extent[0] - gap);
+}
+
+/* Labels of the rows left of a panel (axis 0), or of the columns below or above it (1). */
+static void attn__svg_labels(attn__pic *p, int axis, int64_t x, int64_t y)
+{
+    const int top = p->map->ticks_on_top != 0;
+    const int64_t base = top ? y - 7 : y + p->extent[0] + 15;
+    char number[ATTN__PIC_NUMBER];
+    const char *s;
+    int64_t i, at;
+    for (i = 0; i < p->size[2 + axis]; i += p->step[axis]) {
+        at = (attn__pic_edge(p, axis, i) + attn__pic_edge(p, axis, i + 1)) / 2;
+        s = attn__pic_label(p, axis, i, number);
+        if (axis == 0) attn__svg_text(p, x - 8, y + at + 4, 0, "end", s, ATTN__PIC_LABEL);
+        else if (!p->turned) attn__svg_text(p, x + at, base, 0, "middle", s, ATTN__PIC_LABEL);
+        else attn__svg_text(p, x + at + 4, base, -45, top ? "start" : "end", s, ATTN__PIC_LABEL);
+    }
+}
+
+static void attn__svg_bar(attn__pic *p)
+{
+    const int64_t x = p->bar_x, y = p->origin[0], h = p->bar_h;
+    const int64_t step = attn__pic_step(14, h, p->tick_last - p->tick_first + 1);
+    const double unit = (double)p->tick_unit * attn__pic_pow10(p->tick_e10);
+    char text[ATTN__PIC_NUMBER];
+    int64_t k, at;
+    attn__pic_put(p, "<linearGradient id=\"attn-colormap-%\" x1=\"0\" y1=\"1\" x2=\"0\" y2=\"0\">\n",
+                  p->map->colormap, 0, 0, 0, 0);
+    for (k = 0; k < ATTN__PIC_POINTS; k++)
+        attn__pic_put(p, "<stop offset=\"%e-2\" stop-color=\"@\"/>\n", (k * 100 + 3) / (ATTN__PIC_POINTS - 1),
+                      attn__pic_colour(p, (double)k / (ATTN__PIC_POINTS - 1)), 0, 0, 0);
+    attn__pic_put(p, "</linearGradient>\n<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"url(#attn-colormap-%)\"/>\n",
+                  x, y, ATTN__PIC_BAR, h, p->map->colormap);
+    attn__svg_frame(p, x, y, ATTN__PIC_BAR, h);
+    for (k = p->tick_first; k <= p->tick_last; k += step) {
+        at = y + (int64_t)((double)h * (p->high - (double)k * unit) / (p->high - p->low) + 0.5);
+        (void)attn__pic_decimal(text, k * p->tick_unit, p->tick_e10);
+        attn__pic_put(p, "<path d=\"M% %.5h4\" stroke=\"#999\"/>\n", x + ATTN__PIC_BAR, at - 1, 0, 0, 0);
+        attn__svg_text(p, x + ATTN__PIC_BAR + 6, at + 4, 0, "start", text, ATTN__PIC_LABEL);
+    }
+    if (!p->has_nan) return;
+    attn__pic_put(p, "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"@\"/>\n",
+                  x, y + h + 10, ATTN__PIC_BAR, ATTN__PIC_BAR, ATTN__PIC_NAN);
+    attn__svg_text(p, x + ATTN__PIC_BAR + 6, y + h + 21, 0, "start", "NaN", ATTN__PIC_LABEL);
+}
+
+ATTN_DEF attn_status attn_heatmap_svg(const attn_heatmap *map, attn_writer writer, attn_error *err)
+{
+    attn__pic p;
+    int64_t r, c, x, y;
+    attn_status st = attn__pic_open(&p, map, writer, ATTN__PIC_SVG, err);
+    if (st == ATTN_OK) st = attn__pic_layout(&p, err);
+    if (st != ATTN_OK) return st;
+    attn__pic_put(&p, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%\" height=\"%\" viewBox=\"0 0 % %\" ",
+                  p.total[1], p.total[0], p.total[1], p.total[0], 0);
+    attn__pic_puts(&p, "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222\">\n");
+    attn__pic_put(&p, "<rect width=\"%\" height=\"%\" fill=\"#fff\"/>\n", p.total[1], p.total[0], 0, 0, 0);
+    attn__pic_puts(&p, "<g font-size=\"16\">\n");
+    attn__svg_title(&p, 1, ATTN__PIC_PAD + 14, map->title, 10);
+    attn__pic_puts(&p, "</g>\n");
+    y = map->ticks_on_top ? p.origin[0] - p.names + 8 : p.origin[0] + p.grid[0] + p.names - 2;
+    attn__svg_title(&p, 1, y, map->x_label, ATTN__PIC_CHAR);
+    attn__svg_title(&p, 0, ATTN__PIC_PAD + 10, map->y_label, ATTN__PIC_CHAR);
+    for (r = 0; r < p.size[0]; r++) for (c = 0; c < p.size[1]; c++) {
+        x = p.origin[1] + c * p.pitch[1];
+        y = p.origin[0] + r * p.pitch[0];
+        attn__svg_cells(&p, r * p.size[1] + c, x, y);
+        if (c == 0) attn__svg_labels(&p, 0, x, y);
+        if (r == (map->ticks_on_top ? 0 : p.size[0] - 1)) attn__svg_labels(&p, 1, x, y);
+        if (map->panel_titles)
+            attn__svg_text(&p, x + p.extent[1] / 2, map->ticks_on_top ? y + p.extent[0] + 16 : y - 7, 0, "middle",
+                           attn__pic_panel_title(&p, r * p.size[1] + c), (p.pitch[1] - 4) / ATTN__PIC_CHAR);
+    }
+    if (!map->no_colorbar) attn__svg_bar(&p);
+    attn__pic_puts(&p, "</svg>\n");
+    return attn__pic_close(&p, err);
+}
+
+/* Which panel a pixel is in, and which of its cells; -1 beside the panels. */
+static int64_t attn__ppm_find(const attn__pic *p, int axis, int64_t pixel, int64_t *panel)
+{
+    const int64_t in = pixel % p->pitch[axis];
+    *panel = pixel / p->pitch[axis];
+    if (*panel >= p->size[axis] || in >= p->extent[axis]) return -1;
+    return ((in + 1) * p->size[2 + axis] - 1) / p->extent[axis];
+}
+
+ATTN_DEF attn_status attn_heatmap_ppm(const attn_heatmap *map, attn_writer writer, attn_error *err)
+{
+    attn__pic p;
+    int64_t x, y, i, j, r, c, k, last;
+    uint32_t rgb, cell = 0;
+    attn_status st = attn__pic_open(&p, map, writer, ATTN__PIC_PPM, err);
+    if (st == ATTN_OK) st = attn__pic_layout(&p, err);
+    if (st != ATTN_OK) return st;
+    attn__pic_put(&p, "P6\n% %\n255\n", p.total[1], p.total[0], 0, 0, 0);
+    for (y = 0; y < p.total[0] && !p.failed; y++) {
+        i = attn__ppm_find(&p, 0, y, &r);
+        for (x = 0, last = -1; x < p.total[1]; x++) {
+            j = attn__ppm_find(&p, 1, x, &c);
+            k = ((r * p.size[1] + c) * p.size[2] + i) * p.size[3] + j;
+            rgb = 0xFFFFFF;
+            if (!map->no_colorbar && x >= p.bar_x && x < p.bar_x + ATTN__PIC_BAR && y < p.bar_h)
+                rgb = attn__pic_colour(&p, p.bar_h > 1 ? (double)(p.bar_h - 1 - y) / (double)(p.bar_h - 1) : 1);
+            else if (i >= 0 && j >= 0) {
+                if (k != last) cell = attn__pic_cell_colour(&p, k);
+                last = k;
+                rgb = cell;
+            }
+            attn__pic_byte(&p, rgb >> 16);
+            attn__pic_byte(&p, rgb >> 8 & 255);
+            attn__pic_byte(&p, rgb & 255);
+        }
+    }
+    return attn__pic_close(&p, err);
+}
+
+/* ---- terminal */
+
+/* The one of the colours 16..255 that is nearest: a cube of 6*6*6, then 24 greys. */
+static int attn__ansi_256(uint32_t rgb)
+{
+    int best = 16, least = 3 * 256 * 256, k, c, distance, part, level;
+    for (k = 16; k < 256; k++) {
+        for (c = distance = 0; c < 3; c++) {
+            part = (k - 16) / (c == 0 ? 36 : c == 1 ? 6 : 1) % 6;
+            level = k >= 232 ? 8 + 10 * (k - 232) : part ? 55 + 40 * part : 0;
+            level -= (int)(rgb >> (16 - 8 * c) & 255);
+            distance += level * level;
+        }
+        if (distance < least) { least = distance; best = k; }
+    }
+    return best;
+}
+
+/* A field in the colour of a place in the range, with text in it; plain terminals get shades and no text. */
+static void attn__ansi_field(attn__pic *p, double place, const char *text, int64_t columns)
+{
+    const uint32_t rgb = attn__pic_colour(p, place);
+    if (p->plain) {
+        attn__pic_fill(p, place < 0 ? '?' : " .:-=+*#%@"[(int)(place * 9 + 0.5)], columns);
+        return;
+    }
+    if (p->map->terminal == ATTN_TERMINAL_256) attn__pic_put(p, "\033[48;5;%m", attn__ansi_256(rgb), 0, 0, 0, 0);
+    else attn__pic_put(p, "\033[48;2;%;%;%m", rgb >> 16, rgb >> 8 & 255, rgb & 255, 0, 0);
+    if (*text) attn__pic_put(p, "\033[38;5;%m", attn__pic_ink(rgb) ? 231 : 16, 0, 0, 0, 0);
+    attn__pic_fill(p, ' ', columns - attn__pic_length(text) - 1);
+    attn__pic_puts(p, text);
+    attn__pic_byte(p, ' ');
+}
+
+static void attn__ansi_reset(attn__pic *p) { if (!p->plain) attn__pic_puts(p, "\033[0m"); }
+
+/* Column labels under or over panels: on one line where they fit, else as stairs, each on a line of its own with
+   strokes that lead to the columns of the others. */
+static void attn__ansi_labels(attn__pic *p)
+{
+    const int64_t step = p->step[1], labels = (p->size[3] + step - 1) / step;
+    const int stairs = p->label_len[1] >= p->field * step;
+    const char *const stroke = p->plain ? "|" : "\342\224\202";
+    char number[ATTN__PIC_NUMBER];
+    int64_t line, own, i, c, at;
+    for (line = 0; line < (stairs ? labels : 1); line++) {
+        own = !stairs ? labels : p->map->ticks_on_top ? line : labels - 1 - line;
+        attn__pic_fill(p, ' ', p->gutter);
+        for (c = 0; c < p->size[1]; c++) {
+            for (i = at = 0; i < labels && i <= own; i++) {
+                attn__pic_fill(p, ' ', i * step * p->field - at);
+                at = i * step * p->field;
+                at += attn__pic_text(p, stairs && i < own ? stroke : attn__pic_label(p, 1, i * step, number),
+                                     ATTN__PIC_LABEL);
+            }
+            if (c < p->size[1] - 1) attn__pic_fill(p, ' ', p->panel - at);
+        }
+        attn__pic_byte(p, '\n');
+    }
+}
+
+static void attn__ansi_panel_titles(attn__pic *p, int64_t r)
+{
+    int64_t c, at;
+    attn__pic_fill(p, ' ', p->gutter);
+    for (c = 0; c < p->size[1]; c++) {
+        at = attn__pic_text(p, attn__pic_panel_title(p, r * p->size[1] + c), ATTN__PIC_LABEL);
+        if (c < p->size[1] - 1) attn__pic_fill(p, ' ', p->panel - at);
+    }
+    attn__pic_byte(p, '\n');
+}
+
+/* Row i of the r-th line of panels. */
+static void attn__ansi_row(attn__pic *p, int64_t r, int64_t i)
+{
+    char text[ATTN__PIC_NUMBER];
+    const char *s = attn__pic_label(p, 0, i, text);
+    int64_t c, j;
+    float value;
+    attn__pic_fill(p, ' ', p->gutter - 1 - attn__pic_cut(s));
+    (void)attn__pic_text(p, s, ATTN__PIC_LABEL);
+    attn__pic_byte(p, ' ');
+    text[0] = 0;
+    for (c = 0; c < p->size[1]; c++) {
+        for (j = 0; j < p->size[3]; j++) {
+            value = attn__pic_value(p, ((r * p->size[1] + c) * p->size[2] + i) * p->size[3] + j);
+            if (p->number_len) (void)attn__pic_number(p, value, text);
+            attn__ansi_field(p, attn__pic_place(p, value), text, p->field);
+        }
+        attn__ansi_reset(p);
+        if (c < p->size[1] - 1) attn__pic_fill(p, ' ', p->panel - p->size[3] * p->field);
+    }
+    attn__pic_byte(p, '\n');
+}
+
+/* What the colours mean, on one line. */
+static void attn__ansi_legend(attn__pic *p)
+{
+    char text[ATTN__PIC_NUMBER];
+    int k;
+    attn__pic_byte(p, '\n');
+    attn__pic_fill(p, ' ', p->gutter);
+    (void)attn__pic_number(p, (float)p->low, text);
+    attn__pic_puts(p, text);
+    attn__pic_puts(p, p->plain ? " [" : " ");
+    for (k = 0; k < 20; k++) attn__ansi_field(p, k / 19.0, "", 1);
+    attn__ansi_reset(p);
+    attn__pic_puts(p, p->plain ? "] " : " ");
+    (void)attn__pic_number(p, (float)p->high, text);
+    attn__pic_puts(p, text);
+    if (p->has_nan) {
+        attn__pic_puts(p, "   ");
+        attn__ansi_field(p, -1, "", 2);
+        attn__ansi_reset(p);
+        attn__pic_puts(p, " NaN");
+    }
+    attn__pic_byte(p, '\n');
+}
+
+static void attn__ansi_line(attn__pic *p, const char *what, const char *s)
+{
+    if (!s) return;
+    attn__pic_puts(p, what);
+    (void)attn__pic_text(p, s, INT64_MAX);
+    attn__pic_byte(p, '\n');
+}
+
+ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writer, attn_error *err)
+{
+    attn__pic p;
+    int64_t r, i, n;
+    char text[ATTN__PIC_NUMBER];
+    const attn_status st = attn__pic_open(&p, map, writer, ATTN__PIC_ANSI, err);
+    if (st != ATTN_OK) return st;
+    n = p.size[3];
+    p.field = p.number_len ? p.number_len + 2 : 2;
+    p.gutter = p.label_len[0] + 1;
+    p.step[1] = map->x_ticks ? attn__pic_step(1, ATTN__PIC_STAIRS, n) : attn__pic_step(p.label_len[1] + 1, n * p.field, n);
+    p.panel = n * p.field;              /* a panel is as wide as its cells, its labels and its title */
+    for (i = 0; i < n; i += p.step[1])
+        p.panel = attn__pic_max(p.panel, i * p.field + attn__pic_cut(attn__pic_label(&p, 1, i, text)));
+    for (i = 0; i < p.size[0] * p.size[1]; i++)
+        p.panel = attn__pic_max(p.panel, attn__pic_cut(attn__pic_panel_title(&p, i)));
+    p.panel += 2;
+    attn__ansi_line(&p, "", map->title);
+    attn__ansi_line(&p, "rows: ", map->y_label);
+    attn__ansi_line(&p, "columns: ", map->x_label);
+    for (r = 0; r < p.size[0]; r++) {
+        if (r) attn__pic_byte(&p, '\n');
+        if (map->panel_titles) attn__ansi_panel_titles(&p, r);
+        if (map->ticks_on_top && r == 0) attn__ansi_labels(&p);
+        for (i = 0; i < p.size[2] && !p.failed; i++) attn__ansi_row(&p, r, i);
+        if (!map->ticks_on_top && r == p.size[0] - 1) attn__ansi_labels(&p);
+    }
+    if (!map->no_colorbar) attn__ansi_legend(&p);
+    return attn__pic_close(&p, err);
+}
+
+/* ---- a writer into memory */
+
+static int attn__buffer_write(void *user, const char *bytes, size_t count)
+{
+    attn_buffer *b = (attn_buffer *)user;
+    const size_t size = b->data ? b->size : 0;
+    size_t i;
+    for (i = 0; i < count; i++, b->length++) if (b->length + 1 < size) b->data[b->length] = bytes[i];
+    if (size != 0) b->data[b->length < size ? b->length : size - 1] = 0;
+    return 0;
+}
+
+ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
+{
+    attn_writer w;
+    w.write = buffer ? attn__buffer_write : NULL;
+    w.user = buffer;
+    return w;
+}
+#endif /* ATTN_NO_HEATMAP */
+
+/* -------------------------------------------------------------------------------------------------------- >>tail */
+#if defined(__clang__)
+#  pragma STDC FP_CONTRACT DEFAULT
+#  if __clang_major__ >= 12
+#    pragma float_control(pop)
+#  endif
+#elif defined(__GNUC__)
+#  pragma GCC pop_options
+#  pragma GCC diagnostic pop
+#elif defined(_MSC_VER)
+#  pragma fp_contract(on)
+#  pragma float_control(pop)
+#endif
+#undef ATTN__ADD16
+#undef ATTN__ADD8
+#undef ATTN__ADDITIVE_CLEAR
+#undef ATTN__ALIGN
+#undef ATTN__ALL16
+#undef ATTN__ALL8
+#undef ATTN__AVX2
+#undef ATTN__AVX512
+#undef ATTN__BMM_ROWS
+#undef ATTN__CHUNK
+#undef ATTN__COPY
+#undef ATTN__DIV16
+#undef ATTN__DIV8
+#undef ATTN__EXP_C2
+#undef ATTN__EXP_C3
+#undef ATTN__EXP_C4
+#undef ATTN__EXP_C5
+#undef ATTN__EXP_LOWEST
+#undef ATTN__EXP_MAGIC
+#undef ATTN__FMA16
+#undef ATTN__FMA8
+#undef ATTN__GNU
+#undef ATTN__HAVE_AVX2
+#undef ATTN__HAVE_AVX512
+#undef ATTN__HUGE
+#undef ATTN__INF
+#undef ATTN__INLINE
+#undef ATTN__KEEP
+#undef ATTN__LESS16
+#undef ATTN__LN2_HI
+#undef ATTN__LN2_LO
+#undef ATTN__LOAD16
+#undef ATTN__LOAD8
+#undef ATTN__LOG2E
+#undef ATTN__LOG_C0
+#undef ATTN__LOG_C1
+#undef ATTN__LOG_C2
+#undef ATTN__LOG_C3
+#undef ATTN__LOG_C4
+#undef ATTN__LOG_C5
+#undef ATTN__LOG_C6
+#undef ATTN__LOG_C7
+#undef ATTN__MAP16
+#undef ATTN__MAP8
+#undef ATTN__MAX_LANES
+#undef ATTN__MUL16
+#undef ATTN__MUL8
+#undef ATTN__NAMES
+#undef ATTN__NAN
+#undef ATTN__NEG_INF
+#undef ATTN__NOINLINE
+#undef ATTN__PARTS
+#undef ATTN__PICK16
+#undef ATTN__PICK8
+#undef ATTN__PREFETCH
+#undef ATTN__RULE
+#undef ATTN__SAME16
+#undef ATTN__SHIFT16
+#undef ATTN__SHIFT8
+#undef ATTN__SIGN16
+#undef ATTN__SQRT_HALF
+#undef ATTN__STORE16
+#undef ATTN__STORE8
+#undef ATTN__SUB16
+#undef ATTN__SUB8
+#undef ATTN__TANH_C0
+#undef ATTN__TANH_C1
+#undef ATTN__TANH_C2
+#undef ATTN__TANH_C3
+#undef ATTN__TANH_C4
+#undef ATTN__TANH_SPLIT
+#undef ATTN__TRY
+#undef ATTN__UNROLL
+#undef ATTN__VIEW_LIST
+#undef ATTN__X64
+#endif /* ATTN_IMPLEMENTATION */
+
+/* ------------------------------------------------------------------------------------------------------------------
+   This software is available under two licences; choose the one you prefer.
+
+   A - MIT Licence. Copyright (c) 2026 the attn.h authors
+   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
+   documentation files (the "Software"), to deal in the Software without restriction, including without limitation the
+   rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to
+   permit persons to whom the Software is furnished to do so, subject to the following conditions: The above copyright
+   notice and this permission notice shall be included in all copies or substantial portions of the Software. THE
+   SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
+   WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
+   COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR
+   OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+
+   B - The Unlicense (unlicense.org)
+   This is free and unencumbered software released into the public domain. Anyone is free to copy, modify, publish, use,
+   compile, sell, or distribute this software, either in source code form or as a compiled binary, for any purpose,
+   commercial or non-commercial, and by any means. In jurisdictions that recognize copyright laws, the author or authors
+   of this software dedicate any and all copyright interest in the software to the public domain. We make this
+   dedication for the benefit of the public at large and to the detriment of our heirs and successors. We intend this
+   dedication to be an overt act of relinquishment in perpetuity of all present and future rights to this software under
+   copyright law. THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
+   LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL
+   THE AUTHORS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE,
+   ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+   ------------------------------------------------------------------------------------------------------------------ */

@@ -213,16 +213,16 @@ ATTN_DEF attn_view attn_view_of(attn_out o);
    attend to, S the largest sum of the absolute terms of one score (for dot sum |q_c k_c| |scale|; for the distance
    kernels the largest |score|; for additive sum |w_v|*(|a|+|b|)+|w_v|). The same bound with V = 1 holds for weights. */
 #define ATTN_SCORE_LIST(X) \
-    X(SCALED_DOT,   "scaled dot product", 4e-6) /* scale * q.k, scale 1/sqrt(D) unless given (Vaswani et al. 2017)   */ \
-    X(DOT,          "dot product",        4e-6) /* scale * q.k                                (Luong et al. 2015)    */ \
-    X(COSINE,       "cosine",             4e-6) /* scale * q.k / (|q| |k|); 0 where q or k is the zero vector        */ \
-    X(BILINEAR,     "bilinear",           4e-6) /* scale * q M k                              (Luong "general")      */ \
-    X(ADDITIVE,     "additive",           4e-6) /* scale * w_v . tanh(W_q q + W_k k + b)      (Bahdanau et al. 2014) */ \
-    X(GAUSSIAN,     "gaussian",           4e-6) /* -u^2/2, u = |q-k|/sigma; the weight is exp of it                  */ \
-    X(BOXCAR,       "boxcar",             4e-6) /* weight [u <= 1]; the score is its logarithm: 0 or -inf            */ \
-    X(EPANECHNIKOV, "epanechnikov",       4e-6) /* weight max(0, 1 - u^2); score its logarithm                       */ \
-    X(TRIANGULAR,   "triangular",         4e-6) /* weight max(0, 1 - u); d2l calls this one Epanechnikov             */ \
-    X(CONSTANT,     "constant",           4e-6) /* weight 1, score 0: average pooling; only the sizes of q, k count  */ \
+    X(SCALED_DOT,   "scaled dot product", 4e-6) /* scale * q.k, scale 1/sqrt(D) unless given (Vaswani et al. 2017) */ \
+    X(DOT,          "dot product",        4e-6) /* scale * q.k (Luong et al. 2015) */ \
+    X(COSINE,       "cosine",             4e-6) /* scale * q.k / (|q| |k|); 0 where q or k is the zero vector */ \
+    X(BILINEAR,     "bilinear",           4e-6) /* scale * q M k (Luong "general") */ \
+    X(ADDITIVE,     "additive",           4e-6) /* scale * w_v . tanh(W_q q + W_k k + b) (Bahdanau et al. 2014) */ \
+    X(GAUSSIAN,     "gaussian",           4e-6) /* -u^2/2, u = |q-k|/sigma; the weight is exp of it */ \
+    X(BOXCAR,       "boxcar",             4e-6) /* weight [u <= 1]; the score is its logarithm: 0 or -inf */ \
+    X(EPANECHNIKOV, "epanechnikov",       4e-6) /* weight max(0, 1 - u^2); score its logarithm */ \
+    X(TRIANGULAR,   "triangular",         4e-6) /* weight max(0, 1 - u); d2l calls this one Epanechnikov */ \
+    X(CONSTANT,     "constant",           4e-6) /* weight 1, score 0: average pooling; only the sizes of q, k count */ \
     X(GIVEN,        "given",              4e-6) /* scale * given_scores[b,h,i,j]: no q, no k; the masked softmax     */
 
 typedef enum attn_score {
@@ -235,7 +235,8 @@ typedef enum attn_score {
 typedef enum attn_align {       /* p[b,i], the position of query i among the keys; causal, window and ALiBi use it */
     ATTN_ALIGN_TOP_LEFT = 0,    /* p = i */
     ATTN_ALIGN_BOTTOM_RIGHT,    /* p = i + len_k - len_q: the last query sits at the last key (decode, chunked prefill).
-                                   len_k: key_lengths (of the query where given so), else Sk; len_q: query_lengths, else Sq */
+                                   len_k: key_lengths (per query where so given), else Sk; len_q: query_lengths,
+                                   else Sq */
     ATTN_ALIGN_POSITIONS,       /* p = positions[b] + i, or positions[b,i]; may be negative or beyond Sk */
     ATTN_ALIGN_COUNT
 } attn_align;
@@ -265,7 +266,7 @@ typedef struct attn_allocator {
    below `workers`; a thread's index in its pool. Tasks never wait for each other and never block. */
 typedef void (*attn_task_fn)(void *arg, int64_t index, int32_t worker);
 typedef struct attn_parallel {
-    void  (*run)(void *user, int64_t count, attn_task_fn task, void *arg);    /* a full barrier; NULL = calling thread */
+    void  (*run)(void *user, int64_t count, attn_task_fn task, void *arg);    /* full barrier; NULL: calling thread */
     void   *user;
     int32_t workers;            /* how many tasks can run at the same time; 0 = 1. Memory is per worker */
 } attn_parallel;
@@ -305,8 +306,8 @@ typedef struct attn_desc {
     attn_view sink;             /* [H]: one more logit in the denominator. A row with a finite sink is never empty */
 
     /* which keys a query may attend to: all of these must allow it */
-    attn_view mask;             /* u8, nonzero = may attend; rank 1..4, broadcast from the right: rank 2 is [Sq,Sk], rank 3
-                                   [H,Sq,Sk]. One per batch entry: [B,1,Sq,Sk]; padding: [B,1,1,Sk] */
+    attn_view mask;             /* u8, nonzero = may attend; rank 1..4, broadcast from the right: rank 2 is [Sq,Sk],
+                                   rank 3 [H,Sq,Sk]. One per batch entry: [B,1,Sq,Sk]; padding: [B,1,1,Sk] */
     attn_view key_lengths;      /* i32/i64 [B] or per query [B,Sq]: keys j < length. 0..Sk */
     attn_view query_lengths;    /* i32/i64 [B]: queries i >= length are empty rows. 0..Sq */
     int32_t   causal;           /* nonzero: key j is allowed when j <= p */
@@ -314,7 +315,7 @@ typedef struct attn_desc {
     attn_view positions;        /* i32/i64 [B] (of the first query) or [B,Sq]; with ATTN_ALIGN_POSITIONS only */
     int32_t   window;           /* nonzero: the two below count */
     int32_t   empty;            /* attn_empty: rows without a key */
-    int64_t   window_left;      /* p - window_left <= j <= p + window_right, inclusive, >= 0; ATTN_UNBOUNDED = no limit */
+    int64_t   window_left;      /* p - window_left <= j <= p + window_right; >= 0 or ATTN_UNBOUNDED */
     int64_t   window_right;
 
     /* dropout of the weights: keep with probability 1-p, scale by 1/(1-p) */
@@ -384,8 +385,8 @@ ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, cons
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err);
 
 /* The mask as data: 1 where query i may attend to key j, else 0. mask is u8 [B,H,Sq,Sk]; its sizes are the shape, no q
-   and no k is needed. Counts: mask, key_lengths, query_lengths, causal, align, positions, window, bias of -inf. Like the
-   next two it needs no workspace and never allocates. */
+   and no k is needed. Counts: mask, key_lengths, query_lengths, causal, align, positions, window, bias of -inf. Like
+   the next two it needs no workspace and never allocates. */
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err);
 
 /* The dropout mask as data: 1 = kept. u8 [B,H,Sq,Sk]. Counts: dropout, seed, dropout_origin. Philox4x32-10 (Salmon et
@@ -452,8 +453,12 @@ typedef struct attn_writer {
 typedef struct attn_buffer { char *data; size_t size, length; } attn_buffer;
 ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer);
 
-typedef enum attn_colormap { ATTN_COLORMAP_REDS = 0, ATTN_COLORMAP_VIRIDIS, ATTN_COLORMAP_GREY, ATTN_COLORMAP_COUNT } attn_colormap;
-typedef enum attn_terminal { ATTN_TERMINAL_TRUECOLOR = 0, ATTN_TERMINAL_256, ATTN_TERMINAL_ASCII, ATTN_TERMINAL_COUNT } attn_terminal;
+typedef enum attn_colormap {
+    ATTN_COLORMAP_REDS = 0, ATTN_COLORMAP_VIRIDIS, ATTN_COLORMAP_GREY, ATTN_COLORMAP_COUNT
+} attn_colormap;
+typedef enum attn_terminal {
+    ATTN_TERMINAL_TRUECOLOR = 0, ATTN_TERMINAL_256, ATTN_TERMINAL_ASCII, ATTN_TERMINAL_COUNT
+} attn_terminal;
 
 /* One heatmap or a grid of them, row 0 on top, one range of colours for all panels. Zero means default. The pictures
    need no memory. */
@@ -469,7 +474,7 @@ typedef struct attn_heatmap {
     const char *const *x_ticks; /* [cols] labels of the columns; NULL = their numbers */
     const char *const *y_ticks; /* [rows] labels of the rows */
     const char *const *panel_titles;    /* [panel rows * panel cols]; NULL = none */
-    int32_t     colormap;       /* attn_colormap; low = light in REDS, low = white in GREY. NaN has a colour of its own */
+    int32_t     colormap;       /* attn_colormap; low is light in REDS and GREY. NaN has a colour of its own */
     int32_t     range_set;      /* nonzero: colours run from range_min to range_max; else over the finite data */
     float       range_min, range_max;
     int32_t     width, height;  /* of the whole picture in pixels (SVG, PPM); 0 = from the number of cells */
@@ -479,9 +484,10 @@ typedef struct attn_heatmap {
     int32_t     terminal;       /* attn_terminal, for attn_heatmap_ansi */
 } attn_heatmap;
 
-ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writer, attn_error *err);  /* for a terminal */
-ATTN_DEF attn_status attn_heatmap_svg (const attn_heatmap *map, attn_writer writer, attn_error *err);  /* a whole file */
-ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writer, attn_error *err);  /* P6; no text, only cells and bar */
+/* For a terminal; as a whole SVG file; as a PPM file (P6: cells and colour bar, no text). */
+ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writer, attn_error *err);
+ATTN_DEF attn_status attn_heatmap_svg (const attn_heatmap *map, attn_writer writer, attn_error *err);
+ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writer, attn_error *err);
 #endif /* ATTN_NO_HEATMAP */
 
 #ifdef __cplusplus
@@ -706,16 +712,18 @@ static float attn__sqrt(float x)
 #define ATTN__LN2_HI     0.6931471825f
 #define ATTN__LN2_LO     (-1.904654300e-09f)
 #define ATTN__EXP_LOWEST (-87.33654022f)        /* below it e^x < 2^-126 */
-#define ATTN__EXP_C2     4.999922514e-01f
-#define ATTN__EXP_C3     1.666711867e-01f
-#define ATTN__EXP_C4     4.189098626e-02f
-#define ATTN__EXP_C5     8.312430233e-03f
+#define ATTN__EXP_C2     4.999999404e-01f
+#define ATTN__EXP_C3     1.666651964e-01f
+#define ATTN__EXP_C4     4.166840017e-02f
+#define ATTN__EXP_C5     8.368850686e-03f
+#define ATTN__EXP_C6     1.381432055e-03f
 
 static float attn__exp_poly(float x, float *shifted)
 {
     const float t = attn__fma(x, ATTN__LOG2E, ATTN__EXP_MAGIC), n = t - ATTN__EXP_MAGIC;
     const float r = attn__fma(n, -ATTN__LN2_LO, attn__fma(n, -ATTN__LN2_HI, x));
-    float p = attn__fma(ATTN__EXP_C5, r, ATTN__EXP_C4);
+    float p = attn__fma(ATTN__EXP_C6, r, ATTN__EXP_C5);
+    p = attn__fma(p, r, ATTN__EXP_C4);
     p = attn__fma(p, r, ATTN__EXP_C3);
     p = attn__fma(p, r, ATTN__EXP_C2);
     p = attn__fma(p, r, 1.0f);
@@ -776,12 +784,12 @@ static float attn__log(float x)
 }
 
 /* tanh: a polynomial near 0, else 1 - 2/(e^2|x| + 1). */
-#define ATTN__TANH_C0 -3.333331645e-01f
-#define ATTN__TANH_C1  1.333258599e-01f
-#define ATTN__TANH_C2 -5.385230854e-02f
-#define ATTN__TANH_C3  2.107167989e-02f
-#define ATTN__TANH_C4 -6.274240091e-03f
-#define ATTN__TANH_SPLIT 0.55f
+#define ATTN__TANH_C0 -3.333328068e-01f
+#define ATTN__TANH_C1  1.333144158e-01f
+#define ATTN__TANH_C2 -5.373971537e-02f
+#define ATTN__TANH_C3  2.063908800e-02f
+#define ATTN__TANH_C4 -5.704987328e-03f
+#define ATTN__TANH_SPLIT 0.625f
 
 static float attn__tanh(float x)
 {
@@ -795,7 +803,8 @@ static float attn__tanh(float x)
     return attn__float(attn__bits(y) | sign);
 }
 
-/* 1 / |v| for the cosine, 0 for the zero vector (and below 2^-126); scaled by a power of two so that squares neither over- nor underflow. */
+/* 1 / |v| for the cosine, 0 for the zero vector (and below 2^-126); scaled by a power of two so that no square over- or
+   underflows. */
 static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
 {
     float largest = 0.0f, scale, sum = 0.0f;
@@ -873,7 +882,7 @@ typedef struct attn__kernels {
     void (*tanh)(const float *x, float *y, int64_t n);
     /* in place: x = cap*tanh(x/cap); keep: -inf stays -inf */
     void (*softcap)(float *x, int64_t n, float cap, int keep);
-    /* in place: a sum of squares becomes the score of a distance kernel; width[lane] is -1/(2 sigma^2) for the Gaussian,
+    /* in place: a sum of squares becomes the score of a distance kernel; width[lane]: -1/(2 sigma^2) for the Gaussian,
        else sigma^2 */
     void (*distance)(float *s, int64_t ld, int64_t n, int32_t score, const float *width);
     /* s[j][lane] -= slope[lane] * |position[lane] - j| */
@@ -979,7 +988,8 @@ static void attn__join_scalar(int64_t lanes, float *max, float *sum, const float
     }
 }
 
-static void attn__merge_scalar(int64_t rows, int64_t ld, float *o, const float *acc, const float *old, const float *fresh)
+static void attn__merge_scalar(int64_t rows, int64_t ld, float *o, const float *acc, const float *old,
+                               const float *fresh)
 {
     int64_t r, i;
     for (r = 0; r < rows; r++)
@@ -1122,7 +1132,8 @@ ATTN__INLINE ATTN__AVX2 __m256 attn__exp_poly_avx2(__m256 x, __m256 *shifted)
     const __m256 n = ATTN__SUB8(t, ATTN__ALL8(ATTN__EXP_MAGIC));
     __m256 r = ATTN__FMA8(n, ATTN__ALL8(-ATTN__LN2_HI), x), p;
     r = ATTN__FMA8(n, ATTN__ALL8(-ATTN__LN2_LO), r);
-    p = ATTN__FMA8(ATTN__ALL8(ATTN__EXP_C5), r, ATTN__ALL8(ATTN__EXP_C4));
+    p = ATTN__FMA8(ATTN__ALL8(ATTN__EXP_C6), r, ATTN__ALL8(ATTN__EXP_C5));
+    p = ATTN__FMA8(p, r, ATTN__ALL8(ATTN__EXP_C4));
     p = ATTN__FMA8(p, r, ATTN__ALL8(ATTN__EXP_C3));
     p = ATTN__FMA8(p, r, ATTN__ALL8(ATTN__EXP_C2));
     p = ATTN__FMA8(p, r, ATTN__ALL8(1.0f));
@@ -1134,7 +1145,8 @@ ATTN__INLINE ATTN__AVX2 __m256 attn__exp8(__m256 x)
 {
     __m256 t;
     const __m256 p = attn__exp_poly_avx2(x, &t);
-    return _mm256_andnot_ps(_mm256_cmp_ps(x, ATTN__ALL8(ATTN__EXP_LOWEST), _CMP_LT_OQ), ATTN__MUL8(p, ATTN__SHIFT8(t, 23)));
+    return _mm256_andnot_ps(_mm256_cmp_ps(x, ATTN__ALL8(ATTN__EXP_LOWEST), _CMP_LT_OQ),
+                            ATTN__MUL8(p, ATTN__SHIFT8(t, 23)));
 }
 
 ATTN__INLINE ATTN__AVX2 __m256 attn__exp_full8(__m256 x)
@@ -1210,7 +1222,8 @@ ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const in
         ATTN__UNROLL for (r = 0; r < R; r++) {
             s = _mm256_broadcast_ss(a + r*a_row);
             ATTN__UNROLL for (i = 0; i < N; i++) {
-                if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB8(q[i], s); acc[r*N + i] = ATTN__FMA8(t, t, acc[r*N + i]); }
+                if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB8(q[i], s); acc[r*N + i] = ATTN__FMA8(t, t,
+                    acc[r*N + i]); }
                 else if (kind == ATTN__PRODUCT) acc[r*N + i] = ATTN__FMA8(s, q[i], acc[r*N + i]);
                 else acc[r*N + i] = ATTN__PICK8(ATTN__FMA8(s, q[i], acc[r*N + i]), acc[r*N + i], q[i]);
             }
@@ -1336,7 +1349,8 @@ ATTN__AVX2 static void attn__merge_avx2(int64_t rows, int64_t ld, float *o, cons
     for (r = 0; r < rows; r++, o += ld, acc += ld)
         for (i = 0; i < ld; i += 8) {
             const __m256 kept = ATTN__MUL8(ATTN__LOAD8(o + i), ATTN__LOAD8(old + i));
-            ATTN__STORE8(o + i, ATTN__ADD8(ATTN__FMA8(ATTN__LOAD8(acc + i), ATTN__LOAD8(fresh + i), kept), _mm256_setzero_ps()));
+            ATTN__STORE8(o + i, ATTN__ADD8(ATTN__FMA8(ATTN__LOAD8(acc + i), ATTN__LOAD8(fresh + i), kept),
+                                           _mm256_setzero_ps()));
         }
 }
 
@@ -1346,7 +1360,8 @@ ATTN__AVX2 static int attn__finite_avx2(const float *x, int64_t n)
     __m256i bad = _mm256_setzero_si256();
     int64_t i = 0;
     for (; i + 8 <= n; i += 8)
-        bad = _mm256_or_si256(bad, _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(ATTN__LOAD8(x + i)), exponent), exponent));
+        bad = _mm256_or_si256(bad, _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(ATTN__LOAD8(x + i)),
+            exponent), exponent));
     return _mm256_testz_si256(bad, bad) && attn__finite_scalar(x + i, n - i);
 }
 
@@ -1391,7 +1406,8 @@ ATTN__AVX2 static void attn__pack_avx2(float *to, int64_t ld, const float *const
     attn__pack_scalar(to + whole*ld, ld, tail, stride, n - whole, scale);
 }
 
-ATTN__AVX2 static void attn__unpack_avx2(float *const *rows, int64_t lanes, int64_t stride, const float *from, int64_t ld,
+ATTN__AVX2 static void attn__unpack_avx2(float *const *rows, int64_t lanes, int64_t stride, const float *from,
+                                         int64_t ld,
                                          int64_t n, const float *scale)
 {
     const int64_t whole = stride == 1 ? n & ~(int64_t)7 : 0;
@@ -1462,7 +1478,8 @@ ATTN__AVX2 static void attn__alibi_avx2(float *s, int64_t ld, int64_t n, const f
     for (j = 0; j < n; j++, s += ld)
         for (i = 0; i < ld; i += 8) {
             const __m256 d = ATTN__SUB8(ATTN__LOAD8(position + i), ATTN__ALL8((float)j));
-            ATTN__STORE8(s + i, ATTN__FMA8(_mm256_xor_ps(ATTN__LOAD8(slope + i), sign), _mm256_andnot_ps(sign, d), ATTN__LOAD8(s + i)));
+            ATTN__STORE8(s + i, ATTN__FMA8(_mm256_xor_ps(ATTN__LOAD8(slope + i), sign), _mm256_andnot_ps(sign, d),
+                                           ATTN__LOAD8(s + i)));
         }
 }
 
@@ -1472,8 +1489,10 @@ ATTN__AVX2 static void attn__clip_avx2(float *s, int64_t ld, int64_t n, const in
     for (j = 0; j < n; j++, s += ld) {
         const __m256i at = _mm256_set1_epi32((int32_t)j);
         for (i = 0; i < ld; i += 8) {
-            const __m256i below = _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(first + i)), at);
-            const __m256i inside = _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(last + i)), at);
+            const __m256i below = _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(first + i)),
+                                                     at);
+            const __m256i inside = _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(last + i)),
+                                                      at);
             const __m256 keep = _mm256_castsi256_ps(_mm256_andnot_si256(below, inside));
             ATTN__STORE8(s + i, ATTN__PICK8(ATTN__ALL8(ATTN__NEG_INF), ATTN__LOAD8(s + i), keep));
         }
@@ -1490,7 +1509,8 @@ ATTN__AVX2 static void attn__normalise_avx2(float *x, int64_t n, float max, floa
 {
     int64_t i = 0;
     for (; i + 8 <= n; i += 8)
-        ATTN__STORE8(x + i, attn__quiet8(ATTN__MUL8(attn__exp8(ATTN__SUB8(ATTN__LOAD8(x + i), ATTN__ALL8(max))), ATTN__ALL8(factor))));
+        ATTN__STORE8(x + i, attn__quiet8(ATTN__MUL8(attn__exp8(ATTN__SUB8(ATTN__LOAD8(x + i), ATTN__ALL8(max))),
+                                                    ATTN__ALL8(factor))));
     attn__normalise_scalar(x + i, n - i, max, factor);
 }
 
@@ -1533,7 +1553,8 @@ ATTN__INLINE ATTN__AVX512 __m512 attn__exp_poly_avx512(__m512 x, __m512 *shifted
     const __m512 n = ATTN__SUB16(t, ATTN__ALL16(ATTN__EXP_MAGIC));
     __m512 r = ATTN__FMA16(n, ATTN__ALL16(-ATTN__LN2_HI), x), p;
     r = ATTN__FMA16(n, ATTN__ALL16(-ATTN__LN2_LO), r);
-    p = ATTN__FMA16(ATTN__ALL16(ATTN__EXP_C5), r, ATTN__ALL16(ATTN__EXP_C4));
+    p = ATTN__FMA16(ATTN__ALL16(ATTN__EXP_C6), r, ATTN__ALL16(ATTN__EXP_C5));
+    p = ATTN__FMA16(p, r, ATTN__ALL16(ATTN__EXP_C4));
     p = ATTN__FMA16(p, r, ATTN__ALL16(ATTN__EXP_C3));
     p = ATTN__FMA16(p, r, ATTN__ALL16(ATTN__EXP_C2));
     p = ATTN__FMA16(p, r, ATTN__ALL16(1.0f));
@@ -1545,7 +1566,8 @@ ATTN__INLINE ATTN__AVX512 __m512 attn__exp16(__m512 x)
 {
     __m512 t;
     const __m512 p = attn__exp_poly_avx512(x, &t);
-    return ATTN__PICK16(ATTN__MUL16(p, ATTN__SHIFT16(t, 23)), _mm512_setzero_ps(), ATTN__LESS16(x, ATTN__ALL16(ATTN__EXP_LOWEST)));
+    return ATTN__PICK16(ATTN__MUL16(p, ATTN__SHIFT16(t, 23)), _mm512_setzero_ps(),
+                        ATTN__LESS16(x, ATTN__ALL16(ATTN__EXP_LOWEST)));
 }
 
 ATTN__INLINE ATTN__AVX512 __m512 attn__exp_full16(__m512 x)
@@ -1568,7 +1590,8 @@ ATTN__INLINE ATTN__AVX512 __m512 attn__log16(__m512 x)
     const __mmask16 tiny = ATTN__LESS16(x, ATTN__ALL16(1.17549435e-38f));
     const __m512 y = ATTN__PICK16(x, ATTN__MUL16(x, ATTN__ALL16(8388608.0f)), tiny);
     const __m512i b = _mm512_sub_epi32(_mm512_castps_si512(y), root);
-    const __m512 e = ATTN__SUB16(_mm512_cvtepi32_ps(_mm512_srai_epi32(b, 23)), ATTN__PICK16(_mm512_setzero_ps(), ATTN__ALL16(23.0f), tiny));
+    const __m512 e = ATTN__SUB16(_mm512_cvtepi32_ps(_mm512_srai_epi32(b, 23)),
+                                 ATTN__PICK16(_mm512_setzero_ps(), ATTN__ALL16(23.0f), tiny));
     const __m512 m = _mm512_castsi512_ps(_mm512_add_epi32(_mm512_and_si512(b, _mm512_set1_epi32(0x007fffff)), root));
     const __m512 f = ATTN__SUB16(m, ATTN__ALL16(1.0f)), f2 = ATTN__MUL16(f, f);
     __m512 q = ATTN__FMA16(ATTN__ALL16(ATTN__LOG_C7), f, ATTN__ALL16(ATTN__LOG_C6));
@@ -1615,13 +1638,15 @@ ATTN__INLINE ATTN__AVX512 void attn__strip_avx512(const int R, const int N, cons
     int64_t k;
     int r, i;
     ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = p->onto ? ATTN__LOAD16(c + r*ld + 16*i) : _mm512_setzero_ps();
+        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = p->onto ? ATTN__LOAD16(c + r*ld + 16*i) :
+            _mm512_setzero_ps();
     for (k = 0; k < p->depth; k++, a += a_k, b += ld) {
         ATTN__UNROLL for (i = 0; i < N; i++) { q[i] = ATTN__LOAD16(b + 16*i); ATTN__KEEP(q[i]); }
         ATTN__UNROLL for (r = 0; r < R; r++) {
             s = ATTN__ALL16(*(a + r*a_row));
             ATTN__UNROLL for (i = 0; i < N; i++) {
-                if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB16(q[i], s); acc[r*N + i] = ATTN__FMA16(t, t, acc[r*N + i]); }
+                if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB16(q[i], s); acc[r*N + i] = ATTN__FMA16(t, t,
+                    acc[r*N + i]); }
                 else if (kind == ATTN__PRODUCT) acc[r*N + i] = ATTN__FMA16(s, q[i], acc[r*N + i]);
                 else acc[r*N + i] = ATTN__PICK16(ATTN__FMA16(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__SIGN16(q[i]));
             }
@@ -1703,7 +1728,8 @@ ATTN__AVX512 static void attn__additive_direct_avx512(const attn__additive *p)
         }
 }
 
-ATTN__AVX512 static void attn__weigh_avx512(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *max, float *sum)
+ATTN__AVX512 static void attn__weigh_avx512(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *max,
+                                            float *sum)
 {
     const __m512 none = ATTN__ALL16(ATTN__NEG_INF);
     __m512 m = none, base, part[ATTN__PARTS];
@@ -1748,7 +1774,8 @@ ATTN__AVX512 static void attn__merge_avx512(int64_t rows, int64_t ld, float *o, 
     for (r = 0; r < rows; r++, o += ld, acc += ld)
         for (i = 0; i < ld; i += 16) {
             const __m512 kept = ATTN__MUL16(ATTN__LOAD16(o + i), ATTN__LOAD16(old + i));
-            ATTN__STORE16(o + i, ATTN__ADD16(ATTN__FMA16(ATTN__LOAD16(acc + i), ATTN__LOAD16(fresh + i), kept), _mm512_setzero_ps()));
+            ATTN__STORE16(o + i, ATTN__ADD16(ATTN__FMA16(ATTN__LOAD16(acc + i), ATTN__LOAD16(fresh + i), kept),
+                                             _mm512_setzero_ps()));
         }
 }
 
@@ -1758,7 +1785,8 @@ ATTN__AVX512 static int attn__finite_avx512(const float *x, int64_t n)
     __mmask16 bad = 0;
     int64_t i = 0;
     for (; i + 16 <= n; i += 16)
-        bad = (__mmask16)(bad | _mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_castps_si512(ATTN__LOAD16(x + i)), exponent), exponent));
+        bad = (__mmask16)(bad | _mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_castps_si512(ATTN__LOAD16(x + i)),
+            exponent), exponent));
     return !bad && attn__finite_scalar(x + i, n - i);
 }
 
@@ -1811,7 +1839,8 @@ ATTN__AVX512 static void attn__pack_avx512(float *to, int64_t ld, const float *c
     attn__pack_scalar(to + whole*ld, ld, tail, stride, n - whole, scale);
 }
 
-ATTN__AVX512 static void attn__unpack_avx512(float *const *rows, int64_t lanes, int64_t stride, const float *from, int64_t ld,
+ATTN__AVX512 static void attn__unpack_avx512(float *const *rows, int64_t lanes, int64_t stride, const float *from,
+                                             int64_t ld,
                                          int64_t n, const float *scale)
 {
     const int64_t whole = stride == 1 ? n & ~(int64_t)15 : 0;
@@ -1882,7 +1911,8 @@ ATTN__AVX512 static void attn__alibi_avx512(float *s, int64_t ld, int64_t n, con
     for (j = 0; j < n; j++, s += ld)
         for (i = 0; i < ld; i += 16) {
             const __m512 d = ATTN__SUB16(ATTN__LOAD16(position + i), ATTN__ALL16((float)j));
-            ATTN__STORE16(s + i, ATTN__FMA16(_mm512_xor_ps(ATTN__LOAD16(slope + i), sign), _mm512_andnot_ps(sign, d), ATTN__LOAD16(s + i)));
+            ATTN__STORE16(s + i, ATTN__FMA16(_mm512_xor_ps(ATTN__LOAD16(slope + i), sign), _mm512_andnot_ps(sign, d),
+                                             ATTN__LOAD16(s + i)));
         }
 }
 
@@ -1894,7 +1924,8 @@ ATTN__AVX512 static void attn__clip_avx512(float *s, int64_t ld, int64_t n, cons
         for (i = 0; i < ld; i += 16) {
             const __mmask16 below = _mm512_cmpgt_epi32_mask(_mm512_loadu_si512((const void *)(first + i)), at);
             const __mmask16 inside = _mm512_cmpgt_epi32_mask(_mm512_loadu_si512((const void *)(last + i)), at);
-            ATTN__STORE16(s + i, ATTN__PICK16(ATTN__ALL16(ATTN__NEG_INF), ATTN__LOAD16(s + i), (__mmask16)(inside & ~below)));
+            ATTN__STORE16(s + i, ATTN__PICK16(ATTN__ALL16(ATTN__NEG_INF), ATTN__LOAD16(s + i),
+                                              (__mmask16)(inside & ~below)));
         }
     }
 }
@@ -1909,7 +1940,8 @@ ATTN__AVX512 static void attn__normalise_avx512(float *x, int64_t n, float max, 
 {
     int64_t i = 0;
     for (; i + 16 <= n; i += 16)
-        ATTN__STORE16(x + i, attn__quiet16(ATTN__MUL16(attn__exp16(ATTN__SUB16(ATTN__LOAD16(x + i), ATTN__ALL16(max))), ATTN__ALL16(factor))));
+        ATTN__STORE16(x + i, attn__quiet16(ATTN__MUL16(attn__exp16(ATTN__SUB16(ATTN__LOAD16(x + i),
+            ATTN__ALL16(max))), ATTN__ALL16(factor))));
     attn__normalise_scalar(x + i, n - i, max, factor);
 }
 
@@ -1996,8 +2028,10 @@ static attn_status attn__success(attn_error *err)
     attn__fail(err, ATTN_OK, "", "");
     return ATTN_OK;
 }
-#define ATTN__TRY(call) do { const attn_status attn__st = (call); if (attn__st != ATTN_OK) return attn__st; } while (0)
-#define ATTN__RULE(holds, status, field, rule) do { if (!(holds)) return attn__fail(err, status, field, rule); } while (0)
+#define ATTN__TRY(call) \
+    do { const attn_status attn__st = (call); if (attn__st != ATTN_OK) return attn__st; } while (0)
+#define ATTN__RULE(holds, status, field, rule) \
+    do { if (!(holds)) return attn__fail(err, status, field, rule); } while (0)
 
 /* Sizes are non-negative; a sum or product that does not fit sticks at the largest number. */
 #define ATTN__HUGE ((int64_t)0x7fffffffffffffff)
@@ -2064,7 +2098,8 @@ static int64_t attn__elements(const attn_view *v)
 
 static int64_t attn__type_size(int32_t type)
 {
-    return type == ATTN_U8 ? 1 : type == ATTN_F16 || type == ATTN_BF16 ? 2 : type == ATTN_F64 || type == ATTN_I64 ? 8 : 4;
+    return type == ATTN_U8 ? 1 : type == ATTN_F16 || type == ATTN_BF16 ? 2 : type == ATTN_F64 || type == ATTN_I64 ? 8 :
+        4;
 }
 
 /* Bytes below and above the first element that a view reaches; 0 if they fit. */
@@ -2153,15 +2188,19 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
     } else if (f->takes == ATTN__TAKES_U8) {
         ATTN__RULE(v->type == ATTN_U8, ATTN_ERR_TYPE, f->names.type, "must be ATTN_U8");
     } else {
-        ATTN__RULE(v->type == ATTN_I32 || v->type == ATTN_I64, ATTN_ERR_TYPE, f->names.type, "must be ATTN_I32 or ATTN_I64");
+        ATTN__RULE(v->type == ATTN_I32 || v->type == ATTN_I64, ATTN_ERR_TYPE, f->names.type,
+                   "must be ATTN_I32 or ATTN_I64");
     }
     for (i = 0; i < v->rank; i++)
         if (v->size[i] < 0) return attn__fail2(err, ATTN_ERR_SIZE, f->names.size[i], "must be at least", v->size[i], 0);
     if (attn__elements(v) == 0) return ATTN_OK;
-    ATTN__RULE(attn__elements(v) < ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, f->names.view, "must have fewer than 2^60 elements");
-    ATTN__RULE(!attn__extent(v, &below, &above), ATTN_ERR_OVERFLOW, f->names.stride, "must keep the extent within memory");
+    ATTN__RULE(attn__elements(v) < ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, f->names.view,
+               "must have fewer than 2^60 elements");
+    ATTN__RULE(!attn__extent(v, &below, &above), ATTN_ERR_OVERFLOW, f->names.stride,
+               "must keep the extent within memory");
     ATTN__RULE(!need_data || v->data, ATTN_ERR_NULL, f->names.data, "must not be NULL");
-    ATTN__RULE(!f->output || attn__nests(v), ATTN_ERR_STRIDE, f->names.stride, "must not make the output overlap itself");
+    ATTN__RULE(!f->output || attn__nests(v), ATTN_ERR_STRIDE, f->names.stride,
+               "must not make the output overlap itself");
     return ATTN_OK;
 }
 
@@ -2174,13 +2213,15 @@ static attn_status attn__check_size(const attn_view *v, const attn__names *names
 }
 
 /* [B,H,Sq,Sk] broadcast from the right */
-static attn_status attn__check_broadcast(const attn_view *v, const attn__names *names, const int64_t *shape, attn_error *err)
+static attn_status attn__check_broadcast(const attn_view *v, const attn__names *names, const int64_t *shape,
+                                         attn_error *err)
 {
     int i;
     for (i = 0; i < v->rank; i++) {
         const int64_t want = shape[4 - v->rank + i];
         if (v->size[i] != 1 && v->size[i] != want)
-            return attn__fail2(err, ATTN_ERR_SIZE, names->size[i], "must broadcast against [B,H,Sq,Sk]: be 1 or", v->size[i], want);
+            return attn__fail2(err, ATTN_ERR_SIZE, names->size[i], "must broadcast against [B,H,Sq,Sk]: be 1 or",
+                               v->size[i], want);
     }
     return ATTN_OK;
 }
@@ -2200,7 +2241,8 @@ static attn_status attn__check_lengths(const attn_view *v, const attn__names *na
         for (i = 0; i < n; i++) {
             const int64_t x = attn__int_at(v, b * v->stride[0] + (v->rank == 2 ? i * v->stride[1] : 0));
             if (x < 0) return attn__fail2(err, ATTN_ERR_RANGE, names->view, "must be at least", x, 0);
-            if (x > most) return attn__fail2(err, ATTN_ERR_RANGE, names->view, "must be at most the number of rows", x, most);
+            if (x > most) return attn__fail2(err, ATTN_ERR_RANGE, names->view, "must be at most the number of rows",
+                                             x, most);
         }
     return ATTN_OK;
 }
@@ -2223,7 +2265,8 @@ typedef struct attn__shape {
 #define ATTN__ADDITIVE_CLEAR 20.0f  /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
 
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
-static int64_t attn__bytes_of(int64_t floats) { return attn__mul64(attn__add64(attn__mul64(floats, 4), ATTN__ALIGN - 1) / ATTN__ALIGN, ATTN__ALIGN); }
+static int64_t attn__bytes_of(int64_t floats) { return attn__mul64(attn__add64(attn__mul64(floats, 4),
+    ATTN__ALIGN - 1) / ATTN__ALIGN, ATTN__ALIGN); }
 static int attn__is_kernel(int32_t score) { return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_CONSTANT; }
 static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
 
@@ -2236,11 +2279,15 @@ static attn_status attn__check_score(const attn_desc *d, attn_error *err)
     ATTN__RULE(!attn__is_kernel(d->score) || (!d->scale_set && d->scale == 0.0f), ATTN_ERR_OPTION, "scale",
                "must not be set for a distance kernel: sigma sets its width");
     ATTN__RULE(attn__is_number(d->scale), ATTN_ERR_RANGE, "scale", "must be finite");
-    ATTN__RULE(attn__is_number(d->sigma) && d->sigma >= 0.0f, ATTN_ERR_RANGE, "sigma", "must be finite and > 0, or 0 for 1");
+    ATTN__RULE(attn__is_number(d->sigma) && d->sigma >= 0.0f, ATTN_ERR_RANGE, "sigma",
+               "must be finite and > 0, or 0 for 1");
     ATTN__RULE(has_sigma || d->sigma == 0.0f, ATTN_ERR_OPTION, "sigma", "counts for the distance kernels only");
-    ATTN__RULE(has_sigma || !d->sigma_per_head.rank, ATTN_ERR_OPTION, "sigma_per_head", "counts for the distance kernels only");
-    ATTN__RULE(d->sigma == 0.0f || !d->sigma_per_head.rank, ATTN_ERR_OPTION, "sigma", "must be 0 where sigma_per_head is given");
-    ATTN__RULE(d->score == ATTN_SCORE_BILINEAR || !d->bilinear.rank, ATTN_ERR_OPTION, "bilinear", "counts for ATTN_SCORE_BILINEAR only");
+    ATTN__RULE(has_sigma || !d->sigma_per_head.rank, ATTN_ERR_OPTION, "sigma_per_head",
+               "counts for the distance kernels only");
+    ATTN__RULE(d->sigma == 0.0f || !d->sigma_per_head.rank, ATTN_ERR_OPTION, "sigma",
+               "must be 0 where sigma_per_head is given");
+    ATTN__RULE(d->score == ATTN_SCORE_BILINEAR || !d->bilinear.rank, ATTN_ERR_OPTION, "bilinear",
+               "counts for ATTN_SCORE_BILINEAR only");
     ATTN__RULE(additive || !d->w_q.rank, ATTN_ERR_OPTION, "w_q", "counts for ATTN_SCORE_ADDITIVE only");
     ATTN__RULE(additive || !d->w_k.rank, ATTN_ERR_OPTION, "w_k", "counts for ATTN_SCORE_ADDITIVE only");
     ATTN__RULE(additive || !d->w_v.rank, ATTN_ERR_OPTION, "w_v", "counts for ATTN_SCORE_ADDITIVE only");
@@ -2251,7 +2298,8 @@ static attn_status attn__check_score(const attn_desc *d, attn_error *err)
     ATTN__RULE(!given || !d->k.rank, ATTN_ERR_OPTION, "k", "must be absent for ATTN_SCORE_GIVEN");
     ATTN__RULE(given || d->q.rank, ATTN_ERR_NULL, "q", "must be given");
     ATTN__RULE(given || d->k.rank, ATTN_ERR_NULL, "k", "must be given");
-    ATTN__RULE(d->score != ATTN_SCORE_BILINEAR || d->bilinear.rank, ATTN_ERR_NULL, "bilinear", "must be given for ATTN_SCORE_BILINEAR");
+    ATTN__RULE(d->score != ATTN_SCORE_BILINEAR || d->bilinear.rank, ATTN_ERR_NULL, "bilinear",
+               "must be given for ATTN_SCORE_BILINEAR");
     ATTN__RULE(!additive || d->w_v.rank, ATTN_ERR_NULL, "w_v", "must be given for ATTN_SCORE_ADDITIVE");
     return ATTN_OK;
 }
@@ -2259,19 +2307,25 @@ static attn_status attn__check_score(const attn_desc *d, attn_error *err)
 static attn_status attn__check_options(const attn_desc *d, attn_error *err)
 {
     ATTN__RULE(d->align >= 0 && d->align < ATTN_ALIGN_COUNT, ATTN_ERR_OPTION, "align", "must be one of attn_align");
-    ATTN__RULE(d->align != ATTN_ALIGN_POSITIONS || d->positions.rank, ATTN_ERR_NULL, "positions", "must be given for ATTN_ALIGN_POSITIONS");
-    ATTN__RULE(d->align == ATTN_ALIGN_POSITIONS || !d->positions.rank, ATTN_ERR_OPTION, "align", "must be ATTN_ALIGN_POSITIONS where positions are given");
+    ATTN__RULE(d->align != ATTN_ALIGN_POSITIONS || d->positions.rank, ATTN_ERR_NULL, "positions",
+               "must be given for ATTN_ALIGN_POSITIONS");
+    ATTN__RULE(d->align == ATTN_ALIGN_POSITIONS || !d->positions.rank, ATTN_ERR_OPTION, "align",
+               "must be ATTN_ALIGN_POSITIONS where positions are given");
     ATTN__RULE(d->empty >= 0 && d->empty < ATTN_EMPTY_COUNT, ATTN_ERR_OPTION, "empty", "must be one of attn_empty");
-    ATTN__RULE(attn__is_number(d->softcap) && d->softcap >= 0.0f, ATTN_ERR_RANGE, "softcap", "must be finite and > 0, or 0 for none");
-    ATTN__RULE(attn__is_number(d->dropout) && d->dropout >= 0.0f && d->dropout <= 1.0f, ATTN_ERR_RANGE, "dropout", "must be within 0..1");
+    ATTN__RULE(attn__is_number(d->softcap) && d->softcap >= 0.0f, ATTN_ERR_RANGE, "softcap",
+               "must be finite and > 0, or 0 for none");
+    ATTN__RULE(attn__is_number(d->dropout) && d->dropout >= 0.0f && d->dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
+               "must be within 0..1");
     if (d->window && d->window_left < ATTN_UNBOUNDED)
         return attn__fail2(err, ATTN_ERR_RANGE, "window_left", "must be at least", d->window_left, ATTN_UNBOUNDED);
     if (d->window && d->window_right < ATTN_UNBOUNDED)
         return attn__fail2(err, ATTN_ERR_RANGE, "window_right", "must be at least", d->window_right, ATTN_UNBOUNDED);
     ATTN__RULE(d->isa >= 0 && d->isa < ATTN_ISA_COUNT, ATTN_ERR_OPTION, "isa", "must be one of attn_isa");
-    ATTN__RULE(d->isa == ATTN_ISA_AUTO || attn__cpu_has((attn_isa)d->isa), ATTN_ERR_ISA, "isa", "must be on this CPU and in this build");
+    ATTN__RULE(d->isa == ATTN_ISA_AUTO || attn__cpu_has((attn_isa)d->isa), ATTN_ERR_ISA, "isa",
+               "must be on this CPU and in this build");
     ATTN__RULE(d->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
-    ATTN__RULE(!d->allocator.allocate == !d->allocator.release, ATTN_ERR_NULL, "allocator", "must have both functions or none");
+    ATTN__RULE(!d->allocator.allocate == !d->allocator.release, ATTN_ERR_NULL, "allocator",
+               "must have both functions or none");
     ATTN__RULE(d->parallel.workers >= 0, ATTN_ERR_RANGE, "parallel.workers", "must not be negative");
     return ATTN_OK;
 }
@@ -2285,8 +2339,10 @@ static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_er
     int64_t shape[4], below, above;
     int i, p;
     attn_view v;
-#define ATTN__SIZE(field, axis, want, rule) \
-    do { v = attn__view_at(d, ATTN__F_##field); ATTN__TRY(attn__check_size(&v, &f[ATTN__F_##field].names, axis, want, rule, err)); } while (0)
+#define ATTN__SIZE(field, axis, want, rule) do { \
+        v = attn__view_at(d, ATTN__F_##field); \
+        ATTN__TRY(attn__check_size(&v, &f[ATTN__F_##field].names, axis, want, rule, err)); \
+    } while (0)
     s->batch = from->size[0];
     s->heads = from->size[1];
     s->queries = from->size[2];
@@ -2298,8 +2354,10 @@ static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_er
     s->hidden = d->w_v.rank ? d->w_v.size[d->w_v.rank - 1] : 0;
     ATTN__SIZE(k, 0, s->batch, "must equal q.size[0]");
     if (s->heads_kv ? s->heads % s->heads_kv != 0 : s->heads != 0)
-        return attn__fail2(err, ATTN_ERR_SIZE, given ? "v.size[1]" : "k.size[1]", "must divide the number of query heads", s->heads_kv, s->heads);
-    if (d->score != ATTN_SCORE_BILINEAR && d->score != ATTN_SCORE_ADDITIVE) ATTN__SIZE(k, 3, s->size_q, "must equal q.size[3]");
+        return attn__fail2(err, ATTN_ERR_SIZE, given ? "v.size[1]" : "k.size[1]",
+                           "must divide the number of query heads", s->heads_kv, s->heads);
+    if (d->score != ATTN_SCORE_BILINEAR && d->score != ATTN_SCORE_ADDITIVE) ATTN__SIZE(k, 3, s->size_q,
+        "must equal q.size[3]");
     ATTN__SIZE(v, 0, s->batch, "must equal the batch size of q");
     ATTN__SIZE(v, 1, s->heads_kv, "must equal k.size[1]");
     ATTN__SIZE(v, 2, s->keys, "must equal the number of keys");
@@ -2322,7 +2380,8 @@ static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_er
     for (p = ATTN__F_bilinear; p <= ATTN__F_hidden_bias; p++) {         /* [..] or [H,..] */
         const int per_head = p <= ATTN__F_w_k ? 3 : 2;
         v = attn__view_at(d, p);
-        if (v.rank == per_head) ATTN__TRY(attn__check_size(&v, &f[p].names, 0, s->heads, "must equal the number of query heads", err));
+        if (v.rank == per_head) ATTN__TRY(attn__check_size(&v, &f[p].names, 0, s->heads,
+                                                           "must equal the number of query heads", err));
     }
     ATTN__SIZE(bilinear, d->bilinear.rank - 2, s->size_q, "must equal q.size[3]");
     ATTN__SIZE(bilinear, d->bilinear.rank - 1, s->size_k, "must equal k.size[3]");
@@ -2331,8 +2390,10 @@ static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_er
     ATTN__SIZE(w_q, d->w_q.rank - 1, s->size_q, "must equal q.size[3]");
     ATTN__SIZE(w_k, d->w_k.rank - 1, s->size_k, "must equal k.size[3]");
     ATTN__SIZE(hidden_bias, d->hidden_bias.rank - 1, s->hidden, "must equal the size of w_v");
-    if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank) ATTN__SIZE(q, 3, s->hidden, "must equal the size of w_v where w_q is absent");
-    if (d->score == ATTN_SCORE_ADDITIVE && !d->w_k.rank) ATTN__SIZE(k, 3, s->hidden, "must equal the size of w_v where w_k is absent");
+    if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank) ATTN__SIZE(q, 3, s->hidden,
+                                                                    "must equal the size of w_v where w_q is absent");
+    if (d->score == ATTN_SCORE_ADDITIVE && !d->w_k.rank) ATTN__SIZE(k, 3, s->hidden,
+                                                                    "must equal the size of w_v where w_k is absent");
     ATTN__TRY(attn__check_broadcast(&d->bias, &f[ATTN__F_bias].names, shape, err));
     ATTN__TRY(attn__check_broadcast(&d->mask, &f[ATTN__F_mask].names, shape, err));
     ATTN__SIZE(key_lengths, 0, s->batch, "must equal the batch size");
@@ -2418,7 +2479,8 @@ static attn_status attn__resolve(attn_desc *d, attn__shape *s, int flags, attn_e
     depth = d->score == ATTN_SCORE_ADDITIVE ? 2 * attn__round4(s->hidden) : s->size_k;      /* see attn__room */
     lanes_floats = attn__add64(attn__add64(depth, s->size_q > s->size_k ? s->size_q : s->size_k),
                                attn__add64(2 * s->size_v, 2 * ATTN__CHUNK));
-    s->worker_bytes = attn__add64(attn__bytes_of(attn__mul64(lanes_floats, s->ld)), attn__bytes_of(attn__round4(s->hidden)));
+    s->worker_bytes = attn__add64(attn__bytes_of(attn__mul64(lanes_floats, s->ld)),
+                                  attn__bytes_of(attn__round4(s->hidden)));
     ATTN__RULE(attn__add64(attn__mul64(s->worker_bytes, d->parallel.workers), s->key_bytes) < (int64_t)((size_t)-1 / 4),
                ATTN_ERR_OVERFLOW, "workspace", "must fit in memory: a size is too large");
     return ATTN_OK;
@@ -2441,7 +2503,8 @@ static attn__row attn__row_of(const attn_desc *d, int64_t queries, int64_t keys,
     attn__row row;
     int64_t key_length = keys, query_length = queries, end;
     if (d->key_lengths.rank)
-        key_length = attn__int_at(&d->key_lengths, b * d->key_lengths.stride[0] + (d->key_lengths.rank == 2 ? i * d->key_lengths.stride[1] : 0));
+        key_length = attn__int_at(&d->key_lengths, b * d->key_lengths.stride[0] +
+                                  (d->key_lengths.rank == 2 ? i * d->key_lengths.stride[1] : 0));
     if (d->query_lengths.rank) query_length = attn__int_at(&d->query_lengths, b * d->query_lengths.stride[0]);
     row.position = i;
     if (d->align == ATTN_ALIGN_BOTTOM_RIGHT) row.position = i + key_length - query_length;
@@ -2561,7 +2624,8 @@ typedef struct attn__tile {
     attn__row row[ATTN__MAX_LANES];
     int64_t first, last;                /* over all lanes */
     const float *prepared;              /* key_floats per key of this stream */
-    float *raw, *query, *o, *acc, *s, *t, *w;   /* [.][ld]: q for projecting; what meets the keys; outputs; a chunk; w_v */
+    float *raw, *query, *o, *acc, *s, *t, *w;
+        /* [.][ld]: q for projecting; what meets the keys; outputs; a chunk; w_v */
     float w_sum;
     int lane_clear[ATTN__MAX_LANES];    /* additive: |a| is small enough for the factored form */
     float scale[ATTN__MAX_LANES], width[ATTN__MAX_LANES], slope[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
@@ -2571,6 +2635,10 @@ typedef struct attn__tile {
 static const float *attn__at(const attn_view *v, int64_t a, int64_t b, int64_t c, int64_t e)
 {
     return (const float *)v->data + (a*v->stride[0] + b*v->stride[1] + c*v->stride[2] + e*v->stride[3]);
+}
+static float *attn__out_at(const attn_out *o, int64_t a, int64_t b, int64_t c, int64_t e)
+{
+    return (float *)o->data + (a*o->stride[0] + b*o->stride[1] + c*o->stride[2] + (o->rank == 4 ? e*o->stride[3] : 0));
 }
 static float attn__of_head(const attn_view *v, int64_t h) { return ((const float *)v->data)[h * v->stride[0]]; }
 
@@ -2622,7 +2690,7 @@ static void attn__room(attn__tile *t, char *memory)
     t->w = at;
 }
 
-/* Additive: projected = W x for the lanes' vectors x in `raw` ([size][ld]); or a copy where W is absent. Padded rows 0. */
+/* Additive: projected = W x for the lanes' vectors x in `raw` ([size][ld]); a copy where W is absent. Padded rows 0. */
 static void attn__project(const attn__tile *t, attn_view w, const float *raw, float *projected)
 {
     const int64_t hidden = t->shape->hidden, n = attn__round4(hidden) * t->ld;
@@ -2675,13 +2743,15 @@ static void attn__load_queries(attn__tile *t)
         t->scale[l] = d->score == ATTN_SCORE_ADDITIVE || attn__is_kernel(d->score) ? 1.0f : d->scale;
         if (d->score == ATTN_SCORE_GIVEN || d->score == ATTN_SCORE_CONSTANT) continue;
         rows[l] = attn__at(&d->q, t->b, t->h[l], t->i[l], 0);
-        if (d->score == ATTN_SCORE_COSINE) t->scale[l] = d->scale * attn__inverse_norm(rows[l], d->q.stride[3], s->size_q);
+        if (d->score == ATTN_SCORE_COSINE) t->scale[l] = d->scale * attn__inverse_norm(rows[l], d->q.stride[3],
+            s->size_q);
     }
     if (d->score == ATTN_SCORE_GIVEN || d->score == ATTN_SCORE_CONSTANT) return;
     if (d->score == ATTN_SCORE_BILINEAR) {
         const attn_view m = attn__per_head(d->bilinear, 2, t->head);
         t->f->pack(t->raw, t->ld, rows, d->q.stride[3], s->size_q, t->scale);
-        attn__apply(t->f, (const float *)m.data, m.stride[1], m.stride[0], t->raw, t->query, s->size_k, s->size_q, t->ld);
+        attn__apply(t->f, (const float *)m.data, m.stride[1], m.stride[0], t->raw, t->query, s->size_k, s->size_q,
+                    t->ld);
     } else if (d->score == ATTN_SCORE_ADDITIVE) {
         float *a = t->query + attn__round4(s->hidden) * t->ld;      /* e^2a first, then a itself */
         t->f->pack(t->raw, t->ld, rows, d->q.stride[3], s->size_q, t->scale);
@@ -2723,7 +2793,8 @@ static void attn__prepare_additive(attn__tile *t, const float *const *rows, int6
     t->f->pack(t->raw, t->ld, rows, t->d->k.stride[3], s->size_k, t->ones);
     attn__project(t, t->d->w_k, t->raw, b);
     for (u = 0; bias.rank && u < hidden; u++)
-        for (l = 0; l < t->ld; l++) b[u * t->ld + l] = b[u * t->ld + l] + ((const float *)bias.data)[u * bias.stride[0]];
+        for (l = 0; l < t->ld; l++) b[u * t->ld + l] = b[u * t->ld + l] +
+            ((const float *)bias.data)[u * bias.stride[0]];
     attn__exp_twice(t, b, t->query);
     for (l = 0; l < count; l++) keys[l] = to + l * s->key_floats;
     t->f->unpack(keys, count, 1, t->query, t->ld, 2 * padded, t->ones);
@@ -2741,7 +2812,8 @@ static void attn__prepare_keys(attn__tile *t, int64_t c0, float *prepared)
     for (l = 0; l < t->ld; l++) t->ones[l] = 1.0f;
     attn__cover(d, s, t->b, c0, n, covered);
     for (j = 0; j < n; j += run) {
-        for (run = 0; j + run < n && run < t->ld && covered[j + run]; run++) rows[run] = attn__at(&d->k, t->b, t->head_kv, c0 + j + run, 0);
+        for (run = 0; j + run < n && run < t->ld && covered[j + run]; run++) rows[run] = attn__at(&d->k, t->b,
+            t->head_kv, c0 + j + run, 0);
         if (run == 0) { run = 1; continue; }
         for (l = run; l < t->ld; l++) rows[l] = rows[0];
         if (d->score == ATTN_SCORE_ADDITIVE) attn__prepare_additive(t, rows, run, prepared + (c0 + j) * s->key_floats);
@@ -2816,7 +2888,8 @@ static void attn__scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int3
 
 static void attn__finish_raw(attn__tile *t, int64_t n)      /* sums of squares -> scores of the distance kernels */
 {
-    if (attn__is_kernel(t->d->score) && t->d->score != ATTN_SCORE_CONSTANT) t->f->distance(t->s, t->ld, n, t->d->score, t->width);
+    if (attn__is_kernel(t->d->score) && t->d->score != ATTN_SCORE_CONSTANT) t->f->distance(t->s, t->ld, n,
+        t->d->score, t->width);
 }
 
 static void attn__soften(attn__tile *t, int64_t n)
@@ -2829,7 +2902,7 @@ static void attn__lane_rows(const attn__tile *t, const attn_out *o, int64_t j, f
 {
     int64_t l;
     for (l = 0; l < t->lanes; l++)
-        rows[l] = (float *)o->data + (t->b*o->stride[0] + t->h[l]*o->stride[1] + t->i[l]*o->stride[2] + j*o->stride[3]);
+        rows[l] = attn__out_at(o, t->b, t->h[l], t->i[l], j);
 }
 static void attn__store_chunk(const attn__tile *t, const attn_out *o, int64_t c0, int64_t n)
 {
@@ -2914,7 +2987,8 @@ static void attn__mask_chunk(attn__tile *t, int64_t c0, int64_t n, const attn__r
         const float *rows[ATTN__MAX_LANES];
         attn__broadcast(&d->bias, stride);
         for (l = 0; l < t->ld; l++)
-            rows[l] = (const float *)d->bias.data + (t->b*stride[0] + t->h[l]*stride[1] + t->i[l]*stride[2] + c0*stride[3]);
+            rows[l] = (const float *)d->bias.data + (t->b*stride[0] + t->h[l]*stride[1] + t->i[l]*stride[2] +
+                                                     c0*stride[3]);
         t->f->pack(t->t, t->ld, rows, stride[3], n, t->ones);
         t->f->add(t->s, t->t, n * t->ld);
     }
@@ -2927,7 +3001,8 @@ static void attn__mask_chunk(attn__tile *t, int64_t c0, int64_t n, const attn__r
         const uint8_t *rows[ATTN__MAX_LANES];
         attn__broadcast(&d->mask, stride);
         for (l = 0; l < t->ld; l++)
-            rows[l] = (const uint8_t *)d->mask.data + (t->b*stride[0] + t->h[l]*stride[1] + t->i[l]*stride[2] + c0*stride[3]);
+            rows[l] = (const uint8_t *)d->mask.data + (t->b*stride[0] + t->h[l]*stride[1] + t->i[l]*stride[2] +
+                                                       c0*stride[3]);
         t->f->exclude(t->s, t->ld, n, rows, stride[3]);
     }
     if (!r->whole) t->f->clip(t->s, t->ld, n, r->first, r->last);
@@ -2946,7 +3021,7 @@ static void attn__chunk_scores(attn__tile *t, int64_t c0, int64_t n, const attn_
     attn__mask_chunk(t, c0, n, r);
 }
 
-/* Scores become weights relative to the chunk's maximum. mark: excluded ones are told apart from those that underflow. */
+/* Scores become weights relative to the chunk's maximum. mark: tell excluded ones from those that underflow. */
 static void attn__chunk_weights(attn__tile *t, int64_t c0, const attn__reach *r, int mark, float *cmax, float *csum)
 {
     const int64_t width = t->f->width;
@@ -2963,7 +3038,8 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, const attn__reach *r,
             for (l = x * width; l < (x + 1) * width; l++) {
                 attn__dropper drop = attn__dropper_of(t->d, t->b, t->h[l], t->i[l]);
                 for (j = first; j < last; j++)
-                    if (!attn__kept(&drop, c0 + j + t->d->dropout_origin[3]) && attn__bits(t->s[j * t->ld + l]) >> 31 == 0)
+                    if (!attn__kept(&drop, c0 + j + t->d->dropout_origin[3]) &&
+                        attn__bits(t->s[j * t->ld + l]) >> 31 == 0)
                         t->s[j * t->ld + l] = 0.0f;
             }
     }
@@ -3006,7 +3082,7 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     attn__chunk_weights(t, c0, &r, 0, cmax, csum);
     if (outputs) {
         attn__chunk_values(t, c0, n, &r, ATTN__PRODUCT);
-        if (!t->f->finite(t->acc, outputs * t->ld)) {   /* a NaN or Inf in V: again, so that excluded lanes do not see it */
+        if (!t->f->finite(t->acc, outputs * t->ld)) {   /* a NaN or Inf in V: again, without the excluded lanes */
             attn__chunk_scores(t, c0, n, &r);
             attn__chunk_weights(t, c0, &r, 1, cmax, csum);
             attn__chunk_values(t, c0, n, &r, ATTN__PRODUCT_OF_ALLOWED);
@@ -3031,8 +3107,7 @@ static void attn__uniform_row(const attn__tile *t, int64_t l)
         for (c = 0; d->out.rank && c < t->shape->size_v; c++)
             t->o[c * t->ld + l] = attn__fma(w, *attn__at(&d->v, t->b, t->head_kv, j, c), t->o[c * t->ld + l]);
         if (d->weights.rank)
-            ((float *)d->weights.data)[t->b*d->weights.stride[0] + t->h[l]*d->weights.stride[1] +
-                                       t->i[l]*d->weights.stride[2] + j*d->weights.stride[3]] = d->weights_after_dropout ? w : weight;
+            *attn__out_at(&d->weights, t->b, t->h[l], t->i[l], j) = d->weights_after_dropout ? w : weight;
     }
 }
 
@@ -3044,7 +3119,7 @@ static void attn__finish_weights(const attn__tile *t, int64_t l, float max, floa
     const int64_t from = t->first / ATTN__CHUNK * ATTN__CHUNK, to = t->last;
     const float base = max == ATTN__NEG_INF ? 0.0f : max, keep = attn__keep_scale(d->dropout);
     attn__dropper drop = attn__dropper_of(d, t->b, t->h[l], t->i[l]);
-    float *row = (float *)d->weights.data + (t->b*d->weights.stride[0] + t->h[l]*d->weights.stride[1] + t->i[l]*d->weights.stride[2]);
+    float *row = attn__out_at(&d->weights, t->b, t->h[l], t->i[l], 0);
     float *buffer = t->t;
     int64_t j, c0, n;
     attn__fill(row, stride, from < to ? from : keys, 0.0f);
@@ -3074,7 +3149,7 @@ static void attn__finish_tile(attn__tile *t)
         }
         inverse[l] = sum == 0.0f ? 0.0f : share / sum;
         if (d->lse.rank)
-            ((float *)d->lse.data)[t->b*d->lse.stride[0] + t->h[l]*d->lse.stride[1] + t->i[l]*d->lse.stride[2]] =
+            *attn__out_at(&d->lse, t->b, t->h[l], t->i[l], 0) =
                 sum == 0.0f ? ATTN__NEG_INF : attn__quiet(max + attn__log(sum));
         if (sum == 0.0f && d->empty == ATTN_EMPTY_UNIFORM) {
             attn__uniform_row(t, l);
@@ -3085,8 +3160,8 @@ static void attn__finish_tile(attn__tile *t)
         if (d->weights.rank) {
             attn__finish_weights(t, l, t->max[l], inverse[l]);
             if (sum == 0.0f)
-                attn__fill((float *)d->weights.data + (t->b*d->weights.stride[0] + t->h[l]*d->weights.stride[1] +
-                           t->i[l]*d->weights.stride[2]), d->weights.stride[3], t->shape->keys, inverse[l]);
+                attn__fill(attn__out_at(&d->weights, t->b, t->h[l], t->i[l], 0), d->weights.stride[3], t->shape->keys,
+                           inverse[l]);
         }
         if (d->dropout > 0.0f) inverse[l] = inverse[l] * attn__keep_scale(d->dropout);
     }
@@ -3152,7 +3227,8 @@ static const attn__shape *attn__shape_of(const attn_plan *plan, attn__shape *s)
     return s;
 }
 
-ATTN__NOINLINE static void attn__run_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker)
+ATTN__NOINLINE static void attn__run_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index,
+                                          int32_t worker)
 {
     attn__shape shape;
     attn__tile t;
@@ -3169,7 +3245,8 @@ ATTN__NOINLINE static void attn__run_task(const attn_plan *plan, void *workspace
     t.head = t.stream * (shape.heads / shape.streams);
     t.prepared = (const float *)(const void *)base + (t.b * shape.streams + t.stream) * shape.keys * shape.key_floats;
     attn__room(&t, base + shape.key_bytes + worker * shape.worker_bytes);
-    if (phase + 1 < plan->phases) attn__prepare_keys(&t, index % per_stream * ATTN__CHUNK, (float *)(void *)base + (t.prepared - (const float *)(const void *)base));
+    if (phase + 1 < plan->phases) attn__prepare_keys(&t, index % per_stream * ATTN__CHUNK, (float *)(void *)base +
+                                                     (t.prepared - (const float *)(const void *)base));
     else attn__run_tile(&t, index % per_stream);
 }
 
@@ -3195,7 +3272,8 @@ static void attn__run_plan(const attn_plan *plan, void *workspace)
     job.workspace = workspace;
     for (job.phase = 0; job.phase < plan->phases; job.phase++) {
         const int64_t n = plan->tasks[job.phase];
-        if (plan->desc.parallel.run && n > 1) plan->desc.parallel.run(plan->desc.parallel.user, n, attn__job_task, &job);
+        if (plan->desc.parallel.run && n > 1) plan->desc.parallel.run(plan->desc.parallel.user, n, attn__job_task,
+            &job);
         else for (i = 0; i < n; i++) attn_task(plan, workspace, job.phase, i, 0);
     }
 }
@@ -3217,7 +3295,8 @@ static attn_view attn__view(const void *data, attn_type type, int rank, int64_t 
     for (i = 0; i < 4; i++) v.stride[i] = 0;
     if (rank < 1 || rank > 4) return v;             /* refused by whatever takes it */
     v.stride[rank - 1] = 1;
-    for (i = rank - 2; i >= 0; i--) v.stride[i] = v.size[i + 1] > 0 ? attn__mul64(v.stride[i + 1], v.size[i + 1]) : v.stride[i + 1];
+    for (i = rank - 2; i >= 0; i--) v.stride[i] = v.size[i + 1] > 0 ? attn__mul64(v.stride[i + 1], v.size[i + 1]) :
+        v.stride[i + 1];
     for (i = rank; i < 4; i++) v.size[i] = 0;
     return v;
 }
@@ -3379,7 +3458,8 @@ static attn_desc attn__options(const attn_desc *options)        /* a copy withou
     int p;
     if (options) d = *options;
     else attn__zero(&d, sizeof d);
-    for (p = ATTN__F_q; p <= ATTN__F_scores_masked; p++) attn__zero((char *)&d + attn__fields[p].offset, sizeof(attn_view));
+    for (p = ATTN__F_q; p <= ATTN__F_scores_masked; p++) attn__zero((char *)&d + attn__fields[p].offset,
+                                                                    sizeof(attn_view));
     return d;
 }
 
@@ -3391,7 +3471,8 @@ static attn_status attn__acquire(const attn_desc *d, size_t bytes, attn__memory 
     m->allocated = NULL;
     if (d->workspace) {
         if (d->workspace_bytes < bytes)
-            return attn__fail2(err, ATTN_ERR_WORKSPACE, "workspace_bytes", "must be at least", (int64_t)d->workspace_bytes, (int64_t)bytes);
+            return attn__fail2(err, ATTN_ERR_WORKSPACE, "workspace_bytes", "must be at least",
+                               (int64_t)d->workspace_bytes, (int64_t)bytes);
         return ATTN_OK;
     }
     if (bytes == 0) return ATTN_OK;
@@ -3400,7 +3481,8 @@ static attn_status attn__acquire(const attn_desc *d, size_t bytes, attn__memory 
     else m->allocated = ATTN_MALLOC(bytes);
 #endif
     m->block = m->allocated;
-    if (!m->block) return attn__fail2(err, ATTN_ERR_ALLOC, "workspace", "could not be allocated: bytes needed", 0, (int64_t)bytes);
+    if (!m->block) return attn__fail2(err, ATTN_ERR_ALLOC, "workspace", "could not be allocated: bytes needed", 0,
+                                      (int64_t)bytes);
     return ATTN_OK;
 }
 static void attn__release(const attn_desc *d, attn__memory *m)
@@ -3570,7 +3652,8 @@ ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *op
 {
     return attn__softmax(x, out, options, NULL, err);
 }
-ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, const attn_desc *options, size_t *bytes, attn_error *err)
+ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, const attn_desc *options, size_t *bytes,
+                                                 attn_error *err)
 {
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
     return attn__softmax(x, out, options, bytes, err);
@@ -3587,7 +3670,8 @@ ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, cons
 }
 
 /* A mask's descriptor, alone: no scores, only what says who may attend to whom. */
-static attn_status attn__mask_check(const attn_desc *options, int64_t b, int64_t h, int64_t queries, int64_t keys, attn_error *err)
+static attn_status attn__mask_check(const attn_desc *options, int64_t b, int64_t h, int64_t queries, int64_t keys,
+                                    attn_error *err)
 {
     attn_desc d;
     attn__shape s;
@@ -3644,7 +3728,8 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
     int64_t b, h, i, j;
     ATTN__TRY(attn__check_mask_out(&mask, err));
     ATTN__RULE(options, ATTN_ERR_NULL, "options", "must not be NULL");
-    ATTN__RULE(attn__is_number(options->dropout) && options->dropout >= 0.0f && options->dropout <= 1.0f, ATTN_ERR_RANGE,
+    ATTN__RULE(attn__is_number(options->dropout) && options->dropout >= 0.0f && options->dropout <= 1.0f,
+               ATTN_ERR_RANGE,
                "dropout", "must be within 0..1");
     for (b = 0; b < n[0]; b++)
         for (h = 0; h < n[1]; h++)
@@ -3654,11 +3739,6 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
                     *attn__byte_at(&mask, b, h, i, j) = (uint8_t)attn__kept(&drop, j + options->dropout_origin[3]);
             }
     return attn__success(err);
-}
-
-static float *attn__out_at(const attn_out *o, int64_t a, int64_t b, int64_t c, int64_t e)
-{
-    return (float *)o->data + (a*o->stride[0] + b*o->stride[1] + c*o->stride[2] + (o->rank == 4 ? e*o->stride[3] : 0));
 }
 
 ATTN__NOINLINE static void attn__merge_rows(const attn_view *out_a, const attn_view *lse_a, const attn_view *out_b,
@@ -3673,10 +3753,12 @@ ATTN__NOINLINE static void attn__merge_rows(const attn_view *out_a, const attn_v
                 const float sum = ea + eb;
                 for (c = 0; c < out->size[3]; c++) {
                     const float from_a = la == ATTN__NEG_INF ? 0.0f : *attn__at(out_a, b, h, i, c) * ea;
-                    const float both = lb == ATTN__NEG_INF ? from_a : attn__fma(*attn__at(out_b, b, h, i, c), eb, from_a);
+                    const float both = lb == ATTN__NEG_INF ? from_a : attn__fma(*attn__at(out_b, b, h, i, c), eb,
+                        from_a);
                     *attn__out_at(out, b, h, i, c) = sum == 0.0f ? 0.0f : attn__quiet(both / sum);
                 }
-                if (lse->rank) *attn__out_at(lse, b, h, i, 0) = sum == 0.0f ? ATTN__NEG_INF : attn__quiet(m + attn__log(sum));
+                if (lse->rank) *attn__out_at(lse, b, h, i, 0) = sum == 0.0f ? ATTN__NEG_INF :
+                    attn__quiet(m + attn__log(sum));
             }
 }
 
@@ -3699,11 +3781,13 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     for (i = 0; i < 6; i++) {
         ATTN__RULE(v[i].rank || i == 5, ATTN_ERR_NULL, fields[i].names.view, "must be given");
         ATTN__TRY(attn__check_view(&v[i], &fields[i], 1, err));
-        for (axis = 0; axis < v[i].rank; axis++) ATTN__TRY(attn__check_size(&v[i], &fields[i].names, axis, v[0].size[axis], "must equal that of out_a", err));
+        for (axis = 0; axis < v[i].rank; axis++) ATTN__TRY(attn__check_size(&v[i], &fields[i].names, axis,
+            v[0].size[axis], "must equal that of out_a", err));
     }
     for (i = 4; i < 6; i++)
         for (j = 0; v[i].rank && j < i; j++)
-            ATTN__RULE(attn__disjoint(&v[i], &v[j]), ATTN_ERR_OVERLAP, fields[i].names.view, "must not overlap an input or another output");
+            ATTN__RULE(attn__disjoint(&v[i], &v[j]), ATTN_ERR_OVERLAP, fields[i].names.view,
+                       "must not overlap an input or another output");
     saved = attn__fp_enter();
     attn__merge_rows(&out_a, &lse_a, &out_b, &lse_b, &out, &lse);
     attn__fp_leave(saved);
@@ -3748,20 +3832,25 @@ static attn_status attn__bmm_resolve(attn_view a, attn_view b, attn_out out, con
         ATTN__TRY(attn__check_view(&v[i], &fields[i], need_data, err));
     }
     if (b.size[b.rank - 2] != a.size[a.rank - 1])
-        return attn__fail2(err, ATTN_ERR_SIZE, fields[1].names.size[b.rank - 2], "must equal the last size of a", b.size[b.rank - 2], a.size[a.rank - 1]);
+        return attn__fail2(err, ATTN_ERR_SIZE, fields[1].names.size[b.rank - 2], "must equal the last size of a",
+                           b.size[b.rank - 2], a.size[a.rank - 1]);
     if (out.size[out.rank - 2] != a.size[a.rank - 2])
-        return attn__fail2(err, ATTN_ERR_SIZE, fields[2].names.size[out.rank - 2], "must equal the rows of a", out.size[out.rank - 2], a.size[a.rank - 2]);
+        return attn__fail2(err, ATTN_ERR_SIZE, fields[2].names.size[out.rank - 2], "must equal the rows of a",
+                           out.size[out.rank - 2], a.size[a.rank - 2]);
     if (out.size[out.rank - 1] != b.size[b.rank - 1])
-        return attn__fail2(err, ATTN_ERR_SIZE, fields[2].names.size[out.rank - 1], "must equal the columns of b", out.size[out.rank - 1], b.size[b.rank - 1]);
+        return attn__fail2(err, ATTN_ERR_SIZE, fields[2].names.size[out.rank - 1], "must equal the columns of b",
+                           out.size[out.rank - 1], b.size[b.rank - 1]);
     m->a = attn__batch_rank4(a);
     m->b = attn__batch_rank4(b);
     m->out = attn__out(out.data, attn__batch_rank4(v[2]));
     for (axis = 0; axis < 2; axis++) {
         const int64_t n = m->a.size[axis] == 1 ? m->b.size[axis] : m->a.size[axis], at = axis - (4 - out.rank);
         if (m->b.size[axis] != 1 && m->b.size[axis] != n)
-            return attn__fail2(err, ATTN_ERR_SIZE, fields[1].names.size[axis - (4 - b.rank)], "must broadcast with a: be 1 or", m->b.size[axis], n);
+            return attn__fail2(err, ATTN_ERR_SIZE, fields[1].names.size[axis - (4 - b.rank)],
+                               "must broadcast with a: be 1 or", m->b.size[axis], n);
         if (m->out.size[axis] != n)
-            return attn__fail2(err, ATTN_ERR_SIZE, at < 0 ? "out.rank" : fields[2].names.size[at], "must have the broadcast batch of a and b", m->out.size[axis], n);
+            return attn__fail2(err, ATTN_ERR_SIZE, at < 0 ? "out.rank" : fields[2].names.size[at],
+                               "must have the broadcast batch of a and b", m->out.size[axis], n);
     }
     for (i = 0; need_data && i < 2; i++)
         ATTN__RULE(attn__disjoint(&v[2], &v[i]), ATTN_ERR_OVERLAP, "out", "must not overlap an input");
@@ -3770,7 +3859,8 @@ static attn_status attn__bmm_resolve(attn_view a, attn_view b, attn_out out, con
     m->ld = m->f->width * m->f->vecs;
     m->column_tiles = (m->out.size[3] + m->ld - 1) / m->ld;
     m->worker_bytes = attn__bytes_of(attn__mul64(attn__add64(m->a.size[3], ATTN__BMM_ROWS), m->ld));
-    ATTN__RULE(attn__mul64(m->worker_bytes, options->parallel.workers + 1) < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW,
+    ATTN__RULE(attn__mul64(m->worker_bytes, options->parallel.workers + 1) < (int64_t)((size_t)-1 / 4),
+               ATTN_ERR_OVERFLOW,
                "a", "must leave a workspace that fits in memory");
     m->memory = NULL;
     return ATTN_OK;
@@ -3794,7 +3884,8 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__bmm *m, int64_t index, 
         rows = m->out.size[2] - r0 < ATTN__BMM_ROWS ? m->out.size[2] - r0 : ATTN__BMM_ROWS;
         attn__apply(m->f, attn__at(&m->a, b, h, r0, 0), m->a.stride[2], m->a.stride[3], panel, c, rows, depth, m->ld);
         for (r = 0; r < rows; r++)
-            for (l = 0; l < lanes; l++) *attn__out_at(&m->out, b, h, r0 + r, column + l) = attn__quiet(c[r * m->ld + l]);
+            for (l = 0; l < lanes; l++) *attn__out_at(&m->out, b, h, r0 + r, column +
+                                                      l) = attn__quiet(c[r * m->ld + l]);
     }
 }
 static void attn__bmm_task(void *arg, int64_t index, int32_t worker)
@@ -3854,7 +3945,9 @@ static attn_status attn__mha_project(attn__mha *m, int which, attn_view x, attn_
     static const attn__field bias_field = {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("bias of a projection")};
     attn_status st;
     if (w.rank != 2) return attn__fail2(err, ATTN_ERR_RANK, names->rank, "must be", w.rank, 2);
-    if (w.size[1] != x.size[2]) return attn__fail2(err, ATTN_ERR_SIZE, names->size[1], "must equal the last size of what it projects", w.size[1], x.size[2]);
+    if (w.size[1] != x.size[2]) return attn__fail2(err, ATTN_ERR_SIZE, names->size[1],
+                                                   "must equal the last size of what it projects", w.size[1],
+                                                       x.size[2]);
     ATTN__TRY(attn__check_view(&bias, &bias_field, need_data, err));
     ATTN__TRY(attn__check_size(&bias, &bias_field.names, 0, w.size[0], "must equal size[0] of its weights", err));
     m->bias[which] = bias;
@@ -3878,8 +3971,10 @@ static void attn__mha_add_bias(const attn_view *bias, const attn_out *y)
 /* Everything but the running. base: the aligned workspace, NULL where only the size is wanted. */
 static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, attn__mha *m, attn_error *err)
 {
-    static const attn__names names[4] = {ATTN__NAMES("w_query"), ATTN__NAMES("w_key"), ATTN__NAMES("w_value"), ATTN__NAMES("w_result")};
-    static const attn__field inputs[4] = {{0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("query")}, {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("key")},
+    static const attn__names names[4] = {ATTN__NAMES("w_query"), ATTN__NAMES("w_key"), ATTN__NAMES("w_value"),
+                                         ATTN__NAMES("w_result")};
+    static const attn__field inputs[4] = {{0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("query")},
+                                          {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("key")},
         {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("value")}, {0, 1, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("out")}};
     const int need = base != NULL;
     int64_t heads, heads_kv, size_d, size_v, batch, queries, keys;
@@ -3909,7 +4004,8 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     ATTN__RULE(heads_kv > 0 && heads % heads_kv == 0, ATTN_ERR_RANGE, "heads_kv", "must divide heads");
     for (i = 0; i < 3; i++)
         if (w[i].rank == 2 && w[i].size[0] % (i ? heads_kv : heads) != 0)
-            return attn__fail2(err, ATTN_ERR_SIZE, names[i].size[0], "must be a multiple of the number of heads", w[i].size[0], i ? heads_kv : heads);
+            return attn__fail2(err, ATTN_ERR_SIZE, names[i].size[0], "must be a multiple of the number of heads",
+                               w[i].size[0], i ? heads_kv : heads);
     batch = x[0].size[0];
     queries = x[0].size[1];
     keys = x[1].size[1];
@@ -3917,7 +4013,8 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     size_v = w[2].size[0] / heads_kv;
     ATTN__TRY(attn__check_size(&x[2], &inputs[2].names, 1, keys, "must equal key.size[1]", err));
     ATTN__TRY(attn__check_size(&x[3], &inputs[3].names, 1, queries, "must equal query.size[1]", err));
-    ATTN__TRY(attn__check_size(&x[3], &inputs[3].names, 2, w[3].rank == 2 ? w[3].size[0] : attn__mul64(heads, size_v), "must equal the width of the result", err));
+    ATTN__TRY(attn__check_size(&x[3], &inputs[3].names, 2, w[3].rank == 2 ? w[3].size[0] : attn__mul64(heads, size_v),
+                               "must equal the width of the result", err));
 
     *d = attn__options(desc->attention);
     if (desc->attention) {
@@ -3935,15 +4032,19 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     k = base ? q + m->floats[0] : NULL;
     v = base ? k + m->floats[1] : NULL;
     o = base ? v + m->floats[2] : NULL;
-    ATTN__TRY(attn__mha_project(m, 0, x[0], w[0], desc->b_query, attn_out_f32(q, 3, batch, queries, w[0].size[0], 0), need, &names[0], err));
-    ATTN__TRY(attn__mha_project(m, 1, x[1], w[1], desc->b_key, attn_out_f32(k, 3, batch, keys, w[1].size[0], 0), need, &names[1], err));
-    ATTN__TRY(attn__mha_project(m, 2, x[2], w[2], desc->b_value, attn_out_f32(v, 3, batch, keys, w[2].size[0], 0), need, &names[2], err));
+    ATTN__TRY(attn__mha_project(m, 0, x[0], w[0], desc->b_query, attn_out_f32(q, 3, batch, queries, w[0].size[0], 0),
+                                need, &names[0], err));
+    ATTN__TRY(attn__mha_project(m, 1, x[1], w[1], desc->b_key, attn_out_f32(k, 3, batch, keys, w[1].size[0], 0), need,
+                                &names[1], err));
+    ATTN__TRY(attn__mha_project(m, 2, x[2], w[2], desc->b_value, attn_out_f32(v, 3, batch, keys, w[2].size[0], 0),
+                                need, &names[2], err));
     d->q = attn_view_bshd(q, batch, queries, heads, size_d);
     d->k = attn_view_bshd(k, batch, keys, heads_kv, w[1].size[0] / heads_kv);
     d->v = attn_view_bshd(v, batch, keys, heads_kv, size_v);
     d->out = attn_out_bshd(o, batch, queries, heads, size_v);
     if (w[3].rank) {
-        ATTN__TRY(attn__mha_project(m, 3, attn_view_f32(o, 3, batch, queries, heads * size_v, 0), w[3], desc->b_result, desc->out, need, &names[3], err));
+        ATTN__TRY(attn__mha_project(m, 3, attn_view_f32(o, 3, batch, queries, heads * size_v, 0), w[3],
+                                    desc->b_result, desc->out, need, &names[3], err));
     } else {
         ATTN__RULE(!desc->b_result.rank, ATTN_ERR_OPTION, "b_result", "must be absent where w_result is");
         d->out.data = desc->out.data;
@@ -3957,12 +4058,15 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
         const size_t bytes = attn__bmm_workspace(&m->product[i], d);
         const attn_view out_view = attn_view_of(desc->out);
         most = bytes > most ? bytes : most;
-        ATTN__RULE(!need || i == 3 || attn__disjoint(&out_view, &x[i]), ATTN_ERR_OVERLAP, "out", "must not overlap an input");
+        ATTN__RULE(!need || i == 3 || attn__disjoint(&out_view, &x[i]), ATTN_ERR_OVERLAP, "out",
+                   "must not overlap an input");
         ATTN__RULE(!need || attn__disjoint(&out_view, &w[i]), ATTN_ERR_OVERLAP, "out", "must not overlap the weights");
     }
     m->inner_bytes = m->plan.workspace_bytes > most ? m->plan.workspace_bytes : most;
-    m->own_bytes = attn__bytes_of(attn__add64(attn__add64(m->floats[0], m->floats[1]), attn__add64(m->floats[2], m->floats[3])));
-    ATTN__RULE(m->own_bytes < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query", "must leave a workspace that fits in memory");
+    m->own_bytes = attn__bytes_of(attn__add64(attn__add64(m->floats[0], m->floats[1]),
+                                              attn__add64(m->floats[2], m->floats[3])));
+    ATTN__RULE(m->own_bytes < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query",
+               "must leave a workspace that fits in memory");
     return ATTN_OK;
 }
 
@@ -4299,7 +4403,8 @@ static attn_status attn__pic_check_view(attn__pic *p, attn_error *err)
     int a, axis;
     if (v->rank == 0) return attn__fail(err, ATTN_ERR_NULL, "values", "is required");
     if (v->rank < 2 || v->rank > 4) return attn__fail(err, ATTN_ERR_RANK, "values.rank", "must be 2, 3 or 4");
-    if (mask && v->rank != 4) return attn__fail2(err, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of", v->rank, 4);
+    if (mask && v->rank != 4) return attn__fail2(err, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of", v->rank,
+                                                 4);
     if (mask && v->type != ATTN_U8) return attn__fail(err, ATTN_ERR_TYPE, "values.type", "must be u8 with mask_of");
     if (v->type != ATTN_F32 && v->type != ATTN_U8)
         return attn__fail(err, ATTN_ERR_TYPE, "values.type", "must be f32 or u8");
@@ -4529,7 +4634,8 @@ static int64_t attn__pic_edge(const attn__pic *p, int axis, int64_t i)
 
 static void attn__svg_text(attn__pic *p, int64_t x, int64_t y, int angle, const char *anchor, const char *s,
                            int64_t most) {
-    attn__pic_put(p, angle ? "<text transform=\"translate(% %) rotate(%)\"" : "<text x=\"%\" y=\"%\"", x, y, angle, 0, 0);
+    attn__pic_put(p, angle ? "<text transform=\"translate(% %) rotate(%)\"" : "<text x=\"%\" y=\"%\"", x, y, angle, 0,
+                  0);
     attn__pic_puts(p, " text-anchor=\"");
     attn__pic_puts(p, anchor);
     attn__pic_puts(p, "\">");
@@ -4616,7 +4722,8 @@ static void attn__svg_bar(attn__pic *p)
     for (k = 0; k < ATTN__PIC_POINTS; k++)
         attn__pic_put(p, "<stop offset=\"%e-2\" stop-color=\"@\"/>\n", (k * 100 + 3) / (ATTN__PIC_POINTS - 1),
                       attn__pic_colour(p, (double)k / (ATTN__PIC_POINTS - 1)), 0, 0, 0);
-    attn__pic_put(p, "</linearGradient>\n<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"url(#attn-colormap-%)\"/>\n",
+    attn__pic_put(p, "</linearGradient>\n"
+                  "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"url(#attn-colormap-%)\"/>\n",
                   x, y, ATTN__PIC_BAR, h, p->map->colormap);
     attn__svg_frame(p, x, y, ATTN__PIC_BAR, h);
     for (k = p->tick_first; k <= p->tick_last; k += step) {
@@ -4839,7 +4946,8 @@ ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writ
     n = p.size[3];
     p.field = p.number_len ? p.number_len + 2 : 2;
     p.gutter = p.label_len[0] + 1;
-    p.step[1] = map->x_ticks ? attn__pic_step(1, ATTN__PIC_STAIRS, n) : attn__pic_step(p.label_len[1] + 1, n * p.field, n);
+    p.step[1] = map->x_ticks ? attn__pic_step(1, ATTN__PIC_STAIRS, n) :
+        attn__pic_step(p.label_len[1] + 1, n * p.field, n);
     p.panel = n * p.field;              /* a panel is as wide as its cells, its labels and its title */
     for (i = 0; i < n; i += p.step[1])
         p.panel = attn__pic_max(p.panel, i * p.field + attn__pic_cut(attn__pic_label(&p, 1, i, text)));
@@ -4911,6 +5019,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__EXP_C3
 #undef ATTN__EXP_C4
 #undef ATTN__EXP_C5
+#undef ATTN__EXP_C6
 #undef ATTN__EXP_LOWEST
 #undef ATTN__EXP_MAGIC
 #undef ATTN__FMA16

@@ -1,0 +1,78 @@
+# attn.h - what can be made is listed by `make help`. Everything goes into build/. A C compiler and GNU make are enough
+# for `make`, `make test`, `make demo`, `make examples` and `make conformance`; the rest says what it lacks and skips it.
+
+CC      = cc
+CFLAGS  = -O2 -Wall -Wextra
+LDLIBS  = -lm
+
+SUITES   = $(shell sh tests/suites.sh)
+EXAMPLES = $(basename $(notdir $(wildcard examples/*.c)))
+COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
+
+.DEFAULT_GOAL := test
+.DELETE_ON_ERROR:
+.PHONY: help test demo examples conformance check sanitize golden mutants exhaustive bench format clean
+
+help:         ## List the targets.
+	@sed -n 's/^\([a-z]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
+	    printf '%-12s %s\n' "$$name" "$$text"; done
+
+test: build/tests ## Build the test program and run every suite on every instruction set of this machine (the default).
+	build/tests
+
+demo: build/align ## Align two sentences by attention: a heatmap in the terminal and build/align.svg.
+	build/align --svg build/align.svg
+
+examples: $(EXAMPLES:%=build/%) ## Build and run every program in examples/; each checks its own results.
+	@NAMES="$(EXAMPLES)" sh tests/examples.sh
+
+conformance: build/conformance ## Run CASES=FILE, numbers stated by other projects, in the conformance file format.
+	@test -n "$(CASES)" || { echo "usage: make conformance CASES=FILE"; exit 2; }
+	build/conformance $(CASES)
+
+check: | build ## Warnings, C99 to C++20, other compilers and systems, macros, symbols, sizes, the ways to include.
+	@sh tests/check.sh
+
+sanitize: | build ## Run the suites under the address, undefined-behaviour, thread and memory sanitizers.
+	@sh tests/sanitize.sh
+
+golden: | build ## Compute one hash over a fixed set of calls in every way there is; compare with tests/golden.txt.
+	@sh tests/golden.sh
+
+mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at a time; the suites must notice.
+	@sh tests/mutants.sh
+
+exhaustive: build/exhaustive ## Check exp, log and tanh over every float against double precision (minutes).
+	build/exhaustive
+
+bench: build/bench ## Measure the main shapes per instruction set against this machine's own peak (ARGS=--json).
+	build/bench $(ARGS)
+
+format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.
+	clang-format -i tests/*.[ch] examples/*.c bench/*.c
+
+clean: ## Remove build/.
+	rm -rf build
+
+build build/obj:
+	mkdir -p $@
+
+# ---- the test program: the implementation is compiled once, in tests/attn.c
+build/obj/%.o: tests/%.c attn.h $(wildcard tests/*.h) | build/obj
+	$(CC) $(CFLAGS) -c $< -o $@
+
+build/tests: build/obj/attn.o $(SUITES:%=build/obj/%.o)
+	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@
+
+build/conformance build/exhaustive: build/%: build/obj/attn.o build/obj/%.o
+	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@
+
+build/mutate: tests/mutate.c | build
+	$(CC) $(CFLAGS) $(LDFLAGS) $< -o $@
+
+build/bench: bench/bench.c attn.h | build
+	$(CC) $(CFLAGS) -DBENCH_FLAGS='"$(CC) $(CFLAGS)"' -DBENCH_COMMIT='"$(COMMIT)"' $(LDFLAGS) $< $(LDLIBS) -o $@
+
+# ---- examples are built as their first line says, with nothing but cc -O2
+build/%: examples/%.c attn.h | build
+	$(CC) -O2 $< -lm -o $@

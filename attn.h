@@ -889,6 +889,7 @@ typedef struct attn__kernels {
     void (*alibi)(float *s, int64_t ld, int64_t n, const float *slope, const float *position);
     /* s[j][lane] = -inf unless first[lane] <= j < last[lane] */
     void (*clip)(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last);
+    /* in place: s += t, but a t of -inf gives -inf whatever s is */
     void (*add)(float *s, const float *t, int64_t n);
     /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */
     void (*exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride);
@@ -1079,7 +1080,7 @@ static void attn__clip_scalar(float *s, int64_t ld, int64_t n, const int32_t *fi
 static void attn__add_scalar(float *s, const float *t, int64_t n)
 {
     int64_t i;
-    for (i = 0; i < n; i++) s[i] = s[i] + t[i];
+    for (i = 0; i < n; i++) s[i] = t[i] == ATTN__NEG_INF ? t[i] : s[i] + t[i];
 }
 
 static void attn__exclude_scalar(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
@@ -1501,8 +1502,12 @@ ATTN__AVX2 static void attn__clip_avx2(float *s, int64_t ld, int64_t n, const in
 
 ATTN__AVX2 static void attn__add_avx2(float *s, const float *t, int64_t n)
 {
+    const __m256 none = ATTN__ALL8(ATTN__NEG_INF);
     int64_t i;
-    for (i = 0; i < n; i += 8) ATTN__STORE8(s + i, ATTN__ADD8(ATTN__LOAD8(s + i), ATTN__LOAD8(t + i)));
+    for (i = 0; i < n; i += 8) {
+        const __m256 x = ATTN__LOAD8(t + i);
+        ATTN__STORE8(s + i, ATTN__PICK8(ATTN__ADD8(ATTN__LOAD8(s + i), x), none, _mm256_cmp_ps(x, none, _CMP_EQ_OQ)));
+    }
 }
 
 ATTN__AVX2 static void attn__normalise_avx2(float *x, int64_t n, float max, float factor)
@@ -1932,8 +1937,12 @@ ATTN__AVX512 static void attn__clip_avx512(float *s, int64_t ld, int64_t n, cons
 
 ATTN__AVX512 static void attn__add_avx512(float *s, const float *t, int64_t n)
 {
+    const __m512 none = ATTN__ALL16(ATTN__NEG_INF);
     int64_t i;
-    for (i = 0; i < n; i += 16) ATTN__STORE16(s + i, ATTN__ADD16(ATTN__LOAD16(s + i), ATTN__LOAD16(t + i)));
+    for (i = 0; i < n; i += 16) {
+        const __m512 x = ATTN__LOAD16(t + i);
+        ATTN__STORE16(s + i, ATTN__PICK16(ATTN__ADD16(ATTN__LOAD16(s + i), x), none, ATTN__SAME16(x, none)));
+    }
 }
 
 ATTN__AVX512 static void attn__normalise_avx512(float *x, int64_t n, float max, float factor)
@@ -2403,8 +2412,9 @@ static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_er
     if (d->positions.rank == 2) ATTN__SIZE(positions, 1, s->queries, "must equal the number of queries");
 #undef ATTN__SIZE
     v = attn_view_f32(NULL, 4, shape[0], shape[1], shape[2], shape[3]);         /* all scores can be counted */
-    ATTN__RULE(attn__elements(&v) < ATTN__HUGE / 8 && !attn__extent(&v, &below, &above), ATTN_ERR_OVERFLOW,
-               given ? "given_scores" : "k", "must make B*H*Sq*Sk a number that can be counted");
+    if (attn__elements(&v) > 0)
+        ATTN__RULE(attn__elements(&v) < ATTN__HUGE / 8 && !attn__extent(&v, &below, &above), ATTN_ERR_OVERFLOW,
+                   given ? "given_scores" : "k", "must make B*H*Sq*Sk a number that can be counted");
     return ATTN_OK;
 }
 
@@ -2646,7 +2656,7 @@ static float attn__of_head(const attn_view *v, int64_t h) { return ((const float
 static attn_view attn__per_head(attn_view v, int rank, int64_t h)
 {
     int i;
-    if (v.rank == rank) return v;
+    if (v.rank != rank + 1) return v;
     v.data = (const float *)v.data + h * v.stride[0];
     for (i = 0; i < rank; i++) {
         v.size[i] = v.size[i + 1];

@@ -1,0 +1,448 @@
+/* cases.h - builds views over guarded memory, runs a descriptor on every instruction set, holds the results
+   against the reference and against each other. */
+#ifndef ATTN_CASES_H
+#define ATTN_CASES_H
+
+#include "ref.h"
+
+/* ---- views. What lies between their elements stays 0xFF: a NaN in floats, a length that is refused, true in
+ * masks. */
+typedef enum layout {
+    LAYOUT_PACKED,    /* row-major */
+    LAYOUT_BSHD,      /* the two middle axes exchanged in memory */
+    LAYOUT_GAPS,      /* elements and rows apart */
+    LAYOUT_REVERSED,  /* negative strides; inputs only, outputs are packed then */
+    LAYOUT_BROADCAST, /* outer axes of stride 0; likewise */
+    LAYOUT_MIXED,     /* axes in a random order, random gaps, some reversed */
+    LAYOUT_COUNT
+} layout;
+
+static inline size_t type_bytes(int32_t type) { return type == ATTN_U8 ? 1 : type == ATTN_I64 ? 8 : 4; }
+
+/* Lowest and highest element offset of a view, and whether it has elements at all. */
+static inline int view_extent(const attn_view *v, int64_t *low, int64_t *high) {
+    *low = *high = 0;
+    for (int axis = 0; axis < v->rank; axis++) {
+        int64_t reach = (v->size[axis] - 1) * v->stride[axis];
+        if (v->size[axis] == 0) return 0;
+        if (reach < 0) *low += reach;
+        else *high += reach;
+    }
+    return 1;
+}
+
+/* Steps `index` through the elements of a view, last axis first; 0 when all are done. */
+static inline int next_index(const attn_view *v, int64_t index[4]) {
+    for (int axis = v->rank; axis-- > 0;) {
+        if (++index[axis] < v->size[axis]) return 1;
+        index[axis] = 0;
+    }
+    return 0;
+}
+
+static inline int64_t offset_of(const attn_view *v, const int64_t index[4]) {
+    int64_t offset = 0;
+    for (int axis = 0; axis < v->rank; axis++) offset += index[axis] * v->stride[axis];
+    return offset;
+}
+
+static inline void shuffle(int64_t *x, int64_t n) {
+    for (int64_t i = n - 1; i > 0; i--) {
+        int j = test_int(0, (int)i);
+        int64_t t = x[i];
+        x[i] = x[j];
+        x[j] = t;
+    }
+}
+
+static inline void set_strides(attn_view *v, layout how) {
+    int64_t order[4] = {0, 1, 2, 3}, stride = 1;
+    int gaps = how == LAYOUT_GAPS || how == LAYOUT_MIXED;
+    if (how == LAYOUT_BSHD && v->rank == 4) order[1] = 2, order[2] = 1;
+    if (how == LAYOUT_MIXED) shuffle(order, v->rank);
+    if (gaps) stride = test_int(1, 3);
+    for (int n = v->rank; n-- > 0;) {
+        int64_t axis = order[n];
+        v->stride[axis] = stride;
+        if (how == LAYOUT_REVERSED || (how == LAYOUT_MIXED && test_int(0, 3) == 0)) v->stride[axis] = -stride;
+        if (how == LAYOUT_BROADCAST && n < v->rank - 1 && test_int(0, 1)) v->stride[axis] = 0;
+        else stride *= v->size[axis] > 0 ? v->size[axis] : 1;
+        if (gaps) stride += test_int(0, 5);
+    }
+}
+
+/* Gives a view with sizes and strides its guarded memory: exactly its extent. */
+static inline void take_memory(attn_view *v) {
+    int64_t low, high;
+    size_t bytes = type_bytes(v->type), count = view_extent(v, &low, &high) ? (size_t)(high - low + 1) : 0;
+    unsigned char *p =
+        (unsigned char *)(test_int(0, 1) ? test_guarded(count * bytes) : test_guarded_low(count * bytes));
+    v->data = p - low * (int64_t)bytes;
+}
+
+static inline attn_view make_view(int32_t type, layout how, int rank, int64_t n0, int64_t n1, int64_t n2,
+                                  int64_t n3) {
+    attn_view v = {0, {n0, n1, n2, n3}, {0, 0, 0, 0}, type, rank};
+    set_strides(&v, how);
+    take_memory(&v);
+    return v;
+}
+
+static inline attn_out make_out(layout how, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    layout usable = how == LAYOUT_REVERSED || how == LAYOUT_BROADCAST ? LAYOUT_PACKED : how;
+    attn_view v = {0, {n0, n1, n2, n3}, {0, 0, 0, 0}, ATTN_F32, rank};
+    attn_out o = {0, {n0, n1, n2, n3}, {0, 0, 0, 0}, ATTN_F32, rank};
+    set_strides(&v, usable);
+    for (int axis = 0; axis < rank; axis++)
+        v.stride[axis] = v.stride[axis] < 0 ? -v.stride[axis] : v.stride[axis];
+    take_memory(&v);
+    o.data = (void *)(uintptr_t)v.data;
+    memcpy(o.stride, v.stride, sizeof o.stride);
+    return o;
+}
+
+static inline void put(const attn_view *v, int64_t offset, double x) {
+    void *data = (void *)(uintptr_t)v->data; /* the tests made this memory: it is writable */
+    switch (v->type) {
+    case ATTN_U8: ((uint8_t *)data)[offset] = (uint8_t)x; break;
+    case ATTN_I32: ((int32_t *)data)[offset] = (int32_t)x; break;
+    case ATTN_I64: ((int64_t *)data)[offset] = (int64_t)x; break;
+    default: ((float *)data)[offset] = (float)x;
+    }
+}
+
+/* Element [a,b,c,d], aligned from the right as in ref_at. */
+static inline void put_at(const attn_view *v, int64_t a, int64_t b, int64_t c, int64_t d, double x) {
+    const int64_t index[4] = {a, b, c, d};
+    put(v, offset_of(v, index + 4 - v->rank), x);
+}
+
+static inline double draw_normal(double mean, double deviation) { return mean + deviation * test_normal(); }
+static inline double draw_int(double low, double high) { return test_int((int)low, (int)high); }
+/* Quarters: squared distances are exact in float, so that a kernel's edge is where the reference has it. */
+static inline double draw_quarters(double low, double high) {
+    return 0.25 * test_int((int)(4 * low), (int)(4 * high));
+}
+
+static inline void fill(const attn_view *v, double (*draw)(double, double), double a, double b) {
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    if (!view_extent(v, &low, &high)) return;
+    do put(v, offset_of(v, index), draw(a, b));
+    while (next_index(v, index));
+}
+
+static inline attn_view make_filled(layout how, double deviation, int rank, int64_t n0, int64_t n1,
+                                    int64_t n2, int64_t n3) {
+    attn_view v = make_view(ATTN_F32, how, rank, n0, n1, n2, n3);
+    fill(&v, draw_normal, 0, deviation);
+    return v;
+}
+
+static inline attn_view make_ints(int32_t type, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3,
+                                  int low, int high) {
+    attn_view v = make_view(type, LAYOUT_PACKED, rank, n0, n1, n2, n3);
+    fill(&v, draw_int, low, high);
+    return v;
+}
+
+/* The same elements in memory of another layout. */
+static inline attn_view copy_view(const attn_view *v, layout how) {
+    attn_view copy = make_view(v->type, how, v->rank, v->size[0], v->size[1], v->size[2], v->size[3]);
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    size_t bytes = type_bytes(v->type);
+    if (!view_extent(v, &low, &high)) return copy;
+    do
+        memcpy((char *)(uintptr_t)copy.data + offset_of(&copy, index) * (int64_t)bytes,
+               (const char *)v->data + offset_of(v, index) * (int64_t)bytes, bytes);
+    while (next_index(v, index));
+    return copy;
+}
+
+/* What [B,H,Sq,..] or a view broadcast against it holds for one (b,h,i): sizes 1, or the axis broadcast as
+ * before. */
+static inline attn_view slice_row(attn_view v, int64_t b, int64_t h, int64_t i) {
+    const int64_t index[3] = {b, h, i};
+    for (int axis = 0; axis < 3; axis++) {
+        int mine = axis - 4 + v.rank;
+        if (v.rank && mine >= 0 && v.size[mine] != 1) v = attn_view_slice(v, mine, index[axis], 1);
+    }
+    return v;
+}
+
+static inline attn_out slice_out_row(attn_out o, int64_t b, int64_t h, int64_t i) {
+    if (!o.rank) return o;
+    return attn_out_slice(attn_out_slice(attn_out_slice(o, 0, b, 1), 1, h, 1), 2, i, 1);
+}
+
+/* ---- a plain call: packed q, k, v with normal numbers, all in guarded memory */
+static inline attn_desc make_desc(int64_t b, int64_t h, int64_t hkv, int64_t sq, int64_t sk, int64_t d,
+                                  int64_t dv) {
+    attn_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.q = make_filled(LAYOUT_PACKED, 1, 4, b, h, sq, d);
+    desc.k = make_filled(LAYOUT_PACKED, 1, 4, b, hkv, sk, d);
+    desc.v = make_filled(LAYOUT_PACKED, 1, 4, b, hkv, sk, dv);
+    desc.out = make_out(LAYOUT_PACKED, 4, b, h, sq, dv);
+    return desc;
+}
+
+/* Makes `desc`, which has q, k and v, one of the given score with random parameters. */
+static inline void set_score(attn_desc *desc, int32_t score, int64_t hidden) {
+    int64_t b = desc->q.size[0], h = desc->q.size[1], sq = desc->q.size[2], d = desc->q.size[3];
+    desc->score = score;
+    if (score == ATTN_SCORE_BILINEAR) desc->bilinear = make_filled(LAYOUT_PACKED, 1, 2, d, d, 0, 0);
+    if (score == ATTN_SCORE_ADDITIVE) {
+        double deviation = d ? 1 / sqrt((double)d) : 1;
+        desc->w_q = make_filled(LAYOUT_PACKED, deviation, 2, hidden, d, 0, 0);
+        desc->w_k = make_filled(LAYOUT_PACKED, deviation, 2, hidden, d, 0, 0);
+        desc->w_v = make_filled(LAYOUT_PACKED, 1, 1, hidden, 0, 0, 0);
+    }
+    if (ref_is_distance(score)) { /* distances of about the width */
+        double width = d ? 0.7 / sqrt((double)d) : 1;
+        if (score != ATTN_SCORE_GAUSSIAN) desc->sigma = 2;
+        fill(&desc->q, draw_normal, 0, width);
+        fill(&desc->k, draw_normal, 0, width);
+    }
+    if (score == ATTN_SCORE_GIVEN) {
+        desc->given_scores = make_filled(LAYOUT_PACKED, 2, 4, b, h, sq, desc->k.size[2]);
+        memset(&desc->q, 0, sizeof desc->q);
+        memset(&desc->k, 0, sizeof desc->k);
+    }
+}
+
+/* ---- results */
+enum {
+    RESULT_OUT = 1,
+    RESULT_LSE = 2,
+    RESULT_WEIGHTS = 4,
+    RESULT_SCORES = 8,
+    RESULT_SOFTCAP = 16,
+    RESULT_MASKED = 32,
+    RESULT_ALL = 63
+};
+
+static inline attn_out *result_of(attn_desc *d, int which) {
+    attn_out *results[6];
+    results[0] = &d->out;
+    results[1] = &d->lse;
+    results[2] = &d->weights;
+    results[3] = &d->scores;
+    results[4] = &d->scores_softcap;
+    results[5] = &d->scores_masked;
+    return results[which];
+}
+
+/* Asks for the results of the set, in fresh memory, and for no others. */
+static inline void ask_for(attn_desc *d, int set, layout how) {
+    ref_result r;
+    ref_sizes(d, &r);
+    for (int n = 0; n < 6; n++) {
+        attn_out *o = result_of(d, n);
+        memset(o, 0, sizeof *o);
+        if (!(set >> n & 1)) continue;
+        *o = n == 1 ? make_out(how, 3, r.b, r.h, r.sq, 0)
+                    : make_out(how, 4, r.b, r.h, r.sq, n == 0 ? r.dv : r.sk);
+    }
+}
+
+/* Sets all memory of an output to 0xFF, what lies between its elements too. */
+static inline void poison(const attn_out *o) {
+    attn_view v = attn_view_of(*o);
+    int64_t low, high;
+    if (o->rank && view_extent(&v, &low, &high))
+        memset((float *)o->data + low, 0xFF, (size_t)(high - low + 1) * 4);
+}
+
+static inline void poison_results(attn_desc *d) {
+    for (int n = 0; n < 6; n++) poison(result_of(d, n));
+}
+
+/* Nothing between the elements of an output was written. */
+static inline int gaps_untouched(const attn_out *o) {
+    attn_view v = attn_view_of(*o);
+    int64_t low, high, index[4] = {0, 0, 0, 0};
+    int untouched = 1;
+    if (!o->rank || !view_extent(&v, &low, &high)) return 1;
+    unsigned char *element = (unsigned char *)calloc((size_t)(high - low + 1), 1);
+    if (!element) abort();
+    do element[offset_of(&v, index) - low] = 1;
+    while (next_index(&v, index));
+    for (int64_t at = low; at <= high; at++) {
+        uint32_t bits;
+        memcpy(&bits, (float *)o->data + at, 4);
+        untouched &= element[at - low] || bits == 0xFFFFFFFFu;
+    }
+    free(element);
+    return untouched;
+}
+
+static inline uint32_t bits_at(const attn_view *v, const int64_t index[4]) {
+    uint32_t bits;
+    memcpy(&bits, (const float *)v->data + offset_of(v, index), 4);
+    return bits;
+}
+
+/* Two outputs of one shape have the same bits. */
+static inline int check_same(const attn_out *a, const attn_out *b, const char *what) {
+    attn_view x = attn_view_of(*a), y = attn_view_of(*b);
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    if (!a->rank || !b->rank || !view_extent(&x, &low, &high)) return 1;
+    do {
+        uint32_t p = bits_at(&x, index), q = bits_at(&y, index);
+        if (p != q)
+            return CHECKF(0, "%s: [%ld,%ld,%ld,%ld] has the bits %08x, the other %08x", what, (long)index[0],
+                          (long)index[1], (long)index[2], (long)index[3], (unsigned)p, (unsigned)q);
+    } while (next_index(&x, index));
+    return CHECKF(1, "%s", what);
+}
+
+static inline int check_same_results(const attn_desc *a, const attn_desc *b, const char *what) {
+    attn_desc x = *a, y = *b;
+    int same = 1;
+    for (int n = 0; n < 6; n++) same &= check_same(result_of(&x, n), result_of(&y, n), what);
+    return same;
+}
+
+/* Runs a descriptor; 1 when it was accepted. A refusal is a failed check, with field and rule. */
+static inline int run_desc(const attn_desc *d, const char *what) {
+    attn_error err;
+    char text[200];
+    attn_status status = attn_forward(d, &err);
+    if (status == ATTN_OK) return CHECKF(1, "%s", what);
+    attn_error_string(&err, text, sizeof text);
+    CHECKF(0, "%s: refused: %s: %s", what, attn_status_string(status), text);
+    ref_print(d);
+    return 0;
+}
+
+/* Runs `d` on the instruction set and holds every result against the reference; returns the largest error in
+   units of its bound. */
+static inline double check_on(attn_desc *d, const ref_result *r, attn_isa isa, const char *what) {
+    d->isa = (int32_t)isa;
+    poison_results(d);
+    if (!run_desc(d, what)) return INFINITY;
+    for (int n = 0; n < 6; n++)
+        CHECKF(gaps_untouched(result_of(d, n)), "%s: wrote between the elements of result %d", what, n);
+    return ref_check(d, r, what);
+}
+
+/* A packed copy of what the results hold now. */
+static inline attn_desc copy_results(const attn_desc *d) {
+    attn_desc copy = *d;
+    for (int n = 0; n < 6; n++) {
+        attn_out *o = result_of(&copy, n);
+        attn_view v = attn_view_of(*o);
+        if (!o->rank) continue;
+        v = copy_view(&v, LAYOUT_PACKED);
+        o->data = (void *)(uintptr_t)v.data;
+        memcpy(o->stride, v.stride, sizeof o->stride);
+    }
+    return copy;
+}
+
+/* The same on every instruction set, and the bits of all of them equal. */
+static inline double check_everywhere(attn_desc *d, const char *what) {
+    ref_result r;
+    attn_desc first = *d;
+    double ratio = 0;
+    ref_forward(d, &r);
+    for (int n = 0; n < test_isa_count(); n++) {
+        ratio = fmax(ratio, check_on(d, &r, test_isa(n), what));
+        if (n == 0) first = copy_results(d);
+        else if (!check_same_results(&first, d, what)) ref_print(d);
+    }
+    ref_free(&r);
+    return ratio;
+}
+
+/* ---- the same work in other ways */
+
+/* 0..count-1 in a random order, to be freed */
+static inline int64_t *random_order(int64_t count) {
+    int64_t *order = (int64_t *)malloc((size_t)(count + 1) * sizeof *order);
+    if (!order) abort();
+    for (int64_t i = 0; i < count; i++) order[i] = i;
+    shuffle(order, count);
+    return order;
+}
+
+static inline void run_shuffled(void *user, int64_t count, attn_task_fn task, void *arg) {
+    int32_t workers = *(int32_t *)user;
+    int64_t *order = random_order(count);
+    for (int64_t i = 0; i < count; i++) task(arg, order[i], (int32_t)test_int(0, workers - 1));
+    free(order);
+}
+
+/* Plan and tasks in a random order by random workers, in a workspace of exactly the size asked for. */
+static inline int run_planned(const attn_desc *d, int32_t workers) {
+    attn_plan plan;
+    attn_desc planned = *d;
+    planned.parallel.workers = workers;
+    if (!CHECK_STATUS(attn_plan_forward(&planned, &plan, NULL), ATTN_OK)) return 0;
+    void *workspace = test_guarded(plan.workspace_bytes);
+    for (int32_t phase = 0; phase < plan.phases; phase++) {
+        int64_t *order = random_order(plan.tasks[phase]);
+        for (int64_t i = 0; i < plan.tasks[phase]; i++)
+            attn_task(&plan, workspace, phase, order[i], (int32_t)test_int(0, workers - 1));
+        free(order);
+    }
+    return 1;
+}
+
+static inline attn_view slice_head(attn_view v, int rank_shared, int64_t h) {
+    return v.rank > rank_shared && v.size[0] != 1 ? attn_view_slice(v, 0, h, 1) : v;
+}
+
+static inline attn_view one_int(int64_t x) {
+    attn_view v = make_view(ATTN_I64, LAYOUT_PACKED, 1, 1, 0, 0, 0);
+    memcpy((void *)(uintptr_t)v.data, &x, sizeof x);
+    return v;
+}
+
+/* The call that computes row (b,h,i) of `d` alone: with its position, its lengths and its origin of dropout.
+ */
+static inline attn_desc row_alone(const attn_desc *d, int64_t b, int64_t h, int64_t i) {
+    ref_result r;
+    attn_desc one = *d;
+    ref_sizes(d, &r);
+    int64_t hkv = h / (r.h / r.hkv);
+    int given = d->score == ATTN_SCORE_GIVEN;
+    if (given) one.given_scores = slice_row(d->given_scores, b, h, i);
+    else {
+        one.q = slice_row(d->q, b, h, i);
+        one.k = attn_view_slice(attn_view_slice(d->k, 0, b, 1), 1, hkv, 1);
+    }
+    if (d->v.rank) one.v = attn_view_slice(attn_view_slice(d->v, 0, b, 1), 1, hkv, 1);
+    for (int n = 0; n < 6; n++) *result_of(&one, n) = slice_out_row(*result_of(&one, n), b, h, i);
+    one.bias = slice_row(d->bias, b, h, i);
+    one.mask = slice_row(d->mask, b, h, i);
+    one.alibi = slice_head(d->alibi, 0, h);
+    one.sink = slice_head(d->sink, 0, h);
+    one.sigma_per_head = slice_head(d->sigma_per_head, 0, h);
+    one.bilinear = slice_head(d->bilinear, 2, h);
+    one.w_q = slice_head(d->w_q, 2, h);
+    one.w_k = slice_head(d->w_k, 2, h);
+    one.w_v = slice_head(d->w_v, 1, h);
+    one.hidden_bias = slice_head(d->hidden_bias, 1, h);
+    one.key_lengths = one_int(ref_key_length(d, &r, b, i));
+    one.query_lengths = one_int(i < ref_query_length(d, &r, b));
+    one.align = ATTN_ALIGN_POSITIONS;
+    one.positions = one_int(ref_position(d, &r, b, i));
+    one.dropout_origin[0] += b;
+    one.dropout_origin[1] += h;
+    one.dropout_origin[2] += i;
+    return one;
+}
+
+/* Row (b,h,i) of `d`, whose results are there, computed alone gives the same bits. */
+static inline void check_row_alone(const attn_desc *d, int64_t b, int64_t h, int64_t i) {
+    attn_desc row = row_alone(d, b, h, i), alone = copy_results(&row);
+    poison_results(&alone);
+    run_desc(&alone, "one row alone");
+    if (!check_same_results(&row, &alone, "a row in the batch and alone")) {
+        printf("        row %ld,%ld,%ld of\n", (long)b, (long)h, (long)i);
+        ref_print(d);
+    }
+}
+
+#endif

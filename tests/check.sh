@@ -1,0 +1,275 @@
+# check.sh - what can be wrong with a header besides its results. `make check` runs all; `sh tests/check.sh symbols` one
+# item (the list is at the end). Needs a C compiler; skips what other compilers would have checked where they are missing.
+. tests/items.sh
+
+dir=$out/check
+mkdir -p "$dir"
+
+WARNINGS="-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wcast-align -Wdouble-promotion -Werror"
+C_WARNINGS="-Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition"
+# Every macro ATTN_NO_* of the header, read from it so that a new one is not forgotten.
+OPTIONS=$(grep -o 'ATTN_NO_[A-Z0-9_]*' attn.h | sort -u)
+
+implementation() { # implementation DEFINES...: a file that is the implementation and its includes, on standard output
+    for macro in "$@"; do echo "#define $macro"; done
+    printf '#define ATTN_IMPLEMENTATION\n#include "attn.h"\n'
+}
+
+# ---- warnings: the public part, the implementation, the private copy, in every language and with every compiler
+warnings_of() { # warnings_of COMPILER LANGUAGE STANDARD
+    case $2 in c) flags="$WARNINGS $C_WARNINGS -std=$3" ;; *) flags="$WARNINGS -std=$3" ;; esac
+    for defines in "" "-DATTN_IMPLEMENTATION" "-DATTN_IMPLEMENTATION -DATTN_STATIC"; do
+        printf '#include "attn.h"\nint main(void) { return ATTN_OK; }\n' |
+            $1 $flags $defines -O2 -I. -x "$2" -c - -o /dev/null || return 1
+    done
+}
+item_warnings() { # item_warnings COMPILER STANDARD
+    have "$1" || { skipped "warnings $1 $2 (no $1)"; return; }
+    case $2 in c++*) language=c++ ;; *) language=c ;; esac
+    try "warnings $1 -std=$2" warnings_of "$1" "$language" "$2"
+}
+
+# The tests and the examples keep to most of these rules too.
+sources_of() {
+    for file in tests/*.c bench/*.c examples/*.c; do
+        $1 -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Werror -fsyntax-only "$file" || return 1
+    done
+}
+item_sources() {
+    have "$1" || { skipped "tests and examples with $1 (no $1)"; return; }
+    try "tests and examples with $1" sources_of "$1"
+}
+item_examples_cxx() {
+    have c++ || { skipped "examples as C++ (no c++)"; return; }
+    for name in quickstart agents; do
+        try "examples/$name.c as C++20" c++ -std=c++20 -Wall -Wextra -x c++ examples/$name.c -o "$dir/$name" -lm
+    done
+}
+
+# ---- every option alone, all together, and what else may be defined before the include
+embed() { # embed NAME FLAGS...: a program of one file, built and run
+    embed_name=$1; shift
+    $CC -Wall -Wextra -Werror -O1 "$@" -DATTN_IMPLEMENTATION tests/embed.c -o "$dir/$embed_name" -lm && "$dir/$embed_name"
+}
+item_options() {
+    all=
+    for option in $OPTIONS; do
+        try "$option" embed "$option" "-D$option"
+        all="$all -D$option"
+    done
+    try "all ATTN_NO_* together" embed all_options $all
+}
+item_ways() {
+    try "ATTN_STATIC" embed static -DATTN_STATIC
+    try "ATTN_DEF of the user" embed def '-DATTN_DEF=extern __attribute__((visibility("hidden")))'
+    try "NDEBUG" embed ndebug -DNDEBUG
+    try "ATTN_ASSERT of the user" embed assert '-DATTN_ASSERT(x)=((void)(x))'
+    try "ATTN_MALLOC and ATTN_FREE of the user" embed malloc -include stdlib.h '-DATTN_MALLOC(n)=malloc(n)' '-DATTN_FREE(p)=free(p)'
+    if embed one_hook -include stdlib.h '-DATTN_MALLOC(n)=malloc(n)' >/dev/null 2>&1; then failed "ATTN_MALLOC alone is refused"
+    else ok "ATTN_MALLOC alone is refused"; fi
+    try "-funsigned-char -fshort-enums -fno-strict-aliasing" embed char -funsigned-char -fshort-enums -fno-strict-aliasing
+    try "-mavx2 -mfma on the whole file" embed native -march=native
+}
+hostile() {
+    {   for macro in near far; do echo "#define $macro"; done
+        for macro in min max small I check verify PI MIN MAX ABS IN OUT ERROR TRUE FALSE interface major minor unix linux \
+                     None Status Bool DELETE OPTIONAL CONST VOID X Y N V F T B H D L E C S; do
+            echo "#define $macro !hostile!"
+        done
+        printf '#define ATTN_IMPLEMENTATION\n#include "attn.h"\n'
+    } >"$dir/hostile.c"
+    $CC -O1 -I. -c "$dir/hostile.c" -o "$dir/hostile.o" && $CC -O1 tests/embed.c "$dir/hostile.o" -o "$dir/hostile" -lm &&
+        "$dir/hostile"
+}
+renamed() {
+    mkdir -p "$dir/sub/third" && cp attn.h "$dir/sub/third/attention_copy.h" &&
+        $CC -O1 -DATTN_IMPLEMENTATION '-DATTN_HEADER="third/attention_copy.h"' -I"$dir/sub" tests/embed.c -o "$dir/renamed" -lm &&
+        "$dir/renamed"
+}
+two_files() { $CC -O1 tests/embed.c tests/attn.c -o "$dir/two" -lm && "$dir/two"; }
+c_and_cxx() {
+    $CC -O1 -c tests/attn.c -o "$dir/c_attn.o" && c++ -O1 -c -x c++ tests/embed.c -o "$dir/cxx_embed.o" &&
+        c++ "$dir/cxx_embed.o" "$dir/c_attn.o" -o "$dir/c_and_cxx" -lm && "$dir/c_and_cxx" &&
+        c++ -O1 -c -x c++ tests/attn.c -o "$dir/cxx_attn.o" && $CC -O1 -c tests/embed.c -o "$dir/c_embed.o" &&
+        c++ "$dir/c_embed.o" "$dir/cxx_attn.o" -o "$dir/cxx_and_c" -lm && "$dir/cxx_and_c"
+}
+shared() {
+    $CC -O1 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h -o "$dir/libattn.so" -lm &&
+        $CC -O1 tests/embed.c -L"$dir" -lattn -o "$dir/shared" && LD_LIBRARY_PATH=$dir "$dir/shared"
+}
+item_embedding() {
+    try "two files linked" two_files
+    try "a renamed copy in a subdirectory" renamed
+    try "macros of other headers in the way" hostile
+    try "cc -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h" shared
+    if have c++; then try "C with C++" c_and_cxx; else skipped "C with C++ (no c++)"; fi
+}
+
+# ---- without the C library. Compilers call memcpy, memmove, memset and memcmp whatever the source says;
+# __cpu_model belongs to the compiler's own run-time library (__builtin_cpu_supports).
+BUILTINS='memcpy|memmove|memset|memcmp|__cpu_model|__cpu_indicator_init|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail'
+no_libc() {
+    implementation ATTN_NO_LIBC | $CC -O2 -fno-stack-protector -I. -x c -c - -o "$dir/no_libc.o" || return 1
+    undefined=$(nm -u "$dir/no_libc.o" | awk '{ print $2 }' | grep -Ev "^($BUILTINS)\$")
+    [ -z "$undefined" ] || { echo "needs:" $undefined; return 1; }
+}
+no_headers() { # the headers of the compiler itself are allowed: those beside its stddef.h
+    implementation ATTN_NO_LIBC ATTN_NO_SIMD | $CC -ffreestanding -I. -x c -fsyntax-only -H - 2>"$dir/headers" || return 1
+    own=$(dirname "$($CC -print-file-name=include/stddef.h)")
+    foreign=$(grep '^\.' "$dir/headers" | grep -v " $own/" | grep -v 'attn\.h$')
+    [ -z "$foreign" ] || { echo "$foreign"; return 1; }
+}
+item_no_libc() {
+    try "ATTN_NO_LIBC needs no symbol but $(echo $BUILTINS | tr '|' ' ')" no_libc
+    try "ATTN_NO_LIBC with ATTN_NO_SIMD includes no header of the C library" no_headers
+}
+
+# ---- symbols, sizes
+no_globals() {
+    size -A "$dir/attn.o" "$dir/attn_pic.o" | awk '
+        $1 ~ /^\.(data|bss|tdata|tbss|init_array|ctors)/ && $1 !~ /^\.data\.rel\.ro/ && $2 > 0 { print; bad = 1 }
+        END { exit bad }'
+}
+no_foreign_symbols() { # defined and visible: attn_ only; wanted: the C library only, and no libm
+    nm -g --defined-only "$dir/attn.o" | awk '$3 !~ /^attn_[a-z]/ || $3 ~ /^attn__/ { print; bad = 1 } END { exit bad }' &&
+        nm -u "$dir/attn.o" | awk '{ print $2 }' |
+        grep -Ev "^($BUILTINS|malloc|free|strlen|__assert_fail|__assert_func|abort)\$" >"$dir/wanted"
+    [ ! -s "$dir/wanted" ] || { echo "needs:" $(cat "$dir/wanted"); return 1; }
+}
+small_enough() { [ "$(wc -c <"$dir/attn.o")" -le 307200 ]; }
+item_object() {
+    $CC -O2 -c tests/attn.c -o "$dir/attn.o" 2>"$dir/log" || { failed "object" "$dir/log"; return; }
+    seconds=$(sh -c "$CC -O2 -c tests/attn.c -o $dir/attn.o; times" | tail -n 1 |
+              awk '{ split($1, t, /[ms]/); print 60 * t[1] + t[2] }')
+    $CC -O2 -fPIC -c tests/attn.c -o "$dir/attn_pic.o"
+    try "no mutable global" no_globals
+    try "no symbol outside attn_" no_foreign_symbols
+    try "object of $(($(wc -c <"$dir/attn.o") / 1024)) KB, at most 300" small_enough
+    try "compiled in $seconds s at -O2, at most 30" awk "BEGIN { exit !($seconds <= 30) }"
+}
+
+# ---- nothing stays behind: macros, pragmas
+defined_here() { grep -oE '^ *# *define +[A-Za-z0-9_]+' attn.h | awk '{ print $NF }' | sort -u; }
+macros_left() { # macros_left FLAGS...: those of attn.h that are alive after it
+    echo '#include "attn.h"' | $CC "$@" -I. -x c -dM -E - | awk '{ sub(/\(.*/, "", $2); print $2 }' | sort -u >"$dir/alive"
+    defined_here | comm -12 - "$dir/alive"
+}
+no_foreign_macros() {
+    macros_left "$@" | grep -v '^ATTN__IMPLEMENTED$' | grep -vE '^ATTN_[A-Z0-9]' >"$dir/foreign"
+    [ ! -s "$dir/foreign" ] || { cat "$dir/foreign"; return 1; }
+}
+same_code_after() { # a user's functions after the include compile as if it were not there (fast-math, contraction)
+    cat >"$dir/user.c" <<'END'
+float user_fma(float a, float b, float c) { return a * b + c; }
+int user_nan(float x) { return x != x; }
+float user_sum(const float *x) { float s = 0; int i; for (i = 0; i < 64; i++) s += x[i]; return s; }
+END
+    for file in user with; do
+        { [ $file = user ] || implementation; cat "$dir/user.c"; } >"$dir/$file.after.c"
+        $1 -I. -Ofast -mfma -fno-asynchronous-unwind-tables -S "$dir/$file.after.c" -o "$dir/$file.s" || return 1
+        awk '/^user_[a-z]*:/ { on = 1 } on' "$dir/$file.s" | awk '/\.size/ { print ""; on = 0 } /^user_/ { on = 1 } on' |
+            grep -v '^ *[.#]' | sed 's/[.]L[A-Za-z]*[0-9_]*/L/g' | grep -vE '^L:' >"$dir/$file.text"
+    done
+    grep -q vfmadd "$dir/user.text" && diff "$dir/user.text" "$dir/with.text"
+}
+item_traces() {
+    try "no foreign macro after the header" no_foreign_macros
+    try "no foreign macro after the implementation" no_foreign_macros -DATTN_IMPLEMENTATION
+    for compiler in gcc clang; do
+        name="-Ofast after the include is as before with $compiler"
+        case $(uname -m) in x86_64) ;; *) skipped "$name (not x86-64)"; continue ;; esac
+        if have $compiler; then try "$name" same_code_after $compiler; else skipped "$name (no $compiler)"; fi
+    done
+}
+
+# ---- text
+narrow()   { awk 'length($0) > 120 { print FILENAME ":" FNR ": " length($0); bad = 1 } END { exit bad }' "$@"; }
+ascii()    { ! LC_ALL=C grep -n '[^ -~]' "$@" /dev/null; }
+trimmed()  { ! grep -nE '[[:space:]]$' "$@" /dev/null; }
+version() {
+    first=$(sed -n '1s/.* v\([0-9.]*\) .*/\1/p' attn.h)
+    macros=$(awk '/define ATTN_VERSION_(MAJOR|MINOR|PATCH) / { printf "%s%s", sep, $3; sep = "." }' attn.h)
+    log=$(grep -oE '[0-9]+\.[0-9]+\.[0-9]+' CHANGELOG.md | head -n 1)
+    echo "line 1: $first, macros: $macros, CHANGELOG: $log"
+    [ -n "$first" ] && [ "$first" = "$macros" ] && [ "$first" = "$log" ]
+}
+item_text() {
+    sources="attn.h $(ls tests/*.[ch] examples/*.c bench/*.c)"
+    try "at most 120 columns" narrow $sources
+    try "ASCII" ascii attn.h
+    try "no tab and no space at the end of a line" trimmed $sources
+    try "one version: line 1, macros, CHANGELOG" version
+}
+
+# ---- other systems. Stub headers stand for a C library where only the compiler is here.
+stubs() {
+    mkdir -p "$dir/stub"
+    printf '%s\n' '#pragma once' '#include <stddef.h>' '#ifdef __cplusplus' 'extern "C" {' '#endif' \
+        'void *malloc(size_t); void free(void *); void abort(void);' \
+        'void *memcpy(void *, const void *, size_t); void *memset(void *, int, size_t);' \
+        'void *memmove(void *, const void *, size_t); int memcmp(const void *, const void *, size_t);' \
+        'size_t strlen(const char *); int strcmp(const char *, const char *); int printf(const char *, ...);' \
+        'void *_aligned_malloc(size_t, size_t); void _aligned_free(void *);' \
+        'int posix_memalign(void **, size_t, size_t); typedef int jmp_buf[64];' '#ifdef __cplusplus' '}' '#endif' \
+        '#undef assert' '#define assert(x) ((void)(x))' >"$dir/stub/stdlib.h"
+    for header in string stdio assert malloc setjmp; do echo '#include "stdlib.h"' >"$dir/stub/$header.h"; done
+}
+# Instructions of a function without target attributes must be allowed by flags: cl.exe needs neither.
+MS="--target=x86_64-pc-windows-msvc -fms-compatibility-version=19.29"
+MS_SIMD="-mavx2 -mfma -mavx512f -mavx512dq -mavx512bw -mavx512vl -mxsave"
+syntax() { # syntax FLAGS...: the implementation and a user of it
+    clang -Wall -Wextra -Werror -Wno-unused-command-line-argument -fsyntax-only -nostdlibinc -isystem "$dir/stub" \
+        -DATTN_IMPLEMENTATION "$@" tests/embed.c
+}
+item_other_targets() {
+    have clang || { skipped "other targets (no clang)"; return; }
+    stubs
+    try "MSVC's target, as cl.exe sees it, C" syntax $MS -U__clang__ $MS_SIMD -std=c11
+    try "MSVC's target, as cl.exe sees it, C++" syntax $MS -U__clang__ $MS_SIMD -x c++ -std=c++17
+    try "clang-cl, C" syntax $MS -std=c11
+    try "clang-cl, C++" syntax $MS -x c++ -std=c++17
+    try "MSVC's 32-bit target" syntax --target=i686-pc-windows-msvc -fms-compatibility-version=19.29 -U__clang__ $MS_SIMD
+    try "MSVC's ARM target" syntax --target=aarch64-pc-windows-msvc -fms-compatibility-version=19.29
+    try "32-bit x86" syntax --target=i386-linux-gnu
+    try "32-bit x86 without SSE" syntax --target=i386-linux-gnu -mno-sse
+    try "AArch64" syntax --target=aarch64-linux-gnu
+    try "32-bit ARM" syntax --target=armv7-linux-gnueabihf
+    try "RISC-V" syntax --target=riscv64-linux-gnu -march=rv64gc -mabi=lp64d
+    try "big-endian PowerPC" syntax --target=powerpc64-linux-gnu
+    try "WebAssembly" syntax --target=wasm32-unknown-unknown
+}
+wine_run() { WINEDEBUG=-all WINEPREFIX=$PWD/$dir/wine wine "$@" 2>/dev/null | tr -d '\r'; }
+item_mingw() { # item_mingw TRIPLE
+    compiler=$1-w64-mingw32-gcc
+    have "$compiler" || { skipped "mingw $1 (no $compiler)"; return; }
+    program=$dir/embed_$1.exe
+    try "mingw $1 builds" $compiler -Wall -Wextra -Werror -O2 -static -DATTN_IMPLEMENTATION tests/embed.c -o "$program" || return
+    have wine || { skipped "mingw $1 runs (no wine)"; return; }
+    [ "$1" = x86_64 ] || { skipped "mingw $1 runs (a 64-bit wine only)"; return; }
+    case $(wine_run "$program") in "embed: ok") ok "mingw $1 runs under wine" ;; *) failed "mingw $1 runs under wine" ;; esac
+    $compiler -O2 -static tests/golden.c -o "$dir/golden_$1.exe" 2>"$dir/log" || { failed "golden under wine" "$dir/log"; return; }
+    for isa in scalar avx2; do
+        result=$(wine_run "$dir/golden_$1.exe" --isa $isa)
+        case $result in
+            *"$(cat tests/golden.txt 2>/dev/null || echo none)"*) ok "golden hash under wine, $isa" ;;
+            *"has no"*) skipped "golden hash under wine, $isa (this CPU lacks it)" ;;
+            *) echo "$result" >"$dir/log"; failed "golden hash under wine, $isa" "$dir/log" ;;
+        esac
+    done
+}
+# A build that this machine has no C library or no CPU for is compiled all the same.
+item_m32() {
+    echo '#include <stdlib.h>' | $CC -m32 -x c -fsyntax-only - 2>/dev/null || { skipped "$CC -m32 (no 32-bit C library)"; return; }
+    try "$CC -m32" $CC -m32 -Wall -Wextra -Werror -O2 -c tests/attn.c -o "$dir/m32.o"
+}
+item_tcc() {
+    have tcc || { skipped "tcc (no tcc)"; return; }
+    try "tcc" tcc -DATTN_IMPLEMENTATION -run tests/embed.c
+}
+
+items "$1" mingw:x86_64 object \
+    warnings:gcc:c99 warnings:gcc:c11 warnings:gcc:c17 warnings:gcc:gnu99 warnings:gcc:gnu17 \
+    warnings:clang:c99 warnings:clang:c11 warnings:clang:c17 warnings:clang:gnu99 warnings:clang:gnu17 \
+    warnings:g++:c++11 warnings:g++:c++14 warnings:g++:c++17 warnings:g++:c++20 \
+    warnings:clang++:c++11 warnings:clang++:c++14 warnings:clang++:c++17 warnings:clang++:c++20 \
+    sources:gcc sources:clang examples_cxx options ways embedding no_libc traces text other_targets mingw:i686 m32 tcc

@@ -1,0 +1,14 @@
+# emulate.sh - sourced by golden.sh, mutants.sh and check.sh: the AVX-512 kernels on a machine that has AVX2 only, by
+# way of SIMDe's portable functions (emulate_avx512.h).
+EMULATION="-mavx2 -mfma -include tests/emulate_avx512.h"
+
+# emulate IN OUT: a copy of attn.h that calls those functions
+emulate() {
+    sed -e 's/_mm512_/simde_mm512_/g' -e 's/__m512/simde__m512/g' -e 's/__mmask/simde__mmask/g' \
+        -e 's/avx512[a-z][a-z]*\([,"]\)/avx2\1/g' -e 's/"+v"/"+m"/g' "$1" >"$2"
+}
+# why_no_emulation: nothing, or what this machine lacks
+why_no_emulation() {
+    if [ ! -e /usr/include/simde/x86/avx512.h ]; then echo "no simde"
+    elif ! grep -qw avx2 /proc/cpuinfo; then echo "this CPU lacks AVX2"; fi
+}

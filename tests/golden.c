@@ -1,0 +1,828 @@
+/* golden.c - one 64-bit hash over a fixed set of calls, computed in a way that the options choose. Every way
+   must give the same hash: that is the header's promise of the same bits. tests/golden.sh runs the ways;
+   tests/golden.txt holds the hash.
+
+   golden [--isa NAME] [--workers N] [--cut whole|alone|blocks] [--layout packed|strided|reversed] [--apart]
+          [--float-control N] [--mixed | --every] [--cases]
+
+   --workers N      1: attn_forward; more: attn_plan_forward and its tasks in a shuffled order, as N workers
+   --cut            one call; one call per query; one call per block of batches, heads and queries
+   --layout         where inputs and outputs lie
+   --apart          one call per result instead of all results from one
+   --float-control  what the caller has set: 1 flush to zero, 2 round up, 3 both and traps, 4 round down and
+   traps
+   --mixed          each call of the set in another of these ways
+   --every          all workers, cuts and layouts in turn: one line each
+   --cases          the hash of each call, to find the one that differs
+   --dump N         what went into the hash of call N, one number a line
+
+   Inputs are made with integers only (a float is its bits), so that they do not depend on the compiler. The
+   implementation is in this file: it is what the compiler's options are tried on. */
+#define ATTN_IMPLEMENTATION
+#include "../attn.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__SSE__) || defined(_M_X64)
+#include <xmmintrin.h>
+#define HAVE_MXCSR 1
+#endif
+
+enum { CUT_WHOLE, CUT_ALONE, CUT_BLOCKS, CUT_COUNT };
+enum { LAYOUT_PACKED, LAYOUT_STRIDED, LAYOUT_REVERSED, LAYOUT_COUNT };
+enum { FLOAT_CONTROLS = 5 };
+
+typedef struct {
+    attn_isa isa;
+    int workers, cut, layout, apart, float_control;
+} way;
+
+static void stop(const char *what, const attn_error *error) {
+    char text[200] = "";
+    if (error) attn_error_string(error, text, sizeof text);
+    printf("golden: %s %s\n", what, text);
+    exit(2);
+}
+
+/* ---- numbers */
+static uint64_t state;
+
+static uint64_t next(void) { /* splitmix64 (Steele, Lea, Flood 2014) */
+    uint64_t z = state += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+static int below(int n) { return (int)(next() % (uint64_t)n); }
+static int one_in(int n) { return below(n) == 0; }
+static int between(int lo, int hi) { return lo + below(hi - lo + 1); }
+
+static float from_bits(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+/* sign, exponent in [lo, hi] (a power of two), any mantissa */
+static uint32_t number(int lo, int hi) {
+    uint32_t exponent = (uint32_t)(between(lo, hi) + 127);
+    return (uint32_t)(next() & 0x807FFFFFu) | exponent << 23;
+}
+
+enum { PLAIN, SMALL, TINY, HUGE_VALUES, SPECIAL, KINDS };
+
+static uint32_t value(int kind) {
+    static const uint32_t special[] = {0x7FC00000u, 0xFFC12345u, 0x7F800001u, 0x7F800000u, 0xFF800000u,
+                                       0x80000000u, 0u,          1u,          0x807FFFFFu, 0x7F7FFFFFu};
+    switch (kind) {
+    case SMALL: return number(-12, -3);
+    case TINY: return one_in(3) ? (uint32_t)(next() & 0x807FFFFFu) : number(-126, -60);
+    case HUGE_VALUES: return number(20, 127);
+    case SPECIAL: return one_in(40) ? special[below((int)(sizeof special / sizeof *special))] : number(-3, 1);
+    default: return number(-4, 0);
+    }
+}
+
+/* FNV-1a over 32-bit words, with the high half folded in */
+static uint64_t mix(uint64_t hash, uint32_t word) {
+    hash = (hash ^ word) * 0x100000001B3u;
+    return hash ^ hash >> 29;
+}
+
+/* ---- memory: everything of one call of the set, freed together */
+static void *blocks[4096];
+static int block_count;
+
+static void *take(size_t bytes) {
+    void *p = malloc(bytes + 64);
+    if (!p || block_count == (int)(sizeof blocks / sizeof *blocks)) stop("out of memory", NULL);
+    memset(p, 0xAB, bytes + 64); /* results are compared, so what is not written shows */
+    return blocks[block_count++] = p;
+}
+static void free_blocks(void) {
+    while (block_count) free(blocks[--block_count]);
+}
+
+/* ---- views. All start dense; lay_out makes another storage of the same shape. */
+static size_t width(const attn_view *v) { return v->type == ATTN_U8 ? 1 : v->type == ATTN_I64 ? 8 : 4; }
+static size_t count(const attn_view *v) {
+    size_t n = 1;
+    int a;
+    for (a = 0; a < v->rank; a++) n *= (size_t)v->size[a];
+    return v->rank ? n : 0;
+}
+static attn_view dense(int type, int rank, const int64_t *size) {
+    attn_view v;
+    int64_t stride = 1;
+    int a;
+    memset(&v, 0, sizeof v);
+    v.type = type;
+    v.rank = rank;
+    for (a = rank - 1; a >= 0; a--) {
+        v.size[a] = size[a];
+        v.stride[a] = stride;
+        stride *= size[a];
+    }
+    v.data = take(count(&v) * width(&v));
+    return v;
+}
+static unsigned char *at(const attn_view *v, size_t index) { /* element by its row-major index */
+    int64_t offset = 0;
+    int a;
+    for (a = v->rank - 1; a >= 0; a--) {
+        offset += (int64_t)(index % (size_t)v->size[a]) * v->stride[a];
+        index /= (size_t)v->size[a];
+    }
+    return (unsigned char *)(uintptr_t)v->data + offset * (int64_t)width(v);
+}
+/* strided: axes stored in another order, gaps between elements. reversed: the first element lies last. */
+static attn_view lay_out(const attn_view *v, int layout, int is_output) {
+    attn_view w = *v;
+    size_t n = count(v), i;
+    int64_t stride = layout == LAYOUT_STRIDED ? 2 : 1, last = 0;
+    int order[4] = {0, 2, 1, 3}, a;
+    if (v->rank == 0 || layout == LAYOUT_PACKED || n == 0) return w;
+    for (a = 3; a >= 0; a--) {
+        int axis = v->rank == 4 ? order[a] : a;
+        if (axis >= v->rank) continue;
+        w.stride[axis] = stride;
+        last += (v->size[axis] - 1) * stride;
+        stride *= v->size[axis];
+        if (layout == LAYOUT_STRIDED) stride += 3;
+    }
+    w.data = take((size_t)(last + 1) * width(v));
+    if (layout == LAYOUT_REVERSED && !is_output) {
+        w.data = (const unsigned char *)w.data + last * (int64_t)width(v);
+        for (a = 0; a < v->rank; a++) w.stride[a] = -w.stride[a];
+    }
+    for (i = 0; i < n; i++) memcpy(at(&w, i), at(v, i), width(v));
+    return w;
+}
+static attn_out writable(attn_view v) {
+    attn_out o;
+    memcpy(&o, &v, sizeof o); /* the same fields, the pointer without const */
+    return o;
+}
+
+/* ---- the set: call n is made from the number n alone */
+typedef struct {
+    attn_desc d; /* inputs dense; of the results only the sizes */
+    int64_t b, h, hkv, sq, sk, dq, dk, dv;
+} problem;
+
+enum { RESULTS = 6 };
+
+/* The views of a descriptor and what their axes run over: b batch, h head, g key/value head, i query. */
+static const struct {
+    size_t offset;
+    const char *axes;
+} inputs[] = {
+    {offsetof(attn_desc, q), "bhi."},         {offsetof(attn_desc, k), "bg.."},
+    {offsetof(attn_desc, v), "bg.."},         {offsetof(attn_desc, sigma_per_head), "h"},
+    {offsetof(attn_desc, bilinear), "h.."},   {offsetof(attn_desc, w_q), "h.."},
+    {offsetof(attn_desc, w_k), "h.."},        {offsetof(attn_desc, w_v), "h."},
+    {offsetof(attn_desc, hidden_bias), "h."}, {offsetof(attn_desc, given_scores), "bhi."},
+    {offsetof(attn_desc, bias), "bhi."},      {offsetof(attn_desc, alibi), "h"},
+    {offsetof(attn_desc, sink), "h"},         {offsetof(attn_desc, mask), "bhi."},
+};
+static const struct {
+    size_t offset;
+    const char *axes;
+} results[RESULTS] = {
+    {offsetof(attn_desc, out), "bhi."},
+    {offsetof(attn_desc, lse), "bhi"},
+    {offsetof(attn_desc, weights), "bhi."},
+    {offsetof(attn_desc, scores), "bhi."},
+    {offsetof(attn_desc, scores_softcap), "bhi."},
+    {offsetof(attn_desc, scores_masked), "bhi."},
+};
+enum { INPUTS = sizeof inputs / sizeof *inputs };
+
+static attn_view *input(attn_desc *d, int i) { return (attn_view *)(void *)((char *)d + inputs[i].offset); }
+static attn_out *result(attn_desc *d, int i) { return (attn_out *)(void *)((char *)d + results[i].offset); }
+
+static attn_view floats(int kind, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    int64_t size[4];
+    attn_view v;
+    size_t n, i;
+    size[0] = n0, size[1] = n1, size[2] = n2, size[3] = n3;
+    v = dense(ATTN_F32, rank, size);
+    n = count(&v);
+    for (i = 0; i < n; i++) {
+        uint32_t bits = value(kind);
+        memcpy(at(&v, i), &bits, 4);
+    }
+    return v;
+}
+static attn_view integers(int wide, int rank, int64_t n0, int64_t n1, int64_t lo, int64_t hi) {
+    int64_t size[4] = {0, 0, 0, 0};
+    attn_view v;
+    size_t n, i;
+    size[0] = n0, size[1] = n1;
+    v = dense(wide ? ATTN_I64 : ATTN_I32, rank, size);
+    n = count(&v);
+    for (i = 0; i < n; i++) {
+        int64_t x = lo + (int64_t)(next() % (uint64_t)(hi - lo + 1));
+        int32_t narrow = (int32_t)x;
+        memcpy(at(&v, i), wide ? (void *)&x : (void *)&narrow, width(&v));
+    }
+    return v;
+}
+static int64_t integer(const attn_view *v, size_t index) {
+    int64_t x = 0;
+    int32_t narrow;
+    if (width(v) == 8) {
+        memcpy(&x, at(v, index), 8);
+        return x;
+    }
+    memcpy(&narrow, at(v, index), 4);
+    return narrow;
+}
+/* A shape that broadcasts against [B,H,Sq,Sk]: rank 1 to 4, any axis 1. */
+static attn_view broadcast(const problem *p, int type) {
+    int64_t full[4], size[4];
+    int rank = between(1, 4), a;
+    full[0] = p->b, full[1] = p->h, full[2] = p->sq, full[3] = p->sk;
+    for (a = 0; a < rank; a++) size[a] = one_in(4) ? 1 : full[4 - rank + a];
+    return dense(type, rank, size);
+}
+
+/* Every option that occurs, so that the set can be checked to hold all of them. */
+// clang-format off
+#define FEATURES(X) \
+    X(PER_HEAD) X(SCALE) X(SOFTCAP) X(BIAS) X(ALIBI) X(SINK) X(MASK) X(LENGTHS) X(LENGTHS_PER_QUERY) \
+    X(QUERY_LENGTHS) X(CAUSAL) X(BOTTOM_RIGHT) X(POSITIONS) X(POSITIONS_PER_QUERY) X(WINDOW) X(DROPOUT) \
+    X(DROPPED_WEIGHTS) X(EMPTY_NAN) X(GROUPED) X(NO_KEYS) X(NO_DIMENSIONS) X(LONG_ROW) X(ONE_QUERY) \
+    X(WIDE_VALUES) X(SMALL_KIND) X(TINY_KIND) X(HUGE_KIND) X(SPECIAL_KIND) X(IDENTITY)
+enum {
+#define X(name) HAS_##name,
+    FEATURES(X)
+#undef X
+    FEATURE_COUNT
+};
+// clang-format on
+static const char *const feature_names[] = {
+#define X(name) #name,
+    FEATURES(X)
+#undef X
+};
+static int seen[FEATURE_COUNT];
+
+static int pick(int feature, int n) { /* one in n calls has it */
+    if (!one_in(n)) return 0;
+    seen[feature]++;
+    return 1;
+}
+
+static void make_shape(problem *p, int n) {
+    p->b = between(1, 3);
+    p->h = between(1, 4);
+    p->sq = between(1, 20);
+    p->sk = between(1, 90);
+    p->dk = between(1, 24);
+    p->dv = between(1, 24);
+    switch (n / ATTN_SCORE_COUNT % 8) {
+    case 0: p->b = p->h = 1, p->sq = between(65, 140), p->sk = between(120, 300), p->dk = 33; break;
+    case 1:
+        p->b = 1, p->h = 2, p->sq = between(1, 3), p->sk = between(1000, 3000), p->dk = 5,
+        seen[HAS_LONG_ROW]++;
+        break;
+    case 2: p->sq = 1, p->sk = between(1, 600), seen[HAS_ONE_QUERY]++; break;
+    case 3: p->dk = between(60, 130), p->dv = between(60, 130), seen[HAS_WIDE_VALUES]++; break;
+    case 4: p->dk = 64, p->dv = 64, p->sq = 16, p->sk = 64, p->b = 1; break;
+    case 5:
+        if (one_in(2)) p->sk = 0, seen[HAS_NO_KEYS]++;
+        else p->dk = 0, seen[HAS_NO_DIMENSIONS]++;
+        break;
+    default: break;
+    }
+    p->hkv = p->h;
+    if (p->h % 2 == 0 && pick(HAS_GROUPED, 2)) p->hkv = p->h / 2;
+    p->dq = p->dk;
+}
+
+static void make_score(problem *p, int n, int kind) {
+    attn_desc *d = &p->d;
+    int per_head, score = n % ATTN_SCORE_COUNT;
+    int64_t hidden = between(1, 40);
+    d->score = score;
+    per_head = pick(HAS_PER_HEAD, 2);
+    if (score == ATTN_SCORE_GIVEN) {
+        p->hkv = p->h;
+        d->given_scores = floats(kind, 4, p->b, p->h, p->sq, p->sk);
+    }
+    if (score == ATTN_SCORE_BILINEAR) {
+        p->dq = between(1, 20);
+        d->bilinear =
+            per_head ? floats(PLAIN, 3, p->h, p->dq, p->dk, 0) : floats(PLAIN, 2, p->dq, p->dk, 0, 0);
+    }
+    if (score == ATTN_SCORE_ADDITIVE) {
+        int identity = pick(HAS_IDENTITY, 3);
+        if (identity) hidden = p->dk;
+        else {
+            p->dq = between(1, 20);
+            d->w_q =
+                per_head ? floats(PLAIN, 3, p->h, hidden, p->dq, 0) : floats(PLAIN, 2, hidden, p->dq, 0, 0);
+            d->w_k =
+                one_in(2) ? floats(PLAIN, 3, p->h, hidden, p->dk, 0) : floats(PLAIN, 2, hidden, p->dk, 0, 0);
+        }
+        d->w_v = per_head ? floats(PLAIN, 2, p->h, hidden, 0, 0) : floats(PLAIN, 1, hidden, 0, 0, 0);
+        if (one_in(2)) d->hidden_bias = floats(SMALL, 1, hidden, 0, 0, 0);
+    }
+    if (score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_TRIANGULAR) {
+        size_t i;
+        d->sigma = from_bits(0x3F800000u + (uint32_t)below(0x1000000)); /* 1 to 4 */
+        if (per_head) d->sigma_per_head = floats(PLAIN, 1, p->h, 0, 0, 0);
+        for (i = 0; i < count(&d->sigma_per_head); i++)
+            at(&d->sigma_per_head, i)[3] = 0x40; /* positive: 2 to 3.9 */
+        if (per_head) d->sigma = 0;
+    } else if (score != ATTN_SCORE_CONSTANT && pick(HAS_SCALE, 3)) {
+        d->scale = from_bits(number(-3, 1));
+        d->scale_set = 1;
+    }
+    if (score != ATTN_SCORE_GIVEN) {
+        d->q = floats(kind, 4, p->b, p->h, p->sq, p->dq);
+        d->k = floats(kind, 4, p->b, p->hkv, p->sk, p->dk);
+    }
+    d->v = floats(kind, 4, p->b, p->hkv, p->sk, p->dv);
+}
+
+static void make_masks(problem *p) {
+    attn_desc *d = &p->d;
+    size_t i;
+    if (pick(HAS_BIAS, 4)) {
+        d->bias = broadcast(p, ATTN_F32);
+        for (i = 0; i < count(&d->bias); i++) {
+            uint32_t bits = one_in(9) ? 0xFF800000u : number(-3, 1);
+            memcpy(at(&d->bias, i), &bits, 4);
+        }
+    }
+    if (pick(HAS_MASK, 3)) {
+        d->mask = broadcast(p, ATTN_U8);
+        for (i = 0; i < count(&d->mask); i++)
+            *at(&d->mask, i) = (unsigned char)(one_in(3) ? 0 : between(1, 255));
+    }
+    if (pick(HAS_LENGTHS, 3)) d->key_lengths = integers(one_in(2), 1, p->b, 0, 0, p->sk);
+    else if (pick(HAS_LENGTHS_PER_QUERY, 4)) d->key_lengths = integers(one_in(2), 2, p->b, p->sq, 0, p->sk);
+    if (pick(HAS_QUERY_LENGTHS, 5)) d->query_lengths = integers(one_in(2), 1, p->b, 0, 0, p->sq);
+    if (pick(HAS_CAUSAL, 3)) d->causal = 1;
+    if (pick(HAS_BOTTOM_RIGHT, 3)) d->align = ATTN_ALIGN_BOTTOM_RIGHT;
+    else if (pick(HAS_POSITIONS, 4)) {
+        d->align = ATTN_ALIGN_POSITIONS;
+        d->positions = pick(HAS_POSITIONS_PER_QUERY, 2) ? integers(1, 2, p->b, p->sq, -3, p->sk + 3)
+                                                        : integers(0, 1, p->b, 0, -3, p->sk + 3);
+    }
+    if (pick(HAS_WINDOW, 4)) {
+        d->window = 1;
+        d->window_left = one_in(4) ? ATTN_UNBOUNDED : between(0, 40);
+        d->window_right = one_in(4) ? ATTN_UNBOUNDED : between(0, 40);
+    }
+}
+
+static void make_problem(problem *p, int n) {
+    static const int kinds[] = {PLAIN,       PLAIN, SMALL,   PLAIN, TINY,   PLAIN,
+                                HUGE_VALUES, PLAIN, SPECIAL, PLAIN, SPECIAL};
+    int kind = kinds[n / 3 % (int)(sizeof kinds / sizeof *kinds)], r;
+    attn_desc *d = &p->d;
+    memset(p, 0, sizeof *p);
+    state = 0xA77E4710u + (uint64_t)n;
+    if (kind != PLAIN) seen[HAS_SMALL_KIND + kind - SMALL]++;
+    make_shape(p, n);
+    make_score(p, n, kind);
+    make_masks(p);
+    if (pick(HAS_SOFTCAP, 4)) d->softcap = from_bits(number(0, 5) & 0x7FFFFFFFu);
+    if (pick(HAS_ALIBI, 4)) d->alibi = floats(SMALL, 1, p->h, 0, 0, 0);
+    if (pick(HAS_SINK, 5)) d->sink = floats(PLAIN, 1, p->h, 0, 0, 0);
+    if (pick(HAS_EMPTY_NAN, 4)) d->empty = ATTN_EMPTY_NAN;
+    if (pick(HAS_DROPOUT, 4)) {
+        d->dropout = from_bits(0x3E800000u + (uint32_t)below(0x1000000)); /* 0.25 to 0.9999 */
+        d->seed = next();
+        for (r = 0; r < 4; r++) d->dropout_origin[r] = between(0, 1000000);
+        d->weights_after_dropout = pick(HAS_DROPPED_WEIGHTS, 2);
+    }
+    for (r = 0; r < RESULTS; r++) {
+        attn_out *o = result(d, r);
+        o->rank = r == 1 ? 3 : 4;
+        o->size[0] = p->b, o->size[1] = p->h, o->size[2] = p->sq;
+        o->size[3] = r == 0 ? p->dv : p->sk;
+        if (r > 2 && (n + r) % 3) o->rank = 0; /* the results on the way: in some calls */
+    }
+}
+
+/* ---- a part of a call: some batches, heads and queries of it, as a call of its own */
+typedef struct {
+    int64_t b, nb, h, nh, i, ni;
+} part;
+
+static void cut_view(attn_view *v, const char *axes, const problem *p, const part *c) {
+    int a, skip = (int)strlen(axes) - v->rank;
+    for (a = 0; a < v->rank; a++) {
+        int64_t group = p->h / p->hkv, start = 0, size = v->size[a];
+        switch (axes[skip + a]) {
+        case 'b': start = c->b, size = c->nb; break;
+        case 'h': start = c->h, size = c->nh; break;
+        case 'g': start = c->h / group, size = c->nh == 1 ? 1 : c->nh / group; break;
+        case 'i': start = c->i, size = c->ni; break;
+        default: break;
+        }
+        if (v->size[a] == 1) continue; /* broadcast, or all there is */
+        v->data = (const unsigned char *)v->data + start * v->stride[a] * (int64_t)width(v);
+        v->size[a] = size;
+    }
+}
+static int64_t key_length(const problem *p, int64_t b, int64_t i) {
+    const attn_view *v = &p->d.key_lengths;
+    if (v->rank == 0) return p->sk;
+    return integer(v, (size_t)(v->rank == 1 ? b : b * p->sq + i));
+}
+static int64_t query_length(const problem *p, int64_t b) {
+    return p->d.query_lengths.rank ? integer(&p->d.query_lengths, (size_t)b) : p->sq;
+}
+static int64_t position(const problem *p, int64_t b, int64_t i) {
+    const attn_view *v = &p->d.positions;
+    if (p->d.align == ATTN_ALIGN_TOP_LEFT) return i;
+    if (p->d.align == ATTN_ALIGN_BOTTOM_RIGHT) return i + key_length(p, b, i) - query_length(p, b);
+    return v->rank == 1 ? integer(v, (size_t)b) + i : integer(v, (size_t)(b * p->sq + i));
+}
+static attn_view positions_of(const problem *p, const part *c) {
+    attn_view v = integers(1, 2, c->nb, c->ni, 0, 0);
+    int64_t b, i;
+    for (b = 0; b < c->nb; b++)
+        for (i = 0; i < c->ni; i++) {
+            int64_t x = position(p, c->b + b, c->i + i);
+            memcpy(at(&v, (size_t)(b * c->ni + i)), &x, 8);
+        }
+    return v;
+}
+static attn_view query_lengths_of(const problem *p, const part *c) {
+    attn_view v = integers(1, 1, c->nb, 0, 0, 0);
+    int64_t b;
+    for (b = 0; b < c->nb; b++) {
+        int64_t x = query_length(p, c->b + b) - c->i;
+        if (x < 0) x = 0;
+        if (x > c->ni) x = c->ni;
+        memcpy(at(&v, (size_t)b), &x, 8);
+    }
+    return v;
+}
+/* `whole` has the data where the layout put it; the positions and lengths come from the dense problem. */
+static attn_desc cut_out(const problem *p, const attn_desc *whole, const part *c) {
+    attn_desc d = *whole;
+    int i;
+    for (i = 0; i < INPUTS; i++) cut_view(input(&d, i), inputs[i].axes, p, c);
+    for (i = 0; i < RESULTS; i++) {
+        attn_view v = attn_view_of(*result(&d, i));
+        cut_view(&v, results[i].axes, p, c);
+        *result(&d, i) = writable(v);
+    }
+    cut_view(&d.key_lengths, d.key_lengths.rank == 1 ? "b" : "bi", p, c);
+    if (d.query_lengths.rank) d.query_lengths = query_lengths_of(p, c);
+    d.align = ATTN_ALIGN_POSITIONS;
+    d.positions = positions_of(p, c);
+    d.dropout_origin[0] += c->b;
+    d.dropout_origin[1] += c->h;
+    d.dropout_origin[2] += c->i;
+    return d;
+}
+
+/* ---- running a descriptor */
+#ifdef HAVE_MXCSR
+/* MXCSR: 8000 flush to zero, 40 denormals are zero, 4000 up, 2000 down; 1F80 masks all traps, 1900 leaves
+   invalid operation, division by zero and overflow trapping */
+static const unsigned control[FLOAT_CONTROLS] = {0x1F80, 0x9FC0, 0x5F80, 0xD940, 0x3900};
+
+static unsigned swap_control(int n) { /* returns what was set before */
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(control[n]);
+    return before;
+}
+static void restore_control(unsigned before, int n) {
+    unsigned after = _mm_getcsr();
+    _mm_setcsr(before);
+    if ((after & 0xFFC0u) != control[n]) stop("the floating-point control register was not restored", NULL);
+}
+#else
+static unsigned swap_control(int n) { return (void)n, 0u; }
+static void restore_control(unsigned before, int n) { (void)before, (void)n; }
+#endif
+
+static void run_tasks(const attn_plan *plan, void *workspace, int workers) {
+    int32_t phase;
+    for (phase = 0; phase < plan->phases; phase++) {
+        int64_t n = plan->tasks[phase], i, *order = (int64_t *)take((size_t)n * sizeof(int64_t));
+        for (i = 0; i < n; i++) { /* a shuffled order (Fisher and Yates, from the inside) */
+            int64_t j = (int64_t)(next() % (uint64_t)(i + 1));
+            order[i] = order[j];
+            order[j] = i;
+        }
+        for (i = 0; i < n; i++) attn_task(plan, workspace, phase, order[i], (int32_t)below(workers));
+    }
+}
+static void run(const attn_desc *d, const way *w) {
+    attn_error error;
+    attn_status status;
+    attn_plan plan;
+    unsigned before;
+    if (w->workers == 1) {
+        before = swap_control(w->float_control);
+        status = attn_forward(d, &error);
+        restore_control(before, w->float_control);
+        if (status != ATTN_OK) stop("attn_forward:", &error);
+        return;
+    }
+    before = swap_control(w->float_control);
+    status = attn_plan_forward(d, &plan, &error);
+    if (status == ATTN_OK) { /* a workspace without alignment */
+        unsigned char *workspace;
+        restore_control(before, w->float_control);
+        workspace = (unsigned char *)take(plan.workspace_bytes + 1) + 1;
+        before = swap_control(w->float_control);
+        run_tasks(&plan, workspace, w->workers);
+    }
+    restore_control(before, w->float_control);
+    if (status != ATTN_OK) stop("attn_plan_forward:", &error);
+}
+static void run_results(const attn_desc *d, const way *w) {
+    attn_desc one;
+    int r, s;
+    if (!w->apart) {
+        run(d, w);
+        return;
+    }
+    for (r = 0; r < RESULTS; r++) {
+        one = *d;
+        if (result(&one, r)->rank == 0) continue;
+        for (s = 0; s < RESULTS; s++)
+            if (s != r) result(&one, s)->rank = 0;
+        if (r > 0) one.v.rank = 0;
+        run(&one, w);
+    }
+}
+static void run_parts(const problem *p, const attn_desc *whole, const way *w) {
+    part c;
+    int64_t step_b = w->cut == CUT_ALONE ? 1 : 2, step_i = w->cut == CUT_ALONE ? 1 : between(2, 30);
+    int64_t step_h = w->cut == CUT_BLOCKS && one_in(2) ? p->h : 1;
+    for (c.b = 0; c.b < p->b; c.b += step_b)
+        for (c.h = 0; c.h < p->h; c.h += step_h)
+            for (c.i = 0; c.i < p->sq; c.i += step_i) {
+                attn_desc d;
+                int taken = block_count;
+                c.nb = p->b - c.b < step_b ? p->b - c.b : step_b;
+                c.nh = step_h;
+                c.ni = p->sq - c.i < step_i ? p->sq - c.i : step_i;
+                d = cut_out(p, whole, &c);
+                run_results(&d, w);
+                while (block_count > taken) free(blocks[--block_count]);
+            }
+}
+
+static int dumped = -1, current; /* numbers of calls */
+
+static uint64_t hash_view(uint64_t hash, const attn_view *v) {
+    size_t n = count(v), i;
+    for (i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, at(v, i), 4);
+        if (current == dumped)
+            printf("%6lu of %lu: %08lx %.9g\n", (unsigned long)i, (unsigned long)n, (unsigned long)bits,
+                   (double)from_bits(bits));
+        hash = mix(hash, bits);
+    }
+    return hash;
+}
+
+static uint64_t attention(int n, const way *w) {
+    problem p;
+    attn_desc d;
+    uint64_t hash = (uint64_t)n;
+    int i;
+    make_problem(&p, n);
+    d = p.d;
+    state = 1; /* what follows must not change the set */
+    for (i = 0; i < INPUTS; i++) *input(&d, i) = lay_out(input(&p.d, i), w->layout, 0);
+    for (i = 0; i < RESULTS; i++) {
+        attn_out *o = result(&d, i);
+        attn_view v;
+        if (o->rank == 0) continue;
+        v = dense(ATTN_F32, o->rank, o->size);
+        *o = writable(lay_out(&v, w->layout, 1));
+    }
+    d.isa = w->isa;
+    d.parallel.workers = w->workers;
+    if (w->cut == CUT_WHOLE) run_results(&d, w);
+    else run_parts(&p, &d, w);
+    for (i = 0; i < RESULTS; i++) {
+        attn_view v = attn_view_of(*result(&d, i));
+        if (v.rank) hash = hash_view(hash, &v);
+    }
+    free_blocks();
+    return hash;
+}
+
+/* ---- the pieces that stand alone */
+static attn_view placed(attn_view v, const way *w) { return lay_out(&v, w->layout, 0); }
+static attn_view placed_out(const way *w, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    int64_t size[4];
+    attn_view v;
+    size[0] = n0, size[1] = n1, size[2] = n2, size[3] = n3;
+    v = dense(ATTN_F32, rank, size);
+    return lay_out(&v, w->layout, 1);
+}
+static uint64_t elementary(uint64_t hash, const way *w) {
+    enum { N = 4099 };
+    attn_view x = floats(PLAIN, 1, N, 0, 0, 0), y = floats(PLAIN, 1, N, 0, 0, 0);
+    int function, i;
+    for (i = 0; i < N; i++) {
+        uint32_t bits = i % 3 ? (uint32_t)next() : i % 2 ? number(-10, 6) : value(SPECIAL);
+        memcpy(at(&x, (size_t)i), &bits, 4);
+    }
+    for (function = 0; function < 3; function++) {
+        unsigned before = swap_control(w->float_control);
+        attn_status status =
+            attn_elementary(function, (const float *)x.data, (float *)(uintptr_t)y.data, N, w->isa);
+        restore_control(before, w->float_control);
+        if (status != ATTN_OK) stop("attn_elementary", NULL);
+        hash = hash_view(hash, &y);
+    }
+    return hash;
+}
+static uint64_t matrix_product(uint64_t hash, const way *w) {
+    attn_view a = placed(floats(PLAIN, 4, 2, 3, 19, 37), w), b = placed(floats(SPECIAL, 3, 1, 37, 41, 0), w);
+    attn_view c = placed_out(w, 4, 2, 3, 19, 41);
+    attn_desc options;
+    attn_error error;
+    unsigned before;
+    attn_status status;
+    memset(&options, 0, sizeof options);
+    options.isa = w->isa;
+    before = swap_control(w->float_control);
+    status = attn_bmm(a, b, writable(c), &options, &error);
+    restore_control(before, w->float_control);
+    if (status != ATTN_OK) stop("attn_bmm:", &error);
+    return hash_view(hash, &c);
+}
+static uint64_t softmax(uint64_t hash, const way *w) {
+    attn_view x = placed(floats(SPECIAL, 3, 3, 7, 133, 0), w), lengths = integers(0, 1, 3, 0, 100, 100);
+    attn_view y = placed_out(w, 3, 3, 7, 133, 0);
+    attn_desc options;
+    attn_error error;
+    unsigned before;
+    attn_status status;
+    memset(&options, 0, sizeof options);
+    options.isa = w->isa;
+    options.key_lengths = lengths;
+    before = swap_control(w->float_control);
+    status = attn_softmax(x, writable(y), &options, &error);
+    restore_control(before, w->float_control);
+    if (status != ATTN_OK) stop("attn_softmax:", &error);
+    return hash_view(hash, &y);
+}
+static uint64_t multi_head(uint64_t hash, const way *w) {
+    attn_mha_desc m;
+    attn_desc options;
+    attn_error error;
+    attn_view y = placed_out(w, 3, 2, 9, 21, 0);
+    unsigned before;
+    attn_status status;
+    memset(&m, 0, sizeof m);
+    memset(&options, 0, sizeof options);
+    options.isa = w->isa;
+    options.causal = 1;
+    m.query = placed(floats(PLAIN, 3, 2, 9, 23, 0), w);
+    m.w_query = placed(floats(PLAIN, 2, 12, 23, 0, 0), w);
+    m.w_key = placed(floats(PLAIN, 2, 6, 23, 0, 0), w);
+    m.w_value = placed(floats(PLAIN, 2, 10, 23, 0, 0), w);
+    m.w_result = placed(floats(PLAIN, 2, 21, 20, 0, 0), w);
+    m.b_query = placed(floats(PLAIN, 1, 12, 0, 0, 0), w);
+    m.b_value = placed(floats(PLAIN, 1, 10, 0, 0, 0), w);
+    m.b_result = placed(floats(PLAIN, 1, 21, 0, 0, 0), w);
+    m.out = writable(y);
+    m.heads = 4;
+    m.heads_kv = 2;
+    m.attention = &options;
+    before = swap_control(w->float_control);
+    status = attn_mha(&m, &error);
+    restore_control(before, w->float_control);
+    if (status != ATTN_OK) stop("attn_mha:", &error);
+    return hash_view(hash, &y);
+}
+static uint64_t merge(uint64_t hash, const way *w) {
+    attn_view out_a = placed(floats(SPECIAL, 4, 2, 3, 5, 11), w),
+              out_b = placed(floats(PLAIN, 4, 2, 3, 5, 11), w);
+    attn_view lse_a = placed(floats(PLAIN, 3, 2, 3, 5, 0), w),
+              lse_b = placed(floats(SPECIAL, 3, 2, 3, 5, 0), w);
+    attn_view y = placed_out(w, 4, 2, 3, 5, 11), lse = placed_out(w, 3, 2, 3, 5, 0);
+    attn_error error;
+    unsigned before = swap_control(w->float_control);
+    attn_status status = attn_merge(out_a, lse_a, out_b, lse_b, writable(y), writable(lse), &error);
+    restore_control(before, w->float_control);
+    if (status != ATTN_OK) stop("attn_merge:", &error);
+    hash = hash_view(hash, &y);
+    return hash_view(hash, &lse);
+}
+static uint64_t pieces(int n, const way *w) {
+    static uint64_t (*const piece[])(uint64_t, const way *) = {elementary, matrix_product, softmax,
+                                                               multi_head, merge};
+    uint64_t hash;
+    state = 0x91E5u + (uint64_t)n;
+    hash = piece[n]((uint64_t)n, w);
+    free_blocks();
+    return hash;
+}
+enum { ATTENTIONS = 14 * ATTN_SCORE_COUNT, PIECES = 5 };
+
+/* ---- the program */
+static const char *const cut_names[] = {"whole", "alone", "blocks"};
+static const char *const layout_names[] = {"packed", "strided", "reversed"};
+
+static way mixed(const way *given, int n) { /* another way for every call */
+    static const int workers[] = {1, 2, 3, 8};
+    way w = *given;
+    w.workers = workers[n % 4];
+    w.cut = n / 2 % CUT_COUNT;
+    w.layout = n / 5 % LAYOUT_COUNT;
+    w.apart = n % 7 == 0;
+    return w;
+}
+static uint64_t run_set(const way *w, int is_mixed, int show) {
+    uint64_t total = 0xCBF29CE484222325u;
+    int n;
+    for (n = 0; n < ATTENTIONS + PIECES; n++) {
+        way one = is_mixed ? mixed(w, n) : *w;
+        current = n;
+        uint64_t hash = n < ATTENTIONS ? attention(n, &one) : pieces(n - ATTENTIONS, &one);
+        if (show)
+            printf("call %3d %08lx%08lx\n", n, (unsigned long)(hash >> 32),
+                   (unsigned long)(hash & 0xFFFFFFFFu));
+        total = mix(mix(total, (uint32_t)hash), (uint32_t)(hash >> 32));
+    }
+    for (n = 0; n < FEATURE_COUNT; n++)
+        if (!seen[n]) stop(feature_names[n], NULL); /* the set lacks it */
+    return total;
+}
+static void report(const way *w, int is_mixed, int show) {
+    uint64_t hash = run_set(w, is_mixed, show);
+    printf("0x%08lx%08lx %s", (unsigned long)(hash >> 32), (unsigned long)(hash & 0xFFFFFFFFu),
+           attn_isa_string(w->isa));
+    if (is_mixed) printf(" mixed");
+    else printf(" %d workers, %s, %s", w->workers, cut_names[w->cut], layout_names[w->layout]);
+    if (w->apart) printf(", results apart");
+    if (w->float_control) printf(", float control %d", w->float_control);
+    printf("\n");
+}
+static void every(way w, int show) {
+    static const int workers[] = {1, 2, 3, 8};
+    int i;
+    for (i = 0; i < 4; i++)
+        for (w.cut = 0; w.cut < CUT_COUNT; w.cut++)
+            for (w.layout = 0; w.layout < LAYOUT_COUNT; w.layout++) {
+                w.workers = workers[i];
+                report(&w, 0, show);
+            }
+    w.workers = 1, w.cut = CUT_WHOLE, w.layout = LAYOUT_PACKED, w.apart = 1;
+    report(&w, 0, show);
+    w.apart = 0;
+#ifdef HAVE_MXCSR
+    for (w.float_control = 1; w.float_control < FLOAT_CONTROLS; w.float_control++) report(&w, 1, show);
+#endif
+}
+static int find(const char *name, const char *const *names, int n) {
+    int i;
+    for (i = 0; i < n; i++)
+        if (strcmp(name, names[i]) == 0) return i;
+    stop("unknown word:", NULL);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    way w;
+    int i, is_mixed = 0, is_every = 0, show = 0;
+    float x = 0;
+    memset(&w, 0, sizeof w);
+    w.isa = attn_best_isa();
+    w.workers = 1;
+    for (i = 1; i < argc; i++) {
+        const char *option = argv[i], *word = i + 1 < argc ? argv[i + 1] : "";
+        if (!strcmp(option, "--mixed")) is_mixed = 1;
+        else if (!strcmp(option, "--every")) is_every = 1;
+        else if (!strcmp(option, "--apart")) w.apart = 1;
+        else if (!strcmp(option, "--cases")) show = 1;
+        else if (!strcmp(option, "--dump")) dumped = atoi(word), i++;
+        else if (!strcmp(option, "--workers")) w.workers = atoi(word), i++;
+        else if (!strcmp(option, "--cut")) w.cut = find(word, cut_names, CUT_COUNT), i++;
+        else if (!strcmp(option, "--layout")) w.layout = find(word, layout_names, LAYOUT_COUNT), i++;
+        else if (!strcmp(option, "--float-control")) w.float_control = atoi(word) % FLOAT_CONTROLS, i++;
+        else if (!strcmp(option, "--isa")) {
+            int isa = ATTN_ISA_SCALAR;
+            while (isa < ATTN_ISA_COUNT && strcmp(attn_isa_string((attn_isa)isa), word)) isa++;
+            w.isa = (attn_isa)isa;
+            i++;
+        } else stop(option, NULL);
+    }
+    if (attn_elementary(0, &x, &x, 1, w.isa) != ATTN_OK) {
+        printf("this build or CPU has no such instruction set\n");
+        return 3;
+    }
+    if (is_every) every(w, show);
+    else report(&w, is_mixed, show);
+    return 0;
+}

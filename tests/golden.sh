@@ -1,0 +1,62 @@
+# golden.sh - the same bits from every way to compute them. `make golden` runs all, `sh tests/golden.sh ITEM` one
+# build (build:gcc:-O0:--mixed). Prints the hash and the number of ways.
+. tests/items.sh
+. tests/emulate.sh
+
+dir=$out/golden
+mkdir -p "$dir"
+expected=$(cat tests/golden.txt 2>/dev/null)
+
+# run NAME PROGRAM OPTIONS...: every line it prints is one way
+run() {
+    name=$1; shift
+    "$@" >"$dir/$name.out" 2>&1
+    case $? in
+        0) ;;
+        3) skipped "$name (not in this build or on this CPU)"; return ;;
+        *) failed "$name" "$dir/$name.out"; return ;;
+    esac
+    if grep -v "^$expected " "$dir/$name.out" >"$dir/$name.wrong"; then
+        failed "$name: not $expected" "$dir/$name.wrong"
+    else ok "$name: $(wc -l <"$dir/$name.out") ways, $expected"; fi
+}
+
+# one build of golden.c, which holds the implementation: COMPILER FLAG WAYS
+item_build() {
+    name="$1 $2"; file=$dir/$(echo "$1$2" | tr -c 'a-z0-9\n' _)
+    have "$1" || { skipped "$name (no $1)"; return; }
+    case $2 in -O*) flags=$2 ;; *) flags="-O2 $2" ;; esac
+    case $1 in *++) flags="$flags -x c++" ;; esac
+    "$1" $flags -w tests/golden.c -o "$file" -lm >"$file.log" 2>&1 ||
+        { failed "$name does not compile" "$file.log"; return; }
+    for isa in scalar avx2 avx512; do run "$name $isa" "$file" --isa $isa "$3"; done
+}
+
+item_emulated() { # COMPILER WAYS
+    name="$1 avx512 emulated"; tree=$dir/$1
+    have "$1" || { skipped "$name (no $1)"; return; }
+    lacks=$(why_no_emulation)
+    [ -z "$lacks" ] || { skipped "$name ($lacks)"; return; }
+    mkdir -p "$tree/tests"
+    emulate attn.h "$tree/attn.h"
+    cp tests/golden.c "$tree/tests/golden.c"
+    "$1" -O2 -w $EMULATION "$tree/tests/golden.c" -o "$tree/golden" -lm >"$tree/log" 2>&1 ||
+        { failed "$name does not compile" "$tree/log"; return; }
+    run "$name" "$tree/golden" --isa avx512 "$2"
+}
+
+summary() {
+    awk -v hash="$expected" '/^ok/ { n += $(NF - 2) } END { print hash, "from", n, "ways" }' "$1"
+}
+
+[ -n "$expected" ] || { failed "tests/golden.txt is missing"; exit 1; }
+builds="build:gcc:-O2:--every emulated:gcc:--every build:clang:-O2:--mixed emulated:clang:--mixed"
+for compiler in gcc clang; do
+    for flag in -O0 -O1 -O3 -Os -Ofast -march=native -std=c99 -std=c11 -std=c17; do
+        builds="$builds build:$compiler:$flag:--mixed"
+    done
+done
+for compiler in g++ clang++; do
+    for flag in -std=c++11 -std=c++20; do builds="$builds build:$compiler:$flag:--mixed"; done
+done
+items "$1" $builds

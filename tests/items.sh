@@ -1,0 +1,50 @@
+# items.sh - sourced by the scripts beside it. A script is a list of items. `sh SCRIPT` runs them all, two at a
+# time, and sums up; `sh SCRIPT ITEM` runs one. The item "word:a:b" is the call `item_word a b`. POSIX sh.
+
+: "${CC:=cc}"
+out=build
+mkdir -p "$out"
+
+# What an item prints: one line per result, the reason of a failure indented below it.
+ok()      { printf 'ok      %s\n' "$*"; }
+skipped() { printf 'skipped %s\n' "$*"; }
+failed()  { # failed NAME [FILE with the reason]
+    printf 'FAILED  %s\n' "$1"
+    if [ -s "${2:-}" ]; then head -n 25 "$2" | sed 's/^/        /'; fi
+    return 1
+}
+have()    { command -v "$1" >/dev/null 2>&1; }
+
+# try NAME COMMAND...: ok when the command succeeds, else failed with what it said.
+try() {
+    try_name=$1; shift
+    log=$(mktemp "$out/log.XXXXXX")
+    if "$@" >"$log" 2>&1; then ok "$try_name"; else failed "$try_name" "$log"; fi
+    try_status=$?
+    rm -f "$log"
+    return $try_status
+}
+
+# The lines of one item come out together, and an item that says nothing has failed.
+one_item() {
+    lines=$(IFS=:; set -- $1; word=$1; shift; unset IFS; "item_$word" "$@")
+    case $lines in *ok*|*skipped*|*FAILED*) ;; *) lines=$(failed "$1 (it ended without a word)") ;; esac
+    printf '%s\n' "$lines"
+    case $lines in *FAILED*) return 1 ;; esac
+}
+
+all_items() {
+    results=$out/$(basename "$0" .sh).results
+    printf '%s\n' "$@" | xargs -P 2 -n 1 sh "$0" | tee "$results"
+    if command -v summary >/dev/null 2>&1; then summary "$results"; fi
+    awk '$1 == "ok" { passed++ } $1 == "FAILED" { failed++ } $1 == "skipped" { skipped++ }
+         END { printf "%d passed, %d failed", passed, failed
+               if (skipped) printf ", %d skipped", skipped
+               print ""; exit failed > 0 || passed == 0 }' "$results"
+}
+
+# items ARGUMENT-OF-THE-SCRIPT NAME...: the last line of every script. A function `summary`, where there is one,
+# is given the file of results before the sum.
+items() {
+    if [ -n "$1" ]; then one_item "$1"; else shift; all_items "$@"; fi
+}

@@ -1,0 +1,311 @@
+/* main.c - runs the suites.  build/tests [--filter TEXT] [--isa NAME] [--seed N] [--list] [--verbose]
+   The last line is "N passed, N failed" (", N skipped" when something was). Exit 1 when a test failed or none
+   ran. */
+#if !defined(_WIN32) && !defined(_DEFAULT_SOURCE)
+#    define _DEFAULT_SOURCE /* mmap and MAP_ANONYMOUS under -std=c99 */
+#endif
+#include "test.h"
+#include <signal.h>
+#include <stdarg.h>
+#include <time.h>
+#ifdef _WIN32
+#    include <windows.h>
+#else
+#    include <sys/mman.h>
+#    include <unistd.h>
+#endif
+
+/* One suite alone: cc -D'SUITES=X(errors)' tests/main.c tests/errors.c ... */
+#ifndef SUITES
+#    define SUITES X(forward) X(special) X(properties) X(generator)
+#endif
+#define X(name) extern const test_case suite_##name[];
+SUITES
+#undef X
+static const test_case *const suites[] = {
+#define X(name) suite_##name,
+    SUITES
+#undef X
+    0};
+
+static struct {
+    const char *filter, *isa;
+    unsigned long long seed;
+    int list, verbose;
+} options;
+
+/* ---- checks */
+static struct {
+    const char *name; /* of the test that runs */
+    long checks, failures;
+    int skips; /* of the whole program */
+} now;
+
+static void complain(const char *file, int line) {
+    if (now.failures == 0) printf("FAILED %s (--seed %llu)\n", now.name, options.seed);
+    now.failures++;
+    printf("    %s:%d: ", file, line);
+}
+
+enum { SHOWN = 12 }; /* failures of one test that are printed */
+
+int test_check(int ok, const char *file, int line, const char *format, ...) {
+    now.checks++;
+    if (ok) return 1;
+    if (now.failures >= SHOWN) {
+        now.failures++;
+        return 0;
+    }
+    complain(file, line);
+    va_list args;
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    printf("\n");
+    return 0;
+}
+
+int test_close(double got, double want, double tolerance, const char *file, int line, const char *text) {
+    int same = (got != got && want != want) || (isinf(want) && got == want); // NOLINT: x != x is the NaN test
+    return test_check(same || fabs(got - want) <= tolerance, file, line,
+                      "%s: got %.9g, want %.9g, off by %.3g > %.3g", text, got, want, fabs(got - want),
+                      tolerance);
+}
+
+int test_status(attn_status got, attn_status want, const char *file, int line, const char *text) {
+    return test_check(got == want, file, line, "%s: status \"%s\", want \"%s\"", text,
+                      attn_status_string(got), attn_status_string(want));
+}
+
+int test_quiet(void) { return now.failures > 1; }
+
+void test_skip(const char *why) {
+    now.skips++;
+    printf("SKIPPED %s: %s\n", now.name, why);
+}
+
+int test_verbose(void) { return options.verbose; }
+unsigned long long test_seed(void) { return options.seed; }
+
+/* ---- instruction sets */
+static attn_isa isas[ATTN_ISA_COUNT];
+static int isa_count;
+
+static int find_isas(void) {
+    now.name = "instruction sets";
+    for (int i = ATTN_ISA_AUTO + 1; i < ATTN_ISA_COUNT; i++) {
+        float x = 0;
+        attn_isa isa = (attn_isa)i;
+        if (options.isa && strcmp(options.isa, attn_isa_string(isa)) != 0) continue;
+        attn_status status = attn_elementary(0, &x, &x, 1, isa);
+        if (status == ATTN_OK) isas[isa_count++] = isa;
+        if (status == ATTN_ERR_ISA) {
+            printf("this build or CPU has no %s\n", attn_isa_string(isa));
+            now.skips++;
+        }
+    }
+    if (isa_count == 0) printf("no instruction set to test\n");
+    return isa_count > 0;
+}
+
+int test_isa_count(void) { return isa_count; }
+attn_isa test_isa(int i) { return isas[i]; }
+
+/* ---- random numbers: splitmix64 (Steele, Lea, Flood 2014) */
+static uint64_t state;
+
+void test_rand_seed(uint64_t seed) { state = seed; }
+
+uint64_t test_bits(void) {
+    uint64_t z = state += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+double test_uniform(void) { return (double)(test_bits() >> 11) * 0x1p-53; }
+double test_normal(void) {
+    double r = sqrt(-2 * log(1 - test_uniform()));
+    return r * cos(6.283185307179586 * test_uniform());
+}
+int test_int(int lo, int hi) { return lo + (int)(test_bits() % (uint64_t)((int64_t)hi - lo + 1)); }
+
+/* ---- guarded memory */
+typedef struct block {
+    unsigned char *base, *open; /* of the mapping, of its accessible pages */
+    size_t total, opened;
+    unsigned char *data;
+    size_t bytes;
+    struct block *next;
+} block;
+static block *blocks;
+
+enum { FILL = 0xFF };
+
+#ifdef _WIN32
+static size_t page_size(void) {
+    SYSTEM_INFO info;
+    GetSystemInfo(&info);
+    return info.dwPageSize;
+}
+static void *map_closed(size_t n) { return VirtualAlloc(0, n, MEM_RESERVE, PAGE_NOACCESS); }
+static int map_open(void *p, size_t n) { return VirtualAlloc(p, n, MEM_COMMIT, PAGE_READWRITE) != 0; }
+static int map_read_only(void *p, size_t n) {
+    DWORD old;
+    return VirtualProtect(p, n, PAGE_READONLY, &old) != 0;
+}
+static void unmap(void *p, size_t n) {
+    (void)n;
+    VirtualFree(p, 0, MEM_RELEASE);
+}
+#else
+static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+static void *map_closed(size_t n) {
+    void *p = mmap(0, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? 0 : p;
+}
+static int map_open(void *p, size_t n) { return mprotect(p, n, PROT_READ | PROT_WRITE) == 0; }
+static int map_read_only(void *p, size_t n) { return mprotect(p, n, PROT_READ) == 0; }
+static void unmap(void *p, size_t n) { munmap(p, n); }
+#endif
+
+static size_t whole_pages(size_t bytes) { return (bytes + page_size() - 1) / page_size() * page_size(); }
+
+void *test_guarded_span(size_t before, size_t bytes, size_t after, int low) {
+    size_t page = page_size(), below = whole_pages(before) + page, inside = whole_pages(bytes);
+    block *b = (block *)malloc(sizeof *b);
+    if (!b) abort();
+    b->total = below + inside + whole_pages(after) + page;
+    b->base = (unsigned char *)map_closed(b->total);
+    if (!b->base) {
+        printf("out of address space\n");
+        exit(1);
+    }
+    b->open = b->base + below;
+    b->opened = inside;
+    b->bytes = bytes;
+    b->data = low ? b->open : b->open + inside - bytes;
+    b->next = blocks;
+    blocks = b;
+    if (inside) {
+        if (!map_open(b->open, inside)) exit(1);
+        memset(b->open, FILL, inside);
+    }
+    return b->data;
+}
+
+void *test_guarded(size_t bytes) { return test_guarded_span(0, bytes, 0, 0); }
+void *test_guarded_low(size_t bytes) { return test_guarded_span(0, bytes, 0, 1); }
+
+void test_read_only(void *data) {
+    block *b = blocks;
+    while (b && b->data != data) b = b->next;
+    if (!b || (b->opened && !map_read_only(b->open, b->opened))) abort();
+}
+
+float *test_floats(size_t n) {
+    float *p = (float *)test_guarded(n * sizeof *p);
+    for (size_t i = 0; i < n; i++) p[i] = (float)test_normal();
+    return p;
+}
+
+static int untouched(const unsigned char *p, const unsigned char *end) {
+    while (p < end)
+        if (*p++ != FILL) return 0;
+    return 1;
+}
+
+void test_release(void) {
+    while (blocks) {
+        block *b = blocks;
+        CHECKF(untouched(b->open, b->data), "wrote below a block of %lu bytes", (unsigned long)b->bytes);
+        CHECKF(untouched(b->data + b->bytes, b->open + b->opened), "wrote above a block of %lu bytes",
+               (unsigned long)b->bytes);
+        blocks = b->next;
+        unmap(b->base, b->total);
+        free(b);
+    }
+}
+
+/* ---- running */
+static uint64_t hash(const char *s) { /* FNV-1a */
+    uint64_t h = 14695981039346656037u;
+    while (*s) h = (h ^ (unsigned char)*s++) * 1099511628211u;
+    return h;
+}
+
+static int run(const test_case *test) { /* 1 when it passed */
+    clock_t start = clock();
+    now.name = test->name;
+    now.checks = now.failures = 0;
+    test_rand_seed(options.seed ^ hash(test->name));
+    test->run();
+    test_release();
+    if (now.checks == 0) CHECKF(0, "the test checked nothing");
+    if (now.failures > SHOWN) printf("    and %ld more\n", now.failures - SHOWN);
+    if (options.verbose)
+        printf("%-40s %7ld checks %6.2f s\n", test->name, now.checks,
+               (double)(clock() - start) / (double)CLOCKS_PER_SEC);
+    fflush(stdout);
+    return now.failures == 0;
+}
+
+/* A fault names the test before the program ends: a guard page was touched. */
+static void fault(int number) {
+    printf("FAILED %s (--seed %llu): signal %d, a bad read or write\n", now.name, options.seed, number);
+    fflush(stdout);
+    _Exit(1);
+}
+
+static int usage(const char *problem) {
+    printf("%s\noptions: --filter TEXT, --isa NAME, --seed N, --list, --verbose\n", problem);
+    return 0;
+}
+
+static int parse(int argc, char **argv) {
+    options.seed = 1;
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i], *value = i + 1 < argc ? argv[i + 1] : 0;
+        int takes_value = 1;
+        if (!strcmp(a, "--filter")) options.filter = value;
+        else if (!strcmp(a, "--isa")) options.isa = value;
+        else if (!strcmp(a, "--seed")) options.seed = value ? strtoull(value, 0, 10) : 0;
+        else if (!strcmp(a, "--list")) options.list = 1, takes_value = 0;
+        else if (!strcmp(a, "--verbose")) options.verbose = 1, takes_value = 0;
+        else return usage(a);
+        if (takes_value && !value) return usage("a value is missing");
+        i += takes_value;
+    }
+    return 1;
+}
+
+int main(int argc, char **argv) {
+    long passed = 0, failed = 0;
+    if (!parse(argc, argv)) return 1;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(TEST_NO_SIGNALS) /* a sanitizer's own report says more */
+    signal(SIGSEGV, fault);
+    signal(SIGILL, fault);
+    signal(SIGFPE, fault);
+#    ifdef SIGBUS
+    signal(SIGBUS, fault);
+#    endif
+#endif
+    if (!options.list && !find_isas()) return 1;
+    for (int s = 0; suites[s]; s++) {
+        for (const test_case *test = suites[s]; test->name; test++) {
+            if (options.filter && !strstr(test->name, options.filter)) continue;
+            if (options.list) {
+                printf("%s\n", test->name);
+                continue;
+            }
+            if (run(test)) passed++;
+            else failed++;
+        }
+    }
+    if (options.list) return 0;
+    if (passed + failed == 0) printf("no test ran\n");
+    printf("%ld passed, %ld failed", passed, failed);
+    if (now.skips) printf(", %d skipped", now.skips);
+    printf("\n");
+    return failed > 0 || passed == 0;
+}

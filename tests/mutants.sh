@@ -1,0 +1,84 @@
+# mutants.sh - breaks attn.h in one place after the other (mutate.c) and runs the suites on each: a mutant that no
+# test notices is a hole in the tests, or changes nothing. `make mutants` takes PER_SECTION mutants of each section,
+# two at a time; `sh tests/mutants.sh mutant:NUMBER:SECTION` one of the last list.
+# tests/mutants.txt explains those that survive: "section: key" on a line, the reason on the next, indented.
+. tests/items.sh
+. tests/emulate.sh
+
+dir=$out/mutants
+mkdir -p "$dir"
+: "${PER_SECTION:=45}"
+OBJECTS=$(for suite in $(sh tests/suites.sh); do echo "$out/obj/$suite.o"; done)
+
+flags_of()   { case $1 in kernels-avx512) echo "-O1 -w $EMULATION" ;; *) echo "-O1 -w" ;; esac; }
+options_of() { # what the suites are given: where the mutant is, before everywhere
+    case $1 in kernels-avx512) echo "--isa avx512" ;; esac
+}
+isa_of() { case $1 in kernels-avx512) echo avx512 ;; kernels-avx2) echo avx2 ;; *) echo scalar ;; esac; }
+
+plant() { # plant DIRECTORY SECTION: a tree with the header on standard input
+    mkdir -p "$1/tests"
+    cp tests/attn.c tests/golden.c "$1/tests"
+    cat >"$1/attn.h"
+    if [ "$2" = kernels-avx512 ]; then mv "$1/attn.h" "$1/plain.h"; emulate "$1/plain.h" "$1/attn.h"; fi
+}
+build() { # build DIRECTORY SECTION
+    $CC $(flags_of "$2") -c "$1/tests/attn.c" -o "$1/attn.o" 2>"$1/log"
+}
+link() { $CC "$1/attn.o" $OBJECTS -o "$1/run" -lm -lpthread 2>"$1/log"; }
+
+# noticed COMMAND...: a suite fails. Stops at the first failure; a mutant may loop for ever or eat all memory.
+noticed() {
+    ( ulimit -t 100; ulimit -v 8000000; ulimit -c 0; "$@" --verbose 2>&1; echo "exit $?" ) |
+        awk '/^FAILED|^exit [^0]/ { bad = 1; exit } END { exit !bad }'
+}
+golden_differs() { # golden_differs DIRECTORY SECTION: what no suite noticed, the golden hash may
+    $CC $(flags_of "$2") "$1/tests/golden.c" -o "$1/golden" -lm 2>"$1/log" || return 0
+    found=$( ( ulimit -t 100; "$1/golden" --isa "$(isa_of "$2")" --mixed ) 2>&1 | cut -d' ' -f1)
+    [ "$found" != "$(cat tests/golden.txt)" ]
+}
+
+item_mutant() { # NUMBER SECTION
+    here=$dir/$1
+    key=$(awk -F'\t' -v n="$1" '$1 == n { print $2 ": " $3 }' "$dir/list")
+    "$out/mutate" attn.h write "$1" | plant "$here" "$2"
+    if ! build "$here" "$2"; then ok "does not compile: $key"
+    elif cmp -s "$here/attn.o" "$dir/$2/attn.o"; then ok "same code: $key"
+    elif ! link "$here"; then ok "does not link: $key"
+    elif [ "$2" = validate ] && noticed "$here/run" --filter errors.; then ok "killed: $key"
+    elif noticed "$here/run" $(options_of "$2"); then ok "killed: $key"
+    elif grep -qxF -e "$key" tests/mutants.txt; then ok "explained: $key"
+    elif golden_differs "$here" "$2"; then ok "killed by the golden hash: $key"
+    else failed "survived: $key"; fi
+    rm -rf "$here"
+}
+
+summary() {
+    awk 'function say(n, what) { printf "%d %s\n", n, what }
+         / killed: /  { killed++ }   / killed by the golden hash: / { golden++ } / explained: / { explained++ }
+         / survived: / { survived++ } / same code: / { same++ }                  / does not (compile|link): / { none++ }
+         END { say(killed + golden + explained + survived, "mutants, of which")
+               say(killed, "killed by the suites"); say(golden, "killed by the golden hash alone")
+               say(explained, "survive and are explained"); say(survived, "survive")
+               say(same, "others changed no code"); say(none, "others did not compile") }' "$1"
+}
+
+# The unbroken header: its objects are compared with, and its suites must pass.
+unbroken() { # unbroken SECTION
+    plant "$dir/$1" "$1" <attn.h
+    build "$dir/$1" "$1" && link "$dir/$1" || { failed "the unbroken header ($1)" "$dir/$1/log"; return 1; }
+    if noticed "$dir/$1/run" $(options_of "$1"); then failed "the suites on the unbroken header ($1)"; return 1; fi
+}
+if [ -z "$1" ]; then
+    "$out/mutate" attn.h list "$PER_SECTION" >"$dir/all"
+    lacks=$(why_no_emulation)
+    [ -z "$lacks" ] || skipped "kernels-avx512 ($lacks)"
+    awk -F'\t' -v lacks="$lacks" '!lacks || $2 != "kernels-avx512"' "$dir/all" >"$dir/list"
+    for section in $(cut -f2 "$dir/list" | sort -u); do
+        case $section in
+            kernels-avx512|driver) unbroken "$section" || exit 1 ;;
+            *) plant "$dir/$section" "$section" <attn.h; build "$dir/$section" "$section" ;;
+        esac
+    done
+fi
+items "$1" $(awk -F'\t' '{ print "mutant:" $1 ":" $2 }' "$dir/list")

@@ -1,0 +1,32 @@
+# sanitize.sh - the suites under sanitizers. `make sanitize` runs all, `sh tests/sanitize.sh suite:gcc:address` one.
+. tests/items.sh
+
+dir=$out/sanitize
+mkdir -p "$dir"
+
+flags_of() {
+    case $1 in
+        address) echo "-fsanitize=address,undefined -fno-sanitize-recover=all" ;;
+        thread)  echo "-fsanitize=thread" ;;
+        memory)  echo "-fsanitize=memory -fno-sanitize-recover=all -DATTN_NO_SIMD" ;; # it misreads intrinsics
+    esac
+}
+options_of() { case $1 in thread) echo "--filter threads." ;; esac; }
+
+# Not every machine has every sanitizer's library, or can run it.
+works() { printf 'int main(void) { return 0; }' | "$@" -x c - -o "$program.try" 2>/dev/null && "$program.try"; }
+
+item_suite() { # COMPILER SANITIZER
+    name="$2 ($1)"; program=$dir/$2.$1
+    have "$1" || { skipped "$name (no $1)"; return; }
+    flags="-g -O1 -fno-omit-frame-pointer -DTEST_NO_SIGNALS $(flags_of "$2")"
+    works "$1" $flags || { skipped "$name (this machine has no such sanitizer)"; return; }
+    sources=$(for suite in $(sh tests/suites.sh) attn; do echo "tests/$suite.c"; done)
+    "$1" $flags $sources -o "$program" -lm -lpthread >"$program.log" 2>&1 ||
+        { failed "$name" "$program.log"; return; }
+    ASAN_OPTIONS=allocator_may_return_null=1 "$program" $(options_of "$2") >"$program.log" 2>&1 ||
+        { grep -vE '^ok' "$program.log" >"$program.said"; failed "$name" "$program.said"; return; }
+    ok "$name: $(tail -n 1 "$program.log")"
+}
+
+items "$1" suite:gcc:address suite:clang:memory suite:clang:address suite:gcc:thread suite:clang:thread

@@ -1,0 +1,625 @@
+/* special.c - rows without keys, sinks, NaN and infinity where they matter and where they must not, memory
+   that may not be read, numbers at the ends of the range. */
+#include "cases.h"
+
+enum { SQ = 19, SK = 40, LONG = 300 };
+
+static uint32_t float_bits(const attn_out *o, int64_t b, int64_t h, int64_t i, int64_t c) {
+    attn_view v = attn_view_of(*o);
+    const int64_t index[4] = {b, h, i, c};
+    return bits_at(&v, index);
+}
+
+static uint32_t lse_bits(const attn_out *o, int64_t b, int64_t h, int64_t i) {
+    attn_view v = attn_view_of(*o);
+    const int64_t index[4] = {b, h, i, 0};
+    return bits_at(&v, index);
+}
+
+/* ---- rows without a key */
+
+/* Ways to leave rows without a key. The last ones need a score of their own. */
+enum {
+    NO_LENGTH,
+    NO_LENGTH_PER_QUERY,
+    NO_MASK,
+    NO_MASK_ROW,
+    NO_CAUSAL,
+    NO_WINDOW,
+    NO_QUERY,
+    NO_BIAS,
+    NO_GIVEN,
+    NO_KERNEL,
+    NO_COUNT
+};
+
+static attn_desc without_keys(int how) {
+    attn_desc d = make_desc(2, 2, 1, SQ, SK, 6, 5);
+    if (how == NO_LENGTH) {
+        d.key_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, 0);
+        put_at(&d.key_lengths, 0, 0, 0, 1, 7);
+    }
+    if (how == NO_LENGTH_PER_QUERY) d.key_lengths = make_ints(ATTN_I64, 2, 2, SQ, 0, 0, 0, 1);
+    if (how == NO_MASK) d.mask = make_ints(ATTN_U8, 1, SK, 0, 0, 0, 0, 0);
+    if (how == NO_MASK_ROW) d.mask = make_ints(ATTN_U8, 2, SQ, 1, 0, 0, 0, 1);
+    if (how == NO_CAUSAL || how == NO_WINDOW) {
+        int position = how == NO_CAUSAL ? -9 : SK;
+        d.causal = how == NO_CAUSAL;
+        d.window = how == NO_WINDOW;
+        d.window_left = 3;
+        d.align = ATTN_ALIGN_POSITIONS;
+        d.positions = make_ints(ATTN_I64, 1, 2, 0, 0, 0, position, position);
+    }
+    if (how == NO_QUERY) d.query_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, 9);
+    if (how == NO_BIAS) {
+        d.bias = make_filled(LAYOUT_PACKED, 1, 2, SQ, SK, 0, 0);
+        attn_view rows = attn_view_slice(d.bias, 0, 4, 11);
+        fill(&rows, draw_normal, -INFINITY, 0);
+    }
+    if (how == NO_GIVEN) {
+        set_score(&d, ATTN_SCORE_GIVEN, 0);
+        attn_view rows = attn_view_slice(d.given_scores, 2, 3, 12);
+        fill(&rows, draw_normal, -INFINITY, 0);
+    }
+    if (how == NO_KERNEL) {
+        set_score(&d, ATTN_SCORE_EPANECHNIKOV, 0);
+        attn_view rows = attn_view_slice(d.q, 2, 5, 9);
+        fill(&rows, draw_normal, 50, 1);
+    }
+    return d;
+}
+
+/* The rows that have no key, found from the reference, hold exactly what the policy says. */
+static void check_empty_rows(const attn_desc *d, const char *what) {
+    ref_result r;
+    int64_t rows = 0;
+    ref_forward(d, &r);
+    for (int64_t n = 0; n < r.b * r.h * r.sq; n++) {
+        int64_t b = n / (r.h * r.sq), h = n / r.sq % r.h, i = n % r.sq;
+        uint32_t nothing = d->empty == ATTN_EMPTY_NAN ? 0x7fc00000u : 0;
+        if (r.lse[n] != -INFINITY) continue;
+        rows++;
+        CHECKF(lse_bits(&d->lse, b, h, i) == 0xff800000u, "%s: lse of an empty row is not -inf", what);
+        if (d->empty == ATTN_EMPTY_UNIFORM) continue;
+        for (int64_t c = 0; c < r.dv; c++)
+            CHECKF(float_bits(&d->out, b, h, i, c) == nothing, "%s: out of an empty row", what);
+        for (int64_t j = 0; j < r.sk; j++)
+            CHECKF(float_bits(&d->weights, b, h, i, j) == nothing, "%s: weights of an empty row", what);
+    }
+    CHECKF(rows > 0, "%s: the test has no empty row", what);
+    ref_free(&r);
+}
+
+static void empty_rows(void) {
+    static const char *const names[NO_COUNT] = {"key length 0",
+                                                "key length 0 per query",
+                                                "mask 0",
+                                                "mask 0 in rows",
+                                                "positions before all keys",
+                                                "window beside all keys",
+                                                "query length",
+                                                "bias -inf",
+                                                "given scores -inf",
+                                                "kernel of weight 0"};
+    for (int how = 0; how < NO_COUNT; how++) {
+        for (int32_t policy = 0; policy < ATTN_EMPTY_COUNT; policy++) {
+            attn_desc d = without_keys(how);
+            d.empty = policy;
+            ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+            check_everywhere(&d, names[how]);
+            check_empty_rows(&d, names[how]);
+            ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS, LAYOUT_GAPS); /* without reading all keys */
+            check_everywhere(&d, names[how]);
+            check_empty_rows(&d, names[how]);
+            test_release();
+        }
+    }
+}
+
+/* Sums of many like terms, where rounding always goes the same way: an average over 20000 keys, of rows without a key
+   under UNIFORM and of equal scores. */
+static void long_averages(void) {
+    for (int variant = 0; variant < 4; variant++) {
+        attn_desc d = make_desc(1, 1, 1, 2, 20000, 1, 2);
+        attn_view column = attn_view_slice(d.v, 3, 0, 1);
+        fill(&column, draw_normal, 0.3, 0); /* the other column stays random */
+        if (variant & 1) set_score(&d, ATTN_SCORE_CONSTANT, 0);
+        if (variant & 2) d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 0, 0);
+        d.empty = ATTN_EMPTY_UNIFORM;
+        ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS, LAYOUT_PACKED);
+        check_everywhere(&d, "an average over many keys");
+        test_release();
+    }
+}
+
+/* The zero row of the default policy leaves the rows beside it as they are. */
+static void empty_rows_leave_others(void) {
+    for (int n = 0; n < test_isa_count(); n++) {
+        attn_desc d = make_desc(1, 1, 1, SQ, SK, 8, 7);
+        d.isa = (int32_t)test_isa(n);
+        run_desc(&d, "all rows");
+        attn_desc some = copy_results(&d);
+        some.mask = make_ints(ATTN_U8, 2, SQ, 1, 0, 0, 1, 1);
+        for (int i = 0; i < SQ; i += 2) put_at(&some.mask, 0, 0, i, 0, 0);
+        poison_results(&some);
+        run_desc(&some, "every other row empty");
+        for (int i = 1; i < SQ; i += 2) {
+            attn_out a = slice_out_row(d.out, 0, 0, i), b = slice_out_row(some.out, 0, 0, i);
+            check_same(&a, &b, "a row between empty ones");
+        }
+        test_release();
+    }
+}
+
+/* ---- sinks */
+static void sinks(void) {
+    static const float values[] = {0, 3, -3, 80, -80, 1e4f, -1e4f, -1e30f, 1e30f, -INFINITY};
+    for (size_t n = 0; n < sizeof values / sizeof *values; n++) {
+        for (int how = -1; how < NO_COUNT; how++) {
+            attn_desc d = how < 0 ? make_desc(2, 2, 1, SQ, LONG, 6, 5) : without_keys(how);
+            d.sink = make_ints(ATTN_F32, 1, 2, 0, 0, 0, 1, 1);
+            put_at(&d.sink, 0, 0, 0, 0, (double)values[n]);
+            d.empty = (int32_t)n % ATTN_EMPTY_COUNT;
+            ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS, LAYOUT_PACKED);
+            check_everywhere(&d, "sink");
+            test_release();
+        }
+    }
+}
+
+/* A row with a finite sink and no key: out and weights 0 under every policy, lse the sink itself. */
+static void sink_alone(void) {
+    for (int32_t policy = 0; policy < ATTN_EMPTY_COUNT; policy++) {
+        for (int n = 0; n < test_isa_count(); n++) {
+            attn_desc d = without_keys(NO_MASK);
+            d.sink = make_ints(ATTN_F32, 1, 2, 0, 0, 0, -4, -4);
+            d.empty = policy;
+            d.isa = (int32_t)test_isa(n);
+            ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS, LAYOUT_PACKED);
+            run_desc(&d, "sink alone");
+            CHECK(lse_bits(&d.lse, 1, 1, SQ - 1) == 0xc0800000u);
+            CHECK(float_bits(&d.out, 1, 1, SQ - 1, 4) == 0);
+            CHECK(float_bits(&d.weights, 1, 1, SQ - 1, SK - 1) == 0);
+            test_release();
+        }
+    }
+}
+
+/* ---- NaN and infinity */
+
+/* The rows of two runs that do not attend to key `dirty` have the same bits; those that do differ by the
+ * reference. */
+static void check_rows_untouched(const attn_desc *clean, const attn_desc *dirty, int64_t row, int64_t key) {
+    ref_result r;
+    ref_sizes(clean, &r);
+    for (int64_t i = 0; i < r.sq; i++) {
+        if (row >= 0 ? i == row : ref_allowed(clean, &r, 0, 0, i, key)) continue;
+        attn_out a = slice_out_row(clean->out, 0, 0, i), b = slice_out_row(dirty->out, 0, 0, i);
+        check_same(&a, &b, "a row that a NaN elsewhere must not reach");
+    }
+}
+
+static float odd_nan(void) { /* negative, with a payload: a result must not carry it on */
+    uint32_t bits = 0xffc12345u;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Puts the float itself: a conversion to double and back could change a NaN's bits. */
+static void put_float(const attn_view *v, int64_t b, int64_t h, int64_t i, int64_t c, float x) {
+    const int64_t index[4] = {b, h, i, c};
+    memcpy((float *)(uintptr_t)v->data + offset_of(v, index), &x, sizeof x);
+}
+
+static void nan_somewhere(int32_t score, int where, float x) {
+    attn_desc d = make_desc(1, 1, 1, SQ, LONG, 7, 5);
+    int64_t row = test_int(0, SQ - 1), key = test_int(0, LONG - 1), column = test_int(0, 4);
+    set_score(&d, score, 6);
+    d.mask = make_ints(ATTN_U8, 2, SQ, LONG, 0, 0, 0, 1);
+    for (int isa = 0; isa < test_isa_count(); isa++) {
+        attn_desc clean = d, dirty = d;
+        clean.isa = dirty.isa = (int32_t)test_isa(isa);
+        ask_for(&clean, RESULT_OUT | RESULT_LSE, LAYOUT_PACKED);
+        ask_for(&dirty, RESULT_OUT | RESULT_LSE, LAYOUT_PACKED);
+        run_desc(&clean, "clean");
+        dirty.q = d.q.rank ? copy_view(&d.q, LAYOUT_PACKED) : d.q;
+        dirty.k = d.k.rank ? copy_view(&d.k, LAYOUT_PACKED) : d.k;
+        dirty.v = copy_view(&d.v, LAYOUT_PACKED);
+        if (score == ATTN_SCORE_GIVEN) dirty.given_scores = copy_view(&d.given_scores, LAYOUT_PACKED);
+        if (where == 2) put_float(&dirty.v, 0, 0, key, column, x);
+        else if (score == ATTN_SCORE_GIVEN) put_float(&dirty.given_scores, 0, 0, row, key, x);
+        else put_float(where == 0 ? &dirty.q : &dirty.k, 0, 0, where == 0 ? row : key, 3, x);
+        ref_result r;
+        ref_forward(&dirty, &r);
+        check_on(&dirty, &r, test_isa(isa), ref_score_names[score]);
+        ref_free(&r);
+        int by_row = where == 0 || (score == ATTN_SCORE_GIVEN && where == 1);
+        check_rows_untouched(&clean, &dirty, by_row ? row : -1, key);
+    }
+    test_release();
+}
+
+static void not_finite(void) {
+    const float values[] = {odd_nan(), INFINITY, -INFINITY};
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
+        for (int where = 0; where < 3; where++)
+            for (int n = 0; n < 3; n++)
+                for (int again = 0; again < 2; again++) nan_somewhere(score, where, values[n]);
+}
+
+/* A NaN in V spoils its column, of the rows that attend to its key. */
+static void nan_in_a_column(void) {
+    for (int n = 0; n < test_isa_count(); n++) {
+        attn_desc d = make_desc(1, 1, 1, SQ, SK, 4, 21);
+        d.isa = (int32_t)test_isa(n);
+        d.causal = 1;
+        put_float(&d.v, 0, 0, 9, 13, odd_nan());
+        run_desc(&d, "NaN in V");
+        for (int i = 0; i < SQ; i++)
+            for (int c = 0; c < 21; c++) {
+                uint32_t bits = float_bits(&d.out, 0, 0, i, c);
+                int spoilt = i >= 9 && c == 13;
+                CHECKF((bits == 0x7fc00000u) == spoilt, "out[%d,%d] has the bits %08x", i, c, (unsigned)bits);
+            }
+        test_release();
+    }
+}
+
+/* NaN, infinity and huge numbers in K and V of keys that no row may attend to: the bits are those without.
+   Excluded lanes lie inside tiles and fill whole ones. */
+static void exclude(attn_desc *d, int how, int64_t key) {
+    if (how == 0) put_at(&d->mask, 0, 0, 0, key, 0);
+    else put_at(&d->bias, 0, 0, 0, key, -INFINITY);
+}
+
+static void excluded_keys(void) {
+    const float values[] = {odd_nan(), INFINITY, -3e38f};
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+        for (int how = 0; how < 2; how++) {
+            attn_desc d = make_desc(1, 2, 1, SQ, LONG, 7, 5);
+            set_score(&d, score, 6);
+            if (how == 0) d.mask = make_ints(ATTN_U8, 1, LONG, 0, 0, 0, 1, 1);
+            else d.bias = make_filled(LAYOUT_PACKED, 1, 1, LONG, 0, 0, 0);
+            for (int j = 0; j < LONG; j++)
+                if (test_int(0, 2) == 0 || (j >= 16 && j < 64) || j >= LONG - 20) exclude(&d, how, j);
+            ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS | RESULT_MASKED, LAYOUT_PACKED);
+            check_everywhere(&d, ref_score_names[score]);
+            attn_desc clean = copy_results(&d);
+            ref_result r;
+            ref_sizes(&d, &r);
+            for (int j = 0; j < LONG; j++) {
+                float x = values[test_int(0, 2)];
+                if (ref_allowed(&d, &r, 0, 0, 0, j)) continue;
+                for (int c = 0; c < 7 && d.k.rank; c++) put_float(&d.k, 0, 0, j, c, x);
+                for (int i = 0; i < SQ && !d.k.rank; i++) put_float(&d.given_scores, 0, 1, i, j, x);
+                for (int c = 0; c < 5; c++) put_float(&d.v, 0, 0, j, c, x);
+            }
+            check_everywhere(&d, ref_score_names[score]);
+            check_same_results(&clean, &d, "what excluded keys hold");
+            test_release();
+        }
+    }
+}
+
+/* The same for keys that only some rows exclude: by causal, a window, lengths per query; a NaN key spoils
+   exactly the rows that may attend to it. */
+static void excluded_by_row(void) {
+    for (int variant = 0; variant < 12; variant++) {
+        attn_desc d = make_desc(1, 1, 1, 33, 70, 5, 4);
+        int64_t key = test_int(0, 69);
+        d.causal = variant % 3 == 0;
+        d.window = variant % 3 == 1;
+        d.window_left = test_int(0, 9);
+        d.window_right = test_int(0, 9);
+        if (variant % 3 == 2) d.key_lengths = make_ints(ATTN_I32, 2, 1, 33, 0, 0, 0, 70);
+        d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        for (int n = 0; n < test_isa_count(); n++) {
+            attn_desc clean = d, dirty = d;
+            clean.isa = dirty.isa = (int32_t)test_isa(n);
+            ask_for(&clean, RESULT_OUT, LAYOUT_PACKED);
+            ask_for(&dirty, RESULT_OUT, LAYOUT_PACKED);
+            dirty.k = copy_view(&d.k, LAYOUT_PACKED);
+            dirty.v = copy_view(&d.v, LAYOUT_PACKED);
+            put_float(&dirty.k, 0, 0, key, 2, odd_nan());
+            put_float(&dirty.v, 0, 0, key, 1, odd_nan());
+            run_desc(&clean, "clean");
+            ref_result r;
+            ref_forward(&dirty, &r);
+            check_on(&dirty, &r, test_isa(n), "a NaN key that some rows exclude");
+            ref_free(&r);
+            check_rows_untouched(&clean, &dirty, -1, key);
+        }
+        test_release();
+    }
+}
+
+/* ---- keys on pages that cannot be read */
+
+/* K or V of one head [1,1,sk,n] of which only keys first..end-1 are mapped, flush to either guard. */
+static attn_view unmapped_beyond(int64_t first, int64_t end, int64_t sk, int64_t n, int low) {
+    size_t row = (size_t)n * sizeof(float);
+    char *p = (char *)test_guarded_span((size_t)first * row, (size_t)(end - first) * row,
+                                        (size_t)(sk - end) * row, low);
+    attn_view v = attn_view_f32((const float *)(const void *)p, 4, 1, 1, end - first, n);
+    fill(&v, draw_normal, 0, 0.5);
+    v.data = p - (size_t)first * row;
+    v.size[2] = sk;
+    return v;
+}
+
+static void unmapped_case(int32_t score, int variant) {
+    enum { KEYS = 3000, D = 6, DV = 5 };
+    static const int64_t ends[] = {1, 15, 16, 17, 128, 129, 300};
+    int64_t first = 0, end = ends[test_int(0, 6)], sq = test_int(1, 40);
+    attn_desc d = make_desc(1, 1, 1, sq, 1, D, DV);
+    set_score(&d, score, 4);
+    if (variant == 0) d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)end, (int)end);
+    if (variant == 1) d.causal = 1, end = sq;
+    if (variant == 2) { /* positions 1000.., window: keys 1000-left .. 1000+sq-1+right */
+        d.window = 1;
+        d.window_left = test_int(0, 200);
+        d.window_right = test_int(0, 40);
+        d.align = ATTN_ALIGN_POSITIONS;
+        d.positions = make_ints(ATTN_I64, 1, 1, 0, 0, 0, 1000, 1000);
+        first = 1000 - d.window_left;
+        end = 1000 + sq + d.window_right;
+    }
+    if (variant == 3) { /* lengths per query; the longest is `end` */
+        d.key_lengths = make_ints(ATTN_I32, 2, 1, sq, 0, 0, 0, (int)end);
+        put_at(&d.key_lengths, 0, 0, 0, 0, (double)end);
+    }
+    if (variant == 4) { /* no key at all */
+        d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 0, 0);
+        end = 0;
+    }
+    if (variant == 5) { /* bottom-right within the length, a window of the past */
+        d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 600, 600);
+        d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        d.causal = d.window = 1;
+        d.window_left = 33;
+        d.window_right = ATTN_UNBOUNDED;
+        first = 600 - sq - 33;
+        end = 600;
+    }
+    int low = test_int(0, 1);
+    d.k = unmapped_beyond(first, end, KEYS, D, low);
+    d.v = unmapped_beyond(first, end, KEYS, DV, low);
+    ask_for(&d, RESULT_OUT | RESULT_LSE | (test_int(0, 1) ? RESULT_WEIGHTS | RESULT_MASKED : 0),
+            LAYOUT_PACKED);
+    check_everywhere(&d, ref_score_names[score]);
+    test_release();
+}
+
+static void unmapped(void) {
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
+        for (int variant = 0; variant < 6; variant++)
+            for (int again = 0; again < 4 && score != ATTN_SCORE_GIVEN; again++)
+                unmapped_case(score, variant);
+}
+
+/* Given scores and V beyond the lengths. */
+static void unmapped_given(void) {
+    enum { KEYS = 4000, LENGTH = 140 };
+    attn_desc d = make_desc(1, 1, 1, 1, 1, 1, 3);
+    set_score(&d, ATTN_SCORE_GIVEN, 0);
+    d.v = unmapped_beyond(0, LENGTH, KEYS, 3, 0);
+    attn_view row = unmapped_beyond(0, LENGTH, KEYS, 1, 0);
+    d.given_scores = attn_view_swap(row, 2, 3);
+    d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, LENGTH, LENGTH);
+    ask_for(&d, RESULT_OUT | RESULT_LSE, LAYOUT_PACKED);
+    check_everywhere(&d, "given scores beyond the length");
+}
+
+/* ---- windows: every edge, inside tiles and on their borders */
+static void window_edges(void) {
+    for (int n = 0; n < 120; n++) {
+        attn_desc d = make_desc(1, 1, 1, 35, 70, 3, 2);
+        d.window = 1;
+        d.window_left = n % 5 == 4 ? ATTN_UNBOUNDED : n % 40;
+        d.window_right = n % 7 == 6 ? ATTN_UNBOUNDED : n / 3;
+        d.causal = n % 11 == 0;
+        d.align = n % 3;
+        if (d.align == ATTN_ALIGN_POSITIONS) d.positions = make_ints(ATTN_I32, 1, 1, 0, 0, 0, n - 40, n - 40);
+        ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS | RESULT_MASKED, LAYOUT_PACKED);
+        check_everywhere(&d, "window");
+        test_release();
+    }
+}
+
+/* Positions and windows at the ends of 64 bits: nothing wraps. */
+static void far_positions(void) {
+    static const int64_t positions[] = {INT64_MAX,     INT64_MIN,        INT64_MAX - 5,
+                                        INT64_MIN + 5, (int64_t)1 << 40, 0},
+                         sides[] = {0, 5, INT64_MAX, ATTN_UNBOUNDED};
+    for (int n = 0; n < 6 * 4 * 4 * 2; n++) {
+        int64_t p = positions[n % 6], left = sides[n / 6 % 4], right = sides[n / 24 % 4];
+        attn_desc d = make_desc(1, 1, 1, 1, 20, 3, 2);
+        d.align = ATTN_ALIGN_POSITIONS;
+        d.positions = one_int(p);
+        d.window = 1;
+        d.window_left = left;
+        d.window_right = right;
+        d.causal = n / 96;
+        ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS, LAYOUT_PACKED);
+        check_everywhere(&d, "far positions");
+        test_release();
+    }
+}
+
+/* ---- the ends of the range */
+
+/* A score of -inf has weight 0 wherever it comes from: bias, a given score, a softcap's neighbour, an
+ * infinite key. */
+static void minus_infinity(void) {
+    for (int variant = 0; variant < 8; variant++) {
+        attn_desc d = make_desc(1, 1, 1, SQ, LONG, 5, 4);
+        if (variant & 1) set_score(&d, ATTN_SCORE_GIVEN, 0);
+        if (variant & 1)
+            for (int j = 0; j < LONG; j += 3) put_at(&d.given_scores, 0, 0, j % SQ, j, -INFINITY);
+        else {
+            attn_view first = attn_view_slice(d.q, 3, 0, 1);
+            fill(&first, draw_int, 1, 2); /* positive, so that the key below scores -inf everywhere */
+            put_at(&d.k, 0, 0, 17, 0, -INFINITY);
+        }
+        if (variant & 2) {
+            d.bias = make_filled(LAYOUT_PACKED, 1, 2, SQ, LONG, 0, 0);
+            for (int j = 0; j < LONG; j += 2) put_at(&d.bias, 0, 0, j % SQ, j, -INFINITY);
+        }
+        if (variant & 4) d.softcap = 4; /* a raw -inf is -4 then, and counts */
+        ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+        check_everywhere(&d, "-inf");
+        test_release();
+    }
+}
+
+static void huge_scores(void) {
+    static const double sizes[] = {1e2, 1e4, 1e9, 1e30, 1e37};
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+        attn_desc d = make_desc(1, 1, 1, SQ, LONG, 5, 4);
+        set_score(&d, ATTN_SCORE_GIVEN, 0);
+        fill(&d.given_scores, draw_normal, 0, sizes[n]);
+        for (int i = 0; i < SQ; i++)
+            put_at(&d.given_scores, 0, 0, i, 11 * i, 3 * sizes[n]); /* ties of the largest */
+        for (int i = 0; i < SQ; i++) put_at(&d.given_scores, 0, 0, i, 11 * i + 90, 3 * sizes[n]);
+        ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+        check_everywhere(&d, "huge scores");
+        test_release();
+    }
+}
+
+/* -1e9 is data: beside ordinary scores it has no weight, alone it has all of it. */
+static void minus_a_billion(void) {
+    for (int n = 0; n < test_isa_count(); n++) {
+        attn_desc d = make_desc(1, 1, 1, 2, SK, 5, 1);
+        d.isa = (int32_t)test_isa(n);
+        set_score(&d, ATTN_SCORE_GIVEN, 0);
+        fill(&d.given_scores, draw_int, 0, 0);
+        d.bias = make_ints(ATTN_F32, 2, 2, SK, 0, 0, -1000000000, -1000000000);
+        put_at(&d.bias, 0, 0, 1, 5, 0);
+        ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS, LAYOUT_PACKED);
+        run_desc(&d, "-1e9");
+        attn_view w = attn_view_of(d.weights), lse = attn_view_of(d.lse);
+        for (int j = 0; j < SK; j++) {
+            CHECK_CLOSE(ref_at(&w, 0, 0, 0, j), 1.0 / SK, 1e-8);
+            CHECK_CLOSE(ref_at(&w, 0, 0, 1, j), j == 5, 0);
+        }
+        CHECK_CLOSE(ref_at(&lse, 0, 0, 0, 0), -1e9, 64);
+        CHECK_CLOSE(ref_at(&lse, 0, 0, 0, 1), 0, 0);
+        test_release();
+    }
+}
+
+/* Cosine takes no notice of a vector's length: of 0 it is 0, of tiny and of huge ones what it is of ordinary
+ * ones. */
+static void cosine_lengths(void) {
+    static const double lengths[] = {1, 1e-10, 1e-19, 1e-30, 1e10, 1e19, 1e30};
+    for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
+        attn_desc d = make_desc(1, 1, 1, SQ, SK, 6, 3);
+        d.score = ATTN_SCORE_COSINE;
+        fill(&d.q, draw_normal, 0, lengths[n]);
+        attn_view zero = attn_view_slice(d.k, 2, 4, 1);
+        fill(&zero, draw_int, 0, 0);
+        ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+        char what[40];
+        snprintf(what, sizeof what, "cosine, queries of length %g", lengths[n]);
+        check_everywhere(&d, what);
+        attn_view q = d.q;
+        fill(&d.k, draw_normal, 0, lengths[n]);
+        fill(&q, draw_normal, 0, 1);
+        snprintf(what, sizeof what, "cosine, keys of length %g", lengths[n]);
+        check_everywhere(&d, what);
+        test_release();
+    }
+}
+
+/* Additive scores where e^2a and e^2b leave the range of float although a + b does not. */
+static void additive_extremes(void) {
+    static const double offsets[] = {0, 10, 20, 44, 100, 1000};
+    for (size_t n = 0; n < sizeof offsets / sizeof *offsets; n++) {
+        for (int only_some = 0; only_some < 2; only_some++) {
+            attn_desc d = make_desc(1, 1, 1, SQ, SK, 6, 3);
+            d.score = ATTN_SCORE_ADDITIVE;
+            d.w_v = make_filled(LAYOUT_PACKED, 1, 1, 6, 0, 0, 0);
+            attn_view q = only_some ? attn_view_slice(d.q, 2, 3, 9) : d.q,
+                      k = only_some ? attn_view_slice(d.k, 2, 7, 20) : d.k;
+            fill(&q, draw_normal, offsets[n], 1);
+            fill(&k, draw_normal, -offsets[n], 1);
+            ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+            check_everywhere(&d, "additive, far apart");
+            test_release();
+        }
+    }
+}
+
+/* The kernels' edges: u = 1 exactly is inside the boxcar and has no weight under the others; the softcap does
+   not bring a key without weight back. */
+static void kernel_edges(void) {
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+        for (int softcap = 0; softcap < 2 && ref_is_distance(score); softcap++) {
+            attn_desc d = make_desc(1, 1, 1, 1, 9, 1, 2);
+            d.score = score;
+            d.softcap = softcap ? 1.5f : 0;
+            put_at(&d.q, 0, 0, 0, 0, 100);
+            for (int j = 0; j < 9; j++) put_at(&d.k, 0, 0, j, 0, 100 + (j - 4) * 0.5);
+            ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+            check_everywhere(&d, ref_score_names[score]);
+            for (int j = 0; j < 9; j++) {
+                int inside = score == ATTN_SCORE_GAUSSIAN || abs(j - 4) < 2 ||
+                             (abs(j - 4) == 2 && score == ATTN_SCORE_BOXCAR);
+                CHECKF((float_bits(&d.weights, 0, 0, 0, j) != 0) == inside, "%s: weight %d",
+                       ref_score_names[score], j);
+            }
+            test_release();
+        }
+    }
+}
+
+/* The dropout of 1 gives zeros, not the NaN of 0 * 1/0; that of 0 changes no bit. */
+static void dropout_ends(void) {
+    for (int n = 0; n < test_isa_count(); n++) {
+        attn_desc d = make_desc(1, 2, 1, SQ, SK, 5, 4);
+        d.isa = (int32_t)test_isa(n);
+        d.weights_after_dropout = 1;
+        ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS, LAYOUT_PACKED);
+        run_desc(&d, "no dropout");
+        attn_desc all = copy_results(&d);
+        all.dropout = 1;
+        all.seed = 7;
+        run_desc(&all, "dropout 1");
+        check_same(&d.lse, &all.lse, "the log-sum-exp is that before dropout");
+        for (int i = 0; i < SQ; i++) {
+            for (int c = 0; c < 4; c++) CHECK(float_bits(&all.out, 0, 1, i, c) == 0);
+            for (int j = 0; j < SK; j++) CHECK(float_bits(&all.weights, 0, 1, i, j) == 0);
+        }
+        all.dropout = 0;
+        poison_results(&all);
+        run_desc(&all, "dropout 0 with a seed");
+        check_same_results(&d, &all, "dropout 0");
+        test_release();
+    }
+}
+
+const test_case suite_special[] = {
+    {"special.empty_rows", empty_rows},
+    {"special.long_averages", long_averages},
+    {"special.empty_rows_leave_others", empty_rows_leave_others},
+    {"special.sinks", sinks},
+    {"special.sink_alone", sink_alone},
+    {"special.not_finite", not_finite},
+    {"special.nan_in_a_column", nan_in_a_column},
+    {"special.excluded_keys", excluded_keys},
+    {"special.excluded_by_row", excluded_by_row},
+    {"special.unmapped", unmapped},
+    {"special.unmapped_given", unmapped_given},
+    {"special.window_edges", window_edges},
+    {"special.far_positions", far_positions},
+    {"special.minus_infinity", minus_infinity},
+    {"special.huge_scores", huge_scores},
+    {"special.minus_a_billion", minus_a_billion},
+    {"special.cosine_lengths", cosine_lengths},
+    {"special.additive_extremes", additive_extremes},
+    {"special.kernel_edges", kernel_edges},
+    {"special.dropout_ends", dropout_ends},
+    {0, 0},
+};

@@ -1,0 +1,62 @@
+/* test.h - the small harness of this project's tests. Suites include this file and know attn.h by its API
+   only.
+
+   A suite is a file tests/NAME.c that ends with
+       const test_case suite_NAME[] = { {"NAME.what", function}, ..., {0, 0} };
+   and is listed in SUITES of tests/main.c. Every test starts with the random state of (seed, name), so that
+   it does the same alone as among the others; what it took from test_guarded and the like is freed when it
+   returns. */
+#ifndef ATTN_TEST_H
+#define ATTN_TEST_H
+
+#include "../attn.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const char *name;
+    void (*run)(void);
+} test_case;
+
+/* ---- checks. All are NaN-safe, none stops the test; each returns (as a number) whether it held. */
+#if defined(__GNUC__) && !defined(_WIN32)
+__attribute__((format(printf, 4, 5)))
+#endif
+int test_check(int ok, const char *file, int line, const char *format, ...);
+int test_close(double got, double want, double tolerance, const char *file, int line, const char *text);
+int test_status(attn_status got, attn_status want, const char *file, int line, const char *text);
+
+#define CHECK(cond) test_check((cond) != 0, __FILE__, __LINE__, "%s", #cond)
+#define CHECKF(cond, ...) test_check((cond) != 0, __FILE__, __LINE__, __VA_ARGS__)
+/* |got - want| <= tol; NaN equals NaN, an infinity equals itself */
+#define CHECK_CLOSE(got, want, tol) test_close((got), (want), (tol), __FILE__, __LINE__, #got)
+#define CHECK_STATUS(call, want) test_status((call), (want), __FILE__, __LINE__, #call)
+int test_quiet(void);            /* enough failures of this test were printed at length */
+void test_skip(const char *why); /* this test did not look at everything; counted and printed */
+
+/* ---- options of the program */
+int test_verbose(void);
+unsigned long long test_seed(void); /* --seed */
+int test_isa_count(void);           /* instruction sets of this build and CPU (only --isa when given) */
+attn_isa test_isa(int i);
+
+/* ---- the deterministic generator */
+void test_rand_seed(uint64_t seed);
+uint64_t test_bits(void);
+double test_uniform(void);    /* [0,1) */
+double test_normal(void);     /* mean 0, variance 1 */
+int test_int(int lo, int hi); /* lo..hi, both included */
+
+/* ---- memory between unmapped pages. Bytes are 0xFF (floats: NaN); what a page has left beside the block is
+   checked when it is freed, so that a write there fails the test. */
+void *test_guarded(size_t bytes);     /* ends where the upper guard page begins */
+void *test_guarded_low(size_t bytes); /* begins where the lower guard page ends */
+void *test_guarded_span(size_t before, size_t bytes, size_t after,
+                        int low); /* at least so many unmapped bytes */
+void test_read_only(void *block); /* from now on a write to this block is a fault */
+float *test_floats(size_t n);     /* guarded, normal numbers */
+void test_release(void);          /* free all blocks now: between the cases of a long test */
+
+#endif

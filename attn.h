@@ -53,7 +53,8 @@
              A row with no key left gives out 0, weights 0, lse -inf (see `empty`); with a finite sink its lse is the
              sink, and `empty` does not apply.
              NaN and Inf in allowed places stay in their row (of q), their rows (that attend to a key), their column
-             (of V). A NaN in a result is always the one with the bits 0x7fc00000.
+             (of V, also where the weight underflows or is dropped). A row with a score of +inf is NaN, as IEEE has it.
+             A NaN in a result is always the one with the bits 0x7fc00000.
 
    NUMERICS  f32 storage, f32 accumulation by fused multiply-adds; exp, log and tanh within 2 ulp over every float; a
              weight below 2^-126 is 0. The error of out and weights against exact arithmetic is bounded per score in
@@ -70,7 +71,7 @@
    MEMORY    attn_workspace_size tells what a call needs; pass that much in desc.workspace (any alignment) and nothing
              is allocated. Without it at most one block is taken, from desc.allocator or else from malloc. It is linear
              in Sq + Sk, never Sq*Sk, and depends on sizes, options and workers alone (lengths count as Sk). A
-             workspace serves one call at a time. Stack: at most 16 KB per task.
+             workspace serves one call at a time; calls one after the other may share it. Stack: at most 16 KB per task.
 
    THREADS   The library starts none. With desc.parallel it hands out independent tasks; without, the calling thread
              does them all. attn_plan_forward and attn_task let the caller spread the tasks as they like. All functions
@@ -188,6 +189,7 @@ ATTN_DEF attn_view attn_view_i64(const int64_t *data, int rank, int64_t n0, int6
 ATTN_DEF attn_out  attn_out_f32 (float         *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
 ATTN_DEF attn_out  attn_out_u8  (uint8_t       *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
 /* [B,H,S,D], stored in that order (PyTorch's SDPA), or stored [B,S,H,D] (one token's heads together); no heads: h = 1.
+   For weights and scores d is Sk.
    Either way the view's axes are B, H, S, D. A cache with room for N keys: a view of N, then size[2] = keys in use. */
 ATTN_DEF attn_view attn_view_bhsd(const float *data, int64_t b, int64_t h, int64_t s, int64_t d);
 ATTN_DEF attn_view attn_view_bshd(const float *data, int64_t b, int64_t s, int64_t h, int64_t d);
@@ -210,20 +212,22 @@ ATTN_DEF attn_view attn_view_of(attn_out o);
 /* ---- choices. 0 is always the default. */
 
 /* X(name, text, bound). The bound is on |out - exact| of one row, in units of V*(1 + S): V the largest |v| the row may
-   attend to, S the largest sum of the absolute terms of one score (for dot sum |q_c k_c| |scale|; for the distance
-   kernels the largest |score|; for additive sum |w_v|*(|a|+|b|)+|w_v|). The same bound with V = 1 holds for weights. */
+   attend to, S the largest sum of the absolute terms of a score that matters (for dot sum |q_c k_c| |scale|; for the
+   distance kernels |score|; for additive sum |w_v|*(|a|+|b|)+|w_v|; plus |bias| and |ALiBi|). With V = 1 it holds for
+   weights; with dropout V is scaled by 1/(1-p). Sums over values must not overflow: Sk * V below 3e38. Next to the edge
+   of EPANECHNIKOV and TRIANGULAR the bound is one on exp(score): the logarithm itself is ill-conditioned there. */
 #define ATTN_SCORE_LIST(X) \
-    X(SCALED_DOT,   "scaled dot product", 4e-6) /* scale * q.k, scale 1/sqrt(D) unless given (Vaswani et al. 2017) */ \
-    X(DOT,          "dot product",        4e-6) /* scale * q.k (Luong et al. 2015) */ \
-    X(COSINE,       "cosine",             4e-6) /* scale * q.k / (|q| |k|); 0 where q or k is the zero vector */ \
-    X(BILINEAR,     "bilinear",           4e-6) /* scale * q M k (Luong "general") */ \
-    X(ADDITIVE,     "additive",           4e-6) /* scale * w_v . tanh(W_q q + W_k k + b) (Bahdanau et al. 2014) */ \
-    X(GAUSSIAN,     "gaussian",           4e-6) /* -u^2/2, u = |q-k|/sigma; the weight is exp of it */ \
-    X(BOXCAR,       "boxcar",             4e-6) /* weight [u <= 1]; the score is its logarithm: 0 or -inf */ \
-    X(EPANECHNIKOV, "epanechnikov",       4e-6) /* weight max(0, 1 - u^2); score its logarithm */ \
-    X(TRIANGULAR,   "triangular",         4e-6) /* weight max(0, 1 - u); d2l calls this one Epanechnikov */ \
-    X(CONSTANT,     "constant",           4e-6) /* weight 1, score 0: average pooling; only the sizes of q, k count */ \
-    X(GIVEN,        "given",              4e-6) /* scale * given_scores[b,h,i,j]: no q, no k; the masked softmax     */
+    X(SCALED_DOT,   "scaled dot product", 2e-6) /* scale * q.k, scale 1/sqrt(D) unless given (Vaswani et al. 2017) */ \
+    X(DOT,          "dot product",        2e-6) /* scale * q.k (Luong et al. 2015) */ \
+    X(COSINE,       "cosine",             2e-6) /* scale * q.k / (|q| |k|); 0 where q or k is the zero vector */ \
+    X(BILINEAR,     "bilinear",           2e-6) /* scale * q M k (Luong "general") */ \
+    X(ADDITIVE,     "additive",           2e-6) /* scale * w_v . tanh(W_q q + W_k k + b) (Bahdanau et al. 2014) */ \
+    X(GAUSSIAN,     "gaussian",           2e-6) /* -u^2/2, u = |q-k|/sigma; the weight is exp of it */ \
+    X(BOXCAR,       "boxcar",             2e-6) /* weight [u <= 1]; the score is its logarithm: 0 or -inf */ \
+    X(EPANECHNIKOV, "epanechnikov",       2e-6) /* weight max(0, 1 - u^2); score its logarithm */ \
+    X(TRIANGULAR,   "triangular",         2e-6) /* weight max(0, 1 - u); d2l calls this one Epanechnikov */ \
+    X(CONSTANT,     "constant",           2e-6) /* weight 1, score 0: average pooling; only the sizes of q, k count */ \
+    X(GIVEN,        "given",              2e-6) /* scale * given_scores[b,h,i,j]: no q, no k; the masked softmax     */
 
 typedef enum attn_score {
 #define ATTN_X(name, text, bound) ATTN_SCORE_##name,
@@ -244,7 +248,7 @@ typedef enum attn_align {       /* p[b,i], the position of query i among the key
 typedef enum attn_empty {       /* a row without an allowed key, or without mass; rows beyond query_lengths too */
     ATTN_EMPTY_ZERO = 0,        /* out 0, weights 0 */
     ATTN_EMPTY_NAN,             /* out NaN, weights NaN */
-    ATTN_EMPTY_UNIFORM,         /* weights 1/Sk over ALL keys, which are read: what a mask of -1e6 gives */
+    ATTN_EMPTY_UNIFORM,         /* weights 1/Sk over ALL keys, whose values are read; what a mask of -1e6 gives */
     ATTN_EMPTY_COUNT
 } attn_empty;                   /* lse is -inf under all three; none applies where a finite sink gives the row mass */
 
@@ -662,6 +666,7 @@ static int attn__is_inf(float x) { return (attn__bits(x) & 0x7fffffffu) == 0x7f8
 #define ATTN__INF      attn__float(0x7f800000u)
 #define ATTN__NEG_INF  attn__float(0xff800000u)
 #define ATTN__NAN      attn__float(0x7fc00000u)
+#define ATTN__SMALLEST 1.17549435e-38f          /* 2^-126, the smallest normal number */
 
 static float attn__quiet(float x) { return attn__is_nan(x) ? ATTN__NAN : x; }   /* one NaN for all machines */
 
@@ -764,7 +769,7 @@ static float attn__exp_full(float x)
 
 static float attn__log(float x)
 {
-    const int tiny = x < 1.17549435e-38f;
+    const int tiny = x < ATTN__SMALLEST;
     const float y = tiny ? x * 8388608.0f : x;                  /* 2^23: subnormals */
     const uint32_t b = attn__bits(y) - ATTN__SQRT_HALF;
     const float e = (float)((int32_t)b >> 23) - (tiny ? 23.0f : 0.0f);
@@ -893,7 +898,7 @@ typedef struct attn__kernels {
     void (*add)(float *s, const float *t, int64_t n);
     /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */
     void (*exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride);
-    /* x[j] = e^(x[j] - max) * factor: the weights of one row */
+    /* x[j] = e^(x[j] - max) * factor, or 0 where that is below 2^-126: the weights of one row */
     void (*normalise)(float *x, int64_t n, float max, float factor);
 } attn__kernels;
 
@@ -1094,7 +1099,10 @@ static void attn__exclude_scalar(float *s, int64_t ld, int64_t n, const uint8_t 
 static void attn__normalise_scalar(float *x, int64_t n, float max, float factor)
 {
     int64_t i;
-    for (i = 0; i < n; i++) x[i] = attn__quiet(attn__exp(x[i] - max) * factor);
+    for (i = 0; i < n; i++) {
+        const float w = attn__exp(x[i] - max) * factor;
+        x[i] = w < ATTN__SMALLEST ? 0.0f : attn__quiet(w);
+    }
 }
 
 static const attn__kernels attn__table_scalar = {
@@ -1167,7 +1175,7 @@ ATTN__INLINE ATTN__AVX2 __m256 attn__exp_full8(__m256 x)
 ATTN__INLINE ATTN__AVX2 __m256 attn__log8(__m256 x)
 {
     const __m256i root = _mm256_set1_epi32((int32_t)ATTN__SQRT_HALF);
-    const __m256 tiny = _mm256_cmp_ps(x, ATTN__ALL8(1.17549435e-38f), _CMP_LT_OQ);
+    const __m256 tiny = _mm256_cmp_ps(x, ATTN__ALL8(ATTN__SMALLEST), _CMP_LT_OQ);
     const __m256 y = ATTN__PICK8(x, ATTN__MUL8(x, ATTN__ALL8(8388608.0f)), tiny);
     const __m256i b = _mm256_sub_epi32(_mm256_castps_si256(y), root);
     const __m256 e = ATTN__SUB8(_mm256_cvtepi32_ps(_mm256_srai_epi32(b, 23)), _mm256_and_ps(tiny, ATTN__ALL8(23.0f)));
@@ -1513,9 +1521,11 @@ ATTN__AVX2 static void attn__add_avx2(float *s, const float *t, int64_t n)
 ATTN__AVX2 static void attn__normalise_avx2(float *x, int64_t n, float max, float factor)
 {
     int64_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        ATTN__STORE8(x + i, attn__quiet8(ATTN__MUL8(attn__exp8(ATTN__SUB8(ATTN__LOAD8(x + i), ATTN__ALL8(max))),
-                                                    ATTN__ALL8(factor))));
+    for (; i + 8 <= n; i += 8) {
+        const __m256 w = ATTN__MUL8(attn__exp8(ATTN__SUB8(ATTN__LOAD8(x + i), ATTN__ALL8(max))), ATTN__ALL8(factor));
+        const __m256 none = _mm256_cmp_ps(w, ATTN__ALL8(ATTN__SMALLEST), _CMP_LT_OQ);
+        ATTN__STORE8(x + i, _mm256_andnot_ps(none, attn__quiet8(w)));
+    }
     attn__normalise_scalar(x + i, n - i, max, factor);
 }
 
@@ -1592,7 +1602,7 @@ ATTN__INLINE ATTN__AVX512 __m512 attn__exp_full16(__m512 x)
 ATTN__INLINE ATTN__AVX512 __m512 attn__log16(__m512 x)
 {
     const __m512i root = _mm512_set1_epi32((int32_t)ATTN__SQRT_HALF);
-    const __mmask16 tiny = ATTN__LESS16(x, ATTN__ALL16(1.17549435e-38f));
+    const __mmask16 tiny = ATTN__LESS16(x, ATTN__ALL16(ATTN__SMALLEST));
     const __m512 y = ATTN__PICK16(x, ATTN__MUL16(x, ATTN__ALL16(8388608.0f)), tiny);
     const __m512i b = _mm512_sub_epi32(_mm512_castps_si512(y), root);
     const __m512 e = ATTN__SUB16(_mm512_cvtepi32_ps(_mm512_srai_epi32(b, 23)),
@@ -1948,9 +1958,12 @@ ATTN__AVX512 static void attn__add_avx512(float *s, const float *t, int64_t n)
 ATTN__AVX512 static void attn__normalise_avx512(float *x, int64_t n, float max, float factor)
 {
     int64_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        ATTN__STORE16(x + i, attn__quiet16(ATTN__MUL16(attn__exp16(ATTN__SUB16(ATTN__LOAD16(x + i),
-            ATTN__ALL16(max))), ATTN__ALL16(factor))));
+    for (; i + 16 <= n; i += 16) {
+        const __m512 e = attn__exp16(ATTN__SUB16(ATTN__LOAD16(x + i), ATTN__ALL16(max)));
+        const __m512 w = ATTN__MUL16(e, ATTN__ALL16(factor));
+        const __mmask16 none = ATTN__LESS16(w, ATTN__ALL16(ATTN__SMALLEST));
+        ATTN__STORE16(x + i, ATTN__PICK16(attn__quiet16(w), _mm512_setzero_ps(), none));
+    }
     attn__normalise_scalar(x + i, n - i, max, factor);
 }
 
@@ -3109,13 +3122,20 @@ static void attn__uniform_row(const attn__tile *t, int64_t l)
     const int64_t keys = t->shape->keys;
     const float weight = keys ? 1.0f / (float)keys : 0.0f, keep = attn__keep_scale(d->dropout);
     attn__dropper drop = attn__dropper_of(d, t->b, t->h[l], t->i[l]);
+    const int64_t columns = d->out.rank ? t->shape->size_v : 0;
+    float *o = t->o + l, *acc = t->acc + l;
     int64_t c, j;
-    for (c = 0; d->out.rank && c < t->shape->size_v; c++) t->o[c * t->ld + l] = 0.0f;
+    attn__fill(o, t->ld, columns, 0.0f);
+    attn__fill(acc, t->ld, columns, 0.0f);
     for (j = 0; j < keys; j++) {
         const int kept = d->dropout == 0.0f || attn__kept(&drop, j + d->dropout_origin[3]);
         const float w = d->dropout > 0.0f ? (kept ? weight * keep : 0.0f) : weight;
-        for (c = 0; d->out.rank && c < t->shape->size_v; c++)
-            t->o[c * t->ld + l] = attn__fma(w, *attn__at(&d->v, t->b, t->head_kv, j, c), t->o[c * t->ld + l]);
+        for (c = 0; c < columns; c++)
+            acc[c * t->ld] = attn__fma(w, *attn__at(&d->v, t->b, t->head_kv, j, c), acc[c * t->ld]);
+        if (j % ATTN__CHUNK == ATTN__CHUNK - 1 || j == keys - 1) {
+            for (c = 0; c < columns; c++) o[c * t->ld] = o[c * t->ld] + acc[c * t->ld];
+            attn__fill(acc, t->ld, columns, 0.0f);
+        }
         if (d->weights.rank)
             *attn__out_at(&d->weights, t->b, t->h[l], t->i[l], j) = d->weights_after_dropout ? w : weight;
     }
@@ -3210,7 +3230,8 @@ static void attn__run_tile(attn__tile *t, int64_t tile)
             t->first = t->row[l].first < t->first ? t->row[l].first : t->first;
             t->last = t->row[l].last > t->last ? t->row[l].last : t->last;
         }
-        t->width[l] = d->score == ATTN_SCORE_GAUSSIAN ? -0.5f / (sigma * sigma) : sigma * sigma;
+        t->width[l] = sigma * sigma < ATTN__SMALLEST ? ATTN__SMALLEST : sigma * sigma;
+        if (d->score == ATTN_SCORE_GAUSSIAN) t->width[l] = -0.5f / t->width[l];
         t->slope[l] = d->alibi.rank ? attn__of_head(&d->alibi, h) : 0.0f;
         t->max[l] = ATTN__NEG_INF;
         t->sum[l] = 0.0f;
@@ -3966,7 +3987,7 @@ static attn_status attn__mha_project(attn__mha *m, int which, attn_view x, attn_
     return st;
 }
 
-static void attn__mha_add_bias(const attn_view *bias, const attn_out *y)
+ATTN__NOINLINE static void attn__mha_add_bias(const attn_view *bias, const attn_out *y)
 {
     int64_t b, i, c;
     if (!bias->rank) return;
@@ -4063,7 +4084,12 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
         d->out.stride[2] = desc->out.stride[1];
         d->out.stride[3] = desc->out.stride[2];
     }
-    ATTN__TRY(attn__plan(d, &m->plan, need ? ATTN__WITH_DATA : 0, err));
+    {
+        const attn__fp_state saved = attn__fp_enter();
+        const attn_status st = attn__plan(d, &m->plan, need ? ATTN__WITH_DATA : 0, err);
+        attn__fp_leave(saved);
+        if (st != ATTN_OK) return st;
+    }
     for (i = 0; i < (w[3].rank ? 4 : 3); i++) {
         const size_t bytes = attn__bmm_workspace(&m->product[i], d);
         const attn_view out_view = attn_view_of(desc->out);
@@ -4102,11 +4128,14 @@ ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err)
     st = attn__mha_resolve(desc, (float *)(void *)attn__align(memory.block), &m, err);
     if (st == ATTN_OK) {
         char *inner = attn__align(memory.block) + m.own_bytes;
+        attn__fp_state saved;
         for (i = 0; i < 4; i++) {
             if (i == 3) attn__run_plan(&m.plan, inner);
             if (i == 3 && !desc->w_result.rank) break;
             attn__bmm_run(&m.product[i], inner, &m.attention.parallel);
+            saved = attn__fp_enter();
             attn__mha_add_bias(&m.bias[i], &m.product[i].out);
+            attn__fp_leave(saved);
         }
         st = attn__success(err);
     }

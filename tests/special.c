@@ -488,6 +488,87 @@ static void huge_scores(void) {
     }
 }
 
+/* A weight is 0 or at least the smallest normal number, also when a sum halves it. */
+static void tiny_weights(void) {
+    attn_desc d = make_desc(1, 1, 1, SQ, LONG, 5, 4);
+    set_score(&d, ATTN_SCORE_GIVEN, 0);
+    for (int i = 0; i < SQ; i++)
+        for (int j = 0; j < LONG; j++)
+            put_at(&d.given_scores, 0, 0, i, j, j <= i ? 0 : -80 - 0.1 * (j % 120));
+    ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS, LAYOUT_PACKED);
+    check_everywhere(&d, "weights that underflow");
+    for (int i = 0; i < SQ; i++) {
+        int zeros = 0;
+        for (int j = 0; j < LONG; j++) {
+            uint32_t bits = float_bits(&d.weights, 0, 0, i, j);
+            zeros += bits == 0;
+            CHECKF(bits == 0 || (bits >= 0x00800000u && bits <= 0x3f800000u),
+                   "weight %d of row %d has the bits %08x", j, i, (unsigned)bits);
+        }
+        CHECKF(zeros > 0 && zeros < LONG, "%d of %d weights underflow", zeros, LONG);
+    }
+}
+
+/* Values too small to be normal numbers are added up as they are. */
+static void subnormal_values(void) {
+    for (int n = 0; n < test_isa_count(); n++) {
+        attn_desc d = make_desc(1, 1, 1, SQ, SK, 5, 4);
+        ref_result r;
+        fill(&d.v, draw_normal, 0, 1e-39);
+        d.isa = (int32_t)test_isa(n);
+        run_desc(&d, "subnormal values");
+        ref_forward(&d, &r);
+        attn_view out = attn_view_of(d.out);
+        for (int at = 0; at < SQ * 4; at++)
+            CHECK_CLOSE(ref_at(&out, 0, 0, at / 4, at % 4), r.out[at],
+                        2e-5 * r.v_max[at / 4] + SK * 0x1p-149);
+        ref_free(&r);
+        test_release();
+    }
+}
+
+/* An average of values near the largest float is one of them. */
+/* As large as the header allows: the sum over the keys stays below 3e38. */
+static void huge_values(void) {
+    attn_desc d = make_desc(1, 1, 1, SQ, LONG, 5, 4);
+    fill(&d.v, draw_normal, 2e38 / LONG, 1e37 / LONG);
+    check_everywhere(&d, "huge values");
+}
+
+static void softcap_extremes(void) {
+    static const float caps[] = {1e-30f, 1e-3f, 1, 50, 1e10f, 1e30f};
+    for (size_t n = 0; n < sizeof caps / sizeof *caps; n++) {
+        attn_desc d = make_desc(1, 1, 1, SQ, SK, 5, 4);
+        put_at(&d.q, 0, 0, 3, 0, 1e15);
+        d.softcap = caps[n];
+        ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+        check_everywhere(&d, "softcap");
+        test_release();
+    }
+}
+
+/* A width so small or so large that its square leaves the range: equal vectors are at distance 0 all the same. */
+static void sigma_extremes(void) {
+    static const float sigmas[] = {1e-38f, 1e-25f, 1e-10f, 1e10f, 1e25f, 1e38f};
+    for (size_t n = 0; n < sizeof sigmas / sizeof *sigmas; n++) {
+        for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+            if (!ref_is_distance(score)) continue;
+            attn_desc d = make_desc(1, 1, 1, SQ, SK, 2, 3);
+            d.score = score;
+            d.sigma = sigmas[n];
+            fill(&d.q, draw_quarters, 0, 1);
+            fill(&d.k, draw_quarters, 0, 1);
+            for (int at = 0; at < SQ * 2; at++)
+                put_at(&d.k, 0, 0, at / 2, at % 2, ref_at(&d.q, 0, 0, at / 2, at % 2));
+            ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS, LAYOUT_PACKED);
+            char what[60];
+            snprintf(what, sizeof what, "%s, sigma %g", ref_score_names[score], (double)sigmas[n]);
+            check_everywhere(&d, what);
+            test_release();
+        }
+    }
+}
+
 /* -1e9 is data: beside ordinary scores it has no weight, alone it has all of it. */
 static void minus_a_billion(void) {
     for (int n = 0; n < test_isa_count(); n++) {
@@ -600,6 +681,23 @@ static void dropout_ends(void) {
     }
 }
 
+/* Origins count modulo 2^32, also in the middle of a row. */
+static void dropout_wraps(void) {
+    attn_desc d = make_desc(1, 2, 1, SQ, SK, 5, 4);
+    d.dropout = 0.5f;
+    d.seed = test_bits();
+    d.dropout_origin[3] = ((int64_t)1 << 32) - 20;
+    d.dropout_origin[2] = ((int64_t)1 << 32) - 3;
+    check_everywhere(&d, "an origin that wraps");
+    attn_desc same = copy_results(&d), other = copy_results(&d);
+    for (int n = 0; n < 4; n++) same.dropout_origin[n] += (int64_t)3 << 32;
+    run_desc(&same, "an origin beyond 2^32");
+    check_same_results(&d, &same, "an origin beyond 2^32");
+    other.dropout_origin[2]++;
+    run_desc(&other, "another origin");
+    CHECK(float_bits(&d.out, 0, 0, 1, 0) != float_bits(&other.out, 0, 0, 1, 0));
+}
+
 const test_case suite_special[] = {
     {"special.empty_rows", empty_rows},
     {"special.long_averages", long_averages},
@@ -616,10 +714,16 @@ const test_case suite_special[] = {
     {"special.far_positions", far_positions},
     {"special.minus_infinity", minus_infinity},
     {"special.huge_scores", huge_scores},
+    {"special.tiny_weights", tiny_weights},
+    {"special.subnormal_values", subnormal_values},
+    {"special.huge_values", huge_values},
+    {"special.softcap_extremes", softcap_extremes},
+    {"special.sigma_extremes", sigma_extremes},
     {"special.minus_a_billion", minus_a_billion},
     {"special.cosine_lengths", cosine_lengths},
     {"special.additive_extremes", additive_extremes},
     {"special.kernel_edges", kernel_edges},
     {"special.dropout_ends", dropout_ends},
+    {"special.dropout_wraps", dropout_wraps},
     {0, 0},
 };

@@ -1,0 +1,1209 @@
+/* heatmap.c - the pictures: well-formed, the right colours in the right places, every string escaped, every
+   mistake refused before a byte is written. */
+#include "test.h"
+
+typedef attn_status (*draw_fn)(const attn_heatmap *, attn_writer, attn_error *);
+enum { ANSI, SVG, PPM, KINDS };
+static const draw_fn draws[KINDS] = {attn_heatmap_ansi, attn_heatmap_svg, attn_heatmap_ppm};
+
+static attn_heatmap make_map(const float *data, int64_t rows, int64_t cols) {
+    attn_heatmap m;
+    memset(&m, 0, sizeof m);
+    m.values = attn_view_f32(data, 2, rows, cols, 0, 0);
+    return m;
+}
+
+/* The whole picture, drawn twice: for its size, then into a block of exactly that size. */
+static char *draw(int kind, const attn_heatmap *m, size_t *length) {
+    attn_buffer size = {NULL, 0, 0}, b = {NULL, 0, 0};
+    attn_error err;
+    CHECK_STATUS(draws[kind](m, attn_buffer_writer(&size), &err), ATTN_OK);
+    CHECK(err.status == ATTN_OK && !*err.field && !*err.rule);
+    b.size = size.length + 1;
+    b.data = test_guarded(b.size);
+    CHECK_STATUS(draws[kind](m, attn_buffer_writer(&b), NULL), ATTN_OK);
+    CHECKF(b.length == size.length && b.data[b.length] == 0, "%zu bytes, the query said %zu", b.length,
+           size.length);
+    if (length) *length = b.length;
+    return b.data;
+}
+
+static int same(int kind, const attn_heatmap *a, const attn_heatmap *b) {
+    size_t na, nb;
+    const char *x = draw(kind, a, &na), *y = draw(kind, b, &nb);
+    return na == nb && !memcmp(x, y, na);
+}
+
+static int count(const char *s, const char *what) {
+    int n = 0;
+    for (; (s = strstr(s, what)) != NULL; s += strlen(what)) n++;
+    return n;
+}
+
+/* ---- XML: a checker of well-formedness for what a picture may hold (no DTD, no comments, no CDATA) */
+
+static int utf8_ok(const char *text) {
+    const unsigned char *s = (const unsigned char *)text;
+    while (*s) {
+        unsigned c = *s++, more = c < 0x80 ? 0 : c >= 0xF0 ? 3 : c >= 0xE0 ? 2 : 1;
+        if (c >= 0x80 && (c < 0xC2 || c > 0xF4)) return 0;
+        if (more) c &= 0x3Fu >> more;
+        for (unsigned i = 0; i < more; i++, s++) {
+            if ((*s & 0xC0) != 0x80) return 0;
+            c = c * 64 + (*s & 63u);
+        }
+        if ((more == 2 && c < 0x800) || (more == 3 && c < 0x10000) || c > 0x10FFFF) return 0;
+        if ((c < 32 && c != '\n' && c != '\t') || (c >= 0xD800 && c < 0xE000) || c == 0xFFFE || c == 0xFFFF)
+            return 0;
+    }
+    return 1;
+}
+
+static const char *xml_reference(const char *s) { /* at & */
+    static const char *const known[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&apos;"};
+    for (int i = 0; i < 5; i++)
+        if (!strncmp(s, known[i], strlen(known[i]))) return s + strlen(known[i]);
+    const char *end = s + 2;
+    if (s[1] != '#') return NULL;
+    while (*end >= '0' && *end <= '9') end++;
+    return end > s + 2 && *end == ';' ? end + 1 : NULL;
+}
+
+static size_t xml_name(const char *s) {
+    return strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-");
+}
+
+static const char *xml_attributes(const char *s) { /* after the name; to the > or /> */
+    const char *seen[32];
+    int n = 0;
+    for (;;) {
+        const char *blank = s;
+        while (*s == ' ' || *s == '\n') s++;
+        if (*s == '>' || (*s == '/' && s[1] == '>')) return s;
+        size_t length = xml_name(s);
+        if (s == blank || !length || n == 32) return NULL;
+        for (int i = 0; i < n; i++)
+            if (!strncmp(seen[i], s, length + 1)) return NULL; /* twice */
+        seen[n++] = s;
+        s += length;
+        if (*s != '=' || s[1] != '"') return NULL;
+        for (s += 2; *s != '"';) {
+            if (!*s || *s == '<') return NULL;
+            s = *s == '&' ? xml_reference(s) : s + 1;
+            if (!s) return NULL;
+        }
+        s++;
+    }
+}
+
+/* NULL, or where it is not well-formed. */
+static const char *xml_fault(const char *s) {
+    const char *open[16];
+    int depth = 0, roots = 0;
+    if (!utf8_ok(s)) return s;
+    while (*s) {
+        const char *at = s;
+        if (*s == '<' && s[1] == '/') {
+            size_t n = xml_name(s += 2);
+            if (!depth || n != xml_name(open[depth - 1]) || strncmp(open[depth - 1], s, n) || s[n] != '>')
+                return at;
+            depth--;
+            s += n + 1;
+        } else if (*s == '<') {
+            size_t n = xml_name(++s);
+            if (!n || depth == 16 || (!depth && roots++)) return at;
+            open[depth++] = s;
+            s = xml_attributes(s + n);
+            if (!s) return at;
+            if (*s++ == '/') {
+                depth--;
+                s++;
+            }
+        } else if (*s == '&') {
+            s = depth ? xml_reference(s) : NULL;
+            if (!s) return at;
+        } else {
+            if (!depth && *s != '\n') return at;
+            s++;
+        }
+    }
+    return depth || !roots ? s : NULL;
+}
+
+static void checker_itself(void) {
+    static const char *const good[] = {"<a/>", "<a b=\"1\"><c>x &lt; &#65;</c></a>\n", "<a>\xC3\xA9</a>"};
+    static const char *const bad[] = {"",
+                                      "x",
+                                      "<a>",
+                                      "<a></b>",
+                                      "<a/><a/>",
+                                      "<a>&</a>",
+                                      "<a>&x;</a>",
+                                      "<a>&#;</a>",
+                                      "<a b=1/>",
+                                      "<a b=\"<\"/>",
+                                      "<a b=\"&\"/>",
+                                      "<a><</a>",
+                                      "<a>\x01</a>",
+                                      "<a>\xFF</a>",
+                                      "<a>\xC0\xAF</a>",
+                                      "<a>\xED\xA0\x80</a>",
+                                      "<a b=\"1\" b=\"2\"/>",
+                                      "<a b=\"1\"c=\"2\"/>",
+                                      "<a>\xEF\xBF\xBE</a>"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) CHECKF(!xml_fault(good[i]), "%s", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) CHECKF(xml_fault(bad[i]) != NULL, "%s", bad[i]);
+}
+
+/* ---- what is in an SVG */
+
+typedef struct {
+    int x, y, w, h;
+    unsigned rgb;
+} rect;
+
+/* The next cell at or after *s (rectangles with a number for a colour; the background has none). */
+static int next_rect(const char **s, rect *r) {
+    while ((*s = strstr(*s, "<rect x=")) != NULL) {
+        int n = sscanf(*s, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#%6x\"", &r->x, &r->y,
+                       &r->w, &r->h, &r->rgb);
+        (*s)++;
+        if (n == 5) return 1;
+    }
+    return 0;
+}
+
+typedef struct {
+    char text[256], anchor[8];
+    int x, y, angle;
+} label;
+
+static int next_label(const char **s, label *l) {
+    const char *p = strstr(*s, "<text "), *anchor, *body;
+    if (!p) return 0;
+    memset(l, 0, sizeof *l);
+    body = strchr(p, '>');
+    anchor = strstr(p, "text-anchor=\"");
+    if (sscanf(p, "<text x=\"%d\" y=\"%d\"", &l->x, &l->y) != 2)
+        CHECK(sscanf(p, "<text transform=\"translate(%d %d) rotate(%d)\"", &l->x, &l->y, &l->angle) == 3);
+    if (anchor && anchor < body) sscanf(anchor + 13, "%7[a-z]", l->anchor);
+    sscanf(body + 1, "%255[^<]", l->text);
+    *s = body;
+    return 1;
+}
+
+static int find_label(const char *svg, const char *text, label *l) {
+    while (next_label(&svg, l))
+        if (!strcmp(l->text, text)) return 1;
+    return 0;
+}
+
+/* ---- what is in a PPM */
+
+typedef struct {
+    int w, h;
+    const unsigned char *data;
+} image;
+
+static image draw_ppm(const attn_heatmap *m) {
+    image p = {0, 0, NULL};
+    int head = 0;
+    size_t length;
+    const char *s = draw(PPM, m, &length);
+    CHECK(sscanf(s, "P6\n%d %d\n255%n", &p.w, &p.h, &head) == 2 && s[head] == '\n');
+    p.data = (const unsigned char *)s + head + 1;
+    if (!CHECKF(length == (size_t)head + 1 + (size_t)p.w * (size_t)p.h * 3, "%d x %d in %zu bytes", p.w, p.h,
+                length))
+        p.w = p.h = 0;
+    return p;
+}
+
+static unsigned pixel(const image *p, int x, int y) {
+    const unsigned char *c;
+    if (!CHECKF(x >= 0 && y >= 0 && x < p->w && y < p->h, "no pixel %d %d in %d x %d", x, y, p->w, p->h))
+        return 0;
+    c = p->data + ((size_t)y * (size_t)p->w + (size_t)x) * 3;
+    return (unsigned)c[0] << 16 | (unsigned)c[1] << 8 | c[2];
+}
+
+/* One pixel per cell. */
+static image draw_cells(attn_heatmap m) {
+    m.no_colorbar = 1;
+    m.width = (int32_t)m.values.size[1];
+    m.height = (int32_t)m.values.size[0];
+    return draw_ppm(&m);
+}
+
+static int far_apart(unsigned a, unsigned b) {
+    int d = 0;
+    for (int c = 0; c < 24; c += 8) d += abs((int)(a >> c & 255) - (int)(b >> c & 255));
+    return d;
+}
+
+/* ---- colours and ranges */
+
+static const unsigned lowest[3] = {0xFFF5F0, 0x440154, 0xFFFFFF}; /* what the maps of these names begin, */
+static const unsigned middle[3] = {0xFA6A4A, 0x21918C, 0x808080}; /* pass through and end with */
+static const unsigned highest[3] = {0x67000D, 0xFDE725, 0x000000};
+
+static void colours(void) {
+    float x[101], y[4] = {0.0f, NAN, 1.0f, 0.5f};
+    for (int i = 0; i <= 100; i++) x[i] = (float)i / 100;
+    for (int c = 0; c < ATTN_COLORMAP_COUNT; c++) {
+        attn_heatmap m = make_map(x, 1, 101);
+        image p;
+        unsigned nan;
+        m.colormap = c;
+        p = draw_cells(m);
+        CHECK(p.w == 101 && p.h == 1);
+        CHECKF(pixel(&p, 0, 0) == lowest[c], "map %d begins with %06x", c, pixel(&p, 0, 0));
+        CHECKF(pixel(&p, 100, 0) == highest[c], "map %d ends with %06x", c, pixel(&p, 100, 0));
+        CHECKF(far_apart(pixel(&p, 50, 0), middle[c]) <= 16, "map %d has %06x in the middle", c,
+               pixel(&p, 50, 0));
+        for (int i = 1; i <= 100; i++) { /* one step is a small one, and lightness goes one way */
+            unsigned a = pixel(&p, i - 1, 0), b = pixel(&p, i, 0);
+            double la = 0.3 * (a >> 16) + 0.59 * (a >> 8 & 255) + 0.11 * (a & 255);
+            double lb = 0.3 * (b >> 16) + 0.59 * (b >> 8 & 255) + 0.11 * (b & 255);
+            CHECKF(far_apart(a, b) > 0 && far_apart(a, b) < 16, "map %d, step %d: %06x %06x", c, i, a, b);
+            CHECKF((c == ATTN_COLORMAP_VIRIDIS) == (lb > la), "map %d, step %d: %06x %06x", c, i, a, b);
+        }
+        m.values.data = y;
+        m.values.size[1] = 4;
+        image q = draw_cells(m);
+        nan = pixel(&q, 1, 0);
+        for (int i = 0; i <= 100; i++) CHECK(far_apart(nan, pixel(&p, i, 0)) > 150);
+    }
+}
+
+static void one_range(const float *x, int n, unsigned first, unsigned last) {
+    attn_heatmap m = make_map(x, 1, n);
+    image p = draw_cells(m);
+    CHECKF(pixel(&p, 0, 0) == first, "%g is %06x", (double)x[0], pixel(&p, 0, 0));
+    CHECKF(pixel(&p, n - 1, 0) == last, "%g is %06x", (double)x[n - 1], pixel(&p, n - 1, 0));
+}
+
+static void ranges(void) {
+    const float some[5] = {-3, NAN, INFINITY, 2, 7}, ends[4] = {-INFINITY, 1, 2, INFINITY}, ones[2] = {1, 1};
+    const float zeros[2] = {0, 0}, negative[2] = {-2, -2}, nothing[2] = {-INFINITY, INFINITY};
+    const float huge[2] = {-3.4e38f, 3.4e38f}, tiny[2] = {0, 1e-44f}, close[2] = {1, 1.0000001f};
+    const float clamped[5] = {-9, 0.25f, 0.5f, 0.75f, 9};
+    const uint8_t bytes[3] = {3, 4, 250};
+    attn_heatmap m;
+    image p;
+    one_range(some, 5, lowest[0], highest[0]);
+    one_range(ends, 4, lowest[0], highest[0]);
+    one_range(ones, 2, highest[0], highest[0]); /* one value alone is seen against 0 */
+    one_range(zeros, 2, lowest[0], lowest[0]);
+    one_range(negative, 2, lowest[0], lowest[0]);
+    one_range(nothing, 2, lowest[0], highest[0]);
+    one_range(huge, 2, lowest[0], highest[0]);
+    one_range(tiny, 2, lowest[0], highest[0]);
+    one_range(close, 2, lowest[0], highest[0]);
+    m = make_map(clamped, 1, 5);
+    m.colormap = ATTN_COLORMAP_GREY;
+    m.range_set = 1;
+    m.range_min = 0.25f;
+    m.range_max = 0.75f;
+    p = draw_cells(m);
+    CHECK(pixel(&p, 0, 0) == 0xFFFFFF && pixel(&p, 1, 0) == 0xFFFFFF && pixel(&p, 2, 0) == 0x808080);
+    CHECK(pixel(&p, 3, 0) == 0 && pixel(&p, 4, 0) == 0);
+    m = make_map(NULL, 1, 3);
+    m.values = attn_view_u8(bytes, 2, 1, 3, 0, 0);
+    m.colormap = ATTN_COLORMAP_GREY;
+    p = draw_cells(m);
+    CHECK(pixel(&p, 0, 0) == 0xFFFFFF && pixel(&p, 1, 0) == 0xFEFEFE && pixel(&p, 2, 0) == 0);
+}
+
+/* ---- places */
+
+/* 2 x 3 panels of 3 x 5 cells that all differ; 8 white pixels between panels and before the bar of 14. */
+static void ppm_places(void) {
+    enum { PR = 2, PC = 3, R = 3, C = 5, GAP = 8, BAR = 14, W = 60, H = 36 };
+    float x[PR * PC * R * C] = {0};
+    attn_heatmap m = make_map(x, 1, 1);
+    image p, cells;
+    for (int i = 0; i < PR * PC * R * C; i++) x[i] = (float)((i * 37) % (PR * PC * R * C));
+    m.values = attn_view_f32(x, 2, PR * PC * R, C, 0, 0);
+    cells = draw_cells(m);
+    m.values = attn_view_f32(x, 4, PR, PC, R, C);
+    m.width = PC * W + (PC - 1) * GAP + GAP + BAR;
+    m.height = PR * H + (PR - 1) * GAP;
+    m.title = m.x_label = m.y_label = "text is for the others";
+    p = draw_ppm(&m);
+    CHECKF(p.w == m.width && p.h == m.height, "%d x %d", p.w, p.h);
+    for (int y = 0; y < p.h; y++) {
+        for (int k = 0; k < p.w; k++) {
+            int r = y / (H + GAP), i = y % (H + GAP) * R / H, c = k / (W + GAP), j = k % (W + GAP) * C / W;
+            unsigned want = i < R && j < C && c < PC ? pixel(&cells, j, ((r * PC + c) * R) + i) : 0xFFFFFF;
+            if (k >= p.w - BAR) continue;
+            CHECKF(pixel(&p, k, y) == want, "pixel %d %d is %06x, not %06x", k, y, pixel(&p, k, y), want);
+        }
+        for (int k = 1; k < BAR; k++) CHECK(pixel(&p, p.w - 1 - k, y) == pixel(&p, p.w - 1, y));
+    }
+    CHECK(pixel(&p, p.w - 1, 0) == highest[0] && pixel(&p, p.w - 1, p.h - 1) == lowest[0]);
+    m.width = m.height = 0; /* by the number of cells, square */
+    m.no_colorbar = 1;
+    p = draw_ppm(&m);
+    CHECKF((p.w - 2 * GAP) % (PC * C) == 0 && (p.w - 2 * GAP) / (PC * C) == (p.h - GAP) / (PR * R), "%d x %d",
+           p.w, p.h);
+    m.values = attn_view_f32(x, 2, 6, 15, 0, 0);
+    m.width = 150;
+    p = draw_ppm(&m);
+    CHECKF(p.w == 150 && p.h == 60, "%d x %d", p.w, p.h);
+    m.width = 0;
+    m.height = 12;
+    p = draw_ppm(&m);
+    CHECKF(p.w == 30 && p.h == 12, "%d x %d", p.w, p.h);
+    m.width = 10; /* fewer pixels than cells */
+    p = draw_ppm(&m);
+    CHECKF(p.w == 10 && p.h == 12, "%d x %d", p.w, p.h);
+}
+
+/* Every pixel of a panel belongs to one rectangle, of the colour that the PPM has there. */
+static void svg_places(void) {
+    enum { N = 70, SIDE = 700 };
+    float x[N * N] = {0};
+    static unsigned seen[SIDE][SIDE];
+    attn_heatmap m = make_map(x, N, N);
+    for (int i = 0; i < N * N; i++) x[i] = (float)(test_int(0, 3) == 0 ? test_uniform() : i / N % 2);
+    for (int round = 0; round < 3; round++) {
+        const char *s;
+        rect r;
+        int x0 = 9999, y0 = 9999, x1 = 0, y1 = 0;
+        memset(seen, 0xFF, sizeof seen);
+        m.width = round == 0 ? 0 : round == 1 ? 391 : 90; /* the last has more cells than pixels */
+        m.height = round == 0 ? 0 : round == 1 ? 277 : 77;
+        m.no_colorbar = 1;
+        s = draw(SVG, &m, NULL);
+        while (next_rect(&s, &r)) {
+            x0 = r.x < x0 ? r.x : x0;
+            y0 = r.y < y0 ? r.y : y0;
+            x1 = r.x + r.w > x1 ? r.x + r.w : x1;
+            y1 = r.y + r.h > y1 ? r.y + r.h : y1;
+            if (!CHECK(r.x >= 0 && r.y >= 0 && r.w > 0 && r.h > 0 && r.x + r.w <= SIDE && r.y + r.h <= SIDE))
+                return;
+            for (int b = r.y; b < r.y + r.h; b++)
+                for (int a = r.x; a < r.x + r.w; a++) {
+                    CHECKF(seen[b][a] == 0xFFFFFFFF, "pixel %d %d is drawn twice", a, b);
+                    seen[b][a] = r.rgb;
+                }
+        }
+        m.width = x1 - x0;
+        m.height = y1 - y0;
+        image p = draw_ppm(&m);
+        for (int b = 0; b < p.h; b++)
+            for (int a = 0; a < p.w; a++)
+                CHECKF(seen[y0 + b][x0 + a] == pixel(&p, a, b), "pixel %d %d: %06x and %06x", a, b,
+                       seen[y0 + b][x0 + a], pixel(&p, a, b));
+    }
+}
+
+/* Small maps: one rectangle per cell with one pixel between them, and the label of a row or column at its middle. */
+static void svg_cells(void) {
+    enum { R = 3, C = 4 };
+    static const char *const rows[R] = {"one", "two", "three"}, *const cols[C] = {"a", "b", "c", "d"};
+    static const char *const words[C] = {"incomprehensible", "b", "extraordinary", NULL};
+    float x[R * C] = {0};
+    attn_heatmap m = make_map(x, R, C);
+    rect r[R * C], spare;
+    label l;
+    for (int i = 0; i < R * C; i++) x[i] = (float)i;
+    for (int top = 0; top < 2; top++) {
+        const char *svg, *s;
+        image p;
+        int n = 0, below;
+        m.ticks_on_top = top;
+        m.y_ticks = rows;
+        m.x_ticks = cols;
+        s = svg = draw(SVG, &m, NULL);
+        while (n < R * C && next_rect(&s, &r[n])) n++;
+        if (!CHECK(n == R * C && !next_rect(&s, &spare))) return;
+        p = draw_cells(m);
+        for (int i = 0; i < R * C; i++) {
+            CHECK(r[i].rgb == pixel(&p, i % C, i / C));
+            if (i % C) CHECK(r[i].x == r[i - 1].x + r[i - 1].w + 1 && r[i].y == r[i - 1].y);
+            if (i >= C) CHECK(r[i].y == r[i - C].y + r[i - C].h + 1 && r[i].x == r[i - C].x);
+        }
+        for (int i = 0; i < R; i++) {
+            CHECK(find_label(svg, rows[i], &l) && !strcmp(l.anchor, "end") && l.x < r[0].x);
+            CHECKF(l.y > r[i * C].y && l.y < r[i * C].y + r[i * C].h, "%s at %d", rows[i], l.y);
+        }
+        for (int j = 0; j < C; j++) {
+            CHECK(find_label(svg, cols[j], &l) && !strcmp(l.anchor, "middle") && l.angle == 0);
+            CHECKF(abs(l.x - r[j].x - r[j].w / 2) <= 1, "%s at %d", cols[j], l.x);
+            below = l.y > r[R * C - 1].y + r[R * C - 1].h;
+            CHECK(top ? l.y < r[0].y : below);
+        }
+        m.x_ticks = words; /* long words stand slanted; one that is absent leaves its place empty */
+        s = svg = draw(SVG, &m, NULL);
+        for (n = 0; n < R * C && next_rect(&s, &r[n]);) n++;
+        CHECK(find_label(svg, "extraordinary", &l) && l.angle == -45 &&
+              !strcmp(l.anchor, top ? "start" : "end"));
+        CHECK(abs(l.x - r[2].x - r[2].w / 2) <= 6);
+        CHECK(top ? l.y < r[0].y : l.y > r[R * C - 1].y + r[R * C - 1].h);
+        m.x_ticks = m.y_ticks = NULL; /* numbers */
+        svg = draw(SVG, &m, NULL);
+        CHECK(find_label(svg, "3", &l) && l.angle == 0);
+    }
+}
+
+/* Titles, labels and the bar stay inside the picture, whose size is what was asked for. */
+static void svg_size(void) {
+    float x[40] = {0};
+    static const char *const titles[2] = {"a panel with quite a title", "b"};
+    for (int i = 0; i < 40; i++) x[i] = (float)i;
+    for (int round = 0; round < 8; round++) {
+        attn_heatmap m = make_map(x, 4, 5);
+        const char *svg, *s;
+        int w = 0, h = 0;
+        label l;
+        m.values = attn_view_f32(x, 3, 2, 4, 5, 0);
+        m.title = "A title that is longer than all the panels together would ever be wide, by far";
+        m.x_label = "keys";
+        m.y_label = "A title of the rows that is longer than the panels are high";
+        m.panel_titles = titles;
+        m.ticks_on_top = round & 1;
+        m.width = round & 2 ? 333 : 0;
+        m.height = round & 4 ? 222 : 0;
+        s = svg = draw(SVG, &m, NULL);
+        CHECK(sscanf(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\"", &w, &h) ==
+              2);
+        CHECKF(w > 0 && h > 0 && (!m.width || w == m.width) && (!m.height || h == m.height), "%d x %d", w, h);
+        while (next_label(&s, &l)) {
+            int wide = (int)strlen(l.text) * (strcmp(l.text, m.title) ? 6 : 8);
+            int from = !strcmp(l.anchor, "middle") ? wide / 2 : !strcmp(l.anchor, "end") ? wide : 0;
+            int low = l.angle ? l.y + from - wide : l.x - from,
+                high = l.angle ? l.y + from : l.x - from + wide;
+            CHECKF(low >= 0 && high <= (l.angle ? h : w), "'%s' from %d to %d in %d x %d", l.text, low, high,
+                   w, h);
+            CHECK(l.x > 0 && l.x < w && l.y > 0 && l.y < h);
+        }
+        if (!m.width) CHECK(find_label(svg, m.title, &l) && find_label(svg, titles[0], &l));
+        if (!m.height) CHECK(find_label(svg, m.y_label, &l) && l.angle == -90);
+        CHECK(find_label(svg, "keys", &l) && l.angle == 0);
+    }
+}
+
+/* The numbers at the bar: three to six, evenly spaced, in the range, at their places, short. */
+static void one_bar(float low, float high) {
+    float x[2] = {low, high};
+    attn_heatmap m = make_map(x, 2, 1);
+    const char *svg, *s;
+    label l;
+    double value[16];
+    int y[16], n = 0, top = -1, height = 0;
+    m.height = 500;
+    m.x_label = "."; /* not a number */
+    s = svg = draw(SVG, &m, NULL);
+    CHECK((s = strstr(svg, "fill=\"url(")) != NULL);
+    while (s && s > svg && *s != '<') s--;
+    CHECK(s && sscanf(s, "<rect x=\"%*d\" y=\"%d\" width=\"%*d\" height=\"%d\"", &top, &height) == 2);
+    for (s = svg; n < 16 && next_label(&s, &l);)
+        if (!strcmp(l.anchor, "start")) {
+            char *end;
+            value[n] = strtod(l.text, &end);
+            y[n++] = l.y;
+            CHECKF(!*end && strlen(l.text) < 13, "'%s'", l.text);
+        }
+    CHECKF(n >= 3 && n <= 6, "%d ticks for %g..%g", n, (double)low, (double)high);
+    for (int i = 0; i < n; i++) {
+        double part = (value[i] - low) / ((double)high - low);
+        CHECKF(part >= -0.001 && part <= 1.001, "%.9g in %g..%g", value[i], (double)low, (double)high);
+        CHECK_CLOSE(y[i], top + height * (1 - part) + 4, 1.5);
+        if (i > 1) CHECK_CLOSE((value[i] - value[i - 1]) / (value[1] - value[0]), 1, 1e-6);
+    }
+}
+
+static void bar_ticks(void) {
+    static const char *const unit[] = {"0.0", "0.2", "0.4", "0.6", "0.8", "1.0"}, *const large[] = {
+                                                                                      "0", "2e8", "1e9"};
+    static const char *const small[] = {"0", "2e-8", "1e-7"}, *const both[] = {"-4", "-2", "0", "2", "4"};
+    struct {
+        float low, high;
+        const char *const *want;
+        int n;
+    } set[] = {{0, 1, unit, 6}, {0, 1e9f, large, 3}, {0, 1.0001e-7f, small, 3}, {-5, 5, both, 5}};
+    float x[2] = {0};
+    label l;
+    for (int i = 0; i < 4; i++) {
+        attn_heatmap m = make_map(x, 2, 1);
+        const char *svg;
+        x[0] = set[i].low;
+        x[1] = set[i].high;
+        m.height = 500;
+        svg = draw(SVG, &m, NULL);
+        for (int k = 0; k < set[i].n; k++) CHECKF(find_label(svg, set[i].want[k], &l), "%s", set[i].want[k]);
+        one_bar(x[0], x[1]);
+    }
+    one_bar(-3e38f, 3e38f);
+    one_bar(0, 1e-44f);
+    one_bar(1000000, 1000001);
+    for (int i = 0; i < 300; i++) {
+        float low = (float)(test_normal() * pow(10, test_int(-30, 30)));
+        float high = low + (float)(fabs((double)low) * (test_uniform() + 1e-3) * pow(10, test_int(-2, 2)));
+        if (low < high) one_bar(low, high);
+    }
+}
+
+static void no_bar(void) {
+    float x[4] = {0, 1, 2, NAN};
+    attn_heatmap m = make_map(x, 2, 2);
+    label l;
+    CHECK(find_label(draw(SVG, &m, NULL), "NaN", &l)); /* the bar says what the colour of NaN is */
+    CHECK(strstr(draw(ANSI, &m, NULL), "NaN") != NULL);
+    m.no_colorbar = 1;
+    CHECK(!find_label(draw(SVG, &m, NULL), "NaN", &l) && !strstr(draw(SVG, &m, NULL), "url("));
+    CHECK(!strstr(draw(ANSI, &m, NULL), "NaN"));
+    m.no_colorbar = 0;
+    x[3] = INFINITY;
+    CHECK(!find_label(draw(SVG, &m, NULL), "NaN", &l) && !strstr(draw(ANSI, &m, NULL), "NaN"));
+}
+
+/* Numbers in the cells are the values, in an ink that can be read. */
+static void numbers(void) {
+    enum { R = 5, C = 4 };
+    float x[R * C] = {0};
+    for (int round = 0; round < 40; round++) {
+        double scale = pow(10, test_int(-12, 12)), low = 0, high = 0;
+        attn_heatmap m = make_map(x, R, C), shades;
+        const char *s;
+        int n = 0;
+        for (int i = 0; i < R * C; i++) {
+            x[i] = i == 3 ? NAN : i == 5 ? -INFINITY : (float)(scale * test_normal());
+            if (i != 3 && i != 5) low = x[i] < low ? x[i] : low, high = x[i] > high ? x[i] : high;
+        }
+        m.numbers = 1;
+        m.no_colorbar = 1;
+        for (s = draw(SVG, &m, NULL); (s = strstr(s, "<rect x=\"")) != NULL; s++) {
+            unsigned paper, ink;
+            char text[32];
+            if (sscanf(
+                    s,
+                    "<rect x=\"%*d\" y=\"%*d\" width=\"%*d\" height=\"%*d\" fill=\"#%6x\"/>\n<text x=\"%*d\" "
+                    "y=\"%*d\" fill=\"#%6x\">%31[^<]",
+                    &paper, &ink, text) != 3)
+                continue;
+            CHECKF(far_apart(paper, ink) > 200, "%06x on %06x", ink, paper);
+            if (n < R * C) CHECK_CLOSE(strtod(text, NULL), (double)x[n], (high - low) / 50);
+            n++;
+        }
+        CHECKF(n == R * C, "%d numbers", n);
+        s = draw(ANSI, &m, NULL);
+        n = 0;
+        for (; (s = strstr(s, "\033[38;5;")) != NULL; n++) {
+            s = strchr(s, 'm') + 1;
+            if (n < R * C) CHECK_CLOSE(strtod(s, NULL), (double)x[n], (high - low) / 50);
+        }
+        CHECKF(n == R * C, "%d numbers", n);
+        m.terminal = ATTN_TERMINAL_ASCII; /* shades always */
+        shades = m;
+        shades.numbers = 0;
+        CHECK(same(ANSI, &m, &shades));
+    }
+}
+
+/* ---- strings */
+
+/* Labels are data: no byte of them may act as markup or as a terminal's command. */
+static void escaping(void) {
+    static const struct {
+        const char *raw, *svg, *terminal;
+    } set[] = {
+        {"a<b>&\"c\"'", "a&#60;b&#62;&#38;&#34;c&#34;&#39;", "a<b>&\"c\"'"},
+        {"&amp;", "&#38;amp;", "&amp;"},
+        {"\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80", "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80",
+         "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"},
+        {"tab\tline\nend", "tab line end", "tab line end"},
+        {"x\033[2Jy\x01\x7F", "x\xEF\xBF\xBD[2Jy\xEF\xBF\xBD\xEF\xBF\xBD",
+         "x\xEF\xBF\xBD[2Jy\xEF\xBF\xBD\xEF\xBF\xBD"},
+        {"\xFFz", "\xEF\xBF\xBDz", "\xEF\xBF\xBDz"},                             /* no such byte */
+        {"\xC3", "\xEF\xBF\xBD", "\xEF\xBF\xBD"},                                /* cut short by the end */
+        {"\xE2\x82z", "\xEF\xBF\xBDz", "\xEF\xBF\xBDz"},                         /* cut short by a letter */
+        {"\xC0\xAFz", "\xEF\xBF\xBD\xEF\xBF\xBDz", "\xEF\xBF\xBD\xEF\xBF\xBDz"}, /* longer than needed */
+        {"\xE0\x80\xAFz", "\xEF\xBF\xBDz", "\xEF\xBF\xBDz"},
+        {"\xF0\x80\x80\xAFz", "\xEF\xBF\xBDz", "\xEF\xBF\xBDz"},
+        {"\xED\xA0\x80z", "\xEF\xBF\xBDz", "\xEF\xBF\xBDz"},     /* half a surrogate pair */
+        {"\xF4\x90\x80\x80z", "\xEF\xBF\xBDz", "\xEF\xBF\xBDz"}, /* beyond the last code point */
+        {"\xEF\xBF\xBEz", "\xEF\xBF\xBDz", "\xEF\xBF\xBDz"},     /* not a character */
+        {"\xC2\x9B", "\xEF\xBF\xBD", "\xEF\xBF\xBD"},            /* a terminal's command in one code point */
+        {"\xF4\x8F\xBF\xBDz\xE0\xA0\x80\xC2\xA0", "\xF4\x8F\xBF\xBDz\xE0\xA0\x80\xC2\xA0",
+         "\xF4\x8F\xBF\xBDz\xE0\xA0\x80\xC2\xA0"},
+    };
+    float x[2] = {0, 1};
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++) {
+        for (int place = 0; place < 6; place++) {
+            attn_heatmap m = make_map(x, 1, 1);
+            const char *one[1], *s;
+            char body[64];
+            one[0] = set[i].raw;
+            if (place == 0) m.title = one[0];
+            if (place == 1) m.x_label = one[0];
+            if (place == 2) m.y_label = one[0];
+            if (place == 3) m.x_ticks = one;
+            if (place == 4) m.y_ticks = one;
+            if (place == 5) m.panel_titles = one;
+            snprintf(body, sizeof body, ">%s</text>", set[i].svg);
+            s = draw(SVG, &m, NULL);
+            CHECKF(!xml_fault(s) && strstr(s, body), "string %zu at place %d", i, place);
+            s = draw(ANSI, &m, NULL);
+            CHECKF(utf8_ok(set[i].terminal) && strstr(s, set[i].terminal), "string %zu at place %d", i,
+                   place);
+            CHECK(count(s, "\033") == count(s, "\033[48;2;") + count(s, "\033[0m"));
+        }
+    }
+}
+
+/* A long label is cut, by code points, with an ellipsis. */
+static void long_labels(void) {
+    char name[1000] = "", want[200] = "";
+    const char *one[1] = {name};
+    float x[1] = {1};
+    attn_heatmap m = make_map(x, 1, 1);
+    label l;
+    for (int i = 0; i < 100; i++) strcat(name, "\xC3\xA9");
+    for (int i = 0; i < 31; i++) strcat(want, "\xC3\xA9");
+    m.y_ticks = one;
+    strcat(want, "\xE2\x80\xA6");
+    CHECK(find_label(draw(SVG, &m, NULL), want, &l));
+    CHECK(count(draw(ANSI, &m, NULL), want) == 1);
+    name[64] = 0; /* 32 fit */
+    CHECK(find_label(draw(SVG, &m, NULL), name, &l));
+    m.terminal = ATTN_TERMINAL_ASCII;
+    memset(name, 'x', 40);
+    CHECK(strstr(draw(ANSI, &m, NULL), "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx~ ") != NULL);
+}
+
+/* ---- the terminal */
+
+/* Columns that a line takes, without the commands for colours; East Asian letters take two. */
+static int columns(const char *s, const char *end) {
+    int n = 0;
+    for (; s < end; s++) {
+        if (*s == '\033') s = strchr(s, 'm');
+        else if (((unsigned char)*s & 0xC0) != 0x80) n += (unsigned char)*s >= 0xE3 ? 2 : 1;
+    }
+    return n;
+}
+
+static const char *line_of(const char *text, const char *at) {
+    while (at > text && at[-1] != '\n') at--;
+    return at;
+}
+
+/* Every word stands whole over or under its column, two columns to a cell, and to the left of its row. */
+static void terminal_words(void) {
+    enum { R = 3, C = 5 };
+    static const char *const rows[R] = {"L",
+                                        "\xC3\xA9"
+                                        "conomique",
+                                        "\xE7\xBB\x8F\xE6\xB5\x8E"};
+    static const char *const cols[C] = {"The", "agreement", "signed", "zone\xC3\xA9", "1992"};
+    float x[R * C] = {0};
+    for (int i = 0; i < R * C; i++) x[i] = (float)i;
+    for (int kind = 0; kind < ATTN_TERMINAL_COUNT * 2; kind++) {
+        attn_heatmap m = make_map(x, R, C);
+        const char *s, *row[R], *at;
+        m.terminal = kind / 2;
+        m.ticks_on_top = kind % 2;
+        m.x_ticks = cols;
+        m.y_ticks = rows;
+        s = draw(ANSI, &m, NULL);
+        for (int i = 0; i < R; i++) {
+            row[i] = strstr(s, rows[i]);
+            if (!CHECK(row[i] != NULL)) return;
+            at = row[i] + strlen(rows[i]);
+            CHECKF(columns(line_of(s, at), at) == 10 && *at == ' ', "%s ends at %d", rows[i],
+                   columns(line_of(s, at), at));
+            CHECKF(columns(line_of(s, at), strchr(at, '\n')) == 11 + 2 * C, "row %d", i);
+        }
+        for (int j = 0; j < C; j++) {
+            at = strstr(s, cols[j]);
+            if (!CHECK(at != NULL)) return;
+            CHECKF(columns(line_of(s, at), at) == 11 + 2 * j, "%s at %d", cols[j],
+                   columns(line_of(s, at), at));
+            CHECK(m.ticks_on_top ? at < row[0] : at > row[R - 1]);
+        }
+    }
+}
+
+/* Where there is no room for all labels, those that are left stand at their places and apart from each other. */
+static void thinned_labels(void) {
+    enum { COLS = 230 };
+    static float x[COLS];
+    static char names[COLS][16];
+    const char *ticks[COLS];
+    for (int i = 0; i < COLS; i++) {
+        snprintf(names[i], sizeof names[i], "word-of-%d", i);
+        ticks[i] = names[i];
+    }
+    for (int words = 0; words < 2; words++) {
+        attn_heatmap m = make_map(x, 1, COLS);
+        const char *s, *line, *end;
+        label l;
+        int n = 0, last = -1000, lines = 0, skip = words ? 8 : 0; /* "word-of-" */
+        m.x_ticks = words ? ticks : NULL;
+        m.no_colorbar = 1;
+        for (s = draw(SVG, &m, NULL); next_label(&s, &l); n++) {
+            if (!strcmp(l.anchor, "end") && !l.angle) continue; /* the row's */
+            CHECKF(l.x - last > (l.angle ? 14 : 7 * (int)strlen(l.text)), "%s at %d after %d", l.text, l.x,
+                   last);
+            last = l.x;
+        }
+        CHECKF(n > 8 && n < COLS, "%d labels", n);
+        s = draw(ANSI, &m, NULL);
+        for (line = strchr(s, '\n') + 1; *line; line = end + 1, lines++) {
+            const char *p = end = strchr(line, '\n');
+            while (p > line && p[-1] != ' ') p--;
+            CHECKF(columns(line, p) == 2 + 2 * atoi(p + skip), "%.5s at %d", p, columns(line, p));
+        }
+        CHECKF(words ? lines > 8 && lines <= 48 : lines == 1, "%d lines", lines);
+    }
+}
+
+/* The colours of the cells, command by command; shades where there are none. */
+static void terminal_cells(void) {
+    float x[5] = {0, 0.5f, 1, NAN, INFINITY};
+    attn_heatmap m = make_map(x, 1, 5);
+    const char *s;
+    m.colormap = ATTN_COLORMAP_GREY;
+    m.no_colorbar = 1;
+    s = draw(ANSI, &m, NULL);
+    CHECKF(
+        !strncmp(s,
+                 "0 \033[48;2;255;255;255m  \033[48;2;128;128;128m  \033[48;2;0;0;0m  \033[48;2;255;0;255m  "
+                 "\033[48;2;0;0;0m  \033[0m\n",
+                 88),
+        "%s", s);
+    m.terminal = ATTN_TERMINAL_256;
+    s = draw(ANSI, &m, NULL);
+    CHECKF(!strncmp(
+               s, "0 \033[48;5;231m  \033[48;5;244m  \033[48;5;16m  \033[48;5;201m  \033[48;5;16m  \033[0m\n",
+               64),
+           "%s", s);
+    m.terminal = ATTN_TERMINAL_ASCII;
+    m.title = "title";
+    m.x_label = "keys";
+    m.y_label = "queries";
+    s = draw(ANSI, &m, NULL);
+    CHECKF(!strcmp(s, "title\nrows: queries\ncolumns: keys\n0   ++@@??@@\n  0 1 2 3 4\n"), "%s", s);
+    m.no_colorbar = 0;
+    m.ticks_on_top = 1;
+    s = draw(ANSI, &m, NULL);
+    CHECKF(
+        !strcmp(
+            s,
+            "title\nrows: queries\ncolumns: keys\n  0 1 2 3 4\n0   ++@@??@@\n\n  0.00 [  ..::--==++**##%%@@] "
+            "1.00   ?? NaN\n"),
+        "%s", s);
+    for (const char *c = s; *c; c++) CHECK((unsigned char)*c < 0x80 && *c != '\033');
+}
+
+/* Each palette entry is the nearest of the 240 to what the true colours say. */
+static void terminal_256(void) {
+    float x[64] = {0};
+    for (int i = 0; i < 64; i++) x[i] = (float)i;
+    for (int c = 0; c < ATTN_COLORMAP_COUNT; c++) {
+        attn_heatmap m = make_map(x, 1, 64);
+        const char *a, *b;
+        m.colormap = c;
+        m.no_colorbar = 1;
+        a = draw(ANSI, &m, NULL);
+        m.terminal = ATTN_TERMINAL_256;
+        b = draw(ANSI, &m, NULL);
+        for (int i = 0; i < 64; i++) {
+            int rgb[3] = {0, 0, 0}, entry = 0;
+            long best = 1L << 30, ours = 1L << 30;
+            a = strstr(a + 1, "\033[48");
+            b = strstr(b + 1, "\033[48");
+            if (!CHECK(a && b && sscanf(a, "\033[48;2;%d;%d;%dm", &rgb[0], &rgb[1], &rgb[2]) == 3)) return;
+            CHECK(sscanf(b, "\033[48;5;%dm", &entry) == 1 && entry >= 16 && entry < 256);
+            for (int k = 16; k < 256; k++) {
+                static const int cube[6] = {0, 95, 135, 175, 215, 255};
+                int q = k - 16, grey = 8 + 10 * (k - 232);
+                int e[3] = {cube[q / 36 % 6], cube[q / 6 % 6], cube[q % 6]};
+                long d = 0;
+                for (int t = 0; t < 3; t++) {
+                    long step = rgb[t] - (k < 232 ? e[t] : grey);
+                    d += step * step;
+                }
+                best = d < best ? d : best;
+                if (k == entry) ours = d;
+            }
+            CHECKF(ours == best, "%d for %d %d %d", entry, rgb[0], rgb[1], rgb[2]);
+        }
+    }
+}
+
+/* ---- panels, views, masks */
+
+static void panels(void) {
+    static const char *const titles[6] = {"Head 1", NULL, "Head 3", "Head 4", "Head 5", "Head 6"};
+    static const char *const rows[2] = {"up", "down"}, *const cols[4] = {"k0", "k1", "k2", "k3"};
+    float x[48] = {0};
+    attn_heatmap m = make_map(x, 1, 1), n;
+    const char *s;
+    rect r, last = {0, 0, 0, 0, 0};
+    label l;
+    int cells = 0;
+    for (int i = 0; i < 48; i++) x[i] = (float)i;
+    m.values = attn_view_f32(x, 4, 2, 3, 2, 4);
+    m.panel_titles = titles;
+    m.y_ticks = rows;
+    m.x_ticks = cols;
+    for (int top = 0; top < 2; top++) {
+        m.ticks_on_top = top;
+        s = draw(SVG, &m, NULL);
+        CHECK(count(s, ">k2<") == 3 && count(s, ">up<") == 2); /* only on the outer panels */
+        for (int i = 0; i < 6; i++) CHECK(!titles[i] || find_label(s, titles[i], &l));
+        for (cells = 0; next_rect(&s, &r); last = r) /* panel by panel, row by row */
+            if (cells++ % 8) CHECK(r.y > last.y || r.x == last.x + last.w + 1);
+        CHECK(cells == 48);
+        s = draw(ANSI, &m, NULL);
+        CHECK(count(s, "up ") == 2 && count(s, "down ") == 2 && count(s, "k3") == 3);
+        for (int i = 0; i < 6; i++) CHECK(!titles[i] || count(s, titles[i]) == 1);
+    }
+    m.values = attn_view_f32(x, 4, 1, 3, 2, 4);
+    n = m;
+    n.values = attn_view_f32(x, 3, 3, 2, 4, 0);
+    for (int kind = 0; kind < KINDS; kind++) CHECK(same(kind, &m, &n));
+}
+
+/* Strides of every kind draw what a packed copy draws. */
+static void strides(void) {
+    enum { A = 2, B = 3, R = 4, C = 5, N = A * B * R * C };
+    float packed[N] = {0}, apart[N * 3] = {0}, *turned = test_floats(N);
+    uint8_t bytes[N] = {0};
+    for (int i = 0; i < N; i++) {
+        packed[i] = (float)(bytes[i] = (uint8_t)test_int(0, 255));
+        apart[i * 3] = turned[N - 1 - i] = packed[i];
+        apart[i * 3 + 1] = apart[i * 3 + 2] = 1e9f;
+    }
+    for (int kind = 0; kind < KINDS; kind++) {
+        attn_heatmap m = make_map(packed, 1, 1), n = m;
+        m.values = attn_view_f32(packed, 4, A, B, R, C);
+        n.values = attn_view_u8(bytes, 4, A, B, R, C);
+        CHECK(same(kind, &m, &n));
+        n.values = attn_view_f32(apart, 4, A, B, R, C);
+        for (int a = 0; a < 4; a++) n.values.stride[a] *= 3;
+        CHECK(same(kind, &m, &n));
+        n.values = attn_view_f32(turned + N - 1, 4, A, B, R, C);
+        for (int a = 0; a < 4; a++) n.values.stride[a] *= -1;
+        CHECK(same(kind, &m, &n));
+        for (int i = 0; i < N; i++) apart[i] = packed[i / (R * C) * R * C + i % C * R + i / C % R];
+        n.values = attn_view_swap(attn_view_f32(apart, 4, A, B, R, C), 2, 3);
+        m.values = attn_view_f32(packed, 4, A, B, C, R);
+        CHECK(same(kind, &m, &n));
+        for (int i = 0; i < N; i++) apart[i * 3] = packed[i];
+        m.values = n.values = attn_view_f32(packed, 2, R, C, 0, 0);
+        n.values.stride[0] = 0;
+        for (int i = 0; i < R * C; i++) apart[i] = packed[i % C];
+        m.values.data = apart;
+        CHECK(same(kind, &m, &n));
+        for (int i = 0; i < N; i++) apart[i * 3] = packed[i], apart[i * 3 + 1] = apart[i * 3 + 2] = 1e9f;
+    }
+}
+
+/* The picture of a descriptor's mask is the picture of what attn_mask gives. */
+static void masks(void) {
+    for (int round = 0; round < 60; round++) {
+        enum { MOST = 9 };
+        const int64_t b = test_int(1, 2), h = test_int(1, 3), q = test_int(1, MOST), k = test_int(1, MOST);
+        uint8_t out[2 * 3 * MOST * MOST], mask[MOST * MOST];
+        float bias[MOST];
+        int32_t lengths[2], positions[2];
+        attn_desc d;
+        attn_heatmap m = make_map(NULL, 1, 1), n;
+        memset(&d, 0, sizeof d);
+        d.causal = test_int(0, 1);
+        d.window = test_int(0, 1);
+        d.window_left = test_int(-1, 3);
+        d.window_right = test_int(-1, 3);
+        for (int i = 0; i < MOST * MOST; i++) mask[i] = (uint8_t)test_int(0, 2);
+        for (int i = 0; i < MOST; i++) bias[i] = test_int(0, 2) ? 1.0f : -INFINITY;
+        for (int i = 0; i < 2; i++) {
+            lengths[i] = test_int(0, (int)k);
+            positions[i] = test_int(-3, 9);
+        }
+        if (test_int(0, 1)) d.mask = attn_view_u8(mask, 2, q, k, 0, 0);
+        if (test_int(0, 1)) d.bias = attn_view_f32(bias, 1, k, 0, 0, 0);
+        if (test_int(0, 1)) d.key_lengths = attn_view_i32(lengths, 1, b, 0, 0, 0);
+        d.align = test_int(0, 2);
+        if (d.align == ATTN_ALIGN_POSITIONS) d.positions = attn_view_i32(positions, 1, b, 0, 0, 0);
+        CHECK_STATUS(attn_mask(attn_out_u8(out, 4, b, h, q, k), &d, NULL), ATTN_OK);
+        n = m;
+        n.values = attn_view_u8(out, 4, b, h, q, k);
+        n.range_set = 1;
+        n.range_max = 1;
+        m.mask_of = &d;
+        m.values = attn_view_u8(NULL, 4, b, h, q, k);
+        for (int kind = 0; kind < KINDS; kind++) CHECKF(same(kind, &m, &n), "round %d, kind %d", round, kind);
+    }
+}
+
+static void empty(void) {
+    attn_heatmap m = make_map(NULL, 0, 0);
+    for (int axes = 0; axes < 16; axes++) {
+        m.values = attn_view_f32(NULL, 4, axes & 1, axes & 2, axes & 4, axes & 8);
+        if (axes == 15) m.values.size[1] = 0;
+        m.title = axes & 1 ? "nothing" : NULL;
+        m.numbers = axes & 2;
+        CHECK(!xml_fault(draw(SVG, &m, NULL)));
+        m.terminal = ATTN_TERMINAL_ASCII;
+        CHECK(utf8_ok(draw(ANSI, &m, NULL)));
+        CHECK(draw_ppm(&m).w >= 1);
+    }
+}
+
+/* ---- writers */
+
+typedef struct {
+    int calls, fail_at;
+    size_t length;
+    char data[20000];
+} sink;
+
+static int put(void *user, const char *bytes, size_t n) {
+    sink *s = (sink *)user;
+    if (++s->calls == s->fail_at) return -7;
+    CHECK(n > 0 && s->length + n <= sizeof s->data);
+    if (s->length + n <= sizeof s->data) memcpy(s->data + s->length, bytes, n);
+    s->length += n;
+    return 0;
+}
+
+static void writers(void) {
+    static sink s;
+    float x[49] = {0};
+    attn_heatmap m = make_map(x, 7, 7);
+    attn_writer w = {put, &s};
+    attn_error err;
+    for (int i = 0; i < 49; i++) x[i] = (float)i;
+    for (int kind = 0; kind < KINDS; kind++) {
+        size_t length;
+        const char *all;
+        int calls;
+        m.width = kind == PPM ? 60 : 0;
+        all = draw(kind, &m, &length);
+        s.calls = s.fail_at = 0;
+        s.length = 0;
+        CHECK_STATUS(draws[kind](&m, w, &err), ATTN_OK);
+        CHECK(s.length == length && !memcmp(s.data, all, length) && s.calls > 1);
+        calls = s.calls;
+        for (int at = 1; at <= calls; at++) {
+            s.calls = 0;
+            s.fail_at = at;
+            s.length = 0;
+            CHECK_STATUS(draws[kind](&m, w, &err), ATTN_ERR_WRITE);
+            CHECK(err.status == ATTN_ERR_WRITE && !strcmp(err.field, "writer.write") && *err.rule);
+            CHECKF(s.calls == at, "%d calls after the failure of call %d", s.calls - at, at);
+            CHECK(!memcmp(s.data, all, s.length));
+        }
+    }
+}
+
+static void buffers(void) {
+    float x[4] = {0, 1, 2, 3};
+    attn_heatmap m = make_map(x, 2, 2);
+    size_t length, sizes[7];
+    const char *all = draw(SVG, &m, &length);
+    attn_buffer b;
+    sizes[0] = 0;
+    sizes[1] = 1;
+    sizes[2] = 2;
+    sizes[3] = 100;
+    sizes[4] = length;
+    sizes[5] = length + 1;
+    sizes[6] = length + 50;
+    for (int i = 0; i < 7; i++) {
+        size_t fits = sizes[i] ? sizes[i] - 1 : 0;
+        b.data = test_guarded(sizes[i] ? sizes[i] : 1);
+        b.size = sizes[i];
+        b.length = 0;
+        b.data[0] = '?';
+        CHECK_STATUS(attn_heatmap_svg(&m, attn_buffer_writer(&b), NULL), ATTN_OK);
+        fits = fits < length ? fits : length;
+        CHECK(b.length == length);
+        CHECK(sizes[i] ? !memcmp(b.data, all, fits) && b.data[fits] == 0 : b.data[0] == '?');
+    }
+    b.data = test_guarded(2 * length + 1); /* one picture after the other */
+    b.size = 2 * length + 1;
+    b.length = 0;
+    for (int i = 0; i < 2; i++) CHECK_STATUS(attn_heatmap_svg(&m, attn_buffer_writer(&b), NULL), ATTN_OK);
+    CHECK(b.length == 2 * length && !memcmp(b.data, all, length) && !strcmp(b.data + length, all));
+    b.data = NULL; /* no memory, whatever size says */
+    b.length = 0;
+    CHECK_STATUS(attn_heatmap_svg(&m, attn_buffer_writer(&b), NULL), ATTN_OK);
+    CHECK(b.length == length);
+}
+
+/* ---- mistakes */
+
+static sink untouched;
+
+static void refused(const attn_heatmap *m, int kinds, attn_status want, const char *field) {
+    attn_writer w = {put, &untouched};
+    for (int kind = 0; kind < KINDS; kind++) {
+        attn_error err;
+        if (!(kinds >> kind & 1)) continue;
+        untouched.calls = 0;
+        CHECK_STATUS(draws[kind](m, w, &err), want);
+        CHECKF(err.status == (int32_t)want && !strcmp(err.field, field) && *err.rule, "%s %s", err.field,
+               err.rule);
+        CHECK_STATUS(draws[kind](m, w, NULL), want);
+        CHECKF(untouched.calls == 0, "wrote before refusing %s", field);
+    }
+}
+
+static void errors(void) {
+    enum { ALL = 7, PIXELS = 1 << SVG | 1 << PPM };
+    float x[16] = {0};
+    attn_desc d;
+    attn_heatmap good, m;
+    attn_error err;
+    attn_writer none = {NULL, NULL};
+    for (int i = 0; i < 16; i++) x[i] = (float)i;
+    memset(&d, 0, sizeof d);
+    good = make_map(x, 4, 4);
+#define REFUSED(change, kinds, status, field) (m = good, change, refused(&m, kinds, status, field))
+    for (int kind = 0; kind < KINDS; kind++) {
+        CHECK_STATUS(draws[kind](&good, none, &err), ATTN_ERR_NULL);
+        CHECK(!strcmp(err.field, "writer.write"));
+        CHECK_STATUS(draws[kind](&good, attn_buffer_writer(NULL), &err), ATTN_ERR_NULL);
+    }
+    refused(NULL, ALL, ATTN_ERR_NULL, "map");
+    REFUSED(memset(&m.values, 0, sizeof m.values), ALL, ATTN_ERR_NULL, "values");
+    REFUSED(m.values.data = NULL, ALL, ATTN_ERR_NULL, "values.data");
+    REFUSED(m.values.rank = 1, ALL, ATTN_ERR_RANK, "values.rank");
+    REFUSED(m.values.rank = 5, ALL, ATTN_ERR_RANK, "values.rank");
+    REFUSED(m.values.rank = -1, ALL, ATTN_ERR_RANK, "values.rank");
+    for (int type = -1; type <= ATTN_TYPE_COUNT; type++)
+        if (type != ATTN_F32 && type != ATTN_U8)
+            REFUSED(m.values.type = type, ALL, ATTN_ERR_TYPE, "values.type");
+    REFUSED(m.values.size[0] = -1, ALL, ATTN_ERR_SIZE, "values.size[0]");
+    REFUSED(m.values.size[1] = -4, ALL, ATTN_ERR_SIZE, "values.size[1]");
+    REFUSED(m.values.size[0] = 65537, ALL, ATTN_ERR_RANGE, "values.size[0]");
+    REFUSED((m.values = attn_view_f32(x, 3, 300, 1, 300, 0)), ALL, ATTN_ERR_RANGE, "values.size[2]");
+    REFUSED((m.values = attn_view_f32(x, 4, 300, 1, 300, 1)), ALL, ATTN_ERR_RANGE, "values.size[2]");
+    REFUSED((m.values = attn_view_f32(x, 4, 300, 300, 0, 0)), ALL, ATTN_ERR_RANGE, "values.size[1]");
+    REFUSED((m.values = attn_view_f32(x, 4, INT64_MAX, 0, INT64_MAX, 1)), ALL, ATTN_ERR_RANGE,
+            "values.size[0]");
+    REFUSED(m.values.stride[0] = INT64_MAX, ALL, ATTN_ERR_OVERFLOW, "values.stride");
+    REFUSED(m.values.stride[1] = INT64_MIN, ALL, ATTN_ERR_OVERFLOW, "values.stride");
+    REFUSED(m.colormap = -1, ALL, ATTN_ERR_OPTION, "colormap");
+    REFUSED(m.colormap = ATTN_COLORMAP_COUNT, ALL, ATTN_ERR_OPTION, "colormap");
+    REFUSED(m.terminal = -1, ALL, ATTN_ERR_OPTION, "terminal");
+    REFUSED(m.terminal = ATTN_TERMINAL_COUNT, ALL, ATTN_ERR_OPTION, "terminal");
+    REFUSED(m.width = -1, PIXELS, ATTN_ERR_RANGE, "width");
+    REFUSED(m.height = INT32_MIN, PIXELS, ATTN_ERR_RANGE, "height");
+    REFUSED(m.width = 32768, PIXELS, ATTN_ERR_RANGE, "width");
+    REFUSED(m.height = INT32_MAX, PIXELS, ATTN_ERR_RANGE, "height");
+    REFUSED(m.width = 20, PIXELS, ATTN_ERR_RANGE, "width");
+    REFUSED(m.height = 20, 1 << SVG, ATTN_ERR_RANGE, "height");
+    REFUSED((m.range_set = 1, m.range_min = NAN, m.range_max = 1), ALL, ATTN_ERR_RANGE, "range_min");
+    REFUSED((m.range_set = 1, m.range_min = -INFINITY, m.range_max = 1), ALL, ATTN_ERR_RANGE, "range_min");
+    REFUSED((m.range_set = 1, m.range_max = NAN), ALL, ATTN_ERR_RANGE, "range_max");
+    REFUSED((m.range_set = 1, m.range_max = INFINITY), ALL, ATTN_ERR_RANGE, "range_max");
+    REFUSED((m.range_set = 1, m.range_min = m.range_max = 2), ALL, ATTN_ERR_RANGE, "range_max");
+    good.mask_of = &d;
+    REFUSED(m.values = attn_view_u8(NULL, 3, 2, 4, 4, 0), ALL, ATTN_ERR_RANK, "values.rank");
+    REFUSED(m.values = attn_view_f32(NULL, 4, 1, 2, 4, 4), ALL, ATTN_ERR_TYPE, "values.type");
+    good.values = attn_view_u8(NULL, 4, 1, 2, 4, 4);
+    d.mask = attn_view_u8((const uint8_t *)x, 2, 4, 5, 0, 0);
+    REFUSED((void)0, ALL, ATTN_ERR_SIZE, "mask.size[1]");
+    memset(&d, 0, sizeof d);
+    d.align = ATTN_ALIGN_COUNT;
+    REFUSED((void)0, ALL, ATTN_ERR_OPTION, "align");
+#undef REFUSED
+    m = make_map(x, 4, 4); /* the smallest that fits is the number in the error */
+    m.width = 1;
+    CHECK_STATUS(attn_heatmap_svg(&m, none, &err), ATTN_ERR_NULL);
+    refused(&m, PIXELS, ATTN_ERR_RANGE, "width");
+    for (int kind = SVG; kind <= PPM; kind++) {
+        attn_writer w = {put, &untouched};
+        m.width = 1;
+        CHECK_STATUS(draws[kind](&m, w, &err), ATTN_ERR_RANGE);
+        CHECK(err.has_numbers && err.got == 1 && err.want > 1);
+        m.width = (int32_t)err.want - 1;
+        refused(&m, 1 << kind, ATTN_ERR_RANGE, "width");
+        m.width++;
+        draw(kind, &m, NULL);
+    }
+}
+
+/* ---- anything goes: random maps are well-formed, of the size asked for, and inside it */
+
+static void random_maps(void) {
+    static const char *const words[6] = {
+        "a", "\xC3\xA9t\xC3\xA9", "<&>", NULL, "something much longer than a cell", ""};
+    for (int round = 0; round < 150; round++) {
+        float x[3 * 3 * 20 * 20];
+        const char *ticks[2][20], *titles[9];
+        attn_heatmap m = make_map(x, 1, 1);
+        const char *s;
+        rect r;
+        image p;
+        int w = 0, h = 0, rank = test_int(2, 4);
+        for (size_t i = 0; i < sizeof x / sizeof *x; i++)
+            x[i] = test_int(0, 30) ? (float)test_normal() : test_int(0, 1) ? NAN : INFINITY;
+        for (int i = 0; i < 20; i++) ticks[0][i] = words[test_int(0, 5)], ticks[1][i] = words[test_int(0, 5)];
+        for (int i = 0; i < 9; i++) titles[i] = words[test_int(0, 5)];
+        m.values = rank == 2   ? attn_view_f32(x, 2, test_int(0, 20), test_int(0, 20), 0, 0)
+                   : rank == 3 ? attn_view_f32(x, 3, test_int(0, 3), test_int(0, 20), test_int(0, 20), 0)
+                               : attn_view_f32(x, 4, test_int(0, 3), test_int(0, 3), test_int(0, 20),
+                                               test_int(0, 20));
+        if (test_int(0, 1)) m.title = words[test_int(0, 5)];
+        if (test_int(0, 1)) m.x_label = words[test_int(0, 5)];
+        if (test_int(0, 1)) m.y_label = words[test_int(0, 5)];
+        if (test_int(0, 1)) m.x_ticks = ticks[0];
+        if (test_int(0, 1)) m.y_ticks = ticks[1];
+        if (test_int(0, 1)) m.panel_titles = titles;
+        if (test_int(0, 2) == 0) m.width = test_int(550, 900);
+        if (test_int(0, 2) == 0) m.height = test_int(550, 900);
+        if ((m.range_set = test_int(0, 1)) != 0)
+            m.range_max = m.range_min = (float)test_normal(), m.range_max += 0.5f;
+        m.ticks_on_top = test_int(0, 1);
+        m.no_colorbar = test_int(0, 3) == 0;
+        m.numbers = test_int(0, 3) == 0;
+        m.colormap = test_int(0, 2);
+        m.terminal = test_int(0, 2);
+        s = draw(SVG, &m, NULL);
+        CHECKF(!xml_fault(s), "round %d: %.60s", round, xml_fault(s) ? xml_fault(s) : "");
+        CHECK(sscanf(s, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\"", &w, &h) == 2);
+        CHECKF((!m.width || w == m.width) && (!m.height || h == m.height), "round %d: %d x %d", round, w, h);
+        while (next_rect(&s, &r))
+            CHECKF(r.x >= 0 && r.y >= 0 && r.w > 0 && r.h > 0 && r.x + r.w <= w && r.y + r.h <= h,
+                   "round %d: %d %d %d %d", round, r.x, r.y, r.w, r.h);
+        s = draw(ANSI, &m, NULL);
+        CHECK(m.terminal != ATTN_TERMINAL_ASCII || (utf8_ok(s) && !strchr(s, '\033')));
+        p = draw_ppm(&m);
+        CHECKF((!m.width || p.w == m.width) && (!m.height || p.h == m.height), "round %d: %d x %d", round,
+               p.w, p.h);
+        test_release();
+    }
+}
+
+const test_case suite_heatmap[] = {{"heatmap.checker_itself", checker_itself},
+                                   {"heatmap.colours", colours},
+                                   {"heatmap.ranges", ranges},
+                                   {"heatmap.ppm_places", ppm_places},
+                                   {"heatmap.svg_places", svg_places},
+                                   {"heatmap.svg_cells", svg_cells},
+                                   {"heatmap.svg_size", svg_size},
+                                   {"heatmap.bar_ticks", bar_ticks},
+                                   {"heatmap.no_bar", no_bar},
+                                   {"heatmap.numbers", numbers},
+                                   {"heatmap.escaping", escaping},
+                                   {"heatmap.long_labels", long_labels},
+                                   {"heatmap.terminal_words", terminal_words},
+                                   {"heatmap.thinned_labels", thinned_labels},
+                                   {"heatmap.terminal_cells", terminal_cells},
+                                   {"heatmap.terminal_256", terminal_256},
+                                   {"heatmap.panels", panels},
+                                   {"heatmap.strides", strides},
+                                   {"heatmap.masks", masks},
+                                   {"heatmap.empty", empty},
+                                   {"heatmap.writers", writers},
+                                   {"heatmap.buffers", buffers},
+                                   {"heatmap.errors", errors},
+                                   {"heatmap.random_maps", random_maps},
+                                   {0, 0}};

@@ -554,6 +554,13 @@ ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writ
 #endif
 #if defined(_MSC_VER) && ATTN__X64
 #  include <intrin.h>
+#  if defined(__clang__)        /* its immintrin.h leaves these out when it stands in for MSVC */
+#    include <avxintrin.h>
+#    include <avx2intrin.h>
+#    include <fmaintrin.h>
+#    include <avx512fintrin.h>
+#    include <avx512dqintrin.h>
+#  endif
 #endif
 
 #if ATTN__GNU
@@ -600,7 +607,7 @@ static void attn__copy(void *to, const void *from, size_t bytes)
 /* The arithmetic below is meant as it stands: no contraction, no reassociation, NaN and signed zeros as IEEE has them,
    whatever flags the including file is compiled with. Restored in >>tail. */
 #if defined(__clang__)
-#  if __clang_major__ >= 12
+#  if __clang_major__ >= 12 && ATTN__X64      /* elsewhere it only warns */
 #    pragma float_control(precise, on, push)
 #  endif
 #  pragma STDC FP_CONTRACT OFF
@@ -898,7 +905,7 @@ typedef struct attn__kernels {
     void (*add)(float *s, const float *t, int64_t n);
     /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */
     void (*exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride);
-    /* x[j] = e^(x[j] - max) * factor, or 0 where that is below 2^-126: the weights of one row */
+    /* x[j] = e^(x[j] - max) * factor, 0 where that is below 2^-126 or x[j] is -inf (even when factor is NaN) */
     void (*normalise)(float *x, int64_t n, float max, float factor);
 } attn__kernels;
 
@@ -1101,7 +1108,7 @@ static void attn__normalise_scalar(float *x, int64_t n, float max, float factor)
     int64_t i;
     for (i = 0; i < n; i++) {
         const float w = attn__exp(x[i] - max) * factor;
-        x[i] = w < ATTN__SMALLEST ? 0.0f : attn__quiet(w);
+        x[i] = w < ATTN__SMALLEST || x[i] == ATTN__NEG_INF ? 0.0f : attn__quiet(w);
     }
 }
 
@@ -1522,8 +1529,9 @@ ATTN__AVX2 static void attn__normalise_avx2(float *x, int64_t n, float max, floa
 {
     int64_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        const __m256 w = ATTN__MUL8(attn__exp8(ATTN__SUB8(ATTN__LOAD8(x + i), ATTN__ALL8(max))), ATTN__ALL8(factor));
-        const __m256 none = _mm256_cmp_ps(w, ATTN__ALL8(ATTN__SMALLEST), _CMP_LT_OQ);
+        const __m256 v = ATTN__LOAD8(x + i), out = _mm256_cmp_ps(v, ATTN__ALL8(ATTN__NEG_INF), _CMP_EQ_OQ);
+        const __m256 w = ATTN__MUL8(attn__exp8(ATTN__SUB8(v, ATTN__ALL8(max))), ATTN__ALL8(factor));
+        const __m256 none = _mm256_or_ps(out, _mm256_cmp_ps(w, ATTN__ALL8(ATTN__SMALLEST), _CMP_LT_OQ));
         ATTN__STORE8(x + i, _mm256_andnot_ps(none, attn__quiet8(w)));
     }
     attn__normalise_scalar(x + i, n - i, max, factor);
@@ -1959,10 +1967,11 @@ ATTN__AVX512 static void attn__normalise_avx512(float *x, int64_t n, float max, 
 {
     int64_t i = 0;
     for (; i + 16 <= n; i += 16) {
-        const __m512 e = attn__exp16(ATTN__SUB16(ATTN__LOAD16(x + i), ATTN__ALL16(max)));
-        const __m512 w = ATTN__MUL16(e, ATTN__ALL16(factor));
-        const __mmask16 none = ATTN__LESS16(w, ATTN__ALL16(ATTN__SMALLEST));
-        ATTN__STORE16(x + i, ATTN__PICK16(attn__quiet16(w), _mm512_setzero_ps(), none));
+        const __m512 v = ATTN__LOAD16(x + i);
+        const __m512 w = ATTN__MUL16(attn__exp16(ATTN__SUB16(v, ATTN__ALL16(max))), ATTN__ALL16(factor));
+        const __mmask16 out = ATTN__SAME16(v, ATTN__ALL16(ATTN__NEG_INF));
+        const __mmask16 low = ATTN__LESS16(w, ATTN__ALL16(ATTN__SMALLEST));
+        ATTN__STORE16(x + i, ATTN__PICK16(attn__quiet16(w), _mm512_setzero_ps(), (__mmask16)(out | low)));
     }
     attn__normalise_scalar(x + i, n - i, max, factor);
 }
@@ -3525,7 +3534,7 @@ static void attn__release(const attn_desc *d, attn__memory *m)
 #endif
 }
 
-static attn_status attn__plan(const attn_desc *desc, attn_plan *plan, int flags, attn_error *err)
+ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, attn_plan *plan, int flags, attn_error *err)
 {
     attn__shape s;
     int64_t streams;
@@ -5031,7 +5040,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 /* -------------------------------------------------------------------------------------------------------- >>tail */
 #if defined(__clang__)
 #  pragma STDC FP_CONTRACT DEFAULT
-#  if __clang_major__ >= 12
+#  if __clang_major__ >= 12 && ATTN__X64
 #    pragma float_control(pop)
 #  endif
 #elif defined(__GNUC__)
@@ -5100,6 +5109,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__RULE
 #undef ATTN__SAME16
 #undef ATTN__SHIFT16
+#undef ATTN__SMALLEST
 #undef ATTN__SHIFT8
 #undef ATTN__SIGN16
 #undef ATTN__SQRT_HALF

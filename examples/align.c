@@ -59,7 +59,7 @@ static int parse_row(const lines *l, const char *p, float *row, long dim, FILE *
         char *number_end = NULL;
         float x = row ? strtof(p, &number_end) : 0;
         end = row ? number_end : p + strspn(p, "+-.0123456789eE");
-        if (end == p || (*end && *end != ' ') || !isfinite(x))
+        if ((*end && *end != ' ') || !isfinite(x))
             return FAIL(log, "%s, line %ld: not a number: %.20s", l->name, l->number, p);
         if (row && count < dim) row[count] = x;
     }
@@ -94,16 +94,14 @@ static int take_line(sentence *s, const lines *l, float *row, FILE *log) {
 static int read_rows(sentence *s, lines *l, float **row, long max_words, FILE *log) {
     long count;
     char more;
-    if (!lines_next(l) || sscanf(l->text, "%9ld %9ld %c", &count, &s->dim, &more) != 2 || count < 1 ||
-        s->dim < 1)
+    if (!lines_next(l) || sscanf(l->text, "%9ld %9ld %c", &count, &s->dim, &more) != 2 || count < 1 || s->dim < 1)
         return FAIL(log, "%s, line 1: not the number of words and the numbers per word", l->name);
     *row = (float *)malloc((size_t)s->dim * sizeof **row);
     s->vectors = (float *)calloc((size_t)s->words.count * (size_t)s->dim, sizeof *s->vectors);
     if (!*row || !s->vectors) return FAIL(log, "no memory");
     while (s->read < count && (max_words == 0 || s->read < max_words)) {
         if (!lines_next(l))
-            return FAIL(log, "%s, line %ld: the end, after %ld of %ld words", l->name, l->number, s->read,
-                        count);
+            return FAIL(log, "%s, line %ld: the end, after %ld of %ld words", l->name, l->number, s->read, count);
         if (!take_line(s, l, *row, log)) return 0;
         if (++s->read % 100000 == 0) fprintf(log, "%s: %ld of %ld words\n", l->name, s->read, count);
     }
@@ -137,8 +135,8 @@ static void free_sentence(sentence *s) {
 /* ---- attention */
 
 /* weights [q words, k words] = softmax(q k^T / sqrt(dim)), out [q words, dim] = weights v. Here v = k. */
-static attn_status attention_qkv(const sentence *q, const sentence *k, const options *o, float *weights,
-                                 float *out, attn_error *err) {
+static attn_status attention_qkv(const sentence *q, const sentence *k, const options *o, float *weights, float *out,
+                                 attn_error *err) {
     const int64_t n = q->words.count, m = k->words.count, dim = q->dim;
     attn_desc d = {.q = attn_view_bhsd(q->vectors, 1, 1, n, dim),
                    .k = attn_view_bhsd(k->vectors, 1, 1, m, dim),
@@ -161,8 +159,7 @@ static attn_status attention_qkv(const sentence *q, const sentence *k, const opt
 
 static int put(void *file, const char *s, size_t n) { return fwrite(s, 1, n, (FILE *)file) != n; }
 
-static int draw(const sentence *q, const sentence *k, const options *o, const float *weights, FILE *out,
-                FILE *log) {
+static int draw(const sentence *q, const sentence *k, const options *o, const float *weights, FILE *out, FILE *log) {
     attn_writer writer = {put, out};
     attn_heatmap map = {.values = attn_view_f32(weights, 2, q->words.count, k->words.count, 0, 0),
                         .y_ticks = (const char *const *)q->words.word,
@@ -177,8 +174,7 @@ static int draw(const sentence *q, const sentence *k, const options *o, const fl
     if (!o->svg) return 1;
     if (!(writer.user = fopen(o->svg, "wb"))) return FAIL(log, "%s: %s", o->svg, strerror(errno));
     attn_status status = attn_heatmap_svg(&map, writer, NULL);
-    if (fclose((FILE *)writer.user) != 0 || status != ATTN_OK)
-        return FAIL(log, "%s cannot be written", o->svg);
+    if (fclose((FILE *)writer.user) != 0 || status != ATTN_OK) return FAIL(log, "%s cannot be written", o->svg);
     fprintf(out, "\nas a picture: %s\n", o->svg);
     return 1;
 }
@@ -210,8 +206,7 @@ static int list_pairs(const sentence *q, const sentence *k, int columns, const f
 
 static int report(const sentence *q, const sentence *k, const options *o, FILE *out, FILE *log) {
     const size_t n = (size_t)q->words.count, m = (size_t)k->words.count, dim = (size_t)q->dim;
-    float *weights = (float *)malloc(n * m * sizeof(float)),
-          *result = (float *)malloc(n * dim * sizeof(float));
+    float *weights = (float *)malloc(n * m * sizeof(float)), *result = (float *)malloc(n * dim * sizeof(float));
     attn_error err = {.field = "no", .rule = "memory"};
     int ok = weights && result && attention_qkv(q, k, o, weights, result, &err) == ATTN_OK;
     if (ok) {
@@ -222,8 +217,7 @@ static int report(const sentence *q, const sentence *k, const options *o, FILE *
         fprintf(out, "\n\n");
         ok = draw(q, k, o, weights, out, log);
         fprintf(out, "\n");
-        if (ok && !list_pairs(q, k, o->columns, weights, out))
-            ok = FAIL(log, "the weights do not add up to 1");
+        if (ok && !list_pairs(q, k, o->columns, weights, out)) ok = FAIL(log, "the weights do not add up to 1");
     } else ok = FAIL(log, "%s %s", err.field, err.rule);
     free(weights);
     free(result);
@@ -264,15 +258,13 @@ static int align(int argc, char **argv, FILE *out, FILE *log) {
         ok = ok && count <= 4;
     }
     if (!ok || count % 2 != 0) {
-        fprintf(log,
-                "usage: align [--softmax rows|columns] [--sharpness X] [--max-words N] [--svg FILE]\n"
-                "    [--map reds|grey] [--terminal true|256|ascii] [SENTENCE SENTENCE [VECTORS VECTORS]]\n");
+        fprintf(log, "usage: align [--softmax rows|columns] [--sharpness X] [--max-words N] [--svg FILE]\n"
+                     "    [--map reds|grey] [--terminal true|256|ascii] [SENTENCE SENTENCE [VECTORS VECTORS]]\n");
         return 2;
     }
     sentence q = {.text = given[0], .path = given[2]}, k = {.text = given[1], .path = given[3]};
     ok = read_sentence(&q, o.max_words, log) && read_sentence(&k, o.max_words, log);
-    if (ok && q.dim != k.dim)
-        ok = FAIL(log, "%s has %ld numbers per word, %s %ld", q.path, q.dim, k.path, k.dim);
+    if (ok && q.dim != k.dim) ok = FAIL(log, "%s has %ld numbers per word, %s %ld", q.path, q.dim, k.path, k.dim);
     ok = ok && report(&q, &k, &o, out, log);
     free_sentence(&q);
     free_sentence(&k);

@@ -38,8 +38,7 @@ static int order_uses(const void *a, const void *b) {
 
 static int order_entries(const void *a, const void *b) {
     const entry *x = (const entry *)a, *y = (const entry *)b;
-    return x->count != y->count ? (x->count < y->count) - (x->count > y->count)
-                                : order_uses(x->first, y->first);
+    return x->count != y->count ? (x->count < y->count) - (x->count > y->count) : order_uses(x->first, y->first);
 }
 
 /* +1 or -1 for an axis of the pairs and one of the vectors: a bit of splitmix64 (Steele, Lea, Flood 2014). */
@@ -83,8 +82,7 @@ static int read_pair(char *line, long pair, uses sides[2]) {
 static void write_vector(FILE *f, const entry *e) {
     double v[DIM] = {0}, square = 0;
     for (long i = 0; i < e->count; i++)
-        for (int axis = 0; axis < DIM; axis++)
-            v[axis] += e->first[i].weight * random_sign(e->first[i].pair, axis);
+        for (int axis = 0; axis < DIM; axis++) v[axis] += e->first[i].weight * random_sign(e->first[i].pair, axis);
     for (int axis = 0; axis < DIM; axis++) square += v[axis] * v[axis];
     fprintf(f, "%s", e->first->word);
     for (int axis = 0; axis < DIM; axis++) fprintf(f, " %.2f", square > 0 ? v[axis] * sqrt(DIM / square) : 0);
@@ -123,8 +121,7 @@ static int make_vectors(const char *sentences, FILE *out[2], long counts[2]) {
     while (ok && lines_next(&l)) {
         if (!l.text[0] || l.text[0] == '#') continue;
         ok = read_pair(l.text, pair++, sides);
-        if (!ok)
-            fprintf(stderr, "%s, line %ld: no tab between two sentences, or no memory\n", l.name, l.number);
+        if (!ok) fprintf(stderr, "%s, line %ld: no tab between two sentences, or no memory\n", l.name, l.number);
     }
     for (int side = 0; side < 2; side++) counts[side] = write_vectors(out[side], &sides[side]);
     if (l.file) fclose(l.file);
@@ -139,8 +136,7 @@ static int same_line(const char *a, const char *b) {
     for (a += word, b += word; *a && *b;) {
         char *end_a, *end_b;
         double x = strtod(a, &end_a), y = strtod(b, &end_b);
-        if (end_a == a || end_b == b || !(fabs(x - y) <= 0.011))
-            return 0; /* the last digit may be rounded apart */
+        if (end_a == a || end_b == b || !(fabs(x - y) <= 0.011)) return 0; /* the last digit may be rounded apart */
         a = end_a;
         b = end_b;
     }

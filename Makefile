@@ -1,5 +1,5 @@
-# attn.h - what can be made is listed by `make help`. Everything goes into build/. A C compiler and GNU make are enough
-# for `make`, `make test`, `make demo`, `make examples` and `make conformance`; the rest says what it lacks and skips it.
+# `make help` lists the targets. Everything goes into build/. A C compiler and GNU make are enough for test, demo,
+# examples, conformance, exhaustive and bench; the others say which compiler or tool they lack, and skip it.
 
 CC      = cc
 CFLAGS  = -O2 -Wall -Wextra

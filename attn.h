@@ -465,7 +465,11 @@ typedef enum attn_terminal {
 } attn_terminal;
 
 /* One heatmap or a grid of them, row 0 on top, one range of colours for all panels. Zero means default. The pictures
-   need no memory. */
+   need no memory. Infinities take the end colours, NaN is magenta (?? in ASCII). Values that are all equal are shown
+   against 0. Labels are cut at 32 columns; invalid UTF-8 becomes U+FFFD. At most 65536 rows or columns, 32767 pixels;
+   a width or height too small for the labels is an error that says the least that fits. With one of the two given cells
+   stay square. A terminal line is as long as a row of panels: view panels as [n,1,rows,cols] to have them below each
+   other. Tick labels stand on the outer panels only. */
 typedef struct attn_heatmap {
     attn_view   values;         /* f32 or u8; [rows,cols], or [panel cols, rows, cols] (one row of panels), or
                                    [panel rows, panel cols, rows, cols], as d2l's show_heatmaps. Any strides.
@@ -2168,26 +2172,24 @@ static int attn__nests(const attn_view *v)
     return 1;
 }
 
-/* Where the inner part of a view (the axes whose byte stride g does not divide) lies modulo g; 0 if it wraps. */
-static int attn__residue(const attn_view *v, int64_t g, int64_t *from, int64_t *to)
+/* The first byte and the length of the inner part of a view: the axes whose byte stride g does not divide. */
+static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length)
 {
     attn_view inner = *v;
-    int64_t below, above, at;
+    int64_t below, above;
     int i;
     for (i = 0; i < v->rank; i++)
         if (v->size[i] <= 1 || v->stride[i] * attn__type_size(v->type) % g == 0) inner.size[i] = 1;
     attn__extent(&inner, &below, &above);
-    at = (int64_t)((uintptr_t)v->data % (uintptr_t)g) - below;
-    *from = at < 0 ? at + g : at;
-    *to = *from + below + above;
-    return below + above <= g && *to <= g;
+    *length = below + above;
+    return (uintptr_t)v->data - (uintptr_t)below;
 }
 
 /* Can it be seen that two views share no byte? By their extents, or because they interleave, as the q, k and v of a
    packed array do: modulo a common outer stride they lie beside each other. */
 static int attn__disjoint(const attn_view *a, const attn_view *b)
 {
-    int64_t a_below, a_above, b_below, b_above, a0, a1, b0, b1;
+    int64_t a_below, a_above, b_below, b_above, a_length, b_length, apart;
     const int64_t pa = (int64_t)(uintptr_t)a->data, pb = (int64_t)(uintptr_t)b->data;
     int i;
     if (!attn__elements(a) || !attn__elements(b)) return 1;
@@ -2196,8 +2198,13 @@ static int attn__disjoint(const attn_view *a, const attn_view *b)
     if (pa + a_above <= pb - b_below || pb + b_above <= pa - a_below) return 1;
     for (i = 0; i < a->rank; i++) {
         const int64_t g = (a->stride[i] < 0 ? -a->stride[i] : a->stride[i]) * attn__type_size(a->type);
-        if (a->size[i] > 1 && g > 0 && attn__residue(a, g, &a0, &a1) && attn__residue(b, g, &b0, &b1) &&
-            (a1 <= b0 || b1 <= a0)) return 1;
+        uintptr_t a_start, b_start;
+        if (a->size[i] <= 1 || g == 0) continue;
+        a_start = attn__inner_part(a, g, &a_length);
+        b_start = attn__inner_part(b, g, &b_length);
+        apart = (int64_t)(b_start - a_start) % g;               /* from a's to b's start, modulo g */
+        apart = apart < 0 ? apart + g : apart;
+        if (a_length <= apart && apart + b_length <= g) return 1;
     }
     return 0;
 }
@@ -2672,6 +2679,11 @@ static float *attn__out_at(const attn_out *o, int64_t a, int64_t b, int64_t c, i
 {
     return (float *)o->data + (a*o->stride[0] + b*o->stride[1] + c*o->stride[2] + (o->rank == 4 ? e*o->stride[3] : 0));
 }
+static void attn__fill(float *x, int64_t stride, int64_t n, float value)
+{
+    int64_t j;
+    for (j = 0; j < n; j++) x[j * stride] = value;
+}
 static float attn__of_head(const attn_view *v, int64_t h) { return ((const float *)v->data)[h * v->stride[0]]; }
 
 /* The part of a parameter [..] or [H,..] that belongs to one head, as a view without the head axis. */
@@ -2755,12 +2767,14 @@ static int attn__clear(const float *x, int64_t stride, int64_t n)
 static void attn__load_weights(attn__tile *t)       /* w_v, padded; its sum, one chain */
 {
     const attn_view v = attn__per_head(t->d->w_v, 1, t->head);
+    const int64_t hidden = v.size[0], padded = attn__round4(hidden);
     int64_t u;
     t->w_sum = 0.0f;
-    for (u = 0; u < attn__round4(v.size[0]); u++) {
-        t->w[u] = u < v.size[0] ? ((const float *)v.data)[u * v.stride[0]] : 0.0f;
+    for (u = 0; u < hidden; u++) {
+        t->w[u] = ((const float *)v.data)[u * v.stride[0]];
         t->w_sum = t->w_sum + t->w[u];
     }
+    attn__fill(t->w + hidden, 1, padded - hidden, 0.0f);
 }
 
 /* Loads the lanes' queries, transformed into what will meet the keys. */
@@ -2942,11 +2956,6 @@ static void attn__store_chunk(const attn__tile *t, const attn_out *o, int64_t c0
     if (!o->rank) return;
     attn__lane_rows(t, o, c0, rows);
     t->f->unpack(rows, t->lanes, o->stride[3], t->s, t->ld, n, t->ones);
-}
-static void attn__fill(float *x, int64_t stride, int64_t n, float value)
-{
-    int64_t j;
-    for (j = 0; j < n; j++) x[j * stride] = value;
 }
 
 /* The raw and the softcapped scores as results: over all keys, apart from the rest so that they change no bit of it. */
@@ -3594,10 +3603,13 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
     attn_error err;
     attn__shape s;
     attn__text t;
+    const attn__fp_state saved = attn__fp_enter();
+    const attn_status st = attn__plan(desc, &plan, ATTN__NO_RESULT_NEEDED, &err);
+    attn__fp_leave(saved);
     t.at = text;
     t.size = text ? size : 0;
     t.length = 0;
-    if (attn__plan(desc, &plan, ATTN__NO_RESULT_NEEDED, &err) != ATTN_OK) {
+    if (st != ATTN_OK) {
         attn__put(&t, "refused: ");
         attn__put_error(&t, &err);
         return attn__end_text(&t);
@@ -3641,7 +3653,7 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
 /* ---- the pieces */
 
 /* An error in a field that has another name in the function that was called. */
-static attn_status attn__rename(attn_error *err, attn_status st, int field, const attn__names *names)
+static attn_status attn__rename(attn_error *err, attn_status st, int field, const attn__names *names, int rank)
 {
     const attn__names *from = &attn__fields[field].names;
     int i;
@@ -3651,7 +3663,12 @@ static attn_status attn__rename(attn_error *err, attn_status st, int field, cons
     if (err->field == from->type) err->field = names->type;
     if (err->field == from->rank) err->field = names->rank;
     if (err->field == from->stride) err->field = names->stride;
-    for (i = 0; i < 4; i++) if (err->field == from->size[i]) err->field = names->size[i];
+    for (i = 0; i < 4; i++)         /* the axes that attn__as_rank4 added are in front, and [1] where the rank is 3 */
+        if (err->field == from->size[i]) {
+            const int axis = rank == 3 && i == 0 ? 0 : i - (4 - rank);
+            err->field = axis < 0 ? names->view : names->size[axis];
+            return st;
+        }
     return st;
 }
 
@@ -3686,7 +3703,8 @@ static attn_status attn__softmax(attn_view x, attn_out out, const attn_desc *opt
     d.given_scores = attn__as_rank4(x);
     d.weights = attn__out(out.data, attn__as_rank4(attn_view_of(out)));
     st = bytes ? attn_workspace_size(&d, bytes, err) : attn_forward(&d, err);
-    return attn__rename(err, attn__rename(err, st, ATTN__F_given_scores, &names_x), ATTN__F_weights, &names_out);
+    attn__rename(err, st, ATTN__F_given_scores, &names_x, x.rank);
+    return attn__rename(err, st, ATTN__F_weights, &names_out, x.rank);
 }
 ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err)
 {
@@ -3751,9 +3769,15 @@ ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_err
 {
     const int64_t *n = mask.size;
     const attn_desc d = attn__options(options);
+    const attn_view out = attn_view_of(mask);
     int64_t b, h, i, j;
+    int p;
     ATTN__TRY(attn__check_mask_out(&mask, err));
     ATTN__TRY(attn__mask_check(options, n[0], n[1], n[2], n[3], err));
+    for (p = ATTN__F_bias; p < ATTN__F_COUNT; p++) {
+        const attn_view in = attn__view_at(&d, p);
+        ATTN__RULE(!in.rank || attn__disjoint(&out, &in), ATTN_ERR_OVERLAP, "mask", "must not overlap an input");
+    }
     for (b = 0; b < n[0]; b++)
         for (h = 0; h < n[1]; h++)
             for (i = 0; i < n[2]; i++)
@@ -3980,20 +4004,16 @@ typedef struct attn__mha {
 
 /* One projection y = x W^T: x [B,S,E], w [out,E], y [B,S,out]. */
 static attn_status attn__mha_project(attn__mha *m, int which, attn_view x, attn_view w, attn_view bias, attn_out y,
-                                     int need_data, const attn__names *names, attn_error *err)
+                                     int need_data, const attn__field *w_field, attn_error *err)
 {
-    static const attn__field bias_field = {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("bias of a projection")};
-    attn_status st;
-    if (w.rank != 2) return attn__fail2(err, ATTN_ERR_RANK, names->rank, "must be", w.rank, 2);
-    if (w.size[1] != x.size[2]) return attn__fail2(err, ATTN_ERR_SIZE, names->size[1],
-                                                   "must equal the last size of what it projects", w.size[1],
-                                                       x.size[2]);
-    ATTN__TRY(attn__check_view(&bias, &bias_field, need_data, err));
-    ATTN__TRY(attn__check_size(&bias, &bias_field.names, 0, w.size[0], "must equal size[0] of its weights", err));
+    static const attn__field fields[4] = {
+        {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_query")}, {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_key")},
+        {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_value")}, {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_result")}};
+    ATTN__TRY(attn__check_size(&w, &w_field->names, 1, x.size[2], "must equal the last size of what it projects", err));
+    ATTN__TRY(attn__check_view(&bias, &fields[which], need_data, err));
+    ATTN__TRY(attn__check_size(&bias, &fields[which].names, 0, w.size[0], "must equal size[0] of its weights", err));
     m->bias[which] = bias;
-    st = attn__bmm_resolve(x, attn_view_swap(w, 0, 1), y, &m->attention, need_data, &m->product[which], err);
-    if (st != ATTN_OK && err && which < 3) err->field = names->view;
-    return st;
+    return attn__bmm_resolve(x, attn_view_swap(w, 0, 1), y, &m->attention, need_data, &m->product[which], err);
 }
 
 ATTN__NOINLINE static void attn__mha_add_bias(const attn_view *bias, const attn_out *y)
@@ -4011,10 +4031,11 @@ ATTN__NOINLINE static void attn__mha_add_bias(const attn_view *bias, const attn_
 /* Everything but the running. base: the aligned workspace, NULL where only the size is wanted. */
 static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, attn__mha *m, attn_error *err)
 {
-    static const attn__names names[4] = {ATTN__NAMES("w_query"), ATTN__NAMES("w_key"), ATTN__NAMES("w_value"),
-                                         ATTN__NAMES("w_result")};
-    static const attn__field inputs[4] = {{0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("query")},
-                                          {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("key")},
+    static const attn__field weights[4] = {
+        {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_query")}, {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_key")},
+        {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_value")}, {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_result")}};
+    static const attn__field inputs[4] = {
+        {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("query")}, {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("key")},
         {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("value")}, {0, 1, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("out")}};
     const int need = base != NULL;
     int64_t heads, heads_kv, size_d, size_v, batch, queries, keys;
@@ -4034,7 +4055,8 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     w[3] = desc->w_result;
     for (i = 0; i < 4; i++) {
         ATTN__RULE(x[i].rank, ATTN_ERR_NULL, inputs[i].names.view, "must be given");
-        ATTN__RULE(w[i].rank || i == 3, ATTN_ERR_NULL, names[i].view, "must be given");
+        ATTN__RULE(w[i].rank || i == 3, ATTN_ERR_NULL, weights[i].names.view, "must be given");
+        ATTN__TRY(attn__check_view(&w[i], &weights[i], need, err));
         ATTN__TRY(attn__check_view(&x[i], &inputs[i], need, err));
         ATTN__TRY(attn__check_size(&x[i], &inputs[i].names, 0, x[0].size[0], "must equal query.size[0]", err));
     }
@@ -4043,9 +4065,9 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     ATTN__RULE(heads > 0, ATTN_ERR_RANGE, "heads", "must be at least 1");
     ATTN__RULE(heads_kv > 0 && heads % heads_kv == 0, ATTN_ERR_RANGE, "heads_kv", "must divide heads");
     for (i = 0; i < 3; i++)
-        if (w[i].rank == 2 && w[i].size[0] % (i ? heads_kv : heads) != 0)
-            return attn__fail2(err, ATTN_ERR_SIZE, names[i].size[0], "must be a multiple of the number of heads",
-                               w[i].size[0], i ? heads_kv : heads);
+        if (w[i].size[0] % (i ? heads_kv : heads) != 0)
+            return attn__fail2(err, ATTN_ERR_SIZE, weights[i].names.size[0],
+                               "must be a multiple of the number of heads", w[i].size[0], i ? heads_kv : heads);
     batch = x[0].size[0];
     queries = x[0].size[1];
     keys = x[1].size[1];
@@ -4057,6 +4079,9 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
                                "must equal the width of the result", err));
 
     *d = attn__options(desc->attention);
+    if (d->score != ATTN_SCORE_BILINEAR && d->score != ATTN_SCORE_ADDITIVE)
+        ATTN__TRY(attn__check_size(&w[1], &weights[1].names, 0, attn__mul64(size_d, heads_kv),
+                                   "must equal heads_kv * w_query.size[0] / heads", err));
     if (desc->attention) {
         d->lse = desc->attention->lse;
         d->weights = desc->attention->weights;
@@ -4073,18 +4098,18 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     v = base ? k + m->floats[1] : NULL;
     o = base ? v + m->floats[2] : NULL;
     ATTN__TRY(attn__mha_project(m, 0, x[0], w[0], desc->b_query, attn_out_f32(q, 3, batch, queries, w[0].size[0], 0),
-                                need, &names[0], err));
+                                need, &weights[0], err));
     ATTN__TRY(attn__mha_project(m, 1, x[1], w[1], desc->b_key, attn_out_f32(k, 3, batch, keys, w[1].size[0], 0), need,
-                                &names[1], err));
+                                &weights[1], err));
     ATTN__TRY(attn__mha_project(m, 2, x[2], w[2], desc->b_value, attn_out_f32(v, 3, batch, keys, w[2].size[0], 0),
-                                need, &names[2], err));
+                                need, &weights[2], err));
     d->q = attn_view_bshd(q, batch, queries, heads, size_d);
     d->k = attn_view_bshd(k, batch, keys, heads_kv, w[1].size[0] / heads_kv);
     d->v = attn_view_bshd(v, batch, keys, heads_kv, size_v);
     d->out = attn_out_bshd(o, batch, queries, heads, size_v);
     if (w[3].rank) {
         ATTN__TRY(attn__mha_project(m, 3, attn_view_f32(o, 3, batch, queries, heads * size_v, 0), w[3],
-                                    desc->b_result, desc->out, need, &names[3], err));
+                                    desc->b_result, desc->out, need, &weights[3], err));
     } else {
         ATTN__RULE(!desc->b_result.rank, ATTN_ERR_OPTION, "b_result", "must be absent where w_result is");
         d->out.data = desc->out.data;
@@ -4106,6 +4131,23 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
         ATTN__RULE(!need || i == 3 || attn__disjoint(&out_view, &x[i]), ATTN_ERR_OVERLAP, "out",
                    "must not overlap an input");
         ATTN__RULE(!need || attn__disjoint(&out_view, &w[i]), ATTN_ERR_OVERLAP, "out", "must not overlap the weights");
+        ATTN__RULE(!need || !m->bias[i].rank || attn__disjoint(&out_view, &m->bias[i]), ATTN_ERR_OVERLAP, "out",
+                   "must not overlap a bias");
+    }
+    for (i = ATTN__F_sigma_per_head; need && i < ATTN__F_COUNT; i++) {      /* out against what the attention reads */
+        const attn_view in = attn__view_at(d, i), out_view = attn_view_of(desc->out);
+        ATTN__RULE(!in.rank || attn__disjoint(&out_view, &in), ATTN_ERR_OVERLAP, "out", "must not overlap an input");
+    }
+    for (i = ATTN__F_lse; need && i <= ATTN__F_scores_masked; i++) {        /* the other results against all of these */
+        const attn_view o_view = attn__view_at(d, i);
+        int p;
+        for (p = 0; o_view.rank && p < 4; p++) {
+            ATTN__RULE(attn__disjoint(&o_view, &x[p]), ATTN_ERR_OVERLAP, p == 3 ? "out" : attn__fields[i].names.view,
+                       p == 3 ? "must not overlap another output" : "must not overlap an input");
+            ATTN__RULE(!w[p].rank || (attn__disjoint(&o_view, &w[p]) &&
+                       (!m->bias[p].rank || attn__disjoint(&o_view, &m->bias[p]))), ATTN_ERR_OVERLAP,
+                       attn__fields[i].names.view, "must not overlap the weights");
+        }
     }
     m->inner_bytes = m->plan.workspace_bytes > most ? m->plan.workspace_bytes : most;
     m->own_bytes = attn__bytes_of(attn__add64(attn__add64(m->floats[0], m->floats[1]),
@@ -4157,6 +4199,7 @@ ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y,
 {
     const attn__kernels *f;
     attn__fp_state saved;
+    int64_t i;
     if (function < 0 || function > 2 || (int)isa < 0 || isa >= ATTN_ISA_COUNT) return ATTN_ERR_OPTION;
     if (n < 0) return ATTN_ERR_SIZE;
     if (n > 0 && (!x || !y)) return ATTN_ERR_NULL;
@@ -4165,6 +4208,7 @@ ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y,
     saved = attn__fp_enter();
     (function == 0 ? f->exp : function == 1 ? f->log : f->tanh)(x, y, n);
     attn__fp_leave(saved);
+    for (i = 0; i < n; i++) y[i] = attn__quiet(y[i]);
     return ATTN_OK;
 }
 
@@ -4191,6 +4235,7 @@ typedef enum attn__pic_kind { ATTN__PIC_ANSI, ATTN__PIC_SVG, ATTN__PIC_PPM } att
 
 typedef struct attn__pic {
     const attn_heatmap *map;
+    attn__fp_state caller;
     attn_writer    to;
     attn__pic_kind kind;
     int      failed, plain;         /* the writer reported a failure; a terminal without colours */
@@ -4216,7 +4261,11 @@ static int64_t attn__pic_min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void attn__pic_flush(attn__pic *p)
 {
-    if (p->used != 0 && !p->failed) p->failed = p->to.write(p->to.user, p->bytes, p->used) != 0;
+    if (p->used != 0 && !p->failed) {
+        attn__fp_leave(p->caller);                  /* the writer is the caller's code */
+        p->failed = p->to.write(p->to.user, p->bytes, p->used) != 0;
+        p->caller = attn__fp_enter();
+    }
     p->used = 0;
 }
 
@@ -4233,33 +4282,28 @@ static void attn__pic_fill(attn__pic *p, char c, int64_t count)
     for (; count > 0; count--) attn__pic_byte(p, (unsigned char)c);
 }
 
-/* mantissa * 10^e10 as a person writes it: 0.25, 1500, 2.5e-05; every digit counts. Returns the length. */
+/* mantissa * 10^e10 as a person writes it: 0.25, 1500, 2.5e-7; every digit counts. Returns the length. */
 static int attn__pic_decimal(char *text, int64_t mantissa, int e10)
 {
     char digits[ATTN__PIC_NUMBER];                  /* the last one first */
     uint64_t u = mantissa < 0 ? 0 - (uint64_t)mantissa : (uint64_t)mantissa;
-    int n = 0, len = 0, end = 0, exponent, scientific, i;
+    int n = 0, len = 0, end = 0, point, scientific, i;
+    for (; e10 > 0 && u < 10000000; e10--) u *= 10;
     if (mantissa == 0 && e10 < -4) e10 = 0;
     do digits[n++] = (char)('0' + (int)(u % 10)); while ((u /= 10) != 0);
-    exponent = n - 1 + e10;
-    scientific = mantissa != 0 && (exponent < -4 || exponent > 6);
+    scientific = mantissa != 0 && e10 != 0 && (n + e10 < -3 || n + e10 > 7);
+    point = scientific ? n - 1 : -e10;
     while (scientific && digits[end] == '0') end++;
-    while (!scientific && n <= -e10) digits[n++] = '0';
+    while (n <= point) digits[n++] = '0';
     if (mantissa < 0) text[len++] = '-';
     for (i = n - 1; i >= end; i--) {
         text[len++] = digits[i];
-        if (i == (scientific ? n - 1 : -e10) && i > end) text[len++] = '.';
-    }
-    for (i = 0; !scientific && mantissa != 0 && i < e10; i++) text[len++] = '0';
-    if (scientific) {
-        text[len++] = 'e';
-        text[len++] = exponent < 0 ? '-' : '+';
-        if (exponent < 0) exponent = -exponent;
-        text[len++] = (char)('0' + exponent / 10);
-        text[len++] = (char)('0' + exponent % 10);
+        if (i == point && i > end) text[len++] = '.';
     }
     text[len] = 0;
-    return len;
+    if (!scientific) return len;
+    text[len++] = 'e';
+    return len + attn__pic_decimal(text + len, n - 1 + e10, 0);
 }
 
 /* Markup: % stands for the next argument as a number, @ for the next as a colour, #rrggbb. */
@@ -4440,61 +4484,47 @@ static int attn__pic_number(const attn__pic *p, float value, char *text)
 /* ---- checks, range, labels */
 
 /* Sizes and strides as [panel rows, panel columns, rows, columns]; missing axes have size 1. */
-static attn_status attn__pic_check_view(attn__pic *p, attn_error *err)
+static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
 {
-    static const char *const size[4] = { "values.size[0]", "values.size[1]", "values.size[2]", "values.size[3]" };
-    static const char *const stride[4] = { "values.stride[0]", "values.stride[1]", "values.stride[2]",
-                                           "values.stride[3]" };
+    static const attn__field field[2] = {{0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("values")},
+                                         {0, 0, ATTN__TAKES_U8, 2, 4, ATTN__NAMES("values")}};
     const attn_view *v = &p->map->values;
-    const int mask = p->map->mask_of != NULL;
-    int64_t cells = 1, together, reach;
+    const int mask = p->map->mask_of != NULL, u8 = mask || v->type == ATTN_U8;
+    int64_t together;
     int a, axis;
-    if (v->rank == 0) return attn__fail(err, ATTN_ERR_NULL, "values", "is required");
-    if (v->rank < 2 || v->rank > 4) return attn__fail(err, ATTN_ERR_RANK, "values.rank", "must be 2, 3 or 4");
-    if (mask && v->rank != 4) return attn__fail2(err, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of", v->rank,
-                                                 4);
-    if (mask && v->type != ATTN_U8) return attn__fail(err, ATTN_ERR_TYPE, "values.type", "must be u8 with mask_of");
-    if (v->type != ATTN_F32 && v->type != ATTN_U8)
-        return attn__fail(err, ATTN_ERR_TYPE, "values.type", "must be f32 or u8");
+    ATTN__RULE(v->rank, ATTN_ERR_NULL, "values", "must be given");
+    ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
+    ATTN__TRY(attn__check_view(v, &field[u8], !mask, err));
     for (a = 0; a < 4; a++) {
         axis = a - (4 - v->rank);
         p->size[a] = axis < 0 ? 1 : v->size[axis];
         p->stride[a] = axis < 0 ? 0 : v->stride[axis];
-        if (p->size[a] < 0) return attn__fail2(err, ATTN_ERR_SIZE, size[axis], "must not be negative", p->size[a], 0);
-        together = p->size[a] <= ATTN__PIC_CELLS && a >= 2 ? p->size[a] * p->size[a - 2] : p->size[a];
+        together = a == 0 ? p->size[0] : attn__mul64(p->size[a], p->size[a == 1 ? 0 : a - 2]);
         if (together > ATTN__PIC_CELLS)
-            return attn__fail2(err, ATTN_ERR_RANGE, size[axis], "is too large for a picture, its panels together",
-                               together, ATTN__PIC_CELLS);
-        reach = INT64_MAX / 64 / attn__pic_max(p->size[a], 1);
-        if (!mask && (p->stride[a] > reach || p->stride[a] < -reach))
-            return attn__fail2(err, ATTN_ERR_OVERFLOW, stride[axis], "is too large", p->stride[a], reach);
-        cells *= p->size[a];
+            return attn__fail2(err, ATTN_ERR_RANGE, field->names.size[axis],
+                               "must be, times the number of panels, at most", together, ATTN__PIC_CELLS);
     }
-    if (!mask && !v->data && cells != 0) return attn__fail(err, ATTN_ERR_NULL, "values.data", "is required");
     return ATTN_OK;
 }
 
 static attn_status attn__pic_check(attn__pic *p, attn_error *err)
 {
     const attn_heatmap *m = p->map;
-    attn_status st;
-    if (!m) return attn__fail(err, ATTN_ERR_NULL, "map", "is required");
-    if (!p->to.write) return attn__fail(err, ATTN_ERR_NULL, "writer.write", "is required");
-    st = attn__pic_check_view(p, err);
-    if (st != ATTN_OK) return st;
-    if (m->colormap < 0 || m->colormap >= ATTN_COLORMAP_COUNT)
-        return attn__fail(err, ATTN_ERR_OPTION, "colormap", "must be one of attn_colormap");
-    if (m->terminal < 0 || m->terminal >= ATTN_TERMINAL_COUNT)
-        return attn__fail(err, ATTN_ERR_OPTION, "terminal", "must be one of attn_terminal");
-    if (m->width < 0 || m->width > ATTN__PIC_PIXELS)
-        return attn__fail2(err, ATTN_ERR_RANGE, "width", "must be in 0..32767", m->width, ATTN__PIC_PIXELS);
-    if (m->height < 0 || m->height > ATTN__PIC_PIXELS)
-        return attn__fail2(err, ATTN_ERR_RANGE, "height", "must be in 0..32767", m->height, ATTN__PIC_PIXELS);
-    if (m->range_set && (attn__is_nan(m->range_min) || attn__is_inf(m->range_min)))
-        return attn__fail(err, ATTN_ERR_RANGE, "range_min", "must be finite");
-    if (m->range_set && (attn__is_nan(m->range_max) || attn__is_inf(m->range_max) || m->range_max <= m->range_min))
-        return attn__fail(err, ATTN_ERR_RANGE, "range_max", "must be finite and above range_min");
-    return m->mask_of ? attn__mask_check(m->mask_of, p->size[0], p->size[1], p->size[2], p->size[3], err) : ATTN_OK;
+    ATTN__RULE(m, ATTN_ERR_NULL, "map", "must not be NULL");
+    ATTN__RULE(p->to.write, ATTN_ERR_NULL, "writer.write", "must not be NULL");
+    ATTN__TRY(attn__pic_check_values(p, err));
+    ATTN__RULE(m->colormap >= 0 && m->colormap < ATTN_COLORMAP_COUNT, ATTN_ERR_OPTION, "colormap",
+               "must be one of attn_colormap");
+    ATTN__RULE(m->terminal >= 0 && m->terminal < ATTN_TERMINAL_COUNT, ATTN_ERR_OPTION, "terminal",
+               "must be one of attn_terminal");
+    ATTN__RULE(!m->range_set || attn__bits(m->range_min) << 1 < 0xff000000u, ATTN_ERR_RANGE, "range_min",
+               "must be finite");
+    ATTN__RULE(!m->range_set || attn__bits(m->range_max) << 1 < 0xff000000u, ATTN_ERR_RANGE, "range_max",
+               "must be finite");
+    ATTN__RULE(!m->range_set || m->range_min < m->range_max, ATTN_ERR_RANGE, "range_max",
+               "must be above range_min");
+    if (!m->mask_of) return ATTN_OK;
+    return attn__mask_check(m->mask_of, p->size[0], p->size[1], p->size[2], p->size[3], err);
 }
 
 /* The range over the finite values. One value alone is seen against 0, so that all ones look full and all zeros empty;
@@ -4562,16 +4592,15 @@ static int64_t attn__pic_step(int64_t need, int64_t extent, int64_t cells)
     return step;
 }
 
-static attn_status attn__pic_open(attn__pic *p, const attn_heatmap *map, attn_writer to, attn__pic_kind kind,
-                                  attn_error *err) {
+static attn_status attn__pic_open(attn__pic *p, attn_writer to, attn__pic_kind kind, attn_error *err)
+{
     char text[ATTN__PIC_NUMBER];
-    attn_status st;
     int64_t i;
     int a;
-    p->map = map; p->to = to; p->kind = kind;
-    p->failed = p->has_nan = 0; p->number_len = 0; p->used = 0;
-    st = attn__pic_check(p, err);
-    if (st != ATTN_OK) return st;
+    const attn_heatmap *map = p->map;
+    p->to = to;
+    p->kind = kind;
+    ATTN__TRY(attn__pic_check(p, err));
     p->plain = kind == ATTN__PIC_ANSI && map->terminal == ATTN_TERMINAL_ASCII;
     attn__pic_range(p);
     attn__pic_choose_ticks(p);
@@ -4589,8 +4618,8 @@ static attn_status attn__pic_open(attn__pic *p, const attn_heatmap *map, attn_wr
 static attn_status attn__pic_close(attn__pic *p, attn_error *err)
 {
     attn__pic_flush(p);
-    if (p->failed) return attn__fail(err, ATTN_ERR_WRITE, "writer.write", "reported a failure");
-    return attn__fail(err, ATTN_OK, "", "");
+    ATTN__RULE(!p->failed, ATTN_ERR_WRITE, "writer.write", "must return 0");
+    return attn__success(err);
 }
 
 /* ---- pixels: SVG and PPM. Cell i of n covers the pixels from i*extent/n to (i+1)*extent/n, rounded down. */
@@ -4644,9 +4673,12 @@ static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
     for (a = 0; a < 2; a++) {
         used = before[a] + after[a] + attn__pic_max(panels[a] - 1, 0) * gap[a];
         if (wish[a] && wish[a] < used + panels[a])
-            return attn__fail2(err, ATTN_ERR_RANGE, a ? "width" : "height", "is too small for the labels", wish[a],
-                               used + panels[a]);
-        p->extent[a] = wish[a] && panels[a] ? (wish[a] - used) / panels[a] : cells[a] * side;
+            return attn__fail2(err, ATTN_ERR_RANGE, a ? "width" : "height",
+                               "must leave room for labels and cells: be at least", wish[a], used + panels[a]);
+        if (wish[a] > ATTN__PIC_PIXELS)
+            return attn__fail2(err, ATTN_ERR_RANGE, a ? "width" : "height", "must be at most", wish[a],
+                               ATTN__PIC_PIXELS);
+        p->extent[a] = wish[a] && panels[a] && cells[a] ? (wish[a] - used) / panels[a] : cells[a] * side;
     }
     for (a = 0; a < 2; a++)     /* one side given: cells stay square */
         if (!wish[a] && wish[1 - a] && cells[1 - a])
@@ -4659,7 +4691,7 @@ static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
         p->grid[a] = panels[a] ? (panels[a] - 1) * p->pitch[a] + p->extent[a] : 0;
         p->total[a] = attn__pic_max(1, wish[a] ? wish[a] : before[a] + p->grid[a] + after[a]);
     }
-    p->step[0] = attn__pic_step(14, p->extent[0], cells[0]);
+    p->step[0] = attn__pic_step(12, p->extent[0], cells[0]);
     p->step[1] = attn__pic_step(p->turned ? 16 : p->label_len[1] * ATTN__PIC_CHAR + 6, p->extent[1], cells[1]);
     p->bar_x = before[1] + p->grid[1] + gap[1];
     p->bar_h = p->grid[0];
@@ -4681,9 +4713,10 @@ static int64_t attn__pic_edge(const attn__pic *p, int axis, int64_t i)
 }
 
 static void attn__svg_text(attn__pic *p, int64_t x, int64_t y, int angle, const char *anchor, const char *s,
-                           int64_t most) {
-    attn__pic_put(p, angle ? "<text transform=\"translate(% %) rotate(%)\"" : "<text x=\"%\" y=\"%\"", x, y, angle, 0,
-                  0);
+                           int64_t most)
+{
+    attn__pic_put(p, angle ? "<text transform=\"translate(% %) rotate(%)\"" : "<text x=\"%\" y=\"%\"",
+                  x, y, angle, 0, 0);
     attn__pic_puts(p, " text-anchor=\"");
     attn__pic_puts(p, anchor);
     attn__pic_puts(p, "\">");
@@ -4770,8 +4803,8 @@ static void attn__svg_bar(attn__pic *p)
     for (k = 0; k < ATTN__PIC_POINTS; k++)
         attn__pic_put(p, "<stop offset=\"%e-2\" stop-color=\"@\"/>\n", (k * 100 + 3) / (ATTN__PIC_POINTS - 1),
                       attn__pic_colour(p, (double)k / (ATTN__PIC_POINTS - 1)), 0, 0, 0);
-    attn__pic_put(p, "</linearGradient>\n"
-                  "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"url(#attn-colormap-%)\"/>\n",
+    attn__pic_puts(p, "</linearGradient>\n");
+    attn__pic_put(p, "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"url(#attn-colormap-%)\"/>\n",
                   x, y, ATTN__PIC_BAR, h, p->map->colormap);
     attn__svg_frame(p, x, y, ATTN__PIC_BAR, h);
     for (k = p->tick_first; k <= p->tick_last; k += step) {
@@ -4786,36 +4819,37 @@ static void attn__svg_bar(attn__pic *p)
     attn__svg_text(p, x + ATTN__PIC_BAR + 6, y + h + 21, 0, "start", "NaN", ATTN__PIC_LABEL);
 }
 
-ATTN_DEF attn_status attn_heatmap_svg(const attn_heatmap *map, attn_writer writer, attn_error *err)
+static attn_status attn__pic_svg(attn__pic *p, attn_writer writer, attn_error *err)
 {
-    attn__pic p;
+    const attn_heatmap *map = p->map;
     int64_t r, c, x, y;
-    attn_status st = attn__pic_open(&p, map, writer, ATTN__PIC_SVG, err);
-    if (st == ATTN_OK) st = attn__pic_layout(&p, err);
-    if (st != ATTN_OK) return st;
-    attn__pic_put(&p, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%\" height=\"%\" viewBox=\"0 0 % %\" ",
-                  p.total[1], p.total[0], p.total[1], p.total[0], 0);
-    attn__pic_puts(&p, "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222\">\n");
-    attn__pic_put(&p, "<rect width=\"%\" height=\"%\" fill=\"#fff\"/>\n", p.total[1], p.total[0], 0, 0, 0);
-    attn__pic_puts(&p, "<g font-size=\"16\">\n");
-    attn__svg_title(&p, 1, ATTN__PIC_PAD + 14, map->title, 10);
-    attn__pic_puts(&p, "</g>\n");
-    y = map->ticks_on_top ? p.origin[0] - p.names + 8 : p.origin[0] + p.grid[0] + p.names - 2;
-    attn__svg_title(&p, 1, y, map->x_label, ATTN__PIC_CHAR);
-    attn__svg_title(&p, 0, ATTN__PIC_PAD + 10, map->y_label, ATTN__PIC_CHAR);
-    for (r = 0; r < p.size[0]; r++) for (c = 0; c < p.size[1]; c++) {
-        x = p.origin[1] + c * p.pitch[1];
-        y = p.origin[0] + r * p.pitch[0];
-        attn__svg_cells(&p, r * p.size[1] + c, x, y);
-        if (c == 0) attn__svg_labels(&p, 0, x, y);
-        if (r == (map->ticks_on_top ? 0 : p.size[0] - 1)) attn__svg_labels(&p, 1, x, y);
-        if (map->panel_titles)
-            attn__svg_text(&p, x + p.extent[1] / 2, map->ticks_on_top ? y + p.extent[0] + 16 : y - 7, 0, "middle",
-                           attn__pic_panel_title(&p, r * p.size[1] + c), (p.pitch[1] - 4) / ATTN__PIC_CHAR);
+    ATTN__TRY(attn__pic_open(p, writer, ATTN__PIC_SVG, err));
+    ATTN__TRY(attn__pic_layout(p, err));
+    attn__pic_put(p, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%\" height=\"%\" viewBox=\"0 0 % %\" ",
+                  p->total[1], p->total[0], p->total[1], p->total[0], 0);
+    attn__pic_puts(p, "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222\">\n");
+    attn__pic_put(p, "<rect width=\"%\" height=\"%\" fill=\"#fff\"/>\n", p->total[1], p->total[0], 0, 0, 0);
+    if (map->title) {
+        attn__pic_puts(p, "<g font-size=\"16\">\n");
+        attn__svg_title(p, 1, ATTN__PIC_PAD + 14, map->title, 10);
+        attn__pic_puts(p, "</g>\n");
     }
-    if (!map->no_colorbar) attn__svg_bar(&p);
-    attn__pic_puts(&p, "</svg>\n");
-    return attn__pic_close(&p, err);
+    y = map->ticks_on_top ? p->origin[0] - p->names + 8 : p->origin[0] + p->grid[0] + p->names - 2;
+    attn__svg_title(p, 1, y, map->x_label, ATTN__PIC_CHAR);
+    attn__svg_title(p, 0, ATTN__PIC_PAD + 10, map->y_label, ATTN__PIC_CHAR);
+    for (r = 0; r < p->size[0]; r++) for (c = 0; c < p->size[1]; c++) {
+        x = p->origin[1] + c * p->pitch[1];
+        y = p->origin[0] + r * p->pitch[0];
+        attn__svg_cells(p, r * p->size[1] + c, x, y);
+        if (c == 0) attn__svg_labels(p, 0, x, y);
+        if (r == (map->ticks_on_top ? 0 : p->size[0] - 1)) attn__svg_labels(p, 1, x, y);
+        if (map->panel_titles)
+            attn__svg_text(p, x + p->extent[1] / 2, map->ticks_on_top ? y + p->extent[0] + 16 : y - 7, 0, "middle",
+                           attn__pic_panel_title(p, r * p->size[1] + c), (p->pitch[1] - 4) / ATTN__PIC_CHAR);
+    }
+    if (!map->no_colorbar) attn__svg_bar(p);
+    attn__pic_puts(p, "</svg>\n");
+    return attn__pic_close(p, err);
 }
 
 /* Which panel a pixel is in, and which of its cells; -1 beside the panels. */
@@ -4827,34 +4861,33 @@ static int64_t attn__ppm_find(const attn__pic *p, int axis, int64_t pixel, int64
     return ((in + 1) * p->size[2 + axis] - 1) / p->extent[axis];
 }
 
-ATTN_DEF attn_status attn_heatmap_ppm(const attn_heatmap *map, attn_writer writer, attn_error *err)
+static attn_status attn__pic_ppm(attn__pic *p, attn_writer writer, attn_error *err)
 {
-    attn__pic p;
-    int64_t x, y, i, j, r, c, k, last;
-    uint32_t rgb, cell = 0;
-    attn_status st = attn__pic_open(&p, map, writer, ATTN__PIC_PPM, err);
-    if (st == ATTN_OK) st = attn__pic_layout(&p, err);
-    if (st != ATTN_OK) return st;
-    attn__pic_put(&p, "P6\n% %\n255\n", p.total[1], p.total[0], 0, 0, 0);
-    for (y = 0; y < p.total[0] && !p.failed; y++) {
-        i = attn__ppm_find(&p, 0, y, &r);
-        for (x = 0, last = -1; x < p.total[1]; x++) {
-            j = attn__ppm_find(&p, 1, x, &c);
-            k = ((r * p.size[1] + c) * p.size[2] + i) * p.size[3] + j;
+    const attn_heatmap *map = p->map;
+    int64_t x, y, i, j, r, c, cell, last = -1;
+    uint32_t rgb, colour = 0;
+    ATTN__TRY(attn__pic_open(p, writer, ATTN__PIC_PPM, err));
+    ATTN__TRY(attn__pic_layout(p, err));
+    attn__pic_put(p, "P6\n% %\n255\n", p->total[1], p->total[0], 0, 0, 0);
+    for (y = 0; y < p->total[0] && !p->failed; y++) {
+        i = attn__ppm_find(p, 0, y, &r);
+        for (x = 0; x < p->total[1]; x++) {
+            j = attn__ppm_find(p, 1, x, &c);
             rgb = 0xFFFFFF;
-            if (!map->no_colorbar && x >= p.bar_x && x < p.bar_x + ATTN__PIC_BAR && y < p.bar_h)
-                rgb = attn__pic_colour(&p, p.bar_h > 1 ? (double)(p.bar_h - 1 - y) / (double)(p.bar_h - 1) : 1);
-            else if (i >= 0 && j >= 0) {
-                if (k != last) cell = attn__pic_cell_colour(&p, k);
-                last = k;
-                rgb = cell;
+            if (i >= 0 && j >= 0) {
+                cell = ((r * p->size[1] + c) * p->size[2] + i) * p->size[3] + j;
+                if (cell != last) colour = attn__pic_cell_colour(p, cell);
+                last = cell;
+                rgb = colour;
             }
-            attn__pic_byte(&p, rgb >> 16);
-            attn__pic_byte(&p, rgb >> 8 & 255);
-            attn__pic_byte(&p, rgb & 255);
+            if (!map->no_colorbar && x >= p->bar_x && x < p->bar_x + ATTN__PIC_BAR && y < p->bar_h)
+                rgb = attn__pic_colour(p, p->bar_h > 1 ? (double)(p->bar_h - 1 - y) / (double)(p->bar_h - 1) : 1);
+            attn__pic_byte(p, rgb >> 16);
+            attn__pic_byte(p, rgb >> 8 & 255);
+            attn__pic_byte(p, rgb & 255);
         }
     }
-    return attn__pic_close(&p, err);
+    return attn__pic_close(p, err);
 }
 
 /* ---- terminal */
@@ -4980,40 +5013,39 @@ static void attn__ansi_line(attn__pic *p, const char *what, const char *s)
 {
     if (!s) return;
     attn__pic_puts(p, what);
-    (void)attn__pic_text(p, s, INT64_MAX);
+    (void)attn__pic_text(p, s, ATTN__HUGE);
     attn__pic_byte(p, '\n');
 }
 
-ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writer, attn_error *err)
+static attn_status attn__pic_ansi(attn__pic *p, attn_writer writer, attn_error *err)
 {
-    attn__pic p;
+    const attn_heatmap *map = p->map;
     int64_t r, i, n;
     char text[ATTN__PIC_NUMBER];
-    const attn_status st = attn__pic_open(&p, map, writer, ATTN__PIC_ANSI, err);
-    if (st != ATTN_OK) return st;
-    n = p.size[3];
-    p.field = p.number_len ? p.number_len + 2 : 2;
-    p.gutter = p.label_len[0] + 1;
-    p.step[1] = map->x_ticks ? attn__pic_step(1, ATTN__PIC_STAIRS, n) :
-        attn__pic_step(p.label_len[1] + 1, n * p.field, n);
-    p.panel = n * p.field;              /* a panel is as wide as its cells, its labels and its title */
-    for (i = 0; i < n; i += p.step[1])
-        p.panel = attn__pic_max(p.panel, i * p.field + attn__pic_cut(attn__pic_label(&p, 1, i, text)));
-    for (i = 0; i < p.size[0] * p.size[1]; i++)
-        p.panel = attn__pic_max(p.panel, attn__pic_cut(attn__pic_panel_title(&p, i)));
-    p.panel += 2;
-    attn__ansi_line(&p, "", map->title);
-    attn__ansi_line(&p, "rows: ", map->y_label);
-    attn__ansi_line(&p, "columns: ", map->x_label);
-    for (r = 0; r < p.size[0]; r++) {
-        if (r) attn__pic_byte(&p, '\n');
-        if (map->panel_titles) attn__ansi_panel_titles(&p, r);
-        if (map->ticks_on_top && r == 0) attn__ansi_labels(&p);
-        for (i = 0; i < p.size[2] && !p.failed; i++) attn__ansi_row(&p, r, i);
-        if (!map->ticks_on_top && r == p.size[0] - 1) attn__ansi_labels(&p);
+    ATTN__TRY(attn__pic_open(p, writer, ATTN__PIC_ANSI, err));
+    n = p->size[3];
+    p->field = p->number_len ? p->number_len + 2 : 2;
+    p->gutter = p->label_len[0] + 1;
+    p->step[1] = map->x_ticks ? attn__pic_step(1, ATTN__PIC_STAIRS, n)
+                             : attn__pic_step(p->label_len[1] + 1, n * p->field, n);
+    p->panel = n * p->field;              /* a panel is as wide as its cells, its labels and its title */
+    for (i = 0; i < n; i += p->step[1])
+        p->panel = attn__pic_max(p->panel, i * p->field + attn__pic_cut(attn__pic_label(p, 1, i, text)));
+    for (i = 0; i < p->size[0] * p->size[1]; i++)
+        p->panel = attn__pic_max(p->panel, attn__pic_cut(attn__pic_panel_title(p, i)));
+    p->panel += 2;
+    attn__ansi_line(p, "", map->title);
+    attn__ansi_line(p, "rows: ", map->y_label);
+    attn__ansi_line(p, "columns: ", map->x_label);
+    for (r = 0; r < p->size[0]; r++) {
+        if (r) attn__pic_byte(p, '\n');
+        if (map->panel_titles) attn__ansi_panel_titles(p, r);
+        if (map->ticks_on_top && r == 0) attn__ansi_labels(p);
+        for (i = 0; i < p->size[2] && !p->failed; i++) attn__ansi_row(p, r, i);
+        if (!map->ticks_on_top && r == p->size[0] - 1) attn__ansi_labels(p);
     }
-    if (!map->no_colorbar) attn__ansi_legend(&p);
-    return attn__pic_close(&p, err);
+    if (!map->no_colorbar) attn__ansi_legend(p);
+    return attn__pic_close(p, err);
 }
 
 /* ---- a writer into memory */
@@ -5028,9 +5060,29 @@ static int attn__buffer_write(void *user, const char *bytes, size_t count)
     return 0;
 }
 
+typedef attn_status attn__pic_fn(attn__pic *p, attn_writer writer, attn_error *err);
+static attn_status attn__pic_run(attn__pic_fn *draw, const attn_heatmap *map, attn_writer writer, attn_error *err)
+{
+    attn__pic p;
+    attn_status st;
+    attn__zero(&p, sizeof p);
+    p.map = map;
+    p.caller = attn__fp_enter();
+    st = draw(&p, writer, err);
+    attn__fp_leave(p.caller);
+    return st;
+}
+ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writer, attn_error *err)
+{ return attn__pic_run(attn__pic_ansi, map, writer, err); }
+ATTN_DEF attn_status attn_heatmap_svg(const attn_heatmap *map, attn_writer writer, attn_error *err)
+{ return attn__pic_run(attn__pic_svg, map, writer, err); }
+ATTN_DEF attn_status attn_heatmap_ppm(const attn_heatmap *map, attn_writer writer, attn_error *err)
+{ return attn__pic_run(attn__pic_ppm, map, writer, err); }
+
 ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 {
     attn_writer w;
+    if (buffer) (void)attn__buffer_write(buffer, "", 0);        /* an empty text ends in 0, too */
     w.write = buffer ? attn__buffer_write : NULL;
     w.user = buffer;
     return w;

@@ -33,10 +33,9 @@ static const char *const inputs[] = {
     "m",        "positions", "valid_len", "mask",       "bias",       "scores",        "sink",
     "alibi",    "W_query",   "W_key",     "W_value",    "W_result",   "query_lengths", "shape",
     "d_output", "d_weights", "d_lse",     "query_mask", "value_mask", "scores_mask",   0};
-static const char *const expects[] = {
-    "output", "lse", "scores", "scores_softcap", "scores_bias", "weights", "mask",
-    "dq",     "dk",  "dv",     "dbias",          "dw_q",        "dw_k",    "dw_v",
-    "db",     "dm",  "dsigma", "dscale",         "dsink",       "dalibi",  0};
+static const char *const expects[] = {"output", "lse", "scores", "scores_softcap", "scores_bias", "weights", "mask",
+                                      "dq",     "dk",  "dv",     "dbias",          "dw_q",        "dw_k",    "dw_v",
+                                      "db",     "dm",  "dsigma", "dscale",         "dsink",       "dalibi",  0};
 
 static int find_word(const char *const *list, const char *word) { /* its index, or -1 */
     for (int i = 0; list[i]; i++)
@@ -237,11 +236,9 @@ static int read_statement(reader *r, test_case *c, const char *word) {
         return end_line(r);
     }
     if (!strcmp(word, "scalar"))
-        return read_name(r, c, SCALAR, scalars, "scalar", &it) && read_number(r, &it->number, 0) &&
-               end_line(r);
+        return read_name(r, c, SCALAR, scalars, "scalar", &it) && read_number(r, &it->number, 0) && end_line(r);
     if (!strcmp(word, "input")) return read_name(r, c, INPUT, inputs, "input", &it) && read_array(r, &it->a);
-    if (!strcmp(word, "expect"))
-        return read_name(r, c, EXPECT, expects, "expectation", &it) && read_array(r, &it->a);
+    if (!strcmp(word, "expect")) return read_name(r, c, EXPECT, expects, "expectation", &it) && read_array(r, &it->a);
     if (!strcmp(word, "tolerance")) {
         c->has_tolerance = 1;
         return read_number(r, &c->rtol, 0) && read_number(r, &c->atol, 0) && end_line(r);
@@ -330,14 +327,15 @@ static attn_view against_scores(const problem *p, attn_view v) {
     return v;
 }
 
+static int is_whole(double x) { return fabs(x) <= 0x1p53 && x == floor(x); }
+
 /* The whole numbers of an input: lengths and positions. */
 static int integers_of(problem *p, const char *name, attn_view *view) {
     const array *a = input_of(p->c, name);
     if (!a) return 1;
     int64_t *x = (int64_t *)take((size_t)a->count * sizeof *x);
     for (int64_t i = 0; i < a->count; i++) {
-        if (!(fabs(a->x[i]) <= 0x1p53 && a->x[i] == floor(a->x[i])))
-            return fail(p, "%s: %g is no whole number", name, a->x[i]);
+        if (!is_whole(a->x[i])) return fail(p, "%s: %g is no whole number", name, a->x[i]);
         x[i] = (int64_t)a->x[i];
     }
     *view = attn_view_i64(x, a->rank, a->size[0], a->size[1], a->size[2], a->size[3]);
@@ -422,7 +420,7 @@ static int set_score(problem *p, attn_desc *d, int64_t width) {
     d->score = score[find_word(scores, p->c->score)];
     d->scale_set = has_scalar(p->c, "scale");
     d->scale = (float)scalar_of(p->c, "scale", 0);
-    d->sigma = (float)scalar_of(p->c, "sigma", 0);
+    if (d->score != ATTN_SCORE_CONSTANT) d->sigma = (float)scalar_of(p->c, "sigma", 0); /* no width changes it */
     d->bilinear = view_of(p->c, "m");
     d->w_q = view_of(p->c, "w_q");
     d->w_k = view_of(p->c, "w_k");
@@ -439,6 +437,14 @@ static int one_of(problem *p, const char *option, const char *const *words, int3
     return *value >= 0 ? 1 : fail(p, "unknown word \"%s\" for option %s", it->word, option);
 }
 
+/* A scalar that counts; unchanged when the case has none of that name. */
+static int whole_scalar(problem *p, const char *name, int64_t *n) {
+    double x = scalar_of(p->c, name, (double)*n);
+    if (!is_whole(x)) return fail(p, "%s: %g is no whole number", name, x);
+    *n = (int64_t)x;
+    return 1;
+}
+
 static int set_positions(problem *p, attn_desc *d) {
     static const char *const align[] = {"top_left", "bottom_right", "positions", 0};
     static const char *const empty[] = {"zero", "nan", "uniform", 0};
@@ -449,8 +455,9 @@ static int set_positions(problem *p, attn_desc *d) {
     d->causal = causal >= 0;
     d->align = causal >= 0 ? causal : other >= 0 ? other : 0;
     d->window = has_scalar(p->c, "window_left") || has_scalar(p->c, "window_right");
-    d->window_left = (int64_t)scalar_of(p->c, "window_left", ATTN_UNBOUNDED);
-    d->window_right = (int64_t)scalar_of(p->c, "window_right", ATTN_UNBOUNDED);
+    d->window_left = d->window_right = ATTN_UNBOUNDED;
+    if (!whole_scalar(p, "window_left", &d->window_left)) return 0;
+    if (!whole_scalar(p, "window_right", &d->window_right)) return 0;
     return integers_of(p, "positions", &d->positions) && integers_of(p, "valid_len", &d->key_lengths) &&
            integers_of(p, "query_lengths", &d->query_lengths);
 }
@@ -527,8 +534,7 @@ static int compare(problem *p, const result *r) {
     if (bad == 0) return 1;
     index_text(want, first, where);
     return fail(p, "%s[%s] is %.9g, expected %.9g; %ld of %ld numbers are off", r->name, where,
-                r->bytes ? (double)r->bytes[first] : (double)r->x[first], want->x[first], (long)bad,
-                (long)r->count);
+                r->bytes ? (double)r->bytes[first] : (double)r->x[first], want->x[first], (long)bad, (long)r->count);
 }
 
 static int call(problem *p, attn_status status, const attn_error *err) {
@@ -570,8 +576,7 @@ static int run_mask(problem *p, const attn_desc *d) {
     r = make_result("mask", 4, n);
     r.bytes = (uint8_t *)r.x;
     memset(r.bytes, 77, (size_t)r.count);
-    return call(p, attn_mask(attn_out_u8(r.bytes, 4, n[0], n[1], n[2], n[3]), d, &err), &err) &&
-           compare(p, &r);
+    return call(p, attn_mask(attn_out_u8(r.bytes, 4, n[0], n[1], n[2], n[3]), d, &err), &err) && compare(p, &r);
 }
 
 /* query_mask [B,Sq]: rows of the output become 0. `r` is [B,Sq,...] when rows_outer, else [B,H,Sq,...]. */
@@ -579,8 +584,7 @@ static int apply_query_mask(problem *p, result *r, int rows_outer) {
     const array *m = input_of(p->c, "query_mask");
     int64_t width = 1, heads = rows_outer ? 1 : p->shape[1], queries = p->shape[2];
     if (!m) return 1;
-    if (m->rank != 2 || m->size[0] != p->shape[0] || m->size[1] != queries)
-        return fail(p, "query_mask must be [B,Sq]");
+    if (m->rank != 2 || m->size[0] != p->shape[0] || m->size[1] != queries) return fail(p, "query_mask must be [B,Sq]");
     for (int i = rows_outer ? 2 : 3; i < r->rank; i++) width *= r->size[i];
     for (int64_t row = 0; row < p->shape[0] * heads * queries; row++)
         if (m->x[row / (heads * queries) * queries + row % queries] == 0)
@@ -603,8 +607,7 @@ static int run_mask_case(problem *p) {
     p->shape[2] = size_of(want, 1);
     p->shape[3] = size_of(want, 0);
     for (int64_t i = 0; shape && i < shape->count; i++)
-        if (shape->count != want->rank || shape->x[i] != (double)want->size[i])
-            return fail(p, "shape and mask differ");
+        if (shape->count != want->rank || shape->x[i] != (double)want->size[i]) return fail(p, "shape and mask differ");
     if (scalar_of(p->c, "Tq", (double)p->shape[2]) != (double)p->shape[2] ||
         scalar_of(p->c, "Tv", (double)p->shape[3]) != (double)p->shape[3])
         return fail(p, "Tq, Tv and the expected mask differ");
@@ -613,8 +616,7 @@ static int run_mask_case(problem *p) {
 
 static int run_attention(problem *p) {
     const array *q = input_of(p->c, "q"), *k = input_of(p->c, "k"), *v = input_of(p->c, "v");
-    const array *given = strcmp(p->c->score, "given_scores") ? 0 : input_of(p->c, "scores"),
-                *leads = given ? given : q;
+    const array *given = strcmp(p->c->score, "given_scores") ? 0 : input_of(p->c, "scores"), *leads = given ? given : q;
     result r[RESULTS] = {{0, 0, {0, 0, 0, 0}, 0, 0, 0}}, out;
     attn_desc d;
     attn_error err;
@@ -635,11 +637,9 @@ static int run_attention(problem *p) {
         int64_t n[4] = {p->shape[0], p->bthd ? p->shape[2] : p->shape[1], p->bthd ? p->shape[1] : p->shape[2],
                         size_of(v, 0)};
         out = make_result("output", 4, n);
-        d.out = p->bthd ? attn_out_bshd(out.x, n[0], n[1], n[2], n[3])
-                        : attn_out_bhsd(out.x, n[0], n[1], n[2], n[3]);
+        d.out = p->bthd ? attn_out_bshd(out.x, n[0], n[1], n[2], n[3]) : attn_out_bhsd(out.x, n[0], n[1], n[2], n[3]);
     }
-    if (d.out.rank || d.lse.rank || d.weights.rank || d.scores.rank || d.scores_softcap.rank ||
-        d.scores_masked.rank)
+    if (d.out.rank || d.lse.rank || d.weights.rank || d.scores.rank || d.scores_softcap.rank || d.scores_masked.rank)
         if (!call(p, attn_forward(&d, &err), &err)) return 0;
     if (d.out.rank && (!apply_query_mask(p, &out, p->bthd) || !compare(p, &out))) return 0;
     return compare_all(p, r) && run_mask(p, &d);
@@ -661,7 +661,7 @@ static int run_heads(problem *p) {
     if (!q || q->rank != 3) return fail(p, "a block of heads needs a q of rank 3");
     p->rank = 3;
     memset(&m, 0, sizeof m);
-    m.heads = (int64_t)scalar_of(p->c, "heads", 1);
+    if (!whole_scalar(p, "heads", &m.heads)) return 0;
     if (m.heads < 1) return fail(p, "heads must be at least 1");
     m.query = view_of(p->c, "q");
     m.key = view_of(p->c, "k");

@@ -1,5 +1,5 @@
-# emulate.sh - sourced by golden.sh, mutants.sh and check.sh: the AVX-512 kernels on a machine that has AVX2 only, by
-# way of SIMDe's portable functions (emulate_avx512.h).
+# emulate.sh - sourced by other scripts: the AVX-512 kernels on a machine that has AVX2 only, by way of SIMDe's
+# portable functions (emulate_avx512.h).
 EMULATION="-mavx2 -mfma -include tests/emulate_avx512.h"
 
 # emulate IN OUT: a copy of attn.h that calls those functions

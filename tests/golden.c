@@ -280,8 +280,8 @@ static void make_shape(problem *p, int n) {
     p->sk = between(1, 90);
     p->dk = between(1, 24);
     p->dv = between(1, 24);
-    switch (n / ATTN_SCORE_COUNT % 8) {
-    case 0: p->b = p->h = 1, p->sq = between(65, 140), p->sk = between(120, 300), p->dk = 33; break;
+    switch (n / ATTN_SCORE_COUNT) {
+    case 0: p->b = p->h = 1, p->sq = between(65, 80), p->sk = between(120, 200), p->dk = 33; break;
     case 1:
         p->b = 1, p->h = 2, p->sq = between(1, 3), p->sk = between(1000, 3000), p->dk = 5,
         seen[HAS_LONG_ROW]++;
@@ -728,7 +728,7 @@ static uint64_t pieces(int n, const way *w) {
     free_blocks();
     return hash;
 }
-enum { ATTENTIONS = 14 * ATTN_SCORE_COUNT, PIECES = 5 };
+enum { ATTENTIONS = 11 * ATTN_SCORE_COUNT, PIECES = 5 };
 
 /* ---- the program */
 static const char *const cut_names[] = {"whole", "alone", "blocks"};

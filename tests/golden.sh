@@ -1,5 +1,5 @@
-# golden.sh - the same bits from every way to compute them. `make golden` runs all, `sh tests/golden.sh ITEM` one
-# build (build:gcc:-O0:--mixed). Prints the hash and the number of ways.
+# golden.sh - the same bits from every way to compute them. `make golden` runs all, `sh tests/golden.sh ITEM`
+# one build (build:gcc:-O0:--mixed). Prints the hash and the number of ways.
 . tests/items.sh
 . tests/emulate.sh
 
@@ -9,21 +9,20 @@ expected=$(cat tests/golden.txt 2>/dev/null)
 
 # run NAME PROGRAM OPTIONS...: every line it prints is one way
 run() {
-    name=$1; shift
-    "$@" >"$dir/$name.out" 2>&1
+    way=$1; said=$dir/$(echo "$1" | tr ' ' _); shift
+    "$@" >"$said.out" 2>&1
     case $? in
         0) ;;
-        3) skipped "$name (not in this build or on this CPU)"; return ;;
-        *) failed "$name" "$dir/$name.out"; return ;;
+        3) skipped "$way (not in this build or on this CPU)"; return ;;
+        *) failed "$way" "$said.out"; return ;;
     esac
-    if grep -v "^$expected " "$dir/$name.out" >"$dir/$name.wrong"; then
-        failed "$name: not $expected" "$dir/$name.wrong"
-    else ok "$name: $(wc -l <"$dir/$name.out") ways, $expected"; fi
+    if grep -v "^$expected " "$said.out" >"$said.wrong"; then failed "$way: not $expected" "$said.wrong"
+    else ok "$way: $(wc -l <"$said.out") ways, $expected"; fi
 }
 
 # one build of golden.c, which holds the implementation: COMPILER FLAG WAYS
 item_build() {
-    name="$1 $2"; file=$dir/$(echo "$1$2" | tr -c 'a-z0-9\n' _)
+    name="$1 $2"; file=$dir/$(echo "$1$2" | tr -c 'A-Za-z0-9\n' _)
     have "$1" || { skipped "$name (no $1)"; return; }
     case $2 in -O*) flags=$2 ;; *) flags="-O2 $2" ;; esac
     case $1 in *++) flags="$flags -x c++" ;; esac
@@ -34,7 +33,6 @@ item_build() {
 
 item_emulated() { # COMPILER WAYS
     name="$1 avx512 emulated"; tree=$dir/$1
-    have "$1" || { skipped "$name (no $1)"; return; }
     lacks=$(why_no_emulation)
     [ -z "$lacks" ] || { skipped "$name ($lacks)"; return; }
     mkdir -p "$tree/tests"
@@ -50,7 +48,8 @@ summary() {
 }
 
 [ -n "$expected" ] || { failed "tests/golden.txt is missing"; exit 1; }
-builds="build:gcc:-O2:--every emulated:gcc:--every build:clang:-O2:--mixed emulated:clang:--mixed"
+emulator=clang; have clang || emulator=gcc
+builds="build:gcc:-O2:--every emulated:$emulator:--every build:clang:-O2:--mixed"
 for compiler in gcc clang; do
     for flag in -O0 -O1 -O3 -Os -Ofast -march=native -std=c99 -std=c11 -std=c17; do
         builds="$builds build:$compiler:$flag:--mixed"

@@ -22,8 +22,7 @@ static char *draw(int kind, const attn_heatmap *m, size_t *length) {
     b.size = size.length + 1;
     b.data = test_guarded(b.size);
     CHECK_STATUS(draws[kind](m, attn_buffer_writer(&b), NULL), ATTN_OK);
-    CHECKF(b.length == size.length && b.data[b.length] == 0, "%zu bytes, the query said %zu", b.length,
-           size.length);
+    CHECKF(b.length == size.length && b.data[b.length] == 0, "%zu bytes, the query said %zu", b.length, size.length);
     if (length) *length = b.length;
     return b.data;
 }
@@ -53,8 +52,7 @@ static int utf8_ok(const char *text) {
             c = c * 64 + (*s & 63u);
         }
         if ((more == 2 && c < 0x800) || (more == 3 && c < 0x10000) || c > 0x10FFFF) return 0;
-        if ((c < 32 && c != '\n' && c != '\t') || (c >= 0xD800 && c < 0xE000) || c == 0xFFFE || c == 0xFFFF)
-            return 0;
+        if ((c < 32 && c != '\n' && c != '\t') || (c >= 0xD800 && c < 0xE000) || c == 0xFFFE || c == 0xFFFF) return 0;
     }
     return 1;
 }
@@ -105,8 +103,7 @@ static const char *xml_fault(const char *s) {
         const char *at = s;
         if (*s == '<' && s[1] == '/') {
             size_t n = xml_name(s += 2);
-            if (!depth || n != xml_name(open[depth - 1]) || strncmp(open[depth - 1], s, n) || s[n] != '>')
-                return at;
+            if (!depth || n != xml_name(open[depth - 1]) || strncmp(open[depth - 1], s, n) || s[n] != '>') return at;
             depth--;
             s += n + 1;
         } else if (*s == '<') {
@@ -165,8 +162,8 @@ typedef struct {
 /* The next cell at or after *s (rectangles with a number for a colour; the background has none). */
 static int next_rect(const char **s, rect *r) {
     while ((*s = strstr(*s, "<rect x=")) != NULL) {
-        int n = sscanf(*s, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#%6x\"", &r->x, &r->y,
-                       &r->w, &r->h, &r->rgb);
+        int n = sscanf(*s, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#%6x\"", &r->x, &r->y, &r->w,
+                       &r->h, &r->rgb);
         (*s)++;
         if (n == 5) return 1;
     }
@@ -212,16 +209,14 @@ static image draw_ppm(const attn_heatmap *m) {
     const char *s = draw(PPM, m, &length);
     CHECK(sscanf(s, "P6\n%d %d\n255%n", &p.w, &p.h, &head) == 2 && s[head] == '\n');
     p.data = (const unsigned char *)s + head + 1;
-    if (!CHECKF(length == (size_t)head + 1 + (size_t)p.w * (size_t)p.h * 3, "%d x %d in %zu bytes", p.w, p.h,
-                length))
+    if (!CHECKF(length == (size_t)head + 1 + (size_t)p.w * (size_t)p.h * 3, "%d x %d in %zu bytes", p.w, p.h, length))
         p.w = p.h = 0;
     return p;
 }
 
 static unsigned pixel(const image *p, int x, int y) {
     const unsigned char *c;
-    if (!CHECKF(x >= 0 && y >= 0 && x < p->w && y < p->h, "no pixel %d %d in %d x %d", x, y, p->w, p->h))
-        return 0;
+    if (!CHECKF(x >= 0 && y >= 0 && x < p->w && y < p->h, "no pixel %d %d in %d x %d", x, y, p->w, p->h)) return 0;
     c = p->data + ((size_t)y * (size_t)p->w + (size_t)x) * 3;
     return (unsigned)c[0] << 16 | (unsigned)c[1] << 8 | c[2];
 }
@@ -258,8 +253,7 @@ static void colours(void) {
         CHECK(p.w == 101 && p.h == 1);
         CHECKF(pixel(&p, 0, 0) == lowest[c], "map %d begins with %06x", c, pixel(&p, 0, 0));
         CHECKF(pixel(&p, 100, 0) == highest[c], "map %d ends with %06x", c, pixel(&p, 100, 0));
-        CHECKF(far_apart(pixel(&p, 50, 0), middle[c]) <= 16, "map %d has %06x in the middle", c,
-               pixel(&p, 50, 0));
+        CHECKF(far_apart(pixel(&p, 50, 0), middle[c]) <= 16, "map %d has %06x in the middle", c, pixel(&p, 50, 0));
         for (int i = 1; i <= 100; i++) { /* one step is a small one, and lightness goes one way */
             unsigned a = pixel(&p, i - 1, 0), b = pixel(&p, i, 0);
             double la = 0.3 * (a >> 16) + 0.59 * (a >> 8 & 255) + 0.11 * (a & 255);
@@ -267,6 +261,15 @@ static void colours(void) {
             CHECKF(far_apart(a, b) > 0 && far_apart(a, b) < 16, "map %d, step %d: %06x %06x", c, i, a, b);
             CHECKF((c == ATTN_COLORMAP_VIRIDIS) == (lb > la), "map %d, step %d: %06x %06x", c, i, a, b);
         }
+        const char *stop = draw(SVG, &m, NULL), *from = stop;
+        int at = -1, n = 0;
+        for (unsigned rgb; (stop = strstr(stop, "<stop ")) != NULL; n++, stop++) { /* the bar says the same */
+            CHECK(sscanf(stop, "<stop offset=\"%de-2\" stop-color=\"#%6x\"/>", &at, &rgb) == 2);
+            CHECKF(at >= 0 && at <= 100 && far_apart(rgb, pixel(&p, at, 0)) < 10, "%06x at %d%%", rgb, at);
+            CHECK(n || (at == 0 && rgb == lowest[c]));
+            if (at == 100) CHECK(rgb == highest[c]);
+        }
+        CHECK(n >= 2 && at == 100 && count(from, "url(#") == 1);
         m.values.data = y;
         m.values.size[1] = 4;
         image q = draw_cells(m);
@@ -344,8 +347,8 @@ static void ppm_places(void) {
     m.width = m.height = 0; /* by the number of cells, square */
     m.no_colorbar = 1;
     p = draw_ppm(&m);
-    CHECKF((p.w - 2 * GAP) % (PC * C) == 0 && (p.w - 2 * GAP) / (PC * C) == (p.h - GAP) / (PR * R), "%d x %d",
-           p.w, p.h);
+    CHECKF((p.w - 2 * GAP) % (PC * C) == 0 && (p.w - 2 * GAP) / (PC * C) == (p.h - GAP) / (PR * R), "%d x %d", p.w,
+           p.h);
     m.values = attn_view_f32(x, 2, 6, 15, 0, 0);
     m.width = 150;
     p = draw_ppm(&m);
@@ -380,8 +383,7 @@ static void svg_places(void) {
             y0 = r.y < y0 ? r.y : y0;
             x1 = r.x + r.w > x1 ? r.x + r.w : x1;
             y1 = r.y + r.h > y1 ? r.y + r.h : y1;
-            if (!CHECK(r.x >= 0 && r.y >= 0 && r.w > 0 && r.h > 0 && r.x + r.w <= SIDE && r.y + r.h <= SIDE))
-                return;
+            if (!CHECK(r.x >= 0 && r.y >= 0 && r.w > 0 && r.h > 0 && r.x + r.w <= SIDE && r.y + r.h <= SIDE)) return;
             for (int b = r.y; b < r.y + r.h; b++)
                 for (int a = r.x; a < r.x + r.w; a++) {
                     CHECKF(seen[b][a] == 0xFFFFFFFF, "pixel %d %d is drawn twice", a, b);
@@ -398,6 +400,32 @@ static void svg_places(void) {
     }
 }
 
+/* In large maps equal neighbours are one rectangle; a cell is never less than a pixel unless asked for. */
+static void large_maps(void) {
+    static float x[1000];
+    attn_heatmap m = make_map(x, 60, 60);
+    image p;
+    rect r;
+    const char *s;
+    int n = 0;
+    m.values.stride[0] = m.values.stride[1] = 0;
+    m.no_colorbar = 1;
+    for (s = draw(SVG, &m, NULL); next_rect(&s, &r); n++) CHECK(r.w > 60 && r.w % 60 == 0);
+    CHECKF(n == 60, "%d rectangles", n);
+    m = make_map(x, 1, 1000);
+    m.no_colorbar = 1;
+    p = draw_ppm(&m);
+    CHECKF(p.w == 1000 && p.h == 1, "%d x %d", p.w, p.h);
+    m.width = 32767;
+    m.height = 1;
+    p = draw_ppm(&m);
+    CHECKF(p.w == 32767 && p.h == 1, "%d x %d", p.w, p.h);
+    m = make_map(x, 1, 0);
+    m.no_colorbar = 1;
+    p = draw_ppm(&m);
+    CHECKF(p.w == 1 && p.h >= 1, "%d x %d", p.w, p.h);
+}
+
 /* Small maps: one rectangle per cell with one pixel between them, and the label of a row or column at its middle. */
 static void svg_cells(void) {
     enum { R = 3, C = 4 };
@@ -411,7 +439,7 @@ static void svg_cells(void) {
     for (int top = 0; top < 2; top++) {
         const char *svg, *s;
         image p;
-        int n = 0, below;
+        int n = 0, below, low;
         m.ticks_on_top = top;
         m.y_ticks = rows;
         m.x_ticks = cols;
@@ -434,13 +462,17 @@ static void svg_cells(void) {
             below = l.y > r[R * C - 1].y + r[R * C - 1].h;
             CHECK(top ? l.y < r[0].y : below);
         }
+        m.x_label = "title";
         m.x_ticks = words; /* long words stand slanted; one that is absent leaves its place empty */
         s = svg = draw(SVG, &m, NULL);
         for (n = 0; n < R * C && next_rect(&s, &r[n]);) n++;
-        CHECK(find_label(svg, "extraordinary", &l) && l.angle == -45 &&
-              !strcmp(l.anchor, top ? "start" : "end"));
+        CHECK(find_label(svg, "extraordinary", &l) && l.angle == -45 && !strcmp(l.anchor, top ? "start" : "end"));
         CHECK(abs(l.x - r[2].x - r[2].w / 2) <= 6);
+        low = l.y + (top ? -1 : 1) * (int)strlen(words[0]) * 21 / 5; /* where the longest one ends */
+        CHECK(find_label(svg, "title", &l) && (top ? l.y < low : l.y - 9 > low));
+        CHECK(find_label(svg, "extraordinary", &l));
         CHECK(top ? l.y < r[0].y : l.y > r[R * C - 1].y + r[R * C - 1].h);
+        m.x_label = NULL;
         m.x_ticks = m.y_ticks = NULL; /* numbers */
         svg = draw(SVG, &m, NULL);
         CHECK(find_label(svg, "3", &l) && l.angle == 0);
@@ -466,16 +498,13 @@ static void svg_size(void) {
         m.width = round & 2 ? 333 : 0;
         m.height = round & 4 ? 222 : 0;
         s = svg = draw(SVG, &m, NULL);
-        CHECK(sscanf(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\"", &w, &h) ==
-              2);
+        CHECK(sscanf(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\"", &w, &h) == 2);
         CHECKF(w > 0 && h > 0 && (!m.width || w == m.width) && (!m.height || h == m.height), "%d x %d", w, h);
         while (next_label(&s, &l)) {
             int wide = (int)strlen(l.text) * (strcmp(l.text, m.title) ? 6 : 8);
             int from = !strcmp(l.anchor, "middle") ? wide / 2 : !strcmp(l.anchor, "end") ? wide : 0;
-            int low = l.angle ? l.y + from - wide : l.x - from,
-                high = l.angle ? l.y + from : l.x - from + wide;
-            CHECKF(low >= 0 && high <= (l.angle ? h : w), "'%s' from %d to %d in %d x %d", l.text, low, high,
-                   w, h);
+            int low = l.angle ? l.y + from - wide : l.x - from, high = l.angle ? l.y + from : l.x - from + wide;
+            CHECKF(low >= 0 && high <= (l.angle ? h : w), "'%s' from %d to %d in %d x %d", l.text, low, high, w, h);
             CHECK(l.x > 0 && l.x < w && l.y > 0 && l.y < h);
         }
         if (!m.width) CHECK(find_label(svg, m.title, &l) && find_label(svg, titles[0], &l));
@@ -491,18 +520,19 @@ static void one_bar(float low, float high) {
     const char *svg, *s;
     label l;
     double value[16];
-    int y[16], n = 0, top = -1, height = 0;
+    int y[16], n = 0, left = 0, top = -1, width = 0, height = 0;
     m.height = 500;
     m.x_label = "."; /* not a number */
     s = svg = draw(SVG, &m, NULL);
     CHECK((s = strstr(svg, "fill=\"url(")) != NULL);
     while (s && s > svg && *s != '<') s--;
-    CHECK(s && sscanf(s, "<rect x=\"%*d\" y=\"%d\" width=\"%*d\" height=\"%d\"", &top, &height) == 2);
+    CHECK(s && sscanf(s, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"", &left, &top, &width, &height) == 4);
     for (s = svg; n < 16 && next_label(&s, &l);)
         if (!strcmp(l.anchor, "start")) {
             char *end;
             value[n] = strtod(l.text, &end);
             y[n++] = l.y;
+            CHECK(l.x > left + width && l.x < left + width + 10);
             CHECKF(!*end && strlen(l.text) < 13, "'%s'", l.text);
         }
     CHECKF(n >= 3 && n <= 6, "%d ticks for %g..%g", n, (double)low, (double)high);
@@ -515,8 +545,7 @@ static void one_bar(float low, float high) {
 }
 
 static void bar_ticks(void) {
-    static const char *const unit[] = {"0.0", "0.2", "0.4", "0.6", "0.8", "1.0"}, *const large[] = {
-                                                                                      "0", "2e8", "1e9"};
+    static const char *const unit[] = {"0.0", "0.2", "0.4", "0.6", "0.8", "1.0"}, *const large[] = {"0", "2e8", "1e9"};
     static const char *const small[] = {"0", "2e-8", "1e-7"}, *const both[] = {"-4", "-2", "0", "2", "4"};
     struct {
         float low, high;
@@ -576,13 +605,14 @@ static void numbers(void) {
         m.no_colorbar = 1;
         for (s = draw(SVG, &m, NULL); (s = strstr(s, "<rect x=\"")) != NULL; s++) {
             unsigned paper, ink;
+            int wide;
             char text[32];
-            if (sscanf(
-                    s,
-                    "<rect x=\"%*d\" y=\"%*d\" width=\"%*d\" height=\"%*d\" fill=\"#%6x\"/>\n<text x=\"%*d\" "
-                    "y=\"%*d\" fill=\"#%6x\">%31[^<]",
-                    &paper, &ink, text) != 3)
+            if (sscanf(s,
+                       "<rect x=\"%*d\" y=\"%*d\" width=\"%d\" height=\"%*d\" fill=\"#%6x\"/>\n<text x=\"%*d\" "
+                       "y=\"%*d\" fill=\"#%6x\">%31[^<]",
+                       &wide, &paper, &ink, text) != 4)
                 continue;
+            CHECKF(wide >= 7 * (int)strlen(text), "'%s' in %d pixels", text, wide);
             CHECKF(far_apart(paper, ink) > 200, "%06x on %06x", ink, paper);
             if (n < R * C) CHECK_CLOSE(strtod(text, NULL), (double)x[n], (high - low) / 50);
             n++;
@@ -602,6 +632,22 @@ static void numbers(void) {
     }
 }
 
+/* Values far outside the range of the colours are numbers, too. */
+static void numbers_outside(void) {
+    float x[4] = {3e38f, -3e38f, 12345678, 0.5f};
+    attn_heatmap m = make_map(x, 1, 4);
+    const char *s;
+    m.numbers = m.range_set = 1;
+    m.range_max = 1;
+    s = draw(ANSI, &m, NULL);
+    for (int i = 0; i < 4; i++) {
+        s = strstr(s, "\033[38;5;");
+        if (!CHECK(s != NULL)) return;
+        s = strchr(s, 'm') + 1;
+        CHECK_CLOSE(strtod(s, NULL) / (double)x[i], 1, 1e-6);
+    }
+}
+
 /* ---- strings */
 
 /* Labels are data: no byte of them may act as markup or as a terminal's command. */
@@ -614,8 +660,7 @@ static void escaping(void) {
         {"\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80", "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80",
          "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"},
         {"tab\tline\nend", "tab line end", "tab line end"},
-        {"x\033[2Jy\x01\x7F", "x\xEF\xBF\xBD[2Jy\xEF\xBF\xBD\xEF\xBF\xBD",
-         "x\xEF\xBF\xBD[2Jy\xEF\xBF\xBD\xEF\xBF\xBD"},
+        {"x\033[2Jy\x01\x7F", "x\xEF\xBF\xBD[2Jy\xEF\xBF\xBD\xEF\xBF\xBD", "x\xEF\xBF\xBD[2Jy\xEF\xBF\xBD\xEF\xBF\xBD"},
         {"\xFFz", "\xEF\xBF\xBDz", "\xEF\xBF\xBDz"},                             /* no such byte */
         {"\xC3", "\xEF\xBF\xBD", "\xEF\xBF\xBD"},                                /* cut short by the end */
         {"\xE2\x82z", "\xEF\xBF\xBDz", "\xEF\xBF\xBDz"},                         /* cut short by a letter */
@@ -646,8 +691,7 @@ static void escaping(void) {
             s = draw(SVG, &m, NULL);
             CHECKF(!xml_fault(s) && strstr(s, body), "string %zu at place %d", i, place);
             s = draw(ANSI, &m, NULL);
-            CHECKF(utf8_ok(set[i].terminal) && strstr(s, set[i].terminal), "string %zu at place %d", i,
-                   place);
+            CHECKF(utf8_ok(set[i].terminal) && strstr(s, set[i].terminal), "string %zu at place %d", i, place);
             CHECK(count(s, "\033") == count(s, "\033[48;2;") + count(s, "\033[0m"));
         }
     }
@@ -693,10 +737,7 @@ static const char *line_of(const char *text, const char *at) {
 /* Every word stands whole over or under its column, two columns to a cell, and to the left of its row. */
 static void terminal_words(void) {
     enum { R = 3, C = 5 };
-    static const char *const rows[R] = {"L",
-                                        "\xC3\xA9"
-                                        "conomique",
-                                        "\xE7\xBB\x8F\xE6\xB5\x8E"};
+    static const char *const rows[R] = {"L", "\303\251conomique", "\xE7\xBB\x8F\xE6\xB5\x8E"};
     static const char *const cols[C] = {"The", "agreement", "signed", "zone\xC3\xA9", "1992"};
     float x[R * C] = {0};
     for (int i = 0; i < R * C; i++) x[i] = (float)i;
@@ -719,10 +760,40 @@ static void terminal_words(void) {
         for (int j = 0; j < C; j++) {
             at = strstr(s, cols[j]);
             if (!CHECK(at != NULL)) return;
-            CHECKF(columns(line_of(s, at), at) == 11 + 2 * j, "%s at %d", cols[j],
-                   columns(line_of(s, at), at));
+            CHECKF(columns(line_of(s, at), at) == 11 + 2 * j, "%s at %d", cols[j], columns(line_of(s, at), at));
             CHECK(m.ticks_on_top ? at < row[0] : at > row[R - 1]);
         }
+    }
+}
+
+/* How many columns letters take: the rows below each other must align. */
+static void letter_widths(void) {
+    static const struct {
+        unsigned code;
+        int width;
+    } set[] = {{0x2FF, 1},  {0x300, 0},  {0x36F, 0},  {0x370, 1},   {0x10FF, 1},  {0x1100, 2},  {0x115F, 2},
+               {0x1160, 1}, {0x200A, 1}, {0x200B, 0}, {0x200F, 0},  {0x2010, 1},  {0x2E7F, 1},  {0x2E80, 2},
+               {0xA4CF, 2}, {0xA4D0, 1}, {0xABFF, 1}, {0xAC00, 2},  {0xD7A3, 2},  {0xD7A4, 1},  {0xF8FF, 1},
+               {0xF900, 2}, {0xFAFF, 2}, {0xFB00, 1}, {0xFDFF, 1},  {0xFE00, 0},  {0xFE0F, 0},  {0xFEFF, 1},
+               {0xFF00, 2}, {0xFF60, 2}, {0xFF61, 1}, {0x1F2FF, 1}, {0x1F300, 2}, {0x1FAFF, 2}, {0x1FB00, 1}};
+    float x[2] = {0, 1};
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++) {
+        attn_heatmap m = make_map(x, 2, 1);
+        char letter[8];
+        const char *rows[2], *second;
+        unsigned c = set[i].code;
+        int n = 0;
+        if (c >= 0x10000) letter[n++] = (char)(0xF0 | c >> 18), letter[n++] = (char)(0x80 | (c >> 12 & 63));
+        else if (c >= 0x800) letter[n++] = (char)(0xE0 | c >> 12);
+        letter[n] = (char)(c >= 0x800 ? 0x80 | (c >> 6 & 63) : 0xC0 | c >> 6);
+        letter[n + 1] = (char)(0x80 | (c & 63));
+        letter[n + 2] = 0;
+        rows[0] = "wide";
+        rows[1] = letter;
+        m.y_ticks = rows;
+        second = strchr(draw(ANSI, &m, NULL), '\n') + 1;
+        CHECKF((int)strspn(second, " ") == 4 - set[i].width, "U+%04X", c);
+        CHECK(!strncmp(second + strspn(second, " "), letter, strlen(letter)));
     }
 }
 
@@ -745,8 +816,7 @@ static void thinned_labels(void) {
         m.no_colorbar = 1;
         for (s = draw(SVG, &m, NULL); next_label(&s, &l); n++) {
             if (!strcmp(l.anchor, "end") && !l.angle) continue; /* the row's */
-            CHECKF(l.x - last > (l.angle ? 14 : 7 * (int)strlen(l.text)), "%s at %d after %d", l.text, l.x,
-                   last);
+            CHECKF(l.x - last > (l.angle ? 14 : 7 * (int)strlen(l.text)), "%s at %d after %d", l.text, l.x, last);
             last = l.x;
         }
         CHECKF(n > 8 && n < COLS, "%d labels", n);
@@ -768,17 +838,14 @@ static void terminal_cells(void) {
     m.colormap = ATTN_COLORMAP_GREY;
     m.no_colorbar = 1;
     s = draw(ANSI, &m, NULL);
-    CHECKF(
-        !strncmp(s,
-                 "0 \033[48;2;255;255;255m  \033[48;2;128;128;128m  \033[48;2;0;0;0m  \033[48;2;255;0;255m  "
-                 "\033[48;2;0;0;0m  \033[0m\n",
-                 88),
-        "%s", s);
+    CHECKF(!strncmp(s,
+                    "0 \033[48;2;255;255;255m  \033[48;2;128;128;128m  \033[48;2;0;0;0m  \033[48;2;255;0;255m  "
+                    "\033[48;2;0;0;0m  \033[0m\n",
+                    88),
+           "%s", s);
     m.terminal = ATTN_TERMINAL_256;
     s = draw(ANSI, &m, NULL);
-    CHECKF(!strncmp(
-               s, "0 \033[48;5;231m  \033[48;5;244m  \033[48;5;16m  \033[48;5;201m  \033[48;5;16m  \033[0m\n",
-               64),
+    CHECKF(!strncmp(s, "0 \033[48;5;231m  \033[48;5;244m  \033[48;5;16m  \033[48;5;201m  \033[48;5;16m  \033[0m\n", 64),
            "%s", s);
     m.terminal = ATTN_TERMINAL_ASCII;
     m.title = "title";
@@ -789,12 +856,9 @@ static void terminal_cells(void) {
     m.no_colorbar = 0;
     m.ticks_on_top = 1;
     s = draw(ANSI, &m, NULL);
-    CHECKF(
-        !strcmp(
-            s,
-            "title\nrows: queries\ncolumns: keys\n  0 1 2 3 4\n0   ++@@??@@\n\n  0.00 [  ..::--==++**##%%@@] "
-            "1.00   ?? NaN\n"),
-        "%s", s);
+    CHECKF(!strcmp(s, "title\nrows: queries\ncolumns: keys\n  0 1 2 3 4\n0   ++@@??@@\n\n  0.00 [  ..::--==++**##%%@@] "
+                      "1.00   ?? NaN\n"),
+           "%s", s);
     for (const char *c = s; *c; c++) CHECK((unsigned char)*c < 0x80 && *c != '\033');
 }
 
@@ -841,7 +905,7 @@ static void panels(void) {
     static const char *const rows[2] = {"up", "down"}, *const cols[4] = {"k0", "k1", "k2", "k3"};
     float x[48] = {0};
     attn_heatmap m = make_map(x, 1, 1), n;
-    const char *s;
+    const char *s, *at;
     rect r, last = {0, 0, 0, 0, 0};
     label l;
     int cells = 0;
@@ -855,6 +919,10 @@ static void panels(void) {
         s = draw(SVG, &m, NULL);
         CHECK(count(s, ">k2<") == 3 && count(s, ">up<") == 2); /* only on the outer panels */
         for (int i = 0; i < 6; i++) CHECK(!titles[i] || find_label(s, titles[i], &l));
+        at = s;
+        CHECK(next_rect(&at, &r) && find_label(s, titles[0], &l)); /* on the side that has no column labels */
+        CHECK(top ? l.y > r.y + 2 * r.h : l.y < r.y);
+        CHECK(l.x > r.x && l.x < r.x + 4 * (r.w + 1));
         for (cells = 0; next_rect(&s, &r); last = r) /* panel by panel, row by row */
             if (cells++ % 8) CHECK(r.y > last.y || r.x == last.x + last.w + 1);
         CHECK(cells == 48);
@@ -1047,8 +1115,7 @@ static void refused(const attn_heatmap *m, int kinds, attn_status want, const ch
         if (!(kinds >> kind & 1)) continue;
         untouched.calls = 0;
         CHECK_STATUS(draws[kind](m, w, &err), want);
-        CHECKF(err.status == (int32_t)want && !strcmp(err.field, field) && *err.rule, "%s %s", err.field,
-               err.rule);
+        CHECKF(err.status == (int32_t)want && !strcmp(err.field, field) && *err.rule, "%s %s", err.field, err.rule);
         CHECK_STATUS(draws[kind](m, w, NULL), want);
         CHECKF(untouched.calls == 0, "wrote before refusing %s", field);
     }
@@ -1077,16 +1144,14 @@ static void errors(void) {
     REFUSED(m.values.rank = 5, ALL, ATTN_ERR_RANK, "values.rank");
     REFUSED(m.values.rank = -1, ALL, ATTN_ERR_RANK, "values.rank");
     for (int type = -1; type <= ATTN_TYPE_COUNT; type++)
-        if (type != ATTN_F32 && type != ATTN_U8)
-            REFUSED(m.values.type = type, ALL, ATTN_ERR_TYPE, "values.type");
+        if (type != ATTN_F32 && type != ATTN_U8) REFUSED(m.values.type = type, ALL, ATTN_ERR_TYPE, "values.type");
     REFUSED(m.values.size[0] = -1, ALL, ATTN_ERR_SIZE, "values.size[0]");
     REFUSED(m.values.size[1] = -4, ALL, ATTN_ERR_SIZE, "values.size[1]");
     REFUSED(m.values.size[0] = 65537, ALL, ATTN_ERR_RANGE, "values.size[0]");
     REFUSED((m.values = attn_view_f32(x, 3, 300, 1, 300, 0)), ALL, ATTN_ERR_RANGE, "values.size[2]");
     REFUSED((m.values = attn_view_f32(x, 4, 300, 1, 300, 1)), ALL, ATTN_ERR_RANGE, "values.size[2]");
     REFUSED((m.values = attn_view_f32(x, 4, 300, 300, 0, 0)), ALL, ATTN_ERR_RANGE, "values.size[1]");
-    REFUSED((m.values = attn_view_f32(x, 4, INT64_MAX, 0, INT64_MAX, 1)), ALL, ATTN_ERR_RANGE,
-            "values.size[0]");
+    REFUSED((m.values = attn_view_f32(x, 4, INT64_MAX, 0, INT64_MAX, 1)), ALL, ATTN_ERR_RANGE, "values.size[0]");
     REFUSED(m.values.stride[0] = INT64_MAX, ALL, ATTN_ERR_OVERFLOW, "values.stride");
     REFUSED(m.values.stride[1] = INT64_MIN, ALL, ATTN_ERR_OVERFLOW, "values.stride");
     REFUSED(m.colormap = -1, ALL, ATTN_ERR_OPTION, "colormap");
@@ -1133,8 +1198,8 @@ static void errors(void) {
 /* ---- anything goes: random maps are well-formed, of the size asked for, and inside it */
 
 static void random_maps(void) {
-    static const char *const words[6] = {
-        "a", "\xC3\xA9t\xC3\xA9", "<&>", NULL, "something much longer than a cell", ""};
+    static const char *const words[6] = {"a", "\xC3\xA9t\xC3\xA9", "<&>", NULL, "something much longer than a cell",
+                                         ""};
     for (int round = 0; round < 150; round++) {
         float x[3 * 3 * 20 * 20];
         const char *ticks[2][20], *titles[9];
@@ -1149,8 +1214,7 @@ static void random_maps(void) {
         for (int i = 0; i < 9; i++) titles[i] = words[test_int(0, 5)];
         m.values = rank == 2   ? attn_view_f32(x, 2, test_int(0, 20), test_int(0, 20), 0, 0)
                    : rank == 3 ? attn_view_f32(x, 3, test_int(0, 3), test_int(0, 20), test_int(0, 20), 0)
-                               : attn_view_f32(x, 4, test_int(0, 3), test_int(0, 3), test_int(0, 20),
-                                               test_int(0, 20));
+                               : attn_view_f32(x, 4, test_int(0, 3), test_int(0, 3), test_int(0, 20), test_int(0, 20));
         if (test_int(0, 1)) m.title = words[test_int(0, 5)];
         if (test_int(0, 1)) m.x_label = words[test_int(0, 5)];
         if (test_int(0, 1)) m.y_label = words[test_int(0, 5)];
@@ -1159,8 +1223,7 @@ static void random_maps(void) {
         if (test_int(0, 1)) m.panel_titles = titles;
         if (test_int(0, 2) == 0) m.width = test_int(550, 900);
         if (test_int(0, 2) == 0) m.height = test_int(550, 900);
-        if ((m.range_set = test_int(0, 1)) != 0)
-            m.range_max = m.range_min = (float)test_normal(), m.range_max += 0.5f;
+        if ((m.range_set = test_int(0, 1)) != 0) m.range_max = m.range_min = (float)test_normal(), m.range_max += 0.5f;
         m.ticks_on_top = test_int(0, 1);
         m.no_colorbar = test_int(0, 3) == 0;
         m.numbers = test_int(0, 3) == 0;
@@ -1176,8 +1239,7 @@ static void random_maps(void) {
         s = draw(ANSI, &m, NULL);
         CHECK(m.terminal != ATTN_TERMINAL_ASCII || (utf8_ok(s) && !strchr(s, '\033')));
         p = draw_ppm(&m);
-        CHECKF((!m.width || p.w == m.width) && (!m.height || p.h == m.height), "round %d: %d x %d", round,
-               p.w, p.h);
+        CHECKF((!m.width || p.w == m.width) && (!m.height || p.h == m.height), "round %d: %d x %d", round, p.w, p.h);
         test_release();
     }
 }
@@ -1187,14 +1249,17 @@ const test_case suite_heatmap[] = {{"heatmap.checker_itself", checker_itself},
                                    {"heatmap.ranges", ranges},
                                    {"heatmap.ppm_places", ppm_places},
                                    {"heatmap.svg_places", svg_places},
+                                   {"heatmap.large_maps", large_maps},
                                    {"heatmap.svg_cells", svg_cells},
                                    {"heatmap.svg_size", svg_size},
                                    {"heatmap.bar_ticks", bar_ticks},
                                    {"heatmap.no_bar", no_bar},
                                    {"heatmap.numbers", numbers},
+                                   {"heatmap.numbers_outside", numbers_outside},
                                    {"heatmap.escaping", escaping},
                                    {"heatmap.long_labels", long_labels},
                                    {"heatmap.terminal_words", terminal_words},
+                                   {"heatmap.letter_widths", letter_widths},
                                    {"heatmap.thinned_labels", thinned_labels},
                                    {"heatmap.terminal_cells", terminal_cells},
                                    {"heatmap.terminal_256", terminal_256},

@@ -1,5 +1,5 @@
-# items.sh - sourced by the scripts beside it. A script is a list of items. `sh SCRIPT` runs them all, two at a
-# time, and sums up; `sh SCRIPT ITEM` runs one. The item "word:a:b" is the call `item_word a b`. POSIX sh.
+# items.sh - sourced by the scripts beside it. A script is a list of items. `sh SCRIPT` runs them all, two at
+# a time, and sums up; `sh SCRIPT ITEM` runs one. The item "word:a:b" is the call `item_word a b`. POSIX sh.
 
 : "${CC:=cc}"
 out=build
@@ -43,8 +43,8 @@ all_items() {
                print ""; exit failed > 0 || passed == 0 }' "$results"
 }
 
-# items ARGUMENT-OF-THE-SCRIPT NAME...: the last line of every script. A function `summary`, where there is one,
-# is given the file of results before the sum.
+# items ARGUMENT-OF-THE-SCRIPT NAME...: the last line of every script. A function `summary`, where there is
+# one, is given the file of results before the sum.
 items() {
     if [ -n "$1" ]; then one_item "$1"; else shift; all_items "$@"; fi
 }

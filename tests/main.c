@@ -2,22 +2,24 @@
    The last line is "N passed, N failed" (", N skipped" when something was). Exit 1 when a test failed or none
    ran. */
 #if !defined(_WIN32) && !defined(_DEFAULT_SOURCE)
-#    define _DEFAULT_SOURCE /* mmap and MAP_ANONYMOUS under -std=c99 */
+#define _DEFAULT_SOURCE /* mmap and MAP_ANONYMOUS under -std=c99 */
 #endif
 #include "test.h"
 #include <signal.h>
 #include <stdarg.h>
 #include <time.h>
 #ifdef _WIN32
-#    include <windows.h>
+#include <windows.h>
 #else
-#    include <sys/mman.h>
-#    include <unistd.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #endif
 
 /* One suite alone: cc -D'SUITES=X(errors)' tests/main.c tests/errors.c ... */
 #ifndef SUITES
-#    define SUITES X(forward) X(special) X(properties) X(generator)
+#define SUITES                                                                                          \
+    X(forward) X(special) X(properties) X(generator) X(errors) X(memory) X(threads) X(isa) X(softmax)   \
+    X(bmm) X(mha) X(pieces) X(heatmap) X(align)
 #endif
 #define X(name) extern const test_case suite_##name[];
 SUITES
@@ -250,9 +252,20 @@ static int run(const test_case *test) { /* 1 when it passed */
     return now.failures == 0;
 }
 
-/* A fault names the test before the program ends: a guard page was touched. */
+static long passed, failed;
+
+static void print_sum(void) {
+    printf("%ld passed, %ld failed", passed, failed);
+    if (now.skips) printf(", %d skipped", now.skips);
+    printf("\n");
+}
+
+/* A fault names the test before the program ends: a guard page was touched, an invariant broken. */
 static void fault(int number) {
-    printf("FAILED %s (--seed %llu): signal %d, a bad read or write\n", now.name, options.seed, number);
+    printf("FAILED %s (--seed %llu): signal %d; the tests after it did not run\n", now.name, options.seed,
+           number);
+    failed++;
+    print_sum();
     fflush(stdout);
     _Exit(1);
 }
@@ -280,15 +293,15 @@ static int parse(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    long passed = 0, failed = 0;
     if (!parse(argc, argv)) return 1;
 #if !defined(__SANITIZE_ADDRESS__) && !defined(TEST_NO_SIGNALS) /* a sanitizer's own report says more */
     signal(SIGSEGV, fault);
     signal(SIGILL, fault);
     signal(SIGFPE, fault);
-#    ifdef SIGBUS
+    signal(SIGABRT, fault); /* assert */
+#ifdef SIGBUS
     signal(SIGBUS, fault);
-#    endif
+#endif
 #endif
     if (!options.list && !find_isas()) return 1;
     for (int s = 0; suites[s]; s++) {
@@ -304,8 +317,6 @@ int main(int argc, char **argv) {
     }
     if (options.list) return 0;
     if (passed + failed == 0) printf("no test ran\n");
-    printf("%ld passed, %ld failed", passed, failed);
-    if (now.skips) printf(", %d skipped", now.skips);
-    printf("\n");
+    print_sum();
     return failed > 0 || passed == 0;
 }

@@ -1,6 +1,6 @@
-# mutants.sh - breaks attn.h in one place after the other (mutate.c) and runs the suites on each: a mutant that no
-# test notices is a hole in the tests, or changes nothing. `make mutants` takes PER_SECTION mutants of each section,
-# two at a time; `sh tests/mutants.sh mutant:NUMBER:SECTION` one of the last list.
+# mutants.sh - breaks attn.h in one place after the other (mutate.c) and runs the suites on each: a mutant that
+# no test notices is a hole in the tests, or changes nothing. `make mutants` takes PER_SECTION mutants of each
+# section, two at a time; `sh tests/mutants.sh mutant:NUMBER:SECTION` one of the last list.
 # tests/mutants.txt explains those that survive: "section: key" on a line, the reason on the next, indented.
 . tests/items.sh
 . tests/emulate.sh
@@ -55,8 +55,9 @@ item_mutant() { # NUMBER SECTION
 
 summary() {
     awk 'function say(n, what) { printf "%d %s\n", n, what }
-         / killed: /  { killed++ }   / killed by the golden hash: / { golden++ } / explained: / { explained++ }
-         / survived: / { survived++ } / same code: / { same++ }                  / does not (compile|link): / { none++ }
+         / killed: /    { killed++ }    / killed by the golden hash: / { golden++ }
+         / explained: / { explained++ } / survived: /                  { survived++ }
+         / same code: / { same++ }      / does not (compile|link): /   { none++ }
          END { say(killed + golden + explained + survived, "mutants, of which")
                say(killed, "killed by the suites"); say(golden, "killed by the golden hash alone")
                say(explained, "survive and are explained"); say(survived, "survive")
@@ -67,7 +68,7 @@ summary() {
 unbroken() { # unbroken SECTION
     plant "$dir/$1" "$1" <attn.h
     build "$dir/$1" "$1" && link "$dir/$1" || { failed "the unbroken header ($1)" "$dir/$1/log"; return 1; }
-    if noticed "$dir/$1/run" $(options_of "$1"); then failed "the suites on the unbroken header ($1)"; return 1; fi
+    ! noticed "$dir/$1/run" $(options_of "$1") || failed "the suites on the unbroken header ($1)"
 }
 if [ -z "$1" ]; then
     "$out/mutate" attn.h list "$PER_SECTION" >"$dir/all"

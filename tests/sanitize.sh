@@ -1,4 +1,5 @@
-# sanitize.sh - the suites under sanitizers. `make sanitize` runs all, `sh tests/sanitize.sh suite:gcc:address` one.
+# sanitize.sh - the suites under sanitizers. `make sanitize` runs all, `sh tests/sanitize.sh suite:gcc:address`
+# one of them.
 . tests/items.sh
 
 dir=$out/sanitize
@@ -14,7 +15,9 @@ flags_of() {
 options_of() { case $1 in thread) echo "--filter threads." ;; esac; }
 
 # Not every machine has every sanitizer's library, or can run it.
-works() { printf 'int main(void) { return 0; }' | "$@" -x c - -o "$program.try" 2>/dev/null && "$program.try"; }
+works() {
+    printf 'int main(void) { return 0; }' | "$@" -x c - -o "$program.try" 2>/dev/null && "$program.try"
+}
 
 item_suite() { # COMPILER SANITIZER
     name="$2 ($1)"; program=$dir/$2.$1

@@ -1,0 +1,167 @@
+/* bmm.c - attn_bmm: every element is one chain of fused multiply-adds, whatever the sizes, strides and batches. */
+#include "cases.h"
+
+/* Element [b,h,m,n] of the product, exactly as the manual says it is computed. */
+static float chain(const attn_view *a, const attn_view *b, int64_t i0, int64_t i1, int64_t m, int64_t n) {
+    float sum = 0;
+    for (int64_t k = 0; k < a->size[a->rank - 1]; k++)
+        sum = fmaf((float)ref_at(a, i0, i1, m, k), (float)ref_at(b, i0, i1, k, n), sum);
+    return sum;
+}
+
+static void check_product(attn_view a, attn_view b, attn_out out, const char *what) {
+    attn_view got = attn_view_of(out);
+    for (int n = 0; n < test_isa_count(); n++) {
+        attn_desc o;
+        int64_t index[4] = {0, 0, 0, 0}, low, high, bad = 0;
+        memset(&o, 0, sizeof o);
+        o.isa = (int32_t)test_isa(n);
+        poison(&out);
+        if (!CHECKF(attn_bmm(a, b, out, &o, 0) == ATTN_OK, "%s: refused", what)) return;
+        CHECKF(gaps_untouched(&out), "%s: wrote between the elements", what);
+        if (!view_extent(&got, &low, &high)) continue;
+        do {
+            const int64_t *last = index + out.rank - 2;
+            int64_t i0 = out.rank == 4 ? index[0] : 0, i1 = out.rank > 2 ? index[out.rank - 3] : 0;
+            float want = chain(&a, &b, i0, i1, last[0], last[1]), have;
+            uint32_t bits = bits_at(&got, index), expected;
+            memcpy(&have, &bits, sizeof have);
+            memcpy(&expected, &want, sizeof expected);
+            if (isnan(want)) expected = 0x7fc00000u;
+            if (bits != expected && bad++ == 0)
+                CHECKF(0, "%s on %s: [%ld,%ld,%ld,%ld] is %.9g, not %.9g", what, attn_isa_string(test_isa(n)), (long)i0,
+                       (long)i1, (long)last[0], (long)last[1], (double)have, (double)want);
+        } while (next_index(&got, index));
+        CHECKF(bad == 0, "%s: %ld elements differ", what, (long)bad);
+    }
+}
+
+/* (2,3,4) times (2,4,6), as in the textbook: of ones, every element is 4. */
+static void test_textbook(void) {
+    float a[24], b[48], c[36];
+    for (int i = 0; i < 48; i++) b[i] = a[i / 2] = 1;
+    CHECK_STATUS(attn_bmm(attn_view_f32(a, 3, 2, 3, 4, 0), attn_view_f32(b, 3, 2, 4, 6, 0),
+                          attn_out_f32(c, 3, 2, 3, 6, 0), 0, 0),
+                 ATTN_OK);
+    for (int i = 0; i < 36; i++) CHECK(c[i] == 4);
+    check_product(make_filled(LAYOUT_PACKED, 1, 3, 2, 3, 4, 0), make_filled(LAYOUT_PACKED, 1, 3, 2, 4, 6, 0),
+                  make_out(LAYOUT_PACKED, 3, 2, 3, 6, 0), "(2,3,4) x (2,4,6)");
+}
+
+static void test_sizes(void) {
+    static const int64_t sizes[] = {0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 23, 31, 33, 48, 63, 64, 65, 100, 130};
+    enum { COUNT = (int)(sizeof sizes / sizeof *sizes) };
+    for (int i = 0; i < COUNT; i++)
+        for (int role = 0; role < 3; role++)
+            for (int again = 0; again < 2; again++) {
+                int64_t n[3];
+                for (int r = 0; r < 3; r++) n[r] = r == role ? sizes[i] : sizes[test_int(1, COUNT - 5)];
+                check_product(make_filled(LAYOUT_PACKED, 1, 2, n[0], n[1], 0, 0),
+                              make_filled(LAYOUT_PACKED, 1, 2, n[1], n[2], 0, 0),
+                              make_out(LAYOUT_PACKED, 2, n[0], n[2], 0, 0), "a size");
+                test_release();
+            }
+}
+
+static void test_large(void) {
+    check_product(make_filled(LAYOUT_PACKED, 1, 2, 131, 700, 0, 0), make_filled(LAYOUT_PACKED, 1, 2, 700, 40, 0, 0),
+                  make_out(LAYOUT_PACKED, 2, 131, 40, 0, 0), "many rows, a long chain");
+    check_product(make_filled(LAYOUT_PACKED, 1, 2, 3, 30, 0, 0), make_filled(LAYOUT_PACKED, 1, 2, 30, 777, 0, 0),
+                  make_out(LAYOUT_PACKED, 2, 3, 777, 0, 0), "many columns");
+}
+
+/* Any layout of the three, transposed or not. */
+static void test_layouts(void) {
+    for (int how = 0; how < LAYOUT_COUNT * LAYOUT_COUNT; how++)
+        for (int transposed = 0; transposed < 8; transposed++) {
+            layout la = (layout)(how % LAYOUT_COUNT), lb = (layout)(how / LAYOUT_COUNT),
+                   lo = (layout)test_int(0, LAYOUT_COUNT - 1);
+            int64_t m = test_int(1, 20), k = test_int(1, 20), n = test_int(1, 70);
+            attn_view a = transposed & 1 ? make_filled(la, 1, 3, 2, k, m, 0) : make_filled(la, 1, 3, 2, m, k, 0);
+            attn_view b = transposed & 2 ? make_filled(lb, 1, 3, 2, n, k, 0) : make_filled(lb, 1, 3, 2, k, n, 0);
+            attn_out out = transposed & 4 ? make_out(lo, 3, 2, n, m, 0) : make_out(lo, 3, 2, m, n, 0);
+            if (transposed & 1) a = attn_view_swap(a, 1, 2);
+            if (transposed & 2) b = attn_view_swap(b, 1, 2);
+            if (transposed & 4) {
+                attn_view v = attn_view_swap(attn_view_of(out), 1, 2);
+                memcpy(out.size, v.size, sizeof v.size);
+                memcpy(out.stride, v.stride, sizeof v.stride);
+            }
+            check_product(a, b, out, "a layout");
+            test_release();
+        }
+}
+
+/* Batches broadcast as numpy does: sizes of 1 and missing axes on either side. */
+static void test_batches(void) {
+    for (int pattern = 0; pattern < 16; pattern++)
+        for (int rank_a = 2; rank_a <= 4; rank_a++)
+            for (int rank_b = 2; rank_b <= 4; rank_b++) {
+                int64_t outer[2] = {3, 2}, batch_a[2], batch_b[2], batch[2];
+                int rank = rank_a > rank_b ? rank_a : rank_b;
+                for (int axis = 0; axis < 2; axis++) {
+                    int there_a = rank_a > 3 - axis, there_b = rank_b > 3 - axis;
+                    batch_a[axis] = there_a && !(pattern >> (2 * axis) & 1) ? outer[axis] : 1;
+                    batch_b[axis] = there_b && !(pattern >> (2 * axis + 1) & 1) ? outer[axis] : 1;
+                    batch[axis] = batch_a[axis] > batch_b[axis] ? batch_a[axis] : batch_b[axis];
+                }
+                attn_view a = make_filled(LAYOUT_PACKED, 1, 4, batch_a[0], batch_a[1], 3, 5),
+                          b = make_filled(LAYOUT_MIXED, 1, 4, batch_b[0], batch_b[1], 5, 4);
+                attn_out out = make_out(LAYOUT_GAPS, 4, batch[0], batch[1], 3, 4);
+                attn_view o = attn_view_of(out);
+                attn_view *views[3];
+                int ranks[3];
+                views[0] = &a, views[1] = &b, views[2] = &o;
+                ranks[0] = rank_a, ranks[1] = rank_b, ranks[2] = rank;
+                for (int v = 0; v < 3; v++) { /* drop leading axes of size 1 */
+                    int drop = 4 - ranks[v];
+                    for (int axis = 0; axis < ranks[v]; axis++) {
+                        views[v]->size[axis] = views[v]->size[axis + drop];
+                        views[v]->stride[axis] = views[v]->stride[axis + drop];
+                    }
+                    views[v]->rank = ranks[v];
+                }
+                memcpy(out.size, o.size, sizeof o.size);
+                memcpy(out.stride, o.stride, sizeof o.stride);
+                out.rank = rank;
+                check_product(a, b, out, "a broadcast batch");
+                test_release();
+            }
+}
+
+/* Nothing to sum gives 0, not what was there before; nothing to write writes nothing. */
+static void test_empty(void) {
+    float out[6];
+    memset(out, 0xFF, sizeof out);
+    CHECK_STATUS(attn_bmm(attn_view_f32(0, 2, 2, 0, 0, 0), attn_view_f32(0, 2, 0, 3, 0, 0),
+                          attn_out_f32(out, 2, 2, 3, 0, 0), 0, 0),
+                 ATTN_OK);
+    for (int i = 0; i < 6; i++) CHECK(out[i] == 0 && !signbit(out[i]));
+    memset(out, 0xFF, sizeof out);
+    CHECK_STATUS(attn_bmm(attn_view_f32(0, 2, 0, 4, 0, 0), attn_view_f32(out, 2, 4, 1, 0, 0),
+                          attn_out_f32(0, 2, 0, 1, 0, 0), 0, 0),
+                 ATTN_OK);
+    CHECK_STATUS(attn_bmm(attn_view_f32(0, 3, 0, 2, 2, 0), attn_view_f32(out, 2, 2, 2, 0, 0),
+                          attn_out_f32(0, 3, 0, 2, 2, 0), 0, 0),
+                 ATTN_OK);
+    for (int i = 0; i < 6; i++) CHECK(isnan(out[i]));
+}
+
+/* NaN and infinity stay in their row and column; huge and tiny numbers are summed as they are. */
+static void test_special(void) {
+    for (int i = 0; i < 20; i++) {
+        attn_view a = make_filled(LAYOUT_PACKED, 1, 2, 7, 6, 0, 0), b = make_filled(LAYOUT_PACKED, 1, 2, 6, 35, 0, 0);
+        put_at(&a, 0, 0, test_int(0, 6), test_int(0, 5), i % 2 ? NAN : INFINITY);
+        put_at(&b, 0, 0, test_int(0, 5), test_int(0, 34), i % 3 ? -NAN : -INFINITY);
+        put_at(&a, 0, 0, test_int(0, 6), test_int(0, 5), 0x1p-149);
+        put_at(&b, 0, 0, test_int(0, 5), test_int(0, 34), 0x1p127);
+        put_at(&a, 0, 0, test_int(0, 6), test_int(0, 5), -0.0);
+        check_product(a, b, make_out(LAYOUT_PACKED, 2, 7, 35, 0, 0), "special numbers");
+        test_release();
+    }
+}
+
+const test_case suite_bmm[] = {{"bmm.textbook", test_textbook}, {"bmm.sizes", test_sizes},
+                               {"bmm.large", test_large},       {"bmm.layouts", test_layouts},
+                               {"bmm.batches", test_batches},   {"bmm.empty", test_empty},
+                               {"bmm.special", test_special},   {0, 0}};

@@ -1,0 +1,1170 @@
+/* errors.c - every status, with the field and the rule it names; the layout of the structures; refusals write nothing. */
+#include "test.h"
+#include <float.h>
+
+/* ---- a call that is accepted, with every result, in memory that is compared afterwards */
+enum { B = 2, H = 4, HKV = 2, SQ = 3, SK = 5, D = 4, DV = 3, HIDDEN = 6, SCORES = B * H * SQ * SK };
+
+static struct {
+    float q[B * H * SQ * D], k[B * HKV * SK * D], v[B * HKV * SK * DV], scores[SCORES], small[H * HIDDEN * D];
+    uint8_t mask[SCORES];
+    int32_t ints[B * SQ];
+    unsigned char guard0[64];
+    float out[B * H * SQ * DV], lse[B * H * SQ], weights[SCORES], raw[SCORES], softcap[SCORES], masked[SCORES];
+    unsigned char guard1[64];
+} m;
+
+static unsigned char *results_begin(void) { return m.guard0; }
+static size_t results_size(void) { return (size_t)((unsigned char *)(&m + 1) - m.guard0); }
+static void paint(void) { memset(results_begin(), 0xA5, results_size()); }
+static int unpainted(void) {
+    for (size_t i = 0; i < results_size(); i++)
+        if (results_begin()[i] != 0xA5) return 1;
+    return 0;
+}
+
+static void set_floats(float *x, size_t n) {
+    for (size_t i = 0; i < n; i++) x[i] = (float)test_normal();
+}
+
+static attn_desc valid(void) {
+    attn_desc d;
+    memset(&d, 0, sizeof d);
+    memset(&m, 0, sizeof m);
+    set_floats(m.q, sizeof m.q / sizeof *m.q);
+    set_floats(m.k, sizeof m.k / sizeof *m.k);
+    set_floats(m.v, sizeof m.v / sizeof *m.v);
+    set_floats(m.scores, SCORES);
+    for (int i = 0; i < H * HIDDEN * D; i++) m.small[i] = 1;
+    memset(m.mask, 1, sizeof m.mask);
+    paint();
+    d.q = attn_view_bhsd(m.q, B, H, SQ, D);
+    d.k = attn_view_bhsd(m.k, B, HKV, SK, D);
+    d.v = attn_view_bhsd(m.v, B, HKV, SK, DV);
+    d.out = attn_out_bhsd(m.out, B, H, SQ, DV);
+    d.lse = attn_out_f32(m.lse, 3, B, H, SQ, 0);
+    d.weights = attn_out_bhsd(m.weights, B, H, SQ, SK);
+    d.scores = attn_out_bhsd(m.raw, B, H, SQ, SK);
+    d.scores_softcap = attn_out_bhsd(m.softcap, B, H, SQ, SK);
+    d.scores_masked = attn_out_bhsd(m.masked, B, H, SQ, SK);
+    return d;
+}
+static attn_desc additive(void) {
+    attn_desc d = valid();
+    d.score = ATTN_SCORE_ADDITIVE;
+    d.w_q = d.w_k = attn_view_f32(m.small, 2, HIDDEN, D, 0, 0);
+    d.w_v = d.hidden_bias = attn_view_f32(m.small, 1, HIDDEN, 0, 0, 0);
+    return d;
+}
+static attn_desc bilinear(void) {
+    attn_desc d = valid();
+    d.score = ATTN_SCORE_BILINEAR;
+    d.bilinear = attn_view_f32(m.small, 2, D, D, 0, 0);
+    return d;
+}
+static attn_desc given(void) {
+    attn_desc d = valid();
+    d.score = ATTN_SCORE_GIVEN;
+    d.given_scores = attn_view_f32(m.scores, 4, B, H, SQ, SK);
+    memset(&d.q, 0, sizeof d.q);
+    memset(&d.k, 0, sizeof d.k);
+    return d;
+}
+static attn_desc gaussian(void) {
+    attn_desc d = valid();
+    d.score = ATTN_SCORE_GAUSSIAN;
+    return d;
+}
+
+static attn_view floats(int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    return attn_view_f32(m.scores, rank, n0, n1, n2, n3);
+}
+static attn_view ints(int rank, int64_t n0, int64_t n1) { return attn_view_i32(m.ints, rank, n0, n1, 0, 0); }
+static attn_view mask(int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    return attn_view_u8(m.mask, rank, n0, n1, n2, n3);
+}
+
+/* ---- what a refusal must be like */
+
+/* The name before a dot or a bracket is one of attn_desc or of a parameter. */
+static int is_field(const char *field) {
+    static const char *const known[] = {"q",
+                                        "k",
+                                        "v",
+                                        "out",
+                                        "lse",
+                                        "weights",
+                                        "scores",
+                                        "scores_softcap",
+                                        "scores_masked",
+                                        "score",
+                                        "scale_set",
+                                        "scale",
+                                        "sigma",
+                                        "sigma_per_head",
+                                        "bilinear",
+                                        "w_q",
+                                        "w_k",
+                                        "w_v",
+                                        "hidden_bias",
+                                        "given_scores",
+                                        "softcap",
+                                        "bias",
+                                        "alibi",
+                                        "sink",
+                                        "mask",
+                                        "key_lengths",
+                                        "query_lengths",
+                                        "causal",
+                                        "align",
+                                        "positions",
+                                        "window",
+                                        "empty",
+                                        "window_left",
+                                        "window_right",
+                                        "dropout",
+                                        "weights_after_dropout",
+                                        "seed",
+                                        "dropout_origin",
+                                        "isa",
+                                        "reserved",
+                                        "workspace",
+                                        "workspace_bytes",
+                                        "allocator",
+                                        "parallel",
+                                        "desc",
+                                        "plan",
+                                        "bytes",
+                                        "options",
+                                        "x",
+                                        "y",
+                                        "n",
+                                        "function",
+                                        "a",
+                                        "b",
+                                        "out_a",
+                                        "out_b",
+                                        "lse_a",
+                                        "lse_b",
+                                        "query",
+                                        "key",
+                                        "value",
+                                        "w_query",
+                                        "w_key",
+                                        "w_value",
+                                        "w_result",
+                                        "b_query",
+                                        "b_key",
+                                        "b_value",
+                                        "b_result",
+                                        "heads",
+                                        "heads_kv",
+                                        "attention",
+                                        "writer",
+                                        "values",
+                                        0};
+    size_t n = strcspn(field, ".[");
+    for (int i = 0; known[i]; i++)
+        if (strlen(known[i]) == n && !strncmp(known[i], field, n)) return 1;
+    return 0;
+}
+
+/* The text says what the structure holds, and is cut and ended at any size. */
+static void check_text(const attn_error *err, int line) {
+    char whole[300], number[32], cut[300];
+    size_t length = attn_error_string(err, whole, sizeof whole);
+    CHECKF(length < sizeof whole && strlen(whole) == length, "line %d: the length of \"%s\"", line, whole);
+    CHECKF(strstr(whole, err->field) == whole && strstr(whole, err->rule), "line %d: \"%s\"", line, whole);
+    if (err->has_numbers) {
+        snprintf(number, sizeof number, "%lld", (long long)err->got);
+        CHECKF(strstr(whole, number) != 0, "line %d: no %s in \"%s\"", line, number, whole);
+        snprintf(number, sizeof number, "%lld", (long long)err->want);
+        CHECKF(strstr(whole, number) != 0, "line %d: no %s in \"%s\"", line, number, whole);
+    }
+    CHECKF(attn_error_string(err, 0, 0) == length, "line %d: length without text", line);
+    for (size_t size = 0; size < length + 3; size++) {
+        memset(cut, 'x', sizeof cut);
+        int ok = attn_error_string(err, cut, size) == length && cut[size] == 'x';
+        if (size > 0) ok &= strlen(cut) == (length < size ? length : size - 1) && !strncmp(cut, whole, strlen(cut));
+        CHECKF(ok, "line %d: cut at %lu: \"%.*s\"", line, (unsigned long)size, (int)size, cut);
+    }
+}
+
+static void check_error(attn_status got, const attn_error *err, attn_status want, const char *field, int line) {
+    CHECKF(got == want, "line %d: status \"%s\", want \"%s\" (%s %s)", line, attn_status_string(got),
+           attn_status_string(want), err->field ? err->field : "?", err->rule ? err->rule : "?");
+    if (got == ATTN_OK || !CHECKF(err->field && err->rule, "line %d: field and rule", line)) return;
+    CHECKF(err->status == (int32_t)got, "line %d: err.status %d, returned %d", line, (int)err->status, (int)got);
+    CHECKF(!strcmp(err->field, field), "line %d: field \"%s\", want \"%s\" (%s)", line, err->field, field, err->rule);
+    CHECKF(is_field(err->field), "line %d: \"%s\" is no field", line, err->field);
+    CHECKF(strlen(err->rule) > 5, "line %d: rule \"%s\"", line, err->rule);
+    CHECKF(!err->has_numbers || err->got != err->want || want == ATTN_ERR_RANGE, "line %d: the two numbers are equal",
+           line);
+    check_text(err, line);
+}
+
+static void poison_error(attn_error *err) { memset(err, 0xEE, sizeof *err); }
+
+static void check_unwritten(int line) {
+    if (!CHECKF(!unpainted(), "line %d: a refused call wrote to an output", line)) paint();
+}
+
+static void refused(const attn_desc *d, attn_status want, const char *field, int line) {
+    attn_error err;
+    attn_plan plan;
+    char text[400];
+    poison_error(&err);
+    check_error(attn_forward(d, &err), &err, want, field, line);
+    check_unwritten(line);
+    CHECKF(attn_forward(d, 0) == want, "line %d: another status without err", line);
+    if (want != ATTN_ERR_WORKSPACE && want != ATTN_ERR_ALLOC) {
+        poison_error(&err);
+        check_error(attn_plan_forward(d, &plan, &err), &err, want, field, line);
+    }
+    CHECKF(attn_explain(d, text, sizeof text) > 10, "line %d: nothing explained", line);
+    check_unwritten(line);
+}
+
+/* One change to a call that is accepted without it. */
+#define REFUSED(from, status, field, change) \
+    do { \
+        attn_desc d = from(); \
+        change; \
+        refused(&d, status, field, __LINE__); \
+    } while (0)
+#define ACCEPTED(from, change) \
+    do { \
+        attn_desc d = from(); \
+        attn_error err; \
+        change; \
+        poison_error(&err); \
+        if (!CHECK_STATUS(attn_forward(&d, &err), ATTN_OK)) printf("        %s %s\n", err.field, err.rule); \
+        CHECK(err.status == ATTN_OK && !*err.field && !*err.rule); \
+    } while (0)
+
+static void test_accepted(void) { /* what the changes below start from */
+    ACCEPTED(valid, (void)0);
+    ACCEPTED(additive, (void)0);
+    ACCEPTED(bilinear, (void)0);
+    ACCEPTED(given, (void)0);
+    ACCEPTED(gaussian, (void)0);
+    ACCEPTED(gaussian, d.sigma = 0.5f);
+    ACCEPTED(gaussian, d.sigma_per_head = attn_view_f32(m.small, 1, H, 0, 0, 0));
+    ACCEPTED(valid, d.window_left = -77); /* not looked at: window is 0 */
+    ACCEPTED(valid, d.scale_set = 1);
+    ACCEPTED(valid, memset(&d.v, 0, sizeof d.v); memset(&d.out, 0, sizeof d.out));
+    ACCEPTED(valid, d.dropout = 1);
+    ACCEPTED(valid, d.mask = mask(1, SK, 0, 0, 0));
+    ACCEPTED(valid, d.mask = mask(4, B, 1, SQ, 1));
+    ACCEPTED(valid, d.window = 1; d.window_left = ATTN_UNBOUNDED; d.window_right = 0);
+    ACCEPTED(valid, d.window = 1; d.window_left = INT64_MAX; d.window_right = INT64_MAX;
+             d.align = ATTN_ALIGN_BOTTOM_RIGHT);
+}
+
+static void test_null(void) {
+    attn_error err;
+    attn_plan plan;
+    attn_desc fine = valid();
+    size_t bytes;
+    poison_error(&err);
+    check_error(attn_forward(0, &err), &err, ATTN_ERR_NULL, "desc", __LINE__);
+    poison_error(&err);
+    check_error(attn_plan_forward(&fine, 0, &err), &err, ATTN_ERR_NULL, "plan", __LINE__);
+    check_error(attn_plan_forward(0, &plan, &err), &err, ATTN_ERR_NULL, "desc", __LINE__);
+    check_error(attn_workspace_size(&fine, 0, &err), &err, ATTN_ERR_NULL, "bytes", __LINE__);
+    check_error(attn_workspace_size(0, &bytes, &err), &err, ATTN_ERR_NULL, "desc", __LINE__);
+    REFUSED(valid, ATTN_ERR_NULL, "q", memset(&d.q, 0, sizeof d.q));
+    REFUSED(valid, ATTN_ERR_NULL, "k", memset(&d.k, 0, sizeof d.k));
+    REFUSED(valid, ATTN_ERR_NULL, "v", memset(&d.v, 0, sizeof d.v));
+    REFUSED(valid, ATTN_ERR_NULL, "q.data", d.q.data = 0);
+    REFUSED(valid, ATTN_ERR_NULL, "k.data", d.k.data = 0);
+    REFUSED(valid, ATTN_ERR_NULL, "v.data", d.v.data = 0);
+    REFUSED(valid, ATTN_ERR_NULL, "out.data", d.out.data = 0);
+    REFUSED(valid, ATTN_ERR_NULL, "lse.data", d.lse.data = 0);
+    REFUSED(valid, ATTN_ERR_NULL, "weights.data", d.weights.data = 0);
+    REFUSED(valid, ATTN_ERR_NULL, "scores.data", d.scores.data = 0);
+    REFUSED(valid, ATTN_ERR_NULL, "scores_softcap.data", d.scores_softcap.data = 0);
+    REFUSED(valid, ATTN_ERR_NULL, "scores_masked.data", d.scores_masked.data = 0);
+    REFUSED(valid, ATTN_ERR_NULL, "bias.data", d.bias = attn_view_f32(0, 1, SK, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_NULL, "mask.data", d.mask = attn_view_u8(0, 1, SK, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_NULL, "alibi.data", d.alibi = attn_view_f32(0, 1, H, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_NULL, "sink.data", d.sink = attn_view_f32(0, 1, H, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_NULL, "key_lengths.data", d.key_lengths = attn_view_i32(0, 1, B, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_NULL, "query_lengths.data", d.query_lengths = attn_view_i64(0, 1, B, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_NULL, "positions.data", d.align = ATTN_ALIGN_POSITIONS;
+            d.positions = attn_view_i32(0, 1, B, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_NULL, "positions", d.align = ATTN_ALIGN_POSITIONS);
+    REFUSED(bilinear, ATTN_ERR_NULL, "bilinear", memset(&d.bilinear, 0, sizeof d.bilinear));
+    REFUSED(bilinear, ATTN_ERR_NULL, "bilinear.data", d.bilinear.data = 0);
+    REFUSED(additive, ATTN_ERR_NULL, "w_v", memset(&d.w_v, 0, sizeof d.w_v));
+    REFUSED(additive, ATTN_ERR_NULL, "w_q.data", d.w_q.data = 0);
+    REFUSED(additive, ATTN_ERR_NULL, "w_k.data", d.w_k.data = 0);
+    REFUSED(additive, ATTN_ERR_NULL, "w_v.data", d.w_v.data = 0);
+    REFUSED(additive, ATTN_ERR_NULL, "hidden_bias.data", d.hidden_bias.data = 0);
+    REFUSED(given, ATTN_ERR_NULL, "given_scores", memset(&d.given_scores, 0, sizeof d.given_scores));
+    REFUSED(given, ATTN_ERR_NULL, "given_scores.data", d.given_scores.data = 0);
+    REFUSED(gaussian, ATTN_ERR_NULL, "sigma_per_head.data", d.sigma_per_head = attn_view_f32(0, 1, H, 0, 0, 0));
+}
+
+static void *no_memory(void *user, size_t bytes) {
+    (void)user;
+    (void)bytes;
+    return 0;
+}
+static void no_release(void *user, void *block) {
+    (void)block;
+    ++*(int *)user;
+}
+
+static void test_hooks(void) {
+    int released = 0;
+    size_t bytes = 0;
+    char small[16];
+    attn_desc nothing = valid();
+    memset(&nothing.out, 0, (size_t)((char *)&nothing.score - (char *)&nothing.out));
+    refused(&nothing, ATTN_ERR_NULL, "out", __LINE__); /* no result at all */
+    REFUSED(valid, ATTN_ERR_NULL, "allocator", d.allocator.allocate = no_memory);
+    REFUSED(valid, ATTN_ERR_NULL, "allocator", d.allocator.release = no_release);
+    REFUSED(valid, ATTN_ERR_ALLOC, "workspace", d.allocator.allocate = no_memory; d.allocator.release = no_release;
+            d.allocator.user = &released);
+    CHECK(released == 0);
+    nothing = valid();
+    CHECK_STATUS(attn_workspace_size(&nothing, &bytes, 0), ATTN_OK);
+    CHECK(bytes > sizeof small);
+    REFUSED(valid, ATTN_ERR_WORKSPACE, "workspace_bytes", d.workspace = small; d.workspace_bytes = sizeof small);
+    REFUSED(valid, ATTN_ERR_WORKSPACE, "workspace_bytes", d.workspace = small; d.workspace_bytes = bytes - 1);
+    REFUSED(valid, ATTN_ERR_WORKSPACE, "workspace_bytes", d.workspace = small);
+    REFUSED(valid, ATTN_ERR_RANGE, "parallel.workers", d.parallel.workers = -1);
+    REFUSED(valid, ATTN_ERR_OVERFLOW, "workspace", d.parallel.workers = INT32_MAX;
+            d.v.size[3] = d.out.size[3] = (int64_t)1 << 50; memset(&d.v.stride, 0, sizeof d.v.stride);
+            d.out.size[0] = 1; d.out.size[1] = 1; d.out.size[2] = 1; d.q.size[0] = d.k.size[0] = d.v.size[0] = 1;
+            d.q.size[1] = d.k.size[1] = d.v.size[1] = 1; d.q.size[2] = 1; memset(&d.lse, 0, sizeof d.lse);
+            memset(&d.weights, 0, sizeof d.weights); memset(&d.scores, 0, sizeof d.scores);
+            memset(&d.scores_softcap, 0, sizeof d.scores_softcap); memset(&d.scores_masked, 0, sizeof d.scores_masked));
+}
+
+static void test_type(void) {
+    static const int32_t floats_not_here[] = {ATTN_F16, ATTN_BF16, ATTN_F64};
+    static const int32_t not_floats[] = {ATTN_U8, ATTN_I32, ATTN_I64, ATTN_TYPE_COUNT, -1, INT32_MAX, INT32_MIN};
+    for (int i = 0; i < 3; i++) {
+        REFUSED(valid, ATTN_ERR_TYPE, "q.type", d.q.type = floats_not_here[i]);
+        REFUSED(valid, ATTN_ERR_TYPE, "out.type", d.out.type = floats_not_here[i]);
+        REFUSED(valid, ATTN_ERR_TYPE, "bias.type", d.bias = floats(1, SK, 0, 0, 0); d.bias.type = floats_not_here[i]);
+    }
+    for (int i = 0; i < 7; i++) {
+        REFUSED(valid, ATTN_ERR_TYPE, "k.type", d.k.type = not_floats[i]);
+        REFUSED(valid, ATTN_ERR_TYPE, "v.type", d.v.type = not_floats[i]);
+        REFUSED(valid, ATTN_ERR_TYPE, "lse.type", d.lse.type = not_floats[i]);
+        REFUSED(valid, ATTN_ERR_TYPE, "weights.type", d.weights.type = not_floats[i]);
+        REFUSED(valid, ATTN_ERR_TYPE, "sink.type", d.sink = floats(1, H, 0, 0, 0); d.sink.type = not_floats[i]);
+        REFUSED(additive, ATTN_ERR_TYPE, "w_v.type", d.w_v.type = not_floats[i]);
+        if (not_floats[i] != ATTN_U8)
+            REFUSED(valid, ATTN_ERR_TYPE, "mask.type", d.mask = mask(1, SK, 0, 0, 0); d.mask.type = not_floats[i]);
+    }
+    REFUSED(valid, ATTN_ERR_TYPE, "mask.type", d.mask = floats(1, SK, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_TYPE, "key_lengths.type", d.key_lengths = floats(1, B, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_TYPE, "query_lengths.type", d.query_lengths = mask(1, B, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_TYPE, "positions.type", d.align = ATTN_ALIGN_POSITIONS;
+            d.positions = floats(1, B, 0, 0, 0));
+}
+
+static void test_rank(void) {
+    static const int32_t wrong[] = {-1, 5, INT32_MAX, INT32_MIN};
+    REFUSED(valid, ATTN_ERR_RANK, "q.rank", d.q.rank = 3);
+    REFUSED(valid, ATTN_ERR_RANK, "k.rank", d.k.rank = 2);
+    REFUSED(valid, ATTN_ERR_RANK, "v.rank", d.v.rank = 1);
+    REFUSED(valid, ATTN_ERR_RANK, "out.rank", d.out.rank = 3);
+    REFUSED(valid, ATTN_ERR_RANK, "lse.rank", d.lse.rank = 4);
+    REFUSED(valid, ATTN_ERR_RANK, "weights.rank", d.weights.rank = 3);
+    REFUSED(valid, ATTN_ERR_RANK, "alibi.rank", d.alibi = floats(2, H, 1, 0, 0));
+    REFUSED(valid, ATTN_ERR_RANK, "sink.rank", d.sink = floats(2, 1, H, 0, 0));
+    REFUSED(valid, ATTN_ERR_RANK, "key_lengths.rank", d.key_lengths = attn_view_i32(m.ints, 3, B, 1, 1, 0));
+    REFUSED(valid, ATTN_ERR_RANK, "query_lengths.rank", d.query_lengths = ints(2, B, SQ));
+    REFUSED(valid, ATTN_ERR_RANK, "positions.rank", d.align = ATTN_ALIGN_POSITIONS;
+            d.positions = attn_view_i32(m.ints, 3, B, SQ, 1, 0));
+    REFUSED(bilinear, ATTN_ERR_RANK, "bilinear.rank", d.bilinear.rank = 1);
+    REFUSED(bilinear, ATTN_ERR_RANK, "bilinear.rank", d.bilinear = floats(4, 1, 1, D, D));
+    REFUSED(additive, ATTN_ERR_RANK, "w_q.rank", d.w_q.rank = 1);
+    REFUSED(additive, ATTN_ERR_RANK, "w_k.rank", d.w_k.rank = 4);
+    REFUSED(additive, ATTN_ERR_RANK, "w_v.rank", d.w_v.rank = 3);
+    REFUSED(additive, ATTN_ERR_RANK, "hidden_bias.rank", d.hidden_bias.rank = 3);
+    REFUSED(given, ATTN_ERR_RANK, "given_scores.rank", d.given_scores.rank = 3);
+    REFUSED(gaussian, ATTN_ERR_RANK, "sigma_per_head.rank", d.sigma_per_head = floats(2, H, 1, 0, 0));
+    for (int i = 0; i < 4; i++) {
+        REFUSED(valid, ATTN_ERR_RANK, "q.rank", d.q.rank = wrong[i]);
+        REFUSED(valid, ATTN_ERR_RANK, "out.rank", d.out.rank = wrong[i]);
+        REFUSED(valid, ATTN_ERR_RANK, "mask.rank", d.mask = mask(4, 1, 1, 1, SK); d.mask.rank = wrong[i]);
+        REFUSED(valid, ATTN_ERR_RANK, "bias.rank", d.bias = floats(4, 1, 1, 1, SK); d.bias.rank = wrong[i]);
+    }
+}
+
+static void test_size(void) {
+    REFUSED(valid, ATTN_ERR_SIZE, "k.size[0]", d.k.size[0] = 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "k.size[1]", d.k.size[1] = 3);
+    REFUSED(valid, ATTN_ERR_SIZE, "k.size[3]", d.k.size[3] = D - 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "v.size[0]", d.v.size[0] = 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "v.size[1]", d.v.size[1] = 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "v.size[2]", d.v.size[2] = SK - 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "out.size[0]", d.out.size[0] = 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "out.size[1]", d.out.size[1] = HKV);
+    REFUSED(valid, ATTN_ERR_SIZE, "out.size[2]", d.out.size[2] = SQ - 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "out.size[3]", d.out.size[3] = DV - 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "lse.size[0]", d.lse.size[0] = 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "lse.size[1]", d.lse.size[1] = 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "lse.size[2]", d.lse.size[2] = 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "weights.size[2]", d.weights.size[2] = SQ - 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "weights.size[3]", d.weights.size[3] = SK - 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "scores.size[3]", d.scores.size[3] = SK - 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "scores_softcap.size[1]", d.scores_softcap.size[1] = 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "scores_masked.size[0]", d.scores_masked.size[0] = 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "mask.size[0]", d.mask = mask(1, SK - 1, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_SIZE, "mask.size[0]", d.mask = mask(2, 2, SK, 0, 0));
+    REFUSED(valid, ATTN_ERR_SIZE, "mask.size[1]", d.mask = mask(4, B, HKV, SQ, SK));
+    REFUSED(valid, ATTN_ERR_SIZE, "bias.size[0]", d.bias = floats(3, HKV, SQ, SK, 0));
+    REFUSED(valid, ATTN_ERR_SIZE, "bias.size[3]", d.bias = floats(4, B, H, SQ, SK + 1); d.bias.stride[0] = 0);
+    REFUSED(valid, ATTN_ERR_SIZE, "alibi.size[0]", d.alibi = floats(1, HKV, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_SIZE, "sink.size[0]", d.sink = floats(1, 1, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_SIZE, "key_lengths.size[0]", d.key_lengths = ints(1, 1, 0));
+    REFUSED(valid, ATTN_ERR_SIZE, "key_lengths.size[1]", d.key_lengths = ints(2, B, SQ - 1));
+    REFUSED(valid, ATTN_ERR_SIZE, "query_lengths.size[0]", d.query_lengths = ints(1, SQ, 0));
+    REFUSED(valid, ATTN_ERR_SIZE, "positions.size[0]", d.align = ATTN_ALIGN_POSITIONS; d.positions = ints(1, SQ, 0));
+    REFUSED(valid, ATTN_ERR_SIZE, "positions.size[1]", d.align = ATTN_ALIGN_POSITIONS; d.positions = ints(2, B, 1));
+    REFUSED(bilinear, ATTN_ERR_SIZE, "bilinear.size[0]", d.bilinear.size[0] = D - 1);
+    REFUSED(bilinear, ATTN_ERR_SIZE, "bilinear.size[1]", d.bilinear.size[1] = D - 1);
+    REFUSED(bilinear, ATTN_ERR_SIZE, "bilinear.size[0]", d.bilinear = floats(3, HKV, D, D, 0));
+    REFUSED(additive, ATTN_ERR_SIZE, "w_q.size[0]", d.w_q.size[0] = HIDDEN - 1);
+    REFUSED(additive, ATTN_ERR_SIZE, "w_q.size[1]", d.w_q.size[1] = D - 1);
+    REFUSED(additive, ATTN_ERR_SIZE, "w_k.size[0]", d.w_k.size[0] = HIDDEN - 1);
+    REFUSED(additive, ATTN_ERR_SIZE, "w_k.size[2]", d.w_k = floats(3, H, HIDDEN, D - 1, 0); d.w_k.stride[0] = 0);
+    REFUSED(additive, ATTN_ERR_SIZE, "w_v.size[0]", d.w_v = floats(2, HKV, HIDDEN, 0, 0));
+    REFUSED(additive, ATTN_ERR_SIZE, "hidden_bias.size[0]", d.hidden_bias.size[0] = 1);
+    REFUSED(additive, ATTN_ERR_SIZE, "q.size[3]", memset(&d.w_q, 0, sizeof d.w_q));
+    REFUSED(additive, ATTN_ERR_SIZE, "k.size[3]", memset(&d.w_k, 0, sizeof d.w_k));
+    REFUSED(given, ATTN_ERR_SIZE, "v.size[1]", d.v.size[1] = 3; d.v.stride[1] = 0);
+    REFUSED(given, ATTN_ERR_SIZE, "v.size[2]", d.v.size[2] = SK - 1);
+    REFUSED(gaussian, ATTN_ERR_SIZE, "sigma_per_head.size[0]", d.sigma_per_head = floats(1, HKV, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_SIZE, "k.size[1]", d.k.size[1] = d.v.size[1] = 0);
+    for (int axis = 0; axis < 4; axis++) { /* negative ones */
+        static const char *const names[] = {"q.size[0]", "q.size[1]", "q.size[2]", "q.size[3]"};
+        REFUSED(valid, ATTN_ERR_SIZE, names[axis], d.q.size[axis] = -1);
+        REFUSED(valid, ATTN_ERR_SIZE, names[axis], d.q.size[axis] = INT64_MIN);
+    }
+    REFUSED(valid, ATTN_ERR_SIZE, "out.size[2]", d.out.size[2] = -1);
+    REFUSED(valid, ATTN_ERR_SIZE, "mask.size[0]", d.mask = mask(1, -SK, 0, 0, 0));
+}
+
+static void test_stride(void) {
+    REFUSED(valid, ATTN_ERR_STRIDE, "out.stride", d.out.stride[3] = 0);
+    REFUSED(valid, ATTN_ERR_STRIDE, "out.stride", d.out.stride[2] = DV - 1);
+    REFUSED(valid, ATTN_ERR_STRIDE, "out.stride", d.out.stride[2] = -(DV - 1));
+    REFUSED(valid, ATTN_ERR_STRIDE, "out.stride", d.out.stride[0] = d.out.stride[1]);
+    REFUSED(valid, ATTN_ERR_STRIDE, "lse.stride", d.lse.stride[0] = 0);
+    REFUSED(valid, ATTN_ERR_STRIDE, "weights.stride", d.weights.stride[1] = 0);
+    REFUSED(valid, ATTN_ERR_STRIDE, "scores.stride", d.scores.stride[2] = 1);
+    REFUSED(valid, ATTN_ERR_STRIDE, "scores_softcap.stride", d.scores_softcap.stride[2] = 0);
+    REFUSED(valid, ATTN_ERR_STRIDE, "scores_masked.stride", d.scores_masked.stride[3] = 0);
+    REFUSED(valid, ATTN_ERR_STRIDE, "scores.stride", d.scores.stride[2] = -1);
+    ACCEPTED(valid, d.out.size[0] = 1; d.out.stride[0] = 0; d.q.size[0] = d.k.size[0] = d.v.size[0] = 1;
+             d.lse.size[0] = 1; d.weights.size[0] = d.scores.size[0] = d.scores_softcap.size[0] =
+                                    d.scores_masked.size[0] = 1);               /* one entry */
+    ACCEPTED(valid, d.out.data = m.out + (SQ - 1) * DV; d.out.stride[2] = -DV); /* reversed */
+    ACCEPTED(valid, memset(d.q.stride, 0, sizeof d.q.stride);
+             memset(d.k.stride, 0, sizeof d.k.stride)); /* inputs may */
+}
+
+static void test_range(void) {
+    static const float odd[] = {NAN, INFINITY, -INFINITY};
+    m.ints[0] = 0;
+    for (int i = 0; i < 3; i++) {
+        REFUSED(valid, ATTN_ERR_RANGE, "scale", d.scale = odd[i]);
+        REFUSED(valid, ATTN_ERR_RANGE, "scale", d.scale = odd[i]; d.scale_set = 1);
+        REFUSED(valid, ATTN_ERR_RANGE, "softcap", d.softcap = odd[i]);
+        REFUSED(valid, ATTN_ERR_RANGE, "dropout", d.dropout = odd[i]);
+        REFUSED(gaussian, ATTN_ERR_RANGE, "sigma", d.sigma = odd[i]);
+        REFUSED(gaussian, ATTN_ERR_RANGE, "sigma_per_head", d.sigma_per_head = attn_view_f32(m.small, 1, H, 0, 0, 0);
+                m.small[H - 1] = odd[i]);
+    }
+    REFUSED(valid, ATTN_ERR_RANGE, "softcap", d.softcap = -1);
+    REFUSED(valid, ATTN_ERR_RANGE, "dropout", d.dropout = -FLT_MIN);
+    REFUSED(valid, ATTN_ERR_RANGE, "dropout", d.dropout = 1 + FLT_EPSILON);
+    REFUSED(gaussian, ATTN_ERR_RANGE, "sigma", d.sigma = -1);
+    REFUSED(gaussian, ATTN_ERR_RANGE, "sigma_per_head", d.sigma_per_head = attn_view_f32(m.small, 1, H, 0, 0, 0);
+            m.small[0] = 0);
+    REFUSED(gaussian, ATTN_ERR_RANGE, "sigma_per_head", d.sigma_per_head = attn_view_f32(m.small, 1, H, 0, 0, 0);
+            m.small[2] = -1);
+    REFUSED(valid, ATTN_ERR_RANGE, "window_left", d.window = 1; d.window_left = -2);
+    REFUSED(valid, ATTN_ERR_RANGE, "window_right", d.window = 1; d.window_right = -2);
+    REFUSED(valid, ATTN_ERR_RANGE, "window_right", d.window = 1; d.window_right = INT64_MIN);
+    REFUSED(valid, ATTN_ERR_RANGE, "key_lengths", d.key_lengths = ints(1, B, 0); m.ints[1] = -1);
+    REFUSED(valid, ATTN_ERR_RANGE, "key_lengths", d.key_lengths = ints(1, B, 0); m.ints[1] = SK + 1);
+    REFUSED(valid, ATTN_ERR_RANGE, "key_lengths", d.key_lengths = ints(2, B, SQ); m.ints[B * SQ - 1] = SK + 1);
+    REFUSED(valid, ATTN_ERR_RANGE, "key_lengths", d.key_lengths = ints(2, B, SQ); m.ints[1] = INT32_MIN);
+    REFUSED(valid, ATTN_ERR_RANGE, "query_lengths", d.query_lengths = ints(1, B, 0); m.ints[0] = SQ + 1);
+    REFUSED(valid, ATTN_ERR_RANGE, "query_lengths", d.query_lengths = ints(1, B, 0); m.ints[1] = -1);
+    ACCEPTED(valid, d.key_lengths = ints(1, B, 0); m.ints[1] = SK);
+    ACCEPTED(valid, d.query_lengths = ints(1, B, 0); m.ints[1] = SQ);
+    ACCEPTED(valid, d.align = ATTN_ALIGN_POSITIONS; d.positions = ints(1, B, 0); m.ints[0] = INT32_MIN;
+             m.ints[1] = INT32_MAX; d.causal = 1);
+}
+
+static void test_long_lengths(void) { /* beyond 32 bits, where half a number would be in range */
+    static const int64_t far[] = {(int64_t)1 << 32, ((int64_t)1 << 32) + 1, -((int64_t)1 << 32), INT64_MAX, INT64_MIN};
+    for (int i = 0; i < 5; i++) {
+        int64_t lengths[B] = {1, far[i]};
+        REFUSED(valid, ATTN_ERR_RANGE, "key_lengths", d.key_lengths = attn_view_i64(lengths, 1, B, 0, 0, 0));
+        REFUSED(valid, ATTN_ERR_RANGE, "query_lengths", d.query_lengths = attn_view_i64(lengths, 1, B, 0, 0, 0));
+        ACCEPTED(valid, d.align = ATTN_ALIGN_POSITIONS; d.causal = d.window = 1;
+                 d.positions = attn_view_i64(lengths, 1, B, 0, 0, 0));
+    }
+}
+
+static void test_option(void) {
+    static const int32_t other[] = {-1, 1000, INT32_MAX, INT32_MIN};
+    for (int i = -1; i < 4; i++) {
+#define UNKNOWN(count) (i < 0 ? (int32_t)(count) : other[i])
+        REFUSED(valid, ATTN_ERR_OPTION, "score", d.score = UNKNOWN(ATTN_SCORE_COUNT));
+        REFUSED(valid, ATTN_ERR_OPTION, "align", d.align = UNKNOWN(ATTN_ALIGN_COUNT));
+        REFUSED(valid, ATTN_ERR_OPTION, "empty", d.empty = UNKNOWN(ATTN_EMPTY_COUNT));
+        REFUSED(valid, ATTN_ERR_OPTION, "isa", d.isa = UNKNOWN(ATTN_ISA_COUNT));
+#undef UNKNOWN
+    }
+    REFUSED(valid, ATTN_ERR_OPTION, "reserved", d.reserved = 1);
+    for (int32_t score = ATTN_SCORE_GAUSSIAN; score <= ATTN_SCORE_CONSTANT; score++) {
+        REFUSED(valid, ATTN_ERR_OPTION, "scale", d.score = score; d.scale = 0.5f);
+        REFUSED(valid, ATTN_ERR_OPTION, "scale", d.score = score; d.scale_set = 1);
+    }
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) { /* parameters of another score */
+        if (score == ATTN_SCORE_ADDITIVE || score == ATTN_SCORE_BILINEAR || score == ATTN_SCORE_GIVEN) continue;
+        REFUSED(valid, ATTN_ERR_OPTION, "bilinear", d.score = score; d.bilinear = floats(2, D, D, 0, 0));
+        REFUSED(valid, ATTN_ERR_OPTION, "w_q", d.score = score; d.w_q = floats(2, HIDDEN, D, 0, 0));
+        REFUSED(valid, ATTN_ERR_OPTION, "w_k", d.score = score; d.w_k = floats(2, HIDDEN, D, 0, 0));
+        REFUSED(valid, ATTN_ERR_OPTION, "w_v", d.score = score; d.w_v = floats(1, HIDDEN, 0, 0, 0));
+        REFUSED(valid, ATTN_ERR_OPTION, "hidden_bias", d.score = score; d.hidden_bias = floats(1, HIDDEN, 0, 0, 0));
+        REFUSED(valid, ATTN_ERR_OPTION, "given_scores", d.score = score; d.given_scores = floats(4, B, H, SQ, SK));
+        if (score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_TRIANGULAR) continue;
+        REFUSED(valid, ATTN_ERR_OPTION, "sigma", d.score = score; d.sigma = 1);
+        REFUSED(valid, ATTN_ERR_OPTION, "sigma_per_head", d.score = score;
+                d.sigma_per_head = attn_view_f32(m.small, 1, H, 0, 0, 0));
+    }
+    REFUSED(gaussian, ATTN_ERR_OPTION, "sigma", d.sigma = 1; d.sigma_per_head = attn_view_f32(m.small, 1, H, 0, 0, 0));
+    REFUSED(given, ATTN_ERR_OPTION, "q", d.q = attn_view_bhsd(m.q, B, H, SQ, D));
+    REFUSED(given, ATTN_ERR_OPTION, "k", d.k = attn_view_bhsd(m.k, B, HKV, SK, D));
+    REFUSED(valid, ATTN_ERR_OPTION, "align", d.positions = ints(1, B, 0));
+    REFUSED(valid, ATTN_ERR_OPTION, "align", d.positions = ints(1, B, 0); d.align = ATTN_ALIGN_BOTTOM_RIGHT);
+}
+
+static void test_missing_isa(void) {
+    int missing = 0;
+    for (int isa = ATTN_ISA_AUTO + 1; isa < ATTN_ISA_COUNT; isa++) {
+        float x = 1, y = 7;
+        if (attn_elementary(0, &x, &y, 1, (attn_isa)isa) == ATTN_OK) continue;
+        missing++;
+        CHECK_STATUS(attn_elementary(0, &x, &y, 1, (attn_isa)isa), ATTN_ERR_ISA);
+        CHECK(y == 7);
+        REFUSED(valid, ATTN_ERR_ISA, "isa", d.isa = isa);
+    }
+    if (!missing) test_skip("this machine has every instruction set: ATTN_ERR_ISA was not provoked");
+    CHECK(ATTN_ISA_COUNT == 4);
+}
+
+static void test_overflow(void) {
+    static const int64_t huge[] = {(int64_t)1 << 62, (int64_t)1 << 61, INT64_MAX, ((int64_t)1 << 62) + 1};
+    for (int i = 0; i < 4; i++) {
+        REFUSED(valid, ATTN_ERR_OVERFLOW, "q", d.q.size[0] = huge[i]);
+        REFUSED(valid, ATTN_ERR_OVERFLOW, "q", d.q.size[0] = d.q.size[1] = d.q.size[2] = d.q.size[3] = huge[i]);
+        REFUSED(valid, ATTN_ERR_OVERFLOW, "k", d.k.size[2] = huge[i]);
+        REFUSED(valid, ATTN_ERR_OVERFLOW, "out", d.out.size[3] = huge[i]);
+        REFUSED(valid, ATTN_ERR_OVERFLOW, "mask", d.mask = mask(2, huge[i], SK, 0, 0));
+        REFUSED(valid, ATTN_ERR_OVERFLOW, "q.stride", d.q.stride[0] = huge[i]);
+        REFUSED(valid, ATTN_ERR_OVERFLOW, "q.stride", d.q.stride[0] = -huge[i]);
+        REFUSED(valid, ATTN_ERR_OVERFLOW, "out.stride", d.out.stride[1] = huge[i]);
+        REFUSED(valid, ATTN_ERR_OVERFLOW, "weights.stride", d.weights.stride[2] = -huge[i]);
+    }
+    REFUSED(valid, ATTN_ERR_OVERFLOW, "q.stride", d.q.stride[0] = INT64_MIN);
+    REFUSED(valid, ATTN_ERR_OVERFLOW, "v.stride", d.v.stride[0] = (int64_t)1 << 61;
+            d.v.stride[1] = -((int64_t)1 << 61));
+    REFUSED(valid, ATTN_ERR_OVERFLOW, "key_lengths.stride", d.key_lengths = ints(1, B, 0);
+            d.key_lengths.stride[0] = INT64_MIN);
+    /* broadcast inputs reach little memory, but their scores cannot be counted */
+    REFUSED(valid, ATTN_ERR_OVERFLOW, "k", d.q.size[2] = (int64_t)1 << 40; memset(d.q.stride, 0, sizeof d.q.stride);
+            d.k.size[2] = d.v.size[2] = (int64_t)1 << 40; memset(d.k.stride, 0, sizeof d.k.stride);
+            memset(d.v.stride, 0, sizeof d.v.stride); memset(&d.out, 0, (size_t)((char *)&d.score - (char *)&d.out));
+            d.lse = attn_out_f32(m.lse, 3, B, H, (int64_t)1 << 40, 0));
+}
+
+static void test_overflow_workspace(void) { /* sizes that no data backs: refused or priced, without a crash */
+    for (int axis = 0; axis < 4; axis++) {
+        for (int bits = 20; bits < 63; bits++) {
+            attn_desc d = valid();
+            attn_error err;
+            size_t bytes = 12345;
+            d.q.size[axis] = d.k.size[axis] = d.v.size[axis] = (int64_t)1 << bits;
+            memset(&d.out, 0, (size_t)((char *)&d.score - (char *)&d.out));
+            memset(d.q.stride, 0, sizeof d.q.stride);
+            memset(d.k.stride, 0, sizeof d.k.stride);
+            memset(d.v.stride, 0, sizeof d.v.stride);
+            poison_error(&err);
+            attn_status status = attn_workspace_size(&d, &bytes, &err);
+            CHECKF(status == ATTN_OK || status == ATTN_ERR_OVERFLOW, "axis %d, 2^%d: %s", axis, bits,
+                   attn_status_string(status));
+            CHECKF(status == ATTN_OK || bytes == 12345, "axis %d, 2^%d: bytes written on error", axis, bits);
+            CHECKF(err.status == (int32_t)status, "axis %d, 2^%d: err.status", axis, bits);
+            CHECKF(bits < 60 || status == ATTN_ERR_OVERFLOW, "axis %d, 2^%d accepted", axis, bits);
+            CHECKF(bits > 24 || status == ATTN_OK, "axis %d, 2^%d refused", axis, bits);
+        }
+    }
+}
+
+static void test_overlap(void) {
+    REFUSED(valid, ATTN_ERR_OVERLAP, "out", d.out.data = m.q);
+    REFUSED(valid, ATTN_ERR_OVERLAP, "out", d.out.data = m.q + B * H * SQ * D - 1);
+    REFUSED(valid, ATTN_ERR_OVERLAP, "out", d.out.data = m.k - 1);
+    REFUSED(valid, ATTN_ERR_OVERLAP, "out", d.out.data = m.v);
+    REFUSED(valid, ATTN_ERR_OVERLAP, "out", d.out.data = m.lse - 1);
+    REFUSED(valid, ATTN_ERR_OVERLAP, "out", d.out.data = m.lse);
+    REFUSED(valid, ATTN_ERR_OVERLAP, "lse", d.lse.data = m.weights);
+    REFUSED(valid, ATTN_ERR_OVERLAP, "weights", d.weights.data = d.scores.data);
+    REFUSED(valid, ATTN_ERR_OVERLAP, "scores", d.scores.data = d.scores_softcap.data);
+    REFUSED(valid, ATTN_ERR_OVERLAP, "scores_softcap", d.scores_softcap.data = d.scores_masked.data);
+    REFUSED(valid, ATTN_ERR_OVERLAP, "scores_masked", d.scores_masked.data = m.k);
+    REFUSED(valid, ATTN_ERR_OVERLAP, "weights", d.bias = attn_view_f32(m.weights, 1, SK, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_OVERLAP, "weights",
+            d.mask = attn_view_u8((uint8_t *)m.weights + 4 * SCORES - SK, 1, SK, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_OVERLAP, "lse", d.sink = attn_view_f32(m.lse, 1, H, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_OVERLAP, "out", d.alibi = attn_view_f32(m.out, 1, H, 0, 0, 0));
+    REFUSED(gaussian, ATTN_ERR_OVERLAP, "out", d.sigma_per_head = attn_view_f32(m.small, 1, H, 0, 0, 0);
+            d.out.data = m.small);
+    REFUSED(additive, ATTN_ERR_OVERLAP, "lse", d.lse.data = m.small);
+    REFUSED(bilinear, ATTN_ERR_OVERLAP, "lse", d.lse.data = m.small + 1);
+    REFUSED(given, ATTN_ERR_OVERLAP, "weights", d.weights.data = m.scores); /* in place only as attn_softmax does it */
+    ACCEPTED(given, d.weights.data = m.scores; memset(&d.out, 0, sizeof d.out));
+}
+
+/* q, k, v and the output in one array [B,S,4,H,D], wherever in memory it begins: nothing overlaps, as long as the
+   output stays in its slot. */
+static void check_interleaved(float *packed, const float *copy) {
+    enum { S = 3, N = 2, W = 4, ROW = 4 * N * W };
+    float alone[B * S * N * W];
+    attn_desc d;
+    memcpy(packed, copy, B * S * ROW * sizeof *packed);
+    memset(&d, 0, sizeof d);
+    d.q = attn_view_rows(packed, B, S, N, W, ROW);
+    d.k = attn_view_rows(packed + N * W, B, S, N, W, ROW);
+    d.v = attn_view_rows(packed + 2 * N * W, B, S, N, W, ROW);
+    d.out = attn_out_bshd(alone, B, S, N, W);
+    CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
+    d.out = attn_out_rows(packed + 3 * N * W, B, S, N, W, ROW);
+    if (!CHECK_STATUS(attn_forward(&d, 0), ATTN_OK)) return;
+    for (int token = 0; token < B * S; token++) {
+        CHECK(!memcmp(packed + token * ROW, copy + token * ROW, 3 * N * W * sizeof *packed));
+        CHECK(!memcmp(packed + token * ROW + 3 * N * W, alone + token * N * W, N * W * sizeof *packed));
+    }
+    d.out = attn_out_rows(packed + 3 * N * W - 1, B, S, N, W, ROW); /* one float into v */
+    CHECK_STATUS(attn_forward(&d, 0), ATTN_ERR_OVERLAP);
+    d.out = attn_out_rows(packed + 3 * N * W + 1, B, S, N, W, ROW); /* one float into the next token's q */
+    CHECK_STATUS(attn_forward(&d, 0), ATTN_ERR_OVERLAP);
+    d.q = d.k = d.v = attn_view_rows(copy, B, S, N, W, ROW); /* two outputs beside each other */
+    d.out = attn_out_rows(packed, B, S, N, W, ROW);
+    d.weights = attn_out_rows(packed + N * W, B, S, N, S, ROW);
+    CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
+    d.weights = attn_out_rows(packed + N * W - 1, B, S, N, S, ROW);
+    CHECK_STATUS(attn_forward(&d, 0), ATTN_ERR_OVERLAP);
+}
+
+static void test_interleaved(void) {
+    enum { ROW = 32, WHOLE = B * 3 * ROW };
+    float packed[WHOLE + ROW], copy[WHOLE];
+    set_floats(copy, WHOLE);
+    for (int from = 0; from < ROW; from++) check_interleaved(packed + from, copy);
+}
+
+/* ---- empty tensors: no data is needed, and what belongs to them is still checked */
+static void test_empty(void) {
+    ACCEPTED(valid, d.q.size[0] = d.k.size[0] = d.v.size[0] = d.out.size[0] = d.lse.size[0] = d.weights.size[0] =
+                        d.scores.size[0] = d.scores_softcap.size[0] = d.scores_masked.size[0] = 0;
+             d.q.data = d.k.data = d.v.data = 0; d.out.data = d.lse.data = d.weights.data = d.scores.data = 0);
+    ACCEPTED(valid, d.k.size[2] = d.v.size[2] = d.weights.size[3] = d.scores.size[3] = d.scores_softcap.size[3] =
+                        d.scores_masked.size[3] = 0;
+             d.k.data = d.v.data = 0);
+    ACCEPTED(valid, d.q.size[3] = d.k.size[3] = 0; d.q.data = d.k.data = 0);
+    ACCEPTED(valid, d.v.size[3] = d.out.size[3] = 0; d.v.data = 0; d.out.data = 0);
+    REFUSED(valid, ATTN_ERR_SIZE, "k.size[0]", d.q.size[0] = 0);
+    REFUSED(valid, ATTN_ERR_SIZE, "v.size[2]", d.k.size[2] = 0);
+    REFUSED(valid, ATTN_ERR_SIZE, "k.size[3]", d.k.size[3] = 0);
+}
+
+/* ---- the pieces name their own parameters */
+static void test_pieces(void) {
+    attn_error err;
+    attn_view none, x = floats(2, SQ, SK, 0, 0), q, k;
+    attn_out nowhere, o = attn_out_f32(m.weights, 2, SQ, SK, 0, 0),
+                      bytes = attn_out_u8((uint8_t *)m.raw, 4, 1, 1, SQ, SK);
+    attn_desc d = valid(), options;
+    size_t size;
+    memset(&none, 0, sizeof none);
+    memset(&nowhere, 0, sizeof nowhere);
+    memset(&options, 0, sizeof options);
+    q = d.q;
+    k = d.k;
+#define FAILS(call, status, field) \
+    do { \
+        poison_error(&err); \
+        check_error(call, &err, status, field, __LINE__); \
+        check_unwritten(__LINE__); \
+    } while (0)
+    FAILS(attn_softmax(none, o, 0, &err), ATTN_ERR_NULL, "x");
+    FAILS(attn_softmax(x, nowhere, 0, &err), ATTN_ERR_NULL, "out");
+    FAILS(attn_softmax(x, attn_out_f32(m.weights, 3, 1, SQ, SK, 0), 0, &err), ATTN_ERR_RANK, "out.rank");
+    FAILS(attn_softmax(attn_view_f32(0, 2, SQ, SK, 0, 0), o, 0, &err), ATTN_ERR_NULL, "x.data");
+    FAILS(attn_softmax(mask(2, SQ, SK, 0, 0), o, 0, &err), ATTN_ERR_TYPE, "x.type");
+    FAILS(attn_softmax(x, attn_out_f32(m.weights, 2, SQ, SK - 1, 0, 0), 0, &err), ATTN_ERR_SIZE, "out.size[1]");
+    FAILS(attn_softmax(x, attn_out_f32(m.weights, 2, SQ - 1, SK, 0, 0), 0, &err), ATTN_ERR_SIZE, "out.size[0]");
+    FAILS(attn_softmax(x, attn_out_f32(m.scores + 1, 2, SQ, SK, 0, 0), 0, &err), ATTN_ERR_OVERLAP, "out");
+    FAILS(attn_softmax_workspace_size(x, o, 0, 0, &err), ATTN_ERR_NULL, "bytes");
+    options.dropout = 2;
+    FAILS(attn_softmax(x, o, &options, &err), ATTN_ERR_RANGE, "dropout");
+    FAILS(attn_dropout_mask(bytes, &options, &err), ATTN_ERR_RANGE, "dropout");
+    options.dropout = NAN;
+    FAILS(attn_dropout_mask(bytes, &options, &err), ATTN_ERR_RANGE, "dropout");
+    options.dropout = 0;
+
+    FAILS(attn_scores(q, k, nowhere, 0, &err), ATTN_ERR_NULL, "scores");
+    FAILS(attn_scores(none, k, d.scores, 0, &err), ATTN_ERR_NULL, "q");
+    FAILS(attn_scores(q, k, attn_out_f32(m.raw, 4, B, H, SK, SQ), 0, &err), ATTN_ERR_SIZE, "scores.size[2]");
+    options.score = ATTN_SCORE_BILINEAR;
+    FAILS(attn_scores(q, k, d.scores, &options, &err), ATTN_ERR_NULL, "bilinear");
+    options.score = 0;
+
+    FAILS(attn_mask(nowhere, 0, &err), ATTN_ERR_NULL, "mask");
+    FAILS(attn_mask(attn_out_f32(m.raw, 4, 1, 1, SQ, SK), 0, &err), ATTN_ERR_TYPE, "mask.type");
+    FAILS(attn_mask(attn_out_u8((uint8_t *)m.raw, 2, SQ, SK, 0, 0), 0, &err), ATTN_ERR_RANK, "mask.rank");
+    FAILS(attn_mask(attn_out_u8(0, 4, 1, 1, SQ, SK), 0, &err), ATTN_ERR_NULL, "mask.data");
+    options.key_lengths = ints(1, B, 0);
+    FAILS(attn_mask(bytes, &options, &err), ATTN_ERR_SIZE, "key_lengths.size[0]");
+    options.key_lengths = ints(1, 1, 0);
+    m.ints[0] = SK + 1;
+    FAILS(attn_mask(bytes, &options, &err), ATTN_ERR_RANGE, "key_lengths");
+    memset(&options, 0, sizeof options);
+    options.mask = attn_view_u8((uint8_t *)m.raw, 4, 1, 1, SQ, SK);
+    FAILS(attn_mask(bytes, &options, &err), ATTN_ERR_OVERLAP, "mask");
+    memset(&options, 0, sizeof options);
+    bytes.stride[2] = 1;
+    FAILS(attn_mask(bytes, &options, &err), ATTN_ERR_STRIDE, "mask.stride");
+    FAILS(attn_dropout_mask(bytes, &options, &err), ATTN_ERR_STRIDE, "mask.stride");
+    FAILS(attn_dropout_mask(nowhere, &options, &err), ATTN_ERR_NULL, "mask");
+
+    FAILS(attn_bmm(none, x, o, 0, &err), ATTN_ERR_NULL, "a");
+    FAILS(attn_bmm(x, none, o, 0, &err), ATTN_ERR_NULL, "b");
+    FAILS(attn_bmm(x, x, nowhere, 0, &err), ATTN_ERR_NULL, "out");
+    FAILS(attn_bmm(floats(1, SK, 0, 0, 0), x, o, 0, &err), ATTN_ERR_RANK, "a.rank");
+    FAILS(attn_bmm(x, x, o, 0, &err), ATTN_ERR_SIZE, "b.size[0]");
+    FAILS(attn_bmm(x, attn_view_swap(x, 0, 1), o, 0, &err), ATTN_ERR_SIZE, "out.size[1]");
+    FAILS(attn_bmm(attn_view_swap(x, 0, 1), x, o, 0, &err), ATTN_ERR_SIZE, "out.size[0]");
+    FAILS(attn_bmm(floats(3, 2, 2, 2, 0), floats(3, 3, 2, 2, 0), attn_out_f32(m.weights, 3, 2, 2, 2, 0), 0, &err),
+          ATTN_ERR_SIZE, "b.size[0]");
+    FAILS(attn_bmm(floats(3, 2, 2, 2, 0), floats(2, 2, 2, 0, 0), attn_out_f32(m.weights, 3, 3, 2, 2, 0), 0, &err),
+          ATTN_ERR_SIZE, "out.size[0]");
+    FAILS(attn_bmm(floats(2, 2, 2, 0, 0), floats(2, 2, 2, 0, 0), attn_out_f32(m.scores + 3, 2, 2, 2, 0, 0), 0, &err),
+          ATTN_ERR_OVERLAP, "out");
+    FAILS(attn_bmm(floats(2, 2, 2, 0, 0), floats(2, 2, (int64_t)1 << 61, 0, 0), attn_out_f32(m.weights, 2, 2, 2, 0, 0),
+                   0, &err),
+          ATTN_ERR_OVERFLOW, "b");
+    FAILS(attn_bmm_workspace_size(x, x, o, 0, &size, &err), ATTN_ERR_SIZE, "b.size[0]");
+    FAILS(attn_bmm_workspace_size(x, attn_view_swap(x, 0, 1), attn_out_f32(m.weights, 2, SQ, SQ, 0, 0), 0, 0, &err),
+          ATTN_ERR_NULL, "bytes");
+    options.isa = 99;
+    FAILS(attn_bmm(x, attn_view_swap(x, 0, 1), attn_out_f32(m.weights, 2, SQ, SQ, 0, 0), &options, &err),
+          ATTN_ERR_OPTION, "isa");
+    options.isa = 0;
+    options.workspace = m.mask;
+    options.workspace_bytes = 1;
+    FAILS(attn_bmm(x, attn_view_swap(x, 0, 1), attn_out_f32(m.weights, 2, SQ, SQ, 0, 0), &options, &err),
+          ATTN_ERR_WORKSPACE, "workspace_bytes");
+
+    x = floats(4, B, H, SQ, DV);
+    q = floats(3, B, H, SQ, 0);
+    o = attn_out_bhsd(m.out, B, H, SQ, DV);
+    FAILS(attn_merge(none, q, x, q, o, nowhere, &err), ATTN_ERR_NULL, "out_a");
+    FAILS(attn_merge(x, none, x, q, o, nowhere, &err), ATTN_ERR_NULL, "lse_a");
+    FAILS(attn_merge(x, q, none, q, o, nowhere, &err), ATTN_ERR_NULL, "out_b");
+    FAILS(attn_merge(x, q, x, none, o, nowhere, &err), ATTN_ERR_NULL, "lse_b");
+    FAILS(attn_merge(x, q, x, q, nowhere, nowhere, &err), ATTN_ERR_NULL, "out");
+    FAILS(attn_merge(q, q, x, q, o, nowhere, &err), ATTN_ERR_RANK, "out_a.rank");
+    FAILS(attn_merge(x, x, x, q, o, nowhere, &err), ATTN_ERR_RANK, "lse_a.rank");
+    FAILS(attn_merge(x, q, floats(4, B, H, SQ, DV - 1), q, o, nowhere, &err), ATTN_ERR_SIZE, "out_b.size[3]");
+    FAILS(attn_merge(x, q, x, floats(3, B, H, SQ - 1, 0), o, nowhere, &err), ATTN_ERR_SIZE, "lse_b.size[2]");
+    FAILS(attn_merge(x, q, x, q, o, attn_out_f32(m.lse, 3, B, H, 1, 0), &err), ATTN_ERR_SIZE, "lse.size[2]");
+    FAILS(attn_merge(x, q, x, q, attn_out_bhsd(m.scores, B, H, SQ, DV), nowhere, &err), ATTN_ERR_OVERLAP, "out");
+    FAILS(attn_merge(x, q, x, q, o, attn_out_f32(m.out, 3, B, H, SQ, 0), &err), ATTN_ERR_OVERLAP, "lse");
+
+    CHECK_STATUS(attn_elementary(3, m.q, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_OPTION);
+    CHECK_STATUS(attn_elementary(-1, m.q, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_OPTION);
+    CHECK_STATUS(attn_elementary(0, 0, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_NULL);
+    CHECK_STATUS(attn_elementary(0, m.q, 0, 4, ATTN_ISA_AUTO), ATTN_ERR_NULL);
+    CHECK_STATUS(attn_elementary(0, 0, 0, 0, ATTN_ISA_AUTO), ATTN_OK);
+    CHECK(attn_elementary(0, m.q, m.out, -1, ATTN_ISA_AUTO) != ATTN_OK);
+    CHECK(attn_elementary(0, m.q, m.out, 4, (attn_isa)77) != ATTN_OK);
+    CHECK(!unpainted());
+}
+
+static attn_mha_desc heads(const attn_desc *options) { /* embedding 4, 2 heads of 2 */
+    attn_mha_desc h;
+    memset(&h, 0, sizeof h);
+    h.query = attn_view_f32(m.q, 3, B, SQ, 4, 0);
+    h.key = attn_view_f32(m.k, 3, B, SK, 4, 0);
+    h.value = attn_view_f32(m.v, 3, B, SK, DV, 0);
+    h.w_query = h.w_key = attn_view_f32(m.small, 2, 4, 4, 0, 0);
+    h.w_value = attn_view_f32(m.small, 2, 6, DV, 0, 0);
+    h.w_result = attn_view_f32(m.small, 2, 5, 6, 0, 0);
+    h.out = attn_out_f32(m.weights, 3, B, SQ, 5, 0);
+    h.heads = 2;
+    h.attention = options;
+    return h;
+}
+
+static void test_mha(void) {
+    attn_desc options = valid(); /* fills and paints the memory */
+    attn_error err;
+    size_t size;
+    memset(&options, 0, sizeof options);
+#define MHA(status, field, change) \
+    do { \
+        attn_mha_desc h = heads(&options); \
+        change; \
+        poison_error(&err); \
+        check_error(attn_mha(&h, &err), &err, status, field, __LINE__); \
+        check_unwritten(__LINE__); \
+    } while (0)
+    FAILS(attn_mha(0, &err), ATTN_ERR_NULL, "desc");
+    FAILS(attn_mha_workspace_size(0, &size, &err), ATTN_ERR_NULL, "desc");
+    {
+        attn_mha_desc h = heads(0);
+        FAILS(attn_mha_workspace_size(&h, 0, &err), ATTN_ERR_NULL, "bytes");
+    }
+    MHA(ATTN_ERR_NULL, "query", memset(&h.query, 0, sizeof h.query));
+    MHA(ATTN_ERR_NULL, "w_query", memset(&h.w_query, 0, sizeof h.w_query));
+    MHA(ATTN_ERR_NULL, "w_key", memset(&h.w_key, 0, sizeof h.w_key));
+    MHA(ATTN_ERR_NULL, "w_value", memset(&h.w_value, 0, sizeof h.w_value));
+    MHA(ATTN_ERR_NULL, "out", memset(&h.out, 0, sizeof h.out));
+    MHA(ATTN_ERR_NULL, "query.data", h.query.data = 0);
+    MHA(ATTN_ERR_NULL, "w_value.data", h.w_value.data = 0);
+    MHA(ATTN_ERR_NULL, "w_result.data", h.w_result.data = 0);
+    MHA(ATTN_ERR_NULL, "b_key.data", h.b_key = attn_view_f32(0, 1, 4, 0, 0, 0));
+    MHA(ATTN_ERR_NULL, "out.data", h.out.data = 0);
+    MHA(ATTN_ERR_TYPE, "key.type", h.key.type = ATTN_F16);
+    MHA(ATTN_ERR_TYPE, "w_query.type", h.w_query.type = ATTN_BF16);
+    MHA(ATTN_ERR_RANK, "value.rank", h.value.rank = 2);
+    MHA(ATTN_ERR_RANK, "w_key.rank", h.w_key.rank = 3);
+    MHA(ATTN_ERR_RANK, "w_result.rank", h.w_result.rank = 1);
+    MHA(ATTN_ERR_RANK, "b_query.rank", h.b_query = floats(2, 1, 4, 0, 0));
+    MHA(ATTN_ERR_SIZE, "key.size[0]", h.key.size[0] = 1);
+    MHA(ATTN_ERR_SIZE, "value.size[1]", h.value.size[1] = SK - 1);
+    MHA(ATTN_ERR_SIZE, "w_query.size[0]", h.w_query.size[0] = 3);
+    MHA(ATTN_ERR_SIZE, "w_query.size[1]", h.w_query.size[1] = 3);
+    MHA(ATTN_ERR_SIZE, "w_key.size[1]", h.w_key.size[1] = 3);
+    MHA(ATTN_ERR_SIZE, "w_value.size[1]", h.w_value.size[1] = 2);
+    MHA(ATTN_ERR_SIZE, "w_value.size[0]", h.w_value.size[0] = 5);
+    MHA(ATTN_ERR_SIZE, "w_key.size[0]", h.w_key.size[0] = 2);
+    MHA(ATTN_ERR_SIZE, "w_result.size[1]", h.w_result.size[1] = 5);
+    MHA(ATTN_ERR_SIZE, "out.size[1]", h.out = attn_out_f32(m.weights, 3, B, SK, 5, 0));
+    MHA(ATTN_ERR_SIZE, "out.size[2]", h.out = attn_out_f32(m.weights, 3, B, SQ, 6, 0));
+    MHA(ATTN_ERR_SIZE, "b_query.size[0]", h.b_query = floats(1, 5, 0, 0, 0));
+    MHA(ATTN_ERR_SIZE, "b_result.size[0]", h.b_result = floats(1, 6, 0, 0, 0));
+    MHA(ATTN_ERR_RANGE, "heads", h.heads = 0);
+    MHA(ATTN_ERR_RANGE, "heads", h.heads = -2);
+    MHA(ATTN_ERR_RANGE, "heads_kv", h.heads_kv = -1);
+    MHA(ATTN_ERR_RANGE, "heads_kv", h.heads_kv = 3);
+    MHA(ATTN_ERR_OPTION, "b_result", h.b_result = floats(1, 6, 0, 0, 0); memset(&h.w_result, 0, sizeof h.w_result);
+        h.out = attn_out_f32(m.weights, 3, B, SQ, 6, 0));
+    MHA(ATTN_ERR_STRIDE, "out.stride", h.out.stride[1] = 1);
+    MHA(ATTN_ERR_OVERLAP, "out", h.out.data = m.q);
+    MHA(ATTN_ERR_OVERLAP, "out", h.out.data = m.k);
+    MHA(ATTN_ERR_OVERLAP, "out", h.out.data = m.v);
+    MHA(ATTN_ERR_OVERLAP, "out", h.out.data = m.small);
+    MHA(ATTN_ERR_OVERFLOW, "query", h.query.size[1] = (int64_t)1 << 62);
+    MHA(ATTN_ERR_OPTION, "score", options.score = 99);
+    options.score = 0;
+    MHA(ATTN_ERR_SIZE, "mask.size[0]", options.mask = mask(1, SK + 1, 0, 0, 0));
+    memset(&options, 0, sizeof options);
+    MHA(ATTN_ERR_OVERLAP, "out", h.b_key = attn_view_f32(m.weights, 1, 4, 0, 0, 0));
+    MHA(ATTN_ERR_OVERLAP, "out", options.mask = attn_view_u8((uint8_t *)m.weights, 1, SK, 0, 0, 0));
+    memset(&options, 0, sizeof options);
+    MHA(ATTN_ERR_OVERLAP, "lse", options.lse = attn_out_f32(m.small, 3, B, 2, SQ, 0));
+    MHA(ATTN_ERR_OVERLAP, "lse", options.lse = attn_out_f32(m.v, 3, B, 2, SQ, 0));
+    memset(&options, 0, sizeof options);
+    MHA(ATTN_ERR_OVERLAP, "weights", options.weights = attn_out_f32(m.q, 4, B, 2, SQ, SK));
+    MHA(ATTN_ERR_OVERLAP, "out", options.weights = attn_out_f32(m.weights, 4, B, 2, SQ, SK));
+    memset(&options, 0, sizeof options);
+    MHA(ATTN_ERR_WORKSPACE, "workspace_bytes", options.workspace = m.mask; options.workspace_bytes = 8);
+    memset(&options, 0, sizeof options);
+    attn_mha_desc fine = heads(&options); /* what the changes start from */
+    CHECK_STATUS(attn_mha(&fine, &err), ATTN_OK);
+}
+
+/* ---- the layout that bindings rely on: 64-bit machines of the usual kind */
+typedef struct place {
+    const char *name;
+    size_t offset, want;
+} place;
+
+static void check_places(const place *p) {
+    for (; p->name; p++)
+        CHECKF(p->offset == p->want, "%s lies at %lu, not %lu", p->name, (unsigned long)p->offset,
+               (unsigned long)p->want);
+}
+
+static void test_layout(void) {
+#define AT(type, field, want) \
+    { #type "." #field, offsetof(type, field), want }
+    static const place desc[] = {AT(attn_desc, q, 0),
+                                 AT(attn_desc, k, 80),
+                                 AT(attn_desc, v, 160),
+                                 AT(attn_desc, out, 240),
+                                 AT(attn_desc, lse, 320),
+                                 AT(attn_desc, weights, 400),
+                                 AT(attn_desc, scores, 480),
+                                 AT(attn_desc, scores_softcap, 560),
+                                 AT(attn_desc, scores_masked, 640),
+                                 AT(attn_desc, score, 720),
+                                 AT(attn_desc, scale_set, 724),
+                                 AT(attn_desc, scale, 728),
+                                 AT(attn_desc, sigma, 732),
+                                 AT(attn_desc, sigma_per_head, 736),
+                                 AT(attn_desc, bilinear, 816),
+                                 AT(attn_desc, w_q, 896),
+                                 AT(attn_desc, w_k, 976),
+                                 AT(attn_desc, w_v, 1056),
+                                 AT(attn_desc, hidden_bias, 1136),
+                                 AT(attn_desc, given_scores, 1216),
+                                 AT(attn_desc, softcap, 1296),
+                                 AT(attn_desc, bias, 1304),
+                                 AT(attn_desc, alibi, 1384),
+                                 AT(attn_desc, sink, 1464),
+                                 AT(attn_desc, mask, 1544),
+                                 AT(attn_desc, key_lengths, 1624),
+                                 AT(attn_desc, query_lengths, 1704),
+                                 AT(attn_desc, causal, 1784),
+                                 AT(attn_desc, align, 1788),
+                                 AT(attn_desc, positions, 1792),
+                                 AT(attn_desc, window, 1872),
+                                 AT(attn_desc, empty, 1876),
+                                 AT(attn_desc, window_left, 1880),
+                                 AT(attn_desc, window_right, 1888),
+                                 AT(attn_desc, dropout, 1896),
+                                 AT(attn_desc, weights_after_dropout, 1900),
+                                 AT(attn_desc, seed, 1904),
+                                 AT(attn_desc, dropout_origin, 1912),
+                                 AT(attn_desc, isa, 1944),
+                                 AT(attn_desc, reserved, 1948),
+                                 AT(attn_desc, workspace, 1952),
+                                 AT(attn_desc, workspace_bytes, 1960),
+                                 AT(attn_desc, allocator, 1968),
+                                 AT(attn_desc, parallel, 1992),
+                                 {"sizeof attn_desc", sizeof(attn_desc), 2016},
+                                 {0, 0, 0}};
+    static const place others[] = {AT(attn_view, data, 0),
+                                   AT(attn_view, size, 8),
+                                   AT(attn_view, stride, 40),
+                                   AT(attn_view, type, 72),
+                                   AT(attn_view, rank, 76),
+                                   {"sizeof attn_view", sizeof(attn_view), 80},
+                                   AT(attn_out, data, 0),
+                                   AT(attn_out, size, 8),
+                                   AT(attn_out, stride, 40),
+                                   AT(attn_out, type, 72),
+                                   AT(attn_out, rank, 76),
+                                   {"sizeof attn_out", sizeof(attn_out), 80},
+                                   AT(attn_error, status, 0),
+                                   AT(attn_error, field, 8),
+                                   AT(attn_error, rule, 16),
+                                   AT(attn_error, got, 24),
+                                   AT(attn_error, want, 32),
+                                   AT(attn_error, has_numbers, 40),
+                                   {"sizeof attn_error", sizeof(attn_error), 48},
+                                   AT(attn_allocator, allocate, 0),
+                                   AT(attn_allocator, release, 8),
+                                   AT(attn_allocator, user, 16),
+                                   AT(attn_parallel, run, 0),
+                                   AT(attn_parallel, user, 8),
+                                   AT(attn_parallel, workers, 16),
+                                   {"sizeof attn_parallel", sizeof(attn_parallel), 24},
+                                   AT(attn_plan, desc, 0),
+                                   AT(attn_plan, workspace_bytes, 2016),
+                                   AT(attn_plan, phases, 2024),
+                                   AT(attn_plan, isa, 2028),
+                                   AT(attn_plan, tasks, 2032),
+                                   AT(attn_plan, internal, 2064),
+                                   {"sizeof attn_plan", sizeof(attn_plan), 2320},
+                                   AT(attn_mha_desc, query, 0),
+                                   AT(attn_mha_desc, key, 80),
+                                   AT(attn_mha_desc, value, 160),
+                                   AT(attn_mha_desc, w_query, 240),
+                                   AT(attn_mha_desc, w_key, 320),
+                                   AT(attn_mha_desc, w_value, 400),
+                                   AT(attn_mha_desc, w_result, 480),
+                                   AT(attn_mha_desc, b_query, 560),
+                                   AT(attn_mha_desc, b_key, 640),
+                                   AT(attn_mha_desc, b_value, 720),
+                                   AT(attn_mha_desc, b_result, 800),
+                                   AT(attn_mha_desc, out, 880),
+                                   AT(attn_mha_desc, heads, 960),
+                                   AT(attn_mha_desc, heads_kv, 968),
+                                   AT(attn_mha_desc, attention, 976),
+                                   {"sizeof attn_mha_desc", sizeof(attn_mha_desc), 984},
+                                   {0, 0, 0}};
+#undef AT
+    CHECK(sizeof(attn_view) == sizeof(attn_out));
+    if (sizeof(void *) != 8) {
+        test_skip("the offsets are those of a 64-bit machine");
+        return;
+    }
+    check_places(desc);
+    check_places(others);
+}
+
+/* The numbers of the enumerations are part of the interface: bindings write them down. */
+static void test_numbers(void) {
+    CHECK(ATTN_OK == 0 && ATTN_ERR_NULL == 1 && ATTN_ERR_TYPE == 2 && ATTN_ERR_RANK == 3 && ATTN_ERR_SIZE == 4);
+    CHECK(ATTN_ERR_STRIDE == 5 && ATTN_ERR_RANGE == 6 && ATTN_ERR_OPTION == 7 && ATTN_ERR_OVERFLOW == 8);
+    CHECK(ATTN_ERR_OVERLAP == 9 && ATTN_ERR_WORKSPACE == 10 && ATTN_ERR_ALLOC == 11 && ATTN_ERR_ISA == 12);
+    CHECK(ATTN_ERR_WRITE == 13 && ATTN_STATUS_COUNT == 14);
+    CHECK(ATTN_F32 == 0 && ATTN_F16 == 1 && ATTN_BF16 == 2 && ATTN_F64 == 3 && ATTN_U8 == 4 && ATTN_I32 == 5 &&
+          ATTN_I64 == 6);
+    CHECK(ATTN_SCORE_SCALED_DOT == 0 && ATTN_SCORE_DOT == 1 && ATTN_SCORE_COSINE == 2 && ATTN_SCORE_BILINEAR == 3);
+    CHECK(ATTN_SCORE_ADDITIVE == 4 && ATTN_SCORE_GAUSSIAN == 5 && ATTN_SCORE_BOXCAR == 6 &&
+          ATTN_SCORE_EPANECHNIKOV == 7);
+    CHECK(ATTN_SCORE_TRIANGULAR == 8 && ATTN_SCORE_CONSTANT == 9 && ATTN_SCORE_GIVEN == 10 && ATTN_SCORE_COUNT == 11);
+    CHECK(ATTN_ALIGN_TOP_LEFT == 0 && ATTN_ALIGN_BOTTOM_RIGHT == 1 && ATTN_ALIGN_POSITIONS == 2);
+    CHECK(ATTN_EMPTY_ZERO == 0 && ATTN_EMPTY_NAN == 1 && ATTN_EMPTY_UNIFORM == 2);
+    CHECK(ATTN_ISA_AUTO == 0 && ATTN_ISA_SCALAR == 1 && ATTN_ISA_AVX2 == 2 && ATTN_ISA_AVX512 == 3);
+    CHECK(attn_version() == ATTN_VERSION_NUMBER && ATTN_VERSION_NUMBER >= 100);
+}
+
+/* ---- texts */
+static void test_strings(void) {
+    attn_error ok = {ATTN_OK, "", "", 0, 0, 0},
+               extreme = {ATTN_ERR_SIZE, "q.size[0]", "must equal", INT64_MIN, INT64_MAX, 1};
+    char text[100];
+    for (int i = 0; i < ATTN_STATUS_COUNT; i++) {
+        const char *s = attn_status_string((attn_status)i);
+        CHECK(s && *s);
+        for (int j = 0; j < i; j++) CHECK(strcmp(s, attn_status_string((attn_status)j)) != 0);
+    }
+    CHECK(!strcmp(attn_status_string(ATTN_ERR_SIZE), "a size that does not agree with another one"));
+    CHECK(*attn_status_string((attn_status)-1) && *attn_status_string(ATTN_STATUS_COUNT) &&
+          *attn_status_string((attn_status)12345));
+    CHECK(!strcmp(attn_isa_string(ATTN_ISA_AVX2), "avx2") && !strcmp(attn_isa_string(ATTN_ISA_SCALAR), "scalar"));
+    CHECK(!strcmp(attn_isa_string(ATTN_ISA_AVX512), "avx512"));
+    CHECK(*attn_isa_string((attn_isa)-1) && *attn_isa_string(ATTN_ISA_COUNT));
+    CHECK(!strcmp(attn_score_string(ATTN_SCORE_SCALED_DOT), "scaled dot product"));
+    CHECK(!strcmp(attn_score_string(ATTN_SCORE_GIVEN), "given"));
+    CHECK(*attn_score_string((attn_score)-1) && *attn_score_string(ATTN_SCORE_COUNT));
+    CHECK(attn_error_string(&ok, text, sizeof text) == 2 && !strcmp(text, "ok"));
+    CHECK(attn_error_string(0, text, sizeof text) == strlen(text) && *text);
+    check_text(&extreme, __LINE__);
+    {
+        attn_desc d = valid(); /* the example of the manual */
+        attn_error err;
+        d.k.size[3] = D - 1;
+        attn_forward(&d, &err);
+        attn_error_string(&err, text, sizeof text);
+        CHECKF(!strcmp(text, "k.size[3] must equal q.size[3]: 4, is 3"), "%s", text);
+        CHECK(err.got == 3 && err.want == 4 && err.has_numbers);
+    }
+}
+
+static void check_explained(const attn_desc *d) {
+    char whole[600], cut[600];
+    size_t length = attn_explain(d, whole, sizeof whole);
+    CHECK(length > 20 && length < sizeof whole && strlen(whole) == length);
+    CHECK(attn_explain(d, 0, 0) == length && attn_explain(d, whole, 0) == length);
+    for (size_t size = 0; size <= length + 2; size++) {
+        memset(cut, 'x', sizeof cut);
+        int ok = attn_explain(d, cut, size) == length && cut[size] == 'x';
+        if (size > 0) ok &= strlen(cut) == (length < size ? length : size - 1) && !strncmp(cut, whole, strlen(cut));
+        CHECKF(ok, "explained into %lu bytes", (unsigned long)size);
+    }
+}
+
+static void test_explain(void) {
+    char text[600], why[200];
+    attn_error err;
+    attn_desc d;
+    memset(&d, 0, sizeof d);
+    check_explained(0);
+    check_explained(&d);
+    for (int i = 0; i < 200; i++) { /* whatever it is given: bytes at random, but for the content of lengths */
+        unsigned char *bytes = (unsigned char *)&d;
+        d = valid();
+        for (int n = test_int(1, 8); n > 0; n--)
+            bytes[test_int(0, (int)offsetof(attn_desc, key_lengths) - 1)] = (unsigned char)test_int(0, 255);
+        memset(&d.sigma_per_head, 0, sizeof d.sigma_per_head);
+        CHECK(attn_explain(&d, text, sizeof text) > 10);
+    }
+    CHECK(!unpainted());
+    d = valid();
+    check_explained(&d);
+    attn_explain(&d, text, sizeof text);
+    CHECKF(strstr(text, attn_score_string(ATTN_SCORE_SCALED_DOT)) && strstr(text, attn_isa_string(attn_best_isa())),
+           "%s", text);
+    d.k.size[3] = 7;
+    check_explained(&d);
+    attn_explain(&d, text, sizeof text);
+    attn_forward(&d, &err);
+    attn_error_string(&err, why, sizeof why);
+    CHECKF(strstr(text, why) != 0, "\"%s\" does not contain \"%s\"", text, why);
+}
+
+static int broken_pipe(void *user, const char *bytes, size_t count) {
+    (void)bytes;
+    (void)count;
+    return --*(int *)user < 0;
+}
+
+/* A writer that fails at any of its calls. */
+static void test_write(void) {
+    typedef attn_status (*drawer)(const attn_heatmap *, attn_writer, attn_error *);
+    static const drawer drawers[] = {attn_heatmap_svg, attn_heatmap_ansi, attn_heatmap_ppm};
+    float x[4] = {0, 1, 2, 3};
+    attn_heatmap map;
+    attn_error err;
+    memset(&map, 0, sizeof map);
+    map.values = attn_view_f32(x, 2, 2, 2, 0, 0);
+    for (int i = 0; i < 3; i++) {
+        int calls = 1000000, good = 0;
+        attn_writer writer = {broken_pipe, &calls};
+        CHECK_STATUS(drawers[i](&map, writer, 0), ATTN_OK);
+        for (calls = 1000000 - calls; good < calls; good++) {
+            int left = good;
+            writer.user = &left;
+            CHECK_STATUS(drawers[i](&map, writer, &err), ATTN_ERR_WRITE);
+            CHECK(err.status == ATTN_ERR_WRITE && *err.field && *err.rule);
+        }
+        CHECK(good > 0);
+    }
+}
+
+const test_case suite_errors[] = {{"errors.accepted", test_accepted},
+                                  {"errors.null", test_null},
+                                  {"errors.hooks", test_hooks},
+                                  {"errors.type", test_type},
+                                  {"errors.rank", test_rank},
+                                  {"errors.size", test_size},
+                                  {"errors.stride", test_stride},
+                                  {"errors.range", test_range},
+                                  {"errors.long_lengths", test_long_lengths},
+                                  {"errors.option", test_option},
+                                  {"errors.isa", test_missing_isa},
+                                  {"errors.overflow", test_overflow},
+                                  {"errors.overflow_workspace", test_overflow_workspace},
+                                  {"errors.overlap", test_overlap},
+                                  {"errors.interleaved", test_interleaved},
+                                  {"errors.empty", test_empty},
+                                  {"errors.pieces", test_pieces},
+                                  {"errors.mha", test_mha},
+                                  {"errors.layout", test_layout},
+                                  {"errors.numbers", test_numbers},
+                                  {"errors.strings", test_strings},
+                                  {"errors.explain", test_explain},
+                                  {"errors.write", test_write},
+                                  {0, 0}};

@@ -1,0 +1,546 @@
+/* memory.c - no byte is read or written outside of what the caller gave, at any size and alignment; the workspace is
+   enough and not a byte less would do; allocations, their failure, and the stack. */
+#if !defined(_WIN32) && !defined(_DEFAULT_SOURCE)
+#define _DEFAULT_SOURCE /* pthread_attr_setstack under -std=c99 */
+#endif
+#include "cases.h"
+#ifndef _WIN32
+#include <pthread.h>
+#endif
+
+/* ---- everything that takes a workspace, behind one interface */
+static struct {
+    attn_desc forward, additive, cosine;
+    attn_view x, q, k, a, b;
+    attn_out softmax, scores, product;
+    attn_mha_desc mha;
+} job;
+
+typedef attn_status (*sizer)(const attn_desc *options, size_t *bytes);
+typedef attn_status (*runner)(const attn_desc *options);
+typedef struct operation {
+    const char *name;
+    sizer size;
+    runner run;
+    attn_out *result;
+} operation;
+
+/* `d` with the hooks and the instruction set of `options`; not on the stack, which is measured below. */
+static const attn_desc *with_hooks(const attn_desc *d, const attn_desc *options) {
+    static attn_desc both;
+    both = *d;
+    both.isa = options->isa;
+    both.workspace = options->workspace;
+    both.workspace_bytes = options->workspace_bytes;
+    both.allocator = options->allocator;
+    both.parallel = options->parallel;
+    return &both;
+}
+static attn_status size_forward(const attn_desc *o, size_t *n) {
+    return attn_workspace_size(with_hooks(&job.forward, o), n, 0);
+}
+static attn_status size_additive(const attn_desc *o, size_t *n) {
+    return attn_workspace_size(with_hooks(&job.additive, o), n, 0);
+}
+static attn_status size_cosine(const attn_desc *o, size_t *n) {
+    return attn_workspace_size(with_hooks(&job.cosine, o), n, 0);
+}
+static attn_status run_forward(const attn_desc *o) { return attn_forward(with_hooks(&job.forward, o), 0); }
+static attn_status run_additive(const attn_desc *o) { return attn_forward(with_hooks(&job.additive, o), 0); }
+static attn_status run_cosine(const attn_desc *o) { return attn_forward(with_hooks(&job.cosine, o), 0); }
+static attn_status size_softmax(const attn_desc *o, size_t *n) {
+    return attn_softmax_workspace_size(job.x, job.softmax, o, n, 0);
+}
+static attn_status run_softmax(const attn_desc *o) { return attn_softmax(job.x, job.softmax, o, 0); }
+static attn_status size_scores(const attn_desc *o, size_t *n) {
+    attn_desc d = *o;
+    d.q = job.q;
+    d.k = job.k;
+    d.scores = job.scores;
+    return attn_workspace_size(&d, n, 0);
+}
+static attn_status run_scores(const attn_desc *o) { return attn_scores(job.q, job.k, job.scores, o, 0); }
+static attn_status size_bmm(const attn_desc *o, size_t *n) {
+    return attn_bmm_workspace_size(job.a, job.b, job.product, o, n, 0);
+}
+static attn_status run_bmm(const attn_desc *o) { return attn_bmm(job.a, job.b, job.product, o, 0); }
+static attn_status size_mha(const attn_desc *o, size_t *n) {
+    job.mha.attention = o;
+    return attn_mha_workspace_size(&job.mha, n, 0);
+}
+static attn_status run_mha(const attn_desc *o) {
+    job.mha.attention = o;
+    return attn_mha(&job.mha, 0);
+}
+
+static const operation operations[] = {{"forward", size_forward, run_forward, &job.forward.out},
+                                       {"additive", size_additive, run_additive, &job.additive.out},
+                                       {"cosine", size_cosine, run_cosine, &job.cosine.out},
+                                       {"softmax", size_softmax, run_softmax, &job.softmax},
+                                       {"scores", size_scores, run_scores, &job.scores},
+                                       {"bmm", size_bmm, run_bmm, &job.product},
+                                       {"mha", size_mha, run_mha, &job.mha.out}};
+enum { OPERATIONS = (int)(sizeof operations / sizeof *operations) };
+
+static attn_view take(int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    return make_filled(LAYOUT_PACKED, 1, rank, n0, n1, n2, n3);
+}
+static attn_out give(int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    return make_out(LAYOUT_PACKED, rank, n0, n1, n2, n3);
+}
+
+static void set_up(void) {
+    memset(&job, 0, sizeof job);
+    job.forward = make_desc(2, 4, 2, 7, 300, 9, 5);
+    job.forward.causal = 1;
+    job.additive = make_desc(2, 2, 2, 5, 19, 6, 3);
+    set_score(&job.additive, ATTN_SCORE_ADDITIVE, 7);
+    job.cosine = make_desc(1, 2, 1, 5, 270, 6, 3);
+    job.cosine.score = ATTN_SCORE_COSINE;
+    job.x = take(3, 2, 5, 17, 0);
+    job.softmax = give(3, 2, 5, 17, 0);
+    job.q = take(4, 2, 3, 5, 6);
+    job.k = take(4, 2, 3, 11, 6);
+    job.scores = give(4, 2, 3, 5, 11);
+    job.a = take(3, 3, 70, 13, 0);
+    job.b = take(2, 13, 41, 0, 0);
+    job.product = give(3, 3, 70, 41, 0);
+    job.mha.query = take(3, 2, 5, 6, 0);
+    job.mha.key = take(3, 2, 9, 7, 0);
+    job.mha.w_query = take(2, 8, 6, 0, 0);
+    job.mha.w_key = take(2, 4, 7, 0, 0);
+    job.mha.w_value = take(2, 6, 7, 0, 0);
+    job.mha.w_result = take(2, 5, 12, 0, 0);
+    job.mha.b_result = take(1, 5, 0, 0, 0);
+    job.mha.heads = 4;
+    job.mha.heads_kv = 2;
+    job.mha.out = give(3, 2, 5, 5, 0);
+}
+
+static attn_desc no_options(attn_isa isa) {
+    attn_desc o;
+    memset(&o, 0, sizeof o);
+    o.isa = (int32_t)isa;
+    return o;
+}
+
+static attn_out packed_copy(const attn_out *o) {
+    attn_view v = attn_view_of(*o);
+    attn_out copy = *o;
+    copy.data = (void *)(uintptr_t)copy_view(&v, LAYOUT_PACKED).data;
+    return copy;
+}
+
+/* ---- guard pages */
+static void run_in_exact_workspace(attn_desc *d, const char *what) {
+    ref_result r;
+    ref_forward(d, &r);
+    for (int n = 0; n < test_isa_count(); n++) {
+        size_t bytes = 0;
+        d->isa = (int32_t)test_isa(n);
+        if (!CHECK_STATUS(attn_workspace_size(d, &bytes, 0), ATTN_OK)) break;
+        d->workspace_bytes = bytes;
+        d->workspace = n % 2 ? test_guarded_low(bytes) : test_guarded(bytes);
+        check_on(d, &r, test_isa(n), what);
+    }
+    ref_free(&r);
+    test_release();
+}
+
+/* q, k and v may lie on pages that cannot be written. */
+static void forbid_writes(const attn_desc *d) {
+    if (d->q.rank) test_read_only((void *)(uintptr_t)d->q.data);
+    if (d->k.rank) test_read_only((void *)(uintptr_t)d->k.data);
+    if (d->v.rank) test_read_only((void *)(uintptr_t)d->v.data);
+}
+
+static void test_sizes(void) {
+    static const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 47, 64, 65};
+    enum { COUNT = (int)(sizeof sizes / sizeof *sizes) };
+    for (int i = 0; i < COUNT; i++)
+        for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+            int64_t sq = sizes[test_int(0, COUNT - 1)], sk = sizes[test_int(0, COUNT - 1)], hkv = test_int(1, 2);
+            attn_desc d =
+                make_desc(test_int(1, 2), hkv * test_int(1, 2), hkv, sq, sk, sizes[i], sizes[test_int(0, COUNT - 1)]);
+            set_score(&d, score, sizes[test_int(0, COUNT - 1)]);
+            ask_for(&d, test_int(1, RESULT_ALL), LAYOUT_PACKED);
+            if (d.lse.rank) d.causal = 1;
+            forbid_writes(&d);
+            run_in_exact_workspace(&d, "a size between guard pages");
+        }
+}
+
+/* More keys than fit in a chunk of any size one would choose, and results with gaps between their elements. */
+static void test_long(void) {
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+        attn_desc d = make_desc(1, 2, 1, test_int(1, 3), test_int(500, 1100), test_int(1, 9), test_int(1, 9));
+        set_score(&d, score, test_int(1, 9));
+        ask_for(&d, RESULT_ALL, score % 2 ? LAYOUT_GAPS : LAYOUT_MIXED);
+        run_in_exact_workspace(&d, "many keys between guard pages");
+    }
+}
+
+static void test_masks(void) { /* the same for what masks and biases read */
+    for (int i = 0; i < 30; i++) {
+        int64_t sq = test_int(1, 20), sk = test_int(1, 40);
+        attn_desc d = make_desc(2, 2, 2, sq, sk, 5, 6);
+        d.mask = make_ints(ATTN_U8, 4, test_int(1, 2), 1, sq, sk, 0, 1);
+        d.bias = take(2, sq, sk, 0, 0);
+        d.alibi = take(1, 2, 0, 0, 0);
+        d.sink = take(1, 2, 0, 0, 0);
+        d.key_lengths = make_ints(i % 2 ? ATTN_I32 : ATTN_I64, 2, 2, sq, 0, 0, 0, (int)sk);
+        d.query_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, (int)sq);
+        d.positions = make_ints(ATTN_I64, 1, 2, 0, 0, 0, -5, (int)sk);
+        d.align = ATTN_ALIGN_POSITIONS;
+        d.causal = i % 3 == 0;
+        d.window = i % 4 == 0;
+        d.window_left = test_int(-1, 9);
+        d.window_right = test_int(-1, 9);
+        d.dropout = i % 5 ? 0 : 0.5f;
+        ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+        run_in_exact_workspace(&d, "masks between guard pages");
+    }
+}
+
+/* ---- the workspace */
+
+/* At any alignment, ending at an unmapped page and beginning after one. Bytes beside it stay as they are. */
+static void run_misaligned(const operation *op, attn_isa isa, const attn_out *want) {
+    attn_desc o = no_options(isa);
+    size_t bytes = 0;
+    CHECK_STATUS(op->size(&o, &bytes), ATTN_OK);
+    for (size_t off = 0; off < 64; off++) {
+        unsigned char *low = (unsigned char *)test_guarded_low(bytes + off),
+                      *high = (unsigned char *)test_guarded(bytes + off);
+        int clean = 1;
+        o.workspace_bytes = bytes;
+        for (int upper = 0; upper < 2; upper++) {
+            o.workspace = upper ? high : low + off; /* [off][bytes] and [bytes][off] */
+            poison(op->result);
+            CHECK_STATUS(op->run(&o), ATTN_OK);
+            check_same(op->result, want, op->name);
+        }
+        for (size_t i = 0; i < off; i++) clean &= low[i] == 0xFF && high[bytes + i] == 0xFF;
+        CHECKF(clean, "%s: wrote beside a workspace of %lu bytes, %lu off", op->name, (unsigned long)bytes,
+               (unsigned long)off);
+    }
+}
+
+static void test_workspace(void) {
+    for (int i = 0; i < OPERATIONS; i++) {
+        set_up();
+        attn_desc o = no_options(ATTN_ISA_AUTO);
+        CHECK_STATUS(operations[i].run(&o), ATTN_OK);
+        attn_out want = packed_copy(operations[i].result);
+        for (int n = 0; n < test_isa_count(); n++) run_misaligned(&operations[i], test_isa(n), &want);
+        test_release();
+    }
+}
+
+static int still_painted(const unsigned char *p, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (p[i] != 0xFF) return 0;
+    return 1;
+}
+
+static void test_workspace_too_small(void) {
+    for (int i = 0; i < OPERATIONS; i++) {
+        const operation *op = &operations[i];
+        attn_desc o = no_options(ATTN_ISA_AUTO);
+        size_t bytes = 0;
+        set_up();
+        CHECK_STATUS(op->size(&o, &bytes), ATTN_OK);
+        if (!CHECKF(bytes > 2, "%s needs no workspace", op->name)) continue;
+        unsigned char *block = (unsigned char *)test_guarded(bytes);
+        attn_out untouched = packed_copy(op->result);
+        const size_t less[] = {0, 1, bytes / 2, bytes - 1};
+        for (int n = 0; n < 4; n++) {
+            o.workspace = block;
+            o.workspace_bytes = less[n];
+            CHECK_STATUS(op->run(&o), ATTN_ERR_WORKSPACE);
+            check_same(op->result, &untouched, op->name);
+            CHECK(still_painted(block, bytes));
+        }
+        o.workspace_bytes = bytes + 1000; /* says more than is there: only `bytes` are touched */
+        CHECK_STATUS(op->run(&o), ATTN_OK);
+        test_release();
+    }
+}
+
+/* ---- what the size depends on */
+static size_t bytes_of(const attn_desc *d) {
+    size_t bytes = 0;
+    CHECK_STATUS(attn_workspace_size(d, &bytes, 0), ATTN_OK);
+    return bytes;
+}
+
+/* A call without data: sizes alone. */
+enum { BATCH, HEADS, GROUP, QUERIES, KEYS, SIZE, SIZE_V, WIDTH, WORKERS, AXES };
+static attn_desc shape(int32_t score, const int64_t n[AXES]) {
+    attn_desc d = no_options(ATTN_ISA_AUTO);
+    d.score = score;
+    d.q = attn_view_bhsd(0, n[BATCH], n[HEADS] * n[GROUP], n[QUERIES], n[SIZE]);
+    d.k = attn_view_bhsd(0, n[BATCH], n[HEADS], n[KEYS], n[SIZE]);
+    d.v = attn_view_bhsd(0, n[BATCH], n[HEADS], n[KEYS], n[SIZE_V]);
+    d.out = attn_out_bhsd(0, n[BATCH], n[HEADS] * n[GROUP], n[QUERIES], n[SIZE_V]);
+    d.parallel.workers = (int32_t)n[WORKERS];
+    if (score == ATTN_SCORE_BILINEAR) d.bilinear = attn_view_f32(0, 2, n[SIZE], n[SIZE], 0, 0);
+    if (score == ATTN_SCORE_ADDITIVE) {
+        d.w_q = d.w_k = attn_view_f32(0, 2, n[WIDTH], n[SIZE], 0, 0);
+        d.w_v = attn_view_f32(0, 1, n[WIDTH], 0, 0, 0);
+    }
+    if (score == ATTN_SCORE_GIVEN) {
+        d.given_scores = attn_view_bhsd(0, n[BATCH], n[HEADS] * n[GROUP], n[QUERIES], n[KEYS]);
+        memset(&d.q, 0, sizeof d.q);
+        memset(&d.k, 0, sizeof d.k);
+    }
+    return d;
+}
+
+static void test_monotone(void) {
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
+        for (int axis = 0; axis < AXES; axis++)
+            for (int n = 0; n < test_isa_count(); n++) {
+                int64_t size[AXES];
+                size_t before = 0;
+                for (int i = 0; i < AXES; i++) size[i] = test_int(1, 5);
+                size[KEYS] = test_int(1, 600);
+                for (size[axis] = axis == WORKERS; size[axis] < 700; size[axis] += 1 + size[axis] / 20) {
+                    attn_desc d = shape(score, size);
+                    d.isa = (int32_t)test_isa(n);
+                    size_t bytes = bytes_of(&d);
+                    if (!CHECKF(bytes >= before, "score %d, axis %d: %lu bytes at %ld, %lu before", (int)score, axis,
+                                (unsigned long)bytes, (long)size[axis], (unsigned long)before))
+                        break;
+                    before = bytes;
+                }
+            }
+}
+
+static void test_linear(void) { /* in queries and keys, whatever is asked for */
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+        int64_t n[AXES] = {1, 1, 1, 1 << 16, 1 << 16, 8, 8, 8, 1};
+        attn_desc d = shape(score, n);
+        size_t bytes = bytes_of(&d);
+        CHECKF(bytes <= (size_t)(n[QUERIES] + n[KEYS]) * 4 * (8 + 8 + 3 * 8 + 64),
+               "score %d: %lu bytes for 2^16 x 2^16", (int)score, (unsigned long)bytes);
+        n[QUERIES] *= 2;
+        n[KEYS] *= 2;
+        d = shape(score, n);
+        CHECKF(bytes_of(&d) <= 2 * bytes, "score %d: more than twice for twice the size", (int)score);
+    }
+}
+
+/* Neither data, nor the content of lengths, nor the results asked for, change it; a plan says the same. */
+static void test_size_alone(void) {
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+        attn_desc d = make_desc(2, 2, 1, 9, 40, 6, 5), bare;
+        attn_plan plan;
+        set_score(&d, score, 7);
+        ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+        size_t bytes = bytes_of(&d);
+        CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
+        CHECK(plan.workspace_bytes == bytes);
+        bare = d;
+        bare.q.data = bare.k.data = bare.v.data = bare.w_q.data = bare.w_k.data = bare.w_v.data = bare.bilinear.data =
+            0;
+        bare.given_scores.data = 0;
+        for (int n = 0; n < 6; n++) result_of(&bare, n)->data = 0;
+        CHECK(bytes_of(&bare) == bytes);
+        d.key_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, 0); /* no key at all */
+        CHECK(bytes_of(&d) == bytes);
+        d.key_lengths.data = 0;
+        CHECK(bytes_of(&d) == bytes);
+    }
+}
+
+/* ---- allocation hooks */
+typedef struct heap {
+    int allocated, released, fails_at; /* the fails_at-th request, from 1, gets nothing */
+    size_t bytes;
+    void *block;
+} heap;
+
+static void *allocate(void *user, size_t bytes) {
+    heap *h = (heap *)user;
+    if (++h->allocated == h->fails_at) return 0;
+    h->bytes = bytes;
+    return h->block = test_guarded(bytes);
+}
+static void release(void *user, void *block) {
+    heap *h = (heap *)user;
+    h->released++;
+    CHECK(block == h->block);
+}
+
+static void test_allocations(void) {
+    for (int i = 0; i < OPERATIONS; i++)
+        for (int n = 0; n < test_isa_count(); n++) {
+            const operation *op = &operations[i];
+            attn_desc o = no_options(test_isa(n));
+            heap h = {0, 0, 0, 0, 0};
+            size_t bytes = 0;
+            set_up();
+            attn_out untouched = packed_copy(op->result);
+            CHECK_STATUS(op->size(&o, &bytes), ATTN_OK);
+            o.allocator.allocate = allocate;
+            o.allocator.release = release;
+            o.allocator.user = &h;
+            CHECK_STATUS(op->run(&o), ATTN_OK);
+            int requests = h.allocated;
+            CHECKF(requests == 1 && h.released == 1, "%s: %d blocks taken, %d given back", op->name, requests,
+                   h.released);
+            CHECKF(h.bytes <= bytes, "%s: takes %lu bytes, says %lu", op->name, (unsigned long)h.bytes,
+                   (unsigned long)bytes);
+            for (int fails = 1; fails <= requests; fails++) {
+                poison(op->result);
+                heap failing = {0, 0, fails, 0, 0};
+                o.allocator.user = &failing;
+                CHECK_STATUS(op->run(&o), ATTN_ERR_ALLOC);
+                CHECKF(failing.released == fails - 1, "%s: gave back %d of %d blocks", op->name, failing.released,
+                       fails - 1);
+                check_same(op->result, &untouched, op->name);
+            }
+            h.allocated = 0; /* with a workspace nothing is taken */
+            o.allocator.user = &h;
+            o.workspace = test_guarded(bytes);
+            o.workspace_bytes = bytes;
+            CHECK_STATUS(op->run(&o), ATTN_OK);
+            CHECKF(h.allocated == 0, "%s: took memory besides its workspace", op->name);
+            test_release();
+        }
+}
+
+/* What a call that is refused has taken, it has given back: refused for what the data is, which some see only late. */
+static void test_refused(void) {
+    for (int kind = 0; kind < 4; kind++) {
+        attn_desc o = no_options(ATTN_ISA_AUTO);
+        heap h = {0, 0, 0, 0, 0};
+        set_up();
+        o.allocator.allocate = allocate;
+        o.allocator.release = release;
+        o.allocator.user = &h;
+        if (kind == 0) job.mha.w_value.data = 0;
+        if (kind == 1) job.mha.out.data = (void *)(uintptr_t)job.mha.query.data;
+        if (kind == 2) o.key_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 99, 99);
+        if (kind == 3) o.lse = attn_out_f32(0, 3, 2, 4, 5, 0);
+        CHECK(run_mha(&o) != ATTN_OK);
+        CHECK(run_softmax(&o) != ATTN_OK || kind < 2);
+        CHECKF(h.allocated == h.released, "refused: %d blocks taken, %d given back", h.allocated, h.released);
+        test_release();
+    }
+}
+
+/* Masks, dropout and merging take no memory: an allocator that must not be called. */
+static void test_no_allocation(void) {
+    heap h = {0, 0, 1, 0, 0};
+    attn_desc o = no_options(ATTN_ISA_AUTO);
+    attn_view x = take(4, 2, 2, 3, 5), lse = take(3, 2, 2, 3, 0);
+    uint8_t *bytes = (uint8_t *)test_guarded(2 * 2 * 3 * 5);
+    o.allocator.allocate = allocate;
+    o.allocator.release = release;
+    o.allocator.user = &h;
+    o.dropout = 0.5f;
+    o.causal = 1;
+    CHECK_STATUS(attn_mask(attn_out_u8(bytes, 4, 2, 2, 3, 5), &o, 0), ATTN_OK);
+    CHECK_STATUS(attn_dropout_mask(attn_out_u8(bytes, 4, 2, 2, 3, 5), &o, 0), ATTN_OK);
+    CHECK_STATUS(attn_merge(x, lse, x, lse, give(4, 2, 2, 3, 5), give(3, 2, 2, 3, 0), 0), ATTN_OK);
+    CHECK(h.allocated == 0);
+}
+
+/* ---- the stack */
+#if defined(_WIN32) || defined(TEST_NO_SIGNALS) || defined(__SANITIZE_ADDRESS__)
+static void test_stack(void) {
+    CHECK(1);
+    test_skip("the stack is not measured in this build");
+}
+#else
+enum { STACK = 512 * 1024, STACK_LIMIT = 16 * 1024, PAINT = 0xC5 };
+
+typedef struct errand {
+    const operation *op; /* 0: nothing */
+    attn_desc options;
+    const attn_plan *plan; /* its tasks instead */
+    void *workspace;
+    attn_status status;
+} errand;
+
+static void *do_errand(void *arg) {
+    errand *e = (errand *)arg;
+    if (e->op) e->status = e->op->run(&e->options);
+    for (int32_t phase = 0; e->plan && phase < e->plan->phases; phase++)
+        for (int64_t i = 0; i < e->plan->tasks[phase]; i++) attn_task(e->plan, e->workspace, phase, i, 0);
+    return 0;
+}
+
+/* Bytes of a painted stack that are another colour afterwards. */
+static size_t stack_of(errand *e) {
+    unsigned char *stack = (unsigned char *)test_guarded(STACK);
+    pthread_attr_t attributes;
+    pthread_t thread;
+    size_t low = 0;
+    memset(stack, PAINT, STACK);
+    CHECK(pthread_attr_init(&attributes) == 0 && pthread_attr_setstack(&attributes, stack, STACK) == 0);
+    if (!CHECK(pthread_create(&thread, &attributes, do_errand, e) == 0)) return 0;
+    pthread_join(thread, 0);
+    pthread_attr_destroy(&attributes);
+    while (low < STACK && stack[low] == PAINT) low++;
+    return STACK - low;
+}
+
+static void test_stack(void) {
+    for (int n = 0; n < test_isa_count(); n++) {
+        errand nothing;
+        memset(&nothing, 0, sizeof nothing);
+        size_t empty = stack_of(&nothing);
+        for (int i = 0; i < OPERATIONS; i++) {
+            errand e = nothing;
+            set_up();
+            e.op = &operations[i];
+            e.options = no_options(test_isa(n));
+            size_t used = stack_of(&e) - empty;
+            CHECK_STATUS(e.status, ATTN_OK);
+            CHECKF(used <= STACK_LIMIT, "%s on %s: %lu bytes of stack", e.op->name, attn_isa_string(test_isa(n)),
+                   (unsigned long)used);
+            if (test_verbose())
+                printf("    %-8s %-6s %6lu bytes of stack\n", e.op->name, attn_isa_string(test_isa(n)),
+                       (unsigned long)used);
+            test_release();
+        }
+        for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+            attn_plan plan;
+            errand e = nothing;
+            attn_desc d = make_desc(1, 2, 1, 20, 300, 33, 17);
+            set_score(&d, score, 19);
+            ask_for(&d, RESULT_ALL, LAYOUT_GAPS);
+            d.isa = (int32_t)test_isa(n);
+            d.dropout = 0.25f;
+            d.softcap = 3;
+            CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
+            e.plan = &plan;
+            e.workspace = test_guarded(plan.workspace_bytes);
+            size_t used = stack_of(&e) - empty;
+            CHECKF(used <= STACK_LIMIT, "tasks of score %d on %s: %lu bytes of stack", (int)score,
+                   attn_isa_string(test_isa(n)), (unsigned long)used);
+            if (test_verbose())
+                printf("    task %-3d %-6s %6lu bytes of stack\n", (int)score, attn_isa_string(test_isa(n)),
+                       (unsigned long)used);
+            test_release();
+        }
+    }
+}
+#endif
+
+const test_case suite_memory[] = {{"memory.sizes", test_sizes},
+                                  {"memory.long", test_long},
+                                  {"memory.masks", test_masks},
+                                  {"memory.workspace", test_workspace},
+                                  {"memory.workspace_too_small", test_workspace_too_small},
+                                  {"memory.monotone", test_monotone},
+                                  {"memory.linear", test_linear},
+                                  {"memory.size_alone", test_size_alone},
+                                  {"memory.allocations", test_allocations},
+                                  {"memory.refused", test_refused},
+                                  {"memory.no_allocation", test_no_allocation},
+                                  {"memory.stack", test_stack},
+                                  {0, 0}};

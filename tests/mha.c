@@ -1,0 +1,267 @@
+/* mha.c - attn_mha against its composition: in double precision, and bit for bit from the pieces. */
+#include "cases.h"
+
+/* ---- a block of heads with everything it can have */
+typedef struct block {
+    attn_mha_desc m;
+    attn_desc options;
+    int64_t batch, queries, keys, size_d, size_v, width; /* width: of a row of the result */
+} block;
+
+static attn_view take(double deviation, int rank, int64_t n0, int64_t n1, int64_t n2) {
+    return make_filled(test_int(0, 1) ? LAYOUT_PACKED : LAYOUT_MIXED, deviation, rank, n0, n1, n2, 0);
+}
+
+enum { WITH_BIASES = 1, WITHOUT_RESULT = 2, SELF = 4, CROSS_VALUE = 8 };
+
+static void make_block(block *b, int64_t heads, int64_t heads_kv, int flags) {
+    int64_t eq = test_int(1, 20), ek = flags & SELF ? eq : test_int(1, 20),
+            ev = flags & CROSS_VALUE ? test_int(1, 20) : ek;
+    memset(b, 0, sizeof *b);
+    b->batch = test_int(1, 3);
+    b->queries = test_int(1, 9);
+    b->keys = flags & SELF ? b->queries : test_int(1, 30);
+    b->size_d = test_int(1, 9);
+    b->size_v = test_int(1, 9);
+    b->m.heads = heads;
+    b->m.heads_kv = heads_kv == heads && test_int(0, 1) ? 0 : heads_kv;
+    b->m.query = take(1, 3, b->batch, b->queries, eq);
+    if (!(flags & SELF)) b->m.key = take(1, 3, b->batch, b->keys, ek);
+    if (flags & CROSS_VALUE) b->m.value = take(1, 3, b->batch, b->keys, ev);
+    b->m.w_query = take(0.5, 2, heads * b->size_d, eq, 0);
+    b->m.w_key = take(0.5, 2, heads_kv * b->size_d, ek, 0);
+    b->m.w_value = take(0.5, 2, heads_kv * b->size_v, ev, 0);
+    b->width = flags & WITHOUT_RESULT ? heads * b->size_v : test_int(1, 20);
+    if (!(flags & WITHOUT_RESULT)) b->m.w_result = take(0.5, 2, b->width, heads * b->size_v, 0);
+    if (flags & WITH_BIASES) {
+        b->m.b_query = take(1, 1, heads * b->size_d, 0, 0);
+        b->m.b_key = take(1, 1, heads_kv * b->size_d, 0, 0);
+        b->m.b_value = take(1, 1, heads_kv * b->size_v, 0, 0);
+        if (!(flags & WITHOUT_RESULT)) b->m.b_result = take(1, 1, b->width, 0, 0);
+    }
+    b->m.out = make_out(test_int(0, 1) ? LAYOUT_PACKED : LAYOUT_GAPS, 3, b->batch, b->queries, b->width, 0);
+    b->m.attention = &b->options;
+}
+
+static attn_view input_of(const block *b, int which) {
+    attn_view key = b->m.key.rank ? b->m.key : b->m.query;
+    return which == 0 ? b->m.query : which == 1 ? key : b->m.value.rank ? b->m.value : key;
+}
+
+/* ---- in double precision: projections here, the attention between them from ref.h, on floats */
+static double *project(const attn_view *x, const attn_view *w, const attn_view *bias) {
+    int64_t batch = x->size[0], rows = x->size[1], n = w->size[0];
+    double *y = ref_doubles((size_t)(batch * rows * n + 1));
+    for (int64_t i = 0; i < batch * rows * n; i++) {
+        int64_t c = i % n, r = i / n % rows, b = i / n / rows;
+        y[i] = bias->rank ? ref_at(bias, 0, 0, 0, c) : 0;
+        for (int64_t e = 0; e < w->size[1]; e++) y[i] += ref_at(x, 0, b, r, e) * ref_at(w, 0, 0, c, e);
+    }
+    return y;
+}
+
+static attn_view as_heads(const double *y, int64_t batch, int64_t rows, int64_t heads, int64_t size) {
+    int64_t n = batch * rows * heads * size;
+    float *x = (float *)test_guarded((size_t)n * sizeof *x);
+    for (int64_t i = 0; i < n; i++) x[i] = (float)y[i];
+    return attn_view_bshd(x, batch, rows, heads, size);
+}
+
+static void check_block(const block *b) {
+    int64_t heads = b->m.heads, heads_kv = b->m.heads_kv ? b->m.heads_kv : heads, sizes[3], counts[3];
+    const attn_view *w[3], *bias[3];
+    attn_view x[3];
+    ref_result r;
+    attn_desc d = b->options;
+    w[0] = &b->m.w_query, w[1] = &b->m.w_key, w[2] = &b->m.w_value;
+    bias[0] = &b->m.b_query, bias[1] = &b->m.b_key, bias[2] = &b->m.b_value;
+    sizes[0] = sizes[1] = b->size_d, sizes[2] = b->size_v;
+    counts[0] = heads, counts[1] = counts[2] = heads_kv;
+    for (int i = 0; i < 3; i++) {
+        attn_view in = input_of(b, i);
+        double *y = project(&in, w[i], bias[i]);
+        x[i] = as_heads(y, b->batch, in.size[1], counts[i], sizes[i]);
+        free(y);
+    }
+    d.q = x[0];
+    d.k = x[1];
+    d.v = x[2];
+    ref_forward(&d, &r);
+    attn_view merged = as_heads(r.out, 1, 1, 1, r.b * r.h * r.sq * r.dv), got = attn_view_of(b->m.out),
+              weights = attn_view_of(b->options.weights);
+    int64_t at[3];
+    for (at[0] = 0; at[0] < b->batch; at[0]++)
+        for (at[1] = 0; at[1] < b->queries; at[1]++)
+            for (at[2] = 0; at[2] < b->width; at[2]++) {
+                double want = b->m.b_result.rank ? ref_at(&b->m.b_result, 0, 0, 0, at[2]) : 0, terms = fabs(want);
+                for (int64_t e = 0; e < heads * b->size_v; e++) {
+                    double v =
+                        ((const float *)merged
+                             .data)[((at[0] * heads + e / b->size_v) * b->queries + at[1]) * b->size_v + e % b->size_v];
+                    double weight = b->m.w_result.rank ? ref_at(&b->m.w_result, 0, 0, at[2], e) : e == at[2];
+                    want += weight * v;
+                    terms += fabs(weight * v);
+                }
+                CHECK_CLOSE(ref_at(&got, 0, at[0], at[1], at[2]), want, 3e-5 * (1 + terms));
+            }
+    for (int64_t i = 0; weights.rank && i < r.b * r.h * r.sq * r.sk; i++)
+        CHECK_CLOSE(ref_at(&weights, i / r.sk / r.sq / r.h, i / r.sk / r.sq % r.h, i / r.sk % r.sq, i % r.sk),
+                    r.weights[i], 2e-5);
+    ref_free(&r);
+}
+
+/* ---- from the pieces: attn_bmm, + bias, attn_forward, attn_bmm. The same bits. */
+static attn_view project_here(attn_view x, attn_view w, attn_view bias, int32_t isa) {
+    attn_desc o;
+    attn_out y = make_out(LAYOUT_PACKED, 3, x.size[0], x.size[1], w.size[0], 0);
+    float *p = (float *)y.data;
+    memset(&o, 0, sizeof o);
+    o.isa = isa;
+    CHECK_STATUS(attn_bmm(x, attn_view_swap(w, 0, 1), y, &o, 0), ATTN_OK);
+    for (int64_t i = 0; bias.rank && i < x.size[0] * x.size[1] * w.size[0]; i++)
+        p[i] = p[i] + (float)ref_at(&bias, 0, 0, 0, i % w.size[0]);
+    return attn_view_of(y);
+}
+
+static void check_pieces(const block *b) {
+    int64_t heads = b->m.heads, heads_kv = b->m.heads_kv ? b->m.heads_kv : heads;
+    attn_view q = project_here(input_of(b, 0), b->m.w_query, b->m.b_query, b->options.isa);
+    attn_view k = project_here(input_of(b, 1), b->m.w_key, b->m.b_key, b->options.isa);
+    attn_view v = project_here(input_of(b, 2), b->m.w_value, b->m.b_value, b->options.isa);
+    attn_out merged = make_out(LAYOUT_PACKED, 3, b->batch, b->queries, heads * b->size_v, 0), want;
+    attn_desc d = copy_results(&b->options);
+    d.q = attn_view_bshd((const float *)q.data, b->batch, b->queries, heads, b->size_d);
+    d.k = attn_view_bshd((const float *)k.data, b->batch, k.size[1], heads_kv, b->size_d);
+    d.v = attn_view_bshd((const float *)v.data, b->batch, v.size[1], heads_kv, b->size_v);
+    d.out = attn_out_bshd((float *)merged.data, b->batch, b->queries, heads, b->size_v);
+    poison(&d.weights);
+    poison(&d.lse);
+    run_desc(&d, "the pieces of a block");
+    want = merged;
+    if (b->m.w_result.rank) {
+        attn_view y = project_here(attn_view_of(merged), b->m.w_result, b->m.b_result, b->options.isa);
+        want = attn_out_f32((float *)(uintptr_t)y.data, 3, b->batch, b->queries, b->width, 0);
+    }
+    check_same(&b->m.out, &want, "a block and its pieces");
+    check_same(&b->options.weights, &d.weights, "weights of a block and of its pieces");
+    check_same(&b->options.lse, &d.lse, "lse of a block and of its pieces");
+}
+
+static void run_block(block *b) {
+    attn_out first = b->m.out;
+    for (int n = 0; n < test_isa_count(); n++) {
+        attn_error err;
+        b->options.isa = (int32_t)test_isa(n);
+        poison(&b->m.out);
+        if (!CHECKF(attn_mha(&b->m, &err) == ATTN_OK, "refused: %s %s", err.field, err.rule)) return;
+        CHECK(gaps_untouched(&b->m.out));
+        check_block(b);
+        check_pieces(b);
+        attn_view v = attn_view_of(b->m.out);
+        v = copy_view(&v, LAYOUT_PACKED);
+        attn_out copy = attn_out_f32((float *)(uintptr_t)v.data, 3, b->batch, b->queries, b->width, 0);
+        if (n == 0) first = copy;
+        else check_same(&copy, &first, "a block on two instruction sets");
+    }
+    test_release();
+}
+
+static void ask_weights(block *b) {
+    b->options.weights = make_out(LAYOUT_PACKED, 4, b->batch, b->m.heads, b->queries, b->keys);
+    b->options.lse = make_out(LAYOUT_PACKED, 3, b->batch, b->m.heads, b->queries, 0);
+}
+
+/* ---- the tests */
+static void test_shapes(void) {
+    static const int64_t heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}, {6, 3}};
+    for (int flags = 0; flags < 16; flags++)
+        for (int h = 0; h < 5; h++) {
+            block b;
+            make_block(&b, heads[h][0], heads[h][1], flags);
+            if (h % 2) ask_weights(&b);
+            run_block(&b);
+        }
+}
+
+static void test_no_options(void) { /* attention may be NULL */
+    block b;
+    make_block(&b, 2, 2, WITH_BIASES);
+    CHECK_STATUS(attn_mha(&b.m, 0), ATTN_OK);
+    attn_view v = attn_view_of(b.m.out);
+    v = copy_view(&v, LAYOUT_PACKED);
+    attn_out want = attn_out_f32((float *)(uintptr_t)v.data, 3, b.batch, b.queries, b.width, 0);
+    poison(&b.m.out);
+    b.m.attention = 0;
+    CHECK_STATUS(attn_mha(&b.m, 0), ATTN_OK);
+    check_same(&b.m.out, &want, "without options");
+}
+
+static void test_options(void) {
+    for (int i = 0; i < 40; i++) {
+        block b;
+        attn_desc *o = &b.options;
+        make_block(&b, 4, 2, i % 16);
+        ask_weights(&b);
+        o->causal = i & 1;
+        o->align = i & 2 ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
+        if (i & 4) o->key_lengths = make_ints(ATTN_I32, 1, b.batch, 0, 0, 0, 0, (int)b.keys);
+        if (i & 8) o->mask = make_ints(ATTN_U8, 4, b.batch, 1, b.queries, b.keys, 0, 1);
+        if (i & 16) o->alibi = take(0.3, 1, 4, 0, 0);
+        if (i % 3 == 0) o->sink = take(1, 1, 4, 0, 0);
+        if (i % 5 == 0) o->bias = take(1, 2, b.queries, b.keys, 0);
+        if (i % 7 == 0) o->softcap = 2;
+        if (i % 4 == 0) o->scale = 0.7f;
+        if (i % 6 == 0) o->dropout = 0.4f, o->seed = 11;
+        run_block(&b);
+    }
+}
+
+static void test_scores(void) { /* other scores on projected queries and keys */
+    for (int32_t score = 0; score < ATTN_SCORE_GIVEN; score++)
+        for (int again = 0; again < 4; again++) {
+            block b;
+            attn_desc *o = &b.options;
+            int64_t hidden = test_int(1, 9);
+            make_block(&b, 4, 2, again & 1 ? WITH_BIASES : 0);
+            ask_weights(&b);
+            o->score = score;
+            if (score == ATTN_SCORE_BILINEAR)
+                o->bilinear = again & 2 ? take(1, 3, 4, b.size_d, b.size_d) : take(1, 2, b.size_d, b.size_d, 0);
+            if (score == ATTN_SCORE_ADDITIVE) {
+                o->w_q = again & 2 ? take(1, 3, 4, hidden, b.size_d) : take(1, 2, hidden, b.size_d, 0);
+                o->w_k = take(1, 2, hidden, b.size_d, 0);
+                o->w_v = again & 2 ? take(1, 2, 4, hidden, 0) : take(1, 1, hidden, 0, 0);
+            }
+            if (score >= ATTN_SCORE_BOXCAR && score <= ATTN_SCORE_TRIANGULAR)
+                o->sigma = 60; /* far from where weights end */
+            run_block(&b);
+        }
+}
+
+static void test_empty(void) {
+    float w[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, x[8] = {1, 2, 3, 4, 5, 6, 7, 8},
+          bias[4] = {1, 2, 3, 4}, out[8];
+    attn_mha_desc m;
+    memset(&m, 0, sizeof m);
+    m.query = attn_view_f32(x, 3, 1, 2, 4, 0);
+    m.key = attn_view_f32(0, 3, 1, 0, 4, 0); /* no keys: empty rows, of which the result is its bias */
+    m.w_query = m.w_key = m.w_value = m.w_result = attn_view_f32(w, 2, 4, 4, 0, 0);
+    m.b_result = attn_view_f32(bias, 1, 4, 0, 0, 0);
+    m.heads = 2;
+    m.out = attn_out_f32(out, 3, 1, 2, 4, 0);
+    CHECK_STATUS(attn_mha(&m, 0), ATTN_OK);
+    for (int i = 0; i < 8; i++) CHECK(out[i] == bias[i % 4]);
+    memset(out, 0xFF, sizeof out);
+    m.query = m.key = attn_view_f32(0, 3, 0, 2, 4, 0); /* no batch */
+    m.out = attn_out_f32(out, 3, 0, 2, 4, 0);
+    CHECK_STATUS(attn_mha(&m, 0), ATTN_OK);
+    for (int i = 0; i < 8; i++) CHECK(isnan(out[i]));
+    m.query = attn_view_f32(0, 3, 1, 0, 4, 0); /* no queries */
+    m.key = attn_view_f32(x, 3, 1, 2, 4, 0);
+    m.out = attn_out_f32(0, 3, 1, 0, 4, 0);
+    CHECK_STATUS(attn_mha(&m, 0), ATTN_OK);
+}
+
+const test_case suite_mha[] = {{"mha.shapes", test_shapes},   {"mha.no_options", test_no_options},
+                               {"mha.options", test_options}, {"mha.scores", test_scores},
+                               {"mha.empty", test_empty},     {0, 0}};

@@ -1,0 +1,317 @@
+/* threads.c - tasks in any order, on any number of threads, through the callback or by the caller's own hand: always the
+   same bits, every index once, no worker twice at the same time. */
+#include "cases.h"
+#include <pthread.h>
+
+/* ---- a pool: threads that take the indices of a shuffled list, each with its own number */
+typedef struct pool {
+    int32_t workers;
+    attn_task_fn task;
+    void *arg;
+    int64_t *order, count, next;
+    int32_t calls, largest; /* of the callback; highest index of a worker that ran a task */
+    pthread_mutex_t lock;
+} pool;
+
+typedef struct worker {
+    pool *pool;
+    int32_t number;
+} worker;
+
+static int64_t next_index_of(pool *p, int32_t number) { /* -1: no more */
+    pthread_mutex_lock(&p->lock);
+    int64_t i = p->next < p->count ? p->order[p->next++] : -1;
+    if (i >= 0 && number > p->largest) p->largest = number;
+    pthread_mutex_unlock(&p->lock);
+    return i;
+}
+
+static void *work(void *arg) {
+    worker *w = (worker *)arg;
+    for (int64_t i; (i = next_index_of(w->pool, w->number)) >= 0;) w->pool->task(w->pool->arg, i, w->number);
+    return 0;
+}
+
+static void run_pool(void *user, int64_t count, attn_task_fn task, void *arg) {
+    enum { MOST = 16 };
+    pool *p = (pool *)user;
+    worker workers[MOST];
+    pthread_t threads[MOST];
+    p->calls++;
+    p->task = task;
+    p->arg = arg;
+    p->count = count;
+    p->next = 0;
+    p->order = random_order(count);
+    for (int32_t i = 0; i < p->workers; i++) {
+        workers[i].pool = p;
+        workers[i].number = i;
+        if (pthread_create(&threads[i], 0, work, &workers[i])) abort();
+    }
+    for (int32_t i = 0; i < p->workers; i++) pthread_join(threads[i], 0);
+    free(p->order);
+}
+
+static attn_parallel parallel_of(pool *p, int32_t workers) {
+    attn_parallel parallel = {run_pool, p, workers};
+    memset(p, 0, sizeof *p);
+    p->workers = workers;
+    pthread_mutex_init(&p->lock, 0);
+    return parallel;
+}
+
+/* ---- calls of every kind */
+static attn_desc some_call(int32_t score) {
+    attn_desc d = make_desc(2, 4, 2, test_int(1, 24), test_int(1, 400), test_int(1, 20), test_int(1, 20));
+    set_score(&d, score, test_int(1, 12));
+    ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+    d.causal = test_int(0, 1);
+    d.align = test_int(0, 1);
+    d.dropout = test_int(0, 1) ? 0.3f : 0;
+    d.seed = test_bits();
+    return d;
+}
+
+static void check_pool(attn_desc *d, const attn_desc *want, int32_t workers) {
+    pool p;
+    size_t bytes = 0;
+    d->parallel = parallel_of(&p, workers);
+    CHECK_STATUS(attn_workspace_size(d, &bytes, 0), ATTN_OK);
+    d->workspace = test_int(0, 1) ? test_guarded(bytes) : 0; /* exactly what so many workers need, or malloc */
+    d->workspace_bytes = bytes;
+    poison_results(d);
+    run_desc(d, "a pool of threads");
+    check_same_results(d, want, "a pool of threads");
+    CHECKF(p.calls >= 1 && p.calls <= ATTN_MAX_PHASES, "the callback was called %d times", (int)p.calls);
+    d->workspace = 0;
+    pthread_mutex_destroy(&p.lock);
+}
+
+static void test_pool(void) {
+    static const int32_t workers[] = {1, 2, 3, 5, 8};
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+        attn_desc d = some_call(score);
+        for (int n = 0; n < test_isa_count(); n++) {
+            d.isa = (int32_t)test_isa(n);
+            memset(&d.parallel, 0, sizeof d.parallel);
+            if (!run_desc(&d, "one thread")) break;
+            attn_desc want = copy_results(&d);
+            for (int w = 0; w < 5; w++) check_pool(&d, &want, workers[w]);
+        }
+        test_release();
+    }
+}
+
+/* The library must hand out each index of 0..count-1 and leave the rest to the callback: one that runs the tasks in
+   order, in reverse, and with whatever worker numbers it likes. */
+typedef struct recorder {
+    int mode, calls;
+    int64_t tasks;
+} recorder;
+enum { IN_ORDER, REVERSED, LAST_WORKER, MODES };
+
+static void run_recorded(void *user, int64_t count, attn_task_fn task, void *arg) {
+    recorder *r = (recorder *)user;
+    r->calls++;
+    r->tasks += count;
+    for (int64_t i = 0; i < count; i++)
+        task(arg, r->mode == REVERSED ? count - 1 - i : i, r->mode == LAST_WORKER ? 3 : 0);
+}
+
+static void test_callback(void) {
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+        attn_desc d = some_call(score);
+        attn_plan plan;
+        int64_t tasks = 0;
+        run_desc(&d, "one thread");
+        attn_desc want = copy_results(&d);
+        d.parallel.run = run_recorded;
+        d.parallel.workers = 4;
+        CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
+        for (int32_t p = 0; p < plan.phases; p++) tasks += plan.tasks[p];
+        for (int mode = 0; mode < MODES; mode++) {
+            recorder r = {mode, 0, 0};
+            d.parallel.user = &r;
+            poison_results(&d);
+            run_desc(&d, "a callback on this thread");
+            check_same_results(&d, &want, "a callback on this thread");
+            CHECKF(r.calls <= plan.phases && r.tasks <= tasks, "%d calls, %ld tasks; the plan has %d phases, %ld tasks",
+                   r.calls, (long)r.tasks, (int)plan.phases, (long)tasks);
+            CHECKF(tasks < 2 || r.calls > 0, "%ld tasks and no call", (long)tasks);
+        }
+        test_release();
+    }
+}
+
+/* ---- the plan, by hand */
+static void test_plan(void) {
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+        attn_desc d = some_call(score);
+        attn_plan one, many;
+        for (int n = 0; n < test_isa_count(); n++) {
+            d.isa = (int32_t)test_isa(n);
+            run_desc(&d, "one thread");
+            attn_desc want = copy_results(&d);
+            for (int32_t workers = 1; workers <= 4; workers++) {
+                poison_results(&d);
+                run_planned(&d, workers);
+                check_same_results(&d, &want, "a plan in random order");
+            }
+            CHECK_STATUS(attn_plan_forward(&d, &one, 0), ATTN_OK);
+            CHECK(one.phases >= 1 && one.phases <= ATTN_MAX_PHASES && one.isa == (int32_t)test_isa(n));
+            d.parallel.workers = 7;
+            CHECK_STATUS(attn_plan_forward(&d, &many, 0), ATTN_OK);
+            CHECK(many.phases == one.phases && !memcmp(many.tasks, one.tasks, sizeof one.tasks));
+            d.parallel.workers = 0;
+        }
+        test_release();
+    }
+}
+
+/* One plan, copied, run twice with other data in between, each time with a workspace of its own; the descriptor and the
+   plan it was copied from are gone. */
+static void test_plan_again(void) {
+    attn_desc d = some_call(ATTN_SCORE_ADDITIVE), gone;
+    attn_plan plan, original;
+    d.dropout = 0.25f;
+    gone = d;
+    CHECK_STATUS(attn_plan_forward(&gone, &original, 0), ATTN_OK);
+    plan = original;
+    memset(&gone, 0xEE, sizeof gone);
+    memset(&original, 0xEE, sizeof original);
+    for (int again = 0; again < 3; again++) {
+        fill(&d.q, draw_normal, 0, 1);
+        fill(&d.k, draw_normal, 0, 1);
+        fill(&d.v, draw_normal, 0, 1);
+        run_desc(&d, "one thread");
+        attn_desc want = copy_results(&d);
+        poison_results(&d);
+        void *workspace = test_guarded(plan.workspace_bytes);
+        for (int32_t p = 0; p < plan.phases; p++)
+            for (int64_t i = plan.tasks[p]; i-- > 0;) attn_task(&plan, workspace, p, i, 0);
+        check_same_results(&d, &want, "a plan used again");
+    }
+}
+
+/* Phases of one plan, tasks on threads of the caller's own. */
+typedef struct phase {
+    const attn_plan *plan;
+    void *workspace;
+    int32_t number;
+} phase;
+static void run_phase_task(void *arg, int64_t index, int32_t number) {
+    const phase *p = (const phase *)arg;
+    attn_task(p->plan, p->workspace, p->number, index, number);
+}
+
+static void test_plan_on_threads(void) {
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+        attn_desc d = some_call(score);
+        attn_plan plan;
+        pool p;
+        run_desc(&d, "one thread");
+        attn_desc want = copy_results(&d);
+        d.parallel = parallel_of(&p, 4);
+        CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
+        poison_results(&d);
+        phase now = {&plan, test_guarded(plan.workspace_bytes), 0};
+        for (now.number = 0; now.number < plan.phases; now.number++)
+            run_pool(&p, plan.tasks[now.number], run_phase_task, &now);
+        check_same_results(&d, &want, "a plan on threads");
+        pthread_mutex_destroy(&p.lock);
+        test_release();
+    }
+}
+
+/* ---- the pieces take the same callback */
+static void test_pieces(void) {
+    pool p;
+    attn_desc o;
+    attn_view x = make_filled(LAYOUT_PACKED, 2, 4, 3, 2, 40, 70), k = make_filled(LAYOUT_PACKED, 1, 4, 3, 2, 90, 70);
+    attn_out softmax[2], scores[2], product[2];
+    memset(&o, 0, sizeof o);
+    o.causal = 1;
+    for (int parallel = 0; parallel < 2; parallel++) {
+        if (parallel) o.parallel = parallel_of(&p, 3);
+        softmax[parallel] = make_out(LAYOUT_PACKED, 4, 3, 2, 40, 70);
+        scores[parallel] = make_out(LAYOUT_PACKED, 4, 3, 2, 40, 90);
+        product[parallel] = make_out(LAYOUT_PACKED, 4, 3, 2, 40, 90);
+        CHECK_STATUS(attn_softmax(x, softmax[parallel], &o, 0), ATTN_OK);
+        CHECK_STATUS(attn_scores(x, k, scores[parallel], &o, 0), ATTN_OK);
+        CHECK_STATUS(attn_bmm(x, attn_view_swap(k, 2, 3), product[parallel], &o, 0), ATTN_OK);
+    }
+    CHECKF(p.calls >= 3 && p.largest < 3, "%d calls of the callback, highest worker %d", (int)p.calls, (int)p.largest);
+    check_same(&softmax[1], &softmax[0], "softmax on threads");
+    check_same(&scores[1], &scores[0], "scores on threads");
+    check_same(&product[1], &product[0], "product on threads");
+    pthread_mutex_destroy(&p.lock);
+}
+
+static void test_heads(void) {
+    pool p;
+    attn_desc o;
+    attn_mha_desc m;
+    attn_out out[2], weights[2];
+    memset(&o, 0, sizeof o);
+    memset(&m, 0, sizeof m);
+    m.query = make_filled(LAYOUT_PACKED, 1, 3, 2, 50, 12, 0);
+    m.w_query = make_filled(LAYOUT_PACKED, 0.3, 2, 24, 12, 0, 0);
+    m.w_key = make_filled(LAYOUT_PACKED, 0.3, 2, 8, 12, 0, 0);
+    m.w_value = make_filled(LAYOUT_PACKED, 0.3, 2, 10, 12, 0, 0);
+    m.w_result = make_filled(LAYOUT_PACKED, 0.3, 2, 70, 30, 0, 0);
+    m.b_result = make_filled(LAYOUT_PACKED, 1, 1, 70, 0, 0, 0);
+    m.heads = 6;
+    m.heads_kv = 2;
+    m.attention = &o;
+    for (int parallel = 0; parallel < 2; parallel++) {
+        if (parallel) o.parallel = parallel_of(&p, 4);
+        m.out = out[parallel] = make_out(LAYOUT_PACKED, 3, 2, 50, 70, 0);
+        o.weights = weights[parallel] = make_out(LAYOUT_PACKED, 4, 2, 6, 50, 50);
+        CHECK_STATUS(attn_mha(&m, 0), ATTN_OK);
+    }
+    CHECKF(p.calls >= 2, "%d calls of the callback", (int)p.calls);
+    check_same(&out[1], &out[0], "heads on threads");
+    check_same(&weights[1], &weights[0], "weights of heads on threads");
+    pthread_mutex_destroy(&p.lock);
+}
+
+/* Two calls at the same time that share their inputs: nothing is shared behind the caller's back. */
+typedef struct reentrant {
+    attn_desc d;
+    attn_status status;
+} reentrant;
+static void *call_forward(void *arg) {
+    reentrant *r = (reentrant *)arg;
+    for (int i = 0; i < 3; i++) r->status = attn_forward(&r->d, 0);
+    return 0;
+}
+static void test_reentrant(void) {
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+        reentrant call[3];
+        pthread_t threads[3];
+        attn_desc d = some_call(score);
+        run_desc(&d, "one thread");
+        for (int i = 0; i < 3; i++) {
+            call[i].d = copy_results(&d);
+            poison_results(&call[i].d);
+        }
+        for (int i = 0; i < 3; i++)
+            if (pthread_create(&threads[i], 0, call_forward, &call[i])) abort();
+        for (int i = 0; i < 3; i++) {
+            pthread_join(threads[i], 0);
+            CHECK_STATUS(call[i].status, ATTN_OK);
+            check_same_results(&call[i].d, &d, "calls at the same time");
+        }
+        test_release();
+    }
+}
+
+const test_case suite_threads[] = {{"threads.pool", test_pool},
+                                   {"threads.callback", test_callback},
+                                   {"threads.plan", test_plan},
+                                   {"threads.plan_again", test_plan_again},
+                                   {"threads.plan_on_threads", test_plan_on_threads},
+                                   {"threads.pieces", test_pieces},
+                                   {"threads.heads", test_heads},
+                                   {"threads.reentrant", test_reentrant},
+                                   {0, 0}};

@@ -3,7 +3,7 @@
 
 CC      = cc
 CFLAGS  = -O2 -Wall -Wextra
-LDLIBS  = -lm
+LDLIBS  = -lm -lpthread
 
 SUITES   = $(shell sh tests/suites.sh)
 EXAMPLES = $(basename $(notdir $(wildcard examples/*.c)))
@@ -58,6 +58,7 @@ build build/obj:
 	mkdir -p $@
 
 # ---- the test program: the implementation is compiled once, in tests/attn.c
+build/obj/align.o: $(wildcard examples/*.[ch])
 build/obj/%.o: tests/%.c attn.h $(wildcard tests/*.h) | build/obj
 	$(CC) $(CFLAGS) -c $< -o $@
 
@@ -74,5 +75,5 @@ build/bench: bench/bench.c attn.h | build
 	$(CC) $(CFLAGS) -DBENCH_FLAGS='"$(CC) $(CFLAGS)"' -DBENCH_COMMIT='"$(COMMIT)"' $(LDFLAGS) $< $(LDLIBS) -o $@
 
 # ---- examples are built as their first line says, with nothing but cc -O2
-build/%: examples/%.c attn.h | build
+build/%: examples/%.c $(wildcard examples/*.h) attn.h | build
 	$(CC) -O2 $< -lm -o $@

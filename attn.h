@@ -71,7 +71,8 @@
    MEMORY    attn_workspace_size tells what a call needs; pass that much in desc.workspace (any alignment) and nothing
              is allocated. Without it at most one block is taken, from desc.allocator or else from malloc. It is linear
              in Sq + Sk, never Sq*Sk, and depends on sizes, options and workers alone (lengths count as Sk). A
-             workspace serves one call at a time; calls one after the other may share it. Stack: at most 16 KB per task.
+             workspace serves one call at a time; calls one after the other may share it. Stack: at most 16 KB per task
+             (compiled with optimisation).
 
    THREADS   The library starts none. With desc.parallel it hands out independent tasks; without, the calling thread
              does them all. attn_plan_forward and attn_task let the caller spread the tasks as they like. All functions
@@ -440,6 +441,7 @@ ATTN_DEF const char *attn_isa_string(attn_isa isa);                /* "avx2" */
 ATTN_DEF const char *attn_score_string(attn_score score);          /* "scaled dot product" */
 ATTN_DEF int32_t     attn_version(void);                           /* compare with ATTN_VERSION_NUMBER */
 /* The library's own elementary functions, exactly as the kernels use them (0 = exp, 1 = log, 2 = tanh): y[i] = f(x[i]).
+   exp below 2^-126 is 0.
    isa as in the descriptor. x and y may be the same array. */
 ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y, int64_t n, attn_isa isa);
 
@@ -559,6 +561,9 @@ ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writ
 #if defined(_MSC_VER) && ATTN__X64
 #  include <intrin.h>
 #  if defined(__clang__)        /* its immintrin.h leaves these out when it stands in for MSVC */
+#    include <pmmintrin.h>
+#    include <tmmintrin.h>
+#    include <smmintrin.h>
 #    include <avxintrin.h>
 #    include <avx2intrin.h>
 #    include <fmaintrin.h>
@@ -591,6 +596,14 @@ static void attn__copy(void *to, const void *from, size_t bytes)
 #    define ATTN__COPY(to, from, bytes) memcpy(to, from, bytes)
 #  endif
 #  define ATTN__PREFETCH(p)     ((void)0)
+#endif
+
+/* clang under -ffast-math: what is not a plain + - * / in the code below would be open to folding; see attn__choose and
+   the vector vocabularies. */
+#if defined(__clang__) && (defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__))
+#  define ATTN__CLANG_FAST 1
+#else
+#  define ATTN__CLANG_FAST 0
 #endif
 
 /* Accumulators live in small arrays; unless the loops over them are unrolled they stay in memory. */
@@ -679,14 +692,25 @@ static int attn__is_inf(float x) { return (attn__bits(x) & 0x7fffffffu) == 0x7f8
 #define ATTN__NAN      attn__float(0x7fc00000u)
 #define ATTN__SMALLEST 1.17549435e-38f          /* 2^-126, the smallest normal number */
 
-static float attn__quiet(float x) { return attn__is_nan(x) ? ATTN__NAN : x; }   /* one NaN for all machines */
+/* Choices between floats are made on their bits: under -ffast-math clang marks a float's ?: as free of NaN and
+   infinity, whatever the pragmas say. */
+static float attn__choose(int first, float a, float b) { return attn__float(first ? attn__bits(a) : attn__bits(b)); }
+static float attn__larger(float a, float b) { return attn__choose(a > b, a, b); }       /* b where either is NaN */
+static float attn__negate(float x) { return attn__float(attn__bits(x) ^ 0x80000000u); }
+static int attn__is_none(float x) { return attn__bits(x) == 0xff800000u; }              /* -inf: no weight */
+static float attn__quiet(float x) { return attn__choose(attn__is_nan(x), ATTN__NAN, x); }   /* one NaN everywhere */
 
 /* a*b + c, rounded once. Without the instruction: the product is exact in double; the sum is rounded to odd there, so
    that rounding it again to float gives what one rounding would have (Boldo and Melquiond 2008). */
 static float attn__fma(float a, float b, float c)
 {
 #if ATTN__GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__))
+#  if ATTN__CLANG_FAST && ATTN__X64
+    __asm__("vfmadd231ss %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+    return c;
+#  else
     return __builtin_fmaf(a, b, c);
+#  endif
 #elif defined(ATTN_NO_EXACT_FMA)
     const float product = a * b;
     return product + c;
@@ -752,7 +776,7 @@ static float attn__exp(float x)
 {
     float t;
     const float p = attn__exp_poly(x, &t);
-    return x < ATTN__EXP_LOWEST ? 0.0f : p * attn__float(attn__bits(t) << 23);
+    return attn__choose(x < ATTN__EXP_LOWEST, 0.0f, p * attn__float(attn__bits(t) << 23));
 }
 
 /* For every x: 2^n in two factors, since 2^128 is no float. */
@@ -760,11 +784,12 @@ static float attn__exp_full(float x)
 {
     float t, p;
     uint32_t n, half;
-    x = 100.0f < x ? 100.0f : x;
+    x = attn__choose(100.0f < x, 100.0f, x);
     p = attn__exp_poly(x, &t);
     n = attn__bits(t) - attn__bits(ATTN__EXP_MAGIC);            /* n modulo 2^32 */
     half = (uint32_t)((int32_t)n >> 1);
-    return x < ATTN__EXP_LOWEST ? 0.0f : p * attn__float((half + 127u) << 23) * attn__float((n - half + 127u) << 23);
+    p = p * attn__float((half + 127u) << 23) * attn__float((n - half + 127u) << 23);
+    return attn__choose(x < ATTN__EXP_LOWEST, 0.0f, p);
 }
 
 /* log: x = 2^e m, m in [sqrt(1/2), sqrt 2), f = m - 1; log m = f - f^2/2 + f^3 Q(f). */
@@ -781,9 +806,9 @@ static float attn__exp_full(float x)
 static float attn__log(float x)
 {
     const int tiny = x < ATTN__SMALLEST;
-    const float y = tiny ? x * 8388608.0f : x;                  /* 2^23: subnormals */
+    const float y = attn__choose(tiny, x * 8388608.0f, x);      /* 2^23: subnormals */
     const uint32_t b = attn__bits(y) - ATTN__SQRT_HALF;
-    const float e = (float)((int32_t)b >> 23) - (tiny ? 23.0f : 0.0f);
+    const float e = (float)(((int32_t)b >> 23) - (tiny ? 23 : 0));
     const float f = attn__float((b & 0x007fffffu) + ATTN__SQRT_HALF) - 1.0f, f2 = f * f;
     float q = attn__fma(ATTN__LOG_C7, f, ATTN__LOG_C6);
     q = attn__fma(q, f, ATTN__LOG_C5);
@@ -795,8 +820,8 @@ static float attn__log(float x)
     q = attn__fma(q, f, -0.5f);
     q = attn__fma(e, ATTN__LN2_LO, q * f2);
     q = attn__fma(e, ATTN__LN2_HI, q + f);
-    if (!(x > 0.0f)) return x == 0.0f ? ATTN__NEG_INF : ATTN__NAN;
-    return attn__is_inf(x) ? x : q;
+    q = attn__choose(attn__is_inf(x), x, q);
+    return attn__choose(x > 0.0f, q, attn__choose(x == 0.0f, ATTN__NEG_INF, ATTN__NAN));
 }
 
 /* tanh: a polynomial near 0, else 1 - 2/(e^2|x| + 1). */
@@ -810,12 +835,12 @@ static float attn__log(float x)
 static float attn__tanh(float x)
 {
     const uint32_t sign = attn__bits(x) & 0x80000000u;
-    const float a = attn__float(attn__bits(x) ^ sign), b = 10.0f < a ? 10.0f : a, x2 = b * b;
+    const float a = attn__float(attn__bits(x) ^ sign), b = attn__choose(10.0f < a, 10.0f, a), x2 = b * b;
     float p = attn__fma(ATTN__TANH_C4, x2, ATTN__TANH_C3), y;
     p = attn__fma(p, x2, ATTN__TANH_C2);
     p = attn__fma(p, x2, ATTN__TANH_C1);
     p = attn__fma(p, x2, ATTN__TANH_C0);
-    y = b < ATTN__TANH_SPLIT ? attn__fma(b * x2, p, b) : 1.0f - 2.0f / (attn__exp(b + b) + 1.0f);
+    y = attn__choose(b < ATTN__TANH_SPLIT, attn__fma(b * x2, p, b), 1.0f - 2.0f / (attn__exp(b + b) + 1.0f));
     return attn__float(attn__bits(y) | sign);
 }
 
@@ -829,7 +854,7 @@ static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
     for (c = 0; c < n; c++) {
         const float a = attn__float(attn__bits(v[c * stride]) & 0x7fffffffu);
         if (attn__is_nan(a) || attn__is_inf(a)) return ATTN__NAN;
-        largest = a > largest ? a : largest;
+        largest = attn__larger(a, largest);
     }
     exponent = attn__bits(largest) >> 23;
     if (exponent == 0) return 0.0f;                             /* zero, or so small that 1/|v| is no float */
@@ -880,11 +905,11 @@ typedef struct attn__kernels {
     void (*additive)(const attn__additive *p);
     /* s = scale * sum_u w_u tanh(query_u + key_u), for pairs whose exponentials would overflow */
     void (*additive_direct)(const attn__additive *p);
-    /* one chunk's softmax for one vector of lanes: s[j][..] (j0 <= j < j1) becomes e^(s - max); its max and its sum.
+    /* one chunk's softmax for one vector of lanes: s[j][..] (j0 <= j < j1) becomes e^(s - top); its top and its sum.
        mark: an excluded entry (-inf) becomes -0 instead of 0 */
-    void (*weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *max, float *sum);
+    void (*weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum);
     /* per lane: running (max, sum) and a chunk's (cmax, csum) -> their union; old and fresh are the two factors */
-    void (*join)(int64_t lanes, float *max, float *sum, const float *cmax, const float *csum, float *old, float *fresh);
+    void (*join)(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old, float *fresh);
     /* o[r][lane] = o*old[lane] + acc*fresh[lane] */
     void (*merge)(int64_t rows, int64_t ld, float *o, const float *acc, const float *old, const float *fresh);
     int  (*finite)(const float *x, int64_t n);
@@ -910,7 +935,7 @@ typedef struct attn__kernels {
     /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */
     void (*exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride);
     /* x[j] = e^(x[j] - max) * factor, 0 where that is below 2^-126 or x[j] is -inf (even when factor is NaN) */
-    void (*normalise)(float *x, int64_t n, float max, float factor);
+    void (*normalise)(float *x, int64_t n, float top, float factor);
 } attn__kernels;
 
 static void attn__product_scalar(const attn__product *p)
@@ -921,7 +946,7 @@ static void attn__product_scalar(const attn__product *p)
         const float *a = p->a + r * p->a_row, *b = p->b;
         float *c = p->c + r * p->ld, acc[8];
         ATTN_ASSERT(p->vecs <= 8);
-        for (i = 0; i < p->vecs; i++) acc[i] = p->onto ? c[i] : 0.0f;
+        for (i = 0; i < p->vecs; i++) acc[i] = attn__choose(p->onto, c[i], 0.0f);
         for (k = 0; k < p->depth; k++, a += p->a_k, b += p->ld)
             for (i = 0; i < p->vecs; i++) {
                 const float d = b[i] - *a;
@@ -947,7 +972,7 @@ static void attn__additive_scalar(const attn__additive *p)
                 w = p->w + u;
                 for (g = 0; g < 4; g++) {
                     d[g] = attn__fma(e[g * p->ld], f[g], 1.0f);
-                    d[g] = d[g] < cap ? d[g] : cap;
+                    d[g] = attn__choose(d[g] < cap, d[g], cap);
                 }
                 n0 = attn__fma(w[0], d[1], w[1] * d[0]);
                 n1 = attn__fma(w[2], d[3], w[3] * d[2]);
@@ -972,36 +997,36 @@ static void attn__additive_direct_scalar(const attn__additive *p)
         }
 }
 
-static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *max, float *sum)
+static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
 {
     float m = ATTN__NEG_INF, part[ATTN__PARTS], base;
     int64_t j;
     int r, w;
-    for (j = j0; j < j1; j++) m = s[j * ld] > m ? s[j * ld] : m;           /* NaN is passed over here, and comes back */
-    base = m == ATTN__NEG_INF ? 0.0f : m;                                   /* as a weight */
+    for (j = j0; j < j1; j++) m = attn__larger(s[j * ld], m);      /* NaN is passed over, and comes back as a weight */
+    base = attn__choose(attn__is_none(m), 0.0f, m);
     for (r = 0; r < ATTN__PARTS; r++) part[r] = 0.0f;
     for (j = j0; j < j1; j++) {
         float e = attn__exp(s[j * ld] - base);
-        if (mark && s[j * ld] == ATTN__NEG_INF) e = -0.0f;
+        if (mark && attn__is_none(s[j * ld])) e = -0.0f;
         s[j * ld] = e;
         part[j % ATTN__PARTS] = part[j % ATTN__PARTS] + e;
     }
     for (w = ATTN__PARTS / 2; w > 0; w /= 2)
         for (r = 0; r < w; r++) part[r] = part[r] + part[r + w];
-    *max = m;
+    *top = m;
     *sum = part[0];
 }
 
-static void attn__join_scalar(int64_t lanes, float *max, float *sum, const float *cmax, const float *csum,
+static void attn__join_scalar(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum,
                               float *old, float *fresh)
 {
     int64_t i;
     for (i = 0; i < lanes; i++) {
-        const float m = cmax[i] > max[i] ? cmax[i] : max[i], base = m == ATTN__NEG_INF ? 0.0f : m;
-        old[i] = attn__exp(max[i] - base);
+        const float m = attn__larger(cmax[i], top[i]), base = attn__choose(attn__is_none(m), 0.0f, m);
+        old[i] = attn__exp(top[i] - base);
         fresh[i] = attn__exp(cmax[i] - base);
         sum[i] = attn__fma(csum[i], fresh[i], sum[i] * old[i]);
-        max[i] = m;
+        top[i] = m;
     }
 }
 
@@ -1058,7 +1083,7 @@ static void attn__softcap_scalar(float *x, int64_t n, float cap, int keep)
 {
     int64_t i;
     for (i = 0; i < n; i++)
-        if (!(keep && x[i] == ATTN__NEG_INF)) x[i] = cap * attn__tanh(x[i] / cap);
+        if (!(keep && attn__is_none(x[i]))) x[i] = cap * attn__tanh(x[i] / cap);
 }
 
 static void attn__distance_scalar(float *s, int64_t ld, int64_t n, int32_t score, const float *width)
@@ -1069,9 +1094,10 @@ static void attn__distance_scalar(float *s, int64_t ld, int64_t n, int32_t score
             float *x = s + j * ld + i, u2, weight;
             if (score == ATTN_SCORE_GAUSSIAN) { *x = *x * width[i]; continue; }
             u2 = *x / width[i];
-            if (score == ATTN_SCORE_BOXCAR) weight = u2 <= 1.0f ? 1.0f : 0.0f;
-            else weight = 1.0f - (score == ATTN_SCORE_TRIANGULAR ? attn__sqrt(u2) : u2);
-            *x = u2 <= 1.0f ? attn__log(weight) : attn__is_nan(u2) ? u2 : ATTN__NEG_INF;
+            if (score == ATTN_SCORE_BOXCAR) weight = 1.0f;
+            else if (score == ATTN_SCORE_TRIANGULAR) weight = 1.0f - attn__sqrt(u2);
+            else weight = 1.0f - u2;
+            *x = attn__choose(u2 <= 1.0f, attn__log(weight), attn__choose(attn__is_nan(u2), u2, ATTN__NEG_INF));
         }
 }
 
@@ -1081,7 +1107,7 @@ static void attn__alibi_scalar(float *s, int64_t ld, int64_t n, const float *slo
     for (j = 0; j < n; j++)
         for (i = 0; i < ld; i++) {
             const float d = position[i] - (float)j;
-            s[j * ld + i] = attn__fma(-slope[i], d < 0.0f ? -d : d, s[j * ld + i]);
+            s[j * ld + i] = attn__fma(attn__negate(slope[i]), attn__float(attn__bits(d) & 0x7fffffffu), s[j * ld + i]);
         }
 }
 
@@ -1096,7 +1122,7 @@ static void attn__clip_scalar(float *s, int64_t ld, int64_t n, const int32_t *fi
 static void attn__add_scalar(float *s, const float *t, int64_t n)
 {
     int64_t i;
-    for (i = 0; i < n; i++) s[i] = t[i] == ATTN__NEG_INF ? t[i] : s[i] + t[i];
+    for (i = 0; i < n; i++) s[i] = attn__choose(attn__is_none(t[i]), t[i], s[i] + t[i]);
 }
 
 static void attn__exclude_scalar(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
@@ -1107,12 +1133,12 @@ static void attn__exclude_scalar(float *s, int64_t ld, int64_t n, const uint8_t 
             if (!rows[i][j * stride]) s[j * ld + i] = ATTN__NEG_INF;
 }
 
-static void attn__normalise_scalar(float *x, int64_t n, float max, float factor)
+static void attn__normalise_scalar(float *x, int64_t n, float top, float factor)
 {
     int64_t i;
     for (i = 0; i < n; i++) {
-        const float w = attn__exp(x[i] - max) * factor;
-        x[i] = w < ATTN__SMALLEST || x[i] == ATTN__NEG_INF ? 0.0f : attn__quiet(w);
+        const float w = attn__exp(x[i] - top) * factor;
+        x[i] = attn__choose(w < ATTN__SMALLEST || attn__is_none(x[i]), 0.0f, attn__quiet(w));
     }
 }
 
@@ -1138,8 +1164,31 @@ static const attn__kernels attn__table_scalar = {
 #  define ATTN__MUL8(a, b) _mm256_mul_ps(a, b)
 #  define ATTN__DIV8(a, b) _mm256_div_ps(a, b)
 #endif
+#if ATTN__CLANG_FAST           /* the instructions themselves: nothing to fold */
+#  define ATTN__OP8(name, result, kind, text) \
+    ATTN__INLINE ATTN__AVX2 result name(__m256 a, __m256 b) \
+    { result r; __asm__(text " %2, %1, %0" : kind(r) : "x"(a), "x"(b)); return r; }
+ATTN__OP8(ATTN__MIN8, __m256, "=x", "vminps")
+ATTN__OP8(ATTN__MAX8, __m256, "=x", "vmaxps")
+ATTN__OP8(ATTN__LESS8, __m256, "=x", "vcmpps $17,")
+ATTN__OP8(ATTN__AT_MOST8, __m256, "=x", "vcmpps $18,")
+ATTN__OP8(ATTN__SAME8, __m256, "=x", "vcmpps $0,")
+ATTN__OP8(ATTN__UNORDERED8, __m256, "=x", "vcmpps $3,")
+ATTN__INLINE ATTN__AVX2 __m256 ATTN__FMA8(__m256 a, __m256 b, __m256 c)
+{ __asm__("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b)); return c; }
+ATTN__INLINE ATTN__AVX2 __m256 ATTN__SQRT8(__m256 x)
+{ __m256 r; __asm__("vsqrtps %1, %0" : "=x"(r) : "x"(x)); return r; }
+#else
+#  define ATTN__FMA8(a, b, c)       _mm256_fmadd_ps(a, b, c)
+#  define ATTN__MIN8(a, b)          _mm256_min_ps(a, b)         /* b where either is NaN; so is max */
+#  define ATTN__MAX8(a, b)          _mm256_max_ps(a, b)
+#  define ATTN__SQRT8(x)            _mm256_sqrt_ps(x)
+#  define ATTN__LESS8(a, b)         _mm256_cmp_ps(a, b, _CMP_LT_OQ)
+#  define ATTN__AT_MOST8(a, b)      _mm256_cmp_ps(a, b, _CMP_LE_OQ)
+#  define ATTN__SAME8(a, b)         _mm256_cmp_ps(a, b, _CMP_EQ_OQ)
+#  define ATTN__UNORDERED8(a, b)    _mm256_cmp_ps(a, b, _CMP_UNORD_Q)
+#endif
 #define ATTN__ALL8(x)       _mm256_set1_ps(x)
-#define ATTN__FMA8(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define ATTN__LOAD8(p)      _mm256_loadu_ps(p)
 #define ATTN__STORE8(p, v)  _mm256_storeu_ps(p, v)
 /* x where the mask's sign bit is clear, y where it is set */
@@ -1165,7 +1214,7 @@ ATTN__INLINE ATTN__AVX2 __m256 attn__exp8(__m256 x)
 {
     __m256 t;
     const __m256 p = attn__exp_poly_avx2(x, &t);
-    return _mm256_andnot_ps(_mm256_cmp_ps(x, ATTN__ALL8(ATTN__EXP_LOWEST), _CMP_LT_OQ),
+    return _mm256_andnot_ps(ATTN__LESS8(x, ATTN__ALL8(ATTN__EXP_LOWEST)),
                             ATTN__MUL8(p, ATTN__SHIFT8(t, 23)));
 }
 
@@ -1174,19 +1223,19 @@ ATTN__INLINE ATTN__AVX2 __m256 attn__exp_full8(__m256 x)
     const __m256i bias = _mm256_set1_epi32(127);
     __m256 t, p;
     __m256i n, half;
-    x = _mm256_min_ps(ATTN__ALL8(100.0f), x);                   /* in this order NaN passes */
+    x = ATTN__MIN8(ATTN__ALL8(100.0f), x);                   /* in this order NaN passes */
     p = attn__exp_poly_avx2(x, &t);
     n = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_castps_si256(ATTN__ALL8(ATTN__EXP_MAGIC)));
     half = _mm256_srai_epi32(n, 1);
     p = ATTN__MUL8(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
     p = ATTN__MUL8(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(n, half), bias), 23)));
-    return _mm256_andnot_ps(_mm256_cmp_ps(x, ATTN__ALL8(ATTN__EXP_LOWEST), _CMP_LT_OQ), p);
+    return _mm256_andnot_ps(ATTN__LESS8(x, ATTN__ALL8(ATTN__EXP_LOWEST)), p);
 }
 
 ATTN__INLINE ATTN__AVX2 __m256 attn__log8(__m256 x)
 {
     const __m256i root = _mm256_set1_epi32((int32_t)ATTN__SQRT_HALF);
-    const __m256 tiny = _mm256_cmp_ps(x, ATTN__ALL8(ATTN__SMALLEST), _CMP_LT_OQ);
+    const __m256 tiny = ATTN__LESS8(x, ATTN__ALL8(ATTN__SMALLEST));
     const __m256 y = ATTN__PICK8(x, ATTN__MUL8(x, ATTN__ALL8(8388608.0f)), tiny);
     const __m256i b = _mm256_sub_epi32(_mm256_castps_si256(y), root);
     const __m256 e = ATTN__SUB8(_mm256_cvtepi32_ps(_mm256_srai_epi32(b, 23)), _mm256_and_ps(tiny, ATTN__ALL8(23.0f)));
@@ -1202,28 +1251,28 @@ ATTN__INLINE ATTN__AVX2 __m256 attn__log8(__m256 x)
     q = ATTN__FMA8(q, f, ATTN__ALL8(-0.5f));
     q = ATTN__FMA8(e, ATTN__ALL8(ATTN__LN2_LO), ATTN__MUL8(q, f2));
     q = ATTN__FMA8(e, ATTN__ALL8(ATTN__LN2_HI), ATTN__ADD8(q, f));
-    q = ATTN__PICK8(q, x, _mm256_cmp_ps(x, ATTN__ALL8(ATTN__INF), _CMP_EQ_OQ));
-    q = ATTN__PICK8(ATTN__ALL8(ATTN__NAN), q, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_GT_OQ));
-    return ATTN__PICK8(q, ATTN__ALL8(ATTN__NEG_INF), _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_EQ_OQ));
+    q = ATTN__PICK8(q, x, ATTN__SAME8(x, ATTN__ALL8(ATTN__INF)));
+    q = ATTN__PICK8(ATTN__ALL8(ATTN__NAN), q, ATTN__LESS8(_mm256_setzero_ps(), x));
+    return ATTN__PICK8(q, ATTN__ALL8(ATTN__NEG_INF), ATTN__SAME8(x, _mm256_setzero_ps()));
 }
 
 ATTN__INLINE ATTN__AVX2 __m256 attn__tanh8(__m256 x)
 {
     const __m256 sign = _mm256_and_ps(x, ATTN__ALL8(-0.0f)), one = ATTN__ALL8(1.0f);
-    const __m256 b = _mm256_min_ps(ATTN__ALL8(10.0f), _mm256_xor_ps(x, sign)), x2 = ATTN__MUL8(b, b);
+    const __m256 b = ATTN__MIN8(ATTN__ALL8(10.0f), _mm256_xor_ps(x, sign)), x2 = ATTN__MUL8(b, b);
     __m256 p = ATTN__FMA8(ATTN__ALL8(ATTN__TANH_C4), x2, ATTN__ALL8(ATTN__TANH_C3)), y;
     p = ATTN__FMA8(p, x2, ATTN__ALL8(ATTN__TANH_C2));
     p = ATTN__FMA8(p, x2, ATTN__ALL8(ATTN__TANH_C1));
     p = ATTN__FMA8(p, x2, ATTN__ALL8(ATTN__TANH_C0));
     y = ATTN__SUB8(one, ATTN__DIV8(ATTN__ALL8(2.0f), ATTN__ADD8(attn__exp8(ATTN__ADD8(b, b)), one)));
     p = ATTN__FMA8(ATTN__MUL8(b, x2), p, b);
-    y = ATTN__PICK8(y, p, _mm256_cmp_ps(b, ATTN__ALL8(ATTN__TANH_SPLIT), _CMP_LT_OQ));
+    y = ATTN__PICK8(y, p, ATTN__LESS8(b, ATTN__ALL8(ATTN__TANH_SPLIT)));
     return _mm256_or_ps(y, sign);
 }
 
 ATTN__INLINE ATTN__AVX2 __m256 attn__quiet8(__m256 x)
 {
-    return ATTN__PICK8(x, ATTN__ALL8(ATTN__NAN), _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return ATTN__PICK8(x, ATTN__ALL8(ATTN__NAN), ATTN__UNORDERED8(x, x));
 }
 
 /* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. */
@@ -1292,10 +1341,10 @@ ATTN__AVX2 static void attn__additive_avx2(const attn__additive *p)
                 __m256 b = ATTN__FMA8(ATTN__LOAD8(e + ld), _mm256_broadcast_ss(f + 1), one);
                 __m256 c = ATTN__FMA8(ATTN__LOAD8(e + 2*ld), _mm256_broadcast_ss(f + 2), one);
                 __m256 d = ATTN__FMA8(ATTN__LOAD8(e + 3*ld), _mm256_broadcast_ss(f + 3), one), n0, n1;
-                a = _mm256_min_ps(a, cap);
-                b = _mm256_min_ps(b, cap);
-                c = _mm256_min_ps(c, cap);
-                d = _mm256_min_ps(d, cap);
+                a = ATTN__MIN8(a, cap);
+                b = ATTN__MIN8(b, cap);
+                c = ATTN__MIN8(c, cap);
+                d = ATTN__MIN8(d, cap);
                 n0 = ATTN__FMA8(_mm256_broadcast_ss(w), b, ATTN__MUL8(_mm256_broadcast_ss(w + 1), a));
                 n1 = ATTN__FMA8(_mm256_broadcast_ss(w + 2), d, ATTN__MUL8(_mm256_broadcast_ss(w + 3), c));
                 a = ATTN__MUL8(a, b);
@@ -1324,41 +1373,41 @@ ATTN__AVX2 static void attn__additive_direct_avx2(const attn__additive *p)
         }
 }
 
-ATTN__AVX2 static void attn__weigh_avx2(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *max, float *sum)
+ATTN__AVX2 static void attn__weigh_avx2(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
 {
     const __m256 none = ATTN__ALL8(ATTN__NEG_INF);
     __m256 m = none, base, part[ATTN__PARTS];
     int64_t j;
     int r, w;
-    for (j = j0; j < j1; j++) m = _mm256_max_ps(ATTN__LOAD8(s + j*ld), m);
-    base = _mm256_andnot_ps(_mm256_cmp_ps(m, none, _CMP_EQ_OQ), m);
+    for (j = j0; j < j1; j++) m = ATTN__MAX8(ATTN__LOAD8(s + j*ld), m);
+    base = _mm256_andnot_ps(ATTN__SAME8(m, none), m);
     for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm256_setzero_ps();
     for (j = j0; j < j1; j++) {
         const __m256 x = ATTN__LOAD8(s + j*ld);
         __m256 e = attn__exp8(ATTN__SUB8(x, base));
-        if (mark) e = ATTN__PICK8(e, ATTN__ALL8(-0.0f), _mm256_cmp_ps(x, none, _CMP_EQ_OQ));
+        if (mark) e = ATTN__PICK8(e, ATTN__ALL8(-0.0f), ATTN__SAME8(x, none));
         ATTN__STORE8(s + j*ld, e);
         part[j % ATTN__PARTS] = ATTN__ADD8(part[j % ATTN__PARTS], e);
     }
     for (w = ATTN__PARTS / 2; w > 0; w /= 2)
         for (r = 0; r < w; r++) part[r] = ATTN__ADD8(part[r], part[r + w]);
-    ATTN__STORE8(max, m);
+    ATTN__STORE8(top, m);
     ATTN__STORE8(sum, part[0]);
 }
 
-ATTN__AVX2 static void attn__join_avx2(int64_t lanes, float *max, float *sum, const float *cmax, const float *csum,
+ATTN__AVX2 static void attn__join_avx2(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum,
                                        float *old, float *fresh)
 {
     const __m256 none = ATTN__ALL8(ATTN__NEG_INF);
     int64_t i;
     for (i = 0; i < lanes; i += 8) {
-        const __m256 before = ATTN__LOAD8(max + i), now = ATTN__LOAD8(cmax + i), m = _mm256_max_ps(now, before);
-        const __m256 base = _mm256_andnot_ps(_mm256_cmp_ps(m, none, _CMP_EQ_OQ), m);
+        const __m256 before = ATTN__LOAD8(top + i), now = ATTN__LOAD8(cmax + i), m = ATTN__MAX8(now, before);
+        const __m256 base = _mm256_andnot_ps(ATTN__SAME8(m, none), m);
         const __m256 x = attn__exp8(ATTN__SUB8(before, base)), y = attn__exp8(ATTN__SUB8(now, base));
         ATTN__STORE8(old + i, x);
         ATTN__STORE8(fresh + i, y);
         ATTN__STORE8(sum + i, ATTN__FMA8(ATTN__LOAD8(csum + i), y, ATTN__MUL8(ATTN__LOAD8(sum + i), x)));
-        ATTN__STORE8(max + i, m);
+        ATTN__STORE8(top + i, m);
     }
 }
 
@@ -1469,7 +1518,7 @@ ATTN__AVX2 static void attn__softcap_avx2(float *x, int64_t n, float cap, int ke
     int64_t i;
     for (i = 0; i < n; i += 8) {
         const __m256 v = ATTN__LOAD8(x + i), y = ATTN__MUL8(c, attn__tanh8(ATTN__DIV8(v, c)));
-        ATTN__STORE8(x + i, ATTN__PICK8(y, v, _mm256_cmp_ps(v, none, _CMP_EQ_OQ)));
+        ATTN__STORE8(x + i, ATTN__PICK8(y, v, ATTN__SAME8(v, none)));
     }
 }
 
@@ -1484,10 +1533,10 @@ ATTN__AVX2 static void attn__distance_avx2(float *s, int64_t ld, int64_t n, int3
             if (score == ATTN_SCORE_GAUSSIAN) { ATTN__STORE8(s + i, ATTN__MUL8(x, v)); continue; }
             u = ATTN__DIV8(x, v);
             if (score == ATTN_SCORE_BOXCAR) y = _mm256_setzero_ps();
-            else if (score == ATTN_SCORE_TRIANGULAR) y = attn__log8(ATTN__SUB8(one, _mm256_sqrt_ps(u)));
+            else if (score == ATTN_SCORE_TRIANGULAR) y = attn__log8(ATTN__SUB8(one, ATTN__SQRT8(u)));
             else y = attn__log8(ATTN__SUB8(one, u));
-            y = ATTN__PICK8(none, y, _mm256_cmp_ps(u, one, _CMP_LE_OQ));
-            ATTN__STORE8(s + i, ATTN__PICK8(y, u, _mm256_cmp_ps(u, u, _CMP_UNORD_Q)));
+            y = ATTN__PICK8(none, y, ATTN__AT_MOST8(u, one));
+            ATTN__STORE8(s + i, ATTN__PICK8(y, u, ATTN__UNORDERED8(u, u)));
         }
 }
 
@@ -1525,20 +1574,20 @@ ATTN__AVX2 static void attn__add_avx2(float *s, const float *t, int64_t n)
     int64_t i;
     for (i = 0; i < n; i += 8) {
         const __m256 x = ATTN__LOAD8(t + i);
-        ATTN__STORE8(s + i, ATTN__PICK8(ATTN__ADD8(ATTN__LOAD8(s + i), x), none, _mm256_cmp_ps(x, none, _CMP_EQ_OQ)));
+        ATTN__STORE8(s + i, ATTN__PICK8(ATTN__ADD8(ATTN__LOAD8(s + i), x), none, ATTN__SAME8(x, none)));
     }
 }
 
-ATTN__AVX2 static void attn__normalise_avx2(float *x, int64_t n, float max, float factor)
+ATTN__AVX2 static void attn__normalise_avx2(float *x, int64_t n, float top, float factor)
 {
     int64_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        const __m256 v = ATTN__LOAD8(x + i), out = _mm256_cmp_ps(v, ATTN__ALL8(ATTN__NEG_INF), _CMP_EQ_OQ);
-        const __m256 w = ATTN__MUL8(attn__exp8(ATTN__SUB8(v, ATTN__ALL8(max))), ATTN__ALL8(factor));
-        const __m256 none = _mm256_or_ps(out, _mm256_cmp_ps(w, ATTN__ALL8(ATTN__SMALLEST), _CMP_LT_OQ));
+        const __m256 v = ATTN__LOAD8(x + i), out = ATTN__SAME8(v, ATTN__ALL8(ATTN__NEG_INF));
+        const __m256 w = ATTN__MUL8(attn__exp8(ATTN__SUB8(v, ATTN__ALL8(top))), ATTN__ALL8(factor));
+        const __m256 none = _mm256_or_ps(out, ATTN__LESS8(w, ATTN__ALL8(ATTN__SMALLEST)));
         ATTN__STORE8(x + i, _mm256_andnot_ps(none, attn__quiet8(w)));
     }
-    attn__normalise_scalar(x + i, n - i, max, factor);
+    attn__normalise_scalar(x + i, n - i, top, factor);
 }
 
 static const attn__kernels attn__table_avx2 = {
@@ -1563,15 +1612,37 @@ static const attn__kernels attn__table_avx2 = {
 #  define ATTN__MUL16(a, b) _mm512_mul_ps(a, b)
 #  define ATTN__DIV16(a, b) _mm512_div_ps(a, b)
 #endif
+#if ATTN__CLANG_FAST           /* the instructions themselves: nothing to fold */
+#  define ATTN__OP16(name, result, kind, text) \
+    ATTN__INLINE ATTN__AVX512 result name(__m512 a, __m512 b) \
+    { result r; __asm__(text " %2, %1, %0" : kind(r) : "v"(a), "v"(b)); return r; }
+ATTN__OP16(ATTN__MIN16, __m512, "=v", "vminps")
+ATTN__OP16(ATTN__MAX16, __m512, "=v", "vmaxps")
+ATTN__OP16(ATTN__LESS16, __mmask16, "=Yk", "vcmpps $17,")
+ATTN__OP16(ATTN__AT_MOST16, __mmask16, "=Yk", "vcmpps $18,")
+ATTN__OP16(ATTN__SAME16, __mmask16, "=Yk", "vcmpps $0,")
+ATTN__OP16(ATTN__UNORDERED16, __mmask16, "=Yk", "vcmpps $3,")
+ATTN__INLINE ATTN__AVX512 __m512 ATTN__FMA16(__m512 a, __m512 b, __m512 c)
+{ __asm__("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); return c; }
+ATTN__INLINE ATTN__AVX512 __m512 ATTN__SQRT16(__m512 x)
+{ __m512 r; __asm__("vsqrtps %1, %0" : "=v"(r) : "v"(x)); return r; }
+#else
+#  define ATTN__FMA16(a, b, c)      _mm512_fmadd_ps(a, b, c)
+#  define ATTN__MIN16(a, b)         _mm512_min_ps(a, b)         /* b where either is NaN; so is max */
+#  define ATTN__MAX16(a, b)         _mm512_max_ps(a, b)
+#  define ATTN__SQRT16(x)           _mm512_sqrt_ps(x)
+#  define ATTN__LESS16(a, b)        _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
+#  define ATTN__AT_MOST16(a, b)     _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ)
+#  define ATTN__SAME16(a, b)        _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
+#  define ATTN__UNORDERED16(a, b)   _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q)
+#endif
 #define ATTN__ALL16(x)       _mm512_set1_ps(x)
-#define ATTN__FMA16(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define ATTN__LOAD16(p)      _mm512_loadu_ps(p)
 #define ATTN__STORE16(p, v)  _mm512_storeu_ps(p, v)
 /* x where the mask bit is clear, y where it is set */
-#define ATTN__PICK16(x, y, mask) _mm512_mask_blend_ps(mask, x, y)
+#define ATTN__PICK16(x, y, mask) \
+    _mm512_castsi512_ps(_mm512_mask_blend_epi32(mask, _mm512_castps_si512(x), _mm512_castps_si512(y)))
 #define ATTN__SIGN16(x)      _mm512_test_epi32_mask(_mm512_castps_si512(x), _mm512_set1_epi32((int32_t)0x80000000u))
-#define ATTN__LESS16(x, y)   _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ)
-#define ATTN__SAME16(x, y)   _mm512_cmp_ps_mask(x, y, _CMP_EQ_OQ)
 #define ATTN__SHIFT16(x, n)  _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), n))
 
 ATTN__INLINE ATTN__AVX512 __m512 attn__exp_poly_avx512(__m512 x, __m512 *shifted)
@@ -1602,7 +1673,7 @@ ATTN__INLINE ATTN__AVX512 __m512 attn__exp_full16(__m512 x)
     const __m512i bias = _mm512_set1_epi32(127);
     __m512 t, p;
     __m512i n, half;
-    x = _mm512_min_ps(ATTN__ALL16(100.0f), x);                   /* in this order NaN passes */
+    x = ATTN__MIN16(ATTN__ALL16(100.0f), x);                   /* in this order NaN passes */
     p = attn__exp_poly_avx512(x, &t);
     n = _mm512_sub_epi32(_mm512_castps_si512(t), _mm512_castps_si512(ATTN__ALL16(ATTN__EXP_MAGIC)));
     half = _mm512_srai_epi32(n, 1);
@@ -1632,14 +1703,14 @@ ATTN__INLINE ATTN__AVX512 __m512 attn__log16(__m512 x)
     q = ATTN__FMA16(e, ATTN__ALL16(ATTN__LN2_LO), ATTN__MUL16(q, f2));
     q = ATTN__FMA16(e, ATTN__ALL16(ATTN__LN2_HI), ATTN__ADD16(q, f));
     q = ATTN__PICK16(q, x, ATTN__SAME16(x, ATTN__ALL16(ATTN__INF)));
-    q = ATTN__PICK16(ATTN__ALL16(ATTN__NAN), q, _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ));
+    q = ATTN__PICK16(ATTN__ALL16(ATTN__NAN), q, ATTN__LESS16(_mm512_setzero_ps(), x));
     return ATTN__PICK16(q, ATTN__ALL16(ATTN__NEG_INF), ATTN__SAME16(x, _mm512_setzero_ps()));
 }
 
 ATTN__INLINE ATTN__AVX512 __m512 attn__tanh16(__m512 x)
 {
     const __m512 sign = _mm512_and_ps(x, ATTN__ALL16(-0.0f)), one = ATTN__ALL16(1.0f);
-    const __m512 b = _mm512_min_ps(ATTN__ALL16(10.0f), _mm512_xor_ps(x, sign)), x2 = ATTN__MUL16(b, b);
+    const __m512 b = ATTN__MIN16(ATTN__ALL16(10.0f), _mm512_xor_ps(x, sign)), x2 = ATTN__MUL16(b, b);
     __m512 p = ATTN__FMA16(ATTN__ALL16(ATTN__TANH_C4), x2, ATTN__ALL16(ATTN__TANH_C3)), y;
     p = ATTN__FMA16(p, x2, ATTN__ALL16(ATTN__TANH_C2));
     p = ATTN__FMA16(p, x2, ATTN__ALL16(ATTN__TANH_C1));
@@ -1652,7 +1723,7 @@ ATTN__INLINE ATTN__AVX512 __m512 attn__tanh16(__m512 x)
 
 ATTN__INLINE ATTN__AVX512 __m512 attn__quiet16(__m512 x)
 {
-    return ATTN__PICK16(x, ATTN__ALL16(ATTN__NAN), _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q));
+    return ATTN__PICK16(x, ATTN__ALL16(ATTN__NAN), ATTN__UNORDERED16(x, x));
 }
 
 /* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. */
@@ -1723,10 +1794,10 @@ ATTN__AVX512 static void attn__additive_avx512(const attn__additive *p)
                 __m512 b = ATTN__FMA16(ATTN__LOAD16(e + ld), ATTN__ALL16(*(f + 1)), one);
                 __m512 c = ATTN__FMA16(ATTN__LOAD16(e + 2*ld), ATTN__ALL16(*(f + 2)), one);
                 __m512 d = ATTN__FMA16(ATTN__LOAD16(e + 3*ld), ATTN__ALL16(*(f + 3)), one), n0, n1;
-                a = _mm512_min_ps(a, cap);
-                b = _mm512_min_ps(b, cap);
-                c = _mm512_min_ps(c, cap);
-                d = _mm512_min_ps(d, cap);
+                a = ATTN__MIN16(a, cap);
+                b = ATTN__MIN16(b, cap);
+                c = ATTN__MIN16(c, cap);
+                d = ATTN__MIN16(d, cap);
                 n0 = ATTN__FMA16(ATTN__ALL16(*(w)), b, ATTN__MUL16(ATTN__ALL16(*(w + 1)), a));
                 n1 = ATTN__FMA16(ATTN__ALL16(*(w + 2)), d, ATTN__MUL16(ATTN__ALL16(*(w + 3)), c));
                 a = ATTN__MUL16(a, b);
@@ -1755,14 +1826,14 @@ ATTN__AVX512 static void attn__additive_direct_avx512(const attn__additive *p)
         }
 }
 
-ATTN__AVX512 static void attn__weigh_avx512(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *max,
+ATTN__AVX512 static void attn__weigh_avx512(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top,
                                             float *sum)
 {
     const __m512 none = ATTN__ALL16(ATTN__NEG_INF);
     __m512 m = none, base, part[ATTN__PARTS];
     int64_t j;
     int r, w;
-    for (j = j0; j < j1; j++) m = _mm512_max_ps(ATTN__LOAD16(s + j*ld), m);
+    for (j = j0; j < j1; j++) m = ATTN__MAX16(ATTN__LOAD16(s + j*ld), m);
     base = ATTN__PICK16(m, _mm512_setzero_ps(), ATTN__SAME16(m, none));
     for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm512_setzero_ps();
     for (j = j0; j < j1; j++) {
@@ -1774,23 +1845,23 @@ ATTN__AVX512 static void attn__weigh_avx512(float *s, int64_t ld, int64_t j0, in
     }
     for (w = ATTN__PARTS / 2; w > 0; w /= 2)
         for (r = 0; r < w; r++) part[r] = ATTN__ADD16(part[r], part[r + w]);
-    ATTN__STORE16(max, m);
+    ATTN__STORE16(top, m);
     ATTN__STORE16(sum, part[0]);
 }
 
-ATTN__AVX512 static void attn__join_avx512(int64_t lanes, float *max, float *sum, const float *cmax, const float *csum,
+ATTN__AVX512 static void attn__join_avx512(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum,
                                        float *old, float *fresh)
 {
     const __m512 none = ATTN__ALL16(ATTN__NEG_INF);
     int64_t i;
     for (i = 0; i < lanes; i += 16) {
-        const __m512 before = ATTN__LOAD16(max + i), now = ATTN__LOAD16(cmax + i), m = _mm512_max_ps(now, before);
+        const __m512 before = ATTN__LOAD16(top + i), now = ATTN__LOAD16(cmax + i), m = ATTN__MAX16(now, before);
         const __m512 base = ATTN__PICK16(m, _mm512_setzero_ps(), ATTN__SAME16(m, none));
         const __m512 x = attn__exp16(ATTN__SUB16(before, base)), y = attn__exp16(ATTN__SUB16(now, base));
         ATTN__STORE16(old + i, x);
         ATTN__STORE16(fresh + i, y);
         ATTN__STORE16(sum + i, ATTN__FMA16(ATTN__LOAD16(csum + i), y, ATTN__MUL16(ATTN__LOAD16(sum + i), x)));
-        ATTN__STORE16(max + i, m);
+        ATTN__STORE16(top + i, m);
     }
 }
 
@@ -1924,10 +1995,10 @@ ATTN__AVX512 static void attn__distance_avx512(float *s, int64_t ld, int64_t n, 
             if (score == ATTN_SCORE_GAUSSIAN) { ATTN__STORE16(s + i, ATTN__MUL16(x, v)); continue; }
             u = ATTN__DIV16(x, v);
             if (score == ATTN_SCORE_BOXCAR) y = _mm512_setzero_ps();
-            else if (score == ATTN_SCORE_TRIANGULAR) y = attn__log16(ATTN__SUB16(one, _mm512_sqrt_ps(u)));
+            else if (score == ATTN_SCORE_TRIANGULAR) y = attn__log16(ATTN__SUB16(one, ATTN__SQRT16(u)));
             else y = attn__log16(ATTN__SUB16(one, u));
-            y = ATTN__PICK16(none, y, _mm512_cmp_ps_mask(u, one, _CMP_LE_OQ));
-            ATTN__STORE16(s + i, ATTN__PICK16(y, u, _mm512_cmp_ps_mask(u, u, _CMP_UNORD_Q)));
+            y = ATTN__PICK16(none, y, ATTN__AT_MOST16(u, one));
+            ATTN__STORE16(s + i, ATTN__PICK16(y, u, ATTN__UNORDERED16(u, u)));
         }
 }
 
@@ -1967,17 +2038,17 @@ ATTN__AVX512 static void attn__add_avx512(float *s, const float *t, int64_t n)
     }
 }
 
-ATTN__AVX512 static void attn__normalise_avx512(float *x, int64_t n, float max, float factor)
+ATTN__AVX512 static void attn__normalise_avx512(float *x, int64_t n, float top, float factor)
 {
     int64_t i = 0;
     for (; i + 16 <= n; i += 16) {
         const __m512 v = ATTN__LOAD16(x + i);
-        const __m512 w = ATTN__MUL16(attn__exp16(ATTN__SUB16(v, ATTN__ALL16(max))), ATTN__ALL16(factor));
+        const __m512 w = ATTN__MUL16(attn__exp16(ATTN__SUB16(v, ATTN__ALL16(top))), ATTN__ALL16(factor));
         const __mmask16 out = ATTN__SAME16(v, ATTN__ALL16(ATTN__NEG_INF));
         const __mmask16 low = ATTN__LESS16(w, ATTN__ALL16(ATTN__SMALLEST));
         ATTN__STORE16(x + i, ATTN__PICK16(attn__quiet16(w), _mm512_setzero_ps(), (__mmask16)(out | low)));
     }
-    attn__normalise_scalar(x + i, n - i, max, factor);
+    attn__normalise_scalar(x + i, n - i, top, factor);
 }
 
 static const attn__kernels attn__table_avx512 = {
@@ -2300,6 +2371,7 @@ typedef struct attn__shape {
 
 #define ATTN__CHUNK 256         /* keys per chunk: part of the numeric contract */
 #define ATTN__ALIGN 64
+#define ATTN__TILE_BYTES 5120   /* room for an attn__tile, a multiple of ATTN__ALIGN: checked where that is defined */
 #define ATTN__ADDITIVE_CLEAR 20.0f  /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
 
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
@@ -2518,7 +2590,7 @@ static attn_status attn__resolve(attn_desc *d, attn__shape *s, int flags, attn_e
     depth = d->score == ATTN_SCORE_ADDITIVE ? 2 * attn__round4(s->hidden) : s->size_k;      /* see attn__room */
     lanes_floats = attn__add64(attn__add64(depth, s->size_q > s->size_k ? s->size_q : s->size_k),
                                attn__add64(2 * s->size_v, 2 * ATTN__CHUNK));
-    s->worker_bytes = attn__add64(attn__bytes_of(attn__mul64(lanes_floats, s->ld)),
+    s->worker_bytes = attn__add64(attn__add64(ATTN__TILE_BYTES, attn__bytes_of(attn__mul64(lanes_floats, s->ld))),
                                   attn__bytes_of(attn__round4(s->hidden)));
     ATTN__RULE(attn__add64(attn__mul64(s->worker_bytes, d->parallel.workers), s->key_bytes) < (int64_t)((size_t)-1 / 4),
                ATTN_ERR_OVERFLOW, "workspace", "must fit in memory: a size is too large");
@@ -2592,7 +2664,7 @@ static int attn__mask_at(const attn_desc *d, int64_t batch, int64_t heads, int64
     }
     if (d->bias.rank) {
         attn__broadcast(&d->bias, s);
-        if (((const float *)d->bias.data)[b*s[0] + h*s[1] + i*s[2] + j*s[3]] == ATTN__NEG_INF) return 0;
+        if (attn__is_none(((const float *)d->bias.data)[b*s[0] + h*s[1] + i*s[2] + j*s[3]])) return 0;
     }
     return 1;
 }
@@ -2622,25 +2694,26 @@ static uint64_t attn__drop_below(float p)
     const uint64_t whole = (uint64_t)bound;
     return whole + ((double)whole < bound);
 }
-static float attn__keep_scale(float p) { return p < 1.0f ? 1.0f / (1.0f - p) : 0.0f; }
+static float attn__keep_scale(float p) { return attn__choose(p < 1.0f, 1.0f / (1.0f - p), 0.0f); }
 
 /* Walks along one row of the mask, j ascending; four keys come from one counter. */
-typedef struct attn__dropper { uint64_t seed, below; uint32_t b, h, i, block, words[4]; int ready; } attn__dropper;
+typedef struct attn__dropper { uint64_t seed, below; uint32_t b, h, i, j, block, words[4]; int ready; } attn__dropper;
 static attn__dropper attn__dropper_of(const attn_desc *d, int64_t b, int64_t h, int64_t i)
 {
     attn__dropper x;
     x.seed = d->seed;
     x.below = attn__drop_below(d->dropout);
-    x.b = (uint32_t)(b + d->dropout_origin[0]);
-    x.h = (uint32_t)(h + d->dropout_origin[1]);
-    x.i = (uint32_t)(i + d->dropout_origin[2]);
+    x.b = (uint32_t)b + (uint32_t)d->dropout_origin[0];     /* modulo 2^32 */
+    x.h = (uint32_t)h + (uint32_t)d->dropout_origin[1];
+    x.i = (uint32_t)i + (uint32_t)d->dropout_origin[2];
+    x.j = (uint32_t)d->dropout_origin[3];
     x.block = x.words[0] = x.words[1] = x.words[2] = x.words[3] = 0;
     x.ready = 0;
     return x;
 }
-static int attn__kept(attn__dropper *x, int64_t absolute_j)
+static int attn__kept(attn__dropper *x, int64_t key)
 {
-    const uint32_t j = (uint32_t)absolute_j;
+    const uint32_t j = (uint32_t)key + x->j;
     if (!x->ready || x->block != j / 4) {
         x->ready = 1;
         x->block = x->words[0] = j / 4;
@@ -2668,8 +2741,9 @@ typedef struct attn__tile {
     float w_sum;
     int lane_clear[ATTN__MAX_LANES];    /* additive: |a| is small enough for the factored form */
     float scale[ATTN__MAX_LANES], width[ATTN__MAX_LANES], slope[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
-    float max[ATTN__MAX_LANES], sum[ATTN__MAX_LANES];
+    float top[ATTN__MAX_LANES], sum[ATTN__MAX_LANES];
 } attn__tile;
+typedef char attn__tile_fits[sizeof(attn__tile) <= ATTN__TILE_BYTES ? 1 : -1];
 
 static const float *attn__at(const attn_view *v, int64_t a, int64_t b, int64_t c, int64_t e)
 {
@@ -2719,11 +2793,11 @@ static void attn__apply(const attn__kernels *f, const float *matrix, int64_t row
     f->product(&p);
 }
 
-/* The worker's memory: cut into the tile's arrays. worker_bytes in attn__resolve is the sum of these. */
-static void attn__room(attn__tile *t, char *memory)
+/* The tile's arrays, behind it in the worker's memory. worker_bytes in attn__resolve is the sum of these. */
+static void attn__room(attn__tile *t)
 {
     const attn__shape *s = t->shape;
-    float *at = (float *)(void *)memory;
+    float *at = (float *)(void *)((char *)t + ATTN__TILE_BYTES);
     const int64_t depth = t->d->score == ATTN_SCORE_ADDITIVE ? 2 * attn__round4(s->hidden) : s->size_k;
     t->query = at; at += depth * t->ld;
     t->raw = at;   at += (s->size_q > s->size_k ? s->size_q : s->size_k) * t->ld;
@@ -3079,7 +3153,7 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, const attn__reach *r,
             for (l = x * width; l < (x + 1) * width; l++) {
                 attn__dropper drop = attn__dropper_of(t->d, t->b, t->h[l], t->i[l]);
                 for (j = first; j < last; j++)
-                    if (!attn__kept(&drop, c0 + j + t->d->dropout_origin[3]) &&
+                    if (!attn__kept(&drop, c0 + j) &&
                         attn__bits(t->s[j * t->ld + l]) >> 31 == 0)
                         t->s[j * t->ld + l] = 0.0f;
             }
@@ -3129,7 +3203,7 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
             attn__chunk_values(t, c0, n, &r, ATTN__PRODUCT_OF_ALLOWED);
         }
     }
-    t->f->join(t->ld, t->max, t->sum, cmax, csum, old, fresh);
+    t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
     if (outputs) t->f->merge(outputs, t->ld, t->o, t->acc, old, fresh);
 }
 
@@ -3138,7 +3212,7 @@ static void attn__uniform_row(const attn__tile *t, int64_t l)
 {
     const attn_desc *d = t->d;
     const int64_t keys = t->shape->keys;
-    const float weight = keys ? 1.0f / (float)keys : 0.0f, keep = attn__keep_scale(d->dropout);
+    const float weight = attn__choose(keys > 0, 1.0f / (float)keys, 0.0f), keep = attn__keep_scale(d->dropout);
     attn__dropper drop = attn__dropper_of(d, t->b, t->h[l], t->i[l]);
     const int64_t columns = d->out.rank ? t->shape->size_v : 0;
     float *o = t->o + l, *acc = t->acc + l;
@@ -3146,8 +3220,8 @@ static void attn__uniform_row(const attn__tile *t, int64_t l)
     attn__fill(o, t->ld, columns, 0.0f);
     attn__fill(acc, t->ld, columns, 0.0f);
     for (j = 0; j < keys; j++) {
-        const int kept = d->dropout == 0.0f || attn__kept(&drop, j + d->dropout_origin[3]);
-        const float w = d->dropout > 0.0f ? (kept ? weight * keep : 0.0f) : weight;
+        const int kept = d->dropout == 0.0f || attn__kept(&drop, j);
+        const float w = attn__choose(d->dropout > 0.0f, attn__choose(kept, weight * keep, 0.0f), weight);
         for (c = 0; c < columns; c++)
             acc[c * t->ld] = attn__fma(w, *attn__at(&d->v, t->b, t->head_kv, j, c), acc[c * t->ld]);
         if (j % ATTN__CHUNK == ATTN__CHUNK - 1 || j == keys - 1) {
@@ -3160,12 +3234,12 @@ static void attn__uniform_row(const attn__tile *t, int64_t l)
 }
 
 /* One row of weights, which holds masked scores in the chunks that were visited. */
-static void attn__finish_weights(const attn__tile *t, int64_t l, float max, float inverse)
+static void attn__finish_weights(const attn__tile *t, int64_t l, float top, float inverse)
 {
     const attn_desc *d = t->d;
     const int64_t stride = d->weights.stride[3], keys = t->shape->keys;
     const int64_t from = t->first / ATTN__CHUNK * ATTN__CHUNK, to = t->last;
-    const float base = max == ATTN__NEG_INF ? 0.0f : max, keep = attn__keep_scale(d->dropout);
+    const float base = attn__choose(attn__is_none(top), 0.0f, top), keep = attn__keep_scale(d->dropout);
     attn__dropper drop = attn__dropper_of(d, t->b, t->h[l], t->i[l]);
     float *row = attn__out_at(&d->weights, t->b, t->h[l], t->i[l], 0);
     float *buffer = t->t;
@@ -3176,7 +3250,7 @@ static void attn__finish_weights(const attn__tile *t, int64_t l, float max, floa
         for (j = 0; j < n; j++) buffer[j] = row[(c0 + j) * stride];
         t->f->normalise(buffer, n, base, inverse);
         for (j = 0; d->weights_after_dropout && d->dropout > 0.0f && j < n; j++)
-            buffer[j] = attn__kept(&drop, c0 + j + d->dropout_origin[3]) ? buffer[j] * keep : 0.0f;
+            buffer[j] = attn__choose(attn__kept(&drop, c0 + j), buffer[j] * keep, 0.0f);
         for (j = 0; j < n; j++) row[(c0 + j) * stride] = buffer[j];
     }
     if (from < to) attn__fill(row + to * stride, stride, keys - to, 0.0f);
@@ -3188,17 +3262,17 @@ static void attn__finish_tile(attn__tile *t)
     float inverse[ATTN__MAX_LANES], *rows[ATTN__MAX_LANES];
     int64_t l;
     for (l = 0; l < t->lanes; l++) {
-        float max = t->max[l], sum = t->sum[l], share = 1.0f;
-        if (d->sink.rank && attn__of_head(&d->sink, t->h[l]) != ATTN__NEG_INF) {
-            const float sink = attn__of_head(&d->sink, t->h[l]), m = sink > max ? sink : max;
-            share = attn__exp(max - m);
+        float top = t->top[l], sum = t->sum[l], share = 1.0f;
+        if (d->sink.rank && !attn__is_none(attn__of_head(&d->sink, t->h[l]))) {
+            const float sink = attn__of_head(&d->sink, t->h[l]), m = attn__larger(sink, top);
+            share = attn__exp(top - m);
             sum = attn__fma(sum, share, attn__exp(sink - m));
-            max = m;
+            top = m;
         }
-        inverse[l] = sum == 0.0f ? 0.0f : share / sum;
+        inverse[l] = attn__choose(sum == 0.0f, 0.0f, share / sum);
         if (d->lse.rank)
             *attn__out_at(&d->lse, t->b, t->h[l], t->i[l], 0) =
-                sum == 0.0f ? ATTN__NEG_INF : attn__quiet(max + attn__log(sum));
+                attn__choose(sum == 0.0f, ATTN__NEG_INF, attn__quiet(top + attn__log(sum)));
         if (sum == 0.0f && d->empty == ATTN_EMPTY_UNIFORM) {
             attn__uniform_row(t, l);
             inverse[l] = 1.0f;
@@ -3206,7 +3280,7 @@ static void attn__finish_tile(attn__tile *t)
         }
         if (sum == 0.0f && d->empty == ATTN_EMPTY_NAN) inverse[l] = ATTN__NAN;
         if (d->weights.rank) {
-            attn__finish_weights(t, l, t->max[l], inverse[l]);
+            attn__finish_weights(t, l, t->top[l], inverse[l]);
             if (sum == 0.0f)
                 attn__fill(attn__out_at(&d->weights, t->b, t->h[l], t->i[l], 0), d->weights.stride[3], t->shape->keys,
                            inverse[l]);
@@ -3248,10 +3322,10 @@ static void attn__run_tile(attn__tile *t, int64_t tile)
             t->first = t->row[l].first < t->first ? t->row[l].first : t->first;
             t->last = t->row[l].last > t->last ? t->row[l].last : t->last;
         }
-        t->width[l] = sigma * sigma < ATTN__SMALLEST ? ATTN__SMALLEST : sigma * sigma;
+        t->width[l] = attn__larger(sigma * sigma, ATTN__SMALLEST);
         if (d->score == ATTN_SCORE_GAUSSIAN) t->width[l] = -0.5f / t->width[l];
         t->slope[l] = d->alibi.rank ? attn__of_head(&d->alibi, h) : 0.0f;
-        t->max[l] = ATTN__NEG_INF;
+        t->top[l] = ATTN__NEG_INF;
         t->sum[l] = 0.0f;
     }
     if (t->first >= t->last) t->first = t->last = 0;
@@ -3269,10 +3343,10 @@ static void attn__run_tile(attn__tile *t, int64_t tile)
 /* ---- tasks */
 static char *attn__align(void *p) { return (char *)(((uintptr_t)p + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN); }
 
+typedef char attn__shape_fits[sizeof(attn__shape) <= sizeof(((attn_plan *)0)->internal) ? 1 : -1];
 static const attn__shape *attn__shape_of(const attn_plan *plan, attn__shape *s)
 {
-    typedef char attn__fits[sizeof(attn__shape) <= sizeof plan->internal ? 1 : -1];
-    ATTN__COPY(s, plan->internal, sizeof(attn__fits) * sizeof *s);
+    ATTN__COPY(s, plan->internal, sizeof *s);
     return s;
 }
 
@@ -3280,23 +3354,25 @@ ATTN__NOINLINE static void attn__run_task(const attn_plan *plan, void *workspace
                                           int32_t worker)
 {
     attn__shape shape;
-    attn__tile t;
-    int64_t per_stream;
+    const attn__shape *s = attn__shape_of(plan, &shape);
+    const int preparing = phase + 1 < plan->phases;
+    const int64_t per_stream = preparing ? s->key_blocks : s->tiles;
     char *base = attn__align(workspace);
-    t.d = &plan->desc;
-    t.shape = attn__shape_of(plan, &shape);
-    t.f = attn__table(plan->isa);
-    t.ld = shape.ld;
-    per_stream = phase + 1 < plan->phases ? shape.key_blocks : shape.tiles;
-    t.stream = index / per_stream % shape.streams;
-    t.b = index / per_stream / shape.streams;
-    t.head_kv = t.stream / (shape.streams / shape.heads_kv);
-    t.head = t.stream * (shape.heads / shape.streams);
-    t.prepared = (const float *)(const void *)base + (t.b * shape.streams + t.stream) * shape.keys * shape.key_floats;
-    attn__room(&t, base + shape.key_bytes + worker * shape.worker_bytes);
-    if (phase + 1 < plan->phases) attn__prepare_keys(&t, index % per_stream * ATTN__CHUNK, (float *)(void *)base +
-                                                     (t.prepared - (const float *)(const void *)base));
-    else attn__run_tile(&t, index % per_stream);
+    float *prepared = (float *)(void *)base;
+    attn__tile *t = (attn__tile *)(void *)(base + s->key_bytes + worker * s->worker_bytes);
+    t->d = &plan->desc;
+    t->shape = s;
+    t->f = attn__table(plan->isa);
+    t->ld = s->ld;
+    t->stream = index / per_stream % s->streams;
+    t->b = index / per_stream / s->streams;
+    t->head_kv = t->stream / (s->streams / s->heads_kv);
+    t->head = t->stream * (s->heads / s->streams);
+    prepared += (t->b * s->streams + t->stream) * s->keys * s->key_floats;
+    t->prepared = prepared;
+    attn__room(t);
+    if (preparing) attn__prepare_keys(t, index % per_stream * ATTN__CHUNK, prepared);
+    else attn__run_tile(t, index % per_stream);
 }
 
 ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker)
@@ -3786,22 +3862,28 @@ ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_err
     return attn__success(err);
 }
 
-ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
+ATTN__NOINLINE static void attn__dropout_rows(const attn_out *mask, const attn_desc *d)
 {
-    const int64_t *n = mask.size;
+    const int64_t *n = mask->size;
     int64_t b, h, i, j;
-    ATTN__TRY(attn__check_mask_out(&mask, err));
-    ATTN__RULE(options, ATTN_ERR_NULL, "options", "must not be NULL");
-    ATTN__RULE(attn__is_number(options->dropout) && options->dropout >= 0.0f && options->dropout <= 1.0f,
-               ATTN_ERR_RANGE,
-               "dropout", "must be within 0..1");
     for (b = 0; b < n[0]; b++)
         for (h = 0; h < n[1]; h++)
             for (i = 0; i < n[2]; i++) {
-                attn__dropper drop = attn__dropper_of(options, b, h, i);
-                for (j = 0; j < n[3]; j++)
-                    *attn__byte_at(&mask, b, h, i, j) = (uint8_t)attn__kept(&drop, j + options->dropout_origin[3]);
+                attn__dropper drop = attn__dropper_of(d, b, h, i);
+                for (j = 0; j < n[3]; j++) *attn__byte_at(mask, b, h, i, j) = (uint8_t)attn__kept(&drop, j);
             }
+}
+
+ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
+{
+    const attn_desc d = attn__options(options);
+    attn__fp_state saved;
+    ATTN__TRY(attn__check_mask_out(&mask, err));
+    ATTN__RULE(attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
+               "must be within 0..1");
+    saved = attn__fp_enter();
+    attn__dropout_rows(&mask, &d);
+    attn__fp_leave(saved);
     return attn__success(err);
 }
 
@@ -3812,17 +3894,18 @@ ATTN__NOINLINE static void attn__merge_rows(const attn_view *out_a, const attn_v
     for (b = 0; b < out->size[0]; b++)
         for (h = 0; h < out->size[1]; h++)
             for (i = 0; i < out->size[2]; i++) {
-                const float la = *attn__at(lse_a, b, h, i, 0), lb = *attn__at(lse_b, b, h, i, 0), m = la > lb ? la : lb;
-                const float base = m == ATTN__NEG_INF ? 0.0f : m, ea = attn__exp(la - base), eb = attn__exp(lb - base);
-                const float sum = ea + eb;
-                for (c = 0; c < out->size[3]; c++) {
-                    const float from_a = la == ATTN__NEG_INF ? 0.0f : *attn__at(out_a, b, h, i, c) * ea;
-                    const float both = lb == ATTN__NEG_INF ? from_a : attn__fma(*attn__at(out_b, b, h, i, c), eb,
-                        from_a);
-                    *attn__out_at(out, b, h, i, c) = sum == 0.0f ? 0.0f : attn__quiet(both / sum);
+                const float la = *attn__at(lse_a, b, h, i, 0), lb = *attn__at(lse_b, b, h, i, 0);
+                const float m = attn__larger(la, lb), base = attn__choose(attn__is_none(m), 0.0f, m);
+                const float ea = attn__exp(la - base), eb = attn__exp(lb - base), sum = ea + eb;
+                for (c = 0; c < out->size[3]; c++) {            /* a part without mass contributes nothing, no NaN */
+                    float both = 0.0f;
+                    if (!attn__is_none(la)) both = *attn__at(out_a, b, h, i, c) * ea;
+                    if (!attn__is_none(lb)) both = attn__fma(*attn__at(out_b, b, h, i, c), eb, both);
+                    *attn__out_at(out, b, h, i, c) = attn__choose(sum == 0.0f, 0.0f, attn__quiet(both / sum));
                 }
-                if (lse->rank) *attn__out_at(lse, b, h, i, 0) = sum == 0.0f ? ATTN__NEG_INF :
-                    attn__quiet(m + attn__log(sum));
+                if (lse->rank)
+                    *attn__out_at(lse, b, h, i, 0) = attn__choose(sum == 0.0f, ATTN__NEG_INF,
+                                                                  attn__quiet(m + attn__log(sum)));
             }
 }
 
@@ -5178,6 +5261,22 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__TRY
 #undef ATTN__UNROLL
 #undef ATTN__VIEW_LIST
+#undef ATTN__AT_MOST16
+#undef ATTN__AT_MOST8
+#undef ATTN__CLANG_FAST
+#undef ATTN__LESS8
+#undef ATTN__MAX16
+#undef ATTN__MAX8
+#undef ATTN__MIN16
+#undef ATTN__MIN8
+#undef ATTN__OP16
+#undef ATTN__OP8
+#undef ATTN__SAME8
+#undef ATTN__SQRT16
+#undef ATTN__SQRT8
+#undef ATTN__UNORDERED16
+#undef ATTN__UNORDERED8
+#undef ATTN__TILE_BYTES
 #undef ATTN__X64
 #endif /* ATTN_IMPLEMENTATION */
 

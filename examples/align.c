@@ -170,7 +170,9 @@ static int draw(const sentence *q, const sentence *k, const options *o, const fl
                         .range_max = 1,
                         .colormap = o->map,
                         .terminal = o->terminal};
+    map.ticks_on_top = 1; /* on a terminal words above the columns read in their order */
     if (attn_heatmap_ansi(&map, writer, NULL) != ATTN_OK) return FAIL(log, "the heatmap cannot be written");
+    map.ticks_on_top = 0;
     if (!o->svg) return 1;
     if (!(writer.user = fopen(o->svg, "wb"))) return FAIL(log, "%s: %s", o->svg, strerror(errno));
     attn_status status = attn_heatmap_svg(&map, writer, NULL);

@@ -1,4 +1,5 @@
-/* errors.c - every status, with the field and the rule it names; the layout of the structures; refusals write nothing. */
+/* errors.c - every status, with the field and the rule it names; the layout of the structures; refusals write
+   nothing. */
 #include "test.h"
 #include <float.h>
 

@@ -30,14 +30,15 @@ one_item() {
     lines=$(IFS=:; set -- $1; word=$1; shift; unset IFS; "item_$word" "$@")
     case $lines in *ok*|*skipped*|*FAILED*) ;; *) lines=$(failed "$1 (it ended without a word)") ;; esac
     printf '%s\n' "$lines"
-    case $lines in *FAILED*) return 1 ;; esac
+    case $lines in FAILED*|*"
+FAILED"*) return 1 ;; esac
 }
 
 all_items() {
     results=$out/$(basename "$0" .sh).results
     printf '%s\n' "$@" | xargs -P 2 -n 1 sh "$0" | tee "$results"
     if command -v summary >/dev/null 2>&1; then summary "$results"; fi
-    awk '$1 == "ok" { passed++ } $1 == "FAILED" { failed++ } $1 == "skipped" { skipped++ }
+    awk '/^ok/ { passed++ } /^FAILED/ { failed++ } /^skipped/ { skipped++ }
          END { printf "%d passed, %d failed", passed, failed
                if (skipped) printf ", %d skipped", skipped
                print ""; exit failed > 0 || passed == 0 }' "$results"

@@ -10,10 +10,7 @@ mkdir -p "$dir"
 : "${PER_SECTION:=45}"
 OBJECTS=$(for suite in $(sh tests/suites.sh); do echo "$out/obj/$suite.o"; done)
 
-flags_of()   { case $1 in kernels-avx512) echo "-O1 -w $EMULATION" ;; *) echo "-O1 -w" ;; esac; }
-options_of() { # what the suites are given: where the mutant is, before everywhere
-    case $1 in kernels-avx512) echo "--isa avx512" ;; esac
-}
+compiler_of() { case $1 in kernels-avx512) echo "$(emulator) $EMULATION" ;; *) echo "$CC -O1 -w" ;; esac; }
 isa_of() { case $1 in kernels-avx512) echo avx512 ;; kernels-avx2) echo avx2 ;; *) echo scalar ;; esac; }
 
 plant() { # plant DIRECTORY SECTION: a tree with the header on standard input
@@ -23,17 +20,24 @@ plant() { # plant DIRECTORY SECTION: a tree with the header on standard input
     if [ "$2" = kernels-avx512 ]; then mv "$1/attn.h" "$1/plain.h"; emulate "$1/plain.h" "$1/attn.h"; fi
 }
 build() { # build DIRECTORY SECTION
-    $CC $(flags_of "$2") -c "$1/tests/attn.c" -o "$1/attn.o" 2>"$1/log"
+    $(compiler_of "$2") -c "$1/tests/attn.c" -o "$1/attn.o" 2>"$1/log"
 }
 link() { $CC "$1/attn.o" $OBJECTS -o "$1/run" -lm -lpthread 2>"$1/log"; }
 
-# noticed COMMAND...: a suite fails. Stops at the first failure; a mutant may loop for ever or eat all memory.
+# noticed COMMAND...: does a suite fail? Stops at the first failure; a mutant may loop for ever or eat all memory.
 noticed() {
     ( ulimit -t 100; ulimit -v 8000000; ulimit -c 0; "$@" --verbose 2>&1; echo "exit $?" ) |
         awk '/^FAILED|^exit [^0]/ { bad = 1; exit } END { exit !bad }'
 }
+noticed_by_suites() { # DIRECTORY SECTION; the suite that is nearest to the mutant comes first
+    case $2 in
+        kernels-avx512) noticed emulated_suites "$1/run" ;;
+        validate)       noticed "$1/run" --filter errors. || noticed "$1/run" ;;
+        *)              noticed "$1/run" ;;
+    esac
+}
 golden_differs() { # golden_differs DIRECTORY SECTION: what no suite noticed, the golden hash may
-    $CC $(flags_of "$2") "$1/tests/golden.c" -o "$1/golden" -lm 2>"$1/log" || return 0
+    $(compiler_of "$2") "$1/tests/golden.c" -o "$1/golden" -lm 2>"$1/log" || return 0
     found=$( ( ulimit -t 100; "$1/golden" --isa "$(isa_of "$2")" --mixed ) 2>&1 | cut -d' ' -f1)
     [ "$found" != "$(cat tests/golden.txt)" ]
 }
@@ -45,8 +49,7 @@ item_mutant() { # NUMBER SECTION
     if ! build "$here" "$2"; then ok "does not compile: $key"
     elif cmp -s "$here/attn.o" "$dir/$2/attn.o"; then ok "same code: $key"
     elif ! link "$here"; then ok "does not link: $key"
-    elif [ "$2" = validate ] && noticed "$here/run" --filter errors.; then ok "killed: $key"
-    elif noticed "$here/run" $(options_of "$2"); then ok "killed: $key"
+    elif noticed_by_suites "$here" "$2"; then ok "killed: $key"
     elif grep -qxF -e "$key" tests/mutants.txt; then ok "explained: $key"
     elif golden_differs "$here" "$2"; then ok "killed by the golden hash: $key"
     else failed "survived: $key"; fi
@@ -68,7 +71,7 @@ summary() {
 unbroken() { # unbroken SECTION
     plant "$dir/$1" "$1" <attn.h
     build "$dir/$1" "$1" && link "$dir/$1" || { failed "the unbroken header ($1)" "$dir/$1/log"; return 1; }
-    ! noticed "$dir/$1/run" $(options_of "$1") || failed "the suites on the unbroken header ($1)"
+    ! noticed_by_suites "$dir/$1" "$1" || failed "the suites on the unbroken header ($1)"
 }
 if [ -z "$1" ]; then
     "$out/mutate" attn.h list "$PER_SECTION" >"$dir/all"

@@ -340,10 +340,16 @@ static size_t matching(size_t t, const char *open, const char *close) {
     }
     return 0;
 }
+static int is_constant(size_t t) { /* a name in capitals */
+    size_t i;
+    for (i = 0; i < tokens[t].length; i++)
+        if (islower((unsigned char)text[tokens[t].start + i])) return 0;
+    return 1;
+}
 static void change_index(size_t t) { /* x[i] becomes x[i + 1], unless this declares x */
     size_t close = matching(t, "[", "]");
     if (t < 2 || !close || close == t + 1 || tokens[t - 1].kind != 'i' || declares(t)) return;
-    if (close == t + 2 && tokens[t + 1].kind == 'n') return; /* the number is changed anyway */
+    if (close == t + 2 && (tokens[t + 1].kind == 'n' || is_constant(t + 1))) return; /* a size, or changed anyway */
     add_mutant(tokens[close].start, 0, " + 1");
 }
 static void change_condition(size_t t) { /* if (c) becomes if (!c) by way of (c) == 0 */

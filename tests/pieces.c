@@ -230,8 +230,8 @@ static int kept(const attn_desc *o, const int64_t at[4]) {
     return (double)x[index[3] % 4] >= ldexp((double)o->dropout, 32);
 }
 
-/* The vector of counter 0 and key 0 through the mask itself: with p just at and just above a word, the element goes from
-   kept to dropped. */
+/* The vector of counter 0 and key 0 through the mask itself: with p just at and just above a word, the element goes
+   from kept to dropped. */
 static void test_dropout_vectors(void) {
     static const uint32_t words[4] = {0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u};
     for (int word = 0; word < 4; word++) {
@@ -247,13 +247,13 @@ static void test_dropout_vectors(void) {
 }
 
 static void test_dropout_mask(void) {
-    static const int64_t origins[] = {0, 1, 3, 5, 1000, 4294967290, 4294967296, -3, INT64_MAX - 50};
+    static const int64_t origins[] = {0, 1, 3, 5, 1000, 4294967290, 4294967296, -3, INT64_MAX, INT64_MIN};
     for (int again = 0; again < 100; again++) {
         int64_t n[4] = {test_int(1, 3), test_int(1, 3), test_int(1, 5), test_int(1, 40)}, at[4];
         attn_desc o = no_options();
         o.dropout = again % 10 == 0 ? 1 : again % 10 == 1 ? 0 : (float)test_uniform();
         o.seed = test_bits();
-        for (int axis = 0; axis < 4; axis++) o.dropout_origin[axis] = origins[test_int(0, 8)];
+        for (int axis = 0; axis < 4; axis++) o.dropout_origin[axis] = origins[test_int(0, 9)];
         uint8_t *bytes = (uint8_t *)test_guarded((size_t)(n[0] * n[1] * n[2] * n[3])), *next = bytes;
         CHECK_STATUS(attn_dropout_mask(attn_out_u8(bytes, 4, n[0], n[1], n[2], n[3]), &o, 0), ATTN_OK);
         for (at[0] = 0; at[0] < n[0]; at[0]++)
@@ -302,7 +302,7 @@ static void test_dropout_of_attention(void) {
         run_desc(&plain, "without dropout");
         d.dropout = again ? (float)test_uniform() : 1;
         d.seed = test_bits();
-        for (int axis = 0; axis < 4; axis++) d.dropout_origin[axis] = test_int(0, 100);
+        for (int axis = 0; axis < 4; axis++) d.dropout_origin[axis] = again % 4 ? test_int(0, 100) : INT64_MAX - again;
         CHECK_STATUS(attn_dropout_mask(attn_out_u8(bytes, 4, 2, 2, d.q.size[2], d.k.size[2]), &d, 0), ATTN_OK);
         run_desc(&d, "with dropout");
         check_same(&d.weights, &plain.weights, "weights before dropout");

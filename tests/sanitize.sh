@@ -28,8 +28,8 @@ item_suite() { # COMPILER SANITIZER
     "$1" $flags $sources -o "$program" -lm -lpthread >"$program.log" 2>&1 ||
         { failed "$name" "$program.log"; return; }
     ASAN_OPTIONS=allocator_may_return_null=1 "$program" $(options_of "$2") >"$program.log" 2>&1 ||
-        { grep -vE '^ok' "$program.log" >"$program.said"; failed "$name" "$program.said"; return; }
+        { failed "$name" "$program.log"; return; }
     ok "$name: $(tail -n 1 "$program.log")"
 }
 
-items "$1" suite:gcc:address suite:clang:memory suite:clang:address suite:gcc:thread suite:clang:thread
+items "$1" suite:gcc:address suite:clang:memory suite:gcc:thread suite:clang:thread

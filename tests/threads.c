@@ -1,5 +1,5 @@
-/* threads.c - tasks in any order, on any number of threads, through the callback or by the caller's own hand: always the
-   same bits, every index once, no worker twice at the same time. */
+/* threads.c - tasks in any order, on any number of threads, through the callback or by the caller's own hand:
+   always the same bits, every index once, no worker twice at the same time. */
 #include "cases.h"
 #include <pthread.h>
 

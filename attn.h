@@ -218,17 +218,17 @@ ATTN_DEF attn_view attn_view_of(attn_out o);
    weights; with dropout V is scaled by 1/(1-p). Sums over values must not overflow: Sk * V below 3e38. Next to the edge
    of EPANECHNIKOV and TRIANGULAR the bound is one on exp(score): the logarithm itself is ill-conditioned there. */
 #define ATTN_SCORE_LIST(X) \
-    X(SCALED_DOT,   "scaled dot product", 2e-6) /* scale * q.k, scale 1/sqrt(D) unless given (Vaswani et al. 2017) */ \
-    X(DOT,          "dot product",        2e-6) /* scale * q.k (Luong et al. 2015) */ \
-    X(COSINE,       "cosine",             2e-6) /* scale * q.k / (|q| |k|); 0 where q or k is the zero vector */ \
-    X(BILINEAR,     "bilinear",           2e-6) /* scale * q M k (Luong "general") */ \
-    X(ADDITIVE,     "additive",           2e-6) /* scale * w_v . tanh(W_q q + W_k k + b) (Bahdanau et al. 2014) */ \
-    X(GAUSSIAN,     "gaussian",           2e-6) /* -u^2/2, u = |q-k|/sigma; the weight is exp of it */ \
-    X(BOXCAR,       "boxcar",             2e-6) /* weight [u <= 1]; the score is its logarithm: 0 or -inf */ \
-    X(EPANECHNIKOV, "epanechnikov",       2e-6) /* weight max(0, 1 - u^2); score its logarithm */ \
-    X(TRIANGULAR,   "triangular",         2e-6) /* weight max(0, 1 - u); d2l calls this one Epanechnikov */ \
-    X(CONSTANT,     "constant",           2e-6) /* weight 1, score 0: average pooling; only the sizes of q, k count */ \
-    X(GIVEN,        "given",              2e-6) /* scale * given_scores[b,h,i,j]: no q, no k; the masked softmax     */
+    X(SCALED_DOT,   "scaled dot product", 4e-6) /* scale * q.k, scale 1/sqrt(D) unless given (Vaswani et al. 2017) */ \
+    X(DOT,          "dot product",        4e-6) /* scale * q.k (Luong et al. 2015) */ \
+    X(COSINE,       "cosine",             4e-6) /* scale * q.k / (|q| |k|); 0 where q or k is the zero vector */ \
+    X(BILINEAR,     "bilinear",           4e-6) /* scale * q M k (Luong "general") */ \
+    X(ADDITIVE,     "additive",           4e-6) /* scale * w_v . tanh(W_q q + W_k k + b) (Bahdanau et al. 2014) */ \
+    X(GAUSSIAN,     "gaussian",           4e-6) /* -u^2/2, u = |q-k|/sigma; the weight is exp of it */ \
+    X(BOXCAR,       "boxcar",             4e-6) /* weight [u <= 1]; the score is its logarithm: 0 or -inf */ \
+    X(EPANECHNIKOV, "epanechnikov",       4e-6) /* weight max(0, 1 - u^2); score its logarithm */ \
+    X(TRIANGULAR,   "triangular",         4e-6) /* weight max(0, 1 - u); d2l calls this one Epanechnikov */ \
+    X(CONSTANT,     "constant",           4e-6) /* weight 1, score 0: average pooling; only the sizes of q, k count */ \
+    X(GIVEN,        "given",              4e-6) /* scale * given_scores[b,h,i,j]: no q, no k; the masked softmax     */
 
 typedef enum attn_score {
 #define ATTN_X(name, text, bound) ATTN_SCORE_##name,

@@ -7,10 +7,12 @@
 
 dir=$out/mutants
 mkdir -p "$dir"
-: "${PER_SECTION:=45}"
+: "${PER_SECTION:=36}"
 OBJECTS=$(for suite in $(sh tests/suites.sh); do echo "$out/obj/$suite.o"; done)
 
-compiler_of() { case $1 in kernels-avx512) echo "$(emulator) $EMULATION" ;; *) echo "$CC -O1 -w" ;; esac; }
+# The machine's own fused multiply-add, where it has one, spares the suites the exact emulation of it.
+FMA=; grep -qw fma /proc/cpuinfo 2>/dev/null && FMA=-mfma
+compiler_of() { case $1 in kernels-avx512) echo "$(emulator) $EMULATION" ;; *) echo "$CC -O1 -w $FMA" ;; esac; }
 isa_of() { case $1 in kernels-avx512) echo avx512 ;; kernels-avx2) echo avx2 ;; *) echo scalar ;; esac; }
 
 plant() { # plant DIRECTORY SECTION: a tree with the header on standard input
@@ -45,12 +47,12 @@ golden_differs() { # golden_differs DIRECTORY SECTION: what no suite noticed, th
 item_mutant() { # NUMBER SECTION
     here=$dir/$1
     key=$(awk -F'\t' -v n="$1" '$1 == n { print $2 ": " $3 }' "$dir/list")
+    if grep -qxF -e "$key" tests/mutants.txt; then ok "explained: $key"; return; fi
     "$out/mutate" attn.h write "$1" | plant "$here" "$2"
     if ! build "$here" "$2"; then ok "does not compile: $key"
     elif cmp -s "$here/attn.o" "$dir/$2/attn.o"; then ok "same code: $key"
     elif ! link "$here"; then ok "does not link: $key"
     elif noticed_by_suites "$here" "$2"; then ok "killed: $key"
-    elif grep -qxF -e "$key" tests/mutants.txt; then ok "explained: $key"
     elif golden_differs "$here" "$2"; then ok "killed by the golden hash: $key"
     else failed "survived: $key"; fi
     rm -rf "$here"

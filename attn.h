@@ -215,7 +215,8 @@ ATTN_DEF attn_view attn_view_of(attn_out o);
 /* X(name, text, bound). The bound is on |out - exact| of one row, in units of V*(1 + S): V the largest |v| the row may
    attend to, S the largest sum of the absolute terms of a score that matters (for dot sum |q_c k_c| |scale|; for the
    distance kernels |score|; for additive sum |w_v|*(|a|+|b|)+|w_v|; plus |bias| and |ALiBi|). With V = 1 it holds for
-   weights; with dropout V is scaled by 1/(1-p). Sums over values must not overflow: Sk * V below 3e38. Next to the edge
+   weights; with dropout V is scaled by 1/(1-p). Nothing may overflow: Sk * V,
+   scale*q, q.k, |q-k|^2 below 3e38 (cosine: |k|). Next to the edge
    of EPANECHNIKOV and TRIANGULAR the bound is one on exp(score): the logarithm itself is ill-conditioned there. */
 #define ATTN_SCORE_LIST(X) \
     X(SCALED_DOT,   "scaled dot product", 4e-6) /* scale * q.k, scale 1/sqrt(D) unless given (Vaswani et al. 2017) */ \
@@ -296,7 +297,7 @@ typedef struct attn_desc {
     int32_t   score;            /* attn_score */
     int32_t   scale_set;        /* nonzero: use `scale` as it is, even 0. Zero: scale 0 means the default */
     float     scale;            /* default 1/sqrt(D) for SCALED_DOT, else 1. An error for the distance kernels */
-    float     sigma;            /* width of the distance kernels, > 0; 0 = 1 */
+    float     sigma;            /* width of the distance kernels, 1e-18..1e18; 0 = 1 */
     attn_view sigma_per_head;   /* [H]; instead of sigma */
     attn_view bilinear;         /* M [Dq,Dk] or per head [H,Dq,Dk]; here q and k may differ in D */
     attn_view w_q, w_k;         /* W_q [h,Dq], W_k [h,Dk], or per head [H,h,.]; absent = identity (then D = h) */
@@ -930,8 +931,8 @@ typedef struct attn__kernels {
     void (*alibi)(float *s, int64_t ld, int64_t n, const float *slope, const float *position);
     /* s[j][lane] = -inf unless first[lane] <= j < last[lane] */
     void (*clip)(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last);
-    /* in place: s += t, but a t of -inf gives -inf whatever s is */
-    void (*add)(float *s, const float *t, int64_t n);
+    /* in place: s += t, but a t of -inf gives -inf whatever s is; keep: an s of -inf stays too */
+    void (*add)(float *s, const float *t, int64_t n, int keep);
     /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */
     void (*exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride);
     /* x[j] = e^(x[j] - max) * factor, 0 where that is below 2^-126 or x[j] is -inf (even when factor is NaN) */
@@ -1119,10 +1120,13 @@ static void attn__clip_scalar(float *s, int64_t ld, int64_t n, const int32_t *fi
             if (j < first[i] || j >= last[i]) s[j * ld + i] = ATTN__NEG_INF;
 }
 
-static void attn__add_scalar(float *s, const float *t, int64_t n)
+static void attn__add_scalar(float *s, const float *t, int64_t n, int keep)
 {
     int64_t i;
-    for (i = 0; i < n; i++) s[i] = attn__choose(attn__is_none(t[i]), t[i], s[i] + t[i]);
+    for (i = 0; i < n; i++) {
+        const int out = attn__is_none(t[i]) || (keep && attn__is_none(s[i]));
+        s[i] = attn__choose(out, ATTN__NEG_INF, s[i] + t[i]);
+    }
 }
 
 static void attn__exclude_scalar(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
@@ -1568,13 +1572,14 @@ ATTN__AVX2 static void attn__clip_avx2(float *s, int64_t ld, int64_t n, const in
     }
 }
 
-ATTN__AVX2 static void attn__add_avx2(float *s, const float *t, int64_t n)
+ATTN__AVX2 static void attn__add_avx2(float *s, const float *t, int64_t n, int keep)
 {
-    const __m256 none = ATTN__ALL8(ATTN__NEG_INF);
+    const __m256 none = ATTN__ALL8(ATTN__NEG_INF), kept = keep ? none : ATTN__ALL8(ATTN__NAN);
     int64_t i;
     for (i = 0; i < n; i += 8) {
-        const __m256 x = ATTN__LOAD8(t + i);
-        ATTN__STORE8(s + i, ATTN__PICK8(ATTN__ADD8(ATTN__LOAD8(s + i), x), none, ATTN__SAME8(x, none)));
+        const __m256 v = ATTN__LOAD8(s + i), x = ATTN__LOAD8(t + i);
+        const __m256 out = _mm256_or_ps(ATTN__SAME8(x, none), ATTN__SAME8(v, kept));
+        ATTN__STORE8(s + i, ATTN__PICK8(ATTN__ADD8(v, x), none, out));
     }
 }
 
@@ -2028,13 +2033,14 @@ ATTN__AVX512 static void attn__clip_avx512(float *s, int64_t ld, int64_t n, cons
     }
 }
 
-ATTN__AVX512 static void attn__add_avx512(float *s, const float *t, int64_t n)
+ATTN__AVX512 static void attn__add_avx512(float *s, const float *t, int64_t n, int keep)
 {
-    const __m512 none = ATTN__ALL16(ATTN__NEG_INF);
+    const __m512 none = ATTN__ALL16(ATTN__NEG_INF), kept = keep ? none : ATTN__ALL16(ATTN__NAN);
     int64_t i;
     for (i = 0; i < n; i += 16) {
-        const __m512 x = ATTN__LOAD16(t + i);
-        ATTN__STORE16(s + i, ATTN__PICK16(ATTN__ADD16(ATTN__LOAD16(s + i), x), none, ATTN__SAME16(x, none)));
+        const __m512 v = ATTN__LOAD16(s + i), x = ATTN__LOAD16(t + i);
+        const __mmask16 out = (__mmask16)(ATTN__SAME16(x, none) | ATTN__SAME16(v, kept));
+        ATTN__STORE16(s + i, ATTN__PICK16(ATTN__ADD16(v, x), none, out));
     }
 }
 
@@ -2268,9 +2274,10 @@ static int attn__disjoint(const attn_view *a, const attn_view *b)
     attn__extent(b, &b_below, &b_above);
     if (pa + a_above <= pb - b_below || pb + b_above <= pa - a_below) return 1;
     for (i = 0; i < a->rank; i++) {
-        const int64_t g = (a->stride[i] < 0 ? -a->stride[i] : a->stride[i]) * attn__type_size(a->type);
         uintptr_t a_start, b_start;
-        if (a->size[i] <= 1 || g == 0) continue;
+        int64_t g;
+        if (a->size[i] <= 1 || a->stride[i] == 0) continue;
+        g = (a->stride[i] < 0 ? -a->stride[i] : a->stride[i]) * attn__type_size(a->type);
         a_start = attn__inner_part(a, g, &a_length);
         b_start = attn__inner_part(b, g, &b_length);
         apart = (int64_t)(b_start - a_start) % g;               /* from a's to b's start, modulo g */
@@ -2350,7 +2357,7 @@ static attn_status attn__check_lengths(const attn_view *v, const attn__names *na
         for (i = 0; i < n; i++) {
             const int64_t x = attn__int_at(v, b * v->stride[0] + (v->rank == 2 ? i * v->stride[1] : 0));
             if (x < 0) return attn__fail2(err, ATTN_ERR_RANGE, names->view, "must be at least", x, 0);
-            if (x > most) return attn__fail2(err, ATTN_ERR_RANGE, names->view, "must be at most the number of rows",
+            if (x > most) return attn__fail2(err, ATTN_ERR_RANGE, names->view, "must be at most the size of its axis",
                                              x, most);
         }
     return ATTN_OK;
@@ -2374,11 +2381,14 @@ typedef struct attn__shape {
 #define ATTN__TILE_BYTES 5120   /* room for an attn__tile, a multiple of ATTN__ALIGN: checked where that is defined */
 #define ATTN__ADDITIVE_CLEAR 20.0f  /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
 
+static int64_t attn__blocks(int64_t n, int64_t of) { return n / of + (n % of != 0); }
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
 static int64_t attn__bytes_of(int64_t floats) { return attn__mul64(attn__add64(attn__mul64(floats, 4),
     ATTN__ALIGN - 1) / ATTN__ALIGN, ATTN__ALIGN); }
 static int attn__is_kernel(int32_t score) { return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_CONSTANT; }
 static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
+
+static int attn__is_width(float x) { return x >= 1e-18f && x <= 1e18f; }       /* its square is a normal float */
 
 /* The fields that only some scores take. */
 static attn_status attn__check_score(const attn_desc *d, attn_error *err)
@@ -2389,8 +2399,8 @@ static attn_status attn__check_score(const attn_desc *d, attn_error *err)
     ATTN__RULE(!attn__is_kernel(d->score) || (!d->scale_set && d->scale == 0.0f), ATTN_ERR_OPTION, "scale",
                "must not be set for a distance kernel: sigma sets its width");
     ATTN__RULE(attn__is_number(d->scale), ATTN_ERR_RANGE, "scale", "must be finite");
-    ATTN__RULE(attn__is_number(d->sigma) && d->sigma >= 0.0f, ATTN_ERR_RANGE, "sigma",
-               "must be finite and > 0, or 0 for 1");
+    ATTN__RULE(d->sigma == 0.0f || attn__is_width(d->sigma), ATTN_ERR_RANGE, "sigma",
+               "must be within 1e-18..1e18, or 0 for 1");
     ATTN__RULE(has_sigma || d->sigma == 0.0f, ATTN_ERR_OPTION, "sigma", "counts for the distance kernels only");
     ATTN__RULE(has_sigma || !d->sigma_per_head.rank, ATTN_ERR_OPTION, "sigma_per_head",
                "counts for the distance kernels only");
@@ -2527,7 +2537,7 @@ static attn_status attn__check_contents(const attn_desc *d, const attn__shape *s
     ATTN__TRY(attn__check_lengths(&d->query_lengths, &f[ATTN__F_query_lengths].names, s->queries, err));
     for (h = 0; d->sigma_per_head.rank && d->sigma_per_head.data && h < s->heads; h++) {
         const float sigma = ((const float *)d->sigma_per_head.data)[h * d->sigma_per_head.stride[0]];
-        ATTN__RULE(attn__is_number(sigma) && sigma > 0.0f, ATTN_ERR_RANGE, "sigma_per_head", "must be finite and > 0");
+        ATTN__RULE(attn__is_width(sigma), ATTN_ERR_RANGE, "sigma_per_head", "must be within 1e-18..1e18");
     }
     return ATTN_OK;
 }
@@ -2583,13 +2593,14 @@ static attn_status attn__resolve(attn_desc *d, attn__shape *s, int flags, attn_e
     s->streams = d->bilinear.rank == 3 || d->w_q.rank == 3 || d->w_k.rank == 3 || d->w_v.rank == 2 ||
                  d->hidden_bias.rank == 2 ? s->heads : s->heads_kv;
     s->ld = kernels->width * kernels->vecs;
-    s->tiles = s->streams ? (attn__mul64(s->heads / s->streams, s->queries) + s->ld - 1) / s->ld : 0;
-    s->key_floats = d->score == ATTN_SCORE_ADDITIVE ? 2 * attn__round4(s->hidden) + 1 : d->score == ATTN_SCORE_COSINE;
-    s->key_blocks = s->key_floats ? (s->keys + ATTN__CHUNK - 1) / ATTN__CHUNK : 0;
+    s->tiles = s->streams ? attn__blocks(attn__mul64(s->heads / s->streams, s->queries), s->ld) : 0;
+    s->key_floats = d->score == ATTN_SCORE_COSINE;
+    if (d->score == ATTN_SCORE_ADDITIVE) s->key_floats = attn__add64(attn__mul64(2, attn__round4(s->hidden)), 1);
+    s->key_blocks = s->key_floats ? attn__blocks(s->keys, ATTN__CHUNK) : 0;
     s->key_bytes = attn__bytes_of(attn__mul64(attn__mul64(attn__mul64(s->batch, s->streams), s->keys), s->key_floats));
-    depth = d->score == ATTN_SCORE_ADDITIVE ? 2 * attn__round4(s->hidden) : s->size_k;      /* see attn__room */
+    depth = d->score == ATTN_SCORE_ADDITIVE ? attn__mul64(2, attn__round4(s->hidden)) : s->size_k;  /* see attn__room */
     lanes_floats = attn__add64(attn__add64(depth, s->size_q > s->size_k ? s->size_q : s->size_k),
-                               attn__add64(2 * s->size_v, 2 * ATTN__CHUNK));
+                               attn__add64(attn__mul64(2, s->size_v), 2 * ATTN__CHUNK));
     s->worker_bytes = attn__add64(attn__add64(ATTN__TILE_BYTES, attn__bytes_of(attn__mul64(lanes_floats, s->ld))),
                                   attn__bytes_of(attn__round4(s->hidden)));
     ATTN__RULE(attn__add64(attn__mul64(s->worker_bytes, d->parallel.workers), s->key_bytes) < (int64_t)((size_t)-1 / 4),
@@ -2650,13 +2661,10 @@ static void attn__broadcast(const attn_view *v, int64_t *stride)
 }
 
 /* May query (b,h,i) attend to key j, as far as can be told without q and k? */
-static int attn__mask_at(const attn_desc *d, int64_t batch, int64_t heads, int64_t queries, int64_t keys,
-                         int64_t b, int64_t h, int64_t i, int64_t j)
+static int attn__mask_at(const attn_desc *d, int64_t queries, int64_t keys, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     const attn__row row = attn__row_of(d, queries, keys, b, i);
     int64_t s[4];
-    (void)batch;
-    (void)heads;
     if (j < row.first || j >= row.last) return 0;
     if (d->mask.rank) {
         attn__broadcast(&d->mask, s);
@@ -3105,7 +3113,7 @@ static void attn__mask_chunk(attn__tile *t, int64_t c0, int64_t n, const attn__r
             rows[l] = (const float *)d->bias.data + (t->b*stride[0] + t->h[l]*stride[1] + t->i[l]*stride[2] +
                                                      c0*stride[3]);
         t->f->pack(t->t, t->ld, rows, stride[3], n, t->ones);
-        t->f->add(t->s, t->t, n * t->ld);
+        t->f->add(t->s, t->t, n * t->ld, attn__is_kernel(d->score));
     }
     if (d->alibi.rank) {
         float position[ATTN__MAX_LANES];
@@ -3137,7 +3145,8 @@ static void attn__chunk_scores(attn__tile *t, int64_t c0, int64_t n, const attn_
 }
 
 /* Scores become weights relative to the chunk's maximum. mark: tell excluded ones from those that underflow. */
-static void attn__chunk_weights(attn__tile *t, int64_t c0, const attn__reach *r, int mark, float *cmax, float *csum)
+static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int mark,
+                                float *cmax, float *csum)
 {
     const int64_t width = t->f->width;
     int64_t j, l;
@@ -3149,6 +3158,8 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, const attn__reach *r,
             last = r->last[l] > last ? r->last[l] : last;
         }
         t->f->weigh(t->s + x * width, t->ld, first, last, mark, cmax + x * width, csum + x * width);
+        for (j = 0; !r->whole && j < n; j++)    /* a vector of the hull that does not reach the key: excluded, inert */
+            if (j < first || j >= last) attn__fill(t->s + j * t->ld + x * width, 1, width, -0.0f);
         if (t->d->dropout > 0.0f)
             for (l = x * width; l < (x + 1) * width; l++) {
                 attn__dropper drop = attn__dropper_of(t->d, t->b, t->h[l], t->i[l]);
@@ -3194,12 +3205,12 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     attn__chunk_scores(t, c0, n, &r);
     attn__store_chunk(t, &d->scores_masked, c0, n);
     attn__store_chunk(t, &d->weights, c0, n);           /* scores for now; attn__finish_weights turns them */
-    attn__chunk_weights(t, c0, &r, 0, cmax, csum);
+    attn__chunk_weights(t, c0, n, &r, 0, cmax, csum);
     if (outputs) {
         attn__chunk_values(t, c0, n, &r, ATTN__PRODUCT);
-        if (!t->f->finite(t->acc, outputs * t->ld)) {   /* a NaN or Inf in V: again, without the excluded lanes */
+        if (!t->f->finite(t->acc, outputs * t->ld)) {   /* NaN, Inf or overflow: again, without the excluded lanes */
             attn__chunk_scores(t, c0, n, &r);
-            attn__chunk_weights(t, c0, &r, 1, cmax, csum);
+            attn__chunk_weights(t, c0, n, &r, 1, cmax, csum);
             attn__chunk_values(t, c0, n, &r, ATTN__PRODUCT_OF_ALLOWED);
         }
     }
@@ -3322,7 +3333,7 @@ static void attn__run_tile(attn__tile *t, int64_t tile)
             t->first = t->row[l].first < t->first ? t->row[l].first : t->first;
             t->last = t->row[l].last > t->last ? t->row[l].last : t->last;
         }
-        t->width[l] = attn__larger(sigma * sigma, ATTN__SMALLEST);
+        t->width[l] = sigma * sigma;
         if (d->score == ATTN_SCORE_GAUSSIAN) t->width[l] = -0.5f / t->width[l];
         t->slope[l] = d->alibi.rank ? attn__of_head(&d->alibi, h) : 0.0f;
         t->top[l] = ATTN__NEG_INF;
@@ -3628,12 +3639,12 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, attn_plan *p
     ATTN__RULE(plan, ATTN_ERR_NULL, "plan", "must not be NULL");
     plan->desc = *desc;
     ATTN__TRY(attn__resolve(&plan->desc, &s, flags, err));
-    streams = s.batch * s.streams;
+    streams = attn__mul64(s.batch, s.streams);
     plan->isa = plan->desc.isa;
     plan->phases = s.key_floats ? 2 : 1;
     attn__zero(plan->tasks, sizeof plan->tasks);
-    plan->tasks[0] = s.key_floats ? streams * s.key_blocks : 0;
-    plan->tasks[plan->phases - 1] = streams * s.tiles;
+    plan->tasks[0] = s.key_floats ? attn__mul64(streams, s.key_blocks) : 0;
+    plan->tasks[plan->phases - 1] = attn__mul64(streams, s.tiles);
     plan->workspace_bytes = streams > 0 && s.tiles > 0 ? attn__workspace_of(&plan->desc, &s) : 0;
     if (!plan->tasks[plan->phases - 1]) plan->tasks[0] = 0;
     attn__zero(plan->internal, sizeof plan->internal);
@@ -3767,6 +3778,7 @@ static attn_view attn__as_rank4(attn_view v)
 static attn_status attn__softmax(attn_view x, attn_out out, const attn_desc *options, size_t *bytes, attn_error *err)
 {
     static const attn__names names_x = ATTN__NAMES("x"), names_out = ATTN__NAMES("out");
+    const attn__names *mask = &attn__fields[ATTN__F_mask].names, *bias = &attn__fields[ATTN__F_bias].names;
     attn_desc d = attn__options(options);
     attn_status st;
     ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
@@ -3780,6 +3792,8 @@ static attn_status attn__softmax(attn_view x, attn_out out, const attn_desc *opt
     d.weights = attn__out(out.data, attn__as_rank4(attn_view_of(out)));
     st = bytes ? attn_workspace_size(&d, bytes, err) : attn_forward(&d, err);
     attn__rename(err, st, ATTN__F_given_scores, &names_x, x.rank);
+    if (x.rank == 3 && options && options->mask.rank == 3) attn__rename(err, st, ATTN__F_mask, mask, 3);
+    if (x.rank == 3 && options && options->bias.rank == 3) attn__rename(err, st, ATTN__F_bias, bias, 3);
     return attn__rename(err, st, ATTN__F_weights, &names_out, x.rank);
 }
 ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err)
@@ -3852,13 +3866,14 @@ ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_err
     ATTN__TRY(attn__mask_check(options, n[0], n[1], n[2], n[3], err));
     for (p = ATTN__F_bias; p < ATTN__F_COUNT; p++) {
         const attn_view in = attn__view_at(&d, p);
+        if (p == ATTN__F_alibi || p == ATTN__F_sink) continue;              /* they do not count here */
         ATTN__RULE(!in.rank || attn__disjoint(&out, &in), ATTN_ERR_OVERLAP, "mask", "must not overlap an input");
     }
     for (b = 0; b < n[0]; b++)
         for (h = 0; h < n[1]; h++)
             for (i = 0; i < n[2]; i++)
                 for (j = 0; j < n[3]; j++)
-                    *attn__byte_at(&mask, b, h, i, j) = (uint8_t)attn__mask_at(&d, n[0], n[1], n[2], n[3], b, h, i, j);
+                    *attn__byte_at(&mask, b, h, i, j) = (uint8_t)attn__mask_at(&d, n[2], n[3], b, h, i, j);
     return attn__success(err);
 }
 
@@ -4004,9 +4019,9 @@ static attn_status attn__bmm_resolve(attn_view a, attn_view b, attn_out out, con
     ATTN__TRY(attn__check_options(options, err));
     m->f = attn__table(options->isa ? options->isa : (int32_t)attn_best_isa());
     m->ld = m->f->width * m->f->vecs;
-    m->column_tiles = (m->out.size[3] + m->ld - 1) / m->ld;
+    m->column_tiles = attn__blocks(m->out.size[3], m->ld);
     m->worker_bytes = attn__bytes_of(attn__mul64(attn__add64(m->a.size[3], ATTN__BMM_ROWS), m->ld));
-    ATTN__RULE(attn__mul64(m->worker_bytes, options->parallel.workers + 1) < (int64_t)((size_t)-1 / 4),
+    ATTN__RULE(attn__mul64(m->worker_bytes, (int64_t)options->parallel.workers + 1) < (int64_t)((size_t)-1 / 4),
                ATTN_ERR_OVERFLOW,
                "a", "must leave a workspace that fits in memory");
     m->memory = NULL;
@@ -4191,7 +4206,7 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     d->v = attn_view_bshd(v, batch, keys, heads_kv, size_v);
     d->out = attn_out_bshd(o, batch, queries, heads, size_v);
     if (w[3].rank) {
-        ATTN__TRY(attn__mha_project(m, 3, attn_view_f32(o, 3, batch, queries, heads * size_v, 0), w[3],
+        ATTN__TRY(attn__mha_project(m, 3, attn_view_f32(o, 3, batch, queries, attn__mul64(heads, size_v), 0), w[3],
                                     desc->b_result, desc->out, need, &weights[3], err));
     } else {
         ATTN__RULE(!desc->b_result.rank, ATTN_ERR_OPTION, "b_result", "must be absent where w_result is");
@@ -4505,7 +4520,7 @@ static float attn__pic_value(const attn__pic *p, int64_t k)
     const int64_t *n = p->size, *s = p->stride;
     const int64_t j = k % n[3], i = k / n[3] % n[2], h = k / n[3] / n[2] % n[1], b = k / n[3] / n[2] / n[1];
     const int64_t at = b*s[0] + h*s[1] + i*s[2] + j*s[3];
-    if (p->map->mask_of) return attn__mask_at(p->map->mask_of, n[0], n[1], n[2], n[3], b, h, i, j) ? 1.0f : 0.0f;
+    if (p->map->mask_of) return attn__mask_at(p->map->mask_of, n[2], n[3], b, h, i, j) ? 1.0f : 0.0f;
     if (p->map->values.type == ATTN_U8) return (float)((const uint8_t *)p->map->values.data)[at];
     return ((const float *)p->map->values.data)[at];
 }

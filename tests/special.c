@@ -547,9 +547,9 @@ static void softcap_extremes(void) {
     }
 }
 
-/* A width so small or so large that its square leaves the range: equal vectors are at distance 0 all the same. */
+/* The ends of the widths that are taken: equal vectors are at distance 0. */
 static void sigma_extremes(void) {
-    static const float sigmas[] = {1e-38f, 1e-25f, 1e-10f, 1e10f, 1e25f, 1e38f};
+    static const float sigmas[] = {1e-18f, 1e-15f, 1e-10f, 1e10f, 1e15f, 1e18f};
     for (size_t n = 0; n < sizeof sigmas / sizeof *sigmas; n++) {
         for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
             if (!ref_is_distance(score)) continue;

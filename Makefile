@@ -9,6 +9,7 @@ SUITES   = $(shell sh tests/suites.sh)
 EXAMPLES = $(basename $(notdir $(wildcard examples/*.c)))
 COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 
+MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
 .PHONY: help test demo examples conformance check sanitize golden mutants exhaustive bench format clean

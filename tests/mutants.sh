@@ -12,7 +12,10 @@ OBJECTS=$(for suite in $(sh tests/suites.sh); do echo "$out/obj/$suite.o"; done)
 
 # The machine's own fused multiply-add, where it has one, spares the suites the exact emulation of it.
 FMA=; grep -qw fma /proc/cpuinfo 2>/dev/null && FMA=-mfma
-compiler_of() { case $1 in kernels-avx512) echo "$(emulator) $EMULATION" ;; *) echo "$CC -O1 -w $FMA" ;; esac; }
+# NDEBUG: an assertion carries the name of the file, and no two objects would be the same
+compiler_of() {
+    case $1 in kernels-avx512) echo "$(emulator) $EMULATION -DNDEBUG" ;; *) echo "$CC -O1 -w -DNDEBUG $FMA" ;; esac
+}
 isa_of() { case $1 in kernels-avx512) echo avx512 ;; kernels-avx2) echo avx2 ;; *) echo scalar ;; esac; }
 
 plant() { # plant DIRECTORY SECTION: a tree with the header on standard input

@@ -161,7 +161,29 @@ static void test_special(void) {
     }
 }
 
+/* x + y*z is rounded once: the product, 2^-24 (1 - 2^-46), leaves the sum just beside the middle between two floats,
+   nearer than a double can tell. Also with infinity, and where the sum needs no correction. */
+static void test_rounded_once(void) {
+    static const float wide = 0x1.000002p-12f, narrow = 0x1.fffffcp-13f, odd = 0x1.000002p0f;
+    const float rows[5][2] = {{odd, wide}, {odd, -wide}, {-odd, wide}, {INFINITY, wide}, {2, wide}};
+    const float want[5] = {odd, odd, -odd, INFINITY, 2};
+    const float column[2] = {1, narrow};
+    for (int n = 0; n < test_isa_count(); n++) {
+        attn_desc o;
+        float out[5];
+        memset(&o, 0, sizeof o);
+        o.isa = (int32_t)test_isa(n);
+        CHECK_STATUS(attn_bmm(attn_view_f32(rows[0], 2, 5, 2, 0, 0), attn_view_f32(column, 2, 2, 1, 0, 0),
+                              attn_out_f32(out, 2, 5, 1, 0, 0), &o, 0),
+                     ATTN_OK);
+        for (int i = 0; i < 5; i++)
+            CHECKF(out[i] == want[i], "row %d on %s: %a, not %a", i, attn_isa_string(test_isa(n)), (double)out[i],
+                   (double)want[i]);
+    }
+}
+
 const test_case suite_bmm[] = {{"bmm.textbook", test_textbook}, {"bmm.sizes", test_sizes},
                                {"bmm.large", test_large},       {"bmm.layouts", test_layouts},
                                {"bmm.batches", test_batches},   {"bmm.empty", test_empty},
-                               {"bmm.special", test_special},   {0, 0}};
+                               {"bmm.special", test_special},   {"bmm.rounded_once", test_rounded_once},
+                               {0, 0}};

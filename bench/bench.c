@@ -168,7 +168,7 @@ static double check(const shape *s, const float *q, const float *k, const float 
             for (j = 0; j < keys; j++)
                 want += weight[j] * (double)vh[(size_t)j * (size_t)s->size + (size_t)c];
             error = fabs((double)out[(qi - q) + c] - want / sum);
-            if (!(error <= worst)) worst = error;
+            if (worst == worst && !(error <= worst)) worst = error;
         }
     }
     free(weight);

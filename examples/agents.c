@@ -138,8 +138,8 @@ static double error_of(const world *w) {
         for (int c = 0; c < 2; c++) {
             double herd_off = fabs(w->herd[i][c] - (herd[2] > 0 ? herd[c] / herd[2] : 0));
             double goal_off = fabs(w->goal[i][c] - (goal[2] > 0 ? goal[c] / goal[2] : 0));
-            if (!(herd_off <= most)) most = herd_off;
-            if (!(goal_off / 1000 <= most)) most = goal_off / 1000; /* places are numbers of thousands */
+            if (most == most && !(herd_off <= most)) most = herd_off;
+            if (most == most && !(goal_off / 1000 <= most)) most = goal_off / 1000; /* places are numbers of thousands */
         }
     }
     return most;
@@ -203,7 +203,7 @@ int main(void) {
         must(attn_forward(&herd, &err));
         must(attn_forward(&goal, &err));
         double error = error_of(&w); /* a real game would leave this out */
-        if (!(error <= most)) most = error;
+        if (most == most && !(error <= most)) most = error;
         if (frame == 0) discord = discord_of(&w);
         if (frame % 60 == 0 || frame == FRAMES - 1) print(&w, frame);
         move(&w, 0.1f);

@@ -125,7 +125,7 @@ static void multi_head(void) {
         double want[E], most = 0;
         reference(want, w, query + r * E, key + r / SQ * SK * E, lengths[r / SQ]);
         for (int c = 0; c < E; c++)
-            if (!(fabs(out[r * E + c] - want[c]) <= most)) most = fabs(out[r * E + c] - want[c]);
+            if (most == most && !(fabs(out[r * E + c] - want[c]) <= most)) most = fabs(out[r * E + c] - want[c]);
         check(most <= 1e-4, "multi-head attention is not what the formula gives");
     }
     printf("Multi-head attention: query [%d,%d,%d], key [%d,%d,%d], %d heads, valid keys 3 and 2\n", B, SQ, E,

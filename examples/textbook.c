@@ -313,7 +313,7 @@ static void why_sqrt_d(void) {
 static double largest_difference(const float *a, const float *b, int n) {
     double most = 0;
     for (int i = 0; i < n; i++)
-        if (!(fabs((double)a[i] - b[i]) <= most)) most = fabs((double)a[i] - b[i]);
+        if (most == most && !(fabs((double)a[i] - b[i]) <= most)) most = fabs((double)a[i] - b[i]);
     return most;
 }
 

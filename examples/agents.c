@@ -139,7 +139,8 @@ static double error_of(const world *w) {
             double herd_off = fabs(w->herd[i][c] - (herd[2] > 0 ? herd[c] / herd[2] : 0));
             double goal_off = fabs(w->goal[i][c] - (goal[2] > 0 ? goal[c] / goal[2] : 0));
             if (most == most && !(herd_off <= most)) most = herd_off;
-            if (most == most && !(goal_off / 1000 <= most)) most = goal_off / 1000; /* places are numbers of thousands */
+            goal_off /= 1000; /* places are numbers of thousands */
+            if (most == most && !(goal_off <= most)) most = goal_off;
         }
     }
     return most;

@@ -935,7 +935,7 @@ typedef struct attn__kernels {
     void (*add)(float *s, const float *t, int64_t n, int keep);
     /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */
     void (*exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride);
-    /* x[j] = e^(x[j] - max) * factor, 0 where that is below 2^-126 or x[j] is -inf (even when factor is NaN) */
+    /* x[j] = e^(x[j] - top) * factor, 0 where that is below 2^-126 or x[j] is -inf (even when factor is NaN) */
     void (*normalise)(float *x, int64_t n, float top, float factor);
 } attn__kernels;
 
@@ -2744,8 +2744,9 @@ typedef struct attn__tile {
     attn__row row[ATTN__MAX_LANES];
     int64_t first, last;                /* over all lanes */
     const float *prepared;              /* key_floats per key of this stream */
+    /* arrays [.][ld]: vectors before projecting; what meets the keys; outputs so far, and of one chunk; a chunk's scores,
+       then weights; scratch of that size. w: w_v, padded */
     float *raw, *query, *o, *acc, *s, *t, *w;
-        /* [.][ld]: q for projecting; what meets the keys; outputs; a chunk; w_v */
     float w_sum;
     int lane_clear[ATTN__MAX_LANES];    /* additive: |a| is small enough for the factored form */
     float scale[ATTN__MAX_LANES], width[ATTN__MAX_LANES], slope[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];

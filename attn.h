@@ -2744,8 +2744,8 @@ typedef struct attn__tile {
     attn__row row[ATTN__MAX_LANES];
     int64_t first, last;                /* over all lanes */
     const float *prepared;              /* key_floats per key of this stream */
-    /* arrays [.][ld]: vectors before projecting; what meets the keys; outputs so far, and of one chunk; a chunk's scores,
-       then weights; scratch of that size. w: w_v, padded */
+    /* arrays [.][ld]: vectors before projecting; what meets the keys; outputs so far, and of one chunk; a chunk's
+       scores, then weights; scratch of that size. w: w_v, padded */
     float *raw, *query, *o, *acc, *s, *t, *w;
     float w_sum;
     int lane_clear[ATTN__MAX_LANES];    /* additive: |a| is small enough for the factored form */

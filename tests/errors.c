@@ -386,13 +386,20 @@ static void test_rank(void) {
     REFUSED(bilinear, ATTN_ERR_RANK, "bilinear.rank", d.bilinear.rank = 1);
     REFUSED(bilinear, ATTN_ERR_RANK, "bilinear.rank", d.bilinear = floats(4, 1, 1, D, D));
     REFUSED(additive, ATTN_ERR_RANK, "w_q.rank", d.w_q.rank = 1);
-    REFUSED(additive, ATTN_ERR_RANK, "w_k.rank", d.w_k.rank = 4);
+    REFUSED(additive, ATTN_ERR_RANK, "w_k.rank", d.w_k.rank = 1);
+    for (int32_t rank = 4; rank < 6; rank++) {
+        REFUSED(additive, ATTN_ERR_RANK, "w_q.rank", d.w_q.rank = rank);
+        REFUSED(additive, ATTN_ERR_RANK, "w_k.rank", d.w_k.rank = rank);
+        REFUSED(bilinear, ATTN_ERR_RANK, "bilinear.rank", d.bilinear.rank = rank);
+    }
     REFUSED(additive, ATTN_ERR_RANK, "w_v.rank", d.w_v.rank = 3);
     REFUSED(additive, ATTN_ERR_RANK, "hidden_bias.rank", d.hidden_bias.rank = 3);
     REFUSED(given, ATTN_ERR_RANK, "given_scores.rank", d.given_scores.rank = 3);
     REFUSED(gaussian, ATTN_ERR_RANK, "sigma_per_head.rank", d.sigma_per_head = floats(2, H, 1, 0, 0));
     for (int i = 0; i < 4; i++) {
         REFUSED(valid, ATTN_ERR_RANK, "q.rank", d.q.rank = wrong[i]);
+        REFUSED(valid, ATTN_ERR_RANK, "k.rank", d.k.rank = wrong[i]);
+        REFUSED(valid, ATTN_ERR_RANK, "v.rank", d.v.rank = wrong[i]);
         REFUSED(valid, ATTN_ERR_RANK, "out.rank", d.out.rank = wrong[i]);
         REFUSED(valid, ATTN_ERR_RANK, "mask.rank", d.mask = mask(4, 1, 1, 1, SK); d.mask.rank = wrong[i]);
         REFUSED(valid, ATTN_ERR_RANK, "bias.rank", d.bias = floats(4, 1, 1, 1, SK); d.bias.rank = wrong[i]);
@@ -613,6 +620,32 @@ static void test_overflow_workspace(void) { /* sizes that no data backs: refused
             CHECKF(bits < 60 || status == ATTN_ERR_OVERFLOW, "axis %d, 2^%d accepted", axis, bits);
             CHECKF(bits > 24 || status == ATTN_OK, "axis %d, 2^%d refused", axis, bits);
         }
+    }
+}
+
+static void test_count(void) { /* scores that can just be counted, or whose longer axis alone could not be squared */
+    static const int64_t sizes[][2] = {
+        {(int64_t)15 << 26, (int64_t)1 << 30}, {1, (int64_t)1 << 40}, {(int64_t)1 << 40, 1}};
+    for (int i = 0; i < 3; i++) {
+        attn_desc d;
+        size_t bytes;
+        memset(&d, 0, sizeof d);
+        d.q = attn_view_bhsd(0, 1, 1, sizes[i][0], 1);
+        d.k = attn_view_bhsd(0, 1, 1, sizes[i][1], 1);
+        d.lse = attn_out_f32(0, 3, 1, 1, sizes[i][0], 0);
+        CHECK_STATUS(attn_workspace_size(&d, &bytes, 0), ATTN_OK);
+    }
+}
+
+static void test_rules(void) { /* the sizes of the weights, each rule naming what it compares with */
+    static const char *const rules[] = {"must equal the batch size", "must equal the number of query heads",
+                                        "must equal the number of queries", "must equal the number of keys"};
+    for (int axis = 0; axis < 4; axis++) {
+        attn_desc d = valid();
+        attn_error err;
+        d.weights.size[axis]--;
+        CHECK_STATUS(attn_forward(&d, &err), ATTN_ERR_SIZE);
+        CHECKF(!strcmp(err.rule, rules[axis]), "weights.size[%d]: %s", axis, err.rule);
     }
 }
 
@@ -1158,6 +1191,8 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.isa", test_missing_isa},
                                   {"errors.overflow", test_overflow},
                                   {"errors.overflow_workspace", test_overflow_workspace},
+                                  {"errors.count", test_count},
+                                  {"errors.rules", test_rules},
                                   {"errors.overlap", test_overlap},
                                   {"errors.interleaved", test_interleaved},
                                   {"errors.empty", test_empty},

@@ -7,16 +7,18 @@ LDLIBS  = -lm -lpthread
 
 SUITES   = $(shell sh tests/suites.sh)
 EXAMPLES = $(basename $(notdir $(wildcard examples/*.c)))
+VENV     = .venv-peers
 COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 
 MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
-.PHONY: help test demo examples conformance check sanitize golden mutants exhaustive bench format clean
+.PHONY: help test demo examples conformance check sanitize golden mutants exhaustive bench bench-peers bench-scaling \
+        format clean
 
 help:         ## List the targets.
-	@sed -n 's/^\([a-z]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
-	    printf '%-12s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
+	    printf '%-13s %s\n' "$$name" "$$text"; done
 
 test: build/tests ## Build the test program and run every suite on every instruction set of this machine (the default).
 	build/tests
@@ -46,8 +48,16 @@ mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at 
 exhaustive: build/exhaustive ## Check exp, log and tanh over every float against double precision (minutes).
 	build/exhaustive
 
-bench: build/bench ## Measure the main shapes per instruction set against this machine's own peak (ARGS=--json).
+bench: build/bench build/bench-native ## Measure this machine and attn.h on it, per instruction set (ARGS="--filter TEXT").
 	build/bench $(ARGS)
+	@build/bench-native --loops $(ARGS)
+
+bench-peers: | build ## Compare with PyTorch, onnxruntime and OpenBLAS, installed into VENV (ARGS="--rows TEXT").
+	@VENV=$(VENV) COMMIT=$(COMMIT) sh bench/peers.sh $(ARGS)
+
+bench-scaling: build/scaling ## Measure time and memory against every size; draw bench/plots/*.svg.
+	@mkdir -p bench/plots
+	build/scaling bench/plots
 
 format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.
 	clang-format -i tests/*.[ch] examples/*.c bench/*.c
@@ -72,8 +82,14 @@ build/conformance build/exhaustive: build/%: build/obj/attn.o build/obj/%.o
 build/mutate: tests/mutate.c | build
 	$(CC) $(CFLAGS) $(LDFLAGS) $< -o $@
 
-build/bench: bench/bench.c attn.h | build
-	$(CC) $(CFLAGS) -DBENCH_FLAGS='"$(CC) $(CFLAGS)"' -DBENCH_COMMIT='"$(COMMIT)"' $(LDFLAGS) $< $(LDLIBS) -o $@
+# ---- the benchmarks, as users build; once more with a fused multiply-add for the scalar kernels
+build/bench-native: CFLAGS += -march=native
+build/bench build/bench-native: bench/bench.c bench/loops.c $(wildcard bench/*.h) attn.h | build
+	$(CC) $(CFLAGS) -DBENCH_FLAGS='"$(CC) $(CFLAGS)"' -DBENCH_COMMIT='"$(COMMIT)"' $(LDFLAGS) $(filter %.c,$^) \
+	    $(LDLIBS) -o $@
+
+build/scaling: bench/scaling.c $(wildcard bench/*.h) attn.h | build
+	$(CC) $(CFLAGS) -DBENCH_COMMIT='"$(COMMIT)"' $(LDFLAGS) $< $(LDLIBS) -o $@
 
 # ---- examples are built as their first line says, with nothing but cc -O2
 build/%: examples/%.c $(wildcard examples/*.h) attn.h | build

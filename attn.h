@@ -551,12 +551,12 @@ ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writ
 #else
 #  define ATTN__HAVE_AVX2 0
 #endif
-#if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX512)
+#if ATTN__HAVE_AVX2 && !defined(ATTN_NO_AVX512)      /* its table holds some of AVX2's functions */
 #  define ATTN__HAVE_AVX512 1
 #else
 #  define ATTN__HAVE_AVX512 0
 #endif
-#if ATTN__HAVE_AVX2 || ATTN__HAVE_AVX512
+#if ATTN__HAVE_AVX2
 #  include <immintrin.h>
 #endif
 #if defined(_MSC_VER) && ATTN__X64
@@ -580,6 +580,7 @@ ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writ
 #  define ATTN__AVX512          __attribute__((target("avx512f,avx512dq,fma")))
 #  define ATTN__COPY(to, from, bytes) __builtin_memcpy(to, from, bytes)
 #  define ATTN__PREFETCH(p)     __builtin_prefetch(p)
+#  define ATTN__PREFETCH_FAR(p) __builtin_prefetch(p, 0, 2)     /* not into the innermost cache */
 #else
 #  define ATTN__NOINLINE
 #  define ATTN__INLINE          static __inline
@@ -597,6 +598,7 @@ static void attn__copy(void *to, const void *from, size_t bytes)
 #    define ATTN__COPY(to, from, bytes) memcpy(to, from, bytes)
 #  endif
 #  define ATTN__PREFETCH(p)     ((void)0)
+#  define ATTN__PREFETCH_FAR(p) ((void)0)
 #endif
 
 /* clang under -ffast-math: what is not a plain + - * / in the code below would be open to folding; see attn__choose and
@@ -871,7 +873,12 @@ static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
    Lanes run across queries (or keys, or columns), never along a sum: so the bits do not depend on the vector width.
    A tile is a row-major array of `ld` lanes a row; ld = width*vecs is the same for all arrays of one tile.
    The scalar functions are the specification; the other tables compute the same bits. */
+#define ATTN__FEW 4             /* up to so many rows a tile is laid the other way */
+#define ATTN__LONG 96           /* floats in a row of keys that does not stay in the caches near by */
+#define ATTN__MAX_WIDTH 16      /* floats in the widest vector of any table */
 #define ATTN__MAX_LANES 64      /* the widest tile of any table */
+#define ATTN__CHUNK     256     /* keys per chunk: part of the numeric contract, as are the next two */
+#define ATTN__CHAIN     128     /* keys of a chunk whose weighted values are summed in one chain */
 #define ATTN__PARTS     16      /* a chunk's sum of weights: 16 partial sums by key index mod 16, then a tree */
 
 enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED };
@@ -879,14 +886,26 @@ enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED };
 typedef struct attn__product {
     const float *a;             /* A[r,k] = a[r*a_row + k*a_k] */
     int64_t      a_row, a_k;
-    const float *b;             /* B[k][lane] = b[k*ld + lane] */
-    float       *c;             /* C[r][lane] = c[r*ld + lane] */
+    const float *b;             /* B[k][lane] = b[k*b_row + lane] */
+    float       *c;             /* C[r][lane] = c[r*c_row + lane] */
+    int64_t      b_row, c_row;
     int64_t      rows, depth;
-    int32_t      ld, vecs;      /* lanes of this product: width*vecs <= ld */
+    int32_t      vecs;          /* lanes of this product: width*vecs, at most those of a tile; 8 vectors for one row */
     int32_t      kind;          /* SQUARED_DISTANCE sums (B - A)^2. PRODUCT_OF_ALLOWED leaves steps out where B's sign
                                    bit is set: that is how a weight says "excluded", so that 0 * NaN does not happen */
     int32_t      onto;          /* nonzero: the sum starts from what C holds, else from 0 */
+    const float *fetch;         /* not NULL: rows are long; as A's row r is used, the rows after it and row r of this */
+    int64_t      fetch_row, fetch_size;     /* matrix are brought near */
 } attn__product;
+
+static void attn__fetch(const attn__product *p, int64_t r, int64_t n)
+{
+    int64_t i, k;
+    for (i = r; i < r + n; i++) {
+        for (k = 0; k < p->depth; k += 16) ATTN__PREFETCH(p->a + (i + n) * p->a_row + k);
+        for (k = 0; k < p->fetch_size; k += 16) ATTN__PREFETCH_FAR(p->fetch + i * p->fetch_row + k);
+    }
+}
 
 typedef struct attn__additive {
     const float *query;         /* [hidden][ld]: e^2a, or a for the direct form */
@@ -902,6 +921,9 @@ typedef struct attn__additive {
 typedef struct attn__kernels {
     int32_t width, vecs;        /* floats in a vector; vectors in the widest tile */
     void (*product)(const attn__product *p);
+    /* Few rows against B's rows: c[r*c_row + j] = sum over k, ascending, of a[r*a_row + k*a_k] * b[j*b_row + k], j <
+       columns. Lanes are keys, turned on the way. Up to ATTN__FEW rows; c has room for whole vectors */
+    void (*dots)(const attn__product *p, int64_t columns);
     /* s = scale * (w_sum - 2 sum_u w_u / (1 + query_u key_u)), four terms over a common denominator */
     void (*additive)(const attn__additive *p);
     /* s = scale * sum_u w_u tanh(query_u + key_u), for pairs whose exponentials would overflow */
@@ -935,8 +957,11 @@ typedef struct attn__kernels {
     void (*add)(float *s, const float *t, int64_t n, int keep);
     /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */
     void (*exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride);
-    /* x[j] = e^(x[j] - top) * factor, 0 where that is below 2^-126 or x[j] is -inf (even when factor is NaN) */
-    void (*normalise)(float *x, int64_t n, float top, float factor);
+    /* y[j] = e^(scale*x[j] - top) * factor, 0 where that is below 2^-126 or scale*x[j] is -inf (even when factor is
+       NaN); y may be x */
+    void (*normalise)(const float *x, float *y, int64_t n, float scale, float top, float factor);
+    /* what weigh computes, for one row of scores scale*x[j] that lie side by side; n: a multiple of ATTN__PARTS */
+    void (*mass)(const float *x, int64_t n, float scale, float *top, float *sum);
 } attn__kernels;
 
 static void attn__product_scalar(const attn__product *p)
@@ -945,10 +970,10 @@ static void attn__product_scalar(const attn__product *p)
     int32_t i;
     for (r = 0; r < p->rows; r++) {
         const float *a = p->a + r * p->a_row, *b = p->b;
-        float *c = p->c + r * p->ld, acc[8];
+        float *c = p->c + r * p->c_row, acc[8];
         ATTN_ASSERT(p->vecs <= 8);
         for (i = 0; i < p->vecs; i++) acc[i] = attn__choose(p->onto, c[i], 0.0f);
-        for (k = 0; k < p->depth; k++, a += p->a_k, b += p->ld)
+        for (k = 0; k < p->depth; k++, a += p->a_k, b += p->b_row)
             for (i = 0; i < p->vecs; i++) {
                 const float d = b[i] - *a;
                 if (p->kind == ATTN__SQUARED_DISTANCE) acc[i] = attn__fma(d, d, acc[i]);
@@ -956,6 +981,18 @@ static void attn__product_scalar(const attn__product *p)
             }
         for (i = 0; i < p->vecs; i++) c[i] = acc[i];
     }
+}
+
+static void attn__dots_scalar(const attn__product *p, int64_t columns)
+{
+    int64_t r, j, k;
+    for (r = 0; r < p->rows; r++)
+        for (j = 0; j < columns; j++) {
+            float sum = 0.0f;
+            for (k = 0; k < p->depth; k++)
+                sum = attn__fma(p->a[r * p->a_row + k * p->a_k], p->b[j * p->b_row + k], sum);
+            p->c[r * p->c_row + j] = sum;
+        }
 }
 
 static void attn__additive_scalar(const attn__additive *p)
@@ -998,11 +1035,19 @@ static void attn__additive_direct_scalar(const attn__additive *p)
         }
 }
 
+static float attn__tree(float *part)            /* the sum of ATTN__PARTS numbers, in its fixed order */
+{
+    int r, w;
+    for (w = ATTN__PARTS / 2; w > 0; w /= 2)
+        for (r = 0; r < w; r++) part[r] = part[r] + part[r + w];
+    return part[0];
+}
+
 static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
 {
     float m = ATTN__NEG_INF, part[ATTN__PARTS], base;
     int64_t j;
-    int r, w;
+    int r;
     for (j = j0; j < j1; j++) m = attn__larger(s[j * ld], m);      /* NaN is passed over, and comes back as a weight */
     base = attn__choose(attn__is_none(m), 0.0f, m);
     for (r = 0; r < ATTN__PARTS; r++) part[r] = 0.0f;
@@ -1012,10 +1057,8 @@ static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int
         s[j * ld] = e;
         part[j % ATTN__PARTS] = part[j % ATTN__PARTS] + e;
     }
-    for (w = ATTN__PARTS / 2; w > 0; w /= 2)
-        for (r = 0; r < w; r++) part[r] = part[r] + part[r + w];
     *top = m;
-    *sum = part[0];
+    *sum = attn__tree(part);
 }
 
 static void attn__join_scalar(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum,
@@ -1137,20 +1180,29 @@ static void attn__exclude_scalar(float *s, int64_t ld, int64_t n, const uint8_t 
             if (!rows[i][j * stride]) s[j * ld + i] = ATTN__NEG_INF;
 }
 
-static void attn__normalise_scalar(float *x, int64_t n, float top, float factor)
+static void attn__normalise_scalar(const float *x, float *y, int64_t n, float scale, float top, float factor)
 {
     int64_t i;
     for (i = 0; i < n; i++) {
-        const float w = attn__exp(x[i] - top) * factor;
-        x[i] = attn__choose(w < ATTN__SMALLEST || attn__is_none(x[i]), 0.0f, attn__quiet(w));
+        const float s = x[i] * scale, w = attn__exp(s - top) * factor;
+        y[i] = attn__choose(w < ATTN__SMALLEST || attn__is_none(s), 0.0f, attn__quiet(w));
     }
 }
 
+static void attn__mass_scalar(const float *x, int64_t n, float scale, float *top, float *sum)
+{
+    float s[ATTN__CHUNK];
+    int64_t i;
+    for (i = 0; i < n; i++) s[i] = x[i] * scale;
+    attn__weigh_scalar(s, 1, 0, n, 0, top, sum);
+}
+
 static const attn__kernels attn__table_scalar = {
-    1, 8, attn__product_scalar, attn__additive_scalar, attn__additive_direct_scalar, attn__weigh_scalar,
-    attn__join_scalar, attn__merge_scalar, attn__finite_scalar, attn__pack_scalar, attn__unpack_scalar,
-    attn__exp_scalar, attn__log_scalar, attn__tanh_scalar, attn__softcap_scalar, attn__distance_scalar,
-    attn__alibi_scalar, attn__clip_scalar, attn__add_scalar, attn__exclude_scalar, attn__normalise_scalar
+    1, 8, attn__product_scalar, attn__dots_scalar, attn__additive_scalar, attn__additive_direct_scalar,
+    attn__weigh_scalar, attn__join_scalar, attn__merge_scalar, attn__finite_scalar, attn__pack_scalar,
+    attn__unpack_scalar, attn__exp_scalar, attn__log_scalar, attn__tanh_scalar, attn__softcap_scalar,
+    attn__distance_scalar, attn__alibi_scalar, attn__clip_scalar, attn__add_scalar, attn__exclude_scalar,
+    attn__normalise_scalar, attn__mass_scalar
 };
 
 /* ------------------------------------------------------------------------------------------------ >>kernels-avx2
@@ -1283,19 +1335,24 @@ ATTN__INLINE ATTN__AVX2 __m256 attn__quiet8(__m256 x)
 ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const int kind, const attn__product *p,
                                               const float *a, float *c)
 {
-    const int64_t a_row = p->a_row, a_k = p->a_k, ld = p->ld;
+    const int64_t a_row = p->a_row, a_k = p->a_k, b_row = p->b_row, c_row = p->c_row;
     const float *b = p->b;
-    __m256 acc[12], q[3], s, t;
+    __m256 acc[12], q[8], s, t;
     int64_t k;
     int r, i;
     ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = p->onto ? ATTN__LOAD8(c + r*ld + 8*i) : _mm256_setzero_ps();
-    for (k = 0; k < p->depth; k++, a += a_k, b += ld) {
-        ATTN__UNROLL for (i = 0; i < N; i++) { q[i] = ATTN__LOAD8(b + 8*i); ATTN__KEEP(q[i]); }
+        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] =
+            p->onto ? ATTN__LOAD8(c + r*c_row + 8*i) : _mm256_setzero_ps();
+    for (k = 0; k < p->depth; k++, a += a_k, b += b_row) {
+        if (N == 8) ATTN__UNROLL for (i = 0; i < 4; i++) ATTN__PREFETCH(b + 16*b_row + 16*i);
+        ATTN__UNROLL for (i = 0; i < N; i++) {
+            q[i] = ATTN__LOAD8(b + 8*i);
+            if (kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);   /* no register to spare there: read again */
+        }
         ATTN__UNROLL for (r = 0; r < R; r++) {
             s = _mm256_broadcast_ss(a + r*a_row);
             ATTN__UNROLL for (i = 0; i < N; i++) {
-                if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB8(q[i], s); acc[r*N + i] = ATTN__FMA8(t, t,
+                if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB8(s, q[i]); acc[r*N + i] = ATTN__FMA8(t, t,
                     acc[r*N + i]); }
                 else if (kind == ATTN__PRODUCT) acc[r*N + i] = ATTN__FMA8(s, q[i], acc[r*N + i]);
                 else acc[r*N + i] = ATTN__PICK8(ATTN__FMA8(s, q[i], acc[r*N + i]), acc[r*N + i], q[i]);
@@ -1303,17 +1360,20 @@ ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const in
         }
     }
     ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) ATTN__STORE8(c + r*ld + 8*i, acc[r*N + i]);
+        ATTN__UNROLL for (i = 0; i < N; i++) ATTN__STORE8(c + r*c_row + 8*i, acc[r*N + i]);
 }
 
-/* All rows: strips of R, then what is left. Steps that are left out are rare: single rows. */
+/* All rows: strips of R, then of two (where it pays to compile them), then single ones. */
 ATTN__INLINE ATTN__AVX2 void attn__rows_avx2(const int R, const int N, const int kind, const attn__product *p)
 {
-    const int strips = kind != ATTN__PRODUCT_OF_ALLOWED;
     int64_t r = 0;
-    if (strips) for (; r + R <= p->rows; r += R) attn__strip_avx2(R, N, kind, p, p->a + r*p->a_row, p->c + r*p->ld);
-    if (strips) for (; r + 2 <= p->rows; r += 2) attn__strip_avx2(2, N, kind, p, p->a + r*p->a_row, p->c + r*p->ld);
-    for (; r < p->rows; r++) attn__strip_avx2(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->ld);
+    for (; r + R <= p->rows; r += R) {
+        if (p->fetch) attn__fetch(p, r, R);
+        attn__strip_avx2(R, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
+    }
+    if (kind == ATTN__PRODUCT) for (; r + 2 <= p->rows; r += 2)
+        attn__strip_avx2(2, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
+    for (; r < p->rows; r++) attn__strip_avx2(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
 }
 
 ATTN__INLINE ATTN__AVX2 void attn__product_kind_avx2(const int kind, const attn__product *p)
@@ -1325,9 +1385,17 @@ ATTN__INLINE ATTN__AVX2 void attn__product_kind_avx2(const int kind, const attn_
 
 ATTN__AVX2 static void attn__product_avx2(const attn__product *p)
 {
-    if (p->kind == ATTN__PRODUCT) attn__product_kind_avx2(ATTN__PRODUCT, p);
+    int64_t r, i;
+    if (p->vecs == 8) attn__strip_avx2(1, 8, ATTN__PRODUCT, p, p->a, p->c);     /* few rows: B is read in place */
+    else if (p->kind == ATTN__PRODUCT) attn__product_kind_avx2(ATTN__PRODUCT, p);
     else if (p->kind == ATTN__SQUARED_DISTANCE) attn__product_kind_avx2(ATTN__SQUARED_DISTANCE, p);
-    else attn__product_kind_avx2(ATTN__PRODUCT_OF_ALLOWED, p);
+    else for (i = 0; i < p->vecs; i++) {            /* rare, so short rather than fast */
+        attn__product one = *p;
+        one.b += 8*i;
+        one.c += 8*i;
+        for (r = 0; r < p->rows; r++)
+            attn__strip_avx2(1, 1, ATTN__PRODUCT_OF_ALLOWED, &one, one.a + r*one.a_row, one.c + r*one.c_row);
+    }
 }
 
 ATTN__AVX2 static void attn__additive_avx2(const attn__additive *p)
@@ -1377,21 +1445,33 @@ ATTN__AVX2 static void attn__additive_direct_avx2(const attn__additive *p)
         }
 }
 
+ATTN__INLINE ATTN__AVX2 void attn__weigh_key_avx2(float *s, __m256 base, int mark, __m256 *part)
+{
+    const __m256 x = ATTN__LOAD8(s);
+    __m256 e = attn__exp8(ATTN__SUB8(x, base));
+    if (mark) e = ATTN__PICK8(e, ATTN__ALL8(-0.0f), ATTN__SAME8(x, ATTN__ALL8(ATTN__NEG_INF)));
+    ATTN__STORE8(s, e);
+    *part = ATTN__ADD8(*part, e);
+}
+
+/* Whole groups of 16 keys, each with its own sum, are unrolled: here the front end is what limits. */
 ATTN__AVX2 static void attn__weigh_avx2(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
 {
     const __m256 none = ATTN__ALL8(ATTN__NEG_INF);
     __m256 m = none, base, part[ATTN__PARTS];
     int64_t j;
-    int r, w;
-    for (j = j0; j < j1; j++) m = ATTN__MAX8(ATTN__LOAD8(s + j*ld), m);
+    int r, u, w;
+    for (j = j0; j + 4 <= j1; j += 4)
+        ATTN__UNROLL for (u = 0; u < 4; u++) m = ATTN__MAX8(ATTN__LOAD8(s + (j + u)*ld), m);
+    for (; j < j1; j++) m = ATTN__MAX8(ATTN__LOAD8(s + j*ld), m);
     base = _mm256_andnot_ps(ATTN__SAME8(m, none), m);
     for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm256_setzero_ps();
-    for (j = j0; j < j1; j++) {
-        const __m256 x = ATTN__LOAD8(s + j*ld);
-        __m256 e = attn__exp8(ATTN__SUB8(x, base));
-        if (mark) e = ATTN__PICK8(e, ATTN__ALL8(-0.0f), ATTN__SAME8(x, none));
-        ATTN__STORE8(s + j*ld, e);
-        part[j % ATTN__PARTS] = ATTN__ADD8(part[j % ATTN__PARTS], e);
+    for (j = j0; j < j1; j += w) {
+        r = (int)((uint64_t)j % ATTN__PARTS);
+        w = r == 0 && j + ATTN__PARTS <= j1 && !mark ? ATTN__PARTS : 1;
+        if (w == 1) attn__weigh_key_avx2(s + j*ld, base, mark, part + r);
+        else for (r = 0; r < ATTN__PARTS; r += 4)
+            ATTN__UNROLL for (u = 0; u < 4; u++) attn__weigh_key_avx2(s + (j + r + u)*ld, base, 0, part + r + u);
     }
     for (w = ATTN__PARTS / 2; w > 0; w /= 2)
         for (r = 0; r < w; r++) part[r] = ATTN__ADD8(part[r], part[r + w]);
@@ -1427,6 +1507,39 @@ ATTN__AVX2 static void attn__merge_avx2(int64_t rows, int64_t ld, float *o, cons
         }
 }
 
+/* 8 keys of 8 lanes at a time: the bytes of a key come to lie side by side */
+ATTN__AVX2 static void attn__exclude_avx2(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
+{
+    const __m256 none = ATTN__ALL8(ATTN__NEG_INF);
+    const int64_t whole = stride == 1 && ld % 8 == 0 ? n & ~(int64_t)7 : 0;
+    const uint8_t *tail[ATTN__MAX_LANES];
+    int64_t i, j;
+    int x;
+    for (i = 0; i < ld; i += 8)
+        for (j = 0; j < whole; j += 8) {
+            __m128i r[8], t[4], u[4];
+            for (x = 0; x < 8; x++) r[x] = _mm_loadl_epi64((const __m128i *)(const void *)(rows[i + x] + j));
+            for (x = 0; x < 4; x++) t[x] = _mm_unpacklo_epi8(r[2*x], r[2*x + 1]);
+            for (x = 0; x < 2; x++) {
+                u[x] = _mm_unpacklo_epi16(t[2*x], t[2*x + 1]);
+                u[x + 2] = _mm_unpackhi_epi16(t[2*x], t[2*x + 1]);
+            }
+            for (x = 0; x < 2; x++) {
+                r[4*x] = _mm_unpacklo_epi32(u[2*x], u[2*x + 1]);
+                r[4*x + 2] = _mm_unpackhi_epi32(u[2*x], u[2*x + 1]);
+                r[4*x + 1] = _mm_srli_si128(r[4*x], 8);
+                r[4*x + 3] = _mm_srli_si128(r[4*x + 2], 8);
+            }
+            for (x = 0; x < 8; x++) {
+                float *at = s + (j + x)*ld + i;
+                const __m256i out = _mm256_cmpeq_epi32(_mm256_cvtepu8_epi32(r[x]), _mm256_setzero_si256());
+                ATTN__STORE8(at, ATTN__PICK8(ATTN__LOAD8(at), none, _mm256_castsi256_ps(out)));
+            }
+        }
+    for (i = 0; i < ld; i++) tail[i] = rows[i] + whole * stride;
+    attn__exclude_scalar(s + whole*ld, ld, n - whole, tail, stride);
+}
+
 ATTN__AVX2 static int attn__finite_avx2(const float *x, int64_t n)
 {
     const __m256i exponent = _mm256_set1_epi32(0x7f800000);
@@ -1457,6 +1570,42 @@ ATTN__INLINE ATTN__AVX2 void attn__transpose8(__m256 *r)
         r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
         r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
     }
+}
+
+/* R rows against 8 of B's rows. The rows that come next are fetched in the order of memory: that is what makes the
+   machine's own prefetching follow. */
+ATTN__INLINE ATTN__AVX2 void attn__dots_block_avx2(const int R, const attn__product *p, int64_t columns, int64_t j)
+{
+    float *c = p->c + j;
+    const float *row[8], *a = p->a, *ahead = p->b + (j + 8)*p->b_row;
+    __m256 acc[ATTN__FEW], t[8];
+    int64_t k = 0, at[ATTN__FEW];
+    int r, x;
+    for (x = 0; x < 8; x++) row[x] = p->b + (j + x < columns ? j + x : columns - 1)*p->b_row;
+    for (r = 0; r < R; r++) at[r] = (r < p->rows ? r : 0)*p->a_row;     /* those beyond are not stored */
+    ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = _mm256_setzero_ps();
+    for (; k + 8 <= p->depth; k += 8) {
+        ATTN__UNROLL for (x = 0; x < 8; x++) t[x] = ATTN__LOAD8(row[x] + k);
+        ATTN__UNROLL for (x = 0; x < 4; x++) ATTN__PREFETCH(ahead + 8*k + 16*x);
+        attn__transpose8(t);
+        ATTN__UNROLL for (x = 0; x < 8; x++, a += p->a_k)
+            ATTN__UNROLL for (r = 0; r < R; r++)
+                acc[r] = ATTN__FMA8(_mm256_broadcast_ss(a + at[r]), t[x], acc[r]);
+    }
+    for (; k < p->depth; k++, a += p->a_k) {
+        t[0] = _mm256_setr_ps(row[0][k], row[1][k], row[2][k], row[3][k], row[4][k], row[5][k], row[6][k], row[7][k]);
+        ATTN__UNROLL for (r = 0; r < R; r++)
+            acc[r] = ATTN__FMA8(_mm256_broadcast_ss(a + at[r]), t[0], acc[r]);
+    }
+    ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE8(c, acc[r]);
+}
+
+ATTN__AVX2 static void attn__dots_avx2(const attn__product *p, int64_t columns)
+{
+    int64_t j;
+    for (j = 0; j < columns; j += 8)
+        if (p->rows == 1) attn__dots_block_avx2(1, p, columns, j);
+        else attn__dots_block_avx2(ATTN__FEW, p, columns, j);
 }
 
 ATTN__AVX2 static void attn__pack_avx2(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
@@ -1583,28 +1732,49 @@ ATTN__AVX2 static void attn__add_avx2(float *s, const float *t, int64_t n, int k
     }
 }
 
-ATTN__AVX2 static void attn__normalise_avx2(float *x, int64_t n, float top, float factor)
+ATTN__AVX2 static void attn__mass_avx2(const float *x, int64_t n, float scale, float *top, float *sum)
+{
+    const __m256 c = ATTN__ALL8(scale);
+    __m256 m = ATTN__ALL8(ATTN__NEG_INF), base, low = _mm256_setzero_ps(), high = low;
+    float part[ATTN__PARTS];
+    int64_t j;
+    for (j = 0; j < n; j += 8) m = ATTN__MAX8(ATTN__MUL8(ATTN__LOAD8(x + j), c), m);
+    ATTN__STORE8(part, m);
+    for (*top = part[0], j = 1; j < 8; j++) *top = attn__larger(part[j], *top);
+    base = ATTN__ALL8(attn__choose(attn__is_none(*top), 0.0f, *top));
+    for (j = 0; j < n; j += 16) {
+        low = ATTN__ADD8(low, attn__exp8(ATTN__SUB8(ATTN__MUL8(ATTN__LOAD8(x + j), c), base)));
+        high = ATTN__ADD8(high, attn__exp8(ATTN__SUB8(ATTN__MUL8(ATTN__LOAD8(x + j + 8), c), base)));
+    }
+    ATTN__STORE8(part, low);
+    ATTN__STORE8(part + 8, high);
+    *sum = attn__tree(part);
+}
+
+ATTN__AVX2 static void attn__normalise_avx2(const float *x, float *y, int64_t n, float scale, float top, float factor)
 {
     int64_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        const __m256 v = ATTN__LOAD8(x + i), out = ATTN__SAME8(v, ATTN__ALL8(ATTN__NEG_INF));
+        const __m256 v = ATTN__MUL8(ATTN__LOAD8(x + i), ATTN__ALL8(scale));
+        const __m256 out = ATTN__SAME8(v, ATTN__ALL8(ATTN__NEG_INF));
         const __m256 w = ATTN__MUL8(attn__exp8(ATTN__SUB8(v, ATTN__ALL8(top))), ATTN__ALL8(factor));
         const __m256 none = _mm256_or_ps(out, ATTN__LESS8(w, ATTN__ALL8(ATTN__SMALLEST)));
-        ATTN__STORE8(x + i, _mm256_andnot_ps(none, attn__quiet8(w)));
+        ATTN__STORE8(y + i, _mm256_andnot_ps(none, attn__quiet8(w)));
     }
-    attn__normalise_scalar(x + i, n - i, top, factor);
+    attn__normalise_scalar(x + i, y + i, n - i, scale, top, factor);
 }
 
 static const attn__kernels attn__table_avx2 = {
-    8, 3, attn__product_avx2, attn__additive_avx2, attn__additive_direct_avx2, attn__weigh_avx2,
-    attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2,
-    attn__exp_avx2, attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2,
-    attn__alibi_avx2, attn__clip_avx2, attn__add_avx2, attn__exclude_scalar, attn__normalise_avx2
+    8, 3, attn__product_avx2, attn__dots_avx2, attn__additive_avx2, attn__additive_direct_avx2, attn__weigh_avx2,
+    attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2, attn__exp_avx2,
+    attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2, attn__clip_avx2,
+    attn__add_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2
 };
 #endif /* ATTN__HAVE_AVX2 */
 
 /* ---------------------------------------------------------------------------------------------- >>kernels-avx512
-   16 lanes. As >>kernels-avx2, with masks for the results of comparisons and twice the registers. */
+   16 lanes, masks for the results of comparisons, twice the registers. What pays is here; the rest of the table is
+   AVX2's, which computes the same bits. */
 #if ATTN__HAVE_AVX512
 #if ATTN__GNU
 #  define ATTN__ADD16(a, b) ((a) + (b))
@@ -1624,20 +1794,15 @@ static const attn__kernels attn__table_avx2 = {
 ATTN__OP16(ATTN__MIN16, __m512, "=v", "vminps")
 ATTN__OP16(ATTN__MAX16, __m512, "=v", "vmaxps")
 ATTN__OP16(ATTN__LESS16, __mmask16, "=Yk", "vcmpps $17,")
-ATTN__OP16(ATTN__AT_MOST16, __mmask16, "=Yk", "vcmpps $18,")
 ATTN__OP16(ATTN__SAME16, __mmask16, "=Yk", "vcmpps $0,")
 ATTN__OP16(ATTN__UNORDERED16, __mmask16, "=Yk", "vcmpps $3,")
 ATTN__INLINE ATTN__AVX512 __m512 ATTN__FMA16(__m512 a, __m512 b, __m512 c)
 { __asm__("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); return c; }
-ATTN__INLINE ATTN__AVX512 __m512 ATTN__SQRT16(__m512 x)
-{ __m512 r; __asm__("vsqrtps %1, %0" : "=v"(r) : "v"(x)); return r; }
 #else
 #  define ATTN__FMA16(a, b, c)      _mm512_fmadd_ps(a, b, c)
 #  define ATTN__MIN16(a, b)         _mm512_min_ps(a, b)         /* b where either is NaN; so is max */
 #  define ATTN__MAX16(a, b)         _mm512_max_ps(a, b)
-#  define ATTN__SQRT16(x)           _mm512_sqrt_ps(x)
 #  define ATTN__LESS16(a, b)        _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
-#  define ATTN__AT_MOST16(a, b)     _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ)
 #  define ATTN__SAME16(a, b)        _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
 #  define ATTN__UNORDERED16(a, b)   _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q)
 #endif
@@ -1673,59 +1838,6 @@ ATTN__INLINE ATTN__AVX512 __m512 attn__exp16(__m512 x)
                         ATTN__LESS16(x, ATTN__ALL16(ATTN__EXP_LOWEST)));
 }
 
-ATTN__INLINE ATTN__AVX512 __m512 attn__exp_full16(__m512 x)
-{
-    const __m512i bias = _mm512_set1_epi32(127);
-    __m512 t, p;
-    __m512i n, half;
-    x = ATTN__MIN16(ATTN__ALL16(100.0f), x);                   /* in this order NaN passes */
-    p = attn__exp_poly_avx512(x, &t);
-    n = _mm512_sub_epi32(_mm512_castps_si512(t), _mm512_castps_si512(ATTN__ALL16(ATTN__EXP_MAGIC)));
-    half = _mm512_srai_epi32(n, 1);
-    p = ATTN__MUL16(p, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(half, bias), 23)));
-    p = ATTN__MUL16(p, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_sub_epi32(n, half), bias), 23)));
-    return ATTN__PICK16(p, _mm512_setzero_ps(), ATTN__LESS16(x, ATTN__ALL16(ATTN__EXP_LOWEST)));
-}
-
-ATTN__INLINE ATTN__AVX512 __m512 attn__log16(__m512 x)
-{
-    const __m512i root = _mm512_set1_epi32((int32_t)ATTN__SQRT_HALF);
-    const __mmask16 tiny = ATTN__LESS16(x, ATTN__ALL16(ATTN__SMALLEST));
-    const __m512 y = ATTN__PICK16(x, ATTN__MUL16(x, ATTN__ALL16(8388608.0f)), tiny);
-    const __m512i b = _mm512_sub_epi32(_mm512_castps_si512(y), root);
-    const __m512 e = ATTN__SUB16(_mm512_cvtepi32_ps(_mm512_srai_epi32(b, 23)),
-                                 ATTN__PICK16(_mm512_setzero_ps(), ATTN__ALL16(23.0f), tiny));
-    const __m512 m = _mm512_castsi512_ps(_mm512_add_epi32(_mm512_and_si512(b, _mm512_set1_epi32(0x007fffff)), root));
-    const __m512 f = ATTN__SUB16(m, ATTN__ALL16(1.0f)), f2 = ATTN__MUL16(f, f);
-    __m512 q = ATTN__FMA16(ATTN__ALL16(ATTN__LOG_C7), f, ATTN__ALL16(ATTN__LOG_C6));
-    q = ATTN__FMA16(q, f, ATTN__ALL16(ATTN__LOG_C5));
-    q = ATTN__FMA16(q, f, ATTN__ALL16(ATTN__LOG_C4));
-    q = ATTN__FMA16(q, f, ATTN__ALL16(ATTN__LOG_C3));
-    q = ATTN__FMA16(q, f, ATTN__ALL16(ATTN__LOG_C2));
-    q = ATTN__FMA16(q, f, ATTN__ALL16(ATTN__LOG_C1));
-    q = ATTN__FMA16(q, f, ATTN__ALL16(ATTN__LOG_C0));
-    q = ATTN__FMA16(q, f, ATTN__ALL16(-0.5f));
-    q = ATTN__FMA16(e, ATTN__ALL16(ATTN__LN2_LO), ATTN__MUL16(q, f2));
-    q = ATTN__FMA16(e, ATTN__ALL16(ATTN__LN2_HI), ATTN__ADD16(q, f));
-    q = ATTN__PICK16(q, x, ATTN__SAME16(x, ATTN__ALL16(ATTN__INF)));
-    q = ATTN__PICK16(ATTN__ALL16(ATTN__NAN), q, ATTN__LESS16(_mm512_setzero_ps(), x));
-    return ATTN__PICK16(q, ATTN__ALL16(ATTN__NEG_INF), ATTN__SAME16(x, _mm512_setzero_ps()));
-}
-
-ATTN__INLINE ATTN__AVX512 __m512 attn__tanh16(__m512 x)
-{
-    const __m512 sign = _mm512_and_ps(x, ATTN__ALL16(-0.0f)), one = ATTN__ALL16(1.0f);
-    const __m512 b = ATTN__MIN16(ATTN__ALL16(10.0f), _mm512_xor_ps(x, sign)), x2 = ATTN__MUL16(b, b);
-    __m512 p = ATTN__FMA16(ATTN__ALL16(ATTN__TANH_C4), x2, ATTN__ALL16(ATTN__TANH_C3)), y;
-    p = ATTN__FMA16(p, x2, ATTN__ALL16(ATTN__TANH_C2));
-    p = ATTN__FMA16(p, x2, ATTN__ALL16(ATTN__TANH_C1));
-    p = ATTN__FMA16(p, x2, ATTN__ALL16(ATTN__TANH_C0));
-    y = ATTN__SUB16(one, ATTN__DIV16(ATTN__ALL16(2.0f), ATTN__ADD16(attn__exp16(ATTN__ADD16(b, b)), one)));
-    p = ATTN__FMA16(ATTN__MUL16(b, x2), p, b);
-    y = ATTN__PICK16(y, p, ATTN__LESS16(b, ATTN__ALL16(ATTN__TANH_SPLIT)));
-    return _mm512_or_ps(y, sign);
-}
-
 ATTN__INLINE ATTN__AVX512 __m512 attn__quiet16(__m512 x)
 {
     return ATTN__PICK16(x, ATTN__ALL16(ATTN__NAN), ATTN__UNORDERED16(x, x));
@@ -1735,20 +1847,24 @@ ATTN__INLINE ATTN__AVX512 __m512 attn__quiet16(__m512 x)
 ATTN__INLINE ATTN__AVX512 void attn__strip_avx512(const int R, const int N, const int kind, const attn__product *p,
                                               const float *a, float *c)
 {
-    const int64_t a_row = p->a_row, a_k = p->a_k, ld = p->ld;
+    const int64_t a_row = p->a_row, a_k = p->a_k, b_row = p->b_row, c_row = p->c_row;
     const float *b = p->b;
-    __m512 acc[24], q[4], s, t;
+    __m512 acc[24], q[8], s, t;
     int64_t k;
     int r, i;
     ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = p->onto ? ATTN__LOAD16(c + r*ld + 16*i) :
+        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = p->onto ? ATTN__LOAD16(c + r*c_row + 16*i) :
             _mm512_setzero_ps();
-    for (k = 0; k < p->depth; k++, a += a_k, b += ld) {
-        ATTN__UNROLL for (i = 0; i < N; i++) { q[i] = ATTN__LOAD16(b + 16*i); ATTN__KEEP(q[i]); }
+    for (k = 0; k < p->depth; k++, a += a_k, b += b_row) {
+        if (N == 8) ATTN__UNROLL for (i = 0; i < 8; i++) ATTN__PREFETCH(b + 16*b_row + 16*i);
+        ATTN__UNROLL for (i = 0; i < N; i++) {
+            q[i] = ATTN__LOAD16(b + 16*i);
+            if (kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);
+        }
         ATTN__UNROLL for (r = 0; r < R; r++) {
             s = ATTN__ALL16(*(a + r*a_row));
             ATTN__UNROLL for (i = 0; i < N; i++) {
-                if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB16(q[i], s); acc[r*N + i] = ATTN__FMA16(t, t,
+                if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB16(s, q[i]); acc[r*N + i] = ATTN__FMA16(t, t,
                     acc[r*N + i]); }
                 else if (kind == ATTN__PRODUCT) acc[r*N + i] = ATTN__FMA16(s, q[i], acc[r*N + i]);
                 else acc[r*N + i] = ATTN__PICK16(ATTN__FMA16(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__SIGN16(q[i]));
@@ -1756,17 +1872,20 @@ ATTN__INLINE ATTN__AVX512 void attn__strip_avx512(const int R, const int N, cons
         }
     }
     ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) ATTN__STORE16(c + r*ld + 16*i, acc[r*N + i]);
+        ATTN__UNROLL for (i = 0; i < N; i++) ATTN__STORE16(c + r*c_row + 16*i, acc[r*N + i]);
 }
 
-/* All rows: strips of R, then what is left. Steps that are left out are rare: single rows. */
+/* All rows: strips of R, then of two (where it pays to compile them), then single ones. */
 ATTN__INLINE ATTN__AVX512 void attn__rows_avx512(const int R, const int N, const int kind, const attn__product *p)
 {
-    const int strips = kind != ATTN__PRODUCT_OF_ALLOWED;
     int64_t r = 0;
-    if (strips) for (; r + R <= p->rows; r += R) attn__strip_avx512(R, N, kind, p, p->a + r*p->a_row, p->c + r*p->ld);
-    if (strips) for (; r + 2 <= p->rows; r += 2) attn__strip_avx512(2, N, kind, p, p->a + r*p->a_row, p->c + r*p->ld);
-    for (; r < p->rows; r++) attn__strip_avx512(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->ld);
+    for (; r + R <= p->rows; r += R) {
+        if (p->fetch) attn__fetch(p, r, R);
+        attn__strip_avx512(R, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
+    }
+    if (kind == ATTN__PRODUCT) for (; r + 2 <= p->rows; r += 2)
+        attn__strip_avx512(2, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
+    for (; r < p->rows; r++) attn__strip_avx512(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
 }
 
 ATTN__INLINE ATTN__AVX512 void attn__product_kind_avx512(const int kind, const attn__product *p)
@@ -1779,9 +1898,17 @@ ATTN__INLINE ATTN__AVX512 void attn__product_kind_avx512(const int kind, const a
 
 ATTN__AVX512 static void attn__product_avx512(const attn__product *p)
 {
-    if (p->kind == ATTN__PRODUCT) attn__product_kind_avx512(ATTN__PRODUCT, p);
+    int64_t r, i;
+    if (p->vecs == 8) attn__strip_avx512(1, 8, ATTN__PRODUCT, p, p->a, p->c);     /* few rows: B is read in place */
+    else if (p->kind == ATTN__PRODUCT) attn__product_kind_avx512(ATTN__PRODUCT, p);
     else if (p->kind == ATTN__SQUARED_DISTANCE) attn__product_kind_avx512(ATTN__SQUARED_DISTANCE, p);
-    else attn__product_kind_avx512(ATTN__PRODUCT_OF_ALLOWED, p);
+    else for (i = 0; i < p->vecs; i++) {            /* rare, so short rather than fast */
+        attn__product one = *p;
+        one.b += 16*i;
+        one.c += 16*i;
+        for (r = 0; r < p->rows; r++)
+            attn__strip_avx512(1, 1, ATTN__PRODUCT_OF_ALLOWED, &one, one.a + r*one.a_row, one.c + r*one.c_row);
+    }
 }
 
 ATTN__AVX512 static void attn__additive_avx512(const attn__additive *p)
@@ -1815,20 +1942,20 @@ ATTN__AVX512 static void attn__additive_avx512(const attn__additive *p)
         }
 }
 
-ATTN__AVX512 static void attn__additive_direct_avx512(const attn__additive *p)
+static void attn__additive_direct_avx512(const attn__additive *p)
 {
-    int64_t j, u;
-    int32_t i;
-    for (j = 0; j < p->rows; j++)
-        for (i = 0; i < p->vecs; i++) {
-            __m512 sum = _mm512_setzero_ps();
-            for (u = 0; u < p->hidden; u++) {
-                const __m512 x = ATTN__ADD16(ATTN__LOAD16(p->query + u*p->ld + 16*i),
-                                            ATTN__ALL16(*(p->key + j*p->key_stride + u)));
-                sum = ATTN__FMA16(ATTN__ALL16(*(p->w + u)), attn__tanh16(x), sum);
-            }
-            ATTN__STORE16(p->s + j*p->ld + 16*i, ATTN__MUL16(ATTN__ALL16(p->scale), sum));
-        }
+    attn__additive halves = *p;
+    halves.vecs = 2 * p->vecs;
+    attn__additive_direct_avx2(&halves);
+}
+
+ATTN__INLINE ATTN__AVX512 void attn__weigh_key_avx512(float *s, __m512 base, int mark, __m512 *part)
+{
+    const __m512 x = ATTN__LOAD16(s);
+    __m512 e = attn__exp16(ATTN__SUB16(x, base));
+    if (mark) e = ATTN__PICK16(e, ATTN__ALL16(-0.0f), ATTN__SAME16(x, ATTN__ALL16(ATTN__NEG_INF)));
+    ATTN__STORE16(s, e);
+    *part = ATTN__ADD16(*part, e);
 }
 
 ATTN__AVX512 static void attn__weigh_avx512(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top,
@@ -1837,60 +1964,23 @@ ATTN__AVX512 static void attn__weigh_avx512(float *s, int64_t ld, int64_t j0, in
     const __m512 none = ATTN__ALL16(ATTN__NEG_INF);
     __m512 m = none, base, part[ATTN__PARTS];
     int64_t j;
-    int r, w;
-    for (j = j0; j < j1; j++) m = ATTN__MAX16(ATTN__LOAD16(s + j*ld), m);
+    int r, u, w;
+    for (j = j0; j + 4 <= j1; j += 4)
+        ATTN__UNROLL for (u = 0; u < 4; u++) m = ATTN__MAX16(ATTN__LOAD16(s + (j + u)*ld), m);
+    for (; j < j1; j++) m = ATTN__MAX16(ATTN__LOAD16(s + j*ld), m);
     base = ATTN__PICK16(m, _mm512_setzero_ps(), ATTN__SAME16(m, none));
     for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm512_setzero_ps();
-    for (j = j0; j < j1; j++) {
-        const __m512 x = ATTN__LOAD16(s + j*ld);
-        __m512 e = attn__exp16(ATTN__SUB16(x, base));
-        if (mark) e = ATTN__PICK16(e, ATTN__ALL16(-0.0f), ATTN__SAME16(x, none));
-        ATTN__STORE16(s + j*ld, e);
-        part[j % ATTN__PARTS] = ATTN__ADD16(part[j % ATTN__PARTS], e);
+    for (j = j0; j < j1; j += w) {
+        r = (int)((uint64_t)j % ATTN__PARTS);
+        w = r == 0 && j + ATTN__PARTS <= j1 && !mark ? ATTN__PARTS : 1;
+        if (w == 1) attn__weigh_key_avx512(s + j*ld, base, mark, part + r);
+        else for (r = 0; r < ATTN__PARTS; r += 4)
+            ATTN__UNROLL for (u = 0; u < 4; u++) attn__weigh_key_avx512(s + (j + r + u)*ld, base, 0, part + r + u);
     }
     for (w = ATTN__PARTS / 2; w > 0; w /= 2)
         for (r = 0; r < w; r++) part[r] = ATTN__ADD16(part[r], part[r + w]);
     ATTN__STORE16(top, m);
     ATTN__STORE16(sum, part[0]);
-}
-
-ATTN__AVX512 static void attn__join_avx512(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum,
-                                       float *old, float *fresh)
-{
-    const __m512 none = ATTN__ALL16(ATTN__NEG_INF);
-    int64_t i;
-    for (i = 0; i < lanes; i += 16) {
-        const __m512 before = ATTN__LOAD16(top + i), now = ATTN__LOAD16(cmax + i), m = ATTN__MAX16(now, before);
-        const __m512 base = ATTN__PICK16(m, _mm512_setzero_ps(), ATTN__SAME16(m, none));
-        const __m512 x = attn__exp16(ATTN__SUB16(before, base)), y = attn__exp16(ATTN__SUB16(now, base));
-        ATTN__STORE16(old + i, x);
-        ATTN__STORE16(fresh + i, y);
-        ATTN__STORE16(sum + i, ATTN__FMA16(ATTN__LOAD16(csum + i), y, ATTN__MUL16(ATTN__LOAD16(sum + i), x)));
-        ATTN__STORE16(top + i, m);
-    }
-}
-
-ATTN__AVX512 static void attn__merge_avx512(int64_t rows, int64_t ld, float *o, const float *acc, const float *old,
-                                        const float *fresh)
-{
-    int64_t r, i;
-    for (r = 0; r < rows; r++, o += ld, acc += ld)
-        for (i = 0; i < ld; i += 16) {
-            const __m512 kept = ATTN__MUL16(ATTN__LOAD16(o + i), ATTN__LOAD16(old + i));
-            ATTN__STORE16(o + i, ATTN__ADD16(ATTN__FMA16(ATTN__LOAD16(acc + i), ATTN__LOAD16(fresh + i), kept),
-                                             _mm512_setzero_ps()));
-        }
-}
-
-ATTN__AVX512 static int attn__finite_avx512(const float *x, int64_t n)
-{
-    const __m512i exponent = _mm512_set1_epi32(0x7f800000);
-    __mmask16 bad = 0;
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        bad = (__mmask16)(bad | _mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_castps_si512(ATTN__LOAD16(x + i)),
-            exponent), exponent));
-    return !bad && attn__finite_scalar(x + i, n - i);
 }
 
 /* rows of 16 registers <-> columns */
@@ -1920,6 +2010,42 @@ ATTN__INLINE ATTN__AVX512 void attn__transpose16(__m512 *r)
         r[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
         r[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
     }
+}
+
+ATTN__INLINE ATTN__AVX512 void attn__dots_block_avx512(const int R, const attn__product *p, int64_t columns, int64_t j)
+{
+    float *c = p->c + j;
+    const float *row[16], *a = p->a, *ahead = p->b + (j + 16)*p->b_row;
+    __m512 acc[ATTN__FEW], t[16];
+    int64_t k = 0, at[ATTN__FEW];
+    int r, x;
+    for (x = 0; x < 16; x++) row[x] = p->b + (j + x < columns ? j + x : columns - 1)*p->b_row;
+    for (r = 0; r < R; r++) at[r] = (r < p->rows ? r : 0)*p->a_row;
+    ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = _mm512_setzero_ps();
+    for (; k + 16 <= p->depth; k += 16) {
+        ATTN__UNROLL for (x = 0; x < 16; x++) t[x] = ATTN__LOAD16(row[x] + k);
+        ATTN__UNROLL for (x = 0; x < 16; x++) ATTN__PREFETCH(ahead + 16*k + 16*x);
+        attn__transpose16(t);
+        ATTN__UNROLL for (x = 0; x < 16; x++, a += p->a_k)
+            ATTN__UNROLL for (r = 0; r < R; r++)
+                acc[r] = ATTN__FMA16(ATTN__ALL16(*(a + at[r])), t[x], acc[r]);
+    }
+    for (; k < p->depth; k++, a += p->a_k) {
+        float column[16];
+        for (x = 0; x < 16; x++) column[x] = row[x][k];
+        t[0] = ATTN__LOAD16(column);
+        ATTN__UNROLL for (r = 0; r < R; r++)
+            acc[r] = ATTN__FMA16(ATTN__ALL16(*(a + at[r])), t[0], acc[r]);
+    }
+    ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE16(c, acc[r]);
+}
+
+ATTN__AVX512 static void attn__dots_avx512(const attn__product *p, int64_t columns)
+{
+    int64_t j;
+    for (j = 0; j < columns; j += 16)
+        if (p->rows == 1) attn__dots_block_avx512(1, p, columns, j);
+        else attn__dots_block_avx512(ATTN__FEW, p, columns, j);
 }
 
 ATTN__AVX512 static void attn__pack_avx512(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
@@ -1963,105 +2089,41 @@ ATTN__AVX512 static void attn__unpack_avx512(float *const *rows, int64_t lanes, 
     attn__unpack_scalar(tail, lanes, stride, from + whole*ld, ld, n - whole, scale);
 }
 
-/* y = f(x) over an array; the rest beyond whole vectors through a buffer */
-#define ATTN__MAP16(name, f) \
-    ATTN__AVX512 static void name(const float *x, float *y, int64_t n) \
-    { \
-        float rest[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}; \
-        int64_t i = 0, r; \
-        for (; i + 16 <= n; i += 16) ATTN__STORE16(y + i, f(ATTN__LOAD16(x + i))); \
-        if (i == n) return; \
-        for (r = i; r < n; r++) rest[r - i] = x[r]; \
-        ATTN__STORE16(rest, f(ATTN__LOAD16(rest))); \
-        for (r = i; r < n; r++) y[r] = rest[r - i]; \
-    }
-ATTN__MAP16(attn__exp_avx512, attn__exp_full16)
-ATTN__MAP16(attn__log_avx512, attn__log16)
-ATTN__MAP16(attn__tanh_avx512, attn__tanh16)
-
-ATTN__AVX512 static void attn__softcap_avx512(float *x, int64_t n, float cap, int keep)
+ATTN__AVX512 static void attn__mass_avx512(const float *x, int64_t n, float scale, float *top, float *sum)
 {
-    const __m512 c = ATTN__ALL16(cap), none = keep ? ATTN__ALL16(ATTN__NEG_INF) : ATTN__ALL16(ATTN__NAN);
-    int64_t i;
-    for (i = 0; i < n; i += 16) {
-        const __m512 v = ATTN__LOAD16(x + i), y = ATTN__MUL16(c, attn__tanh16(ATTN__DIV16(v, c)));
-        ATTN__STORE16(x + i, ATTN__PICK16(y, v, ATTN__SAME16(v, none)));
-    }
+    const __m512 c = ATTN__ALL16(scale);
+    __m512 m = ATTN__ALL16(ATTN__NEG_INF), base, all = _mm512_setzero_ps();
+    float part[ATTN__PARTS];
+    int64_t j;
+    for (j = 0; j < n; j += 16) m = ATTN__MAX16(ATTN__MUL16(ATTN__LOAD16(x + j), c), m);
+    ATTN__STORE16(part, m);
+    for (*top = part[0], j = 1; j < 16; j++) *top = attn__larger(part[j], *top);
+    base = ATTN__ALL16(attn__choose(attn__is_none(*top), 0.0f, *top));
+    for (j = 0; j < n; j += 16)
+        all = ATTN__ADD16(all, attn__exp16(ATTN__SUB16(ATTN__MUL16(ATTN__LOAD16(x + j), c), base)));
+    ATTN__STORE16(part, all);
+    *sum = attn__tree(part);
 }
 
-ATTN__AVX512 static void attn__distance_avx512(float *s, int64_t ld, int64_t n, int32_t score, const float *width)
-{
-    const __m512 one = ATTN__ALL16(1.0f), none = ATTN__ALL16(ATTN__NEG_INF);
-    int64_t j, i;
-    for (j = 0; j < n; j++, s += ld)
-        for (i = 0; i < ld; i += 16) {
-            const __m512 x = ATTN__LOAD16(s + i), v = ATTN__LOAD16(width + i);
-            __m512 u, y;
-            if (score == ATTN_SCORE_GAUSSIAN) { ATTN__STORE16(s + i, ATTN__MUL16(x, v)); continue; }
-            u = ATTN__DIV16(x, v);
-            if (score == ATTN_SCORE_BOXCAR) y = _mm512_setzero_ps();
-            else if (score == ATTN_SCORE_TRIANGULAR) y = attn__log16(ATTN__SUB16(one, ATTN__SQRT16(u)));
-            else y = attn__log16(ATTN__SUB16(one, u));
-            y = ATTN__PICK16(none, y, ATTN__AT_MOST16(u, one));
-            ATTN__STORE16(s + i, ATTN__PICK16(y, u, ATTN__UNORDERED16(u, u)));
-        }
-}
-
-ATTN__AVX512 static void attn__alibi_avx512(float *s, int64_t ld, int64_t n, const float *slope, const float *position)
-{
-    const __m512 sign = ATTN__ALL16(-0.0f);
-    int64_t j, i;
-    for (j = 0; j < n; j++, s += ld)
-        for (i = 0; i < ld; i += 16) {
-            const __m512 d = ATTN__SUB16(ATTN__LOAD16(position + i), ATTN__ALL16((float)j));
-            ATTN__STORE16(s + i, ATTN__FMA16(_mm512_xor_ps(ATTN__LOAD16(slope + i), sign), _mm512_andnot_ps(sign, d),
-                                             ATTN__LOAD16(s + i)));
-        }
-}
-
-ATTN__AVX512 static void attn__clip_avx512(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last)
-{
-    int64_t j, i;
-    for (j = 0; j < n; j++, s += ld) {
-        const __m512i at = _mm512_set1_epi32((int32_t)j);
-        for (i = 0; i < ld; i += 16) {
-            const __mmask16 below = _mm512_cmpgt_epi32_mask(_mm512_loadu_si512((const void *)(first + i)), at);
-            const __mmask16 inside = _mm512_cmpgt_epi32_mask(_mm512_loadu_si512((const void *)(last + i)), at);
-            ATTN__STORE16(s + i, ATTN__PICK16(ATTN__ALL16(ATTN__NEG_INF), ATTN__LOAD16(s + i),
-                                              (__mmask16)(inside & ~below)));
-        }
-    }
-}
-
-ATTN__AVX512 static void attn__add_avx512(float *s, const float *t, int64_t n, int keep)
-{
-    const __m512 none = ATTN__ALL16(ATTN__NEG_INF), kept = keep ? none : ATTN__ALL16(ATTN__NAN);
-    int64_t i;
-    for (i = 0; i < n; i += 16) {
-        const __m512 v = ATTN__LOAD16(s + i), x = ATTN__LOAD16(t + i);
-        const __mmask16 out = (__mmask16)(ATTN__SAME16(x, none) | ATTN__SAME16(v, kept));
-        ATTN__STORE16(s + i, ATTN__PICK16(ATTN__ADD16(v, x), none, out));
-    }
-}
-
-ATTN__AVX512 static void attn__normalise_avx512(float *x, int64_t n, float top, float factor)
+ATTN__AVX512 static void attn__normalise_avx512(const float *x, float *y, int64_t n, float scale, float top,
+                                                float factor)
 {
     int64_t i = 0;
     for (; i + 16 <= n; i += 16) {
-        const __m512 v = ATTN__LOAD16(x + i);
+        const __m512 v = ATTN__MUL16(ATTN__LOAD16(x + i), ATTN__ALL16(scale));
         const __m512 w = ATTN__MUL16(attn__exp16(ATTN__SUB16(v, ATTN__ALL16(top))), ATTN__ALL16(factor));
         const __mmask16 out = ATTN__SAME16(v, ATTN__ALL16(ATTN__NEG_INF));
         const __mmask16 low = ATTN__LESS16(w, ATTN__ALL16(ATTN__SMALLEST));
-        ATTN__STORE16(x + i, ATTN__PICK16(attn__quiet16(w), _mm512_setzero_ps(), (__mmask16)(out | low)));
+        ATTN__STORE16(y + i, ATTN__PICK16(attn__quiet16(w), _mm512_setzero_ps(), (__mmask16)(out | low)));
     }
-    attn__normalise_scalar(x + i, n - i, top, factor);
+    attn__normalise_scalar(x + i, y + i, n - i, scale, top, factor);
 }
 
 static const attn__kernels attn__table_avx512 = {
-    16, 4, attn__product_avx512, attn__additive_avx512, attn__additive_direct_avx512, attn__weigh_avx512,
-    attn__join_avx512, attn__merge_avx512, attn__finite_avx512, attn__pack_avx512, attn__unpack_avx512,
-    attn__exp_avx512, attn__log_avx512, attn__tanh_avx512, attn__softcap_avx512, attn__distance_avx512,
-    attn__alibi_avx512, attn__clip_avx512, attn__add_avx512, attn__exclude_scalar, attn__normalise_avx512
+    16, 4, attn__product_avx512, attn__dots_avx512, attn__additive_avx512, attn__additive_direct_avx512,
+    attn__weigh_avx512, attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx512, attn__unpack_avx512,
+    attn__exp_avx2, attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2,
+    attn__clip_avx2, attn__add_avx2, attn__exclude_avx2, attn__normalise_avx512, attn__mass_avx512
 };
 #endif /* ATTN__HAVE_AVX512 */
 
@@ -2074,7 +2136,8 @@ static int attn__cpu_has(attn_isa isa)
     if (isa == ATTN_ISA_AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #  endif
 #  if ATTN__HAVE_AVX512
-    if (isa == ATTN_ISA_AVX512) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+    if (isa == ATTN_ISA_AVX512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && attn__cpu_has(ATTN_ISA_AVX2);
 #  endif
 #elif ATTN__X64 && defined(_MSC_VER)
     {
@@ -2089,7 +2152,7 @@ static int attn__cpu_has(attn_isa isa)
         __cpuidex(r, 7, 0);
         if (ATTN__HAVE_AVX2 && isa == ATTN_ISA_AVX2) return (enabled & 6) == 6 && (r[1] >> 5 & 1);
         if (ATTN__HAVE_AVX512 && isa == ATTN_ISA_AVX512)
-            return (enabled & 0xe6) == 0xe6 && (r[1] >> 16 & 1) && (r[1] >> 17 & 1);
+            return (enabled & 0xe6) == 0xe6 && (r[1] >> 5 & 1) && (r[1] >> 16 & 1) && (r[1] >> 17 & 1);
     }
 #endif
     return 0;
@@ -2148,7 +2211,11 @@ static attn_status attn__success(attn_error *err)
 /* Sizes are non-negative; a sum or product that does not fit sticks at the largest number. */
 #define ATTN__HUGE ((int64_t)0x7fffffffffffffff)
 static int64_t attn__add64(int64_t a, int64_t b) { return a > ATTN__HUGE - b ? ATTN__HUGE : a + b; }
-static int64_t attn__mul64(int64_t a, int64_t b) { return b && a > ATTN__HUGE / b ? ATTN__HUGE : a * b; }
+static int64_t attn__mul64(int64_t a, int64_t b)
+{
+    if (((uint64_t)a | (uint64_t)b) >> 30 == 0) return a * b;       /* spares nearly every call the division */
+    return b && a > ATTN__HUGE / b ? ATTN__HUGE : a * b;
+}
 /* For positions: any signs. */
 static int64_t attn__add_signed(int64_t a, int64_t b)
 {
@@ -2192,6 +2259,12 @@ static const attn__field attn__fields[ATTN__F_COUNT] = {
 #undef ATTN__X
 };
 
+static int32_t attn__rank_at(const attn_desc *d, int field)
+{
+    int32_t rank;
+    ATTN__COPY(&rank, (const char *)d + attn__fields[field].offset + offsetof(attn_view, rank), sizeof rank);
+    return rank;
+}
 static attn_view attn__view_at(const attn_desc *d, int field)       /* attn_out and attn_view have one layout */
 {
     attn_view v;
@@ -2373,10 +2446,17 @@ typedef struct attn__shape {
     int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
     int64_t key_floats;         /* prepared floats per key */
     int64_t key_bytes;          /* prepared in all, at the start of the workspace */
+    int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
+    int64_t chunk_floats;       /* what a chunk leaves behind where they are cut: see attn__slot */
+    int64_t chunk_bytes;        /* that in all, behind the prepared keys */
     int64_t worker_bytes;       /* per worker, after it */
 } attn__shape;
 
-#define ATTN__CHUNK 256         /* keys per chunk: part of the numeric contract */
+#define ATTN__CUT_TILES 4       /* up to so many tiles of few rows in all: their keys are cut among tasks */
+#define ATTN__CUT_CHUNKS 8      /* chunks that a task gets then, at least */
+#define ATTN__CUT_TASKS 16      /* tasks that are enough */
+#define ATTN__FEW_KEYS 32       /* keys whose rows of V are read side by side then */
+#define ATTN__FEW_ROW (ATTN__CHUNK + ATTN__MAX_WIDTH)
 #define ATTN__ALIGN 64
 #define ATTN__TILE_BYTES 5120   /* room for an attn__tile, a multiple of ATTN__ALIGN: checked where that is defined */
 #define ATTN__ADDITIVE_CLEAR 20.0f  /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
@@ -2386,6 +2466,11 @@ static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 
 static int64_t attn__bytes_of(int64_t floats) { return attn__mul64(attn__add64(attn__mul64(floats, 4),
     ATTN__ALIGN - 1) / ATTN__ALIGN, ATTN__ALIGN); }
 static int attn__is_kernel(int32_t score) { return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_CONSTANT; }
+static int attn__is_dot(int32_t score)
+{
+    return score == ATTN_SCORE_SCALED_DOT || score == ATTN_SCORE_DOT || score == ATTN_SCORE_COSINE ||
+           score == ATTN_SCORE_BILINEAR;
+}
 static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
 
 static int attn__is_width(float x) { return x >= 1e-18f && x <= 1e18f; }       /* its square is a normal float */
@@ -2460,6 +2545,7 @@ static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_er
     int i, p;
     attn_view v;
 #define ATTN__SIZE(field, axis, want, rule) do { \
+        if (!attn__rank_at(d, ATTN__F_##field)) break; \
         v = attn__view_at(d, ATTN__F_##field); \
         ATTN__TRY(attn__check_size(&v, &f[ATTN__F_##field].names, axis, want, rule, err)); \
     } while (0)
@@ -2488,6 +2574,7 @@ static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_er
     shape[2] = s->queries;
     shape[3] = s->keys;
     for (p = ATTN__F_out; p <= ATTN__F_scores_masked; p++) {
+        if (!attn__rank_at(d, p)) continue;
         v = attn__view_at(d, p);
         for (i = 0; i < (p == ATTN__F_out ? 3 : v.rank); i++)
             ATTN__TRY(attn__check_size(&v, &f[p].names, i, shape[i], i == 0 ? "must equal the batch size" :
@@ -2499,9 +2586,9 @@ static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_er
     ATTN__SIZE(sink, 0, s->heads, "must equal the number of query heads");
     for (p = ATTN__F_bilinear; p <= ATTN__F_hidden_bias; p++) {         /* [..] or [H,..] */
         const int per_head = p <= ATTN__F_w_k ? 3 : 2;
+        if (attn__rank_at(d, p) != per_head) continue;
         v = attn__view_at(d, p);
-        if (v.rank == per_head) ATTN__TRY(attn__check_size(&v, &f[p].names, 0, s->heads,
-                                                           "must equal the number of query heads", err));
+        ATTN__TRY(attn__check_size(&v, &f[p].names, 0, s->heads, "must equal the number of query heads", err));
     }
     ATTN__SIZE(bilinear, d->bilinear.rank - 2, s->size_q, "must equal q.size[3]");
     ATTN__SIZE(bilinear, d->bilinear.rank - 1, s->size_k, "must equal k.size[3]");
@@ -2546,12 +2633,14 @@ static attn_status attn__check_overlaps(const attn_desc *d, attn_error *err)
 {
     int i, j, axis;
     for (i = ATTN__F_out; i <= ATTN__F_scores_masked; i++) {
-        const attn_view o = attn__view_at(d, i);
-        if (!o.rank) continue;
+        attn_view o, x;
+        if (!attn__rank_at(d, i)) continue;
+        o = attn__view_at(d, i);
         for (j = 0; j < ATTN__F_COUNT; j++) {
-            const attn_view x = attn__view_at(d, j);
-            int same = i == ATTN__F_weights && j == ATTN__F_given_scores && x.data == o.data && !d->out.rank;
-            if (!x.rank || j == i || (attn__fields[j].output && j < i)) continue;
+            int same;
+            if (!attn__rank_at(d, j) || j == i || (attn__fields[j].output && j < i)) continue;
+            x = attn__view_at(d, j);
+            same = i == ATTN__F_weights && j == ATTN__F_given_scores && x.data == o.data && !d->out.rank;
             for (axis = 0; axis < 4; axis++) same = same && (x.size[axis] <= 1 || x.stride[axis] == o.stride[axis]);
             if (same) continue;                                     /* the masked softmax in place */
             ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, attn__fields[i].names.view, attn__fields[j].output ?
@@ -2563,19 +2652,39 @@ static attn_status attn__check_overlaps(const attn_desc *d, attn_error *err)
 
 enum { ATTN__WITH_DATA = 1, ATTN__NO_RESULT_NEEDED = 2 };
 
+/* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
+   maximum, sum and output behind, and one more task joins them in order. The memory is counted for more rows too, so
+   that it does not shrink as sizes grow. */
+static void attn__cut_keys(attn__shape *s, int32_t score, int64_t rows)
+{
+    const int64_t tiles = attn__mul64(attn__mul64(s->batch, s->streams), s->tiles);
+    const int64_t chunks = attn__blocks(s->keys, ATTN__CHUNK);
+    s->parts = 1;
+    s->chunk_floats = attn__mul64(ATTN__FEW, attn__add64(s->size_v, 2));
+    s->chunk_bytes = 0;
+    if (!attn__is_dot(score) || tiles == 0 || chunks < 2 * ATTN__CUT_CHUNKS) return;
+    s->chunk_bytes = attn__bytes_of(attn__mul64(attn__mul64(tiles < ATTN__CUT_TILES ? tiles : ATTN__CUT_TILES, chunks),
+                                                s->chunk_floats));
+    if (rows > ATTN__FEW || tiles > ATTN__CUT_TILES) return;
+    s->parts = ATTN__CUT_TASKS / tiles;
+    if (s->parts > chunks / ATTN__CUT_CHUNKS) s->parts = chunks / ATTN__CUT_CHUNKS;
+}
+
 /* Checks everything; fills in defaults in *d and the shape. */
 static attn_status attn__resolve(attn_desc *d, attn__shape *s, int flags, attn_error *err)
 {
     const attn__kernels *kernels;
-    int64_t depth, lanes_floats;
+    int64_t rows, depth, lanes_floats, few_floats;
     int p, any = 0;
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
     for (p = 0; p < ATTN__F_COUNT; p++) {
-        const attn_view v = attn__view_at(d, p);
         const int unread = d->score == ATTN_SCORE_CONSTANT && (p == ATTN__F_q || p == ATTN__F_k);
+        attn_view v;
+        if (!attn__rank_at(d, p)) continue;
+        v = attn__view_at(d, p);
         ATTN__TRY(attn__check_view(&v, &attn__fields[p], (flags & ATTN__WITH_DATA) && !unread, err));
-        any |= attn__fields[p].output && v.rank;
+        any |= attn__fields[p].output;
     }
     ATTN__RULE(any || (flags & ATTN__NO_RESULT_NEEDED), ATTN_ERR_NULL, "out", "must be given, or another result");
     ATTN__TRY(attn__check_shape(d, s, err));
@@ -2593,24 +2702,28 @@ static attn_status attn__resolve(attn_desc *d, attn__shape *s, int flags, attn_e
     s->streams = d->bilinear.rank == 3 || d->w_q.rank == 3 || d->w_k.rank == 3 || d->w_v.rank == 2 ||
                  d->hidden_bias.rank == 2 ? s->heads : s->heads_kv;
     s->ld = kernels->width * kernels->vecs;
-    s->tiles = s->streams ? attn__blocks(attn__mul64(s->heads / s->streams, s->queries), s->ld) : 0;
+    rows = s->streams ? attn__mul64(s->heads / s->streams, s->queries) : 0;
+    s->tiles = attn__blocks(rows, s->ld);
     s->key_floats = d->score == ATTN_SCORE_COSINE;
     if (d->score == ATTN_SCORE_ADDITIVE) s->key_floats = attn__add64(attn__mul64(2, attn__round4(s->hidden)), 1);
     s->key_blocks = s->key_floats ? attn__blocks(s->keys, ATTN__CHUNK) : 0;
     s->key_bytes = attn__bytes_of(attn__mul64(attn__mul64(attn__mul64(s->batch, s->streams), s->keys), s->key_floats));
+    attn__cut_keys(s, d->score, rows);
     depth = d->score == ATTN_SCORE_ADDITIVE ? attn__mul64(2, attn__round4(s->hidden)) : s->size_k;  /* see attn__room */
     lanes_floats = attn__add64(attn__add64(depth, s->size_q > s->size_k ? s->size_q : s->size_k),
-                               attn__add64(attn__mul64(2, s->size_v), 2 * ATTN__CHUNK));
-    s->worker_bytes = attn__add64(attn__add64(ATTN__TILE_BYTES, attn__bytes_of(attn__mul64(lanes_floats, s->ld))),
-                                  attn__bytes_of(attn__round4(s->hidden)));
-    ATTN__RULE(attn__add64(attn__mul64(s->worker_bytes, d->parallel.workers), s->key_bytes) < (int64_t)((size_t)-1 / 4),
+                               attn__add64(attn__mul64(3, s->size_v), 2 * ATTN__CHUNK));
+    few_floats = attn__mul64(ATTN__FEW, attn__add64(s->size_v, ATTN__MAX_WIDTH + ATTN__FEW_ROW));
+    s->worker_bytes = attn__add64(attn__bytes_of(attn__add64(attn__mul64(lanes_floats, s->ld), few_floats)),
+                                  attn__add64(ATTN__TILE_BYTES, attn__bytes_of(attn__round4(s->hidden))));
+    ATTN__RULE(attn__add64(attn__mul64(s->worker_bytes, d->parallel.workers), attn__add64(s->key_bytes,
+               s->chunk_bytes)) < (int64_t)((size_t)-1 / 4),
                ATTN_ERR_OVERFLOW, "workspace", "must fit in memory: a size is too large");
     return ATTN_OK;
 }
 
 static size_t attn__workspace_of(const attn_desc *d, const attn__shape *s)
 {
-    return (size_t)(s->key_bytes + s->worker_bytes * d->parallel.workers + ATTN__ALIGN);
+    return (size_t)(s->key_bytes + s->chunk_bytes + s->worker_bytes * d->parallel.workers + ATTN__ALIGN);
 }
 
 /* ------------------------------------------------------------------------------------------------------ >>driver
@@ -2739,14 +2852,19 @@ typedef struct attn__tile {
     const attn__shape *shape;
     const attn__kernels *f;
     int64_t b, stream, head_kv, head;   /* head: of the first row; the only one where parameters differ per head */
-    int64_t ld, lanes;
+    int64_t ld, lanes;                  /* ld: a multiple of the vectors' width, at most shape->ld */
+    int32_t vecs;                       /* ld / width */
+    int32_t plain;                      /* softmax of given rows and nothing else: row by row, where they lie */
+    int32_t few;                        /* so few rows that lanes are better keys and columns: see >>few */
     int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES];
     attn__row row[ATTN__MAX_LANES];
     int64_t first, last;                /* over all lanes */
     const float *prepared;              /* key_floats per key of this stream */
-    /* arrays [.][ld]: vectors before projecting; what meets the keys; outputs so far, and of one chunk; a chunk's
+    float *slots;                       /* where the keys are cut: one slot per chunk; else NULL */
+    /* arrays [.][ld]: vectors before projecting; what meets the keys; outputs so far, of a chunk, of a chain; a chunk's
        scores, then weights; scratch of that size. w: w_v, padded */
-    float *raw, *query, *o, *acc, *s, *t, *w;
+    float *raw, *query, *o, *acc, *part, *s, *t, *w;
+    float *few_s, *few_v;               /* a chunk's scores and outputs, a row per query */
     float w_sum;
     int lane_clear[ATTN__MAX_LANES];    /* additive: |a| is small enough for the factored form */
     float scale[ATTN__MAX_LANES], width[ATTN__MAX_LANES], slope[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
@@ -2762,12 +2880,20 @@ static float *attn__out_at(const attn_out *o, int64_t a, int64_t b, int64_t c, i
 {
     return (float *)o->data + (a*o->stride[0] + b*o->stride[1] + c*o->stride[2] + (o->rank == 4 ? e*o->stride[3] : 0));
 }
+/* x with x * scale = -inf */
+static float attn__none_over(float scale) { return attn__choose(scale < 0.0f, ATTN__INF, ATTN__NEG_INF); }
 static void attn__fill(float *x, int64_t stride, int64_t n, float value)
 {
     int64_t j;
     for (j = 0; j < n; j++) x[j * stride] = value;
 }
 static float attn__of_head(const attn_view *v, int64_t h) { return ((const float *)v->data)[h * v->stride[0]]; }
+
+static void attn__copy_floats(float *to, const float *from, int64_t n)
+{
+    int64_t j;
+    for (j = 0; j < n; j++) to[j] = from[j];
+}
 
 /* The part of a parameter [..] or [H,..] that belongs to one head, as a view without the head axis. */
 static attn_view attn__per_head(attn_view v, int rank, int64_t h)
@@ -2795,10 +2921,11 @@ static void attn__apply(const attn__kernels *f, const float *matrix, int64_t row
     p.c = c;
     p.rows = rows;
     p.depth = depth;
-    p.ld = (int32_t)ld;
-    p.vecs = f->vecs;
+    p.b_row = p.c_row = ld;
+    p.vecs = (int32_t)ld / f->width;
     p.kind = ATTN__PRODUCT;
     p.onto = 0;
+    p.fetch = NULL;
     f->product(&p);
 }
 
@@ -2808,12 +2935,16 @@ static void attn__room(attn__tile *t)
     const attn__shape *s = t->shape;
     float *at = (float *)(void *)((char *)t + ATTN__TILE_BYTES);
     const int64_t depth = t->d->score == ATTN_SCORE_ADDITIVE ? 2 * attn__round4(s->hidden) : s->size_k;
-    t->query = at; at += depth * t->ld;
-    t->raw = at;   at += (s->size_q > s->size_k ? s->size_q : s->size_k) * t->ld;
-    t->o = at;     at += s->size_v * t->ld;
-    t->acc = at;   at += s->size_v * t->ld;
-    t->s = at;     at += ATTN__CHUNK * t->ld;
-    t->t = at;     at += ATTN__CHUNK * t->ld;
+    attn__fill(t->ones, 1, s->ld, 1.0f);
+    t->query = at; at += depth * s->ld;
+    t->raw = at;   at += (s->size_q > s->size_k ? s->size_q : s->size_k) * s->ld;
+    t->o = at;     at += s->size_v * s->ld;
+    t->acc = at;   at += s->size_v * s->ld;
+    t->part = at;  at += s->size_v * s->ld;
+    t->s = at;     at += ATTN__CHUNK * s->ld;
+    t->t = at;     at += ATTN__CHUNK * s->ld;
+    t->few_s = at; at += ATTN__FEW * ATTN__FEW_ROW;
+    t->few_v = at; at += ATTN__FEW * (s->size_v + ATTN__MAX_WIDTH);
     t->w = at;
 }
 
@@ -2868,7 +2999,6 @@ static void attn__load_queries(attn__tile *t)
     const float *rows[ATTN__MAX_LANES];
     int64_t l;
     for (l = 0; l < t->ld; l++) {
-        t->ones[l] = 1.0f;
         t->scale[l] = d->score == ATTN_SCORE_ADDITIVE || attn__is_kernel(d->score) ? 1.0f : d->scale;
         if (d->score == ATTN_SCORE_GIVEN || d->score == ATTN_SCORE_CONSTANT) continue;
         rows[l] = attn__at(&d->q, t->b, t->h[l], t->i[l], 0);
@@ -2938,7 +3068,6 @@ static void attn__prepare_keys(attn__tile *t, int64_t c0, float *prepared)
     const float *rows[ATTN__MAX_LANES];
     uint8_t covered[ATTN__CHUNK];
     int64_t j, l, run;
-    for (l = 0; l < t->ld; l++) t->ones[l] = 1.0f;
     attn__cover(d, s, t->b, c0, n, covered);
     for (j = 0; j < n; j += run) {
         for (run = 0; j + run < n && run < t->ld && covered[j + run]; run++) rows[run] = attn__at(&d->k, t->b,
@@ -2984,6 +3113,41 @@ static void attn__additive_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t
     }
 }
 
+/* ---- >>few: a tile of few rows (one query; a group of heads) would leave most lanes idle. Then lanes are keys, on
+   the way turned in registers, and after that columns of V, read where they lie. The same chains, so the same bits;
+   scores and outputs of a chunk are turned into the tile's layout, where everything else happens. */
+static int32_t attn__is_few(const attn__tile *t)
+{
+    const attn_desc *d = t->d;
+    return attn__is_dot(d->score) && t->lanes <= ATTN__FEW && d->k.stride[3] == 1 &&
+           (!d->out.rank || (d->v.stride[3] == 1 && d->v.size[3] >= t->f->width));
+}
+
+/* [lanes][row] at `from` -> t's layout */
+static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, int64_t n, float *to)
+{
+    const float *rows[ATTN__MAX_LANES];
+    int64_t l;
+    for (l = 0; l < t->ld; l++) rows[l] = from + (l < t->lanes ? l : t->lanes - 1) * row;
+    t->f->pack(to, t->ld, rows, 1, n, t->ones);
+}
+
+static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
+{
+    attn__product p;
+    p.a = t->query;
+    p.a_row = 1;
+    p.a_k = t->ld;
+    p.b = attn__at(&t->d->k, t->b, t->head_kv, c0 + j0, 0);
+    p.b_row = t->d->k.stride[2];
+    p.c = t->few_s + j0;
+    p.c_row = ATTN__FEW_ROW;
+    p.rows = t->lanes;
+    p.depth = t->shape->size_k;
+    t->f->dots(&p, j1 - j0);
+    attn__few_turn(t, t->few_s + j0, ATTN__FEW_ROW, j1 - j0, t->s + j0 * t->ld);
+}
+
 static void attn__scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     const attn_desc *d = t->d;
@@ -2996,7 +3160,8 @@ static void attn__scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int3
         const float *rows[ATTN__MAX_LANES];
         for (l = 0; l < t->ld; l++) rows[l] = attn__at(&d->given_scores, t->b, t->h[l], t->i[l], c0 + j0);
         t->f->pack(t->s + j0 * t->ld, t->ld, rows, d->given_scores.stride[3], j1 - j0, t->scale);
-    } else {
+    } else if (t->few) attn__few_scores(t, c0, j0, j1);
+    else {
         attn__product p;
         p.a = attn__at(&d->k, t->b, t->head_kv, c0 + j0, 0);
         p.a_row = d->k.stride[2];
@@ -3005,14 +3170,20 @@ static void attn__scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int3
         p.c = t->s + j0 * t->ld + lane0;
         p.rows = j1 - j0;
         p.depth = t->shape->size_k;
-        p.ld = (int32_t)t->ld;
+        p.b_row = p.c_row = t->ld;
         p.vecs = x1 - x0;
         p.kind = attn__is_kernel(d->score) ? ATTN__SQUARED_DISTANCE : ATTN__PRODUCT;
         p.onto = 0;
+        p.fetch = NULL;
+        if (p.depth >= ATTN__LONG && p.a_k == 1 && d->out.rank && d->v.stride[3] == 1) {
+            p.fetch = attn__at(&d->v, t->b, t->head_kv, c0 + j0, 0);
+            p.fetch_row = d->v.stride[2];
+            p.fetch_size = t->shape->size_v;
+        }
         t->f->product(&p);
-        for (j = j0; d->score == ATTN_SCORE_COSINE && j < j1; j++)
-            for (l = lane0; l < x1 * t->f->width; l++) t->s[j * t->ld + l] = t->s[j * t->ld + l] * t->prepared[c0 + j];
     }
+    for (j = j0; d->score == ATTN_SCORE_COSINE && j < j1; j++)
+        for (l = lane0; l < x1 * t->f->width; l++) t->s[j * t->ld + l] = t->s[j * t->ld + l] * t->prepared[c0 + j];
 }
 
 static void attn__finish_raw(attn__tile *t, int64_t n)      /* sums of squares -> scores of the distance kernels */
@@ -3047,7 +3218,7 @@ static void attn__tap_scores(attn__tile *t)
     int64_t c0, n;
     for (c0 = 0; c0 < t->shape->keys; c0 += ATTN__CHUNK) {
         n = t->shape->keys - c0 < ATTN__CHUNK ? t->shape->keys - c0 : ATTN__CHUNK;
-        attn__scores(t, c0, 0, n, 0, t->f->vecs);
+        attn__scores(t, c0, 0, n, 0, t->vecs);
         attn__finish_raw(t, n);
         attn__store_chunk(t, &t->d->scores, c0, n);
         attn__soften(t, n);
@@ -3077,11 +3248,11 @@ static void attn__find_reach(const attn__tile *t, int64_t c0, int64_t n, attn__r
     }
     if (r->whole) {
         r->from[0] = 0;
-        r->to[0] = (uint8_t)t->f->vecs;
+        r->to[0] = (uint8_t)t->vecs;
         return;
     }
     for (j = 0; j < n; j++) r->from[j] = r->to[j] = 0;
-    for (x = 0; x < t->f->vecs; x++) {
+    for (x = 0; x < t->vecs; x++) {
         for (j = 0; j <= n; j++) change[j] = 0;
         for (l = x * t->f->width; l < (x + 1) * t->f->width; l++)
             if (r->first[l] < r->last[l]) { change[r->first[l]]++; change[r->last[l]]--; }
@@ -3152,7 +3323,7 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
     const int64_t width = t->f->width;
     int64_t j, l;
     int32_t x;
-    for (x = 0; x < t->f->vecs; x++) {
+    for (x = 0; x < t->vecs; x++) {
         int64_t first = r->first[x * width], last = r->last[x * width];
         for (l = x * width; l < (x + 1) * width; l++) {
             first = r->first[l] < first ? r->first[l] : first;
@@ -3172,35 +3343,128 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
     }
 }
 
-static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int32_t kind)
+/* Some keys at a time, so that a row of V is read whole while its lines are near. The last vector of columns ends
+   with the row and may overlap the one before it; it has a place of its own. */
+static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, float *acc)
+{
+    const attn_view *v = &t->d->v;
+    const int64_t width = t->f->width, size = t->shape->size_v, whole = size / width * width, row = size + width;
+    float *weights[ATTN__FEW];
+    attn__product p;
+    int64_t j, end, next, column, l;
+    for (l = 0; l < t->lanes; l++) weights[l] = t->few_s + l * ATTN__FEW_ROW + j0;
+    t->f->unpack(weights, t->lanes, 1, t->s + j0 * t->ld, t->ld, j1 - j0, t->ones);
+    attn__fill(t->few_v, 1, t->lanes * row, 0.0f);
+    p.a_row = ATTN__FEW_ROW;
+    p.a_k = 1;
+    p.b_row = v->stride[2];
+    p.c_row = row;
+    p.rows = t->lanes;
+    p.kind = ATTN__PRODUCT;
+    p.onto = 1;
+    p.fetch = NULL;
+    for (j = j0; j < j1; j = next) {
+        end = attn__stretch(r, j, j1);
+        next = j + ATTN__FEW_KEYS < end ? j + ATTN__FEW_KEYS : end;
+        if (!r->whole && r->from[j] == r->to[j]) continue;
+        p.a = t->few_s + j;
+        p.depth = next - j;
+        for (column = 0; column < size; column += p.vecs * width) {
+            const int64_t left = (whole - column) / width;
+            p.vecs = p.rows == 1 && left >= 8 ? 8 : left > t->f->vecs ? t->f->vecs : left > 0 ? (int32_t)left : 1;
+            p.b = attn__at(v, t->b, t->head_kv, c0 + j, column < whole ? column : size - width);
+            p.c = t->few_v + column;
+            t->f->product(&p);
+        }
+    }
+    for (l = 0; l < t->lanes; l++)
+        for (column = whole; column < size; column++)
+            t->few_v[l * row + column] = t->few_v[l * row + column + width - (size - whole)];
+    attn__few_turn(t, t->few_v, row, size, acc);
+}
+
+static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, int32_t kind,
+                               float *acc)
 {
     const attn_view *v = &t->d->v;
     attn__product p;
     int64_t j, end;
-    if (!r->whole) attn__fill(t->acc, 1, t->shape->size_v * t->ld, 0.0f);
-    for (j = 0; j < n; j = end) {
-        end = attn__stretch(r, j, n);
-        if (r->from[j] == r->to[j]) continue;
+    if (t->few && kind == ATTN__PRODUCT) { attn__few_values(t, c0, j0, j1, r, acc); return; }
+    if (!r->whole) attn__fill(acc, 1, t->shape->size_v * t->ld, 0.0f);
+    for (j = j0; j < j1; j = end) {
+        const int64_t hull = r->whole ? 0 : j;
+        end = attn__stretch(r, j, j1);
+        if (r->from[hull] == r->to[hull]) continue;
         p.a = attn__at(v, t->b, t->head_kv, c0 + j, 0);
         p.a_row = v->stride[3];
         p.a_k = v->stride[2];
-        p.b = t->s + j * t->ld + r->from[j] * t->f->width;
-        p.c = t->acc + r->from[j] * t->f->width;
+        p.b = t->s + j * t->ld + r->from[hull] * t->f->width;
+        p.c = acc + r->from[hull] * t->f->width;
         p.rows = t->shape->size_v;
         p.depth = end - j;
-        p.ld = (int32_t)t->ld;
-        p.vecs = r->to[j] - r->from[j];
+        p.b_row = p.c_row = t->ld;
+        p.vecs = r->to[hull] - r->from[hull];
         p.kind = kind;
         p.onto = !r->whole;
+        p.fetch = NULL;
         t->f->product(&p);
     }
+}
+
+/* The weighted values of a chunk: chain by chain, which loses less to rounding than one long chain. */
+static void attn__chunk_outputs(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int32_t kind)
+{
+    int64_t j, end;
+    for (j = 0; j < n; j = end) {
+        end = n - j < ATTN__CHAIN ? n : j + ATTN__CHAIN;
+        attn__chunk_values(t, c0, j, end, r, kind, j ? t->part : t->acc);
+        if (j) t->f->merge(t->shape->size_v, t->ld, t->acc, t->part, t->ones, t->ones);
+    }
+}
+
+/* What a chunk leaves behind where the keys of a tile are cut: output, maximum and sum of each row. */
+static float *attn__slot(const attn__tile *t, int64_t c0)
+{
+    return t->slots + c0 / ATTN__CHUNK * t->shape->chunk_floats;
+}
+static void attn__leave(const attn__tile *t, float *slot, const float *cmax, const float *csum)
+{
+    const int64_t outputs = t->d->out.rank ? t->shape->size_v : 0;
+    float *rows[ATTN__MAX_LANES];
+    int64_t l;
+    for (l = 0; l < t->lanes; l++) {
+        rows[l] = slot + 2 * ATTN__FEW + l * outputs;
+        slot[l] = cmax[l];
+        slot[ATTN__FEW + l] = csum[l];
+    }
+    if (outputs) t->f->unpack(rows, t->lanes, 1, t->acc, t->ld, outputs, t->ones);
+}
+
+/* A chunk's results, the output in t->acc, are joined with those of the chunks before it. */
+static void attn__absorb(attn__tile *t, const float *cmax, const float *csum)
+{
+    float old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
+    t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
+    if (t->d->out.rank) t->f->merge(t->shape->size_v, t->ld, t->o, t->acc, old, fresh);
+}
+static void attn__recall(attn__tile *t, const float *slot)
+{
+    const int64_t outputs = t->d->out.rank ? t->shape->size_v : 0;
+    float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES];
+    int64_t l;
+    for (l = 0; l < t->ld; l++) {
+        cmax[l] = slot[l < t->lanes ? l : t->lanes - 1];
+        csum[l] = slot[ATTN__FEW + (l < t->lanes ? l : t->lanes - 1)];
+    }
+    if (outputs) attn__few_turn(t, slot + 2 * ATTN__FEW, outputs, outputs, t->acc);
+    attn__absorb(t, cmax, csum);
 }
 
 static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
 {
     const attn_desc *d = t->d;
     const int64_t outputs = d->out.rank ? t->shape->size_v : 0;
-    float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
+    float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES];
     attn__reach r;
     attn__find_reach(t, c0, n, &r);
     attn__chunk_scores(t, c0, n, &r);
@@ -3208,15 +3472,15 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     attn__store_chunk(t, &d->weights, c0, n);           /* scores for now; attn__finish_weights turns them */
     attn__chunk_weights(t, c0, n, &r, 0, cmax, csum);
     if (outputs) {
-        attn__chunk_values(t, c0, n, &r, ATTN__PRODUCT);
+        attn__chunk_outputs(t, c0, n, &r, ATTN__PRODUCT);
         if (!t->f->finite(t->acc, outputs * t->ld)) {   /* NaN, Inf or overflow: again, without the excluded lanes */
             attn__chunk_scores(t, c0, n, &r);
             attn__chunk_weights(t, c0, n, &r, 1, cmax, csum);
-            attn__chunk_values(t, c0, n, &r, ATTN__PRODUCT_OF_ALLOWED);
+            attn__chunk_outputs(t, c0, n, &r, ATTN__PRODUCT_OF_ALLOWED);
         }
     }
-    t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
-    if (outputs) t->f->merge(outputs, t->ld, t->o, t->acc, old, fresh);
+    if (t->slots) attn__leave(t, attn__slot(t, c0), cmax, csum);
+    else attn__absorb(t, cmax, csum);
 }
 
 /* ---- the end of a tile: per row 1/mass, then outputs, log-sum-exp and weights */
@@ -3245,25 +3509,61 @@ static void attn__uniform_row(const attn__tile *t, int64_t l)
     }
 }
 
-/* One row of weights, which holds masked scores in the chunks that were visited. */
+static int32_t attn__is_plain(const attn__tile *t)
+{
+    const attn_desc *d = t->d;
+    return d->score == ATTN_SCORE_GIVEN && d->given_scores.stride[3] == 1 && d->scale != 0.0f && d->softcap == 0.0f &&
+           !d->out.rank && !d->scores_masked.rank && !d->bias.rank && !d->alibi.rank && !d->mask.rank;
+}
+
+/* A row's maximum and sum in the plain case. Chunks and the 16 sums go by absolute key, so edges are filled up. */
+static void attn__plain_row(attn__tile *t, int64_t l)
+{
+    const float *x = attn__at(&t->d->given_scores, t->b, t->h[l], t->i[l], 0);
+    float top[ATTN__MAX_WIDTH], sum[ATTN__MAX_WIDTH], cmax[ATTN__MAX_WIDTH], csum[ATTN__MAX_WIDTH];
+    float old[ATTN__MAX_WIDTH], fresh[ATTN__MAX_WIDTH], *edge = t->t;
+    const int64_t first = t->row[l].first, last = t->row[l].last, width = t->f->width;
+    int64_t c0, c1, j;
+    attn__fill(top, 1, width, ATTN__NEG_INF);
+    attn__fill(cmax, 1, width, ATTN__NEG_INF);
+    attn__fill(sum, 1, width, 0.0f);
+    attn__fill(csum, 1, width, 0.0f);
+    for (c0 = first / ATTN__CHUNK * ATTN__CHUNK; c0 < last; c0 = c1) {
+        c1 = c0 + ATTN__CHUNK;
+        if (first <= c0 && c1 <= last) t->f->mass(x + c0, ATTN__CHUNK, t->d->scale, cmax, csum);
+        else {
+            attn__fill(edge, 1, ATTN__CHUNK, attn__none_over(t->d->scale));
+            for (j = first > c0 ? first : c0; j < c1 && j < last; j++) edge[j - c0] = x[j];
+            t->f->mass(edge, ATTN__CHUNK, t->d->scale, cmax, csum);
+        }
+        t->f->join(width, top, sum, cmax, csum, old, fresh);
+    }
+    t->top[l] = top[0];
+    t->sum[l] = sum[0];
+}
+
+/* One row of weights, which holds masked scores in the chunks that were visited; in the plain case nothing yet. */
 static void attn__finish_weights(const attn__tile *t, int64_t l, float top, float inverse)
 {
     const attn_desc *d = t->d;
     const int64_t stride = d->weights.stride[3], keys = t->shape->keys;
-    const int64_t from = t->first / ATTN__CHUNK * ATTN__CHUNK, to = t->last;
+    const int64_t from = t->plain ? t->row[l].first : t->first / ATTN__CHUNK * ATTN__CHUNK;
+    const int64_t to = t->plain ? t->row[l].last : t->last;
     const float base = attn__choose(attn__is_none(top), 0.0f, top), keep = attn__keep_scale(d->dropout);
     attn__dropper drop = attn__dropper_of(d, t->b, t->h[l], t->i[l]);
-    float *row = attn__out_at(&d->weights, t->b, t->h[l], t->i[l], 0);
-    float *buffer = t->t;
+    float *row = attn__out_at(&d->weights, t->b, t->h[l], t->i[l], 0), *w;
+    const float *x = t->plain ? attn__at(&d->given_scores, t->b, t->h[l], t->i[l], 0) : row;
+    const int64_t x_stride = t->plain ? 1 : stride;
     int64_t j, c0, n;
     attn__fill(row, stride, from < to ? from : keys, 0.0f);
     for (c0 = from; c0 < to; c0 += n) {
         n = to - c0 < ATTN__CHUNK ? to - c0 : ATTN__CHUNK;
-        for (j = 0; j < n; j++) buffer[j] = row[(c0 + j) * stride];
-        t->f->normalise(buffer, n, base, inverse);
+        w = stride == 1 ? row + c0 : t->t;
+        for (j = 0; x_stride != 1 && j < n; j++) w[j] = x[(c0 + j) * x_stride];
+        t->f->normalise(x_stride == 1 ? x + c0 : w, w, n, attn__choose(t->plain, d->scale, 1.0f), base, inverse);
         for (j = 0; d->weights_after_dropout && d->dropout > 0.0f && j < n; j++)
-            buffer[j] = attn__choose(attn__kept(&drop, c0 + j), buffer[j] * keep, 0.0f);
-        for (j = 0; j < n; j++) row[(c0 + j) * stride] = buffer[j];
+            w[j] = attn__choose(attn__kept(&drop, c0 + j), w[j] * keep, 0.0f);
+        for (j = 0; stride != 1 && j < n; j++) row[(c0 + j) * stride] = w[j];
     }
     if (from < to) attn__fill(row + to * stride, stride, keys - to, 0.0f);
 }
@@ -3314,41 +3614,84 @@ static void attn__finish_tile(attn__tile *t)
     }
 }
 
-static void attn__run_tile(attn__tile *t, int64_t tile)
+/* Do all rows of a batch entry reach the same keys? */
+static int attn__same_rows(const attn_desc *d)
+{
+    return !d->causal && !d->window && d->key_lengths.rank < 2 && !d->query_lengths.rank && !d->alibi.rank;
+}
+
+/* Which rows a tile has, and what they may reach. */
+static void attn__open_tile(attn__tile *t, int64_t tile)
 {
     const attn_desc *d = t->d;
     const attn__shape *s = t->shape;
-    const int64_t group = s->heads / s->streams, row0 = tile * t->ld, rows = group * s->queries;
-    int64_t l, c0, n;
+    const int64_t group = s->heads / s->streams, rows = group * s->queries;
+    const int64_t vectors = attn__blocks(rows, t->f->width), each = vectors / s->tiles, more = vectors % s->tiles;
+    const int64_t row0 = (tile * each + (tile < more ? tile : more)) * t->f->width;
+    const int same = attn__same_rows(d);
+    int64_t l, h, i;
+    t->vecs = (int32_t)(each + (tile < more));      /* tiles of one width, or two widths next to each other */
+    t->ld = t->vecs * t->f->width;
     t->lanes = rows - row0 < t->ld ? rows - row0 : t->ld;
+    t->few = attn__is_few(t);
     t->first = ATTN__HUGE;
     t->last = 0;
-    t->head = t->stream * group + row0 / s->queries;
+    t->head = h = t->stream * group + row0 / s->queries;
+    i = row0 % s->queries;
     for (l = 0; l < t->ld; l++) {
-        const int64_t r = row0 + (l < t->lanes ? l : t->lanes - 1), h = t->stream * group + r / s->queries;
-        const float sigma = d->sigma_per_head.rank ? attn__of_head(&d->sigma_per_head, h) : d->sigma;
         t->h[l] = h;
-        t->i[l] = r % s->queries;
-        t->row[l] = attn__row_of(d, s->queries, s->keys, t->b, t->i[l]);
+        t->i[l] = i;
+        if (l == 0 || !same) t->row[l] = attn__row_of(d, s->queries, s->keys, t->b, i);
+        else t->row[l] = t->row[0];
         if (t->row[l].first < t->row[l].last) {
             t->first = t->row[l].first < t->first ? t->row[l].first : t->first;
             t->last = t->row[l].last > t->last ? t->row[l].last : t->last;
         }
-        t->width[l] = sigma * sigma;
-        if (d->score == ATTN_SCORE_GAUSSIAN) t->width[l] = -0.5f / t->width[l];
-        t->slope[l] = d->alibi.rank ? attn__of_head(&d->alibi, h) : 0.0f;
+        if (attn__is_kernel(d->score)) {
+            const float sigma = d->sigma_per_head.rank ? attn__of_head(&d->sigma_per_head, h) : d->sigma;
+            t->width[l] = sigma * sigma;
+            if (d->score == ATTN_SCORE_GAUSSIAN) t->width[l] = -0.5f / t->width[l];
+        }
+        if (d->alibi.rank) t->slope[l] = attn__of_head(&d->alibi, h);
         t->top[l] = ATTN__NEG_INF;
         t->sum[l] = 0.0f;
+        if (l + 1 < t->lanes && ++i == s->queries) {
+            i = 0;
+            h++;
+        }
     }
     if (t->first >= t->last) t->first = t->last = 0;
+    t->plain = attn__is_plain(t);
+}
+
+/* All of a tile, or one part of its keys (`part` of shape->parts). */
+static void attn__run_tile(attn__tile *t, int64_t part)
+{
+    const attn_desc *d = t->d;
+    const attn__shape *s = t->shape;
+    const int64_t chunks = attn__blocks(s->keys, ATTN__CHUNK);
+    const int64_t from = t->slots ? chunks * part / s->parts * ATTN__CHUNK : 0;
+    const int64_t to = t->slots ? chunks * (part + 1) / s->parts * ATTN__CHUNK : t->last;
+    int64_t l, c0, n;
     attn__load_queries(t);
-    if (d->scores.rank || d->scores_softcap.rank) attn__tap_scores(t);
+    if (part == 0 && (d->scores.rank || d->scores_softcap.rank)) attn__tap_scores(t);
     if (!d->out.rank && !d->lse.rank && !d->weights.rank && !d->scores_masked.rank) return;
     if (d->out.rank) attn__fill(t->o, 1, s->size_v * t->ld, 0.0f);
-    for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK) {
+    for (l = 0; t->plain && l < t->lanes; l++) attn__plain_row(t, l);
+    c0 = t->first / ATTN__CHUNK * ATTN__CHUNK;
+    for (c0 = c0 < from ? from : c0; !t->plain && c0 < t->last && c0 < to; c0 += ATTN__CHUNK) {
         n = t->last - c0 < ATTN__CHUNK ? t->last - c0 : ATTN__CHUNK;
         attn__chunk(t, c0, n);
     }
+    if (!t->slots) attn__finish_tile(t);
+}
+
+static void attn__join_parts(attn__tile *t)
+{
+    int64_t c0;
+    if (!t->d->out.rank && !t->d->lse.rank && !t->d->weights.rank && !t->d->scores_masked.rank) return;
+    if (t->d->out.rank) attn__fill(t->o, 1, t->shape->size_v * t->ld, 0.0f);
+    for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK) attn__recall(t, attn__slot(t, c0));
     attn__finish_tile(t);
 }
 
@@ -3367,24 +3710,33 @@ ATTN__NOINLINE static void attn__run_task(const attn_plan *plan, void *workspace
 {
     attn__shape shape;
     const attn__shape *s = attn__shape_of(plan, &shape);
-    const int preparing = phase + 1 < plan->phases;
-    const int64_t per_stream = preparing ? s->key_blocks : s->tiles;
+    const int preparing = s->key_blocks > 0 && phase == 0, joining = s->parts > 1 && phase + 1 == plan->phases;
+    const int64_t parts = joining ? 1 : s->parts, per_stream = preparing ? s->key_blocks : s->tiles * parts;
+    const int64_t within = index % per_stream, tile = within / parts;
     char *base = attn__align(workspace);
     float *prepared = (float *)(void *)base;
-    attn__tile *t = (attn__tile *)(void *)(base + s->key_bytes + worker * s->worker_bytes);
+    attn__tile *t = (attn__tile *)(void *)(base + s->key_bytes + s->chunk_bytes + worker * s->worker_bytes);
     t->d = &plan->desc;
     t->shape = s;
     t->f = attn__table(plan->isa);
     t->ld = s->ld;
+    t->vecs = t->f->vecs;
     t->stream = index / per_stream % s->streams;
     t->b = index / per_stream / s->streams;
     t->head_kv = t->stream / (s->streams / s->heads_kv);
     t->head = t->stream * (s->heads / s->streams);
     prepared += (t->b * s->streams + t->stream) * s->keys * s->key_floats;
     t->prepared = prepared;
+    t->slots = s->parts == 1 ? NULL : (float *)(void *)(base + s->key_bytes) +
+        ((t->b * s->streams + t->stream) * s->tiles + tile) * attn__blocks(s->keys, ATTN__CHUNK) * s->chunk_floats;
     attn__room(t);
-    if (preparing) attn__prepare_keys(t, index % per_stream * ATTN__CHUNK, prepared);
-    else attn__run_tile(t, index % per_stream);
+    if (preparing) {
+        attn__prepare_keys(t, within * ATTN__CHUNK, prepared);
+        return;
+    }
+    attn__open_tile(t, tile);
+    if (joining) attn__join_parts(t);
+    else attn__run_tile(t, within % parts);
 }
 
 ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker)
@@ -3642,9 +3994,10 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, attn_plan *p
     ATTN__TRY(attn__resolve(&plan->desc, &s, flags, err));
     streams = attn__mul64(s.batch, s.streams);
     plan->isa = plan->desc.isa;
-    plan->phases = s.key_floats ? 2 : 1;
+    plan->phases = (s.key_blocks > 0) + 1 + (s.parts > 1);
     attn__zero(plan->tasks, sizeof plan->tasks);
-    plan->tasks[0] = s.key_floats ? attn__mul64(streams, s.key_blocks) : 0;
+    if (s.key_blocks > 0) plan->tasks[0] = attn__mul64(streams, s.key_blocks);
+    if (s.parts > 1) plan->tasks[plan->phases - 2] = attn__mul64(attn__mul64(streams, s.tiles), s.parts);
     plan->tasks[plan->phases - 1] = attn__mul64(streams, s.tiles);
     plan->workspace_bytes = streams > 0 && s.tiles > 0 ? attn__workspace_of(&plan->desc, &s) : 0;
     if (!plan->tasks[plan->phases - 1]) plan->tasks[0] = 0;
@@ -3725,9 +4078,13 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
     attn__put(&t, " queries x ");
     attn__put_number(&t, ATTN__CHUNK);
     attn__put(&t, " keys, ");
-    if (plan.phases == 2) {
+    if (s.key_blocks > 0) {
         attn__put_number(&t, plan.tasks[0]);
         attn__put(&t, " tasks for the keys, then ");
+    }
+    if (s.parts > 1) {
+        attn__put_number(&t, plan.tasks[plan.phases - 2]);
+        attn__put(&t, " tasks for parts of the keys, then ");
     }
     attn__put_number(&t, plan.tasks[plan.phases - 1]);
     attn__put(&t, " tasks; workspace ");
@@ -4039,16 +4396,28 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__bmm *m, int64_t index, 
     const int64_t tile = index % m->column_tiles, batch = index / m->column_tiles, column = tile * m->ld;
     const int64_t h = batch % m->out.size[1], b = batch / m->out.size[1], depth = m->a.size[3];
     const int64_t lanes = m->out.size[3] - column < m->ld ? m->out.size[3] - column : m->ld;
+    const int64_t ld = attn__blocks(lanes, m->f->width) * m->f->width;
     float *panel = (float *)(void *)(m->memory + worker * m->worker_bytes), *c = panel + depth * m->ld;
+    const float *columns[ATTN__MAX_LANES];
+    float ones[ATTN__MAX_LANES];
     int64_t k, l, r, r0, rows;
-    for (k = 0; k < depth; k++)
-        for (l = 0; l < m->ld; l++) panel[k * m->ld + l] = l < lanes ? *attn__at(&m->b, b, h, k, column + l) : 0.0f;
+    attn__fill(ones, 1, ld, 1.0f);
+    if (m->b.stride[3] == 1) for (k = 0; k < depth; k++) {
+        attn__copy_floats(panel + k * ld, attn__at(&m->b, b, h, k, column), lanes);
+        attn__fill(panel + k * ld + lanes, 1, ld - lanes, 0.0f);
+    } else {
+        for (l = 0; l < ld; l++) columns[l] = attn__at(&m->b, b, h, 0, column + (l < lanes ? l : lanes - 1));
+        m->f->pack(panel, ld, columns, m->b.stride[2], depth, ones);
+    }
     for (r0 = 0; r0 < m->out.size[2]; r0 += rows) {
         rows = m->out.size[2] - r0 < ATTN__BMM_ROWS ? m->out.size[2] - r0 : ATTN__BMM_ROWS;
-        attn__apply(m->f, attn__at(&m->a, b, h, r0, 0), m->a.stride[2], m->a.stride[3], panel, c, rows, depth, m->ld);
-        for (r = 0; r < rows; r++)
-            for (l = 0; l < lanes; l++) *attn__out_at(&m->out, b, h, r0 + r, column +
-                                                      l) = attn__quiet(c[r * m->ld + l]);
+        attn__apply(m->f, attn__at(&m->a, b, h, r0, 0), m->a.stride[2], m->a.stride[3], panel, c, rows, depth, ld);
+        if (m->out.stride[3] == 1 && m->f->finite(c, rows * ld))
+            for (r = 0; r < rows; r++)
+                attn__copy_floats(attn__out_at(&m->out, b, h, r0 + r, column), c + r * ld, lanes);
+        else for (r = 0; r < rows; r++)
+            for (l = 0; l < lanes; l++)
+                *attn__out_at(&m->out, b, h, r0 + r, column + l) = attn__quiet(c[r * ld + l]);
     }
 }
 static void attn__bmm_task(void *arg, int64_t index, int32_t worker)
@@ -5210,6 +5579,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__AVX2
 #undef ATTN__AVX512
 #undef ATTN__BMM_ROWS
+#undef ATTN__CHAIN
 #undef ATTN__CHUNK
 #undef ATTN__COPY
 #undef ATTN__DIV16
@@ -5244,8 +5614,15 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__LOG_C5
 #undef ATTN__LOG_C6
 #undef ATTN__LOG_C7
-#undef ATTN__MAP16
 #undef ATTN__MAP8
+#undef ATTN__FEW
+#undef ATTN__FEW_ROW
+#undef ATTN__CUT_TILES
+#undef ATTN__CUT_CHUNKS
+#undef ATTN__CUT_TASKS
+#undef ATTN__FEW_KEYS
+#undef ATTN__LONG
+#undef ATTN__MAX_WIDTH
 #undef ATTN__MAX_LANES
 #undef ATTN__MUL16
 #undef ATTN__MUL8
@@ -5257,6 +5634,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__PICK16
 #undef ATTN__PICK8
 #undef ATTN__PREFETCH
+#undef ATTN__PREFETCH_FAR
 #undef ATTN__RULE
 #undef ATTN__SAME16
 #undef ATTN__SHIFT16
@@ -5277,7 +5655,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__TRY
 #undef ATTN__UNROLL
 #undef ATTN__VIEW_LIST
-#undef ATTN__AT_MOST16
 #undef ATTN__AT_MOST8
 #undef ATTN__CLANG_FAST
 #undef ATTN__LESS8
@@ -5288,7 +5665,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__OP16
 #undef ATTN__OP8
 #undef ATTN__SAME8
-#undef ATTN__SQRT16
 #undef ATTN__SQRT8
 #undef ATTN__UNORDERED16
 #undef ATTN__UNORDERED8

@@ -1,15 +1,15 @@
-/* cc -O2 bench/bench.c -lm; or `make bench`, which also tells it compiler, flags and commit.
-   Forward attention on one thread, per instruction set, beside the machine's own peak: loops of fused
-   multiply-adds in registers, run before and after every sample, since clocks and neighbours change. Every
-   result is checked against double precision before it is timed. Times are this process's CPU time.
-   --json: a line of JSON per row. --isa NAME: one instruction set. --samples N: at least 9. */
+/* cc -O2 bench/bench.c bench/loops.c -lm -lpthread; or `make bench`, which also tells it compiler, flags and commit.
+   First this machine's limits, then every row of work.h on every instruction set, on one thread and on all: operations
+   or bytes a second, and the share of the limit measured before and after every sample, since clocks and neighbours
+   change. Then the bars that need no peer. Every result is checked against double precision before it is timed. One
+   thread: this process's CPU time; more: the clock on the wall. GCC or clang, POSIX.
+   --json: a line of JSON per result. --filter TEXT: rows whose name contains it, and no bars. --isa NAME.
+   --threads N: beside one. --samples N. --loops: only the bar of the plain loops, for a build with other flags. */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
+#include "measure.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include <unistd.h>
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
@@ -20,281 +20,401 @@
 #ifndef BENCH_COMMIT
 #define BENCH_COMMIT "unknown"
 #endif
-#if defined(__clang__)
+#ifdef __clang__
 #define COMPILER "clang " __clang_version__
-#elif defined(__GNUC__)
+#else
 #define COMPILER "gcc " __VERSION__
-#else
-#define COMPILER "unknown compiler"
 #endif
 
-enum { MAX_SAMPLES = 101 };
+enum { MAX_SAMPLES = 101, FEW = 5, ROWS_CHECKED = 8 };
+static const double BUDGET = 0.8, WRONG = 2e-5; /* seconds of a result; error */
 
-static double now(void) { return (double)clock() / CLOCKS_PER_SEC; }
+static struct {
+    int json, samples, loops_only, threads;
+    const char *filter, *isa;
+} options = {0, 9, 0, 0, NULL, NULL};
+static pool one, all;
 
-static void stop(const char *what) {
-    printf("bench: %s\n", what);
-    exit(1);
+static pool *pool_of(int threads) { return threads > 1 ? &all : &one; }
+static int runs_here(int isa) {
+    float x = 0;
+    return attn_elementary(0, &x, &x, 1, (attn_isa)isa) == ATTN_OK;
 }
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-static double median(const double *values, int n) {
-    double sorted[MAX_SAMPLES];
-    memcpy(sorted, values, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
-    return sorted[n / 2];
-}
+static const char *name_of(int isa) { return attn_isa_string((attn_isa)isa); }
 
-/* ---- peaks: 12 independent chains cover the latency of every machine so far; the barrier keeps each in a
-   register. Returns the operations, two per multiply-add. */
+static int next_threads(int threads) { return threads < options.threads ? options.threads : INT32_MAX; }
+
+/* ---- peaks: 12 independent chains cover the latency of every machine so far; the barrier keeps each in a register */
 #define CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
-#if defined(__GNUC__) && defined(__x86_64__)
-#define KEEP(v) __asm__ volatile("" : "+x"(v))
-#define KEEP512(v) __asm__ volatile("" : "+v"(v))
+#if defined(__x86_64__)
+#define KEEP(v) __asm__ volatile("" : "+v"(v))
 #else
-#define KEEP(v) (void)0
+#define KEEP(v) __asm__ volatile("" : "+w"(v))
 #endif
-static volatile float sink;
+enum { PEAK_ROUNDS = 20000 };
 
-static double peak_scalar(long rounds) { /* no fused instruction: a multiplication and an addition */
-    float a = 0.5f, b = 0.25f;
-    long i;
-#define DECLARE(n) float c##n = 0;
-#define STEP(n) \
+#define PEAK(name, attributes, vector, all_of, step) \
+    attributes static void name(void *arg, int64_t task, int32_t worker) { \
+        vector a = all_of(0.5f), b = all_of(0.25f), CHAINS(PEAK_DECLARE) end = b; \
+        (void)arg, (void)task, (void)worker; \
+        for (int i = 0; i < PEAK_ROUNDS; i++) { CHAINS(step) } \
+        KEEP(end); \
+    }
+#define PEAK_DECLARE(n) c##n = b,
+#define PEAK_SCALAR(n) \
     c##n = c##n * a + b; \
     KEEP(c##n);
-    CHAINS(DECLARE)
-    for (i = 0; i < rounds; i++) { CHAINS(STEP) }
-#undef DECLARE
-#undef STEP
-#define TOTAL(n) +c##n
-    sink = 0 CHAINS(TOTAL);
-    return 2.0 * 12 * (double)rounds;
-}
-#if defined(__GNUC__) && defined(__x86_64__)
-__attribute__((target("avx2,fma"))) static double peak_avx2(long rounds) {
-    __m256 a = _mm256_set1_ps(0.5f), b = _mm256_set1_ps(0.25f), total = b;
-    long i;
-#define DECLARE(n) __m256 c##n = b;
-#define STEP(n) \
+#define PEAK_AVX2(n) \
     c##n = _mm256_fmadd_ps(c##n, a, b); \
     KEEP(c##n);
-#define ADD(n) total = _mm256_add_ps(total, c##n);
-    CHAINS(DECLARE)
-    for (i = 0; i < rounds; i++) { CHAINS(STEP) }
-    CHAINS(ADD)
-#undef DECLARE
-#undef STEP
-#undef ADD
-    sink = _mm256_cvtss_f32(total);
-    return 2.0 * 8 * 12 * (double)rounds;
-}
-__attribute__((target("avx512f"))) static double peak_avx512(long rounds) {
-    __m512 a = _mm512_set1_ps(0.5f), b = _mm512_set1_ps(0.25f), total = b;
-    long i;
-#define DECLARE(n) __m512 c##n = b;
-#define STEP(n) \
+#define PEAK_AVX512(n) \
     c##n = _mm512_fmadd_ps(c##n, a, b); \
-    KEEP512(c##n);
-#define ADD(n) total = _mm512_add_ps(total, c##n);
-    CHAINS(DECLARE)
-    for (i = 0; i < rounds; i++) { CHAINS(STEP) }
-    CHAINS(ADD)
-#undef DECLARE
-#undef STEP
-#undef ADD
-    sink = _mm512_cvtss_f32(total);
-    return 2.0 * 16 * 12 * (double)rounds;
-}
+    KEEP(c##n);
+#define SAME(x) (x)
+PEAK(peak_scalar, , float, SAME, PEAK_SCALAR) /* a multiplication and an addition where there is no fused one */
+#ifdef __x86_64__
+PEAK(peak_avx2, __attribute__((target("avx2,fma"))), __m256, _mm256_set1_ps, PEAK_AVX2)
+PEAK(peak_avx512, __attribute__((target("avx512f"))), __m512, _mm512_set1_ps, PEAK_AVX512)
 #else
 #define peak_avx2 peak_scalar
 #define peak_avx512 peak_scalar
 #endif
+static const attn_task_fn peaks[] = {NULL, peak_scalar, peak_avx2, peak_avx512};
+static const int lanes[] = {0, 1, 8, 16};
 
-/* Operations per second of the probe of an instruction set; about 4 ms. */
-static double peak(attn_isa isa) {
-    double start, operations, seconds;
-    long rounds = isa == ATTN_ISA_SCALAR ? 500000 : 1000000;
-    start = now();
-    if (isa == ATTN_ISA_AVX512) operations = peak_avx512(rounds);
-    else if (isa == ATTN_ISA_AVX2) operations = peak_avx2(rounds);
-    else operations = peak_scalar(rounds);
-    seconds = now() - start;
-    return seconds > 0 ? operations / seconds : 0;
+typedef struct limit { /* what a sample is held against */
+    int threads, isa;
+    reading read;
+} limit;
+static void run_peak(void *arg) {
+    const limit *l = (const limit *)arg;
+    pool_run(pool_of(l->threads), l->threads, peaks[l->isa], NULL);
 }
-
-/* ---- one shape */
-typedef struct {
-    int heads, length, size, causal;
-} shape;
-typedef struct {
-    double percent, low, high, gflops, error;
-} measurement;
-
-static float *random_floats(size_t n) { /* uniform, variance 1 */
-    static uint32_t state = 1;
-    float *p = (float *)malloc(n * sizeof *p);
-    size_t i;
-    if (!p) stop("out of memory");
-    for (i = 0; i < n; i++) {
-        state = state * 1664525u + 1013904223u;
-        p[i] = ((float)(state >> 8) / 8388608.0f - 1) * 1.7320508f;
-    }
-    return p;
+static double peak(const limit *l) { /* operations a second */
+    return rate(run_peak, (void *)l, l->threads > 1) * l->threads * PEAK_ROUNDS * 12 * 2 * lanes[l->isa];
 }
-/* The largest error of a few rows against double precision. */
-static double check(const shape *s, const float *q, const float *k, const float *v, const float *out) {
-    double worst = 0, *weight = (double *)malloc((size_t)s->length * sizeof *weight);
-    int row, j, c;
-    if (!weight) stop("out of memory");
-    for (row = 0; row < 8; row++) {
-        int head = row % s->heads, i = row * 977 % s->length, keys = s->causal ? i + 1 : s->length;
-        const float *qi = q + ((size_t)head * (size_t)s->length + (size_t)i) * (size_t)s->size;
-        const float *kh = k + (size_t)head * (size_t)s->length * (size_t)s->size;
-        const float *vh = v + (size_t)head * (size_t)s->length * (size_t)s->size;
-        double largest = -INFINITY, sum = 0;
-        for (j = 0; j < keys; j++) {
-            double score = 0;
-            for (c = 0; c < s->size; c++)
-                score += (double)qi[c] * (double)kh[(size_t)j * (size_t)s->size + (size_t)c];
-            weight[j] = score / sqrt((double)s->size);
-            if (weight[j] > largest) largest = weight[j];
-        }
-        for (j = 0; j < keys; j++) sum += weight[j] = exp(weight[j] - largest);
-        for (c = 0; c < s->size; c++) {
-            double want = 0, error;
-            for (j = 0; j < keys; j++)
-                want += weight[j] * (double)vh[(size_t)j * (size_t)s->size + (size_t)c];
-            error = fabs((double)out[(qi - q) + c] - want / sum);
-            if (worst == worst && !(error <= worst)) worst = error;
-        }
-    }
-    free(weight);
-    return worst;
+static void run_read(void *arg) {
+    const limit *l = (const limit *)arg;
+    read_all(pool_of(l->threads), &l->read);
 }
-static measurement measure(const shape *s, attn_isa isa, int samples) {
-    size_t n = (size_t)s->heads * (size_t)s->length * (size_t)s->size;
-    float *q = random_floats(n), *k = random_floats(n), *v = random_floats(n), *out = random_floats(n);
-    double percent[MAX_SAMPLES], rate[MAX_SAMPLES], operations;
-    measurement m;
-    attn_desc d;
-    size_t bytes;
-    int i;
-    memset(&d, 0, sizeof d);
-    d.q = attn_view_bhsd(q, 1, s->heads, s->length, s->size);
-    d.k = attn_view_bhsd(k, 1, s->heads, s->length, s->size);
-    d.v = attn_view_bhsd(v, 1, s->heads, s->length, s->size);
-    d.out = attn_out_bhsd(out, 1, s->heads, s->length, s->size);
-    d.causal = s->causal;
-    d.isa = isa;
-    if (attn_workspace_size(&d, &bytes, NULL) != ATTN_OK) stop("attn_workspace_size");
-    d.workspace = malloc(bytes ? bytes : 1);
-    d.workspace_bytes = bytes;
-    if (attn_forward(&d, NULL) != ATTN_OK) stop("attn_forward");
-    m.error = check(s, q, k, v, out);
-    if (!(m.error < 1e-5)) stop("the result is wrong");
-    operations = 4.0 * s->heads * (double)s->length * s->length * s->size * (s->causal ? 0.5 : 1);
-    for (i = 0; i < samples; i++) {
-        double before = peak(isa), start = now(), seconds, after;
-        int repeats = 0;
-        do attn_forward(&d, NULL), repeats++;
-        while ((seconds = now() - start) < 5e-3);
-        after = peak(isa);
-        rate[i] = operations * repeats / seconds;
-        percent[i] = 100 * rate[i] / (0.5 * (before + after));
-    }
-    m.percent = median(percent, samples);
-    m.gflops = median(rate, samples) * 1e-9;
-    m.low = m.high = percent[0];
-    for (i = 1; i < samples; i++) {
-        if (percent[i] < m.low) m.low = percent[i];
-        if (percent[i] > m.high) m.high = percent[i];
-    }
-    free(q), free(k), free(v), free(out), free(d.workspace);
-    return m;
+static double bandwidth(const limit *l) { /* bytes a second */
+    return rate(run_read, (void *)l, l->threads > 1) * 8 * (double)l->read.floats * l->read.repeats;
 }
 
-/* ---- the table */
-static void cpu_name(char *name, size_t size) {
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    char line[256];
-    snprintf(name, size, "unknown CPU");
-    while (f && fgets(line, sizeof line, f))
-        if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
-            snprintf(name, size, "%s", strchr(line, ':') + 2);
-            name[strcspn(name, "\n")] = 0;
-            break;
-        }
-    if (f) fclose(f);
+/* ---- the product kernel alone, all in L1: what the header's inner loop can reach. A look behind its API. */
+typedef struct product {
+    const attn__kernels *kernels;
+    attn__product p;
+} product;
+static void run_product(void *arg) {
+    const product *x = (const product *)arg;
+    x->kernels->product(&x->p);
 }
-static void print_row(const shape *s, attn_isa isa, const measurement *m, int samples, int json) {
-    const char *name = attn_isa_string(isa);
-    if (json)
-        printf("{\"isa\":\"%s\",\"heads\":%d,\"length\":%d,\"d\":%d,\"causal\":%d,\"percent_of_peak\":%.2f,"
-               "\"low\":%.2f,"
-               "\"high\":%.2f,\"gflops\":%.2f,\"max_error\":%.3g,\"samples\":%d}\n",
-               name, s->heads, s->length, s->size, s->causal, m->percent, m->low, m->high, m->gflops,
-               m->error, samples);
-    else
-        printf("%-8s %dx%-5d d%-4d %-7s %6.1f %%  (%5.1f to %5.1f) %9.2f GFLOP/s   max error %.1e\n", name,
-               s->heads, s->length, s->size, s->causal ? "causal" : "", m->percent, m->low, m->high,
-               m->gflops, m->error);
+static double product_peak(int isa) {
+    enum { ROWS = 24, FLOATS = 3072, DEPTH = 128, MOST_LANES = 64 }; /* 12 KB of A, at most as much of B */
+    static float a[ROWS * DEPTH], b[FLOATS], c[ROWS * MOST_LANES];
+    product x;
+    int wide;
+    memset(&x, 0, sizeof x);
+    x.kernels = attn__table(isa);
+    wide = x.kernels->width * x.kernels->vecs;
+    x.p.a = a, x.p.b = b, x.p.c = c;
+    x.p.rows = ROWS, x.p.depth = FLOATS / wide < DEPTH ? FLOATS / wide : DEPTH;
+    x.p.a_row = x.p.depth, x.p.a_k = 1, x.p.b_row = x.p.c_row = wide;
+    x.p.vecs = x.kernels->vecs, x.p.kind = ATTN__PRODUCT;
+    return rate(run_product, &x, 0) * 2 * ROWS * (double)x.p.depth * wide;
+}
+
+/* So is its exponential. */
+enum { EXPONENTIALS = 2048 };
+static void run_exp(void *kernels) {
+    static float x[EXPONENTIALS], y[EXPONENTIALS];
+    ((const attn__kernels *)kernels)->exp(x, y, EXPONENTIALS);
+}
+
+/* ---- the limits of this machine */
+static void print_limit(const char *name, const char *isa, int threads, double value, const char *unit) {
+    if (options.json)
+        printf("{\"limit\":\"%s\",\"isa\":\"%s\",\"threads\":%d,\"value\":%.4g,\"unit\":\"%s\"}\n", name, isa, threads,
+               value * 1e-9, unit);
+    else printf("%-40s %-7s %2d %9.2f %s\n", name, isa, threads, value * 1e-9, unit);
     fflush(stdout);
 }
-static void run(attn_isa isa, int samples, int json) {
-    static const int sizes[] = {64, 128};
-    double peaks[MAX_SAMPLES];
-    int i, causal;
-    for (i = 0; i < samples; i++) peaks[i] = peak(isa);
-    if (!json) {
-        printf("\n%s: peak %.1f GFLOP/s", attn_isa_string(isa), median(peaks, samples) * 1e-9);
-        if (isa == ATTN_ISA_SCALAR)
-            printf(" of multiply and add; it emulates the fused one: shapes of 2x128 only");
-        printf("\n");
-    }
-    for (i = 0; i < 2; i++)
-        for (causal = 0; causal < 2; causal++) {
-            shape s = {8, 2048, 64, 0};
-            measurement m;
-            if (isa == ATTN_ISA_SCALAR) s.heads = 2, s.length = 128;
-            s.size = sizes[i];
-            s.causal = causal;
-            m = measure(&s, isa, samples);
-            print_row(&s, isa, &m, samples, json);
+#define MEDIAN(into, expression) \
+    do { \
+        double values[MAX_SAMPLES]; \
+        for (int sample = 0; sample < options.samples; sample++) values[sample] = (expression); \
+        into = median(values, options.samples); \
+    } while (0)
+
+static void print_limits(void) {
+    static const struct {
+        const char *name;
+        size_t bytes; /* of each thread, in two parts */
+    } levels[] = {{"read, 16 KiB a thread", 16 << 10},
+                  {"read, 192 KiB a thread", 192 << 10},
+                  {"read, 4 MiB a thread", 4 << 20},
+                  {"read, 256 MiB in all", 0}};
+    size_t most = (size_t)256 << 20;
+    char *block = (char *)must_have(most + 64);
+    float *memory = (float *)(block + (64 - (uintptr_t)block % 64)); /* no load across two lines */
+    double value;
+    memset(memory, 0, most);
+    for (int isa = ATTN_ISA_SCALAR; isa < ATTN_ISA_COUNT; isa++) {
+        if (!runs_here(isa)) continue;
+        for (int threads = 1; threads <= options.threads; threads = next_threads(threads)) {
+            limit l = {threads, isa, {{0}, 0, 0, 0}};
+            MEDIAN(value, peak(&l));
+            print_limit("multiply-add in registers", name_of(isa), threads, value, "GFLOP/s");
         }
+        MEDIAN(value, product_peak(isa));
+        print_limit("product kernel in L1", name_of(isa), 1, value, "GFLOP/s");
+        MEDIAN(value, rate(run_exp, (void *)attn__table(isa), 0) * EXPONENTIALS);
+        print_limit("exp in L1", name_of(isa), 1, value, "G/s");
+    }
+    for (int i = 0; i < 4; i++)
+        for (int threads = 1; threads <= options.threads; threads = next_threads(threads)) {
+            size_t bytes = levels[i].bytes ? levels[i].bytes * (size_t)threads : most;
+            limit l = {threads, 0, {{memory, memory + bytes / 8}, bytes / 8, threads, 1}};
+            if (bytes > most) continue;
+            l.read.repeats = bytes < (1 << 20) ? 64 : 1;
+            MEDIAN(value, bandwidth(&l));
+            print_limit(levels[i].name, "", threads, value, "GB/s");
+        }
+    free(block);
+}
+
+/* ---- what double precision makes of a few rows */
+static double score_of(const job *j, const float *q, const float *k) {
+    double sum = 0;
+    for (int c = 0; c < j->d; c++) {
+        double a = (double)q[c], b = (double)k[c];
+        if (j->score == ATTN_SCORE_ADDITIVE) sum += (double)j->w_v[c] * tanh(a + b);
+        else sum += j->score == ATTN_SCORE_GAUSSIAN ? -0.5 * (a - b) * (a - b) : a * b / sqrt((double)j->d);
+    }
+    return sum;
+}
+/* The largest difference, NaN if there is one. */
+static double worse(double worst, float got, double want) {
+    double error = fabs((double)got - want);
+    return worst != worst || error <= worst ? worst : error;
+}
+static double row_error(const job *j, int b, int h, int i, double *weight) {
+    size_t row = ((size_t)b * (size_t)j->heads + (size_t)h) * (size_t)j->queries + (size_t)i, keys = (size_t)j->keys;
+    size_t group = (size_t)b * (size_t)j->kv_heads + (size_t)(h * j->kv_heads / j->heads), d = (size_t)j->d;
+    const float *q = j->q + row * (j->kind == 's' ? keys : d), *k = j->k + group * keys * d;
+    const float *v = j->v + group * keys * (size_t)j->dv;
+    double worst = 0, largest = -INFINITY, sum = 0;
+    int from, to;
+    if (j->kind == 'b') {
+        for (size_t n = 0; n < keys; n++, sum = 0) {
+            for (size_t c = 0; c < d; c++) sum += (double)q[c] * (double)k[c * keys + n];
+            worst = worse(worst, j->out[row * keys + n], sum);
+        }
+        return worst;
+    }
+    keys_allowed(j, b, i, &from, &to);
+    for (size_t n = 0; n < keys; n++) {
+        int allowed = (int)n >= from && (int)n < to && (!j->mask || j->mask[(size_t)i * keys + n]);
+        weight[n] = !allowed ? -INFINITY : j->kind == 's' ? (double)q[n] : score_of(j, q, k + n * d);
+        if (j->bias) weight[n] += (double)j->bias[row * keys + n];
+        if (weight[n] > largest) largest = weight[n];
+    }
+    for (size_t n = 0; n < keys; n++) sum += weight[n] = exp(weight[n] - largest);
+    for (size_t n = 0; n < keys; n++) {
+        weight[n] /= sum;
+        if (j->kind == 's') worst = worse(worst, j->out[row * keys + n], weight[n]);
+        if (j->weights) worst = worse(worst, j->weights[row * keys + n], weight[n]);
+    }
+    for (int c = 0; !j->kind && c < j->dv; c++) {
+        double want = 0;
+        for (size_t n = 0; n < keys; n++) want += weight[n] * (double)v[n * (size_t)j->dv + (size_t)c];
+        worst = worse(worst, j->out[row * (size_t)j->dv + (size_t)c], want);
+    }
+    return worst;
+}
+static double check(const job *j) {
+    double worst = 0, *weight = (double *)must_have((size_t)j->keys * sizeof *weight);
+    for (int row = 0; row < ROWS_CHECKED; row++) {
+        double error = row_error(j, row % j->batch, row % j->heads, (int)(row * 977L % j->queries), weight);
+        if (!(error <= worst)) worst = error;
+    }
+    free(weight);
+    if (!(worst < WRONG)) stop("the result is wrong");
+    return worst;
+}
+
+/* ---- a row on one instruction set and so many threads */
+static double prepare(call *c, job *j) { /* and check; returns the error */
+    float *out = j->out;
+    out[0] = NAN;
+    if (call_prepare(c, j, pool_of(j->threads)) != ATTN_OK) stop("attn.h refused the call");
+    run_call(c);
+    return check(j);
+}
+
+static void measure_row(job *j) {
+    double percent[MAX_SAMPLES], rates[MAX_SAMPLES], bytes = bytes_moved(j), work = bytes > 0 ? bytes : operations(j);
+    limit l = {j->threads, j->isa, {{j->k, j->v}, elements(j->batch, j->kv_heads, j->keys, j->d), j->threads, 1}};
+    double (*probe)(const limit *) = bytes > 0 ? bandwidth : peak, end, error, middle, percents;
+    const char *unit = bytes > 0 ? "GB/s" : "GFLOP/s";
+    int n = 0;
+    call c;
+    error = prepare(&c, j);
+    if (j->kind == 's')
+        l.read.part[0] = j->q, l.read.part[1] = j->out, l.read.floats = elements(j->queries, j->keys, 1, 1);
+    end = seconds_now(1) + BUDGET;
+    while (n < options.samples && (n < FEW || seconds_now(1) < end)) {
+        double before = probe(&l);
+        rates[n] = rate(run_call, &c, j->threads > 1) * work;
+        percent[n] = 100 * rates[n] / (0.5 * (before + probe(&l))), n++;
+    }
+    middle = median(rates, n) * 1e-9, percents = median(percent, n);
+    if (options.json)
+        printf("{\"row\":\"%s\",\"isa\":\"%s\",\"heads\":%d,\"queries\":%d,\"keys\":%d,\"threads\":%d,\"value\":%.4g,"
+               "\"unit\":\"%s\",\"percent\":%.2f,\"low\":%.2f,\"high\":%.2f,\"max_error\":%.3g,\"samples\":%d}\n",
+               j->name, name_of(j->isa), j->heads, j->queries, j->keys, j->threads, middle, unit, percents, percent[0],
+               percent[n - 1], error, n);
+    else
+        printf("%-40s %s%s %2d %9.1f %-7s %5.1f %% (%5.1f to %5.1f) %.1e\n", j->name, name_of(j->isa),
+               j->isa == ATTN_ISA_SCALAR ? "*"
+               : j->isa == ATTN_ISA_AVX2 ? "   "
+                                         : " ",
+               j->threads, middle, unit, percents, percent[0], percent[n - 1], error);
+    fflush(stdout);
+    free(c.desc.workspace);
+}
+
+/* With an emulated fused multiply-add only small work is of use. 0: something like it comes anyway. */
+static int cut(job *j) {
+    int fold = j->heads / j->kv_heads;
+    if (j->lengths || j->keys > 8192 || (!j->kind && j->queries >= 2048)) return 0;
+    if (j->kv_heads > 2) j->kv_heads = 2, j->heads = 2 * fold;
+    if (j->queries > 128) j->queries = 128;
+    if (j->keys > 128) j->keys = 128;
+    return 1;
+}
+
+static void measure_rows(void) {
+    for (int i = 0; i < WORK_COUNT; i++) {
+        job full = work_table[i], small = full;
+        int has_small = cut(&small);
+        if (options.filter && !strstr(full.name, options.filter)) continue;
+        make_data(&full);
+        if (has_small) make_data(&small);
+        for (int isa = ATTN_ISA_SCALAR; isa < ATTN_ISA_COUNT; isa++) {
+            job *j = isa == ATTN_ISA_SCALAR ? &small : &full;
+            if (!runs_here(isa) || (isa == ATTN_ISA_SCALAR && !has_small)) continue;
+            if (options.isa && strcmp(options.isa, name_of(isa)) != 0) continue;
+            for (j->threads = 1; j->threads <= options.threads; j->threads = next_threads(j->threads))
+                j->isa = isa, measure_row(j);
+        }
+        free_data(&full);
+        if (has_small) free_data(&small);
+    }
+}
+
+/* ---- bars: two rates in turn, the median of their ratio */
+static void print_bar(const char *name, double *ratios, double bar) {
+    double ratio = median(ratios, options.samples), low = ratios[0], high = ratios[options.samples - 1];
+    const char *verdict = bar <= 0 ? "" : ratio >= bar ? "holds" : "SHORT";
+    if (options.json)
+        printf("{\"bar\":\"%s\",\"ratio\":%.3f,\"low\":%.3f,\"high\":%.3f,\"least\":%.2f,\"verdict\":\"%s\"}\n", name,
+               ratio, low, high, bar, verdict);
+    else if (bar > 0) printf("%-60s %6.2f (%.2f to %.2f), bar %.2f %s\n", name, ratio, low, high, bar, verdict);
+    else printf("%-60s %6.2f (%.2f to %.2f)\n", name, ratio, low, high);
+    fflush(stdout);
+}
+static void bar_of_product(int isa) {
+    double ratios[MAX_SAMPLES];
+    char name[80];
+    job j = {"8x2048 d128", SELF(8, 2048, 128)};
+    call c;
+    if (!runs_here(isa)) return;
+    j.threads = 1, j.isa = isa;
+    make_data(&j), prepare(&c, &j);
+    for (int i = 0; i < options.samples; i++) {
+        double before = product_peak(isa), ours = rate(run_call, &c, 0) * operations(&j);
+        ratios[i] = ours / (0.5 * (before + product_peak(isa)));
+    }
+    snprintf(name, sizeof name, "%s on %s over its product kernel in L1", j.name, name_of(isa));
+    print_bar(name, ratios, isa == ATTN_ISA_AVX2 ? 0.85 : 0);
+    free_data(&j), free(c.desc.workspace);
+}
+static void bar_of_fixed_cost(void) {
+    double ratios[MAX_SAMPLES];
+    job least = {"one query, one key, d 1", SELF(1, 1, 1)}, small = {"1x16x16 d16", SELF(1, 16, 16)};
+    call a, b;
+    least.threads = small.threads = 1;
+    make_data(&least), make_data(&small), prepare(&a, &least), prepare(&b, &small);
+    for (int i = 0; i < options.samples; i++) ratios[i] = rate(run_call, &a, 0) / rate(run_call, &b, 0);
+    print_bar("1x16x16 d16 over the least call there is, in time", ratios, 3);
+    free_data(&least), free_data(&small), free(a.desc.workspace), free(b.desc.workspace);
+}
+
+void attention_loop(void *job, int64_t i, int32_t worker);
+static void run_loop(void *arg) {
+    const job *j = (const job *)arg;
+    for (int i = 0; i < j->heads * j->queries; i++) attention_loop((void *)j, i, 0);
+}
+static void bar_of_loops(void) {
+    double ratios[MAX_SAMPLES];
+    job j = {"2x256 d64", SELF(2, 256, 64)};
+    char name[80];
+    call c;
+#if defined(__FMA__) || defined(__aarch64__)
+    const char *fused = "with";
+    double bar = 1;
+#else
+    const char *fused = "without";
+    double bar = 0;
+#endif
+    j.threads = 1, j.isa = ATTN_ISA_SCALAR;
+    make_data(&j), run_loop(&j), check(&j), prepare(&c, &j);
+    for (int i = 0; i < options.samples; i++) ratios[i] = rate(run_call, &c, 0) / rate(run_loop, &j, 0);
+    snprintf(name, sizeof name, "%s on scalar, %s hardware FMA, over plain loops", j.name, fused);
+    print_bar(name, ratios, bar);
+    free_data(&j), free(c.desc.workspace);
+}
+
+static void print_machine(void) {
+    if (options.json)
+        printf("{\"cpu\":\"%s\",\"threads\":%d,\"compiler\":\"%s\",\"flags\":\"%s\",\"commit\":\"%s\",\"version\":%d,"
+               "\"best_isa\":\"%s\"}\n",
+               cpu_name(), options.threads, COMPILER, BENCH_FLAGS, BENCH_COMMIT, (int)attn_version(),
+               name_of(attn_best_isa()));
+    else
+        printf("%s\n%s, %s, commit %s\nbest instruction set: %s; medians of at most %d samples; rows in %% of the "
+               "multiply-add peak, or of reading K and V\nwhere that is the work, lowest to highest, and the largest "
+               "error. *: cut to 2 heads, 128 queries, 128 keys\n\n",
+               cpu_name(), COMPILER, BENCH_FLAGS, BENCH_COMMIT, name_of(attn_best_isa()), options.samples);
 }
 
 int main(int argc, char **argv) {
-    char cpu[128];
-    const char *only = NULL;
-    int i, json = 0, samples = 11, isa;
-    float x = 0;
-    for (i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--json")) json = 1;
-        else if (!strcmp(argv[i], "--isa") && i + 1 < argc) only = argv[++i];
-        else if (!strcmp(argv[i], "--samples") && i + 1 < argc) samples = atoi(argv[++i]);
-        else stop("options: --json, --isa NAME, --samples N");
+    options.threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (!strcmp(argv[i], "--json")) options.json = 1;
+        else if (!strcmp(argv[i], "--loops")) options.loops_only = 1;
+        else if (!strcmp(argv[i], "--filter")) options.filter = value, i++;
+        else if (!strcmp(argv[i], "--isa")) options.isa = value, i++;
+        else if (!strcmp(argv[i], "--threads")) options.threads = atoi(value), i++;
+        else if (!strcmp(argv[i], "--samples")) options.samples = atoi(value), i++;
+        else stop("options: --json, --filter TEXT, --isa NAME, --threads N, --samples N, --loops");
     }
-    if (samples < 9) samples = 9;
-    if (samples > MAX_SAMPLES) samples = MAX_SAMPLES;
-    cpu_name(cpu, sizeof cpu);
-    if (json)
-        printf("{\"cpu\":\"%s\",\"compiler\":\"%s\",\"flags\":\"%s\",\"commit\":\"%s\",\"version\":%d,\"best_"
-               "isa\":\"%s\"}\n",
-               cpu, COMPILER, BENCH_FLAGS, BENCH_COMMIT, (int)attn_version(),
-               attn_isa_string(attn_best_isa()));
-    else
-        printf("%s\n%s, %s, commit %s\nforward f32, one thread, best instruction set: %s\n"
-               "median of %d samples (lowest to highest), each against the peak measured around it; a causal "
-               "shape counts\n"
-               "half the operations\n",
-               cpu, COMPILER, BENCH_FLAGS, BENCH_COMMIT, attn_isa_string(attn_best_isa()), samples);
-    for (isa = ATTN_ISA_SCALAR; isa < ATTN_ISA_COUNT; isa++) {
-        if (only && strcmp(only, attn_isa_string((attn_isa)isa)) != 0) continue;
-        if (attn_elementary(0, &x, &x, 1, (attn_isa)isa) == ATTN_OK) run((attn_isa)isa, samples, json);
-        else if (!json) printf("\n%s: not in this build or on this CPU\n", attn_isa_string((attn_isa)isa));
+    if (options.threads < 1) options.threads = 1;
+    if (options.samples < FEW) options.samples = FEW;
+    if (options.samples > MAX_SAMPLES) options.samples = MAX_SAMPLES;
+    pool_start(&one, 1), pool_start(&all, options.threads);
+    if (options.loops_only) {
+        bar_of_loops();
+        return 0;
     }
+    print_machine();
+    if (!options.filter) print_limits();
+    measure_rows();
+    if (options.filter) return 0;
+    for (int isa = ATTN_ISA_AVX2; isa < ATTN_ISA_COUNT; isa++) bar_of_product(isa);
+    bar_of_fixed_cost(), bar_of_loops();
     return 0;
 }

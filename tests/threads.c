@@ -306,6 +306,42 @@ static void test_reentrant(void) {
     }
 }
 
+/* One row over many keys is cut among tasks by its keys: the bits of the row inside a call that is not cut, against
+   float64, and with the tasks in any order. */
+static void test_long_rows(void) {
+    static const int32_t scores[] = {ATTN_SCORE_SCALED_DOT, ATTN_SCORE_COSINE, ATTN_SCORE_BILINEAR};
+    enum { KEYS = 4999, ROWS = 6 };
+    for (int n = 0; n < 12; n++) {
+        attn_desc d = make_desc(1, 2, test_int(1, 2), ROWS, KEYS, test_int(1, 19), test_int(1, 40));
+        set_score(&d, scores[n % 3], 0);
+        ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+        d.causal = n & 1;
+        d.align = n & 1 ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
+        d.window = n % 4 == 1;
+        d.window_left = 3000;
+        d.window_right = ATTN_UNBOUNDED;
+        d.dropout = n % 4 == 2 ? 0.3f : 0;
+        d.bias = n % 4 == 3 ? make_filled(LAYOUT_PACKED, 1, 2, ROWS, KEYS, 0, 0) : d.bias;
+        if (n >= 6) d.key_lengths = one_int(KEYS - 300); /* what lies behind is not read */
+        if (n >= 6) put_at(&d.v, 0, 0, KEYS - 7, 0, NAN);
+        if (n >= 9) put_at(&d.v, 0, 0, 77, 0, INFINITY); /* this is */
+        check_everywhere(&d, "many keys");
+        for (int64_t h = 0; h < 2; h++) {
+            attn_desc one = row_alone(&d, 0, h, n % ROWS);
+            attn_plan plan;
+            CHECK_STATUS(attn_plan_forward(&one, &plan, 0), ATTN_OK);
+            CHECKF(plan.phases == (scores[n % 3] == ATTN_SCORE_COSINE ? 3 : 2) && plan.tasks[plan.phases - 2] > 1,
+                   "the keys of one row are not cut");
+            check_row_alone(&d, 0, h, n % ROWS);
+            attn_desc want = copy_results(&one);
+            poison_results(&one);
+            run_planned(&one, 3);
+            check_same_results(&one, &want, "parts of the keys in any order");
+        }
+        test_release();
+    }
+}
+
 const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.callback", test_callback},
                                    {"threads.plan", test_plan},
@@ -314,4 +350,5 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.pieces", test_pieces},
                                    {"threads.heads", test_heads},
                                    {"threads.reentrant", test_reentrant},
+                                   {"threads.long_rows", test_long_rows},
                                    {0, 0}};

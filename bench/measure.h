@@ -1,0 +1,202 @@
+/* measure.h - what the programs of bench/ share: clock, median, a job's data, the job as a call of attn.h, the
+   operations and bytes it takes, a read probe. Include after attn.h. */
+#include "pool.h"
+#include "work.h"
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* Seconds: of this process where one thread works, so that a neighbour's slices do not count; else on the wall. */
+static inline double seconds_now(int wall) {
+    struct timespec t;
+    clock_gettime(wall ? CLOCK_MONOTONIC : CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Calls a second of f(arg), called for MEASURE_LEAST. */
+static const double MEASURE_LEAST = 4e-3;
+static inline double rate(void (*f)(void *), void *arg, int wall) {
+    double start = seconds_now(wall), seconds;
+    int calls = 0, batch = 1;
+    do {
+        for (int i = 0; i < batch; i++) f(arg);
+        calls += batch, batch *= 2; /* the clock itself takes as long as a tiny call */
+    } while ((seconds = seconds_now(wall) - start) < MEASURE_LEAST);
+    return calls / seconds;
+}
+
+static inline int measure_ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+static inline double median(double *values, int n) { /* sorts them */
+    qsort(values, (size_t)n, sizeof *values, measure_ascending);
+    return values[n / 2];
+}
+
+static inline const char *cpu_name(void) {
+    static char name[160] = "unknown CPU";
+    char line[256], model[100] = "";
+    int family = 0, number = 0;
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f) && line[0] != '\n') { /* the first core's */
+        sscanf(line, "model name : %99[^\n]", model);
+        sscanf(line, "cpu family : %d", &family), sscanf(line, "model : %d", &number);
+    }
+    if (f) fclose(f);
+    if (model[0]) snprintf(name, sizeof name, "%s (family %d, model %d)", model, family, number);
+    return name;
+}
+
+static inline void stop(const char *what) {
+    printf("bench: %s\n", what);
+    exit(1);
+}
+static inline void *must_have(size_t bytes) {
+    void *p = malloc(bytes + 1);
+    if (!p) stop("out of memory");
+    return p;
+}
+
+/* ---- a job's data */
+static inline size_t elements(int64_t a, int64_t b, int64_t c, int64_t d) { return (size_t)(a * b * c * d); }
+static inline float *random_floats(size_t n) { /* uniform, variance 1 */
+    static uint32_t state = 1;
+    float *p = (float *)must_have(n * sizeof *p);
+    for (size_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        p[i] = ((float)(state >> 8) / 8388608.0f - 1) * 1.7320508f;
+    }
+    return p;
+}
+static inline void make_data(job *j) {
+    size_t pairs = elements(j->batch, j->heads, j->queries, j->keys);
+    j->q = random_floats(j->kind == 's' ? pairs : elements(j->batch, j->heads, j->queries, j->d));
+    j->k = random_floats(elements(j->batch, j->kv_heads, j->keys, j->d));
+    j->v = random_floats(elements(j->batch, j->kv_heads, j->keys, j->dv));
+    j->out = random_floats(j->kind ? pairs : elements(j->batch, j->heads, j->queries, j->dv));
+    if (j->score == ATTN_SCORE_ADDITIVE) j->w_v = random_floats((size_t)j->d);
+    if (j->biased) j->bias = random_floats(pairs);
+    if (j->weighed) j->weights = random_floats(pairs);
+    if (j->masked) {
+        size_t n = elements(j->queries, j->keys, 1, 1);
+        uint8_t *mask = (uint8_t *)must_have(n);
+        float *coin = random_floats(n);
+        for (size_t i = 0; i < n; i++) mask[i] = coin[i] > 0;
+        free(coin);
+        j->mask = mask;
+    }
+}
+static inline void free_data(job *j) {
+    free((void *)j->q), free((void *)j->k), free((void *)j->v), free((void *)j->bias), free((void *)j->w_v);
+    free((void *)j->mask), free(j->out), free(j->weights);
+}
+
+/* ---- a job as a call of attn.h: the descriptor is filled once, as a program would */
+typedef struct call {
+    attn_desc desc;
+    attn_view left, right;
+    int32_t kind;
+} call;
+
+static inline attn_status call_prepare(call *c, const job *j, pool *threads) {
+    attn_desc *d = &c->desc;
+    size_t bytes = 0;
+    attn_status status;
+    memset(c, 0, sizeof *c);
+    c->kind = j->kind;
+    d->isa = j->isa;
+    d->parallel.run = pool_run, d->parallel.user = threads, d->parallel.workers = j->threads;
+    if (j->mask) d->mask = attn_view_u8(j->mask, 2, j->queries, j->keys, 0, 0);
+    if (j->kind == 'b') {
+        c->left = attn_view_f32(j->q, 3, j->heads, j->queries, j->d, 0);
+        c->right = attn_view_f32(j->k, 3, j->heads, j->d, j->keys, 0);
+        d->out = attn_out_f32(j->out, 3, j->heads, j->queries, j->keys, 0);
+        status = attn_bmm_workspace_size(c->left, c->right, d->out, d, &bytes, NULL);
+    } else if (j->kind == 's') {
+        c->left = attn_view_f32(j->q, 2, j->queries, j->keys, 0, 0);
+        d->out = attn_out_f32(j->out, 2, j->queries, j->keys, 0, 0);
+        status = attn_softmax_workspace_size(c->left, d->out, d, &bytes, NULL);
+    } else {
+        d->q = attn_view_bhsd(j->q, j->batch, j->heads, j->queries, j->d);
+        d->k = attn_view_bhsd(j->k, j->batch, j->kv_heads, j->keys, j->d);
+        d->v = attn_view_bhsd(j->v, j->batch, j->kv_heads, j->keys, j->dv);
+        d->out = attn_out_bhsd(j->out, j->batch, j->heads, j->queries, j->dv);
+        if (j->weights) d->weights = attn_out_bhsd(j->weights, j->batch, j->heads, j->queries, j->keys);
+        if (j->bias) d->bias = attn_view_f32(j->bias, 3, j->heads, j->queries, j->keys, 0);
+        if (j->w_v) d->w_v = attn_view_f32(j->w_v, 1, j->d, 0, 0, 0);
+        if (j->lengths) d->key_lengths = attn_view_i32(j->lengths, 1, j->batch, 0, 0, 0);
+        d->causal = j->causal, d->score = j->score;
+        d->window = j->window > 0, d->window_left = j->window, d->window_right = ATTN_UNBOUNDED;
+        status = attn_workspace_size(d, &bytes, NULL);
+    }
+    d->workspace = malloc(bytes + 1), d->workspace_bytes = bytes;
+    return status;
+}
+static inline attn_status call_run(const call *c) {
+    if (c->kind == 'b') return attn_bmm(c->left, c->right, c->desc.out, &c->desc, NULL);
+    if (c->kind == 's') return attn_softmax(c->left, c->desc.out, &c->desc, NULL);
+    return attn_forward(&c->desc, NULL);
+}
+
+static inline void run_call(void *arg) {
+    if (call_run((const call *)arg) != ATTN_OK) stop("attn.h refused the call");
+}
+
+/* ---- what it takes */
+/* The keys that query i may attend to, but for a mask: from..to-1. */
+static inline void keys_allowed(const job *j, int b, int i, int *from, int *to) {
+    *from = j->window && i > j->window ? i - j->window : 0;
+    *to = j->causal && i + 1 < j->keys ? i + 1 : j->keys;
+    if (j->lengths && *to > j->lengths[b]) *to = j->lengths[b];
+}
+static inline double operations(const job *j) {
+    double pairs = 0;
+    int b, i, from, to;
+    if (j->kind == 'b') return 2.0 * (double)elements(j->heads, j->queries, j->keys, j->d);
+    for (b = 0; b < j->batch; b++)
+        for (i = 0; i < j->queries; i++) keys_allowed(j, b, i, &from, &to), pairs += to - from;
+    return pairs * j->heads * (j->score == WORK_ADDITIVE ? j->d + 2 * j->dv : 2 * (j->d + j->dv));
+}
+/* Of work bound by memory, else 0: K and V once, or x, its mask and the result. */
+static inline double bytes_moved(const job *j) {
+    if (j->kind == 's') return (double)elements(j->queries, j->keys, 9, 1);
+    return j->queries == 1 ? 4.0 * (double)elements(j->batch, j->kv_heads, j->keys, j->d + j->dv) : 0;
+}
+
+/* ---- reading two arrays, each thread its part of both */
+#if defined(__GNUC__) && defined(__x86_64__)
+#define MEASURE_AVX2 __attribute__((target("avx2,fma")))
+#else
+#define MEASURE_AVX2
+#endif
+typedef float measure_v8 __attribute__((vector_size(32), aligned(4), may_alias));
+static inline __attribute__((always_inline)) float read_by_eight(const float *p, size_t n) {
+    measure_v8 sum[8] = {{0}};
+    for (; n >= 64; n -= 64, p += 64) {
+        const measure_v8 *x = (const measure_v8 *)p;
+        sum[0] += x[0], sum[1] += x[1], sum[2] += x[2], sum[3] += x[3];
+        sum[4] += x[4], sum[5] += x[5], sum[6] += x[6], sum[7] += x[7];
+    }
+    sum[0] += sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
+    return sum[0][0] + sum[0][7];
+}
+static inline float read_plain(const float *p, size_t n) { return read_by_eight(p, n); }
+static inline MEASURE_AVX2 float read_avx2(const float *p, size_t n) { return read_by_eight(p, n); }
+
+typedef struct reading {
+    const float *part[2];
+    size_t floats; /* of each */
+    int threads, repeats;
+} reading;
+static volatile float measure_sink;
+static inline void read_task(void *arg, int64_t i, int32_t worker) {
+    const reading *r = (const reading *)arg;
+    float (*read)(const float *, size_t) = attn_best_isa() >= ATTN_ISA_AVX2 ? read_avx2 : read_plain;
+    size_t n = r->floats / (size_t)r->threads;
+    int part, repeat;
+    (void)worker;
+    for (repeat = 0; repeat < r->repeats; repeat++)
+        for (part = 0; part < 2; part++) measure_sink = read(r->part[part] + (size_t)i * n, n);
+}
+static inline void read_all(pool *p, const reading *r) { pool_run(p, r->threads, read_task, (void *)r); }

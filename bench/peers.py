@@ -1,0 +1,532 @@
+#!/usr/bin/env python3
+"""attn.h beside its peers: PyTorch, onnxruntime, attention on OpenBLAS, plain loops. `make bench-peers` runs this.
+
+Every contestant is a process of its own, forked with the inputs of the row in it, so that no thread pool disturbs
+another and all read the same pages. They take their samples in turn. One thread: the process's CPU time, on one core;
+more: the clock on the wall. Ratios are of medians. Errors are against float64, on some of the queries."""
+import os
+
+for name in ("OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
+    os.environ[name] = "1"  # the C peer has its own threads; NumPy computes the reference before anything is timed
+import argparse
+import collections
+import ctypes
+import json
+import logging
+import math
+import multiprocessing
+import statistics
+import sys
+import time
+import numpy as np
+
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError:
+    torch = None
+try:
+    import onnx
+    import onnxruntime
+except ImportError:
+    onnxruntime = None
+
+BUILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "build", "peers")
+ATTENTION = ["PyTorch", "onnxruntime MHA", "onnxruntime Attention", "OpenBLAS flash", "OpenBLAS full"]
+PEERS = ("PyTorch", "onnxruntime", "OpenBLAS", "plain C")  # those whose error counts
+SAMPLE, PAUSE, FEW, WRONG = 0.02, 0.01, 3, 1e-3
+TOO_SLOW = {1: 2, FEW: 1.3}  # after so many samples whoever is so much behind the best takes no more part
+PICKS = 256  # queries of each head whose error is looked at
+
+
+class Job(ctypes.Structure):  # work.h
+    _fields_ = [("name", ctypes.c_char_p)] + [(n, ctypes.c_int32) for n in (
+        "kind batch heads kv_heads queries keys d dv score causal window masked biased weighed").split()] + [
+        ("lengths", ctypes.c_void_p)] + [(n, ctypes.c_int32) for n in ("threads", "isa")] + [
+        (n, ctypes.c_void_p) for n in "q k v bias w_v mask out weights loop".split()]
+
+
+LIB = ctypes.CDLL(os.path.join(BUILD, "libpeers.so"))
+LIB.table_row.restype = ctypes.POINTER(Job)
+LIB.table_operations.restype = LIB.seconds.restype = ctypes.c_double
+LIB.blas_name.restype = LIB.machine_name.restype = ctypes.c_char_p
+
+
+# ---- against whom (a prefix of names; "peers" is all peers), how much faster on one thread and on two; who takes part
+def peers(one, two):
+    return {"peers": (one, two)}
+
+
+def prefill(one, two):
+    return {"peers": (one, two), "attn.h on one thread": (None, 1.9)}
+
+
+def decode(one, two):
+    return {"peers": (one, two), "read probe": (0.9, 0.9)}
+
+
+BARS = {
+    "8x512 d64": prefill(1.1, 1.1),
+    "8x512 d64 causal": prefill(1.25, 1.2),
+    "8x2048 d64": prefill(1.1, 1.1),
+    "8x2048 d64 causal": prefill(1.25, 1.2),
+    "8x2048 d128": {**prefill(1.1, 1.1), "sgemm": (0.9, 0.9)},
+    "8x2048 d128 causal": prefill(1.25, 1.2),
+    "4x4096 d128 causal": prefill(1.15, 1.12),
+    "window of 256, 4x8192 d64": peers(5, 5),
+    "half of the keys padded, 8x2048 d64": peers(1.8, 1.8),
+    "bool mask, 8x1024 d64": peers(1.2, 1.2),
+    "float bias, 8x1024 d64": peers(1.2, 1.2),
+    **{f"8x1024 d{d}": peers(1.1, 1.1) for d in (40, 65, 72, 96, 130)},
+    "cross, 8x64 queries, 4096 keys d64": peers(1.1, 1.1),
+    "8x64x64 d64": peers(1.4, 1.4),
+    "1x16x16 d16": {"PyTorch": (5, None), "onnxruntime": (5, None), "OpenBLAS": (2.5, None),
+                    "attn.h on one thread": (None, 0.95)},
+    "one query, 8 heads, 4096 keys d128": decode(1, 1),
+    "one query, 8 heads, 32768 keys d128": decode(1, 1),
+    "one query, one head, 32768 keys d128": {"attn.h on one thread": (None, 1.7)},
+    "one query, 32 heads on 8, 8192 keys d128": peers(1.8, 1.8),
+    "8 queries, 32 heads on 8, 8192 keys d128": peers(1.2, 1.2),
+    "weights returned, 8x512 d64": {"PyTorch eager": (1.2, 1.2)},  # OpenBLAS: for information
+    "additive h128, 1024x1024, values 64": {"PyTorch eager": (20, 20), "PyTorch compiled": (10, 10),
+                                            "plain C, vectorised": (5, 5), "plain C at -O2": (100, 100)},
+    "Gaussian, 8x1024 d64": {"PyTorch": (3, 3), "attn.h's dot": (1 / 1.7, 1 / 1.7)},
+    "masked softmax 4096x4096": peers(1.5, 1.5),
+    "matrix products 32 x 128^3": peers(0.9, 0.9),
+}
+TAKES_PART = {  # where it is not all of ATTENTION
+    "8x2048 d128": ATTENTION + ["sgemm of PyTorch", "sgemm of OpenBLAS"],
+    "one query, 8 heads, 4096 keys d128": ATTENTION + ["read probe"],
+    "one query, 8 heads, 32768 keys d128": ATTENTION + ["read probe"],
+    "one query, one head, 32768 keys d128": [],
+    "weights returned, 8x512 d64": ["PyTorch eager", "OpenBLAS full"],
+    "additive h128, 1024x1024, values 64": ["PyTorch eager", "PyTorch compiled", "plain C, vectorised",
+                                            "plain C at -O2"],
+    "Gaussian, 8x1024 d64": ["PyTorch eager", "attn.h's dot"],
+    "masked softmax 4096x4096": ["PyTorch eager"],
+    "matrix products 32 x 128^3": ["PyTorch bmm", "OpenBLAS bmm"],
+}
+
+
+class Row:
+    """A line of work.h's table."""
+
+    def __init__(self, i):
+        self.job = LIB.table_row(i).contents
+        for name, kind in Job._fields_:
+            setattr(self, name, getattr(self.job, name))
+        self.name, self.kind, self.operations = self.name.decode(), chr(self.kind or ord("f")), LIB.table_operations(i)
+        self.bars, self.peers = BARS[self.name], TAKES_PART.get(self.name, ATTENTION)
+        lengths = self.lengths and ctypes.cast(self.lengths, ctypes.POINTER(ctypes.c_int32))
+        self.lengths = lengths and np.ctypeslib.as_array(lengths, (self.batch,))
+
+
+def table():
+    i = 0
+    while LIB.table_row(i):
+        yield Row(i)
+        i += 1
+
+
+# ---- inputs and what float64 makes of them
+Data = collections.namedtuple("Data", "q k v bias mask w_v lengths picks want")
+
+
+def inputs(r):
+    random = np.random.default_rng(1)
+    normal = lambda *shape: random.standard_normal(shape, np.float32)
+    mask = random.random((r.queries, r.keys)) < 0.5 if r.masked else None
+    if r.kind == "s":
+        q, k, v = normal(r.queries, r.keys), None, None
+    elif r.kind == "b":
+        q, k, v = normal(r.heads, r.queries, r.d), normal(r.heads, r.d, r.keys), None
+    else:
+        q = normal(r.batch, r.heads, r.queries, r.d)
+        k, v = normal(r.batch, r.kv_heads, r.keys, r.d), normal(r.batch, r.kv_heads, r.keys, r.dv)
+    bias = normal(r.heads, r.queries, r.keys) if r.biased else None
+    w_v = normal(r.d) if r.score == 4 else None
+    picks = np.unique(np.linspace(0, r.queries - 1, PICKS).astype(int))
+    data = Data(q, k, v, bias, mask, w_v, r.lengths, picks, None)
+    return data._replace(want=reference(r, data))
+
+
+def allowed(r, x, rows):
+    """The mask of some queries as data, [B or 1, 1, rows, Sk], or None: what peers without the option are given."""
+    i, j = np.asarray(rows)[:, None], np.arange(r.keys)
+    allow = np.ones((1, 1, len(i), r.keys), bool)
+    if r.causal:
+        allow = allow & (j <= i)
+    if r.window:
+        allow = allow & (j >= i - r.window)
+    if r.masked:
+        allow = allow & x.mask[rows]
+    if r.lengths is not None:
+        allow = allow & (j < x.lengths[:, None, None, None])
+    return None if allow.all() else allow
+
+
+def reference(r, x):
+    if r.kind == "b":
+        return x.q[:, x.picks].astype(float) @ x.k.astype(float)
+    if r.kind == "s":
+        s = np.where(x.mask[x.picks], x.q[x.picks].astype(float), -np.inf)
+        p = np.exp(s - s.max(-1, keepdims=True))
+        return p / p.sum(-1, keepdims=True)
+    allow, out = allowed(r, x, x.picks), np.empty((r.batch, r.heads, len(x.picks), r.dv))
+    for b in range(r.batch):
+        for h in range(r.heads):
+            g = h * r.kv_heads // r.heads
+            q, k, v = (a.astype(float) for a in (x.q[b, h, x.picks], x.k[b, g], x.v[b, g]))
+            if r.score == 4:
+                s = np.stack([np.tanh(row + k) @ x.w_v.astype(float) for row in q])
+            elif r.score == 5:
+                s = -0.5 * ((q * q).sum(-1)[:, None] + (k * k).sum(-1) - 2 * q @ k.T)
+            else:
+                s = q @ k.T / math.sqrt(r.d)
+            if r.biased:
+                s = s + x.bias[h, x.picks]
+            if allow is not None:
+                s = np.where(allow[b % len(allow), 0], s, -np.inf)
+            p = np.exp(s - s.max(-1, keepdims=True))
+            out[b, h] = p @ v / p.sum(-1, keepdims=True)
+    return out
+
+
+# ---- contestants: each prepares a row and returns run(count) -> seconds, and the output where there is one to check
+class Unable(Exception):
+    pass
+
+
+def native(function, start="start", score=None, loop=None):
+    def prepare(r, x, threads, wall):
+        shape = {"s": (r.queries, r.keys), "b": (r.heads, r.queries, r.keys)}.get(r.kind, x.q.shape[:-1] + (r.dv,))
+        out, weights = np.zeros(shape, np.float32), None
+        if r.weighed:
+            weights = np.zeros(x.q.shape[:-1] + (r.keys,), np.float32)
+        mask = x.mask
+        if r.window and start == "start":  # the C peer, like the others, has no window
+            mask = np.ascontiguousarray(allowed(r, x, range(r.queries))[0, 0])
+        job = Job.from_buffer_copy(r.job)
+        job.threads, job.score = threads, r.score if score is None else score
+        for name, a in dict(x._asdict(), mask=mask, out=out, weights=weights).items():
+            if hasattr(job, name) and a is not None:
+                setattr(job, name, a.ctypes.data)
+        if loop:
+            job.loop = ctypes.cast(ctypes.CDLL(os.path.join(BUILD, loop)).additive_loop, ctypes.c_void_p)
+        if getattr(LIB, start)(ctypes.byref(job)):
+            raise Unable("attn.h refused the call")
+        call, keep = ctypes.cast(getattr(LIB, function), ctypes.c_void_p), (job, mask, weights)
+        return lambda count: LIB.seconds(call, ctypes.byref(keep[0]), count, wall), lambda: out
+    return prepare
+
+
+def timed(call, wall):
+    clock = time.perf_counter if wall else time.process_time
+    last = []
+    def run(count):
+        start = clock()
+        for _ in range(count):
+            last[:] = call(),
+        return clock() - start
+    return run, last
+
+
+def pytorch(build):
+    def prepare(r, x, threads, wall):
+        if not torch:
+            raise Unable("not installed")
+        torch.set_num_threads(threads)
+        torch.set_grad_enabled(False)
+        call = build(r, Data(*(torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in x)))
+        run, last = timed(call, wall)
+        return run, lambda: last[0].numpy()
+    return prepare
+
+
+def torch_sdpa(r, x):
+    arrays = Data(*(a.numpy() if hasattr(a, "numpy") else a for a in x))
+    causal = bool(r.causal and not r.window)
+    allow = None if causal else allowed(r, arrays, range(r.queries))
+    mask = torch.from_numpy(allow) if allow is not None else x.bias
+    return lambda: F.scaled_dot_product_attention(x.q, x.k, x.v, attn_mask=mask, is_causal=causal,
+                                                  enable_gqa=r.heads != r.kv_heads)
+
+
+def torch_eager(r, x):
+    if r.kind == "s":
+        excluded = ~x.mask
+        return lambda: x.q.masked_fill(excluded, -math.inf).softmax(-1)
+    if r.score == 4:
+        return lambda: torch_additive(x.q[0, 0], x.k[0, 0], x.v[0, 0], x.w_v)[None, None]
+    if r.score == 5:
+        return lambda: (torch.cdist(x.q, x.k).square() * -0.5).softmax(-1) @ x.v
+    return lambda: (x.q @ x.k.mT / math.sqrt(r.d)).softmax(-1) @ x.v
+
+
+def torch_additive(q, k, v, w):
+    return (torch.tanh(q[:, None] + k[None]) @ w).softmax(-1) @ v
+
+
+def torch_compiled(r, x):
+    call = torch.compile(torch_additive)
+    return lambda: call(x.q[0, 0], x.k[0, 0], x.v[0, 0], x.w_v)[None, None]
+
+
+def torch_sgemm(r, x):
+    a, b, c = (torch.ones(2048, 2048) for _ in range(3))
+    return lambda: torch.mm(a, b, out=c)
+
+
+def onnx_session(node, feeds, opset, threads):
+    """A session of one node whose inputs are bound once; returns the call and the output."""
+    if not onnxruntime:
+        raise Unable("not installed")
+    types = {np.dtype(np.float32): 1, np.dtype(np.int32): 6, np.dtype(np.int64): 7, np.dtype(bool): 9}
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph([node], "g", [value(n, types[a.dtype], a.shape) for n, a in feeds.items()],
+                                   [value("out", 1, None)])
+    model = onnx.helper.make_model(graph, ir_version=10, opset_imports=[
+        onnx.helper.make_opsetid("", opset), onnx.helper.make_opsetid("com.microsoft", 1)])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, 4
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+        binding = session.io_binding()
+        for n, a in feeds.items():
+            binding.bind_cpu_input(n, a)
+        binding.bind_output("out")
+        session.run_with_iobinding(binding)
+    except Exception as e:
+        raise Unable(str(e).strip().splitlines()[-1][:100])
+    return lambda: session.run_with_iobinding(binding), lambda: binding.copy_outputs_to_cpu()[0]
+
+
+def onnx_mha(r, x, threads, wall):
+    if r.kv_heads != r.heads:
+        raise Unable("has no grouped heads")
+    merge = lambda a: np.ascontiguousarray(a.transpose(0, 2, 1, 3)).reshape(r.batch, a.shape[2], -1)
+    feeds = {"q": merge(x.q), "k": merge(x.k), "v": merge(x.v)}
+    allow = None if r.causal and not r.window else allowed(r, x, range(r.queries))
+    if r.lengths is not None:
+        feeds["lengths"], allow = x.lengths, None
+    elif allow is not None:
+        feeds["bias"] = np.where(allow, np.float32(0), np.float32(-1e30))
+    elif r.biased:
+        feeds["bias"] = x.bias[None]
+    names = [n if n in feeds else "" for n in ("q", "k", "v", "", "lengths", "bias")]
+    node = onnx.helper.make_node("MultiHeadAttention", names, ["out"], domain="com.microsoft", num_heads=r.heads,
+                                 unidirectional=int(r.causal and not r.window))
+    call, out = onnx_session(node, feeds, 17, threads)
+    shape = (r.batch, r.queries, r.heads, r.dv)
+    return timed(call, wall)[0], lambda: out().reshape(shape).transpose(0, 2, 1, 3)
+
+
+def onnx_attention(r, x, threads, wall):
+    feeds = {"q": x.q, "k": x.k, "v": x.v}
+    allow = None if r.causal and not r.window else allowed(r, x, range(r.queries))
+    if allow is not None:
+        feeds["mask"] = np.ascontiguousarray(np.broadcast_to(allow, (len(allow), 1, r.queries, r.keys)))
+    elif r.biased:
+        feeds["mask"] = x.bias[None]
+    node = onnx.helper.make_node("Attention", list(feeds), ["out"], is_causal=int(r.causal and not r.window))
+    call, out = onnx_session(node, feeds, 23, threads)
+    return timed(call, wall)[0], out
+
+
+CONTESTANTS = {
+    "attn.h": native("attn_call", "attn_start"),
+    "attn.h on one thread": native("attn_call", "attn_start"),
+    "attn.h's dot": native("attn_call", "attn_start", score=0),
+    "PyTorch": pytorch(torch_sdpa),
+    "PyTorch eager": pytorch(torch_eager),
+    "PyTorch compiled": pytorch(torch_compiled),
+    "PyTorch bmm": pytorch(lambda r, x: lambda: torch.bmm(x.q, x.k)),
+    "onnxruntime MHA": onnx_mha,
+    "onnxruntime Attention": onnx_attention,
+    "OpenBLAS flash": native("blas_flash"),
+    "OpenBLAS full": native("blas_full"),
+    "OpenBLAS bmm": native("blas_bmm"),
+    "plain C, vectorised": native("plain_loop", loop="libloop_fast.so"),
+    "plain C at -O2": native("plain_loop", loop="libloop.so"),
+    "read probe": native("read_probe"),
+    "sgemm of PyTorch": pytorch(torch_sgemm),
+    "sgemm of OpenBLAS": native("blas_sgemm"),
+}
+
+
+# ---- a contestant's process: prepares, then runs as often as it is told
+def contestant(name, r, x, threads, wall, pipe):
+    try:
+        if not wall:
+            os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        run, out = CONTESTANTS[name](r, x, threads, wall)
+        each, errors = run(1), None
+        if each < 0.2:
+            each = run(1)
+        if name == "attn.h" or name.startswith(PEERS):
+            difference = np.abs(out()[..., x.picks, :] - x.want)
+            errors = float(difference.mean()), float(difference.max())
+            if not errors[1] < WRONG:
+                raise Unable(f"another result (error {errors[1]:.1e})")
+        pipe.send((each, errors))
+        while True:
+            count = pipe.recv()
+            if each < SAMPLE:
+                run(1)
+            pipe.send(run(count) / count)
+    except (EOFError, KeyboardInterrupt):
+        pass
+    except Exception as e:
+        pipe.send(f"{e}" if isinstance(e, Unable) else f"{type(e).__name__}: {e}")
+    os._exit(0)
+
+
+class Contest:
+    """One row on so many threads: all who can take part, their samples and errors."""
+
+    def __init__(self, r, x, threads, samples, budget):
+        self.row, self.times, self.errors, self.absent, pipes = r, {}, {}, {}, {}
+        wall = threads > 1
+        own = ["attn.h"] + (["attn.h on one thread"] if wall and "attn.h on one thread" in r.bars else [])
+        for name in own + r.peers:
+            pipes[name], theirs = multiprocessing.Pipe()
+            child = multiprocessing.get_context("fork").Process(daemon=True, target=contestant, args=(
+                name, r, x, 1 if name == "attn.h on one thread" else threads, wall, theirs))
+            child.start()
+            theirs.close()
+            try:
+                answer = pipes[name].recv()
+            except EOFError:
+                answer = "its process died"
+            if isinstance(answer, str):
+                self.absent[name] = answer
+                del pipes[name]
+            else:
+                self.times[name], self.errors[name] = [answer[0]], answer[1]
+        counts = {n: max(1, round(SAMPLE / t[0])) for n, t in self.times.items()}
+        for n in self.times:
+            self.times[n] = []
+        end, taken, order = time.monotonic() + budget, 0, list(pipes)
+        while taken < samples and (taken < FEW or time.monotonic() < end):
+            for name in order:
+                pipes[name].send(counts[name])
+                self.times[name].append(pipes[name].recv())
+                if wall:
+                    time.sleep(PAUSE)  # pools that still spin go to sleep
+            taken += 1
+            order = order[1:] + order[:1]
+            if taken in TOO_SLOW:
+                keep = {"attn.h"}.union(*({n for n in g if self.rate(n) * TOO_SLOW[taken] > max(map(self.rate, g))}
+                                          for g in map(self.group, r.bars) if g))
+                order = [n for n in order if n in keep]
+        for pipe in pipes.values():
+            pipe.close()
+
+    def time(self, name):
+        return statistics.median(self.times[name])
+
+    def rate(self, name):
+        return (2.0 * 2048**3 if name.startswith("sgemm") else self.row.operations) / self.time(name)
+
+    def group(self, prefix):
+        return [n for n in self.times if n.startswith(PEERS if prefix == "peers" else prefix) and n != "attn.h"]
+
+
+# ---- the report
+def judge(contest, threads):
+    """The row with its bars: it holds when all of them do."""
+    r, times, errors = contest.row, contest.times, contest.errors
+    row = {"row": r.name, "threads": threads, "bars": []}
+    if "attn.h" in times:
+        row.update(seconds=contest.time("attn.h"), samples=len(times["attn.h"]), errors=errors["attn.h"],
+                   others={n: contest.time(n) / contest.time("attn.h") for n in times if n != "attn.h"},
+                   their_errors={n: e for n, e in errors.items() if e and n != "attn.h"})
+    for prefix, bars in r.bars.items():
+        if bars[threads > 1] is None:
+            continue
+        bar = {"bar": bars[threads > 1], "against": prefix, "ratio": None, "short": ["absent"]}
+        row["bars"].append(bar)
+        group = contest.group(prefix)
+        if "attn.h" not in times or not group:
+            continue
+        best = max(group, key=contest.rate)
+        bar.update(against=best, ratio=contest.rate("attn.h") / contest.rate(best))
+        bar["short"] = ["time"] * (bar["ratio"] < bar["bar"])
+        if best.startswith(PEERS):
+            mean, largest = (a / b for a, b in zip(errors["attn.h"], errors[best]))
+            bar.update(mean_error=mean, max_error=largest)
+            bar["short"] += ["mean"] * (mean > 1) + ["max"] * (largest > 1.5)
+    row["holds"] = not any(bar["short"] for bar in row["bars"])
+    return row
+
+
+def show(row, style):
+    """A line per bar."""
+    time = f"{row['seconds'] * 1e3:.4g} ms" if "seconds" in row else "-"
+    first = [row["row"], str(row["threads"]), time]
+    number = lambda x: "-" if x is None else f"{x:.2f}"
+    for bar in row["bars"]:
+        cells = first + [number(bar["ratio"]), f"{bar['bar']:.3g}", bar["against"], number(bar.get("mean_error")),
+                         number(bar.get("max_error")), " ".join(["SHORT:"] + bar["short"]) if bar["short"] else "holds"]
+        if style == "markdown":
+            print("| " + " | ".join(cells) + " |", flush=True)
+        else:
+            print("{:40} {:1} {:>8} {:>6} {:>5} {:22} {:>4} {:>4} {}".format(*cells), flush=True)
+        first = ["", "", ""]
+
+
+def machine(commit):
+    versions = [f"NumPy {np.__version__}", f"PyTorch {torch.__version__}" if torch else "no PyTorch",
+                f"onnxruntime {onnxruntime.__version__}" if onnxruntime else "no onnxruntime"]
+    blas = " ".join(LIB.blas_name().decode().split()[:2])
+    return f"{LIB.machine_name().decode()}, {os.cpu_count()} cores; attn.h {commit}, {', '.join(versions)}, {blas}"
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rows", default="", help="only rows whose name contains this")
+    options.add_argument("--threads", type=int, nargs="*", default=[1, 2])
+    options.add_argument("--samples", type=int, default=15)
+    options.add_argument("--budget", type=float, default=4, help="seconds of samples per row and number of threads")
+    options.add_argument("--markdown", dest="style", action="store_const", const="markdown")
+    options.add_argument("--json", dest="style", action="store_const", const="json")
+    options.add_argument("--commit", default="unknown")
+    o = options.parse_args()
+    logging.disable(logging.WARNING)
+    title = machine(o.commit)
+    heads = ["work, f32", "threads", "attn.h", "ratio", "bar", "against", "mean error", "max error", ""]
+    if o.style == "json":
+        print(json.dumps({"machine": title}))
+    elif o.style == "markdown":
+        print(f"{title}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    else:
+        print(f"{title}\nwork, threads, time of attn.h, how much faster than the best of them, the bar, who that is, "
+              "mean and\nmaximum of our error against float64 over theirs")
+    rows, absent = [], {}
+    for r in table():
+        if o.rows not in r.name:
+            continue
+        x = inputs(r)
+        for threads in o.threads:
+            contest = Contest(r, x, threads, o.samples, o.budget)
+            row = judge(contest, threads)
+            if not row["bars"]:
+                continue
+            rows.append(row)
+            for name, why in contest.absent.items():
+                absent.setdefault((name, why), []).append(r.name)
+            if o.style == "json":
+                print(json.dumps(row), flush=True)
+            else:
+                show(row, o.style)
+    held = sum(row["holds"] for row in rows)
+    behind = [bar for row in rows for bar in row["bars"] if bar["bar"] >= 1 and not (bar["ratio"] or 0) >= 1]
+    if o.style != "json":
+        for (name, why), names in absent.items():
+            print(f"absent: {name}: {why}: {', '.join(dict.fromkeys(names))}")
+    print(f"{held} of {len(rows)} rows hold")
+    return 1 if held < len(rows) - 3 or behind else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

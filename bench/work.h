@@ -1,0 +1,55 @@
+/* work.h - what is measured: a job is one call, its numbers in the table below, its data a program's. C99. */
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct job {
+    const char *name;
+    int32_t kind; /* 0 attn_forward, 's' attn_softmax of q under a mask, 'b' attn_bmm of q and k */
+    int32_t batch, heads, kv_heads, queries, keys, d, dv, score, causal, window, masked, biased, weighed;
+    const int32_t *lengths; /* [B] */
+
+    int32_t threads, isa;
+    const float *q, *k, *v, *bias, *w_v;                /* [B,H,Sq,D] [B,Hkv,Sk,D] [B,Hkv,Sk,Dv] [H,Sq,Sk] [D] */
+    const uint8_t *mask;                                /* [Sq,Sk] */
+    float *out, *weights;                               /* [B,H,Sq,Dv] [B,H,Sq,Sk] */
+    void (*loop)(void *job, int64_t i, int32_t worker); /* a function of loops.c */
+} job;
+
+enum { WORK_ADDITIVE = 4, WORK_GAUSSIAN = 5 }; /* attn_score, for files without attn.h */
+
+#define SIZES(b, h, hkv, sq, sk, size, size_v) \
+    .batch = b, .heads = h, .kv_heads = hkv, .queries = sq, .keys = sk, .d = size, .dv = size_v
+#define SELF(h, s, size) SIZES(1, h, h, s, s, size, size)
+static const int32_t work_half[] = {256, 512, 768, 1024, 1024, 1280, 1536, 1792};
+static const job work_table[] = {
+    {"8x512 d64", SELF(8, 512, 64)},
+    {"8x512 d64 causal", SELF(8, 512, 64), .causal = 1},
+    {"8x2048 d64", SELF(8, 2048, 64)},
+    {"8x2048 d64 causal", SELF(8, 2048, 64), .causal = 1},
+    {"8x2048 d128", SELF(8, 2048, 128)},
+    {"8x2048 d128 causal", SELF(8, 2048, 128), .causal = 1},
+    {"4x4096 d128 causal", SELF(4, 4096, 128), .causal = 1},
+    {"window of 256, 4x8192 d64", SELF(4, 8192, 64), .causal = 1, .window = 256},
+    {"half of the keys padded, 8x2048 d64", SIZES(8, 1, 1, 2048, 2048, 64, 64), .lengths = work_half},
+    {"bool mask, 8x1024 d64", SELF(8, 1024, 64), .masked = 1},
+    {"float bias, 8x1024 d64", SELF(8, 1024, 64), .biased = 1},
+    {"8x1024 d40", SELF(8, 1024, 40)},
+    {"8x1024 d65", SELF(8, 1024, 65)},
+    {"8x1024 d72", SELF(8, 1024, 72)},
+    {"8x1024 d96", SELF(8, 1024, 96)},
+    {"8x1024 d130", SELF(8, 1024, 130)},
+    {"cross, 8x64 queries, 4096 keys d64", SIZES(1, 8, 8, 64, 4096, 64, 64)},
+    {"8x64x64 d64", SELF(8, 64, 64)},
+    {"1x16x16 d16", SELF(1, 16, 16)},
+    {"one query, 8 heads, 4096 keys d128", SIZES(1, 8, 8, 1, 4096, 128, 128)},
+    {"one query, 8 heads, 32768 keys d128", SIZES(1, 8, 8, 1, 32768, 128, 128)},
+    {"one query, one head, 32768 keys d128", SIZES(1, 1, 1, 1, 32768, 128, 128)},
+    {"one query, 32 heads on 8, 8192 keys d128", SIZES(1, 32, 8, 1, 8192, 128, 128)},
+    {"8 queries, 32 heads on 8, 8192 keys d128", SIZES(1, 32, 8, 8, 8192, 128, 128)},
+    {"weights returned, 8x512 d64", SELF(8, 512, 64), .weighed = 1},
+    {"additive h128, 1024x1024, values 64", SIZES(1, 1, 1, 1024, 1024, 128, 64), .score = WORK_ADDITIVE},
+    {"Gaussian, 8x1024 d64", SELF(8, 1024, 64), .score = WORK_GAUSSIAN},
+    {"masked softmax 4096x4096", SELF(1, 4096, 1), .kind = 's', .masked = 1},
+    {"matrix products 32 x 128^3", SELF(32, 128, 128), .kind = 'b'},
+};
+enum { WORK_COUNT = sizeof work_table / sizeof *work_table };

@@ -95,7 +95,7 @@
        ATTN_MALLOC(n), ATTN_FREE(p)    impl  both or neither; default malloc, free
        ATTN_NO_LIBC           impl  call no C library (compilers may still emit memcpy, memmove, memset, memcmp). Calls
                                     without workspace and allocator then need ATTN_MALLOC and ATTN_FREE
-       ATTN_NO_SIMD, ATTN_NO_AVX2, ATTN_NO_AVX512    impl  leave kernels out
+       ATTN_NO_SIMD, ATTN_NO_AVX2, ATTN_NO_AVX512    impl  leave kernels out (without AVX2 no AVX-512)
        ATTN_NO_HEATMAP        all   leave the pictures out
        ATTN_NO_EXACT_FMA      impl  on a machine without fused multiply-add: a*b+c rounded twice (faster, other bits)
 */
@@ -597,8 +597,8 @@ static void attn__copy(void *to, const void *from, size_t bytes)
 #  else
 #    define ATTN__COPY(to, from, bytes) memcpy(to, from, bytes)
 #  endif
-#  define ATTN__PREFETCH(p)     ((void)0)
-#  define ATTN__PREFETCH_FAR(p) ((void)0)
+#  define ATTN__PREFETCH(p)     ((void)(p))
+#  define ATTN__PREFETCH_FAR(p) ((void)(p))
 #endif
 
 /* clang under -ffast-math: what is not a plain + - * / in the code below would be open to folding; see attn__choose and
@@ -897,15 +897,6 @@ typedef struct attn__product {
     const float *fetch;         /* not NULL: rows are long; as A's row r is used, the rows after it and row r of this */
     int64_t      fetch_row, fetch_size;     /* matrix are brought near */
 } attn__product;
-
-static void attn__fetch(const attn__product *p, int64_t r, int64_t n)
-{
-    int64_t i, k;
-    for (i = r; i < r + n; i++) {
-        for (k = 0; k < p->depth; k += 16) ATTN__PREFETCH(p->a + (i + n) * p->a_row + k);
-        for (k = 0; k < p->fetch_size; k += 16) ATTN__PREFETCH_FAR(p->fetch + i * p->fetch_row + k);
-    }
-}
 
 typedef struct attn__additive {
     const float *query;         /* [hidden][ld]: e^2a, or a for the direct form */
@@ -1329,6 +1320,16 @@ ATTN__INLINE ATTN__AVX2 __m256 attn__tanh8(__m256 x)
 ATTN__INLINE ATTN__AVX2 __m256 attn__quiet8(__m256 x)
 {
     return ATTN__PICK8(x, ATTN__ALL8(ATTN__NAN), ATTN__UNORDERED8(x, x));
+}
+
+/* Brings the rows of A after r .. r+n near, and the other matrix's rows r .. r+n. */
+static void attn__fetch(const attn__product *p, int64_t r, int64_t n)
+{
+    int64_t i, k;
+    for (i = r; i < r + n; i++) {
+        for (k = 0; k < p->depth; k += 16) ATTN__PREFETCH(p->a + (i + n) * p->a_row + k);
+        for (k = 0; k < p->fetch_size; k += 16) ATTN__PREFETCH_FAR(p->fetch + i * p->fetch_row + k);
+    }
 }
 
 /* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. */
@@ -2727,8 +2728,9 @@ static size_t attn__workspace_of(const attn_desc *d, const attn__shape *s)
 }
 
 /* ------------------------------------------------------------------------------------------------------ >>driver
-   Written once for all instruction sets. Phase 0, where a score needs it, prepares the keys; phase 1 runs tiles of
-   queries: chunk by chunk of keys, scores -> softcap, bias, masks -> weights -> times V, merged in ascending order. */
+   Written once for all instruction sets. Phase by phase: the keys are prepared, where a score needs it; tiles of
+   queries are run, chunk by chunk of keys: scores -> softcap, bias, masks -> weights -> times V, merged in ascending
+   order; where the keys of a tile were cut among tasks, its chunks are merged in a phase of their own. */
 
 /* ---- which keys a row may attend to, as far as lengths, causal and window say: first <= j < last */
 typedef struct attn__row { int64_t position, first, last; } attn__row;

@@ -48,7 +48,7 @@ mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at 
 exhaustive: build/exhaustive ## Check exp, log and tanh over every float against double precision (minutes).
 	build/exhaustive
 
-bench: build/bench build/bench-native ## Measure this machine and attn.h on it, per instruction set (ARGS="--filter TEXT").
+bench: build/bench build/bench-native ## Measure this machine and attn.h on it, per instruction set (ARGS=--json).
 	build/bench $(ARGS)
 	@build/bench-native --loops $(ARGS)
 

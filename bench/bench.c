@@ -5,6 +5,7 @@
    thread: this process's CPU time; more: the clock on the wall. GCC or clang, POSIX.
    --json: a line of JSON per result. --filter TEXT: rows whose name contains it, and no bars. --isa NAME.
    --threads N: beside one. --samples N. --loops: only the bar of the plain loops, for a build with other flags. */
+#define _GNU_SOURCE
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
 #include "measure.h"
@@ -405,6 +406,7 @@ int main(int argc, char **argv) {
     if (options.threads < 1) options.threads = 1;
     if (options.samples < FEW) options.samples = FEW;
     if (options.samples > MAX_SAMPLES) options.samples = MAX_SAMPLES;
+    all.pinned = options.threads > 1;
     pool_start(&one, 1), pool_start(&all, options.threads);
     if (options.loops_only) {
         bar_of_loops();

@@ -2,8 +2,15 @@
    around them, so that no call into C is timed. One process runs one job, on inputs that Python owns. */
 #include "../attn.h"
 #include "measure.h"
-#include <cblas.h>
 #include <math.h>
+
+/* CBLAS, declared here so that this file can be checked where there is no BLAS. */
+enum { CblasRowMajor = 101, CblasNoTrans = 111, CblasTrans = 112 };
+void cblas_sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda,
+                 const float *b, int ldb, float beta, float *c, int ldc);
+void cblas_sgemv(int order, int trans, int m, int n, float alpha, const float *a, int lda, const float *x, int incx,
+                 float beta, float *y, int incy);
+char *openblas_get_config(void);
 
 static pool workers;
 
@@ -63,9 +70,7 @@ static void block_softmax(const job *j, float *s, int64_t row, int first, int n,
         const uint8_t *mask = j->mask + query * j->keys + first;
         for (c = 0; c < to; c++) s[c] = mask[c] ? s[c] : -1e30f;
     }
-#pragma omp simd reduction(max : most)
     for (c = from; c < to; c++) most = s[c] > most ? s[c] : most;
-#pragma omp simd reduction(+ : total)
     for (c = from; c < to; c++) total += s[c] = exp_of(s[c] - most);
     memset(s + to, 0, (size_t)(n - to) * sizeof *s);
     alpha = exp_of(*largest - most);

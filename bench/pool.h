@@ -8,6 +8,7 @@ enum { POOL_SPINS = 20000 }; /* tens of microseconds: what a wake-up would cost 
 
 typedef struct pool {
     int32_t threads, busy, started;
+    int32_t pinned;                  /* set before the start: each thread has a core of its own */
     int64_t next, count, generation; /* index to hand out next, how many there are, number of this call */
     attn_task_fn task;
     void *arg;
@@ -20,10 +21,26 @@ static void pool_take_tasks(pool *p, int32_t worker) {
     while ((i = __atomic_fetch_add(&p->next, 1, __ATOMIC_RELAXED)) < p->count) p->task(p->arg, i, worker);
 }
 
+/* The calling thread stays on the nth core it may use. Linux, with _GNU_SOURCE; else nothing happens. */
+static void pool_pin(int n) {
+#ifdef CPU_SETSIZE
+    cpu_set_t allowed, own;
+    int core = -1;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) <= n) return;
+    while (n >= 0) n -= CPU_ISSET(++core, &allowed) ? 1 : 0;
+    CPU_ZERO(&own);
+    CPU_SET(core, &own);
+    sched_setaffinity(0, sizeof own, &own);
+#else
+    (void)n;
+#endif
+}
+
 static void *pool_helper(void *user) {
     pool *p = (pool *)user;
     int32_t worker = __atomic_add_fetch(&p->started, 1, __ATOMIC_RELAXED);
     int64_t seen = 0;
+    if (p->pinned) pool_pin(worker);
     for (;;) {
         int spins = POOL_SPINS;
         while (__atomic_load_n(&p->generation, __ATOMIC_ACQUIRE) == seen && --spins) {}
@@ -62,4 +79,5 @@ static void pool_start(pool *p, int32_t threads) { /* for the life of the proces
     pthread_cond_init(&p->wake, NULL);
     for (; p->threads < threads; p->threads++)
         if (pthread_create(&thread, NULL, pool_helper, p)) abort();
+    if (p->pinned) pool_pin(0);
 }

@@ -1,6 +1,7 @@
 /* cc -O2 bench/scaling.c -lm -lpthread; or `make bench-scaling`. What a call costs as one of its sizes grows, on one
    thread and on two: time and workspace, as tables here and as log-log plots, an SVG each, in the directory that is the
    argument. The scale of the axes is the same in both directions, so that slopes can be read. GCC or clang, POSIX. */
+#define _GNU_SOURCE
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
 #include "measure.h"
@@ -155,8 +156,9 @@ static void draw(FILE *f, panel p, const struct series *s, const curve *c, const
         }
 }
 static void plot(const char *directory, const struct series *s, const curve *c) {
-    static const char style[] = ".grid{stroke:#ddd} .ideal{stroke:#999;stroke-dasharray:4 4} .head{font-weight:bold} "
-                                ".middle{text-anchor:middle} .one{stroke:#c2410c} .two{stroke:#1d4ed8} .grey{fill:#666}";
+    static const char style[] =
+        ".grid{stroke:#ddd} .ideal{stroke:#999;stroke-dasharray:4 4} .head{font-weight:bold} "
+        ".middle{text-anchor:middle} .one{stroke:#c2410c} .two{stroke:#1d4ed8} .grey{fill:#666}";
     char text[512];
     double low, high, memory_low, memory_high, wide = DECADE * log10(c->x[c->points - 1] / c->x[0]), below;
     panel time = {LEFT, log10(c->x[0]), 0, 0}, memory;
@@ -189,7 +191,7 @@ static void plot(const char *directory, const struct series *s, const curve *c) 
 
 int main(int argc, char **argv) {
     static pool pools[CURVES];
-    for (int i = 0; i < CURVES; i++) pool_start(&pools[i], i + 1);
+    for (int i = 0; i < CURVES; i++) pools[i].pinned = i > 0, pool_start(&pools[i], i + 1);
     printf("%s, %ld cores, %s; time and workspace on one thread, on two\n", cpu_name(), sysconf(_SC_NPROCESSORS_ONLN),
            attn_isa_string(attn_best_isa()));
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {

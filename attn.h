@@ -913,7 +913,8 @@ typedef struct attn__kernels {
     int32_t width, vecs;        /* floats in a vector; vectors in the widest tile */
     void (*product)(const attn__product *p);
     /* Few rows against B's rows: c[r*c_row + j] = sum over k, ascending, of a[r*a_row + k*a_k] * b[j*b_row + k], j <
-       columns. Lanes are keys, turned on the way. Up to ATTN__FEW rows; c has room for whole vectors */
+       columns. Lanes are keys, turned on the way. Up to ATTN__FEW rows; c has room for whole vectors. vecs, kind, onto
+       and fetch do not count */
     void (*dots)(const attn__product *p, int64_t columns);
     /* s = scale * (w_sum - 2 sum_u w_u / (1 + query_u key_u)), four terms over a common denominator */
     void (*additive)(const attn__additive *p);
@@ -1322,13 +1323,20 @@ ATTN__INLINE ATTN__AVX2 __m256 attn__quiet8(__m256 x)
     return ATTN__PICK8(x, ATTN__ALL8(ATTN__NAN), ATTN__UNORDERED8(x, x));
 }
 
+/* Where a row lies that is only fetched: it may be behind the last one, so no pointer arithmetic. */
+static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
+{
+    return (const float *)((uintptr_t)p + (uintptr_t)rows * (uintptr_t)row * sizeof *p);
+}
+
 /* Brings the rows of A after r .. r+n near, and the other matrix's rows r .. r+n. */
 static void attn__fetch(const attn__product *p, int64_t r, int64_t n)
 {
     int64_t i, k;
     for (i = r; i < r + n; i++) {
-        for (k = 0; k < p->depth; k += 16) ATTN__PREFETCH(p->a + (i + n) * p->a_row + k);
-        for (k = 0; k < p->fetch_size; k += 16) ATTN__PREFETCH_FAR(p->fetch + i * p->fetch_row + k);
+        const float *a = attn__ahead(p->a, i + n, p->a_row), *other = attn__ahead(p->fetch, i, p->fetch_row);
+        for (k = 0; k < p->depth; k += 16) ATTN__PREFETCH(a + k);
+        for (k = 0; k < p->fetch_size; k += 16) ATTN__PREFETCH_FAR(other + k);
     }
 }
 
@@ -1345,7 +1353,7 @@ ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const in
         ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] =
             p->onto ? ATTN__LOAD8(c + r*c_row + 8*i) : _mm256_setzero_ps();
     for (k = 0; k < p->depth; k++, a += a_k, b += b_row) {
-        if (N == 8) ATTN__UNROLL for (i = 0; i < 4; i++) ATTN__PREFETCH(b + 16*b_row + 16*i);
+        if (N == 8) ATTN__UNROLL for (i = 0; i < 4; i++) ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
         ATTN__UNROLL for (i = 0; i < N; i++) {
             q[i] = ATTN__LOAD8(b + 8*i);
             if (kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);   /* no register to spare there: read again */
@@ -1387,6 +1395,7 @@ ATTN__INLINE ATTN__AVX2 void attn__product_kind_avx2(const int kind, const attn_
 ATTN__AVX2 static void attn__product_avx2(const attn__product *p)
 {
     int64_t r, i;
+    ATTN_ASSERT(p->vecs < 8 || (p->rows == 1 && p->kind == ATTN__PRODUCT));
     if (p->vecs == 8) attn__strip_avx2(1, 8, ATTN__PRODUCT, p, p->a, p->c);     /* few rows: B is read in place */
     else if (p->kind == ATTN__PRODUCT) attn__product_kind_avx2(ATTN__PRODUCT, p);
     else if (p->kind == ATTN__SQUARED_DISTANCE) attn__product_kind_avx2(ATTN__SQUARED_DISTANCE, p);
@@ -1578,7 +1587,7 @@ ATTN__INLINE ATTN__AVX2 void attn__transpose8(__m256 *r)
 ATTN__INLINE ATTN__AVX2 void attn__dots_block_avx2(const int R, const attn__product *p, int64_t columns, int64_t j)
 {
     float *c = p->c + j;
-    const float *row[8], *a = p->a, *ahead = p->b + (j + 8)*p->b_row;
+    const float *row[8], *a = p->a, *ahead = attn__ahead(p->b, j + 8, p->b_row);
     __m256 acc[ATTN__FEW], t[8];
     int64_t k = 0, at[ATTN__FEW];
     int r, x;
@@ -1587,7 +1596,8 @@ ATTN__INLINE ATTN__AVX2 void attn__dots_block_avx2(const int R, const attn__prod
     ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = _mm256_setzero_ps();
     for (; k + 8 <= p->depth; k += 8) {
         ATTN__UNROLL for (x = 0; x < 8; x++) t[x] = ATTN__LOAD8(row[x] + k);
-        ATTN__UNROLL for (x = 0; x < 4; x++) ATTN__PREFETCH(ahead + 8*k + 16*x);
+        if (p->b_row == p->depth) ATTN__UNROLL for (x = 0; x < 4; x++) ATTN__PREFETCH(ahead + 8*k + 16*x);
+        else if (k % 16 == 0) for (x = 0; x < 8; x++) ATTN__PREFETCH(attn__ahead(ahead, x, p->b_row) + k);
         attn__transpose8(t);
         ATTN__UNROLL for (x = 0; x < 8; x++, a += p->a_k)
             ATTN__UNROLL for (r = 0; r < R; r++)
@@ -1857,7 +1867,7 @@ ATTN__INLINE ATTN__AVX512 void attn__strip_avx512(const int R, const int N, cons
         ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = p->onto ? ATTN__LOAD16(c + r*c_row + 16*i) :
             _mm512_setzero_ps();
     for (k = 0; k < p->depth; k++, a += a_k, b += b_row) {
-        if (N == 8) ATTN__UNROLL for (i = 0; i < 8; i++) ATTN__PREFETCH(b + 16*b_row + 16*i);
+        if (N == 8) ATTN__UNROLL for (i = 0; i < 8; i++) ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
         ATTN__UNROLL for (i = 0; i < N; i++) {
             q[i] = ATTN__LOAD16(b + 16*i);
             if (kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);
@@ -1900,6 +1910,7 @@ ATTN__INLINE ATTN__AVX512 void attn__product_kind_avx512(const int kind, const a
 ATTN__AVX512 static void attn__product_avx512(const attn__product *p)
 {
     int64_t r, i;
+    ATTN_ASSERT(p->vecs < 8 || (p->rows == 1 && p->kind == ATTN__PRODUCT));
     if (p->vecs == 8) attn__strip_avx512(1, 8, ATTN__PRODUCT, p, p->a, p->c);     /* few rows: B is read in place */
     else if (p->kind == ATTN__PRODUCT) attn__product_kind_avx512(ATTN__PRODUCT, p);
     else if (p->kind == ATTN__SQUARED_DISTANCE) attn__product_kind_avx512(ATTN__SQUARED_DISTANCE, p);
@@ -2016,7 +2027,7 @@ ATTN__INLINE ATTN__AVX512 void attn__transpose16(__m512 *r)
 ATTN__INLINE ATTN__AVX512 void attn__dots_block_avx512(const int R, const attn__product *p, int64_t columns, int64_t j)
 {
     float *c = p->c + j;
-    const float *row[16], *a = p->a, *ahead = p->b + (j + 16)*p->b_row;
+    const float *row[16], *a = p->a, *ahead = attn__ahead(p->b, j + 16, p->b_row);
     __m512 acc[ATTN__FEW], t[16];
     int64_t k = 0, at[ATTN__FEW];
     int r, x;
@@ -2025,7 +2036,8 @@ ATTN__INLINE ATTN__AVX512 void attn__dots_block_avx512(const int R, const attn__
     ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = _mm512_setzero_ps();
     for (; k + 16 <= p->depth; k += 16) {
         ATTN__UNROLL for (x = 0; x < 16; x++) t[x] = ATTN__LOAD16(row[x] + k);
-        ATTN__UNROLL for (x = 0; x < 16; x++) ATTN__PREFETCH(ahead + 16*k + 16*x);
+        if (p->b_row == p->depth) ATTN__UNROLL for (x = 0; x < 16; x++) ATTN__PREFETCH(ahead + 16*k + 16*x);
+        else if (k % 16 == 0) for (x = 0; x < 16; x++) ATTN__PREFETCH(attn__ahead(ahead, x, p->b_row) + k);
         attn__transpose16(t);
         ATTN__UNROLL for (x = 0; x < 16; x++, a += p->a_k)
             ATTN__UNROLL for (r = 0; r < R; r++)
@@ -2654,17 +2666,19 @@ static attn_status attn__check_overlaps(const attn_desc *d, attn_error *err)
 enum { ATTN__WITH_DATA = 1, ATTN__NO_RESULT_NEEDED = 2 };
 
 /* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
-   maximum, sum and output behind, and one more task joins them in order. The memory is counted for more rows too, so
-   that it does not shrink as sizes grow. */
+   maximum, sum and output behind, and one more task joins them in order. The memory is counted by rows, whether they
+   are cut or not, so that it never shrinks as a size grows. */
 static void attn__cut_keys(attn__shape *s, int32_t score, int64_t rows)
 {
     const int64_t tiles = attn__mul64(attn__mul64(s->batch, s->streams), s->tiles);
     const int64_t chunks = attn__blocks(s->keys, ATTN__CHUNK);
+    int64_t all;
     s->parts = 1;
     s->chunk_floats = attn__mul64(ATTN__FEW, attn__add64(s->size_v, 2));
     s->chunk_bytes = 0;
     if (!attn__is_dot(score) || tiles == 0 || chunks < 2 * ATTN__CUT_CHUNKS) return;
-    s->chunk_bytes = attn__bytes_of(attn__mul64(attn__mul64(tiles < ATTN__CUT_TILES ? tiles : ATTN__CUT_TILES, chunks),
+    all = attn__mul64(attn__mul64(s->batch, s->heads), s->queries);
+    s->chunk_bytes = attn__bytes_of(attn__mul64(attn__mul64(all < ATTN__CUT_TILES ? all : ATTN__CUT_TILES, chunks),
                                                 s->chunk_floats));
     if (rows > ATTN__FEW || tiles > ATTN__CUT_TILES) return;
     s->parts = ATTN__CUT_TASKS / tiles;
@@ -3121,7 +3135,7 @@ static void attn__additive_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t
 static int32_t attn__is_few(const attn__tile *t)
 {
     const attn_desc *d = t->d;
-    return attn__is_dot(d->score) && t->lanes <= ATTN__FEW && d->k.stride[3] == 1 &&
+    return attn__is_dot(d->score) && t->lanes <= ATTN__FEW && d->k.size[3] > 0 && d->k.stride[3] == 1 &&
            (!d->out.rank || (d->v.stride[3] == 1 && d->v.size[3] >= t->f->width));
 }
 
@@ -3214,12 +3228,13 @@ static void attn__store_chunk(const attn__tile *t, const attn_out *o, int64_t c0
     t->f->unpack(rows, t->lanes, o->stride[3], t->s, t->ld, n, t->ones);
 }
 
-/* The raw and the softcapped scores as results: over all keys, apart from the rest so that they change no bit of it. */
-static void attn__tap_scores(attn__tile *t)
+/* The raw and the softcapped scores as results: over all keys, apart from the rest so that they change no bit of it.
+   from: a multiple of ATTN__CHUNK */
+static void attn__tap_scores(attn__tile *t, int64_t from, int64_t to)
 {
     int64_t c0, n;
-    for (c0 = 0; c0 < t->shape->keys; c0 += ATTN__CHUNK) {
-        n = t->shape->keys - c0 < ATTN__CHUNK ? t->shape->keys - c0 : ATTN__CHUNK;
+    for (c0 = from; c0 < to; c0 += ATTN__CHUNK) {
+        n = to - c0 < ATTN__CHUNK ? to - c0 : ATTN__CHUNK;
         attn__scores(t, c0, 0, n, 0, t->vecs);
         attn__finish_raw(t, n);
         attn__store_chunk(t, &t->d->scores, c0, n);
@@ -3672,11 +3687,11 @@ static void attn__run_tile(attn__tile *t, int64_t part)
     const attn_desc *d = t->d;
     const attn__shape *s = t->shape;
     const int64_t chunks = attn__blocks(s->keys, ATTN__CHUNK);
-    const int64_t from = t->slots ? chunks * part / s->parts * ATTN__CHUNK : 0;
-    const int64_t to = t->slots ? chunks * (part + 1) / s->parts * ATTN__CHUNK : t->last;
+    const int64_t from = chunks * part / s->parts * ATTN__CHUNK;
+    const int64_t to = part + 1 == s->parts ? s->keys : chunks * (part + 1) / s->parts * ATTN__CHUNK;
     int64_t l, c0, n;
     attn__load_queries(t);
-    if (part == 0 && (d->scores.rank || d->scores_softcap.rank)) attn__tap_scores(t);
+    if (d->scores.rank || d->scores_softcap.rank) attn__tap_scores(t, from, to);
     if (!d->out.rank && !d->lse.rank && !d->weights.rank && !d->scores_masked.rank) return;
     if (d->out.rank) attn__fill(t->o, 1, s->size_v * t->ld, 0.0f);
     for (l = 0; t->plain && l < t->lanes; l++) attn__plain_row(t, l);
@@ -3729,13 +3744,13 @@ ATTN__NOINLINE static void attn__run_task(const attn_plan *plan, void *workspace
     t->head = t->stream * (s->heads / s->streams);
     prepared += (t->b * s->streams + t->stream) * s->keys * s->key_floats;
     t->prepared = prepared;
-    t->slots = s->parts == 1 ? NULL : (float *)(void *)(base + s->key_bytes) +
-        ((t->b * s->streams + t->stream) * s->tiles + tile) * attn__blocks(s->keys, ATTN__CHUNK) * s->chunk_floats;
     attn__room(t);
     if (preparing) {
         attn__prepare_keys(t, within * ATTN__CHUNK, prepared);
         return;
     }
+    t->slots = s->parts == 1 ? NULL : (float *)(void *)(base + s->key_bytes) +
+        ((t->b * s->streams + t->stream) * s->tiles + tile) * attn__blocks(s->keys, ATTN__CHUNK) * s->chunk_floats;
     attn__open_tile(t, tile);
     if (joining) attn__join_parts(t);
     else attn__run_tile(t, within % parts);
@@ -4404,7 +4419,7 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__bmm *m, int64_t index, 
     float ones[ATTN__MAX_LANES];
     int64_t k, l, r, r0, rows;
     attn__fill(ones, 1, ld, 1.0f);
-    if (m->b.stride[3] == 1) for (k = 0; k < depth; k++) {
+    if (m->b.stride[3] == 1 || depth == 0) for (k = 0; k < depth; k++) {
         attn__copy_floats(panel + k * ld, attn__at(&m->b, b, h, k, column), lanes);
         attn__fill(panel + k * ld + lanes, 1, ld - lanes, 0.0f);
     } else {

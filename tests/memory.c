@@ -297,6 +297,31 @@ static attn_desc shape(int32_t score, const int64_t n[AXES]) {
     return d;
 }
 
+static size_t bytes_of_long(int64_t heads_kv, int64_t queries, int64_t keys, attn_isa isa) {
+    attn_desc d;
+    size_t bytes = 0;
+    memset(&d, 0, sizeof d);
+    d.q = attn_view_bhsd(0, 1, 6, queries, 8);
+    d.k = attn_view_bhsd(0, 1, heads_kv, keys, 8);
+    d.v = attn_view_bhsd(0, 1, heads_kv, keys, 8);
+    d.out = attn_out_bhsd(0, 1, 6, queries, 8);
+    d.isa = (int32_t)isa;
+    CHECK_STATUS(attn_workspace_size(&d, &bytes, 0), ATTN_OK);
+    return bytes;
+}
+static void test_monotone_long(void) { /* around the sizes from which on keys are cut among tasks */
+    static const int64_t keys[] = {3840, 3841, 4096, 9000}, heads_kv[] = {1, 2, 3, 6};
+    for (int n = 0; n < test_isa_count(); n++)
+        for (int64_t queries = 1; queries < 12; queries++)
+            for (int k = 0; k < 4; k++)
+                for (int h = 0; h < 4; h++) {
+                    size_t bytes = bytes_of_long(heads_kv[h], queries, keys[k], test_isa(n));
+                    CHECK(k == 3 || bytes <= bytes_of_long(heads_kv[h], queries, keys[k + 1], test_isa(n)));
+                    CHECK(h == 3 || bytes <= bytes_of_long(heads_kv[h + 1], queries, keys[k], test_isa(n)));
+                    CHECK(bytes <= bytes_of_long(heads_kv[h], queries + 1, keys[k], test_isa(n)));
+                }
+}
+
 static void test_monotone(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
         for (int axis = 0; axis < AXES; axis++)
@@ -552,6 +577,7 @@ const test_case suite_memory[] = {{"memory.sizes", test_sizes},
                                   {"memory.workspace", test_workspace},
                                   {"memory.workspace_too_small", test_workspace_too_small},
                                   {"memory.monotone", test_monotone},
+                                  {"memory.monotone_long", test_monotone_long},
                                   {"memory.linear", test_linear},
                                   {"memory.size_alone", test_size_alone},
                                   {"memory.allocations", test_allocations},

@@ -241,7 +241,8 @@ static double check(const job *j) {
         if (!(error <= worst)) worst = error;
     }
     free(weight);
-    if (!(worst < WRONG)) stop("the result is wrong");
+    if (!(worst < (j->kind == 'b' ? j->d * WRONG : WRONG)))
+        stop("the result is wrong"); /* sums of d terms, not means */
     return worst;
 }
 

@@ -290,7 +290,7 @@ static void measure_row(job *j) {
 /* With an emulated fused multiply-add only small work is of use. 0: something like it comes anyway. */
 static int cut(job *j) {
     int fold = j->heads / j->kv_heads;
-    if (j->lengths || j->keys > 8192 || (!j->kind && j->queries >= 2048)) return 0;
+    if (j->lengths || j->keys > 8192 || (!j->kind && j->queries > 2048)) return 0;
     if (j->kv_heads > 2) j->kv_heads = 2, j->heads = 2 * fold;
     if (j->queries > 128) j->queries = 128;
     if (j->keys > 128) j->keys = 128;

@@ -3244,7 +3244,8 @@ static void attn__tap_scores(attn__tile *t, int64_t from, int64_t to)
 }
 
 /* ---- one chunk. Which vectors of the tile reach key j? from[j] <= x < to[j], the hull; none where from[j] == to[j].
-   A key that no lane may attend to lies in no hull and is never read. */
+   A key that no lane may attend to lies in no hull and is never read. Where the chunk is `whole`, from[0] and to[0]
+   hold for all of it and the others are not set. */
 typedef struct attn__reach {
     int32_t first[ATTN__MAX_LANES], last[ATTN__MAX_LANES];  /* per lane, within the chunk */
     uint8_t from[ATTN__CHUNK], to[ATTN__CHUNK];
@@ -3361,7 +3362,8 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
 }
 
 /* Some keys at a time, so that a row of V is read whole while its lines are near. The last vector of columns ends
-   with the row and may overlap the one before it; it has a place of its own. */
+   with the row and may overlap the one before it; it has a place of its own: with 8 lanes and 20 columns they start at
+   0, 8 and 12, the last is kept in places 16..23, and its upper half moves down to 16..19 at the end. */
 static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, float *acc)
 {
     const attn_view *v = &t->d->v;

@@ -755,6 +755,7 @@ static float attn__sqrt(float x)
 #define ATTN__LN2_HI     0.6931471825f
 #define ATTN__LN2_LO     (-1.904654300e-09f)
 #define ATTN__EXP_LOWEST (-87.33654022f)        /* below it e^x < 2^-126 */
+#define ATTN__EXP_NOTHING (-88.0f)              /* the scale 2^n is 0 there */
 #define ATTN__EXP_C2     4.999999404e-01f
 #define ATTN__EXP_C3     1.666651964e-01f
 #define ATTN__EXP_C4     4.166840017e-02f
@@ -1041,6 +1042,7 @@ static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int
     int64_t j;
     int r;
     for (j = j0; j < j1; j++) m = attn__larger(s[j * ld], m);      /* NaN is passed over, and comes back as a weight */
+    m = m + 0.0f;                                   /* of 0 and -0 neither is larger: whichever came first, it is 0 */
     base = attn__choose(attn__is_none(m), 0.0f, m);
     for (r = 0; r < ATTN__PARTS; r++) part[r] = 0.0f;
     for (j = j0; j < j1; j++) {
@@ -1455,33 +1457,57 @@ ATTN__AVX2 static void attn__additive_direct_avx2(const attn__additive *p)
         }
 }
 
-ATTN__INLINE ATTN__AVX2 void attn__weigh_key_avx2(float *s, __m256 base, int mark, __m256 *part)
+/* N keys side by side, step by step, so that none waits for another. The exponential of nothing above 0, the same bits:
+   what underflows is seen in the result, which keeps a register free. */
+ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, float *s, int64_t ld, __m256 base, int mark,
+                                                   __m256 *part)
 {
-    const __m256 x = ATTN__LOAD8(s);
-    __m256 e = attn__exp8(ATTN__SUB8(x, base));
-    if (mark) e = ATTN__PICK8(e, ATTN__ALL8(-0.0f), ATTN__SAME8(x, ATTN__ALL8(ATTN__NEG_INF)));
-    ATTN__STORE8(s, e);
-    *part = ATTN__ADD8(*part, e);
+    __m256 x[4], t[4], n[4], p[4];
+    int u;
+    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__MAX8(ATTN__ALL8(ATTN__EXP_NOTHING),
+                                                        ATTN__SUB8(ATTN__LOAD8(s + u*ld), base));
+    ATTN__UNROLL for (u = 0; u < N; u++)
+        t[u] = ATTN__FMA8(x[u], ATTN__ALL8(ATTN__LOG2E), ATTN__ALL8(ATTN__EXP_MAGIC));
+    ATTN__UNROLL for (u = 0; u < N; u++) n[u] = ATTN__SUB8(t[u], ATTN__ALL8(ATTN__EXP_MAGIC));
+    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__FMA8(n[u], ATTN__ALL8(-ATTN__LN2_HI), x[u]);
+    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__FMA8(n[u], ATTN__ALL8(-ATTN__LN2_LO), x[u]);
+    ATTN__UNROLL for (u = 0; u < N; u++)
+        p[u] = ATTN__FMA8(ATTN__ALL8(ATTN__EXP_C6), x[u], ATTN__ALL8(ATTN__EXP_C5));
+    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(ATTN__EXP_C4));
+    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(ATTN__EXP_C3));
+    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(ATTN__EXP_C2));
+    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(1.0f));
+    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(1.0f));
+    ATTN__UNROLL for (u = 0; u < N; u++) {
+        p[u] = ATTN__MUL8(p[u], ATTN__SHIFT8(t[u], 23));
+        p[u] = _mm256_andnot_ps(ATTN__LESS8(p[u], ATTN__ALL8(ATTN__SMALLEST)), p[u]);
+        if (mark) p[u] = ATTN__PICK8(p[u], ATTN__ALL8(-0.0f),
+                                      ATTN__SAME8(ATTN__LOAD8(s + u*ld), ATTN__ALL8(ATTN__NEG_INF)));
+        ATTN__STORE8(s + u*ld, p[u]);
+        part[u] = ATTN__ADD8(part[u], p[u]);
+    }
 }
 
-/* Whole groups of 16 keys, each with its own sum, are unrolled: here the front end is what limits. */
+/* Whole groups of 16 keys, each with its own sum, go four at a time. */
 ATTN__AVX2 static void attn__weigh_avx2(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
 {
     const __m256 none = ATTN__ALL8(ATTN__NEG_INF);
-    __m256 m = none, base, part[ATTN__PARTS];
+    __m256 m, base, part[ATTN__PARTS], largest[4];
     int64_t j;
     int r, u, w;
+    ATTN__UNROLL for (u = 0; u < 4; u++) largest[u] = none;
     for (j = j0; j + 4 <= j1; j += 4)
-        ATTN__UNROLL for (u = 0; u < 4; u++) m = ATTN__MAX8(ATTN__LOAD8(s + (j + u)*ld), m);
-    for (; j < j1; j++) m = ATTN__MAX8(ATTN__LOAD8(s + j*ld), m);
+        ATTN__UNROLL for (u = 0; u < 4; u++) largest[u] = ATTN__MAX8(ATTN__LOAD8(s + (j + u)*ld), largest[u]);
+    for (; j < j1; j++) largest[0] = ATTN__MAX8(ATTN__LOAD8(s + j*ld), largest[0]);
+    m = ATTN__MAX8(ATTN__MAX8(largest[0], largest[1]), ATTN__MAX8(largest[2], largest[3]));
+    m = ATTN__ADD8(m, ATTN__ALL8(0.0f));
     base = _mm256_andnot_ps(ATTN__SAME8(m, none), m);
     for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm256_setzero_ps();
     for (j = j0; j < j1; j += w) {
         r = (int)((uint64_t)j % ATTN__PARTS);
         w = r == 0 && j + ATTN__PARTS <= j1 && !mark ? ATTN__PARTS : 1;
-        if (w == 1) attn__weigh_key_avx2(s + j*ld, base, mark, part + r);
-        else for (r = 0; r < ATTN__PARTS; r += 4)
-            ATTN__UNROLL for (u = 0; u < 4; u++) attn__weigh_key_avx2(s + (j + r + u)*ld, base, 0, part + r + u);
+        if (w == 1) attn__weigh_keys_avx2(1, s + j*ld, ld, base, mark, part + r);
+        else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx2(4, s + (j + r)*ld, ld, base, 0, part + r);
     }
     for (w = ATTN__PARTS / 2; w > 0; w /= 2)
         for (r = 0; r < w; r++) part[r] = ATTN__ADD8(part[r], part[r + w]);
@@ -1752,6 +1778,7 @@ ATTN__AVX2 static void attn__mass_avx2(const float *x, int64_t n, float scale, f
     for (j = 0; j < n; j += 8) m = ATTN__MAX8(ATTN__MUL8(ATTN__LOAD8(x + j), c), m);
     ATTN__STORE8(part, m);
     for (*top = part[0], j = 1; j < 8; j++) *top = attn__larger(part[j], *top);
+    *top = *top + 0.0f;
     base = ATTN__ALL8(attn__choose(attn__is_none(*top), 0.0f, *top));
     for (j = 0; j < n; j += 16) {
         low = ATTN__ADD8(low, attn__exp8(ATTN__SUB8(ATTN__MUL8(ATTN__LOAD8(x + j), c), base)));
@@ -1961,33 +1988,57 @@ static void attn__additive_direct_avx512(const attn__additive *p)
     attn__additive_direct_avx2(&halves);
 }
 
-ATTN__INLINE ATTN__AVX512 void attn__weigh_key_avx512(float *s, __m512 base, int mark, __m512 *part)
+/* N keys side by side, step by step, so that none waits for another. The exponential of nothing above 0, the same bits:
+   what underflows is seen in the result, which keeps a register free. */
+ATTN__INLINE ATTN__AVX512 void attn__weigh_keys_avx512(const int N, float *s, int64_t ld, __m512 base, int mark,
+                                                       __m512 *part)
 {
-    const __m512 x = ATTN__LOAD16(s);
-    __m512 e = attn__exp16(ATTN__SUB16(x, base));
-    if (mark) e = ATTN__PICK16(e, ATTN__ALL16(-0.0f), ATTN__SAME16(x, ATTN__ALL16(ATTN__NEG_INF)));
-    ATTN__STORE16(s, e);
-    *part = ATTN__ADD16(*part, e);
+    __m512 x[4], t[4], n[4], p[4];
+    int u;
+    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__MAX16(ATTN__ALL16(ATTN__EXP_NOTHING),
+                                                        ATTN__SUB16(ATTN__LOAD16(s + u*ld), base));
+    ATTN__UNROLL for (u = 0; u < N; u++)
+        t[u] = ATTN__FMA16(x[u], ATTN__ALL16(ATTN__LOG2E), ATTN__ALL16(ATTN__EXP_MAGIC));
+    ATTN__UNROLL for (u = 0; u < N; u++) n[u] = ATTN__SUB16(t[u], ATTN__ALL16(ATTN__EXP_MAGIC));
+    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__FMA16(n[u], ATTN__ALL16(-ATTN__LN2_HI), x[u]);
+    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__FMA16(n[u], ATTN__ALL16(-ATTN__LN2_LO), x[u]);
+    ATTN__UNROLL for (u = 0; u < N; u++)
+        p[u] = ATTN__FMA16(ATTN__ALL16(ATTN__EXP_C6), x[u], ATTN__ALL16(ATTN__EXP_C5));
+    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA16(p[u], x[u], ATTN__ALL16(ATTN__EXP_C4));
+    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA16(p[u], x[u], ATTN__ALL16(ATTN__EXP_C3));
+    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA16(p[u], x[u], ATTN__ALL16(ATTN__EXP_C2));
+    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA16(p[u], x[u], ATTN__ALL16(1.0f));
+    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA16(p[u], x[u], ATTN__ALL16(1.0f));
+    ATTN__UNROLL for (u = 0; u < N; u++) {
+        p[u] = ATTN__MUL16(p[u], ATTN__SHIFT16(t[u], 23));
+        p[u] = ATTN__PICK16(p[u], _mm512_setzero_ps(), ATTN__LESS16(p[u], ATTN__ALL16(ATTN__SMALLEST)));
+        if (mark) p[u] = ATTN__PICK16(p[u], ATTN__ALL16(-0.0f),
+                                      ATTN__SAME16(ATTN__LOAD16(s + u*ld), ATTN__ALL16(ATTN__NEG_INF)));
+        ATTN__STORE16(s + u*ld, p[u]);
+        part[u] = ATTN__ADD16(part[u], p[u]);
+    }
 }
 
 ATTN__AVX512 static void attn__weigh_avx512(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top,
                                             float *sum)
 {
     const __m512 none = ATTN__ALL16(ATTN__NEG_INF);
-    __m512 m = none, base, part[ATTN__PARTS];
+    __m512 m, base, part[ATTN__PARTS], largest[4];
     int64_t j;
     int r, u, w;
+    ATTN__UNROLL for (u = 0; u < 4; u++) largest[u] = none;
     for (j = j0; j + 4 <= j1; j += 4)
-        ATTN__UNROLL for (u = 0; u < 4; u++) m = ATTN__MAX16(ATTN__LOAD16(s + (j + u)*ld), m);
-    for (; j < j1; j++) m = ATTN__MAX16(ATTN__LOAD16(s + j*ld), m);
+        ATTN__UNROLL for (u = 0; u < 4; u++) largest[u] = ATTN__MAX16(ATTN__LOAD16(s + (j + u)*ld), largest[u]);
+    for (; j < j1; j++) largest[0] = ATTN__MAX16(ATTN__LOAD16(s + j*ld), largest[0]);
+    m = ATTN__MAX16(ATTN__MAX16(largest[0], largest[1]), ATTN__MAX16(largest[2], largest[3]));
+    m = ATTN__ADD16(m, ATTN__ALL16(0.0f));
     base = ATTN__PICK16(m, _mm512_setzero_ps(), ATTN__SAME16(m, none));
     for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm512_setzero_ps();
     for (j = j0; j < j1; j += w) {
         r = (int)((uint64_t)j % ATTN__PARTS);
         w = r == 0 && j + ATTN__PARTS <= j1 && !mark ? ATTN__PARTS : 1;
-        if (w == 1) attn__weigh_key_avx512(s + j*ld, base, mark, part + r);
-        else for (r = 0; r < ATTN__PARTS; r += 4)
-            ATTN__UNROLL for (u = 0; u < 4; u++) attn__weigh_key_avx512(s + (j + r + u)*ld, base, 0, part + r + u);
+        if (w == 1) attn__weigh_keys_avx512(1, s + j*ld, ld, base, mark, part + r);
+        else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx512(4, s + (j + r)*ld, ld, base, 0, part + r);
     }
     for (w = ATTN__PARTS / 2; w > 0; w /= 2)
         for (r = 0; r < w; r++) part[r] = ATTN__ADD16(part[r], part[r + w]);
@@ -2111,6 +2162,7 @@ ATTN__AVX512 static void attn__mass_avx512(const float *x, int64_t n, float scal
     for (j = 0; j < n; j += 16) m = ATTN__MAX16(ATTN__MUL16(ATTN__LOAD16(x + j), c), m);
     ATTN__STORE16(part, m);
     for (*top = part[0], j = 1; j < 16; j++) *top = attn__larger(part[j], *top);
+    *top = *top + 0.0f;
     base = ATTN__ALL16(attn__choose(attn__is_none(*top), 0.0f, *top));
     for (j = 0; j < n; j += 16)
         all = ATTN__ADD16(all, attn__exp16(ATTN__SUB16(ATTN__MUL16(ATTN__LOAD16(x + j), c), base)));
@@ -5609,6 +5661,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__EXP_C5
 #undef ATTN__EXP_C6
 #undef ATTN__EXP_LOWEST
+#undef ATTN__EXP_NOTHING
 #undef ATTN__EXP_MAGIC
 #undef ATTN__FMA16
 #undef ATTN__FMA8

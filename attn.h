@@ -895,8 +895,9 @@ typedef struct attn__product {
     int32_t      kind;          /* SQUARED_DISTANCE sums (B - A)^2. PRODUCT_OF_ALLOWED leaves steps out where B's sign
                                    bit is set: that is how a weight says "excluded", so that 0 * NaN does not happen */
     int32_t      onto;          /* nonzero: the sum starts from what C holds, else from 0 */
-    const float *fetch;         /* not NULL: rows are long; as A's row r is used, the rows after it and row r of this */
-    int64_t      fetch_row, fetch_size;     /* matrix are brought near */
+    const float *fetch;         /* not NULL: a matrix whose rows are brought near as the rows of A (of B: dots, and
+                                   single rows of 8 vectors) are used; A's next rows too */
+    int64_t      fetch_row, fetch_size;
 } attn__product;
 
 typedef struct attn__additive {
@@ -913,9 +914,9 @@ typedef struct attn__additive {
 typedef struct attn__kernels {
     int32_t width, vecs;        /* floats in a vector; vectors in the widest tile */
     void (*product)(const attn__product *p);
-    /* Few rows against B's rows: c[r*c_row + j] = sum over k, ascending, of a[r*a_row + k*a_k] * b[j*b_row + k], j <
-       columns. Lanes are keys, turned on the way. Up to ATTN__FEW rows; c has room for whole vectors. vecs, kind, onto
-       and fetch do not count */
+    /* Few rows against B's rows: c[r*c_row + j] = sum over k, ascending, of a[k*a_k + r] * b[j*b_row + k], j < columns.
+       Lanes are keys, turned on the way. Up to ATTN__FEW rows; a_k is `width`: so many floats
+       can be read there. c has room for whole vectors. a_row, vecs, kind and onto do not count */
     void (*dots)(const attn__product *p, int64_t columns);
     /* s = scale * (w_sum - 2 sum_u w_u / (1 + query_u key_u)), four terms over a common denominator */
     void (*additive)(const attn__additive *p);
@@ -983,7 +984,7 @@ static void attn__dots_scalar(const attn__product *p, int64_t columns)
         for (j = 0; j < columns; j++) {
             float sum = 0.0f;
             for (k = 0; k < p->depth; k++)
-                sum = attn__fma(p->a[r * p->a_row + k * p->a_k], p->b[j * p->b_row + k], sum);
+                sum = attn__fma(p->a[k * p->a_k + r], p->b[j * p->b_row + k], sum);
             p->c[r * p->c_row + j] = sum;
         }
 }
@@ -1342,6 +1343,14 @@ static void attn__fetch(const attn__product *p, int64_t r, int64_t n)
     }
 }
 
+/* The same for a block of W rows, step by step along their `depth` columns: at column k what belongs to W of them. */
+ATTN__INLINE void attn__fetch_block(const int W, const float *at, int64_t row, int64_t depth, int64_t k)
+{
+    int x;
+    if (row == depth) ATTN__UNROLL for (x = 0; x < W*W; x += 16) ATTN__PREFETCH_FAR(attn__ahead(at, 1, W*k + x));
+    else if (k % 16 == 0) for (x = 0; x < W; x++) ATTN__PREFETCH_FAR(attn__ahead(at, x, row) + k);
+}
+
 /* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. */
 ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const int kind, const attn__product *p,
                                               const float *a, float *c)
@@ -1355,7 +1364,10 @@ ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const in
         ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] =
             p->onto ? ATTN__LOAD8(c + r*c_row + 8*i) : _mm256_setzero_ps();
     for (k = 0; k < p->depth; k++, a += a_k, b += b_row) {
-        if (N == 8) ATTN__UNROLL for (i = 0; i < 4; i++) ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
+        if (N == 8) ATTN__UNROLL for (i = 0; i < 4; i++) {
+            ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
+            if (p->fetch) ATTN__PREFETCH_FAR(attn__ahead(p->fetch, k, p->fetch_row) + 16*i);
+        }
         ATTN__UNROLL for (i = 0; i < N; i++) {
             q[i] = ATTN__LOAD8(b + 8*i);
             if (kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);   /* no register to spare there: read again */
@@ -1608,31 +1620,30 @@ ATTN__INLINE ATTN__AVX2 void attn__transpose8(__m256 *r)
     }
 }
 
-/* R rows against 8 of B's rows. The rows that come next are fetched in the order of memory: that is what makes the
-   machine's own prefetching follow. */
-ATTN__INLINE ATTN__AVX2 void attn__dots_block_avx2(const int R, const attn__product *p, int64_t columns, int64_t j)
+/* R rows against 8 of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
+   follows: B's rows after the next ones, and as many of the matrix that is used next. */
+ATTN__INLINE ATTN__AVX2 void attn__dots_block_avx2(const int R, const attn__product *p, int64_t j, int64_t last)
 {
-    float *c = p->c + j;
-    const float *row[8], *a = p->a, *ahead = attn__ahead(p->b, j + 8, p->b_row);
+    const int64_t row = p->b_row;
+    const float *a = p->a, *b = p->b + j*row, *y;
+    const float *ahead = attn__ahead(b, 16, row), *fetch = attn__ahead(p->fetch, j, p->fetch_row);
+    float *c = p->c + j, column[8];
     __m256 acc[ATTN__FEW], t[8];
-    int64_t k = 0, at[ATTN__FEW];
+    int64_t k = 0;
     int r, x;
-    for (x = 0; x < 8; x++) row[x] = p->b + (j + x < columns ? j + x : columns - 1)*p->b_row;
-    for (r = 0; r < R; r++) at[r] = (r < p->rows ? r : 0)*p->a_row;     /* those beyond are not stored */
     ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = _mm256_setzero_ps();
     for (; k + 8 <= p->depth; k += 8) {
-        ATTN__UNROLL for (x = 0; x < 8; x++) t[x] = ATTN__LOAD8(row[x] + k);
-        if (p->b_row == p->depth) ATTN__UNROLL for (x = 0; x < 4; x++) ATTN__PREFETCH(ahead + 8*k + 16*x);
-        else if (k % 16 == 0) for (x = 0; x < 8; x++) ATTN__PREFETCH(attn__ahead(ahead, x, p->b_row) + k);
+        ATTN__UNROLL for (y = b + k, x = 0; x < 8; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD8(y);
+        attn__fetch_block(8, ahead, row, p->depth, k);
+        if (p->fetch) attn__fetch_block(8, fetch, p->fetch_row, p->depth, k);
         attn__transpose8(t);
-        ATTN__UNROLL for (x = 0; x < 8; x++, a += p->a_k)
-            ATTN__UNROLL for (r = 0; r < R; r++)
-                acc[r] = ATTN__FMA8(_mm256_broadcast_ss(a + at[r]), t[x], acc[r]);
+        ATTN__UNROLL for (x = 0; x < 8; x++, a += 8)
+            ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = ATTN__FMA8(_mm256_broadcast_ss(a + r), t[x], acc[r]);
     }
-    for (; k < p->depth; k++, a += p->a_k) {
-        t[0] = _mm256_setr_ps(row[0][k], row[1][k], row[2][k], row[3][k], row[4][k], row[5][k], row[6][k], row[7][k]);
-        ATTN__UNROLL for (r = 0; r < R; r++)
-            acc[r] = ATTN__FMA8(_mm256_broadcast_ss(a + at[r]), t[0], acc[r]);
+    for (; k < p->depth; k++, a += 8) {
+        for (y = b + k, x = 0; x < 8; x++, y += x <= last ? row : 0) column[x] = *y;
+        t[0] = ATTN__LOAD8(column);
+        ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = ATTN__FMA8(_mm256_broadcast_ss(a + r), t[0], acc[r]);
     }
     ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE8(c, acc[r]);
 }
@@ -1640,9 +1651,11 @@ ATTN__INLINE ATTN__AVX2 void attn__dots_block_avx2(const int R, const attn__prod
 ATTN__AVX2 static void attn__dots_avx2(const attn__product *p, int64_t columns)
 {
     int64_t j;
-    for (j = 0; j < columns; j += 8)
-        if (p->rows == 1) attn__dots_block_avx2(1, p, columns, j);
-        else attn__dots_block_avx2(ATTN__FEW, p, columns, j);
+    ATTN_ASSERT(p->a_k == 8);
+    for (j = 0; j + 8 <= columns; j += 8)
+        if (p->rows == 1) attn__dots_block_avx2(1, p, j, 7);
+        else attn__dots_block_avx2(ATTN__FEW, p, j, 7);
+    if (j < columns) attn__dots_block_avx2(ATTN__FEW, p, j, columns - 1 - j);     /* its last row again and again */
 }
 
 ATTN__AVX2 static void attn__pack_avx2(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
@@ -1894,7 +1907,10 @@ ATTN__INLINE ATTN__AVX512 void attn__strip_avx512(const int R, const int N, cons
         ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = p->onto ? ATTN__LOAD16(c + r*c_row + 16*i) :
             _mm512_setzero_ps();
     for (k = 0; k < p->depth; k++, a += a_k, b += b_row) {
-        if (N == 8) ATTN__UNROLL for (i = 0; i < 8; i++) ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
+        if (N == 8) ATTN__UNROLL for (i = 0; i < 8; i++) {
+            ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
+            if (p->fetch) ATTN__PREFETCH_FAR(attn__ahead(p->fetch, k, p->fetch_row) + 16*i);
+        }
         ATTN__UNROLL for (i = 0; i < N; i++) {
             q[i] = ATTN__LOAD16(b + 16*i);
             if (kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);
@@ -2075,31 +2091,28 @@ ATTN__INLINE ATTN__AVX512 void attn__transpose16(__m512 *r)
     }
 }
 
-ATTN__INLINE ATTN__AVX512 void attn__dots_block_avx512(const int R, const attn__product *p, int64_t columns, int64_t j)
+ATTN__INLINE ATTN__AVX512 void attn__dots_block_avx512(const int R, const attn__product *p, int64_t j, int64_t last)
 {
-    float *c = p->c + j;
-    const float *row[16], *a = p->a, *ahead = attn__ahead(p->b, j + 16, p->b_row);
+    const int64_t row = p->b_row;
+    const float *a = p->a, *b = p->b + j*row, *y;
+    const float *ahead = attn__ahead(b, 32, row), *fetch = attn__ahead(p->fetch, j, p->fetch_row);
+    float *c = p->c + j, column[16];
     __m512 acc[ATTN__FEW], t[16];
-    int64_t k = 0, at[ATTN__FEW];
+    int64_t k = 0;
     int r, x;
-    for (x = 0; x < 16; x++) row[x] = p->b + (j + x < columns ? j + x : columns - 1)*p->b_row;
-    for (r = 0; r < R; r++) at[r] = (r < p->rows ? r : 0)*p->a_row;
     ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = _mm512_setzero_ps();
     for (; k + 16 <= p->depth; k += 16) {
-        ATTN__UNROLL for (x = 0; x < 16; x++) t[x] = ATTN__LOAD16(row[x] + k);
-        if (p->b_row == p->depth) ATTN__UNROLL for (x = 0; x < 16; x++) ATTN__PREFETCH(ahead + 16*k + 16*x);
-        else if (k % 16 == 0) for (x = 0; x < 16; x++) ATTN__PREFETCH(attn__ahead(ahead, x, p->b_row) + k);
+        ATTN__UNROLL for (y = b + k, x = 0; x < 16; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD16(y);
+        attn__fetch_block(16, ahead, row, p->depth, k);
+        if (p->fetch) attn__fetch_block(16, fetch, p->fetch_row, p->depth, k);
         attn__transpose16(t);
-        ATTN__UNROLL for (x = 0; x < 16; x++, a += p->a_k)
-            ATTN__UNROLL for (r = 0; r < R; r++)
-                acc[r] = ATTN__FMA16(ATTN__ALL16(*(a + at[r])), t[x], acc[r]);
+        ATTN__UNROLL for (x = 0; x < 16; x++, a += 16)
+            ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = ATTN__FMA16(ATTN__ALL16(a[r]), t[x], acc[r]);
     }
-    for (; k < p->depth; k++, a += p->a_k) {
-        float column[16];
-        for (x = 0; x < 16; x++) column[x] = row[x][k];
+    for (; k < p->depth; k++, a += 16) {
+        for (y = b + k, x = 0; x < 16; x++, y += x <= last ? row : 0) column[x] = *y;
         t[0] = ATTN__LOAD16(column);
-        ATTN__UNROLL for (r = 0; r < R; r++)
-            acc[r] = ATTN__FMA16(ATTN__ALL16(*(a + at[r])), t[0], acc[r]);
+        ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = ATTN__FMA16(ATTN__ALL16(a[r]), t[0], acc[r]);
     }
     ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE16(c, acc[r]);
 }
@@ -2107,9 +2120,11 @@ ATTN__INLINE ATTN__AVX512 void attn__dots_block_avx512(const int R, const attn__
 ATTN__AVX512 static void attn__dots_avx512(const attn__product *p, int64_t columns)
 {
     int64_t j;
-    for (j = 0; j < columns; j += 16)
-        if (p->rows == 1) attn__dots_block_avx512(1, p, columns, j);
-        else attn__dots_block_avx512(ATTN__FEW, p, columns, j);
+    ATTN_ASSERT(p->a_k == 16);
+    for (j = 0; j + 16 <= columns; j += 16)
+        if (p->rows == 1) attn__dots_block_avx512(1, p, j, 15);
+        else attn__dots_block_avx512(ATTN__FEW, p, j, 15);
+    if (j < columns) attn__dots_block_avx512(ATTN__FEW, p, j, columns - 1 - j);     /* its last row again and again */
 }
 
 ATTN__AVX512 static void attn__pack_avx512(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
@@ -3204,7 +3219,6 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     attn__product p;
     p.a = t->query;
-    p.a_row = 1;
     p.a_k = t->ld;
     p.b = attn__at(&t->d->k, t->b, t->head_kv, c0 + j0, 0);
     p.b_row = t->d->k.stride[2];
@@ -3212,6 +3226,8 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
     p.c_row = ATTN__FEW_ROW;
     p.rows = t->lanes;
     p.depth = t->shape->size_k;
+    p.fetch = t->d->out.rank ? attn__at(&t->d->v, t->b, t->head_kv, c0 + j0, 0) : NULL;
+    p.fetch_row = t->d->out.rank ? t->d->v.stride[2] : 0;
     t->f->dots(&p, j1 - j0);
     attn__few_turn(t, t->few_s + j0, ATTN__FEW_ROW, j1 - j0, t->s + j0 * t->ld);
 }
@@ -3433,7 +3449,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     p.rows = t->lanes;
     p.kind = ATTN__PRODUCT;
     p.onto = 1;
-    p.fetch = NULL;
+    p.fetch_row = t->d->k.stride[2];
     for (j = j0; j < j1; j = next) {
         end = attn__stretch(r, j, j1);
         next = j + ATTN__FEW_KEYS < end ? j + ATTN__FEW_KEYS : end;
@@ -3445,6 +3461,8 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
             p.vecs = p.rows == 1 && left >= 8 ? 8 : left > t->f->vecs ? t->f->vecs : left > 0 ? (int32_t)left : 1;
             p.b = attn__at(v, t->b, t->head_kv, c0 + j, column < whole ? column : size - width);
             p.c = t->few_v + column;
+            p.fetch = p.vecs < 8 ? NULL :       /* while V is read the keys of the next chunk come near */
+                attn__ahead(attn__at(&t->d->k, t->b, t->head_kv, c0 + j, 0), ATTN__CHUNK, p.fetch_row) + column;
             t->f->product(&p);
         }
     }

@@ -1514,15 +1514,17 @@ ATTN__AVX2 static void attn__weigh_avx2(float *s, int64_t ld, int64_t j0, int64_
     m = ATTN__MAX8(ATTN__MAX8(largest[0], largest[1]), ATTN__MAX8(largest[2], largest[3]));
     m = ATTN__ADD8(m, ATTN__ALL8(0.0f));
     base = _mm256_andnot_ps(ATTN__SAME8(m, none), m);
-    for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm256_setzero_ps();
+    ATTN__UNROLL for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm256_setzero_ps();
     for (j = j0; j < j1; j += w) {
         r = (int)((uint64_t)j % ATTN__PARTS);
         w = r == 0 && j + ATTN__PARTS <= j1 && !mark ? ATTN__PARTS : 1;
         if (w == 1) attn__weigh_keys_avx2(1, s + j*ld, ld, base, mark, part + r);
         else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx2(4, s + (j + r)*ld, ld, base, 0, part + r);
     }
-    for (w = ATTN__PARTS / 2; w > 0; w /= 2)
-        for (r = 0; r < w; r++) part[r] = ATTN__ADD8(part[r], part[r + w]);
+    ATTN__UNROLL for (r = 0; r < 8; r++) part[r] = ATTN__ADD8(part[r], part[r + 8]);
+    ATTN__UNROLL for (r = 0; r < 4; r++) part[r] = ATTN__ADD8(part[r], part[r + 4]);
+    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD8(part[r], part[r + 2]);
+    part[0] = ATTN__ADD8(part[0], part[1]);
     ATTN__STORE8(top, m);
     ATTN__STORE8(sum, part[0]);
 }
@@ -2049,15 +2051,17 @@ ATTN__AVX512 static void attn__weigh_avx512(float *s, int64_t ld, int64_t j0, in
     m = ATTN__MAX16(ATTN__MAX16(largest[0], largest[1]), ATTN__MAX16(largest[2], largest[3]));
     m = ATTN__ADD16(m, ATTN__ALL16(0.0f));
     base = ATTN__PICK16(m, _mm512_setzero_ps(), ATTN__SAME16(m, none));
-    for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm512_setzero_ps();
+    ATTN__UNROLL for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm512_setzero_ps();
     for (j = j0; j < j1; j += w) {
         r = (int)((uint64_t)j % ATTN__PARTS);
         w = r == 0 && j + ATTN__PARTS <= j1 && !mark ? ATTN__PARTS : 1;
         if (w == 1) attn__weigh_keys_avx512(1, s + j*ld, ld, base, mark, part + r);
         else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx512(4, s + (j + r)*ld, ld, base, 0, part + r);
     }
-    for (w = ATTN__PARTS / 2; w > 0; w /= 2)
-        for (r = 0; r < w; r++) part[r] = ATTN__ADD16(part[r], part[r + w]);
+    ATTN__UNROLL for (r = 0; r < 8; r++) part[r] = ATTN__ADD16(part[r], part[r + 8]);
+    ATTN__UNROLL for (r = 0; r < 4; r++) part[r] = ATTN__ADD16(part[r], part[r + 4]);
+    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD16(part[r], part[r + 2]);
+    part[0] = ATTN__ADD16(part[0], part[1]);
     ATTN__STORE16(top, m);
     ATTN__STORE16(sum, part[0]);
 }
@@ -2345,6 +2349,13 @@ static int32_t attn__rank_at(const attn_desc *d, int field)
     ATTN__COPY(&rank, (const char *)d + attn__fields[field].offset + offsetof(attn_view, rank), sizeof rank);
     return rank;
 }
+static int64_t attn__size_at(const attn_desc *d, int field, int axis)
+{
+    int64_t size;
+    ATTN__COPY(&size, (const char *)d + attn__fields[field].offset + offsetof(attn_view, size) +
+               (size_t)axis * sizeof size, sizeof size);
+    return size;
+}
 static attn_view attn__view_at(const attn_desc *d, int field)       /* attn_out and attn_view have one layout */
 {
     attn_view v;
@@ -2370,14 +2381,17 @@ static int64_t attn__type_size(int32_t type)
 /* Bytes below and above the first element that a view reaches; 0 if they fit. */
 static int attn__extent(const attn_view *v, int64_t *below, int64_t *above)
 {
+    const int64_t bytes = attn__type_size(v->type);
     int i;
     *below = 0;
-    *above = attn__type_size(v->type);
+    *above = 1;
     for (i = 0; i < v->rank; i++) {
         const int64_t s = v->stride[i], step = s < 0 ? (s < -ATTN__HUGE ? ATTN__HUGE : -s) : s;
-        const int64_t reach = attn__mul64(attn__mul64(step, v->size[i] - 1), attn__type_size(v->type));
+        const int64_t reach = attn__mul64(step, v->size[i] - 1);
         if (s < 0) *below = attn__add64(*below, reach); else *above = attn__add64(*above, reach);
     }
+    *below = attn__mul64(*below, bytes);
+    *above = attn__mul64(*above, bytes);
     return *below > ATTN__HUGE / 2 || *above > ATTN__HUGE / 2 || *below + *above > (int64_t)((size_t)-1 / 2);
 }
 
@@ -2443,7 +2457,7 @@ static int attn__disjoint(const attn_view *a, const attn_view *b)
 /* One view on its own: rank, type, sizes, extent. need_data: it will be read or written. */
 static attn_status attn__check_view(const attn_view *v, const attn__field *f, int need_data, attn_error *err)
 {
-    int64_t below, above;
+    int64_t below, above, elements;
     int i;
     if (v->rank == 0) return ATTN_OK;
     if (v->rank < f->rank_least || v->rank > f->rank_most)
@@ -2462,8 +2476,9 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
     }
     for (i = 0; i < v->rank; i++)
         if (v->size[i] < 0) return attn__fail2(err, ATTN_ERR_SIZE, f->names.size[i], "must be at least", v->size[i], 0);
-    if (attn__elements(v) == 0) return ATTN_OK;
-    ATTN__RULE(attn__elements(v) < ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, f->names.view,
+    elements = attn__elements(v);
+    if (elements == 0) return ATTN_OK;
+    ATTN__RULE(elements < ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, f->names.view,
                "must have fewer than 2^60 elements");
     ATTN__RULE(!attn__extent(v, &below, &above), ATTN_ERR_OVERFLOW, f->names.stride,
                "must keep the extent within memory");
@@ -2479,6 +2494,15 @@ static attn_status attn__check_size(const attn_view *v, const attn__names *names
 {
     if (v->rank == 0 || v->size[axis] == want) return ATTN_OK;
     return attn__fail2(err, ATTN_ERR_SIZE, names->size[axis], rule, v->size[axis], want);
+}
+
+/* field.size[axis] == want, unless the field is absent */
+static attn_status attn__check_field(const attn_desc *d, int field, int axis, int64_t want, const char *rule,
+                                     attn_error *err)
+{
+    if (!attn__rank_at(d, field) || attn__size_at(d, field, axis) == want) return ATTN_OK;
+    return attn__fail2(err, ATTN_ERR_SIZE, attn__fields[field].names.size[axis], rule, attn__size_at(d, field, axis),
+                       want);
 }
 
 /* [B,H,Sq,Sk] broadcast from the right */
@@ -2621,14 +2645,10 @@ static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_er
     const attn__field *f = attn__fields;
     const int given = d->score == ATTN_SCORE_GIVEN;
     const attn_view *from = given ? &d->given_scores : &d->q;
-    int64_t shape[4], below, above;
+    int64_t shape[4], all;
     int i, p;
-    attn_view v;
-#define ATTN__SIZE(field, axis, want, rule) do { \
-        if (!attn__rank_at(d, ATTN__F_##field)) break; \
-        v = attn__view_at(d, ATTN__F_##field); \
-        ATTN__TRY(attn__check_size(&v, &f[ATTN__F_##field].names, axis, want, rule, err)); \
-    } while (0)
+#define ATTN__SIZE(field, axis, want, rule) \
+    ATTN__TRY(attn__check_field(d, ATTN__F_##field, axis, want, rule, err))
     s->batch = from->size[0];
     s->heads = from->size[1];
     s->queries = from->size[2];
@@ -2654,10 +2674,9 @@ static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_er
     shape[2] = s->queries;
     shape[3] = s->keys;
     for (p = ATTN__F_out; p <= ATTN__F_scores_masked; p++) {
-        if (!attn__rank_at(d, p)) continue;
-        v = attn__view_at(d, p);
-        for (i = 0; i < (p == ATTN__F_out ? 3 : v.rank); i++)
-            ATTN__TRY(attn__check_size(&v, &f[p].names, i, shape[i], i == 0 ? "must equal the batch size" :
+        const int rank = attn__rank_at(d, p);
+        for (i = 0; i < (p == ATTN__F_out ? 3 : rank); i++)
+            ATTN__TRY(attn__check_field(d, p, i, shape[i], i == 0 ? "must equal the batch size" :
                       i == 1 ? "must equal the number of query heads" : i == 2 ? "must equal the number of queries" :
                       "must equal the number of keys", err));
     }
@@ -2666,9 +2685,8 @@ static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_er
     ATTN__SIZE(sink, 0, s->heads, "must equal the number of query heads");
     for (p = ATTN__F_bilinear; p <= ATTN__F_hidden_bias; p++) {         /* [..] or [H,..] */
         const int per_head = p <= ATTN__F_w_k ? 3 : 2;
-        if (attn__rank_at(d, p) != per_head) continue;
-        v = attn__view_at(d, p);
-        ATTN__TRY(attn__check_size(&v, &f[p].names, 0, s->heads, "must equal the number of query heads", err));
+        if (attn__rank_at(d, p) == per_head)
+            ATTN__TRY(attn__check_field(d, p, 0, s->heads, "must equal the number of query heads", err));
     }
     ATTN__SIZE(bilinear, d->bilinear.rank - 2, s->size_q, "must equal q.size[3]");
     ATTN__SIZE(bilinear, d->bilinear.rank - 1, s->size_k, "must equal k.size[3]");
@@ -2689,10 +2707,9 @@ static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_er
     ATTN__SIZE(positions, 0, s->batch, "must equal the batch size");
     if (d->positions.rank == 2) ATTN__SIZE(positions, 1, s->queries, "must equal the number of queries");
 #undef ATTN__SIZE
-    v = attn_view_f32(NULL, 4, shape[0], shape[1], shape[2], shape[3]);         /* all scores can be counted */
-    if (attn__elements(&v) > 0)
-        ATTN__RULE(attn__elements(&v) < ATTN__HUGE / 8 && !attn__extent(&v, &below, &above), ATTN_ERR_OVERFLOW,
-                   given ? "given_scores" : "k", "must make B*H*Sq*Sk a number that can be counted");
+    all = attn__mul64(attn__mul64(shape[0], shape[1]), attn__mul64(shape[2], shape[3]));
+    ATTN__RULE(all < ATTN__HUGE / 8 && all * 4 <= (int64_t)((size_t)-1 / 2), ATTN_ERR_OVERFLOW,
+               given ? "given_scores" : "k", "must make B*H*Sq*Sk a number that can be counted");
     return ATTN_OK;
 }
 
@@ -2711,14 +2728,25 @@ static attn_status attn__check_contents(const attn_desc *d, const attn__shape *s
 
 static attn_status attn__check_overlaps(const attn_desc *d, attn_error *err)
 {
-    int i, j, axis;
-    for (i = ATTN__F_out; i <= ATTN__F_scores_masked; i++) {
-        attn_view o, x;
-        if (!attn__rank_at(d, i)) continue;
-        o = attn__view_at(d, i);
-        for (j = 0; j < ATTN__F_COUNT; j++) {
+    uintptr_t first[ATTN__F_COUNT], end[ATTN__F_COUNT];     /* of the fields that are there, which are few */
+    int present[ATTN__F_COUNT], count = 0, a, b, axis;
+    int64_t below, above;
+    for (a = 0; a < ATTN__F_COUNT; a++) {
+        attn_view v;
+        if (!attn__rank_at(d, a)) continue;
+        v = attn__view_at(d, a);
+        attn__extent(&v, &below, &above);
+        first[count] = (uintptr_t)v.data - (uintptr_t)below;
+        end[count] = (uintptr_t)v.data + (uintptr_t)above;
+        present[count++] = a;
+    }
+    for (a = 0; a < count; a++)
+        for (b = 0; attn__fields[present[a]].output && b < count; b++) {
+            const int i = present[a], j = present[b];
+            attn_view o, x;
             int same;
-            if (!attn__rank_at(d, j) || j == i || (attn__fields[j].output && j < i)) continue;
+            if (b == a || (attn__fields[j].output && b < a) || end[a] <= first[b] || end[b] <= first[a]) continue;
+            o = attn__view_at(d, i);
             x = attn__view_at(d, j);
             same = i == ATTN__F_weights && j == ATTN__F_given_scores && x.data == o.data && !d->out.rank;
             for (axis = 0; axis < 4; axis++) same = same && (x.size[axis] <= 1 || x.stride[axis] == o.stride[axis]);
@@ -2726,7 +2754,6 @@ static attn_status attn__check_overlaps(const attn_desc *d, attn_error *err)
             ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, attn__fields[i].names.view, attn__fields[j].output ?
                        "must not overlap another output" : "must not overlap an input");
         }
-    }
     return ATTN_OK;
 }
 

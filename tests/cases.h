@@ -17,7 +17,9 @@ typedef enum layout {
     LAYOUT_COUNT
 } layout;
 
-static inline size_t type_bytes(int32_t type) { return type == ATTN_U8 ? 1 : type == ATTN_I64 ? 8 : 4; }
+static inline size_t type_bytes(int32_t type) {
+    return type == ATTN_U8 ? 1 : type == ATTN_I64 || type == ATTN_F64 ? 8 : 4;
+}
 
 /* Lowest and highest element offset of a view, and whether it has elements at all. */
 static inline int view_extent(const attn_view *v, int64_t *low, int64_t *high) {
@@ -107,6 +109,7 @@ static inline void put(const attn_view *v, int64_t offset, double x) {
     case ATTN_U8: ((uint8_t *)data)[offset] = (uint8_t)x; break;
     case ATTN_I32: ((int32_t *)data)[offset] = (int32_t)x; break;
     case ATTN_I64: ((int64_t *)data)[offset] = (int64_t)x; break;
+    case ATTN_F64: ((double *)data)[offset] = x; break;
     default: ((float *)data)[offset] = (float)x;
     }
 }

@@ -35,6 +35,7 @@ static inline double ref_at(const attn_view *v, int64_t a, int64_t b, int64_t c,
     int64_t offset = ref_offset(v, a, b, c, d);
     switch (v->type) {
     case ATTN_F32: return ((const float *)v->data)[offset];
+    case ATTN_F64: return ((const double *)v->data)[offset]; /* the reference alone takes it: central differences */
     case ATTN_U8: return ((const uint8_t *)v->data)[offset];
     default: return NAN;
     }
@@ -145,12 +146,14 @@ static inline double ref_product(const ref_head *s, int64_t j, double *terms) {
     return dot / norms;
 }
 
+static inline double ref_sigma(const attn_desc *d, int64_t h) {
+    if (d->sigma_per_head.rank) return ref_at(&d->sigma_per_head, 0, 0, 0, h);
+    return d->sigma != 0 ? (double)d->sigma : 1;
+}
+
 static inline double ref_distance_kernel(const ref_head *s, int64_t j) {
     const attn_desc *d = s->d;
-    double sigma = d->sigma_per_head.rank ? ref_at(&d->sigma_per_head, 0, 0, 0, s->h)
-                   : d->sigma != 0        ? d->sigma
-                                          : 1;
-    double u2 = 0, weight;
+    double u2 = 0, weight, sigma = ref_sigma(d, s->h);
     for (int64_t c = 0; c < s->r->dk; c++) {
         double difference = s->query[c] - ref_at(&d->k, s->b, s->hkv, j, c);
         u2 += difference * difference;
@@ -173,18 +176,25 @@ static inline int ref_is_distance(int32_t score) {
     return ref_is_kernel(score) && score != ATTN_SCORE_CONSTANT;
 }
 
+static double ref_scale_nudge; /* added to the scale, which a descriptor holds as a float: for central differences */
+
+static inline double ref_scale(const attn_desc *d, const ref_result *r) {
+    double scale = d->scale_set || d->scale != 0 ? (double)d->scale : 1;
+    if (d->score == ATTN_SCORE_SCALED_DOT && !d->scale_set && d->scale == 0 && r->dk > 0)
+        scale = 1 / sqrt((double)r->dk);
+    return scale + ref_scale_nudge;
+}
+
 /* The raw score, scale included, and the sum of its absolute terms. */
 static inline double ref_score(ref_head *s, int64_t i, int64_t j, double *terms) {
     const attn_desc *d = s->d;
-    double score = 0, scale = d->scale_set || d->scale != 0 ? d->scale : 1;
+    double score = 0, scale = ref_scale(d, s->r);
     *terms = 0;
     switch (d->score) {
     case ATTN_SCORE_CONSTANT: return 0;
     case ATTN_SCORE_GIVEN: *terms = fabs(score = ref_at(&d->given_scores, s->b, s->h, i, j)); break;
     case ATTN_SCORE_ADDITIVE: score = ref_additive(s, j, terms); break;
     case ATTN_SCORE_SCALED_DOT:
-        if (!d->scale_set && d->scale == 0 && s->r->dk > 0)
-            scale = 1 / sqrt((double)s->r->dk); /* fall through */
     case ATTN_SCORE_DOT:
     case ATTN_SCORE_COSINE:
     case ATTN_SCORE_BILINEAR: score = ref_product(s, j, terms); break;

@@ -34,7 +34,7 @@
        >>math       exp, log, tanh, fused multiply-add       >>public          the functions of the API
        >>kernels-scalar  the specification                   >>heatmap         pictures
        >>kernels-avx2  >>kernels-avx512  the same bits       >>tail            clean-up, licences
-       >>dispatch   which kernels run
+       >>dispatch   which kernels run                        >>backward        gradients
 
    SHAPES    Letters used throughout:  B batch, H heads, Hkv key/value heads (H % Hkv == 0; query head h reads key head
              h / (H/Hkv)), Sq queries, Sk keys, D size of a query and of a key, Dv size of a value, h hidden width.
@@ -97,6 +97,7 @@
                                     without workspace and allocator then need ATTN_MALLOC and ATTN_FREE
        ATTN_NO_SIMD, ATTN_NO_AVX2, ATTN_NO_AVX512    impl  leave kernels out (without AVX2 no AVX-512)
        ATTN_NO_HEATMAP        all   leave the pictures out
+       ATTN_NO_BACKWARD       all   leave the gradients out
        ATTN_NO_EXACT_FMA      impl  on a machine without fused multiply-add: a*b+c rounded twice (faster, other bits)
 */
 
@@ -337,7 +338,41 @@ typedef struct attn_desc {
     size_t    workspace_bytes;
     attn_allocator allocator;
     attn_parallel  parallel;
+
+    /* one more result */
+    attn_out  stats;            /* [B,H,Sq,2]  each row's maximum score and its sum of e^(score - maximum), without the
+                                   sink: what attn_backward needs to have the weights again exactly. -inf and 0 for a
+                                   row without mass */
 } attn_desc;
+
+/* ---- gradients, described (ATTN_NO_BACKWARD leaves them out; attn_backward below says what they are) */
+#ifndef ATTN_NO_BACKWARD
+typedef enum attn_grad_bit {    /* for `accumulate`: one bit per gradient, in the order of attn_grad */
+    ATTN_GRAD_Q = 1 << 0, ATTN_GRAD_K = 1 << 1, ATTN_GRAD_V = 1 << 2, ATTN_GRAD_GIVEN_SCORES = 1 << 3,
+    ATTN_GRAD_BIAS = 1 << 4, ATTN_GRAD_BILINEAR = 1 << 5, ATTN_GRAD_W_Q = 1 << 6, ATTN_GRAD_W_K = 1 << 7,
+    ATTN_GRAD_W_V = 1 << 8, ATTN_GRAD_HIDDEN_BIAS = 1 << 9, ATTN_GRAD_SIGMA = 1 << 10, ATTN_GRAD_SCALE = 1 << 11,
+    ATTN_GRAD_SINK = 1 << 12, ATTN_GRAD_ALIBI = 1 << 13, ATTN_GRAD_ALL = (1 << 14) - 1
+} attn_grad_bit;
+
+typedef struct attn_grad {
+    /* gradients of a loss with respect to the forward's results; each may be absent, but not all */
+    attn_view d_out;            /* [B,H,Sq,Dv] */
+    attn_view d_weights;        /* [B,H,Sq,Sk]  of the weights as they were returned (see weights_after_dropout) */
+    attn_view d_lse;            /* [B,H,Sq] */
+
+    /* results: with respect to what went in; each may be absent, but not all. Shaped like what they belong to */
+    attn_out  dq, dk, dv;
+    attn_out  d_given_scores;   /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN */
+    attn_out  d_bias;           /* summed over the axes along which the bias was broadcast, of size 1 or missing (not
+                                   where it has stride 0 on an axis of full size) */
+    attn_out  d_bilinear, d_w_q, d_w_k, d_w_v, d_hidden_bias;   /* with or without the head axis, as the parameter */
+    attn_out  d_sigma;          /* [1], or [H] with sigma_per_head */
+    attn_out  d_scale;          /* [1]  of the scale that was used */
+    attn_out  d_sink, d_alibi;  /* [H] */
+    uint32_t  accumulate;       /* ATTN_GRAD_x bits: these are added to what the outputs hold, the others written */
+    int32_t   reserved;         /* 0 */
+} attn_grad;
+#endif
 
 /* ---- attention */
 
@@ -367,10 +402,62 @@ typedef struct attn_plan {
     int32_t   phases;
     int32_t   isa;              /* attn_isa that runs */
     int64_t   tasks[ATTN_MAX_PHASES];
-    int64_t   internal[32];     /* private */
+    int64_t   internal[32];     /* private, as all that follows */
+#ifndef ATTN_NO_BACKWARD
+    attn_grad grad;
+    attn_view out, stats;
+    int64_t   backward[32];
+#endif
 } attn_plan;
 ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err);
 ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker);
+
+/* ---- gradients */
+#ifndef ATTN_NO_BACKWARD
+
+/* From the forward's inputs and the gradients of its results, those of its inputs and parameters. `forward` is the
+   descriptor of the forward call, as it was: its `out` is read (required where d_out is given, unless dv alone is
+   wanted), its `stats` are read where present, else computed again (one product more; the same bits). Its other results
+   do not count; workspace, parallel, allocator and isa do. Nothing of size Sq*Sk is kept: weights are computed again,
+   block by block. Cost: 5/2 of the forward's.
+   - Rows without mass give 0 everywhere, even where a gradient from above is NaN, under ATTN_EMPTY_NAN too; a finite
+     sink still gets its share of d_lse. Under ATTN_EMPTY_UNIFORM they give dv.
+   - Excluded pairs contribute nothing, whatever q, k, v and d_out hold; a key that no row may attend to gets exactly 0,
+     and is not read where lengths, causal or window exclude it. NaN and Inf stay in their rows and columns.
+   - BOXCAR and CONSTANT have gradient 0 for q, k and sigma; TRIANGULAR has 0 at distance 0, COSINE at the zero vector.
+   - The same bits whatever isa, workers, tasks and strides (see SAME BITS). Sums have one fixed order: a key's over the
+     queries in blocks of ATTN_GRAD_QUERIES, heads of a group one after the other; a query's over the keys in blocks
+     of ATTN_GRAD_KEYS; a parameter's over batch, head, query (or key). Blocks start at multiples of their size. */
+#define ATTN_GRAD_QUERIES 128
+#define ATTN_GRAD_KEYS     64
+ATTN_DEF attn_status attn_backward(const attn_desc *forward, const attn_grad *grad, attn_error *err);
+
+/* Bytes of workspace that attn_backward needs. Data pointers may be NULL here. O(B*H*Sq + Sk) rows, never Sq*Sk. */
+ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, const attn_grad *grad, size_t *bytes,
+                                                  attn_error *err);
+
+/* As attn_plan_forward; attn_task runs it. Here the number of tasks may depend on desc.parallel.workers. */
+ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
+                                        attn_error *err);
+
+/* As attn_explain. */
+ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size);
+
+/* The masked softmax's: dx from d_out, of one shape with x; x and options as they were given to attn_softmax. Neither
+   may overlap dx. Workspace: attn_softmax_backward_workspace_size. */
+ATTN_DEF attn_status attn_softmax_backward(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
+                                           attn_error *err);
+ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view d_out, attn_out dx,
+                                                          const attn_desc *options, size_t *bytes, attn_error *err);
+
+/* The matrix product's: da = d_out b^T, db = a^T d_out, each summed over the batch axes along which a or b was
+   broadcast; either may be absent (rank 0). accumulate: 1 adds to da, 2 to db. Chains of ATTN_GRAD_QUERIES. */
+ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
+                                       uint32_t accumulate, const attn_desc *options, attn_error *err);
+ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
+                                                      attn_out db, const attn_desc *options, size_t *bytes,
+                                                      attn_error *err);
+#endif /* ATTN_NO_BACKWARD */
 
 /* A sentence on how the descriptor is run: score, instruction set, tiles, tasks, workspace, or why it is refused.
    Writes at most `size` bytes with the final 0 (none when size is 0; text may then be NULL), returns the length of the
@@ -431,6 +518,25 @@ typedef struct attn_mha_desc {
 } attn_mha_desc;
 ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err);
 ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
+
+#ifndef ATTN_NO_BACKWARD
+/* Its gradients. `desc` as it was for attn_mha (out is not read); the projections and the attention are computed again.
+   Where key is absent in `desc`, dkey must be too, and its gradient is added to dquery; so value's to dkey, or where
+   that stands in, to dquery. */
+typedef struct attn_mha_grad {
+    attn_view d_out;            /* [B,Sq,Eo] */
+    attn_out  dquery, dkey, dvalue;                     /* results; each may be absent, but not all */
+    attn_out  dw_query, dw_key, dw_value, dw_result;
+    attn_out  db_query, db_key, db_value, db_result;
+    const attn_grad *attention; /* may be NULL; else d_weights, d_lse and all results but dq, dk, dv count, with their
+                                   bits of accumulate */
+    uint32_t  accumulate;       /* 1 << n: the n-th result of the eleven above is added to, not written */
+    int32_t   reserved;         /* 0 */
+} attn_mha_grad;
+ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err);
+ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
+                                                      size_t *bytes, attn_error *err);
+#endif
 
 /* ---- small things */
 ATTN_DEF const char *attn_status_string(attn_status status);       /* "a size that does not agree with another one" */
@@ -2252,7 +2358,7 @@ typedef struct attn__field {
 /* X(field, is an output, takes, least rank, most) */
 #define ATTN__VIEW_LIST(X) \
     X(q, 0, F32, 4, 4) X(k, 0, F32, 4, 4) X(v, 0, F32, 4, 4) \
-    X(out, 1, F32, 4, 4) X(lse, 1, F32, 3, 3) X(weights, 1, F32, 4, 4) \
+    X(out, 1, F32, 4, 4) X(lse, 1, F32, 3, 3) X(stats, 1, F32, 4, 4) X(weights, 1, F32, 4, 4) \
     X(scores, 1, F32, 4, 4) X(scores_softcap, 1, F32, 4, 4) X(scores_masked, 1, F32, 4, 4) \
     X(sigma_per_head, 0, F32, 1, 1) X(bilinear, 0, F32, 2, 3) X(w_q, 0, F32, 2, 3) X(w_k, 0, F32, 2, 3) \
     X(w_v, 0, F32, 1, 2) X(hidden_bias, 0, F32, 1, 2) X(given_scores, 0, F32, 4, 4) \
@@ -2590,9 +2696,10 @@ static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_er
         if (!attn__rank_at(d, p)) continue;
         v = attn__view_at(d, p);
         for (i = 0; i < (p == ATTN__F_out ? 3 : v.rank); i++)
-            ATTN__TRY(attn__check_size(&v, &f[p].names, i, shape[i], i == 0 ? "must equal the batch size" :
+            ATTN__TRY(attn__check_size(&v, &f[p].names, i, i == 3 && p == ATTN__F_stats ? 2 : shape[i],
+                      i == 0 ? "must equal the batch size" :
                       i == 1 ? "must equal the number of query heads" : i == 2 ? "must equal the number of queries" :
-                      "must equal the number of keys", err));
+                      p == ATTN__F_stats ? "must be" : "must equal the number of keys", err));
     }
     ATTN__SIZE(sigma_per_head, 0, s->heads, "must equal the number of query heads");
     ATTN__SIZE(alibi, 0, s->heads, "must equal the number of query heads");
@@ -3594,6 +3701,10 @@ static void attn__finish_tile(attn__tile *t)
     int64_t l;
     for (l = 0; l < t->lanes; l++) {
         float top = t->top[l], sum = t->sum[l], share = 1.0f;
+        if (d->stats.rank) {
+            *attn__out_at(&d->stats, t->b, t->h[l], t->i[l], 0) = top;
+            *attn__out_at(&d->stats, t->b, t->h[l], t->i[l], 1) = attn__quiet(sum);
+        }
         if (d->sink.rank && !attn__is_none(attn__of_head(&d->sink, t->h[l]))) {
             const float sink = attn__of_head(&d->sink, t->h[l]), m = attn__larger(sink, top);
             share = attn__exp(top - m);
@@ -3694,7 +3805,7 @@ static void attn__run_tile(attn__tile *t, int64_t part)
     int64_t l, c0, n;
     attn__load_queries(t);
     if (d->scores.rank || d->scores_softcap.rank) attn__tap_scores(t, from, to);
-    if (!d->out.rank && !d->lse.rank && !d->weights.rank && !d->scores_masked.rank) return;
+    if (!d->out.rank && !d->lse.rank && !d->weights.rank && !d->scores_masked.rank && !d->stats.rank) return;
     if (d->out.rank) attn__fill(t->o, 1, s->size_v * t->ld, 0.0f);
     for (l = 0; t->plain && l < t->lanes; l++) attn__plain_row(t, l);
     c0 = t->first / ATTN__CHUNK * ATTN__CHUNK;
@@ -3708,7 +3819,8 @@ static void attn__run_tile(attn__tile *t, int64_t part)
 static void attn__join_parts(attn__tile *t)
 {
     int64_t c0;
-    if (!t->d->out.rank && !t->d->lse.rank && !t->d->weights.rank && !t->d->scores_masked.rank) return;
+    const attn_desc *d = t->d;
+    if (!d->out.rank && !d->lse.rank && !d->weights.rank && !d->scores_masked.rank && !d->stats.rank) return;
     if (t->d->out.rank) attn__fill(t->o, 1, t->shape->size_v * t->ld, 0.0f);
     for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK) attn__recall(t, attn__slot(t, c0));
     attn__finish_tile(t);
@@ -4162,6 +4274,7 @@ static attn_status attn__softmax(attn_view x, attn_out out, const attn_desc *opt
     ATTN__RULE(out.rank, ATTN_ERR_NULL, "out", "must be given");
     if (out.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "out.rank", "must equal x.rank", out.rank, x.rank);
     if (options) d.lse = options->lse;
+    if (options) d.stats = options->stats;
     if (x.rank == 3 && d.mask.rank == 3) d.mask = attn__as_rank4(d.mask);
     if (x.rank == 3 && d.bias.rank == 3) d.bias = attn__as_rank4(d.bias);
     d.score = ATTN_SCORE_GIVEN;
@@ -4571,6 +4684,7 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
                                    "must equal heads_kv * w_query.size[0] / heads", err));
     if (desc->attention) {
         d->lse = desc->attention->lse;
+        d->stats = desc->attention->stats;
         d->weights = desc->attention->weights;
         d->scores = desc->attention->scores;
         d->scores_softcap = desc->attention->scores_softcap;
@@ -4680,6 +4794,175 @@ ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err)
     attn__release(&m.attention, &memory);
     return st;
 }
+
+/* ---------------------------------------------------------------------------------------------------- >>backward
+   Gradients. First the descriptors, field by field as in >>validate; then how it runs. */
+#ifndef ATTN_NO_BACKWARD
+
+/* X(field, is an output, the field of attn_desc whose shape it has (out and weights stand for the sizes of the call,
+   lse for [B,H,Sq]), least rank, most) */
+#define ATTN__GRAD_LIST(X) \
+    X(d_out, 0, out, 4, 4) X(d_weights, 0, weights, 4, 4) X(d_lse, 0, lse, 3, 3) \
+    X(dq, 1, q, 4, 4) X(dk, 1, k, 4, 4) X(dv, 1, v, 4, 4) X(d_given_scores, 1, given_scores, 4, 4) \
+    X(d_bias, 1, bias, 1, 4) X(d_bilinear, 1, bilinear, 2, 3) X(d_w_q, 1, w_q, 2, 3) X(d_w_k, 1, w_k, 2, 3) \
+    X(d_w_v, 1, w_v, 1, 2) X(d_hidden_bias, 1, hidden_bias, 1, 2) X(d_sigma, 1, sigma_per_head, 1, 1) \
+    X(d_scale, 1, stats, 1, 1) X(d_sink, 1, sink, 1, 1) X(d_alibi, 1, alibi, 1, 1)
+enum {
+#define ATTN__X(f, output, like, least, most) ATTN__G_##f,
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+    ATTN__G_COUNT
+};
+static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
+#define ATTN__X(f, output, like, least, most) \
+    {offsetof(attn_grad, f), output, ATTN__TAKES_F32, least, most, ATTN__NAMES(#f)},
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+};
+static attn_view attn__grad_at(const attn_grad *g, int field)
+{
+    attn_view v;
+    ATTN__COPY(&v, (const char *)g + attn__grad_fields[field].offset, sizeof v);
+    return v;
+}
+static int attn__adds(const attn_grad *g, int field)         /* is this result added to what is there? */
+{
+    return (int)(g->accumulate >> (field - ATTN__G_dq) & 1u);
+}
+
+/* The shape that a gradient must have; rank 0: what it belongs to is absent. */
+static attn_view attn__grad_shape(const attn_desc *d, const attn__shape *s, int field)
+{
+    static const int like[ATTN__G_COUNT] = {
+#define ATTN__X(f, output, of, least, most) ATTN__F_##of,
+        ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+    };
+    attn_view v = attn__view_at(d, like[field]);
+    int i;
+    if (field <= ATTN__G_d_lse) {
+        v.rank = field == ATTN__G_d_lse ? 3 : field == ATTN__G_d_out && !d->v.rank ? 0 : 4;
+        v.size[0] = s->batch;
+        v.size[1] = s->heads;
+        v.size[2] = s->queries;
+        v.size[3] = field == ATTN__G_d_out ? s->size_v : s->keys;
+    }
+    if (field == ATTN__G_d_sigma && !v.rank) v.rank = attn__is_kernel(d->score), v.size[0] = 1;
+    if (field == ATTN__G_d_scale) v.rank = !attn__is_kernel(d->score), v.size[0] = 1;
+    for (i = v.rank; i < 4; i++) v.size[i] = 0;
+    return v;
+}
+
+static attn_status attn__check_grad(const attn_desc *d, const attn__shape *s, const attn_grad *g, int need_data,
+                                    attn_error *err)
+{
+    int i, j, axis, above = 0, results = 0, more_than_dv = 0;
+    for (i = 0; i < ATTN__G_COUNT; i++) {
+        const attn__field *f = &attn__grad_fields[i];
+        const attn_view v = attn__grad_at(g, i), like = attn__grad_shape(d, s, i);
+        if (!v.rank) continue;
+        ATTN__TRY(attn__check_view(&v, f, need_data, err));
+        ATTN__RULE(like.rank, ATTN_ERR_OPTION, f->names.view, "must be absent where what it belongs to is");
+        if (v.rank != like.rank)
+            return attn__fail2(err, ATTN_ERR_RANK, f->names.rank, "must be that of what it belongs to", v.rank,
+                               like.rank);
+        for (axis = 0; axis < v.rank; axis++)
+            ATTN__TRY(attn__check_size(&v, &f->names, axis, like.size[axis], "must be that of what it belongs to",
+                                       err));
+        if (i < ATTN__G_dq) above = 1;
+        else results = 1;
+        if (i >= ATTN__G_dq && i != ATTN__G_dv) more_than_dv = 1;
+    }
+    ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or another gradient from above");
+    ATTN__RULE(results, ATTN_ERR_NULL, "dq", "must be given, or another result");
+    ATTN__RULE(g->accumulate <= ATTN_GRAD_ALL, ATTN_ERR_OPTION, "accumulate", "must be ATTN_GRAD_x bits");
+    ATTN__RULE(g->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
+    ATTN__RULE(d->out.rank || !g->d_out.rank || !more_than_dv, ATTN_ERR_NULL, "out",
+               "must be given: the forward's result is read");
+    for (i = ATTN__G_dq; need_data && i < ATTN__G_COUNT; i++) {
+        const attn_view o = attn__grad_at(g, i);
+        const char *name = attn__grad_fields[i].names.view;
+        if (!o.rank) continue;
+        for (j = 0; j < ATTN__G_COUNT; j++) {
+            const attn_view x = attn__grad_at(g, j);
+            if (!x.rank || (j >= ATTN__G_dq && j <= i)) continue;
+            ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, name, j < ATTN__G_dq ? "must not overlap an input" :
+                       "must not overlap another output");
+        }
+        for (j = 0; j < ATTN__F_COUNT; j++) {
+            const attn_view x = attn__view_at(d, j);
+            if (!x.rank || (attn__fields[j].output && j != ATTN__F_out && j != ATTN__F_stats)) continue;
+            ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, name, "must not overlap an input");
+        }
+    }
+    return ATTN_OK;
+}
+
+ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward, const attn_grad *grad,
+                                                       attn_plan *plan, int flags, attn_error *err)
+{
+    attn__shape s;
+    attn__zero(&s, sizeof s);
+    ATTN__RULE(forward, ATTN_ERR_NULL, "forward", "must not be NULL");
+    ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
+    ATTN__RULE(plan, ATTN_ERR_NULL, "plan", "must not be NULL");
+    plan->desc = *forward;
+    ATTN__TRY(attn__resolve(&plan->desc, &s, flags | ATTN__NO_RESULT_NEEDED, err));
+    ATTN__TRY(attn__check_grad(&plan->desc, &s, grad, flags & ATTN__WITH_DATA, err));
+    return attn__fail(err, ATTN_ERR_OPTION, "grad", "is not there yet");
+}
+ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
+                                        attn_error *err)
+{
+    const attn__fp_state saved = attn__fp_enter();
+    const attn_status st = attn__plan_gradients(forward, grad, plan, ATTN__WITH_DATA, err);
+    attn__fp_leave(saved);
+    return st;
+}
+ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, const attn_grad *grad, size_t *bytes,
+                                                  attn_error *err)
+{
+    attn_plan plan;
+    attn_status st;
+    attn__fp_state saved;
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    saved = attn__fp_enter();
+    st = attn__plan_gradients(forward, grad, &plan, 0, err);
+    attn__fp_leave(saved);
+    if (st == ATTN_OK) *bytes = plan.workspace_bytes;
+    return st;
+}
+ATTN_DEF attn_status attn_backward(const attn_desc *forward, const attn_grad *grad, attn_error *err)
+{
+    attn_plan plan;
+    attn__memory memory;
+    ATTN__TRY(attn_plan_backward(forward, grad, &plan, err));
+    ATTN__TRY(attn__acquire(forward, plan.workspace_bytes, &memory, err));
+    attn__run_plan(&plan, memory.block);
+    attn__release(forward, &memory);
+    return ATTN_OK;
+}
+ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size)
+{ (void)forward; (void)grad; (void)text; (void)size; return 0; }
+ATTN_DEF attn_status attn_softmax_backward(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
+                                           attn_error *err)
+{ (void)x; (void)d_out; (void)dx; (void)options; return attn__fail(err, ATTN_ERR_OPTION, "x", "is not there yet"); }
+ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view d_out, attn_out dx,
+                                                          const attn_desc *options, size_t *bytes, attn_error *err)
+{ (void)x; (void)d_out; (void)dx; (void)options; (void)bytes; return attn__fail(err, ATTN_ERR_OPTION, "x", "is not there yet"); }
+ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
+                                       uint32_t accumulate, const attn_desc *options, attn_error *err)
+{ (void)a; (void)b; (void)d_out; (void)da; (void)db; (void)accumulate; (void)options; return attn__fail(err, ATTN_ERR_OPTION, "a", "is not there yet"); }
+ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
+                                                      attn_out db, const attn_desc *options, size_t *bytes,
+                                                      attn_error *err)
+{ (void)a; (void)b; (void)d_out; (void)da; (void)db; (void)bytes; (void)options; return attn__fail(err, ATTN_ERR_OPTION, "a", "is not there yet"); }
+ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err)
+{ (void)desc; (void)grad; return attn__fail(err, ATTN_ERR_OPTION, "desc", "is not there yet"); }
+ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
+                                                      size_t *bytes, attn_error *err)
+{ (void)desc; (void)grad; (void)bytes; return attn__fail(err, ATTN_ERR_OPTION, "desc", "is not there yet"); }
+#endif /* ATTN_NO_BACKWARD */
 
 /* ---- small things */
 ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y, int64_t n, attn_isa isa)
@@ -5674,6 +5957,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__TRY
 #undef ATTN__UNROLL
 #undef ATTN__VIEW_LIST
+#undef ATTN__GRAD_LIST
 #undef ATTN__AT_MOST8
 #undef ATTN__CLANG_FAST
 #undef ATTN__LESS8

@@ -221,17 +221,20 @@ enum {
     RESULT_SCORES = 8,
     RESULT_SOFTCAP = 16,
     RESULT_MASKED = 32,
-    RESULT_ALL = 63
+    RESULT_STATS = 64,
+    RESULT_ALL = 127,
+    RESULT_COUNT = 7
 };
 
 static inline attn_out *result_of(attn_desc *d, int which) {
-    attn_out *results[6];
+    attn_out *results[RESULT_COUNT];
     results[0] = &d->out;
     results[1] = &d->lse;
     results[2] = &d->weights;
     results[3] = &d->scores;
     results[4] = &d->scores_softcap;
     results[5] = &d->scores_masked;
+    results[6] = &d->stats;
     return results[which];
 }
 
@@ -239,12 +242,12 @@ static inline attn_out *result_of(attn_desc *d, int which) {
 static inline void ask_for(attn_desc *d, int set, layout how) {
     ref_result r;
     ref_sizes(d, &r);
-    for (int n = 0; n < 6; n++) {
+    for (int n = 0; n < RESULT_COUNT; n++) {
         attn_out *o = result_of(d, n);
         memset(o, 0, sizeof *o);
         if (!(set >> n & 1)) continue;
         *o = n == 1 ? make_out(how, 3, r.b, r.h, r.sq, 0)
-                    : make_out(how, 4, r.b, r.h, r.sq, n == 0 ? r.dv : r.sk);
+                    : make_out(how, 4, r.b, r.h, r.sq, n == 0 ? r.dv : n == 6 ? 2 : r.sk);
     }
 }
 
@@ -257,7 +260,7 @@ static inline void poison(const attn_out *o) {
 }
 
 static inline void poison_results(attn_desc *d) {
-    for (int n = 0; n < 6; n++) poison(result_of(d, n));
+    for (int n = 0; n < RESULT_COUNT; n++) poison(result_of(d, n));
 }
 
 /* Nothing between the elements of an output was written. */
@@ -302,7 +305,7 @@ static inline int check_same(const attn_out *a, const attn_out *b, const char *w
 static inline int check_same_results(const attn_desc *a, const attn_desc *b, const char *what) {
     attn_desc x = *a, y = *b;
     int same = 1;
-    for (int n = 0; n < 6; n++) same &= check_same(result_of(&x, n), result_of(&y, n), what);
+    for (int n = 0; n < RESULT_COUNT; n++) same &= check_same(result_of(&x, n), result_of(&y, n), what);
     return same;
 }
 
@@ -324,7 +327,7 @@ static inline double check_on(attn_desc *d, const ref_result *r, attn_isa isa, c
     d->isa = (int32_t)isa;
     poison_results(d);
     if (!run_desc(d, what)) return INFINITY;
-    for (int n = 0; n < 6; n++)
+    for (int n = 0; n < RESULT_COUNT; n++)
         CHECKF(gaps_untouched(result_of(d, n)), "%s: wrote between the elements of result %d", what, n);
     return ref_check(d, r, what);
 }
@@ -332,7 +335,7 @@ static inline double check_on(attn_desc *d, const ref_result *r, attn_isa isa, c
 /* A packed copy of what the results hold now. */
 static inline attn_desc copy_results(const attn_desc *d) {
     attn_desc copy = *d;
-    for (int n = 0; n < 6; n++) {
+    for (int n = 0; n < RESULT_COUNT; n++) {
         attn_out *o = result_of(&copy, n);
         attn_view v = attn_view_of(*o);
         if (!o->rank) continue;
@@ -416,7 +419,7 @@ static inline attn_desc row_alone(const attn_desc *d, int64_t b, int64_t h, int6
         one.k = attn_view_slice(attn_view_slice(d->k, 0, b, 1), 1, hkv, 1);
     }
     if (d->v.rank) one.v = attn_view_slice(attn_view_slice(d->v, 0, b, 1), 1, hkv, 1);
-    for (int n = 0; n < 6; n++) *result_of(&one, n) = slice_out_row(*result_of(&one, n), b, h, i);
+    for (int n = 0; n < RESULT_COUNT; n++) *result_of(&one, n) = slice_out_row(*result_of(&one, n), b, h, i);
     one.bias = slice_row(d->bias, b, h, i);
     one.mask = slice_row(d->mask, b, h, i);
     one.alibi = slice_head(d->alibi, 0, h);

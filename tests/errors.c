@@ -994,7 +994,8 @@ static void test_layout(void) {
                                  AT(attn_desc, workspace_bytes, 1960),
                                  AT(attn_desc, allocator, 1968),
                                  AT(attn_desc, parallel, 1992),
-                                 {"sizeof attn_desc", sizeof(attn_desc), 2016},
+                                 AT(attn_desc, stats, 2016),
+                                 {"sizeof attn_desc", sizeof(attn_desc), 2096},
                                  {0, 0, 0}};
     static const place others[] = {AT(attn_view, data, 0),
                                    AT(attn_view, size, 8),
@@ -1023,12 +1024,11 @@ static void test_layout(void) {
                                    AT(attn_parallel, workers, 16),
                                    {"sizeof attn_parallel", sizeof(attn_parallel), 24},
                                    AT(attn_plan, desc, 0),
-                                   AT(attn_plan, workspace_bytes, 2016),
-                                   AT(attn_plan, phases, 2024),
-                                   AT(attn_plan, isa, 2028),
-                                   AT(attn_plan, tasks, 2032),
-                                   AT(attn_plan, internal, 2064),
-                                   {"sizeof attn_plan", sizeof(attn_plan), 2320},
+                                   AT(attn_plan, workspace_bytes, 2096),
+                                   AT(attn_plan, phases, 2104),
+                                   AT(attn_plan, isa, 2108),
+                                   AT(attn_plan, tasks, 2112),
+                                   AT(attn_plan, internal, 2144),
                                    AT(attn_mha_desc, query, 0),
                                    AT(attn_mha_desc, key, 80),
                                    AT(attn_mha_desc, value, 160),
@@ -1046,6 +1046,44 @@ static void test_layout(void) {
                                    AT(attn_mha_desc, attention, 976),
                                    {"sizeof attn_mha_desc", sizeof(attn_mha_desc), 984},
                                    {0, 0, 0}};
+    static const place gradients[] = {AT(attn_grad, d_out, 0),
+                                      AT(attn_grad, d_weights, 80),
+                                      AT(attn_grad, d_lse, 160),
+                                      AT(attn_grad, dq, 240),
+                                      AT(attn_grad, dk, 320),
+                                      AT(attn_grad, dv, 400),
+                                      AT(attn_grad, d_given_scores, 480),
+                                      AT(attn_grad, d_bias, 560),
+                                      AT(attn_grad, d_bilinear, 640),
+                                      AT(attn_grad, d_w_q, 720),
+                                      AT(attn_grad, d_w_k, 800),
+                                      AT(attn_grad, d_w_v, 880),
+                                      AT(attn_grad, d_hidden_bias, 960),
+                                      AT(attn_grad, d_sigma, 1040),
+                                      AT(attn_grad, d_scale, 1120),
+                                      AT(attn_grad, d_sink, 1200),
+                                      AT(attn_grad, d_alibi, 1280),
+                                      AT(attn_grad, accumulate, 1360),
+                                      AT(attn_grad, reserved, 1364),
+                                      {"sizeof attn_grad", sizeof(attn_grad), 1368},
+                                      AT(attn_plan, grad, 2400),
+                                      AT(attn_mha_grad, d_out, 0),
+                                      AT(attn_mha_grad, dquery, 80),
+                                      AT(attn_mha_grad, dkey, 160),
+                                      AT(attn_mha_grad, dvalue, 240),
+                                      AT(attn_mha_grad, dw_query, 320),
+                                      AT(attn_mha_grad, dw_key, 400),
+                                      AT(attn_mha_grad, dw_value, 480),
+                                      AT(attn_mha_grad, dw_result, 560),
+                                      AT(attn_mha_grad, db_query, 640),
+                                      AT(attn_mha_grad, db_key, 720),
+                                      AT(attn_mha_grad, db_value, 800),
+                                      AT(attn_mha_grad, db_result, 880),
+                                      AT(attn_mha_grad, attention, 960),
+                                      AT(attn_mha_grad, accumulate, 968),
+                                      AT(attn_mha_grad, reserved, 972),
+                                      {"sizeof attn_mha_grad", sizeof(attn_mha_grad), 976},
+                                      {0, 0, 0}};
 #undef AT
     CHECK(sizeof(attn_view) == sizeof(attn_out));
     if (sizeof(void *) != 8) {
@@ -1054,6 +1092,7 @@ static void test_layout(void) {
     }
     check_places(desc);
     check_places(others);
+    check_places(gradients);
 }
 
 /* The numbers of the enumerations are part of the interface: bindings write them down. */
@@ -1071,6 +1110,10 @@ static void test_numbers(void) {
     CHECK(ATTN_ALIGN_TOP_LEFT == 0 && ATTN_ALIGN_BOTTOM_RIGHT == 1 && ATTN_ALIGN_POSITIONS == 2);
     CHECK(ATTN_EMPTY_ZERO == 0 && ATTN_EMPTY_NAN == 1 && ATTN_EMPTY_UNIFORM == 2);
     CHECK(ATTN_ISA_AUTO == 0 && ATTN_ISA_SCALAR == 1 && ATTN_ISA_AVX2 == 2 && ATTN_ISA_AVX512 == 3);
+    CHECK(ATTN_GRAD_Q == 1 && ATTN_GRAD_K == 2 && ATTN_GRAD_V == 4 && ATTN_GRAD_GIVEN_SCORES == 8);
+    CHECK(ATTN_GRAD_BIAS == 16 && ATTN_GRAD_BILINEAR == 32 && ATTN_GRAD_W_Q == 64 && ATTN_GRAD_W_K == 128);
+    CHECK(ATTN_GRAD_W_V == 256 && ATTN_GRAD_HIDDEN_BIAS == 512 && ATTN_GRAD_SIGMA == 1024 && ATTN_GRAD_SCALE == 2048);
+    CHECK(ATTN_GRAD_SINK == 4096 && ATTN_GRAD_ALIBI == 8192 && ATTN_GRAD_ALL == 16383);
     CHECK(attn_version() == ATTN_VERSION_NUMBER && ATTN_VERSION_NUMBER >= 100);
 }
 

@@ -1,6 +1,6 @@
 /* backward.c - attn_backward against the float64 reference, whose gradients are themselves held against central
    differences of its forward pass. */
-#include "ref_grad.h"
+#include "grads.h"
 /* What a call of attn_backward has beside its forward call. */
 #define MORE_FACTORS(X) X(UPSTREAM, 7) X(STATS, 2) X(ASKED, 5) X(ACCUMULATE, 3) X(LAYOUT_GRAD, 4)
 #include "descriptors.h"
@@ -89,15 +89,7 @@ static int away_from_edges(const attn_desc *d) {
     return 1;
 }
 
-static ref_upstream draw_upstream(const ref_result *r, int level, layout how) {
-    static const int sets[7] = {1, 3, 5, 7, 2, 4, 6}; /* 1: out, 2: lse, 4: weights */
-    ref_upstream up;
-    memset(&up, 0, sizeof up);
-    if (sets[level] & 1) up.out = make_filled(how, 1, 4, r->b, r->h, r->sq, r->dv);
-    if (sets[level] & 2) up.lse = make_filled(how, 1, 3, r->b, r->h, r->sq, 0);
-    if (sets[level] & 4) up.weights = make_filled(how, 1, 4, r->b, r->h, r->sq, r->sk);
-    return up;
-}
+static const int upstreams[7] = {1, 3, 5, 7, 2, 4, 6}; /* of the levels of a factor */
 
 static attn_desc doubled(const attn_desc *d) {
     attn_desc x = *d;
@@ -163,9 +155,9 @@ static void central_differences(void) {
             fill(&d.k, draw_normal, 0, 0.5);
         }
         if (!ref_is_distance(d.score) || away_from_edges(&d)) {
-            ref_result r;
-            ref_sizes(&d, &r);
-            ref_upstream up = draw_upstream(&r, f[F_UPSTREAM], LAYOUT_PACKED);
+            attn_grad above;
+            draw_upstream(&above, &d, upstreams[f[F_UPSTREAM]], LAYOUT_PACKED);
+            ref_upstream up = upstream_of(&above);
             check_differences(&d, &up, n);
             cases++;
         }
@@ -180,4 +172,170 @@ static void central_differences(void) {
     printf("\n");
 }
 
-const test_case suite_backward[] = {{"backward.central_differences", central_differences}, {0, 0}};
+/* ---- attn_backward on the random descriptors of the forward */
+
+static unsigned draw_asked(int level, unsigned there) {
+    unsigned set = level == 0   ? there
+                   : level == 1 ? 7 /* q, k, v */
+                   : level == 2 ? there & (unsigned)test_bits()
+                   : level == 3 ? 1u << test_int(0, GRAD_COUNT - 1)
+                                : there & ~7u;
+    return set & there ? set & there : 1u << GRAD_V;
+}
+
+static void build_call(call *c, const int f[FACTOR_COUNT]) {
+    static const unsigned sums[3] = {0, ATTN_GRAD_ALL, 0};
+    int from = upstreams[f[F_UPSTREAM]];
+    unsigned there;
+    memset(c, 0, sizeof *c);
+    build(&c->d, f);
+    layout out = (layout)(f[F_LAYOUT_OUT] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_OUT]);
+    ref_result r;
+    ref_sizes(&c->d, &r);
+    if (from & FROM_OUT && !c->d.out.rank) c->d.out = make_out(out, 4, r.b, r.h, r.sq, r.dv);
+    c->d.stats = make_out(out, 4, r.b, r.h, r.sq, 2);
+    draw_upstream(&c->g, &c->d, from, (layout)test_int(0, LAYOUT_COUNT - 1));
+    there = all_grads(&c->d);
+    ask_grads(c, draw_asked(f[F_ASKED], there),
+              f[F_ACCUMULATE] == 2 ? there & (unsigned)test_bits() : sums[f[F_ACCUMULATE]],
+              (layout)(f[F_LAYOUT_GRAD] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_GRAD]));
+}
+
+static int all_poisoned(const attn_out *o) {
+    attn_view v = attn_view_of(*o);
+    int64_t low, high;
+    if (!o->rank || !view_extent(&v, &low, &high)) return 1;
+    const unsigned char *p = (const unsigned char *)((float *)o->data + low);
+    for (size_t n = 0; n < (size_t)(high - low + 1) * 4; n++)
+        if (p[n] != 0xFF) return 0;
+    return 1;
+}
+
+/* Every input in memory of another layout; what is looked at element by element stays the same. */
+static void lay_out_again(call *c) {
+    attn_view *inputs[] = {&c->d.q,
+                           &c->d.k,
+                           &c->d.v,
+                           &c->d.given_scores,
+                           &c->d.bias,
+                           &c->d.bilinear,
+                           &c->d.w_q,
+                           &c->d.w_k,
+                           &c->d.w_v,
+                           &c->d.hidden_bias,
+                           &c->d.sink,
+                           &c->d.alibi,
+                           &c->d.sigma_per_head,
+                           &c->d.mask,
+                           &c->g.d_out,
+                           &c->g.d_weights,
+                           &c->g.d_lse};
+    static const layout ways[] = {LAYOUT_PACKED, LAYOUT_BSHD, LAYOUT_GAPS, LAYOUT_REVERSED, LAYOUT_MIXED};
+    for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++)
+        if (inputs[n]->rank) *inputs[n] = copy_view(inputs[n], ways[test_int(0, 4)]);
+    for (int n = 0; n < 2; n++) {
+        attn_out *o = n ? &c->d.stats : &c->d.out;
+        attn_view v = attn_view_of(*o);
+        if (!o->rank) continue;
+        v = copy_view(&v, ways[test_int(0, 4)]);
+        o->data = (void *)(uintptr_t)v.data;
+        memcpy(o->stride, v.stride, sizeof o->stride);
+    }
+}
+
+/* The gradients are there; other ways to the same bits. */
+static void check_other_ways(const call *c, int32_t workers) {
+    call other = copy_grads(c);
+    if (run_call_planned(&other, workers) && !same_grads(c, &other, "tasks in a random order")) ref_print(&c->d);
+
+    other.d.parallel.run = run_shuffled;
+    other.d.parallel.user = &workers;
+    if (run_call(&other, "through a parallel callback") && !same_grads(c, &other, "through a parallel callback"))
+        ref_print(&c->d);
+
+    other = *c;
+    lay_out_again(&other);
+    ask_grads(&other, all_grads(&c->d), 0, LAYOUT_MIXED); /* all of them */
+    other.g.accumulate = c->g.accumulate;
+    for (int n = 0; n < GRAD_COUNT; n++) {
+        attn_view like = attn_view_of(*grad_of(&other.g, n));
+        if (c->start[n].rank) other.start[n] = c->start[n];
+        else if (c->g.accumulate >> n & 1 && like.rank) other.start[n] = copy_view(&like, LAYOUT_PACKED);
+    }
+    if (run_call(&other, "all gradients, other strides") && !same_grads(c, &other, "all gradients, other strides"))
+        ref_print(&c->d);
+}
+
+/* One entry of the batch alone, its keys and queries as they were. */
+static void check_batch_alone(const call *c, int64_t b) {
+    call one = copy_grads(c);
+    attn_view *inputs[] = {&one.d.q,     &one.d.k,         &one.d.v,    &one.d.given_scores,
+                           &one.g.d_out, &one.g.d_weights, &one.g.d_lse};
+    attn_view *broadcast[] = {&one.d.bias, &one.d.mask};
+    attn_view *lengths[] = {&one.d.key_lengths, &one.d.query_lengths, &one.d.positions};
+    for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++)
+        if (inputs[n]->rank) *inputs[n] = attn_view_slice(*inputs[n], 0, b, 1);
+    for (int n = 0; n < 2; n++)
+        if (broadcast[n]->rank == 4 && broadcast[n]->size[0] > 1)
+            *broadcast[n] = attn_view_slice(*broadcast[n], 0, b, 1);
+    for (int n = 0; n < 3; n++)
+        if (lengths[n]->rank) *lengths[n] = attn_view_slice(*lengths[n], 0, b, 1);
+    for (int n = 0; n < RESULT_COUNT; n++)
+        if (result_of(&one.d, n)->rank) *result_of(&one.d, n) = attn_out_slice(*result_of(&one.d, n), 0, b, 1);
+    one.d.dropout_origin[0] += b;
+    for (int n = 0; n < GRAD_COUNT; n++) {
+        attn_out *o = grad_of(&one.g, n), want = *grad_of((attn_grad *)(uintptr_t)&c->g, n);
+        int own = n <= GRAD_GIVEN; /* the others are sums over the batch */
+        if (!own || !o->rank) {
+            memset(o, 0, sizeof *o);
+            continue;
+        }
+        *o = attn_out_slice(*o, 0, b, 1);
+        if (one.start[n].rank) one.start[n] = attn_view_slice(one.start[n], 0, b, 1);
+        (void)want;
+    }
+    if (!one.g.dq.rank && !one.g.dk.rank && !one.g.dv.rank && !one.g.d_given_scores.rank) return;
+    if (!run_call(&one, "one entry of the batch alone")) return;
+    call whole = *c;
+    for (int n = 0; n <= GRAD_GIVEN; n++)
+        if (grad_of(&whole.g, n)->rank) *grad_of(&whole.g, n) = attn_out_slice(*grad_of(&whole.g, n), 0, b, 1);
+    if (!same_grads(&whole, &one, "one entry of the batch alone")) ref_print(&c->d);
+}
+
+static void pairs(void) {
+    static const int32_t workers[] = {1, 2, 3, 8};
+    enum { CASES = 700 };
+    memset(covered, 0, sizeof covered);
+    forget_worst();
+    for (int n = 0; n < CASES; n++) {
+        int f[FACTOR_COUNT];
+        call c;
+        char what[40];
+        draw_factors(f);
+        build_call(&c, f);
+        snprintf(what, sizeof what, "case %d", n);
+        if (!run_desc(&c.d, what)) continue;
+        for (int result = 1; result < RESULT_COUNT - 1; result++) poison(result_of(&c.d, result));
+        attn_out stats = c.d.stats;
+        if (f[F_STATS]) memset(&c.d.stats, 0, sizeof c.d.stats);
+        int fine = check_call(&c, what);
+        for (int result = 1; result < RESULT_COUNT - 1; result++)
+            CHECKF(all_poisoned(result_of(&c.d, result)), "%s: wrote to result %d of the forward", what, result);
+        if (fine) {
+            call other = copy_grads(&c);
+            if (f[F_STATS]) other.d.stats = stats;
+            else memset(&other.d.stats, 0, sizeof other.d.stats);
+            run_call(&other, "stats given, or computed again");
+            if (!same_grads(&c, &other, "stats given, or computed again")) ref_print(&c.d);
+            check_other_ways(&c, workers[f[F_WORKERS]]);
+            check_batch_alone(&c, test_int(0, f[F_BATCH]));
+        }
+        test_release();
+    }
+    print_worst("gradients of random descriptors", CASES);
+    int missing = missing_pairs();
+    CHECKF(missing == 0, "%d pairs of options were not tried", missing);
+}
+
+const test_case suite_backward[] = {
+    {"backward.central_differences", central_differences}, {"backward.pairs", pairs}, {0, 0}};

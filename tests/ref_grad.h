@@ -98,6 +98,9 @@ static inline void ref_add(ref_tensor *t, int64_t a, int64_t b, int64_t c, int64
     t->error[at] += error;
 }
 
+/* Where a slope is 0, what it is taken of may be infinite. */
+static inline double ref_share(double slope, double x) { return slope == 0 ? 0 : slope * x; }
+
 /* ---- what a raw score is made of. g is dL/d(raw score), e how far it may be off. */
 static inline void ref_grad_dot(ref_grads *g, const ref_head *s, int64_t i, int64_t j, double slope, double e) {
     double scale = g->scale, raw = 0, terms = 0;
@@ -163,11 +166,11 @@ static inline void ref_grad_additive(ref_grads *g, const ref_head *s, int64_t j,
         double bias = d->hidden_bias.rank ? ref_at(&d->hidden_bias, 0, 0, s->h, u) : 0, key = s->keys[j * hidden + u],
                w = ref_at(&d->w_v, 0, 0, s->h, u), t = tanh(s->query[u] + key + bias), steep = 1 - t * t,
                inner = fabs(s->query[u]) + fabs(key) + fabs(bias), x = slope * scale * w * steep,
-               x_error = fabs(scale * w) * (e * steep + fabs(slope) * (1 + steep * inner));
+               x_error = fabs(scale * w) * (ref_share(steep, e) + fabs(slope) * (1 + ref_share(steep, inner)));
         raw += w * t;
         all_terms += fabs(w) * (1 + inner);
         ref_add(&g->g[GRAD_W_V], 0, 0, s->h, u, slope * scale * t,
-                fabs(scale) * (e * fabs(t) + fabs(slope) * (1 + steep * inner)));
+                fabs(scale) * (e * fabs(t) + fabs(slope) * (1 + ref_share(steep, inner))));
         if (d->hidden_bias.rank) ref_add(&g->g[GRAD_HIDDEN_BIAS], 0, 0, s->h, u, x, x_error);
         g->hidden_q[u] += x;
         g->hidden_q_error[u] += x_error;
@@ -274,7 +277,7 @@ static inline void ref_grad_pair(ref_grads *g, const ref_head *s, int64_t i, int
     if (d->softcap > 0) { /* the slope of tanh where it is flat is a small difference of rounded numbers */
         double t = tanh(r->scores[at] / d->softcap);
         steep = 1 - t * t;
-        e = e * steep + error * (1 + steep * r->terms[at] / d->softcap);
+        e = ref_share(steep, e) + error * (1 + ref_share(steep, r->terms[at] / d->softcap));
     }
     ref_grad_raw(g, s, i, j, slope * steep, e);
 }

@@ -1021,7 +1021,7 @@ typedef struct attn__additive {
 
 #ifndef ATTN_NO_BACKWARD
 /* From scores and the gradients of weights to weights P and the gradients dS of scores, [rows][ld] -> rows of `row`:
-       P = keep * w,  dS = w * (dp*keep + more - shift),  w = e^(s - base) * inverse, 0 below 2^-126;
+       P = keep * w (0 where keep is 0),  dS = w * (dp*keep + more - shift),  w = e^(s - base) * inverse, 0 below 2^-126;
    an excluded entry (s = -inf) gets -0 and 0, whatever else it holds. keep and more may be NULL (1 and 0). */
 typedef struct attn__grade {
     const float *s, *dp, *keep, *more, *base, *inverse, *shift;
@@ -1341,7 +1341,7 @@ static void attn__grade_scalar(const attn__grade *g)
             const float w = attn__choose(e < ATTN__SMALLEST, 0.0f, e);
             const float keep = g->keep ? g->keep[j * g->ld + l] : 1.0f, more = g->more ? g->more[j * g->ld + l] : 0.0f;
             const float ds = w * (attn__fma(g->dp[j * g->ld + l], keep, more) - g->shift[l]);
-            g->p[j * g->row + l] = attn__choose(attn__is_none(s), -0.0f, w * keep);
+            g->p[j * g->row + l] = attn__choose(attn__is_none(s), -0.0f, attn__choose(keep == 0.0f, 0.0f, w * keep));
             g->ds[j * g->row + l] = attn__choose(attn__is_none(s), 0.0f, ds);
         }
 }
@@ -1995,13 +1995,104 @@ ATTN__AVX2 static void attn__normalise_avx2(const float *x, float *y, int64_t n,
     attn__normalise_scalar(x + i, y + i, n - i, scale, top, factor);
 }
 
+#ifndef ATTN_NO_BACKWARD
+ATTN__AVX2 static void attn__grade_avx2(const attn__grade *g)
+{
+    const __m256 none = ATTN__ALL8(ATTN__NEG_INF), least = ATTN__ALL8(ATTN__SMALLEST), zero = _mm256_setzero_ps();
+    int64_t j, l;
+    for (l = 0; l < g->ld; l += 8) {
+        const __m256 base = ATTN__LOAD8(g->base + l), inverse = ATTN__LOAD8(g->inverse + l);
+        const __m256 shift = ATTN__LOAD8(g->shift + l);
+        for (j = 0; j < g->rows; j++) {
+            const int64_t at = j * g->ld + l;
+            const __m256 s = ATTN__LOAD8(g->s + at), out = ATTN__SAME8(s, none);
+            __m256 w = ATTN__MUL8(attn__exp8(ATTN__SUB8(s, base)), inverse), dp = ATTN__LOAD8(g->dp + at), p;
+            p = w = _mm256_andnot_ps(ATTN__LESS8(w, least), w);
+            if (g->keep || g->more) {
+                const __m256 keep = g->keep ? ATTN__LOAD8(g->keep + at) : ATTN__ALL8(1.0f);
+                dp = ATTN__FMA8(dp, keep, g->more ? ATTN__LOAD8(g->more + at) : zero);
+                p = _mm256_andnot_ps(ATTN__SAME8(keep, zero), ATTN__MUL8(w, keep));
+            }
+            ATTN__STORE8(g->p + j * g->row + l, ATTN__PICK8(p, ATTN__ALL8(-0.0f), out));
+            ATTN__STORE8(g->ds + j * g->row + l, _mm256_andnot_ps(out, ATTN__MUL8(w, ATTN__SUB8(dp, shift))));
+        }
+    }
+}
+
+ATTN__INLINE ATTN__AVX2 void attn__additive_term_avx2(__m256 ds, __m256 r, float *part, __m256 *da, __m256 *dt)
+{
+    const __m256 x = ATTN__FMA8(_mm256_xor_ps(r, ATTN__ALL8(-0.0f)), r, r);
+    *dt = ATTN__FMA8(ds, ATTN__FMA8(ATTN__ALL8(-2.0f), r, ATTN__ALL8(1.0f)), *dt);
+    *da = ATTN__FMA8(ds, x, *da);
+    ATTN__STORE8(part, ATTN__FMA8(ds, x, ATTN__LOAD8(part)));
+}
+
+ATTN__AVX2 static void attn__additive_gradient_avx2(const attn__additive_gradient *g)
+{
+    const __m256 cap = ATTN__ALL8(1073741824.0f), one = ATTN__ALL8(1.0f);
+    int64_t j, l;
+    int u;
+    for (l = 0; l < g->ld; l += 8) {
+        const float *e = g->query + g->u * g->ld + l, *f = g->key + g->u, *from = g->ds + l;
+        float *part = g->part + (g->lane0 + l) % ATTN__PARTS;
+        __m256 da[4], dt[4];
+        for (u = 0; u < 4; u++) da[u] = dt[u] = _mm256_setzero_ps();
+        for (j = 0; j < g->keys; j++, f += g->key_stride, from += g->row, part += 4 * ATTN__PARTS) {
+            const __m256 ds = ATTN__LOAD8(from);
+            __m256 a = ATTN__FMA8(ATTN__LOAD8(e), _mm256_broadcast_ss(f), one);
+            __m256 b = ATTN__FMA8(ATTN__LOAD8(e + g->ld), _mm256_broadcast_ss(f + 1), one);
+            __m256 c = ATTN__FMA8(ATTN__LOAD8(e + 2*g->ld), _mm256_broadcast_ss(f + 2), one);
+            __m256 d = ATTN__FMA8(ATTN__LOAD8(e + 3*g->ld), _mm256_broadcast_ss(f + 3), one), p0, p1, inverse;
+            a = ATTN__MIN8(a, cap);
+            b = ATTN__MIN8(b, cap);
+            c = ATTN__MIN8(c, cap);
+            d = ATTN__MIN8(d, cap);
+            p0 = ATTN__MUL8(a, b);
+            p1 = ATTN__MUL8(c, d);
+            inverse = ATTN__DIV8(one, ATTN__MUL8(p0, p1));
+            p1 = ATTN__MUL8(inverse, p1);
+            p0 = ATTN__MUL8(inverse, p0);
+            attn__additive_term_avx2(ds, ATTN__MUL8(p1, b), part, &da[0], &dt[0]);
+            attn__additive_term_avx2(ds, ATTN__MUL8(p1, a), part + ATTN__PARTS, &da[1], &dt[1]);
+            attn__additive_term_avx2(ds, ATTN__MUL8(p0, d), part + 2*ATTN__PARTS, &da[2], &dt[2]);
+            attn__additive_term_avx2(ds, ATTN__MUL8(p0, c), part + 3*ATTN__PARTS, &da[3], &dt[3]);
+        }
+        for (u = 0; u < 4; u++) {
+            float *to = g->da + u * g->row + l, *sum = g->dt + u * g->row + l;
+            ATTN__STORE8(to, ATTN__ADD8(ATTN__LOAD8(to), da[u]));
+            ATTN__STORE8(sum, ATTN__ADD8(ATTN__LOAD8(sum), dt[u]));
+        }
+    }
+}
+
+/* The tree of attn__tree: halves are added to halves. The last two steps are made on four trees at a time. */
+ATTN__AVX2 static void attn__fold_avx2(const float *part, int64_t n, float *y, int64_t row)
+{
+    int64_t j;
+    int u;
+    for (j = 0; j < n; j++, y += row) {
+        __m256 t[4], a, b;
+        for (u = 0; u < 4; u++, part += ATTN__PARTS) {
+            t[u] = ATTN__ADD8(ATTN__LOAD8(part), ATTN__LOAD8(part + 8));
+            t[u] = ATTN__ADD8(t[u], _mm256_permute2f128_ps(t[u], t[u], 1));
+        }
+        a = _mm256_permute2f128_ps(t[0], t[1], 0x20);           /* of u: x0 x1 x2 x3 */
+        b = _mm256_permute2f128_ps(t[2], t[3], 0x20);
+        a = ATTN__ADD8(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));       /* x0+x2, x1+x3 */
+        a = ATTN__ADD8(a, _mm256_shuffle_ps(a, a, 0xf5));       /* in places 0, 2 of both halves: u = 0, 2, 1, 3 */
+        a = _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(0, 4, 2, 6, 0, 0, 0, 0));
+        _mm_storeu_ps(y, _mm256_castps256_ps128(ATTN__ADD8(a, _mm256_castps128_ps256(_mm_loadu_ps(y)))));
+    }
+}
+#endif
+
 static const attn__kernels attn__table_avx2 = {
     8, 3, attn__product_avx2, attn__dots_avx2, attn__additive_avx2, attn__additive_direct_avx2, attn__weigh_avx2,
     attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2, attn__exp_avx2,
     attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2, attn__clip_avx2,
     attn__add_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2
 #ifndef ATTN_NO_BACKWARD
-    , attn__grade_scalar, attn__additive_gradient_scalar, attn__fold_scalar
+    , attn__grade_avx2, attn__additive_gradient_avx2, attn__fold_avx2
 #endif
 };
 #endif /* ATTN__HAVE_AVX2 */
@@ -2369,7 +2460,7 @@ static const attn__kernels attn__table_avx512 = {
     attn__exp_avx2, attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2,
     attn__clip_avx2, attn__add_avx2, attn__exclude_avx2, attn__normalise_avx512, attn__mass_avx512
 #ifndef ATTN_NO_BACKWARD
-    , attn__grade_scalar, attn__additive_gradient_scalar, attn__fold_scalar
+    , attn__grade_avx2, attn__additive_gradient_avx2, attn__fold_avx2
 #endif
 };
 #endif /* ATTN__HAVE_AVX512 */
@@ -5063,7 +5154,7 @@ enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* f
 /* What a worker's memory holds for the blocks, in this order. */
 enum { ATTN__M_TILES, ATTN__M_QUERY, ATTN__M_D_OUT, ATTN__M_RAW, ATTN__M_S, ATTN__M_T, ATTN__M_DP, ATTN__M_KEEP,
        ATTN__M_P, ATTN__M_DS, ATTN__M_SOFT, ATTN__M_SQUARE, ATTN__M_DQ, ATTN__M_DT, ATTN__M_Q_ROWS, ATTN__M_D_OUT_ROWS,
-       ATTN__M_K_ROWS, ATTN__M_DK, ATTN__M_DB, ATTN__M_DV, ATTN__M_W, ATTN__M_MATRIX, ATTN__M_RESULT, ATTN__M_PART,
+       ATTN__M_K_ROWS, ATTN__M_DK, ATTN__M_DB, ATTN__M_DV, ATTN__M_W, ATTN__M_MATRIX, ATTN__M_RESULT, ATTN__M_PART, ATTN__M_MET,
        ATTN__M_COUNT };
 
 enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
@@ -5125,6 +5216,7 @@ static void attn__grad_memory(const attn_desc *d, const attn__shape *s, const at
     floats[ATTN__M_RESULT] = attn__mul64(attn__up(more, f->width), lanes);
     if (floats[ATTN__M_RESULT] < block * lanes) floats[ATTN__M_RESULT] = block * lanes;
     if (additive) floats[ATTN__M_PART] = block * 4 * ATTN__PARTS;
+    if (w->save_b) floats[ATTN__M_MET] = keys;
     for (i = 0; i < ATTN__M_COUNT; i++) floats[i] = attn__up(floats[i], ATTN__ALIGN / 4);
 }
 
@@ -5366,7 +5458,7 @@ static void attn__row_tile(attn__pass *p, attn__tile *t)
         }
         inverse[l] = attn__choose(sum == 0.0f, 0.0f, share / sum);
         if (sum == 0.0f && d->empty == ATTN_EMPTY_UNIFORM) inverse[l] = -1.0f;          /* tells the blocks */
-        if (l >= t->lanes || attn__is_none(t->top[l]) || !above->rank || !out->rank) continue;
+        if (l >= t->lanes || t->sum[l] == 0.0f || !above->rank || !out->rank) continue;
         for (c = 0; c < p->s->size_v; c++)
             delta[l] = attn__fma(*attn__at(above, t->b, t->h[l], t->i[l], c), *attn__at(out, t->b, t->h[l], t->i[l], c),
                                  delta[l]);
@@ -5464,8 +5556,8 @@ static void attn__open_block(attn__pass *p, int64_t i0)
         const float top = *attn__row_field(p, ATTN__R_TOP, i0 + i);
         p->inverse[i] = *attn__row_field(p, ATTN__R_INVERSE, i0 + i);
         p->shift[i] = *attn__row_field(p, ATTN__R_SHIFT, i0 + i);
-        p->dead[i] = (uint8_t)attn__is_none(top);
-        p->base[i] = attn__choose(p->dead[i], 0.0f, top);
+        p->dead[i] = (uint8_t)(attn__is_none(top) && !attn__is_nan(p->inverse[i]));
+        p->base[i] = attn__choose(attn__is_none(top), 0.0f, top);
         use[i] = !p->dead[i] || p->inverse[i] < 0.0f;
         p->uniform |= p->inverse[i] < 0.0f;
     }
@@ -5775,7 +5867,12 @@ static void attn__grad_additive(attn__pass *p, int64_t c0)
     const int64_t padded = p->w->pad_u;
     float *part = p->m[ATTN__M_PART];
     attn__additive_gradient g;
-    int64_t u, x, j, clear = 1;
+    int64_t u, x, j, i, clear = 1;
+    for (j = 0; p->w->save_b && j < p->nk; j++) {
+        float *met = p->m[ATTN__M_MET] + (c0 - p->key0 + j);
+        for (i = 0; *met == 0.0f && i < p->n; i++)
+            if (attn__bits(p->m[ATTN__M_P][j * ATTN__GRAD_ROW + i]) != 0x80000000u) *met = 1.0f;
+    }
     g.key = attn__tile_at(p, 0)->prepared + c0 * s->key_floats;
     g.key_stride = s->key_floats;
     g.keys = p->nk;
@@ -5806,39 +5903,23 @@ static void attn__grad_additive(attn__pass *p, int64_t c0)
     }
 }
 
-static void attn__grad_block(attn__pass *p, int64_t c0)
+/* dS meets the vectors of both sides. */
+static void attn__grad_vectors(attn__pass *p, int64_t c0)
 {
     const attn_desc *d = p->d;
+    float factor[ATTN_GRAD_KEYS];
     attn__grad_product g;
-    int64_t x, j;
-    p->nk = p->s->keys - c0 < ATTN_GRAD_KEYS ? p->s->keys - c0 : ATTN_GRAD_KEYS;
-    p->whole = 1;
-    for (j = 0; j < p->nk; j++) p->seen[j] = 0;
-    for (x = 0; x < p->tiles; x++) attn__grad_scores(p, x, c0, p->nk);
-    if (p->uniform) attn__grad_uniform(p, c0, p->nk);
-    attn__grad_elements(p, c0, p->nk);
-    if (p->g->d_out.rank && p->g->dv.rank && (p->does & ATTN__DO_K)) {
-        g.a = p->m[ATTN__M_P];
-        g.b = p->d_out_rows;
-        g.b_row = p->d_out_row;
-        g.x = NULL;
-        g.careful = p->bad_d_out;
-        attn__grad_keys(p, &g, c0, p->m[ATTN__M_DV], p->w->pad_v);
-    }
-    if (p->w->pad_u == 0 || !p->w->vectors) return;
+    int64_t j;
     if (d->score == ATTN_SCORE_ADDITIVE) {
         attn__grad_additive(p, c0);
         return;
     }
-    {
-        float factor[ATTN_GRAD_KEYS];
-        for (j = 0; d->score == ATTN_SCORE_COSINE && j < p->nk; j++)
-            factor[j] = p->seen[j] ? attn__tile_at(p, 0)->prepared[c0 + j] : 0.0f;
-        p->k_rows = attn__rows_of(&d->k, p->b, p->head_kv, c0, p->nk, p->w->pad_u, p->seen,
-                                  d->score == ATTN_SCORE_COSINE ? factor : NULL, p->m[ATTN__M_K_ROWS], &p->k_row);
-        p->bad_k = attn__rows_bad(p->f, p->k_rows, p->k_row, p->nk, p->w->pad_u);
-        if (attn__is_distance(d->score)) p->bad_k |= p->bad_q;
-    }
+    for (j = 0; d->score == ATTN_SCORE_COSINE && j < p->nk; j++)
+        factor[j] = p->seen[j] ? attn__tile_at(p, 0)->prepared[c0 + j] : 0.0f;
+    p->k_rows = attn__rows_of(&d->k, p->b, p->head_kv, c0, p->nk, p->w->pad_u, p->seen,
+                              d->score == ATTN_SCORE_COSINE ? factor : NULL, p->m[ATTN__M_K_ROWS], &p->k_row);
+    p->bad_k = attn__rows_bad(p->f, p->k_rows, p->k_row, p->nk, p->w->pad_u);
+    if (attn__is_distance(d->score)) p->bad_k |= p->bad_q;
     if ((p->does & ATTN__DO_K) && p->g->dk.rank) {
         g.a = p->m[ATTN__M_DS];
         g.b = p->q_rows;
@@ -5849,6 +5930,26 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
         attn__grad_keys(p, &g, c0, p->m[ATTN__M_DK], p->w->pad_k);
     }
     if (p->does & ATTN__DO_Q) attn__grad_queries(p, &g, c0);
+}
+
+static void attn__grad_block(attn__pass *p, int64_t c0)
+{
+    attn__grad_product g;
+    int64_t x, j;
+    p->nk = p->s->keys - c0 < ATTN_GRAD_KEYS ? p->s->keys - c0 : ATTN_GRAD_KEYS;
+    p->whole = 1;
+    for (j = 0; j < p->nk; j++) p->seen[j] = 0;
+    for (x = 0; x < p->tiles; x++) attn__grad_scores(p, x, c0, p->nk);
+    attn__grad_elements(p, c0, p->nk);
+    if (p->w->pad_u > 0) attn__grad_vectors(p, c0);
+    if (p->uniform) attn__grad_uniform(p, c0, p->nk);           /* last: its rows count as excluded until here */
+    if (!p->g->d_out.rank || !p->g->dv.rank || !(p->does & ATTN__DO_K)) return;
+    g.a = p->m[ATTN__M_P];
+    g.b = p->d_out_rows;
+    g.b_row = p->d_out_row;
+    g.x = NULL;
+    g.careful = p->bad_d_out;
+    attn__grad_keys(p, &g, c0, p->m[ATTN__M_DV], p->w->pad_v);
 }
 
 /* ---- from sums to results */
@@ -5862,10 +5963,11 @@ static void attn__store_grad(const attn_out *o, int64_t a, int64_t b, int64_t c,
         *to = attn__quiet(add ? *to + x : x);
     }
 }
-static int attn__all_zero(const float *x, int64_t stride, int64_t n)
+static int attn__all_zero(const float *x, int64_t stride, int64_t n, int negative)
 {
     int64_t i;
-    for (i = 0; i < n; i++) if (attn__bits(x[i * stride]) << 1) return 0;
+    for (i = 0; i < n; i++)
+        if (negative ? attn__bits(x[i * stride]) != 0x80000000u : attn__bits(x[i * stride]) << 1 != 0) return 0;
     return 1;
 }
 
@@ -5936,7 +6038,8 @@ static void attn__close_block(attn__pass *p)
             for (i = 0; i < p->n; i++) u[c * ATTN__GRAD_ROW + i] = u[c * ATTN__GRAD_ROW + i] * (4.0f * d->scale * w[c]);
         for (i = 0; i < p->n; i++) {
             const int64_t row = attn__row_index(p, p->i0 + i);
-            for (c = 0; p->w->save_u && c < size; c++) p->left_u[row * size + c] = u[c * ATTN__GRAD_ROW + i];
+            for (c = 0; p->w->save_u && c < size; c++)
+                p->left_u[row * size + c] = p->dead[i] ? -0.0f : u[c * ATTN__GRAD_ROW + i] + 0.0f;
             for (c = 0; p->w->save_t && c < size; c++) p->left_t[row * size + c] = dt[c * ATTN__GRAD_ROW + i];
             if (!p->dead[i]) for (c = 0; c < size; c++) {
                 float *sum = attn__row_field(p, ATTN__R_SCALE, p->i0 + i);
@@ -5958,7 +6061,8 @@ static void attn__close_block(attn__pass *p)
     } else if (p->w->vectors && d->score == ATTN_SCORE_BILINEAR) {
         const attn_view m = attn__per_head(d->bilinear, 2, p->head);
         for (i = 0; p->w->save_u && i < p->n; i++)
-            attn__copy_floats(p->left_u + attn__row_index(p, p->i0 + i) * size, u + i * pad, size);
+            for (c = 0; c < size; c++)
+                p->left_u[attn__row_index(p, p->i0 + i) * size + c] = p->dead[i] ? -0.0f : u[i * pad + c] + 0.0f;
         y_row = attn__up(s->size_q, p->f->width);
         y = attn__matrix_rows(p, (const float *)m.data, m.stride[1], m.stride[0], size, s->size_q, y_row);
         y = attn__times(p, u, pad, 1, p->n, size, y, y_row);
@@ -5991,9 +6095,11 @@ static void attn__close_stream(attn__pass *p)
     for (j = 0; j < n; j++)
         for (c = 0; c < hidden; c++)
             db[j * padded + c] = db[j * padded + c] * (4.0f * d->scale * attn__of_head(&w, c));
-    for (j = 0; p->w->save_b && j < n; j++)
-        attn__copy_floats(p->left_b + ((p->b * s->streams + stream) * s->keys + p->key0 + j) * hidden, db + j * padded,
-                          hidden);
+    for (j = 0; p->w->save_b && j < n; j++)         /* -0: no query attends to it */
+        for (c = 0; c < hidden; c++)
+            p->left_b[((p->b * s->streams + stream) * s->keys + p->key0 + j) * hidden + c] =
+                p->m[ATTN__M_MET][j] == 0.0f ? -0.0f : db[j * padded + c] + 0.0f;
+    attn__fill(p->m[ATTN__M_MET], 1, p->w->save_b ? n : 0, 0.0f);
     if (p->g->dk.rank && d->w_k.rank)
         matrix = attn__matrix_rows(p, (const float *)m.data, m.stride[0], m.stride[1], hidden, s->size_k, pad);
     for (j0 = 0; p->g->dk.rank && j0 < n; j0 += count) {
@@ -6001,7 +6107,7 @@ static void attn__close_stream(attn__pass *p)
         if (matrix) y = attn__times(p, db + j0 * padded, padded, 1, count, hidden, matrix, pad);
         else y = db + j0 * padded;
         for (j = 0; j < count; j++)
-            if (!attn__all_zero(db + (j0 + j) * padded, 1, hidden))
+            if (!attn__all_zero(db + (j0 + j) * padded, 1, hidden, 0))
                 for (c = 0; c < s->size_k; c++)
                     p->m[ATTN__M_DK][(j0 + j) * pad + c] = p->m[ATTN__M_DK][(j0 + j) * pad + c] +
                         y[j * (matrix ? pad : padded) + c];
@@ -6017,7 +6123,7 @@ static void attn__close_keys(attn__pass *p)
     int64_t j;
     for (j = p->key0; j < p->key1; j++) {
         float *dk = p->m[ATTN__M_DK] + (j - p->key0) * p->w->pad_k;
-        const int nothing = !p->w->vectors || attn__all_zero(dk, 1, s->size_k);
+        const int nothing = !p->w->vectors || attn__all_zero(dk, 1, s->size_k, 0);
         if (p->g->dv.rank)
             attn__store_grad(&p->g->dv, p->b, p->head_kv, j, p->m[ATTN__M_DV] + (j - p->key0) * p->w->pad_v, s->size_v,
                              1.0f, attn__adds(p->g, ATTN__G_dv));
@@ -6044,6 +6150,7 @@ static void attn__run_unit(attn__pass *p, int64_t unit, int64_t q0, int64_t q1)
         attn__fill(p->m[ATTN__M_DV], 1, n * p->w->pad_v, 0.0f);
     }
     if (additive) attn__fill(p->m[ATTN__M_DB], 1, n * p->w->pad_u, 0.0f);
+    attn__fill(p->m[ATTN__M_MET], 1, p->w->save_b ? n : 0, 0.0f);
     for (h = 0; h < group; h++) {
         p->head = p->head_kv * group + h;
         for (block = q0; block < q1; block++) {
@@ -6070,7 +6177,7 @@ typedef struct attn__sum {
     attn_out  out;
     int64_t   batch[2], b_shares;       /* so many heads of a share one of b */
     float     scale;
-    int       adds, skip;               /* skip: rows of b that are not finite do not count where a is all 0 */
+    int       adds, skip;               /* skip: rows of b that are not finite do not count where a is all -0 */
     const attn_desc *cover;             /* not NULL: b are keys; those that no query may attend to are not read */
     const attn__shape *shape;
 } attn__sum;
@@ -6100,7 +6207,7 @@ static void attn__sum_panel(const attn__sum *m, int64_t x, int64_t y, int64_t k0
         from = attn__at(&m->b, x, y / m->b_shares, k0 + k, column);
         for (l = 0; l < lanes; l++) panel[l] = from[l * m->b.stride[3]];
         if (m->skip && !attn__finite_scalar(panel, lanes) &&
-            attn__all_zero(attn__at(&m->a, x, y, 0, k0 + k), m->a.stride[2], m->a.size[2]))
+            attn__all_zero(attn__at(&m->a, x, y, 0, k0 + k), m->a.stride[2], m->a.size[2], 1))
             attn__fill(panel, 1, lanes, 0.0f);
     }
 }
@@ -6250,7 +6357,7 @@ static int attn__grad_sum(const attn_plan *plan, const attn__shape *s, const att
         if (field == ATTN__G_d_hidden_bias) return 1;
         m->a = attn__swapped(m->b);
         m->b = d->k;
-        m->b_shares = s->streams / s->heads_kv;
+        m->b_shares = s->heads_kv > 0 ? s->streams / s->heads_kv : 1;
         m->skip = 1;
         m->cover = d;
         return 1;
@@ -6479,7 +6586,7 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
     w.pad_u = d->score == ATTN_SCORE_ADDITIVE ? (w.vectors ? attn__round4(s.hidden) : 0) :
         attn__up(w.size_u, f->width);
     w.pad_k = w.vectors ? attn__up(s.size_k, f->width) : 0;
-    w.pad_v = grad->d_out.rank ? attn__up(s.size_v, f->width) : 0;
+    w.pad_v = grad->d_out.rank || grad->dv.rank ? attn__up(s.size_v, f->width) : 0;
     w.every = w.bias == ATTN__BIAS_STORED || (grad->d_given_scores.rank &&
               !attn__adds(grad, ATTN__G_d_given_scores));
     if (below_q || grad->d_given_scores.rank || grad->d_sigma.rank || grad->d_scale.rank || grad->d_alibi.rank ||

@@ -158,6 +158,8 @@ static void not_finite(void) {
                 ask_for(&dirty.d, RESULT_OUT | RESULT_STATS, LAYOUT_PACKED);
                 put_at(&d.mask, 0, 0, 6, 80, 1);
                 if (!spoil(&dirty, at, values[n])) continue;
+                if (score == ATTN_SCORE_ADDITIVE && n > 0 && at <= AT_K) /* flat slope times infinity: 0 or NaN */
+                    dirty.g.d_w_q.rank = dirty.g.d_w_k.rank = 0;
                 for (int isa = 0; isa < test_isa_count(); isa++) {
                     clean.d.isa = (int32_t)test_isa(isa);
                     run_desc(&clean.d, what);
@@ -329,15 +331,14 @@ static void every_dv(void) {
 }
 
 static void odd_sizes(void) { /* around those of tiles, chunks and blocks, each with each */
-    static const int queries[] = {1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 63, 65, 127, 128, 129, 257},
-                     keys[] = {1, 7, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257, 300},
-                     values[] = {1, 8, 3, 17, 33};
+    static const int queries[] = {1, 2, 4, 5, 16, 17, 33, 64, 65, 128, 129, 257},
+                     keys[] = {1, 7, 16, 17, 63, 64, 65, 129, 256, 257}, values[] = {1, 8, 3, 17, 33};
     static const int32_t scores[] = {ATTN_SCORE_SCALED_DOT, ATTN_SCORE_ADDITIVE, ATTN_SCORE_BILINEAR,
                                      ATTN_SCORE_GAUSSIAN,   ATTN_SCORE_GIVEN,    ATTN_SCORE_COSINE};
     int n = 0;
     for (size_t i = 0; i < sizeof queries / sizeof *queries; i++)
         for (size_t j = 0; j < sizeof keys / sizeof *keys; j++, n++) {
-            attn_desc d = make_desc(1, 1 + n % 3, 1, queries[i], keys[j], 5, values[n % 5]);
+            attn_desc d = make_desc(1, 1 + n % 2, 1, queries[i], keys[j], 5, values[n % 5]);
             set_score(&d, n % 2 ? scores[n / 2 % 6] : ATTN_SCORE_SCALED_DOT, 3);
             d.causal = n % 3 == 0;
             d.align = n % 4 < 2 ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
@@ -559,7 +560,7 @@ static void accuracy(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
         for (int peaked = 0; peaked < 2; peaked++, calls++) {
             attn_isa best = test_isa(test_isa_count() - 1);
-            attn_desc d = make_desc(1, 2, 1, best == ATTN_ISA_SCALAR ? 5 : 40, 500, 64, 64);
+            attn_desc d = make_desc(1, 2, 1, best == ATTN_ISA_SCALAR ? 5 : 12, 500, 64, 64);
             set_score(&d, score, 24);
             if (peaked && score == ATTN_SCORE_GIVEN) fill(&d.given_scores, draw_normal, 3, 20);
             else if (peaked && !ref_is_kernel(score)) {

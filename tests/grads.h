@@ -143,7 +143,7 @@ static inline int same_grads(const call *a, const call *b, const char *what) {
 /* ---- against the reference */
 
 /* The bound: |gradient - exact| <= GRAD_BOUND times the reference's `error`, a sum of absolute terms. */
-#define GRAD_BOUND 4e-6
+#define GRAD_BOUND 1e-6
 
 /* The largest errors so far, in units of the bound, and how many numbers were compared. */
 static double grad_worst[GRAD_COUNT];
@@ -175,7 +175,7 @@ static inline double grad_ratio(float got, double want, double tolerance) {
 
 static inline double grad_tolerance(double error, double want, double start) {
     if (error == 0 && start == 0) return 0;
-    return GRAD_BOUND * error + 1e-40 + 1.2e-7 * (fabs(start) > 0 ? fabs(start) + fabs(want) : 0);
+    return GRAD_BOUND * error + 1e-40 + 1e-6 * fabs(start) + (start == 0 ? 0 : 1e-7 * fabs(want));
 }
 
 /* Element [index] of a packed view */

@@ -197,16 +197,15 @@ static inline void ref_grad_project(ref_grads *g, const attn_view *w, const attn
 /* The logarithm of a weight that depends on u = |q - k|/sigma. m (q - k) is its slope in q. */
 static inline void ref_grad_distance(ref_grads *g, const ref_head *s, int64_t i, int64_t j, double slope, double e) {
     const attn_desc *d = g->d;
-    double sigma = ref_sigma(d, s->h), square = 0, m = 0, weight = 1;
+    double sigma = ref_sigma(d, s->h), square = 0, m = 0;
     for (int64_t c = 0; c < g->forward.dk; c++) {
         double difference = ref_at(&d->q, s->b, s->h, i, c) - ref_at(&d->k, s->b, s->hkv, j, c);
         square += difference * difference;
     }
     double u = sqrt(square) / sigma;
     if (d->score == ATTN_SCORE_GAUSSIAN) m = -1 / (sigma * sigma);
-    if (d->score == ATTN_SCORE_EPANECHNIKOV) m = -2 / (sigma * sigma * (weight = 1 - u * u));
-    if (d->score == ATTN_SCORE_TRIANGULAR && u != 0) m = -1 / (sigma * sigma * u * (weight = 1 - u));
-    e *= 1 + 0.1 / weight; /* next to the edge a weight's own rounding counts */
+    if (d->score == ATTN_SCORE_EPANECHNIKOV) m = -2 / (sigma * sigma * (1 - u * u));
+    if (d->score == ATTN_SCORE_TRIANGULAR && u != 0) m = -1 / (sigma * sigma * u * (1 - u));
     for (int64_t c = 0; c < g->forward.dk; c++) {
         double difference = ref_at(&d->q, s->b, s->h, i, c) - ref_at(&d->k, s->b, s->hkv, j, c), x = m * difference;
         ref_add(&g->g[GRAD_Q], s->b, s->h, i, c, slope * x, e * fabs(x));
@@ -237,9 +236,9 @@ static inline void ref_grad_raw(ref_grads *g, const ref_head *s, int64_t i, int6
 
 /* ---- one row */
 
-/* dL/d(weight) of one pair and the sum of its absolute terms; adds the pair's part of dv. `tiny` stands for a weight
-   that is rounded to 0. */
-static const double ref_tiny = 1e-37;
+/* dL/d(weight) of one pair and the sum of its absolute terms; adds the pair's part of dv. ref_tiny stands for a weight
+   below 2^-126, which is rounded to 0: what that is in units of the bound. */
+static const double ref_tiny = 2e-32;
 
 static inline double ref_grad_weight(ref_grads *g, const ref_head *s, int64_t i, int64_t j, double off, double *terms) {
     const attn_desc *d = g->d;
@@ -253,7 +252,7 @@ static inline double ref_grad_weight(ref_grads *g, const ref_head *s, int64_t i,
         slope += upstream * v;
         *terms += fabs(upstream * v);
         ref_add(&g->g[GRAD_V], s->b, s->hkv, j, c, weight * upstream,
-                off * (weight + kept * ref_tiny) * fabs(upstream));
+                ref_share(weight + kept * ref_tiny, off) * fabs(upstream));
     }
     double given = g->up->weights.rank ? ref_at(&g->up->weights, s->b, s->h, i, j) : 0;
     if (d->weights_after_dropout) given *= kept;
@@ -261,9 +260,11 @@ static inline double ref_grad_weight(ref_grads *g, const ref_head *s, int64_t i,
     return kept * slope + given;
 }
 
-/* How far a weight may be off, relative to it. */
-static inline double ref_grad_off(const ref_result *r, int64_t row, int64_t at) {
-    return 1 + (r->all_terms[at] > r->s_max[row] ? r->all_terms[at] : r->s_max[row]);
+/* How far a weight may be off, relative to it. Next to a kernel's edge it is small, and a difference of rounded numbers. */
+static inline double ref_grad_off(const attn_desc *d, const ref_result *r, int64_t row, int64_t at) {
+    int edge = d->score == ATTN_SCORE_EPANECHNIKOV || d->score == ATTN_SCORE_TRIANGULAR;
+    return 1 + (r->all_terms[at] > r->s_max[row] ? r->all_terms[at] : r->s_max[row]) +
+           (edge ? 0.1 / exp(r->scores[at]) : 0);
 }
 
 static inline void ref_grad_pair(ref_grads *g, const ref_head *s, int64_t i, int64_t j, double slope, double error) {
@@ -271,7 +272,7 @@ static inline void ref_grad_pair(ref_grads *g, const ref_head *s, int64_t i, int
     const ref_result *r = &g->forward;
     int64_t row = ref_row_index(r, s->b, s->h, i), at = row * r->sk + j;
     double distance = (double)ref_distance(ref_position(d, r, s->b, i), j), steep = 1;
-    double e = error * ref_grad_off(r, row, at);
+    double e = error * ref_grad_off(d, r, row, at);
     if (d->bias.rank) ref_add(&g->g[GRAD_BIAS], s->b, s->h, i, j, slope, e);
     if (d->alibi.rank) ref_add(&g->g[GRAD_ALIBI], 0, 0, 0, s->h, -slope * distance, e * distance);
     if (d->softcap > 0) { /* the slope of tanh where it is flat is a small difference of rounded numbers */
@@ -306,7 +307,7 @@ static inline void ref_grad_row(ref_grads *g, ref_head *s, int64_t i, double *sl
     }
     for (int64_t j = 0; j < r->sk; j++) {
         if (masked[j] == -INFINITY) continue;
-        slope[j] = ref_grad_weight(g, s, i, j, ref_grad_off(r, row, row * r->sk + j), &terms[j]);
+        slope[j] = ref_grad_weight(g, s, i, j, ref_grad_off(d, r, row, row * r->sk + j), &terms[j]);
         delta += weights[j] * slope[j];
         delta_terms += weights[j] * terms[j];
     }

@@ -1021,7 +1021,7 @@ typedef struct attn__additive {
 
 #ifndef ATTN_NO_BACKWARD
 /* From scores and the gradients of weights to weights P and the gradients dS of scores, [rows][ld] -> rows of `row`:
-       P = keep * w (0 where keep is 0),  dS = w * (dp*keep + more - shift),  w = e^(s - base) * inverse, 0 below 2^-126;
+       P = keep*w (0 where keep is 0), dS = w*(dp*keep + more - shift), w = e^(s - base)*inverse, 0 below 2^-126;
    an excluded entry (s = -inf) gets -0 and 0, whatever else it holds. keep and more may be NULL (1 and 0). */
 typedef struct attn__grade {
     const float *s, *dp, *keep, *more, *base, *inverse, *shift;
@@ -1034,12 +1034,12 @@ typedef struct attn__grade {
    part[key][u][lane mod 16] += x, lane by lane. Four r come from one division. */
 typedef struct attn__additive_gradient {
     const float *query;         /* [.][ld]: e^2a, [padded] rows, then a */
-    const float *key;           /* key[j*key_stride + u]: e^2b; + padded: b; + 2 padded: 1 where the pair may be factored */
+    const float *key;           /* key[j*key_stride + u]: e^2b; + padded: b; [2 padded]: 1 where it is clear */
     const float *ds, *mark;     /* [keys][row]; mark: NULL (no pair needs care), or -0 where a pair is excluded */
     const int   *lane_clear;
     float       *da, *dt;       /* [4][row] */
     float       *part;          /* [keys][4][16] */
-    int64_t      u, padded, ld, lane0, key_stride, keys, row;       /* lane0: of the tile's first lane, a number mod 16 */
+    int64_t      u, padded, ld, lane0, key_stride, keys, row;       /* lane0: of the tile, mod 16 counts */
 } attn__additive_gradient;
 #endif
 
@@ -4465,9 +4465,9 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
 /* ---- the pieces */
 
 /* An error in a field that has another name in the function that was called. */
-static attn_status attn__rename(attn_error *err, attn_status st, int field, const attn__names *names, int rank)
+static attn_status attn__rename(attn_error *err, attn_status st, const attn__names *from, const attn__names *names,
+                                int rank)
 {
-    const attn__names *from = &attn__fields[field].names;
     int i;
     if (st == ATTN_OK || !err) return st;
     if (err->field == from->view) err->field = names->view;
@@ -4517,10 +4517,10 @@ static attn_status attn__softmax(attn_view x, attn_out out, const attn_desc *opt
     d.given_scores = attn__as_rank4(x);
     d.weights = attn__out(out.data, attn__as_rank4(attn_view_of(out)));
     st = bytes ? attn_workspace_size(&d, bytes, err) : attn_forward(&d, err);
-    attn__rename(err, st, ATTN__F_given_scores, &names_x, x.rank);
-    if (x.rank == 3 && options && options->mask.rank == 3) attn__rename(err, st, ATTN__F_mask, mask, 3);
-    if (x.rank == 3 && options && options->bias.rank == 3) attn__rename(err, st, ATTN__F_bias, bias, 3);
-    return attn__rename(err, st, ATTN__F_weights, &names_out, x.rank);
+    attn__rename(err, st, &attn__fields[ATTN__F_given_scores].names, &names_x, x.rank);
+    if (x.rank == 3 && options && options->mask.rank == 3) attn__rename(err, st, mask, mask, 3);
+    if (x.rank == 3 && options && options->bias.rank == 3) attn__rename(err, st, bias, bias, 3);
+    return attn__rename(err, st, &attn__fields[ATTN__F_weights].names, &names_out, x.rank);
 }
 ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err)
 {
@@ -5154,8 +5154,8 @@ enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* f
 /* What a worker's memory holds for the blocks, in this order. */
 enum { ATTN__M_TILES, ATTN__M_QUERY, ATTN__M_D_OUT, ATTN__M_RAW, ATTN__M_S, ATTN__M_T, ATTN__M_DP, ATTN__M_KEEP,
        ATTN__M_P, ATTN__M_DS, ATTN__M_SOFT, ATTN__M_SQUARE, ATTN__M_DQ, ATTN__M_DT, ATTN__M_Q_ROWS, ATTN__M_D_OUT_ROWS,
-       ATTN__M_K_ROWS, ATTN__M_DK, ATTN__M_DB, ATTN__M_DV, ATTN__M_W, ATTN__M_MATRIX, ATTN__M_RESULT, ATTN__M_PART, ATTN__M_MET,
-       ATTN__M_COUNT };
+       ATTN__M_K_ROWS, ATTN__M_DK, ATTN__M_DB, ATTN__M_DV, ATTN__M_W, ATTN__M_MATRIX, ATTN__M_RESULT, ATTN__M_PART,
+       ATTN__M_MET,        ATTN__M_COUNT };
 
 enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
 /* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
@@ -6177,7 +6177,8 @@ typedef struct attn__sum {
     attn_out  out;
     int64_t   batch[2], b_shares;       /* so many heads of a share one of b */
     float     scale;
-    int       adds, skip;               /* skip: rows of b that are not finite do not count where a is all -0 */
+    int       adds, skip;               /* skip: rows of b that are not finite do not count where a is all -0 (1),
+                                           all 0 (2) */
     const attn_desc *cover;             /* not NULL: b are keys; those that no query may attend to are not read */
     const attn__shape *shape;
 } attn__sum;
@@ -6207,7 +6208,7 @@ static void attn__sum_panel(const attn__sum *m, int64_t x, int64_t y, int64_t k0
         from = attn__at(&m->b, x, y / m->b_shares, k0 + k, column);
         for (l = 0; l < lanes; l++) panel[l] = from[l * m->b.stride[3]];
         if (m->skip && !attn__finite_scalar(panel, lanes) &&
-            attn__all_zero(attn__at(&m->a, x, y, 0, k0 + k), m->a.stride[2], m->a.size[2], 1))
+            attn__all_zero(attn__at(&m->a, x, y, 0, k0 + k), m->a.stride[2], m->a.size[2], m->skip == 1))
             attn__fill(panel, 1, lanes, 0.0f);
     }
 }
@@ -6521,7 +6522,7 @@ static void attn__plan_bias(const attn_desc *d, const attn__shape *s, const attn
     }
 }
 
-/* Which tasks there are: one per unit, a batch entry's key head, computes each block's weights once (five products); cut
+/* Which tasks there are: one per unit, a batch entry's key head, has each block's weights once (five products); cut
    among more tasks, some do dK and dV for a part of the keys and others dQ for a part of the queries (four and three
    products). */
 static void attn__plan_tasks(const attn_desc *d, const attn__shape *s, attn__backward *w)
@@ -6665,25 +6666,467 @@ ATTN_DEF attn_status attn_backward(const attn_desc *forward, const attn_grad *gr
     return ATTN_OK;
 }
 ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size)
-{ (void)forward; (void)grad; (void)text; (void)size; return 0; }
+{
+    attn_plan plan;
+    attn_error err;
+    attn__backward w;
+    attn__text t;
+    const attn__fp_state saved = attn__fp_enter();
+    const attn_status st = attn__plan_gradients(forward, grad, &plan, 0, &err);
+    attn__fp_leave(saved);
+    t.at = text;
+    t.size = text ? size : 0;
+    t.length = 0;
+    if (st != ATTN_OK) {
+        attn__put(&t, "refused: ");
+        attn__put_error(&t, &err);
+        return attn__end_text(&t);
+    }
+    ATTN__COPY(&w, plan.backward, sizeof w);
+    attn__put(&t, "gradients of ");
+    attn__put(&t, attn_score_string((attn_score)plan.desc.score));
+    attn__put(&t, " attention; kernels ");
+    attn__put(&t, attn_isa_string((attn_isa)plan.isa));
+    attn__put(&t, ", blocks of ");
+    attn__put_number(&t, ATTN_GRAD_QUERIES);
+    attn__put(&t, " queries x ");
+    attn__put_number(&t, ATTN_GRAD_KEYS);
+    attn__put(&t, plan.stats.rank ? " keys, statistics given, " : " keys, statistics computed again, ");
+    attn__put_number(&t, w.row_tasks);
+    attn__put(&t, " tasks for the rows, then ");
+    attn__put_number(&t, w.main_tasks);
+    attn__put(&t, w.key_parts + w.query_parts == 0 ? " tasks for all products" : " tasks for parts of keys or queries");
+    if (w.sum_tasks > 0) {
+        attn__put(&t, ", then ");
+        attn__put_number(&t, w.sum_tasks);
+        attn__put(&t, " tasks for parameters");
+    }
+    attn__put(&t, "; workspace ");
+    attn__put_number(&t, (int64_t)plan.workspace_bytes);
+    attn__put(&t, " bytes for ");
+    attn__put_number(&t, plan.desc.parallel.workers);
+    attn__put(&t, plan.desc.parallel.workers == 1 ? " worker" : " workers");
+    return attn__end_text(&t);
+}
+
+/* ---- the pieces: matrix products and sums over rows, run one after another */
+typedef struct attn__sum_job { const attn__kernels *f; const attn__sum *m; char *memory; } attn__sum_job;
+static void attn__sum_task(void *arg, int64_t index, int32_t worker)
+{
+    const attn__sum_job *job = (const attn__sum_job *)arg;
+    const attn__fp_state saved = attn__fp_enter();
+    attn__sum_tile(job->f, job->m, index, (float *)(void *)(job->memory + worker * attn__sum_bytes(job->f)));
+    attn__fp_leave(saved);
+}
+static void attn__sum_run(const attn__sum *m, int32_t isa, void *memory, const attn_parallel *parallel)
+{
+    attn__sum_job job;
+    int64_t i, n;
+    job.f = attn__table(isa);
+    job.m = m;
+    job.memory = attn__align(memory);
+    n = attn__sum_tasks(job.f, m);
+    if (parallel->run && n > 1) parallel->run(parallel->user, n, attn__sum_task, &job);
+    else for (i = 0; i < n; i++) attn__sum_task(&job, i, 0);
+}
+/* out (+)= a b, rank 4; `adds` to what is there, skip as in attn__sum */
+static attn__sum attn__sum_of(attn_view a, attn_view b, attn_out out, int adds, int skip)
+{
+    attn__sum m;
+    m.a = a;
+    m.b = b;
+    m.out = out;
+    m.batch[0] = a.size[0] > 1 ? a.size[0] : b.size[0] * (a.size[0] > 0);
+    m.batch[1] = a.size[1] > 1 ? a.size[1] : b.size[1] * (a.size[1] > 0);
+    m.b_shares = 1;
+    m.scale = 1.0f;
+    m.adds = adds;
+    m.skip = skip;
+    m.cover = NULL;
+    m.shape = NULL;
+    return m;
+}
+static int64_t attn__sum_memory(const attn_desc *d, int32_t isa)
+{
+    return attn__add64(attn__mul64(attn__sum_bytes(attn__table(isa)), d->parallel.workers ? d->parallel.workers : 1),
+                       ATTN__ALIGN);
+}
+static int32_t attn__isa_of(const attn_desc *d) { return d->isa ? d->isa : (int32_t)attn_best_isa(); }
+
+static attn_status attn__softmax_gradient(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
+                                          size_t *bytes, attn_error *err)
+{
+    static const attn__names names_x = ATTN__NAMES("x"), names_d_out = ATTN__NAMES("d_out"),
+                             names_dx = ATTN__NAMES("dx");
+    const attn_view out = attn_view_of(dx);
+    attn_desc d = attn__options(options);
+    attn_grad g;
+    attn_status st;
+    attn__zero(&g, sizeof g);
+    ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
+    ATTN__RULE(d_out.rank, ATTN_ERR_NULL, "d_out", "must be given");
+    ATTN__RULE(dx.rank, ATTN_ERR_NULL, "dx", "must be given");
+    if (d_out.rank != x.rank)
+        return attn__fail2(err, ATTN_ERR_RANK, "d_out.rank", "must equal x.rank", d_out.rank, x.rank);
+    if (dx.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "dx.rank", "must equal x.rank", dx.rank, x.rank);
+    if (x.rank == 3 && d.mask.rank == 3) d.mask = attn__as_rank4(d.mask);
+    if (x.rank == 3 && d.bias.rank == 3) d.bias = attn__as_rank4(d.bias);
+    d.score = ATTN_SCORE_GIVEN;
+    d.given_scores = attn__as_rank4(x);
+    g.d_weights = attn__as_rank4(d_out);
+    g.d_given_scores = attn__out(dx.data, attn__as_rank4(out));
+    st = bytes ? attn_backward_workspace_size(&d, &g, bytes, err) : attn_backward(&d, &g, err);
+    attn__rename(err, st, &attn__fields[ATTN__F_given_scores].names, &names_x, x.rank);
+    if (x.rank == 3 && options && options->mask.rank == 3)
+        attn__rename(err, st, &attn__fields[ATTN__F_mask].names, &attn__fields[ATTN__F_mask].names, 3);
+    if (x.rank == 3 && options && options->bias.rank == 3)
+        attn__rename(err, st, &attn__fields[ATTN__F_bias].names, &attn__fields[ATTN__F_bias].names, 3);
+    attn__rename(err, st, &attn__grad_fields[ATTN__G_d_weights].names, &names_d_out, x.rank);
+    return attn__rename(err, st, &attn__grad_fields[ATTN__G_d_given_scores].names, &names_dx, x.rank);
+}
 ATTN_DEF attn_status attn_softmax_backward(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
                                            attn_error *err)
-{ (void)x; (void)d_out; (void)dx; (void)options; return attn__fail(err, ATTN_ERR_OPTION, "x", "is not there yet"); }
+{
+    return attn__softmax_gradient(x, d_out, dx, options, NULL, err);
+}
 ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view d_out, attn_out dx,
                                                           const attn_desc *options, size_t *bytes, attn_error *err)
-{ (void)x; (void)d_out; (void)dx; (void)options; (void)bytes; return attn__fail(err, ATTN_ERR_OPTION, "x", "is not there yet"); }
+{
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    return attn__softmax_gradient(x, d_out, dx, options, bytes, err);
+}
+
+static attn_status attn__bmm_gradient(const attn_view *v, const attn_desc *options, int need_data, attn__sum *sums,
+                                      attn_error *err)
+{
+    static const attn__field fields[5] = {{0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("a")},
+        {0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("b")}, {0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("d_out")},
+        {0, 1, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("da")}, {0, 1, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("db")}};
+    attn_view r[5];
+    int i, j, axis;
+    for (i = 0; i < 5; i++) {
+        ATTN__RULE(v[i].rank || i > 2, ATTN_ERR_NULL, fields[i].names.view, "must be given");
+        ATTN__TRY(attn__check_view(&v[i], &fields[i], need_data, err));
+        if (v[i].rank) r[i] = attn__batch_rank4(v[i]);
+    }
+    ATTN__RULE(v[3].rank || v[4].rank, ATTN_ERR_NULL, "da", "must be given, or db");
+    ATTN__TRY(attn__check_size(&v[1], &fields[1].names, v[1].rank - 2, r[0].size[3], "must equal the last size of a",
+                               err));
+    ATTN__TRY(attn__check_size(&v[2], &fields[2].names, v[2].rank - 2, r[0].size[2], "must equal the rows of a", err));
+    ATTN__TRY(attn__check_size(&v[2], &fields[2].names, v[2].rank - 1, r[1].size[3], "must equal the columns of b",
+                               err));
+    for (axis = 0; axis < 2; axis++) {
+        const int64_t n = r[0].size[axis] == 1 ? r[1].size[axis] : r[0].size[axis];
+        const int at = axis - (4 - v[2].rank);
+        if (r[1].size[axis] != 1 && r[1].size[axis] != n)
+            return attn__fail2(err, ATTN_ERR_SIZE, fields[1].names.size[axis - (4 - v[1].rank)],
+                               "must broadcast with a: be 1 or", r[1].size[axis], n);
+        if (r[2].size[axis] != n)
+            return attn__fail2(err, ATTN_ERR_SIZE, at < 0 ? "d_out.rank" : fields[2].names.size[at],
+                               "must have the broadcast batch of a and b", r[2].size[axis], n);
+    }
+    for (i = 3; i < 5; i++) {
+        if (!v[i].rank) continue;
+        if (v[i].rank != v[i - 3].rank)
+            return attn__fail2(err, ATTN_ERR_RANK, fields[i].names.rank, "must be that of what it belongs to",
+                               v[i].rank, v[i - 3].rank);
+        for (axis = 0; axis < v[i].rank; axis++)
+            ATTN__TRY(attn__check_size(&v[i], &fields[i].names, axis, v[i - 3].size[axis],
+                                       "must be that of what it belongs to", err));
+        for (j = 0; need_data && j < 5; j++)
+            ATTN__RULE(!v[j].rank || j == i || (j == 3 && i == 4) || attn__disjoint(&v[i], &v[j]), ATTN_ERR_OVERLAP,
+                       fields[i].names.view, j < 3 ? "must not overlap an input" : "must not overlap another output");
+    }
+    ATTN__TRY(attn__check_options(options, err));
+    if (v[3].rank) sums[0] = attn__sum_of(r[2], attn__swapped(r[1]),
+                                           attn__out((void *)(uintptr_t)v[3].data, r[3]), 0, 0);
+    if (v[4].rank) sums[1] = attn__sum_of(attn__swapped(r[0]), r[2],
+                                           attn__out((void *)(uintptr_t)v[4].data, r[4]), 0, 0);
+    for (i = 0; i < 2; i++) {                       /* whatever was broadcast */
+        sums[i].batch[0] = r[2].size[0];
+        sums[i].batch[1] = r[2].size[1];
+    }
+    return ATTN_OK;
+}
 ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
                                        uint32_t accumulate, const attn_desc *options, attn_error *err)
-{ (void)a; (void)b; (void)d_out; (void)da; (void)db; (void)accumulate; (void)options; return attn__fail(err, ATTN_ERR_OPTION, "a", "is not there yet"); }
+{
+    const attn_desc d = attn__options(options);
+    const int32_t isa = attn__isa_of(&d);
+    attn__memory memory;
+    attn__sum sums[2];
+    attn_view v[5];
+    int i;
+    v[0] = a;
+    v[1] = b;
+    v[2] = d_out;
+    v[3] = attn_view_of(da);
+    v[4] = attn_view_of(db);
+    ATTN__TRY(attn__bmm_gradient(v, &d, 1, sums, err));
+    ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
+    ATTN__TRY(attn__acquire(&d, (size_t)attn__sum_memory(&d, isa), &memory, err));
+    for (i = 0; i < 2; i++) {
+        if (!v[3 + i].rank) continue;
+        sums[i].adds = (int)(accumulate >> i & 1u);
+        attn__sum_run(&sums[i], isa, memory.block, &d.parallel);
+    }
+    attn__release(&d, &memory);
+    return attn__success(err);
+}
 ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
                                                       attn_out db, const attn_desc *options, size_t *bytes,
                                                       attn_error *err)
-{ (void)a; (void)b; (void)d_out; (void)da; (void)db; (void)bytes; (void)options; return attn__fail(err, ATTN_ERR_OPTION, "a", "is not there yet"); }
-ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err)
-{ (void)desc; (void)grad; return attn__fail(err, ATTN_ERR_OPTION, "desc", "is not there yet"); }
+{
+    const attn_desc d = attn__options(options);
+    attn__sum sums[2];
+    attn_view v[5];
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    v[0] = a;
+    v[1] = b;
+    v[2] = d_out;
+    v[3] = attn_view_of(da);
+    v[4] = attn_view_of(db);
+    ATTN__TRY(attn__bmm_gradient(v, &d, 0, sums, err));
+    *bytes = (size_t)attn__sum_memory(&d, attn__isa_of(&d));
+    return attn__success(err);
+}
+
+/* ---- multi-head attention: projections and attention again, then its gradients between those of the products */
+enum { ATTN__H_D_OUT, ATTN__H_DQUERY, ATTN__H_DKEY, ATTN__H_DVALUE, ATTN__H_DW_QUERY, ATTN__H_DW_KEY,
+       ATTN__H_DW_VALUE, ATTN__H_DW_RESULT, ATTN__H_DB_QUERY, ATTN__H_DB_KEY, ATTN__H_DB_VALUE, ATTN__H_DB_RESULT,
+       ATTN__H_COUNT };
+static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
+#define ATTN__X(f, output, rank) {offsetof(attn_mha_grad, f), output, ATTN__TAKES_F32, rank, rank, ATTN__NAMES(#f)},
+    ATTN__X(d_out, 0, 3) ATTN__X(dquery, 1, 3) ATTN__X(dkey, 1, 3) ATTN__X(dvalue, 1, 3)
+    ATTN__X(dw_query, 1, 2) ATTN__X(dw_key, 1, 2) ATTN__X(dw_value, 1, 2) ATTN__X(dw_result, 1, 2)
+    ATTN__X(db_query, 1, 1) ATTN__X(db_key, 1, 1) ATTN__X(db_value, 1, 1) ATTN__X(db_result, 1, 1)
+#undef ATTN__X
+};
+
+typedef struct attn__mha_gradient {
+    attn__mha m;                /* the forward */
+    attn_plan plan;             /* of the attention's gradients */
+    attn_view g[ATTN__H_COUNT], x[3], w[4];
+    attn_grad grad;
+    float    *d_heads, *d_projected[3];
+    int64_t   own_bytes, inner_bytes;
+} attn__mha_gradient;
+
+/* A gradient against what it belongs to and everything else. */
+static attn_status attn__mha_check(const attn_mha_desc *desc, const attn_mha_grad *grad, attn__mha_gradient *a,
+                                   int need, attn_error *err)
+{
+    attn_view like[ATTN__H_COUNT], o;
+    int i, j, axis, any = 0;
+    like[0] = attn_view_of(desc->out);
+    like[1] = desc->query;
+    like[2] = desc->key;
+    like[3] = desc->value;
+    like[4] = desc->w_query;
+    like[5] = desc->w_key;
+    like[6] = desc->w_value;
+    like[7] = desc->w_result;
+    like[8] = desc->b_query;
+    like[9] = desc->b_key;
+    like[10] = desc->b_value;
+    like[11] = desc->b_result;
+    for (i = 0; i < ATTN__H_COUNT; i++) {
+        const attn__field *f = &attn__mha_fields[i];
+        ATTN__COPY(&a->g[i], (const char *)grad + f->offset, sizeof a->g[i]);
+        if (!a->g[i].rank) continue;
+        ATTN__TRY(attn__check_view(&a->g[i], f, need, err));
+        ATTN__RULE(like[i].rank, ATTN_ERR_OPTION, f->names.view, "must be absent where what it belongs to is");
+        for (axis = 0; axis < like[i].rank; axis++)
+            ATTN__TRY(attn__check_size(&a->g[i], &f->names, axis, like[i].size[axis],
+                                       "must be that of what it belongs to", err));
+        any |= i > 0;
+    }
+    ATTN__RULE(a->g[0].rank, ATTN_ERR_NULL, "d_out", "must be given");
+    ATTN__RULE(any || grad->attention, ATTN_ERR_NULL, "dquery", "must be given, or another result");
+    ATTN__RULE(grad->accumulate < 1u << 11, ATTN_ERR_OPTION, "accumulate", "must be bits 0 to 10");
+    ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
+    for (i = 1; need && i < ATTN__H_COUNT; i++) {
+        const char *name = attn__mha_fields[i].names.view;
+        o = a->g[i];
+        for (j = 0; o.rank && j < ATTN__H_COUNT; j++) {
+            ATTN__RULE(j == 0 || !like[j].rank || attn__disjoint(&o, &like[j]), ATTN_ERR_OVERLAP, name,
+                       "must not overlap an input");
+            ATTN__RULE((j > 0 && j <= i) || !a->g[j].rank || attn__disjoint(&o, &a->g[j]), ATTN_ERR_OVERLAP, name,
+                       j ? "must not overlap another output" : "must not overlap an input");
+        }
+        for (j = 0; o.rank && grad->attention && j < ATTN__G_COUNT; j++) {
+            const attn_view other = attn__grad_at(grad->attention, j);
+            if (j == ATTN__G_d_out || (j >= ATTN__G_dq && j <= ATTN__G_dv)) continue;
+            ATTN__RULE(!other.rank || attn__disjoint(&o, &other), ATTN_ERR_OVERLAP, name, j < ATTN__G_dq ?
+                       "must not overlap an input" : "must not overlap another output");
+        }
+        for (j = ATTN__F_sigma_per_head; o.rank && desc->attention && j < ATTN__F_COUNT; j++) {
+            const attn_view in = attn__view_at(desc->attention, j);
+            ATTN__RULE(!in.rank || attn__disjoint(&o, &in), ATTN_ERR_OVERLAP, name, "must not overlap an input");
+        }
+    }
+    return ATTN_OK;
+}
+
+static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const attn_mha_grad *grad, float *base,
+                                              attn__mha_gradient *a, attn_error *err)
+{
+    attn_desc *d = &a->m.attention;
+    attn_view d_heads;
+    int64_t floats, heads_floats, rows, least;
+    attn_status st;
+    attn__fp_state saved;
+    int i, p;
+    ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
+    ATTN__TRY(attn__mha_resolve(desc, base, &a->m, err));
+    ATTN__TRY(attn__mha_check(desc, grad, a, base != NULL, err));
+    a->x[0] = desc->query;
+    a->x[1] = desc->key.rank ? desc->key : a->x[0];
+    a->x[2] = desc->value.rank ? desc->value : a->x[1];
+    a->w[0] = desc->w_query;
+    a->w[1] = desc->w_key;
+    a->w[2] = desc->w_value;
+    a->w[3] = desc->w_result;
+    for (p = ATTN__F_lse; p <= ATTN__F_scores_masked; p++)
+        attn__zero((char *)d + attn__fields[p].offset, sizeof(attn_view));
+    rows = attn__mul64(attn__mul64(d->q.size[0], d->q.size[1]), d->q.size[2]);
+    heads_floats = attn__mul64(rows, d->v.size[3]);
+    /* behind q, k, v: the heads' outputs, the row statistics, d_out of the heads, dq, dk, dv */
+    floats = attn__add64(attn__add64(a->m.floats[0], a->m.floats[1]), a->m.floats[2]);
+    d->out = attn_out_bshd(base ? base + floats : NULL, d->q.size[0], d->q.size[2], d->q.size[1], d->v.size[3]);
+    floats = attn__add64(floats, heads_floats);
+    d->stats = attn_out_f32(base ? base + floats : NULL, 4, d->q.size[0], d->q.size[1], d->q.size[2], 2);
+    floats = attn__add64(floats, attn__mul64(rows, 2));
+    a->d_heads = base ? base + floats : NULL;
+    floats = attn__add64(floats, heads_floats);
+    for (i = 0; i < 3; i++) {
+        a->d_projected[i] = base ? base + floats : NULL;
+        floats = attn__add64(floats, a->m.floats[i]);
+    }
+    a->own_bytes = attn__bytes_of(floats);
+    ATTN__RULE(a->own_bytes < (int64_t)((size_t)-1 / 8), ATTN_ERR_OVERFLOW, "query",
+               "must leave a workspace that fits in memory");
+    d_heads = attn_view_bshd(a->d_heads, d->q.size[0], d->q.size[2], d->q.size[1], d->v.size[3]);
+    if (!a->w[3].rank) {                            /* the heads side by side: d_out is their gradient as it is */
+        d_heads.data = a->g[0].data;
+        d_heads.stride[0] = a->g[0].stride[0];
+        d_heads.stride[1] = a->g[0].stride[2] * d->v.size[3];
+        d_heads.stride[2] = a->g[0].stride[1];
+        d_heads.stride[3] = a->g[0].stride[2];
+    }
+    attn__zero(&a->grad, sizeof a->grad);
+    if (grad->attention) a->grad = *grad->attention;
+    a->grad.d_out = d_heads;
+    a->grad.dq = attn_out_bshd(a->d_projected[0], d->q.size[0], d->q.size[2], d->q.size[1], d->q.size[3]);
+    a->grad.dk = attn_out_bshd(a->d_projected[1], d->k.size[0], d->k.size[2], d->k.size[1], d->k.size[3]);
+    a->grad.dv = attn_out_bshd(a->d_projected[2], d->v.size[0], d->v.size[2], d->v.size[1], d->v.size[3]);
+    a->grad.accumulate &= ~7u;
+    saved = attn__fp_enter();
+    st = attn__plan(d, &a->m.plan, base ? ATTN__WITH_DATA : 0, err);
+    if (st == ATTN_OK) st = attn__plan_gradients(d, &a->grad, &a->plan, base ? ATTN__WITH_DATA : 0, err);
+    attn__fp_leave(saved);
+    if (st != ATTN_OK) return st;
+    a->inner_bytes = (int64_t)(a->plan.workspace_bytes > a->m.plan.workspace_bytes ? a->plan.workspace_bytes :
+                               a->m.plan.workspace_bytes);
+    for (i = 0; i < 3; i++) {
+        least = (int64_t)attn__bmm_workspace(&a->m.product[i], d);
+        a->inner_bytes = least > a->inner_bytes ? least : a->inner_bytes;
+    }
+    least = attn__sum_memory(d, attn__isa_of(d));
+    a->inner_bytes = least > a->inner_bytes ? least : a->inner_bytes;
+    return ATTN_OK;
+}
+
+/* [B,S,E] as [B,1,S,E]; [r,c] as [1,1,r,c]; [n] as [1,1,1,n] */
+static attn_view attn__mha_rank4(attn_view v)
+{
+    attn_view r = attn__batch_rank4(v);
+    if (v.rank != 3) return r;
+    r.size[0] = v.size[0];
+    r.stride[0] = v.stride[0];
+    r.size[1] = 1;
+    r.stride[1] = 0;
+    return r;
+}
+/* a gradient g (+)= a b */
+static void attn__mha_sum(const attn__mha_gradient *a, const attn_mha_grad *grad, int field, attn_view x, attn_view y,
+                          int again, int skip, void *inner)
+{
+    const attn_view *g = &a->g[field];
+    const int adds = again || (grad->accumulate >> (field - 1) & 1u);
+    attn__sum m;
+    if (!g->rank) return;
+    m = attn__sum_of(x, y, attn__out((void *)(uintptr_t)g->data, attn__mha_rank4(*g)), adds, skip);
+    attn__sum_run(&m, attn__isa_of(&a->m.attention), inner, &a->m.attention.parallel);
+}
+
+static void attn__mha_gradient_run(attn__mha_gradient *a, const attn_mha_desc *desc, const attn_mha_grad *grad,
+                                   void *inner)
+{
+    static const float one = 1.0f;
+    const attn_desc *d = &a->m.attention;
+    const int64_t batch = d->q.size[0], *heads = d->out.size;
+    const attn_view above = attn__mha_rank4(a->g[0]);
+    attn_view ones = attn__packed(&one, 1, 1, 1, 0), of_heads, projected;
+    attn__fp_state saved;
+    int i, field, to_query = 0, to_key = 0;
+    ones.stride[0] = ones.stride[1] = ones.stride[2] = ones.stride[3] = 0;
+    for (i = 0; i < 3; i++) {
+        attn__bmm_run(&a->m.product[i], inner, &d->parallel);
+        saved = attn__fp_enter();
+        attn__mha_add_bias(&a->m.bias[i], &a->m.product[i].out);
+        attn__fp_leave(saved);
+    }
+    attn__run_plan(&a->m.plan, inner);
+    if (a->w[3].rank) {
+        attn__sum m;
+        of_heads = attn__packed((const float *)d->out.data, batch, 1, heads[2], heads[1] * heads[3]);
+        attn__mha_sum(a, grad, ATTN__H_DW_RESULT, attn__swapped(above), of_heads, 0, 0, inner);
+        ones.size[3] = heads[2];
+        attn__mha_sum(a, grad, ATTN__H_DB_RESULT, ones, above, 0, 0, inner);
+        of_heads.data = a->d_heads;
+        m = attn__sum_of(above, attn__mha_rank4(a->w[3]), attn__out(a->d_heads, of_heads), 0, 0);
+        attn__sum_run(&m, attn__isa_of(d), inner, &d->parallel);
+    }
+    attn__run_plan(&a->plan, inner);
+    for (i = 0; i < 3; i++) {
+        projected = attn__packed(a->d_projected[i], batch, 1, a->x[i].size[1], a->w[i].size[0]);
+        attn__mha_sum(a, grad, ATTN__H_DW_QUERY + i, attn__swapped(projected), attn__mha_rank4(a->x[i]), 0, 2, inner);
+        ones.size[3] = a->x[i].size[1];
+        attn__mha_sum(a, grad, ATTN__H_DB_QUERY + i, ones, projected, 0, 0, inner);
+        field = i == 2 && !desc->value.rank ? ATTN__H_DKEY : ATTN__H_DQUERY + i;
+        if (field == ATTN__H_DKEY && !desc->key.rank) field = ATTN__H_DQUERY;
+        attn__mha_sum(a, grad, field, projected, attn__mha_rank4(a->w[i]), field == ATTN__H_DQUERY ? to_query :
+                      field == ATTN__H_DKEY ? to_key : 0, 0, inner);
+        to_query |= field == ATTN__H_DQUERY;
+        to_key |= field == ATTN__H_DKEY;
+    }
+}
+
 ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
                                                       size_t *bytes, attn_error *err)
-{ (void)desc; (void)grad; (void)bytes; return attn__fail(err, ATTN_ERR_OPTION, "desc", "is not there yet"); }
+{
+    attn__mha_gradient a;
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    ATTN__TRY(attn__mha_gradient_resolve(desc, grad, NULL, &a, err));
+    *bytes = (size_t)(a.own_bytes + a.inner_bytes + 2 * ATTN__ALIGN);
+    return attn__success(err);
+}
+ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err)
+{
+    attn__mha_gradient a;
+    attn__memory memory;
+    attn_status st;
+    ATTN__TRY(attn__mha_gradient_resolve(desc, grad, NULL, &a, err));
+    ATTN__TRY(attn__acquire(&a.m.attention, (size_t)(a.own_bytes + a.inner_bytes + 2 * ATTN__ALIGN), &memory, err));
+    st = attn__mha_gradient_resolve(desc, grad, (float *)(void *)attn__align(memory.block), &a, err);
+    if (st == ATTN_OK) {
+        attn__mha_gradient_run(&a, desc, grad, attn__align(memory.block) + a.own_bytes);
+        st = attn__success(err);
+    }
+    attn__release(&a.m.attention, &memory);
+    return st;
+}
 #endif /* ATTN_NO_BACKWARD */
 
 /* ---- small things */

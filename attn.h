@@ -34,7 +34,7 @@
        >>math       exp, log, tanh, fused multiply-add       >>public          the functions of the API
        >>kernels-scalar  the specification                   >>heatmap         pictures
        >>kernels-avx2  >>kernels-avx512  the same bits       >>tail            clean-up, licences
-       >>dispatch   which kernels run
+       >>dispatch   which kernels run                        >>backward        gradients
 
    SHAPES    Letters used throughout:  B batch, H heads, Hkv key/value heads (H % Hkv == 0; query head h reads key head
              h / (H/Hkv)), Sq queries, Sk keys, D size of a query and of a key, Dv size of a value, h hidden width.
@@ -97,6 +97,7 @@
                                     without workspace and allocator then need ATTN_MALLOC and ATTN_FREE
        ATTN_NO_SIMD, ATTN_NO_AVX2, ATTN_NO_AVX512    impl  leave kernels out (without AVX2 no AVX-512)
        ATTN_NO_HEATMAP        all   leave the pictures out
+       ATTN_NO_BACKWARD       all   leave the gradients out
        ATTN_NO_EXACT_FMA      impl  on a machine without fused multiply-add: a*b+c rounded twice (faster, other bits)
 */
 
@@ -337,7 +338,41 @@ typedef struct attn_desc {
     size_t    workspace_bytes;
     attn_allocator allocator;
     attn_parallel  parallel;
+
+    /* one more result */
+    attn_out  stats;            /* [B,H,Sq,2]  each row's maximum score and its sum of e^(score - maximum), without the
+                                   sink: what attn_backward needs to have the weights again exactly. -inf and 0 for a
+                                   row without mass */
 } attn_desc;
+
+/* ---- gradients, described (ATTN_NO_BACKWARD leaves them out; attn_backward below says what they are) */
+#ifndef ATTN_NO_BACKWARD
+typedef enum attn_grad_bit {    /* for `accumulate`: one bit per gradient, in the order of attn_grad */
+    ATTN_GRAD_Q = 1 << 0, ATTN_GRAD_K = 1 << 1, ATTN_GRAD_V = 1 << 2, ATTN_GRAD_GIVEN_SCORES = 1 << 3,
+    ATTN_GRAD_BIAS = 1 << 4, ATTN_GRAD_BILINEAR = 1 << 5, ATTN_GRAD_W_Q = 1 << 6, ATTN_GRAD_W_K = 1 << 7,
+    ATTN_GRAD_W_V = 1 << 8, ATTN_GRAD_HIDDEN_BIAS = 1 << 9, ATTN_GRAD_SIGMA = 1 << 10, ATTN_GRAD_SCALE = 1 << 11,
+    ATTN_GRAD_SINK = 1 << 12, ATTN_GRAD_ALIBI = 1 << 13, ATTN_GRAD_ALL = (1 << 14) - 1
+} attn_grad_bit;
+
+typedef struct attn_grad {
+    /* gradients of a loss with respect to the forward's results; each may be absent, but not all */
+    attn_view d_out;            /* [B,H,Sq,Dv] */
+    attn_view d_weights;        /* [B,H,Sq,Sk]  of the weights as they were returned (see weights_after_dropout) */
+    attn_view d_lse;            /* [B,H,Sq] */
+
+    /* results: with respect to what went in; each may be absent, but not all. Shaped like what they belong to */
+    attn_out  dq, dk, dv;
+    attn_out  d_given_scores;   /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN */
+    attn_out  d_bias;           /* summed over the axes along which the bias was broadcast, of size 1 or missing (not
+                                   where it has stride 0 on an axis of full size) */
+    attn_out  d_bilinear, d_w_q, d_w_k, d_w_v, d_hidden_bias;   /* with or without the head axis, as the parameter */
+    attn_out  d_sigma;          /* [1], or [H] with sigma_per_head */
+    attn_out  d_scale;          /* [1]  of the scale that was used */
+    attn_out  d_sink, d_alibi;  /* [H] */
+    uint32_t  accumulate;       /* ATTN_GRAD_x bits: these are added to what the outputs hold, the others written */
+    int32_t   reserved;         /* 0 */
+} attn_grad;
+#endif
 
 /* ---- attention */
 
@@ -367,10 +402,62 @@ typedef struct attn_plan {
     int32_t   phases;
     int32_t   isa;              /* attn_isa that runs */
     int64_t   tasks[ATTN_MAX_PHASES];
-    int64_t   internal[32];     /* private */
+    int64_t   internal[32];     /* private, as all that follows */
+#ifndef ATTN_NO_BACKWARD
+    attn_grad grad;
+    attn_view out, stats;
+    int64_t   backward[32];
+#endif
 } attn_plan;
 ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err);
 ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker);
+
+/* ---- gradients */
+#ifndef ATTN_NO_BACKWARD
+
+/* From the forward's inputs and the gradients of its results, those of its inputs and parameters. `forward` is the
+   descriptor of the forward call, as it was: its `out` is read (required where d_out is given, unless dv alone is
+   wanted), its `stats` are read where present, else computed again (one product more; the same bits). Its other results
+   do not count; workspace, parallel, allocator and isa do. Nothing of size Sq*Sk is kept: weights are computed again,
+   block by block. Cost: 5/2 of the forward's.
+   - Rows without mass give 0 everywhere, even where a gradient from above is NaN, under ATTN_EMPTY_NAN too; a finite
+     sink still gets its share of d_lse. Under ATTN_EMPTY_UNIFORM they give dv.
+   - Excluded pairs contribute nothing, whatever q, k, v and d_out hold; a key that no row may attend to gets exactly 0,
+     and is not read where lengths, causal or window exclude it. NaN and Inf stay in their rows and columns.
+   - BOXCAR and CONSTANT have gradient 0 for q, k and sigma; TRIANGULAR has 0 at distance 0, COSINE at the zero vector.
+   - The same bits whatever isa, workers, tasks and strides (see SAME BITS). Sums have one fixed order: a key's over the
+     queries in blocks of ATTN_GRAD_QUERIES, heads of a group one after the other; a query's over the keys in blocks
+     of ATTN_GRAD_KEYS; a parameter's over batch, head, query (or key). Blocks start at multiples of their size. */
+#define ATTN_GRAD_QUERIES 128
+#define ATTN_GRAD_KEYS     64
+ATTN_DEF attn_status attn_backward(const attn_desc *forward, const attn_grad *grad, attn_error *err);
+
+/* Bytes of workspace that attn_backward needs. Data pointers may be NULL here. O(B*H*Sq + Sk) rows, never Sq*Sk. */
+ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, const attn_grad *grad, size_t *bytes,
+                                                  attn_error *err);
+
+/* As attn_plan_forward; attn_task runs it. Here the number of tasks may depend on desc.parallel.workers. */
+ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
+                                        attn_error *err);
+
+/* As attn_explain. */
+ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size);
+
+/* The masked softmax's: dx from d_out, of one shape with x; x and options as they were given to attn_softmax. Neither
+   may overlap dx. Workspace: attn_softmax_backward_workspace_size. */
+ATTN_DEF attn_status attn_softmax_backward(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
+                                           attn_error *err);
+ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view d_out, attn_out dx,
+                                                          const attn_desc *options, size_t *bytes, attn_error *err);
+
+/* The matrix product's: da = d_out b^T, db = a^T d_out, each summed over the batch axes along which a or b was
+   broadcast; either may be absent (rank 0). accumulate: 1 adds to da, 2 to db. Chains of ATTN_GRAD_QUERIES. */
+ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
+                                       uint32_t accumulate, const attn_desc *options, attn_error *err);
+ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
+                                                      attn_out db, const attn_desc *options, size_t *bytes,
+                                                      attn_error *err);
+#endif /* ATTN_NO_BACKWARD */
 
 /* A sentence on how the descriptor is run: score, instruction set, tiles, tasks, workspace, or why it is refused.
    Writes at most `size` bytes with the final 0 (none when size is 0; text may then be NULL), returns the length of the
@@ -431,6 +518,25 @@ typedef struct attn_mha_desc {
 } attn_mha_desc;
 ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err);
 ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
+
+#ifndef ATTN_NO_BACKWARD
+/* Its gradients. `desc` as it was for attn_mha (out is not read); the projections and the attention are computed again.
+   Where key is absent in `desc`, dkey must be too, and its gradient is added to dquery; so value's to dkey, or where
+   that stands in, to dquery. */
+typedef struct attn_mha_grad {
+    attn_view d_out;            /* [B,Sq,Eo] */
+    attn_out  dquery, dkey, dvalue;                     /* results; each may be absent, but not all */
+    attn_out  dw_query, dw_key, dw_value, dw_result;
+    attn_out  db_query, db_key, db_value, db_result;
+    const attn_grad *attention; /* may be NULL; else d_weights, d_lse and all results but dq, dk, dv count, with their
+                                   bits of accumulate */
+    uint32_t  accumulate;       /* 1 << n: the n-th result of the eleven above is added to, not written */
+    int32_t   reserved;         /* 0 */
+} attn_mha_grad;
+ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err);
+ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
+                                                      size_t *bytes, attn_error *err);
+#endif
 
 /* ---- small things */
 ATTN_DEF const char *attn_status_string(attn_status status);       /* "a size that does not agree with another one" */
@@ -882,7 +988,8 @@ static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
 #define ATTN__CHAIN     128     /* keys of a chunk whose weighted values are summed in one chain */
 #define ATTN__PARTS     16      /* a chunk's sum of weights: 16 partial sums by key index mod 16, then a tree */
 
-enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED };
+enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE };
+enum { ATTN__FROM_ZERO = 0, ATTN__GO_ON, ATTN__ADD_AFTER };
 
 typedef struct attn__product {
     const float *a;             /* A[r,k] = a[r*a_row + k*a_k] */
@@ -893,8 +1000,11 @@ typedef struct attn__product {
     int64_t      rows, depth;
     int32_t      vecs;          /* lanes of this product: width*vecs, at most those of a tile; 8 vectors for one row */
     int32_t      kind;          /* SQUARED_DISTANCE sums (B - A)^2. PRODUCT_OF_ALLOWED leaves steps out where B's sign
-                                   bit is set: that is how a weight says "excluded", so that 0 * NaN does not happen */
-    int32_t      onto;          /* nonzero: the sum starts from what C holds, else from 0 */
+                                   bit is set: that is how a weight says "excluded", so that 0 * NaN does not happen.
+                                   WEIGHTED_DIFFERENCE sums A (B - X[r][lane]) */
+    int32_t      onto;          /* GO_ON: the sum starts from what C holds, else from 0; ADD_AFTER: then added to it */
+    const float *x;             /* X[r][lane] = x[r*x_row + lane] */
+    int64_t      x_row;
     const float *fetch;         /* not NULL: a matrix whose rows are brought near as the rows of A (of B: dots, and
                                    single rows of 8 vectors) are used; A's next rows too */
     int64_t      fetch_row, fetch_size;
@@ -910,6 +1020,30 @@ typedef struct attn__additive {
     float        w_sum, scale;
     int32_t      ld, vecs;
 } attn__additive;
+
+#ifndef ATTN_NO_BACKWARD
+/* From scores and the gradients of weights to weights P and the gradients dS of scores, [rows][ld] -> rows of `row`:
+       P = keep*w (0 where keep is 0), dS = w*(dp*keep + more - shift), w = e^(s - base)*inverse, 0 below 2^-126;
+   an excluded entry (s = -inf) gets -0 and 0, whatever else it holds. keep and more may be NULL (1 and 0). */
+typedef struct attn__grade {
+    const float *s, *dp, *keep, *more, *base, *inverse, *shift;
+    float       *p, *ds;
+    int64_t      rows, ld, row;
+} attn__grade;
+
+/* Additive: for hidden units u .. u+3, the lanes of a tile and a block of keys, with r = 1/(1 + query_u key_u) and
+   x = dS (r - r^2):  da_u[lane] += sum over keys of x;  dt_u[lane] += sum over keys of dS (1 - 2r), each one chain;
+   part[key][u][lane mod 16] += x, lane by lane. Four r come from one division. */
+typedef struct attn__additive_gradient {
+    const float *query;         /* [.][ld]: e^2a, [padded] rows, then a */
+    const float *key;           /* key[j*key_stride + u]: e^2b; + padded: b; [2 padded]: 1 where it is clear */
+    const float *ds, *mark;     /* [keys][row]; mark: NULL (no pair needs care), or -0 where a pair is excluded */
+    const int   *lane_clear;
+    float       *da, *dt;       /* [4][row] */
+    float       *part;          /* [keys][4][16] */
+    int64_t      u, padded, ld, lane0, key_stride, keys, row;       /* lane0: of the tile, mod 16 counts */
+} attn__additive_gradient;
+#endif
 
 typedef struct attn__kernels {
     int32_t width, vecs;        /* floats in a vector; vectors in the widest tile */
@@ -956,6 +1090,12 @@ typedef struct attn__kernels {
     void (*normalise)(const float *x, float *y, int64_t n, float scale, float top, float factor);
     /* what weigh computes, for one row of scores scale*x[j] that lie side by side; n: a multiple of ATTN__PARTS */
     void (*mass)(const float *x, int64_t n, float scale, float *top, float *sum);
+#ifndef ATTN_NO_BACKWARD
+    void (*grade)(const attn__grade *g);
+    void (*additive_gradient)(const attn__additive_gradient *g);
+    /* y[j*row + u] += the tree of part[j][u][0..15], for n keys and four u */
+    void (*fold)(const float *part, int64_t n, float *y, int64_t row);
+#endif
 } attn__kernels;
 
 static void attn__product_scalar(const attn__product *p)
@@ -966,14 +1106,16 @@ static void attn__product_scalar(const attn__product *p)
         const float *a = p->a + r * p->a_row, *b = p->b;
         float *c = p->c + r * p->c_row, acc[8];
         ATTN_ASSERT(p->vecs <= 8);
-        for (i = 0; i < p->vecs; i++) acc[i] = attn__choose(p->onto, c[i], 0.0f);
+        for (i = 0; i < p->vecs; i++) acc[i] = attn__choose(p->onto == ATTN__GO_ON, c[i], 0.0f);
         for (k = 0; k < p->depth; k++, a += p->a_k, b += p->b_row)
             for (i = 0; i < p->vecs; i++) {
                 const float d = b[i] - *a;
                 if (p->kind == ATTN__SQUARED_DISTANCE) acc[i] = attn__fma(d, d, acc[i]);
+                else if (p->kind == ATTN__WEIGHTED_DIFFERENCE) acc[i] = attn__fma(*a, b[i] - p->x[r * p->x_row + i],
+                                                                                  acc[i]);
                 else if (p->kind == ATTN__PRODUCT || !(attn__bits(b[i]) >> 31)) acc[i] = attn__fma(*a, b[i], acc[i]);
             }
-        for (i = 0; i < p->vecs; i++) c[i] = acc[i];
+        for (i = 0; i < p->vecs; i++) c[i] = p->onto == ATTN__ADD_AFTER ? c[i] + acc[i] : acc[i];
     }
 }
 
@@ -1192,12 +1334,83 @@ static void attn__mass_scalar(const float *x, int64_t n, float scale, float *top
     attn__weigh_scalar(s, 1, 0, n, 0, top, sum);
 }
 
+#ifndef ATTN_NO_BACKWARD
+static void attn__grade_scalar(const attn__grade *g)
+{
+    int64_t j, l;
+    for (j = 0; j < g->rows; j++)
+        for (l = 0; l < g->ld; l++) {
+            const float s = g->s[j * g->ld + l], e = attn__exp(s - g->base[l]) * g->inverse[l];
+            const float w = attn__choose(e < ATTN__SMALLEST, 0.0f, e);
+            const float keep = g->keep ? g->keep[j * g->ld + l] : 1.0f, more = g->more ? g->more[j * g->ld + l] : 0.0f;
+            const float ds = w * (attn__fma(g->dp[j * g->ld + l], keep, more) - g->shift[l]);
+            g->p[j * g->row + l] = attn__choose(attn__is_none(s), -0.0f, attn__choose(keep == 0.0f, 0.0f, w * keep));
+            g->ds[j * g->row + l] = attn__choose(attn__is_none(s), 0.0f, ds);
+        }
+}
+
+static void attn__additive_gradient_scalar(const attn__additive_gradient *g)
+{
+    const float cap = 1073741824.0f, *e = g->query + g->u * g->ld, *a = e + g->padded * g->ld;
+    int64_t j, l;
+    int u;
+    for (l = 0; l < g->ld; l++) {
+        float da[4] = {0.0f, 0.0f, 0.0f, 0.0f}, dt[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        for (j = 0; j < g->keys; j++) {
+            const float *f = g->key + j * g->key_stride + g->u, *b = f + g->padded, ds = g->ds[j * g->row + l];
+            float *part = g->part + j * 4 * ATTN__PARTS + (g->lane0 + l) % ATTN__PARTS, d[4], r[4], p0, p1, inverse;
+            if (g->mark && attn__bits(g->mark[j * g->row + l]) == 0x80000000u) continue;
+            for (u = 0; u < 4; u++) {
+                d[u] = attn__fma(e[u * g->ld + l], f[u], 1.0f);
+                d[u] = attn__choose(d[u] < cap, d[u], cap);
+            }
+            p0 = d[0] * d[1];
+            p1 = d[2] * d[3];
+            inverse = 1.0f / (p0 * p1);
+            p1 = inverse * p1;                                  /* 1 / (d0 d1) */
+            p0 = inverse * p0;
+            r[0] = p1 * d[1];
+            r[1] = p1 * d[0];
+            r[2] = p0 * d[3];
+            r[3] = p0 * d[2];
+            for (u = 0; u < 4; u++) {
+                if (g->mark && !(g->lane_clear[l] && g->key[j * g->key_stride + 2 * g->padded] != 0.0f))
+                    r[u] = 0.5f - 0.5f * attn__tanh(a[u * g->ld + l] + b[u]);
+                dt[u] = attn__fma(ds, attn__fma(-2.0f, r[u], 1.0f), dt[u]);
+                r[u] = attn__fma(attn__negate(r[u]), r[u], r[u]);
+                da[u] = attn__fma(ds, r[u], da[u]);
+                part[u * ATTN__PARTS] = attn__fma(ds, r[u], part[u * ATTN__PARTS]);
+            }
+        }
+        for (u = 0; u < 4; u++) {
+            g->da[u * g->row + l] = g->da[u * g->row + l] + da[u];
+            g->dt[u * g->row + l] = g->dt[u * g->row + l] + dt[u];
+        }
+    }
+}
+
+static void attn__fold_scalar(const float *part, int64_t n, float *y, int64_t row)
+{
+    float x[ATTN__PARTS];
+    int64_t j, u;
+    int i;
+    for (j = 0; j < n; j++)
+        for (u = 0; u < 4; u++, part += ATTN__PARTS) {
+            for (i = 0; i < ATTN__PARTS; i++) x[i] = part[i];
+            y[j * row + u] = y[j * row + u] + attn__tree(x);
+        }
+}
+#endif
+
 static const attn__kernels attn__table_scalar = {
     1, 8, attn__product_scalar, attn__dots_scalar, attn__additive_scalar, attn__additive_direct_scalar,
     attn__weigh_scalar, attn__join_scalar, attn__merge_scalar, attn__finite_scalar, attn__pack_scalar,
     attn__unpack_scalar, attn__exp_scalar, attn__log_scalar, attn__tanh_scalar, attn__softcap_scalar,
     attn__distance_scalar, attn__alibi_scalar, attn__clip_scalar, attn__add_scalar, attn__exclude_scalar,
     attn__normalise_scalar, attn__mass_scalar
+#ifndef ATTN_NO_BACKWARD
+    , attn__grade_scalar, attn__additive_gradient_scalar, attn__fold_scalar
+#endif
 };
 
 /* ------------------------------------------------------------------------------------------------ >>kernels-avx2
@@ -1362,7 +1575,7 @@ ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const in
     int r, i;
     ATTN__UNROLL for (r = 0; r < R; r++)
         ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] =
-            p->onto ? ATTN__LOAD8(c + r*c_row + 8*i) : _mm256_setzero_ps();
+            p->onto == ATTN__GO_ON ? ATTN__LOAD8(c + r*c_row + 8*i) : _mm256_setzero_ps();
     for (k = 0; k < p->depth; k++, a += a_k, b += b_row) {
         if (N == 8) ATTN__UNROLL for (i = 0; i < 4; i++) {
             ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
@@ -1378,10 +1591,14 @@ ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const in
                 if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB8(s, q[i]); acc[r*N + i] = ATTN__FMA8(t, t,
                     acc[r*N + i]); }
                 else if (kind == ATTN__PRODUCT) acc[r*N + i] = ATTN__FMA8(s, q[i], acc[r*N + i]);
+                else if (kind == ATTN__WEIGHTED_DIFFERENCE) acc[r*N + i] = ATTN__FMA8(s,
+                    ATTN__SUB8(q[i], ATTN__LOAD8(p->x + r*p->x_row + 8*i)), acc[r*N + i]);
                 else acc[r*N + i] = ATTN__PICK8(ATTN__FMA8(s, q[i], acc[r*N + i]), acc[r*N + i], q[i]);
             }
         }
     }
+    if (p->onto == ATTN__ADD_AFTER) ATTN__UNROLL for (r = 0; r < R; r++)
+        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = ATTN__ADD8(ATTN__LOAD8(c + r*c_row + 8*i), acc[r*N + i]);
     ATTN__UNROLL for (r = 0; r < R; r++)
         ATTN__UNROLL for (i = 0; i < N; i++) ATTN__STORE8(c + r*c_row + 8*i, acc[r*N + i]);
 }
@@ -1418,7 +1635,10 @@ ATTN__AVX2 static void attn__product_avx2(const attn__product *p)
         one.b += 8*i;
         one.c += 8*i;
         for (r = 0; r < p->rows; r++)
-            attn__strip_avx2(1, 1, ATTN__PRODUCT_OF_ALLOWED, &one, one.a + r*one.a_row, one.c + r*one.c_row);
+            if (p->kind == ATTN__WEIGHTED_DIFFERENCE) {
+                one.x = p->x + r*p->x_row + 8*i;
+                attn__strip_avx2(1, 1, ATTN__WEIGHTED_DIFFERENCE, &one, one.a + r*one.a_row, one.c + r*one.c_row);
+            } else attn__strip_avx2(1, 1, ATTN__PRODUCT_OF_ALLOWED, &one, one.a + r*one.a_row, one.c + r*one.c_row);
     }
 }
 
@@ -1817,11 +2037,105 @@ ATTN__AVX2 static void attn__normalise_avx2(const float *x, float *y, int64_t n,
     attn__normalise_scalar(x + i, y + i, n - i, scale, top, factor);
 }
 
+#ifndef ATTN_NO_BACKWARD
+ATTN__AVX2 static void attn__grade_avx2(const attn__grade *g)
+{
+    const __m256 none = ATTN__ALL8(ATTN__NEG_INF), least = ATTN__ALL8(ATTN__SMALLEST), zero = _mm256_setzero_ps();
+    int64_t j, l;
+    for (l = 0; l < g->ld; l += 8) {
+        const __m256 base = ATTN__LOAD8(g->base + l), inverse = ATTN__LOAD8(g->inverse + l);
+        const __m256 shift = ATTN__LOAD8(g->shift + l);
+        for (j = 0; j < g->rows; j++) {
+            const int64_t at = j * g->ld + l;
+            const __m256 s = ATTN__LOAD8(g->s + at), out = ATTN__SAME8(s, none);
+            __m256 w = ATTN__MUL8(attn__exp8(ATTN__SUB8(s, base)), inverse), dp = ATTN__LOAD8(g->dp + at), p;
+            p = w = _mm256_andnot_ps(ATTN__LESS8(w, least), w);
+            if (g->keep || g->more) {
+                const __m256 keep = g->keep ? ATTN__LOAD8(g->keep + at) : ATTN__ALL8(1.0f);
+                dp = ATTN__FMA8(dp, keep, g->more ? ATTN__LOAD8(g->more + at) : zero);
+                p = _mm256_andnot_ps(ATTN__SAME8(keep, zero), ATTN__MUL8(w, keep));
+            }
+            ATTN__STORE8(g->p + j * g->row + l, ATTN__PICK8(p, ATTN__ALL8(-0.0f), out));
+            ATTN__STORE8(g->ds + j * g->row + l, _mm256_andnot_ps(out, ATTN__MUL8(w, ATTN__SUB8(dp, shift))));
+        }
+    }
+}
+
+ATTN__INLINE ATTN__AVX2 void attn__additive_term_avx2(__m256 ds, __m256 r, float *part, __m256 *da, __m256 *dt)
+{
+    const __m256 x = ATTN__FMA8(_mm256_xor_ps(r, ATTN__ALL8(-0.0f)), r, r);
+    *dt = ATTN__FMA8(ds, ATTN__FMA8(ATTN__ALL8(-2.0f), r, ATTN__ALL8(1.0f)), *dt);
+    *da = ATTN__FMA8(ds, x, *da);
+    ATTN__STORE8(part, ATTN__FMA8(ds, x, ATTN__LOAD8(part)));
+}
+
+ATTN__AVX2 static void attn__additive_gradient_avx2(const attn__additive_gradient *g)
+{
+    const __m256 cap = ATTN__ALL8(1073741824.0f), one = ATTN__ALL8(1.0f);
+    int64_t j, l;
+    int u;
+    for (l = 0; l < g->ld; l += 8) {
+        const float *e = g->query + g->u * g->ld + l, *f = g->key + g->u, *from = g->ds + l;
+        float *part = g->part + (g->lane0 + l) % ATTN__PARTS;
+        __m256 da[4], dt[4];
+        for (u = 0; u < 4; u++) da[u] = dt[u] = _mm256_setzero_ps();
+        for (j = 0; j < g->keys; j++, f += g->key_stride, from += g->row, part += 4 * ATTN__PARTS) {
+            const __m256 ds = ATTN__LOAD8(from);
+            __m256 a = ATTN__FMA8(ATTN__LOAD8(e), _mm256_broadcast_ss(f), one);
+            __m256 b = ATTN__FMA8(ATTN__LOAD8(e + g->ld), _mm256_broadcast_ss(f + 1), one);
+            __m256 c = ATTN__FMA8(ATTN__LOAD8(e + 2*g->ld), _mm256_broadcast_ss(f + 2), one);
+            __m256 d = ATTN__FMA8(ATTN__LOAD8(e + 3*g->ld), _mm256_broadcast_ss(f + 3), one), p0, p1, inverse;
+            a = ATTN__MIN8(a, cap);
+            b = ATTN__MIN8(b, cap);
+            c = ATTN__MIN8(c, cap);
+            d = ATTN__MIN8(d, cap);
+            p0 = ATTN__MUL8(a, b);
+            p1 = ATTN__MUL8(c, d);
+            inverse = ATTN__DIV8(one, ATTN__MUL8(p0, p1));
+            p1 = ATTN__MUL8(inverse, p1);
+            p0 = ATTN__MUL8(inverse, p0);
+            attn__additive_term_avx2(ds, ATTN__MUL8(p1, b), part, &da[0], &dt[0]);
+            attn__additive_term_avx2(ds, ATTN__MUL8(p1, a), part + ATTN__PARTS, &da[1], &dt[1]);
+            attn__additive_term_avx2(ds, ATTN__MUL8(p0, d), part + 2*ATTN__PARTS, &da[2], &dt[2]);
+            attn__additive_term_avx2(ds, ATTN__MUL8(p0, c), part + 3*ATTN__PARTS, &da[3], &dt[3]);
+        }
+        for (u = 0; u < 4; u++) {
+            float *to = g->da + u * g->row + l, *sum = g->dt + u * g->row + l;
+            ATTN__STORE8(to, ATTN__ADD8(ATTN__LOAD8(to), da[u]));
+            ATTN__STORE8(sum, ATTN__ADD8(ATTN__LOAD8(sum), dt[u]));
+        }
+    }
+}
+
+/* The tree of attn__tree: halves are added to halves. The last two steps are made on four trees at a time. */
+ATTN__AVX2 static void attn__fold_avx2(const float *part, int64_t n, float *y, int64_t row)
+{
+    int64_t j;
+    int u;
+    for (j = 0; j < n; j++, y += row) {
+        __m256 t[4], a, b;
+        for (u = 0; u < 4; u++, part += ATTN__PARTS) {
+            t[u] = ATTN__ADD8(ATTN__LOAD8(part), ATTN__LOAD8(part + 8));
+            t[u] = ATTN__ADD8(t[u], _mm256_permute2f128_ps(t[u], t[u], 1));
+        }
+        a = _mm256_permute2f128_ps(t[0], t[1], 0x20);           /* of u: x0 x1 x2 x3 */
+        b = _mm256_permute2f128_ps(t[2], t[3], 0x20);
+        a = ATTN__ADD8(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));       /* x0+x2, x1+x3 */
+        a = ATTN__ADD8(a, _mm256_shuffle_ps(a, a, 0xf5));       /* in places 0, 2 of both halves: u = 0, 2, 1, 3 */
+        a = _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(0, 4, 2, 6, 0, 0, 0, 0));
+        _mm_storeu_ps(y, _mm256_castps256_ps128(ATTN__ADD8(a, _mm256_castps128_ps256(_mm_loadu_ps(y)))));
+    }
+}
+#endif
+
 static const attn__kernels attn__table_avx2 = {
     8, 3, attn__product_avx2, attn__dots_avx2, attn__additive_avx2, attn__additive_direct_avx2, attn__weigh_avx2,
     attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2, attn__exp_avx2,
     attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2, attn__clip_avx2,
     attn__add_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2
+#ifndef ATTN_NO_BACKWARD
+    , attn__grade_avx2, attn__additive_gradient_avx2, attn__fold_avx2
+#endif
 };
 #endif /* ATTN__HAVE_AVX2 */
 
@@ -1906,8 +2220,8 @@ ATTN__INLINE ATTN__AVX512 void attn__strip_avx512(const int R, const int N, cons
     int64_t k;
     int r, i;
     ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = p->onto ? ATTN__LOAD16(c + r*c_row + 16*i) :
-            _mm512_setzero_ps();
+        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = p->onto == ATTN__GO_ON ?
+            ATTN__LOAD16(c + r*c_row + 16*i) : _mm512_setzero_ps();
     for (k = 0; k < p->depth; k++, a += a_k, b += b_row) {
         if (N == 8) ATTN__UNROLL for (i = 0; i < 8; i++) {
             ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
@@ -1923,10 +2237,15 @@ ATTN__INLINE ATTN__AVX512 void attn__strip_avx512(const int R, const int N, cons
                 if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB16(s, q[i]); acc[r*N + i] = ATTN__FMA16(t, t,
                     acc[r*N + i]); }
                 else if (kind == ATTN__PRODUCT) acc[r*N + i] = ATTN__FMA16(s, q[i], acc[r*N + i]);
+                else if (kind == ATTN__WEIGHTED_DIFFERENCE) acc[r*N + i] = ATTN__FMA16(s,
+                    ATTN__SUB16(q[i], ATTN__LOAD16(p->x + r*p->x_row + 16*i)), acc[r*N + i]);
                 else acc[r*N + i] = ATTN__PICK16(ATTN__FMA16(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__SIGN16(q[i]));
             }
         }
     }
+    if (p->onto == ATTN__ADD_AFTER) ATTN__UNROLL for (r = 0; r < R; r++)
+        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = ATTN__ADD16(ATTN__LOAD16(c + r*c_row + 16*i),
+                                                                        acc[r*N + i]);
     ATTN__UNROLL for (r = 0; r < R; r++)
         ATTN__UNROLL for (i = 0; i < N; i++) ATTN__STORE16(c + r*c_row + 16*i, acc[r*N + i]);
 }
@@ -1964,7 +2283,10 @@ ATTN__AVX512 static void attn__product_avx512(const attn__product *p)
         one.b += 16*i;
         one.c += 16*i;
         for (r = 0; r < p->rows; r++)
-            attn__strip_avx512(1, 1, ATTN__PRODUCT_OF_ALLOWED, &one, one.a + r*one.a_row, one.c + r*one.c_row);
+            if (p->kind == ATTN__WEIGHTED_DIFFERENCE) {
+                one.x = p->x + r*p->x_row + 16*i;
+                attn__strip_avx512(1, 1, ATTN__WEIGHTED_DIFFERENCE, &one, one.a + r*one.a_row, one.c + r*one.c_row);
+            } else attn__strip_avx512(1, 1, ATTN__PRODUCT_OF_ALLOWED, &one, one.a + r*one.a_row, one.c + r*one.c_row);
     }
 }
 
@@ -2208,6 +2530,9 @@ static const attn__kernels attn__table_avx512 = {
     attn__weigh_avx512, attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx512, attn__unpack_avx512,
     attn__exp_avx2, attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2,
     attn__clip_avx2, attn__add_avx2, attn__exclude_avx2, attn__normalise_avx512, attn__mass_avx512
+#ifndef ATTN_NO_BACKWARD
+    , attn__grade_avx2, attn__additive_gradient_avx2, attn__fold_avx2
+#endif
 };
 #endif /* ATTN__HAVE_AVX512 */
 
@@ -2323,7 +2648,7 @@ typedef struct attn__field {
 /* X(field, is an output, takes, least rank, most) */
 #define ATTN__VIEW_LIST(X) \
     X(q, 0, F32, 4, 4) X(k, 0, F32, 4, 4) X(v, 0, F32, 4, 4) \
-    X(out, 1, F32, 4, 4) X(lse, 1, F32, 3, 3) X(weights, 1, F32, 4, 4) \
+    X(out, 1, F32, 4, 4) X(lse, 1, F32, 3, 3) X(stats, 1, F32, 4, 4) X(weights, 1, F32, 4, 4) \
     X(scores, 1, F32, 4, 4) X(scores_softcap, 1, F32, 4, 4) X(scores_masked, 1, F32, 4, 4) \
     X(sigma_per_head, 0, F32, 1, 1) X(bilinear, 0, F32, 2, 3) X(w_q, 0, F32, 2, 3) X(w_k, 0, F32, 2, 3) \
     X(w_v, 0, F32, 1, 2) X(hidden_bias, 0, F32, 1, 2) X(given_scores, 0, F32, 4, 4) \
@@ -2676,9 +3001,10 @@ static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_er
     for (p = ATTN__F_out; p <= ATTN__F_scores_masked; p++) {
         const int rank = attn__rank_at(d, p);
         for (i = 0; i < (p == ATTN__F_out ? 3 : rank); i++)
-            ATTN__TRY(attn__check_field(d, p, i, shape[i], i == 0 ? "must equal the batch size" :
+            ATTN__TRY(attn__check_field(d, p, i, i == 3 && p == ATTN__F_stats ? 2 : shape[i],
+                      i == 0 ? "must equal the batch size" :
                       i == 1 ? "must equal the number of query heads" : i == 2 ? "must equal the number of queries" :
-                      "must equal the number of keys", err));
+                      p == ATTN__F_stats ? "must be" : "must equal the number of keys", err));
     }
     ATTN__SIZE(sigma_per_head, 0, s->heads, "must equal the number of query heads");
     ATTN__SIZE(alibi, 0, s->heads, "must equal the number of query heads");
@@ -3691,6 +4017,10 @@ static void attn__finish_tile(attn__tile *t)
     int64_t l;
     for (l = 0; l < t->lanes; l++) {
         float top = t->top[l], sum = t->sum[l], share = 1.0f;
+        if (d->stats.rank) {
+            *attn__out_at(&d->stats, t->b, t->h[l], t->i[l], 0) = top;
+            *attn__out_at(&d->stats, t->b, t->h[l], t->i[l], 1) = attn__quiet(sum);
+        }
         if (d->sink.rank && !attn__is_none(attn__of_head(&d->sink, t->h[l]))) {
             const float sink = attn__of_head(&d->sink, t->h[l]), m = attn__larger(sink, top);
             share = attn__exp(top - m);
@@ -3791,7 +4121,7 @@ static void attn__run_tile(attn__tile *t, int64_t part)
     int64_t l, c0, n;
     attn__load_queries(t);
     if (d->scores.rank || d->scores_softcap.rank) attn__tap_scores(t, from, to);
-    if (!d->out.rank && !d->lse.rank && !d->weights.rank && !d->scores_masked.rank) return;
+    if (!d->out.rank && !d->lse.rank && !d->weights.rank && !d->scores_masked.rank && !d->stats.rank) return;
     if (d->out.rank) attn__fill(t->o, 1, s->size_v * t->ld, 0.0f);
     for (l = 0; t->plain && l < t->lanes; l++) attn__plain_row(t, l);
     c0 = t->first / ATTN__CHUNK * ATTN__CHUNK;
@@ -3805,7 +4135,8 @@ static void attn__run_tile(attn__tile *t, int64_t part)
 static void attn__join_parts(attn__tile *t)
 {
     int64_t c0;
-    if (!t->d->out.rank && !t->d->lse.rank && !t->d->weights.rank && !t->d->scores_masked.rank) return;
+    const attn_desc *d = t->d;
+    if (!d->out.rank && !d->lse.rank && !d->weights.rank && !d->scores_masked.rank && !d->stats.rank) return;
     if (t->d->out.rank) attn__fill(t->o, 1, t->shape->size_v * t->ld, 0.0f);
     for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK) attn__recall(t, attn__slot(t, c0));
     attn__finish_tile(t);
@@ -3855,9 +4186,23 @@ ATTN__NOINLINE static void attn__run_task(const attn_plan *plan, void *workspace
     else attn__run_tile(t, within % parts);
 }
 
+#ifndef ATTN_NO_BACKWARD
+static int attn__prepares(const attn_plan *plan)
+{
+    attn__shape shape;
+    return attn__shape_of(plan, &shape)->key_blocks > 0;
+}
+static void attn__run_gradients(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker);
+#endif
+
 ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker)
 {
     const attn__fp_state saved = attn__fp_enter();
+#ifndef ATTN_NO_BACKWARD
+    if (plan->backward[0] && !(attn__prepares(plan) && phase == 0))
+        attn__run_gradients(plan, workspace, phase, index, worker);
+    else
+#endif
     attn__run_task(plan, workspace, phase, index, worker);
     attn__fp_leave(saved);
 }
@@ -4119,6 +4464,9 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, attn_plan *p
     if (!plan->tasks[plan->phases - 1]) plan->tasks[0] = 0;
     attn__zero(plan->internal, sizeof plan->internal);
     ATTN__COPY(plan->internal, &s, sizeof s);
+#ifndef ATTN_NO_BACKWARD
+    plan->backward[0] = 0;
+#endif
     return attn__success(err);
 }
 
@@ -4214,9 +4562,9 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
 /* ---- the pieces */
 
 /* An error in a field that has another name in the function that was called. */
-static attn_status attn__rename(attn_error *err, attn_status st, int field, const attn__names *names, int rank)
+static attn_status attn__rename(attn_error *err, attn_status st, const attn__names *from, const attn__names *names,
+                                int rank)
 {
-    const attn__names *from = &attn__fields[field].names;
     int i;
     if (st == ATTN_OK || !err) return st;
     if (err->field == from->view) err->field = names->view;
@@ -4259,16 +4607,17 @@ static attn_status attn__softmax(attn_view x, attn_out out, const attn_desc *opt
     ATTN__RULE(out.rank, ATTN_ERR_NULL, "out", "must be given");
     if (out.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "out.rank", "must equal x.rank", out.rank, x.rank);
     if (options) d.lse = options->lse;
+    if (options) d.stats = options->stats;
     if (x.rank == 3 && d.mask.rank == 3) d.mask = attn__as_rank4(d.mask);
     if (x.rank == 3 && d.bias.rank == 3) d.bias = attn__as_rank4(d.bias);
     d.score = ATTN_SCORE_GIVEN;
     d.given_scores = attn__as_rank4(x);
     d.weights = attn__out(out.data, attn__as_rank4(attn_view_of(out)));
     st = bytes ? attn_workspace_size(&d, bytes, err) : attn_forward(&d, err);
-    attn__rename(err, st, ATTN__F_given_scores, &names_x, x.rank);
-    if (x.rank == 3 && options && options->mask.rank == 3) attn__rename(err, st, ATTN__F_mask, mask, 3);
-    if (x.rank == 3 && options && options->bias.rank == 3) attn__rename(err, st, ATTN__F_bias, bias, 3);
-    return attn__rename(err, st, ATTN__F_weights, &names_out, x.rank);
+    attn__rename(err, st, &attn__fields[ATTN__F_given_scores].names, &names_x, x.rank);
+    if (x.rank == 3 && options && options->mask.rank == 3) attn__rename(err, st, mask, mask, 3);
+    if (x.rank == 3 && options && options->bias.rank == 3) attn__rename(err, st, bias, bias, 3);
+    return attn__rename(err, st, &attn__fields[ATTN__F_weights].names, &names_out, x.rank);
 }
 ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err)
 {
@@ -4668,6 +5017,7 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
                                    "must equal heads_kv * w_query.size[0] / heads", err));
     if (desc->attention) {
         d->lse = desc->attention->lse;
+        d->stats = desc->attention->stats;
         d->weights = desc->attention->weights;
         d->scores = desc->attention->scores;
         d->scores_softcap = desc->attention->scores_softcap;
@@ -4777,6 +5127,2104 @@ ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err)
     attn__release(&m.attention, &memory);
     return st;
 }
+
+/* ---------------------------------------------------------------------------------------------------- >>backward
+   Gradients. First the descriptors, field by field as in >>validate; then how it runs. */
+#ifndef ATTN_NO_BACKWARD
+
+/* X(field, is an output, the field of attn_desc whose shape it has (out and weights stand for the sizes of the call,
+   lse for [B,H,Sq]), least rank, most) */
+#define ATTN__GRAD_LIST(X) \
+    X(d_out, 0, out, 4, 4) X(d_weights, 0, weights, 4, 4) X(d_lse, 0, lse, 3, 3) \
+    X(dq, 1, q, 4, 4) X(dk, 1, k, 4, 4) X(dv, 1, v, 4, 4) X(d_given_scores, 1, given_scores, 4, 4) \
+    X(d_bias, 1, bias, 1, 4) X(d_bilinear, 1, bilinear, 2, 3) X(d_w_q, 1, w_q, 2, 3) X(d_w_k, 1, w_k, 2, 3) \
+    X(d_w_v, 1, w_v, 1, 2) X(d_hidden_bias, 1, hidden_bias, 1, 2) X(d_sigma, 1, sigma_per_head, 1, 1) \
+    X(d_scale, 1, stats, 1, 1) X(d_sink, 1, sink, 1, 1) X(d_alibi, 1, alibi, 1, 1)
+enum {
+#define ATTN__X(f, output, like, least, most) ATTN__G_##f,
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+    ATTN__G_COUNT
+};
+static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
+#define ATTN__X(f, output, like, least, most) \
+    {offsetof(attn_grad, f), output, ATTN__TAKES_F32, least, most, ATTN__NAMES(#f)},
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+};
+static attn_view attn__grad_at(const attn_grad *g, int field)
+{
+    attn_view v;
+    ATTN__COPY(&v, (const char *)g + attn__grad_fields[field].offset, sizeof v);
+    return v;
+}
+static int attn__adds(const attn_grad *g, int field)         /* is this result added to what is there? */
+{
+    return (int)(g->accumulate >> (field - ATTN__G_dq) & 1u);
+}
+
+/* The shape that a gradient must have; rank 0: what it belongs to is absent. */
+static attn_view attn__grad_shape(const attn_desc *d, const attn__shape *s, int field)
+{
+    static const int like[ATTN__G_COUNT] = {
+#define ATTN__X(f, output, of, least, most) ATTN__F_##of,
+        ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+    };
+    attn_view v = attn__view_at(d, like[field]);
+    int i;
+    if (field <= ATTN__G_d_lse) {
+        v.rank = field == ATTN__G_d_lse ? 3 : field == ATTN__G_d_out && !d->v.rank ? 0 : 4;
+        v.size[0] = s->batch;
+        v.size[1] = s->heads;
+        v.size[2] = s->queries;
+        v.size[3] = field == ATTN__G_d_out ? s->size_v : s->keys;
+    }
+    if (field == ATTN__G_d_sigma && !v.rank) v.rank = attn__is_kernel(d->score), v.size[0] = 1;
+    if (field == ATTN__G_d_scale) v.rank = !attn__is_kernel(d->score), v.size[0] = 1;
+    for (i = v.rank; i < 4; i++) v.size[i] = 0;
+    return v;
+}
+
+static attn_status attn__check_grad(const attn_desc *d, const attn__shape *s, const attn_grad *g, int need_data,
+                                    attn_error *err)
+{
+    int i, j, axis, above = 0, results = 0, more_than_dv = 0;
+    for (i = 0; i < ATTN__G_COUNT; i++) {
+        const attn__field *f = &attn__grad_fields[i];
+        const attn_view v = attn__grad_at(g, i), like = attn__grad_shape(d, s, i);
+        if (!v.rank) continue;
+        ATTN__TRY(attn__check_view(&v, f, need_data, err));
+        ATTN__RULE(like.rank, ATTN_ERR_OPTION, f->names.view, "must be absent where what it belongs to is");
+        if (v.rank != like.rank)
+            return attn__fail2(err, ATTN_ERR_RANK, f->names.rank, "must be that of what it belongs to", v.rank,
+                               like.rank);
+        for (axis = 0; axis < v.rank; axis++)
+            ATTN__TRY(attn__check_size(&v, &f->names, axis, like.size[axis], "must be that of what it belongs to",
+                                       err));
+        if (i < ATTN__G_dq) above = 1;
+        else results = 1;
+        if (i >= ATTN__G_dq && i != ATTN__G_dv) more_than_dv = 1;
+    }
+    ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or another gradient from above");
+    ATTN__RULE(results, ATTN_ERR_NULL, "dq", "must be given, or another result");
+    ATTN__RULE(g->accumulate <= ATTN_GRAD_ALL, ATTN_ERR_OPTION, "accumulate", "must be ATTN_GRAD_x bits");
+    ATTN__RULE(g->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
+    ATTN__RULE(d->out.rank || !g->d_out.rank || !more_than_dv, ATTN_ERR_NULL, "out",
+               "must be given: the forward's result is read");
+    for (i = ATTN__G_dq; need_data && i < ATTN__G_COUNT; i++) {
+        const attn_view o = attn__grad_at(g, i);
+        const char *name = attn__grad_fields[i].names.view;
+        if (!o.rank) continue;
+        for (j = 0; j < ATTN__G_COUNT; j++) {
+            const attn_view x = attn__grad_at(g, j);
+            if (!x.rank || (j >= ATTN__G_dq && j <= i)) continue;
+            ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, name, j < ATTN__G_dq ? "must not overlap an input" :
+                       "must not overlap another output");
+        }
+        for (j = 0; j < ATTN__F_COUNT; j++) {
+            const attn_view x = attn__view_at(d, j);
+            if (!x.rank || (attn__fields[j].output && j != ATTN__F_out && j != ATTN__F_stats)) continue;
+            ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, name, "must not overlap an input");
+        }
+    }
+    return ATTN_OK;
+}
+
+/* ---- how it runs. Four phases: keys are prepared as in the forward, where a score needs it; per row maximum, 1/mass
+   and delta are found (ATTN__R_x below); blocks of queries meet blocks of keys; sums over rows become the gradients of
+   the parameters.
+   A block of queries is ATTN_GRAD_QUERIES rows of one head, cut into tiles of the forward's kind, so that scores,
+   masks and the rest are the forward's own code. Per block of keys every tile leaves its weights P and the gradients dS
+   of its scores behind, [key][query]; three products with lanes along columns take them on:
+       dV[j] += P[j][.] dO     dK[j] += dS[j][.] Q     dQ[i] += dS[.][i] K
+   each a chain from 0 over the block, then one addition: so the blocks are what defines the bits, not who computes
+   them when. Adding an excluded pair's 0 changes nothing as long as the other factor is finite; where one is not, the
+   product is made in plain C, without the excluded pairs. */
+#define ATTN__GRAD_ROW 144      /* floats between the keys of a block of P or dS; not a power of two, for the cache */
+#define ATTN__SUM_ROWS 64       /* rows of a tile of a sum over rows */
+
+enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* found first */
+       ATTN__R_ALIBI, ATTN__R_SCALE, ATTN__R_SIGMA, ATTN__R_BIAS,           /* left behind by the blocks */
+       ATTN__R_COUNT };
+
+/* What a worker's memory holds for the blocks, in this order. */
+enum { ATTN__M_TILES, ATTN__M_QUERY, ATTN__M_D_OUT, ATTN__M_RAW, ATTN__M_S, ATTN__M_T, ATTN__M_DP, ATTN__M_KEEP,
+       ATTN__M_P, ATTN__M_DS, ATTN__M_SOFT, ATTN__M_SQUARE, ATTN__M_DQ, ATTN__M_DT, ATTN__M_Q_ROWS, ATTN__M_D_OUT_ROWS,
+       ATTN__M_K_ROWS, ATTN__M_DK, ATTN__M_DB, ATTN__M_DV, ATTN__M_W, ATTN__M_MATRIX, ATTN__M_RESULT, ATTN__M_PART,
+       ATTN__M_MET,        ATTN__M_COUNT };
+
+enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
+/* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
+enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
+
+typedef struct attn__backward {
+    int64_t is_backward;        /* 1 */
+    int64_t rows;               /* B*H*Sq */
+    int64_t blocks;             /* of queries, per head */
+    int64_t tiles;              /* of a block of queries */
+    int64_t size_u, pad_u;      /* what dS multiplies: vectors of so many floats (additive: the hidden width) */
+    int64_t pad_k, pad_v;       /* sizes rounded up to whole vectors */
+    int64_t does;               /* ATTN__DO_Q, ATTN__DO_K: what is wanted at all */
+    int64_t vectors;            /* 0: dS meets no vectors, there is nothing to find behind it */
+    int64_t bias;               /* ATTN__BIAS_x */
+    int64_t cross;              /* the bias's gradient sums over streams, which one task must do in order */
+    int64_t every;              /* dS is a result over all keys, so all blocks are visited */
+    int64_t key_parts, query_parts;     /* 0, 0: a task does all of a unit; else tasks of each kind per unit */
+    int64_t save_u, save_t, save_b;     /* u or da, dt, db: rows that parameters are summed from */
+    int64_t rows_bytes, left_bytes, worker_bytes;
+    int64_t row_tasks, main_tasks, sum_tasks;
+} attn__backward;
+typedef char attn__backward_fits[sizeof(attn__backward) <= sizeof(((attn_plan *)0)->backward) ? 1 : -1];
+
+static int64_t attn__up(int64_t n, int64_t width) { return attn__mul64(attn__blocks(n, width), width); }
+static int attn__is_distance(int32_t score)         /* those with a gradient */
+{
+    return score == ATTN_SCORE_GAUSSIAN || score == ATTN_SCORE_EPANECHNIKOV || score == ATTN_SCORE_TRIANGULAR;
+}
+
+static void attn__grad_memory(const attn_desc *d, const attn__shape *s, const attn__backward *w, int64_t *floats)
+{
+    const attn__kernels *f = attn__table(d->isa);
+    const int64_t lanes = ATTN_GRAD_QUERIES, keys = attn__up(s->keys, ATTN_GRAD_KEYS), block = ATTN_GRAD_KEYS;
+    const int64_t more = s->size_q > s->size_k ? s->size_q : s->size_k, additive = d->score == ATTN_SCORE_ADDITIVE;
+    const int64_t matrix = additive ? (d->w_q.rank || d->w_k.rank ? s->hidden : 0) :
+        d->score == ATTN_SCORE_BILINEAR ? s->size_k : 0;
+    int64_t i;
+    for (i = 0; i < ATTN__M_COUNT; i++) floats[i] = 0;
+    floats[ATTN__M_TILES] = attn__mul64(w->tiles, ATTN__TILE_BYTES / 4);
+    floats[ATTN__M_QUERY] = attn__mul64(additive ? attn__mul64(2, attn__round4(s->hidden)) : s->size_k, lanes);
+    floats[ATTN__M_D_OUT] = attn__mul64(s->size_v, lanes);
+    floats[ATTN__M_RAW] = attn__mul64(more, s->ld);
+    floats[ATTN__M_S] = floats[ATTN__M_T] = floats[ATTN__M_DP] = floats[ATTN__M_KEEP] = block * s->ld;
+    floats[ATTN__M_P] = floats[ATTN__M_DS] = block * ATTN__GRAD_ROW;
+    if (d->softcap != 0.0f) floats[ATTN__M_SOFT] = block * ATTN__GRAD_ROW;
+    if (attn__is_distance(d->score)) floats[ATTN__M_SQUARE] = block * ATTN__GRAD_ROW;
+    floats[ATTN__M_DQ] = attn__mul64(w->pad_u, ATTN__GRAD_ROW);
+    if (additive) floats[ATTN__M_DT] = floats[ATTN__M_DQ];
+    floats[ATTN__M_Q_ROWS] = attn__mul64(w->pad_u, lanes);
+    floats[ATTN__M_D_OUT_ROWS] = attn__mul64(w->pad_v, lanes);
+    floats[ATTN__M_K_ROWS] = attn__mul64(w->pad_u, block);
+    floats[ATTN__M_DK] = attn__mul64(w->pad_k, keys);
+    if (additive) floats[ATTN__M_DB] = attn__mul64(w->pad_u, keys);
+    floats[ATTN__M_DV] = attn__mul64(w->pad_v, keys);
+    floats[ATTN__M_W] = attn__round4(s->hidden);
+    floats[ATTN__M_MATRIX] = attn__mul64(matrix, attn__up(more, f->width));
+    floats[ATTN__M_RESULT] = attn__mul64(attn__up(more, f->width), lanes);
+    if (floats[ATTN__M_RESULT] < block * lanes) floats[ATTN__M_RESULT] = block * lanes;
+    if (additive) floats[ATTN__M_PART] = block * 4 * ATTN__PARTS;
+    if (w->save_b) floats[ATTN__M_MET] = keys;
+    for (i = 0; i < ATTN__M_COUNT; i++) floats[i] = attn__up(floats[i], ATTN__ALIGN / 4);
+}
+
+/* ---- rows in plain C: what the table's product computes, without the excluded pairs */
+typedef struct attn__grad_product {
+    const float *a, *b, *x, *mark;      /* C[r][c] += sum over k of A[r,k] B[k][c], or of A[r,k] (B[k][c] - X[r][c]); */
+    int64_t a_row, a_k, b_row, x_row;   /* mark, strides as A: -0 where the pair is excluded */
+    float *c;
+    int64_t c_row, rows, depth, columns;
+    int careful;
+} attn__grad_product;
+
+static void attn__multiply(const attn__kernels *f, const attn__grad_product *g)
+{
+    attn__product p;
+    int64_t r, k, c;
+    if (g->depth <= 0 || g->rows <= 0) return;
+    if (g->careful) {
+        for (r = 0; r < g->rows; r++)
+            for (c = 0; c < g->columns; c++) {
+                float sum = 0.0f;
+                for (k = 0; k < g->depth; k++) {
+                    const float b = g->b[k * g->b_row + c];
+                    if (attn__bits(g->mark[r * g->a_row + k * g->a_k]) == 0x80000000u) continue;
+                    sum = attn__fma(g->a[r * g->a_row + k * g->a_k], g->x ? b - g->x[r * g->x_row + c] : b, sum);
+                }
+                g->c[r * g->c_row + c] = g->c[r * g->c_row + c] + sum;
+            }
+        return;
+    }
+    p.a = g->a;
+    p.a_row = g->a_row;
+    p.a_k = g->a_k;
+    p.b_row = g->b_row;
+    p.c_row = g->c_row;
+    p.x_row = g->x_row;
+    p.rows = g->rows;
+    p.depth = g->depth;
+    p.kind = g->x ? ATTN__WEIGHTED_DIFFERENCE : ATTN__PRODUCT;
+    p.onto = ATTN__ADD_AFTER;
+    p.fetch = NULL;
+    for (c = 0; c < g->columns; c += p.vecs * f->width) {
+        const int64_t left = attn__blocks(g->columns - c, f->width);
+        p.vecs = left > f->vecs + 1 || left == f->vecs ? f->vecs : left > f->vecs ? (int32_t)(left + 1) / 2 :
+            (int32_t)left;
+        p.b = g->b + c;
+        p.c = g->c + c;
+        p.x = g->x ? g->x + c : NULL;
+        f->product(&p);
+    }
+}
+
+/* ---- the state of a task */
+typedef struct attn__pass {
+    const attn_plan *plan;
+    const attn_desc *d;
+    const attn_grad *g;
+    const attn__shape *s;
+    const attn__backward *w;
+    const attn__kernels *f;
+    float *rows, *left_u, *left_t, *left_b;     /* shared */
+    const float *prepared;
+    float *m[ATTN__M_COUNT];            /* the worker's */
+    int     does;
+    int64_t b, head_kv, head;
+    int64_t key0, key1;                 /* the keys this task is for */
+    int64_t i0, n, tiles;               /* the block of queries */
+    int64_t nk;                         /* keys of the block of keys */
+    int64_t lane0[ATTN_GRAD_QUERIES / 8 + 1];   /* of each tile in the block */
+    int64_t first, last;                /* keys that some row of it reaches */
+    int     uniform, bad_q, bad_d_out, bad_k;   /* bad: NaN or Inf in the rows */
+    const float *q_rows, *d_out_rows, *k_rows;
+    int64_t q_row, d_out_row, k_row;
+    float   base[ATTN_GRAD_QUERIES], inverse[ATTN_GRAD_QUERIES], shift[ATTN_GRAD_QUERIES];
+    uint8_t dead[ATTN_GRAD_QUERIES];    /* rows without mass */
+    uint8_t whole, seen[ATTN_GRAD_KEYS];        /* the block of keys: does every row reach all; does any reach this */
+} attn__pass;
+
+static int64_t attn__row_index(const attn__pass *p, int64_t i)
+{
+    return (p->b * p->s->heads + p->head) * p->s->queries + i;
+}
+static float *attn__row_field(const attn__pass *p, int field, int64_t i)
+{
+    return p->rows + field * p->w->rows + attn__row_index(p, i);
+}
+static attn__tile *attn__tile_at(const attn__pass *p, int64_t x)
+{
+    return (attn__tile *)(void *)((char *)p->m[ATTN__M_TILES] + x * ATTN__TILE_BYTES);
+}
+
+/* A tile of `lanes` rows of the pass's head, from query i on. */
+static void attn__grad_tile(const attn__pass *p, attn__tile *t, int64_t i, int64_t lanes)
+{
+    const attn_desc *d = p->d;
+    const attn__shape *s = p->s;
+    const int same = attn__same_rows(d);
+    int64_t l;
+    t->d = d;
+    t->shape = s;
+    t->f = p->f;
+    t->b = p->b;
+    t->head = p->head;
+    t->head_kv = p->head_kv;
+    t->stream = s->streams == s->heads ? p->head : p->head_kv;
+    t->prepared = p->prepared + (t->b * s->streams + t->stream) * s->keys * s->key_floats;
+    t->lanes = lanes;
+    t->vecs = (int32_t)attn__blocks(lanes, p->f->width);
+    t->ld = t->vecs * p->f->width;
+    t->plain = t->few = 0;
+    t->slots = NULL;
+    t->first = ATTN__HUGE;
+    t->last = 0;
+    for (l = 0; l < t->ld; l++) {
+        t->h[l] = p->head;
+        t->i[l] = i + (l < lanes ? l : lanes - 1);
+        if (l == 0 || !same) t->row[l] = attn__row_of(d, s->queries, s->keys, t->b, t->i[l]);
+        else t->row[l] = t->row[0];
+        if (t->row[l].first < t->row[l].last) {
+            t->first = t->row[l].first < t->first ? t->row[l].first : t->first;
+            t->last = t->row[l].last > t->last ? t->row[l].last : t->last;
+        }
+        if (attn__is_kernel(d->score)) {
+            const float sigma = d->sigma_per_head.rank ? attn__of_head(&d->sigma_per_head, p->head) : d->sigma;
+            t->width[l] = sigma * sigma;
+            if (d->score == ATTN_SCORE_GAUSSIAN) t->width[l] = -0.5f / t->width[l];
+        }
+        if (d->alibi.rank) t->slope[l] = attn__of_head(&d->alibi, p->head);
+        t->ones[l] = 1.0f;
+        t->top[l] = ATTN__NEG_INF;
+        t->sum[l] = 0.0f;
+    }
+    if (t->first >= t->last) t->first = t->last = 0;
+}
+
+/* ---- phase of the rows: maximum and sum as the forward had them, then delta */
+static void attn__row_stats(attn__pass *p, attn__tile *t)
+{
+    const attn_view *stats = &p->plan->stats;
+    const int64_t width = t->f->width;
+    float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
+    attn__reach r;
+    int64_t l, c0, n;
+    int32_t x;
+    if (stats->rank) {
+        for (l = 0; l < t->ld; l++) {
+            t->top[l] = *attn__at(stats, t->b, t->h[l], t->i[l], 0);
+            t->sum[l] = *attn__at(stats, t->b, t->h[l], t->i[l], 1);
+        }
+        return;
+    }
+    for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK) {
+        n = t->last - c0 < ATTN__CHUNK ? t->last - c0 : ATTN__CHUNK;
+        attn__find_reach(t, c0, n, &r);
+        attn__chunk_scores(t, c0, n, &r);
+        for (x = 0; x < t->vecs; x++) {
+            int64_t first = n, last = 0;
+            for (l = x * width; l < (x + 1) * width; l++) {
+                first = r.first[l] < first ? r.first[l] : first;
+                last = r.last[l] > last ? r.last[l] : last;
+            }
+            t->f->weigh(t->s + x * width, t->ld, first, last, 0, cmax + x * width, csum + x * width);
+        }
+        t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
+    }
+}
+
+/* Adds gradients of returned weights, already packed in `more`, to what the values give. */
+static void attn__keep_factors(const attn__tile *t, int64_t c0, int64_t n, float *keep)
+{
+    const float scale = attn__keep_scale(t->d->dropout);
+    int64_t j, l;
+    for (l = 0; l < t->ld; l++) {
+        attn__dropper drop = attn__dropper_of(t->d, t->b, t->h[l], t->i[l]);
+        for (j = 0; j < n; j++) keep[j * t->ld + l] = attn__choose(attn__kept(&drop, c0 + j), scale, 0.0f);
+    }
+}
+static void attn__pack_weights_grad(const attn__pass *p, const attn__tile *t, int64_t c0, int64_t n, float *to)
+{
+    const attn_view *v = &p->g->d_weights;
+    const float *rows[ATTN__MAX_LANES];
+    int64_t l;
+    for (l = 0; l < t->ld; l++) rows[l] = attn__at(v, t->b, t->h[l], t->i[l], c0);
+    t->f->pack(to, t->ld, rows, v->stride[3], n, t->ones);
+}
+
+/* delta[lane] += sum over j of P dW, one chain */
+static void attn__weights_delta(attn__pass *p, attn__tile *t, const float *base, const float *inverse, float *delta)
+{
+    const attn_desc *d = p->d;
+    float zero[ATTN__MAX_LANES];
+    attn__grade g;
+    attn__reach r;
+    int64_t l, j, c0, n;
+    attn__fill(zero, 1, ATTN__MAX_LANES, 0.0f);
+    g.base = base;
+    g.inverse = inverse;
+    g.shift = zero;
+    g.s = t->s;
+    g.dp = t->t;
+    g.more = NULL;
+    g.keep = d->dropout > 0.0f && d->weights_after_dropout ? t->acc : NULL;
+    g.p = g.ds = t->s;
+    g.ld = g.row = t->ld;
+    for (c0 = t->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS; c0 < t->last; c0 += ATTN_GRAD_KEYS) {
+        n = t->last - c0 < ATTN_GRAD_KEYS ? t->last - c0 : ATTN_GRAD_KEYS;
+        attn__find_reach(t, c0, n, &r);
+        attn__chunk_scores(t, c0, n, &r);
+        attn__pack_weights_grad(p, t, c0, n, t->t);
+        g.keep = NULL;
+        if (d->dropout > 0.0f && d->weights_after_dropout) {
+            attn__keep_factors(t, c0, n, t->t + ATTN_GRAD_KEYS * t->ld);
+            g.keep = t->t + ATTN_GRAD_KEYS * t->ld;
+        }
+        g.rows = n;
+        t->f->grade(&g);
+        for (j = 0; j < n; j++)
+            for (l = 0; l < t->lanes; l++) delta[l] = delta[l] + t->s[j * t->ld + l];
+    }
+}
+
+static void attn__row_tile(attn__pass *p, attn__tile *t)
+{
+    const attn_desc *d = p->d;
+    const attn_view *out = &p->plan->out, *above = &p->g->d_out;
+    float base[ATTN__MAX_LANES], inverse[ATTN__MAX_LANES], delta[ATTN__MAX_LANES], p_sink[ATTN__MAX_LANES];
+    int64_t l, c;
+    if (!p->plan->stats.rank || p->g->d_weights.rank) attn__load_queries(t);
+    attn__row_stats(p, t);
+    for (l = 0; l < t->ld; l++) {
+        float sum = t->sum[l], share = 1.0f;
+        delta[l] = p_sink[l] = 0.0f;
+        base[l] = attn__choose(attn__is_none(t->top[l]), 0.0f, t->top[l]);
+        if (d->sink.rank && !attn__is_none(attn__of_head(&d->sink, t->h[l]))) {
+            const float sink = attn__of_head(&d->sink, t->h[l]), m = attn__larger(sink, t->top[l]);
+            share = attn__exp(t->top[l] - m);
+            sum = attn__fma(sum, share, attn__exp(sink - m));
+            p_sink[l] = attn__exp(sink - m) / sum;
+        }
+        inverse[l] = attn__choose(sum == 0.0f, 0.0f, share / sum);
+        if (sum == 0.0f && d->empty == ATTN_EMPTY_UNIFORM) inverse[l] = -1.0f;          /* tells the blocks */
+        if (l >= t->lanes || t->sum[l] == 0.0f || !above->rank || !out->rank) continue;
+        for (c = 0; c < p->s->size_v; c++)
+            delta[l] = attn__fma(*attn__at(above, t->b, t->h[l], t->i[l], c), *attn__at(out, t->b, t->h[l], t->i[l], c),
+                                 delta[l]);
+    }
+    if (p->g->d_weights.rank) attn__weights_delta(p, t, base, inverse, delta);
+    for (l = 0; l < t->lanes; l++) {
+        const float lse = p->g->d_lse.rank ? *attn__at(&p->g->d_lse, t->b, t->h[l], t->i[l], 0) : 0.0f;
+        *attn__row_field(p, ATTN__R_TOP, t->i[l]) = t->top[l];
+        *attn__row_field(p, ATTN__R_INVERSE, t->i[l]) = inverse[l];
+        *attn__row_field(p, ATTN__R_SHIFT, t->i[l]) = delta[l] - lse;
+        *attn__row_field(p, ATTN__R_SINK, t->i[l]) = attn__choose(p_sink[l] == 0.0f, 0.0f, p_sink[l] * (lse -
+            delta[l]));
+    }
+}
+
+/* ---- the blocks */
+
+/* Rows [n][size] as products want them: where they lie if whole vectors can be read there; else a copy in `copy`, rows
+   of `pad` floats, those that `use` leaves out as zeros (they are not read). factor: NULL or one per row. */
+static const float *attn__rows_of(const attn_view *v, int64_t b, int64_t h, int64_t i0, int64_t n, int64_t pad,
+                                  const uint8_t *use, const float *factor, float *copy, int64_t *row)
+{
+    const int64_t size = v->size[3];
+    int64_t i, c;
+    int all = !factor && v->stride[3] == 1 && size == pad;
+    for (i = 0; all && i < n; i++) all = use[i];
+    *row = pad;
+    if (all) {
+        *row = v->stride[2];
+        return attn__at(v, b, h, i0, 0);
+    }
+    for (i = 0; i < n; i++, copy += pad) {
+        const float *from = attn__at(v, b, h, i0 + (use[i] ? i : 0), 0), by = factor ? factor[i] : 1.0f;
+        attn__fill(copy, 1, pad, 0.0f);
+        for (c = 0; use[i] && c < size; c++) copy[c] = factor ? from[c * v->stride[3]] * by : from[c * v->stride[3]];
+    }
+    return copy - n * pad;
+}
+static int attn__rows_bad(const attn__kernels *f, const float *rows, int64_t row, int64_t n, int64_t size)
+{
+    int64_t i;
+    if (row == size) return !f->finite(rows, n * size);
+    for (i = 0; i < n; i++) if (!f->finite(rows + i * row, size)) return 1;
+    return 0;
+}
+
+/* What meets dS in dK: q, q/|q|, M^T q. */
+static void attn__open_q_rows(attn__pass *p)
+{
+    const attn_desc *d = p->d;
+    float factor[ATTN_GRAD_QUERIES], *rows[ATTN__MAX_LANES];
+    uint8_t use[ATTN_GRAD_QUERIES];
+    int64_t i, x;
+    p->bad_q = 0;
+    if (p->w->pad_u == 0 || d->score == ATTN_SCORE_ADDITIVE) return;
+    for (i = 0; i < p->n; i++) {
+        use[i] = !p->dead[i];
+        if (d->score == ATTN_SCORE_COSINE && use[i])
+            factor[i] = attn__inverse_norm(attn__at(&d->q, p->b, p->head, p->i0 + i, 0), d->q.stride[3], p->s->size_q);
+    }
+    if (d->score == ATTN_SCORE_BILINEAR) {
+        p->q_rows = p->m[ATTN__M_Q_ROWS];
+        p->q_row = p->w->pad_u;
+        for (x = 0; x < p->tiles; x++) {
+            attn__tile *t = attn__tile_at(p, x);
+            for (i = 0; i < t->lanes; i++) {
+                rows[i] = p->m[ATTN__M_Q_ROWS] + (p->lane0[x] + i) * p->w->pad_u;
+                attn__fill(rows[i], 1, p->w->pad_u, 0.0f);
+            }
+            p->f->unpack(rows, t->lanes, 1, t->query, t->ld, p->s->size_k, t->ones);
+        }
+        for (i = 0; i < p->n; i++)
+            if (p->dead[i]) attn__fill(p->m[ATTN__M_Q_ROWS] + i * p->w->pad_u, 1, p->w->pad_u, 0.0f);
+    } else p->q_rows = attn__rows_of(&d->q, p->b, p->head, p->i0, p->n, p->w->pad_u, use,
+                                     d->score == ATTN_SCORE_COSINE ? factor : NULL, p->m[ATTN__M_Q_ROWS], &p->q_row);
+    p->bad_q = attn__rows_bad(p->f, p->q_rows, p->q_row, p->n, p->w->pad_u);
+}
+
+static void attn__open_block(attn__pass *p, int64_t i0)
+{
+    const attn_desc *d = p->d;
+    const attn__shape *s = p->s;
+    const int64_t depth = d->score == ATTN_SCORE_ADDITIVE ? 2 * attn__round4(s->hidden) : s->size_k;
+    uint8_t use[ATTN_GRAD_QUERIES];
+    const float *rows[ATTN__MAX_LANES];
+    int64_t vectors, each, more, x, i, l;
+    p->i0 = i0;
+    p->n = s->queries - i0 < ATTN_GRAD_QUERIES ? s->queries - i0 : ATTN_GRAD_QUERIES;
+    vectors = attn__blocks(p->n, p->f->width);
+    p->tiles = attn__blocks(vectors, p->f->vecs);
+    each = vectors / p->tiles;
+    more = vectors % p->tiles;
+    p->uniform = 0;
+    for (i = 0; i < p->n; i++) {
+        const float top = *attn__row_field(p, ATTN__R_TOP, i0 + i);
+        p->inverse[i] = *attn__row_field(p, ATTN__R_INVERSE, i0 + i);
+        p->shift[i] = *attn__row_field(p, ATTN__R_SHIFT, i0 + i);
+        p->dead[i] = (uint8_t)(attn__is_none(top) && !attn__is_nan(p->inverse[i]));
+        p->base[i] = attn__choose(attn__is_none(top), 0.0f, top);
+        use[i] = !p->dead[i] || p->inverse[i] < 0.0f;
+        p->uniform |= p->inverse[i] < 0.0f;
+    }
+    for (; i < ATTN_GRAD_QUERIES; i++) p->base[i] = p->inverse[i] = p->shift[i] = 0.0f;
+    p->first = ATTN__HUGE;
+    p->last = 0;
+    for (x = 0, i = 0; x < p->tiles; x++) {
+        attn__tile *t = attn__tile_at(p, x);
+        const int64_t room = (each + (x < more)) * p->f->width;
+        attn__grad_tile(p, t, i0 + i, p->n - i < room ? p->n - i : room);
+        p->lane0[x] = i;
+        t->query = p->m[ATTN__M_QUERY] + i * depth;
+        t->raw = p->m[ATTN__M_RAW];
+        t->s = p->m[ATTN__M_S];
+        t->t = p->m[ATTN__M_T];
+        t->w = p->m[ATTN__M_W];
+        attn__load_queries(t);
+        if (p->g->d_out.rank) {
+            for (l = 0; l < t->ld; l++) rows[l] = attn__at(&p->g->d_out, t->b, t->h[l], t->i[l], 0);
+            p->f->pack(p->m[ATTN__M_D_OUT] + i * s->size_v, t->ld, rows, p->g->d_out.stride[3], s->size_v, t->ones);
+        }
+        if (t->first < t->last) {
+            p->first = t->first < p->first ? t->first : p->first;
+            p->last = t->last > p->last ? t->last : p->last;
+        }
+        i += t->ld;
+    }
+    if (p->first >= p->last) p->first = p->last = 0;
+    p->bad_d_out = 0;
+    if (p->g->d_out.rank && p->g->dv.rank && (p->does & ATTN__DO_K)) {
+        p->d_out_rows = attn__rows_of(&p->g->d_out, p->b, p->head, i0, p->n, p->w->pad_v, use, NULL,
+                                      p->m[ATTN__M_D_OUT_ROWS], &p->d_out_row);
+        p->bad_d_out = attn__rows_bad(p->f, p->d_out_rows, p->d_out_row, p->n, p->w->pad_v);
+    }
+    attn__open_q_rows(p);
+    if (p->does & ATTN__DO_Q) {
+        attn__fill(p->m[ATTN__M_DQ], 1, p->w->pad_u * ATTN__GRAD_ROW, 0.0f);
+        if (d->score == ATTN_SCORE_ADDITIVE) attn__fill(p->m[ATTN__M_DT], 1, p->w->pad_u * ATTN__GRAD_ROW, 0.0f);
+        for (i = 0; i < p->n; i++)
+            for (l = ATTN__R_ALIBI; l < ATTN__R_COUNT; l++) *attn__row_field(p, (int)l, i0 + i) = 0.0f;
+    }
+}
+
+/* P and dS of one tile against the keys c0 .. c0+n, into its lanes of the block. */
+static void attn__grad_scores(attn__pass *p, int64_t x, int64_t c0, int64_t n)
+{
+    const attn_desc *d = p->d;
+    const attn_view *v = &d->v;
+    attn__tile *t = attn__tile_at(p, x);
+    const int64_t lane0 = p->lane0[x], ld = t->ld;
+    float *to_p = p->m[ATTN__M_P] + lane0, *to_ds = p->m[ATTN__M_DS] + lane0, *dp = p->m[ATTN__M_DP];
+    attn__reach r;
+    attn__grade g;
+    attn__product q;
+    int64_t j, l, end, hull, any = 0;
+    attn__find_reach(t, c0, n, &r);
+    for (j = 0; j < n; j++) {
+        hull = r.whole ? 0 : j;
+        if (r.from[hull] < r.to[hull]) p->seen[j] = 1, any = 1;
+    }
+    if (!r.whole) p->whole = 0;
+    if (!any) {
+        for (j = 0; j < n; j++) {
+            attn__fill(to_p + j * ATTN__GRAD_ROW, 1, ld, -0.0f);
+            attn__fill(to_ds + j * ATTN__GRAD_ROW, 1, ld, 0.0f);
+            if (d->softcap != 0.0f) attn__fill(p->m[ATTN__M_SOFT] + lane0 + j * ATTN__GRAD_ROW, 1, ld, 0.0f);
+            if (attn__is_distance(d->score)) attn__fill(p->m[ATTN__M_SQUARE] + lane0 + j * ATTN__GRAD_ROW, 1, ld, 0.0f);
+        }
+        return;
+    }
+    if (!r.whole) attn__fill(t->s, 1, n * ld, ATTN__NEG_INF);
+    if (!r.whole || !p->g->d_out.rank) attn__fill(dp, 1, n * ld, 0.0f);
+    for (j = 0; j < n; j = end) {
+        end = attn__stretch(&r, j, n);
+        hull = r.whole ? 0 : j;
+        if (r.from[hull] >= r.to[hull]) continue;
+        attn__scores(t, c0, j, end, r.from[hull], r.to[hull]);
+        if (!p->g->d_out.rank) continue;
+        q.a = attn__at(v, t->b, t->head_kv, c0 + j, 0);
+        q.a_row = v->stride[2];
+        q.a_k = v->stride[3];
+        q.b = p->m[ATTN__M_D_OUT] + lane0 * p->s->size_v + r.from[hull] * t->f->width;
+        q.c = dp + j * ld + r.from[hull] * t->f->width;
+        q.b_row = q.c_row = ld;
+        q.rows = end - j;
+        q.depth = p->s->size_v;
+        q.vecs = r.to[hull] - r.from[hull];
+        q.kind = ATTN__PRODUCT;
+        q.onto = 0;
+        q.fetch = NULL;
+        t->f->product(&q);
+    }
+    for (j = 0; attn__is_distance(d->score) && j < n; j++)
+        attn__copy_floats(p->m[ATTN__M_SQUARE] + lane0 + j * ATTN__GRAD_ROW, t->s + j * ld, ld);
+    attn__finish_raw(t, n);
+    attn__soften(t, n);
+    for (j = 0; d->softcap != 0.0f && j < n; j++)
+        attn__copy_floats(p->m[ATTN__M_SOFT] + lane0 + j * ATTN__GRAD_ROW, t->s + j * ld, ld);
+    attn__mask_chunk(t, c0, n, &r);
+    g.s = t->s;
+    g.dp = dp;
+    g.base = p->base + lane0;
+    g.inverse = p->inverse + lane0;
+    g.shift = p->shift + lane0;
+    g.keep = g.more = NULL;
+    if (d->dropout > 0.0f) {
+        attn__keep_factors(t, c0, n, p->m[ATTN__M_KEEP]);
+        g.keep = p->m[ATTN__M_KEEP];
+    }
+    if (p->g->d_weights.rank) {
+        attn__pack_weights_grad(p, t, c0, n, t->t);
+        if (d->weights_after_dropout) for (j = 0; j < n * ld; j++) dp[j] = dp[j] + t->t[j];
+        else g.more = t->t;
+    }
+    g.p = to_p;
+    g.ds = to_ds;
+    g.row = ATTN__GRAD_ROW;
+    g.ld = ld;
+    g.rows = n;
+    t->f->grade(&g);
+    for (l = t->lanes; l < ld; l++)                 /* beyond the last row: nothing */
+        for (j = 0; j < n; j++) {
+            to_p[j * ATTN__GRAD_ROW + l] = -0.0f;
+            to_ds[j * ATTN__GRAD_ROW + l] = 0.0f;
+        }
+}
+
+/* Rows under ATTN_EMPTY_UNIFORM: their weights on all keys. */
+static void attn__grad_uniform(attn__pass *p, int64_t c0, int64_t n)
+{
+    const float weight = 1.0f / (float)p->s->keys, scale = attn__keep_scale(p->d->dropout);
+    int64_t i, j;
+    for (i = 0; i < p->n; i++) {
+        attn__dropper drop = attn__dropper_of(p->d, p->b, p->head, p->i0 + i);
+        if (!(p->inverse[i] < 0.0f)) continue;
+        for (j = 0; j < n; j++)
+            p->m[ATTN__M_P][j * ATTN__GRAD_ROW + i] = p->d->dropout == 0.0f ? weight :
+                attn__kept(&drop, c0 + j) ? weight * scale : 0.0f;
+    }
+}
+
+/* dS as a result of its own, over all keys: the gradient of a bias or of given scores. */
+static void attn__store_scores_grad(attn__pass *p, const attn_out *o, int64_t c0, int64_t n, float factor, int add,
+                                    const int64_t *stride)
+{
+    const float *ds = p->m[ATTN__M_DS];
+    float *rows[ATTN__MAX_LANES], *turned = p->m[ATTN__M_RESULT], by[ATTN__MAX_LANES];
+    const int64_t base = p->b * stride[0] + p->head * stride[1] + c0 * stride[3];
+    int64_t i, j, i0, lanes;
+    attn__fill(by, 1, ATTN__MAX_LANES, factor);
+    for (i0 = 0; i0 < p->n; i0 += lanes) {
+        lanes = p->n - i0 < ATTN__MAX_LANES ? p->n - i0 : ATTN__MAX_LANES;
+        for (i = 0; i < lanes; i++)
+            rows[i] = add ? turned + i * ATTN_GRAD_KEYS :
+                (float *)o->data + (base + (p->i0 + i0 + i) * stride[2]);
+        p->f->unpack(rows, lanes, add ? 1 : stride[3], ds + i0, ATTN__GRAD_ROW, n, by);
+        for (i = 0; add && i < lanes; i++) {
+            float *to = (float *)o->data + (base + (p->i0 + i0 + i) * stride[2]);
+            if (p->f->finite(rows[i], n)) for (j = 0; j < n; j++) to[j * stride[3]] = to[j * stride[3]] + rows[i][j];
+            else for (j = 0; j < n; j++) to[j * stride[3]] = attn__quiet(to[j * stride[3]] + rows[i][j]);
+        }
+    }
+}
+
+/* What is done with dS before it meets vectors: bias and ALiBi, then the softcap's factor, then given scores and
+   distances. */
+static void attn__grad_elements(attn__pass *p, int64_t c0, int64_t n)
+{
+    const attn_desc *d = p->d;
+    const attn_grad *g = p->g;
+    const float *mark = p->m[ATTN__M_P], *soft = p->m[ATTN__M_SOFT], *square = p->m[ATTN__M_SQUARE];
+    float *ds = p->m[ATTN__M_DS];
+    int64_t stride[4], i, j;
+    if (p->w->bias > ATTN__BIAS_ROWS && (p->does & (p->w->key_parts ? ATTN__DO_K : ATTN__DO_Q | ATTN__DO_K))) {
+        const attn_view v = attn_view_of(g->d_bias);
+        attn__broadcast(&v, stride);
+        attn__store_scores_grad(p, &g->d_bias, c0, n, 1.0f, p->w->bias == ATTN__BIAS_ADDED, stride);
+    }
+    if ((p->does & ATTN__DO_Q) && (p->w->bias == ATTN__BIAS_ROWS || g->d_alibi.rank))
+        for (i = 0; i < p->n; i++) {
+            const attn__row row = attn__row_of(d, p->s->queries, p->s->keys, p->b, p->i0 + i);
+            float sum = *attn__row_field(p, ATTN__R_BIAS, p->i0 + i);
+            float far = *attn__row_field(p, ATTN__R_ALIBI, p->i0 + i);
+            for (j = 0; j < n; j++) {
+                const float x = ds[j * ATTN__GRAD_ROW + i], apart = (float)attn__add_signed(row.position, -c0 - j);
+                sum = sum + x;
+                far = attn__fma(attn__negate(x), attn__float(attn__bits(apart) & 0x7fffffffu), far);
+            }
+            *attn__row_field(p, ATTN__R_BIAS, p->i0 + i) = sum;
+            *attn__row_field(p, ATTN__R_ALIBI, p->i0 + i) = far;
+        }
+    if (d->softcap != 0.0f)
+        for (j = 0; j < n; j++)
+            for (i = j * ATTN__GRAD_ROW; i < j * ATTN__GRAD_ROW + p->n; i++) {
+                const float y = soft[i] / d->softcap;
+                if (attn__bits(mark[i]) != 0x80000000u) ds[i] = ds[i] * attn__fma(attn__negate(y), y, 1.0f);
+            }
+    if (d->score == ATTN_SCORE_GIVEN && (p->does & ATTN__DO_Q)) {
+        if (g->d_given_scores.rank)
+            attn__store_scores_grad(p, &g->d_given_scores, c0, n, d->scale, attn__adds(g, ATTN__G_d_given_scores),
+                                    g->d_given_scores.stride);
+        for (i = 0; g->d_scale.rank && i < p->n; i++) {
+            float *sum = attn__row_field(p, ATTN__R_SCALE, p->i0 + i);
+            for (j = 0; j < n; j++)
+                if (attn__bits(mark[j * ATTN__GRAD_ROW + i]) != 0x80000000u)
+                    *sum = attn__fma(ds[j * ATTN__GRAD_ROW + i],
+                                     *attn__at(&d->given_scores, p->b, p->head, p->i0 + i, c0 + j), *sum);
+        }
+    }
+    if (attn__is_distance(d->score)) {              /* dS becomes the factor of k - q; sigma's gradient on the way */
+        const float sigma = d->sigma_per_head.rank ? attn__of_head(&d->sigma_per_head, p->head) : d->sigma;
+        const float width = sigma * sigma, inverse = 1.0f / sigma;
+        for (j = 0; j < n; j++)
+            for (i = 0; i < p->n; i++) {
+                const int64_t at = j * ATTN__GRAD_ROW + i;
+                float *sum = attn__row_field(p, ATTN__R_SIGMA, p->i0 + i), x = ds[at], u;
+                if (attn__bits(mark[at]) == 0x80000000u) continue;
+                if (d->score == ATTN_SCORE_GAUSSIAN) x = x / width;
+                else if (d->score == ATTN_SCORE_EPANECHNIKOV) x = (x + x) / (width * (1.0f - square[at] / width));
+                else {
+                    u = attn__sqrt(square[at] / width);
+                    x = u == 0.0f ? 0.0f : x / (width * (u * (1.0f - u)));
+                }
+                ds[at] = x;
+                if (p->does & ATTN__DO_Q) *sum = attn__fma(x, square[at] * inverse, *sum);
+            }
+    }
+}
+
+/* The rows of one side of a block that the other side's rows r0 .. r1 reach: for products no longer than needed. */
+static void attn__hull(const attn__pass *p, int64_t c0, int by_key, int64_t r0, int64_t r1, int64_t *from, int64_t *to)
+{
+    int64_t x, l, a, b;
+    *from = ATTN__HUGE;
+    *to = 0;
+    for (x = 0; x < p->tiles; x++) {
+        const attn__tile *t = attn__tile_at(p, x);
+        for (l = 0; l < t->lanes; l++) {
+            const int64_t i = p->lane0[x] + l;
+            if (p->inverse[i] < 0.0f) { a = 0; b = ATTN_GRAD_KEYS; }
+            else { a = t->row[l].first - c0; b = t->row[l].last - c0; }
+            a = a < 0 ? 0 : a;
+            b = b > p->nk ? p->nk : b;
+            if (a >= b) continue;
+            if (by_key) {
+                if (a >= r1 || b <= r0) continue;
+                a = i;
+                b = i + 1;
+            } else if (i < r0 || i >= r1) continue;
+            *from = a < *from ? a : *from;
+            *to = b > *to ? b : *to;
+        }
+    }
+    if (*from > *to) *from = *to = 0;
+}
+
+/* dV or dK: rows are keys, the sum runs over the block's queries. */
+static void attn__grad_keys(attn__pass *p, attn__grad_product *g, int64_t c0, float *to, int64_t pad)
+{
+    const float *a = g->a, *b = g->b, *mark = p->m[ATTN__M_P], *x = g->x;
+    const int64_t step = p->whole ? p->nk : 16;
+    int64_t j, from = 0, end = p->n;
+    g->a_row = ATTN__GRAD_ROW;
+    g->a_k = 1;
+    g->c_row = g->columns = pad;
+    for (j = 0; j < p->nk; j += step) {
+        if (!p->whole) attn__hull(p, c0, 1, j, j + step, &from, &end);
+        g->rows = p->nk - j < step ? p->nk - j : step;
+        g->depth = end - from;
+        g->a = a + j * ATTN__GRAD_ROW + from;
+        g->mark = mark + j * ATTN__GRAD_ROW + from;
+        g->b = b + from * g->b_row;
+        g->x = x ? x + j * g->x_row : NULL;
+        g->c = to + (c0 - p->key0 + j) * pad;
+        attn__multiply(p->f, g);
+    }
+}
+
+/* dQ: rows are queries, the sum runs over the block's keys. */
+static void attn__grad_queries(attn__pass *p, attn__grad_product *g, int64_t c0)
+{
+    const int64_t step = p->whole ? p->n : 32, pad = p->w->pad_u;
+    int64_t i, from = 0, end = p->nk;
+    g->a_row = 1;
+    g->a_k = ATTN__GRAD_ROW;
+    g->b_row = p->k_row;
+    g->x_row = p->q_row;
+    g->c_row = g->columns = pad;
+    g->careful = p->bad_k;
+    for (i = 0; i < p->n; i += step) {
+        if (!p->whole) attn__hull(p, c0, 0, i, i + step, &from, &end);
+        g->rows = p->n - i < step ? p->n - i : step;
+        g->depth = end - from;
+        g->a = p->m[ATTN__M_DS] + from * ATTN__GRAD_ROW + i;
+        g->mark = p->m[ATTN__M_P] + from * ATTN__GRAD_ROW + i;
+        g->b = p->k_rows + from * p->k_row;
+        g->x = attn__is_distance(p->d->score) ? p->q_rows + i * p->q_row : NULL;
+        g->c = p->m[ATTN__M_DQ] + i * pad;
+        attn__multiply(p->f, g);
+    }
+}
+
+/* Additive: da, db and the sums of dS tanh, four hidden units at a time. */
+static void attn__grad_additive(attn__pass *p, int64_t c0)
+{
+    const attn__shape *s = p->s;
+    const int64_t padded = p->w->pad_u;
+    float *part = p->m[ATTN__M_PART];
+    attn__additive_gradient g;
+    int64_t u, x, j, i, clear = 1;
+    for (j = 0; p->w->save_b && j < p->nk; j++) {
+        float *met = p->m[ATTN__M_MET] + (c0 - p->key0 + j);
+        for (i = 0; *met == 0.0f && i < p->n; i++)
+            if (attn__bits(p->m[ATTN__M_P][j * ATTN__GRAD_ROW + i]) != 0x80000000u) *met = 1.0f;
+    }
+    g.key = attn__tile_at(p, 0)->prepared + c0 * s->key_floats;
+    g.key_stride = s->key_floats;
+    g.keys = p->nk;
+    g.padded = padded;
+    g.row = ATTN__GRAD_ROW;
+    for (j = 0; j < p->nk; j++) clear &= p->seen[j] && g.key[j * s->key_floats + 2 * padded] != 0.0f;
+    for (u = 0; u < padded; u += 4) {
+        attn__fill(part, 1, p->nk * 4 * ATTN__PARTS, 0.0f);
+        for (x = 0; x < p->tiles; x++) {
+            const attn__tile *t = attn__tile_at(p, x);
+            int64_t l, lanes_clear = clear;
+            if (t->first >= t->last) continue;
+            for (l = 0; l < t->ld; l++) lanes_clear &= t->lane_clear[l];
+            g.u = u;
+            g.query = t->query;
+            g.ld = t->ld;
+            g.lane_clear = t->lane_clear;
+            g.lane0 = p->lane0[x];
+            g.ds = p->m[ATTN__M_DS] + g.lane0;
+            g.mark = lanes_clear ? NULL : p->m[ATTN__M_P] + g.lane0;
+            g.da = p->m[ATTN__M_DQ] + u * ATTN__GRAD_ROW + g.lane0;
+            g.dt = p->m[ATTN__M_DT] + u * ATTN__GRAD_ROW + g.lane0;
+            g.part = part;
+            if (lanes_clear) p->f->additive_gradient(&g);
+            else attn__additive_gradient_scalar(&g);
+        }
+        p->f->fold(part, p->nk, p->m[ATTN__M_DB] + (c0 - p->key0) * padded + u, padded);
+    }
+}
+
+/* dS meets the vectors of both sides. */
+static void attn__grad_vectors(attn__pass *p, int64_t c0)
+{
+    const attn_desc *d = p->d;
+    float factor[ATTN_GRAD_KEYS];
+    attn__grad_product g;
+    int64_t j;
+    if (d->score == ATTN_SCORE_ADDITIVE) {
+        attn__grad_additive(p, c0);
+        return;
+    }
+    for (j = 0; d->score == ATTN_SCORE_COSINE && j < p->nk; j++)
+        factor[j] = p->seen[j] ? attn__tile_at(p, 0)->prepared[c0 + j] : 0.0f;
+    p->k_rows = attn__rows_of(&d->k, p->b, p->head_kv, c0, p->nk, p->w->pad_u, p->seen,
+                              d->score == ATTN_SCORE_COSINE ? factor : NULL, p->m[ATTN__M_K_ROWS], &p->k_row);
+    p->bad_k = attn__rows_bad(p->f, p->k_rows, p->k_row, p->nk, p->w->pad_u);
+    if (attn__is_distance(d->score)) p->bad_k |= p->bad_q;
+    if ((p->does & ATTN__DO_K) && p->g->dk.rank) {
+        g.a = p->m[ATTN__M_DS];
+        g.b = p->q_rows;
+        g.b_row = p->q_row;
+        g.x = attn__is_distance(d->score) ? p->k_rows : NULL;
+        g.x_row = p->k_row;
+        g.careful = p->bad_q || (g.x && p->bad_k);
+        attn__grad_keys(p, &g, c0, p->m[ATTN__M_DK], p->w->pad_k);
+    }
+    if (p->does & ATTN__DO_Q) attn__grad_queries(p, &g, c0);
+}
+
+static void attn__grad_block(attn__pass *p, int64_t c0)
+{
+    attn__grad_product g;
+    int64_t x, j;
+    p->nk = p->s->keys - c0 < ATTN_GRAD_KEYS ? p->s->keys - c0 : ATTN_GRAD_KEYS;
+    p->whole = 1;
+    for (j = 0; j < p->nk; j++) p->seen[j] = 0;
+    for (x = 0; x < p->tiles; x++) attn__grad_scores(p, x, c0, p->nk);
+    attn__grad_elements(p, c0, p->nk);
+    if (p->w->pad_u > 0) attn__grad_vectors(p, c0);
+    if (p->uniform) attn__grad_uniform(p, c0, p->nk);           /* last: its rows count as excluded until here */
+    if (!p->g->d_out.rank || !p->g->dv.rank || !(p->does & ATTN__DO_K)) return;
+    g.a = p->m[ATTN__M_P];
+    g.b = p->d_out_rows;
+    g.b_row = p->d_out_row;
+    g.x = NULL;
+    g.careful = p->bad_d_out;
+    attn__grad_keys(p, &g, c0, p->m[ATTN__M_DV], p->w->pad_v);
+}
+
+/* ---- from sums to results */
+static void attn__store_grad(const attn_out *o, int64_t a, int64_t b, int64_t c, const float *from, int64_t n,
+                             float factor, int add)
+{
+    float *to = attn__out_at(o, a, b, c, 0);
+    int64_t e;
+    for (e = 0; e < n; e++, to += o->stride[3]) {
+        const float x = from ? from[e] * factor : 0.0f;     /* no sum: nothing came together here */
+        *to = attn__quiet(add ? *to + x : x);
+    }
+}
+static int attn__all_zero(const float *x, int64_t stride, int64_t n, int negative)
+{
+    int64_t i;
+    for (i = 0; i < n; i++)
+        if (negative ? attn__bits(x[i * stride]) != 0x80000000u : attn__bits(x[i * stride]) << 1 != 0) return 0;
+    return 1;
+}
+
+/* A matrix with any strides, as padded rows. */
+static const float *attn__matrix_rows(attn__pass *p, const float *m, int64_t row, int64_t column, int64_t rows,
+                                      int64_t columns, int64_t pad)
+{
+    float *to = p->m[ATTN__M_MATRIX];
+    int64_t r, c;
+    for (r = 0; r < rows; r++, to += pad) {
+        attn__fill(to + columns, 1, pad - columns, 0.0f);
+        for (c = 0; c < columns; c++) to[c] = m[r * row + c * column];
+    }
+    return p->m[ATTN__M_MATRIX];
+}
+/* rows [n][depth] (any strides) times such a matrix, into M_RESULT, rows of `pad` */
+static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, int64_t a_k, int64_t n, int64_t depth,
+                                const float *matrix, int64_t pad)
+{
+    attn__grad_product g;
+    attn__fill(p->m[ATTN__M_RESULT], 1, n * pad, 0.0f);
+    g.a = a;
+    g.a_row = a_row;
+    g.a_k = a_k;
+    g.b = matrix;
+    g.b_row = g.c_row = g.columns = pad;
+    g.c = p->m[ATTN__M_RESULT];
+    g.rows = n;
+    g.depth = depth;
+    g.x = NULL;
+    g.careful = 0;
+    attn__multiply(p->f, &g);
+    return p->m[ATTN__M_RESULT];
+}
+
+static float attn__dot_of(const float *x, int64_t stride, const float *y, int64_t n)
+{
+    float sum = 0.0f;
+    int64_t c;
+    for (c = 0; c < n; c++) sum = attn__fma(x[c * stride], y[c], sum);
+    return sum;
+}
+/* y becomes inverse * (y - v (v . y)) for the unit vector v = x * inverse; returns v . y */
+static float attn__normal_part(const float *x, int64_t stride, float inverse, float *y, int64_t n)
+{
+    const float along = attn__dot_of(x, stride, y, n) * inverse;
+    int64_t c;
+    for (c = 0; c < n; c++)
+        y[c] = attn__fma(attn__negate(x[c * stride] * inverse), along, y[c]) * inverse;
+    return along;
+}
+
+/* The block's rows: u, or da, becomes dq; what parameters need is left behind. */
+static void attn__close_block(attn__pass *p)
+{
+    const attn_desc *d = p->d;
+    const attn__shape *s = p->s;
+    const int additive = d->score == ATTN_SCORE_ADDITIVE, adds = attn__adds(p->g, ATTN__G_dq);
+    const int64_t pad = p->w->pad_u, size = p->w->size_u;
+    const attn_view *q = &d->q;
+    float *u = p->m[ATTN__M_DQ], *dt = p->m[ATTN__M_DT], factor = d->scale;
+    const float *y = u;
+    int64_t y_row = pad, i, c;
+    if (!q->rank) return;
+    if (p->w->vectors && additive) {
+        const float *w = attn__tile_at(p, 0)->w;
+        for (c = 0; c < size; c++)
+            for (i = 0; i < p->n; i++) u[c * ATTN__GRAD_ROW + i] = u[c * ATTN__GRAD_ROW + i] * (4.0f * d->scale * w[c]);
+        for (i = 0; i < p->n; i++) {
+            const int64_t row = attn__row_index(p, p->i0 + i);
+            for (c = 0; p->w->save_u && c < size; c++)
+                p->left_u[row * size + c] = p->dead[i] ? -0.0f : u[c * ATTN__GRAD_ROW + i] + 0.0f;
+            for (c = 0; p->w->save_t && c < size; c++) p->left_t[row * size + c] = dt[c * ATTN__GRAD_ROW + i];
+            if (!p->dead[i]) for (c = 0; c < size; c++) {
+                float *sum = attn__row_field(p, ATTN__R_SCALE, p->i0 + i);
+                *sum = attn__fma(w[c], dt[c * ATTN__GRAD_ROW + i], *sum);
+            }
+        }
+        if (!p->g->dq.rank) return;
+        if (d->w_q.rank) {
+            const attn_view m = attn__per_head(d->w_q, 2, p->head);
+            y_row = attn__up(s->size_q, p->f->width);
+            y = attn__matrix_rows(p, (const float *)m.data, m.stride[0], m.stride[1], size, s->size_q, y_row);
+            y = attn__times(p, u, 1, ATTN__GRAD_ROW, p->n, size, y, y_row);
+        } else {
+            for (i = 0; i < p->n; i++)
+                for (c = 0; c < size; c++) p->m[ATTN__M_RESULT][i * pad + c] = u[c * ATTN__GRAD_ROW + i];
+            y = p->m[ATTN__M_RESULT];
+        }
+        factor = 1.0f;
+    } else if (p->w->vectors && d->score == ATTN_SCORE_BILINEAR) {
+        const attn_view m = attn__per_head(d->bilinear, 2, p->head);
+        for (i = 0; p->w->save_u && i < p->n; i++)
+            for (c = 0; c < size; c++)
+                p->left_u[attn__row_index(p, p->i0 + i) * size + c] = p->dead[i] ? -0.0f : u[i * pad + c] + 0.0f;
+        y_row = attn__up(s->size_q, p->f->width);
+        y = attn__matrix_rows(p, (const float *)m.data, m.stride[1], m.stride[0], size, s->size_q, y_row);
+        y = attn__times(p, u, pad, 1, p->n, size, y, y_row);
+    } else if (attn__is_distance(d->score)) factor = 1.0f;
+    for (i = 0; i < p->n; i++, y += y_row) {
+        const int nothing = !p->w->vectors || p->dead[i];
+        const float *x = nothing ? NULL : attn__at(q, p->b, p->head, p->i0 + i, 0);
+        float *row = attn__row_field(p, ATTN__R_SCALE, p->i0 + i);
+        if (nothing) ;
+        else if (d->score == ATTN_SCORE_COSINE)
+            *row = attn__normal_part(x, q->stride[3], attn__inverse_norm(x, q->stride[3], size), u + i * pad, size);
+        else if (p->g->d_scale.rank && !additive && !attn__is_kernel(d->score))
+            *row = attn__dot_of(x, q->stride[3], y, s->size_q);
+        if (p->g->dq.rank)
+            attn__store_grad(&p->g->dq, p->b, p->head, p->i0 + i, nothing ? NULL : y, s->size_q, factor, adds);
+    }
+}
+
+/* Additive, where a stream ends: db of its keys is left behind and becomes a part of dk. */
+static void attn__close_stream(attn__pass *p)
+{
+    const attn_desc *d = p->d;
+    const attn__shape *s = p->s;
+    const int64_t padded = p->w->pad_u, hidden = s->hidden, pad = p->w->pad_k;
+    const int64_t stream = s->streams == s->heads ? p->head : p->head_kv, n = p->key1 - p->key0;
+    const attn_view m = attn__per_head(d->w_k, 2, p->head), w = attn__per_head(d->w_v, 1, p->head);
+    float *db = p->m[ATTN__M_DB];
+    const float *y = db, *matrix = NULL;
+    int64_t j, j0, c, count;
+    for (j = 0; j < n; j++)
+        for (c = 0; c < hidden; c++)
+            db[j * padded + c] = db[j * padded + c] * (4.0f * d->scale * attn__of_head(&w, c));
+    for (j = 0; p->w->save_b && j < n; j++)         /* -0: no query attends to it */
+        for (c = 0; c < hidden; c++)
+            p->left_b[((p->b * s->streams + stream) * s->keys + p->key0 + j) * hidden + c] =
+                p->m[ATTN__M_MET][j] == 0.0f ? -0.0f : db[j * padded + c] + 0.0f;
+    attn__fill(p->m[ATTN__M_MET], 1, p->w->save_b ? n : 0, 0.0f);
+    if (p->g->dk.rank && d->w_k.rank)
+        matrix = attn__matrix_rows(p, (const float *)m.data, m.stride[0], m.stride[1], hidden, s->size_k, pad);
+    for (j0 = 0; p->g->dk.rank && j0 < n; j0 += count) {
+        count = n - j0 < ATTN_GRAD_QUERIES ? n - j0 : ATTN_GRAD_QUERIES;
+        if (matrix) y = attn__times(p, db + j0 * padded, padded, 1, count, hidden, matrix, pad);
+        else y = db + j0 * padded;
+        for (j = 0; j < count; j++)
+            if (!attn__all_zero(db + (j0 + j) * padded, 1, hidden, 0))
+                for (c = 0; c < s->size_k; c++)
+                    p->m[ATTN__M_DK][(j0 + j) * pad + c] = p->m[ATTN__M_DK][(j0 + j) * pad + c] +
+                        y[j * (matrix ? pad : padded) + c];
+    }
+    attn__fill(db, 1, n * padded, 0.0f);
+}
+
+static void attn__close_keys(attn__pass *p)
+{
+    const attn_desc *d = p->d;
+    const attn__shape *s = p->s;
+    const int dot = d->score == ATTN_SCORE_DOT || d->score == ATTN_SCORE_SCALED_DOT || d->score == ATTN_SCORE_COSINE;
+    int64_t j;
+    for (j = p->key0; j < p->key1; j++) {
+        float *dk = p->m[ATTN__M_DK] + (j - p->key0) * p->w->pad_k;
+        const int nothing = !p->w->vectors || attn__all_zero(dk, 1, s->size_k, 0);
+        if (p->g->dv.rank)
+            attn__store_grad(&p->g->dv, p->b, p->head_kv, j, p->m[ATTN__M_DV] + (j - p->key0) * p->w->pad_v, s->size_v,
+                             1.0f, attn__adds(p->g, ATTN__G_dv));
+        if (!p->g->dk.rank) continue;
+        if (!nothing && d->score == ATTN_SCORE_COSINE)
+            attn__normal_part(attn__at(&d->k, p->b, p->head_kv, j, 0), d->k.stride[3], p->prepared[(p->b * s->streams +
+                              p->head_kv) * s->keys + j], dk, s->size_k);
+        attn__store_grad(&p->g->dk, p->b, p->head_kv, j, nothing ? NULL : dk, s->size_k, dot ? d->scale : 1.0f,
+                         attn__adds(p->g, ATTN__G_dk));
+    }
+}
+
+/* One unit, a batch entry's key head and the query heads that read it: blocks q0 .. q1 of queries of each head. */
+static void attn__run_unit(attn__pass *p, int64_t unit, int64_t q0, int64_t q1)
+{
+    const attn__shape *s = p->s;
+    const int64_t group = s->heads / s->heads_kv, n = p->key1 - p->key0;
+    const int additive = p->d->score == ATTN_SCORE_ADDITIVE;
+    int64_t h, block, c0;
+    p->b = unit / s->heads_kv;
+    p->head_kv = unit % s->heads_kv;
+    if (p->does & ATTN__DO_K) {
+        attn__fill(p->m[ATTN__M_DK], 1, n * p->w->pad_k, 0.0f);
+        attn__fill(p->m[ATTN__M_DV], 1, n * p->w->pad_v, 0.0f);
+    }
+    if (additive) attn__fill(p->m[ATTN__M_DB], 1, n * p->w->pad_u, 0.0f);
+    attn__fill(p->m[ATTN__M_MET], 1, p->w->save_b ? n : 0, 0.0f);
+    for (h = 0; h < group; h++) {
+        p->head = p->head_kv * group + h;
+        for (block = q0; block < q1; block++) {
+            int64_t from, to;
+            attn__open_block(p, block * ATTN_GRAD_QUERIES);
+            from = p->uniform || p->w->every ? 0 : p->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS;
+            to = p->uniform || p->w->every ? s->keys : p->last;
+            from = from < p->key0 ? p->key0 : from;
+            to = to > p->key1 ? p->key1 : to;
+            for (c0 = from; c0 < to; c0 += ATTN_GRAD_KEYS) attn__grad_block(p, c0);
+            if (p->does & ATTN__DO_Q) attn__close_block(p);
+        }
+        if (additive && p->w->vectors && (p->does & ATTN__DO_K) && (s->streams == s->heads || h + 1 == group))
+            attn__close_stream(p);
+    }
+    if (p->does & ATTN__DO_K) attn__close_keys(p);
+}
+
+/* ---- sums over rows: the gradients of parameters, and the products of the pieces.
+   out[x][y][r][c] (+)= scale * sum over batch and k of a[..][r,k] b[..][k,c]; batch axes of `out` that have size 1 are
+   summed over, k in blocks of ATTN_GRAD_QUERIES, all in ascending order */
+typedef struct attn__sum {
+    attn_view a, b;             /* rank 4; batch axes of size 1 have stride 0 */
+    attn_out  out;
+    int64_t   batch[2], b_shares;       /* so many heads of a share one of b */
+    float     scale;
+    int       adds, skip;               /* skip: rows of b that are not finite do not count where a is all -0 (1),
+                                           all 0 (2) */
+    const attn_desc *cover;             /* not NULL: b are keys; those that no query may attend to are not read */
+    const attn__shape *shape;
+} attn__sum;
+
+static int64_t attn__sum_tasks(const attn__kernels *f, const attn__sum *m)
+{
+    const int64_t columns = attn__blocks(m->out.size[3], f->width * f->vecs);
+    return attn__mul64(attn__mul64(m->out.size[0], m->out.size[1]),
+                       attn__mul64(attn__blocks(m->out.size[2], ATTN__SUM_ROWS), columns));
+}
+static int64_t attn__sum_bytes(const attn__kernels *f)
+{
+    return attn__bytes_of((int64_t)(ATTN_GRAD_QUERIES + ATTN__SUM_ROWS) * f->width * f->vecs);
+}
+
+/* b's rows k0 .. k0+n, `lanes` columns from `column` on, as a tile. */
+static void attn__sum_panel(const attn__sum *m, int64_t x, int64_t y, int64_t k0, int64_t n, int64_t column,
+                            int64_t lanes, int64_t ld, float *panel)
+{
+    uint8_t covered[ATTN__CHUNK];
+    int64_t k, l;
+    if (m->cover) attn__cover(m->cover, m->shape, x, k0, n, covered);
+    for (k = 0; k < n; k++, panel += ld) {
+        const float *from;
+        attn__fill(panel, 1, ld, 0.0f);
+        if (m->cover && !covered[k]) continue;
+        from = attn__at(&m->b, x, y / m->b_shares, k0 + k, column);
+        for (l = 0; l < lanes; l++) panel[l] = from[l * m->b.stride[3]];
+        if (m->skip && !attn__finite_scalar(panel, lanes) &&
+            attn__all_zero(attn__at(&m->a, x, y, 0, k0 + k), m->a.stride[2], m->a.size[2], m->skip == 1))
+            attn__fill(panel, 1, lanes, 0.0f);
+    }
+}
+
+ATTN__NOINLINE static void attn__sum_tile(const attn__kernels *f, const attn__sum *m, int64_t index, float *panel)
+{
+    const int64_t wide = f->width * f->vecs, columns = attn__blocks(m->out.size[3], wide);
+    const int64_t row_tiles = attn__blocks(m->out.size[2], ATTN__SUM_ROWS), column = index % columns * wide;
+    const int64_t r0 = index / columns % row_tiles * ATTN__SUM_ROWS, xy = index / columns / row_tiles;
+    const int64_t y = xy % m->out.size[1], x = xy / m->out.size[1], depth = m->a.size[3];
+    const int64_t lanes = m->out.size[3] - column < wide ? m->out.size[3] - column : wide;
+    const int64_t ld = attn__blocks(lanes, f->width) * f->width;
+    const int64_t x1 = m->out.size[0] == 1 ? m->batch[0] : x + 1, y1 = m->out.size[1] == 1 ? m->batch[1] : y + 1;
+    float *c = panel + ATTN_GRAD_QUERIES * wide;
+    attn__product p;
+    int64_t b, h, r, l, k0;
+    p.rows = m->out.size[2] - r0 < ATTN__SUM_ROWS ? m->out.size[2] - r0 : ATTN__SUM_ROWS;
+    p.a_row = m->a.stride[2];
+    p.a_k = m->a.stride[3];
+    p.b = panel;
+    p.c = c;
+    p.b_row = p.c_row = ld;
+    p.vecs = (int32_t)(ld / f->width);
+    p.kind = ATTN__PRODUCT;
+    p.onto = ATTN__ADD_AFTER;
+    p.fetch = NULL;
+    attn__fill(c, 1, p.rows * ld, 0.0f);
+    for (b = m->out.size[0] == 1 ? 0 : x; b < x1; b++)
+        for (h = m->out.size[1] == 1 ? 0 : y; h < y1; h++)
+            for (k0 = 0; k0 < depth; k0 += ATTN_GRAD_QUERIES) {
+                p.depth = depth - k0 < ATTN_GRAD_QUERIES ? depth - k0 : ATTN_GRAD_QUERIES;
+                attn__sum_panel(m, b, h, k0, p.depth, column, lanes, ld, panel);
+                p.a = attn__at(&m->a, b, h, r0, k0);
+                f->product(&p);
+            }
+    for (r = 0; r < p.rows; r++)
+        for (l = 0; l < lanes; l++) {
+            float *to = attn__out_at(&m->out, x, y, r0 + r, column + l);
+            const float v = c[r * ld + l] * m->scale;
+            *to = attn__quiet(m->adds ? *to + v : v);
+        }
+}
+
+/* a rank-4 view of packed floats; NULL data where the workspace is not there yet */
+static attn_view attn__packed(const float *data, int64_t a, int64_t b, int64_t c, int64_t e)
+{
+    attn_view v;
+    v.data = data;
+    v.type = ATTN_F32;
+    v.rank = 4;
+    v.size[0] = a;
+    v.size[1] = b;
+    v.size[2] = c;
+    v.size[3] = e;
+    v.stride[3] = 1;
+    v.stride[2] = e;
+    v.stride[1] = attn__mul64(c, e);
+    v.stride[0] = attn__mul64(b, v.stride[1]);
+    return v;
+}
+static attn_view attn__swapped(attn_view v)         /* the last two axes */
+{
+    const int64_t n = v.size[2], s = v.stride[2];
+    v.size[2] = v.size[3];
+    v.stride[2] = v.stride[3];
+    v.size[3] = n;
+    v.stride[3] = s;
+    return v;
+}
+/* A parameter's gradient, rank `rank` or with a head axis in front, as [1,1|H,..]. */
+static attn_out attn__grad_rank4(attn_out o, int rank)
+{
+    attn_out r = o;
+    int axis;
+    r.rank = 4;
+    for (axis = 0; axis < 4; axis++) {
+        const int per_head = o.rank > rank, from = axis == 1 ? 0 : axis - (4 - rank) + per_head;
+        const int absent = axis == 0 || (axis == 1 ? !per_head : axis < 4 - rank);
+        r.size[axis] = absent ? 1 : o.size[from];
+        r.stride[axis] = absent ? 0 : o.stride[from];
+    }
+    return r;
+}
+
+/* The sum that makes one result; 0 where it is not asked for or not made so. */
+static int attn__grad_sum(const attn_plan *plan, const attn__shape *s, const attn__backward *w, int field,
+                          const float *rows, const float *left, attn__sum *m)
+{
+    static const float one = 1.0f;
+    const attn_desc *d = &plan->desc;
+    const attn_grad *g = &plan->grad;
+    const attn_view gradient = attn__grad_at(g, field);
+    const int64_t left_t = w->save_u ? w->rows * w->size_u : 0, left_b = left_t + (w->save_t ? w->rows * w->size_u : 0);
+    attn_out o;
+    int of = -1;
+    if (!gradient.rank) return 0;
+    ATTN__COPY(&o, &gradient, sizeof o);
+    m->a = attn__packed(&one, 1, 1, 1, s->queries);
+    m->a.stride[0] = m->a.stride[1] = m->a.stride[2] = m->a.stride[3] = 0;
+    m->batch[0] = s->batch;
+    m->batch[1] = s->heads;
+    m->b_shares = 1;
+    m->scale = 1.0f;
+    m->adds = attn__adds(g, field);
+    m->skip = 0;
+    m->cover = NULL;
+    m->shape = s;
+    switch (field) {
+    case ATTN__G_d_sink:  of = ATTN__R_SINK;  break;
+    case ATTN__G_d_alibi: of = ATTN__R_ALIBI; break;
+    case ATTN__G_d_sigma: of = ATTN__R_SIGMA; break;
+    case ATTN__G_d_scale: of = ATTN__R_SCALE; break;
+    case ATTN__G_d_bias:
+        if (w->bias != ATTN__BIAS_ROWS) return 0;
+        of = ATTN__R_BIAS;
+        break;
+    case ATTN__G_d_bilinear:
+        m->a = attn__swapped(attn__packed(left, s->batch, s->heads, s->queries, w->size_u));
+        m->b = d->q;
+        m->out = attn__grad_rank4(o, 2);
+        {
+            const int64_t n = m->out.size[2], t = m->out.stride[2];
+            m->out.size[2] = m->out.size[3];
+            m->out.stride[2] = m->out.stride[3];
+            m->out.size[3] = n;
+            m->out.stride[3] = t;
+        }
+        m->scale = d->scale;
+        m->skip = 1;
+        return 1;
+    case ATTN__G_d_w_q:
+        m->a = attn__swapped(attn__packed(left, s->batch, s->heads, s->queries, w->size_u));
+        m->b = d->q;
+        m->out = attn__grad_rank4(o, 2);
+        m->skip = 1;
+        return 1;
+    case ATTN__G_d_w_v:
+        m->b = attn__packed(left + left_t, s->batch, s->heads, s->queries, w->size_u);
+        m->out = attn__grad_rank4(o, 1);
+        m->scale = d->scale;
+        return 1;
+    case ATTN__G_d_w_k: case ATTN__G_d_hidden_bias:
+        m->batch[1] = s->streams;
+        m->b = attn__packed(left + left_b, s->batch, s->streams, s->keys, w->size_u);
+        m->out = attn__grad_rank4(o, field == ATTN__G_d_w_k ? 2 : 1);
+        m->a.size[3] = s->keys;
+        if (field == ATTN__G_d_hidden_bias) return 1;
+        m->a = attn__swapped(m->b);
+        m->b = d->k;
+        m->b_shares = s->heads_kv > 0 ? s->streams / s->heads_kv : 1;
+        m->skip = 1;
+        m->cover = d;
+        return 1;
+    default:
+        return 0;
+    }
+    m->b = attn__packed(rows + of * w->rows, s->batch, s->heads, s->queries, 1);
+    m->out = attn__grad_rank4(o, 0);
+    if (field == ATTN__G_d_bias) {
+        int axis;
+        for (axis = 0; axis < 4; axis++) {
+            const int from = axis - (4 - o.rank);
+            m->out.size[axis] = from < 0 ? 1 : o.size[from];
+            m->out.stride[axis] = from < 0 || o.size[from] == 1 ? 0 : o.stride[from];
+        }
+        if (m->out.size[2] == s->queries) {         /* not summed over queries: they are columns */
+            m->a.size[3] = 1;
+            m->b = attn__swapped(m->b);
+            m->out.size[3] = m->out.size[2];
+            m->out.stride[3] = m->out.stride[2];
+            m->out.size[2] = 1;
+        }
+    }
+    return 1;
+}
+
+/* ---- tasks */
+static void attn__zero_out(const attn_out *o)
+{
+    int64_t i[4], n[4], s[4];
+    int axis;
+    for (axis = 0; axis < 4; axis++) {
+        n[axis] = axis < o->rank ? o->size[axis] : 1;
+        s[axis] = axis < o->rank ? o->stride[axis] : 0;
+    }
+    for (i[0] = 0; i[0] < n[0]; i[0]++)
+        for (i[1] = 0; i[1] < n[1]; i[1]++)
+            for (i[2] = 0; i[2] < n[2]; i[2]++)
+                attn__fill((float *)o->data + (i[0]*s[0] + i[1]*s[1] + i[2]*s[2]), s[3], n[3], 0.0f);
+}
+
+ATTN__NOINLINE static void attn__run_rows(attn__pass *p, char *memory, int64_t index)
+{
+    const attn__shape *s = p->s;
+    attn__tile *t = (attn__tile *)(void *)memory;
+    int64_t i, end, lanes;
+    if (index == p->w->blocks * s->batch * s->heads) {
+        attn__zero_out(&p->g->d_bias);
+        return;
+    }
+    i = index % p->w->blocks * ATTN_GRAD_QUERIES;
+    p->head = index / p->w->blocks % s->heads;
+    p->b = index / p->w->blocks / s->heads;
+    p->head_kv = p->head / (s->heads / s->heads_kv);
+    end = s->queries - i < ATTN_GRAD_QUERIES ? s->queries : i + ATTN_GRAD_QUERIES;
+    t->shape = s;
+    t->d = p->d;
+    attn__room(t);
+    for (; i < end; i += lanes) {
+        lanes = end - i < s->ld ? end - i : s->ld;
+        attn__grad_tile(p, t, i, lanes);
+        attn__row_tile(p, t);
+    }
+}
+
+ATTN__NOINLINE static void attn__run_blocks(attn__pass *p, char *memory, int64_t index)
+{
+    const attn__shape *s = p->s;
+    const attn__backward *w = p->w;
+    const int64_t units = s->batch * s->heads_kv, key_blocks = attn__blocks(s->keys, ATTN_GRAD_KEYS);
+    const int64_t key_units = w->cross ? 1 : units;
+    int64_t floats[ATTN__M_COUNT], unit0, unit1, q0 = 0, q1 = w->blocks, unit, part, i;
+    float *at = (float *)(void *)memory;
+    attn__grad_memory(p->d, s, w, floats);
+    for (i = 0; i < ATTN__M_COUNT; at += floats[i++]) p->m[i] = at;
+    p->key0 = 0;
+    p->key1 = s->keys;
+    p->does = (int)w->does;
+    if (w->key_parts + w->query_parts == 0) {
+        unit0 = index;
+        unit1 = w->cross ? units : index + 1;
+    } else if (index < key_units * w->key_parts) {
+        p->does = ATTN__DO_K;
+        part = index % w->key_parts;
+        unit0 = index / w->key_parts;
+        unit1 = w->cross ? units : unit0 + 1;
+        p->key0 = key_blocks * part / w->key_parts * ATTN_GRAD_KEYS;
+        if (part + 1 < w->key_parts) p->key1 = key_blocks * (part + 1) / w->key_parts * ATTN_GRAD_KEYS;
+    } else {
+        p->does = ATTN__DO_Q;
+        index -= key_units * w->key_parts;
+        part = index % w->query_parts;
+        unit0 = index / w->query_parts;
+        unit1 = unit0 + 1;
+        q0 = w->blocks * part / w->query_parts;
+        q1 = w->blocks * (part + 1) / w->query_parts;
+    }
+    for (unit = unit0; unit < unit1; unit++) attn__run_unit(p, unit, q0, q1);
+}
+
+ATTN__NOINLINE static void attn__run_sums(attn__pass *p, char *memory, int64_t index)
+{
+    attn__sum m;
+    int field;
+    for (field = ATTN__G_d_bias; field < ATTN__G_COUNT; field++) {
+        int64_t n;
+        if (!attn__grad_sum(p->plan, p->s, p->w, field, p->rows, p->left_u, &m)) continue;
+        n = attn__sum_tasks(p->f, &m);
+        if (index < n) {
+            attn__sum_tile(p->f, &m, index, (float *)(void *)memory);
+            return;
+        }
+        index -= n;
+    }
+}
+
+static void attn__run_gradients(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker)
+{
+    attn__shape shape;
+    attn__backward backward;
+    attn__pass p;
+    char *base = attn__align(workspace);
+    ATTN__COPY(&backward, plan->backward, sizeof backward);
+    p.plan = plan;
+    p.d = &plan->desc;
+    p.g = &plan->grad;
+    p.s = attn__shape_of(plan, &shape);
+    p.w = &backward;
+    p.f = attn__table(plan->isa);
+    p.prepared = (const float *)(void *)base;
+    p.rows = (float *)(void *)(base + shape.key_bytes);
+    p.left_u = p.rows + backward.rows_bytes / 4;
+    p.left_t = p.left_u + (backward.save_u ? backward.rows * backward.size_u : 0);
+    p.left_b = p.left_t + (backward.save_t ? backward.rows * backward.size_u : 0);
+    base += shape.key_bytes + backward.rows_bytes + backward.left_bytes + worker * backward.worker_bytes;
+    phase -= shape.key_blocks > 0;
+    if (phase == 0) attn__run_rows(&p, base, index);
+    else if (phase == 1) attn__run_blocks(&p, base, index);
+    else attn__run_sums(&p, base, index);
+}
+
+/* ---- planning */
+static void attn__plan_bias(const attn_desc *d, const attn__shape *s, const attn_grad *g, attn__backward *w)
+{
+    const attn_out *o = &g->d_bias;
+    const int64_t shape[4] = {s->batch, s->heads, s->queries, s->keys};
+    int axis, summed[4];
+    w->bias = ATTN__BIAS_NONE;
+    w->cross = 0;
+    if (!o->rank) return;
+    (void)d;
+    for (axis = 0; axis < 4; axis++) {
+        const int from = axis - (4 - o->rank);
+        summed[axis] = shape[axis] != 1 && (from < 0 || o->size[from] == 1);
+    }
+    if (o->size[o->rank - 1] == 1) w->bias = ATTN__BIAS_ROWS;
+    else {
+        w->bias = attn__adds(g, ATTN__G_d_bias) || summed[0] || summed[1] || summed[2] ? ATTN__BIAS_ADDED :
+            ATTN__BIAS_STORED;
+        w->cross = summed[0] || (summed[1] && s->heads_kv > 1);
+    }
+}
+
+/* Which tasks there are: one per unit, a batch entry's key head, has each block's weights once (five products); cut
+   among more tasks, some do dK and dV for a part of the keys and others dQ for a part of the queries (four and three
+   products). */
+static void attn__plan_tasks(const attn_desc *d, const attn__shape *s, attn__backward *w)
+{
+    const int64_t workers = d->parallel.workers, units = attn__mul64(s->batch, s->heads_kv);
+    const int64_t key_units = w->cross && units > 0 ? 1 : units;
+    const int64_t key_blocks = attn__blocks(s->keys, ATTN_GRAD_KEYS);
+    const int64_t whole = attn__mul64(attn__blocks(key_units, workers), 5 * workers), cut = attn__mul64(units, 7);
+    const int both = w->does == (ATTN__DO_Q | ATTN__DO_K);
+    w->key_parts = w->query_parts = 0;
+    w->main_tasks = key_units;
+    if (workers == 1 || units == 0 || (both && whole <= cut) || (!both && key_units >= 4 * workers)) return;
+    if (w->does & ATTN__DO_K) w->key_parts = attn__blocks(4 * workers, key_units);
+    if (w->does & ATTN__DO_Q) w->query_parts = attn__blocks(4 * workers, units);
+    if (w->key_parts > key_blocks) w->key_parts = key_blocks > 0 ? key_blocks : 1;
+    if (w->query_parts > w->blocks) w->query_parts = w->blocks > 0 ? w->blocks : 1;
+    if (!(w->does & ATTN__DO_K)) w->key_parts = 0;
+    if (!(w->does & ATTN__DO_Q)) w->query_parts = 0;
+    w->main_tasks = attn__add64(attn__mul64(key_units, w->key_parts), attn__mul64(units, w->query_parts));
+}
+
+ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward, const attn_grad *grad,
+                                                       attn_plan *plan, int flags, attn_error *err)
+{
+    attn__shape s;
+    attn__backward w;
+    attn_desc *d;
+    const attn__kernels *f;
+    int64_t floats[ATTN__M_COUNT], bytes = 0, total;
+    int i, phase = 0, below_q, below_k;
+    attn__zero(&s, sizeof s);
+    attn__zero(&w, sizeof w);
+    ATTN__RULE(forward, ATTN_ERR_NULL, "forward", "must not be NULL");
+    ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
+    ATTN__RULE(plan, ATTN_ERR_NULL, "plan", "must not be NULL");
+    plan->desc = *forward;
+    plan->grad = *grad;
+    d = &plan->desc;
+    ATTN__TRY(attn__resolve(d, &s, flags | ATTN__NO_RESULT_NEEDED, err));
+    ATTN__TRY(attn__check_grad(d, &s, grad, flags & ATTN__WITH_DATA, err));
+    plan->out = attn_view_of(d->out);
+    plan->stats = attn_view_of(d->stats);
+    for (i = ATTN__F_out; i <= ATTN__F_scores_masked; i++)
+        attn__zero((char *)d + attn__fields[i].offset, sizeof(attn_view));
+    if (!grad->d_out.rank) attn__zero(&plan->out, sizeof plan->out);
+    f = attn__table(d->isa);
+    s.parts = 1;
+    s.chunk_bytes = 0;
+
+    w.is_backward = 1;
+    w.rows = attn__mul64(attn__mul64(s.batch, s.heads), s.queries);
+    w.blocks = attn__blocks(s.queries, ATTN_GRAD_QUERIES);
+    w.tiles = attn__blocks(ATTN_GRAD_QUERIES, f->width * f->vecs);
+    if (w.tiles > attn__blocks(s.queries, f->width)) w.tiles = attn__blocks(s.queries, f->width);
+    attn__plan_bias(d, &s, grad, &w);
+    below_q = grad->dq.rank || grad->d_bilinear.rank || grad->d_w_q.rank || grad->d_w_v.rank ||
+              (grad->d_scale.rank && d->score != ATTN_SCORE_GIVEN);
+    below_k = grad->dk.rank || grad->d_w_k.rank || grad->d_hidden_bias.rank;
+    w.vectors = (below_q || below_k) && d->score != ATTN_SCORE_GIVEN && d->score != ATTN_SCORE_BOXCAR &&
+                d->score != ATTN_SCORE_CONSTANT;
+    w.size_u = !w.vectors ? 0 : d->score == ATTN_SCORE_ADDITIVE ? s.hidden : s.size_k;
+    w.pad_u = d->score == ATTN_SCORE_ADDITIVE ? (w.vectors ? attn__round4(s.hidden) : 0) :
+        attn__up(w.size_u, f->width);
+    w.pad_k = w.vectors ? attn__up(s.size_k, f->width) : 0;
+    w.pad_v = grad->d_out.rank || grad->dv.rank ? attn__up(s.size_v, f->width) : 0;
+    w.every = w.bias == ATTN__BIAS_STORED || (grad->d_given_scores.rank &&
+              !attn__adds(grad, ATTN__G_d_given_scores));
+    if (below_q || grad->d_given_scores.rank || grad->d_sigma.rank || grad->d_scale.rank || grad->d_alibi.rank ||
+        w.bias == ATTN__BIAS_ROWS) w.does |= ATTN__DO_Q;
+    if (below_k || grad->dv.rank || w.bias > ATTN__BIAS_ROWS) w.does |= ATTN__DO_K;
+    w.save_u = w.vectors && (grad->d_bilinear.rank || grad->d_w_q.rank);
+    w.save_t = w.vectors && grad->d_w_v.rank;
+    w.save_b = w.vectors && (grad->d_w_k.rank || grad->d_hidden_bias.rank);
+    attn__plan_tasks(d, &s, &w);
+    w.row_tasks = attn__add64(attn__mul64(attn__mul64(s.batch, s.heads), w.blocks),
+                              w.bias == ATTN__BIAS_ADDED && !attn__adds(grad, ATTN__G_d_bias));
+    if (w.does == 0) w.main_tasks = 0;
+    for (i = ATTN__G_d_bias; i < ATTN__G_COUNT; i++) {
+        attn__sum m;
+        if (attn__grad_sum(plan, &s, &w, i, NULL, NULL, &m)) w.sum_tasks = attn__add64(w.sum_tasks,
+                                                                                        attn__sum_tasks(f, &m));
+    }
+    w.rows_bytes = attn__bytes_of(attn__mul64(w.rows, ATTN__R_COUNT));
+    w.left_bytes = attn__bytes_of(attn__mul64(w.size_u, attn__add64(attn__mul64(w.rows, w.save_u + w.save_t),
+                   w.save_b ? attn__mul64(attn__mul64(s.batch, s.streams), s.keys) : 0)));
+    attn__grad_memory(d, &s, &w, floats);
+    for (i = 0; i < ATTN__M_COUNT; i++) bytes = attn__add64(bytes, attn__bytes_of(floats[i]));
+    if (bytes < s.worker_bytes) bytes = s.worker_bytes;
+    if (bytes < attn__sum_bytes(f)) bytes = attn__sum_bytes(f);
+    w.worker_bytes = bytes;
+    s.worker_bytes = bytes;                         /* for the keys, which the forward's code prepares */
+    total = attn__add64(attn__mul64(bytes, d->parallel.workers), attn__add64(s.key_bytes,
+                        attn__add64(w.rows_bytes, w.left_bytes)));
+    ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "workspace",
+               "must fit in memory: a size is too large");
+
+    plan->isa = d->isa;
+    attn__zero(plan->tasks, sizeof plan->tasks);
+    if (s.key_blocks > 0) plan->tasks[phase++] = attn__mul64(attn__mul64(s.batch, s.streams), s.key_blocks);
+    plan->tasks[phase++] = w.row_tasks;
+    plan->tasks[phase++] = w.main_tasks;
+    if (w.sum_tasks > 0) plan->tasks[phase++] = w.sum_tasks;
+    plan->phases = phase;
+    plan->workspace_bytes = w.row_tasks + w.main_tasks + w.sum_tasks > 0 ? (size_t)(total + ATTN__ALIGN) : 0;
+    if (plan->workspace_bytes == 0) plan->tasks[0] = 0;
+    attn__zero(plan->internal, sizeof plan->internal);
+    ATTN__COPY(plan->internal, &s, sizeof s);
+    attn__zero(plan->backward, sizeof plan->backward);
+    ATTN__COPY(plan->backward, &w, sizeof w);
+    return attn__success(err);
+}
+ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
+                                        attn_error *err)
+{
+    const attn__fp_state saved = attn__fp_enter();
+    const attn_status st = attn__plan_gradients(forward, grad, plan, ATTN__WITH_DATA, err);
+    attn__fp_leave(saved);
+    return st;
+}
+ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, const attn_grad *grad, size_t *bytes,
+                                                  attn_error *err)
+{
+    attn_plan plan;
+    attn_status st;
+    attn__fp_state saved;
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    saved = attn__fp_enter();
+    st = attn__plan_gradients(forward, grad, &plan, 0, err);
+    attn__fp_leave(saved);
+    if (st == ATTN_OK) *bytes = plan.workspace_bytes;
+    return st;
+}
+ATTN_DEF attn_status attn_backward(const attn_desc *forward, const attn_grad *grad, attn_error *err)
+{
+    attn_plan plan;
+    attn__memory memory;
+    ATTN__TRY(attn_plan_backward(forward, grad, &plan, err));
+    ATTN__TRY(attn__acquire(forward, plan.workspace_bytes, &memory, err));
+    attn__run_plan(&plan, memory.block);
+    attn__release(forward, &memory);
+    return ATTN_OK;
+}
+ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size)
+{
+    attn_plan plan;
+    attn_error err;
+    attn__backward w;
+    attn__text t;
+    const attn__fp_state saved = attn__fp_enter();
+    const attn_status st = attn__plan_gradients(forward, grad, &plan, 0, &err);
+    attn__fp_leave(saved);
+    t.at = text;
+    t.size = text ? size : 0;
+    t.length = 0;
+    if (st != ATTN_OK) {
+        attn__put(&t, "refused: ");
+        attn__put_error(&t, &err);
+        return attn__end_text(&t);
+    }
+    ATTN__COPY(&w, plan.backward, sizeof w);
+    attn__put(&t, "gradients of ");
+    attn__put(&t, attn_score_string((attn_score)plan.desc.score));
+    attn__put(&t, " attention; kernels ");
+    attn__put(&t, attn_isa_string((attn_isa)plan.isa));
+    attn__put(&t, ", blocks of ");
+    attn__put_number(&t, ATTN_GRAD_QUERIES);
+    attn__put(&t, " queries x ");
+    attn__put_number(&t, ATTN_GRAD_KEYS);
+    attn__put(&t, plan.stats.rank ? " keys, statistics given, " : " keys, statistics computed again, ");
+    attn__put_number(&t, w.row_tasks);
+    attn__put(&t, " tasks for the rows, then ");
+    attn__put_number(&t, w.main_tasks);
+    attn__put(&t, w.key_parts + w.query_parts == 0 ? " tasks for all products" : " tasks for parts of keys or queries");
+    if (w.sum_tasks > 0) {
+        attn__put(&t, ", then ");
+        attn__put_number(&t, w.sum_tasks);
+        attn__put(&t, " tasks for parameters");
+    }
+    attn__put(&t, "; workspace ");
+    attn__put_number(&t, (int64_t)plan.workspace_bytes);
+    attn__put(&t, " bytes for ");
+    attn__put_number(&t, plan.desc.parallel.workers);
+    attn__put(&t, plan.desc.parallel.workers == 1 ? " worker" : " workers");
+    return attn__end_text(&t);
+}
+
+/* ---- the pieces: matrix products and sums over rows, run one after another */
+typedef struct attn__sum_job { const attn__kernels *f; const attn__sum *m; char *memory; } attn__sum_job;
+static void attn__sum_task(void *arg, int64_t index, int32_t worker)
+{
+    const attn__sum_job *job = (const attn__sum_job *)arg;
+    const attn__fp_state saved = attn__fp_enter();
+    attn__sum_tile(job->f, job->m, index, (float *)(void *)(job->memory + worker * attn__sum_bytes(job->f)));
+    attn__fp_leave(saved);
+}
+static void attn__sum_run(const attn__sum *m, int32_t isa, void *memory, const attn_parallel *parallel)
+{
+    attn__sum_job job;
+    int64_t i, n;
+    job.f = attn__table(isa);
+    job.m = m;
+    job.memory = attn__align(memory);
+    n = attn__sum_tasks(job.f, m);
+    if (parallel->run && n > 1) parallel->run(parallel->user, n, attn__sum_task, &job);
+    else for (i = 0; i < n; i++) attn__sum_task(&job, i, 0);
+}
+/* out (+)= a b, rank 4; `adds` to what is there, skip as in attn__sum */
+static attn__sum attn__sum_of(attn_view a, attn_view b, attn_out out, int adds, int skip)
+{
+    attn__sum m;
+    m.a = a;
+    m.b = b;
+    m.out = out;
+    m.batch[0] = a.size[0] > 1 ? a.size[0] : b.size[0] * (a.size[0] > 0);
+    m.batch[1] = a.size[1] > 1 ? a.size[1] : b.size[1] * (a.size[1] > 0);
+    m.b_shares = 1;
+    m.scale = 1.0f;
+    m.adds = adds;
+    m.skip = skip;
+    m.cover = NULL;
+    m.shape = NULL;
+    return m;
+}
+static int64_t attn__sum_memory(const attn_desc *d, int32_t isa)
+{
+    return attn__add64(attn__mul64(attn__sum_bytes(attn__table(isa)), d->parallel.workers ? d->parallel.workers : 1),
+                       ATTN__ALIGN);
+}
+static int32_t attn__isa_of(const attn_desc *d) { return d->isa ? d->isa : (int32_t)attn_best_isa(); }
+
+static attn_status attn__softmax_gradient(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
+                                          size_t *bytes, attn_error *err)
+{
+    static const attn__names names_x = ATTN__NAMES("x"), names_d_out = ATTN__NAMES("d_out"),
+                             names_dx = ATTN__NAMES("dx");
+    const attn_view out = attn_view_of(dx);
+    attn_desc d = attn__options(options);
+    attn_grad g;
+    attn_status st;
+    attn__zero(&g, sizeof g);
+    ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
+    ATTN__RULE(d_out.rank, ATTN_ERR_NULL, "d_out", "must be given");
+    ATTN__RULE(dx.rank, ATTN_ERR_NULL, "dx", "must be given");
+    if (d_out.rank != x.rank)
+        return attn__fail2(err, ATTN_ERR_RANK, "d_out.rank", "must equal x.rank", d_out.rank, x.rank);
+    if (dx.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "dx.rank", "must equal x.rank", dx.rank, x.rank);
+    if (x.rank == 3 && d.mask.rank == 3) d.mask = attn__as_rank4(d.mask);
+    if (x.rank == 3 && d.bias.rank == 3) d.bias = attn__as_rank4(d.bias);
+    d.score = ATTN_SCORE_GIVEN;
+    d.given_scores = attn__as_rank4(x);
+    g.d_weights = attn__as_rank4(d_out);
+    g.d_given_scores = attn__out(dx.data, attn__as_rank4(out));
+    st = bytes ? attn_backward_workspace_size(&d, &g, bytes, err) : attn_backward(&d, &g, err);
+    attn__rename(err, st, &attn__fields[ATTN__F_given_scores].names, &names_x, x.rank);
+    if (x.rank == 3 && options && options->mask.rank == 3)
+        attn__rename(err, st, &attn__fields[ATTN__F_mask].names, &attn__fields[ATTN__F_mask].names, 3);
+    if (x.rank == 3 && options && options->bias.rank == 3)
+        attn__rename(err, st, &attn__fields[ATTN__F_bias].names, &attn__fields[ATTN__F_bias].names, 3);
+    attn__rename(err, st, &attn__grad_fields[ATTN__G_d_weights].names, &names_d_out, x.rank);
+    return attn__rename(err, st, &attn__grad_fields[ATTN__G_d_given_scores].names, &names_dx, x.rank);
+}
+ATTN_DEF attn_status attn_softmax_backward(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
+                                           attn_error *err)
+{
+    return attn__softmax_gradient(x, d_out, dx, options, NULL, err);
+}
+ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view d_out, attn_out dx,
+                                                          const attn_desc *options, size_t *bytes, attn_error *err)
+{
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    return attn__softmax_gradient(x, d_out, dx, options, bytes, err);
+}
+
+static attn_status attn__bmm_gradient(const attn_view *v, const attn_desc *options, int need_data, attn__sum *sums,
+                                      attn_error *err)
+{
+    static const attn__field fields[5] = {{0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("a")},
+        {0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("b")}, {0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("d_out")},
+        {0, 1, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("da")}, {0, 1, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("db")}};
+    attn_view r[5];
+    int i, j, axis;
+    for (i = 0; i < 5; i++) {
+        ATTN__RULE(v[i].rank || i > 2, ATTN_ERR_NULL, fields[i].names.view, "must be given");
+        ATTN__TRY(attn__check_view(&v[i], &fields[i], need_data, err));
+        if (v[i].rank) r[i] = attn__batch_rank4(v[i]);
+    }
+    ATTN__RULE(v[3].rank || v[4].rank, ATTN_ERR_NULL, "da", "must be given, or db");
+    ATTN__TRY(attn__check_size(&v[1], &fields[1].names, v[1].rank - 2, r[0].size[3], "must equal the last size of a",
+                               err));
+    ATTN__TRY(attn__check_size(&v[2], &fields[2].names, v[2].rank - 2, r[0].size[2], "must equal the rows of a", err));
+    ATTN__TRY(attn__check_size(&v[2], &fields[2].names, v[2].rank - 1, r[1].size[3], "must equal the columns of b",
+                               err));
+    for (axis = 0; axis < 2; axis++) {
+        const int64_t n = r[0].size[axis] == 1 ? r[1].size[axis] : r[0].size[axis];
+        const int at = axis - (4 - v[2].rank);
+        if (r[1].size[axis] != 1 && r[1].size[axis] != n)
+            return attn__fail2(err, ATTN_ERR_SIZE, fields[1].names.size[axis - (4 - v[1].rank)],
+                               "must broadcast with a: be 1 or", r[1].size[axis], n);
+        if (r[2].size[axis] != n)
+            return attn__fail2(err, ATTN_ERR_SIZE, at < 0 ? "d_out.rank" : fields[2].names.size[at],
+                               "must have the broadcast batch of a and b", r[2].size[axis], n);
+    }
+    for (i = 3; i < 5; i++) {
+        if (!v[i].rank) continue;
+        if (v[i].rank != v[i - 3].rank)
+            return attn__fail2(err, ATTN_ERR_RANK, fields[i].names.rank, "must be that of what it belongs to",
+                               v[i].rank, v[i - 3].rank);
+        for (axis = 0; axis < v[i].rank; axis++)
+            ATTN__TRY(attn__check_size(&v[i], &fields[i].names, axis, v[i - 3].size[axis],
+                                       "must be that of what it belongs to", err));
+        for (j = 0; need_data && j < 5; j++)
+            ATTN__RULE(!v[j].rank || j == i || (j == 3 && i == 4) || attn__disjoint(&v[i], &v[j]), ATTN_ERR_OVERLAP,
+                       fields[i].names.view, j < 3 ? "must not overlap an input" : "must not overlap another output");
+    }
+    ATTN__TRY(attn__check_options(options, err));
+    if (v[3].rank) sums[0] = attn__sum_of(r[2], attn__swapped(r[1]),
+                                           attn__out((void *)(uintptr_t)v[3].data, r[3]), 0, 0);
+    if (v[4].rank) sums[1] = attn__sum_of(attn__swapped(r[0]), r[2],
+                                           attn__out((void *)(uintptr_t)v[4].data, r[4]), 0, 0);
+    for (i = 0; i < 2; i++) {                       /* whatever was broadcast */
+        sums[i].batch[0] = r[2].size[0];
+        sums[i].batch[1] = r[2].size[1];
+    }
+    return ATTN_OK;
+}
+ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
+                                       uint32_t accumulate, const attn_desc *options, attn_error *err)
+{
+    const attn_desc d = attn__options(options);
+    const int32_t isa = attn__isa_of(&d);
+    attn__memory memory;
+    attn__sum sums[2];
+    attn_view v[5];
+    int i;
+    v[0] = a;
+    v[1] = b;
+    v[2] = d_out;
+    v[3] = attn_view_of(da);
+    v[4] = attn_view_of(db);
+    ATTN__TRY(attn__bmm_gradient(v, &d, 1, sums, err));
+    ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
+    ATTN__TRY(attn__acquire(&d, (size_t)attn__sum_memory(&d, isa), &memory, err));
+    for (i = 0; i < 2; i++) {
+        if (!v[3 + i].rank) continue;
+        sums[i].adds = (int)(accumulate >> i & 1u);
+        attn__sum_run(&sums[i], isa, memory.block, &d.parallel);
+    }
+    attn__release(&d, &memory);
+    return attn__success(err);
+}
+ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
+                                                      attn_out db, const attn_desc *options, size_t *bytes,
+                                                      attn_error *err)
+{
+    const attn_desc d = attn__options(options);
+    attn__sum sums[2];
+    attn_view v[5];
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    v[0] = a;
+    v[1] = b;
+    v[2] = d_out;
+    v[3] = attn_view_of(da);
+    v[4] = attn_view_of(db);
+    ATTN__TRY(attn__bmm_gradient(v, &d, 0, sums, err));
+    *bytes = (size_t)attn__sum_memory(&d, attn__isa_of(&d));
+    return attn__success(err);
+}
+
+/* ---- multi-head attention: projections and attention again, then its gradients between those of the products */
+enum { ATTN__H_D_OUT, ATTN__H_DQUERY, ATTN__H_DKEY, ATTN__H_DVALUE, ATTN__H_DW_QUERY, ATTN__H_DW_KEY,
+       ATTN__H_DW_VALUE, ATTN__H_DW_RESULT, ATTN__H_DB_QUERY, ATTN__H_DB_KEY, ATTN__H_DB_VALUE, ATTN__H_DB_RESULT,
+       ATTN__H_COUNT };
+static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
+#define ATTN__X(f, output, rank) {offsetof(attn_mha_grad, f), output, ATTN__TAKES_F32, rank, rank, ATTN__NAMES(#f)},
+    ATTN__X(d_out, 0, 3) ATTN__X(dquery, 1, 3) ATTN__X(dkey, 1, 3) ATTN__X(dvalue, 1, 3)
+    ATTN__X(dw_query, 1, 2) ATTN__X(dw_key, 1, 2) ATTN__X(dw_value, 1, 2) ATTN__X(dw_result, 1, 2)
+    ATTN__X(db_query, 1, 1) ATTN__X(db_key, 1, 1) ATTN__X(db_value, 1, 1) ATTN__X(db_result, 1, 1)
+#undef ATTN__X
+};
+
+typedef struct attn__mha_gradient {
+    attn__mha m;                /* the forward */
+    attn_plan plan;             /* of the attention's gradients */
+    attn_view g[ATTN__H_COUNT], x[3], w[4];
+    attn_grad grad;
+    float    *d_heads, *d_projected[3];
+    int64_t   own_bytes, inner_bytes;
+} attn__mha_gradient;
+
+/* A gradient against what it belongs to and everything else. */
+static attn_status attn__mha_check(const attn_mha_desc *desc, const attn_mha_grad *grad, attn__mha_gradient *a,
+                                   int need, attn_error *err)
+{
+    attn_view like[ATTN__H_COUNT], o;
+    int i, j, axis, any = 0;
+    like[0] = attn_view_of(desc->out);
+    like[1] = desc->query;
+    like[2] = desc->key;
+    like[3] = desc->value;
+    like[4] = desc->w_query;
+    like[5] = desc->w_key;
+    like[6] = desc->w_value;
+    like[7] = desc->w_result;
+    like[8] = desc->b_query;
+    like[9] = desc->b_key;
+    like[10] = desc->b_value;
+    like[11] = desc->b_result;
+    for (i = 0; i < ATTN__H_COUNT; i++) {
+        const attn__field *f = &attn__mha_fields[i];
+        ATTN__COPY(&a->g[i], (const char *)grad + f->offset, sizeof a->g[i]);
+        if (!a->g[i].rank) continue;
+        ATTN__TRY(attn__check_view(&a->g[i], f, need, err));
+        ATTN__RULE(like[i].rank, ATTN_ERR_OPTION, f->names.view, "must be absent where what it belongs to is");
+        for (axis = 0; axis < like[i].rank; axis++)
+            ATTN__TRY(attn__check_size(&a->g[i], &f->names, axis, like[i].size[axis],
+                                       "must be that of what it belongs to", err));
+        any |= i > 0;
+    }
+    ATTN__RULE(a->g[0].rank, ATTN_ERR_NULL, "d_out", "must be given");
+    ATTN__RULE(any || grad->attention, ATTN_ERR_NULL, "dquery", "must be given, or another result");
+    ATTN__RULE(grad->accumulate < 1u << 11, ATTN_ERR_OPTION, "accumulate", "must be bits 0 to 10");
+    ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
+    for (i = 1; need && i < ATTN__H_COUNT; i++) {
+        const char *name = attn__mha_fields[i].names.view;
+        o = a->g[i];
+        for (j = 0; o.rank && j < ATTN__H_COUNT; j++) {
+            ATTN__RULE(j == 0 || !like[j].rank || attn__disjoint(&o, &like[j]), ATTN_ERR_OVERLAP, name,
+                       "must not overlap an input");
+            ATTN__RULE((j > 0 && j <= i) || !a->g[j].rank || attn__disjoint(&o, &a->g[j]), ATTN_ERR_OVERLAP, name,
+                       j ? "must not overlap another output" : "must not overlap an input");
+        }
+        for (j = 0; o.rank && grad->attention && j < ATTN__G_COUNT; j++) {
+            const attn_view other = attn__grad_at(grad->attention, j);
+            if (j == ATTN__G_d_out || (j >= ATTN__G_dq && j <= ATTN__G_dv)) continue;
+            ATTN__RULE(!other.rank || attn__disjoint(&o, &other), ATTN_ERR_OVERLAP, name, j < ATTN__G_dq ?
+                       "must not overlap an input" : "must not overlap another output");
+        }
+        for (j = ATTN__F_sigma_per_head; o.rank && desc->attention && j < ATTN__F_COUNT; j++) {
+            const attn_view in = attn__view_at(desc->attention, j);
+            ATTN__RULE(!in.rank || attn__disjoint(&o, &in), ATTN_ERR_OVERLAP, name, "must not overlap an input");
+        }
+    }
+    return ATTN_OK;
+}
+
+static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const attn_mha_grad *grad, float *base,
+                                              attn__mha_gradient *a, attn_error *err)
+{
+    attn_desc *d = &a->m.attention;
+    attn_view d_heads;
+    int64_t floats, heads_floats, rows, least;
+    attn_status st;
+    attn__fp_state saved;
+    int i, p;
+    ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
+    ATTN__TRY(attn__mha_resolve(desc, base, &a->m, err));
+    ATTN__TRY(attn__mha_check(desc, grad, a, base != NULL, err));
+    a->x[0] = desc->query;
+    a->x[1] = desc->key.rank ? desc->key : a->x[0];
+    a->x[2] = desc->value.rank ? desc->value : a->x[1];
+    a->w[0] = desc->w_query;
+    a->w[1] = desc->w_key;
+    a->w[2] = desc->w_value;
+    a->w[3] = desc->w_result;
+    for (p = ATTN__F_lse; p <= ATTN__F_scores_masked; p++)
+        attn__zero((char *)d + attn__fields[p].offset, sizeof(attn_view));
+    rows = attn__mul64(attn__mul64(d->q.size[0], d->q.size[1]), d->q.size[2]);
+    heads_floats = attn__mul64(rows, d->v.size[3]);
+    /* behind q, k, v: the heads' outputs, the row statistics, d_out of the heads, dq, dk, dv */
+    floats = attn__add64(attn__add64(a->m.floats[0], a->m.floats[1]), a->m.floats[2]);
+    d->out = attn_out_bshd(base ? base + floats : NULL, d->q.size[0], d->q.size[2], d->q.size[1], d->v.size[3]);
+    floats = attn__add64(floats, heads_floats);
+    d->stats = attn_out_f32(base ? base + floats : NULL, 4, d->q.size[0], d->q.size[1], d->q.size[2], 2);
+    floats = attn__add64(floats, attn__mul64(rows, 2));
+    a->d_heads = base ? base + floats : NULL;
+    floats = attn__add64(floats, heads_floats);
+    for (i = 0; i < 3; i++) {
+        a->d_projected[i] = base ? base + floats : NULL;
+        floats = attn__add64(floats, a->m.floats[i]);
+    }
+    a->own_bytes = attn__bytes_of(floats);
+    ATTN__RULE(a->own_bytes < (int64_t)((size_t)-1 / 8), ATTN_ERR_OVERFLOW, "query",
+               "must leave a workspace that fits in memory");
+    d_heads = attn_view_bshd(a->d_heads, d->q.size[0], d->q.size[2], d->q.size[1], d->v.size[3]);
+    if (!a->w[3].rank) {                            /* the heads side by side: d_out is their gradient as it is */
+        d_heads.data = a->g[0].data;
+        d_heads.stride[0] = a->g[0].stride[0];
+        d_heads.stride[1] = a->g[0].stride[2] * d->v.size[3];
+        d_heads.stride[2] = a->g[0].stride[1];
+        d_heads.stride[3] = a->g[0].stride[2];
+    }
+    attn__zero(&a->grad, sizeof a->grad);
+    if (grad->attention) a->grad = *grad->attention;
+    a->grad.d_out = d_heads;
+    a->grad.dq = attn_out_bshd(a->d_projected[0], d->q.size[0], d->q.size[2], d->q.size[1], d->q.size[3]);
+    a->grad.dk = attn_out_bshd(a->d_projected[1], d->k.size[0], d->k.size[2], d->k.size[1], d->k.size[3]);
+    a->grad.dv = attn_out_bshd(a->d_projected[2], d->v.size[0], d->v.size[2], d->v.size[1], d->v.size[3]);
+    a->grad.accumulate &= ~7u;
+    saved = attn__fp_enter();
+    st = attn__plan(d, &a->m.plan, base ? ATTN__WITH_DATA : 0, err);
+    if (st == ATTN_OK) st = attn__plan_gradients(d, &a->grad, &a->plan, base ? ATTN__WITH_DATA : 0, err);
+    attn__fp_leave(saved);
+    if (st != ATTN_OK) return st;
+    a->inner_bytes = (int64_t)(a->plan.workspace_bytes > a->m.plan.workspace_bytes ? a->plan.workspace_bytes :
+                               a->m.plan.workspace_bytes);
+    for (i = 0; i < 3; i++) {
+        least = (int64_t)attn__bmm_workspace(&a->m.product[i], d);
+        a->inner_bytes = least > a->inner_bytes ? least : a->inner_bytes;
+    }
+    least = attn__sum_memory(d, attn__isa_of(d));
+    a->inner_bytes = least > a->inner_bytes ? least : a->inner_bytes;
+    return ATTN_OK;
+}
+
+/* [B,S,E] as [B,1,S,E]; [r,c] as [1,1,r,c]; [n] as [1,1,1,n] */
+static attn_view attn__mha_rank4(attn_view v)
+{
+    attn_view r = attn__batch_rank4(v);
+    if (v.rank != 3) return r;
+    r.size[0] = v.size[0];
+    r.stride[0] = v.stride[0];
+    r.size[1] = 1;
+    r.stride[1] = 0;
+    return r;
+}
+/* a gradient g (+)= a b */
+static void attn__mha_sum(const attn__mha_gradient *a, const attn_mha_grad *grad, int field, attn_view x, attn_view y,
+                          int again, int skip, void *inner)
+{
+    const attn_view *g = &a->g[field];
+    const int adds = again || (grad->accumulate >> (field - 1) & 1u);
+    attn__sum m;
+    if (!g->rank) return;
+    m = attn__sum_of(x, y, attn__out((void *)(uintptr_t)g->data, attn__mha_rank4(*g)), adds, skip);
+    attn__sum_run(&m, attn__isa_of(&a->m.attention), inner, &a->m.attention.parallel);
+}
+
+static void attn__mha_gradient_run(attn__mha_gradient *a, const attn_mha_desc *desc, const attn_mha_grad *grad,
+                                   void *inner)
+{
+    static const float one = 1.0f;
+    const attn_desc *d = &a->m.attention;
+    const int64_t batch = d->q.size[0], *heads = d->out.size;
+    const attn_view above = attn__mha_rank4(a->g[0]);
+    attn_view ones = attn__packed(&one, 1, 1, 1, 0), of_heads, projected;
+    attn__fp_state saved;
+    int i, field, to_query = 0, to_key = 0;
+    ones.stride[0] = ones.stride[1] = ones.stride[2] = ones.stride[3] = 0;
+    for (i = 0; i < 3; i++) {
+        attn__bmm_run(&a->m.product[i], inner, &d->parallel);
+        saved = attn__fp_enter();
+        attn__mha_add_bias(&a->m.bias[i], &a->m.product[i].out);
+        attn__fp_leave(saved);
+    }
+    attn__run_plan(&a->m.plan, inner);
+    if (a->w[3].rank) {
+        attn__sum m;
+        of_heads = attn__packed((const float *)d->out.data, batch, 1, heads[2], heads[1] * heads[3]);
+        attn__mha_sum(a, grad, ATTN__H_DW_RESULT, attn__swapped(above), of_heads, 0, 0, inner);
+        ones.size[3] = heads[2];
+        attn__mha_sum(a, grad, ATTN__H_DB_RESULT, ones, above, 0, 0, inner);
+        of_heads.data = a->d_heads;
+        m = attn__sum_of(above, attn__mha_rank4(a->w[3]), attn__out(a->d_heads, of_heads), 0, 0);
+        attn__sum_run(&m, attn__isa_of(d), inner, &d->parallel);
+    }
+    attn__run_plan(&a->plan, inner);
+    for (i = 0; i < 3; i++) {
+        projected = attn__packed(a->d_projected[i], batch, 1, a->x[i].size[1], a->w[i].size[0]);
+        attn__mha_sum(a, grad, ATTN__H_DW_QUERY + i, attn__swapped(projected), attn__mha_rank4(a->x[i]), 0, 2, inner);
+        ones.size[3] = a->x[i].size[1];
+        attn__mha_sum(a, grad, ATTN__H_DB_QUERY + i, ones, projected, 0, 0, inner);
+        field = i == 2 && !desc->value.rank ? ATTN__H_DKEY : ATTN__H_DQUERY + i;
+        if (field == ATTN__H_DKEY && !desc->key.rank) field = ATTN__H_DQUERY;
+        attn__mha_sum(a, grad, field, projected, attn__mha_rank4(a->w[i]), field == ATTN__H_DQUERY ? to_query :
+                      field == ATTN__H_DKEY ? to_key : 0, 0, inner);
+        to_query |= field == ATTN__H_DQUERY;
+        to_key |= field == ATTN__H_DKEY;
+    }
+}
+
+ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
+                                                      size_t *bytes, attn_error *err)
+{
+    attn__mha_gradient a;
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    ATTN__TRY(attn__mha_gradient_resolve(desc, grad, NULL, &a, err));
+    *bytes = (size_t)(a.own_bytes + a.inner_bytes + 2 * ATTN__ALIGN);
+    return attn__success(err);
+}
+ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err)
+{
+    attn__mha_gradient a;
+    attn__memory memory;
+    attn_status st;
+    ATTN__TRY(attn__mha_gradient_resolve(desc, grad, NULL, &a, err));
+    ATTN__TRY(attn__acquire(&a.m.attention, (size_t)(a.own_bytes + a.inner_bytes + 2 * ATTN__ALIGN), &memory, err));
+    st = attn__mha_gradient_resolve(desc, grad, (float *)(void *)attn__align(memory.block), &a, err);
+    if (st == ATTN_OK) {
+        attn__mha_gradient_run(&a, desc, grad, attn__align(memory.block) + a.own_bytes);
+        st = attn__success(err);
+    }
+    attn__release(&a.m.attention, &memory);
+    return st;
+}
+#endif /* ATTN_NO_BACKWARD */
 
 /* ---- small things */
 ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y, int64_t n, attn_isa isa)
@@ -5772,6 +8220,9 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__TRY
 #undef ATTN__UNROLL
 #undef ATTN__VIEW_LIST
+#undef ATTN__GRAD_LIST
+#undef ATTN__GRAD_ROW
+#undef ATTN__SUM_ROWS
 #undef ATTN__AT_MOST8
 #undef ATTN__CLANG_FAST
 #undef ATTN__LESS8

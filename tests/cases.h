@@ -17,7 +17,9 @@ typedef enum layout {
     LAYOUT_COUNT
 } layout;
 
-static inline size_t type_bytes(int32_t type) { return type == ATTN_U8 ? 1 : type == ATTN_I64 ? 8 : 4; }
+static inline size_t type_bytes(int32_t type) {
+    return type == ATTN_U8 ? 1 : type == ATTN_I64 || type == ATTN_F64 ? 8 : 4;
+}
 
 /* Lowest and highest element offset of a view, and whether it has elements at all. */
 static inline int view_extent(const attn_view *v, int64_t *low, int64_t *high) {
@@ -107,6 +109,7 @@ static inline void put(const attn_view *v, int64_t offset, double x) {
     case ATTN_U8: ((uint8_t *)data)[offset] = (uint8_t)x; break;
     case ATTN_I32: ((int32_t *)data)[offset] = (int32_t)x; break;
     case ATTN_I64: ((int64_t *)data)[offset] = (int64_t)x; break;
+    case ATTN_F64: ((double *)data)[offset] = x; break;
     default: ((float *)data)[offset] = (float)x;
     }
 }
@@ -210,6 +213,85 @@ static inline void set_score(attn_desc *desc, int32_t score, int64_t hidden) {
     }
 }
 
+/* ---- what several files try */
+
+/* Ways to leave rows without a key. The last ones need a score of their own. */
+enum { EMPTY_QUERIES = 19, EMPTY_KEYS = 40 };
+enum {
+    NO_LENGTH,
+    NO_LENGTH_PER_QUERY,
+    NO_MASK,
+    NO_MASK_ROW,
+    NO_CAUSAL,
+    NO_WINDOW,
+    NO_QUERY,
+    NO_BIAS,
+    NO_GIVEN,
+    NO_KERNEL,
+    NO_COUNT
+};
+
+static inline attn_desc without_keys(int how) {
+    attn_desc d = make_desc(2, 2, 1, EMPTY_QUERIES, EMPTY_KEYS, 6, 5);
+    if (how == NO_LENGTH) {
+        d.key_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, 0);
+        put_at(&d.key_lengths, 0, 0, 0, 1, 7);
+    }
+    if (how == NO_LENGTH_PER_QUERY) d.key_lengths = make_ints(ATTN_I64, 2, 2, EMPTY_QUERIES, 0, 0, 0, 1);
+    if (how == NO_MASK) d.mask = make_ints(ATTN_U8, 1, EMPTY_KEYS, 0, 0, 0, 0, 0);
+    if (how == NO_MASK_ROW) d.mask = make_ints(ATTN_U8, 2, EMPTY_QUERIES, 1, 0, 0, 0, 1);
+    if (how == NO_CAUSAL || how == NO_WINDOW) {
+        int position = how == NO_CAUSAL ? -9 : EMPTY_KEYS;
+        d.causal = how == NO_CAUSAL;
+        d.window = how == NO_WINDOW;
+        d.window_left = 3;
+        d.align = ATTN_ALIGN_POSITIONS;
+        d.positions = make_ints(ATTN_I64, 1, 2, 0, 0, 0, position, position);
+    }
+    if (how == NO_QUERY) d.query_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, 9);
+    if (how == NO_BIAS) {
+        d.bias = make_filled(LAYOUT_PACKED, 1, 2, EMPTY_QUERIES, EMPTY_KEYS, 0, 0);
+        attn_view rows = attn_view_slice(d.bias, 0, 4, 11);
+        fill(&rows, draw_normal, -INFINITY, 0);
+    }
+    if (how == NO_GIVEN) {
+        set_score(&d, ATTN_SCORE_GIVEN, 0);
+        attn_view rows = attn_view_slice(d.given_scores, 2, 3, 12);
+        fill(&rows, draw_normal, -INFINITY, 0);
+    }
+    if (how == NO_KERNEL) {
+        set_score(&d, ATTN_SCORE_EPANECHNIKOV, 0);
+        attn_view rows = attn_view_slice(d.q, 2, 5, 9);
+        fill(&rows, draw_normal, 50, 1);
+    }
+    return d;
+}
+
+static inline float odd_nan(void) { /* negative, with a payload: a result must not carry it on */
+    uint32_t bits = 0xffc12345u;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Puts the float itself: a conversion to double and back could change a NaN's bits. */
+static inline void put_float(const attn_view *v, int64_t b, int64_t h, int64_t i, int64_t c, float x) {
+    const int64_t index[4] = {b, h, i, c};
+    memcpy((float *)(uintptr_t)v->data + offset_of(v, index), &x, sizeof x);
+}
+
+/* K or V of one head [1,1,sk,n] of which only keys first..end-1 are mapped, flush to either guard. */
+static inline attn_view unmapped_beyond(int64_t first, int64_t end, int64_t sk, int64_t n, int low) {
+    size_t row = (size_t)n * sizeof(float);
+    char *p = (char *)test_guarded_span((size_t)first * row, (size_t)(end - first) * row,
+                                        (size_t)(sk - end) * row, low);
+    attn_view v = attn_view_f32((const float *)(const void *)p, 4, 1, 1, end - first, n);
+    fill(&v, draw_normal, 0, 0.5);
+    v.data = p - (size_t)first * row;
+    v.size[2] = sk;
+    return v;
+}
+
 /* ---- results */
 enum {
     RESULT_OUT = 1,
@@ -218,17 +300,20 @@ enum {
     RESULT_SCORES = 8,
     RESULT_SOFTCAP = 16,
     RESULT_MASKED = 32,
-    RESULT_ALL = 63
+    RESULT_STATS = 64,
+    RESULT_ALL = 127,
+    RESULT_COUNT = 7
 };
 
 static inline attn_out *result_of(attn_desc *d, int which) {
-    attn_out *results[6];
+    attn_out *results[RESULT_COUNT];
     results[0] = &d->out;
     results[1] = &d->lse;
     results[2] = &d->weights;
     results[3] = &d->scores;
     results[4] = &d->scores_softcap;
     results[5] = &d->scores_masked;
+    results[6] = &d->stats;
     return results[which];
 }
 
@@ -236,12 +321,12 @@ static inline attn_out *result_of(attn_desc *d, int which) {
 static inline void ask_for(attn_desc *d, int set, layout how) {
     ref_result r;
     ref_sizes(d, &r);
-    for (int n = 0; n < 6; n++) {
+    for (int n = 0; n < RESULT_COUNT; n++) {
         attn_out *o = result_of(d, n);
         memset(o, 0, sizeof *o);
         if (!(set >> n & 1)) continue;
         *o = n == 1 ? make_out(how, 3, r.b, r.h, r.sq, 0)
-                    : make_out(how, 4, r.b, r.h, r.sq, n == 0 ? r.dv : r.sk);
+                    : make_out(how, 4, r.b, r.h, r.sq, n == 0 ? r.dv : n == 6 ? 2 : r.sk);
     }
 }
 
@@ -254,7 +339,7 @@ static inline void poison(const attn_out *o) {
 }
 
 static inline void poison_results(attn_desc *d) {
-    for (int n = 0; n < 6; n++) poison(result_of(d, n));
+    for (int n = 0; n < RESULT_COUNT; n++) poison(result_of(d, n));
 }
 
 /* Nothing between the elements of an output was written. */
@@ -299,7 +384,7 @@ static inline int check_same(const attn_out *a, const attn_out *b, const char *w
 static inline int check_same_results(const attn_desc *a, const attn_desc *b, const char *what) {
     attn_desc x = *a, y = *b;
     int same = 1;
-    for (int n = 0; n < 6; n++) same &= check_same(result_of(&x, n), result_of(&y, n), what);
+    for (int n = 0; n < RESULT_COUNT; n++) same &= check_same(result_of(&x, n), result_of(&y, n), what);
     return same;
 }
 
@@ -321,7 +406,7 @@ static inline double check_on(attn_desc *d, const ref_result *r, attn_isa isa, c
     d->isa = (int32_t)isa;
     poison_results(d);
     if (!run_desc(d, what)) return INFINITY;
-    for (int n = 0; n < 6; n++)
+    for (int n = 0; n < RESULT_COUNT; n++)
         CHECKF(gaps_untouched(result_of(d, n)), "%s: wrote between the elements of result %d", what, n);
     return ref_check(d, r, what);
 }
@@ -329,7 +414,7 @@ static inline double check_on(attn_desc *d, const ref_result *r, attn_isa isa, c
 /* A packed copy of what the results hold now. */
 static inline attn_desc copy_results(const attn_desc *d) {
     attn_desc copy = *d;
-    for (int n = 0; n < 6; n++) {
+    for (int n = 0; n < RESULT_COUNT; n++) {
         attn_out *o = result_of(&copy, n);
         attn_view v = attn_view_of(*o);
         if (!o->rank) continue;
@@ -413,7 +498,7 @@ static inline attn_desc row_alone(const attn_desc *d, int64_t b, int64_t h, int6
         one.k = attn_view_slice(attn_view_slice(d->k, 0, b, 1), 1, hkv, 1);
     }
     if (d->v.rank) one.v = attn_view_slice(attn_view_slice(d->v, 0, b, 1), 1, hkv, 1);
-    for (int n = 0; n < 6; n++) *result_of(&one, n) = slice_out_row(*result_of(&one, n), b, h, i);
+    for (int n = 0; n < RESULT_COUNT; n++) *result_of(&one, n) = slice_out_row(*result_of(&one, n), b, h, i);
     one.bias = slice_row(d->bias, b, h, i);
     one.mask = slice_row(d->mask, b, h, i);
     one.alibi = slice_head(d->alibi, 0, h);

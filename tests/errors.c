@@ -12,6 +12,7 @@ static struct {
     int32_t ints[B * SQ];
     unsigned char guard0[64];
     float out[B * H * SQ * DV], lse[B * H * SQ], weights[SCORES], raw[SCORES], softcap[SCORES], masked[SCORES];
+    float stats[B * H * SQ * 2], gradients[14][SCORES];
     unsigned char guard1[64];
 } m;
 
@@ -48,7 +49,12 @@ static attn_desc valid(void) {
     d.scores = attn_out_bhsd(m.raw, B, H, SQ, SK);
     d.scores_softcap = attn_out_bhsd(m.softcap, B, H, SQ, SK);
     d.scores_masked = attn_out_bhsd(m.masked, B, H, SQ, SK);
+    d.stats = attn_out_bhsd(m.stats, B, H, SQ, 2);
     return d;
+}
+static void no_results(attn_desc *d) {
+    memset(&d->out, 0, (size_t)((char *)&d->score - (char *)&d->out));
+    memset(&d->stats, 0, sizeof d->stats);
 }
 static attn_desc additive(void) {
     attn_desc d = valid();
@@ -163,6 +169,41 @@ static int is_field(const char *field) {
                                         "attention",
                                         "writer",
                                         "values",
+                                        "stats",
+                                        "forward",
+                                        "grad",
+                                        "d_out",
+                                        "d_weights",
+                                        "d_lse",
+                                        "dq",
+                                        "dk",
+                                        "dv",
+                                        "d_given_scores",
+                                        "d_bias",
+                                        "d_bilinear",
+                                        "d_w_q",
+                                        "d_w_k",
+                                        "d_w_v",
+                                        "d_hidden_bias",
+                                        "d_sigma",
+                                        "d_scale",
+                                        "d_sink",
+                                        "d_alibi",
+                                        "accumulate",
+                                        "dx",
+                                        "da",
+                                        "db",
+                                        "dquery",
+                                        "dkey",
+                                        "dvalue",
+                                        "dw_query",
+                                        "dw_key",
+                                        "dw_value",
+                                        "dw_result",
+                                        "db_query",
+                                        "db_key",
+                                        "db_value",
+                                        "db_result",
                                         0};
     size_t n = strcspn(field, ".[");
     for (int i = 0; known[i]; i++)
@@ -286,6 +327,7 @@ static void test_null(void) {
     REFUSED(valid, ATTN_ERR_NULL, "scores.data", d.scores.data = 0);
     REFUSED(valid, ATTN_ERR_NULL, "scores_softcap.data", d.scores_softcap.data = 0);
     REFUSED(valid, ATTN_ERR_NULL, "scores_masked.data", d.scores_masked.data = 0);
+    REFUSED(valid, ATTN_ERR_NULL, "stats.data", d.stats.data = 0);
     REFUSED(valid, ATTN_ERR_NULL, "bias.data", d.bias = attn_view_f32(0, 1, SK, 0, 0, 0));
     REFUSED(valid, ATTN_ERR_NULL, "mask.data", d.mask = attn_view_u8(0, 1, SK, 0, 0, 0));
     REFUSED(valid, ATTN_ERR_NULL, "alibi.data", d.alibi = attn_view_f32(0, 1, H, 0, 0, 0));
@@ -322,7 +364,7 @@ static void test_hooks(void) {
     size_t bytes = 0;
     char small[16];
     attn_desc nothing = valid();
-    memset(&nothing.out, 0, (size_t)((char *)&nothing.score - (char *)&nothing.out));
+    no_results(&nothing);
     refused(&nothing, ATTN_ERR_NULL, "out", __LINE__); /* no result at all */
     REFUSED(valid, ATTN_ERR_NULL, "allocator", d.allocator.allocate = no_memory);
     REFUSED(valid, ATTN_ERR_NULL, "allocator", d.allocator.release = no_release);
@@ -341,7 +383,8 @@ static void test_hooks(void) {
             d.out.size[0] = 1; d.out.size[1] = 1; d.out.size[2] = 1; d.q.size[0] = d.k.size[0] = d.v.size[0] = 1;
             d.q.size[1] = d.k.size[1] = d.v.size[1] = 1; d.q.size[2] = 1; memset(&d.lse, 0, sizeof d.lse);
             memset(&d.weights, 0, sizeof d.weights); memset(&d.scores, 0, sizeof d.scores);
-            memset(&d.scores_softcap, 0, sizeof d.scores_softcap); memset(&d.scores_masked, 0, sizeof d.scores_masked));
+            memset(&d.scores_softcap, 0, sizeof d.scores_softcap); memset(&d.scores_masked, 0, sizeof d.scores_masked);
+            memset(&d.stats, 0, sizeof d.stats));
 }
 
 static void test_type(void) {
@@ -377,6 +420,7 @@ static void test_rank(void) {
     REFUSED(valid, ATTN_ERR_RANK, "out.rank", d.out.rank = 3);
     REFUSED(valid, ATTN_ERR_RANK, "lse.rank", d.lse.rank = 4);
     REFUSED(valid, ATTN_ERR_RANK, "weights.rank", d.weights.rank = 3);
+    REFUSED(valid, ATTN_ERR_RANK, "stats.rank", d.stats.rank = 3);
     REFUSED(valid, ATTN_ERR_RANK, "alibi.rank", d.alibi = floats(2, H, 1, 0, 0));
     REFUSED(valid, ATTN_ERR_RANK, "sink.rank", d.sink = floats(2, 1, H, 0, 0));
     REFUSED(valid, ATTN_ERR_RANK, "key_lengths.rank", d.key_lengths = attn_view_i32(m.ints, 3, B, 1, 1, 0));
@@ -423,6 +467,10 @@ static void test_size(void) {
     REFUSED(valid, ATTN_ERR_SIZE, "weights.size[2]", d.weights.size[2] = SQ - 1);
     REFUSED(valid, ATTN_ERR_SIZE, "weights.size[3]", d.weights.size[3] = SK - 1);
     REFUSED(valid, ATTN_ERR_SIZE, "scores.size[3]", d.scores.size[3] = SK - 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "stats.size[0]", d.stats.size[0] = 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "stats.size[2]", d.stats.size[2] = 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "stats.size[3]", d.stats.size[3] = 1);
+    REFUSED(valid, ATTN_ERR_SIZE, "stats.size[3]", d.stats = attn_out_bhsd(m.gradients[0], B, H, SQ, 3));
     REFUSED(valid, ATTN_ERR_SIZE, "scores_softcap.size[1]", d.scores_softcap.size[1] = 1);
     REFUSED(valid, ATTN_ERR_SIZE, "scores_masked.size[0]", d.scores_masked.size[0] = 1);
     REFUSED(valid, ATTN_ERR_SIZE, "mask.size[0]", d.mask = mask(1, SK - 1, 0, 0, 0));
@@ -471,11 +519,12 @@ static void test_stride(void) {
     REFUSED(valid, ATTN_ERR_STRIDE, "scores.stride", d.scores.stride[2] = 1);
     REFUSED(valid, ATTN_ERR_STRIDE, "scores_softcap.stride", d.scores_softcap.stride[2] = 0);
     REFUSED(valid, ATTN_ERR_STRIDE, "scores_masked.stride", d.scores_masked.stride[3] = 0);
+    REFUSED(valid, ATTN_ERR_STRIDE, "stats.stride", d.stats.stride[3] = 0);
     REFUSED(valid, ATTN_ERR_STRIDE, "scores.stride", d.scores.stride[2] = -1);
     ACCEPTED(valid, d.out.size[0] = 1; d.out.stride[0] = 0; d.q.size[0] = d.k.size[0] = d.v.size[0] = 1;
              d.lse.size[0] = 1; d.weights.size[0] = d.scores.size[0] = d.scores_softcap.size[0] =
-                                    d.scores_masked.size[0] = 1);               /* one entry */
-    ACCEPTED(valid, d.out.data = m.out + (SQ - 1) * DV; d.out.stride[2] = -DV); /* reversed */
+                                    d.scores_masked.size[0] = d.stats.size[0] = 1); /* one entry */
+    ACCEPTED(valid, d.out.data = m.out + (SQ - 1) * DV; d.out.stride[2] = -DV);     /* reversed */
     ACCEPTED(valid, memset(d.q.stride, 0, sizeof d.q.stride);
              memset(d.k.stride, 0, sizeof d.k.stride)); /* inputs may */
 }
@@ -596,7 +645,7 @@ static void test_overflow(void) {
     /* broadcast inputs reach little memory, but their scores cannot be counted */
     REFUSED(valid, ATTN_ERR_OVERFLOW, "k", d.q.size[2] = (int64_t)1 << 40; memset(d.q.stride, 0, sizeof d.q.stride);
             d.k.size[2] = d.v.size[2] = (int64_t)1 << 40; memset(d.k.stride, 0, sizeof d.k.stride);
-            memset(d.v.stride, 0, sizeof d.v.stride); memset(&d.out, 0, (size_t)((char *)&d.score - (char *)&d.out));
+            memset(d.v.stride, 0, sizeof d.v.stride); no_results(&d);
             d.lse = attn_out_f32(m.lse, 3, B, H, (int64_t)1 << 40, 0));
 }
 
@@ -607,7 +656,7 @@ static void test_overflow_workspace(void) { /* sizes that no data backs: refused
             attn_error err;
             size_t bytes = 12345;
             d.q.size[axis] = d.k.size[axis] = d.v.size[axis] = (int64_t)1 << bits;
-            memset(&d.out, 0, (size_t)((char *)&d.score - (char *)&d.out));
+            no_results(&d);
             memset(d.q.stride, 0, sizeof d.q.stride);
             memset(d.k.stride, 0, sizeof d.k.stride);
             memset(d.v.stride, 0, sizeof d.v.stride);
@@ -661,6 +710,7 @@ static void test_overlap(void) {
     REFUSED(valid, ATTN_ERR_OVERLAP, "scores", d.scores.data = d.scores_softcap.data);
     REFUSED(valid, ATTN_ERR_OVERLAP, "scores_softcap", d.scores_softcap.data = d.scores_masked.data);
     REFUSED(valid, ATTN_ERR_OVERLAP, "scores_masked", d.scores_masked.data = m.k);
+    REFUSED(valid, ATTN_ERR_OVERLAP, "stats", d.stats.data = m.v);
     REFUSED(valid, ATTN_ERR_OVERLAP, "weights", d.bias = attn_view_f32(m.weights, 1, SK, 0, 0, 0));
     REFUSED(valid, ATTN_ERR_OVERLAP, "weights",
             d.mask = attn_view_u8((uint8_t *)m.weights + 4 * SCORES - SK, 1, SK, 0, 0, 0));
@@ -715,7 +765,7 @@ static void test_interleaved(void) {
 /* ---- empty tensors: no data is needed, and what belongs to them is still checked */
 static void test_empty(void) {
     ACCEPTED(valid, d.q.size[0] = d.k.size[0] = d.v.size[0] = d.out.size[0] = d.lse.size[0] = d.weights.size[0] =
-                        d.scores.size[0] = d.scores_softcap.size[0] = d.scores_masked.size[0] = 0;
+                        d.scores.size[0] = d.scores_softcap.size[0] = d.scores_masked.size[0] = d.stats.size[0] = 0;
              d.q.data = d.k.data = d.v.data = 0; d.out.data = d.lse.data = d.weights.data = d.scores.data = 0);
     ACCEPTED(valid, d.k.size[2] = d.v.size[2] = d.weights.size[3] = d.scores.size[3] = d.scores_softcap.size[3] =
                         d.scores_masked.size[3] = 0;
@@ -935,6 +985,513 @@ static void test_mha(void) {
     CHECK_STATUS(attn_mha(&fine, &err), ATTN_OK);
 }
 
+/* ---- gradients */
+
+/* Every field of attn_grad, what must be there for it, and a call that has that. */
+static attn_desc everything(void) { /* a bias, slopes, sinks */
+    attn_desc d = valid();
+    d.bias = floats(2, SQ, SK, 0, 0);
+    d.alibi = d.sink = floats(1, H, 0, 0, 0);
+    return d;
+}
+static attn_desc gaussian_per_head(void) {
+    attn_desc d = gaussian();
+    d.sigma_per_head = attn_view_f32(m.small, 1, H, 0, 0, 0);
+    return d;
+}
+static const struct grad_field {
+    const char *name;
+    size_t offset;
+    attn_desc (*from)(void);
+    int32_t least_rank, most_rank;
+} grad_fields[] = {
+#define FIELD(name, from, least, most) \
+    { #name, offsetof(attn_grad, name), from, least, most }
+    FIELD(d_out, everything, 4, 4),       FIELD(d_weights, everything, 4, 4),
+    FIELD(d_lse, everything, 3, 3),       FIELD(dq, everything, 4, 4),
+    FIELD(dk, everything, 4, 4),          FIELD(dv, everything, 4, 4),
+    FIELD(d_given_scores, given, 4, 4),   FIELD(d_bias, everything, 2, 2),
+    FIELD(d_bilinear, bilinear, 2, 2),    FIELD(d_w_q, additive, 2, 2),
+    FIELD(d_w_k, additive, 2, 2),         FIELD(d_w_v, additive, 1, 1),
+    FIELD(d_hidden_bias, additive, 1, 1), FIELD(d_sigma, gaussian_per_head, 1, 1),
+    FIELD(d_scale, everything, 1, 1),     FIELD(d_sink, everything, 1, 1),
+    FIELD(d_alibi, everything, 1, 1)};
+enum { GRAD_FIELDS = (int)(sizeof grad_fields / sizeof *grad_fields), FROM_ABOVE = 3 };
+
+static attn_out *grad_field(attn_grad *g, int n) { return (attn_out *)(void *)((char *)g + grad_fields[n].offset); }
+
+static attn_out shaped_like(const attn_view *v, float *data) {
+    return attn_out_f32(data, v->rank, v->size[0], v->size[1], v->size[2], v->size[3]);
+}
+
+/* All that `d` can have. */
+static attn_grad grads_of(const attn_desc *d) {
+    const attn_view *owners[] = {&d->q,        &d->k,   &d->v,   &d->given_scores, &d->bias,
+                                 &d->bilinear, &d->w_q, &d->w_k, &d->w_v,          &d->hidden_bias};
+    int kernel = d->score >= ATTN_SCORE_GAUSSIAN && d->score <= ATTN_SCORE_CONSTANT;
+    attn_grad g;
+    memset(&g, 0, sizeof g);
+    g.d_out = floats(4, B, H, SQ, DV);
+    g.d_weights = floats(4, B, H, SQ, SK);
+    g.d_lse = floats(3, B, H, SQ, 0);
+    for (int n = 0; n < 10; n++)
+        if (owners[n]->rank) *grad_field(&g, FROM_ABOVE + n) = shaped_like(owners[n], m.gradients[n]);
+    if (kernel) g.d_sigma = attn_out_f32(m.gradients[10], 1, d->sigma_per_head.rank ? H : 1, 0, 0, 0);
+    else g.d_scale = attn_out_f32(m.gradients[11], 1, 1, 0, 0, 0);
+    if (d->sink.rank) g.d_sink = shaped_like(&d->sink, m.gradients[12]);
+    if (d->alibi.rank) g.d_alibi = shaped_like(&d->alibi, m.gradients[13]);
+    return g;
+}
+
+static void refused_backward(const attn_desc *d, const attn_grad *g, attn_status want, const char *field, int line) {
+    attn_error err;
+    attn_plan plan;
+    char text[600], why[300];
+    poison_error(&err);
+    check_error(attn_backward(d, g, &err), &err, want, field, line);
+    check_unwritten(line);
+    CHECKF(attn_backward(d, g, 0) == want, "line %d: another status without err", line);
+    if (want == ATTN_ERR_WORKSPACE || want == ATTN_ERR_ALLOC) return;
+    poison_error(&err);
+    check_error(attn_plan_backward(d, g, &plan, &err), &err, want, field, line);
+    attn_error_string(&err, why, sizeof why);
+    attn_explain_backward(d, g, text, sizeof text);
+    CHECKF(strstr(text, why) != 0, "line %d: \"%s\" does not contain \"%s\"", line, text, why);
+    check_unwritten(line);
+}
+
+/* One change to a call that is accepted without it. */
+#define BACKWARD(from, status, field, change) \
+    do { \
+        attn_desc d = from(); \
+        attn_grad g = grads_of(&d); \
+        change; \
+        refused_backward(&d, &g, status, field, __LINE__); \
+    } while (0)
+#define BACKWARD_OK(from, change) \
+    do { \
+        attn_desc d = from(); \
+        attn_grad g = grads_of(&d); \
+        attn_error err; \
+        size_t bytes; \
+        change; \
+        poison_error(&err); \
+        if (!CHECK_STATUS(attn_backward(&d, &g, &err), ATTN_OK)) printf("        %s %s\n", err.field, err.rule); \
+        CHECK(err.status == ATTN_OK && !*err.field && !*err.rule); \
+        CHECK_STATUS(attn_backward_workspace_size(&d, &g, &bytes, 0), ATTN_OK); \
+    } while (0)
+
+static void no_gradient(attn_grad *g) { /* no result */
+    for (int n = FROM_ABOVE; n < GRAD_FIELDS; n++) memset(grad_field(g, n), 0, sizeof(attn_out));
+}
+static void nothing_above(attn_grad *g) {
+    for (int n = 0; n < FROM_ABOVE; n++) memset(grad_field(g, n), 0, sizeof(attn_out));
+}
+
+static void test_backward_accepted(void) {
+    static attn_desc (*const from[])(void) = {valid, everything, additive,         bilinear,
+                                              given, gaussian,   gaussian_per_head};
+    for (int n = 0; n < 7; n++) {
+        BACKWARD_OK(from[n], (void)0);
+        BACKWARD_OK(from[n], g.accumulate = ATTN_GRAD_ALL); /* of those that are absent too */
+        BACKWARD_OK(from[n], memset(&d.stats, 0, sizeof d.stats));
+        for (int field = 0; field < GRAD_FIELDS; field++) { /* each may be absent, each result be wanted alone */
+            BACKWARD_OK(from[n], memset(grad_field(&g, field), 0, sizeof(attn_out)));
+            BACKWARD_OK(
+                from[n], attn_out one = *grad_field(&g, field); if (field >= FROM_ABOVE && one.rank) {
+                    no_gradient(&g);
+                    *grad_field(&g, field) = one;
+                });
+        }
+    }
+    BACKWARD_OK(valid, memset(&d.lse, 0, sizeof d.lse); memset(&d.weights, 0, sizeof d.weights));
+    BACKWARD_OK(valid, memset(&g.d_out, 0, sizeof g.d_out); no_results(&d));            /* out is not read */
+    BACKWARD_OK(valid, attn_out dv = g.dv; no_gradient(&g); g.dv = dv; no_results(&d)); /* nor for dv alone */
+    BACKWARD_OK(valid, memset(&g.d_out, 0, sizeof g.d_out); memset(&g.dv, 0, sizeof g.dv); no_results(&d);
+                memset(&d.v, 0, sizeof d.v));
+    BACKWARD_OK(valid, d.out.data = m.out + (SQ - 1) * DV;
+                d.out.stride[2] = -DV); /* reversed, and so may a result be */
+    BACKWARD_OK(valid, g.dq.data = m.gradients[0] + (SQ - 1) * D; g.dq.stride[2] = -D);
+    BACKWARD_OK(valid, memset(g.d_out.stride, 0, sizeof g.d_out.stride)); /* what is read may be broadcast */
+    for (int32_t score = ATTN_SCORE_BOXCAR; score <= ATTN_SCORE_TRIANGULAR; score++)
+        BACKWARD_OK(gaussian, d.score = score);
+    BACKWARD_OK(gaussian, d.score = ATTN_SCORE_CONSTANT; memset(&g.d_sigma, 0, sizeof g.d_sigma));
+    BACKWARD_OK(valid, g.d_weights.data = g.d_out.data);
+}
+
+static void test_backward_null(void) {
+    attn_error err;
+    attn_plan plan;
+    attn_desc fine = valid();
+    attn_grad g = grads_of(&fine);
+    size_t bytes;
+    poison_error(&err);
+    check_error(attn_backward(0, &g, &err), &err, ATTN_ERR_NULL, "forward", __LINE__);
+    check_error(attn_backward(&fine, 0, &err), &err, ATTN_ERR_NULL, "grad", __LINE__);
+    check_error(attn_plan_backward(&fine, &g, 0, &err), &err, ATTN_ERR_NULL, "plan", __LINE__);
+    check_error(attn_plan_backward(0, &g, &plan, &err), &err, ATTN_ERR_NULL, "forward", __LINE__);
+    check_error(attn_plan_backward(&fine, 0, &plan, &err), &err, ATTN_ERR_NULL, "grad", __LINE__);
+    check_error(attn_backward_workspace_size(&fine, &g, 0, &err), &err, ATTN_ERR_NULL, "bytes", __LINE__);
+    check_error(attn_backward_workspace_size(0, &g, &bytes, &err), &err, ATTN_ERR_NULL, "forward", __LINE__);
+    check_error(attn_backward_workspace_size(&fine, 0, &bytes, &err), &err, ATTN_ERR_NULL, "grad", __LINE__);
+    check_unwritten(__LINE__);
+    BACKWARD(valid, ATTN_ERR_NULL, "d_out", nothing_above(&g));
+    BACKWARD(valid, ATTN_ERR_NULL, "dq", no_gradient(&g));
+    BACKWARD(valid, ATTN_ERR_NULL, "out", memset(&d.out, 0, sizeof d.out));
+    BACKWARD(valid, ATTN_ERR_NULL, "out.data", d.out.data = 0);
+    BACKWARD(valid, ATTN_ERR_NULL, "stats.data", d.stats.data = 0);
+    BACKWARD(valid, ATTN_ERR_NULL, "q", memset(&d.q, 0, sizeof d.q));
+    BACKWARD(valid, ATTN_ERR_NULL, "k.data", d.k.data = 0);
+    BACKWARD(valid, ATTN_ERR_NULL, "bias.data", d.bias = attn_view_f32(0, 1, SK, 0, 0, 0));
+    BACKWARD(additive, ATTN_ERR_NULL, "w_v", memset(&d.w_v, 0, sizeof d.w_v));
+    BACKWARD(bilinear, ATTN_ERR_NULL, "bilinear", memset(&d.bilinear, 0, sizeof d.bilinear));
+    BACKWARD(valid, ATTN_ERR_NULL, "allocator", d.allocator.allocate = no_memory);
+    for (int n = 0; n < GRAD_FIELDS; n++) {
+        char name[40];
+        snprintf(name, sizeof name, "%s.data", grad_fields[n].name);
+        BACKWARD(grad_fields[n].from, ATTN_ERR_NULL, name, grad_field(&g, n)->data = 0);
+    }
+    { /* sizes alone need no data */
+        attn_desc d = everything();
+        attn_grad bare = grads_of(&d);
+        for (int n = 0; n < GRAD_FIELDS; n++) grad_field(&bare, n)->data = 0;
+        d.q.data = d.k.data = d.v.data = 0;
+        d.out.data = d.stats.data = 0;
+        CHECK_STATUS(attn_backward_workspace_size(&d, &bare, &bytes, &err), ATTN_OK);
+    }
+}
+
+static void test_backward_views(void) { /* each rule for views, broken in each field */
+    static const int32_t types[] = {ATTN_F16, ATTN_BF16, ATTN_F64, ATTN_U8, ATTN_I32, ATTN_TYPE_COUNT, -1};
+    char name[60];
+    for (int n = 0; n < GRAD_FIELDS; n++) {
+        const struct grad_field *f = &grad_fields[n];
+        for (int i = 0; i < 7; i++) {
+            snprintf(name, sizeof name, "%s.type", f->name);
+            BACKWARD(f->from, ATTN_ERR_TYPE, name, grad_field(&g, n)->type = types[i]);
+        }
+        snprintf(name, sizeof name, "%s.rank", f->name);
+        for (int32_t rank = 1; rank <= 5; rank++)
+            if (rank < f->least_rank || rank > f->most_rank) {
+                BACKWARD(f->from, ATTN_ERR_RANK, name, attn_out *o = grad_field(&g, n); int32_t had = o->rank;
+                         o->rank = rank; for (int a = had; a < rank && a < 4; a++) o->size[a] = o->stride[a] = 1);
+            }
+        BACKWARD(f->from, ATTN_ERR_RANK, name, grad_field(&g, n)->rank = -1);
+        for (int axis = 0; axis < f->least_rank; axis++) {
+            snprintf(name, sizeof name, "%s.size[%d]", f->name, axis);
+            BACKWARD(f->from, ATTN_ERR_SIZE, name, grad_field(&g, n)->size[axis]--);
+            BACKWARD(f->from, ATTN_ERR_SIZE, name, grad_field(&g, n)->size[axis] = -1);
+        }
+        BACKWARD(f->from, ATTN_ERR_OVERFLOW, f->name, grad_field(&g, n)->size[0] = (int64_t)1 << 62);
+        attn_desc first = f->from();
+        attn_grad grads = grads_of(&first);
+        if (n < FROM_ABOVE || grad_field(&grads, n)->size[0] < 2) continue; /* results must not overlap themselves */
+        snprintf(name, sizeof name, "%s.stride", f->name);
+        BACKWARD(f->from, ATTN_ERR_STRIDE, name, grad_field(&g, n)->stride[0] = 0);
+        BACKWARD(f->from, ATTN_ERR_OVERFLOW, name, grad_field(&g, n)->stride[0] = (int64_t)1 << 62);
+    }
+}
+
+static void test_backward_options(void) {
+    static attn_desc (*const from[])(void) = {valid, additive, bilinear, given, gaussian};
+    for (int n = 0; n < 5; n++)
+        for (int field = FROM_ABOVE; field < GRAD_FIELDS; field++) { /* of what the call has not got */
+            attn_desc has = from[n]();
+            attn_grad there = grads_of(&has);
+            if (grad_field(&there, field)->rank) continue;
+            attn_desc with = grad_fields[field].from();
+            attn_out foreign = *grad_field((there = grads_of(&with), &there), field);
+            foreign.data = m.gradients[field - FROM_ABOVE];
+            BACKWARD(from[n], ATTN_ERR_OPTION, grad_fields[field].name, *grad_field(&g, field) = foreign);
+        }
+    BACKWARD(given, ATTN_ERR_OPTION, "dv", memset(&d.v, 0, sizeof d.v); memset(&g.d_out, 0, sizeof g.d_out);
+             memset(&d.out, 0, sizeof d.out));
+    BACKWARD(valid, ATTN_ERR_OPTION, "d_out", memset(&d.v, 0, sizeof d.v); memset(&g.dv, 0, sizeof g.dv);
+             memset(&d.out, 0, sizeof d.out));
+    BACKWARD(valid, ATTN_ERR_OPTION, "accumulate", g.accumulate = ATTN_GRAD_ALL + 1);
+    BACKWARD(valid, ATTN_ERR_OPTION, "accumulate", g.accumulate = 0x80000000u);
+    BACKWARD(valid, ATTN_ERR_OPTION, "reserved", g.reserved = 1);
+    BACKWARD(valid, ATTN_ERR_OPTION, "score", d.score = ATTN_SCORE_COUNT);
+    BACKWARD(valid, ATTN_ERR_OPTION, "isa", d.isa = 99);
+    BACKWARD(valid, ATTN_ERR_RANGE, "dropout", d.dropout = 2);
+    BACKWARD(valid, ATTN_ERR_RANGE, "key_lengths", d.key_lengths = ints(1, B, 0); m.ints[1] = SK + 1);
+    BACKWARD(valid, ATTN_ERR_RANGE, "parallel.workers", d.parallel.workers = -1);
+    BACKWARD(valid, ATTN_ERR_SIZE, "k.size[3]", d.k.size[3] = D - 1);
+    BACKWARD(valid, ATTN_ERR_SIZE, "out.size[2]", d.out.size[2] = SQ - 1);
+    BACKWARD(valid, ATTN_ERR_SIZE, "stats.size[3]", d.stats.size[3] = 1);
+    for (int isa = ATTN_ISA_AUTO + 1; isa < ATTN_ISA_COUNT; isa++) {
+        float x = 1, y;
+        if (attn_elementary(0, &x, &y, 1, (attn_isa)isa) == ATTN_ERR_ISA)
+            BACKWARD(valid, ATTN_ERR_ISA, "isa", d.isa = isa);
+    }
+}
+
+static void test_backward_overlap(void) {
+    for (int n = FROM_ABOVE; n < GRAD_FIELDS;
+         n++) { /* every result with everything that is read, and with the others */
+        const struct grad_field *f = &grad_fields[n];
+        attn_desc base = f->from();
+        const void *read[] = {base.q.data,    base.k.data,    base.v.data,   base.out.data,          base.stats.data,
+                              base.bias.data, base.sink.data, base.w_q.data, base.given_scores.data, m.scores};
+        for (size_t i = 0; i < sizeof read / sizeof *read; i++)
+            if (read[i])
+                BACKWARD(f->from, ATTN_ERR_OVERLAP, f->name, grad_field(&g, n)->data = (void *)(uintptr_t)read[i]);
+        BACKWARD(f->from, ATTN_ERR_OVERLAP, f->name,
+                 d.mask = attn_view_u8((uint8_t *)grad_field(&g, n)->data, 1, SK, 0, 0, 0);
+                 grad_field(&g, n)->data = (void *)(uintptr_t)d.mask.data);
+        for (int other = n + 1; other < GRAD_FIELDS; other++) {
+            attn_grad g = grads_of(&base);
+            if (!grad_field(&g, other)->rank) continue;
+            BACKWARD(f->from, ATTN_ERR_OVERLAP, f->name, grad_field(&g, other)->data = grad_field(&g, n)->data);
+        }
+    }
+    BACKWARD(valid, ATTN_ERR_OVERLAP, "dk",
+             d.key_lengths = attn_view_i32((int32_t *)(void *)m.gradients[1], 1, B, 0, 0, 0);
+             memset(m.gradients[1], 0, 8 * B); g.dk.data = m.gradients[1]; paint());
+    { /* dq, dk and dv in one array, each in its slot */
+        enum { ROW = H * D + HKV * D + HKV * DV };
+        attn_desc d = valid();
+        attn_grad g = grads_of(&d);
+        float packed[B * SQ * ROW + 64];
+        d.k.size[2] = d.v.size[2] = SQ;
+        no_results(&d);
+        d.out = attn_out_bhsd(m.out, B, H, SQ, DV);
+        g.d_weights.rank = 0;
+        g.dq = attn_out_rows(packed, B, SQ, H, D, ROW);
+        g.dk = attn_out_rows(packed + H * D, B, SQ, HKV, D, ROW);
+        g.dv = attn_out_rows(packed + H * D + HKV * D, B, SQ, HKV, DV, ROW);
+        CHECK_STATUS(attn_backward(&d, &g, 0), ATTN_OK);
+        paint();
+        g.dk = attn_out_rows(packed + H * D - 1, B, SQ, HKV, D, ROW); /* one float into dq */
+        refused_backward(&d, &g, ATTN_ERR_OVERLAP, "dq", __LINE__);
+    }
+}
+
+static void test_backward_hooks(void) {
+    int released = 0;
+    char small[16];
+    size_t bytes = 0;
+    attn_desc d = valid();
+    attn_grad g = grads_of(&d);
+    CHECK_STATUS(attn_backward_workspace_size(&d, &g, &bytes, 0), ATTN_OK);
+    CHECK(bytes > sizeof small);
+    BACKWARD(valid, ATTN_ERR_WORKSPACE, "workspace_bytes", d.workspace = small; d.workspace_bytes = sizeof small);
+    BACKWARD(valid, ATTN_ERR_WORKSPACE, "workspace_bytes", d.workspace = small; d.workspace_bytes = bytes - 1);
+    BACKWARD(valid, ATTN_ERR_ALLOC, "workspace", d.allocator.allocate = no_memory; d.allocator.release = no_release;
+             d.allocator.user = &released);
+    CHECK(released == 0);
+}
+
+/* Sizes that no data backs: refused or priced, without a crash. */
+static void test_backward_overflow(void) {
+    for (int axis = 0; axis < 4; axis++)
+        for (int bits = 20; bits < 63; bits++) {
+            attn_desc d = valid();
+            attn_error err;
+            attn_grad g;
+            size_t bytes = 12345;
+            no_results(&d);
+            d.q.size[axis] = d.k.size[axis] = d.v.size[axis] = (int64_t)1 << bits;
+            memset(d.q.stride, 0, sizeof d.q.stride);
+            memset(d.k.stride, 0, sizeof d.k.stride);
+            memset(d.v.stride, 0, sizeof d.v.stride);
+            memset(&g, 0, sizeof g);
+            g.d_lse = floats(3, d.q.size[0], d.q.size[1], d.q.size[2], 0);
+            memset(g.d_lse.stride, 0, sizeof g.d_lse.stride);
+            g.d_scale = attn_out_f32(m.gradients[11], 1, 1, 0, 0, 0);
+            poison_error(&err);
+            attn_status status = attn_backward_workspace_size(&d, &g, &bytes, &err);
+            CHECKF(status == ATTN_OK || status == ATTN_ERR_OVERFLOW, "axis %d, 2^%d: %s (%s %s)", axis, bits,
+                   attn_status_string(status), err.field, err.rule);
+            CHECKF(status == ATTN_OK || bytes == 12345, "axis %d, 2^%d: bytes written on error", axis, bits);
+            CHECKF(bits < 60 || status == ATTN_ERR_OVERFLOW, "axis %d, 2^%d accepted", axis, bits);
+            CHECKF(bits > 24 || status == ATTN_OK, "axis %d, 2^%d refused", axis, bits);
+        }
+    check_unwritten(__LINE__);
+}
+
+static void test_backward_explain(void) {
+    attn_desc d = valid();
+    attn_grad g = grads_of(&d);
+    char whole[600], cut[600];
+    size_t length = attn_explain_backward(&d, &g, whole, sizeof whole);
+    CHECK(length > 20 && length < sizeof whole && strlen(whole) == length);
+    CHECK(attn_explain_backward(&d, &g, 0, 0) == length);
+    CHECK(attn_explain_backward(0, &g, 0, 0) > 10 && attn_explain_backward(&d, 0, 0, 0) > 10);
+    for (size_t size = 0; size <= length + 2; size++) {
+        memset(cut, 'x', sizeof cut);
+        int ok = attn_explain_backward(&d, &g, cut, size) == length && cut[size] == 'x';
+        if (size > 0) ok &= strlen(cut) == (length < size ? length : size - 1) && !strncmp(cut, whole, strlen(cut));
+        CHECKF(ok, "explained into %lu bytes", (unsigned long)size);
+    }
+    CHECKF(strstr(whole, attn_score_string(ATTN_SCORE_SCALED_DOT)) && strstr(whole, attn_isa_string(attn_best_isa())),
+           "%s", whole);
+    check_unwritten(__LINE__);
+}
+
+static void test_backward_pieces(void) {
+    attn_desc options = valid();
+    attn_error err;
+    attn_view none, x = floats(3, B, SQ, SK, 0), a = floats(3, B, SQ, SK, 0), b = floats(2, SK, DV, 0, 0),
+                    ab = floats(3, B, SQ, DV, 0);
+    attn_out nowhere, dx = attn_out_f32(m.gradients[0], 3, B, SQ, SK, 0), da = dx,
+                      db = attn_out_f32(m.gradients[1], 2, SK, DV, 0, 0);
+    size_t size;
+    memset(&none, 0, sizeof none);
+    memset(&nowhere, 0, sizeof nowhere);
+    memset(&options, 0, sizeof options);
+    FAILS(attn_softmax_backward(none, x, dx, 0, &err), ATTN_ERR_NULL, "x");
+    FAILS(attn_softmax_backward(x, none, dx, 0, &err), ATTN_ERR_NULL, "d_out");
+    FAILS(attn_softmax_backward(x, x, nowhere, 0, &err), ATTN_ERR_NULL, "dx");
+    FAILS(attn_softmax_backward(attn_view_f32(0, 3, B, SQ, SK, 0), x, dx, 0, &err), ATTN_ERR_NULL, "x.data");
+    FAILS(attn_softmax_backward(x, attn_view_f32(0, 3, B, SQ, SK, 0), dx, 0, &err), ATTN_ERR_NULL, "d_out.data");
+    FAILS(attn_softmax_backward(x, x, attn_out_f32(0, 3, B, SQ, SK, 0), 0, &err), ATTN_ERR_NULL, "dx.data");
+    FAILS(attn_softmax_backward(mask(3, B, SQ, SK, 0), x, dx, 0, &err), ATTN_ERR_TYPE, "x.type");
+    FAILS(attn_softmax_backward(x, mask(3, B, SQ, SK, 0), dx, 0, &err), ATTN_ERR_TYPE, "d_out.type");
+    FAILS(attn_softmax_backward(x, floats(2, SQ, SK, 0, 0), dx, 0, &err), ATTN_ERR_RANK, "d_out.rank");
+    FAILS(attn_softmax_backward(x, x, attn_out_f32(m.gradients[0], 2, SQ, SK, 0, 0), 0, &err), ATTN_ERR_RANK,
+          "dx.rank");
+    FAILS(attn_softmax_backward(x, floats(3, B, SQ, SK - 1, 0), dx, 0, &err), ATTN_ERR_SIZE, "d_out.size[2]");
+    FAILS(attn_softmax_backward(x, floats(3, B, SQ - 1, SK, 0), dx, 0, &err), ATTN_ERR_SIZE, "d_out.size[1]");
+    FAILS(attn_softmax_backward(x, x, attn_out_f32(m.gradients[0], 3, B, SQ, SK - 1, 0), 0, &err), ATTN_ERR_SIZE,
+          "dx.size[2]");
+    FAILS(attn_softmax_backward(x, x, attn_out_f32(m.scores, 3, B, SQ, SK, 0), 0, &err), ATTN_ERR_OVERLAP, "dx");
+    FAILS(attn_softmax_backward_workspace_size(x, x, dx, 0, 0, &err), ATTN_ERR_NULL, "bytes");
+    FAILS(attn_softmax_backward_workspace_size(x, none, dx, 0, &size, &err), ATTN_ERR_NULL, "d_out");
+    options.dropout = 2;
+    FAILS(attn_softmax_backward(x, x, dx, &options, &err), ATTN_ERR_RANGE, "dropout");
+    options.dropout = 0;
+    dx.stride[1] = 0;
+    FAILS(attn_softmax_backward(x, x, dx, 0, &err), ATTN_ERR_STRIDE, "dx.stride");
+    dx = da;
+
+    FAILS(attn_bmm_backward(none, b, ab, da, db, 0, 0, &err), ATTN_ERR_NULL, "a");
+    FAILS(attn_bmm_backward(a, none, ab, da, db, 0, 0, &err), ATTN_ERR_NULL, "b");
+    FAILS(attn_bmm_backward(a, b, none, da, db, 0, 0, &err), ATTN_ERR_NULL, "d_out");
+    FAILS(attn_bmm_backward(a, b, ab, nowhere, nowhere, 0, 0, &err), ATTN_ERR_NULL, "da");
+    FAILS(attn_bmm_backward(a, b, attn_view_f32(0, 3, B, SQ, DV, 0), da, db, 0, 0, &err), ATTN_ERR_NULL, "d_out.data");
+    FAILS(attn_bmm_backward(a, b, ab, attn_out_f32(0, 3, B, SQ, SK, 0), db, 0, 0, &err), ATTN_ERR_NULL, "da.data");
+    FAILS(attn_bmm_backward(mask(3, B, SQ, SK, 0), b, ab, da, db, 0, 0, &err), ATTN_ERR_TYPE, "a.type");
+    FAILS(attn_bmm_backward(a, b, mask(3, B, SQ, DV, 0), da, db, 0, 0, &err), ATTN_ERR_TYPE, "d_out.type");
+    FAILS(attn_bmm_backward(floats(1, SK, 0, 0, 0), b, ab, da, db, 0, 0, &err), ATTN_ERR_RANK, "a.rank");
+    FAILS(attn_bmm_backward(a, b, ab, attn_out_f32(m.gradients[0], 2, SQ, SK, 0, 0), db, 0, 0, &err), ATTN_ERR_RANK,
+          "da.rank");
+    FAILS(attn_bmm_backward(a, b, ab, da, attn_out_f32(m.gradients[1], 3, 1, SK, DV, 0), 0, 0, &err), ATTN_ERR_RANK,
+          "db.rank");
+    FAILS(attn_bmm_backward(a, floats(2, SK - 1, DV, 0, 0), ab, da, db, 0, 0, &err), ATTN_ERR_SIZE, "b.size[0]");
+    FAILS(attn_bmm_backward(a, b, floats(3, B, SQ, DV - 1, 0), da, db, 0, 0, &err), ATTN_ERR_SIZE, "d_out.size[2]");
+    FAILS(attn_bmm_backward(a, b, floats(3, B, SQ - 1, DV, 0), da, db, 0, 0, &err), ATTN_ERR_SIZE, "d_out.size[1]");
+    FAILS(attn_bmm_backward(a, b, ab, attn_out_f32(m.gradients[0], 3, B, SQ, SK - 1, 0), db, 0, 0, &err), ATTN_ERR_SIZE,
+          "da.size[2]");
+    FAILS(attn_bmm_backward(a, b, ab, da, attn_out_f32(m.gradients[1], 2, SK - 1, DV, 0, 0), 0, 0, &err), ATTN_ERR_SIZE,
+          "db.size[0]");
+    FAILS(attn_bmm_backward(a, b, ab, attn_out_f32(m.scores, 3, B, SQ, SK, 0), db, 0, 0, &err), ATTN_ERR_OVERLAP, "da");
+    FAILS(attn_bmm_backward(a, b, ab, da, attn_out_f32(m.gradients[0], 2, SK, DV, 0, 0), 0, 0, &err), ATTN_ERR_OVERLAP,
+          "da");
+    FAILS(attn_bmm_backward(a, b, ab, da, db, 4, 0, &err), ATTN_ERR_OPTION, "accumulate");
+    FAILS(attn_bmm_backward_workspace_size(a, b, ab, da, db, 0, 0, &err), ATTN_ERR_NULL, "bytes");
+    FAILS(attn_bmm_backward_workspace_size(none, b, ab, da, db, 0, &size, &err), ATTN_ERR_NULL, "a");
+    da.stride[1] = 0;
+    FAILS(attn_bmm_backward(a, b, ab, da, db, 0, 0, &err), ATTN_ERR_STRIDE, "da.stride");
+    options.isa = 99;
+    da = dx;
+    FAILS(attn_bmm_backward(a, b, ab, da, db, 0, &options, &err), ATTN_ERR_OPTION, "isa");
+}
+
+/* ---- of a block of heads */
+static attn_mha_grad head_grads(const attn_mha_desc *h) {
+    attn_mha_grad g;
+    memset(&g, 0, sizeof g);
+    g.d_out = floats(3, B, SQ, h->w_result.rank ? 5 : 6, 0);
+    g.dquery = shaped_like(&h->query, m.gradients[0]);
+    g.dkey = shaped_like(&h->key, m.gradients[1]);
+    g.dvalue = shaped_like(&h->value, m.gradients[2]);
+    g.dw_query = shaped_like(&h->w_query, m.gradients[3]);
+    g.dw_key = shaped_like(&h->w_key, m.gradients[4]);
+    g.dw_value = shaped_like(&h->w_value, m.gradients[5]);
+    g.dw_result = shaped_like(&h->w_result, m.gradients[6]);
+    return g;
+}
+
+static void test_backward_heads(void) {
+    static const struct {
+        const char *name;
+        size_t offset;
+        int64_t first, second; /* sizes but one of a weight */
+    } results[] = {
+#define RESULT(name) {#name, offsetof(attn_mha_grad, name), 0, 0}
+        RESULT(dquery), RESULT(dkey),     RESULT(dvalue),   RESULT(dw_query),
+        RESULT(dw_key), RESULT(dw_value), RESULT(dw_result)};
+    attn_desc options = valid();
+    attn_error err;
+    size_t size;
+    memset(&options, 0, sizeof options);
+#define MHA_BACKWARD(status, field, change) \
+    do { \
+        attn_mha_desc h = heads(&options); \
+        memset(&h.out, 0, sizeof h.out); \
+        h.out = attn_out_f32(m.weights, 3, B, SQ, 5, 0); \
+        attn_mha_grad g = head_grads(&h); \
+        change; \
+        poison_error(&err); \
+        check_error(attn_mha_backward(&h, &g, &err), &err, status, field, __LINE__); \
+        check_unwritten(__LINE__); \
+    } while (0)
+    attn_mha_desc fine = heads(&options);
+    attn_mha_grad grads = head_grads(&fine);
+    FAILS(attn_mha_backward(0, &grads, &err), ATTN_ERR_NULL, "desc");
+    FAILS(attn_mha_backward(&fine, 0, &err), ATTN_ERR_NULL, "grad");
+    FAILS(attn_mha_backward_workspace_size(&fine, &grads, 0, &err), ATTN_ERR_NULL, "bytes");
+    FAILS(attn_mha_backward_workspace_size(0, &grads, &size, &err), ATTN_ERR_NULL, "desc");
+    MHA_BACKWARD(ATTN_ERR_NULL, "d_out", memset(&g.d_out, 0, sizeof g.d_out));
+    MHA_BACKWARD(ATTN_ERR_NULL, "dquery",
+                 memset(&g.dquery, 0, offsetof(attn_mha_grad, attention) - offsetof(attn_mha_grad, dquery)));
+    MHA_BACKWARD(ATTN_ERR_NULL, "query", memset(&h.query, 0, sizeof h.query));
+    MHA_BACKWARD(ATTN_ERR_NULL, "w_key.data", h.w_key.data = 0);
+    MHA_BACKWARD(ATTN_ERR_NULL, "d_out.data", g.d_out.data = 0);
+    MHA_BACKWARD(ATTN_ERR_TYPE, "d_out.type", g.d_out.type = ATTN_U8);
+    MHA_BACKWARD(ATTN_ERR_RANK, "d_out.rank", g.d_out = floats(2, SQ, 5, 0, 0));
+    MHA_BACKWARD(ATTN_ERR_SIZE, "d_out.size[0]", g.d_out.size[0] = 1);
+    MHA_BACKWARD(ATTN_ERR_SIZE, "d_out.size[1]", g.d_out.size[1] = SQ - 1);
+    MHA_BACKWARD(ATTN_ERR_SIZE, "d_out.size[2]", g.d_out.size[2] = 4);
+    for (int n = 0; n < 7; n++) {
+        char name[40];
+#define AT_RESULT ((attn_out *)(void *)((char *)&g + results[n].offset))
+        snprintf(name, sizeof name, "%s.data", results[n].name);
+        MHA_BACKWARD(ATTN_ERR_NULL, name, AT_RESULT->data = 0);
+        snprintf(name, sizeof name, "%s.type", results[n].name);
+        MHA_BACKWARD(ATTN_ERR_TYPE, name, AT_RESULT->type = ATTN_F16);
+        snprintf(name, sizeof name, "%s.rank", results[n].name);
+        MHA_BACKWARD(ATTN_ERR_RANK, name, AT_RESULT->rank = 1);
+        snprintf(name, sizeof name, "%s.size[1]", results[n].name);
+        MHA_BACKWARD(ATTN_ERR_SIZE, name, AT_RESULT->size[1]--);
+        snprintf(name, sizeof name, "%s.stride", results[n].name);
+        MHA_BACKWARD(ATTN_ERR_STRIDE, name, AT_RESULT->stride[0] = 0);
+        MHA_BACKWARD(ATTN_ERR_OVERLAP, results[n].name, AT_RESULT->data = m.q);
+        MHA_BACKWARD(ATTN_ERR_OVERLAP, results[n].name, AT_RESULT->data = m.small);
+        MHA_BACKWARD(ATTN_ERR_OVERLAP, results[n].name, AT_RESULT->data = m.scores);
+        if (n) MHA_BACKWARD(ATTN_ERR_OVERLAP, "dquery", AT_RESULT->data = m.gradients[0]);
+    }
+    MHA_BACKWARD(ATTN_ERR_OPTION, "db_query", g.db_query = attn_out_f32(m.gradients[7], 1, 4, 0, 0, 0));
+    MHA_BACKWARD(ATTN_ERR_OPTION, "db_result", g.db_result = attn_out_f32(m.gradients[7], 1, 5, 0, 0, 0));
+    MHA_BACKWARD(ATTN_ERR_OPTION, "dvalue", memset(&h.value, 0, sizeof h.value);
+                 h.w_value = attn_view_f32(m.small, 2, 6, 4, 0, 0);
+                 g.dw_value = shaped_like(&h.w_value, m.gradients[5]));
+    MHA_BACKWARD(ATTN_ERR_SIZE, "db_key.size[0]", h.b_key = floats(1, 4, 0, 0, 0);
+                 g.db_key = attn_out_f32(m.gradients[7], 1, 3, 0, 0, 0));
+    MHA_BACKWARD(ATTN_ERR_OPTION, "accumulate", g.accumulate = 1u << 11);
+    MHA_BACKWARD(ATTN_ERR_OPTION, "reserved", g.reserved = 1);
+    MHA_BACKWARD(ATTN_ERR_RANGE, "heads", h.heads = 0);
+    MHA_BACKWARD(ATTN_ERR_OPTION, "score", options.score = 99);
+    options.score = 0;
+    MHA_BACKWARD(ATTN_ERR_WORKSPACE, "workspace_bytes", options.workspace = m.mask; options.workspace_bytes = 8);
+    memset(&options, 0, sizeof options);
+    fine = heads(&options);
+    grads = head_grads(&fine);
+    CHECK_STATUS(attn_mha_backward(&fine, &grads, &err), ATTN_OK);
+#undef AT_RESULT
+}
+
 /* ---- the layout that bindings rely on: 64-bit machines of the usual kind */
 typedef struct place {
     const char *name;
@@ -994,7 +1551,8 @@ static void test_layout(void) {
                                  AT(attn_desc, workspace_bytes, 1960),
                                  AT(attn_desc, allocator, 1968),
                                  AT(attn_desc, parallel, 1992),
-                                 {"sizeof attn_desc", sizeof(attn_desc), 2016},
+                                 AT(attn_desc, stats, 2016),
+                                 {"sizeof attn_desc", sizeof(attn_desc), 2096},
                                  {0, 0, 0}};
     static const place others[] = {AT(attn_view, data, 0),
                                    AT(attn_view, size, 8),
@@ -1023,12 +1581,11 @@ static void test_layout(void) {
                                    AT(attn_parallel, workers, 16),
                                    {"sizeof attn_parallel", sizeof(attn_parallel), 24},
                                    AT(attn_plan, desc, 0),
-                                   AT(attn_plan, workspace_bytes, 2016),
-                                   AT(attn_plan, phases, 2024),
-                                   AT(attn_plan, isa, 2028),
-                                   AT(attn_plan, tasks, 2032),
-                                   AT(attn_plan, internal, 2064),
-                                   {"sizeof attn_plan", sizeof(attn_plan), 2320},
+                                   AT(attn_plan, workspace_bytes, 2096),
+                                   AT(attn_plan, phases, 2104),
+                                   AT(attn_plan, isa, 2108),
+                                   AT(attn_plan, tasks, 2112),
+                                   AT(attn_plan, internal, 2144),
                                    AT(attn_mha_desc, query, 0),
                                    AT(attn_mha_desc, key, 80),
                                    AT(attn_mha_desc, value, 160),
@@ -1046,6 +1603,44 @@ static void test_layout(void) {
                                    AT(attn_mha_desc, attention, 976),
                                    {"sizeof attn_mha_desc", sizeof(attn_mha_desc), 984},
                                    {0, 0, 0}};
+    static const place gradients[] = {AT(attn_grad, d_out, 0),
+                                      AT(attn_grad, d_weights, 80),
+                                      AT(attn_grad, d_lse, 160),
+                                      AT(attn_grad, dq, 240),
+                                      AT(attn_grad, dk, 320),
+                                      AT(attn_grad, dv, 400),
+                                      AT(attn_grad, d_given_scores, 480),
+                                      AT(attn_grad, d_bias, 560),
+                                      AT(attn_grad, d_bilinear, 640),
+                                      AT(attn_grad, d_w_q, 720),
+                                      AT(attn_grad, d_w_k, 800),
+                                      AT(attn_grad, d_w_v, 880),
+                                      AT(attn_grad, d_hidden_bias, 960),
+                                      AT(attn_grad, d_sigma, 1040),
+                                      AT(attn_grad, d_scale, 1120),
+                                      AT(attn_grad, d_sink, 1200),
+                                      AT(attn_grad, d_alibi, 1280),
+                                      AT(attn_grad, accumulate, 1360),
+                                      AT(attn_grad, reserved, 1364),
+                                      {"sizeof attn_grad", sizeof(attn_grad), 1368},
+                                      AT(attn_plan, grad, 2400),
+                                      AT(attn_mha_grad, d_out, 0),
+                                      AT(attn_mha_grad, dquery, 80),
+                                      AT(attn_mha_grad, dkey, 160),
+                                      AT(attn_mha_grad, dvalue, 240),
+                                      AT(attn_mha_grad, dw_query, 320),
+                                      AT(attn_mha_grad, dw_key, 400),
+                                      AT(attn_mha_grad, dw_value, 480),
+                                      AT(attn_mha_grad, dw_result, 560),
+                                      AT(attn_mha_grad, db_query, 640),
+                                      AT(attn_mha_grad, db_key, 720),
+                                      AT(attn_mha_grad, db_value, 800),
+                                      AT(attn_mha_grad, db_result, 880),
+                                      AT(attn_mha_grad, attention, 960),
+                                      AT(attn_mha_grad, accumulate, 968),
+                                      AT(attn_mha_grad, reserved, 972),
+                                      {"sizeof attn_mha_grad", sizeof(attn_mha_grad), 976},
+                                      {0, 0, 0}};
 #undef AT
     CHECK(sizeof(attn_view) == sizeof(attn_out));
     if (sizeof(void *) != 8) {
@@ -1054,6 +1649,7 @@ static void test_layout(void) {
     }
     check_places(desc);
     check_places(others);
+    check_places(gradients);
 }
 
 /* The numbers of the enumerations are part of the interface: bindings write them down. */
@@ -1071,6 +1667,10 @@ static void test_numbers(void) {
     CHECK(ATTN_ALIGN_TOP_LEFT == 0 && ATTN_ALIGN_BOTTOM_RIGHT == 1 && ATTN_ALIGN_POSITIONS == 2);
     CHECK(ATTN_EMPTY_ZERO == 0 && ATTN_EMPTY_NAN == 1 && ATTN_EMPTY_UNIFORM == 2);
     CHECK(ATTN_ISA_AUTO == 0 && ATTN_ISA_SCALAR == 1 && ATTN_ISA_AVX2 == 2 && ATTN_ISA_AVX512 == 3);
+    CHECK(ATTN_GRAD_Q == 1 && ATTN_GRAD_K == 2 && ATTN_GRAD_V == 4 && ATTN_GRAD_GIVEN_SCORES == 8);
+    CHECK(ATTN_GRAD_BIAS == 16 && ATTN_GRAD_BILINEAR == 32 && ATTN_GRAD_W_Q == 64 && ATTN_GRAD_W_K == 128);
+    CHECK(ATTN_GRAD_W_V == 256 && ATTN_GRAD_HIDDEN_BIAS == 512 && ATTN_GRAD_SIGMA == 1024 && ATTN_GRAD_SCALE == 2048);
+    CHECK(ATTN_GRAD_SINK == 4096 && ATTN_GRAD_ALIBI == 8192 && ATTN_GRAD_ALL == 16383);
     CHECK(attn_version() == ATTN_VERSION_NUMBER && ATTN_VERSION_NUMBER >= 100);
 }
 
@@ -1198,6 +1798,16 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.empty", test_empty},
                                   {"errors.pieces", test_pieces},
                                   {"errors.mha", test_mha},
+                                  {"errors.backward_accepted", test_backward_accepted},
+                                  {"errors.backward_null", test_backward_null},
+                                  {"errors.backward_views", test_backward_views},
+                                  {"errors.backward_options", test_backward_options},
+                                  {"errors.backward_overlap", test_backward_overlap},
+                                  {"errors.backward_hooks", test_backward_hooks},
+                                  {"errors.backward_overflow", test_backward_overflow},
+                                  {"errors.backward_explain", test_backward_explain},
+                                  {"errors.backward_pieces", test_backward_pieces},
+                                  {"errors.backward_heads", test_backward_heads},
                                   {"errors.layout", test_layout},
                                   {"errors.numbers", test_numbers},
                                   {"errors.strings", test_strings},

@@ -370,7 +370,7 @@ static void test_size_alone(void) {
         bare.q.data = bare.k.data = bare.v.data = bare.w_q.data = bare.w_k.data = bare.w_v.data = bare.bilinear.data =
             0;
         bare.given_scores.data = 0;
-        for (int n = 0; n < 6; n++) result_of(&bare, n)->data = 0;
+        for (int n = 0; n < RESULT_COUNT; n++) result_of(&bare, n)->data = 0;
         CHECK(bytes_of(&bare) == bytes);
         d.key_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, 0); /* no key at all */
         CHECK(bytes_of(&d) == bytes);

@@ -17,6 +17,8 @@ typedef struct ref_result {
     double *terms; /* [b,h,sq,sk] sum of the absolute terms of the raw score; inf where nothing was read */
     double *all_terms;     /* the same with bias and ALiBi */
     double *v_max, *s_max; /* [b,h,sq] V and S of the bound in ATTN_SCORE_LIST */
+    double *stats;         /* [b,h,sq,2] largest score, sum of e^(score - largest), without the sink */
+    double *stats_off;     /* [b,h,sq] what the largest score may be off, in units of the bound */
     double *block;
 } ref_result;
 
@@ -35,6 +37,7 @@ static inline double ref_at(const attn_view *v, int64_t a, int64_t b, int64_t c,
     int64_t offset = ref_offset(v, a, b, c, d);
     switch (v->type) {
     case ATTN_F32: return ((const float *)v->data)[offset];
+    case ATTN_F64: return ((const double *)v->data)[offset]; /* the reference alone takes it: central differences */
     case ATTN_U8: return ((const uint8_t *)v->data)[offset];
     default: return NAN;
     }
@@ -145,12 +148,14 @@ static inline double ref_product(const ref_head *s, int64_t j, double *terms) {
     return dot / norms;
 }
 
+static inline double ref_sigma(const attn_desc *d, int64_t h) {
+    if (d->sigma_per_head.rank) return ref_at(&d->sigma_per_head, 0, 0, 0, h);
+    return d->sigma != 0 ? (double)d->sigma : 1;
+}
+
 static inline double ref_distance_kernel(const ref_head *s, int64_t j) {
     const attn_desc *d = s->d;
-    double sigma = d->sigma_per_head.rank ? ref_at(&d->sigma_per_head, 0, 0, 0, s->h)
-                   : d->sigma != 0        ? d->sigma
-                                          : 1;
-    double u2 = 0, weight;
+    double u2 = 0, weight, sigma = ref_sigma(d, s->h);
     for (int64_t c = 0; c < s->r->dk; c++) {
         double difference = s->query[c] - ref_at(&d->k, s->b, s->hkv, j, c);
         u2 += difference * difference;
@@ -173,18 +178,25 @@ static inline int ref_is_distance(int32_t score) {
     return ref_is_kernel(score) && score != ATTN_SCORE_CONSTANT;
 }
 
+static double ref_scale_nudge; /* added to the scale, which a descriptor holds as a float: for central differences */
+
+static inline double ref_scale(const attn_desc *d, const ref_result *r) {
+    double scale = d->scale_set || d->scale != 0 ? (double)d->scale : 1;
+    if (d->score == ATTN_SCORE_SCALED_DOT && !d->scale_set && d->scale == 0 && r->dk > 0)
+        scale = 1 / sqrt((double)r->dk);
+    return scale + ref_scale_nudge;
+}
+
 /* The raw score, scale included, and the sum of its absolute terms. */
 static inline double ref_score(ref_head *s, int64_t i, int64_t j, double *terms) {
     const attn_desc *d = s->d;
-    double score = 0, scale = d->scale_set || d->scale != 0 ? d->scale : 1;
+    double score = 0, scale = ref_scale(d, s->r);
     *terms = 0;
     switch (d->score) {
     case ATTN_SCORE_CONSTANT: return 0;
     case ATTN_SCORE_GIVEN: *terms = fabs(score = ref_at(&d->given_scores, s->b, s->h, i, j)); break;
     case ATTN_SCORE_ADDITIVE: score = ref_additive(s, j, terms); break;
     case ATTN_SCORE_SCALED_DOT:
-        if (!d->scale_set && d->scale == 0 && s->r->dk > 0)
-            scale = 1 / sqrt((double)s->r->dk); /* fall through */
     case ATTN_SCORE_DOT:
     case ATTN_SCORE_COSINE:
     case ATTN_SCORE_BILINEAR: score = ref_product(s, j, terms); break;
@@ -264,6 +276,23 @@ static inline void ref_row_scores(ref_head *s, int64_t i) {
 
 /* max that lets NaN through */
 static inline double ref_max(double a, double b) { return isnan(a) || a > b ? a : b; }
+
+static inline void ref_row_stats(const ref_head *s, int64_t row) {
+    const ref_result *r = s->r;
+    const double *masked = r->masked + row * r->sk;
+    double top = -INFINITY, sum = 0, off = 0;
+    for (int64_t j = 0; j < r->sk; j++) top = ref_max(top, masked[j]);
+    for (int64_t j = 0; j < r->sk; j++) {
+        double terms = r->all_terms[row * r->sk + j], score = r->scores[row * r->sk + j];
+        if (masked[j] == -INFINITY) continue;
+        sum += exp(masked[j] - top);
+        if (ref_is_distance(s->d->score)) terms = (1 + terms) / fmin(1, exp(score));
+        if (terms > off) off = terms;
+    }
+    r->stats[2 * row] = top;
+    r->stats[2 * row + 1] = sum;
+    r->stats_off[row] = 1 + off;
+}
 
 static inline void ref_row_softmax(const ref_head *s, int64_t i) {
     const attn_desc *d = s->d;
@@ -356,11 +385,13 @@ static inline double *ref_take(double **from, int64_t n) {
 
 static inline void ref_allocate(ref_result *r) {
     int64_t rows = r->b * r->h * r->sq;
-    double *p = r->block = ref_doubles((size_t)(rows * (r->dv + 3 + 7 * r->sk)));
+    double *p = r->block = ref_doubles((size_t)(rows * (r->dv + 6 + 7 * r->sk)));
     r->out = ref_take(&p, rows * r->dv);
     r->lse = ref_take(&p, rows);
     r->v_max = ref_take(&p, rows);
     r->s_max = ref_take(&p, rows);
+    r->stats = ref_take(&p, 2 * rows);
+    r->stats_off = ref_take(&p, rows);
     r->weights = ref_take(&p, rows * r->sk);
     r->dropped = ref_take(&p, rows * r->sk);
     r->scores = ref_take(&p, rows * r->sk);
@@ -390,6 +421,7 @@ static inline void ref_forward(const attn_desc *d, ref_result *r) {
             memset(s.key_ready, 0, (size_t)r->sk);
             for (int64_t i = 0; i < r->sq; i++) {
                 ref_row_scores(&s, i);
+                ref_row_stats(&s, ref_row_index(r, s.b, s.h, i));
                 ref_row_softmax(&s, i);
                 ref_row_output(&s, i);
             }
@@ -461,7 +493,8 @@ static inline void ref_print(const attn_desc *d) {
                  {"weights", attn_view_of(d->weights)},
                  {"scores", attn_view_of(d->scores)},
                  {"scores_softcap", attn_view_of(d->scores_softcap)},
-                 {"scores_masked", attn_view_of(d->scores_masked)}};
+                 {"scores_masked", attn_view_of(d->scores_masked)},
+                 {"stats", attn_view_of(d->stats)}};
     if (test_quiet()) return;
     printf("        %s, isa %s, scale %g (set %d), sigma %g, softcap %g, causal %d, align %d, window %d "
            "[%ld,%ld], "
@@ -524,6 +557,30 @@ static inline ref_worst ref_compare_result(const attn_desc *d, const ref_result 
     return worst;
 }
 
+/* The two numbers of a row belong together: the sum is held against the one that goes with the maximum found. */
+static inline double ref_stats_ratio(const attn_desc *d, const ref_result *r, int64_t row, double top, double sum) {
+    double want = r->stats[2 * row], mass = r->stats[2 * row + 1], off = ref_bound(d) * r->stats_off[row];
+    if (isnan(mass)) return isnan(sum) ? 0 : INFINITY; /* of a row with NaN or +inf the maximum says nothing */
+    if (want == -INFINITY) return top == want && sum == 0 ? 0 : INFINITY;
+    double ratio = fabs(top - want) / off;
+    return fmax(ratio, fabs(log(sum) + top - log(mass) - want) / (off + ref_bound(d) * fabs(log(mass))));
+}
+
+static inline void ref_check_stats(const attn_desc *d, const ref_result *r, const char *what) {
+    attn_view view = attn_view_of(d->stats);
+    for (int64_t row = 0; d->stats.rank && row < r->b * r->h * r->sq; row++) {
+        int64_t b = row / (r->h * r->sq), h = row / r->sq % r->h, i = row % r->sq;
+        double top = ref_at(&view, b, h, i, 0), sum = ref_at(&view, b, h, i, 1),
+               ratio = ref_stats_ratio(d, r, row, top, sum);
+        if (CHECKF(ratio <= 1, "%s: stats[%ld,%ld,%ld] are %.9g and %.9g, want %.9g and %.9g (isa %s, seed %llu)", what,
+                   (long)b, (long)h, (long)i, top, sum, r->stats[2 * row], r->stats[2 * row + 1],
+                   attn_isa_string((attn_isa)d->isa), test_seed()))
+            continue;
+        ref_print(d);
+        return;
+    }
+}
+
 /* Checks every result that `d` asks for and attn_forward has written; returns the largest ratio of an error
    in out or weights to its bound. `what` says what was tried. */
 static inline double ref_check(const attn_desc *d, const ref_result *r, const char *what) {
@@ -549,6 +606,7 @@ static inline double ref_check(const attn_desc *d, const ref_result *r, const ch
                     attn_isa_string((attn_isa)d->isa), test_seed()))
             ref_print(d);
     }
+    ref_check_stats(d, r, what);
     return ratio;
 }
 

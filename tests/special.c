@@ -2,7 +2,7 @@
    that may not be read, numbers at the ends of the range. */
 #include "cases.h"
 
-enum { SQ = 19, SK = 40, LONG = 300 };
+enum { SQ = EMPTY_QUERIES, SK = EMPTY_KEYS, LONG = 300 };
 
 static uint32_t float_bits(const attn_out *o, int64_t b, int64_t h, int64_t i, int64_t c) {
     attn_view v = attn_view_of(*o);
@@ -17,57 +17,6 @@ static uint32_t lse_bits(const attn_out *o, int64_t b, int64_t h, int64_t i) {
 }
 
 /* ---- rows without a key */
-
-/* Ways to leave rows without a key. The last ones need a score of their own. */
-enum {
-    NO_LENGTH,
-    NO_LENGTH_PER_QUERY,
-    NO_MASK,
-    NO_MASK_ROW,
-    NO_CAUSAL,
-    NO_WINDOW,
-    NO_QUERY,
-    NO_BIAS,
-    NO_GIVEN,
-    NO_KERNEL,
-    NO_COUNT
-};
-
-static attn_desc without_keys(int how) {
-    attn_desc d = make_desc(2, 2, 1, SQ, SK, 6, 5);
-    if (how == NO_LENGTH) {
-        d.key_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, 0);
-        put_at(&d.key_lengths, 0, 0, 0, 1, 7);
-    }
-    if (how == NO_LENGTH_PER_QUERY) d.key_lengths = make_ints(ATTN_I64, 2, 2, SQ, 0, 0, 0, 1);
-    if (how == NO_MASK) d.mask = make_ints(ATTN_U8, 1, SK, 0, 0, 0, 0, 0);
-    if (how == NO_MASK_ROW) d.mask = make_ints(ATTN_U8, 2, SQ, 1, 0, 0, 0, 1);
-    if (how == NO_CAUSAL || how == NO_WINDOW) {
-        int position = how == NO_CAUSAL ? -9 : SK;
-        d.causal = how == NO_CAUSAL;
-        d.window = how == NO_WINDOW;
-        d.window_left = 3;
-        d.align = ATTN_ALIGN_POSITIONS;
-        d.positions = make_ints(ATTN_I64, 1, 2, 0, 0, 0, position, position);
-    }
-    if (how == NO_QUERY) d.query_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, 9);
-    if (how == NO_BIAS) {
-        d.bias = make_filled(LAYOUT_PACKED, 1, 2, SQ, SK, 0, 0);
-        attn_view rows = attn_view_slice(d.bias, 0, 4, 11);
-        fill(&rows, draw_normal, -INFINITY, 0);
-    }
-    if (how == NO_GIVEN) {
-        set_score(&d, ATTN_SCORE_GIVEN, 0);
-        attn_view rows = attn_view_slice(d.given_scores, 2, 3, 12);
-        fill(&rows, draw_normal, -INFINITY, 0);
-    }
-    if (how == NO_KERNEL) {
-        set_score(&d, ATTN_SCORE_EPANECHNIKOV, 0);
-        attn_view rows = attn_view_slice(d.q, 2, 5, 9);
-        fill(&rows, draw_normal, 50, 1);
-    }
-    return d;
-}
 
 /* The rows that have no key, found from the reference, hold exactly what the policy says. */
 static void check_empty_rows(const attn_desc *d, const char *what) {
@@ -199,19 +148,6 @@ static void check_rows_untouched(const attn_desc *clean, const attn_desc *dirty,
     }
 }
 
-static float odd_nan(void) { /* negative, with a payload: a result must not carry it on */
-    uint32_t bits = 0xffc12345u;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-/* Puts the float itself: a conversion to double and back could change a NaN's bits. */
-static void put_float(const attn_view *v, int64_t b, int64_t h, int64_t i, int64_t c, float x) {
-    const int64_t index[4] = {b, h, i, c};
-    memcpy((float *)(uintptr_t)v->data + offset_of(v, index), &x, sizeof x);
-}
-
 static void nan_somewhere(int32_t score, int where, float x) {
     attn_desc d = make_desc(1, 1, 1, SQ, LONG, 7, 5);
     int64_t row = test_int(0, SQ - 1), key = test_int(0, LONG - 1), column = test_int(0, 4);
@@ -335,18 +271,6 @@ static void excluded_by_row(void) {
 }
 
 /* ---- keys on pages that cannot be read */
-
-/* K or V of one head [1,1,sk,n] of which only keys first..end-1 are mapped, flush to either guard. */
-static attn_view unmapped_beyond(int64_t first, int64_t end, int64_t sk, int64_t n, int low) {
-    size_t row = (size_t)n * sizeof(float);
-    char *p = (char *)test_guarded_span((size_t)first * row, (size_t)(end - first) * row,
-                                        (size_t)(sk - end) * row, low);
-    attn_view v = attn_view_f32((const float *)(const void *)p, 4, 1, 1, end - first, n);
-    fill(&v, draw_normal, 0, 0.5);
-    v.data = p - (size_t)first * row;
-    v.size[2] = sk;
-    return v;
-}
 
 static void unmapped_case(int32_t score, int variant) {
     enum { KEYS = 3000, D = 6, DV = 5 };

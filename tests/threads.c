@@ -1,6 +1,6 @@
 /* threads.c - tasks in any order, on any number of threads, through the callback or by the caller's own hand:
    always the same bits, every index once, no worker twice at the same time. */
-#include "cases.h"
+#include "grads.h"
 #include <pthread.h>
 
 /* ---- a pool: threads that take the indices of a shuffled list, each with its own number */
@@ -343,6 +343,150 @@ static void test_long_rows(void) {
     }
 }
 
+/* ---- gradients: a pool, the plan on threads, calls at the same time */
+static call some_gradients(int32_t score) {
+    attn_desc d = make_desc(2, 4, 2, test_int(1, 300), test_int(1, 200), test_int(1, 20), test_int(1, 20));
+    set_score(&d, score, test_int(1, 12));
+    d.causal = test_int(0, 1);
+    d.align = test_int(0, 1);
+    d.dropout = test_int(0, 1) ? 0.3f : 0;
+    d.seed = test_bits();
+    d.bias =
+        make_filled(LAYOUT_PACKED, 1, 1, score == ATTN_SCORE_GIVEN ? d.given_scores.size[3] : d.k.size[2], 0, 0, 0);
+    call c = make_call(&d, FROM_ALL, ~0u);
+    if (test_int(0, 1)) memset(&c.d.stats, 0, sizeof c.d.stats);
+    return c;
+}
+
+static void test_backward_pool(void) {
+    static const int32_t workers[] = {1, 2, 3, 5, 8};
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+        call c = some_gradients(score);
+        for (int n = 0; n < test_isa_count(); n++) {
+            c.d.isa = (int32_t)test_isa(n);
+            memset(&c.d.parallel, 0, sizeof c.d.parallel);
+            if (!run_call(&c, "one thread")) break;
+            call want = copy_grads(&c);
+            for (int w = 0; w < 5; w++) {
+                pool p;
+                size_t bytes = 0;
+                c.d.parallel = parallel_of(&p, workers[w]);
+                CHECK_STATUS(attn_backward_workspace_size(&c.d, &c.g, &bytes, 0), ATTN_OK);
+                c.d.workspace = test_int(0, 1) ? test_guarded(bytes) : 0;
+                c.d.workspace_bytes = bytes;
+                run_call(&c, "gradients on a pool of threads");
+                same_grads(&want, &c, "gradients on a pool of threads");
+                CHECKF(p.calls <= ATTN_MAX_PHASES, "the callback was called %d times", (int)p.calls);
+                c.d.workspace = 0;
+                pthread_mutex_destroy(&p.lock);
+            }
+        }
+        test_release();
+    }
+}
+
+static void test_backward_plan_on_threads(void) {
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+        call c = some_gradients(score);
+        attn_plan plan, copy;
+        pool p;
+        run_call(&c, "one thread");
+        call want = copy_grads(&c);
+        c.d.parallel = parallel_of(&p, 4);
+        CHECK_STATUS(attn_plan_backward(&c.d, &c.g, &plan, 0), ATTN_OK);
+        CHECK(plan.phases >= 1 && plan.phases <= ATTN_MAX_PHASES);
+        copy = plan; /* a plan may be copied, and run again with other data */
+        memset(&plan, 0xEE, sizeof plan);
+        prepare_grads(&c);
+        phase now = {&copy, test_guarded(copy.workspace_bytes), 0};
+        for (int again = 0; again < 2; again++) {
+            for (now.number = 0; now.number < copy.phases; now.number++)
+                run_pool(&p, copy.tasks[now.number], run_phase_task, &now);
+            same_grads(&want, &c, "a plan of gradients on threads");
+            fill(&c.g.d_out, draw_normal, 0, 1);
+            memset(&c.d.parallel, 0, sizeof c.d.parallel);
+            attn_grad mine = c.g;
+            call other = copy_grads(&c);
+            run_call(&other, "one thread, other data");
+            want = other;
+            c.g = mine;
+        }
+        pthread_mutex_destroy(&p.lock);
+        test_release();
+    }
+}
+
+typedef struct both_ways {
+    call c;
+    attn_status status;
+} both_ways;
+static void *call_backward(void *arg) {
+    both_ways *r = (both_ways *)arg;
+    for (int i = 0; i < 3; i++) r->status = attn_backward(&r->c.d, &r->c.g, 0);
+    return 0;
+}
+static void test_backward_reentrant(void) {
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+        both_ways ways[3];
+        pthread_t threads[3];
+        call c = some_gradients(score);
+        run_call(&c, "one thread");
+        for (int i = 0; i < 3; i++) {
+            ways[i].c = copy_grads(&c);
+            prepare_grads(&ways[i].c);
+        }
+        for (int i = 0; i < 3; i++)
+            if (pthread_create(&threads[i], 0, call_backward, &ways[i])) abort();
+        for (int i = 0; i < 3; i++) {
+            pthread_join(threads[i], 0);
+            CHECK_STATUS(ways[i].status, ATTN_OK);
+            same_grads(&c, &ways[i].c, "gradients at the same time");
+        }
+        test_release();
+    }
+}
+
+static void test_backward_pieces(void) { /* the pieces and a block of heads on threads */
+    pool p;
+    attn_desc o;
+    attn_mha_desc m;
+    attn_mha_grad g;
+    attn_view x = make_filled(LAYOUT_PACKED, 2, 4, 3, 2, 40, 70), b = make_filled(LAYOUT_PACKED, 1, 3, 2, 70, 90, 0),
+              d_out = make_filled(LAYOUT_PACKED, 1, 4, 3, 2, 40, 90);
+    attn_out dx[2], da[2], db[2], dw[2], dquery[2];
+    memset(&o, 0, sizeof o);
+    memset(&m, 0, sizeof m);
+    memset(&g, 0, sizeof g);
+    m.query = make_filled(LAYOUT_PACKED, 1, 3, 2, 50, 12, 0);
+    m.w_query = make_filled(LAYOUT_PACKED, 0.3, 2, 24, 12, 0, 0);
+    m.w_key = make_filled(LAYOUT_PACKED, 0.3, 2, 8, 12, 0, 0);
+    m.w_value = make_filled(LAYOUT_PACKED, 0.3, 2, 10, 12, 0, 0);
+    m.out = make_out(LAYOUT_PACKED, 3, 2, 50, 30, 0);
+    m.heads = 6;
+    m.heads_kv = 2;
+    m.attention = &o;
+    g.d_out = make_filled(LAYOUT_PACKED, 1, 3, 2, 50, 30, 0);
+    o.causal = 1;
+    for (int parallel = 0; parallel < 2; parallel++) {
+        if (parallel) o.parallel = parallel_of(&p, 3);
+        dx[parallel] = make_out(LAYOUT_PACKED, 4, 3, 2, 40, 70);
+        da[parallel] = make_out(LAYOUT_PACKED, 4, 3, 2, 40, 70);
+        db[parallel] = make_out(LAYOUT_PACKED, 3, 2, 70, 90, 0);
+        g.dquery = dquery[parallel] = make_out(LAYOUT_PACKED, 3, 2, 50, 12, 0);
+        g.dw_key = dw[parallel] = make_out(LAYOUT_PACKED, 2, 8, 12, 0, 0);
+        CHECK_STATUS(attn_softmax_backward(x, x, dx[parallel], &o, 0), ATTN_OK);
+        CHECK_STATUS(attn_bmm_backward(x, b, d_out, da[parallel], db[parallel], 0, &o, 0), ATTN_OK);
+        CHECK_STATUS(attn_mha_backward(&m, &g, 0), ATTN_OK);
+    }
+    CHECKF(p.calls >= 3 && p.largest < 3, "%d calls of the callback, highest worker %d", (int)p.calls, (int)p.largest);
+    check_same(&dx[1], &dx[0], "the gradient of a softmax on threads");
+    check_same(&da[1], &da[0], "the gradient of a product on threads");
+    check_same(&db[1], &db[0], "the gradient of a product on threads");
+    check_same(&dquery[1], &dquery[0], "gradients of heads on threads");
+    check_same(&dw[1], &dw[0], "gradients of heads on threads");
+    pthread_mutex_destroy(&p.lock);
+}
+
 const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.callback", test_callback},
                                    {"threads.plan", test_plan},
@@ -352,4 +496,8 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.heads", test_heads},
                                    {"threads.reentrant", test_reentrant},
                                    {"threads.long_rows", test_long_rows},
+                                   {"threads.backward_pool", test_backward_pool},
+                                   {"threads.backward_plan_on_threads", test_backward_plan_on_threads},
+                                   {"threads.backward_reentrant", test_backward_reentrant},
+                                   {"threads.backward_pieces", test_backward_pieces},
                                    {0, 0}};

@@ -494,8 +494,8 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
                                 attn_out out, attn_out lse, attn_error *err);
 
 /* Batched matrix product: out[..,m,n] = sum_k a[..,m,k] b[..,k,n]; ranks 2..4, batch axes broadcast as numpy does.
-   Transposed operands: attn_view_swap(a, last, last-1). One fused chain over k per element. `options`: isa, workspace
-   (attn_bmm_workspace_size), allocator, parallel; may be NULL. */
+   Transposed operands: attn_view_swap(a, last, last-1). An element is the sum, in order, of fused chains over 64 k
+   each. `options`: isa, workspace (attn_bmm_workspace_size), allocator, parallel; may be NULL. */
 ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, attn_error *err);
 ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
                                              size_t *bytes, attn_error *err);
@@ -984,9 +984,10 @@ static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
 #define ATTN__LONG 96           /* floats in a row of keys that does not stay in the caches near by */
 #define ATTN__MAX_WIDTH 16      /* floats in the widest vector of any table */
 #define ATTN__MAX_LANES 64      /* the widest tile of any table */
-#define ATTN__CHUNK     256     /* keys per chunk: part of the numeric contract, as are the next three */
+#define ATTN__CHUNK     256     /* keys per chunk: part of the numeric contract, as are the next four */
 #define ATTN__CHAIN     128     /* keys of a chunk whose weighted values are summed in one chain */
-#define ATTN__RUN       32      /* numbers of a vector whose squared differences are summed in one chain */
+#define ATTN__SQUARES   32      /* numbers of a vector whose squared differences are summed in one chain */
+#define ATTN__RUN       64      /* terms of a matrix product that are summed in one chain */
 #define ATTN__PARTS     16      /* a chunk's sum of weights: 16 partial sums by key index mod 16, then a tree */
 
 enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE };
@@ -3357,13 +3358,19 @@ static void attn__apply(const attn__kernels *f, const float *matrix, int64_t row
     p.b = b;
     p.c = c;
     p.rows = rows;
-    p.depth = depth;
     p.b_row = p.c_row = ld;
     p.vecs = (int32_t)ld / f->width;
     p.kind = ATTN__PRODUCT;
-    p.onto = 0;
+    p.onto = ATTN__FROM_ZERO;
     p.fetch = NULL;
-    f->product(&p);
+    do {                        /* run by run: less is lost to rounding, and that much of b stays near */
+        p.depth = depth < ATTN__RUN ? depth : ATTN__RUN;
+        f->product(&p);
+        depth -= p.depth;
+        p.a += p.depth * p.a_k;
+        p.b += p.depth * p.b_row;
+        p.onto = ATTN__ADD_AFTER;
+    } while (depth > 0);
 }
 
 /* The tile's arrays, behind it in the worker's memory. worker_bytes in attn__resolve is the sum of these. */
@@ -3600,7 +3607,7 @@ static void attn__scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int3
         t->f->pack(t->s + j0 * t->ld, t->ld, rows, d->given_scores.stride[3], j1 - j0, t->scale);
     } else if (t->few) attn__few_scores(t, c0, j0, j1);
     else {
-        const int64_t run = attn__is_kernel(d->score) ? ATTN__RUN : t->shape->size_k;
+        const int64_t run = attn__is_kernel(d->score) ? ATTN__SQUARES : t->shape->size_k;
         int64_t k = 0;
         attn__product p;
         p.a = attn__at(&d->k, t->b, t->head_kv, c0 + j0, 0);
@@ -8154,6 +8161,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__BMM_ROWS
 #undef ATTN__CHAIN
 #undef ATTN__RUN
+#undef ATTN__SQUARES
 #undef ATTN__CHUNK
 #undef ATTN__COPY
 #undef ATTN__DIV16

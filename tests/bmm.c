@@ -1,12 +1,15 @@
-/* bmm.c - attn_bmm: every element is one chain of fused multiply-adds, whatever the sizes, strides and batches. */
+/* bmm.c - attn_bmm: every element is the sum of chains of 64 fused multiply-adds, whatever the sizes, strides and
+   batches. */
 #include "grads.h"
 
 /* Element [b,h,m,n] of the product, exactly as the manual says it is computed. */
-static float chain(const attn_view *a, const attn_view *b, int64_t i0, int64_t i1, int64_t m, int64_t n) {
-    float sum = 0;
-    for (int64_t k = 0; k < a->size[a->rank - 1]; k++)
-        sum = fmaf((float)ref_at(a, i0, i1, m, k), (float)ref_at(b, i0, i1, k, n), sum);
-    return sum;
+static float chains(const attn_view *a, const attn_view *b, int64_t i0, int64_t i1, int64_t m, int64_t n) {
+    float total = 0, sum = 0;
+    for (int64_t k = 0, depth = a->size[a->rank - 1]; k < depth; k++) {
+        sum = fmaf((float)ref_at(a, i0, i1, m, k), (float)ref_at(b, i0, i1, k, n), k % 64 ? sum : 0);
+        if (k % 64 == 63 || k == depth - 1) total = k < 64 ? sum : total + sum;
+    }
+    return total;
 }
 
 static void check_product(attn_view a, attn_view b, attn_out out, const char *what) {
@@ -23,7 +26,7 @@ static void check_product(attn_view a, attn_view b, attn_out out, const char *wh
         do {
             const int64_t *last = index + out.rank - 2;
             int64_t i0 = out.rank == 4 ? index[0] : 0, i1 = out.rank > 2 ? index[out.rank - 3] : 0;
-            float want = chain(&a, &b, i0, i1, last[0], last[1]), have;
+            float want = chains(&a, &b, i0, i1, last[0], last[1]), have;
             uint32_t bits = bits_at(&got, index), expected;
             memcpy(&have, &bits, sizeof have);
             memcpy(&expected, &want, sizeof expected);

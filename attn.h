@@ -7057,6 +7057,7 @@ typedef struct attn__mha_gradient {
     float    *d_heads, *d_projected[3];
     int64_t   own_bytes, inner_bytes;
 } attn__mha_gradient;
+#define ATTN__HEADS_BYTES ((int64_t)(sizeof(attn__mha_gradient) + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN)
 
 static attn_view attn__mha_at(const attn_mha_grad *grad, int field)
 {
@@ -7260,29 +7261,45 @@ static void attn__mha_gradient_run(attn__mha_gradient *a, const attn_mha_desc *d
     }
 }
 
+ATTN__NOINLINE static attn_status attn__mha_gradient_bytes(const attn_mha_desc *desc, const attn_mha_grad *grad,
+                                                           size_t *bytes, attn_error *err)
+{
+    attn__mha_gradient a;
+    ATTN__TRY(attn__mha_gradient_resolve(desc, grad, NULL, &a, err));
+    *bytes = (size_t)(ATTN__HEADS_BYTES + a.own_bytes + a.inner_bytes + 2 * ATTN__ALIGN);
+    return attn__success(err);
+}
 ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
                                                       size_t *bytes, attn_error *err)
 {
-    attn__mha_gradient a;
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    ATTN__TRY(attn__mha_gradient_resolve(desc, grad, NULL, &a, err));
-    *bytes = (size_t)(a.own_bytes + a.inner_bytes + 2 * ATTN__ALIGN);
-    return attn__success(err);
+    return attn__mha_gradient_bytes(desc, grad, bytes, err);
+}
+ATTN__NOINLINE static attn_status attn__mha_gradient_within(const attn_mha_desc *desc, const attn_mha_grad *grad,
+                                                            size_t bytes, attn_error *err)
+{
+    const attn_desc d = attn__options(desc->attention);
+    attn__mha_gradient *a;
+    attn__memory memory;
+    attn_status st;
+    char *base;
+    ATTN__TRY(attn__acquire(&d, bytes, &memory, err));
+    base = attn__align(memory.block);
+    a = (attn__mha_gradient *)(void *)base;         /* too big for a small stack */
+    base += ATTN__HEADS_BYTES;
+    st = attn__mha_gradient_resolve(desc, grad, (float *)(void *)base, a, err);
+    if (st == ATTN_OK) {
+        attn__mha_gradient_run(a, desc, grad, base + a->own_bytes);
+        st = attn__success(err);
+    }
+    attn__release(&d, &memory);
+    return st;
 }
 ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err)
 {
-    attn__mha_gradient a;
-    attn__memory memory;
-    attn_status st;
-    ATTN__TRY(attn__mha_gradient_resolve(desc, grad, NULL, &a, err));
-    ATTN__TRY(attn__acquire(&a.m.attention, (size_t)(a.own_bytes + a.inner_bytes + 2 * ATTN__ALIGN), &memory, err));
-    st = attn__mha_gradient_resolve(desc, grad, (float *)(void *)attn__align(memory.block), &a, err);
-    if (st == ATTN_OK) {
-        attn__mha_gradient_run(&a, desc, grad, attn__align(memory.block) + a.own_bytes);
-        st = attn__success(err);
-    }
-    attn__release(&a.m.attention, &memory);
-    return st;
+    size_t bytes;
+    ATTN__TRY(attn__mha_gradient_bytes(desc, grad, &bytes, err));
+    return attn__mha_gradient_within(desc, grad, bytes, err);
 }
 #endif /* ATTN_NO_BACKWARD */
 
@@ -8256,6 +8273,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__NOINLINE
 #undef ATTN__PARTS
 #undef ATTN__PASS_BYTES
+#undef ATTN__HEADS_BYTES
 #undef ATTN__PICK16
 #undef ATTN__PICK8
 #undef ATTN__PREFETCH

@@ -1023,6 +1023,15 @@ typedef struct attn__additive {
     int32_t      ld, vecs;
 } attn__additive;
 
+/* Dropout of a tile's weights: a dropped one becomes 0, except that -0 stays. */
+typedef struct attn__drop {
+    float          *s;          /* [.][ld], rows j0 .. j1, for the first `lanes` */
+    int64_t         ld, lanes, j0, j1;
+    uint64_t        seed, below;
+    const uint32_t *i, *h;      /* per lane, with the origin added, as all of these */
+    uint32_t        b, key;     /* key: of row 0 */
+} attn__drop;
+
 #ifndef ATTN_NO_BACKWARD
 /* From scores and the gradients of weights to weights P and the gradients dS of scores, [rows][ld] -> rows of `row`:
        P = keep*w (0 where keep is 0), dS = w*(dp*keep + more - shift), w = e^(s - base)*inverse, 0 below 2^-126;
@@ -1092,8 +1101,13 @@ typedef struct attn__kernels {
     void (*normalise)(const float *x, float *y, int64_t n, float scale, float top, float factor);
     /* what weigh computes, for one row of scores scale*x[j] that lie side by side; n: a multiple of ATTN__PARTS */
     void (*mass)(const float *x, int64_t n, float scale, float *top, float *sum);
+    void (*drop)(const attn__drop *d);
 #ifndef ATTN_NO_BACKWARD
     void (*grade)(const attn__grade *g);
+    /* sum[lane] = sum over c, ascending, of x[c][lane] y[c][lane] */
+    void (*inner)(const float *x, const float *y, int64_t ld, int64_t n, float *sum);
+    /* to[c] = from[c]*factor, or to[c] + that; a NaN becomes the one NaN */
+    void (*deliver)(const float *from, float *to, int64_t n, float factor, int add);
     void (*additive_gradient)(const attn__additive_gradient *g);
     /* y[j*row + u] += the tree of part[j][u][0..15], for n keys and four u */
     void (*fold)(const float *part, int64_t n, float *y, int64_t row);
@@ -1336,7 +1350,60 @@ static void attn__mass_scalar(const float *x, int64_t n, float scale, float *top
     attn__weigh_scalar(s, 1, 0, n, 0, top, sum);
 }
 
+/* Philox4x32-10 */
+static void attn__philox(uint64_t seed, uint32_t *counter)
+{
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32), c0, c2;
+    uint64_t p0, p1;
+    int round;
+    for (round = 0; round < 10; round++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
+        p0 = (uint64_t)0xd2511f53u * counter[0];
+        p1 = (uint64_t)0xcd9e8d57u * counter[2];
+        c0 = (uint32_t)(p1 >> 32) ^ counter[1] ^ k0;
+        c2 = (uint32_t)(p0 >> 32) ^ counter[3] ^ k1;
+        counter[1] = (uint32_t)p1;
+        counter[3] = (uint32_t)p0;
+        counter[0] = c0;
+        counter[2] = c2;
+    }
+}
+
+static void attn__drop_scalar(const attn__drop *d)
+{
+    uint32_t words[4];
+    int64_t j, l;
+    for (l = 0; l < d->lanes; l++)
+        for (j = d->j0; j < d->j1; j++) {
+            const uint32_t key = d->key + (uint32_t)j;
+            float *x = d->s + j * d->ld + l;
+            if (j == d->j0 || key % 4 == 0) {                   /* four keys come from one counter */
+                words[0] = key / 4;
+                words[1] = d->i[l];
+                words[2] = d->h[l];
+                words[3] = d->b;
+                attn__philox(d->seed, words);
+            }
+            if (words[key % 4] < d->below && !(attn__bits(*x) >> 31)) *x = 0.0f;
+        }
+}
+
 #ifndef ATTN_NO_BACKWARD
+static void attn__inner_scalar(const float *x, const float *y, int64_t ld, int64_t n, float *sum)
+{
+    int64_t c, l;
+    for (l = 0; l < ld; l++)
+        for (sum[l] = 0.0f, c = 0; c < n; c++) sum[l] = attn__fma(x[c * ld + l], y[c * ld + l], sum[l]);
+}
+
+static void attn__deliver_scalar(const float *from, float *to, int64_t n, float factor, int add)
+{
+    int64_t c;
+    for (c = 0; c < n; c++) {
+        const float x = from[c] * factor;
+        to[c] = attn__quiet(add ? to[c] + x : x);
+    }
+}
+
 static void attn__grade_scalar(const attn__grade *g)
 {
     int64_t j, l;
@@ -1409,9 +1476,9 @@ static const attn__kernels attn__table_scalar = {
     attn__weigh_scalar, attn__join_scalar, attn__merge_scalar, attn__finite_scalar, attn__pack_scalar,
     attn__unpack_scalar, attn__exp_scalar, attn__log_scalar, attn__tanh_scalar, attn__softcap_scalar,
     attn__distance_scalar, attn__alibi_scalar, attn__clip_scalar, attn__add_scalar, attn__exclude_scalar,
-    attn__normalise_scalar, attn__mass_scalar
+    attn__normalise_scalar, attn__mass_scalar, attn__drop_scalar
 #ifndef ATTN_NO_BACKWARD
-    , attn__grade_scalar, attn__additive_gradient_scalar, attn__fold_scalar
+    , attn__grade_scalar, attn__inner_scalar, attn__deliver_scalar, attn__additive_gradient_scalar, attn__fold_scalar
 #endif
 };
 
@@ -2039,7 +2106,76 @@ ATTN__AVX2 static void attn__normalise_avx2(const float *x, float *y, int64_t n,
     attn__normalise_scalar(x + i, y + i, n - i, scale, top, factor);
 }
 
+/* The high and the low halves of the products of 8 numbers with one. */
+ATTN__INLINE ATTN__AVX2 __m256i attn__multiply_wide8(__m256i x, uint32_t by, __m256i *low)
+{
+    const __m256i m = _mm256_set1_epi32((int32_t)by), even = _mm256_mul_epu32(x, m);
+    const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), m);
+    *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+    return _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+}
+
+/* 8 counters at a time, those of 8 lanes and the same four keys. */
+ATTN__AVX2 static void attn__drop_avx2(const attn__drop *d)
+{
+    const __m256i below = _mm256_set1_epi32((int32_t)(uint32_t)d->below), b = _mm256_set1_epi32((int32_t)d->b);
+    const int none = d->below > 0xffffffffu;
+    int64_t j, l;
+    int round;
+    for (l = 0; l < d->lanes; l += 8) {
+        const __m256i i = _mm256_loadu_si256((const __m256i *)(const void *)(d->i + l));
+        const __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)(d->h + l));
+        for (j = d->j0; j < d->j1; ) {
+            __m256i w[4], low0, low1, high0, high1;
+            uint32_t k0 = (uint32_t)d->seed, k1 = (uint32_t)(d->seed >> 32), key = d->key + (uint32_t)j;
+            w[0] = _mm256_set1_epi32((int32_t)(key / 4));
+            w[1] = i;
+            w[2] = h;
+            w[3] = b;
+            for (round = 0; round < 10; round++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
+                high0 = attn__multiply_wide8(w[0], 0xd2511f53u, &low0);
+                high1 = attn__multiply_wide8(w[2], 0xcd9e8d57u, &low1);
+                w[0] = _mm256_xor_si256(_mm256_xor_si256(high1, w[1]), _mm256_set1_epi32((int32_t)k0));
+                w[2] = _mm256_xor_si256(_mm256_xor_si256(high0, w[3]), _mm256_set1_epi32((int32_t)k1));
+                w[1] = low1;
+                w[3] = low0;
+            }
+            do {
+                float *s = d->s + j * d->ld + l;
+                const __m256 x = ATTN__LOAD8(s);
+                __m256i kept = _mm256_cmpeq_epi32(_mm256_max_epu32(w[key % 4], below), w[key % 4]);
+                if (none) kept = _mm256_setzero_si256();
+                kept = _mm256_or_si256(kept, _mm256_srai_epi32(_mm256_castps_si256(x), 31));
+                ATTN__STORE8(s, _mm256_and_ps(x, _mm256_castsi256_ps(kept)));
+                j++;
+                key++;
+            } while (key % 4 && j < d->j1);
+        }
+    }
+}
+
 #ifndef ATTN_NO_BACKWARD
+ATTN__AVX2 static void attn__inner_avx2(const float *x, const float *y, int64_t ld, int64_t n, float *sum)
+{
+    int64_t c, l;
+    for (l = 0; l < ld; l += 8) {
+        __m256 acc = _mm256_setzero_ps();
+        for (c = 0; c < n; c++) acc = ATTN__FMA8(ATTN__LOAD8(x + c*ld + l), ATTN__LOAD8(y + c*ld + l), acc);
+        ATTN__STORE8(sum + l, acc);
+    }
+}
+
+ATTN__AVX2 static void attn__deliver_avx2(const float *from, float *to, int64_t n, float factor, int add)
+{
+    int64_t c = 0;
+    for (; c + 8 <= n; c += 8) {
+        __m256 x = ATTN__MUL8(ATTN__LOAD8(from + c), ATTN__ALL8(factor));
+        if (add) x = ATTN__ADD8(ATTN__LOAD8(to + c), x);
+        ATTN__STORE8(to + c, attn__quiet8(x));
+    }
+    attn__deliver_scalar(from + c, to + c, n - c, factor, add);
+}
+
 ATTN__AVX2 static void attn__grade_avx2(const attn__grade *g)
 {
     const __m256 none = ATTN__ALL8(ATTN__NEG_INF), least = ATTN__ALL8(ATTN__SMALLEST), zero = _mm256_setzero_ps();
@@ -2134,9 +2270,9 @@ static const attn__kernels attn__table_avx2 = {
     8, 3, attn__product_avx2, attn__dots_avx2, attn__additive_avx2, attn__additive_direct_avx2, attn__weigh_avx2,
     attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2, attn__exp_avx2,
     attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2, attn__clip_avx2,
-    attn__add_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2
+    attn__add_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
 #ifndef ATTN_NO_BACKWARD
-    , attn__grade_avx2, attn__additive_gradient_avx2, attn__fold_avx2
+    , attn__grade_avx2, attn__inner_avx2, attn__deliver_avx2, attn__additive_gradient_avx2, attn__fold_avx2
 #endif
 };
 #endif /* ATTN__HAVE_AVX2 */
@@ -2531,9 +2667,9 @@ static const attn__kernels attn__table_avx512 = {
     16, 4, attn__product_avx512, attn__dots_avx512, attn__additive_avx512, attn__additive_direct_avx512,
     attn__weigh_avx512, attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx512, attn__unpack_avx512,
     attn__exp_avx2, attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2,
-    attn__clip_avx2, attn__add_avx2, attn__exclude_avx2, attn__normalise_avx512, attn__mass_avx512
+    attn__clip_avx2, attn__add_avx2, attn__exclude_avx2, attn__normalise_avx512, attn__mass_avx512, attn__drop_avx2
 #ifndef ATTN_NO_BACKWARD
-    , attn__grade_avx2, attn__additive_gradient_avx2, attn__fold_avx2
+    , attn__grade_avx2, attn__inner_avx2, attn__deliver_avx2, attn__additive_gradient_avx2, attn__fold_avx2
 #endif
 };
 #endif /* ATTN__HAVE_AVX512 */
@@ -3228,24 +3364,7 @@ static int attn__mask_at(const attn_desc *d, int64_t queries, int64_t keys, int6
     return 1;
 }
 
-/* ---- dropout: Philox4x32-10 */
-static void attn__philox(uint64_t seed, uint32_t *counter)
-{
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32), c0, c2;
-    uint64_t p0, p1;
-    int round;
-    for (round = 0; round < 10; round++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
-        p0 = (uint64_t)0xd2511f53u * counter[0];
-        p1 = (uint64_t)0xcd9e8d57u * counter[2];
-        c0 = (uint32_t)(p1 >> 32) ^ counter[1] ^ k0;
-        c2 = (uint32_t)(p0 >> 32) ^ counter[3] ^ k1;
-        counter[1] = (uint32_t)p1;
-        counter[3] = (uint32_t)p0;
-        counter[0] = c0;
-        counter[2] = c2;
-    }
-}
-
+/* ---- dropout */
 /* p*2^32 rounded up, the numbers below which a weight is dropped: 0 = none, 2^32 = all */
 static uint64_t attn__drop_below(float p)
 {
@@ -3771,6 +3890,32 @@ static void attn__chunk_scores(attn__tile *t, int64_t c0, int64_t n, const attn_
     attn__mask_chunk(t, c0, n, r);
 }
 
+/* Dropout for some lanes of the tile and the rows j0 .. j1 of [.][ld]; row 0 is key c0. */
+static void attn__drop_lanes(const attn__tile *t, int64_t c0, int64_t lane0, int64_t lanes, int64_t j0, int64_t j1,
+                             float *s)
+{
+    uint32_t i[ATTN__MAX_LANES], h[ATTN__MAX_LANES];
+    const int64_t *origin = t->d->dropout_origin;   /* modulo 2^32 */
+    attn__drop d;
+    int64_t l;
+    for (l = 0; l < lanes; l++) {
+        i[l] = (uint32_t)t->i[lane0 + l] + (uint32_t)origin[2];
+        h[l] = (uint32_t)t->h[lane0 + l] + (uint32_t)origin[1];
+    }
+    d.s = s + lane0;
+    d.ld = t->ld;
+    d.lanes = lanes;
+    d.j0 = j0;
+    d.j1 = j1;
+    d.seed = t->d->seed;
+    d.below = attn__drop_below(t->d->dropout);
+    d.i = i;
+    d.h = h;
+    d.b = (uint32_t)t->b + (uint32_t)origin[0];
+    d.key = (uint32_t)c0 + (uint32_t)origin[3];
+    t->f->drop(&d);
+}
+
 /* Scores become weights relative to the chunk's maximum. mark: tell excluded ones from those that underflow. */
 static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int mark,
                                 float *cmax, float *csum)
@@ -3787,14 +3932,7 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
         t->f->weigh(t->s + x * width, t->ld, first, last, mark, cmax + x * width, csum + x * width);
         for (j = 0; !r->whole && j < n; j++)    /* a vector of the hull that does not reach the key: excluded, inert */
             if (j < first || j >= last) attn__fill(t->s + j * t->ld + x * width, 1, width, -0.0f);
-        if (t->d->dropout > 0.0f)
-            for (l = x * width; l < (x + 1) * width; l++) {
-                attn__dropper drop = attn__dropper_of(t->d, t->b, t->h[l], t->i[l]);
-                for (j = first; j < last; j++)
-                    if (!attn__kept(&drop, c0 + j) &&
-                        attn__bits(t->s[j * t->ld + l]) >> 31 == 0)
-                        t->s[j * t->ld + l] = 0.0f;
-            }
+        if (t->d->dropout > 0.0f) attn__drop_lanes(t, c0, x * width, width, first, last, t->s);
     }
 }
 
@@ -3841,8 +3979,9 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     attn__few_turn(t, t->few_v, row, size, acc);
 }
 
+/* after: acc gets a chain more, where the chunk is whole */
 static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, int32_t kind,
-                               float *acc)
+                               int after, float *acc)
 {
     const attn_view *v = &t->d->v;
     attn__product p;
@@ -3863,7 +4002,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
         p.b_row = p.c_row = t->ld;
         p.vecs = r->to[hull] - r->from[hull];
         p.kind = kind;
-        p.onto = !r->whole;
+        p.onto = !r->whole ? ATTN__GO_ON : after ? ATTN__ADD_AFTER : ATTN__FROM_ZERO;
         p.fetch = NULL;
         t->f->product(&p);
     }
@@ -3872,11 +4011,12 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
 /* The weighted values of a chunk: chain by chain, which loses less to rounding than one long chain. */
 static void attn__chunk_outputs(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int32_t kind)
 {
+    const int at_once = r->whole && !(t->few && kind == ATTN__PRODUCT);
     int64_t j, end;
     for (j = 0; j < n; j = end) {
         end = n - j < ATTN__CHAIN ? n : j + ATTN__CHAIN;
-        attn__chunk_values(t, c0, j, end, r, kind, j ? t->part : t->acc);
-        if (j) t->f->merge(t->shape->size_v, t->ld, t->acc, t->part, t->ones, t->ones);
+        attn__chunk_values(t, c0, j, end, r, kind, j > 0, j && !at_once ? t->part : t->acc);
+        if (j && !at_once) t->f->merge(t->shape->size_v, t->ld, t->acc, t->part, t->ones, t->ones);
     }
 }
 
@@ -5407,6 +5547,7 @@ typedef struct attn__pass {
     uint8_t dead[ATTN_GRAD_QUERIES];    /* rows without mass */
     uint8_t whole, seen[ATTN_GRAD_KEYS];        /* the block of keys: does every row reach all; does any reach this */
 } attn__pass;
+#define ATTN__PASS_BYTES ((int64_t)(sizeof(attn__pass) + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN)
 
 static int64_t attn__row_index(const attn__pass *p, int64_t i)
 {
@@ -5497,15 +5638,11 @@ static void attn__row_stats(attn__pass *p, attn__tile *t)
     }
 }
 
-/* Adds gradients of returned weights, already packed in `more`, to what the values give. */
+/* What dropout does to the weights of a tile: 0 or 1/(1-p). */
 static void attn__keep_factors(const attn__tile *t, int64_t c0, int64_t n, float *keep)
 {
-    const float scale = attn__keep_scale(t->d->dropout);
-    int64_t j, l;
-    for (l = 0; l < t->ld; l++) {
-        attn__dropper drop = attn__dropper_of(t->d, t->b, t->h[l], t->i[l]);
-        for (j = 0; j < n; j++) keep[j * t->ld + l] = attn__choose(attn__kept(&drop, c0 + j), scale, 0.0f);
-    }
+    attn__fill(keep, 1, n * t->ld, attn__keep_scale(t->d->dropout));
+    attn__drop_lanes(t, c0, 0, t->ld, 0, n, keep);
 }
 static void attn__pack_weights_grad(const attn__pass *p, const attn__tile *t, int64_t c0, int64_t n, float *to)
 {
@@ -5556,7 +5693,8 @@ static void attn__row_tile(attn__pass *p, attn__tile *t)
     const attn_desc *d = p->d;
     const attn_view *out = &p->plan->out, *above = &p->g->d_out;
     float base[ATTN__MAX_LANES], inverse[ATTN__MAX_LANES], delta[ATTN__MAX_LANES], p_sink[ATTN__MAX_LANES];
-    int64_t l, c;
+    const float *rows[ATTN__MAX_LANES];
+    int64_t l;
     if (!p->plan->stats.rank || p->g->d_weights.rank) attn__load_queries(t);
     attn__row_stats(p, t);
     for (l = 0; l < t->ld; l++) {
@@ -5571,10 +5709,14 @@ static void attn__row_tile(attn__pass *p, attn__tile *t)
         }
         inverse[l] = attn__choose(sum == 0.0f, 0.0f, share / sum);
         if (sum == 0.0f && d->empty == ATTN_EMPTY_UNIFORM) inverse[l] = -1.0f;          /* tells the blocks */
-        if (l >= t->lanes || t->sum[l] == 0.0f || !above->rank || !out->rank) continue;
-        for (c = 0; c < p->s->size_v; c++)
-            delta[l] = attn__fma(*attn__at(above, t->b, t->h[l], t->i[l], c), *attn__at(out, t->b, t->h[l], t->i[l], c),
-                                 delta[l]);
+    }
+    if (above->rank && out->rank) {
+        for (l = 0; l < t->ld; l++) rows[l] = attn__at(above, t->b, t->h[l], t->i[l], 0);
+        t->f->pack(t->o, t->ld, rows, above->stride[3], p->s->size_v, t->ones);
+        for (l = 0; l < t->ld; l++) rows[l] = attn__at(out, t->b, t->h[l], t->i[l], 0);
+        t->f->pack(t->acc, t->ld, rows, out->stride[3], p->s->size_v, t->ones);
+        t->f->inner(t->o, t->acc, t->ld, p->s->size_v, delta);
+        for (l = 0; l < t->ld; l++) delta[l] = attn__choose(t->sum[l] == 0.0f, 0.0f, delta[l]);
     }
     if (p->g->d_weights.rank) attn__weights_delta(p, t, base, inverse, delta);
     for (l = 0; l < t->lanes; l++) {
@@ -6066,11 +6208,15 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
 }
 
 /* ---- from sums to results */
-static void attn__store_grad(const attn_out *o, int64_t a, int64_t b, int64_t c, const float *from, int64_t n,
-                             float factor, int add)
+static void attn__store_grad(const attn__kernels *f, const attn_out *o, int64_t a, int64_t b, int64_t c,
+                             const float *from, int64_t n, float factor, int add)
 {
     float *to = attn__out_at(o, a, b, c, 0);
     int64_t e;
+    if (from && o->stride[3] == 1) {
+        f->deliver(from, to, n, factor, add);
+        return;
+    }
     for (e = 0; e < n; e++, to += o->stride[3]) {
         const float x = from ? from[e] * factor : 0.0f;     /* no sum: nothing came together here */
         *to = attn__quiet(add ? *to + x : x);
@@ -6190,7 +6336,7 @@ static void attn__close_block(attn__pass *p)
         else if (p->g->d_scale.rank && !additive && !attn__is_kernel(d->score))
             *row = attn__dot_of(x, q->stride[3], y, s->size_q);
         if (p->g->dq.rank)
-            attn__store_grad(&p->g->dq, p->b, p->head, p->i0 + i, nothing ? NULL : y, s->size_q, factor, adds);
+            attn__store_grad(p->f, &p->g->dq, p->b, p->head, p->i0 + i, nothing ? NULL : y, s->size_q, factor, adds);
     }
 }
 
@@ -6238,13 +6384,13 @@ static void attn__close_keys(attn__pass *p)
         float *dk = p->m[ATTN__M_DK] + (j - p->key0) * p->w->pad_k;
         const int nothing = !p->w->vectors || attn__all_zero(dk, 1, s->size_k, 0);
         if (p->g->dv.rank)
-            attn__store_grad(&p->g->dv, p->b, p->head_kv, j, p->m[ATTN__M_DV] + (j - p->key0) * p->w->pad_v, s->size_v,
-                             1.0f, attn__adds(p->g, ATTN__G_dv));
+            attn__store_grad(p->f, &p->g->dv, p->b, p->head_kv, j, p->m[ATTN__M_DV] + (j - p->key0) * p->w->pad_v,
+                             s->size_v, 1.0f, attn__adds(p->g, ATTN__G_dv));
         if (!p->g->dk.rank) continue;
         if (!nothing && d->score == ATTN_SCORE_COSINE)
             attn__normal_part(attn__at(&d->k, p->b, p->head_kv, j, 0), d->k.stride[3], p->prepared[(p->b * s->streams +
                               p->head_kv) * s->keys + j], dk, s->size_k);
-        attn__store_grad(&p->g->dk, p->b, p->head_kv, j, nothing ? NULL : dk, s->size_k, dot ? d->scale : 1.0f,
+        attn__store_grad(p->f, &p->g->dk, p->b, p->head_kv, j, nothing ? NULL : dk, s->size_k, dot ? d->scale : 1.0f,
                          attn__adds(p->g, ATTN__G_dk));
     }
 }
@@ -6591,26 +6737,29 @@ ATTN__NOINLINE static void attn__run_sums(attn__pass *p, char *memory, int64_t i
 static void attn__run_gradients(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker)
 {
     attn__shape shape;
-    attn__backward backward;
-    attn__pass p;
-    char *base = attn__align(workspace);
-    ATTN__COPY(&backward, plan->backward, sizeof backward);
-    p.plan = plan;
-    p.d = &plan->desc;
-    p.g = &plan->grad;
-    p.s = attn__shape_of(plan, &shape);
-    p.w = &backward;
-    p.f = attn__table(plan->isa);
-    p.prepared = (const float *)(void *)base;
-    p.rows = (float *)(void *)(base + shape.key_bytes);
-    p.left_u = p.rows + backward.rows_bytes / 4;
-    p.left_t = p.left_u + (backward.save_u ? backward.rows * backward.size_u : 0);
-    p.left_b = p.left_t + (backward.save_t ? backward.rows * backward.size_u : 0);
-    base += shape.key_bytes + backward.rows_bytes + backward.left_bytes + worker * backward.worker_bytes;
+    attn__backward w;
+    char *base = attn__align(workspace), *memory;
+    attn__pass *p;
+    ATTN__COPY(&w, plan->backward, sizeof w);
+    attn__shape_of(plan, &shape);
+    memory = base + shape.key_bytes + w.rows_bytes + w.left_bytes + worker * w.worker_bytes;
+    p = (attn__pass *)(void *)memory;               /* too big for a small stack */
+    memory += ATTN__PASS_BYTES;
+    p->plan = plan;
+    p->d = &plan->desc;
+    p->g = &plan->grad;
+    p->s = &shape;
+    p->w = &w;
+    p->f = attn__table(plan->isa);
+    p->prepared = (const float *)(void *)base;
+    p->rows = (float *)(void *)(base + shape.key_bytes);
+    p->left_u = p->rows + w.rows_bytes / 4;
+    p->left_t = p->left_u + (w.save_u ? w.rows * w.size_u : 0);
+    p->left_b = p->left_t + (w.save_t ? w.rows * w.size_u : 0);
     phase -= shape.key_blocks > 0;
-    if (phase == 0) attn__run_rows(&p, base, index);
-    else if (phase == 1) attn__run_blocks(&p, base, index);
-    else attn__run_sums(&p, base, index);
+    if (phase == 0) attn__run_rows(p, memory, index);
+    else if (phase == 1) attn__run_blocks(p, memory, index);
+    else attn__run_sums(p, memory, index);
 }
 
 /* ---- planning */
@@ -6725,6 +6874,7 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
     for (i = 0; i < ATTN__M_COUNT; i++) bytes = attn__add64(bytes, attn__bytes_of(floats[i]));
     if (bytes < s.worker_bytes) bytes = s.worker_bytes;
     if (bytes < attn__sum_bytes(f)) bytes = attn__sum_bytes(f);
+    bytes = attn__add64(bytes, ATTN__PASS_BYTES);
     w.worker_bytes = bytes;
     s.worker_bytes = bytes;                         /* for the keys, which the forward's code prepares */
     total = attn__add64(attn__mul64(bytes, d->parallel.workers), attn__add64(s.key_bytes,
@@ -7017,54 +7167,66 @@ static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
 };
 
 typedef struct attn__mha_gradient {
-    attn__mha m;                /* the forward */
-    attn_plan plan;             /* of the attention's gradients */
-    attn_view g[ATTN__H_COUNT], x[3], w[4];
+    attn__mha m;                /* the forward; its plan first of the attention, then of its gradients */
     attn_grad grad;
     float    *d_heads, *d_projected[3];
     int64_t   own_bytes, inner_bytes;
 } attn__mha_gradient;
+#define ATTN__HEADS_BYTES ((int64_t)(sizeof(attn__mha_gradient) + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN)
+
+static attn_view attn__mha_at(const attn_mha_grad *grad, int field)
+{
+    attn_view v;
+    ATTN__COPY(&v, (const char *)grad + attn__mha_fields[field].offset, sizeof v);
+    return v;
+}
+/* What a gradient belongs to: the fields of attn_mha_desc lie in the order of attn_mha_grad's, only out is last. */
+static attn_view attn__mha_like(const attn_mha_desc *desc, int field)
+{
+    attn_view v;
+    ATTN__COPY(&v, field ? (const char *)&desc->query + (size_t)(field - 1) * sizeof v : (const char *)&desc->out,
+               sizeof v);
+    return v;
+}
+/* What is projected: the query, the key or what stands in for it, the value likewise. */
+static attn_view attn__mha_input(const attn_mha_desc *desc, int which)
+{
+    return which == 0 || (which == 1 && !desc->key.rank) || (!desc->value.rank && !desc->key.rank) ? desc->query :
+        which == 1 || !desc->value.rank ? desc->key : desc->value;
+}
+static attn_view attn__mha_weights(const attn_mha_desc *desc, int which)
+{
+    return which == 0 ? desc->w_query : which == 1 ? desc->w_key : which == 2 ? desc->w_value : desc->w_result;
+}
 
 /* A gradient against what it belongs to and everything else. */
-static attn_status attn__mha_check(const attn_mha_desc *desc, const attn_mha_grad *grad, attn__mha_gradient *a,
-                                   int need, attn_error *err)
+ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, const attn_mha_grad *grad, int need,
+                                                  attn_error *err)
 {
-    attn_view like[ATTN__H_COUNT], o;
     int i, j, axis, any = 0;
-    like[0] = attn_view_of(desc->out);
-    like[1] = desc->query;
-    like[2] = desc->key;
-    like[3] = desc->value;
-    like[4] = desc->w_query;
-    like[5] = desc->w_key;
-    like[6] = desc->w_value;
-    like[7] = desc->w_result;
-    like[8] = desc->b_query;
-    like[9] = desc->b_key;
-    like[10] = desc->b_value;
-    like[11] = desc->b_result;
     for (i = 0; i < ATTN__H_COUNT; i++) {
         const attn__field *f = &attn__mha_fields[i];
-        ATTN__COPY(&a->g[i], (const char *)grad + f->offset, sizeof a->g[i]);
-        if (!a->g[i].rank) continue;
-        ATTN__TRY(attn__check_view(&a->g[i], f, need, err));
-        ATTN__RULE(like[i].rank, ATTN_ERR_OPTION, f->names.view, "must be absent where what it belongs to is");
-        for (axis = 0; axis < like[i].rank; axis++)
-            ATTN__TRY(attn__check_size(&a->g[i], &f->names, axis, like[i].size[axis],
+        const attn_view g = attn__mha_at(grad, i), like = attn__mha_like(desc, i);
+        if (!g.rank) continue;
+        ATTN__TRY(attn__check_view(&g, f, need, err));
+        ATTN__RULE(like.rank, ATTN_ERR_OPTION, f->names.view, "must be absent where what it belongs to is");
+        for (axis = 0; axis < like.rank; axis++)
+            ATTN__TRY(attn__check_size(&g, &f->names, axis, like.size[axis],
                                        "must be that of what it belongs to", err));
         any |= i > 0;
     }
-    ATTN__RULE(a->g[0].rank, ATTN_ERR_NULL, "d_out", "must be given");
+    ATTN__RULE(grad->d_out.rank, ATTN_ERR_NULL, "d_out", "must be given");
     ATTN__RULE(any || grad->attention, ATTN_ERR_NULL, "dquery", "must be given, or another result");
     ATTN__RULE(grad->accumulate < 1u << 11, ATTN_ERR_OPTION, "accumulate", "must be bits 0 to 10");
     ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
     for (i = 1; need && i < ATTN__H_COUNT; i++) {
         const char *name = attn__mha_fields[i].names.view;
-        o = a->g[i];
+        const attn_view o = attn__mha_at(grad, i);
         for (j = 0; o.rank && j < ATTN__H_COUNT; j++) {
-            ATTN__RULE(j == 0 || !like[j].rank || attn__disjoint(&o, &like[j]), ATTN_ERR_OVERLAP, name,
+            const attn_view like = attn__mha_like(desc, j), g = attn__mha_at(grad, j);
+            ATTN__RULE(j == 0 || !like.rank || attn__disjoint(&o, &like), ATTN_ERR_OVERLAP, name,
                        "must not overlap an input");
-            ATTN__RULE((j > 0 && j <= i) || !a->g[j].rank || attn__disjoint(&o, &a->g[j]), ATTN_ERR_OVERLAP, name,
+            ATTN__RULE((j > 0 && j <= i) || !g.rank || attn__disjoint(&o, &g), ATTN_ERR_OVERLAP, name,
                        j ? "must not overlap another output" : "must not overlap an input");
         }
         for (j = 0; o.rank && grad->attention && j < ATTN__G_COUNT; j++) {
@@ -7092,14 +7254,7 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
     int i, p;
     ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
     ATTN__TRY(attn__mha_resolve(desc, base, &a->m, err));
-    ATTN__TRY(attn__mha_check(desc, grad, a, base != NULL, err));
-    a->x[0] = desc->query;
-    a->x[1] = desc->key.rank ? desc->key : a->x[0];
-    a->x[2] = desc->value.rank ? desc->value : a->x[1];
-    a->w[0] = desc->w_query;
-    a->w[1] = desc->w_key;
-    a->w[2] = desc->w_value;
-    a->w[3] = desc->w_result;
+    ATTN__TRY(attn__mha_check(desc, grad, base != NULL, err));
     for (p = ATTN__F_lse; p <= ATTN__F_scores_masked; p++)
         attn__zero((char *)d + attn__fields[p].offset, sizeof(attn_view));
     rows = attn__mul64(attn__mul64(d->q.size[0], d->q.size[1]), d->q.size[2]);
@@ -7120,12 +7275,12 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
     ATTN__RULE(a->own_bytes < (int64_t)((size_t)-1 / 8), ATTN_ERR_OVERFLOW, "query",
                "must leave a workspace that fits in memory");
     d_heads = attn_view_bshd(a->d_heads, d->q.size[0], d->q.size[2], d->q.size[1], d->v.size[3]);
-    if (!a->w[3].rank) {                            /* the heads side by side: d_out is their gradient as it is */
-        d_heads.data = a->g[0].data;
-        d_heads.stride[0] = a->g[0].stride[0];
-        d_heads.stride[1] = a->g[0].stride[2] * d->v.size[3];
-        d_heads.stride[2] = a->g[0].stride[1];
-        d_heads.stride[3] = a->g[0].stride[2];
+    if (!desc->w_result.rank) {                     /* the heads side by side: d_out is their gradient as it is */
+        d_heads.data = grad->d_out.data;
+        d_heads.stride[0] = grad->d_out.stride[0];
+        d_heads.stride[1] = grad->d_out.stride[2] * d->v.size[3];
+        d_heads.stride[2] = grad->d_out.stride[1];
+        d_heads.stride[3] = grad->d_out.stride[2];
     }
     attn__zero(&a->grad, sizeof a->grad);
     if (grad->attention) a->grad = *grad->attention;
@@ -7135,12 +7290,13 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
     a->grad.dv = attn_out_bshd(a->d_projected[2], d->v.size[0], d->v.size[2], d->v.size[1], d->v.size[3]);
     a->grad.accumulate &= ~7u;
     saved = attn__fp_enter();
-    st = attn__plan(d, &a->m.plan, base ? ATTN__WITH_DATA : 0, err);
-    if (st == ATTN_OK) st = attn__plan_gradients(d, &a->grad, &a->plan, base ? ATTN__WITH_DATA : 0, err);
+    st = attn__plan_gradients(d, &a->grad, &a->m.plan, base ? ATTN__WITH_DATA : 0, err);
+    a->inner_bytes = st == ATTN_OK ? (int64_t)a->m.plan.workspace_bytes : 0;
+    if (st == ATTN_OK) st = attn__plan(d, &a->m.plan, base ? ATTN__WITH_DATA : 0, err);
     attn__fp_leave(saved);
     if (st != ATTN_OK) return st;
-    a->inner_bytes = (int64_t)(a->plan.workspace_bytes > a->m.plan.workspace_bytes ? a->plan.workspace_bytes :
-                               a->m.plan.workspace_bytes);
+    least = (int64_t)a->m.plan.workspace_bytes;
+    a->inner_bytes = least > a->inner_bytes ? least : a->inner_bytes;
     for (i = 0; i < 3; i++) {
         least = (int64_t)attn__bmm_workspace(&a->m.product[i], d);
         a->inner_bytes = least > a->inner_bytes ? least : a->inner_bytes;
@@ -7165,11 +7321,11 @@ static attn_view attn__mha_rank4(attn_view v)
 static void attn__mha_sum(const attn__mha_gradient *a, const attn_mha_grad *grad, int field, attn_view x, attn_view y,
                           int again, int skip, void *inner)
 {
-    const attn_view *g = &a->g[field];
+    const attn_view g = attn__mha_at(grad, field);
     const int adds = again || (grad->accumulate >> (field - 1) & 1u);
     attn__sum m;
-    if (!g->rank) return;
-    m = attn__sum_of(x, y, attn__out((void *)(uintptr_t)g->data, attn__mha_rank4(*g)), adds, skip);
+    if (!g.rank) return;
+    m = attn__sum_of(x, y, attn__out((void *)(uintptr_t)g.data, attn__mha_rank4(g)), adds, skip);
     attn__sum_run(&m, attn__isa_of(&a->m.attention), inner, &a->m.attention.parallel);
 }
 
@@ -7179,7 +7335,7 @@ static void attn__mha_gradient_run(attn__mha_gradient *a, const attn_mha_desc *d
     static const float one = 1.0f;
     const attn_desc *d = &a->m.attention;
     const int64_t batch = d->q.size[0], *heads = d->out.size;
-    const attn_view above = attn__mha_rank4(a->g[0]);
+    const attn_view above = attn__mha_rank4(grad->d_out);
     attn_view ones = attn__packed(&one, 1, 1, 1, 0), of_heads, projected;
     attn__fp_state saved;
     int i, field, to_query = 0, to_key = 0;
@@ -7191,54 +7347,74 @@ static void attn__mha_gradient_run(attn__mha_gradient *a, const attn_mha_desc *d
         attn__fp_leave(saved);
     }
     attn__run_plan(&a->m.plan, inner);
-    if (a->w[3].rank) {
+    if (desc->w_result.rank) {
         attn__sum m;
         of_heads = attn__packed((const float *)d->out.data, batch, 1, heads[2], heads[1] * heads[3]);
         attn__mha_sum(a, grad, ATTN__H_DW_RESULT, attn__swapped(above), of_heads, 0, 0, inner);
         ones.size[3] = heads[2];
         attn__mha_sum(a, grad, ATTN__H_DB_RESULT, ones, above, 0, 0, inner);
         of_heads.data = a->d_heads;
-        m = attn__sum_of(above, attn__mha_rank4(a->w[3]), attn__out(a->d_heads, of_heads), 0, 0);
+        m = attn__sum_of(above, attn__mha_rank4(desc->w_result), attn__out(a->d_heads, of_heads), 0, 0);
         attn__sum_run(&m, attn__isa_of(d), inner, &d->parallel);
     }
-    attn__run_plan(&a->plan, inner);
+    saved = attn__fp_enter();
+    attn__plan_gradients(d, &a->grad, &a->m.plan, ATTN__WITH_DATA, NULL);       /* checked before */
+    attn__fp_leave(saved);
+    attn__run_plan(&a->m.plan, inner);
     for (i = 0; i < 3; i++) {
-        projected = attn__packed(a->d_projected[i], batch, 1, a->x[i].size[1], a->w[i].size[0]);
-        attn__mha_sum(a, grad, ATTN__H_DW_QUERY + i, attn__swapped(projected), attn__mha_rank4(a->x[i]), 0, 2, inner);
-        ones.size[3] = a->x[i].size[1];
+        const attn_view x = attn__mha_input(desc, i), w = attn__mha_weights(desc, i);
+        projected = attn__packed(a->d_projected[i], batch, 1, x.size[1], w.size[0]);
+        attn__mha_sum(a, grad, ATTN__H_DW_QUERY + i, attn__swapped(projected), attn__mha_rank4(x), 0, 2, inner);
+        ones.size[3] = x.size[1];
         attn__mha_sum(a, grad, ATTN__H_DB_QUERY + i, ones, projected, 0, 0, inner);
         field = i == 2 && !desc->value.rank ? ATTN__H_DKEY : ATTN__H_DQUERY + i;
         if (field == ATTN__H_DKEY && !desc->key.rank) field = ATTN__H_DQUERY;
-        attn__mha_sum(a, grad, field, projected, attn__mha_rank4(a->w[i]), field == ATTN__H_DQUERY ? to_query :
+        attn__mha_sum(a, grad, field, projected, attn__mha_rank4(w), field == ATTN__H_DQUERY ? to_query :
                       field == ATTN__H_DKEY ? to_key : 0, 0, inner);
         to_query |= field == ATTN__H_DQUERY;
         to_key |= field == ATTN__H_DKEY;
     }
 }
 
+ATTN__NOINLINE static attn_status attn__mha_gradient_bytes(const attn_mha_desc *desc, const attn_mha_grad *grad,
+                                                           size_t *bytes, attn_error *err)
+{
+    attn__mha_gradient a;
+    ATTN__TRY(attn__mha_gradient_resolve(desc, grad, NULL, &a, err));
+    *bytes = (size_t)(ATTN__HEADS_BYTES + a.own_bytes + a.inner_bytes + 2 * ATTN__ALIGN);
+    return attn__success(err);
+}
 ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
                                                       size_t *bytes, attn_error *err)
 {
-    attn__mha_gradient a;
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    ATTN__TRY(attn__mha_gradient_resolve(desc, grad, NULL, &a, err));
-    *bytes = (size_t)(a.own_bytes + a.inner_bytes + 2 * ATTN__ALIGN);
-    return attn__success(err);
+    return attn__mha_gradient_bytes(desc, grad, bytes, err);
+}
+ATTN__NOINLINE static attn_status attn__mha_gradient_within(const attn_mha_desc *desc, const attn_mha_grad *grad,
+                                                            size_t bytes, attn_error *err)
+{
+    const attn_desc d = attn__options(desc->attention);
+    attn__mha_gradient *a;
+    attn__memory memory;
+    attn_status st;
+    char *base;
+    ATTN__TRY(attn__acquire(&d, bytes, &memory, err));
+    base = attn__align(memory.block);
+    a = (attn__mha_gradient *)(void *)base;         /* too big for a small stack */
+    base += ATTN__HEADS_BYTES;
+    st = attn__mha_gradient_resolve(desc, grad, (float *)(void *)base, a, err);
+    if (st == ATTN_OK) {
+        attn__mha_gradient_run(a, desc, grad, base + a->own_bytes);
+        st = attn__success(err);
+    }
+    attn__release(&d, &memory);
+    return st;
 }
 ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err)
 {
-    attn__mha_gradient a;
-    attn__memory memory;
-    attn_status st;
-    ATTN__TRY(attn__mha_gradient_resolve(desc, grad, NULL, &a, err));
-    ATTN__TRY(attn__acquire(&a.m.attention, (size_t)(a.own_bytes + a.inner_bytes + 2 * ATTN__ALIGN), &memory, err));
-    st = attn__mha_gradient_resolve(desc, grad, (float *)(void *)attn__align(memory.block), &a, err);
-    if (st == ATTN_OK) {
-        attn__mha_gradient_run(&a, desc, grad, attn__align(memory.block) + a.own_bytes);
-        st = attn__success(err);
-    }
-    attn__release(&a.m.attention, &memory);
-    return st;
+    size_t bytes;
+    ATTN__TRY(attn__mha_gradient_bytes(desc, grad, &bytes, err));
+    return attn__mha_gradient_within(desc, grad, bytes, err);
 }
 #endif /* ATTN_NO_BACKWARD */
 
@@ -8214,6 +8390,8 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__NEG_INF
 #undef ATTN__NOINLINE
 #undef ATTN__PARTS
+#undef ATTN__PASS_BYTES
+#undef ATTN__HEADS_BYTES
 #undef ATTN__PICK16
 #undef ATTN__PICK8
 #undef ATTN__PREFETCH

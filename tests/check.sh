@@ -187,6 +187,13 @@ item_traces() {
     done
 }
 
+# ---- numbers stated in the conformance format: of this project's own, forward and backward
+item_conformance() {
+    $CC -O2 -w tests/conformance.c tests/attn.c -o "$dir/conformance" -lm 2>"$dir/conformance.log" ||
+        { failed "conformance" "$dir/conformance.log"; return; }
+    for file in tests/data/conformance_*.txt; do try "$file" "$dir/conformance" "$file"; done
+}
+
 # ---- text
 narrow()   { awk 'length($0) > 120 { print FILENAME ":" FNR; bad = 1 } END { exit bad }' "$@"; }
 ascii()    { ! LC_ALL=C grep -n '[^ -~]' "$@" /dev/null; }
@@ -304,5 +311,5 @@ items "$1" mingw:x86_64 object \
     warnings:clang:c99 warnings:clang:c11 warnings:clang:c17 warnings:clang:gnu99 warnings:clang:gnu17 \
     warnings:g++:c++11 warnings:g++:c++14 warnings:g++:c++17 warnings:g++:c++20 \
     warnings:clang++:c++11 warnings:clang++:c++14 warnings:clang++:c++17 warnings:clang++:c++20 \
-    sources:gcc sources:clang examples_cxx options ways embedding no_libc traces text other_targets suites_emulated \
+    sources:gcc sources:clang examples_cxx options ways embedding no_libc traces text conformance other_targets suites_emulated \
     mingw:i686 m32 tcc

@@ -1,6 +1,6 @@
-/* golden.c - one 64-bit hash over a fixed set of calls, computed in a way that the options choose. Every way
-   must give the same hash: that is the header's promise of the same bits. tests/golden.sh runs the ways;
-   tests/golden.txt holds the hash.
+/* golden.c - two 64-bit hashes over a fixed set of calls, of their results and of their gradients, computed in a way that
+   the options choose. Every way must give the same hashes: that is the header's promise of the same bits. tests/golden.sh
+   runs the ways; tests/golden.txt holds the hashes.
 
    golden [--isa NAME] [--workers N] [--cut whole|alone|blocks] [--layout packed|strided|reversed] [--apart]
           [--float-control N] [--mixed | --every] [--cases]
@@ -14,7 +14,7 @@
    --mixed          each call of the set in another of these ways
    --every          all workers, cuts and layouts in turn: one line each
    --cases          the hash of each call, to find the one that differs
-   --dump N         what went into the hash of call N, one number a line
+   --dump N         what went into the hash of call N, one number a line (1000 + N: of its gradients)
 
    Inputs are made with integers only (a float is its bits), so that they do not depend on the compiler. The
    implementation is in this file: it is what the compiler's options are tried on. */
@@ -618,6 +618,174 @@ static uint64_t attention(int n, const way *w) {
     return hash;
 }
 
+/* ---- gradients of the same calls */
+enum { ABOVE = 3, GRADIENTS = 14, GRAD_CALL = 1000 };
+static const struct {
+    size_t offset;
+    const char *axes;
+} above[ABOVE] = {
+    {offsetof(attn_grad, d_out), "bhi."}, {offsetof(attn_grad, d_weights), "bhi."}, {offsetof(attn_grad, d_lse), "bhi"}};
+static const struct {
+    size_t offset, owner;
+} gradients[GRADIENTS] = {
+    {offsetof(attn_grad, dq), offsetof(attn_desc, q)},
+    {offsetof(attn_grad, dk), offsetof(attn_desc, k)},
+    {offsetof(attn_grad, dv), offsetof(attn_desc, v)},
+    {offsetof(attn_grad, d_given_scores), offsetof(attn_desc, given_scores)},
+    {offsetof(attn_grad, d_bias), offsetof(attn_desc, bias)},
+    {offsetof(attn_grad, d_bilinear), offsetof(attn_desc, bilinear)},
+    {offsetof(attn_grad, d_w_q), offsetof(attn_desc, w_q)},
+    {offsetof(attn_grad, d_w_k), offsetof(attn_desc, w_k)},
+    {offsetof(attn_grad, d_w_v), offsetof(attn_desc, w_v)},
+    {offsetof(attn_grad, d_hidden_bias), offsetof(attn_desc, hidden_bias)},
+    {offsetof(attn_grad, d_sigma), offsetof(attn_desc, sigma_per_head)},
+    {offsetof(attn_grad, d_scale), 0},
+    {offsetof(attn_grad, d_sink), offsetof(attn_desc, sink)},
+    {offsetof(attn_grad, d_alibi), offsetof(attn_desc, alibi)},
+};
+static attn_view *from_above(attn_grad *g, int i) { return (attn_view *)(void *)((char *)g + above[i].offset); }
+static attn_out *gradient(attn_grad *g, int i) { return (attn_out *)(void *)((char *)g + gradients[i].offset); }
+
+/* All gradients that the call can have, some of them added to; d_out in most calls, the others in some. */
+static void make_gradients(const problem *p, int n, attn_grad *g) {
+    const attn_desc *d = &p->d;
+    int kernel = d->score >= ATTN_SCORE_GAUSSIAN && d->score <= ATTN_SCORE_CONSTANT;
+    int kind = n % 9 == 8 ? SPECIAL : PLAIN, i;
+    memset(g, 0, sizeof *g);
+    state = 0x96AD1E57u + (uint64_t)n;
+    g->accumulate = (uint32_t)(next() & next()) & ATTN_GRAD_ALL;
+    if (n % 7 != 3) g->d_out = floats(kind, 4, p->b, p->h, p->sq, p->dv);
+    if (n % 3 == 0 || n % 7 == 3) g->d_lse = floats(kind, 3, p->b, p->h, p->sq, 0);
+    if (n % 4 == 0) g->d_weights = floats(kind, 4, p->b, p->h, p->sq, p->sk);
+    for (i = 0; i < GRADIENTS; i++) {
+        attn_view like;
+        memcpy(&like, (const char *)d + gradients[i].owner, sizeof like);
+        if (gradients[i].offset == offsetof(attn_grad, d_scale)) like.rank = !kernel, like.size[0] = 1;
+        if (gradients[i].offset == offsetof(attn_grad, d_sigma) && !like.rank)
+            like.rank = kernel && d->score != ATTN_SCORE_CONSTANT, like.size[0] = 1;
+        if (like.rank)
+            *gradient(g, i) = writable(floats(PLAIN, like.rank, like.size[0], like.size[1], like.size[2], like.size[3]));
+    }
+}
+
+static void run_backward(const attn_desc *d, const attn_grad *g, const way *w) {
+    attn_error error;
+    attn_status status;
+    attn_plan plan;
+    unsigned before = swap_control(w->float_control);
+    if (w->workers == 1) {
+        status = attn_backward(d, g, &error);
+        restore_control(before, w->float_control);
+        if (status != ATTN_OK) stop("attn_backward:", &error);
+        return;
+    }
+    status = attn_plan_backward(d, g, &plan, &error);
+    if (status == ATTN_OK) {
+        unsigned char *workspace;
+        restore_control(before, w->float_control);
+        workspace = (unsigned char *)take(plan.workspace_bytes + 1) + 1;
+        before = swap_control(w->float_control);
+        run_tasks(&plan, workspace, w->workers);
+    }
+    restore_control(before, w->float_control);
+    if (status != ATTN_OK) stop("attn_plan_backward:", &error);
+}
+static void run_gradients(const attn_desc *d, const attn_grad *g, const way *w) {
+    attn_grad some = *g, one = *g;
+    int i, j, any = 0;
+    for (i = 0; i < GRADIENTS; i++) any |= gradient(&some, i)->rank;
+    if (!any) return;
+    if (!w->apart) {
+        run_backward(d, g, w);
+        return;
+    }
+    for (i = 0; i < GRADIENTS; i++) {
+        one = *g;
+        if (gradient(&one, i)->rank == 0) continue;
+        for (j = 0; j < GRADIENTS; j++)
+            if (j != i) gradient(&one, j)->rank = 0;
+        run_backward(d, &one, w);
+    }
+}
+/* What belongs to a query depends on no other query: dq in parts, the rest, which sums over queries, whole. */
+static void run_gradient_parts(const problem *p, const attn_desc *whole, const attn_grad *g, const way *w) {
+    attn_grad rest = *g;
+    part c;
+    int64_t step_b = w->cut == CUT_ALONE ? 1 : 2, step_i = w->cut == CUT_ALONE ? 1 : between(2, 30);
+    int64_t step_h = w->cut == CUT_BLOCKS && one_in(2) ? p->h : 1;
+    int i;
+    memset(&rest.dq, 0, sizeof rest.dq);
+    memset(&rest.d_given_scores, 0, sizeof rest.d_given_scores);
+    run_gradients(whole, &rest, w);
+    for (c.b = 0; c.b < p->b; c.b += step_b)
+        for (c.h = 0; c.h < p->h; c.h += step_h)
+            for (c.i = 0; c.i < p->sq; c.i += step_i) {
+                attn_desc d;
+                attn_grad mine;
+                attn_view v;
+                int taken = block_count;
+                memset(&mine, 0, sizeof mine);
+                c.nb = p->b - c.b < step_b ? p->b - c.b : step_b;
+                c.nh = step_h;
+                c.ni = p->sq - c.i < step_i ? p->sq - c.i : step_i;
+                d = cut_out(p, whole, &c);
+                v = attn_view_of(d.stats);
+                cut_view(&v, "bhi.", p, &c);
+                d.stats = writable(v);
+                mine.accumulate = g->accumulate;
+                for (i = 0; i < ABOVE; i++) {
+                    attn_grad all = *g;
+                    *from_above(&mine, i) = *from_above(&all, i);
+                    cut_view(from_above(&mine, i), above[i].axes, p, &c);
+                }
+                v = attn_view_of(g->dq.rank ? g->dq : g->d_given_scores);
+                cut_view(&v, "bhi.", p, &c);
+                if (g->dq.rank) mine.dq = writable(v);
+                else mine.d_given_scores = writable(v);
+                run_gradients(&d, &mine, w);
+                while (block_count > taken) free(blocks[--block_count]);
+            }
+}
+
+static uint64_t attention_gradients(int n, const way *w) {
+    problem p;
+    attn_desc d;
+    attn_grad g;
+    attn_error error;
+    attn_view stats;
+    int64_t size[4];
+    uint64_t hash = (uint64_t)(GRAD_CALL + n);
+    int i;
+    make_problem(&p, n);
+    make_gradients(&p, n, &g);
+    d = p.d;
+    state = 1; /* what follows must not change the set */
+    for (i = 0; i < INPUTS; i++) *input(&d, i) = lay_out(input(&p.d, i), w->layout, 0);
+    for (i = 0; i < ABOVE; i++) *from_above(&g, i) = lay_out(from_above(&g, i), w->layout, 0);
+    for (i = 0; i < GRADIENTS; i++) {
+        attn_view v = attn_view_of(*gradient(&g, i));
+        if (v.rank) *gradient(&g, i) = writable(lay_out(&v, w->layout, 1));
+    }
+    for (i = 1; i < RESULTS; i++) result(&d, i)->rank = 0;
+    stats = dense(ATTN_F32, 4, d.out.size);
+    d.out = writable(lay_out(&stats, w->layout, 1));
+    size[0] = p.b, size[1] = p.h, size[2] = p.sq, size[3] = 2;
+    stats = dense(ATTN_F32, 4, size);
+    d.stats = writable(lay_out(&stats, w->layout, 1));
+    d.isa = w->isa;
+    if (attn_forward(&d, &error) != ATTN_OK) stop("attn_forward:", &error);
+    d.parallel.workers = w->workers;
+    if (n % 2) memset(&d.stats, 0, sizeof d.stats); /* computed again */
+    if (w->cut == CUT_WHOLE) run_gradients(&d, &g, w);
+    else run_gradient_parts(&p, &d, &g, w);
+    for (i = 0; i < GRADIENTS; i++) {
+        attn_view v = attn_view_of(*gradient(&g, i));
+        if (v.rank) hash = hash_view(hash, &v);
+    }
+    free_blocks();
+    return hash;
+}
+
 /* ---- the pieces that stand alone */
 static attn_view placed(attn_view v, const way *w) { return lay_out(&v, w->layout, 0); }
 static attn_view placed_out(const way *w, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
@@ -719,16 +887,90 @@ static uint64_t merge(uint64_t hash, const way *w) {
     hash = hash_view(hash, &y);
     return hash_view(hash, &lse);
 }
-static uint64_t pieces(int n, const way *w) {
-    static uint64_t (*const piece[])(uint64_t, const way *) = {elementary, matrix_product, softmax,
-                                                               multi_head, merge};
+/* ---- gradients of the pieces */
+static uint64_t matrix_gradients(uint64_t hash, const way *w) {
+    attn_view a = placed(floats(PLAIN, 4, 2, 3, 139, 37), w), b = placed(floats(SPECIAL, 3, 1, 37, 41, 0), w),
+              d_out = placed(floats(PLAIN, 4, 2, 3, 139, 41), w), start = floats(PLAIN, 3, 1, 37, 41, 0);
+    attn_view da = placed_out(w, 4, 2, 3, 139, 37), db = lay_out(&start, w->layout, 1);
+    attn_desc options;
+    attn_error error;
+    unsigned before;
+    attn_status status;
+    memset(&options, 0, sizeof options);
+    options.isa = w->isa;
+    before = swap_control(w->float_control);
+    status = attn_bmm_backward(a, b, d_out, writable(da), writable(db), 2, &options, &error);
+    restore_control(before, w->float_control);
+    if (status != ATTN_OK) stop("attn_bmm_backward:", &error);
+    hash = hash_view(hash, &da);
+    return hash_view(hash, &db);
+}
+static uint64_t softmax_gradient(uint64_t hash, const way *w) {
+    attn_view x = placed(floats(SPECIAL, 3, 3, 7, 133, 0), w), d_out = placed(floats(PLAIN, 3, 3, 7, 133, 0), w),
+              lengths = integers(0, 1, 3, 0, 100, 100), dx = placed_out(w, 3, 3, 7, 133, 0);
+    attn_desc options;
+    attn_error error;
+    unsigned before;
+    attn_status status;
+    memset(&options, 0, sizeof options);
+    options.isa = w->isa;
+    options.key_lengths = lengths;
+    before = swap_control(w->float_control);
+    status = attn_softmax_backward(x, d_out, writable(dx), &options, &error);
+    restore_control(before, w->float_control);
+    if (status != ATTN_OK) stop("attn_softmax_backward:", &error);
+    return hash_view(hash, &dx);
+}
+static uint64_t multi_head_gradients(uint64_t hash, const way *w) {
+    attn_mha_desc m;
+    attn_mha_grad g;
+    attn_desc options;
+    attn_error error;
+    attn_view y = placed_out(w, 3, 2, 9, 21, 0), results[6];
+    unsigned before;
+    attn_status status;
+    int i;
+    memset(&m, 0, sizeof m);
+    memset(&g, 0, sizeof g);
+    memset(&options, 0, sizeof options);
+    options.isa = w->isa;
+    options.causal = 1;
+    m.query = placed(floats(PLAIN, 3, 2, 9, 23, 0), w);
+    m.w_query = placed(floats(PLAIN, 2, 12, 23, 0, 0), w);
+    m.w_key = placed(floats(PLAIN, 2, 6, 23, 0, 0), w);
+    m.w_value = placed(floats(PLAIN, 2, 10, 23, 0, 0), w);
+    m.w_result = placed(floats(PLAIN, 2, 21, 20, 0, 0), w);
+    m.b_query = placed(floats(PLAIN, 1, 12, 0, 0, 0), w);
+    m.out = writable(y);
+    m.heads = 4;
+    m.heads_kv = 2;
+    m.attention = &options;
+    g.d_out = placed(floats(PLAIN, 3, 2, 9, 21, 0), w);
+    g.dquery = writable(results[0] = placed_out(w, 3, 2, 9, 23, 0));
+    g.dw_query = writable(results[1] = placed_out(w, 2, 12, 23, 0, 0));
+    g.dw_key = writable(results[2] = placed_out(w, 2, 6, 23, 0, 0));
+    g.dw_value = writable(results[3] = placed_out(w, 2, 10, 23, 0, 0));
+    g.dw_result = writable(results[4] = placed_out(w, 2, 21, 20, 0, 0));
+    g.db_query = writable(results[5] = placed_out(w, 1, 12, 0, 0, 0));
+    before = swap_control(w->float_control);
+    status = attn_mha_backward(&m, &g, &error);
+    restore_control(before, w->float_control);
+    if (status != ATTN_OK) stop("attn_mha_backward:", &error);
+    for (i = 0; i < 6; i++) hash = hash_view(hash, &results[i]);
+    return hash;
+}
+typedef uint64_t (*piece)(uint64_t, const way *);
+static const piece plain_pieces[] = {elementary, matrix_product, softmax, multi_head, merge};
+static const piece gradient_pieces[] = {matrix_gradients, softmax_gradient, multi_head_gradients};
+enum { ATTENTIONS = 11 * ATTN_SCORE_COUNT, PIECES = 5, GRADIENT_PIECES = 3 };
+
+static uint64_t run_piece(piece f, int n, const way *w) {
     uint64_t hash;
     state = 0x91E5u + (uint64_t)n;
-    hash = piece[n]((uint64_t)n, w);
+    hash = f((uint64_t)n, w);
     free_blocks();
     return hash;
 }
-enum { ATTENTIONS = 11 * ATTN_SCORE_COUNT, PIECES = 5 };
 
 /* ---- the program */
 static const char *const cut_names[] = {"whole", "alone", "blocks"};
@@ -743,26 +985,38 @@ static way mixed(const way *given, int n) { /* another way for every call */
     w.apart = n % 7 == 0;
     return w;
 }
-static uint64_t run_set(const way *w, int is_mixed, int show) {
-    uint64_t total = 0xCBF29CE484222325u;
+static void add_call(uint64_t *total, uint64_t hash, int show) {
+    if (show) printf("call %4d %08lx%08lx\n", current, (unsigned long)(hash >> 32), (unsigned long)(hash & 0xFFFFFFFFu));
+    *total = mix(mix(*total, (uint32_t)hash), (uint32_t)(hash >> 32));
+}
+/* total[0]: of the results, total[1]: of the gradients */
+static void run_set(const way *w, int is_mixed, int show, uint64_t total[2]) {
     int n;
+    total[0] = total[1] = 0xCBF29CE484222325u;
     for (n = 0; n < ATTENTIONS + PIECES; n++) {
         way one = is_mixed ? mixed(w, n) : *w;
         current = n;
-        uint64_t hash = n < ATTENTIONS ? attention(n, &one) : pieces(n - ATTENTIONS, &one);
-        if (show)
-            printf("call %3d %08lx%08lx\n", n, (unsigned long)(hash >> 32),
-                   (unsigned long)(hash & 0xFFFFFFFFu));
-        total = mix(mix(total, (uint32_t)hash), (uint32_t)(hash >> 32));
+        add_call(&total[0], n < ATTENTIONS ? attention(n, &one) : run_piece(plain_pieces[n - ATTENTIONS], n - ATTENTIONS, &one),
+                 show);
+    }
+    for (n = 0; n < ATTENTIONS + GRADIENT_PIECES; n++) {
+        way one = is_mixed ? mixed(w, n) : *w;
+        current = GRAD_CALL + n;
+        add_call(&total[1],
+                 n < ATTENTIONS ? attention_gradients(n, &one)
+                                : run_piece(gradient_pieces[n - ATTENTIONS], n - ATTENTIONS + PIECES, &one),
+                 show);
     }
     for (n = 0; n < FEATURE_COUNT; n++)
         if (!seen[n]) stop(feature_names[n], NULL); /* the set lacks it */
-    return total;
 }
 static void report(const way *w, int is_mixed, int show) {
-    uint64_t hash = run_set(w, is_mixed, show);
-    printf("0x%08lx%08lx %s", (unsigned long)(hash >> 32), (unsigned long)(hash & 0xFFFFFFFFu),
-           attn_isa_string(w->isa));
+    uint64_t total[2];
+    int i;
+    run_set(w, is_mixed, show, total);
+    for (i = 0; i < 2; i++)
+        printf("0x%08lx%08lx ", (unsigned long)(total[i] >> 32), (unsigned long)(total[i] & 0xFFFFFFFFu));
+    printf("%s", attn_isa_string(w->isa));
     if (is_mixed) printf(" mixed");
     else printf(" %d workers, %s, %s", w->workers, cut_names[w->cut], layout_names[w->layout]);
     if (w->apart) printf(", results apart");

@@ -43,7 +43,7 @@ noticed_by_suites() { # DIRECTORY SECTION; the suite that is nearest to the muta
 }
 golden_differs() { # golden_differs DIRECTORY SECTION: what no suite noticed, the golden hash may
     $(compiler_of "$2") "$1/tests/golden.c" -o "$1/golden" -lm 2>"$1/log" || return 0
-    found=$( ( ulimit -t 100; "$1/golden" --isa "$(isa_of "$2")" --mixed ) 2>&1 | cut -d' ' -f1)
+    found=$( ( ulimit -t 100; "$1/golden" --isa "$(isa_of "$2")" --mixed ) 2>&1 | cut -d' ' -f1-2)
     [ "$found" != "$(cat tests/golden.txt)" ]
 }
 

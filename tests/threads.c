@@ -345,7 +345,7 @@ static void test_long_rows(void) {
 
 /* ---- gradients: a pool, the plan on threads, calls at the same time */
 static call some_gradients(int32_t score) {
-    attn_desc d = make_desc(2, 4, 2, test_int(1, 300), test_int(1, 200), test_int(1, 20), test_int(1, 20));
+    attn_desc d = make_desc(2, 4, 2, test_int(1, 150), test_int(1, 130), test_int(1, 20), test_int(1, 20));
     set_score(&d, score, test_int(1, 12));
     d.causal = test_int(0, 1);
     d.align = test_int(0, 1);

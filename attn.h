@@ -1685,30 +1685,34 @@ ATTN__INLINE ATTN__AVX2 void attn__rows_avx2(const int R, const int N, const int
     for (; r < p->rows; r++) attn__strip_avx2(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
 }
 
-ATTN__INLINE ATTN__AVX2 void attn__product_kind_avx2(const int kind, const attn__product *p)
+/* What is rarer than a product, in one or two vectors at a time: short rather than fast. */
+ATTN__AVX2 static void attn__product_rare_avx2(const attn__product *p)
 {
-    if (p->vecs == 3) attn__rows_avx2(4, 3, kind, p);
-    else if (p->vecs == 2) attn__rows_avx2(6, 2, kind, p);
-    else attn__rows_avx2(8, 1, kind, p);
+    attn__product part = *p;
+    int64_t r, i;
+    for (i = 0; i < p->vecs; i += part.vecs) {
+        part.b = p->b + 8*i;
+        part.c = p->c + 8*i;
+        part.vecs = p->kind == ATTN__SQUARED_DISTANCE && i + 2 <= p->vecs ? 2 : 1;
+        if (part.vecs == 2) attn__rows_avx2(6, 2, ATTN__SQUARED_DISTANCE, &part);
+        else if (p->kind == ATTN__SQUARED_DISTANCE) attn__rows_avx2(8, 1, ATTN__SQUARED_DISTANCE, &part);
+        else for (r = 0; r < p->rows; r++)
+            if (p->kind == ATTN__WEIGHTED_DIFFERENCE) {
+                part.x = p->x + r*p->x_row + 8*i;
+                attn__strip_avx2(1, 1, ATTN__WEIGHTED_DIFFERENCE, &part, part.a + r*part.a_row, part.c + r*part.c_row);
+            } else attn__strip_avx2(1, 1, ATTN__PRODUCT_OF_ALLOWED, &part, part.a + r*part.a_row,
+                                     part.c + r*part.c_row);
+    }
 }
 
 ATTN__AVX2 static void attn__product_avx2(const attn__product *p)
 {
-    int64_t r, i;
     ATTN_ASSERT(p->vecs < 8 || (p->rows == 1 && p->kind == ATTN__PRODUCT));
-    if (p->vecs == 8) attn__strip_avx2(1, 8, ATTN__PRODUCT, p, p->a, p->c);     /* few rows: B is read in place */
-    else if (p->kind == ATTN__PRODUCT) attn__product_kind_avx2(ATTN__PRODUCT, p);
-    else if (p->kind == ATTN__SQUARED_DISTANCE) attn__product_kind_avx2(ATTN__SQUARED_DISTANCE, p);
-    else for (i = 0; i < p->vecs; i++) {            /* rare, so short rather than fast */
-        attn__product one = *p;
-        one.b += 8*i;
-        one.c += 8*i;
-        for (r = 0; r < p->rows; r++)
-            if (p->kind == ATTN__WEIGHTED_DIFFERENCE) {
-                one.x = p->x + r*p->x_row + 8*i;
-                attn__strip_avx2(1, 1, ATTN__WEIGHTED_DIFFERENCE, &one, one.a + r*one.a_row, one.c + r*one.c_row);
-            } else attn__strip_avx2(1, 1, ATTN__PRODUCT_OF_ALLOWED, &one, one.a + r*one.a_row, one.c + r*one.c_row);
-    }
+    if (p->kind != ATTN__PRODUCT) attn__product_rare_avx2(p);
+    else if (p->vecs == 8) attn__strip_avx2(1, 8, ATTN__PRODUCT, p, p->a, p->c);    /* few rows: B is read in place */
+    else if (p->vecs == 3) attn__rows_avx2(4, 3, ATTN__PRODUCT, p);
+    else if (p->vecs == 2) attn__rows_avx2(6, 2, ATTN__PRODUCT, p);
+    else attn__rows_avx2(8, 1, ATTN__PRODUCT, p);
 }
 
 ATTN__AVX2 static void attn__additive_avx2(const attn__additive *p)
@@ -1759,14 +1763,16 @@ ATTN__AVX2 static void attn__additive_direct_avx2(const attn__additive *p)
 }
 
 /* N keys side by side, step by step, so that none waits for another. The exponential of nothing above 0, the same bits:
-   what underflows is seen in the result, which keeps a register free. */
-ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, float *s, int64_t ld, __m256 base, int mark,
-                                                   __m256 *part)
+   what underflows (where some may: low) is seen in the result, which keeps a register free. */
+ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, const int low, float *s, int64_t ld, __m256 base,
+                                                   int mark, __m256 *part)
 {
     __m256 x[4], t[4], n[4], p[4];
     int u;
-    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__MAX8(ATTN__ALL8(ATTN__EXP_NOTHING),
-                                                        ATTN__SUB8(ATTN__LOAD8(s + u*ld), base));
+    ATTN__UNROLL for (u = 0; u < N; u++) {
+        x[u] = ATTN__SUB8(ATTN__LOAD8(s + u*ld), base);
+        if (low) x[u] = ATTN__MAX8(ATTN__ALL8(ATTN__EXP_NOTHING), x[u]);
+    }
     ATTN__UNROLL for (u = 0; u < N; u++)
         t[u] = ATTN__FMA8(x[u], ATTN__ALL8(ATTN__LOG2E), ATTN__ALL8(ATTN__EXP_MAGIC));
     ATTN__UNROLL for (u = 0; u < N; u++) n[u] = ATTN__SUB8(t[u], ATTN__ALL8(ATTN__EXP_MAGIC));
@@ -1793,22 +1799,30 @@ ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, float *s, int64_
 ATTN__AVX2 static void attn__weigh_avx2(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
 {
     const __m256 none = ATTN__ALL8(ATTN__NEG_INF);
-    __m256 m, base, part[ATTN__PARTS], largest[4];
+    __m256 m, base, part[ATTN__PARTS], largest[4], least = ATTN__ALL8(ATTN__INF);
     int64_t j;
-    int r, u, w;
+    int r, u, w, low;
     ATTN__UNROLL for (u = 0; u < 4; u++) largest[u] = none;
     for (j = j0; j + 4 <= j1; j += 4)
-        ATTN__UNROLL for (u = 0; u < 4; u++) largest[u] = ATTN__MAX8(ATTN__LOAD8(s + (j + u)*ld), largest[u]);
+        ATTN__UNROLL for (u = 0; u < 4; u++) {
+            base = ATTN__LOAD8(s + (j + u)*ld);
+            largest[u] = ATTN__MAX8(base, largest[u]);
+            least = ATTN__MIN8(base, least);
+        }
+    low = j < j1;
     for (; j < j1; j++) largest[0] = ATTN__MAX8(ATTN__LOAD8(s + j*ld), largest[0]);
     m = ATTN__MAX8(ATTN__MAX8(largest[0], largest[1]), ATTN__MAX8(largest[2], largest[3]));
     m = ATTN__ADD8(m, ATTN__ALL8(0.0f));
     base = _mm256_andnot_ps(ATTN__SAME8(m, none), m);
+    low = low || _mm256_movemask_ps(ATTN__LESS8(ATTN__SUB8(least, base), ATTN__ALL8(ATTN__EXP_LOWEST)));
     ATTN__UNROLL for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm256_setzero_ps();
     for (j = j0; j < j1; j += w) {
         r = (int)((uint64_t)j % ATTN__PARTS);
         w = r == 0 && j + ATTN__PARTS <= j1 && !mark ? ATTN__PARTS : 1;
-        if (w == 1) attn__weigh_keys_avx2(1, s + j*ld, ld, base, mark, part + r);
-        else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx2(4, s + (j + r)*ld, ld, base, 0, part + r);
+        if (w == 1) attn__weigh_keys_avx2(1, 1, s + j*ld, ld, base, mark, part + r);
+        else if (low) for (r = 0; r < ATTN__PARTS; r += 4)
+            attn__weigh_keys_avx2(4, 1, s + (j + r)*ld, ld, base, 0, part + r);
+        else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx2(4, 0, s + (j + r)*ld, ld, base, 0, part + r);
     }
     ATTN__UNROLL for (r = 0; r < 8; r++) part[r] = ATTN__ADD8(part[r], part[r + 8]);
     ATTN__UNROLL for (r = 0; r < 4; r++) part[r] = ATTN__ADD8(part[r], part[r + 4]);
@@ -2401,31 +2415,36 @@ ATTN__INLINE ATTN__AVX512 void attn__rows_avx512(const int R, const int N, const
     for (; r < p->rows; r++) attn__strip_avx512(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
 }
 
-ATTN__INLINE ATTN__AVX512 void attn__product_kind_avx512(const int kind, const attn__product *p)
+/* What is rarer than a product, in one or two vectors at a time: short rather than fast. */
+ATTN__AVX512 static void attn__product_rare_avx512(const attn__product *p)
 {
-    if (p->vecs == 4) attn__rows_avx512(6, 4, kind, p);
-    else if (p->vecs == 3) attn__rows_avx512(8, 3, kind, p);
-    else if (p->vecs == 2) attn__rows_avx512(12, 2, kind, p);
-    else attn__rows_avx512(16, 1, kind, p);
+    attn__product part = *p;
+    int64_t r, i;
+    for (i = 0; i < p->vecs; i += part.vecs) {
+        part.b = p->b + 16*i;
+        part.c = p->c + 16*i;
+        part.vecs = p->kind == ATTN__SQUARED_DISTANCE && i + 2 <= p->vecs ? 2 : 1;
+        if (part.vecs == 2) attn__rows_avx512(12, 2, ATTN__SQUARED_DISTANCE, &part);
+        else if (p->kind == ATTN__SQUARED_DISTANCE) attn__rows_avx512(16, 1, ATTN__SQUARED_DISTANCE, &part);
+        else for (r = 0; r < p->rows; r++)
+            if (p->kind == ATTN__WEIGHTED_DIFFERENCE) {
+                part.x = p->x + r*p->x_row + 16*i;
+                attn__strip_avx512(1, 1, ATTN__WEIGHTED_DIFFERENCE, &part, part.a + r*part.a_row,
+                                   part.c + r*part.c_row);
+            } else attn__strip_avx512(1, 1, ATTN__PRODUCT_OF_ALLOWED, &part, part.a + r*part.a_row,
+                                     part.c + r*part.c_row);
+    }
 }
 
 ATTN__AVX512 static void attn__product_avx512(const attn__product *p)
 {
-    int64_t r, i;
     ATTN_ASSERT(p->vecs < 8 || (p->rows == 1 && p->kind == ATTN__PRODUCT));
-    if (p->vecs == 8) attn__strip_avx512(1, 8, ATTN__PRODUCT, p, p->a, p->c);     /* few rows: B is read in place */
-    else if (p->kind == ATTN__PRODUCT) attn__product_kind_avx512(ATTN__PRODUCT, p);
-    else if (p->kind == ATTN__SQUARED_DISTANCE) attn__product_kind_avx512(ATTN__SQUARED_DISTANCE, p);
-    else for (i = 0; i < p->vecs; i++) {            /* rare, so short rather than fast */
-        attn__product one = *p;
-        one.b += 16*i;
-        one.c += 16*i;
-        for (r = 0; r < p->rows; r++)
-            if (p->kind == ATTN__WEIGHTED_DIFFERENCE) {
-                one.x = p->x + r*p->x_row + 16*i;
-                attn__strip_avx512(1, 1, ATTN__WEIGHTED_DIFFERENCE, &one, one.a + r*one.a_row, one.c + r*one.c_row);
-            } else attn__strip_avx512(1, 1, ATTN__PRODUCT_OF_ALLOWED, &one, one.a + r*one.a_row, one.c + r*one.c_row);
-    }
+    if (p->kind != ATTN__PRODUCT) attn__product_rare_avx512(p);
+    else if (p->vecs == 8) attn__strip_avx512(1, 8, ATTN__PRODUCT, p, p->a, p->c);    /* few rows: B is read in place */
+    else if (p->vecs == 4) attn__rows_avx512(6, 4, ATTN__PRODUCT, p);
+    else if (p->vecs == 3) attn__rows_avx512(8, 3, ATTN__PRODUCT, p);
+    else if (p->vecs == 2) attn__rows_avx512(12, 2, ATTN__PRODUCT, p);
+    else attn__rows_avx512(16, 1, ATTN__PRODUCT, p);
 }
 
 ATTN__AVX512 static void attn__additive_avx512(const attn__additive *p)
@@ -2467,14 +2486,16 @@ static void attn__additive_direct_avx512(const attn__additive *p)
 }
 
 /* N keys side by side, step by step, so that none waits for another. The exponential of nothing above 0, the same bits:
-   what underflows is seen in the result, which keeps a register free. */
-ATTN__INLINE ATTN__AVX512 void attn__weigh_keys_avx512(const int N, float *s, int64_t ld, __m512 base, int mark,
-                                                       __m512 *part)
+   what underflows (where some may: low) is seen in the result, which keeps a register free. */
+ATTN__INLINE ATTN__AVX512 void attn__weigh_keys_avx512(const int N, const int low, float *s, int64_t ld, __m512 base,
+                                                       int mark, __m512 *part)
 {
     __m512 x[4], t[4], n[4], p[4];
     int u;
-    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__MAX16(ATTN__ALL16(ATTN__EXP_NOTHING),
-                                                        ATTN__SUB16(ATTN__LOAD16(s + u*ld), base));
+    ATTN__UNROLL for (u = 0; u < N; u++) {
+        x[u] = ATTN__SUB16(ATTN__LOAD16(s + u*ld), base);
+        if (low) x[u] = ATTN__MAX16(ATTN__ALL16(ATTN__EXP_NOTHING), x[u]);
+    }
     ATTN__UNROLL for (u = 0; u < N; u++)
         t[u] = ATTN__FMA16(x[u], ATTN__ALL16(ATTN__LOG2E), ATTN__ALL16(ATTN__EXP_MAGIC));
     ATTN__UNROLL for (u = 0; u < N; u++) n[u] = ATTN__SUB16(t[u], ATTN__ALL16(ATTN__EXP_MAGIC));
@@ -2501,22 +2522,30 @@ ATTN__AVX512 static void attn__weigh_avx512(float *s, int64_t ld, int64_t j0, in
                                             float *sum)
 {
     const __m512 none = ATTN__ALL16(ATTN__NEG_INF);
-    __m512 m, base, part[ATTN__PARTS], largest[4];
+    __m512 m, base, part[ATTN__PARTS], largest[4], least = ATTN__ALL16(ATTN__INF);
     int64_t j;
-    int r, u, w;
+    int r, u, w, low;
     ATTN__UNROLL for (u = 0; u < 4; u++) largest[u] = none;
     for (j = j0; j + 4 <= j1; j += 4)
-        ATTN__UNROLL for (u = 0; u < 4; u++) largest[u] = ATTN__MAX16(ATTN__LOAD16(s + (j + u)*ld), largest[u]);
+        ATTN__UNROLL for (u = 0; u < 4; u++) {
+            base = ATTN__LOAD16(s + (j + u)*ld);
+            largest[u] = ATTN__MAX16(base, largest[u]);
+            least = ATTN__MIN16(base, least);
+        }
+    low = j < j1;
     for (; j < j1; j++) largest[0] = ATTN__MAX16(ATTN__LOAD16(s + j*ld), largest[0]);
     m = ATTN__MAX16(ATTN__MAX16(largest[0], largest[1]), ATTN__MAX16(largest[2], largest[3]));
     m = ATTN__ADD16(m, ATTN__ALL16(0.0f));
     base = ATTN__PICK16(m, _mm512_setzero_ps(), ATTN__SAME16(m, none));
+    low = low || ATTN__LESS16(ATTN__SUB16(least, base), ATTN__ALL16(ATTN__EXP_LOWEST));
     ATTN__UNROLL for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm512_setzero_ps();
     for (j = j0; j < j1; j += w) {
         r = (int)((uint64_t)j % ATTN__PARTS);
         w = r == 0 && j + ATTN__PARTS <= j1 && !mark ? ATTN__PARTS : 1;
-        if (w == 1) attn__weigh_keys_avx512(1, s + j*ld, ld, base, mark, part + r);
-        else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx512(4, s + (j + r)*ld, ld, base, 0, part + r);
+        if (w == 1) attn__weigh_keys_avx512(1, 1, s + j*ld, ld, base, mark, part + r);
+        else if (low) for (r = 0; r < ATTN__PARTS; r += 4)
+            attn__weigh_keys_avx512(4, 1, s + (j + r)*ld, ld, base, 0, part + r);
+        else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx512(4, 0, s + (j + r)*ld, ld, base, 0, part + r);
     }
     ATTN__UNROLL for (r = 0; r < 8; r++) part[r] = ATTN__ADD16(part[r], part[r + 8]);
     ATTN__UNROLL for (r = 0; r < 4; r++) part[r] = ATTN__ADD16(part[r], part[r + 4]);
@@ -4385,6 +4414,10 @@ static void attn__run_plan(const attn_plan *plan, void *workspace)
 }
 
 /* ------------------------------------------------------------------------------------------------------ >>public */
+/* From here on nothing takes long but compiling: what the kernels and the driver do above is what counts. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__)
+#  pragma GCC optimize("O1")
+#endif
 
 /* ---- views */
 static attn_view attn__view(const void *data, attn_type type, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)

@@ -5347,9 +5347,9 @@ static void attn__grad_memory(const attn_desc *d, const attn__shape *s, const at
     if (attn__is_distance(d->score)) floats[ATTN__M_SQUARE] = block * ATTN__GRAD_ROW;
     floats[ATTN__M_DQ] = attn__mul64(w->pad_u, ATTN__GRAD_ROW);
     if (additive) floats[ATTN__M_DT] = floats[ATTN__M_DQ];
-    floats[ATTN__M_Q_ROWS] = attn__mul64(w->vector_row, lanes);
-    floats[ATTN__M_D_OUT_ROWS] = attn__mul64(w->value_row, lanes);
-    floats[ATTN__M_K_ROWS] = attn__mul64(w->vector_row, block);
+    floats[ATTN__M_Q_ROWS] = attn__mul64(w->vector_row > 0 ? attn__add64(w->pad_u, 16) : 0, lanes);   /* monotone */
+    floats[ATTN__M_D_OUT_ROWS] = attn__mul64(w->value_row > 0 ? attn__add64(w->pad_v, 16) : 0, lanes);
+    floats[ATTN__M_K_ROWS] = attn__mul64(w->vector_row > 0 ? attn__add64(w->pad_u, 16) : 0, block);
     floats[ATTN__M_DK] = attn__mul64(w->pad_k, keys);
     if (additive) floats[ATTN__M_DB] = attn__mul64(w->pad_u, keys);
     floats[ATTN__M_DV] = attn__mul64(w->pad_v, keys);

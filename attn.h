@@ -1642,6 +1642,7 @@ ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const in
     __m256 acc[12], q[8], s, t;
     int64_t k;
     int r, i;
+    if (p->onto == ATTN__ADD_AFTER) ATTN__UNROLL for (r = 0; r < R; r++) ATTN__PREFETCH(c + r*c_row);
     ATTN__UNROLL for (r = 0; r < R; r++)
         ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] =
             p->onto == ATTN__GO_ON ? ATTN__LOAD8(c + r*c_row + 8*i) : _mm256_setzero_ps();
@@ -5454,6 +5455,7 @@ typedef struct attn__backward {
     int64_t tiles;              /* of a block of queries */
     int64_t size_u, pad_u;      /* what dS multiplies: vectors of so many floats (additive: the hidden width) */
     int64_t pad_k, pad_v;       /* sizes rounded up to whole vectors */
+    int64_t vector_row, value_row;      /* floats between copied rows of q and k, of d_out */
     int64_t does;               /* ATTN__DO_Q, ATTN__DO_K: what is wanted at all */
     int64_t vectors;            /* 0: dS meets no vectors, there is nothing to find behind it */
     int64_t bias;               /* ATTN__BIAS_x */
@@ -5467,6 +5469,8 @@ typedef struct attn__backward {
 typedef char attn__backward_fits[sizeof(attn__backward) <= sizeof(((attn_plan *)0)->backward) ? 1 : -1];
 
 static int64_t attn__up(int64_t n, int64_t width) { return attn__mul64(attn__blocks(n, width), width); }
+/* A distance of rows that are read one below the other: not one that puts all of them into a few sets of the cache. */
+static int64_t attn__spread(int64_t n) { return n > 0 && n % 32 == 0 ? attn__add64(n, 16) : n; }
 static int attn__is_distance(int32_t score)         /* those with a gradient */
 {
     return score == ATTN_SCORE_GAUSSIAN || score == ATTN_SCORE_EPANECHNIKOV || score == ATTN_SCORE_TRIANGULAR;
@@ -5491,9 +5495,9 @@ static void attn__grad_memory(const attn_desc *d, const attn__shape *s, const at
     if (attn__is_distance(d->score)) floats[ATTN__M_SQUARE] = block * ATTN__GRAD_ROW;
     floats[ATTN__M_DQ] = attn__mul64(w->pad_u, ATTN__GRAD_ROW);
     if (additive) floats[ATTN__M_DT] = floats[ATTN__M_DQ];
-    floats[ATTN__M_Q_ROWS] = attn__mul64(w->pad_u, lanes);
-    floats[ATTN__M_D_OUT_ROWS] = attn__mul64(w->pad_v, lanes);
-    floats[ATTN__M_K_ROWS] = attn__mul64(w->pad_u, block);
+    floats[ATTN__M_Q_ROWS] = attn__mul64(w->vector_row > 0 ? attn__add64(w->pad_u, 16) : 0, lanes);   /* monotone */
+    floats[ATTN__M_D_OUT_ROWS] = attn__mul64(w->value_row > 0 ? attn__add64(w->pad_v, 16) : 0, lanes);
+    floats[ATTN__M_K_ROWS] = attn__mul64(w->vector_row > 0 ? attn__add64(w->pad_u, 16) : 0, block);
     floats[ATTN__M_DK] = attn__mul64(w->pad_k, keys);
     if (additive) floats[ATTN__M_DB] = attn__mul64(w->pad_u, keys);
     floats[ATTN__M_DV] = attn__mul64(w->pad_v, keys);
@@ -5574,8 +5578,6 @@ typedef struct attn__pass {
     int64_t lane0[ATTN_GRAD_QUERIES / 8 + 1];   /* of each tile in the block */
     int64_t first, last;                /* keys that some row of it reaches */
     int     uniform, bad_q, bad_d_out, bad_k;   /* bad: NaN or Inf in the rows */
-    const float *q_rows, *d_out_rows, *k_rows;
-    int64_t q_row, d_out_row, k_row;
     float   base[ATTN_GRAD_QUERIES], inverse[ATTN_GRAD_QUERIES], shift[ATTN_GRAD_QUERIES];
     uint8_t dead[ATTN_GRAD_QUERIES];    /* rows without mass */
     uint8_t whole, seen[ATTN_GRAD_KEYS];        /* the block of keys: does every row reach all; does any reach this */
@@ -5764,33 +5766,23 @@ static void attn__row_tile(attn__pass *p, attn__tile *t)
 
 /* ---- the blocks */
 
-/* Rows [n][size] as products want them: where they lie if whole vectors can be read there; else a copy in `copy`, rows
-   of `pad` floats, those that `use` leaves out as zeros (they are not read). factor: NULL or one per row. */
-static const float *attn__rows_of(const attn_view *v, int64_t b, int64_t h, int64_t i0, int64_t n, int64_t pad,
-                                  const uint8_t *use, const float *factor, float *copy, int64_t *row)
+/* Rows [n][size] as products want them, `row` floats apart and filled up with zeros; those that `use` leaves out are
+   zeros and not read. factor: NULL or one per row. Is one of them NaN or Inf? */
+static int attn__copy_rows(const attn__kernels *f, const attn_view *v, int64_t b, int64_t h, int64_t i0, int64_t n,
+                           int64_t row, const uint8_t *use, const float *factor, float *to)
 {
     const int64_t size = v->size[3];
     int64_t i, c;
-    int all = !factor && v->stride[3] == 1 && size == pad;
-    for (i = 0; all && i < n; i++) all = use[i];
-    *row = pad;
-    if (all) {
-        *row = v->stride[2];
-        return attn__at(v, b, h, i0, 0);
+    for (i = 0; i < n; i++) {
+        const float *from = attn__at(v, b, h, i0 + (use[i] ? i : 0), 0);
+        float *x = to + i * row;
+        attn__fill(x + size, 1, row - size, 0.0f);
+        if (!use[i]) attn__fill(x, 1, size, 0.0f);
+        else if (v->stride[3] == 1) ATTN__COPY(x, from, (size_t)size * sizeof *x);
+        else for (c = 0; c < size; c++) x[c] = from[c * v->stride[3]];
+        for (c = 0; factor && use[i] && c < size; c++) x[c] = x[c] * factor[i];
     }
-    for (i = 0; i < n; i++, copy += pad) {
-        const float *from = attn__at(v, b, h, i0 + (use[i] ? i : 0), 0), by = factor ? factor[i] : 1.0f;
-        attn__fill(copy, 1, pad, 0.0f);
-        for (c = 0; use[i] && c < size; c++) copy[c] = factor ? from[c * v->stride[3]] * by : from[c * v->stride[3]];
-    }
-    return copy - n * pad;
-}
-static int attn__rows_bad(const attn__kernels *f, const float *rows, int64_t row, int64_t n, int64_t size)
-{
-    int64_t i;
-    if (row == size) return !f->finite(rows, n * size);
-    for (i = 0; i < n; i++) if (!f->finite(rows + i * row, size)) return 1;
-    return 0;
+    return !f->finite(to, n * row);
 }
 
 /* What meets dS in dK: q, q/|q|, M^T q. */
@@ -5801,28 +5793,26 @@ static void attn__open_q_rows(attn__pass *p)
     uint8_t use[ATTN_GRAD_QUERIES];
     int64_t i, x;
     p->bad_q = 0;
-    if (p->w->pad_u == 0 || d->score == ATTN_SCORE_ADDITIVE) return;
+    if (p->w->vector_row == 0 || d->score == ATTN_SCORE_ADDITIVE) return;
     for (i = 0; i < p->n; i++) {
         use[i] = !p->dead[i];
         if (d->score == ATTN_SCORE_COSINE && use[i])
             factor[i] = attn__inverse_norm(attn__at(&d->q, p->b, p->head, p->i0 + i, 0), d->q.stride[3], p->s->size_q);
     }
     if (d->score == ATTN_SCORE_BILINEAR) {
-        p->q_rows = p->m[ATTN__M_Q_ROWS];
-        p->q_row = p->w->pad_u;
         for (x = 0; x < p->tiles; x++) {
             attn__tile *t = attn__tile_at(p, x);
             for (i = 0; i < t->lanes; i++) {
-                rows[i] = p->m[ATTN__M_Q_ROWS] + (p->lane0[x] + i) * p->w->pad_u;
-                attn__fill(rows[i], 1, p->w->pad_u, 0.0f);
+                rows[i] = p->m[ATTN__M_Q_ROWS] + (p->lane0[x] + i) * p->w->vector_row;
+                attn__fill(rows[i], 1, p->w->vector_row, 0.0f);
             }
             p->f->unpack(rows, t->lanes, 1, t->query, t->ld, p->s->size_k, t->ones);
         }
         for (i = 0; i < p->n; i++)
-            if (p->dead[i]) attn__fill(p->m[ATTN__M_Q_ROWS] + i * p->w->pad_u, 1, p->w->pad_u, 0.0f);
-    } else p->q_rows = attn__rows_of(&d->q, p->b, p->head, p->i0, p->n, p->w->pad_u, use,
-                                     d->score == ATTN_SCORE_COSINE ? factor : NULL, p->m[ATTN__M_Q_ROWS], &p->q_row);
-    p->bad_q = attn__rows_bad(p->f, p->q_rows, p->q_row, p->n, p->w->pad_u);
+            if (p->dead[i]) attn__fill(p->m[ATTN__M_Q_ROWS] + i * p->w->vector_row, 1, p->w->vector_row, 0.0f);
+        p->bad_q = !p->f->finite(p->m[ATTN__M_Q_ROWS], p->n * p->w->vector_row);
+    } else p->bad_q = attn__copy_rows(p->f, &d->q, p->b, p->head, p->i0, p->n, p->w->vector_row, use,
+                                      d->score == ATTN_SCORE_COSINE ? factor : NULL, p->m[ATTN__M_Q_ROWS]);
 }
 
 static void attn__open_block(attn__pass *p, int64_t i0)
@@ -5875,11 +5865,9 @@ static void attn__open_block(attn__pass *p, int64_t i0)
     }
     if (p->first >= p->last) p->first = p->last = 0;
     p->bad_d_out = 0;
-    if (p->g->d_out.rank && p->g->dv.rank && (p->does & ATTN__DO_K)) {
-        p->d_out_rows = attn__rows_of(&p->g->d_out, p->b, p->head, i0, p->n, p->w->pad_v, use, NULL,
-                                      p->m[ATTN__M_D_OUT_ROWS], &p->d_out_row);
-        p->bad_d_out = attn__rows_bad(p->f, p->d_out_rows, p->d_out_row, p->n, p->w->pad_v);
-    }
+    if (p->g->d_out.rank && p->g->dv.rank && (p->does & ATTN__DO_K))
+        p->bad_d_out = attn__copy_rows(p->f, &p->g->d_out, p->b, p->head, i0, p->n, p->w->value_row, use, NULL,
+                                       p->m[ATTN__M_D_OUT_ROWS]);
     attn__open_q_rows(p);
     if (p->does & ATTN__DO_Q) {
         attn__fill(p->m[ATTN__M_DQ], 1, p->w->pad_u * ATTN__GRAD_ROW, 0.0f);
@@ -6131,8 +6119,7 @@ static void attn__grad_queries(attn__pass *p, attn__grad_product *g, int64_t c0)
     int64_t i, from = 0, end = p->nk;
     g->a_row = 1;
     g->a_k = ATTN__GRAD_ROW;
-    g->b_row = p->k_row;
-    g->x_row = p->q_row;
+    g->b_row = g->x_row = p->w->vector_row;
     g->c_row = g->columns = pad;
     g->careful = p->bad_k;
     for (i = 0; i < p->n; i += step) {
@@ -6141,8 +6128,8 @@ static void attn__grad_queries(attn__pass *p, attn__grad_product *g, int64_t c0)
         g->depth = end - from;
         g->a = p->m[ATTN__M_DS] + from * ATTN__GRAD_ROW + i;
         g->mark = p->m[ATTN__M_P] + from * ATTN__GRAD_ROW + i;
-        g->b = p->k_rows + from * p->k_row;
-        g->x = attn__is_distance(p->d->score) ? p->q_rows + i * p->q_row : NULL;
+        g->b = p->m[ATTN__M_K_ROWS] + from * g->b_row;
+        g->x = attn__is_distance(p->d->score) ? p->m[ATTN__M_Q_ROWS] + i * g->x_row : NULL;
         g->c = p->m[ATTN__M_DQ] + i * pad;
         attn__multiply(p->f, g);
     }
@@ -6204,16 +6191,14 @@ static void attn__grad_vectors(attn__pass *p, int64_t c0)
     }
     for (j = 0; d->score == ATTN_SCORE_COSINE && j < p->nk; j++)
         factor[j] = p->seen[j] ? attn__tile_at(p, 0)->prepared[c0 + j] : 0.0f;
-    p->k_rows = attn__rows_of(&d->k, p->b, p->head_kv, c0, p->nk, p->w->pad_u, p->seen,
-                              d->score == ATTN_SCORE_COSINE ? factor : NULL, p->m[ATTN__M_K_ROWS], &p->k_row);
-    p->bad_k = attn__rows_bad(p->f, p->k_rows, p->k_row, p->nk, p->w->pad_u);
+    p->bad_k = attn__copy_rows(p->f, &d->k, p->b, p->head_kv, c0, p->nk, p->w->vector_row, p->seen,
+                               d->score == ATTN_SCORE_COSINE ? factor : NULL, p->m[ATTN__M_K_ROWS]);
     if (attn__is_distance(d->score)) p->bad_k |= p->bad_q;
     if ((p->does & ATTN__DO_K) && p->g->dk.rank) {
         g.a = p->m[ATTN__M_DS];
-        g.b = p->q_rows;
-        g.b_row = p->q_row;
-        g.x = attn__is_distance(d->score) ? p->k_rows : NULL;
-        g.x_row = p->k_row;
+        g.b = p->m[ATTN__M_Q_ROWS];
+        g.b_row = g.x_row = p->w->vector_row;
+        g.x = attn__is_distance(d->score) ? p->m[ATTN__M_K_ROWS] : NULL;
         g.careful = p->bad_q || (g.x && p->bad_k);
         attn__grad_keys(p, &g, c0, p->m[ATTN__M_DK], p->w->pad_k);
     }
@@ -6233,8 +6218,8 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
     if (p->uniform) attn__grad_uniform(p, c0, p->nk);           /* last: its rows count as excluded until here */
     if (!p->g->d_out.rank || !p->g->dv.rank || !(p->does & ATTN__DO_K)) return;
     g.a = p->m[ATTN__M_P];
-    g.b = p->d_out_rows;
-    g.b_row = p->d_out_row;
+    g.b = p->m[ATTN__M_D_OUT_ROWS];
+    g.b_row = p->w->value_row;
     g.x = NULL;
     g.careful = p->bad_d_out;
     attn__grad_keys(p, &g, c0, p->m[ATTN__M_DV], p->w->pad_v);
@@ -6883,6 +6868,8 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
         attn__up(w.size_u, f->width);
     w.pad_k = w.vectors ? attn__up(s.size_k, f->width) : 0;
     w.pad_v = grad->d_out.rank || grad->dv.rank ? attn__up(s.size_v, f->width) : 0;
+    w.vector_row = d->score == ATTN_SCORE_ADDITIVE ? 0 : attn__spread(w.pad_u);
+    w.value_row = attn__spread(w.pad_v);
     w.every = w.bias == ATTN__BIAS_STORED || (grad->d_given_scores.rank &&
               !attn__adds(grad, ATTN__G_d_given_scores));
     if (below_q || grad->d_given_scores.rank || grad->d_sigma.rank || grad->d_scale.rank || grad->d_alibi.rank ||

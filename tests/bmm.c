@@ -304,7 +304,7 @@ static void test_gradient_sizes(void) {
     if (test_verbose()) printf("    largest error %.3f of the bound\n", product_worst);
 }
 
-/* All layouts, transposed operands, and batches that broadcast: the gradient is summed where an operand was repeated. */
+/* All layouts, transposed operands, and batches that broadcast: summed where an operand was repeated. */
 static void test_gradient_batches(void) {
     for (int pattern = 0; pattern < 16; pattern++)
         for (int rank_a = 2; rank_a <= 4; rank_a++)

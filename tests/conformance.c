@@ -13,8 +13,9 @@
        end
    Every case runs on every instruction set of this machine. What a case composes from the library is composed
    here: concat, given_scores, query_mask, value_mask, a block of heads. Where d_output, d_weights or d_lse is
-   given, the gradients that are expected (dq dk dv dbias dw_q ...) are those of the sum of each times its result. The last line is "N passed, N failed"
-   (", N skipped" when something was, the reasons above it); exit 1 when a case failed or none ran. */
+   given, the gradients that are expected (dq dk dv dbias dw_q ...) are those of the sum of each times its result.
+   The last line is "N passed, N failed" (", N skipped" when something was, the reasons above it); exit 1 when a
+   case failed or none ran. */
 #include "../attn.h"
 #include <math.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* corners.c - gradients where they must be exactly 0, where NaN and infinity may go and where not, memory that may not be
-   read, sizes of 0 and 1 and around those of tiles, numbers at the ends of the range. */
+/* corners.c - gradients where they must be exactly 0, where NaN and infinity may go and where not, memory that may
+   not be read, sizes of 0 and 1 and around those of tiles, numbers at the ends of the range. */
 #include "grads.h"
 
 /* Runs a forward call and its gradients, all of them, with everything from above, against the reference. */
@@ -94,8 +94,8 @@ static void sinks(void) {
 
 /* ---- NaN and infinity */
 
-/* Rows and keys of two kinds, even and odd, that never meet: what happens to the one must not change a bit of the other.
-   Both lie in the same tiles. */
+/* Rows and keys of two kinds, even and odd, that never meet: what happens to the one must not change a bit of the
+   other. Both lie in the same tiles. */
 static attn_desc two_kinds(int32_t score) {
     attn_desc d = make_desc(1, 2, 1, 21, 150, 7, 5);
     set_score(&d, score, 6);

@@ -1,6 +1,6 @@
-/* golden.c - two 64-bit hashes over a fixed set of calls, of their results and of their gradients, computed in a way that
-   the options choose. Every way must give the same hashes: that is the header's promise of the same bits. tests/golden.sh
-   runs the ways; tests/golden.txt holds the hashes.
+/* golden.c - two 64-bit hashes over a fixed set of calls, of their results and of their gradients, computed in a way
+   that the options choose. Every way must give the same hashes: that is the header's promise of the same bits.
+   tests/golden.sh runs the ways; tests/golden.txt holds the hashes.
 
    golden [--isa NAME] [--workers N] [--cut whole|alone|blocks] [--layout packed|strided|reversed] [--apart]
           [--float-control N] [--mixed | --every] [--cases]
@@ -624,7 +624,10 @@ static const struct {
     size_t offset;
     const char *axes;
 } above[ABOVE] = {
-    {offsetof(attn_grad, d_out), "bhi."}, {offsetof(attn_grad, d_weights), "bhi."}, {offsetof(attn_grad, d_lse), "bhi"}};
+    {offsetof(attn_grad, d_out), "bhi."},
+    {offsetof(attn_grad, d_weights), "bhi."},
+    {offsetof(attn_grad, d_lse), "bhi"},
+};
 static const struct {
     size_t offset, owner;
 } gradients[GRADIENTS] = {
@@ -664,7 +667,8 @@ static void make_gradients(const problem *p, int n, attn_grad *g) {
         if (gradients[i].offset == offsetof(attn_grad, d_sigma) && !like.rank)
             like.rank = kernel && d->score != ATTN_SCORE_CONSTANT, like.size[0] = 1;
         if (like.rank)
-            *gradient(g, i) = writable(floats(PLAIN, like.rank, like.size[0], like.size[1], like.size[2], like.size[3]));
+            *gradient(g, i) =
+                writable(floats(PLAIN, like.rank, like.size[0], like.size[1], like.size[2], like.size[3]));
     }
 }
 
@@ -986,7 +990,8 @@ static way mixed(const way *given, int n) { /* another way for every call */
     return w;
 }
 static void add_call(uint64_t *total, uint64_t hash, int show) {
-    if (show) printf("call %4d %08lx%08lx\n", current, (unsigned long)(hash >> 32), (unsigned long)(hash & 0xFFFFFFFFu));
+    if (show)
+        printf("call %4d %08lx%08lx\n", current, (unsigned long)(hash >> 32), (unsigned long)(hash & 0xFFFFFFFFu));
     *total = mix(mix(*total, (uint32_t)hash), (uint32_t)(hash >> 32));
 }
 /* total[0]: of the results, total[1]: of the gradients */
@@ -996,7 +1001,9 @@ static void run_set(const way *w, int is_mixed, int show, uint64_t total[2]) {
     for (n = 0; n < ATTENTIONS + PIECES; n++) {
         way one = is_mixed ? mixed(w, n) : *w;
         current = n;
-        add_call(&total[0], n < ATTENTIONS ? attention(n, &one) : run_piece(plain_pieces[n - ATTENTIONS], n - ATTENTIONS, &one),
+        add_call(&total[0],
+                 n < ATTENTIONS ? attention(n, &one)
+                                : run_piece(plain_pieces[n - ATTENTIONS], n - ATTENTIONS, &one),
                  show);
     }
     for (n = 0; n < ATTENTIONS + GRADIENT_PIECES; n++) {

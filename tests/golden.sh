@@ -21,11 +21,11 @@ run() {
     else ok "$way: $(wc -l <"$said.out") ways, $expected"; fi
 }
 
-# one build of golden.c, which holds the implementation: COMPILER FLAG WAYS
+# one build of golden.c, which holds the implementation: COMPILER FLAG[,FLAG...] WAYS
 item_build() {
     name="$1 $2"; file=$dir/$(echo "$1$2" | tr -c 'A-Za-z0-9\n' _)
     have "$1" || { skipped "$name (no $1)"; return; }
-    case $2 in -O*) flags=$2 ;; *) flags="-O2 $2" ;; esac
+    case $2 in -O*) flags=$(echo "$2" | tr , ' ') ;; *) flags="-O2 $2" ;; esac
     case $1 in *++) flags="$flags -x c++" ;; esac
     "$1" $flags -w tests/golden.c -o "$file" -lm >"$file.log" 2>&1 ||
         { failed "$name does not compile" "$file.log"; return; }
@@ -51,7 +51,7 @@ summary() {
 [ -n "$expected" ] || { failed "tests/golden.txt is missing"; exit 1; }
 builds="build:gcc:-O2:--every emulated:$(emulator | sed 's|.*/||'):${EMULATED:---every} build:clang:-O2:--mixed"
 for compiler in gcc clang; do
-    for flag in -O0 -O1 -O3 -Os -Ofast -march=native -std=c99 -std=c11 -std=c17; do
+    for flag in -O0 -O1 -O3 -Os -Ofast -march=native -Ofast,-march=native -std=c99 -std=c11 -std=c17; do
         builds="$builds build:$compiler:$flag:--mixed"
     done
 done

@@ -17,9 +17,9 @@
 
 /* One suite alone: cc -D'SUITES=X(errors)' tests/main.c tests/errors.c ... */
 #ifndef SUITES
-#define SUITES                                                                                          \
-    X(forward) X(special) X(properties) X(generator) X(backward) X(corners) X(errors) X(memory) X(threads) X(isa) X(softmax)   \
-    X(bmm) X(mha) X(pieces) X(heatmap) X(align)
+#define SUITES                                                                                                         \
+    X(forward) X(special) X(properties) X(generator) X(backward) X(corners) X(errors) X(memory) X(threads) X(isa)      \
+    X(softmax) X(bmm) X(mha) X(pieces) X(heatmap) X(align)
 #endif
 #define X(name) extern const test_case suite_##name[];
 SUITES

@@ -1,6 +1,6 @@
 # mutants.sh - breaks attn.h in one place after the other (mutate.c) and runs the suites on each: a mutant that
 # no test notices is a hole in the tests, or changes nothing. `make mutants` takes PER_SECTION mutants of each
-# section, two at a time; `sh tests/mutants.sh mutant:NUMBER:SECTION` one of the last list.
+# section (of the gradients OF_BACKWARD), two at a time; `sh tests/mutants.sh mutant:NUMBER:SECTION` one of the last list.
 # tests/mutants.txt explains those that survive: "section: key" on a line, the reason on the next, indented.
 . tests/items.sh
 . tests/emulate.sh
@@ -8,6 +8,7 @@
 dir=$out/mutants
 mkdir -p "$dir"
 : "${PER_SECTION:=36}"
+: "${OF_BACKWARD:=150}"
 OBJECTS=$(for suite in $(sh tests/suites.sh); do echo "$out/obj/$suite.o"; done)
 
 # The machine's own fused multiply-add, where it has one, spares the suites the exact emulation of it.
@@ -38,6 +39,7 @@ noticed_by_suites() { # DIRECTORY SECTION; the suite that is nearest to the muta
     case $2 in
         kernels-avx512) noticed emulated_suites "$1/run" ;;
         validate)       noticed "$1/run" --filter errors. || noticed "$1/run" ;;
+        backward)       noticed "$1/run" --filter backward. || noticed "$1/run" --filter corners. || noticed "$1/run" ;;
         *)              noticed "$1/run" ;;
     esac
 }
@@ -79,7 +81,9 @@ unbroken() { # unbroken SECTION
     ! noticed_by_suites "$dir/$1" "$1" || failed "the suites on the unbroken header ($1)"
 }
 if [ -z "$1" ]; then
-    "$out/mutate" attn.h list "$PER_SECTION" >"$dir/all"
+    most=$PER_SECTION; [ "$most" -gt "$OF_BACKWARD" ] || most=$OF_BACKWARD
+    "$out/mutate" attn.h list "$most" |
+        awk -F'\t' -v n="$PER_SECTION" -v b="$OF_BACKWARD" '++taken[$2] <= ($2 == "backward" ? b : n)' >"$dir/all"
     lacks=$(why_no_emulation)
     [ -z "$lacks" ] || skipped "kernels-avx512 ($lacks)"
     awk -F'\t' -v lacks="$lacks" '!lacks || $2 != "kernels-avx512"' "$dir/all" >"$dir/list"

@@ -13,7 +13,7 @@
 #include <string.h>
 
 static const char *const sections[] = {
-    "math", "kernels-scalar", "kernels-avx2", "kernels-avx512", "validate", "driver", NULL};
+    "math", "kernels-scalar", "kernels-avx2", "kernels-avx512", "validate", "driver", "backward", NULL};
 
 /* operators between two operands, and what they become */
 static const char *const operators[][2] = {

@@ -260,7 +260,7 @@ static inline double ref_grad_weight(ref_grads *g, const ref_head *s, int64_t i,
     return kept * slope + given;
 }
 
-/* How far a weight may be off, relative to it. Next to a kernel's edge it is small, and a difference of rounded numbers. */
+/* How far a weight may be off, relative to it. Next to a kernel's edge it is a small difference of rounded numbers. */
 static inline double ref_grad_off(const attn_desc *d, const ref_result *r, int64_t row, int64_t at) {
     int edge = d->score == ATTN_SCORE_EPANECHNIKOV || d->score == ATTN_SCORE_TRIANGULAR;
     return 1 + (r->all_terms[at] > r->s_max[row] ? r->all_terms[at] : r->s_max[row]) +

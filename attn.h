@@ -1106,7 +1106,7 @@ typedef struct attn__kernels {
     void (*grade)(const attn__grade *g);
     /* sum[lane] = sum over c, ascending, of x[c][lane] y[c][lane] */
     void (*inner)(const float *x, const float *y, int64_t ld, int64_t n, float *sum);
-    /* to[c] = from[c]*factor, or to[c] + that; a NaN becomes the one NaN */
+    /* to[c] = from[c]*factor, or to[c] + that in one rounding; a NaN becomes the one NaN */
     void (*deliver)(const float *from, float *to, int64_t n, float factor, int add);
     void (*additive_gradient)(const attn__additive_gradient *g);
     /* y[j*row + u] += the tree of part[j][u][0..15], for n keys and four u */
@@ -1395,12 +1395,17 @@ static void attn__inner_scalar(const float *x, const float *y, int64_t ld, int64
         for (sum[l] = 0.0f, c = 0; c < n; c++) sum[l] = attn__fma(x[c * ld + l], y[c * ld + l], sum[l]);
 }
 
+/* x*factor, or y + x*factor, rounded once: no compiler can make something else of it */
+static float attn__scaled(float x, float factor, float y, int add)
+{
+    return add ? attn__fma(x, factor, y) : x * factor;
+}
+
 static void attn__deliver_scalar(const float *from, float *to, int64_t n, float factor, int add)
 {
     int64_t c;
     for (c = 0; c < n; c++) {
-        const float x = from[c] * factor;
-        to[c] = attn__quiet(add ? to[c] + x : x);
+        to[c] = attn__quiet(attn__scaled(from[c], factor, to[c], add));
     }
 }
 
@@ -2184,8 +2189,9 @@ ATTN__AVX2 static void attn__deliver_avx2(const float *from, float *to, int64_t 
 {
     int64_t c = 0;
     for (; c + 8 <= n; c += 8) {
-        __m256 x = ATTN__MUL8(ATTN__LOAD8(from + c), ATTN__ALL8(factor));
-        if (add) x = ATTN__ADD8(ATTN__LOAD8(to + c), x);
+        __m256 x = ATTN__LOAD8(from + c);
+        if (add) x = ATTN__FMA8(x, ATTN__ALL8(factor), ATTN__LOAD8(to + c));
+        else x = ATTN__MUL8(x, ATTN__ALL8(factor));
         ATTN__STORE8(to + c, attn__quiet8(x));
     }
     attn__deliver_scalar(from + c, to + c, n - c, factor, add);
@@ -6236,8 +6242,8 @@ static void attn__store_grad(const attn__kernels *f, const attn_out *o, int64_t 
         return;
     }
     for (e = 0; e < n; e++, to += o->stride[3]) {
-        const float x = from ? from[e] * factor : 0.0f;     /* no sum: nothing came together here */
-        *to = attn__quiet(add ? *to + x : x);
+        if (from) *to = attn__quiet(attn__scaled(from[e], factor, *to, add));
+        else if (!add) *to = 0.0f;                          /* no sum: nothing came together here */
     }
 }
 static int attn__all_zero(const float *x, int64_t stride, int64_t n, int negative)
@@ -6524,8 +6530,7 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__kernels *f, const attn__su
     for (r = 0; r < p.rows; r++)
         for (l = 0; l < lanes; l++) {
             float *to = attn__out_at(&m->out, x, y, r0 + r, column + l);
-            const float v = c[r * ld + l] * m->scale;
-            *to = attn__quiet(m->adds ? *to + v : v);
+            *to = attn__quiet(attn__scaled(c[r * ld + l], m->scale, *to, m->adds));
         }
 }
 

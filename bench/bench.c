@@ -1,8 +1,9 @@
 /* cc -O2 bench/bench.c bench/loops.c -lm -lpthread; or `make bench`, which also tells it compiler, flags and commit.
    First this machine's limits, then every row of work.h on every instruction set, on one thread and on all: operations
    or bytes a second, and the share of the limit measured before and after every sample, since clocks and neighbours
-   change. Then the bars that need no peer. Every result is checked against double precision before it is timed. One
-   thread: this process's CPU time; more: the clock on the wall. GCC or clang, POSIX.
+   change; the backward pass counts 5/2 of the forward's operations. Then the bars that need no peer. Every result is
+   checked against double precision before it is timed. One thread: this process's CPU time; more: the clock on the
+   wall. GCC or clang, POSIX.
    --json: a line of JSON per result. --filter TEXT: rows whose name contains it, and no bars. --isa NAME.
    --threads N: beside one. --samples N. --loops: only the bar of the plain loops, for a build with other flags. */
 #define _GNU_SOURCE

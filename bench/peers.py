@@ -689,7 +689,7 @@ def main():
         for row in rows:
             if "memory" in row:
                 sizes = ", ".join(f"{n} {bytes / 1e6:.2f} MB" for n, bytes in row["memory"].items())
-                print(f"memory beyond the inputs at its peak: {row['row']}, {row['threads']} threads: {sizes}")
+                print(f"memory beyond the inputs, at its peak: {row['row']}, threads {row['threads']}: {sizes}")
     print(f"{held} of {len(rows)} rows hold")
     return 1 if held < len(rows) - 3 or behind else 0
 

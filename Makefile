@@ -55,9 +55,9 @@ bench: build/bench build/bench-native ## Measure this machine and attn.h on it, 
 bench-peers: | build ## Compare with PyTorch, onnxruntime and OpenBLAS, installed into VENV (ARGS="--rows TEXT").
 	@VENV=$(VENV) COMMIT=$(COMMIT) sh bench/peers.sh $(ARGS)
 
-bench-scaling: build/scaling ## Measure time and memory against every size; draw bench/plots/*.svg.
+bench-scaling: build/scaling ## Measure time and memory against every size; draw bench/plots/*.svg (ARGS=TEXT: some).
 	@mkdir -p bench/plots
-	build/scaling bench/plots
+	build/scaling bench/plots $(ARGS)
 
 format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.
 	clang-format -i tests/*.[ch] examples/*.c bench/*.c

@@ -1,8 +1,9 @@
 /* cc -O2 bench/bench.c bench/loops.c -lm -lpthread; or `make bench`, which also tells it compiler, flags and commit.
    First this machine's limits, then every row of work.h on every instruction set, on one thread and on all: operations
    or bytes a second, and the share of the limit measured before and after every sample, since clocks and neighbours
-   change. Then the bars that need no peer. Every result is checked against double precision before it is timed. One
-   thread: this process's CPU time; more: the clock on the wall. GCC or clang, POSIX.
+   change; the backward pass counts 5/2 of the forward's operations. Then the bars that need no peer. Every result is
+   checked against double precision before it is timed. One thread: this process's CPU time; more: the clock on the
+   wall. GCC or clang, POSIX.
    --json: a line of JSON per result. --filter TEXT: rows whose name contains it, and no bars. --isa NAME.
    --threads N: beside one. --samples N. --loops: only the bar of the plain loops, for a build with other flags. */
 #define _GNU_SOURCE
@@ -27,7 +28,7 @@
 #define COMPILER "gcc " __VERSION__
 #endif
 
-enum { MAX_SAMPLES = 101, FEW = 5, ROWS_CHECKED = 8 };
+enum { MAX_SAMPLES = 101, FEW = 5, ROWS_CHECKED = 8, MOST_D = 256 };
 static const double BUDGET = 0.8, WRONG = 2e-5; /* seconds of a result; error */
 
 static struct {
@@ -186,20 +187,38 @@ static void print_limits(void) {
 }
 
 /* ---- what double precision makes of a few rows */
-static double score_of(const job *j, const float *q, const float *k) {
-    double sum = 0;
+static void project(const job *j, const float *x, const float *w, const float *bias, double *to) {
     for (int c = 0; c < j->d; c++) {
-        double a = (double)q[c], b = (double)k[c];
+        to[c] = w ? 0 : (double)x[c];
+        for (int i = 0; w && i < j->d; i++) to[c] += (double)w[c * j->d + i] * (double)x[i];
+        if (bias) to[c] += (double)bias[c];
+    }
+}
+static double score_of(const job *j, const float *q, const float *k) {
+    double sum = 0, left[MOST_D], right[MOST_D];
+    project(j, q, j->w_q, j->hidden_bias, left), project(j, k, j->w_k, NULL, right);
+    for (int c = 0; c < j->d; c++) {
+        double a = left[c], b = right[c];
         if (j->score == ATTN_SCORE_ADDITIVE) sum += (double)j->w_v[c] * tanh(a + b);
         else sum += j->score == ATTN_SCORE_GAUSSIAN ? -0.5 * (a - b) * (a - b) : a * b / sqrt((double)j->d);
     }
     return sum;
 }
-/* The largest difference, NaN if there is one. */
-static double worse(double worst, float got, double want) {
-    double error = fabs((double)got - want);
-    return worst != worst || error <= worst ? worst : error;
+/* What dropout multiplies a weight with. */
+static double kept(const job *j, int b, int h, int i, int n) {
+    attn_desc desc;
+    uint8_t byte = 1;
+    if (!(j->dropout > 0)) return 1;
+    memset(&desc, 0, sizeof desc);
+    desc.dropout = j->dropout;
+    desc.dropout_origin[0] = b, desc.dropout_origin[1] = h;
+    desc.dropout_origin[2] = i, desc.dropout_origin[3] = n;
+    attn_dropout_mask(attn_out_u8(&byte, 4, 1, 1, 1, 1), &desc, NULL);
+    return byte / (1 - (double)j->dropout);
 }
+/* The largest difference, NaN if there is one. */
+static double larger(double worst, double error) { return worst != worst || error <= worst ? worst : error; }
+static double worse(double worst, float got, double want) { return larger(worst, fabs((double)got - want)); }
 static double row_error(const job *j, int b, int h, int i, double *weight) {
     size_t row = ((size_t)b * (size_t)j->heads + (size_t)h) * (size_t)j->queries + (size_t)i, keys = (size_t)j->keys;
     size_t group = (size_t)b * (size_t)j->kv_heads + (size_t)(h * j->kv_heads / j->heads), d = (size_t)j->d;
@@ -229,20 +248,87 @@ static double row_error(const job *j, int b, int h, int i, double *weight) {
     }
     for (int c = 0; !j->kind && c < j->dv; c++) {
         double want = 0;
-        for (size_t n = 0; n < keys; n++) want += weight[n] * (double)v[n * (size_t)j->dv + (size_t)c];
+        for (size_t n = 0; n < keys; n++)
+            want += weight[n] * kept(j, b, h, i, (int)n) * (double)v[n * (size_t)j->dv + (size_t)c];
         worst = worse(worst, j->out[row * (size_t)j->dv + (size_t)c], want);
     }
     return worst;
 }
+
+/* Gradients of some rows: query i and key n of one head. Weights are had from the row's own statistics; that those are
+   right is seen by the sum of the weights. */
+typedef struct pair {
+    const float *q, *k, *v, *d_out;
+    double weight, dropped, d_score; /* before dropout, after it; the gradient of the score with its bias */
+} pair;
+static pair pair_of(const job *j, int b, int h, int i, int n) {
+    size_t head = (size_t)b * (size_t)j->heads + (size_t)h, dv = (size_t)j->dv;
+    size_t row = head * (size_t)j->queries + (size_t)i, key = head * (size_t)j->keys + (size_t)n;
+    pair p = {j->q + row * (size_t)j->d, j->k + key * (size_t)j->d, j->v + key * dv, j->d_out + row * dv, 0, 0, 0};
+    double above = 0, delta = 0, keep = kept(j, b, h, i, n), score;
+    int from, to;
+    keys_allowed(j, b, i, &from, &to);
+    if (n < from || n >= to) return p;
+    score = score_of(j, p.q, p.k);
+    if (j->bias) score += (double)j->bias[(size_t)(h * j->queries + i) * (size_t)j->keys + (size_t)n];
+    p.weight = exp(score - (double)j->stats[row * 2]) / (double)j->stats[row * 2 + 1];
+    p.dropped = p.weight * keep;
+    for (size_t c = 0; c < dv; c++) {
+        above += (double)p.d_out[c] * (double)p.v[c] * keep;
+        delta += (double)p.d_out[c] * (double)j->out[row * dv + c];
+    }
+    p.d_score = p.weight * (above - delta);
+    return p;
+}
+/* The gradients of the two sides of a score: dq and dk are sums of it, for additive attention of it times W. */
+static void add_side(const job *j, const pair *p, const float *other, double *sum) {
+    double left[MOST_D], right[MOST_D];
+    if (j->score == ATTN_SCORE_ADDITIVE)
+        project(j, p->q, j->w_q, j->hidden_bias, left), project(j, p->k, j->w_k, NULL, right);
+    for (int c = 0; c < j->d; c++) {
+        double t = j->score == ATTN_SCORE_ADDITIVE ? tanh(left[c] + right[c]) : 0;
+        sum[c] += p->d_score * (j->score == ATTN_SCORE_ADDITIVE ? (double)j->w_v[c] * (1 - t * t)
+                                                                : (double)other[c] / sqrt((double)j->d));
+    }
+}
+static double side_error(const job *j, const double *sum, const float *w, const float *got) {
+    double worst = 0;
+    for (int c = 0; c < j->d; c++) {
+        double want = w ? 0 : sum[c];
+        for (int i = 0; w && i < j->d; i++) want += (double)w[i * j->d + c] * sum[i];
+        worst = worse(worst, got[c], want);
+    }
+    return worst;
+}
+static double gradient_error(const job *j, int b, int h, int i, int n) {
+    size_t head = (size_t)b * (size_t)j->heads + (size_t)h;
+    size_t row = head * (size_t)j->queries + (size_t)i, key = head * (size_t)j->keys + (size_t)n;
+    double dq[MOST_D] = {0}, dk[MOST_D] = {0}, dv[MOST_D] = {0}, mass = 0, worst = 0;
+    for (int other = 0; other < j->keys; other++) {
+        pair p = pair_of(j, b, h, i, other);
+        add_side(j, &p, p.k, dq), mass += p.weight;
+        if (j->d_bias) worst = worse(worst, j->d_bias[row * (size_t)j->keys + (size_t)other], p.d_score);
+    }
+    for (int other = 0; other < j->queries; other++) {
+        pair p = pair_of(j, b, h, other, n);
+        add_side(j, &p, p.q, dk);
+        for (int c = 0; c < j->dv; c++) dv[c] += p.dropped * (double)p.d_out[c];
+    }
+    for (int c = 0; c < j->dv; c++) worst = worse(worst, j->d_v[key * (size_t)j->dv + (size_t)c], dv[c]);
+    worst = larger(worst, side_error(j, dq, j->w_q, j->d_q + row * (size_t)j->d));
+    worst = larger(worst, side_error(j, dk, j->w_k, j->d_k + key * (size_t)j->d));
+    return worse(worst, 1, mass);
+}
 static double check(const job *j) {
     double worst = 0, *weight = (double *)must_have((size_t)j->keys * sizeof *weight);
     for (int row = 0; row < ROWS_CHECKED; row++) {
-        double error = row_error(j, row % j->batch, row % j->heads, (int)(row * 977L % j->queries), weight);
-        if (!(error <= worst)) worst = error;
+        int b = row % j->batch, h = row % j->heads, i = (int)(row * 977L % j->queries);
+        worst = larger(worst, row_error(j, b, h, i, weight));
+        if (has_gradients(j)) worst = larger(worst, gradient_error(j, b, h, i, (int)(row * 661L % j->keys)));
     }
     free(weight);
-    if (!(worst < (j->kind == 'b' ? j->d * WRONG : WRONG)))
-        stop("the result is wrong"); /* sums of d terms, not means */
+    if (!(worst < WRONG * (j->kind == 'b' ? j->d : j->kind == 't' ? 5 : 1)))
+        stop("the result is wrong"); /* sums of d terms, not means; gradients behind a projection */
     return worst;
 }
 

@@ -2,6 +2,7 @@
    operations and bytes it takes, a read probe. Include after attn.h. */
 #include "pool.h"
 #include "work.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -69,13 +70,23 @@ static inline float *random_floats(size_t n) { /* uniform, variance 1 */
     }
     return p;
 }
+static inline float *random_matrix(int32_t n) { /* keeps the variance of what it is multiplied with */
+    float *p = random_floats(elements(n, n, 1, 1));
+    for (size_t i = 0; i < elements(n, n, 1, 1); i++) p[i] /= sqrtf((float)n);
+    return p;
+}
+static inline int has_gradients(const job *j) { return j->kind == 'g' || j->kind == 't'; }
 static inline void make_data(job *j) {
-    size_t pairs = elements(j->batch, j->heads, j->queries, j->keys);
-    j->q = random_floats(j->kind == 's' ? pairs : elements(j->batch, j->heads, j->queries, j->d));
-    j->k = random_floats(elements(j->batch, j->kv_heads, j->keys, j->d));
-    j->v = random_floats(elements(j->batch, j->kv_heads, j->keys, j->dv));
-    j->out = random_floats(j->kind ? pairs : elements(j->batch, j->heads, j->queries, j->dv));
-    if (j->score == ATTN_SCORE_ADDITIVE) j->w_v = random_floats((size_t)j->d);
+    size_t pairs = elements(j->batch, j->heads, j->queries, j->keys), d = (size_t)j->d;
+    size_t queries = elements(j->batch, j->heads, j->queries, j->d);
+    size_t outs = elements(j->batch, j->heads, j->queries, j->dv);
+    size_t keys = elements(j->batch, j->kv_heads, j->keys, j->d);
+    size_t values = elements(j->batch, j->kv_heads, j->keys, j->dv);
+    j->q = random_floats(j->kind == 's' ? pairs : queries);
+    j->k = random_floats(keys);
+    j->v = random_floats(values);
+    j->out = random_floats(j->kind == 's' || j->kind == 'b' ? pairs : outs);
+    if (j->score == ATTN_SCORE_ADDITIVE) j->w_v = random_floats(d);
     if (j->biased) j->bias = random_floats(pairs);
     if (j->weighed) j->weights = random_floats(pairs);
     if (j->masked) {
@@ -86,22 +97,49 @@ static inline void make_data(job *j) {
         free(coin);
         j->mask = mask;
     }
+    if (j->projected) j->w_q = random_matrix(j->d), j->w_k = random_matrix(j->d), j->hidden_bias = random_floats(d);
+    if (!has_gradients(j)) return;
+    j->d_out = random_floats(outs), j->stats = random_floats(elements(j->batch, j->heads, j->queries, 2));
+    j->d_q = random_floats(queries), j->d_k = random_floats(keys), j->d_v = random_floats(values);
+    if (j->biased) j->d_bias = random_floats(pairs);
+    if (j->score == ATTN_SCORE_ADDITIVE) j->d_w_v = random_floats(d);
+    if (j->projected)
+        j->d_w_q = random_floats(d * d), j->d_w_k = random_floats(d * d), j->d_hidden_bias = random_floats(d);
 }
 static inline void free_data(job *j) {
     free((void *)j->q), free((void *)j->k), free((void *)j->v), free((void *)j->bias), free((void *)j->w_v);
-    free((void *)j->mask), free(j->out), free(j->weights);
+    free((void *)j->w_q), free((void *)j->w_k), free((void *)j->hidden_bias), free((void *)j->d_out);
+    free((void *)j->mask), free(j->out), free(j->weights), free(j->stats);
+    free(j->d_q), free(j->d_k), free(j->d_v), free(j->d_bias);
+    free(j->d_w_v), free(j->d_w_q), free(j->d_w_k), free(j->d_hidden_bias);
 }
 
 /* ---- a job as a call of attn.h: the descriptor is filled once, as a program would */
 typedef struct call {
     attn_desc desc;
+    attn_grad grad;
     attn_view left, right;
     int32_t kind;
 } call;
 
+static inline void call_add_gradients(call *c, const job *j) {
+    attn_grad *g = &c->grad;
+    c->desc.stats = attn_out_bhsd(j->stats, j->batch, j->heads, j->queries, 2);
+    g->d_out = attn_view_bhsd(j->d_out, j->batch, j->heads, j->queries, j->dv);
+    g->dq = attn_out_bhsd(j->d_q, j->batch, j->heads, j->queries, j->d);
+    g->dk = attn_out_bhsd(j->d_k, j->batch, j->kv_heads, j->keys, j->d);
+    g->dv = attn_out_bhsd(j->d_v, j->batch, j->kv_heads, j->keys, j->dv);
+    if (j->d_bias) g->d_bias = attn_out_f32(j->d_bias, 3, j->heads, j->queries, j->keys, 0);
+    if (j->d_w_v) g->d_w_v = attn_out_f32(j->d_w_v, 1, j->d, 0, 0, 0);
+    if (j->d_w_q) g->d_w_q = attn_out_f32(j->d_w_q, 2, j->d, j->d, 0, 0);
+    if (j->d_w_k) g->d_w_k = attn_out_f32(j->d_w_k, 2, j->d, j->d, 0, 0);
+    if (j->d_hidden_bias) g->d_hidden_bias = attn_out_f32(j->d_hidden_bias, 1, j->d, 0, 0, 0);
+}
+
+/* Of the backward pass alone it runs the forward pass before. */
 static inline attn_status call_prepare(call *c, const job *j, pool *threads) {
     attn_desc *d = &c->desc;
-    size_t bytes = 0;
+    size_t bytes = 0, backward = 0;
     attn_status status;
     memset(c, 0, sizeof *c);
     c->kind = j->kind;
@@ -125,18 +163,29 @@ static inline attn_status call_prepare(call *c, const job *j, pool *threads) {
         if (j->weights) d->weights = attn_out_bhsd(j->weights, j->batch, j->heads, j->queries, j->keys);
         if (j->bias) d->bias = attn_view_f32(j->bias, 3, j->heads, j->queries, j->keys, 0);
         if (j->w_v) d->w_v = attn_view_f32(j->w_v, 1, j->d, 0, 0, 0);
+        if (j->w_q) d->w_q = attn_view_f32(j->w_q, 2, j->d, j->d, 0, 0);
+        if (j->w_k) d->w_k = attn_view_f32(j->w_k, 2, j->d, j->d, 0, 0);
+        if (j->hidden_bias) d->hidden_bias = attn_view_f32(j->hidden_bias, 1, j->d, 0, 0, 0);
         if (j->lengths) d->key_lengths = attn_view_i32(j->lengths, 1, j->batch, 0, 0, 0);
-        d->causal = j->causal, d->score = j->score;
+        d->causal = j->causal, d->score = j->score, d->dropout = j->dropout;
         d->window = j->window > 0, d->window_left = j->window, d->window_right = ATTN_UNBOUNDED;
+        if (has_gradients(j)) call_add_gradients(c, j);
         status = attn_workspace_size(d, &bytes, NULL);
+        if (status == ATTN_OK && has_gradients(j)) status = attn_backward_workspace_size(d, &c->grad, &backward, NULL);
+        if (bytes < backward) bytes = backward;
     }
     d->workspace = malloc(bytes + 1), d->workspace_bytes = bytes;
+    if (status == ATTN_OK && j->kind == 'g') status = attn_forward(d, NULL);
+    if (j->kind == 'g') d->workspace_bytes = backward;
     return status;
 }
 static inline attn_status call_run(const call *c) {
+    attn_status status = ATTN_OK;
     if (c->kind == 'b') return attn_bmm(c->left, c->right, c->desc.out, &c->desc, NULL);
     if (c->kind == 's') return attn_softmax(c->left, c->desc.out, &c->desc, NULL);
-    return attn_forward(&c->desc, NULL);
+    if (c->kind != 'g') status = attn_forward(&c->desc, NULL);
+    if (status == ATTN_OK && (c->kind == 'g' || c->kind == 't')) status = attn_backward(&c->desc, &c->grad, NULL);
+    return status;
 }
 
 static inline void run_call(void *arg) {
@@ -150,13 +199,13 @@ static inline void keys_allowed(const job *j, int b, int i, int *from, int *to) 
     *to = j->causal && i + 1 < j->keys ? i + 1 : j->keys;
     if (j->lengths && *to > j->lengths[b]) *to = j->lengths[b];
 }
-static inline double operations(const job *j) {
-    double pairs = 0;
+static inline double operations(const job *j) { /* the backward pass: 5/2 of the forward's */
+    double pairs = 0, passes = j->kind == 'g' ? 2.5 : j->kind == 't' ? 3.5 : 1;
     int b, i, from, to;
     if (j->kind == 'b') return 2.0 * (double)elements(j->heads, j->queries, j->keys, j->d);
     for (b = 0; b < j->batch; b++)
         for (i = 0; i < j->queries; i++) keys_allowed(j, b, i, &from, &to), pairs += to - from;
-    return pairs * j->heads * (j->score == WORK_ADDITIVE ? j->d + 2 * j->dv : 2 * (j->d + j->dv));
+    return passes * pairs * j->heads * (j->score == WORK_ADDITIVE ? j->d + 2 * j->dv : 2 * (j->d + j->dv));
 }
 /* Of work bound by memory, else 0: K and V once, or x, its mask and the result. */
 static inline double bytes_moved(const job *j) {

@@ -32,6 +32,13 @@ void attn_call(const job *j) {
     (void)j;
     call_run(&ours);
 }
+/* Which weights its dropout keeps, [B,H,Sq,Sk]. */
+int attn_kept(const job *j, uint8_t *mask) {
+    attn_desc options;
+    memset(&options, 0, sizeof options);
+    options.dropout = j->dropout;
+    return attn_dropout_mask(attn_out_u8(mask, 4, j->batch, j->heads, j->queries, j->keys), &options, NULL);
+}
 void plain_loop(const job *j) { pool_run(&workers, (int64_t)j->heads * j->queries, j->loop, (void *)j); }
 
 /* ---- blocked attention on sgemm: scores of a block of queries and a block of keys, their softmax, times V: what

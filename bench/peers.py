@@ -3,7 +3,9 @@
 
 Every contestant is a process of its own, forked with the inputs of the row in it, so that no thread pool disturbs
 another and all read the same pages. They take their samples in turn. One thread: the process's CPU time, on one core;
-more: the clock on the wall. Ratios are of medians. Errors are against float64, on some of the queries."""
+more: the clock on the wall. Ratios are of medians. Errors are against float64, on some of the queries; gradients on
+all of them, each held against the same gradient of the peer: the worst ratio counts. Of a row that trains, forward and
+backward, the memory that each process took is told too."""
 import os
 
 for name in ("OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
@@ -41,9 +43,11 @@ PICKS, MORE = 256, 32  # queries of each head whose error is looked at; so many,
 
 class Job(ctypes.Structure):  # work.h
     _fields_ = [("name", ctypes.c_char_p)] + [(n, ctypes.c_int32) for n in (
-        "kind batch heads kv_heads queries keys d dv score causal window masked biased weighed").split()] + [
-        ("lengths", ctypes.c_void_p)] + [(n, ctypes.c_int32) for n in ("threads", "isa")] + [
-        (n, ctypes.c_void_p) for n in "q k v bias w_v mask out weights loop".split()]
+        "kind batch heads kv_heads queries keys d dv score causal window masked biased weighed projected").split()] + [
+        ("dropout", ctypes.c_float), ("lengths", ctypes.c_void_p)] + [(n, ctypes.c_int32) for n in (
+        "threads", "isa")] + [(n, ctypes.c_void_p) for n in (
+        "q k v bias w_v w_q w_k hidden_bias d_out mask out weights stats "
+        "d_q d_k d_v d_bias d_w_v d_w_q d_w_k d_hidden_bias loop").split()]
 
 
 LIB = ctypes.CDLL(os.path.join(BUILD, "libpeers.so"))
@@ -63,6 +67,10 @@ def prefill(one, two):
 
 def decode(one, two):
     return {"peers": (one, two), "read probe": (0.9, 0.9)}
+
+
+def backward(least):
+    return {"PyTorch": (least, least), "attn.h on one thread": (None, 1.85)}
 
 
 BARS = {
@@ -93,6 +101,11 @@ BARS = {
     "Gaussian, 8x1024 d64": {"PyTorch": (3, 3), "attn.h's dot": (1 / 1.7, 1 / 1.7)},
     "masked softmax 4096x4096": peers(1.5, 1.5),
     "matrix products 32 x 128^3": peers(0.9, 0.9),
+    **{f"backward, {size}": backward(1.15) for size in ("8x512 d64", "8x2048 d64", "8x2048 d128")},
+    **{f"backward, {size} causal": backward(1.35) for size in ("8x512 d64", "8x2048 d64", "8x2048 d128")},
+    "backward, bias gradient too, 8x1024 d64": backward(3),
+    "backward, dropout 0.1, 8x1024 d64": backward(2),
+    "forward+backward, additive h128, 512x512": backward(15),
 }
 TAKES_PART = {  # where it is not all of ATTENTION
     "8x2048 d128": ATTENTION + ["sgemm of PyTorch", "sgemm of OpenBLAS"],
@@ -105,6 +118,9 @@ TAKES_PART = {  # where it is not all of ATTENTION
     "Gaussian, 8x1024 d64": ["PyTorch eager", "attn.h's dot"],
     "masked softmax 4096x4096": ["PyTorch eager"],
     "matrix products 32 x 128^3": ["PyTorch bmm", "OpenBLAS bmm"],
+    "backward, bias gradient too, 8x1024 d64": ["PyTorch", "PyTorch eager"],
+    "backward, dropout 0.1, 8x1024 d64": ["PyTorch", "PyTorch eager"],
+    "forward+backward, additive h128, 512x512": ["PyTorch eager"],
 }
 
 
@@ -116,7 +132,11 @@ class Row:
         for name, kind in Job._fields_:
             setattr(self, name, getattr(self.job, name))
         self.name, self.kind, self.operations = self.name.decode(), chr(self.kind or ord("f")), LIB.table_operations(i)
-        self.bars, self.peers = BARS[self.name], TAKES_PART.get(self.name, ATTENTION)
+        gradients = self.kind in "gt"  # of these inputs
+        self.wanted = "q k v".split() + ["bias"] * self.biased + "w_v w_q w_k hidden_bias".split() * self.projected
+        self.wanted = self.wanted if gradients else []
+        self.bars = BARS[self.name]
+        self.peers = TAKES_PART.get(self.name, ["PyTorch"] if gradients else ATTENTION)
         lengths = self.lengths and ctypes.cast(self.lengths, ctypes.POINTER(ctypes.c_int32))
         self.lengths = lengths and np.ctypeslib.as_array(lengths, (self.batch,))
 
@@ -129,7 +149,7 @@ def table():
 
 
 # ---- inputs and what float64 makes of them
-Data = collections.namedtuple("Data", "q k v bias mask w_v lengths picks want more")
+Data = collections.namedtuple("Data", "q k v bias mask w_v w_q w_k hidden_bias d_out lengths picks want more")
 
 
 def inputs(r):
@@ -144,9 +164,16 @@ def inputs(r):
         q = normal(r.batch, r.heads, r.queries, r.d)
         k, v = normal(r.batch, r.kv_heads, r.keys, r.d), normal(r.batch, r.kv_heads, r.keys, r.dv)
     bias = normal(r.heads, r.queries, r.keys) if r.biased else None
-    w_v = normal(r.d) if r.score == 4 else None
+    w_v, w_q, w_k, hidden_bias, d_out = normal(r.d) if r.score == 4 else None, None, None, None, None
+    if r.projected:
+        w_q, w_k = (normal(r.d, r.d) / np.float32(math.sqrt(r.d)) for _ in "qk")
+        hidden_bias = normal(r.d)
+    if r.wanted:
+        d_out = normal(r.batch, r.heads, r.queries, r.dv)
     picks = np.unique(np.linspace(0, r.queries - 1, PICKS).astype(int))
-    data = Data(q, k, v, bias, mask, w_v, r.lengths, picks, None, None)
+    data = Data(q, k, v, bias, mask, w_v, w_q, w_k, hidden_bias, d_out, r.lengths, picks, None, None)
+    if r.wanted:  # under dropout everyone has a mask, and so a result, of his own
+        return data if r.dropout else data._replace(want=reference_gradients(r, data))
     if r.queries > 1:
         return data._replace(want=reference(r, data))
     more = normal(r.batch, r.heads, MORE, r.d)
@@ -180,22 +207,59 @@ def reference(r, x):
         for h in range(r.heads):
             g = h * r.kv_heads // r.heads
             q, k, v = (a.astype(float) for a in (x.q[b, h, x.picks], x.k[b, g], x.v[b, g]))
-            if r.score == 4:
-                s = np.stack([np.tanh(row + k) @ x.w_v.astype(float) for row in q])
-            elif r.score == 5:
-                s = -0.5 * ((q * q).sum(-1)[:, None] + (k * k).sum(-1) - 2 * q @ k.T)
-            else:
-                s = q @ k.T / math.sqrt(r.d)
-            if r.biased:
-                s = s + x.bias[h, x.picks]
-            if allow is not None:
-                s = np.where(allow[b % len(allow), 0], s, -np.inf)
-            p = np.exp(s - s.max(-1, keepdims=True))
-            out[b, h] = p @ v / p.sum(-1, keepdims=True)
+            out[b, h] = reference_weights(r, x, q, k, h, x.picks, allow is not None and allow[b % len(allow), 0]) @ v
     return out
 
 
-# ---- contestants: each prepares a row and returns run(count) -> seconds, and the output where there is one to check
+def reference_weights(r, x, q, k, h, rows, allow):
+    if r.score == 4:
+        s = np.stack([np.tanh(row + k) @ x.w_v.astype(float) for row in q])
+    elif r.score == 5:
+        s = -0.5 * ((q * q).sum(-1)[:, None] + (k * k).sum(-1) - 2 * q @ k.T)
+    else:
+        s = q @ k.T / math.sqrt(r.d)
+    if r.biased:
+        s = s + x.bias[h, rows]
+    if allow is not False:
+        s = np.where(allow, s, -np.inf)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    return p / p.sum(-1, keepdims=True)
+
+
+def reference_gradients(r, x, kept=None):
+    """kept: which weights dropout keeps, [B,H,Sq,Sk]."""
+    allow, g = allowed(r, x, range(r.queries)), {n: np.zeros(getattr(x, n).shape) for n in r.wanted}
+    project = lambda a, w, bias: a @ w.astype(float).T + bias if r.projected else a
+    for b in range(r.batch):
+        for h in range(r.heads):
+            q, k, v, d_out = (a[b, h].astype(float) for a in (x.q, x.k, x.v, x.d_out))
+            left, right = project(q, x.w_q, x.hidden_bias), project(k, x.w_k, 0)
+            p = reference_weights(r, x, left, right, h, slice(None), allow is not None and allow[b % len(allow), 0])
+            keep = 1 if kept is None else kept[b, h] / (1 - r.dropout)
+            g["v"][b, h] = (p * keep).T @ d_out
+            above = d_out @ v.T * keep
+            d_score = p * (above - (p * above).sum(-1, keepdims=True))
+            if r.biased:
+                g["bias"][h] += d_score
+            if r.score == 4:
+                d_left, d_right = np.zeros_like(left), np.zeros_like(right)
+                for i, row in enumerate(left):
+                    t = np.tanh(row + right)
+                    g["w_v"] += d_score[i] @ t
+                    inner = d_score[i][:, None] * (1 - t * t) * x.w_v
+                    d_left[i] = inner.sum(0)
+                    d_right += inner
+                g["q"][b, h], g["k"][b, h] = d_left @ x.w_q, d_right @ x.w_k
+                g["w_q"] += d_left.T @ q
+                g["w_k"] += d_right.T @ k
+                g["hidden_bias"] += d_left.sum(0)
+            else:
+                g["q"][b, h], g["k"][b, h] = d_score @ k / math.sqrt(r.d), d_score.T @ q / math.sqrt(r.d)
+    return g
+
+
+# ---- contestants: each prepares a row and returns run(count) -> seconds, and the output where there is one to check:
+# an array; the gradients, by input, and the weights that dropout kept (None: it has none)
 class Unable(Exception):
     pass
 
@@ -206,21 +270,33 @@ def native(function, start="start", score=None, loop=None):
         out, weights = np.zeros(shape, np.float32), None
         if r.weighed:
             weights = np.zeros(x.q.shape[:-1] + (r.keys,), np.float32)
+        gradients = {n: np.zeros(getattr(x, n).shape, np.float32) for n in r.wanted}
+        stats = np.zeros(x.q.shape[:-1] + (2,), np.float32) if r.wanted else None
         mask = x.mask
         if r.window and start == "start":  # the C peer, like the others, has no window
             mask = np.ascontiguousarray(allowed(r, x, range(r.queries))[0, 0])
         job = Job.from_buffer_copy(r.job)
         job.threads, job.score = threads, r.score if score is None else score
-        for name, a in dict(x._asdict(), mask=mask, out=out, weights=weights).items():
+        for name, a in dict(x._asdict(), mask=mask, out=out, weights=weights, stats=stats,
+                            **{f"d_{n}": a for n, a in gradients.items()}).items():
             if hasattr(job, name) and a is not None:
                 setattr(job, name, a.ctypes.data)
         if loop:
             job.loop = ctypes.cast(ctypes.CDLL(os.path.join(BUILD, loop)).additive_loop, ctypes.c_void_p)
         if getattr(LIB, start)(ctypes.byref(job)):
             raise Unable("attn.h refused the call")
-        call, keep = ctypes.cast(getattr(LIB, function), ctypes.c_void_p), (job, mask, weights)
-        return lambda count: LIB.seconds(call, ctypes.byref(keep[0]), count, wall), lambda: out
+        call, keep = ctypes.cast(getattr(LIB, function), ctypes.c_void_p), (job, mask, weights, stats)
+        run = lambda count: LIB.seconds(call, ctypes.byref(keep[0]), count, wall)
+        return run, lambda: (gradients, attn_kept(r)) if gradients else out
     return prepare
+
+
+def attn_kept(r):
+    if not r.dropout:
+        return None
+    kept = np.empty((r.batch, r.heads, r.queries, r.keys), np.uint8)
+    LIB.attn_kept(ctypes.byref(r.job), kept.ctypes.data_as(ctypes.c_void_p))
+    return kept
 
 
 def timed(call, wall):
@@ -239,11 +315,30 @@ def pytorch(build):
         if not torch:
             raise Unable("not installed")
         torch.set_num_threads(threads)
-        torch.set_grad_enabled(False)
-        call = build(r, Data(*(torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in x)))
+        torch.set_grad_enabled(bool(r.wanted))
+        x = Data(*(torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in x))
+        forward = build(r, x)
+        call, kept = torch_gradients(r, x, forward) if r.wanted else (forward, None)
         run, last = timed(call, wall)
-        return run, lambda: last[0].numpy()
+        if not r.wanted:
+            return run, lambda: last[0].numpy()
+        return run, lambda: ({n: a.numpy() for n, a in zip(r.wanted, last[0])}, kept)
     return prepare
+
+
+def torch_gradients(r, x, forward):
+    """The backward pass of one graph, again and again; or forward and backward. And the weights that dropout kept:
+    what attention makes of a unit matrix under the same seed."""
+    inputs, kept = [getattr(x, n).requires_grad_() for n in r.wanted], None
+    if r.kind == "t":
+        return lambda: torch.autograd.grad(forward(), inputs, x.d_out), None
+    if r.dropout:
+        torch.manual_seed(1)
+        with torch.no_grad():
+            kept = forward(torch.eye(r.keys).expand(r.batch, r.heads, -1, -1)).numpy() != 0
+        torch.manual_seed(1)
+    out = forward()
+    return lambda: torch.autograd.grad(out, inputs, x.d_out, retain_graph=True), kept
 
 
 def torch_sdpa(r, x):
@@ -251,16 +346,22 @@ def torch_sdpa(r, x):
     causal = bool(r.causal and not r.window)
     allow = None if causal else allowed(r, arrays, range(r.queries))
     mask = torch.from_numpy(allow) if allow is not None else x.bias
-    return lambda: F.scaled_dot_product_attention(x.q, x.k, x.v, attn_mask=mask, is_causal=causal,
-                                                  enable_gqa=r.heads != r.kv_heads)
+    return lambda v=x.v: F.scaled_dot_product_attention(x.q, x.k, v, attn_mask=mask, is_causal=causal,
+                                                        dropout_p=r.dropout, enable_gqa=r.heads != r.kv_heads)
 
 
 def torch_eager(r, x):
     if r.kind == "s":
         excluded = ~x.mask
         return lambda: x.q.masked_fill(excluded, -math.inf).softmax(-1)
+    if r.projected:
+        return lambda: torch_additive(F.linear(x.q[0, 0], x.w_q, x.hidden_bias), F.linear(x.k[0, 0], x.w_k),
+                                      x.v[0, 0], x.w_v)[None, None]
     if r.score == 4:
         return lambda: torch_additive(x.q[0, 0], x.k[0, 0], x.v[0, 0], x.w_v)[None, None]
+    if r.wanted:
+        bias = 0 if x.bias is None else x.bias
+        return lambda v=x.v: F.dropout((x.q @ x.k.mT / math.sqrt(r.d) + bias).softmax(-1), r.dropout) @ v
     if r.score == 5:
         return lambda: (torch.cdist(x.q, x.k).square() * -0.5).softmax(-1) @ x.v
     return lambda: (x.q @ x.k.mT / math.sqrt(r.d)).softmax(-1) @ x.v
@@ -368,6 +469,22 @@ def spread(threads):
         os.sched_setaffinity(thread, {core})
 
 
+def errors_of(r, x, run, out):
+    """Mean and maximum, by gradient or of the output."""
+    if r.wanted:
+        got, kept = out()
+        pairs = {f"d_{n}": (got[n], a) for n, a in (x.want or reference_gradients(r, x, kept)).items()}
+    else:
+        pairs = {"out": (outputs(x, run, out), x.want)}
+    errors = {}
+    for n, (a, want) in pairs.items():
+        difference = np.abs(a - want)
+        errors[n] = float(difference.mean()), float(difference.max())
+        if not errors[n][1] < WRONG * np.abs(want).max():
+            raise Unable(f"another result ({n}: error {errors[n][1]:.1e})")
+    return errors
+
+
 def outputs(x, run, out):
     """The rows that are in x.want."""
     if x.more is None:
@@ -380,22 +497,29 @@ def outputs(x, run, out):
     return np.concatenate(rows, 2)
 
 
+def memory(*fields):
+    """Of this process, in bytes."""
+    with open("/proc/self/status") as f:
+        found = dict(line.split(":", 1) for line in f)
+    return [int(found[n].split()[0]) * 1024 for n in fields]
+
+
 def contestant(name, r, x, threads, wall, pipe):
     try:
+        before, = memory("RssAnon")
         if not wall:
             os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         run, out = CONTESTANTS[name](r, x, threads, wall)
         each, errors = run(1), None
+        most, files = memory("VmHWM", "RssFile")  # the most since the fork; less the code that was read meanwhile
+        taken = max(0, most - files - before)
         if wall:
             spread(threads)
         if each < 0.2:
             each = run(1)
         if name == "attn.h" or name.startswith(PEERS):
-            difference = np.abs(outputs(x, run, out) - x.want)
-            errors = float(difference.mean()), float(difference.max())
-            if not errors[1] < WRONG:
-                raise Unable(f"another result (error {errors[1]:.1e})")
-        pipe.send((each, errors))
+            errors = errors_of(r, x, run, out)
+        pipe.send((each, errors, taken))
         while True:
             count = pipe.recv()
             if each < SAMPLE:
@@ -412,7 +536,8 @@ class Contest:
     """One row on so many threads: all who can take part, their samples and errors."""
 
     def __init__(self, r, x, threads, samples, budget):
-        self.row, self.times, self.errors, self.absent, pipes = r, {}, {}, {}, {}
+        self.row, self.times, self.errors, self.memory, self.absent, pipes = r, {}, {}, {}, {}, {}
+        ctypes.CDLL(None).malloc_trim(0)  # memory that is free but held would not be seen when it is taken again
         wall = threads > 1
         own = ["attn.h"] + (["attn.h on one thread"] if wall and "attn.h on one thread" in r.bars else [])
         for name in own + r.peers:
@@ -429,7 +554,7 @@ class Contest:
                 self.absent[name] = answer
                 del pipes[name]
             else:
-                self.times[name], self.errors[name] = [answer[0]], answer[1]
+                self.times[name], self.errors[name], self.memory[name] = [answer[0]], *answer[1:]
         counts = {n: max(1, round(SAMPLE / t[0])) for n, t in self.times.items()}
         for n in self.times:
             self.times[n] = []
@@ -460,14 +585,23 @@ class Contest:
 
 
 # ---- the report
+def worst(pairs):
+    """The largest of the means and of the maxima of several results."""
+    return [max(column) for column in zip(*pairs.values())]
+
+
 def judge(contest, threads):
     """The row with its bars: it holds when all of them do."""
     r, times, errors = contest.row, contest.times, contest.errors
     row = {"row": r.name, "threads": threads, "bars": []}
     if "attn.h" in times:
-        row.update(seconds=contest.time("attn.h"), samples=len(times["attn.h"]), errors=errors["attn.h"],
+        row.update(seconds=contest.time("attn.h"), samples=len(times["attn.h"]), errors=worst(errors["attn.h"]),
                    others={n: contest.time(n) / contest.time("attn.h") for n in times if n != "attn.h"},
-                   their_errors={n: e for n, e in errors.items() if e and n != "attn.h"})
+                   their_errors={n: worst(e) for n, e in errors.items() if e and n != "attn.h"})
+        if r.wanted:
+            row.update(gradient_errors={n: e for n, e in errors.items() if e})
+        if r.kind == "t":
+            row.update(memory=contest.memory)
     for prefix, bars in r.bars.items():
         if bars[threads > 1] is None:
             continue
@@ -480,7 +614,8 @@ def judge(contest, threads):
         bar.update(against=best, ratio=contest.rate("attn.h") / contest.rate(best))
         bar["short"] = ["time"] * (bar["ratio"] < bar["bar"])
         if best.startswith(PEERS):
-            mean, largest = (a / b for a, b in zip(errors["attn.h"], errors[best]))
+            ratios = {n: [a / b for a, b in zip(e, errors[best][n])] for n, e in errors["attn.h"].items()}
+            mean, largest = worst(ratios)
             bar.update(mean_error=mean, max_error=largest)
             bar["short"] += ["mean"] * (mean > 1) + ["max"] * (largest > 1.5)
     row["holds"] = not any(bar["short"] for bar in row["bars"])
@@ -551,6 +686,10 @@ def main():
     if o.style != "json":
         for (name, why), names in absent.items():
             print(f"absent: {name}: {why}: {', '.join(dict.fromkeys(names))}")
+        for row in rows:
+            if "memory" in row:
+                sizes = ", ".join(f"{n} {bytes / 1e6:.2f} MB" for n, bytes in row["memory"].items())
+                print(f"memory beyond the inputs, at its peak: {row['row']}, threads {row['threads']}: {sizes}")
     print(f"{held} of {len(rows)} rows hold")
     return 1 if held < len(rows) - 3 or behind else 0
 

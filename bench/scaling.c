@@ -1,6 +1,7 @@
 /* cc -O2 bench/scaling.c -lm -lpthread; or `make bench-scaling`. What a call costs as one of its sizes grows, on one
    thread and on two: time and workspace, as tables here and as log-log plots, an SVG each, in the directory that is the
-   argument. The scale of the axes is the same in both directions, so that slopes can be read. GCC or clang, POSIX. */
+   first argument; only of the series whose name contains the second. The scale of the axes is the same in both
+   directions, so that slopes can be read. GCC or clang, POSIX. */
 #define _GNU_SOURCE
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
@@ -47,6 +48,14 @@ static const struct series {
      4096,
      2,
      {"", SIZES(1, 2, 2, 0, 0, 64, 64)}},
+    {"backward",
+     "gradients, queries as many as keys, 2 heads, d 64",
+     "queries and keys",
+     GROWS(queries, keys),
+     16,
+     4096,
+     2,
+     {"", SIZES(1, 2, 2, 0, 0, 64, 64), .kind = 'g'}},
     {"size", "4 heads, 512 queries, 512 keys", "d", GROWS(d, dv), 8, 512, 1, {"", SIZES(1, 4, 4, 512, 512, 0, 0)}},
     {"heads",
      "256 queries, 256 keys, d 64",
@@ -196,6 +205,7 @@ int main(int argc, char **argv) {
            attn_isa_string(attn_best_isa()));
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         curve c;
+        if (argc > 2 && !strstr(table[i].file, argv[2])) continue;
         measure(&table[i], pools, &c);
         plot(argc > 1 ? argv[1] : ".", &table[i], &c);
     }

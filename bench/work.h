@@ -4,15 +4,20 @@
 
 typedef struct job {
     const char *name;
-    int32_t kind; /* 0 attn_forward, 's' attn_softmax of q under a mask, 'b' attn_bmm of q and k */
+    int32_t kind; /* 0 attn_forward, 's' attn_softmax of q under a mask, 'b' attn_bmm of q and k, 'g' attn_backward of
+                     what attn_forward left before, 't' both in turn, as in training. With gradients: Hkv = H */
     int32_t batch, heads, kv_heads, queries, keys, d, dv, score, causal, window, masked, biased, weighed;
+    int32_t projected; /* additive with W_q, W_k and a hidden bias; the hidden width is D */
+    float dropout;
     const int32_t *lengths; /* [B] */
 
     int32_t threads, isa;
-    const float *q, *k, *v, *bias, *w_v;                /* [B,H,Sq,D] [B,Hkv,Sk,D] [B,Hkv,Sk,Dv] [H,Sq,Sk] [D] */
-    const uint8_t *mask;                                /* [Sq,Sk] */
-    float *out, *weights;                               /* [B,H,Sq,Dv] [B,H,Sq,Sk] */
-    void (*loop)(void *job, int64_t i, int32_t worker); /* a function of loops.c */
+    const float *q, *k, *v, *bias, *w_v;          /* [B,H,Sq,D] [B,Hkv,Sk,D] [B,Hkv,Sk,Dv] [H,Sq,Sk] [D] */
+    const float *w_q, *w_k, *hidden_bias, *d_out; /* [D,D] [D,D] [D]; as out */
+    const uint8_t *mask;                          /* [Sq,Sk] */
+    float *out, *weights, *stats;                 /* [B,H,Sq,Dv] [B,H,Sq,Sk] [B,H,Sq,2] */
+    float *d_q, *d_k, *d_v, *d_bias, *d_w_v, *d_w_q, *d_w_k, *d_hidden_bias; /* each as what it belongs to */
+    void (*loop)(void *job, int64_t i, int32_t worker);                      /* a function of loops.c */
 } job;
 
 enum { WORK_ADDITIVE = 4, WORK_GAUSSIAN = 5 }; /* attn_score, for files without attn.h */
@@ -51,5 +56,15 @@ static const job work_table[] = {
     {"Gaussian, 8x1024 d64", SELF(8, 1024, 64), .score = WORK_GAUSSIAN},
     {"masked softmax 4096x4096", SELF(1, 4096, 1), .kind = 's', .masked = 1},
     {"matrix products 32 x 128^3", SELF(32, 128, 128), .kind = 'b'},
+    {"backward, 8x512 d64", SELF(8, 512, 64), .kind = 'g'},
+    {"backward, 8x512 d64 causal", SELF(8, 512, 64), .kind = 'g', .causal = 1},
+    {"backward, 8x2048 d64", SELF(8, 2048, 64), .kind = 'g'},
+    {"backward, 8x2048 d64 causal", SELF(8, 2048, 64), .kind = 'g', .causal = 1},
+    {"backward, 8x2048 d128", SELF(8, 2048, 128), .kind = 'g'},
+    {"backward, 8x2048 d128 causal", SELF(8, 2048, 128), .kind = 'g', .causal = 1},
+    {"backward, bias gradient too, 8x1024 d64", SELF(8, 1024, 64), .kind = 'g', .biased = 1},
+    {"backward, dropout 0.1, 8x1024 d64", SELF(8, 1024, 64), .kind = 'g', .dropout = 0.1f},
+    {"forward+backward, additive h128, 512x512", SIZES(1, 1, 1, 512, 512, 128, 64), .kind = 't', .score = WORK_ADDITIVE,
+     .projected = 1},
 };
 enum { WORK_COUNT = sizeof work_table / sizeof *work_table };

@@ -219,7 +219,7 @@ static void compare_gradient(const attn_out *got, const ref_tensor *t, const att
         int64_t at = offset_of(&t->like, index);
         double before = start->rank ? (double)((const float *)start->data)[offset_of(start, index)] : 0;
         float value = ((const float *)v.data)[offset_of(&v, index)];
-        double ratio = grad_ratio(value, before + t->x[at], grad_tolerance(t->error[at], t->x[at], before));
+        double ratio = grad_ratio(value, before + t->x[at], grad_tolerance(GRAD_K, t->error[at], t->x[at], before));
         product_worst = fmax(product_worst, ratio);
         if (!CHECKF(ratio <= 1, "%s: [%ld,%ld,%ld,%ld] is %.9g, want %.9g", what, (long)index[0], (long)index[1],
                     (long)index[2], (long)index[3], (double)value, before + t->x[at]))

@@ -142,9 +142,6 @@ static inline int same_grads(const call *a, const call *b, const char *what) {
 
 /* ---- against the reference */
 
-/* The bound: |gradient - exact| <= GRAD_BOUND times the reference's `error`, a sum of absolute terms. */
-#define GRAD_BOUND 1e-6
-
 /* The largest errors so far, in units of the bound, and how many numbers were compared. */
 static double grad_worst[GRAD_COUNT];
 static long grad_compared[GRAD_COUNT];
@@ -173,9 +170,10 @@ static inline double grad_ratio(float got, double want, double tolerance) {
     return ref_ratio(got, want, tolerance);
 }
 
-static inline double grad_tolerance(double error, double want, double start) {
+static inline double grad_tolerance(int which, double error, double want, double start) {
     if (error == 0 && start == 0) return 0;
-    return GRAD_BOUND * error + 1e-40 + 1e-6 * fabs(start) + (start == 0 ? 0 : 1e-7 * fabs(want));
+    return (which < GRAD_BIAS ? GRAD_BOUND : GRAD_BOUND_OF_SUMS) * error + 1e-40 + 2e-6 * fabs(start) +
+           (start == 0 ? 0 : 1e-7 * fabs(want));
 }
 
 /* Element [index] of a packed view */
@@ -192,7 +190,7 @@ static inline void check_grad(call *c, const ref_grads *g, int which, const char
         int64_t at = index_of(&t->like, index);
         double start =
                    c->start[which].rank ? ((const float *)c->start[which].data)[offset_of(&c->start[which], index)] : 0,
-               want = start + t->x[at], tolerance = grad_tolerance(t->error[at], t->x[at], start);
+               want = start + t->x[at], tolerance = grad_tolerance(which, t->error[at], t->x[at], start);
         float got = ((const float *)v.data)[offset_of(&v, index)];
         double ratio = grad_ratio(got, want, tolerance);
         grad_compared[which]++;

@@ -8,6 +8,10 @@
 
 #include "ref.h"
 
+/* The bound: |gradient - exact| <= GRAD_BOUND times `error` of the reference, a sum of absolute terms. */
+#define GRAD_BOUND 1e-6
+#define GRAD_BOUND_OF_SUMS 3e-6 /* of parameters: thousands of like terms in a chain, each rounded the same way */
+
 /* What can have a gradient, in the order of attn_grad. */
 enum {
     GRAD_Q,
@@ -126,12 +130,13 @@ static inline void ref_grad_cosine(ref_grads *g, const ref_head *s, int64_t i, i
     if (q2 == 0 || k2 == 0) return; /* the cosine of a zero vector is 0, and has no direction */
     double q_norm = sqrt(q2), k_norm = sqrt(k2), cosine = dot / q_norm / k_norm;
     terms /= q_norm * k_norm;
+    double small = 1e-44 / GRAD_BOUND / (q_norm * k_norm); /* a slope times a tiny component may be subnormal */
     for (int64_t c = 0; c < g->forward.dk; c++) {
         double q = ref_at(&g->d->q, s->b, s->h, i, c) / q_norm, k = ref_at(&g->d->k, s->b, s->hkv, j, c) / k_norm;
         ref_add(&g->g[GRAD_Q], s->b, s->h, i, c, slope * scale * (k - cosine * q) / q_norm,
-                e * fabs(scale) * (fabs(k) + terms * fabs(q)) / q_norm);
+                fabs(scale) * (e * (fabs(k) + terms * fabs(q)) / q_norm + small));
         ref_add(&g->g[GRAD_K], s->b, s->hkv, j, c, slope * scale * (q - cosine * k) / k_norm,
-                e * fabs(scale) * (fabs(q) + terms * fabs(k)) / k_norm);
+                fabs(scale) * (e * (fabs(q) + terms * fabs(k)) / k_norm + small));
     }
     ref_add(&g->g[GRAD_SCALE], 0, 0, 0, 0, slope * cosine, e * terms);
 }
@@ -236,11 +241,24 @@ static inline void ref_grad_raw(ref_grads *g, const ref_head *s, int64_t i, int6
 
 /* ---- one row */
 
-/* dL/d(weight) of one pair and the sum of its absolute terms; adds the pair's part of dv. ref_tiny stands for a weight
-   below 2^-126, which is rounded to 0: what that is in units of the bound. */
+/* How far a weight may be off, relative to it. Next to a kernel's edge it is a small difference of rounded numbers. */
+static inline double ref_grad_off(const attn_desc *d, const ref_result *r, int64_t row, int64_t at) {
+    int edge = d->score == ATTN_SCORE_EPANECHNIKOV || d->score == ATTN_SCORE_TRIANGULAR;
+    return 1 + (r->all_terms[at] > r->s_max[row] ? r->all_terms[at] : r->s_max[row]) +
+           (edge ? 0.1 / exp(r->scores[at]) : 0);
+}
+
+/* As large as the weight may be found: where scores are so large that they lose their digits, rows become flat. */
+static inline double ref_grad_reach(const ref_result *r, int64_t row, int64_t at, double off) {
+    return exp(fmin(0, r->masked[at] - r->lse[row] + GRAD_BOUND * off));
+}
+
+/* dL/d(weight) of one pair and the sum of its absolute terms; adds the pair's part of dv. `error`: of the weight.
+   ref_tiny stands for a weight below 2^-126, which is rounded to 0: what that is in units of the bound. */
 static const double ref_tiny = 2e-32;
 
-static inline double ref_grad_weight(ref_grads *g, const ref_head *s, int64_t i, int64_t j, double off, double *terms) {
+static inline double ref_grad_weight(ref_grads *g, const ref_head *s, int64_t i, int64_t j, double error,
+                                     double *terms) {
     const attn_desc *d = g->d;
     const ref_result *r = &g->forward;
     int64_t at = ref_row_index(r, s->b, s->h, i) * r->sk + j;
@@ -251,8 +269,7 @@ static inline double ref_grad_weight(ref_grads *g, const ref_head *s, int64_t i,
                weight = r->dropped[at];
         slope += upstream * v;
         *terms += fabs(upstream * v);
-        ref_add(&g->g[GRAD_V], s->b, s->hkv, j, c, weight * upstream,
-                ref_share(weight + kept * ref_tiny, off) * fabs(upstream));
+        ref_add(&g->g[GRAD_V], s->b, s->hkv, j, c, weight * upstream, ref_share(kept, error) * fabs(upstream));
     }
     double given = g->up->weights.rank ? ref_at(&g->up->weights, s->b, s->h, i, j) : 0;
     if (d->weights_after_dropout) given *= kept;
@@ -260,19 +277,12 @@ static inline double ref_grad_weight(ref_grads *g, const ref_head *s, int64_t i,
     return kept * slope + given;
 }
 
-/* How far a weight may be off, relative to it. Next to a kernel's edge it is a small difference of rounded numbers. */
-static inline double ref_grad_off(const attn_desc *d, const ref_result *r, int64_t row, int64_t at) {
-    int edge = d->score == ATTN_SCORE_EPANECHNIKOV || d->score == ATTN_SCORE_TRIANGULAR;
-    return 1 + (r->all_terms[at] > r->s_max[row] ? r->all_terms[at] : r->s_max[row]) +
-           (edge ? 0.1 / exp(r->scores[at]) : 0);
-}
-
 static inline void ref_grad_pair(ref_grads *g, const ref_head *s, int64_t i, int64_t j, double slope, double error) {
     const attn_desc *d = g->d;
     const ref_result *r = &g->forward;
     int64_t row = ref_row_index(r, s->b, s->h, i), at = row * r->sk + j;
     double distance = (double)ref_distance(ref_position(d, r, s->b, i), j), steep = 1;
-    double e = error * ref_grad_off(d, r, row, at);
+    double e = ref_share(error, ref_grad_off(d, r, row, at));
     if (d->bias.rank) ref_add(&g->g[GRAD_BIAS], s->b, s->h, i, j, slope, e);
     if (d->alibi.rank) ref_add(&g->g[GRAD_ALIBI], 0, 0, 0, s->h, -slope * distance, e * distance);
     if (d->softcap > 0) { /* the slope of tanh where it is flat is a small difference of rounded numbers */
@@ -286,11 +296,11 @@ static inline void ref_grad_pair(ref_grads *g, const ref_head *s, int64_t i, int
 static inline void ref_grad_uniform_row(ref_grads *g, const ref_head *s, int64_t i) {
     for (int64_t j = 0; j < g->forward.sk; j++) {
         double terms;
-        if (g->up->out.rank) ref_grad_weight(g, s, i, j, 1, &terms);
+        if (g->up->out.rank) ref_grad_weight(g, s, i, j, 1 / (double)g->forward.sk, &terms);
     }
 }
 
-static inline void ref_grad_row(ref_grads *g, ref_head *s, int64_t i, double *slope, double *terms) {
+static inline void ref_grad_row(ref_grads *g, ref_head *s, int64_t i, double *slope, double *terms, double *reach) {
     const attn_desc *d = g->d;
     const ref_result *r = &g->forward;
     int64_t row = ref_row_index(r, s->b, s->h, i);
@@ -307,16 +317,18 @@ static inline void ref_grad_row(ref_grads *g, ref_head *s, int64_t i, double *sl
     }
     for (int64_t j = 0; j < r->sk; j++) {
         if (masked[j] == -INFINITY) continue;
-        slope[j] = ref_grad_weight(g, s, i, j, ref_grad_off(d, r, row, row * r->sk + j), &terms[j]);
+        double off = ref_grad_off(d, r, row, row * r->sk + j);
+        reach[j] = ref_grad_reach(r, row, row * r->sk + j, off) + ref_tiny;
+        slope[j] = ref_grad_weight(g, s, i, j, ref_share(reach[j], off), &terms[j]);
         delta += weights[j] * slope[j];
-        delta_terms += weights[j] * terms[j];
+        delta_terms += reach[j] * terms[j];
     }
     for (int64_t j = 0; j < r->sk; j++) {
         double ignored;
         if (masked[j] == -INFINITY) continue;
         if (d->score == ATTN_SCORE_ADDITIVE && !s->key_ready[j]) ref_additive(s, j, &ignored);
         ref_grad_pair(g, s, i, j, weights[j] * (slope[j] - delta + d_lse),
-                      (weights[j] + ref_tiny) * (terms[j] + delta_terms + fabs(d_lse)));
+                      reach[j] * (terms[j] + delta_terms + fabs(d_lse)));
     }
     if (d->sink.rank) {
         double sink = ref_at(&d->sink, 0, 0, 0, s->h), weight = sink == -INFINITY ? 0 : exp(sink - r->lse[row]);
@@ -335,7 +347,8 @@ static inline void ref_backward(const attn_desc *d, const ref_upstream *up, ref_
     ref_forward(d, &g->forward);
     const ref_result *r = &g->forward;
     int64_t width = r->dk > r->hidden ? r->dk : r->hidden, hidden_keys = r->sk * r->hidden;
-    double *slope = ref_doubles((size_t)r->sk), *terms = ref_doubles((size_t)r->sk);
+    double *slope = ref_doubles((size_t)r->sk), *terms = ref_doubles((size_t)r->sk),
+           *reach = ref_doubles((size_t)r->sk);
     ref_head s = {d,
                   r,
                   0,
@@ -359,7 +372,7 @@ static inline void ref_backward(const attn_desc *d, const ref_upstream *up, ref_
             memset(s.key_ready, 0, (size_t)r->sk);
             memset(g->hidden_k, 0, (size_t)hidden_keys * sizeof(double));
             memset(g->hidden_k_error, 0, (size_t)hidden_keys * sizeof(double));
-            for (int64_t i = 0; i < r->sq; i++) ref_grad_row(g, &s, i, slope, terms);
+            for (int64_t i = 0; i < r->sq; i++) ref_grad_row(g, &s, i, slope, terms, reach);
             for (int64_t j = 0; d->score == ATTN_SCORE_ADDITIVE && j < r->sk; j++)
                 if (s.key_ready[j]) /* some row may attend to it */
                     ref_grad_project(g, &d->w_k, &d->k, &g->g[GRAD_W_K], &g->g[GRAD_K], s.b, s.hkv, s.h, j,
@@ -367,6 +380,7 @@ static inline void ref_backward(const attn_desc *d, const ref_upstream *up, ref_
         }
     free(slope);
     free(terms);
+    free(reach);
     free(s.query);
     free(s.query_terms);
     free(s.keys);

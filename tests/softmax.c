@@ -307,7 +307,8 @@ static void check_gradient(attn_view x, attn_view d_out, attn_out dx, const attn
         do {
             int64_t index = offset_of(&g.g[GRAD_GIVEN].like, at);
             double want = g.g[GRAD_GIVEN].x[index], value = ref_at(&wide, at[0], at[1], at[2], at[3]),
-                   ratio = grad_ratio((float)value, want, grad_tolerance(g.g[GRAD_GIVEN].error[index], want, 0));
+                   ratio = grad_ratio((float)value, want,
+                                      grad_tolerance(GRAD_GIVEN, g.g[GRAD_GIVEN].error[index], want, 0));
             softmax_worst = fmax(softmax_worst, ratio);
             if (!CHECKF(ratio <= 1, "%s: dx[%ld,%ld,%ld,%ld] is %.9g, want %.9g", what, (long)at[0], (long)at[1],
                         (long)at[2], (long)at[3], value, want)) {

@@ -1,4 +1,4 @@
-/* attn.h - v0.1.0 - attention for C in one header - MIT or Unlicense, at your choice (end of file)
+/* attn.h - v0.2.0 - attention for C in one header - MIT or Unlicense, at your choice (end of file)
    SPDX-License-Identifier: MIT OR Unlicense
 
    A complete program (cc -O2 demo.c -lm):
@@ -23,18 +23,19 @@
              and the other kernels of attention pooling; masks, valid lengths, causal, windows, softcap, sinks, ALiBi,
              bias, dropout; grouped heads; any sizes, any strides; the output, the log-sum-exp, the weights and every
              result on the way; masked softmax, batched matrix products, multi-head attention with its projections;
-             heatmaps for a terminal, as SVG, as PPM. Every option composes with every other one.
-   DOES NOT  gradients, f16/bf16/f64 storage, a GPU, RoPE, a KV cache, ragged batches (all of them to come; a type
-             that is not there yet is refused with a status); start threads, print, abort, exit, keep global state.
+             the gradients of all these, for every input and parameter; heatmaps for a terminal, as SVG, as PPM. Every
+             option composes with every other one.
+   DOES NOT  f16/bf16/f64 storage, a GPU, RoPE, a KV cache, ragged batches (all of them to come; a type that is not
+             there yet is refused with a status); start threads, print, abort, exit, keep global state.
 
    CONTENTS  search for ">>" and a name
        >>api        everything public: types, descriptor, functions. It is the manual.
        >>config     what can be set before the include       >>validate        descriptors, field by field
        >>platform   compilers, instruction sets              >>driver          tiles, masks, chunks, heads, merging
        >>math       exp, log, tanh, fused multiply-add       >>public          the functions of the API
-       >>kernels-scalar  the specification                   >>heatmap         pictures
-       >>kernels-avx2  >>kernels-avx512  the same bits       >>tail            clean-up, licences
-       >>dispatch   which kernels run                        >>backward        gradients
+       >>kernels-scalar  the specification                   >>backward        gradients
+       >>kernels-avx2  >>kernels-avx512  the same bits       >>heatmap         pictures
+       >>dispatch   which kernels run                        >>tail            clean-up, licences
 
    SHAPES    Letters used throughout:  B batch, H heads, Hkv key/value heads (H % Hkv == 0; query head h reads key head
              h / (H/Hkv)), Sq queries, Sk keys, D size of a query and of a key, Dv size of a value, h hidden width.
@@ -58,7 +59,8 @@
 
    NUMERICS  f32 storage, f32 accumulation by fused multiply-adds; exp, log and tanh within 2 ulp over every float; a
              weight below 2^-126 is 0. The error of out and weights against exact arithmetic is bounded per score in
-             ATTN_SCORE_LIST below; the tests enforce it.
+             ATTN_SCORE_LIST below; that of a gradient by 1e-6 (of a parameter 3e-6) times the sum of the absolute terms
+             it is made of, each times 1 + S (S: see there). The tests enforce both.
 
    SAME BITS The bits of an output row depend only on that row's query, on the keys and values it may attend to and on
              the options. Not on: instruction set, number of threads, order of tasks, batch size, the other queries in
@@ -106,7 +108,7 @@
 #define ATTN_H_INCLUDED
 
 #define ATTN_VERSION_MAJOR 0
-#define ATTN_VERSION_MINOR 1
+#define ATTN_VERSION_MINOR 2
 #define ATTN_VERSION_PATCH 0
 #define ATTN_VERSION_NUMBER (ATTN_VERSION_MAJOR*10000 + ATTN_VERSION_MINOR*100 + ATTN_VERSION_PATCH)
 

@@ -19,7 +19,9 @@ implementation() { # implementation MACROS...: a file with the implementation, o
 # ---- warnings: the public part, the implementation, the private copy, in every language and with every compiler
 warnings_of() { # warnings_of COMPILER LANGUAGE STANDARD
     case $2 in c) flags="$WARNINGS $C_WARNINGS -std=$3" ;; *) flags="$WARNINGS -std=$3" ;; esac
-    for options in "-fsyntax-only" "-O1 -DATTN_IMPLEMENTATION" "-fsyntax-only -DATTN_IMPLEMENTATION -DATTN_STATIC"; do
+    case $3 in c99|c++11) optimised=-O1 ;; *) optimised=-fsyntax-only ;; esac    # what flow tells, once per language
+    for options in "-fsyntax-only" "$optimised -DATTN_IMPLEMENTATION" "-fsyntax-only -DATTN_IMPLEMENTATION -DATTN_STATIC"
+    do
         printf '#include "attn.h"\nint main(void) { return ATTN_OK; }\n' |
             $1 $flags $options -I. -x "$2" -c - -o /dev/null || return 1
     done

@@ -1,5 +1,5 @@
 # golden.sh - the same bits from every way to compute them. `make golden` runs all, `sh tests/golden.sh ITEM`
-# one build (build:gcc:-O0:--mixed). EMULATED=--mixed is the short way for AVX-512. Prints hashes and number of ways.
+# one build (build:gcc:-O0:--mixed). EMULATED=--mixed is the short way for AVX-512, BUILDS=few takes the extremes. Prints hashes and number of ways.
 . tests/items.sh
 . tests/emulate.sh
 
@@ -50,8 +50,10 @@ summary() {
 
 [ -n "$expected" ] || { failed "tests/golden.txt is missing"; exit 1; }
 builds="build:gcc:-O2:--every emulated:$(emulator | sed 's|.*/||'):${EMULATED:---every} build:clang:-O2:--mixed"
+flags="-O0 -Ofast,-march=native"
+[ "$BUILDS" = few ] || flags="$flags -O1 -O3 -Os -Ofast -march=native -std=c99 -std=c11 -std=c17"
 for compiler in gcc clang; do
-    for flag in -O0 -O1 -O3 -Os -Ofast -march=native -Ofast,-march=native -std=c99 -std=c11 -std=c17; do
+    for flag in $flags; do
         builds="$builds build:$compiler:$flag:--mixed"
     done
 done

@@ -171,11 +171,12 @@ static inline void ref_grad_additive(ref_grads *g, const ref_head *s, int64_t j,
         double bias = d->hidden_bias.rank ? ref_at(&d->hidden_bias, 0, 0, s->h, u) : 0, key = s->keys[j * hidden + u],
                w = ref_at(&d->w_v, 0, 0, s->h, u), t = tanh(s->query[u] + key + bias), steep = 1 - t * t,
                inner = fabs(s->query[u]) + fabs(key) + fabs(bias), x = slope * scale * w * steep,
-               x_error = fabs(scale * w) * (ref_share(steep, e) + fabs(slope) * (1 + ref_share(steep, inner)));
+               x_error = fabs(scale * w) *
+                         (ref_share(steep, e) + (fabs(slope) + GRAD_BOUND * e) * (1 + ref_share(steep, inner)));
         raw += w * t;
         all_terms += fabs(w) * (1 + inner);
         ref_add(&g->g[GRAD_W_V], 0, 0, s->h, u, slope * scale * t,
-                fabs(scale) * (e * fabs(t) + fabs(slope) * (1 + ref_share(steep, inner))));
+                fabs(scale) * (e * fabs(t) + (fabs(slope) + GRAD_BOUND * e) * (1 + ref_share(steep, inner))));
         if (d->hidden_bias.rank) ref_add(&g->g[GRAD_HIDDEN_BIAS], 0, 0, s->h, u, x, x_error);
         g->hidden_q[u] += x;
         g->hidden_q_error[u] += x_error;

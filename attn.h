@@ -1116,6 +1116,12 @@ typedef struct attn__kernels {
 #endif
 } attn__kernels;
 
+/* Where a row lies that is only fetched: it may be behind the last one, so no pointer arithmetic. */
+static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
+{
+    return (const float *)((uintptr_t)p + (uintptr_t)rows * (uintptr_t)row * sizeof *p);
+}
+
 static void attn__product_scalar(const attn__product *p)
 {
     int64_t r, k;
@@ -1613,12 +1619,6 @@ ATTN__INLINE ATTN__AVX2 __m256 attn__tanh8(__m256 x)
 ATTN__INLINE ATTN__AVX2 __m256 attn__quiet8(__m256 x)
 {
     return ATTN__PICK8(x, ATTN__ALL8(ATTN__NAN), ATTN__UNORDERED8(x, x));
-}
-
-/* Where a row lies that is only fetched: it may be behind the last one, so no pointer arithmetic. */
-static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
-{
-    return (const float *)((uintptr_t)p + (uintptr_t)rows * (uintptr_t)row * sizeof *p);
 }
 
 /* Brings the rows of A after r .. r+n near, and the other matrix's rows r .. r+n. */
@@ -2323,7 +2323,6 @@ ATTN__OP16(ATTN__MIN16, __m512, "=v", "vminps")
 ATTN__OP16(ATTN__MAX16, __m512, "=v", "vmaxps")
 ATTN__OP16(ATTN__LESS16, __mmask16, "=Yk", "vcmpps $17,")
 ATTN__OP16(ATTN__SAME16, __mmask16, "=Yk", "vcmpps $0,")
-ATTN__OP16(ATTN__UNORDERED16, __mmask16, "=Yk", "vcmpps $3,")
 ATTN__INLINE ATTN__AVX512 __m512 ATTN__FMA16(__m512 a, __m512 b, __m512 c)
 { __asm__("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); return c; }
 #else
@@ -2332,7 +2331,6 @@ ATTN__INLINE ATTN__AVX512 __m512 ATTN__FMA16(__m512 a, __m512 b, __m512 c)
 #  define ATTN__MAX16(a, b)         _mm512_max_ps(a, b)
 #  define ATTN__LESS16(a, b)        _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
 #  define ATTN__SAME16(a, b)        _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
-#  define ATTN__UNORDERED16(a, b)   _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q)
 #endif
 #define ATTN__ALL16(x)       _mm512_set1_ps(x)
 #define ATTN__LOAD16(p)      _mm512_loadu_ps(p)
@@ -2364,11 +2362,6 @@ ATTN__INLINE ATTN__AVX512 __m512 attn__exp16(__m512 x)
     const __m512 p = attn__exp_poly_avx512(x, &t);
     return ATTN__PICK16(ATTN__MUL16(p, ATTN__SHIFT16(t, 23)), _mm512_setzero_ps(),
                         ATTN__LESS16(x, ATTN__ALL16(ATTN__EXP_LOWEST)));
-}
-
-ATTN__INLINE ATTN__AVX512 __m512 attn__quiet16(__m512 x)
-{
-    return ATTN__PICK16(x, ATTN__ALL16(ATTN__NAN), ATTN__UNORDERED16(x, x));
 }
 
 /* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. */
@@ -2629,83 +2622,11 @@ ATTN__AVX512 static void attn__dots_avx512(const attn__product *p, int64_t colum
     if (j < columns) attn__dots_block_avx512(ATTN__FEW, p, j, columns - 1 - j);     /* its last row again and again */
 }
 
-ATTN__AVX512 static void attn__pack_avx512(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
-                                       const float *scale)
-{
-    const int64_t whole = stride == 1 ? n & ~(int64_t)15 : 0;
-    const float *tail[ATTN__MAX_LANES];
-    int64_t i, c;
-    int x;
-    for (i = 0; i < ld; i += 16)
-        for (c = 0; c < whole; c += 16) {
-            __m512 r[16];
-            ATTN__UNROLL for (x = 0; x < 16; x++) r[x] = ATTN__LOAD16(rows[i + x] + c);
-            attn__transpose16(r);
-            ATTN__UNROLL for (x = 0; x < 16; x++)
-                ATTN__STORE16(to + (c + x)*ld + i, ATTN__MUL16(r[x], ATTN__LOAD16(scale + i)));
-        }
-    if (whole == n) return;
-    for (i = 0; i < ld; i++) tail[i] = rows[i] + whole * stride;
-    attn__pack_scalar(to + whole*ld, ld, tail, stride, n - whole, scale);
-}
-
-ATTN__AVX512 static void attn__unpack_avx512(float *const *rows, int64_t lanes, int64_t stride, const float *from,
-                                             int64_t ld,
-                                         int64_t n, const float *scale)
-{
-    const int64_t whole = stride == 1 ? n & ~(int64_t)15 : 0;
-    float *tail[ATTN__MAX_LANES];
-    int64_t i, c;
-    int x;
-    for (i = 0; i < lanes; i += 16)
-        for (c = 0; c < whole; c += 16) {
-            __m512 r[16];
-            ATTN__UNROLL for (x = 0; x < 16; x++)
-                r[x] = attn__quiet16(ATTN__MUL16(ATTN__LOAD16(from + (c + x)*ld + i), ATTN__LOAD16(scale + i)));
-            attn__transpose16(r);
-            for (x = 0; x < 16 && i + x < lanes; x++) ATTN__STORE16(rows[i + x] + c, r[x]);
-        }
-    if (whole == n) return;
-    for (i = 0; i < lanes; i++) tail[i] = rows[i] + whole * stride;
-    attn__unpack_scalar(tail, lanes, stride, from + whole*ld, ld, n - whole, scale);
-}
-
-ATTN__AVX512 static void attn__mass_avx512(const float *x, int64_t n, float scale, float *top, float *sum)
-{
-    const __m512 c = ATTN__ALL16(scale);
-    __m512 m = ATTN__ALL16(ATTN__NEG_INF), base, all = _mm512_setzero_ps();
-    float part[ATTN__PARTS];
-    int64_t j;
-    for (j = 0; j < n; j += 16) m = ATTN__MAX16(ATTN__MUL16(ATTN__LOAD16(x + j), c), m);
-    ATTN__STORE16(part, m);
-    for (*top = part[0], j = 1; j < 16; j++) *top = attn__larger(part[j], *top);
-    *top = *top + 0.0f;
-    base = ATTN__ALL16(attn__choose(attn__is_none(*top), 0.0f, *top));
-    for (j = 0; j < n; j += 16)
-        all = ATTN__ADD16(all, attn__exp16(ATTN__SUB16(ATTN__MUL16(ATTN__LOAD16(x + j), c), base)));
-    ATTN__STORE16(part, all);
-    *sum = attn__tree(part);
-}
-
-ATTN__AVX512 static void attn__normalise_avx512(const float *x, float *y, int64_t n, float scale, float top,
-                                                float factor)
-{
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        const __m512 v = ATTN__MUL16(ATTN__LOAD16(x + i), ATTN__ALL16(scale));
-        const __m512 w = ATTN__MUL16(attn__exp16(ATTN__SUB16(v, ATTN__ALL16(top))), ATTN__ALL16(factor));
-        const __mmask16 out = ATTN__SAME16(v, ATTN__ALL16(ATTN__NEG_INF));
-        const __mmask16 low = ATTN__LESS16(w, ATTN__ALL16(ATTN__SMALLEST));
-        ATTN__STORE16(y + i, ATTN__PICK16(attn__quiet16(w), _mm512_setzero_ps(), (__mmask16)(out | low)));
-    }
-    attn__normalise_scalar(x + i, y + i, n - i, scale, top, factor);
-}
-
 static const attn__kernels attn__table_avx512 = {
     16, 4, attn__product_avx512, attn__dots_avx512, attn__additive_avx512, attn__additive_direct_avx512,
-    attn__weigh_avx512, attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx512, attn__unpack_avx512,
+    attn__weigh_avx512, attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2,
     attn__exp_avx2, attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2,
-    attn__clip_avx2, attn__add_avx2, attn__exclude_avx2, attn__normalise_avx512, attn__mass_avx512, attn__drop_avx2
+    attn__clip_avx2, attn__add_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
 #ifndef ATTN_NO_BACKWARD
     , attn__grade_avx2, attn__inner_avx2, attn__deliver_avx2, attn__additive_gradient_avx2, attn__fold_avx2
 #endif
@@ -4423,9 +4344,9 @@ static void attn__run_plan(const attn_plan *plan, void *workspace)
 }
 
 /* ------------------------------------------------------------------------------------------------------ >>public */
-/* From here on nothing takes long but compiling: what the kernels and the driver do above is what counts. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__)
-#  pragma GCC optimize("O1")
+/* From here on nothing takes long but compiling: kernels and driver are above. The same in >>backward and >>heatmap. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#  pragma GCC optimize("Os")
 #endif
 
 /* ---- views */
@@ -5328,6 +5249,9 @@ ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err)
 
 /* ---------------------------------------------------------------------------------------------------- >>backward
    Gradients. First the descriptors, field by field as in >>validate; then how it runs. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#  pragma GCC optimize("O1")
+#endif
 #ifndef ATTN_NO_BACKWARD
 
 /* X(field, is an output, the field of attn_desc whose shape it has (out and weights stand for the sizes of the call,
@@ -7464,6 +7388,9 @@ ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y,
 }
 
 /* ----------------------------------------------------------------------------------------------------- >>heatmap */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#  pragma GCC optimize("Os")
+#endif
 #ifndef ATTN_NO_HEATMAP
 /* A picture is made in three steps: attn__pic_open checks everything and finds the range of the colours,
    attn__pic_layout says where things stand (for SVG and PPM, in whole pixels), and the public functions at the end walk
@@ -8457,7 +8384,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__OP8
 #undef ATTN__SAME8
 #undef ATTN__SQRT8
-#undef ATTN__UNORDERED16
 #undef ATTN__UNORDERED8
 #undef ATTN__TILE_BYTES
 #undef ATTN__X64

@@ -13,8 +13,8 @@ COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
-.PHONY: help test demo examples conformance check sanitize golden mutants exhaustive bench bench-peers bench-scaling \
-        format clean
+.PHONY: help test demo demo-gpt examples conformance check sanitize golden mutants exhaustive bench bench-peers \
+        bench-scaling format clean
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
@@ -25,6 +25,9 @@ test: build/tests ## Build the test program and run every suite on every instruc
 
 demo: build/align ## Align two sentences by attention: a heatmap in the terminal and build/align.svg.
 	build/align --svg build/align.svg
+
+demo-gpt: build/tiny_gpt-openmp ## Train a small transformer on README.md and attn.h (minutes): samples, build/tiny_gpt.svg.
+	build/tiny_gpt-openmp --full --svg build/tiny_gpt.svg
 
 examples: $(EXAMPLES:%=build/%) ## Build and run every program in examples/; each checks its own results.
 	@NAMES="$(EXAMPLES)" sh tests/examples.sh
@@ -90,6 +93,10 @@ build/bench build/bench-native: bench/bench.c bench/loops.c $(wildcard bench/*.h
 
 build/scaling: bench/scaling.c $(wildcard bench/*.h) attn.h | build
 	$(CC) $(CFLAGS) -DBENCH_COMMIT='"$(COMMIT)"' $(LDFLAGS) $< $(LDLIBS) -o $@
+
+# on all cores where the compiler has OpenMP, else on one
+build/tiny_gpt-openmp: examples/tiny_gpt.c attn.h | build
+	$(CC) -O2 -fopenmp $< -lm -o $@ || $(CC) -O2 $< -lm -o $@
 
 # ---- examples are built as their first line says, with nothing but cc -O2
 build/%: examples/%.c $(wildcard examples/*.h) attn.h | build

@@ -4,7 +4,11 @@
 
 item_run() {
     log=$out/$1.log
-    case $1 in textbook|heads|kernel_regression) pictures=$out/pictures ;; *) pictures= ;; esac # where SVG files go
+    case $1 in # where SVG files go
+    textbook|heads|kernel_regression|fit_kernel) pictures=$out/pictures ;;
+    tiny_gpt) pictures="--svg $out/pictures/tiny_gpt.svg" ;;
+    *) pictures= ;;
+    esac
     if "$out/$1" $pictures >"$log" 2>&1; then ok "$1"; else failed "$1" "$log"; fi
 }
 

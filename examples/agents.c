@@ -163,8 +163,8 @@ static void print(const world *w, int frame) {
         int y = (int)((w->position[i][1] - origin_y + 60) / 120 * 12);
         if (x >= 0 && x < 48 && y >= 0 && y < 12) map[y][x] = i >= ANIMALS ? 'F' : i % 3 == 0 ? 'h' : 'o';
     }
-    printf("frame %3d: animal 0 at (%.2f, %.2f), herd around it (%.3f, %.3f), discord %.2f\n", frame,
-           w->position[0][0], w->position[0][1], w->herd[0][0], w->herd[0][1], discord_of(w));
+    printf("frame %3d: animal 0 at (%.2f, %.2f), herd around it (%.3f, %.3f), discord %.2f\n", frame, w->position[0][0],
+           w->position[0][1], w->herd[0][0], w->herd[0][1], discord_of(w));
     for (int i = 0; i < 12; i++) printf("  %s\n", map[i]);
 }
 
@@ -218,7 +218,7 @@ int main(void) {
     check(allocations > in_loop, "the counter does not count");
     check(most <= 1e-5, "not what the formulas give in double");
     check(discord_of(&w) < discord / 2, "the herd does not turn together");
-    printf("%d frames, %d allocations in them (%d in a call without workspace), largest error %.1e\n", FRAMES,
-           in_loop, allocations - in_loop, most);
+    printf("%d frames, %d allocations in them (%d in a call without workspace), largest error %.1e\n", FRAMES, in_loop,
+           allocations - in_loop, most);
     return failures != 0;
 }

@@ -66,8 +66,7 @@ static void project(double *row, const float *w, const float *x) {
 }
 
 /* What one query of one sentence must give, by the formula: project, attend in every head, project. */
-static void reference(double *result, const float *const w[4], const float *query, const float *key,
-                      int length) {
+static void reference(double *result, const float *const w[4], const float *query, const float *key, int length) {
     double q[E], k[SK][E], v[SK][E];
     float heads[E];
     project(q, w[0], query);
@@ -128,8 +127,8 @@ static void multi_head(void) {
             if (most == most && !(fabs(out[r * E + c] - want[c]) <= most)) most = fabs(out[r * E + c] - want[c]);
         check(most <= 1e-4, "multi-head attention is not what the formula gives");
     }
-    printf("Multi-head attention: query [%d,%d,%d], key [%d,%d,%d], %d heads, valid keys 3 and 2\n", B, SQ, E,
-           B, SK, E, H);
+    printf("Multi-head attention: query [%d,%d,%d], key [%d,%d,%d], %d heads, valid keys 3 and 2\n", B, SQ, E, B, SK, E,
+           H);
     memset(&map, 0, sizeof map);
     map.values = attn_view_f32(weights, 4, B, H, SQ, SK); /* as they are: B rows of H panels */
     map.panel_titles = titles;
@@ -151,8 +150,7 @@ static void grouped(int heads_kv) {
     d.k = d.v = attn_view_bhsd(copies, 1, 4, 7, 8);
     d.out = attn_out_bhsd(want, 1, 4, 5, 8);
     must(attn_forward(&d, &err));
-    printf("4 query heads on %d key head%s: the bits of 4 copied key heads\n", heads_kv,
-           heads_kv == 1 ? "" : "s");
+    printf("4 query heads on %d key head%s: the bits of 4 copied key heads\n", heads_kv, heads_kv == 1 ? "" : "s");
     check(memcmp(out, want, sizeof out) == 0, "grouped heads differ from copied ones");
 }
 

@@ -15,8 +15,8 @@
 #define KINDS 5
 #define WIDTHS 4
 
-static const int kinds[KINDS] = {ATTN_SCORE_GAUSSIAN, ATTN_SCORE_EPANECHNIKOV, ATTN_SCORE_TRIANGULAR,
-                                 ATTN_SCORE_BOXCAR, ATTN_SCORE_CONSTANT};
+static const int kinds[KINDS] = {ATTN_SCORE_GAUSSIAN, ATTN_SCORE_EPANECHNIKOV, ATTN_SCORE_TRIANGULAR, ATTN_SCORE_BOXCAR,
+                                 ATTN_SCORE_CONSTANT};
 static const char *const kind_names[KINDS] = {"gaussian", "epanechnikov", "triangular", "boxcar", "constant"};
 static const float widths[WIDTHS] = {0.1f, 0.2f, 0.5f, 1.0f};
 static const char *const width_names[WIDTHS] = {"sigma 0.1", "sigma 0.2", "sigma 0.5", "sigma 1"};
@@ -89,8 +89,7 @@ static void regress(int kind, int heads, const float *sigma, float *out, float *
 
 static int put(void *file, const char *text, size_t n) { return fwrite(text, 1, n, (FILE *)file) != n; }
 
-static void draw(const float *weights, int panels, const char *const *titles, const char *directory,
-                 const char *name) {
+static void draw(const float *weights, int panels, const char *const *titles, const char *directory, const char *name) {
     char path[1024];
     attn_heatmap map;
     attn_writer writer = {put, stdout};

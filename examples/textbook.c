@@ -113,8 +113,7 @@ static void masked_softmax(void) {
             for (int j = 0; j < length; j++) sum += exp(x[row * 4 + j]);
             for (int j = 0; j < 4; j++) {
                 double want = j < length ? exp(x[row * 4 + j]) / sum : 0;
-                check(fabs(p[row * 4 + j] - want) <= 1e-6 && (j < length || p[row * 4 + j] == 0),
-                      names[kind]);
+                check(fabs(p[row * 4 + j] - want) <= 1e-6 && (j < length || p[row * 4 + j] == 0), names[kind]);
             }
         }
     }
@@ -126,8 +125,8 @@ static void matrix_product(void) {
     float a[2 * 3 * 4], b[2 * 4 * 6], c[2 * 3 * 6];
     fill_normal(a, 24);
     fill_normal(b, 48);
-    must(attn_bmm(attn_view_f32(a, 3, 2, 3, 4, 0), attn_view_f32(b, 3, 2, 4, 6, 0),
-                  attn_out_f32(c, 3, 2, 3, 6, 0), NULL, &err));
+    must(attn_bmm(attn_view_f32(a, 3, 2, 3, 4, 0), attn_view_f32(b, 3, 2, 4, 6, 0), attn_out_f32(c, 3, 2, 3, 6, 0),
+                  NULL, &err));
     printf("2. Batched matrix product: [2,3,4] x [2,4,6] gives [2,3,6]\n");
     print_rows("of the first batch", c, 3, 6);
     printf("\n");
@@ -184,8 +183,7 @@ static attn_desc pooling_desc(const pooling *p, int score, float *out, float *we
 }
 
 static const char *const sentence_ticks[2] = {"length 2", "length 6"};
-static const float expected[2 * 4] = {2,  3,  4,  5,
-                                      10, 11, 12, 13}; /* means of the first 2 and of the first 6 values */
+static const float expected[2 * 4] = {2, 3, 4, 5, 10, 11, 12, 13}; /* means of the first 2 and of the first 6 values */
 
 static void equal_keys(const pooling *p, int score, const char *name, const char *title) {
     float out[2 * 4], weights[2 * 10];
@@ -234,9 +232,8 @@ static void padded_batch(void) {
     attn_desc d = blank();
     fill_normal(x, 3 * 4 * 8); /* word vectors of 8 numbers */
     for (int b = 0; b < 3; b++)
-        for (int c = lengths[b] * 8; c < 4 * 8; c++)
-            x[b * 32 + c] = (float)NAN;              /* padding may hold anything */
-    d.q = d.k = d.v = attn_view_bhsd(x, 3, 1, 4, 8); /* every word looks at all words */
+        for (int c = lengths[b] * 8; c < 4 * 8; c++) x[b * 32 + c] = (float)NAN; /* padding may hold anything */
+    d.q = d.k = d.v = attn_view_bhsd(x, 3, 1, 4, 8);                             /* every word looks at all words */
     d.key_lengths = d.query_lengths = attn_view_i32(lengths, 1, 3, 0, 0, 0);
     d.out = attn_out_bhsd(out, 3, 1, 4, 8);
     d.weights = attn_out_bhsd(weights, 3, 1, 4, 4);
@@ -299,8 +296,8 @@ static void why_sqrt_d(void) {
         fill_normal(k, ROWS * d);
         saturation raw = saturate(q, k, d, ATTN_SCORE_DOT);
         saturation scaled = saturate(q, k, d, ATTN_SCORE_SCALED_DOT);
-        printf("  d = %4d %15.2f %15.4f %9.4f %24.2f %15.4f %9.4f\n", d, raw.variance, raw.largest,
-               raw.gradient, scaled.variance, scaled.largest, scaled.gradient);
+        printf("  d = %4d %15.2f %15.4f %9.4f %24.2f %15.4f %9.4f\n", d, raw.variance, raw.largest, raw.gradient,
+               scaled.variance, scaled.largest, scaled.gradient);
         check(raw.variance > 0.5 * d && raw.variance < 2 * d, "the variance of q.k is d");
         check(fabs(scaled.variance - raw.variance / d) <= 1e-4, "the variance of q.k/sqrt(d) is that over d");
         check(d < 256 || (raw.largest > 0.8 && raw.gradient < 0.5), "unscaled, the softmax saturates");
@@ -373,8 +370,7 @@ static void vector_sum(void) {
             for (int c = 0; c < 4; c++) sum += w[c] * ((double)q[i * 4 + c] + k[j * 4 + c]);
             scores[i * 5 + j] = (float)sum;
         }
-    must(
-        attn_softmax(attn_view_f32(scores, 2, 3, 5, 0, 0), attn_out_f32(weights, 2, 3, 5, 0, 0), NULL, &err));
+    must(attn_softmax(attn_view_f32(scores, 2, 3, 5, 0, 0), attn_out_f32(weights, 2, 3, 5, 0, 0), NULL, &err));
     printf("7b. A vector sum as score, w.(q+k): different scores, the same weights for every query\n");
     print_rows("scores", scores, 3, 5);
     print_rows("weights", weights, 3, 5);
@@ -413,8 +409,7 @@ static void distance_scores(void) {
     forward(&biased);
     printf("7c. Distance as score\n");
     check(largest_difference(weights, weights + 48, 48) > 0.01, "gaussian is not dot for keys of any norm");
-    check(largest_difference(weights, weights + 96, 48) <= 1e-5,
-          "gaussian is dot with the keys' norms as bias");
+    check(largest_difference(weights, weights + 96, 48) <= 1e-5, "gaussian is dot with the keys' norms as bias");
     attn_heatmap map = heatmap(attn_view_f32(weights, 3, 3, 6, 8, 0));
     map.panel_titles = titles;
     draw(map, "distance", "Distance as score");
@@ -440,8 +435,7 @@ static void bilinear(void) {
     d.bilinear = attn_view_f32(m, 2, 3, 5, 0, 0);
     d.weights = attn_out_bhsd(weights, 1, 1, 6, 8);
     forward(&d);
-    must(attn_bmm(attn_view_f32(q, 2, 6, 3, 0, 0), d.bilinear, attn_out_f32(projected, 2, 6, 5, 0, 0), NULL,
-                  &err));
+    must(attn_bmm(attn_view_f32(q, 2, 6, 3, 0, 0), d.bilinear, attn_out_f32(projected, 2, 6, 5, 0, 0), NULL, &err));
     attn_desc dot = blank();
     dot.score = ATTN_SCORE_DOT;
     dot.q = attn_view_bhsd(projected, 1, 1, 6, 5);
@@ -476,13 +470,12 @@ static void cost_row(const attn_desc *d, const char *name, double n) {
     if (d->score == ATTN_SCORE_GAUSSIAN) operations += n * n * WIDTH;
     if (d->score == ATTN_SCORE_BILINEAR) operations += 2 * n * WIDTH * WIDTH, bytes += 4 * WIDTH * WIDTH;
     if (d->score == ATTN_SCORE_ADDITIVE) {
-        operations +=
-            2 * 2 * n * WIDTH * WIDTH + n * n * WIDTH; /* two projections, a sum; tanh counts as nothing */
+        operations += 2 * 2 * n * WIDTH * WIDTH + n * n * WIDTH; /* two projections, a sum; tanh counts as nothing */
         bytes += 4 * (2 * WIDTH * WIDTH + WIDTH);
         tensors += 2 * 4 * n * n * WIDTH;
     }
-    printf("  %-20s %5.0f %9.3f %12.2f %12.1f %20.1f\n", name, n, milliseconds(d), operations / 1e6,
-           bytes / 1024, (bytes + tensors) / 1024);
+    printf("  %-20s %5.0f %9.3f %12.2f %12.1f %20.1f\n", name, n, milliseconds(d), operations / 1e6, bytes / 1024,
+           (bytes + tensors) / 1024);
 }
 
 static void costs(void) {

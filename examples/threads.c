@@ -33,8 +33,7 @@ typedef struct job_system {
     pthread_cond_t wake, done;
     attn_task_fn task;
     void *arg;
-    int64_t next, count,
-        unfinished; /* index to hand out next, how many there are, how many still run or wait */
+    int64_t next, count, unfinished; /* index to hand out next, how many there are, how many still run or wait */
     int32_t started;
     int quit;
 } job_system;
@@ -168,7 +167,6 @@ int main(void) {
     memset(&d.parallel, 0, sizeof d.parallel);
     int frames = run_over_frames(&d, 3);
     int same_spread = memcmp(alone, spread, sizeof alone) == 0;
-    printf("three tasks a frame, %d frames: %s\n", frames,
-           same_spread ? "the same bits" : "WRONG: other bits");
+    printf("three tasks a frame, %d frames: %s\n", frames, same_spread ? "the same bits" : "WRONG: other bits");
     return !(same_together && same_spread);
 }

@@ -82,8 +82,7 @@ static inline void take_memory(attn_view *v) {
     v->data = p - low * (int64_t)bytes;
 }
 
-static inline attn_view make_view(int32_t type, layout how, int rank, int64_t n0, int64_t n1, int64_t n2,
-                                  int64_t n3) {
+static inline attn_view make_view(int32_t type, layout how, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
     attn_view v = {0, {n0, n1, n2, n3}, {0, 0, 0, 0}, type, rank};
     set_strides(&v, how);
     take_memory(&v);
@@ -95,8 +94,7 @@ static inline attn_out make_out(layout how, int rank, int64_t n0, int64_t n1, in
     attn_view v = {0, {n0, n1, n2, n3}, {0, 0, 0, 0}, ATTN_F32, rank};
     attn_out o = {0, {n0, n1, n2, n3}, {0, 0, 0, 0}, ATTN_F32, rank};
     set_strides(&v, usable);
-    for (int axis = 0; axis < rank; axis++)
-        v.stride[axis] = v.stride[axis] < 0 ? -v.stride[axis] : v.stride[axis];
+    for (int axis = 0; axis < rank; axis++) v.stride[axis] = v.stride[axis] < 0 ? -v.stride[axis] : v.stride[axis];
     take_memory(&v);
     o.data = (void *)(uintptr_t)v.data;
     memcpy(o.stride, v.stride, sizeof o.stride);
@@ -123,9 +121,7 @@ static inline void put_at(const attn_view *v, int64_t a, int64_t b, int64_t c, i
 static inline double draw_normal(double mean, double deviation) { return mean + deviation * test_normal(); }
 static inline double draw_int(double low, double high) { return test_int((int)low, (int)high); }
 /* Quarters: squared distances are exact in float, so that a kernel's edge is where the reference has it. */
-static inline double draw_quarters(double low, double high) {
-    return 0.25 * test_int((int)(4 * low), (int)(4 * high));
-}
+static inline double draw_quarters(double low, double high) { return 0.25 * test_int((int)(4 * low), (int)(4 * high)); }
 
 static inline void fill(const attn_view *v, double (*draw)(double, double), double a, double b) {
     int64_t index[4] = {0, 0, 0, 0}, low, high;
@@ -134,15 +130,15 @@ static inline void fill(const attn_view *v, double (*draw)(double, double), doub
     while (next_index(v, index));
 }
 
-static inline attn_view make_filled(layout how, double deviation, int rank, int64_t n0, int64_t n1,
-                                    int64_t n2, int64_t n3) {
+static inline attn_view make_filled(layout how, double deviation, int rank, int64_t n0, int64_t n1, int64_t n2,
+                                    int64_t n3) {
     attn_view v = make_view(ATTN_F32, how, rank, n0, n1, n2, n3);
     fill(&v, draw_normal, 0, deviation);
     return v;
 }
 
-static inline attn_view make_ints(int32_t type, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3,
-                                  int low, int high) {
+static inline attn_view make_ints(int32_t type, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3, int low,
+                                  int high) {
     attn_view v = make_view(type, LAYOUT_PACKED, rank, n0, n1, n2, n3);
     fill(&v, draw_int, low, high);
     return v;
@@ -178,8 +174,7 @@ static inline attn_out slice_out_row(attn_out o, int64_t b, int64_t h, int64_t i
 }
 
 /* ---- a plain call: packed q, k, v with normal numbers, all in guarded memory */
-static inline attn_desc make_desc(int64_t b, int64_t h, int64_t hkv, int64_t sq, int64_t sk, int64_t d,
-                                  int64_t dv) {
+static inline attn_desc make_desc(int64_t b, int64_t h, int64_t hkv, int64_t sq, int64_t sk, int64_t d, int64_t dv) {
     attn_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.q = make_filled(LAYOUT_PACKED, 1, 4, b, h, sq, d);
@@ -283,8 +278,8 @@ static inline void put_float(const attn_view *v, int64_t b, int64_t h, int64_t i
 /* K or V of one head [1,1,sk,n] of which only keys first..end-1 are mapped, flush to either guard. */
 static inline attn_view unmapped_beyond(int64_t first, int64_t end, int64_t sk, int64_t n, int low) {
     size_t row = (size_t)n * sizeof(float);
-    char *p = (char *)test_guarded_span((size_t)first * row, (size_t)(end - first) * row,
-                                        (size_t)(sk - end) * row, low);
+    char *p =
+        (char *)test_guarded_span((size_t)first * row, (size_t)(end - first) * row, (size_t)(sk - end) * row, low);
     attn_view v = attn_view_f32((const float *)(const void *)p, 4, 1, 1, end - first, n);
     fill(&v, draw_normal, 0, 0.5);
     v.data = p - (size_t)first * row;
@@ -326,7 +321,10 @@ static inline void ask_for(attn_desc *d, int set, layout how) {
         memset(o, 0, sizeof *o);
         if (!(set >> n & 1)) continue;
         *o = n == 1 ? make_out(how, 3, r.b, r.h, r.sq, 0)
-                    : make_out(how, 4, r.b, r.h, r.sq, n == 0 ? r.dv : n == 6 ? 2 : r.sk);
+                    : make_out(how, 4, r.b, r.h, r.sq,
+                               n == 0   ? r.dv
+                               : n == 6 ? 2
+                                        : r.sk);
     }
 }
 
@@ -334,8 +332,7 @@ static inline void ask_for(attn_desc *d, int set, layout how) {
 static inline void poison(const attn_out *o) {
     attn_view v = attn_view_of(*o);
     int64_t low, high;
-    if (o->rank && view_extent(&v, &low, &high))
-        memset((float *)o->data + low, 0xFF, (size_t)(high - low + 1) * 4);
+    if (o->rank && view_extent(&v, &low, &high)) memset((float *)o->data + low, 0xFF, (size_t)(high - low + 1) * 4);
 }
 
 static inline void poison_results(attn_desc *d) {

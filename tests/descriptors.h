@@ -80,8 +80,7 @@ static inline shape draw_shape(const int f[FACTOR_COUNT]) {
     static const int queries[][2] = {{1, 1}, {2, 7}, {8, 20}, {21, 40}},
                      keys[][2] = {{1, 2}, {3, 16}, {17, 60}, {120, 280}};
     static const int sizes[][2] = {{1, 1}, {2, 8}, {9, 36}};
-    const int *q = queries[f[F_QUERIES]], *k = keys[f[F_KEYS]], *d = sizes[f[F_DIM]],
-              *v = sizes[f[F_VALUE_DIM]];
+    const int *q = queries[f[F_QUERIES]], *k = keys[f[F_KEYS]], *d = sizes[f[F_DIM]], *v = sizes[f[F_VALUE_DIM]];
     shape s = {1 + f[F_BATCH],       heads[f[F_HEADS]][0], heads[f[F_HEADS]][1], test_int(q[0], q[1]),
                test_int(k[0], k[1]), test_int(d[0], d[1]), test_int(v[0], v[1])};
     return s;
@@ -101,8 +100,7 @@ static inline void build_inputs(attn_desc *d, const int f[FACTOR_COUNT], const s
     if (!ref_is_distance(d->score)) return;
     fill(&d->q, draw_quarters, -1, 1);
     fill(&d->k, draw_quarters, -1, 1);
-    d->sigma =
-        (float)exp2(ceil(log2(0.9 * sqrt((double)s->d)))); /* a power of two: the kernels' edges are exact */
+    d->sigma = (float)exp2(ceil(log2(0.9 * sqrt((double)s->d)))); /* a power of two: the kernels' edges are exact */
 }
 
 static inline void build_score(attn_desc *d, const int f[FACTOR_COUNT], const shape *s) {
@@ -196,10 +194,8 @@ static inline void poison_excluded(const attn_desc *d, const shape *s) {
         attn_view inputs[3] = {d->k, d->v, d->given_scores};
         for (int n = 0; n < 3; n++) {
             int axis = n < 2 ? 2 : 3;
-            if (!inputs[n].rank || inputs[n].stride[0] == 0 || inputs[n].stride[axis] == 0)
-                continue; /* shared */
-            attn_view beyond =
-                attn_view_slice(attn_view_slice(inputs[n], 0, b, 1), axis, length, s->sk - length);
+            if (!inputs[n].rank || inputs[n].stride[0] == 0 || inputs[n].stride[axis] == 0) continue; /* shared */
+            attn_view beyond = attn_view_slice(attn_view_slice(inputs[n], 0, b, 1), axis, length, s->sk - length);
             fill(&beyond, draw_normal, NAN, 0);
         }
     }

@@ -17,8 +17,7 @@ static void expect(int ok, const char *what) {
 }
 
 static attn_desc average(float *out) { /* four keys of one score: the output is the mean of the values */
-    static const float q[3] = {0, 0, 0}, k[4 * 3] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
-                       v[4] = {1, 2, 3, 4};
+    static const float q[3] = {0, 0, 0}, k[4 * 3] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, v[4] = {1, 2, 3, 4};
     attn_desc d;
     memset(&d, 0, sizeof d);
     d.q = attn_view_bhsd(q, 1, 1, 1, 3);
@@ -80,8 +79,7 @@ static void picture(void) {
     buffer.length = 0;
     map.values = attn_view_f32(cells, 2, 2, 2, 0, 0);
     map.terminal = ATTN_TERMINAL_ASCII;
-    expect(attn_heatmap_ansi(&map, attn_buffer_writer(&buffer), NULL) == ATTN_OK && buffer.length > 0,
-           "heatmap");
+    expect(attn_heatmap_ansi(&map, attn_buffer_writer(&buffer), NULL) == ATTN_OK && buffer.length > 0, "heatmap");
 #endif
 }
 

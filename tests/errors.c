@@ -1240,8 +1240,8 @@ static void test_backward_overlap(void) {
                  d.mask = attn_view_u8((uint8_t *)grad_field(&g, n)->data, 1, SK, 0, 0, 0);
                  grad_field(&g, n)->data = (void *)(uintptr_t)d.mask.data);
         for (int other = n + 1; other < GRAD_FIELDS; other++) {
-            attn_grad g = grads_of(&base);
-            if (!grad_field(&g, other)->rank) continue;
+            attn_grad all = grads_of(&base);
+            if (!grad_field(&all, other)->rank) continue;
             BACKWARD(f->from, ATTN_ERR_OVERLAP, f->name, grad_field(&g, other)->data = grad_field(&g, n)->data);
         }
     }

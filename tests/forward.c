@@ -34,8 +34,7 @@ static void every_dv(void) {
 /* Sizes around those of tiles and chunks, each with each. */
 static void odd_sizes(void) {
     static const int queries[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 65},
-                     keys[] = {1, 7, 15, 16, 17, 64, 127, 128, 129, 255, 256, 257, 300},
-                     values[] = {1, 8, 3, 17, 33};
+                     keys[] = {1, 7, 15, 16, 17, 64, 127, 128, 129, 255, 256, 257, 300}, values[] = {1, 8, 3, 17, 33};
     int n = 0;
     for (size_t i = 0; i < sizeof queries / sizeof *queries; i++) {
         for (size_t j = 0; j < sizeof keys / sizeof *keys; j++, n++) {
@@ -138,13 +137,12 @@ static void parameters(void) {
         d.score = ATTN_SCORE_ADDITIVE;
         if (variant & 1) d.w_q = make_filled(LAYOUT_GAPS, 0.5, 3, 4, 8, 8, 0);
         if (variant & 2) d.w_k = make_filled(LAYOUT_MIXED, 0.5, 3, 4, 8, 8, 0);
-        d.w_v = variant & 4 ? make_filled(LAYOUT_REVERSED, 1, 2, 4, 8, 0, 0)
-                            : make_filled(LAYOUT_GAPS, 1, 1, 8, 0, 0, 0);
+        d.w_v =
+            variant & 4 ? make_filled(LAYOUT_REVERSED, 1, 2, 4, 8, 0, 0) : make_filled(LAYOUT_GAPS, 1, 1, 8, 0, 0, 0);
         if (variant & 8) d.hidden_bias = make_filled(LAYOUT_MIXED, 1, 2, 4, 8, 0, 0);
         check_everywhere(&d, "additive, identities");
 
-        d.w_q = make_filled(LAYOUT_MIXED, 0.5, 2 + (variant & 1), variant & 1 ? 4 : 20, variant & 1 ? 20 : 5,
-                            5, 0);
+        d.w_q = make_filled(LAYOUT_MIXED, 0.5, 2 + (variant & 1), variant & 1 ? 4 : 20, variant & 1 ? 20 : 5, 5, 0);
         d.w_k = make_filled(LAYOUT_GAPS, 0.5, 2, 20, 8, 0, 0);
         d.w_v = make_filled(LAYOUT_PACKED, 1, 1, 20, 0, 0, 0);
         d.hidden_bias = variant & 8 ? make_filled(LAYOUT_PACKED, 1, 1, 20, 0, 0, 0) : d.sink;
@@ -152,8 +150,8 @@ static void parameters(void) {
         check_everywhere(&d, "additive, queries and keys of different sizes");
 
         d.score = ATTN_SCORE_BILINEAR;
-        d.bilinear = variant & 1 ? make_filled(LAYOUT_MIXED, 0.5, 3, 4, 5, 8, 0)
-                                 : make_filled(LAYOUT_GAPS, 1, 2, 5, 8, 0, 0);
+        d.bilinear =
+            variant & 1 ? make_filled(LAYOUT_MIXED, 0.5, 3, 4, 5, 8, 0) : make_filled(LAYOUT_GAPS, 1, 2, 5, 8, 0, 0);
         memset(&d.w_q, 0, sizeof d.w_q);
         memset(&d.w_k, 0, sizeof d.w_k);
         memset(&d.w_v, 0, sizeof d.w_v);

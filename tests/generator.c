@@ -6,8 +6,7 @@
 static void check_other_ways(const attn_desc *d, int32_t workers) {
     attn_desc other = copy_results(d);
     poison_results(&other);
-    if (run_planned(&other, workers) && !check_same_results(d, &other, "tasks in a random order"))
-        ref_print(d);
+    if (run_planned(&other, workers) && !check_same_results(d, &other, "tasks in a random order")) ref_print(d);
     other.parallel.run = run_shuffled;
     other.parallel.workers = workers;
     other.parallel.user = &workers;
@@ -42,12 +41,11 @@ static void pairs(void) {
 
 /* The reference's generator gives the numbers published with it (Random123, kat_vectors). */
 static void philox(void) {
-    static const uint32_t known[][10] = {
-        {0, 0, 0, 0, 0, 0, 0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u},
-        {0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu, 0x408f276du,
-         0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu},
-        {0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u, 0xa4093822u, 0x299f31d0u, 0xd16cfe09u,
-         0x94fdccebu, 0x5001e420u, 0x24126ea1u}};
+    static const uint32_t known[][10] = {{0, 0, 0, 0, 0, 0, 0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u},
+                                         {0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu,
+                                          0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu},
+                                         {0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u, 0xa4093822u, 0x299f31d0u,
+                                          0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u}};
     for (int n = 0; n < 3; n++) {
         uint32_t x[4];
         memcpy(x, known[n], sizeof x);

@@ -283,8 +283,7 @@ static void make_shape(problem *p, int n) {
     switch (n / ATTN_SCORE_COUNT) {
     case 0: p->b = p->h = 1, p->sq = between(65, 80), p->sk = between(120, 200), p->dk = 33; break;
     case 1:
-        p->b = 1, p->h = 2, p->sq = between(1, 3), p->sk = between(1000, 3000), p->dk = 5,
-        seen[HAS_LONG_ROW]++;
+        p->b = 1, p->h = 2, p->sq = between(1, 3), p->sk = between(1000, 3000), p->dk = 5, seen[HAS_LONG_ROW]++;
         break;
     case 2: p->sq = 1, p->sk = between(1, 600), seen[HAS_ONE_QUERY]++; break;
     case 3: p->dk = between(60, 130), p->dv = between(60, 130), seen[HAS_WIDE_VALUES]++; break;
@@ -312,18 +311,15 @@ static void make_score(problem *p, int n, int kind) {
     }
     if (score == ATTN_SCORE_BILINEAR) {
         p->dq = between(1, 20);
-        d->bilinear =
-            per_head ? floats(PLAIN, 3, p->h, p->dq, p->dk, 0) : floats(PLAIN, 2, p->dq, p->dk, 0, 0);
+        d->bilinear = per_head ? floats(PLAIN, 3, p->h, p->dq, p->dk, 0) : floats(PLAIN, 2, p->dq, p->dk, 0, 0);
     }
     if (score == ATTN_SCORE_ADDITIVE) {
         int identity = pick(HAS_IDENTITY, 3);
         if (identity) hidden = p->dk;
         else {
             p->dq = between(1, 20);
-            d->w_q =
-                per_head ? floats(PLAIN, 3, p->h, hidden, p->dq, 0) : floats(PLAIN, 2, hidden, p->dq, 0, 0);
-            d->w_k =
-                one_in(2) ? floats(PLAIN, 3, p->h, hidden, p->dk, 0) : floats(PLAIN, 2, hidden, p->dk, 0, 0);
+            d->w_q = per_head ? floats(PLAIN, 3, p->h, hidden, p->dq, 0) : floats(PLAIN, 2, hidden, p->dq, 0, 0);
+            d->w_k = one_in(2) ? floats(PLAIN, 3, p->h, hidden, p->dk, 0) : floats(PLAIN, 2, hidden, p->dk, 0, 0);
         }
         d->w_v = per_head ? floats(PLAIN, 2, p->h, hidden, 0, 0) : floats(PLAIN, 1, hidden, 0, 0, 0);
         if (one_in(2)) d->hidden_bias = floats(SMALL, 1, hidden, 0, 0, 0);
@@ -332,8 +328,7 @@ static void make_score(problem *p, int n, int kind) {
         size_t i;
         d->sigma = from_bits(0x3F800000u + (uint32_t)below(0x1000000)); /* 1 to 4 */
         if (per_head) d->sigma_per_head = floats(PLAIN, 1, p->h, 0, 0, 0);
-        for (i = 0; i < count(&d->sigma_per_head); i++)
-            at(&d->sigma_per_head, i)[3] = 0x40; /* positive: 2 to 3.9 */
+        for (i = 0; i < count(&d->sigma_per_head); i++) at(&d->sigma_per_head, i)[3] = 0x40; /* positive: 2 to 3.9 */
         if (per_head) d->sigma = 0;
     } else if (score != ATTN_SCORE_CONSTANT && pick(HAS_SCALE, 3)) {
         d->scale = from_bits(number(-3, 1));
@@ -358,8 +353,7 @@ static void make_masks(problem *p) {
     }
     if (pick(HAS_MASK, 3)) {
         d->mask = broadcast(p, ATTN_U8);
-        for (i = 0; i < count(&d->mask); i++)
-            *at(&d->mask, i) = (unsigned char)(one_in(3) ? 0 : between(1, 255));
+        for (i = 0; i < count(&d->mask); i++) *at(&d->mask, i) = (unsigned char)(one_in(3) ? 0 : between(1, 255));
     }
     if (pick(HAS_LENGTHS, 3)) d->key_lengths = integers(one_in(2), 1, p->b, 0, 0, p->sk);
     else if (pick(HAS_LENGTHS_PER_QUERY, 4)) d->key_lengths = integers(one_in(2), 2, p->b, p->sq, 0, p->sk);
@@ -379,8 +373,7 @@ static void make_masks(problem *p) {
 }
 
 static void make_problem(problem *p, int n) {
-    static const int kinds[] = {PLAIN,       PLAIN, SMALL,   PLAIN, TINY,   PLAIN,
-                                HUGE_VALUES, PLAIN, SPECIAL, PLAIN, SPECIAL};
+    static const int kinds[] = {PLAIN, PLAIN, SMALL, PLAIN, TINY, PLAIN, HUGE_VALUES, PLAIN, SPECIAL, PLAIN, SPECIAL};
     int kind = kinds[n / 3 % (int)(sizeof kinds / sizeof *kinds)], r;
     attn_desc *d = &p->d;
     memset(p, 0, sizeof *p);
@@ -809,8 +802,7 @@ static uint64_t elementary(uint64_t hash, const way *w) {
     }
     for (function = 0; function < 3; function++) {
         unsigned before = swap_control(w->float_control);
-        attn_status status =
-            attn_elementary(function, (const float *)x.data, (float *)(uintptr_t)y.data, N, w->isa);
+        attn_status status = attn_elementary(function, (const float *)x.data, (float *)(uintptr_t)y.data, N, w->isa);
         restore_control(before, w->float_control);
         if (status != ATTN_OK) stop("attn_elementary", NULL);
         hash = hash_view(hash, &y);
@@ -878,10 +870,8 @@ static uint64_t multi_head(uint64_t hash, const way *w) {
     return hash_view(hash, &y);
 }
 static uint64_t merge(uint64_t hash, const way *w) {
-    attn_view out_a = placed(floats(SPECIAL, 4, 2, 3, 5, 11), w),
-              out_b = placed(floats(PLAIN, 4, 2, 3, 5, 11), w);
-    attn_view lse_a = placed(floats(PLAIN, 3, 2, 3, 5, 0), w),
-              lse_b = placed(floats(SPECIAL, 3, 2, 3, 5, 0), w);
+    attn_view out_a = placed(floats(SPECIAL, 4, 2, 3, 5, 11), w), out_b = placed(floats(PLAIN, 4, 2, 3, 5, 11), w);
+    attn_view lse_a = placed(floats(PLAIN, 3, 2, 3, 5, 0), w), lse_b = placed(floats(SPECIAL, 3, 2, 3, 5, 0), w);
     attn_view y = placed_out(w, 4, 2, 3, 5, 11), lse = placed_out(w, 3, 2, 3, 5, 0);
     attn_error error;
     unsigned before = swap_control(w->float_control);
@@ -930,7 +920,7 @@ static uint64_t multi_head_gradients(uint64_t hash, const way *w) {
     attn_mha_grad g;
     attn_desc options;
     attn_error error;
-    attn_view y = placed_out(w, 3, 2, 9, 21, 0), results[6];
+    attn_view y = placed_out(w, 3, 2, 9, 21, 0), outs[6];
     unsigned before;
     attn_status status;
     int i;
@@ -950,17 +940,17 @@ static uint64_t multi_head_gradients(uint64_t hash, const way *w) {
     m.heads_kv = 2;
     m.attention = &options;
     g.d_out = placed(floats(PLAIN, 3, 2, 9, 21, 0), w);
-    g.dquery = writable(results[0] = placed_out(w, 3, 2, 9, 23, 0));
-    g.dw_query = writable(results[1] = placed_out(w, 2, 12, 23, 0, 0));
-    g.dw_key = writable(results[2] = placed_out(w, 2, 6, 23, 0, 0));
-    g.dw_value = writable(results[3] = placed_out(w, 2, 10, 23, 0, 0));
-    g.dw_result = writable(results[4] = placed_out(w, 2, 21, 20, 0, 0));
-    g.db_query = writable(results[5] = placed_out(w, 1, 12, 0, 0, 0));
+    g.dquery = writable(outs[0] = placed_out(w, 3, 2, 9, 23, 0));
+    g.dw_query = writable(outs[1] = placed_out(w, 2, 12, 23, 0, 0));
+    g.dw_key = writable(outs[2] = placed_out(w, 2, 6, 23, 0, 0));
+    g.dw_value = writable(outs[3] = placed_out(w, 2, 10, 23, 0, 0));
+    g.dw_result = writable(outs[4] = placed_out(w, 2, 21, 20, 0, 0));
+    g.db_query = writable(outs[5] = placed_out(w, 1, 12, 0, 0, 0));
     before = swap_control(w->float_control);
     status = attn_mha_backward(&m, &g, &error);
     restore_control(before, w->float_control);
     if (status != ATTN_OK) stop("attn_mha_backward:", &error);
-    for (i = 0; i < 6; i++) hash = hash_view(hash, &results[i]);
+    for (i = 0; i < 6; i++) hash = hash_view(hash, &outs[i]);
     return hash;
 }
 typedef uint64_t (*piece)(uint64_t, const way *);
@@ -1002,8 +992,7 @@ static void run_set(const way *w, int is_mixed, int show, uint64_t total[2]) {
         way one = is_mixed ? mixed(w, n) : *w;
         current = n;
         add_call(&total[0],
-                 n < ATTENTIONS ? attention(n, &one)
-                                : run_piece(plain_pieces[n - ATTENTIONS], n - ATTENTIONS, &one),
+                 n < ATTENTIONS ? attention(n, &one) : run_piece(plain_pieces[n - ATTENTIONS], n - ATTENTIONS, &one),
                  show);
     }
     for (n = 0; n < ATTENTIONS + GRADIENT_PIECES; n++) {

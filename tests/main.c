@@ -17,9 +17,10 @@
 
 /* One suite alone: cc -D'SUITES=X(errors)' tests/main.c tests/errors.c ... */
 #ifndef SUITES
-#define SUITES                                                                                                         \
-    X(forward) X(special) X(properties) X(generator) X(backward) X(corners) X(errors) X(memory) X(threads) X(isa)      \
-    X(softmax) X(bmm) X(mha) X(pieces) X(heatmap) X(align)
+#define SUITES \
+    X(forward) \
+    X(special) X(properties) X(generator) X(backward) X(corners) X(errors) X(memory) X(threads) X(isa) X(softmax) \
+        X(bmm) X(mha) X(pieces) X(heatmap) X(align)
 #endif
 #define X(name) extern const test_case suite_##name[];
 SUITES
@@ -69,14 +70,13 @@ int test_check(int ok, const char *file, int line, const char *format, ...) {
 
 int test_close(double got, double want, double tolerance, const char *file, int line, const char *text) {
     int same = (got != got && want != want) || (isinf(want) && got == want); // NOLINT: x != x is the NaN test
-    return test_check(same || fabs(got - want) <= tolerance, file, line,
-                      "%s: got %.9g, want %.9g, off by %.3g > %.3g", text, got, want, fabs(got - want),
-                      tolerance);
+    return test_check(same || fabs(got - want) <= tolerance, file, line, "%s: got %.9g, want %.9g, off by %.3g > %.3g",
+                      text, got, want, fabs(got - want), tolerance);
 }
 
 int test_status(attn_status got, attn_status want, const char *file, int line, const char *text) {
-    return test_check(got == want, file, line, "%s: status \"%s\", want \"%s\"", text,
-                      attn_status_string(got), attn_status_string(want));
+    return test_check(got == want, file, line, "%s: status \"%s\", want \"%s\"", text, attn_status_string(got),
+                      attn_status_string(want));
 }
 
 int test_quiet(void) { return now.failures > 1; }
@@ -262,8 +262,7 @@ static void print_sum(void) {
 
 /* A fault names the test before the program ends: a guard page was touched, an invariant broken. */
 static void fault(int number) {
-    printf("FAILED %s (--seed %llu): signal %d; the tests after it did not run\n", now.name, options.seed,
-           number);
+    printf("FAILED %s (--seed %llu): signal %d; the tests after it did not run\n", now.name, options.seed, number);
     failed++;
     print_sum();
     fflush(stdout);

@@ -12,15 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const sections[] = {
-    "math", "kernels-scalar", "kernels-avx2", "kernels-avx512", "validate", "driver", "backward", NULL};
+static const char *const sections[] = {"math",     "kernels-scalar", "kernels-avx2", "kernels-avx512",
+                                       "validate", "driver",         "backward",     NULL};
 
 /* operators between two operands, and what they become */
 static const char *const operators[][2] = {
-    {"<", "<="},  {"<=", "<"},  {">", ">="},  {">=", ">"},  {"==", "!="}, {"!=", "=="},
-    {"&&", "||"}, {"||", "&&"}, {"+", "-"},   {"-", "+"},   {"*", "+"},   {"/", "*"},
-    {"%", "/"},   {"&", "|"},   {"|", "&"},   {"^", "&"},   {"<<", ">>"}, {">>", "<<"},
-    {"+=", "-="}, {"-=", "+="}, {"*=", "+="}, {"|=", "&="}, {"&=", "|="},
+    {"<", "<="},  {"<=", "<"},  {">", ">="},  {">=", ">"},  {"==", "!="}, {"!=", "=="}, {"&&", "||"}, {"||", "&&"},
+    {"+", "-"},   {"-", "+"},   {"*", "+"},   {"/", "*"},   {"%", "/"},   {"&", "|"},   {"|", "&"},   {"^", "&"},
+    {"<<", ">>"}, {">>", "<<"}, {"+=", "-="}, {"-=", "+="}, {"*=", "+="}, {"|=", "&="}, {"&=", "|="},
 };
 /* parts of names: the same operands, another operation */
 static const char *const names[][2] = {
@@ -137,9 +136,8 @@ static size_t number_length(size_t i) {
     }
 }
 static size_t operator_length(size_t i) {
-    static const char *const long_ones[] = {"<<=", ">>=", "<=", ">=", "==", "!=", "&&", "||",
-                                            "<<",  ">>",  "+=", "-=", "*=", "/=", "|=", "&=",
-                                            "^=",  "->",  "++", "--", "%=", "##", NULL};
+    static const char *const long_ones[] = {"<<=", ">>=", "<=", ">=", "==", "!=", "&&", "||", "<<", ">>", "+=", "-=",
+                                            "*=",  "/=",  "|=", "&=", "^=", "->", "++", "--", "%=", "##", NULL};
     int k;
     for (k = 0; long_ones[k]; k++)
         if (strncmp(text + i, long_ones[k], strlen(long_ones[k])) == 0) return strlen(long_ones[k]);
@@ -195,8 +193,7 @@ static int token_in(size_t t, const char *const *words) {
         if (token_is(t, words[k])) return 1;
     return 0;
 }
-static const char *
-section_of(size_t at) { /* the name after the last banner above, if it is one that is broken */
+static const char *section_of(size_t at) { /* the name after the last banner above, if it is one that is broken */
     static char name[32];
     static size_t from, to; /* what `name` holds for */
     size_t i = at;
@@ -217,8 +214,7 @@ section_of(size_t at) { /* the name after the last banner above, if it is one th
         }
         for (k = 0; sections[k]; k++) {
             size_t n = strlen(sections[k]);
-            if (!strncmp(mark + 2, sections[k], n) && !isalnum((unsigned char)mark[2 + n]) &&
-                mark[2 + n] != '-')
+            if (!strncmp(mark + 2, sections[k], n) && !isalnum((unsigned char)mark[2 + n]) && mark[2 + n] != '-')
                 strcpy(name, sections[k]);
         }
     }
@@ -243,8 +239,7 @@ static char *make_key(size_t at, const char *was, const char *becomes) {
         if (i == at) column = n;
         if (!space || (n > 0 && key[n - 1] != ' ')) key[n++] = space ? ' ' : text[i];
     }
-    snprintf(key + n, strlen(was) + strlen(becomes) + 64, " | %s -> %s at %lu", was, becomes,
-             (unsigned long)column);
+    snprintf(key + n, strlen(was) + strlen(becomes) + 64, " | %s -> %s at %lu", was, becomes, (unsigned long)column);
     return key;
 }
 static void add_mutant(size_t at, size_t remove, const char *becomes) {
@@ -297,9 +292,7 @@ static void change_number(size_t t) {
     if (hexadecimal) { /* the last digit of the integer or of the mantissa */
         size_t end = strcspn(digits, "pPuUlL");
         if (end < 3) return;
-        digits[end - 1] = (char)(digits[end - 1] == '0'   ? '1'
-                                 : digits[end - 1] == '.' ? '.'
-                                                          : digits[end - 1] - 1);
+        digits[end - 1] = (char)(digits[end - 1] == '0' ? '1' : digits[end - 1] == '.' ? '.' : digits[end - 1] - 1);
         if (digits[end - 1] == '@' || digits[end - 1] == '`') digits[end - 1] = '9';
     } else if (strpbrk(digits, ".eEfF")) { /* the third digit that counts, or the last */
         size_t end = strcspn(digits, "eEfF"), last = 0;
@@ -383,8 +376,7 @@ static void number_equal_keys(void) {
         int same = 1;
         size_t n = strlen(mutants[i].key);
         for (j = 0; j < i; j++)
-            if (!strncmp(mutants[j].key, mutants[i].key, n) &&
-                (!mutants[j].key[n] || mutants[j].key[n + 1] == '#'))
+            if (!strncmp(mutants[j].key, mutants[i].key, n) && (!mutants[j].key[n] || mutants[j].key[n + 1] == '#'))
                 same++;
         if (same > 1) {
             mutants[i].key = (char *)realloc(mutants[i].key, n + 16);

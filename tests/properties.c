@@ -49,8 +49,7 @@ static void gaussian_is_dot(void) {
         gaussian.sigma = 1.25f;
         dot.score = ATTN_SCORE_DOT;
         dot.scale = 1 / (1.25f * 1.25f);
-        check_close_weights(&gaussian, &dot, 2e-6,
-                            "Gaussian and dot"); /* the norms are 2 to a rounding only */
+        check_close_weights(&gaussian, &dot, 2e-6, "Gaussian and dot"); /* the norms are 2 to a rounding only */
         test_release();
     }
 }
@@ -99,8 +98,7 @@ static void constant_added(void) {
         run_desc(&plain, "plain");
         run_desc(&moved, "moved");
         for (int i = 0; i < 19; i++)
-            CHECK_CLOSE(at(&moved.lse, 0, 1, 1, i),
-                        at(&plain.lse, 0, 1, 1, i) + (i % 2 ? constants[n] : -constants[n]),
+            CHECK_CLOSE(at(&moved.lse, 0, 1, 1, i), at(&plain.lse, 0, 1, 1, i) + (i % 2 ? constants[n] : -constants[n]),
                         1e-6 * (10 + fabs(constants[n])));
         test_release();
     }
@@ -127,8 +125,7 @@ static attn_desc block_of_queries(const attn_desc *d, int64_t first, int64_t cou
         block.bias = attn_view_slice(block.bias, 1, 0, first + count);
     }
     if (how == BY_LENGTH)
-        block.key_lengths =
-            make_ints(ATTN_I32, 1, batch, 0, 0, 0, (int)(first + count), (int)(first + count));
+        block.key_lengths = make_ints(ATTN_I32, 1, batch, 0, 0, 0, (int)(first + count), (int)(first + count));
     if (how == BY_POSITION) block.positions = make_ints(ATTN_I64, 1, batch, 0, 0, 0, (int)first, (int)first);
     if (how == BY_POSITIONS) {
         block.positions = make_view(ATTN_I32, LAYOUT_GAPS, 2, batch, count, 0, 0);
@@ -157,8 +154,8 @@ static void decode_case(int32_t score, int64_t length, int64_t block_size) {
             attn_desc whole = copy_results(&d);
             poison_results(&whole);
             for (int64_t first = 0; first < length; first += block_size) {
-                attn_desc block = block_of_queries(
-                    &whole, first, length - first < block_size ? length - first : block_size, how);
+                attn_desc block =
+                    block_of_queries(&whole, first, length - first < block_size ? length - first : block_size, how);
                 if (!run_desc(&block, "a block of queries")) break;
             }
             if (!check_same_results(&d, &whole, "prefill and blocks of queries")) {
@@ -178,8 +175,7 @@ static void token_by_token(void) {
 
 static void block_by_block(void) {
     static const int sizes[] = {2, 7, 16, 33, 100};
-    for (int n = 0; n < 5; n++)
-        decode_case(n % 2 ? ATTN_SCORE_ADDITIVE : ATTN_SCORE_SCALED_DOT, 150, sizes[n]);
+    for (int n = 0; n < 5; n++) decode_case(n % 2 ? ATTN_SCORE_ADDITIVE : ATTN_SCORE_SCALED_DOT, 150, sizes[n]);
 }
 
 static void row_alone_same_bits(void) {
@@ -197,8 +193,7 @@ static void row_alone_same_bits(void) {
         for (int n = 0; n < test_isa_count(); n++) {
             d.isa = (int32_t)test_isa(n);
             run_desc(&d, "a batch");
-            for (int row = 0; row < 2 * 4 * 18; row += 5)
-                check_row_alone(&d, row / 72, row / 18 % 4, row % 18);
+            for (int row = 0; row < 2 * 4 * 18; row += 5) check_row_alone(&d, row / 72, row / 18 % 4, row % 18);
         }
         test_release();
     }
@@ -266,8 +261,7 @@ static void merge(void) {
     static const int64_t cuts[] = {0, 1, 16, 30, 60};
     for (int n = 0; n < test_isa_count(); n++)
         for (int cut = 0; cut < 5; cut++)
-            for (int empty_half = 0; empty_half < 4; empty_half++)
-                merge_case(cuts[cut], empty_half, test_isa(n));
+            for (int empty_half = 0; empty_half < 4; empty_half++) merge_case(cuts[cut], empty_half, test_isa(n));
 }
 
 /* Heads in another order give their results in that order; V times a power of two gives out times it: bit for
@@ -283,10 +277,8 @@ static void heads_permuted_and_scaled(void) {
         p.k = make_view(ATTN_F32, LAYOUT_PACKED, 4, 1, H, SK, D);
         p.v = make_view(ATTN_F32, LAYOUT_PACKED, 4, 1, H, SK, DV);
         for (int h = 0; h < H; h++) {
-            for (int i = 0; i < SQ * D; i++)
-                put_at(&p.q, 0, h, i / D, i % D, ref_at(&d.q, 0, order[h], i / D, i % D));
-            for (int i = 0; i < SK * D; i++)
-                put_at(&p.k, 0, h, i / D, i % D, ref_at(&d.k, 0, order[h], i / D, i % D));
+            for (int i = 0; i < SQ * D; i++) put_at(&p.q, 0, h, i / D, i % D, ref_at(&d.q, 0, order[h], i / D, i % D));
+            for (int i = 0; i < SK * D; i++) put_at(&p.k, 0, h, i / D, i % D, ref_at(&d.k, 0, order[h], i / D, i % D));
             for (int i = 0; i < SK * DV; i++)
                 put_at(&p.v, 0, h, i / DV, i % DV, ldexp(ref_at(&d.v, 0, order[h], i / DV, i % DV), h - 2));
         }
@@ -295,8 +287,7 @@ static void heads_permuted_and_scaled(void) {
         run_desc(&p, "heads permuted");
         for (int h = 0; h < H; h++)
             for (int i = 0; i < SQ * DV; i++)
-                CHECK_CLOSE(at(&p.out, 0, h, i / DV, i % DV),
-                            ldexp(at(&d.out, 0, order[h], i / DV, i % DV), h - 2), 0);
+                CHECK_CLOSE(at(&p.out, 0, h, i / DV, i % DV), ldexp(at(&d.out, 0, order[h], i / DV, i % DV), h - 2), 0);
         test_release();
     }
 }
@@ -310,10 +301,8 @@ static void grouped_is_repeated(void) {
         repeated.v = make_view(ATTN_F32, LAYOUT_PACKED, 4, 2, 6, 150, 7);
         for (int row = 0; row < 2 * 6 * 150; row++) {
             int64_t b = row / 900, h = row / 150 % 6, j = row % 150;
-            for (int64_t c = 0; c < 8; c++)
-                put_at(&repeated.k, b, h, j, c, ref_at(&grouped.k, b, h / 3, j, c));
-            for (int64_t c = 0; c < 7; c++)
-                put_at(&repeated.v, b, h, j, c, ref_at(&grouped.v, b, h / 3, j, c));
+            for (int64_t c = 0; c < 8; c++) put_at(&repeated.k, b, h, j, c, ref_at(&grouped.k, b, h / 3, j, c));
+            for (int64_t c = 0; c < 7; c++) put_at(&repeated.v, b, h, j, c, ref_at(&grouped.v, b, h / 3, j, c));
         }
         ask_for(&grouped, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS, LAYOUT_PACKED);
         ask_for(&repeated, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS, LAYOUT_PACKED);

@@ -14,7 +14,7 @@ typedef struct ref_result {
     double *weights, *dropped; /* [b,h,sq,sk], before and after dropout */
     double *scores, *softcap;  /* [b,h,sq,sk]; NaN where nothing was read */
     double *masked;
-    double *terms; /* [b,h,sq,sk] sum of the absolute terms of the raw score; inf where nothing was read */
+    double *terms;         /* [b,h,sq,sk] sum of the absolute terms of the raw score; inf where nothing was read */
     double *all_terms;     /* the same with bias and ALiBi */
     double *v_max, *s_max; /* [b,h,sq] V and S of the bound in ATTN_SCORE_LIST */
     double *stats;         /* [b,h,sq,2] largest score, sum of e^(score - largest), without the sink */
@@ -67,8 +67,7 @@ static inline void ref_philox(uint32_t x[4], uint32_t key0, uint32_t key1) {
 static inline int ref_kept(const attn_desc *d, int64_t b, int64_t h, int64_t i, int64_t j) {
     const int64_t *origin = d->dropout_origin;
     uint32_t column = (uint32_t)(origin[3] + j);
-    uint32_t x[4] = {column / 4, (uint32_t)(origin[2] + i), (uint32_t)(origin[1] + h),
-                     (uint32_t)(origin[0] + b)};
+    uint32_t x[4] = {column / 4, (uint32_t)(origin[2] + i), (uint32_t)(origin[1] + h), (uint32_t)(origin[0] + b)};
     ref_philox(x, (uint32_t)d->seed, (uint32_t)(d->seed >> 32));
     return (double)x[column % 4] >= (double)d->dropout * 4294967296.0;
 }
@@ -86,8 +85,8 @@ typedef struct ref_head {
     unsigned char *key_ready;
 } ref_head;
 
-static inline double ref_project(const attn_view *w, const attn_view *x, int64_t b, int64_t head,
-                                 int64_t whead, int64_t row, int64_t unit) {
+static inline double ref_project(const attn_view *w, const attn_view *x, int64_t b, int64_t head, int64_t whead,
+                                 int64_t row, int64_t unit) {
     double sum = 0;
     if (!w->rank) return ref_at(x, b, head, row, unit); /* absent = identity */
     for (int64_t c = 0; c < x->size[3]; c++) sum += ref_at(w, 0, whead, unit, c) * ref_at(x, b, head, row, c);
@@ -97,8 +96,7 @@ static inline double ref_project(const attn_view *w, const attn_view *x, int64_t
 static inline void ref_prepare_query(ref_head *s, int64_t i) {
     const attn_desc *d = s->d;
     if (d->score == ATTN_SCORE_ADDITIVE) {
-        for (int64_t u = 0; u < s->r->hidden; u++)
-            s->query[u] = ref_project(&d->w_q, &d->q, s->b, s->h, s->h, i, u);
+        for (int64_t u = 0; u < s->r->hidden; u++) s->query[u] = ref_project(&d->w_q, &d->q, s->b, s->h, s->h, i, u);
     } else if (d->score == ATTN_SCORE_BILINEAR) {
         for (int64_t c = 0; c < s->r->dk; c++) {
             s->query[c] = s->query_terms[c] = 0;
@@ -170,13 +168,9 @@ static inline double ref_distance_kernel(const ref_head *s, int64_t j) {
 }
 
 /* The kernels, whose score is the logarithm of a weight and which take no scale. */
-static inline int ref_is_kernel(int32_t score) {
-    return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_CONSTANT;
-}
+static inline int ref_is_kernel(int32_t score) { return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_CONSTANT; }
 
-static inline int ref_is_distance(int32_t score) {
-    return ref_is_kernel(score) && score != ATTN_SCORE_CONSTANT;
-}
+static inline int ref_is_distance(int32_t score) { return ref_is_kernel(score) && score != ATTN_SCORE_CONSTANT; }
 
 static double ref_scale_nudge; /* added to the scale, which a descriptor holds as a float: for central differences */
 
@@ -222,10 +216,8 @@ static inline int64_t ref_query_length(const attn_desc *d, const ref_result *r, 
 }
 
 static inline int64_t ref_position(const attn_desc *d, const ref_result *r, int64_t b, int64_t i) {
-    if (d->align == ATTN_ALIGN_BOTTOM_RIGHT)
-        return i + ref_key_length(d, r, b, i) - ref_query_length(d, r, b);
-    if (d->align == ATTN_ALIGN_POSITIONS)
-        return ref_int(&d->positions, b, i) + (d->positions.rank == 1 ? i : 0);
+    if (d->align == ATTN_ALIGN_BOTTOM_RIGHT) return i + ref_key_length(d, r, b, i) - ref_query_length(d, r, b);
+    if (d->align == ATTN_ALIGN_POSITIONS) return ref_int(&d->positions, b, i) + (d->positions.rank == 1 ? i : 0);
     return i;
 }
 
@@ -234,8 +226,7 @@ static inline uint64_t ref_distance(int64_t a, int64_t b) {
     return a > b ? (uint64_t)a - (uint64_t)b : (uint64_t)b - (uint64_t)a;
 }
 
-static inline int ref_allowed(const attn_desc *d, const ref_result *r, int64_t b, int64_t h, int64_t i,
-                              int64_t j) {
+static inline int ref_allowed(const attn_desc *d, const ref_result *r, int64_t b, int64_t h, int64_t i, int64_t j) {
     int64_t p = ref_position(d, r, b, i), side = j < p ? d->window_left : d->window_right;
     if (i >= ref_query_length(d, r, b) || j >= ref_key_length(d, r, b, i)) return 0;
     if (d->causal && j > p) return 0;
@@ -305,9 +296,7 @@ static inline void ref_row_softmax(const ref_head *s, int64_t i) {
     if (top == -INFINITY) {
         r->lse[row] = -INFINITY;
         for (int64_t j = 0; j < r->sk; j++)
-            weights[j] = d->empty == ATTN_EMPTY_NAN       ? NAN
-                         : d->empty == ATTN_EMPTY_UNIFORM ? 1 / (double)r->sk
-                                                          : 0;
+            weights[j] = d->empty == ATTN_EMPTY_NAN ? NAN : d->empty == ATTN_EMPTY_UNIFORM ? 1 / (double)r->sk : 0;
         return;
     }
     sum = sink == -INFINITY ? 0 : exp(sink - top);
@@ -501,9 +490,9 @@ static inline void ref_print(const attn_desc *d) {
            "empty %d, dropout %g (after %d) seed %llu origin %ld %ld %ld %ld\n",
            ref_score_names[d->score], attn_isa_string((attn_isa)d->isa), (double)d->scale, d->scale_set,
            (double)d->sigma, (double)d->softcap, d->causal, d->align, d->window, (long)d->window_left,
-           (long)d->window_right, d->empty, (double)d->dropout, d->weights_after_dropout,
-           (unsigned long long)d->seed, (long)d->dropout_origin[0], (long)d->dropout_origin[1],
-           (long)d->dropout_origin[2], (long)d->dropout_origin[3]);
+           (long)d->window_right, d->empty, (double)d->dropout, d->weights_after_dropout, (unsigned long long)d->seed,
+           (long)d->dropout_origin[0], (long)d->dropout_origin[1], (long)d->dropout_origin[2],
+           (long)d->dropout_origin[3]);
     for (size_t i = 0; i < sizeof views / sizeof *views; i++) ref_print_view(views[i].name, &views[i].view);
 }
 
@@ -546,8 +535,7 @@ static inline ref_worst ref_compare_result(const attn_desc *d, const ref_result 
         for (int64_t c = 0; c < last; c++) {
             int64_t at = row * last + c;
             float value = (float)(want == r->lse ? ref_at(&view, 0, b, h, i) : ref_at(&view, b, h, i, c));
-            double tolerance = ref_tolerance(d, r, want, row, at),
-                   ratio = ref_ratio(value, want[at], tolerance);
+            double tolerance = ref_tolerance(d, r, want, row, at), ratio = ref_ratio(value, want[at], tolerance);
             if (!(ratio > worst.ratio)) continue;
             ref_worst found = {ratio, {b, h, i, c}, value, want[at], tolerance};
             worst = found;
@@ -600,10 +588,9 @@ static inline double ref_check(const attn_desc *d, const ref_result *r, const ch
         ref_worst w = ref_compare_result(d, r, results[n].got, results[n].want);
         if (n == 0 || n == 2) ratio = fmax(ratio, w.ratio);
         if (!CHECKF(w.ratio <= 1,
-                    "%s: %s[%ld,%ld,%ld,%ld] is %.9g, want %.9g: off by %.3g, bound %.3g (isa %s, seed %llu)",
-                    what, results[n].name, (long)w.index[0], (long)w.index[1], (long)w.index[2],
-                    (long)w.index[3], w.got, w.want, fabs(w.got - w.want), w.tolerance,
-                    attn_isa_string((attn_isa)d->isa), test_seed()))
+                    "%s: %s[%ld,%ld,%ld,%ld] is %.9g, want %.9g: off by %.3g, bound %.3g (isa %s, seed %llu)", what,
+                    results[n].name, (long)w.index[0], (long)w.index[1], (long)w.index[2], (long)w.index[3], w.got,
+                    w.want, fabs(w.got - w.want), w.tolerance, attn_isa_string((attn_isa)d->isa), test_seed()))
             ref_print(d);
     }
     ref_check_stats(d, r, what);

@@ -309,8 +309,7 @@ static void unmapped_case(int32_t score, int variant) {
     int low = test_int(0, 1);
     d.k = unmapped_beyond(first, end, KEYS, D, low);
     d.v = unmapped_beyond(first, end, KEYS, DV, low);
-    ask_for(&d, RESULT_OUT | RESULT_LSE | (test_int(0, 1) ? RESULT_WEIGHTS | RESULT_MASKED : 0),
-            LAYOUT_PACKED);
+    ask_for(&d, RESULT_OUT | RESULT_LSE | (test_int(0, 1) ? RESULT_WEIGHTS | RESULT_MASKED : 0), LAYOUT_PACKED);
     check_everywhere(&d, ref_score_names[score]);
     test_release();
 }
@@ -318,8 +317,7 @@ static void unmapped_case(int32_t score, int variant) {
 static void unmapped(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
         for (int variant = 0; variant < 6; variant++)
-            for (int again = 0; again < 4 && score != ATTN_SCORE_GIVEN; again++)
-                unmapped_case(score, variant);
+            for (int again = 0; again < 4 && score != ATTN_SCORE_GIVEN; again++) unmapped_case(score, variant);
 }
 
 /* Given scores and V beyond the lengths. */
@@ -353,8 +351,7 @@ static void window_edges(void) {
 
 /* Positions and windows at the ends of 64 bits: nothing wraps. */
 static void far_positions(void) {
-    static const int64_t positions[] = {INT64_MAX,     INT64_MIN,        INT64_MAX - 5,
-                                        INT64_MIN + 5, (int64_t)1 << 40, 0},
+    static const int64_t positions[] = {INT64_MAX, INT64_MIN, INT64_MAX - 5, INT64_MIN + 5, (int64_t)1 << 40, 0},
                          sides[] = {0, 5, INT64_MAX, ATTN_UNBOUNDED};
     for (int n = 0; n < 6 * 4 * 4 * 2; n++) {
         int64_t p = positions[n % 6], left = sides[n / 6 % 4], right = sides[n / 24 % 4];
@@ -403,8 +400,7 @@ static void huge_scores(void) {
         attn_desc d = make_desc(1, 1, 1, SQ, LONG, 5, 4);
         set_score(&d, ATTN_SCORE_GIVEN, 0);
         fill(&d.given_scores, draw_normal, 0, sizes[n]);
-        for (int i = 0; i < SQ; i++)
-            put_at(&d.given_scores, 0, 0, i, 11 * i, 3 * sizes[n]); /* ties of the largest */
+        for (int i = 0; i < SQ; i++) put_at(&d.given_scores, 0, 0, i, 11 * i, 3 * sizes[n]); /* ties of the largest */
         for (int i = 0; i < SQ; i++) put_at(&d.given_scores, 0, 0, i, 11 * i + 90, 3 * sizes[n]);
         ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
         check_everywhere(&d, "huge scores");
@@ -417,8 +413,7 @@ static void tiny_weights(void) {
     attn_desc d = make_desc(1, 1, 1, SQ, LONG, 5, 4);
     set_score(&d, ATTN_SCORE_GIVEN, 0);
     for (int i = 0; i < SQ; i++)
-        for (int j = 0; j < LONG; j++)
-            put_at(&d.given_scores, 0, 0, i, j, j <= i ? 0 : -80 - 0.1 * (j % 120));
+        for (int j = 0; j < LONG; j++) put_at(&d.given_scores, 0, 0, i, j, j <= i ? 0 : -80 - 0.1 * (j % 120));
     ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS, LAYOUT_PACKED);
     check_everywhere(&d, "weights that underflow");
     for (int i = 0; i < SQ; i++) {
@@ -426,8 +421,8 @@ static void tiny_weights(void) {
         for (int j = 0; j < LONG; j++) {
             uint32_t bits = float_bits(&d.weights, 0, 0, i, j);
             zeros += bits == 0;
-            CHECKF(bits == 0 || (bits >= 0x00800000u && bits <= 0x3f800000u),
-                   "weight %d of row %d has the bits %08x", j, i, (unsigned)bits);
+            CHECKF(bits == 0 || (bits >= 0x00800000u && bits <= 0x3f800000u), "weight %d of row %d has the bits %08x",
+                   j, i, (unsigned)bits);
         }
         CHECKF(zeros > 0 && zeros < LONG, "%d of %d weights underflow", zeros, LONG);
     }
@@ -444,8 +439,7 @@ static void subnormal_values(void) {
         ref_forward(&d, &r);
         attn_view out = attn_view_of(d.out);
         for (int at = 0; at < SQ * 4; at++)
-            CHECK_CLOSE(ref_at(&out, 0, 0, at / 4, at % 4), r.out[at],
-                        2e-5 * r.v_max[at / 4] + SK * 0x1p-149);
+            CHECK_CLOSE(ref_at(&out, 0, 0, at / 4, at % 4), r.out[at], 2e-5 * r.v_max[at / 4] + SK * 0x1p-149);
         ref_free(&r);
         test_release();
     }
@@ -482,8 +476,7 @@ static void sigma_extremes(void) {
             d.sigma = sigmas[n];
             fill(&d.q, draw_quarters, 0, 1);
             fill(&d.k, draw_quarters, 0, 1);
-            for (int at = 0; at < SQ * 2; at++)
-                put_at(&d.k, 0, 0, at / 2, at % 2, ref_at(&d.q, 0, 0, at / 2, at % 2));
+            for (int at = 0; at < SQ * 2; at++) put_at(&d.k, 0, 0, at / 2, at % 2, ref_at(&d.q, 0, 0, at / 2, at % 2));
             ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS, LAYOUT_PACKED);
             char what[60];
             snprintf(what, sizeof what, "%s, sigma %g", ref_score_names[score], (double)sigmas[n]);
@@ -570,10 +563,9 @@ static void kernel_edges(void) {
             ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
             check_everywhere(&d, ref_score_names[score]);
             for (int j = 0; j < 9; j++) {
-                int inside = score == ATTN_SCORE_GAUSSIAN || abs(j - 4) < 2 ||
-                             (abs(j - 4) == 2 && score == ATTN_SCORE_BOXCAR);
-                CHECKF((float_bits(&d.weights, 0, 0, 0, j) != 0) == inside, "%s: weight %d",
-                       ref_score_names[score], j);
+                int inside =
+                    score == ATTN_SCORE_GAUSSIAN || abs(j - 4) < 2 || (abs(j - 4) == 2 && score == ATTN_SCORE_BOXCAR);
+                CHECKF((float_bits(&d.weights, 0, 0, 0, j) != 0) == inside, "%s: weight %d", ref_score_names[score], j);
             }
             test_release();
         }

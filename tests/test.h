@@ -53,8 +53,7 @@ int test_int(int lo, int hi); /* lo..hi, both included */
    checked when it is freed, so that a write there fails the test. */
 void *test_guarded(size_t bytes);     /* ends where the upper guard page begins */
 void *test_guarded_low(size_t bytes); /* begins where the lower guard page ends */
-void *test_guarded_span(size_t before, size_t bytes, size_t after,
-                        int low); /* at least so many unmapped bytes */
+void *test_guarded_span(size_t before, size_t bytes, size_t after, int low); /* at least so many unmapped bytes */
 void test_read_only(void *block); /* from now on a write to this block is a fault */
 float *test_floats(size_t n);     /* guarded, normal numbers */
 void test_release(void);          /* free all blocks now: between the cases of a long test */

@@ -287,20 +287,20 @@ static void *call_forward(void *arg) {
 }
 static void test_reentrant(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
-        reentrant call[3];
+        reentrant calls[3];
         pthread_t threads[3];
         attn_desc d = some_call(score);
         run_desc(&d, "one thread");
         for (int i = 0; i < 3; i++) {
-            call[i].d = copy_results(&d);
-            poison_results(&call[i].d);
+            calls[i].d = copy_results(&d);
+            poison_results(&calls[i].d);
         }
         for (int i = 0; i < 3; i++)
-            if (pthread_create(&threads[i], 0, call_forward, &call[i])) abort();
+            if (pthread_create(&threads[i], 0, call_forward, &calls[i])) abort();
         for (int i = 0; i < 3; i++) {
             pthread_join(threads[i], 0);
-            CHECK_STATUS(call[i].status, ATTN_OK);
-            check_same_results(&call[i].d, &d, "calls at the same time");
+            CHECK_STATUS(calls[i].status, ATTN_OK);
+            check_same_results(&calls[i].d, &d, "calls at the same time");
         }
         test_release();
     }

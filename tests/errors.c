@@ -1272,9 +1272,9 @@ static void test_backward_hooks(void) {
     int released = 0;
     char small[16];
     size_t bytes = 0;
-    attn_desc d = valid();
-    attn_grad g = grads_of(&d);
-    CHECK_STATUS(attn_backward_workspace_size(&d, &g, &bytes, 0), ATTN_OK);
+    attn_desc fine = valid();
+    attn_grad all = grads_of(&fine);
+    CHECK_STATUS(attn_backward_workspace_size(&fine, &all, &bytes, 0), ATTN_OK);
     CHECK(bytes > sizeof small);
     BACKWARD(valid, ATTN_ERR_WORKSPACE, "workspace_bytes", d.workspace = small; d.workspace_bytes = sizeof small);
     BACKWARD(valid, ATTN_ERR_WORKSPACE, "workspace_bytes", d.workspace = small; d.workspace_bytes = bytes - 1);

@@ -17,8 +17,8 @@
        --save FILE    write the state at the end, as it lies in memory
        --svg FILE     write the two heatmaps as a picture too
 
-   The numbers are the same on every machine. attn.h promises its own, softmax and tanh included; and here no product is
-   rounded before it is added to something, as compilers may or may not do: products of two floats are exact in double. */
+   The numbers are the same on every machine. attn.h promises its own, softmax and tanh included; here no product is
+   rounded before it is added, as a compiler may or may not do: a product of two floats is exact in double. */
 #define _POSIX_C_SOURCE 200112L /* isatty */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"

@@ -13,8 +13,8 @@ COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
-.PHONY: help test demo demo-gpt examples conformance check sanitize golden mutants exhaustive bench bench-peers \
-        bench-scaling format clean
+.PHONY: help test demo demo-train demo-gpt examples conformance check sanitize golden mutants exhaustive bench \
+        bench-peers bench-scaling format clean
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
@@ -25,6 +25,9 @@ test: build/tests ## Build the test program and run every suite on every instruc
 
 demo: build/align ## Align two sentences by attention: a heatmap in the terminal and build/align.svg.
 	build/align --svg build/align.svg
+
+demo-train: build/train_align ## Train additive attention to read dates: loss and heatmaps before and after, a picture in build/.
+	build/train_align --svg build/train_align.svg
 
 demo-gpt: build/tiny_gpt-openmp ## Train a small transformer on README.md and attn.h (minutes): samples, build/tiny_gpt.svg.
 	build/tiny_gpt-openmp --full --svg build/tiny_gpt.svg
@@ -72,7 +75,7 @@ build build/obj:
 	mkdir -p $@
 
 # ---- the test program: the implementation is compiled once, in tests/attn.c
-build/obj/align.o: $(wildcard examples/*.[ch])
+build/obj/align.o build/obj/train_align.o: $(wildcard examples/*.[ch])
 build/obj/%.o: tests/%.c attn.h $(wildcard tests/*.h) | build/obj
 	$(CC) $(CFLAGS) -c $< -o $@
 

@@ -5948,14 +5948,14 @@ static void attn__grad_elements(attn__pass *p, int64_t c0, int64_t n)
         for (i = 0; i < p->n; i++) {
             const attn__row row = attn__row_of(d, p->s->queries, p->s->keys, p->b, p->i0 + i);
             float sum = *attn__row_field(p, ATTN__R_BIAS, p->i0 + i);
-            float far = *attn__row_field(p, ATTN__R_ALIBI, p->i0 + i);
+            float alibi = *attn__row_field(p, ATTN__R_ALIBI, p->i0 + i);
             for (j = 0; j < n; j++) {
                 const float x = ds[j * ATTN__GRAD_ROW + i], apart = (float)attn__add_signed(row.position, -c0 - j);
                 sum = sum + x;
-                far = attn__fma(attn__negate(x), attn__float(attn__bits(apart) & 0x7fffffffu), far);
+                alibi = attn__fma(attn__negate(x), attn__float(attn__bits(apart) & 0x7fffffffu), alibi);
             }
             *attn__row_field(p, ATTN__R_BIAS, p->i0 + i) = sum;
-            *attn__row_field(p, ATTN__R_ALIBI, p->i0 + i) = far;
+            *attn__row_field(p, ATTN__R_ALIBI, p->i0 + i) = alibi;
         }
     if (d->softcap != 0.0f)
         for (j = 0; j < n; j++)

@@ -17,8 +17,8 @@
        --save FILE    write the state at the end, as it lies in memory
        --svg FILE     write the two heatmaps as a picture too
 
-   The numbers are the same on every machine. attn.h promises its own, softmax and tanh included; what is left to the
-   compiler here adds no product that is rounded first: those of two floats are taken in double, where they are exact. */
+   The numbers are the same on every machine. attn.h promises its own, softmax and tanh included; here no product is
+   rounded before it is added, as a compiler may or may not do: a product of two floats is exact in double. */
 #define _POSIX_C_SOURCE 200112L /* isatty */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
@@ -39,7 +39,7 @@ enum { BATCH = 32, SOURCE = 40, TARGET = 10 };         /* dates, characters of a
 enum { LETTERS = 96, SYMBOLS = 11 };                   /* 0 = none, then ' '..'~'; 0..9 and - */
 enum { EMBED = 16, WINDOW = 5, KEY = 48, QUERY = 32 }; /* numbers of a value; values behind a key; numbers of both */
 enum { HIDDEN = 32, MIX = 64 };                        /* width of the additive score, of the layer before the last */
-enum { STEPS = 500, RESUMED = 40, TESTS = 16 };        /* steps, those done twice to compare, batches of tests */
+enum { STEPS = 500, RESUMED = 40, TESTS = 8 };         /* steps, those done twice to compare, batches of tests */
 
 typedef struct {
     float letter[LETTERS][EMBED];
@@ -220,28 +220,33 @@ static void add(float *to, const float *x, int n) {
     for (int i = 0; i < n; i++) to[i] += x[i];
 }
 
-static void forward(const parameters *p, const batch *b) {
-    const attn_desc attention = attention_of(p, b);
+static void encode(const parameters *p, const batch *b) {
     for (int row = 0; row < BATCH * SOURCE; row++) {
         for (int w = 0; w < WINDOW; w++)
             memcpy(now.windows[row] + w * EMBED, p->letter[letter_at(b, row / SOURCE, row % SOURCE + w - WINDOW / 2)],
                    sizeof *p->letter);
         memcpy(now.values[row], p->letter[letter_at(b, row / SOURCE, row % SOURCE)], sizeof *p->letter);
     }
+    layer_forward(key_layer(p));
+}
+
+static void decode(const parameters *p, const batch *b) {
+    const attn_desc attention = attention_of(p, b);
     for (int row = 0; row < BATCH * TARGET; row++) {
         memcpy(now.joined[row] + EMBED, p->place[row % TARGET], sizeof *p->place);
         add(now.joined[row] + EMBED, p->before[symbol_at(b, row / TARGET, row % TARGET - 1)], QUERY);
     }
-    layer_forward(key_layer(p));
     must(attn_forward(&attention, &err));
     layer_forward(mix_layer(p));
     layer_forward(out_layer(p));
 }
 
-/* The mean cross entropy of the answers, after a forward pass. */
-static double loss_of(const batch *b) {
+/* The mean cross entropy of the answers. */
+static double loss_of(const parameters *p, const batch *b) {
     const attn_desc options = {.lse = attn_out_f32(now.lse, 3, 1, 1, BATCH * TARGET, 0)};
     double sum = 0;
+    encode(p, b);
+    decode(p, b);
     must(attn_softmax(attn_view_f32(now.logits[0], 2, BATCH * TARGET, SYMBOLS, 0, 0),
                       attn_out_f32(now.p[0], 2, BATCH * TARGET, SYMBOLS, 0, 0), &options, &err));
     for (int row = 0; row < BATCH * TARGET; row++)
@@ -249,24 +254,22 @@ static double loss_of(const batch *b) {
     return sum / (BATCH * TARGET);
 }
 
-/* The gradients of loss_of, after it: the forward pass from its end to its beginning. */
+/* The gradients of loss_of, after it: from its end to its beginning. */
 static void backward(const parameters *p, const batch *b, parameters *g) {
     const attn_desc attention = attention_of(p, b);
-    const attn_grad grad = {
-        .d_out = attn_view_rows(d.joined[0], BATCH, TARGET, 1, EMBED, EMBED + QUERY),
-        .dq = attn_out_rows(d.joined[0] + EMBED, BATCH, TARGET, 1, QUERY, EMBED + QUERY),
-        .accumulate = ATTN_GRAD_Q, /* the query has a gradient already: it is beside the context in mix_layer too */
-        .dk = attn_out_bhsd(d.keys[0], BATCH, 1, SOURCE, KEY),
-        .dv = attn_out_bhsd(d.values[0], BATCH, 1, SOURCE, EMBED),
-        .d_w_q = attn_out_f32(g->w_q[0], 2, HIDDEN, QUERY, 0, 0),
-        .d_w_k = attn_out_f32(g->w_k[0], 2, HIDDEN, KEY, 0, 0),
-        .d_w_v = attn_out_f32(g->w_v, 1, HIDDEN, 0, 0, 0),
-        .d_hidden_bias = attn_out_f32(g->hidden_bias, 1, HIDDEN, 0, 0, 0)};
+    const attn_grad grad = {.d_out = attn_view_rows(d.joined[0], BATCH, TARGET, 1, EMBED, EMBED + QUERY),
+                            .dq = attn_out_rows(d.joined[0] + EMBED, BATCH, TARGET, 1, QUERY, EMBED + QUERY),
+                            .accumulate = ATTN_GRAD_Q, /* to what mix_layer, which reads the query too, has put there */
+                            .dk = attn_out_bhsd(d.keys[0], BATCH, 1, SOURCE, KEY),
+                            .dv = attn_out_bhsd(d.values[0], BATCH, 1, SOURCE, EMBED),
+                            .d_w_q = attn_out_f32(g->w_q[0], 2, HIDDEN, QUERY, 0, 0),
+                            .d_w_k = attn_out_f32(g->w_k[0], 2, HIDDEN, KEY, 0, 0),
+                            .d_w_v = attn_out_f32(g->w_v, 1, HIDDEN, 0, 0, 0),
+                            .d_hidden_bias = attn_out_f32(g->hidden_bias, 1, HIDDEN, 0, 0, 0)};
     memset(g, 0, sizeof *g);
     for (int row = 0; row < BATCH * TARGET; row++)
         for (int s = 0; s < SYMBOLS; s++)
-            d.logits[row][s] =
-                (now.p[row][s] - (s == symbol_at(b, row / TARGET, row % TARGET))) * (1.0f / (BATCH * TARGET));
+            d.logits[row][s] = (now.p[row][s] - (s == symbol_at(b, row / TARGET, row % TARGET))) / (BATCH * TARGET);
     layer_backward(out_layer(p), d.logits[0], d.hidden[0], g->w_out[0], g->b_out);
     layer_backward(mix_layer(p), d.hidden[0], d.joined[0], g->w_mix[0], g->b_mix);
     must(attn_backward(&attention, &grad, &err));
@@ -310,8 +313,8 @@ static void trainer_start(trainer *t, uint64_t seed) {
 static void adam(trainer *t, const parameters *gradient) {
     const float beta1 = 0.9f, beta2 = 0.99f;
     const double rate = 1.2 / (200.0 + (double)t->step);
-    const float *g = gradient->letter[0];
-    float *p = t->p.letter[0], *mean = t->mean.letter[0], *square = t->square.letter[0];
+    const float *g = (const float *)gradient; /* all parameters in a row */
+    float *p = (float *)&t->p, *mean = (float *)&t->mean, *square = (float *)&t->square;
     t->power1 = (float)((double)t->power1 * beta1);
     t->power2 = (float)((double)t->power2 * beta2);
     for (int i = 0; i < PARAMETERS; i++) {
@@ -327,8 +330,7 @@ static double train_step(trainer *t) { /* the loss before it */
     static parameters gradient;
     static batch b;
     draw_batch(&b, &t->random, 0);
-    forward(&t->p, &b);
-    const double loss = loss_of(&b);
+    const double loss = loss_of(&t->p, &b);
     backward(&t->p, &b, &gradient);
     adam(t, &gradient);
     return loss;
@@ -351,8 +353,9 @@ static int largest(const float *x, int n) {
 /* Writes the answers character by character, each after those it wrote before. now.weights has where it looked. */
 static void translate(const parameters *p, batch *b) {
     for (int n = 0; n < BATCH; n++) memset(b->target[n], '-', TARGET);
+    encode(p, b);
     for (int t = 0; t < TARGET; t++) {
-        forward(p, b);
+        decode(p, b);
         for (int n = 0; n < BATCH; n++) b->target[n][t] = "0123456789-"[largest(now.logits[n * TARGET + t], SYMBOLS)];
     }
 }
@@ -369,8 +372,7 @@ static marks examine(const parameters *p) {
     uint64_t random = 2;
     for (int i = 0; i < TESTS; i++) {
         draw_batch(&truth, &random, 1);
-        forward(p, &truth);
-        m.loss += loss_of(&truth) / TESTS;
+        m.loss += loss_of(p, &truth) / TESTS;
         b = truth;
         translate(p, &b);
         for (int n = 0; n < BATCH; n++) {
@@ -409,11 +411,10 @@ static int put(void *file, const char *s, size_t n) { return fwrite(s, 1, n, (FI
 static int draw(const reading *r, int count, const char *const *titles, FILE *file, int svg) {
     char letters[SOURCE + TARGET][2];
     const char *ticks[SOURCE + TARGET];
-    const attn_heatmap map = {.values = {r->weights,
-                                         {count, TARGET, (int64_t)strlen(r->source)},
-                                         {sizeof *r / sizeof(float), SOURCE, 1},
-                                         0,
-                                         3},
+    attn_view values = attn_view_f32(r->weights[0], 3, count, TARGET, (int64_t)strlen(r->source), 0);
+    values.stride[0] = (int64_t)(sizeof *r / sizeof(float));
+    values.stride[1] = SOURCE;
+    const attn_heatmap map = {.values = values,
                               .panel_titles = titles,
                               .x_ticks = ticks,
                               .y_ticks = ticks + SOURCE,
@@ -434,24 +435,24 @@ static int draw(const reading *r, int count, const char *const *titles, FILE *fi
 static void report(const trainer *t, const marks *m, const reading *r, FILE *out) {
     const char *title = r->answer;
     fprintf(out, "after %d steps: loss on %d dates of unseen days %.6f\n", (int)t->step, m->dates, m->loss);
-    fprintf(out, "    %d of them (%.1f %%) read right\n", m->dates_right, 100.0 * m->dates_right / m->dates);
-    fprintf(out, "    %d of %d characters (%.1f %%) looked for where they stand\n\n%s\n", m->places_right, m->places,
-            100.0 * m->places_right / m->places, r->source);
+    fprintf(out, "    %.1f %% read right (%d)\n", 100.0 * m->dates_right / m->dates, m->dates_right);
+    fprintf(out, "    %.1f %% of the alignment right (%d of the %d characters whose place is known)\n\n%s\n",
+            100.0 * m->places_right / m->places, m->places_right, m->places, r->source);
     draw(r, 1, &title, out, 0);
     fprintf(out, "\n");
 }
 
 /* ---- the program */
 
-/* On a terminal a bar that stays in its line, into a file ten lines. */
+/* On a terminal a line that is written over, into a file ten lines. Seconds are those of the processor. */
 static void progress(FILE *out, uint64_t done, uint64_t all, double loss, clock_t start) {
     const int terminal = isatty(fileno(out)), tenths = (int)(10 * done / all);
     const double seconds = (double)(clock() - start + 1) / (double)CLOCKS_PER_SEC, rate = (double)done / seconds;
     if (!terminal && 10 * (done - 1) / all == 10 * done / all) return;
     fprintf(out, "%s[%.*s%.*s] %d of %d steps, ", terminal ? "\r" : "", tenths, "##########", 10 - tenths, "..........",
             (int)done, (int)all);
-    fprintf(out, "loss %.4f, %.0f steps/s, %.0f s left %s", loss, rate, (double)(all - done) / rate,
-            terminal && done < all ? "" : "\n");
+    fprintf(out, "loss %.4f, %.0f steps/s, %.0f s left%s", loss, rate, (double)(all - done) / rate,
+            terminal && done < all ? "  " : "\n");
     fflush(out);
 }
 
@@ -479,26 +480,26 @@ typedef struct {
     const char *load, *save, *svg, *date;
 } options;
 
-static int set_option(options *o, const char *name, const char *value) {
-    char *end = NULL;
-    if (strcmp(name, "--steps") == 0) return o->steps = strtoul(value, &end, 10), *value != '-' && !*end && *value;
-    if (strcmp(name, "--load") == 0) return o->load = value, 1;
-    if (strcmp(name, "--save") == 0) return o->save = value, 1;
-    if (strcmp(name, "--svg") == 0) return o->svg = value, 1;
-    return 0;
-}
-
 static int wrong(FILE *log, const char *what, const char *which) {
     fprintf(log, "train_align: WRONG: %s%s\n", what, which);
     return 1;
 }
 
+static int set_option(options *o, const char *name, const char *value) {
+    char *end;
+    if (strcmp(name, "--load") == 0) return o->load = value, 1;
+    if (strcmp(name, "--save") == 0) return o->save = value, 1;
+    if (strcmp(name, "--svg") == 0) return o->svg = value, 1;
+    if (strcmp(name, "--steps") != 0) return 0;
+    o->steps = strtoul(value, &end, 10);
+    return *value >= '0' && *value <= '9' && *end == 0 && o->steps <= INT32_MAX;
+}
+
 static int parse(options *o, int argc, char **argv) {
-    for (int i = 1; i < argc; i++)
-        if (strncmp(argv[i], "--", 2) != 0) {
-            if (i < argc - 1 || strlen(argv[i]) > SOURCE) return 0;
-            o->date = argv[i];
-        } else if (++i == argc || !set_option(o, argv[i - 1], argv[i])) return 0;
+    for (int i = 1; i < argc; i += 2) {
+        if (argv[i][0] != '-') return o->date = argv[i], i == argc - 1 && *o->date && strlen(o->date) <= SOURCE;
+        if (i == argc - 1 || !set_option(o, argv[i], argv[i + 1])) return 0;
+    }
     return 1;
 }
 
@@ -527,7 +528,7 @@ static int train_align(int argc, char **argv, FILE *out, FILE *log) {
     report(&t, &before, &readings[0], out);
     if (trains && !train(&t, o.steps, out)) bad += wrong(log, "resumed training gave other bits", "");
     else if (trains) fprintf(out, "the last steps once more, from a saved state: the same bits\n\n");
-    const marks after = examine(&t.p);
+    const marks after = trains ? examine(&t.p) : before;
     readings[1] = read_date(&t.p, o.date);
     if (trains) report(&t, &after, &readings[1], out);
     if (from_start && !(after.loss <= 0.1 * before.loss)) bad += wrong(log, "the loss did not fall to a tenth", "");

@@ -19,8 +19,9 @@
 #ifndef SUITES
 #define SUITES \
     X(forward) \
-    X(special) X(properties) X(generator) X(backward) X(corners) X(errors) X(memory) X(threads) X(isa) X(softmax) \
-        X(bmm) X(mha) X(pieces) X(heatmap) X(align)
+    X(special) \
+    X(properties) X(generator) X(backward) X(corners) X(errors) X(memory) X(threads) X(isa) X(softmax) X(bmm) X(mha) \
+        X(pieces) X(heatmap) X(align) X(train_align)
 #endif
 #define X(name) extern const test_case suite_##name[];
 SUITES

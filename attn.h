@@ -6460,6 +6460,9 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__kernels *f, const attn__su
         }
 }
 
+/* `n` floats behind a place in a workspace that may not be there yet */
+static const float *attn__behind(const float *place, int64_t n) { return place ? place + n : place; }
+
 /* a rank-4 view of packed floats; NULL data where the workspace is not there yet */
 static attn_view attn__packed(const float *data, int64_t a, int64_t b, int64_t c, int64_t e)
 {
@@ -6554,13 +6557,13 @@ static int attn__grad_sum(const attn_plan *plan, const attn__shape *s, const att
         m->skip = 1;
         return 1;
     case ATTN__G_d_w_v:
-        m->b = attn__packed(left + left_t, s->batch, s->heads, s->queries, w->size_u);
+        m->b = attn__packed(attn__behind(left, left_t), s->batch, s->heads, s->queries, w->size_u);
         m->out = attn__grad_rank4(o, 1);
         m->scale = d->scale;
         return 1;
     case ATTN__G_d_w_k: case ATTN__G_d_hidden_bias:
         m->batch[1] = s->streams;
-        m->b = attn__packed(left + left_b, s->batch, s->streams, s->keys, w->size_u);
+        m->b = attn__packed(attn__behind(left, left_b), s->batch, s->streams, s->keys, w->size_u);
         m->out = attn__grad_rank4(o, field == ATTN__G_d_w_k ? 2 : 1);
         m->a.size[3] = s->keys;
         if (field == ATTN__G_d_hidden_bias) return 1;
@@ -6573,7 +6576,7 @@ static int attn__grad_sum(const attn_plan *plan, const attn__shape *s, const att
     default:
         return 0;
     }
-    m->b = attn__packed(rows + of * w->rows, s->batch, s->heads, s->queries, 1);
+    m->b = attn__packed(attn__behind(rows, of * w->rows), s->batch, s->heads, s->queries, 1);
     m->out = attn__grad_rank4(o, 0);
     if (field == ATTN__G_d_bias) {
         int axis;

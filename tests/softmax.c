@@ -331,13 +331,14 @@ static void test_gradient(void) {
         int rank = 1 + n % 4;
         const int64_t full[4] = {test_int(1, 3), test_int(1, 3), test_int(1, 20),
                                  n % 9 ? test_int(1, 70) : test_int(250, 600)};
-        const int64_t *size = full + 4 - rank;
+        int64_t size[4] = {0, 0, 0, 0};
         int64_t bias[4] = {1, 1, 1, 1},
                 batch = rank == 4   ? full[0]
                         : rank == 3 ? full[1]
                                     : 1,
                 heads = rank == 4 ? full[1] : 1, rows = rank > 1 ? full[2] : 1, keys = full[3];
         layout how = (layout)(n % LAYOUT_COUNT);
+        memcpy(size, full + 4 - rank, (size_t)rank * sizeof *size);
         attn_view x = make_filled(how, n % 5 ? 1 : 8, rank, size[0], size[1], size[2], size[3]),
                   d_out = make_filled((layout)(n / 3 % LAYOUT_COUNT), 1, rank, size[0], size[1], size[2], size[3]);
         attn_out dx = make_out(n / 2 % 2 ? how : LAYOUT_MIXED, rank, size[0], size[1], size[2], size[3]);

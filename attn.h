@@ -4344,7 +4344,8 @@ static void attn__run_plan(const attn_plan *plan, void *workspace)
 }
 
 /* ------------------------------------------------------------------------------------------------------ >>public */
-/* From here on nothing takes long but compiling: kernels and driver are above. The same in >>backward and >>heatmap. */
+/* What follows only steers, so it is compiled for size; >>backward, whose work is done by kernels, to compile quickly;
+   >>heatmap for size again. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #  pragma GCC optimize("Os")
 #endif

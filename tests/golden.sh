@@ -1,5 +1,6 @@
 # golden.sh - the same bits from every way to compute them. `make golden` runs all, `sh tests/golden.sh ITEM`
-# one build (build:gcc:-O0:--mixed). EMULATED=--mixed is the short way for AVX-512, BUILDS=few takes the extremes. Prints hashes and number of ways.
+# one build (build:gcc:-O0:--mixed). EMULATED=--mixed is the short way for AVX-512, BUILDS=few takes the extremes of
+# the flags. Prints hashes and number of ways.
 . tests/items.sh
 . tests/emulate.sh
 

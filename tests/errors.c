@@ -1473,6 +1473,13 @@ static void test_backward_heads(void) {
         MHA_BACKWARD(ATTN_ERR_OVERLAP, results[n].name, AT_RESULT->data = m.scores);
         if (n) MHA_BACKWARD(ATTN_ERR_OVERLAP, "dquery", AT_RESULT->data = m.gradients[0]);
     }
+    attn_grad inner; /* what belongs to the attention itself lies apart too */
+    memset(&inner, 0, sizeof inner);
+    inner.d_scale = attn_out_f32(m.gradients[0], 1, 1, 0, 0, 0);
+    MHA_BACKWARD(ATTN_ERR_OVERLAP, "dquery", g.attention = &inner);
+    memset(&inner, 0, sizeof inner);
+    inner.d_lse = attn_view_f32(m.gradients[1], 3, B, 2, SQ, 0);
+    MHA_BACKWARD(ATTN_ERR_OVERLAP, "dkey", g.attention = &inner);
     MHA_BACKWARD(ATTN_ERR_OPTION, "db_query", g.db_query = attn_out_f32(m.gradients[7], 1, 4, 0, 0, 0));
     MHA_BACKWARD(ATTN_ERR_OPTION, "db_result", g.db_result = attn_out_f32(m.gradients[7], 1, 5, 0, 0, 0));
     MHA_BACKWARD(ATTN_ERR_OPTION, "dvalue", memset(&h.value, 0, sizeof h.value);

@@ -6754,8 +6754,6 @@ static void attn__plan_tasks(const attn_desc *d, const attn__shape *s, attn__bac
     if (w->does & ATTN__DO_Q) w->query_parts = attn__blocks(4 * workers, units);
     if (w->key_parts > key_blocks) w->key_parts = key_blocks > 0 ? key_blocks : 1;
     if (w->query_parts > w->blocks) w->query_parts = w->blocks > 0 ? w->blocks : 1;
-    if (!(w->does & ATTN__DO_K)) w->key_parts = 0;
-    if (!(w->does & ATTN__DO_Q)) w->query_parts = 0;
     w->main_tasks = attn__add64(attn__mul64(key_units, w->key_parts), attn__mul64(units, w->query_parts));
 }
 
@@ -6951,11 +6949,11 @@ static void attn__sum_run(const attn__sum *m, int32_t isa, void *memory, const a
 static attn__sum attn__sum_of(attn_view a, attn_view b, attn_out out, int adds, int skip)
 {
     attn__sum m;
+    int axis;
     m.a = a;
     m.b = b;
     m.out = out;
-    m.batch[0] = a.size[0] > 1 ? a.size[0] : b.size[0] * (a.size[0] > 0);
-    m.batch[1] = a.size[1] > 1 ? a.size[1] : b.size[1] * (a.size[1] > 0);
+    for (axis = 0; axis < 2; axis++) m.batch[axis] = a.size[axis] == 1 ? b.size[axis] : a.size[axis];
     m.b_shares = 1;
     m.scale = 1.0f;
     m.adds = adds;
@@ -7060,10 +7058,6 @@ static attn_status attn__bmm_gradient(const attn_view *v, const attn_desc *optio
                                            attn__out((void *)(uintptr_t)v[3].data, r[3]), 0, 0);
     if (v[4].rank) sums[1] = attn__sum_of(attn__swapped(r[0]), r[2],
                                            attn__out((void *)(uintptr_t)v[4].data, r[4]), 0, 0);
-    for (i = 0; i < 2; i++) {                       /* whatever was broadcast */
-        sums[i].batch[0] = r[2].size[0];
-        sums[i].batch[1] = r[2].size[1];
-    }
     return ATTN_OK;
 }
 ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,

@@ -1397,6 +1397,28 @@ static void test_backward_pieces(void) {
     options.isa = 99;
     da = dx;
     FAILS(attn_bmm_backward(a, b, ab, da, db, 0, &options, &err), ATTN_ERR_OPTION, "isa");
+    for (int n = 0; n < 15; n++) { /* no view takes these ranks */
+        static const char *const names[] = {"a.rank", "b.rank", "d_out.rank", "da.rank", "db.rank"};
+        static const int32_t wrong[] = {-1, 1, 5};
+        attn_view v[3] = {a, b, ab};
+        attn_out o[2] = {da, db};
+        *(n % 5 < 3 ? &v[n % 5].rank : &o[n % 5 - 3].rank) = wrong[n / 5];
+        FAILS(attn_bmm_backward(v[0], v[1], v[2], o[0], o[1], 0, 0, &err), ATTN_ERR_RANK, names[n % 5]);
+    }
+    a = floats(4, 2, 3, 2, 2); /* batch axes that do not go together */
+    b = floats(4, 2, 1, 2, 2);
+    da = attn_out_f32(m.gradients[0], 4, 2, 3, 2, 2);
+    FAILS(attn_bmm_backward(a, floats(4, 3, 1, 2, 2), a, da, nowhere, 0, 0, &err), ATTN_ERR_SIZE, "b.size[0]");
+    FAILS(attn_bmm_backward(a, floats(4, 1, 2, 2, 2), a, da, nowhere, 0, 0, &err), ATTN_ERR_SIZE, "b.size[1]");
+    FAILS(attn_bmm_backward(a, floats(3, 2, 2, 2, 0), a, da, nowhere, 0, 0, &err), ATTN_ERR_SIZE, "b.size[0]");
+    FAILS(attn_bmm_backward(a, b, floats(4, 1, 3, 2, 2), da, nowhere, 0, 0, &err), ATTN_ERR_SIZE, "d_out.size[0]");
+    FAILS(attn_bmm_backward(a, b, floats(4, 2, 1, 2, 2), da, nowhere, 0, 0, &err), ATTN_ERR_SIZE, "d_out.size[1]");
+    FAILS(attn_bmm_backward(a, b, floats(3, 3, 2, 2, 0), da, nowhere, 0, 0, &err), ATTN_ERR_SIZE, "d_out.rank");
+    a = floats(3, 3, 2, 2, 0);
+    da = attn_out_f32(m.gradients[0], 3, 3, 2, 2, 0);
+    FAILS(attn_bmm_backward(a, b, a, da, nowhere, 0, 0, &err), ATTN_ERR_SIZE, "d_out.rank");
+    b = floats(3, 1, 2, 2, 0);
+    FAILS(attn_bmm_backward(a, b, floats(3, 2, 2, 2, 0), da, nowhere, 0, 0, &err), ATTN_ERR_SIZE, "d_out.size[0]");
 }
 
 /* ---- of a block of heads */

@@ -3407,8 +3407,8 @@ static float attn__of_head(const attn_view *v, int64_t h) { return ((const float
 
 static void attn__copy_floats(float *to, const float *from, int64_t n)
 {
-    int64_t j;
-    for (j = 0; j < n; j++) to[j] = from[j];
+    for (; n >= 8; n -= 8, to += 8, from += 8) ATTN__COPY(to, from, 8 * sizeof *to);    /* a size that is known */
+    for (; n > 0; n--) *to++ = *from++;
 }
 
 /* The part of a parameter [..] or [H,..] that belongs to one head, as a view without the head axis. */
@@ -4978,16 +4978,21 @@ static size_t attn__bmm_workspace(const attn__bmm *m, const attn_desc *options)
 
 ATTN__NOINLINE static void attn__bmm_columns(const attn__bmm *m, int64_t index, int32_t worker)
 {
-    const int64_t tile = index % m->column_tiles, batch = index / m->column_tiles, column = tile * m->ld;
+    const int64_t tile = index % m->column_tiles, batch = index / m->column_tiles, width = m->f->width;
+    const int64_t vectors = attn__blocks(m->out.size[3], width), each = vectors / m->column_tiles;
+    const int64_t more = vectors % m->column_tiles, ld = (each + (tile < more)) * width;    /* as in attn__open_tile */
+    const int64_t column = (tile * each + (tile < more ? tile : more)) * width;
     const int64_t h = batch % m->out.size[1], b = batch / m->out.size[1], depth = m->a.size[3];
-    const int64_t lanes = m->out.size[3] - column < m->ld ? m->out.size[3] - column : m->ld;
-    const int64_t ld = attn__blocks(lanes, m->f->width) * m->f->width;
+    const int64_t lanes = m->out.size[3] - column < ld ? m->out.size[3] - column : ld;
     float *panel = (float *)(void *)(m->memory + worker * m->worker_bytes), *c = panel + depth * m->ld;
     const float *columns[ATTN__MAX_LANES];
     float ones[ATTN__MAX_LANES];
     int64_t k, l, r, r0, rows;
     attn__fill(ones, 1, ld, 1.0f);
     if (m->b.stride[3] == 1 || depth == 0) for (k = 0; k < depth; k++) {
+        const float *later = attn__ahead(attn__at(&m->b, b, h, k, column), 16, m->b.stride[2]);
+        ATTN__PREFETCH(later);
+        ATTN__PREFETCH(later + ld - 1);
         attn__copy_floats(panel + k * ld, attn__at(&m->b, b, h, k, column), lanes);
         attn__fill(panel + k * ld + lanes, 1, ld - lanes, 0.0f);
     } else {
@@ -4996,6 +5001,10 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__bmm *m, int64_t index, 
     }
     for (r0 = 0; r0 < m->out.size[2]; r0 += rows) {
         rows = m->out.size[2] - r0 < ATTN__BMM_ROWS ? m->out.size[2] - r0 : ATTN__BMM_ROWS;
+        for (r = 0; r < rows; r++) {
+            ATTN__PREFETCH(attn__out_at(&m->out, b, h, r0 + r, column));
+            ATTN__PREFETCH(attn__out_at(&m->out, b, h, r0 + r, column) + lanes - 1);
+        }
         attn__apply(m->f, attn__at(&m->a, b, h, r0, 0), m->a.stride[2], m->a.stride[3], panel, c, rows, depth, ld);
         if (m->out.stride[3] == 1 && m->f->finite(c, rows * ld))
             for (r = 0; r < rows; r++)

@@ -1094,8 +1094,8 @@ typedef struct attn__kernels {
     void (*alibi)(float *s, int64_t ld, int64_t n, const float *slope, const float *position);
     /* s[j][lane] = -inf unless first[lane] <= j < last[lane] */
     void (*clip)(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last);
-    /* in place: s += t, but a t of -inf gives -inf whatever s is; keep: an s of -inf stays too */
-    void (*add)(float *s, const float *t, int64_t n, int keep);
+    /* s[j][lane] += rows[lane][j*stride], but -inf there gives -inf whatever s is; keep: an s of -inf stays too */
+    void (*bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep);
     /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */
     void (*exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride);
     /* y[j] = e^(scale*x[j] - top) * factor, 0 where that is below 2^-126 or scale*x[j] is -inf (even when factor is
@@ -1324,13 +1324,14 @@ static void attn__clip_scalar(float *s, int64_t ld, int64_t n, const int32_t *fi
             if (j < first[i] || j >= last[i]) s[j * ld + i] = ATTN__NEG_INF;
 }
 
-static void attn__add_scalar(float *s, const float *t, int64_t n, int keep)
+static void attn__bias_scalar(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        const int out = attn__is_none(t[i]) || (keep && attn__is_none(s[i]));
-        s[i] = attn__choose(out, ATTN__NEG_INF, s[i] + t[i]);
-    }
+    int64_t i, j;
+    for (i = 0; i < ld; i++)
+        for (j = 0; j < n; j++) {
+            float *x = s + j * ld + i, b = rows[i][j * stride];
+            *x = attn__choose(attn__is_none(b) || (keep && attn__is_none(*x)), ATTN__NEG_INF, *x + b);
+        }
 }
 
 static void attn__exclude_scalar(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
@@ -1488,7 +1489,7 @@ static const attn__kernels attn__table_scalar = {
     1, 8, attn__product_scalar, attn__dots_scalar, attn__additive_scalar, attn__additive_direct_scalar,
     attn__weigh_scalar, attn__join_scalar, attn__merge_scalar, attn__finite_scalar, attn__pack_scalar,
     attn__unpack_scalar, attn__exp_scalar, attn__log_scalar, attn__tanh_scalar, attn__softcap_scalar,
-    attn__distance_scalar, attn__alibi_scalar, attn__clip_scalar, attn__add_scalar, attn__exclude_scalar,
+    attn__distance_scalar, attn__alibi_scalar, attn__clip_scalar, attn__bias_scalar, attn__exclude_scalar,
     attn__normalise_scalar, attn__mass_scalar, attn__drop_scalar
 #ifndef ATTN_NO_BACKWARD
     , attn__grade_scalar, attn__inner_scalar, attn__deliver_scalar, attn__additive_gradient_scalar, attn__fold_scalar
@@ -2084,15 +2085,30 @@ ATTN__AVX2 static void attn__clip_avx2(float *s, int64_t ld, int64_t n, const in
     }
 }
 
-ATTN__AVX2 static void attn__add_avx2(float *s, const float *t, int64_t n, int keep)
+ATTN__AVX2 static void attn__bias_avx2(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride,
+                                       int keep)
 {
     const __m256 none = ATTN__ALL8(ATTN__NEG_INF), kept = keep ? none : ATTN__ALL8(ATTN__NAN);
-    int64_t i;
-    for (i = 0; i < n; i += 8) {
-        const __m256 v = ATTN__LOAD8(s + i), x = ATTN__LOAD8(t + i);
-        const __m256 out = _mm256_or_ps(ATTN__SAME8(x, none), ATTN__SAME8(v, kept));
-        ATTN__STORE8(s + i, ATTN__PICK8(ATTN__ADD8(v, x), none, out));
-    }
+    const int64_t whole = stride == 1 ? n & ~(int64_t)7 : 0;
+    const float *tail[ATTN__MAX_LANES];
+    int64_t i, j;
+    int x;
+    for (i = 0; i < ld; i += 8)
+        for (j = 0; j < whole; j += 8) {
+            __m256 r[8];
+            ATTN__UNROLL for (x = 0; x < 8; x++) r[x] = ATTN__LOAD8(rows[i + x] + j);
+            if (j % 16 == 0) for (x = 0; x < 8; x++) ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, 128));
+            attn__transpose8(r);
+            ATTN__UNROLL for (x = 0; x < 8; x++) {
+                float *at = s + (j + x)*ld + i;
+                const __m256 v = ATTN__LOAD8(at);
+                const __m256 out = _mm256_or_ps(ATTN__SAME8(r[x], none), ATTN__SAME8(v, kept));
+                ATTN__STORE8(at, ATTN__PICK8(ATTN__ADD8(v, r[x]), none, out));
+            }
+        }
+    if (whole == n) return;
+    for (i = 0; i < ld; i++) tail[i] = rows[i] + whole * stride;
+    attn__bias_scalar(s + whole*ld, ld, n - whole, tail, stride, keep);
 }
 
 ATTN__AVX2 static void attn__mass_avx2(const float *x, int64_t n, float scale, float *top, float *sum)
@@ -2293,7 +2309,7 @@ static const attn__kernels attn__table_avx2 = {
     8, 3, attn__product_avx2, attn__dots_avx2, attn__additive_avx2, attn__additive_direct_avx2, attn__weigh_avx2,
     attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2, attn__exp_avx2,
     attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2, attn__clip_avx2,
-    attn__add_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
+    attn__bias_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
 #ifndef ATTN_NO_BACKWARD
     , attn__grade_avx2, attn__inner_avx2, attn__deliver_avx2, attn__additive_gradient_avx2, attn__fold_avx2
 #endif
@@ -2626,7 +2642,7 @@ static const attn__kernels attn__table_avx512 = {
     16, 4, attn__product_avx512, attn__dots_avx512, attn__additive_avx512, attn__additive_direct_avx512,
     attn__weigh_avx512, attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2,
     attn__exp_avx2, attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2,
-    attn__clip_avx2, attn__add_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
+    attn__clip_avx2, attn__bias_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
 #ifndef ATTN_NO_BACKWARD
     , attn__grade_avx2, attn__inner_avx2, attn__deliver_avx2, attn__additive_gradient_avx2, attn__fold_avx2
 #endif
@@ -3817,8 +3833,7 @@ static void attn__mask_chunk(attn__tile *t, int64_t c0, int64_t n, const attn__r
         for (l = 0; l < t->ld; l++)
             rows[l] = (const float *)d->bias.data + (t->b*stride[0] + t->h[l]*stride[1] + t->i[l]*stride[2] +
                                                      c0*stride[3]);
-        t->f->pack(t->t, t->ld, rows, stride[3], n, t->ones);
-        t->f->add(t->s, t->t, n * t->ld, attn__is_kernel(d->score));
+        t->f->bias(t->s, t->ld, n, rows, stride[3], attn__is_kernel(d->score));
     }
     if (d->alibi.rank) {
         float position[ATTN__MAX_LANES];

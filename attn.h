@@ -2833,6 +2833,19 @@ static int attn__extent(const attn_view *v, int64_t *below, int64_t *above)
     return *below > ATTN__HUGE / 2 || *above > ATTN__HUGE / 2 || *below + *above > (int64_t)((size_t)-1 / 2);
 }
 
+/* The bytes that a view reaches, first and behind the last. */
+typedef struct attn__span { uintptr_t first, end; } attn__span;
+static attn__span attn__span_of(const attn_view *v)
+{
+    attn__span s;
+    int64_t below, above;
+    attn__extent(v, &below, &above);
+    s.first = (uintptr_t)v->data - (uintptr_t)below;
+    s.end = (uintptr_t)v->data + (uintptr_t)above;
+    return s;
+}
+static int attn__apart(attn__span a, attn__span b) { return a.end <= b.first || b.end <= a.first; }
+
 /* Do the axes nest, each stride at least as large as all that lies below it? Then no two elements coincide. */
 static int attn__nests(const attn_view *v)
 {
@@ -2858,26 +2871,23 @@ static int attn__nests(const attn_view *v)
 static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length)
 {
     attn_view inner = *v;
-    int64_t below, above;
+    attn__span span;
     int i;
     for (i = 0; i < v->rank; i++)
         if (v->size[i] <= 1 || v->stride[i] * attn__type_size(v->type) % g == 0) inner.size[i] = 1;
-    attn__extent(&inner, &below, &above);
-    *length = below + above;
-    return (uintptr_t)v->data - (uintptr_t)below;
+    span = attn__span_of(&inner);
+    *length = (int64_t)(span.end - span.first);
+    return span.first;
 }
 
 /* Can it be seen that two views share no byte? By their extents, or because they interleave, as the q, k and v of a
    packed array do: modulo a common outer stride they lie beside each other. */
 static int attn__disjoint(const attn_view *a, const attn_view *b)
 {
-    int64_t a_below, a_above, b_below, b_above, a_length, b_length, apart;
-    const int64_t pa = (int64_t)(uintptr_t)a->data, pb = (int64_t)(uintptr_t)b->data;
+    int64_t a_length, b_length, apart;
     int i;
     if (!attn__elements(a) || !attn__elements(b)) return 1;
-    attn__extent(a, &a_below, &a_above);
-    attn__extent(b, &b_below, &b_above);
-    if (pa + a_above <= pb - b_below || pb + b_above <= pa - a_below) return 1;
+    if (attn__apart(attn__span_of(a), attn__span_of(b))) return 1;
     for (i = 0; i < a->rank; i++) {
         uintptr_t a_start, b_start;
         int64_t g;
@@ -2892,11 +2902,13 @@ static int attn__disjoint(const attn_view *a, const attn_view *b)
     return 0;
 }
 
-/* One view on its own: rank, type, sizes, extent. need_data: it will be read or written. */
-static attn_status attn__check_view(const attn_view *v, const attn__field *f, int need_data, attn_error *err)
+/* One view on its own: rank, type, sizes, extent. need_data: it will be read or written. span: what it reaches. */
+static attn_status attn__check_span(const attn_view *v, const attn__field *f, int need_data, attn__span *span,
+                                    attn_error *err)
 {
     int64_t below, above, elements;
     int i;
+    span->first = span->end = (uintptr_t)v->data;
     if (v->rank == 0) return ATTN_OK;
     if (v->rank < f->rank_least || v->rank > f->rank_most)
         return attn__fail2(err, ATTN_ERR_RANK, f->names.rank,
@@ -2923,7 +2935,14 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
     ATTN__RULE(!need_data || v->data, ATTN_ERR_NULL, f->names.data, "must not be NULL");
     ATTN__RULE(!f->output || attn__nests(v), ATTN_ERR_STRIDE, f->names.stride,
                "must not make the output overlap itself");
+    span->first = (uintptr_t)v->data - (uintptr_t)below;
+    span->end = (uintptr_t)v->data + (uintptr_t)above;
     return ATTN_OK;
+}
+static attn_status attn__check_view(const attn_view *v, const attn__field *f, int need_data, attn_error *err)
+{
+    attn__span span;
+    return attn__check_span(v, f, need_data, &span, err);
 }
 
 /* view.size[axis] == want, unless the view is absent */
@@ -3165,26 +3184,18 @@ static attn_status attn__check_contents(const attn_desc *d, const attn__shape *s
     return ATTN_OK;
 }
 
-static attn_status attn__check_overlaps(const attn_desc *d, attn_error *err)
+/* The fields that are there, which are few, and what they reach. */
+typedef struct attn__present { int count, field[ATTN__F_COUNT]; attn__span span[ATTN__F_COUNT]; } attn__present;
+
+static attn_status attn__check_overlaps(const attn_desc *d, const attn__present *present, attn_error *err)
 {
-    uintptr_t first[ATTN__F_COUNT], end[ATTN__F_COUNT];     /* of the fields that are there, which are few */
-    int present[ATTN__F_COUNT], count = 0, a, b, axis;
-    int64_t below, above;
-    for (a = 0; a < ATTN__F_COUNT; a++) {
-        attn_view v;
-        if (!attn__rank_at(d, a)) continue;
-        v = attn__view_at(d, a);
-        attn__extent(&v, &below, &above);
-        first[count] = (uintptr_t)v.data - (uintptr_t)below;
-        end[count] = (uintptr_t)v.data + (uintptr_t)above;
-        present[count++] = a;
-    }
-    for (a = 0; a < count; a++)
-        for (b = 0; attn__fields[present[a]].output && b < count; b++) {
-            const int i = present[a], j = present[b];
+    int a, b, axis;
+    for (a = 0; a < present->count; a++)
+        for (b = 0; attn__fields[present->field[a]].output && b < present->count; b++) {
+            const int i = present->field[a], j = present->field[b];
             attn_view o, x;
             int same;
-            if (b == a || (attn__fields[j].output && b < a) || end[a] <= first[b] || end[b] <= first[a]) continue;
+            if (b == a || (attn__fields[j].output && b < a) || attn__apart(present->span[a], present->span[b])) continue;
             o = attn__view_at(d, i);
             x = attn__view_at(d, j);
             same = i == ATTN__F_weights && j == ATTN__F_given_scores && x.data == o.data && !d->out.rank;
@@ -3223,21 +3234,25 @@ static attn_status attn__resolve(attn_desc *d, attn__shape *s, int flags, attn_e
 {
     const attn__kernels *kernels;
     int64_t rows, depth, lanes_floats, few_floats;
+    attn__present present;
     int p, any = 0;
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
+    present.count = 0;
     for (p = 0; p < ATTN__F_COUNT; p++) {
         const int unread = d->score == ATTN_SCORE_CONSTANT && (p == ATTN__F_q || p == ATTN__F_k);
         attn_view v;
         if (!attn__rank_at(d, p)) continue;
         v = attn__view_at(d, p);
-        ATTN__TRY(attn__check_view(&v, &attn__fields[p], (flags & ATTN__WITH_DATA) && !unread, err));
+        ATTN__TRY(attn__check_span(&v, &attn__fields[p], (flags & ATTN__WITH_DATA) && !unread,
+                                   &present.span[present.count], err));
+        present.field[present.count++] = p;
         any |= attn__fields[p].output;
     }
     ATTN__RULE(any || (flags & ATTN__NO_RESULT_NEEDED), ATTN_ERR_NULL, "out", "must be given, or another result");
     ATTN__TRY(attn__check_shape(d, s, err));
     ATTN__TRY(attn__check_contents(d, s, err));
-    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(d, err));
+    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(d, &present, err));
 
     if (d->isa == ATTN_ISA_AUTO) d->isa = (int32_t)attn_best_isa();
     if (!d->scale_set && d->scale == 0.0f)
@@ -4597,7 +4612,6 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, attn_plan *p
     plan->tasks[plan->phases - 1] = attn__mul64(streams, s.tiles);
     plan->workspace_bytes = streams > 0 && s.tiles > 0 ? attn__workspace_of(&plan->desc, &s) : 0;
     if (!plan->tasks[plan->phases - 1]) plan->tasks[0] = 0;
-    attn__zero(plan->internal, sizeof plan->internal);
     ATTN__COPY(plan->internal, &s, sizeof s);
 #ifndef ATTN_NO_BACKWARD
     plan->backward[0] = 0;
@@ -6870,7 +6884,6 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
     plan->phases = phase;
     plan->workspace_bytes = w.row_tasks + w.main_tasks + w.sum_tasks > 0 ? (size_t)(total + ATTN__ALIGN) : 0;
     if (plan->workspace_bytes == 0) plan->tasks[0] = 0;
-    attn__zero(plan->internal, sizeof plan->internal);
     ATTN__COPY(plan->internal, &s, sizeof s);
     attn__zero(plan->backward, sizeof plan->backward);
     ATTN__COPY(plan->backward, &w, sizeof w);

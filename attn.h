@@ -1542,6 +1542,7 @@ ATTN__INLINE ATTN__AVX2 __m256 ATTN__SQRT8(__m256 x)
 #define ATTN__PICK8(x, y, mask) _mm256_blendv_ps(x, y, mask)
 #define ATTN__SHIFT8(x, n)  _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), n))
 
+/* ---- exp, log, tanh: step by step those of >>math */
 ATTN__INLINE ATTN__AVX2 __m256 attn__exp_poly_avx2(__m256 x, __m256 *shifted)
 {
     const __m256 t = ATTN__FMA8(x, ATTN__ALL8(ATTN__LOG2E), ATTN__ALL8(ATTN__EXP_MAGIC));
@@ -1622,6 +1623,7 @@ ATTN__INLINE ATTN__AVX2 __m256 attn__quiet8(__m256 x)
     return ATTN__PICK8(x, ATTN__ALL8(ATTN__NAN), ATTN__UNORDERED8(x, x));
 }
 
+/* ---- products */
 /* Brings the rows of A after r .. r+n near, and the other matrix's rows r .. r+n. */
 static void attn__fetch(const attn__product *p, int64_t r, int64_t n)
 {
@@ -1724,6 +1726,7 @@ ATTN__AVX2 static void attn__product_avx2(const attn__product *p)
     else attn__rows_avx2(8, 1, ATTN__PRODUCT, p);
 }
 
+/* ---- additive scores */
 ATTN__AVX2 static void attn__additive_avx2(const attn__additive *p)
 {
     const __m256 cap = ATTN__ALL8(1073741824.0f), one = ATTN__ALL8(1.0f);
@@ -1771,6 +1774,7 @@ ATTN__AVX2 static void attn__additive_direct_avx2(const attn__additive *p)
         }
 }
 
+/* ---- weights, and chunks into the whole */
 /* N keys side by side, step by step, so that none waits for another. The exponential of nothing above 0, the same bits:
    what underflows (where some may: low) is seen in the result, which keeps a register free. */
 ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, const int low, float *s, int64_t ld, __m256 base,
@@ -1869,6 +1873,7 @@ ATTN__AVX2 static void attn__merge_avx2(int64_t rows, int64_t ld, float *o, cons
         }
 }
 
+/* ---- rows into lanes and back; few rows */
 /* 8 keys of 8 lanes at a time: the bytes of a key come to lie side by side */
 ATTN__AVX2 static void attn__exclude_avx2(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
 {
@@ -2013,6 +2018,7 @@ ATTN__AVX2 static void attn__unpack_avx2(float *const *rows, int64_t lanes, int6
     attn__unpack_scalar(tail, lanes, stride, from + whole*ld, ld, n - whole, scale);
 }
 
+/* ---- number by number: functions, score transforms, masks */
 /* y = f(x) over an array; the rest beyond whole vectors through a buffer */
 #define ATTN__MAP8(name, f) \
     ATTN__AVX2 static void name(const float *x, float *y, int64_t n) \
@@ -2111,6 +2117,7 @@ ATTN__AVX2 static void attn__bias_avx2(float *s, int64_t ld, int64_t n, const fl
     attn__bias_scalar(s + whole*ld, ld, n - whole, tail, stride, keep);
 }
 
+/* ---- rows that lie as they are */
 ATTN__AVX2 static void attn__mass_avx2(const float *x, int64_t n, float scale, float *top, float *sum)
 {
     const __m256 c = ATTN__ALL8(scale);
@@ -2144,6 +2151,7 @@ ATTN__AVX2 static void attn__normalise_avx2(const float *x, float *y, int64_t n,
     attn__normalise_scalar(x + i, y + i, n - i, scale, top, factor);
 }
 
+/* ---- dropout */
 /* The high and the low halves of the products of 8 numbers with one. */
 ATTN__INLINE ATTN__AVX2 __m256i attn__multiply_wide8(__m256i x, uint32_t by, __m256i *low)
 {
@@ -2192,6 +2200,7 @@ ATTN__AVX2 static void attn__drop_avx2(const attn__drop *d)
     }
 }
 
+/* ---- gradients */
 #ifndef ATTN_NO_BACKWARD
 ATTN__AVX2 static void attn__inner_avx2(const float *x, const float *y, int64_t ld, int64_t n, float *sum)
 {

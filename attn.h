@@ -988,11 +988,12 @@ static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
 #define ATTN__LONG 96           /* floats in a row of keys that does not stay in the caches near by */
 #define ATTN__MAX_WIDTH 16      /* floats in the widest vector of any table */
 #define ATTN__MAX_LANES 64      /* the widest tile of any table */
-#define ATTN__CHUNK     256     /* keys per chunk: part of the numeric contract, as are the next four */
+#define ATTN__CHUNK     256     /* keys per chunk: part of the numeric contract, as are the next five */
 #define ATTN__CHAIN     128     /* keys of a chunk whose weighted values are summed in one chain */
 #define ATTN__SQUARES   32      /* numbers of a vector whose squared differences are summed in one chain */
 #define ATTN__RUN       64      /* terms of a matrix product that are summed in one chain */
 #define ATTN__PARTS     16      /* a chunk's sum of weights: 16 partial sums by key index mod 16, then a tree */
+#define ATTN__TERMS     8       /* an additive score: 8 partial sums of four units each, likewise */
 
 enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE };
 enum { ATTN__FROM_ZERO = 0, ATTN__GO_ON, ATTN__ADD_AFTER };
@@ -1157,15 +1158,23 @@ static void attn__dots_scalar(const attn__product *p, int64_t columns)
         }
 }
 
+static float attn__tree(float *part, int n)         /* the sum of n numbers, a power of two, in its fixed order */
+{
+    int r;
+    while (n /= 2)
+        for (r = 0; r < n; r++) part[r] = part[r] + part[r + n];
+    return part[0];
+}
+
 static void attn__additive_scalar(const attn__additive *p)
 {
     const float *e, *f, *w, cap = 1073741824.0f;    /* 2^30: four factors stay finite; 2/2^30 is below rounding */
-    float sum, d[4], n0, n1, d0, d1;
+    float part[ATTN__TERMS], *sum, d[4], n0, n1, d0, d1;
     int64_t j, u;
     int32_t i, g;
     for (j = 0; j < p->rows; j++)
         for (i = 0; i < p->vecs; i++) {
-            sum = 0.0f;
+            for (g = 0; g < ATTN__TERMS; g++) part[g] = 0.0f;
             for (u = 0; u < p->hidden; u += 4) {
                 e = p->query + u * p->ld + i;
                 f = p->key + j * p->key_stride + u;
@@ -1178,9 +1187,10 @@ static void attn__additive_scalar(const attn__additive *p)
                 n1 = attn__fma(w[2], d[3], w[3] * d[2]);
                 d0 = d[0] * d[1];
                 d1 = d[2] * d[3];
-                sum = sum + attn__fma(n0, d1, n1 * d0) / (d0 * d1);
+                sum = part + u / 4 % ATTN__TERMS;
+                *sum = *sum + attn__fma(n0, d1, n1 * d0) / (d0 * d1);
             }
-            p->s[j * p->ld + i] = p->scale * attn__fma(-2.0f, sum, p->w_sum);
+            p->s[j * p->ld + i] = p->scale * attn__fma(-2.0f, attn__tree(part, ATTN__TERMS), p->w_sum);
         }
 }
 
@@ -1190,19 +1200,14 @@ static void attn__additive_direct_scalar(const attn__additive *p)
     int32_t i;
     for (j = 0; j < p->rows; j++)
         for (i = 0; i < p->vecs; i++) {
-            float sum = 0.0f;
-            for (u = 0; u < p->hidden; u++)
-                sum = attn__fma(p->w[u], attn__tanh(p->query[u * p->ld + i] + p->key[j * p->key_stride + u]), sum);
-            p->s[j * p->ld + i] = p->scale * sum;
+            float part[ATTN__TERMS];
+            for (u = 0; u < ATTN__TERMS; u++) part[u] = 0.0f;
+            for (u = 0; u < p->hidden; u++) {
+                const float t = attn__tanh(p->query[u * p->ld + i] + p->key[j * p->key_stride + u]);
+                part[u % ATTN__TERMS] = attn__fma(p->w[u], t, part[u % ATTN__TERMS]);
+            }
+            p->s[j * p->ld + i] = p->scale * attn__tree(part, ATTN__TERMS);
         }
-}
-
-static float attn__tree(float *part)            /* the sum of ATTN__PARTS numbers, in its fixed order */
-{
-    int r, w;
-    for (w = ATTN__PARTS / 2; w > 0; w /= 2)
-        for (r = 0; r < w; r++) part[r] = part[r] + part[r + w];
-    return part[0];
 }
 
 static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
@@ -1221,7 +1226,7 @@ static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int
         part[j % ATTN__PARTS] = part[j % ATTN__PARTS] + e;
     }
     *top = m;
-    *sum = attn__tree(part);
+    *sum = attn__tree(part, ATTN__PARTS);
 }
 
 static void attn__join_scalar(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum,
@@ -1482,7 +1487,7 @@ static void attn__fold_scalar(const float *part, int64_t n, float *y, int64_t ro
     for (j = 0; j < n; j++)
         for (u = 0; u < 4; u++, part += ATTN__PARTS) {
             for (i = 0; i < ATTN__PARTS; i++) x[i] = part[i];
-            y[j * row + u] = y[j * row + u] + attn__tree(x);
+            y[j * row + u] = y[j * row + u] + attn__tree(x, ATTN__PARTS);
         }
 }
 #endif
@@ -1731,34 +1736,55 @@ ATTN__AVX2 static void attn__product_avx2(const attn__product *p)
 }
 
 /* ---- additive scores */
-ATTN__AVX2 static void attn__additive_avx2(const attn__additive *p)
+ATTN__INLINE ATTN__AVX2 __m256 attn__tree_avx2(const int n, __m256 *part)     /* step by step that of attn__tree */
+{
+    int r;
+    ATTN__UNROLL for (r = 0; r < 8; r++) if (r + 8 < n) part[r] = ATTN__ADD8(part[r], part[r + 8]);
+    ATTN__UNROLL for (r = 0; r < 4; r++) if (r + 4 < n) part[r] = ATTN__ADD8(part[r], part[r + 4]);
+    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD8(part[r], part[r + 2]);
+    return ATTN__ADD8(part[0], part[1]);
+}
+
+/* Four hidden units: their terms over a common denominator. */
+ATTN__INLINE ATTN__AVX2 __m256 attn__additive_terms_avx2(const float *e, int64_t ld, const float *f, const float *w)
 {
     const __m256 cap = ATTN__ALL8(1073741824.0f), one = ATTN__ALL8(1.0f);
+    __m256 a = ATTN__FMA8(ATTN__LOAD8(e), _mm256_broadcast_ss(f), one);
+    __m256 b = ATTN__FMA8(ATTN__LOAD8(e + ld), _mm256_broadcast_ss(f + 1), one);
+    __m256 c = ATTN__FMA8(ATTN__LOAD8(e + 2*ld), _mm256_broadcast_ss(f + 2), one);
+    __m256 d = ATTN__FMA8(ATTN__LOAD8(e + 3*ld), _mm256_broadcast_ss(f + 3), one), n0, n1;
+    a = ATTN__MIN8(a, cap);
+    b = ATTN__MIN8(b, cap);
+    c = ATTN__MIN8(c, cap);
+    d = ATTN__MIN8(d, cap);
+    n0 = ATTN__FMA8(_mm256_broadcast_ss(w), b, ATTN__MUL8(_mm256_broadcast_ss(w + 1), a));
+    n1 = ATTN__FMA8(_mm256_broadcast_ss(w + 2), d, ATTN__MUL8(_mm256_broadcast_ss(w + 3), c));
+    a = ATTN__MUL8(a, b);
+    c = ATTN__MUL8(c, d);
+    return ATTN__DIV8(ATTN__FMA8(n0, c, ATTN__MUL8(n1, a)), ATTN__MUL8(a, c));
+}
+
+ATTN__AVX2 static void attn__additive_avx2(const attn__additive *p)
+{
     const int64_t ld = p->ld;
     int64_t j, u;
     int32_t i;
+    int g;
     for (i = 0; i < p->vecs; i++)
         for (j = 0; j < p->rows; j++) {
             const float *f = p->key + j * p->key_stride, *e = p->query + 8*i, *w = p->w;
-            __m256 sum = _mm256_setzero_ps();
-            for (u = 0; u < p->hidden; u += 4, e += 4*ld, f += 4, w += 4) {
-                __m256 a = ATTN__FMA8(ATTN__LOAD8(e), _mm256_broadcast_ss(f), one);
-                __m256 b = ATTN__FMA8(ATTN__LOAD8(e + ld), _mm256_broadcast_ss(f + 1), one);
-                __m256 c = ATTN__FMA8(ATTN__LOAD8(e + 2*ld), _mm256_broadcast_ss(f + 2), one);
-                __m256 d = ATTN__FMA8(ATTN__LOAD8(e + 3*ld), _mm256_broadcast_ss(f + 3), one), n0, n1;
-                a = ATTN__MIN8(a, cap);
-                b = ATTN__MIN8(b, cap);
-                c = ATTN__MIN8(c, cap);
-                d = ATTN__MIN8(d, cap);
-                n0 = ATTN__FMA8(_mm256_broadcast_ss(w), b, ATTN__MUL8(_mm256_broadcast_ss(w + 1), a));
-                n1 = ATTN__FMA8(_mm256_broadcast_ss(w + 2), d, ATTN__MUL8(_mm256_broadcast_ss(w + 3), c));
-                a = ATTN__MUL8(a, b);
-                c = ATTN__MUL8(c, d);
-                n0 = ATTN__FMA8(n0, c, ATTN__MUL8(n1, a));
-                sum = ATTN__ADD8(sum, ATTN__DIV8(n0, ATTN__MUL8(a, c)));
-            }
-            sum = ATTN__FMA8(ATTN__ALL8(-2.0f), sum, ATTN__ALL8(p->w_sum));
-            ATTN__STORE8(p->s + j*ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), sum));
+            __m256 part[ATTN__TERMS];
+            ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) part[g] = _mm256_setzero_ps();
+            for (u = 0; u < p->hidden; u += 4*ATTN__TERMS)
+                ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) {
+                    if (u + 4*g >= p->hidden) break;
+                    part[g] = ATTN__ADD8(part[g], attn__additive_terms_avx2(e, ld, f, w));
+                    e += 4*ld;
+                    f += 4;
+                    w += 4;
+                }
+            part[0] = ATTN__FMA8(ATTN__ALL8(-2.0f), attn__tree_avx2(ATTN__TERMS, part), ATTN__ALL8(p->w_sum));
+            ATTN__STORE8(p->s + j*ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), part[0]));
         }
 }
 
@@ -1768,13 +1794,15 @@ ATTN__AVX2 static void attn__additive_direct_avx2(const attn__additive *p)
     int32_t i;
     for (j = 0; j < p->rows; j++)
         for (i = 0; i < p->vecs; i++) {
-            __m256 sum = _mm256_setzero_ps();
+            __m256 part[ATTN__TERMS];
+            for (u = 0; u < ATTN__TERMS; u++) part[u] = _mm256_setzero_ps();
             for (u = 0; u < p->hidden; u++) {
                 const __m256 x = ATTN__ADD8(ATTN__LOAD8(p->query + u*p->ld + 8*i),
                                             _mm256_broadcast_ss(p->key + j*p->key_stride + u));
-                sum = ATTN__FMA8(_mm256_broadcast_ss(p->w + u), attn__tanh8(x), sum);
+                __m256 *sum = part + u % ATTN__TERMS;
+                *sum = ATTN__FMA8(_mm256_broadcast_ss(p->w + u), attn__tanh8(x), *sum);
             }
-            ATTN__STORE8(p->s + j*p->ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), sum));
+            ATTN__STORE8(p->s + j*p->ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), attn__tree_avx2(ATTN__TERMS, part)));
         }
 }
 
@@ -1841,12 +1869,8 @@ ATTN__AVX2 static void attn__weigh_avx2(float *s, int64_t ld, int64_t j0, int64_
             attn__weigh_keys_avx2(4, 1, s + (j + r)*ld, ld, base, 0, part + r);
         else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx2(4, 0, s + (j + r)*ld, ld, base, 0, part + r);
     }
-    ATTN__UNROLL for (r = 0; r < 8; r++) part[r] = ATTN__ADD8(part[r], part[r + 8]);
-    ATTN__UNROLL for (r = 0; r < 4; r++) part[r] = ATTN__ADD8(part[r], part[r + 4]);
-    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD8(part[r], part[r + 2]);
-    part[0] = ATTN__ADD8(part[0], part[1]);
     ATTN__STORE8(top, m);
-    ATTN__STORE8(sum, part[0]);
+    ATTN__STORE8(sum, attn__tree_avx2(ATTN__PARTS, part));
 }
 
 ATTN__AVX2 static void attn__join_avx2(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum,
@@ -2139,7 +2163,7 @@ ATTN__AVX2 static void attn__mass_avx2(const float *x, int64_t n, float scale, f
     }
     ATTN__STORE8(part, low);
     ATTN__STORE8(part + 8, high);
-    *sum = attn__tree(part);
+    *sum = attn__tree(part, ATTN__PARTS);
 }
 
 ATTN__AVX2 static void attn__normalise_avx2(const float *x, float *y, int64_t n, float scale, float top, float factor)
@@ -2367,7 +2391,6 @@ ATTN__INLINE ATTN__AVX512 __m512 ATTN__FMA16(__m512 a, __m512 b, __m512 c)
 /* x where the mask bit is clear, y where it is set */
 #define ATTN__PICK16(x, y, mask) \
     _mm512_castsi512_ps(_mm512_mask_blend_epi32(mask, _mm512_castps_si512(x), _mm512_castps_si512(y)))
-#define ATTN__SIGN16(x)      _mm512_test_epi32_mask(_mm512_castps_si512(x), _mm512_set1_epi32((int32_t)0x80000000u))
 #define ATTN__SHIFT16(x, n)  _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), n))
 
 ATTN__INLINE ATTN__AVX512 __m512 attn__exp_poly_avx512(__m512 x, __m512 *shifted)
@@ -2419,10 +2442,7 @@ ATTN__INLINE ATTN__AVX512 void attn__strip_avx512(const int R, const int N, cons
             ATTN__UNROLL for (i = 0; i < N; i++) {
                 if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB16(s, q[i]); acc[r*N + i] = ATTN__FMA16(t, t,
                     acc[r*N + i]); }
-                else if (kind == ATTN__PRODUCT) acc[r*N + i] = ATTN__FMA16(s, q[i], acc[r*N + i]);
-                else if (kind == ATTN__WEIGHTED_DIFFERENCE) acc[r*N + i] = ATTN__FMA16(s,
-                    ATTN__SUB16(q[i], ATTN__LOAD16(p->x + r*p->x_row + 16*i)), acc[r*N + i]);
-                else acc[r*N + i] = ATTN__PICK16(ATTN__FMA16(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__SIGN16(q[i]));
+                else acc[r*N + i] = ATTN__FMA16(s, q[i], acc[r*N + i]);
             }
         }
     }
@@ -2446,25 +2466,20 @@ ATTN__INLINE ATTN__AVX512 void attn__rows_avx512(const int R, const int N, const
     for (; r < p->rows; r++) attn__strip_avx512(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
 }
 
-/* What is rarer than a product, in one or two vectors at a time: short rather than fast. */
+/* What is rarer than a product, short rather than fast: pairs of vectors here, the rest by halves of them. */
 ATTN__AVX512 static void attn__product_rare_avx512(const attn__product *p)
 {
     attn__product part = *p;
-    int64_t r, i;
-    for (i = 0; i < p->vecs; i += part.vecs) {
+    int64_t i = 0;
+    for (; p->kind == ATTN__SQUARED_DISTANCE && i + 2 <= p->vecs; i += 2) {
         part.b = p->b + 16*i;
         part.c = p->c + 16*i;
-        part.vecs = p->kind == ATTN__SQUARED_DISTANCE && i + 2 <= p->vecs ? 2 : 1;
-        if (part.vecs == 2) attn__rows_avx512(12, 2, ATTN__SQUARED_DISTANCE, &part);
-        else if (p->kind == ATTN__SQUARED_DISTANCE) attn__rows_avx512(16, 1, ATTN__SQUARED_DISTANCE, &part);
-        else for (r = 0; r < p->rows; r++)
-            if (p->kind == ATTN__WEIGHTED_DIFFERENCE) {
-                part.x = p->x + r*p->x_row + 16*i;
-                attn__strip_avx512(1, 1, ATTN__WEIGHTED_DIFFERENCE, &part, part.a + r*part.a_row,
-                                   part.c + r*part.c_row);
-            } else attn__strip_avx512(1, 1, ATTN__PRODUCT_OF_ALLOWED, &part, part.a + r*part.a_row,
-                                     part.c + r*part.c_row);
+        attn__rows_avx512(12, 2, ATTN__SQUARED_DISTANCE, &part);
     }
+    part.b = p->b + 16*i;
+    part.c = p->c + 16*i;
+    part.vecs = 2 * (p->vecs - (int32_t)i);
+    attn__product_rare_avx2(&part);
 }
 
 ATTN__AVX512 static void attn__product_avx512(const attn__product *p)
@@ -2478,34 +2493,55 @@ ATTN__AVX512 static void attn__product_avx512(const attn__product *p)
     else attn__rows_avx512(16, 1, ATTN__PRODUCT, p);
 }
 
-ATTN__AVX512 static void attn__additive_avx512(const attn__additive *p)
+ATTN__INLINE ATTN__AVX512 __m512 attn__tree_avx512(const int n, __m512 *part)     /* step by step that of attn__tree */
+{
+    int r;
+    ATTN__UNROLL for (r = 0; r < 8; r++) if (r + 8 < n) part[r] = ATTN__ADD16(part[r], part[r + 8]);
+    ATTN__UNROLL for (r = 0; r < 4; r++) if (r + 4 < n) part[r] = ATTN__ADD16(part[r], part[r + 4]);
+    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD16(part[r], part[r + 2]);
+    return ATTN__ADD16(part[0], part[1]);
+}
+
+/* Four hidden units: their terms over a common denominator. */
+ATTN__INLINE ATTN__AVX512 __m512 attn__additive_terms_avx512(const float *e, int64_t ld, const float *f, const float *w)
 {
     const __m512 cap = ATTN__ALL16(1073741824.0f), one = ATTN__ALL16(1.0f);
+    __m512 a = ATTN__FMA16(ATTN__LOAD16(e), ATTN__ALL16(*f), one);
+    __m512 b = ATTN__FMA16(ATTN__LOAD16(e + ld), ATTN__ALL16(f[1]), one);
+    __m512 c = ATTN__FMA16(ATTN__LOAD16(e + 2*ld), ATTN__ALL16(f[2]), one);
+    __m512 d = ATTN__FMA16(ATTN__LOAD16(e + 3*ld), ATTN__ALL16(f[3]), one), n0, n1;
+    a = ATTN__MIN16(a, cap);
+    b = ATTN__MIN16(b, cap);
+    c = ATTN__MIN16(c, cap);
+    d = ATTN__MIN16(d, cap);
+    n0 = ATTN__FMA16(ATTN__ALL16(*w), b, ATTN__MUL16(ATTN__ALL16(w[1]), a));
+    n1 = ATTN__FMA16(ATTN__ALL16(w[2]), d, ATTN__MUL16(ATTN__ALL16(w[3]), c));
+    a = ATTN__MUL16(a, b);
+    c = ATTN__MUL16(c, d);
+    return ATTN__DIV16(ATTN__FMA16(n0, c, ATTN__MUL16(n1, a)), ATTN__MUL16(a, c));
+}
+
+ATTN__AVX512 static void attn__additive_avx512(const attn__additive *p)
+{
     const int64_t ld = p->ld;
     int64_t j, u;
     int32_t i;
+    int g;
     for (i = 0; i < p->vecs; i++)
         for (j = 0; j < p->rows; j++) {
             const float *f = p->key + j * p->key_stride, *e = p->query + 16*i, *w = p->w;
-            __m512 sum = _mm512_setzero_ps();
-            for (u = 0; u < p->hidden; u += 4, e += 4*ld, f += 4, w += 4) {
-                __m512 a = ATTN__FMA16(ATTN__LOAD16(e), ATTN__ALL16(*(f)), one);
-                __m512 b = ATTN__FMA16(ATTN__LOAD16(e + ld), ATTN__ALL16(*(f + 1)), one);
-                __m512 c = ATTN__FMA16(ATTN__LOAD16(e + 2*ld), ATTN__ALL16(*(f + 2)), one);
-                __m512 d = ATTN__FMA16(ATTN__LOAD16(e + 3*ld), ATTN__ALL16(*(f + 3)), one), n0, n1;
-                a = ATTN__MIN16(a, cap);
-                b = ATTN__MIN16(b, cap);
-                c = ATTN__MIN16(c, cap);
-                d = ATTN__MIN16(d, cap);
-                n0 = ATTN__FMA16(ATTN__ALL16(*(w)), b, ATTN__MUL16(ATTN__ALL16(*(w + 1)), a));
-                n1 = ATTN__FMA16(ATTN__ALL16(*(w + 2)), d, ATTN__MUL16(ATTN__ALL16(*(w + 3)), c));
-                a = ATTN__MUL16(a, b);
-                c = ATTN__MUL16(c, d);
-                n0 = ATTN__FMA16(n0, c, ATTN__MUL16(n1, a));
-                sum = ATTN__ADD16(sum, ATTN__DIV16(n0, ATTN__MUL16(a, c)));
-            }
-            sum = ATTN__FMA16(ATTN__ALL16(-2.0f), sum, ATTN__ALL16(p->w_sum));
-            ATTN__STORE16(p->s + j*ld + 16*i, ATTN__MUL16(ATTN__ALL16(p->scale), sum));
+            __m512 part[ATTN__TERMS];
+            ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) part[g] = _mm512_setzero_ps();
+            for (u = 0; u < p->hidden; u += 4*ATTN__TERMS)
+                ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) {
+                    if (u + 4*g >= p->hidden) break;
+                    part[g] = ATTN__ADD16(part[g], attn__additive_terms_avx512(e, ld, f, w));
+                    e += 4*ld;
+                    f += 4;
+                    w += 4;
+                }
+            part[0] = ATTN__FMA16(ATTN__ALL16(-2.0f), attn__tree_avx512(ATTN__TERMS, part), ATTN__ALL16(p->w_sum));
+            ATTN__STORE16(p->s + j*ld + 16*i, ATTN__MUL16(ATTN__ALL16(p->scale), part[0]));
         }
 }
 
@@ -2578,12 +2614,8 @@ ATTN__AVX512 static void attn__weigh_avx512(float *s, int64_t ld, int64_t j0, in
             attn__weigh_keys_avx512(4, 1, s + (j + r)*ld, ld, base, 0, part + r);
         else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx512(4, 0, s + (j + r)*ld, ld, base, 0, part + r);
     }
-    ATTN__UNROLL for (r = 0; r < 8; r++) part[r] = ATTN__ADD16(part[r], part[r + 8]);
-    ATTN__UNROLL for (r = 0; r < 4; r++) part[r] = ATTN__ADD16(part[r], part[r + 4]);
-    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD16(part[r], part[r + 2]);
-    part[0] = ATTN__ADD16(part[0], part[1]);
     ATTN__STORE16(top, m);
-    ATTN__STORE16(sum, part[0]);
+    ATTN__STORE16(sum, attn__tree_avx512(ATTN__PARTS, part));
 }
 
 /* rows of 16 registers <-> columns */
@@ -3208,7 +3240,8 @@ static attn_status attn__check_overlaps(const attn_desc *d, const attn__present 
             const int i = present->field[a], j = present->field[b];
             attn_view o, x;
             int same;
-            if (b == a || (attn__fields[j].output && b < a) || attn__apart(present->span[a], present->span[b])) continue;
+            if (b == a || (attn__fields[j].output && b < a) ||
+                attn__apart(present->span[a], present->span[b])) continue;
             o = attn__view_at(d, i);
             x = attn__view_at(d, j);
             same = i == ATTN__F_weights && j == ATTN__F_given_scores && x.data == o.data && !d->out.rank;
@@ -8409,7 +8442,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__SHIFT16
 #undef ATTN__SMALLEST
 #undef ATTN__SHIFT8
-#undef ATTN__SIGN16
 #undef ATTN__SQRT_HALF
 #undef ATTN__STORE16
 #undef ATTN__STORE8

@@ -728,8 +728,10 @@ static void attn__copy(void *to, const void *from, size_t bytes)
 /* Keeps gcc from folding one shared vector load into every multiply-add that uses it (a fifth of the speed). */
 #if ATTN__GNU && ATTN__X64
 #  define ATTN__KEEP(v) __asm__("" : "+v"(v))
+#  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))       /* from making it an index of another one */
 #else
 #  define ATTN__KEEP(v) ((void)0)
+#  define ATTN__KEEP_POINTER(p) ((void)0)
 #endif
 
 /* The arithmetic below is meant as it stands: no contraction, no reassociation, NaN and signed zeros as IEEE has them,
@@ -1645,15 +1647,17 @@ ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const in
                                               const float *a, float *c)
 {
     const int64_t a_row = p->a_row, a_k = p->a_k, b_row = p->b_row, c_row = p->c_row;
-    const float *b = p->b;
+    const float *b = p->b, *a3 = a + 3*a_row;       /* of six rows three: else their distances do not fit registers */
+    const int64_t depth = p->depth;
     __m256 acc[12], q[8], s, t;
     int64_t k;
     int r, i;
+    if (R == 6) ATTN__KEEP_POINTER(a3);
     if (p->onto == ATTN__ADD_AFTER) ATTN__UNROLL for (r = 0; r < R; r++) ATTN__PREFETCH(c + r*c_row);
     ATTN__UNROLL for (r = 0; r < R; r++)
         ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] =
             p->onto == ATTN__GO_ON ? ATTN__LOAD8(c + r*c_row + 8*i) : _mm256_setzero_ps();
-    for (k = 0; k < p->depth; k++, a += a_k, b += b_row) {
+    for (k = 0; k < depth; k++, a += a_k, a3 += a_k, b += b_row) {
         if (N == 8) ATTN__UNROLL for (i = 0; i < 4; i++) {
             ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
             if (p->fetch) ATTN__PREFETCH_FAR(attn__ahead(p->fetch, k, p->fetch_row) + 16*i);
@@ -1663,7 +1667,7 @@ ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const in
             if (kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);   /* no register to spare there: read again */
         }
         ATTN__UNROLL for (r = 0; r < R; r++) {
-            s = _mm256_broadcast_ss(a + r*a_row);
+            s = _mm256_broadcast_ss(R == 6 && r >= 3 ? a3 + (r - 3)*a_row : a + r*a_row);
             ATTN__UNROLL for (i = 0; i < N; i++) {
                 if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB8(s, q[i]); acc[r*N + i] = ATTN__FMA8(t, t,
                     acc[r*N + i]); }

@@ -1774,17 +1774,13 @@ ATTN__AVX2 static void attn__additive_direct_avx2(const attn__additive *p)
         }
 }
 
-/* N keys side by side, step by step, so that none waits for another. The exponential of nothing above 0, the same bits:
-   what underflows (where some may: low) is seen in the result, which keeps a register free. */
-ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, const int low, float *s, int64_t ld, __m256 base,
-                                                   int mark, __m256 *part)
+/* e^x of N vectors, none above 0, step by step, so that none waits for another. low: where some may underflow. Then, and
+   only then, the result is below 2^-126: to be cut there, for the same bits, which keeps a register free here. */
+ATTN__INLINE ATTN__AVX2 void attn__exp_side_by_side_avx2(const int N, const int low, __m256 *x)
 {
-    __m256 x[4], t[4], n[4], p[4];
+    __m256 t[4], n[4], p[4];
     int u;
-    ATTN__UNROLL for (u = 0; u < N; u++) {
-        x[u] = ATTN__SUB8(ATTN__LOAD8(s + u*ld), base);
-        if (low) x[u] = ATTN__MAX8(ATTN__ALL8(ATTN__EXP_NOTHING), x[u]);
-    }
+    if (low) ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__MAX8(ATTN__ALL8(ATTN__EXP_NOTHING), x[u]);
     ATTN__UNROLL for (u = 0; u < N; u++)
         t[u] = ATTN__FMA8(x[u], ATTN__ALL8(ATTN__LOG2E), ATTN__ALL8(ATTN__EXP_MAGIC));
     ATTN__UNROLL for (u = 0; u < N; u++) n[u] = ATTN__SUB8(t[u], ATTN__ALL8(ATTN__EXP_MAGIC));
@@ -1797,13 +1793,23 @@ ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, const int low, f
     ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(ATTN__EXP_C2));
     ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(1.0f));
     ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(1.0f));
+    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__MUL8(p[u], ATTN__SHIFT8(t[u], 23));
+}
+
+/* Scores of N keys become weights. */
+ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, const int low, float *s, int64_t ld, __m256 base,
+                                                   int mark, __m256 *part)
+{
+    __m256 x[4];
+    int u;
+    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__SUB8(ATTN__LOAD8(s + u*ld), base);
+    attn__exp_side_by_side_avx2(N, low, x);
     ATTN__UNROLL for (u = 0; u < N; u++) {
-        p[u] = ATTN__MUL8(p[u], ATTN__SHIFT8(t[u], 23));
-        p[u] = _mm256_andnot_ps(ATTN__LESS8(p[u], ATTN__ALL8(ATTN__SMALLEST)), p[u]);
-        if (mark) p[u] = ATTN__PICK8(p[u], ATTN__ALL8(-0.0f),
+        x[u] = _mm256_andnot_ps(ATTN__LESS8(x[u], ATTN__ALL8(ATTN__SMALLEST)), x[u]);
+        if (mark) x[u] = ATTN__PICK8(x[u], ATTN__ALL8(-0.0f),
                                       ATTN__SAME8(ATTN__LOAD8(s + u*ld), ATTN__ALL8(ATTN__NEG_INF)));
-        ATTN__STORE8(s + u*ld, p[u]);
-        part[u] = ATTN__ADD8(part[u], p[u]);
+        ATTN__STORE8(s + u*ld, x[u]);
+        part[u] = ATTN__ADD8(part[u], x[u]);
     }
 }
 
@@ -2203,26 +2209,39 @@ ATTN__AVX2 static void attn__deliver_avx2(const float *from, float *to, int64_t 
     attn__deliver_scalar(from + c, to + c, n - c, factor, add);
 }
 
+/* N keys of 8 lanes, step by step. No score is above its base, the maximum, and 1/mass is at most 1: so one cut below 2^-126 is
+   enough. The copy of what is pointed to keeps gcc from reading it again after each store. */
+ATTN__INLINE ATTN__AVX2 void attn__grade_keys_avx2(const int N, attn__grade g, int64_t j, int64_t l, __m256 base,
+                                                   __m256 inverse, __m256 shift)
+{
+    const int64_t at = j * g.ld + l, to = j * g.row + l;
+    __m256 x[4], p, dp, keep, out;
+    int u;
+    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__SUB8(ATTN__LOAD8(g.s + at + u*g.ld), base);
+    attn__exp_side_by_side_avx2(N, 1, x);
+    ATTN__UNROLL for (u = 0; u < N; u++) {
+        out = ATTN__SAME8(ATTN__LOAD8(g.s + at + u*g.ld), ATTN__ALL8(ATTN__NEG_INF));
+        dp = ATTN__LOAD8(g.dp + at + u*g.ld);
+        x[u] = ATTN__MUL8(x[u], inverse);
+        p = x[u] = _mm256_andnot_ps(ATTN__LESS8(x[u], ATTN__ALL8(ATTN__SMALLEST)), x[u]);
+        if (g.keep || g.more) {
+            keep = g.keep ? ATTN__LOAD8(g.keep + at + u*g.ld) : ATTN__ALL8(1.0f);
+            dp = ATTN__FMA8(dp, keep, g.more ? ATTN__LOAD8(g.more + at + u*g.ld) : _mm256_setzero_ps());
+            p = _mm256_andnot_ps(ATTN__SAME8(keep, _mm256_setzero_ps()), ATTN__MUL8(x[u], keep));
+        }
+        ATTN__STORE8(g.p + to + u*g.row, ATTN__PICK8(p, ATTN__ALL8(-0.0f), out));
+        ATTN__STORE8(g.ds + to + u*g.row, _mm256_andnot_ps(out, ATTN__MUL8(x[u], ATTN__SUB8(dp, shift))));
+    }
+}
+
 ATTN__AVX2 static void attn__grade_avx2(const attn__grade *g)
 {
-    const __m256 none = ATTN__ALL8(ATTN__NEG_INF), least = ATTN__ALL8(ATTN__SMALLEST), zero = _mm256_setzero_ps();
     int64_t j, l;
     for (l = 0; l < g->ld; l += 8) {
         const __m256 base = ATTN__LOAD8(g->base + l), inverse = ATTN__LOAD8(g->inverse + l);
         const __m256 shift = ATTN__LOAD8(g->shift + l);
-        for (j = 0; j < g->rows; j++) {
-            const int64_t at = j * g->ld + l;
-            const __m256 s = ATTN__LOAD8(g->s + at), out = ATTN__SAME8(s, none);
-            __m256 w = ATTN__MUL8(attn__exp8(ATTN__SUB8(s, base)), inverse), dp = ATTN__LOAD8(g->dp + at), p;
-            p = w = _mm256_andnot_ps(ATTN__LESS8(w, least), w);
-            if (g->keep || g->more) {
-                const __m256 keep = g->keep ? ATTN__LOAD8(g->keep + at) : ATTN__ALL8(1.0f);
-                dp = ATTN__FMA8(dp, keep, g->more ? ATTN__LOAD8(g->more + at) : zero);
-                p = _mm256_andnot_ps(ATTN__SAME8(keep, zero), ATTN__MUL8(w, keep));
-            }
-            ATTN__STORE8(g->p + j * g->row + l, ATTN__PICK8(p, ATTN__ALL8(-0.0f), out));
-            ATTN__STORE8(g->ds + j * g->row + l, _mm256_andnot_ps(out, ATTN__MUL8(w, ATTN__SUB8(dp, shift))));
-        }
+        for (j = 0; j + 2 <= g->rows; j += 2) attn__grade_keys_avx2(2, *g, j, l, base, inverse, shift);
+        for (; j < g->rows; j++) attn__grade_keys_avx2(1, *g, j, l, base, inverse, shift);
     }
 }
 

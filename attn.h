@@ -1046,9 +1046,9 @@ typedef struct attn__grade {
     int64_t      rows, ld, row;
 } attn__grade;
 
-/* Additive: for hidden units u .. u+3, the lanes of a tile and a block of keys, with r = 1/(1 + query_u key_u) and
-   x = dS (r - r^2):  da_u[lane] += sum over keys of x;  dt_u[lane] += sum over keys of dS (1 - 2r), each one chain;
-   part[key][u][lane mod 16] += x, lane by lane. Four r come from one division. */
+/* Additive: for hidden units u .. u+3, the lanes of a tile and a block of keys, with r = -1/(1 + query_u key_u) and
+   x = dS (r + r^2):  da_u[lane] += sum over keys of x;  dt_u[lane] += (sum over keys of dS) + 2 (that of dS r), each
+   one chain; part[key][u][lane mod 16] += x, lane by lane. tanh is 1 + 2r, and its derivative -4 (r + r^2). */
 typedef struct attn__additive_gradient {
     const float *query;         /* [.][ld]: e^2a, [padded] rows, then a */
     const float *key;           /* key[j*key_stride + u]: e^2b; + padded: b; [2 padded]: 1 where it is clear */
@@ -1435,40 +1435,29 @@ static void attn__grade_scalar(const attn__grade *g)
 
 static void attn__additive_gradient_scalar(const attn__additive_gradient *g)
 {
-    const float cap = 1073741824.0f, *e = g->query + g->u * g->ld, *a = e + g->padded * g->ld;
+    const float *e = g->query + g->u * g->ld, *a = e + g->padded * g->ld;
     int64_t j, l;
     int u;
     for (l = 0; l < g->ld; l++) {
-        float da[4] = {0.0f, 0.0f, 0.0f, 0.0f}, dt[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        float da[4] = {0.0f, 0.0f, 0.0f, 0.0f}, dt[4] = {0.0f, 0.0f, 0.0f, 0.0f}, all = 0.0f;
         for (j = 0; j < g->keys; j++) {
             const float *f = g->key + j * g->key_stride + g->u, *b = f + g->padded, ds = g->ds[j * g->row + l];
-            float *part = g->part + j * 4 * ATTN__PARTS + (g->lane0 + l) % ATTN__PARTS, d[4], r[4], p0, p1, inverse;
+            float *part = g->part + j * 4 * ATTN__PARTS + (g->lane0 + l) % ATTN__PARTS, r;
             if (g->mark && attn__bits(g->mark[j * g->row + l]) == 0x80000000u) continue;
+            all = all + ds;
             for (u = 0; u < 4; u++) {
-                d[u] = attn__fma(e[u * g->ld + l], f[u], 1.0f);
-                d[u] = attn__choose(d[u] < cap, d[u], cap);
-            }
-            p0 = d[0] * d[1];
-            p1 = d[2] * d[3];
-            inverse = 1.0f / (p0 * p1);
-            p1 = inverse * p1;                                  /* 1 / (d0 d1) */
-            p0 = inverse * p0;
-            r[0] = p1 * d[1];
-            r[1] = p1 * d[0];
-            r[2] = p0 * d[3];
-            r[3] = p0 * d[2];
-            for (u = 0; u < 4; u++) {
+                r = -1.0f / attn__fma(e[u * g->ld + l], f[u], 1.0f);
                 if (g->mark && !(g->lane_clear[l] && g->key[j * g->key_stride + 2 * g->padded] != 0.0f))
-                    r[u] = 0.5f - 0.5f * attn__tanh(a[u * g->ld + l] + b[u]);
-                dt[u] = attn__fma(ds, attn__fma(-2.0f, r[u], 1.0f), dt[u]);
-                r[u] = attn__fma(attn__negate(r[u]), r[u], r[u]);
-                da[u] = attn__fma(ds, r[u], da[u]);
-                part[u * ATTN__PARTS] = attn__fma(ds, r[u], part[u * ATTN__PARTS]);
+                    r = 0.5f * attn__tanh(a[u * g->ld + l] + b[u]) - 0.5f;
+                dt[u] = attn__fma(ds, r, dt[u]);
+                r = attn__fma(r, r, r);
+                da[u] = attn__fma(ds, r, da[u]);
+                part[u * ATTN__PARTS] = attn__fma(ds, r, part[u * ATTN__PARTS]);
             }
         }
         for (u = 0; u < 4; u++) {
             g->da[u * g->row + l] = g->da[u * g->row + l] + da[u];
-            g->dt[u * g->row + l] = g->dt[u * g->row + l] + dt[u];
+            g->dt[u * g->row + l] = g->dt[u * g->row + l] + attn__fma(2.0f, dt[u], all);
         }
     }
 }
@@ -2245,48 +2234,32 @@ ATTN__AVX2 static void attn__grade_avx2(const attn__grade *g)
     }
 }
 
-ATTN__INLINE ATTN__AVX2 void attn__additive_term_avx2(__m256 ds, __m256 r, float *part, __m256 *da, __m256 *dt)
-{
-    const __m256 x = ATTN__FMA8(_mm256_xor_ps(r, ATTN__ALL8(-0.0f)), r, r);
-    *dt = ATTN__FMA8(ds, ATTN__FMA8(ATTN__ALL8(-2.0f), r, ATTN__ALL8(1.0f)), *dt);
-    *da = ATTN__FMA8(ds, x, *da);
-    ATTN__STORE8(part, ATTN__FMA8(ds, x, ATTN__LOAD8(part)));
-}
-
 ATTN__AVX2 static void attn__additive_gradient_avx2(const attn__additive_gradient *g)
 {
-    const __m256 cap = ATTN__ALL8(1073741824.0f), one = ATTN__ALL8(1.0f);
+    const __m256 one = ATTN__ALL8(1.0f), minus_one = ATTN__ALL8(-1.0f);
+    const int64_t keys = g->keys, key_stride = g->key_stride, row = g->row, ld = g->ld;
     int64_t j, l;
     int u;
-    for (l = 0; l < g->ld; l += 8) {
-        const float *e = g->query + g->u * g->ld + l, *f = g->key + g->u, *from = g->ds + l;
+    for (l = 0; l < ld; l += 8) {
+        const float *e = g->query + g->u * ld + l, *f = g->key + g->u, *from = g->ds + l;
         float *part = g->part + (g->lane0 + l) % ATTN__PARTS;
-        __m256 da[4], dt[4];
-        for (u = 0; u < 4; u++) da[u] = dt[u] = _mm256_setzero_ps();
-        for (j = 0; j < g->keys; j++, f += g->key_stride, from += g->row, part += 4 * ATTN__PARTS) {
+        __m256 da[4], dt[4], all = _mm256_setzero_ps();
+        ATTN__UNROLL for (u = 0; u < 4; u++) da[u] = dt[u] = _mm256_setzero_ps();
+        for (j = 0; j < keys; j++, f += key_stride, from += row, part += 4 * ATTN__PARTS) {
             const __m256 ds = ATTN__LOAD8(from);
-            __m256 a = ATTN__FMA8(ATTN__LOAD8(e), _mm256_broadcast_ss(f), one);
-            __m256 b = ATTN__FMA8(ATTN__LOAD8(e + g->ld), _mm256_broadcast_ss(f + 1), one);
-            __m256 c = ATTN__FMA8(ATTN__LOAD8(e + 2*g->ld), _mm256_broadcast_ss(f + 2), one);
-            __m256 d = ATTN__FMA8(ATTN__LOAD8(e + 3*g->ld), _mm256_broadcast_ss(f + 3), one), p0, p1, inverse;
-            a = ATTN__MIN8(a, cap);
-            b = ATTN__MIN8(b, cap);
-            c = ATTN__MIN8(c, cap);
-            d = ATTN__MIN8(d, cap);
-            p0 = ATTN__MUL8(a, b);
-            p1 = ATTN__MUL8(c, d);
-            inverse = ATTN__DIV8(one, ATTN__MUL8(p0, p1));
-            p1 = ATTN__MUL8(inverse, p1);
-            p0 = ATTN__MUL8(inverse, p0);
-            attn__additive_term_avx2(ds, ATTN__MUL8(p1, b), part, &da[0], &dt[0]);
-            attn__additive_term_avx2(ds, ATTN__MUL8(p1, a), part + ATTN__PARTS, &da[1], &dt[1]);
-            attn__additive_term_avx2(ds, ATTN__MUL8(p0, d), part + 2*ATTN__PARTS, &da[2], &dt[2]);
-            attn__additive_term_avx2(ds, ATTN__MUL8(p0, c), part + 3*ATTN__PARTS, &da[3], &dt[3]);
+            all = ATTN__ADD8(all, ds);
+            ATTN__UNROLL for (u = 0; u < 4; u++) {
+                __m256 r = ATTN__DIV8(minus_one, ATTN__FMA8(ATTN__LOAD8(e + u*ld), _mm256_broadcast_ss(f + u), one));
+                dt[u] = ATTN__FMA8(ds, r, dt[u]);
+                r = ATTN__FMA8(r, r, r);
+                da[u] = ATTN__FMA8(ds, r, da[u]);
+                ATTN__STORE8(part + u*ATTN__PARTS, ATTN__FMA8(ds, r, ATTN__LOAD8(part + u*ATTN__PARTS)));
+            }
         }
-        for (u = 0; u < 4; u++) {
-            float *to = g->da + u * g->row + l, *sum = g->dt + u * g->row + l;
+        ATTN__UNROLL for (u = 0; u < 4; u++) {
+            float *to = g->da + u * row + l, *sum = g->dt + u * row + l;
             ATTN__STORE8(to, ATTN__ADD8(ATTN__LOAD8(to), da[u]));
-            ATTN__STORE8(sum, ATTN__ADD8(ATTN__LOAD8(sum), dt[u]));
+            ATTN__STORE8(sum, ATTN__ADD8(ATTN__LOAD8(sum), ATTN__FMA8(ATTN__ALL8(2.0f), dt[u], all)));
         }
     }
 }
@@ -6268,7 +6241,7 @@ static void attn__close_block(attn__pass *p)
     if (p->w->vectors && additive) {
         const float *w = attn__tile_at(p, 0)->w;
         for (c = 0; c < size; c++)
-            for (i = 0; i < p->n; i++) u[c * ATTN__GRAD_ROW + i] = u[c * ATTN__GRAD_ROW + i] * (4.0f * d->scale * w[c]);
+            for (i = 0; i < p->n; i++) u[c * ATTN__GRAD_ROW + i] = u[c * ATTN__GRAD_ROW + i] * (-4.0f * d->scale * w[c]);
         for (i = 0; i < p->n; i++) {
             const int64_t row = attn__row_index(p, p->i0 + i);
             for (c = 0; p->w->save_u && c < size; c++)
@@ -6327,7 +6300,7 @@ static void attn__close_stream(attn__pass *p)
     int64_t j, j0, c, count;
     for (j = 0; j < n; j++)
         for (c = 0; c < hidden; c++)
-            db[j * padded + c] = db[j * padded + c] * (4.0f * d->scale * attn__of_head(&w, c));
+            db[j * padded + c] = db[j * padded + c] * (-4.0f * d->scale * attn__of_head(&w, c));
     for (j = 0; p->w->save_b && j < n; j++)         /* -0: no query attends to it */
         for (c = 0; c < hidden; c++)
             p->left_b[((p->b * s->streams + stream) * s->keys + p->key0 + j) * hidden + c] =

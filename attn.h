@@ -3397,7 +3397,8 @@ static float attn__none_over(float scale) { return attn__choose(scale < 0.0f, AT
 static void attn__fill(float *x, int64_t stride, int64_t n, float value)
 {
     int64_t j;
-    for (j = 0; j < n; j++) x[j * stride] = value;
+    if (stride == 1 && attn__bits(value) == 0) for (j = 0; j < n; j++) x[j] = 0.0f;     /* compilers know that loop */
+    else for (j = 0; j < n; j++) x[j * stride] = value;
 }
 static float attn__of_head(const attn_view *v, int64_t h) { return ((const float *)v->data)[h * v->stride[0]]; }
 

@@ -2127,47 +2127,50 @@ ATTN__AVX2 static void attn__normalise_avx2(const float *x, float *y, int64_t n,
     attn__normalise_scalar(x + i, y + i, n - i, scale, top, factor);
 }
 
-/* The high and the low halves of the products of 8 numbers with one. */
-ATTN__INLINE ATTN__AVX2 __m256i attn__multiply_wide8(__m256i x, uint32_t by, __m256i *low)
-{
-    const __m256i m = _mm256_set1_epi32((int32_t)by), even = _mm256_mul_epu32(x, m);
-    const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), m);
-    *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
-    return _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
-}
-
-/* 8 counters at a time, those of 8 lanes and the same four keys. */
+/* 8 counters at a time, those of 8 lanes and the same four keys: as two sets of four, each number in the lower half of 64
+   bits, where products leave theirs; what the upper halves hold does not matter. */
 ATTN__AVX2 static void attn__drop_avx2(const attn__drop *d)
 {
     const __m256i below = _mm256_set1_epi32((int32_t)(uint32_t)d->below), b = _mm256_set1_epi32((int32_t)d->b);
+    const __m256i m0 = _mm256_set1_epi32((int32_t)0xd2511f53u), m1 = _mm256_set1_epi32((int32_t)0xcd9e8d57u);
     const int none = d->below > 0xffffffffu;
+    __m256i k0[10], k1[10];
     int64_t j, l;
-    int round;
+    int round, half, x;
+    for (round = 0; round < 10; round++) {
+        k0[round] = _mm256_set1_epi32((int32_t)((uint32_t)d->seed + (uint32_t)round * 0x9e3779b9u));
+        k1[round] = _mm256_set1_epi32((int32_t)((uint32_t)(d->seed >> 32) + (uint32_t)round * 0xbb67ae85u));
+    }
     for (l = 0; l < d->lanes; l += 8) {
         const __m256i i = _mm256_loadu_si256((const __m256i *)(const void *)(d->i + l));
         const __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)(d->h + l));
         for (j = d->j0; j < d->j1; ) {
-            __m256i w[4], low0, low1, high0, high1;
-            uint32_t k0 = (uint32_t)d->seed, k1 = (uint32_t)(d->seed >> 32), key = d->key + (uint32_t)j;
-            w[0] = _mm256_set1_epi32((int32_t)(key / 4));
-            w[1] = i;
-            w[2] = h;
-            w[3] = b;
-            for (round = 0; round < 10; round++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
-                high0 = attn__multiply_wide8(w[0], 0xd2511f53u, &low0);
-                high1 = attn__multiply_wide8(w[2], 0xcd9e8d57u, &low1);
-                w[0] = _mm256_xor_si256(_mm256_xor_si256(high1, w[1]), _mm256_set1_epi32((int32_t)k0));
-                w[2] = _mm256_xor_si256(_mm256_xor_si256(high0, w[3]), _mm256_set1_epi32((int32_t)k1));
-                w[1] = low1;
-                w[3] = low0;
-            }
+            uint32_t key = d->key + (uint32_t)j;
+            __m256i w[2][4], p0, p1;
+            w[0][0] = w[1][0] = _mm256_set1_epi32((int32_t)(key / 4));
+            w[0][1] = i;
+            w[0][2] = h;
+            w[1][1] = _mm256_srli_epi64(i, 32);
+            w[1][2] = _mm256_srli_epi64(h, 32);
+            w[0][3] = w[1][3] = b;
+            for (round = 0; round < 10; round++)
+                ATTN__UNROLL for (half = 0; half < 2; half++) {
+                    p0 = _mm256_mul_epu32(w[half][0], m0);
+                    p1 = _mm256_mul_epu32(w[half][2], m1);
+                    w[half][0] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), w[half][1]), k0[round]);
+                    w[half][2] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), w[half][3]), k1[round]);
+                    w[half][1] = p1;
+                    w[half][3] = p0;
+                }
+            ATTN__UNROLL for (x = 0; x < 4; x++)
+                w[0][x] = _mm256_blend_epi32(w[0][x], _mm256_slli_epi64(w[1][x], 32), 0xaa);
             do {
                 float *s = d->s + j * d->ld + l;
-                const __m256 x = ATTN__LOAD8(s);
-                __m256i kept = _mm256_cmpeq_epi32(_mm256_max_epu32(w[key % 4], below), w[key % 4]);
+                const __m256 v = ATTN__LOAD8(s);
+                __m256i kept = _mm256_cmpeq_epi32(_mm256_max_epu32(w[0][key % 4], below), w[0][key % 4]);
                 if (none) kept = _mm256_setzero_si256();
-                kept = _mm256_or_si256(kept, _mm256_srai_epi32(_mm256_castps_si256(x), 31));
-                ATTN__STORE8(s, _mm256_and_ps(x, _mm256_castsi256_ps(kept)));
+                kept = _mm256_or_si256(kept, _mm256_srai_epi32(_mm256_castps_si256(v), 31));
+                ATTN__STORE8(s, _mm256_and_ps(v, _mm256_castsi256_ps(kept)));
                 j++;
                 key++;
             } while (key % 4 && j < d->j1);
@@ -3396,9 +3399,11 @@ static float *attn__out_at(const attn_out *o, int64_t a, int64_t b, int64_t c, i
 static float attn__none_over(float scale) { return attn__choose(scale < 0.0f, ATTN__INF, ATTN__NEG_INF); }
 static void attn__fill(float *x, int64_t stride, int64_t n, float value)
 {
-    int64_t j;
-    if (stride == 1 && attn__bits(value) == 0) for (j = 0; j < n; j++) x[j] = 0.0f;     /* compilers know that loop */
-    else for (j = 0; j < n; j++) x[j * stride] = value;
+    int64_t j = 0;
+    if (stride == 1)            /* eight that become two stores */
+        for (; j + 8 <= n; j += 8)
+            x[j] = x[j + 1] = x[j + 2] = x[j + 3] = x[j + 4] = x[j + 5] = x[j + 6] = x[j + 7] = value;
+    for (; j < n; j++) x[j * stride] = value;
 }
 static float attn__of_head(const attn_view *v, int64_t h) { return ((const float *)v->data)[h * v->stride[0]]; }
 
@@ -6085,7 +6090,7 @@ static void attn__grad_additive(attn__pass *p, int64_t c0)
     g.row = ATTN__GRAD_ROW;
     for (j = 0; j < p->nk; j++) clear &= p->seen[j] && g.key[j * s->key_floats + 2 * padded] != 0.0f;
     for (u = 0; u < padded; u += 4) {
-        attn__fill(part, 1, p->nk * 4 * ATTN__PARTS, 0.0f);
+        attn__zero(part, (size_t)p->nk * 4 * ATTN__PARTS * sizeof *part);
         for (x = 0; x < p->tiles; x++) {
             const attn__tile *t = attn__tile_at(p, x);
             int64_t l, lanes_clear = clear;

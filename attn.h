@@ -1047,9 +1047,9 @@ typedef struct attn__grade {
     int64_t      rows, ld, row;
 } attn__grade;
 
-/* Additive: for hidden units u .. u+3, the lanes of a tile and a block of keys, with r = 1/(1 + query_u key_u) and
-   x = dS (r - r^2):  da_u[lane] += sum over keys of x;  dt_u[lane] += sum over keys of dS (1 - 2r), each one chain;
-   part[key][u][lane mod 16] += x, lane by lane. Four r come from one division. */
+/* Additive: for hidden units u .. u+3, the lanes of a tile and a block of keys, with r = -1/(1 + query_u key_u) and
+   x = dS (r + r^2):  da_u[lane] += sum over keys of x;  dt_u[lane] += (sum over keys of dS) + 2 (that of dS r), each
+   one chain; part[key][u][lane mod 16] += x, lane by lane. tanh is 1 + 2r, and its derivative -4 (r + r^2). */
 typedef struct attn__additive_gradient {
     const float *query;         /* [.][ld]: e^2a, [padded] rows, then a */
     const float *key;           /* key[j*key_stride + u]: e^2b; + padded: b; [2 padded]: 1 where it is clear */
@@ -1441,40 +1441,29 @@ static void attn__grade_scalar(const attn__grade *g)
 
 static void attn__additive_gradient_scalar(const attn__additive_gradient *g)
 {
-    const float cap = 1073741824.0f, *e = g->query + g->u * g->ld, *a = e + g->padded * g->ld;
+    const float *e = g->query + g->u * g->ld, *a = e + g->padded * g->ld;
     int64_t j, l;
     int u;
     for (l = 0; l < g->ld; l++) {
-        float da[4] = {0.0f, 0.0f, 0.0f, 0.0f}, dt[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        float da[4] = {0.0f, 0.0f, 0.0f, 0.0f}, dt[4] = {0.0f, 0.0f, 0.0f, 0.0f}, all = 0.0f;
         for (j = 0; j < g->keys; j++) {
             const float *f = g->key + j * g->key_stride + g->u, *b = f + g->padded, ds = g->ds[j * g->row + l];
-            float *part = g->part + j * 4 * ATTN__PARTS + (g->lane0 + l) % ATTN__PARTS, d[4], r[4], p0, p1, inverse;
+            float *part = g->part + j * 4 * ATTN__PARTS + (g->lane0 + l) % ATTN__PARTS, r;
             if (g->mark && attn__bits(g->mark[j * g->row + l]) == 0x80000000u) continue;
+            all = all + ds;
             for (u = 0; u < 4; u++) {
-                d[u] = attn__fma(e[u * g->ld + l], f[u], 1.0f);
-                d[u] = attn__choose(d[u] < cap, d[u], cap);
-            }
-            p0 = d[0] * d[1];
-            p1 = d[2] * d[3];
-            inverse = 1.0f / (p0 * p1);
-            p1 = inverse * p1;                                  /* 1 / (d0 d1) */
-            p0 = inverse * p0;
-            r[0] = p1 * d[1];
-            r[1] = p1 * d[0];
-            r[2] = p0 * d[3];
-            r[3] = p0 * d[2];
-            for (u = 0; u < 4; u++) {
+                r = -1.0f / attn__fma(e[u * g->ld + l], f[u], 1.0f);
                 if (g->mark && !(g->lane_clear[l] && g->key[j * g->key_stride + 2 * g->padded] != 0.0f))
-                    r[u] = 0.5f - 0.5f * attn__tanh(a[u * g->ld + l] + b[u]);
-                dt[u] = attn__fma(ds, attn__fma(-2.0f, r[u], 1.0f), dt[u]);
-                r[u] = attn__fma(attn__negate(r[u]), r[u], r[u]);
-                da[u] = attn__fma(ds, r[u], da[u]);
-                part[u * ATTN__PARTS] = attn__fma(ds, r[u], part[u * ATTN__PARTS]);
+                    r = 0.5f * attn__tanh(a[u * g->ld + l] + b[u]) - 0.5f;
+                dt[u] = attn__fma(ds, r, dt[u]);
+                r = attn__fma(r, r, r);
+                da[u] = attn__fma(ds, r, da[u]);
+                part[u * ATTN__PARTS] = attn__fma(ds, r, part[u * ATTN__PARTS]);
             }
         }
         for (u = 0; u < 4; u++) {
             g->da[u * g->row + l] = g->da[u * g->row + l] + da[u];
-            g->dt[u * g->row + l] = g->dt[u * g->row + l] + dt[u];
+            g->dt[u * g->row + l] = g->dt[u * g->row + l] + attn__fma(2.0f, dt[u], all);
         }
     }
 }
@@ -1807,17 +1796,13 @@ ATTN__AVX2 static void attn__additive_direct_avx2(const attn__additive *p)
 }
 
 /* ---- weights, and chunks into the whole */
-/* N keys side by side, step by step, so that none waits for another. The exponential of nothing above 0, the same bits:
-   what underflows (where some may: low) is seen in the result, which keeps a register free. */
-ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, const int low, float *s, int64_t ld, __m256 base,
-                                                   int mark, __m256 *part)
+/* e^x of N vectors, none above 0, step by step, so that none waits for another. low: where some may underflow. Then, and
+   only then, the result is below 2^-126: to be cut there, for the same bits, which keeps a register free here. */
+ATTN__INLINE ATTN__AVX2 void attn__exp_side_by_side_avx2(const int N, const int low, __m256 *x)
 {
-    __m256 x[4], t[4], n[4], p[4];
+    __m256 t[4], n[4], p[4];
     int u;
-    ATTN__UNROLL for (u = 0; u < N; u++) {
-        x[u] = ATTN__SUB8(ATTN__LOAD8(s + u*ld), base);
-        if (low) x[u] = ATTN__MAX8(ATTN__ALL8(ATTN__EXP_NOTHING), x[u]);
-    }
+    if (low) ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__MAX8(ATTN__ALL8(ATTN__EXP_NOTHING), x[u]);
     ATTN__UNROLL for (u = 0; u < N; u++)
         t[u] = ATTN__FMA8(x[u], ATTN__ALL8(ATTN__LOG2E), ATTN__ALL8(ATTN__EXP_MAGIC));
     ATTN__UNROLL for (u = 0; u < N; u++) n[u] = ATTN__SUB8(t[u], ATTN__ALL8(ATTN__EXP_MAGIC));
@@ -1830,13 +1815,23 @@ ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, const int low, f
     ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(ATTN__EXP_C2));
     ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(1.0f));
     ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(1.0f));
+    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__MUL8(p[u], ATTN__SHIFT8(t[u], 23));
+}
+
+/* Scores of N keys become weights. */
+ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, const int low, float *s, int64_t ld, __m256 base,
+                                                   int mark, __m256 *part)
+{
+    __m256 x[4];
+    int u;
+    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__SUB8(ATTN__LOAD8(s + u*ld), base);
+    attn__exp_side_by_side_avx2(N, low, x);
     ATTN__UNROLL for (u = 0; u < N; u++) {
-        p[u] = ATTN__MUL8(p[u], ATTN__SHIFT8(t[u], 23));
-        p[u] = _mm256_andnot_ps(ATTN__LESS8(p[u], ATTN__ALL8(ATTN__SMALLEST)), p[u]);
-        if (mark) p[u] = ATTN__PICK8(p[u], ATTN__ALL8(-0.0f),
+        x[u] = _mm256_andnot_ps(ATTN__LESS8(x[u], ATTN__ALL8(ATTN__SMALLEST)), x[u]);
+        if (mark) x[u] = ATTN__PICK8(x[u], ATTN__ALL8(-0.0f),
                                       ATTN__SAME8(ATTN__LOAD8(s + u*ld), ATTN__ALL8(ATTN__NEG_INF)));
-        ATTN__STORE8(s + u*ld, p[u]);
-        part[u] = ATTN__ADD8(part[u], p[u]);
+        ATTN__STORE8(s + u*ld, x[u]);
+        part[u] = ATTN__ADD8(part[u], x[u]);
     }
 }
 
@@ -2180,47 +2175,50 @@ ATTN__AVX2 static void attn__normalise_avx2(const float *x, float *y, int64_t n,
 }
 
 /* ---- dropout */
-/* The high and the low halves of the products of 8 numbers with one. */
-ATTN__INLINE ATTN__AVX2 __m256i attn__multiply_wide8(__m256i x, uint32_t by, __m256i *low)
-{
-    const __m256i m = _mm256_set1_epi32((int32_t)by), even = _mm256_mul_epu32(x, m);
-    const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), m);
-    *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
-    return _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
-}
-
-/* 8 counters at a time, those of 8 lanes and the same four keys. */
+/* 8 counters at a time, those of 8 lanes and the same four keys: as two sets of four, each number in the lower half of 64
+   bits, where products leave theirs; what the upper halves hold does not matter. */
 ATTN__AVX2 static void attn__drop_avx2(const attn__drop *d)
 {
     const __m256i below = _mm256_set1_epi32((int32_t)(uint32_t)d->below), b = _mm256_set1_epi32((int32_t)d->b);
+    const __m256i m0 = _mm256_set1_epi32((int32_t)0xd2511f53u), m1 = _mm256_set1_epi32((int32_t)0xcd9e8d57u);
     const int none = d->below > 0xffffffffu;
+    __m256i k0[10], k1[10];
     int64_t j, l;
-    int round;
+    int round, half, x;
+    for (round = 0; round < 10; round++) {
+        k0[round] = _mm256_set1_epi32((int32_t)((uint32_t)d->seed + (uint32_t)round * 0x9e3779b9u));
+        k1[round] = _mm256_set1_epi32((int32_t)((uint32_t)(d->seed >> 32) + (uint32_t)round * 0xbb67ae85u));
+    }
     for (l = 0; l < d->lanes; l += 8) {
         const __m256i i = _mm256_loadu_si256((const __m256i *)(const void *)(d->i + l));
         const __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)(d->h + l));
         for (j = d->j0; j < d->j1; ) {
-            __m256i w[4], low0, low1, high0, high1;
-            uint32_t k0 = (uint32_t)d->seed, k1 = (uint32_t)(d->seed >> 32), key = d->key + (uint32_t)j;
-            w[0] = _mm256_set1_epi32((int32_t)(key / 4));
-            w[1] = i;
-            w[2] = h;
-            w[3] = b;
-            for (round = 0; round < 10; round++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
-                high0 = attn__multiply_wide8(w[0], 0xd2511f53u, &low0);
-                high1 = attn__multiply_wide8(w[2], 0xcd9e8d57u, &low1);
-                w[0] = _mm256_xor_si256(_mm256_xor_si256(high1, w[1]), _mm256_set1_epi32((int32_t)k0));
-                w[2] = _mm256_xor_si256(_mm256_xor_si256(high0, w[3]), _mm256_set1_epi32((int32_t)k1));
-                w[1] = low1;
-                w[3] = low0;
-            }
+            uint32_t key = d->key + (uint32_t)j;
+            __m256i w[2][4], p0, p1;
+            w[0][0] = w[1][0] = _mm256_set1_epi32((int32_t)(key / 4));
+            w[0][1] = i;
+            w[0][2] = h;
+            w[1][1] = _mm256_srli_epi64(i, 32);
+            w[1][2] = _mm256_srli_epi64(h, 32);
+            w[0][3] = w[1][3] = b;
+            for (round = 0; round < 10; round++)
+                ATTN__UNROLL for (half = 0; half < 2; half++) {
+                    p0 = _mm256_mul_epu32(w[half][0], m0);
+                    p1 = _mm256_mul_epu32(w[half][2], m1);
+                    w[half][0] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), w[half][1]), k0[round]);
+                    w[half][2] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), w[half][3]), k1[round]);
+                    w[half][1] = p1;
+                    w[half][3] = p0;
+                }
+            ATTN__UNROLL for (x = 0; x < 4; x++)
+                w[0][x] = _mm256_blend_epi32(w[0][x], _mm256_slli_epi64(w[1][x], 32), 0xaa);
             do {
                 float *s = d->s + j * d->ld + l;
-                const __m256 x = ATTN__LOAD8(s);
-                __m256i kept = _mm256_cmpeq_epi32(_mm256_max_epu32(w[key % 4], below), w[key % 4]);
+                const __m256 v = ATTN__LOAD8(s);
+                __m256i kept = _mm256_cmpeq_epi32(_mm256_max_epu32(w[0][key % 4], below), w[0][key % 4]);
                 if (none) kept = _mm256_setzero_si256();
-                kept = _mm256_or_si256(kept, _mm256_srai_epi32(_mm256_castps_si256(x), 31));
-                ATTN__STORE8(s, _mm256_and_ps(x, _mm256_castsi256_ps(kept)));
+                kept = _mm256_or_si256(kept, _mm256_srai_epi32(_mm256_castps_si256(v), 31));
+                ATTN__STORE8(s, _mm256_and_ps(v, _mm256_castsi256_ps(kept)));
                 j++;
                 key++;
             } while (key % 4 && j < d->j1);
@@ -2252,71 +2250,68 @@ ATTN__AVX2 static void attn__deliver_avx2(const float *from, float *to, int64_t 
     attn__deliver_scalar(from + c, to + c, n - c, factor, add);
 }
 
+/* N keys of 8 lanes, step by step. No score is above its base, the maximum, and 1/mass is at most 1: so one cut below 2^-126 is
+   enough. The copy of what is pointed to keeps gcc from reading it again after each store. */
+ATTN__INLINE ATTN__AVX2 void attn__grade_keys_avx2(const int N, attn__grade g, int64_t j, int64_t l, __m256 base,
+                                                   __m256 inverse, __m256 shift)
+{
+    const int64_t at = j * g.ld + l, to = j * g.row + l;
+    __m256 x[4], p, dp, keep, out;
+    int u;
+    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__SUB8(ATTN__LOAD8(g.s + at + u*g.ld), base);
+    attn__exp_side_by_side_avx2(N, 1, x);
+    ATTN__UNROLL for (u = 0; u < N; u++) {
+        out = ATTN__SAME8(ATTN__LOAD8(g.s + at + u*g.ld), ATTN__ALL8(ATTN__NEG_INF));
+        dp = ATTN__LOAD8(g.dp + at + u*g.ld);
+        x[u] = ATTN__MUL8(x[u], inverse);
+        p = x[u] = _mm256_andnot_ps(ATTN__LESS8(x[u], ATTN__ALL8(ATTN__SMALLEST)), x[u]);
+        if (g.keep || g.more) {
+            keep = g.keep ? ATTN__LOAD8(g.keep + at + u*g.ld) : ATTN__ALL8(1.0f);
+            dp = ATTN__FMA8(dp, keep, g.more ? ATTN__LOAD8(g.more + at + u*g.ld) : _mm256_setzero_ps());
+            p = _mm256_andnot_ps(ATTN__SAME8(keep, _mm256_setzero_ps()), ATTN__MUL8(x[u], keep));
+        }
+        ATTN__STORE8(g.p + to + u*g.row, ATTN__PICK8(p, ATTN__ALL8(-0.0f), out));
+        ATTN__STORE8(g.ds + to + u*g.row, _mm256_andnot_ps(out, ATTN__MUL8(x[u], ATTN__SUB8(dp, shift))));
+    }
+}
+
 ATTN__AVX2 static void attn__grade_avx2(const attn__grade *g)
 {
-    const __m256 none = ATTN__ALL8(ATTN__NEG_INF), least = ATTN__ALL8(ATTN__SMALLEST), zero = _mm256_setzero_ps();
     int64_t j, l;
     for (l = 0; l < g->ld; l += 8) {
         const __m256 base = ATTN__LOAD8(g->base + l), inverse = ATTN__LOAD8(g->inverse + l);
         const __m256 shift = ATTN__LOAD8(g->shift + l);
-        for (j = 0; j < g->rows; j++) {
-            const int64_t at = j * g->ld + l;
-            const __m256 s = ATTN__LOAD8(g->s + at), out = ATTN__SAME8(s, none);
-            __m256 w = ATTN__MUL8(attn__exp8(ATTN__SUB8(s, base)), inverse), dp = ATTN__LOAD8(g->dp + at), p;
-            p = w = _mm256_andnot_ps(ATTN__LESS8(w, least), w);
-            if (g->keep || g->more) {
-                const __m256 keep = g->keep ? ATTN__LOAD8(g->keep + at) : ATTN__ALL8(1.0f);
-                dp = ATTN__FMA8(dp, keep, g->more ? ATTN__LOAD8(g->more + at) : zero);
-                p = _mm256_andnot_ps(ATTN__SAME8(keep, zero), ATTN__MUL8(w, keep));
-            }
-            ATTN__STORE8(g->p + j * g->row + l, ATTN__PICK8(p, ATTN__ALL8(-0.0f), out));
-            ATTN__STORE8(g->ds + j * g->row + l, _mm256_andnot_ps(out, ATTN__MUL8(w, ATTN__SUB8(dp, shift))));
-        }
+        for (j = 0; j + 2 <= g->rows; j += 2) attn__grade_keys_avx2(2, *g, j, l, base, inverse, shift);
+        for (; j < g->rows; j++) attn__grade_keys_avx2(1, *g, j, l, base, inverse, shift);
     }
-}
-
-ATTN__INLINE ATTN__AVX2 void attn__additive_term_avx2(__m256 ds, __m256 r, float *part, __m256 *da, __m256 *dt)
-{
-    const __m256 x = ATTN__FMA8(_mm256_xor_ps(r, ATTN__ALL8(-0.0f)), r, r);
-    *dt = ATTN__FMA8(ds, ATTN__FMA8(ATTN__ALL8(-2.0f), r, ATTN__ALL8(1.0f)), *dt);
-    *da = ATTN__FMA8(ds, x, *da);
-    ATTN__STORE8(part, ATTN__FMA8(ds, x, ATTN__LOAD8(part)));
 }
 
 ATTN__AVX2 static void attn__additive_gradient_avx2(const attn__additive_gradient *g)
 {
-    const __m256 cap = ATTN__ALL8(1073741824.0f), one = ATTN__ALL8(1.0f);
+    const __m256 one = ATTN__ALL8(1.0f), minus_one = ATTN__ALL8(-1.0f);
+    const int64_t keys = g->keys, key_stride = g->key_stride, row = g->row, ld = g->ld;
     int64_t j, l;
     int u;
-    for (l = 0; l < g->ld; l += 8) {
-        const float *e = g->query + g->u * g->ld + l, *f = g->key + g->u, *from = g->ds + l;
+    for (l = 0; l < ld; l += 8) {
+        const float *e = g->query + g->u * ld + l, *f = g->key + g->u, *from = g->ds + l;
         float *part = g->part + (g->lane0 + l) % ATTN__PARTS;
-        __m256 da[4], dt[4];
-        for (u = 0; u < 4; u++) da[u] = dt[u] = _mm256_setzero_ps();
-        for (j = 0; j < g->keys; j++, f += g->key_stride, from += g->row, part += 4 * ATTN__PARTS) {
+        __m256 da[4], dt[4], all = _mm256_setzero_ps();
+        ATTN__UNROLL for (u = 0; u < 4; u++) da[u] = dt[u] = _mm256_setzero_ps();
+        for (j = 0; j < keys; j++, f += key_stride, from += row, part += 4 * ATTN__PARTS) {
             const __m256 ds = ATTN__LOAD8(from);
-            __m256 a = ATTN__FMA8(ATTN__LOAD8(e), _mm256_broadcast_ss(f), one);
-            __m256 b = ATTN__FMA8(ATTN__LOAD8(e + g->ld), _mm256_broadcast_ss(f + 1), one);
-            __m256 c = ATTN__FMA8(ATTN__LOAD8(e + 2*g->ld), _mm256_broadcast_ss(f + 2), one);
-            __m256 d = ATTN__FMA8(ATTN__LOAD8(e + 3*g->ld), _mm256_broadcast_ss(f + 3), one), p0, p1, inverse;
-            a = ATTN__MIN8(a, cap);
-            b = ATTN__MIN8(b, cap);
-            c = ATTN__MIN8(c, cap);
-            d = ATTN__MIN8(d, cap);
-            p0 = ATTN__MUL8(a, b);
-            p1 = ATTN__MUL8(c, d);
-            inverse = ATTN__DIV8(one, ATTN__MUL8(p0, p1));
-            p1 = ATTN__MUL8(inverse, p1);
-            p0 = ATTN__MUL8(inverse, p0);
-            attn__additive_term_avx2(ds, ATTN__MUL8(p1, b), part, &da[0], &dt[0]);
-            attn__additive_term_avx2(ds, ATTN__MUL8(p1, a), part + ATTN__PARTS, &da[1], &dt[1]);
-            attn__additive_term_avx2(ds, ATTN__MUL8(p0, d), part + 2*ATTN__PARTS, &da[2], &dt[2]);
-            attn__additive_term_avx2(ds, ATTN__MUL8(p0, c), part + 3*ATTN__PARTS, &da[3], &dt[3]);
+            all = ATTN__ADD8(all, ds);
+            ATTN__UNROLL for (u = 0; u < 4; u++) {
+                __m256 r = ATTN__DIV8(minus_one, ATTN__FMA8(ATTN__LOAD8(e + u*ld), _mm256_broadcast_ss(f + u), one));
+                dt[u] = ATTN__FMA8(ds, r, dt[u]);
+                r = ATTN__FMA8(r, r, r);
+                da[u] = ATTN__FMA8(ds, r, da[u]);
+                ATTN__STORE8(part + u*ATTN__PARTS, ATTN__FMA8(ds, r, ATTN__LOAD8(part + u*ATTN__PARTS)));
+            }
         }
-        for (u = 0; u < 4; u++) {
-            float *to = g->da + u * g->row + l, *sum = g->dt + u * g->row + l;
+        ATTN__UNROLL for (u = 0; u < 4; u++) {
+            float *to = g->da + u * row + l, *sum = g->dt + u * row + l;
             ATTN__STORE8(to, ATTN__ADD8(ATTN__LOAD8(to), da[u]));
-            ATTN__STORE8(sum, ATTN__ADD8(ATTN__LOAD8(sum), dt[u]));
+            ATTN__STORE8(sum, ATTN__ADD8(ATTN__LOAD8(sum), ATTN__FMA8(ATTN__ALL8(2.0f), dt[u], all)));
         }
     }
 }
@@ -3477,8 +3472,11 @@ static float *attn__out_at(const attn_out *o, int64_t a, int64_t b, int64_t c, i
 static float attn__none_over(float scale) { return attn__choose(scale < 0.0f, ATTN__INF, ATTN__NEG_INF); }
 static void attn__fill(float *x, int64_t stride, int64_t n, float value)
 {
-    int64_t j;
-    for (j = 0; j < n; j++) x[j * stride] = value;
+    int64_t j = 0;
+    if (stride == 1)            /* eight that become two stores */
+        for (; j + 8 <= n; j += 8)
+            x[j] = x[j + 1] = x[j + 2] = x[j + 3] = x[j + 4] = x[j + 5] = x[j + 6] = x[j + 7] = value;
+    for (; j < n; j++) x[j * stride] = value;
 }
 static float attn__of_head(const attn_view *v, int64_t h) { return ((const float *)v->data)[h * v->stride[0]]; }
 
@@ -6172,7 +6170,7 @@ static void attn__grad_additive(attn__pass *p, int64_t c0)
     g.row = ATTN__GRAD_ROW;
     for (j = 0; j < p->nk; j++) clear &= p->seen[j] && g.key[j * s->key_floats + 2 * padded] != 0.0f;
     for (u = 0; u < padded; u += 4) {
-        attn__fill(part, 1, p->nk * 4 * ATTN__PARTS, 0.0f);
+        attn__zero(part, (size_t)p->nk * 4 * ATTN__PARTS * sizeof *part);
         for (x = 0; x < p->tiles; x++) {
             const attn__tile *t = attn__tile_at(p, x);
             int64_t l, lanes_clear = clear;
@@ -6329,7 +6327,7 @@ static void attn__close_block(attn__pass *p)
     if (p->w->vectors && additive) {
         const float *w = attn__tile_at(p, 0)->w;
         for (c = 0; c < size; c++)
-            for (i = 0; i < p->n; i++) u[c * ATTN__GRAD_ROW + i] = u[c * ATTN__GRAD_ROW + i] * (4.0f * d->scale * w[c]);
+            for (i = 0; i < p->n; i++) u[c * ATTN__GRAD_ROW + i] = u[c * ATTN__GRAD_ROW + i] * (-4.0f * d->scale * w[c]);
         for (i = 0; i < p->n; i++) {
             const int64_t row = attn__row_index(p, p->i0 + i);
             for (c = 0; p->w->save_u && c < size; c++)
@@ -6388,7 +6386,7 @@ static void attn__close_stream(attn__pass *p)
     int64_t j, j0, c, count;
     for (j = 0; j < n; j++)
         for (c = 0; c < hidden; c++)
-            db[j * padded + c] = db[j * padded + c] * (4.0f * d->scale * attn__of_head(&w, c));
+            db[j * padded + c] = db[j * padded + c] * (-4.0f * d->scale * attn__of_head(&w, c));
     for (j = 0; p->w->save_b && j < n; j++)         /* -0: no query attends to it */
         for (c = 0; c < hidden; c++)
             p->left_b[((p->b * s->streams + stream) * s->keys + p->key0 + j) * hidden + c] =

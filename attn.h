@@ -397,7 +397,7 @@ ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, a
    number of times, also by several callers with a workspace each: what q, k, v, mask and bias point to may change in
    between; lengths, positions and sigmas were checked by the plan and must not. desc.parallel.workers counts here;
    parallel.run, workspace and allocator do not. The number of tasks does not depend on the workers. */
-#define ATTN_MAX_PHASES 4
+#define ATTN_MAX_PHASES 16
 typedef struct attn_plan {
     attn_desc desc;             /* resolved: defaults filled in */
     size_t    workspace_bytes;
@@ -1763,8 +1763,8 @@ ATTN__AVX2 static void attn__additive_direct_avx2(const attn__additive *p)
         }
 }
 
-/* e^x of N vectors, none above 0, step by step, so that none waits for another. low: where some may underflow. Then, and
-   only then, the result is below 2^-126: to be cut there, for the same bits, which keeps a register free here. */
+/* e^x of N vectors, none above 0, step by step, so that none waits for another. low: where some may underflow. Then,
+   and only then, the result is below 2^-126: to be cut there, for the same bits, which keeps a register free here. */
 ATTN__INLINE ATTN__AVX2 void attn__exp_side_by_side_avx2(const int N, const int low, __m256 *x)
 {
     __m256 t[4], n[4], p[4];
@@ -2127,8 +2127,8 @@ ATTN__AVX2 static void attn__normalise_avx2(const float *x, float *y, int64_t n,
     attn__normalise_scalar(x + i, y + i, n - i, scale, top, factor);
 }
 
-/* 8 counters at a time, those of 8 lanes and the same four keys: as two sets of four, each number in the lower half of 64
-   bits, where products leave theirs; what the upper halves hold does not matter. */
+/* 8 counters at a time, those of 8 lanes and the same four keys: as two sets of four, each number in the lower half of
+   64 bits, where products leave theirs; what the upper halves hold does not matter. */
 ATTN__AVX2 static void attn__drop_avx2(const attn__drop *d)
 {
     const __m256i below = _mm256_set1_epi32((int32_t)(uint32_t)d->below), b = _mm256_set1_epi32((int32_t)d->b);
@@ -2201,8 +2201,8 @@ ATTN__AVX2 static void attn__deliver_avx2(const float *from, float *to, int64_t 
     attn__deliver_scalar(from + c, to + c, n - c, factor, add);
 }
 
-/* N keys of 8 lanes, step by step. No score is above its base, the maximum, and 1/mass is at most 1: so one cut below 2^-126 is
-   enough. The copy of what is pointed to keeps gcc from reading it again after each store. */
+/* N keys of 8 lanes, step by step. No score is above its base, the maximum, and 1/mass is at most 1: so one cut below
+   2^-126 is enough. A copy of *g: gcc need not read it again after each store. */
 ATTN__INLINE ATTN__AVX2 void attn__grade_keys_avx2(const int N, attn__grade g, int64_t j, int64_t l, __m256 base,
                                                    __m256 inverse, __m256 shift)
 {
@@ -5368,6 +5368,7 @@ static attn_status attn__check_grad(const attn_desc *d, const attn__shape *s, co
    product is made in plain C, without the excluded pairs. */
 #define ATTN__GRAD_ROW 144      /* floats between the keys of a block of P or dS; not a power of two, for the cache */
 #define ATTN__SUM_ROWS 64       /* rows of a tile of a sum over rows */
+#define ATTN__MAX_ROUNDS ((ATTN_MAX_PHASES - 3) / 2)            /* two phases each */
 
 enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* found first */
        ATTN__R_ALIBI, ATTN__R_SCALE, ATTN__R_SIGMA, ATTN__R_BIAS,           /* left behind by the blocks */
@@ -5376,8 +5377,9 @@ enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* f
 /* What a worker's memory holds for the blocks, in this order. */
 enum { ATTN__M_TILES, ATTN__M_QUERY, ATTN__M_D_OUT, ATTN__M_RAW, ATTN__M_S, ATTN__M_T, ATTN__M_DP, ATTN__M_KEEP,
        ATTN__M_P, ATTN__M_DS, ATTN__M_SOFT, ATTN__M_SQUARE, ATTN__M_DQ, ATTN__M_DT, ATTN__M_Q_ROWS, ATTN__M_D_OUT_ROWS,
-       ATTN__M_K_ROWS, ATTN__M_DK, ATTN__M_DB, ATTN__M_DV, ATTN__M_W, ATTN__M_MATRIX, ATTN__M_RESULT, ATTN__M_PART,
-       ATTN__M_MET,        ATTN__M_COUNT };
+       ATTN__M_K_ROWS, ATTN__M_W, ATTN__M_MATRIX, ATTN__M_RESULT, ATTN__M_PART,
+       ATTN__M_DK, ATTN__M_DB, ATTN__M_DV, ATTN__M_MET,         /* the sums over queries, by key */
+       ATTN__M_COUNT };
 
 enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
 /* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
@@ -5397,6 +5399,8 @@ typedef struct attn__backward {
     int64_t cross;              /* the bias's gradient sums over streams, which one task must do in order */
     int64_t every;              /* dS is a result over all keys, so all blocks are visited */
     int64_t key_parts, query_parts;     /* 0, 0: a task does all of a unit; else tasks of each kind per unit */
+    int64_t rounds, slots, merge_parts; /* rounds: 0, or `slots` blocks of a unit at a time are each summed by key; then
+                                           these sums are added up, by so many tasks per unit */
     int64_t save_u, save_t, save_b;     /* u or da, dt, db: rows that parameters are summed from */
     int64_t rows_bytes, left_bytes, worker_bytes;
     int64_t row_tasks, main_tasks, sum_tasks;
@@ -5506,6 +5510,7 @@ typedef struct attn__pass {
     const float *prepared;
     float *m[ATTN__M_COUNT];            /* the worker's */
     int     does;
+    int32_t worker;
     int64_t b, head_kv, head;
     int64_t key0, key1;                 /* the keys this task is for */
     int64_t i0, n, tiles;               /* the block of queries */
@@ -6247,7 +6252,7 @@ static void attn__close_block(attn__pass *p)
     if (p->w->vectors && additive) {
         const float *w = attn__tile_at(p, 0)->w;
         for (c = 0; c < size; c++)
-            for (i = 0; i < p->n; i++) u[c * ATTN__GRAD_ROW + i] = u[c * ATTN__GRAD_ROW + i] * (-4.0f * d->scale * w[c]);
+            for (i = c * ATTN__GRAD_ROW; i < c * ATTN__GRAD_ROW + p->n; i++) u[i] = u[i] * (-4.0f * d->scale * w[c]);
         for (i = 0; i < p->n; i++) {
             const int64_t row = attn__row_index(p, p->i0 + i);
             for (c = 0; p->w->save_u && c < size; c++)
@@ -6293,7 +6298,7 @@ static void attn__close_block(attn__pass *p)
     }
 }
 
-/* Additive, where a stream ends: db of its keys is left behind and becomes a part of dk. */
+/* Additive, where a stream ends: db of its keys is left behind and becomes a part of dk. Else nothing. */
 static void attn__close_stream(attn__pass *p)
 {
     const attn_desc *d = p->d;
@@ -6304,6 +6309,7 @@ static void attn__close_stream(attn__pass *p)
     float *db = p->m[ATTN__M_DB];
     const float *y = db, *matrix = NULL;
     int64_t j, j0, c, count;
+    if (d->score != ATTN_SCORE_ADDITIVE) return;
     for (j = 0; j < n; j++)
         for (c = 0; c < hidden; c++)
             db[j * padded + c] = db[j * padded + c] * (-4.0f * d->scale * attn__of_head(&w, c));
@@ -6348,34 +6354,45 @@ static void attn__close_keys(attn__pass *p)
     }
 }
 
-/* One unit, a batch entry's key head and the query heads that read it: blocks q0 .. q1 of queries of each head. */
-static void attn__run_unit(attn__pass *p, int64_t unit, int64_t q0, int64_t q1)
+static void attn__clear_keys(attn__pass *p)
 {
-    const attn__shape *s = p->s;
-    const int64_t group = s->heads / s->heads_kv, n = p->key1 - p->key0;
-    const int additive = p->d->score == ATTN_SCORE_ADDITIVE;
-    int64_t h, block, c0;
-    p->b = unit / s->heads_kv;
-    p->head_kv = unit % s->heads_kv;
+    const int64_t n = p->key1 - p->key0;
     if (p->does & ATTN__DO_K) {
         attn__fill(p->m[ATTN__M_DK], 1, n * p->w->pad_k, 0.0f);
         attn__fill(p->m[ATTN__M_DV], 1, n * p->w->pad_v, 0.0f);
     }
-    if (additive) attn__fill(p->m[ATTN__M_DB], 1, n * p->w->pad_u, 0.0f);
+    if (p->d->score == ATTN_SCORE_ADDITIVE) attn__fill(p->m[ATTN__M_DB], 1, n * p->w->pad_u, 0.0f);
     attn__fill(p->m[ATTN__M_MET], 1, p->w->save_b ? n : 0, 0.0f);
+}
+
+/* Blocks q0 .. q1 of queries of the pass's head meet its keys. */
+static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
+{
+    int64_t block, c0, from, to;
+    for (block = q0; block < q1; block++) {
+        attn__open_block(p, block * ATTN_GRAD_QUERIES);
+        from = p->uniform || p->w->every ? 0 : p->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS;
+        to = p->uniform || p->w->every ? p->s->keys : p->last;
+        from = from < p->key0 ? p->key0 : from;
+        to = to > p->key1 ? p->key1 : to;
+        for (c0 = from; c0 < to; c0 += ATTN_GRAD_KEYS) attn__grad_block(p, c0);
+        if (p->does & ATTN__DO_Q) attn__close_block(p);
+    }
+}
+
+/* One unit, a batch entry's key head and the query heads that read it: blocks q0 .. q1 of queries of each head. */
+static void attn__run_unit(attn__pass *p, int64_t unit, int64_t q0, int64_t q1)
+{
+    const attn__shape *s = p->s;
+    const int64_t group = s->heads / s->heads_kv;
+    int64_t h;
+    p->b = unit / s->heads_kv;
+    p->head_kv = unit % s->heads_kv;
+    attn__clear_keys(p);
     for (h = 0; h < group; h++) {
         p->head = p->head_kv * group + h;
-        for (block = q0; block < q1; block++) {
-            int64_t from, to;
-            attn__open_block(p, block * ATTN_GRAD_QUERIES);
-            from = p->uniform || p->w->every ? 0 : p->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS;
-            to = p->uniform || p->w->every ? s->keys : p->last;
-            from = from < p->key0 ? p->key0 : from;
-            to = to > p->key1 ? p->key1 : to;
-            for (c0 = from; c0 < to; c0 += ATTN_GRAD_KEYS) attn__grad_block(p, c0);
-            if (p->does & ATTN__DO_Q) attn__close_block(p);
-        }
-        if (additive && p->w->vectors && (p->does & ATTN__DO_K) && (s->streams == s->heads || h + 1 == group))
+        attn__run_queries(p, q0, q1);
+        if (p->w->vectors && (p->does & ATTN__DO_K) && (s->streams == s->heads || h + 1 == group))
             attn__close_stream(p);
     }
     if (p->does & ATTN__DO_K) attn__close_keys(p);
@@ -6638,16 +6655,27 @@ ATTN__NOINLINE static void attn__run_rows(attn__pass *p, char *memory, int64_t i
     }
 }
 
+static void attn__lay_out(attn__pass *p, char *memory)
+{
+    int64_t floats[ATTN__M_COUNT], i;
+    float *at = (float *)(void *)memory;
+    attn__grad_memory(p->d, p->s, p->w, floats);
+    for (i = 0; i < ATTN__M_COUNT; at += floats[i++]) p->m[i] = at;
+}
+static void attn__part_of_keys(attn__pass *p, int64_t part, int64_t parts)
+{
+    const int64_t blocks = attn__blocks(p->s->keys, ATTN_GRAD_KEYS);
+    p->key0 = blocks * part / parts * ATTN_GRAD_KEYS;
+    p->key1 = part + 1 < parts ? blocks * (part + 1) / parts * ATTN_GRAD_KEYS : p->s->keys;
+}
+
 ATTN__NOINLINE static void attn__run_blocks(attn__pass *p, char *memory, int64_t index)
 {
     const attn__shape *s = p->s;
     const attn__backward *w = p->w;
-    const int64_t units = s->batch * s->heads_kv, key_blocks = attn__blocks(s->keys, ATTN_GRAD_KEYS);
-    const int64_t key_units = w->cross ? 1 : units;
-    int64_t floats[ATTN__M_COUNT], unit0, unit1, q0 = 0, q1 = w->blocks, unit, part, i;
-    float *at = (float *)(void *)memory;
-    attn__grad_memory(p->d, s, w, floats);
-    for (i = 0; i < ATTN__M_COUNT; at += floats[i++]) p->m[i] = at;
+    const int64_t units = s->batch * s->heads_kv, key_units = w->cross ? 1 : units;
+    int64_t unit0, unit1, q0 = 0, q1 = w->blocks, unit, part;
+    attn__lay_out(p, memory);
     p->key0 = 0;
     p->key1 = s->keys;
     p->does = (int)w->does;
@@ -6656,11 +6684,9 @@ ATTN__NOINLINE static void attn__run_blocks(attn__pass *p, char *memory, int64_t
         unit1 = w->cross ? units : index + 1;
     } else if (index < key_units * w->key_parts) {
         p->does = ATTN__DO_K;
-        part = index % w->key_parts;
+        attn__part_of_keys(p, index % w->key_parts, w->key_parts);
         unit0 = index / w->key_parts;
         unit1 = w->cross ? units : unit0 + 1;
-        p->key0 = key_blocks * part / w->key_parts * ATTN_GRAD_KEYS;
-        if (part + 1 < w->key_parts) p->key1 = key_blocks * (part + 1) / w->key_parts * ATTN_GRAD_KEYS;
     } else {
         p->does = ATTN__DO_Q;
         index -= key_units * w->key_parts;
@@ -6671,6 +6697,63 @@ ATTN__NOINLINE static void attn__run_blocks(attn__pass *p, char *memory, int64_t
         q1 = w->blocks * (part + 1) / w->query_parts;
     }
     for (unit = unit0; unit < unit1; unit++) attn__run_unit(p, unit, q0, q1);
+}
+
+/* ---- rounds: `slots` blocks of queries of one unit at a time, each by a task that sums by key for itself, in a slot,
+   which is that part of a worker's memory (whoever runs the task). Then the sums of the first slot, which go on from
+   round to round, get those of the others added: block by block in ascending order, as if one task had done it all. */
+static int64_t attn__round_blocks(const attn__backward *w, int64_t round)
+{
+    const int64_t left = w->blocks - round * w->slots;
+    return left < w->slots ? left : w->slots;
+}
+static float *attn__in_slot(const attn__pass *p, int part, int64_t slot)
+{
+    const int64_t unit = p->b * p->s->heads + p->head;
+    return (float *)(void *)((char *)p->m[part] + (unit * p->w->slots + slot - p->worker) * p->w->worker_bytes);
+}
+static void attn__open_unit(attn__pass *p, char *memory, int64_t unit)
+{
+    attn__lay_out(p, memory);
+    p->does = ATTN__DO_Q | ATTN__DO_K;
+    p->b = unit / p->s->heads;
+    p->head = p->head_kv = unit % p->s->heads;
+}
+
+ATTN__NOINLINE static void attn__run_round(attn__pass *p, char *memory, int64_t round, int64_t index)
+{
+    const int64_t n = attn__round_blocks(p->w, round), slot = index % n, block = round * p->w->slots + slot;
+    int part;
+    attn__open_unit(p, memory, index / n);
+    attn__part_of_keys(p, 0, 1);
+    for (part = ATTN__M_DK; part <= ATTN__M_MET; part++) p->m[part] = attn__in_slot(p, part, slot);
+    if (round == 0 || slot > 0) attn__clear_keys(p);
+    attn__run_queries(p, block, block + 1);
+}
+
+ATTN__NOINLINE static void attn__run_merge(attn__pass *p, char *memory, int64_t round, int64_t index)
+{
+    const attn__backward *w = p->w;
+    const int64_t n = attn__round_blocks(w, round);
+    int64_t pads[4], slot;
+    float *sums;
+    int x;
+    attn__open_unit(p, memory, index / w->merge_parts);
+    attn__part_of_keys(p, index % w->merge_parts, w->merge_parts);
+    pads[0] = w->pad_k;
+    pads[1] = p->d->score == ATTN_SCORE_ADDITIVE ? w->pad_u : 0;
+    pads[2] = w->pad_v;
+    pads[3] = w->save_b;
+    for (x = 0; x < 4; x++) {
+        const int64_t from = p->key0 * pads[x], count = (p->key1 - p->key0) * pads[x];
+        sums = attn__in_slot(p, ATTN__M_DK + x, 0) + from;
+        for (slot = 1; slot < n; slot++)
+            p->f->deliver(attn__in_slot(p, ATTN__M_DK + x, slot) + from, sums, count, 1.0f, 1);
+        p->m[ATTN__M_DK + x] = sums;
+    }
+    if (round + 1 < w->rounds) return;
+    if (w->vectors) attn__close_stream(p);
+    attn__close_keys(p);
 }
 
 ATTN__NOINLINE static void attn__run_sums(attn__pass *p, char *memory, int64_t index)
@@ -6706,6 +6789,7 @@ static void attn__run_gradients(const attn_plan *plan, void *workspace, int32_t 
     p->s = &shape;
     p->w = &w;
     p->f = attn__table(plan->isa);
+    p->worker = worker;
     p->prepared = (const float *)(void *)base;
     p->rows = (float *)(void *)(base + shape.key_bytes);
     p->left_u = p->rows + w.rows_bytes / 4;
@@ -6713,8 +6797,10 @@ static void attn__run_gradients(const attn_plan *plan, void *workspace, int32_t 
     p->left_b = p->left_t + (w.save_t ? w.rows * w.size_u : 0);
     phase -= shape.key_blocks > 0;
     if (phase == 0) attn__run_rows(p, memory, index);
-    else if (phase == 1) attn__run_blocks(p, memory, index);
-    else attn__run_sums(p, memory, index);
+    else if (phase > (w.rounds ? 2 * w.rounds : 1)) attn__run_sums(p, memory, index);
+    else if (w.rounds == 0) attn__run_blocks(p, memory, index);
+    else if (phase % 2) attn__run_round(p, memory, phase / 2, index);
+    else attn__run_merge(p, memory, phase / 2 - 1, index);
 }
 
 /* ---- planning */
@@ -6739,19 +6825,33 @@ static void attn__plan_bias(const attn_desc *d, const attn__shape *s, const attn
     }
 }
 
-/* Which tasks there are: one per unit, a batch entry's key head, has each block's weights once (five products); cut
-   among more tasks, some do dK and dV for a part of the keys and others dQ for a part of the queries (four and three
-   products). */
+/* Which tasks there are: one per unit, a batch entry's key head, has each block's weights once (five products). With
+   fewer units than workers: rounds (five products, one block after another); or cut among more tasks, some of which do
+   dK and dV for a part of the keys and others dQ for a part of the queries (four and three products; additive, where
+   both need all of it, five and five). What takes longest for its slowest worker tells. */
 static void attn__plan_tasks(const attn_desc *d, const attn__shape *s, attn__backward *w)
 {
     const int64_t workers = d->parallel.workers, units = attn__mul64(s->batch, s->heads_kv);
     const int64_t key_units = w->cross && units > 0 ? 1 : units;
     const int64_t key_blocks = attn__blocks(s->keys, ATTN_GRAD_KEYS);
-    const int64_t whole = attn__mul64(attn__blocks(key_units, workers), 5 * workers), cut = attn__mul64(units, 7);
+    const int64_t whole = attn__mul64(attn__blocks(key_units, workers), 5 * workers);
+    const int64_t cut = attn__mul64(units, d->score == ATTN_SCORE_ADDITIVE ? 10 : 7), least = whole < cut ? whole : cut;
     const int both = w->does == (ATTN__DO_Q | ATTN__DO_K);
-    w->key_parts = w->query_parts = 0;
+    w->key_parts = w->query_parts = w->rounds = 0;
     w->main_tasks = key_units;
-    if (workers == 1 || units == 0 || (both && whole <= cut) || (!both && key_units >= 4 * workers)) return;
+    if (workers == 1 || units == 0 || (!both && key_units >= 4 * workers)) return;
+    w->slots = workers / units;
+    if (w->slots > w->blocks) w->slots = w->blocks;
+    if (both && w->slots > 1 && s->heads == s->heads_kv && !w->cross && w->bias != ATTN__BIAS_ADDED && key_blocks > 0) {
+        w->rounds = attn__blocks(w->blocks, w->slots);
+        if (w->rounds <= ATTN__MAX_ROUNDS && 5 * workers * w->rounds < least * w->blocks) {
+            w->merge_parts = key_blocks < workers ? key_blocks : workers;
+            w->main_tasks = units * w->blocks;
+            return;
+        }
+        w->rounds = 0;
+    }
+    if (both && whole <= cut) return;
     if (w->does & ATTN__DO_K) w->key_parts = attn__blocks(4 * workers, key_units);
     if (w->does & ATTN__DO_Q) w->query_parts = attn__blocks(4 * workers, units);
     if (w->key_parts > key_blocks) w->key_parts = key_blocks > 0 ? key_blocks : 1;
@@ -6843,7 +6943,11 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
     attn__zero(plan->tasks, sizeof plan->tasks);
     if (s.key_blocks > 0) plan->tasks[phase++] = attn__mul64(attn__mul64(s.batch, s.streams), s.key_blocks);
     plan->tasks[phase++] = w.row_tasks;
-    plan->tasks[phase++] = w.main_tasks;
+    if (w.rounds == 0) plan->tasks[phase++] = w.main_tasks;
+    for (i = 0; i < w.rounds; i++) {
+        plan->tasks[phase++] = s.batch * s.heads * attn__round_blocks(&w, i);
+        plan->tasks[phase++] = s.batch * s.heads * w.merge_parts;
+    }
     if (w.sum_tasks > 0) plan->tasks[phase++] = w.sum_tasks;
     plan->phases = phase;
     plan->workspace_bytes = w.row_tasks + w.main_tasks + w.sum_tasks > 0 ? (size_t)(total + ATTN__ALIGN) : 0;
@@ -6915,7 +7019,8 @@ ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad 
     attn__put_number(&t, w.row_tasks);
     attn__put(&t, " tasks for the rows, then ");
     attn__put_number(&t, w.main_tasks);
-    attn__put(&t, w.key_parts + w.query_parts == 0 ? " tasks for all products" : " tasks for parts of keys or queries");
+    attn__put(&t, w.rounds ? " tasks for blocks of queries, a few at a time" : w.key_parts + w.query_parts == 0 ?
+              " tasks for all products" : " tasks for parts of keys or queries");
     if (w.sum_tasks > 0) {
         attn__put(&t, ", then ");
         attn__put_number(&t, w.sum_tasks);

@@ -3877,20 +3877,29 @@ static void attn__drop_lanes(const attn__tile *t, int64_t c0, int64_t lane0, int
     t->f->drop(&d);
 }
 
-/* Scores become weights relative to the chunk's maximum. mark: tell excluded ones from those that underflow. */
+/* Scores of the tile's vector x become weights relative to the chunk's maximum, between the keys that some lane reaches.
+   mark: tell excluded ones from those that underflow. */
+static void attn__weigh_vector(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum,
+                               int64_t *first, int64_t *last)
+{
+    const int64_t lane0 = x * t->f->width, lane1 = lane0 + t->f->width;
+    int64_t l;
+    *first = r->first[lane0];
+    *last = r->last[lane0];
+    for (l = lane0; l < lane1; l++) {
+        *first = r->first[l] < *first ? r->first[l] : *first;
+        *last = r->last[l] > *last ? r->last[l] : *last;
+    }
+    t->f->weigh(t->s + lane0, t->ld, *first, *last, mark, cmax + lane0, csum + lane0);
+}
 static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int mark,
                                 float *cmax, float *csum)
 {
     const int64_t width = t->f->width;
-    int64_t j, l;
+    int64_t j, first, last;
     int32_t x;
     for (x = 0; x < t->vecs; x++) {
-        int64_t first = r->first[x * width], last = r->last[x * width];
-        for (l = x * width; l < (x + 1) * width; l++) {
-            first = r->first[l] < first ? r->first[l] : first;
-            last = r->last[l] > last ? r->last[l] : last;
-        }
-        t->f->weigh(t->s + x * width, t->ld, first, last, mark, cmax + x * width, csum + x * width);
+        attn__weigh_vector(t, r, x, mark, cmax, csum, &first, &last);
         for (j = 0; !r->whole && j < n; j++)    /* a vector of the hull that does not reach the key: excluded, inert */
             if (j < first || j >= last) attn__fill(t->s + j * t->ld + x * width, 1, width, -0.0f);
         if (t->d->dropout > 0.0f) attn__drop_lanes(t, c0, x * width, width, first, last, t->s);
@@ -4183,24 +4192,16 @@ static int attn__same_rows(const attn_desc *d)
     return !d->causal && !d->window && d->key_lengths.rank < 2 && !d->query_lengths.rank && !d->alibi.rank;
 }
 
-/* Which rows a tile has, and what they may reach. */
-static void attn__open_tile(attn__tile *t, int64_t tile)
+/* The lanes of a tile: its rows from query i of head h on, and what they may reach. */
+static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
 {
     const attn_desc *d = t->d;
     const attn__shape *s = t->shape;
-    const int64_t group = s->heads / s->streams, rows = group * s->queries;
-    const int64_t vectors = attn__blocks(rows, t->f->width), each = vectors / s->tiles, more = vectors % s->tiles;
-    const int64_t row0 = (tile * each + (tile < more ? tile : more)) * t->f->width;
     const int same = attn__same_rows(d);
-    int64_t l, h, i;
-    t->vecs = (int32_t)(each + (tile < more));      /* tiles of one width, or two widths next to each other */
-    t->ld = t->vecs * t->f->width;
-    t->lanes = rows - row0 < t->ld ? rows - row0 : t->ld;
-    t->few = attn__is_few(t);
+    int64_t l;
     t->first = ATTN__HUGE;
     t->last = 0;
-    t->head = h = t->stream * group + row0 / s->queries;
-    i = row0 % s->queries;
+    t->head = h;
     for (l = 0; l < t->ld; l++) {
         t->h[l] = h;
         t->i[l] = i;
@@ -4224,6 +4225,19 @@ static void attn__open_tile(attn__tile *t, int64_t tile)
         }
     }
     if (t->first >= t->last) t->first = t->last = 0;
+}
+
+static void attn__open_tile(attn__tile *t, int64_t tile)
+{
+    const attn__shape *s = t->shape;
+    const int64_t group = s->heads / s->streams, rows = group * s->queries;
+    const int64_t vectors = attn__blocks(rows, t->f->width), each = vectors / s->tiles, more = vectors % s->tiles;
+    const int64_t row0 = (tile * each + (tile < more ? tile : more)) * t->f->width;
+    t->vecs = (int32_t)(each + (tile < more));      /* tiles of one width, or two widths next to each other */
+    t->ld = t->vecs * t->f->width;
+    t->lanes = rows - row0 < t->ld ? rows - row0 : t->ld;
+    t->few = attn__is_few(t);
+    attn__open_lanes(t, t->stream * group + row0 / s->queries, row0 % s->queries);
     t->plain = attn__is_plain(t);
 }
 
@@ -4347,7 +4361,7 @@ static void attn__run_plan(const attn_plan *plan, void *workspace)
 
 /* ------------------------------------------------------------------------------------------------------ >>public */
 /* What follows only steers, so it is compiled for size; >>backward, whose work is done by kernels, to compile quickly;
-   >>heatmap for size again. */
+   its planning and >>heatmap for size again. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #  pragma GCC optimize("Os")
 #endif
@@ -5252,10 +5266,10 @@ ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err)
 
 /* ---------------------------------------------------------------------------------------------------- >>backward
    Gradients. First the descriptors, field by field as in >>validate; then how it runs. */
+#ifndef ATTN_NO_BACKWARD
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #  pragma GCC optimize("O1")
 #endif
-#ifndef ATTN_NO_BACKWARD
 
 /* X(field, is an output, the field of attn_desc whose shape it has (out and weights stand for the sizes of the call,
    lse for [B,H,Sq]), least rank, most) */
@@ -5540,15 +5554,11 @@ static attn__tile *attn__tile_at(const attn__pass *p, int64_t x)
 /* A tile of `lanes` rows of the pass's head, from query i on. */
 static void attn__grad_tile(const attn__pass *p, attn__tile *t, int64_t i, int64_t lanes)
 {
-    const attn_desc *d = p->d;
     const attn__shape *s = p->s;
-    const int same = attn__same_rows(d);
-    int64_t l;
-    t->d = d;
+    t->d = p->d;
     t->shape = s;
     t->f = p->f;
     t->b = p->b;
-    t->head = p->head;
     t->head_kv = p->head_kv;
     t->stream = s->streams == s->heads ? p->head : p->head_kv;
     t->prepared = p->prepared + (t->b * s->streams + t->stream) * s->keys * s->key_floats;
@@ -5557,38 +5567,17 @@ static void attn__grad_tile(const attn__pass *p, attn__tile *t, int64_t i, int64
     t->ld = t->vecs * p->f->width;
     t->plain = t->few = 0;
     t->slots = NULL;
-    t->first = ATTN__HUGE;
-    t->last = 0;
-    for (l = 0; l < t->ld; l++) {
-        t->h[l] = p->head;
-        t->i[l] = i + (l < lanes ? l : lanes - 1);
-        if (l == 0 || !same) t->row[l] = attn__row_of(d, s->queries, s->keys, t->b, t->i[l]);
-        else t->row[l] = t->row[0];
-        if (t->row[l].first < t->row[l].last) {
-            t->first = t->row[l].first < t->first ? t->row[l].first : t->first;
-            t->last = t->row[l].last > t->last ? t->row[l].last : t->last;
-        }
-        if (attn__is_kernel(d->score)) {
-            const float sigma = d->sigma_per_head.rank ? attn__of_head(&d->sigma_per_head, p->head) : d->sigma;
-            t->width[l] = sigma * sigma;
-            if (d->score == ATTN_SCORE_GAUSSIAN) t->width[l] = -0.5f / t->width[l];
-        }
-        if (d->alibi.rank) t->slope[l] = attn__of_head(&d->alibi, p->head);
-        t->ones[l] = 1.0f;
-        t->top[l] = ATTN__NEG_INF;
-        t->sum[l] = 0.0f;
-    }
-    if (t->first >= t->last) t->first = t->last = 0;
+    attn__fill(t->ones, 1, t->ld, 1.0f);
+    attn__open_lanes(t, p->head, i);
 }
 
 /* ---- phase of the rows: maximum and sum as the forward had them, then delta */
 static void attn__row_stats(attn__pass *p, attn__tile *t)
 {
     const attn_view *stats = &p->plan->stats;
-    const int64_t width = t->f->width;
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     attn__reach r;
-    int64_t l, c0, n;
+    int64_t l, c0, n, first, last;
     int32_t x;
     if (stats->rank) {
         for (l = 0; l < t->ld; l++) {
@@ -5601,14 +5590,7 @@ static void attn__row_stats(attn__pass *p, attn__tile *t)
         n = t->last - c0 < ATTN__CHUNK ? t->last - c0 : ATTN__CHUNK;
         attn__find_reach(t, c0, n, &r);
         attn__chunk_scores(t, c0, n, &r);
-        for (x = 0; x < t->vecs; x++) {
-            int64_t first = n, last = 0;
-            for (l = x * width; l < (x + 1) * width; l++) {
-                first = r.first[l] < first ? r.first[l] : first;
-                last = r.last[l] > last ? r.last[l] : last;
-            }
-            t->f->weigh(t->s + x * width, t->ld, first, last, 0, cmax + x * width, csum + x * width);
-        }
+        for (x = 0; x < t->vecs; x++) attn__weigh_vector(t, &r, x, 0, cmax, csum, &first, &last);
         t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
     }
 }
@@ -6803,7 +6785,10 @@ static void attn__run_gradients(const attn_plan *plan, void *workspace, int32_t 
     else attn__run_merge(p, memory, phase / 2 - 1, index);
 }
 
-/* ---- planning */
+/* ---- planning; for size again */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#  pragma GCC optimize("Os")
+#endif
 static void attn__plan_bias(const attn_desc *d, const attn__shape *s, const attn_grad *g, attn__backward *w)
 {
     const attn_out *o = &g->d_bias;
@@ -7499,9 +7484,6 @@ ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y,
 }
 
 /* ----------------------------------------------------------------------------------------------------- >>heatmap */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#  pragma GCC optimize("Os")
-#endif
 #ifndef ATTN_NO_HEATMAP
 /* A picture is made in three steps: attn__pic_open checks everything and finds the range of the colours,
    attn__pic_layout says where things stand (for SVG and PPM, in whole pixels), and the public functions at the end walk

@@ -3949,8 +3949,8 @@ static void attn__drop_lanes(const attn__tile *t, int64_t c0, int64_t lane0, int
     t->f->drop(&d);
 }
 
-/* Scores of the tile's vector x become weights relative to the chunk's maximum, between the keys that some lane reaches.
-   mark: tell excluded ones from those that underflow. */
+/* Scores of the tile's vector x become weights relative to the chunk's maximum, between the keys that some lane
+   reaches. mark: tell excluded ones from those that underflow. */
 static void attn__weigh_vector(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum,
                                int64_t *first, int64_t *last)
 {

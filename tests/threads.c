@@ -344,15 +344,20 @@ static void test_long_rows(void) {
 }
 
 /* ---- gradients: a pool, the plan on threads, calls at the same time */
-static call some_gradients(int32_t score) {
-    attn_desc d = make_desc(2, 4, 2, test_int(1, 150), test_int(1, 130), test_int(1, 20), test_int(1, 20));
+static call some_gradients(int32_t score, int few) { /* few: fewer heads than threads, blocks of queries instead */
+    const int64_t heads = few ? test_int(1, 2) : 4;
+    attn_desc d = few ? make_desc(1, heads, heads, test_int(130, 700), test_int(1, 200), test_int(1, 20), 9)
+                      : make_desc(2, 4, 2, test_int(1, 150), test_int(1, 130), test_int(1, 20), test_int(1, 20));
     set_score(&d, score, test_int(1, 12));
     d.causal = test_int(0, 1);
     d.align = test_int(0, 1);
     d.dropout = test_int(0, 1) ? 0.3f : 0;
     d.seed = test_bits();
-    d.bias =
-        make_filled(LAYOUT_PACKED, 1, 1, score == ATTN_SCORE_GIVEN ? d.given_scores.size[3] : d.k.size[2], 0, 0, 0);
+    d.empty = few ? ATTN_EMPTY_UNIFORM : ATTN_EMPTY_ZERO;
+    const int64_t keys = score == ATTN_SCORE_GIVEN ? d.given_scores.size[3] : d.k.size[2];
+    const int64_t queries = score == ATTN_SCORE_GIVEN ? d.given_scores.size[2] : d.q.size[2];
+    d.bias = few ? make_filled(LAYOUT_PACKED, 1, 4, 1, heads, queries, keys)
+                 : make_filled(LAYOUT_PACKED, 1, 1, keys, 0, 0, 0);
     call c = make_call(&d, FROM_ALL, ~0u);
     if (test_int(0, 1)) memset(&c.d.stats, 0, sizeof c.d.stats);
     return c;
@@ -360,8 +365,9 @@ static call some_gradients(int32_t score) {
 
 static void test_backward_pool(void) {
     static const int32_t workers[] = {1, 2, 3, 5, 8};
-    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
-        call c = some_gradients(score);
+    int most = 0;
+    for (int32_t k = 0; k < 2 * ATTN_SCORE_COUNT; k++) {
+        call c = some_gradients(k / 2, k % 2);
         for (int n = 0; n < test_isa_count(); n++) {
             c.d.isa = (int32_t)test_isa(n);
             memset(&c.d.parallel, 0, sizeof c.d.parallel);
@@ -377,17 +383,19 @@ static void test_backward_pool(void) {
                 run_call(&c, "gradients on a pool of threads");
                 same_grads(&want, &c, "gradients on a pool of threads");
                 CHECKF(p.calls <= ATTN_MAX_PHASES, "the callback was called %d times", (int)p.calls);
+                if (p.calls > most) most = (int)p.calls;
                 c.d.workspace = 0;
                 pthread_mutex_destroy(&p.lock);
             }
         }
         test_release();
     }
+    CHECKF(most > 4, "no call had rounds: %d calls of the callback", most);
 }
 
 static void test_backward_plan_on_threads(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
-        call c = some_gradients(score);
+        call c = some_gradients(score, score % 2);
         attn_plan plan, copy;
         pool p;
         run_call(&c, "one thread");
@@ -429,7 +437,7 @@ static void test_backward_reentrant(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
         both_ways ways[3];
         pthread_t threads[3];
-        call c = some_gradients(score);
+        call c = some_gradients(score, 0);
         run_call(&c, "one thread");
         for (int i = 0; i < 3; i++) {
             ways[i].c = copy_grads(&c);

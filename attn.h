@@ -5901,8 +5901,6 @@ static void attn__grad_scores(attn__pass *p, int64_t x, int64_t c0, int64_t n)
         for (j = 0; j < n; j++) {
             attn__fill(to_p + j * ATTN__GRAD_ROW, 1, ld, -0.0f);
             attn__fill(to_ds + j * ATTN__GRAD_ROW, 1, ld, 0.0f);
-            if (d->softcap != 0.0f) attn__fill(p->m[ATTN__M_SOFT] + lane0 + j * ATTN__GRAD_ROW, 1, ld, 0.0f);
-            if (attn__is_distance(d->score)) attn__fill(p->m[ATTN__M_SQUARE] + lane0 + j * ATTN__GRAD_ROW, 1, ld, 0.0f);
         }
         return;
     }
@@ -6030,8 +6028,10 @@ static void attn__grad_elements(attn__pass *p, int64_t c0, int64_t n)
     if (d->softcap != 0.0f)
         for (j = 0; j < n; j++)
             for (i = j * ATTN__GRAD_ROW; i < j * ATTN__GRAD_ROW + p->n; i++) {
-                const float y = soft[i] / d->softcap;
-                if (attn__bits(mark[i]) != 0x80000000u) ds[i] = ds[i] * attn__fma(attn__negate(y), y, 1.0f);
+                float y;
+                if (attn__bits(mark[i]) == 0x80000000u) continue;
+                y = soft[i] / d->softcap;
+                ds[i] = ds[i] * attn__fma(attn__negate(y), y, 1.0f);
             }
     if (d->score == ATTN_SCORE_GIVEN && (p->does & ATTN__DO_Q)) {
         if (g->d_given_scores.rank)

@@ -2968,7 +2968,7 @@ static attn_status attn__check_span(const attn_view *v, const attn__field *f, in
         if (v->size[i] < 0) return attn__fail2(err, ATTN_ERR_SIZE, f->names.size[i], "must be at least", v->size[i], 0);
     elements = attn__elements(v);
     if (elements == 0) return ATTN_OK;
-    ATTN__RULE(elements < ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, f->names.view,
+    ATTN__RULE(elements <= ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, f->names.view,
                "must have fewer than 2^60 elements");
     ATTN__RULE(!attn__extent(v, &below, &above), ATTN_ERR_OVERFLOW, f->names.stride,
                "must keep the extent within memory");

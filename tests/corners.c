@@ -62,6 +62,20 @@ static void empty_rows(void) {
             }
 }
 
+/* One row alone has none, wherever it stands. */
+static void one_empty_row(void) {
+    enum { ROWS = 19 };
+    for (int row = 0; row < ROWS; row += 3)
+        for (int32_t policy = 0; policy < ATTN_EMPTY_COUNT; policy++) {
+            attn_desc d = make_desc(1, 2, 1, ROWS, EMPTY_KEYS, 6, 5);
+            d.key_lengths = make_ints(ATTN_I32, 2, 1, ROWS, 0, 0, 1, EMPTY_KEYS);
+            put_at(&d.key_lengths, 0, 0, 0, row, 0);
+            d.empty = policy;
+            check_all(&d, "one row without a key");
+            test_release();
+        }
+}
+
 /* No row has a key: every gradient is 0, but for the sink's. */
 static void nothing_allowed(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
@@ -602,6 +616,7 @@ static void accuracy(void) {
 }
 
 const test_case suite_corners[] = {{"corners.empty_rows", empty_rows},
+                                   {"corners.one_empty_row", one_empty_row},
                                    {"corners.nothing_allowed", nothing_allowed},
                                    {"corners.sinks", sinks},
                                    {"corners.not_finite", not_finite},

@@ -3877,8 +3877,8 @@ static void attn__drop_lanes(const attn__tile *t, int64_t c0, int64_t lane0, int
     t->f->drop(&d);
 }
 
-/* Scores of the tile's vector x become weights relative to the chunk's maximum, between the keys that some lane reaches.
-   mark: tell excluded ones from those that underflow. */
+/* Scores of the tile's vector x become weights relative to the chunk's maximum, between the keys that some lane
+   reaches. mark: tell excluded ones from those that underflow. */
 static void attn__weigh_vector(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum,
                                int64_t *first, int64_t *last)
 {
@@ -5382,6 +5382,7 @@ static attn_status attn__check_grad(const attn_desc *d, const attn__shape *s, co
    product is made in plain C, without the excluded pairs. */
 #define ATTN__GRAD_ROW 144      /* floats between the keys of a block of P or dS; not a power of two, for the cache */
 #define ATTN__SUM_ROWS 64       /* rows of a tile of a sum over rows */
+#define ATTN__WORTH_CUTTING 0x80000     /* queries * keys * columns; less is done before another thread has woken up */
 #define ATTN__MAX_ROUNDS ((ATTN_MAX_PHASES - 3) / 2)            /* two phases each */
 
 enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* found first */
@@ -6821,10 +6822,12 @@ static void attn__plan_tasks(const attn_desc *d, const attn__shape *s, attn__bac
     const int64_t key_blocks = attn__blocks(s->keys, ATTN_GRAD_KEYS);
     const int64_t whole = attn__mul64(attn__blocks(key_units, workers), 5 * workers);
     const int64_t cut = attn__mul64(units, d->score == ATTN_SCORE_ADDITIVE ? 10 : 7), least = whole < cut ? whole : cut;
+    const int64_t work = attn__mul64(attn__mul64(s->queries, s->keys), attn__add64(w->size_u, s->size_v));
     const int both = w->does == (ATTN__DO_Q | ATTN__DO_K);
     w->key_parts = w->query_parts = w->rounds = 0;
     w->main_tasks = key_units;
-    if (workers == 1 || units == 0 || (!both && key_units >= 4 * workers)) return;
+    if (workers == 1 || units == 0 || attn__mul64(work, units) < ATTN__WORTH_CUTTING ||
+        (!both && key_units >= 4 * workers)) return;
     w->slots = workers / units;
     if (w->slots > w->blocks) w->slots = w->blocks;
     if (both && w->slots > 1 && s->heads == s->heads_kv && !w->cross && w->bias != ATTN__BIAS_ADDED && key_blocks > 0) {

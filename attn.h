@@ -1654,10 +1654,10 @@ ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const in
     ATTN__UNROLL for (r = 0; r < R; r++)
         ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] =
             p->onto == ATTN__GO_ON ? ATTN__LOAD8(c + r*c_row + 8*i) : _mm256_setzero_ps();
-    for (k = 0; k < depth; k++, a += a_k, a3 += a_k, b += b_row) {
+    for (k = depth; k > 0; k--, a += a_k, a3 += a_k, b += b_row) {
         if (N == 8) ATTN__UNROLL for (i = 0; i < 4; i++) {
             ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
-            if (p->fetch) ATTN__PREFETCH_FAR(attn__ahead(p->fetch, k, p->fetch_row) + 16*i);
+            if (p->fetch) ATTN__PREFETCH_FAR(attn__ahead(p->fetch, depth - k, p->fetch_row) + 16*i);
         }
         ATTN__UNROLL for (i = 0; i < N; i++) {
             q[i] = ATTN__LOAD8(b + 8*i);
@@ -5462,6 +5462,7 @@ static attn_status attn__check_grad(const attn_desc *d, const attn__shape *s, co
    product is made in plain C, without the excluded pairs. */
 #define ATTN__GRAD_ROW 144      /* floats between the keys of a block of P or dS; not a power of two, for the cache */
 #define ATTN__SUM_ROWS 64       /* rows of a tile of a sum over rows */
+#define ATTN__WORTH_CUTTING 0x80000     /* queries * keys * columns; less is done before another thread has woken up */
 #define ATTN__MAX_ROUNDS ((ATTN_MAX_PHASES - 3) / 2)            /* two phases each */
 
 enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* found first */
@@ -6901,10 +6902,12 @@ static void attn__plan_tasks(const attn_desc *d, const attn__shape *s, attn__bac
     const int64_t key_blocks = attn__blocks(s->keys, ATTN_GRAD_KEYS);
     const int64_t whole = attn__mul64(attn__blocks(key_units, workers), 5 * workers);
     const int64_t cut = attn__mul64(units, d->score == ATTN_SCORE_ADDITIVE ? 10 : 7), least = whole < cut ? whole : cut;
+    const int64_t work = attn__mul64(attn__mul64(s->queries, s->keys), attn__add64(w->size_u, s->size_v));
     const int both = w->does == (ATTN__DO_Q | ATTN__DO_K);
     w->key_parts = w->query_parts = w->rounds = 0;
     w->main_tasks = key_units;
-    if (workers == 1 || units == 0 || (!both && key_units >= 4 * workers)) return;
+    if (workers == 1 || units == 0 || attn__mul64(work, units) < ATTN__WORTH_CUTTING ||
+        (!both && key_units >= 4 * workers)) return;
     w->slots = workers / units;
     if (w->slots > w->blocks) w->slots = w->blocks;
     if (both && w->slots > 1 && s->heads == s->heads_kv && !w->cross && w->bias != ATTN__BIAS_ADDED && key_blocks > 0) {

@@ -344,20 +344,21 @@ static void test_long_rows(void) {
 }
 
 /* ---- gradients: a pool, the plan on threads, calls at the same time */
-static call some_gradients(int32_t score, int few) { /* few: fewer heads than threads, blocks of queries instead */
-    const int64_t heads = few ? test_int(1, 2) : 4;
-    attn_desc d = few ? make_desc(1, heads, heads, test_int(130, 700), test_int(1, 200), test_int(1, 20), 9)
-                      : make_desc(2, 4, 2, test_int(1, 150), test_int(1, 130), test_int(1, 20), test_int(1, 20));
+enum { MANY_HEADS, FEW_HEADS, FEW_GROUPS, SHAPES }; /* fewer than threads: blocks of queries, or parts, are tasks */
+static call some_gradients(int32_t score, int shape) {
+    const int64_t heads = shape == MANY_HEADS ? 4 : shape == FEW_HEADS ? test_int(1, 2) : 2;
+    const int64_t batch = shape == MANY_HEADS ? 2 : 1, size = test_int(1, 20), size_v = test_int(1, 20);
+    const int64_t queries = shape == MANY_HEADS ? test_int(1, 150) : test_int(200, 700);
+    const int64_t keys = shape == MANY_HEADS ? test_int(1, 130) : test_int(130, 300);
+    attn_desc d = make_desc(batch, heads, shape == FEW_HEADS ? heads : heads / 2, queries, keys, size, size_v);
     set_score(&d, score, test_int(1, 12));
     d.causal = test_int(0, 1);
     d.align = test_int(0, 1);
     d.dropout = test_int(0, 1) ? 0.3f : 0;
     d.seed = test_bits();
-    d.empty = few ? ATTN_EMPTY_UNIFORM : ATTN_EMPTY_ZERO;
-    const int64_t keys = score == ATTN_SCORE_GIVEN ? d.given_scores.size[3] : d.k.size[2];
-    const int64_t queries = score == ATTN_SCORE_GIVEN ? d.given_scores.size[2] : d.q.size[2];
-    d.bias = few ? make_filled(LAYOUT_PACKED, 1, 4, 1, heads, queries, keys)
-                 : make_filled(LAYOUT_PACKED, 1, 1, keys, 0, 0, 0);
+    d.empty = shape == MANY_HEADS ? ATTN_EMPTY_ZERO : ATTN_EMPTY_UNIFORM;
+    d.bias = shape == FEW_HEADS ? make_filled(LAYOUT_PACKED, 1, 4, 1, heads, queries, keys)
+                                : make_filled(LAYOUT_PACKED, 1, 1, keys, 0, 0, 0);
     call c = make_call(&d, FROM_ALL, ~0u);
     if (test_int(0, 1)) memset(&c.d.stats, 0, sizeof c.d.stats);
     return c;
@@ -366,8 +367,8 @@ static call some_gradients(int32_t score, int few) { /* few: fewer heads than th
 static void test_backward_pool(void) {
     static const int32_t workers[] = {1, 2, 3, 5, 8};
     int most = 0;
-    for (int32_t k = 0; k < 2 * ATTN_SCORE_COUNT; k++) {
-        call c = some_gradients(k / 2, k % 2);
+    for (int32_t k = 0; k < SHAPES * ATTN_SCORE_COUNT; k++) {
+        call c = some_gradients(k / SHAPES, k % SHAPES);
         for (int n = 0; n < test_isa_count(); n++) {
             c.d.isa = (int32_t)test_isa(n);
             memset(&c.d.parallel, 0, sizeof c.d.parallel);
@@ -395,7 +396,7 @@ static void test_backward_pool(void) {
 
 static void test_backward_plan_on_threads(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
-        call c = some_gradients(score, score % 2);
+        call c = some_gradients(score, score % SHAPES);
         attn_plan plan, copy;
         pool p;
         run_call(&c, "one thread");
@@ -437,7 +438,7 @@ static void test_backward_reentrant(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
         both_ways ways[3];
         pthread_t threads[3];
-        call c = some_gradients(score, 0);
+        call c = some_gradients(score, MANY_HEADS);
         run_call(&c, "one thread");
         for (int i = 0; i < 3; i++) {
             ways[i].c = copy_grads(&c);

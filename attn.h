@@ -2968,7 +2968,7 @@ static attn_status attn__check_span(const attn_view *v, const attn__field *f, in
         if (v->size[i] < 0) return attn__fail2(err, ATTN_ERR_SIZE, f->names.size[i], "must be at least", v->size[i], 0);
     elements = attn__elements(v);
     if (elements == 0) return ATTN_OK;
-    ATTN__RULE(elements < ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, f->names.view,
+    ATTN__RULE(elements <= ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, f->names.view,
                "must have fewer than 2^60 elements");
     ATTN__RULE(!attn__extent(v, &below, &above), ATTN_ERR_OVERFLOW, f->names.stride,
                "must keep the extent within memory");
@@ -5902,8 +5902,6 @@ static void attn__grad_scores(attn__pass *p, int64_t x, int64_t c0, int64_t n)
         for (j = 0; j < n; j++) {
             attn__fill(to_p + j * ATTN__GRAD_ROW, 1, ld, -0.0f);
             attn__fill(to_ds + j * ATTN__GRAD_ROW, 1, ld, 0.0f);
-            if (d->softcap != 0.0f) attn__fill(p->m[ATTN__M_SOFT] + lane0 + j * ATTN__GRAD_ROW, 1, ld, 0.0f);
-            if (attn__is_distance(d->score)) attn__fill(p->m[ATTN__M_SQUARE] + lane0 + j * ATTN__GRAD_ROW, 1, ld, 0.0f);
         }
         return;
     }
@@ -6031,8 +6029,10 @@ static void attn__grad_elements(attn__pass *p, int64_t c0, int64_t n)
     if (d->softcap != 0.0f)
         for (j = 0; j < n; j++)
             for (i = j * ATTN__GRAD_ROW; i < j * ATTN__GRAD_ROW + p->n; i++) {
-                const float y = soft[i] / d->softcap;
-                if (attn__bits(mark[i]) != 0x80000000u) ds[i] = ds[i] * attn__fma(attn__negate(y), y, 1.0f);
+                float y;
+                if (attn__bits(mark[i]) == 0x80000000u) continue;
+                y = soft[i] / d->softcap;
+                ds[i] = ds[i] * attn__fma(attn__negate(y), y, 1.0f);
             }
     if (d->score == ATTN_SCORE_GIVEN && (p->does & ATTN__DO_Q)) {
         if (g->d_given_scores.rank)
@@ -6924,8 +6924,6 @@ static void attn__plan_tasks(const attn_desc *d, const attn__shape *s, attn__bac
     if (w->does & ATTN__DO_Q) w->query_parts = attn__blocks(4 * workers, units);
     if (w->key_parts > key_blocks) w->key_parts = key_blocks > 0 ? key_blocks : 1;
     if (w->query_parts > w->blocks) w->query_parts = w->blocks > 0 ? w->blocks : 1;
-    if (!(w->does & ATTN__DO_K)) w->key_parts = 0;
-    if (!(w->does & ATTN__DO_Q)) w->query_parts = 0;
     w->main_tasks = attn__add64(attn__mul64(key_units, w->key_parts), attn__mul64(units, w->query_parts));
 }
 
@@ -7125,11 +7123,11 @@ static void attn__sum_run(const attn__sum *m, int32_t isa, void *memory, const a
 static attn__sum attn__sum_of(attn_view a, attn_view b, attn_out out, int adds, int skip)
 {
     attn__sum m;
+    int axis;
     m.a = a;
     m.b = b;
     m.out = out;
-    m.batch[0] = a.size[0] > 1 ? a.size[0] : b.size[0] * (a.size[0] > 0);
-    m.batch[1] = a.size[1] > 1 ? a.size[1] : b.size[1] * (a.size[1] > 0);
+    for (axis = 0; axis < 2; axis++) m.batch[axis] = a.size[axis] == 1 ? b.size[axis] : a.size[axis];
     m.b_shares = 1;
     m.scale = 1.0f;
     m.adds = adds;
@@ -7234,10 +7232,6 @@ static attn_status attn__bmm_gradient(const attn_view *v, const attn_desc *optio
                                            attn__out((void *)(uintptr_t)v[3].data, r[3]), 0, 0);
     if (v[4].rank) sums[1] = attn__sum_of(attn__swapped(r[0]), r[2],
                                            attn__out((void *)(uintptr_t)v[4].data, r[4]), 0, 0);
-    for (i = 0; i < 2; i++) {                       /* whatever was broadcast */
-        sums[i].batch[0] = r[2].size[0];
-        sums[i].batch[1] = r[2].size[1];
-    }
     return ATTN_OK;
 }
 ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,

@@ -496,8 +496,39 @@ static void test_backward_pieces(void) { /* the pieces and a block of heads on t
     pthread_mutex_destroy(&p.lock);
 }
 
+/* Two tasks go to the callback, a single one does not. */
+static void test_two_tasks(void) {
+    enum { FORWARD, BMM, SOFTMAX, BACKWARD, BMM_BACKWARD, KINDS };
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int64_t batch = 1; batch <= 2; batch++) {
+            recorder r = {IN_ORDER, 0, 0};
+            attn_desc d = make_desc(batch, 1, 1, 3, 5, 4, 2), o;
+            call c = make_call(&d, FROM_OUT, 1u << GRAD_V);
+            attn_view a = make_filled(LAYOUT_PACKED, 1, 3, batch, 3, 4, 0),
+                      b = make_filled(LAYOUT_PACKED, 1, 3, batch, 4, 5, 0),
+                      d_out = make_filled(LAYOUT_PACKED, 1, 3, batch, 3, 5, 0);
+            attn_out product = make_out(LAYOUT_PACKED, 3, batch, 3, 5, 0),
+                     da = make_out(LAYOUT_PACKED, 3, batch, 3, 4, 0), none;
+            memset(&o, 0, sizeof o);
+            memset(&none, 0, sizeof none);
+            o.parallel.run = run_recorded;
+            o.parallel.user = &r;
+            c.d.parallel = o.parallel;
+            if (kind == FORWARD) CHECK_STATUS(attn_forward(&c.d, 0), ATTN_OK);
+            if (kind == BMM) CHECK_STATUS(attn_bmm(a, b, product, &o, 0), ATTN_OK);
+            if (kind == SOFTMAX) CHECK_STATUS(attn_softmax(a, da, &o, 0), ATTN_OK);
+            if (kind == BACKWARD) CHECK_STATUS(attn_backward(&c.d, &c.g, 0), ATTN_OK);
+            if (kind == BMM_BACKWARD) CHECK_STATUS(attn_bmm_backward(a, b, d_out, da, none, 0, &o, 0), ATTN_OK);
+            int phases = kind == BACKWARD ? 2 : 1;
+            CHECKF(r.calls == (batch == 2 ? phases : 0) && r.tasks == 2 * r.calls,
+                   "kind %d, batch %d: %d calls with %ld tasks", kind, (int)batch, r.calls, (long)r.tasks);
+            test_release();
+        }
+}
+
 const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.callback", test_callback},
+                                   {"threads.two_tasks", test_two_tasks},
                                    {"threads.plan", test_plan},
                                    {"threads.plan_again", test_plan_again},
                                    {"threads.plan_on_threads", test_plan_on_threads},

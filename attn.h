@@ -8482,6 +8482,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__INF
 #undef ATTN__INLINE
 #undef ATTN__KEEP
+#undef ATTN__KEEP_POINTER
 #undef ATTN__LESS16
 #undef ATTN__LN2_HI
 #undef ATTN__LN2_LO
@@ -8513,6 +8514,9 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__NEG_INF
 #undef ATTN__NOINLINE
 #undef ATTN__PARTS
+#undef ATTN__TERMS
+#undef ATTN__MAX_ROUNDS
+#undef ATTN__WORTH_CUTTING
 #undef ATTN__PASS_BYTES
 #undef ATTN__HEADS_BYTES
 #undef ATTN__PICK16

@@ -1387,11 +1387,11 @@ static void test_backward_pieces(void) {
     for (int rank = 2; rank <= 3; rank++) { /* named as the caller knows them, whatever they are looked at as */
         const char *of_bias = rank == 2 ? "bias.size[1]" : "bias.size[2]",
                    *of_mask = rank == 2 ? "mask.size[1]" : "mask.size[2]";
-        int64_t n[3] = {B, SQ, SK - 1}, *size = n + 3 - rank;
-        options.bias = floats(rank, size[0], size[1], size[2 - (rank == 2)], 0);
+        int64_t all[3] = {B, SQ, SK - 1}, *n = all + 3 - rank;
+        options.bias = floats(rank, n[0], n[1], n[2 - (rank == 2)], 0);
         FAILS(attn_softmax_backward(x, x, dx, &options, &err), ATTN_ERR_SIZE, of_bias);
         memset(&options.bias, 0, sizeof options.bias);
-        options.mask = mask(rank, size[0], size[1], size[2 - (rank == 2)], 0);
+        options.mask = mask(rank, n[0], n[1], n[2 - (rank == 2)], 0);
         FAILS(attn_softmax_backward(x, x, dx, &options, &err), ATTN_ERR_SIZE, of_mask);
         memset(&options.mask, 0, sizeof options.mask);
     }

@@ -663,10 +663,12 @@ template <class P> inline int launch_kernel(void (*kernel)(P), int64_t grid, int
 } /* namespace attn_emu */
 
 /* ---- the names of the section >>hw */
-#define ATTN__DEVICE inline
-#define ATTN__KERNEL(threads, min_blocks) inline
+#define ATTN__DEVICE static inline
+#define ATTN__HAVE_MMA 1
+#define ATTN__HAVE_WGMMA 1
+#define ATTN__KERNEL(threads, min_blocks) static
 #define ATTN__PARAM
-#define ATTN__SHARED(name) unsigned char *name = attn_emu::block->shared
+#define ATTN__SHARED(name) unsigned char *const name = attn_emu::block->shared
 #define ATTN__LAUNCH(...) attn_emu::launch_kernel(__VA_ARGS__)
 #define ATTN__UNROLL
 
@@ -724,7 +726,8 @@ inline float from_bf16(uint16_t h) { return attn_emu::from_bf16(h); }
 inline uint16_t to_f16(float f) { return attn_emu::to_f16(f); }
 inline uint16_t to_bf16(float f) { return attn_emu::to_bf16(f); }
 template <class T> inline uint32_t pack(float low, float high) {
-    return T::is_bf16 ? to_bf16(low) | (uint32_t)to_bf16(high) << 16 : to_f16(low) | (uint32_t)to_f16(high) << 16;
+    return T::is_bf16 ? attn_emu::to_bf16(low) | (uint32_t)attn_emu::to_bf16(high) << 16
+                      : attn_emu::to_f16(low) | (uint32_t)attn_emu::to_f16(high) << 16;
 }
 
 /* ---- shared memory */

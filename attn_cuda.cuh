@@ -87,7 +87,6 @@ attn_status attn_cuda_prepare(attn_error *err);
 #  define ATTN__BOTH          static __host__ __device__ __forceinline__
 #  define ATTN__KERNEL(threads, blocks) static __global__ __launch_bounds__(threads, blocks)
 #  define ATTN__PARAM         const __grid_constant__
-#  define ATTN__UNROLL         _Pragma("unroll")
 #  define ATTN__SHARED(name)  extern __shared__ __align__(1024) unsigned char name[]
 #  define ATTN__LAUNCH(kernel, grid, threads, shared, stream, params) \
     attn__gpu_launch((const void *)(kernel), grid, threads, shared, stream, &(params))
@@ -95,9 +94,12 @@ static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, s
                                     const void *params)
 {
     void *arguments[1];
-    cudaError_t error;
+    cudaError_t error = cudaSuccess;
     arguments[0] = const_cast<void *>(params);
-    error = cudaLaunchKernel(kernel, dim3((unsigned)grid), dim3((unsigned)threads), arguments, shared, stream);
+    if (shared > 48 * 1024)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    if (error == cudaSuccess)
+        error = cudaLaunchKernel(kernel, dim3((unsigned)grid), dim3((unsigned)threads), arguments, shared, stream);
     if (error != cudaSuccess) cudaGetLastError();           /* it is reported once, here */
     return error;
 }
@@ -107,29 +109,335 @@ static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, s
 #  define ATTN__BOTH ATTN__DEVICE
 #endif
 
-/* ---------------------------------------------------------------------------------------------------------- >>hw */
+/* ---------------------------------------------------------------------------------------------------------- >>hw
+   The hardware, as small functions: the only place with PTX. A compiler that knows no CUDA takes the same names from
+   ATTN_CUDA_HW_HEADER, which emulates them; so the kernels below run, and are tested, without a GPU. */
 #ifndef ATTN_CUDA_HW_HEADER
-namespace attn__hw {
-ATTN__DEVICE int thread() { return (int)threadIdx.x; }
-ATTN__DEVICE int threads() { return (int)blockDim.x; }
-ATTN__DEVICE int block() { return (int)blockIdx.x; }
-ATTN__DEVICE int blocks() { return (int)gridDim.x; }
-ATTN__DEVICE int lane() { return (int)threadIdx.x % 32; }
-ATTN__DEVICE int warp() { return (int)threadIdx.x / 32; }
-ATTN__DEVICE float shfl(float x, int from) { return __shfl_sync(0xffffffffu, x, from); }
-ATTN__DEVICE float shfl_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
-ATTN__DEVICE uint32_t ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
-ATTN__DEVICE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-ATTN__DEVICE float from_bf16(uint16_t x) { return __uint_as_float((uint32_t)x << 16); }
-ATTN__DEVICE float from_f16(uint16_t x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
-ATTN__DEVICE uint16_t to_f16(float x) { uint16_t y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
-ATTN__DEVICE uint16_t to_bf16(float x)      /* by hand: the instruction is there from sm_80 on */
-{
-    const uint32_t b = __float_as_uint(x);
-    return (uint16_t)((b + 0x7fffu + (b >> 16 & 1u)) >> 16);
-}
-}
+#include <cuda.h>           /* types only: CUtensorMap; nothing of libcuda is linked */
+
+#define ATTN__UNROLL _Pragma("unroll")
+/* What the compilation for one architecture has. On the host everything, so that kernels have their names. */
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#  define ATTN__HAVE_MMA 1
+#else
+#  define ATTN__HAVE_MMA 0
 #endif
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#  define ATTN__HAVE_WGMMA 1
+#else
+#  define ATTN__HAVE_WGMMA 0
+#endif
+
+namespace attn__hw {
+
+struct f16  { static const bool is_bf16 = false; };         /* the two 16-bit types, as template arguments */
+struct bf16 { static const bool is_bf16 = true; };
+typedef CUtensorMap tensor_map;
+
+/* ---- who am I */
+ATTN__DEVICE int thread()  { return (int)threadIdx.x; }
+ATTN__DEVICE int threads() { return (int)blockDim.x; }
+ATTN__DEVICE int block()   { return (int)blockIdx.x; }
+ATTN__DEVICE int blocks()  { return (int)gridDim.x; }
+ATTN__DEVICE int lane()    { return (int)(threadIdx.x % 32); }
+ATTN__DEVICE int warp()    { return __shfl_sync(0xffffffffu, (int)(threadIdx.x / 32), 0); } /* known to be uniform */
+
+/* ---- barriers of the block (0) and of `count` of its threads (1..15); arrive does not wait */
+ATTN__DEVICE void sync() { __syncthreads(); }
+ATTN__DEVICE void barrier_sync(int id, int count)
+{
+    asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(count) : "memory");
+}
+ATTN__DEVICE void barrier_arrive(int id, int count)
+{
+    asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(count) : "memory");
+}
+/* bar.sync; then true where any of the threads votes so */
+ATTN__DEVICE bool barrier_or(int id, int count, bool vote)
+{
+    int result;
+    asm volatile("{ .reg .pred in, out; setp.ne.s32 in, %3, 0; bar.red.or.pred out, %1, %2, in; "
+                 "selp.s32 %0, 1, 0, out; }"
+                 : "=r"(result) : "r"(id), "r"(count), "r"((int)vote) : "memory");
+    return result != 0;
+}
+
+/* ---- the lanes of a warp, all 32 of them */
+template <class T> ATTN__DEVICE T shfl(T x, int source) { return __shfl_sync(0xffffffffu, x, source); }
+template <class T> ATTN__DEVICE T shfl_xor(T x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+ATTN__DEVICE uint32_t ballot(bool vote) { return __ballot_sync(0xffffffffu, vote); }
+ATTN__DEVICE bool any(bool vote) { return __any_sync(0xffffffffu, vote) != 0; }
+ATTN__DEVICE void sync_warp() { __syncwarp(); }
+
+/* ---- one instruction each: 2 ulp or so, numbers below 2^-126 are 0 */
+ATTN__DEVICE float ex2(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+ATTN__DEVICE float lg2(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+ATTN__DEVICE float rcp(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+/* within 2^-11 */
+ATTN__DEVICE float tanh_approx(float x) { float y; asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+ATTN__DEVICE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+
+/* ---- 16-bit floats, rounded to nearest even */
+ATTN__DEVICE float from_f16(uint16_t h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
+ATTN__DEVICE uint16_t to_f16(float f) { uint16_t h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
+ATTN__DEVICE float from_bf16(uint16_t h) { return __uint_as_float((uint32_t)h << 16); }
+ATTN__DEVICE uint16_t to_bf16(float f)          /* by hand: the instruction is there from sm_80 on */
+{
+    const uint32_t u = __float_as_uint(f);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
+}
+/* two numbers in one register (sm_80) */
+template <class T> ATTN__DEVICE uint32_t pack(float low, float high)
+{
+    uint32_t r;
+    if (T::is_bf16) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+
+/* ---- shared memory. Words that TMA or wgmma will read: store_shared by all, fence_async by all, a barrier; then. */
+ATTN__DEVICE uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+ATTN__DEVICE void store_shared(uint32_t address, uint32_t value)
+{
+    asm volatile("st.shared.b32 [%0], %1;" :: "r"(address), "r"(value) : "memory");
+}
+ATTN__DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/* ---- cp.async (sm_80): 16 bytes from global to shared memory, or 16 zero bytes and nothing is read */
+ATTN__DEVICE void copy16(uint32_t to, const void *from, bool inside)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :: "r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
+}
+ATTN__DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> ATTN__DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+
+/* ---- tensor cores of a warp (sm_80). With g = lane/4, t = lane%4, element pairs in one register low half first:
+       A 16x16   a0 (g, 2t..)  a1 (g+8, 2t..)  a2 (g, 2t+8..)  a3 (g+8, 2t+8..)
+       B 16x8    b0 (2t.., g)  b1 (2t+8.., g)
+       D 16x8    d0 (g, 2t)  d1 (g, 2t+1)  d2 (g+8, 2t)  d3 (g+8, 2t+1)
+   ldmatrix: four 8x8 matrices; lane 8m+r gives the address of row r of matrix m; a lane gets of each (g, 2t..), or of
+   the transposed one. */
+ATTN__DEVICE void ldmatrix(uint32_t (&r)[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+ATTN__DEVICE void ldmatrix_transposed(uint32_t (&r)[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+template <class T> ATTN__DEVICE void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    if (T::is_bf16)
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    else
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* ---- mbarriers (sm_90): 8 bytes of shared memory. A phase ends when `arrivals` have arrived and all bytes that were
+   announced have landed; wait(parity) goes on once the phase of that parity has ended, so the first wait for a slot
+   that starts out free is with parity 1. */
+ATTN__DEVICE void mbarrier_init(uint64_t *bar, int arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(bar)), "r"(arrivals) : "memory");
+}
+ATTN__DEVICE void mbarrier_fence_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+ATTN__DEVICE void mbarrier_arrive(uint64_t *bar)
+{
+    asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" :: "r"(shared_address(bar)) : "memory");
+}
+ATTN__DEVICE void mbarrier_expect(uint64_t *bar, uint32_t bytes) {          /* arrives, and announces bytes */
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :: "r"(shared_address(bar)), "r"(bytes) : "memory");
+}
+ATTN__DEVICE void mbarrier_wait(uint64_t *bar, int parity)
+{
+    asm volatile("{ .reg .pred done;\n"
+                 "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra.uni AGAIN; }" :: "r"(shared_address(bar)), "r"(parity) : "memory");
+}
+
+/* ---- TMA (sm_90): one thread moves a box of 64 columns and some rows, which lies in shared memory as rows of 128
+   bytes whose 16-byte chunks are exchanged: chunk ^= row % 8. Outside the tensor it reads 0 and writes nothing. */
+ATTN__DEVICE void tma_load(void *to, const tensor_map *map, uint64_t *bar, int c0, int c1, int c2, int c3)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2];"
+                 :: "r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+                 : "memory");
+}
+ATTN__DEVICE void tma_store(const tensor_map *map, const void *from, int c0, int c1, int c2, int c3)
+{
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
+                 :: "l"(map), "r"(shared_address(from)), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
+}
+ATTN__DEVICE void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int N> ATTN__DEVICE void tma_store_wait_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(N) : "memory");
+}
+
+/* A tensor of 16-bit elements with axes column, row, head, batch; boxes of 64 columns and `rows` rows. On the host;
+   0 = fine, else the tensor cannot be described (alignment, strides) or the driver has no TMA. */
+inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4], const int64_t (&stride)[4],
+                           int rows)
+{
+    typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                                  const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
+                                  CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+    void *encode = NULL;
+    cudaDriverEntryPointQueryResult found;
+    cuuint64_t sizes[4], strides[3];
+    const cuuint32_t box[4] = {64, (cuuint32_t)rows, 1, 1}, steps[4] = {1, 1, 1, 1};
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found) !=
+            cudaSuccess || !encode) {
+        cudaGetLastError();                     /* the caller's next check is not to find this one */
+        return 1;
+    }
+    for (int i = 0; i < 4; i++) {
+        if (size[i] <= 0 || (i && stride[i] < 0)) return 1;
+        sizes[i] = (cuuint64_t)size[i];
+        if (i) strides[i - 1] = (cuuint64_t)stride[i] * 2;
+    }
+    return ((encode_fn)encode)(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, base, sizes, strides, box, steps,
+                               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
+}
+
+/* ---- tensor cores of a warpgroup of 128 threads (sm_90a): asynchronous; D 64xN (+)= A 64x16 . B 16xN, by groups.
+   Warp w holds rows 16w.. of D: d[4j], d[4j+1] (g, 8j+2t..), d[4j+2], d[4j+3] (g+8, 8j+2t..); A in registers is as for
+   mma. Operands in shared memory are descriptors of tiles as TMA lays them; a transposed one has its rows along k.
+   fence before the first wgmma of a group; keep(registers) before it and after the wait, so that the compiler leaves
+   the registers alone in between. */
+template <int N> ATTN__DEVICE void registers_more() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
+template <int N> ATTN__DEVICE void registers_fewer() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
+ATTN__DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+ATTN__DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N> ATTN__DEVICE void wgmma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
+}
+template <int N> ATTN__DEVICE void wgmma_keep(float (&d)[N])
+{
+    ATTN__UNROLL for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i]) :: "memory");
+}
+template <int N> ATTN__DEVICE void wgmma_keep(uint32_t (&a)[N])
+{
+    ATTN__UNROLL for (int i = 0; i < N; i++) asm volatile("" : "+r"(a[i]) :: "memory");
+}
+template <int M, int N> ATTN__DEVICE void wgmma_keep(uint32_t (&a)[M][N])
+{
+    ATTN__UNROLL for (int i = 0; i < M; i++) wgmma_keep(a[i]);
+}
+
+/* An asm statement must name each register by a literal number. These are lists of them: ATTN__REGSn names the n/2 of
+   an accumulator of n columns, ATTN__ACCn binds them to d[0..n/2). */
+#define ATTN__R0 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define ATTN__R1 "%8, %9, %10, %11, %12, %13, %14, %15"
+#define ATTN__R2 "%16, %17, %18, %19, %20, %21, %22, %23"
+#define ATTN__R3 "%24, %25, %26, %27, %28, %29, %30, %31"
+#define ATTN__R4 "%32, %33, %34, %35, %36, %37, %38, %39"
+#define ATTN__R5 "%40, %41, %42, %43, %44, %45, %46, %47"
+#define ATTN__R6 "%48, %49, %50, %51, %52, %53, %54, %55"
+#define ATTN__R7 "%56, %57, %58, %59, %60, %61, %62, %63"
+#define ATTN__R8 "%64, %65, %66, %67, %68, %69, %70, %71"
+#define ATTN__R9 "%72, %73, %74, %75, %76, %77, %78, %79"
+#define ATTN__R10 "%80, %81, %82, %83, %84, %85, %86, %87"
+#define ATTN__R11 "%88, %89, %90, %91, %92, %93, %94, %95"
+#define ATTN__R12 "%96, %97, %98, %99, %100, %101, %102, %103"
+#define ATTN__R13 "%104, %105, %106, %107, %108, %109, %110, %111"
+#define ATTN__R14 "%112, %113, %114, %115, %116, %117, %118, %119"
+#define ATTN__R15 "%120, %121, %122, %123, %124, %125, %126, %127"
+#define ATTN__D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+                    "+f"(d[i + 6]), "+f"(d[i + 7])
+#define ATTN__REGS16 ATTN__R0
+#define ATTN__ACC16 ATTN__D8(0)
+#define ATTN__REGS32 ATTN__REGS16 ", " ATTN__R1
+#define ATTN__ACC32 ATTN__ACC16, ATTN__D8(8)
+#define ATTN__REGS48 ATTN__REGS32 ", " ATTN__R2
+#define ATTN__ACC48 ATTN__ACC32, ATTN__D8(16)
+#define ATTN__REGS64 ATTN__REGS48 ", " ATTN__R3
+#define ATTN__ACC64 ATTN__ACC48, ATTN__D8(24)
+#define ATTN__REGS80 ATTN__REGS64 ", " ATTN__R4
+#define ATTN__ACC80 ATTN__ACC64, ATTN__D8(32)
+#define ATTN__REGS96 ATTN__REGS80 ", " ATTN__R5
+#define ATTN__ACC96 ATTN__ACC80, ATTN__D8(40)
+#define ATTN__REGS112 ATTN__REGS96 ", " ATTN__R6
+#define ATTN__ACC112 ATTN__ACC96, ATTN__D8(48)
+#define ATTN__REGS128 ATTN__REGS112 ", " ATTN__R7
+#define ATTN__ACC128 ATTN__ACC112, ATTN__D8(56)
+#define ATTN__REGS144 ATTN__REGS128 ", " ATTN__R8
+#define ATTN__ACC144 ATTN__ACC128, ATTN__D8(64)
+#define ATTN__REGS160 ATTN__REGS144 ", " ATTN__R9
+#define ATTN__ACC160 ATTN__ACC144, ATTN__D8(72)
+#define ATTN__REGS176 ATTN__REGS160 ", " ATTN__R10
+#define ATTN__ACC176 ATTN__ACC160, ATTN__D8(80)
+#define ATTN__REGS192 ATTN__REGS176 ", " ATTN__R11
+#define ATTN__ACC192 ATTN__ACC176, ATTN__D8(88)
+#define ATTN__REGS208 ATTN__REGS192 ", " ATTN__R12
+#define ATTN__ACC208 ATTN__ACC192, ATTN__D8(96)
+#define ATTN__REGS224 ATTN__REGS208 ", " ATTN__R13
+#define ATTN__ACC224 ATTN__ACC208, ATTN__D8(104)
+#define ATTN__REGS240 ATTN__REGS224 ", " ATTN__R14
+#define ATTN__ACC240 ATTN__ACC224, ATTN__D8(112)
+#define ATTN__REGS256 ATTN__REGS240 ", " ATTN__R15
+#define ATTN__ACC256 ATTN__ACC240, ATTN__D8(120)
+
+template <int N> struct wgmma_n;
+/* o0.. are the numbers of the operands that follow the accumulator */
+#define ATTN__WGMMA_SS(N, type, o0, o1, o2, o3, o4) \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, " o2 ", 0; " \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" ATTN__REGS##N "}, " \
+                 o0 ", " o1 ", p, 1, 1, " o3 ", " o4 "; }" \
+                 : ATTN__ACC##N : "l"(a), "l"(b), "r"((int)accumulate), "n"(TransposeA), "n"(TransposeB))
+#define ATTN__WGMMA_RS(N, type, o0, o1, o2, o3, o4, o5, o6) \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, " o5 ", 0; " \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" ATTN__REGS##N "}, " \
+                 "{" o0 ", " o1 ", " o2 ", " o3 "}, " o4 ", p, 1, 1, " o6 "; }" \
+                 : ATTN__ACC##N : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)accumulate), \
+                   "n"(TransposeB))
+#define ATTN__WGMMA(N, o0, o1, o2, o3, o4, o5, o6) \
+template <> struct wgmma_n<N> { \
+    template <class T, int TransposeA, int TransposeB> \
+    ATTN__DEVICE void ss(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) { \
+        if (T::is_bf16) ATTN__WGMMA_SS(N, "bf16", o0, o1, o2, o3, o4); \
+        else ATTN__WGMMA_SS(N, "f16", o0, o1, o2, o3, o4); \
+    } \
+    template <class T, int TransposeB> \
+    ATTN__DEVICE void rs(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate) { \
+        if (T::is_bf16) ATTN__WGMMA_RS(N, "bf16", o0, o1, o2, o3, o4, o5, o6); \
+        else ATTN__WGMMA_RS(N, "f16", o0, o1, o2, o3, o4, o5, o6); \
+    } \
+};
+ATTN__WGMMA(64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+ATTN__WGMMA(80, "%40", "%41", "%42", "%43", "%44", "%45", "%46")
+ATTN__WGMMA(96, "%48", "%49", "%50", "%51", "%52", "%53", "%54")
+ATTN__WGMMA(128, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
+ATTN__WGMMA(176, "%88", "%89", "%90", "%91", "%92", "%93", "%94")
+ATTN__WGMMA(192, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
+ATTN__WGMMA(256, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
+template <class T, int N, bool TransposeA, bool TransposeB>
+ATTN__DEVICE void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate)
+{
+    wgmma_n<N>::template ss<T, TransposeA, TransposeB>(d, a, b, accumulate);
+}
+template <class T, int N, bool TransposeB>
+ATTN__DEVICE void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate)
+{
+    wgmma_n<N>::template rs<T, TransposeB>(d, a, b, accumulate);
+}
+
+} /* namespace attn__hw */
+#endif /* ATTN_CUDA_HW_HEADER */
 
 /* ------------------------------------------------------------------------------------------------------ >>common
    What all stages share: the parameters of a call, arrays of any type and strides, which keys a query may attend to,
@@ -1005,6 +1313,24 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_bias(ATTN__PARAM params p)
             store_gradient(p, p.d_bias, ATTN_GRAD_BIAS, b0, h0, i0, j0, value);
     }
 }
+
+/* --------------------------------------------------------------------------------------------------------- >>mma
+   Stage 2: 16-bit types on the tensor cores of a warp. */
+
+/* ---- tiles in shared memory, as TMA lays them: panels of 64 columns, one after the other; in a panel rows of 128 bytes
+   whose eight 16-byte chunks are exchanged by the row's number, so that neither rows nor columns meet in one bank. */
+ATTN__DEVICE uint32_t chunk_of(int row, int chunk, int rows)    /* chunk: 8 columns; rows: of the whole tile */
+{
+    return (uint32_t)(chunk / 8 * rows * 128 + row * 128 + ((chunk % 8) ^ (row % 8)) * 16);
+}
+/* The same tile for wgmma (its start 1024-byte aligned, in 1/16 of bytes), and what to add to get to the next 16 columns
+   or, where the operand is transposed, rows. */
+ATTN__DEVICE uint64_t wgmma_tile(uint32_t address, int rows)
+{
+    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(rows * 128 >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
+}
+ATTN__DEVICE uint64_t wgmma_along(int k, int rows) { return (uint64_t)(k / 4 * (rows * 128 >> 4) + k % 4 * 2); }
+ATTN__DEVICE uint64_t wgmma_down(int k) { return (uint64_t)(k * (16 * 128 >> 4)); }
 } /* namespace attn__gpu */
 
 /* ---------------------------------------------------------------------------------------------------- >>dispatch

@@ -624,10 +624,13 @@ ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writ
 int     attn__cuda_place(const void *data);                             /* bits: where it can be used */
 int64_t attn__cuda_bytes(const attn_desc *d, const void *grad);         /* of workspace; grad: attn_grad or NULL */
 attn_status attn__cuda_run(const attn_desc *d, const void *grad, void *workspace, attn_error *err);
-/* as attn__sum and attn__mha_add_bias; a view of rank 0 is all ones */
+/* as attn__sum and attn__mha_add_bias; a NULL: all ones; in_order: the chains of attn_bmm, its very bits */
 attn_status attn__cuda_sum(const attn_view *a, const attn_view *b, const attn_out *out, const int64_t *batch, int adds,
-                           int skip, void *stream, attn_error *err);
+                           int skip, int in_order, void *stream, attn_error *err);
 attn_status attn__cuda_add(const attn_view *bias, const attn_out *y, void *stream, attn_error *err);
+attn_status attn__cuda_mask(const attn_desc *d, const attn_out *mask, int dropout, attn_error *err);
+attn_status attn__cuda_merge(const attn_view *v, void *stream, attn_error *err);    /* the six of attn_merge */
+const char *attn__cuda_explain(const attn_desc *d, const void *grad, const char **stronger, const char **why);
 void   *attn__cuda_allocate(size_t bytes, void *stream);
 void    attn__cuda_release(void *block, void *stream);
 #endif
@@ -2903,11 +2906,12 @@ static int attn__disjoint(const attn_view *a, const attn_view *b)
 /* What a check is for: a call on these data, or only its sizes. */
 enum { ATTN__WITH_DATA = 1, ATTN__NO_RESULT_NEEDED = 2 };
 #ifdef ATTN_CUDA
-enum { ATTN__ON_DEVICE = 4, ATTN__ANYWHERE = 8 };       /* anywhere: there is no array yet that would tell */
+/* anywhere: there is no array yet that would tell; as tasks: what may lie on the host is used there */
+enum { ATTN__ON_DEVICE = 4, ATTN__ANYWHERE = 8, ATTN__AS_TASKS = 16 };
 #define ATTN__HALF(v, flags) ((flags) & (ATTN__ON_DEVICE | ATTN__ANYWHERE) && \
                               ((v)->type == ATTN_F16 || (v)->type == ATTN_BF16))
 #else
-enum { ATTN__ON_DEVICE = 0, ATTN__ANYWHERE = 0 };
+enum { ATTN__ON_DEVICE = 0, ATTN__ANYWHERE = 0, ATTN__AS_TASKS = 0 };
 #define ATTN__HALF(v, flags) 0
 #endif
 
@@ -3256,6 +3260,7 @@ static attn_status attn__see_workspace(attn__place *at, const attn_desc *d, attn
 /* As the flags of a check. Nothing seen: a call would run on the host; its sizes are asked for either place. */
 static int attn__place_flags(const attn__place *at, int flags)
 {
+    if (flags & ATTN__AS_TASKS && at->where & ATTN__PLACE_HOST) return flags;
     if (at->seen && at->where & ATTN__PLACE_DEVICE) return flags | ATTN__ON_DEVICE;
     return at->seen || flags & ATTN__WITH_DATA ? flags : flags | ATTN__ANYWHERE;
 }
@@ -3269,15 +3274,7 @@ static attn_status attn__find_place(const attn_desc *d, int *flags, attn_error *
     return ATTN_OK;
 }
 /* For what only the CPU does. */
-static attn_status attn__host_only(const attn_view *v, int count, const char *field, attn_error *err)
-{
-    attn__place at = {ATTN__PLACE_HOST, 0};
-    int i;
-    for (i = 0; i < count; i++)
-        if (attn__see(&at, &v[i], field, NULL) != ATTN_OK)
-            return attn__fail(err, ATTN_ERR_PLACE, field, "must lie on the host: this runs on the CPU");
-    return ATTN_OK;
-}
+static int attn__is_on_host(const void *data) { return !data || attn__cuda_place(data) & ATTN__PLACE_HOST; }
 #endif
 
 /* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
@@ -4752,7 +4749,7 @@ static attn_status attn__plan_placed(const attn_desc *desc, attn_plan *plan, int
 
 ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err)
 {
-    int flags = ATTN__WITH_DATA;
+    int flags = ATTN__WITH_DATA | ATTN__AS_TASKS;
     ATTN__FIND_PLACE(attn__find_place(desc, &flags, err));
     ATTN__RULE(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc", "must have its arrays on the host: tasks run there");
     return attn__plan_placed(desc, plan, flags, err);
@@ -4783,15 +4780,39 @@ ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
     return st;
 }
 
+#ifdef ATTN_CUDA
+/* "; on the device, stage 1 (not stage 2: why); workspace .. bytes" */
+static size_t attn__end_on_device(attn__text *t, const attn_plan *plan, const void *grad)
+{
+    const char *stronger, *why, *name = attn__cuda_explain(&plan->desc, grad, &stronger, &why);
+    attn__put(t, "; on the device, ");
+    attn__put(t, name);
+    if (stronger) {
+        attn__put(t, " (not ");
+        attn__put(t, stronger);
+        attn__put(t, ": ");
+        attn__put(t, why);
+        attn__put(t, ")");
+    }
+    attn__put(t, "; workspace ");
+    attn__put_number(t, (int64_t)plan->workspace_bytes);
+    attn__put(t, " bytes");
+    return attn__end_text(t);
+}
+#endif
+
 ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
 {
     attn_plan plan;
     attn_error err;
     attn__shape s;
     attn__text t;
-    const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan(desc, &plan, ATTN__NO_RESULT_NEEDED, &err);
-    attn__fp_leave(saved);
+    attn_status st = ATTN_OK;
+    int flags = ATTN__NO_RESULT_NEEDED;
+#ifdef ATTN_CUDA
+    st = attn__find_place(desc, &flags, &err);
+#endif
+    if (st == ATTN_OK) st = attn__plan_placed(desc, &plan, flags, &err);
     t.at = text;
     t.size = text ? size : 0;
     t.length = 0;
@@ -4816,6 +4837,9 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
     attn__put_number(&t, s.size_q);
     attn__put(&t, ", dv ");
     attn__put_number(&t, s.size_v);
+#ifdef ATTN_CUDA
+    if (s.on_device) return attn__end_on_device(&t, &plan, NULL);
+#endif
     attn__put(&t, "; kernels ");
     attn__put(&t, attn_isa_string((attn_isa)plan.isa));
     attn__put(&t, ", tiles of ");
@@ -4923,7 +4947,7 @@ ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, cons
 
 /* A mask's descriptor, alone: no scores, only what says who may attend to whom. */
 static attn_status attn__mask_check(const attn_desc *options, int64_t b, int64_t h, int64_t queries, int64_t keys,
-                                    attn_error *err)
+                                    int flags, attn_error *err)
 {
     attn_desc d;
     attn__shape s;
@@ -4944,7 +4968,7 @@ static attn_status attn__mask_check(const attn_desc *options, int64_t b, int64_t
     d.score = ATTN_SCORE_CONSTANT;
     d.q = attn_view_f32(NULL, 4, b, h, queries, 1);
     d.k = attn_view_f32(NULL, 4, b, h, keys, 1);
-    return attn__resolve(&d, &s, ATTN__WITH_DATA | ATTN__NO_RESULT_NEEDED, err);
+    return attn__resolve(&d, &s, flags | ATTN__NO_RESULT_NEEDED, err);
 }
 
 static attn_status attn__check_mask_out(const attn_out *mask, attn_error *err)
@@ -4959,20 +4983,45 @@ static uint8_t *attn__byte_at(const attn_out *m, int64_t b, int64_t h, int64_t i
     return (uint8_t *)m->data + (b*m->stride[0] + h*m->stride[1] + i*m->stride[2] + j*m->stride[3]);
 }
 
+#ifdef ATTN_CUDA
+static attn_status attn__mask_find_place(const attn_out *mask, const attn_desc *d, int *flags, attn_error *err)
+{
+    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+    const attn_view v = attn_view_of(*mask);
+    ATTN__TRY(attn__see(&at, &v, "mask", err));
+    ATTN__TRY(attn__see_fields(&at, d, &attn__fields[ATTN__F_bias], ATTN__F_COUNT - ATTN__F_bias, err));
+    *flags = attn__place_flags(&at, *flags);
+    return ATTN_OK;
+}
+static attn_status attn__mask_on_device(const attn_out *mask, attn_desc d, int dropout, attn_error *err)
+{
+    const int64_t *n = mask->size;
+    d.score = ATTN_SCORE_CONSTANT;
+    d.q = attn_view_f32(NULL, 4, n[0], n[1], n[2], 1);
+    d.k = attn_view_f32(NULL, 4, n[0], n[1], n[3], 1);
+    ATTN__TRY(attn__cuda_mask(&d, mask, dropout, err));
+    return attn__success(err);
+}
+#endif
+
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)
 {
     const int64_t *n = mask.size;
     const attn_desc d = attn__options(options);
     const attn_view out = attn_view_of(mask);
     int64_t b, h, i, j;
-    int p;
+    int p, flags = ATTN__WITH_DATA;
     ATTN__TRY(attn__check_mask_out(&mask, err));
-    ATTN__TRY(attn__mask_check(options, n[0], n[1], n[2], n[3], err));
+    ATTN__FIND_PLACE(attn__mask_find_place(&mask, &d, &flags, err));
+    ATTN__TRY(attn__mask_check(options, n[0], n[1], n[2], n[3], flags, err));
     for (p = ATTN__F_bias; p < ATTN__F_COUNT; p++) {
         const attn_view in = attn__view_at(&d, p);
         if (p == ATTN__F_alibi || p == ATTN__F_sink) continue;              /* they do not count here */
         ATTN__RULE(!in.rank || attn__disjoint(&out, &in), ATTN_ERR_OVERLAP, "mask", "must not overlap an input");
     }
+#ifdef ATTN_CUDA
+    if (flags & ATTN__ON_DEVICE) return attn__mask_on_device(&mask, d, 0, err);
+#endif
     for (b = 0; b < n[0]; b++)
         for (h = 0; h < n[1]; h++)
             for (i = 0; i < n[2]; i++)
@@ -4993,6 +5042,20 @@ ATTN__NOINLINE static void attn__dropout_rows(const attn_out *mask, const attn_d
             }
 }
 
+#ifdef ATTN_CUDA
+static attn_desc attn__dropout_of(const attn_desc *options)      /* nothing but dropout */
+{
+    attn_desc d;
+    int i;
+    attn__zero(&d, sizeof d);
+    d.dropout = options->dropout;
+    d.seed = options->seed;
+    for (i = 0; i < 4; i++) d.dropout_origin[i] = options->dropout_origin[i];
+    d.stream = options->stream;
+    return d;
+}
+#endif
+
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
 {
     const attn_desc d = attn__options(options);
@@ -5000,6 +5063,10 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
     ATTN__TRY(attn__check_mask_out(&mask, err));
     ATTN__RULE(attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
                "must be within 0..1");
+#ifdef ATTN_CUDA
+    if (mask.data && attn__cuda_place(mask.data) & ATTN__PLACE_DEVICE)
+        return attn__mask_on_device(&mask, attn__dropout_of(&d), 1, err);
+#endif
     saved = attn__fp_enter();
     attn__dropout_rows(&mask, &d);
     attn__fp_leave(saved);
@@ -5037,16 +5104,23 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
         {0, 1, ATTN__TAKES_F32, 4, 4, ATTN__NAMES("out")}, {0, 1, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("lse")}};
     attn_view v[6];
     attn__fp_state saved;
-    int i, j, axis;
+    int i, j, axis, flags = ATTN__WITH_DATA;
     v[0] = out_a;
     v[1] = lse_a;
     v[2] = out_b;
     v[3] = lse_b;
     v[4] = attn_view_of(out);
     v[5] = attn_view_of(lse);
+#ifdef ATTN_CUDA
+    {
+        attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+        for (i = 0; i < 6; i++) ATTN__TRY(attn__see(&at, &v[i], fields[i].names.view, err));
+        flags = attn__place_flags(&at, flags);
+    }
+#endif
     for (i = 0; i < 6; i++) {
         ATTN__RULE(v[i].rank || i == 5, ATTN_ERR_NULL, fields[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&v[i], &fields[i], 1, err));
+        ATTN__TRY(attn__check_view(&v[i], &fields[i], flags, err));
         for (axis = 0; axis < v[i].rank; axis++) ATTN__TRY(attn__check_size(&v[i], &fields[i].names, axis,
             v[0].size[axis], "must equal that of out_a", err));
     }
@@ -5054,6 +5128,12 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
         for (j = 0; v[i].rank && j < i; j++)
             ATTN__RULE(attn__disjoint(&v[i], &v[j]), ATTN_ERR_OVERLAP, fields[i].names.view,
                        "must not overlap an input or another output");
+#ifdef ATTN_CUDA
+    if (flags & ATTN__ON_DEVICE) {          /* there is no descriptor: the default stream */
+        ATTN__TRY(attn__cuda_merge(v, NULL, err));
+        return attn__success(err);
+    }
+#endif
     saved = attn__fp_enter();
     attn__merge_rows(&out_a, &lse_a, &out_b, &lse_b, &out, &lse);
     attn__fp_leave(saved);
@@ -5182,7 +5262,7 @@ static attn_status attn__bmm_run(attn__bmm *m, void *memory, const attn_desc *op
     int64_t i;
 #ifdef ATTN_CUDA
     if (m->flags & ATTN__ON_DEVICE)
-        return attn__cuda_sum(&m->a, &m->b, &m->out, m->out.size, 0, 0, options->stream, err);
+        return attn__cuda_sum(&m->a, &m->b, &m->out, m->out.size, 0, 0, 1, options->stream, err);
 #endif
     (void)err;
     if (m->out.size[2] == 0) return ATTN_OK;
@@ -7114,7 +7194,7 @@ static attn_status attn__find_grad_place(const attn_desc *d, const attn_grad *g,
 ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
                                         attn_error *err)
 {
-    int flags = ATTN__WITH_DATA;
+    int flags = ATTN__WITH_DATA | ATTN__AS_TASKS;
     ATTN__FIND_PLACE(attn__find_grad_place(forward, grad, &flags, err));
     ATTN__RULE(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc", "must have its arrays on the host: tasks run there");
     return attn__plan_gradients_placed(forward, grad, plan, flags, err);
@@ -7149,9 +7229,12 @@ ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad 
     attn_error err;
     attn__backward w;
     attn__text t;
-    const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan_gradients(forward, grad, &plan, 0, &err);
-    attn__fp_leave(saved);
+    attn_status st = ATTN_OK;
+    int flags = 0;
+#ifdef ATTN_CUDA
+    st = attn__find_grad_place(forward, grad, &flags, &err);
+#endif
+    if (st == ATTN_OK) st = attn__plan_gradients_placed(forward, grad, &plan, flags, &err);
     t.at = text;
     t.size = text ? size : 0;
     t.length = 0;
@@ -7163,6 +7246,12 @@ ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad 
     ATTN__COPY(&w, plan.backward, sizeof w);
     attn__put(&t, "gradients of ");
     attn__put(&t, attn_score_string((attn_score)plan.desc.score));
+#ifdef ATTN_CUDA
+    if (attn__on_device(&plan)) {
+        attn__put(&t, " attention");
+        return attn__end_on_device(&t, &plan, &plan.grad);
+    }
+#endif
     attn__put(&t, " attention; kernels ");
     attn__put(&t, attn_isa_string((attn_isa)plan.isa));
     attn__put(&t, ", blocks of ");
@@ -7205,7 +7294,8 @@ static attn_status attn__sum_run(const attn__sum *m, const attn_desc *d, int fla
     int64_t i, n;
 #ifdef ATTN_CUDA
     if (flags & ATTN__ON_DEVICE)
-        return attn__cuda_sum(&m->a, &m->b, &m->out, m->batch, m->adds, m->skip, d->stream, err);
+        return attn__cuda_sum(m->a.data || !attn__elements(&m->a) ? &m->a : NULL, &m->b, &m->out, m->batch, m->adds,
+                              m->skip, 0, d->stream, err);
 #endif
     (void)flags;
     (void)err;
@@ -7670,6 +7760,9 @@ ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y,
     if (n < 0) return ATTN_ERR_SIZE;
     if (n > 0 && (!x || !y)) return ATTN_ERR_NULL;
     if (isa != ATTN_ISA_AUTO && !attn__cpu_has(isa)) return ATTN_ERR_ISA;
+#ifdef ATTN_CUDA
+    if (n > 0 && (!attn__is_on_host(x) || !attn__is_on_host(y))) return ATTN_ERR_PLACE;
+#endif
     f = attn__table((int32_t)(isa == ATTN_ISA_AUTO ? attn_best_isa() : isa));
     saved = attn__fp_enter();
     (function == 0 ? f->exp : function == 1 ? f->log : f->tanh)(x, y, n);
@@ -7963,7 +8056,10 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     int a, axis;
     ATTN__RULE(v->rank, ATTN_ERR_NULL, "values", "must be given");
     ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
-    ATTN__TRY(attn__check_view(v, &field[u8], !mask, err));
+    ATTN__TRY(attn__check_view(v, &field[u8], mask ? 0 : ATTN__WITH_DATA, err));
+#ifdef ATTN_CUDA
+    ATTN__RULE(attn__is_on_host(v->data), ATTN_ERR_PLACE, "values.data", "must lie on the host");
+#endif
     for (a = 0; a < 4; a++) {
         axis = a - (4 - v->rank);
         p->size[a] = axis < 0 ? 1 : v->size[axis];
@@ -7993,7 +8089,14 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
     ATTN__RULE(!m->range_set || m->range_min < m->range_max, ATTN_ERR_RANGE, "range_max",
                "must be above range_min");
     if (!m->mask_of) return ATTN_OK;
-    return attn__mask_check(m->mask_of, p->size[0], p->size[1], p->size[2], p->size[3], err);
+#ifdef ATTN_CUDA
+    {
+        int flags = ATTN__WITH_DATA;
+        ATTN__TRY(attn__find_place(m->mask_of, &flags, err));
+        ATTN__RULE(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "mask_of", "must have its arrays on the host");
+    }
+#endif
+    return attn__mask_check(m->mask_of, p->size[0], p->size[1], p->size[2], p->size[3], ATTN__WITH_DATA, err);
 }
 
 /* The range over the finite values. One value alone is seen against 0, so that all ones look full and all zeros empty;
@@ -8659,6 +8762,10 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__TANH_C4
 #undef ATTN__TANH_SPLIT
 #undef ATTN__TRY
+#undef ATTN__HALF
+#undef ATTN__FIND_PLACE
+#undef ATTN__PLACE_HOST
+#undef ATTN__PLACE_DEVICE
 #undef ATTN__UNROLL
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST

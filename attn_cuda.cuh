@@ -1314,6 +1314,38 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_bias(ATTN__PARAM params p)
     }
 }
 
+/* ---- the pieces: masks as data, two attentions into one */
+struct marking { params p; array out; int32_t dropout; };  /* out: u8 */
+ATTN__KERNEL(32 * WARPS, 1) void mark(ATTN__PARAM marking m)
+{
+    const params &p = m.p;
+    const int64_t elements = p.batch * p.heads * p.queries * p.keys;
+    for (int64_t n = first_task() * 32 + hw::lane(); n < elements; n += all_tasks() * 32) {
+        const int64_t j = n % p.keys, i = n / p.keys % p.queries, h = n / p.keys / p.queries % p.heads;
+        const int64_t b = n / p.keys / p.queries / p.heads;
+        const bool on = m.dropout ? is_kept(p, b, h, i, j) : !is_none(mask(p, reach_of(p, b, i), b, h, i, j, 0.0f));
+        ((uint8_t *)m.out.data)[place(m.out, b, h, i, j)] = on;
+    }
+}
+
+struct merging { array out_a, lse_a, out_b, lse_b, out, lse; int64_t batch, heads, queries, size; };
+ATTN__KERNEL(32 * WARPS, 1) void merge(ATTN__PARAM merging m)
+{
+    const int64_t rows = m.batch * m.heads * m.queries;
+    for (int64_t n = first_task(); n < rows; n += all_tasks()) {
+        const int64_t i = n % m.queries, h = n / m.queries % m.heads, b = n / m.queries / m.heads;
+        const float a = load(m.lse_a, b, h, i, 0), c = load(m.lse_b, b, h, i, 0), top = larger(a, c);
+        const float base = is_none(top) ? 0.0f : top, by_a = expf(a - base), by_b = expf(c - base), sum = by_a + by_b;
+        for (int64_t x = hw::lane(); x < m.size; x += 32) {         /* a part without mass contributes nothing, no NaN */
+            float both = 0.0f;
+            if (!is_none(a)) both = load(m.out_a, b, h, i, x) * by_a;
+            if (!is_none(c)) both = hw::fma(load(m.out_b, b, h, i, x), by_b, both);
+            store(m.out, b, h, i, x, sum == 0.0f ? 0.0f : both / sum);
+        }
+        if (m.lse.rank && hw::lane() == 0) store(m.lse, b, h, i, 0, sum == 0.0f ? -infinity() : top + logf(sum));
+    }
+}
+
 /* --------------------------------------------------------------------------------------------------------- >>mma
    Stage 2: 16-bit types on the tensor cores of a warp. */
 
@@ -1334,7 +1366,51 @@ ATTN__DEVICE uint64_t wgmma_down(int k) { return (uint64_t)(k * (16 * 128 >> 4))
 } /* namespace attn__gpu */
 
 /* ---------------------------------------------------------------------------------------------------- >>dispatch
-   Which stage runs: the strongest one that covers the call. */
+   Which stage runs: the strongest one that covers the call on this device. */
+namespace attn__gpu {
+
+struct device { int arch, shared_bytes, processors; };      /* arch: 75, 80, ..; 0: there is none */
+
+static device device_now()
+{
+    device d;
+    int number = 0, major = 0, minor = 0;
+    d.arch = d.shared_bytes = d.processors = 0;
+    if (cudaGetDevice(&number) == cudaSuccess &&
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number) == cudaSuccess &&
+        cudaDeviceGetAttribute(&d.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, number) == cudaSuccess &&
+        cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, number) == cudaSuccess)
+        d.arch = major * 10 + minor;
+    else cudaGetLastError();
+    return d;
+}
+
+/* What a stage says of itself. covers: NULL, or why not. more: bytes of workspace at params.more, 256-byte aligned. */
+struct stage {
+    const char *name;
+    const char *(*covers)(const params &p, const device &d, bool backward);
+    int64_t     (*more)(const params &p, const device &d, bool backward);
+    cudaError_t (*forward)(const params &p, const device &d, cudaStream_t stream);
+    cudaError_t (*backward)(const params &p, const device &d, cudaStream_t stream);
+};
+static const char *simple_covers(const params &, const device &, bool) { return NULL; }
+static int64_t simple_more(const params &, const device &, bool) { return 0; }
+static cudaError_t simple_forward_run(const params &p, const device &, cudaStream_t stream);
+static cudaError_t simple_backward_run(const params &p, const device &, cudaStream_t stream);
+
+/* The strongest last. */
+static const stage stages[] = {
+    {"stage 1, simple kernels", simple_covers, simple_more, simple_forward_run, simple_backward_run}};
+enum { STAGES = sizeof stages / sizeof *stages };
+
+static const stage &stage_for(const params &p, const device &d, bool backward)
+{
+    int i = STAGES - 1;
+    while (i > 0 && stages[i].covers(p, d, backward)) i--;
+    return stages[i];
+}
+} /* namespace attn__gpu */
 
 /* -------------------------------------------------------------------------------------------------------- >>host
    What attn.h calls, with descriptors that it has checked and resolved. Nothing here waits for the device. */
@@ -1539,10 +1615,10 @@ static product product_of(const params &p, array left, array right, array out, i
     m.scale = 1.0f;
     return m;
 }
-static cudaError_t run(product m, cudaStream_t stream)
+static cudaError_t run(product m, cudaStream_t stream, bool in_order = false)
 {
     const int64_t elements = m.out_batch * m.out_heads * m.rows * m.columns;
-    m.by_warp = elements < 16384;
+    m.by_warp = !in_order && elements < 16384;
     if (elements == 0) return cudaSuccess;      /* heads that are none share nothing */
     return run(multiply, m.by_warp ? elements : (elements + 31) / 32, stream, m);
 }
@@ -1566,7 +1642,7 @@ static cudaError_t prepare(const params &p, cudaStream_t stream)
     return cudaSuccess;
 }
 
-static cudaError_t forward(const params &p, cudaStream_t stream)
+static cudaError_t simple_forward_run(const params &p, const device &, cudaStream_t stream)
 {
     ATTN__CUDA_TRY(prepare(p, stream));
     return run(simple_forward, p.batch * p.heads * p.queries, stream, p);
@@ -1583,7 +1659,7 @@ static product parameter_of(const params &p, array left, array right, array out,
     m.adds = (p.accumulate & bit) != 0;
     return m;
 }
-static cudaError_t backward(const params &p, const attn_grad *g, cudaStream_t stream)
+static cudaError_t simple_backward_run(const params &p, const device &, cudaStream_t stream)
 {
     const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
     const bool vectors = has_vectors(p.score), bilinear = p.score == ATTN_SCORE_BILINEAR;
@@ -1619,16 +1695,16 @@ static cudaError_t backward(const params &p, const attn_grad *g, cudaStream_t st
         ATTN__CUDA_TRY(run(m, stream));
     }
     if (p.d_bilinear.rank) {
-        m = parameter_of(p, turned(p.q), row_vector, p.d_bilinear, g->d_bilinear.rank == 3, p.size_q, p.size_k,
+        m = parameter_of(p, turned(p.q), row_vector, p.d_bilinear, p.d_bilinear.rank == 3, p.size_q, p.size_k,
                          ATTN_GRAD_BILINEAR);
         m.scale = p.scale;
         ATTN__CUDA_TRY(run(m, stream));
     }
     if (p.d_w_q.rank)
-        ATTN__CUDA_TRY(run(parameter_of(p, turned(row_vector), p.q, p.d_w_q, g->d_w_q.rank == 3, p.hidden, p.size_q,
+        ATTN__CUDA_TRY(run(parameter_of(p, turned(row_vector), p.q, p.d_w_q, p.d_w_q.rank == 3, p.hidden, p.size_q,
                                         ATTN_GRAD_W_Q), stream));
     if (p.d_w_k.rank) {
-        m = parameter_of(p, turned(key_vector), p.k, p.d_w_k, g->d_w_k.rank == 3, p.hidden, p.size_k, ATTN_GRAD_W_K);
+        m = parameter_of(p, turned(key_vector), p.k, p.d_w_k, p.d_w_k.rank == 3, p.hidden, p.size_k, ATTN_GRAD_W_K);
         m.batch[1] = p.key_heads;
         if (p.heads_kv) m.right_shares = p.key_heads / p.heads_kv;
         m.depth = p.keys;
@@ -1636,11 +1712,11 @@ static cudaError_t backward(const params &p, const attn_grad *g, cudaStream_t st
         ATTN__CUDA_TRY(run(m, stream));
     }
     if (p.d_w_v.rank)
-        ATTN__CUDA_TRY(run(parameter_of(p, turned(row_tanh), none, turned(p.d_w_v), g->d_w_v.rank == 2, p.hidden, 1,
+        ATTN__CUDA_TRY(run(parameter_of(p, turned(row_tanh), none, turned(p.d_w_v), p.d_w_v.rank == 2, p.hidden, 1,
                                         ATTN_GRAD_W_V), stream));
     if (p.d_hidden_bias.rank)
         ATTN__CUDA_TRY(run(parameter_of(p, turned(row_vector), none, turned(p.d_hidden_bias),
-                                        g->d_hidden_bias.rank == 2, p.hidden, 1, ATTN_GRAD_HIDDEN_BIAS), stream));
+                                        p.d_hidden_bias.rank == 2, p.hidden, 1, ATTN_GRAD_HIDDEN_BIAS), stream));
     const struct { float *row; array out; bool per_head; uint32_t bit; } sums[4] = {
         {p.row_sigma, p.d_sigma, p.sigma_per_head.rank != 0, ATTN_GRAD_SIGMA},
         {p.row_scale, p.d_scale, false, ATTN_GRAD_SCALE},
@@ -1677,28 +1753,70 @@ extern "C" int attn__cuda_place(const void *data)
 
 extern "C" int64_t attn__cuda_bytes(const attn_desc *d, const void *grad)
 {
+    const attn__gpu::device_guard guard(attn__gpu::some_data(d));
+    const attn__gpu::device now = attn__gpu::device_now();
     attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
-    const int64_t bytes = attn__gpu::lay_out(p, NULL);
+    const int64_t bytes = attn__gpu::lay_out(p, NULL) + attn__gpu::stage_for(p, now, grad != NULL).more(p, now, grad != NULL);
     return bytes ? bytes + 256 : 0;
 }
 
 extern "C" attn_status attn__cuda_run(const attn_desc *d, const void *grad, void *workspace, attn_error *err)
 {
-    const attn_grad *g = (const attn_grad *)grad;
     const attn__gpu::device_guard guard(attn__gpu::some_data(d));
-    attn__gpu::params p = attn__gpu::params_of(d, g);
-    const cudaStream_t stream = (cudaStream_t)d->stream;
-    attn__gpu::lay_out(p, (char *)(((uintptr_t)workspace + 255) / 256 * 256));
-    return attn__gpu::report(g ? attn__gpu::backward(p, g, stream) : attn__gpu::forward(p, stream), err);
+    const attn__gpu::device now = attn__gpu::device_now();
+    attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
+    const attn__gpu::stage &stage = attn__gpu::stage_for(p, now, grad != NULL);
+    char *base = (char *)(((uintptr_t)workspace + 255) / 256 * 256);
+    p.more = base + attn__gpu::lay_out(p, base);
+    return attn__gpu::report((grad ? stage.backward : stage.forward)(p, now, (cudaStream_t)d->stream), err);
+}
+
+extern "C" const char *attn__cuda_explain(const attn_desc *d, const void *grad, const char **stronger, const char **why)
+{
+    const attn__gpu::device_guard guard(attn__gpu::some_data(d));
+    const attn__gpu::device now = attn__gpu::device_now();
+    const attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
+    const attn__gpu::stage &stage = attn__gpu::stage_for(p, now, grad != NULL);
+    const int next = (int)(&stage - attn__gpu::stages) + 1;
+    *stronger = next < attn__gpu::STAGES ? attn__gpu::stages[next].name : NULL;
+    *why = *stronger ? attn__gpu::stages[next].covers(p, now, grad != NULL) : NULL;
+    return stage.name;
+}
+
+/* mask[b,h,i,j]: d has q, k as sizes and what masks; or the mask of dropout */
+extern "C" attn_status attn__cuda_mask(const attn_desc *d, const attn_out *mask, int dropout, attn_error *err)
+{
+    const attn__gpu::device_guard guard(mask->data);
+    attn__gpu::marking m;
+    m.p = attn__gpu::params_of(d, NULL);
+    m.p.alibi = attn__gpu::absent();
+    m.out = attn__gpu::spread(attn__gpu::as_view(*mask), "bhix");
+    m.dropout = dropout;
+    const int64_t elements = m.p.batch * m.p.heads * m.p.queries * m.p.keys;
+    return attn__gpu::report(attn__gpu::run(attn__gpu::mark, (elements + 31) / 32, (cudaStream_t)d->stream, m), err);
+}
+
+/* v: out_a, lse_a, out_b, lse_b, out, lse */
+extern "C" attn_status attn__cuda_merge(const attn_view *v, void *stream, attn_error *err)
+{
+    const attn__gpu::device_guard guard(v[4].data);
+    attn__gpu::merging m;
+    attn__gpu::array *const arrays[6] = {&m.out_a, &m.lse_a, &m.out_b, &m.lse_b, &m.out, &m.lse};
+    for (int i = 0; i < 6; i++) *arrays[i] = attn__gpu::spread(v[i], i % 2 ? "bhi" : "bhix");
+    m.batch = v[4].size[0];
+    m.heads = v[4].size[1];
+    m.queries = v[4].size[2];
+    m.size = v[4].size[3];
+    return attn__gpu::report(attn__gpu::run(attn__gpu::merge, m.batch * m.heads * m.queries, (cudaStream_t)stream, m), err);
 }
 
 extern "C" attn_status attn__cuda_sum(const attn_view *a, const attn_view *b, const attn_out *out, const int64_t *batch,
-                                      int adds, int skip, void *stream, attn_error *err)
+                                      int adds, int skip, int in_order, void *stream, attn_error *err)
 {
     const attn__gpu::device_guard guard(out->data);
     attn__gpu::product m;
     memset(&m, 0, sizeof m);
-    m.left = attn__gpu::spread(*a, "bhix");
+    if (a) m.left = attn__gpu::spread(*a, "bhix");
     m.right = attn__gpu::spread(*b, "bhix");
     m.out = attn__gpu::spread(attn__gpu::as_view(*out), "bhix");
     m.batch[0] = batch[0];
@@ -1707,19 +1825,19 @@ extern "C" attn_status attn__cuda_sum(const attn_view *a, const attn_view *b, co
     m.out_heads = out->size[1];
     m.rows = out->size[2];
     m.columns = out->size[3];
-    m.depth = a->size[3];
+    m.depth = b->size[2];
     m.left_shares = m.right_shares = 1;
     m.scale = 1.0f;
     m.adds = adds;
     m.skip = skip;
-    if (!a->data && m.depth) {              /* ones on the left are ones on the right of what is turned */
+    if (!a) {                               /* ones on the left are ones on the right of what is turned */
         m.left = turned(m.right);
         m.right = attn__gpu::absent();
         m.out = turned(m.out);
         m.rows = m.columns;
         m.columns = 1;
     }
-    return attn__gpu::report(attn__gpu::run(m, (cudaStream_t)stream), err);
+    return attn__gpu::report(attn__gpu::run(m, (cudaStream_t)stream, in_order != 0), err);
 }
 
 /* y[b,h,i,c] += bias[c]: a product with one column of ones */
@@ -1757,7 +1875,8 @@ attn_status attn_cuda_prepare(attn_error *err)
         (const void *)attn__gpu::multiply, (const void *)attn__gpu::cover_keys, (const void *)attn__gpu::find_norms,
         (const void *)attn__gpu::simple_forward, (const void *)attn__gpu::simple_grad_rows,
         (const void *)attn__gpu::simple_grad_queries, (const void *)attn__gpu::simple_grad_keys,
-        (const void *)attn__gpu::simple_grad_values, (const void *)attn__gpu::simple_grad_bias};
+        (const void *)attn__gpu::simple_grad_values, (const void *)attn__gpu::simple_grad_bias,
+        (const void *)attn__gpu::mark, (const void *)attn__gpu::merge};
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         const attn_status status = attn__gpu::report(cudaFuncGetAttributes(&attributes, kernels[i]), err);
         if (status != ATTN_OK) return status;

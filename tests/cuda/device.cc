@@ -9,7 +9,10 @@ struct range {
     int type;
 };
 static std::vector<range> ranges;
-static int elsewhere, failing;
+#ifndef FAKE_ELSEWHERE /* before a test says otherwise */
+#define FAKE_ELSEWHERE 0
+#endif
+static int elsewhere = FAKE_ELSEWHERE, failing, arch = 90;
 static fake_counts counts;
 static attn_emu::counters before;
 
@@ -52,6 +55,8 @@ fake_counts fake_counted(void) {
     now.blocks = (long)(attn_emu::count.blocks - before.blocks);
     return now;
 }
+void fake_set_arch(int number) { arch = number; }
+int fake_arch(void) { return arch; }
 int fake_timings(void) { return attn_emu::timing_count; }
 void fake_timing(int index, unsigned long long seed) { attn_emu::set_timing(index, seed); }
 const char *fake_failure(void) { return attn_emu::last_error.c_str(); }

@@ -21,6 +21,10 @@ void fake_forget(void);
 fake_counts fake_counted(void);
 void fake_fail_allocations(int fail);
 
+/* Which device there is, 75 to 120: the stages look at it. */
+void fake_set_arch(int arch);
+int fake_arch(void);
+
 /* The emulator's timings (see emu.h): how many there are, and which one kernels run under. */
 int fake_timings(void);
 void fake_timing(int index, unsigned long long seed);

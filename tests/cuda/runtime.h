@@ -34,6 +34,17 @@ static inline cudaError_t cudaGetDevice(int *device) {
     *device = 0;
     return cudaSuccess;
 }
+enum {
+    cudaDevAttrComputeCapabilityMajor,
+    cudaDevAttrComputeCapabilityMinor,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin,
+    cudaDevAttrMultiProcessorCount
+};
+static inline cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int) {
+    const int of[4] = {fake_arch() / 10, fake_arch() % 10, fake_arch() == 90 ? 227 * 1024 : 99 * 1024, 4};
+    *value = of[attribute];
+    return cudaSuccess;
+}
 static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 static inline cudaError_t cudaMallocAsync(void **block, size_t bytes, cudaStream_t stream) {
     *block = fake_allocate(bytes, stream);

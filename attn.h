@@ -754,8 +754,10 @@ static void attn__copy(void *to, const void *from, size_t bytes)
 /* Keeps gcc from folding one shared vector load into every multiply-add that uses it (a fifth of the speed). */
 #if ATTN__GNU && ATTN__X64
 #  define ATTN__KEEP(v) __asm__("" : "+v"(v))
+#  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))       /* from making it an index of another one */
 #else
 #  define ATTN__KEEP(v) ((void)0)
+#  define ATTN__KEEP_POINTER(p) ((void)0)
 #endif
 
 /* The arithmetic below is meant as it stands: no contraction, no reassociation, NaN and signed zeros as IEEE has them,
@@ -1012,11 +1014,12 @@ static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
 #define ATTN__LONG 96           /* floats in a row of keys that does not stay in the caches near by */
 #define ATTN__MAX_WIDTH 16      /* floats in the widest vector of any table */
 #define ATTN__MAX_LANES 64      /* the widest tile of any table */
-#define ATTN__CHUNK     256     /* keys per chunk: part of the numeric contract, as are the next four */
+#define ATTN__CHUNK     256     /* keys per chunk: part of the numeric contract, as are the next five */
 #define ATTN__CHAIN     128     /* keys of a chunk whose weighted values are summed in one chain */
 #define ATTN__SQUARES   32      /* numbers of a vector whose squared differences are summed in one chain */
 #define ATTN__RUN       64      /* terms of a matrix product that are summed in one chain */
 #define ATTN__PARTS     16      /* a chunk's sum of weights: 16 partial sums by key index mod 16, then a tree */
+#define ATTN__TERMS     8       /* an additive score: 8 partial sums of four units each, likewise */
 
 enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE };
 enum { ATTN__FROM_ZERO = 0, ATTN__GO_ON, ATTN__ADD_AFTER };
@@ -1120,8 +1123,8 @@ typedef struct attn__kernels {
     void (*alibi)(float *s, int64_t ld, int64_t n, const float *slope, const float *position);
     /* s[j][lane] = -inf unless first[lane] <= j < last[lane] */
     void (*clip)(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last);
-    /* in place: s += t, but a t of -inf gives -inf whatever s is; keep: an s of -inf stays too */
-    void (*add)(float *s, const float *t, int64_t n, int keep);
+    /* s[j][lane] += rows[lane][j*stride], but -inf there gives -inf whatever s is; keep: an s of -inf stays too */
+    void (*bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep);
     /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */
     void (*exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride);
     /* y[j] = e^(scale*x[j] - top) * factor, 0 where that is below 2^-126 or scale*x[j] is -inf (even when factor is
@@ -1181,15 +1184,23 @@ static void attn__dots_scalar(const attn__product *p, int64_t columns)
         }
 }
 
+static float attn__tree(float *part, int n)         /* the sum of n numbers, a power of two, in its fixed order */
+{
+    int r;
+    while (n /= 2)
+        for (r = 0; r < n; r++) part[r] = part[r] + part[r + n];
+    return part[0];
+}
+
 static void attn__additive_scalar(const attn__additive *p)
 {
     const float *e, *f, *w, cap = 1073741824.0f;    /* 2^30: four factors stay finite; 2/2^30 is below rounding */
-    float sum, d[4], n0, n1, d0, d1;
+    float part[ATTN__TERMS], *sum, d[4], n0, n1, d0, d1;
     int64_t j, u;
     int32_t i, g;
     for (j = 0; j < p->rows; j++)
         for (i = 0; i < p->vecs; i++) {
-            sum = 0.0f;
+            for (g = 0; g < ATTN__TERMS; g++) part[g] = 0.0f;
             for (u = 0; u < p->hidden; u += 4) {
                 e = p->query + u * p->ld + i;
                 f = p->key + j * p->key_stride + u;
@@ -1202,9 +1213,10 @@ static void attn__additive_scalar(const attn__additive *p)
                 n1 = attn__fma(w[2], d[3], w[3] * d[2]);
                 d0 = d[0] * d[1];
                 d1 = d[2] * d[3];
-                sum = sum + attn__fma(n0, d1, n1 * d0) / (d0 * d1);
+                sum = part + u / 4 % ATTN__TERMS;
+                *sum = *sum + attn__fma(n0, d1, n1 * d0) / (d0 * d1);
             }
-            p->s[j * p->ld + i] = p->scale * attn__fma(-2.0f, sum, p->w_sum);
+            p->s[j * p->ld + i] = p->scale * attn__fma(-2.0f, attn__tree(part, ATTN__TERMS), p->w_sum);
         }
 }
 
@@ -1214,19 +1226,14 @@ static void attn__additive_direct_scalar(const attn__additive *p)
     int32_t i;
     for (j = 0; j < p->rows; j++)
         for (i = 0; i < p->vecs; i++) {
-            float sum = 0.0f;
-            for (u = 0; u < p->hidden; u++)
-                sum = attn__fma(p->w[u], attn__tanh(p->query[u * p->ld + i] + p->key[j * p->key_stride + u]), sum);
-            p->s[j * p->ld + i] = p->scale * sum;
+            float part[ATTN__TERMS];
+            for (u = 0; u < ATTN__TERMS; u++) part[u] = 0.0f;
+            for (u = 0; u < p->hidden; u++) {
+                const float t = attn__tanh(p->query[u * p->ld + i] + p->key[j * p->key_stride + u]);
+                part[u % ATTN__TERMS] = attn__fma(p->w[u], t, part[u % ATTN__TERMS]);
+            }
+            p->s[j * p->ld + i] = p->scale * attn__tree(part, ATTN__TERMS);
         }
-}
-
-static float attn__tree(float *part)            /* the sum of ATTN__PARTS numbers, in its fixed order */
-{
-    int r, w;
-    for (w = ATTN__PARTS / 2; w > 0; w /= 2)
-        for (r = 0; r < w; r++) part[r] = part[r] + part[r + w];
-    return part[0];
 }
 
 static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
@@ -1245,7 +1252,7 @@ static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int
         part[j % ATTN__PARTS] = part[j % ATTN__PARTS] + e;
     }
     *top = m;
-    *sum = attn__tree(part);
+    *sum = attn__tree(part, ATTN__PARTS);
 }
 
 static void attn__join_scalar(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum,
@@ -1350,13 +1357,14 @@ static void attn__clip_scalar(float *s, int64_t ld, int64_t n, const int32_t *fi
             if (j < first[i] || j >= last[i]) s[j * ld + i] = ATTN__NEG_INF;
 }
 
-static void attn__add_scalar(float *s, const float *t, int64_t n, int keep)
+static void attn__bias_scalar(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        const int out = attn__is_none(t[i]) || (keep && attn__is_none(s[i]));
-        s[i] = attn__choose(out, ATTN__NEG_INF, s[i] + t[i]);
-    }
+    int64_t i, j;
+    for (i = 0; i < ld; i++)
+        for (j = 0; j < n; j++) {
+            float *x = s + j * ld + i, b = rows[i][j * stride];
+            *x = attn__choose(attn__is_none(b) || (keep && attn__is_none(*x)), ATTN__NEG_INF, *x + b);
+        }
 }
 
 static void attn__exclude_scalar(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
@@ -1505,7 +1513,7 @@ static void attn__fold_scalar(const float *part, int64_t n, float *y, int64_t ro
     for (j = 0; j < n; j++)
         for (u = 0; u < 4; u++, part += ATTN__PARTS) {
             for (i = 0; i < ATTN__PARTS; i++) x[i] = part[i];
-            y[j * row + u] = y[j * row + u] + attn__tree(x);
+            y[j * row + u] = y[j * row + u] + attn__tree(x, ATTN__PARTS);
         }
 }
 #endif
@@ -1514,7 +1522,7 @@ static const attn__kernels attn__table_scalar = {
     1, 8, attn__product_scalar, attn__dots_scalar, attn__additive_scalar, attn__additive_direct_scalar,
     attn__weigh_scalar, attn__join_scalar, attn__merge_scalar, attn__finite_scalar, attn__pack_scalar,
     attn__unpack_scalar, attn__exp_scalar, attn__log_scalar, attn__tanh_scalar, attn__softcap_scalar,
-    attn__distance_scalar, attn__alibi_scalar, attn__clip_scalar, attn__add_scalar, attn__exclude_scalar,
+    attn__distance_scalar, attn__alibi_scalar, attn__clip_scalar, attn__bias_scalar, attn__exclude_scalar,
     attn__normalise_scalar, attn__mass_scalar, attn__drop_scalar
 #ifndef ATTN_NO_BACKWARD
     , attn__grade_scalar, attn__inner_scalar, attn__deliver_scalar, attn__additive_gradient_scalar, attn__fold_scalar
@@ -1567,6 +1575,7 @@ ATTN__INLINE ATTN__AVX2 __m256 ATTN__SQRT8(__m256 x)
 #define ATTN__PICK8(x, y, mask) _mm256_blendv_ps(x, y, mask)
 #define ATTN__SHIFT8(x, n)  _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), n))
 
+/* ---- exp, log, tanh: step by step those of >>math */
 ATTN__INLINE ATTN__AVX2 __m256 attn__exp_poly_avx2(__m256 x, __m256 *shifted)
 {
     const __m256 t = ATTN__FMA8(x, ATTN__ALL8(ATTN__LOG2E), ATTN__ALL8(ATTN__EXP_MAGIC));
@@ -1647,6 +1656,7 @@ ATTN__INLINE ATTN__AVX2 __m256 attn__quiet8(__m256 x)
     return ATTN__PICK8(x, ATTN__ALL8(ATTN__NAN), ATTN__UNORDERED8(x, x));
 }
 
+/* ---- products */
 /* Brings the rows of A after r .. r+n near, and the other matrix's rows r .. r+n. */
 static void attn__fetch(const attn__product *p, int64_t r, int64_t n)
 {
@@ -1671,25 +1681,27 @@ ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const in
                                               const float *a, float *c)
 {
     const int64_t a_row = p->a_row, a_k = p->a_k, b_row = p->b_row, c_row = p->c_row;
-    const float *b = p->b;
+    const float *b = p->b, *a3 = a + 3*a_row;       /* of six rows three: else their distances do not fit registers */
+    const int64_t depth = p->depth;
     __m256 acc[12], q[8], s, t;
     int64_t k;
     int r, i;
+    if (R == 6) ATTN__KEEP_POINTER(a3);
     if (p->onto == ATTN__ADD_AFTER) ATTN__UNROLL for (r = 0; r < R; r++) ATTN__PREFETCH(c + r*c_row);
     ATTN__UNROLL for (r = 0; r < R; r++)
         ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] =
             p->onto == ATTN__GO_ON ? ATTN__LOAD8(c + r*c_row + 8*i) : _mm256_setzero_ps();
-    for (k = 0; k < p->depth; k++, a += a_k, b += b_row) {
+    for (k = 0; k < depth; k++, a += a_k, a3 += a_k, b += b_row) {
         if (N == 8) ATTN__UNROLL for (i = 0; i < 4; i++) {
             ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
             if (p->fetch) ATTN__PREFETCH_FAR(attn__ahead(p->fetch, k, p->fetch_row) + 16*i);
         }
         ATTN__UNROLL for (i = 0; i < N; i++) {
             q[i] = ATTN__LOAD8(b + 8*i);
-            if (kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);   /* no register to spare there: read again */
+            if (R > 1 && kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);  /* no register to spare: read again */
         }
         ATTN__UNROLL for (r = 0; r < R; r++) {
-            s = _mm256_broadcast_ss(a + r*a_row);
+            s = _mm256_broadcast_ss(R == 6 && r >= 3 ? a3 + (r - 3)*a_row : a + r*a_row);
             ATTN__UNROLL for (i = 0; i < N; i++) {
                 if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB8(s, q[i]); acc[r*N + i] = ATTN__FMA8(t, t,
                     acc[r*N + i]); }
@@ -1749,34 +1761,56 @@ ATTN__AVX2 static void attn__product_avx2(const attn__product *p)
     else attn__rows_avx2(8, 1, ATTN__PRODUCT, p);
 }
 
-ATTN__AVX2 static void attn__additive_avx2(const attn__additive *p)
+/* ---- additive scores */
+ATTN__INLINE ATTN__AVX2 __m256 attn__tree_avx2(const int n, __m256 *part)     /* step by step that of attn__tree */
+{
+    int r;
+    ATTN__UNROLL for (r = 0; r < 8; r++) if (r + 8 < n) part[r] = ATTN__ADD8(part[r], part[r + 8]);
+    ATTN__UNROLL for (r = 0; r < 4; r++) if (r + 4 < n) part[r] = ATTN__ADD8(part[r], part[r + 4]);
+    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD8(part[r], part[r + 2]);
+    return ATTN__ADD8(part[0], part[1]);
+}
+
+/* Four hidden units: their terms over a common denominator. */
+ATTN__INLINE ATTN__AVX2 __m256 attn__additive_terms_avx2(const float *e, int64_t ld, const float *f, const float *w)
 {
     const __m256 cap = ATTN__ALL8(1073741824.0f), one = ATTN__ALL8(1.0f);
+    __m256 a = ATTN__FMA8(ATTN__LOAD8(e), _mm256_broadcast_ss(f), one);
+    __m256 b = ATTN__FMA8(ATTN__LOAD8(e + ld), _mm256_broadcast_ss(f + 1), one);
+    __m256 c = ATTN__FMA8(ATTN__LOAD8(e + 2*ld), _mm256_broadcast_ss(f + 2), one);
+    __m256 d = ATTN__FMA8(ATTN__LOAD8(e + 3*ld), _mm256_broadcast_ss(f + 3), one), n0, n1;
+    a = ATTN__MIN8(a, cap);
+    b = ATTN__MIN8(b, cap);
+    c = ATTN__MIN8(c, cap);
+    d = ATTN__MIN8(d, cap);
+    n0 = ATTN__FMA8(_mm256_broadcast_ss(w), b, ATTN__MUL8(_mm256_broadcast_ss(w + 1), a));
+    n1 = ATTN__FMA8(_mm256_broadcast_ss(w + 2), d, ATTN__MUL8(_mm256_broadcast_ss(w + 3), c));
+    a = ATTN__MUL8(a, b);
+    c = ATTN__MUL8(c, d);
+    return ATTN__DIV8(ATTN__FMA8(n0, c, ATTN__MUL8(n1, a)), ATTN__MUL8(a, c));
+}
+
+ATTN__AVX2 static void attn__additive_avx2(const attn__additive *p)
+{
     const int64_t ld = p->ld;
     int64_t j, u;
     int32_t i;
+    int g;
     for (i = 0; i < p->vecs; i++)
         for (j = 0; j < p->rows; j++) {
             const float *f = p->key + j * p->key_stride, *e = p->query + 8*i, *w = p->w;
-            __m256 sum = _mm256_setzero_ps();
-            for (u = 0; u < p->hidden; u += 4, e += 4*ld, f += 4, w += 4) {
-                __m256 a = ATTN__FMA8(ATTN__LOAD8(e), _mm256_broadcast_ss(f), one);
-                __m256 b = ATTN__FMA8(ATTN__LOAD8(e + ld), _mm256_broadcast_ss(f + 1), one);
-                __m256 c = ATTN__FMA8(ATTN__LOAD8(e + 2*ld), _mm256_broadcast_ss(f + 2), one);
-                __m256 d = ATTN__FMA8(ATTN__LOAD8(e + 3*ld), _mm256_broadcast_ss(f + 3), one), n0, n1;
-                a = ATTN__MIN8(a, cap);
-                b = ATTN__MIN8(b, cap);
-                c = ATTN__MIN8(c, cap);
-                d = ATTN__MIN8(d, cap);
-                n0 = ATTN__FMA8(_mm256_broadcast_ss(w), b, ATTN__MUL8(_mm256_broadcast_ss(w + 1), a));
-                n1 = ATTN__FMA8(_mm256_broadcast_ss(w + 2), d, ATTN__MUL8(_mm256_broadcast_ss(w + 3), c));
-                a = ATTN__MUL8(a, b);
-                c = ATTN__MUL8(c, d);
-                n0 = ATTN__FMA8(n0, c, ATTN__MUL8(n1, a));
-                sum = ATTN__ADD8(sum, ATTN__DIV8(n0, ATTN__MUL8(a, c)));
-            }
-            sum = ATTN__FMA8(ATTN__ALL8(-2.0f), sum, ATTN__ALL8(p->w_sum));
-            ATTN__STORE8(p->s + j*ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), sum));
+            __m256 part[ATTN__TERMS];
+            ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) part[g] = _mm256_setzero_ps();
+            for (u = 0; u < p->hidden; u += 4*ATTN__TERMS)
+                ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) {
+                    if (u + 4*g >= p->hidden) break;
+                    part[g] = ATTN__ADD8(part[g], attn__additive_terms_avx2(e, ld, f, w));
+                    e += 4*ld;
+                    f += 4;
+                    w += 4;
+                }
+            part[0] = ATTN__FMA8(ATTN__ALL8(-2.0f), attn__tree_avx2(ATTN__TERMS, part), ATTN__ALL8(p->w_sum));
+            ATTN__STORE8(p->s + j*ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), part[0]));
         }
 }
 
@@ -1786,16 +1820,19 @@ ATTN__AVX2 static void attn__additive_direct_avx2(const attn__additive *p)
     int32_t i;
     for (j = 0; j < p->rows; j++)
         for (i = 0; i < p->vecs; i++) {
-            __m256 sum = _mm256_setzero_ps();
+            __m256 part[ATTN__TERMS];
+            for (u = 0; u < ATTN__TERMS; u++) part[u] = _mm256_setzero_ps();
             for (u = 0; u < p->hidden; u++) {
                 const __m256 x = ATTN__ADD8(ATTN__LOAD8(p->query + u*p->ld + 8*i),
                                             _mm256_broadcast_ss(p->key + j*p->key_stride + u));
-                sum = ATTN__FMA8(_mm256_broadcast_ss(p->w + u), attn__tanh8(x), sum);
+                __m256 *sum = part + u % ATTN__TERMS;
+                *sum = ATTN__FMA8(_mm256_broadcast_ss(p->w + u), attn__tanh8(x), *sum);
             }
-            ATTN__STORE8(p->s + j*p->ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), sum));
+            ATTN__STORE8(p->s + j*p->ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), attn__tree_avx2(ATTN__TERMS, part)));
         }
 }
 
+/* ---- weights, and chunks into the whole */
 /* N keys side by side, step by step, so that none waits for another. The exponential of nothing above 0, the same bits:
    what underflows (where some may: low) is seen in the result, which keeps a register free. */
 ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, const int low, float *s, int64_t ld, __m256 base,
@@ -1858,12 +1895,8 @@ ATTN__AVX2 static void attn__weigh_avx2(float *s, int64_t ld, int64_t j0, int64_
             attn__weigh_keys_avx2(4, 1, s + (j + r)*ld, ld, base, 0, part + r);
         else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx2(4, 0, s + (j + r)*ld, ld, base, 0, part + r);
     }
-    ATTN__UNROLL for (r = 0; r < 8; r++) part[r] = ATTN__ADD8(part[r], part[r + 8]);
-    ATTN__UNROLL for (r = 0; r < 4; r++) part[r] = ATTN__ADD8(part[r], part[r + 4]);
-    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD8(part[r], part[r + 2]);
-    part[0] = ATTN__ADD8(part[0], part[1]);
     ATTN__STORE8(top, m);
-    ATTN__STORE8(sum, part[0]);
+    ATTN__STORE8(sum, attn__tree_avx2(ATTN__PARTS, part));
 }
 
 ATTN__AVX2 static void attn__join_avx2(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum,
@@ -1894,6 +1927,7 @@ ATTN__AVX2 static void attn__merge_avx2(int64_t rows, int64_t ld, float *o, cons
         }
 }
 
+/* ---- rows into lanes and back; few rows */
 /* 8 keys of 8 lanes at a time: the bytes of a key come to lie side by side */
 ATTN__AVX2 static void attn__exclude_avx2(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
 {
@@ -2038,6 +2072,7 @@ ATTN__AVX2 static void attn__unpack_avx2(float *const *rows, int64_t lanes, int6
     attn__unpack_scalar(tail, lanes, stride, from + whole*ld, ld, n - whole, scale);
 }
 
+/* ---- number by number: functions, score transforms, masks */
 /* y = f(x) over an array; the rest beyond whole vectors through a buffer */
 #define ATTN__MAP8(name, f) \
     ATTN__AVX2 static void name(const float *x, float *y, int64_t n) \
@@ -2110,17 +2145,33 @@ ATTN__AVX2 static void attn__clip_avx2(float *s, int64_t ld, int64_t n, const in
     }
 }
 
-ATTN__AVX2 static void attn__add_avx2(float *s, const float *t, int64_t n, int keep)
+ATTN__AVX2 static void attn__bias_avx2(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride,
+                                       int keep)
 {
     const __m256 none = ATTN__ALL8(ATTN__NEG_INF), kept = keep ? none : ATTN__ALL8(ATTN__NAN);
-    int64_t i;
-    for (i = 0; i < n; i += 8) {
-        const __m256 v = ATTN__LOAD8(s + i), x = ATTN__LOAD8(t + i);
-        const __m256 out = _mm256_or_ps(ATTN__SAME8(x, none), ATTN__SAME8(v, kept));
-        ATTN__STORE8(s + i, ATTN__PICK8(ATTN__ADD8(v, x), none, out));
-    }
+    const int64_t whole = stride == 1 ? n & ~(int64_t)7 : 0;
+    const float *tail[ATTN__MAX_LANES];
+    int64_t i, j;
+    int x;
+    for (i = 0; i < ld; i += 8)
+        for (j = 0; j < whole; j += 8) {
+            __m256 r[8];
+            ATTN__UNROLL for (x = 0; x < 8; x++) r[x] = ATTN__LOAD8(rows[i + x] + j);
+            if (j % 16 == 0) for (x = 0; x < 8; x++) ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, 128));
+            attn__transpose8(r);
+            ATTN__UNROLL for (x = 0; x < 8; x++) {
+                float *at = s + (j + x)*ld + i;
+                const __m256 v = ATTN__LOAD8(at);
+                const __m256 out = _mm256_or_ps(ATTN__SAME8(r[x], none), ATTN__SAME8(v, kept));
+                ATTN__STORE8(at, ATTN__PICK8(ATTN__ADD8(v, r[x]), none, out));
+            }
+        }
+    if (whole == n) return;
+    for (i = 0; i < ld; i++) tail[i] = rows[i] + whole * stride;
+    attn__bias_scalar(s + whole*ld, ld, n - whole, tail, stride, keep);
 }
 
+/* ---- rows that lie as they are */
 ATTN__AVX2 static void attn__mass_avx2(const float *x, int64_t n, float scale, float *top, float *sum)
 {
     const __m256 c = ATTN__ALL8(scale);
@@ -2138,7 +2189,7 @@ ATTN__AVX2 static void attn__mass_avx2(const float *x, int64_t n, float scale, f
     }
     ATTN__STORE8(part, low);
     ATTN__STORE8(part + 8, high);
-    *sum = attn__tree(part);
+    *sum = attn__tree(part, ATTN__PARTS);
 }
 
 ATTN__AVX2 static void attn__normalise_avx2(const float *x, float *y, int64_t n, float scale, float top, float factor)
@@ -2154,6 +2205,7 @@ ATTN__AVX2 static void attn__normalise_avx2(const float *x, float *y, int64_t n,
     attn__normalise_scalar(x + i, y + i, n - i, scale, top, factor);
 }
 
+/* ---- dropout */
 /* The high and the low halves of the products of 8 numbers with one. */
 ATTN__INLINE ATTN__AVX2 __m256i attn__multiply_wide8(__m256i x, uint32_t by, __m256i *low)
 {
@@ -2202,6 +2254,7 @@ ATTN__AVX2 static void attn__drop_avx2(const attn__drop *d)
     }
 }
 
+/* ---- gradients */
 #ifndef ATTN_NO_BACKWARD
 ATTN__AVX2 static void attn__inner_avx2(const float *x, const float *y, int64_t ld, int64_t n, float *sum)
 {
@@ -2319,7 +2372,7 @@ static const attn__kernels attn__table_avx2 = {
     8, 3, attn__product_avx2, attn__dots_avx2, attn__additive_avx2, attn__additive_direct_avx2, attn__weigh_avx2,
     attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2, attn__exp_avx2,
     attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2, attn__clip_avx2,
-    attn__add_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
+    attn__bias_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
 #ifndef ATTN_NO_BACKWARD
     , attn__grade_avx2, attn__inner_avx2, attn__deliver_avx2, attn__additive_gradient_avx2, attn__fold_avx2
 #endif
@@ -2364,7 +2417,6 @@ ATTN__INLINE ATTN__AVX512 __m512 ATTN__FMA16(__m512 a, __m512 b, __m512 c)
 /* x where the mask bit is clear, y where it is set */
 #define ATTN__PICK16(x, y, mask) \
     _mm512_castsi512_ps(_mm512_mask_blend_epi32(mask, _mm512_castps_si512(x), _mm512_castps_si512(y)))
-#define ATTN__SIGN16(x)      _mm512_test_epi32_mask(_mm512_castps_si512(x), _mm512_set1_epi32((int32_t)0x80000000u))
 #define ATTN__SHIFT16(x, n)  _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), n))
 
 ATTN__INLINE ATTN__AVX512 __m512 attn__exp_poly_avx512(__m512 x, __m512 *shifted)
@@ -2416,10 +2468,7 @@ ATTN__INLINE ATTN__AVX512 void attn__strip_avx512(const int R, const int N, cons
             ATTN__UNROLL for (i = 0; i < N; i++) {
                 if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB16(s, q[i]); acc[r*N + i] = ATTN__FMA16(t, t,
                     acc[r*N + i]); }
-                else if (kind == ATTN__PRODUCT) acc[r*N + i] = ATTN__FMA16(s, q[i], acc[r*N + i]);
-                else if (kind == ATTN__WEIGHTED_DIFFERENCE) acc[r*N + i] = ATTN__FMA16(s,
-                    ATTN__SUB16(q[i], ATTN__LOAD16(p->x + r*p->x_row + 16*i)), acc[r*N + i]);
-                else acc[r*N + i] = ATTN__PICK16(ATTN__FMA16(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__SIGN16(q[i]));
+                else acc[r*N + i] = ATTN__FMA16(s, q[i], acc[r*N + i]);
             }
         }
     }
@@ -2443,25 +2492,20 @@ ATTN__INLINE ATTN__AVX512 void attn__rows_avx512(const int R, const int N, const
     for (; r < p->rows; r++) attn__strip_avx512(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
 }
 
-/* What is rarer than a product, in one or two vectors at a time: short rather than fast. */
+/* What is rarer than a product, short rather than fast: pairs of vectors here, the rest by halves of them. */
 ATTN__AVX512 static void attn__product_rare_avx512(const attn__product *p)
 {
     attn__product part = *p;
-    int64_t r, i;
-    for (i = 0; i < p->vecs; i += part.vecs) {
+    int64_t i = 0;
+    for (; p->kind == ATTN__SQUARED_DISTANCE && i + 2 <= p->vecs; i += 2) {
         part.b = p->b + 16*i;
         part.c = p->c + 16*i;
-        part.vecs = p->kind == ATTN__SQUARED_DISTANCE && i + 2 <= p->vecs ? 2 : 1;
-        if (part.vecs == 2) attn__rows_avx512(12, 2, ATTN__SQUARED_DISTANCE, &part);
-        else if (p->kind == ATTN__SQUARED_DISTANCE) attn__rows_avx512(16, 1, ATTN__SQUARED_DISTANCE, &part);
-        else for (r = 0; r < p->rows; r++)
-            if (p->kind == ATTN__WEIGHTED_DIFFERENCE) {
-                part.x = p->x + r*p->x_row + 16*i;
-                attn__strip_avx512(1, 1, ATTN__WEIGHTED_DIFFERENCE, &part, part.a + r*part.a_row,
-                                   part.c + r*part.c_row);
-            } else attn__strip_avx512(1, 1, ATTN__PRODUCT_OF_ALLOWED, &part, part.a + r*part.a_row,
-                                     part.c + r*part.c_row);
+        attn__rows_avx512(12, 2, ATTN__SQUARED_DISTANCE, &part);
     }
+    part.b = p->b + 16*i;
+    part.c = p->c + 16*i;
+    part.vecs = 2 * (p->vecs - (int32_t)i);
+    attn__product_rare_avx2(&part);
 }
 
 ATTN__AVX512 static void attn__product_avx512(const attn__product *p)
@@ -2475,34 +2519,55 @@ ATTN__AVX512 static void attn__product_avx512(const attn__product *p)
     else attn__rows_avx512(16, 1, ATTN__PRODUCT, p);
 }
 
-ATTN__AVX512 static void attn__additive_avx512(const attn__additive *p)
+ATTN__INLINE ATTN__AVX512 __m512 attn__tree_avx512(const int n, __m512 *part)     /* step by step that of attn__tree */
+{
+    int r;
+    ATTN__UNROLL for (r = 0; r < 8; r++) if (r + 8 < n) part[r] = ATTN__ADD16(part[r], part[r + 8]);
+    ATTN__UNROLL for (r = 0; r < 4; r++) if (r + 4 < n) part[r] = ATTN__ADD16(part[r], part[r + 4]);
+    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD16(part[r], part[r + 2]);
+    return ATTN__ADD16(part[0], part[1]);
+}
+
+/* Four hidden units: their terms over a common denominator. */
+ATTN__INLINE ATTN__AVX512 __m512 attn__additive_terms_avx512(const float *e, int64_t ld, const float *f, const float *w)
 {
     const __m512 cap = ATTN__ALL16(1073741824.0f), one = ATTN__ALL16(1.0f);
+    __m512 a = ATTN__FMA16(ATTN__LOAD16(e), ATTN__ALL16(*f), one);
+    __m512 b = ATTN__FMA16(ATTN__LOAD16(e + ld), ATTN__ALL16(f[1]), one);
+    __m512 c = ATTN__FMA16(ATTN__LOAD16(e + 2*ld), ATTN__ALL16(f[2]), one);
+    __m512 d = ATTN__FMA16(ATTN__LOAD16(e + 3*ld), ATTN__ALL16(f[3]), one), n0, n1;
+    a = ATTN__MIN16(a, cap);
+    b = ATTN__MIN16(b, cap);
+    c = ATTN__MIN16(c, cap);
+    d = ATTN__MIN16(d, cap);
+    n0 = ATTN__FMA16(ATTN__ALL16(*w), b, ATTN__MUL16(ATTN__ALL16(w[1]), a));
+    n1 = ATTN__FMA16(ATTN__ALL16(w[2]), d, ATTN__MUL16(ATTN__ALL16(w[3]), c));
+    a = ATTN__MUL16(a, b);
+    c = ATTN__MUL16(c, d);
+    return ATTN__DIV16(ATTN__FMA16(n0, c, ATTN__MUL16(n1, a)), ATTN__MUL16(a, c));
+}
+
+ATTN__AVX512 static void attn__additive_avx512(const attn__additive *p)
+{
     const int64_t ld = p->ld;
     int64_t j, u;
     int32_t i;
+    int g;
     for (i = 0; i < p->vecs; i++)
         for (j = 0; j < p->rows; j++) {
             const float *f = p->key + j * p->key_stride, *e = p->query + 16*i, *w = p->w;
-            __m512 sum = _mm512_setzero_ps();
-            for (u = 0; u < p->hidden; u += 4, e += 4*ld, f += 4, w += 4) {
-                __m512 a = ATTN__FMA16(ATTN__LOAD16(e), ATTN__ALL16(*(f)), one);
-                __m512 b = ATTN__FMA16(ATTN__LOAD16(e + ld), ATTN__ALL16(*(f + 1)), one);
-                __m512 c = ATTN__FMA16(ATTN__LOAD16(e + 2*ld), ATTN__ALL16(*(f + 2)), one);
-                __m512 d = ATTN__FMA16(ATTN__LOAD16(e + 3*ld), ATTN__ALL16(*(f + 3)), one), n0, n1;
-                a = ATTN__MIN16(a, cap);
-                b = ATTN__MIN16(b, cap);
-                c = ATTN__MIN16(c, cap);
-                d = ATTN__MIN16(d, cap);
-                n0 = ATTN__FMA16(ATTN__ALL16(*(w)), b, ATTN__MUL16(ATTN__ALL16(*(w + 1)), a));
-                n1 = ATTN__FMA16(ATTN__ALL16(*(w + 2)), d, ATTN__MUL16(ATTN__ALL16(*(w + 3)), c));
-                a = ATTN__MUL16(a, b);
-                c = ATTN__MUL16(c, d);
-                n0 = ATTN__FMA16(n0, c, ATTN__MUL16(n1, a));
-                sum = ATTN__ADD16(sum, ATTN__DIV16(n0, ATTN__MUL16(a, c)));
-            }
-            sum = ATTN__FMA16(ATTN__ALL16(-2.0f), sum, ATTN__ALL16(p->w_sum));
-            ATTN__STORE16(p->s + j*ld + 16*i, ATTN__MUL16(ATTN__ALL16(p->scale), sum));
+            __m512 part[ATTN__TERMS];
+            ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) part[g] = _mm512_setzero_ps();
+            for (u = 0; u < p->hidden; u += 4*ATTN__TERMS)
+                ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) {
+                    if (u + 4*g >= p->hidden) break;
+                    part[g] = ATTN__ADD16(part[g], attn__additive_terms_avx512(e, ld, f, w));
+                    e += 4*ld;
+                    f += 4;
+                    w += 4;
+                }
+            part[0] = ATTN__FMA16(ATTN__ALL16(-2.0f), attn__tree_avx512(ATTN__TERMS, part), ATTN__ALL16(p->w_sum));
+            ATTN__STORE16(p->s + j*ld + 16*i, ATTN__MUL16(ATTN__ALL16(p->scale), part[0]));
         }
 }
 
@@ -2575,12 +2640,8 @@ ATTN__AVX512 static void attn__weigh_avx512(float *s, int64_t ld, int64_t j0, in
             attn__weigh_keys_avx512(4, 1, s + (j + r)*ld, ld, base, 0, part + r);
         else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx512(4, 0, s + (j + r)*ld, ld, base, 0, part + r);
     }
-    ATTN__UNROLL for (r = 0; r < 8; r++) part[r] = ATTN__ADD16(part[r], part[r + 8]);
-    ATTN__UNROLL for (r = 0; r < 4; r++) part[r] = ATTN__ADD16(part[r], part[r + 4]);
-    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD16(part[r], part[r + 2]);
-    part[0] = ATTN__ADD16(part[0], part[1]);
     ATTN__STORE16(top, m);
-    ATTN__STORE16(sum, part[0]);
+    ATTN__STORE16(sum, attn__tree_avx512(ATTN__PARTS, part));
 }
 
 /* rows of 16 registers <-> columns */
@@ -2652,7 +2713,7 @@ static const attn__kernels attn__table_avx512 = {
     16, 4, attn__product_avx512, attn__dots_avx512, attn__additive_avx512, attn__additive_direct_avx512,
     attn__weigh_avx512, attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2,
     attn__exp_avx2, attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2,
-    attn__clip_avx2, attn__add_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
+    attn__clip_avx2, attn__bias_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
 #ifndef ATTN_NO_BACKWARD
     , attn__grade_avx2, attn__inner_avx2, attn__deliver_avx2, attn__additive_gradient_avx2, attn__fold_avx2
 #endif
@@ -2844,6 +2905,19 @@ static int attn__extent(const attn_view *v, int64_t *below, int64_t *above)
     return *below > ATTN__HUGE / 2 || *above > ATTN__HUGE / 2 || *below + *above > (int64_t)((size_t)-1 / 2);
 }
 
+/* The bytes that a view reaches, first and behind the last. */
+typedef struct attn__span { uintptr_t first, end; } attn__span;
+static attn__span attn__span_of(const attn_view *v)
+{
+    attn__span s;
+    int64_t below, above;
+    attn__extent(v, &below, &above);
+    s.first = (uintptr_t)v->data - (uintptr_t)below;
+    s.end = (uintptr_t)v->data + (uintptr_t)above;
+    return s;
+}
+static int attn__apart(attn__span a, attn__span b) { return a.end <= b.first || b.end <= a.first; }
+
 /* Do the axes nest, each stride at least as large as all that lies below it? Then no two elements coincide. */
 static int attn__nests(const attn_view *v)
 {
@@ -2869,26 +2943,23 @@ static int attn__nests(const attn_view *v)
 static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length)
 {
     attn_view inner = *v;
-    int64_t below, above;
+    attn__span span;
     int i;
     for (i = 0; i < v->rank; i++)
         if (v->size[i] <= 1 || v->stride[i] * attn__type_size(v->type) % g == 0) inner.size[i] = 1;
-    attn__extent(&inner, &below, &above);
-    *length = below + above;
-    return (uintptr_t)v->data - (uintptr_t)below;
+    span = attn__span_of(&inner);
+    *length = (int64_t)(span.end - span.first);
+    return span.first;
 }
 
 /* Can it be seen that two views share no byte? By their extents, or because they interleave, as the q, k and v of a
    packed array do: modulo a common outer stride they lie beside each other. */
 static int attn__disjoint(const attn_view *a, const attn_view *b)
 {
-    int64_t a_below, a_above, b_below, b_above, a_length, b_length, apart;
-    const int64_t pa = (int64_t)(uintptr_t)a->data, pb = (int64_t)(uintptr_t)b->data;
+    int64_t a_length, b_length, apart;
     int i;
     if (!attn__elements(a) || !attn__elements(b)) return 1;
-    attn__extent(a, &a_below, &a_above);
-    attn__extent(b, &b_below, &b_above);
-    if (pa + a_above <= pb - b_below || pb + b_above <= pa - a_below) return 1;
+    if (attn__apart(attn__span_of(a), attn__span_of(b))) return 1;
     for (i = 0; i < a->rank; i++) {
         uintptr_t a_start, b_start;
         int64_t g;
@@ -2915,11 +2986,13 @@ enum { ATTN__ON_DEVICE = 0, ATTN__ANYWHERE = 0, ATTN__AS_TASKS = 0 };
 #define ATTN__HALF(v, flags) 0
 #endif
 
-/* One view on its own: rank, type, sizes, extent. */
-static attn_status attn__check_view(const attn_view *v, const attn__field *f, int flags, attn_error *err)
+/* One view on its own: rank, type, sizes, extent. span: what it reaches. */
+static attn_status attn__check_span(const attn_view *v, const attn__field *f, int flags, attn__span *span,
+                                    attn_error *err)
 {
     int64_t below, above, elements;
     int i;
+    span->first = span->end = (uintptr_t)v->data;
     if (v->rank == 0) return ATTN_OK;
     if (v->rank < f->rank_least || v->rank > f->rank_most)
         return attn__fail2(err, ATTN_ERR_RANK, f->names.rank,
@@ -2946,7 +3019,14 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
     ATTN__RULE(!(flags & ATTN__WITH_DATA) || v->data, ATTN_ERR_NULL, f->names.data, "must not be NULL");
     ATTN__RULE(!f->output || attn__nests(v), ATTN_ERR_STRIDE, f->names.stride,
                "must not make the output overlap itself");
+    span->first = (uintptr_t)v->data - (uintptr_t)below;
+    span->end = (uintptr_t)v->data + (uintptr_t)above;
     return ATTN_OK;
+}
+static attn_status attn__check_view(const attn_view *v, const attn__field *f, int flags, attn_error *err)
+{
+    attn__span span;
+    return attn__check_span(v, f, flags, &span, err);
 }
 
 /* view.size[axis] == want, unless the view is absent */
@@ -3191,26 +3271,19 @@ static attn_status attn__check_contents(const attn_desc *d, const attn__shape *s
     return ATTN_OK;
 }
 
-static attn_status attn__check_overlaps(const attn_desc *d, attn_error *err)
+/* The fields that are there, which are few, and what they reach. */
+typedef struct attn__present { int count, field[ATTN__F_COUNT]; attn__span span[ATTN__F_COUNT]; } attn__present;
+
+static attn_status attn__check_overlaps(const attn_desc *d, const attn__present *present, attn_error *err)
 {
-    uintptr_t first[ATTN__F_COUNT], end[ATTN__F_COUNT];     /* of the fields that are there, which are few */
-    int present[ATTN__F_COUNT], count = 0, a, b, axis;
-    int64_t below, above;
-    for (a = 0; a < ATTN__F_COUNT; a++) {
-        attn_view v;
-        if (!attn__rank_at(d, a)) continue;
-        v = attn__view_at(d, a);
-        attn__extent(&v, &below, &above);
-        first[count] = (uintptr_t)v.data - (uintptr_t)below;
-        end[count] = (uintptr_t)v.data + (uintptr_t)above;
-        present[count++] = a;
-    }
-    for (a = 0; a < count; a++)
-        for (b = 0; attn__fields[present[a]].output && b < count; b++) {
-            const int i = present[a], j = present[b];
+    int a, b, axis;
+    for (a = 0; a < present->count; a++)
+        for (b = 0; attn__fields[present->field[a]].output && b < present->count; b++) {
+            const int i = present->field[a], j = present->field[b];
             attn_view o, x;
             int same;
-            if (b == a || (attn__fields[j].output && b < a) || end[a] <= first[b] || end[b] <= first[a]) continue;
+            if (b == a || (attn__fields[j].output && b < a) ||
+                attn__apart(present->span[a], present->span[b])) continue;
             o = attn__view_at(d, i);
             x = attn__view_at(d, j);
             same = i == ATTN__F_weights && j == ATTN__F_given_scores && x.data == o.data && !d->out.rank;
@@ -3302,21 +3375,25 @@ static attn_status attn__resolve(attn_desc *d, attn__shape *s, int flags, attn_e
 {
     const attn__kernels *kernels;
     int64_t rows, depth, lanes_floats, few_floats;
+    attn__present present;
     int p, any = 0;
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
+    present.count = 0;
     for (p = 0; p < ATTN__F_COUNT; p++) {
         const int unread = d->score == ATTN_SCORE_CONSTANT && (p == ATTN__F_q || p == ATTN__F_k);
         attn_view v;
         if (!attn__rank_at(d, p)) continue;
         v = attn__view_at(d, p);
-        ATTN__TRY(attn__check_view(&v, &attn__fields[p], unread ? flags & ~ATTN__WITH_DATA : flags, err));
+        ATTN__TRY(attn__check_span(&v, &attn__fields[p], unread ? flags & ~ATTN__WITH_DATA : flags,
+                                   &present.span[present.count], err));
+        present.field[present.count++] = p;
         any |= attn__fields[p].output;
     }
     ATTN__RULE(any || (flags & ATTN__NO_RESULT_NEEDED), ATTN_ERR_NULL, "out", "must be given, or another result");
     ATTN__TRY(attn__check_shape(d, s, err));
     if (!(flags & ATTN__ON_DEVICE)) ATTN__TRY(attn__check_contents(d, s, err));
-    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(d, err));
+    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(d, &present, err));
 #ifdef ATTN_CUDA
     ATTN__RULE(!d->lse.rank || d->lse.type == ATTN_F32, ATTN_ERR_TYPE, "lse.type", "must be ATTN_F32");
     ATTN__RULE(!d->stats.rank || d->stats.type == ATTN_F32, ATTN_ERR_TYPE, "stats.type", "must be ATTN_F32");
@@ -3507,8 +3584,8 @@ static float attn__of_head(const attn_view *v, int64_t h) { return ((const float
 
 static void attn__copy_floats(float *to, const float *from, int64_t n)
 {
-    int64_t j;
-    for (j = 0; j < n; j++) to[j] = from[j];
+    for (; n >= 8; n -= 8, to += 8, from += 8) ATTN__COPY(to, from, 8 * sizeof *to);    /* a size that is known */
+    for (; n > 0; n--) *to++ = *from++;
 }
 
 /* The part of a parameter [..] or [H,..] that belongs to one head, as a view without the head axis. */
@@ -3917,8 +3994,7 @@ static void attn__mask_chunk(attn__tile *t, int64_t c0, int64_t n, const attn__r
         for (l = 0; l < t->ld; l++)
             rows[l] = (const float *)d->bias.data + (t->b*stride[0] + t->h[l]*stride[1] + t->i[l]*stride[2] +
                                                      c0*stride[3]);
-        t->f->pack(t->t, t->ld, rows, stride[3], n, t->ones);
-        t->f->add(t->s, t->t, n * t->ld, attn__is_kernel(d->score));
+        t->f->bias(t->s, t->ld, n, rows, stride[3], attn__is_kernel(d->score));
     }
     if (d->alibi.rank) {
         float position[ATTN__MAX_LANES];
@@ -4728,7 +4804,6 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, attn_plan *p
     plan->tasks[plan->phases - 1] = attn__mul64(streams, s.tiles);
     plan->workspace_bytes = streams > 0 && s.tiles > 0 ? attn__workspace_of(&plan->desc, &s) : 0;
     if (!plan->tasks[plan->phases - 1]) plan->tasks[0] = 0;
-    attn__zero(plan->internal, sizeof plan->internal);
     ATTN__COPY(plan->internal, &s, sizeof s);
 #ifndef ATTN_NO_BACKWARD
     plan->backward[0] = 0;
@@ -5222,16 +5297,21 @@ static size_t attn__bmm_workspace(const attn__bmm *m, const attn_desc *options)
 
 ATTN__NOINLINE static void attn__bmm_columns(const attn__bmm *m, int64_t index, int32_t worker)
 {
-    const int64_t tile = index % m->column_tiles, batch = index / m->column_tiles, column = tile * m->ld;
+    const int64_t tile = index % m->column_tiles, batch = index / m->column_tiles, width = m->f->width;
+    const int64_t vectors = attn__blocks(m->out.size[3], width), each = vectors / m->column_tiles;
+    const int64_t more = vectors % m->column_tiles, ld = (each + (tile < more)) * width;    /* as in attn__open_tile */
+    const int64_t column = (tile * each + (tile < more ? tile : more)) * width;
     const int64_t h = batch % m->out.size[1], b = batch / m->out.size[1], depth = m->a.size[3];
-    const int64_t lanes = m->out.size[3] - column < m->ld ? m->out.size[3] - column : m->ld;
-    const int64_t ld = attn__blocks(lanes, m->f->width) * m->f->width;
+    const int64_t lanes = m->out.size[3] - column < ld ? m->out.size[3] - column : ld;
     float *panel = (float *)(void *)(m->memory + worker * m->worker_bytes), *c = panel + depth * m->ld;
     const float *columns[ATTN__MAX_LANES];
     float ones[ATTN__MAX_LANES];
     int64_t k, l, r, r0, rows;
     attn__fill(ones, 1, ld, 1.0f);
     if (m->b.stride[3] == 1 || depth == 0) for (k = 0; k < depth; k++) {
+        const float *later = attn__ahead(attn__at(&m->b, b, h, k, column), 16, m->b.stride[2]);
+        ATTN__PREFETCH(later);
+        ATTN__PREFETCH(later + ld - 1);
         attn__copy_floats(panel + k * ld, attn__at(&m->b, b, h, k, column), lanes);
         attn__fill(panel + k * ld + lanes, 1, ld - lanes, 0.0f);
     } else {
@@ -5240,6 +5320,10 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__bmm *m, int64_t index, 
     }
     for (r0 = 0; r0 < m->out.size[2]; r0 += rows) {
         rows = m->out.size[2] - r0 < ATTN__BMM_ROWS ? m->out.size[2] - r0 : ATTN__BMM_ROWS;
+        for (r = 0; r < rows; r++) {
+            ATTN__PREFETCH(attn__out_at(&m->out, b, h, r0 + r, column));
+            ATTN__PREFETCH(attn__out_at(&m->out, b, h, r0 + r, column) + lanes - 1);
+        }
         attn__apply(m->f, attn__at(&m->a, b, h, r0, 0), m->a.stride[2], m->a.stride[3], panel, c, rows, depth, ld);
         if (m->out.stride[3] == 1 && m->f->finite(c, rows * ld))
             for (r = 0; r < rows; r++)
@@ -7162,7 +7246,6 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
     plan->phases = phase;
     plan->workspace_bytes = w.row_tasks + w.main_tasks + w.sum_tasks > 0 ? (size_t)(total + ATTN__ALIGN) : 0;
     if (plan->workspace_bytes == 0) plan->tasks[0] = 0;
-    attn__zero(plan->internal, sizeof plan->internal);
     ATTN__COPY(plan->internal, &s, sizeof s);
     attn__zero(plan->backward, sizeof plan->backward);
     ATTN__COPY(plan->backward, &w, sizeof w);
@@ -8749,7 +8832,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__SHIFT16
 #undef ATTN__SMALLEST
 #undef ATTN__SHIFT8
-#undef ATTN__SIGN16
 #undef ATTN__SQRT_HALF
 #undef ATTN__STORE16
 #undef ATTN__STORE8

@@ -1017,7 +1017,7 @@ ATTN__DEVICE slope slope_of(const params &p, const row &w, saved of, int64_t j)
     }
     if (p.d_weights.rank) above += load(p.d_weights, w.b, w.h, w.i, j) * (p.weights_after_dropout ? keep : 1.0f);
     s.masked = s.raw = s.weight * (above - of.shift);
-    s.weight *= keep;
+    s.weight = keep == 0.0f ? 0.0f : s.weight * keep;        /* dropped: 0, were it NaN */
     if (p.softcap != 0.0f) {
         const float y = soft / p.softcap;
         s.raw *= hw::fma(-y, y, 1.0f);
@@ -1102,7 +1102,7 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_queries(ATTN__PARAM params p)
                 factor = !s.counts ? 0.0f : distance ? pull_of(p, w, s) : s.raw * key_norm_of(p, w, j);
                 if (s.counts) {
                     if (!distance) add(scale, s.raw, s.met);
-                    else add(sigma, factor, s.met / sqrtf(w.width));
+                    else if (p.score != ATTN_SCORE_BOXCAR) add(sigma, factor, s.met / sqrtf(w.width));
                     if (p.alibi.rank) add(alibi, -s.masked, distance_of(w.r, j));
                 }
                 if (p.d_given_scores.rank && c0 == 0 && j < last && (all || s.counts))
@@ -1253,7 +1253,8 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_values(ATTN__PARAM params p)
                             counts = !is_none(score);
                             if (counts) weight = weight_of(score, of.base, of.inverse);
                         }
-                        if (counts) weight *= keep_factor(p, b, h, i, j);
+                        const float keep = counts ? keep_factor(p, b, h, i, j) : 0.0f;
+                        weight = keep == 0.0f ? 0.0f : weight * keep;
                     }
                     const uint32_t counting = hw::ballot(counts);
                     ATTN__UNROLL

@@ -146,8 +146,234 @@ static void backward_pairs(void) {
     CHECKF(missing_pairs() == 0, "%d pairs of options were not tried", missing_pairs());
 }
 
+/* ---- f16 and bf16: inputs of these types hold numbers that they can; a result is right where it is what rounding makes
+   of some number within the bound, and rounding is monotone */
+static double round_to(double x, int32_t type) {
+    int exponent, least = type == ATTN_F16 ? -14 : -126, bits = type == ATTN_F16 ? 10 : 7;
+    if (type == ATTN_F32) return (double)(float)x;
+    if (x == 0 || !isfinite(x)) return x;
+    frexp(x, &exponent);
+    exponent = exponent - 1 < least ? least : exponent - 1;
+    double quantum = ldexp(1, exponent - bits), rounded = nearbyint(x / quantum) * quantum;
+    return fabs(rounded) > (type == ATTN_F16 ? 65504.0 : ldexp(255.0, 120)) ? copysign(INFINITY, x) : rounded;
+}
+static uint16_t to_16(double x, int32_t type) {
+    float f = (float)round_to(x, type);
+    uint32_t bits;
+    int exponent;
+    memcpy(&bits, &f, sizeof bits);
+    if (isnan(x)) return type == ATTN_F16 ? 0x7e01 : 0x7fc1;
+    if (type == ATTN_BF16) return (uint16_t)(bits >> 16);
+    if (isinf(f)) return (uint16_t)(bits >> 16 & 0x8000) | 0x7c00;
+    frexp(x, &exponent);
+    double size = fabs((double)f);
+    if (size < ldexp(1, -14)) return (uint16_t)((bits >> 16 & 0x8000) | (uint32_t)ldexp(size, 24));
+    return (uint16_t)((bits >> 16 & 0x8000) | (((bits & 0x7fffffff) >> 13) - (112u << 10)));
+}
+static double from_16(uint16_t h, int32_t type) {
+    uint32_t bits = (uint32_t)h << 16;
+    float f;
+    if (type == ATTN_F16) {
+        int exponent = h >> 10 & 31;
+        double x = exponent == 31 ? (h & 1023 ? NAN : INFINITY)
+                                  : ldexp(exponent ? (h & 1023) + 1024 : h & 1023, (exponent ? exponent : 1) - 25);
+        return h & 0x8000 ? -x : x;
+    }
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
+static int32_t draw_type(void) {
+    int n = test_int(0, 2);
+    return n == 0 ? ATTN_F32 : n == 1 ? ATTN_F16 : ATTN_BF16;
+}
+/* The view in memory of another type; what it loses the original loses too. */
+static attn_view narrow(const attn_view *v, int32_t type) {
+    attn_view h = *v;
+    int64_t low, high, index[4] = {0, 0, 0, 0};
+    if (!v->rank || type == ATTN_F32) return h;
+    h.type = type;
+    size_t count = view_extent(v, &low, &high) ? (size_t)(high - low + 1) : 0;
+    if (!count) return h;
+    h.data = (char *)test_guarded(count * 2) - low * 2;
+    do {
+        int64_t at = offset_of(v, index);
+        float x = (float)round_to((double)((const float *)v->data)[at], type);
+        ((uint16_t *)(uintptr_t)h.data)[at] = to_16((double)x, type);
+        ((float *)(uintptr_t)v->data)[at] = x;
+    } while (next_index(v, index));
+    return h;
+}
+static attn_out narrow_out(const attn_out *o, int32_t type) {
+    attn_view v = attn_view_of(*o), h = v;
+    attn_out narrowed = *o;
+    int64_t low, high;
+    if (!o->rank || type == ATTN_F32) return narrowed;
+    narrowed.type = type;
+    if (view_extent(&v, &low, &high)) h.data = (char *)test_guarded((size_t)(high - low + 1) * 2) - low * 2;
+    narrowed.data = (void *)(uintptr_t)h.data;
+    return narrowed;
+}
+/* What a result of 16 bits holds, into its f32 twin. */
+static void widen(const attn_out *from, const attn_out *to) {
+    attn_view v = attn_view_of(*to);
+    int64_t low, high, index[4] = {0, 0, 0, 0};
+    if (!to->rank || from->type == ATTN_F32 || !view_extent(&v, &low, &high)) return;
+    do {
+        int64_t at = offset_of(&v, index);
+        uint16_t h = ((const uint16_t *)from->data)[at];
+        uint32_t bits;
+        float x = (float)from_16(h, from->type);
+        memcpy(&bits, &x, sizeof bits);
+        if (isnan(x)) bits = h == (from->type == ATTN_F16 ? 0x7e00 : 0x7fc0) ? 0x7fc00000u : 0x7fc00001u;
+        memcpy((float *)to->data + at, &bits, sizeof bits);
+    } while (next_index(&v, index));
+}
+static int within(float got, double want, double tolerance, int32_t type) {
+    if (type == ATTN_F32 || isnan(want) || isnan(got)) return ref_ratio(got, want, tolerance) <= 1;
+    if (isinf(want)) return (double)got == want;
+    return (double)got >= round_to(want - tolerance, type) && (double)got <= round_to(want + tolerance, type);
+}
+
+static long rounded_checked;
+static void check_rounded(const attn_desc *d, const ref_result *r, const attn_out *got, const double *want,
+                          const char *name, int32_t type, const char *what) {
+    attn_view v = attn_view_of(*got);
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    if (!got->rank || !view_extent(&v, &low, &high)) return;
+    do {
+        int64_t row = (index[0] * r->h + index[1]) * r->sq + index[2], at = row * v.size[3] + index[3];
+        float x = ((const float *)v.data)[offset_of(&v, index)];
+        double tolerance = ref_tolerance(d, r, want, row, at);
+        rounded_checked++;
+        if (CHECKF(within(x, want[at], tolerance, type), "%s: %s[%ld,%ld,%ld,%ld] of type %d is %.9g, want %.9g, bound %.3g",
+                   what, name, (long)index[0], (long)index[1], (long)index[2], (long)index[3], type, (double)x, want[at],
+                   tolerance))
+            continue;
+        ref_print(d);
+        return;
+    } while (next_index(&v, index));
+}
+
+static void narrow_inputs(attn_desc *d, attn_desc *n) {
+    attn_view *of[] = {&d->q,   &d->k,   &d->v,           &d->given_scores, &d->bias,  &d->bilinear,      &d->w_q,
+                       &d->w_k, &d->w_v, &d->hidden_bias, &d->sink,         &d->alibi, &d->sigma_per_head};
+    attn_view *to[] = {&n->q,   &n->k,   &n->v,           &n->given_scores, &n->bias,  &n->bilinear,      &n->w_q,
+                       &n->w_k, &n->w_v, &n->hidden_bias, &n->sink,         &n->alibi, &n->sigma_per_head};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) *to[i] = narrow(of[i], draw_type());
+}
+
+static void half_forward(void) {
+    enum { CASES = 300 };
+    memset(covered, 0, sizeof covered);
+    rounded_checked = 0;
+    for (int n = 0; n < CASES; n++) {
+        int f[FACTOR_COUNT];
+        attn_desc d;
+        ref_result r;
+        char what[40];
+        draw_factors(f);
+        build(&d, f);
+        snprintf(what, sizeof what, "case %d", n);
+        attn_desc half = d;
+        narrow_inputs(&d, &half);
+        for (int i = 0; i < RESULT_COUNT; i++)
+            *result_of(&half, i) = narrow_out(result_of(&d, i), i == 1 || i == 6 ? ATTN_F32 : draw_type());
+        ref_forward(&d, &r);
+        on_device();
+        poison_results(&d);
+        if (run_desc(&half, what)) {
+            const struct {
+                const char *name;
+                const double *want;
+            } wants[6] = {{"out", r.out},
+                          {"lse", r.lse},
+                          {"weights", d.weights_after_dropout ? r.dropped : r.weights},
+                          {"scores", r.scores},
+                          {"scores_softcap", r.softcap},
+                          {"scores_masked", r.masked}};
+            for (int i = 0; i < 6; i++) {
+                widen(result_of(&half, i), result_of(&d, i));
+                if (i != 1)
+                    check_rounded(&d, &r, result_of(&d, i), wants[i].want, wants[i].name, result_of(&half, i)->type, what);
+            }
+        }
+        ref_free(&r);
+        test_release();
+    }
+    printf("    f16 and bf16: %ld numbers of %d random descriptors\n", rounded_checked, CASES);
+}
+
+static void half_backward(void) {
+    enum { CASES = 300 };
+    memset(covered, 0, sizeof covered);
+    rounded_checked = 0;
+    for (int n = 0; n < CASES; n++) {
+        int f[FACTOR_COUNT];
+        call c;
+        ref_grads g;
+        char what[40];
+        draw_factors(f);
+        build_call(&c, f);
+        snprintf(what, sizeof what, "case %d", n);
+        attn_desc half = c.d;
+        narrow_inputs(&c.d, &half);
+        half.out = narrow_out(&c.d.out, draw_type());
+        attn_grad half_grad = c.g;
+        half_grad.d_out = narrow(&c.g.d_out, draw_type());
+        half_grad.d_weights = narrow(&c.g.d_weights, draw_type());
+        half_grad.d_lse = narrow(&c.g.d_lse, draw_type());
+        on_device();
+        if (!run_desc(&half, what)) continue;
+        if (f[F_STATS]) memset(&half.stats, 0, sizeof half.stats);
+        ref_upstream up = upstream_of(&c.g);
+        ref_backward(&c.d, &up, &g);
+        prepare_grads(&c);
+        for (int i = 0; i < GRAD_COUNT; i++) {
+            attn_out *o = grad_of(&c.g, i), *h = grad_of(&half_grad, i);
+            attn_view v = attn_view_of(*o);
+            *h = narrow_out(o, draw_type());
+            if (!c.start[i].rank || h->type == ATTN_F32) continue;
+            v = narrow(&v, h->type); /* what is added to, in both; and the number the reference starts from */
+            h->data = (void *)(uintptr_t)v.data;
+            narrow(&c.start[i], h->type);
+        }
+        attn_error err;
+        on_device();
+        if (accepted(attn_backward(&half, &half_grad, &err), &err, &c.d, what)) {
+            for (int i = 0; i < GRAD_COUNT; i++) {
+                const ref_tensor *t = &g.g[i];
+                attn_out *o = grad_of(&c.g, i), *h = grad_of(&half_grad, i);
+                attn_view v = attn_view_of(*o);
+                int64_t index[4] = {0, 0, 0, 0}, low, high;
+                widen(h, o);
+                if (!o->rank || !view_extent(&v, &low, &high)) continue;
+                do {
+                    int64_t at = index_of(&t->like, index);
+                    double start = c.start[i].rank ? (double)((const float *)c.start[i].data)[offset_of(&c.start[i], index)] : 0;
+                    double want = start + t->x[at], tolerance = grad_tolerance(i, t->error[at], t->x[at], start);
+                    float got = ((const float *)v.data)[offset_of(&v, index)];
+                    int fine = !isfinite(want) ? !isfinite(got) : isnan(got) ? 0 : within(got, want, tolerance, h->type);
+                    rounded_checked++;
+                    if (CHECKF(fine, "%s: %s[%ld,%ld,%ld,%ld] of type %d is %.9g, want %.9g, bound %.3g", what,
+                               ref_grad_names[i], (long)index[0], (long)index[1], (long)index[2], (long)index[3], h->type,
+                               (double)got, want, tolerance))
+                        continue;
+                    ref_print(&c.d);
+                    break;
+                } while (next_index(&v, index));
+            }
+        }
+        ref_free_grads(&g);
+        test_release();
+    }
+    printf("    f16 and bf16: %ld gradients of %d random descriptors\n", rounded_checked, CASES);
+}
+
 const test_case suite_emulated[] = {
     {"emulated.forward_pairs", forward_pairs},
     {"emulated.backward_pairs", backward_pairs},
+    {"emulated.half_forward", half_forward},
+    {"emulated.half_backward", half_backward},
     {0, 0},
 };

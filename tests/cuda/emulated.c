@@ -3,6 +3,7 @@
 #include "../grads.h"
 #define MORE_FACTORS(X) X(UPSTREAM, 7) X(STATS, 2) X(ASKED, 5) X(ACCUMULATE, 3) X(LAYOUT_GRAD, 4)
 #include "../descriptors.h"
+#include "../../attn_cuda.cuh"
 #include "fake.h"
 
 static void count_launches(void);
@@ -370,10 +371,188 @@ static void half_backward(void) {
     printf("    f16 and bf16: %ld gradients of %d random descriptors\n", rounded_checked, CASES);
 }
 
+/* ---- where arrays lie */
+static void refused(attn_status status, attn_status want, const attn_error *err, const char *field, const char *rule) {
+    CHECKF(status == want && strcmp(err->field, field) == 0 && strstr(err->rule, rule),
+           "status \"%s\", field %s, rule %s; want \"%s\", %s, %s", attn_status_string(status), err->field, err->rule,
+           attn_status_string(want), field, rule);
+}
+
+/* Each array of a call in turn on the other side. */
+static void mixed_places(void) {
+    attn_error err;
+    for (int at = 0; at < 6; at++)
+        for (int other = 0; other <= 2; other += 2) {
+            attn_desc d = make_desc(1, 2, 2, 5, 7, 4, 3);
+            ask_for(&d, RESULT_OUT | RESULT_LSE, LAYOUT_PACKED);
+            d.bias = make_filled(LAYOUT_PACKED, 1, 2, 5, 7, 0, 0);
+            d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 3, 7);
+            const void *arrays[6] = {d.k.data, d.v.data, d.out.data, d.lse.data, d.bias.data, d.key_lengths.data};
+            const char *names[6] = {"k", "v", "out", "lse", "bias", "key_lengths"};
+            size_t bytes = 0;
+            fake_everything(2 - other);
+            fake_range(arrays[at], 4, other);
+            poison_results(&d);
+            refused(attn_forward(&d, &err), ATTN_ERR_PLACE, &err, names[at],
+                    other ? "must lie on the host" : "must lie on the device");
+            refused(attn_workspace_size(&d, &bytes, &err), ATTN_ERR_PLACE, &err, names[at], "must lie on");
+            CHECK(isnan((double)*(float *)d.out.data));
+            test_release();
+        }
+    attn_desc d = make_desc(1, 1, 1, 3, 4, 2, 2);
+    static char workspace[1 << 16];
+    fake_everything(2);
+    fake_range(workspace, sizeof workspace, 0);
+    d.workspace = workspace;
+    d.workspace_bytes = sizeof workspace;
+    refused(attn_forward(&d, &err), ATTN_ERR_PLACE, &err, "workspace", "must lie on the device");
+    d.workspace = 0;
+    attn_plan plan;
+    refused(attn_plan_forward(&d, &plan, &err), ATTN_ERR_PLACE, &err, "desc", "tasks run there");
+    d.q.type = ATTN_BF16;
+    fake_everything(0);
+    refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "q.type", "must be ATTN_F32");
+    d.q.type = ATTN_F32;
+    ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+    fake_everything(2);
+    d.lse.type = ATTN_F16;
+    refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "lse.type", "must be ATTN_F32");
+    d.lse.type = ATTN_F32;
+    d.q.type = ATTN_F64;
+    refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "q.type", "must be ATTN_F32");
+}
+
+/* One program, both places: host arrays run on the CPU, and launch nothing; pinned ones too; managed ones on the device. */
+static void both_places(void) {
+    for (int type = 0; type <= 3; type++) {
+        attn_desc d = make_desc(2, 2, 1, 9, 20, 5, 4);
+        ref_result r;
+        ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+        ref_forward(&d, &r);
+        fake_everything(type);
+        fake_forget();
+        check_on(&d, &r, ATTN_ISA_AUTO, "one place");
+        CHECKF((fake_counted().launches > 0) == (type >= 2), "memory of type %d: %ld launches", type,
+               fake_counted().launches);
+        char text[300];
+        attn_explain(&d, text, sizeof text);
+        CHECKF((strstr(text, "on the device, stage ") != 0) == (type >= 2), "explained as: %s", text);
+        ref_free(&r);
+        test_release();
+    }
+}
+
+/* What is too long is as long as it may be; what is negative, 0. The CPU reports it, a device's contents it cannot see. */
+static void lengths_are_clamped(void) {
+    attn_desc d = make_desc(2, 1, 1, 6, 9, 3, 2), clamped;
+    ref_result r;
+    int32_t keys[2] = {40, -3}, queries[2] = {-1, 100}, clamped_keys[2] = {9, 0}, clamped_queries[2] = {0, 6};
+    ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+    clamped = d;
+    d.key_lengths = attn_view_i32(keys, 1, 2, 0, 0, 0);
+    d.query_lengths = attn_view_i32(queries, 1, 2, 0, 0, 0);
+    clamped.key_lengths = attn_view_i32(clamped_keys, 1, 2, 0, 0, 0);
+    clamped.query_lengths = attn_view_i32(clamped_queries, 1, 2, 0, 0, 0);
+    for (int align = 0; align < 2; align++) {
+        d.align = clamped.align = align;
+        d.causal = clamped.causal = align;
+        ref_forward(&clamped, &r);
+        on_device();
+        poison_results(&d);
+        run_desc(&d, "lengths beyond their axes");
+        ref_check(&clamped, &r, "lengths beyond their axes");
+        ref_free(&r);
+    }
+    fake_everything(0);
+    CHECK_STATUS(attn_forward(&d, 0), ATTN_ERR_RANGE);
+}
+
+/* The bits of the mask are the CPU's: alone, and as the weights that are 0. */
+static void dropout_bits(void) {
+    for (int n = 0; n < 60; n++) {
+        attn_desc d = make_desc(2, 3, 1, 11, 70, 4, 2);
+        d.dropout = n == 0 ? 1 : (float)test_uniform();
+        d.seed = test_bits();
+        for (int i = 0; i < 4; i++) d.dropout_origin[i] = test_int(0, 1) ? (int64_t)(test_bits() >> 2) : test_int(0, 99);
+        d.weights_after_dropout = 1;
+        ask_for(&d, RESULT_OUT | RESULT_WEIGHTS, LAYOUT_PACKED);
+        attn_out on_host = attn_out_u8((uint8_t *)test_guarded(2 * 3 * 11 * 70), 4, 2, 3, 11, 70), there = on_host;
+        there.data = test_guarded(2 * 3 * 11 * 70);
+        fake_everything(0);
+        CHECK_STATUS(attn_dropout_mask(on_host, &d, 0), ATTN_OK);
+        on_device();
+        CHECK_STATUS(attn_dropout_mask(there, &d, 0), ATTN_OK);
+        CHECK(memcmp(on_host.data, there.data, 2 * 3 * 11 * 70) == 0);
+        run_desc(&d, "dropout");
+        for (int i = 0; i < 2 * 3 * 11 * 70 && d.dropout < 1; i++)
+            if (!CHECKF((((float *)d.weights.data)[i] != 0) == ((uint8_t *)on_host.data)[i], "weight %d of case %d", i, n))
+                break;
+        test_release();
+    }
+}
+
+/* ---- memory and streams */
+typedef struct ledger {
+    long taken, given;
+} ledger;
+static void *take_block(void *user, size_t bytes) {
+    ((ledger *)user)->taken++;
+    return malloc(bytes);
+}
+static void give_block(void *user, void *block) {
+    ((ledger *)user)->given++;
+    free(block);
+}
+static void memory_and_stream(void) {
+    attn_desc d = make_desc(1, 2, 2, 8, 12, 5, 4);
+    int here;
+    ledger account = {0, 0};
+    attn_error err;
+    set_score(&d, ATTN_SCORE_COSINE, 0); /* needs a workspace */
+    d.stream = &here;
+    on_device();
+    fake_forget();
+    run_desc(&d, "without a workspace");
+    CHECK(fake_counted().allocations == 1 && fake_counted().releases == 1 && fake_counted().stream == &here);
+    d.allocator.allocate = take_block;
+    d.allocator.release = give_block;
+    d.allocator.user = &account;
+    fake_forget();
+    run_desc(&d, "with an allocator");
+    CHECK(account.taken == 1 && account.given == 1 && fake_counted().allocations == 0);
+    memset(&d.allocator, 0, sizeof d.allocator);
+    fake_fail_allocations(1);
+    poison_results(&d);
+    fake_forget();
+    CHECK_STATUS(attn_forward(&d, &err), ATTN_ERR_ALLOC);
+    CHECK(fake_counted().launches == 0 && isnan((double)*(float *)d.out.data));
+    fake_fail_allocations(0);
+
+    size_t bytes = 0, host = 0, either = 0;
+    CHECK_STATUS(attn_workspace_size(&d, &bytes, 0), ATTN_OK);
+    char *workspace = (char *)test_guarded(bytes);
+    d.workspace = workspace;
+    d.workspace_bytes = bytes - 1;
+    refused(attn_forward(&d, &err), ATTN_ERR_WORKSPACE, &err, "workspace_bytes", "must be at least");
+    d.workspace = 0;
+    fake_everything(0);
+    CHECK_STATUS(attn_workspace_size(&d, &host, 0), ATTN_OK);
+    d.q.data = d.k.data = d.v.data = d.out.data = 0; /* nothing tells: enough for either */
+    CHECK_STATUS(attn_workspace_size(&d, &either, 0), ATTN_OK);
+    CHECKF(either >= host && either >= bytes, "%ld bytes for either, %ld on the host, %ld on the device", (long)either,
+           (long)host, (long)bytes);
+    CHECK_STATUS(attn_cuda_prepare(&err), ATTN_OK);
+}
+
 const test_case suite_emulated[] = {
     {"emulated.forward_pairs", forward_pairs},
     {"emulated.backward_pairs", backward_pairs},
     {"emulated.half_forward", half_forward},
     {"emulated.half_backward", half_backward},
+    {"emulated.mixed_places", mixed_places},
+    {"emulated.both_places", both_places},
+    {"emulated.lengths_are_clamped", lengths_are_clamped},
+    {"emulated.dropout_bits", dropout_bits},
+    {"emulated.memory_and_stream", memory_and_stream},
     {0, 0},
 };

@@ -28,6 +28,8 @@
 #  include <ucontext.h>
 #endif
 
+typedef struct CUstream_st *cudaStream_t;
+
 namespace attn_emu {
 
 /* ---- when things happen */
@@ -656,7 +658,7 @@ template <class F> inline const std::string &launch(int grid, int threads, size_
     return last_error;
 }
 
-template <class P> inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t shared_bytes, void *, const P &p) {
+template <class P> inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t shared_bytes, const void *, const P &p) {
     return launch((int)grid, threads, shared_bytes, [kernel, &p] { kernel(p); }).empty() ? 0 : 719;
 }
 
@@ -671,6 +673,7 @@ template <class P> inline int launch_kernel(void (*kernel)(P), int64_t grid, int
 #define ATTN__SHARED(name) unsigned char *const name = attn_emu::block->shared
 #define ATTN__LAUNCH(...) attn_emu::launch_kernel(__VA_ARGS__)
 #define ATTN__UNROLL
+#define ATTN__LOOP
 
 namespace attn__hw {
 
@@ -779,7 +782,7 @@ inline void ldmatrix_any(uint32_t (&r)[4], uint32_t address, bool transpose) {
 inline void ldmatrix(uint32_t (&r)[4], uint32_t address) { ldmatrix_any(r, address, false); }
 inline void ldmatrix_transposed(uint32_t (&r)[4], uint32_t address) { ldmatrix_any(r, address, true); }
 
-template <class T> inline void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+template <class T> inline void mma(float *d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     struct mine { float *d; const uint32_t *a; uint32_t b[2]; } m = {d, a, {b0, b1}};
     attn_emu::meet(T::is_bf16 ? "mma bf16" : "mma f16", &m, [](mine **lanes) {
         static float left[16][16], right[16][8];

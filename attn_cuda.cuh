@@ -201,6 +201,17 @@ ATTN__DEVICE void store_shared(uint32_t address, uint32_t value)
 {
     asm volatile("st.shared.b32 [%0], %1;" :: "r"(address), "r"(value) : "memory");
 }
+ATTN__DEVICE void load_shared(uint32_t (&r)[4], uint32_t address)          /* 16 bytes, aligned */
+{
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+ATTN__DEVICE uint32_t load_shared_word(uint32_t address)
+{
+    uint32_t r;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(address) : "memory");
+    return r;
+}
 ATTN__DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /* ---- cp.async (sm_80): 16 bytes from global to shared memory, or 16 zero bytes and nothing is read */
@@ -665,6 +676,9 @@ ATTN__DEVICE float keep_factor(const params &p, int64_t b, int64_t h, int64_t i,
    8j+2t+1. "Its two rows" below are these. Two such blocks of 8 columns are, packed, the left operand of the next
    product: weights need not leave the registers. */
 
+ATTN__DEVICE int least(int a, int b) { return a < b ? a : b; }
+ATTN__DEVICE int most(int a, int b) { return a > b ? a : b; }
+
 /* ---- tiles in shared memory, as TMA lays them: panels of 64 columns, one after the other; in a panel rows of 128 bytes
    whose eight 16-byte chunks are exchanged by the row's number, so that neither rows nor columns meet in one bank. */
 ATTN__DEVICE uint32_t chunk_of(int row, int chunk, int rows)    /* chunk: 8 columns; rows: of the whole tile */
@@ -723,33 +737,56 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
     ATTN__UNROLL for (int i = 0; i < 4; i++) a[i] = hw::pack<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
 }
 
-/* ---- products where +0 excludes: such a weight must keep out what it meets, be that NaN or infinite. On two halves: */
+/* ---- products where +0 excludes: such a weight must keep out what it meets, be that NaN or infinite. A tile of
+   weights that may exclude is a rare one at the edge of a mask, and a tile of values that are not finite rarer still. So
+   look; if there is one, let the rows that meet it become NaN, then put zeros in its place. */
 template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)      /* all bits of those set */
 {
     const uint32_t e = T::is_bf16 ? 0x7f80u : 0x7c00u;
     return ((x & e) == e ? 0xffffu : 0u) | ((x >> 16 & e) == e ? 0xffff0000u : 0u);
 }
-ATTN__DEVICE uint32_t halves_not_zero(uint32_t x)
+/* Threads of number `thread` of `threads` look at their share of a tile, or put zeros there. */
+template <class T, int Rows, int D> ATTN__DEVICE bool has_odd(uint32_t tile, int thread, int threads)
 {
-    return (x & 0xffffu ? 0xffffu : 0u) | (x & 0xffff0000u ? 0xffff0000u : 0u);
-}
-template <class T> ATTN__DEVICE void mma_guarded(float *d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
-{
-    const uint32_t one = T::is_bf16 ? 0x3f803f80u : 0x3c003c00u;
-    const uint32_t odd0 = halves_not_finite<T>(b0), odd1 = halves_not_finite<T>(b1);
-    uint32_t some[4];
-    float met[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (!hw::any((odd0 | odd1) != 0)) {
-        hw::mma<T>(d, a, b0, b1);
-        return;
+    uint32_t r[4], odd = 0;
+    ATTN__LOOP for (int n = thread; n < Rows * (D / 8); n += threads) {
+        hw::load_shared(r, tile + chunk_of(n / (D / 8), n % (D / 8), Rows));
+        ATTN__UNROLL for (int i = 0; i < 4; i++) odd |= halves_not_finite<T>(r[i]);
     }
-    hw::mma<T>(d, a, b0 & ~odd0, b1 & ~odd1);                   /* what is finite; then, who meets what is not? */
-    ATTN__UNROLL for (int i = 0; i < 4; i++) some[i] = halves_not_zero(a[i]) & one;
-    hw::mma<T>(met, some, odd0 & one, odd1 & one);
-    ATTN__UNROLL for (int i = 0; i < 4; i++) d[i] = met[i] > 0.0f ? float_of(0x7fc00000u) : d[i];
+    return odd != 0;
+}
+template <class T, int Rows, int D> ATTN__DEVICE void clear_odd(uint32_t tile, int thread, int threads)
+{
+    uint32_t r[4];
+    ATTN__LOOP for (int n = thread; n < Rows * (D / 8); n += threads) {
+        const uint32_t at = tile + chunk_of(n / (D / 8), n % (D / 8), Rows);
+        hw::load_shared(r, at);
+        ATTN__UNROLL for (int i = 0; i < 4; i++) {
+            const uint32_t odd = halves_not_finite<T>(r[i]);
+            if (odd) hw::store_shared(at + 4 * i, r[i] & ~odd);
+        }
+    }
+}
+/* d 16xN becomes NaN where a weight of s (16 rows, K columns) other than +0 meets what is not finite in rows [first, last)
+   of a tile of K. One key after the other: this is rare, and must not cost the loop around it registers. */
+template <class T, int N, int K>
+ATTN__DEVICE void mark_odd(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
+{
+    const int l = hw::lane();
+    ATTN__LOOP for (int key = most(first, 0); key < least(last, K); key++) {
+        float weight[2] = {0.0f, 0.0f};
+        ATTN__UNROLL for (int j = 0; j < K / 2; j++)
+            if (j / 4 == key / 8 && j % 2 == key % 2) weight[j / 2 % 2] = s[j];
+        ATTN__UNROLL for (int e = 0; e < 2; e++) weight[e] = hw::shfl(weight[e], l / 4 * 4 + key % 8 / 2);
+        ATTN__UNROLL for (int j = 0; j < N / 8; j++) {
+            const uint32_t odd = halves_not_finite<T>(hw::load_shared_word(tile + chunk_of(key, j, K) + l % 4 * 4));
+            ATTN__UNROLL for (int x = 0; x < 4; x++)
+                if (bits_of(weight[x / 2]) && (odd >> (16 * (x % 2)) & 1)) d[4 * j + x] = float_of(0x7fc00000u);
+        }
+    }
 }
 /* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns */
-template <class T, int N, int K, bool Guarded>
+template <class T, int N, int K>
 ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
 {
     ATTN__UNROLL for (int k = 0; k < K / 16; k++) {
@@ -757,13 +794,8 @@ ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint3
         pack_left<T>(a, s, k);
         ATTN__UNROLL for (int n = 0; n < N; n += 16) {
             load_right_down(b, tile, K, n, k);
-            if (Guarded) {
-                mma_guarded<T>(d + n / 2, a, b[0], b[1]);
-                mma_guarded<T>(d + n / 2 + 4, a, b[2], b[3]);
-            } else {
-                hw::mma<T>(d + n / 2, a, b[0], b[1]);
-                hw::mma<T>(d + n / 2 + 4, a, b[2], b[3]);
-            }
+            hw::mma<T>(d + n / 2, a, b[0], b[1]);
+            hw::mma<T>(d + n / 2 + 4, a, b[2], b[3]);
         }
     }
 }
@@ -827,8 +859,6 @@ ATTN__DEVICE tile_reach reach_of_row(const params &p, const tile_row &r)
     if (is_inside(p, r)) t.from = r.first, t.to = r.last;
     return t;
 }
-ATTN__DEVICE int least(int a, int b) { return a < b ? a : b; }
-ATTN__DEVICE int most(int a, int b) { return a > b ? a : b; }
 ATTN__DEVICE void join(tile_reach &t, const tile_reach &u)
 {
     t.first = least(t.first, u.first);
@@ -1057,9 +1087,15 @@ ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_w
             hw::copy_wait<1>();                         /* V of this tile */
             hw::sync();
             copy_keys(values, v, n + 1, p.size_v);
-            if (!values.rank || !busy) continue;
-            if (edge) add_weighted<T, D, keys, true>(out, s, v + n % 2 * slot);
-            else add_weighted<T, D, keys, false>(out, s, v + n % 2 * slot);
+            if (!values.rank) continue;
+            const uint32_t tile_v = v + n % 2 * slot;
+            if (edge && hw::barrier_or(1, shape::threads, has_odd<T, keys, D>(tile_v, hw::thread(), shape::threads))) {
+                if (busy) mark_odd<T, D, keys>(out, s, tile_v, all.first - n * keys, all.last - n * keys);
+                hw::sync();
+                clear_odd<T, keys, D>(tile_v, hw::thread(), shape::threads);
+                hw::sync();
+            }
+            if (busy) add_weighted<T, D, keys>(out, s, tile_v);
         }
         hw::copy_wait<0>();
 

@@ -741,6 +741,15 @@ inline void store_shared(uint32_t address, uint32_t value) {
     writer = (uint16_t)(thread() + 1);
     attn_emu::self().unpublished.push_back(address);
 }
+inline void load_shared(uint32_t (&r)[4], uint32_t address) {
+    if (address % 16) attn_emu::fail("load_shared: an address that is not 16-byte aligned");
+    memcpy(r, attn_emu::shared_at(address, 16, "load_shared"), 16);
+}
+inline uint32_t load_shared_word(uint32_t address) {
+    uint32_t r;
+    memcpy(&r, attn_emu::shared_at(address, 4, "load_shared_word"), 4);
+    return r;
+}
 inline void fence_async() {
     for (uint32_t address : attn_emu::self().unpublished) {
         uint16_t &writer = attn_emu::block->dirty[(address - attn_emu::shared_base) / 4];

@@ -1286,5 +1286,283 @@ inline int mma_forward(const params &p, const device &dev, cudaStream_t stream)
     return error;
 }
 
+/* ------------------------------------------------------------------------------------------------------ >>hopper
+   Stage 3: sm_90a. One warpgroup of a block is its producer: one thread of it starts the TMA loads. The others, its
+   consumers, have 64 rows each and multiply by wgmma. Tiles of Q, K, V stand in shared memory as in stage 2; a slot of K
+   or V goes round: the producer waits until it is empty and fills it, the consumers wait until it is full and release
+   it. While a consumer's products run it weighs the scores of the tile before, and consumers take turns to issue theirs,
+   so that one computes weights while another has the tensor cores. */
+template <int D> struct hopper_shape {
+    static constexpr int consumers = D <= 64 ? 3 : 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
+    static constexpr int keys = D <= 128 ? 128 : 80;
+    static constexpr int slot = tile_bytes<keys, D>;
+    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + 10 * 8;
+    static constexpr int registers_consumer = consumers == 3 ? 160 : 240, registers_producer = consumers == 3 ? 32 : 24;
+};
+struct hopper_work {
+    params p;
+    hw::tensor_map q, k, v;
+    int64_t tiles, section;     /* tiles of rows per head; so many heads' K and V fit in the L2 cache together */
+};
+enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD */
+
+/* Where a task is. Heads come in sections; in a section first the last tiles of all its heads, with causal masks those
+   with most keys, then the ones before. */
+struct hopper_task { int64_t b, h, head_kv, first_row; };
+ATTN__DEVICE hopper_task task_at(const hopper_work &m, int64_t task, int rows)
+{
+    const params &p = m.p;
+    const int64_t heads = p.batch * p.heads, first = task / (m.section * m.tiles) * m.section;
+    const int64_t many = heads - first < m.section ? heads - first : m.section, inside = task - first * m.tiles;
+    hopper_task t;
+    t.b = (first + inside % many) / p.heads;
+    t.h = (first + inside % many) % p.heads;
+    t.head_kv = t.h / (p.heads / p.heads_kv);
+    t.first_row = (m.tiles - 1 - inside / many) * rows;
+    return t;
+}
+/* What the rows of a tile may attend to; a whole warp asks, every warp gets the same. */
+template <int Rows> ATTN__DEVICE tile_reach reach_of_tile(const params &p, const hopper_task &t)
+{
+    tile_reach all = reach_of_row(p, row_at(p, t.b, t.h, 1, t.first_row + hw::lane()));
+    ATTN__LOOP for (int r = 32; r < Rows; r += 32)
+        join(all, reach_of_row(p, row_at(p, t.b, t.h, 1, t.first_row + r + hw::lane())));
+    return join_warp(all);
+}
+template <class T, int D>
+ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
+{
+#if ATTN__HAVE_WGMMA
+    typedef hopper_shape<D> shape;
+    constexpr int keys = shape::keys, panels = (D + 63) / 64;
+    const params &p = m.p;
+    ATTN__SHARED(shared);
+    unsigned char *const tile_q = shared, *const tile_k = tile_q + tile_bytes<shape::rows, D>;
+    unsigned char *const tile_v = tile_k + 2 * shape::slot;
+    uint64_t *const q_full = (uint64_t *)(tile_v + 2 * shape::slot), *const q_empty = q_full + 1;
+    uint64_t *const k_full = q_full + 2, *const k_empty = q_full + 4;       /* two each */
+    uint64_t *const v_full = q_full + 6, *const v_empty = q_full + 8;
+    const int warpgroup = hw::warp() / 4;
+    const int64_t tasks = p.batch * p.heads * m.tiles;
+    int tile = 0, started = 0;              /* tiles of K and V, tasks with keys: so many before in this block's life */
+
+    if (hw::thread() == 0) {
+        hw::mbarrier_init(q_full, 1);
+        hw::mbarrier_init(q_empty, shape::consumers);
+        for (int i = 0; i < 2; i++) {
+            hw::mbarrier_init(k_full + i, 1);
+            hw::mbarrier_init(v_full + i, 1);
+            hw::mbarrier_init(k_empty + i, shape::consumers);
+            hw::mbarrier_init(v_empty + i, shape::consumers);
+        }
+        hw::mbarrier_fence_init();
+    }
+    hw::sync();
+
+    if (warpgroup == 0) {
+        hw::registers_fewer<shape::registers_producer>();
+        if (hw::warp() != 0) return;
+        for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+            const hopper_task t = task_at(m, task, shape::rows);
+            const tile_reach all = reach_of_tile<shape::rows>(p, t);
+            if (all.last == 0) continue;
+            const int first = all.first / keys, end = (all.last + keys - 1) / keys;
+            if (hw::lane() == 0) {
+                hw::mbarrier_wait(q_empty, (started & 1) ^ 1);
+                hw::mbarrier_expect(q_full, tile_bytes<shape::rows, D>);
+                for (int c = 0; c < panels; c++)
+                    hw::tma_load(tile_q + c * shape::rows * 128, &m.q, q_full, c * 64, (int)t.first_row, (int)t.h,
+                                 (int)t.b);
+                for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
+                    const int now = tile + n - first, before = now - 1;
+                    if (n < end) {
+                        hw::mbarrier_wait(k_empty + now % 2, (now / 2 & 1) ^ 1);
+                        hw::mbarrier_expect(k_full + now % 2, shape::slot);
+                        for (int c = 0; c < panels; c++)
+                            hw::tma_load(tile_k + now % 2 * shape::slot + c * keys * 128, &m.k, k_full + now % 2, c * 64,
+                                         n * keys, (int)t.head_kv, (int)t.b);
+                    }
+                    if (n > first) {
+                        hw::mbarrier_wait(v_empty + before % 2, (before / 2 & 1) ^ 1);
+                        hw::mbarrier_expect(v_full + before % 2, shape::slot);
+                        for (int c = 0; c < panels; c++)
+                            hw::tma_load(tile_v + before % 2 * shape::slot + c * keys * 128, &m.v, v_full + before % 2,
+                                         c * 64, (n - 1) * keys, (int)t.head_kv, (int)t.b);
+                    }
+                }
+            }
+            tile += end - first;
+            started++;
+            hw::sync_warp();
+        }
+        return;
+    }
+
+    hw::registers_more<shape::registers_consumer>();
+    const int consumer = warpgroup - 1, thread = hw::thread() % 128;
+    const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
+    const bool elected = thread == 0;       /* releases what the whole warpgroup has done with */
+    const float scale = scale_of<false>(p);
+    const uint64_t desc_q = wgmma_tile(hw::shared_address(tile_q) + (uint32_t)consumer * 64 * 128, shape::rows);
+    const uint64_t desc_k = wgmma_tile(hw::shared_address(tile_k), keys);
+    const uint64_t desc_v = wgmma_tile(hw::shared_address(tile_v), keys);
+
+    if (consumer == 0) hw::barrier_arrive(TURN, 256);           /* it has the first turn */
+    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+        const hopper_task t = task_at(m, task, shape::rows);
+        const tile_reach all = reach_of_tile<shape::rows>(p, t);
+        const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
+        float s[keys / 2], out[D / 2], shrink[2];
+        uint32_t weights[keys / 16][4];
+        row_pair soft = no_keys();
+        tile_row rows[2];
+        rows[0] = row_at(p, t.b, t.h, 1, t.first_row + row0);
+        rows[1] = row_at(p, t.b, t.h, 1, t.first_row + row0 + 8);
+        ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
+
+        const auto start_scores = [&](int now) {                /* s = Q . K^T of a slot */
+            hw::wgmma_keep(s);
+            hw::wgmma_fence();
+            ATTN__UNROLL for (int k = 0; k < D / 16; k++)
+                hw::wgmma<T, keys, false, false>(s, desc_q + wgmma_along(k, shape::rows),
+                                                 desc_k + now % 2 * (shape::slot >> 4) + wgmma_along(k, keys), k != 0);
+            hw::wgmma_commit();
+        };
+        const auto start_values = [&](int now) {                /* out += weights . V of a slot */
+            hw::wgmma_keep(out);
+            hw::wgmma_keep(weights);
+            hw::wgmma_fence();
+            ATTN__UNROLL for (int k = 0; k < keys / 16; k++)
+                hw::wgmma<T, D, true>(out, weights[k], desc_v + now % 2 * (shape::slot >> 4) + wgmma_down(k), true);
+            hw::wgmma_commit();
+        };
+        const auto weigh = [&](int n) {                         /* scores become weights */
+            if (n * keys < all.from || (n + 1) * keys > all.to) mask_tile<keys, false, true>(s, p, rows, n * keys);
+            weigh_tile<keys>(s, soft, scale, shrink);
+        };
+        const auto pack_weights = [&](int n, int now) {
+            ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
+            if (n * keys >= all.from && (n + 1) * keys <= all.to) return;
+            /* some weight may exclude: see has_odd. All consumers have this tile, and the slot, in common. */
+            const uint32_t v = hw::shared_address(tile_v) + now % 2 * shape::slot;
+            const int consumer_thread = hw::thread() - 128, many = 128 * shape::consumers;
+            hw::mbarrier_wait(v_full + now % 2, now / 2 & 1);
+            if (!hw::barrier_or(GUARD, many, has_odd<T, keys, D>(v, consumer_thread, many))) return;
+            mark_odd<T, D, keys>(out, s, v, all.first - n * keys, all.last - n * keys);
+            hw::barrier_sync(GUARD, many);
+            clear_odd<T, keys, D>(v, consumer_thread, many);
+            hw::fence_async();
+            hw::barrier_sync(GUARD, many);
+        };
+
+        if (first < end) {
+            hw::mbarrier_wait(q_full, started & 1);
+            hw::mbarrier_wait(k_full + tile % 2, tile / 2 & 1);
+            start_scores(tile);
+            hw::wgmma_wait<0>();
+            hw::wgmma_keep(s);
+            if (elected) hw::mbarrier_arrive(k_empty + tile % 2);
+            weigh(first);
+            pack_weights(first, tile);
+            ATTN__LOOP for (int n = first + 1; n < end; n++) {
+                const int before = tile++;
+                hw::barrier_sync(TURN + consumer, 256);
+                hw::mbarrier_wait(k_full + tile % 2, tile / 2 & 1);
+                start_scores(tile);
+                hw::mbarrier_wait(v_full + before % 2, before / 2 & 1);
+                start_values(before);
+                hw::barrier_arrive(TURN + (consumer + 1) % shape::consumers, 256);
+                hw::wgmma_wait<1>();
+                hw::wgmma_keep(s);
+                if (elected) hw::mbarrier_arrive(k_empty + tile % 2);
+                weigh(n);
+                hw::wgmma_wait<0>();
+                hw::wgmma_keep(out);
+                hw::wgmma_keep(weights);
+                if (elected) hw::mbarrier_arrive(v_empty + before % 2);
+                shrink_rows<D>(out, shrink);
+                pack_weights(n, tile);
+            }
+            if (elected) hw::mbarrier_arrive(q_empty);
+            hw::mbarrier_wait(v_full + tile % 2, tile / 2 & 1);
+            start_values(tile);
+            hw::wgmma_wait<0>();
+            hw::wgmma_keep(out);
+            if (elected) hw::mbarrier_arrive(v_empty + tile % 2);
+            tile++;
+            started++;
+        }
+        float factor[2] = {0.0f, 0.0f};
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            soft.mass[e] += hw::shfl_xor(soft.mass[e], 1);
+            soft.mass[e] += hw::shfl_xor(soft.mass[e], 2);
+            if (is_inside(p, rows[e]))
+                factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], hw::lane() % 4 == 0);
+        }
+        if (p.out.rank) store_rows<T, D>(p, p.out, out, rows, p.size_v, factor);
+    }
+#endif
+}
+
+/* ---- the host's side of stage 3 */
+template <class F> bool with_hopper_head_size(int64_t size, F f)
+{
+    return with_head_size(size, head_sizes<64, 128, 256>(), f);
+}
+/* Tiles of `rows` rows; true = fine. An axis of one element may have any stride. */
+inline bool map_rows(hw::tensor_map *map, const array &a, int64_t batch, int64_t heads, int64_t count, int64_t columns,
+                     int rows)
+{
+    const int64_t size[4] = {columns, count, heads, batch};
+    int64_t stride[4] = {1, a.stride[2], a.stride[1], a.stride[0]};
+    for (int i = 1; i < 4; i++)
+        if (size[i] == 1) stride[i] = (columns + 7) / 8 * 8;
+    return hw::tensor_map_make(map, a.data, size, stride, rows) == 0;
+}
+inline bool has_positive_strides(const array &a, int64_t batch, int64_t heads, int64_t rows)
+{
+    return (batch == 1 || a.stride[0] > 0) && (heads == 1 || a.stride[1] > 0) && (rows == 1 || a.stride[2] > 0);
+}
+inline bool hopper_covers(const params &p, const device &dev, const char **why)
+{
+    ATTN__WANT(dev.arch == 90, "the device is not sm_90");
+    if (!is_fast(p, why)) return false;
+    ATTN__WANT(!has_extra(p), "softcap, bias, mask, ALiBi, dropout or a scale that is not positive");
+    ATTN__WANT(p.out.rank, "no out is wanted");
+    ATTN__WANT(p.queries >= 64, "few queries: split keys and packed heads are better");
+    ATTN__WANT(has_positive_strides(p.q, p.batch, p.heads, p.queries) &&
+               has_positive_strides(p.k, p.batch, p.heads_kv, p.keys) &&
+               has_positive_strides(p.v, p.batch, p.heads_kv, p.keys), "a stride that is not positive");
+    ATTN__WANT(with_hopper_head_size(larger_head(p), [](auto) {}), "a head size above 256");
+    return true;
+}
+template <class T, int D> int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
+{
+    typedef hopper_shape<D> shape;
+    hopper_work m;
+    const int64_t head_bytes = p.keys * (p.size_q + p.size_v) * 2, group = p.heads / p.heads_kv;
+    m.p = p;
+    m.tiles = (p.queries + shape::rows - 1) / shape::rows;
+    m.section = (32 << 20) / head_bytes * group;
+    if (m.section < 1) m.section = 1;
+    if (!map_rows(&m.q, p.q, p.batch, p.heads, p.queries, p.size_q, shape::rows) ||
+        !map_rows(&m.k, p.k, p.batch, p.heads_kv, p.keys, p.size_q, shape::keys) ||
+        !map_rows(&m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, shape::keys)) return -1;
+    const int64_t tasks = p.batch * p.heads * m.tiles;
+    return (int)ATTN__LAUNCH((hopper_forward_kernel<T, D>), (int)(tasks < dev.processors ? tasks : dev.processors),
+                             shape::threads, shape::shared_bytes, stream, m);
+}
+/* Enqueues. 0, the cudaError_t, or -1: the driver cannot describe the tensors; nothing was enqueued, take stage 2. */
+inline int hopper_forward(const params &p, const device &dev, cudaStream_t stream)
+{
+    int error = 0;
+    with_hopper_head_size(larger_head(p), [&](auto d) {
+        constexpr int D = decltype(d)::value;
+        if (p.q.type == ATTN_BF16) error = hopper_forward_as<hw::bf16, D>(p, dev, stream);
+        else error = hopper_forward_as<hw::f16, D>(p, dev, stream);
+    });
+    return error;
+}
+
 } /* namespace attn__gpu */
 #endif /* ATTN_CUDA_IMPLEMENTATION */

@@ -119,7 +119,7 @@ static void integers(array &a, std::vector<int32_t> &v, int64_t b, int64_t i)
     a.data = v.data(), a.rank = 2, a.type = ATTN_I32;
     a.stride[0] = i > 1 ? i : b > 1 ? 1 : 0, a.stride[1] = 0, a.stride[2] = i > 1, a.stride[3] = 0;
 }
-struct wishes { int most_rows, extra, decode, least_d, most_d; };
+struct wishes { int least_rows, most_rows, extra, decode, least_d, most_d; };
 
 static void random_call(call &c, const wishes &w)
 {
@@ -127,7 +127,7 @@ static void random_call(call &c, const wishes &w)
     memset((void *)&p, 0, sizeof p);
     const int type = chance(70) ? ATTN_BF16 : ATTN_F16, group = chance(40) ? draw(2, 4) : 1;
     p.batch = draw(1, 2), p.heads_kv = draw(1, 2), p.heads = p.heads_kv * group;
-    p.queries = w.decode ? draw(1, 5) : draw(1, w.most_rows), p.keys = w.decode ? draw(512, 1500) : draw(1, w.most_rows);
+    p.queries = w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows), p.keys = w.decode ? draw(512, 1500) : draw(1, w.most_rows);
     p.size_q = p.size_k = p.size_u = 8 * draw(w.least_d / 8, w.most_d / 8);
     p.size_v = chance(60) ? p.size_q : 8 * draw(w.least_d / 8, w.most_d / 8);
     p.key_heads = p.heads_kv;
@@ -343,27 +343,45 @@ static void run_forward(call &c, size_t workspace, forward_fn forward)
     }
 }
 
+typedef bool (*covers_fn)(const params &, const device &, const char **);
+static size_t no_workspace(const params &, const device &) { return 0; }
+static const struct stage {
+    const char *name;
+    int arch, shared_bytes;
+    covers_fn covers;
+    size_t (*workspace)(const params &, const device &);
+    forward_fn forward;
+    wishes kinds[6];
+} stages[] = {
+    {"mma", 80, 163 * 1024, mma_covers, mma_workspace, mma_forward,
+     {{1, 150, 0, 0, 8, 64}, {1, 150, 1, 0, 8, 128}, {1, 200, 0, 0, 72, 128}, {1, 90, 1, 0, 136, 256}, {0, 0, 0, 1, 8, 128},
+      {0, 0, 1, 1, 64, 64}}},
+    {"hopper", 90, 227 * 1024, hopper_covers, no_workspace, hopper_forward,
+     {{64, 600, 0, 0, 8, 64}, {64, 500, 0, 0, 72, 128}, {64, 400, 0, 0, 136, 256}}},
+};
+
 int main(int argc, char **argv)
 {
     const int rounds = argc > 1 ? atoi(argv[1]) : 12;
-    static const wishes kinds[] = {{150, 0, 0, 8, 64}, {150, 1, 0, 8, 128}, {200, 0, 0, 72, 128}, {90, 1, 0, 136, 256},
-                                   {0, 0, 1, 8, 128}, {0, 1, 1, 64, 64}};
-    for (const wishes &w : kinds) {
-        const long before = checks, failed = failures, called = calls;
-        for (int i = 0; i < rounds; i++) {
-            call c;
-            const char *why = "";
-            random_call(c, w);
-            c.dev.arch = 80, c.dev.shared_bytes = 163 * 1024, c.dev.processors = 4;
-            if (!mma_covers(c.p, c.dev, &why)) {
-                fail(c, why, 0, 1);
-                continue;
+    for (const stage &stage : stages)
+        for (const wishes &w : stage.kinds) {
+            const long before = checks, failed = failures, called = calls;
+            if (!w.most_d) break;
+            for (int i = 0; i < rounds; i++) {
+                call c;
+                const char *why = "";
+                random_call(c, w);
+                c.dev.arch = stage.arch, c.dev.shared_bytes = stage.shared_bytes, c.dev.processors = 4;
+                if (!stage.covers(c.p, c.dev, &why)) {
+                    fail(c, why, 0, 1);
+                    continue;
+                }
+                run_forward(c, stage.workspace(c.p, c.dev), stage.forward);
             }
-            run_forward(c, mma_workspace(c.p, c.dev), mma_forward);
+            printf("%s forward, %s%s, head sizes %d..%d: %ld calls, %ld checks, %ld failed\n", stage.name,
+                   w.decode ? "decode" : "prefill", w.extra ? " with everything" : "", w.least_d, w.most_d, calls - called,
+                   checks - before, failures - failed);
         }
-        printf("mma forward, %s%s, head sizes %d..%d: %ld calls, %ld checks, %ld failed\n", w.decode ? "decode" : "prefill",
-               w.extra ? " with everything" : "", w.least_d, w.most_d, calls - called, checks - before, failures - failed);
-    }
     checks++;
     if (attn_emu::count.ldmatrix_conflicts) failures++, printf("FAIL ldmatrix: rows that share banks\n");
     printf("emulated: %lld mma, %lld ldmatrix, %lld cp.async, %lld wgmma, %lld TMA\n", (long long)attn_emu::count.mma,

@@ -144,7 +144,9 @@ extern "C" {
     X(ERR_WORKSPACE, "a workspace smaller than attn_workspace_size says") \
     X(ERR_ALLOC,     "no memory") \
     X(ERR_ISA,       "an instruction set that this build or this CPU does not have") \
-    X(ERR_WRITE,     "the writer reported a failure")
+    X(ERR_WRITE,     "the writer reported a failure") \
+    X(ERR_PLACE,     "arrays on the host and on a device in one call, or a call that a device does not take") \
+    X(ERR_CUDA,      "the CUDA runtime reported an error: it is in attn_error")
 
 typedef enum attn_status {
 #define ATTN_X(name, text) ATTN_##name,
@@ -160,6 +162,7 @@ typedef struct attn_error {
     const char *rule;           /* "must equal q.size[3]"; "" on success */
     int64_t     got, want;      /* the offending number and the one it was held against, where there are two */
     int32_t     has_numbers;    /* nonzero: got and want mean something */
+    int32_t     cuda;           /* the cudaError_t of ATTN_ERR_CUDA, else 0 */
 } attn_error;
 
 /* ---- views: where data lies and how big it is. Data, sizes and strides, nothing else; cheap to copy.
@@ -345,6 +348,10 @@ typedef struct attn_desc {
     attn_out  stats;            /* [B,H,Sq,2]  each row's maximum score and its sum of e^(score - maximum), without the
                                    sink: what attn_backward needs to have the weights again exactly. -inf and 0 for a
                                    row without mass */
+
+    /* with ATTN_CUDA */
+    void     *stream;           /* the cudaStream_t of a call whose arrays lie on a device; NULL: the default stream.
+                                   isa and parallel do not count there */
 } attn_desc;
 
 /* ---- gradients, described (ATTN_NO_BACKWARD leaves them out; attn_backward below says what they are) */
@@ -609,6 +616,25 @@ ATTN_DEF attn_status attn_heatmap_svg (const attn_heatmap *map, attn_writer writ
 ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writer, attn_error *err);
 #endif /* ATTN_NO_HEATMAP */
 
+
+/* ---- private: what attn_cuda.cuh has for the implementation below */
+#if defined(ATTN_CUDA) || defined(ATTN__CUDA_SEAM)
+#define ATTN__PLACE_HOST   1
+#define ATTN__PLACE_DEVICE 2
+int     attn__cuda_place(const void *data);                             /* bits: where it can be used */
+int64_t attn__cuda_bytes(const attn_desc *d, const void *grad);         /* of workspace; grad: attn_grad or NULL */
+attn_status attn__cuda_run(const attn_desc *d, const void *grad, void *workspace, attn_error *err);
+/* as attn__sum and attn__mha_add_bias; a NULL: all ones; in_order: the chains of attn_bmm, its very bits */
+attn_status attn__cuda_sum(const attn_view *a, const attn_view *b, const attn_out *out, const int64_t *batch, int adds,
+                           int skip, int in_order, void *stream, attn_error *err);
+attn_status attn__cuda_add(const attn_view *bias, const attn_out *y, void *stream, attn_error *err);
+attn_status attn__cuda_mask(const attn_desc *d, const attn_out *mask, int dropout, attn_error *err);
+attn_status attn__cuda_merge(const attn_view *v, void *stream, attn_error *err);    /* the six of attn_merge */
+const char *attn__cuda_explain(const attn_desc *d, const void *grad, const char **stronger, const char **why);
+void   *attn__cuda_allocate(size_t bytes, void *stream);
+void    attn__cuda_release(void *block, void *stream);
+#endif
+
 #ifdef __cplusplus
 }
 #endif
@@ -728,8 +754,10 @@ static void attn__copy(void *to, const void *from, size_t bytes)
 /* Keeps gcc from folding one shared vector load into every multiply-add that uses it (a fifth of the speed). */
 #if ATTN__GNU && ATTN__X64
 #  define ATTN__KEEP(v) __asm__("" : "+v"(v))
+#  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))       /* from making it an index of another one */
 #else
 #  define ATTN__KEEP(v) ((void)0)
+#  define ATTN__KEEP_POINTER(p) ((void)0)
 #endif
 
 /* The arithmetic below is meant as it stands: no contraction, no reassociation, NaN and signed zeros as IEEE has them,
@@ -986,11 +1014,12 @@ static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
 #define ATTN__LONG 96           /* floats in a row of keys that does not stay in the caches near by */
 #define ATTN__MAX_WIDTH 16      /* floats in the widest vector of any table */
 #define ATTN__MAX_LANES 64      /* the widest tile of any table */
-#define ATTN__CHUNK     256     /* keys per chunk: part of the numeric contract, as are the next four */
+#define ATTN__CHUNK     256     /* keys per chunk: part of the numeric contract, as are the next five */
 #define ATTN__CHAIN     128     /* keys of a chunk whose weighted values are summed in one chain */
 #define ATTN__SQUARES   32      /* numbers of a vector whose squared differences are summed in one chain */
 #define ATTN__RUN       64      /* terms of a matrix product that are summed in one chain */
 #define ATTN__PARTS     16      /* a chunk's sum of weights: 16 partial sums by key index mod 16, then a tree */
+#define ATTN__TERMS     8       /* an additive score: 8 partial sums of four units each, likewise */
 
 enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE };
 enum { ATTN__FROM_ZERO = 0, ATTN__GO_ON, ATTN__ADD_AFTER };
@@ -1094,8 +1123,8 @@ typedef struct attn__kernels {
     void (*alibi)(float *s, int64_t ld, int64_t n, const float *slope, const float *position);
     /* s[j][lane] = -inf unless first[lane] <= j < last[lane] */
     void (*clip)(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last);
-    /* in place: s += t, but a t of -inf gives -inf whatever s is; keep: an s of -inf stays too */
-    void (*add)(float *s, const float *t, int64_t n, int keep);
+    /* s[j][lane] += rows[lane][j*stride], but -inf there gives -inf whatever s is; keep: an s of -inf stays too */
+    void (*bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep);
     /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */
     void (*exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride);
     /* y[j] = e^(scale*x[j] - top) * factor, 0 where that is below 2^-126 or scale*x[j] is -inf (even when factor is
@@ -1155,15 +1184,23 @@ static void attn__dots_scalar(const attn__product *p, int64_t columns)
         }
 }
 
+static float attn__tree(float *part, int n)         /* the sum of n numbers, a power of two, in its fixed order */
+{
+    int r;
+    while (n /= 2)
+        for (r = 0; r < n; r++) part[r] = part[r] + part[r + n];
+    return part[0];
+}
+
 static void attn__additive_scalar(const attn__additive *p)
 {
     const float *e, *f, *w, cap = 1073741824.0f;    /* 2^30: four factors stay finite; 2/2^30 is below rounding */
-    float sum, d[4], n0, n1, d0, d1;
+    float part[ATTN__TERMS], *sum, d[4], n0, n1, d0, d1;
     int64_t j, u;
     int32_t i, g;
     for (j = 0; j < p->rows; j++)
         for (i = 0; i < p->vecs; i++) {
-            sum = 0.0f;
+            for (g = 0; g < ATTN__TERMS; g++) part[g] = 0.0f;
             for (u = 0; u < p->hidden; u += 4) {
                 e = p->query + u * p->ld + i;
                 f = p->key + j * p->key_stride + u;
@@ -1176,9 +1213,10 @@ static void attn__additive_scalar(const attn__additive *p)
                 n1 = attn__fma(w[2], d[3], w[3] * d[2]);
                 d0 = d[0] * d[1];
                 d1 = d[2] * d[3];
-                sum = sum + attn__fma(n0, d1, n1 * d0) / (d0 * d1);
+                sum = part + u / 4 % ATTN__TERMS;
+                *sum = *sum + attn__fma(n0, d1, n1 * d0) / (d0 * d1);
             }
-            p->s[j * p->ld + i] = p->scale * attn__fma(-2.0f, sum, p->w_sum);
+            p->s[j * p->ld + i] = p->scale * attn__fma(-2.0f, attn__tree(part, ATTN__TERMS), p->w_sum);
         }
 }
 
@@ -1188,19 +1226,14 @@ static void attn__additive_direct_scalar(const attn__additive *p)
     int32_t i;
     for (j = 0; j < p->rows; j++)
         for (i = 0; i < p->vecs; i++) {
-            float sum = 0.0f;
-            for (u = 0; u < p->hidden; u++)
-                sum = attn__fma(p->w[u], attn__tanh(p->query[u * p->ld + i] + p->key[j * p->key_stride + u]), sum);
-            p->s[j * p->ld + i] = p->scale * sum;
+            float part[ATTN__TERMS];
+            for (u = 0; u < ATTN__TERMS; u++) part[u] = 0.0f;
+            for (u = 0; u < p->hidden; u++) {
+                const float t = attn__tanh(p->query[u * p->ld + i] + p->key[j * p->key_stride + u]);
+                part[u % ATTN__TERMS] = attn__fma(p->w[u], t, part[u % ATTN__TERMS]);
+            }
+            p->s[j * p->ld + i] = p->scale * attn__tree(part, ATTN__TERMS);
         }
-}
-
-static float attn__tree(float *part)            /* the sum of ATTN__PARTS numbers, in its fixed order */
-{
-    int r, w;
-    for (w = ATTN__PARTS / 2; w > 0; w /= 2)
-        for (r = 0; r < w; r++) part[r] = part[r] + part[r + w];
-    return part[0];
 }
 
 static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
@@ -1219,7 +1252,7 @@ static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int
         part[j % ATTN__PARTS] = part[j % ATTN__PARTS] + e;
     }
     *top = m;
-    *sum = attn__tree(part);
+    *sum = attn__tree(part, ATTN__PARTS);
 }
 
 static void attn__join_scalar(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum,
@@ -1324,13 +1357,14 @@ static void attn__clip_scalar(float *s, int64_t ld, int64_t n, const int32_t *fi
             if (j < first[i] || j >= last[i]) s[j * ld + i] = ATTN__NEG_INF;
 }
 
-static void attn__add_scalar(float *s, const float *t, int64_t n, int keep)
+static void attn__bias_scalar(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        const int out = attn__is_none(t[i]) || (keep && attn__is_none(s[i]));
-        s[i] = attn__choose(out, ATTN__NEG_INF, s[i] + t[i]);
-    }
+    int64_t i, j;
+    for (i = 0; i < ld; i++)
+        for (j = 0; j < n; j++) {
+            float *x = s + j * ld + i, b = rows[i][j * stride];
+            *x = attn__choose(attn__is_none(b) || (keep && attn__is_none(*x)), ATTN__NEG_INF, *x + b);
+        }
 }
 
 static void attn__exclude_scalar(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
@@ -1479,7 +1513,7 @@ static void attn__fold_scalar(const float *part, int64_t n, float *y, int64_t ro
     for (j = 0; j < n; j++)
         for (u = 0; u < 4; u++, part += ATTN__PARTS) {
             for (i = 0; i < ATTN__PARTS; i++) x[i] = part[i];
-            y[j * row + u] = y[j * row + u] + attn__tree(x);
+            y[j * row + u] = y[j * row + u] + attn__tree(x, ATTN__PARTS);
         }
 }
 #endif
@@ -1488,7 +1522,7 @@ static const attn__kernels attn__table_scalar = {
     1, 8, attn__product_scalar, attn__dots_scalar, attn__additive_scalar, attn__additive_direct_scalar,
     attn__weigh_scalar, attn__join_scalar, attn__merge_scalar, attn__finite_scalar, attn__pack_scalar,
     attn__unpack_scalar, attn__exp_scalar, attn__log_scalar, attn__tanh_scalar, attn__softcap_scalar,
-    attn__distance_scalar, attn__alibi_scalar, attn__clip_scalar, attn__add_scalar, attn__exclude_scalar,
+    attn__distance_scalar, attn__alibi_scalar, attn__clip_scalar, attn__bias_scalar, attn__exclude_scalar,
     attn__normalise_scalar, attn__mass_scalar, attn__drop_scalar
 #ifndef ATTN_NO_BACKWARD
     , attn__grade_scalar, attn__inner_scalar, attn__deliver_scalar, attn__additive_gradient_scalar, attn__fold_scalar
@@ -1541,6 +1575,7 @@ ATTN__INLINE ATTN__AVX2 __m256 ATTN__SQRT8(__m256 x)
 #define ATTN__PICK8(x, y, mask) _mm256_blendv_ps(x, y, mask)
 #define ATTN__SHIFT8(x, n)  _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), n))
 
+/* ---- exp, log, tanh: step by step those of >>math */
 ATTN__INLINE ATTN__AVX2 __m256 attn__exp_poly_avx2(__m256 x, __m256 *shifted)
 {
     const __m256 t = ATTN__FMA8(x, ATTN__ALL8(ATTN__LOG2E), ATTN__ALL8(ATTN__EXP_MAGIC));
@@ -1621,6 +1656,7 @@ ATTN__INLINE ATTN__AVX2 __m256 attn__quiet8(__m256 x)
     return ATTN__PICK8(x, ATTN__ALL8(ATTN__NAN), ATTN__UNORDERED8(x, x));
 }
 
+/* ---- products */
 /* Brings the rows of A after r .. r+n near, and the other matrix's rows r .. r+n. */
 static void attn__fetch(const attn__product *p, int64_t r, int64_t n)
 {
@@ -1645,25 +1681,27 @@ ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const in
                                               const float *a, float *c)
 {
     const int64_t a_row = p->a_row, a_k = p->a_k, b_row = p->b_row, c_row = p->c_row;
-    const float *b = p->b;
+    const float *b = p->b, *a3 = a + 3*a_row;       /* of six rows three: else their distances do not fit registers */
+    const int64_t depth = p->depth;
     __m256 acc[12], q[8], s, t;
     int64_t k;
     int r, i;
+    if (R == 6) ATTN__KEEP_POINTER(a3);
     if (p->onto == ATTN__ADD_AFTER) ATTN__UNROLL for (r = 0; r < R; r++) ATTN__PREFETCH(c + r*c_row);
     ATTN__UNROLL for (r = 0; r < R; r++)
         ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] =
             p->onto == ATTN__GO_ON ? ATTN__LOAD8(c + r*c_row + 8*i) : _mm256_setzero_ps();
-    for (k = 0; k < p->depth; k++, a += a_k, b += b_row) {
+    for (k = 0; k < depth; k++, a += a_k, a3 += a_k, b += b_row) {
         if (N == 8) ATTN__UNROLL for (i = 0; i < 4; i++) {
             ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
             if (p->fetch) ATTN__PREFETCH_FAR(attn__ahead(p->fetch, k, p->fetch_row) + 16*i);
         }
         ATTN__UNROLL for (i = 0; i < N; i++) {
             q[i] = ATTN__LOAD8(b + 8*i);
-            if (kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);   /* no register to spare there: read again */
+            if (R > 1 && kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);  /* no register to spare: read again */
         }
         ATTN__UNROLL for (r = 0; r < R; r++) {
-            s = _mm256_broadcast_ss(a + r*a_row);
+            s = _mm256_broadcast_ss(R == 6 && r >= 3 ? a3 + (r - 3)*a_row : a + r*a_row);
             ATTN__UNROLL for (i = 0; i < N; i++) {
                 if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB8(s, q[i]); acc[r*N + i] = ATTN__FMA8(t, t,
                     acc[r*N + i]); }
@@ -1723,34 +1761,56 @@ ATTN__AVX2 static void attn__product_avx2(const attn__product *p)
     else attn__rows_avx2(8, 1, ATTN__PRODUCT, p);
 }
 
-ATTN__AVX2 static void attn__additive_avx2(const attn__additive *p)
+/* ---- additive scores */
+ATTN__INLINE ATTN__AVX2 __m256 attn__tree_avx2(const int n, __m256 *part)     /* step by step that of attn__tree */
+{
+    int r;
+    ATTN__UNROLL for (r = 0; r < 8; r++) if (r + 8 < n) part[r] = ATTN__ADD8(part[r], part[r + 8]);
+    ATTN__UNROLL for (r = 0; r < 4; r++) if (r + 4 < n) part[r] = ATTN__ADD8(part[r], part[r + 4]);
+    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD8(part[r], part[r + 2]);
+    return ATTN__ADD8(part[0], part[1]);
+}
+
+/* Four hidden units: their terms over a common denominator. */
+ATTN__INLINE ATTN__AVX2 __m256 attn__additive_terms_avx2(const float *e, int64_t ld, const float *f, const float *w)
 {
     const __m256 cap = ATTN__ALL8(1073741824.0f), one = ATTN__ALL8(1.0f);
+    __m256 a = ATTN__FMA8(ATTN__LOAD8(e), _mm256_broadcast_ss(f), one);
+    __m256 b = ATTN__FMA8(ATTN__LOAD8(e + ld), _mm256_broadcast_ss(f + 1), one);
+    __m256 c = ATTN__FMA8(ATTN__LOAD8(e + 2*ld), _mm256_broadcast_ss(f + 2), one);
+    __m256 d = ATTN__FMA8(ATTN__LOAD8(e + 3*ld), _mm256_broadcast_ss(f + 3), one), n0, n1;
+    a = ATTN__MIN8(a, cap);
+    b = ATTN__MIN8(b, cap);
+    c = ATTN__MIN8(c, cap);
+    d = ATTN__MIN8(d, cap);
+    n0 = ATTN__FMA8(_mm256_broadcast_ss(w), b, ATTN__MUL8(_mm256_broadcast_ss(w + 1), a));
+    n1 = ATTN__FMA8(_mm256_broadcast_ss(w + 2), d, ATTN__MUL8(_mm256_broadcast_ss(w + 3), c));
+    a = ATTN__MUL8(a, b);
+    c = ATTN__MUL8(c, d);
+    return ATTN__DIV8(ATTN__FMA8(n0, c, ATTN__MUL8(n1, a)), ATTN__MUL8(a, c));
+}
+
+ATTN__AVX2 static void attn__additive_avx2(const attn__additive *p)
+{
     const int64_t ld = p->ld;
     int64_t j, u;
     int32_t i;
+    int g;
     for (i = 0; i < p->vecs; i++)
         for (j = 0; j < p->rows; j++) {
             const float *f = p->key + j * p->key_stride, *e = p->query + 8*i, *w = p->w;
-            __m256 sum = _mm256_setzero_ps();
-            for (u = 0; u < p->hidden; u += 4, e += 4*ld, f += 4, w += 4) {
-                __m256 a = ATTN__FMA8(ATTN__LOAD8(e), _mm256_broadcast_ss(f), one);
-                __m256 b = ATTN__FMA8(ATTN__LOAD8(e + ld), _mm256_broadcast_ss(f + 1), one);
-                __m256 c = ATTN__FMA8(ATTN__LOAD8(e + 2*ld), _mm256_broadcast_ss(f + 2), one);
-                __m256 d = ATTN__FMA8(ATTN__LOAD8(e + 3*ld), _mm256_broadcast_ss(f + 3), one), n0, n1;
-                a = ATTN__MIN8(a, cap);
-                b = ATTN__MIN8(b, cap);
-                c = ATTN__MIN8(c, cap);
-                d = ATTN__MIN8(d, cap);
-                n0 = ATTN__FMA8(_mm256_broadcast_ss(w), b, ATTN__MUL8(_mm256_broadcast_ss(w + 1), a));
-                n1 = ATTN__FMA8(_mm256_broadcast_ss(w + 2), d, ATTN__MUL8(_mm256_broadcast_ss(w + 3), c));
-                a = ATTN__MUL8(a, b);
-                c = ATTN__MUL8(c, d);
-                n0 = ATTN__FMA8(n0, c, ATTN__MUL8(n1, a));
-                sum = ATTN__ADD8(sum, ATTN__DIV8(n0, ATTN__MUL8(a, c)));
-            }
-            sum = ATTN__FMA8(ATTN__ALL8(-2.0f), sum, ATTN__ALL8(p->w_sum));
-            ATTN__STORE8(p->s + j*ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), sum));
+            __m256 part[ATTN__TERMS];
+            ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) part[g] = _mm256_setzero_ps();
+            for (u = 0; u < p->hidden; u += 4*ATTN__TERMS)
+                ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) {
+                    if (u + 4*g >= p->hidden) break;
+                    part[g] = ATTN__ADD8(part[g], attn__additive_terms_avx2(e, ld, f, w));
+                    e += 4*ld;
+                    f += 4;
+                    w += 4;
+                }
+            part[0] = ATTN__FMA8(ATTN__ALL8(-2.0f), attn__tree_avx2(ATTN__TERMS, part), ATTN__ALL8(p->w_sum));
+            ATTN__STORE8(p->s + j*ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), part[0]));
         }
 }
 
@@ -1760,16 +1820,19 @@ ATTN__AVX2 static void attn__additive_direct_avx2(const attn__additive *p)
     int32_t i;
     for (j = 0; j < p->rows; j++)
         for (i = 0; i < p->vecs; i++) {
-            __m256 sum = _mm256_setzero_ps();
+            __m256 part[ATTN__TERMS];
+            for (u = 0; u < ATTN__TERMS; u++) part[u] = _mm256_setzero_ps();
             for (u = 0; u < p->hidden; u++) {
                 const __m256 x = ATTN__ADD8(ATTN__LOAD8(p->query + u*p->ld + 8*i),
                                             _mm256_broadcast_ss(p->key + j*p->key_stride + u));
-                sum = ATTN__FMA8(_mm256_broadcast_ss(p->w + u), attn__tanh8(x), sum);
+                __m256 *sum = part + u % ATTN__TERMS;
+                *sum = ATTN__FMA8(_mm256_broadcast_ss(p->w + u), attn__tanh8(x), *sum);
             }
-            ATTN__STORE8(p->s + j*p->ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), sum));
+            ATTN__STORE8(p->s + j*p->ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), attn__tree_avx2(ATTN__TERMS, part)));
         }
 }
 
+/* ---- weights, and chunks into the whole */
 /* N keys side by side, step by step, so that none waits for another. The exponential of nothing above 0, the same bits:
    what underflows (where some may: low) is seen in the result, which keeps a register free. */
 ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, const int low, float *s, int64_t ld, __m256 base,
@@ -1832,12 +1895,8 @@ ATTN__AVX2 static void attn__weigh_avx2(float *s, int64_t ld, int64_t j0, int64_
             attn__weigh_keys_avx2(4, 1, s + (j + r)*ld, ld, base, 0, part + r);
         else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx2(4, 0, s + (j + r)*ld, ld, base, 0, part + r);
     }
-    ATTN__UNROLL for (r = 0; r < 8; r++) part[r] = ATTN__ADD8(part[r], part[r + 8]);
-    ATTN__UNROLL for (r = 0; r < 4; r++) part[r] = ATTN__ADD8(part[r], part[r + 4]);
-    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD8(part[r], part[r + 2]);
-    part[0] = ATTN__ADD8(part[0], part[1]);
     ATTN__STORE8(top, m);
-    ATTN__STORE8(sum, part[0]);
+    ATTN__STORE8(sum, attn__tree_avx2(ATTN__PARTS, part));
 }
 
 ATTN__AVX2 static void attn__join_avx2(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum,
@@ -1868,6 +1927,7 @@ ATTN__AVX2 static void attn__merge_avx2(int64_t rows, int64_t ld, float *o, cons
         }
 }
 
+/* ---- rows into lanes and back; few rows */
 /* 8 keys of 8 lanes at a time: the bytes of a key come to lie side by side */
 ATTN__AVX2 static void attn__exclude_avx2(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
 {
@@ -2012,6 +2072,7 @@ ATTN__AVX2 static void attn__unpack_avx2(float *const *rows, int64_t lanes, int6
     attn__unpack_scalar(tail, lanes, stride, from + whole*ld, ld, n - whole, scale);
 }
 
+/* ---- number by number: functions, score transforms, masks */
 /* y = f(x) over an array; the rest beyond whole vectors through a buffer */
 #define ATTN__MAP8(name, f) \
     ATTN__AVX2 static void name(const float *x, float *y, int64_t n) \
@@ -2084,17 +2145,33 @@ ATTN__AVX2 static void attn__clip_avx2(float *s, int64_t ld, int64_t n, const in
     }
 }
 
-ATTN__AVX2 static void attn__add_avx2(float *s, const float *t, int64_t n, int keep)
+ATTN__AVX2 static void attn__bias_avx2(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride,
+                                       int keep)
 {
     const __m256 none = ATTN__ALL8(ATTN__NEG_INF), kept = keep ? none : ATTN__ALL8(ATTN__NAN);
-    int64_t i;
-    for (i = 0; i < n; i += 8) {
-        const __m256 v = ATTN__LOAD8(s + i), x = ATTN__LOAD8(t + i);
-        const __m256 out = _mm256_or_ps(ATTN__SAME8(x, none), ATTN__SAME8(v, kept));
-        ATTN__STORE8(s + i, ATTN__PICK8(ATTN__ADD8(v, x), none, out));
-    }
+    const int64_t whole = stride == 1 ? n & ~(int64_t)7 : 0;
+    const float *tail[ATTN__MAX_LANES];
+    int64_t i, j;
+    int x;
+    for (i = 0; i < ld; i += 8)
+        for (j = 0; j < whole; j += 8) {
+            __m256 r[8];
+            ATTN__UNROLL for (x = 0; x < 8; x++) r[x] = ATTN__LOAD8(rows[i + x] + j);
+            if (j % 16 == 0) for (x = 0; x < 8; x++) ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, 128));
+            attn__transpose8(r);
+            ATTN__UNROLL for (x = 0; x < 8; x++) {
+                float *at = s + (j + x)*ld + i;
+                const __m256 v = ATTN__LOAD8(at);
+                const __m256 out = _mm256_or_ps(ATTN__SAME8(r[x], none), ATTN__SAME8(v, kept));
+                ATTN__STORE8(at, ATTN__PICK8(ATTN__ADD8(v, r[x]), none, out));
+            }
+        }
+    if (whole == n) return;
+    for (i = 0; i < ld; i++) tail[i] = rows[i] + whole * stride;
+    attn__bias_scalar(s + whole*ld, ld, n - whole, tail, stride, keep);
 }
 
+/* ---- rows that lie as they are */
 ATTN__AVX2 static void attn__mass_avx2(const float *x, int64_t n, float scale, float *top, float *sum)
 {
     const __m256 c = ATTN__ALL8(scale);
@@ -2112,7 +2189,7 @@ ATTN__AVX2 static void attn__mass_avx2(const float *x, int64_t n, float scale, f
     }
     ATTN__STORE8(part, low);
     ATTN__STORE8(part + 8, high);
-    *sum = attn__tree(part);
+    *sum = attn__tree(part, ATTN__PARTS);
 }
 
 ATTN__AVX2 static void attn__normalise_avx2(const float *x, float *y, int64_t n, float scale, float top, float factor)
@@ -2128,6 +2205,7 @@ ATTN__AVX2 static void attn__normalise_avx2(const float *x, float *y, int64_t n,
     attn__normalise_scalar(x + i, y + i, n - i, scale, top, factor);
 }
 
+/* ---- dropout */
 /* The high and the low halves of the products of 8 numbers with one. */
 ATTN__INLINE ATTN__AVX2 __m256i attn__multiply_wide8(__m256i x, uint32_t by, __m256i *low)
 {
@@ -2176,6 +2254,7 @@ ATTN__AVX2 static void attn__drop_avx2(const attn__drop *d)
     }
 }
 
+/* ---- gradients */
 #ifndef ATTN_NO_BACKWARD
 ATTN__AVX2 static void attn__inner_avx2(const float *x, const float *y, int64_t ld, int64_t n, float *sum)
 {
@@ -2293,7 +2372,7 @@ static const attn__kernels attn__table_avx2 = {
     8, 3, attn__product_avx2, attn__dots_avx2, attn__additive_avx2, attn__additive_direct_avx2, attn__weigh_avx2,
     attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2, attn__exp_avx2,
     attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2, attn__clip_avx2,
-    attn__add_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
+    attn__bias_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
 #ifndef ATTN_NO_BACKWARD
     , attn__grade_avx2, attn__inner_avx2, attn__deliver_avx2, attn__additive_gradient_avx2, attn__fold_avx2
 #endif
@@ -2338,7 +2417,6 @@ ATTN__INLINE ATTN__AVX512 __m512 ATTN__FMA16(__m512 a, __m512 b, __m512 c)
 /* x where the mask bit is clear, y where it is set */
 #define ATTN__PICK16(x, y, mask) \
     _mm512_castsi512_ps(_mm512_mask_blend_epi32(mask, _mm512_castps_si512(x), _mm512_castps_si512(y)))
-#define ATTN__SIGN16(x)      _mm512_test_epi32_mask(_mm512_castps_si512(x), _mm512_set1_epi32((int32_t)0x80000000u))
 #define ATTN__SHIFT16(x, n)  _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), n))
 
 ATTN__INLINE ATTN__AVX512 __m512 attn__exp_poly_avx512(__m512 x, __m512 *shifted)
@@ -2390,10 +2468,7 @@ ATTN__INLINE ATTN__AVX512 void attn__strip_avx512(const int R, const int N, cons
             ATTN__UNROLL for (i = 0; i < N; i++) {
                 if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB16(s, q[i]); acc[r*N + i] = ATTN__FMA16(t, t,
                     acc[r*N + i]); }
-                else if (kind == ATTN__PRODUCT) acc[r*N + i] = ATTN__FMA16(s, q[i], acc[r*N + i]);
-                else if (kind == ATTN__WEIGHTED_DIFFERENCE) acc[r*N + i] = ATTN__FMA16(s,
-                    ATTN__SUB16(q[i], ATTN__LOAD16(p->x + r*p->x_row + 16*i)), acc[r*N + i]);
-                else acc[r*N + i] = ATTN__PICK16(ATTN__FMA16(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__SIGN16(q[i]));
+                else acc[r*N + i] = ATTN__FMA16(s, q[i], acc[r*N + i]);
             }
         }
     }
@@ -2417,25 +2492,20 @@ ATTN__INLINE ATTN__AVX512 void attn__rows_avx512(const int R, const int N, const
     for (; r < p->rows; r++) attn__strip_avx512(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
 }
 
-/* What is rarer than a product, in one or two vectors at a time: short rather than fast. */
+/* What is rarer than a product, short rather than fast: pairs of vectors here, the rest by halves of them. */
 ATTN__AVX512 static void attn__product_rare_avx512(const attn__product *p)
 {
     attn__product part = *p;
-    int64_t r, i;
-    for (i = 0; i < p->vecs; i += part.vecs) {
+    int64_t i = 0;
+    for (; p->kind == ATTN__SQUARED_DISTANCE && i + 2 <= p->vecs; i += 2) {
         part.b = p->b + 16*i;
         part.c = p->c + 16*i;
-        part.vecs = p->kind == ATTN__SQUARED_DISTANCE && i + 2 <= p->vecs ? 2 : 1;
-        if (part.vecs == 2) attn__rows_avx512(12, 2, ATTN__SQUARED_DISTANCE, &part);
-        else if (p->kind == ATTN__SQUARED_DISTANCE) attn__rows_avx512(16, 1, ATTN__SQUARED_DISTANCE, &part);
-        else for (r = 0; r < p->rows; r++)
-            if (p->kind == ATTN__WEIGHTED_DIFFERENCE) {
-                part.x = p->x + r*p->x_row + 16*i;
-                attn__strip_avx512(1, 1, ATTN__WEIGHTED_DIFFERENCE, &part, part.a + r*part.a_row,
-                                   part.c + r*part.c_row);
-            } else attn__strip_avx512(1, 1, ATTN__PRODUCT_OF_ALLOWED, &part, part.a + r*part.a_row,
-                                     part.c + r*part.c_row);
+        attn__rows_avx512(12, 2, ATTN__SQUARED_DISTANCE, &part);
     }
+    part.b = p->b + 16*i;
+    part.c = p->c + 16*i;
+    part.vecs = 2 * (p->vecs - (int32_t)i);
+    attn__product_rare_avx2(&part);
 }
 
 ATTN__AVX512 static void attn__product_avx512(const attn__product *p)
@@ -2449,34 +2519,55 @@ ATTN__AVX512 static void attn__product_avx512(const attn__product *p)
     else attn__rows_avx512(16, 1, ATTN__PRODUCT, p);
 }
 
-ATTN__AVX512 static void attn__additive_avx512(const attn__additive *p)
+ATTN__INLINE ATTN__AVX512 __m512 attn__tree_avx512(const int n, __m512 *part)     /* step by step that of attn__tree */
+{
+    int r;
+    ATTN__UNROLL for (r = 0; r < 8; r++) if (r + 8 < n) part[r] = ATTN__ADD16(part[r], part[r + 8]);
+    ATTN__UNROLL for (r = 0; r < 4; r++) if (r + 4 < n) part[r] = ATTN__ADD16(part[r], part[r + 4]);
+    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD16(part[r], part[r + 2]);
+    return ATTN__ADD16(part[0], part[1]);
+}
+
+/* Four hidden units: their terms over a common denominator. */
+ATTN__INLINE ATTN__AVX512 __m512 attn__additive_terms_avx512(const float *e, int64_t ld, const float *f, const float *w)
 {
     const __m512 cap = ATTN__ALL16(1073741824.0f), one = ATTN__ALL16(1.0f);
+    __m512 a = ATTN__FMA16(ATTN__LOAD16(e), ATTN__ALL16(*f), one);
+    __m512 b = ATTN__FMA16(ATTN__LOAD16(e + ld), ATTN__ALL16(f[1]), one);
+    __m512 c = ATTN__FMA16(ATTN__LOAD16(e + 2*ld), ATTN__ALL16(f[2]), one);
+    __m512 d = ATTN__FMA16(ATTN__LOAD16(e + 3*ld), ATTN__ALL16(f[3]), one), n0, n1;
+    a = ATTN__MIN16(a, cap);
+    b = ATTN__MIN16(b, cap);
+    c = ATTN__MIN16(c, cap);
+    d = ATTN__MIN16(d, cap);
+    n0 = ATTN__FMA16(ATTN__ALL16(*w), b, ATTN__MUL16(ATTN__ALL16(w[1]), a));
+    n1 = ATTN__FMA16(ATTN__ALL16(w[2]), d, ATTN__MUL16(ATTN__ALL16(w[3]), c));
+    a = ATTN__MUL16(a, b);
+    c = ATTN__MUL16(c, d);
+    return ATTN__DIV16(ATTN__FMA16(n0, c, ATTN__MUL16(n1, a)), ATTN__MUL16(a, c));
+}
+
+ATTN__AVX512 static void attn__additive_avx512(const attn__additive *p)
+{
     const int64_t ld = p->ld;
     int64_t j, u;
     int32_t i;
+    int g;
     for (i = 0; i < p->vecs; i++)
         for (j = 0; j < p->rows; j++) {
             const float *f = p->key + j * p->key_stride, *e = p->query + 16*i, *w = p->w;
-            __m512 sum = _mm512_setzero_ps();
-            for (u = 0; u < p->hidden; u += 4, e += 4*ld, f += 4, w += 4) {
-                __m512 a = ATTN__FMA16(ATTN__LOAD16(e), ATTN__ALL16(*(f)), one);
-                __m512 b = ATTN__FMA16(ATTN__LOAD16(e + ld), ATTN__ALL16(*(f + 1)), one);
-                __m512 c = ATTN__FMA16(ATTN__LOAD16(e + 2*ld), ATTN__ALL16(*(f + 2)), one);
-                __m512 d = ATTN__FMA16(ATTN__LOAD16(e + 3*ld), ATTN__ALL16(*(f + 3)), one), n0, n1;
-                a = ATTN__MIN16(a, cap);
-                b = ATTN__MIN16(b, cap);
-                c = ATTN__MIN16(c, cap);
-                d = ATTN__MIN16(d, cap);
-                n0 = ATTN__FMA16(ATTN__ALL16(*(w)), b, ATTN__MUL16(ATTN__ALL16(*(w + 1)), a));
-                n1 = ATTN__FMA16(ATTN__ALL16(*(w + 2)), d, ATTN__MUL16(ATTN__ALL16(*(w + 3)), c));
-                a = ATTN__MUL16(a, b);
-                c = ATTN__MUL16(c, d);
-                n0 = ATTN__FMA16(n0, c, ATTN__MUL16(n1, a));
-                sum = ATTN__ADD16(sum, ATTN__DIV16(n0, ATTN__MUL16(a, c)));
-            }
-            sum = ATTN__FMA16(ATTN__ALL16(-2.0f), sum, ATTN__ALL16(p->w_sum));
-            ATTN__STORE16(p->s + j*ld + 16*i, ATTN__MUL16(ATTN__ALL16(p->scale), sum));
+            __m512 part[ATTN__TERMS];
+            ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) part[g] = _mm512_setzero_ps();
+            for (u = 0; u < p->hidden; u += 4*ATTN__TERMS)
+                ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) {
+                    if (u + 4*g >= p->hidden) break;
+                    part[g] = ATTN__ADD16(part[g], attn__additive_terms_avx512(e, ld, f, w));
+                    e += 4*ld;
+                    f += 4;
+                    w += 4;
+                }
+            part[0] = ATTN__FMA16(ATTN__ALL16(-2.0f), attn__tree_avx512(ATTN__TERMS, part), ATTN__ALL16(p->w_sum));
+            ATTN__STORE16(p->s + j*ld + 16*i, ATTN__MUL16(ATTN__ALL16(p->scale), part[0]));
         }
 }
 
@@ -2549,12 +2640,8 @@ ATTN__AVX512 static void attn__weigh_avx512(float *s, int64_t ld, int64_t j0, in
             attn__weigh_keys_avx512(4, 1, s + (j + r)*ld, ld, base, 0, part + r);
         else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx512(4, 0, s + (j + r)*ld, ld, base, 0, part + r);
     }
-    ATTN__UNROLL for (r = 0; r < 8; r++) part[r] = ATTN__ADD16(part[r], part[r + 8]);
-    ATTN__UNROLL for (r = 0; r < 4; r++) part[r] = ATTN__ADD16(part[r], part[r + 4]);
-    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD16(part[r], part[r + 2]);
-    part[0] = ATTN__ADD16(part[0], part[1]);
     ATTN__STORE16(top, m);
-    ATTN__STORE16(sum, part[0]);
+    ATTN__STORE16(sum, attn__tree_avx512(ATTN__PARTS, part));
 }
 
 /* rows of 16 registers <-> columns */
@@ -2626,7 +2713,7 @@ static const attn__kernels attn__table_avx512 = {
     16, 4, attn__product_avx512, attn__dots_avx512, attn__additive_avx512, attn__additive_direct_avx512,
     attn__weigh_avx512, attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2,
     attn__exp_avx2, attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2,
-    attn__clip_avx2, attn__add_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
+    attn__clip_avx2, attn__bias_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
 #ifndef ATTN_NO_BACKWARD
     , attn__grade_avx2, attn__inner_avx2, attn__deliver_avx2, attn__additive_gradient_avx2, attn__fold_avx2
 #endif
@@ -2695,6 +2782,7 @@ static attn_status attn__fail2(attn_error *err, attn_status status, const char *
         err->got = got;
         err->want = want;
         err->has_numbers = 1;
+        err->cuda = 0;
     }
     return status;
 }
@@ -2817,6 +2905,19 @@ static int attn__extent(const attn_view *v, int64_t *below, int64_t *above)
     return *below > ATTN__HUGE / 2 || *above > ATTN__HUGE / 2 || *below + *above > (int64_t)((size_t)-1 / 2);
 }
 
+/* The bytes that a view reaches, first and behind the last. */
+typedef struct attn__span { uintptr_t first, end; } attn__span;
+static attn__span attn__span_of(const attn_view *v)
+{
+    attn__span s;
+    int64_t below, above;
+    attn__extent(v, &below, &above);
+    s.first = (uintptr_t)v->data - (uintptr_t)below;
+    s.end = (uintptr_t)v->data + (uintptr_t)above;
+    return s;
+}
+static int attn__apart(attn__span a, attn__span b) { return a.end <= b.first || b.end <= a.first; }
+
 /* Do the axes nest, each stride at least as large as all that lies below it? Then no two elements coincide. */
 static int attn__nests(const attn_view *v)
 {
@@ -2842,26 +2943,23 @@ static int attn__nests(const attn_view *v)
 static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length)
 {
     attn_view inner = *v;
-    int64_t below, above;
+    attn__span span;
     int i;
     for (i = 0; i < v->rank; i++)
         if (v->size[i] <= 1 || v->stride[i] * attn__type_size(v->type) % g == 0) inner.size[i] = 1;
-    attn__extent(&inner, &below, &above);
-    *length = below + above;
-    return (uintptr_t)v->data - (uintptr_t)below;
+    span = attn__span_of(&inner);
+    *length = (int64_t)(span.end - span.first);
+    return span.first;
 }
 
 /* Can it be seen that two views share no byte? By their extents, or because they interleave, as the q, k and v of a
    packed array do: modulo a common outer stride they lie beside each other. */
 static int attn__disjoint(const attn_view *a, const attn_view *b)
 {
-    int64_t a_below, a_above, b_below, b_above, a_length, b_length, apart;
-    const int64_t pa = (int64_t)(uintptr_t)a->data, pb = (int64_t)(uintptr_t)b->data;
+    int64_t a_length, b_length, apart;
     int i;
     if (!attn__elements(a) || !attn__elements(b)) return 1;
-    attn__extent(a, &a_below, &a_above);
-    attn__extent(b, &b_below, &b_above);
-    if (pa + a_above <= pb - b_below || pb + b_above <= pa - a_below) return 1;
+    if (attn__apart(attn__span_of(a), attn__span_of(b))) return 1;
     for (i = 0; i < a->rank; i++) {
         uintptr_t a_start, b_start;
         int64_t g;
@@ -2876,23 +2974,37 @@ static int attn__disjoint(const attn_view *a, const attn_view *b)
     return 0;
 }
 
-/* One view on its own: rank, type, sizes, extent. need_data: it will be read or written. */
-static attn_status attn__check_view(const attn_view *v, const attn__field *f, int need_data, attn_error *err)
+/* What a check is for: a call on these data, or only its sizes. */
+enum { ATTN__WITH_DATA = 1, ATTN__NO_RESULT_NEEDED = 2 };
+#ifdef ATTN_CUDA
+/* anywhere: there is no array yet that would tell; as tasks: what may lie on the host is used there */
+enum { ATTN__ON_DEVICE = 4, ATTN__ANYWHERE = 8, ATTN__AS_TASKS = 16 };
+#define ATTN__HALF(v, flags) ((flags) & (ATTN__ON_DEVICE | ATTN__ANYWHERE) && \
+                              ((v)->type == ATTN_F16 || (v)->type == ATTN_BF16))
+#else
+enum { ATTN__ON_DEVICE = 0, ATTN__ANYWHERE = 0, ATTN__AS_TASKS = 0 };
+#define ATTN__HALF(v, flags) 0
+#endif
+
+/* One view on its own: rank, type, sizes, extent. span: what it reaches. */
+static attn_status attn__check_span(const attn_view *v, const attn__field *f, int flags, attn__span *span,
+                                    attn_error *err)
 {
     int64_t below, above, elements;
     int i;
+    span->first = span->end = (uintptr_t)v->data;
     if (v->rank == 0) return ATTN_OK;
     if (v->rank < f->rank_least || v->rank > f->rank_most)
         return attn__fail2(err, ATTN_ERR_RANK, f->names.rank,
                            v->rank < f->rank_least ? "must be at least" : "must be at most", v->rank,
                            v->rank < f->rank_least ? f->rank_least : f->rank_most);
-    if (f->takes == ATTN__TAKES_F32) {
+    if (f->takes == ATTN__TAKES_F32 && !ATTN__HALF(v, flags)) {
         ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, f->names.type,
                    "must be ATTN_F32: other float types are not in this version");
         ATTN__RULE(v->type == ATTN_F32, ATTN_ERR_TYPE, f->names.type, "must be ATTN_F32");
     } else if (f->takes == ATTN__TAKES_U8) {
         ATTN__RULE(v->type == ATTN_U8, ATTN_ERR_TYPE, f->names.type, "must be ATTN_U8");
-    } else {
+    } else if (f->takes == ATTN__TAKES_INT) {
         ATTN__RULE(v->type == ATTN_I32 || v->type == ATTN_I64, ATTN_ERR_TYPE, f->names.type,
                    "must be ATTN_I32 or ATTN_I64");
     }
@@ -2904,10 +3016,17 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
                "must have fewer than 2^60 elements");
     ATTN__RULE(!attn__extent(v, &below, &above), ATTN_ERR_OVERFLOW, f->names.stride,
                "must keep the extent within memory");
-    ATTN__RULE(!need_data || v->data, ATTN_ERR_NULL, f->names.data, "must not be NULL");
+    ATTN__RULE(!(flags & ATTN__WITH_DATA) || v->data, ATTN_ERR_NULL, f->names.data, "must not be NULL");
     ATTN__RULE(!f->output || attn__nests(v), ATTN_ERR_STRIDE, f->names.stride,
                "must not make the output overlap itself");
+    span->first = (uintptr_t)v->data - (uintptr_t)below;
+    span->end = (uintptr_t)v->data + (uintptr_t)above;
     return ATTN_OK;
+}
+static attn_status attn__check_view(const attn_view *v, const attn__field *f, int flags, attn_error *err)
+{
+    attn__span span;
+    return attn__check_span(v, f, flags, &span, err);
 }
 
 /* view.size[axis] == want, unless the view is absent */
@@ -2976,6 +3095,9 @@ typedef struct attn__shape {
     int64_t chunk_floats;       /* what a chunk leaves behind where they are cut: see attn__slot */
     int64_t chunk_bytes;        /* that in all, behind the prepared keys */
     int64_t worker_bytes;       /* per worker, after it */
+#ifdef ATTN_CUDA
+    int64_t on_device;
+#endif
 } attn__shape;
 
 #define ATTN__CUT_TILES 4       /* up to so many tiles of few rows in all: their keys are cut among tasks */
@@ -3149,26 +3271,19 @@ static attn_status attn__check_contents(const attn_desc *d, const attn__shape *s
     return ATTN_OK;
 }
 
-static attn_status attn__check_overlaps(const attn_desc *d, attn_error *err)
+/* The fields that are there, which are few, and what they reach. */
+typedef struct attn__present { int count, field[ATTN__F_COUNT]; attn__span span[ATTN__F_COUNT]; } attn__present;
+
+static attn_status attn__check_overlaps(const attn_desc *d, const attn__present *present, attn_error *err)
 {
-    uintptr_t first[ATTN__F_COUNT], end[ATTN__F_COUNT];     /* of the fields that are there, which are few */
-    int present[ATTN__F_COUNT], count = 0, a, b, axis;
-    int64_t below, above;
-    for (a = 0; a < ATTN__F_COUNT; a++) {
-        attn_view v;
-        if (!attn__rank_at(d, a)) continue;
-        v = attn__view_at(d, a);
-        attn__extent(&v, &below, &above);
-        first[count] = (uintptr_t)v.data - (uintptr_t)below;
-        end[count] = (uintptr_t)v.data + (uintptr_t)above;
-        present[count++] = a;
-    }
-    for (a = 0; a < count; a++)
-        for (b = 0; attn__fields[present[a]].output && b < count; b++) {
-            const int i = present[a], j = present[b];
+    int a, b, axis;
+    for (a = 0; a < present->count; a++)
+        for (b = 0; attn__fields[present->field[a]].output && b < present->count; b++) {
+            const int i = present->field[a], j = present->field[b];
             attn_view o, x;
             int same;
-            if (b == a || (attn__fields[j].output && b < a) || end[a] <= first[b] || end[b] <= first[a]) continue;
+            if (b == a || (attn__fields[j].output && b < a) ||
+                attn__apart(present->span[a], present->span[b])) continue;
             o = attn__view_at(d, i);
             x = attn__view_at(d, j);
             same = i == ATTN__F_weights && j == ATTN__F_given_scores && x.data == o.data && !d->out.rank;
@@ -3180,7 +3295,60 @@ static attn_status attn__check_overlaps(const attn_desc *d, attn_error *err)
     return ATTN_OK;
 }
 
-enum { ATTN__WITH_DATA = 1, ATTN__NO_RESULT_NEEDED = 2 };
+#ifdef ATTN_CUDA
+/* ---- where a call runs: where its arrays lie */
+typedef struct attn__place { int where, seen; } attn__place;
+
+static attn_status attn__see(attn__place *at, const attn_view *v, const char *field, attn_error *err)
+{
+    int here;
+    if (v->rank < 1 || v->rank > 4 || !v->data || !attn__elements(v)) return ATTN_OK;
+    here = attn__cuda_place(v->data);
+    ATTN__RULE(at->where & here, ATTN_ERR_PLACE, field, at->where & ATTN__PLACE_HOST ?
+               "must lie on the host, where the arrays before it lie" :
+               "must lie on the device, where the arrays before it lie");
+    at->where &= here;
+    at->seen = 1;
+    return ATTN_OK;
+}
+static attn_status attn__see_fields(attn__place *at, const void *structure, const attn__field *fields, int count,
+                                    attn_error *err)
+{
+    attn_view v;
+    int i;
+    for (i = 0; i < count; i++) {
+        ATTN__COPY(&v, (const char *)structure + fields[i].offset, sizeof v);
+        ATTN__TRY(attn__see(at, &v, fields[i].names.view, err));
+    }
+    return ATTN_OK;
+}
+static attn_status attn__see_workspace(attn__place *at, const attn_desc *d, attn_error *err)
+{
+    attn_view v;
+    v.data = d->workspace;
+    v.rank = 1;
+    v.size[0] = at->seen;
+    return attn__see(at, &v, "workspace", err);
+}
+/* As the flags of a check. Nothing seen: a call would run on the host; its sizes are asked for either place. */
+static int attn__place_flags(const attn__place *at, int flags)
+{
+    if (flags & ATTN__AS_TASKS && at->where & ATTN__PLACE_HOST) return flags;
+    if (at->seen && at->where & ATTN__PLACE_DEVICE) return flags | ATTN__ON_DEVICE;
+    return at->seen || flags & ATTN__WITH_DATA ? flags : flags | ATTN__ANYWHERE;
+}
+static attn_status attn__find_place(const attn_desc *d, int *flags, attn_error *err)
+{
+    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+    if (!d) return ATTN_OK;
+    ATTN__TRY(attn__see_fields(&at, d, attn__fields, ATTN__F_COUNT, err));
+    ATTN__TRY(attn__see_workspace(&at, d, err));
+    *flags = attn__place_flags(&at, *flags);
+    return ATTN_OK;
+}
+/* For what only the CPU does. */
+static int attn__is_on_host(const void *data) { return !data || attn__cuda_place(data) & ATTN__PLACE_HOST; }
+#endif
 
 /* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
    maximum, sum and output behind, and one more task joins them in order. The memory is counted by rows, whether they
@@ -3207,21 +3375,30 @@ static attn_status attn__resolve(attn_desc *d, attn__shape *s, int flags, attn_e
 {
     const attn__kernels *kernels;
     int64_t rows, depth, lanes_floats, few_floats;
+    attn__present present;
     int p, any = 0;
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
+    present.count = 0;
     for (p = 0; p < ATTN__F_COUNT; p++) {
         const int unread = d->score == ATTN_SCORE_CONSTANT && (p == ATTN__F_q || p == ATTN__F_k);
         attn_view v;
         if (!attn__rank_at(d, p)) continue;
         v = attn__view_at(d, p);
-        ATTN__TRY(attn__check_view(&v, &attn__fields[p], (flags & ATTN__WITH_DATA) && !unread, err));
+        ATTN__TRY(attn__check_span(&v, &attn__fields[p], unread ? flags & ~ATTN__WITH_DATA : flags,
+                                   &present.span[present.count], err));
+        present.field[present.count++] = p;
         any |= attn__fields[p].output;
     }
     ATTN__RULE(any || (flags & ATTN__NO_RESULT_NEEDED), ATTN_ERR_NULL, "out", "must be given, or another result");
     ATTN__TRY(attn__check_shape(d, s, err));
-    ATTN__TRY(attn__check_contents(d, s, err));
-    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(d, err));
+    if (!(flags & ATTN__ON_DEVICE)) ATTN__TRY(attn__check_contents(d, s, err));
+    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(d, &present, err));
+#ifdef ATTN_CUDA
+    ATTN__RULE(!d->lse.rank || d->lse.type == ATTN_F32, ATTN_ERR_TYPE, "lse.type", "must be ATTN_F32");
+    ATTN__RULE(!d->stats.rank || d->stats.type == ATTN_F32, ATTN_ERR_TYPE, "stats.type", "must be ATTN_F32");
+    s->on_device = (flags & ATTN__ON_DEVICE) != 0;
+#endif
 
     if (d->isa == ATTN_ISA_AUTO) d->isa = (int32_t)attn_best_isa();
     if (!d->scale_set && d->scale == 0.0f)
@@ -3407,8 +3584,8 @@ static float attn__of_head(const attn_view *v, int64_t h) { return ((const float
 
 static void attn__copy_floats(float *to, const float *from, int64_t n)
 {
-    int64_t j;
-    for (j = 0; j < n; j++) to[j] = from[j];
+    for (; n >= 8; n -= 8, to += 8, from += 8) ATTN__COPY(to, from, 8 * sizeof *to);    /* a size that is known */
+    for (; n > 0; n--) *to++ = *from++;
 }
 
 /* The part of a parameter [..] or [H,..] that belongs to one head, as a view without the head axis. */
@@ -3817,8 +3994,7 @@ static void attn__mask_chunk(attn__tile *t, int64_t c0, int64_t n, const attn__r
         for (l = 0; l < t->ld; l++)
             rows[l] = (const float *)d->bias.data + (t->b*stride[0] + t->h[l]*stride[1] + t->i[l]*stride[2] +
                                                      c0*stride[3]);
-        t->f->pack(t->t, t->ld, rows, stride[3], n, t->ones);
-        t->f->add(t->s, t->t, n * t->ld, attn__is_kernel(d->score));
+        t->f->bias(t->s, t->ld, n, rows, stride[3], attn__is_kernel(d->score));
     }
     if (d->alibi.rank) {
         float position[ATTN__MAX_LANES];
@@ -4329,10 +4505,34 @@ static void attn__job_task(void *arg, int64_t index, int32_t worker)
     attn_task(job->plan, job->workspace, job->phase, index, worker);
 }
 
-static void attn__run_plan(const attn_plan *plan, void *workspace)
+#ifdef ATTN_CUDA
+static int attn__on_device(const attn_plan *plan)
+{
+    attn__shape s;
+    return attn__shape_of(plan, &s)->on_device != 0;
+}
+static attn_status attn__run_on_device(const attn_plan *plan, void *workspace, attn_error *err)
+{
+    attn_desc d = plan->desc;
+#ifndef ATTN_NO_BACKWARD
+    if (plan->backward[0]) {
+        ATTN__COPY(&d.out, &plan->out, sizeof d.out);
+        ATTN__COPY(&d.stats, &plan->stats, sizeof d.stats);
+        return attn__cuda_run(&d, &plan->grad, workspace, err);
+    }
+#endif
+    return attn__cuda_run(&d, NULL, workspace, err);
+}
+#endif
+
+static attn_status attn__run_plan(const attn_plan *plan, void *workspace, attn_error *err)
 {
     attn__job job;
     int64_t i;
+#ifdef ATTN_CUDA
+    if (attn__on_device(plan)) return attn__run_on_device(plan, workspace, err);
+#endif
+    (void)err;
     job.plan = plan;
     job.workspace = workspace;
     for (job.phase = 0; job.phase < plan->phases; job.phase++) {
@@ -4341,6 +4541,7 @@ static void attn__run_plan(const attn_plan *plan, void *workspace)
             &job);
         else for (i = 0; i < n; i++) attn_task(plan, workspace, job.phase, i, 0);
     }
+    return ATTN_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------ >>public */
@@ -4534,11 +4735,12 @@ static attn_desc attn__options(const attn_desc *options)        /* a copy withou
 }
 
 /* A block of memory for one call: the caller's, or one allocation. */
-typedef struct attn__memory { void *block, *allocated; } attn__memory;
-static attn_status attn__acquire(const attn_desc *d, size_t bytes, attn__memory *m, attn_error *err)
+typedef struct attn__memory { void *block, *allocated; int flags; } attn__memory;
+static attn_status attn__acquire(const attn_desc *d, size_t bytes, int flags, attn__memory *m, attn_error *err)
 {
     m->block = d->workspace;
     m->allocated = NULL;
+    m->flags = flags;
     if (d->workspace) {
         if (d->workspace_bytes < bytes)
             return attn__fail2(err, ATTN_ERR_WORKSPACE, "workspace_bytes", "must be at least",
@@ -4547,6 +4749,9 @@ static attn_status attn__acquire(const attn_desc *d, size_t bytes, attn__memory 
     }
     if (bytes == 0) return ATTN_OK;
     if (d->allocator.allocate) m->allocated = d->allocator.allocate(d->allocator.user, bytes);
+#ifdef ATTN_CUDA
+    else if (flags & ATTN__ON_DEVICE) m->allocated = attn__cuda_allocate(bytes, d->stream);
+#endif
 #ifdef ATTN_MALLOC
     else m->allocated = ATTN_MALLOC(bytes);
 #endif
@@ -4559,10 +4764,27 @@ static void attn__release(const attn_desc *d, attn__memory *m)
 {
     if (!m->allocated) return;
     if (d->allocator.release) d->allocator.release(d->allocator.user, m->allocated);
+#ifdef ATTN_CUDA
+    else if (m->flags & ATTN__ON_DEVICE) attn__cuda_release(m->allocated, d->stream);
+#endif
 #ifdef ATTN_FREE
     else ATTN_FREE(m->allocated);
 #endif
 }
+
+#ifdef ATTN_CUDA
+#define ATTN__FIND_PLACE(call) ATTN__TRY(call)
+/* A plan for the device has no tasks; for either place the larger workspace. */
+static void attn__device_bytes(attn_plan *plan, const void *grad, int flags)
+{
+    size_t bytes;
+    if (!(flags & (ATTN__ON_DEVICE | ATTN__ANYWHERE))) return;
+    bytes = (size_t)attn__cuda_bytes(&plan->desc, grad);
+    if (flags & ATTN__ON_DEVICE || bytes > plan->workspace_bytes) plan->workspace_bytes = bytes;
+}
+#else
+#define ATTN__FIND_PLACE(call) ((void)0)
+#endif
 
 ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, attn_plan *plan, int flags, attn_error *err)
 {
@@ -4582,45 +4804,77 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, attn_plan *p
     plan->tasks[plan->phases - 1] = attn__mul64(streams, s.tiles);
     plan->workspace_bytes = streams > 0 && s.tiles > 0 ? attn__workspace_of(&plan->desc, &s) : 0;
     if (!plan->tasks[plan->phases - 1]) plan->tasks[0] = 0;
-    attn__zero(plan->internal, sizeof plan->internal);
     ATTN__COPY(plan->internal, &s, sizeof s);
 #ifndef ATTN_NO_BACKWARD
     plan->backward[0] = 0;
 #endif
+#ifdef ATTN_CUDA
+    attn__device_bytes(plan, NULL, flags);
+#endif
     return attn__success(err);
+}
+
+static attn_status attn__plan_placed(const attn_desc *desc, attn_plan *plan, int flags, attn_error *err)
+{
+    const attn__fp_state saved = attn__fp_enter();
+    const attn_status st = attn__plan(desc, plan, flags, err);
+    attn__fp_leave(saved);
+    return st;
 }
 
 ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err)
 {
-    const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan(desc, plan, ATTN__WITH_DATA, err);
-    attn__fp_leave(saved);
-    return st;
+    int flags = ATTN__WITH_DATA | ATTN__AS_TASKS;
+    ATTN__FIND_PLACE(attn__find_place(desc, &flags, err));
+    ATTN__RULE(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc", "must have its arrays on the host: tasks run there");
+    return attn__plan_placed(desc, plan, flags, err);
 }
 
 ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err)
 {
     attn_plan plan;
-    attn_status st;
-    attn__fp_state saved;
+    int flags = ATTN__NO_RESULT_NEEDED;
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    saved = attn__fp_enter();
-    st = attn__plan(desc, &plan, ATTN__NO_RESULT_NEEDED, err);
-    attn__fp_leave(saved);
-    if (st == ATTN_OK) *bytes = plan.workspace_bytes;
-    return st;
+    ATTN__FIND_PLACE(attn__find_place(desc, &flags, err));
+    ATTN__TRY(attn__plan_placed(desc, &plan, flags, err));
+    *bytes = plan.workspace_bytes;
+    return ATTN_OK;
 }
 
 ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
 {
     attn_plan plan;
     attn__memory memory;
-    ATTN__TRY(attn_plan_forward(desc, &plan, err));
-    ATTN__TRY(attn__acquire(desc, plan.workspace_bytes, &memory, err));
-    attn__run_plan(&plan, memory.block);
+    attn_status st;
+    int flags = ATTN__WITH_DATA;
+    ATTN__FIND_PLACE(attn__find_place(desc, &flags, err));
+    ATTN__TRY(attn__plan_placed(desc, &plan, flags, err));
+    ATTN__TRY(attn__acquire(desc, plan.workspace_bytes, flags, &memory, err));
+    st = attn__run_plan(&plan, memory.block, err);
     attn__release(desc, &memory);
-    return ATTN_OK;
+    return st;
 }
+
+#ifdef ATTN_CUDA
+/* "; on the device, stage 1 (not stage 2: why); workspace .. bytes" */
+static size_t attn__end_on_device(attn__text *t, const attn_plan *plan, const void *grad)
+{
+    const char *stronger, *why, *name = attn__cuda_explain(&plan->desc, grad, &stronger, &why);
+    attn__put(t, "; on the device, ");
+    attn__put(t, name);
+    if (stronger) {
+        attn__put(t, " (not ");
+        attn__put(t, stronger);
+        attn__put(t, ": ");
+        attn__put(t, why);
+        attn__put(t, ")");
+    }
+    attn__put(t, "; workspace ");
+    attn__put_number(t, (int64_t)plan->workspace_bytes);
+    attn__put(t, " bytes");
+    return attn__end_text(t);
+}
+#endif
 
 ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
 {
@@ -4628,9 +4882,12 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
     attn_error err;
     attn__shape s;
     attn__text t;
-    const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan(desc, &plan, ATTN__NO_RESULT_NEEDED, &err);
-    attn__fp_leave(saved);
+    attn_status st = ATTN_OK;
+    int flags = ATTN__NO_RESULT_NEEDED;
+#ifdef ATTN_CUDA
+    st = attn__find_place(desc, &flags, &err);
+#endif
+    if (st == ATTN_OK) st = attn__plan_placed(desc, &plan, flags, &err);
     t.at = text;
     t.size = text ? size : 0;
     t.length = 0;
@@ -4655,6 +4912,9 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
     attn__put_number(&t, s.size_q);
     attn__put(&t, ", dv ");
     attn__put_number(&t, s.size_v);
+#ifdef ATTN_CUDA
+    if (s.on_device) return attn__end_on_device(&t, &plan, NULL);
+#endif
     attn__put(&t, "; kernels ");
     attn__put(&t, attn_isa_string((attn_isa)plan.isa));
     attn__put(&t, ", tiles of ");
@@ -4762,7 +5022,7 @@ ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, cons
 
 /* A mask's descriptor, alone: no scores, only what says who may attend to whom. */
 static attn_status attn__mask_check(const attn_desc *options, int64_t b, int64_t h, int64_t queries, int64_t keys,
-                                    attn_error *err)
+                                    int flags, attn_error *err)
 {
     attn_desc d;
     attn__shape s;
@@ -4783,7 +5043,7 @@ static attn_status attn__mask_check(const attn_desc *options, int64_t b, int64_t
     d.score = ATTN_SCORE_CONSTANT;
     d.q = attn_view_f32(NULL, 4, b, h, queries, 1);
     d.k = attn_view_f32(NULL, 4, b, h, keys, 1);
-    return attn__resolve(&d, &s, ATTN__WITH_DATA | ATTN__NO_RESULT_NEEDED, err);
+    return attn__resolve(&d, &s, flags | ATTN__NO_RESULT_NEEDED, err);
 }
 
 static attn_status attn__check_mask_out(const attn_out *mask, attn_error *err)
@@ -4798,20 +5058,45 @@ static uint8_t *attn__byte_at(const attn_out *m, int64_t b, int64_t h, int64_t i
     return (uint8_t *)m->data + (b*m->stride[0] + h*m->stride[1] + i*m->stride[2] + j*m->stride[3]);
 }
 
+#ifdef ATTN_CUDA
+static attn_status attn__mask_find_place(const attn_out *mask, const attn_desc *d, int *flags, attn_error *err)
+{
+    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+    const attn_view v = attn_view_of(*mask);
+    ATTN__TRY(attn__see(&at, &v, "mask", err));
+    ATTN__TRY(attn__see_fields(&at, d, &attn__fields[ATTN__F_bias], ATTN__F_COUNT - ATTN__F_bias, err));
+    *flags = attn__place_flags(&at, *flags);
+    return ATTN_OK;
+}
+static attn_status attn__mask_on_device(const attn_out *mask, attn_desc d, int dropout, attn_error *err)
+{
+    const int64_t *n = mask->size;
+    d.score = ATTN_SCORE_CONSTANT;
+    d.q = attn_view_f32(NULL, 4, n[0], n[1], n[2], 1);
+    d.k = attn_view_f32(NULL, 4, n[0], n[1], n[3], 1);
+    ATTN__TRY(attn__cuda_mask(&d, mask, dropout, err));
+    return attn__success(err);
+}
+#endif
+
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)
 {
     const int64_t *n = mask.size;
     const attn_desc d = attn__options(options);
     const attn_view out = attn_view_of(mask);
     int64_t b, h, i, j;
-    int p;
+    int p, flags = ATTN__WITH_DATA;
     ATTN__TRY(attn__check_mask_out(&mask, err));
-    ATTN__TRY(attn__mask_check(options, n[0], n[1], n[2], n[3], err));
+    ATTN__FIND_PLACE(attn__mask_find_place(&mask, &d, &flags, err));
+    ATTN__TRY(attn__mask_check(options, n[0], n[1], n[2], n[3], flags, err));
     for (p = ATTN__F_bias; p < ATTN__F_COUNT; p++) {
         const attn_view in = attn__view_at(&d, p);
         if (p == ATTN__F_alibi || p == ATTN__F_sink) continue;              /* they do not count here */
         ATTN__RULE(!in.rank || attn__disjoint(&out, &in), ATTN_ERR_OVERLAP, "mask", "must not overlap an input");
     }
+#ifdef ATTN_CUDA
+    if (flags & ATTN__ON_DEVICE) return attn__mask_on_device(&mask, d, 0, err);
+#endif
     for (b = 0; b < n[0]; b++)
         for (h = 0; h < n[1]; h++)
             for (i = 0; i < n[2]; i++)
@@ -4832,6 +5117,20 @@ ATTN__NOINLINE static void attn__dropout_rows(const attn_out *mask, const attn_d
             }
 }
 
+#ifdef ATTN_CUDA
+static attn_desc attn__dropout_of(const attn_desc *options)      /* nothing but dropout */
+{
+    attn_desc d;
+    int i;
+    attn__zero(&d, sizeof d);
+    d.dropout = options->dropout;
+    d.seed = options->seed;
+    for (i = 0; i < 4; i++) d.dropout_origin[i] = options->dropout_origin[i];
+    d.stream = options->stream;
+    return d;
+}
+#endif
+
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
 {
     const attn_desc d = attn__options(options);
@@ -4839,6 +5138,10 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
     ATTN__TRY(attn__check_mask_out(&mask, err));
     ATTN__RULE(attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
                "must be within 0..1");
+#ifdef ATTN_CUDA
+    if (mask.data && attn__cuda_place(mask.data) & ATTN__PLACE_DEVICE)
+        return attn__mask_on_device(&mask, attn__dropout_of(&d), 1, err);
+#endif
     saved = attn__fp_enter();
     attn__dropout_rows(&mask, &d);
     attn__fp_leave(saved);
@@ -4876,16 +5179,23 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
         {0, 1, ATTN__TAKES_F32, 4, 4, ATTN__NAMES("out")}, {0, 1, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("lse")}};
     attn_view v[6];
     attn__fp_state saved;
-    int i, j, axis;
+    int i, j, axis, flags = ATTN__WITH_DATA;
     v[0] = out_a;
     v[1] = lse_a;
     v[2] = out_b;
     v[3] = lse_b;
     v[4] = attn_view_of(out);
     v[5] = attn_view_of(lse);
+#ifdef ATTN_CUDA
+    {
+        attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+        for (i = 0; i < 6; i++) ATTN__TRY(attn__see(&at, &v[i], fields[i].names.view, err));
+        flags = attn__place_flags(&at, flags);
+    }
+#endif
     for (i = 0; i < 6; i++) {
         ATTN__RULE(v[i].rank || i == 5, ATTN_ERR_NULL, fields[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&v[i], &fields[i], 1, err));
+        ATTN__TRY(attn__check_view(&v[i], &fields[i], flags, err));
         for (axis = 0; axis < v[i].rank; axis++) ATTN__TRY(attn__check_size(&v[i], &fields[i].names, axis,
             v[0].size[axis], "must equal that of out_a", err));
     }
@@ -4893,6 +5203,12 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
         for (j = 0; v[i].rank && j < i; j++)
             ATTN__RULE(attn__disjoint(&v[i], &v[j]), ATTN_ERR_OVERLAP, fields[i].names.view,
                        "must not overlap an input or another output");
+#ifdef ATTN_CUDA
+    if (flags & ATTN__ON_DEVICE) {          /* there is no descriptor: the default stream */
+        ATTN__TRY(attn__cuda_merge(v, NULL, err));
+        return attn__success(err);
+    }
+#endif
     saved = attn__fp_enter();
     attn__merge_rows(&out_a, &lse_a, &out_b, &lse_b, &out, &lse);
     attn__fp_leave(saved);
@@ -4907,6 +5223,7 @@ typedef struct attn__bmm {
     const attn__kernels *f;
     int64_t   ld, column_tiles, worker_bytes;
     char     *memory;
+    int       flags;
 } attn__bmm;
 
 static attn_view attn__batch_rank4(attn_view v)         /* leading axes of size 1 added; size 1 gets stride 0 */
@@ -4922,7 +5239,7 @@ static attn_view attn__batch_rank4(attn_view v)         /* leading axes of size 
     return r;
 }
 
-static attn_status attn__bmm_resolve(attn_view a, attn_view b, attn_out out, const attn_desc *options, int need_data,
+static attn_status attn__bmm_resolve(attn_view a, attn_view b, attn_out out, const attn_desc *options, int flags,
                                      attn__bmm *m, attn_error *err)
 {
     static const attn__field fields[3] = {{0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("a")},
@@ -4934,7 +5251,7 @@ static attn_status attn__bmm_resolve(attn_view a, attn_view b, attn_out out, con
     v[2] = attn_view_of(out);
     for (i = 0; i < 3; i++) {
         ATTN__RULE(v[i].rank, ATTN_ERR_NULL, fields[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&v[i], &fields[i], need_data, err));
+        ATTN__TRY(attn__check_view(&v[i], &fields[i], flags, err));
     }
     if (b.size[b.rank - 2] != a.size[a.rank - 1])
         return attn__fail2(err, ATTN_ERR_SIZE, fields[1].names.size[b.rank - 2], "must equal the last size of a",
@@ -4957,7 +5274,7 @@ static attn_status attn__bmm_resolve(attn_view a, attn_view b, attn_out out, con
             return attn__fail2(err, ATTN_ERR_SIZE, at < 0 ? "out.rank" : fields[2].names.size[at],
                                "must have the broadcast batch of a and b", m->out.size[axis], n);
     }
-    for (i = 0; need_data && i < 2; i++)
+    for (i = 0; (flags & ATTN__WITH_DATA) && i < 2; i++)
         ATTN__RULE(attn__disjoint(&v[2], &v[i]), ATTN_ERR_OVERLAP, "out", "must not overlap an input");
     ATTN__TRY(attn__check_options(options, err));
     m->f = attn__table(options->isa ? options->isa : (int32_t)attn_best_isa());
@@ -4968,26 +5285,33 @@ static attn_status attn__bmm_resolve(attn_view a, attn_view b, attn_out out, con
                ATTN_ERR_OVERFLOW,
                "a", "must leave a workspace that fits in memory");
     m->memory = NULL;
+    m->flags = flags;
     return ATTN_OK;
 }
 
 static size_t attn__bmm_workspace(const attn__bmm *m, const attn_desc *options)
 {
+    if (m->flags & ATTN__ON_DEVICE) return 0;
     return (size_t)(m->worker_bytes * (options->parallel.workers ? options->parallel.workers : 1) + ATTN__ALIGN);
 }
 
 ATTN__NOINLINE static void attn__bmm_columns(const attn__bmm *m, int64_t index, int32_t worker)
 {
-    const int64_t tile = index % m->column_tiles, batch = index / m->column_tiles, column = tile * m->ld;
+    const int64_t tile = index % m->column_tiles, batch = index / m->column_tiles, width = m->f->width;
+    const int64_t vectors = attn__blocks(m->out.size[3], width), each = vectors / m->column_tiles;
+    const int64_t more = vectors % m->column_tiles, ld = (each + (tile < more)) * width;    /* as in attn__open_tile */
+    const int64_t column = (tile * each + (tile < more ? tile : more)) * width;
     const int64_t h = batch % m->out.size[1], b = batch / m->out.size[1], depth = m->a.size[3];
-    const int64_t lanes = m->out.size[3] - column < m->ld ? m->out.size[3] - column : m->ld;
-    const int64_t ld = attn__blocks(lanes, m->f->width) * m->f->width;
+    const int64_t lanes = m->out.size[3] - column < ld ? m->out.size[3] - column : ld;
     float *panel = (float *)(void *)(m->memory + worker * m->worker_bytes), *c = panel + depth * m->ld;
     const float *columns[ATTN__MAX_LANES];
     float ones[ATTN__MAX_LANES];
     int64_t k, l, r, r0, rows;
     attn__fill(ones, 1, ld, 1.0f);
     if (m->b.stride[3] == 1 || depth == 0) for (k = 0; k < depth; k++) {
+        const float *later = attn__ahead(attn__at(&m->b, b, h, k, column), 16, m->b.stride[2]);
+        ATTN__PREFETCH(later);
+        ATTN__PREFETCH(later + ld - 1);
         attn__copy_floats(panel + k * ld, attn__at(&m->b, b, h, k, column), lanes);
         attn__fill(panel + k * ld + lanes, 1, ld - lanes, 0.0f);
     } else {
@@ -4996,6 +5320,10 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__bmm *m, int64_t index, 
     }
     for (r0 = 0; r0 < m->out.size[2]; r0 += rows) {
         rows = m->out.size[2] - r0 < ATTN__BMM_ROWS ? m->out.size[2] - r0 : ATTN__BMM_ROWS;
+        for (r = 0; r < rows; r++) {
+            ATTN__PREFETCH(attn__out_at(&m->out, b, h, r0 + r, column));
+            ATTN__PREFETCH(attn__out_at(&m->out, b, h, r0 + r, column) + lanes - 1);
+        }
         attn__apply(m->f, attn__at(&m->a, b, h, r0, 0), m->a.stride[2], m->a.stride[3], panel, c, rows, depth, ld);
         if (m->out.stride[3] == 1 && m->f->finite(c, rows * ld))
             for (r = 0; r < rows; r++)
@@ -5011,23 +5339,53 @@ static void attn__bmm_task(void *arg, int64_t index, int32_t worker)
     attn__bmm_columns((const attn__bmm *)arg, index, worker);
     attn__fp_leave(saved);
 }
-static void attn__bmm_run(attn__bmm *m, void *memory, const attn_parallel *parallel)
+static attn_status attn__bmm_run(attn__bmm *m, void *memory, const attn_desc *options, attn_error *err)
 {
     const int64_t n = m->out.size[0] * m->out.size[1] * m->column_tiles;
+    const attn_parallel *parallel = &options->parallel;
     int64_t i;
-    if (m->out.size[2] == 0) return;
+#ifdef ATTN_CUDA
+    if (m->flags & ATTN__ON_DEVICE)
+        return attn__cuda_sum(&m->a, &m->b, &m->out, m->out.size, 0, 0, 1, options->stream, err);
+#endif
+    (void)err;
+    if (m->out.size[2] == 0) return ATTN_OK;
     m->memory = attn__align(memory);
     if (parallel->run && n > 1) parallel->run(parallel->user, n, attn__bmm_task, m);
     else for (i = 0; i < n; i++) attn__bmm_task(m, i, 0);
+    return ATTN_OK;
 }
+#ifdef ATTN_CUDA
+static attn_status attn__bmm_find_place(const attn_view *v, int count, const attn_desc *options, int *flags,
+                                        attn_error *err)
+{
+    static const char *const names[5] = {"a", "b", "out", "da", "db"};
+    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+    int i;
+    for (i = 0; i < count; i++) ATTN__TRY(attn__see(&at, &v[i], count == 5 && i == 2 ? "d_out" : names[i], err));
+    ATTN__TRY(attn__see_workspace(&at, options, err));
+    *flags = attn__place_flags(&at, *flags);
+    return ATTN_OK;
+}
+#endif
 
 ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
                                              size_t *bytes, attn_error *err)
 {
     const attn_desc d = attn__options(options);
     attn__bmm m;
+    int flags = 0;
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    ATTN__TRY(attn__bmm_resolve(a, b, out, &d, 0, &m, err));
+#ifdef ATTN_CUDA
+    {
+        attn_view v[3];
+        v[0] = a;
+        v[1] = b;
+        v[2] = attn_view_of(out);
+        ATTN__TRY(attn__bmm_find_place(v, 3, &d, &flags, err));
+    }
+#endif
+    ATTN__TRY(attn__bmm_resolve(a, b, out, &d, flags, &m, err));
     *bytes = attn__bmm_workspace(&m, &d);
     return attn__success(err);
 }
@@ -5037,11 +5395,20 @@ ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn
     const attn_desc d = attn__options(options);
     attn__memory memory;
     attn__bmm m;
-    ATTN__TRY(attn__bmm_resolve(a, b, out, &d, 1, &m, err));
-    ATTN__TRY(attn__acquire(&d, attn__bmm_workspace(&m, &d), &memory, err));
-    attn__bmm_run(&m, memory.block, &d.parallel);
+    attn_status st;
+    int flags = ATTN__WITH_DATA;
+#ifdef ATTN_CUDA
+    attn_view v[3];
+    v[0] = a;
+    v[1] = b;
+    v[2] = attn_view_of(out);
+    ATTN__TRY(attn__bmm_find_place(v, 3, &d, &flags, err));
+#endif
+    ATTN__TRY(attn__bmm_resolve(a, b, out, &d, flags, &m, err));
+    ATTN__TRY(attn__acquire(&d, attn__bmm_workspace(&m, &d), flags, &memory, err));
+    st = attn__bmm_run(&m, memory.block, &d, err);
     attn__release(&d, &memory);
-    return attn__success(err);
+    return st == ATTN_OK ? attn__success(err) : st;
 }
 
 /* ---- multi-head attention: four products around attn_forward */
@@ -5053,26 +5420,26 @@ typedef struct attn__mha {
     int64_t   floats[4];        /* projected q, k, v and the heads' outputs */
     int64_t   own_bytes;        /* those, in all */
     size_t    inner_bytes;      /* for the products and the attention, one after the other */
+    int       flags;
 } attn__mha;
 
 /* One projection y = x W^T: x [B,S,E], w [out,E], y [B,S,out]. */
 static attn_status attn__mha_project(attn__mha *m, int which, attn_view x, attn_view w, attn_view bias, attn_out y,
-                                     int need_data, const attn__field *w_field, attn_error *err)
+                                     int flags, const attn__field *w_field, attn_error *err)
 {
     static const attn__field fields[4] = {
         {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_query")}, {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_key")},
         {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_value")}, {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_result")}};
     ATTN__TRY(attn__check_size(&w, &w_field->names, 1, x.size[2], "must equal the last size of what it projects", err));
-    ATTN__TRY(attn__check_view(&bias, &fields[which], need_data, err));
+    ATTN__TRY(attn__check_view(&bias, &fields[which], flags, err));
     ATTN__TRY(attn__check_size(&bias, &fields[which].names, 0, w.size[0], "must equal size[0] of its weights", err));
     m->bias[which] = bias;
-    return attn__bmm_resolve(x, attn_view_swap(w, 0, 1), y, &m->attention, need_data, &m->product[which], err);
+    return attn__bmm_resolve(x, attn_view_swap(w, 0, 1), y, &m->attention, flags, &m->product[which], err);
 }
 
-ATTN__NOINLINE static void attn__mha_add_bias(const attn_view *bias, const attn_out *y)
+ATTN__NOINLINE static void attn__mha_add_rows(const attn_view *bias, const attn_out *y)
 {
     int64_t b, i, c;
-    if (!bias->rank) return;
     for (b = 0; b < y->size[1]; b++)
         for (i = 0; i < y->size[2]; i++)
             for (c = 0; c < y->size[3]; c++) {
@@ -5080,6 +5447,43 @@ ATTN__NOINLINE static void attn__mha_add_bias(const attn_view *bias, const attn_
                 *p = attn__quiet(*p + attn__of_head(bias, c));
             }
 }
+
+static attn_status attn__mha_add_bias(const attn__mha *m, int which, attn_error *err)
+{
+    const attn_view *bias = &m->bias[which];
+    attn__fp_state saved;
+    if (!bias->rank) return ATTN_OK;
+#ifdef ATTN_CUDA
+    if (m->flags & ATTN__ON_DEVICE)
+        return attn__cuda_add(bias, &m->product[which].out, m->attention.stream, err);
+#endif
+    (void)err;
+    saved = attn__fp_enter();
+    attn__mha_add_rows(bias, &m->product[which].out);
+    attn__fp_leave(saved);
+    return ATTN_OK;
+}
+
+#ifdef ATTN_CUDA
+static attn_status attn__mha_find_place(const attn_mha_desc *desc, int *flags, attn_error *err)
+{
+    static const char *const names[12] = {"query", "key", "value", "w_query", "w_key", "w_value", "w_result",
+                                          "b_query", "b_key", "b_value", "b_result", "out"};
+    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+    int i;
+    for (i = 0; i < 12; i++) {              /* the views of the descriptor follow each other */
+        attn_view v;
+        ATTN__COPY(&v, (const char *)&desc->query + (size_t)i * sizeof v, sizeof v);
+        ATTN__TRY(attn__see(&at, &v, names[i], err));
+    }
+    if (desc->attention) {                  /* all but q, k, v and out */
+        ATTN__TRY(attn__see_fields(&at, desc->attention, &attn__fields[ATTN__F_lse], ATTN__F_COUNT - ATTN__F_lse, err));
+        ATTN__TRY(attn__see_workspace(&at, desc->attention, err));
+    }
+    *flags = attn__place_flags(&at, *flags);
+    return ATTN_OK;
+}
+#endif
 
 /* Everything but the running. base: the aligned workspace, NULL where only the size is wanted. */
 static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, attn__mha *m, attn_error *err)
@@ -5091,6 +5495,7 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
         {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("query")}, {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("key")},
         {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("value")}, {0, 1, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("out")}};
     const int need = base != NULL;
+    int flags = need ? ATTN__WITH_DATA : 0;
     int64_t heads, heads_kv, size_d, size_v, batch, queries, keys;
     attn_view x[4], w[4];
     attn_desc *d = &m->attention;
@@ -5098,6 +5503,8 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     size_t most = 0;
     int i;
     ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
+    ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
+    m->flags = flags;
     x[0] = desc->query;
     x[1] = desc->key.rank ? desc->key : x[0];
     x[2] = desc->value.rank ? desc->value : x[1];
@@ -5109,8 +5516,8 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     for (i = 0; i < 4; i++) {
         ATTN__RULE(x[i].rank, ATTN_ERR_NULL, inputs[i].names.view, "must be given");
         ATTN__RULE(w[i].rank || i == 3, ATTN_ERR_NULL, weights[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&w[i], &weights[i], need, err));
-        ATTN__TRY(attn__check_view(&x[i], &inputs[i], need, err));
+        ATTN__TRY(attn__check_view(&w[i], &weights[i], flags, err));
+        ATTN__TRY(attn__check_view(&x[i], &inputs[i], flags, err));
         ATTN__TRY(attn__check_size(&x[i], &inputs[i].names, 0, x[0].size[0], "must equal query.size[0]", err));
     }
     heads = desc->heads;
@@ -5152,32 +5559,28 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     v = base ? k + m->floats[1] : NULL;
     o = base ? v + m->floats[2] : NULL;
     ATTN__TRY(attn__mha_project(m, 0, x[0], w[0], desc->b_query, attn_out_f32(q, 3, batch, queries, w[0].size[0], 0),
-                                need, &weights[0], err));
-    ATTN__TRY(attn__mha_project(m, 1, x[1], w[1], desc->b_key, attn_out_f32(k, 3, batch, keys, w[1].size[0], 0), need,
+                                flags, &weights[0], err));
+    ATTN__TRY(attn__mha_project(m, 1, x[1], w[1], desc->b_key, attn_out_f32(k, 3, batch, keys, w[1].size[0], 0), flags,
                                 &weights[1], err));
     ATTN__TRY(attn__mha_project(m, 2, x[2], w[2], desc->b_value, attn_out_f32(v, 3, batch, keys, w[2].size[0], 0),
-                                need, &weights[2], err));
+                                flags, &weights[2], err));
     d->q = attn_view_bshd(q, batch, queries, heads, size_d);
     d->k = attn_view_bshd(k, batch, keys, heads_kv, w[1].size[0] / heads_kv);
     d->v = attn_view_bshd(v, batch, keys, heads_kv, size_v);
     d->out = attn_out_bshd(o, batch, queries, heads, size_v);
     if (w[3].rank) {
         ATTN__TRY(attn__mha_project(m, 3, attn_view_f32(o, 3, batch, queries, attn__mul64(heads, size_v), 0), w[3],
-                                    desc->b_result, desc->out, need, &weights[3], err));
+                                    desc->b_result, desc->out, flags, &weights[3], err));
     } else {
         ATTN__RULE(!desc->b_result.rank, ATTN_ERR_OPTION, "b_result", "must be absent where w_result is");
         d->out.data = desc->out.data;
+        d->out.type = desc->out.type;
         d->out.stride[0] = desc->out.stride[0];
         d->out.stride[1] = desc->out.stride[2] * size_v;
         d->out.stride[2] = desc->out.stride[1];
         d->out.stride[3] = desc->out.stride[2];
     }
-    {
-        const attn__fp_state saved = attn__fp_enter();
-        const attn_status st = attn__plan(d, &m->plan, need ? ATTN__WITH_DATA : 0, err);
-        attn__fp_leave(saved);
-        if (st != ATTN_OK) return st;
-    }
+    ATTN__TRY(attn__plan_placed(d, &m->plan, flags, err));
     for (i = 0; i < (w[3].rank ? 4 : 3); i++) {
         const size_t bytes = attn__bmm_workspace(&m->product[i], d);
         const attn_view out_view = attn_view_of(desc->out);
@@ -5229,20 +5632,17 @@ ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err)
     attn_status st;
     int i;
     ATTN__TRY(attn__mha_resolve(desc, NULL, &m, err));
-    ATTN__TRY(attn__acquire(&m.attention, attn__mha_bytes(&m), &memory, err));
+    ATTN__TRY(attn__acquire(&m.attention, attn__mha_bytes(&m), m.flags, &memory, err));
     st = attn__mha_resolve(desc, (float *)(void *)attn__align(memory.block), &m, err);
     if (st == ATTN_OK) {
         char *inner = attn__align(memory.block) + m.own_bytes;
-        attn__fp_state saved;
-        for (i = 0; i < 4; i++) {
-            if (i == 3) attn__run_plan(&m.plan, inner);
-            if (i == 3 && !desc->w_result.rank) break;
-            attn__bmm_run(&m.product[i], inner, &m.attention.parallel);
-            saved = attn__fp_enter();
-            attn__mha_add_bias(&m.bias[i], &m.product[i].out);
-            attn__fp_leave(saved);
+        for (i = 0; i < 4 && st == ATTN_OK; i++) {
+            if (i == 3) st = attn__run_plan(&m.plan, inner, err);
+            if (st != ATTN_OK || (i == 3 && !desc->w_result.rank)) break;
+            st = attn__bmm_run(&m.product[i], inner, &m.attention, err);
+            if (st == ATTN_OK) st = attn__mha_add_bias(&m, i, err);
         }
-        st = attn__success(err);
+        if (st == ATTN_OK) attn__success(err);
     }
     attn__release(&m.attention, &memory);
     return st;
@@ -5309,7 +5709,7 @@ static attn_view attn__grad_shape(const attn_desc *d, const attn__shape *s, int 
     return v;
 }
 
-static attn_status attn__check_grad(const attn_desc *d, const attn__shape *s, const attn_grad *g, int need_data,
+static attn_status attn__check_grad(const attn_desc *d, const attn__shape *s, const attn_grad *g, int flags,
                                     attn_error *err)
 {
     int i, j, axis, above = 0, results = 0, more_than_dv = 0;
@@ -5317,7 +5717,7 @@ static attn_status attn__check_grad(const attn_desc *d, const attn__shape *s, co
         const attn__field *f = &attn__grad_fields[i];
         const attn_view v = attn__grad_at(g, i), like = attn__grad_shape(d, s, i);
         if (!v.rank) continue;
-        ATTN__TRY(attn__check_view(&v, f, need_data, err));
+        ATTN__TRY(attn__check_view(&v, f, flags, err));
         ATTN__RULE(like.rank, ATTN_ERR_OPTION, f->names.view, "must be absent where what it belongs to is");
         if (v.rank != like.rank)
             return attn__fail2(err, ATTN_ERR_RANK, f->names.rank, "must be that of what it belongs to", v.rank,
@@ -5335,7 +5735,7 @@ static attn_status attn__check_grad(const attn_desc *d, const attn__shape *s, co
     ATTN__RULE(g->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
     ATTN__RULE(d->out.rank || !g->d_out.rank || !more_than_dv, ATTN_ERR_NULL, "out",
                "must be given: the forward's result is read");
-    for (i = ATTN__G_dq; need_data && i < ATTN__G_COUNT; i++) {
+    for (i = ATTN__G_dq; (flags & ATTN__WITH_DATA) && i < ATTN__G_COUNT; i++) {
         const attn_view o = attn__grad_at(g, i);
         const char *name = attn__grad_fields[i].names.view;
         if (!o.rank) continue;
@@ -6777,7 +7177,7 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
     plan->grad = *grad;
     d = &plan->desc;
     ATTN__TRY(attn__resolve(d, &s, flags | ATTN__NO_RESULT_NEEDED, err));
-    ATTN__TRY(attn__check_grad(d, &s, grad, flags & ATTN__WITH_DATA, err));
+    ATTN__TRY(attn__check_grad(d, &s, grad, flags, err));
     plan->out = attn_view_of(d->out);
     plan->stats = attn_view_of(d->stats);
     for (i = ATTN__F_out; i <= ATTN__F_scores_masked; i++)
@@ -6846,42 +7246,65 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
     plan->phases = phase;
     plan->workspace_bytes = w.row_tasks + w.main_tasks + w.sum_tasks > 0 ? (size_t)(total + ATTN__ALIGN) : 0;
     if (plan->workspace_bytes == 0) plan->tasks[0] = 0;
-    attn__zero(plan->internal, sizeof plan->internal);
     ATTN__COPY(plan->internal, &s, sizeof s);
     attn__zero(plan->backward, sizeof plan->backward);
     ATTN__COPY(plan->backward, &w, sizeof w);
+#ifdef ATTN_CUDA
+    attn__device_bytes(plan, grad, flags);
+#endif
     return attn__success(err);
 }
+static attn_status attn__plan_gradients_placed(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
+                                               int flags, attn_error *err)
+{
+    const attn__fp_state saved = attn__fp_enter();
+    const attn_status st = attn__plan_gradients(forward, grad, plan, flags, err);
+    attn__fp_leave(saved);
+    return st;
+}
+#ifdef ATTN_CUDA
+static attn_status attn__find_grad_place(const attn_desc *d, const attn_grad *g, int *flags, attn_error *err)
+{
+    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+    if (!d || !g) return ATTN_OK;
+    ATTN__TRY(attn__see_fields(&at, d, attn__fields, ATTN__F_COUNT, err));
+    ATTN__TRY(attn__see_fields(&at, g, attn__grad_fields, ATTN__G_COUNT, err));
+    ATTN__TRY(attn__see_workspace(&at, d, err));
+    *flags = attn__place_flags(&at, *flags);
+    return ATTN_OK;
+}
+#endif
 ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
                                         attn_error *err)
 {
-    const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan_gradients(forward, grad, plan, ATTN__WITH_DATA, err);
-    attn__fp_leave(saved);
-    return st;
+    int flags = ATTN__WITH_DATA | ATTN__AS_TASKS;
+    ATTN__FIND_PLACE(attn__find_grad_place(forward, grad, &flags, err));
+    ATTN__RULE(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc", "must have its arrays on the host: tasks run there");
+    return attn__plan_gradients_placed(forward, grad, plan, flags, err);
 }
 ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, const attn_grad *grad, size_t *bytes,
                                                   attn_error *err)
 {
     attn_plan plan;
-    attn_status st;
-    attn__fp_state saved;
+    int flags = 0;
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    saved = attn__fp_enter();
-    st = attn__plan_gradients(forward, grad, &plan, 0, err);
-    attn__fp_leave(saved);
-    if (st == ATTN_OK) *bytes = plan.workspace_bytes;
-    return st;
+    ATTN__FIND_PLACE(attn__find_grad_place(forward, grad, &flags, err));
+    ATTN__TRY(attn__plan_gradients_placed(forward, grad, &plan, flags, err));
+    *bytes = plan.workspace_bytes;
+    return ATTN_OK;
 }
 ATTN_DEF attn_status attn_backward(const attn_desc *forward, const attn_grad *grad, attn_error *err)
 {
     attn_plan plan;
     attn__memory memory;
-    ATTN__TRY(attn_plan_backward(forward, grad, &plan, err));
-    ATTN__TRY(attn__acquire(forward, plan.workspace_bytes, &memory, err));
-    attn__run_plan(&plan, memory.block);
+    attn_status st;
+    int flags = ATTN__WITH_DATA;
+    ATTN__FIND_PLACE(attn__find_grad_place(forward, grad, &flags, err));
+    ATTN__TRY(attn__plan_gradients_placed(forward, grad, &plan, flags, err));
+    ATTN__TRY(attn__acquire(forward, plan.workspace_bytes, flags, &memory, err));
+    st = attn__run_plan(&plan, memory.block, err);
     attn__release(forward, &memory);
-    return ATTN_OK;
+    return st;
 }
 ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size)
 {
@@ -6889,9 +7312,12 @@ ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad 
     attn_error err;
     attn__backward w;
     attn__text t;
-    const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan_gradients(forward, grad, &plan, 0, &err);
-    attn__fp_leave(saved);
+    attn_status st = ATTN_OK;
+    int flags = 0;
+#ifdef ATTN_CUDA
+    st = attn__find_grad_place(forward, grad, &flags, &err);
+#endif
+    if (st == ATTN_OK) st = attn__plan_gradients_placed(forward, grad, &plan, flags, &err);
     t.at = text;
     t.size = text ? size : 0;
     t.length = 0;
@@ -6903,6 +7329,12 @@ ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad 
     ATTN__COPY(&w, plan.backward, sizeof w);
     attn__put(&t, "gradients of ");
     attn__put(&t, attn_score_string((attn_score)plan.desc.score));
+#ifdef ATTN_CUDA
+    if (attn__on_device(&plan)) {
+        attn__put(&t, " attention");
+        return attn__end_on_device(&t, &plan, &plan.grad);
+    }
+#endif
     attn__put(&t, " attention; kernels ");
     attn__put(&t, attn_isa_string((attn_isa)plan.isa));
     attn__put(&t, ", blocks of ");
@@ -6936,16 +7368,27 @@ static void attn__sum_task(void *arg, int64_t index, int32_t worker)
     attn__sum_tile(job->f, job->m, index, (float *)(void *)(job->memory + worker * attn__sum_bytes(job->f)));
     attn__fp_leave(saved);
 }
-static void attn__sum_run(const attn__sum *m, int32_t isa, void *memory, const attn_parallel *parallel)
+static int32_t attn__isa_of(const attn_desc *d) { return d->isa ? d->isa : (int32_t)attn_best_isa(); }
+
+static attn_status attn__sum_run(const attn__sum *m, const attn_desc *d, int flags, void *memory, attn_error *err)
 {
+    const attn_parallel *parallel = &d->parallel;
     attn__sum_job job;
     int64_t i, n;
-    job.f = attn__table(isa);
+#ifdef ATTN_CUDA
+    if (flags & ATTN__ON_DEVICE)
+        return attn__cuda_sum(m->a.data || !attn__elements(&m->a) ? &m->a : NULL, &m->b, &m->out, m->batch, m->adds,
+                              m->skip, 0, d->stream, err);
+#endif
+    (void)flags;
+    (void)err;
+    job.f = attn__table(attn__isa_of(d));
     job.m = m;
     job.memory = attn__align(memory);
     n = attn__sum_tasks(job.f, m);
     if (parallel->run && n > 1) parallel->run(parallel->user, n, attn__sum_task, &job);
     else for (i = 0; i < n; i++) attn__sum_task(&job, i, 0);
+    return ATTN_OK;
 }
 /* out (+)= a b, rank 4; `adds` to what is there, skip as in attn__sum */
 static attn__sum attn__sum_of(attn_view a, attn_view b, attn_out out, int adds, int skip)
@@ -6964,12 +7407,12 @@ static attn__sum attn__sum_of(attn_view a, attn_view b, attn_out out, int adds, 
     m.shape = NULL;
     return m;
 }
-static int64_t attn__sum_memory(const attn_desc *d, int32_t isa)
+static int64_t attn__sum_memory(const attn_desc *d, int flags)
 {
-    return attn__add64(attn__mul64(attn__sum_bytes(attn__table(isa)), d->parallel.workers ? d->parallel.workers : 1),
-                       ATTN__ALIGN);
+    if (flags & ATTN__ON_DEVICE) return 0;
+    return attn__add64(attn__mul64(attn__sum_bytes(attn__table(attn__isa_of(d))),
+                                   d->parallel.workers ? d->parallel.workers : 1), ATTN__ALIGN);
 }
-static int32_t attn__isa_of(const attn_desc *d) { return d->isa ? d->isa : (int32_t)attn_best_isa(); }
 
 static attn_status attn__softmax_gradient(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
                                           size_t *bytes, attn_error *err)
@@ -7014,7 +7457,7 @@ ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view
     return attn__softmax_gradient(x, d_out, dx, options, bytes, err);
 }
 
-static attn_status attn__bmm_gradient(const attn_view *v, const attn_desc *options, int need_data, attn__sum *sums,
+static attn_status attn__bmm_gradient(const attn_view *v, const attn_desc *options, int flags, attn__sum *sums,
                                       attn_error *err)
 {
     static const attn__field fields[5] = {{0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("a")},
@@ -7024,7 +7467,7 @@ static attn_status attn__bmm_gradient(const attn_view *v, const attn_desc *optio
     int i, j, axis;
     for (i = 0; i < 5; i++) {
         ATTN__RULE(v[i].rank || i > 2, ATTN_ERR_NULL, fields[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&v[i], &fields[i], need_data, err));
+        ATTN__TRY(attn__check_view(&v[i], &fields[i], flags, err));
         if (v[i].rank) r[i] = attn__batch_rank4(v[i]);
     }
     ATTN__RULE(v[3].rank || v[4].rank, ATTN_ERR_NULL, "da", "must be given, or db");
@@ -7051,7 +7494,7 @@ static attn_status attn__bmm_gradient(const attn_view *v, const attn_desc *optio
         for (axis = 0; axis < v[i].rank; axis++)
             ATTN__TRY(attn__check_size(&v[i], &fields[i].names, axis, v[i - 3].size[axis],
                                        "must be that of what it belongs to", err));
-        for (j = 0; need_data && j < 5; j++)
+        for (j = 0; (flags & ATTN__WITH_DATA) && j < 5; j++)
             ATTN__RULE(!v[j].rank || j == i || (j == 3 && i == 4) || attn__disjoint(&v[i], &v[j]), ATTN_ERR_OVERLAP,
                        fields[i].names.view, j < 3 ? "must not overlap an input" : "must not overlap another output");
     }
@@ -7070,26 +7513,27 @@ ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out
                                        uint32_t accumulate, const attn_desc *options, attn_error *err)
 {
     const attn_desc d = attn__options(options);
-    const int32_t isa = attn__isa_of(&d);
     attn__memory memory;
     attn__sum sums[2];
     attn_view v[5];
-    int i;
+    attn_status st = ATTN_OK;
+    int i, flags = ATTN__WITH_DATA;
     v[0] = a;
     v[1] = b;
     v[2] = d_out;
     v[3] = attn_view_of(da);
     v[4] = attn_view_of(db);
-    ATTN__TRY(attn__bmm_gradient(v, &d, 1, sums, err));
+    ATTN__FIND_PLACE(attn__bmm_find_place(v, 5, &d, &flags, err));
+    ATTN__TRY(attn__bmm_gradient(v, &d, flags, sums, err));
     ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
-    ATTN__TRY(attn__acquire(&d, (size_t)attn__sum_memory(&d, isa), &memory, err));
-    for (i = 0; i < 2; i++) {
+    ATTN__TRY(attn__acquire(&d, (size_t)attn__sum_memory(&d, flags), flags, &memory, err));
+    for (i = 0; i < 2 && st == ATTN_OK; i++) {
         if (!v[3 + i].rank) continue;
         sums[i].adds = (int)(accumulate >> i & 1u);
-        attn__sum_run(&sums[i], isa, memory.block, &d.parallel);
+        st = attn__sum_run(&sums[i], &d, flags, memory.block, err);
     }
     attn__release(&d, &memory);
-    return attn__success(err);
+    return st == ATTN_OK ? attn__success(err) : st;
 }
 ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
                                                       attn_out db, const attn_desc *options, size_t *bytes,
@@ -7098,14 +7542,16 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
     const attn_desc d = attn__options(options);
     attn__sum sums[2];
     attn_view v[5];
+    int flags = 0;
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
     v[0] = a;
     v[1] = b;
     v[2] = d_out;
     v[3] = attn_view_of(da);
     v[4] = attn_view_of(db);
-    ATTN__TRY(attn__bmm_gradient(v, &d, 0, sums, err));
-    *bytes = (size_t)attn__sum_memory(&d, attn__isa_of(&d));
+    ATTN__FIND_PLACE(attn__bmm_find_place(v, 5, &d, &flags, err));
+    ATTN__TRY(attn__bmm_gradient(v, &d, flags, sums, err));
+    *bytes = (size_t)attn__sum_memory(&d, flags);
     return attn__success(err);
 }
 
@@ -7155,15 +7601,16 @@ static attn_view attn__mha_weights(const attn_mha_desc *desc, int which)
 }
 
 /* A gradient against what it belongs to and everything else. */
-ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, const attn_mha_grad *grad, int need,
+ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, const attn_mha_grad *grad, int flags,
                                                   attn_error *err)
 {
+    const int need = flags & ATTN__WITH_DATA;
     int i, j, axis, any = 0;
     for (i = 0; i < ATTN__H_COUNT; i++) {
         const attn__field *f = &attn__mha_fields[i];
         const attn_view g = attn__mha_at(grad, i), like = attn__mha_like(desc, i);
         if (!g.rank) continue;
-        ATTN__TRY(attn__check_view(&g, f, need, err));
+        ATTN__TRY(attn__check_view(&g, f, flags, err));
         ATTN__RULE(like.rank, ATTN_ERR_OPTION, f->names.view, "must be absent where what it belongs to is");
         for (axis = 0; axis < like.rank; axis++)
             ATTN__TRY(attn__check_size(&g, &f->names, axis, like.size[axis],
@@ -7198,18 +7645,30 @@ ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, con
     return ATTN_OK;
 }
 
+#ifdef ATTN_CUDA
+static attn_status attn__mha_grad_place(const attn_mha_grad *grad, const attn__mha *m, attn_error *err)
+{
+    attn__place at;
+    at.where = m->flags & ATTN__ON_DEVICE ? ATTN__PLACE_DEVICE : m->flags & ATTN__ANYWHERE ?
+        ATTN__PLACE_HOST | ATTN__PLACE_DEVICE : ATTN__PLACE_HOST;
+    at.seen = 1;
+    ATTN__TRY(attn__see_fields(&at, grad, attn__mha_fields, ATTN__H_COUNT, err));
+    if (!grad->attention) return ATTN_OK;
+    return attn__see_fields(&at, grad->attention, attn__grad_fields, ATTN__G_COUNT, err);
+}
+#endif
+
 static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const attn_mha_grad *grad, float *base,
                                               attn__mha_gradient *a, attn_error *err)
 {
     attn_desc *d = &a->m.attention;
     attn_view d_heads;
     int64_t floats, heads_floats, rows, least;
-    attn_status st;
-    attn__fp_state saved;
     int i, p;
     ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
     ATTN__TRY(attn__mha_resolve(desc, base, &a->m, err));
-    ATTN__TRY(attn__mha_check(desc, grad, base != NULL, err));
+    ATTN__FIND_PLACE(attn__mha_grad_place(grad, &a->m, err));
+    ATTN__TRY(attn__mha_check(desc, grad, a->m.flags, err));
     for (p = ATTN__F_lse; p <= ATTN__F_scores_masked; p++)
         attn__zero((char *)d + attn__fields[p].offset, sizeof(attn_view));
     rows = attn__mul64(attn__mul64(d->q.size[0], d->q.size[1]), d->q.size[2]);
@@ -7232,6 +7691,7 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
     d_heads = attn_view_bshd(a->d_heads, d->q.size[0], d->q.size[2], d->q.size[1], d->v.size[3]);
     if (!desc->w_result.rank) {                     /* the heads side by side: d_out is their gradient as it is */
         d_heads.data = grad->d_out.data;
+        d_heads.type = grad->d_out.type;
         d_heads.stride[0] = grad->d_out.stride[0];
         d_heads.stride[1] = grad->d_out.stride[2] * d->v.size[3];
         d_heads.stride[2] = grad->d_out.stride[1];
@@ -7244,19 +7704,16 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
     a->grad.dk = attn_out_bshd(a->d_projected[1], d->k.size[0], d->k.size[2], d->k.size[1], d->k.size[3]);
     a->grad.dv = attn_out_bshd(a->d_projected[2], d->v.size[0], d->v.size[2], d->v.size[1], d->v.size[3]);
     a->grad.accumulate &= ~7u;
-    saved = attn__fp_enter();
-    st = attn__plan_gradients(d, &a->grad, &a->m.plan, base ? ATTN__WITH_DATA : 0, err);
-    a->inner_bytes = st == ATTN_OK ? (int64_t)a->m.plan.workspace_bytes : 0;
-    if (st == ATTN_OK) st = attn__plan(d, &a->m.plan, base ? ATTN__WITH_DATA : 0, err);
-    attn__fp_leave(saved);
-    if (st != ATTN_OK) return st;
+    ATTN__TRY(attn__plan_gradients_placed(d, &a->grad, &a->m.plan, a->m.flags, err));
+    a->inner_bytes = (int64_t)a->m.plan.workspace_bytes;
+    ATTN__TRY(attn__plan_placed(d, &a->m.plan, a->m.flags, err));
     least = (int64_t)a->m.plan.workspace_bytes;
     a->inner_bytes = least > a->inner_bytes ? least : a->inner_bytes;
     for (i = 0; i < 3; i++) {
         least = (int64_t)attn__bmm_workspace(&a->m.product[i], d);
         a->inner_bytes = least > a->inner_bytes ? least : a->inner_bytes;
     }
-    least = attn__sum_memory(d, attn__isa_of(d));
+    least = attn__sum_memory(d, a->m.flags);
     a->inner_bytes = least > a->inner_bytes ? least : a->inner_bytes;
     return ATTN_OK;
 }
@@ -7273,62 +7730,59 @@ static attn_view attn__mha_rank4(attn_view v)
     return r;
 }
 /* a gradient g (+)= a b */
-static void attn__mha_sum(const attn__mha_gradient *a, const attn_mha_grad *grad, int field, attn_view x, attn_view y,
-                          int again, int skip, void *inner)
+static attn_status attn__mha_sum(const attn__mha_gradient *a, const attn_mha_grad *grad, int field, attn_view x,
+                                 attn_view y, int again, int skip, void *inner, attn_error *err)
 {
     const attn_view g = attn__mha_at(grad, field);
     const int adds = again || (grad->accumulate >> (field - 1) & 1u);
     attn__sum m;
-    if (!g.rank) return;
+    if (!g.rank) return ATTN_OK;
     m = attn__sum_of(x, y, attn__out((void *)(uintptr_t)g.data, attn__mha_rank4(g)), adds, skip);
-    attn__sum_run(&m, attn__isa_of(&a->m.attention), inner, &a->m.attention.parallel);
+    return attn__sum_run(&m, &a->m.attention, a->m.flags, inner, err);
 }
 
-static void attn__mha_gradient_run(attn__mha_gradient *a, const attn_mha_desc *desc, const attn_mha_grad *grad,
-                                   void *inner)
+static attn_status attn__mha_gradient_run(attn__mha_gradient *a, const attn_mha_desc *desc, const attn_mha_grad *grad,
+                                          void *inner, attn_error *err)
 {
     static const float one = 1.0f;
     const attn_desc *d = &a->m.attention;
     const int64_t batch = d->q.size[0], *heads = d->out.size;
     const attn_view above = attn__mha_rank4(grad->d_out);
     attn_view ones = attn__packed(&one, 1, 1, 1, 0), of_heads, projected;
-    attn__fp_state saved;
     int i, field, to_query = 0, to_key = 0;
     ones.stride[0] = ones.stride[1] = ones.stride[2] = ones.stride[3] = 0;
+    if (a->m.flags & ATTN__ON_DEVICE) ones.data = NULL;     /* the device has no array of them, it knows what is meant */
     for (i = 0; i < 3; i++) {
-        attn__bmm_run(&a->m.product[i], inner, &d->parallel);
-        saved = attn__fp_enter();
-        attn__mha_add_bias(&a->m.bias[i], &a->m.product[i].out);
-        attn__fp_leave(saved);
+        ATTN__TRY(attn__bmm_run(&a->m.product[i], inner, d, err));
+        ATTN__TRY(attn__mha_add_bias(&a->m, i, err));
     }
-    attn__run_plan(&a->m.plan, inner);
+    ATTN__TRY(attn__run_plan(&a->m.plan, inner, err));
     if (desc->w_result.rank) {
         attn__sum m;
         of_heads = attn__packed((const float *)d->out.data, batch, 1, heads[2], heads[1] * heads[3]);
-        attn__mha_sum(a, grad, ATTN__H_DW_RESULT, attn__swapped(above), of_heads, 0, 0, inner);
+        ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DW_RESULT, attn__swapped(above), of_heads, 0, 0, inner, err));
         ones.size[3] = heads[2];
-        attn__mha_sum(a, grad, ATTN__H_DB_RESULT, ones, above, 0, 0, inner);
+        ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DB_RESULT, ones, above, 0, 0, inner, err));
         of_heads.data = a->d_heads;
         m = attn__sum_of(above, attn__mha_rank4(desc->w_result), attn__out(a->d_heads, of_heads), 0, 0);
-        attn__sum_run(&m, attn__isa_of(d), inner, &d->parallel);
+        ATTN__TRY(attn__sum_run(&m, d, a->m.flags, inner, err));
     }
-    saved = attn__fp_enter();
-    attn__plan_gradients(d, &a->grad, &a->m.plan, ATTN__WITH_DATA, NULL);       /* checked before */
-    attn__fp_leave(saved);
-    attn__run_plan(&a->m.plan, inner);
+    ATTN__TRY(attn__plan_gradients_placed(d, &a->grad, &a->m.plan, a->m.flags, err));
+    ATTN__TRY(attn__run_plan(&a->m.plan, inner, err));
     for (i = 0; i < 3; i++) {
         const attn_view x = attn__mha_input(desc, i), w = attn__mha_weights(desc, i);
         projected = attn__packed(a->d_projected[i], batch, 1, x.size[1], w.size[0]);
-        attn__mha_sum(a, grad, ATTN__H_DW_QUERY + i, attn__swapped(projected), attn__mha_rank4(x), 0, 2, inner);
+        ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DW_QUERY + i, attn__swapped(projected), attn__mha_rank4(x), 0, 2, inner, err));
         ones.size[3] = x.size[1];
-        attn__mha_sum(a, grad, ATTN__H_DB_QUERY + i, ones, projected, 0, 0, inner);
+        ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DB_QUERY + i, ones, projected, 0, 0, inner, err));
         field = i == 2 && !desc->value.rank ? ATTN__H_DKEY : ATTN__H_DQUERY + i;
         if (field == ATTN__H_DKEY && !desc->key.rank) field = ATTN__H_DQUERY;
-        attn__mha_sum(a, grad, field, projected, attn__mha_rank4(w), field == ATTN__H_DQUERY ? to_query :
-                      field == ATTN__H_DKEY ? to_key : 0, 0, inner);
+        ATTN__TRY(attn__mha_sum(a, grad, field, projected, attn__mha_rank4(w), field == ATTN__H_DQUERY ? to_query :
+                      field == ATTN__H_DKEY ? to_key : 0, 0, inner, err));
         to_query |= field == ATTN__H_DQUERY;
         to_key |= field == ATTN__H_DKEY;
     }
+    return ATTN_OK;
 }
 
 ATTN__NOINLINE static attn_status attn__mha_gradient_bytes(const attn_mha_desc *desc, const attn_mha_grad *grad,
@@ -7350,18 +7804,24 @@ ATTN__NOINLINE static attn_status attn__mha_gradient_within(const attn_mha_desc 
 {
     const attn_desc d = attn__options(desc->attention);
     attn__mha_gradient *a;
+#ifdef ATTN_CUDA
+    attn__mha_gradient on_host;
+#endif
+    int flags = ATTN__WITH_DATA;
     attn__memory memory;
     attn_status st;
     char *base;
-    ATTN__TRY(attn__acquire(&d, bytes, &memory, err));
+    ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
+    ATTN__TRY(attn__acquire(&d, bytes, flags, &memory, err));
     base = attn__align(memory.block);
     a = (attn__mha_gradient *)(void *)base;         /* too big for a small stack */
+#ifdef ATTN_CUDA
+    if (flags & ATTN__ON_DEVICE) a = &on_host;      /* that memory is the device's */
+#endif
     base += ATTN__HEADS_BYTES;
     st = attn__mha_gradient_resolve(desc, grad, (float *)(void *)base, a, err);
-    if (st == ATTN_OK) {
-        attn__mha_gradient_run(a, desc, grad, base + a->own_bytes);
-        st = attn__success(err);
-    }
+    if (st == ATTN_OK) st = attn__mha_gradient_run(a, desc, grad, base + a->own_bytes, err);
+    if (st == ATTN_OK) attn__success(err);
     attn__release(&d, &memory);
     return st;
 }
@@ -7383,6 +7843,9 @@ ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y,
     if (n < 0) return ATTN_ERR_SIZE;
     if (n > 0 && (!x || !y)) return ATTN_ERR_NULL;
     if (isa != ATTN_ISA_AUTO && !attn__cpu_has(isa)) return ATTN_ERR_ISA;
+#ifdef ATTN_CUDA
+    if (n > 0 && (!attn__is_on_host(x) || !attn__is_on_host(y))) return ATTN_ERR_PLACE;
+#endif
     f = attn__table((int32_t)(isa == ATTN_ISA_AUTO ? attn_best_isa() : isa));
     saved = attn__fp_enter();
     (function == 0 ? f->exp : function == 1 ? f->log : f->tanh)(x, y, n);
@@ -7676,7 +8139,10 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     int a, axis;
     ATTN__RULE(v->rank, ATTN_ERR_NULL, "values", "must be given");
     ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
-    ATTN__TRY(attn__check_view(v, &field[u8], !mask, err));
+    ATTN__TRY(attn__check_view(v, &field[u8], mask ? 0 : ATTN__WITH_DATA, err));
+#ifdef ATTN_CUDA
+    ATTN__RULE(attn__is_on_host(v->data), ATTN_ERR_PLACE, "values.data", "must lie on the host");
+#endif
     for (a = 0; a < 4; a++) {
         axis = a - (4 - v->rank);
         p->size[a] = axis < 0 ? 1 : v->size[axis];
@@ -7706,7 +8172,14 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
     ATTN__RULE(!m->range_set || m->range_min < m->range_max, ATTN_ERR_RANGE, "range_max",
                "must be above range_min");
     if (!m->mask_of) return ATTN_OK;
-    return attn__mask_check(m->mask_of, p->size[0], p->size[1], p->size[2], p->size[3], err);
+#ifdef ATTN_CUDA
+    {
+        int flags = ATTN__WITH_DATA;
+        ATTN__TRY(attn__find_place(m->mask_of, &flags, err));
+        ATTN__RULE(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "mask_of", "must have its arrays on the host");
+    }
+#endif
+    return attn__mask_check(m->mask_of, p->size[0], p->size[1], p->size[2], p->size[3], ATTN__WITH_DATA, err);
 }
 
 /* The range over the finite values. One value alone is seen against 0, so that all ones look full and all zeros empty;
@@ -8359,7 +8832,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__SHIFT16
 #undef ATTN__SMALLEST
 #undef ATTN__SHIFT8
-#undef ATTN__SIGN16
 #undef ATTN__SQRT_HALF
 #undef ATTN__STORE16
 #undef ATTN__STORE8
@@ -8372,6 +8844,10 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__TANH_C4
 #undef ATTN__TANH_SPLIT
 #undef ATTN__TRY
+#undef ATTN__HALF
+#undef ATTN__FIND_PLACE
+#undef ATTN__PLACE_HOST
+#undef ATTN__PLACE_DEVICE
 #undef ATTN__UNROLL
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST

@@ -87,6 +87,7 @@ attn_status attn_cuda_prepare(attn_error *err);
 #else
 #  include <cuda_runtime.h>
 #  define ATTN__DEVICE        static __device__ __forceinline__
+#  define ATTN__BOTH          static __host__ __device__ __forceinline__
 #  define ATTN__KERNEL(threads, blocks) static __global__ __launch_bounds__(threads, blocks)
 #  define ATTN__PARAM         const __grid_constant__
 #  define ATTN__SHARED(name)  extern __shared__ __align__(1024) unsigned char name[]
@@ -105,6 +106,10 @@ static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, s
     if (error != cudaSuccess) cudaGetLastError();           /* it is reported once, here */
     return error;
 }
+#endif
+
+#ifndef ATTN__BOTH              /* for the host too */
+#  define ATTN__BOTH ATTN__DEVICE
 #endif
 
 /* ---------------------------------------------------------------------------------------------------------- >>hw
@@ -493,24 +498,26 @@ struct params {
 
     /* What meets in a score: q and k themselves or, in the workspace, what becomes of them: q M for bilinear scores, the
        projections for additive ones. A head's keys are found at key_head(): heads share them unless they are projected
-       per head. size_u is the length of these vectors. */
+       head by head. size_u is the length of these vectors. */
     array    query, key;
     int64_t  size_u, key_heads;
     float   *query_norm, *key_norm;         /* cosine: 1/|q| [B,H,Sq], 1/|k| [B,Hkv,Sk] */
+    float   *covered;                       /* [B,Sk]  1: some query may attend to the key, 0: it must not be read */
 
-    /* backward: per row [B,H,Sq] the maximum, 1/mass (0: no mass; -1: no mass, and ATTN_EMPTY_UNIFORM), what is
-       subtracted from the gradient of a weight, and the row's part of some gradients */
-    float   *row_top, *row_inverse, *row_shift, *row_scale, *row_sigma, *row_sink, *row_alibi;
+    /* backward: per row [B,H,Sq] what its scores are taken relative to, 1/mass (0: no mass; -1: no mass, and
+       ATTN_EMPTY_UNIFORM), what is subtracted from the gradient of a weight, and the row's part of some gradients */
+    float   *row_base, *row_inverse, *row_shift, *row_scale, *row_sigma, *row_sink, *row_alibi;
     float   *row_vector;                    /* [B,H,Sq,size_u]  bilinear: dL/d(q M); additive: dL/d(W_q q) */
     float   *row_tanh;                      /* [B,H,Sq,h]  dL/dw_v of each row */
-    float   *key_vector;                    /* [B,key_heads,Sk,h]  dL/d(W_k k + b) */
+    float   *key_vector;                    /* [B,key_heads,Sk,h]  dL/d(W_k k) */
     float   *key_met;                       /* [B,key_heads,Sk]  1: some row with mass attends to it */
     int64_t  bias_size[4];                  /* of d_bias, spread over (b,h,i,j); 1 where it is summed */
     void    *more;                          /* what a stage needs beyond */
 };
 static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
 
-struct device { int arch, shared_bytes, processors; };          /* 75..; what a block may have; how many */
+/* arch: 75, 80, ..; 0: there is none. What a block may have; how many multiprocessors. */
+struct device { int arch, shared_bytes, processors; };
 
 ATTN__DEVICE int64_t key_head(const params &p, int64_t h) { return h / (p.heads / p.key_heads); }
 
@@ -665,6 +672,697 @@ ATTN__DEVICE bool is_kept(const params &p, int64_t b, int64_t h, int64_t i, int6
 ATTN__DEVICE float keep_factor(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     return p.dropout == 0.0f ? 1.0f : is_kept(p, b, h, i, j) ? p.keep_scale : 0.0f;
+}
+
+/* ------------------------------------------------------------------------------------------------------ >>simple
+   Stage 1: every option, every size, any strides, f32 throughout. A warp has one row (or one key), a lane one key (or
+   one query) of 32, then one column of 32. Nothing is kept between the passes over the keys, scores are computed again;
+   no shared memory, no barrier. The other stages are held against this one.
+
+   The forward is two passes: maximum and mass of the row, then weights and output. The backward needs the same of each
+   row, and the sum of its weights' gradients; then rows find what belongs to queries, keys what belongs to keys and
+   values, and `multiply` makes the gradients of parameters from what both left in the workspace. */
+enum { WARPS = 4, COLUMNS = 8, TILE = 32 * COLUMNS };       /* of a block; of a lane; columns that a warp sums at a time */
+
+ATTN__DEVICE int64_t first_task() { return (int64_t)hw::block() * WARPS + hw::warp(); }
+ATTN__DEVICE int64_t all_tasks() { return (int64_t)hw::blocks() * WARPS; }
+
+/* ---- products and sums: projections, the pieces, gradients of parameters
+   out[b][y][r][c] (+)= scale * sum over h, k of left(b,h,r,k) right(b,h,k,c), + plus(b,y,r,c)
+   where y stands for batch[1]/out_heads heads h; and over all b where out_batch is 1. */
+struct product {
+    array   left, right, plus, out;     /* right absent: ones */
+    array   row_flag, depth_flag;       /* (b,h,r), (b,h,k): 0 = not read, counts as 0. Absent: all are read */
+    int64_t batch[2], out_batch, out_heads, rows, columns, depth;
+    int64_t left_shares, right_shares;  /* so many heads h share one of left, of right */
+    float   scale;
+    int32_t adds, skip;                 /* adds: to what is there. skip: as in attn.h's attn__sum */
+    int32_t by_warp;                    /* a warp per element, its lanes along k; else a lane per element */
+};
+
+ATTN__DEVICE bool is_flagged(const array &flag, int64_t b, int64_t h, int64_t i)
+{
+    return !flag.rank || !(load(flag, b, h, i, 0) <= 0.0f);             /* a NaN is a flag */
+}
+/* Is all of a column of left zero? Then what it would meet does not count where that is not finite. */
+ATTN__DEVICE bool is_skipped(const product &m, int64_t b, int64_t h, int64_t k)
+{
+    for (int64_t r = 0; r < m.rows; r++)
+        if (load(m.left, b, h / m.left_shares, r, k) != 0.0f) return false;
+    return true;
+}
+
+ATTN__KERNEL(32 * WARPS, 1) void multiply(ATTN__PARAM product m)
+{
+    const int64_t lanes = m.by_warp ? 32 : 1, elements = m.out_batch * m.out_heads * m.rows * m.columns;
+    const int64_t group = m.batch[1] / m.out_heads, start = m.by_warp ? 0 : hw::lane();
+    for (int64_t task = first_task() * (32 / lanes); task < elements; task += all_tasks() * (32 / lanes)) {
+        const int64_t element = task + start, c = element % m.columns, r = element / m.columns % m.rows;
+        const int64_t y = element / m.columns / m.rows % m.out_heads, x = element / m.columns / m.rows / m.out_heads;
+        const bool inside = element < elements;
+        chains sum = no_terms();
+        for (int64_t b = m.out_batch == 1 ? 0 : x; inside && b < (m.out_batch == 1 ? m.batch[0] : x + 1); b++)
+            for (int64_t h = y * group; h < (y + 1) * group; h++) {
+                if (!is_flagged(m.row_flag, b, h, r)) continue;
+                for (int64_t k = m.by_warp ? hw::lane() : 0; k < m.depth; k += lanes) {
+                    float right = 1.0f;
+                    if (!is_flagged(m.depth_flag, b, h, k)) continue;
+                    if (m.right.rank) right = load(m.right, b, h / m.right_shares, k, c);
+                    if (m.skip && !(magnitude(right) < infinity()) && is_skipped(m, b, h, k)) continue;
+                    add(sum, load(m.left, b, h / m.left_shares, r, k), right);
+                }
+            }
+        float value = total(sum);
+        if (m.by_warp) value = warp_sum(value);
+        if (!inside || (m.by_warp && hw::lane() != 0)) continue;
+        value *= m.scale;
+        if (m.plus.rank && is_flagged(m.row_flag, x, y, r)) value += load(m.plus, x, y, r, c);
+        if (m.adds) value += load(m.out, x, y, r, c);
+        store(m.out, x, y, r, c, value);
+    }
+}
+
+/* ---- what is prepared */
+
+/* Which keys may some query attend to? All, where scores of all keys are results. */
+ATTN__KERNEL(32 * WARPS, 1) void cover_keys(ATTN__PARAM params p)
+{
+    const int64_t keys = p.batch * p.keys;
+    for (int64_t n = first_task(); n < keys; n += all_tasks()) {
+        const int64_t b = n / p.keys, j = n % p.keys;
+        bool met = p.scores.rank || p.scores_softcap.rank;
+        for (int64_t i0 = 0; i0 < p.queries; i0 += 32) {
+            const int64_t i = i0 + hw::lane();
+            reach r;
+            r.first = r.last = 0;
+            if (i < p.queries) r = reach_of(p, b, i);
+            met = met || (r.first <= j && j < r.last);
+        }
+        const bool any = hw::ballot(met) != 0;
+        if (hw::lane() == 0) p.covered[n] = any ? 1.0f : 0.0f;
+    }
+}
+
+/* 1/|x|, without overflow or underflow on the way; 0 for the zero vector */
+ATTN__DEVICE float inverse_norm(const array &a, int64_t b, int64_t h, int64_t i, int64_t size)
+{
+    chains sum = no_terms();
+    float largest = 0.0f;
+    for (int64_t c = 0; c < size; c++) {
+        const float x = magnitude(load(a, b, h, i, c));
+        if (!(x < infinity())) return x - x;                    /* NaN */
+        largest = x > largest ? x : largest;
+    }
+    uint32_t exponent = bits_of(largest) >> 23;
+    if (exponent == 0) return 0.0f;                             /* zero, or so small that 1/|x| is no float */
+    exponent = exponent > 252 ? 252 : exponent;
+    const float scale = float_of((254u - exponent) << 23);      /* largest * scale is in [1,2), or near it */
+    for (int64_t c = 0; c < size; c++) {
+        const float x = load(a, b, h, i, c) * scale;
+        add(sum, x, x);
+    }
+    return scale / sqrtf(total(sum));
+}
+ATTN__KERNEL(32 * WARPS, 1) void find_norms(ATTN__PARAM params p)
+{
+    const int64_t q = p.batch * p.heads * p.queries, all = q + p.batch * p.heads_kv * p.keys;
+    for (int64_t n = first_task() * 32 + hw::lane(); n < all; n += all_tasks() * 32) {
+        if (n < q) {
+            const int64_t i = n % p.queries, h = n / p.queries % p.heads, b = n / p.queries / p.heads;
+            p.query_norm[n] = inverse_norm(p.q, b, h, i, p.size_q);
+        } else {
+            const int64_t k = n - q, j = k % p.keys, h = k / p.keys % p.heads_kv, b = k / p.keys / p.heads_kv;
+            p.key_norm[k] = p.covered[b * p.keys + j] != 0.0f ? inverse_norm(p.k, b, h, j, p.size_k) : 0.0f;
+        }
+    }
+}
+
+/* ---- a row and its scores */
+struct row {
+    int64_t b, h, hkv, i;
+    int64_t n;                  /* among all rows [B,H,Sq] */
+    reach   r;
+    float   norm;               /* cosine: 1/|q|; else 1 */
+    float   width;              /* distance kernels: sigma^2 */
+};
+
+ATTN__DEVICE row row_of(const params &p, int64_t b, int64_t h, int64_t i)
+{
+    row w;
+    w.b = b;
+    w.h = h;
+    w.hkv = h / (p.heads / p.heads_kv);
+    w.i = i;
+    w.n = (b * p.heads + h) * p.queries + i;
+    w.r = reach_of(p, b, i);
+    w.norm = p.score == ATTN_SCORE_COSINE ? p.query_norm[w.n] : 1.0f;
+    w.width = p.sigma_per_head.rank ? load(p.sigma_per_head, 0, h, 0, 0) : p.sigma;
+    w.width *= w.width;
+    return w;
+}
+ATTN__DEVICE float key_norm_of(const params &p, const row &w, int64_t j)
+{
+    return p.score == ATTN_SCORE_COSINE ? p.key_norm[(w.b * p.heads_kv + w.hkv) * p.keys + j] : 1.0f;
+}
+
+/* additive: tanh(W_q q + W_k k + b), one unit of the hidden layer */
+ATTN__DEVICE float unit_of(const params &p, int64_t h, int64_t u, float query, float key)
+{
+    return tanhf(query + key + (p.hidden_bias.rank ? load(p.hidden_bias, 0, h, 0, u) : 0.0f));
+}
+
+/* What the query and key j make of each other: q.k, the cosine, w_v.tanh(..), |q-k|^2, the given score. */
+ATTN__DEVICE float meet(const params &p, const row &w, int64_t j)
+{
+    chains sum = no_terms();
+    if (p.score == ATTN_SCORE_CONSTANT) return 0.0f;
+    if (p.score == ATTN_SCORE_GIVEN) return load(p.given_scores, w.b, w.h, w.i, j);
+    const int64_t q = place(p.query, w.b, w.h, w.i, 0), k = place(p.key, w.b, key_head(p, w.h), j, 0);
+    for (int64_t u = 0; u < p.size_u; u++) {
+        const float x = load_at(p.query, q + u * p.query.stride[3]), y = load_at(p.key, k + u * p.key.stride[3]);
+        if (p.score == ATTN_SCORE_ADDITIVE) add(sum, load(p.w_v, 0, w.h, 0, u), unit_of(p, w.h, u, x, y));
+        else if (is_distance(p.score)) add(sum, x - y, x - y);
+        else add(sum, x * w.norm, y);
+    }
+    return total(sum) * key_norm_of(p, w, j);
+}
+ATTN__DEVICE float score_of(const params &p, const row &w, float met)
+{
+    float u2, weight;
+    if (p.score == ATTN_SCORE_CONSTANT) return 0.0f;
+    if (p.score == ATTN_SCORE_GAUSSIAN) return met * (-0.5f / w.width);
+    if (!is_distance(p.score)) return p.scale * met;
+    u2 = met / w.width;
+    if (p.score == ATTN_SCORE_BOXCAR) weight = 1.0f;
+    else weight = 1.0f - (p.score == ATTN_SCORE_TRIANGULAR ? sqrtf(u2) : u2);
+    return u2 <= 1.0f ? logf(weight) : is_nan(u2) ? u2 : -infinity();
+}
+ATTN__DEVICE float masked_score(const params &p, const row &w, int64_t j)
+{
+    if (j < w.r.first || j >= w.r.last) return -infinity();
+    return mask(p, w.r, w.b, w.h, w.i, j, soften(p, score_of(p, w, meet(p, w, j))));
+}
+
+/* ---- the mass of a row: its maximum and the sum of e^(score - maximum) */
+struct mass { float top, sum; };
+
+ATTN__DEVICE float larger(float a, float b) { return b <= a ? a : b; }
+ATTN__DEVICE float weight_of(float score, float base, float inverse)
+{
+    const float w = expf(score - base) * inverse;
+    return w < 1.17549435e-38f ? 0.0f : w;
+}
+ATTN__DEVICE void join(mass &m, mass other)
+{
+    const float top = larger(m.top, other.top), base = is_none(top) ? 0.0f : top;
+    m.sum = m.sum * expf(m.top - base) + other.sum * expf(other.top - base);
+    m.top = top;
+}
+/* taps: store the scores on the way. Lanes take keys by their number, whatever the row reaches: the same bits then. */
+ATTN__DEVICE mass mass_of(const params &p, const row &w, bool taps)
+{
+    const bool all = taps && (p.scores.rank || p.scores_softcap.rank || p.scores_masked.rank);
+    const bool raw = taps && (p.scores.rank || p.scores_softcap.rank);
+    const int64_t last = all ? p.keys : w.r.last;
+    mass m;
+    m.top = -infinity();
+    m.sum = 0.0f;
+    for (int64_t j = (all ? 0 : w.r.first / 32 * 32) + hw::lane(); j < last; j += 32) {
+        mass one;
+        one.top = -infinity();
+        one.sum = 1.0f;
+        if (raw || (w.r.first <= j && j < w.r.last)) {
+            const float score = score_of(p, w, meet(p, w, j)), soft = soften(p, score);
+            if (taps && p.scores.rank) store(p.scores, w.b, w.h, w.i, j, score);
+            if (taps && p.scores_softcap.rank) store(p.scores_softcap, w.b, w.h, w.i, j, soft);
+            one.top = mask(p, w.r, w.b, w.h, w.i, j, soft);
+        }
+        if (taps && p.scores_masked.rank) store(p.scores_masked, w.b, w.h, w.i, j, one.top);
+        if (is_none(one.top)) continue;
+        one.sum = expf(one.top - one.top);                      /* 1, but NaN for NaN and +inf */
+        join(m, one);
+    }
+    for (int step = 16; step > 0; step /= 2) {
+        mass other;
+        other.top = hw::shfl_xor(m.top, step);
+        other.sum = hw::shfl_xor(m.sum, step);
+        join(m, other);
+    }
+    m.top = hw::shfl(m.top, 0);                                 /* of one lane: they may differ in the last bit */
+    m.sum = hw::shfl(m.sum, 0);
+    return m;
+}
+
+/* What turns a score into a weight, e^(score - base) * inverse; the sink is in it. */
+struct norm {
+    float base, inverse, lse;
+    float sink;                 /* the sink's own weight */
+    bool  empty;                /* no mass at all */
+};
+ATTN__DEVICE norm norm_of(const params &p, const row &w, mass m)
+{
+    norm n;
+    float share = 1.0f;
+    n.base = is_none(m.top) ? 0.0f : m.top;
+    n.sink = 0.0f;
+    if (p.sink.rank && !is_none(load(p.sink, 0, w.h, 0, 0))) {
+        const float sink = load(p.sink, 0, w.h, 0, 0), top = larger(m.top, sink), own = expf(sink - top);
+        share = expf(m.top - top);
+        m.sum = hw::fma(m.sum, share, own);
+        m.top = top;
+        n.sink = own / m.sum;
+    }
+    n.empty = m.sum == 0.0f;
+    n.inverse = n.empty ? 0.0f : share / m.sum;
+    n.lse = n.empty ? -infinity() : m.top + logf(m.sum);
+    return n;
+}
+
+/* ---- the forward: a warp per row */
+ATTN__KERNEL(32 * WARPS, 1) void simple_forward(ATTN__PARAM params p)
+{
+    const int64_t rows = p.batch * p.heads * p.queries, columns = p.out.rank ? p.size_v : 0;
+    for (int64_t n = first_task(); n < rows; n += all_tasks()) {
+        const row w = row_of(p, n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries);
+        const mass m = mass_of(p, w, true);
+        const norm of = norm_of(p, w, m);
+        const bool uniform = of.empty && p.empty == ATTN_EMPTY_UNIFORM, bad = of.empty && p.empty == ATTN_EMPTY_NAN;
+        const bool all = uniform || p.weights.rank;
+        const int64_t first = all ? 0 : w.r.first / 32 * 32, last = all ? p.keys : w.r.last;
+        if (hw::lane() == 0) {
+            if (p.lse.rank) store(p.lse, w.b, w.h, w.i, 0, of.lse);
+            if (p.stats.rank) store(p.stats, w.b, w.h, w.i, 0, m.top);
+            if (p.stats.rank) store(p.stats, w.b, w.h, w.i, 1, m.sum);
+        }
+        if (!p.weights.rank && !p.out.rank) continue;
+        for (int64_t c0 = 0; c0 == 0 || c0 < columns; c0 += TILE) {
+            float out[COLUMNS], part[COLUMNS];
+            ATTN__UNROLL
+            for (int x = 0; x < COLUMNS; x++) out[x] = bad ? float_of(0x7fc00000u) : 0.0f;
+            for (int64_t j0 = first; j0 < last; j0 += 32) {
+                const int64_t j = j0 + hw::lane();
+                float weight = 0.0f, kept = 0.0f;
+                bool counts = false;
+                if (uniform && j < last) {
+                    counts = true;
+                    weight = 1.0f / (float)p.keys;
+                } else if (w.r.first <= j && j < w.r.last) {
+                    const float score = masked_score(p, w, j);
+                    counts = !is_none(score);
+                    if (counts) weight = weight_of(score, of.base, of.inverse);
+                }
+                if (counts) kept = p.dropout == 0.0f ? weight : is_kept(p, w.b, w.h, w.i, j) ? weight * p.keep_scale : 0.0f;
+                if (p.weights.rank && c0 == 0 && j < last)
+                    store(p.weights, w.b, w.h, w.i, j, bad ? float_of(0x7fc00000u) :
+                          p.weights_after_dropout ? kept : weight);
+                const uint32_t counting = hw::ballot(counts);
+                ATTN__UNROLL
+                for (int x = 0; x < COLUMNS; x++) part[x] = 0.0f;
+                for (int key = 0; columns > 0 && key < 32; key++) {
+                    if (!(counting >> key & 1u)) continue;      /* excluded: whatever the value is, it has no influence */
+                    const float by = hw::shfl(kept, key);
+                    ATTN__UNROLL
+                    for (int x = 0; x < COLUMNS; x++) {
+                        const int64_t c = c0 + hw::lane() + 32 * x;
+                        if (c < columns) part[x] = hw::fma(by, load(p.v, w.b, w.hkv, j0 + key, c), part[x]);
+                    }
+                }
+                ATTN__UNROLL
+                for (int x = 0; x < COLUMNS; x++) out[x] += part[x];
+            }
+            ATTN__UNROLL
+            for (int x = 0; x < COLUMNS; x++) {
+                const int64_t c = c0 + hw::lane() + 32 * x;
+                if (c < columns) store(p.out, w.b, w.h, w.i, c, out[x]);
+            }
+        }
+    }
+}
+
+/* ---- the backward
+   What is saved of a row: base and inverse as in norm_of, and shift, which is subtracted from the gradient of a weight:
+   the row's sum of weight times gradient, less the gradient of its lse. */
+struct saved { float base, inverse, shift; };
+
+ATTN__DEVICE bool has_mass(float inverse) { return !(inverse <= 0.0f); }       /* NaN is mass too */
+
+/* What one query and one key leave to the gradients. */
+struct slope {
+    bool  counts;               /* not excluded */
+    float weight;               /* after dropout */
+    float masked, raw;          /* dL/d(masked score), dL/d(raw score) */
+    float met;                  /* as `meet` has it */
+};
+ATTN__DEVICE slope slope_of(const params &p, const row &w, saved of, int64_t j)
+{
+    slope s;
+    float score, soft, keep, above = 0.0f;
+    s.counts = false;
+    s.weight = s.masked = s.raw = s.met = 0.0f;
+    if (j < w.r.first || j >= w.r.last) return s;
+    s.met = meet(p, w, j);
+    soft = soften(p, score_of(p, w, s.met));
+    score = mask(p, w.r, w.b, w.h, w.i, j, soft);
+    if (is_none(score)) return s;
+    s.counts = true;
+    s.weight = weight_of(score, of.base, of.inverse);
+    keep = keep_factor(p, w.b, w.h, w.i, j);
+    if (p.d_out.rank) {
+        chains sum = no_terms();
+        for (int64_t c = 0; c < p.size_v; c++)
+            add(sum, load(p.d_out, w.b, w.h, w.i, c), load(p.v, w.b, w.hkv, j, c));
+        above = total(sum) * keep;
+    }
+    if (p.d_weights.rank) above += load(p.d_weights, w.b, w.h, w.i, j) * (p.weights_after_dropout ? keep : 1.0f);
+    s.masked = s.raw = s.weight * (above - of.shift);
+    s.weight = keep == 0.0f ? 0.0f : s.weight * keep;        /* dropped: 0, were it NaN */
+    if (p.softcap != 0.0f) {
+        const float y = soft / p.softcap;
+        s.raw *= hw::fma(-y, y, 1.0f);
+    }
+    return s;
+}
+/* Distance kernels: dL/d(raw score) as the factor of key - query in the query's gradient. */
+ATTN__DEVICE float pull_of(const params &p, const row &w, const slope &s)
+{
+    if (p.score == ATTN_SCORE_GAUSSIAN) return s.raw / w.width;
+    if (p.score == ATTN_SCORE_EPANECHNIKOV) return 2.0f * s.raw / (w.width * (1.0f - s.met / w.width));
+    const float u = sqrtf(s.met / w.width);
+    return p.score == ATTN_SCORE_BOXCAR || u == 0.0f ? 0.0f : s.raw / (w.width * (u * (1.0f - u)));
+}
+ATTN__BOTH bool has_vectors(int32_t score)       /* whose gradient goes on to queries and keys */
+{
+    return score != ATTN_SCORE_BOXCAR && score != ATTN_SCORE_CONSTANT && score != ATTN_SCORE_GIVEN;
+}
+
+/* A row's maximum, mass, shift and the gradient of its sink. */
+ATTN__KERNEL(32 * WARPS, 1) void simple_grad_rows(ATTN__PARAM params p)
+{
+    const int64_t rows = p.batch * p.heads * p.queries;
+    for (int64_t n = first_task(); n < rows; n += all_tasks()) {
+        const row w = row_of(p, n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries);
+        mass m;
+        if (p.stats.rank) {
+            m.top = load(p.stats, w.b, w.h, w.i, 0);
+            m.sum = load(p.stats, w.b, w.h, w.i, 1);
+        } else m = mass_of(p, w, false);
+        const norm of = norm_of(p, w, m);
+        saved s;
+        s.base = of.base;
+        s.inverse = of.inverse;
+        s.shift = 0.0f;
+        chains sum = no_terms();
+        if (has_mass(s.inverse))
+            for (int64_t j = w.r.first / 32 * 32 + hw::lane(); j < w.r.last; j += 32)
+                add(sum, slope_of(p, w, s, j).masked, 1.0f);
+        const float above = warp_sum(total(sum));
+        const float lse = p.d_lse.rank && !of.empty ? load(p.d_lse, w.b, w.h, w.i, 0) : 0.0f;
+        if (hw::lane() != 0) continue;
+        p.row_base[n] = s.base;
+        p.row_inverse[n] = of.empty && p.empty == ATTN_EMPTY_UNIFORM ? -1.0f : s.inverse;
+        p.row_shift[n] = above - lse;
+        p.row_sink[n] = of.sink == 0.0f ? 0.0f : of.sink * (lse - above);
+    }
+}
+ATTN__DEVICE saved saved_of(const params &p, const row &w)
+{
+    saved s;
+    s.base = p.row_base[w.n];
+    s.inverse = p.row_inverse[w.n];
+    s.shift = p.row_shift[w.n];
+    return s;
+}
+
+/* Sums over the keys: dq or what belongs to the projected query, given scores, and a row's part of scale, sigma, ALiBi. */
+ATTN__KERNEL(32 * WARPS, 1) void simple_grad_queries(ATTN__PARAM params p)
+{
+    const int64_t rows = p.batch * p.heads * p.queries, columns = has_vectors(p.score) ? p.size_u : 0;
+    const bool additive = p.score == ATTN_SCORE_ADDITIVE, distance = is_distance(p.score);
+    const bool all = p.d_given_scores.rank && !(p.accumulate & ATTN_GRAD_GIVEN_SCORES);
+    for (int64_t n = first_task(); n < rows; n += all_tasks()) {
+        const row w = row_of(p, n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries);
+        const saved of = saved_of(p, w);
+        const bool alive = has_mass(of.inverse);
+        const int64_t first = all ? 0 : w.r.first / 32 * 32, last = all ? p.keys : alive ? w.r.last : 0;
+        float by_scale = 0.0f;
+        for (int64_t c0 = 0; c0 == 0 || c0 < columns; c0 += TILE) {
+            chains scale = no_terms(), sigma = no_terms(), alibi = no_terms();
+            float sum[COLUMNS], part[COLUMNS], tanh_sum[COLUMNS], tanh_part[COLUMNS];
+            ATTN__UNROLL
+            for (int x = 0; x < COLUMNS; x++) sum[x] = tanh_sum[x] = 0.0f;
+            for (int64_t j0 = first; j0 < last; j0 += 32) {
+                const int64_t j = j0 + hw::lane();
+                slope s;
+                float factor;
+                s.counts = false;
+                s.raw = s.masked = s.met = 0.0f;
+                if (alive && j < last) s = slope_of(p, w, of, j);
+                factor = !s.counts ? 0.0f : distance ? pull_of(p, w, s) : s.raw * key_norm_of(p, w, j);
+                if (s.counts) {
+                    if (!distance) add(scale, s.raw, s.met);
+                    else if (p.score != ATTN_SCORE_BOXCAR) add(sigma, factor, s.met / sqrtf(w.width));
+                    if (p.alibi.rank) add(alibi, -s.masked, distance_of(w.r, j));
+                }
+                if (p.d_given_scores.rank && c0 == 0 && j < last && (all || s.counts))
+                    store_gradient(p, p.d_given_scores, ATTN_GRAD_GIVEN_SCORES, w.b, w.h, w.i, j, s.raw * p.scale);
+                const uint32_t counting = hw::ballot(s.counts);
+                ATTN__UNROLL
+                for (int x = 0; x < COLUMNS; x++) part[x] = tanh_part[x] = 0.0f;
+                for (int key = 0; columns > 0 && key < 32; key++) {
+                    if (!(counting >> key & 1u)) continue;
+                    const float by = hw::shfl(factor, key);
+                    ATTN__UNROLL
+                    for (int x = 0; x < COLUMNS; x++) {
+                        const int64_t c = c0 + hw::lane() + 32 * x;
+                        if (c >= columns) continue;
+                        const float k = load(p.key, w.b, key_head(p, w.h), j0 + key, c);
+                        if (!additive && !distance) { part[x] = hw::fma(by, k, part[x]); continue; }
+                        const float q = load(p.query, w.b, w.h, w.i, c);
+                        if (distance) { part[x] = hw::fma(by, k - q, part[x]); continue; }
+                        const float t = unit_of(p, w.h, c, q, k);
+                        part[x] = hw::fma(by * load(p.w_v, 0, w.h, 0, c), hw::fma(-t, t, 1.0f), part[x]);
+                        tanh_part[x] = hw::fma(by, t, tanh_part[x]);
+                    }
+                }
+                ATTN__UNROLL
+                for (int x = 0; x < COLUMNS; x++) {
+                    sum[x] += part[x];
+                    tanh_sum[x] += tanh_part[x];
+                }
+            }
+            if (c0 == 0) {
+                const float by_sigma = warp_sum(total(sigma)), by_alibi = warp_sum(total(alibi));
+                by_scale = warp_sum(total(scale));
+                if (hw::lane() == 0) {
+                    p.row_scale[n] = by_scale;
+                    p.row_sigma[n] = by_sigma;
+                    p.row_alibi[n] = by_alibi;
+                }
+            }
+            ATTN__UNROLL
+            for (int x = 0; x < COLUMNS; x++) {
+                const int64_t c = c0 + hw::lane() + 32 * x;
+                float value = sum[x];
+                if (c >= columns) continue;
+                if (p.row_vector) p.row_vector[n * p.size_u + c] = additive ? p.scale * value : value;
+                if (p.row_tanh) p.row_tanh[n * p.size_u + c] = p.scale * tanh_sum[x];
+                if (!p.dq.rank || p.w_q.rank || p.score == ATTN_SCORE_BILINEAR) continue;      /* not yet */
+                if (p.score == ATTN_SCORE_COSINE)       /* only what is not along q */
+                    value = alive ? w.norm * hw::fma(-by_scale, load(p.q, w.b, w.h, w.i, c) * w.norm, value) : 0.0f;
+                store_gradient(p, p.dq, ATTN_GRAD_Q, w.b, w.h, w.i, c, distance ? value : p.scale * value);
+            }
+        }
+    }
+}
+
+/* Sums over the queries, head by head of those that share the key: dk, or what belongs to the projected key. */
+ATTN__KERNEL(32 * WARPS, 1) void simple_grad_keys(ATTN__PARAM params p)
+{
+    const int64_t keys = p.batch * p.key_heads * p.keys, columns = p.size_u, group = p.heads / p.key_heads;
+    const bool additive = p.score == ATTN_SCORE_ADDITIVE, distance = is_distance(p.score);
+    for (int64_t n = first_task(); n < keys; n += all_tasks()) {
+        const int64_t j = n % p.keys, head = n / p.keys % p.key_heads, b = n / p.keys / p.key_heads;
+        float along = 0.0f;
+        uint32_t met = 0;
+        for (int64_t c0 = 0; c0 == 0 || c0 < columns; c0 += TILE) {
+            chains cosines = no_terms();
+            float sum[COLUMNS], part[COLUMNS];
+            ATTN__UNROLL
+            for (int x = 0; x < COLUMNS; x++) sum[x] = 0.0f;
+            for (int64_t h = head * group; h < (head + 1) * group; h++)
+                for (int64_t i0 = 0; i0 < p.queries; i0 += 32) {
+                    const int64_t i = i0 + hw::lane();
+                    float factor = 0.0f;
+                    slope s;
+                    s.counts = false;
+                    if (i < p.queries) {
+                        const row w = row_of(p, b, h, i);
+                        const saved of = saved_of(p, w);
+                        if (has_mass(of.inverse)) s = slope_of(p, w, of, j);
+                        if (s.counts) {
+                            factor = distance ? pull_of(p, w, s) : s.raw * w.norm;
+                            add(cosines, s.raw, s.met);
+                        }
+                    }
+                    const uint32_t counting = hw::ballot(s.counts);
+                    met |= counting;
+                    ATTN__UNROLL
+                    for (int x = 0; x < COLUMNS; x++) part[x] = 0.0f;
+                    for (int query = 0; query < 32; query++) {
+                        if (!(counting >> query & 1u)) continue;
+                        const float by = hw::shfl(factor, query);
+                        ATTN__UNROLL
+                        for (int x = 0; x < COLUMNS; x++) {
+                            const int64_t c = c0 + hw::lane() + 32 * x;
+                            if (c >= columns) continue;
+                            const float q = load(p.query, b, h, i0 + query, c);
+                            if (!additive && !distance) { part[x] = hw::fma(by, q, part[x]); continue; }
+                            const float k = load(p.key, b, head, j, c);
+                            if (distance) { part[x] = hw::fma(by, q - k, part[x]); continue; }
+                            const float t = unit_of(p, h, c, q, k);
+                            part[x] = hw::fma(by * load(p.w_v, 0, h, 0, c), hw::fma(-t, t, 1.0f), part[x]);
+                        }
+                    }
+                    ATTN__UNROLL
+                    for (int x = 0; x < COLUMNS; x++) sum[x] += part[x];
+                }
+            if (c0 == 0) along = warp_sum(total(cosines));
+            ATTN__UNROLL
+            for (int x = 0; x < COLUMNS; x++) {
+                const int64_t c = c0 + hw::lane() + 32 * x;
+                float value = sum[x];
+                if (c >= columns) continue;
+                if (p.key_vector) p.key_vector[n * p.size_u + c] = p.scale * value;
+                if (!p.dk.rank || p.w_k.rank) continue;                                         /* not yet */
+                if (p.score == ATTN_SCORE_COSINE) {     /* only what is not along k, which is not read in vain */
+                    const float norm = p.key_norm[n];
+                    value = met ? norm * hw::fma(-along, load(p.k, b, head, j, c) * norm, value) : 0.0f;
+                }
+                store_gradient(p, p.dk, ATTN_GRAD_K, b, head, j, c, distance ? value : p.scale * value);
+            }
+        }
+        if (p.key_met && hw::lane() == 0) p.key_met[n] = met ? 1.0f : 0.0f;
+    }
+}
+
+/* dv: the weights that queries give to the key, after dropout, times the gradients of their outputs. */
+ATTN__KERNEL(32 * WARPS, 1) void simple_grad_values(ATTN__PARAM params p)
+{
+    const int64_t keys = p.batch * p.heads_kv * p.keys, group = p.heads / p.heads_kv;
+    for (int64_t n = first_task(); n < keys; n += all_tasks()) {
+        const int64_t j = n % p.keys, head = n / p.keys % p.heads_kv, b = n / p.keys / p.heads_kv;
+        for (int64_t c0 = 0; c0 < p.size_v; c0 += TILE) {
+            float sum[COLUMNS], part[COLUMNS];
+            ATTN__UNROLL
+            for (int x = 0; x < COLUMNS; x++) sum[x] = 0.0f;
+            for (int64_t h = head * group; p.d_out.rank && h < (head + 1) * group; h++)
+                for (int64_t i0 = 0; i0 < p.queries; i0 += 32) {
+                    const int64_t i = i0 + hw::lane();
+                    float weight = 0.0f;
+                    bool counts = false;
+                    if (i < p.queries) {
+                        const row w = row_of(p, b, h, i);
+                        const saved of = saved_of(p, w);
+                        if (of.inverse < 0.0f) {                    /* ATTN_EMPTY_UNIFORM */
+                            counts = true;
+                            weight = 1.0f / (float)p.keys;
+                        } else if (has_mass(of.inverse)) {
+                            const float score = masked_score(p, w, j);
+                            counts = !is_none(score);
+                            if (counts) weight = weight_of(score, of.base, of.inverse);
+                        }
+                        const float keep = counts ? keep_factor(p, b, h, i, j) : 0.0f;
+                        weight = keep == 0.0f ? 0.0f : weight * keep;
+                    }
+                    const uint32_t counting = hw::ballot(counts);
+                    ATTN__UNROLL
+                    for (int x = 0; x < COLUMNS; x++) part[x] = 0.0f;
+                    for (int query = 0; query < 32; query++) {
+                        if (!(counting >> query & 1u)) continue;
+                        const float by = hw::shfl(weight, query);
+                        ATTN__UNROLL
+                        for (int x = 0; x < COLUMNS; x++) {
+                            const int64_t c = c0 + hw::lane() + 32 * x;
+                            if (c < p.size_v) part[x] = hw::fma(by, load(p.d_out, b, h, i0 + query, c), part[x]);
+                        }
+                    }
+                    ATTN__UNROLL
+                    for (int x = 0; x < COLUMNS; x++) sum[x] += part[x];
+                }
+            ATTN__UNROLL
+            for (int x = 0; x < COLUMNS; x++) {
+                const int64_t c = c0 + hw::lane() + 32 * x;
+                if (c < p.size_v) store_gradient(p, p.dv, ATTN_GRAD_V, b, head, j, c, sum[x]);
+            }
+        }
+    }
+}
+
+/* d_bias: each element is the sum over the axes along which it was broadcast. A lane per element where that is few
+   terms, else a warp. */
+ATTN__KERNEL(32 * WARPS, 1) void simple_grad_bias(ATTN__PARAM params p)
+{
+    const int64_t full[4] = {p.batch, p.heads, p.queries, p.keys}, *size = p.bias_size;
+    const int64_t elements = size[0] * size[1] * size[2] * size[3];
+    int64_t terms = 1;
+    ATTN__UNROLL
+    for (int axis = 0; axis < 4; axis++) terms *= full[axis] / size[axis];
+    const bool by_warp = terms >= 32;
+    const int64_t lanes = by_warp ? 32 : 1;
+    for (int64_t task = first_task() * (32 / lanes); task < elements; task += all_tasks() * (32 / lanes)) {
+        const int64_t element = task + (by_warp ? 0 : hw::lane());
+        const int64_t j0 = element % size[3], i0 = element / size[3] % size[2];
+        const int64_t h0 = element / size[3] / size[2] % size[1], b0 = element / size[3] / size[2] / size[1];
+        chains sum = no_terms();
+        for (int64_t term = by_warp ? hw::lane() : 0; element < elements && term < terms; term += lanes) {
+            int64_t rest = term;
+            const int64_t j = j0 + (size[3] == 1 ? rest % full[3] : 0);
+            rest = size[3] == 1 ? rest / full[3] : rest;
+            const int64_t i = i0 + (size[2] == 1 ? rest % full[2] : 0);
+            rest = size[2] == 1 ? rest / full[2] : rest;
+            const int64_t h = h0 + (size[1] == 1 ? rest % full[1] : 0);
+            rest = size[1] == 1 ? rest / full[1] : rest;
+            const row w = row_of(p, b0 + rest, h, i);
+            const saved of = saved_of(p, w);
+            if (has_mass(of.inverse)) add(sum, slope_of(p, w, of, j).masked, 1.0f);
+        }
+        float value = total(sum);
+        if (by_warp) value = warp_sum(value);
+        if (element < elements && (!by_warp || hw::lane() == 0))
+            store_gradient(p, p.d_bias, ATTN_GRAD_BIAS, b0, h0, i0, j0, value);
+    }
+}
+
+/* ---- the pieces: masks as data, two attentions into one */
+struct marking { params p; array out; int32_t dropout; };  /* out: u8 */
+ATTN__KERNEL(32 * WARPS, 1) void mark(ATTN__PARAM marking m)
+{
+    const params &p = m.p;
+    const int64_t elements = p.batch * p.heads * p.queries * p.keys;
+    for (int64_t n = first_task() * 32 + hw::lane(); n < elements; n += all_tasks() * 32) {
+        const int64_t j = n % p.keys, i = n / p.keys % p.queries, h = n / p.keys / p.queries % p.heads;
+        const int64_t b = n / p.keys / p.queries / p.heads;
+        const bool on = m.dropout ? is_kept(p, b, h, i, j) : !is_none(mask(p, reach_of(p, b, i), b, h, i, j, 0.0f));
+        ((uint8_t *)m.out.data)[place(m.out, b, h, i, j)] = on;
+    }
+}
+
+struct merging { array out_a, lse_a, out_b, lse_b, out, lse; int64_t batch, heads, queries, size; };
+ATTN__KERNEL(32 * WARPS, 1) void merge(ATTN__PARAM merging m)
+{
+    const int64_t rows = m.batch * m.heads * m.queries;
+    for (int64_t n = first_task(); n < rows; n += all_tasks()) {
+        const int64_t i = n % m.queries, h = n / m.queries % m.heads, b = n / m.queries / m.heads;
+        const float a = load(m.lse_a, b, h, i, 0), c = load(m.lse_b, b, h, i, 0), top = larger(a, c);
+        const float base = is_none(top) ? 0.0f : top, by_a = expf(a - base), by_b = expf(c - base), sum = by_a + by_b;
+        for (int64_t x = hw::lane(); x < m.size; x += 32) {         /* a part without mass contributes nothing, no NaN */
+            float both = 0.0f;
+            if (!is_none(a)) both = load(m.out_a, b, h, i, x) * by_a;
+            if (!is_none(c)) both = hw::fma(load(m.out_b, b, h, i, x), by_b, both);
+            store(m.out, b, h, i, x, sum == 0.0f ? 0.0f : both / sum);
+        }
+        if (m.lse.rank && hw::lane() == 0) store(m.lse, b, h, i, 0, sum == 0.0f ? -infinity() : top + logf(sum));
+    }
 }
 
 /* --------------------------------------------------------------------------------------------------------- >>mma
@@ -1192,11 +1890,12 @@ inline bool has_paired_rows(const array &a, int32_t type, int64_t batch, int64_t
         if (size[i] > 1 && a.stride[i] % 2) return false;
     return true;
 }
-/* What both fast stages ask of a call; why: the first that it lacks */
-inline bool is_fast(const params &p, const char **why)
+/* What both fast stages ask of a call: NULL, or the first that it lacks */
+#define ATTN__WANT(condition, text) if (!(condition)) return text
+inline const char *fast_covers(const params &p)
 {
-#define ATTN__WANT(condition, text) if (!(condition)) return *why = text, false
-    ATTN__WANT(is_16_bit(p.q) && p.k.type == p.q.type && (!p.v.rank || p.v.type == p.q.type), "q, k, v are not all f16 or all bf16");
+    ATTN__WANT(is_16_bit(p.q) && p.k.type == p.q.type && (!p.v.rank || p.v.type == p.q.type),
+               "q, k, v are not all f16 or all bf16");
     ATTN__WANT(p.score == ATTN_SCORE_SCALED_DOT || p.score == ATTN_SCORE_DOT, "the score is not a dot product");
     ATTN__WANT(!p.weights.rank && !p.scores.rank && !p.scores_softcap.rank && !p.scores_masked.rank,
                "weights or scores are wanted");
@@ -1206,8 +1905,9 @@ inline bool is_fast(const params &p, const char **why)
     ATTN__WANT(p.size_q % 8 == 0 && p.size_v % 8 == 0, "a head size is no multiple of 8");
     ATTN__WANT(has_aligned_rows(p.q, p.batch, p.heads, p.queries) && has_aligned_rows(p.k, p.batch, p.heads_kv, p.keys) &&
                (!p.v.rank || has_aligned_rows(p.v, p.batch, p.heads_kv, p.keys)), "rows of q, k, v are not 16-byte aligned");
-    ATTN__WANT(has_paired_rows(p.out, p.q.type, p.batch, p.heads, p.queries), "out is not in rows of the type of q or f32");
-    return true;
+    ATTN__WANT(has_paired_rows(p.out, p.q.type, p.batch, p.heads, p.queries),
+               "out is not in rows of the type of q or f32");
+    return NULL;
 }
 /* Does anything but lengths, causal and window shape the scores? */
 inline bool has_extra(const params &p)
@@ -1216,16 +1916,18 @@ inline bool has_extra(const params &p)
 }
 inline int64_t larger_head(const params &p) { return p.size_v > p.size_q ? p.size_v : p.size_q; }
 
-inline bool mma_covers(const params &p, const device &dev, const char **why)
+static const char *mma_covers(const params &p, const device &d, bool backward)
 {
+    const char *why = fast_covers(p);
     bool fits = false;
-    ATTN__WANT(dev.arch >= 80, "the device is older than sm_80");
-    if (!is_fast(p, why)) return false;
-    ATTN__WANT(with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-        fits = mma_shape<decltype(d)::value>::shared_bytes <= dev.shared_bytes;
+    ATTN__WANT(!backward, "gradients are stage 1's");
+    ATTN__WANT(d.arch >= 80, "the device is older than sm_80");
+    if (why) return why;
+    ATTN__WANT(with_head_size(larger_head(p), mma_head_sizes(), [&](auto size) {
+        fits = mma_shape<decltype(size)::value>::shared_bytes <= d.shared_bytes;
     }), "a head size is beyond those that were compiled");
     ATTN__WANT(fits, "the device has too little shared memory");
-    return true;
+    return NULL;
 }
 /* How many parts the keys are cut into: enough for two blocks per processor, none below 256 keys. */
 template <int D> mma_work mma_plan(const params &p, const device &dev)
@@ -1244,15 +1946,15 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     return m;
 }
 /* Bytes for the parts: what mma_plan can come to for this call and any smaller one. */
-inline size_t mma_workspace(const params &p, const device &dev)
+static int64_t mma_more(const params &p, const device &dev, bool)
 {
     const int64_t most_blocks = 4 * (int64_t)dev.processors, parts = p.keys / 256;
-    size_t bytes = 0;
+    int64_t bytes = 0;
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
         constexpr int D = decltype(d)::value, rows = mma_shape<D>::rows;
         const int64_t tiles = p.batch * p.heads * ((p.queries + rows - 1) / rows);
         const int64_t blocks = tiles >= most_blocks / (parts + 1) ? most_blocks : tiles * (parts + 1);
-        if (parts > 1) bytes = (size_t)blocks * rows * (D + 2) * sizeof(float);
+        if (parts > 1) bytes = blocks * rows * (D + 2) * (int64_t)sizeof(float);
     });
     return bytes;
 }
@@ -1274,8 +1976,7 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
     }
     return error;
 }
-/* Enqueues; p.more has mma_workspace bytes. 0, or the cudaError_t. */
-inline int mma_forward(const params &p, const device &dev, cudaStream_t stream)
+static cudaError_t mma_forward(const params &p, const device &dev, cudaStream_t stream)
 {
     int error = 0;
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
@@ -1283,7 +1984,7 @@ inline int mma_forward(const params &p, const device &dev, cudaStream_t stream)
         if (p.q.type == ATTN_BF16) error = mma_forward_as<hw::bf16, D>(p, dev, stream);
         else error = mma_forward_as<hw::f16, D>(p, dev, stream);
     });
-    return error;
+    return (cudaError_t)error;
 }
 
 /* ------------------------------------------------------------------------------------------------------ >>hopper
@@ -1297,7 +1998,7 @@ template <int D> struct hopper_shape {
     static constexpr int keys = D <= 128 ? 128 : 80;
     static constexpr int slot = tile_bytes<keys, D>;
     static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + 10 * 8;
-    static constexpr int registers_consumer = consumers == 3 ? 160 : 240, registers_producer = consumers == 3 ? 32 : 24;
+    static constexpr int registers_consumer = consumers == 3 ? 152 : 232, registers_producer = consumers == 3 ? 56 : 40;
 };
 struct hopper_work {
     params p;
@@ -1523,10 +2224,11 @@ inline bool has_positive_strides(const array &a, int64_t batch, int64_t heads, i
 {
     return (batch == 1 || a.stride[0] > 0) && (heads == 1 || a.stride[1] > 0) && (rows == 1 || a.stride[2] > 0);
 }
-inline bool hopper_covers(const params &p, const device &dev, const char **why)
+static const char *hopper_covers(const params &p, const device &d, bool backward)
 {
-    ATTN__WANT(dev.arch == 90, "the device is not sm_90");
-    if (!is_fast(p, why)) return false;
+    const char *why = mma_covers(p, d, backward);
+    ATTN__WANT(d.arch == 90, "the device is not sm_90");
+    if (why) return why;
     ATTN__WANT(!has_extra(p), "softcap, bias, mask, ALiBi, dropout or a scale that is not positive");
     ATTN__WANT(p.out.rank, "no out is wanted");
     ATTN__WANT(p.queries >= 64, "few queries: split keys and packed heads are better");
@@ -1534,7 +2236,7 @@ inline bool hopper_covers(const params &p, const device &dev, const char **why)
                has_positive_strides(p.k, p.batch, p.heads_kv, p.keys) &&
                has_positive_strides(p.v, p.batch, p.heads_kv, p.keys), "a stride that is not positive");
     ATTN__WANT(with_hopper_head_size(larger_head(p), [](auto) {}), "a head size above 256");
-    return true;
+    return NULL;
 }
 template <class T, int D> int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
 {
@@ -1547,13 +2249,13 @@ template <class T, int D> int hopper_forward_as(const params &p, const device &d
     if (m.section < 1) m.section = 1;
     if (!map_rows(&m.q, p.q, p.batch, p.heads, p.queries, p.size_q, shape::rows) ||
         !map_rows(&m.k, p.k, p.batch, p.heads_kv, p.keys, p.size_q, shape::keys) ||
-        !map_rows(&m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, shape::keys)) return -1;
+        !map_rows(&m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, shape::keys))
+        return (int)mma_forward(p, dev, stream);                /* a driver without TMA */
     const int64_t tasks = p.batch * p.heads * m.tiles;
     return (int)ATTN__LAUNCH((hopper_forward_kernel<T, D>), (int)(tasks < dev.processors ? tasks : dev.processors),
                              shape::threads, shape::shared_bytes, stream, m);
 }
-/* Enqueues. 0, the cudaError_t, or -1: the driver cannot describe the tensors; nothing was enqueued, take stage 2. */
-inline int hopper_forward(const params &p, const device &dev, cudaStream_t stream)
+static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream_t stream)
 {
     int error = 0;
     with_hopper_head_size(larger_head(p), [&](auto d) {
@@ -1561,8 +2263,543 @@ inline int hopper_forward(const params &p, const device &dev, cudaStream_t strea
         if (p.q.type == ATTN_BF16) error = hopper_forward_as<hw::bf16, D>(p, dev, stream);
         else error = hopper_forward_as<hw::f16, D>(p, dev, stream);
     });
-    return error;
+    return (cudaError_t)error;
 }
 
 } /* namespace attn__gpu */
+
+/* ---------------------------------------------------------------------------------------------------- >>dispatch
+   Which stage runs: the strongest one that covers the call on this device. */
+namespace attn__gpu {
+
+static device device_now()
+{
+    device d;
+    int number = 0, major = 0, minor = 0;
+    d.arch = d.shared_bytes = d.processors = 0;
+    if (cudaGetDevice(&number) == cudaSuccess &&
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number) == cudaSuccess &&
+        cudaDeviceGetAttribute(&d.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, number) == cudaSuccess &&
+        cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, number) == cudaSuccess)
+        d.arch = major * 10 + minor;
+    else cudaGetLastError();
+    return d;
+}
+
+/* What a stage says of itself. covers: NULL, or why not. more: bytes of workspace at params.more, 256-byte aligned. */
+struct stage {
+    const char *name;
+    const char *(*covers)(const params &p, const device &d, bool backward);
+    int64_t     (*more)(const params &p, const device &d, bool backward);
+    cudaError_t (*forward)(const params &p, const device &d, cudaStream_t stream);
+    cudaError_t (*backward)(const params &p, const device &d, cudaStream_t stream);
+};
+static const char *simple_covers(const params &, const device &, bool) { return NULL; }
+static int64_t simple_more(const params &, const device &, bool) { return 0; }
+static cudaError_t simple_forward_run(const params &p, const device &, cudaStream_t stream);
+static cudaError_t simple_backward_run(const params &p, const device &, cudaStream_t stream);
+
+/* The strongest last. */
+static const stage stages[] = {
+    {"stage 1, simple kernels", simple_covers, simple_more, simple_forward_run, simple_backward_run},
+    {"stage 2, mma.sync", mma_covers, mma_more, mma_forward, NULL},
+    {"stage 3, wgmma", hopper_covers, mma_more, hopper_forward, NULL}};
+enum { STAGES = sizeof stages / sizeof *stages };
+
+static const stage &stage_for(const params &p, const device &d, bool backward)
+{
+    int i = STAGES - 1;
+    while (i > 0 && stages[i].covers(p, d, backward)) i--;
+    return stages[i];
+}
+} /* namespace attn__gpu */
+
+/* -------------------------------------------------------------------------------------------------------- >>host
+   What attn.h calls, with descriptors that it has checked and resolved. Nothing here waits for the device. */
+namespace attn__gpu {
+
+static attn_status report(cudaError_t error, attn_error *err)
+{
+    if (error == cudaSuccess) return ATTN_OK;
+    if (err) {
+        err->status = ATTN_ERR_CUDA;
+        err->field = "the CUDA runtime";
+        err->rule = cudaGetErrorString(error);
+        err->got = err->want = 0;
+        err->has_numbers = 0;
+        err->cuda = (int32_t)error;
+    }
+    return ATTN_ERR_CUDA;
+}
+#define ATTN__CUDA_TRY(call) \
+    do { const cudaError_t attn__e = (cudaError_t)(call); if (attn__e != cudaSuccess) return attn__e; } while (0)
+
+/* The device that an array lies on is the current one as long as this lives. */
+struct device_guard {
+    int before, now;
+    explicit device_guard(const void *data) : before(0), now(0)
+    {
+        cudaPointerAttributes attributes;
+        if (cudaGetDevice(&before) != cudaSuccess) before = 0;
+        now = before;
+        if (data && cudaPointerGetAttributes(&attributes, data) == cudaSuccess) now = attributes.device;
+        if (now != before) cudaSetDevice(now);
+    }
+    ~device_guard() { if (now != before) cudaSetDevice(before); }
+};
+
+/* ---- descriptors become parameters */
+static array absent()
+{
+    array a;
+    memset(&a, 0, sizeof a);
+    return a;
+}
+/* axes: see ATTN__INPUTS. An axis of size 1 gets stride 0, so that it is broadcast. */
+static array spread(const attn_view &v, const char *axes)
+{
+    array a = absent();
+    int letter = (int)strlen(axes) - 1;
+    a.data = const_cast<void *>(v.data);
+    a.type = v.type;
+    a.rank = v.rank;
+    if (v.rank == 1 && strcmp(axes, "bi") == 0) letter = 0;             /* [B] of [B,Sq] */
+    for (int axis = v.rank - 1; axis >= 0 && letter >= 0; axis--, letter--)
+        a.stride[strchr("bhix", axes[letter]) - "bhix"] = v.size[axis] == 1 ? 0 : v.stride[axis];
+    return a;
+}
+static array packed(float *data, int64_t h, int64_t i, int64_t x)      /* [.,h,i,x] */
+{
+    array a = absent();
+    a.data = data;
+    a.type = ATTN_F32;
+    a.rank = 4;
+    a.stride[0] = h * i * x;
+    a.stride[1] = i * x;
+    a.stride[2] = x;
+    a.stride[3] = 1;
+    return a;
+}
+static array turned(array a)                                            /* rows and columns exchanged */
+{
+    const int64_t s = a.stride[2];
+    a.stride[2] = a.stride[3];
+    a.stride[3] = s;
+    return a;
+}
+
+static attn_view as_view(const attn_view &v) { return v; }
+static attn_view as_view(const attn_out &o)
+{
+    attn_view v;
+    memcpy(&v, &o, sizeof v);           /* they have one layout */
+    return v;
+}
+static params params_of(const attn_desc *d, const attn_grad *g)
+{
+    params p;
+    const bool given = d->score == ATTN_SCORE_GIVEN;
+    const attn_view &from = given ? d->given_scores : d->q;
+    const double below = (double)d->dropout * 4294967296.0;
+    memset(&p, 0, sizeof p);
+#define ATTN__X(name, axes) p.name = spread(d->name, axes);
+    ATTN__INPUTS(ATTN__X)
+#undef ATTN__X
+#define ATTN__X(name, axes) p.name = spread(as_view(d->name), axes);
+    ATTN__RESULTS(ATTN__X)
+#undef ATTN__X
+#define ATTN__X(name, axes) if (g) p.name = spread(as_view(g->name), axes);
+    ATTN__GRADIENTS(ATTN__X)
+#undef ATTN__X
+    p.batch = from.size[0];
+    p.heads = from.size[1];
+    p.queries = from.size[2];
+    p.keys = given ? from.size[3] : d->k.size[2];
+    p.heads_kv = !given ? d->k.size[1] : d->v.rank ? d->v.size[1] : p.heads;
+    p.size_q = given ? 0 : d->q.size[3];
+    p.size_k = given ? 0 : d->k.size[3];
+    p.size_v = d->v.rank ? d->v.size[3] : 0;
+    p.hidden = d->w_v.rank ? d->w_v.size[d->w_v.rank - 1] : 0;
+    p.window_left = d->window_left;
+    p.window_right = d->window_right;
+    p.seed = d->seed;
+    p.drop_below = (uint64_t)below + ((double)(uint64_t)below < below);
+    for (int i = 0; i < 4; i++) p.origin[i] = (uint32_t)d->dropout_origin[i];
+    p.score = d->score;
+    p.causal = d->causal;
+    p.align = d->align;
+    p.window = d->window;
+    p.empty = d->empty;
+    p.weights_after_dropout = d->weights_after_dropout;
+    p.positions_per_query = d->positions.rank == 2;
+    p.scale = d->scale;
+    p.sigma = d->sigma;
+    p.softcap = d->softcap;
+    p.dropout = d->dropout;
+    p.keep_scale = d->dropout < 1.0f ? 1.0f / (1.0f - d->dropout) : 0.0f;
+    p.query = p.q;
+    p.key = p.k;
+    p.size_u = p.score == ATTN_SCORE_ADDITIVE ? p.hidden : p.size_k;
+    p.key_heads = d->w_k.rank == 3 ? p.heads : p.heads_kv;
+    if (!g) return p;
+    p.accumulate = g->accumulate;
+    for (int axis = 0; axis < 4; axis++) {
+        const int of = axis - (4 - g->d_bias.rank);
+        p.bias_size[axis] = of < 0 ? 1 : g->d_bias.size[of];
+    }
+    return p;
+}
+
+/* ---- the workspace: a first call with base NULL counts its bytes, a second one hands them out */
+struct room { char *base; int64_t used; };
+static float *take(room &r, int64_t count, bool wanted = true)
+{
+    float *at = (float *)(void *)(r.base + r.used);
+    if (!wanted) return NULL;
+    r.used += (count * 4 + 255) / 256 * 256;
+    return r.base ? at : (float *)1;        /* not NULL: it is there */
+}
+static int64_t lay_out(params &p, char *base)
+{
+    room r;
+    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
+    const bool cosine = p.score == ATTN_SCORE_COSINE, additive = p.score == ATTN_SCORE_ADDITIVE;
+    const bool bilinear = p.score == ATTN_SCORE_BILINEAR;
+    const bool backward = p.d_out.rank || p.d_weights.rank || p.d_lse.rank;
+    r.base = base;
+    r.used = 0;
+    p.covered = take(r, p.batch * p.keys, cosine || p.w_k.rank);
+    p.query_norm = take(r, rows, cosine);
+    p.key_norm = take(r, p.batch * p.heads_kv * p.keys, cosine);
+    if (bilinear || p.w_q.rank) p.query = packed(take(r, rows * p.size_u), p.heads, p.queries, p.size_u);
+    if (p.w_k.rank) p.key = packed(take(r, keys * p.size_u), p.key_heads, p.keys, p.size_u);
+    if (!backward) return r.used;
+    p.row_base = take(r, rows);
+    p.row_inverse = take(r, rows);
+    p.row_shift = take(r, rows);
+    p.row_scale = take(r, rows);
+    p.row_sigma = take(r, rows);
+    p.row_sink = take(r, rows);
+    p.row_alibi = take(r, rows);
+    p.row_vector = take(r, rows * p.size_u, (bilinear && (p.dq.rank || p.d_bilinear.rank)) ||
+                        (additive && ((p.dq.rank && p.w_q.rank) || p.d_w_q.rank || p.d_hidden_bias.rank)));
+    p.row_tanh = take(r, rows * p.size_u, p.d_w_v.rank != 0);
+    p.key_vector = take(r, keys * p.size_u, additive && ((p.dk.rank && p.w_k.rank) || p.d_w_k.rank));
+    p.key_met = take(r, keys, p.key_vector != NULL);
+    return r.used;
+}
+
+/* ---- launches */
+static int grid_of(int64_t tasks)           /* a task is a warp's */
+{
+    const int64_t blocks = (tasks + WARPS - 1) / WARPS;
+    return (int)(blocks < ATTN_CUDA_MAX_BLOCKS ? blocks : ATTN_CUDA_MAX_BLOCKS);
+}
+template <class P> static cudaError_t run(void (*kernel)(P), int64_t tasks, cudaStream_t stream, const P &p)
+{
+    return tasks > 0 ? (cudaError_t)ATTN__LAUNCH(kernel, grid_of(tasks), 32 * WARPS, 0, stream, p) : cudaSuccess;
+}
+
+static product product_of(const params &p, array left, array right, array out, int64_t rows, int64_t columns,
+                          int64_t depth)
+{
+    product m;
+    memset(&m, 0, sizeof m);
+    m.left = left;
+    m.right = right;
+    m.out = out;
+    m.batch[0] = m.out_batch = p.batch;
+    m.batch[1] = m.out_heads = p.heads;
+    m.left_shares = m.right_shares = 1;
+    m.rows = rows;
+    m.columns = columns;
+    m.depth = depth;
+    m.scale = 1.0f;
+    return m;
+}
+static cudaError_t run(product m, cudaStream_t stream, bool in_order = false)
+{
+    const int64_t elements = m.out_batch * m.out_heads * m.rows * m.columns;
+    m.by_warp = !in_order && elements < 16384;
+    if (elements == 0) return cudaSuccess;      /* heads that are none share nothing */
+    return run(multiply, m.by_warp ? elements : (elements + 31) / 32, stream, m);
+}
+
+/* Norms and projections: what a score needs of queries and keys before they meet. */
+static cudaError_t prepare(const params &p, cudaStream_t stream)
+{
+    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.heads_kv * p.keys;
+    if (p.covered) ATTN__CUDA_TRY(run(cover_keys, p.batch * p.keys, stream, p));
+    if (p.query_norm) ATTN__CUDA_TRY(run(find_norms, (rows + keys + 31) / 32, stream, p));
+    if (p.w_q.rank) ATTN__CUDA_TRY(run(product_of(p, p.q, turned(p.w_q), p.query, p.queries, p.hidden, p.size_q), stream));
+    if (p.bilinear.rank) ATTN__CUDA_TRY(run(product_of(p, p.q, p.bilinear, p.query, p.queries, p.size_k, p.size_q), stream));
+    if (p.w_k.rank) {
+        product m = product_of(p, p.k, turned(p.w_k), p.key, p.keys, p.hidden, p.size_k);
+        m.batch[1] = m.out_heads = p.key_heads;
+        if (p.heads_kv) m.left_shares = p.key_heads / p.heads_kv;
+        m.row_flag = packed(p.covered, 1, p.keys, 1);
+        m.row_flag.stride[1] = 0;
+        ATTN__CUDA_TRY(run(m, stream));
+    }
+    return cudaSuccess;
+}
+
+static cudaError_t simple_forward_run(const params &p, const device &, cudaStream_t stream)
+{
+    ATTN__CUDA_TRY(prepare(p, stream));
+    return run(simple_forward, p.batch * p.heads * p.queries, stream, p);
+}
+
+/* The gradient of a parameter: what rows (or keys) left behind, `left` [r][k], times what it met there. */
+static product parameter_of(const params &p, array left, array right, array out, bool per_head, int64_t rows,
+                            int64_t columns, uint32_t bit)
+{
+    product m = product_of(p, left, right, out, rows, columns, p.queries);
+    m.out_batch = 1;
+    m.out_heads = per_head ? p.heads : 1;
+    m.depth_flag = packed(p.row_inverse, p.heads, p.queries, 1);
+    m.adds = (p.accumulate & bit) != 0;
+    return m;
+}
+static cudaError_t simple_backward_run(const params &p, const device &, cudaStream_t stream)
+{
+    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
+    const bool vectors = has_vectors(p.score), bilinear = p.score == ATTN_SCORE_BILINEAR;
+    const array row_vector = packed(p.row_vector, p.heads, p.queries, p.size_u), none = absent();
+    const array row_tanh = packed(p.row_tanh, p.heads, p.queries, p.size_u);
+    const array key_vector = packed(p.key_vector, p.key_heads, p.keys, p.size_u);
+    const array alive = packed(p.row_inverse, p.heads, p.queries, 1), met = packed(p.key_met, p.key_heads, p.keys, 1);
+    product m;
+    ATTN__CUDA_TRY(prepare(p, stream));
+    ATTN__CUDA_TRY(run(simple_grad_rows, rows, stream, p));
+    if ((p.dq.rank && vectors) || p.d_bilinear.rank || p.d_w_q.rank || p.d_w_v.rank || p.d_hidden_bias.rank ||
+        p.d_given_scores.rank || p.d_scale.rank || p.d_sigma.rank || p.d_alibi.rank)
+        ATTN__CUDA_TRY(run(simple_grad_queries, rows, stream, p));
+    if ((p.dk.rank && vectors) || p.d_w_k.rank) ATTN__CUDA_TRY(run(simple_grad_keys, keys, stream, p));
+    if (p.dv.rank) ATTN__CUDA_TRY(run(simple_grad_values, p.batch * p.heads_kv * p.keys, stream, p));
+    if (p.d_bias.rank)
+        ATTN__CUDA_TRY(run(simple_grad_bias, p.bias_size[0] * p.bias_size[1] * p.bias_size[2] * p.bias_size[3], stream, p));
+
+    if (p.dq.rank && (!vectors || bilinear || p.w_q.rank)) {
+        m = product_of(p, row_vector, bilinear ? turned(p.bilinear) : p.w_q, p.dq, p.queries, p.size_q,
+                       vectors ? p.size_u : 0);
+        m.row_flag = alive;
+        m.scale = bilinear ? p.scale : 1.0f;
+        m.adds = (p.accumulate & ATTN_GRAD_Q) != 0;
+        ATTN__CUDA_TRY(run(m, stream));
+    }
+    if (p.dk.rank && (!vectors || p.w_k.rank)) {
+        m = product_of(p, key_vector, p.w_k, p.dk, p.keys, p.size_k, vectors ? p.size_u : 0);
+        m.batch[1] = p.key_heads;
+        m.out_heads = p.heads_kv;
+        if (vectors) m.row_flag = met;
+        m.adds = (p.accumulate & ATTN_GRAD_K) != 0;
+        ATTN__CUDA_TRY(run(m, stream));
+    }
+    if (p.d_bilinear.rank) {
+        m = parameter_of(p, turned(p.q), row_vector, p.d_bilinear, p.d_bilinear.rank == 3, p.size_q, p.size_k,
+                         ATTN_GRAD_BILINEAR);
+        m.scale = p.scale;
+        ATTN__CUDA_TRY(run(m, stream));
+    }
+    if (p.d_w_q.rank)
+        ATTN__CUDA_TRY(run(parameter_of(p, turned(row_vector), p.q, p.d_w_q, p.d_w_q.rank == 3, p.hidden, p.size_q,
+                                        ATTN_GRAD_W_Q), stream));
+    if (p.d_w_k.rank) {
+        m = parameter_of(p, turned(key_vector), p.k, p.d_w_k, p.d_w_k.rank == 3, p.hidden, p.size_k, ATTN_GRAD_W_K);
+        m.batch[1] = p.key_heads;
+        if (p.heads_kv) m.right_shares = p.key_heads / p.heads_kv;
+        m.depth = p.keys;
+        m.depth_flag = met;
+        ATTN__CUDA_TRY(run(m, stream));
+    }
+    if (p.d_w_v.rank)
+        ATTN__CUDA_TRY(run(parameter_of(p, turned(row_tanh), none, turned(p.d_w_v), p.d_w_v.rank == 2, p.hidden, 1,
+                                        ATTN_GRAD_W_V), stream));
+    if (p.d_hidden_bias.rank)
+        ATTN__CUDA_TRY(run(parameter_of(p, turned(row_vector), none, turned(p.d_hidden_bias),
+                                        p.d_hidden_bias.rank == 2, p.hidden, 1, ATTN_GRAD_HIDDEN_BIAS), stream));
+    const struct { float *row; array out; bool per_head; uint32_t bit; } sums[4] = {
+        {p.row_sigma, p.d_sigma, p.sigma_per_head.rank != 0, ATTN_GRAD_SIGMA},
+        {p.row_scale, p.d_scale, false, ATTN_GRAD_SCALE},
+        {p.row_sink, p.d_sink, true, ATTN_GRAD_SINK},
+        {p.row_alibi, p.d_alibi, true, ATTN_GRAD_ALIBI}};
+    for (int i = 0; i < 4; i++) {
+        if (!sums[i].out.rank) continue;
+        m = parameter_of(p, turned(packed(sums[i].row, p.heads, p.queries, 1)), none, sums[i].out, sums[i].per_head, 1,
+                         1, sums[i].bit);
+        m.depth_flag = none;
+        ATTN__CUDA_TRY(run(m, stream));
+    }
+    return cudaSuccess;
+}
+
+static const void *some_data(const attn_desc *d)
+{
+    const void *of[6] = {d->q.data, d->given_scores.data, d->out.data, d->lse.data, d->weights.data, d->v.data};
+    for (int i = 0; i < 6; i++)
+        if (of[i]) return of[i];
+    return NULL;
+}
+} /* namespace attn__gpu */
+
+extern "C" int attn__cuda_place(const void *data)
+{
+    cudaPointerAttributes attributes;
+    if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {  /* no device, no driver: all is on the host */
+        cudaGetLastError();
+        return 1;
+    }
+    return attributes.type == cudaMemoryTypeDevice ? 2 : attributes.type == cudaMemoryTypeManaged ? 3 : 1;
+}
+
+extern "C" int64_t attn__cuda_bytes(const attn_desc *d, const void *grad)
+{
+    const attn__gpu::device_guard guard(attn__gpu::some_data(d));
+    const attn__gpu::device now = attn__gpu::device_now();
+    attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
+    const int64_t bytes = attn__gpu::lay_out(p, NULL) + attn__gpu::stage_for(p, now, grad != NULL).more(p, now, grad != NULL);
+    return bytes ? bytes + 256 : 0;
+}
+
+extern "C" attn_status attn__cuda_run(const attn_desc *d, const void *grad, void *workspace, attn_error *err)
+{
+    const attn__gpu::device_guard guard(attn__gpu::some_data(d));
+    const attn__gpu::device now = attn__gpu::device_now();
+    attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
+    const attn__gpu::stage &stage = attn__gpu::stage_for(p, now, grad != NULL);
+    char *base = (char *)(((uintptr_t)workspace + 255) / 256 * 256);
+    p.more = base + attn__gpu::lay_out(p, base);
+    return attn__gpu::report((grad ? stage.backward : stage.forward)(p, now, (cudaStream_t)d->stream), err);
+}
+
+extern "C" const char *attn__cuda_explain(const attn_desc *d, const void *grad, const char **stronger, const char **why)
+{
+    const attn__gpu::device_guard guard(attn__gpu::some_data(d));
+    const attn__gpu::device now = attn__gpu::device_now();
+    const attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
+    const attn__gpu::stage &stage = attn__gpu::stage_for(p, now, grad != NULL);
+    const int next = (int)(&stage - attn__gpu::stages) + 1;
+    *stronger = next < attn__gpu::STAGES ? attn__gpu::stages[next].name : NULL;
+    *why = *stronger ? attn__gpu::stages[next].covers(p, now, grad != NULL) : NULL;
+    return stage.name;
+}
+
+/* mask[b,h,i,j]: d has q, k as sizes and what masks; or the mask of dropout */
+extern "C" attn_status attn__cuda_mask(const attn_desc *d, const attn_out *mask, int dropout, attn_error *err)
+{
+    const attn__gpu::device_guard guard(mask->data);
+    attn__gpu::marking m;
+    m.p = attn__gpu::params_of(d, NULL);
+    m.p.alibi = attn__gpu::absent();
+    m.out = attn__gpu::spread(attn__gpu::as_view(*mask), "bhix");
+    m.dropout = dropout;
+    const int64_t elements = m.p.batch * m.p.heads * m.p.queries * m.p.keys;
+    return attn__gpu::report(attn__gpu::run(attn__gpu::mark, (elements + 31) / 32, (cudaStream_t)d->stream, m), err);
+}
+
+/* v: out_a, lse_a, out_b, lse_b, out, lse */
+extern "C" attn_status attn__cuda_merge(const attn_view *v, void *stream, attn_error *err)
+{
+    const attn__gpu::device_guard guard(v[4].data);
+    attn__gpu::merging m;
+    attn__gpu::array *const arrays[6] = {&m.out_a, &m.lse_a, &m.out_b, &m.lse_b, &m.out, &m.lse};
+    for (int i = 0; i < 6; i++) *arrays[i] = attn__gpu::spread(v[i], i % 2 ? "bhi" : "bhix");
+    m.batch = v[4].size[0];
+    m.heads = v[4].size[1];
+    m.queries = v[4].size[2];
+    m.size = v[4].size[3];
+    return attn__gpu::report(attn__gpu::run(attn__gpu::merge, m.batch * m.heads * m.queries, (cudaStream_t)stream, m), err);
+}
+
+extern "C" attn_status attn__cuda_sum(const attn_view *a, const attn_view *b, const attn_out *out, const int64_t *batch,
+                                      int adds, int skip, int in_order, void *stream, attn_error *err)
+{
+    const attn__gpu::device_guard guard(out->data);
+    attn__gpu::product m;
+    memset(&m, 0, sizeof m);
+    if (a) m.left = attn__gpu::spread(*a, "bhix");
+    m.right = attn__gpu::spread(*b, "bhix");
+    m.out = attn__gpu::spread(attn__gpu::as_view(*out), "bhix");
+    m.batch[0] = batch[0];
+    m.batch[1] = batch[1];
+    m.out_batch = out->size[0];
+    m.out_heads = out->size[1];
+    m.rows = out->size[2];
+    m.columns = out->size[3];
+    m.depth = b->size[2];
+    m.left_shares = m.right_shares = 1;
+    m.scale = 1.0f;
+    m.adds = adds;
+    m.skip = skip;
+    if (!a) {                               /* ones on the left are ones on the right of what is turned */
+        m.left = turned(m.right);
+        m.right = attn__gpu::absent();
+        m.out = turned(m.out);
+        m.rows = m.columns;
+        m.columns = 1;
+    }
+    return attn__gpu::report(attn__gpu::run(m, (cudaStream_t)stream, in_order != 0), err);
+}
+
+/* y[b,h,i,c] += bias[c]: a product with one column of ones */
+extern "C" attn_status attn__cuda_add(const attn_view *bias, const attn_out *y, void *stream, attn_error *err)
+{
+    const attn__gpu::device_guard guard(y->data);
+    attn__gpu::product m;
+    memset(&m, 0, sizeof m);
+    m.left = turned(attn__gpu::spread(*bias, "x"));
+    m.out = turned(attn__gpu::spread(attn__gpu::as_view(*y), "bhix"));
+    m.batch[0] = m.out_batch = y->size[0];
+    m.batch[1] = m.out_heads = y->size[1];
+    m.rows = y->size[3];
+    m.columns = y->size[2];
+    m.depth = 1;
+    m.left_shares = m.right_shares = 1;
+    m.scale = 1.0f;
+    m.adds = 1;
+    return attn__gpu::report(attn__gpu::run(m, (cudaStream_t)stream), err);
+}
+
+extern "C" void *attn__cuda_allocate(size_t bytes, void *stream)
+{
+    void *block = NULL;
+    if (cudaMallocAsync(&block, bytes, (cudaStream_t)stream) == cudaSuccess) return block;
+    cudaGetLastError();
+    return NULL;
+}
+extern "C" void attn__cuda_release(void *block, void *stream) { cudaFreeAsync(block, (cudaStream_t)stream); }
+
+attn_status attn_cuda_prepare(attn_error *err)
+{
+    cudaFuncAttributes attributes;
+    const void *const kernels[] = {
+        (const void *)attn__gpu::multiply, (const void *)attn__gpu::cover_keys, (const void *)attn__gpu::find_norms,
+        (const void *)attn__gpu::simple_forward, (const void *)attn__gpu::simple_grad_rows,
+        (const void *)attn__gpu::simple_grad_queries, (const void *)attn__gpu::simple_grad_keys,
+        (const void *)attn__gpu::simple_grad_values, (const void *)attn__gpu::simple_grad_bias,
+        (const void *)attn__gpu::mark, (const void *)attn__gpu::merge};
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
+        const attn_status status = attn__gpu::report(cudaFuncGetAttributes(&attributes, kernels[i]), err);
+        if (status != ATTN_OK) return status;
+    }
+    return ATTN_OK;
+}
+
+/* -------------------------------------------------------------------------------------------------------- >>tail */
+#undef ATTN__CUDA_TRY
+#undef ATTN__INPUTS
+#undef ATTN__RESULTS
+#undef ATTN__GRADIENTS
+#undef ATTN__CUDA_SEAM
+#undef ATTN__DEVICE
+#undef ATTN__BOTH
+#undef ATTN__KERNEL
+#undef ATTN__PARAM
+#undef ATTN__SHARED
+#undef ATTN__UNROLL
+#undef ATTN__LOOP
+#undef ATTN__WANT
+#undef ATTN__LAUNCH
 #endif /* ATTN_CUDA_IMPLEMENTATION */

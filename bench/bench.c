@@ -12,9 +12,6 @@
 #include "measure.h"
 #include <math.h>
 #include <unistd.h>
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
 
 #ifndef BENCH_FLAGS
 #define BENCH_FLAGS "unknown"
@@ -46,44 +43,7 @@ static const char *name_of(int isa) { return attn_isa_string((attn_isa)isa); }
 
 static int next_threads(int threads) { return threads < options.threads ? options.threads : INT32_MAX; }
 
-/* ---- peaks: 12 independent chains cover the latency of every machine so far; the barrier keeps each in a register */
-#define CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
-#if defined(__x86_64__)
-#define KEEP(v) __asm__ volatile("" : "+v"(v))
-#else
-#define KEEP(v) __asm__ volatile("" : "+w"(v))
-#endif
-enum { PEAK_ROUNDS = 20000 };
-
-#define PEAK(name, attributes, vector, all_of, step) \
-    attributes static void name(void *arg, int64_t task, int32_t worker) { \
-        vector a = all_of(0.5f), b = all_of(0.25f), CHAINS(PEAK_DECLARE) end = b; \
-        (void)arg, (void)task, (void)worker; \
-        for (int i = 0; i < PEAK_ROUNDS; i++) { CHAINS(step) } \
-        KEEP(end); \
-    }
-#define PEAK_DECLARE(n) c##n = b,
-#define PEAK_SCALAR(n) \
-    c##n = c##n * a + b; \
-    KEEP(c##n);
-#define PEAK_AVX2(n) \
-    c##n = _mm256_fmadd_ps(c##n, a, b); \
-    KEEP(c##n);
-#define PEAK_AVX512(n) \
-    c##n = _mm512_fmadd_ps(c##n, a, b); \
-    KEEP(c##n);
-#define SAME(x) (x)
-PEAK(peak_scalar, , float, SAME, PEAK_SCALAR) /* a multiplication and an addition where there is no fused one */
-#ifdef __x86_64__
-PEAK(peak_avx2, __attribute__((target("avx2,fma"))), __m256, _mm256_set1_ps, PEAK_AVX2)
-PEAK(peak_avx512, __attribute__((target("avx512f"))), __m512, _mm512_set1_ps, PEAK_AVX512)
-#else
-#define peak_avx2 peak_scalar
-#define peak_avx512 peak_scalar
-#endif
-static const attn_task_fn peaks[] = {NULL, peak_scalar, peak_avx2, peak_avx512};
-static const int lanes[] = {0, 1, 8, 16};
-
+/* ---- the machine's limits */
 typedef struct limit { /* what a sample is held against */
     int threads, isa;
     reading read;
@@ -93,7 +53,7 @@ static void run_peak(void *arg) {
     pool_run(pool_of(l->threads), l->threads, peaks[l->isa], NULL);
 }
 static double peak(const limit *l) { /* operations a second */
-    return rate(run_peak, (void *)l, l->threads > 1) * l->threads * PEAK_ROUNDS * 12 * 2 * lanes[l->isa];
+    return rate(run_peak, (void *)l, l->threads > 1) * l->threads * peak_operations(l->isa);
 }
 static void run_read(void *arg) {
     const limit *l = (const limit *)arg;

@@ -1,11 +1,14 @@
 /* measure.h - what the programs of bench/ share: clock, median, a job's data, the job as a call of attn.h, the
-   operations and bytes it takes, a read probe. Include after attn.h. */
+   operations and bytes it takes, a read probe, the multiply-adds that a core can make. Include after attn.h. */
 #include "pool.h"
 #include "work.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 /* Seconds: of this process where one thread works, so that a neighbour's slices do not count; else on the wall. */
 static inline double seconds_now(int wall) {
@@ -249,3 +252,45 @@ static inline void read_task(void *arg, int64_t i, int32_t worker) {
         for (part = 0; part < 2; part++) measure_sink = read(r->part[part] + (size_t)i * n, n);
 }
 static inline void read_all(pool *p, const reading *r) { pool_run(p, r->threads, read_task, (void *)r); }
+
+/* ---- peaks: 12 independent chains cover the latency of every machine so far; the barrier keeps each in a register */
+#define CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#if defined(__x86_64__)
+#define KEEP(v) __asm__ volatile("" : "+v"(v))
+#else
+#define KEEP(v) __asm__ volatile("" : "+w"(v))
+#endif
+enum { PEAK_ROUNDS = 20000 };
+
+#define PEAK(name, attributes, vector, all_of, step) \
+    attributes static void name(void *arg, int64_t task, int32_t worker) { \
+        vector a = all_of(0.5f), b = all_of(0.25f), CHAINS(PEAK_DECLARE) end = b; \
+        (void)arg, (void)task, (void)worker; \
+        for (int i = 0; i < PEAK_ROUNDS; i++) { CHAINS(step) } \
+        KEEP(end); \
+    }
+#define PEAK_DECLARE(n) c##n = b,
+#define PEAK_SCALAR(n) \
+    c##n = c##n * a + b; \
+    KEEP(c##n);
+#define PEAK_AVX2(n) \
+    c##n = _mm256_fmadd_ps(c##n, a, b); \
+    KEEP(c##n);
+#define PEAK_AVX512(n) \
+    c##n = _mm512_fmadd_ps(c##n, a, b); \
+    KEEP(c##n);
+#define SAME(x) (x)
+PEAK(peak_scalar, , float, SAME, PEAK_SCALAR) /* a multiplication and an addition where there is no fused one */
+#ifdef __x86_64__
+PEAK(peak_avx2, __attribute__((target("avx2,fma"))), __m256, _mm256_set1_ps, PEAK_AVX2)
+PEAK(peak_avx512, __attribute__((target("avx512f"))), __m512, _mm512_set1_ps, PEAK_AVX512)
+#else
+#define peak_avx2 peak_scalar
+#define peak_avx512 peak_scalar
+#endif
+static const attn_task_fn peaks[] = {NULL, peak_scalar, peak_avx2, peak_avx512};
+/* Operations that one task is. */
+static inline double peak_operations(int isa) {
+    static const int lanes[] = {0, 1, 8, 16};
+    return PEAK_ROUNDS * 12.0 * 2 * lanes[isa];
+}

@@ -161,6 +161,13 @@ void blas_sgemm(const job *j) {
 const char *machine_name(void) { return cpu_name(); }
 const char *blas_name(void) { return openblas_get_config(); }
 
+/* As many multiply-adds as the machine can make. */
+void peak_probe(const job *j) {
+    (void)j;
+    pool_run(&workers, workers.threads, peaks[attn_best_isa()], NULL);
+}
+double peak_count(int threads) { return threads * peak_operations(attn_best_isa()); }
+
 /* Reading K and V once. */
 void read_probe(const job *j) {
     reading r = {{j->k, j->v}, elements(j->batch, j->kv_heads, j->keys, j->d), workers.threads, 1};

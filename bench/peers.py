@@ -52,7 +52,7 @@ class Job(ctypes.Structure):  # work.h
 
 LIB = ctypes.CDLL(os.path.join(BUILD, "libpeers.so"))
 LIB.table_row.restype = ctypes.POINTER(Job)
-LIB.table_operations.restype = LIB.seconds.restype = ctypes.c_double
+LIB.table_operations.restype = LIB.peak_count.restype = LIB.seconds.restype = ctypes.c_double
 LIB.blas_name.restype = LIB.machine_name.restype = ctypes.c_char_p
 
 
@@ -136,6 +136,7 @@ class Row:
         self.wanted = "q k v".split() + ["bias"] * self.biased + "w_v w_q w_k hidden_bias".split() * self.projected
         self.wanted = self.wanted if gradients else []
         self.bars = BARS[self.name]
+        self.of_peak = self.kind in "fgb" and self.score in (0, 5) and self.queries > 1  # nearly all is multiply-adds
         self.peers = TAKES_PART.get(self.name, ["PyTorch"] if gradients else ATTENTION)
         lengths = self.lengths and ctypes.cast(self.lengths, ctypes.POINTER(ctypes.c_int32))
         self.lengths = lengths and np.ctypeslib.as_array(lengths, (self.batch,))
@@ -453,6 +454,7 @@ CONTESTANTS = {
     "plain C, vectorised": native("plain_loop", loop="libloop_fast.so"),
     "plain C at -O2": native("plain_loop", loop="libloop.so"),
     "read probe": native("read_probe"),
+    "peak": native("peak_probe"),
     "sgemm of PyTorch": pytorch(torch_sgemm),
     "sgemm of OpenBLAS": native("blas_sgemm"),
 }
@@ -536,11 +538,12 @@ class Contest:
     """One row on so many threads: all who can take part, their samples and errors."""
 
     def __init__(self, r, x, threads, samples, budget):
-        self.row, self.times, self.errors, self.memory, self.absent, pipes = r, {}, {}, {}, {}, {}
+        self.row, self.threads, self.times, self.errors, self.memory, self.absent = r, threads, {}, {}, {}, {}
+        pipes = {}
         ctypes.CDLL(None).malloc_trim(0)  # memory that is free but held would not be seen when it is taken again
         wall = threads > 1
         own = ["attn.h"] + (["attn.h on one thread"] if wall and "attn.h on one thread" in r.bars else [])
-        for name in own + r.peers:
+        for name in own + ["peak"] * r.of_peak + r.peers:
             pipes[name], theirs = multiprocessing.Pipe()
             child = multiprocessing.get_context("fork").Process(daemon=True, target=contestant, args=(
                 name, r, x, 1 if name == "attn.h on one thread" else threads, wall, theirs))
@@ -568,7 +571,7 @@ class Contest:
             taken += 1
             order = order[1:] + order[:1]
             if taken in TOO_SLOW:
-                keep = {"attn.h"}.union(*({n for n in g if self.rate(n) * TOO_SLOW[taken] > max(map(self.rate, g))}
+                keep = {"attn.h", "peak"}.union(*({n for n in g if self.rate(n) * TOO_SLOW[taken] > max(map(self.rate, g))}
                                           for g in map(self.group, r.bars) if g))
                 order = [n for n in order if n in keep]
         for pipe in pipes.values():
@@ -578,7 +581,8 @@ class Contest:
         return statistics.median(self.times[name])
 
     def rate(self, name):
-        return (2.0 * 2048**3 if name.startswith("sgemm") else self.row.operations) / self.time(name)
+        operations = {"sgemm": 2.0 * 2048**3, "peak": LIB.peak_count(self.threads)}
+        return operations.get(name.split()[0], self.row.operations) / self.time(name)
 
     def group(self, prefix):
         return [n for n in self.times if n.startswith(PEERS if prefix == "peers" else prefix) and n != "attn.h"]
@@ -594,6 +598,8 @@ def judge(contest, threads):
     """The row with its bars: it holds when all of them do."""
     r, times, errors = contest.row, contest.times, contest.errors
     row = {"row": r.name, "threads": threads, "bars": []}
+    if "attn.h" in times and "peak" in times:
+        row.update(of_peak=contest.rate("attn.h") / contest.rate("peak"))
     if "attn.h" in times:
         row.update(seconds=contest.time("attn.h"), samples=len(times["attn.h"]), errors=worst(errors["attn.h"]),
                    others={n: contest.time(n) / contest.time("attn.h") for n in times if n != "attn.h"},
@@ -613,6 +619,8 @@ def judge(contest, threads):
         best = max(group, key=contest.rate)
         bar.update(against=best, ratio=contest.rate("attn.h") / contest.rate(best))
         bar["short"] = ["time"] * (bar["ratio"] < bar["bar"])
+        if "peak" in times and best.startswith(PEERS) and bar["short"]:
+            bar["short"].append(f"(takes {bar['bar'] * contest.rate(best) / contest.rate('peak'):.0%} of peak)")
         if best.startswith(PEERS):
             ratios = {n: [a / b for a, b in zip(e, errors[best][n])] for n, e in errors["attn.h"].items()}
             mean, largest = worst(ratios)
@@ -625,7 +633,7 @@ def judge(contest, threads):
 def show(row, style):
     """A line per bar."""
     time = f"{row['seconds'] * 1e3:.4g} ms" if "seconds" in row else "-"
-    first = [row["row"], str(row["threads"]), time]
+    first = [row["row"], str(row["threads"]), time, f"{row['of_peak']:.0%}" if "of_peak" in row else "-"]
     number = lambda x: "-" if x is None else f"{x:.2f}"
     for bar in row["bars"]:
         cells = first + [number(bar["ratio"]), f"{bar['bar']:.3g}", bar["against"], number(bar.get("mean_error")),
@@ -633,8 +641,8 @@ def show(row, style):
         if style == "markdown":
             print("| " + " | ".join(cells) + " |", flush=True)
         else:
-            print("{:40} {:1} {:>8} {:>6} {:>5} {:22} {:>4} {:>4} {}".format(*cells), flush=True)
-        first = ["", "", ""]
+            print("{:40} {:1} {:>8} {:>4} {:>6} {:>5} {:22} {:>4} {:>4} {}".format(*cells), flush=True)
+        first = ["", "", "", ""]
 
 
 def machine(commit):
@@ -656,14 +664,15 @@ def main():
     o = options.parse_args()
     logging.disable(logging.WARNING)
     title = machine(o.commit)
-    heads = ["work, f32", "threads", "attn.h", "ratio", "bar", "against", "mean error", "max error", ""]
+    heads = ["work, f32", "threads", "attn.h", "of peak", "ratio", "bar", "against", "mean error", "max error", ""]
     if o.style == "json":
         print(json.dumps({"machine": title}))
     elif o.style == "markdown":
         print(f"{title}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     else:
-        print(f"{title}\nwork, threads, time of attn.h, how much faster than the best of them, the bar, who that is, "
-              "mean and\nmaximum of our error against float64 over theirs")
+        print(f"{title}\nwork, threads, time of attn.h, its share of the multiply-adds that the machine can make, how "
+              "much faster than\nthe best of them, the bar, who that is, mean and maximum of our error against float64 "
+              "over theirs")
     rows, absent = [], {}
     for r in table():
         if o.rows not in r.name:

@@ -266,13 +266,14 @@ static void check_other_ways(const call *c, int32_t workers) {
         ref_print(&c->d);
 }
 
-/* One entry of the batch alone, its keys and queries as they were. */
-static void check_batch_alone(const call *c, int64_t b) {
-    call one = copy_grads(c);
+/* The part of a call that belongs to one entry of the batch, in place. */
+static call entry_of(const call *c, int64_t b) {
+    call one = *c;
     attn_view *inputs[] = {&one.d.q,     &one.d.k,         &one.d.v,    &one.d.given_scores,
                            &one.g.d_out, &one.g.d_weights, &one.g.d_lse};
     attn_view *broadcast[] = {&one.d.bias, &one.d.mask};
     attn_view *lengths[] = {&one.d.key_lengths, &one.d.query_lengths, &one.d.positions};
+    int own_bias = one.d.bias.rank == 4 && one.d.bias.size[0] > 1;
     for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++)
         if (inputs[n]->rank) *inputs[n] = attn_view_slice(*inputs[n], 0, b, 1);
     for (int n = 0; n < 2; n++)
@@ -284,22 +285,45 @@ static void check_batch_alone(const call *c, int64_t b) {
         if (result_of(&one.d, n)->rank) *result_of(&one.d, n) = attn_out_slice(*result_of(&one.d, n), 0, b, 1);
     one.d.dropout_origin[0] += b;
     for (int n = 0; n < GRAD_COUNT; n++) {
-        attn_out *o = grad_of(&one.g, n), want = *grad_of((attn_grad *)(uintptr_t)&c->g, n);
-        int own = n <= GRAD_GIVEN; /* the others are sums over the batch */
-        if (!own || !o->rank) {
-            memset(o, 0, sizeof *o);
-            continue;
-        }
+        attn_out *o = grad_of(&one.g, n);
+        if (!o->rank || !(n <= GRAD_GIVEN || (n == GRAD_BIAS && own_bias))) continue; /* a sum over the batch */
         *o = attn_out_slice(*o, 0, b, 1);
         if (one.start[n].rank) one.start[n] = attn_view_slice(one.start[n], 0, b, 1);
-        (void)want;
     }
-    if (!one.g.dq.rank && !one.g.dk.rank && !one.g.dv.rank && !one.g.d_given_scores.rank) return;
+    return one;
+}
+
+/* One entry of the batch alone: the same bits of what is its own. */
+static void check_batch_alone(const call *c, int64_t b) {
+    call copy = copy_grads(c), whole = *c, one, want;
+    for (int n = GRAD_GIVEN + 1; n < GRAD_COUNT; n++)
+        memset(grad_of(&copy.g, n), 0, sizeof(attn_out)), memset(grad_of(&whole.g, n), 0, sizeof(attn_out));
+    if (!copy.g.dq.rank && !copy.g.dk.rank && !copy.g.dv.rank && !copy.g.d_given_scores.rank) return;
+    one = entry_of(&copy, b), want = entry_of(&whole, b);
     if (!run_call(&one, "one entry of the batch alone")) return;
-    call whole = *c;
-    for (int n = 0; n <= GRAD_GIVEN; n++)
-        if (grad_of(&whole.g, n)->rank) *grad_of(&whole.g, n) = attn_out_slice(*grad_of(&whole.g, n), 0, b, 1);
-    if (!same_grads(&whole, &one, "one entry of the batch alone")) ref_print(&c->d);
+    if (!same_grads(&want, &one, "one entry of the batch alone")) ref_print(&c->d);
+}
+
+/* A batch in parts, as a training program accumulates micro-batches: added up they are the gradient of the whole. */
+static void check_micro_batches(const call *c, int64_t batch) {
+    ref_grads want;
+    ref_upstream up = upstream_of(&c->g);
+    call whole = copy_grads(c);
+    whole.g.accumulate = ATTN_GRAD_ALL;
+    for (int n = 0; n < GRAD_COUNT; n++) {
+        attn_view v = attn_view_of(*grad_of(&whole.g, n));
+        if (v.rank && !whole.start[n].rank)
+            whole.start[n] = make_filled(LAYOUT_PACKED, 0, v.rank, v.size[0], v.size[1], v.size[2], v.size[3]);
+    }
+    prepare_grads(&whole);
+    for (int64_t b = 0; b < batch; b++) {
+        attn_error err;
+        call one = entry_of(&whole, b);
+        if (!accepted(attn_backward(&one.d, &one.g, &err), &err, &one.d, "a micro-batch")) return;
+    }
+    ref_backward(&c->d, &up, &want);
+    check_grads(&whole, &want, "micro-batches");
+    ref_free_grads(&want);
 }
 
 static void pairs(void) {
@@ -329,6 +353,7 @@ static void pairs(void) {
             if (!same_grads(&c, &other, "stats given, or computed again")) ref_print(&c.d);
             check_other_ways(&c, workers[f[F_WORKERS]]);
             check_batch_alone(&c, test_int(0, f[F_BATCH]));
+            if (f[F_BATCH] > 0 && n % 3 == 0) check_micro_batches(&c, f[F_BATCH] + 1);
         }
         test_release();
     }

@@ -28,8 +28,6 @@
 #  include <ucontext.h>
 #endif
 
-typedef struct CUstream_st *cudaStream_t;
-
 namespace attn_emu {
 
 /* ---- when things happen */

@@ -1,7 +1,6 @@
 /* The kernels of stages 2 and 3 against float64, in all timings of the emulator: random shapes and options, every number
    of every result, memory around the results untouched, the same bits in every timing. */
-#define ATTN_CUDA_IMPLEMENTATION
-#include "../../attn_cuda.cuh"
+#include "device.cc"
 #include <stdio.h>
 #include <stdlib.h>
 #include <math.h>
@@ -320,7 +319,7 @@ static void check_forward(const call &c)
         fail(c, "memory beside the results was written", 0, 0);
 }
 
-typedef int (*forward_fn)(const params &, const device &, cudaStream_t);
+typedef cudaError_t (*forward_fn)(const params &, const device &, cudaStream_t);
 static void poison(tensor &t) { std::fill(t.memory.begin(), t.memory.end(), 0xff); }
 
 static void run_forward(call &c, size_t workspace, forward_fn forward)
@@ -343,40 +342,35 @@ static void run_forward(call &c, size_t workspace, forward_fn forward)
     }
 }
 
-typedef bool (*covers_fn)(const params &, const device &, const char **);
-static size_t no_workspace(const params &, const device &) { return 0; }
-static const struct stage {
+static const struct subject {
     const char *name;
-    int arch, shared_bytes;
-    covers_fn covers;
-    size_t (*workspace)(const params &, const device &);
-    forward_fn forward;
+    int arch, shared_bytes, stage;
     wishes kinds[6];
-} stages[] = {
-    {"mma", 80, 163 * 1024, mma_covers, mma_workspace, mma_forward,
+} subjects[] = {
+    {"stage 2", 80, 163 * 1024, 1,
      {{1, 150, 0, 0, 8, 64}, {1, 150, 1, 0, 8, 128}, {1, 200, 0, 0, 72, 128}, {1, 90, 1, 0, 136, 256}, {0, 0, 0, 1, 8, 128},
       {0, 0, 1, 1, 64, 64}}},
-    {"hopper", 90, 227 * 1024, hopper_covers, no_workspace, hopper_forward,
+    {"stage 3", 90, 227 * 1024, 2,
      {{64, 600, 0, 0, 8, 64}, {64, 500, 0, 0, 72, 128}, {64, 400, 0, 0, 136, 256}}},
 };
 
 int main(int argc, char **argv)
 {
     const int rounds = argc > 1 ? atoi(argv[1]) : 12;
-    for (const stage &stage : stages)
+    for (const subject &stage : subjects)
         for (const wishes &w : stage.kinds) {
             const long before = checks, failed = failures, called = calls;
             if (!w.most_d) break;
             for (int i = 0; i < rounds; i++) {
                 call c;
-                const char *why = "";
                 random_call(c, w);
                 c.dev.arch = stage.arch, c.dev.shared_bytes = stage.shared_bytes, c.dev.processors = 4;
-                if (!stage.covers(c.p, c.dev, &why)) {
-                    fail(c, why, 0, 1);
+                const attn__gpu::stage &s = stages[stage.stage];
+                if (s.covers(c.p, c.dev, false)) {
+                    fail(c, s.covers(c.p, c.dev, false), 0, 1);
                     continue;
                 }
-                run_forward(c, stage.workspace(c.p, c.dev), stage.forward);
+                run_forward(c, (size_t)s.more(c.p, c.dev, false), s.forward);
             }
             printf("%s forward, %s%s, head sizes %d..%d: %ld calls, %ld checks, %ld failed\n", stage.name,
                    w.decode ? "decode" : "prefill", w.extra ? " with everything" : "", w.least_d, w.most_d, calls - called,

@@ -14,7 +14,7 @@ MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
 .PHONY: help test demo demo-train demo-gpt examples conformance check sanitize golden mutants exhaustive bench \
-        bench-peers bench-scaling format clean
+        bench-peers bench-scaling format clean test-cuda-emulated cuda check-cuda
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
@@ -48,6 +48,15 @@ sanitize: | build ## Run the suites under the address, undefined-behaviour, thre
 golden: | build ## Compute one hash over a fixed set of calls in every way there is; compare with tests/golden.txt.
 	@sh tests/golden.sh
 
+test-cuda-emulated: build/cuda/emulated build/cuda/suites ## Run the GPU kernels in an emulator on this CPU, against float64; no CUDA needed.
+	@sh tests/cuda/emulated.sh
+
+cuda: ## Compile attn_cuda.cuh with nvcc for all architectures (ARCHS="80 90a": some), without a warning.
+	@sh tests/cuda/nvcc.sh build
+
+check-cuda: ## Look at what nvcc makes of each architecture: no spilled registers, no serialised wgmma.
+	@sh tests/cuda/nvcc.sh check
+
 mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at a time; the suites must notice.
 	@sh tests/mutants.sh
 
@@ -71,7 +80,7 @@ format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is 
 clean: ## Remove build/.
 	rm -rf build
 
-build build/obj:
+build build/obj build/cuda:
 	mkdir -p $@
 
 # ---- the test program: the implementation is compiled once, in tests/attn.c
@@ -87,6 +96,24 @@ build/conformance build/exhaustive: build/%: build/obj/attn.o build/obj/%.o
 
 build/mutate: tests/mutate.c | build
 	$(CC) $(CFLAGS) $(LDFLAGS) $< -o $@
+
+# ---- the kernels of attn_cuda.cuh in the emulator: its tests, and suites of the CPU all of whose arrays lie on a device
+CXXFLAGS     = -O2 -Wall -Wextra
+CUDA_SUITES  = forward special properties mha bmm pieces softmax
+CUDA_SOURCES = attn_cuda.cuh attn.h $(wildcard tests/cuda/*.h tests/*.h)
+
+build/cuda/%.o: tests/cuda/%.c $(CUDA_SOURCES) | build/cuda
+	$(CC) $(CFLAGS) -I. -c $< -o $@
+build/cuda/device.o: tests/cuda/device.cc $(CUDA_SOURCES) | build/cuda
+	$(CXX) -std=c++17 $(CXXFLAGS) -I. -c $< -o $@
+build/cuda/everywhere.o: tests/cuda/device.cc $(CUDA_SOURCES) | build/cuda
+	$(CXX) -std=c++17 $(CXXFLAGS) -DFAKE_ELSEWHERE=3 -I. -c $< -o $@
+build/cuda/main-%.o: tests/main.c tests/test.h attn.h | build/cuda
+	$(CC) $(CFLAGS) -D'SUITES=$(if $(filter suites,$*),${CUDA_SUITES:%=X(%)},X($*))' -c $< -o $@
+build/cuda/emulated: build/cuda/emulated.o build/cuda/main-emulated.o build/cuda/attn.o build/cuda/device.o
+	$(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
+build/cuda/suites: $(CUDA_SUITES:%=build/obj/%.o) build/cuda/main-suites.o build/cuda/attn.o build/cuda/everywhere.o
+	$(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 # ---- the benchmarks, as users build; once more with a fused multiply-add for the scalar kernels
 build/bench-native: CFLAGS += -march=native

@@ -1,5 +1,8 @@
 /* The kernels of stages 2 and 3 against float64, in all timings of the emulator: random shapes and options, every number
-   of every result, memory around the results untouched, the same bits in every timing. */
+   of every result, memory around the results untouched, the same bits in every timing.
+
+       fast [ROUNDS [first]]     calls of each kind; first: stop at the first failure (mutants.sh) */
+#define ATTN_CUDA_MAX_BLOCKS 5 /* so that a block has several tasks, one after the other */
 #include "device.cc"
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +19,7 @@ static bool chance(int percent) { return draw(0, 99) < percent; }
 static float number() { return (float)(int)(bits() % 65536) / 32768.0f - 1.0f; }
 
 static long checks, failures, calls;
+static bool only_first;
 
 /* An array [B,H,I,X] in an allocation of its own: 64 elements of margin on both sides, any order of the first three axes,
    a gap between rows, NaN wherever no element lies. */
@@ -268,6 +272,7 @@ static void fail(const call &c, const char *what, double got, double want)
 {
     if (failures++ < 15)
         printf("FAIL %s: got %.9g, want %.9g\n     %s, %s\n", what, got, want, c.name.c_str(), attn_emu::now_timing.name);
+    if (only_first) exit(1);
 }
 static void close(const call &c, const char *what, double got, double want, double bound)
 {
@@ -357,6 +362,7 @@ static const struct subject {
 int main(int argc, char **argv)
 {
     const int rounds = argc > 1 ? atoi(argv[1]) : 12;
+    only_first = argc > 2;
     for (const subject &stage : subjects)
         for (const wishes &w : stage.kinds) {
             const long before = checks, failed = failures, called = calls;

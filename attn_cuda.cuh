@@ -2793,13 +2793,15 @@ attn_status attn_cuda_prepare(attn_error *err)
 #undef ATTN__RESULTS
 #undef ATTN__GRADIENTS
 #undef ATTN__CUDA_SEAM
-#undef ATTN__DEVICE
-#undef ATTN__BOTH
-#undef ATTN__KERNEL
-#undef ATTN__PARAM
-#undef ATTN__SHARED
-#undef ATTN__UNROLL
-#undef ATTN__LOOP
-#undef ATTN__WANT
-#undef ATTN__LAUNCH
+#ifndef ATTN__CUDA_KEEP         /* tests write kernels too */
+#  undef ATTN__DEVICE
+#  undef ATTN__BOTH
+#  undef ATTN__KERNEL
+#  undef ATTN__PARAM
+#  undef ATTN__SHARED
+#  undef ATTN__UNROLL
+#  undef ATTN__LOOP
+#  undef ATTN__WANT
+#  undef ATTN__LAUNCH
+#endif
 #endif /* ATTN_CUDA_IMPLEMENTATION */

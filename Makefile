@@ -14,11 +14,11 @@ MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
 .PHONY: help test demo demo-train demo-gpt examples conformance check sanitize golden mutants exhaustive bench \
-        bench-peers bench-scaling format clean test-cuda-emulated test-cuda-mutants cuda check-cuda
+        bench-peers bench-scaling format clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
-	    printf '%-13s %s\n' "$$name" "$$text"; done
+	    printf '%-18s %s\n' "$$name" "$$text"; done
 
 test: build/tests ## Build the test program and run every suite on every instruction set of this machine (the default).
 	build/tests
@@ -60,6 +60,9 @@ cuda: | build ## Compile attn_cuda.cuh with nvcc for every architecture (ARCHS="
 check-cuda: cuda ## Look at the kernels that make cuda compiled: no spilled register, no serialised wgmma.
 	@sh tests/cuda/check.sh
 
+test-cuda: | build ## Test the GPU kernels on a device: every primitive, the suites, the examples. Skips where there is none.
+	@CC="$(CC)" sh tests/cuda/device.sh
+
 mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at a time; the suites must notice.
 	@sh tests/mutants.sh
 
@@ -76,6 +79,9 @@ bench-peers: | build ## Compare with PyTorch, onnxruntime and OpenBLAS, installe
 bench-scaling: build/scaling ## Measure time and memory against every size; draw bench/plots/*.svg (ARGS=TEXT: some).
 	@mkdir -p bench/plots
 	build/scaling bench/plots $(ARGS)
+
+bench-cuda: | build ## Measure the GPU kernels and, where PyTorch is in VENV, its kernels beside them. Skips without a device.
+	@VENV=$(VENV) COMMIT=$(COMMIT) CC="$(CC)" sh bench/cuda.sh $(ARGS)
 
 format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.
 	clang-format -i tests/*.[ch] examples/*.c bench/*.c

@@ -18,7 +18,8 @@ code_for() { echo "-gencode=arch=compute_$1,code=sm_$1"; }    # -arch would comp
 # The implementation alone, as a program has it in one of its files.
 cuda_implementation() { printf '#define ATTN_CUDA_IMPLEMENTATION\n#include "attn_cuda.cuh"\n'; }
 
-# device_here: sets `device` to the architecture of device 0 (90a, 80, ..) and `device_name`; else `no_device` to why not.
+# device_here: sets `device` to the architecture of device 0 (90a, 80, ..), `device_name`, `pageable` to 1 where it reads
+# ordinary memory too; else `no_device` to why there is none.
 device_here() {
     device=; device_name=; no_device=
     [ -n "$NVCC" ] || { no_device=$WITHOUT_NVCC; return 1; }
@@ -27,14 +28,15 @@ device_here() {
 #include <stdio.h>
 int main()
 {
-    cudaDeviceProp device;
-    const cudaError_t error = cudaGetDeviceProperties(&device, 0);
-    if (error == cudaSuccess) printf("%d%s %s\n", device.major * 10 + device.minor, device.major == 9 ? "a" : "", device.name);
+    cudaDeviceProp d;
+    const cudaError_t error = cudaGetDeviceProperties(&d, 0);
+    if (error == cudaSuccess)
+        printf("%d%s %d %s\n", d.major * 10 + d.minor, d.major == 9 ? "a" : "", d.pageableMemoryAccess, d.name);
     else printf("%s\n", cudaGetErrorString(error));
     return error != cudaSuccess;
 }
 END
     "$NVCC" -o "$cuda/which" "$cuda/which.cu" >"$cuda/which.log" 2>&1 || { no_device="nvcc cannot link a program"; return 1; }
     found=$("$cuda/which") || { no_device="there is no device: $found"; return 1; }
-    device=${found%% *}; device_name=${found#* }
+    device=${found%% *}; found=${found#* }; pageable=${found%% *}; device_name=${found#* }
 }

@@ -14,7 +14,7 @@ MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
 .PHONY: help test demo demo-train demo-gpt examples conformance check sanitize golden mutants exhaustive bench \
-        bench-peers bench-scaling format clean test-cuda-emulated cuda check-cuda
+        bench-peers bench-scaling format clean test-cuda-emulated test-cuda-mutants cuda check-cuda
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
@@ -48,14 +48,17 @@ sanitize: | build ## Run the suites under the address, undefined-behaviour, thre
 golden: | build ## Compute one hash over a fixed set of calls in every way there is; compare with tests/golden.txt.
 	@sh tests/golden.sh
 
-test-cuda-emulated: build/cuda/emulated build/cuda/suites ## Run the GPU kernels in an emulator on this CPU, against float64; no CUDA needed.
+test-cuda-emulated: build/cuda/emulated build/cuda/suites build/cuda/primitives build/cuda/fast ## Run the GPU kernels in an emulator on this CPU, against float64; no CUDA needed.
 	@sh tests/cuda/emulated.sh
 
-cuda: ## Compile attn_cuda.cuh with nvcc for all architectures (ARCHS="80 90a": some), without a warning.
-	@sh tests/cuda/nvcc.sh build
+test-cuda-mutants: | build/cuda ## Plant faults into the GPU kernels, one at a time; the emulated tests must notice each.
+	@CXX="$(CXX)" sh tests/cuda/mutants.sh
 
-check-cuda: ## Look at what nvcc makes of each architecture: no spilled registers, no serialised wgmma.
-	@sh tests/cuda/nvcc.sh check
+cuda: | build ## Compile attn_cuda.cuh with nvcc for every architecture (ARCHS="80 90a": some): no warning, time, size.
+	@sh tests/cuda/build.sh
+
+check-cuda: cuda ## Look at the kernels that make cuda compiled: no spilled register, no serialised wgmma.
+	@sh tests/cuda/check.sh
 
 mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at a time; the suites must notice.
 	@sh tests/mutants.sh
@@ -109,6 +112,8 @@ build/cuda/device.o: tests/cuda/device.cc $(CUDA_SOURCES) | build/cuda
 	$(CXX) -std=c++17 $(CXXFLAGS) -I. -c $< -o $@
 build/cuda/everywhere.o: tests/cuda/device.cc $(CUDA_SOURCES) | build/cuda
 	$(CXX) -std=c++17 $(CXXFLAGS) -DFAKE_ELSEWHERE=3 -DATTN_CUDA_SIMPLE=1 -I. -c $< -o $@
+build/cuda/primitives build/cuda/fast: build/cuda/%: tests/cuda/%.cc tests/cuda/device.cc $(CUDA_SOURCES) | build/cuda
+	$(CXX) -std=c++17 $(CXXFLAGS) -I. $< -o $@
 build/cuda/main-%.o: tests/main.c tests/test.h attn.h | build/cuda
 	$(CC) $(CFLAGS) -D'SUITES=$(if $(filter suites,$*),${CUDA_SUITES:%=X(%)},X($*))' -c $< -o $@
 build/cuda/emulated: build/cuda/emulated.o build/cuda/main-emulated.o build/cuda/attn.o build/cuda/device.o

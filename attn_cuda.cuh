@@ -68,6 +68,9 @@ attn_status attn_cuda_prepare(attn_error *err);
 #define ATTN__CUDA_IMPLEMENTED
 
 /* ------------------------------------------------------------------------------------------------------ >>config */
+#ifndef ATTN_CUDA_HEAD_DIMS
+#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* of kernels, ascending; others take the next, or stage 1 */
+#endif
 #ifndef ATTN_CUDA_MAX_BLOCKS
 #  define ATTN_CUDA_MAX_BLOCKS 65535        /* of a grid; blocks loop over what is left */
 #endif
@@ -121,6 +124,7 @@ static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, s
 #include <cuda.h>           /* types only: CUtensorMap; nothing of libcuda is linked */
 
 #define ATTN__UNROLL _Pragma("unroll")
+#define ATTN__LOOP _Pragma("unroll 1")      /* not unrolled: it would cost registers */
 /* What the compilation for one architecture has. On the host everything, so that kernels have their names. */
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #  define ATTN__HAVE_MMA 1
@@ -207,6 +211,17 @@ ATTN__DEVICE void store_shared(uint32_t address, uint32_t value)
 {
     asm volatile("st.shared.b32 [%0], %1;" :: "r"(address), "r"(value) : "memory");
 }
+ATTN__DEVICE void load_shared(uint32_t (&r)[4], uint32_t address)          /* 16 bytes, aligned */
+{
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+ATTN__DEVICE uint32_t load_shared_word(uint32_t address)
+{
+    uint32_t r;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(address) : "memory");
+    return r;
+}
 ATTN__DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /* ---- cp.async (sm_80): 16 bytes from global to shared memory, or 16 zero bytes and nothing is read */
@@ -234,7 +249,7 @@ ATTN__DEVICE void ldmatrix_transposed(uint32_t (&r)[4], uint32_t address)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
 }
-template <class T> ATTN__DEVICE void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+template <class T> ATTN__DEVICE void mma(float *d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     if (T::is_bf16)
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -506,6 +521,9 @@ struct params {
 };
 static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
 
+/* arch: 75, 80, ..; 0: there is none. What a block may have; how many multiprocessors. */
+struct device { int arch, shared_bytes, processors; };
+
 ATTN__DEVICE int64_t key_head(const params &p, int64_t h) { return h / (p.heads / p.key_heads); }
 
 /* ---- numbers */
@@ -660,9 +678,6 @@ ATTN__DEVICE float keep_factor(const params &p, int64_t b, int64_t h, int64_t i,
 {
     return p.dropout == 0.0f ? 1.0f : is_kept(p, b, h, i, j) ? p.keep_scale : 0.0f;
 }
-
-/* The device that a call runs on, as far as stages care. */
-struct device { int arch, shared_bytes, processors; };      /* arch: 75, 80, ..; 0: none */
 
 /* ------------------------------------------------------------------------------------------------------ >>simple
    Stage 1: every option, every size, any strides, f32 throughout. A warp has one row (or one key), a lane one key (or
@@ -1356,7 +1371,16 @@ ATTN__KERNEL(32 * WARPS, 1) void merge(ATTN__PARAM merging m)
 }
 
 /* --------------------------------------------------------------------------------------------------------- >>mma
-   Stage 2: 16-bit types on the tensor cores of a warp. */
+   Stage 2: 16-bit types on the tensor cores of a warp, sm_80 and up; its tiles, its softmax and its guarded products
+   serve stage 3 too.
+
+   A warp has 16 rows of a product. In an accumulator of 16 rows and N columns a thread holds rows g and g+8 (g = lane/4),
+   of each 8 columns the two at 2t (t = lane%4): s[4j], s[4j+1] of row g, s[4j+2], s[4j+3] of row g+8, columns 8j+2t and
+   8j+2t+1. "Its two rows" below are these. Two such blocks of 8 columns are, packed, the left operand of the next
+   product: weights need not leave the registers. */
+
+ATTN__DEVICE int least(int a, int b) { return a < b ? a : b; }
+ATTN__DEVICE int most(int a, int b) { return a > b ? a : b; }
 
 /* ---- tiles in shared memory, as TMA lays them: panels of 64 columns, one after the other; in a panel rows of 128 bytes
    whose eight 16-byte chunks are exchanged by the row's number, so that neither rows nor columns meet in one bank. */
@@ -1364,14 +1388,889 @@ ATTN__DEVICE uint32_t chunk_of(int row, int chunk, int rows)    /* chunk: 8 colu
 {
     return (uint32_t)(chunk / 8 * rows * 128 + row * 128 + ((chunk % 8) ^ (row % 8)) * 16);
 }
-/* The same tile for wgmma (its start 1024-byte aligned, in 1/16 of bytes), and what to add to get to the next 16 columns
+template <int Rows, int Columns> constexpr int tile_bytes = Rows * ((Columns + 63) / 64) * 128;
+/* The same tile for wgmma (its start 1024-byte aligned; in units of 16 bytes), and what to add for the next 16 columns
    or, where the operand is transposed, rows. */
 ATTN__DEVICE uint64_t wgmma_tile(uint32_t address, int rows)
 {
-    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(rows * 128 >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
+    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(rows * 128 >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
+           1ull << 62;
 }
 ATTN__DEVICE uint64_t wgmma_along(int k, int rows) { return (uint64_t)(k / 4 * (rows * 128 >> 4) + k % 4 * 2); }
 ATTN__DEVICE uint64_t wgmma_down(int k) { return (uint64_t)(k * (16 * 128 >> 4)); }
+
+/* Starts to copy a tile of D columns; row_at(r) is where a row lies, NULL for a row of zeros. Of D columns `columns`
+   exist, the others are zeros. */
+template <int D, int Rows, int Threads, class F>
+ATTN__DEVICE void copy_tile(uint32_t tile, const void *somewhere, int64_t columns, F row_at)
+{
+    ATTN__LOOP for (int n = hw::thread(); n < Rows * (D / 8); n += Threads) {
+        const int row = n / (D / 8), chunk = n % (D / 8);
+        const uint16_t *from = row_at(row);
+        const bool inside = from && chunk * 8 < columns;
+        hw::copy16(tile + chunk_of(row, chunk, Rows), inside ? from + chunk * 8 : somewhere, inside);
+    }
+}
+ATTN__DEVICE const uint16_t *row_of(const array &a, int64_t b, int64_t h, int64_t i)
+{
+    return (const uint16_t *)a.data + place(a, b, h, i, 0);
+}
+
+/* Operands of mma from such a tile. Left: rows row.., columns 16k... Right: two blocks of 8 columns of the product, r[0]
+   and r[1], r[2] and r[3]; their numbers lie along rows of the tile (rows n.., columns 16k..), or down its columns (rows
+   16k.., columns n..). */
+ATTN__DEVICE void load_left(uint32_t (&a)[4], uint32_t tile, int rows, int row, int k)
+{
+    const int l = hw::lane();
+    hw::ldmatrix(a, tile + chunk_of(row + l % 16, 2 * k + l / 16, rows));
+}
+ATTN__DEVICE void load_right(uint32_t (&b)[4], uint32_t tile, int rows, int n, int k)
+{
+    const int l = hw::lane();
+    hw::ldmatrix(b, tile + chunk_of(n + l % 8 + l / 16 * 8, 2 * k + l / 8 % 2, rows));
+}
+ATTN__DEVICE void load_right_down(uint32_t (&b)[4], uint32_t tile, int rows, int n, int k)
+{
+    const int l = hw::lane();
+    hw::ldmatrix_transposed(b, tile + chunk_of(16 * k + l % 16, n / 8 + l / 16, rows));
+}
+/* columns 16k.. of an accumulator as a left operand */
+template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s, int k)
+{
+    ATTN__UNROLL for (int i = 0; i < 4; i++) a[i] = hw::pack<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
+}
+
+/* ---- products where +0 excludes: such a weight must keep out what it meets, be that NaN or infinite. A tile of
+   weights that may exclude is a rare one at the edge of a mask, and a tile of values that are not finite rarer still. So
+   look; if there is one, let the rows that meet it become NaN, then put zeros in its place. */
+template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)      /* all bits of those set */
+{
+    const uint32_t e = T::is_bf16 ? 0x7f80u : 0x7c00u;
+    return ((x & e) == e ? 0xffffu : 0u) | ((x >> 16 & e) == e ? 0xffff0000u : 0u);
+}
+/* Threads of number `thread` of `threads` look at their share of a tile, or put zeros there. */
+template <class T, int Rows, int D> ATTN__DEVICE bool has_odd(uint32_t tile, int thread, int threads)
+{
+    uint32_t r[4], odd = 0;
+    ATTN__LOOP for (int n = thread; n < Rows * (D / 8); n += threads) {
+        hw::load_shared(r, tile + chunk_of(n / (D / 8), n % (D / 8), Rows));
+        ATTN__UNROLL for (int i = 0; i < 4; i++) odd |= halves_not_finite<T>(r[i]);
+    }
+    return odd != 0;
+}
+template <class T, int Rows, int D> ATTN__DEVICE void clear_odd(uint32_t tile, int thread, int threads)
+{
+    uint32_t r[4];
+    ATTN__LOOP for (int n = thread; n < Rows * (D / 8); n += threads) {
+        const uint32_t at = tile + chunk_of(n / (D / 8), n % (D / 8), Rows);
+        hw::load_shared(r, at);
+        ATTN__UNROLL for (int i = 0; i < 4; i++) {
+            const uint32_t odd = halves_not_finite<T>(r[i]);
+            if (odd) hw::store_shared(at + 4 * i, r[i] & ~odd);
+        }
+    }
+}
+/* d 16xN becomes NaN where a weight of s (16 rows, K columns) other than +0 meets what is not finite in rows [first, last)
+   of a tile of K. One key after the other: this is rare, and must not cost the loop around it registers. */
+template <class T, int N, int K>
+ATTN__DEVICE void mark_odd(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
+{
+    const int l = hw::lane();
+    ATTN__LOOP for (int key = most(first, 0); key < least(last, K); key++) {
+        float weight[2] = {0.0f, 0.0f};
+        ATTN__UNROLL for (int j = 0; j < K / 2; j++)
+            if (j / 4 == key / 8 && j % 2 == key % 2) weight[j / 2 % 2] = s[j];
+        ATTN__UNROLL for (int e = 0; e < 2; e++) weight[e] = hw::shfl(weight[e], l / 4 * 4 + key % 8 / 2);
+        ATTN__UNROLL for (int j = 0; j < N / 8; j++) {
+            const uint32_t odd = halves_not_finite<T>(hw::load_shared_word(tile + chunk_of(key, j, K) + l % 4 * 4));
+            ATTN__UNROLL for (int x = 0; x < 4; x++)
+                if (bits_of(weight[x / 2]) && (odd >> (16 * (x % 2)) & 1)) d[4 * j + x] = float_of(0x7fc00000u);
+        }
+    }
+}
+/* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns */
+template <class T, int N, int K>
+ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
+{
+    ATTN__UNROLL for (int k = 0; k < K / 16; k++) {
+        uint32_t a[4], b[4];
+        pack_left<T>(a, s, k);
+        ATTN__UNROLL for (int n = 0; n < N; n += 16) {
+            load_right_down(b, tile, K, n, k);
+            hw::mma<T>(d + n / 2, a, b[0], b[1]);
+            hw::mma<T>(d + n / 2 + 4, a, b[2], b[3]);
+        }
+    }
+}
+/* s 16xN = rows row.. of a tile of RowsA . transposed tile of N rows, over D columns */
+template <class T, int N, int D, int RowsA>
+ATTN__DEVICE void product_of_rows(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
+{
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] = 0.0f;
+    ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
+        uint32_t a[4], b[4];
+        load_left(a, left, RowsA, row, k);
+        ATTN__UNROLL for (int n = 0; n < N; n += 16) {
+            load_right(b, right, N, n, k);
+            hw::mma<T>(s + n / 2, a, b[0], b[1]);
+            hw::mma<T>(s + n / 2 + 4, a, b[2], b[3]);
+        }
+    }
+}
+
+/* ---- rows of a call, and which of them a tile has. Where few queries share keys, the heads of a group stand in one
+   tile: row r is query r/pack of head r%pack; else pack is 1. */
+const float LOG2E = 1.4426950408889634f, LN2 = 0.6931471805599453f;
+
+struct tile_row {               /* small, for a thread keeps two of them through its loop */
+    int     b, h, i;
+    int     first, last;        /* the keys it may attend to */
+    int64_t position;
+};
+ATTN__DEVICE tile_row row_at(const params &p, int64_t b, int64_t group, int pack, int64_t row)
+{
+    tile_row r;
+    r.b = (int)b;
+    r.h = (int)(group * pack + row % pack);
+    r.i = (int)(row / pack);
+    r.first = r.last = 0;
+    r.position = 0;
+    if (r.i < p.queries) {
+        const reach w = reach_of(p, b, r.i);
+        r.first = (int)w.first;
+        r.last = (int)w.last;
+        r.position = w.position;
+    }
+    return r;
+}
+ATTN__DEVICE bool is_inside(const params &p, const tile_row &r) { return r.i < p.queries; }
+/* the score of a pair, raw, as it reaches the softmax, in powers of 2 */
+ATTN__DEVICE float full_score(const params &p, const tile_row &r, int key, float raw)
+{
+    reach w;
+    w.position = r.position;
+    w.first = r.first;
+    w.last = r.last;
+    return mask(p, w, r.b, r.h, r.i, key, soften(p, raw * p.scale)) * LOG2E;
+}
+/* What the rows of a tile have together: some row may attend to keys [first, last), all of them to [from, to). */
+struct tile_reach { int first, last, from, to; };
+ATTN__DEVICE tile_reach reach_of_row(const params &p, const tile_row &r)
+{
+    tile_reach t = {0x7fffffff, 0, 0, 0x7fffffff};              /* of no row */
+    if (is_inside(p, r) && r.first < r.last) t.first = r.first, t.last = r.last;
+    if (is_inside(p, r)) t.from = r.first, t.to = r.last;
+    return t;
+}
+ATTN__DEVICE void join(tile_reach &t, const tile_reach &u)
+{
+    t.first = least(t.first, u.first);
+    t.last = most(t.last, u.last);
+    t.from = most(t.from, u.from);
+    t.to = least(t.to, u.to);
+}
+/* over the lanes of a warp, then over the warps of a block through shared memory (one tile_reach per warp) */
+ATTN__DEVICE tile_reach join_warp(tile_reach t)
+{
+    for (int step = 16; step > 0; step /= 2) {
+        tile_reach u;
+        u.first = hw::shfl_xor(t.first, step);
+        u.last = hw::shfl_xor(t.last, step);
+        u.from = hw::shfl_xor(t.from, step);
+        u.to = hw::shfl_xor(t.to, step);
+        join(t, u);
+    }
+    return t;
+}
+ATTN__DEVICE tile_reach join_block(tile_reach t, tile_reach *shared)
+{
+    t = join_warp(t);
+    if (hw::lane() == 0) shared[hw::warp()] = t;
+    hw::sync();
+    for (int w = 0; w < hw::threads() / 32; w++) join(t, shared[w]);
+    return t;
+}
+
+/* ---- scores and softmax of a tile, in a thread's two rows. Scores are in units in which `scale` makes them powers of
+   2; with Extra (softcap, bias, ALiBi, a mask, dropout, a scale that is not positive) they are brought to that first and
+   scale is 1. */
+template <bool Extra> ATTN__DEVICE float scale_of(const params &p) { return Extra ? 1.0f : p.scale * LOG2E; }
+
+template <int N, bool Extra, bool Edge>
+ATTN__DEVICE void mask_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
+{
+    const int column = key0 + hw::lane() % 4 * 2;
+    ATTN__UNROLL for (int j = 0; j < N / 2 * (Extra || Edge); j++) {
+        const tile_row &r = rows[j / 2 % 2];
+        const int key = column + j / 4 * 8 + j % 2;
+        if (key < r.first || key >= r.last) s[j] = -infinity();
+        else if (Extra) s[j] = full_score(p, r, key, s[j]);
+    }
+}
+
+struct row_pair { float top[2], mass[2]; };     /* so far: the largest score, and this thread's part of the mass */
+ATTN__DEVICE row_pair no_keys()
+{
+    row_pair r;
+    r.top[0] = r.top[1] = -infinity();
+    r.mass[0] = r.mass[1] = 0.0f;
+    return r;
+}
+/* s becomes weights relative to the new maximum; what was summed before is to be multiplied by `shrink` */
+template <int N> ATTN__DEVICE void weigh_tile(float (&s)[N / 2], row_pair &r, float scale, float (&shrink)[2])
+{
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        float top = r.top[e], base, sum = 0.0f;
+        ATTN__UNROLL for (int j = 0; j < N / 8; j++) top = fmaxf(top, fmaxf(s[4 * j + 2 * e], s[4 * j + 2 * e + 1]));
+        top = fmaxf(top, hw::shfl_xor(top, 1));
+        top = fmaxf(top, hw::shfl_xor(top, 2));
+        base = is_none(top) ? 0.0f : top * scale;
+        shrink[e] = hw::ex2(r.top[e] * scale - base);
+        ATTN__UNROLL for (int j = 0; j < N / 8; j++)
+            ATTN__UNROLL for (int x = 4 * j + 2 * e; x < 4 * j + 2 * e + 2; x++) {
+                s[x] = hw::ex2(hw::fma(s[x], scale, -base));
+                sum += s[x];
+            }
+        r.top[e] = top;
+        r.mass[e] = hw::fma(r.mass[e], shrink[e], sum);
+    }
+}
+template <int N> ATTN__DEVICE void drop_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
+{
+    const int column = key0 + hw::lane() % 4 * 2;
+    if (p.dropout == 0.0f) return;
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
+        const tile_row &r = rows[j / 2 % 2];
+        if (s[j] == 0.0f) continue;
+        const float factor = keep_factor(p, r.b, r.h, r.i, column + j / 4 * 8 + j % 2);
+        s[j] = factor == 0.0f ? -0.0f : s[j] * factor;          /* -0: dropped, but not excluded */
+    }
+}
+template <int N> ATTN__DEVICE void shrink_rows(float (&d)[N / 2], const float (&shrink)[2])
+{
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) d[j] *= shrink[j / 2 % 2];
+}
+
+/* A row's end, from its largest score (times log2 e) and its mass relative to that: writes log-sum-exp and stats, returns
+   what the sum of weighted values is to be multiplied by. One thread of a row is its `writer`. */
+ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, float mass, bool writer)
+{
+    float all = mass, lse, base = top, factor;
+    if (mass == 0.0f) base = -infinity();
+    if (writer && p.stats.rank) {
+        store(p.stats, r.b, r.h, r.i, 0, mass == 0.0f ? -infinity() : base * LN2);
+        store(p.stats, r.b, r.h, r.i, 1, mass);
+    }
+    if (p.sink.rank) {
+        const float sink = load(p.sink, 0, r.h, 0, 0) * LOG2E, larger = sink > base ? sink : base;
+        if (!is_none(larger)) {
+            factor = is_none(base) ? 0.0f : hw::ex2(base - larger);
+            all = mass * factor + hw::ex2(sink - larger);
+            lse = (larger + hw::lg2(all)) * LN2;
+            if (writer && p.lse.rank) store(p.lse, r.b, r.h, r.i, 0, lse);
+            return factor / all;
+        }
+    }
+    lse = all == 0.0f ? -infinity() : (base + hw::lg2(all)) * LN2;
+    if (writer && p.lse.rank) store(p.lse, r.b, r.h, r.i, 0, lse);
+    if (all == 0.0f) return p.empty == ATTN_EMPTY_NAN ? float_of(0x7fc00000u) : 0.0f;
+    return 1.0f / all;
+}
+/* two neighbours of a result: of type T or float, columns contiguous */
+template <class T> ATTN__DEVICE void store_two(const array &a, int64_t at, float x, float y)
+{
+    if (a.type == ATTN_F32) {
+        ((float *)a.data)[at] = quiet(x);
+        ((float *)a.data)[at + 1] = quiet(y);
+    } else {
+        *(uint32_t *)((uint16_t *)a.data + at) = hw::pack<T>(x, y);
+    }
+}
+template <class T, int D> ATTN__DEVICE void store_rows(const params &p, const array &out, const float (&d)[D / 2],
+                                                       const tile_row (&rows)[2], int64_t columns,
+                                                       const float (&factor)[2])
+{
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        if (!is_inside(p, rows[e])) continue;
+        const int64_t at = place(out, rows[e].b, rows[e].h, rows[e].i, 0);
+        ATTN__UNROLL for (int j = 0; j < D / 8; j++) {
+            const int column = j * 8 + hw::lane() % 4 * 2;
+            /* not 0 times infinity: a row whose factor is 0 has no values */
+            const float x = factor[e] == 0.0f ? 0.0f : d[4 * j + 2 * e] * factor[e];
+            const float y = factor[e] == 0.0f ? 0.0f : d[4 * j + 2 * e + 1] * factor[e];
+            if (column < columns) store_two<T>(out, at + column, x, y);
+        }
+    }
+}
+
+/* ---- the forward. A block has 16 rows per warp and goes over the keys that these may attend to, `Keys` at a time. K and
+   V tiles have two slots each: while one is used the next is under way. Where there are few rows, the keys are split:
+   each part leaves its sums in the workspace, and merge_splits adds them in their order. */
+template <int D> struct mma_shape {
+    static constexpr int warps = 4, rows = 16 * warps, threads = 32 * warps;
+    static constexpr int keys = D <= 128 ? 64 : 32;     /* D 256: 96 KB, which all devices but sm_75's have */
+    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * tile_bytes<keys, D> + warps * 16;
+};
+struct mma_work {
+    params  p;
+    int32_t pack, splits;       /* heads in a tile; parts of the keys */
+    int64_t groups, tiles;      /* heads/pack; tiles of rows per group */
+    float  *sums, *tops;        /* splits > 1: per group, split and row of tiles: D sums; largest score and mass */
+};
+
+template <class T, int D, bool Extra>
+ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_work m)
+{
+#if ATTN__HAVE_MMA
+    typedef mma_shape<D> shape;
+    constexpr int keys = shape::keys, slot = tile_bytes<keys, D>;
+    const params &p = m.p;
+    ATTN__SHARED(shared);
+    const uint32_t q = hw::shared_address(shared), k = q + tile_bytes<shape::rows, D>, v = k + 2 * slot;
+    tile_reach *reaches = (tile_reach *)(shared + tile_bytes<shape::rows, D> + 4 * slot);
+    const int row0 = hw::warp() * 16, g = hw::lane() / 4;
+    const float scale = scale_of<Extra>(p);
+    array values = p.v;
+    if (!p.out.rank) values.rank = 0;                   /* log-sum-exp or stats alone */
+    const bool always_edge = Extra && (p.mask.rank || p.bias.rank);     /* anywhere a pair may be excluded */
+    const int64_t tasks = p.batch * m.groups * m.tiles * m.splits;
+
+    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+        const int split = (int)(task % m.splits);
+        const int64_t tile = m.tiles - 1 - task / m.splits % m.tiles;   /* causal: those with most keys first */
+        const int64_t group = task / m.splits / m.tiles % m.groups, b = task / m.splits / m.tiles / m.groups;
+        const int64_t head_kv = group * m.pack / (p.heads / p.heads_kv), first_row = tile * shape::rows;
+        tile_row rows[2];
+        row_pair soft = no_keys();
+        float out[D / 2];
+
+        rows[0] = row_at(p, b, group, m.pack, first_row + row0 + g);
+        rows[1] = row_at(p, b, group, m.pack, first_row + row0 + g + 8);
+        tile_reach all = reach_of_row(p, rows[0]);
+        join(all, reach_of_row(p, rows[1]));
+        all = join_block(all, reaches);
+        const bool busy = first_row + row0 < p.queries * m.pack;        /* has this warp any rows? */
+
+        int n = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
+        if (m.splits > 1) {                             /* parts begin at the same keys for all rows */
+            const int part = (int)((p.keys + (int64_t)keys * m.splits - 1) / ((int64_t)keys * m.splits));
+            n = most(n, split * part);
+            end = least(end, (split + 1) * part);
+        }
+        const auto copy_keys = [&](const array &a, uint32_t to, int tile_of_keys, int64_t columns) {
+            if (tile_of_keys < end && a.rank)
+                copy_tile<D, keys, shape::threads>(to + tile_of_keys % 2 * slot, a.data, columns, [&](int r) {
+                    const int key = tile_of_keys * keys + r;
+                    return key >= all.first && key < all.last ? row_of(a, b, head_kv, key) : NULL;
+                });
+            hw::copy_commit();
+        };
+        copy_tile<D, shape::rows, shape::threads>(q, p.q.data, p.size_q, [&](int r) {
+            const int64_t row = first_row + r, i = row / m.pack;
+            return i < p.queries ? row_of(p.q, b, group * m.pack + row % m.pack, i) : NULL;
+        });
+        copy_keys(p.k, k, n, p.size_q);
+        copy_keys(values, v, n, p.size_v);
+        ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
+
+        for (; n < end; n++) {
+            const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
+            float s[keys / 2], shrink[2];
+            hw::copy_wait<1>();                         /* K of this tile */
+            hw::sync();
+            copy_keys(p.k, k, n + 1, p.size_q);
+            if (busy) {
+                product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
+                if (edge) mask_tile<keys, Extra, true>(s, p, rows, n * keys);
+                else mask_tile<keys, Extra, false>(s, p, rows, n * keys);
+                weigh_tile<keys>(s, soft, scale, shrink);
+                if (Extra) drop_tile<keys>(s, p, rows, n * keys);
+                shrink_rows<D>(out, shrink);
+            }
+            hw::copy_wait<1>();                         /* V of this tile */
+            hw::sync();
+            copy_keys(values, v, n + 1, p.size_v);
+            if (!values.rank) continue;
+            const uint32_t tile_v = v + n % 2 * slot;
+            if (edge && hw::barrier_or(1, shape::threads, has_odd<T, keys, D>(tile_v, hw::thread(), shape::threads))) {
+                if (busy) mark_odd<T, D, keys>(out, s, tile_v, all.first - n * keys, all.last - n * keys);
+                hw::sync();
+                clear_odd<T, keys, D>(tile_v, hw::thread(), shape::threads);
+                hw::sync();
+            }
+            if (busy) add_weighted<T, D, keys>(out, s, tile_v);
+        }
+        hw::copy_wait<0>();
+
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            soft.mass[e] += hw::shfl_xor(soft.mass[e], 1);
+            soft.mass[e] += hw::shfl_xor(soft.mass[e], 2);
+        }
+        const bool writer = hw::lane() % 4 == 0;
+        if (m.splits == 1) {
+            float factor[2] = {0.0f, 0.0f};
+            ATTN__UNROLL for (int e = 0; e < 2; e++)
+                if (is_inside(p, rows[e])) factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], writer);
+            if (p.out.rank) store_rows<T, D>(p, p.out, out, rows, p.size_v, factor);
+        } else {
+            ATTN__UNROLL for (int e = 0; e < 2; e++) {
+                const int64_t at = (((b * m.groups + group) * m.splits + split) * m.tiles + tile) * shape::rows + row0 + g +
+                                   8 * e;
+                ATTN__UNROLL for (int j = 0; j < D / 8; j++)
+                    ATTN__UNROLL for (int x = 0; x < 2; x++)
+                        m.sums[at * D + j * 8 + hw::lane() % 4 * 2 + x] = out[4 * j + 2 * e + x];
+                if (writer) {
+                    m.tops[2 * at] = soft.top[e] * scale;
+                    m.tops[2 * at + 1] = soft.mass[e];
+                }
+            }
+        }
+        hw::sync();                                     /* Q and the slots are free again */
+    }
+#endif
+}
+
+/* A warp per row adds the parts, in the order of their keys. */
+template <class T, int D> ATTN__KERNEL(128, 1) void merge_splits(ATTN__PARAM mma_work m)
+{
+    const params &p = m.p;
+    const int64_t per_group = m.tiles * mma_shape<D>::rows, all = p.batch * m.groups * per_group;
+    for (int64_t task = (int64_t)hw::block() * 4 + hw::warp(); task < all; task += (int64_t)hw::blocks() * 4) {
+        const int64_t row = task % per_group, group = task / per_group % m.groups, b = task / per_group / m.groups;
+        const tile_row r = row_at(p, b, group, m.pack, row);
+        float top = -infinity(), mass = 0.0f, factor;
+        if (!is_inside(p, r)) continue;
+        const int64_t first = (b * m.groups + group) * m.splits * per_group + row;
+        for (int s = 0; s < m.splits; s++)
+            if (m.tops[2 * (first + s * per_group) + 1] != 0.0f) top = fmaxf(top, m.tops[2 * (first + s * per_group)]);
+        for (int s = 0; s < m.splits; s++) {
+            const float *part = m.tops + 2 * (first + s * per_group);
+            if (part[1] != 0.0f) mass += part[1] * hw::ex2(part[0] - top);
+        }
+        factor = finish_row(p, r, top, mass, hw::lane() == 0);
+        if (!p.out.rank) continue;
+        for (int c = hw::lane(); c < p.size_v; c += 32) {
+            float sum = 0.0f;
+            for (int s = 0; s < m.splits; s++) {
+                const int64_t at = first + s * per_group;
+                if (m.tops[2 * at + 1] != 0.0f) sum += m.sums[at * D + c] * hw::ex2(m.tops[2 * at] - top);
+            }
+            store(p.out, b, r.h, r.i, c, factor == 0.0f ? 0.0f : sum * factor);
+        }
+    }
+}
+
+/* ---- the host's side of stage 2 */
+template <int D> struct head_size { static constexpr int value = D; };
+template <int... Sizes> struct head_sizes {};
+/* Calls f(head_size<D>()) with the first D that is not below `size`; false where there is none. */
+template <class F> bool with_head_size(int64_t, head_sizes<>, F) { return false; }
+template <int D, int... More, class F> bool with_head_size(int64_t size, head_sizes<D, More...>, F f)
+{
+    if (size > D) return with_head_size(size, head_sizes<More...>(), f);
+    f(head_size<D>());
+    return true;
+}
+typedef head_sizes<ATTN_CUDA_HEAD_DIMS> mma_head_sizes;
+
+inline bool is_16_bit(const array &a) { return a.type == ATTN_F16 || a.type == ATTN_BF16; }
+/* Can rows be moved 16 bytes at a time? */
+inline bool has_aligned_rows(const array &a, int64_t batch, int64_t heads, int64_t rows)
+{
+    const int64_t size[3] = {batch, heads, rows};
+    if (a.stride[3] != 1 || (uintptr_t)a.data % 16) return false;
+    for (int i = 0; i < 3; i++)
+        if (size[i] > 1 && a.stride[i] % 8) return false;
+    return true;
+}
+/* May a result be written two columns at a time, in type `type` or float? */
+inline bool has_paired_rows(const array &a, int32_t type, int64_t batch, int64_t heads, int64_t rows)
+{
+    const int64_t size[3] = {batch, heads, rows};
+    if (!a.rank) return true;
+    if (a.stride[3] != 1 || (a.type != type && a.type != ATTN_F32)) return false;
+    if (a.type == ATTN_F32) return true;
+    if ((uintptr_t)a.data % 4) return false;
+    for (int i = 0; i < 3; i++)
+        if (size[i] > 1 && a.stride[i] % 2) return false;
+    return true;
+}
+/* What both fast stages ask of a call: NULL, or the first that it lacks */
+#define ATTN__WANT(condition, text) if (!(condition)) return text
+inline const char *fast_covers(const params &p)
+{
+    ATTN__WANT(is_16_bit(p.q) && p.k.type == p.q.type && (!p.v.rank || p.v.type == p.q.type),
+               "q, k, v are not all f16 or all bf16");
+    ATTN__WANT(p.score == ATTN_SCORE_SCALED_DOT || p.score == ATTN_SCORE_DOT, "the score is not a dot product");
+    ATTN__WANT(!p.weights.rank && !p.scores.rank && !p.scores_softcap.rank && !p.scores_masked.rank,
+               "weights or scores are wanted");
+    ATTN__WANT(p.empty != ATTN_EMPTY_UNIFORM, "empty rows are to be uniform");
+    ATTN__WANT(p.batch > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0, "a size is 0");
+    ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30, "a size is beyond 2^30");
+    ATTN__WANT(p.size_q % 8 == 0 && p.size_v % 8 == 0, "a head size is no multiple of 8");
+    ATTN__WANT(has_aligned_rows(p.q, p.batch, p.heads, p.queries) && has_aligned_rows(p.k, p.batch, p.heads_kv, p.keys) &&
+               (!p.v.rank || has_aligned_rows(p.v, p.batch, p.heads_kv, p.keys)), "rows of q, k, v are not 16-byte aligned");
+    ATTN__WANT(has_paired_rows(p.out, p.q.type, p.batch, p.heads, p.queries),
+               "out is not in rows of the type of q or f32");
+    return NULL;
+}
+/* Does anything but lengths, causal and window shape the scores? */
+inline bool has_extra(const params &p)
+{
+    return p.softcap != 0.0f || p.bias.rank || p.alibi.rank || p.mask.rank || p.dropout != 0.0f || !(p.scale > 0.0f);
+}
+inline int64_t larger_head(const params &p) { return p.size_v > p.size_q ? p.size_v : p.size_q; }
+
+static const char *mma_covers(const params &p, const device &d, bool backward)
+{
+    const char *why = fast_covers(p);
+    bool fits = false;
+    ATTN__WANT(!backward, "gradients are stage 1's");
+    ATTN__WANT(d.arch >= 80, "the device is older than sm_80");
+    if (why) return why;
+    ATTN__WANT(with_head_size(larger_head(p), mma_head_sizes(), [&](auto size) {
+        fits = mma_shape<decltype(size)::value>::shared_bytes <= d.shared_bytes;
+    }), "a head size is beyond those that were compiled");
+    ATTN__WANT(fits, "the device has too little shared memory");
+    return NULL;
+}
+/* How many parts the keys are cut into: enough for two blocks per processor, none below 256 keys. */
+template <int D> mma_work mma_plan(const params &p, const device &dev)
+{
+    const int64_t group = p.heads / p.heads_kv, wanted = 2 * (int64_t)dev.processors;
+    mma_work m;
+    m.p = p;
+    m.pack = p.queries < mma_shape<D>::rows ? (int32_t)group : 1;
+    m.groups = p.heads / m.pack;
+    m.tiles = (p.queries * m.pack + mma_shape<D>::rows - 1) / mma_shape<D>::rows;
+    const int64_t blocks = p.batch * m.groups * m.tiles, most_parts = p.keys / 256;
+    int64_t parts = blocks * 2 > wanted ? 1 : (wanted + blocks - 1) / blocks;
+    if (parts > most_parts) parts = most_parts;
+    m.splits = parts > 1 ? (int32_t)parts : 1;
+    m.sums = m.tops = NULL;
+    return m;
+}
+/* Bytes for the parts: what mma_plan can come to for this call and any smaller one. */
+static int64_t mma_more(const params &p, const device &dev, bool)
+{
+    const int64_t most_blocks = 4 * (int64_t)dev.processors, parts = p.keys / 256;
+    int64_t bytes = 0;
+    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+        constexpr int D = decltype(d)::value, rows = mma_shape<D>::rows;
+        const int64_t tiles = p.batch * p.heads * ((p.queries + rows - 1) / rows);
+        const int64_t blocks = tiles >= most_blocks / (parts + 1) ? most_blocks : tiles * (parts + 1);
+        if (parts > 1) bytes = blocks * rows * (D + 2) * (int64_t)sizeof(float);
+    });
+    return bytes;
+}
+template <class T, int D> int mma_forward_as(const params &p, const device &dev, cudaStream_t stream)
+{
+    mma_work m = mma_plan<D>(p, dev);
+    const int64_t blocks = p.batch * m.groups * m.tiles * m.splits;
+    const int grid = (int)(blocks < ATTN_CUDA_MAX_BLOCKS ? blocks : ATTN_CUDA_MAX_BLOCKS);
+    m.sums = (float *)p.more;
+    m.tops = m.sums + blocks * mma_shape<D>::rows * D;
+    int error = has_extra(p) ? (int)ATTN__LAUNCH((mma_forward_kernel<T, D, true>), grid, mma_shape<D>::threads,
+                                                 mma_shape<D>::shared_bytes, stream, m)
+                             : (int)ATTN__LAUNCH((mma_forward_kernel<T, D, false>), grid, mma_shape<D>::threads,
+                                                 mma_shape<D>::shared_bytes, stream, m);
+    if (!error && m.splits > 1) {
+        const int64_t rows = p.batch * p.heads * p.queries, merging = (rows + 3) / 4;
+        error = (int)ATTN__LAUNCH((merge_splits<T, D>),
+                                  (int)(merging < ATTN_CUDA_MAX_BLOCKS ? merging : ATTN_CUDA_MAX_BLOCKS), 128, 0, stream, m);
+    }
+    return error;
+}
+static cudaError_t mma_forward(const params &p, const device &dev, cudaStream_t stream)
+{
+    int error = 0;
+    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+        constexpr int D = decltype(d)::value;
+        if (p.q.type == ATTN_BF16) error = mma_forward_as<hw::bf16, D>(p, dev, stream);
+        else error = mma_forward_as<hw::f16, D>(p, dev, stream);
+    });
+    return (cudaError_t)error;
+}
+
+/* ------------------------------------------------------------------------------------------------------ >>hopper
+   Stage 3: sm_90a. One warpgroup of a block is its producer: one thread of it starts the TMA loads. The others, its
+   consumers, have 64 rows each and multiply by wgmma. Tiles of Q, K, V stand in shared memory as in stage 2; a slot of K
+   or V goes round: the producer waits until it is empty and fills it, the consumers wait until it is full and release
+   it. While a consumer's products run it weighs the scores of the tile before, and consumers take turns to issue theirs,
+   so that one computes weights while another has the tensor cores. */
+template <int D> struct hopper_shape {
+    static constexpr int consumers = D <= 64 ? 3 : 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
+    static constexpr int keys = D <= 128 ? 128 : 80;
+    static constexpr int slot = tile_bytes<keys, D>;
+    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + 10 * 8;
+    static constexpr int registers_consumer = consumers == 3 ? 152 : 232, registers_producer = consumers == 3 ? 56 : 40;
+};
+struct hopper_work {
+    params p;
+    hw::tensor_map q, k, v;
+    int64_t tiles, section;     /* tiles of rows per head; so many heads' K and V fit in the L2 cache together */
+};
+enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD */
+
+/* Where a task is. Heads come in sections; in a section first the last tiles of all its heads, with causal masks those
+   with most keys, then the ones before. */
+struct hopper_task { int64_t b, h, head_kv, first_row; };
+ATTN__DEVICE hopper_task task_at(const hopper_work &m, int64_t task, int rows)
+{
+    const params &p = m.p;
+    const int64_t heads = p.batch * p.heads, first = task / (m.section * m.tiles) * m.section;
+    const int64_t many = heads - first < m.section ? heads - first : m.section, inside = task - first * m.tiles;
+    hopper_task t;
+    t.b = (first + inside % many) / p.heads;
+    t.h = (first + inside % many) % p.heads;
+    t.head_kv = t.h / (p.heads / p.heads_kv);
+    t.first_row = (m.tiles - 1 - inside / many) * rows;
+    return t;
+}
+/* What the rows of a tile may attend to; a whole warp asks, every warp gets the same. */
+template <int Rows> ATTN__DEVICE tile_reach reach_of_tile(const params &p, const hopper_task &t)
+{
+    tile_reach all = reach_of_row(p, row_at(p, t.b, t.h, 1, t.first_row + hw::lane()));
+    ATTN__LOOP for (int r = 32; r < Rows; r += 32)
+        join(all, reach_of_row(p, row_at(p, t.b, t.h, 1, t.first_row + r + hw::lane())));
+    return join_warp(all);
+}
+template <class T, int D>
+ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
+{
+#if ATTN__HAVE_WGMMA
+    typedef hopper_shape<D> shape;
+    constexpr int keys = shape::keys, panels = (D + 63) / 64;
+    const params &p = m.p;
+    ATTN__SHARED(shared);
+    unsigned char *const tile_q = shared, *const tile_k = tile_q + tile_bytes<shape::rows, D>;
+    unsigned char *const tile_v = tile_k + 2 * shape::slot;
+    uint64_t *const q_full = (uint64_t *)(tile_v + 2 * shape::slot), *const q_empty = q_full + 1;
+    uint64_t *const k_full = q_full + 2, *const k_empty = q_full + 4;       /* two each */
+    uint64_t *const v_full = q_full + 6, *const v_empty = q_full + 8;
+    const int warpgroup = hw::warp() / 4;
+    const int64_t tasks = p.batch * p.heads * m.tiles;
+    int tile = 0, started = 0;              /* tiles of K and V, tasks with keys: so many before in this block's life */
+
+    if (hw::thread() == 0) {
+        hw::mbarrier_init(q_full, 1);
+        hw::mbarrier_init(q_empty, shape::consumers);
+        for (int i = 0; i < 2; i++) {
+            hw::mbarrier_init(k_full + i, 1);
+            hw::mbarrier_init(v_full + i, 1);
+            hw::mbarrier_init(k_empty + i, shape::consumers);
+            hw::mbarrier_init(v_empty + i, shape::consumers);
+        }
+        hw::mbarrier_fence_init();
+    }
+    hw::sync();
+
+    if (warpgroup == 0) {
+        hw::registers_fewer<shape::registers_producer>();
+        if (hw::warp() != 0) return;
+        for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+            const hopper_task t = task_at(m, task, shape::rows);
+            const tile_reach all = reach_of_tile<shape::rows>(p, t);
+            if (all.last == 0) continue;
+            const int first = all.first / keys, end = (all.last + keys - 1) / keys;
+            if (hw::lane() == 0) {
+                hw::mbarrier_wait(q_empty, (started & 1) ^ 1);
+                hw::mbarrier_expect(q_full, tile_bytes<shape::rows, D>);
+                for (int c = 0; c < panels; c++)
+                    hw::tma_load(tile_q + c * shape::rows * 128, &m.q, q_full, c * 64, (int)t.first_row, (int)t.h,
+                                 (int)t.b);
+                for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
+                    const int now = tile + n - first, before = now - 1;
+                    if (n < end) {
+                        hw::mbarrier_wait(k_empty + now % 2, (now / 2 & 1) ^ 1);
+                        hw::mbarrier_expect(k_full + now % 2, shape::slot);
+                        for (int c = 0; c < panels; c++)
+                            hw::tma_load(tile_k + now % 2 * shape::slot + c * keys * 128, &m.k, k_full + now % 2, c * 64,
+                                         n * keys, (int)t.head_kv, (int)t.b);
+                    }
+                    if (n > first) {
+                        hw::mbarrier_wait(v_empty + before % 2, (before / 2 & 1) ^ 1);
+                        hw::mbarrier_expect(v_full + before % 2, shape::slot);
+                        for (int c = 0; c < panels; c++)
+                            hw::tma_load(tile_v + before % 2 * shape::slot + c * keys * 128, &m.v, v_full + before % 2,
+                                         c * 64, (n - 1) * keys, (int)t.head_kv, (int)t.b);
+                    }
+                }
+            }
+            tile += end - first;
+            started++;
+            hw::sync_warp();
+        }
+        return;
+    }
+
+    hw::registers_more<shape::registers_consumer>();
+    const int consumer = warpgroup - 1, thread = hw::thread() % 128;
+    const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
+    const bool elected = thread == 0;       /* releases what the whole warpgroup has done with */
+    const float scale = scale_of<false>(p);
+    const uint64_t desc_q = wgmma_tile(hw::shared_address(tile_q) + (uint32_t)consumer * 64 * 128, shape::rows);
+    const uint64_t desc_k = wgmma_tile(hw::shared_address(tile_k), keys);
+    const uint64_t desc_v = wgmma_tile(hw::shared_address(tile_v), keys);
+
+    if (consumer == 0) hw::barrier_arrive(TURN, 256);           /* it has the first turn */
+    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+        const hopper_task t = task_at(m, task, shape::rows);
+        const tile_reach all = reach_of_tile<shape::rows>(p, t);
+        const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
+        float s[keys / 2], out[D / 2], shrink[2];
+        uint32_t weights[keys / 16][4];
+        row_pair soft = no_keys();
+        tile_row rows[2];
+        rows[0] = row_at(p, t.b, t.h, 1, t.first_row + row0);
+        rows[1] = row_at(p, t.b, t.h, 1, t.first_row + row0 + 8);
+        ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
+
+        const auto start_scores = [&](int now) {                /* s = Q . K^T of a slot */
+            hw::wgmma_keep(s);
+            hw::wgmma_fence();
+            ATTN__UNROLL for (int k = 0; k < D / 16; k++)
+                hw::wgmma<T, keys, false, false>(s, desc_q + wgmma_along(k, shape::rows),
+                                                 desc_k + now % 2 * (shape::slot >> 4) + wgmma_along(k, keys), k != 0);
+            hw::wgmma_commit();
+        };
+        const auto start_values = [&](int now) {                /* out += weights . V of a slot */
+            hw::wgmma_keep(out);
+            hw::wgmma_keep(weights);
+            hw::wgmma_fence();
+            ATTN__UNROLL for (int k = 0; k < keys / 16; k++)
+                hw::wgmma<T, D, true>(out, weights[k], desc_v + now % 2 * (shape::slot >> 4) + wgmma_down(k), true);
+            hw::wgmma_commit();
+        };
+        const auto weigh = [&](int n) {                         /* scores become weights */
+            if (n * keys < all.from || (n + 1) * keys > all.to) mask_tile<keys, false, true>(s, p, rows, n * keys);
+            weigh_tile<keys>(s, soft, scale, shrink);
+        };
+        const auto pack_weights = [&](int n, int now) {
+            ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
+            if (n * keys >= all.from && (n + 1) * keys <= all.to) return;
+            /* some weight may exclude: see has_odd. All consumers have this tile, and the slot, in common. */
+            const uint32_t v = hw::shared_address(tile_v) + now % 2 * shape::slot;
+            const int consumer_thread = hw::thread() - 128, many = 128 * shape::consumers;
+            hw::mbarrier_wait(v_full + now % 2, now / 2 & 1);
+            if (!hw::barrier_or(GUARD, many, has_odd<T, keys, D>(v, consumer_thread, many))) return;
+            mark_odd<T, D, keys>(out, s, v, all.first - n * keys, all.last - n * keys);
+            hw::barrier_sync(GUARD, many);
+            clear_odd<T, keys, D>(v, consumer_thread, many);
+            hw::fence_async();
+            hw::barrier_sync(GUARD, many);
+        };
+
+        if (first < end) {
+            hw::mbarrier_wait(q_full, started & 1);
+            hw::mbarrier_wait(k_full + tile % 2, tile / 2 & 1);
+            start_scores(tile);
+            hw::wgmma_wait<0>();
+            hw::wgmma_keep(s);
+            if (elected) hw::mbarrier_arrive(k_empty + tile % 2);
+            weigh(first);
+            pack_weights(first, tile);
+            ATTN__LOOP for (int n = first + 1; n < end; n++) {
+                const int before = tile++;
+                hw::barrier_sync(TURN + consumer, 256);
+                hw::mbarrier_wait(k_full + tile % 2, tile / 2 & 1);
+                start_scores(tile);
+                hw::mbarrier_wait(v_full + before % 2, before / 2 & 1);
+                start_values(before);
+                hw::barrier_arrive(TURN + (consumer + 1) % shape::consumers, 256);
+                hw::wgmma_wait<1>();
+                hw::wgmma_keep(s);
+                if (elected) hw::mbarrier_arrive(k_empty + tile % 2);
+                weigh(n);
+                hw::wgmma_wait<0>();
+                hw::wgmma_keep(out);
+                hw::wgmma_keep(weights);
+                if (elected) hw::mbarrier_arrive(v_empty + before % 2);
+                shrink_rows<D>(out, shrink);
+                pack_weights(n, tile);
+            }
+            if (elected) hw::mbarrier_arrive(q_empty);
+            hw::mbarrier_wait(v_full + tile % 2, tile / 2 & 1);
+            start_values(tile);
+            hw::wgmma_wait<0>();
+            hw::wgmma_keep(out);
+            if (elected) hw::mbarrier_arrive(v_empty + tile % 2);
+            tile++;
+            started++;
+        }
+        float factor[2] = {0.0f, 0.0f};
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            soft.mass[e] += hw::shfl_xor(soft.mass[e], 1);
+            soft.mass[e] += hw::shfl_xor(soft.mass[e], 2);
+            if (is_inside(p, rows[e]))
+                factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], hw::lane() % 4 == 0);
+        }
+        if (p.out.rank) store_rows<T, D>(p, p.out, out, rows, p.size_v, factor);
+    }
+#endif
+}
+
+/* ---- the host's side of stage 3 */
+template <class F> bool with_hopper_head_size(int64_t size, F f)
+{
+    return with_head_size(size, head_sizes<64, 128, 256>(), f);
+}
+/* Tiles of `rows` rows; true = fine. An axis of one element may have any stride. */
+inline bool map_rows(hw::tensor_map *map, const array &a, int64_t batch, int64_t heads, int64_t count, int64_t columns,
+                     int rows)
+{
+    const int64_t size[4] = {columns, count, heads, batch};
+    int64_t stride[4] = {1, a.stride[2], a.stride[1], a.stride[0]};
+    for (int i = 1; i < 4; i++)
+        if (size[i] == 1) stride[i] = (columns + 7) / 8 * 8;
+    return hw::tensor_map_make(map, a.data, size, stride, rows) == 0;
+}
+inline bool has_positive_strides(const array &a, int64_t batch, int64_t heads, int64_t rows)
+{
+    return (batch == 1 || a.stride[0] > 0) && (heads == 1 || a.stride[1] > 0) && (rows == 1 || a.stride[2] > 0);
+}
+static const char *hopper_covers(const params &p, const device &d, bool backward)
+{
+    const char *why = mma_covers(p, d, backward);
+    ATTN__WANT(d.arch == 90, "the device is not sm_90");
+    if (why) return why;
+    ATTN__WANT(!has_extra(p), "softcap, bias, mask, ALiBi, dropout or a scale that is not positive");
+    ATTN__WANT(p.out.rank, "no out is wanted");
+    ATTN__WANT(p.queries >= 64, "few queries: split keys and packed heads are better");
+    ATTN__WANT(has_positive_strides(p.q, p.batch, p.heads, p.queries) &&
+               has_positive_strides(p.k, p.batch, p.heads_kv, p.keys) &&
+               has_positive_strides(p.v, p.batch, p.heads_kv, p.keys), "a stride that is not positive");
+    ATTN__WANT(with_hopper_head_size(larger_head(p), [](auto) {}), "a head size above 256");
+    return NULL;
+}
+template <class T, int D> int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
+{
+    typedef hopper_shape<D> shape;
+    hopper_work m;
+    const int64_t head_bytes = p.keys * (p.size_q + p.size_v) * 2, group = p.heads / p.heads_kv;
+    m.p = p;
+    m.tiles = (p.queries + shape::rows - 1) / shape::rows;
+    m.section = (32 << 20) / head_bytes * group;
+    if (m.section < 1) m.section = 1;
+    if (!map_rows(&m.q, p.q, p.batch, p.heads, p.queries, p.size_q, shape::rows) ||
+        !map_rows(&m.k, p.k, p.batch, p.heads_kv, p.keys, p.size_q, shape::keys) ||
+        !map_rows(&m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, shape::keys))
+        return (int)mma_forward(p, dev, stream);                /* a driver without TMA */
+    const int64_t tasks = p.batch * p.heads * m.tiles;
+    return (int)ATTN__LAUNCH((hopper_forward_kernel<T, D>), (int)(tasks < dev.processors ? tasks : dev.processors),
+                             shape::threads, shape::shared_bytes, stream, m);
+}
+static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream_t stream)
+{
+    int error = 0;
+    with_hopper_head_size(larger_head(p), [&](auto d) {
+        constexpr int D = decltype(d)::value;
+        if (p.q.type == ATTN_BF16) error = hopper_forward_as<hw::bf16, D>(p, dev, stream);
+        else error = hopper_forward_as<hw::f16, D>(p, dev, stream);
+    });
+    return (cudaError_t)error;
+}
+
 /* ----------------------------------------------------------------------------------------------------- >>additive
    Stage 4: additive scores without the tensor (Sq,Sk,h), in f32. The special-function unit is what limits them, one tanh
    per query, key and hidden unit. With e^2q and e^2k at hand, once per vector,
@@ -1690,7 +2589,6 @@ static cudaError_t additive_forward_run(const params &p, const device &, cudaStr
    Which stage runs: the strongest one that covers the call on this device. */
 namespace attn__gpu {
 
-
 static device device_now()
 {
     device d;
@@ -1722,6 +2620,8 @@ static cudaError_t simple_backward_run(const params &p, const device &, cudaStre
 /* The strongest last. */
 static const stage stages[] = {
     {"stage 1, simple kernels", simple_covers, simple_more, simple_forward_run, simple_backward_run},
+    {"stage 2, mma.sync", mma_covers, mma_more, mma_forward, NULL},
+    {"stage 3, wgmma", hopper_covers, mma_more, hopper_forward, NULL},
     {"stage 4, additive scores fused", additive_covers, additive_more, additive_forward_run, simple_backward_run}};
 enum { STAGES = ATTN_CUDA_SIMPLE ? 1 : sizeof stages / sizeof *stages };
 
@@ -2105,15 +3005,14 @@ extern "C" attn_status attn__cuda_run(const attn_desc *d, const void *grad, void
     return attn__gpu::report((grad ? stage.backward : stage.forward)(p, now, (cudaStream_t)d->stream), err);
 }
 
-extern "C" const char *attn__cuda_explain(const attn_desc *d, const void *grad, const char **stronger, const char **why)
+/* The stages, n = 0 the strongest; NULL beyond the last one. *why: why not this one; NULL where it covers the call. */
+extern "C" const char *attn__cuda_stage(const attn_desc *d, const void *grad, int n, const char **why)
 {
     const attn__gpu::device_guard guard(attn__gpu::some_data(d));
-    const attn__gpu::device now = attn__gpu::device_now();
     const attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
-    const attn__gpu::stage &stage = attn__gpu::stage_for(p, now, grad != NULL);
-    const int next = (int)(&stage - attn__gpu::stages) + 1;
-    *stronger = next < attn__gpu::STAGES ? attn__gpu::stages[next].name : NULL;
-    *why = *stronger ? attn__gpu::stages[next].covers(p, now, grad != NULL) : NULL;
+    if (n >= attn__gpu::STAGES) return NULL;
+    const attn__gpu::stage &stage = attn__gpu::stages[attn__gpu::STAGES - 1 - n];
+    *why = stage.covers(p, attn__gpu::device_now(), grad != NULL);
     return stage.name;
 }
 
@@ -2231,5 +3130,7 @@ attn_status attn_cuda_prepare(attn_error *err)
 #undef ATTN__PARAM
 #undef ATTN__SHARED
 #undef ATTN__UNROLL
+#undef ATTN__LOOP
+#undef ATTN__WANT
 #undef ATTN__LAUNCH
 #endif /* ATTN_CUDA_IMPLEMENTATION */

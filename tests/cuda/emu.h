@@ -283,18 +283,17 @@ inline int64_t due_of(when w) {
 /* calls f(address in shared memory, pointer into the tensor or NULL outside) for each element of the box */
 template <class F> inline uint32_t tma_box(const tensor_map &m, uint32_t shared, const int (&at)[4], F f) {
     uint32_t bytes = 0;
-    for (uint32_t w = 0; w < m.box[3]; w++)
-        for (uint32_t z = 0; z < m.box[2]; z++)
-            for (uint32_t y = 0; y < m.box[1]; y++)
-                for (uint32_t x = 0; x < m.box[0]; x++, bytes += 2) {
-                    const int64_t i[4] = {at[0] + (int64_t)x, at[1] + (int64_t)y, at[2] + (int64_t)z, at[3] + (int64_t)w};
-                    unsigned char *p = m.base;
-                    for (int k = 0; k < 4; k++) {
-                        if (i[k] < 0 || (uint64_t)i[k] >= m.size[k]) p = NULL;
-                        if (p) p += (uint64_t)i[k] * m.stride[k];
-                    }
-                    f(swizzle128(shared + bytes), p);
-                }
+    for (uint32_t row = 0; row < m.box[1] * m.box[2] * m.box[3]; row++) {
+        const int64_t i[4] = {at[0], at[1] + (int64_t)(row % m.box[1]), at[2] + (int64_t)(row / m.box[1] % m.box[2]),
+                              at[3] + (int64_t)(row / m.box[1] / m.box[2])};
+        unsigned char *p = m.base;
+        for (int k = 1; k < 4; k++) {
+            if (i[k] < 0 || (uint64_t)i[k] >= m.size[k]) p = NULL;
+            if (p) p += (uint64_t)i[k] * m.stride[k];
+        }
+        for (int64_t x = i[0]; x < i[0] + m.box[0]; x++, bytes += 2)
+            f(swizzle128(shared + bytes), p && x >= 0 && (uint64_t)x < m.size[0] ? p + x * 2 : NULL);
+    }
     return bytes;
 }
 inline void tma_check(const tensor_map &m, uint32_t shared, const char *who) {
@@ -405,35 +404,48 @@ template <class T, class F> inline void meet(const char *name, T *mine, F all) {
 }
 
 /* ---- wgmma. The four warps of a warpgroup hold 16 rows each; lane/4 is the row of 8, lane%4 the pair of columns. */
-/* K-major operand: rows of 64 elements along k; groups of 8 rows are `stride` apart */
-inline float wgmma_k_major(uint64_t desc, int row, int k, bool bf16) {
-    const uint32_t start = (uint32_t)(desc & 0x3fff) << 4, stride = (uint32_t)(desc >> 32 & 0x3fff) << 4;
-    const uint32_t at = start + (uint32_t)(row / 8) * stride + (uint32_t)(row % 8) * 128 + (uint32_t)k * 2;
-    return from_16(async_load16(swizzle128(at), "wgmma"), bf16);
+/* Eight neighbours, as a unit reads them: 16 bytes, 16-byte aligned before and after the swizzle. */
+inline void async_load_chunk(float (&x)[8], uint32_t address, bool bf16) {
+    uint16_t h[8];
+    const uint32_t at = swizzle128(address);
+    memcpy(h, shared_at(at, 16, "wgmma"), 16);
+    for (uint32_t i = 0; i < 16; i += 4) check_published(at + i, "wgmma");
+    for (int i = 0; i < 8; i++) x[i] = from_16(h[i], bf16);
 }
-/* MN-major: rows of 64 elements along m or n; the next 8 of k are `stride` on, the next 64 of m or n `leading` */
-inline float wgmma_mn_major(uint64_t desc, int mn, int k, bool bf16) {
+/* 16 of k for each of `count` rows (m or n). K-major: rows of 64 elements along k, groups of 8 rows `stride` apart.
+   Transposed: rows of 64 elements along m or n; the next 8 of k are `stride` on, the next 64 of m or n `leading`. */
+inline void wgmma_load(float (*to)[16], int count, uint64_t desc, bool transposed, bool bf16) {
     const uint32_t start = (uint32_t)(desc & 0x3fff) << 4, leading = (uint32_t)(desc >> 16 & 0x3fff) << 4;
     const uint32_t stride = (uint32_t)(desc >> 32 & 0x3fff) << 4;
-    const uint32_t at = start + (uint32_t)(mn / 64) * leading + (uint32_t)(mn % 64) * 2 + (uint32_t)(k / 8) * stride +
-                        (uint32_t)(k % 8) * 128;
-    return from_16(async_load16(swizzle128(at), "wgmma"), bf16);
+    float x[8];
+    if (desc >> 62 != 1) fail("wgmma: a descriptor without the 128-byte swizzle");
+    if (!transposed)
+        for (int row = 0; row < count; row++)
+            for (int half = 0; half < 2; half++) {
+                async_load_chunk(x, start + (uint32_t)(row / 8) * stride + (uint32_t)(row % 8) * 128 + (uint32_t)half * 16, bf16);
+                for (int i = 0; i < 8; i++) to[row][half * 8 + i] = x[i];
+            }
+    else
+        for (int k = 0; k < 16; k++)
+            for (int row = 0; row < count; row += 8) {
+                async_load_chunk(x, start + (uint32_t)(row / 64) * leading + (uint32_t)(row % 64) * 2 + (uint32_t)(k / 8) * stride +
+                                        (uint32_t)(k % 8) * 128, bf16);
+                for (int i = 0; i < 8; i++) to[row + i][k] = x[i];
+            }
 }
 inline void wgmma_run(wgmma_op &o) {
-    static float a[64][16], b[16][256], sum[256];
-    for (int row = 0; row < 64; row++)
-        for (int k = 0; k < 16; k++) {
-            if (o.a_in_registers) {
+    static float a[64][16], b_rows[256][16], b[16][256], sum[256];
+    if (o.a_in_registers)
+        for (int row = 0; row < 64; row++)
+            for (int k = 0; k < 16; k++) {
                 const int lane = row % 8 * 4 + k % 8 / 2, part = k / 8 * 2 + row % 16 / 8;
                 a[row][k] = from_16((uint16_t)(o.a[row / 16 * 32 + lane][part] >> (k % 2 * 16)), o.bf16);
-            } else {
-                a[row][k] = o.transpose_a ? wgmma_mn_major(o.desc_a, row, k, o.bf16)
-                                          : wgmma_k_major(o.desc_a, row, k, o.bf16);
             }
-        }
-    for (int k = 0; k < 16; k++)
-        for (int n = 0; n < o.n; n++)
-            b[k][n] = o.transpose_b ? wgmma_mn_major(o.desc_b, n, k, o.bf16) : wgmma_k_major(o.desc_b, n, k, o.bf16);
+    else
+        wgmma_load(a, 64, o.desc_a, o.transpose_a, o.bf16);
+    wgmma_load(b_rows, o.n, o.desc_b, o.transpose_b, o.bf16);
+    for (int n = 0; n < o.n; n++)
+        for (int k = 0; k < 16; k++) b[k][n] = b_rows[n][k];
     for (int row = 0; row < 64; row++) {
         for (int n = 0; n < o.n; n++) sum[n] = 0.0f;
         for (int k = 0; k < 16; k++)
@@ -656,7 +668,7 @@ template <class F> inline const std::string &launch(int grid, int threads, size_
     return last_error;
 }
 
-template <class P> inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t shared_bytes, void *, const P &p) {
+template <class P> inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t shared_bytes, const void *, const P &p) {
     return launch((int)grid, threads, shared_bytes, [kernel, &p] { kernel(p); }).empty() ? 0 : 719;
 }
 
@@ -671,6 +683,7 @@ template <class P> inline int launch_kernel(void (*kernel)(P), int64_t grid, int
 #define ATTN__SHARED(name) unsigned char *const name = attn_emu::block->shared
 #define ATTN__LAUNCH(...) attn_emu::launch_kernel(__VA_ARGS__)
 #define ATTN__UNROLL
+#define ATTN__LOOP
 
 namespace attn__hw {
 
@@ -738,6 +751,15 @@ inline void store_shared(uint32_t address, uint32_t value) {
     writer = (uint16_t)(thread() + 1);
     attn_emu::self().unpublished.push_back(address);
 }
+inline void load_shared(uint32_t (&r)[4], uint32_t address) {
+    if (address % 16) attn_emu::fail("load_shared: an address that is not 16-byte aligned");
+    memcpy(r, attn_emu::shared_at(address, 16, "load_shared"), 16);
+}
+inline uint32_t load_shared_word(uint32_t address) {
+    uint32_t r;
+    memcpy(&r, attn_emu::shared_at(address, 4, "load_shared_word"), 4);
+    return r;
+}
 inline void fence_async() {
     for (uint32_t address : attn_emu::self().unpublished) {
         uint16_t &writer = attn_emu::block->dirty[(address - attn_emu::shared_base) / 4];
@@ -779,7 +801,7 @@ inline void ldmatrix_any(uint32_t (&r)[4], uint32_t address, bool transpose) {
 inline void ldmatrix(uint32_t (&r)[4], uint32_t address) { ldmatrix_any(r, address, false); }
 inline void ldmatrix_transposed(uint32_t (&r)[4], uint32_t address) { ldmatrix_any(r, address, true); }
 
-template <class T> inline void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+template <class T> inline void mma(float *d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     struct mine { float *d; const uint32_t *a; uint32_t b[2]; } m = {d, a, {b0, b1}};
     attn_emu::meet(T::is_bf16 ? "mma bf16" : "mma f16", &m, [](mine **lanes) {
         static float left[16][16], right[16][8];

@@ -442,17 +442,20 @@ static void both_places(void) {
     }
 }
 
+static void *guarded_copy(const void *data, size_t bytes) { return memcpy(test_guarded(bytes), data, bytes); }
+
 /* What is too long is as long as it may be; what is negative, 0. The CPU reports it, a device's contents it cannot see. */
 static void lengths_are_clamped(void) {
     attn_desc d = make_desc(2, 1, 1, 6, 9, 3, 2), clamped;
     ref_result r;
-    int32_t keys[2] = {40, -3}, queries[2] = {-1, 100}, clamped_keys[2] = {9, 0}, clamped_queries[2] = {0, 6};
+    const int32_t lengths[4][2] = {{40, -3}, {-1, 100}, {9, 0}, {0, 6}};
+    int32_t *l = (int32_t *)guarded_copy(lengths, sizeof lengths);
     ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
     clamped = d;
-    d.key_lengths = attn_view_i32(keys, 1, 2, 0, 0, 0);
-    d.query_lengths = attn_view_i32(queries, 1, 2, 0, 0, 0);
-    clamped.key_lengths = attn_view_i32(clamped_keys, 1, 2, 0, 0, 0);
-    clamped.query_lengths = attn_view_i32(clamped_queries, 1, 2, 0, 0, 0);
+    d.key_lengths = attn_view_i32(l, 1, 2, 0, 0, 0);
+    d.query_lengths = attn_view_i32(l + 2, 1, 2, 0, 0, 0);
+    clamped.key_lengths = attn_view_i32(l + 4, 1, 2, 0, 0, 0);
+    clamped.query_lengths = attn_view_i32(l + 6, 1, 2, 0, 0, 0);
     for (int align = 0; align < 2; align++) {
         d.align = clamped.align = align;
         d.causal = clamped.causal = align;
@@ -525,23 +528,22 @@ typedef struct ledger {
 } ledger;
 static void *take_block(void *user, size_t bytes) {
     ((ledger *)user)->taken++;
-    return malloc(bytes);
+    return test_guarded(bytes);
 }
 static void give_block(void *user, void *block) {
     ((ledger *)user)->given++;
-    free(block);
+    (void)block; /* test_release has it */
 }
 static void memory_and_stream(void) {
     attn_desc d = make_desc(1, 2, 2, 8, 12, 5, 4);
-    int here;
     ledger account = {0, 0};
     attn_error err;
     set_score(&d, ATTN_SCORE_COSINE, 0); /* needs a workspace */
-    d.stream = &here;
+    d.stream = fake_stream();
     on_device();
     fake_forget();
     run_desc(&d, "without a workspace");
-    CHECK(fake_counted().allocations == 1 && fake_counted().releases == 1 && fake_counted().stream == &here);
+    CHECK(fake_counted().allocations == 1 && fake_counted().releases == 1 && fake_counted().stream == fake_stream());
     d.allocator.allocate = take_block;
     d.allocator.release = give_block;
     d.allocator.user = &account;

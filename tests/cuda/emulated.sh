@@ -7,7 +7,7 @@ dir=$out/cuda
 # A program of its own; its last line counts.
 item_program() {
     "$dir/$1" >"$dir/$1.log" 2>&1 || { failed "$1" "$dir/$1.log"; return; }
-    grep -E '^    .*(descriptors|numbers|gradients)' "$dir/$1.log" || true
+    grep -E '^    .*(descriptors|numbers|gradients)|calls, ' "$dir/$1.log" || true
     ok "$1: $(tail -n 1 "$dir/$1.log")"
 }
 # A suite of the CPU's tests, all of whose arrays lie on the device: there every instruction set would do the same.
@@ -17,4 +17,4 @@ item_suite() {
     ok "the suite $1 on the device: $(tail -n 1 "$dir/suite-$1.log")"
 }
 
-items "$1" program:emulated suite:forward suite:special suite:properties suite:mha suite:bmm suite:pieces suite:softmax
+items "$1" program:primitives program:fast program:emulated suite:forward suite:special suite:properties suite:mha suite:bmm suite:pieces suite:softmax

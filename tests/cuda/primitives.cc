@@ -2,8 +2,12 @@
 
    Under g++ with the emulator in place of the hardware this tests the emulator, in all its timings; compiled by nvcc (as
    hw_conformance.cu) it tests the same claims on a device, so that both are known to mean the same. */
+#ifdef __CUDACC__
 #define ATTN_CUDA_IMPLEMENTATION
 #include "../../attn_cuda.cuh"
+#else
+#include "device.cc"
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <vector>

@@ -106,7 +106,8 @@ build/conformance build/exhaustive: build/%: build/obj/attn.o build/obj/%.o
 build/mutate: tests/mutate.c | build
 	$(CC) $(CFLAGS) $(LDFLAGS) $< -o $@
 
-# ---- the kernels of attn_cuda.cuh in the emulator: its tests, and suites of the CPU all of whose arrays lie on a device
+# ---- the kernels of attn_cuda.cuh in the emulator: its tests; suites of the CPU all of whose arrays lie on a device, for
+# stage 1, which keeps what they ask of bits
 CXXFLAGS     = -O2 -Wall -Wextra
 CUDA_SUITES  = forward special properties mha bmm pieces softmax
 CUDA_SOURCES = attn_cuda.cuh attn.h $(wildcard tests/cuda/*.h tests/*.h)
@@ -116,7 +117,7 @@ build/cuda/%.o: tests/cuda/%.c $(CUDA_SOURCES) | build/cuda
 build/cuda/device.o: tests/cuda/device.cc $(CUDA_SOURCES) | build/cuda
 	$(CXX) -std=c++17 $(CXXFLAGS) -I. -c $< -o $@
 build/cuda/everywhere.o: tests/cuda/device.cc $(CUDA_SOURCES) | build/cuda
-	$(CXX) -std=c++17 $(CXXFLAGS) -DFAKE_ELSEWHERE=3 -I. -c $< -o $@
+	$(CXX) -std=c++17 $(CXXFLAGS) -DFAKE_ELSEWHERE=3 -DATTN_CUDA_SIMPLE=1 -I. -c $< -o $@
 build/cuda/primitives build/cuda/fast: build/cuda/%: tests/cuda/%.cc tests/cuda/device.cc $(CUDA_SOURCES) | build/cuda
 	$(CXX) -std=c++17 $(CXXFLAGS) -I. $< -o $@
 build/cuda/main-%.o: tests/main.c tests/test.h attn.h | build/cuda

@@ -494,6 +494,34 @@ static void dropout_bits(void) {
     }
 }
 
+/* ---- stage 4: additive scores, fused. Sizes around those of its tiles; numbers whose e^2x must not be multiplied. */
+static int explained(const attn_desc *d, const char *words) {
+    char text[400];
+    attn_explain(d, text, sizeof text);
+    return strstr(text, words) != 0;
+}
+static void additive(void) {
+    static const int queries[] = {1, 15, 16, 17, 63, 65, 130}, keys[] = {1, 63, 64, 65, 129, 200}, hidden[] = {1, 31, 33, 64};
+    double worst = 0;
+    for (int n = 0; n < 84; n++) {
+        attn_desc d = make_desc(1, 4, 2, queries[n % 7], keys[n % 6], 9, n % 5 ? 1 + n : 128);
+        set_score(&d, ATTN_SCORE_ADDITIVE, hidden[n / 6 % 4]);
+        if (n % 4 == 1) fill(&d.w_q, draw_normal, 0, 6); /* beyond what is clear, in some rows */
+        if (n % 4 == 2) d.hidden_bias = make_filled(LAYOUT_PACKED, 3, 2, 4, hidden[n / 6 % 4], 0, 0);
+        d.causal = n % 3 == 0;
+        d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        if (n % 5 == 2) d.dropout = 0.4f;
+        d.seed = test_bits();
+        ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_STATS | (n % 2 ? RESULT_WEIGHTS : 0), LAYOUT_PACKED);
+        worst = fmax(worst, check_forward(&d, "additive"));
+        CHECK(explained(&d, "on the device, stage 4"));
+        d.empty = ATTN_EMPTY_UNIFORM;
+        CHECK(explained(&d, "on the device, stage 1") && explained(&d, "not stage 4, additive scores fused: "));
+        test_release();
+    }
+    printf("    stage 4: largest error %.3f of the bound\n", worst);
+}
+
 /* ---- memory and streams */
 typedef struct ledger {
     long taken, given;
@@ -551,6 +579,7 @@ const test_case suite_emulated[] = {
     {"emulated.backward_pairs", backward_pairs},
     {"emulated.half_forward", half_forward},
     {"emulated.half_backward", half_backward},
+    {"emulated.additive", additive},
     {"emulated.mixed_places", mixed_places},
     {"emulated.both_places", both_places},
     {"emulated.lengths_are_clamped", lengths_are_clamped},

@@ -1,6 +1,7 @@
-/* cuda.cu - `make bench-cuda`: attention on the GPU at hand, forward and backward. Each row first against float64 on some
-   of its queries and keys, then timed: CUDA events around calls that take at least a few milliseconds together, the clocks
-   warm, medians. Inputs of small rows rotate, so that the caches do not hold them. A causal row counts half the operations.
+/* cuda.cu - `make bench-cuda`: attention on the GPU at hand, forward and backward. Each row first against float64 on
+   some of its queries and keys, then timed: CUDA events around calls that take some milliseconds together, the clocks
+   warm, medians. Inputs of small rows rotate, so that the caches do not hold them. A causal row counts half the
+   operations.
 
        bench-cuda [--rows TEXT] [--json]       rows whose name contains TEXT; one JSON object a line
 
@@ -15,7 +16,7 @@
 #include <string>
 #include <vector>
 
-/* One call, as cuda_peers.py describes it too. Arrays are packed [B,H,S,D] of `type` (attn_type), stats [B,H,Sq,2] f32. */
+/* One call, as cuda_peers.py describes it too. Arrays are packed [B,H,S,D] of `type` (attn_type); stats, w_v are f32. */
 extern "C" {
 struct cuda_job {
     int32_t batch, heads, heads_kv, queries, keys, d, causal, align, type, score;
@@ -24,29 +25,26 @@ struct cuda_job {
     void *stream;
 };
 size_t cuda_job_workspace(const cuda_job *job, int backward);
-int cuda_job_run(const cuda_job *job, int backward);            /* attn_status; enqueues */
+int cuda_job_run(const cuda_job *job, int backward); /* attn_status; enqueues */
 const char *cuda_job_explain(const cuda_job *job, int backward);
-const char *cuda_job_error(void);                               /* of the last call that failed */
+const char *cuda_job_error(void); /* of the last call that failed */
 }
 
 static char error_text[300];
 
-static attn_view view_of(const void *data, int32_t type, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
-{
+static attn_view view_of(const void *data, int32_t type, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
     attn_view v = attn_view_f32(NULL, 4, n0, n1, n2, n3);
     v.data = data;
     v.type = type;
     return v;
 }
-static attn_out out_of(void *data, int32_t type, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
-{
+static attn_out out_of(void *data, int32_t type, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
     attn_out o = attn_out_f32(NULL, 4, n0, n1, n2, n3);
     o.data = data;
     o.type = type;
     return o;
 }
-static void describe(const cuda_job *j, attn_desc *d, attn_grad *g)
-{
+static void describe(const cuda_job *j, attn_desc *d, attn_grad *g) {
     memset(d, 0, sizeof *d);
     memset(g, 0, sizeof *g);
     d->q = view_of(j->q, j->type, j->batch, j->heads, j->queries, j->d);
@@ -67,13 +65,11 @@ static void describe(const cuda_job *j, attn_desc *d, attn_grad *g)
     g->dv = out_of(j->dv, j->type, j->batch, j->heads_kv, j->keys, j->d);
     if (j->d_w_v) g->d_w_v = attn_out_f32((float *)j->d_w_v, 1, j->d, 0, 0, 0);
 }
-static int told(attn_status status, const attn_error *err)
-{
+static int told(attn_status status, const attn_error *err) {
     if (status != ATTN_OK) attn_error_string(err, error_text, sizeof error_text);
     return (int)status;
 }
-size_t cuda_job_workspace(const cuda_job *job, int backward)
-{
+size_t cuda_job_workspace(const cuda_job *job, int backward) {
     attn_desc d;
     attn_grad g;
     attn_error err;
@@ -82,16 +78,14 @@ size_t cuda_job_workspace(const cuda_job *job, int backward)
     told(backward ? attn_backward_workspace_size(&d, &g, &bytes, &err) : attn_workspace_size(&d, &bytes, &err), &err);
     return bytes;
 }
-int cuda_job_run(const cuda_job *job, int backward)
-{
+int cuda_job_run(const cuda_job *job, int backward) {
     attn_desc d;
     attn_grad g;
     attn_error err;
     describe(job, &d, &g);
     return told(backward ? attn_backward(&d, &g, &err) : attn_forward(&d, &err), &err);
 }
-const char *cuda_job_explain(const cuda_job *job, int backward)
-{
+const char *cuda_job_explain(const cuda_job *job, int backward) {
     static char text[400];
     attn_desc d;
     attn_grad g;
@@ -103,13 +97,11 @@ const char *cuda_job_explain(const cuda_job *job, int backward)
 const char *cuda_job_error(void) { return error_text; }
 
 #ifndef CUDA_BENCH_LIBRARY
-static void stop(const char *what, const char *why)
-{
+static void stop(const char *what, const char *why) {
     printf("bench-cuda: %s: %s\n", what, why);
     exit(1);
 }
-static void must(cudaError_t error, const char *what)
-{
+static void must(cudaError_t error, const char *what) {
     if (error != cudaSuccess) stop(what, cudaGetErrorString(error));
 }
 
@@ -119,8 +111,7 @@ struct row {
     cuda_job job;
     bool backward, decode;
 };
-static std::vector<row> all_rows()
-{
+static std::vector<row> all_rows() {
     std::vector<row> rows;
     char name[120];
     row r;
@@ -138,9 +129,9 @@ static std::vector<row> all_rows()
                     r.name = name;
                     rows.push_back(r);
                 }
-    static const int decodes[][4] = {{1, 8, 4, 65536}, {8, 8, 4, 8192}, {32, 8, 4, 8192}, {128, 8, 4, 1024}, {32, 32, 1, 2048},
-                                     {32, 8, 8, 8192}};
-    for (const int (&n)[4] : decodes) {             /* batch, key heads, queries of each, keys */
+    static const int decodes[][4] = {{1, 8, 4, 65536},  {8, 8, 4, 8192},   {32, 8, 4, 8192},
+                                     {128, 8, 4, 1024}, {32, 32, 1, 2048}, {32, 8, 8, 8192}};
+    for (const int(&n)[4] : decodes) { /* batch, key heads, queries of each, keys */
         memset(&r.job, 0, sizeof r.job);
         r.job.batch = n[0], r.job.heads_kv = n[1], r.job.heads = n[1] * n[2], r.job.queries = 1, r.job.keys = n[3];
         r.job.d = 128, r.job.causal = 1, r.job.align = ATTN_ALIGN_BOTTOM_RIGHT, r.job.type = ATTN_BF16;
@@ -162,8 +153,7 @@ static std::vector<row> all_rows()
             }
     return rows;
 }
-static double pairs_of(const cuda_job &j)
-{
+static double pairs_of(const cuda_job &j) {
     const double all = (double)j.batch * j.heads * j.queries * j.keys;
     return j.causal && j.align == ATTN_ALIGN_TOP_LEFT ? all / 2 : all;
 }
@@ -173,19 +163,17 @@ static size_t k_count(const cuda_job &j) { return (size_t)j.batch * j.heads_kv *
 
 /* ---- numbers: rounded on the host, drawn in bulk */
 static uint64_t state = 1;
-static float number()                               /* uniform, variance 1 */
+static float number() /* uniform, variance 1 */
 {
     state = state * 6364136223846793005u + 1442695040888963407u;
     return ((float)(state >> 40) / 8388608.0f - 1.0f) * 1.7320508f;
 }
-static uint16_t to_bf16(float x)
-{
+static uint16_t to_bf16(float x) {
     uint32_t u;
     memcpy(&u, &x, 4);
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
-static double value(const std::vector<unsigned char> &x, const cuda_job &j, size_t at)
-{
+static double value(const std::vector<unsigned char> &x, const cuda_job &j, size_t at) {
     uint32_t u;
     float f;
     if (j.type == ATTN_F32) {
@@ -198,8 +186,7 @@ static double value(const std::vector<unsigned char> &x, const cuda_job &j, size
     }
     return f;
 }
-static std::vector<unsigned char> draw(const cuda_job &j, size_t n)
-{
+static std::vector<unsigned char> draw(const cuda_job &j, size_t n) {
     std::vector<unsigned char> x(n * size_of(j));
     for (size_t i = 0; i < n; i++) {
         const float f = number();
@@ -209,22 +196,19 @@ static std::vector<unsigned char> draw(const cuda_job &j, size_t n)
     }
     return x;
 }
-static void *device_memory(size_t bytes)
-{
+static void *device_memory(size_t bytes) {
     void *p = NULL;
     must(cudaMalloc(&p, bytes + 256), "cudaMalloc");
     return p;
 }
 /* `sets` copies, one after the other */
-static void *device_copies(const std::vector<unsigned char> &x, int sets)
-{
+static void *device_copies(const std::vector<unsigned char> &x, int sets) {
     unsigned char *p = (unsigned char *)device_memory(x.size() * (size_t)sets);
     for (int i = 0; i < sets; i++)
         must(cudaMemcpy(p + x.size() * (size_t)i, x.data(), x.size(), cudaMemcpyHostToDevice), "copying to the device");
     return p;
 }
-static std::vector<unsigned char> back(const void *p, size_t bytes)
-{
+static std::vector<unsigned char> back(const void *p, size_t bytes) {
     std::vector<unsigned char> x(bytes);
     must(cudaMemcpy(x.data(), p, bytes, cudaMemcpyDeviceToHost), "copying from the device");
     return x;
@@ -234,8 +218,7 @@ static std::vector<unsigned char> back(const void *p, size_t bytes)
 struct host_data {
     std::vector<unsigned char> q, k, v, d_out, out, stats, dq, dk, dv, w_v;
 };
-static double raw_score(const cuda_job &j, const host_data &x, size_t q_at, size_t k_at)
-{
+static double raw_score(const cuda_job &j, const host_data &x, size_t q_at, size_t k_at) {
     double s = 0;
     for (int c = 0; c < j.d; c++) {
         const double a = value(x.q, j, q_at + (size_t)c), b = value(x.k, j, k_at + (size_t)c);
@@ -249,8 +232,7 @@ static double raw_score(const cuda_job &j, const host_data &x, size_t q_at, size
     }
     return j.score == ATTN_SCORE_ADDITIVE ? s : s / sqrt((double)j.d);
 }
-static bool sees(const cuda_job &j, int i, int key)
-{
+static bool sees(const cuda_job &j, int i, int key) {
     return !j.causal || key <= i + (j.align == ATTN_ALIGN_BOTTOM_RIGHT ? j.keys - j.queries : 0);
 }
 struct difference {
@@ -259,14 +241,14 @@ struct difference {
     double relative() const { return sqrt(off / (size > 0 ? size : 1)); }
 };
 /* out, and dq where it is wanted, of some queries; their lse too, since the gradients of keys below take it from stats. */
-static double check_queries(const row &r, const host_data &x)
-{
+static double check_queries(const row &r, const host_data &x) {
     const cuda_job &j = r.job;
     difference of_out = {0, 0}, of_lse = {0, 0}, of_dq = {0, 0};
     std::vector<double> p((size_t)j.keys), out((size_t)j.d), dq((size_t)j.d);
     for (int n = 0; n < 8; n++) {
         const int b = n * 5 % j.batch, h = n * 7 % j.heads, i = (int)((int64_t)(j.queries - 1) * n / 7);
-        const size_t head = (size_t)b * j.heads_kv + h / (j.heads / j.heads_kv), row = ((size_t)b * j.heads + h) * j.queries + i;
+        const size_t head = (size_t)b * j.heads_kv + h / (j.heads / j.heads_kv),
+                     row = ((size_t)b * j.heads + h) * j.queries + i;
         double top = -INFINITY, mass = 0, delta = 0;
         for (int key = 0; key < j.keys; key++) {
             p[key] = sees(j, i, key) ? raw_score(j, x, row * j.d, (head * j.keys + key) * j.d) : -INFINITY;
@@ -274,8 +256,10 @@ static double check_queries(const row &r, const host_data &x)
         }
         for (int key = 0; key < j.keys; key++) mass += p[key] = exp(p[key] - top);
         for (int c = 0; c < j.d; c++) out[c] = dq[c] = 0;
-        for (int key = 0; key < j.keys; key++)
-            for (int c = 0; c < j.d && p[key] > 0; c++) out[c] += (p[key] /= c ? 1 : mass) * value(x.v, j, (head * j.keys + key) * j.d + c);
+        for (int key = 0; key < j.keys; key++) {
+            p[key] /= mass;
+            for (int c = 0; c < j.d && p[key] > 0; c++) out[c] += p[key] * value(x.v, j, (head * j.keys + key) * j.d + c);
+        }
         for (int c = 0; c < j.d; c++) of_out.add(value(x.out, j, row * j.d + c), out[c]);
         float stats[2];
         memcpy(stats, &x.stats[row * 8], 8);
@@ -285,7 +269,8 @@ static double check_queries(const row &r, const host_data &x)
         for (int key = 0; key < j.keys; key++) {
             double dp = 0;
             if (!(p[key] > 0)) continue;
-            for (int c = 0; c < j.d; c++) dp += value(x.d_out, j, row * j.d + c) * value(x.v, j, (head * j.keys + key) * j.d + c);
+            for (int c = 0; c < j.d; c++)
+                dp += value(x.d_out, j, row * j.d + c) * value(x.v, j, (head * j.keys + key) * j.d + c);
             const double ds = p[key] * (dp - delta);
             for (int c = 0; c < j.d; c++) {
                 const double a = value(x.q, j, row * j.d + c), k = value(x.k, j, (head * j.keys + key) * j.d + c);
@@ -300,8 +285,7 @@ static double check_queries(const row &r, const host_data &x)
     return fmax(fmax(of_out.relative(), of_lse.relative()), of_dq.relative());
 }
 /* dk and dv of some keys, over all queries: each query's log-sum-exp and output are the device's own, checked above. */
-static double check_keys(const row &r, const host_data &x)
-{
+static double check_keys(const row &r, const host_data &x) {
     const cuda_job &j = r.job;
     difference of_dk = {0, 0}, of_dv = {0, 0};
     std::vector<double> dk((size_t)j.d), dv((size_t)j.d);
@@ -344,10 +328,9 @@ static double check_keys(const row &r, const host_data &x)
 
 /* ---- time */
 struct timing {
-    double median, least;                           /* seconds a call */
+    double median, least; /* seconds a call */
 };
-template <class F> static timing measure(cudaStream_t stream, F call)
-{
+template <class F> static timing measure(cudaStream_t stream, F call) {
     enum { SAMPLES = 15 };
     const double warm = 0.3, sample = 5e-3;
     cudaEvent_t start, end;
@@ -375,20 +358,21 @@ template <class F> static timing measure(cudaStream_t stream, F call)
     cudaEventDestroy(end);
     return timing{seconds[SAMPLES / 2], seconds[0]};
 }
-static double copy_speed(cudaStream_t stream)       /* bytes read and written a second */
+static double copy_speed(cudaStream_t stream) /* bytes read and written a second */
 {
     const size_t bytes = (size_t)1 << 30;
     void *a = device_memory(bytes), *b = device_memory(bytes);
-    const timing t = measure(stream, [&](int) { must(cudaMemcpyAsync(b, a, bytes, cudaMemcpyDeviceToDevice, stream), "copy"); });
+    const timing t =
+        measure(stream, [&](int) { must(cudaMemcpyAsync(b, a, bytes, cudaMemcpyDeviceToDevice, stream), "copy"); });
     cudaFree(a);
     cudaFree(b);
     return 2.0 * (double)bytes / t.median;
 }
 
-static bool run_row(const row &r, double copy, bool json, cudaStream_t stream)
-{
+static bool run_row(const row &r, double copy, bool json, cudaStream_t stream) {
     cuda_job j = r.job;
-    const size_t q_bytes = q_count(j) * size_of(j), k_bytes = k_count(j) * size_of(j), stats_bytes = q_count(j) / (size_t)j.d * 8;
+    const size_t q_bytes = q_count(j) * size_of(j), k_bytes = k_count(j) * size_of(j),
+                 stats_bytes = q_count(j) / (size_t)j.d * 8;
     const size_t inputs = 2 * k_bytes + q_bytes, enough = (size_t)256 << 20;
     const int sets = inputs >= enough ? 1 : (int)std::min<size_t>(16, enough / inputs + 1);
     cuda_job all = j;
@@ -424,36 +408,40 @@ static bool run_row(const row &r, double copy, bool json, cudaStream_t stream)
     if (r.backward) x.dq = back(all.dq, q_bytes), x.dk = back(all.dk, k_bytes), x.dv = back(all.dv, k_bytes);
     const double error = fmax(check_queries(r, x), check_keys(r, x));
     const double bound = j.type == ATTN_F32 ? 1e-4 : r.backward ? 2e-2 : 1e-2;
-    const bool right = error <= bound;              /* a NaN is not */
+    const bool right = error <= bound; /* a NaN is not */
 
     const timing t = measure(stream, [&](int n) {
         cuda_job now = all;
         const size_t set = (size_t)(n % sets);
-        now.q = (char *)all.q + set * q_bytes, now.k = (char *)all.k + set * k_bytes, now.v = (char *)all.v + set * k_bytes;
+        now.q = (char *)all.q + set * q_bytes, now.k = (char *)all.k + set * k_bytes,
+        now.v = (char *)all.v + set * k_bytes;
         cuda_job_run(&now, r.backward);
     });
     const bool additive = j.score == ATTN_SCORE_ADDITIVE;
-    const double work = r.decode ? (double)(2 * k_bytes) : additive ? pairs_of(j) * j.d : pairs_of(j) * j.d * (r.backward ? 10 : 4);
+    const double work = r.decode   ? (double)(2 * k_bytes)
+                        : additive ? pairs_of(j) * j.d
+                                   : pairs_of(j) * j.d * (r.backward ? 10 : 4);
     const char *unit = r.decode ? "GB/s" : additive ? "G tanh/s" : "TFLOP/s";
     const double rate = work / t.median / (r.decode || additive ? 1e9 : 1e12);
     const char *stage = strstr(cuda_job_explain(&all, r.backward), "stage ");
     if (json)
         printf("{\"row\": \"%s\", \"ms\": %.6f, \"least_ms\": %.6f, \"rate\": %.3f, \"unit\": \"%s\", \"error\": %.3g, "
-               "\"right\": %s, \"stage\": \"%.7s\"}\n", r.name.c_str(), t.median * 1e3, t.least * 1e3, rate, unit, error,
-               right ? "true" : "false", stage ? stage : "");
+               "\"right\": %s, \"stage\": \"%.7s\"}\n",
+               r.name.c_str(), t.median * 1e3, t.least * 1e3, rate, unit, error, right ? "true" : "false",
+               stage ? stage : "");
     else
-        printf("%-36s %9.4f ms (least %9.4f) %9.1f %-8s %s%.7s, error %.1e%s\n", r.name.c_str(), t.median * 1e3, t.least * 1e3,
-               rate, unit, r.decode ? (std::to_string((int)(100 * work / t.median / copy)) + " % of copying, ").c_str() : "",
+        printf("%-36s %9.4f ms (least %9.4f) %9.1f %-8s %s%.7s, error %.1e%s\n", r.name.c_str(), t.median * 1e3,
+               t.least * 1e3, rate, unit,
+               r.decode ? (std::to_string((int)(100 * work / t.median / copy)) + " % of copying, ").c_str() : "",
                stage ? stage : "", error, right ? "" : "  WRONG");
     fflush(stdout);
-    void *const blocks[] = {all.q, all.k, all.v, all.w_v, all.out, all.stats, all.d_out, all.dq, all.dk, all.dv, all.d_w_v,
-                            all.workspace};
+    void *const blocks[] = {all.q,     all.k,  all.v,  all.w_v, all.out,   all.stats,
+                            all.d_out, all.dq, all.dk, all.dv,  all.d_w_v, all.workspace};
     for (void *p : blocks) cudaFree(p);
     return right;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const char *only = "";
     bool json = false;
     int passed = 0, failed = 0;

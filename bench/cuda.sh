@@ -1,5 +1,5 @@
-# cuda.sh - `make bench-cuda`: builds bench/cuda.cu for the device at hand and runs it; then, where VENV has a PyTorch that
-# sees the device, bench/cuda_peers.py with PyTorch's kernels in the same run. POSIX sh.
+# cuda.sh - `make bench-cuda`: builds bench/cuda.cu for the device at hand and runs it; then, where VENV has a PyTorch
+# that sees the device, bench/cuda_peers.py: ours and PyTorch's kernels in turn. POSIX sh.
 . tests/items.sh
 . tests/cuda/nvcc.sh
 : "${VENV:=.venv-peers}" "${COMMIT:=unknown}"
@@ -7,7 +7,8 @@
 device_here || { echo "bench-cuda: skipped ($no_device)"; exit 0; }
 flags="$NVCC_FLAGS $(code_for "$device")"
 must() { "$@" >"$cuda/bench.log" 2>&1 || { cat "$cuda/bench.log"; echo "bench-cuda: failed: $*"; exit 1; }; }
-echo "$device_name, commit $COMMIT, $("$NVCC" --version | sed -n 's/.*release \([0-9.]*\).*/nvcc \1/p'); compiling: minutes"
+release=$("$NVCC" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')
+echo "$device_name, commit $COMMIT, nvcc $release; compiling takes minutes"
 must "$NVCC" $flags -Xcompiler -fPIC -c examples/cuda/kernels.cu -o "$cuda/kernels.o"
 must $CC -O2 -fPIC -c examples/cuda/attention.c -o "$cuda/attention.o"
 must "$NVCC" $flags bench/cuda.cu "$cuda/kernels.o" "$cuda/attention.o" -o "$cuda/bench"

@@ -1,6 +1,6 @@
 /* nvcc -O3 -std=c++17 -arch=native compare.c attention.c kernels.cu -o compare */
-/* One program, both places: the same descriptor on arrays of the host, then on arrays of the device, and by how much the
-   results differ. The last bits do; the weights that dropout drops are the very same. */
+/* One program, both places: the same descriptor on arrays of the host, then on arrays of the device, and by how much
+   the results differ. The last bits do; the weights that dropout drops are the very same. */
 #include "device.h"
 
 enum { B = 2, H = 8, HKV = 2, SQ = 200, SK = 333, D = 64, PAIRS = B * H * SQ * SK };
@@ -35,10 +35,10 @@ int main(void) {
     float *w_v = random_floats(D), *out = random_floats(B * H * SQ * D), *weights = random_floats(PAIRS);
     float *out_back = random_floats(B * H * SQ * D), *weights_back = random_floats(PAIRS);
     attn_desc host = describe(q, k, v, out, weights, w_v);
-    attn_desc device = describe((float *)on_device(q, q_bytes), (float *)on_device(k, k_bytes),
-                                (float *)on_device(v, k_bytes), (float *)on_device(NULL, q_bytes),
-                                (float *)on_device(NULL, PAIRS * sizeof(float)),
-                                (float *)on_device(w_v, D * sizeof(float)));
+    attn_desc device =
+        describe((float *)on_device(q, q_bytes), (float *)on_device(k, k_bytes), (float *)on_device(v, k_bytes),
+                 (float *)on_device(NULL, q_bytes), (float *)on_device(NULL, PAIRS * sizeof(float)),
+                 (float *)on_device(w_v, D * sizeof(float)));
     const attn_view no_view = {0};
     const char *const names[4] = {"plain", "causal, bottom-right", "dropout", "additive"};
     int row, ok = 1;

@@ -1,20 +1,18 @@
 /* nvcc -O3 -std=c++17 -arch=native train.cu attention.c kernels.cu -o train */
-/* Training with both passes on the device: queries, keys and values are learned until attention gives the outputs that
-   hidden ones gave. A step is forward, the loss's gradient, backward, the update, all on one stream; it is captured in a
+/* Training with both passes on the device: queries, keys and values are learned until attention gives the outputs
+   that hidden ones gave. A step is forward, the loss's gradient, backward, the update, all on one stream; it is captured in a
    graph once and launched for every step. Nothing is allocated or copied in between. */
 #include "device.h"
 
 enum { H = 4, S = 96, D = 32, COUNT = H * S * D, STEPS = 400, SHOWN = 80 };
 
 /* d_out = out - target, of the loss |out - target|^2 / 2 */
-__global__ void subtract(float *d_out, const float *out, const float *target, int n)
-{
+__global__ void subtract(float *d_out, const float *out, const float *target, int n) {
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i < n) d_out[i] = out[i] - target[i];
 }
 /* Adam (Kingma, Ba 2015) without its correction of the first steps: the moments start at the first gradient's. */
-__global__ void update(float *x, const float *gradient, float *mean, float *square, int n, float rate)
-{
+__global__ void update(float *x, const float *gradient, float *mean, float *square, int n, float rate) {
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= n) return;
     mean[i] += 0.1f * (gradient[i] - mean[i]);
@@ -25,8 +23,7 @@ __global__ void update(float *x, const float *gradient, float *mean, float *squa
 struct learned {
     float *x, *gradient, *mean, *square;
 };
-static learned make_learned(float size)
-{
+static learned make_learned(float size) {
     learned l;
     float *x = random_floats(COUNT), *ones = random_floats(COUNT);
     for (int i = 0; i < COUNT; i++) x[i] *= size, ones[i] = 1e-4f;
@@ -38,8 +35,7 @@ static learned make_learned(float size)
     free(x), free(ones);
     return l;
 }
-static double loss_of(const float *d_out, cudaStream_t stream)
-{
+static double loss_of(const float *d_out, cudaStream_t stream) {
     static float back[COUNT];
     double loss = 0;
     must_cuda(cudaMemcpyAsync(back, d_out, sizeof back, cudaMemcpyDeviceToHost, stream), "copying the loss");
@@ -48,8 +44,7 @@ static double loss_of(const float *d_out, cudaStream_t stream)
     return loss / COUNT;
 }
 
-int main()
-{
+int main() {
     const int threads = 256, blocks = (COUNT + threads - 1) / threads;
     attn_desc d;
     attn_grad g;
@@ -62,8 +57,10 @@ int main()
 
     must_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
     must_attn(attn_cuda_prepare(&err), &err, "attn_cuda_prepare"); /* before the capture, which allows no loading */
-    float *target = (float *)on_device(NULL, COUNT * sizeof *target), *out = (float *)on_device(NULL, COUNT * sizeof *out);
-    float *d_out = (float *)on_device(NULL, COUNT * sizeof *d_out), *stats = (float *)on_device(NULL, H * S * 2 * sizeof *stats);
+    float *target = (float *)on_device(NULL, COUNT * sizeof *target),
+          *out = (float *)on_device(NULL, COUNT * sizeof *out);
+    float *d_out = (float *)on_device(NULL, COUNT * sizeof *d_out),
+          *stats = (float *)on_device(NULL, H * S * 2 * sizeof *stats);
 
     memset(&d, 0, sizeof d);
     d.stream = stream;

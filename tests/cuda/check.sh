@@ -9,7 +9,8 @@ MAY_SPILL=
 
 # kernels_of FILE: "name registers bytes" of each kernel that ptxas told of; bytes on the stack, spilled or indexed
 kernels_of() {
-    sed -n -e "s/.*Compiling entry function '\\([^']*\\)'.*/kernel \\1/p" -e 's/.*Used \([0-9]*\) registers.*/used \1/p' \
+    sed -n -e "s/.*Compiling entry function '\\([^']*\\)'.*/kernel \\1/p" \
+        -e 's/.*Used \([0-9]*\) registers.*/used \1/p' \
         -e 's/^ *\([0-9]*\) bytes stack frame, \([0-9]*\) bytes spill stores, \([0-9]*\) .*/stack \1 \2 \3/p' "$1" |
         awk '$1 == "kernel" { name = $2; bytes = 0 }
              $1 == "stack" { bytes = $2 + $3 + $4 }

@@ -1,6 +1,6 @@
-/* device.cu - fake.h on a real device: the suites that the emulator runs, run there. Where memory lies is still what the
-   table says, for all of it is managed memory, which both sides can use; launches and allocations are counted on their
-   way to the runtime. Run with CUDA_LAUNCH_BLOCKING=1: the suites read results when a call returns. */
+/* device.cu - fake.h on a real device: what the emulator runs, run there. Where memory lies is still what the table
+   says, for all of it is managed memory, which both sides can use; launches and allocations are counted on their way to
+   the runtime. Run with CUDA_LAUNCH_BLOCKING=1: the suites read results when a call returns. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,9 +66,7 @@ void fake_everything(int type) {
     ranges.clear();
     elsewhere = type;
 }
-void fake_range(const void *data, size_t bytes, int type) {
-    ranges.push_back(range{(const char *)data, bytes, type});
-}
+void fake_range(const void *data, size_t bytes, int type) { ranges.push_back(range{(const char *)data, bytes, type}); }
 int fake_type_of(const void *data) {
     for (size_t i = ranges.size(); i-- > 0;)
         if ((const char *)data >= ranges[i].data && (const char *)data < ranges[i].data + ranges[i].bytes)

@@ -1,5 +1,5 @@
-# device.sh - `make test-cuda`: the GPU kernels on a real device. First every primitive (hw_conformance.cu), then the suites
-# that the emulator runs too, and those of the CPU with all arrays on the device. Where there is no device nothing is
+# device.sh - `make test-cuda`: the GPU kernels on a real device. Every primitive (hw_conformance.cu), the suite that the
+# emulator runs too, suites of the CPU with all arrays on the device, the examples. Where there is no device nothing is
 # tested, and that is what it says. POSIX sh.
 . tests/items.sh
 . tests/cuda/nvcc.sh
@@ -22,7 +22,8 @@ build() {
     compiled $CC -O2 -I. -c tests/cuda/emulated.c -o "$dir/emulated.o" || return 1
     compiled "$NVCC" $flags -c examples/cuda/kernels.cu -o "$dir/kernels.o" || return 1
     for name in $EXAMPLES; do
-        compiled "$NVCC" $flags examples/cuda/$name.c* examples/cuda/attention.c "$dir/kernels.o" -o "$dir/$name" || return 1
+        compiled "$NVCC" $flags examples/cuda/$name.c* examples/cuda/attention.c "$dir/kernels.o" -o "$dir/$name" ||
+            return 1
     done
     list=
     for suite in $SUITES; do

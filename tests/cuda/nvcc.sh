@@ -8,7 +8,8 @@ WITHOUT_NVCC="no nvcc on the PATH, in CUDA_HOME or in /usr/local/cuda; NVCC=... 
 NVCC_FLAGS="-O3 -std=c++17 -I."
 NVCC_WARNINGS="-Werror all-warnings -Xcompiler -Wall,-Wextra"
 # What ptxas -v says of kernels; its (C75..) are for check.sh to judge.
-PTXAS_FACTS="^ptxas info +: ([0-9]+ bytes gmem|Compiling entry|Function properties|Used |Compile time|\(C75)|bytes stack frame"
+PTXAS_FACTS="^ptxas info +: (\(C75|[0-9]+ bytes gmem|Compiling entry|Function properties|Used |Compile time)"
+PTXAS_FACTS="$PTXAS_FACTS|bytes stack frame"
 
 cuda=$out/cuda
 mkdir -p "$cuda"
@@ -36,7 +37,8 @@ int main()
     return error != cudaSuccess;
 }
 END
-    "$NVCC" -o "$cuda/which" "$cuda/which.cu" >"$cuda/which.log" 2>&1 || { no_device="nvcc cannot link a program"; return 1; }
+    "$NVCC" -o "$cuda/which" "$cuda/which.cu" >"$cuda/which.log" 2>&1 ||
+        { no_device="nvcc cannot link a program"; return 1; }
     found=$("$cuda/which") || { no_device="there is no device: $found"; return 1; }
     device=${found%% *}; found=${found#* }; pageable=${found%% *}; device_name=${found#* }
 }

@@ -2589,8 +2589,16 @@ static cudaError_t additive_forward_run(const params &p, const device &, cudaStr
    Which stage runs: the strongest one that covers the call on this device. */
 namespace attn__gpu {
 
+/* A device may run what was compiled for an older one, where kernels of newer instructions have no body. This one's
+   greatest number of threads tells which it is: 128 for sm_90a, 96 from sm_80 on, else 64. */
+ATTN__KERNEL(ATTN__HAVE_WGMMA ? 128 : ATTN__HAVE_MMA ? 96 : 64, 1) void compiled_for(ATTN__PARAM int nothing)
+{
+    (void)nothing;
+}
+
 static device device_now()
 {
+    cudaFuncAttributes compiled;
     device d;
     int number = 0, major = 0, minor = 0;
     d.arch = d.shared_bytes = d.processors = 0;
@@ -2598,9 +2606,14 @@ static device device_now()
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&d.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, number) == cudaSuccess &&
-        cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, number) == cudaSuccess)
+        cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, number) == cudaSuccess &&
+        cudaFuncGetAttributes(&compiled, (const void *)compiled_for) == cudaSuccess) {
         d.arch = major * 10 + minor;
-    else cudaGetLastError();
+        if (d.arch >= 80 && compiled.maxThreadsPerBlock < 96) d.arch = 75;
+        if (d.arch == 90 && compiled.maxThreadsPerBlock < 128) d.arch = 89;
+    } else {
+        cudaGetLastError();
+    }
     return d;
 }
 

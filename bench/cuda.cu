@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-/* One call, as cuda_peers.py describes it too. Arrays are packed [B,H,S,D] of `type` (attn_type); stats, w_v are f32. */
+/* One call, as cuda_peers.py describes it too. Arrays are packed [B,H,S,D] of `type` (attn_type); stats, w_v: f32. */
 extern "C" {
 struct cuda_job {
     int32_t batch, heads, heads_kv, queries, keys, d, causal, align, type, score;
@@ -240,7 +240,7 @@ struct difference {
     void add(double got, double want) { off += (got - want) * (got - want), size += want * want; }
     double relative() const { return sqrt(off / (size > 0 ? size : 1)); }
 };
-/* out, and dq where it is wanted, of some queries; their lse too, since the gradients of keys below take it from stats. */
+/* out, and dq where it is wanted, of some queries; their lse too: the gradients of keys below take it from stats. */
 static double check_queries(const row &r, const host_data &x) {
     const cuda_job &j = r.job;
     difference of_out = {0, 0}, of_lse = {0, 0}, of_dq = {0, 0};
@@ -258,7 +258,8 @@ static double check_queries(const row &r, const host_data &x) {
         for (int c = 0; c < j.d; c++) out[c] = dq[c] = 0;
         for (int key = 0; key < j.keys; key++) {
             p[key] /= mass;
-            for (int c = 0; c < j.d && p[key] > 0; c++) out[c] += p[key] * value(x.v, j, (head * j.keys + key) * j.d + c);
+            if (!(p[key] > 0)) continue;
+            for (int c = 0; c < j.d; c++) out[c] += p[key] * value(x.v, j, (head * j.keys + key) * j.d + c);
         }
         for (int c = 0; c < j.d; c++) of_out.add(value(x.out, j, row * j.d + c), out[c]);
         float stats[2];

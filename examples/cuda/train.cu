@@ -1,7 +1,7 @@
 /* nvcc -O3 -std=c++17 -arch=native train.cu attention.c kernels.cu -o train */
 /* Training with both passes on the device: queries, keys and values are learned until attention gives the outputs
-   that hidden ones gave. A step is forward, the loss's gradient, backward, the update, all on one stream; it is captured in a
-   graph once and launched for every step. Nothing is allocated or copied in between. */
+   that hidden ones gave. A step is forward, the loss's gradient, backward, the update, all on one stream; it is captured in
+   a graph once and launched for every step. Nothing is allocated or copied in between. */
 #include "device.h"
 
 enum { H = 4, S = 96, D = 32, COUNT = H * S * D, STEPS = 400, SHOWN = 80 };
@@ -11,7 +11,7 @@ __global__ void subtract(float *d_out, const float *out, const float *target, in
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i < n) d_out[i] = out[i] - target[i];
 }
-/* Adam (Kingma, Ba 2015) without its correction of the first steps: the moments start at the first gradient's. */
+/* Adam (Kingma, Ba 2015) without its correction of the first steps. */
 __global__ void update(float *x, const float *gradient, float *mean, float *square, int n, float rate) {
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= n) return;

@@ -19,8 +19,8 @@ code_for() { echo "-gencode=arch=compute_$1,code=sm_$1"; }    # -arch would comp
 # The implementation alone, as a program has it in one of its files.
 cuda_implementation() { printf '#define ATTN_CUDA_IMPLEMENTATION\n#include "attn_cuda.cuh"\n'; }
 
-# device_here: sets `device` to the architecture of device 0 (90a, 80, ..), `device_name`, `pageable` to 1 where it reads
-# ordinary memory too; else `no_device` to why there is none.
+# device_here: sets `device` to the architecture of device 0 (90a, 80, ..), `device_name`, `pageable` to 1 where it
+# reads ordinary memory too; else `no_device` to why there is none.
 device_here() {
     device=; device_name=; no_device=
     [ -n "$NVCC" ] || { no_device=$WITHOUT_NVCC; return 1; }

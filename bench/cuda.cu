@@ -27,9 +27,11 @@ struct cuda_job {
 size_t cuda_job_workspace(const cuda_job *job, int backward);
 int cuda_job_run(const cuda_job *job, int backward); /* attn_status; enqueues */
 const char *cuda_job_explain(const cuda_job *job, int backward);
-const char *cuda_job_error(void); /* of the last call that failed */
+extern const int32_t cuda_job_scores[2]; /* scaled dot product, additive */
+const char *cuda_job_error(void);        /* of the last call that failed */
 }
 
+const int32_t cuda_job_scores[2] = {ATTN_SCORE_SCALED_DOT, ATTN_SCORE_ADDITIVE};
 static char error_text[300];
 
 static attn_view view_of(const void *data, int32_t type, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {

@@ -84,7 +84,7 @@ bench-cuda: | build ## Measure the GPU kernels and, where PyTorch is in VENV, it
 	@VENV=$(VENV) COMMIT=$(COMMIT) CC="$(CC)" sh bench/cuda.sh $(ARGS)
 
 format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.
-	clang-format -i tests/*.[ch] examples/*.c bench/*.c
+	clang-format -i tests/*.[ch] examples/*.c bench/*.c bench/*.cu examples/cuda/*.[ch] examples/cuda/*.cu
 
 clean: ## Remove build/.
 	rm -rf build

@@ -17,7 +17,7 @@ build() {
     echo "compiling for sm_$device: minutes"
     compiled "$NVCC" $flags tests/cuda/hw_conformance.cu -o "$dir/hw_conformance" &&
     compiled "$NVCC" $flags -c tests/cuda/device.cu -o "$dir/device.o" &&
-    compiled "$NVCC" $flags -DFAKE_ELSEWHERE=3 -c tests/cuda/device.cu -o "$dir/everywhere.o" &&
+    compiled "$NVCC" $flags -DFAKE_ELSEWHERE=3 -DATTN_CUDA_SIMPLE=1 -c tests/cuda/device.cu -o "$dir/everywhere.o" &&
     compiled $CC -O2 -I. -c tests/cuda/attn.c -o "$dir/attn.o" &&
     compiled $CC -O2 -I. -c tests/cuda/emulated.c -o "$dir/emulated.o" || return 1
     compiled "$NVCC" $flags -c examples/cuda/kernels.cu -o "$dir/kernels.o" || return 1

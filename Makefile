@@ -48,19 +48,20 @@ sanitize: | build ## Run the suites under the address, undefined-behaviour, thre
 golden: | build ## Compute one hash over a fixed set of calls in every way there is; compare with tests/golden.txt.
 	@sh tests/golden.sh
 
-test-cuda-emulated: build/cuda/emulated build/cuda/suites build/cuda/primitives build/cuda/fast ## Run the GPU kernels in an emulator on this CPU, against float64; no CUDA needed.
+EMULATED = emulated suites primitives fast
+test-cuda-emulated: $(EMULATED:%=build/cuda/%) ## Run the GPU kernels in an emulator on this CPU, against float64.
 	@sh tests/cuda/emulated.sh
 
 test-cuda-mutants: | build/cuda ## Plant faults into the GPU kernels, one at a time; the emulated tests must notice each.
 	@CXX="$(CXX)" sh tests/cuda/mutants.sh
 
-cuda: | build ## Compile attn_cuda.cuh with nvcc for every architecture (ARCHS="80 90a": some): no warning, time, size.
+cuda: | build ## Compile attn_cuda.cuh with nvcc for every architecture (ARCHS="80 90a": some), without a warning.
 	@sh tests/cuda/build.sh
 
 check-cuda: cuda ## Look at the kernels that make cuda compiled: no spilled register, no serialised wgmma.
 	@sh tests/cuda/check.sh
 
-test-cuda: | build ## Test the GPU kernels on a device: every primitive, the suites, the examples. Skips where there is none.
+test-cuda: | build ## Test the GPU kernels on a device: primitives, suites, examples. Skips where there is none.
 	@CC="$(CC)" sh tests/cuda/device.sh
 
 mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at a time; the suites must notice.
@@ -80,7 +81,7 @@ bench-scaling: build/scaling ## Measure time and memory against every size; draw
 	@mkdir -p bench/plots
 	build/scaling bench/plots $(ARGS)
 
-bench-cuda: | build ## Measure the GPU kernels and, where PyTorch is in VENV, its kernels beside them. Skips without a device.
+bench-cuda: | build ## Measure the GPU kernels on a device, beside PyTorch's where VENV has it (ARGS="--rows TEXT").
 	@VENV=$(VENV) COMMIT=$(COMMIT) CC="$(CC)" sh bench/cuda.sh $(ARGS)
 
 format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.

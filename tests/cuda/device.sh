@@ -1,6 +1,6 @@
-# device.sh - `make test-cuda`: the GPU kernels on a device. Every primitive (hw_conformance.cu), the suite that
-# the emulator runs too, suites of the CPU with all arrays on the device, the examples. Where there is no device nothing is
-# tested, and that is what it says. POSIX sh.
+# device.sh - `make test-cuda`: the GPU kernels on a device. Every primitive (hw_conformance.cu), the suite that the
+# emulator runs too, suites of the CPU with all arrays on the device, the examples. Where there is no device nothing
+# is tested, and that is what it says. POSIX sh.
 . tests/items.sh
 . tests/cuda/nvcc.sh
 

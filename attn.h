@@ -404,7 +404,7 @@ ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, a
    number of times, also by several callers with a workspace each: what q, k, v, mask and bias point to may change in
    between; lengths, positions and sigmas were checked by the plan and must not. desc.parallel.workers counts here;
    parallel.run, workspace and allocator do not. The number of tasks does not depend on the workers. */
-#define ATTN_MAX_PHASES 4
+#define ATTN_MAX_PHASES 16
 typedef struct attn_plan {
     attn_desc desc;             /* resolved: defaults filled in */
     size_t    workspace_bytes;
@@ -1073,9 +1073,9 @@ typedef struct attn__grade {
     int64_t      rows, ld, row;
 } attn__grade;
 
-/* Additive: for hidden units u .. u+3, the lanes of a tile and a block of keys, with r = 1/(1 + query_u key_u) and
-   x = dS (r - r^2):  da_u[lane] += sum over keys of x;  dt_u[lane] += sum over keys of dS (1 - 2r), each one chain;
-   part[key][u][lane mod 16] += x, lane by lane. Four r come from one division. */
+/* Additive: for hidden units u .. u+3, the lanes of a tile and a block of keys, with r = -1/(1 + query_u key_u) and
+   x = dS (r + r^2):  da_u[lane] += sum over keys of x;  dt_u[lane] += (sum over keys of dS) + 2 (that of dS r), each
+   one chain; part[key][u][lane mod 16] += x, lane by lane. tanh is 1 + 2r, and its derivative -4 (r + r^2). */
 typedef struct attn__additive_gradient {
     const float *query;         /* [.][ld]: e^2a, [padded] rows, then a */
     const float *key;           /* key[j*key_stride + u]: e^2b; + padded: b; [2 padded]: 1 where it is clear */
@@ -1467,40 +1467,29 @@ static void attn__grade_scalar(const attn__grade *g)
 
 static void attn__additive_gradient_scalar(const attn__additive_gradient *g)
 {
-    const float cap = 1073741824.0f, *e = g->query + g->u * g->ld, *a = e + g->padded * g->ld;
+    const float *e = g->query + g->u * g->ld, *a = e + g->padded * g->ld;
     int64_t j, l;
     int u;
     for (l = 0; l < g->ld; l++) {
-        float da[4] = {0.0f, 0.0f, 0.0f, 0.0f}, dt[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        float da[4] = {0.0f, 0.0f, 0.0f, 0.0f}, dt[4] = {0.0f, 0.0f, 0.0f, 0.0f}, all = 0.0f;
         for (j = 0; j < g->keys; j++) {
             const float *f = g->key + j * g->key_stride + g->u, *b = f + g->padded, ds = g->ds[j * g->row + l];
-            float *part = g->part + j * 4 * ATTN__PARTS + (g->lane0 + l) % ATTN__PARTS, d[4], r[4], p0, p1, inverse;
+            float *part = g->part + j * 4 * ATTN__PARTS + (g->lane0 + l) % ATTN__PARTS, r;
             if (g->mark && attn__bits(g->mark[j * g->row + l]) == 0x80000000u) continue;
+            all = all + ds;
             for (u = 0; u < 4; u++) {
-                d[u] = attn__fma(e[u * g->ld + l], f[u], 1.0f);
-                d[u] = attn__choose(d[u] < cap, d[u], cap);
-            }
-            p0 = d[0] * d[1];
-            p1 = d[2] * d[3];
-            inverse = 1.0f / (p0 * p1);
-            p1 = inverse * p1;                                  /* 1 / (d0 d1) */
-            p0 = inverse * p0;
-            r[0] = p1 * d[1];
-            r[1] = p1 * d[0];
-            r[2] = p0 * d[3];
-            r[3] = p0 * d[2];
-            for (u = 0; u < 4; u++) {
+                r = -1.0f / attn__fma(e[u * g->ld + l], f[u], 1.0f);
                 if (g->mark && !(g->lane_clear[l] && g->key[j * g->key_stride + 2 * g->padded] != 0.0f))
-                    r[u] = 0.5f - 0.5f * attn__tanh(a[u * g->ld + l] + b[u]);
-                dt[u] = attn__fma(ds, attn__fma(-2.0f, r[u], 1.0f), dt[u]);
-                r[u] = attn__fma(attn__negate(r[u]), r[u], r[u]);
-                da[u] = attn__fma(ds, r[u], da[u]);
-                part[u * ATTN__PARTS] = attn__fma(ds, r[u], part[u * ATTN__PARTS]);
+                    r = 0.5f * attn__tanh(a[u * g->ld + l] + b[u]) - 0.5f;
+                dt[u] = attn__fma(ds, r, dt[u]);
+                r = attn__fma(r, r, r);
+                da[u] = attn__fma(ds, r, da[u]);
+                part[u * ATTN__PARTS] = attn__fma(ds, r, part[u * ATTN__PARTS]);
             }
         }
         for (u = 0; u < 4; u++) {
             g->da[u * g->row + l] = g->da[u * g->row + l] + da[u];
-            g->dt[u * g->row + l] = g->dt[u * g->row + l] + dt[u];
+            g->dt[u * g->row + l] = g->dt[u * g->row + l] + attn__fma(2.0f, dt[u], all);
         }
     }
 }
@@ -1691,10 +1680,10 @@ ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const in
     ATTN__UNROLL for (r = 0; r < R; r++)
         ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] =
             p->onto == ATTN__GO_ON ? ATTN__LOAD8(c + r*c_row + 8*i) : _mm256_setzero_ps();
-    for (k = 0; k < depth; k++, a += a_k, a3 += a_k, b += b_row) {
+    for (k = depth; k > 0; k--, a += a_k, a3 += a_k, b += b_row) {
         if (N == 8) ATTN__UNROLL for (i = 0; i < 4; i++) {
             ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
-            if (p->fetch) ATTN__PREFETCH_FAR(attn__ahead(p->fetch, k, p->fetch_row) + 16*i);
+            if (p->fetch) ATTN__PREFETCH_FAR(attn__ahead(p->fetch, depth - k, p->fetch_row) + 16*i);
         }
         ATTN__UNROLL for (i = 0; i < N; i++) {
             q[i] = ATTN__LOAD8(b + 8*i);
@@ -1833,17 +1822,13 @@ ATTN__AVX2 static void attn__additive_direct_avx2(const attn__additive *p)
 }
 
 /* ---- weights, and chunks into the whole */
-/* N keys side by side, step by step, so that none waits for another. The exponential of nothing above 0, the same bits:
-   what underflows (where some may: low) is seen in the result, which keeps a register free. */
-ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, const int low, float *s, int64_t ld, __m256 base,
-                                                   int mark, __m256 *part)
+/* e^x of N vectors, none above 0, step by step, so that none waits for another. low: where some may underflow. Then,
+   and only then, the result is below 2^-126: to be cut there, for the same bits, which keeps a register free here. */
+ATTN__INLINE ATTN__AVX2 void attn__exp_side_by_side_avx2(const int N, const int low, __m256 *x)
 {
-    __m256 x[4], t[4], n[4], p[4];
+    __m256 t[4], n[4], p[4];
     int u;
-    ATTN__UNROLL for (u = 0; u < N; u++) {
-        x[u] = ATTN__SUB8(ATTN__LOAD8(s + u*ld), base);
-        if (low) x[u] = ATTN__MAX8(ATTN__ALL8(ATTN__EXP_NOTHING), x[u]);
-    }
+    if (low) ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__MAX8(ATTN__ALL8(ATTN__EXP_NOTHING), x[u]);
     ATTN__UNROLL for (u = 0; u < N; u++)
         t[u] = ATTN__FMA8(x[u], ATTN__ALL8(ATTN__LOG2E), ATTN__ALL8(ATTN__EXP_MAGIC));
     ATTN__UNROLL for (u = 0; u < N; u++) n[u] = ATTN__SUB8(t[u], ATTN__ALL8(ATTN__EXP_MAGIC));
@@ -1856,13 +1841,23 @@ ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, const int low, f
     ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(ATTN__EXP_C2));
     ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(1.0f));
     ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(1.0f));
+    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__MUL8(p[u], ATTN__SHIFT8(t[u], 23));
+}
+
+/* Scores of N keys become weights. */
+ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, const int low, float *s, int64_t ld, __m256 base,
+                                                   int mark, __m256 *part)
+{
+    __m256 x[4];
+    int u;
+    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__SUB8(ATTN__LOAD8(s + u*ld), base);
+    attn__exp_side_by_side_avx2(N, low, x);
     ATTN__UNROLL for (u = 0; u < N; u++) {
-        p[u] = ATTN__MUL8(p[u], ATTN__SHIFT8(t[u], 23));
-        p[u] = _mm256_andnot_ps(ATTN__LESS8(p[u], ATTN__ALL8(ATTN__SMALLEST)), p[u]);
-        if (mark) p[u] = ATTN__PICK8(p[u], ATTN__ALL8(-0.0f),
+        x[u] = _mm256_andnot_ps(ATTN__LESS8(x[u], ATTN__ALL8(ATTN__SMALLEST)), x[u]);
+        if (mark) x[u] = ATTN__PICK8(x[u], ATTN__ALL8(-0.0f),
                                       ATTN__SAME8(ATTN__LOAD8(s + u*ld), ATTN__ALL8(ATTN__NEG_INF)));
-        ATTN__STORE8(s + u*ld, p[u]);
-        part[u] = ATTN__ADD8(part[u], p[u]);
+        ATTN__STORE8(s + u*ld, x[u]);
+        part[u] = ATTN__ADD8(part[u], x[u]);
     }
 }
 
@@ -2206,47 +2201,50 @@ ATTN__AVX2 static void attn__normalise_avx2(const float *x, float *y, int64_t n,
 }
 
 /* ---- dropout */
-/* The high and the low halves of the products of 8 numbers with one. */
-ATTN__INLINE ATTN__AVX2 __m256i attn__multiply_wide8(__m256i x, uint32_t by, __m256i *low)
-{
-    const __m256i m = _mm256_set1_epi32((int32_t)by), even = _mm256_mul_epu32(x, m);
-    const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), m);
-    *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
-    return _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
-}
-
-/* 8 counters at a time, those of 8 lanes and the same four keys. */
+/* 8 counters at a time, those of 8 lanes and the same four keys: as two sets of four, each number in the lower half of
+   64 bits, where products leave theirs; what the upper halves hold does not matter. */
 ATTN__AVX2 static void attn__drop_avx2(const attn__drop *d)
 {
     const __m256i below = _mm256_set1_epi32((int32_t)(uint32_t)d->below), b = _mm256_set1_epi32((int32_t)d->b);
+    const __m256i m0 = _mm256_set1_epi32((int32_t)0xd2511f53u), m1 = _mm256_set1_epi32((int32_t)0xcd9e8d57u);
     const int none = d->below > 0xffffffffu;
+    __m256i k0[10], k1[10];
     int64_t j, l;
-    int round;
+    int round, half, x;
+    for (round = 0; round < 10; round++) {
+        k0[round] = _mm256_set1_epi32((int32_t)((uint32_t)d->seed + (uint32_t)round * 0x9e3779b9u));
+        k1[round] = _mm256_set1_epi32((int32_t)((uint32_t)(d->seed >> 32) + (uint32_t)round * 0xbb67ae85u));
+    }
     for (l = 0; l < d->lanes; l += 8) {
         const __m256i i = _mm256_loadu_si256((const __m256i *)(const void *)(d->i + l));
         const __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)(d->h + l));
         for (j = d->j0; j < d->j1; ) {
-            __m256i w[4], low0, low1, high0, high1;
-            uint32_t k0 = (uint32_t)d->seed, k1 = (uint32_t)(d->seed >> 32), key = d->key + (uint32_t)j;
-            w[0] = _mm256_set1_epi32((int32_t)(key / 4));
-            w[1] = i;
-            w[2] = h;
-            w[3] = b;
-            for (round = 0; round < 10; round++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
-                high0 = attn__multiply_wide8(w[0], 0xd2511f53u, &low0);
-                high1 = attn__multiply_wide8(w[2], 0xcd9e8d57u, &low1);
-                w[0] = _mm256_xor_si256(_mm256_xor_si256(high1, w[1]), _mm256_set1_epi32((int32_t)k0));
-                w[2] = _mm256_xor_si256(_mm256_xor_si256(high0, w[3]), _mm256_set1_epi32((int32_t)k1));
-                w[1] = low1;
-                w[3] = low0;
-            }
+            uint32_t key = d->key + (uint32_t)j;
+            __m256i w[2][4], p0, p1;
+            w[0][0] = w[1][0] = _mm256_set1_epi32((int32_t)(key / 4));
+            w[0][1] = i;
+            w[0][2] = h;
+            w[1][1] = _mm256_srli_epi64(i, 32);
+            w[1][2] = _mm256_srli_epi64(h, 32);
+            w[0][3] = w[1][3] = b;
+            for (round = 0; round < 10; round++)
+                ATTN__UNROLL for (half = 0; half < 2; half++) {
+                    p0 = _mm256_mul_epu32(w[half][0], m0);
+                    p1 = _mm256_mul_epu32(w[half][2], m1);
+                    w[half][0] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), w[half][1]), k0[round]);
+                    w[half][2] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), w[half][3]), k1[round]);
+                    w[half][1] = p1;
+                    w[half][3] = p0;
+                }
+            ATTN__UNROLL for (x = 0; x < 4; x++)
+                w[0][x] = _mm256_blend_epi32(w[0][x], _mm256_slli_epi64(w[1][x], 32), 0xaa);
             do {
                 float *s = d->s + j * d->ld + l;
-                const __m256 x = ATTN__LOAD8(s);
-                __m256i kept = _mm256_cmpeq_epi32(_mm256_max_epu32(w[key % 4], below), w[key % 4]);
+                const __m256 v = ATTN__LOAD8(s);
+                __m256i kept = _mm256_cmpeq_epi32(_mm256_max_epu32(w[0][key % 4], below), w[0][key % 4]);
                 if (none) kept = _mm256_setzero_si256();
-                kept = _mm256_or_si256(kept, _mm256_srai_epi32(_mm256_castps_si256(x), 31));
-                ATTN__STORE8(s, _mm256_and_ps(x, _mm256_castsi256_ps(kept)));
+                kept = _mm256_or_si256(kept, _mm256_srai_epi32(_mm256_castps_si256(v), 31));
+                ATTN__STORE8(s, _mm256_and_ps(v, _mm256_castsi256_ps(kept)));
                 j++;
                 key++;
             } while (key % 4 && j < d->j1);
@@ -2278,71 +2276,68 @@ ATTN__AVX2 static void attn__deliver_avx2(const float *from, float *to, int64_t 
     attn__deliver_scalar(from + c, to + c, n - c, factor, add);
 }
 
+/* N keys of 8 lanes, step by step. No score is above its base, the maximum, and 1/mass is at most 1: so one cut below
+   2^-126 is enough. A copy of *g: gcc need not read it again after each store. */
+ATTN__INLINE ATTN__AVX2 void attn__grade_keys_avx2(const int N, attn__grade g, int64_t j, int64_t l, __m256 base,
+                                                   __m256 inverse, __m256 shift)
+{
+    const int64_t at = j * g.ld + l, to = j * g.row + l;
+    __m256 x[4], p, dp, keep, out;
+    int u;
+    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__SUB8(ATTN__LOAD8(g.s + at + u*g.ld), base);
+    attn__exp_side_by_side_avx2(N, 1, x);
+    ATTN__UNROLL for (u = 0; u < N; u++) {
+        out = ATTN__SAME8(ATTN__LOAD8(g.s + at + u*g.ld), ATTN__ALL8(ATTN__NEG_INF));
+        dp = ATTN__LOAD8(g.dp + at + u*g.ld);
+        x[u] = ATTN__MUL8(x[u], inverse);
+        p = x[u] = _mm256_andnot_ps(ATTN__LESS8(x[u], ATTN__ALL8(ATTN__SMALLEST)), x[u]);
+        if (g.keep || g.more) {
+            keep = g.keep ? ATTN__LOAD8(g.keep + at + u*g.ld) : ATTN__ALL8(1.0f);
+            dp = ATTN__FMA8(dp, keep, g.more ? ATTN__LOAD8(g.more + at + u*g.ld) : _mm256_setzero_ps());
+            p = _mm256_andnot_ps(ATTN__SAME8(keep, _mm256_setzero_ps()), ATTN__MUL8(x[u], keep));
+        }
+        ATTN__STORE8(g.p + to + u*g.row, ATTN__PICK8(p, ATTN__ALL8(-0.0f), out));
+        ATTN__STORE8(g.ds + to + u*g.row, _mm256_andnot_ps(out, ATTN__MUL8(x[u], ATTN__SUB8(dp, shift))));
+    }
+}
+
 ATTN__AVX2 static void attn__grade_avx2(const attn__grade *g)
 {
-    const __m256 none = ATTN__ALL8(ATTN__NEG_INF), least = ATTN__ALL8(ATTN__SMALLEST), zero = _mm256_setzero_ps();
     int64_t j, l;
     for (l = 0; l < g->ld; l += 8) {
         const __m256 base = ATTN__LOAD8(g->base + l), inverse = ATTN__LOAD8(g->inverse + l);
         const __m256 shift = ATTN__LOAD8(g->shift + l);
-        for (j = 0; j < g->rows; j++) {
-            const int64_t at = j * g->ld + l;
-            const __m256 s = ATTN__LOAD8(g->s + at), out = ATTN__SAME8(s, none);
-            __m256 w = ATTN__MUL8(attn__exp8(ATTN__SUB8(s, base)), inverse), dp = ATTN__LOAD8(g->dp + at), p;
-            p = w = _mm256_andnot_ps(ATTN__LESS8(w, least), w);
-            if (g->keep || g->more) {
-                const __m256 keep = g->keep ? ATTN__LOAD8(g->keep + at) : ATTN__ALL8(1.0f);
-                dp = ATTN__FMA8(dp, keep, g->more ? ATTN__LOAD8(g->more + at) : zero);
-                p = _mm256_andnot_ps(ATTN__SAME8(keep, zero), ATTN__MUL8(w, keep));
-            }
-            ATTN__STORE8(g->p + j * g->row + l, ATTN__PICK8(p, ATTN__ALL8(-0.0f), out));
-            ATTN__STORE8(g->ds + j * g->row + l, _mm256_andnot_ps(out, ATTN__MUL8(w, ATTN__SUB8(dp, shift))));
-        }
+        for (j = 0; j + 2 <= g->rows; j += 2) attn__grade_keys_avx2(2, *g, j, l, base, inverse, shift);
+        for (; j < g->rows; j++) attn__grade_keys_avx2(1, *g, j, l, base, inverse, shift);
     }
-}
-
-ATTN__INLINE ATTN__AVX2 void attn__additive_term_avx2(__m256 ds, __m256 r, float *part, __m256 *da, __m256 *dt)
-{
-    const __m256 x = ATTN__FMA8(_mm256_xor_ps(r, ATTN__ALL8(-0.0f)), r, r);
-    *dt = ATTN__FMA8(ds, ATTN__FMA8(ATTN__ALL8(-2.0f), r, ATTN__ALL8(1.0f)), *dt);
-    *da = ATTN__FMA8(ds, x, *da);
-    ATTN__STORE8(part, ATTN__FMA8(ds, x, ATTN__LOAD8(part)));
 }
 
 ATTN__AVX2 static void attn__additive_gradient_avx2(const attn__additive_gradient *g)
 {
-    const __m256 cap = ATTN__ALL8(1073741824.0f), one = ATTN__ALL8(1.0f);
+    const __m256 one = ATTN__ALL8(1.0f), minus_one = ATTN__ALL8(-1.0f);
+    const int64_t keys = g->keys, key_stride = g->key_stride, row = g->row, ld = g->ld;
     int64_t j, l;
     int u;
-    for (l = 0; l < g->ld; l += 8) {
-        const float *e = g->query + g->u * g->ld + l, *f = g->key + g->u, *from = g->ds + l;
+    for (l = 0; l < ld; l += 8) {
+        const float *e = g->query + g->u * ld + l, *f = g->key + g->u, *from = g->ds + l;
         float *part = g->part + (g->lane0 + l) % ATTN__PARTS;
-        __m256 da[4], dt[4];
-        for (u = 0; u < 4; u++) da[u] = dt[u] = _mm256_setzero_ps();
-        for (j = 0; j < g->keys; j++, f += g->key_stride, from += g->row, part += 4 * ATTN__PARTS) {
+        __m256 da[4], dt[4], all = _mm256_setzero_ps();
+        ATTN__UNROLL for (u = 0; u < 4; u++) da[u] = dt[u] = _mm256_setzero_ps();
+        for (j = 0; j < keys; j++, f += key_stride, from += row, part += 4 * ATTN__PARTS) {
             const __m256 ds = ATTN__LOAD8(from);
-            __m256 a = ATTN__FMA8(ATTN__LOAD8(e), _mm256_broadcast_ss(f), one);
-            __m256 b = ATTN__FMA8(ATTN__LOAD8(e + g->ld), _mm256_broadcast_ss(f + 1), one);
-            __m256 c = ATTN__FMA8(ATTN__LOAD8(e + 2*g->ld), _mm256_broadcast_ss(f + 2), one);
-            __m256 d = ATTN__FMA8(ATTN__LOAD8(e + 3*g->ld), _mm256_broadcast_ss(f + 3), one), p0, p1, inverse;
-            a = ATTN__MIN8(a, cap);
-            b = ATTN__MIN8(b, cap);
-            c = ATTN__MIN8(c, cap);
-            d = ATTN__MIN8(d, cap);
-            p0 = ATTN__MUL8(a, b);
-            p1 = ATTN__MUL8(c, d);
-            inverse = ATTN__DIV8(one, ATTN__MUL8(p0, p1));
-            p1 = ATTN__MUL8(inverse, p1);
-            p0 = ATTN__MUL8(inverse, p0);
-            attn__additive_term_avx2(ds, ATTN__MUL8(p1, b), part, &da[0], &dt[0]);
-            attn__additive_term_avx2(ds, ATTN__MUL8(p1, a), part + ATTN__PARTS, &da[1], &dt[1]);
-            attn__additive_term_avx2(ds, ATTN__MUL8(p0, d), part + 2*ATTN__PARTS, &da[2], &dt[2]);
-            attn__additive_term_avx2(ds, ATTN__MUL8(p0, c), part + 3*ATTN__PARTS, &da[3], &dt[3]);
+            all = ATTN__ADD8(all, ds);
+            ATTN__UNROLL for (u = 0; u < 4; u++) {
+                __m256 r = ATTN__DIV8(minus_one, ATTN__FMA8(ATTN__LOAD8(e + u*ld), _mm256_broadcast_ss(f + u), one));
+                dt[u] = ATTN__FMA8(ds, r, dt[u]);
+                r = ATTN__FMA8(r, r, r);
+                da[u] = ATTN__FMA8(ds, r, da[u]);
+                ATTN__STORE8(part + u*ATTN__PARTS, ATTN__FMA8(ds, r, ATTN__LOAD8(part + u*ATTN__PARTS)));
+            }
         }
-        for (u = 0; u < 4; u++) {
-            float *to = g->da + u * g->row + l, *sum = g->dt + u * g->row + l;
+        ATTN__UNROLL for (u = 0; u < 4; u++) {
+            float *to = g->da + u * row + l, *sum = g->dt + u * row + l;
             ATTN__STORE8(to, ATTN__ADD8(ATTN__LOAD8(to), da[u]));
-            ATTN__STORE8(sum, ATTN__ADD8(ATTN__LOAD8(sum), dt[u]));
+            ATTN__STORE8(sum, ATTN__ADD8(ATTN__LOAD8(sum), ATTN__FMA8(ATTN__ALL8(2.0f), dt[u], all)));
         }
     }
 }
@@ -3012,7 +3007,7 @@ static attn_status attn__check_span(const attn_view *v, const attn__field *f, in
         if (v->size[i] < 0) return attn__fail2(err, ATTN_ERR_SIZE, f->names.size[i], "must be at least", v->size[i], 0);
     elements = attn__elements(v);
     if (elements == 0) return ATTN_OK;
-    ATTN__RULE(elements < ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, f->names.view,
+    ATTN__RULE(elements <= ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, f->names.view,
                "must have fewer than 2^60 elements");
     ATTN__RULE(!attn__extent(v, &below, &above), ATTN_ERR_OVERFLOW, f->names.stride,
                "must keep the extent within memory");
@@ -3577,8 +3572,11 @@ static float *attn__out_at(const attn_out *o, int64_t a, int64_t b, int64_t c, i
 static float attn__none_over(float scale) { return attn__choose(scale < 0.0f, ATTN__INF, ATTN__NEG_INF); }
 static void attn__fill(float *x, int64_t stride, int64_t n, float value)
 {
-    int64_t j;
-    for (j = 0; j < n; j++) x[j * stride] = value;
+    int64_t j = 0;
+    if (stride == 1)            /* eight that become two stores */
+        for (; j + 8 <= n; j += 8)
+            x[j] = x[j + 1] = x[j + 2] = x[j + 3] = x[j + 4] = x[j + 5] = x[j + 6] = x[j + 7] = value;
+    for (; j < n; j++) x[j * stride] = value;
 }
 static float attn__of_head(const attn_view *v, int64_t h) { return ((const float *)v->data)[h * v->stride[0]]; }
 
@@ -4051,20 +4049,29 @@ static void attn__drop_lanes(const attn__tile *t, int64_t c0, int64_t lane0, int
     t->f->drop(&d);
 }
 
-/* Scores become weights relative to the chunk's maximum. mark: tell excluded ones from those that underflow. */
+/* Scores of the tile's vector x become weights relative to the chunk's maximum, between the keys that some lane
+   reaches. mark: tell excluded ones from those that underflow. */
+static void attn__weigh_vector(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum,
+                               int64_t *first, int64_t *last)
+{
+    const int64_t lane0 = x * t->f->width, lane1 = lane0 + t->f->width;
+    int64_t l;
+    *first = r->first[lane0];
+    *last = r->last[lane0];
+    for (l = lane0; l < lane1; l++) {
+        *first = r->first[l] < *first ? r->first[l] : *first;
+        *last = r->last[l] > *last ? r->last[l] : *last;
+    }
+    t->f->weigh(t->s + lane0, t->ld, *first, *last, mark, cmax + lane0, csum + lane0);
+}
 static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int mark,
                                 float *cmax, float *csum)
 {
     const int64_t width = t->f->width;
-    int64_t j, l;
+    int64_t j, first, last;
     int32_t x;
     for (x = 0; x < t->vecs; x++) {
-        int64_t first = r->first[x * width], last = r->last[x * width];
-        for (l = x * width; l < (x + 1) * width; l++) {
-            first = r->first[l] < first ? r->first[l] : first;
-            last = r->last[l] > last ? r->last[l] : last;
-        }
-        t->f->weigh(t->s + x * width, t->ld, first, last, mark, cmax + x * width, csum + x * width);
+        attn__weigh_vector(t, r, x, mark, cmax, csum, &first, &last);
         for (j = 0; !r->whole && j < n; j++)    /* a vector of the hull that does not reach the key: excluded, inert */
             if (j < first || j >= last) attn__fill(t->s + j * t->ld + x * width, 1, width, -0.0f);
         if (t->d->dropout > 0.0f) attn__drop_lanes(t, c0, x * width, width, first, last, t->s);
@@ -4357,24 +4364,16 @@ static int attn__same_rows(const attn_desc *d)
     return !d->causal && !d->window && d->key_lengths.rank < 2 && !d->query_lengths.rank && !d->alibi.rank;
 }
 
-/* Which rows a tile has, and what they may reach. */
-static void attn__open_tile(attn__tile *t, int64_t tile)
+/* The lanes of a tile: its rows from query i of head h on, and what they may reach. */
+static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
 {
     const attn_desc *d = t->d;
     const attn__shape *s = t->shape;
-    const int64_t group = s->heads / s->streams, rows = group * s->queries;
-    const int64_t vectors = attn__blocks(rows, t->f->width), each = vectors / s->tiles, more = vectors % s->tiles;
-    const int64_t row0 = (tile * each + (tile < more ? tile : more)) * t->f->width;
     const int same = attn__same_rows(d);
-    int64_t l, h, i;
-    t->vecs = (int32_t)(each + (tile < more));      /* tiles of one width, or two widths next to each other */
-    t->ld = t->vecs * t->f->width;
-    t->lanes = rows - row0 < t->ld ? rows - row0 : t->ld;
-    t->few = attn__is_few(t);
+    int64_t l;
     t->first = ATTN__HUGE;
     t->last = 0;
-    t->head = h = t->stream * group + row0 / s->queries;
-    i = row0 % s->queries;
+    t->head = h;
     for (l = 0; l < t->ld; l++) {
         t->h[l] = h;
         t->i[l] = i;
@@ -4398,6 +4397,19 @@ static void attn__open_tile(attn__tile *t, int64_t tile)
         }
     }
     if (t->first >= t->last) t->first = t->last = 0;
+}
+
+static void attn__open_tile(attn__tile *t, int64_t tile)
+{
+    const attn__shape *s = t->shape;
+    const int64_t group = s->heads / s->streams, rows = group * s->queries;
+    const int64_t vectors = attn__blocks(rows, t->f->width), each = vectors / s->tiles, more = vectors % s->tiles;
+    const int64_t row0 = (tile * each + (tile < more ? tile : more)) * t->f->width;
+    t->vecs = (int32_t)(each + (tile < more));      /* tiles of one width, or two widths next to each other */
+    t->ld = t->vecs * t->f->width;
+    t->lanes = rows - row0 < t->ld ? rows - row0 : t->ld;
+    t->few = attn__is_few(t);
+    attn__open_lanes(t, t->stream * group + row0 / s->queries, row0 % s->queries);
     t->plain = attn__is_plain(t);
 }
 
@@ -4546,7 +4558,7 @@ static attn_status attn__run_plan(const attn_plan *plan, void *workspace, attn_e
 
 /* ------------------------------------------------------------------------------------------------------ >>public */
 /* What follows only steers, so it is compiled for size; >>backward, whose work is done by kernels, to compile quickly;
-   >>heatmap for size again. */
+   its planning and >>heatmap for size again. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #  pragma GCC optimize("Os")
 #endif
@@ -5652,10 +5664,10 @@ ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err)
 
 /* ---------------------------------------------------------------------------------------------------- >>backward
    Gradients. First the descriptors, field by field as in >>validate; then how it runs. */
+#ifndef ATTN_NO_BACKWARD
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #  pragma GCC optimize("O1")
 #endif
-#ifndef ATTN_NO_BACKWARD
 
 /* X(field, is an output, the field of attn_desc whose shape it has (out and weights stand for the sizes of the call,
    lse for [B,H,Sq]), least rank, most) */
@@ -5768,6 +5780,8 @@ static attn_status attn__check_grad(const attn_desc *d, const attn__shape *s, co
    product is made in plain C, without the excluded pairs. */
 #define ATTN__GRAD_ROW 144      /* floats between the keys of a block of P or dS; not a power of two, for the cache */
 #define ATTN__SUM_ROWS 64       /* rows of a tile of a sum over rows */
+#define ATTN__WORTH_CUTTING 0x80000     /* queries * keys * columns; less is done before another thread has woken up */
+#define ATTN__MAX_ROUNDS ((ATTN_MAX_PHASES - 3) / 2)            /* two phases each */
 
 enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* found first */
        ATTN__R_ALIBI, ATTN__R_SCALE, ATTN__R_SIGMA, ATTN__R_BIAS,           /* left behind by the blocks */
@@ -5776,8 +5790,9 @@ enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* f
 /* What a worker's memory holds for the blocks, in this order. */
 enum { ATTN__M_TILES, ATTN__M_QUERY, ATTN__M_D_OUT, ATTN__M_RAW, ATTN__M_S, ATTN__M_T, ATTN__M_DP, ATTN__M_KEEP,
        ATTN__M_P, ATTN__M_DS, ATTN__M_SOFT, ATTN__M_SQUARE, ATTN__M_DQ, ATTN__M_DT, ATTN__M_Q_ROWS, ATTN__M_D_OUT_ROWS,
-       ATTN__M_K_ROWS, ATTN__M_DK, ATTN__M_DB, ATTN__M_DV, ATTN__M_W, ATTN__M_MATRIX, ATTN__M_RESULT, ATTN__M_PART,
-       ATTN__M_MET,        ATTN__M_COUNT };
+       ATTN__M_K_ROWS, ATTN__M_W, ATTN__M_MATRIX, ATTN__M_RESULT, ATTN__M_PART,
+       ATTN__M_DK, ATTN__M_DB, ATTN__M_DV, ATTN__M_MET,         /* the sums over queries, by key */
+       ATTN__M_COUNT };
 
 enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
 /* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
@@ -5797,6 +5812,8 @@ typedef struct attn__backward {
     int64_t cross;              /* the bias's gradient sums over streams, which one task must do in order */
     int64_t every;              /* dS is a result over all keys, so all blocks are visited */
     int64_t key_parts, query_parts;     /* 0, 0: a task does all of a unit; else tasks of each kind per unit */
+    int64_t rounds, slots, merge_parts; /* rounds: 0, or `slots` blocks of a unit at a time are each summed by key; then
+                                           these sums are added up, by so many tasks per unit */
     int64_t save_u, save_t, save_b;     /* u or da, dt, db: rows that parameters are summed from */
     int64_t rows_bytes, left_bytes, worker_bytes;
     int64_t row_tasks, main_tasks, sum_tasks;
@@ -5906,6 +5923,7 @@ typedef struct attn__pass {
     const float *prepared;
     float *m[ATTN__M_COUNT];            /* the worker's */
     int     does;
+    int32_t worker;
     int64_t b, head_kv, head;
     int64_t key0, key1;                 /* the keys this task is for */
     int64_t i0, n, tiles;               /* the block of queries */
@@ -5935,15 +5953,11 @@ static attn__tile *attn__tile_at(const attn__pass *p, int64_t x)
 /* A tile of `lanes` rows of the pass's head, from query i on. */
 static void attn__grad_tile(const attn__pass *p, attn__tile *t, int64_t i, int64_t lanes)
 {
-    const attn_desc *d = p->d;
     const attn__shape *s = p->s;
-    const int same = attn__same_rows(d);
-    int64_t l;
-    t->d = d;
+    t->d = p->d;
     t->shape = s;
     t->f = p->f;
     t->b = p->b;
-    t->head = p->head;
     t->head_kv = p->head_kv;
     t->stream = s->streams == s->heads ? p->head : p->head_kv;
     t->prepared = p->prepared + (t->b * s->streams + t->stream) * s->keys * s->key_floats;
@@ -5952,38 +5966,17 @@ static void attn__grad_tile(const attn__pass *p, attn__tile *t, int64_t i, int64
     t->ld = t->vecs * p->f->width;
     t->plain = t->few = 0;
     t->slots = NULL;
-    t->first = ATTN__HUGE;
-    t->last = 0;
-    for (l = 0; l < t->ld; l++) {
-        t->h[l] = p->head;
-        t->i[l] = i + (l < lanes ? l : lanes - 1);
-        if (l == 0 || !same) t->row[l] = attn__row_of(d, s->queries, s->keys, t->b, t->i[l]);
-        else t->row[l] = t->row[0];
-        if (t->row[l].first < t->row[l].last) {
-            t->first = t->row[l].first < t->first ? t->row[l].first : t->first;
-            t->last = t->row[l].last > t->last ? t->row[l].last : t->last;
-        }
-        if (attn__is_kernel(d->score)) {
-            const float sigma = d->sigma_per_head.rank ? attn__of_head(&d->sigma_per_head, p->head) : d->sigma;
-            t->width[l] = sigma * sigma;
-            if (d->score == ATTN_SCORE_GAUSSIAN) t->width[l] = -0.5f / t->width[l];
-        }
-        if (d->alibi.rank) t->slope[l] = attn__of_head(&d->alibi, p->head);
-        t->ones[l] = 1.0f;
-        t->top[l] = ATTN__NEG_INF;
-        t->sum[l] = 0.0f;
-    }
-    if (t->first >= t->last) t->first = t->last = 0;
+    attn__fill(t->ones, 1, t->ld, 1.0f);
+    attn__open_lanes(t, p->head, i);
 }
 
 /* ---- phase of the rows: maximum and sum as the forward had them, then delta */
 static void attn__row_stats(attn__pass *p, attn__tile *t)
 {
     const attn_view *stats = &p->plan->stats;
-    const int64_t width = t->f->width;
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     attn__reach r;
-    int64_t l, c0, n;
+    int64_t l, c0, n, first, last;
     int32_t x;
     if (stats->rank) {
         for (l = 0; l < t->ld; l++) {
@@ -5996,14 +5989,7 @@ static void attn__row_stats(attn__pass *p, attn__tile *t)
         n = t->last - c0 < ATTN__CHUNK ? t->last - c0 : ATTN__CHUNK;
         attn__find_reach(t, c0, n, &r);
         attn__chunk_scores(t, c0, n, &r);
-        for (x = 0; x < t->vecs; x++) {
-            int64_t first = n, last = 0;
-            for (l = x * width; l < (x + 1) * width; l++) {
-                first = r.first[l] < first ? r.first[l] : first;
-                last = r.last[l] > last ? r.last[l] : last;
-            }
-            t->f->weigh(t->s + x * width, t->ld, first, last, 0, cmax + x * width, csum + x * width);
-        }
+        for (x = 0; x < t->vecs; x++) attn__weigh_vector(t, &r, x, 0, cmax, csum, &first, &last);
         t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
     }
 }
@@ -6234,8 +6220,6 @@ static void attn__grad_scores(attn__pass *p, int64_t x, int64_t c0, int64_t n)
         for (j = 0; j < n; j++) {
             attn__fill(to_p + j * ATTN__GRAD_ROW, 1, ld, -0.0f);
             attn__fill(to_ds + j * ATTN__GRAD_ROW, 1, ld, 0.0f);
-            if (d->softcap != 0.0f) attn__fill(p->m[ATTN__M_SOFT] + lane0 + j * ATTN__GRAD_ROW, 1, ld, 0.0f);
-            if (attn__is_distance(d->score)) attn__fill(p->m[ATTN__M_SQUARE] + lane0 + j * ATTN__GRAD_ROW, 1, ld, 0.0f);
         }
         return;
     }
@@ -6363,8 +6347,10 @@ static void attn__grad_elements(attn__pass *p, int64_t c0, int64_t n)
     if (d->softcap != 0.0f)
         for (j = 0; j < n; j++)
             for (i = j * ATTN__GRAD_ROW; i < j * ATTN__GRAD_ROW + p->n; i++) {
-                const float y = soft[i] / d->softcap;
-                if (attn__bits(mark[i]) != 0x80000000u) ds[i] = ds[i] * attn__fma(attn__negate(y), y, 1.0f);
+                float y;
+                if (attn__bits(mark[i]) == 0x80000000u) continue;
+                y = soft[i] / d->softcap;
+                ds[i] = ds[i] * attn__fma(attn__negate(y), y, 1.0f);
             }
     if (d->score == ATTN_SCORE_GIVEN && (p->does & ATTN__DO_Q)) {
         if (g->d_given_scores.rank)
@@ -6490,7 +6476,7 @@ static void attn__grad_additive(attn__pass *p, int64_t c0)
     g.row = ATTN__GRAD_ROW;
     for (j = 0; j < p->nk; j++) clear &= p->seen[j] && g.key[j * s->key_floats + 2 * padded] != 0.0f;
     for (u = 0; u < padded; u += 4) {
-        attn__fill(part, 1, p->nk * 4 * ATTN__PARTS, 0.0f);
+        attn__zero(part, (size_t)p->nk * 4 * ATTN__PARTS * sizeof *part);
         for (x = 0; x < p->tiles; x++) {
             const attn__tile *t = attn__tile_at(p, x);
             int64_t l, lanes_clear = clear;
@@ -6647,7 +6633,7 @@ static void attn__close_block(attn__pass *p)
     if (p->w->vectors && additive) {
         const float *w = attn__tile_at(p, 0)->w;
         for (c = 0; c < size; c++)
-            for (i = 0; i < p->n; i++) u[c * ATTN__GRAD_ROW + i] = u[c * ATTN__GRAD_ROW + i] * (4.0f * d->scale * w[c]);
+            for (i = c * ATTN__GRAD_ROW; i < c * ATTN__GRAD_ROW + p->n; i++) u[i] = u[i] * (-4.0f * d->scale * w[c]);
         for (i = 0; i < p->n; i++) {
             const int64_t row = attn__row_index(p, p->i0 + i);
             for (c = 0; p->w->save_u && c < size; c++)
@@ -6693,7 +6679,7 @@ static void attn__close_block(attn__pass *p)
     }
 }
 
-/* Additive, where a stream ends: db of its keys is left behind and becomes a part of dk. */
+/* Additive, where a stream ends: db of its keys is left behind and becomes a part of dk. Else nothing. */
 static void attn__close_stream(attn__pass *p)
 {
     const attn_desc *d = p->d;
@@ -6704,9 +6690,10 @@ static void attn__close_stream(attn__pass *p)
     float *db = p->m[ATTN__M_DB];
     const float *y = db, *matrix = NULL;
     int64_t j, j0, c, count;
+    if (d->score != ATTN_SCORE_ADDITIVE) return;
     for (j = 0; j < n; j++)
         for (c = 0; c < hidden; c++)
-            db[j * padded + c] = db[j * padded + c] * (4.0f * d->scale * attn__of_head(&w, c));
+            db[j * padded + c] = db[j * padded + c] * (-4.0f * d->scale * attn__of_head(&w, c));
     for (j = 0; p->w->save_b && j < n; j++)         /* -0: no query attends to it */
         for (c = 0; c < hidden; c++)
             p->left_b[((p->b * s->streams + stream) * s->keys + p->key0 + j) * hidden + c] =
@@ -6748,34 +6735,45 @@ static void attn__close_keys(attn__pass *p)
     }
 }
 
-/* One unit, a batch entry's key head and the query heads that read it: blocks q0 .. q1 of queries of each head. */
-static void attn__run_unit(attn__pass *p, int64_t unit, int64_t q0, int64_t q1)
+static void attn__clear_keys(attn__pass *p)
 {
-    const attn__shape *s = p->s;
-    const int64_t group = s->heads / s->heads_kv, n = p->key1 - p->key0;
-    const int additive = p->d->score == ATTN_SCORE_ADDITIVE;
-    int64_t h, block, c0;
-    p->b = unit / s->heads_kv;
-    p->head_kv = unit % s->heads_kv;
+    const int64_t n = p->key1 - p->key0;
     if (p->does & ATTN__DO_K) {
         attn__fill(p->m[ATTN__M_DK], 1, n * p->w->pad_k, 0.0f);
         attn__fill(p->m[ATTN__M_DV], 1, n * p->w->pad_v, 0.0f);
     }
-    if (additive) attn__fill(p->m[ATTN__M_DB], 1, n * p->w->pad_u, 0.0f);
+    if (p->d->score == ATTN_SCORE_ADDITIVE) attn__fill(p->m[ATTN__M_DB], 1, n * p->w->pad_u, 0.0f);
     attn__fill(p->m[ATTN__M_MET], 1, p->w->save_b ? n : 0, 0.0f);
+}
+
+/* Blocks q0 .. q1 of queries of the pass's head meet its keys. */
+static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
+{
+    int64_t block, c0, from, to;
+    for (block = q0; block < q1; block++) {
+        attn__open_block(p, block * ATTN_GRAD_QUERIES);
+        from = p->uniform || p->w->every ? 0 : p->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS;
+        to = p->uniform || p->w->every ? p->s->keys : p->last;
+        from = from < p->key0 ? p->key0 : from;
+        to = to > p->key1 ? p->key1 : to;
+        for (c0 = from; c0 < to; c0 += ATTN_GRAD_KEYS) attn__grad_block(p, c0);
+        if (p->does & ATTN__DO_Q) attn__close_block(p);
+    }
+}
+
+/* One unit, a batch entry's key head and the query heads that read it: blocks q0 .. q1 of queries of each head. */
+static void attn__run_unit(attn__pass *p, int64_t unit, int64_t q0, int64_t q1)
+{
+    const attn__shape *s = p->s;
+    const int64_t group = s->heads / s->heads_kv;
+    int64_t h;
+    p->b = unit / s->heads_kv;
+    p->head_kv = unit % s->heads_kv;
+    attn__clear_keys(p);
     for (h = 0; h < group; h++) {
         p->head = p->head_kv * group + h;
-        for (block = q0; block < q1; block++) {
-            int64_t from, to;
-            attn__open_block(p, block * ATTN_GRAD_QUERIES);
-            from = p->uniform || p->w->every ? 0 : p->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS;
-            to = p->uniform || p->w->every ? s->keys : p->last;
-            from = from < p->key0 ? p->key0 : from;
-            to = to > p->key1 ? p->key1 : to;
-            for (c0 = from; c0 < to; c0 += ATTN_GRAD_KEYS) attn__grad_block(p, c0);
-            if (p->does & ATTN__DO_Q) attn__close_block(p);
-        }
-        if (additive && p->w->vectors && (p->does & ATTN__DO_K) && (s->streams == s->heads || h + 1 == group))
+        attn__run_queries(p, q0, q1);
+        if (p->w->vectors && (p->does & ATTN__DO_K) && (s->streams == s->heads || h + 1 == group))
             attn__close_stream(p);
     }
     if (p->does & ATTN__DO_K) attn__close_keys(p);
@@ -7038,16 +7036,27 @@ ATTN__NOINLINE static void attn__run_rows(attn__pass *p, char *memory, int64_t i
     }
 }
 
+static void attn__lay_out(attn__pass *p, char *memory)
+{
+    int64_t floats[ATTN__M_COUNT], i;
+    float *at = (float *)(void *)memory;
+    attn__grad_memory(p->d, p->s, p->w, floats);
+    for (i = 0; i < ATTN__M_COUNT; at += floats[i++]) p->m[i] = at;
+}
+static void attn__part_of_keys(attn__pass *p, int64_t part, int64_t parts)
+{
+    const int64_t blocks = attn__blocks(p->s->keys, ATTN_GRAD_KEYS);
+    p->key0 = blocks * part / parts * ATTN_GRAD_KEYS;
+    p->key1 = part + 1 < parts ? blocks * (part + 1) / parts * ATTN_GRAD_KEYS : p->s->keys;
+}
+
 ATTN__NOINLINE static void attn__run_blocks(attn__pass *p, char *memory, int64_t index)
 {
     const attn__shape *s = p->s;
     const attn__backward *w = p->w;
-    const int64_t units = s->batch * s->heads_kv, key_blocks = attn__blocks(s->keys, ATTN_GRAD_KEYS);
-    const int64_t key_units = w->cross ? 1 : units;
-    int64_t floats[ATTN__M_COUNT], unit0, unit1, q0 = 0, q1 = w->blocks, unit, part, i;
-    float *at = (float *)(void *)memory;
-    attn__grad_memory(p->d, s, w, floats);
-    for (i = 0; i < ATTN__M_COUNT; at += floats[i++]) p->m[i] = at;
+    const int64_t units = s->batch * s->heads_kv, key_units = w->cross ? 1 : units;
+    int64_t unit0, unit1, q0 = 0, q1 = w->blocks, unit, part;
+    attn__lay_out(p, memory);
     p->key0 = 0;
     p->key1 = s->keys;
     p->does = (int)w->does;
@@ -7056,11 +7065,9 @@ ATTN__NOINLINE static void attn__run_blocks(attn__pass *p, char *memory, int64_t
         unit1 = w->cross ? units : index + 1;
     } else if (index < key_units * w->key_parts) {
         p->does = ATTN__DO_K;
-        part = index % w->key_parts;
+        attn__part_of_keys(p, index % w->key_parts, w->key_parts);
         unit0 = index / w->key_parts;
         unit1 = w->cross ? units : unit0 + 1;
-        p->key0 = key_blocks * part / w->key_parts * ATTN_GRAD_KEYS;
-        if (part + 1 < w->key_parts) p->key1 = key_blocks * (part + 1) / w->key_parts * ATTN_GRAD_KEYS;
     } else {
         p->does = ATTN__DO_Q;
         index -= key_units * w->key_parts;
@@ -7071,6 +7078,63 @@ ATTN__NOINLINE static void attn__run_blocks(attn__pass *p, char *memory, int64_t
         q1 = w->blocks * (part + 1) / w->query_parts;
     }
     for (unit = unit0; unit < unit1; unit++) attn__run_unit(p, unit, q0, q1);
+}
+
+/* ---- rounds: `slots` blocks of queries of one unit at a time, each by a task that sums by key for itself, in a slot,
+   which is that part of a worker's memory (whoever runs the task). Then the sums of the first slot, which go on from
+   round to round, get those of the others added: block by block in ascending order, as if one task had done it all. */
+static int64_t attn__round_blocks(const attn__backward *w, int64_t round)
+{
+    const int64_t left = w->blocks - round * w->slots;
+    return left < w->slots ? left : w->slots;
+}
+static float *attn__in_slot(const attn__pass *p, int part, int64_t slot)
+{
+    const int64_t unit = p->b * p->s->heads + p->head;
+    return (float *)(void *)((char *)p->m[part] + (unit * p->w->slots + slot - p->worker) * p->w->worker_bytes);
+}
+static void attn__open_unit(attn__pass *p, char *memory, int64_t unit)
+{
+    attn__lay_out(p, memory);
+    p->does = ATTN__DO_Q | ATTN__DO_K;
+    p->b = unit / p->s->heads;
+    p->head = p->head_kv = unit % p->s->heads;
+}
+
+ATTN__NOINLINE static void attn__run_round(attn__pass *p, char *memory, int64_t round, int64_t index)
+{
+    const int64_t n = attn__round_blocks(p->w, round), slot = index % n, block = round * p->w->slots + slot;
+    int part;
+    attn__open_unit(p, memory, index / n);
+    attn__part_of_keys(p, 0, 1);
+    for (part = ATTN__M_DK; part <= ATTN__M_MET; part++) p->m[part] = attn__in_slot(p, part, slot);
+    if (round == 0 || slot > 0) attn__clear_keys(p);
+    attn__run_queries(p, block, block + 1);
+}
+
+ATTN__NOINLINE static void attn__run_merge(attn__pass *p, char *memory, int64_t round, int64_t index)
+{
+    const attn__backward *w = p->w;
+    const int64_t n = attn__round_blocks(w, round);
+    int64_t pads[4], slot;
+    float *sums;
+    int x;
+    attn__open_unit(p, memory, index / w->merge_parts);
+    attn__part_of_keys(p, index % w->merge_parts, w->merge_parts);
+    pads[0] = w->pad_k;
+    pads[1] = p->d->score == ATTN_SCORE_ADDITIVE ? w->pad_u : 0;
+    pads[2] = w->pad_v;
+    pads[3] = w->save_b;
+    for (x = 0; x < 4; x++) {
+        const int64_t from = p->key0 * pads[x], count = (p->key1 - p->key0) * pads[x];
+        sums = attn__in_slot(p, ATTN__M_DK + x, 0) + from;
+        for (slot = 1; slot < n; slot++)
+            p->f->deliver(attn__in_slot(p, ATTN__M_DK + x, slot) + from, sums, count, 1.0f, 1);
+        p->m[ATTN__M_DK + x] = sums;
+    }
+    if (round + 1 < w->rounds) return;
+    if (w->vectors) attn__close_stream(p);
+    attn__close_keys(p);
 }
 
 ATTN__NOINLINE static void attn__run_sums(attn__pass *p, char *memory, int64_t index)
@@ -7106,6 +7170,7 @@ static void attn__run_gradients(const attn_plan *plan, void *workspace, int32_t 
     p->s = &shape;
     p->w = &w;
     p->f = attn__table(plan->isa);
+    p->worker = worker;
     p->prepared = (const float *)(void *)base;
     p->rows = (float *)(void *)(base + shape.key_bytes);
     p->left_u = p->rows + w.rows_bytes / 4;
@@ -7113,11 +7178,16 @@ static void attn__run_gradients(const attn_plan *plan, void *workspace, int32_t 
     p->left_b = p->left_t + (w.save_t ? w.rows * w.size_u : 0);
     phase -= shape.key_blocks > 0;
     if (phase == 0) attn__run_rows(p, memory, index);
-    else if (phase == 1) attn__run_blocks(p, memory, index);
-    else attn__run_sums(p, memory, index);
+    else if (phase > (w.rounds ? 2 * w.rounds : 1)) attn__run_sums(p, memory, index);
+    else if (w.rounds == 0) attn__run_blocks(p, memory, index);
+    else if (phase % 2) attn__run_round(p, memory, phase / 2, index);
+    else attn__run_merge(p, memory, phase / 2 - 1, index);
 }
 
-/* ---- planning */
+/* ---- planning; for size again */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#  pragma GCC optimize("Os")
+#endif
 static void attn__plan_bias(const attn_desc *d, const attn__shape *s, const attn_grad *g, attn__backward *w)
 {
     const attn_out *o = &g->d_bias;
@@ -7139,25 +7209,39 @@ static void attn__plan_bias(const attn_desc *d, const attn__shape *s, const attn
     }
 }
 
-/* Which tasks there are: one per unit, a batch entry's key head, has each block's weights once (five products); cut
-   among more tasks, some do dK and dV for a part of the keys and others dQ for a part of the queries (four and three
-   products). */
+/* Which tasks there are: one per unit, a batch entry's key head, has each block's weights once (five products). With
+   fewer units than workers: rounds (five products, one block after another); or cut among more tasks, some of which do
+   dK and dV for a part of the keys and others dQ for a part of the queries (four and three products; additive, where
+   both need all of it, five and five). What takes longest for its slowest worker tells. */
 static void attn__plan_tasks(const attn_desc *d, const attn__shape *s, attn__backward *w)
 {
     const int64_t workers = d->parallel.workers, units = attn__mul64(s->batch, s->heads_kv);
     const int64_t key_units = w->cross && units > 0 ? 1 : units;
     const int64_t key_blocks = attn__blocks(s->keys, ATTN_GRAD_KEYS);
-    const int64_t whole = attn__mul64(attn__blocks(key_units, workers), 5 * workers), cut = attn__mul64(units, 7);
+    const int64_t whole = attn__mul64(attn__blocks(key_units, workers), 5 * workers);
+    const int64_t cut = attn__mul64(units, d->score == ATTN_SCORE_ADDITIVE ? 10 : 7), least = whole < cut ? whole : cut;
+    const int64_t work = attn__mul64(attn__mul64(s->queries, s->keys), attn__add64(w->size_u, s->size_v));
     const int both = w->does == (ATTN__DO_Q | ATTN__DO_K);
-    w->key_parts = w->query_parts = 0;
+    w->key_parts = w->query_parts = w->rounds = 0;
     w->main_tasks = key_units;
-    if (workers == 1 || units == 0 || (both && whole <= cut) || (!both && key_units >= 4 * workers)) return;
+    if (workers == 1 || units == 0 || attn__mul64(work, units) < ATTN__WORTH_CUTTING ||
+        (!both && key_units >= 4 * workers)) return;
+    w->slots = workers / units;
+    if (w->slots > w->blocks) w->slots = w->blocks;
+    if (both && w->slots > 1 && s->heads == s->heads_kv && !w->cross && w->bias != ATTN__BIAS_ADDED && key_blocks > 0) {
+        w->rounds = attn__blocks(w->blocks, w->slots);
+        if (w->rounds <= ATTN__MAX_ROUNDS && 5 * workers * w->rounds < least * w->blocks) {
+            w->merge_parts = key_blocks < workers ? key_blocks : workers;
+            w->main_tasks = units * w->blocks;
+            return;
+        }
+        w->rounds = 0;
+    }
+    if (both && whole <= cut) return;
     if (w->does & ATTN__DO_K) w->key_parts = attn__blocks(4 * workers, key_units);
     if (w->does & ATTN__DO_Q) w->query_parts = attn__blocks(4 * workers, units);
     if (w->key_parts > key_blocks) w->key_parts = key_blocks > 0 ? key_blocks : 1;
     if (w->query_parts > w->blocks) w->query_parts = w->blocks > 0 ? w->blocks : 1;
-    if (!(w->does & ATTN__DO_K)) w->key_parts = 0;
-    if (!(w->does & ATTN__DO_Q)) w->query_parts = 0;
     w->main_tasks = attn__add64(attn__mul64(key_units, w->key_parts), attn__mul64(units, w->query_parts));
 }
 
@@ -7243,7 +7327,11 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
     attn__zero(plan->tasks, sizeof plan->tasks);
     if (s.key_blocks > 0) plan->tasks[phase++] = attn__mul64(attn__mul64(s.batch, s.streams), s.key_blocks);
     plan->tasks[phase++] = w.row_tasks;
-    plan->tasks[phase++] = w.main_tasks;
+    if (w.rounds == 0) plan->tasks[phase++] = w.main_tasks;
+    for (i = 0; i < w.rounds; i++) {
+        plan->tasks[phase++] = s.batch * s.heads * attn__round_blocks(&w, i);
+        plan->tasks[phase++] = s.batch * s.heads * w.merge_parts;
+    }
     if (w.sum_tasks > 0) plan->tasks[phase++] = w.sum_tasks;
     plan->phases = phase;
     plan->workspace_bytes = w.row_tasks + w.main_tasks + w.sum_tasks > 0 ? (size_t)(total + ATTN__ALIGN) : 0;
@@ -7347,7 +7435,8 @@ ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad 
     attn__put_number(&t, w.row_tasks);
     attn__put(&t, " tasks for the rows, then ");
     attn__put_number(&t, w.main_tasks);
-    attn__put(&t, w.key_parts + w.query_parts == 0 ? " tasks for all products" : " tasks for parts of keys or queries");
+    attn__put(&t, w.rounds ? " tasks for blocks of queries, a few at a time" : w.key_parts + w.query_parts == 0 ?
+              " tasks for all products" : " tasks for parts of keys or queries");
     if (w.sum_tasks > 0) {
         attn__put(&t, ", then ");
         attn__put_number(&t, w.sum_tasks);
@@ -7396,11 +7485,11 @@ static attn_status attn__sum_run(const attn__sum *m, const attn_desc *d, int fla
 static attn__sum attn__sum_of(attn_view a, attn_view b, attn_out out, int adds, int skip)
 {
     attn__sum m;
+    int axis;
     m.a = a;
     m.b = b;
     m.out = out;
-    m.batch[0] = a.size[0] > 1 ? a.size[0] : b.size[0] * (a.size[0] > 0);
-    m.batch[1] = a.size[1] > 1 ? a.size[1] : b.size[1] * (a.size[1] > 0);
+    for (axis = 0; axis < 2; axis++) m.batch[axis] = a.size[axis] == 1 ? b.size[axis] : a.size[axis];
     m.b_shares = 1;
     m.scale = 1.0f;
     m.adds = adds;
@@ -7505,10 +7594,6 @@ static attn_status attn__bmm_gradient(const attn_view *v, const attn_desc *optio
                                            attn__out((void *)(uintptr_t)v[3].data, r[3]), 0, 0);
     if (v[4].rank) sums[1] = attn__sum_of(attn__swapped(r[0]), r[2],
                                            attn__out((void *)(uintptr_t)v[4].data, r[4]), 0, 0);
-    for (i = 0; i < 2; i++) {                       /* whatever was broadcast */
-        sums[i].batch[0] = r[2].size[0];
-        sums[i].batch[1] = r[2].size[1];
-    }
     return ATTN_OK;
 }
 ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
@@ -7857,9 +7942,6 @@ ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y,
 }
 
 /* ----------------------------------------------------------------------------------------------------- >>heatmap */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#  pragma GCC optimize("Os")
-#endif
 #ifndef ATTN_NO_HEATMAP
 /* A picture is made in three steps: attn__pic_open checks everything and finds the range of the colours,
    attn__pic_layout says where things stand (for SVG and PPM, in whole pixels), and the public functions at the end walk

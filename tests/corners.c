@@ -62,6 +62,20 @@ static void empty_rows(void) {
             }
 }
 
+/* One row alone has none, wherever it stands. */
+static void one_empty_row(void) {
+    enum { ROWS = 19 };
+    for (int row = 0; row < ROWS; row += 3)
+        for (int32_t policy = 0; policy < ATTN_EMPTY_COUNT; policy++) {
+            attn_desc d = make_desc(1, 2, 1, ROWS, EMPTY_KEYS, 6, 5);
+            d.key_lengths = make_ints(ATTN_I32, 2, 1, ROWS, 0, 0, 1, EMPTY_KEYS);
+            put_at(&d.key_lengths, 0, 0, 0, row, 0);
+            d.empty = policy;
+            check_all(&d, "one row without a key");
+            test_release();
+        }
+}
+
 /* No row has a key: every gradient is 0, but for the sink's. */
 static void nothing_allowed(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
@@ -365,6 +379,25 @@ static void no_size(void) { /* a size of 0 is legal everywhere */
             }
 }
 
+/* Each gradient asked for alone: the bits it has among the others, in memory that has no room for them. Whole blocks of
+   queries, and vectors wider than what lies between the rows of a block. */
+static void one_alone(void) {
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+        attn_desc d = make_desc(1, 2, 1, 130, 20, 40, 5);
+        set_score(&d, score, 6);
+        d.sink = make_filled(LAYOUT_PACKED, 1, 1, 2, 0, 0, 0);
+        call all = check_all(&d, ref_score_names[score]);
+        for (int n = 0; n < GRAD_COUNT; n++) {
+            call one = all;
+            if (!grad_of(&all.g, n)->rank) continue;
+            ask_grads(&one, 1u << n, 0, LAYOUT_PACKED);
+            for (int32_t workers = 1; workers <= 3; workers += 2)
+                if (run_call_planned(&one, workers)) same_grads(&all, &one, "a gradient alone");
+        }
+        test_release();
+    }
+}
+
 static void grouped_heads(void) {
     static const int groups[][2] = {{6, 1}, {6, 2}, {6, 3}, {5, 1}, {32, 4}};
     for (size_t n = 0; n < sizeof groups / sizeof *groups; n++)
@@ -583,6 +616,7 @@ static void accuracy(void) {
 }
 
 const test_case suite_corners[] = {{"corners.empty_rows", empty_rows},
+                                   {"corners.one_empty_row", one_empty_row},
                                    {"corners.nothing_allowed", nothing_allowed},
                                    {"corners.sinks", sinks},
                                    {"corners.not_finite", not_finite},
@@ -594,6 +628,7 @@ const test_case suite_corners[] = {{"corners.empty_rows", empty_rows},
                                    {"corners.every_dv", every_dv},
                                    {"corners.odd_sizes", odd_sizes},
                                    {"corners.no_size", no_size},
+                                   {"corners.one_alone", one_alone},
                                    {"corners.grouped_heads", grouped_heads},
                                    {"corners.long_rows", long_rows},
                                    {"corners.bias_shapes", bias_shapes},

@@ -649,6 +649,20 @@ static void test_overflow(void) {
             d.lse = attn_out_f32(m.lse, 3, B, H, (int64_t)1 << 40, 0));
 }
 
+static void test_most_elements(void) { /* a view may have one less than 2^60, though so many scores are too many */
+    for (int more = 0; more < 2; more++) {
+        attn_desc d;
+        attn_error err;
+        size_t bytes;
+        memset(&d, 0, sizeof d);
+        d.q = attn_view_bhsd(0, 1, 1, ((int64_t)1 << 60) - 1 + more, 1);
+        d.k = attn_view_bhsd(0, 1, 1, 1, 1);
+        d.lse = attn_out_f32(0, 3, 1, 1, d.q.size[2], 0);
+        poison_error(&err);
+        check_error(attn_workspace_size(&d, &bytes, &err), &err, ATTN_ERR_OVERFLOW, more ? "q" : "k", __LINE__);
+    }
+}
+
 static void test_overflow_workspace(void) { /* sizes that no data backs: refused or priced, without a crash */
     for (int axis = 0; axis < 4; axis++) {
         for (int bits = 20; bits < 63; bits++) {
@@ -1327,6 +1341,11 @@ static void test_backward_explain(void) {
     }
     CHECKF(strstr(whole, attn_score_string(ATTN_SCORE_SCALED_DOT)) && strstr(whole, attn_isa_string(attn_best_isa())),
            "%s", whole);
+    CHECKF(strstr(whole, " tasks for parameters") != 0, "%s", whole);
+    for (int n = FROM_ABOVE; n < GRAD_FIELDS; n++) /* dv alone has none */
+        if (grad_field(&g, n) != &g.dv) memset(grad_field(&g, n), 0, sizeof(attn_out));
+    attn_explain_backward(&d, &g, whole, sizeof whole);
+    CHECKF(strstr(whole, "gradients") && !strstr(whole, "parameters"), "%s", whole);
     check_unwritten(__LINE__);
 }
 
@@ -1365,6 +1384,17 @@ static void test_backward_pieces(void) {
     dx.stride[1] = 0;
     FAILS(attn_softmax_backward(x, x, dx, 0, &err), ATTN_ERR_STRIDE, "dx.stride");
     dx = da;
+    for (int rank = 2; rank <= 3; rank++) { /* named as the caller knows them, whatever they are looked at as */
+        const char *of_bias = rank == 2 ? "bias.size[1]" : "bias.size[2]",
+                   *of_mask = rank == 2 ? "mask.size[1]" : "mask.size[2]";
+        int64_t n[3] = {B, SQ, SK - 1}, *size = n + 3 - rank;
+        options.bias = floats(rank, size[0], size[1], size[2 - (rank == 2)], 0);
+        FAILS(attn_softmax_backward(x, x, dx, &options, &err), ATTN_ERR_SIZE, of_bias);
+        memset(&options.bias, 0, sizeof options.bias);
+        options.mask = mask(rank, size[0], size[1], size[2 - (rank == 2)], 0);
+        FAILS(attn_softmax_backward(x, x, dx, &options, &err), ATTN_ERR_SIZE, of_mask);
+        memset(&options.mask, 0, sizeof options.mask);
+    }
 
     FAILS(attn_bmm_backward(none, b, ab, da, db, 0, 0, &err), ATTN_ERR_NULL, "a");
     FAILS(attn_bmm_backward(a, none, ab, da, db, 0, 0, &err), ATTN_ERR_NULL, "b");
@@ -1397,6 +1427,28 @@ static void test_backward_pieces(void) {
     options.isa = 99;
     da = dx;
     FAILS(attn_bmm_backward(a, b, ab, da, db, 0, &options, &err), ATTN_ERR_OPTION, "isa");
+    for (int n = 0; n < 15; n++) { /* no view takes these ranks */
+        static const char *const names[] = {"a.rank", "b.rank", "d_out.rank", "da.rank", "db.rank"};
+        static const int32_t wrong[] = {-1, 1, 5};
+        attn_view v[3] = {a, b, ab};
+        attn_out o[2] = {da, db};
+        *(n % 5 < 3 ? &v[n % 5].rank : &o[n % 5 - 3].rank) = wrong[n / 5];
+        FAILS(attn_bmm_backward(v[0], v[1], v[2], o[0], o[1], 0, 0, &err), ATTN_ERR_RANK, names[n % 5]);
+    }
+    a = floats(4, 2, 3, 2, 2); /* batch axes that do not go together */
+    b = floats(4, 2, 1, 2, 2);
+    da = attn_out_f32(m.gradients[0], 4, 2, 3, 2, 2);
+    FAILS(attn_bmm_backward(a, floats(4, 3, 1, 2, 2), a, da, nowhere, 0, 0, &err), ATTN_ERR_SIZE, "b.size[0]");
+    FAILS(attn_bmm_backward(a, floats(4, 1, 2, 2, 2), a, da, nowhere, 0, 0, &err), ATTN_ERR_SIZE, "b.size[1]");
+    FAILS(attn_bmm_backward(a, floats(3, 2, 2, 2, 0), a, da, nowhere, 0, 0, &err), ATTN_ERR_SIZE, "b.size[0]");
+    FAILS(attn_bmm_backward(a, b, floats(4, 1, 3, 2, 2), da, nowhere, 0, 0, &err), ATTN_ERR_SIZE, "d_out.size[0]");
+    FAILS(attn_bmm_backward(a, b, floats(4, 2, 1, 2, 2), da, nowhere, 0, 0, &err), ATTN_ERR_SIZE, "d_out.size[1]");
+    FAILS(attn_bmm_backward(a, b, floats(3, 3, 2, 2, 0), da, nowhere, 0, 0, &err), ATTN_ERR_SIZE, "d_out.rank");
+    a = floats(3, 3, 2, 2, 0);
+    da = attn_out_f32(m.gradients[0], 3, 3, 2, 2, 0);
+    FAILS(attn_bmm_backward(a, b, a, da, nowhere, 0, 0, &err), ATTN_ERR_SIZE, "d_out.rank");
+    b = floats(3, 1, 2, 2, 0);
+    FAILS(attn_bmm_backward(a, b, floats(3, 2, 2, 2, 0), da, nowhere, 0, 0, &err), ATTN_ERR_SIZE, "d_out.size[0]");
 }
 
 /* ---- of a block of heads */
@@ -1593,7 +1645,7 @@ static void test_layout(void) {
                                    AT(attn_plan, phases, 2104),
                                    AT(attn_plan, isa, 2108),
                                    AT(attn_plan, tasks, 2112),
-                                   AT(attn_plan, internal, 2144),
+                                   AT(attn_plan, internal, 2240),
                                    AT(attn_mha_desc, query, 0),
                                    AT(attn_mha_desc, key, 80),
                                    AT(attn_mha_desc, value, 160),
@@ -1631,7 +1683,7 @@ static void test_layout(void) {
                                       AT(attn_grad, accumulate, 1360),
                                       AT(attn_grad, reserved, 1364),
                                       {"sizeof attn_grad", sizeof(attn_grad), 1368},
-                                      AT(attn_plan, grad, 2400),
+                                      AT(attn_plan, grad, 2496),
                                       AT(attn_mha_grad, d_out, 0),
                                       AT(attn_mha_grad, dquery, 80),
                                       AT(attn_mha_grad, dkey, 160),
@@ -1798,6 +1850,7 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.option", test_option},
                                   {"errors.isa", test_missing_isa},
                                   {"errors.overflow", test_overflow},
+                                  {"errors.most_elements", test_most_elements},
                                   {"errors.overflow_workspace", test_overflow_workspace},
                                   {"errors.count", test_count},
                                   {"errors.rules", test_rules},

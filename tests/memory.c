@@ -541,6 +541,27 @@ static void test_backward_linear(void) { /* in queries and keys, whatever is ask
         }
 }
 
+/* No batch entry, or no head: nothing is run, so no memory is needed, however the bias's gradient is summed. */
+static void test_nothing_to_do(void) {
+    for (int axis = 0; axis < 2; axis++)
+        for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
+            for (int32_t workers = 1; workers <= 4; workers += 3) {
+                attn_desc d = make_desc(axis == 0 ? 0 : 2, axis == 1 ? 0 : 2, axis == 1 ? 0 : 2, 5, 9, 3, 2);
+                attn_plan plan;
+                set_score(&d, score, 4);
+                d.bias = take(1, 9, 0, 0, 0);
+                d.parallel.workers = workers;
+                CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
+                CHECK(plan.workspace_bytes == 0 && plan.tasks[0] == 0);
+                call c = make_call(&d, FROM_OUT, 1u << GRAD_Q | 1u << GRAD_K | 1u << GRAD_V | 1u << GRAD_BIAS);
+                c.g.accumulate = ATTN_GRAD_BIAS;
+                CHECK_STATUS(attn_plan_backward(&c.d, &c.g, &plan, 0), ATTN_OK);
+                CHECKF(plan.workspace_bytes == 0 && plan.tasks[0] == 0, "%lu bytes for %ld tasks",
+                       (unsigned long)plan.workspace_bytes, (long)plan.tasks[0]);
+                test_release();
+            }
+}
+
 /* ---- allocation hooks */
 typedef struct heap {
     int allocated, released, fails_at; /* the fails_at-th request, from 1, gets nothing */
@@ -745,6 +766,7 @@ const test_case suite_memory[] = {{"memory.sizes", test_sizes},
                                   {"memory.backward_sizes", test_backward_sizes},
                                   {"memory.backward_monotone", test_backward_monotone},
                                   {"memory.backward_linear", test_backward_linear},
+                                  {"memory.nothing_to_do", test_nothing_to_do},
                                   {"memory.allocations", test_allocations},
                                   {"memory.refused", test_refused},
                                   {"memory.no_allocation", test_no_allocation},

@@ -3,7 +3,7 @@
    mutate FILE list N        N mutants of each section, one a line: number, section, key, with tabs between
    mutate FILE write NUMBER  the file with that one change, on standard output
 
-   A section begins at a banner (a comment line with dashes and >>name). The key names the mutant by the text
+   A section begins at a banner (a comment line of dashes up to >>name). The key names the mutant by the text
    of its line and the change, so that it stays the same while the file grows around it; which N of a section
    are taken depends on the keys alone, for the same reason. */
 #include <ctype.h>
@@ -203,8 +203,9 @@ static const char *section_of(size_t at) { /* the name after the last banner abo
     while (i > 0 && !(text[i] == '/' && text[i - 1] == '\n' && !strncmp(text + i, "/* ---", 6))) i--;
     from = i, to = at + 1;
     {
-        const char *end = strchr(text + i, '\n'), *mark = strstr(text + i, ">>");
-        if (!end || !mark || mark > end) { /* a smaller heading: look further up */
+        const size_t dashes = strspn(text + i + 3, "-");
+        const char *mark = text + i + 3 + dashes + 1;
+        if (dashes < 10 || strncmp(mark, ">>", 2) != 0) { /* a smaller heading: look further up */
             char found[32];
             if (i == 0) return name;
             snprintf(found, sizeof found, "%s", section_of(i - 1));

@@ -344,15 +344,21 @@ static void test_long_rows(void) {
 }
 
 /* ---- gradients: a pool, the plan on threads, calls at the same time */
-static call some_gradients(int32_t score) {
-    attn_desc d = make_desc(2, 4, 2, test_int(1, 150), test_int(1, 130), test_int(1, 20), test_int(1, 20));
+enum { MANY_HEADS, FEW_HEADS, FEW_GROUPS, SHAPES }; /* fewer than threads: blocks of queries, or parts, are tasks */
+static call some_gradients(int32_t score, int shape) {
+    const int64_t heads = shape == MANY_HEADS ? 4 : shape == FEW_HEADS ? test_int(1, 2) : 2;
+    const int64_t batch = shape == MANY_HEADS ? 2 : 1, size = test_int(1, 20), size_v = test_int(1, 20);
+    const int64_t queries = shape == MANY_HEADS ? test_int(1, 150) : test_int(200, 700);
+    const int64_t keys = shape == MANY_HEADS ? test_int(1, 130) : test_int(130, 300);
+    attn_desc d = make_desc(batch, heads, shape == FEW_HEADS ? heads : heads / 2, queries, keys, size, size_v);
     set_score(&d, score, test_int(1, 12));
     d.causal = test_int(0, 1);
     d.align = test_int(0, 1);
     d.dropout = test_int(0, 1) ? 0.3f : 0;
     d.seed = test_bits();
-    d.bias =
-        make_filled(LAYOUT_PACKED, 1, 1, score == ATTN_SCORE_GIVEN ? d.given_scores.size[3] : d.k.size[2], 0, 0, 0);
+    d.empty = shape == MANY_HEADS ? ATTN_EMPTY_ZERO : ATTN_EMPTY_UNIFORM;
+    d.bias = shape == FEW_HEADS ? make_filled(LAYOUT_PACKED, 1, 4, 1, heads, queries, keys)
+                                : make_filled(LAYOUT_PACKED, 1, 1, keys, 0, 0, 0);
     call c = make_call(&d, FROM_ALL, ~0u);
     if (test_int(0, 1)) memset(&c.d.stats, 0, sizeof c.d.stats);
     return c;
@@ -360,8 +366,9 @@ static call some_gradients(int32_t score) {
 
 static void test_backward_pool(void) {
     static const int32_t workers[] = {1, 2, 3, 5, 8};
-    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
-        call c = some_gradients(score);
+    int most = 0;
+    for (int32_t k = 0; k < SHAPES * ATTN_SCORE_COUNT; k++) {
+        call c = some_gradients(k / SHAPES, k % SHAPES);
         for (int n = 0; n < test_isa_count(); n++) {
             c.d.isa = (int32_t)test_isa(n);
             memset(&c.d.parallel, 0, sizeof c.d.parallel);
@@ -377,17 +384,19 @@ static void test_backward_pool(void) {
                 run_call(&c, "gradients on a pool of threads");
                 same_grads(&want, &c, "gradients on a pool of threads");
                 CHECKF(p.calls <= ATTN_MAX_PHASES, "the callback was called %d times", (int)p.calls);
+                if (p.calls > most) most = (int)p.calls;
                 c.d.workspace = 0;
                 pthread_mutex_destroy(&p.lock);
             }
         }
         test_release();
     }
+    CHECKF(most > 4, "no call had rounds: %d calls of the callback", most);
 }
 
 static void test_backward_plan_on_threads(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
-        call c = some_gradients(score);
+        call c = some_gradients(score, score % SHAPES);
         attn_plan plan, copy;
         pool p;
         run_call(&c, "one thread");
@@ -429,7 +438,7 @@ static void test_backward_reentrant(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
         both_ways ways[3];
         pthread_t threads[3];
-        call c = some_gradients(score);
+        call c = some_gradients(score, MANY_HEADS);
         run_call(&c, "one thread");
         for (int i = 0; i < 3; i++) {
             ways[i].c = copy_grads(&c);
@@ -487,8 +496,39 @@ static void test_backward_pieces(void) { /* the pieces and a block of heads on t
     pthread_mutex_destroy(&p.lock);
 }
 
+/* Two tasks go to the callback, a single one does not. */
+static void test_two_tasks(void) {
+    enum { FORWARD, BMM, SOFTMAX, BACKWARD, BMM_BACKWARD, KINDS };
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int64_t batch = 1; batch <= 2; batch++) {
+            recorder r = {IN_ORDER, 0, 0};
+            attn_desc d = make_desc(batch, 1, 1, 3, 5, 4, 2), o;
+            call c = make_call(&d, FROM_OUT, 1u << GRAD_V);
+            attn_view a = make_filled(LAYOUT_PACKED, 1, 3, batch, 3, 4, 0),
+                      b = make_filled(LAYOUT_PACKED, 1, 3, batch, 4, 5, 0),
+                      d_out = make_filled(LAYOUT_PACKED, 1, 3, batch, 3, 5, 0);
+            attn_out product = make_out(LAYOUT_PACKED, 3, batch, 3, 5, 0),
+                     da = make_out(LAYOUT_PACKED, 3, batch, 3, 4, 0), none;
+            memset(&o, 0, sizeof o);
+            memset(&none, 0, sizeof none);
+            o.parallel.run = run_recorded;
+            o.parallel.user = &r;
+            c.d.parallel = o.parallel;
+            if (kind == FORWARD) CHECK_STATUS(attn_forward(&c.d, 0), ATTN_OK);
+            if (kind == BMM) CHECK_STATUS(attn_bmm(a, b, product, &o, 0), ATTN_OK);
+            if (kind == SOFTMAX) CHECK_STATUS(attn_softmax(a, da, &o, 0), ATTN_OK);
+            if (kind == BACKWARD) CHECK_STATUS(attn_backward(&c.d, &c.g, 0), ATTN_OK);
+            if (kind == BMM_BACKWARD) CHECK_STATUS(attn_bmm_backward(a, b, d_out, da, none, 0, &o, 0), ATTN_OK);
+            int phases = kind == BACKWARD ? 2 : 1;
+            CHECKF(r.calls == (batch == 2 ? phases : 0) && r.tasks == 2 * r.calls,
+                   "kind %d, batch %d: %d calls with %ld tasks", kind, (int)batch, r.calls, (long)r.tasks);
+            test_release();
+        }
+}
+
 const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.callback", test_callback},
+                                   {"threads.two_tasks", test_two_tasks},
                                    {"threads.plan", test_plan},
                                    {"threads.plan_again", test_plan_again},
                                    {"threads.plan_on_threads", test_plan_on_threads},

@@ -630,7 +630,7 @@ attn_status attn__cuda_sum(const attn_view *a, const attn_view *b, const attn_ou
 attn_status attn__cuda_add(const attn_view *bias, const attn_out *y, void *stream, attn_error *err);
 attn_status attn__cuda_mask(const attn_desc *d, const attn_out *mask, int dropout, attn_error *err);
 attn_status attn__cuda_merge(const attn_view *v, void *stream, attn_error *err);    /* the six of attn_merge */
-const char *attn__cuda_explain(const attn_desc *d, const void *grad, const char **stronger, const char **why);
+const char *attn__cuda_stage(const attn_desc *d, const void *grad, int n, const char **why);    /* 0: the strongest */
 void   *attn__cuda_allocate(size_t bytes, void *stream);
 void    attn__cuda_release(void *block, void *stream);
 #endif
@@ -4856,18 +4856,20 @@ ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
 }
 
 #ifdef ATTN_CUDA
-/* "; on the device, stage 1 (not stage 2: why); workspace .. bytes" */
+/* "; on the device, stage 1 (not stage 2: why, not stage 3: why); workspace .. bytes" */
 static size_t attn__end_on_device(attn__text *t, const attn_plan *plan, const void *grad)
 {
-    const char *stronger, *why, *name = attn__cuda_explain(&plan->desc, grad, &stronger, &why);
+    const char *why = "", *name = NULL;
+    int n, i;
+    for (n = 0; why; n++) name = attn__cuda_stage(&plan->desc, grad, n, &why);
     attn__put(t, "; on the device, ");
     attn__put(t, name);
-    if (stronger) {
-        attn__put(t, " (not ");
-        attn__put(t, stronger);
+    for (i = n - 2; i >= 0; i--) {          /* why not the stronger ones */
+        attn__put(t, i == n - 2 ? " (not " : ", not ");
+        attn__put(t, attn__cuda_stage(&plan->desc, grad, i, &why));
         attn__put(t, ": ");
         attn__put(t, why);
-        attn__put(t, ")");
+        if (i == 0) attn__put(t, ")");
     }
     attn__put(t, "; workspace ");
     attn__put_number(t, (int64_t)plan->workspace_bytes);

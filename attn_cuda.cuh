@@ -29,8 +29,9 @@
              sigma_per_head is taken as it is. Everything else is checked as on the CPU.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, each as it likes (lse and stats are f32). All
              arithmetic is f32; a result is rounded once, when it is stored.
-   BITS      The same from run to run, backward too: no atomics. Not those of the CPU, except for masks and dropout,
-             which drops the very same weights.
+   BITS      The same from run to run, backward too: no atomics. Not those of the CPU, except for attn_bmm, masks and
+             dropout, which drops the very same weights. They depend on which stage runs (attn_explain tells), and so on
+             the device and on which results are asked for.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -72,6 +73,10 @@ attn_status attn_cuda_prepare(attn_error *err);
 #endif
 #ifndef ATTN_CUDA_MAX_BLOCKS
 #  define ATTN_CUDA_MAX_BLOCKS 65535        /* of a grid; blocks loop over what is left */
+#endif
+
+#ifndef ATTN_CUDA_SIMPLE
+#  define ATTN_CUDA_SIMPLE 0                /* 1: stage 1 does everything, to hold the others against it */
 #endif
 
 /* ---------------------------------------------------------------------------------------------------- >>platform
@@ -2400,11 +2405,11 @@ static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t
    it. While a consumer's products run it weighs the scores of the tile before, and consumers take turns to issue theirs,
    so that one computes weights while another has the tensor cores. */
 template <int D> struct hopper_shape {
-    static constexpr int consumers = D <= 64 ? 3 : 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
-    static constexpr int keys = D <= 128 ? 128 : 80;
+    static constexpr int consumers = 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
+    static constexpr int keys = D <= 128 ? 128 : 64;
     static constexpr int slot = tile_bytes<keys, D>;
     static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + 10 * 8;
-    static constexpr int registers_consumer = consumers == 3 ? 152 : 232, registers_producer = consumers == 3 ? 56 : 40;
+    static constexpr int registers_consumer = 224, registers_producer = 56;      /* 2 * 128 * 224 + 128 * 56 < 64 K */
 };
 struct hopper_work {
     params p;
@@ -2673,14 +2678,334 @@ static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream
     return (cudaError_t)error;
 }
 
+/* ----------------------------------------------------------------------------------------------------- >>additive
+   Stage 4: additive scores without the tensor (Sq,Sk,h), in f32. The special-function unit is what limits them, one tanh
+   per query, key and hidden unit. With e^2q and e^2k at hand, once per vector,
+
+       tanh(q + k) = 1 - 2 / (e^2q e^2k + 1)
+
+   and two units share one reciprocal: w/x + v/y = (w y + v x) / (x y). So half as much of it is left, and the error is
+   that of the reciprocal. Products that would overflow are told by the vectors: a tile with a number beyond CLEAR in
+   them takes tanh itself.
+
+   A block has a tile of queries of one head, R rows a thread, and walks over tiles of 64 keys: scores in registers,
+   softmax as it goes, the weights in shared memory, from where they meet the values. */
+enum { ADDITIVE_THREADS = 256, ADDITIVE_KEYS = 64, ADDITIVE_UNITS = 32, ADDITIVE_COLUMNS = 8,
+       ADDITIVE_SIZE_V = 16 * ADDITIVE_COLUMNS };           /* 16 x 16 threads: rows by keys, then rows by columns */
+ATTN__BOTH float additive_clear() { return 10.5f; }        /* e^4x, four of them in one product, is below 2^127 */
+
+/* What the stage finds in params.more: e^2(q + b) [B,H,Sq,h], e^2k [B,key_heads,Sk,h], and per vector: is it clear? */
+struct additive { float *query, *key, *query_clear, *key_clear; };
+ATTN__BOTH additive additive_of(const params &p)
+{
+    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
+    additive a;
+    a.query = (float *)p.more;
+    a.key = a.query + rows * p.size_u;
+    a.query_clear = a.key + keys * p.size_u;
+    a.key_clear = a.query_clear + rows;
+    return a;
+}
+static int64_t additive_floats(const params &p)
+{
+    return (p.size_u + 1) * p.batch * (p.heads * p.queries + p.key_heads * p.keys);
+}
+
+ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM params p)
+{
+    const additive a = additive_of(p);
+    const int64_t rows = p.batch * p.heads * p.queries, all = rows + p.batch * p.key_heads * p.keys;
+    for (int64_t n = first_task(); n < all; n += all_tasks()) {
+        const bool query = n < rows;
+        const int64_t k = n - rows, b = query ? n / p.queries / p.heads : k / p.keys / p.key_heads;
+        bool beyond = false;
+        if (!query && p.covered[b * p.keys + k % p.keys] == 0.0f) continue;
+        for (int64_t u = hw::lane(); u < p.size_u; u += 32) {
+            float x;
+            if (query) {
+                const int64_t h = n / p.queries % p.heads;
+                x = load(p.query, b, h, n % p.queries, u) + (p.hidden_bias.rank ? load(p.hidden_bias, 0, h, 0, u) : 0.0f);
+            } else x = load(p.key, b, k / p.keys % p.key_heads, k % p.keys, u);
+            beyond = beyond || !(magnitude(x) <= additive_clear());
+            (query ? a.query + n * p.size_u : a.key + k * p.size_u)[u] = expf(x + x);
+        }
+        beyond = hw::any(beyond);
+        if (hw::lane() == 0) (query ? a.query_clear + n : a.key_clear + k)[0] = beyond ? 0.0f : 1.0f;
+    }
+}
+
+/* Shared memory of a block */
+template <int R> struct additive_room {
+    float query[ADDITIVE_UNITS][16 * R], key[ADDITIVE_UNITS][ADDITIVE_KEYS], w[ADDITIVE_UNITS];
+    float weight[16 * R][ADDITIVE_KEYS + 4];        /* -0: excluded */
+    reach rows[16 * R];
+};
+
+/* Raw scores of R rows and 4 keys for this thread, without scale. Rows and keys of the tile that there are not, and keys
+   that nobody attends to, get anything; they are not read. */
+template <int R>
+ATTN__DEVICE void additive_scores(const params &p, additive_room<R> &s, int64_t b, int64_t h, int64_t i0, int64_t j0,
+                                  bool clear, float (&score)[R][4])
+{
+    const additive a = additive_of(p);
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    const int64_t row = (b * p.heads + h) * p.queries + i0, head = key_head(p, h);
+    const int64_t key = (b * p.key_heads + head) * p.keys + j0;
+    float total = 0.0f;                             /* of w */
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++)
+        ATTN__UNROLL
+        for (int k = 0; k < 4; k++) score[r][k] = 0.0f;
+    for (int64_t u0 = 0; u0 < p.size_u; u0 += ADDITIVE_UNITS) {
+        hw::sync();                                 /* everybody is done with what is there */
+        for (int n = hw::thread(); n < ADDITIVE_UNITS * 16 * R; n += ADDITIVE_THREADS) {
+            const int64_t u = u0 + n % ADDITIVE_UNITS, i = n / ADDITIVE_UNITS;
+            float x = 0.0f;
+            if (u < p.size_u && i0 + i < p.queries) {
+                if (clear) x = a.query[(row + i) * p.size_u + u];
+                else x = load(p.query, b, h, i0 + i, u) + (p.hidden_bias.rank ? load(p.hidden_bias, 0, h, 0, u) : 0.0f);
+            }
+            s.query[n % ADDITIVE_UNITS][i] = x;
+        }
+        for (int n = hw::thread(); n < ADDITIVE_UNITS * ADDITIVE_KEYS; n += ADDITIVE_THREADS) {
+            const int64_t u = u0 + n % ADDITIVE_UNITS, j = n / ADDITIVE_UNITS;
+            float x = 0.0f;
+            if (u < p.size_u && j0 + j < p.keys && p.covered[b * p.keys + j0 + j] != 0.0f)
+                x = clear ? a.key[(key + j) * p.size_u + u] : load(p.key, b, head, j0 + j, u);
+            s.key[n % ADDITIVE_UNITS][j] = x;
+        }
+        if (hw::thread() < ADDITIVE_UNITS)
+            s.w[hw::thread()] = u0 + hw::thread() < p.size_u ? load(p.w_v, 0, h, 0, u0 + hw::thread()) : 0.0f;
+        hw::sync();
+        float part[R][4];
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++)
+            ATTN__UNROLL
+            for (int k = 0; k < 4; k++) part[r][k] = 0.0f;
+        for (int u = 0; clear && u < ADDITIVE_UNITS; u += 2) {
+            const float w0 = s.w[u], w1 = s.w[u + 1];
+            total += w0 + w1;
+            ATTN__UNROLL
+            for (int r = 0; r < R; r++) {
+                const float q0 = s.query[u][ty + 16 * r], q1 = s.query[u + 1][ty + 16 * r];
+                ATTN__UNROLL
+                for (int k = 0; k < 4; k++) {
+                    const float x = hw::fma(q0, s.key[u][tx + 16 * k], 1.0f), y = hw::fma(q1, s.key[u + 1][tx + 16 * k], 1.0f);
+                    part[r][k] = hw::fma(hw::fma(w0, y, w1 * x), hw::rcp(x * y), part[r][k]);
+                }
+            }
+        }
+        for (int u = 0; !clear && u < ADDITIVE_UNITS && u0 + u < p.size_u; u++)
+            ATTN__UNROLL
+            for (int r = 0; r < R; r++)
+                ATTN__UNROLL
+                for (int k = 0; k < 4; k++)
+                    part[r][k] = hw::fma(s.w[u], tanhf(s.query[u][ty + 16 * r] + s.key[u][tx + 16 * k]), part[r][k]);
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++)
+            ATTN__UNROLL
+            for (int k = 0; k < 4; k++) score[r][k] += part[r][k];
+    }
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++)
+        ATTN__UNROLL
+        for (int k = 0; k < 4; k++) score[r][k] = p.scale * (clear ? hw::fma(-2.0f, score[r][k], total) : score[r][k]);
+}
+
+/* The keys that rows i0.. of the tile reach, and whether every vector of them and of these keys is clear. */
+template <int R> ATTN__DEVICE void additive_open(const params &p, additive_room<R> &s, int64_t b, int64_t i0,
+                                                 int64_t &first, int64_t &last)
+{
+    hw::sync();
+    if (hw::thread() < 16 * R) {
+        reach r;
+        r.position = r.first = r.last = 0;
+        if (i0 + hw::thread() < p.queries) r = reach_of(p, b, i0 + hw::thread());
+        s.rows[hw::thread()] = r;
+    }
+    hw::sync();
+    first = p.keys;
+    last = 0;
+    for (int i = 0; i < 16 * R; i++) {
+        if (s.rows[i].first >= s.rows[i].last) continue;
+        first = s.rows[i].first < first ? s.rows[i].first : first;
+        last = s.rows[i].last > last ? s.rows[i].last : last;
+    }
+    first = first / ADDITIVE_KEYS * ADDITIVE_KEYS;
+}
+template <int R> ATTN__DEVICE bool additive_is_clear(const params &p, int64_t b, int64_t h, int64_t i0, int64_t j0)
+{
+    const additive a = additive_of(p);
+    const int n = hw::thread();
+    bool beyond = false;
+    if (n < 16 * R && i0 + n < p.queries) beyond = a.query_clear[(b * p.heads + h) * p.queries + i0 + n] == 0.0f;
+    if (n < ADDITIVE_KEYS && j0 + n < p.keys && p.covered[b * p.keys + j0 + n] != 0.0f)
+        beyond = beyond || a.key_clear[(b * p.key_heads + key_head(p, h)) * p.keys + j0 + n] == 0.0f;
+    return !hw::barrier_or(0, ADDITIVE_THREADS, beyond);
+}
+
+/* Over the 16 threads that have one row */
+ATTN__DEVICE mass row_mass(mass m)
+{
+    for (int step = 8; step > 0; step /= 2) {
+        mass other;
+        other.top = hw::shfl_xor(m.top, step);
+        other.sum = hw::shfl_xor(m.sum, step);
+        join(m, other);
+    }
+    const int leader = hw::lane() / 16 * 16;                /* one thread's, for all: they may differ in the last bit */
+    m.top = hw::shfl(m.top, leader);
+    m.sum = hw::shfl(m.sum, leader);
+    return m;
+}
+
+/* Where the weights are wanted, a first pass over the keys finds each row's mass and a second one the weights. Else one
+   pass does, with weights relative to the maximum so far. */
+template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_forward(ATTN__PARAM params p)
+{
+    ATTN__SHARED(memory);
+    additive_room<R> &s = *(additive_room<R> *)memory;
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    const int64_t tiles = (p.queries + 16 * R - 1) / (16 * R), all = p.batch * p.heads * tiles;
+    const int64_t columns = p.out.rank ? p.size_v : 0;
+    for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
+        const int64_t i0 = task % tiles * 16 * R, h = task / tiles % p.heads, b = task / tiles / p.heads;
+        const int64_t hkv = h / (p.heads / p.heads_kv);
+        float out[R][ADDITIVE_COLUMNS];
+        mass m[R];
+        norm of[R];
+        int64_t first, last;
+        additive_open(p, s, b, i0, first, last);
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++) {
+            m[r].top = -infinity();
+            m[r].sum = of[r].base = of[r].inverse = 0.0f;
+            ATTN__UNROLL
+            for (int x = 0; x < ADDITIVE_COLUMNS; x++) out[r][x] = 0.0f;
+        }
+        for (int pass = p.weights.rank ? 0 : 1; pass < 2; pass++) {
+            const bool exact = p.weights.rank && pass == 1;             /* the masses are known */
+            ATTN__UNROLL
+            for (int r = 0; exact && r < R; r++) {
+                row w;
+                w.h = h;
+                of[r] = norm_of(p, w, m[r]);
+            }
+            for (int64_t j0 = first; j0 < last; j0 += ADDITIVE_KEYS) {
+                float score[R][4], shrink[R];
+                const bool clear = additive_is_clear<R>(p, b, h, i0, j0);
+                additive_scores<R>(p, s, b, h, i0, j0, clear, score);
+                ATTN__UNROLL
+                for (int r = 0; r < R; r++) {
+                    const int64_t i = i0 + ty + 16 * r;
+                    const float before = m[r].top;
+                    mass tile;
+                    tile.top = -infinity();
+                    tile.sum = 0.0f;
+                    ATTN__UNROLL
+                    for (int k = 0; k < 4; k++) {
+                        const int64_t j = j0 + tx + 16 * k;
+                        mass one;
+                        score[r][k] = i < p.queries && j < p.keys ?
+                            mask(p, s.rows[ty + 16 * r], b, h, i, j, soften(p, score[r][k])) : -infinity();
+                        if (is_none(score[r][k])) continue;
+                        one.top = score[r][k];
+                        one.sum = expf(score[r][k] - score[r][k]);      /* 1, but NaN for NaN and +inf */
+                        join(tile, one);
+                    }
+                    if (!exact) join(m[r], row_mass(tile));
+                    shrink[r] = exact || is_none(before) ? 1.0f : expf(before - m[r].top);
+                    const float base = exact ? of[r].base : is_none(m[r].top) ? 0.0f : m[r].top;
+                    ATTN__UNROLL
+                    for (int k = 0; k < 4 && pass == 1; k++) {
+                        const int64_t j = j0 + tx + 16 * k;
+                        const bool counts = !is_none(score[r][k]);
+                        float weight = counts ? weight_of(score[r][k], base, exact ? of[r].inverse : 1.0f) : -0.0f, kept = weight;
+                        if (counts && p.dropout > 0.0f) kept = is_kept(p, b, h, i, j) ? weight * p.keep_scale : 0.0f;
+                        if (exact && i < p.queries && j < p.keys)
+                            store(p.weights, b, h, i, j, (p.weights_after_dropout ? kept : weight) + 0.0f);
+                        s.weight[ty + 16 * r][tx + 16 * k] = kept;
+                    }
+                }
+                hw::sync();
+                if (pass == 0 || columns == 0) continue;
+                ATTN__UNROLL
+                for (int r = 0; r < R; r++)
+                    ATTN__UNROLL
+                    for (int x = 0; x < ADDITIVE_COLUMNS; x++) out[r][x] *= shrink[r];
+                for (int key = 0; key < ADDITIVE_KEYS && j0 + key < p.keys; key++) {
+                    float by[R];
+                    bool counts = false;
+                    ATTN__UNROLL
+                    for (int r = 0; r < R; r++) {
+                        by[r] = s.weight[ty + 16 * r][key];
+                        counts = counts || bits_of(by[r]) != 0x80000000u;
+                    }
+                    if (!counts) continue;                              /* a value that none of the rows reads */
+                    ATTN__UNROLL
+                    for (int x = 0; x < ADDITIVE_COLUMNS; x++) {
+                        if (tx + 16 * x >= columns) continue;
+                        const float v = load(p.v, b, hkv, j0 + key, tx + 16 * x);
+                        ATTN__UNROLL
+                        for (int r = 0; r < R; r++)
+                            if (bits_of(by[r]) != 0x80000000u) out[r][x] = hw::fma(by[r], v, out[r][x]);
+                    }
+                }
+            }
+        }
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++) {
+            const int64_t i = i0 + ty + 16 * r;
+            row w;
+            w.h = h;
+            of[r] = norm_of(p, w, m[r]);
+            if (i >= p.queries) continue;
+            const bool bad = of[r].empty && p.empty == ATTN_EMPTY_NAN;
+            const float nan = float_of(0x7fc00000u);
+            if (tx == 0) {
+                if (p.lse.rank) store(p.lse, b, h, i, 0, of[r].lse);
+                if (p.stats.rank) store(p.stats, b, h, i, 0, m[r].top);
+                if (p.stats.rank) store(p.stats, b, h, i, 1, m[r].sum);
+            }
+            for (int64_t j = tx; p.weights.rank && j < p.keys; j += 16)     /* beyond the tiles that were visited */
+                if (bad || j < first || j >= (last + ADDITIVE_KEYS - 1) / ADDITIVE_KEYS * ADDITIVE_KEYS)
+                    store(p.weights, b, h, i, j, bad ? nan : 0.0f);
+            ATTN__UNROLL
+            for (int x = 0; x < ADDITIVE_COLUMNS; x++)
+                if (tx + 16 * x < columns)
+                    store(p.out, b, h, i, tx + 16 * x, bad ? nan : p.weights.rank ? out[r][x] : out[r][x] * of[r].inverse);
+        }
+    }
+}
+
+static const char *additive_covers(const params &p, const device &, bool backward)
+{
+    if (p.score != ATTN_SCORE_ADDITIVE) return "not an additive score";
+    if (backward) return "gradients";
+    if (p.scores.rank || p.scores_softcap.rank || p.scores_masked.rank) return "scores are results";
+    if (p.empty == ATTN_EMPTY_UNIFORM) return "ATTN_EMPTY_UNIFORM";
+    if (p.out.rank && p.size_v > ADDITIVE_SIZE_V) return "values of more than 128 numbers";
+    return NULL;
+}
+static int64_t additive_more(const params &p, const device &, bool) { return additive_floats(p) * 4; }
+static cudaError_t additive_forward_run(const params &p, const device &, cudaStream_t stream);
+
 } /* namespace attn__gpu */
 
 /* ---------------------------------------------------------------------------------------------------- >>dispatch
    Which stage runs: the strongest one that covers the call on this device. */
 namespace attn__gpu {
 
+/* A device may run what was compiled for an older one, where kernels of newer instructions have no body. This one's
+   greatest number of threads tells which it is: 128 for sm_90a, 96 from sm_80 on, else 64. */
+ATTN__KERNEL(ATTN__HAVE_WGMMA ? 128 : ATTN__HAVE_MMA ? 96 : 64, 1) void compiled_for(ATTN__PARAM int nothing)
+{
+    (void)nothing;
+}
+
 static device device_now()
 {
+    cudaFuncAttributes compiled;
     device d;
     int number = 0, major = 0, minor = 0;
     d.arch = d.shared_bytes = d.processors = 0;
@@ -2688,9 +3013,14 @@ static device device_now()
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&d.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, number) == cudaSuccess &&
-        cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, number) == cudaSuccess)
+        cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, number) == cudaSuccess &&
+        cudaFuncGetAttributes(&compiled, (const void *)compiled_for) == cudaSuccess) {
         d.arch = major * 10 + minor;
-    else cudaGetLastError();
+        if (d.arch >= 80 && compiled.maxThreadsPerBlock < 96) d.arch = 75;
+        if (d.arch == 90 && compiled.maxThreadsPerBlock < 128) d.arch = 89;
+    } else {
+        cudaGetLastError();
+    }
     return d;
 }
 
@@ -2711,8 +3041,9 @@ static cudaError_t simple_backward_run(const params &p, const device &, cudaStre
 static const stage stages[] = {
     {"stage 1, simple kernels", simple_covers, simple_more, simple_forward_run, simple_backward_run},
     {"stage 2, mma.sync", mma_covers, mma_more, mma_forward, mma_backward},
-    {"stage 3, wgmma", hopper_covers, mma_more, hopper_forward, NULL}};
-enum { STAGES = sizeof stages / sizeof *stages };
+    {"stage 3, wgmma", hopper_covers, mma_more, hopper_forward, NULL},
+    {"stage 4, additive scores fused", additive_covers, additive_more, additive_forward_run, simple_backward_run}};
+enum { STAGES = ATTN_CUDA_SIMPLE ? 1 : sizeof stages / sizeof *stages };
 
 static const stage &stage_for(const params &p, const device &d, bool backward)
 {
@@ -2876,7 +3207,7 @@ static int64_t lay_out(params &p, char *base)
     const bool backward = p.d_out.rank || p.d_weights.rank || p.d_lse.rank;
     r.base = base;
     r.used = 0;
-    p.covered = take(r, p.batch * p.keys, cosine || p.w_k.rank);
+    p.covered = take(r, p.batch * p.keys, cosine || additive);
     p.query_norm = take(r, rows, cosine);
     p.key_norm = take(r, p.batch * p.heads_kv * p.keys, cosine);
     if (bilinear || p.w_q.rank) p.query = packed(take(r, rows * p.size_u), p.heads, p.queries, p.size_u);
@@ -2956,6 +3287,19 @@ static cudaError_t simple_forward_run(const params &p, const device &, cudaStrea
 {
     ATTN__CUDA_TRY(prepare(p, stream));
     return run(simple_forward, p.batch * p.heads * p.queries, stream, p);
+}
+
+static cudaError_t additive_forward_run(const params &p, const device &, cudaStream_t stream)
+{
+    const bool few = p.queries <= 16;
+    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
+    const int64_t tiles = p.batch * p.heads * ((p.queries + (few ? 15 : 63)) / (few ? 16 : 64));
+    const int grid = (int)(tiles < ATTN_CUDA_MAX_BLOCKS ? tiles : ATTN_CUDA_MAX_BLOCKS);
+    ATTN__CUDA_TRY(prepare(p, stream));
+    if (grid == 0) return cudaSuccess;
+    ATTN__CUDA_TRY(run(additive_prepare, rows + keys, stream, p));
+    if (few) return (cudaError_t)ATTN__LAUNCH(additive_forward<1>, grid, ADDITIVE_THREADS, sizeof(additive_room<1>), stream, p);
+    return (cudaError_t)ATTN__LAUNCH(additive_forward<4>, grid, ADDITIVE_THREADS, sizeof(additive_room<4>), stream, p);
 }
 
 /* The gradient of a parameter: what rows (or keys) left behind, `left` [r][k], times what it met there. */
@@ -3081,15 +3425,14 @@ extern "C" attn_status attn__cuda_run(const attn_desc *d, const void *grad, void
     return attn__gpu::report((grad ? stage.backward : stage.forward)(p, now, (cudaStream_t)d->stream), err);
 }
 
-extern "C" const char *attn__cuda_explain(const attn_desc *d, const void *grad, const char **stronger, const char **why)
+/* The stages, n = 0 the strongest; NULL beyond the last one. *why: why not this one; NULL where it covers the call. */
+extern "C" const char *attn__cuda_stage(const attn_desc *d, const void *grad, int n, const char **why)
 {
     const attn__gpu::device_guard guard(attn__gpu::some_data(d));
-    const attn__gpu::device now = attn__gpu::device_now();
     const attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
-    const attn__gpu::stage &stage = attn__gpu::stage_for(p, now, grad != NULL);
-    const int next = (int)(&stage - attn__gpu::stages) + 1;
-    *stronger = next < attn__gpu::STAGES ? attn__gpu::stages[next].name : NULL;
-    *why = *stronger ? attn__gpu::stages[next].covers(p, now, grad != NULL) : NULL;
+    if (n >= attn__gpu::STAGES) return NULL;
+    const attn__gpu::stage &stage = attn__gpu::stages[attn__gpu::STAGES - 1 - n];
+    *why = stage.covers(p, attn__gpu::device_now(), grad != NULL);
     return stage.name;
 }
 
@@ -3186,7 +3529,8 @@ attn_status attn_cuda_prepare(attn_error *err)
         (const void *)attn__gpu::simple_forward, (const void *)attn__gpu::simple_grad_rows,
         (const void *)attn__gpu::simple_grad_queries, (const void *)attn__gpu::simple_grad_keys,
         (const void *)attn__gpu::simple_grad_values, (const void *)attn__gpu::simple_grad_bias,
-        (const void *)attn__gpu::mark, (const void *)attn__gpu::merge};
+        (const void *)attn__gpu::additive_prepare, (const void *)attn__gpu::additive_forward<1>,
+        (const void *)attn__gpu::additive_forward<4>, (const void *)attn__gpu::mark, (const void *)attn__gpu::merge};
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         const attn_status status = attn__gpu::report(cudaFuncGetAttributes(&attributes, kernels[i]), err);
         if (status != ATTN_OK) return status;
@@ -3200,13 +3544,15 @@ attn_status attn_cuda_prepare(attn_error *err)
 #undef ATTN__RESULTS
 #undef ATTN__GRADIENTS
 #undef ATTN__CUDA_SEAM
-#undef ATTN__DEVICE
-#undef ATTN__BOTH
-#undef ATTN__KERNEL
-#undef ATTN__PARAM
-#undef ATTN__SHARED
-#undef ATTN__UNROLL
-#undef ATTN__LOOP
-#undef ATTN__WANT
-#undef ATTN__LAUNCH
+#ifndef ATTN__CUDA_KEEP         /* tests write kernels too */
+#  undef ATTN__DEVICE
+#  undef ATTN__BOTH
+#  undef ATTN__KERNEL
+#  undef ATTN__PARAM
+#  undef ATTN__SHARED
+#  undef ATTN__UNROLL
+#  undef ATTN__LOOP
+#  undef ATTN__WANT
+#  undef ATTN__LAUNCH
+#endif
 #endif /* ATTN_CUDA_IMPLEMENTATION */

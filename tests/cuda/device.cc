@@ -57,6 +57,10 @@ fake_counts fake_counted(void) {
 }
 void fake_set_arch(int number) { arch = number; }
 int fake_arch(void) { return arch; }
+void *fake_stream(void) {
+    static int stream;
+    return &stream;
+}
 int fake_timings(void) { return attn_emu::timing_count; }
 void fake_timing(int index, unsigned long long seed) { attn_emu::set_timing(index, seed); }
 const char *fake_failure(void) { return attn_emu::last_error.c_str(); }

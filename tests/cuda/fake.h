@@ -17,6 +17,7 @@ typedef struct fake_counts {
     long allocations, releases, launches, blocks;
     void *stream; /* of the last launch or allocation */
 } fake_counts;
+void *fake_stream(void); /* one other than the default stream */
 void fake_forget(void);
 fake_counts fake_counted(void);
 void fake_fail_allocations(int fail);

@@ -3,6 +3,7 @@
 
        fast [ROUNDS [first]]     calls of each kind; first: stop at the first failure (mutants.sh) */
 #define ATTN_CUDA_MAX_BLOCKS 5 /* so that a block has several tasks, one after the other */
+#define ATTN__CUDA_KEEP /* the macros that kernels are written with */
 #include "device.cc"
 #include <stdio.h>
 #include <stdlib.h>

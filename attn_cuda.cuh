@@ -1686,19 +1686,25 @@ template <class T> ATTN__DEVICE void store_two(const array &a, int64_t at, float
         *(uint32_t *)((uint16_t *)a.data + at) = hw::pack<T>(x, y);
     }
 }
-template <class T, int D> ATTN__DEVICE void store_rows(const params &p, const array &out, const float (&d)[D / 2],
-                                                       const tile_row (&rows)[2], int64_t columns,
-                                                       const float (&factor)[2])
+/* rows of factor * d, those below `count`; adds: to what is there */
+template <class T, int D>
+ATTN__DEVICE void store_rows(const array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
+                             int64_t columns, const float (&factor)[2], bool adds)
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        if (!is_inside(p, rows[e])) continue;
+        if (rows[e].i >= count) continue;
         const int64_t at = place(out, rows[e].b, rows[e].h, rows[e].i, 0);
         ATTN__UNROLL for (int j = 0; j < D / 8; j++) {
             const int column = j * 8 + hw::lane() % 4 * 2;
             /* not 0 times infinity: a row whose factor is 0 has no values */
-            const float x = factor[e] == 0.0f ? 0.0f : d[4 * j + 2 * e] * factor[e];
-            const float y = factor[e] == 0.0f ? 0.0f : d[4 * j + 2 * e + 1] * factor[e];
-            if (column < columns) store_two<T>(out, at + column, x, y);
+            float x = factor[e] == 0.0f ? 0.0f : d[4 * j + 2 * e] * factor[e];
+            float y = factor[e] == 0.0f ? 0.0f : d[4 * j + 2 * e + 1] * factor[e];
+            if (column >= columns) continue;
+            if (adds) {
+                x += load_at(out, at + column);
+                y += load_at(out, at + column + 1);
+            }
+            store_two<T>(out, at + column, x, y);
         }
     }
 }
@@ -1811,7 +1817,7 @@ ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_w
             float factor[2] = {0.0f, 0.0f};
             ATTN__UNROLL for (int e = 0; e < 2; e++)
                 if (is_inside(p, rows[e])) factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], writer);
-            if (p.out.rank) store_rows<T, D>(p, p.out, out, rows, p.size_v, factor);
+            if (p.out.rank) store_rows<T, D>(p.out, out, rows, p.queries, p.size_v, factor, false);
         } else {
             ATTN__UNROLL for (int e = 0; e < 2; e++) {
                 const int64_t at = (((b * m.groups + group) * m.splits + split) * m.tiles + tile) * shape::rows + row0 + g +
@@ -1858,6 +1864,305 @@ template <class T, int D> ATTN__KERNEL(128, 1) void merge_splits(ATTN__PARAM mma
             store(p.out, b, r.h, r.i, c, factor == 0.0f ? 0.0f : sum * factor);
         }
     }
+}
+
+/* ---- the backward: one kernel for the gradients of queries, which goes over the keys, and one for those of keys and
+   values, which goes over the queries and, where heads share keys, over these heads. Both have the weights again from
+   what the forward left of each row; no sum is shared between blocks, so all have a fixed order. */
+struct grad_work {
+    params  p;
+    int64_t padded;             /* queries, rounded up to whole tiles; rows beyond the last have no keys */
+    float  *base, *inverse, *shift;     /* [B,H,padded]  largest score in powers of 2, 1/mass, what weights' gradients lose */
+    int    *first, *last;               /* [B,padded]  keys of a row */
+    tile_reach *reaches;                /* [B,padded/queries]  of the tiles of queries that the keys' kernel takes */
+};
+template <int D> struct grad_shape {
+    static constexpr int rows = 64, threads = 128;
+    static constexpr int keys = D <= 128 ? 64 : D <= 192 ? 32 : 16;             /* at a time, for 64 queries */
+    static constexpr int queries = D <= 64 ? 64 : D <= 128 ? 32 : D <= 192 ? 32 : 16;   /* at a time, for 64 keys */
+    static constexpr int values = 5 * queries * 4;                              /* a slot of base .. last */
+    static constexpr bool in_two = D > 128;     /* the sums for keys and for values do not fit in the registers together */
+    static constexpr int shared_queries = 2 * tile_bytes<rows, D> + 4 * tile_bytes<keys, D> + 4 * 16;
+    static constexpr int shared_keys = 2 * tile_bytes<rows, D> + 4 * tile_bytes<queries, D> + 2 * values;
+};
+
+/* A warp per row: what both kernels need of it. */
+ATTN__KERNEL(128, 1) void mma_grad_rows(ATTN__PARAM grad_work m)
+{
+    const params &p = m.p;
+    const int64_t all = p.batch * p.heads * m.padded;
+    for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
+        const int64_t i = n % m.padded, h = n / m.padded % p.heads, b = n / m.padded / p.heads;
+        const tile_row r = row_at(p, b, h, 1, i);
+        float base = 0.0f, inverse = 0.0f, shift = 0.0f;
+        if (is_inside(p, r)) {
+            const float top = load(p.stats, b, h, i, 0) * LOG2E, sum = load(p.stats, b, h, i, 1);
+            const float sink = p.sink.rank ? load(p.sink, 0, h, 0, 0) * LOG2E : -infinity();
+            if (sum != 0.0f) {
+                base = sink > top ? sink : top;
+                inverse = 1.0f / (sum * hw::ex2(top - base) + (is_none(sink) ? 0.0f : hw::ex2(sink - base)));
+                for (int64_t c = hw::lane(); c < p.size_v; c += 32)
+                    shift = hw::fma(load(p.d_out, b, h, i, c), load(p.out, b, h, i, c), shift);
+            }
+            shift = warp_sum(shift);
+            if (sum != 0.0f && p.d_lse.rank) shift -= load(p.d_lse, b, h, i, 0);
+        }
+        if (hw::lane() != 0) continue;
+        m.base[n] = base;
+        m.inverse[n] = inverse;
+        m.shift[n] = shift;
+        if (h != 0) continue;
+        m.first[b * m.padded + i] = r.first;
+        m.last[b * m.padded + i] = r.last;
+    }
+}
+/* A warp per tile of queries: which keys they may attend to. */
+template <int D> ATTN__KERNEL(128, 1) void mma_grad_reaches(ATTN__PARAM grad_work m)
+{
+    constexpr int queries = grad_shape<D>::queries;
+    const int64_t tiles = m.padded / queries, all = m.p.batch * tiles;
+    for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
+        tile_reach t = {0x7fffffff, 0, 0, 0x7fffffff};
+        for (int i = hw::lane(); i < queries; i += 32)
+            join(t, reach_of_row(m.p, row_at(m.p, n / tiles, 0, 1, n % tiles * queries + i)));
+        t = join_warp(t);
+        if (hw::lane() == 0) m.reaches[n] = t;
+    }
+}
+
+/* Of a pair, from its raw score and the gradient of its weight as it met the values: the weight as it met them, and the
+   gradient of the raw score. +0 excludes, as in has_odd. */
+struct row_grad { float base, inverse, shift; };
+template <bool Extra>
+ATTN__DEVICE void pair_grad(const params &p, const tile_row &r, const row_grad &g, int key, float scale, float &weight,
+                            float &gradient)
+{
+    float score = weight, above = gradient, slope = 1.0f, factor = 1.0f, w;
+    weight = gradient = 0.0f;
+    if (key < r.first || key >= r.last) return;
+    if (Extra) {
+        if (p.softcap != 0.0f) {
+            const float t = tanhf(score * p.scale / p.softcap);
+            slope = 1.0f - t * t;
+        }
+        score = full_score(p, r, key, score);
+        if (is_none(score)) return;
+    }
+    w = hw::ex2(hw::fma(score, scale, -g.base));
+    if (w == 0.0f || g.inverse == 0.0f) return;                 /* before it meets an inverse that is NaN */
+    w *= g.inverse;
+    if (Extra && p.dropout != 0.0f) factor = keep_factor(p, r.b, r.h, r.i, key);
+    if (factor == 0.0f) above = 0.0f;                           /* dropped: neither excluded nor read */
+    gradient = w * (above * factor - g.shift) * slope;
+    if (Extra && gradient == 0.0f) gradient = -0.0f;            /* not excluded */
+    weight = factor == 0.0f ? -0.0f : w * factor;
+}
+/* Some weight of this tile may exclude: then all threads together clear it of what is not finite. See has_odd. */
+template <class T, int D, int K>
+ATTN__DEVICE void guard_tile(float (&d)[D / 2], const float (&s)[K / 2], uint32_t tile, int threads)
+{
+    if (!hw::barrier_or(1, threads, has_odd<T, K, D>(tile, hw::thread(), threads))) return;
+    mark_odd<T, D, K>(d, s, tile, 0, K);
+    hw::sync();
+    clear_odd<T, K, D>(tile, hw::thread(), threads);
+    hw::sync();
+}
+
+template <class T, int D, bool Extra>
+ATTN__KERNEL(grad_shape<D>::threads, 1) void mma_grad_queries(ATTN__PARAM grad_work m)
+{
+#if ATTN__HAVE_MMA
+    typedef grad_shape<D> shape;
+    constexpr int keys = shape::keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
+    const params &p = m.p;
+    ATTN__SHARED(shared);
+    const uint32_t q = hw::shared_address(shared), above = q + whole, k = above + whole, v = k + 2 * slot;
+    tile_reach *reaches = (tile_reach *)(shared + 2 * whole + 4 * slot);
+    const int row0 = hw::warp() * 16, g = hw::lane() / 4;
+    const float scale = scale_of<Extra>(p);
+    const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
+    const int64_t tiles = (p.queries + shape::rows - 1) / shape::rows, tasks = p.batch * p.heads * tiles;
+
+    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+        const int64_t tile = tiles - 1 - task % tiles, h = task / tiles % p.heads, b = task / tiles / p.heads;
+        const int64_t head_kv = h / (p.heads / p.heads_kv), first_row = tile * shape::rows;
+        tile_row rows[2];
+        row_grad grads[2];
+        float dq[D / 2];
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const int64_t i = first_row + row0 + g + 8 * e, n = (b * p.heads + h) * m.padded + i;
+            rows[e] = row_at(p, b, h, 1, i);
+            grads[e].base = m.base[n];
+            grads[e].inverse = m.inverse[n];
+            grads[e].shift = m.shift[n];
+        }
+        tile_reach all = reach_of_row(p, rows[0]);
+        join(all, reach_of_row(p, rows[1]));
+        all = join_block(all, reaches);
+        int n = all.last > 0 ? all.first / keys : 0;
+        const int end = (all.last + keys - 1) / keys;
+        const auto copy_keys = [&](int number) {
+            if (number < end) {
+                const auto row = [&](const array &a, int r) {
+                    const int key = number * keys + r;
+                    return key >= all.first && key < all.last ? row_of(a, b, head_kv, key) : NULL;
+                };
+                copy_tile<D, keys, shape::threads>(k + number % 2 * slot, p.k.data, p.size_q,
+                                                   [&](int r) { return row(p.k, r); });
+                copy_tile<D, keys, shape::threads>(v + number % 2 * slot, p.v.data, p.size_v,
+                                                   [&](int r) { return row(p.v, r); });
+            }
+            hw::copy_commit();
+        };
+        copy_tile<D, shape::rows, shape::threads>(q, p.q.data, p.size_q, [&](int r) {
+            return first_row + r < p.queries ? row_of(p.q, b, h, first_row + r) : NULL;
+        });
+        copy_tile<D, shape::rows, shape::threads>(above, p.d_out.data, p.size_v, [&](int r) {
+            return first_row + r < p.queries ? row_of(p.d_out, b, h, first_row + r) : NULL;
+        });
+        copy_keys(n);
+        ATTN__UNROLL for (int j = 0; j < D / 2; j++) dq[j] = 0.0f;
+
+        for (; n < end; n++) {
+            const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
+            float s[keys / 2], ds[keys / 2];
+            hw::copy_wait<0>();
+            hw::sync();
+            copy_keys(n + 1);
+            product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
+            product_of_rows<T, keys, D, shape::rows>(ds, above, row0, v + n % 2 * slot);
+            ATTN__UNROLL for (int j = 0; j < keys / 2; j++)
+                pair_grad<Extra>(p, rows[j / 2 % 2], grads[j / 2 % 2],
+                                 n * keys + j / 4 * 8 + hw::lane() % 4 * 2 + j % 2, scale, s[j], ds[j]);
+            if (edge) guard_tile<T, D, keys>(dq, ds, k + n % 2 * slot, shape::threads);
+            add_weighted<T, D, keys>(dq, ds, k + n % 2 * slot);
+        }
+        hw::copy_wait<0>();
+        const float factor[2] = {p.scale, p.scale};
+        store_rows<T, D>(p.dq, dq, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
+        hw::sync();                                     /* the tiles are free again */
+    }
+#endif
+}
+
+/* Keys and Values: which of the two gradients. */
+template <class T, int D, bool Extra, bool Keys, bool Values>
+ATTN__KERNEL(grad_shape<D>::threads, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
+{
+#if ATTN__HAVE_MMA
+    typedef grad_shape<D> shape;
+    constexpr int queries = shape::queries, slot = tile_bytes<queries, D>, whole = tile_bytes<shape::rows, D>;
+    const params &p = m.p;
+    ATTN__SHARED(shared);
+    const uint32_t k = hw::shared_address(shared), v = k + whole, q = v + whole, above = q + 2 * slot;
+    const uint32_t values = above + 2 * slot;
+    const int row0 = hw::warp() * 16, g = hw::lane() / 4, column = hw::lane() % 4 * 2;
+    const float scale = scale_of<Extra>(p);
+    const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
+    const int64_t tiles = (p.keys + shape::rows - 1) / shape::rows, tasks = p.batch * p.heads_kv * tiles;
+    const int64_t group = p.heads / p.heads_kv, parts = m.padded / queries;
+
+    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+        const int64_t tile = task % tiles, head_kv = task / tiles % p.heads_kv, b = task / tiles / p.heads_kv;
+        const int first_key = (int)(tile * shape::rows), last_key = first_key + shape::rows;
+        float dk[D / 2], dv[D / 2];
+        /* the next tile of queries, of the heads one after the other, that may attend to one of these keys */
+        const auto next = [&](int64_t part) {
+            for (; part < group * parts; part++) {
+                const tile_reach t = m.reaches[b * parts + part % parts];
+                if (t.first < last_key && t.last > first_key) break;
+            }
+            return part;
+        };
+        const auto copy_queries = [&](int64_t part, int to) {
+            if (part < group * parts) {
+                const int64_t h = head_kv * group + part / parts, i0 = part % parts * queries;
+                copy_tile<D, queries, shape::threads>(q + to * slot, p.q.data, p.size_q, [&](int r) {
+                    return i0 + r < p.queries ? row_of(p.q, b, h, i0 + r) : NULL;
+                });
+                copy_tile<D, queries, shape::threads>(above + to * slot, p.d_out.data, p.size_v, [&](int r) {
+                    return i0 + r < p.queries ? row_of(p.d_out, b, h, i0 + r) : NULL;
+                });
+                const int64_t row = (b * p.heads + h) * m.padded + i0, reach = b * m.padded + i0;
+                for (int n = hw::thread(); n < 5 * queries / 4; n += shape::threads) {
+                    const int which = n / (queries / 4), at = n % (queries / 4) * 4;
+                    const void *from = which == 0 ? (const void *)(m.base + row + at)
+                                       : which == 1 ? (const void *)(m.inverse + row + at)
+                                       : which == 2 ? (const void *)(m.shift + row + at)
+                                       : which == 3 ? (const void *)(m.first + reach + at)
+                                                    : (const void *)(m.last + reach + at);
+                    hw::copy16(values + to * shape::values + n * 16, from, true);
+                }
+            }
+            hw::copy_commit();
+        };
+        copy_tile<D, shape::rows, shape::threads>(k, p.k.data, p.size_q, [&](int r) {
+            return first_key + r < p.keys ? row_of(p.k, b, head_kv, first_key + r) : NULL;
+        });
+        copy_tile<D, shape::rows, shape::threads>(v, p.v.data, p.size_v, [&](int r) {
+            return first_key + r < p.keys ? row_of(p.v, b, head_kv, first_key + r) : NULL;
+        });
+        int64_t part = next(0), following;
+        copy_queries(part, 0);
+        ATTN__UNROLL for (int j = 0; j < D / 2; j++) dk[j] = dv[j] = 0.0f;
+
+        for (int now = 0; part < group * parts; part = following, now ^= 1) {
+            const tile_reach reach = m.reaches[b * parts + part % parts];
+            const bool edge = always_edge || reach.from > first_key || reach.to < last_key;
+            const uint32_t rows = values + now * shape::values;
+            const int64_t i0 = part % parts * queries;
+            float s[queries / 2], ds[queries / 2];
+            following = next(part + 1);
+            hw::copy_wait<0>();
+            hw::sync();
+            copy_queries(following, now ^ 1);
+            product_of_rows<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
+            if (Keys) product_of_rows<T, queries, D, shape::rows>(ds, v, row0, above + now * slot);
+            ATTN__UNROLL for (int j = 0; j < queries / 8; j++)
+                ATTN__UNROLL for (int x = 0; x < 2; x++) {
+                    const int c = j * 8 + column + x;
+                    tile_row r;
+                    row_grad of;
+                    r.b = (int)b;
+                    r.h = (int)(head_kv * group + part / parts);
+                    r.i = (int)i0 + c;
+                    r.position = 0;
+                    if (Extra && r.i < p.queries) r.position = reach_of(p, b, r.i).position;
+                    of.base = float_of(hw::load_shared_word(rows + c * 4));
+                    of.inverse = float_of(hw::load_shared_word(rows + (queries + c) * 4));
+                    of.shift = float_of(hw::load_shared_word(rows + (2 * queries + c) * 4));
+                    r.first = (int)hw::load_shared_word(rows + (3 * queries + c) * 4);
+                    r.last = (int)hw::load_shared_word(rows + (4 * queries + c) * 4);
+                    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+                        float none = 0.0f;
+                        pair_grad<Extra>(p, r, of, first_key + row0 + g + 8 * e, scale, s[4 * j + 2 * e + x],
+                                         Keys ? ds[4 * j + 2 * e + x] : none);
+                    }
+                }
+            if (Values) {
+                if (edge) guard_tile<T, D, queries>(dv, s, above + now * slot, shape::threads);
+                add_weighted<T, D, queries>(dv, s, above + now * slot);
+            }
+            if (Keys) {
+                if (edge) guard_tile<T, D, queries>(dk, ds, q + now * slot, shape::threads);
+                add_weighted<T, D, queries>(dk, ds, q + now * slot);
+            }
+        }
+        hw::copy_wait<0>();
+        tile_row keys[2];
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            keys[e].b = (int)b;
+            keys[e].h = (int)head_kv;
+            keys[e].i = first_key + row0 + g + 8 * e;
+        }
+        const float factor_k[2] = {p.scale, p.scale}, factor_v[2] = {1.0f, 1.0f};
+        if (Keys && p.dk.rank)
+            store_rows<T, D>(p.dk, dk, keys, p.keys, p.size_q, factor_k, (p.accumulate & ATTN_GRAD_K) != 0);
+        if (Values && p.dv.rank)
+            store_rows<T, D>(p.dv, dv, keys, p.keys, p.size_v, factor_v, (p.accumulate & ATTN_GRAD_V) != 0);
+        hw::sync();
+    }
+#endif
 }
 
 /* ---- the host's side of stage 2 */
@@ -1914,6 +2219,19 @@ inline const char *fast_covers(const params &p)
                "out is not in rows of the type of q or f32");
     return NULL;
 }
+static const char *fast_covers_backward(const params &p)
+{
+    ATTN__WANT(p.d_out.rank && p.out.rank && p.v.rank, "there is no d_out and out");
+    ATTN__WANT(p.d_out.type == p.q.type && has_aligned_rows(p.d_out, p.batch, p.heads, p.queries),
+               "d_out is not in 16-byte aligned rows of the type of q");
+    ATTN__WANT(!p.d_weights.rank && !p.d_given_scores.rank && !p.d_bias.rank && !p.d_scale.rank && !p.d_sink.rank &&
+               !p.d_alibi.rank, "more than dq, dk, dv is wanted");
+    ATTN__WANT(has_paired_rows(p.dq, p.q.type, p.batch, p.heads, p.queries) &&
+               has_paired_rows(p.dk, p.q.type, p.batch, p.heads_kv, p.keys) &&
+               has_paired_rows(p.dv, p.q.type, p.batch, p.heads_kv, p.keys),
+               "dq, dk, dv are not in rows of the type of q or f32");
+    return NULL;
+}
 /* Does anything but lengths, causal and window shape the scores? */
 inline bool has_extra(const params &p)
 {
@@ -1925,11 +2243,13 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
 {
     const char *why = fast_covers(p);
     bool fits = false;
-    ATTN__WANT(!backward, "gradients are stage 1's");
+    if (!why && backward) why = fast_covers_backward(p);
     ATTN__WANT(d.arch >= 80, "the device is older than sm_80");
     if (why) return why;
     ATTN__WANT(with_head_size(larger_head(p), mma_head_sizes(), [&](auto size) {
-        fits = mma_shape<decltype(size)::value>::shared_bytes <= d.shared_bytes;
+        constexpr int D = decltype(size)::value;
+        fits = mma_shape<D>::shared_bytes <= d.shared_bytes &&
+               (!backward || (grad_shape<D>::shared_queries <= d.shared_bytes && grad_shape<D>::shared_keys <= d.shared_bytes));
     }), "a head size is beyond those that were compiled");
     ATTN__WANT(fits, "the device has too little shared memory");
     return NULL;
@@ -1951,7 +2271,7 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     return m;
 }
 /* Bytes for the parts: what mma_plan can come to for this call and any smaller one. */
-static int64_t mma_more(const params &p, const device &dev, bool)
+static int64_t mma_forward_more(const params &p, const device &dev)
 {
     const int64_t most_blocks = 4 * (int64_t)dev.processors, parts = p.keys / 256;
     int64_t bytes = 0;
@@ -1992,6 +2312,92 @@ static cudaError_t mma_forward(const params &p, const device &dev, cudaStream_t 
     return (cudaError_t)error;
 }
 
+/* What the backward has in the workspace: grad_work's arrays, then stats where the call has none, then what the forward
+   that finds these needs. Returns the bytes; at: NULL, or where the workspace is. */
+template <int D> int64_t grad_layout(const params &p, const device &dev, unsigned char *at, grad_work *m)
+{
+    const int64_t padded = (p.queries + 63) / 64 * 64, heads = p.batch * p.heads;
+    const int64_t sizes[7] = {heads * padded * 4, heads * padded * 4, heads * padded * 4, p.batch * padded * 4,
+                              p.batch * padded * 4, p.batch * (padded / grad_shape<D>::queries) * (int64_t)sizeof(tile_reach),
+                              p.stats.rank ? 0 : heads * p.queries * 8};
+    unsigned char *places[8];
+    int64_t sum = 0;
+    for (int i = 0; i < 8; i++) {
+        places[i] = at ? at + sum : NULL;
+        if (i < 7) sum += (sizes[i] + 255) / 256 * 256;
+    }
+    if (m) {
+        m->p = p;
+        m->padded = padded;
+        m->base = (float *)places[0], m->inverse = (float *)places[1], m->shift = (float *)places[2];
+        m->first = (int *)places[3], m->last = (int *)places[4];
+        m->reaches = (tile_reach *)places[5];
+        if (!p.stats.rank) {
+            const array stats = {places[6], {p.heads * p.queries * 2, p.queries * 2, 2, 1}, ATTN_F32, 4};
+            m->p.stats = stats;
+        }
+        m->p.more = places[7];
+    }
+    return sum + (p.stats.rank ? 0 : mma_forward_more(p, dev));
+}
+static int64_t mma_more(const params &p, const device &dev, bool backward)
+{
+    int64_t bytes = mma_forward_more(p, dev);
+    if (!backward) return bytes;
+    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+        bytes = grad_layout<decltype(d)::value>(p, dev, NULL, NULL);
+    });
+    return bytes;
+}
+inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
+
+template <class T, int D, bool Extra>
+int mma_backward_as(const params &p, const device &dev, cudaStream_t stream)
+{
+    typedef grad_shape<D> shape;
+    const int64_t rows = p.batch * p.heads * ((p.queries + 63) / 64 * 64);
+    const int64_t tiles_k = p.batch * p.heads_kv * ((p.keys + 63) / 64);
+    grad_work m;
+    int error = 0;
+    grad_layout<D>(p, dev, (unsigned char *)p.more, &m);
+    if (!p.stats.rank) {
+        params forward = m.p;
+        forward.out.rank = forward.lse.rank = 0;
+        error = (int)mma_forward(forward, dev, stream);
+    }
+    if (!error) error = (int)ATTN__LAUNCH(mma_grad_rows, blocks_for((rows + 3) / 4), 128, 0, stream, m);
+    if (!error && p.dq.rank)
+        error = (int)ATTN__LAUNCH((mma_grad_queries<T, D, Extra>), blocks_for(rows / 64), shape::threads,
+                                  shape::shared_queries, stream, m);
+    if (error || (!p.dk.rank && !p.dv.rank)) return error;
+    error = (int)ATTN__LAUNCH((mma_grad_reaches<D>), blocks_for((p.batch * m.padded / shape::queries + 3) / 4), 128, 0,
+                              stream, m);
+    if (error) return error;
+    if (!shape::in_two)
+        return (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, true, !shape::in_two>), blocks_for(tiles_k), shape::threads,
+                                 shape::shared_keys, stream, m);
+    if (p.dv.rank)
+        error = (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, !shape::in_two, true>), blocks_for(tiles_k), shape::threads,
+                                  shape::shared_keys, stream, m);
+    if (!error && p.dk.rank)
+        error = (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, true, !shape::in_two>), blocks_for(tiles_k), shape::threads,
+                                  shape::shared_keys, stream, m);
+    return error;
+}
+static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t stream)
+{
+    int error = 0;
+    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+        constexpr int D = decltype(d)::value;
+        const bool bf16 = p.q.type == ATTN_BF16;
+        if (has_extra(p))
+            error = bf16 ? mma_backward_as<hw::bf16, D, true>(p, dev, stream) : mma_backward_as<hw::f16, D, true>(p, dev, stream);
+        else
+            error = bf16 ? mma_backward_as<hw::bf16, D, false>(p, dev, stream) : mma_backward_as<hw::f16, D, false>(p, dev, stream);
+    });
+    return (cudaError_t)error;
+}
+
 /* ------------------------------------------------------------------------------------------------------ >>hopper
    Stage 3: sm_90a. One warpgroup of a block is its producer: one thread of it starts the TMA loads. The others, its
    consumers, have 64 rows each and multiply by wgmma. Tiles of Q, K, V stand in shared memory as in stage 2; a slot of K
@@ -1999,11 +2405,11 @@ static cudaError_t mma_forward(const params &p, const device &dev, cudaStream_t 
    it. While a consumer's products run it weighs the scores of the tile before, and consumers take turns to issue theirs,
    so that one computes weights while another has the tensor cores. */
 template <int D> struct hopper_shape {
-    static constexpr int consumers = D <= 64 ? 3 : 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
-    static constexpr int keys = D <= 128 ? 128 : 80;
+    static constexpr int consumers = 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
+    static constexpr int keys = D <= 128 ? 128 : 64;
     static constexpr int slot = tile_bytes<keys, D>;
     static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + 10 * 8;
-    static constexpr int registers_consumer = consumers == 3 ? 152 : 232, registers_producer = consumers == 3 ? 56 : 40;
+    static constexpr int registers_consumer = 224, registers_producer = 56;      /* 2 * 128 * 224 + 128 * 56 < 64 K */
 };
 struct hopper_work {
     params p;
@@ -2205,7 +2611,7 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
             if (is_inside(p, rows[e]))
                 factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], hw::lane() % 4 == 0);
         }
-        if (p.out.rank) store_rows<T, D>(p, p.out, out, rows, p.size_v, factor);
+        if (p.out.rank) store_rows<T, D>(p.out, out, rows, p.queries, p.size_v, factor, false);
     }
 #endif
 }
@@ -2232,6 +2638,7 @@ inline bool has_positive_strides(const array &a, int64_t batch, int64_t heads, i
 static const char *hopper_covers(const params &p, const device &d, bool backward)
 {
     const char *why = mma_covers(p, d, backward);
+    ATTN__WANT(!backward, "gradients are stage 2's");
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
     if (why) return why;
     ATTN__WANT(!has_extra(p), "softcap, bias, mask, ALiBi, dropout or a scale that is not positive");
@@ -2633,7 +3040,7 @@ static cudaError_t simple_backward_run(const params &p, const device &, cudaStre
 /* The strongest last. */
 static const stage stages[] = {
     {"stage 1, simple kernels", simple_covers, simple_more, simple_forward_run, simple_backward_run},
-    {"stage 2, mma.sync", mma_covers, mma_more, mma_forward, NULL},
+    {"stage 2, mma.sync", mma_covers, mma_more, mma_forward, mma_backward},
     {"stage 3, wgmma", hopper_covers, mma_more, hopper_forward, NULL},
     {"stage 4, additive scores fused", additive_covers, additive_more, additive_forward_run, simple_backward_run}};
 enum { STAGES = ATTN_CUDA_SIMPLE ? 1 : sizeof stages / sizeof *stages };

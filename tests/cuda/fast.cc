@@ -113,7 +113,7 @@ static bool margins_untouched(const tensor &t)
 struct call {
     params p;
     device dev;
-    tensor q, k, v, out, lse, stats, bias, mask, alibi, sink;
+    tensor q, k, v, out, lse, stats, bias, mask, alibi, sink, d_out, d_lse, dq, dk, dv;
     std::vector<int32_t> key_lengths, query_lengths, positions;
     std::vector<float> work;
     std::string name;
@@ -325,14 +325,136 @@ static void check_forward(const call &c)
         fail(c, "memory beside the results was written", 0, 0);
 }
 
+/* ---- gradients: what the formulas say, in float64, from the numbers as they are stored; with the size of the terms */
+struct sums {
+    std::vector<double> value, size;
+    explicit sums(const tensor &t) : value(t.value.size(), 0.0), size(t.value.size(), 0.0) {}
+    void add(int64_t at, double x) { value[(size_t)at] += x, size[(size_t)at] += fabs(x); }
+};
+static void make_backward(call &c)
+{
+    params &p = c.p;
+    const int type = p.q.type;
+    make(c.d_out, type, p.batch, p.heads, p.queries, p.size_v);
+    fill(c.d_out, 1);
+    spoil(c.d_out, 20);
+    p.d_out = c.d_out.a;
+    if (chance(30)) {
+        make(c.d_lse, ATTN_F32, p.batch, p.heads, p.queries, 1);
+        fill(c.d_lse, 1);
+        p.d_lse = c.d_lse.a;
+        c.name += " d_lse";
+    }
+    make(c.dq, chance(70) ? type : ATTN_F32, p.batch, p.heads, p.queries, p.size_q);
+    make(c.dk, chance(70) ? type : ATTN_F32, p.batch, p.heads_kv, p.keys, p.size_q);
+    make(c.dv, chance(70) ? type : ATTN_F32, p.batch, p.heads_kv, p.keys, p.size_v);
+    if (chance(85)) p.dq = c.dq.a;
+    if (chance(85)) p.dk = c.dk.a;
+    if (chance(85) || !(p.dq.rank || p.dk.rank)) p.dv = c.dv.a;
+    if (chance(50)) p.stats.rank = 0, c.name += " without stats";
+    if (chance(20)) p.accumulate = (uint32_t)draw(1, 7), c.name += " accumulate";
+}
+static void check_sums(const call &c, const char *what, const tensor &t, const sums &r, double half, double before)
+{
+    const double unit = t.a.type == ATTN_F32 ? 0 : half;
+    for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+        const size_t at = (size_t)t.at(b, h, i, x);
+        const double want = r.value[at] + before;
+        close(c, what, read_element(t, place(t.a, b, h, i, x)), want, 4 * half * r.size[at] + unit * fabs(want) + 1e-5);
+    });
+    checks++;
+    if (!margins_untouched(t)) fail(c, "memory beside a gradient was written", 0, 0);
+}
+static void check_backward(const call &c, double before_q, double before_k, double before_v)
+{
+    const params &p = c.p;
+    const int64_t group = p.heads / p.heads_kv;
+    const double half = p.q.type == ATTN_BF16 ? 1.0 / 256 : 1.0 / 2048;
+    sums dq(c.dq), dk(c.dk), dv(c.dv);
+    std::vector<double> w((size_t)p.keys), slope((size_t)p.keys);
+    for (int64_t b = 0; b < p.batch; b++)
+        for (int64_t h = 0; h < p.heads; h++)
+            for (int64_t i = 0; i < p.queries; i++) {
+                const int64_t hk = h / group;
+                double top = -INFINITY, mass = 0, all, delta = 0;
+                for (int64_t j = 0; j < p.keys; j++) top = fmax(top, w[(size_t)j] = score(c, b, h, i, j, &slope[(size_t)j]));
+                for (double &x : w) mass += x = x == -INFINITY ? 0 : exp(x - top);
+                if (mass == 0) continue;
+                all = mass + (p.sink.rank ? exp(c.sink(0, h, 0, 0) - top) : 0);
+                for (int64_t x = 0; x < p.size_v; x++) delta += c.d_out(b, h, i, x) * c.out(b, h, i, x);
+                if (p.d_lse.rank) delta -= c.d_lse(b, h, i, 0);
+                for (int64_t j = 0; j < p.keys; j++) {
+                    if (w[(size_t)j] == 0) continue;
+                    const double weight = w[(size_t)j] / all, factor = keep(p, b, h, i, j);
+                    double above = 0, terms = 0, g;
+                    for (int64_t x = 0; x < p.size_v; x++) {
+                        dv.add(c.dv.at(b, hk, j, x), (factor == 0 ? 0 : weight * factor) * c.d_out(b, h, i, x));
+                        above += c.d_out(b, h, i, x) * c.v(b, hk, j, x);
+                        terms += fabs(c.d_out(b, h, i, x) * c.v(b, hk, j, x));
+                    }
+                    g = weight * slope[(size_t)j] * p.scale * ((factor == 0 ? 0 : above * factor) - delta);
+                    /* its own error: of the weight, of what cancels */
+                    const double doubt = fabs(weight * slope[(size_t)j] * p.scale) * (terms * factor + fabs(delta)) * 1e-3;
+                    for (int64_t x = 0; x < p.size_q; x++) {
+                        dq.add(c.dq.at(b, h, i, x), g * c.k(b, hk, j, x));
+                        dk.add(c.dk.at(b, hk, j, x), g * c.q(b, h, i, x));
+                        dq.size[(size_t)c.dq.at(b, h, i, x)] += doubt * fabs(c.k(b, hk, j, x));
+                        dk.size[(size_t)c.dk.at(b, hk, j, x)] += doubt * fabs(c.q(b, h, i, x));
+                    }
+                }
+            }
+    if (p.dq.rank) check_sums(c, "dq", c.dq, dq, half, before_q);
+    if (p.dk.rank) check_sums(c, "dk", c.dk, dk, half, before_k);
+    if (p.dv.rank) check_sums(c, "dv", c.dv, dv, half, before_v);
+}
+
 typedef cudaError_t (*forward_fn)(const params &, const device &, cudaStream_t);
 static void poison(tensor &t) { std::fill(t.memory.begin(), t.memory.end(), 0xff); }
 
+static void give_workspace(call &c, size_t workspace)
+{
+    c.work.assign(workspace / 4 + 128, NAN);
+    c.p.more = (void *)(((uintptr_t)c.work.data() + 255) / 256 * 256);
+}
+static void set_all(tensor &t, double x)
+{
+    for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t y) { write_element(t, place(t.a, b, h, i, y), x); });
+}
+/* the forward's results are there already, in c.out and c.stats */
+static void run_backward(call &c, size_t workspace, forward_fn backward)
+{
+    std::vector<unsigned char> first[3];
+    tensor *const results[3] = {&c.dq, &c.dk, &c.dv};
+    double before[3];
+    for_all(c.out, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+        c.out.value[(size_t)c.out.at(b, h, i, x)] = read_element(c.out, place(c.out.a, b, h, i, x));
+    });
+    give_workspace(c, workspace);
+    for (int mode = 0; mode < attn_emu::timing_count; mode++) {
+        for (int n = 0; n < 3; n++) {
+            before[n] = c.p.accumulate >> n & 1 ? 0.25 : 0;
+            poison(*results[n]);
+            if (before[n] != 0) set_all(*results[n], before[n]);
+        }
+        attn_emu::set_timing(mode, seed);
+        calls++;
+        const int error = backward(c.p, c.dev, NULL);
+        if (error) {
+            fail(c, attn_emu::last_error.c_str(), error, 0);
+            continue;
+        }
+        for (int n = 0; n < 3; n++) {
+            if (mode == 0) first[n] = results[n]->memory;
+            checks++;
+            if (first[n] != results[n]->memory) fail(c, "other bits of a gradient than in the first timing", mode, n);
+        }
+        if (mode == 0) check_backward(c, before[0], before[1], before[2]);
+    }
+}
 static void run_forward(call &c, size_t workspace, forward_fn forward)
 {
     std::vector<unsigned char> first;
-    c.work.assign(workspace / 4 + 128, NAN);
-    c.p.more = (void *)(((uintptr_t)c.work.data() + 255) / 256 * 256);
+    give_workspace(c, workspace);
     for (int mode = 0; mode < attn_emu::timing_count; mode++) {
         poison(c.out), poison(c.lse), poison(c.stats);
         attn_emu::set_timing(mode, seed);
@@ -360,6 +482,9 @@ static const struct subject {
      {{64, 600, 0, 0, 8, 64}, {64, 500, 0, 0, 72, 128}, {64, 400, 0, 0, 136, 256}}},
 };
 
+static const wishes gradients[] = {
+    {1, 150, 0, 0, 8, 64}, {1, 150, 1, 0, 8, 128}, {1, 100, 0, 0, 72, 128}, {1, 90, 1, 0, 136, 192}, {1, 90, 0, 0, 200, 256}};
+
 int main(int argc, char **argv)
 {
     const int rounds = argc > 1 ? atoi(argv[1]) : 12;
@@ -383,6 +508,26 @@ int main(int argc, char **argv)
                    w.decode ? "decode" : "prefill", w.extra ? " with everything" : "", w.least_d, w.most_d, calls - called,
                    checks - before, failures - failed);
         }
+    for (const wishes &w : gradients) {
+        const long before = checks, failed = failures, called = calls;
+        const attn__gpu::stage &s = stages[1];
+        for (int i = 0; i < rounds; i++) {
+            call c;
+            random_call(c, w);
+            c.dev.arch = 80, c.dev.shared_bytes = 99 * 1024, c.dev.processors = 4;
+            give_workspace(c, (size_t)s.more(c.p, c.dev, false));
+            attn_emu::set_timing(0, seed);
+            if (s.covers(c.p, c.dev, false) || s.forward(c.p, c.dev, NULL)) fail(c, "the forward for gradients", 0, 1);
+            make_backward(c);
+            if (s.covers(c.p, c.dev, true)) {
+                fail(c, s.covers(c.p, c.dev, true), 0, 1);
+                continue;
+            }
+            run_backward(c, (size_t)s.more(c.p, c.dev, true), s.backward);
+        }
+        printf("stage 2 backward%s, head sizes %d..%d: %ld calls, %ld checks, %ld failed\n", w.extra ? " with everything" : "",
+               w.least_d, w.most_d, calls - called, checks - before, failures - failed);
+    }
     checks++;
     if (attn_emu::count.ldmatrix_conflicts) failures++, printf("FAIL ldmatrix: rows that share banks\n");
     printf("emulated: %lld mma, %lld ldmatrix, %lld cp.async, %lld wgmma, %lld TMA\n", (long long)attn_emu::count.mma,

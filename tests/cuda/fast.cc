@@ -1,7 +1,7 @@
 /* The kernels of stages 2 and 3 against float64, in all timings of the emulator: random shapes and options, every number
    of every result, memory around the results untouched, the same bits in every timing.
 
-       fast [ROUNDS [first]]     calls of each kind; first: stop at the first failure (mutants.sh) */
+       fast [ROUNDS [STAGE]]     calls of each kind; STAGE: of this one alone, up to the first failure (mutants.sh) */
 #define ATTN_CUDA_MAX_BLOCKS 5 /* so that a block has several tasks, one after the other */
 #define ATTN__CUDA_KEEP /* the macros that kernels are written with */
 #include "device.cc"
@@ -488,11 +488,12 @@ static const wishes gradients[] = {
 int main(int argc, char **argv)
 {
     const int rounds = argc > 1 ? atoi(argv[1]) : 12;
-    only_first = argc > 2;
+    const int only = argc > 2 ? atoi(argv[2]) : 0;
+    only_first = only != 0;
     for (const subject &stage : subjects)
         for (const wishes &w : stage.kinds) {
             const long before = checks, failed = failures, called = calls;
-            if (!w.most_d) break;
+            if (!w.most_d || (only && only != stage.stage + 1)) break;
             for (int i = 0; i < rounds; i++) {
                 call c;
                 random_call(c, w);
@@ -509,6 +510,7 @@ int main(int argc, char **argv)
                    checks - before, failures - failed);
         }
     for (const wishes &w : gradients) {
+        if (only && only != 2) break;
         const long before = checks, failed = failures, called = calls;
         const attn__gpu::stage &s = stages[1];
         for (int i = 0; i < rounds; i++) {

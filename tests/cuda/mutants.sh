@@ -20,7 +20,8 @@ item_mutant() { # NUMBER
     (cd "$here" && $CXX -std=c++17 -O1 -w -I. tests/cuda/fast.cc -o fast) >"$here/log" 2>&1 ||
         { failed "does not compile: $name" "$here/log"; return; }
     # a fault may make a kernel wait for ever or read what is not there: also noticed
-    if (ulimit -t 300; ulimit -c 0; "$here/fast" 12 first) >"$here/log" 2>&1; then failed "not noticed: $name"
+    stage=${name#stage }
+    if (ulimit -t 300; ulimit -c 0; "$here/fast" 12 "${stage%%:*}") >"$here/log" 2>&1; then failed "not noticed: $name"
     else ok "noticed: $name ($(sed -n 's/^FAIL //p' "$here/log" | head -n 1 | cut -c1-90))"; rm -rf "$here"; fi
 }
 

@@ -25,8 +25,10 @@
              result on the way; masked softmax, batched matrix products, multi-head attention with its projections;
              the gradients of all these, for every input and parameter; heatmaps for a terminal, as SVG, as PPM. Every
              option composes with every other one.
-   DOES NOT  f16/bf16/f64 storage, a GPU, RoPE, a KV cache, ragged batches (all of them to come; a type that is not
+   DOES NOT  f16/bf16/f64 storage on the CPU, RoPE, a KV cache, ragged batches (all of them to come; a type that is not
              there yet is refused with a status); start threads, print, abort, exit, keep global state.
+   GPU       with attn_cuda.cuh beside it and ATTN_CUDA defined the same functions take arrays of an NVIDIA GPU, f16 and
+             bf16 too: see there.
 
    CONTENTS  search for ">>" and a name
        >>api        everything public: types, descriptor, functions. It is the manual.
@@ -100,6 +102,7 @@
        ATTN_NO_SIMD, ATTN_NO_AVX2, ATTN_NO_AVX512    impl  leave kernels out (without AVX2 no AVX-512)
        ATTN_NO_HEATMAP        all   leave the pictures out
        ATTN_NO_BACKWARD       all   leave the gradients out
+       ATTN_CUDA              impl  arrays may lie on a device; the program has attn_cuda.cuh's implementation in a .cu file
        ATTN_NO_EXACT_FMA      impl  on a machine without fused multiply-add: a*b+c rounded twice (faster, other bits)
 */
 
@@ -169,7 +172,7 @@ typedef struct attn_error {
    The constructors below make row-major views; any field may be changed afterwards: a reversed sequence is `data` at
    its last element and a negative stride, a broadcast axis has stride 0. An all-zero view (rank 0) means absent. */
 typedef enum attn_type {
-    ATTN_F32 = 0, ATTN_F16, ATTN_BF16, ATTN_F64,    /* q, k, v, results: f32 in this version */
+    ATTN_F32 = 0, ATTN_F16, ATTN_BF16, ATTN_F64,    /* f32; where arrays lie on a device, f16 and bf16 too */
     ATTN_U8,                                        /* masks: nonzero = may attend */
     ATTN_I32, ATTN_I64,                             /* lengths and positions */
     ATTN_TYPE_COUNT

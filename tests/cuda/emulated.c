@@ -503,7 +503,7 @@ static int explained(const attn_desc *d, const char *words) {
 static void additive(void) {
     static const int queries[] = {1, 15, 16, 17, 63, 65, 130}, keys[] = {1, 63, 64, 65, 129, 200}, hidden[] = {1, 31, 33, 64};
     double worst = 0;
-    for (int n = 0; n < 84; n++) {
+    for (int n = 0; n < 56; n++) {
         attn_desc d = make_desc(1, 4, 2, queries[n % 7], keys[n % 6], 9, n % 5 ? 1 + n : 128);
         set_score(&d, ATTN_SCORE_ADDITIVE, hidden[n / 6 % 4]);
         if (n % 4 == 1) fill(&d.w_q, draw_normal, 0, 6); /* beyond what is clear, in some rows */

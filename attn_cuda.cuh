@@ -439,11 +439,7 @@ template <> struct wgmma_n<N> { \
     } \
 };
 ATTN__WGMMA(64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
-ATTN__WGMMA(80, "%40", "%41", "%42", "%43", "%44", "%45", "%46")
-ATTN__WGMMA(96, "%48", "%49", "%50", "%51", "%52", "%53", "%54")
 ATTN__WGMMA(128, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
-ATTN__WGMMA(176, "%88", "%89", "%90", "%91", "%92", "%93", "%94")
-ATTN__WGMMA(192, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
 ATTN__WGMMA(256, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 template <class T, int N, bool TransposeA, bool TransposeB>
 ATTN__DEVICE void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate)
@@ -2616,10 +2612,40 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
 #endif
 }
 
+/* Calls f with every kernel of stage 2, for attn_cuda_prepare. */
+template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
+{
+    typedef grad_shape<D> shape;
+    f((const void *)mma_forward_kernel<T, D, Extra>);
+    f((const void *)mma_grad_queries<T, D, Extra>);
+    f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
+    if (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, !shape::in_two, true>);
+}
+template <class F> void each_mma_kernel(head_sizes<>, F f) { f((const void *)mma_grad_rows); }
+template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More...>, F f)
+{
+    each_mma_kernel_as<hw::bf16, D, false>(f);
+    each_mma_kernel_as<hw::bf16, D, true>(f);
+    each_mma_kernel_as<hw::f16, D, false>(f);
+    each_mma_kernel_as<hw::f16, D, true>(f);
+    f((const void *)merge_splits<hw::bf16, D>);
+    f((const void *)merge_splits<hw::f16, D>);
+    f((const void *)mma_grad_reaches<D>);
+    each_mma_kernel(head_sizes<More...>(), f);
+}
+
 /* ---- the host's side of stage 3 */
+typedef head_sizes<64, 128, 256> hopper_head_sizes;
+template <class F> void each_hopper_kernel(head_sizes<>, F) {}
+template <int D, int... More, class F> void each_hopper_kernel(head_sizes<D, More...>, F f)
+{
+    f((const void *)hopper_forward_kernel<hw::bf16, D>);
+    f((const void *)hopper_forward_kernel<hw::f16, D>);
+    each_hopper_kernel(head_sizes<More...>(), f);
+}
 template <class F> bool with_hopper_head_size(int64_t size, F f)
 {
-    return with_head_size(size, head_sizes<64, 128, 256>(), f);
+    return with_head_size(size, hopper_head_sizes(), f);
 }
 /* Tiles of `rows` rows; true = fine. An axis of one element may have any stride. */
 inline bool map_rows(hw::tensor_map *map, const array &a, int64_t batch, int64_t heads, int64_t count, int64_t columns,
@@ -3531,11 +3557,14 @@ attn_status attn_cuda_prepare(attn_error *err)
         (const void *)attn__gpu::simple_grad_values, (const void *)attn__gpu::simple_grad_bias,
         (const void *)attn__gpu::additive_prepare, (const void *)attn__gpu::additive_forward<1>,
         (const void *)attn__gpu::additive_forward<4>, (const void *)attn__gpu::mark, (const void *)attn__gpu::merge};
-    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
-        const attn_status status = attn__gpu::report(cudaFuncGetAttributes(&attributes, kernels[i]), err);
-        if (status != ATTN_OK) return status;
-    }
-    return ATTN_OK;
+    attn_status status = ATTN_OK;
+    const auto load = [&](const void *kernel) {
+        if (status == ATTN_OK) status = attn__gpu::report(cudaFuncGetAttributes(&attributes, kernel), err);
+    };
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) load(kernels[i]);
+    attn__gpu::each_mma_kernel(attn__gpu::mma_head_sizes(), load);
+    attn__gpu::each_hopper_kernel(attn__gpu::hopper_head_sizes(), load);
+    return status;
 }
 
 /* -------------------------------------------------------------------------------------------------------- >>tail */

@@ -576,10 +576,10 @@ static void all(int mode)
         test_registers();
         test_tma();
         test_wgmma_forms<hw::bf16, 64>();
-        test_wgmma_forms<hw::bf16, 80>();
-        test_wgmma_forms<hw::bf16, 96>();
+            test_wgmma_forms<hw::bf16, 96>();
         test_wgmma_forms<hw::f16, 128>();
-        test_wgmma_forms<hw::bf16, 176>();
+        test_wgmma_forms<hw::f16, 64>();
+    test_wgmma_forms<hw::bf16, 128>();
         test_wgmma_forms<hw::bf16, 192>();
         test_wgmma_forms<hw::bf16, 256>();
     }

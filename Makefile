@@ -85,7 +85,7 @@ bench-cuda: | build ## Measure the GPU kernels on a device, beside PyTorch's whe
 	@VENV=$(VENV) COMMIT=$(COMMIT) CC="$(CC)" sh bench/cuda.sh $(ARGS)
 
 format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.
-	clang-format -i tests/*.[ch] examples/*.c bench/*.c bench/*.cu examples/cuda/*.[ch] examples/cuda/*.cu
+	clang-format -i $(wildcard $(addsuffix *.[ch]*,tests/ tests/cuda/ examples/ examples/cuda/ bench/))
 
 clean: ## Remove build/.
 	rm -rf build

@@ -55,8 +55,8 @@
 extern "C" {
 #endif
 
-/* Loads all kernels onto the current device and asks for the shared memory they may use: what a first call would do, and
-   a graph capture does not allow. Once per device and process is enough. err may be NULL. */
+/* Loads all kernels onto the current device and asks for the shared memory they may use: what a first call would do,
+   and a graph capture does not allow. Once per device and process is enough. err may be NULL. */
 attn_status attn_cuda_prepare(attn_error *err);
 
 #ifdef __cplusplus
@@ -80,8 +80,8 @@ attn_status attn_cuda_prepare(attn_error *err);
 #endif
 
 /* ---------------------------------------------------------------------------------------------------- >>platform
-   Either CUDA, or what tests put in its place (see tests/cuda): the same names for the kernels and for the few functions
-   of the runtime that >>host calls. */
+   Either CUDA, or what tests put in its place (see tests/cuda): the same names for the kernels and for the few
+   functions of the runtime that >>host calls. */
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -461,8 +461,8 @@ ATTN__DEVICE void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, b
 namespace attn__gpu {
 namespace hw = attn__hw;
 
-/* An array as kernels see it: element (b,h,i,x) is b*stride[0] + h*stride[1] + i*stride[2] + x*stride[3] elements behind
-   data. An axis that the array lacks, or along which it is broadcast, has stride 0. rank 0: absent. */
+/* An array as kernels see it: element (b,h,i,x) is b*stride[0] + h*stride[1] + i*stride[2] + x*stride[3] elements
+   behind data. An axis that the array lacks, or along which it is broadcast, has stride 0. rank 0: absent. */
 struct array {
     void   *data;
     int64_t stride[4];
@@ -497,9 +497,9 @@ struct params {
     int32_t  score, causal, align, window, empty, weights_after_dropout, positions_per_query;
     float    scale, sigma, softcap, dropout, keep_scale;    /* keep_scale: 1/(1-dropout) */
 
-    /* What meets in a score: q and k themselves or, in the workspace, what becomes of them: q M for bilinear scores, the
-       projections for additive ones. A head's keys are found at key_head(): heads share them unless they are projected
-       head by head. size_u is the length of these vectors. */
+    /* What meets in a score: q and k themselves or, in the workspace, what becomes of them: q M for bilinear scores,
+       the projections for additive ones. A head's keys are found at key_head(): heads share them unless they are
+       projected head by head. size_u is the length of these vectors. */
     array    query, key;
     int64_t  size_u, key_heads;
     float   *query_norm, *key_norm;         /* cosine: 1/|q| [B,H,Sq], 1/|k| [B,Hkv,Sk] */
@@ -683,7 +683,7 @@ ATTN__DEVICE float keep_factor(const params &p, int64_t b, int64_t h, int64_t i,
    The forward is two passes: maximum and mass of the row, then weights and output. The backward needs the same of each
    row, and the sum of its weights' gradients; then rows find what belongs to queries, keys what belongs to keys and
    values, and `multiply` makes the gradients of parameters from what both left in the workspace. */
-enum { WARPS = 4, COLUMNS = 8, TILE = 32 * COLUMNS };       /* of a block; of a lane; columns that a warp sums at a time */
+enum { WARPS = 4, COLUMNS = 8, TILE = 32 * COLUMNS };    /* of a block; of a lane; columns that a warp sums at a time */
 
 ATTN__DEVICE int64_t first_task() { return (int64_t)hw::block() * WARPS + hw::warp(); }
 ATTN__DEVICE int64_t all_tasks() { return (int64_t)hw::blocks() * WARPS; }
@@ -972,7 +972,8 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_forward(ATTN__PARAM params p)
                     counts = !is_none(score);
                     if (counts) weight = weight_of(score, of.base, of.inverse);
                 }
-                if (counts) kept = p.dropout == 0.0f ? weight : is_kept(p, w.b, w.h, w.i, j) ? weight * p.keep_scale : 0.0f;
+                if (counts)
+                    kept = p.dropout == 0.0f ? weight : is_kept(p, w.b, w.h, w.i, j) ? weight * p.keep_scale : 0.0f;
                 if (p.weights.rank && c0 == 0 && j < last)
                     store(p.weights, w.b, w.h, w.i, j, bad ? float_of(0x7fc00000u) :
                           p.weights_after_dropout ? kept : weight);
@@ -980,7 +981,7 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_forward(ATTN__PARAM params p)
                 ATTN__UNROLL
                 for (int x = 0; x < COLUMNS; x++) part[x] = 0.0f;
                 for (int key = 0; columns > 0 && key < 32; key++) {
-                    if (!(counting >> key & 1u)) continue;      /* excluded: whatever the value is, it has no influence */
+                    if (!(counting >> key & 1u)) continue;    /* excluded: whatever the value is, it has no influence */
                     const float by = hw::shfl(kept, key);
                     ATTN__UNROLL
                     for (int x = 0; x < COLUMNS; x++) {
@@ -1094,7 +1095,7 @@ ATTN__DEVICE saved saved_of(const params &p, const row &w)
     return s;
 }
 
-/* Sums over the keys: dq or what belongs to the projected query, given scores, and a row's part of scale, sigma, ALiBi. */
+/* Sums over the keys: dq or what belongs to the projected query, given scores, a row's part of scale, sigma, ALiBi. */
 ATTN__KERNEL(32 * WARPS, 1) void simple_grad_queries(ATTN__PARAM params p)
 {
     const int64_t rows = p.batch * p.heads * p.queries, columns = has_vectors(p.score) ? p.size_u : 0;
@@ -1356,7 +1357,7 @@ ATTN__KERNEL(32 * WARPS, 1) void merge(ATTN__PARAM merging m)
         const int64_t i = n % m.queries, h = n / m.queries % m.heads, b = n / m.queries / m.heads;
         const float a = load(m.lse_a, b, h, i, 0), c = load(m.lse_b, b, h, i, 0), top = larger(a, c);
         const float base = is_none(top) ? 0.0f : top, by_a = expf(a - base), by_b = expf(c - base), sum = by_a + by_b;
-        for (int64_t x = hw::lane(); x < m.size; x += 32) {         /* a part without mass contributes nothing, no NaN */
+        for (int64_t x = hw::lane(); x < m.size; x += 32) {        /* a part without mass contributes nothing, no NaN */
             float both = 0.0f;
             if (!is_none(a)) both = load(m.out_a, b, h, i, x) * by_a;
             if (!is_none(c)) both = hw::fma(load(m.out_b, b, h, i, x), by_b, both);
@@ -1370,16 +1371,17 @@ ATTN__KERNEL(32 * WARPS, 1) void merge(ATTN__PARAM merging m)
    Stage 2: 16-bit types on the tensor cores of a warp, sm_80 and up; its tiles, its softmax and its guarded products
    serve stage 3 too.
 
-   A warp has 16 rows of a product. In an accumulator of 16 rows and N columns a thread holds rows g and g+8 (g = lane/4),
-   of each 8 columns the two at 2t (t = lane%4): s[4j], s[4j+1] of row g, s[4j+2], s[4j+3] of row g+8, columns 8j+2t and
-   8j+2t+1. "Its two rows" below are these. Two such blocks of 8 columns are, packed, the left operand of the next
-   product: weights need not leave the registers. */
+   A warp has 16 rows of a product. In an accumulator of 16 rows and N columns a thread holds rows g and g+8 (g =
+   lane/4), of each 8 columns the two at 2t (t = lane%4): s[4j], s[4j+1] of row g, s[4j+2], s[4j+3] of row g+8, columns
+   8j+2t and 8j+2t+1. "Its two rows" below are these. Two such blocks of 8 columns are, packed, the left operand of the
+   next product: weights need not leave the registers. */
 
 ATTN__DEVICE int least(int a, int b) { return a < b ? a : b; }
 ATTN__DEVICE int most(int a, int b) { return a > b ? a : b; }
 
-/* ---- tiles in shared memory, as TMA lays them: panels of 64 columns, one after the other; in a panel rows of 128 bytes
-   whose eight 16-byte chunks are exchanged by the row's number, so that neither rows nor columns meet in one bank. */
+/* ---- tiles in shared memory, as TMA lays them: panels of 64 columns, one after the other; in a panel rows of 128
+   bytes whose eight 16-byte chunks are exchanged by the row's number, so that neither rows nor columns meet in one
+   bank. */
 ATTN__DEVICE uint32_t chunk_of(int row, int chunk, int rows)    /* chunk: 8 columns; rows: of the whole tile */
 {
     return (uint32_t)(chunk / 8 * rows * 128 + row * 128 + ((chunk % 8) ^ (row % 8)) * 16);
@@ -1412,9 +1414,9 @@ ATTN__DEVICE const uint16_t *row_of(const array &a, int64_t b, int64_t h, int64_
     return (const uint16_t *)a.data + place(a, b, h, i, 0);
 }
 
-/* Operands of mma from such a tile. Left: rows row.., columns 16k... Right: two blocks of 8 columns of the product, r[0]
-   and r[1], r[2] and r[3]; their numbers lie along rows of the tile (rows n.., columns 16k..), or down its columns (rows
-   16k.., columns n..). */
+/* Operands of mma from such a tile. Left: rows row.., columns 16k... Right: two blocks of 8 columns of the product,
+   r[0] and r[1], r[2] and r[3]; their numbers lie along rows of the tile (rows n.., columns 16k..), or down its columns
+   (rows 16k.., columns n..). */
 ATTN__DEVICE void load_left(uint32_t (&a)[4], uint32_t tile, int rows, int row, int k)
 {
     const int l = hw::lane();
@@ -1437,8 +1439,8 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
 }
 
 /* ---- products where +0 excludes: such a weight must keep out what it meets, be that NaN or infinite. A tile of
-   weights that may exclude is a rare one at the edge of a mask, and a tile of values that are not finite rarer still. So
-   look; if there is one, let the rows that meet it become NaN, then put zeros in its place. */
+   weights that may exclude is a rare one at the edge of a mask, and a tile of values that are not finite rarer still.
+   So look; if there is one, let the rows that meet it become NaN, then put zeros in its place. */
 template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)      /* all bits of those set */
 {
     const uint32_t e = T::is_bf16 ? 0x7f80u : 0x7c00u;
@@ -1466,8 +1468,8 @@ template <class T, int Rows, int D> ATTN__DEVICE void clear_odd(uint32_t tile, i
         }
     }
 }
-/* d 16xN becomes NaN where a weight of s (16 rows, K columns) other than +0 meets what is not finite in rows [first, last)
-   of a tile of K. One key after the other: this is rare, and must not cost the loop around it registers. */
+/* d 16xN becomes NaN where a weight of s (16 rows, K columns) other than +0 meets what is not finite in rows [first,
+   last) of a tile of K. One key after the other: this is rare, and must not cost the loop around it registers. */
 template <class T, int N, int K>
 ATTN__DEVICE void mark_odd(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
 {
@@ -1588,8 +1590,8 @@ ATTN__DEVICE tile_reach join_block(tile_reach t, tile_reach *shared)
 }
 
 /* ---- scores and softmax of a tile, in a thread's two rows. Scores are in units in which `scale` makes them powers of
-   2; with Extra (softcap, bias, ALiBi, a mask, dropout, a scale that is not positive) they are brought to that first and
-   scale is 1. */
+   2; with Extra (softcap, bias, ALiBi, a mask, dropout, a scale that is not positive) they are brought to that first
+   and scale is 1. */
 template <bool Extra> ATTN__DEVICE float scale_of(const params &p) { return Extra ? 1.0f : p.scale * LOG2E; }
 
 template <int N, bool Extra, bool Edge>
@@ -1647,8 +1649,8 @@ template <int N> ATTN__DEVICE void shrink_rows(float (&d)[N / 2], const float (&
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) d[j] *= shrink[j / 2 % 2];
 }
 
-/* A row's end, from its largest score (times log2 e) and its mass relative to that: writes log-sum-exp and stats, returns
-   what the sum of weighted values is to be multiplied by. One thread of a row is its `writer`. */
+/* A row's end, from its largest score (times log2 e) and its mass relative to that: writes log-sum-exp and stats,
+   returns what the sum of weighted values is to be multiplied by. One thread of a row is its `writer`. */
 ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, float mass, bool writer)
 {
     float all = mass, lse, base = top, factor;
@@ -1705,9 +1707,9 @@ ATTN__DEVICE void store_rows(const array &out, const float (&d)[D / 2], const ti
     }
 }
 
-/* ---- the forward. A block has 16 rows per warp and goes over the keys that these may attend to, `Keys` at a time. K and
-   V tiles have two slots each: while one is used the next is under way. Where there are few rows, the keys are split:
-   each part leaves its sums in the workspace, and merge_splits adds them in their order. */
+/* ---- the forward. A block has 16 rows per warp and goes over the keys that these may attend to, `Keys` at a time. K
+   and V tiles have two slots each: while one is used the next is under way. Where there are few rows, the keys are
+   split: each part leaves its sums in the workspace, and merge_splits adds them in their order. */
 template <int D> struct mma_shape {
     static constexpr int warps = 4, rows = 16 * warps, threads = 32 * warps;
     static constexpr int keys = D <= 128 ? 64 : 32;     /* D 256: 96 KB, which all devices but sm_75's have */
@@ -1812,12 +1814,13 @@ ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_w
         if (m.splits == 1) {
             float factor[2] = {0.0f, 0.0f};
             ATTN__UNROLL for (int e = 0; e < 2; e++)
-                if (is_inside(p, rows[e])) factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], writer);
+                if (is_inside(p, rows[e]))
+                    factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], writer);
             if (p.out.rank) store_rows<T, D>(p.out, out, rows, p.queries, p.size_v, factor, false);
         } else {
             ATTN__UNROLL for (int e = 0; e < 2; e++) {
-                const int64_t at = (((b * m.groups + group) * m.splits + split) * m.tiles + tile) * shape::rows + row0 + g +
-                                   8 * e;
+                const int64_t at = (((b * m.groups + group) * m.splits + split) * m.tiles + tile) * shape::rows +
+                                   row0 + g + 8 * e;
                 ATTN__UNROLL for (int j = 0; j < D / 8; j++)
                     ATTN__UNROLL for (int x = 0; x < 2; x++)
                         m.sums[at * D + j * 8 + hw::lane() % 4 * 2 + x] = out[4 * j + 2 * e + x];
@@ -1868,7 +1871,7 @@ template <class T, int D> ATTN__KERNEL(128, 1) void merge_splits(ATTN__PARAM mma
 struct grad_work {
     params  p;
     int64_t padded;             /* queries, rounded up to whole tiles; rows beyond the last have no keys */
-    float  *base, *inverse, *shift;     /* [B,H,padded]  largest score in powers of 2, 1/mass, what weights' gradients lose */
+    float  *base, *inverse, *shift;     /* [B,H,padded]  largest score in powers of 2, 1/mass, what gradients lose */
     int    *first, *last;               /* [B,padded]  keys of a row */
     tile_reach *reaches;                /* [B,padded/queries]  of the tiles of queries that the keys' kernel takes */
 };
@@ -1877,7 +1880,7 @@ template <int D> struct grad_shape {
     static constexpr int keys = D <= 128 ? 64 : D <= 192 ? 32 : 16;             /* at a time, for 64 queries */
     static constexpr int queries = D <= 64 ? 64 : D <= 128 ? 32 : D <= 192 ? 32 : 16;   /* at a time, for 64 keys */
     static constexpr int values = 5 * queries * 4;                              /* a slot of base .. last */
-    static constexpr bool in_two = D > 128;     /* the sums for keys and for values do not fit in the registers together */
+    static constexpr bool in_two = D > 128;  /* the sums for keys and for values do not fit in the registers together */
     static constexpr int shared_queries = 2 * tile_bytes<rows, D> + 4 * tile_bytes<keys, D> + 4 * 16;
     static constexpr int shared_keys = 2 * tile_bytes<rows, D> + 4 * tile_bytes<queries, D> + 2 * values;
 };
@@ -2209,8 +2212,10 @@ inline const char *fast_covers(const params &p)
     ATTN__WANT(p.batch > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0, "a size is 0");
     ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30, "a size is beyond 2^30");
     ATTN__WANT(p.size_q % 8 == 0 && p.size_v % 8 == 0, "a head size is no multiple of 8");
-    ATTN__WANT(has_aligned_rows(p.q, p.batch, p.heads, p.queries) && has_aligned_rows(p.k, p.batch, p.heads_kv, p.keys) &&
-               (!p.v.rank || has_aligned_rows(p.v, p.batch, p.heads_kv, p.keys)), "rows of q, k, v are not 16-byte aligned");
+    ATTN__WANT(has_aligned_rows(p.q, p.batch, p.heads, p.queries) &&
+               has_aligned_rows(p.k, p.batch, p.heads_kv, p.keys) &&
+               (!p.v.rank || has_aligned_rows(p.v, p.batch, p.heads_kv, p.keys)),
+               "rows of q, k, v are not 16-byte aligned");
     ATTN__WANT(has_paired_rows(p.out, p.q.type, p.batch, p.heads, p.queries),
                "out is not in rows of the type of q or f32");
     return NULL;
@@ -2245,7 +2250,8 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
     ATTN__WANT(with_head_size(larger_head(p), mma_head_sizes(), [&](auto size) {
         constexpr int D = decltype(size)::value;
         fits = mma_shape<D>::shared_bytes <= d.shared_bytes &&
-               (!backward || (grad_shape<D>::shared_queries <= d.shared_bytes && grad_shape<D>::shared_keys <= d.shared_bytes));
+               (!backward || (grad_shape<D>::shared_queries <= d.shared_bytes &&
+                              grad_shape<D>::shared_keys <= d.shared_bytes));
     }), "a head size is beyond those that were compiled");
     ATTN__WANT(fits, "the device has too little shared memory");
     return NULL;
@@ -2293,7 +2299,8 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
     if (!error && m.splits > 1) {
         const int64_t rows = p.batch * p.heads * p.queries, merging = (rows + 3) / 4;
         error = (int)ATTN__LAUNCH((merge_splits<T, D>),
-                                  (int)(merging < ATTN_CUDA_MAX_BLOCKS ? merging : ATTN_CUDA_MAX_BLOCKS), 128, 0, stream, m);
+                                  (int)(merging < ATTN_CUDA_MAX_BLOCKS ? merging : ATTN_CUDA_MAX_BLOCKS), 128, 0,
+                                  stream, m);
     }
     return error;
 }
@@ -2314,7 +2321,8 @@ template <int D> int64_t grad_layout(const params &p, const device &dev, unsigne
 {
     const int64_t padded = (p.queries + 63) / 64 * 64, heads = p.batch * p.heads;
     const int64_t sizes[7] = {heads * padded * 4, heads * padded * 4, heads * padded * 4, p.batch * padded * 4,
-                              p.batch * padded * 4, p.batch * (padded / grad_shape<D>::queries) * (int64_t)sizeof(tile_reach),
+                              p.batch * padded * 4,
+                              p.batch * (padded / grad_shape<D>::queries) * (int64_t)sizeof(tile_reach),
                               p.stats.rank ? 0 : heads * p.queries * 8};
     unsigned char *places[8];
     int64_t sum = 0;
@@ -2370,14 +2378,14 @@ int mma_backward_as(const params &p, const device &dev, cudaStream_t stream)
                               stream, m);
     if (error) return error;
     if (!shape::in_two)
-        return (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, true, !shape::in_two>), blocks_for(tiles_k), shape::threads,
-                                 shape::shared_keys, stream, m);
+        return (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, true, !shape::in_two>), blocks_for(tiles_k),
+                                 shape::threads, shape::shared_keys, stream, m);
     if (p.dv.rank)
-        error = (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, !shape::in_two, true>), blocks_for(tiles_k), shape::threads,
-                                  shape::shared_keys, stream, m);
+        error = (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, !shape::in_two, true>), blocks_for(tiles_k),
+                                  shape::threads, shape::shared_keys, stream, m);
     if (!error && p.dk.rank)
-        error = (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, true, !shape::in_two>), blocks_for(tiles_k), shape::threads,
-                                  shape::shared_keys, stream, m);
+        error = (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, true, !shape::in_two>), blocks_for(tiles_k),
+                                  shape::threads, shape::shared_keys, stream, m);
     return error;
 }
 static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t stream)
@@ -2387,19 +2395,21 @@ static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t
         constexpr int D = decltype(d)::value;
         const bool bf16 = p.q.type == ATTN_BF16;
         if (has_extra(p))
-            error = bf16 ? mma_backward_as<hw::bf16, D, true>(p, dev, stream) : mma_backward_as<hw::f16, D, true>(p, dev, stream);
+            error = bf16 ? mma_backward_as<hw::bf16, D, true>(p, dev, stream)
+                         : mma_backward_as<hw::f16, D, true>(p, dev, stream);
         else
-            error = bf16 ? mma_backward_as<hw::bf16, D, false>(p, dev, stream) : mma_backward_as<hw::f16, D, false>(p, dev, stream);
+            error = bf16 ? mma_backward_as<hw::bf16, D, false>(p, dev, stream)
+                         : mma_backward_as<hw::f16, D, false>(p, dev, stream);
     });
     return (cudaError_t)error;
 }
 
 /* ------------------------------------------------------------------------------------------------------ >>hopper
    Stage 3: sm_90a. One warpgroup of a block is its producer: one thread of it starts the TMA loads. The others, its
-   consumers, have 64 rows each and multiply by wgmma. Tiles of Q, K, V stand in shared memory as in stage 2; a slot of K
-   or V goes round: the producer waits until it is empty and fills it, the consumers wait until it is full and release
-   it. While a consumer's products run it weighs the scores of the tile before, and consumers take turns to issue theirs,
-   so that one computes weights while another has the tensor cores. */
+   consumers, have 64 rows each and multiply by wgmma. Tiles of Q, K, V stand in shared memory as in stage 2; a slot of
+   K or V goes round: the producer waits until it is empty and fills it, the consumers wait until it is full and release
+   it. While a consumer's products run it weighs the scores of the tile before, and consumers take turns to issue
+   theirs, so that one computes weights while another has the tensor cores. */
 template <int D> struct hopper_shape {
     static constexpr int consumers = 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
     static constexpr int keys = D <= 128 ? 128 : 64;
@@ -2487,8 +2497,8 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
                         hw::mbarrier_wait(k_empty + now % 2, (now / 2 & 1) ^ 1);
                         hw::mbarrier_expect(k_full + now % 2, shape::slot);
                         for (int c = 0; c < panels; c++)
-                            hw::tma_load(tile_k + now % 2 * shape::slot + c * keys * 128, &m.k, k_full + now % 2, c * 64,
-                                         n * keys, (int)t.head_kv, (int)t.b);
+                            hw::tma_load(tile_k + now % 2 * shape::slot + c * keys * 128, &m.k, k_full + now % 2,
+                                         c * 64, n * keys, (int)t.head_kv, (int)t.b);
                     }
                     if (n > first) {
                         hw::mbarrier_wait(v_empty + before % 2, (before / 2 & 1) ^ 1);
@@ -2705,8 +2715,8 @@ static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream
 }
 
 /* ----------------------------------------------------------------------------------------------------- >>additive
-   Stage 4: additive scores without the tensor (Sq,Sk,h), in f32. The special-function unit is what limits them, one tanh
-   per query, key and hidden unit. With e^2q and e^2k at hand, once per vector,
+   Stage 4: additive scores without the tensor (Sq,Sk,h), in f32. The special-function unit is what limits them, one
+   tanh per query, key and hidden unit. With e^2q and e^2k at hand, once per vector,
 
        tanh(q + k) = 1 - 2 / (e^2q e^2k + 1)
 
@@ -2750,7 +2760,8 @@ ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM params p)
             float x;
             if (query) {
                 const int64_t h = n / p.queries % p.heads;
-                x = load(p.query, b, h, n % p.queries, u) + (p.hidden_bias.rank ? load(p.hidden_bias, 0, h, 0, u) : 0.0f);
+                x = load(p.query, b, h, n % p.queries, u) +
+                    (p.hidden_bias.rank ? load(p.hidden_bias, 0, h, 0, u) : 0.0f);
             } else x = load(p.key, b, k / p.keys % p.key_heads, k % p.keys, u);
             beyond = beyond || !(magnitude(x) <= additive_clear());
             (query ? a.query + n * p.size_u : a.key + k * p.size_u)[u] = expf(x + x);
@@ -2767,8 +2778,8 @@ template <int R> struct additive_room {
     reach rows[16 * R];
 };
 
-/* Raw scores of R rows and 4 keys for this thread, without scale. Rows and keys of the tile that there are not, and keys
-   that nobody attends to, get anything; they are not read. */
+/* Raw scores of R rows and 4 keys for this thread, without scale. Rows and keys of the tile that there are not, and
+   keys that nobody attends to, get anything; they are not read. */
 template <int R>
 ATTN__DEVICE void additive_scores(const params &p, additive_room<R> &s, int64_t b, int64_t h, int64_t i0, int64_t j0,
                                   bool clear, float (&score)[R][4])
@@ -2816,7 +2827,8 @@ ATTN__DEVICE void additive_scores(const params &p, additive_room<R> &s, int64_t 
                 const float q0 = s.query[u][ty + 16 * r], q1 = s.query[u + 1][ty + 16 * r];
                 ATTN__UNROLL
                 for (int k = 0; k < 4; k++) {
-                    const float x = hw::fma(q0, s.key[u][tx + 16 * k], 1.0f), y = hw::fma(q1, s.key[u + 1][tx + 16 * k], 1.0f);
+                    const float x = hw::fma(q0, s.key[u][tx + 16 * k], 1.0f);
+                    const float y = hw::fma(q1, s.key[u + 1][tx + 16 * k], 1.0f);
                     part[r][k] = hw::fma(hw::fma(w0, y, w1 * x), hw::rcp(x * y), part[r][k]);
                 }
             }
@@ -2946,7 +2958,8 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_forward(ATTN__P
                     for (int k = 0; k < 4 && pass == 1; k++) {
                         const int64_t j = j0 + tx + 16 * k;
                         const bool counts = !is_none(score[r][k]);
-                        float weight = counts ? weight_of(score[r][k], base, exact ? of[r].inverse : 1.0f) : -0.0f, kept = weight;
+                        float weight = counts ? weight_of(score[r][k], base, exact ? of[r].inverse : 1.0f) : -0.0f;
+                        float kept = weight;
                         if (counts && p.dropout > 0.0f) kept = is_kept(p, b, h, i, j) ? weight * p.keep_scale : 0.0f;
                         if (exact && i < p.queries && j < p.keys)
                             store(p.weights, b, h, i, j, (p.weights_after_dropout ? kept : weight) + 0.0f);
@@ -2999,7 +3012,8 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_forward(ATTN__P
             ATTN__UNROLL
             for (int x = 0; x < ADDITIVE_COLUMNS; x++)
                 if (tx + 16 * x < columns)
-                    store(p.out, b, h, i, tx + 16 * x, bad ? nan : p.weights.rank ? out[r][x] : out[r][x] * of[r].inverse);
+                    store(p.out, b, h, i, tx + 16 * x,
+                          bad ? nan : p.weights.rank ? out[r][x] : out[r][x] * of[r].inverse);
         }
     }
 }
@@ -3296,8 +3310,10 @@ static cudaError_t prepare(const params &p, cudaStream_t stream)
     const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.heads_kv * p.keys;
     if (p.covered) ATTN__CUDA_TRY(run(cover_keys, p.batch * p.keys, stream, p));
     if (p.query_norm) ATTN__CUDA_TRY(run(find_norms, (rows + keys + 31) / 32, stream, p));
-    if (p.w_q.rank) ATTN__CUDA_TRY(run(product_of(p, p.q, turned(p.w_q), p.query, p.queries, p.hidden, p.size_q), stream));
-    if (p.bilinear.rank) ATTN__CUDA_TRY(run(product_of(p, p.q, p.bilinear, p.query, p.queries, p.size_k, p.size_q), stream));
+    if (p.w_q.rank) ATTN__CUDA_TRY(run(product_of(p, p.q, turned(p.w_q), p.query, p.queries, p.hidden, p.size_q),
+                                       stream));
+    if (p.bilinear.rank) ATTN__CUDA_TRY(run(product_of(p, p.q, p.bilinear, p.query, p.queries, p.size_k, p.size_q),
+                                            stream));
     if (p.w_k.rank) {
         product m = product_of(p, p.k, turned(p.w_k), p.key, p.keys, p.hidden, p.size_k);
         m.batch[1] = m.out_heads = p.key_heads;
@@ -3324,7 +3340,8 @@ static cudaError_t additive_forward_run(const params &p, const device &, cudaStr
     ATTN__CUDA_TRY(prepare(p, stream));
     if (grid == 0) return cudaSuccess;
     ATTN__CUDA_TRY(run(additive_prepare, rows + keys, stream, p));
-    if (few) return (cudaError_t)ATTN__LAUNCH(additive_forward<1>, grid, ADDITIVE_THREADS, sizeof(additive_room<1>), stream, p);
+    if (few) return (cudaError_t)ATTN__LAUNCH(additive_forward<1>, grid, ADDITIVE_THREADS, sizeof(additive_room<1>),
+                                              stream, p);
     return (cudaError_t)ATTN__LAUNCH(additive_forward<4>, grid, ADDITIVE_THREADS, sizeof(additive_room<4>), stream, p);
 }
 
@@ -3356,7 +3373,8 @@ static cudaError_t simple_backward_run(const params &p, const device &, cudaStre
     if ((p.dk.rank && vectors) || p.d_w_k.rank) ATTN__CUDA_TRY(run(simple_grad_keys, keys, stream, p));
     if (p.dv.rank) ATTN__CUDA_TRY(run(simple_grad_values, p.batch * p.heads_kv * p.keys, stream, p));
     if (p.d_bias.rank)
-        ATTN__CUDA_TRY(run(simple_grad_bias, p.bias_size[0] * p.bias_size[1] * p.bias_size[2] * p.bias_size[3], stream, p));
+        ATTN__CUDA_TRY(run(simple_grad_bias, p.bias_size[0] * p.bias_size[1] * p.bias_size[2] * p.bias_size[3], stream,
+                           p));
 
     if (p.dq.rank && (!vectors || bilinear || p.w_q.rank)) {
         m = product_of(p, row_vector, bilinear ? turned(p.bilinear) : p.w_q, p.dq, p.queries, p.size_q,
@@ -3436,7 +3454,8 @@ extern "C" int64_t attn__cuda_bytes(const attn_desc *d, const void *grad)
     const attn__gpu::device_guard guard(attn__gpu::some_data(d));
     const attn__gpu::device now = attn__gpu::device_now();
     attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
-    const int64_t bytes = attn__gpu::lay_out(p, NULL) + attn__gpu::stage_for(p, now, grad != NULL).more(p, now, grad != NULL);
+    const int64_t bytes = attn__gpu::lay_out(p, NULL) +
+                          attn__gpu::stage_for(p, now, grad != NULL).more(p, now, grad != NULL);
     return bytes ? bytes + 256 : 0;
 }
 
@@ -3486,7 +3505,8 @@ extern "C" attn_status attn__cuda_merge(const attn_view *v, void *stream, attn_e
     m.heads = v[4].size[1];
     m.queries = v[4].size[2];
     m.size = v[4].size[3];
-    return attn__gpu::report(attn__gpu::run(attn__gpu::merge, m.batch * m.heads * m.queries, (cudaStream_t)stream, m), err);
+    return attn__gpu::report(attn__gpu::run(attn__gpu::merge, m.batch * m.heads * m.queries, (cudaStream_t)stream, m),
+                             err);
 }
 
 extern "C" attn_status attn__cuda_sum(const attn_view *a, const attn_view *b, const attn_out *out, const int64_t *batch,

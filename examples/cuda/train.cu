@@ -1,7 +1,7 @@
 /* nvcc -O3 -std=c++17 -arch=native train.cu attention.c kernels.cu -o train */
 /* Training with both passes on the device: queries, keys and values are learned until attention gives the outputs
-   that hidden ones gave. A step is forward, the loss's gradient, backward, the update, all on one stream; it is captured in
-   a graph once and launched for every step. Nothing is allocated or copied in between. */
+   that hidden ones gave. A step is forward, the loss's gradient, backward, the update, all on one stream; it is
+   captured in a graph once and launched for every step. Nothing is allocated or copied in between. */
 #include "device.h"
 
 enum { H = 4, S = 96, D = 32, COUNT = H * S * D, STEPS = 400, SHOWN = 80 };

@@ -20,9 +20,7 @@ void fake_everything(int type) {
     ranges.clear();
     elsewhere = type;
 }
-void fake_range(const void *data, size_t bytes, int type) {
-    ranges.push_back(range{(const char *)data, bytes, type});
-}
+void fake_range(const void *data, size_t bytes, int type) { ranges.push_back(range{(const char *)data, bytes, type}); }
 int fake_type_of(const void *data) {
     for (size_t i = ranges.size(); i-- > 0;)
         if ((const char *)data >= ranges[i].data && (const char *)data < ranges[i].data + ranges[i].bytes)

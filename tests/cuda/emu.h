@@ -8,7 +8,8 @@
    allow, or at random; another choice is how far warps may run apart. A kernel that waits for too little, releases too
    early or lacks a barrier computes something else under one of them. Shared memory starts as NaNs, ends in a page
    that faults, and no access of the asynchronous units may see bytes that no proxy fence has published. A block in
-   which nobody can go on is reported with who waits for what. Not modelled: the weak memory model, timing, registers. */
+   which nobody can go on is reported with who waits for what. Not modelled: the weak memory model,
+   timing, registers. */
 #ifndef ATTN_EMU_H
 #define ATTN_EMU_H
 
@@ -25,7 +26,7 @@
 #include <string>
 #include <vector>
 #if !defined(__x86_64__)
-#  include <ucontext.h>
+#include <ucontext.h>
 #endif
 
 namespace attn_emu {
@@ -35,18 +36,18 @@ enum when { EARLY, LATE, RANDOM };
 struct timing {
     const char *name;
     when wgmma, tma, copy;
-    bool apart;             /* warps run as far apart as barriers let them; else in step */
-    bool hesitate;          /* a thread may pause where others can overtake it */
+    bool apart;    /* warps run as far apart as barriers let them; else in step */
+    bool hesitate; /* a thread may pause where others can overtake it */
 };
 static const timing timings[] = {
-    {"early",                     EARLY,  EARLY,  EARLY,  false, false},
-    {"late",                      LATE,   LATE,   LATE,   false, false},
-    {"random",                    RANDOM, RANDOM, RANDOM, false, true},
-    {"early, warps apart",        EARLY,  EARLY,  EARLY,  true,  false},
-    {"late, warps apart",         LATE,   LATE,   LATE,   true,  true},
-    {"late wgmma, early loads",   LATE,   EARLY,  EARLY,  true,  true},
-    {"early wgmma, late loads",   EARLY,  LATE,   LATE,   true,  true},
-    {"random wgmma, early loads", RANDOM, EARLY,  EARLY,  true,  true},
+    {"early", EARLY, EARLY, EARLY, false, false},
+    {"late", LATE, LATE, LATE, false, false},
+    {"random", RANDOM, RANDOM, RANDOM, false, true},
+    {"early, warps apart", EARLY, EARLY, EARLY, true, false},
+    {"late, warps apart", LATE, LATE, LATE, true, true},
+    {"late wgmma, early loads", LATE, EARLY, EARLY, true, true},
+    {"early wgmma, late loads", EARLY, LATE, LATE, true, true},
+    {"random wgmma, early loads", RANDOM, EARLY, EARLY, true, true},
 };
 static const int timing_count = (int)(sizeof timings / sizeof timings[0]);
 
@@ -64,23 +65,27 @@ inline void set_timing(int index, uint64_t seed) {
 /* ---- fibers: a stack and where it stopped */
 #if defined(__x86_64__)
 extern "C" void attn_emu_switch(void **from, void *to);
-#  ifndef ATTN_EMU_ELSEWHERE    /* the switch itself must be in one object file only */
+#ifndef ATTN_EMU_ELSEWHERE /* the switch itself must be in one object file only */
 asm(".text\n.globl attn_emu_switch\nattn_emu_switch:\n"
     "  pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
     "  movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
     "  popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n  ret\n");
-#  endif
-struct context { void *sp; };
+#endif
+struct context {
+    void *sp;
+};
 inline void context_make(context *c, unsigned char *stack, size_t bytes, void (*entry)()) {
     void **sp = (void **)(stack + bytes);
-    *--sp = NULL;                               /* the alignment of the stack at a function's first instruction */
+    *--sp = NULL; /* the alignment of the stack at a function's first instruction */
     *--sp = (void *)entry;
     for (int i = 0; i < 6; i++) *--sp = NULL;
     c->sp = sp;
 }
 inline void context_switch(context *from, context *to) { attn_emu_switch(&from->sp, to->sp); }
 #else
-struct context { ucontext_t u; };
+struct context {
+    ucontext_t u;
+};
 inline void context_make(context *c, unsigned char *stack, size_t bytes, void (*entry)()) {
     getcontext(&c->u);
     c->u.uc_stack.ss_sp = stack;
@@ -94,70 +99,87 @@ inline void context_switch(context *from, context *to) { swapcontext(&from->u, &
 /* ---- the state of one block */
 enum waits_for { NOTHING, A_PAUSE, ITS_WARP, BARRIER, MBARRIER, WGMMA, FINISHED };
 
-struct copy_op  { uint32_t to; const void *from; int bytes; int64_t group; };                       /* cp.async */
-struct store_op { std::function<void()> read; int64_t group; };                                     /* TMA store */
+struct copy_op {
+    uint32_t to;
+    const void *from;
+    int bytes;
+    int64_t group;
+}; /* cp.async */
+struct store_op {
+    std::function<void()> read;
+    int64_t group;
+}; /* TMA store */
 
 struct thread_state {
-    context       at;
+    context at;
     unsigned char *stack = NULL;
-    waits_for     wait = NOTHING;
-    int           which = 0;            /* barrier's number, mbarrier's offset, groups of wgmma that may be left */
-    uint64_t      until = 0;            /* the generation or parity that it waits to see change */
-    std::vector<copy_op>  copies;
-    int64_t               copy_group = 0;
+    waits_for wait = NOTHING;
+    int which = 0;      /* barrier's number, mbarrier's offset, groups of wgmma that may be left */
+    uint64_t until = 0; /* the generation or parity that it waits to see change */
+    std::vector<copy_op> copies;
+    int64_t copy_group = 0;
     std::vector<store_op> stores;
-    int64_t               store_group = 0;
-    int64_t               wgmma_issued = 0, wgmma_group = 0;
-    bool                  wgmma_fenced = false;
-    std::vector<uint32_t> unpublished;  /* words of shared memory it wrote since its last proxy fence */
+    int64_t store_group = 0;
+    int64_t wgmma_issued = 0, wgmma_group = 0;
+    bool wgmma_fenced = false;
+    std::vector<uint32_t> unpublished; /* words of shared memory it wrote since its last proxy fence */
     std::vector<uint32_t> new_mbarriers;
 };
 
-struct warp_state {                     /* a meeting of its 32 lanes */
-    uint64_t    generation = 0;
-    int         arrived = 0;
+struct warp_state { /* a meeting of its 32 lanes */
+    uint64_t generation = 0;
+    int arrived = 0;
     const char *at = NULL;
-    void       *lane[32];
+    void *lane[32];
 };
 
-struct barrier_state { uint64_t generation = 0; int arrived = 0, expected = 0; bool any = false, any_last = false; };
+struct barrier_state {
+    uint64_t generation = 0;
+    int arrived = 0, expected = 0;
+    bool any = false, any_last = false;
+};
 
 struct wgmma_op {
-    int      n;
-    bool     a_in_registers, bf16, transpose_a, transpose_b;
+    int n;
+    bool a_in_registers, bf16, transpose_a, transpose_b;
     uint64_t desc_a, desc_b;
-    int      accumulate;
-    float          *d[128];
+    int accumulate;
+    float *d[128];
     const uint32_t *a[128];
-    int      issued;
-    int64_t  group, due;
-    bool     done;
+    int issued;
+    int64_t group, due;
+    bool done;
 };
 
-struct tma_op { std::function<void()> land; int64_t due; };
+struct tma_op {
+    std::function<void()> land;
+    int64_t due;
+};
 
 struct block_state {
     std::vector<thread_state> threads;
-    std::vector<warp_state>   warps;
-    std::vector<std::deque<wgmma_op>> wgmma;    /* per warpgroup, in order */
-    std::vector<tma_op>       tma;
-    barrier_state             barriers[16];
-    std::vector<uint16_t>     dirty;            /* per word of shared memory: 1 + the thread that wrote it, no fence yet */
+    std::vector<warp_state> warps;
+    std::vector<std::deque<wgmma_op>> wgmma; /* per warpgroup, in order */
+    std::vector<tma_op> tma;
+    barrier_state barriers[16];
+    std::vector<uint16_t> dirty; /* per word of shared memory: 1 + the thread that wrote it, no fence yet */
     unsigned char *shared = NULL;
-    size_t   shared_bytes = 0;
-    int      count = 0, finished = 0, current = 0, index = 0, grid = 0;
-    int64_t  tick = 0;
-    context  scheduler;
+    size_t shared_bytes = 0;
+    int count = 0, finished = 0, current = 0, index = 0, grid = 0;
+    int64_t tick = 0;
+    context scheduler;
     std::function<void()> body;
     std::string error;
 };
 inline block_state *block = NULL;
 
-struct counters { int64_t launches, blocks, switches, mma, wgmma, tma, copies, ldmatrix, ldmatrix_conflicts; };
+struct counters {
+    int64_t launches, blocks, switches, mma, wgmma, tma, copies, ldmatrix, ldmatrix_conflicts;
+};
 inline counters count;
 
-static const uint32_t shared_base = 1024;       /* a GPU's shared addresses do not start at 0 for the kernel either */
-static const size_t   stack_bytes = 128 * 1024;
+static const uint32_t shared_base = 1024; /* a GPU's shared addresses do not start at 0 for the kernel either */
+static const size_t stack_bytes = 128 * 1024;
 
 inline thread_state &self() { return block->threads[(size_t)block->current]; }
 inline warp_state &self_warp() { return block->warps[(size_t)block->current / 32]; }
@@ -172,11 +194,11 @@ inline void switch_out() { context_switch(&self().at, &block->scheduler); }
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     if (block->error.empty())
-        block->error = "block " + std::to_string(block->index) + ", thread " + std::to_string(block->current) + ": " +
-                       text;
+        block->error =
+            "block " + std::to_string(block->index) + ", thread " + std::to_string(block->current) + ": " + text;
     self().wait = FINISHED;
     switch_out();
-    abort();                                    /* the scheduler does not come back to a block that failed */
+    abort(); /* the scheduler does not come back to a block that failed */
 }
 
 inline void wait(waits_for what, int which, uint64_t until) {
@@ -191,7 +213,9 @@ inline void may_pause() {
 }
 
 /* ---- mbarriers: 8 bytes of shared memory */
-struct mbarrier { int64_t phase : 2, expected : 20, pending : 21, bytes : 21; };
+struct mbarrier {
+    int64_t phase : 2, expected : 20, pending : 21, bytes : 21;
+};
 static_assert(sizeof(mbarrier) == 8, "an mbarrier has 8 bytes");
 
 inline unsigned char *shared_at(uint32_t address, uint32_t bytes, const char *who) {
@@ -218,7 +242,8 @@ inline void mbarrier_store(uint64_t *p, mbarrier m) {
 }
 inline void mbarrier_arrive(uint64_t *p, int64_t bytes) {
     mbarrier m = mbarrier_load(p, "mbarrier arrive");
-    if (m.pending == 0) fail("mbarrier at %u: more arrivals than it was initialised for", shared_address(p) - shared_base);
+    if (m.pending == 0)
+        fail("mbarrier at %u: more arrivals than it was initialised for", shared_address(p) - shared_base);
     m.bytes += bytes;
     m.pending -= 1;
     mbarrier_store(p, m);
@@ -230,8 +255,16 @@ inline void mbarrier_complete(uint64_t *p, int64_t bytes) {
 }
 
 /* ---- 16-bit floats */
-inline float bits_float(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
-inline uint32_t float_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
+inline float bits_float(uint32_t u) {
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+inline uint32_t float_bits(float f) {
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
+}
 inline float from_bf16(uint16_t h) { return bits_float((uint32_t)h << 16); }
 inline uint16_t to_bf16(float f) {
     uint32_t u = float_bits(f);
@@ -247,8 +280,8 @@ inline float from_f16(uint16_t h) {
 inline uint16_t to_f16(float f) {
     const uint32_t u = float_bits(f), sign = u >> 16 & 0x8000, a = u & 0x7fffffffu;
     if (a > 0x7f800000u) return 0x7fff;
-    if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00);                     /* rounds beyond 65504 */
-    if (a < 0x38800000u)                                                        /* subnormal: units of 2^-24 */
+    if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00); /* rounds beyond 65504 */
+    if (a < 0x38800000u)                                    /* subnormal: units of 2^-24 */
         return (uint16_t)(sign | (uint32_t)lrintf(bits_float(a) * 16777216.0f));
     return (uint16_t)(sign | (a + 0xfffu + (a >> 13 & 1) - 0x38000000u) >> 13);
 }
@@ -274,7 +307,7 @@ inline uint16_t async_load16(uint32_t address, const char *who) {
 /* ---- TMA */
 struct tensor_map {
     unsigned char *base;
-    uint64_t size[4], stride[4];                /* stride in bytes; that of axis 0 is 2 */
+    uint64_t size[4], stride[4]; /* stride in bytes; that of axis 0 is 2 */
     uint32_t box[4];
 };
 inline int64_t due_of(when w) {
@@ -302,7 +335,7 @@ inline void tma_check(const tensor_map &m, uint32_t shared, const char *who) {
     count.tma++;
 }
 inline void tma_load(void *to, const tensor_map *map, uint64_t *bar, int c0, int c1, int c2, int c3) {
-    const tensor_map m = *map;                  /* the GPU has it in constant memory for the kernel's whole life */
+    const tensor_map m = *map; /* the GPU has it in constant memory for the kernel's whole life */
     const uint32_t shared = shared_address(to);
     for (uint32_t b : self().new_mbarriers)
         if (b == shared_address(bar)) fail("TMA load: its mbarrier was initialised without a fence since");
@@ -422,14 +455,17 @@ inline void wgmma_load(float (*to)[16], int count, uint64_t desc, bool transpose
     if (!transposed)
         for (int row = 0; row < count; row++)
             for (int half = 0; half < 2; half++) {
-                async_load_chunk(x, start + (uint32_t)(row / 8) * stride + (uint32_t)(row % 8) * 128 + (uint32_t)half * 16, bf16);
+                async_load_chunk(
+                    x, start + (uint32_t)(row / 8) * stride + (uint32_t)(row % 8) * 128 + (uint32_t)half * 16, bf16);
                 for (int i = 0; i < 8; i++) to[row][half * 8 + i] = x[i];
             }
     else
         for (int k = 0; k < 16; k++)
             for (int row = 0; row < count; row += 8) {
-                async_load_chunk(x, start + (uint32_t)(row / 64) * leading + (uint32_t)(row % 64) * 2 + (uint32_t)(k / 8) * stride +
-                                        (uint32_t)(k % 8) * 128, bf16);
+                async_load_chunk(x,
+                                 start + (uint32_t)(row / 64) * leading + (uint32_t)(row % 64) * 2 +
+                                     (uint32_t)(k / 8) * stride + (uint32_t)(k % 8) * 128,
+                                 bf16);
                 for (int i = 0; i < 8; i++) to[row + i][k] = x[i];
             }
 }
@@ -441,8 +477,7 @@ inline void wgmma_run(wgmma_op &o) {
                 const int lane = row % 8 * 4 + k % 8 / 2, part = k / 8 * 2 + row % 16 / 8;
                 a[row][k] = from_16((uint16_t)(o.a[row / 16 * 32 + lane][part] >> (k % 2 * 16)), o.bf16);
             }
-    else
-        wgmma_load(a, 64, o.desc_a, o.transpose_a, o.bf16);
+    else wgmma_load(a, 64, o.desc_a, o.transpose_a, o.bf16);
     wgmma_load(b_rows, o.n, o.desc_b, o.transpose_b, o.bf16);
     for (int n = 0; n < o.n; n++)
         for (int k = 0; k < 16; k++) b[k][n] = b_rows[n][k];
@@ -472,8 +507,8 @@ inline void wgmma_issue(const wgmma_op &like, float *d, const uint32_t *a) {
         queue[index].group = t.wgmma_group;
     }
     wgmma_op &o = queue[index];
-    if (o.n != like.n || o.a_in_registers != like.a_in_registers || o.desc_a != like.desc_a || o.desc_b != like.desc_b ||
-        o.accumulate != like.accumulate || o.group != t.wgmma_group)
+    if (o.n != like.n || o.a_in_registers != like.a_in_registers || o.desc_a != like.desc_a ||
+        o.desc_b != like.desc_b || o.accumulate != like.accumulate || o.group != t.wgmma_group)
         fail("wgmma: the threads of the warpgroup do not agree");
     o.d[lane] = d;
     o.a[lane] = a;
@@ -497,7 +532,7 @@ inline void wgmma_wait(int may_be_left) {
 inline void fiber_entry() {
     block->body();
     thread_state &t = self();
-    if (!t.copies.empty() && t.copies[0].group < t.copy_group) t.copies.clear();    /* lands in nobody's memory */
+    if (!t.copies.empty() && t.copies[0].group < t.copy_group) t.copies.clear(); /* lands in nobody's memory */
     if (!t.stores.empty()) fail("the thread ends before its TMA stores have read their data");
     t.wait = FINISHED;
     block->finished++;
@@ -507,16 +542,16 @@ inline void fiber_entry() {
 inline bool can_go_on(int index) {
     const thread_state &t = block->threads[(size_t)index];
     switch (t.wait) {
-    case NOTHING:  return true;
-    case A_PAUSE:  return (int64_t)t.until <= block->tick;
+    case NOTHING: return true;
+    case A_PAUSE: return (int64_t)t.until <= block->tick;
     case ITS_WARP: return block->warps[(size_t)index / 32].generation != t.until;
-    case BARRIER:  return block->barriers[t.which].generation != t.until;
+    case BARRIER: return block->barriers[t.which].generation != t.until;
     case MBARRIER: {
         mbarrier m;
         memcpy(&m, block->shared + t.which, 8);
         return (m.phase != 0) != (t.until != 0);
     }
-    case WGMMA:    return wgmma_finished(t, index, t.which);
+    case WGMMA: return wgmma_finished(t, index, t.which);
     case FINISHED: break;
     }
     return false;
@@ -536,7 +571,7 @@ inline bool run_warp(size_t warp) {
 }
 /* lets operations land: those that are due, or with `force` one of all that can, so that somebody may go on */
 inline bool run_units(bool force) {
-    static std::vector<int> ready;                  /* TMA by index, warpgroups as -1 - index */
+    static std::vector<int> ready; /* TMA by index, warpgroups as -1 - index */
     bool any = false;
     ready.clear();
     for (size_t i = 0; i < block->tma.size(); i++)
@@ -545,13 +580,13 @@ inline bool run_units(bool force) {
         for (wgmma_op &o : block->wgmma[g]) {
             if (o.done) continue;
             if (o.issued == 128 && (force || o.due <= block->tick)) ready.push_back(-1 - (int)g);
-            break;                              /* in order */
+            break; /* in order */
         }
     if (force && ready.size() > 1) {
         ready[0] = ready[random_bits() % ready.size()];
         ready.resize(1);
     }
-    std::reverse(ready.begin(), ready.end());   /* so that erasing a TMA moves none that is still to run */
+    std::reverse(ready.begin(), ready.end()); /* so that erasing a TMA moves none that is still to run */
     for (int r : ready) {
         any = true;
         if (r >= 0) {
@@ -579,8 +614,8 @@ inline std::string describe(const thread_state &t) {
     case MBARRIER: {
         mbarrier m;
         memcpy(&m, block->shared + t.which, 8);
-        snprintf(text, sizeof text, "the mbarrier at %d to leave phase %d (%d arrivals and %d bytes are missing)", t.which,
-                 (int)t.until, (int)m.pending, (int)m.bytes);
+        snprintf(text, sizeof text, "the mbarrier at %d to leave phase %d (%d arrivals and %d bytes are missing)",
+                 t.which, (int)t.until, (int)m.pending, (int)m.bytes);
         return text;
     }
     case WGMMA: return "its wgmma, which not all of the warpgroup have issued";
@@ -618,7 +653,7 @@ inline void run_block() {
         for (size_t i = 0; i < warps && block->error.empty(); i++) {
             const bool went = run_warp(order[i]);
             moved = moved || went;
-            if (went && now_timing.apart) break;        /* the first of the order goes as far as it can */
+            if (went && now_timing.apart) break; /* the first of the order goes as far as it can */
         }
         if (!block->error.empty()) break;
         if (run_units(false)) moved = true;
@@ -633,10 +668,12 @@ template <class F> inline const std::string &launch(int grid, int threads, size_
     const size_t page = 4096, pages = (shared_bytes + page - 1) / page * page;
     static std::vector<unsigned char *> stacks;
     last_error.clear();
-    unsigned char *map = (unsigned char *)mmap(NULL, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *map =
+        (unsigned char *)mmap(NULL, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     mprotect(map + pages, page, PROT_NONE);
     while (stacks.size() < (size_t)threads)
-        stacks.push_back((unsigned char *)mmap(NULL, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        stacks.push_back(
+            (unsigned char *)mmap(NULL, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     block = &b;
     b.shared = map;
     b.shared_bytes = shared_bytes;
@@ -655,7 +692,8 @@ template <class F> inline const std::string &launch(int grid, int threads, size_
         b.dirty.assign(pages / 4, 0);
         for (barrier_state &s : b.barriers) s = barrier_state();
         memset(map, 0xff, pages);
-        for (int k = 0; k < threads; k++) context_make(&b.threads[(size_t)k].at, stacks[(size_t)k], stack_bytes, fiber_entry);
+        for (int k = 0; k < threads; k++)
+            context_make(&b.threads[(size_t)k].at, stacks[(size_t)k], stack_bytes, fiber_entry);
         run_block();
         count.blocks++;
         if (b.error.empty() && !b.tma.empty()) b.error = "a TMA load is still under way when the block ends";
@@ -668,7 +706,8 @@ template <class F> inline const std::string &launch(int grid, int threads, size_
     return last_error;
 }
 
-template <class P> inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t shared_bytes, const void *, const P &p) {
+template <class P>
+inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t shared_bytes, const void *, const P &p) {
     return launch((int)grid, threads, shared_bytes, [kernel, &p] { kernel(p); }).empty() ? 0 : 719;
 }
 
@@ -687,16 +726,20 @@ template <class P> inline int launch_kernel(void (*kernel)(P), int64_t grid, int
 
 namespace attn__hw {
 
-struct f16  { static const bool is_bf16 = false; };
-struct bf16 { static const bool is_bf16 = true; };
+struct f16 {
+    static const bool is_bf16 = false;
+};
+struct bf16 {
+    static const bool is_bf16 = true;
+};
 typedef attn_emu::tensor_map tensor_map;
 
-inline int thread()  { return attn_emu::block->current; }
+inline int thread() { return attn_emu::block->current; }
 inline int threads() { return attn_emu::block->count; }
-inline int block()   { return attn_emu::block->index; }
-inline int blocks()  { return attn_emu::block->grid; }
-inline int lane()    { return thread() % 32; }
-inline int warp()    { return thread() / 32; }
+inline int block() { return attn_emu::block->index; }
+inline int blocks() { return attn_emu::block->grid; }
+inline int lane() { return thread() % 32; }
+inline int warp() { return thread() / 32; }
 
 inline void sync() { attn_emu::barrier_sync(0, threads(), false); }
 inline void barrier_sync(int id, int count) { attn_emu::barrier_sync(id, count, false); }
@@ -704,7 +747,10 @@ inline void barrier_arrive(int id, int count) { attn_emu::barrier_arrive(id, cou
 inline bool barrier_or(int id, int count, bool vote) { return attn_emu::barrier_sync(id, count, vote); }
 
 template <class T> inline T shfl(T x, int source) {
-    struct mine { T in, out; int source; } m = {x, x, source};
+    struct mine {
+        T in, out;
+        int source;
+    } m = {x, x, source};
     attn_emu::meet("shfl", &m, [](mine **lanes) {
         for (int i = 0; i < 32; i++) lanes[i]->out = lanes[lanes[i]->source & 31]->in;
     });
@@ -712,7 +758,10 @@ template <class T> inline T shfl(T x, int source) {
 }
 template <class T> inline T shfl_xor(T x, int mask) { return shfl(x, lane() ^ mask); }
 inline uint32_t ballot(bool vote) {
-    struct mine { bool in; uint32_t out; } m = {vote, 0};
+    struct mine {
+        bool in;
+        uint32_t out;
+    } m = {vote, 0};
     attn_emu::meet("ballot", &m, [](mine **lanes) {
         uint32_t all = 0;
         for (int i = 0; i < 32; i++) all |= (uint32_t)lanes[i]->in << i;
@@ -775,7 +824,10 @@ template <int N> inline void copy_wait() { attn_emu::copy_wait(N); }
 
 /* ---- tensor cores of a warp */
 inline void ldmatrix_any(uint32_t (&r)[4], uint32_t address, bool transpose) {
-    struct mine { uint32_t address, *r; bool transpose; } m = {address, r, transpose};
+    struct mine {
+        uint32_t address, *r;
+        bool transpose;
+    } m = {address, r, transpose};
     if (address % 16) attn_emu::fail("ldmatrix: a row that is not 16-byte aligned");
     attn_emu::meet("ldmatrix", &m, [](mine **lanes) {
         attn_emu::count.ldmatrix++;
@@ -802,7 +854,11 @@ inline void ldmatrix(uint32_t (&r)[4], uint32_t address) { ldmatrix_any(r, addre
 inline void ldmatrix_transposed(uint32_t (&r)[4], uint32_t address) { ldmatrix_any(r, address, true); }
 
 template <class T> inline void mma(float *d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    struct mine { float *d; const uint32_t *a; uint32_t b[2]; } m = {d, a, {b0, b1}};
+    struct mine {
+        float *d;
+        const uint32_t *a;
+        uint32_t b[2];
+    } m = {d, a, {b0, b1}};
     attn_emu::meet(T::is_bf16 ? "mma bf16" : "mma f16", &m, [](mine **lanes) {
         static float left[16][16], right[16][8];
         attn_emu::count.mma++;
@@ -840,7 +896,8 @@ inline void mbarrier_arrive(uint64_t *bar) {
 inline void mbarrier_wait(uint64_t *bar, int parity) {
     const attn_emu::mbarrier m = attn_emu::mbarrier_load(bar, "mbarrier wait");
     if ((m.phase != 0) == (parity != 0))
-        attn_emu::wait(attn_emu::MBARRIER, (int)(attn_emu::shared_address(bar) - attn_emu::shared_base), (uint64_t)parity);
+        attn_emu::wait(attn_emu::MBARRIER, (int)(attn_emu::shared_address(bar) - attn_emu::shared_base),
+                       (uint64_t)parity);
 }
 inline void tma_load(void *to, const tensor_map *map, uint64_t *bar, int c0, int c1, int c2, int c3) {
     attn_emu::tma_load(to, map, bar, c0, c1, c2, c3);
@@ -851,7 +908,8 @@ inline void tma_store(const tensor_map *map, const void *from, int c0, int c1, i
 inline void tma_store_commit() { attn_emu::self().store_group++; }
 template <int N> inline void tma_store_wait_read() { attn_emu::finish_stores(N); }
 /* A tensor of 16-bit elements with axes column, row, head, batch; boxes of 64 columns and `rows` rows. 0 = fine. */
-inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4], const int64_t (&stride)[4], int rows) {
+inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4], const int64_t (&stride)[4],
+                           int rows) {
     if ((uintptr_t)base % 16) return 1;
     for (int i = 0; i < 4; i++) {
         if (size[i] <= 0 || (i && stride[i] * 2 % 16)) return 1;

@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-/* Where memory lies: that of the table, else `elsewhere` (0 unregistered, 1 pinned on the host, 2 a device, 3 managed). */
+/* Where memory lies: that of the table, else `elsewhere` (0 unregistered, 1 pinned on the host, 2 a device,
+   3 managed). */
 void fake_everything(int type); /* forgets the table */
 void fake_range(const void *data, size_t bytes, int type);
 int fake_type_of(const void *data);

@@ -1,9 +1,9 @@
-/* The kernels of stages 2 and 3 against float64, in all timings of the emulator: random shapes and options, every number
-   of every result, memory around the results untouched, the same bits in every timing.
+/* The kernels of stages 2 and 3 against float64, in all timings of the emulator: random shapes and options, every
+   number of every result, memory around the results untouched, the same bits in every timing.
 
        fast [ROUNDS [STAGE]]     calls of each kind; STAGE: of this one alone, up to the first failure (mutants.sh) */
 #define ATTN_CUDA_MAX_BLOCKS 5 /* so that a block has several tasks, one after the other */
-#define ATTN__CUDA_KEEP /* the macros that kernels are written with */
+#define ATTN__CUDA_KEEP        /* the macros that kernels are written with */
 #include "device.cc"
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,10 @@
 using namespace attn__gpu;
 
 static uint64_t seed = 1;
-static uint32_t bits() { seed = seed * 6364136223846793005u + 1442695040888963407u; return (uint32_t)(seed >> 33); }
+static uint32_t bits() {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(seed >> 33);
+}
 static int draw(int least, int most) { return least + (int)(bits() % (uint32_t)(most - least + 1)); }
 static bool chance(int percent) { return draw(0, 99) < percent; }
 static float number() { return (float)(int)(bits() % 65536) / 32768.0f - 1.0f; }
@@ -22,29 +25,32 @@ static float number() { return (float)(int)(bits() % 65536) / 32768.0f - 1.0f; }
 static long checks, failures, calls;
 static bool only_first;
 
-/* An array [B,H,I,X] in an allocation of its own: 64 elements of margin on both sides, any order of the first three axes,
-   a gap between rows, NaN wherever no element lies. */
+/* An array [B,H,I,X] in an allocation of its own: 64 elements of margin on both sides, any order of the first three
+   axes, a gap between rows, NaN wherever no element lies. */
 struct tensor {
     std::vector<unsigned char> memory;
-    std::vector<double>        value;       /* as stored: rounded */
-    array   a;
+    std::vector<double> value; /* as stored: rounded */
+    array a;
     int64_t size[4];
-    size_t  bytes_of() const { return a.type == ATTN_F32 ? 4 : a.type == ATTN_U8 ? 1 : 2; }
-    int64_t at(int64_t b, int64_t h, int64_t i, int64_t x) const { return ((b * size[1] + h) * size[2] + i) * size[3] + x; }
+    size_t bytes_of() const { return a.type == ATTN_F32 ? 4 : a.type == ATTN_U8 ? 1 : 2; }
+    int64_t at(int64_t b, int64_t h, int64_t i, int64_t x) const {
+        return ((b * size[1] + h) * size[2] + i) * size[3] + x;
+    }
     double operator()(int64_t b, int64_t h, int64_t i, int64_t x) const { return value[(size_t)at(b, h, i, x)]; }
 };
-static double read_element(const tensor &t, int64_t place)
-{
+static double read_element(const tensor &t, int64_t place) {
     const unsigned char *p = (const unsigned char *)t.a.data + place * (int64_t)t.bytes_of();
     float f;
     uint16_t h;
     if (t.a.type == ATTN_U8) return *p;
-    if (t.a.type == ATTN_F32) { memcpy(&f, p, 4); return f; }
+    if (t.a.type == ATTN_F32) {
+        memcpy(&f, p, 4);
+        return f;
+    }
     memcpy(&h, p, 2);
     return t.a.type == ATTN_BF16 ? hw::from_bf16(h) : hw::from_f16(h);
 }
-static void write_element(tensor &t, int64_t place, double x)
-{
+static void write_element(tensor &t, int64_t place, double x) {
     unsigned char *p = (unsigned char *)t.a.data + place * (int64_t)t.bytes_of();
     const float f = (float)x;
     const uint16_t h = t.a.type == ATTN_BF16 ? hw::to_bf16(f) : hw::to_f16(f);
@@ -52,16 +58,14 @@ static void write_element(tensor &t, int64_t place, double x)
     else if (t.a.type == ATTN_F32) memcpy(p, &f, 4);
     else memcpy(p, &h, 2);
 }
-template <class F> static void for_all(const tensor &t, F f)
-{
+template <class F> static void for_all(const tensor &t, F f) {
     for (int64_t b = 0; b < t.size[0]; b++)
         for (int64_t h = 0; h < t.size[1]; h++)
             for (int64_t i = 0; i < t.size[2]; i++)
                 for (int64_t x = 0; x < t.size[3]; x++) f(b, h, i, x);
 }
-static void make(tensor &t, int type, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
-{
-    static const int orders[3][3] = {{2, 1, 0}, {1, 2, 0}, {2, 0, 1}};     /* innermost first: BHSD, BSHD, HBSD */
+static void make(tensor &t, int type, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    static const int orders[3][3] = {{2, 1, 0}, {1, 2, 0}, {2, 0, 1}}; /* innermost first: BHSD, BSHD, HBSD */
     const int *order = orders[draw(0, 2)];
     const int64_t gap = chance(50) ? 0 : 8;
     int64_t step = (n3 + 7) / 8 * 8 + gap;
@@ -75,8 +79,7 @@ static void make(tensor &t, int type, int64_t n0, int64_t n1, int64_t n2, int64_
     t.a.data = (void *)(((uintptr_t)t.memory.data() + 64 * t.bytes_of() + 15) / 16 * 16);
     t.value.assign((size_t)(n0 * n1 * n2 * n3), NAN);
 }
-static void fill(tensor &t, double size)
-{
+static void fill(tensor &t, double size) {
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
         const int64_t place = attn__gpu::place(t.a, b, h, i, x);
         write_element(t, place, t.a.type == ATTN_U8 ? (double)chance(80) : number() * size);
@@ -84,8 +87,7 @@ static void fill(tensor &t, double size)
     });
 }
 /* Some calls have a few numbers that are not finite: they may not leave the rows and columns they belong to. */
-static void spoil(tensor &t, int percent)
-{
+static void spoil(tensor &t, int percent) {
     static const double odd[3] = {NAN, INFINITY, -INFINITY};
     if (!chance(percent)) return;
     for (int n = draw(1, 4); n > 0; n--) {
@@ -97,12 +99,12 @@ static void spoil(tensor &t, int percent)
     }
 }
 /* Are all bytes but those of elements still 0xff? */
-static bool margins_untouched(const tensor &t)
-{
+static bool margins_untouched(const tensor &t) {
     std::vector<unsigned char> m = t.memory;
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
         const int64_t place = attn__gpu::place(t.a, b, h, i, x);
-        memset(m.data() + ((unsigned char *)t.a.data - t.memory.data()) + place * (int64_t)t.bytes_of(), 0xff, t.bytes_of());
+        memset(m.data() + ((unsigned char *)t.a.data - t.memory.data()) + place * (int64_t)t.bytes_of(), 0xff,
+               t.bytes_of());
     });
     for (unsigned char c : m)
         if (c != 0xff) return false;
@@ -118,20 +120,21 @@ struct call {
     std::vector<float> work;
     std::string name;
 };
-static void integers(array &a, std::vector<int32_t> &v, int64_t b, int64_t i)
-{
+static void integers(array &a, std::vector<int32_t> &v, int64_t b, int64_t i) {
     a.data = v.data(), a.rank = 2, a.type = ATTN_I32;
     a.stride[0] = i > 1 ? i : b > 1 ? 1 : 0, a.stride[1] = 0, a.stride[2] = i > 1, a.stride[3] = 0;
 }
-struct wishes { int least_rows, most_rows, extra, decode, least_d, most_d; };
+struct wishes {
+    int least_rows, most_rows, extra, decode, least_d, most_d;
+};
 
-static void random_call(call &c, const wishes &w)
-{
+static void random_call(call &c, const wishes &w) {
     params &p = c.p;
     memset((void *)&p, 0, sizeof p);
     const int type = chance(70) ? ATTN_BF16 : ATTN_F16, group = chance(40) ? draw(2, 4) : 1;
     p.batch = draw(1, 2), p.heads_kv = draw(1, 2), p.heads = p.heads_kv * group;
-    p.queries = w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows), p.keys = w.decode ? draw(512, 1500) : draw(1, w.most_rows);
+    p.queries = w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows),
+    p.keys = w.decode ? draw(512, 1500) : draw(1, w.most_rows);
     p.size_q = p.size_k = p.size_u = 8 * draw(w.least_d / 8, w.most_d / 8);
     p.size_v = chance(60) ? p.size_q : 8 * draw(w.least_d / 8, w.most_d / 8);
     p.key_heads = p.heads_kv;
@@ -149,9 +152,9 @@ static void random_call(call &c, const wishes &w)
     p.score = chance(70) ? ATTN_SCORE_SCALED_DOT : ATTN_SCORE_DOT;
     p.scale = p.score == ATTN_SCORE_SCALED_DOT ? 1.0f / sqrtf((float)p.size_q) : 0.1f;
     p.keep_scale = 1.0f;
-    c.name = std::string(type == ATTN_BF16 ? "bf16" : "f16") + " B" + std::to_string(p.batch) + " H" + std::to_string(p.heads) +
-             "/" + std::to_string(p.heads_kv) + " Sq" + std::to_string(p.queries) + " Sk" + std::to_string(p.keys) + " D" +
-             std::to_string(p.size_q) + " Dv" + std::to_string(p.size_v);
+    c.name = std::string(type == ATTN_BF16 ? "bf16" : "f16") + " B" + std::to_string(p.batch) + " H" +
+             std::to_string(p.heads) + "/" + std::to_string(p.heads_kv) + " Sq" + std::to_string(p.queries) + " Sk" +
+             std::to_string(p.keys) + " D" + std::to_string(p.size_q) + " Dv" + std::to_string(p.size_v);
     if (chance(50)) p.causal = 1, c.name += " causal";
     if (chance(30)) {
         p.window = 1, p.window_left = chance(70) ? draw(0, 90) : -1, p.window_right = chance(50) ? draw(0, 40) : -1;
@@ -220,8 +223,7 @@ static void random_call(call &c, const wishes &w)
 }
 
 /* ---- the same in float64, from the words of attn.h */
-static uint32_t philox_word(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
-{
+static uint32_t philox_word(const params &p, int64_t b, int64_t h, int64_t i, int64_t j) {
     const uint64_t column = (uint32_t)(j + p.origin[3]);
     uint64_t c[4] = {column / 4, (uint32_t)(i + p.origin[2]), (uint32_t)(h + p.origin[1]), (uint32_t)(b + p.origin[0])};
     uint64_t key[2] = {p.seed & 0xffffffffu, p.seed >> 32};
@@ -233,17 +235,16 @@ static uint32_t philox_word(const params &p, int64_t b, int64_t h, int64_t i, in
     }
     return (uint32_t)c[column % 4];
 }
-static double keep(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
-{
+static double keep(const params &p, int64_t b, int64_t h, int64_t i, int64_t j) {
     if (p.dropout == 0) return 1;
     return philox_word(p, b, h, i, j) >= p.drop_below ? 1 / (1 - (double)p.dropout) : 0;
 }
 /* the score of a pair as it reaches the softmax; *slope: its derivative by the raw score */
-static double score(const call &c, int64_t b, int64_t h, int64_t i, int64_t j, double *slope)
-{
+static double score(const call &c, int64_t b, int64_t h, int64_t i, int64_t j, double *slope) {
     const params &p = c.p;
     const int64_t hk = h / (p.heads / p.heads_kv);
-    const int64_t length_k = p.key_lengths.rank ? c.key_lengths[(size_t)(p.key_lengths.stride[2] ? b * p.queries + i : b)] : p.keys;
+    const int64_t length_k =
+        p.key_lengths.rank ? c.key_lengths[(size_t)(p.key_lengths.stride[2] ? b * p.queries + i : b)] : p.keys;
     const int64_t length_q = p.query_lengths.rank ? c.query_lengths[(size_t)b] : p.queries;
     int64_t position = i;
     double s = 0;
@@ -269,14 +270,13 @@ static double score(const call &c, int64_t b, int64_t h, int64_t i, int64_t j, d
     return s;
 }
 
-static void fail(const call &c, const char *what, double got, double want)
-{
+static void fail(const call &c, const char *what, double got, double want) {
     if (failures++ < 15)
-        printf("FAIL %s: got %.9g, want %.9g\n     %s, %s\n", what, got, want, c.name.c_str(), attn_emu::now_timing.name);
+        printf("FAIL %s: got %.9g, want %.9g\n     %s, %s\n", what, got, want, c.name.c_str(),
+               attn_emu::now_timing.name);
     if (only_first) exit(1);
 }
-static void close(const call &c, const char *what, double got, double want, double bound)
-{
+static void close(const call &c, const char *what, double got, double want, double bound) {
     checks++;
     if (got == want || (!isfinite(want) && !isnan(want) ? !isfinite(got) : isnan(got) && isnan(want)) ||
         fabs(got - want) <= bound)
@@ -284,8 +284,7 @@ static void close(const call &c, const char *what, double got, double want, doub
     fail(c, what, got, want);
 }
 /* unit: of the type of the weights when they meet the values */
-static void check_forward(const call &c)
-{
+static void check_forward(const call &c) {
     const params &p = c.p;
     const double half = p.q.type == ATTN_BF16 ? 1.0 / 256 : 1.0 / 2048;
     const double of_out = p.out.type == ATTN_F32 ? 0 : half;
@@ -296,13 +295,15 @@ static void check_forward(const call &c)
                 const double sink = p.sink.rank ? c.sink(0, h, 0, 0) : -INFINITY;
                 double top = -INFINITY, mass = 0, slope, all, lse;
                 for (int64_t j = 0; j < p.keys; j++) top = fmax(top, w[(size_t)j] = score(c, b, h, i, j, &slope));
-                for (int64_t j = 0; j < p.keys; j++) mass += w[(size_t)j] = w[(size_t)j] == -INFINITY ? 0 : exp(w[(size_t)j] - top);
+                for (int64_t j = 0; j < p.keys; j++)
+                    mass += w[(size_t)j] = w[(size_t)j] == -INFINITY ? 0 : exp(w[(size_t)j] - top);
                 lse = top + log(mass);
                 if (mass == 0) lse = -INFINITY;
                 if (sink > -INFINITY) lse = fmax(lse, sink) + log1p(exp(-fabs(lse - sink)));
-                all = mass == 0 ? 0 : exp(lse - top);               /* relative to top, with the sink */
+                all = mass == 0 ? 0 : exp(lse - top); /* relative to top, with the sink */
                 close(c, "lse", read_element(c.lse, place(c.lse.a, b, h, i, 0)), lse, 2e-5 * (1 + fabs(lse)));
-                close(c, "stats: maximum", read_element(c.stats, place(c.stats.a, b, h, i, 0)), top, 2e-5 * (1 + fabs(top)));
+                close(c, "stats: maximum", read_element(c.stats, place(c.stats.a, b, h, i, 0)), top,
+                      2e-5 * (1 + fabs(top)));
                 close(c, "stats: mass", read_element(c.stats, place(c.stats.a, b, h, i, 1)), mass, 1e-4 * (1 + mass));
                 for (int64_t x = 0; x < p.size_v; x++) sum[(size_t)x] = size[(size_t)x] = 0;
                 for (int64_t j = 0; j < p.keys; j++) {
@@ -315,7 +316,8 @@ static void check_forward(const call &c)
                     }
                 }
                 for (int64_t x = 0; x < p.size_v; x++) {
-                    const double want = mass == 0 && sink == -INFINITY && p.empty == ATTN_EMPTY_NAN ? NAN : sum[(size_t)x];
+                    const double want =
+                        mass == 0 && sink == -INFINITY && p.empty == ATTN_EMPTY_NAN ? NAN : sum[(size_t)x];
                     close(c, "out", read_element(c.out, place(c.out.a, b, h, i, x)), want,
                           half * size[(size_t)x] + of_out * fabs(want) + 1e-6);
                 }
@@ -331,8 +333,7 @@ struct sums {
     explicit sums(const tensor &t) : value(t.value.size(), 0.0), size(t.value.size(), 0.0) {}
     void add(int64_t at, double x) { value[(size_t)at] += x, size[(size_t)at] += fabs(x); }
 };
-static void make_backward(call &c)
-{
+static void make_backward(call &c) {
     params &p = c.p;
     const int type = p.q.type;
     make(c.d_out, type, p.batch, p.heads, p.queries, p.size_v);
@@ -354,8 +355,7 @@ static void make_backward(call &c)
     if (chance(50)) p.stats.rank = 0, c.name += " without stats";
     if (chance(20)) p.accumulate = (uint32_t)draw(1, 7), c.name += " accumulate";
 }
-static void check_sums(const call &c, const char *what, const tensor &t, const sums &r, double half, double before)
-{
+static void check_sums(const call &c, const char *what, const tensor &t, const sums &r, double half, double before) {
     const double unit = t.a.type == ATTN_F32 ? 0 : half;
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
         const size_t at = (size_t)t.at(b, h, i, x);
@@ -365,8 +365,7 @@ static void check_sums(const call &c, const char *what, const tensor &t, const s
     checks++;
     if (!margins_untouched(t)) fail(c, "memory beside a gradient was written", 0, 0);
 }
-static void check_backward(const call &c, double before_q, double before_k, double before_v)
-{
+static void check_backward(const call &c, double before_q, double before_k, double before_v) {
     const params &p = c.p;
     const int64_t group = p.heads / p.heads_kv;
     const double half = p.q.type == ATTN_BF16 ? 1.0 / 256 : 1.0 / 2048;
@@ -377,7 +376,8 @@ static void check_backward(const call &c, double before_q, double before_k, doub
             for (int64_t i = 0; i < p.queries; i++) {
                 const int64_t hk = h / group;
                 double top = -INFINITY, mass = 0, all, delta = 0;
-                for (int64_t j = 0; j < p.keys; j++) top = fmax(top, w[(size_t)j] = score(c, b, h, i, j, &slope[(size_t)j]));
+                for (int64_t j = 0; j < p.keys; j++)
+                    top = fmax(top, w[(size_t)j] = score(c, b, h, i, j, &slope[(size_t)j]));
                 for (double &x : w) mass += x = x == -INFINITY ? 0 : exp(x - top);
                 if (mass == 0) continue;
                 all = mass + (p.sink.rank ? exp(c.sink(0, h, 0, 0) - top) : 0);
@@ -394,7 +394,8 @@ static void check_backward(const call &c, double before_q, double before_k, doub
                     }
                     g = weight * slope[(size_t)j] * p.scale * ((factor == 0 ? 0 : above * factor) - delta);
                     /* its own error: of the weight, of what cancels */
-                    const double doubt = fabs(weight * slope[(size_t)j] * p.scale) * (terms * factor + fabs(delta)) * 1e-3;
+                    const double doubt =
+                        fabs(weight * slope[(size_t)j] * p.scale) * (terms * factor + fabs(delta)) * 1e-3;
                     for (int64_t x = 0; x < p.size_q; x++) {
                         dq.add(c.dq.at(b, h, i, x), g * c.k(b, hk, j, x));
                         dk.add(c.dk.at(b, hk, j, x), g * c.q(b, h, i, x));
@@ -411,18 +412,15 @@ static void check_backward(const call &c, double before_q, double before_k, doub
 typedef cudaError_t (*forward_fn)(const params &, const device &, cudaStream_t);
 static void poison(tensor &t) { std::fill(t.memory.begin(), t.memory.end(), 0xff); }
 
-static void give_workspace(call &c, size_t workspace)
-{
+static void give_workspace(call &c, size_t workspace) {
     c.work.assign(workspace / 4 + 128, NAN);
     c.p.more = (void *)(((uintptr_t)c.work.data() + 255) / 256 * 256);
 }
-static void set_all(tensor &t, double x)
-{
+static void set_all(tensor &t, double x) {
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t y) { write_element(t, place(t.a, b, h, i, y), x); });
 }
 /* the forward's results are there already, in c.out and c.stats */
-static void run_backward(call &c, size_t workspace, forward_fn backward)
-{
+static void run_backward(call &c, size_t workspace, forward_fn backward) {
     std::vector<unsigned char> first[3];
     tensor *const results[3] = {&c.dq, &c.dk, &c.dv};
     double before[3];
@@ -451,8 +449,7 @@ static void run_backward(call &c, size_t workspace, forward_fn backward)
         if (mode == 0) check_backward(c, before[0], before[1], before[2]);
     }
 }
-static void run_forward(call &c, size_t workspace, forward_fn forward)
-{
+static void run_forward(call &c, size_t workspace, forward_fn forward) {
     std::vector<unsigned char> first;
     give_workspace(c, workspace);
     for (int mode = 0; mode < attn_emu::timing_count; mode++) {
@@ -475,18 +472,26 @@ static const struct subject {
     int arch, shared_bytes, stage;
     wishes kinds[6];
 } subjects[] = {
-    {"stage 2", 80, 163 * 1024, 1,
-     {{1, 150, 0, 0, 8, 64}, {1, 150, 1, 0, 8, 128}, {1, 200, 0, 0, 72, 128}, {1, 90, 1, 0, 136, 256}, {0, 0, 0, 1, 8, 128},
+    {"stage 2",
+     80,
+     163 * 1024,
+     1,
+     {{1, 150, 0, 0, 8, 64},
+      {1, 150, 1, 0, 8, 128},
+      {1, 200, 0, 0, 72, 128},
+      {1, 90, 1, 0, 136, 256},
+      {0, 0, 0, 1, 8, 128},
       {0, 0, 1, 1, 64, 64}}},
-    {"stage 3", 90, 227 * 1024, 2,
-     {{64, 600, 0, 0, 8, 64}, {64, 500, 0, 0, 72, 128}, {64, 400, 0, 0, 136, 256}}},
+    {"stage 3", 90, 227 * 1024, 2, {{64, 600, 0, 0, 8, 64}, {64, 500, 0, 0, 72, 128}, {64, 400, 0, 0, 136, 256}}},
 };
 
-static const wishes gradients[] = {
-    {1, 150, 0, 0, 8, 64}, {1, 150, 1, 0, 8, 128}, {1, 100, 0, 0, 72, 128}, {1, 90, 1, 0, 136, 192}, {1, 90, 0, 0, 200, 256}};
+static const wishes gradients[] = {{1, 150, 0, 0, 8, 64},
+                                   {1, 150, 1, 0, 8, 128},
+                                   {1, 100, 0, 0, 72, 128},
+                                   {1, 90, 1, 0, 136, 192},
+                                   {1, 90, 0, 0, 200, 256}};
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const int rounds = argc > 1 ? atoi(argv[1]) : 12;
     const int only = argc > 2 ? atoi(argv[2]) : 0;
     only_first = only != 0;
@@ -506,8 +511,8 @@ int main(int argc, char **argv)
                 run_forward(c, (size_t)s.more(c.p, c.dev, false), s.forward);
             }
             printf("%s forward, %s%s, head sizes %d..%d: %ld calls, %ld checks, %ld failed\n", stage.name,
-                   w.decode ? "decode" : "prefill", w.extra ? " with everything" : "", w.least_d, w.most_d, calls - called,
-                   checks - before, failures - failed);
+                   w.decode ? "decode" : "prefill", w.extra ? " with everything" : "", w.least_d, w.most_d,
+                   calls - called, checks - before, failures - failed);
         }
     for (const wishes &w : gradients) {
         if (only && only != 2) break;
@@ -527,8 +532,9 @@ int main(int argc, char **argv)
             }
             run_backward(c, (size_t)s.more(c.p, c.dev, true), s.backward);
         }
-        printf("stage 2 backward%s, head sizes %d..%d: %ld calls, %ld checks, %ld failed\n", w.extra ? " with everything" : "",
-               w.least_d, w.most_d, calls - called, checks - before, failures - failed);
+        printf("stage 2 backward%s, head sizes %d..%d: %ld calls, %ld checks, %ld failed\n",
+               w.extra ? " with everything" : "", w.least_d, w.most_d, calls - called, checks - before,
+               failures - failed);
     }
     checks++;
     if (attn_emu::count.ldmatrix_conflicts) failures++, printf("FAIL ldmatrix: rows that share banks\n");

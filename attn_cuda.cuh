@@ -55,8 +55,8 @@
 extern "C" {
 #endif
 
-/* Loads all kernels onto the current device and asks for the shared memory they may use: what a first call would do, and
-   a graph capture does not allow. Once per device and process is enough. err may be NULL. */
+/* Loads all kernels onto the current device and asks for the shared memory they may use: what a first call would do,
+   and a graph capture does not allow. Once per device and process is enough. err may be NULL. */
 attn_status attn_cuda_prepare(attn_error *err);
 
 #ifdef __cplusplus
@@ -687,7 +687,7 @@ ATTN__DEVICE float keep_factor(const params &p, int64_t b, int64_t h, int64_t i,
    The forward is two passes: maximum and mass of the row, then weights and output. The backward needs the same of each
    row, and the sum of its weights' gradients; then rows find what belongs to queries, keys what belongs to keys and
    values, and `multiply` makes the gradients of parameters from what both left in the workspace. */
-enum { WARPS = 4, COLUMNS = 8, TILE = 32 * COLUMNS };       /* of a block; of a lane; columns that a warp sums at a time */
+enum { WARPS = 4, COLUMNS = 8, TILE = 32 * COLUMNS };       /* of a block; of a lane; of a warp at a time */
 
 ATTN__DEVICE int64_t first_task() { return (int64_t)hw::block() * WARPS + hw::warp(); }
 ATTN__DEVICE int64_t all_tasks() { return (int64_t)hw::blocks() * WARPS; }
@@ -976,7 +976,8 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_forward(ATTN__PARAM params p)
                     counts = !is_none(score);
                     if (counts) weight = weight_of(score, of.base, of.inverse);
                 }
-                if (counts) kept = p.dropout == 0.0f ? weight : is_kept(p, w.b, w.h, w.i, j) ? weight * p.keep_scale : 0.0f;
+                if (counts && p.dropout == 0.0f) kept = weight;
+                else if (counts && is_kept(p, w.b, w.h, w.i, j)) kept = weight * p.keep_scale;
                 if (p.weights.rank && c0 == 0 && j < last)
                     store(p.weights, w.b, w.h, w.i, j, bad ? float_of(0x7fc00000u) :
                           p.weights_after_dropout ? kept : weight);
@@ -984,7 +985,7 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_forward(ATTN__PARAM params p)
                 ATTN__UNROLL
                 for (int x = 0; x < COLUMNS; x++) part[x] = 0.0f;
                 for (int key = 0; columns > 0 && key < 32; key++) {
-                    if (!(counting >> key & 1u)) continue;      /* excluded: whatever the value is, it has no influence */
+                    if (!(counting >> key & 1u)) continue;      /* excluded: the value is not even read */
                     const float by = hw::shfl(kept, key);
                     ATTN__UNROLL
                     for (int x = 0; x < COLUMNS; x++) {
@@ -1098,7 +1099,7 @@ ATTN__DEVICE saved saved_of(const params &p, const row &w)
     return s;
 }
 
-/* Sums over the keys: dq or what belongs to the projected query, given scores, and a row's part of scale, sigma, ALiBi. */
+/* Sums over the keys: dq or what belongs to the projected query, given scores; a row's part of scale, sigma, ALiBi. */
 ATTN__KERNEL(32 * WARPS, 1) void simple_grad_queries(ATTN__PARAM params p)
 {
     const int64_t rows = p.batch * p.heads * p.queries, columns = has_vectors(p.score) ? p.size_u : 0;
@@ -1360,7 +1361,7 @@ ATTN__KERNEL(32 * WARPS, 1) void merge(ATTN__PARAM merging m)
         const int64_t i = n % m.queries, h = n / m.queries % m.heads, b = n / m.queries / m.heads;
         const float a = load(m.lse_a, b, h, i, 0), c = load(m.lse_b, b, h, i, 0), top = larger(a, c);
         const float base = is_none(top) ? 0.0f : top, by_a = expf(a - base), by_b = expf(c - base), sum = by_a + by_b;
-        for (int64_t x = hw::lane(); x < m.size; x += 32) {         /* a part without mass contributes nothing, no NaN */
+        for (int64_t x = hw::lane(); x < m.size; x += 32) {         /* a part without mass contributes nothing */
             float both = 0.0f;
             if (!is_none(a)) both = load(m.out_a, b, h, i, x) * by_a;
             if (!is_none(c)) both = hw::fma(load(m.out_b, b, h, i, x), by_b, both);
@@ -2317,7 +2318,8 @@ ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM params p)
             float x;
             if (query) {
                 const int64_t h = n / p.queries % p.heads;
-                x = load(p.query, b, h, n % p.queries, u) + (p.hidden_bias.rank ? load(p.hidden_bias, 0, h, 0, u) : 0.0f);
+                x = load(p.query, b, h, n % p.queries, u);
+                if (p.hidden_bias.rank) x += load(p.hidden_bias, 0, h, 0, u);
             } else x = load(p.key, b, k / p.keys % p.key_heads, k % p.keys, u);
             beyond = beyond || !(magnitude(x) <= additive_clear());
             (query ? a.query + n * p.size_u : a.key + k * p.size_u)[u] = expf(x + x);
@@ -2383,7 +2385,8 @@ ATTN__DEVICE void additive_scores(const params &p, additive_room<R> &s, int64_t 
                 const float q0 = s.query[u][ty + 16 * r], q1 = s.query[u + 1][ty + 16 * r];
                 ATTN__UNROLL
                 for (int k = 0; k < 4; k++) {
-                    const float x = hw::fma(q0, s.key[u][tx + 16 * k], 1.0f), y = hw::fma(q1, s.key[u + 1][tx + 16 * k], 1.0f);
+                    const float x = hw::fma(q0, s.key[u][tx + 16 * k], 1.0f);
+                    const float y = hw::fma(q1, s.key[u + 1][tx + 16 * k], 1.0f);
                     part[r][k] = hw::fma(hw::fma(w0, y, w1 * x), hw::rcp(x * y), part[r][k]);
                 }
             }
@@ -2513,7 +2516,8 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_forward(ATTN__P
                     for (int k = 0; k < 4 && pass == 1; k++) {
                         const int64_t j = j0 + tx + 16 * k;
                         const bool counts = !is_none(score[r][k]);
-                        float weight = counts ? weight_of(score[r][k], base, exact ? of[r].inverse : 1.0f) : -0.0f, kept = weight;
+                        float weight = counts ? weight_of(score[r][k], base, exact ? of[r].inverse : 1.0f) : -0.0f;
+                        float kept = weight;
                         if (counts && p.dropout > 0.0f) kept = is_kept(p, b, h, i, j) ? weight * p.keep_scale : 0.0f;
                         if (exact && i < p.queries && j < p.keys)
                             store(p.weights, b, h, i, j, (p.weights_after_dropout ? kept : weight) + 0.0f);
@@ -2566,7 +2570,8 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_forward(ATTN__P
             ATTN__UNROLL
             for (int x = 0; x < ADDITIVE_COLUMNS; x++)
                 if (tx + 16 * x < columns)
-                    store(p.out, b, h, i, tx + 16 * x, bad ? nan : p.weights.rank ? out[r][x] : out[r][x] * of[r].inverse);
+                    store(p.out, b, h, i, tx + 16 * x,
+                          bad ? nan : p.weights.rank ? out[r][x] : out[r][x] * of[r].inverse);
         }
     }
 }
@@ -2850,8 +2855,10 @@ static cudaError_t prepare(const params &p, cudaStream_t stream)
     const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.heads_kv * p.keys;
     if (p.covered) ATTN__CUDA_TRY(run(cover_keys, p.batch * p.keys, stream, p));
     if (p.query_norm) ATTN__CUDA_TRY(run(find_norms, (rows + keys + 31) / 32, stream, p));
-    if (p.w_q.rank) ATTN__CUDA_TRY(run(product_of(p, p.q, turned(p.w_q), p.query, p.queries, p.hidden, p.size_q), stream));
-    if (p.bilinear.rank) ATTN__CUDA_TRY(run(product_of(p, p.q, p.bilinear, p.query, p.queries, p.size_k, p.size_q), stream));
+    if (p.w_q.rank)
+        ATTN__CUDA_TRY(run(product_of(p, p.q, turned(p.w_q), p.query, p.queries, p.hidden, p.size_q), stream));
+    if (p.bilinear.rank)
+        ATTN__CUDA_TRY(run(product_of(p, p.q, p.bilinear, p.query, p.queries, p.size_k, p.size_q), stream));
     if (p.w_k.rank) {
         product m = product_of(p, p.k, turned(p.w_k), p.key, p.keys, p.hidden, p.size_k);
         m.batch[1] = m.out_heads = p.key_heads;
@@ -2878,7 +2885,8 @@ static cudaError_t additive_forward_run(const params &p, const device &, cudaStr
     ATTN__CUDA_TRY(prepare(p, stream));
     if (grid == 0) return cudaSuccess;
     ATTN__CUDA_TRY(run(additive_prepare, rows + keys, stream, p));
-    if (few) return (cudaError_t)ATTN__LAUNCH(additive_forward<1>, grid, ADDITIVE_THREADS, sizeof(additive_room<1>), stream, p);
+    if (few)
+        return (cudaError_t)ATTN__LAUNCH(additive_forward<1>, grid, ADDITIVE_THREADS, sizeof(additive_room<1>), stream, p);
     return (cudaError_t)ATTN__LAUNCH(additive_forward<4>, grid, ADDITIVE_THREADS, sizeof(additive_room<4>), stream, p);
 }
 
@@ -2909,8 +2917,10 @@ static cudaError_t simple_backward_run(const params &p, const device &, cudaStre
         ATTN__CUDA_TRY(run(simple_grad_queries, rows, stream, p));
     if ((p.dk.rank && vectors) || p.d_w_k.rank) ATTN__CUDA_TRY(run(simple_grad_keys, keys, stream, p));
     if (p.dv.rank) ATTN__CUDA_TRY(run(simple_grad_values, p.batch * p.heads_kv * p.keys, stream, p));
-    if (p.d_bias.rank)
-        ATTN__CUDA_TRY(run(simple_grad_bias, p.bias_size[0] * p.bias_size[1] * p.bias_size[2] * p.bias_size[3], stream, p));
+    if (p.d_bias.rank) {
+        const int64_t *n = p.bias_size;
+        ATTN__CUDA_TRY(run(simple_grad_bias, n[0] * n[1] * n[2] * n[3], stream, p));
+    }
 
     if (p.dq.rank && (!vectors || bilinear || p.w_q.rank)) {
         m = product_of(p, row_vector, bilinear ? turned(p.bilinear) : p.w_q, p.dq, p.queries, p.size_q,
@@ -2990,7 +3000,8 @@ extern "C" int64_t attn__cuda_bytes(const attn_desc *d, const void *grad)
     const attn__gpu::device_guard guard(attn__gpu::some_data(d));
     const attn__gpu::device now = attn__gpu::device_now();
     attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
-    const int64_t bytes = attn__gpu::lay_out(p, NULL) + attn__gpu::stage_for(p, now, grad != NULL).more(p, now, grad != NULL);
+    const attn__gpu::stage &stage = attn__gpu::stage_for(p, now, grad != NULL);
+    const int64_t bytes = attn__gpu::lay_out(p, NULL) + stage.more(p, now, grad != NULL);
     return bytes ? bytes + 256 : 0;
 }
 
@@ -3040,7 +3051,8 @@ extern "C" attn_status attn__cuda_merge(const attn_view *v, void *stream, attn_e
     m.heads = v[4].size[1];
     m.queries = v[4].size[2];
     m.size = v[4].size[3];
-    return attn__gpu::report(attn__gpu::run(attn__gpu::merge, m.batch * m.heads * m.queries, (cudaStream_t)stream, m), err);
+    const int64_t rows = m.batch * m.heads * m.queries;
+    return attn__gpu::report(attn__gpu::run(attn__gpu::merge, rows, (cudaStream_t)stream, m), err);
 }
 
 extern "C" attn_status attn__cuda_sum(const attn_view *a, const attn_view *b, const attn_out *out, const int64_t *batch,

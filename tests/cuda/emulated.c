@@ -16,7 +16,8 @@ static void on_device(void) {
 /* How much ran there in all: kernels, blocks of threads. */
 static long launches, blocks;
 static void print_launches(const char *what, int cases) {
-    printf("    %s: %d random descriptors against the reference, %ld launches, %ld blocks\n", what, cases, launches, blocks);
+    printf("    %s: %d random descriptors against the reference, %ld launches, %ld blocks\n", what, cases, launches,
+           blocks);
     CHECKF(launches >= cases, "only %ld kernels were launched", launches);
     launches = blocks = 0;
 }
@@ -247,9 +248,9 @@ static void check_rounded(const attn_desc *d, const ref_result *r, const attn_ou
         float x = ((const float *)v.data)[offset_of(&v, index)];
         double tolerance = ref_tolerance(d, r, want, row, at);
         rounded_checked++;
-        if (CHECKF(within(x, want[at], tolerance, type), "%s: %s[%ld,%ld,%ld,%ld] of type %d is %.9g, want %.9g, bound %.3g",
-                   what, name, (long)index[0], (long)index[1], (long)index[2], (long)index[3], type, (double)x, want[at],
-                   tolerance))
+        if (CHECKF(within(x, want[at], tolerance, type),
+                   "%s: %s[%ld,%ld,%ld,%ld] of type %d is %.9g, want %.9g, bound %.3g", what, name, (long)index[0],
+                   (long)index[1], (long)index[2], (long)index[3], type, (double)x, want[at], tolerance))
             continue;
         ref_print(d);
         return;
@@ -296,7 +297,8 @@ static void half_forward(void) {
             for (int i = 0; i < 6; i++) {
                 widen(result_of(&half, i), result_of(&d, i));
                 if (i != 1)
-                    check_rounded(&d, &r, result_of(&d, i), wants[i].want, wants[i].name, result_of(&half, i)->type, what);
+                    check_rounded(&d, &r, result_of(&d, i), wants[i].want, wants[i].name, result_of(&half, i)->type,
+                                  what);
             }
         }
         ref_free(&r);
@@ -351,14 +353,17 @@ static void half_backward(void) {
                 if (!o->rank || !view_extent(&v, &low, &high)) continue;
                 do {
                     int64_t at = index_of(&t->like, index);
-                    double start = c.start[i].rank ? (double)((const float *)c.start[i].data)[offset_of(&c.start[i], index)] : 0;
+                    double start =
+                        c.start[i].rank ? (double)((const float *)c.start[i].data)[offset_of(&c.start[i], index)] : 0;
                     double want = start + t->x[at], tolerance = grad_tolerance(i, t->error[at], t->x[at], start);
                     float got = ((const float *)v.data)[offset_of(&v, index)];
-                    int fine = !isfinite(want) ? !isfinite(got) : isnan(got) ? 0 : within(got, want, tolerance, h->type);
+                    int fine = !isfinite(want) ? !isfinite(got)
+                               : isnan(got)    ? 0
+                                               : within(got, want, tolerance, h->type);
                     rounded_checked++;
                     if (CHECKF(fine, "%s: %s[%ld,%ld,%ld,%ld] of type %d is %.9g, want %.9g, bound %.3g", what,
-                               ref_grad_names[i], (long)index[0], (long)index[1], (long)index[2], (long)index[3], h->type,
-                               (double)got, want, tolerance))
+                               ref_grad_names[i], (long)index[0], (long)index[1], (long)index[2], (long)index[3],
+                               h->type, (double)got, want, tolerance))
                         continue;
                     ref_print(&c.d);
                     break;
@@ -476,7 +481,8 @@ static void dropout_bits(void) {
         attn_desc d = make_desc(2, 3, 1, 11, 70, 4, 2);
         d.dropout = n == 0 ? 1 : (float)test_uniform();
         d.seed = test_bits();
-        for (int i = 0; i < 4; i++) d.dropout_origin[i] = test_int(0, 1) ? (int64_t)(test_bits() >> 2) : test_int(0, 99);
+        for (int i = 0; i < 4; i++)
+            d.dropout_origin[i] = test_int(0, 1) ? (int64_t)(test_bits() >> 2) : test_int(0, 99);
         d.weights_after_dropout = 1;
         ask_for(&d, RESULT_OUT | RESULT_WEIGHTS, LAYOUT_PACKED);
         attn_out on_host = attn_out_u8((uint8_t *)test_guarded(2 * 3 * 11 * 70), 4, 2, 3, 11, 70), there = on_host;
@@ -488,7 +494,8 @@ static void dropout_bits(void) {
         CHECK(memcmp(on_host.data, there.data, 2 * 3 * 11 * 70) == 0);
         run_desc(&d, "dropout");
         for (int i = 0; i < 2 * 3 * 11 * 70 && d.dropout < 1; i++)
-            if (!CHECKF((((float *)d.weights.data)[i] != 0) == ((uint8_t *)on_host.data)[i], "weight %d of case %d", i, n))
+            if (!CHECKF((((float *)d.weights.data)[i] != 0) == ((uint8_t *)on_host.data)[i], "weight %d of case %d", i,
+                        n))
                 break;
         test_release();
     }
@@ -501,7 +508,8 @@ static int explained(const attn_desc *d, const char *words) {
     return strstr(text, words) != 0;
 }
 static void additive(void) {
-    static const int queries[] = {1, 15, 16, 17, 63, 65, 130}, keys[] = {1, 63, 64, 65, 129, 200}, hidden[] = {1, 31, 33, 64};
+    static const int queries[] = {1, 15, 16, 17, 63, 65, 130}, keys[] = {1, 63, 64, 65, 129, 200},
+                     hidden[] = {1, 31, 33, 64};
     double worst = 0;
     for (int n = 0; n < 56; n++) {
         attn_desc d = make_desc(1, 4, 2, queries[n % 7], keys[n % 6], 9, n % 5 ? 1 + n : 128);

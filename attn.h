@@ -102,7 +102,7 @@
        ATTN_NO_SIMD, ATTN_NO_AVX2, ATTN_NO_AVX512    impl  leave kernels out (without AVX2 no AVX-512)
        ATTN_NO_HEATMAP        all   leave the pictures out
        ATTN_NO_BACKWARD       all   leave the gradients out
-       ATTN_CUDA              impl  arrays may lie on a device; the program has attn_cuda.cuh's implementation in a .cu file
+       ATTN_CUDA              impl  arrays may lie on a device; needs attn_cuda.cuh, compiled in a .cu file
        ATTN_NO_EXACT_FMA      impl  on a machine without fused multiply-add: a*b+c rounded twice (faster, other bits)
 */
 
@@ -7841,7 +7841,7 @@ static attn_status attn__mha_gradient_run(attn__mha_gradient *a, const attn_mha_
     attn_view ones = attn__packed(&one, 1, 1, 1, 0), of_heads, projected;
     int i, field, to_query = 0, to_key = 0;
     ones.stride[0] = ones.stride[1] = ones.stride[2] = ones.stride[3] = 0;
-    if (a->m.flags & ATTN__ON_DEVICE) ones.data = NULL;     /* the device has no array of them, it knows what is meant */
+    if (a->m.flags & ATTN__ON_DEVICE) ones.data = NULL;     /* the device knows what is meant */
     for (i = 0; i < 3; i++) {
         ATTN__TRY(attn__bmm_run(&a->m.product[i], inner, d, err));
         ATTN__TRY(attn__mha_add_bias(&a->m, i, err));
@@ -7862,7 +7862,8 @@ static attn_status attn__mha_gradient_run(attn__mha_gradient *a, const attn_mha_
     for (i = 0; i < 3; i++) {
         const attn_view x = attn__mha_input(desc, i), w = attn__mha_weights(desc, i);
         projected = attn__packed(a->d_projected[i], batch, 1, x.size[1], w.size[0]);
-        ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DW_QUERY + i, attn__swapped(projected), attn__mha_rank4(x), 0, 2, inner, err));
+        ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DW_QUERY + i, attn__swapped(projected), attn__mha_rank4(x), 0, 2,
+                                inner, err));
         ones.size[3] = x.size[1];
         ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DB_QUERY + i, ones, projected, 0, 0, inner, err));
         field = i == 2 && !desc->value.rank ? ATTN__H_DKEY : ATTN__H_DQUERY + i;

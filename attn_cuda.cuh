@@ -1727,7 +1727,8 @@ ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_w
 {
 #if ATTN__HAVE_MMA
     typedef mma_shape<D> shape;
-    constexpr int keys = shape::keys, slot = tile_bytes<keys, D>;
+    constexpr int keys = Extra && D > 192 ? 16 : shape::keys;          /* else registers would be spilled */
+    constexpr int slot = tile_bytes<keys, D>;
     const params &p = m.p;
     ATTN__SHARED(shared);
     const uint32_t q = hw::shared_address(shared), k = q + tile_bytes<shape::rows, D>, v = k + 2 * slot;

@@ -118,19 +118,19 @@ class Torch:
 
 
 def contestants(row, q, k, v, d_out, w_v):
-    yield lambda: Ours(row, q, k, v, d_out, w_v)
+    yield "attn_cuda", lambda: Ours(row, q, k, v, d_out, w_v)
     if row.additive:
         def eager(q, k, v):
             scores = torch.tanh(q[:, :, :, None] + k[:, :, None]) @ w_v
             return torch.softmax(scores, -1) @ v
-        yield lambda: Torch("eager", row, q, k, v, d_out, eager)
+        yield "eager", lambda: Torch("eager", row, q, k, v, d_out, eager)
         return
     for name, backend in BACKENDS.items():
         def attention(q, k, v, backend=backend):
             with sdpa_kernel(backend):
                 return F.scaled_dot_product_attention(q, k, v, is_causal=row.causal,
                                                       enable_gqa=row.heads != row.heads_kv)
-        yield lambda name=name, attention=attention: Torch(name, row, q, k, v, d_out, attention)
+        yield name, lambda name=name, attention=attention: Torch(name, row, q, k, v, d_out, attention)
 
 
 # ---- float64: one head, its last queries (their output and dq) and, where there are few queries, dk and dv
@@ -187,13 +187,13 @@ def run_row(row, as_json):
     want = reference(row, q, k, v, d_out, w_v)
     bound = 1e-4 if row.additive else 2e-2 if row.backward else 1e-2
     taking_part, wrong, times = [], [], {}
-    for make in contestants(row, q, k, v, d_out, w_v):
+    for name, make in contestants(row, q, k, v, d_out, w_v):
         try:
             contestant = make()
             error = error_of(row, contestant, want)
         except (RuntimeError, torch.OutOfMemoryError) as problem:  # a backend that does not take the row
             text = str(problem).splitlines()[0][:90]
-            print(f"    {row.name}: a contestant does not take part: {text}", file=sys.stderr)
+            print(f"    {row.name}: {name} does not take part: {text}", file=sys.stderr)
             torch.cuda.empty_cache()
             continue
         if not error <= bound:

@@ -145,7 +145,7 @@ static block *blocks;
 
 enum { FILL = 0xFF };
 
-/* With TEST_MAPPED, memory comes from functions of the program. There are no closed pages then: the margins hold FILL. */
+/* With TEST_MAPPED, memory comes from the program. There are no closed pages then: the margins hold FILL. */
 #ifdef TEST_MAPPED
 void *test_map(size_t bytes);
 void test_unmap(void *p);

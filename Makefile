@@ -14,11 +14,11 @@ MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
 .PHONY: help test demo demo-train demo-gpt examples conformance check sanitize golden mutants exhaustive bench \
-        bench-peers bench-scaling format clean
+        bench-peers bench-scaling format clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
-	    printf '%-13s %s\n' "$$name" "$$text"; done
+	    printf '%-18s %s\n' "$$name" "$$text"; done
 
 test: build/tests ## Build the test program and run every suite on every instruction set of this machine (the default).
 	build/tests
@@ -48,6 +48,22 @@ sanitize: | build ## Run the suites under the address, undefined-behaviour, thre
 golden: | build ## Compute one hash over a fixed set of calls in every way there is; compare with tests/golden.txt.
 	@sh tests/golden.sh
 
+EMULATED = emulated suites primitives fast
+test-cuda-emulated: $(EMULATED:%=build/cuda/%) ## Run the GPU kernels in an emulator on this CPU, against float64.
+	@sh tests/cuda/emulated.sh
+
+test-cuda-mutants: | build/cuda ## Plant faults into the GPU kernels, one at a time; the emulated tests must notice each.
+	@CXX="$(CXX)" sh tests/cuda/mutants.sh
+
+cuda: | build ## Compile attn_cuda.cuh with nvcc for every architecture (ARCHS="80 90a": some), without a warning.
+	@sh tests/cuda/build.sh
+
+check-cuda: cuda ## Look at the kernels that make cuda compiled: no spilled register, no serialised wgmma.
+	@sh tests/cuda/check.sh
+
+test-cuda: | build ## Test the GPU kernels on a device: primitives, suites, examples. Skips where there is none.
+	@CC="$(CC)" sh tests/cuda/device.sh
+
 mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at a time; the suites must notice.
 	@sh tests/mutants.sh
 
@@ -65,13 +81,16 @@ bench-scaling: build/scaling ## Measure time and memory against every size; draw
 	@mkdir -p bench/plots
 	build/scaling bench/plots $(ARGS)
 
+bench-cuda: | build ## Measure the GPU kernels on a device, beside PyTorch's where VENV has it (ARGS="--rows TEXT").
+	@VENV=$(VENV) COMMIT=$(COMMIT) CC="$(CC)" sh bench/cuda.sh $(ARGS)
+
 format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.
-	clang-format -i tests/*.[ch] examples/*.c bench/*.c
+	clang-format -i $(wildcard $(addsuffix *.[ch]*,tests/ tests/cuda/ examples/ examples/cuda/ bench/))
 
 clean: ## Remove build/.
 	rm -rf build
 
-build build/obj:
+build build/obj build/cuda:
 	mkdir -p $@
 
 # ---- the test program: the implementation is compiled once, in tests/attn.c
@@ -87,6 +106,27 @@ build/conformance build/exhaustive: build/%: build/obj/attn.o build/obj/%.o
 
 build/mutate: tests/mutate.c | build
 	$(CC) $(CFLAGS) $(LDFLAGS) $< -o $@
+
+# ---- the kernels of attn_cuda.cuh in the emulator: its tests; suites of the CPU all of whose arrays lie on a device, for
+# stage 1, which keeps what they ask of bits
+CXXFLAGS     = -O2 -Wall -Wextra
+CUDA_SUITES  = forward special properties mha bmm pieces softmax
+CUDA_SOURCES = attn_cuda.cuh attn.h $(wildcard tests/cuda/*.h tests/*.h)
+
+build/cuda/%.o: tests/cuda/%.c $(CUDA_SOURCES) | build/cuda
+	$(CC) $(CFLAGS) -I. -c $< -o $@
+build/cuda/device.o: tests/cuda/device.cc $(CUDA_SOURCES) | build/cuda
+	$(CXX) -std=c++17 $(CXXFLAGS) -I. -c $< -o $@
+build/cuda/everywhere.o: tests/cuda/device.cc $(CUDA_SOURCES) | build/cuda
+	$(CXX) -std=c++17 $(CXXFLAGS) -DFAKE_ELSEWHERE=3 -DATTN_CUDA_SIMPLE=1 -I. -c $< -o $@
+build/cuda/primitives build/cuda/fast: build/cuda/%: tests/cuda/%.cc tests/cuda/device.cc $(CUDA_SOURCES) | build/cuda
+	$(CXX) -std=c++17 $(CXXFLAGS) -I. $< -o $@
+build/cuda/main-%.o: tests/main.c tests/test.h attn.h | build/cuda
+	$(CC) $(CFLAGS) -D'SUITES=$(if $(filter suites,$*),${CUDA_SUITES:%=X(%)},X($*))' -c $< -o $@
+build/cuda/emulated: build/cuda/emulated.o build/cuda/main-emulated.o build/cuda/attn.o build/cuda/device.o
+	$(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
+build/cuda/suites: $(CUDA_SUITES:%=build/obj/%.o) build/cuda/main-suites.o build/cuda/attn.o build/cuda/everywhere.o
+	$(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 # ---- the benchmarks, as users build; once more with a fused multiply-add for the scalar kernels
 build/bench-native: CFLAGS += -march=native

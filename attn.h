@@ -25,8 +25,10 @@
              result on the way; masked softmax, batched matrix products, multi-head attention with its projections;
              the gradients of all these, for every input and parameter; heatmaps for a terminal, as SVG, as PPM. Every
              option composes with every other one.
-   DOES NOT  f16/bf16/f64 storage, a GPU, RoPE, a KV cache, ragged batches (all of them to come; a type that is not
+   DOES NOT  f16/bf16/f64 storage on the CPU, RoPE, a KV cache, ragged batches (all of them to come; a type that is not
              there yet is refused with a status); start threads, print, abort, exit, keep global state.
+   GPU       with attn_cuda.cuh beside it and ATTN_CUDA defined the same functions take arrays of an NVIDIA GPU, f16 and
+             bf16 too: see there.
 
    CONTENTS  search for ">>" and a name
        >>api        everything public: types, descriptor, functions. It is the manual.
@@ -100,6 +102,7 @@
        ATTN_NO_SIMD, ATTN_NO_AVX2, ATTN_NO_AVX512    impl  leave kernels out (without AVX2 no AVX-512)
        ATTN_NO_HEATMAP        all   leave the pictures out
        ATTN_NO_BACKWARD       all   leave the gradients out
+       ATTN_CUDA              impl  arrays may lie on a device; needs attn_cuda.cuh, compiled in a .cu file
        ATTN_NO_EXACT_FMA      impl  on a machine without fused multiply-add: a*b+c rounded twice (faster, other bits)
 */
 
@@ -144,7 +147,9 @@ extern "C" {
     X(ERR_WORKSPACE, "a workspace smaller than attn_workspace_size says") \
     X(ERR_ALLOC,     "no memory") \
     X(ERR_ISA,       "an instruction set that this build or this CPU does not have") \
-    X(ERR_WRITE,     "the writer reported a failure")
+    X(ERR_WRITE,     "the writer reported a failure") \
+    X(ERR_PLACE,     "arrays on the host and on a device in one call, or a call that a device does not take") \
+    X(ERR_CUDA,      "the CUDA runtime reported an error: it is in attn_error")
 
 typedef enum attn_status {
 #define ATTN_X(name, text) ATTN_##name,
@@ -160,13 +165,14 @@ typedef struct attn_error {
     const char *rule;           /* "must equal q.size[3]"; "" on success */
     int64_t     got, want;      /* the offending number and the one it was held against, where there are two */
     int32_t     has_numbers;    /* nonzero: got and want mean something */
+    int32_t     cuda;           /* the cudaError_t of ATTN_ERR_CUDA, else 0 */
 } attn_error;
 
 /* ---- views: where data lies and how big it is. Data, sizes and strides, nothing else; cheap to copy.
    The constructors below make row-major views; any field may be changed afterwards: a reversed sequence is `data` at
    its last element and a negative stride, a broadcast axis has stride 0. An all-zero view (rank 0) means absent. */
 typedef enum attn_type {
-    ATTN_F32 = 0, ATTN_F16, ATTN_BF16, ATTN_F64,    /* q, k, v, results: f32 in this version */
+    ATTN_F32 = 0, ATTN_F16, ATTN_BF16, ATTN_F64,    /* f32; where arrays lie on a device, f16 and bf16 too */
     ATTN_U8,                                        /* masks: nonzero = may attend */
     ATTN_I32, ATTN_I64,                             /* lengths and positions */
     ATTN_TYPE_COUNT
@@ -345,6 +351,10 @@ typedef struct attn_desc {
     attn_out  stats;            /* [B,H,Sq,2]  each row's maximum score and its sum of e^(score - maximum), without the
                                    sink: what attn_backward needs to have the weights again exactly. -inf and 0 for a
                                    row without mass */
+
+    /* with ATTN_CUDA */
+    void     *stream;           /* the cudaStream_t of a call whose arrays lie on a device; NULL: the default stream.
+                                   isa and parallel do not count there */
 } attn_desc;
 
 /* ---- gradients, described (ATTN_NO_BACKWARD leaves them out; attn_backward below says what they are) */
@@ -608,6 +618,25 @@ ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writ
 ATTN_DEF attn_status attn_heatmap_svg (const attn_heatmap *map, attn_writer writer, attn_error *err);
 ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writer, attn_error *err);
 #endif /* ATTN_NO_HEATMAP */
+
+
+/* ---- private: what attn_cuda.cuh has for the implementation below */
+#if defined(ATTN_CUDA) || defined(ATTN__CUDA_SEAM)
+#define ATTN__PLACE_HOST   1
+#define ATTN__PLACE_DEVICE 2
+int     attn__cuda_place(const void *data);                             /* bits: where it can be used */
+int64_t attn__cuda_bytes(const attn_desc *d, const void *grad);         /* of workspace; grad: attn_grad or NULL */
+attn_status attn__cuda_run(const attn_desc *d, const void *grad, void *workspace, attn_error *err);
+/* as attn__sum and attn__mha_add_bias; a NULL: all ones; in_order: the chains of attn_bmm, its very bits */
+attn_status attn__cuda_sum(const attn_view *a, const attn_view *b, const attn_out *out, const int64_t *batch, int adds,
+                           int skip, int in_order, void *stream, attn_error *err);
+attn_status attn__cuda_add(const attn_view *bias, const attn_out *y, void *stream, attn_error *err);
+attn_status attn__cuda_mask(const attn_desc *d, const attn_out *mask, int dropout, attn_error *err);
+attn_status attn__cuda_merge(const attn_view *v, void *stream, attn_error *err);    /* the six of attn_merge */
+const char *attn__cuda_stage(const attn_desc *d, const void *grad, int n, const char **why);    /* 0: the strongest */
+void   *attn__cuda_allocate(size_t bytes, void *stream);
+void    attn__cuda_release(void *block, void *stream);
+#endif
 
 #ifdef __cplusplus
 }
@@ -2751,6 +2780,7 @@ static attn_status attn__fail2(attn_error *err, attn_status status, const char *
         err->got = got;
         err->want = want;
         err->has_numbers = 1;
+        err->cuda = 0;
     }
     return status;
 }
@@ -2942,8 +2972,20 @@ static int attn__disjoint(const attn_view *a, const attn_view *b)
     return 0;
 }
 
-/* One view on its own: rank, type, sizes, extent. need_data: it will be read or written. span: what it reaches. */
-static attn_status attn__check_span(const attn_view *v, const attn__field *f, int need_data, attn__span *span,
+/* What a check is for: a call on these data, or only its sizes. */
+enum { ATTN__WITH_DATA = 1, ATTN__NO_RESULT_NEEDED = 2 };
+#ifdef ATTN_CUDA
+/* anywhere: there is no array yet that would tell; as tasks: what may lie on the host is used there */
+enum { ATTN__ON_DEVICE = 4, ATTN__ANYWHERE = 8, ATTN__AS_TASKS = 16 };
+#define ATTN__HALF(v, flags) ((flags) & (ATTN__ON_DEVICE | ATTN__ANYWHERE) && \
+                              ((v)->type == ATTN_F16 || (v)->type == ATTN_BF16))
+#else
+enum { ATTN__ON_DEVICE = 0, ATTN__ANYWHERE = 0, ATTN__AS_TASKS = 0 };
+#define ATTN__HALF(v, flags) 0
+#endif
+
+/* One view on its own: rank, type, sizes, extent. span: what it reaches. */
+static attn_status attn__check_span(const attn_view *v, const attn__field *f, int flags, attn__span *span,
                                     attn_error *err)
 {
     int64_t below, above, elements;
@@ -2954,13 +2996,13 @@ static attn_status attn__check_span(const attn_view *v, const attn__field *f, in
         return attn__fail2(err, ATTN_ERR_RANK, f->names.rank,
                            v->rank < f->rank_least ? "must be at least" : "must be at most", v->rank,
                            v->rank < f->rank_least ? f->rank_least : f->rank_most);
-    if (f->takes == ATTN__TAKES_F32) {
+    if (f->takes == ATTN__TAKES_F32 && !ATTN__HALF(v, flags)) {
         ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, f->names.type,
                    "must be ATTN_F32: other float types are not in this version");
         ATTN__RULE(v->type == ATTN_F32, ATTN_ERR_TYPE, f->names.type, "must be ATTN_F32");
     } else if (f->takes == ATTN__TAKES_U8) {
         ATTN__RULE(v->type == ATTN_U8, ATTN_ERR_TYPE, f->names.type, "must be ATTN_U8");
-    } else {
+    } else if (f->takes == ATTN__TAKES_INT) {
         ATTN__RULE(v->type == ATTN_I32 || v->type == ATTN_I64, ATTN_ERR_TYPE, f->names.type,
                    "must be ATTN_I32 or ATTN_I64");
     }
@@ -2972,17 +3014,17 @@ static attn_status attn__check_span(const attn_view *v, const attn__field *f, in
                "must have fewer than 2^60 elements");
     ATTN__RULE(!attn__extent(v, &below, &above), ATTN_ERR_OVERFLOW, f->names.stride,
                "must keep the extent within memory");
-    ATTN__RULE(!need_data || v->data, ATTN_ERR_NULL, f->names.data, "must not be NULL");
+    ATTN__RULE(!(flags & ATTN__WITH_DATA) || v->data, ATTN_ERR_NULL, f->names.data, "must not be NULL");
     ATTN__RULE(!f->output || attn__nests(v), ATTN_ERR_STRIDE, f->names.stride,
                "must not make the output overlap itself");
     span->first = (uintptr_t)v->data - (uintptr_t)below;
     span->end = (uintptr_t)v->data + (uintptr_t)above;
     return ATTN_OK;
 }
-static attn_status attn__check_view(const attn_view *v, const attn__field *f, int need_data, attn_error *err)
+static attn_status attn__check_view(const attn_view *v, const attn__field *f, int flags, attn_error *err)
 {
     attn__span span;
-    return attn__check_span(v, f, need_data, &span, err);
+    return attn__check_span(v, f, flags, &span, err);
 }
 
 /* view.size[axis] == want, unless the view is absent */
@@ -3051,6 +3093,9 @@ typedef struct attn__shape {
     int64_t chunk_floats;       /* what a chunk leaves behind where they are cut: see attn__slot */
     int64_t chunk_bytes;        /* that in all, behind the prepared keys */
     int64_t worker_bytes;       /* per worker, after it */
+#ifdef ATTN_CUDA
+    int64_t on_device;
+#endif
 } attn__shape;
 
 #define ATTN__CUT_TILES 4       /* up to so many tiles of few rows in all: their keys are cut among tasks */
@@ -3248,7 +3293,60 @@ static attn_status attn__check_overlaps(const attn_desc *d, const attn__present 
     return ATTN_OK;
 }
 
-enum { ATTN__WITH_DATA = 1, ATTN__NO_RESULT_NEEDED = 2 };
+#ifdef ATTN_CUDA
+/* ---- where a call runs: where its arrays lie */
+typedef struct attn__place { int where, seen; } attn__place;
+
+static attn_status attn__see(attn__place *at, const attn_view *v, const char *field, attn_error *err)
+{
+    int here;
+    if (v->rank < 1 || v->rank > 4 || !v->data || !attn__elements(v)) return ATTN_OK;
+    here = attn__cuda_place(v->data);
+    ATTN__RULE(at->where & here, ATTN_ERR_PLACE, field, at->where & ATTN__PLACE_HOST ?
+               "must lie on the host, where the arrays before it lie" :
+               "must lie on the device, where the arrays before it lie");
+    at->where &= here;
+    at->seen = 1;
+    return ATTN_OK;
+}
+static attn_status attn__see_fields(attn__place *at, const void *structure, const attn__field *fields, int count,
+                                    attn_error *err)
+{
+    attn_view v;
+    int i;
+    for (i = 0; i < count; i++) {
+        ATTN__COPY(&v, (const char *)structure + fields[i].offset, sizeof v);
+        ATTN__TRY(attn__see(at, &v, fields[i].names.view, err));
+    }
+    return ATTN_OK;
+}
+static attn_status attn__see_workspace(attn__place *at, const attn_desc *d, attn_error *err)
+{
+    attn_view v;
+    v.data = d->workspace;
+    v.rank = 1;
+    v.size[0] = at->seen;
+    return attn__see(at, &v, "workspace", err);
+}
+/* As the flags of a check. Nothing seen: a call would run on the host; its sizes are asked for either place. */
+static int attn__place_flags(const attn__place *at, int flags)
+{
+    if (flags & ATTN__AS_TASKS && at->where & ATTN__PLACE_HOST) return flags;
+    if (at->seen && at->where & ATTN__PLACE_DEVICE) return flags | ATTN__ON_DEVICE;
+    return at->seen || flags & ATTN__WITH_DATA ? flags : flags | ATTN__ANYWHERE;
+}
+static attn_status attn__find_place(const attn_desc *d, int *flags, attn_error *err)
+{
+    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+    if (!d) return ATTN_OK;
+    ATTN__TRY(attn__see_fields(&at, d, attn__fields, ATTN__F_COUNT, err));
+    ATTN__TRY(attn__see_workspace(&at, d, err));
+    *flags = attn__place_flags(&at, *flags);
+    return ATTN_OK;
+}
+/* For what only the CPU does. */
+static int attn__is_on_host(const void *data) { return !data || attn__cuda_place(data) & ATTN__PLACE_HOST; }
+#endif
 
 /* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
    maximum, sum and output behind, and one more task joins them in order. The memory is counted by rows, whether they
@@ -3285,15 +3383,20 @@ static attn_status attn__resolve(attn_desc *d, attn__shape *s, int flags, attn_e
         attn_view v;
         if (!attn__rank_at(d, p)) continue;
         v = attn__view_at(d, p);
-        ATTN__TRY(attn__check_span(&v, &attn__fields[p], (flags & ATTN__WITH_DATA) && !unread,
+        ATTN__TRY(attn__check_span(&v, &attn__fields[p], unread ? flags & ~ATTN__WITH_DATA : flags,
                                    &present.span[present.count], err));
         present.field[present.count++] = p;
         any |= attn__fields[p].output;
     }
     ATTN__RULE(any || (flags & ATTN__NO_RESULT_NEEDED), ATTN_ERR_NULL, "out", "must be given, or another result");
     ATTN__TRY(attn__check_shape(d, s, err));
-    ATTN__TRY(attn__check_contents(d, s, err));
+    if (!(flags & ATTN__ON_DEVICE)) ATTN__TRY(attn__check_contents(d, s, err));
     if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(d, &present, err));
+#ifdef ATTN_CUDA
+    ATTN__RULE(!d->lse.rank || d->lse.type == ATTN_F32, ATTN_ERR_TYPE, "lse.type", "must be ATTN_F32");
+    ATTN__RULE(!d->stats.rank || d->stats.type == ATTN_F32, ATTN_ERR_TYPE, "stats.type", "must be ATTN_F32");
+    s->on_device = (flags & ATTN__ON_DEVICE) != 0;
+#endif
 
     if (d->isa == ATTN_ISA_AUTO) d->isa = (int32_t)attn_best_isa();
     if (!d->scale_set && d->scale == 0.0f)
@@ -4417,10 +4520,34 @@ static void attn__job_task(void *arg, int64_t index, int32_t worker)
     attn_task(job->plan, job->workspace, job->phase, index, worker);
 }
 
-static void attn__run_plan(const attn_plan *plan, void *workspace)
+#ifdef ATTN_CUDA
+static int attn__on_device(const attn_plan *plan)
+{
+    attn__shape s;
+    return attn__shape_of(plan, &s)->on_device != 0;
+}
+static attn_status attn__run_on_device(const attn_plan *plan, void *workspace, attn_error *err)
+{
+    attn_desc d = plan->desc;
+#ifndef ATTN_NO_BACKWARD
+    if (plan->backward[0]) {
+        ATTN__COPY(&d.out, &plan->out, sizeof d.out);
+        ATTN__COPY(&d.stats, &plan->stats, sizeof d.stats);
+        return attn__cuda_run(&d, &plan->grad, workspace, err);
+    }
+#endif
+    return attn__cuda_run(&d, NULL, workspace, err);
+}
+#endif
+
+static attn_status attn__run_plan(const attn_plan *plan, void *workspace, attn_error *err)
 {
     attn__job job;
     int64_t i;
+#ifdef ATTN_CUDA
+    if (attn__on_device(plan)) return attn__run_on_device(plan, workspace, err);
+#endif
+    (void)err;
     job.plan = plan;
     job.workspace = workspace;
     for (job.phase = 0; job.phase < plan->phases; job.phase++) {
@@ -4429,6 +4556,7 @@ static void attn__run_plan(const attn_plan *plan, void *workspace)
             &job);
         else for (i = 0; i < n; i++) attn_task(plan, workspace, job.phase, i, 0);
     }
+    return ATTN_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------ >>public */
@@ -4622,11 +4750,12 @@ static attn_desc attn__options(const attn_desc *options)        /* a copy withou
 }
 
 /* A block of memory for one call: the caller's, or one allocation. */
-typedef struct attn__memory { void *block, *allocated; } attn__memory;
-static attn_status attn__acquire(const attn_desc *d, size_t bytes, attn__memory *m, attn_error *err)
+typedef struct attn__memory { void *block, *allocated; int flags; } attn__memory;
+static attn_status attn__acquire(const attn_desc *d, size_t bytes, int flags, attn__memory *m, attn_error *err)
 {
     m->block = d->workspace;
     m->allocated = NULL;
+    m->flags = flags;
     if (d->workspace) {
         if (d->workspace_bytes < bytes)
             return attn__fail2(err, ATTN_ERR_WORKSPACE, "workspace_bytes", "must be at least",
@@ -4635,6 +4764,9 @@ static attn_status attn__acquire(const attn_desc *d, size_t bytes, attn__memory 
     }
     if (bytes == 0) return ATTN_OK;
     if (d->allocator.allocate) m->allocated = d->allocator.allocate(d->allocator.user, bytes);
+#ifdef ATTN_CUDA
+    else if (flags & ATTN__ON_DEVICE) m->allocated = attn__cuda_allocate(bytes, d->stream);
+#endif
 #ifdef ATTN_MALLOC
     else m->allocated = ATTN_MALLOC(bytes);
 #endif
@@ -4647,10 +4779,27 @@ static void attn__release(const attn_desc *d, attn__memory *m)
 {
     if (!m->allocated) return;
     if (d->allocator.release) d->allocator.release(d->allocator.user, m->allocated);
+#ifdef ATTN_CUDA
+    else if (m->flags & ATTN__ON_DEVICE) attn__cuda_release(m->allocated, d->stream);
+#endif
 #ifdef ATTN_FREE
     else ATTN_FREE(m->allocated);
 #endif
 }
+
+#ifdef ATTN_CUDA
+#define ATTN__FIND_PLACE(call) ATTN__TRY(call)
+/* A plan for the device has no tasks; for either place the larger workspace. */
+static void attn__device_bytes(attn_plan *plan, const void *grad, int flags)
+{
+    size_t bytes;
+    if (!(flags & (ATTN__ON_DEVICE | ATTN__ANYWHERE))) return;
+    bytes = (size_t)attn__cuda_bytes(&plan->desc, grad);
+    if (flags & ATTN__ON_DEVICE || bytes > plan->workspace_bytes) plan->workspace_bytes = bytes;
+}
+#else
+#define ATTN__FIND_PLACE(call) ((void)0)
+#endif
 
 ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, attn_plan *plan, int flags, attn_error *err)
 {
@@ -4674,40 +4823,75 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, attn_plan *p
 #ifndef ATTN_NO_BACKWARD
     plan->backward[0] = 0;
 #endif
+#ifdef ATTN_CUDA
+    attn__device_bytes(plan, NULL, flags);
+#endif
     return attn__success(err);
+}
+
+static attn_status attn__plan_placed(const attn_desc *desc, attn_plan *plan, int flags, attn_error *err)
+{
+    const attn__fp_state saved = attn__fp_enter();
+    const attn_status st = attn__plan(desc, plan, flags, err);
+    attn__fp_leave(saved);
+    return st;
 }
 
 ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err)
 {
-    const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan(desc, plan, ATTN__WITH_DATA, err);
-    attn__fp_leave(saved);
-    return st;
+    int flags = ATTN__WITH_DATA | ATTN__AS_TASKS;
+    ATTN__FIND_PLACE(attn__find_place(desc, &flags, err));
+    ATTN__RULE(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc", "must have its arrays on the host: tasks run there");
+    return attn__plan_placed(desc, plan, flags, err);
 }
 
 ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err)
 {
     attn_plan plan;
-    attn_status st;
-    attn__fp_state saved;
+    int flags = ATTN__NO_RESULT_NEEDED;
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    saved = attn__fp_enter();
-    st = attn__plan(desc, &plan, ATTN__NO_RESULT_NEEDED, err);
-    attn__fp_leave(saved);
-    if (st == ATTN_OK) *bytes = plan.workspace_bytes;
-    return st;
+    ATTN__FIND_PLACE(attn__find_place(desc, &flags, err));
+    ATTN__TRY(attn__plan_placed(desc, &plan, flags, err));
+    *bytes = plan.workspace_bytes;
+    return ATTN_OK;
 }
 
 ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
 {
     attn_plan plan;
     attn__memory memory;
-    ATTN__TRY(attn_plan_forward(desc, &plan, err));
-    ATTN__TRY(attn__acquire(desc, plan.workspace_bytes, &memory, err));
-    attn__run_plan(&plan, memory.block);
+    attn_status st;
+    int flags = ATTN__WITH_DATA;
+    ATTN__FIND_PLACE(attn__find_place(desc, &flags, err));
+    ATTN__TRY(attn__plan_placed(desc, &plan, flags, err));
+    ATTN__TRY(attn__acquire(desc, plan.workspace_bytes, flags, &memory, err));
+    st = attn__run_plan(&plan, memory.block, err);
     attn__release(desc, &memory);
-    return ATTN_OK;
+    return st;
 }
+
+#ifdef ATTN_CUDA
+/* "; on the device, stage 1 (not stage 2: why, not stage 3: why); workspace .. bytes" */
+static size_t attn__end_on_device(attn__text *t, const attn_plan *plan, const void *grad)
+{
+    const char *why = "", *name = NULL;
+    int n, i;
+    for (n = 0; why; n++) name = attn__cuda_stage(&plan->desc, grad, n, &why);
+    attn__put(t, "; on the device, ");
+    attn__put(t, name);
+    for (i = n - 2; i >= 0; i--) {          /* why not the stronger ones */
+        attn__put(t, i == n - 2 ? " (not " : ", not ");
+        attn__put(t, attn__cuda_stage(&plan->desc, grad, i, &why));
+        attn__put(t, ": ");
+        attn__put(t, why);
+        if (i == 0) attn__put(t, ")");
+    }
+    attn__put(t, "; workspace ");
+    attn__put_number(t, (int64_t)plan->workspace_bytes);
+    attn__put(t, " bytes");
+    return attn__end_text(t);
+}
+#endif
 
 ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
 {
@@ -4715,9 +4899,12 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
     attn_error err;
     attn__shape s;
     attn__text t;
-    const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan(desc, &plan, ATTN__NO_RESULT_NEEDED, &err);
-    attn__fp_leave(saved);
+    attn_status st = ATTN_OK;
+    int flags = ATTN__NO_RESULT_NEEDED;
+#ifdef ATTN_CUDA
+    st = attn__find_place(desc, &flags, &err);
+#endif
+    if (st == ATTN_OK) st = attn__plan_placed(desc, &plan, flags, &err);
     t.at = text;
     t.size = text ? size : 0;
     t.length = 0;
@@ -4742,6 +4929,9 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
     attn__put_number(&t, s.size_q);
     attn__put(&t, ", dv ");
     attn__put_number(&t, s.size_v);
+#ifdef ATTN_CUDA
+    if (s.on_device) return attn__end_on_device(&t, &plan, NULL);
+#endif
     attn__put(&t, "; kernels ");
     attn__put(&t, attn_isa_string((attn_isa)plan.isa));
     attn__put(&t, ", tiles of ");
@@ -4849,7 +5039,7 @@ ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, cons
 
 /* A mask's descriptor, alone: no scores, only what says who may attend to whom. */
 static attn_status attn__mask_check(const attn_desc *options, int64_t b, int64_t h, int64_t queries, int64_t keys,
-                                    attn_error *err)
+                                    int flags, attn_error *err)
 {
     attn_desc d;
     attn__shape s;
@@ -4870,7 +5060,7 @@ static attn_status attn__mask_check(const attn_desc *options, int64_t b, int64_t
     d.score = ATTN_SCORE_CONSTANT;
     d.q = attn_view_f32(NULL, 4, b, h, queries, 1);
     d.k = attn_view_f32(NULL, 4, b, h, keys, 1);
-    return attn__resolve(&d, &s, ATTN__WITH_DATA | ATTN__NO_RESULT_NEEDED, err);
+    return attn__resolve(&d, &s, flags | ATTN__NO_RESULT_NEEDED, err);
 }
 
 static attn_status attn__check_mask_out(const attn_out *mask, attn_error *err)
@@ -4885,20 +5075,45 @@ static uint8_t *attn__byte_at(const attn_out *m, int64_t b, int64_t h, int64_t i
     return (uint8_t *)m->data + (b*m->stride[0] + h*m->stride[1] + i*m->stride[2] + j*m->stride[3]);
 }
 
+#ifdef ATTN_CUDA
+static attn_status attn__mask_find_place(const attn_out *mask, const attn_desc *d, int *flags, attn_error *err)
+{
+    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+    const attn_view v = attn_view_of(*mask);
+    ATTN__TRY(attn__see(&at, &v, "mask", err));
+    ATTN__TRY(attn__see_fields(&at, d, &attn__fields[ATTN__F_bias], ATTN__F_COUNT - ATTN__F_bias, err));
+    *flags = attn__place_flags(&at, *flags);
+    return ATTN_OK;
+}
+static attn_status attn__mask_on_device(const attn_out *mask, attn_desc d, int dropout, attn_error *err)
+{
+    const int64_t *n = mask->size;
+    d.score = ATTN_SCORE_CONSTANT;
+    d.q = attn_view_f32(NULL, 4, n[0], n[1], n[2], 1);
+    d.k = attn_view_f32(NULL, 4, n[0], n[1], n[3], 1);
+    ATTN__TRY(attn__cuda_mask(&d, mask, dropout, err));
+    return attn__success(err);
+}
+#endif
+
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)
 {
     const int64_t *n = mask.size;
     const attn_desc d = attn__options(options);
     const attn_view out = attn_view_of(mask);
     int64_t b, h, i, j;
-    int p;
+    int p, flags = ATTN__WITH_DATA;
     ATTN__TRY(attn__check_mask_out(&mask, err));
-    ATTN__TRY(attn__mask_check(options, n[0], n[1], n[2], n[3], err));
+    ATTN__FIND_PLACE(attn__mask_find_place(&mask, &d, &flags, err));
+    ATTN__TRY(attn__mask_check(options, n[0], n[1], n[2], n[3], flags, err));
     for (p = ATTN__F_bias; p < ATTN__F_COUNT; p++) {
         const attn_view in = attn__view_at(&d, p);
         if (p == ATTN__F_alibi || p == ATTN__F_sink) continue;              /* they do not count here */
         ATTN__RULE(!in.rank || attn__disjoint(&out, &in), ATTN_ERR_OVERLAP, "mask", "must not overlap an input");
     }
+#ifdef ATTN_CUDA
+    if (flags & ATTN__ON_DEVICE) return attn__mask_on_device(&mask, d, 0, err);
+#endif
     for (b = 0; b < n[0]; b++)
         for (h = 0; h < n[1]; h++)
             for (i = 0; i < n[2]; i++)
@@ -4919,6 +5134,20 @@ ATTN__NOINLINE static void attn__dropout_rows(const attn_out *mask, const attn_d
             }
 }
 
+#ifdef ATTN_CUDA
+static attn_desc attn__dropout_of(const attn_desc *options)      /* nothing but dropout */
+{
+    attn_desc d;
+    int i;
+    attn__zero(&d, sizeof d);
+    d.dropout = options->dropout;
+    d.seed = options->seed;
+    for (i = 0; i < 4; i++) d.dropout_origin[i] = options->dropout_origin[i];
+    d.stream = options->stream;
+    return d;
+}
+#endif
+
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
 {
     const attn_desc d = attn__options(options);
@@ -4926,6 +5155,10 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
     ATTN__TRY(attn__check_mask_out(&mask, err));
     ATTN__RULE(attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
                "must be within 0..1");
+#ifdef ATTN_CUDA
+    if (mask.data && attn__cuda_place(mask.data) & ATTN__PLACE_DEVICE)
+        return attn__mask_on_device(&mask, attn__dropout_of(&d), 1, err);
+#endif
     saved = attn__fp_enter();
     attn__dropout_rows(&mask, &d);
     attn__fp_leave(saved);
@@ -4963,16 +5196,23 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
         {0, 1, ATTN__TAKES_F32, 4, 4, ATTN__NAMES("out")}, {0, 1, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("lse")}};
     attn_view v[6];
     attn__fp_state saved;
-    int i, j, axis;
+    int i, j, axis, flags = ATTN__WITH_DATA;
     v[0] = out_a;
     v[1] = lse_a;
     v[2] = out_b;
     v[3] = lse_b;
     v[4] = attn_view_of(out);
     v[5] = attn_view_of(lse);
+#ifdef ATTN_CUDA
+    {
+        attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+        for (i = 0; i < 6; i++) ATTN__TRY(attn__see(&at, &v[i], fields[i].names.view, err));
+        flags = attn__place_flags(&at, flags);
+    }
+#endif
     for (i = 0; i < 6; i++) {
         ATTN__RULE(v[i].rank || i == 5, ATTN_ERR_NULL, fields[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&v[i], &fields[i], 1, err));
+        ATTN__TRY(attn__check_view(&v[i], &fields[i], flags, err));
         for (axis = 0; axis < v[i].rank; axis++) ATTN__TRY(attn__check_size(&v[i], &fields[i].names, axis,
             v[0].size[axis], "must equal that of out_a", err));
     }
@@ -4980,6 +5220,12 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
         for (j = 0; v[i].rank && j < i; j++)
             ATTN__RULE(attn__disjoint(&v[i], &v[j]), ATTN_ERR_OVERLAP, fields[i].names.view,
                        "must not overlap an input or another output");
+#ifdef ATTN_CUDA
+    if (flags & ATTN__ON_DEVICE) {          /* there is no descriptor: the default stream */
+        ATTN__TRY(attn__cuda_merge(v, NULL, err));
+        return attn__success(err);
+    }
+#endif
     saved = attn__fp_enter();
     attn__merge_rows(&out_a, &lse_a, &out_b, &lse_b, &out, &lse);
     attn__fp_leave(saved);
@@ -4994,6 +5240,7 @@ typedef struct attn__bmm {
     const attn__kernels *f;
     int64_t   ld, column_tiles, worker_bytes;
     char     *memory;
+    int       flags;
 } attn__bmm;
 
 static attn_view attn__batch_rank4(attn_view v)         /* leading axes of size 1 added; size 1 gets stride 0 */
@@ -5009,7 +5256,7 @@ static attn_view attn__batch_rank4(attn_view v)         /* leading axes of size 
     return r;
 }
 
-static attn_status attn__bmm_resolve(attn_view a, attn_view b, attn_out out, const attn_desc *options, int need_data,
+static attn_status attn__bmm_resolve(attn_view a, attn_view b, attn_out out, const attn_desc *options, int flags,
                                      attn__bmm *m, attn_error *err)
 {
     static const attn__field fields[3] = {{0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("a")},
@@ -5021,7 +5268,7 @@ static attn_status attn__bmm_resolve(attn_view a, attn_view b, attn_out out, con
     v[2] = attn_view_of(out);
     for (i = 0; i < 3; i++) {
         ATTN__RULE(v[i].rank, ATTN_ERR_NULL, fields[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&v[i], &fields[i], need_data, err));
+        ATTN__TRY(attn__check_view(&v[i], &fields[i], flags, err));
     }
     if (b.size[b.rank - 2] != a.size[a.rank - 1])
         return attn__fail2(err, ATTN_ERR_SIZE, fields[1].names.size[b.rank - 2], "must equal the last size of a",
@@ -5044,7 +5291,7 @@ static attn_status attn__bmm_resolve(attn_view a, attn_view b, attn_out out, con
             return attn__fail2(err, ATTN_ERR_SIZE, at < 0 ? "out.rank" : fields[2].names.size[at],
                                "must have the broadcast batch of a and b", m->out.size[axis], n);
     }
-    for (i = 0; need_data && i < 2; i++)
+    for (i = 0; (flags & ATTN__WITH_DATA) && i < 2; i++)
         ATTN__RULE(attn__disjoint(&v[2], &v[i]), ATTN_ERR_OVERLAP, "out", "must not overlap an input");
     ATTN__TRY(attn__check_options(options, err));
     m->f = attn__table(options->isa ? options->isa : (int32_t)attn_best_isa());
@@ -5055,11 +5302,13 @@ static attn_status attn__bmm_resolve(attn_view a, attn_view b, attn_out out, con
                ATTN_ERR_OVERFLOW,
                "a", "must leave a workspace that fits in memory");
     m->memory = NULL;
+    m->flags = flags;
     return ATTN_OK;
 }
 
 static size_t attn__bmm_workspace(const attn__bmm *m, const attn_desc *options)
 {
+    if (m->flags & ATTN__ON_DEVICE) return 0;
     return (size_t)(m->worker_bytes * (options->parallel.workers ? options->parallel.workers : 1) + ATTN__ALIGN);
 }
 
@@ -5107,23 +5356,53 @@ static void attn__bmm_task(void *arg, int64_t index, int32_t worker)
     attn__bmm_columns((const attn__bmm *)arg, index, worker);
     attn__fp_leave(saved);
 }
-static void attn__bmm_run(attn__bmm *m, void *memory, const attn_parallel *parallel)
+static attn_status attn__bmm_run(attn__bmm *m, void *memory, const attn_desc *options, attn_error *err)
 {
     const int64_t n = m->out.size[0] * m->out.size[1] * m->column_tiles;
+    const attn_parallel *parallel = &options->parallel;
     int64_t i;
-    if (m->out.size[2] == 0) return;
+#ifdef ATTN_CUDA
+    if (m->flags & ATTN__ON_DEVICE)
+        return attn__cuda_sum(&m->a, &m->b, &m->out, m->out.size, 0, 0, 1, options->stream, err);
+#endif
+    (void)err;
+    if (m->out.size[2] == 0) return ATTN_OK;
     m->memory = attn__align(memory);
     if (parallel->run && n > 1) parallel->run(parallel->user, n, attn__bmm_task, m);
     else for (i = 0; i < n; i++) attn__bmm_task(m, i, 0);
+    return ATTN_OK;
 }
+#ifdef ATTN_CUDA
+static attn_status attn__bmm_find_place(const attn_view *v, int count, const attn_desc *options, int *flags,
+                                        attn_error *err)
+{
+    static const char *const names[5] = {"a", "b", "out", "da", "db"};
+    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+    int i;
+    for (i = 0; i < count; i++) ATTN__TRY(attn__see(&at, &v[i], count == 5 && i == 2 ? "d_out" : names[i], err));
+    ATTN__TRY(attn__see_workspace(&at, options, err));
+    *flags = attn__place_flags(&at, *flags);
+    return ATTN_OK;
+}
+#endif
 
 ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
                                              size_t *bytes, attn_error *err)
 {
     const attn_desc d = attn__options(options);
     attn__bmm m;
+    int flags = 0;
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    ATTN__TRY(attn__bmm_resolve(a, b, out, &d, 0, &m, err));
+#ifdef ATTN_CUDA
+    {
+        attn_view v[3];
+        v[0] = a;
+        v[1] = b;
+        v[2] = attn_view_of(out);
+        ATTN__TRY(attn__bmm_find_place(v, 3, &d, &flags, err));
+    }
+#endif
+    ATTN__TRY(attn__bmm_resolve(a, b, out, &d, flags, &m, err));
     *bytes = attn__bmm_workspace(&m, &d);
     return attn__success(err);
 }
@@ -5133,11 +5412,20 @@ ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn
     const attn_desc d = attn__options(options);
     attn__memory memory;
     attn__bmm m;
-    ATTN__TRY(attn__bmm_resolve(a, b, out, &d, 1, &m, err));
-    ATTN__TRY(attn__acquire(&d, attn__bmm_workspace(&m, &d), &memory, err));
-    attn__bmm_run(&m, memory.block, &d.parallel);
+    attn_status st;
+    int flags = ATTN__WITH_DATA;
+#ifdef ATTN_CUDA
+    attn_view v[3];
+    v[0] = a;
+    v[1] = b;
+    v[2] = attn_view_of(out);
+    ATTN__TRY(attn__bmm_find_place(v, 3, &d, &flags, err));
+#endif
+    ATTN__TRY(attn__bmm_resolve(a, b, out, &d, flags, &m, err));
+    ATTN__TRY(attn__acquire(&d, attn__bmm_workspace(&m, &d), flags, &memory, err));
+    st = attn__bmm_run(&m, memory.block, &d, err);
     attn__release(&d, &memory);
-    return attn__success(err);
+    return st == ATTN_OK ? attn__success(err) : st;
 }
 
 /* ---- multi-head attention: four products around attn_forward */
@@ -5149,26 +5437,26 @@ typedef struct attn__mha {
     int64_t   floats[4];        /* projected q, k, v and the heads' outputs */
     int64_t   own_bytes;        /* those, in all */
     size_t    inner_bytes;      /* for the products and the attention, one after the other */
+    int       flags;
 } attn__mha;
 
 /* One projection y = x W^T: x [B,S,E], w [out,E], y [B,S,out]. */
 static attn_status attn__mha_project(attn__mha *m, int which, attn_view x, attn_view w, attn_view bias, attn_out y,
-                                     int need_data, const attn__field *w_field, attn_error *err)
+                                     int flags, const attn__field *w_field, attn_error *err)
 {
     static const attn__field fields[4] = {
         {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_query")}, {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_key")},
         {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_value")}, {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_result")}};
     ATTN__TRY(attn__check_size(&w, &w_field->names, 1, x.size[2], "must equal the last size of what it projects", err));
-    ATTN__TRY(attn__check_view(&bias, &fields[which], need_data, err));
+    ATTN__TRY(attn__check_view(&bias, &fields[which], flags, err));
     ATTN__TRY(attn__check_size(&bias, &fields[which].names, 0, w.size[0], "must equal size[0] of its weights", err));
     m->bias[which] = bias;
-    return attn__bmm_resolve(x, attn_view_swap(w, 0, 1), y, &m->attention, need_data, &m->product[which], err);
+    return attn__bmm_resolve(x, attn_view_swap(w, 0, 1), y, &m->attention, flags, &m->product[which], err);
 }
 
-ATTN__NOINLINE static void attn__mha_add_bias(const attn_view *bias, const attn_out *y)
+ATTN__NOINLINE static void attn__mha_add_rows(const attn_view *bias, const attn_out *y)
 {
     int64_t b, i, c;
-    if (!bias->rank) return;
     for (b = 0; b < y->size[1]; b++)
         for (i = 0; i < y->size[2]; i++)
             for (c = 0; c < y->size[3]; c++) {
@@ -5176,6 +5464,43 @@ ATTN__NOINLINE static void attn__mha_add_bias(const attn_view *bias, const attn_
                 *p = attn__quiet(*p + attn__of_head(bias, c));
             }
 }
+
+static attn_status attn__mha_add_bias(const attn__mha *m, int which, attn_error *err)
+{
+    const attn_view *bias = &m->bias[which];
+    attn__fp_state saved;
+    if (!bias->rank) return ATTN_OK;
+#ifdef ATTN_CUDA
+    if (m->flags & ATTN__ON_DEVICE)
+        return attn__cuda_add(bias, &m->product[which].out, m->attention.stream, err);
+#endif
+    (void)err;
+    saved = attn__fp_enter();
+    attn__mha_add_rows(bias, &m->product[which].out);
+    attn__fp_leave(saved);
+    return ATTN_OK;
+}
+
+#ifdef ATTN_CUDA
+static attn_status attn__mha_find_place(const attn_mha_desc *desc, int *flags, attn_error *err)
+{
+    static const char *const names[12] = {"query", "key", "value", "w_query", "w_key", "w_value", "w_result",
+                                          "b_query", "b_key", "b_value", "b_result", "out"};
+    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+    int i;
+    for (i = 0; i < 12; i++) {              /* the views of the descriptor follow each other */
+        attn_view v;
+        ATTN__COPY(&v, (const char *)&desc->query + (size_t)i * sizeof v, sizeof v);
+        ATTN__TRY(attn__see(&at, &v, names[i], err));
+    }
+    if (desc->attention) {                  /* all but q, k, v and out */
+        ATTN__TRY(attn__see_fields(&at, desc->attention, &attn__fields[ATTN__F_lse], ATTN__F_COUNT - ATTN__F_lse, err));
+        ATTN__TRY(attn__see_workspace(&at, desc->attention, err));
+    }
+    *flags = attn__place_flags(&at, *flags);
+    return ATTN_OK;
+}
+#endif
 
 /* Everything but the running. base: the aligned workspace, NULL where only the size is wanted. */
 static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, attn__mha *m, attn_error *err)
@@ -5187,6 +5512,7 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
         {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("query")}, {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("key")},
         {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("value")}, {0, 1, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("out")}};
     const int need = base != NULL;
+    int flags = need ? ATTN__WITH_DATA : 0;
     int64_t heads, heads_kv, size_d, size_v, batch, queries, keys;
     attn_view x[4], w[4];
     attn_desc *d = &m->attention;
@@ -5194,6 +5520,8 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     size_t most = 0;
     int i;
     ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
+    ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
+    m->flags = flags;
     x[0] = desc->query;
     x[1] = desc->key.rank ? desc->key : x[0];
     x[2] = desc->value.rank ? desc->value : x[1];
@@ -5205,8 +5533,8 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     for (i = 0; i < 4; i++) {
         ATTN__RULE(x[i].rank, ATTN_ERR_NULL, inputs[i].names.view, "must be given");
         ATTN__RULE(w[i].rank || i == 3, ATTN_ERR_NULL, weights[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&w[i], &weights[i], need, err));
-        ATTN__TRY(attn__check_view(&x[i], &inputs[i], need, err));
+        ATTN__TRY(attn__check_view(&w[i], &weights[i], flags, err));
+        ATTN__TRY(attn__check_view(&x[i], &inputs[i], flags, err));
         ATTN__TRY(attn__check_size(&x[i], &inputs[i].names, 0, x[0].size[0], "must equal query.size[0]", err));
     }
     heads = desc->heads;
@@ -5248,32 +5576,28 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     v = base ? k + m->floats[1] : NULL;
     o = base ? v + m->floats[2] : NULL;
     ATTN__TRY(attn__mha_project(m, 0, x[0], w[0], desc->b_query, attn_out_f32(q, 3, batch, queries, w[0].size[0], 0),
-                                need, &weights[0], err));
-    ATTN__TRY(attn__mha_project(m, 1, x[1], w[1], desc->b_key, attn_out_f32(k, 3, batch, keys, w[1].size[0], 0), need,
+                                flags, &weights[0], err));
+    ATTN__TRY(attn__mha_project(m, 1, x[1], w[1], desc->b_key, attn_out_f32(k, 3, batch, keys, w[1].size[0], 0), flags,
                                 &weights[1], err));
     ATTN__TRY(attn__mha_project(m, 2, x[2], w[2], desc->b_value, attn_out_f32(v, 3, batch, keys, w[2].size[0], 0),
-                                need, &weights[2], err));
+                                flags, &weights[2], err));
     d->q = attn_view_bshd(q, batch, queries, heads, size_d);
     d->k = attn_view_bshd(k, batch, keys, heads_kv, w[1].size[0] / heads_kv);
     d->v = attn_view_bshd(v, batch, keys, heads_kv, size_v);
     d->out = attn_out_bshd(o, batch, queries, heads, size_v);
     if (w[3].rank) {
         ATTN__TRY(attn__mha_project(m, 3, attn_view_f32(o, 3, batch, queries, attn__mul64(heads, size_v), 0), w[3],
-                                    desc->b_result, desc->out, need, &weights[3], err));
+                                    desc->b_result, desc->out, flags, &weights[3], err));
     } else {
         ATTN__RULE(!desc->b_result.rank, ATTN_ERR_OPTION, "b_result", "must be absent where w_result is");
         d->out.data = desc->out.data;
+        d->out.type = desc->out.type;
         d->out.stride[0] = desc->out.stride[0];
         d->out.stride[1] = desc->out.stride[2] * size_v;
         d->out.stride[2] = desc->out.stride[1];
         d->out.stride[3] = desc->out.stride[2];
     }
-    {
-        const attn__fp_state saved = attn__fp_enter();
-        const attn_status st = attn__plan(d, &m->plan, need ? ATTN__WITH_DATA : 0, err);
-        attn__fp_leave(saved);
-        if (st != ATTN_OK) return st;
-    }
+    ATTN__TRY(attn__plan_placed(d, &m->plan, flags, err));
     for (i = 0; i < (w[3].rank ? 4 : 3); i++) {
         const size_t bytes = attn__bmm_workspace(&m->product[i], d);
         const attn_view out_view = attn_view_of(desc->out);
@@ -5325,20 +5649,17 @@ ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err)
     attn_status st;
     int i;
     ATTN__TRY(attn__mha_resolve(desc, NULL, &m, err));
-    ATTN__TRY(attn__acquire(&m.attention, attn__mha_bytes(&m), &memory, err));
+    ATTN__TRY(attn__acquire(&m.attention, attn__mha_bytes(&m), m.flags, &memory, err));
     st = attn__mha_resolve(desc, (float *)(void *)attn__align(memory.block), &m, err);
     if (st == ATTN_OK) {
         char *inner = attn__align(memory.block) + m.own_bytes;
-        attn__fp_state saved;
-        for (i = 0; i < 4; i++) {
-            if (i == 3) attn__run_plan(&m.plan, inner);
-            if (i == 3 && !desc->w_result.rank) break;
-            attn__bmm_run(&m.product[i], inner, &m.attention.parallel);
-            saved = attn__fp_enter();
-            attn__mha_add_bias(&m.bias[i], &m.product[i].out);
-            attn__fp_leave(saved);
+        for (i = 0; i < 4 && st == ATTN_OK; i++) {
+            if (i == 3) st = attn__run_plan(&m.plan, inner, err);
+            if (st != ATTN_OK || (i == 3 && !desc->w_result.rank)) break;
+            st = attn__bmm_run(&m.product[i], inner, &m.attention, err);
+            if (st == ATTN_OK) st = attn__mha_add_bias(&m, i, err);
         }
-        st = attn__success(err);
+        if (st == ATTN_OK) attn__success(err);
     }
     attn__release(&m.attention, &memory);
     return st;
@@ -5405,7 +5726,7 @@ static attn_view attn__grad_shape(const attn_desc *d, const attn__shape *s, int 
     return v;
 }
 
-static attn_status attn__check_grad(const attn_desc *d, const attn__shape *s, const attn_grad *g, int need_data,
+static attn_status attn__check_grad(const attn_desc *d, const attn__shape *s, const attn_grad *g, int flags,
                                     attn_error *err)
 {
     int i, j, axis, above = 0, results = 0, more_than_dv = 0;
@@ -5413,7 +5734,7 @@ static attn_status attn__check_grad(const attn_desc *d, const attn__shape *s, co
         const attn__field *f = &attn__grad_fields[i];
         const attn_view v = attn__grad_at(g, i), like = attn__grad_shape(d, s, i);
         if (!v.rank) continue;
-        ATTN__TRY(attn__check_view(&v, f, need_data, err));
+        ATTN__TRY(attn__check_view(&v, f, flags, err));
         ATTN__RULE(like.rank, ATTN_ERR_OPTION, f->names.view, "must be absent where what it belongs to is");
         if (v.rank != like.rank)
             return attn__fail2(err, ATTN_ERR_RANK, f->names.rank, "must be that of what it belongs to", v.rank,
@@ -5431,7 +5752,7 @@ static attn_status attn__check_grad(const attn_desc *d, const attn__shape *s, co
     ATTN__RULE(g->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
     ATTN__RULE(d->out.rank || !g->d_out.rank || !more_than_dv, ATTN_ERR_NULL, "out",
                "must be given: the forward's result is read");
-    for (i = ATTN__G_dq; need_data && i < ATTN__G_COUNT; i++) {
+    for (i = ATTN__G_dq; (flags & ATTN__WITH_DATA) && i < ATTN__G_COUNT; i++) {
         const attn_view o = attn__grad_at(g, i);
         const char *name = attn__grad_fields[i].names.view;
         if (!o.rank) continue;
@@ -6945,7 +7266,7 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
     plan->grad = *grad;
     d = &plan->desc;
     ATTN__TRY(attn__resolve(d, &s, flags | ATTN__NO_RESULT_NEEDED, err));
-    ATTN__TRY(attn__check_grad(d, &s, grad, flags & ATTN__WITH_DATA, err));
+    ATTN__TRY(attn__check_grad(d, &s, grad, flags, err));
     plan->out = attn_view_of(d->out);
     plan->stats = attn_view_of(d->stats);
     for (i = ATTN__F_out; i <= ATTN__F_scores_masked; i++)
@@ -7021,38 +7342,62 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
     ATTN__COPY(plan->internal, &s, sizeof s);
     attn__zero(plan->backward, sizeof plan->backward);
     ATTN__COPY(plan->backward, &w, sizeof w);
+#ifdef ATTN_CUDA
+    attn__device_bytes(plan, grad, flags);
+#endif
     return attn__success(err);
 }
+static attn_status attn__plan_gradients_placed(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
+                                               int flags, attn_error *err)
+{
+    const attn__fp_state saved = attn__fp_enter();
+    const attn_status st = attn__plan_gradients(forward, grad, plan, flags, err);
+    attn__fp_leave(saved);
+    return st;
+}
+#ifdef ATTN_CUDA
+static attn_status attn__find_grad_place(const attn_desc *d, const attn_grad *g, int *flags, attn_error *err)
+{
+    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+    if (!d || !g) return ATTN_OK;
+    ATTN__TRY(attn__see_fields(&at, d, attn__fields, ATTN__F_COUNT, err));
+    ATTN__TRY(attn__see_fields(&at, g, attn__grad_fields, ATTN__G_COUNT, err));
+    ATTN__TRY(attn__see_workspace(&at, d, err));
+    *flags = attn__place_flags(&at, *flags);
+    return ATTN_OK;
+}
+#endif
 ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
                                         attn_error *err)
 {
-    const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan_gradients(forward, grad, plan, ATTN__WITH_DATA, err);
-    attn__fp_leave(saved);
-    return st;
+    int flags = ATTN__WITH_DATA | ATTN__AS_TASKS;
+    ATTN__FIND_PLACE(attn__find_grad_place(forward, grad, &flags, err));
+    ATTN__RULE(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc", "must have its arrays on the host: tasks run there");
+    return attn__plan_gradients_placed(forward, grad, plan, flags, err);
 }
 ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, const attn_grad *grad, size_t *bytes,
                                                   attn_error *err)
 {
     attn_plan plan;
-    attn_status st;
-    attn__fp_state saved;
+    int flags = 0;
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    saved = attn__fp_enter();
-    st = attn__plan_gradients(forward, grad, &plan, 0, err);
-    attn__fp_leave(saved);
-    if (st == ATTN_OK) *bytes = plan.workspace_bytes;
-    return st;
+    ATTN__FIND_PLACE(attn__find_grad_place(forward, grad, &flags, err));
+    ATTN__TRY(attn__plan_gradients_placed(forward, grad, &plan, flags, err));
+    *bytes = plan.workspace_bytes;
+    return ATTN_OK;
 }
 ATTN_DEF attn_status attn_backward(const attn_desc *forward, const attn_grad *grad, attn_error *err)
 {
     attn_plan plan;
     attn__memory memory;
-    ATTN__TRY(attn_plan_backward(forward, grad, &plan, err));
-    ATTN__TRY(attn__acquire(forward, plan.workspace_bytes, &memory, err));
-    attn__run_plan(&plan, memory.block);
+    attn_status st;
+    int flags = ATTN__WITH_DATA;
+    ATTN__FIND_PLACE(attn__find_grad_place(forward, grad, &flags, err));
+    ATTN__TRY(attn__plan_gradients_placed(forward, grad, &plan, flags, err));
+    ATTN__TRY(attn__acquire(forward, plan.workspace_bytes, flags, &memory, err));
+    st = attn__run_plan(&plan, memory.block, err);
     attn__release(forward, &memory);
-    return ATTN_OK;
+    return st;
 }
 ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size)
 {
@@ -7060,9 +7405,12 @@ ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad 
     attn_error err;
     attn__backward w;
     attn__text t;
-    const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan_gradients(forward, grad, &plan, 0, &err);
-    attn__fp_leave(saved);
+    attn_status st = ATTN_OK;
+    int flags = 0;
+#ifdef ATTN_CUDA
+    st = attn__find_grad_place(forward, grad, &flags, &err);
+#endif
+    if (st == ATTN_OK) st = attn__plan_gradients_placed(forward, grad, &plan, flags, &err);
     t.at = text;
     t.size = text ? size : 0;
     t.length = 0;
@@ -7074,6 +7422,12 @@ ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad 
     ATTN__COPY(&w, plan.backward, sizeof w);
     attn__put(&t, "gradients of ");
     attn__put(&t, attn_score_string((attn_score)plan.desc.score));
+#ifdef ATTN_CUDA
+    if (attn__on_device(&plan)) {
+        attn__put(&t, " attention");
+        return attn__end_on_device(&t, &plan, &plan.grad);
+    }
+#endif
     attn__put(&t, " attention; kernels ");
     attn__put(&t, attn_isa_string((attn_isa)plan.isa));
     attn__put(&t, ", blocks of ");
@@ -7108,16 +7462,27 @@ static void attn__sum_task(void *arg, int64_t index, int32_t worker)
     attn__sum_tile(job->f, job->m, index, (float *)(void *)(job->memory + worker * attn__sum_bytes(job->f)));
     attn__fp_leave(saved);
 }
-static void attn__sum_run(const attn__sum *m, int32_t isa, void *memory, const attn_parallel *parallel)
+static int32_t attn__isa_of(const attn_desc *d) { return d->isa ? d->isa : (int32_t)attn_best_isa(); }
+
+static attn_status attn__sum_run(const attn__sum *m, const attn_desc *d, int flags, void *memory, attn_error *err)
 {
+    const attn_parallel *parallel = &d->parallel;
     attn__sum_job job;
     int64_t i, n;
-    job.f = attn__table(isa);
+#ifdef ATTN_CUDA
+    if (flags & ATTN__ON_DEVICE)
+        return attn__cuda_sum(m->a.data || !attn__elements(&m->a) ? &m->a : NULL, &m->b, &m->out, m->batch, m->adds,
+                              m->skip, 0, d->stream, err);
+#endif
+    (void)flags;
+    (void)err;
+    job.f = attn__table(attn__isa_of(d));
     job.m = m;
     job.memory = attn__align(memory);
     n = attn__sum_tasks(job.f, m);
     if (parallel->run && n > 1) parallel->run(parallel->user, n, attn__sum_task, &job);
     else for (i = 0; i < n; i++) attn__sum_task(&job, i, 0);
+    return ATTN_OK;
 }
 /* out (+)= a b, rank 4; `adds` to what is there, skip as in attn__sum */
 static attn__sum attn__sum_of(attn_view a, attn_view b, attn_out out, int adds, int skip)
@@ -7136,12 +7501,12 @@ static attn__sum attn__sum_of(attn_view a, attn_view b, attn_out out, int adds, 
     m.shape = NULL;
     return m;
 }
-static int64_t attn__sum_memory(const attn_desc *d, int32_t isa)
+static int64_t attn__sum_memory(const attn_desc *d, int flags)
 {
-    return attn__add64(attn__mul64(attn__sum_bytes(attn__table(isa)), d->parallel.workers ? d->parallel.workers : 1),
-                       ATTN__ALIGN);
+    if (flags & ATTN__ON_DEVICE) return 0;
+    return attn__add64(attn__mul64(attn__sum_bytes(attn__table(attn__isa_of(d))),
+                                   d->parallel.workers ? d->parallel.workers : 1), ATTN__ALIGN);
 }
-static int32_t attn__isa_of(const attn_desc *d) { return d->isa ? d->isa : (int32_t)attn_best_isa(); }
 
 static attn_status attn__softmax_gradient(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
                                           size_t *bytes, attn_error *err)
@@ -7186,7 +7551,7 @@ ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view
     return attn__softmax_gradient(x, d_out, dx, options, bytes, err);
 }
 
-static attn_status attn__bmm_gradient(const attn_view *v, const attn_desc *options, int need_data, attn__sum *sums,
+static attn_status attn__bmm_gradient(const attn_view *v, const attn_desc *options, int flags, attn__sum *sums,
                                       attn_error *err)
 {
     static const attn__field fields[5] = {{0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("a")},
@@ -7196,7 +7561,7 @@ static attn_status attn__bmm_gradient(const attn_view *v, const attn_desc *optio
     int i, j, axis;
     for (i = 0; i < 5; i++) {
         ATTN__RULE(v[i].rank || i > 2, ATTN_ERR_NULL, fields[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&v[i], &fields[i], need_data, err));
+        ATTN__TRY(attn__check_view(&v[i], &fields[i], flags, err));
         if (v[i].rank) r[i] = attn__batch_rank4(v[i]);
     }
     ATTN__RULE(v[3].rank || v[4].rank, ATTN_ERR_NULL, "da", "must be given, or db");
@@ -7223,7 +7588,7 @@ static attn_status attn__bmm_gradient(const attn_view *v, const attn_desc *optio
         for (axis = 0; axis < v[i].rank; axis++)
             ATTN__TRY(attn__check_size(&v[i], &fields[i].names, axis, v[i - 3].size[axis],
                                        "must be that of what it belongs to", err));
-        for (j = 0; need_data && j < 5; j++)
+        for (j = 0; (flags & ATTN__WITH_DATA) && j < 5; j++)
             ATTN__RULE(!v[j].rank || j == i || (j == 3 && i == 4) || attn__disjoint(&v[i], &v[j]), ATTN_ERR_OVERLAP,
                        fields[i].names.view, j < 3 ? "must not overlap an input" : "must not overlap another output");
     }
@@ -7238,26 +7603,27 @@ ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out
                                        uint32_t accumulate, const attn_desc *options, attn_error *err)
 {
     const attn_desc d = attn__options(options);
-    const int32_t isa = attn__isa_of(&d);
     attn__memory memory;
     attn__sum sums[2];
     attn_view v[5];
-    int i;
+    attn_status st = ATTN_OK;
+    int i, flags = ATTN__WITH_DATA;
     v[0] = a;
     v[1] = b;
     v[2] = d_out;
     v[3] = attn_view_of(da);
     v[4] = attn_view_of(db);
-    ATTN__TRY(attn__bmm_gradient(v, &d, 1, sums, err));
+    ATTN__FIND_PLACE(attn__bmm_find_place(v, 5, &d, &flags, err));
+    ATTN__TRY(attn__bmm_gradient(v, &d, flags, sums, err));
     ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
-    ATTN__TRY(attn__acquire(&d, (size_t)attn__sum_memory(&d, isa), &memory, err));
-    for (i = 0; i < 2; i++) {
+    ATTN__TRY(attn__acquire(&d, (size_t)attn__sum_memory(&d, flags), flags, &memory, err));
+    for (i = 0; i < 2 && st == ATTN_OK; i++) {
         if (!v[3 + i].rank) continue;
         sums[i].adds = (int)(accumulate >> i & 1u);
-        attn__sum_run(&sums[i], isa, memory.block, &d.parallel);
+        st = attn__sum_run(&sums[i], &d, flags, memory.block, err);
     }
     attn__release(&d, &memory);
-    return attn__success(err);
+    return st == ATTN_OK ? attn__success(err) : st;
 }
 ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
                                                       attn_out db, const attn_desc *options, size_t *bytes,
@@ -7266,14 +7632,16 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
     const attn_desc d = attn__options(options);
     attn__sum sums[2];
     attn_view v[5];
+    int flags = 0;
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
     v[0] = a;
     v[1] = b;
     v[2] = d_out;
     v[3] = attn_view_of(da);
     v[4] = attn_view_of(db);
-    ATTN__TRY(attn__bmm_gradient(v, &d, 0, sums, err));
-    *bytes = (size_t)attn__sum_memory(&d, attn__isa_of(&d));
+    ATTN__FIND_PLACE(attn__bmm_find_place(v, 5, &d, &flags, err));
+    ATTN__TRY(attn__bmm_gradient(v, &d, flags, sums, err));
+    *bytes = (size_t)attn__sum_memory(&d, flags);
     return attn__success(err);
 }
 
@@ -7323,15 +7691,16 @@ static attn_view attn__mha_weights(const attn_mha_desc *desc, int which)
 }
 
 /* A gradient against what it belongs to and everything else. */
-ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, const attn_mha_grad *grad, int need,
+ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, const attn_mha_grad *grad, int flags,
                                                   attn_error *err)
 {
+    const int need = flags & ATTN__WITH_DATA;
     int i, j, axis, any = 0;
     for (i = 0; i < ATTN__H_COUNT; i++) {
         const attn__field *f = &attn__mha_fields[i];
         const attn_view g = attn__mha_at(grad, i), like = attn__mha_like(desc, i);
         if (!g.rank) continue;
-        ATTN__TRY(attn__check_view(&g, f, need, err));
+        ATTN__TRY(attn__check_view(&g, f, flags, err));
         ATTN__RULE(like.rank, ATTN_ERR_OPTION, f->names.view, "must be absent where what it belongs to is");
         for (axis = 0; axis < like.rank; axis++)
             ATTN__TRY(attn__check_size(&g, &f->names, axis, like.size[axis],
@@ -7366,18 +7735,30 @@ ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, con
     return ATTN_OK;
 }
 
+#ifdef ATTN_CUDA
+static attn_status attn__mha_grad_place(const attn_mha_grad *grad, const attn__mha *m, attn_error *err)
+{
+    attn__place at;
+    at.where = m->flags & ATTN__ON_DEVICE ? ATTN__PLACE_DEVICE : m->flags & ATTN__ANYWHERE ?
+        ATTN__PLACE_HOST | ATTN__PLACE_DEVICE : ATTN__PLACE_HOST;
+    at.seen = 1;
+    ATTN__TRY(attn__see_fields(&at, grad, attn__mha_fields, ATTN__H_COUNT, err));
+    if (!grad->attention) return ATTN_OK;
+    return attn__see_fields(&at, grad->attention, attn__grad_fields, ATTN__G_COUNT, err);
+}
+#endif
+
 static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const attn_mha_grad *grad, float *base,
                                               attn__mha_gradient *a, attn_error *err)
 {
     attn_desc *d = &a->m.attention;
     attn_view d_heads;
     int64_t floats, heads_floats, rows, least;
-    attn_status st;
-    attn__fp_state saved;
     int i, p;
     ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
     ATTN__TRY(attn__mha_resolve(desc, base, &a->m, err));
-    ATTN__TRY(attn__mha_check(desc, grad, base != NULL, err));
+    ATTN__FIND_PLACE(attn__mha_grad_place(grad, &a->m, err));
+    ATTN__TRY(attn__mha_check(desc, grad, a->m.flags, err));
     for (p = ATTN__F_lse; p <= ATTN__F_scores_masked; p++)
         attn__zero((char *)d + attn__fields[p].offset, sizeof(attn_view));
     rows = attn__mul64(attn__mul64(d->q.size[0], d->q.size[1]), d->q.size[2]);
@@ -7400,6 +7781,7 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
     d_heads = attn_view_bshd(a->d_heads, d->q.size[0], d->q.size[2], d->q.size[1], d->v.size[3]);
     if (!desc->w_result.rank) {                     /* the heads side by side: d_out is their gradient as it is */
         d_heads.data = grad->d_out.data;
+        d_heads.type = grad->d_out.type;
         d_heads.stride[0] = grad->d_out.stride[0];
         d_heads.stride[1] = grad->d_out.stride[2] * d->v.size[3];
         d_heads.stride[2] = grad->d_out.stride[1];
@@ -7412,19 +7794,16 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
     a->grad.dk = attn_out_bshd(a->d_projected[1], d->k.size[0], d->k.size[2], d->k.size[1], d->k.size[3]);
     a->grad.dv = attn_out_bshd(a->d_projected[2], d->v.size[0], d->v.size[2], d->v.size[1], d->v.size[3]);
     a->grad.accumulate &= ~7u;
-    saved = attn__fp_enter();
-    st = attn__plan_gradients(d, &a->grad, &a->m.plan, base ? ATTN__WITH_DATA : 0, err);
-    a->inner_bytes = st == ATTN_OK ? (int64_t)a->m.plan.workspace_bytes : 0;
-    if (st == ATTN_OK) st = attn__plan(d, &a->m.plan, base ? ATTN__WITH_DATA : 0, err);
-    attn__fp_leave(saved);
-    if (st != ATTN_OK) return st;
+    ATTN__TRY(attn__plan_gradients_placed(d, &a->grad, &a->m.plan, a->m.flags, err));
+    a->inner_bytes = (int64_t)a->m.plan.workspace_bytes;
+    ATTN__TRY(attn__plan_placed(d, &a->m.plan, a->m.flags, err));
     least = (int64_t)a->m.plan.workspace_bytes;
     a->inner_bytes = least > a->inner_bytes ? least : a->inner_bytes;
     for (i = 0; i < 3; i++) {
         least = (int64_t)attn__bmm_workspace(&a->m.product[i], d);
         a->inner_bytes = least > a->inner_bytes ? least : a->inner_bytes;
     }
-    least = attn__sum_memory(d, attn__isa_of(d));
+    least = attn__sum_memory(d, a->m.flags);
     a->inner_bytes = least > a->inner_bytes ? least : a->inner_bytes;
     return ATTN_OK;
 }
@@ -7441,62 +7820,60 @@ static attn_view attn__mha_rank4(attn_view v)
     return r;
 }
 /* a gradient g (+)= a b */
-static void attn__mha_sum(const attn__mha_gradient *a, const attn_mha_grad *grad, int field, attn_view x, attn_view y,
-                          int again, int skip, void *inner)
+static attn_status attn__mha_sum(const attn__mha_gradient *a, const attn_mha_grad *grad, int field, attn_view x,
+                                 attn_view y, int again, int skip, void *inner, attn_error *err)
 {
     const attn_view g = attn__mha_at(grad, field);
     const int adds = again || (grad->accumulate >> (field - 1) & 1u);
     attn__sum m;
-    if (!g.rank) return;
+    if (!g.rank) return ATTN_OK;
     m = attn__sum_of(x, y, attn__out((void *)(uintptr_t)g.data, attn__mha_rank4(g)), adds, skip);
-    attn__sum_run(&m, attn__isa_of(&a->m.attention), inner, &a->m.attention.parallel);
+    return attn__sum_run(&m, &a->m.attention, a->m.flags, inner, err);
 }
 
-static void attn__mha_gradient_run(attn__mha_gradient *a, const attn_mha_desc *desc, const attn_mha_grad *grad,
-                                   void *inner)
+static attn_status attn__mha_gradient_run(attn__mha_gradient *a, const attn_mha_desc *desc, const attn_mha_grad *grad,
+                                          void *inner, attn_error *err)
 {
     static const float one = 1.0f;
     const attn_desc *d = &a->m.attention;
     const int64_t batch = d->q.size[0], *heads = d->out.size;
     const attn_view above = attn__mha_rank4(grad->d_out);
     attn_view ones = attn__packed(&one, 1, 1, 1, 0), of_heads, projected;
-    attn__fp_state saved;
     int i, field, to_query = 0, to_key = 0;
     ones.stride[0] = ones.stride[1] = ones.stride[2] = ones.stride[3] = 0;
+    if (a->m.flags & ATTN__ON_DEVICE) ones.data = NULL;     /* the device knows what is meant */
     for (i = 0; i < 3; i++) {
-        attn__bmm_run(&a->m.product[i], inner, &d->parallel);
-        saved = attn__fp_enter();
-        attn__mha_add_bias(&a->m.bias[i], &a->m.product[i].out);
-        attn__fp_leave(saved);
+        ATTN__TRY(attn__bmm_run(&a->m.product[i], inner, d, err));
+        ATTN__TRY(attn__mha_add_bias(&a->m, i, err));
     }
-    attn__run_plan(&a->m.plan, inner);
+    ATTN__TRY(attn__run_plan(&a->m.plan, inner, err));
     if (desc->w_result.rank) {
         attn__sum m;
         of_heads = attn__packed((const float *)d->out.data, batch, 1, heads[2], heads[1] * heads[3]);
-        attn__mha_sum(a, grad, ATTN__H_DW_RESULT, attn__swapped(above), of_heads, 0, 0, inner);
+        ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DW_RESULT, attn__swapped(above), of_heads, 0, 0, inner, err));
         ones.size[3] = heads[2];
-        attn__mha_sum(a, grad, ATTN__H_DB_RESULT, ones, above, 0, 0, inner);
+        ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DB_RESULT, ones, above, 0, 0, inner, err));
         of_heads.data = a->d_heads;
         m = attn__sum_of(above, attn__mha_rank4(desc->w_result), attn__out(a->d_heads, of_heads), 0, 0);
-        attn__sum_run(&m, attn__isa_of(d), inner, &d->parallel);
+        ATTN__TRY(attn__sum_run(&m, d, a->m.flags, inner, err));
     }
-    saved = attn__fp_enter();
-    attn__plan_gradients(d, &a->grad, &a->m.plan, ATTN__WITH_DATA, NULL);       /* checked before */
-    attn__fp_leave(saved);
-    attn__run_plan(&a->m.plan, inner);
+    ATTN__TRY(attn__plan_gradients_placed(d, &a->grad, &a->m.plan, a->m.flags, err));
+    ATTN__TRY(attn__run_plan(&a->m.plan, inner, err));
     for (i = 0; i < 3; i++) {
         const attn_view x = attn__mha_input(desc, i), w = attn__mha_weights(desc, i);
         projected = attn__packed(a->d_projected[i], batch, 1, x.size[1], w.size[0]);
-        attn__mha_sum(a, grad, ATTN__H_DW_QUERY + i, attn__swapped(projected), attn__mha_rank4(x), 0, 2, inner);
+        ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DW_QUERY + i, attn__swapped(projected), attn__mha_rank4(x), 0, 2,
+                                inner, err));
         ones.size[3] = x.size[1];
-        attn__mha_sum(a, grad, ATTN__H_DB_QUERY + i, ones, projected, 0, 0, inner);
+        ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DB_QUERY + i, ones, projected, 0, 0, inner, err));
         field = i == 2 && !desc->value.rank ? ATTN__H_DKEY : ATTN__H_DQUERY + i;
         if (field == ATTN__H_DKEY && !desc->key.rank) field = ATTN__H_DQUERY;
-        attn__mha_sum(a, grad, field, projected, attn__mha_rank4(w), field == ATTN__H_DQUERY ? to_query :
-                      field == ATTN__H_DKEY ? to_key : 0, 0, inner);
+        ATTN__TRY(attn__mha_sum(a, grad, field, projected, attn__mha_rank4(w), field == ATTN__H_DQUERY ? to_query :
+                      field == ATTN__H_DKEY ? to_key : 0, 0, inner, err));
         to_query |= field == ATTN__H_DQUERY;
         to_key |= field == ATTN__H_DKEY;
     }
+    return ATTN_OK;
 }
 
 ATTN__NOINLINE static attn_status attn__mha_gradient_bytes(const attn_mha_desc *desc, const attn_mha_grad *grad,
@@ -7518,18 +7895,24 @@ ATTN__NOINLINE static attn_status attn__mha_gradient_within(const attn_mha_desc 
 {
     const attn_desc d = attn__options(desc->attention);
     attn__mha_gradient *a;
+#ifdef ATTN_CUDA
+    attn__mha_gradient on_host;
+#endif
+    int flags = ATTN__WITH_DATA;
     attn__memory memory;
     attn_status st;
     char *base;
-    ATTN__TRY(attn__acquire(&d, bytes, &memory, err));
+    ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
+    ATTN__TRY(attn__acquire(&d, bytes, flags, &memory, err));
     base = attn__align(memory.block);
     a = (attn__mha_gradient *)(void *)base;         /* too big for a small stack */
+#ifdef ATTN_CUDA
+    if (flags & ATTN__ON_DEVICE) a = &on_host;      /* that memory is the device's */
+#endif
     base += ATTN__HEADS_BYTES;
     st = attn__mha_gradient_resolve(desc, grad, (float *)(void *)base, a, err);
-    if (st == ATTN_OK) {
-        attn__mha_gradient_run(a, desc, grad, base + a->own_bytes);
-        st = attn__success(err);
-    }
+    if (st == ATTN_OK) st = attn__mha_gradient_run(a, desc, grad, base + a->own_bytes, err);
+    if (st == ATTN_OK) attn__success(err);
     attn__release(&d, &memory);
     return st;
 }
@@ -7551,6 +7934,9 @@ ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y,
     if (n < 0) return ATTN_ERR_SIZE;
     if (n > 0 && (!x || !y)) return ATTN_ERR_NULL;
     if (isa != ATTN_ISA_AUTO && !attn__cpu_has(isa)) return ATTN_ERR_ISA;
+#ifdef ATTN_CUDA
+    if (n > 0 && (!attn__is_on_host(x) || !attn__is_on_host(y))) return ATTN_ERR_PLACE;
+#endif
     f = attn__table((int32_t)(isa == ATTN_ISA_AUTO ? attn_best_isa() : isa));
     saved = attn__fp_enter();
     (function == 0 ? f->exp : function == 1 ? f->log : f->tanh)(x, y, n);
@@ -7841,7 +8227,10 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     int a, axis;
     ATTN__RULE(v->rank, ATTN_ERR_NULL, "values", "must be given");
     ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
-    ATTN__TRY(attn__check_view(v, &field[u8], !mask, err));
+    ATTN__TRY(attn__check_view(v, &field[u8], mask ? 0 : ATTN__WITH_DATA, err));
+#ifdef ATTN_CUDA
+    ATTN__RULE(attn__is_on_host(v->data), ATTN_ERR_PLACE, "values.data", "must lie on the host");
+#endif
     for (a = 0; a < 4; a++) {
         axis = a - (4 - v->rank);
         p->size[a] = axis < 0 ? 1 : v->size[axis];
@@ -7871,7 +8260,14 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
     ATTN__RULE(!m->range_set || m->range_min < m->range_max, ATTN_ERR_RANGE, "range_max",
                "must be above range_min");
     if (!m->mask_of) return ATTN_OK;
-    return attn__mask_check(m->mask_of, p->size[0], p->size[1], p->size[2], p->size[3], err);
+#ifdef ATTN_CUDA
+    {
+        int flags = ATTN__WITH_DATA;
+        ATTN__TRY(attn__find_place(m->mask_of, &flags, err));
+        ATTN__RULE(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "mask_of", "must have its arrays on the host");
+    }
+#endif
+    return attn__mask_check(m->mask_of, p->size[0], p->size[1], p->size[2], p->size[3], ATTN__WITH_DATA, err);
 }
 
 /* The range over the finite values. One value alone is seen against 0, so that all ones look full and all zeros empty;
@@ -8540,6 +8936,10 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__TANH_C4
 #undef ATTN__TANH_SPLIT
 #undef ATTN__TRY
+#undef ATTN__HALF
+#undef ATTN__FIND_PLACE
+#undef ATTN__PLACE_HOST
+#undef ATTN__PLACE_DEVICE
 #undef ATTN__UNROLL
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST

@@ -145,7 +145,22 @@ static block *blocks;
 
 enum { FILL = 0xFF };
 
-#ifdef _WIN32
+/* With TEST_MAPPED, memory comes from the program. There are no closed pages then: the margins hold FILL. */
+#ifdef TEST_MAPPED
+void *test_map(size_t bytes);
+void test_unmap(void *p);
+static size_t page_size(void) { return 4096; }
+static void *map_closed(size_t n) {
+    void *p = test_map(n);
+    return p ? memset(p, FILL, n) : 0;
+}
+static int map_open(void *p, size_t n) { return p && n; }
+static int map_read_only(void *p, size_t n) { return p && n; }
+static void unmap(void *p, size_t n) {
+    (void)n;
+    test_unmap(p);
+}
+#elif defined(_WIN32)
 static size_t page_size(void) {
     SYSTEM_INFO info;
     GetSystemInfo(&info);
@@ -188,6 +203,11 @@ void *test_guarded_span(size_t before, size_t bytes, size_t after, int low) {
     b->opened = inside;
     b->bytes = bytes;
     b->data = low ? b->open : b->open + inside - bytes;
+#ifdef TEST_MAPPED
+    b->open = b->base;
+    b->opened = b->total;
+    inside = 0;
+#endif
     b->next = blocks;
     blocks = b;
     if (inside) {

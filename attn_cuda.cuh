@@ -1,0 +1,3608 @@
+/* attn_cuda.cuh - v0.2.0 - attn.h on NVIDIA GPUs: the same functions take device pointers - MIT or Unlicense
+   SPDX-License-Identifier: MIT OR Unlicense
+
+   HOW TO    In ONE .cu file, compiled by nvcc (C++17, sm_75 and up):
+
+                 #define ATTN_CUDA_IMPLEMENTATION
+                 #include "attn_cuda.cuh"
+
+             and in the one C or C++ file that has the implementation of attn.h:
+
+                 #define ATTN_CUDA
+                 #define ATTN_IMPLEMENTATION
+                 #include "attn.h"
+
+             From then on attn_forward, attn_backward, attn_softmax, attn_scores, attn_bmm and attn_mha, with their
+             gradients, take device pointers as well as host ones. Files that only call them need neither macro.
+
+   WHERE     The arrays decide: all on the host (or pinned there), and the call runs on the CPU; all on one device, and
+             it is enqueued on desc.stream. Managed memory counts for both, and runs on the device where nothing lies on
+             the host. Arrays in two places are refused (ATTN_ERR_PLACE) with the field. The workspace lies where the
+             arrays do. attn_workspace_size and the like look at the pointers too; where all are NULL they tell what is
+             enough for either.
+   STREAM    A call on the device returns when its work is enqueued: no synchronisation, and no allocation when the
+             workspace is given; without it, cudaMallocAsync and cudaFreeAsync on the stream, or desc.allocator, whose
+             memory must be the device's and stay there until the stream is done with it. So it can be captured in a
+             graph; attn_cuda_prepare() once before a capture loads the kernels. What fails later shows at the caller's
+             own synchronisation, as always.
+   CONTENTS  of arrays on the device cannot be looked at: key_lengths and query_lengths are clamped to 0..Sk and 0..Sq,
+             sigma_per_head is taken as it is. Everything else is checked as on the CPU.
+   TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, each as it likes (lse and stats are f32). All
+             arithmetic is f32; a result is rounded once, when it is stored.
+   BITS      The same from run to run, backward too: no atomics. Not those of the CPU, except for attn_bmm, masks and
+             dropout, which drops the very same weights. They depend on which stage runs (attn_explain tells), and so on
+             the device and on which results are asked for.
+
+   CONTENTS  search for ">>" and a name
+       >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
+       >>config     what can be set before the include      >>hopper     stage 3: wgmma and TMA
+       >>platform   nvcc, or a stand-in for tests           >>additive   stage 4: additive scores, fused
+       >>hw         the only place with PTX                 >>dispatch   which stage runs
+       >>common     parameters, arrays, masks, dropout      >>host       what attn.h calls
+       >>simple     stage 1: every option, every size       >>tail       clean-up
+*/
+
+/* --------------------------------------------------------------------------------------------------------- >>api */
+#ifndef ATTN_CUDA_INCLUDED
+#define ATTN_CUDA_INCLUDED
+
+#ifdef ATTN_CUDA_IMPLEMENTATION
+#  define ATTN__CUDA_SEAM
+#endif
+#include "attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Loads all kernels onto the current device and asks for the shared memory they may use: what a first call would do,
+   and a graph capture does not allow. Once per device and process is enough. err may be NULL. */
+attn_status attn_cuda_prepare(attn_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* ATTN_CUDA_INCLUDED */
+
+#if defined(ATTN_CUDA_IMPLEMENTATION) && !defined(ATTN__CUDA_IMPLEMENTED)
+#define ATTN__CUDA_IMPLEMENTED
+
+/* ------------------------------------------------------------------------------------------------------ >>config */
+#ifndef ATTN_CUDA_HEAD_DIMS
+#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* of kernels, ascending; others take the next, or stage 1 */
+#endif
+#ifndef ATTN_CUDA_MAX_BLOCKS
+#  define ATTN_CUDA_MAX_BLOCKS 65535        /* of a grid; blocks loop over what is left */
+#endif
+
+#ifndef ATTN_CUDA_SIMPLE
+#  define ATTN_CUDA_SIMPLE 0                /* 1: stage 1 does everything, to hold the others against it */
+#endif
+
+/* ---------------------------------------------------------------------------------------------------- >>platform
+   Either CUDA, or what tests put in its place (see tests/cuda): the same names for the kernels and for the few
+   functions of the runtime that >>host calls. */
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef ATTN_CUDA_HW_HEADER
+#  include ATTN_CUDA_HW_HEADER
+#else
+#  include <cuda_runtime.h>
+#  define ATTN__DEVICE        static __device__ __forceinline__
+#  define ATTN__BOTH          static __host__ __device__ __forceinline__
+#  define ATTN__KERNEL(threads, blocks) static __global__ __launch_bounds__(threads, blocks)
+#  define ATTN__PARAM         const __grid_constant__
+#  define ATTN__SHARED(name)  extern __shared__ __align__(1024) unsigned char name[]
+#  define ATTN__LAUNCH(kernel, grid, threads, shared, stream, params) \
+    attn__gpu_launch((const void *)(kernel), grid, threads, shared, stream, &(params))
+static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, size_t shared, cudaStream_t stream,
+                                    const void *params)
+{
+    void *arguments[1];
+    cudaError_t error = cudaSuccess;
+    arguments[0] = const_cast<void *>(params);
+    if (shared > 48 * 1024)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    if (error == cudaSuccess)
+        error = cudaLaunchKernel(kernel, dim3((unsigned)grid), dim3((unsigned)threads), arguments, shared, stream);
+    if (error != cudaSuccess) cudaGetLastError();           /* it is reported once, here */
+    return error;
+}
+#endif
+
+#ifndef ATTN__BOTH              /* for the host too */
+#  define ATTN__BOTH ATTN__DEVICE
+#endif
+
+/* ---------------------------------------------------------------------------------------------------------- >>hw
+   The hardware, as small functions: the only place with PTX. A compiler that knows no CUDA takes the same names from
+   ATTN_CUDA_HW_HEADER, which emulates them; so the kernels below run, and are tested, without a GPU. */
+#ifndef ATTN_CUDA_HW_HEADER
+#include <cuda.h>           /* types only: CUtensorMap; nothing of libcuda is linked */
+
+#define ATTN__UNROLL _Pragma("unroll")
+#define ATTN__LOOP _Pragma("unroll 1")      /* not unrolled: it would cost registers */
+/* What the compilation for one architecture has. On the host everything, so that kernels have their names. */
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#  define ATTN__HAVE_MMA 1
+#else
+#  define ATTN__HAVE_MMA 0
+#endif
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#  define ATTN__HAVE_WGMMA 1
+#else
+#  define ATTN__HAVE_WGMMA 0
+#endif
+
+namespace attn__hw {
+
+struct f16  { static const bool is_bf16 = false; };         /* the two 16-bit types, as template arguments */
+struct bf16 { static const bool is_bf16 = true; };
+typedef CUtensorMap tensor_map;
+
+/* ---- who am I */
+ATTN__DEVICE int thread()  { return (int)threadIdx.x; }
+ATTN__DEVICE int threads() { return (int)blockDim.x; }
+ATTN__DEVICE int block()   { return (int)blockIdx.x; }
+ATTN__DEVICE int blocks()  { return (int)gridDim.x; }
+ATTN__DEVICE int lane()    { return (int)(threadIdx.x % 32); }
+ATTN__DEVICE int warp()    { return __shfl_sync(0xffffffffu, (int)(threadIdx.x / 32), 0); } /* known to be uniform */
+
+/* ---- barriers of the block (0) and of `count` of its threads (1..15); arrive does not wait */
+ATTN__DEVICE void sync() { __syncthreads(); }
+ATTN__DEVICE void barrier_sync(int id, int count)
+{
+    asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(count) : "memory");
+}
+ATTN__DEVICE void barrier_arrive(int id, int count)
+{
+    asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(count) : "memory");
+}
+/* bar.sync; then true where any of the threads votes so */
+ATTN__DEVICE bool barrier_or(int id, int count, bool vote)
+{
+    int result;
+    asm volatile("{ .reg .pred in, out; setp.ne.s32 in, %3, 0; bar.red.or.pred out, %1, %2, in; "
+                 "selp.s32 %0, 1, 0, out; }"
+                 : "=r"(result) : "r"(id), "r"(count), "r"((int)vote) : "memory");
+    return result != 0;
+}
+
+/* ---- the lanes of a warp, all 32 of them */
+template <class T> ATTN__DEVICE T shfl(T x, int source) { return __shfl_sync(0xffffffffu, x, source); }
+template <class T> ATTN__DEVICE T shfl_xor(T x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+ATTN__DEVICE uint32_t ballot(bool vote) { return __ballot_sync(0xffffffffu, vote); }
+ATTN__DEVICE bool any(bool vote) { return __any_sync(0xffffffffu, vote) != 0; }
+ATTN__DEVICE void sync_warp() { __syncwarp(); }
+
+/* ---- one instruction each: 2 ulp or so, numbers below 2^-126 are 0 */
+ATTN__DEVICE float ex2(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+ATTN__DEVICE float lg2(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+ATTN__DEVICE float rcp(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+/* within 2^-11 */
+ATTN__DEVICE float tanh_approx(float x) { float y; asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+ATTN__DEVICE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+
+/* ---- 16-bit floats, rounded to nearest even */
+ATTN__DEVICE float from_f16(uint16_t h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
+ATTN__DEVICE uint16_t to_f16(float f) { uint16_t h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
+ATTN__DEVICE float from_bf16(uint16_t h) { return __uint_as_float((uint32_t)h << 16); }
+ATTN__DEVICE uint16_t to_bf16(float f)          /* by hand: the instruction is there from sm_80 on */
+{
+    const uint32_t u = __float_as_uint(f);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
+}
+/* two numbers in one register (sm_80) */
+template <class T> ATTN__DEVICE uint32_t pack(float low, float high)
+{
+    uint32_t r;
+    if (T::is_bf16) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+
+/* ---- shared memory. Words that TMA or wgmma will read: store_shared by all, fence_async by all, a barrier; then. */
+ATTN__DEVICE uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+ATTN__DEVICE void store_shared(uint32_t address, uint32_t value)
+{
+    asm volatile("st.shared.b32 [%0], %1;" :: "r"(address), "r"(value) : "memory");
+}
+ATTN__DEVICE void load_shared(uint32_t (&r)[4], uint32_t address)          /* 16 bytes, aligned */
+{
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+ATTN__DEVICE uint32_t load_shared_word(uint32_t address)
+{
+    uint32_t r;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(address) : "memory");
+    return r;
+}
+ATTN__DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/* ---- cp.async (sm_80): 16 bytes from global to shared memory, or 16 zero bytes and nothing is read */
+ATTN__DEVICE void copy16(uint32_t to, const void *from, bool inside)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :: "r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
+}
+ATTN__DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> ATTN__DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+
+/* ---- tensor cores of a warp (sm_80). With g = lane/4, t = lane%4, element pairs in one register low half first:
+       A 16x16   a0 (g, 2t..)  a1 (g+8, 2t..)  a2 (g, 2t+8..)  a3 (g+8, 2t+8..)
+       B 16x8    b0 (2t.., g)  b1 (2t+8.., g)
+       D 16x8    d0 (g, 2t)  d1 (g, 2t+1)  d2 (g+8, 2t)  d3 (g+8, 2t+1)
+   ldmatrix: four 8x8 matrices; lane 8m+r gives the address of row r of matrix m; a lane gets of each (g, 2t..), or of
+   the transposed one. */
+ATTN__DEVICE void ldmatrix(uint32_t (&r)[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+ATTN__DEVICE void ldmatrix_transposed(uint32_t (&r)[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+template <class T> ATTN__DEVICE void mma(float *d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    if (T::is_bf16)
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    else
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* ---- mbarriers (sm_90): 8 bytes of shared memory. A phase ends when `arrivals` have arrived and all bytes that were
+   announced have landed; wait(parity) goes on once the phase of that parity has ended, so the first wait for a slot
+   that starts out free is with parity 1. */
+ATTN__DEVICE void mbarrier_init(uint64_t *bar, int arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(bar)), "r"(arrivals) : "memory");
+}
+ATTN__DEVICE void mbarrier_fence_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+ATTN__DEVICE void mbarrier_arrive(uint64_t *bar)
+{
+    asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" :: "r"(shared_address(bar)) : "memory");
+}
+ATTN__DEVICE void mbarrier_expect(uint64_t *bar, uint32_t bytes) {          /* arrives, and announces bytes */
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :: "r"(shared_address(bar)), "r"(bytes) : "memory");
+}
+ATTN__DEVICE void mbarrier_wait(uint64_t *bar, int parity)
+{
+    asm volatile("{ .reg .pred done;\n"
+                 "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra.uni AGAIN; }" :: "r"(shared_address(bar)), "r"(parity) : "memory");
+}
+
+/* ---- TMA (sm_90): one thread moves a box of 64 columns and some rows, which lies in shared memory as rows of 128
+   bytes whose 16-byte chunks are exchanged: chunk ^= row % 8. Outside the tensor it reads 0 and writes nothing. */
+ATTN__DEVICE void tma_load(void *to, const tensor_map *map, uint64_t *bar, int c0, int c1, int c2, int c3)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2];"
+                 :: "r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+                 : "memory");
+}
+ATTN__DEVICE void tma_store(const tensor_map *map, const void *from, int c0, int c1, int c2, int c3)
+{
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
+                 :: "l"(map), "r"(shared_address(from)), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
+}
+ATTN__DEVICE void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int N> ATTN__DEVICE void tma_store_wait_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(N) : "memory");
+}
+
+/* A tensor of 16-bit elements with axes column, row, head, batch; boxes of 64 columns and `rows` rows. On the host;
+   0 = fine, else the tensor cannot be described (alignment, strides) or the driver has no TMA. */
+inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4], const int64_t (&stride)[4],
+                           int rows)
+{
+    typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                                  const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
+                                  CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+    void *encode = NULL;
+    cudaDriverEntryPointQueryResult found;
+    cuuint64_t sizes[4], strides[3];
+    const cuuint32_t box[4] = {64, (cuuint32_t)rows, 1, 1}, steps[4] = {1, 1, 1, 1};
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found) !=
+            cudaSuccess || !encode) {
+        cudaGetLastError();                     /* the caller's next check is not to find this one */
+        return 1;
+    }
+    for (int i = 0; i < 4; i++) {
+        if (size[i] <= 0 || (i && stride[i] < 0)) return 1;
+        sizes[i] = (cuuint64_t)size[i];
+        if (i) strides[i - 1] = (cuuint64_t)stride[i] * 2;
+    }
+    return ((encode_fn)encode)(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, base, sizes, strides, box, steps,
+                               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
+}
+
+/* ---- tensor cores of a warpgroup of 128 threads (sm_90a): asynchronous; D 64xN (+)= A 64x16 . B 16xN, by groups.
+   Warp w holds rows 16w.. of D: d[4j], d[4j+1] (g, 8j+2t..), d[4j+2], d[4j+3] (g+8, 8j+2t..); A in registers is as for
+   mma. Operands in shared memory are descriptors of tiles as TMA lays them; a transposed one has its rows along k.
+   fence before the first wgmma of a group; keep(registers) before it and after the wait, so that the compiler leaves
+   the registers alone in between. */
+template <int N> ATTN__DEVICE void registers_more() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
+template <int N> ATTN__DEVICE void registers_fewer() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
+ATTN__DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+ATTN__DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N> ATTN__DEVICE void wgmma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
+}
+template <int N> ATTN__DEVICE void wgmma_keep(float (&d)[N])
+{
+    ATTN__UNROLL for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i]) :: "memory");
+}
+template <int N> ATTN__DEVICE void wgmma_keep(uint32_t (&a)[N])
+{
+    ATTN__UNROLL for (int i = 0; i < N; i++) asm volatile("" : "+r"(a[i]) :: "memory");
+}
+template <int M, int N> ATTN__DEVICE void wgmma_keep(uint32_t (&a)[M][N])
+{
+    ATTN__UNROLL for (int i = 0; i < M; i++) wgmma_keep(a[i]);
+}
+
+/* An asm statement must name each register by a literal number. These are lists of them: ATTN__REGSn names the n/2 of
+   an accumulator of n columns, ATTN__ACCn binds them to d[0..n/2). */
+#define ATTN__R0 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define ATTN__R1 "%8, %9, %10, %11, %12, %13, %14, %15"
+#define ATTN__R2 "%16, %17, %18, %19, %20, %21, %22, %23"
+#define ATTN__R3 "%24, %25, %26, %27, %28, %29, %30, %31"
+#define ATTN__R4 "%32, %33, %34, %35, %36, %37, %38, %39"
+#define ATTN__R5 "%40, %41, %42, %43, %44, %45, %46, %47"
+#define ATTN__R6 "%48, %49, %50, %51, %52, %53, %54, %55"
+#define ATTN__R7 "%56, %57, %58, %59, %60, %61, %62, %63"
+#define ATTN__R8 "%64, %65, %66, %67, %68, %69, %70, %71"
+#define ATTN__R9 "%72, %73, %74, %75, %76, %77, %78, %79"
+#define ATTN__R10 "%80, %81, %82, %83, %84, %85, %86, %87"
+#define ATTN__R11 "%88, %89, %90, %91, %92, %93, %94, %95"
+#define ATTN__R12 "%96, %97, %98, %99, %100, %101, %102, %103"
+#define ATTN__R13 "%104, %105, %106, %107, %108, %109, %110, %111"
+#define ATTN__R14 "%112, %113, %114, %115, %116, %117, %118, %119"
+#define ATTN__R15 "%120, %121, %122, %123, %124, %125, %126, %127"
+#define ATTN__D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+                    "+f"(d[i + 6]), "+f"(d[i + 7])
+#define ATTN__REGS16 ATTN__R0
+#define ATTN__ACC16 ATTN__D8(0)
+#define ATTN__REGS32 ATTN__REGS16 ", " ATTN__R1
+#define ATTN__ACC32 ATTN__ACC16, ATTN__D8(8)
+#define ATTN__REGS48 ATTN__REGS32 ", " ATTN__R2
+#define ATTN__ACC48 ATTN__ACC32, ATTN__D8(16)
+#define ATTN__REGS64 ATTN__REGS48 ", " ATTN__R3
+#define ATTN__ACC64 ATTN__ACC48, ATTN__D8(24)
+#define ATTN__REGS80 ATTN__REGS64 ", " ATTN__R4
+#define ATTN__ACC80 ATTN__ACC64, ATTN__D8(32)
+#define ATTN__REGS96 ATTN__REGS80 ", " ATTN__R5
+#define ATTN__ACC96 ATTN__ACC80, ATTN__D8(40)
+#define ATTN__REGS112 ATTN__REGS96 ", " ATTN__R6
+#define ATTN__ACC112 ATTN__ACC96, ATTN__D8(48)
+#define ATTN__REGS128 ATTN__REGS112 ", " ATTN__R7
+#define ATTN__ACC128 ATTN__ACC112, ATTN__D8(56)
+#define ATTN__REGS144 ATTN__REGS128 ", " ATTN__R8
+#define ATTN__ACC144 ATTN__ACC128, ATTN__D8(64)
+#define ATTN__REGS160 ATTN__REGS144 ", " ATTN__R9
+#define ATTN__ACC160 ATTN__ACC144, ATTN__D8(72)
+#define ATTN__REGS176 ATTN__REGS160 ", " ATTN__R10
+#define ATTN__ACC176 ATTN__ACC160, ATTN__D8(80)
+#define ATTN__REGS192 ATTN__REGS176 ", " ATTN__R11
+#define ATTN__ACC192 ATTN__ACC176, ATTN__D8(88)
+#define ATTN__REGS208 ATTN__REGS192 ", " ATTN__R12
+#define ATTN__ACC208 ATTN__ACC192, ATTN__D8(96)
+#define ATTN__REGS224 ATTN__REGS208 ", " ATTN__R13
+#define ATTN__ACC224 ATTN__ACC208, ATTN__D8(104)
+#define ATTN__REGS240 ATTN__REGS224 ", " ATTN__R14
+#define ATTN__ACC240 ATTN__ACC224, ATTN__D8(112)
+#define ATTN__REGS256 ATTN__REGS240 ", " ATTN__R15
+#define ATTN__ACC256 ATTN__ACC240, ATTN__D8(120)
+
+template <int N> struct wgmma_n;
+/* o0.. are the numbers of the operands that follow the accumulator */
+#define ATTN__WGMMA_SS(N, type, o0, o1, o2, o3, o4) \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, " o2 ", 0; " \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" ATTN__REGS##N "}, " \
+                 o0 ", " o1 ", p, 1, 1, " o3 ", " o4 "; }" \
+                 : ATTN__ACC##N : "l"(a), "l"(b), "r"((int)accumulate), "n"(TransposeA), "n"(TransposeB))
+#define ATTN__WGMMA_RS(N, type, o0, o1, o2, o3, o4, o5, o6) \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, " o5 ", 0; " \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" ATTN__REGS##N "}, " \
+                 "{" o0 ", " o1 ", " o2 ", " o3 "}, " o4 ", p, 1, 1, " o6 "; }" \
+                 : ATTN__ACC##N : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)accumulate), \
+                   "n"(TransposeB))
+#define ATTN__WGMMA(N, o0, o1, o2, o3, o4, o5, o6) \
+template <> struct wgmma_n<N> { \
+    template <class T, int TransposeA, int TransposeB> \
+    ATTN__DEVICE void ss(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) { \
+        if (T::is_bf16) ATTN__WGMMA_SS(N, "bf16", o0, o1, o2, o3, o4); \
+        else ATTN__WGMMA_SS(N, "f16", o0, o1, o2, o3, o4); \
+    } \
+    template <class T, int TransposeB> \
+    ATTN__DEVICE void rs(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate) { \
+        if (T::is_bf16) ATTN__WGMMA_RS(N, "bf16", o0, o1, o2, o3, o4, o5, o6); \
+        else ATTN__WGMMA_RS(N, "f16", o0, o1, o2, o3, o4, o5, o6); \
+    } \
+};
+ATTN__WGMMA(64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+ATTN__WGMMA(128, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
+ATTN__WGMMA(256, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
+template <class T, int N, bool TransposeA, bool TransposeB>
+ATTN__DEVICE void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate)
+{
+    wgmma_n<N>::template ss<T, TransposeA, TransposeB>(d, a, b, accumulate);
+}
+template <class T, int N, bool TransposeB>
+ATTN__DEVICE void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate)
+{
+    wgmma_n<N>::template rs<T, TransposeB>(d, a, b, accumulate);
+}
+
+} /* namespace attn__hw */
+#endif /* ATTN_CUDA_HW_HEADER */
+
+/* ------------------------------------------------------------------------------------------------------ >>common
+   What all stages share: the parameters of a call, arrays of any type and strides, which keys a query may attend to,
+   what is added to a score, dropout. */
+namespace attn__gpu {
+namespace hw = attn__hw;
+
+/* An array as kernels see it: element (b,h,i,x) is b*stride[0] + h*stride[1] + i*stride[2] + x*stride[3] elements
+   behind data. An axis that the array lacks, or along which it is broadcast, has stride 0. rank 0: absent. */
+struct array {
+    void   *data;
+    int64_t stride[4];
+    int32_t type, rank;
+};
+
+/* X(name, axes): the letters say which of (b,h,i,x) the axes of attn.h's view are, aligned at the last one. */
+#define ATTN__INPUTS(X) \
+    X(q, "bhix") X(k, "bhix") X(v, "bhix") X(sigma_per_head, "h") X(bilinear, "hix") X(w_q, "hix") X(w_k, "hix") \
+    X(w_v, "hx") X(hidden_bias, "hx") X(given_scores, "bhix") X(bias, "bhix") X(alibi, "h") X(sink, "h") \
+    X(mask, "bhix") X(key_lengths, "bi") X(query_lengths, "b") X(positions, "bi")
+#define ATTN__RESULTS(X) \
+    X(out, "bhix") X(lse, "bhi") X(stats, "bhix") X(weights, "bhix") X(scores, "bhix") X(scores_softcap, "bhix") \
+    X(scores_masked, "bhix")
+#define ATTN__GRADIENTS(X) \
+    X(d_out, "bhix") X(d_weights, "bhix") X(d_lse, "bhi") X(dq, "bhix") X(dk, "bhix") X(dv, "bhix") \
+    X(d_given_scores, "bhix") X(d_bias, "bhix") X(d_bilinear, "hix") X(d_w_q, "hix") X(d_w_k, "hix") X(d_w_v, "hx") \
+    X(d_hidden_bias, "hx") X(d_sigma, "h") X(d_scale, "h") X(d_sink, "h") X(d_alibi, "h")
+
+/* One call. All kernels take this. */
+struct params {
+#define ATTN__X(name, axes) array name;
+    ATTN__INPUTS(ATTN__X)
+    ATTN__RESULTS(ATTN__X)
+    ATTN__GRADIENTS(ATTN__X)
+#undef ATTN__X
+    int64_t  batch, heads, heads_kv, queries, keys, size_q, size_k, size_v, hidden;
+    int64_t  window_left, window_right;
+    uint64_t seed, drop_below;              /* a weight whose random word is below this is dropped */
+    uint32_t origin[4];                     /* of the random numbers: absolute (b,h,i,j) of element 0 */
+    uint32_t accumulate;                    /* ATTN_GRAD_x bits */
+    int32_t  score, causal, align, window, empty, weights_after_dropout, positions_per_query;
+    float    scale, sigma, softcap, dropout, keep_scale;    /* keep_scale: 1/(1-dropout) */
+
+    /* What meets in a score: q and k themselves or, in the workspace, what becomes of them: q M for bilinear scores,
+       the projections for additive ones. A head's keys are found at key_head(): heads share them unless they are
+       projected head by head. size_u is the length of these vectors. */
+    array    query, key;
+    int64_t  size_u, key_heads;
+    float   *query_norm, *key_norm;         /* cosine: 1/|q| [B,H,Sq], 1/|k| [B,Hkv,Sk] */
+    float   *covered;                       /* [B,Sk]  1: some query may attend to the key, 0: it must not be read */
+
+    /* backward: per row [B,H,Sq] what its scores are taken relative to, 1/mass (0: no mass; -1: no mass, and
+       ATTN_EMPTY_UNIFORM), what is subtracted from the gradient of a weight, and the row's part of some gradients */
+    float   *row_base, *row_inverse, *row_shift, *row_scale, *row_sigma, *row_sink, *row_alibi;
+    float   *row_vector;                    /* [B,H,Sq,size_u]  bilinear: dL/d(q M); additive: dL/d(W_q q) */
+    float   *row_tanh;                      /* [B,H,Sq,h]  dL/dw_v of each row */
+    float   *key_vector;                    /* [B,key_heads,Sk,h]  dL/d(W_k k) */
+    float   *key_met;                       /* [B,key_heads,Sk]  1: some row with mass attends to it */
+    int64_t  bias_size[4];                  /* of d_bias, spread over (b,h,i,j); 1 where it is summed */
+    void    *more;                          /* what a stage needs beyond */
+};
+static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
+
+/* arch: 75, 80, ..; 0: there is none. What a block may have; how many multiprocessors. */
+struct device { int arch, shared_bytes, processors; };
+
+ATTN__DEVICE int64_t key_head(const params &p, int64_t h) { return h / (p.heads / p.key_heads); }
+
+/* ---- numbers */
+ATTN__DEVICE uint32_t bits_of(float x) { uint32_t b; memcpy(&b, &x, sizeof b); return b; }
+ATTN__DEVICE float float_of(uint32_t b) { float x; memcpy(&x, &b, sizeof x); return x; }
+ATTN__DEVICE float infinity() { return float_of(0x7f800000u); }
+ATTN__DEVICE bool is_nan(float x) { return (bits_of(x) & 0x7fffffffu) > 0x7f800000u; }
+ATTN__DEVICE bool is_none(float x) { return bits_of(x) == 0xff800000u; }              /* -inf: excluded */
+ATTN__DEVICE float quiet(float x) { return is_nan(x) ? float_of(0x7fc00000u) : x; }   /* the one NaN of results */
+ATTN__DEVICE float magnitude(float x) { return float_of(bits_of(x) & 0x7fffffffu); }
+
+/* A sum that loses little to rounding: chains of 64 terms, then the sum of these. */
+struct chains {
+    float whole, part;
+    int   terms;
+};
+ATTN__DEVICE chains no_terms() { chains s; s.whole = s.part = 0.0f; s.terms = 0; return s; }
+ATTN__DEVICE void add(chains &s, float a, float b)
+{
+    s.part = hw::fma(a, b, s.part);
+    if (++s.terms < 64) return;
+    s.whole += s.part;
+    s.part = 0.0f;
+    s.terms = 0;
+}
+ATTN__DEVICE float total(const chains &s) { return s.whole + s.part; }
+
+/* Over the lanes of a warp, in a fixed order; all lanes get the same bits. */
+ATTN__DEVICE float warp_sum(float x)
+{
+    for (int step = 16; step > 0; step /= 2) x += hw::shfl_xor(x, step);
+    return hw::shfl(x, 0);
+}
+
+/* ---- arrays */
+ATTN__DEVICE int64_t place(const array &a, int64_t b, int64_t h, int64_t i, int64_t x)
+{
+    return b * a.stride[0] + h * a.stride[1] + i * a.stride[2] + x * a.stride[3];
+}
+ATTN__DEVICE float load_at(const array &a, int64_t at)
+{
+    if (a.type == ATTN_F32) return ((const float *)a.data)[at];
+    const uint16_t half = ((const uint16_t *)a.data)[at];
+    return a.type == ATTN_BF16 ? hw::from_bf16(half) : hw::from_f16(half);
+}
+ATTN__DEVICE float load(const array &a, int64_t b, int64_t h, int64_t i, int64_t x)
+{
+    return load_at(a, place(a, b, h, i, x));
+}
+ATTN__DEVICE int64_t load_integer(const array &a, int64_t b, int64_t i)
+{
+    const int64_t at = place(a, b, 0, i, 0);
+    return a.type == ATTN_I32 ? (int64_t)((const int32_t *)a.data)[at] : ((const int64_t *)a.data)[at];
+}
+ATTN__DEVICE void store(const array &a, int64_t b, int64_t h, int64_t i, int64_t x, float value)
+{
+    const int64_t at = place(a, b, h, i, x);
+    if (a.type == ATTN_F32) ((float *)a.data)[at] = quiet(value);
+    else if (a.type == ATTN_BF16) ((uint16_t *)a.data)[at] = is_nan(value) ? 0x7fc0 : hw::to_bf16(value);
+    else ((uint16_t *)a.data)[at] = is_nan(value) ? 0x7e00 : hw::to_f16(value);
+}
+/* A gradient: written, or added to what is there. */
+ATTN__DEVICE void store_gradient(const params &p, const array &a, uint32_t bit, int64_t b, int64_t h, int64_t i,
+                                 int64_t x, float value)
+{
+    store(a, b, h, i, x, p.accumulate & bit ? load(a, b, h, i, x) + value : value);
+}
+
+/* ---- which keys a query may attend to, as far as lengths, causal and window say: first <= j < last */
+struct reach { int64_t position, first, last; };
+
+ATTN__DEVICE int64_t clamp(int64_t x, int64_t least, int64_t most) { return x < least ? least : x > most ? most : x; }
+ATTN__DEVICE int64_t add_clamped(int64_t a, int64_t b)         /* positions may be anything; sums stop at the ends */
+{
+    if (b > 0 && a > INT64_MAX - b) return INT64_MAX;
+    if (b < 0 && a < -INT64_MAX - b) return -INT64_MAX;
+    return a + b;
+}
+
+ATTN__DEVICE reach reach_of(const params &p, int64_t b, int64_t i)
+{
+    reach r;
+    int64_t key_length = p.keys, query_length = p.queries, end;
+    if (p.key_lengths.rank) key_length = clamp(load_integer(p.key_lengths, b, i), 0, p.keys);
+    if (p.query_lengths.rank) query_length = clamp(load_integer(p.query_lengths, b, 0), 0, p.queries);
+    r.position = i;
+    if (p.align == ATTN_ALIGN_BOTTOM_RIGHT) r.position = i + key_length - query_length;
+    else if (p.align == ATTN_ALIGN_POSITIONS)
+        r.position = add_clamped(load_integer(p.positions, b, i), p.positions_per_query ? 0 : i);
+    r.first = 0;
+    r.last = i < query_length ? key_length : 0;
+    if (p.window && p.window_left >= 0) {
+        const int64_t start = add_clamped(r.position, -p.window_left);
+        r.first = start > 0 ? start : 0;
+    }
+    end = p.causal ? r.position : INT64_MAX - 1;
+    if (p.window && p.window_right >= 0) {
+        const int64_t right = add_clamped(r.position, p.window_right);
+        end = right < end ? right : end;
+    }
+    if (end < r.last) r.last = end < 0 ? 0 : end + 1;
+    if (r.first >= r.last) r.first = r.last = 0;
+    return r;
+}
+
+/* ---- what happens to a score: softcap, then bias, ALiBi and masks. -inf: excluded */
+ATTN__DEVICE bool is_distance(int32_t score)       /* the kernels that look at |q - k| */
+{
+    return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_TRIANGULAR;
+}
+ATTN__DEVICE float soften(const params &p, float score)
+{
+    if (p.softcap == 0.0f || (is_distance(p.score) && is_none(score))) return score;
+    return p.softcap * tanhf(score / p.softcap);
+}
+ATTN__DEVICE float distance_of(const reach &r, int64_t j)      /* |p - j| */
+{
+    return (float)(r.position > j ? (uint64_t)r.position - (uint64_t)j : (uint64_t)j - (uint64_t)r.position);
+}
+ATTN__DEVICE float mask(const params &p, const reach &r, int64_t b, int64_t h, int64_t i, int64_t j, float score)
+{
+    if (j < r.first || j >= r.last || is_none(score)) return -infinity();
+    if (p.mask.rank && !((const uint8_t *)p.mask.data)[place(p.mask, b, h, i, j)]) return -infinity();
+    if (p.bias.rank) {
+        const float bias = load(p.bias, b, h, i, j);
+        if (is_none(bias)) return bias;
+        score += bias;
+    }
+    if (p.alibi.rank) score = hw::fma(-load(p.alibi, 0, h, 0, 0), distance_of(r, j), score);
+    return score;
+}
+
+/* ---- dropout: Philox4x32-10, the counter (j/4, i, h, b), so that a weight's fate depends on nothing else */
+ATTN__DEVICE bool is_kept(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const uint32_t column = (uint32_t)j + p.origin[3];
+    uint32_t x[4] = {column / 4u, (uint32_t)i + p.origin[2], (uint32_t)h + p.origin[1], (uint32_t)b + p.origin[0]};
+    uint32_t key0 = (uint32_t)p.seed, key1 = (uint32_t)(p.seed >> 32);
+    for (int round = 0; round < 10; round++) {
+        const uint64_t left = (uint64_t)0xD2511F53u * x[0], right = (uint64_t)0xCD9E8D57u * x[2];
+        x[0] = (uint32_t)(right >> 32) ^ x[1] ^ key0;
+        x[2] = (uint32_t)(left >> 32) ^ x[3] ^ key1;
+        x[1] = (uint32_t)right;
+        x[3] = (uint32_t)left;
+        key0 += 0x9E3779B9u;
+        key1 += 0xBB67AE85u;
+    }
+    return (column % 4u < 2u ? column % 4u == 0u ? x[0] : x[1] : column % 4u == 2u ? x[2] : x[3]) >= p.drop_below;
+}
+/* What dropout multiplies a weight by. */
+ATTN__DEVICE float keep_factor(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    return p.dropout == 0.0f ? 1.0f : is_kept(p, b, h, i, j) ? p.keep_scale : 0.0f;
+}
+
+/* ------------------------------------------------------------------------------------------------------ >>simple
+   Stage 1: every option, every size, any strides, f32 throughout. A warp has one row (or one key), a lane one key (or
+   one query) of 32, then one column of 32. Nothing is kept between the passes over the keys, scores are computed again;
+   no shared memory, no barrier. The other stages are held against this one.
+
+   The forward is two passes: maximum and mass of the row, then weights and output. The backward needs the same of each
+   row, and the sum of its weights' gradients; then rows find what belongs to queries, keys what belongs to keys and
+   values, and `multiply` makes the gradients of parameters from what both left in the workspace. */
+enum { WARPS = 4, COLUMNS = 8, TILE = 32 * COLUMNS };    /* of a block; of a lane; columns that a warp sums at a time */
+
+ATTN__DEVICE int64_t first_task() { return (int64_t)hw::block() * WARPS + hw::warp(); }
+ATTN__DEVICE int64_t all_tasks() { return (int64_t)hw::blocks() * WARPS; }
+
+/* ---- products and sums: projections, the pieces, gradients of parameters
+   out[b][y][r][c] (+)= scale * sum over h, k of left(b,h,r,k) right(b,h,k,c), + plus(b,y,r,c)
+   where y stands for batch[1]/out_heads heads h; and over all b where out_batch is 1. */
+struct product {
+    array   left, right, plus, out;     /* right absent: ones */
+    array   row_flag, depth_flag;       /* (b,h,r), (b,h,k): 0 = not read, counts as 0. Absent: all are read */
+    int64_t batch[2], out_batch, out_heads, rows, columns, depth;
+    int64_t left_shares, right_shares;  /* so many heads h share one of left, of right */
+    float   scale;
+    int32_t adds, skip;                 /* adds: to what is there. skip: as in attn.h's attn__sum */
+    int32_t by_warp;                    /* a warp per element, its lanes along k; else a lane per element */
+};
+
+ATTN__DEVICE bool is_flagged(const array &flag, int64_t b, int64_t h, int64_t i)
+{
+    return !flag.rank || !(load(flag, b, h, i, 0) <= 0.0f);             /* a NaN is a flag */
+}
+/* Is all of a column of left zero? Then what it would meet does not count where that is not finite. */
+ATTN__DEVICE bool is_skipped(const product &m, int64_t b, int64_t h, int64_t k)
+{
+    for (int64_t r = 0; r < m.rows; r++)
+        if (load(m.left, b, h / m.left_shares, r, k) != 0.0f) return false;
+    return true;
+}
+
+ATTN__KERNEL(32 * WARPS, 1) void multiply(ATTN__PARAM product m)
+{
+    const int64_t lanes = m.by_warp ? 32 : 1, elements = m.out_batch * m.out_heads * m.rows * m.columns;
+    const int64_t group = m.batch[1] / m.out_heads, start = m.by_warp ? 0 : hw::lane();
+    for (int64_t task = first_task() * (32 / lanes); task < elements; task += all_tasks() * (32 / lanes)) {
+        const int64_t element = task + start, c = element % m.columns, r = element / m.columns % m.rows;
+        const int64_t y = element / m.columns / m.rows % m.out_heads, x = element / m.columns / m.rows / m.out_heads;
+        const bool inside = element < elements;
+        chains sum = no_terms();
+        for (int64_t b = m.out_batch == 1 ? 0 : x; inside && b < (m.out_batch == 1 ? m.batch[0] : x + 1); b++)
+            for (int64_t h = y * group; h < (y + 1) * group; h++) {
+                if (!is_flagged(m.row_flag, b, h, r)) continue;
+                for (int64_t k = m.by_warp ? hw::lane() : 0; k < m.depth; k += lanes) {
+                    float right = 1.0f;
+                    if (!is_flagged(m.depth_flag, b, h, k)) continue;
+                    if (m.right.rank) right = load(m.right, b, h / m.right_shares, k, c);
+                    if (m.skip && !(magnitude(right) < infinity()) && is_skipped(m, b, h, k)) continue;
+                    add(sum, load(m.left, b, h / m.left_shares, r, k), right);
+                }
+            }
+        float value = total(sum);
+        if (m.by_warp) value = warp_sum(value);
+        if (!inside || (m.by_warp && hw::lane() != 0)) continue;
+        value *= m.scale;
+        if (m.plus.rank && is_flagged(m.row_flag, x, y, r)) value += load(m.plus, x, y, r, c);
+        if (m.adds) value += load(m.out, x, y, r, c);
+        store(m.out, x, y, r, c, value);
+    }
+}
+
+/* ---- what is prepared */
+
+/* Which keys may some query attend to? All, where scores of all keys are results. */
+ATTN__KERNEL(32 * WARPS, 1) void cover_keys(ATTN__PARAM params p)
+{
+    const int64_t keys = p.batch * p.keys;
+    for (int64_t n = first_task(); n < keys; n += all_tasks()) {
+        const int64_t b = n / p.keys, j = n % p.keys;
+        bool met = p.scores.rank || p.scores_softcap.rank;
+        for (int64_t i0 = 0; i0 < p.queries; i0 += 32) {
+            const int64_t i = i0 + hw::lane();
+            reach r;
+            r.first = r.last = 0;
+            if (i < p.queries) r = reach_of(p, b, i);
+            met = met || (r.first <= j && j < r.last);
+        }
+        const bool any = hw::ballot(met) != 0;
+        if (hw::lane() == 0) p.covered[n] = any ? 1.0f : 0.0f;
+    }
+}
+
+/* 1/|x|, without overflow or underflow on the way; 0 for the zero vector */
+ATTN__DEVICE float inverse_norm(const array &a, int64_t b, int64_t h, int64_t i, int64_t size)
+{
+    chains sum = no_terms();
+    float largest = 0.0f;
+    for (int64_t c = 0; c < size; c++) {
+        const float x = magnitude(load(a, b, h, i, c));
+        if (!(x < infinity())) return x - x;                    /* NaN */
+        largest = x > largest ? x : largest;
+    }
+    uint32_t exponent = bits_of(largest) >> 23;
+    if (exponent == 0) return 0.0f;                             /* zero, or so small that 1/|x| is no float */
+    exponent = exponent > 252 ? 252 : exponent;
+    const float scale = float_of((254u - exponent) << 23);      /* largest * scale is in [1,2), or near it */
+    for (int64_t c = 0; c < size; c++) {
+        const float x = load(a, b, h, i, c) * scale;
+        add(sum, x, x);
+    }
+    return scale / sqrtf(total(sum));
+}
+ATTN__KERNEL(32 * WARPS, 1) void find_norms(ATTN__PARAM params p)
+{
+    const int64_t q = p.batch * p.heads * p.queries, all = q + p.batch * p.heads_kv * p.keys;
+    for (int64_t n = first_task() * 32 + hw::lane(); n < all; n += all_tasks() * 32) {
+        if (n < q) {
+            const int64_t i = n % p.queries, h = n / p.queries % p.heads, b = n / p.queries / p.heads;
+            p.query_norm[n] = inverse_norm(p.q, b, h, i, p.size_q);
+        } else {
+            const int64_t k = n - q, j = k % p.keys, h = k / p.keys % p.heads_kv, b = k / p.keys / p.heads_kv;
+            p.key_norm[k] = p.covered[b * p.keys + j] != 0.0f ? inverse_norm(p.k, b, h, j, p.size_k) : 0.0f;
+        }
+    }
+}
+
+/* ---- a row and its scores */
+struct row {
+    int64_t b, h, hkv, i;
+    int64_t n;                  /* among all rows [B,H,Sq] */
+    reach   r;
+    float   norm;               /* cosine: 1/|q|; else 1 */
+    float   width;              /* distance kernels: sigma^2 */
+};
+
+ATTN__DEVICE row row_of(const params &p, int64_t b, int64_t h, int64_t i)
+{
+    row w;
+    w.b = b;
+    w.h = h;
+    w.hkv = h / (p.heads / p.heads_kv);
+    w.i = i;
+    w.n = (b * p.heads + h) * p.queries + i;
+    w.r = reach_of(p, b, i);
+    w.norm = p.score == ATTN_SCORE_COSINE ? p.query_norm[w.n] : 1.0f;
+    w.width = p.sigma_per_head.rank ? load(p.sigma_per_head, 0, h, 0, 0) : p.sigma;
+    w.width *= w.width;
+    return w;
+}
+ATTN__DEVICE float key_norm_of(const params &p, const row &w, int64_t j)
+{
+    return p.score == ATTN_SCORE_COSINE ? p.key_norm[(w.b * p.heads_kv + w.hkv) * p.keys + j] : 1.0f;
+}
+
+/* additive: tanh(W_q q + W_k k + b), one unit of the hidden layer */
+ATTN__DEVICE float unit_of(const params &p, int64_t h, int64_t u, float query, float key)
+{
+    return tanhf(query + key + (p.hidden_bias.rank ? load(p.hidden_bias, 0, h, 0, u) : 0.0f));
+}
+
+/* What the query and key j make of each other: q.k, the cosine, w_v.tanh(..), |q-k|^2, the given score. */
+ATTN__DEVICE float meet(const params &p, const row &w, int64_t j)
+{
+    chains sum = no_terms();
+    if (p.score == ATTN_SCORE_CONSTANT) return 0.0f;
+    if (p.score == ATTN_SCORE_GIVEN) return load(p.given_scores, w.b, w.h, w.i, j);
+    const int64_t q = place(p.query, w.b, w.h, w.i, 0), k = place(p.key, w.b, key_head(p, w.h), j, 0);
+    for (int64_t u = 0; u < p.size_u; u++) {
+        const float x = load_at(p.query, q + u * p.query.stride[3]), y = load_at(p.key, k + u * p.key.stride[3]);
+        if (p.score == ATTN_SCORE_ADDITIVE) add(sum, load(p.w_v, 0, w.h, 0, u), unit_of(p, w.h, u, x, y));
+        else if (is_distance(p.score)) add(sum, x - y, x - y);
+        else add(sum, x * w.norm, y);
+    }
+    return total(sum) * key_norm_of(p, w, j);
+}
+ATTN__DEVICE float score_of(const params &p, const row &w, float met)
+{
+    float u2, weight;
+    if (p.score == ATTN_SCORE_CONSTANT) return 0.0f;
+    if (p.score == ATTN_SCORE_GAUSSIAN) return met * (-0.5f / w.width);
+    if (!is_distance(p.score)) return p.scale * met;
+    u2 = met / w.width;
+    if (p.score == ATTN_SCORE_BOXCAR) weight = 1.0f;
+    else weight = 1.0f - (p.score == ATTN_SCORE_TRIANGULAR ? sqrtf(u2) : u2);
+    return u2 <= 1.0f ? logf(weight) : is_nan(u2) ? u2 : -infinity();
+}
+ATTN__DEVICE float masked_score(const params &p, const row &w, int64_t j)
+{
+    if (j < w.r.first || j >= w.r.last) return -infinity();
+    return mask(p, w.r, w.b, w.h, w.i, j, soften(p, score_of(p, w, meet(p, w, j))));
+}
+
+/* ---- the mass of a row: its maximum and the sum of e^(score - maximum) */
+struct mass { float top, sum; };
+
+ATTN__DEVICE float larger(float a, float b) { return b <= a ? a : b; }
+ATTN__DEVICE float weight_of(float score, float base, float inverse)
+{
+    const float w = expf(score - base) * inverse;
+    return w < 1.17549435e-38f ? 0.0f : w;
+}
+ATTN__DEVICE void join(mass &m, mass other)
+{
+    const float top = larger(m.top, other.top), base = is_none(top) ? 0.0f : top;
+    m.sum = m.sum * expf(m.top - base) + other.sum * expf(other.top - base);
+    m.top = top;
+}
+/* taps: store the scores on the way. Lanes take keys by their number, whatever the row reaches: the same bits then. */
+ATTN__DEVICE mass mass_of(const params &p, const row &w, bool taps)
+{
+    const bool all = taps && (p.scores.rank || p.scores_softcap.rank || p.scores_masked.rank);
+    const bool raw = taps && (p.scores.rank || p.scores_softcap.rank);
+    const int64_t last = all ? p.keys : w.r.last;
+    mass m;
+    m.top = -infinity();
+    m.sum = 0.0f;
+    for (int64_t j = (all ? 0 : w.r.first / 32 * 32) + hw::lane(); j < last; j += 32) {
+        mass one;
+        one.top = -infinity();
+        one.sum = 1.0f;
+        if (raw || (w.r.first <= j && j < w.r.last)) {
+            const float score = score_of(p, w, meet(p, w, j)), soft = soften(p, score);
+            if (taps && p.scores.rank) store(p.scores, w.b, w.h, w.i, j, score);
+            if (taps && p.scores_softcap.rank) store(p.scores_softcap, w.b, w.h, w.i, j, soft);
+            one.top = mask(p, w.r, w.b, w.h, w.i, j, soft);
+        }
+        if (taps && p.scores_masked.rank) store(p.scores_masked, w.b, w.h, w.i, j, one.top);
+        if (is_none(one.top)) continue;
+        one.sum = expf(one.top - one.top);                      /* 1, but NaN for NaN and +inf */
+        join(m, one);
+    }
+    for (int step = 16; step > 0; step /= 2) {
+        mass other;
+        other.top = hw::shfl_xor(m.top, step);
+        other.sum = hw::shfl_xor(m.sum, step);
+        join(m, other);
+    }
+    m.top = hw::shfl(m.top, 0);                                 /* of one lane: they may differ in the last bit */
+    m.sum = hw::shfl(m.sum, 0);
+    return m;
+}
+
+/* What turns a score into a weight, e^(score - base) * inverse; the sink is in it. */
+struct norm {
+    float base, inverse, lse;
+    float sink;                 /* the sink's own weight */
+    bool  empty;                /* no mass at all */
+};
+ATTN__DEVICE norm norm_of(const params &p, const row &w, mass m)
+{
+    norm n;
+    float share = 1.0f;
+    n.base = is_none(m.top) ? 0.0f : m.top;
+    n.sink = 0.0f;
+    if (p.sink.rank && !is_none(load(p.sink, 0, w.h, 0, 0))) {
+        const float sink = load(p.sink, 0, w.h, 0, 0), top = larger(m.top, sink), own = expf(sink - top);
+        share = expf(m.top - top);
+        m.sum = hw::fma(m.sum, share, own);
+        m.top = top;
+        n.sink = own / m.sum;
+    }
+    n.empty = m.sum == 0.0f;
+    n.inverse = n.empty ? 0.0f : share / m.sum;
+    n.lse = n.empty ? -infinity() : m.top + logf(m.sum);
+    return n;
+}
+
+/* ---- the forward: a warp per row */
+ATTN__KERNEL(32 * WARPS, 1) void simple_forward(ATTN__PARAM params p)
+{
+    const int64_t rows = p.batch * p.heads * p.queries, columns = p.out.rank ? p.size_v : 0;
+    for (int64_t n = first_task(); n < rows; n += all_tasks()) {
+        const row w = row_of(p, n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries);
+        const mass m = mass_of(p, w, true);
+        const norm of = norm_of(p, w, m);
+        const bool uniform = of.empty && p.empty == ATTN_EMPTY_UNIFORM, bad = of.empty && p.empty == ATTN_EMPTY_NAN;
+        const bool all = uniform || p.weights.rank;
+        const int64_t first = all ? 0 : w.r.first / 32 * 32, last = all ? p.keys : w.r.last;
+        if (hw::lane() == 0) {
+            if (p.lse.rank) store(p.lse, w.b, w.h, w.i, 0, of.lse);
+            if (p.stats.rank) store(p.stats, w.b, w.h, w.i, 0, m.top);
+            if (p.stats.rank) store(p.stats, w.b, w.h, w.i, 1, m.sum);
+        }
+        if (!p.weights.rank && !p.out.rank) continue;
+        for (int64_t c0 = 0; c0 == 0 || c0 < columns; c0 += TILE) {
+            float out[COLUMNS], part[COLUMNS];
+            ATTN__UNROLL
+            for (int x = 0; x < COLUMNS; x++) out[x] = bad ? float_of(0x7fc00000u) : 0.0f;
+            for (int64_t j0 = first; j0 < last; j0 += 32) {
+                const int64_t j = j0 + hw::lane();
+                float weight = 0.0f, kept = 0.0f;
+                bool counts = false;
+                if (uniform && j < last) {
+                    counts = true;
+                    weight = 1.0f / (float)p.keys;
+                } else if (w.r.first <= j && j < w.r.last) {
+                    const float score = masked_score(p, w, j);
+                    counts = !is_none(score);
+                    if (counts) weight = weight_of(score, of.base, of.inverse);
+                }
+                if (counts)
+                    kept = p.dropout == 0.0f ? weight : is_kept(p, w.b, w.h, w.i, j) ? weight * p.keep_scale : 0.0f;
+                if (p.weights.rank && c0 == 0 && j < last)
+                    store(p.weights, w.b, w.h, w.i, j, bad ? float_of(0x7fc00000u) :
+                          p.weights_after_dropout ? kept : weight);
+                const uint32_t counting = hw::ballot(counts);
+                ATTN__UNROLL
+                for (int x = 0; x < COLUMNS; x++) part[x] = 0.0f;
+                for (int key = 0; columns > 0 && key < 32; key++) {
+                    if (!(counting >> key & 1u)) continue;    /* excluded: whatever the value is, it has no influence */
+                    const float by = hw::shfl(kept, key);
+                    ATTN__UNROLL
+                    for (int x = 0; x < COLUMNS; x++) {
+                        const int64_t c = c0 + hw::lane() + 32 * x;
+                        if (c < columns) part[x] = hw::fma(by, load(p.v, w.b, w.hkv, j0 + key, c), part[x]);
+                    }
+                }
+                ATTN__UNROLL
+                for (int x = 0; x < COLUMNS; x++) out[x] += part[x];
+            }
+            ATTN__UNROLL
+            for (int x = 0; x < COLUMNS; x++) {
+                const int64_t c = c0 + hw::lane() + 32 * x;
+                if (c < columns) store(p.out, w.b, w.h, w.i, c, out[x]);
+            }
+        }
+    }
+}
+
+/* ---- the backward
+   What is saved of a row: base and inverse as in norm_of, and shift, which is subtracted from the gradient of a weight:
+   the row's sum of weight times gradient, less the gradient of its lse. */
+struct saved { float base, inverse, shift; };
+
+ATTN__DEVICE bool has_mass(float inverse) { return !(inverse <= 0.0f); }       /* NaN is mass too */
+
+/* What one query and one key leave to the gradients. */
+struct slope {
+    bool  counts;               /* not excluded */
+    float weight;               /* after dropout */
+    float masked, raw;          /* dL/d(masked score), dL/d(raw score) */
+    float met;                  /* as `meet` has it */
+};
+ATTN__DEVICE slope slope_of(const params &p, const row &w, saved of, int64_t j)
+{
+    slope s;
+    float score, soft, keep, above = 0.0f;
+    s.counts = false;
+    s.weight = s.masked = s.raw = s.met = 0.0f;
+    if (j < w.r.first || j >= w.r.last) return s;
+    s.met = meet(p, w, j);
+    soft = soften(p, score_of(p, w, s.met));
+    score = mask(p, w.r, w.b, w.h, w.i, j, soft);
+    if (is_none(score)) return s;
+    s.counts = true;
+    s.weight = weight_of(score, of.base, of.inverse);
+    keep = keep_factor(p, w.b, w.h, w.i, j);
+    if (p.d_out.rank) {
+        chains sum = no_terms();
+        for (int64_t c = 0; c < p.size_v; c++)
+            add(sum, load(p.d_out, w.b, w.h, w.i, c), load(p.v, w.b, w.hkv, j, c));
+        above = total(sum) * keep;
+    }
+    if (p.d_weights.rank) above += load(p.d_weights, w.b, w.h, w.i, j) * (p.weights_after_dropout ? keep : 1.0f);
+    s.masked = s.raw = s.weight * (above - of.shift);
+    s.weight = keep == 0.0f ? 0.0f : s.weight * keep;        /* dropped: 0, were it NaN */
+    if (p.softcap != 0.0f) {
+        const float y = soft / p.softcap;
+        s.raw *= hw::fma(-y, y, 1.0f);
+    }
+    return s;
+}
+/* Distance kernels: dL/d(raw score) as the factor of key - query in the query's gradient. */
+ATTN__DEVICE float pull_of(const params &p, const row &w, const slope &s)
+{
+    if (p.score == ATTN_SCORE_GAUSSIAN) return s.raw / w.width;
+    if (p.score == ATTN_SCORE_EPANECHNIKOV) return 2.0f * s.raw / (w.width * (1.0f - s.met / w.width));
+    const float u = sqrtf(s.met / w.width);
+    return p.score == ATTN_SCORE_BOXCAR || u == 0.0f ? 0.0f : s.raw / (w.width * (u * (1.0f - u)));
+}
+ATTN__BOTH bool has_vectors(int32_t score)       /* whose gradient goes on to queries and keys */
+{
+    return score != ATTN_SCORE_BOXCAR && score != ATTN_SCORE_CONSTANT && score != ATTN_SCORE_GIVEN;
+}
+
+/* A row's maximum, mass, shift and the gradient of its sink. */
+ATTN__KERNEL(32 * WARPS, 1) void simple_grad_rows(ATTN__PARAM params p)
+{
+    const int64_t rows = p.batch * p.heads * p.queries;
+    for (int64_t n = first_task(); n < rows; n += all_tasks()) {
+        const row w = row_of(p, n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries);
+        mass m;
+        if (p.stats.rank) {
+            m.top = load(p.stats, w.b, w.h, w.i, 0);
+            m.sum = load(p.stats, w.b, w.h, w.i, 1);
+        } else m = mass_of(p, w, false);
+        const norm of = norm_of(p, w, m);
+        saved s;
+        s.base = of.base;
+        s.inverse = of.inverse;
+        s.shift = 0.0f;
+        chains sum = no_terms();
+        if (has_mass(s.inverse))
+            for (int64_t j = w.r.first / 32 * 32 + hw::lane(); j < w.r.last; j += 32)
+                add(sum, slope_of(p, w, s, j).masked, 1.0f);
+        const float above = warp_sum(total(sum));
+        const float lse = p.d_lse.rank && !of.empty ? load(p.d_lse, w.b, w.h, w.i, 0) : 0.0f;
+        if (hw::lane() != 0) continue;
+        p.row_base[n] = s.base;
+        p.row_inverse[n] = of.empty && p.empty == ATTN_EMPTY_UNIFORM ? -1.0f : s.inverse;
+        p.row_shift[n] = above - lse;
+        p.row_sink[n] = of.sink == 0.0f ? 0.0f : of.sink * (lse - above);
+    }
+}
+ATTN__DEVICE saved saved_of(const params &p, const row &w)
+{
+    saved s;
+    s.base = p.row_base[w.n];
+    s.inverse = p.row_inverse[w.n];
+    s.shift = p.row_shift[w.n];
+    return s;
+}
+
+/* Sums over the keys: dq or what belongs to the projected query, given scores, a row's part of scale, sigma, ALiBi. */
+ATTN__KERNEL(32 * WARPS, 1) void simple_grad_queries(ATTN__PARAM params p)
+{
+    const int64_t rows = p.batch * p.heads * p.queries, columns = has_vectors(p.score) ? p.size_u : 0;
+    const bool additive = p.score == ATTN_SCORE_ADDITIVE, distance = is_distance(p.score);
+    const bool all = p.d_given_scores.rank && !(p.accumulate & ATTN_GRAD_GIVEN_SCORES);
+    for (int64_t n = first_task(); n < rows; n += all_tasks()) {
+        const row w = row_of(p, n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries);
+        const saved of = saved_of(p, w);
+        const bool alive = has_mass(of.inverse);
+        const int64_t first = all ? 0 : w.r.first / 32 * 32, last = all ? p.keys : alive ? w.r.last : 0;
+        float by_scale = 0.0f;
+        for (int64_t c0 = 0; c0 == 0 || c0 < columns; c0 += TILE) {
+            chains scale = no_terms(), sigma = no_terms(), alibi = no_terms();
+            float sum[COLUMNS], part[COLUMNS], tanh_sum[COLUMNS], tanh_part[COLUMNS];
+            ATTN__UNROLL
+            for (int x = 0; x < COLUMNS; x++) sum[x] = tanh_sum[x] = 0.0f;
+            for (int64_t j0 = first; j0 < last; j0 += 32) {
+                const int64_t j = j0 + hw::lane();
+                slope s;
+                float factor;
+                s.counts = false;
+                s.raw = s.masked = s.met = 0.0f;
+                if (alive && j < last) s = slope_of(p, w, of, j);
+                factor = !s.counts ? 0.0f : distance ? pull_of(p, w, s) : s.raw * key_norm_of(p, w, j);
+                if (s.counts) {
+                    if (!distance) add(scale, s.raw, s.met);
+                    else if (p.score != ATTN_SCORE_BOXCAR) add(sigma, factor, s.met / sqrtf(w.width));
+                    if (p.alibi.rank) add(alibi, -s.masked, distance_of(w.r, j));
+                }
+                if (p.d_given_scores.rank && c0 == 0 && j < last && (all || s.counts))
+                    store_gradient(p, p.d_given_scores, ATTN_GRAD_GIVEN_SCORES, w.b, w.h, w.i, j, s.raw * p.scale);
+                const uint32_t counting = hw::ballot(s.counts);
+                ATTN__UNROLL
+                for (int x = 0; x < COLUMNS; x++) part[x] = tanh_part[x] = 0.0f;
+                for (int key = 0; columns > 0 && key < 32; key++) {
+                    if (!(counting >> key & 1u)) continue;
+                    const float by = hw::shfl(factor, key);
+                    ATTN__UNROLL
+                    for (int x = 0; x < COLUMNS; x++) {
+                        const int64_t c = c0 + hw::lane() + 32 * x;
+                        if (c >= columns) continue;
+                        const float k = load(p.key, w.b, key_head(p, w.h), j0 + key, c);
+                        if (!additive && !distance) { part[x] = hw::fma(by, k, part[x]); continue; }
+                        const float q = load(p.query, w.b, w.h, w.i, c);
+                        if (distance) { part[x] = hw::fma(by, k - q, part[x]); continue; }
+                        const float t = unit_of(p, w.h, c, q, k);
+                        part[x] = hw::fma(by * load(p.w_v, 0, w.h, 0, c), hw::fma(-t, t, 1.0f), part[x]);
+                        tanh_part[x] = hw::fma(by, t, tanh_part[x]);
+                    }
+                }
+                ATTN__UNROLL
+                for (int x = 0; x < COLUMNS; x++) {
+                    sum[x] += part[x];
+                    tanh_sum[x] += tanh_part[x];
+                }
+            }
+            if (c0 == 0) {
+                const float by_sigma = warp_sum(total(sigma)), by_alibi = warp_sum(total(alibi));
+                by_scale = warp_sum(total(scale));
+                if (hw::lane() == 0) {
+                    p.row_scale[n] = by_scale;
+                    p.row_sigma[n] = by_sigma;
+                    p.row_alibi[n] = by_alibi;
+                }
+            }
+            ATTN__UNROLL
+            for (int x = 0; x < COLUMNS; x++) {
+                const int64_t c = c0 + hw::lane() + 32 * x;
+                float value = sum[x];
+                if (c >= columns) continue;
+                if (p.row_vector) p.row_vector[n * p.size_u + c] = additive ? p.scale * value : value;
+                if (p.row_tanh) p.row_tanh[n * p.size_u + c] = p.scale * tanh_sum[x];
+                if (!p.dq.rank || p.w_q.rank || p.score == ATTN_SCORE_BILINEAR) continue;      /* not yet */
+                if (p.score == ATTN_SCORE_COSINE)       /* only what is not along q */
+                    value = alive ? w.norm * hw::fma(-by_scale, load(p.q, w.b, w.h, w.i, c) * w.norm, value) : 0.0f;
+                store_gradient(p, p.dq, ATTN_GRAD_Q, w.b, w.h, w.i, c, distance ? value : p.scale * value);
+            }
+        }
+    }
+}
+
+/* Sums over the queries, head by head of those that share the key: dk, or what belongs to the projected key. */
+ATTN__KERNEL(32 * WARPS, 1) void simple_grad_keys(ATTN__PARAM params p)
+{
+    const int64_t keys = p.batch * p.key_heads * p.keys, columns = p.size_u, group = p.heads / p.key_heads;
+    const bool additive = p.score == ATTN_SCORE_ADDITIVE, distance = is_distance(p.score);
+    for (int64_t n = first_task(); n < keys; n += all_tasks()) {
+        const int64_t j = n % p.keys, head = n / p.keys % p.key_heads, b = n / p.keys / p.key_heads;
+        float along = 0.0f;
+        uint32_t met = 0;
+        for (int64_t c0 = 0; c0 == 0 || c0 < columns; c0 += TILE) {
+            chains cosines = no_terms();
+            float sum[COLUMNS], part[COLUMNS];
+            ATTN__UNROLL
+            for (int x = 0; x < COLUMNS; x++) sum[x] = 0.0f;
+            for (int64_t h = head * group; h < (head + 1) * group; h++)
+                for (int64_t i0 = 0; i0 < p.queries; i0 += 32) {
+                    const int64_t i = i0 + hw::lane();
+                    float factor = 0.0f;
+                    slope s;
+                    s.counts = false;
+                    if (i < p.queries) {
+                        const row w = row_of(p, b, h, i);
+                        const saved of = saved_of(p, w);
+                        if (has_mass(of.inverse)) s = slope_of(p, w, of, j);
+                        if (s.counts) {
+                            factor = distance ? pull_of(p, w, s) : s.raw * w.norm;
+                            add(cosines, s.raw, s.met);
+                        }
+                    }
+                    const uint32_t counting = hw::ballot(s.counts);
+                    met |= counting;
+                    ATTN__UNROLL
+                    for (int x = 0; x < COLUMNS; x++) part[x] = 0.0f;
+                    for (int query = 0; query < 32; query++) {
+                        if (!(counting >> query & 1u)) continue;
+                        const float by = hw::shfl(factor, query);
+                        ATTN__UNROLL
+                        for (int x = 0; x < COLUMNS; x++) {
+                            const int64_t c = c0 + hw::lane() + 32 * x;
+                            if (c >= columns) continue;
+                            const float q = load(p.query, b, h, i0 + query, c);
+                            if (!additive && !distance) { part[x] = hw::fma(by, q, part[x]); continue; }
+                            const float k = load(p.key, b, head, j, c);
+                            if (distance) { part[x] = hw::fma(by, q - k, part[x]); continue; }
+                            const float t = unit_of(p, h, c, q, k);
+                            part[x] = hw::fma(by * load(p.w_v, 0, h, 0, c), hw::fma(-t, t, 1.0f), part[x]);
+                        }
+                    }
+                    ATTN__UNROLL
+                    for (int x = 0; x < COLUMNS; x++) sum[x] += part[x];
+                }
+            if (c0 == 0) along = warp_sum(total(cosines));
+            ATTN__UNROLL
+            for (int x = 0; x < COLUMNS; x++) {
+                const int64_t c = c0 + hw::lane() + 32 * x;
+                float value = sum[x];
+                if (c >= columns) continue;
+                if (p.key_vector) p.key_vector[n * p.size_u + c] = p.scale * value;
+                if (!p.dk.rank || p.w_k.rank) continue;                                         /* not yet */
+                if (p.score == ATTN_SCORE_COSINE) {     /* only what is not along k, which is not read in vain */
+                    const float norm = p.key_norm[n];
+                    value = met ? norm * hw::fma(-along, load(p.k, b, head, j, c) * norm, value) : 0.0f;
+                }
+                store_gradient(p, p.dk, ATTN_GRAD_K, b, head, j, c, distance ? value : p.scale * value);
+            }
+        }
+        if (p.key_met && hw::lane() == 0) p.key_met[n] = met ? 1.0f : 0.0f;
+    }
+}
+
+/* dv: the weights that queries give to the key, after dropout, times the gradients of their outputs. */
+ATTN__KERNEL(32 * WARPS, 1) void simple_grad_values(ATTN__PARAM params p)
+{
+    const int64_t keys = p.batch * p.heads_kv * p.keys, group = p.heads / p.heads_kv;
+    for (int64_t n = first_task(); n < keys; n += all_tasks()) {
+        const int64_t j = n % p.keys, head = n / p.keys % p.heads_kv, b = n / p.keys / p.heads_kv;
+        for (int64_t c0 = 0; c0 < p.size_v; c0 += TILE) {
+            float sum[COLUMNS], part[COLUMNS];
+            ATTN__UNROLL
+            for (int x = 0; x < COLUMNS; x++) sum[x] = 0.0f;
+            for (int64_t h = head * group; p.d_out.rank && h < (head + 1) * group; h++)
+                for (int64_t i0 = 0; i0 < p.queries; i0 += 32) {
+                    const int64_t i = i0 + hw::lane();
+                    float weight = 0.0f;
+                    bool counts = false;
+                    if (i < p.queries) {
+                        const row w = row_of(p, b, h, i);
+                        const saved of = saved_of(p, w);
+                        if (of.inverse < 0.0f) {                    /* ATTN_EMPTY_UNIFORM */
+                            counts = true;
+                            weight = 1.0f / (float)p.keys;
+                        } else if (has_mass(of.inverse)) {
+                            const float score = masked_score(p, w, j);
+                            counts = !is_none(score);
+                            if (counts) weight = weight_of(score, of.base, of.inverse);
+                        }
+                        const float keep = counts ? keep_factor(p, b, h, i, j) : 0.0f;
+                        weight = keep == 0.0f ? 0.0f : weight * keep;
+                    }
+                    const uint32_t counting = hw::ballot(counts);
+                    ATTN__UNROLL
+                    for (int x = 0; x < COLUMNS; x++) part[x] = 0.0f;
+                    for (int query = 0; query < 32; query++) {
+                        if (!(counting >> query & 1u)) continue;
+                        const float by = hw::shfl(weight, query);
+                        ATTN__UNROLL
+                        for (int x = 0; x < COLUMNS; x++) {
+                            const int64_t c = c0 + hw::lane() + 32 * x;
+                            if (c < p.size_v) part[x] = hw::fma(by, load(p.d_out, b, h, i0 + query, c), part[x]);
+                        }
+                    }
+                    ATTN__UNROLL
+                    for (int x = 0; x < COLUMNS; x++) sum[x] += part[x];
+                }
+            ATTN__UNROLL
+            for (int x = 0; x < COLUMNS; x++) {
+                const int64_t c = c0 + hw::lane() + 32 * x;
+                if (c < p.size_v) store_gradient(p, p.dv, ATTN_GRAD_V, b, head, j, c, sum[x]);
+            }
+        }
+    }
+}
+
+/* d_bias: each element is the sum over the axes along which it was broadcast. A lane per element where that is few
+   terms, else a warp. */
+ATTN__KERNEL(32 * WARPS, 1) void simple_grad_bias(ATTN__PARAM params p)
+{
+    const int64_t full[4] = {p.batch, p.heads, p.queries, p.keys}, *size = p.bias_size;
+    const int64_t elements = size[0] * size[1] * size[2] * size[3];
+    int64_t terms = 1;
+    ATTN__UNROLL
+    for (int axis = 0; axis < 4; axis++) terms *= full[axis] / size[axis];
+    const bool by_warp = terms >= 32;
+    const int64_t lanes = by_warp ? 32 : 1;
+    for (int64_t task = first_task() * (32 / lanes); task < elements; task += all_tasks() * (32 / lanes)) {
+        const int64_t element = task + (by_warp ? 0 : hw::lane());
+        const int64_t j0 = element % size[3], i0 = element / size[3] % size[2];
+        const int64_t h0 = element / size[3] / size[2] % size[1], b0 = element / size[3] / size[2] / size[1];
+        chains sum = no_terms();
+        for (int64_t term = by_warp ? hw::lane() : 0; element < elements && term < terms; term += lanes) {
+            int64_t rest = term;
+            const int64_t j = j0 + (size[3] == 1 ? rest % full[3] : 0);
+            rest = size[3] == 1 ? rest / full[3] : rest;
+            const int64_t i = i0 + (size[2] == 1 ? rest % full[2] : 0);
+            rest = size[2] == 1 ? rest / full[2] : rest;
+            const int64_t h = h0 + (size[1] == 1 ? rest % full[1] : 0);
+            rest = size[1] == 1 ? rest / full[1] : rest;
+            const row w = row_of(p, b0 + rest, h, i);
+            const saved of = saved_of(p, w);
+            if (has_mass(of.inverse)) add(sum, slope_of(p, w, of, j).masked, 1.0f);
+        }
+        float value = total(sum);
+        if (by_warp) value = warp_sum(value);
+        if (element < elements && (!by_warp || hw::lane() == 0))
+            store_gradient(p, p.d_bias, ATTN_GRAD_BIAS, b0, h0, i0, j0, value);
+    }
+}
+
+/* ---- the pieces: masks as data, two attentions into one */
+struct marking { params p; array out; int32_t dropout; };  /* out: u8 */
+ATTN__KERNEL(32 * WARPS, 1) void mark(ATTN__PARAM marking m)
+{
+    const params &p = m.p;
+    const int64_t elements = p.batch * p.heads * p.queries * p.keys;
+    for (int64_t n = first_task() * 32 + hw::lane(); n < elements; n += all_tasks() * 32) {
+        const int64_t j = n % p.keys, i = n / p.keys % p.queries, h = n / p.keys / p.queries % p.heads;
+        const int64_t b = n / p.keys / p.queries / p.heads;
+        const bool on = m.dropout ? is_kept(p, b, h, i, j) : !is_none(mask(p, reach_of(p, b, i), b, h, i, j, 0.0f));
+        ((uint8_t *)m.out.data)[place(m.out, b, h, i, j)] = on;
+    }
+}
+
+struct merging { array out_a, lse_a, out_b, lse_b, out, lse; int64_t batch, heads, queries, size; };
+ATTN__KERNEL(32 * WARPS, 1) void merge(ATTN__PARAM merging m)
+{
+    const int64_t rows = m.batch * m.heads * m.queries;
+    for (int64_t n = first_task(); n < rows; n += all_tasks()) {
+        const int64_t i = n % m.queries, h = n / m.queries % m.heads, b = n / m.queries / m.heads;
+        const float a = load(m.lse_a, b, h, i, 0), c = load(m.lse_b, b, h, i, 0), top = larger(a, c);
+        const float base = is_none(top) ? 0.0f : top, by_a = expf(a - base), by_b = expf(c - base), sum = by_a + by_b;
+        for (int64_t x = hw::lane(); x < m.size; x += 32) {        /* a part without mass contributes nothing, no NaN */
+            float both = 0.0f;
+            if (!is_none(a)) both = load(m.out_a, b, h, i, x) * by_a;
+            if (!is_none(c)) both = hw::fma(load(m.out_b, b, h, i, x), by_b, both);
+            store(m.out, b, h, i, x, sum == 0.0f ? 0.0f : both / sum);
+        }
+        if (m.lse.rank && hw::lane() == 0) store(m.lse, b, h, i, 0, sum == 0.0f ? -infinity() : top + logf(sum));
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------- >>mma
+   Stage 2: 16-bit types on the tensor cores of a warp, sm_80 and up; its tiles, its softmax and its guarded products
+   serve stage 3 too.
+
+   A warp has 16 rows of a product. In an accumulator of 16 rows and N columns a thread holds rows g and g+8 (g =
+   lane/4), of each 8 columns the two at 2t (t = lane%4): s[4j], s[4j+1] of row g, s[4j+2], s[4j+3] of row g+8, columns
+   8j+2t and 8j+2t+1. "Its two rows" below are these. Two such blocks of 8 columns are, packed, the left operand of the
+   next product: weights need not leave the registers. */
+
+ATTN__DEVICE int least(int a, int b) { return a < b ? a : b; }
+ATTN__DEVICE int most(int a, int b) { return a > b ? a : b; }
+
+/* ---- tiles in shared memory, as TMA lays them: panels of 64 columns, one after the other; in a panel rows of 128
+   bytes whose eight 16-byte chunks are exchanged by the row's number, so that neither rows nor columns meet in one
+   bank. */
+ATTN__DEVICE uint32_t chunk_of(int row, int chunk, int rows)    /* chunk: 8 columns; rows: of the whole tile */
+{
+    return (uint32_t)(chunk / 8 * rows * 128 + row * 128 + ((chunk % 8) ^ (row % 8)) * 16);
+}
+template <int Rows, int Columns> constexpr int tile_bytes = Rows * ((Columns + 63) / 64) * 128;
+/* The same tile for wgmma (its start 1024-byte aligned; in units of 16 bytes), and what to add for the next 16 columns
+   or, where the operand is transposed, rows. */
+ATTN__DEVICE uint64_t wgmma_tile(uint32_t address, int rows)
+{
+    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(rows * 128 >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
+           1ull << 62;
+}
+ATTN__DEVICE uint64_t wgmma_along(int k, int rows) { return (uint64_t)(k / 4 * (rows * 128 >> 4) + k % 4 * 2); }
+ATTN__DEVICE uint64_t wgmma_down(int k) { return (uint64_t)(k * (16 * 128 >> 4)); }
+
+/* Starts to copy a tile of D columns; row_at(r) is where a row lies, NULL for a row of zeros. Of D columns `columns`
+   exist, the others are zeros. */
+template <int D, int Rows, int Threads, class F>
+ATTN__DEVICE void copy_tile(uint32_t tile, const void *somewhere, int64_t columns, F row_at)
+{
+    ATTN__LOOP for (int n = hw::thread(); n < Rows * (D / 8); n += Threads) {
+        const int row = n / (D / 8), chunk = n % (D / 8);
+        const uint16_t *from = row_at(row);
+        const bool inside = from && chunk * 8 < columns;
+        hw::copy16(tile + chunk_of(row, chunk, Rows), inside ? from + chunk * 8 : somewhere, inside);
+    }
+}
+ATTN__DEVICE const uint16_t *row_of(const array &a, int64_t b, int64_t h, int64_t i)
+{
+    return (const uint16_t *)a.data + place(a, b, h, i, 0);
+}
+
+/* Operands of mma from such a tile. Left: rows row.., columns 16k... Right: two blocks of 8 columns of the product,
+   r[0] and r[1], r[2] and r[3]; their numbers lie along rows of the tile (rows n.., columns 16k..), or down its columns
+   (rows 16k.., columns n..). */
+ATTN__DEVICE void load_left(uint32_t (&a)[4], uint32_t tile, int rows, int row, int k)
+{
+    const int l = hw::lane();
+    hw::ldmatrix(a, tile + chunk_of(row + l % 16, 2 * k + l / 16, rows));
+}
+ATTN__DEVICE void load_right(uint32_t (&b)[4], uint32_t tile, int rows, int n, int k)
+{
+    const int l = hw::lane();
+    hw::ldmatrix(b, tile + chunk_of(n + l % 8 + l / 16 * 8, 2 * k + l / 8 % 2, rows));
+}
+ATTN__DEVICE void load_right_down(uint32_t (&b)[4], uint32_t tile, int rows, int n, int k)
+{
+    const int l = hw::lane();
+    hw::ldmatrix_transposed(b, tile + chunk_of(16 * k + l % 16, n / 8 + l / 16, rows));
+}
+/* columns 16k.. of an accumulator as a left operand */
+template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s, int k)
+{
+    ATTN__UNROLL for (int i = 0; i < 4; i++) a[i] = hw::pack<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
+}
+
+/* ---- products where +0 excludes: such a weight must keep out what it meets, be that NaN or infinite. A tile of
+   weights that may exclude is a rare one at the edge of a mask, and a tile of values that are not finite rarer still.
+   So look; if there is one, let the rows that meet it become NaN, then put zeros in its place. */
+template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)      /* all bits of those set */
+{
+    const uint32_t e = T::is_bf16 ? 0x7f80u : 0x7c00u;
+    return ((x & e) == e ? 0xffffu : 0u) | ((x >> 16 & e) == e ? 0xffff0000u : 0u);
+}
+/* Threads of number `thread` of `threads` look at their share of a tile, or put zeros there. */
+template <class T, int Rows, int D> ATTN__DEVICE bool has_odd(uint32_t tile, int thread, int threads)
+{
+    uint32_t r[4], odd = 0;
+    ATTN__LOOP for (int n = thread; n < Rows * (D / 8); n += threads) {
+        hw::load_shared(r, tile + chunk_of(n / (D / 8), n % (D / 8), Rows));
+        ATTN__UNROLL for (int i = 0; i < 4; i++) odd |= halves_not_finite<T>(r[i]);
+    }
+    return odd != 0;
+}
+template <class T, int Rows, int D> ATTN__DEVICE void clear_odd(uint32_t tile, int thread, int threads)
+{
+    uint32_t r[4];
+    ATTN__LOOP for (int n = thread; n < Rows * (D / 8); n += threads) {
+        const uint32_t at = tile + chunk_of(n / (D / 8), n % (D / 8), Rows);
+        hw::load_shared(r, at);
+        ATTN__UNROLL for (int i = 0; i < 4; i++) {
+            const uint32_t odd = halves_not_finite<T>(r[i]);
+            if (odd) hw::store_shared(at + 4 * i, r[i] & ~odd);
+        }
+    }
+}
+/* d 16xN becomes NaN where a weight of s (16 rows, K columns) other than +0 meets what is not finite in rows [first,
+   last) of a tile of K. One key after the other: this is rare, and must not cost the loop around it registers. */
+template <class T, int N, int K>
+ATTN__DEVICE void mark_odd(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
+{
+    const int l = hw::lane();
+    ATTN__LOOP for (int key = most(first, 0); key < least(last, K); key++) {
+        float weight[2] = {0.0f, 0.0f};
+        ATTN__UNROLL for (int j = 0; j < K / 2; j++)
+            if (j / 4 == key / 8 && j % 2 == key % 2) weight[j / 2 % 2] = s[j];
+        ATTN__UNROLL for (int e = 0; e < 2; e++) weight[e] = hw::shfl(weight[e], l / 4 * 4 + key % 8 / 2);
+        ATTN__UNROLL for (int j = 0; j < N / 8; j++) {
+            const uint32_t odd = halves_not_finite<T>(hw::load_shared_word(tile + chunk_of(key, j, K) + l % 4 * 4));
+            ATTN__UNROLL for (int x = 0; x < 4; x++)
+                if (bits_of(weight[x / 2]) && (odd >> (16 * (x % 2)) & 1)) d[4 * j + x] = float_of(0x7fc00000u);
+        }
+    }
+}
+/* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns */
+template <class T, int N, int K>
+ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
+{
+    ATTN__UNROLL for (int k = 0; k < K / 16; k++) {
+        uint32_t a[4], b[4];
+        pack_left<T>(a, s, k);
+        ATTN__UNROLL for (int n = 0; n < N; n += 16) {
+            load_right_down(b, tile, K, n, k);
+            hw::mma<T>(d + n / 2, a, b[0], b[1]);
+            hw::mma<T>(d + n / 2 + 4, a, b[2], b[3]);
+        }
+    }
+}
+/* s 16xN = rows row.. of a tile of RowsA . transposed tile of N rows, over D columns */
+template <class T, int N, int D, int RowsA>
+ATTN__DEVICE void product_of_rows(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
+{
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] = 0.0f;
+    ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
+        uint32_t a[4], b[4];
+        load_left(a, left, RowsA, row, k);
+        ATTN__UNROLL for (int n = 0; n < N; n += 16) {
+            load_right(b, right, N, n, k);
+            hw::mma<T>(s + n / 2, a, b[0], b[1]);
+            hw::mma<T>(s + n / 2 + 4, a, b[2], b[3]);
+        }
+    }
+}
+
+/* ---- rows of a call, and which of them a tile has. Where few queries share keys, the heads of a group stand in one
+   tile: row r is query r/pack of head r%pack; else pack is 1. */
+const float LOG2E = 1.4426950408889634f, LN2 = 0.6931471805599453f;
+
+struct tile_row {               /* small, for a thread keeps two of them through its loop */
+    int     b, h, i;
+    int     first, last;        /* the keys it may attend to */
+    int64_t position;
+};
+ATTN__DEVICE tile_row row_at(const params &p, int64_t b, int64_t group, int pack, int64_t row)
+{
+    tile_row r;
+    r.b = (int)b;
+    r.h = (int)(group * pack + row % pack);
+    r.i = (int)(row / pack);
+    r.first = r.last = 0;
+    r.position = 0;
+    if (r.i < p.queries) {
+        const reach w = reach_of(p, b, r.i);
+        r.first = (int)w.first;
+        r.last = (int)w.last;
+        r.position = w.position;
+    }
+    return r;
+}
+ATTN__DEVICE bool is_inside(const params &p, const tile_row &r) { return r.i < p.queries; }
+/* the score of a pair, raw, as it reaches the softmax, in powers of 2 */
+ATTN__DEVICE float full_score(const params &p, const tile_row &r, int key, float raw)
+{
+    reach w;
+    w.position = r.position;
+    w.first = r.first;
+    w.last = r.last;
+    return mask(p, w, r.b, r.h, r.i, key, soften(p, raw * p.scale)) * LOG2E;
+}
+/* What the rows of a tile have together: some row may attend to keys [first, last), all of them to [from, to). */
+struct tile_reach { int first, last, from, to; };
+ATTN__DEVICE tile_reach reach_of_row(const params &p, const tile_row &r)
+{
+    tile_reach t = {0x7fffffff, 0, 0, 0x7fffffff};              /* of no row */
+    if (is_inside(p, r) && r.first < r.last) t.first = r.first, t.last = r.last;
+    if (is_inside(p, r)) t.from = r.first, t.to = r.last;
+    return t;
+}
+ATTN__DEVICE void join(tile_reach &t, const tile_reach &u)
+{
+    t.first = least(t.first, u.first);
+    t.last = most(t.last, u.last);
+    t.from = most(t.from, u.from);
+    t.to = least(t.to, u.to);
+}
+/* over the lanes of a warp, then over the warps of a block through shared memory (one tile_reach per warp) */
+ATTN__DEVICE tile_reach join_warp(tile_reach t)
+{
+    for (int step = 16; step > 0; step /= 2) {
+        tile_reach u;
+        u.first = hw::shfl_xor(t.first, step);
+        u.last = hw::shfl_xor(t.last, step);
+        u.from = hw::shfl_xor(t.from, step);
+        u.to = hw::shfl_xor(t.to, step);
+        join(t, u);
+    }
+    return t;
+}
+ATTN__DEVICE tile_reach join_block(tile_reach t, tile_reach *shared)
+{
+    t = join_warp(t);
+    if (hw::lane() == 0) shared[hw::warp()] = t;
+    hw::sync();
+    for (int w = 0; w < hw::threads() / 32; w++) join(t, shared[w]);
+    return t;
+}
+
+/* ---- scores and softmax of a tile, in a thread's two rows. Scores are in units in which `scale` makes them powers of
+   2; with Extra (softcap, bias, ALiBi, a mask, dropout, a scale that is not positive) they are brought to that first
+   and scale is 1. */
+template <bool Extra> ATTN__DEVICE float scale_of(const params &p) { return Extra ? 1.0f : p.scale * LOG2E; }
+
+template <int N, bool Extra, bool Edge>
+ATTN__DEVICE void mask_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
+{
+    const int column = key0 + hw::lane() % 4 * 2;
+    ATTN__UNROLL for (int j = 0; j < N / 2 * (Extra || Edge); j++) {
+        const tile_row &r = rows[j / 2 % 2];
+        const int key = column + j / 4 * 8 + j % 2;
+        if (key < r.first || key >= r.last) s[j] = -infinity();
+        else if (Extra) s[j] = full_score(p, r, key, s[j]);
+    }
+}
+
+struct row_pair { float top[2], mass[2]; };     /* so far: the largest score, and this thread's part of the mass */
+ATTN__DEVICE row_pair no_keys()
+{
+    row_pair r;
+    r.top[0] = r.top[1] = -infinity();
+    r.mass[0] = r.mass[1] = 0.0f;
+    return r;
+}
+/* s becomes weights relative to the new maximum; what was summed before is to be multiplied by `shrink` */
+template <int N> ATTN__DEVICE void weigh_tile(float (&s)[N / 2], row_pair &r, float scale, float (&shrink)[2])
+{
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        float top = r.top[e], base, sum = 0.0f;
+        ATTN__UNROLL for (int j = 0; j < N / 8; j++) top = fmaxf(top, fmaxf(s[4 * j + 2 * e], s[4 * j + 2 * e + 1]));
+        top = fmaxf(top, hw::shfl_xor(top, 1));
+        top = fmaxf(top, hw::shfl_xor(top, 2));
+        base = is_none(top) ? 0.0f : top * scale;
+        shrink[e] = hw::ex2(r.top[e] * scale - base);
+        ATTN__UNROLL for (int j = 0; j < N / 8; j++)
+            ATTN__UNROLL for (int x = 4 * j + 2 * e; x < 4 * j + 2 * e + 2; x++) {
+                s[x] = hw::ex2(hw::fma(s[x], scale, -base));
+                sum += s[x];
+            }
+        r.top[e] = top;
+        r.mass[e] = hw::fma(r.mass[e], shrink[e], sum);
+    }
+}
+template <int N> ATTN__DEVICE void drop_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
+{
+    const int column = key0 + hw::lane() % 4 * 2;
+    if (p.dropout == 0.0f) return;
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
+        const tile_row &r = rows[j / 2 % 2];
+        if (s[j] == 0.0f) continue;
+        const float factor = keep_factor(p, r.b, r.h, r.i, column + j / 4 * 8 + j % 2);
+        s[j] = factor == 0.0f ? -0.0f : s[j] * factor;          /* -0: dropped, but not excluded */
+    }
+}
+template <int N> ATTN__DEVICE void shrink_rows(float (&d)[N / 2], const float (&shrink)[2])
+{
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) d[j] *= shrink[j / 2 % 2];
+}
+
+/* A row's end, from its largest score (times log2 e) and its mass relative to that: writes log-sum-exp and stats,
+   returns what the sum of weighted values is to be multiplied by. One thread of a row is its `writer`. */
+ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, float mass, bool writer)
+{
+    float all = mass, lse, base = top, factor;
+    if (mass == 0.0f) base = -infinity();
+    if (writer && p.stats.rank) {
+        store(p.stats, r.b, r.h, r.i, 0, mass == 0.0f ? -infinity() : base * LN2);
+        store(p.stats, r.b, r.h, r.i, 1, mass);
+    }
+    if (p.sink.rank) {
+        const float sink = load(p.sink, 0, r.h, 0, 0) * LOG2E, larger = sink > base ? sink : base;
+        if (!is_none(larger)) {
+            factor = is_none(base) ? 0.0f : hw::ex2(base - larger);
+            all = mass * factor + hw::ex2(sink - larger);
+            lse = (larger + hw::lg2(all)) * LN2;
+            if (writer && p.lse.rank) store(p.lse, r.b, r.h, r.i, 0, lse);
+            return factor / all;
+        }
+    }
+    lse = all == 0.0f ? -infinity() : (base + hw::lg2(all)) * LN2;
+    if (writer && p.lse.rank) store(p.lse, r.b, r.h, r.i, 0, lse);
+    if (all == 0.0f) return p.empty == ATTN_EMPTY_NAN ? float_of(0x7fc00000u) : 0.0f;
+    return 1.0f / all;
+}
+/* two neighbours of a result: of type T or float, columns contiguous */
+template <class T> ATTN__DEVICE void store_two(const array &a, int64_t at, float x, float y)
+{
+    if (a.type == ATTN_F32) {
+        ((float *)a.data)[at] = quiet(x);
+        ((float *)a.data)[at + 1] = quiet(y);
+    } else {
+        *(uint32_t *)((uint16_t *)a.data + at) = hw::pack<T>(x, y);
+    }
+}
+/* rows of factor * d, those below `count`; adds: to what is there */
+template <class T, int D>
+ATTN__DEVICE void store_rows(const array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
+                             int64_t columns, const float (&factor)[2], bool adds)
+{
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        if (rows[e].i >= count) continue;
+        const int64_t at = place(out, rows[e].b, rows[e].h, rows[e].i, 0);
+        ATTN__UNROLL for (int j = 0; j < D / 8; j++) {
+            const int column = j * 8 + hw::lane() % 4 * 2;
+            /* not 0 times infinity: a row whose factor is 0 has no values */
+            float x = factor[e] == 0.0f ? 0.0f : d[4 * j + 2 * e] * factor[e];
+            float y = factor[e] == 0.0f ? 0.0f : d[4 * j + 2 * e + 1] * factor[e];
+            if (column >= columns) continue;
+            if (adds) {
+                x += load_at(out, at + column);
+                y += load_at(out, at + column + 1);
+            }
+            store_two<T>(out, at + column, x, y);
+        }
+    }
+}
+
+/* ---- the forward. A block has 16 rows per warp and goes over the keys that these may attend to, `Keys` at a time. K
+   and V tiles have two slots each: while one is used the next is under way. Where there are few rows, the keys are
+   split: each part leaves its sums in the workspace, and merge_splits adds them in their order. */
+template <int D> struct mma_shape {
+    static constexpr int warps = 4, rows = 16 * warps, threads = 32 * warps;
+    static constexpr int keys = D <= 128 ? 64 : 32;     /* D 256: 96 KB, which all devices but sm_75's have */
+    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * tile_bytes<keys, D> + warps * 16;
+};
+struct mma_work {
+    params  p;
+    int32_t pack, splits;       /* heads in a tile; parts of the keys */
+    int64_t groups, tiles;      /* heads/pack; tiles of rows per group */
+    float  *sums, *tops;        /* splits > 1: per group, split and row of tiles: D sums; largest score and mass */
+};
+
+template <class T, int D, bool Extra>
+ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_work m)
+{
+#if ATTN__HAVE_MMA
+    typedef mma_shape<D> shape;
+    constexpr int keys = Extra && D > 192 ? 16 : shape::keys;          /* else registers would be spilled */
+    constexpr int slot = tile_bytes<keys, D>;
+    const params &p = m.p;
+    ATTN__SHARED(shared);
+    const uint32_t q = hw::shared_address(shared), k = q + tile_bytes<shape::rows, D>, v = k + 2 * slot;
+    tile_reach *reaches = (tile_reach *)(shared + tile_bytes<shape::rows, D> + 4 * slot);
+    const int row0 = hw::warp() * 16, g = hw::lane() / 4;
+    const float scale = scale_of<Extra>(p);
+    array values = p.v;
+    if (!p.out.rank) values.rank = 0;                   /* log-sum-exp or stats alone */
+    const bool always_edge = Extra && (p.mask.rank || p.bias.rank);     /* anywhere a pair may be excluded */
+    const int64_t tasks = p.batch * m.groups * m.tiles * m.splits;
+
+    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+        const int split = (int)(task % m.splits);
+        const int64_t tile = m.tiles - 1 - task / m.splits % m.tiles;   /* causal: those with most keys first */
+        const int64_t group = task / m.splits / m.tiles % m.groups, b = task / m.splits / m.tiles / m.groups;
+        const int64_t head_kv = group * m.pack / (p.heads / p.heads_kv), first_row = tile * shape::rows;
+        tile_row rows[2];
+        row_pair soft = no_keys();
+        float out[D / 2];
+
+        rows[0] = row_at(p, b, group, m.pack, first_row + row0 + g);
+        rows[1] = row_at(p, b, group, m.pack, first_row + row0 + g + 8);
+        tile_reach all = reach_of_row(p, rows[0]);
+        join(all, reach_of_row(p, rows[1]));
+        all = join_block(all, reaches);
+        const bool busy = first_row + row0 < p.queries * m.pack;        /* has this warp any rows? */
+
+        int n = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
+        if (m.splits > 1) {                             /* parts begin at the same keys for all rows */
+            const int part = (int)((p.keys + (int64_t)keys * m.splits - 1) / ((int64_t)keys * m.splits));
+            n = most(n, split * part);
+            end = least(end, (split + 1) * part);
+        }
+        const auto copy_keys = [&](const array &a, uint32_t to, int tile_of_keys, int64_t columns) {
+            if (tile_of_keys < end && a.rank)
+                copy_tile<D, keys, shape::threads>(to + tile_of_keys % 2 * slot, a.data, columns, [&](int r) {
+                    const int key = tile_of_keys * keys + r;
+                    return key >= all.first && key < all.last ? row_of(a, b, head_kv, key) : NULL;
+                });
+            hw::copy_commit();
+        };
+        copy_tile<D, shape::rows, shape::threads>(q, p.q.data, p.size_q, [&](int r) {
+            const int64_t row = first_row + r, i = row / m.pack;
+            return i < p.queries ? row_of(p.q, b, group * m.pack + row % m.pack, i) : NULL;
+        });
+        copy_keys(p.k, k, n, p.size_q);
+        copy_keys(values, v, n, p.size_v);
+        ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
+
+        for (; n < end; n++) {
+            const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
+            float s[keys / 2], shrink[2];
+            hw::copy_wait<1>();                         /* K of this tile */
+            hw::sync();
+            copy_keys(p.k, k, n + 1, p.size_q);
+            if (busy) {
+                product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
+                if (edge) mask_tile<keys, Extra, true>(s, p, rows, n * keys);
+                else mask_tile<keys, Extra, false>(s, p, rows, n * keys);
+                weigh_tile<keys>(s, soft, scale, shrink);
+                if (Extra) drop_tile<keys>(s, p, rows, n * keys);
+                shrink_rows<D>(out, shrink);
+            }
+            hw::copy_wait<1>();                         /* V of this tile */
+            hw::sync();
+            copy_keys(values, v, n + 1, p.size_v);
+            if (!values.rank) continue;
+            const uint32_t tile_v = v + n % 2 * slot;
+            if (edge && hw::barrier_or(1, shape::threads, has_odd<T, keys, D>(tile_v, hw::thread(), shape::threads))) {
+                if (busy) mark_odd<T, D, keys>(out, s, tile_v, all.first - n * keys, all.last - n * keys);
+                hw::sync();
+                clear_odd<T, keys, D>(tile_v, hw::thread(), shape::threads);
+                hw::sync();
+            }
+            if (busy) add_weighted<T, D, keys>(out, s, tile_v);
+        }
+        hw::copy_wait<0>();
+
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            soft.mass[e] += hw::shfl_xor(soft.mass[e], 1);
+            soft.mass[e] += hw::shfl_xor(soft.mass[e], 2);
+        }
+        const bool writer = hw::lane() % 4 == 0;
+        if (m.splits == 1) {
+            float factor[2] = {0.0f, 0.0f};
+            ATTN__UNROLL for (int e = 0; e < 2; e++)
+                if (is_inside(p, rows[e]))
+                    factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], writer);
+            if (p.out.rank) store_rows<T, D>(p.out, out, rows, p.queries, p.size_v, factor, false);
+        } else {
+            ATTN__UNROLL for (int e = 0; e < 2; e++) {
+                const int64_t at = (((b * m.groups + group) * m.splits + split) * m.tiles + tile) * shape::rows +
+                                   row0 + g + 8 * e;
+                ATTN__UNROLL for (int j = 0; j < D / 8; j++)
+                    ATTN__UNROLL for (int x = 0; x < 2; x++)
+                        m.sums[at * D + j * 8 + hw::lane() % 4 * 2 + x] = out[4 * j + 2 * e + x];
+                if (writer) {
+                    m.tops[2 * at] = soft.top[e] * scale;
+                    m.tops[2 * at + 1] = soft.mass[e];
+                }
+            }
+        }
+        hw::sync();                                     /* Q and the slots are free again */
+    }
+#endif
+}
+
+/* A warp per row adds the parts, in the order of their keys. */
+template <class T, int D> ATTN__KERNEL(128, 1) void merge_splits(ATTN__PARAM mma_work m)
+{
+    const params &p = m.p;
+    const int64_t per_group = m.tiles * mma_shape<D>::rows, all = p.batch * m.groups * per_group;
+    for (int64_t task = (int64_t)hw::block() * 4 + hw::warp(); task < all; task += (int64_t)hw::blocks() * 4) {
+        const int64_t row = task % per_group, group = task / per_group % m.groups, b = task / per_group / m.groups;
+        const tile_row r = row_at(p, b, group, m.pack, row);
+        float top = -infinity(), mass = 0.0f, factor;
+        if (!is_inside(p, r)) continue;
+        const int64_t first = (b * m.groups + group) * m.splits * per_group + row;
+        for (int s = 0; s < m.splits; s++)
+            if (m.tops[2 * (first + s * per_group) + 1] != 0.0f) top = fmaxf(top, m.tops[2 * (first + s * per_group)]);
+        for (int s = 0; s < m.splits; s++) {
+            const float *part = m.tops + 2 * (first + s * per_group);
+            if (part[1] != 0.0f) mass += part[1] * hw::ex2(part[0] - top);
+        }
+        factor = finish_row(p, r, top, mass, hw::lane() == 0);
+        if (!p.out.rank) continue;
+        for (int c = hw::lane(); c < p.size_v; c += 32) {
+            float sum = 0.0f;
+            for (int s = 0; s < m.splits; s++) {
+                const int64_t at = first + s * per_group;
+                if (m.tops[2 * at + 1] != 0.0f) sum += m.sums[at * D + c] * hw::ex2(m.tops[2 * at] - top);
+            }
+            store(p.out, b, r.h, r.i, c, factor == 0.0f ? 0.0f : sum * factor);
+        }
+    }
+}
+
+/* ---- the backward: one kernel for the gradients of queries, which goes over the keys, and one for those of keys and
+   values, which goes over the queries and, where heads share keys, over these heads. Both have the weights again from
+   what the forward left of each row; no sum is shared between blocks, so all have a fixed order. */
+struct grad_work {
+    params  p;
+    int64_t padded;             /* queries, rounded up to whole tiles; rows beyond the last have no keys */
+    float  *base, *inverse, *shift;     /* [B,H,padded]  largest score in powers of 2, 1/mass, what gradients lose */
+    int    *first, *last;               /* [B,padded]  keys of a row */
+    tile_reach *reaches;                /* [B,padded/queries]  of the tiles of queries that the keys' kernel takes */
+};
+template <int D> struct grad_shape {
+    static constexpr int rows = 64, threads = 128;
+    static constexpr int keys = D <= 128 ? 64 : D <= 192 ? 32 : 16;             /* at a time, for 64 queries */
+    static constexpr int queries = D <= 64 ? 64 : D <= 128 ? 32 : D <= 192 ? 32 : 16;   /* at a time, for 64 keys */
+    static constexpr int values = 5 * queries * 4;                              /* a slot of base .. last */
+    static constexpr bool in_two = D > 128;  /* the sums for keys and for values do not fit in the registers together */
+    static constexpr int shared_queries = 2 * tile_bytes<rows, D> + 4 * tile_bytes<keys, D> + 4 * 16;
+    static constexpr int shared_keys = 2 * tile_bytes<rows, D> + 4 * tile_bytes<queries, D> + 2 * values;
+};
+
+/* A warp per row: what both kernels need of it. */
+ATTN__KERNEL(128, 1) void mma_grad_rows(ATTN__PARAM grad_work m)
+{
+    const params &p = m.p;
+    const int64_t all = p.batch * p.heads * m.padded;
+    for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
+        const int64_t i = n % m.padded, h = n / m.padded % p.heads, b = n / m.padded / p.heads;
+        const tile_row r = row_at(p, b, h, 1, i);
+        float base = 0.0f, inverse = 0.0f, shift = 0.0f;
+        if (is_inside(p, r)) {
+            const float top = load(p.stats, b, h, i, 0) * LOG2E, sum = load(p.stats, b, h, i, 1);
+            const float sink = p.sink.rank ? load(p.sink, 0, h, 0, 0) * LOG2E : -infinity();
+            if (sum != 0.0f) {
+                base = sink > top ? sink : top;
+                inverse = 1.0f / (sum * hw::ex2(top - base) + (is_none(sink) ? 0.0f : hw::ex2(sink - base)));
+                for (int64_t c = hw::lane(); c < p.size_v; c += 32)
+                    shift = hw::fma(load(p.d_out, b, h, i, c), load(p.out, b, h, i, c), shift);
+            }
+            shift = warp_sum(shift);
+            if (sum != 0.0f && p.d_lse.rank) shift -= load(p.d_lse, b, h, i, 0);
+        }
+        if (hw::lane() != 0) continue;
+        m.base[n] = base;
+        m.inverse[n] = inverse;
+        m.shift[n] = shift;
+        if (h != 0) continue;
+        m.first[b * m.padded + i] = r.first;
+        m.last[b * m.padded + i] = r.last;
+    }
+}
+/* A warp per tile of queries: which keys they may attend to. */
+template <int D> ATTN__KERNEL(128, 1) void mma_grad_reaches(ATTN__PARAM grad_work m)
+{
+    constexpr int queries = grad_shape<D>::queries;
+    const int64_t tiles = m.padded / queries, all = m.p.batch * tiles;
+    for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
+        tile_reach t = {0x7fffffff, 0, 0, 0x7fffffff};
+        for (int i = hw::lane(); i < queries; i += 32)
+            join(t, reach_of_row(m.p, row_at(m.p, n / tiles, 0, 1, n % tiles * queries + i)));
+        t = join_warp(t);
+        if (hw::lane() == 0) m.reaches[n] = t;
+    }
+}
+
+/* Of a pair, from its raw score and the gradient of its weight as it met the values: the weight as it met them, and the
+   gradient of the raw score. +0 excludes, as in has_odd. */
+struct row_grad { float base, inverse, shift; };
+template <bool Extra>
+ATTN__DEVICE void pair_grad(const params &p, const tile_row &r, const row_grad &g, int key, float scale, float &weight,
+                            float &gradient)
+{
+    float score = weight, above = gradient, slope = 1.0f, factor = 1.0f, w;
+    weight = gradient = 0.0f;
+    if (key < r.first || key >= r.last) return;
+    if (Extra) {
+        if (p.softcap != 0.0f) {
+            const float t = tanhf(score * p.scale / p.softcap);
+            slope = 1.0f - t * t;
+        }
+        score = full_score(p, r, key, score);
+        if (is_none(score)) return;
+    }
+    w = hw::ex2(hw::fma(score, scale, -g.base));
+    if (w == 0.0f || g.inverse == 0.0f) return;                 /* before it meets an inverse that is NaN */
+    w *= g.inverse;
+    if (Extra && p.dropout != 0.0f) factor = keep_factor(p, r.b, r.h, r.i, key);
+    if (factor == 0.0f) above = 0.0f;                           /* dropped: neither excluded nor read */
+    gradient = w * (above * factor - g.shift) * slope;
+    if (Extra && gradient == 0.0f) gradient = -0.0f;            /* not excluded */
+    weight = factor == 0.0f ? -0.0f : w * factor;
+}
+/* Some weight of this tile may exclude: then all threads together clear it of what is not finite. See has_odd. */
+template <class T, int D, int K>
+ATTN__DEVICE void guard_tile(float (&d)[D / 2], const float (&s)[K / 2], uint32_t tile, int threads)
+{
+    if (!hw::barrier_or(1, threads, has_odd<T, K, D>(tile, hw::thread(), threads))) return;
+    mark_odd<T, D, K>(d, s, tile, 0, K);
+    hw::sync();
+    clear_odd<T, K, D>(tile, hw::thread(), threads);
+    hw::sync();
+}
+
+template <class T, int D, bool Extra>
+ATTN__KERNEL(grad_shape<D>::threads, 1) void mma_grad_queries(ATTN__PARAM grad_work m)
+{
+#if ATTN__HAVE_MMA
+    typedef grad_shape<D> shape;
+    constexpr int keys = shape::keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
+    const params &p = m.p;
+    ATTN__SHARED(shared);
+    const uint32_t q = hw::shared_address(shared), above = q + whole, k = above + whole, v = k + 2 * slot;
+    tile_reach *reaches = (tile_reach *)(shared + 2 * whole + 4 * slot);
+    const int row0 = hw::warp() * 16, g = hw::lane() / 4;
+    const float scale = scale_of<Extra>(p);
+    const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
+    const int64_t tiles = (p.queries + shape::rows - 1) / shape::rows, tasks = p.batch * p.heads * tiles;
+
+    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+        const int64_t tile = tiles - 1 - task % tiles, h = task / tiles % p.heads, b = task / tiles / p.heads;
+        const int64_t head_kv = h / (p.heads / p.heads_kv), first_row = tile * shape::rows;
+        tile_row rows[2];
+        row_grad grads[2];
+        float dq[D / 2];
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const int64_t i = first_row + row0 + g + 8 * e, n = (b * p.heads + h) * m.padded + i;
+            rows[e] = row_at(p, b, h, 1, i);
+            grads[e].base = m.base[n];
+            grads[e].inverse = m.inverse[n];
+            grads[e].shift = m.shift[n];
+        }
+        tile_reach all = reach_of_row(p, rows[0]);
+        join(all, reach_of_row(p, rows[1]));
+        all = join_block(all, reaches);
+        int n = all.last > 0 ? all.first / keys : 0;
+        const int end = (all.last + keys - 1) / keys;
+        const auto copy_keys = [&](int number) {
+            if (number < end) {
+                const auto row = [&](const array &a, int r) {
+                    const int key = number * keys + r;
+                    return key >= all.first && key < all.last ? row_of(a, b, head_kv, key) : NULL;
+                };
+                copy_tile<D, keys, shape::threads>(k + number % 2 * slot, p.k.data, p.size_q,
+                                                   [&](int r) { return row(p.k, r); });
+                copy_tile<D, keys, shape::threads>(v + number % 2 * slot, p.v.data, p.size_v,
+                                                   [&](int r) { return row(p.v, r); });
+            }
+            hw::copy_commit();
+        };
+        copy_tile<D, shape::rows, shape::threads>(q, p.q.data, p.size_q, [&](int r) {
+            return first_row + r < p.queries ? row_of(p.q, b, h, first_row + r) : NULL;
+        });
+        copy_tile<D, shape::rows, shape::threads>(above, p.d_out.data, p.size_v, [&](int r) {
+            return first_row + r < p.queries ? row_of(p.d_out, b, h, first_row + r) : NULL;
+        });
+        copy_keys(n);
+        ATTN__UNROLL for (int j = 0; j < D / 2; j++) dq[j] = 0.0f;
+
+        for (; n < end; n++) {
+            const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
+            float s[keys / 2], ds[keys / 2];
+            hw::copy_wait<0>();
+            hw::sync();
+            copy_keys(n + 1);
+            product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
+            product_of_rows<T, keys, D, shape::rows>(ds, above, row0, v + n % 2 * slot);
+            ATTN__UNROLL for (int j = 0; j < keys / 2; j++)
+                pair_grad<Extra>(p, rows[j / 2 % 2], grads[j / 2 % 2],
+                                 n * keys + j / 4 * 8 + hw::lane() % 4 * 2 + j % 2, scale, s[j], ds[j]);
+            if (edge) guard_tile<T, D, keys>(dq, ds, k + n % 2 * slot, shape::threads);
+            add_weighted<T, D, keys>(dq, ds, k + n % 2 * slot);
+        }
+        hw::copy_wait<0>();
+        const float factor[2] = {p.scale, p.scale};
+        store_rows<T, D>(p.dq, dq, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
+        hw::sync();                                     /* the tiles are free again */
+    }
+#endif
+}
+
+/* Keys and Values: which of the two gradients. */
+template <class T, int D, bool Extra, bool Keys, bool Values>
+ATTN__KERNEL(grad_shape<D>::threads, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
+{
+#if ATTN__HAVE_MMA
+    typedef grad_shape<D> shape;
+    constexpr int queries = shape::queries, slot = tile_bytes<queries, D>, whole = tile_bytes<shape::rows, D>;
+    const params &p = m.p;
+    ATTN__SHARED(shared);
+    const uint32_t k = hw::shared_address(shared), v = k + whole, q = v + whole, above = q + 2 * slot;
+    const uint32_t values = above + 2 * slot;
+    const int row0 = hw::warp() * 16, g = hw::lane() / 4, column = hw::lane() % 4 * 2;
+    const float scale = scale_of<Extra>(p);
+    const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
+    const int64_t tiles = (p.keys + shape::rows - 1) / shape::rows, tasks = p.batch * p.heads_kv * tiles;
+    const int64_t group = p.heads / p.heads_kv, parts = m.padded / queries;
+
+    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+        const int64_t tile = task % tiles, head_kv = task / tiles % p.heads_kv, b = task / tiles / p.heads_kv;
+        const int first_key = (int)(tile * shape::rows), last_key = first_key + shape::rows;
+        float dk[D / 2], dv[D / 2];
+        /* the next tile of queries, of the heads one after the other, that may attend to one of these keys */
+        const auto next = [&](int64_t part) {
+            for (; part < group * parts; part++) {
+                const tile_reach t = m.reaches[b * parts + part % parts];
+                if (t.first < last_key && t.last > first_key) break;
+            }
+            return part;
+        };
+        const auto copy_queries = [&](int64_t part, int to) {
+            if (part < group * parts) {
+                const int64_t h = head_kv * group + part / parts, i0 = part % parts * queries;
+                copy_tile<D, queries, shape::threads>(q + to * slot, p.q.data, p.size_q, [&](int r) {
+                    return i0 + r < p.queries ? row_of(p.q, b, h, i0 + r) : NULL;
+                });
+                copy_tile<D, queries, shape::threads>(above + to * slot, p.d_out.data, p.size_v, [&](int r) {
+                    return i0 + r < p.queries ? row_of(p.d_out, b, h, i0 + r) : NULL;
+                });
+                const int64_t row = (b * p.heads + h) * m.padded + i0, reach = b * m.padded + i0;
+                for (int n = hw::thread(); n < 5 * queries / 4; n += shape::threads) {
+                    const int which = n / (queries / 4), at = n % (queries / 4) * 4;
+                    const void *from = which == 0 ? (const void *)(m.base + row + at)
+                                       : which == 1 ? (const void *)(m.inverse + row + at)
+                                       : which == 2 ? (const void *)(m.shift + row + at)
+                                       : which == 3 ? (const void *)(m.first + reach + at)
+                                                    : (const void *)(m.last + reach + at);
+                    hw::copy16(values + to * shape::values + n * 16, from, true);
+                }
+            }
+            hw::copy_commit();
+        };
+        copy_tile<D, shape::rows, shape::threads>(k, p.k.data, p.size_q, [&](int r) {
+            return first_key + r < p.keys ? row_of(p.k, b, head_kv, first_key + r) : NULL;
+        });
+        copy_tile<D, shape::rows, shape::threads>(v, p.v.data, p.size_v, [&](int r) {
+            return first_key + r < p.keys ? row_of(p.v, b, head_kv, first_key + r) : NULL;
+        });
+        int64_t part = next(0), following;
+        copy_queries(part, 0);
+        ATTN__UNROLL for (int j = 0; j < D / 2; j++) dk[j] = dv[j] = 0.0f;
+
+        for (int now = 0; part < group * parts; part = following, now ^= 1) {
+            const tile_reach reach = m.reaches[b * parts + part % parts];
+            const bool edge = always_edge || reach.from > first_key || reach.to < last_key;
+            const uint32_t rows = values + now * shape::values;
+            const int64_t i0 = part % parts * queries;
+            float s[queries / 2], ds[queries / 2];
+            following = next(part + 1);
+            hw::copy_wait<0>();
+            hw::sync();
+            copy_queries(following, now ^ 1);
+            product_of_rows<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
+            if (Keys) product_of_rows<T, queries, D, shape::rows>(ds, v, row0, above + now * slot);
+            ATTN__UNROLL for (int j = 0; j < queries / 8; j++)
+                ATTN__UNROLL for (int x = 0; x < 2; x++) {
+                    const int c = j * 8 + column + x;
+                    tile_row r;
+                    row_grad of;
+                    r.b = (int)b;
+                    r.h = (int)(head_kv * group + part / parts);
+                    r.i = (int)i0 + c;
+                    r.position = 0;
+                    if (Extra && r.i < p.queries) r.position = reach_of(p, b, r.i).position;
+                    of.base = float_of(hw::load_shared_word(rows + c * 4));
+                    of.inverse = float_of(hw::load_shared_word(rows + (queries + c) * 4));
+                    of.shift = float_of(hw::load_shared_word(rows + (2 * queries + c) * 4));
+                    r.first = (int)hw::load_shared_word(rows + (3 * queries + c) * 4);
+                    r.last = (int)hw::load_shared_word(rows + (4 * queries + c) * 4);
+                    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+                        float none = 0.0f;
+                        pair_grad<Extra>(p, r, of, first_key + row0 + g + 8 * e, scale, s[4 * j + 2 * e + x],
+                                         Keys ? ds[4 * j + 2 * e + x] : none);
+                    }
+                }
+            if (Values) {
+                if (edge) guard_tile<T, D, queries>(dv, s, above + now * slot, shape::threads);
+                add_weighted<T, D, queries>(dv, s, above + now * slot);
+            }
+            if (Keys) {
+                if (edge) guard_tile<T, D, queries>(dk, ds, q + now * slot, shape::threads);
+                add_weighted<T, D, queries>(dk, ds, q + now * slot);
+            }
+        }
+        hw::copy_wait<0>();
+        tile_row keys[2];
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            keys[e].b = (int)b;
+            keys[e].h = (int)head_kv;
+            keys[e].i = first_key + row0 + g + 8 * e;
+        }
+        const float factor_k[2] = {p.scale, p.scale}, factor_v[2] = {1.0f, 1.0f};
+        if (Keys && p.dk.rank)
+            store_rows<T, D>(p.dk, dk, keys, p.keys, p.size_q, factor_k, (p.accumulate & ATTN_GRAD_K) != 0);
+        if (Values && p.dv.rank)
+            store_rows<T, D>(p.dv, dv, keys, p.keys, p.size_v, factor_v, (p.accumulate & ATTN_GRAD_V) != 0);
+        hw::sync();
+    }
+#endif
+}
+
+/* ---- the host's side of stage 2 */
+template <int D> struct head_size { static constexpr int value = D; };
+template <int... Sizes> struct head_sizes {};
+/* Calls f(head_size<D>()) with the first D that is not below `size`; false where there is none. */
+template <class F> bool with_head_size(int64_t, head_sizes<>, F) { return false; }
+template <int D, int... More, class F> bool with_head_size(int64_t size, head_sizes<D, More...>, F f)
+{
+    if (size > D) return with_head_size(size, head_sizes<More...>(), f);
+    f(head_size<D>());
+    return true;
+}
+typedef head_sizes<ATTN_CUDA_HEAD_DIMS> mma_head_sizes;
+
+inline bool is_16_bit(const array &a) { return a.type == ATTN_F16 || a.type == ATTN_BF16; }
+/* Can rows be moved 16 bytes at a time? */
+inline bool has_aligned_rows(const array &a, int64_t batch, int64_t heads, int64_t rows)
+{
+    const int64_t size[3] = {batch, heads, rows};
+    if (a.stride[3] != 1 || (uintptr_t)a.data % 16) return false;
+    for (int i = 0; i < 3; i++)
+        if (size[i] > 1 && a.stride[i] % 8) return false;
+    return true;
+}
+/* May a result be written two columns at a time, in type `type` or float? */
+inline bool has_paired_rows(const array &a, int32_t type, int64_t batch, int64_t heads, int64_t rows)
+{
+    const int64_t size[3] = {batch, heads, rows};
+    if (!a.rank) return true;
+    if (a.stride[3] != 1 || (a.type != type && a.type != ATTN_F32)) return false;
+    if (a.type == ATTN_F32) return true;
+    if ((uintptr_t)a.data % 4) return false;
+    for (int i = 0; i < 3; i++)
+        if (size[i] > 1 && a.stride[i] % 2) return false;
+    return true;
+}
+/* What both fast stages ask of a call: NULL, or the first that it lacks */
+#define ATTN__WANT(condition, text) if (!(condition)) return text
+inline const char *fast_covers(const params &p)
+{
+    ATTN__WANT(is_16_bit(p.q) && p.k.type == p.q.type && (!p.v.rank || p.v.type == p.q.type),
+               "q, k, v are not all f16 or all bf16");
+    ATTN__WANT(p.score == ATTN_SCORE_SCALED_DOT || p.score == ATTN_SCORE_DOT, "the score is not a dot product");
+    ATTN__WANT(!p.weights.rank && !p.scores.rank && !p.scores_softcap.rank && !p.scores_masked.rank,
+               "weights or scores are wanted");
+    ATTN__WANT(p.empty != ATTN_EMPTY_UNIFORM, "empty rows are to be uniform");
+    ATTN__WANT(p.batch > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0, "a size is 0");
+    ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30, "a size is beyond 2^30");
+    ATTN__WANT(p.size_q % 8 == 0 && p.size_v % 8 == 0, "a head size is no multiple of 8");
+    ATTN__WANT(has_aligned_rows(p.q, p.batch, p.heads, p.queries) &&
+               has_aligned_rows(p.k, p.batch, p.heads_kv, p.keys) &&
+               (!p.v.rank || has_aligned_rows(p.v, p.batch, p.heads_kv, p.keys)),
+               "rows of q, k, v are not 16-byte aligned");
+    ATTN__WANT(has_paired_rows(p.out, p.q.type, p.batch, p.heads, p.queries),
+               "out is not in rows of the type of q or f32");
+    return NULL;
+}
+static const char *fast_covers_backward(const params &p)
+{
+    ATTN__WANT(p.d_out.rank && p.out.rank && p.v.rank, "there is no d_out and out");
+    ATTN__WANT(p.d_out.type == p.q.type && has_aligned_rows(p.d_out, p.batch, p.heads, p.queries),
+               "d_out is not in 16-byte aligned rows of the type of q");
+    ATTN__WANT(!p.d_weights.rank && !p.d_given_scores.rank && !p.d_bias.rank && !p.d_scale.rank && !p.d_sink.rank &&
+               !p.d_alibi.rank, "more than dq, dk, dv is wanted");
+    ATTN__WANT(has_paired_rows(p.dq, p.q.type, p.batch, p.heads, p.queries) &&
+               has_paired_rows(p.dk, p.q.type, p.batch, p.heads_kv, p.keys) &&
+               has_paired_rows(p.dv, p.q.type, p.batch, p.heads_kv, p.keys),
+               "dq, dk, dv are not in rows of the type of q or f32");
+    return NULL;
+}
+/* Does anything but lengths, causal and window shape the scores? */
+inline bool has_extra(const params &p)
+{
+    return p.softcap != 0.0f || p.bias.rank || p.alibi.rank || p.mask.rank || p.dropout != 0.0f || !(p.scale > 0.0f);
+}
+inline int64_t larger_head(const params &p) { return p.size_v > p.size_q ? p.size_v : p.size_q; }
+
+static const char *mma_covers(const params &p, const device &d, bool backward)
+{
+    const char *why = fast_covers(p);
+    bool fits = false;
+    if (!why && backward) why = fast_covers_backward(p);
+    ATTN__WANT(d.arch >= 80, "the device is older than sm_80");
+    if (why) return why;
+    ATTN__WANT(with_head_size(larger_head(p), mma_head_sizes(), [&](auto size) {
+        constexpr int D = decltype(size)::value;
+        fits = mma_shape<D>::shared_bytes <= d.shared_bytes &&
+               (!backward || (grad_shape<D>::shared_queries <= d.shared_bytes &&
+                              grad_shape<D>::shared_keys <= d.shared_bytes));
+    }), "a head size is beyond those that were compiled");
+    ATTN__WANT(fits, "the device has too little shared memory");
+    return NULL;
+}
+/* How many parts the keys are cut into: enough for two blocks per processor, none below 256 keys. */
+template <int D> mma_work mma_plan(const params &p, const device &dev)
+{
+    const int64_t group = p.heads / p.heads_kv, wanted = 2 * (int64_t)dev.processors;
+    mma_work m;
+    m.p = p;
+    m.pack = p.queries < mma_shape<D>::rows ? (int32_t)group : 1;
+    m.groups = p.heads / m.pack;
+    m.tiles = (p.queries * m.pack + mma_shape<D>::rows - 1) / mma_shape<D>::rows;
+    const int64_t blocks = p.batch * m.groups * m.tiles, most_parts = p.keys / 256;
+    int64_t parts = blocks * 2 > wanted ? 1 : (wanted + blocks - 1) / blocks;
+    if (parts > most_parts) parts = most_parts;
+    m.splits = parts > 1 ? (int32_t)parts : 1;
+    m.sums = m.tops = NULL;
+    return m;
+}
+/* Bytes for the parts: what mma_plan can come to for this call and any smaller one. */
+static int64_t mma_forward_more(const params &p, const device &dev)
+{
+    const int64_t most_blocks = 4 * (int64_t)dev.processors, parts = p.keys / 256;
+    int64_t bytes = 0;
+    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+        constexpr int D = decltype(d)::value, rows = mma_shape<D>::rows;
+        const int64_t tiles = p.batch * p.heads * ((p.queries + rows - 1) / rows);
+        const int64_t blocks = tiles >= most_blocks / (parts + 1) ? most_blocks : tiles * (parts + 1);
+        if (parts > 1) bytes = blocks * rows * (D + 2) * (int64_t)sizeof(float);
+    });
+    return bytes;
+}
+template <class T, int D> int mma_forward_as(const params &p, const device &dev, cudaStream_t stream)
+{
+    mma_work m = mma_plan<D>(p, dev);
+    const int64_t blocks = p.batch * m.groups * m.tiles * m.splits;
+    const int grid = (int)(blocks < ATTN_CUDA_MAX_BLOCKS ? blocks : ATTN_CUDA_MAX_BLOCKS);
+    m.sums = (float *)p.more;
+    m.tops = m.sums + blocks * mma_shape<D>::rows * D;
+    int error = has_extra(p) ? (int)ATTN__LAUNCH((mma_forward_kernel<T, D, true>), grid, mma_shape<D>::threads,
+                                                 mma_shape<D>::shared_bytes, stream, m)
+                             : (int)ATTN__LAUNCH((mma_forward_kernel<T, D, false>), grid, mma_shape<D>::threads,
+                                                 mma_shape<D>::shared_bytes, stream, m);
+    if (!error && m.splits > 1) {
+        const int64_t rows = p.batch * p.heads * p.queries, merging = (rows + 3) / 4;
+        error = (int)ATTN__LAUNCH((merge_splits<T, D>),
+                                  (int)(merging < ATTN_CUDA_MAX_BLOCKS ? merging : ATTN_CUDA_MAX_BLOCKS), 128, 0,
+                                  stream, m);
+    }
+    return error;
+}
+static cudaError_t mma_forward(const params &p, const device &dev, cudaStream_t stream)
+{
+    int error = 0;
+    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+        constexpr int D = decltype(d)::value;
+        if (p.q.type == ATTN_BF16) error = mma_forward_as<hw::bf16, D>(p, dev, stream);
+        else error = mma_forward_as<hw::f16, D>(p, dev, stream);
+    });
+    return (cudaError_t)error;
+}
+
+/* What the backward has in the workspace: grad_work's arrays, then stats where the call has none, then what the forward
+   that finds these needs. Returns the bytes; at: NULL, or where the workspace is. */
+template <int D> int64_t grad_layout(const params &p, const device &dev, unsigned char *at, grad_work *m)
+{
+    const int64_t padded = (p.queries + 63) / 64 * 64, heads = p.batch * p.heads;
+    const int64_t sizes[7] = {heads * padded * 4, heads * padded * 4, heads * padded * 4, p.batch * padded * 4,
+                              p.batch * padded * 4,
+                              p.batch * (padded / grad_shape<D>::queries) * (int64_t)sizeof(tile_reach),
+                              p.stats.rank ? 0 : heads * p.queries * 8};
+    unsigned char *places[8];
+    int64_t sum = 0;
+    for (int i = 0; i < 8; i++) {
+        places[i] = at ? at + sum : NULL;
+        if (i < 7) sum += (sizes[i] + 255) / 256 * 256;
+    }
+    if (m) {
+        m->p = p;
+        m->padded = padded;
+        m->base = (float *)places[0], m->inverse = (float *)places[1], m->shift = (float *)places[2];
+        m->first = (int *)places[3], m->last = (int *)places[4];
+        m->reaches = (tile_reach *)places[5];
+        if (!p.stats.rank) {
+            const array stats = {places[6], {p.heads * p.queries * 2, p.queries * 2, 2, 1}, ATTN_F32, 4};
+            m->p.stats = stats;
+        }
+        m->p.more = places[7];
+    }
+    return sum + (p.stats.rank ? 0 : mma_forward_more(p, dev));
+}
+static int64_t mma_more(const params &p, const device &dev, bool backward)
+{
+    int64_t bytes = mma_forward_more(p, dev);
+    if (!backward) return bytes;
+    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+        bytes = grad_layout<decltype(d)::value>(p, dev, NULL, NULL);
+    });
+    return bytes;
+}
+inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
+
+template <class T, int D, bool Extra>
+int mma_backward_as(const params &p, const device &dev, cudaStream_t stream)
+{
+    typedef grad_shape<D> shape;
+    const int64_t rows = p.batch * p.heads * ((p.queries + 63) / 64 * 64);
+    const int64_t tiles_k = p.batch * p.heads_kv * ((p.keys + 63) / 64);
+    grad_work m;
+    int error = 0;
+    grad_layout<D>(p, dev, (unsigned char *)p.more, &m);
+    if (!p.stats.rank) {
+        params forward = m.p;
+        forward.out.rank = forward.lse.rank = 0;
+        error = (int)mma_forward(forward, dev, stream);
+    }
+    if (!error) error = (int)ATTN__LAUNCH(mma_grad_rows, blocks_for((rows + 3) / 4), 128, 0, stream, m);
+    if (!error && p.dq.rank)
+        error = (int)ATTN__LAUNCH((mma_grad_queries<T, D, Extra>), blocks_for(rows / 64), shape::threads,
+                                  shape::shared_queries, stream, m);
+    if (error || (!p.dk.rank && !p.dv.rank)) return error;
+    error = (int)ATTN__LAUNCH((mma_grad_reaches<D>), blocks_for((p.batch * m.padded / shape::queries + 3) / 4), 128, 0,
+                              stream, m);
+    if (error) return error;
+    if (!shape::in_two)
+        return (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, true, !shape::in_two>), blocks_for(tiles_k),
+                                 shape::threads, shape::shared_keys, stream, m);
+    if (p.dv.rank)
+        error = (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, !shape::in_two, true>), blocks_for(tiles_k),
+                                  shape::threads, shape::shared_keys, stream, m);
+    if (!error && p.dk.rank)
+        error = (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, true, !shape::in_two>), blocks_for(tiles_k),
+                                  shape::threads, shape::shared_keys, stream, m);
+    return error;
+}
+static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t stream)
+{
+    int error = 0;
+    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+        constexpr int D = decltype(d)::value;
+        const bool bf16 = p.q.type == ATTN_BF16;
+        if (has_extra(p))
+            error = bf16 ? mma_backward_as<hw::bf16, D, true>(p, dev, stream)
+                         : mma_backward_as<hw::f16, D, true>(p, dev, stream);
+        else
+            error = bf16 ? mma_backward_as<hw::bf16, D, false>(p, dev, stream)
+                         : mma_backward_as<hw::f16, D, false>(p, dev, stream);
+    });
+    return (cudaError_t)error;
+}
+
+/* ------------------------------------------------------------------------------------------------------ >>hopper
+   Stage 3: sm_90a. One warpgroup of a block is its producer: one thread of it starts the TMA loads. The others, its
+   consumers, have 64 rows each and multiply by wgmma. Tiles of Q, K, V stand in shared memory as in stage 2; a slot of
+   K or V goes round: the producer waits until it is empty and fills it, the consumers wait until it is full and release
+   it. While a consumer's products run it weighs the scores of the tile before, and consumers take turns to issue
+   theirs, so that one computes weights while another has the tensor cores. */
+template <int D> struct hopper_shape {
+    static constexpr int consumers = 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
+    static constexpr int keys = D <= 128 ? 128 : 64;
+    static constexpr int slot = tile_bytes<keys, D>;
+    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + 10 * 8;
+    static constexpr int registers_consumer = 224, registers_producer = 56;      /* 2 * 128 * 224 + 128 * 56 < 64 K */
+};
+struct hopper_work {
+    params p;
+    hw::tensor_map q, k, v;
+    int64_t tiles, section;     /* tiles of rows per head; so many heads' K and V fit in the L2 cache together */
+};
+enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD */
+
+/* Where a task is. Heads come in sections; in a section first the last tiles of all its heads, with causal masks those
+   with most keys, then the ones before. */
+struct hopper_task { int64_t b, h, head_kv, first_row; };
+ATTN__DEVICE hopper_task task_at(const hopper_work &m, int64_t task, int rows)
+{
+    const params &p = m.p;
+    const int64_t heads = p.batch * p.heads, first = task / (m.section * m.tiles) * m.section;
+    const int64_t many = heads - first < m.section ? heads - first : m.section, inside = task - first * m.tiles;
+    hopper_task t;
+    t.b = (first + inside % many) / p.heads;
+    t.h = (first + inside % many) % p.heads;
+    t.head_kv = t.h / (p.heads / p.heads_kv);
+    t.first_row = (m.tiles - 1 - inside / many) * rows;
+    return t;
+}
+/* What the rows of a tile may attend to; a whole warp asks, every warp gets the same. */
+template <int Rows> ATTN__DEVICE tile_reach reach_of_tile(const params &p, const hopper_task &t)
+{
+    tile_reach all = reach_of_row(p, row_at(p, t.b, t.h, 1, t.first_row + hw::lane()));
+    ATTN__LOOP for (int r = 32; r < Rows; r += 32)
+        join(all, reach_of_row(p, row_at(p, t.b, t.h, 1, t.first_row + r + hw::lane())));
+    return join_warp(all);
+}
+template <class T, int D>
+ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
+{
+#if ATTN__HAVE_WGMMA
+    typedef hopper_shape<D> shape;
+    constexpr int keys = shape::keys, panels = (D + 63) / 64;
+    const params &p = m.p;
+    ATTN__SHARED(shared);
+    unsigned char *const tile_q = shared, *const tile_k = tile_q + tile_bytes<shape::rows, D>;
+    unsigned char *const tile_v = tile_k + 2 * shape::slot;
+    uint64_t *const q_full = (uint64_t *)(tile_v + 2 * shape::slot), *const q_empty = q_full + 1;
+    uint64_t *const k_full = q_full + 2, *const k_empty = q_full + 4;       /* two each */
+    uint64_t *const v_full = q_full + 6, *const v_empty = q_full + 8;
+    const int warpgroup = hw::warp() / 4;
+    const int64_t tasks = p.batch * p.heads * m.tiles;
+    int tile = 0, started = 0;              /* tiles of K and V, tasks with keys: so many before in this block's life */
+
+    if (hw::thread() == 0) {
+        hw::mbarrier_init(q_full, 1);
+        hw::mbarrier_init(q_empty, shape::consumers);
+        for (int i = 0; i < 2; i++) {
+            hw::mbarrier_init(k_full + i, 1);
+            hw::mbarrier_init(v_full + i, 1);
+            hw::mbarrier_init(k_empty + i, shape::consumers);
+            hw::mbarrier_init(v_empty + i, shape::consumers);
+        }
+        hw::mbarrier_fence_init();
+    }
+    hw::sync();
+
+    if (warpgroup == 0) {
+        hw::registers_fewer<shape::registers_producer>();
+        if (hw::warp() != 0) return;
+        for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+            const hopper_task t = task_at(m, task, shape::rows);
+            const tile_reach all = reach_of_tile<shape::rows>(p, t);
+            if (all.last == 0) continue;
+            const int first = all.first / keys, end = (all.last + keys - 1) / keys;
+            if (hw::lane() == 0) {
+                hw::mbarrier_wait(q_empty, (started & 1) ^ 1);
+                hw::mbarrier_expect(q_full, tile_bytes<shape::rows, D>);
+                for (int c = 0; c < panels; c++)
+                    hw::tma_load(tile_q + c * shape::rows * 128, &m.q, q_full, c * 64, (int)t.first_row, (int)t.h,
+                                 (int)t.b);
+                for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
+                    const int now = tile + n - first, before = now - 1;
+                    if (n < end) {
+                        hw::mbarrier_wait(k_empty + now % 2, (now / 2 & 1) ^ 1);
+                        hw::mbarrier_expect(k_full + now % 2, shape::slot);
+                        for (int c = 0; c < panels; c++)
+                            hw::tma_load(tile_k + now % 2 * shape::slot + c * keys * 128, &m.k, k_full + now % 2,
+                                         c * 64, n * keys, (int)t.head_kv, (int)t.b);
+                    }
+                    if (n > first) {
+                        hw::mbarrier_wait(v_empty + before % 2, (before / 2 & 1) ^ 1);
+                        hw::mbarrier_expect(v_full + before % 2, shape::slot);
+                        for (int c = 0; c < panels; c++)
+                            hw::tma_load(tile_v + before % 2 * shape::slot + c * keys * 128, &m.v, v_full + before % 2,
+                                         c * 64, (n - 1) * keys, (int)t.head_kv, (int)t.b);
+                    }
+                }
+            }
+            tile += end - first;
+            started++;
+            hw::sync_warp();
+        }
+        return;
+    }
+
+    hw::registers_more<shape::registers_consumer>();
+    const int consumer = warpgroup - 1, thread = hw::thread() % 128;
+    const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
+    const bool elected = thread == 0;       /* releases what the whole warpgroup has done with */
+    const float scale = scale_of<false>(p);
+    const uint64_t desc_q = wgmma_tile(hw::shared_address(tile_q) + (uint32_t)consumer * 64 * 128, shape::rows);
+    const uint64_t desc_k = wgmma_tile(hw::shared_address(tile_k), keys);
+    const uint64_t desc_v = wgmma_tile(hw::shared_address(tile_v), keys);
+
+    if (consumer == 0) hw::barrier_arrive(TURN, 256);           /* it has the first turn */
+    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+        const hopper_task t = task_at(m, task, shape::rows);
+        const tile_reach all = reach_of_tile<shape::rows>(p, t);
+        const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
+        float s[keys / 2], out[D / 2], shrink[2];
+        uint32_t weights[keys / 16][4];
+        row_pair soft = no_keys();
+        tile_row rows[2];
+        rows[0] = row_at(p, t.b, t.h, 1, t.first_row + row0);
+        rows[1] = row_at(p, t.b, t.h, 1, t.first_row + row0 + 8);
+        ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
+
+        const auto start_scores = [&](int now) {                /* s = Q . K^T of a slot */
+            hw::wgmma_keep(s);
+            hw::wgmma_fence();
+            ATTN__UNROLL for (int k = 0; k < D / 16; k++)
+                hw::wgmma<T, keys, false, false>(s, desc_q + wgmma_along(k, shape::rows),
+                                                 desc_k + now % 2 * (shape::slot >> 4) + wgmma_along(k, keys), k != 0);
+            hw::wgmma_commit();
+        };
+        const auto start_values = [&](int now) {                /* out += weights . V of a slot */
+            hw::wgmma_keep(out);
+            hw::wgmma_keep(weights);
+            hw::wgmma_fence();
+            ATTN__UNROLL for (int k = 0; k < keys / 16; k++)
+                hw::wgmma<T, D, true>(out, weights[k], desc_v + now % 2 * (shape::slot >> 4) + wgmma_down(k), true);
+            hw::wgmma_commit();
+        };
+        const auto weigh = [&](int n) {                         /* scores become weights */
+            if (n * keys < all.from || (n + 1) * keys > all.to) mask_tile<keys, false, true>(s, p, rows, n * keys);
+            weigh_tile<keys>(s, soft, scale, shrink);
+        };
+        const auto pack_weights = [&](int n, int now) {
+            ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
+            if (n * keys >= all.from && (n + 1) * keys <= all.to) return;
+            /* some weight may exclude: see has_odd. All consumers have this tile, and the slot, in common. */
+            const uint32_t v = hw::shared_address(tile_v) + now % 2 * shape::slot;
+            const int consumer_thread = hw::thread() - 128, many = 128 * shape::consumers;
+            hw::mbarrier_wait(v_full + now % 2, now / 2 & 1);
+            if (!hw::barrier_or(GUARD, many, has_odd<T, keys, D>(v, consumer_thread, many))) return;
+            mark_odd<T, D, keys>(out, s, v, all.first - n * keys, all.last - n * keys);
+            hw::barrier_sync(GUARD, many);
+            clear_odd<T, keys, D>(v, consumer_thread, many);
+            hw::fence_async();
+            hw::barrier_sync(GUARD, many);
+        };
+
+        if (first < end) {
+            hw::mbarrier_wait(q_full, started & 1);
+            hw::mbarrier_wait(k_full + tile % 2, tile / 2 & 1);
+            start_scores(tile);
+            hw::wgmma_wait<0>();
+            hw::wgmma_keep(s);
+            if (elected) hw::mbarrier_arrive(k_empty + tile % 2);
+            weigh(first);
+            pack_weights(first, tile);
+            ATTN__LOOP for (int n = first + 1; n < end; n++) {
+                const int before = tile++;
+                hw::barrier_sync(TURN + consumer, 256);
+                hw::mbarrier_wait(k_full + tile % 2, tile / 2 & 1);
+                start_scores(tile);
+                hw::mbarrier_wait(v_full + before % 2, before / 2 & 1);
+                start_values(before);
+                hw::barrier_arrive(TURN + (consumer + 1) % shape::consumers, 256);
+                hw::wgmma_wait<1>();
+                hw::wgmma_keep(s);
+                if (elected) hw::mbarrier_arrive(k_empty + tile % 2);
+                weigh(n);
+                hw::wgmma_wait<0>();
+                hw::wgmma_keep(out);
+                hw::wgmma_keep(weights);
+                if (elected) hw::mbarrier_arrive(v_empty + before % 2);
+                shrink_rows<D>(out, shrink);
+                pack_weights(n, tile);
+            }
+            if (elected) hw::mbarrier_arrive(q_empty);
+            hw::mbarrier_wait(v_full + tile % 2, tile / 2 & 1);
+            start_values(tile);
+            hw::wgmma_wait<0>();
+            hw::wgmma_keep(out);
+            if (elected) hw::mbarrier_arrive(v_empty + tile % 2);
+            tile++;
+            started++;
+        }
+        float factor[2] = {0.0f, 0.0f};
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            soft.mass[e] += hw::shfl_xor(soft.mass[e], 1);
+            soft.mass[e] += hw::shfl_xor(soft.mass[e], 2);
+            if (is_inside(p, rows[e]))
+                factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], hw::lane() % 4 == 0);
+        }
+        if (p.out.rank) store_rows<T, D>(p.out, out, rows, p.queries, p.size_v, factor, false);
+    }
+#endif
+}
+
+/* Calls f with every kernel of stage 2, for attn_cuda_prepare. */
+template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
+{
+    typedef grad_shape<D> shape;
+    f((const void *)mma_forward_kernel<T, D, Extra>);
+    f((const void *)mma_grad_queries<T, D, Extra>);
+    f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
+    if (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, !shape::in_two, true>);
+}
+template <class F> void each_mma_kernel(head_sizes<>, F f) { f((const void *)mma_grad_rows); }
+template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More...>, F f)
+{
+    each_mma_kernel_as<hw::bf16, D, false>(f);
+    each_mma_kernel_as<hw::bf16, D, true>(f);
+    each_mma_kernel_as<hw::f16, D, false>(f);
+    each_mma_kernel_as<hw::f16, D, true>(f);
+    f((const void *)merge_splits<hw::bf16, D>);
+    f((const void *)merge_splits<hw::f16, D>);
+    f((const void *)mma_grad_reaches<D>);
+    each_mma_kernel(head_sizes<More...>(), f);
+}
+
+/* ---- the host's side of stage 3 */
+typedef head_sizes<64, 128, 256> hopper_head_sizes;
+template <class F> void each_hopper_kernel(head_sizes<>, F) {}
+template <int D, int... More, class F> void each_hopper_kernel(head_sizes<D, More...>, F f)
+{
+    f((const void *)hopper_forward_kernel<hw::bf16, D>);
+    f((const void *)hopper_forward_kernel<hw::f16, D>);
+    each_hopper_kernel(head_sizes<More...>(), f);
+}
+template <class F> bool with_hopper_head_size(int64_t size, F f)
+{
+    return with_head_size(size, hopper_head_sizes(), f);
+}
+/* Tiles of `rows` rows; true = fine. An axis of one element may have any stride. */
+inline bool map_rows(hw::tensor_map *map, const array &a, int64_t batch, int64_t heads, int64_t count, int64_t columns,
+                     int rows)
+{
+    const int64_t size[4] = {columns, count, heads, batch};
+    int64_t stride[4] = {1, a.stride[2], a.stride[1], a.stride[0]};
+    for (int i = 1; i < 4; i++)
+        if (size[i] == 1) stride[i] = (columns + 7) / 8 * 8;
+    return hw::tensor_map_make(map, a.data, size, stride, rows) == 0;
+}
+inline bool has_positive_strides(const array &a, int64_t batch, int64_t heads, int64_t rows)
+{
+    return (batch == 1 || a.stride[0] > 0) && (heads == 1 || a.stride[1] > 0) && (rows == 1 || a.stride[2] > 0);
+}
+static const char *hopper_covers(const params &p, const device &d, bool backward)
+{
+    const char *why = mma_covers(p, d, backward);
+    ATTN__WANT(!backward, "gradients are stage 2's");
+    ATTN__WANT(d.arch == 90, "the device is not sm_90");
+    if (why) return why;
+    ATTN__WANT(!has_extra(p), "softcap, bias, mask, ALiBi, dropout or a scale that is not positive");
+    ATTN__WANT(p.out.rank, "no out is wanted");
+    ATTN__WANT(p.queries >= 64, "few queries: split keys and packed heads are better");
+    ATTN__WANT(has_positive_strides(p.q, p.batch, p.heads, p.queries) &&
+               has_positive_strides(p.k, p.batch, p.heads_kv, p.keys) &&
+               has_positive_strides(p.v, p.batch, p.heads_kv, p.keys), "a stride that is not positive");
+    ATTN__WANT(with_hopper_head_size(larger_head(p), [](auto) {}), "a head size above 256");
+    return NULL;
+}
+template <class T, int D> int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
+{
+    typedef hopper_shape<D> shape;
+    hopper_work m;
+    const int64_t head_bytes = p.keys * (p.size_q + p.size_v) * 2, group = p.heads / p.heads_kv;
+    m.p = p;
+    m.tiles = (p.queries + shape::rows - 1) / shape::rows;
+    m.section = (32 << 20) / head_bytes * group;
+    if (m.section < 1) m.section = 1;
+    if (!map_rows(&m.q, p.q, p.batch, p.heads, p.queries, p.size_q, shape::rows) ||
+        !map_rows(&m.k, p.k, p.batch, p.heads_kv, p.keys, p.size_q, shape::keys) ||
+        !map_rows(&m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, shape::keys))
+        return (int)mma_forward(p, dev, stream);                /* a driver without TMA */
+    const int64_t tasks = p.batch * p.heads * m.tiles;
+    return (int)ATTN__LAUNCH((hopper_forward_kernel<T, D>), (int)(tasks < dev.processors ? tasks : dev.processors),
+                             shape::threads, shape::shared_bytes, stream, m);
+}
+static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream_t stream)
+{
+    int error = 0;
+    with_hopper_head_size(larger_head(p), [&](auto d) {
+        constexpr int D = decltype(d)::value;
+        if (p.q.type == ATTN_BF16) error = hopper_forward_as<hw::bf16, D>(p, dev, stream);
+        else error = hopper_forward_as<hw::f16, D>(p, dev, stream);
+    });
+    return (cudaError_t)error;
+}
+
+/* ----------------------------------------------------------------------------------------------------- >>additive
+   Stage 4: additive scores without the tensor (Sq,Sk,h), in f32. The special-function unit is what limits them, one
+   tanh per query, key and hidden unit. With e^2q and e^2k at hand, once per vector,
+
+       tanh(q + k) = 1 - 2 / (e^2q e^2k + 1)
+
+   and two units share one reciprocal: w/x + v/y = (w y + v x) / (x y). So half as much of it is left, and the error is
+   that of the reciprocal. Products that would overflow are told by the vectors: a tile with a number beyond CLEAR in
+   them takes tanh itself.
+
+   A block has a tile of queries of one head, R rows a thread, and walks over tiles of 64 keys: scores in registers,
+   softmax as it goes, the weights in shared memory, from where they meet the values. */
+enum { ADDITIVE_THREADS = 256, ADDITIVE_KEYS = 64, ADDITIVE_UNITS = 32, ADDITIVE_COLUMNS = 8,
+       ADDITIVE_SIZE_V = 16 * ADDITIVE_COLUMNS };           /* 16 x 16 threads: rows by keys, then rows by columns */
+ATTN__BOTH float additive_clear() { return 10.5f; }        /* e^4x, four of them in one product, is below 2^127 */
+
+/* What the stage finds in params.more: e^2(q + b) [B,H,Sq,h], e^2k [B,key_heads,Sk,h], and per vector: is it clear? */
+struct additive { float *query, *key, *query_clear, *key_clear; };
+ATTN__BOTH additive additive_of(const params &p)
+{
+    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
+    additive a;
+    a.query = (float *)p.more;
+    a.key = a.query + rows * p.size_u;
+    a.query_clear = a.key + keys * p.size_u;
+    a.key_clear = a.query_clear + rows;
+    return a;
+}
+static int64_t additive_floats(const params &p)
+{
+    return (p.size_u + 1) * p.batch * (p.heads * p.queries + p.key_heads * p.keys);
+}
+
+ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM params p)
+{
+    const additive a = additive_of(p);
+    const int64_t rows = p.batch * p.heads * p.queries, all = rows + p.batch * p.key_heads * p.keys;
+    for (int64_t n = first_task(); n < all; n += all_tasks()) {
+        const bool query = n < rows;
+        const int64_t k = n - rows, b = query ? n / p.queries / p.heads : k / p.keys / p.key_heads;
+        bool beyond = false;
+        if (!query && p.covered[b * p.keys + k % p.keys] == 0.0f) continue;
+        for (int64_t u = hw::lane(); u < p.size_u; u += 32) {
+            float x;
+            if (query) {
+                const int64_t h = n / p.queries % p.heads;
+                x = load(p.query, b, h, n % p.queries, u) +
+                    (p.hidden_bias.rank ? load(p.hidden_bias, 0, h, 0, u) : 0.0f);
+            } else x = load(p.key, b, k / p.keys % p.key_heads, k % p.keys, u);
+            beyond = beyond || !(magnitude(x) <= additive_clear());
+            (query ? a.query + n * p.size_u : a.key + k * p.size_u)[u] = expf(x + x);
+        }
+        beyond = hw::any(beyond);
+        if (hw::lane() == 0) (query ? a.query_clear + n : a.key_clear + k)[0] = beyond ? 0.0f : 1.0f;
+    }
+}
+
+/* Shared memory of a block */
+template <int R> struct additive_room {
+    float query[ADDITIVE_UNITS][16 * R], key[ADDITIVE_UNITS][ADDITIVE_KEYS], w[ADDITIVE_UNITS];
+    float weight[16 * R][ADDITIVE_KEYS + 4];        /* -0: excluded */
+    reach rows[16 * R];
+};
+
+/* Raw scores of R rows and 4 keys for this thread, without scale. Rows and keys of the tile that there are not, and
+   keys that nobody attends to, get anything; they are not read. */
+template <int R>
+ATTN__DEVICE void additive_scores(const params &p, additive_room<R> &s, int64_t b, int64_t h, int64_t i0, int64_t j0,
+                                  bool clear, float (&score)[R][4])
+{
+    const additive a = additive_of(p);
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    const int64_t row = (b * p.heads + h) * p.queries + i0, head = key_head(p, h);
+    const int64_t key = (b * p.key_heads + head) * p.keys + j0;
+    float total = 0.0f;                             /* of w */
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++)
+        ATTN__UNROLL
+        for (int k = 0; k < 4; k++) score[r][k] = 0.0f;
+    for (int64_t u0 = 0; u0 < p.size_u; u0 += ADDITIVE_UNITS) {
+        hw::sync();                                 /* everybody is done with what is there */
+        for (int n = hw::thread(); n < ADDITIVE_UNITS * 16 * R; n += ADDITIVE_THREADS) {
+            const int64_t u = u0 + n % ADDITIVE_UNITS, i = n / ADDITIVE_UNITS;
+            float x = 0.0f;
+            if (u < p.size_u && i0 + i < p.queries) {
+                if (clear) x = a.query[(row + i) * p.size_u + u];
+                else x = load(p.query, b, h, i0 + i, u) + (p.hidden_bias.rank ? load(p.hidden_bias, 0, h, 0, u) : 0.0f);
+            }
+            s.query[n % ADDITIVE_UNITS][i] = x;
+        }
+        for (int n = hw::thread(); n < ADDITIVE_UNITS * ADDITIVE_KEYS; n += ADDITIVE_THREADS) {
+            const int64_t u = u0 + n % ADDITIVE_UNITS, j = n / ADDITIVE_UNITS;
+            float x = 0.0f;
+            if (u < p.size_u && j0 + j < p.keys && p.covered[b * p.keys + j0 + j] != 0.0f)
+                x = clear ? a.key[(key + j) * p.size_u + u] : load(p.key, b, head, j0 + j, u);
+            s.key[n % ADDITIVE_UNITS][j] = x;
+        }
+        if (hw::thread() < ADDITIVE_UNITS)
+            s.w[hw::thread()] = u0 + hw::thread() < p.size_u ? load(p.w_v, 0, h, 0, u0 + hw::thread()) : 0.0f;
+        hw::sync();
+        float part[R][4];
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++)
+            ATTN__UNROLL
+            for (int k = 0; k < 4; k++) part[r][k] = 0.0f;
+        for (int u = 0; clear && u < ADDITIVE_UNITS; u += 2) {
+            const float w0 = s.w[u], w1 = s.w[u + 1];
+            total += w0 + w1;
+            ATTN__UNROLL
+            for (int r = 0; r < R; r++) {
+                const float q0 = s.query[u][ty + 16 * r], q1 = s.query[u + 1][ty + 16 * r];
+                ATTN__UNROLL
+                for (int k = 0; k < 4; k++) {
+                    const float x = hw::fma(q0, s.key[u][tx + 16 * k], 1.0f);
+                    const float y = hw::fma(q1, s.key[u + 1][tx + 16 * k], 1.0f);
+                    part[r][k] = hw::fma(hw::fma(w0, y, w1 * x), hw::rcp(x * y), part[r][k]);
+                }
+            }
+        }
+        for (int u = 0; !clear && u < ADDITIVE_UNITS && u0 + u < p.size_u; u++)
+            ATTN__UNROLL
+            for (int r = 0; r < R; r++)
+                ATTN__UNROLL
+                for (int k = 0; k < 4; k++)
+                    part[r][k] = hw::fma(s.w[u], tanhf(s.query[u][ty + 16 * r] + s.key[u][tx + 16 * k]), part[r][k]);
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++)
+            ATTN__UNROLL
+            for (int k = 0; k < 4; k++) score[r][k] += part[r][k];
+    }
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++)
+        ATTN__UNROLL
+        for (int k = 0; k < 4; k++) score[r][k] = p.scale * (clear ? hw::fma(-2.0f, score[r][k], total) : score[r][k]);
+}
+
+/* The keys that rows i0.. of the tile reach, and whether every vector of them and of these keys is clear. */
+template <int R> ATTN__DEVICE void additive_open(const params &p, additive_room<R> &s, int64_t b, int64_t i0,
+                                                 int64_t &first, int64_t &last)
+{
+    hw::sync();
+    if (hw::thread() < 16 * R) {
+        reach r;
+        r.position = r.first = r.last = 0;
+        if (i0 + hw::thread() < p.queries) r = reach_of(p, b, i0 + hw::thread());
+        s.rows[hw::thread()] = r;
+    }
+    hw::sync();
+    first = p.keys;
+    last = 0;
+    for (int i = 0; i < 16 * R; i++) {
+        if (s.rows[i].first >= s.rows[i].last) continue;
+        first = s.rows[i].first < first ? s.rows[i].first : first;
+        last = s.rows[i].last > last ? s.rows[i].last : last;
+    }
+    first = first / ADDITIVE_KEYS * ADDITIVE_KEYS;
+}
+template <int R> ATTN__DEVICE bool additive_is_clear(const params &p, int64_t b, int64_t h, int64_t i0, int64_t j0)
+{
+    const additive a = additive_of(p);
+    const int n = hw::thread();
+    bool beyond = false;
+    if (n < 16 * R && i0 + n < p.queries) beyond = a.query_clear[(b * p.heads + h) * p.queries + i0 + n] == 0.0f;
+    if (n < ADDITIVE_KEYS && j0 + n < p.keys && p.covered[b * p.keys + j0 + n] != 0.0f)
+        beyond = beyond || a.key_clear[(b * p.key_heads + key_head(p, h)) * p.keys + j0 + n] == 0.0f;
+    return !hw::barrier_or(0, ADDITIVE_THREADS, beyond);
+}
+
+/* Over the 16 threads that have one row */
+ATTN__DEVICE mass row_mass(mass m)
+{
+    for (int step = 8; step > 0; step /= 2) {
+        mass other;
+        other.top = hw::shfl_xor(m.top, step);
+        other.sum = hw::shfl_xor(m.sum, step);
+        join(m, other);
+    }
+    const int leader = hw::lane() / 16 * 16;                /* one thread's, for all: they may differ in the last bit */
+    m.top = hw::shfl(m.top, leader);
+    m.sum = hw::shfl(m.sum, leader);
+    return m;
+}
+
+/* Where the weights are wanted, a first pass over the keys finds each row's mass and a second one the weights. Else one
+   pass does, with weights relative to the maximum so far. */
+template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_forward(ATTN__PARAM params p)
+{
+    ATTN__SHARED(memory);
+    additive_room<R> &s = *(additive_room<R> *)memory;
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    const int64_t tiles = (p.queries + 16 * R - 1) / (16 * R), all = p.batch * p.heads * tiles;
+    const int64_t columns = p.out.rank ? p.size_v : 0;
+    for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
+        const int64_t i0 = task % tiles * 16 * R, h = task / tiles % p.heads, b = task / tiles / p.heads;
+        const int64_t hkv = h / (p.heads / p.heads_kv);
+        float out[R][ADDITIVE_COLUMNS];
+        mass m[R];
+        norm of[R];
+        int64_t first, last;
+        additive_open(p, s, b, i0, first, last);
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++) {
+            m[r].top = -infinity();
+            m[r].sum = of[r].base = of[r].inverse = 0.0f;
+            ATTN__UNROLL
+            for (int x = 0; x < ADDITIVE_COLUMNS; x++) out[r][x] = 0.0f;
+        }
+        for (int pass = p.weights.rank ? 0 : 1; pass < 2; pass++) {
+            const bool exact = p.weights.rank && pass == 1;             /* the masses are known */
+            ATTN__UNROLL
+            for (int r = 0; exact && r < R; r++) {
+                row w;
+                w.h = h;
+                of[r] = norm_of(p, w, m[r]);
+            }
+            for (int64_t j0 = first; j0 < last; j0 += ADDITIVE_KEYS) {
+                float score[R][4], shrink[R];
+                const bool clear = additive_is_clear<R>(p, b, h, i0, j0);
+                additive_scores<R>(p, s, b, h, i0, j0, clear, score);
+                ATTN__UNROLL
+                for (int r = 0; r < R; r++) {
+                    const int64_t i = i0 + ty + 16 * r;
+                    const float before = m[r].top;
+                    mass tile;
+                    tile.top = -infinity();
+                    tile.sum = 0.0f;
+                    ATTN__UNROLL
+                    for (int k = 0; k < 4; k++) {
+                        const int64_t j = j0 + tx + 16 * k;
+                        mass one;
+                        score[r][k] = i < p.queries && j < p.keys ?
+                            mask(p, s.rows[ty + 16 * r], b, h, i, j, soften(p, score[r][k])) : -infinity();
+                        if (is_none(score[r][k])) continue;
+                        one.top = score[r][k];
+                        one.sum = expf(score[r][k] - score[r][k]);      /* 1, but NaN for NaN and +inf */
+                        join(tile, one);
+                    }
+                    if (!exact) join(m[r], row_mass(tile));
+                    shrink[r] = exact || is_none(before) ? 1.0f : expf(before - m[r].top);
+                    const float base = exact ? of[r].base : is_none(m[r].top) ? 0.0f : m[r].top;
+                    ATTN__UNROLL
+                    for (int k = 0; k < 4 && pass == 1; k++) {
+                        const int64_t j = j0 + tx + 16 * k;
+                        const bool counts = !is_none(score[r][k]);
+                        float weight = counts ? weight_of(score[r][k], base, exact ? of[r].inverse : 1.0f) : -0.0f;
+                        float kept = weight;
+                        if (counts && p.dropout > 0.0f) kept = is_kept(p, b, h, i, j) ? weight * p.keep_scale : 0.0f;
+                        if (exact && i < p.queries && j < p.keys)
+                            store(p.weights, b, h, i, j, (p.weights_after_dropout ? kept : weight) + 0.0f);
+                        s.weight[ty + 16 * r][tx + 16 * k] = kept;
+                    }
+                }
+                hw::sync();
+                if (pass == 0 || columns == 0) continue;
+                ATTN__UNROLL
+                for (int r = 0; r < R; r++)
+                    ATTN__UNROLL
+                    for (int x = 0; x < ADDITIVE_COLUMNS; x++) out[r][x] *= shrink[r];
+                for (int key = 0; key < ADDITIVE_KEYS && j0 + key < p.keys; key++) {
+                    float by[R];
+                    bool counts = false;
+                    ATTN__UNROLL
+                    for (int r = 0; r < R; r++) {
+                        by[r] = s.weight[ty + 16 * r][key];
+                        counts = counts || bits_of(by[r]) != 0x80000000u;
+                    }
+                    if (!counts) continue;                              /* a value that none of the rows reads */
+                    ATTN__UNROLL
+                    for (int x = 0; x < ADDITIVE_COLUMNS; x++) {
+                        if (tx + 16 * x >= columns) continue;
+                        const float v = load(p.v, b, hkv, j0 + key, tx + 16 * x);
+                        ATTN__UNROLL
+                        for (int r = 0; r < R; r++)
+                            if (bits_of(by[r]) != 0x80000000u) out[r][x] = hw::fma(by[r], v, out[r][x]);
+                    }
+                }
+            }
+        }
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++) {
+            const int64_t i = i0 + ty + 16 * r;
+            row w;
+            w.h = h;
+            of[r] = norm_of(p, w, m[r]);
+            if (i >= p.queries) continue;
+            const bool bad = of[r].empty && p.empty == ATTN_EMPTY_NAN;
+            const float nan = float_of(0x7fc00000u);
+            if (tx == 0) {
+                if (p.lse.rank) store(p.lse, b, h, i, 0, of[r].lse);
+                if (p.stats.rank) store(p.stats, b, h, i, 0, m[r].top);
+                if (p.stats.rank) store(p.stats, b, h, i, 1, m[r].sum);
+            }
+            for (int64_t j = tx; p.weights.rank && j < p.keys; j += 16)     /* beyond the tiles that were visited */
+                if (bad || j < first || j >= (last + ADDITIVE_KEYS - 1) / ADDITIVE_KEYS * ADDITIVE_KEYS)
+                    store(p.weights, b, h, i, j, bad ? nan : 0.0f);
+            ATTN__UNROLL
+            for (int x = 0; x < ADDITIVE_COLUMNS; x++)
+                if (tx + 16 * x < columns)
+                    store(p.out, b, h, i, tx + 16 * x,
+                          bad ? nan : p.weights.rank ? out[r][x] : out[r][x] * of[r].inverse);
+        }
+    }
+}
+
+static const char *additive_covers(const params &p, const device &, bool backward)
+{
+    if (p.score != ATTN_SCORE_ADDITIVE) return "not an additive score";
+    if (backward) return "gradients";
+    if (p.scores.rank || p.scores_softcap.rank || p.scores_masked.rank) return "scores are results";
+    if (p.empty == ATTN_EMPTY_UNIFORM) return "ATTN_EMPTY_UNIFORM";
+    if (p.out.rank && p.size_v > ADDITIVE_SIZE_V) return "values of more than 128 numbers";
+    return NULL;
+}
+static int64_t additive_more(const params &p, const device &, bool) { return additive_floats(p) * 4; }
+static cudaError_t additive_forward_run(const params &p, const device &, cudaStream_t stream);
+
+} /* namespace attn__gpu */
+
+/* ---------------------------------------------------------------------------------------------------- >>dispatch
+   Which stage runs: the strongest one that covers the call on this device. */
+namespace attn__gpu {
+
+/* A device may run what was compiled for an older one, where kernels of newer instructions have no body. This one's
+   greatest number of threads tells which it is: 128 for sm_90a, 96 from sm_80 on, else 64. */
+ATTN__KERNEL(ATTN__HAVE_WGMMA ? 128 : ATTN__HAVE_MMA ? 96 : 64, 1) void compiled_for(ATTN__PARAM int nothing)
+{
+    (void)nothing;
+}
+
+static device device_now()
+{
+    cudaFuncAttributes compiled;
+    device d;
+    int number = 0, major = 0, minor = 0;
+    d.arch = d.shared_bytes = d.processors = 0;
+    if (cudaGetDevice(&number) == cudaSuccess &&
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number) == cudaSuccess &&
+        cudaDeviceGetAttribute(&d.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, number) == cudaSuccess &&
+        cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, number) == cudaSuccess &&
+        cudaFuncGetAttributes(&compiled, (const void *)compiled_for) == cudaSuccess) {
+        d.arch = major * 10 + minor;
+        if (d.arch >= 80 && compiled.maxThreadsPerBlock < 96) d.arch = 75;
+        if (d.arch == 90 && compiled.maxThreadsPerBlock < 128) d.arch = 89;
+    } else {
+        cudaGetLastError();
+    }
+    return d;
+}
+
+/* What a stage says of itself. covers: NULL, or why not. more: bytes of workspace at params.more, 256-byte aligned. */
+struct stage {
+    const char *name;
+    const char *(*covers)(const params &p, const device &d, bool backward);
+    int64_t     (*more)(const params &p, const device &d, bool backward);
+    cudaError_t (*forward)(const params &p, const device &d, cudaStream_t stream);
+    cudaError_t (*backward)(const params &p, const device &d, cudaStream_t stream);
+};
+static const char *simple_covers(const params &, const device &, bool) { return NULL; }
+static int64_t simple_more(const params &, const device &, bool) { return 0; }
+static cudaError_t simple_forward_run(const params &p, const device &, cudaStream_t stream);
+static cudaError_t simple_backward_run(const params &p, const device &, cudaStream_t stream);
+
+/* The strongest last. */
+static const stage stages[] = {
+    {"stage 1, simple kernels", simple_covers, simple_more, simple_forward_run, simple_backward_run},
+    {"stage 2, mma.sync", mma_covers, mma_more, mma_forward, mma_backward},
+    {"stage 3, wgmma", hopper_covers, mma_more, hopper_forward, NULL},
+    {"stage 4, additive scores fused", additive_covers, additive_more, additive_forward_run, simple_backward_run}};
+enum { STAGES = ATTN_CUDA_SIMPLE ? 1 : sizeof stages / sizeof *stages };
+
+static const stage &stage_for(const params &p, const device &d, bool backward)
+{
+    int i = STAGES - 1;
+    while (i > 0 && stages[i].covers(p, d, backward)) i--;
+    return stages[i];
+}
+} /* namespace attn__gpu */
+
+/* -------------------------------------------------------------------------------------------------------- >>host
+   What attn.h calls, with descriptors that it has checked and resolved. Nothing here waits for the device. */
+namespace attn__gpu {
+
+static attn_status report(cudaError_t error, attn_error *err)
+{
+    if (error == cudaSuccess) return ATTN_OK;
+    if (err) {
+        err->status = ATTN_ERR_CUDA;
+        err->field = "the CUDA runtime";
+        err->rule = cudaGetErrorString(error);
+        err->got = err->want = 0;
+        err->has_numbers = 0;
+        err->cuda = (int32_t)error;
+    }
+    return ATTN_ERR_CUDA;
+}
+#define ATTN__CUDA_TRY(call) \
+    do { const cudaError_t attn__e = (cudaError_t)(call); if (attn__e != cudaSuccess) return attn__e; } while (0)
+
+/* The device that an array lies on is the current one as long as this lives. */
+struct device_guard {
+    int before, now;
+    explicit device_guard(const void *data) : before(0), now(0)
+    {
+        cudaPointerAttributes attributes;
+        if (cudaGetDevice(&before) != cudaSuccess) before = 0;
+        now = before;
+        if (data && cudaPointerGetAttributes(&attributes, data) == cudaSuccess) now = attributes.device;
+        if (now != before) cudaSetDevice(now);
+    }
+    ~device_guard() { if (now != before) cudaSetDevice(before); }
+};
+
+/* ---- descriptors become parameters */
+static array absent()
+{
+    array a;
+    memset(&a, 0, sizeof a);
+    return a;
+}
+/* axes: see ATTN__INPUTS. An axis of size 1 gets stride 0, so that it is broadcast. */
+static array spread(const attn_view &v, const char *axes)
+{
+    array a = absent();
+    int letter = (int)strlen(axes) - 1;
+    a.data = const_cast<void *>(v.data);
+    a.type = v.type;
+    a.rank = v.rank;
+    if (v.rank == 1 && strcmp(axes, "bi") == 0) letter = 0;             /* [B] of [B,Sq] */
+    for (int axis = v.rank - 1; axis >= 0 && letter >= 0; axis--, letter--)
+        a.stride[strchr("bhix", axes[letter]) - "bhix"] = v.size[axis] == 1 ? 0 : v.stride[axis];
+    return a;
+}
+static array packed(float *data, int64_t h, int64_t i, int64_t x)      /* [.,h,i,x] */
+{
+    array a = absent();
+    a.data = data;
+    a.type = ATTN_F32;
+    a.rank = 4;
+    a.stride[0] = h * i * x;
+    a.stride[1] = i * x;
+    a.stride[2] = x;
+    a.stride[3] = 1;
+    return a;
+}
+static array turned(array a)                                            /* rows and columns exchanged */
+{
+    const int64_t s = a.stride[2];
+    a.stride[2] = a.stride[3];
+    a.stride[3] = s;
+    return a;
+}
+
+static attn_view as_view(const attn_view &v) { return v; }
+static attn_view as_view(const attn_out &o)
+{
+    attn_view v;
+    memcpy(&v, &o, sizeof v);           /* they have one layout */
+    return v;
+}
+static params params_of(const attn_desc *d, const attn_grad *g)
+{
+    params p;
+    const bool given = d->score == ATTN_SCORE_GIVEN;
+    const attn_view &from = given ? d->given_scores : d->q;
+    const double below = (double)d->dropout * 4294967296.0;
+    memset(&p, 0, sizeof p);
+#define ATTN__X(name, axes) p.name = spread(d->name, axes);
+    ATTN__INPUTS(ATTN__X)
+#undef ATTN__X
+#define ATTN__X(name, axes) p.name = spread(as_view(d->name), axes);
+    ATTN__RESULTS(ATTN__X)
+#undef ATTN__X
+#define ATTN__X(name, axes) if (g) p.name = spread(as_view(g->name), axes);
+    ATTN__GRADIENTS(ATTN__X)
+#undef ATTN__X
+    p.batch = from.size[0];
+    p.heads = from.size[1];
+    p.queries = from.size[2];
+    p.keys = given ? from.size[3] : d->k.size[2];
+    p.heads_kv = !given ? d->k.size[1] : d->v.rank ? d->v.size[1] : p.heads;
+    p.size_q = given ? 0 : d->q.size[3];
+    p.size_k = given ? 0 : d->k.size[3];
+    p.size_v = d->v.rank ? d->v.size[3] : 0;
+    p.hidden = d->w_v.rank ? d->w_v.size[d->w_v.rank - 1] : 0;
+    p.window_left = d->window_left;
+    p.window_right = d->window_right;
+    p.seed = d->seed;
+    p.drop_below = (uint64_t)below + ((double)(uint64_t)below < below);
+    for (int i = 0; i < 4; i++) p.origin[i] = (uint32_t)d->dropout_origin[i];
+    p.score = d->score;
+    p.causal = d->causal;
+    p.align = d->align;
+    p.window = d->window;
+    p.empty = d->empty;
+    p.weights_after_dropout = d->weights_after_dropout;
+    p.positions_per_query = d->positions.rank == 2;
+    p.scale = d->scale;
+    p.sigma = d->sigma;
+    p.softcap = d->softcap;
+    p.dropout = d->dropout;
+    p.keep_scale = d->dropout < 1.0f ? 1.0f / (1.0f - d->dropout) : 0.0f;
+    p.query = p.q;
+    p.key = p.k;
+    p.size_u = p.score == ATTN_SCORE_ADDITIVE ? p.hidden : p.size_k;
+    p.key_heads = d->w_k.rank == 3 ? p.heads : p.heads_kv;
+    if (!g) return p;
+    p.accumulate = g->accumulate;
+    for (int axis = 0; axis < 4; axis++) {
+        const int of = axis - (4 - g->d_bias.rank);
+        p.bias_size[axis] = of < 0 ? 1 : g->d_bias.size[of];
+    }
+    return p;
+}
+
+/* ---- the workspace: a first call with base NULL counts its bytes, a second one hands them out */
+struct room { char *base; int64_t used; };
+static float *take(room &r, int64_t count, bool wanted = true)
+{
+    float *at = (float *)(void *)(r.base + r.used);
+    if (!wanted) return NULL;
+    r.used += (count * 4 + 255) / 256 * 256;
+    return r.base ? at : (float *)1;        /* not NULL: it is there */
+}
+static int64_t lay_out(params &p, char *base)
+{
+    room r;
+    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
+    const bool cosine = p.score == ATTN_SCORE_COSINE, additive = p.score == ATTN_SCORE_ADDITIVE;
+    const bool bilinear = p.score == ATTN_SCORE_BILINEAR;
+    const bool backward = p.d_out.rank || p.d_weights.rank || p.d_lse.rank;
+    r.base = base;
+    r.used = 0;
+    p.covered = take(r, p.batch * p.keys, cosine || additive);
+    p.query_norm = take(r, rows, cosine);
+    p.key_norm = take(r, p.batch * p.heads_kv * p.keys, cosine);
+    if (bilinear || p.w_q.rank) p.query = packed(take(r, rows * p.size_u), p.heads, p.queries, p.size_u);
+    if (p.w_k.rank) p.key = packed(take(r, keys * p.size_u), p.key_heads, p.keys, p.size_u);
+    if (!backward) return r.used;
+    p.row_base = take(r, rows);
+    p.row_inverse = take(r, rows);
+    p.row_shift = take(r, rows);
+    p.row_scale = take(r, rows);
+    p.row_sigma = take(r, rows);
+    p.row_sink = take(r, rows);
+    p.row_alibi = take(r, rows);
+    p.row_vector = take(r, rows * p.size_u, (bilinear && (p.dq.rank || p.d_bilinear.rank)) ||
+                        (additive && ((p.dq.rank && p.w_q.rank) || p.d_w_q.rank || p.d_hidden_bias.rank)));
+    p.row_tanh = take(r, rows * p.size_u, p.d_w_v.rank != 0);
+    p.key_vector = take(r, keys * p.size_u, additive && ((p.dk.rank && p.w_k.rank) || p.d_w_k.rank));
+    p.key_met = take(r, keys, p.key_vector != NULL);
+    return r.used;
+}
+
+/* ---- launches */
+static int grid_of(int64_t tasks)           /* a task is a warp's */
+{
+    const int64_t blocks = (tasks + WARPS - 1) / WARPS;
+    return (int)(blocks < ATTN_CUDA_MAX_BLOCKS ? blocks : ATTN_CUDA_MAX_BLOCKS);
+}
+template <class P> static cudaError_t run(void (*kernel)(P), int64_t tasks, cudaStream_t stream, const P &p)
+{
+    return tasks > 0 ? (cudaError_t)ATTN__LAUNCH(kernel, grid_of(tasks), 32 * WARPS, 0, stream, p) : cudaSuccess;
+}
+
+static product product_of(const params &p, array left, array right, array out, int64_t rows, int64_t columns,
+                          int64_t depth)
+{
+    product m;
+    memset(&m, 0, sizeof m);
+    m.left = left;
+    m.right = right;
+    m.out = out;
+    m.batch[0] = m.out_batch = p.batch;
+    m.batch[1] = m.out_heads = p.heads;
+    m.left_shares = m.right_shares = 1;
+    m.rows = rows;
+    m.columns = columns;
+    m.depth = depth;
+    m.scale = 1.0f;
+    return m;
+}
+static cudaError_t run(product m, cudaStream_t stream, bool in_order = false)
+{
+    const int64_t elements = m.out_batch * m.out_heads * m.rows * m.columns;
+    m.by_warp = !in_order && elements < 16384;
+    if (elements == 0) return cudaSuccess;      /* heads that are none share nothing */
+    return run(multiply, m.by_warp ? elements : (elements + 31) / 32, stream, m);
+}
+
+/* Norms and projections: what a score needs of queries and keys before they meet. */
+static cudaError_t prepare(const params &p, cudaStream_t stream)
+{
+    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.heads_kv * p.keys;
+    if (p.covered) ATTN__CUDA_TRY(run(cover_keys, p.batch * p.keys, stream, p));
+    if (p.query_norm) ATTN__CUDA_TRY(run(find_norms, (rows + keys + 31) / 32, stream, p));
+    if (p.w_q.rank) ATTN__CUDA_TRY(run(product_of(p, p.q, turned(p.w_q), p.query, p.queries, p.hidden, p.size_q),
+                                       stream));
+    if (p.bilinear.rank) ATTN__CUDA_TRY(run(product_of(p, p.q, p.bilinear, p.query, p.queries, p.size_k, p.size_q),
+                                            stream));
+    if (p.w_k.rank) {
+        product m = product_of(p, p.k, turned(p.w_k), p.key, p.keys, p.hidden, p.size_k);
+        m.batch[1] = m.out_heads = p.key_heads;
+        if (p.heads_kv) m.left_shares = p.key_heads / p.heads_kv;
+        m.row_flag = packed(p.covered, 1, p.keys, 1);
+        m.row_flag.stride[1] = 0;
+        ATTN__CUDA_TRY(run(m, stream));
+    }
+    return cudaSuccess;
+}
+
+static cudaError_t simple_forward_run(const params &p, const device &, cudaStream_t stream)
+{
+    ATTN__CUDA_TRY(prepare(p, stream));
+    return run(simple_forward, p.batch * p.heads * p.queries, stream, p);
+}
+
+static cudaError_t additive_forward_run(const params &p, const device &, cudaStream_t stream)
+{
+    const bool few = p.queries <= 16;
+    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
+    const int64_t tiles = p.batch * p.heads * ((p.queries + (few ? 15 : 63)) / (few ? 16 : 64));
+    const int grid = (int)(tiles < ATTN_CUDA_MAX_BLOCKS ? tiles : ATTN_CUDA_MAX_BLOCKS);
+    ATTN__CUDA_TRY(prepare(p, stream));
+    if (grid == 0) return cudaSuccess;
+    ATTN__CUDA_TRY(run(additive_prepare, rows + keys, stream, p));
+    if (few) return (cudaError_t)ATTN__LAUNCH(additive_forward<1>, grid, ADDITIVE_THREADS, sizeof(additive_room<1>),
+                                              stream, p);
+    return (cudaError_t)ATTN__LAUNCH(additive_forward<4>, grid, ADDITIVE_THREADS, sizeof(additive_room<4>), stream, p);
+}
+
+/* The gradient of a parameter: what rows (or keys) left behind, `left` [r][k], times what it met there. */
+static product parameter_of(const params &p, array left, array right, array out, bool per_head, int64_t rows,
+                            int64_t columns, uint32_t bit)
+{
+    product m = product_of(p, left, right, out, rows, columns, p.queries);
+    m.out_batch = 1;
+    m.out_heads = per_head ? p.heads : 1;
+    m.depth_flag = packed(p.row_inverse, p.heads, p.queries, 1);
+    m.adds = (p.accumulate & bit) != 0;
+    return m;
+}
+static cudaError_t simple_backward_run(const params &p, const device &, cudaStream_t stream)
+{
+    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
+    const bool vectors = has_vectors(p.score), bilinear = p.score == ATTN_SCORE_BILINEAR;
+    const array row_vector = packed(p.row_vector, p.heads, p.queries, p.size_u), none = absent();
+    const array row_tanh = packed(p.row_tanh, p.heads, p.queries, p.size_u);
+    const array key_vector = packed(p.key_vector, p.key_heads, p.keys, p.size_u);
+    const array alive = packed(p.row_inverse, p.heads, p.queries, 1), met = packed(p.key_met, p.key_heads, p.keys, 1);
+    product m;
+    ATTN__CUDA_TRY(prepare(p, stream));
+    ATTN__CUDA_TRY(run(simple_grad_rows, rows, stream, p));
+    if ((p.dq.rank && vectors) || p.d_bilinear.rank || p.d_w_q.rank || p.d_w_v.rank || p.d_hidden_bias.rank ||
+        p.d_given_scores.rank || p.d_scale.rank || p.d_sigma.rank || p.d_alibi.rank)
+        ATTN__CUDA_TRY(run(simple_grad_queries, rows, stream, p));
+    if ((p.dk.rank && vectors) || p.d_w_k.rank) ATTN__CUDA_TRY(run(simple_grad_keys, keys, stream, p));
+    if (p.dv.rank) ATTN__CUDA_TRY(run(simple_grad_values, p.batch * p.heads_kv * p.keys, stream, p));
+    if (p.d_bias.rank)
+        ATTN__CUDA_TRY(run(simple_grad_bias, p.bias_size[0] * p.bias_size[1] * p.bias_size[2] * p.bias_size[3], stream,
+                           p));
+
+    if (p.dq.rank && (!vectors || bilinear || p.w_q.rank)) {
+        m = product_of(p, row_vector, bilinear ? turned(p.bilinear) : p.w_q, p.dq, p.queries, p.size_q,
+                       vectors ? p.size_u : 0);
+        m.row_flag = alive;
+        m.scale = bilinear ? p.scale : 1.0f;
+        m.adds = (p.accumulate & ATTN_GRAD_Q) != 0;
+        ATTN__CUDA_TRY(run(m, stream));
+    }
+    if (p.dk.rank && (!vectors || p.w_k.rank)) {
+        m = product_of(p, key_vector, p.w_k, p.dk, p.keys, p.size_k, vectors ? p.size_u : 0);
+        m.batch[1] = p.key_heads;
+        m.out_heads = p.heads_kv;
+        if (vectors) m.row_flag = met;
+        m.adds = (p.accumulate & ATTN_GRAD_K) != 0;
+        ATTN__CUDA_TRY(run(m, stream));
+    }
+    if (p.d_bilinear.rank) {
+        m = parameter_of(p, turned(p.q), row_vector, p.d_bilinear, p.d_bilinear.rank == 3, p.size_q, p.size_k,
+                         ATTN_GRAD_BILINEAR);
+        m.scale = p.scale;
+        ATTN__CUDA_TRY(run(m, stream));
+    }
+    if (p.d_w_q.rank)
+        ATTN__CUDA_TRY(run(parameter_of(p, turned(row_vector), p.q, p.d_w_q, p.d_w_q.rank == 3, p.hidden, p.size_q,
+                                        ATTN_GRAD_W_Q), stream));
+    if (p.d_w_k.rank) {
+        m = parameter_of(p, turned(key_vector), p.k, p.d_w_k, p.d_w_k.rank == 3, p.hidden, p.size_k, ATTN_GRAD_W_K);
+        m.batch[1] = p.key_heads;
+        if (p.heads_kv) m.right_shares = p.key_heads / p.heads_kv;
+        m.depth = p.keys;
+        m.depth_flag = met;
+        ATTN__CUDA_TRY(run(m, stream));
+    }
+    if (p.d_w_v.rank)
+        ATTN__CUDA_TRY(run(parameter_of(p, turned(row_tanh), none, turned(p.d_w_v), p.d_w_v.rank == 2, p.hidden, 1,
+                                        ATTN_GRAD_W_V), stream));
+    if (p.d_hidden_bias.rank)
+        ATTN__CUDA_TRY(run(parameter_of(p, turned(row_vector), none, turned(p.d_hidden_bias),
+                                        p.d_hidden_bias.rank == 2, p.hidden, 1, ATTN_GRAD_HIDDEN_BIAS), stream));
+    const struct { float *row; array out; bool per_head; uint32_t bit; } sums[4] = {
+        {p.row_sigma, p.d_sigma, p.sigma_per_head.rank != 0, ATTN_GRAD_SIGMA},
+        {p.row_scale, p.d_scale, false, ATTN_GRAD_SCALE},
+        {p.row_sink, p.d_sink, true, ATTN_GRAD_SINK},
+        {p.row_alibi, p.d_alibi, true, ATTN_GRAD_ALIBI}};
+    for (int i = 0; i < 4; i++) {
+        if (!sums[i].out.rank) continue;
+        m = parameter_of(p, turned(packed(sums[i].row, p.heads, p.queries, 1)), none, sums[i].out, sums[i].per_head, 1,
+                         1, sums[i].bit);
+        m.depth_flag = none;
+        ATTN__CUDA_TRY(run(m, stream));
+    }
+    return cudaSuccess;
+}
+
+static const void *some_data(const attn_desc *d)
+{
+    const void *of[6] = {d->q.data, d->given_scores.data, d->out.data, d->lse.data, d->weights.data, d->v.data};
+    for (int i = 0; i < 6; i++)
+        if (of[i]) return of[i];
+    return NULL;
+}
+} /* namespace attn__gpu */
+
+extern "C" int attn__cuda_place(const void *data)
+{
+    cudaPointerAttributes attributes;
+    if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {  /* no device, no driver: all is on the host */
+        cudaGetLastError();
+        return 1;
+    }
+    return attributes.type == cudaMemoryTypeDevice ? 2 : attributes.type == cudaMemoryTypeManaged ? 3 : 1;
+}
+
+extern "C" int64_t attn__cuda_bytes(const attn_desc *d, const void *grad)
+{
+    const attn__gpu::device_guard guard(attn__gpu::some_data(d));
+    const attn__gpu::device now = attn__gpu::device_now();
+    attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
+    const int64_t bytes = attn__gpu::lay_out(p, NULL) +
+                          attn__gpu::stage_for(p, now, grad != NULL).more(p, now, grad != NULL);
+    return bytes ? bytes + 256 : 0;
+}
+
+extern "C" attn_status attn__cuda_run(const attn_desc *d, const void *grad, void *workspace, attn_error *err)
+{
+    const attn__gpu::device_guard guard(attn__gpu::some_data(d));
+    const attn__gpu::device now = attn__gpu::device_now();
+    attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
+    const attn__gpu::stage &stage = attn__gpu::stage_for(p, now, grad != NULL);
+    char *base = (char *)(((uintptr_t)workspace + 255) / 256 * 256);
+    p.more = base + attn__gpu::lay_out(p, base);
+    return attn__gpu::report((grad ? stage.backward : stage.forward)(p, now, (cudaStream_t)d->stream), err);
+}
+
+/* The stages, n = 0 the strongest; NULL beyond the last one. *why: why not this one; NULL where it covers the call. */
+extern "C" const char *attn__cuda_stage(const attn_desc *d, const void *grad, int n, const char **why)
+{
+    const attn__gpu::device_guard guard(attn__gpu::some_data(d));
+    const attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
+    if (n >= attn__gpu::STAGES) return NULL;
+    const attn__gpu::stage &stage = attn__gpu::stages[attn__gpu::STAGES - 1 - n];
+    *why = stage.covers(p, attn__gpu::device_now(), grad != NULL);
+    return stage.name;
+}
+
+/* mask[b,h,i,j]: d has q, k as sizes and what masks; or the mask of dropout */
+extern "C" attn_status attn__cuda_mask(const attn_desc *d, const attn_out *mask, int dropout, attn_error *err)
+{
+    const attn__gpu::device_guard guard(mask->data);
+    attn__gpu::marking m;
+    m.p = attn__gpu::params_of(d, NULL);
+    m.p.alibi = attn__gpu::absent();
+    m.out = attn__gpu::spread(attn__gpu::as_view(*mask), "bhix");
+    m.dropout = dropout;
+    const int64_t elements = m.p.batch * m.p.heads * m.p.queries * m.p.keys;
+    return attn__gpu::report(attn__gpu::run(attn__gpu::mark, (elements + 31) / 32, (cudaStream_t)d->stream, m), err);
+}
+
+/* v: out_a, lse_a, out_b, lse_b, out, lse */
+extern "C" attn_status attn__cuda_merge(const attn_view *v, void *stream, attn_error *err)
+{
+    const attn__gpu::device_guard guard(v[4].data);
+    attn__gpu::merging m;
+    attn__gpu::array *const arrays[6] = {&m.out_a, &m.lse_a, &m.out_b, &m.lse_b, &m.out, &m.lse};
+    for (int i = 0; i < 6; i++) *arrays[i] = attn__gpu::spread(v[i], i % 2 ? "bhi" : "bhix");
+    m.batch = v[4].size[0];
+    m.heads = v[4].size[1];
+    m.queries = v[4].size[2];
+    m.size = v[4].size[3];
+    return attn__gpu::report(attn__gpu::run(attn__gpu::merge, m.batch * m.heads * m.queries, (cudaStream_t)stream, m),
+                             err);
+}
+
+extern "C" attn_status attn__cuda_sum(const attn_view *a, const attn_view *b, const attn_out *out, const int64_t *batch,
+                                      int adds, int skip, int in_order, void *stream, attn_error *err)
+{
+    const attn__gpu::device_guard guard(out->data);
+    attn__gpu::product m;
+    memset(&m, 0, sizeof m);
+    if (a) m.left = attn__gpu::spread(*a, "bhix");
+    m.right = attn__gpu::spread(*b, "bhix");
+    m.out = attn__gpu::spread(attn__gpu::as_view(*out), "bhix");
+    m.batch[0] = batch[0];
+    m.batch[1] = batch[1];
+    m.out_batch = out->size[0];
+    m.out_heads = out->size[1];
+    m.rows = out->size[2];
+    m.columns = out->size[3];
+    m.depth = b->size[2];
+    m.left_shares = m.right_shares = 1;
+    m.scale = 1.0f;
+    m.adds = adds;
+    m.skip = skip;
+    if (!a) {                               /* ones on the left are ones on the right of what is turned */
+        m.left = turned(m.right);
+        m.right = attn__gpu::absent();
+        m.out = turned(m.out);
+        m.rows = m.columns;
+        m.columns = 1;
+    }
+    return attn__gpu::report(attn__gpu::run(m, (cudaStream_t)stream, in_order != 0), err);
+}
+
+/* y[b,h,i,c] += bias[c]: a product with one column of ones */
+extern "C" attn_status attn__cuda_add(const attn_view *bias, const attn_out *y, void *stream, attn_error *err)
+{
+    const attn__gpu::device_guard guard(y->data);
+    attn__gpu::product m;
+    memset(&m, 0, sizeof m);
+    m.left = turned(attn__gpu::spread(*bias, "x"));
+    m.out = turned(attn__gpu::spread(attn__gpu::as_view(*y), "bhix"));
+    m.batch[0] = m.out_batch = y->size[0];
+    m.batch[1] = m.out_heads = y->size[1];
+    m.rows = y->size[3];
+    m.columns = y->size[2];
+    m.depth = 1;
+    m.left_shares = m.right_shares = 1;
+    m.scale = 1.0f;
+    m.adds = 1;
+    return attn__gpu::report(attn__gpu::run(m, (cudaStream_t)stream), err);
+}
+
+extern "C" void *attn__cuda_allocate(size_t bytes, void *stream)
+{
+    void *block = NULL;
+    if (cudaMallocAsync(&block, bytes, (cudaStream_t)stream) == cudaSuccess) return block;
+    cudaGetLastError();
+    return NULL;
+}
+extern "C" void attn__cuda_release(void *block, void *stream) { cudaFreeAsync(block, (cudaStream_t)stream); }
+
+attn_status attn_cuda_prepare(attn_error *err)
+{
+    cudaFuncAttributes attributes;
+    const void *const kernels[] = {
+        (const void *)attn__gpu::multiply, (const void *)attn__gpu::cover_keys, (const void *)attn__gpu::find_norms,
+        (const void *)attn__gpu::simple_forward, (const void *)attn__gpu::simple_grad_rows,
+        (const void *)attn__gpu::simple_grad_queries, (const void *)attn__gpu::simple_grad_keys,
+        (const void *)attn__gpu::simple_grad_values, (const void *)attn__gpu::simple_grad_bias,
+        (const void *)attn__gpu::additive_prepare, (const void *)attn__gpu::additive_forward<1>,
+        (const void *)attn__gpu::additive_forward<4>, (const void *)attn__gpu::mark, (const void *)attn__gpu::merge};
+    attn_status status = ATTN_OK;
+    const auto load = [&](const void *kernel) {
+        if (status == ATTN_OK) status = attn__gpu::report(cudaFuncGetAttributes(&attributes, kernel), err);
+    };
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) load(kernels[i]);
+    attn__gpu::each_mma_kernel(attn__gpu::mma_head_sizes(), load);
+    attn__gpu::each_hopper_kernel(attn__gpu::hopper_head_sizes(), load);
+    return status;
+}
+
+/* -------------------------------------------------------------------------------------------------------- >>tail */
+#undef ATTN__CUDA_TRY
+#undef ATTN__INPUTS
+#undef ATTN__RESULTS
+#undef ATTN__GRADIENTS
+#undef ATTN__CUDA_SEAM
+#ifndef ATTN__CUDA_KEEP         /* tests write kernels too */
+#  undef ATTN__DEVICE
+#  undef ATTN__BOTH
+#  undef ATTN__KERNEL
+#  undef ATTN__PARAM
+#  undef ATTN__SHARED
+#  undef ATTN__UNROLL
+#  undef ATTN__LOOP
+#  undef ATTN__WANT
+#  undef ATTN__LAUNCH
+#endif
+#endif /* ATTN_CUDA_IMPLEMENTATION */

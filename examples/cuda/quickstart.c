@@ -1,0 +1,39 @@
+/* nvcc -O3 -std=c++17 -arch=native quickstart.c attention.c kernels.cu -o quickstart */
+/* examples/quickstart.c on a GPU: plain C, the arrays lie on the device, the call is the same. */
+#include "device.h"
+
+int main(void) {
+    const float q[2 * 3] = {6, 0, 0, 0, 6, 0};                   /* [Sq=2, D=3] */
+    const float k[4 * 3] = {1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 0}; /* [Sk=4, D=3] */
+    const float v[4 * 2] = {1, 10, 2, 20, 3, 30, 4, 40};         /* [Sk=4, Dv=2] */
+    float out[2 * 2], weights[2 * 4];
+    const double e = exp(6 / sqrt(3.0)); /* the mass of keys i and 3 for query i; the others have 1 */
+    float *q_there = (float *)on_device(q, sizeof q), *k_there = (float *)on_device(k, sizeof k);
+    float *v_there = (float *)on_device(v, sizeof v);
+    float *out_there = (float *)on_device(NULL, sizeof out), *weights_there = (float *)on_device(NULL, sizeof weights);
+    attn_desc d;
+    attn_error err;
+    char text[300];
+    int i, ok = 1;
+
+    memset(&d, 0, sizeof d);
+    d.q = attn_view_bhsd(q_there, 1, 1, 2, 3); /* batch, heads, rows, numbers in a row */
+    d.k = attn_view_bhsd(k_there, 1, 1, 4, 3);
+    d.v = attn_view_bhsd(v_there, 1, 1, 4, 2);
+    d.out = attn_out_bhsd(out_there, 1, 1, 2, 2);
+    d.weights = attn_out_bhsd(weights_there, 1, 1, 2, 4);
+    attn_explain(&d, text, sizeof text);
+    printf("%s\n", text);
+    must_attn(attn_forward(&d, &err), &err, "attn_forward"); /* enqueued: d.stream, here the default stream */
+    to_host(out, out_there, sizeof out);
+    to_host(weights, weights_there, sizeof weights);
+    for (i = 0; i < 2; i++) {
+        const float *w = weights + 4 * i, *o = out + 2 * i;
+        printf("query %d: weights %.4f %.4f %.4f %.4f", i, w[0], w[1], w[2], w[3]);
+        printf(", output %.4f %.4f\n", o[0], o[1]);
+        ok = ok && fabs(w[i] - e / (2 * e + 2)) <= 1e-5 && fabs(w[2] - 1 / (2 * e + 2)) <= 1e-5;
+        ok = ok && fabs(o[0] - (w[0] + 2 * w[1] + 3 * w[2] + 4 * w[3])) <= 1e-5;
+    }
+    printf(ok ? "as the formula says\n" : "WRONG: not what the formula says\n");
+    return ok ? 0 : 1;
+}

@@ -1,0 +1,101 @@
+# check.sh - `make check-cuda`: what ptxas told while `make cuda` built. Fails where a kernel's registers spilled, and
+# where products of a warpgroup run one after the other because its registers are touched meanwhile. POSIX sh.
+. tests/items.sh
+. tests/cuda/nvcc.sh
+
+# Every kernel of the header, read from it so that a new one is not forgotten; and those that may spill.
+KERNELS=$(sed -n 's/.*ATTN__KERNEL([^)]*) void \([a-z_]*\)(.*/\1/p' attn_cuda.cuh | sort -u)
+MAY_SPILL=
+
+# kernels_of FILE: "name registers bytes" of each kernel that ptxas told of; bytes on the stack, spilled or indexed
+kernels_of() {
+    sed -n -e "s/.*Compiling entry function '\\([^']*\\)'.*/kernel \\1/p" \
+        -e 's/.*Used \([0-9]*\) registers.*/used \1/p' \
+        -e 's/^ *\([0-9]*\) bytes stack frame, \([0-9]*\) bytes spill stores, \([0-9]*\) .*/stack \1 \2 \3/p' "$1" |
+        awk '$1 == "kernel" { name = $2; bytes = 0 }
+             $1 == "stack" { bytes = $2 + $3 + $4 }
+             $1 == "used" { print name, $2, bytes }'
+}
+# own_name NAME: the kernel's own name, without what the compiler put around it
+own_name() {
+    for kernel in $KERNELS; do
+        case $1 in *[0-9]"$kernel"[IE]*) echo "$kernel" ;; esac
+    done | awk '{ if (length($0) > length(best)) best = $0 } END { print best }'
+}
+no_spills() { # no_spills FILE
+    kernels_of "$1" | while read -r name registers bytes; do
+        own=$(own_name "$name")
+        case " $MAY_SPILL " in *" ${own:-none} "*) continue ;; esac
+        [ "$bytes" = 0 ] || echo "$name: $registers registers, $bytes bytes beside them"
+    done >"$1.spilled"
+    [ ! -s "$1.spilled" ] || { cat "$1.spilled"; return 1; }
+}
+not_serialised() { ! grep -E 'C75[0-9][0-9]|serializ' "$1"; }
+complete() { # complete FILE: every kernel of the header was compiled
+    kernels_of "$1" | while read -r name rest; do own_name "$name"; done | sort -u >"$1.names"
+    missing=$(for kernel in $KERNELS; do grep -qx "$kernel" "$1.names" || echo "$kernel"; done)
+    [ -z "$missing" ] || { echo "never compiled:" $missing; return 1; }
+}
+item_architecture() { # item_architecture ARCHITECTURE
+    told=$cuda/attn_$1.ptxas; said=$cuda/attn_$1.said
+    [ -s "$told" ] || { failed "sm_$1 (make cuda did not build it)"; return; }
+    [ ! attn_cuda.cuh -nt "$told" ] || { failed "sm_$1 (built before attn_cuda.cuh was changed: make cuda)"; return; }
+    try "sm_$1: every kernel compiled" complete "$told"
+    try "sm_$1: $(kernels_of "$told" | wc -l) kernels, at most $(kernels_of "$told" |
+        awk '$2 > most { most = $2 } END { print most }') registers, none spilled" no_spills "$told"
+    try "sm_$1: no product of a warpgroup waits for another" not_serialised "$said"
+}
+
+compile() { "$NVCC" $NVCC_FLAGS -Xptxas -v $(code_for "$1") -c "$cuda/$2.cu" -o "$cuda/$2.o" >"$cuda/$2.said" 2>&1; }
+
+# Fewer head sizes, fewer kernels.
+item_trimmed() { # item_trimmed ARCHITECTURE
+    name="ATTN_CUDA_HEAD_DIMS 64, 128 for sm_$1"
+    { echo '#define ATTN_CUDA_HEAD_DIMS 64, 128'; cuda_implementation; } >"$cuda/trimmed.cu"
+    compile "$1" trimmed || { failed "$name" "$cuda/trimmed.said"; return; }
+    whole=$(wc -c <"$cuda/attn_$1.o"); trimmed=$(wc -c <"$cuda/trimmed.o")
+    if [ "$trimmed" -lt "$whole" ]; then ok "$name: $((trimmed / 1024)) KB instead of $((whole / 1024))"
+    else failed "$name: $((trimmed / 1024)) KB, all sizes $((whole / 1024))"; fi
+}
+
+# The checks themselves: a kernel that must spill, and one that reads what a product is still writing, are found.
+item_spilling() {
+    cat >"$cuda/spilling.cu" <<'END'
+__global__ void __launch_bounds__(1024, 2) spilling(float *x)
+{
+    float a[64];
+#pragma unroll
+    for (int i = 0; i < 64; i++) a[i] = x[i * 1024 + threadIdx.x];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 64; i++) x[i * 1024 + threadIdx.x] = a[i] * a[63 - i];
+}
+END
+    compile 80 spilling || { failed "a kernel that spills" "$cuda/spilling.said"; return; }
+    if no_spills "$cuda/spilling.said" >/dev/null; then failed "a kernel that spills is found" "$cuda/spilling.said"
+    else ok "a kernel that spills is found"; fi
+}
+item_serialised() {
+    cat >"$cuda/serialised.cu" <<'END'
+__global__ void __launch_bounds__(128, 1) serialised(float *x, unsigned long long a, unsigned long long b)
+{
+    float d[4] = {0, 0, 0, 0};
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    for (int i = 0; i < 4; i++) {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(a), "l"(b));
+        d[i] += x[i];
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    for (int i = 0; i < 4; i++) x[threadIdx.x * 4 + i] = d[i];
+}
+END
+    compile 90a serialised || { failed "serialised products" "$cuda/serialised.said"; return; }
+    if not_serialised "$cuda/serialised.said" >/dev/null
+    then failed "products that wait for each other are found" "$cuda/serialised.said"
+    else ok "products that wait for each other are found"; fi
+}
+
+if [ -z "$NVCC" ]; then skipped "make check-cuda ($WITHOUT_NVCC)"; echo "0 passed, 0 failed, 1 skipped"; exit 0; fi
+items "$1" spilling serialised $(for arch in $ARCHS; do echo "architecture:$arch"; done) "trimmed:${ARCHS%% *}"

@@ -1,0 +1,64 @@
+/* device.cc - attn_cuda.cuh compiled by an ordinary C++ compiler: kernels run in the emulator. */
+#define ATTN_CUDA_HW_HEADER "tests/cuda/runtime.h"
+#define ATTN_CUDA_IMPLEMENTATION
+#include "../../attn_cuda.cuh"
+
+struct range {
+    const char *data;
+    size_t bytes;
+    int type;
+};
+static std::vector<range> ranges;
+#ifndef FAKE_ELSEWHERE /* before a test says otherwise */
+#define FAKE_ELSEWHERE 0
+#endif
+static int elsewhere = FAKE_ELSEWHERE, failing, arch = 90;
+static fake_counts counts;
+static attn_emu::counters before;
+
+void fake_everything(int type) {
+    ranges.clear();
+    elsewhere = type;
+}
+void fake_range(const void *data, size_t bytes, int type) { ranges.push_back(range{(const char *)data, bytes, type}); }
+int fake_type_of(const void *data) {
+    for (size_t i = ranges.size(); i-- > 0;)
+        if ((const char *)data >= ranges[i].data && (const char *)data < ranges[i].data + ranges[i].bytes)
+            return ranges[i].type;
+    return elsewhere;
+}
+
+/* Garbage, as a device's memory would be. */
+void *fake_allocate(size_t bytes, void *stream) {
+    void *block = failing ? NULL : malloc(bytes);
+    counts.stream = stream;
+    if (!block) return NULL;
+    counts.allocations++;
+    fake_range(block, bytes, cudaMemoryTypeDevice);
+    return memset(block, 0xff, bytes);
+}
+void fake_release(void *block, void *stream) {
+    counts.releases++;
+    counts.stream = stream;
+    free(block);
+}
+void fake_fail_allocations(int fail) { failing = fail; }
+void fake_forget(void) {
+    memset(&counts, 0, sizeof counts);
+    before = attn_emu::count;
+}
+fake_counts fake_counted(void) {
+    fake_counts now = counts;
+    now.launches = (long)(attn_emu::count.launches - before.launches);
+    now.blocks = (long)(attn_emu::count.blocks - before.blocks);
+    return now;
+}
+void fake_set_arch(int number) { arch = number; }
+int fake_arch(void) { return arch; }
+void *fake_stream(void) {
+    static int stream;
+    return &stream;
+}
+int fake_timings(void) { return attn_emu::timing_count; }
+void fake_timing(int index, unsigned long long seed) { attn_emu::set_timing(index, seed); }
+const char *fake_failure(void) { return attn_emu::last_error.c_str(); }

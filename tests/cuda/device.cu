@@ -1,0 +1,134 @@
+/* device.cu - fake.h on a real device: what the emulator runs, run there. Where memory lies is still what the table
+   says, for all of it is managed memory, which both sides can use; launches and allocations are counted on their way to
+   the runtime. Run with CUDA_LAUNCH_BLOCKING=1: the suites read results when a call returns. */
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <vector>
+extern "C" {
+#include "fake.h"
+}
+
+struct range {
+    const char *data;
+    size_t bytes;
+    int type;
+};
+static std::vector<range> ranges;
+#ifndef FAKE_ELSEWHERE /* before a test says otherwise */
+#define FAKE_ELSEWHERE 0
+#endif
+static int elsewhere = FAKE_ELSEWHERE, failing, highest;
+static fake_counts counts;
+
+static cudaError_t watched_place(cudaPointerAttributes *attributes, const void *data) {
+    memset(attributes, 0, sizeof *attributes);
+    attributes->type = (cudaMemoryType)fake_type_of(data);
+    return cudaSuccess;
+}
+static cudaError_t watched_attribute(int *value, cudaDeviceAttr attribute, int device) {
+    const cudaError_t error = cudaDeviceGetAttribute(value, attribute, device);
+    if (attribute == cudaDevAttrComputeCapabilityMajor) *value = fake_arch() / 10;
+    if (attribute == cudaDevAttrComputeCapabilityMinor) *value = fake_arch() % 10;
+    return error;
+}
+static cudaError_t watched_launch(const void *kernel, dim3 grid, dim3 threads, void **arguments, size_t shared,
+                                  cudaStream_t stream) {
+    counts.launches++;
+    counts.blocks += (long)grid.x;
+    counts.stream = stream;
+    return cudaLaunchKernel(kernel, grid, threads, arguments, shared, stream);
+}
+static cudaError_t watched_allocate(void **block, size_t bytes, cudaStream_t stream) {
+    *block = fake_allocate(bytes, stream);
+    return *block ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+static cudaError_t watched_release(void *block, cudaStream_t stream) {
+    fake_release(block, stream);
+    return cudaSuccess;
+}
+
+#define cudaPointerGetAttributes watched_place
+#define cudaDeviceGetAttribute watched_attribute
+#define cudaLaunchKernel watched_launch
+#define cudaMallocAsync watched_allocate
+#define cudaFreeAsync watched_release
+#define ATTN_CUDA_IMPLEMENTATION
+#include "attn_cuda.cuh"
+#undef cudaPointerGetAttributes
+#undef cudaDeviceGetAttribute
+#undef cudaLaunchKernel
+#undef cudaMallocAsync
+#undef cudaFreeAsync
+
+void fake_everything(int type) {
+    ranges.clear();
+    elsewhere = type;
+}
+void fake_range(const void *data, size_t bytes, int type) { ranges.push_back(range{(const char *)data, bytes, type}); }
+int fake_type_of(const void *data) {
+    for (size_t i = ranges.size(); i-- > 0;)
+        if ((const char *)data >= ranges[i].data && (const char *)data < ranges[i].data + ranges[i].bytes)
+            return ranges[i].type;
+    return elsewhere;
+}
+
+/* Garbage, as a device's memory would be. */
+void *fake_allocate(size_t bytes, void *stream) {
+    void *block = NULL;
+    counts.stream = stream;
+    if (failing || cudaMallocAsync(&block, bytes, (cudaStream_t)stream) != cudaSuccess) return NULL;
+    if (cudaMemsetAsync(block, 0xff, bytes, (cudaStream_t)stream) != cudaSuccess) return NULL;
+    counts.allocations++;
+    fake_range(block, bytes, cudaMemoryTypeDevice);
+    return block;
+}
+void fake_release(void *block, void *stream) {
+    counts.releases++;
+    counts.stream = stream;
+    cudaFreeAsync(block, (cudaStream_t)stream);
+}
+void fake_fail_allocations(int fail) { failing = fail; }
+void fake_forget(void) { memset(&counts, 0, sizeof counts); }
+fake_counts fake_counted(void) { return counts; }
+
+/* A device of less than this one's architecture can be played; one of more cannot. */
+static int real_arch(void) {
+    int major = 0, minor = 0;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
+    return major * 10 + minor;
+}
+void fake_set_arch(int arch) { highest = arch; }
+int fake_arch(void) {
+    const char *played = getenv("FAKE_ARCH"); /* for a whole run */
+    if (!highest && played) highest = atoi(played);
+    return highest && highest < real_arch() ? highest : real_arch();
+}
+void *fake_stream(void) {
+    static cudaStream_t stream;
+    if (!stream) cudaStreamCreate(&stream);
+    return stream;
+}
+
+/* There is one timing: the device's own. */
+int fake_timings(void) { return 1; }
+void fake_timing(int, unsigned long long) {}
+const char *fake_failure(void) {
+    const cudaError_t error = cudaDeviceSynchronize();
+    return error == cudaSuccess ? "" : cudaGetErrorString(error);
+}
+
+/* The memory of tests/main.c. */
+extern "C" void *test_map(size_t bytes) {
+    void *p = NULL;
+    const cudaError_t error = cudaMallocManaged(&p, bytes);
+    if (error != cudaSuccess) printf("cudaMallocManaged: %s\n", cudaGetErrorString(error));
+    return error == cudaSuccess ? p : NULL;
+}
+extern "C" void test_unmap(void *p) {
+    const cudaError_t error = cudaDeviceSynchronize();
+    if (error != cudaSuccess) printf("the device: %s\n", cudaGetErrorString(error));
+    cudaFree(p);
+}

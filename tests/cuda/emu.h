@@ -1,0 +1,951 @@
+/* A CPU emulator of what the kernels of attn_cuda.cuh use of a GPU, for compilers that know no CUDA. It stands in for
+   the header's section >>hw: the same names, so that the very kernel sources run here.
+
+       g++ -std=c++17 -DATTN_CUDA_HW_HEADER='"cuda/emu.h"' ...
+
+   A thread of a block is a fiber; one scheduler runs the fibers of one block, block after block. What a GPU does
+   asynchronously (cp.async, TMA, wgmma) is queued, and a `timing` says when it lands: at once, as late as the waits
+   allow, or at random; another choice is how far warps may run apart. A kernel that waits for too little, releases too
+   early or lacks a barrier computes something else under one of them. Shared memory starts as NaNs, ends in a page
+   that faults, and no access of the asynchronous units may see bytes that no proxy fence has published. A block in
+   which nobody can go on is reported with who waits for what. Not modelled: the weak memory model,
+   timing, registers. */
+#ifndef ATTN_EMU_H
+#define ATTN_EMU_H
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace attn_emu {
+
+/* ---- when things happen */
+enum when { EARLY, LATE, RANDOM };
+struct timing {
+    const char *name;
+    when wgmma, tma, copy;
+    bool apart;    /* warps run as far apart as barriers let them; else in step */
+    bool hesitate; /* a thread may pause where others can overtake it */
+};
+static const timing timings[] = {
+    {"early", EARLY, EARLY, EARLY, false, false},
+    {"late", LATE, LATE, LATE, false, false},
+    {"random", RANDOM, RANDOM, RANDOM, false, true},
+    {"early, warps apart", EARLY, EARLY, EARLY, true, false},
+    {"late, warps apart", LATE, LATE, LATE, true, true},
+    {"late wgmma, early loads", LATE, EARLY, EARLY, true, true},
+    {"early wgmma, late loads", EARLY, LATE, LATE, true, true},
+    {"random wgmma, early loads", RANDOM, EARLY, EARLY, true, true},
+};
+static const int timing_count = (int)(sizeof timings / sizeof timings[0]);
+
+inline timing now_timing = timings[0];
+inline uint64_t random_state = 1;
+inline uint32_t random_bits() {
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 33);
+}
+inline void set_timing(int index, uint64_t seed) {
+    now_timing = timings[index];
+    random_state = seed * 2654435761u + (uint64_t)index;
+}
+
+/* ---- fibers: a stack and where it stopped */
+#if defined(__x86_64__)
+extern "C" void attn_emu_switch(void **from, void *to);
+#ifndef ATTN_EMU_ELSEWHERE /* the switch itself must be in one object file only */
+asm(".text\n.globl attn_emu_switch\nattn_emu_switch:\n"
+    "  pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
+    "  movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
+    "  popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n  ret\n");
+#endif
+struct context {
+    void *sp;
+};
+inline void context_make(context *c, unsigned char *stack, size_t bytes, void (*entry)()) {
+    void **sp = (void **)(stack + bytes);
+    *--sp = NULL; /* the alignment of the stack at a function's first instruction */
+    *--sp = (void *)entry;
+    for (int i = 0; i < 6; i++) *--sp = NULL;
+    c->sp = sp;
+}
+inline void context_switch(context *from, context *to) { attn_emu_switch(&from->sp, to->sp); }
+#else
+struct context {
+    ucontext_t u;
+};
+inline void context_make(context *c, unsigned char *stack, size_t bytes, void (*entry)()) {
+    getcontext(&c->u);
+    c->u.uc_stack.ss_sp = stack;
+    c->u.uc_stack.ss_size = bytes;
+    c->u.uc_link = NULL;
+    makecontext(&c->u, entry, 0);
+}
+inline void context_switch(context *from, context *to) { swapcontext(&from->u, &to->u); }
+#endif
+
+/* ---- the state of one block */
+enum waits_for { NOTHING, A_PAUSE, ITS_WARP, BARRIER, MBARRIER, WGMMA, FINISHED };
+
+struct copy_op {
+    uint32_t to;
+    const void *from;
+    int bytes;
+    int64_t group;
+}; /* cp.async */
+struct store_op {
+    std::function<void()> read;
+    int64_t group;
+}; /* TMA store */
+
+struct thread_state {
+    context at;
+    unsigned char *stack = NULL;
+    waits_for wait = NOTHING;
+    int which = 0;      /* barrier's number, mbarrier's offset, groups of wgmma that may be left */
+    uint64_t until = 0; /* the generation or parity that it waits to see change */
+    std::vector<copy_op> copies;
+    int64_t copy_group = 0;
+    std::vector<store_op> stores;
+    int64_t store_group = 0;
+    int64_t wgmma_issued = 0, wgmma_group = 0;
+    bool wgmma_fenced = false;
+    std::vector<uint32_t> unpublished; /* words of shared memory it wrote since its last proxy fence */
+    std::vector<uint32_t> new_mbarriers;
+};
+
+struct warp_state { /* a meeting of its 32 lanes */
+    uint64_t generation = 0;
+    int arrived = 0;
+    const char *at = NULL;
+    void *lane[32];
+};
+
+struct barrier_state {
+    uint64_t generation = 0;
+    int arrived = 0, expected = 0;
+    bool any = false, any_last = false;
+};
+
+struct wgmma_op {
+    int n;
+    bool a_in_registers, bf16, transpose_a, transpose_b;
+    uint64_t desc_a, desc_b;
+    int accumulate;
+    float *d[128];
+    const uint32_t *a[128];
+    int issued;
+    int64_t group, due;
+    bool done;
+};
+
+struct tma_op {
+    std::function<void()> land;
+    int64_t due;
+};
+
+struct block_state {
+    std::vector<thread_state> threads;
+    std::vector<warp_state> warps;
+    std::vector<std::deque<wgmma_op>> wgmma; /* per warpgroup, in order */
+    std::vector<tma_op> tma;
+    barrier_state barriers[16];
+    std::vector<uint16_t> dirty; /* per word of shared memory: 1 + the thread that wrote it, no fence yet */
+    unsigned char *shared = NULL;
+    size_t shared_bytes = 0;
+    int count = 0, finished = 0, current = 0, index = 0, grid = 0;
+    int64_t tick = 0;
+    context scheduler;
+    std::function<void()> body;
+    std::string error;
+};
+inline block_state *block = NULL;
+
+struct counters {
+    int64_t launches, blocks, switches, mma, wgmma, tma, copies, ldmatrix, ldmatrix_conflicts;
+};
+inline counters count;
+
+static const uint32_t shared_base = 1024; /* a GPU's shared addresses do not start at 0 for the kernel either */
+static const size_t stack_bytes = 128 * 1024;
+
+inline thread_state &self() { return block->threads[(size_t)block->current]; }
+inline warp_state &self_warp() { return block->warps[(size_t)block->current / 32]; }
+
+/* ---- going on, waiting, failing */
+inline void switch_out() { context_switch(&self().at, &block->scheduler); }
+
+[[noreturn]] inline void fail(const char *format, ...) {
+    char text[400];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (block->error.empty())
+        block->error =
+            "block " + std::to_string(block->index) + ", thread " + std::to_string(block->current) + ": " + text;
+    self().wait = FINISHED;
+    switch_out();
+    abort(); /* the scheduler does not come back to a block that failed */
+}
+
+inline void wait(waits_for what, int which, uint64_t until) {
+    thread_state &t = self();
+    t.wait = what;
+    t.which = which;
+    t.until = until;
+    switch_out();
+}
+inline void may_pause() {
+    if (now_timing.hesitate && random_bits() % 4 == 0) wait(A_PAUSE, 0, (uint64_t)(block->tick + random_bits() % 12));
+}
+
+/* ---- mbarriers: 8 bytes of shared memory */
+struct mbarrier {
+    int64_t phase : 2, expected : 20, pending : 21, bytes : 21;
+};
+static_assert(sizeof(mbarrier) == 8, "an mbarrier has 8 bytes");
+
+inline unsigned char *shared_at(uint32_t address, uint32_t bytes, const char *who) {
+    if (address < shared_base || address - shared_base + bytes > block->shared_bytes)
+        fail("%s: %u bytes at shared address %u, of %zu", who, bytes, address - shared_base, block->shared_bytes);
+    return block->shared + (address - shared_base);
+}
+inline uint32_t shared_address(const void *p) {
+    return (uint32_t)((const unsigned char *)p - block->shared) + shared_base;
+}
+inline mbarrier mbarrier_load(const uint64_t *p, const char *who) {
+    mbarrier m;
+    if ((uint64_t)shared_address(p) % 8) fail("%s: an mbarrier that is not 8-byte aligned", who);
+    memcpy(&m, shared_at(shared_address(p), 8, who), 8);
+    if (m.expected <= 0) fail("%s: an mbarrier that was never initialised", who);
+    return m;
+}
+inline void mbarrier_store(uint64_t *p, mbarrier m) {
+    if (m.pending == 0 && m.bytes == 0) {
+        m.phase = m.phase ? 0 : 1;
+        m.pending = m.expected;
+    }
+    memcpy(p, &m, 8);
+}
+inline void mbarrier_arrive(uint64_t *p, int64_t bytes) {
+    mbarrier m = mbarrier_load(p, "mbarrier arrive");
+    if (m.pending == 0)
+        fail("mbarrier at %u: more arrivals than it was initialised for", shared_address(p) - shared_base);
+    m.bytes += bytes;
+    m.pending -= 1;
+    mbarrier_store(p, m);
+}
+inline void mbarrier_complete(uint64_t *p, int64_t bytes) {
+    mbarrier m = mbarrier_load(p, "TMA load");
+    m.bytes -= bytes;
+    mbarrier_store(p, m);
+}
+
+/* ---- 16-bit floats */
+inline float bits_float(uint32_t u) {
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+inline uint32_t float_bits(float f) {
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+inline float from_bf16(uint16_t h) { return bits_float((uint32_t)h << 16); }
+inline uint16_t to_bf16(float f) {
+    uint32_t u = float_bits(f);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
+}
+inline float from_f16(uint16_t h) {
+    const uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 1023;
+    if (e == 31) return bits_float(sign | 0x7f800000u | m << 13);
+    if (e == 0) return bits_float(sign | float_bits((float)m * 5.9604644775390625e-8f));
+    return bits_float(sign | (e + 112) << 23 | m << 13);
+}
+inline uint16_t to_f16(float f) {
+    const uint32_t u = float_bits(f), sign = u >> 16 & 0x8000, a = u & 0x7fffffffu;
+    if (a > 0x7f800000u) return 0x7fff;
+    if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00); /* rounds beyond 65504 */
+    if (a < 0x38800000u)                                    /* subnormal: units of 2^-24 */
+        return (uint16_t)(sign | (uint32_t)lrintf(bits_float(a) * 16777216.0f));
+    return (uint16_t)(sign | (a + 0xfffu + (a >> 13 & 1) - 0x38000000u) >> 13);
+}
+inline float from_16(uint16_t h, bool bf16) { return bf16 ? from_bf16(h) : from_f16(h); }
+
+/* ---- shared memory as the asynchronous units see it: 128-byte rows whose 16-byte chunks are exchanged by the row's
+   number modulo 8, which is bits 7..9 of the address itself */
+inline uint32_t swizzle128(uint32_t address) { return address ^ ((address >> 7 & 7) << 4); }
+
+inline void check_published(uint32_t address, const char *who) {
+    const uint16_t writer = block->dirty[(address - shared_base) / 4];
+    if (writer)
+        fail("%s reads shared address %u, which thread %d wrote without a proxy fence since", who,
+             address - shared_base, writer - 1);
+}
+inline uint16_t async_load16(uint32_t address, const char *who) {
+    uint16_t h;
+    memcpy(&h, shared_at(address, 2, who), 2);
+    check_published(address, who);
+    return h;
+}
+
+/* ---- TMA */
+struct tensor_map {
+    unsigned char *base;
+    uint64_t size[4], stride[4]; /* stride in bytes; that of axis 0 is 2 */
+    uint32_t box[4];
+};
+inline int64_t due_of(when w) {
+    return w == EARLY ? 0 : w == LATE ? INT64_MAX : block->tick + (int64_t)(random_bits() % 40);
+}
+/* calls f(address in shared memory, pointer into the tensor or NULL outside) for each element of the box */
+template <class F> inline uint32_t tma_box(const tensor_map &m, uint32_t shared, const int (&at)[4], F f) {
+    uint32_t bytes = 0;
+    for (uint32_t row = 0; row < m.box[1] * m.box[2] * m.box[3]; row++) {
+        const int64_t i[4] = {at[0], at[1] + (int64_t)(row % m.box[1]), at[2] + (int64_t)(row / m.box[1] % m.box[2]),
+                              at[3] + (int64_t)(row / m.box[1] / m.box[2])};
+        unsigned char *p = m.base;
+        for (int k = 1; k < 4; k++) {
+            if (i[k] < 0 || (uint64_t)i[k] >= m.size[k]) p = NULL;
+            if (p) p += (uint64_t)i[k] * m.stride[k];
+        }
+        for (int64_t x = i[0]; x < i[0] + m.box[0]; x++, bytes += 2)
+            f(swizzle128(shared + bytes), p && x >= 0 && (uint64_t)x < m.size[0] ? p + x * 2 : NULL);
+    }
+    return bytes;
+}
+inline void tma_check(const tensor_map &m, uint32_t shared, const char *who) {
+    if (shared % 1024) fail("%s: shared address %u is not 1024-byte aligned", who, shared - shared_base);
+    if (m.box[0] != 64) fail("%s: a box of %u columns; the 128-byte swizzle wants 64", who, m.box[0]);
+    count.tma++;
+}
+inline void tma_load(void *to, const tensor_map *map, uint64_t *bar, int c0, int c1, int c2, int c3) {
+    const tensor_map m = *map; /* the GPU has it in constant memory for the kernel's whole life */
+    const uint32_t shared = shared_address(to);
+    for (uint32_t b : self().new_mbarriers)
+        if (b == shared_address(bar)) fail("TMA load: its mbarrier was initialised without a fence since");
+    tma_check(m, shared, "TMA load");
+    mbarrier_load(bar, "TMA load");
+    auto land = [=] {
+        const int at[4] = {c0, c1, c2, c3};
+        const uint32_t bytes = tma_box(m, shared, at, [](uint32_t a, const unsigned char *p) {
+            unsigned char *s = shared_at(a, 2, "TMA load");
+            if (p) memcpy(s, p, 2);
+            else memset(s, 0, 2);
+        });
+        mbarrier_complete(bar, bytes);
+    };
+    if (now_timing.tma == EARLY) land();
+    else block->tma.push_back(tma_op{land, due_of(now_timing.tma)});
+}
+inline void tma_store(const tensor_map *map, const void *from, int c0, int c1, int c2, int c3) {
+    const tensor_map m = *map;
+    const uint32_t shared = shared_address(from);
+    tma_check(m, shared, "TMA store");
+    auto read = [=] {
+        const int at[4] = {c0, c1, c2, c3};
+        tma_box(m, shared, at, [](uint32_t a, unsigned char *p) {
+            const uint16_t h = async_load16(a, "TMA store");
+            if (p) memcpy(p, &h, 2);
+        });
+    };
+    if (now_timing.tma == EARLY || (now_timing.tma == RANDOM && random_bits() % 2)) read();
+    else self().stores.push_back(store_op{read, self().store_group});
+}
+inline void finish_stores(int may_be_left) {
+    thread_state &t = self();
+    while (!t.stores.empty() && t.stores[0].group + may_be_left < t.store_group) {
+        t.stores[0].read();
+        t.stores.erase(t.stores.begin());
+    }
+}
+
+/* ---- cp.async */
+inline void copy_land(const copy_op &c) {
+    unsigned char *to = shared_at(c.to, 16, "cp.async");
+    memcpy(to, c.from, (size_t)c.bytes);
+    memset(to + c.bytes, 0, (size_t)(16 - c.bytes));
+}
+inline void copy_issue(uint32_t to, const void *from, int bytes) {
+    if (to % 16 || (uintptr_t)from % 16) fail("cp.async: an address that is not 16-byte aligned");
+    const copy_op c = {to, from, bytes, self().copy_group};
+    count.copies++;
+    if (now_timing.copy == EARLY || (now_timing.copy == RANDOM && random_bits() % 2)) copy_land(c);
+    else self().copies.push_back(c);
+}
+inline void copy_wait(int may_be_left) {
+    thread_state &t = self();
+    size_t n = 0;
+    for (; n < t.copies.size() && t.copies[n].group + may_be_left < t.copy_group; n++) copy_land(t.copies[n]);
+    t.copies.erase(t.copies.begin(), t.copies.begin() + (long)n);
+    may_pause();
+}
+
+/* ---- barriers */
+inline void barrier_arrive(int id, int expected, bool vote) {
+    if (expected % 32 || id < 0 || id > 15) fail("barrier %d of %d threads", id, expected);
+    barrier_state &b = block->barriers[id];
+    if (b.arrived && b.expected != expected)
+        fail("barrier %d of %d threads, while %d others wait there for %d", id, expected, b.arrived, b.expected);
+    b.expected = expected;
+    b.any = b.any || vote;
+    if (++b.arrived == expected) {
+        b.arrived = 0;
+        b.any_last = b.any;
+        b.any = false;
+        b.generation++;
+    }
+}
+/* true where any thread votes */
+inline bool barrier_sync(int id, int expected, bool vote) {
+    const uint64_t generation = block->barriers[id].generation;
+    barrier_arrive(id, expected, vote);
+    if (block->barriers[id].generation == generation) wait(BARRIER, id, generation);
+    return block->barriers[id].any_last;
+}
+
+/* ---- a meeting of a warp's lanes: each brings `mine`, the last one runs `all(lanes)` for everybody */
+template <class T, class F> inline void meet(const char *name, T *mine, F all) {
+    warp_state &w = self_warp();
+    const uint64_t generation = w.generation;
+    if (w.arrived && w.at != name && strcmp(w.at, name))
+        fail("the warp diverged: %d lanes are at %s, this one at %s", w.arrived, w.at, name);
+    w.at = name;
+    w.lane[block->current % 32] = (void *)mine;
+    if (++w.arrived == 32) {
+        all((T **)w.lane);
+        w.arrived = 0;
+        w.generation++;
+    } else {
+        wait(ITS_WARP, 0, generation);
+    }
+}
+
+/* ---- wgmma. The four warps of a warpgroup hold 16 rows each; lane/4 is the row of 8, lane%4 the pair of columns. */
+/* Eight neighbours, as a unit reads them: 16 bytes, 16-byte aligned before and after the swizzle. */
+inline void async_load_chunk(float (&x)[8], uint32_t address, bool bf16) {
+    uint16_t h[8];
+    const uint32_t at = swizzle128(address);
+    memcpy(h, shared_at(at, 16, "wgmma"), 16);
+    for (uint32_t i = 0; i < 16; i += 4) check_published(at + i, "wgmma");
+    for (int i = 0; i < 8; i++) x[i] = from_16(h[i], bf16);
+}
+/* 16 of k for each of `count` rows (m or n). K-major: rows of 64 elements along k, groups of 8 rows `stride` apart.
+   Transposed: rows of 64 elements along m or n; the next 8 of k are `stride` on, the next 64 of m or n `leading`. */
+inline void wgmma_load(float (*to)[16], int count, uint64_t desc, bool transposed, bool bf16) {
+    const uint32_t start = (uint32_t)(desc & 0x3fff) << 4, leading = (uint32_t)(desc >> 16 & 0x3fff) << 4;
+    const uint32_t stride = (uint32_t)(desc >> 32 & 0x3fff) << 4;
+    float x[8];
+    if (desc >> 62 != 1) fail("wgmma: a descriptor without the 128-byte swizzle");
+    if (!transposed)
+        for (int row = 0; row < count; row++)
+            for (int half = 0; half < 2; half++) {
+                async_load_chunk(
+                    x, start + (uint32_t)(row / 8) * stride + (uint32_t)(row % 8) * 128 + (uint32_t)half * 16, bf16);
+                for (int i = 0; i < 8; i++) to[row][half * 8 + i] = x[i];
+            }
+    else
+        for (int k = 0; k < 16; k++)
+            for (int row = 0; row < count; row += 8) {
+                async_load_chunk(x,
+                                 start + (uint32_t)(row / 64) * leading + (uint32_t)(row % 64) * 2 +
+                                     (uint32_t)(k / 8) * stride + (uint32_t)(k % 8) * 128,
+                                 bf16);
+                for (int i = 0; i < 8; i++) to[row + i][k] = x[i];
+            }
+}
+inline void wgmma_run(wgmma_op &o) {
+    static float a[64][16], b_rows[256][16], b[16][256], sum[256];
+    if (o.a_in_registers)
+        for (int row = 0; row < 64; row++)
+            for (int k = 0; k < 16; k++) {
+                const int lane = row % 8 * 4 + k % 8 / 2, part = k / 8 * 2 + row % 16 / 8;
+                a[row][k] = from_16((uint16_t)(o.a[row / 16 * 32 + lane][part] >> (k % 2 * 16)), o.bf16);
+            }
+    else wgmma_load(a, 64, o.desc_a, o.transpose_a, o.bf16);
+    wgmma_load(b_rows, o.n, o.desc_b, o.transpose_b, o.bf16);
+    for (int n = 0; n < o.n; n++)
+        for (int k = 0; k < 16; k++) b[k][n] = b_rows[n][k];
+    for (int row = 0; row < 64; row++) {
+        for (int n = 0; n < o.n; n++) sum[n] = 0.0f;
+        for (int k = 0; k < 16; k++)
+            for (int n = 0; n < o.n; n++) sum[n] += a[row][k] * b[k][n];
+        for (int n = 0; n < o.n; n++) {
+            const int lane = row % 8 * 4 + n % 8 / 2;
+            float *d = &o.d[row / 16 * 32 + lane][n / 8 * 4 + row % 16 / 8 * 2 + n % 2];
+            *d = (o.accumulate ? *d : 0.0f) + sum[n];
+        }
+    }
+    o.done = true;
+    count.wgmma++;
+}
+inline void wgmma_issue(const wgmma_op &like, float *d, const uint32_t *a) {
+    thread_state &t = self();
+    std::deque<wgmma_op> &queue = block->wgmma[(size_t)block->current / 128];
+    const size_t index = (size_t)t.wgmma_issued++;
+    const int lane = block->current % 128;
+    if (!t.wgmma_fenced) fail("wgmma: no wgmma.fence since the last group");
+    if (queue.size() <= index) {
+        queue.push_back(like);
+        queue[index].issued = 0;
+        queue[index].done = false;
+        queue[index].group = t.wgmma_group;
+    }
+    wgmma_op &o = queue[index];
+    if (o.n != like.n || o.a_in_registers != like.a_in_registers || o.desc_a != like.desc_a ||
+        o.desc_b != like.desc_b || o.accumulate != like.accumulate || o.group != t.wgmma_group)
+        fail("wgmma: the threads of the warpgroup do not agree");
+    o.d[lane] = d;
+    o.a[lane] = a;
+    if (++o.issued == 128) {
+        o.due = due_of(now_timing.wgmma);
+        if (now_timing.wgmma == EARLY) wgmma_run(o);
+    }
+}
+inline bool wgmma_finished(const thread_state &t, int index, int may_be_left) {
+    const std::deque<wgmma_op> &queue = block->wgmma[(size_t)index / 128];
+    for (size_t i = 0; i < (size_t)t.wgmma_issued; i++)
+        if (!queue[i].done && queue[i].group + may_be_left < t.wgmma_group) return false;
+    return true;
+}
+inline void wgmma_wait(int may_be_left) {
+    may_pause();
+    if (!wgmma_finished(self(), block->current, may_be_left)) wait(WGMMA, may_be_left, 0);
+}
+
+/* ---- the scheduler */
+inline void fiber_entry() {
+    block->body();
+    thread_state &t = self();
+    if (!t.copies.empty() && t.copies[0].group < t.copy_group) t.copies.clear(); /* lands in nobody's memory */
+    if (!t.stores.empty()) fail("the thread ends before its TMA stores have read their data");
+    t.wait = FINISHED;
+    block->finished++;
+    switch_out();
+    abort();
+}
+inline bool can_go_on(int index) {
+    const thread_state &t = block->threads[(size_t)index];
+    switch (t.wait) {
+    case NOTHING: return true;
+    case A_PAUSE: return (int64_t)t.until <= block->tick;
+    case ITS_WARP: return block->warps[(size_t)index / 32].generation != t.until;
+    case BARRIER: return block->barriers[t.which].generation != t.until;
+    case MBARRIER: {
+        mbarrier m;
+        memcpy(&m, block->shared + t.which, 8);
+        return (m.phase != 0) != (t.until != 0);
+    }
+    case WGMMA: return wgmma_finished(t, index, t.which);
+    case FINISHED: break;
+    }
+    return false;
+}
+inline bool run_warp(size_t warp) {
+    bool moved = false;
+    const size_t first = warp * 32, last = std::min(first + 32, block->threads.size());
+    for (size_t i = first; i < last && block->error.empty(); i++) {
+        if (!can_go_on((int)i)) continue;
+        moved = true;
+        block->current = (int)i;
+        block->threads[i].wait = NOTHING;
+        count.switches++;
+        context_switch(&block->scheduler, &block->threads[i].at);
+    }
+    return moved;
+}
+/* lets operations land: those that are due, or with `force` one of all that can, so that somebody may go on */
+inline bool run_units(bool force) {
+    static std::vector<int> ready; /* TMA by index, warpgroups as -1 - index */
+    bool any = false;
+    ready.clear();
+    for (size_t i = 0; i < block->tma.size(); i++)
+        if (force || block->tma[i].due <= block->tick) ready.push_back((int)i);
+    for (size_t g = 0; g < block->wgmma.size(); g++)
+        for (wgmma_op &o : block->wgmma[g]) {
+            if (o.done) continue;
+            if (o.issued == 128 && (force || o.due <= block->tick)) ready.push_back(-1 - (int)g);
+            break; /* in order */
+        }
+    if (force && ready.size() > 1) {
+        ready[0] = ready[random_bits() % ready.size()];
+        ready.resize(1);
+    }
+    std::reverse(ready.begin(), ready.end()); /* so that erasing a TMA moves none that is still to run */
+    for (int r : ready) {
+        any = true;
+        if (r >= 0) {
+            block->tma[(size_t)r].land();
+            block->tma.erase(block->tma.begin() + r);
+        } else {
+            for (wgmma_op &o : block->wgmma[(size_t)(-1 - r)])
+                if (!o.done) {
+                    wgmma_run(o);
+                    break;
+                }
+        }
+    }
+    return any;
+}
+inline std::string describe(const thread_state &t) {
+    char text[200];
+    switch (t.wait) {
+    case ITS_WARP: return "the other lanes of the warp";
+    case BARRIER: {
+        const barrier_state &b = block->barriers[t.which];
+        snprintf(text, sizeof text, "barrier %d (%d of %d have arrived)", t.which, b.arrived, b.expected);
+        return text;
+    }
+    case MBARRIER: {
+        mbarrier m;
+        memcpy(&m, block->shared + t.which, 8);
+        snprintf(text, sizeof text, "the mbarrier at %d to leave phase %d (%d arrivals and %d bytes are missing)",
+                 t.which, (int)t.until, (int)m.pending, (int)m.bytes);
+        return text;
+    }
+    case WGMMA: return "its wgmma, which not all of the warpgroup have issued";
+    case FINISHED: return "nothing, it has finished";
+    default: return "its turn";
+    }
+}
+inline void report_deadlock() {
+    std::string text = "deadlock in block " + std::to_string(block->index) + ":";
+    for (size_t i = 0; i < block->threads.size();) {
+        const std::string what = describe(block->threads[i]);
+        size_t last = i;
+        while (last + 1 < block->threads.size() && describe(block->threads[last + 1]) == what) last++;
+        text += (i == last ? " thread " : " threads ") + std::to_string(i);
+        if (i != last) text += ".." + std::to_string(last);
+        text += (i == last ? " waits for " : " wait for ") + what + ";";
+        i = last + 1;
+    }
+    block->error = text;
+}
+inline bool any_waits_for(waits_for what) {
+    for (const thread_state &t : block->threads)
+        if (t.wait == what) return true;
+    return false;
+}
+inline void run_block() {
+    const size_t warps = block->warps.size();
+    std::vector<size_t> order(warps);
+    for (size_t i = 0; i < warps; i++) order[i] = i;
+    while (block->error.empty() && block->finished < block->count) {
+        bool moved = false;
+        block->tick++;
+        if (now_timing.apart ? block->tick % 16 == 1 : true)
+            for (size_t i = warps; i > 1; i--) std::swap(order[i - 1], order[random_bits() % i]);
+        for (size_t i = 0; i < warps && block->error.empty(); i++) {
+            const bool went = run_warp(order[i]);
+            moved = moved || went;
+            if (went && now_timing.apart) break; /* the first of the order goes as far as it can */
+        }
+        if (!block->error.empty()) break;
+        if (run_units(false)) moved = true;
+        if (!moved && block->finished < block->count && !any_waits_for(A_PAUSE) && !run_units(true)) report_deadlock();
+    }
+}
+
+/* Runs `body` as a grid of blocks. Returns "" or what went wrong. */
+inline std::string last_error;
+template <class F> inline const std::string &launch(int grid, int threads, size_t shared_bytes, F body) {
+    block_state b;
+    const size_t page = 4096, pages = (shared_bytes + page - 1) / page * page;
+    static std::vector<unsigned char *> stacks;
+    last_error.clear();
+    unsigned char *map =
+        (unsigned char *)mmap(NULL, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(map + pages, page, PROT_NONE);
+    while (stacks.size() < (size_t)threads)
+        stacks.push_back(
+            (unsigned char *)mmap(NULL, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    block = &b;
+    b.shared = map;
+    b.shared_bytes = shared_bytes;
+    b.count = threads;
+    b.grid = grid;
+    b.body = body;
+    count.launches++;
+    for (int i = 0; i < grid && last_error.empty(); i++) {
+        b.index = i;
+        b.tick = 0;
+        b.finished = 0;
+        b.threads.assign((size_t)threads, thread_state());
+        b.warps.assign((size_t)(threads + 31) / 32, warp_state());
+        b.wgmma.assign((size_t)(threads + 127) / 128, std::deque<wgmma_op>());
+        b.tma.clear();
+        b.dirty.assign(pages / 4, 0);
+        for (barrier_state &s : b.barriers) s = barrier_state();
+        memset(map, 0xff, pages);
+        for (int k = 0; k < threads; k++)
+            context_make(&b.threads[(size_t)k].at, stacks[(size_t)k], stack_bytes, fiber_entry);
+        run_block();
+        count.blocks++;
+        if (b.error.empty() && !b.tma.empty()) b.error = "a TMA load is still under way when the block ends";
+        for (size_t k = shared_bytes; k < pages && b.error.empty(); k++)
+            if (map[k] != 0xff) b.error = "shared memory was written beyond its end";
+        last_error = b.error;
+    }
+    munmap(map, pages + page);
+    block = NULL;
+    return last_error;
+}
+
+template <class P>
+inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t shared_bytes, const void *, const P &p) {
+    return launch((int)grid, threads, shared_bytes, [kernel, &p] { kernel(p); }).empty() ? 0 : 719;
+}
+
+} /* namespace attn_emu */
+
+/* ---- the names of the section >>hw */
+#define ATTN__DEVICE static inline
+#define ATTN__HAVE_MMA 1
+#define ATTN__HAVE_WGMMA 1
+#define ATTN__KERNEL(threads, min_blocks) static
+#define ATTN__PARAM
+#define ATTN__SHARED(name) unsigned char *const name = attn_emu::block->shared
+#define ATTN__LAUNCH(...) attn_emu::launch_kernel(__VA_ARGS__)
+#define ATTN__UNROLL
+#define ATTN__LOOP
+
+namespace attn__hw {
+
+struct f16 {
+    static const bool is_bf16 = false;
+};
+struct bf16 {
+    static const bool is_bf16 = true;
+};
+typedef attn_emu::tensor_map tensor_map;
+
+inline int thread() { return attn_emu::block->current; }
+inline int threads() { return attn_emu::block->count; }
+inline int block() { return attn_emu::block->index; }
+inline int blocks() { return attn_emu::block->grid; }
+inline int lane() { return thread() % 32; }
+inline int warp() { return thread() / 32; }
+
+inline void sync() { attn_emu::barrier_sync(0, threads(), false); }
+inline void barrier_sync(int id, int count) { attn_emu::barrier_sync(id, count, false); }
+inline void barrier_arrive(int id, int count) { attn_emu::barrier_arrive(id, count, false); }
+inline bool barrier_or(int id, int count, bool vote) { return attn_emu::barrier_sync(id, count, vote); }
+
+template <class T> inline T shfl(T x, int source) {
+    struct mine {
+        T in, out;
+        int source;
+    } m = {x, x, source};
+    attn_emu::meet("shfl", &m, [](mine **lanes) {
+        for (int i = 0; i < 32; i++) lanes[i]->out = lanes[lanes[i]->source & 31]->in;
+    });
+    return m.out;
+}
+template <class T> inline T shfl_xor(T x, int mask) { return shfl(x, lane() ^ mask); }
+inline uint32_t ballot(bool vote) {
+    struct mine {
+        bool in;
+        uint32_t out;
+    } m = {vote, 0};
+    attn_emu::meet("ballot", &m, [](mine **lanes) {
+        uint32_t all = 0;
+        for (int i = 0; i < 32; i++) all |= (uint32_t)lanes[i]->in << i;
+        for (int i = 0; i < 32; i++) lanes[i]->out = all;
+    });
+    return m.out;
+}
+inline bool any(bool vote) { return ballot(vote) != 0; }
+inline void sync_warp() {
+    char none;
+    attn_emu::meet("sync_warp", &none, [](char **) {});
+}
+
+/* flushes what the GPU's .ftz forms flush; their last bits are the host's own */
+inline float flush(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x; }
+inline float ex2(float x) { return flush(exp2f(flush(x))); }
+inline float lg2(float x) { return flush(log2f(flush(x))); }
+inline float rcp(float x) { return flush(1.0f / flush(x)); }
+inline float tanh_approx(float x) { return tanhf(x); }
+inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
+
+inline float from_f16(uint16_t h) { return attn_emu::from_f16(h); }
+inline float from_bf16(uint16_t h) { return attn_emu::from_bf16(h); }
+inline uint16_t to_f16(float f) { return attn_emu::to_f16(f); }
+inline uint16_t to_bf16(float f) { return attn_emu::to_bf16(f); }
+template <class T> inline uint32_t pack(float low, float high) {
+    return T::is_bf16 ? attn_emu::to_bf16(low) | (uint32_t)attn_emu::to_bf16(high) << 16
+                      : attn_emu::to_f16(low) | (uint32_t)attn_emu::to_f16(high) << 16;
+}
+
+/* ---- shared memory */
+inline uint32_t shared_address(const void *p) { return attn_emu::shared_address(p); }
+inline void store_shared(uint32_t address, uint32_t value) {
+    memcpy(attn_emu::shared_at(address, 4, "store_shared"), &value, 4);
+    uint16_t &writer = attn_emu::block->dirty[(address - attn_emu::shared_base) / 4];
+    writer = (uint16_t)(thread() + 1);
+    attn_emu::self().unpublished.push_back(address);
+}
+inline void load_shared(uint32_t (&r)[4], uint32_t address) {
+    if (address % 16) attn_emu::fail("load_shared: an address that is not 16-byte aligned");
+    memcpy(r, attn_emu::shared_at(address, 16, "load_shared"), 16);
+}
+inline uint32_t load_shared_word(uint32_t address) {
+    uint32_t r;
+    memcpy(&r, attn_emu::shared_at(address, 4, "load_shared_word"), 4);
+    return r;
+}
+inline void fence_async() {
+    for (uint32_t address : attn_emu::self().unpublished) {
+        uint16_t &writer = attn_emu::block->dirty[(address - attn_emu::shared_base) / 4];
+        if (writer == thread() + 1) writer = 0;
+    }
+    attn_emu::self().unpublished.clear();
+}
+
+/* ---- cp.async */
+inline void copy16(uint32_t to, const void *from, bool inside) { attn_emu::copy_issue(to, from, inside ? 16 : 0); }
+inline void copy_commit() { attn_emu::self().copy_group++; }
+template <int N> inline void copy_wait() { attn_emu::copy_wait(N); }
+
+/* ---- tensor cores of a warp */
+inline void ldmatrix_any(uint32_t (&r)[4], uint32_t address, bool transpose) {
+    struct mine {
+        uint32_t address, *r;
+        bool transpose;
+    } m = {address, r, transpose};
+    if (address % 16) attn_emu::fail("ldmatrix: a row that is not 16-byte aligned");
+    attn_emu::meet("ldmatrix", &m, [](mine **lanes) {
+        attn_emu::count.ldmatrix++;
+        for (int matrix = 0; matrix < 4; matrix++) {
+            uint16_t tile[8][8];
+            unsigned banks = 0;
+            for (int row = 0; row < 8; row++) {
+                const uint32_t at = lanes[matrix * 8 + row]->address;
+                memcpy(tile[row], attn_emu::shared_at(at, 16, "ldmatrix"), 16);
+                banks |= 1u << (at / 16 % 8);
+            }
+            if (banks != 255) attn_emu::count.ldmatrix_conflicts++;
+            for (int i = 0; i < 32; i++) {
+                const int row = i / 4, column = i % 4 * 2;
+                const bool t = lanes[i]->transpose;
+                const uint16_t low = t ? tile[column][row] : tile[row][column];
+                const uint16_t high = t ? tile[column + 1][row] : tile[row][column + 1];
+                lanes[i]->r[matrix] = low | (uint32_t)high << 16;
+            }
+        }
+    });
+}
+inline void ldmatrix(uint32_t (&r)[4], uint32_t address) { ldmatrix_any(r, address, false); }
+inline void ldmatrix_transposed(uint32_t (&r)[4], uint32_t address) { ldmatrix_any(r, address, true); }
+
+template <class T> inline void mma(float *d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    struct mine {
+        float *d;
+        const uint32_t *a;
+        uint32_t b[2];
+    } m = {d, a, {b0, b1}};
+    attn_emu::meet(T::is_bf16 ? "mma bf16" : "mma f16", &m, [](mine **lanes) {
+        static float left[16][16], right[16][8];
+        attn_emu::count.mma++;
+        for (int i = 0; i < 32; i++)
+            for (int half = 0; half < 2; half++) {
+                for (int part = 0; part < 4; part++)
+                    left[i / 4 + part % 2 * 8][i % 4 * 2 + half + part / 2 * 8] =
+                        attn_emu::from_16((uint16_t)(lanes[i]->a[part] >> (half * 16)), T::is_bf16);
+                for (int part = 0; part < 2; part++)
+                    right[i % 4 * 2 + half + part * 8][i / 4] =
+                        attn_emu::from_16((uint16_t)(lanes[i]->b[part] >> (half * 16)), T::is_bf16);
+            }
+        for (int i = 0; i < 32; i++)
+            for (int part = 0; part < 4; part++) {
+                const int row = i / 4 + part / 2 * 8, column = i % 4 * 2 + part % 2;
+                float sum = lanes[i]->d[part];
+                for (int k = 0; k < 16; k++) sum += left[row][k] * right[k][column];
+                lanes[i]->d[part] = sum;
+            }
+    });
+}
+
+/* ---- mbarriers, TMA */
+inline void mbarrier_init(uint64_t *bar, int arrivals) {
+    const attn_emu::mbarrier m = {0, arrivals, arrivals, 0};
+    memcpy(bar, &m, 8);
+    attn_emu::self().new_mbarriers.push_back(attn_emu::shared_address(bar));
+}
+inline void mbarrier_fence_init() { attn_emu::self().new_mbarriers.clear(); }
+inline void mbarrier_expect(uint64_t *bar, uint32_t bytes) { attn_emu::mbarrier_arrive(bar, bytes); }
+inline void mbarrier_arrive(uint64_t *bar) {
+    attn_emu::mbarrier_arrive(bar, 0);
+    attn_emu::may_pause();
+}
+inline void mbarrier_wait(uint64_t *bar, int parity) {
+    const attn_emu::mbarrier m = attn_emu::mbarrier_load(bar, "mbarrier wait");
+    if ((m.phase != 0) == (parity != 0))
+        attn_emu::wait(attn_emu::MBARRIER, (int)(attn_emu::shared_address(bar) - attn_emu::shared_base),
+                       (uint64_t)parity);
+}
+inline void tma_load(void *to, const tensor_map *map, uint64_t *bar, int c0, int c1, int c2, int c3) {
+    attn_emu::tma_load(to, map, bar, c0, c1, c2, c3);
+}
+inline void tma_store(const tensor_map *map, const void *from, int c0, int c1, int c2, int c3) {
+    attn_emu::tma_store(map, from, c0, c1, c2, c3);
+}
+inline void tma_store_commit() { attn_emu::self().store_group++; }
+template <int N> inline void tma_store_wait_read() { attn_emu::finish_stores(N); }
+/* A tensor of 16-bit elements with axes column, row, head, batch; boxes of 64 columns and `rows` rows. 0 = fine. */
+inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4], const int64_t (&stride)[4],
+                           int rows) {
+    if ((uintptr_t)base % 16) return 1;
+    for (int i = 0; i < 4; i++) {
+        if (size[i] <= 0 || (i && stride[i] * 2 % 16)) return 1;
+        map->size[i] = (uint64_t)size[i];
+        map->stride[i] = (uint64_t)stride[i] * 2;
+        map->box[i] = i == 0 ? 64 : i == 1 ? (uint32_t)rows : 1;
+    }
+    map->base = (unsigned char *)base;
+    return rows > 256;
+}
+
+/* ---- tensor cores of a warpgroup */
+template <int N> inline void registers_more() {}
+template <int N> inline void registers_fewer() {}
+inline void wgmma_fence() { attn_emu::self().wgmma_fenced = true; }
+inline void wgmma_commit() {
+    attn_emu::self().wgmma_fenced = false;
+    attn_emu::self().wgmma_group++;
+}
+template <int N> inline void wgmma_wait() { attn_emu::wgmma_wait(N); }
+template <class A> inline void wgmma_keep(A &) {}
+template <class T, int N, bool TransposeA, bool TransposeB>
+inline void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
+    attn_emu::wgmma_op o = attn_emu::wgmma_op();
+    o.n = N, o.bf16 = T::is_bf16, o.transpose_a = TransposeA, o.transpose_b = TransposeB;
+    o.desc_a = a, o.desc_b = b, o.accumulate = accumulate;
+    attn_emu::wgmma_issue(o, d, NULL);
+}
+template <class T, int N, bool TransposeB>
+inline void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate) {
+    attn_emu::wgmma_op o = attn_emu::wgmma_op();
+    o.n = N, o.bf16 = T::is_bf16, o.a_in_registers = true, o.transpose_b = TransposeB;
+    o.desc_b = b, o.accumulate = accumulate;
+    attn_emu::wgmma_issue(o, d, a);
+}
+
+} /* namespace attn__hw */
+
+#endif

@@ -1,0 +1,600 @@
+/* emulated.c - the calls of attn.h on arrays of a device, whose kernels run in the emulator: the random descriptors of
+   the CPU's tests against the same float64 reference. Everything lies on the device here, unless a test
+   says otherwise. */
+#include "../grads.h"
+#define MORE_FACTORS(X) X(UPSTREAM, 7) X(STATS, 2) X(ASKED, 5) X(ACCUMULATE, 3) X(LAYOUT_GRAD, 4)
+#include "../descriptors.h"
+#include "../../attn_cuda.cuh"
+#include "fake.h"
+
+static void count_launches(void);
+static void on_device(void) {
+    fake_everything(2);
+    count_launches();
+    fake_timing(test_int(0, fake_timings() - 1), test_bits());
+}
+
+/* How much ran there in all: kernels, blocks of threads. */
+static long launches, blocks;
+static void print_launches(const char *what, int cases) {
+    printf("    %s: %d random descriptors against the reference, %ld launches, %ld blocks\n", what, cases, launches,
+           blocks);
+    CHECKF(launches >= cases, "only %ld kernels were launched", launches);
+    launches = blocks = 0;
+}
+static void count_launches(void) {
+    fake_counts counted = fake_counted();
+    launches += counted.launches;
+    blocks += counted.blocks;
+    fake_forget();
+}
+
+/* Runs on the device: no allocation where the workspace is given, exactly as large as it was asked to be. */
+static int run_with_workspace(attn_desc *d, const char *what) {
+    size_t bytes = 0;
+    if (!CHECK_STATUS(attn_workspace_size(d, &bytes, NULL), ATTN_OK)) return 0;
+    d->workspace = test_guarded(bytes);
+    d->workspace_bytes = bytes;
+    count_launches();
+    int fine = run_desc(d, what);
+    CHECKF(fake_counted().allocations == 0, "%s: allocated although a workspace was given", what);
+    d->workspace = NULL;
+    d->workspace_bytes = 0;
+    return fine;
+}
+
+/* Against the reference; then again in other timings, with a workspace: the same bits. */
+static double check_forward(attn_desc *d, const char *what) {
+    ref_result r;
+    ref_forward(d, &r);
+    on_device();
+    double ratio = check_on(d, &r, ATTN_ISA_AUTO, what);
+    attn_desc again = copy_results(d);
+    on_device();
+    poison_results(&again);
+    if (run_with_workspace(&again, what) && !check_same_results(d, &again, "run again")) ref_print(d);
+    ref_free(&r);
+    return ratio;
+}
+
+static void forward_pairs(void) {
+    enum { CASES = 700 };
+    double worst[ATTN_SCORE_COUNT] = {0};
+    memset(covered, 0, sizeof covered);
+    for (int n = 0; n < CASES; n++) {
+        int f[FACTOR_COUNT];
+        attn_desc d;
+        char what[40];
+        draw_factors(f);
+        build(&d, f);
+        snprintf(what, sizeof what, "case %d", n);
+        worst[d.score] = fmax(worst[d.score], check_forward(&d, what));
+        test_release();
+    }
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) ref_print_worst(score, worst[score]);
+    print_launches("forward", CASES);
+    CHECKF(missing_pairs() == 0, "%d pairs of options were not tried", missing_pairs());
+}
+
+/* ---- gradients */
+static const int upstreams[7] = {1, 3, 5, 7, 2, 4, 6}; /* of the levels of a factor */
+
+static unsigned draw_asked(int level, unsigned there) {
+    unsigned set = level == 0   ? there
+                   : level == 1 ? 7 /* q, k, v */
+                   : level == 2 ? there & (unsigned)test_bits()
+                   : level == 3 ? 1u << test_int(0, GRAD_COUNT - 1)
+                                : there & ~7u;
+    return set & there ? set & there : 1u << GRAD_V;
+}
+
+static void build_call(call *c, const int f[FACTOR_COUNT]) {
+    static const unsigned sums[3] = {0, ATTN_GRAD_ALL, 0};
+    int from = upstreams[f[F_UPSTREAM]];
+    unsigned there;
+    memset(c, 0, sizeof *c);
+    build(&c->d, f);
+    layout out = (layout)(f[F_LAYOUT_OUT] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_OUT]);
+    ref_result r;
+    ref_sizes(&c->d, &r);
+    if (from & FROM_OUT && !c->d.out.rank) c->d.out = make_out(out, 4, r.b, r.h, r.sq, r.dv);
+    c->d.stats = make_out(out, 4, r.b, r.h, r.sq, 2);
+    draw_upstream(&c->g, &c->d, from, (layout)test_int(0, LAYOUT_COUNT - 1));
+    there = all_grads(&c->d);
+    ask_grads(c, draw_asked(f[F_ASKED], there),
+              f[F_ACCUMULATE] == 2 ? there & (unsigned)test_bits() : sums[f[F_ACCUMULATE]],
+              (layout)(f[F_LAYOUT_GRAD] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_GRAD]));
+}
+
+/* Against the reference; again in another timing, with a workspace: the same bits. */
+static void check_backward(call *c, const char *what) {
+    ref_grads g;
+    ref_upstream up = upstream_of(&c->g);
+    ref_backward(&c->d, &up, &g);
+    on_device();
+    if (run_call(c, what)) {
+        check_grads(c, &g, what);
+        call again = copy_grads(c);
+        size_t bytes = 0;
+        on_device();
+        CHECK_STATUS(attn_backward_workspace_size(&again.d, &again.g, &bytes, 0), ATTN_OK);
+        again.d.workspace = test_guarded(bytes);
+        again.d.workspace_bytes = bytes;
+        count_launches();
+        if (run_call(&again, "run again") && !same_grads(c, &again, "run again")) ref_print(&c->d);
+        CHECKF(fake_counted().allocations == 0, "%s: allocated although a workspace was given", what);
+    }
+    ref_free_grads(&g);
+}
+
+static void backward_pairs(void) {
+    enum { CASES = 900 };
+    memset(covered, 0, sizeof covered);
+    forget_worst();
+    for (int n = 0; n < CASES; n++) {
+        int f[FACTOR_COUNT];
+        call c;
+        char what[40];
+        draw_factors(f);
+        build_call(&c, f);
+        snprintf(what, sizeof what, "case %d", n);
+        on_device();
+        if (!run_desc(&c.d, what)) continue;
+        if (f[F_STATS]) memset(&c.d.stats, 0, sizeof c.d.stats);
+        check_backward(&c, what);
+        test_release();
+    }
+    print_worst("gradients of random descriptors", CASES);
+    print_launches("backward", CASES);
+    CHECKF(missing_pairs() == 0, "%d pairs of options were not tried", missing_pairs());
+}
+
+/* ---- f16 and bf16: inputs of these types hold numbers that they can; a result is right where it is what rounding
+   makes of some number within the bound, and rounding is monotone */
+static double round_to(double x, int32_t type) {
+    int exponent, least = type == ATTN_F16 ? -14 : -126, bits = type == ATTN_F16 ? 10 : 7;
+    if (type == ATTN_F32) return (double)(float)x;
+    if (x == 0 || !isfinite(x)) return x;
+    frexp(x, &exponent);
+    exponent = exponent - 1 < least ? least : exponent - 1;
+    double quantum = ldexp(1, exponent - bits), rounded = nearbyint(x / quantum) * quantum;
+    return fabs(rounded) > (type == ATTN_F16 ? 65504.0 : ldexp(255.0, 120)) ? copysign(INFINITY, x) : rounded;
+}
+static uint16_t to_16(double x, int32_t type) {
+    float f = (float)round_to(x, type);
+    uint32_t bits;
+    int exponent;
+    memcpy(&bits, &f, sizeof bits);
+    if (isnan(x)) return type == ATTN_F16 ? 0x7e01 : 0x7fc1;
+    if (type == ATTN_BF16) return (uint16_t)(bits >> 16);
+    if (isinf(f)) return (uint16_t)(bits >> 16 & 0x8000) | 0x7c00;
+    frexp(x, &exponent);
+    double size = fabs((double)f);
+    if (size < ldexp(1, -14)) return (uint16_t)((bits >> 16 & 0x8000) | (uint32_t)ldexp(size, 24));
+    return (uint16_t)((bits >> 16 & 0x8000) | (((bits & 0x7fffffff) >> 13) - (112u << 10)));
+}
+static double from_16(uint16_t h, int32_t type) {
+    uint32_t bits = (uint32_t)h << 16;
+    float f;
+    if (type == ATTN_F16) {
+        int exponent = h >> 10 & 31;
+        double x = exponent == 31 ? (h & 1023 ? NAN : INFINITY)
+                                  : ldexp(exponent ? (h & 1023) + 1024 : h & 1023, (exponent ? exponent : 1) - 25);
+        return h & 0x8000 ? -x : x;
+    }
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
+static int32_t draw_type(void) {
+    int n = test_int(0, 2);
+    return n == 0 ? ATTN_F32 : n == 1 ? ATTN_F16 : ATTN_BF16;
+}
+/* The view in memory of another type; what it loses the original loses too. */
+static attn_view narrow(const attn_view *v, int32_t type) {
+    attn_view h = *v;
+    int64_t low, high, index[4] = {0, 0, 0, 0};
+    if (!v->rank || type == ATTN_F32) return h;
+    h.type = type;
+    size_t count = view_extent(v, &low, &high) ? (size_t)(high - low + 1) : 0;
+    if (!count) return h;
+    h.data = (char *)test_guarded(count * 2) - low * 2;
+    do {
+        int64_t at = offset_of(v, index);
+        float x = (float)round_to((double)((const float *)v->data)[at], type);
+        ((uint16_t *)(uintptr_t)h.data)[at] = to_16((double)x, type);
+        ((float *)(uintptr_t)v->data)[at] = x;
+    } while (next_index(v, index));
+    return h;
+}
+static attn_out narrow_out(const attn_out *o, int32_t type) {
+    attn_view v = attn_view_of(*o), h = v;
+    attn_out narrowed = *o;
+    int64_t low, high;
+    if (!o->rank || type == ATTN_F32) return narrowed;
+    narrowed.type = type;
+    if (view_extent(&v, &low, &high)) h.data = (char *)test_guarded((size_t)(high - low + 1) * 2) - low * 2;
+    narrowed.data = (void *)(uintptr_t)h.data;
+    return narrowed;
+}
+/* What a result of 16 bits holds, into its f32 twin. */
+static void widen(const attn_out *from, const attn_out *to) {
+    attn_view v = attn_view_of(*to);
+    int64_t low, high, index[4] = {0, 0, 0, 0};
+    if (!to->rank || from->type == ATTN_F32 || !view_extent(&v, &low, &high)) return;
+    do {
+        int64_t at = offset_of(&v, index);
+        uint16_t h = ((const uint16_t *)from->data)[at];
+        uint32_t bits;
+        float x = (float)from_16(h, from->type);
+        memcpy(&bits, &x, sizeof bits);
+        if (isnan(x)) bits = h == (from->type == ATTN_F16 ? 0x7e00 : 0x7fc0) ? 0x7fc00000u : 0x7fc00001u;
+        memcpy((float *)to->data + at, &bits, sizeof bits);
+    } while (next_index(&v, index));
+}
+static int within(float got, double want, double tolerance, int32_t type) {
+    if (type == ATTN_F32 || isnan(want) || isnan(got)) return ref_ratio(got, want, tolerance) <= 1;
+    if (isinf(want)) return (double)got == want;
+    return (double)got >= round_to(want - tolerance, type) && (double)got <= round_to(want + tolerance, type);
+}
+
+static long rounded_checked;
+static void check_rounded(const attn_desc *d, const ref_result *r, const attn_out *got, const double *want,
+                          const char *name, int32_t type, const char *what) {
+    attn_view v = attn_view_of(*got);
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    if (!got->rank || !view_extent(&v, &low, &high)) return;
+    do {
+        int64_t row = (index[0] * r->h + index[1]) * r->sq + index[2], at = row * v.size[3] + index[3];
+        float x = ((const float *)v.data)[offset_of(&v, index)];
+        double tolerance = ref_tolerance(d, r, want, row, at);
+        rounded_checked++;
+        if (CHECKF(within(x, want[at], tolerance, type),
+                   "%s: %s[%ld,%ld,%ld,%ld] of type %d is %.9g, want %.9g, bound %.3g", what, name, (long)index[0],
+                   (long)index[1], (long)index[2], (long)index[3], type, (double)x, want[at], tolerance))
+            continue;
+        ref_print(d);
+        return;
+    } while (next_index(&v, index));
+}
+
+static void narrow_inputs(attn_desc *d, attn_desc *n) {
+    attn_view *of[] = {&d->q,   &d->k,   &d->v,           &d->given_scores, &d->bias,  &d->bilinear,      &d->w_q,
+                       &d->w_k, &d->w_v, &d->hidden_bias, &d->sink,         &d->alibi, &d->sigma_per_head};
+    attn_view *to[] = {&n->q,   &n->k,   &n->v,           &n->given_scores, &n->bias,  &n->bilinear,      &n->w_q,
+                       &n->w_k, &n->w_v, &n->hidden_bias, &n->sink,         &n->alibi, &n->sigma_per_head};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) *to[i] = narrow(of[i], draw_type());
+}
+
+static void half_forward(void) {
+    enum { CASES = 300 };
+    memset(covered, 0, sizeof covered);
+    rounded_checked = 0;
+    for (int n = 0; n < CASES; n++) {
+        int f[FACTOR_COUNT];
+        attn_desc d;
+        ref_result r;
+        char what[40];
+        draw_factors(f);
+        build(&d, f);
+        snprintf(what, sizeof what, "case %d", n);
+        attn_desc half = d;
+        narrow_inputs(&d, &half);
+        for (int i = 0; i < RESULT_COUNT; i++)
+            *result_of(&half, i) = narrow_out(result_of(&d, i), i == 1 || i == 6 ? ATTN_F32 : draw_type());
+        ref_forward(&d, &r);
+        on_device();
+        poison_results(&d);
+        if (run_desc(&half, what)) {
+            const struct {
+                const char *name;
+                const double *want;
+            } wants[6] = {{"out", r.out},
+                          {"lse", r.lse},
+                          {"weights", d.weights_after_dropout ? r.dropped : r.weights},
+                          {"scores", r.scores},
+                          {"scores_softcap", r.softcap},
+                          {"scores_masked", r.masked}};
+            for (int i = 0; i < 6; i++) {
+                widen(result_of(&half, i), result_of(&d, i));
+                if (i != 1)
+                    check_rounded(&d, &r, result_of(&d, i), wants[i].want, wants[i].name, result_of(&half, i)->type,
+                                  what);
+            }
+        }
+        ref_free(&r);
+        test_release();
+    }
+    printf("    f16 and bf16: %ld numbers of %d random descriptors\n", rounded_checked, CASES);
+}
+
+static void half_backward(void) {
+    enum { CASES = 300 };
+    memset(covered, 0, sizeof covered);
+    rounded_checked = 0;
+    for (int n = 0; n < CASES; n++) {
+        int f[FACTOR_COUNT];
+        call c;
+        ref_grads g;
+        char what[40];
+        draw_factors(f);
+        build_call(&c, f);
+        snprintf(what, sizeof what, "case %d", n);
+        attn_desc half = c.d;
+        narrow_inputs(&c.d, &half);
+        half.out = narrow_out(&c.d.out, draw_type());
+        attn_grad half_grad = c.g;
+        half_grad.d_out = narrow(&c.g.d_out, draw_type());
+        half_grad.d_weights = narrow(&c.g.d_weights, draw_type());
+        half_grad.d_lse = narrow(&c.g.d_lse, draw_type());
+        on_device();
+        if (!run_desc(&half, what)) continue;
+        if (f[F_STATS]) memset(&half.stats, 0, sizeof half.stats);
+        ref_upstream up = upstream_of(&c.g);
+        ref_backward(&c.d, &up, &g);
+        prepare_grads(&c);
+        for (int i = 0; i < GRAD_COUNT; i++) {
+            attn_out *o = grad_of(&c.g, i), *h = grad_of(&half_grad, i);
+            attn_view v = attn_view_of(*o);
+            *h = narrow_out(o, draw_type());
+            if (!c.start[i].rank || h->type == ATTN_F32) continue;
+            v = narrow(&v, h->type); /* what is added to, in both; and the number the reference starts from */
+            h->data = (void *)(uintptr_t)v.data;
+            narrow(&c.start[i], h->type);
+        }
+        attn_error err;
+        on_device();
+        if (accepted(attn_backward(&half, &half_grad, &err), &err, &c.d, what)) {
+            for (int i = 0; i < GRAD_COUNT; i++) {
+                const ref_tensor *t = &g.g[i];
+                attn_out *o = grad_of(&c.g, i), *h = grad_of(&half_grad, i);
+                attn_view v = attn_view_of(*o);
+                int64_t index[4] = {0, 0, 0, 0}, low, high;
+                widen(h, o);
+                if (!o->rank || !view_extent(&v, &low, &high)) continue;
+                do {
+                    int64_t at = index_of(&t->like, index);
+                    double start =
+                        c.start[i].rank ? (double)((const float *)c.start[i].data)[offset_of(&c.start[i], index)] : 0;
+                    double want = start + t->x[at], tolerance = grad_tolerance(i, t->error[at], t->x[at], start);
+                    float got = ((const float *)v.data)[offset_of(&v, index)];
+                    int fine = !isfinite(want) ? !isfinite(got)
+                               : isnan(got)    ? 0
+                                               : within(got, want, tolerance, h->type);
+                    rounded_checked++;
+                    if (CHECKF(fine, "%s: %s[%ld,%ld,%ld,%ld] of type %d is %.9g, want %.9g, bound %.3g", what,
+                               ref_grad_names[i], (long)index[0], (long)index[1], (long)index[2], (long)index[3],
+                               h->type, (double)got, want, tolerance))
+                        continue;
+                    ref_print(&c.d);
+                    break;
+                } while (next_index(&v, index));
+            }
+        }
+        ref_free_grads(&g);
+        test_release();
+    }
+    printf("    f16 and bf16: %ld gradients of %d random descriptors\n", rounded_checked, CASES);
+}
+
+/* ---- where arrays lie */
+static void refused(attn_status status, attn_status want, const attn_error *err, const char *field, const char *rule) {
+    CHECKF(status == want && strcmp(err->field, field) == 0 && strstr(err->rule, rule),
+           "status \"%s\", field %s, rule %s; want \"%s\", %s, %s", attn_status_string(status), err->field, err->rule,
+           attn_status_string(want), field, rule);
+}
+
+/* Each array of a call in turn on the other side. */
+static void mixed_places(void) {
+    attn_error err;
+    for (int at = 0; at < 6; at++)
+        for (int other = 0; other <= 2; other += 2) {
+            attn_desc d = make_desc(1, 2, 2, 5, 7, 4, 3);
+            ask_for(&d, RESULT_OUT | RESULT_LSE, LAYOUT_PACKED);
+            d.bias = make_filled(LAYOUT_PACKED, 1, 2, 5, 7, 0, 0);
+            d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 3, 7);
+            const void *arrays[6] = {d.k.data, d.v.data, d.out.data, d.lse.data, d.bias.data, d.key_lengths.data};
+            const char *names[6] = {"k", "v", "out", "lse", "bias", "key_lengths"};
+            size_t bytes = 0;
+            fake_everything(2 - other);
+            fake_range(arrays[at], 4, other);
+            poison_results(&d);
+            refused(attn_forward(&d, &err), ATTN_ERR_PLACE, &err, names[at],
+                    other ? "must lie on the host" : "must lie on the device");
+            refused(attn_workspace_size(&d, &bytes, &err), ATTN_ERR_PLACE, &err, names[at], "must lie on");
+            CHECK(isnan((double)*(float *)d.out.data));
+            test_release();
+        }
+    attn_desc d = make_desc(1, 1, 1, 3, 4, 2, 2);
+    static char workspace[1 << 16];
+    fake_everything(2);
+    fake_range(workspace, sizeof workspace, 0);
+    d.workspace = workspace;
+    d.workspace_bytes = sizeof workspace;
+    refused(attn_forward(&d, &err), ATTN_ERR_PLACE, &err, "workspace", "must lie on the device");
+    d.workspace = 0;
+    attn_plan plan;
+    refused(attn_plan_forward(&d, &plan, &err), ATTN_ERR_PLACE, &err, "desc", "tasks run there");
+    d.q.type = ATTN_BF16;
+    fake_everything(0);
+    refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "q.type", "must be ATTN_F32");
+    d.q.type = ATTN_F32;
+    ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+    fake_everything(2);
+    d.lse.type = ATTN_F16;
+    refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "lse.type", "must be ATTN_F32");
+    d.lse.type = ATTN_F32;
+    d.q.type = ATTN_F64;
+    refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "q.type", "must be ATTN_F32");
+}
+
+/* One program, both places: host arrays run on the CPU, and launch nothing; pinned ones too; managed ones on the
+   device. */
+static void both_places(void) {
+    for (int type = 0; type <= 3; type++) {
+        attn_desc d = make_desc(2, 2, 1, 9, 20, 5, 4);
+        ref_result r;
+        ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+        ref_forward(&d, &r);
+        fake_everything(type);
+        fake_forget();
+        check_on(&d, &r, ATTN_ISA_AUTO, "one place");
+        CHECKF((fake_counted().launches > 0) == (type >= 2), "memory of type %d: %ld launches", type,
+               fake_counted().launches);
+        char text[300];
+        attn_explain(&d, text, sizeof text);
+        CHECKF((strstr(text, "on the device, stage ") != 0) == (type >= 2), "explained as: %s", text);
+        ref_free(&r);
+        test_release();
+    }
+}
+
+static void *guarded_copy(const void *data, size_t bytes) { return memcpy(test_guarded(bytes), data, bytes); }
+
+/* What is too long is as long as it may be; what is negative, 0. The CPU reports it, a device's contents it
+   cannot see. */
+static void lengths_are_clamped(void) {
+    attn_desc d = make_desc(2, 1, 1, 6, 9, 3, 2), clamped;
+    ref_result r;
+    const int32_t lengths[4][2] = {{40, -3}, {-1, 100}, {9, 0}, {0, 6}};
+    int32_t *l = (int32_t *)guarded_copy(lengths, sizeof lengths);
+    ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+    clamped = d;
+    d.key_lengths = attn_view_i32(l, 1, 2, 0, 0, 0);
+    d.query_lengths = attn_view_i32(l + 2, 1, 2, 0, 0, 0);
+    clamped.key_lengths = attn_view_i32(l + 4, 1, 2, 0, 0, 0);
+    clamped.query_lengths = attn_view_i32(l + 6, 1, 2, 0, 0, 0);
+    for (int align = 0; align < 2; align++) {
+        d.align = clamped.align = align;
+        d.causal = clamped.causal = align;
+        ref_forward(&clamped, &r);
+        on_device();
+        poison_results(&d);
+        run_desc(&d, "lengths beyond their axes");
+        ref_check(&clamped, &r, "lengths beyond their axes");
+        ref_free(&r);
+    }
+    fake_everything(0);
+    CHECK_STATUS(attn_forward(&d, 0), ATTN_ERR_RANGE);
+}
+
+/* The bits of the mask are the CPU's: alone, and as the weights that are 0. */
+static void dropout_bits(void) {
+    for (int n = 0; n < 60; n++) {
+        attn_desc d = make_desc(2, 3, 1, 11, 70, 4, 2);
+        d.dropout = n == 0 ? 1 : (float)test_uniform();
+        d.seed = test_bits();
+        for (int i = 0; i < 4; i++)
+            d.dropout_origin[i] = test_int(0, 1) ? (int64_t)(test_bits() >> 2) : test_int(0, 99);
+        d.weights_after_dropout = 1;
+        ask_for(&d, RESULT_OUT | RESULT_WEIGHTS, LAYOUT_PACKED);
+        attn_out on_host = attn_out_u8((uint8_t *)test_guarded(2 * 3 * 11 * 70), 4, 2, 3, 11, 70), there = on_host;
+        there.data = test_guarded(2 * 3 * 11 * 70);
+        fake_everything(0);
+        CHECK_STATUS(attn_dropout_mask(on_host, &d, 0), ATTN_OK);
+        on_device();
+        CHECK_STATUS(attn_dropout_mask(there, &d, 0), ATTN_OK);
+        CHECK(memcmp(on_host.data, there.data, 2 * 3 * 11 * 70) == 0);
+        run_desc(&d, "dropout");
+        for (int i = 0; i < 2 * 3 * 11 * 70 && d.dropout < 1; i++)
+            if (!CHECKF((((float *)d.weights.data)[i] != 0) == ((uint8_t *)on_host.data)[i], "weight %d of case %d", i,
+                        n))
+                break;
+        test_release();
+    }
+}
+
+/* ---- stage 4: additive scores, fused. Sizes around those of its tiles; numbers whose e^2x must not be multiplied. */
+static int explained(const attn_desc *d, const char *words) {
+    char text[400];
+    attn_explain(d, text, sizeof text);
+    return strstr(text, words) != 0;
+}
+static void additive(void) {
+    static const int queries[] = {1, 15, 16, 17, 63, 65, 130}, keys[] = {1, 63, 64, 65, 129, 200},
+                     hidden[] = {1, 31, 33, 64};
+    double worst = 0;
+    for (int n = 0; n < 56; n++) {
+        attn_desc d = make_desc(1, 4, 2, queries[n % 7], keys[n % 6], 9, n % 5 ? 1 + n : 128);
+        set_score(&d, ATTN_SCORE_ADDITIVE, hidden[n / 6 % 4]);
+        if (n % 4 == 1) fill(&d.w_q, draw_normal, 0, 6); /* beyond what is clear, in some rows */
+        if (n % 4 == 2) d.hidden_bias = make_filled(LAYOUT_PACKED, 3, 2, 4, hidden[n / 6 % 4], 0, 0);
+        d.causal = n % 3 == 0;
+        d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        if (n % 5 == 2) d.dropout = 0.4f;
+        d.seed = test_bits();
+        ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_STATS | (n % 2 ? RESULT_WEIGHTS : 0), LAYOUT_PACKED);
+        worst = fmax(worst, check_forward(&d, "additive"));
+        CHECK(explained(&d, "on the device, stage 4"));
+        d.empty = ATTN_EMPTY_UNIFORM;
+        CHECK(explained(&d, "on the device, stage 1") && explained(&d, "not stage 4, additive scores fused: "));
+        test_release();
+    }
+    printf("    stage 4: largest error %.3f of the bound\n", worst);
+}
+
+/* ---- memory and streams */
+typedef struct ledger {
+    long taken, given;
+} ledger;
+static void *take_block(void *user, size_t bytes) {
+    ((ledger *)user)->taken++;
+    return test_guarded(bytes);
+}
+static void give_block(void *user, void *block) {
+    ((ledger *)user)->given++;
+    (void)block; /* test_release has it */
+}
+static void memory_and_stream(void) {
+    attn_desc d = make_desc(1, 2, 2, 8, 12, 5, 4);
+    ledger account = {0, 0};
+    attn_error err;
+    set_score(&d, ATTN_SCORE_COSINE, 0); /* needs a workspace */
+    d.stream = fake_stream();
+    on_device();
+    fake_forget();
+    run_desc(&d, "without a workspace");
+    CHECK(fake_counted().allocations == 1 && fake_counted().releases == 1 && fake_counted().stream == fake_stream());
+    d.allocator.allocate = take_block;
+    d.allocator.release = give_block;
+    d.allocator.user = &account;
+    fake_forget();
+    run_desc(&d, "with an allocator");
+    CHECK(account.taken == 1 && account.given == 1 && fake_counted().allocations == 0);
+    memset(&d.allocator, 0, sizeof d.allocator);
+    fake_fail_allocations(1);
+    poison_results(&d);
+    fake_forget();
+    CHECK_STATUS(attn_forward(&d, &err), ATTN_ERR_ALLOC);
+    CHECK(fake_counted().launches == 0 && isnan((double)*(float *)d.out.data));
+    fake_fail_allocations(0);
+
+    size_t bytes = 0, host = 0, either = 0;
+    CHECK_STATUS(attn_workspace_size(&d, &bytes, 0), ATTN_OK);
+    char *workspace = (char *)test_guarded(bytes);
+    d.workspace = workspace;
+    d.workspace_bytes = bytes - 1;
+    refused(attn_forward(&d, &err), ATTN_ERR_WORKSPACE, &err, "workspace_bytes", "must be at least");
+    d.workspace = 0;
+    fake_everything(0);
+    CHECK_STATUS(attn_workspace_size(&d, &host, 0), ATTN_OK);
+    d.q.data = d.k.data = d.v.data = d.out.data = 0; /* nothing tells: enough for either */
+    CHECK_STATUS(attn_workspace_size(&d, &either, 0), ATTN_OK);
+    CHECKF(either >= host && either >= bytes, "%ld bytes for either, %ld on the host, %ld on the device", (long)either,
+           (long)host, (long)bytes);
+    CHECK_STATUS(attn_cuda_prepare(&err), ATTN_OK);
+}
+
+const test_case suite_emulated[] = {
+    {"emulated.forward_pairs", forward_pairs},
+    {"emulated.backward_pairs", backward_pairs},
+    {"emulated.half_forward", half_forward},
+    {"emulated.half_backward", half_backward},
+    {"emulated.additive", additive},
+    {"emulated.mixed_places", mixed_places},
+    {"emulated.both_places", both_places},
+    {"emulated.lengths_are_clamped", lengths_are_clamped},
+    {"emulated.dropout_bits", dropout_bits},
+    {"emulated.memory_and_stream", memory_and_stream},
+    {0, 0},
+};

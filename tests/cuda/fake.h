@@ -1,0 +1,35 @@
+/* fake.h - the emulated device as the tests see it (plain C). */
+#ifndef ATTN_FAKE_H
+#define ATTN_FAKE_H
+
+#include <stddef.h>
+
+/* Where memory lies: that of the table, else `elsewhere` (0 unregistered, 1 pinned on the host, 2 a device,
+   3 managed). */
+void fake_everything(int type); /* forgets the table */
+void fake_range(const void *data, size_t bytes, int type);
+int fake_type_of(const void *data);
+
+void *fake_allocate(size_t bytes, void *stream); /* NULL when told to fail */
+void fake_release(void *block, void *stream);
+
+/* What happened since the last fake_forget. */
+typedef struct fake_counts {
+    long allocations, releases, launches, blocks;
+    void *stream; /* of the last launch or allocation */
+} fake_counts;
+void *fake_stream(void); /* one other than the default stream */
+void fake_forget(void);
+fake_counts fake_counted(void);
+void fake_fail_allocations(int fail);
+
+/* Which device there is, 75 to 120: the stages look at it. */
+void fake_set_arch(int arch);
+int fake_arch(void);
+
+/* The emulator's timings (see emu.h): how many there are, and which one kernels run under. */
+int fake_timings(void);
+void fake_timing(int index, unsigned long long seed);
+const char *fake_failure(void); /* of the last launch; "" when it was fine */
+
+#endif

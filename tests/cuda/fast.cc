@@ -1,0 +1,546 @@
+/* The kernels of stages 2 and 3 against float64, in all timings of the emulator: random shapes and options, every
+   number of every result, memory around the results untouched, the same bits in every timing.
+
+       fast [ROUNDS [STAGE]]     calls of each kind; STAGE: of this one alone, up to the first failure (mutants.sh) */
+#define ATTN_CUDA_MAX_BLOCKS 5 /* so that a block has several tasks, one after the other */
+#define ATTN__CUDA_KEEP        /* the macros that kernels are written with */
+#include "device.cc"
+#include <stdio.h>
+#include <stdlib.h>
+#include <math.h>
+#include <string>
+#include <vector>
+
+using namespace attn__gpu;
+
+static uint64_t seed = 1;
+static uint32_t bits() {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(seed >> 33);
+}
+static int draw(int least, int most) { return least + (int)(bits() % (uint32_t)(most - least + 1)); }
+static bool chance(int percent) { return draw(0, 99) < percent; }
+static float number() { return (float)(int)(bits() % 65536) / 32768.0f - 1.0f; }
+
+static long checks, failures, calls;
+static bool only_first;
+
+/* An array [B,H,I,X] in an allocation of its own: 64 elements of margin on both sides, any order of the first three
+   axes, a gap between rows, NaN wherever no element lies. */
+struct tensor {
+    std::vector<unsigned char> memory;
+    std::vector<double> value; /* as stored: rounded */
+    array a;
+    int64_t size[4];
+    size_t bytes_of() const { return a.type == ATTN_F32 ? 4 : a.type == ATTN_U8 ? 1 : 2; }
+    int64_t at(int64_t b, int64_t h, int64_t i, int64_t x) const {
+        return ((b * size[1] + h) * size[2] + i) * size[3] + x;
+    }
+    double operator()(int64_t b, int64_t h, int64_t i, int64_t x) const { return value[(size_t)at(b, h, i, x)]; }
+};
+static double read_element(const tensor &t, int64_t place) {
+    const unsigned char *p = (const unsigned char *)t.a.data + place * (int64_t)t.bytes_of();
+    float f;
+    uint16_t h;
+    if (t.a.type == ATTN_U8) return *p;
+    if (t.a.type == ATTN_F32) {
+        memcpy(&f, p, 4);
+        return f;
+    }
+    memcpy(&h, p, 2);
+    return t.a.type == ATTN_BF16 ? hw::from_bf16(h) : hw::from_f16(h);
+}
+static void write_element(tensor &t, int64_t place, double x) {
+    unsigned char *p = (unsigned char *)t.a.data + place * (int64_t)t.bytes_of();
+    const float f = (float)x;
+    const uint16_t h = t.a.type == ATTN_BF16 ? hw::to_bf16(f) : hw::to_f16(f);
+    if (t.a.type == ATTN_U8) *p = (unsigned char)x;
+    else if (t.a.type == ATTN_F32) memcpy(p, &f, 4);
+    else memcpy(p, &h, 2);
+}
+template <class F> static void for_all(const tensor &t, F f) {
+    for (int64_t b = 0; b < t.size[0]; b++)
+        for (int64_t h = 0; h < t.size[1]; h++)
+            for (int64_t i = 0; i < t.size[2]; i++)
+                for (int64_t x = 0; x < t.size[3]; x++) f(b, h, i, x);
+}
+static void make(tensor &t, int type, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    static const int orders[3][3] = {{2, 1, 0}, {1, 2, 0}, {2, 0, 1}}; /* innermost first: BHSD, BSHD, HBSD */
+    const int *order = orders[draw(0, 2)];
+    const int64_t gap = chance(50) ? 0 : 8;
+    int64_t step = (n3 + 7) / 8 * 8 + gap;
+    t.size[0] = n0, t.size[1] = n1, t.size[2] = n2, t.size[3] = n3;
+    t.a.type = type, t.a.rank = 4, t.a.stride[3] = 1;
+    for (int k = 0; k < 3; k++) {
+        t.a.stride[order[k]] = step;
+        step *= t.size[order[k]];
+    }
+    t.memory.assign(((size_t)step + 128) * t.bytes_of() + 64, 0xff);
+    t.a.data = (void *)(((uintptr_t)t.memory.data() + 64 * t.bytes_of() + 15) / 16 * 16);
+    t.value.assign((size_t)(n0 * n1 * n2 * n3), NAN);
+}
+static void fill(tensor &t, double size) {
+    for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+        const int64_t place = attn__gpu::place(t.a, b, h, i, x);
+        write_element(t, place, t.a.type == ATTN_U8 ? (double)chance(80) : number() * size);
+        t.value[(size_t)t.at(b, h, i, x)] = read_element(t, place);
+    });
+}
+/* Some calls have a few numbers that are not finite: they may not leave the rows and columns they belong to. */
+static void spoil(tensor &t, int percent) {
+    static const double odd[3] = {NAN, INFINITY, -INFINITY};
+    if (!chance(percent)) return;
+    for (int n = draw(1, 4); n > 0; n--) {
+        const int64_t i[4] = {draw(0, (int)t.size[0] - 1), draw(0, (int)t.size[1] - 1), draw(0, (int)t.size[2] - 1),
+                              draw(0, (int)t.size[3] - 1)};
+        const int64_t place = attn__gpu::place(t.a, i[0], i[1], i[2], i[3]);
+        write_element(t, place, odd[draw(0, 2)]);
+        t.value[(size_t)t.at(i[0], i[1], i[2], i[3])] = read_element(t, place);
+    }
+}
+/* Are all bytes but those of elements still 0xff? */
+static bool margins_untouched(const tensor &t) {
+    std::vector<unsigned char> m = t.memory;
+    for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+        const int64_t place = attn__gpu::place(t.a, b, h, i, x);
+        memset(m.data() + ((unsigned char *)t.a.data - t.memory.data()) + place * (int64_t)t.bytes_of(), 0xff,
+               t.bytes_of());
+    });
+    for (unsigned char c : m)
+        if (c != 0xff) return false;
+    return true;
+}
+
+/* ---- a call with random options */
+struct call {
+    params p;
+    device dev;
+    tensor q, k, v, out, lse, stats, bias, mask, alibi, sink, d_out, d_lse, dq, dk, dv;
+    std::vector<int32_t> key_lengths, query_lengths, positions;
+    std::vector<float> work;
+    std::string name;
+};
+static void integers(array &a, std::vector<int32_t> &v, int64_t b, int64_t i) {
+    a.data = v.data(), a.rank = 2, a.type = ATTN_I32;
+    a.stride[0] = i > 1 ? i : b > 1 ? 1 : 0, a.stride[1] = 0, a.stride[2] = i > 1, a.stride[3] = 0;
+}
+struct wishes {
+    int least_rows, most_rows, extra, decode, least_d, most_d;
+};
+
+static void random_call(call &c, const wishes &w) {
+    params &p = c.p;
+    memset((void *)&p, 0, sizeof p);
+    const int type = chance(70) ? ATTN_BF16 : ATTN_F16, group = chance(40) ? draw(2, 4) : 1;
+    p.batch = draw(1, 2), p.heads_kv = draw(1, 2), p.heads = p.heads_kv * group;
+    p.queries = w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows),
+    p.keys = w.decode ? draw(512, 1500) : draw(1, w.most_rows);
+    p.size_q = p.size_k = p.size_u = 8 * draw(w.least_d / 8, w.most_d / 8);
+    p.size_v = chance(60) ? p.size_q : 8 * draw(w.least_d / 8, w.most_d / 8);
+    p.key_heads = p.heads_kv;
+    make(c.q, type, p.batch, p.heads, p.queries, p.size_q);
+    make(c.k, type, p.batch, p.heads_kv, p.keys, p.size_q);
+    make(c.v, type, p.batch, p.heads_kv, p.keys, p.size_v);
+    make(c.out, chance(70) ? type : ATTN_F32, p.batch, p.heads, p.queries, p.size_v);
+    make(c.lse, ATTN_F32, p.batch, p.heads, p.queries, 1);
+    make(c.stats, ATTN_F32, p.batch, p.heads, p.queries, 2);
+    fill(c.q, 3), fill(c.k, 3), fill(c.v, 2);
+    spoil(c.q, 20), spoil(c.k, 20), spoil(c.v, 30);
+    p.q = p.query = c.q.a, p.k = p.key = c.k.a, p.v = c.v.a;
+    p.lse = c.lse.a, p.stats = c.stats.a;
+    p.out = c.out.a;
+    p.score = chance(70) ? ATTN_SCORE_SCALED_DOT : ATTN_SCORE_DOT;
+    p.scale = p.score == ATTN_SCORE_SCALED_DOT ? 1.0f / sqrtf((float)p.size_q) : 0.1f;
+    p.keep_scale = 1.0f;
+    c.name = std::string(type == ATTN_BF16 ? "bf16" : "f16") + " B" + std::to_string(p.batch) + " H" +
+             std::to_string(p.heads) + "/" + std::to_string(p.heads_kv) + " Sq" + std::to_string(p.queries) + " Sk" +
+             std::to_string(p.keys) + " D" + std::to_string(p.size_q) + " Dv" + std::to_string(p.size_v);
+    if (chance(50)) p.causal = 1, c.name += " causal";
+    if (chance(30)) {
+        p.window = 1, p.window_left = chance(70) ? draw(0, 90) : -1, p.window_right = chance(50) ? draw(0, 40) : -1;
+        c.name += " window";
+    }
+    p.align = draw(0, 2);
+    if (w.decode && p.align == 0) p.align = 1;
+    if (p.align == ATTN_ALIGN_POSITIONS) {
+        p.positions_per_query = chance(50);
+        c.positions.resize((size_t)(p.batch * (p.positions_per_query ? p.queries : 1)));
+        for (int32_t &x : c.positions) x = draw(-5, (int)p.keys + 5);
+        integers(p.positions, c.positions, p.batch, p.positions_per_query ? p.queries : 1);
+        c.name += " positions";
+    } else if (p.align == ATTN_ALIGN_BOTTOM_RIGHT) {
+        c.name += " bottom-right";
+    }
+    if (chance(30)) {
+        const int64_t per_query = chance(40) ? p.queries : 1;
+        c.key_lengths.resize((size_t)(p.batch * per_query));
+        for (int32_t &x : c.key_lengths) x = draw(0, (int)p.keys);
+        integers(p.key_lengths, c.key_lengths, p.batch, per_query);
+        c.name += " key lengths";
+    }
+    if (chance(20)) {
+        c.query_lengths.resize((size_t)p.batch);
+        for (int32_t &x : c.query_lengths) x = draw(0, (int)p.queries);
+        integers(p.query_lengths, c.query_lengths, p.batch, 1);
+        c.name += " query lengths";
+    }
+    if (chance(20)) p.empty = ATTN_EMPTY_NAN, c.name += " empty NaN";
+    if (chance(25)) {
+        make(c.sink, ATTN_F32, 1, p.heads, 1, 1);
+        fill(c.sink, 4);
+        p.sink = c.sink.a, p.sink.stride[0] = p.sink.stride[2] = p.sink.stride[3] = 0;
+        c.name += " sink";
+    }
+    if (!w.extra) return;
+    if (chance(30)) p.softcap = 2.0f, c.name += " softcap";
+    if (chance(15)) p.scale = -p.scale, c.name += " negative scale";
+    if (chance(30)) {
+        make(c.bias, chance(50) ? ATTN_F32 : type, p.batch, p.heads, p.queries, p.keys);
+        fill(c.bias, 2);
+        for_all(c.bias, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+            if (chance(90)) return;
+            write_element(c.bias, place(c.bias.a, b, h, i, x), -INFINITY);
+            c.bias.value[(size_t)c.bias.at(b, h, i, x)] = -INFINITY;
+        });
+        p.bias = c.bias.a, c.name += " bias";
+    }
+    if (chance(30)) {
+        make(c.mask, ATTN_U8, p.batch, 1, p.queries, p.keys);
+        fill(c.mask, 1);
+        p.mask = c.mask.a, p.mask.stride[1] = 0, c.name += " mask";
+    }
+    if (chance(30)) {
+        make(c.alibi, ATTN_F32, 1, p.heads, 1, 1);
+        fill(c.alibi, 0.3);
+        p.alibi = c.alibi.a, p.alibi.stride[0] = p.alibi.stride[2] = p.alibi.stride[3] = 0;
+        c.name += " ALiBi";
+    }
+    if (chance(30)) {
+        p.dropout = 0.3f, p.drop_below = (uint64_t)(0.3 * 4294967296.0), p.keep_scale = 1.0f / 0.7f, p.seed = 12345;
+        for (int i = 0; i < 4; i++) p.origin[i] = (uint32_t)draw(0, 9);
+        c.name += " dropout";
+    }
+}
+
+/* ---- the same in float64, from the words of attn.h */
+static uint32_t philox_word(const params &p, int64_t b, int64_t h, int64_t i, int64_t j) {
+    const uint64_t column = (uint32_t)(j + p.origin[3]);
+    uint64_t c[4] = {column / 4, (uint32_t)(i + p.origin[2]), (uint32_t)(h + p.origin[1]), (uint32_t)(b + p.origin[0])};
+    uint64_t key[2] = {p.seed & 0xffffffffu, p.seed >> 32};
+    for (int round = 0; round < 10; round++) {
+        const uint64_t x = 0xD2511F53u * c[0], y = 0xCD9E8D57u * c[2];
+        const uint64_t n[4] = {(y >> 32) ^ c[1] ^ key[0], y & 0xffffffffu, (x >> 32) ^ c[3] ^ key[1], x & 0xffffffffu};
+        for (int k = 0; k < 4; k++) c[k] = n[k];
+        key[0] = (key[0] + 0x9E3779B9u) & 0xffffffffu, key[1] = (key[1] + 0xBB67AE85u) & 0xffffffffu;
+    }
+    return (uint32_t)c[column % 4];
+}
+static double keep(const params &p, int64_t b, int64_t h, int64_t i, int64_t j) {
+    if (p.dropout == 0) return 1;
+    return philox_word(p, b, h, i, j) >= p.drop_below ? 1 / (1 - (double)p.dropout) : 0;
+}
+/* the score of a pair as it reaches the softmax; *slope: its derivative by the raw score */
+static double score(const call &c, int64_t b, int64_t h, int64_t i, int64_t j, double *slope) {
+    const params &p = c.p;
+    const int64_t hk = h / (p.heads / p.heads_kv);
+    const int64_t length_k =
+        p.key_lengths.rank ? c.key_lengths[(size_t)(p.key_lengths.stride[2] ? b * p.queries + i : b)] : p.keys;
+    const int64_t length_q = p.query_lengths.rank ? c.query_lengths[(size_t)b] : p.queries;
+    int64_t position = i;
+    double s = 0;
+    if (p.align == ATTN_ALIGN_BOTTOM_RIGHT) position = i + length_k - length_q;
+    if (p.align == ATTN_ALIGN_POSITIONS)
+        position = p.positions_per_query ? c.positions[(size_t)(b * p.queries + i)] : c.positions[(size_t)b] + i;
+    *slope = 0;
+    if (j >= length_k || i >= length_q || (p.causal && j > position)) return -INFINITY;
+    if (p.window && p.window_left >= 0 && j < position - p.window_left) return -INFINITY;
+    if (p.window && p.window_right >= 0 && j > position + p.window_right) return -INFINITY;
+    if (p.mask.rank && !c.mask(b, 0, i, j)) return -INFINITY;
+    if (p.bias.rank && c.bias(b, h, i, j) == -INFINITY) return -INFINITY;
+    for (int64_t x = 0; x < p.size_q; x++) s += c.q(b, h, i, x) * c.k(b, hk, j, x);
+    s *= p.scale;
+    *slope = 1;
+    if (p.softcap != 0) {
+        const double t = tanh(s / p.softcap);
+        s = p.softcap * t;
+        *slope = 1 - t * t;
+    }
+    if (p.bias.rank) s += c.bias(b, h, i, j);
+    if (p.alibi.rank) s -= c.alibi(0, h, 0, 0) * fabs((double)(position - j));
+    return s;
+}
+
+static void fail(const call &c, const char *what, double got, double want) {
+    if (failures++ < 15)
+        printf("FAIL %s: got %.9g, want %.9g\n     %s, %s\n", what, got, want, c.name.c_str(),
+               attn_emu::now_timing.name);
+    if (only_first) exit(1);
+}
+static void close(const call &c, const char *what, double got, double want, double bound) {
+    checks++;
+    if (got == want || (!isfinite(want) && !isnan(want) ? !isfinite(got) : isnan(got) && isnan(want)) ||
+        fabs(got - want) <= bound)
+        return;
+    fail(c, what, got, want);
+}
+/* unit: of the type of the weights when they meet the values */
+static void check_forward(const call &c) {
+    const params &p = c.p;
+    const double half = p.q.type == ATTN_BF16 ? 1.0 / 256 : 1.0 / 2048;
+    const double of_out = p.out.type == ATTN_F32 ? 0 : half;
+    std::vector<double> w((size_t)p.keys), sum((size_t)p.size_v), size((size_t)p.size_v);
+    for (int64_t b = 0; b < p.batch; b++)
+        for (int64_t h = 0; h < p.heads; h++)
+            for (int64_t i = 0; i < p.queries; i++) {
+                const double sink = p.sink.rank ? c.sink(0, h, 0, 0) : -INFINITY;
+                double top = -INFINITY, mass = 0, slope, all, lse;
+                for (int64_t j = 0; j < p.keys; j++) top = fmax(top, w[(size_t)j] = score(c, b, h, i, j, &slope));
+                for (int64_t j = 0; j < p.keys; j++)
+                    mass += w[(size_t)j] = w[(size_t)j] == -INFINITY ? 0 : exp(w[(size_t)j] - top);
+                lse = top + log(mass);
+                if (mass == 0) lse = -INFINITY;
+                if (sink > -INFINITY) lse = fmax(lse, sink) + log1p(exp(-fabs(lse - sink)));
+                all = mass == 0 ? 0 : exp(lse - top); /* relative to top, with the sink */
+                close(c, "lse", read_element(c.lse, place(c.lse.a, b, h, i, 0)), lse, 2e-5 * (1 + fabs(lse)));
+                close(c, "stats: maximum", read_element(c.stats, place(c.stats.a, b, h, i, 0)), top,
+                      2e-5 * (1 + fabs(top)));
+                close(c, "stats: mass", read_element(c.stats, place(c.stats.a, b, h, i, 1)), mass, 1e-4 * (1 + mass));
+                for (int64_t x = 0; x < p.size_v; x++) sum[(size_t)x] = size[(size_t)x] = 0;
+                for (int64_t j = 0; j < p.keys; j++) {
+                    if (w[(size_t)j] == 0) continue;
+                    const double f = w[(size_t)j] / all * keep(p, b, h, i, j);
+                    for (int64_t x = 0; x < p.size_v; x++) {
+                        const double term = f * c.v(b, h / (p.heads / p.heads_kv), j, x);
+                        sum[(size_t)x] += term;
+                        size[(size_t)x] += fabs(term);
+                    }
+                }
+                for (int64_t x = 0; x < p.size_v; x++) {
+                    const double want =
+                        mass == 0 && sink == -INFINITY && p.empty == ATTN_EMPTY_NAN ? NAN : sum[(size_t)x];
+                    close(c, "out", read_element(c.out, place(c.out.a, b, h, i, x)), want,
+                          half * size[(size_t)x] + of_out * fabs(want) + 1e-6);
+                }
+            }
+    checks++;
+    if (!margins_untouched(c.out) || !margins_untouched(c.lse) || !margins_untouched(c.stats))
+        fail(c, "memory beside the results was written", 0, 0);
+}
+
+/* ---- gradients: what the formulas say, in float64, from the numbers as they are stored; with the size of the terms */
+struct sums {
+    std::vector<double> value, size;
+    explicit sums(const tensor &t) : value(t.value.size(), 0.0), size(t.value.size(), 0.0) {}
+    void add(int64_t at, double x) { value[(size_t)at] += x, size[(size_t)at] += fabs(x); }
+};
+static void make_backward(call &c) {
+    params &p = c.p;
+    const int type = p.q.type;
+    make(c.d_out, type, p.batch, p.heads, p.queries, p.size_v);
+    fill(c.d_out, 1);
+    spoil(c.d_out, 20);
+    p.d_out = c.d_out.a;
+    if (chance(30)) {
+        make(c.d_lse, ATTN_F32, p.batch, p.heads, p.queries, 1);
+        fill(c.d_lse, 1);
+        p.d_lse = c.d_lse.a;
+        c.name += " d_lse";
+    }
+    make(c.dq, chance(70) ? type : ATTN_F32, p.batch, p.heads, p.queries, p.size_q);
+    make(c.dk, chance(70) ? type : ATTN_F32, p.batch, p.heads_kv, p.keys, p.size_q);
+    make(c.dv, chance(70) ? type : ATTN_F32, p.batch, p.heads_kv, p.keys, p.size_v);
+    if (chance(85)) p.dq = c.dq.a;
+    if (chance(85)) p.dk = c.dk.a;
+    if (chance(85) || !(p.dq.rank || p.dk.rank)) p.dv = c.dv.a;
+    if (chance(50)) p.stats.rank = 0, c.name += " without stats";
+    if (chance(20)) p.accumulate = (uint32_t)draw(1, 7), c.name += " accumulate";
+}
+static void check_sums(const call &c, const char *what, const tensor &t, const sums &r, double half, double before) {
+    const double unit = t.a.type == ATTN_F32 ? 0 : half;
+    for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+        const size_t at = (size_t)t.at(b, h, i, x);
+        const double want = r.value[at] + before;
+        close(c, what, read_element(t, place(t.a, b, h, i, x)), want, 4 * half * r.size[at] + unit * fabs(want) + 1e-5);
+    });
+    checks++;
+    if (!margins_untouched(t)) fail(c, "memory beside a gradient was written", 0, 0);
+}
+static void check_backward(const call &c, double before_q, double before_k, double before_v) {
+    const params &p = c.p;
+    const int64_t group = p.heads / p.heads_kv;
+    const double half = p.q.type == ATTN_BF16 ? 1.0 / 256 : 1.0 / 2048;
+    sums dq(c.dq), dk(c.dk), dv(c.dv);
+    std::vector<double> w((size_t)p.keys), slope((size_t)p.keys);
+    for (int64_t b = 0; b < p.batch; b++)
+        for (int64_t h = 0; h < p.heads; h++)
+            for (int64_t i = 0; i < p.queries; i++) {
+                const int64_t hk = h / group;
+                double top = -INFINITY, mass = 0, all, delta = 0;
+                for (int64_t j = 0; j < p.keys; j++)
+                    top = fmax(top, w[(size_t)j] = score(c, b, h, i, j, &slope[(size_t)j]));
+                for (double &x : w) mass += x = x == -INFINITY ? 0 : exp(x - top);
+                if (mass == 0) continue;
+                all = mass + (p.sink.rank ? exp(c.sink(0, h, 0, 0) - top) : 0);
+                for (int64_t x = 0; x < p.size_v; x++) delta += c.d_out(b, h, i, x) * c.out(b, h, i, x);
+                if (p.d_lse.rank) delta -= c.d_lse(b, h, i, 0);
+                for (int64_t j = 0; j < p.keys; j++) {
+                    if (w[(size_t)j] == 0) continue;
+                    const double weight = w[(size_t)j] / all, factor = keep(p, b, h, i, j);
+                    double above = 0, terms = 0, g;
+                    for (int64_t x = 0; x < p.size_v; x++) {
+                        dv.add(c.dv.at(b, hk, j, x), (factor == 0 ? 0 : weight * factor) * c.d_out(b, h, i, x));
+                        above += c.d_out(b, h, i, x) * c.v(b, hk, j, x);
+                        terms += fabs(c.d_out(b, h, i, x) * c.v(b, hk, j, x));
+                    }
+                    g = weight * slope[(size_t)j] * p.scale * ((factor == 0 ? 0 : above * factor) - delta);
+                    /* its own error: of the weight, of what cancels */
+                    const double doubt =
+                        fabs(weight * slope[(size_t)j] * p.scale) * (terms * factor + fabs(delta)) * 1e-3;
+                    for (int64_t x = 0; x < p.size_q; x++) {
+                        dq.add(c.dq.at(b, h, i, x), g * c.k(b, hk, j, x));
+                        dk.add(c.dk.at(b, hk, j, x), g * c.q(b, h, i, x));
+                        dq.size[(size_t)c.dq.at(b, h, i, x)] += doubt * fabs(c.k(b, hk, j, x));
+                        dk.size[(size_t)c.dk.at(b, hk, j, x)] += doubt * fabs(c.q(b, h, i, x));
+                    }
+                }
+            }
+    if (p.dq.rank) check_sums(c, "dq", c.dq, dq, half, before_q);
+    if (p.dk.rank) check_sums(c, "dk", c.dk, dk, half, before_k);
+    if (p.dv.rank) check_sums(c, "dv", c.dv, dv, half, before_v);
+}
+
+typedef cudaError_t (*forward_fn)(const params &, const device &, cudaStream_t);
+static void poison(tensor &t) { std::fill(t.memory.begin(), t.memory.end(), 0xff); }
+
+static void give_workspace(call &c, size_t workspace) {
+    c.work.assign(workspace / 4 + 128, NAN);
+    c.p.more = (void *)(((uintptr_t)c.work.data() + 255) / 256 * 256);
+}
+static void set_all(tensor &t, double x) {
+    for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t y) { write_element(t, place(t.a, b, h, i, y), x); });
+}
+/* the forward's results are there already, in c.out and c.stats */
+static void run_backward(call &c, size_t workspace, forward_fn backward) {
+    std::vector<unsigned char> first[3];
+    tensor *const results[3] = {&c.dq, &c.dk, &c.dv};
+    double before[3];
+    for_all(c.out, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+        c.out.value[(size_t)c.out.at(b, h, i, x)] = read_element(c.out, place(c.out.a, b, h, i, x));
+    });
+    give_workspace(c, workspace);
+    for (int mode = 0; mode < attn_emu::timing_count; mode++) {
+        for (int n = 0; n < 3; n++) {
+            before[n] = c.p.accumulate >> n & 1 ? 0.25 : 0;
+            poison(*results[n]);
+            if (before[n] != 0) set_all(*results[n], before[n]);
+        }
+        attn_emu::set_timing(mode, seed);
+        calls++;
+        const int error = backward(c.p, c.dev, NULL);
+        if (error) {
+            fail(c, attn_emu::last_error.c_str(), error, 0);
+            continue;
+        }
+        for (int n = 0; n < 3; n++) {
+            if (mode == 0) first[n] = results[n]->memory;
+            checks++;
+            if (first[n] != results[n]->memory) fail(c, "other bits of a gradient than in the first timing", mode, n);
+        }
+        if (mode == 0) check_backward(c, before[0], before[1], before[2]);
+    }
+}
+static void run_forward(call &c, size_t workspace, forward_fn forward) {
+    std::vector<unsigned char> first;
+    give_workspace(c, workspace);
+    for (int mode = 0; mode < attn_emu::timing_count; mode++) {
+        poison(c.out), poison(c.lse), poison(c.stats);
+        attn_emu::set_timing(mode, seed);
+        calls++;
+        const int error = forward(c.p, c.dev, NULL);
+        if (error) {
+            fail(c, attn_emu::last_error.c_str(), error, 0);
+            continue;
+        }
+        if (mode == 0) first = c.out.memory, check_forward(c);
+        checks++;
+        if (mode && first != c.out.memory) fail(c, "other bits than in the first timing", mode, 0), check_forward(c);
+    }
+}
+
+static const struct subject {
+    const char *name;
+    int arch, shared_bytes, stage;
+    wishes kinds[6];
+} subjects[] = {
+    {"stage 2",
+     80,
+     163 * 1024,
+     1,
+     {{1, 150, 0, 0, 8, 64},
+      {1, 150, 1, 0, 8, 128},
+      {1, 200, 0, 0, 72, 128},
+      {1, 90, 1, 0, 136, 256},
+      {0, 0, 0, 1, 8, 128},
+      {0, 0, 1, 1, 64, 64}}},
+    {"stage 3", 90, 227 * 1024, 2, {{64, 600, 0, 0, 8, 64}, {64, 500, 0, 0, 72, 128}, {64, 400, 0, 0, 136, 256}}},
+};
+
+static const wishes gradients[] = {{1, 150, 0, 0, 8, 64},
+                                   {1, 150, 1, 0, 8, 128},
+                                   {1, 100, 0, 0, 72, 128},
+                                   {1, 90, 1, 0, 136, 192},
+                                   {1, 90, 0, 0, 200, 256}};
+
+int main(int argc, char **argv) {
+    const int rounds = argc > 1 ? atoi(argv[1]) : 12;
+    const int only = argc > 2 ? atoi(argv[2]) : 0;
+    only_first = only != 0;
+    for (const subject &stage : subjects)
+        for (const wishes &w : stage.kinds) {
+            const long before = checks, failed = failures, called = calls;
+            if (!w.most_d || (only && only != stage.stage + 1)) break;
+            for (int i = 0; i < rounds; i++) {
+                call c;
+                random_call(c, w);
+                c.dev.arch = stage.arch, c.dev.shared_bytes = stage.shared_bytes, c.dev.processors = 4;
+                const attn__gpu::stage &s = stages[stage.stage];
+                if (s.covers(c.p, c.dev, false)) {
+                    fail(c, s.covers(c.p, c.dev, false), 0, 1);
+                    continue;
+                }
+                run_forward(c, (size_t)s.more(c.p, c.dev, false), s.forward);
+            }
+            printf("%s forward, %s%s, head sizes %d..%d: %ld calls, %ld checks, %ld failed\n", stage.name,
+                   w.decode ? "decode" : "prefill", w.extra ? " with everything" : "", w.least_d, w.most_d,
+                   calls - called, checks - before, failures - failed);
+        }
+    for (const wishes &w : gradients) {
+        if (only && only != 2) break;
+        const long before = checks, failed = failures, called = calls;
+        const attn__gpu::stage &s = stages[1];
+        for (int i = 0; i < rounds; i++) {
+            call c;
+            random_call(c, w);
+            c.dev.arch = 80, c.dev.shared_bytes = 99 * 1024, c.dev.processors = 4;
+            give_workspace(c, (size_t)s.more(c.p, c.dev, false));
+            attn_emu::set_timing(0, seed);
+            if (s.covers(c.p, c.dev, false) || s.forward(c.p, c.dev, NULL)) fail(c, "the forward for gradients", 0, 1);
+            make_backward(c);
+            if (s.covers(c.p, c.dev, true)) {
+                fail(c, s.covers(c.p, c.dev, true), 0, 1);
+                continue;
+            }
+            run_backward(c, (size_t)s.more(c.p, c.dev, true), s.backward);
+        }
+        printf("stage 2 backward%s, head sizes %d..%d: %ld calls, %ld checks, %ld failed\n",
+               w.extra ? " with everything" : "", w.least_d, w.most_d, calls - called, checks - before,
+               failures - failed);
+    }
+    checks++;
+    if (attn_emu::count.ldmatrix_conflicts) failures++, printf("FAIL ldmatrix: rows that share banks\n");
+    printf("emulated: %lld mma, %lld ldmatrix, %lld cp.async, %lld wgmma, %lld TMA\n", (long long)attn_emu::count.mma,
+           (long long)attn_emu::count.ldmatrix, (long long)attn_emu::count.copies, (long long)attn_emu::count.wgmma,
+           (long long)attn_emu::count.tma);
+    printf("fast: %ld calls, %ld checks, %ld failed\n", calls, checks, failures);
+    return failures != 0 || checks == 0;
+}

@@ -1,0 +1,28 @@
+# mutants.sh - plants one fault after the other into attn_cuda.cuh (mutants.txt) and runs its kernels in the emulator:
+# each must be noticed. `make test-cuda-mutants`; `sh tests/cuda/mutants.sh mutant:NUMBER` plants one of them.
+. tests/items.sh
+
+dir=$out/cuda/mutants
+mkdir -p "$dir"
+: "${CXX:=c++}"
+grep -v '^#' tests/cuda/mutants.txt >"$dir/list"
+
+item_mutant() { # NUMBER
+    here=$dir/$1
+    name=$(sed -n "$1p" "$dir/list" | cut -f1)
+    mkdir -p "$here/tests/cuda"
+    cp attn.h "$here"
+    cp tests/cuda/*.cc tests/cuda/*.h "$here/tests/cuda"
+    sed -n "$1p" "$dir/list" | cut -f2- |
+        sed 's|^MMA |/^.. -.*>>mma/,/^.. -.*>>hopper/|; s|^HOPPER |/^.. -.*>>hopper/,/^.. -.*>>dispatch/|' >"$here/fault.sed"
+    sed -f "$here/fault.sed" attn_cuda.cuh >"$here/attn_cuda.cuh"
+    if cmp -s attn_cuda.cuh "$here/attn_cuda.cuh"; then failed "changes nothing: $name"; return; fi
+    (cd "$here" && $CXX -std=c++17 -O1 -w -I. tests/cuda/fast.cc -o fast) >"$here/log" 2>&1 ||
+        { failed "does not compile: $name" "$here/log"; return; }
+    # a fault may make a kernel wait for ever or read what is not there: also noticed
+    stage=${name#stage }
+    if (ulimit -t 300; ulimit -c 0; "$here/fast" 12 "${stage%%:*}") >"$here/log" 2>&1; then failed "not noticed: $name"
+    else ok "noticed: $name ($(sed -n 's/^FAIL //p' "$here/log" | head -n 1 | cut -c1-90))"; rm -rf "$here"; fi
+}
+
+items "$1" $(awk '{ print "mutant:" NR }' "$dir/list")

@@ -1,0 +1,62 @@
+/* runtime.h - what stands in for the CUDA runtime where the kernels run in the emulator: the few functions that
+   attn_cuda.cuh calls, on ordinary memory. Which addresses are a device's is a table that the tests fill. It is the
+   ATTN_CUDA_HW_HEADER of those builds. */
+#ifndef ATTN_FAKE_RUNTIME_H
+#define ATTN_FAKE_RUNTIME_H
+
+#include "emu.h"
+
+typedef int cudaError_t;
+typedef void *cudaStream_t;
+enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2 };
+enum { cudaMemoryTypeUnregistered = 0, cudaMemoryTypeHost = 1, cudaMemoryTypeDevice = 2, cudaMemoryTypeManaged = 3 };
+struct cudaPointerAttributes {
+    int type, device;
+};
+struct cudaFuncAttributes {
+    int maxThreadsPerBlock;
+};
+
+extern "C" {
+#include "fake.h"
+}
+
+static inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *data) {
+    attributes->type = fake_type_of(data);
+    attributes->device = 0;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+static inline const char *cudaGetErrorString(cudaError_t error) {
+    return error == 719 ? attn_emu::last_error.c_str() : error ? "an error" : "no error";
+}
+static inline cudaError_t cudaGetDevice(int *device) {
+    *device = 0;
+    return cudaSuccess;
+}
+enum {
+    cudaDevAttrComputeCapabilityMajor,
+    cudaDevAttrComputeCapabilityMinor,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin,
+    cudaDevAttrMultiProcessorCount
+};
+static inline cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int) {
+    const int of[4] = {fake_arch() / 10, fake_arch() % 10, fake_arch() == 90 ? 227 * 1024 : 99 * 1024, 4};
+    *value = of[attribute];
+    return cudaSuccess;
+}
+static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+static inline cudaError_t cudaMallocAsync(void **block, size_t bytes, cudaStream_t stream) {
+    *block = fake_allocate(bytes, stream);
+    return *block ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+static inline cudaError_t cudaFreeAsync(void *block, cudaStream_t stream) {
+    fake_release(block, stream);
+    return cudaSuccess;
+}
+static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *) {
+    attributes->maxThreadsPerBlock = 1024;
+    return cudaSuccess;
+}
+
+#endif

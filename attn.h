@@ -2155,7 +2155,8 @@ ATTN__AVX2 static void attn__bias_avx2(float *s, int64_t ld, int64_t n, const fl
         for (j = 0; j < whole; j += 8) {
             __m256 r[8];
             ATTN__UNROLL for (x = 0; x < 8; x++) r[x] = ATTN__LOAD8(rows[i + x] + j);
-            if (j % 16 == 0) for (x = 0; x < 8; x++) ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, 128));
+            if (j % 16 == 0) for (x = 0; x < 8; x++)        /* half a chunk ahead */
+                ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
             attn__transpose8(r);
             ATTN__UNROLL for (x = 0; x < 8; x++) {
                 float *at = s + (j + x)*ld + i;
@@ -2905,13 +2906,18 @@ static int attn__extent(const attn_view *v, int64_t *below, int64_t *above)
 
 /* The bytes that a view reaches, first and behind the last. */
 typedef struct attn__span { uintptr_t first, end; } attn__span;
+static int attn__find_span(const attn_view *v, attn__span *s)       /* 0 if it fits, as attn__extent */
+{
+    int64_t below, above;
+    const int large = attn__extent(v, &below, &above);
+    s->first = (uintptr_t)v->data - (uintptr_t)below;
+    s->end = (uintptr_t)v->data + (uintptr_t)above;
+    return large;
+}
 static attn__span attn__span_of(const attn_view *v)
 {
     attn__span s;
-    int64_t below, above;
-    attn__extent(v, &below, &above);
-    s.first = (uintptr_t)v->data - (uintptr_t)below;
-    s.end = (uintptr_t)v->data + (uintptr_t)above;
+    attn__find_span(v, &s);
     return s;
 }
 static int attn__apart(attn__span a, attn__span b) { return a.end <= b.first || b.end <= a.first; }
@@ -2988,7 +2994,7 @@ enum { ATTN__ON_DEVICE = 0, ATTN__ANYWHERE = 0, ATTN__AS_TASKS = 0 };
 static attn_status attn__check_span(const attn_view *v, const attn__field *f, int flags, attn__span *span,
                                     attn_error *err)
 {
-    int64_t below, above, elements;
+    int64_t elements;
     int i;
     span->first = span->end = (uintptr_t)v->data;
     if (v->rank == 0) return ATTN_OK;
@@ -3012,13 +3018,11 @@ static attn_status attn__check_span(const attn_view *v, const attn__field *f, in
     if (elements == 0) return ATTN_OK;
     ATTN__RULE(elements <= ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, f->names.view,
                "must have fewer than 2^60 elements");
-    ATTN__RULE(!attn__extent(v, &below, &above), ATTN_ERR_OVERFLOW, f->names.stride,
+    ATTN__RULE(!attn__find_span(v, span), ATTN_ERR_OVERFLOW, f->names.stride,
                "must keep the extent within memory");
     ATTN__RULE(!(flags & ATTN__WITH_DATA) || v->data, ATTN_ERR_NULL, f->names.data, "must not be NULL");
     ATTN__RULE(!f->output || attn__nests(v), ATTN_ERR_STRIDE, f->names.stride,
                "must not make the output overlap itself");
-    span->first = (uintptr_t)v->data - (uintptr_t)below;
-    span->end = (uintptr_t)v->data + (uintptr_t)above;
     return ATTN_OK;
 }
 static attn_status attn__check_view(const attn_view *v, const attn__field *f, int flags, attn_error *err)
@@ -4402,13 +4406,21 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
     if (t->first >= t->last) t->first = t->last = 0;
 }
 
+/* The vectors of one of so many tiles, of one width or two next to each other, and how many lie before it. */
+static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t *before)
+{
+    const int64_t each = vectors / tiles, more = vectors % tiles;
+    *before = tile * each + (tile < more ? tile : more);
+    return each + (tile < more);
+}
+
 static void attn__open_tile(attn__tile *t, int64_t tile)
 {
     const attn__shape *s = t->shape;
     const int64_t group = s->heads / s->streams, rows = group * s->queries;
-    const int64_t vectors = attn__blocks(rows, t->f->width), each = vectors / s->tiles, more = vectors % s->tiles;
-    const int64_t row0 = (tile * each + (tile < more ? tile : more)) * t->f->width;
-    t->vecs = (int32_t)(each + (tile < more));      /* tiles of one width, or two widths next to each other */
+    int64_t row0;
+    t->vecs = (int32_t)attn__share(attn__blocks(rows, t->f->width), s->tiles, tile, &row0);
+    row0 *= t->f->width;
     t->ld = t->vecs * t->f->width;
     t->lanes = rows - row0 < t->ld ? rows - row0 : t->ld;
     t->few = attn__is_few(t);
@@ -5314,10 +5326,10 @@ static size_t attn__bmm_workspace(const attn__bmm *m, const attn_desc *options)
 
 ATTN__NOINLINE static void attn__bmm_columns(const attn__bmm *m, int64_t index, int32_t worker)
 {
-    const int64_t tile = index % m->column_tiles, batch = index / m->column_tiles, width = m->f->width;
-    const int64_t vectors = attn__blocks(m->out.size[3], width), each = vectors / m->column_tiles;
-    const int64_t more = vectors % m->column_tiles, ld = (each + (tile < more)) * width;    /* as in attn__open_tile */
-    const int64_t column = (tile * each + (tile < more ? tile : more)) * width;
+    const int64_t batch = index / m->column_tiles, width = m->f->width;
+    int64_t before;
+    const int64_t ld = width * attn__share(attn__blocks(m->out.size[3], width), m->column_tiles,
+                                           index % m->column_tiles, &before), column = before * width;
     const int64_t h = batch % m->out.size[1], b = batch / m->out.size[1], depth = m->a.size[3];
     const int64_t lanes = m->out.size[3] - column < ld ? m->out.size[3] - column : ld;
     float *panel = (float *)(void *)(m->memory + worker * m->worker_bytes), *c = panel + depth * m->ld;
@@ -5328,7 +5340,7 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__bmm *m, int64_t index, 
     if (m->b.stride[3] == 1 || depth == 0) for (k = 0; k < depth; k++) {
         const float *later = attn__ahead(attn__at(&m->b, b, h, k, column), 16, m->b.stride[2]);
         ATTN__PREFETCH(later);
-        ATTN__PREFETCH(later + ld - 1);
+        ATTN__PREFETCH(attn__ahead(later, 1, ld - 1));
         attn__copy_floats(panel + k * ld, attn__at(&m->b, b, h, k, column), lanes);
         attn__fill(panel + k * ld + lanes, 1, ld - lanes, 0.0f);
     } else {

@@ -19,29 +19,8 @@ static const char french[] = "examples/data/fr.vec", english[] = "examples/data/
 static const char training[] = "examples/data/sentences.tsv", held_out[] = "examples/data/heldout.tsv";
 
 /* ---- running the program and looking at what it says */
-static struct {
-    int status;
-    char out[1 << 16], log[1 << 12];
-} said;
-
-static void slurp(FILE *f, char *text, size_t size) {
-    rewind(f);
-    text[fread(text, 1, size - 1, f)] = 0;
-    fclose(f);
-}
-
-static int run(const char *const *arguments) { /* the list ends with NULL */
-    char *argv[16] = {(char *)"align"};
-    int argc = 1;
-    FILE *out = tmpfile(), *log = tmpfile();
-    if (!CHECK(out && log)) return said.status = -1;
-    while (argc < 15 && *arguments) argv[argc++] = (char *)*arguments++;
-    said.status = align(argc, argv, out, log);
-    slurp(out, said.out, sizeof said.out);
-    slurp(log, said.log, sizeof said.log);
-    return said.status;
-}
-#define RUN(...) run((const char *const[]){__VA_ARGS__, NULL})
+#define PROGRAM align
+#include "program.h"
 
 static void says(const char *text) { CHECKF(strstr(said.out, text), "the output lacks \"%s\"", text); }
 static void complains(int status, const char *text) {

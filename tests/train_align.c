@@ -196,29 +196,8 @@ static void test_resumes(void) {
 }
 
 /* ---- the program */
-static struct {
-    int status;
-    char out[1 << 14], log[1 << 10];
-} said;
-
-static void slurp(FILE *f, char *text, size_t size) {
-    rewind(f);
-    text[fread(text, 1, size - 1, f)] = 0;
-    fclose(f);
-}
-
-static int run(const char *const *arguments) { /* the list ends with NULL */
-    char *argv[16] = {(char *)"train_align"};
-    int argc = 1;
-    FILE *out = tmpfile(), *log = tmpfile();
-    if (!CHECK(out && log)) return said.status = -1;
-    while (argc < 15 && *arguments) argv[argc++] = (char *)*arguments++;
-    said.status = train_align(argc, argv, out, log);
-    slurp(out, said.out, sizeof said.out);
-    slurp(log, said.log, sizeof said.log);
-    return said.status;
-}
-#define RUN(...) run((const char *const[]){__VA_ARGS__, NULL})
+#define PROGRAM train_align
+#include "program.h"
 
 static void test_usage(void) {
     static const char *const bad[][2] = {

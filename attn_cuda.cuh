@@ -1917,14 +1917,13 @@ ATTN__KERNEL(128, 1) void mma_grad_rows(ATTN__PARAM grad_work m)
     }
 }
 /* A warp per tile of queries: which keys they may attend to. */
-template <int D> ATTN__KERNEL(128, 1) void mma_grad_reaches(ATTN__PARAM grad_work m)
+template <int Queries> ATTN__KERNEL(128, 1) void mma_grad_reaches(ATTN__PARAM grad_work m)
 {
-    constexpr int queries = grad_shape<D>::queries;
-    const int64_t tiles = m.padded / queries, all = m.p.batch * tiles;
+    const int64_t tiles = m.padded / Queries, all = m.p.batch * tiles;
     for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
         tile_reach t = {0x7fffffff, 0, 0, 0x7fffffff};
-        for (int i = hw::lane(); i < queries; i += 32)
-            join(t, reach_of_row(m.p, row_at(m.p, n / tiles, 0, 1, n % tiles * queries + i)));
+        for (int i = hw::lane(); i < Queries; i += 32)
+            join(t, reach_of_row(m.p, row_at(m.p, n / tiles, 0, 1, n % tiles * Queries + i)));
         t = join_warp(t);
         if (hw::lane() == 0) m.reaches[n] = t;
     }
@@ -2317,13 +2316,14 @@ static cudaError_t mma_forward(const params &p, const device &dev, cudaStream_t 
 }
 
 /* What the backward has in the workspace: grad_work's arrays, then stats where the call has none, then what the forward
-   that finds these needs. Returns the bytes; at: NULL, or where the workspace is. */
-template <int D> int64_t grad_layout(const params &p, const device &dev, unsigned char *at, grad_work *m)
+   that finds these needs. Returns the bytes; at: NULL, or where the workspace is. Rows are padded to tiles of `rows`,
+   the keys' kernel takes `queries` at a time. */
+static int64_t grad_layout(const params &p, const device &dev, int rows, int queries, unsigned char *at, grad_work *m)
 {
-    const int64_t padded = (p.queries + 63) / 64 * 64, heads = p.batch * p.heads;
+    const int64_t padded = (p.queries + rows - 1) / rows * rows, heads = p.batch * p.heads;
     const int64_t sizes[7] = {heads * padded * 4, heads * padded * 4, heads * padded * 4, p.batch * padded * 4,
                               p.batch * padded * 4,
-                              p.batch * (padded / grad_shape<D>::queries) * (int64_t)sizeof(tile_reach),
+                              p.batch * (padded / queries) * (int64_t)sizeof(tile_reach),
                               p.stats.rank ? 0 : heads * p.queries * 8};
     unsigned char *places[8];
     int64_t sum = 0;
@@ -2350,34 +2350,44 @@ static int64_t mma_more(const params &p, const device &dev, bool backward)
     int64_t bytes = mma_forward_more(p, dev);
     if (!backward) return bytes;
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-        bytes = grad_layout<decltype(d)::value>(p, dev, NULL, NULL);
+        typedef grad_shape<decltype(d)::value> shape;
+        bytes = grad_layout(p, dev, shape::rows, shape::queries, NULL, NULL);
     });
     return bytes;
 }
 inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
+/* What comes before the kernels that multiply: stats where the call has none, rows, tiles of queries. */
+template <int Queries>
+int grad_prepare(const grad_work &m, bool has_stats, const device &dev, cudaStream_t stream)
+{
+    const params &p = m.p;
+    int error = 0;
+    if (!has_stats) {
+        params forward = p;
+        forward.out.rank = forward.lse.rank = 0;
+        error = (int)mma_forward(forward, dev, stream);
+    }
+    if (!error)
+        error = (int)ATTN__LAUNCH(mma_grad_rows, blocks_for((p.batch * p.heads * m.padded + 3) / 4), 128, 0, stream, m);
+    if (!error && (p.dk.rank || p.dv.rank))
+        error = (int)ATTN__LAUNCH((mma_grad_reaches<Queries>), blocks_for((p.batch * m.padded / Queries + 3) / 4), 128,
+                                  0, stream, m);
+    return error;
+}
 template <class T, int D, bool Extra>
 int mma_backward_as(const params &p, const device &dev, cudaStream_t stream)
 {
     typedef grad_shape<D> shape;
-    const int64_t rows = p.batch * p.heads * ((p.queries + 63) / 64 * 64);
-    const int64_t tiles_k = p.batch * p.heads_kv * ((p.keys + 63) / 64);
+    const int64_t tiles_k = p.batch * p.heads_kv * ((p.keys + shape::rows - 1) / shape::rows);
     grad_work m;
-    int error = 0;
-    grad_layout<D>(p, dev, (unsigned char *)p.more, &m);
-    if (!p.stats.rank) {
-        params forward = m.p;
-        forward.out.rank = forward.lse.rank = 0;
-        error = (int)mma_forward(forward, dev, stream);
-    }
-    if (!error) error = (int)ATTN__LAUNCH(mma_grad_rows, blocks_for((rows + 3) / 4), 128, 0, stream, m);
+    grad_layout(p, dev, shape::rows, shape::queries, (unsigned char *)p.more, &m);
+    int error = grad_prepare<shape::queries>(m, p.stats.rank != 0, dev, stream);
     if (!error && p.dq.rank)
-        error = (int)ATTN__LAUNCH((mma_grad_queries<T, D, Extra>), blocks_for(rows / 64), shape::threads,
+        error = (int)ATTN__LAUNCH((mma_grad_queries<T, D, Extra>),
+                                  blocks_for(p.batch * p.heads * m.padded / shape::rows), shape::threads,
                                   shape::shared_queries, stream, m);
     if (error || (!p.dk.rank && !p.dv.rank)) return error;
-    error = (int)ATTN__LAUNCH((mma_grad_reaches<D>), blocks_for((p.batch * m.padded / shape::queries + 3) / 4), 128, 0,
-                              stream, m);
-    if (error) return error;
     if (!shape::in_two)
         return (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, true, !shape::in_two>), blocks_for(tiles_k),
                                  shape::threads, shape::shared_keys, stream, m);
@@ -2418,26 +2428,27 @@ template <int D> struct hopper_shape {
     static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + 10 * 8;
     static constexpr int registers_consumer = 224, registers_producer = 56;      /* 2 * 128 * 224 + 128 * 56 < 64 K */
 };
+struct hopper_order { int64_t tiles, section; };   /* of rows per head; so many heads' others fit in the L2 cache */
 struct hopper_work {
     params p;
     hw::tensor_map q, k, v;
-    int64_t tiles, section;     /* tiles of rows per head; so many heads' K and V fit in the L2 cache together */
+    hopper_order order;
 };
 enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD */
 
-/* Where a task is. Heads come in sections; in a section first the last tiles of all its heads, with causal masks those
-   with most keys, then the ones before. */
+/* Where a task is, whose rows are queries or keys. Heads come in sections; in a section first those tiles of all its
+   heads that with causal masks have most to do: the last queries, the first keys. */
 struct hopper_task { int64_t b, h, head_kv, first_row; };
-ATTN__DEVICE hopper_task task_at(const hopper_work &m, int64_t task, int rows)
+template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, int64_t task, int rows)
 {
-    const params &p = m.p;
-    const int64_t heads = p.batch * p.heads, first = task / (m.section * m.tiles) * m.section;
-    const int64_t many = heads - first < m.section ? heads - first : m.section, inside = task - first * m.tiles;
+    const int64_t heads = Keys ? p.heads_kv : p.heads, all = p.batch * heads;
+    const int64_t first = task / (o.section * o.tiles) * o.section, inside = task - first * o.tiles;
+    const int64_t many = all - first < o.section ? all - first : o.section, tile = inside / many;
     hopper_task t;
-    t.b = (first + inside % many) / p.heads;
-    t.h = (first + inside % many) % p.heads;
-    t.head_kv = t.h / (p.heads / p.heads_kv);
-    t.first_row = (m.tiles - 1 - inside / many) * rows;
+    t.b = (first + inside % many) / heads;
+    t.h = (first + inside % many) % heads;
+    t.head_kv = Keys ? t.h : t.h / (p.heads / p.heads_kv);
+    t.first_row = (Keys ? tile : o.tiles - 1 - tile) * rows;
     return t;
 }
 /* What the rows of a tile may attend to; a whole warp asks, every warp gets the same. */
@@ -2447,6 +2458,18 @@ template <int Rows> ATTN__DEVICE tile_reach reach_of_tile(const params &p, const
     ATTN__LOOP for (int r = 32; r < Rows; r += 32)
         join(all, reach_of_row(p, row_at(p, t.b, t.h, 1, t.first_row + r + hw::lane())));
     return join_warp(all);
+}
+/* Some weight may exclude: see has_odd. All consumers have this tile in common. */
+template <class T, int D, int K>
+ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
+{
+    const int thread = hw::thread() - 128, many = hw::threads() - 128;
+    if (!hw::barrier_or(GUARD, many, has_odd<T, K, D>(tile, thread, many))) return;
+    mark_odd<T, D, K>(d, s, tile, first, last);
+    hw::barrier_sync(GUARD, many);
+    clear_odd<T, K, D>(tile, thread, many);
+    hw::fence_async();
+    hw::barrier_sync(GUARD, many);
 }
 template <class T, int D>
 ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
@@ -2462,7 +2485,7 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
     uint64_t *const k_full = q_full + 2, *const k_empty = q_full + 4;       /* two each */
     uint64_t *const v_full = q_full + 6, *const v_empty = q_full + 8;
     const int warpgroup = hw::warp() / 4;
-    const int64_t tasks = p.batch * p.heads * m.tiles;
+    const int64_t tasks = p.batch * p.heads * m.order.tiles;
     int tile = 0, started = 0;              /* tiles of K and V, tasks with keys: so many before in this block's life */
 
     if (hw::thread() == 0) {
@@ -2482,7 +2505,7 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
         hw::registers_fewer<shape::registers_producer>();
         if (hw::warp() != 0) return;
         for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
-            const hopper_task t = task_at(m, task, shape::rows);
+            const hopper_task t = task_at<false>(p, m.order, task, shape::rows);
             const tile_reach all = reach_of_tile<shape::rows>(p, t);
             if (all.last == 0) continue;
             const int first = all.first / keys, end = (all.last + keys - 1) / keys;
@@ -2528,7 +2551,7 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
 
     if (consumer == 0) hw::barrier_arrive(TURN, 256);           /* it has the first turn */
     for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
-        const hopper_task t = task_at(m, task, shape::rows);
+        const hopper_task t = task_at<false>(p, m.order, task, shape::rows);
         const tile_reach all = reach_of_tile<shape::rows>(p, t);
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
         float s[keys / 2], out[D / 2], shrink[2];
@@ -2562,16 +2585,9 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
         const auto pack_weights = [&](int n, int now) {
             ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
             if (n * keys >= all.from && (n + 1) * keys <= all.to) return;
-            /* some weight may exclude: see has_odd. All consumers have this tile, and the slot, in common. */
-            const uint32_t v = hw::shared_address(tile_v) + now % 2 * shape::slot;
-            const int consumer_thread = hw::thread() - 128, many = 128 * shape::consumers;
             hw::mbarrier_wait(v_full + now % 2, now / 2 & 1);
-            if (!hw::barrier_or(GUARD, many, has_odd<T, keys, D>(v, consumer_thread, many))) return;
-            mark_odd<T, D, keys>(out, s, v, all.first - n * keys, all.last - n * keys);
-            hw::barrier_sync(GUARD, many);
-            clear_odd<T, keys, D>(v, consumer_thread, many);
-            hw::fence_async();
-            hw::barrier_sync(GUARD, many);
+            guard_slot<T, D, keys>(out, s, hw::shared_address(tile_v) + now % 2 * shape::slot, all.first - n * keys,
+                                   all.last - n * keys);
         };
 
         if (first < end) {
@@ -2623,6 +2639,332 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
 #endif
 }
 
+/* ---- the backward, as in stage 2: no sum is shared between blocks. A block has 128 rows of its own, 64 per consumer,
+   and meets tiles of others: queries meet the keys, for the gradients of queries; keys meet the queries of the heads
+   that share them, head after head. Of both there is what makes the scores (q, k) and what makes the gradients of the
+   weights (d_out, v: `above`):
+       s = own . met^T    ds = own_above . met_above^T    then    dq or dk += ds . met    dv += s . met_above */
+enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4 };            /* the sums of a kernel */
+enum { GRAD_ROWS = 128, GRAD_MET = 64, GRAD_THREADS = 384 };    /* of all kernels; queries that keys meet at a time */
+template <int D, int Sums> struct hopper_grad_shape {
+    static constexpr bool queries = Sums == OF_QUERIES, values = (Sums & OF_VALUES) != 0, scores = Sums != OF_VALUES;
+    static constexpr int consumers = 2, rows = GRAD_ROWS;
+    static constexpr int met = D <= 64 && queries ? 128 : GRAD_MET;
+    static constexpr int whole = tile_bytes<rows, D>, slot = tile_bytes<met, D>;
+    static constexpr int above_slots = D <= 128 || values ? 2 : 1;              /* else ds alone reads it */
+    static constexpr int of_row = queries ? 0 : 20;                             /* base, inverse, shift, first; last */
+    static constexpr int shared_bytes = (1 + scores) * whole + (2 + above_slots) * slot + 2 * met * of_row + 10 * 8;
+    static constexpr int registers_consumer = 224, registers_producer = 56;     /* as the forward's */
+    static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
+};
+struct hopper_grad_work {
+    grad_work g;
+    hw::tensor_map own, own_above, met, met_above;
+    hopper_order order;
+    int64_t padded_keys;        /* keys, rounded up as queries are */
+    int    *odd;                /* of 64 rows of q, then of d_out, k, v: 1 where some number is not finite */
+};
+static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
+
+/* A warp per 64 rows of what the products read. */
+ATTN__DEVICE int64_t odd_at(const hopper_grad_work &m, bool keys, bool above, int64_t b, int64_t h)
+{
+    const params &p = m.g.p;
+    const int64_t tiles_q = m.g.padded / 64, tiles_k = m.padded_keys / 64;
+    if (!keys) return ((above * p.batch + b) * p.heads + h) * tiles_q;
+    return 2 * p.batch * p.heads * tiles_q + ((above * p.batch + b) * p.heads_kv + h) * tiles_k;
+}
+template <class T> ATTN__KERNEL(128, 1) void hopper_grad_odd(ATTN__PARAM hopper_grad_work m)
+{
+    const params &p = m.g.p;
+    const int64_t of_queries = odd_at(m, true, false, 0, 0), all = odd_at(m, true, true, p.batch, 0);
+    for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
+        const bool keys = n >= of_queries, above = n >= odd_at(m, keys, true, 0, 0);
+        const array &a = keys ? above ? p.v : p.k : above ? p.d_out : p.q;
+        const int64_t heads = keys ? p.heads_kv : p.heads, rows = keys ? p.keys : p.queries;
+        const int64_t tiles = (keys ? m.padded_keys : m.g.padded) / 64, tile = n - odd_at(m, keys, above, 0, 0);
+        const int chunks = (int)(above ? p.size_v : p.size_q) / 4;
+        uint32_t odd = 0;
+        for (int c = hw::lane(); c < 64 * chunks; c += 32) {
+            const int64_t row = tile % tiles * 64 + c / chunks;
+            if (row >= rows) break;
+            const uint16_t *from = row_of(a, tile / tiles / heads, tile / tiles % heads, row);
+            const uint64_t four = ((const uint64_t *)from)[c % chunks];
+            odd |= halves_not_finite<T>((uint32_t)four) | halves_not_finite<T>((uint32_t)(four >> 32));
+        }
+        odd = hw::ballot(odd != 0);
+        if (hw::lane() == 0) m.odd[n] = odd != 0;
+    }
+}
+
+/* The tiles that the rows of a task meet, of the heads one after the other. All of a block walk the same way. */
+struct grad_walk {
+    hopper_task task;
+    tile_reach  all;            /* of own queries */
+    int         head, end, part, parts;     /* this head, the last and one more; this tile of the head, how many */
+    bool        edge;           /* not every query may attend to every key */
+};
+template <class Shape> ATTN__DEVICE void find_tile(const hopper_grad_work &m, grad_walk &w)  /* this, or the next one */
+{
+    for (; w.head < w.end; w.head++, w.part = 0)
+        for (; w.part < w.parts; w.part++) {
+            const int first_key = Shape::queries ? w.part * Shape::met : (int)w.task.first_row;
+            const int last_key = first_key + (Shape::queries ? Shape::met : Shape::rows);
+            const tile_reach r = Shape::queries ? w.all : m.g.reaches[w.task.b * w.parts + w.part];
+            w.edge = r.from > first_key || r.to < last_key;
+            if (r.first < last_key && r.last > first_key) return;
+        }
+}
+template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int64_t task)
+{
+    const params &p = m.g.p;
+    const int group = (int)(p.heads / p.heads_kv);
+    grad_walk w;
+    w.task = task_at<!Shape::queries>(p, m.order, task, Shape::rows);
+    w.all = tile_reach();
+    if (Shape::queries) w.all = reach_of_tile<Shape::rows>(p, w.task);
+    w.head = (int)w.task.head_kv * (Shape::queries ? 1 : group);
+    w.end = w.head + (Shape::queries ? 1 : group);
+    w.part = Shape::queries && w.all.last > 0 ? w.all.first / Shape::met : 0;
+    w.parts = Shape::queries ? (w.all.last + Shape::met - 1) / Shape::met : (int)(m.g.padded / Shape::met);
+    find_tile<Shape>(m, w);
+    return w;
+}
+/* Is some number of this block's tile, or of the one it meets, not finite? */
+template <class Shape> ATTN__DEVICE bool is_odd_own(const hopper_grad_work &m, const hopper_task &t, bool above)
+{
+    const int *odd = m.odd + odd_at(m, !Shape::queries, above, t.b, t.h) + t.first_row / 64;
+    return odd[0] || odd[1];
+}
+template <class Shape> ATTN__DEVICE bool is_odd_met(const hopper_grad_work &m, const grad_walk &w, bool above)
+{
+    const int *odd = m.odd + odd_at(m, Shape::queries, above, w.task.b, w.head) + w.part * (Shape::met / 64);
+    return odd[0] || odd[Shape::met / 64 - 1];
+}
+/* s and ds of a tile become weights and the gradients of scores. A thread's two rows are queries from row_grad and
+   tile_row; or keys first_key, +8, and the queries' numbers are at `values`. */
+template <class Shape, bool Edge>
+ATTN__DEVICE void grads_of_tile(float (&s)[Shape::met / 2], float (&ds)[Shape::met / 2], const params &p,
+                                const tile_row (&rows)[2], const row_grad (&grads)[2], int first_key, uint32_t values)
+{
+    const float scale = scale_of<false>(p);
+    const int column = hw::lane() % 4 * 2;
+    ATTN__UNROLL for (int j = 0; j < Shape::met / 8; j++)
+        ATTN__UNROLL for (int x = 0; x < 2; x++) {
+            const int c = j * 8 + column + x;
+            uint32_t of[4] = {0, 0, 0, 0}, last = 0;
+            if (!Shape::queries) hw::load_shared(of, values + c * 16);
+            if (!Shape::queries && Edge) last = hw::load_shared_word(values + Shape::met * 16 + c * 4);
+            ATTN__UNROLL for (int e = 0; e < 2; e++) {
+                tile_row r = rows[e];
+                row_grad g = grads[e];
+                float none = 0.0f, &above = Shape::scores ? ds[4 * j + 2 * e + x] : none;
+                if (!Shape::queries) {
+                    r.first = (int)of[3];
+                    r.last = (int)last;
+                    g.base = float_of(of[0]);
+                    g.inverse = float_of(of[1]);
+                    g.shift = float_of(of[2]);
+                }
+                if (!Edge) r.first = 0, r.last = 1;
+                pair_grad<false>(p, r, g, !Edge ? 0 : first_key + (Shape::queries ? c : 8 * e), scale,
+                                 s[4 * j + 2 * e + x], above);
+            }
+        }
+}
+
+template <class T, int D, int Sums>
+ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_work m)
+{
+#if ATTN__HAVE_WGMMA
+    typedef hopper_grad_shape<D, Sums> shape;
+    constexpr int met = shape::met, slots = shape::above_slots, panels = (D + 63) / 64;
+    const params &p = m.g.p;
+    ATTN__SHARED(shared);
+    unsigned char *const own = shared, *const own_above = own + shape::scores * shape::whole;
+    unsigned char *const tile_met = own_above + shape::whole, *const tile_above = tile_met + 2 * shape::slot;
+    unsigned char *const of_rows = tile_above + slots * shape::slot;
+    uint64_t *const own_full = (uint64_t *)(of_rows + 2 * met * shape::of_row), *const own_empty = own_full + 1;
+    uint64_t *const met_full = own_full + 2, *const met_empty = own_full + 4;           /* two each */
+    uint64_t *const above_full = own_full + 6, *const above_empty = own_full + 8;
+    const int warpgroup = hw::warp() / 4;
+    const int64_t tasks = p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles;
+    int tile = 0, started = 0;              /* tiles met, tasks that met any: so many before in this block's life */
+
+    if (hw::thread() == 0) {
+        hw::mbarrier_init(own_full, 1);
+        hw::mbarrier_init(own_empty, shape::consumers);
+        for (int i = 0; i < 2; i++) {
+            hw::mbarrier_init(met_full + i, shape::queries ? 1 : 33);
+            hw::mbarrier_init(above_full + i, 1);
+            hw::mbarrier_init(met_empty + i, shape::consumers);
+            hw::mbarrier_init(above_empty + i, shape::consumers);
+        }
+        hw::mbarrier_fence_init();
+    }
+    hw::sync();
+
+    if (warpgroup == 0) {
+        hw::registers_fewer<shape::registers_producer>();
+        if (hw::warp() != 0) return;
+        for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+            grad_walk w = walk_of<shape>(m, task);
+            const int b = (int)w.task.b;
+            if (w.head == w.end) continue;
+            if (hw::lane() == 0) {
+                hw::mbarrier_wait(own_empty, (started & 1) ^ 1);
+                hw::mbarrier_expect(own_full, (1 + shape::scores) * shape::whole);
+                for (int c = 0; c < panels; c++) {
+                    const int at = c * shape::rows * 128, h = (int)w.task.h, row = (int)w.task.first_row;
+                    hw::tma_load(own + at, &m.own, own_full, c * 64, row, h, b);
+                    if (shape::scores) hw::tma_load(own_above + at, &m.own_above, own_full, c * 64, row, h, b);
+                }
+            }
+            ATTN__LOOP for (; w.head < w.end; w.part++, find_tile<shape>(m, w), tile++) {
+                const int to = tile % 2, to_above = tile % slots, first = w.part * met;
+                hw::mbarrier_wait(met_empty + to, (tile / 2 & 1) ^ 1);
+                if (hw::lane() == 0) {
+                    hw::mbarrier_expect(met_full + to, shape::slot);
+                    for (int c = 0; c < panels; c++)
+                        hw::tma_load(tile_met + to * shape::slot + c * met * 128, &m.met, met_full + to, c * 64, first,
+                                     w.head, b);
+                }
+                if (!shape::queries) {                          /* the numbers of these queries */
+                    const uint32_t values = hw::shared_address(of_rows) + to * met * shape::of_row;
+                    const int64_t row = (b * p.heads + w.head) * m.g.padded + first, reach = b * m.g.padded + first;
+                    ATTN__LOOP for (int r = hw::lane(); r < met; r += 32) {
+                        hw::store_shared(values + r * 16, bits_of(m.g.base[row + r]));
+                        hw::store_shared(values + r * 16 + 4, bits_of(m.g.inverse[row + r]));
+                        hw::store_shared(values + r * 16 + 8, bits_of(m.g.shift[row + r]));
+                        hw::store_shared(values + r * 16 + 12, (uint32_t)m.g.first[reach + r]);
+                        hw::store_shared(values + met * 16 + r * 4, (uint32_t)m.g.last[reach + r]);
+                    }
+                    hw::mbarrier_arrive(met_full + to);
+                }
+                if (hw::lane() == 0) {
+                    hw::mbarrier_wait(above_empty + to_above, (tile / slots & 1) ^ 1);
+                    hw::mbarrier_expect(above_full + to_above, shape::slot);
+                    for (int c = 0; c < panels; c++)
+                        hw::tma_load(tile_above + to_above * shape::slot + c * met * 128, &m.met_above,
+                                     above_full + to_above, c * 64, first, w.head, b);
+                }
+                hw::sync_warp();
+            }
+            started++;
+        }
+        return;
+    }
+
+    hw::registers_more<shape::registers_consumer>();
+    const int consumer = warpgroup - 1, thread = hw::thread() % 128;
+    const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
+    const bool elected = thread == 0;       /* releases what the whole warpgroup has done with */
+    const uint64_t desc_own = wgmma_tile(hw::shared_address(own) + (uint32_t)consumer * 64 * 128, shape::rows);
+    const uint64_t desc_own_above = desc_own + shape::scores * (shape::whole >> 4);
+    const uint64_t desc_met = wgmma_tile(hw::shared_address(tile_met), met);
+    const uint64_t desc_above = wgmma_tile(hw::shared_address(tile_above), met);
+
+    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+        grad_walk w = walk_of<shape>(m, task);
+        float sum[D / 2], sum_values[D / 2], s[met / 2], ds[met / 2];
+        uint32_t weights[met / 16][4], gradients[met / 16][4];
+        tile_row rows[2];
+        row_grad grads[2];
+        const bool odd_own = is_odd_own<shape>(m, w.task, false) || is_odd_own<shape>(m, w.task, true);
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const int64_t row = w.task.first_row + row0 + 8 * e;
+            rows[e].b = (int)w.task.b;
+            rows[e].h = (int)w.task.h;
+            rows[e].i = (int)row;
+            if (shape::queries) {
+                const int64_t n = (w.task.b * p.heads + w.task.h) * m.g.padded + row, at = w.task.b * m.g.padded + row;
+                rows[e].first = m.g.first[at];
+                rows[e].last = m.g.last[at];
+                grads[e].base = m.g.base[n];
+                grads[e].inverse = m.g.inverse[n];
+                grads[e].shift = m.g.shift[n];
+            }
+        }
+        ATTN__UNROLL for (int j = 0; j < D / 2; j++) sum[j] = sum_values[j] = 0.0f;
+
+        const auto start_product = [&](float (&d)[met / 2], uint64_t left, uint64_t right) {    /* of rows with rows */
+            hw::wgmma_keep(d);
+            hw::wgmma_fence();
+            ATTN__UNROLL for (int k = 0; k < D / 16; k++)
+                hw::wgmma<T, met, false, false>(d, left + wgmma_along(k, shape::rows), right + wgmma_along(k, met),
+                                                k != 0);
+            hw::wgmma_commit();
+        };
+        const auto keep_sums = [&] {
+            if (shape::scores) hw::wgmma_keep(sum), hw::wgmma_keep(gradients);
+            if (shape::values) hw::wgmma_keep(sum_values), hw::wgmma_keep(weights);
+        };
+        const auto release = [&](int now) {                     /* the sums have had this tile */
+            if (!elected) return;
+            hw::mbarrier_arrive(met_empty + now % 2);
+            if (shape::values) hw::mbarrier_arrive(above_empty + now % slots);
+        };
+
+        if (w.head < w.end) {
+            const int start = tile;
+            hw::mbarrier_wait(own_full, started & 1);
+            ATTN__LOOP for (; w.head < w.end; tile++) {
+                const int at = tile % 2 * (shape::slot >> 4), at_above = tile % slots * (shape::slot >> 4);
+                const int first_key = shape::queries ? w.part * met : (int)w.task.first_row + row0;
+                const uint32_t values = hw::shared_address(of_rows) + tile % 2 * met * shape::of_row;
+                const bool odd_met = is_odd_met<shape>(m, w, false), odd_above = is_odd_met<shape>(m, w, true);
+                const bool edge = w.edge || odd_own || odd_met || odd_above;
+                hw::mbarrier_wait(met_full + tile % 2, tile / 2 & 1);
+                start_product(s, desc_own, desc_met + at);
+                hw::mbarrier_wait(above_full + tile % slots, tile / slots & 1);
+                if (shape::scores) start_product(ds, desc_own_above, desc_above + at_above);
+                w.part++;                                       /* while they run, where to go next */
+                find_tile<shape>(m, w);
+                hw::wgmma_wait<1 + shape::scores>();            /* the sums of the tile before */
+                keep_sums();
+                if (tile > start) release(tile - 1);
+                hw::wgmma_wait<0>();
+                hw::wgmma_keep(s);
+                if (shape::scores) hw::wgmma_keep(ds);
+                if (!shape::values && elected) hw::mbarrier_arrive(above_empty + tile % slots);
+                if (edge) {
+                    grads_of_tile<shape, true>(s, ds, p, rows, grads, first_key, values);
+                    if (shape::values && odd_above)
+                        guard_slot<T, D, met>(sum_values, s, hw::shared_address(tile_above) + at_above * 16, 0, met);
+                    if (shape::scores && odd_met)
+                        guard_slot<T, D, met>(sum, ds, hw::shared_address(tile_met) + at * 16, 0, met);
+                } else {
+                    grads_of_tile<shape, false>(s, ds, p, rows, grads, first_key, values);
+                }
+                ATTN__UNROLL for (int k = 0; k < met / 16; k++) {
+                    if (shape::values) pack_left<T>(weights[k], s, k);
+                    if (shape::scores) pack_left<T>(gradients[k], ds, k);
+                }
+                keep_sums();
+                hw::wgmma_fence();
+                ATTN__UNROLL for (int k = 0; k < met / 16 * shape::values; k++)
+                    hw::wgmma<T, D, true>(sum_values, weights[k], desc_above + at_above + wgmma_down(k), true);
+                ATTN__UNROLL for (int k = 0; k < met / 16 * shape::scores; k++)
+                    hw::wgmma<T, D, true>(sum, gradients[k], desc_met + at + wgmma_down(k), true);
+                hw::wgmma_commit();
+            }
+            hw::wgmma_wait<0>();
+            keep_sums();
+            release(tile - 1);
+            if (elected) hw::mbarrier_arrive(own_empty);
+            started++;
+        }
+        const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
+        if (shape::queries)
+            store_rows<T, D>(p.dq, sum, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
+        if (!shape::queries && shape::scores && p.dk.rank)
+            store_rows<T, D>(p.dk, sum, rows, p.keys, p.size_q, factor, (p.accumulate & ATTN_GRAD_K) != 0);
+        if (shape::values && p.dv.rank)
+            store_rows<T, D>(p.dv, sum_values, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
+    }
+#endif
+}
+
 /* Calls f with every kernel of stage 2, for attn_cuda_prepare. */
 template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 {
@@ -2641,17 +2983,33 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
     each_mma_kernel_as<hw::f16, D, true>(f);
     f((const void *)merge_splits<hw::bf16, D>);
     f((const void *)merge_splits<hw::f16, D>);
-    f((const void *)mma_grad_reaches<D>);
+    f((const void *)mma_grad_reaches<grad_shape<D>::queries>);
     each_mma_kernel(head_sizes<More...>(), f);
 }
 
 /* ---- the host's side of stage 3 */
 typedef head_sizes<64, 128, 256> hopper_head_sizes;
-template <class F> void each_hopper_kernel(head_sizes<>, F) {}
+/* One kernel for dk and dv, or where these do not fit in the registers together one each. */
+template <int D> constexpr int hopper_grads_of_keys = D <= 128 ? OF_KEYS | OF_VALUES : OF_KEYS;
+template <int D> constexpr int hopper_grads_of_values = D <= 128 ? OF_KEYS | OF_VALUES : OF_VALUES;
+
+template <class T, int D, class F> void each_hopper_kernel_as(F f)
+{
+    f((const void *)hopper_forward_kernel<T, D>);
+    f((const void *)hopper_grad_kernel<T, D, OF_QUERIES>);
+    f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_keys<D>>);
+    f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_values<D>>);
+}
+template <class F> void each_hopper_kernel(head_sizes<>, F f)
+{
+    f((const void *)mma_grad_reaches<GRAD_MET>);
+    f((const void *)hopper_grad_odd<hw::bf16>);
+    f((const void *)hopper_grad_odd<hw::f16>);
+}
 template <int D, int... More, class F> void each_hopper_kernel(head_sizes<D, More...>, F f)
 {
-    f((const void *)hopper_forward_kernel<hw::bf16, D>);
-    f((const void *)hopper_forward_kernel<hw::f16, D>);
+    each_hopper_kernel_as<hw::bf16, D>(f);
+    each_hopper_kernel_as<hw::f16, D>(f);
     each_hopper_kernel(head_sizes<More...>(), f);
 }
 template <class F> bool with_hopper_head_size(int64_t size, F f)
@@ -2675,7 +3033,6 @@ inline bool has_positive_strides(const array &a, int64_t batch, int64_t heads, i
 static const char *hopper_covers(const params &p, const device &d, bool backward)
 {
     const char *why = mma_covers(p, d, backward);
-    ATTN__WANT(!backward, "gradients are stage 2's");
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
     if (why) return why;
     ATTN__WANT(!has_extra(p), "softcap, bias, mask, ALiBi, dropout or a scale that is not positive");
@@ -2683,24 +3040,33 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(p.queries >= 64, "few queries: split keys and packed heads are better");
     ATTN__WANT(has_positive_strides(p.q, p.batch, p.heads, p.queries) &&
                has_positive_strides(p.k, p.batch, p.heads_kv, p.keys) &&
-               has_positive_strides(p.v, p.batch, p.heads_kv, p.keys), "a stride that is not positive");
+               has_positive_strides(p.v, p.batch, p.heads_kv, p.keys) &&
+               (!backward || has_positive_strides(p.d_out, p.batch, p.heads, p.queries)),
+               "a stride that is not positive");
     ATTN__WANT(with_hopper_head_size(larger_head(p), [](auto) {}), "a head size above 256");
     return NULL;
+}
+/* Blocks that run at the same time are to find in the L2 cache what their rows meet. */
+inline hopper_order hopper_order_of(const params &p, bool keys, int rows)
+{
+    const int64_t group = p.heads / p.heads_kv, row_bytes = (p.size_q + p.size_v) * 2, cache = 32 << 20;
+    hopper_order o;
+    o.tiles = ((keys ? p.keys : p.queries) + rows - 1) / rows;
+    o.section = keys ? cache / (p.queries * group * row_bytes) : cache / (p.keys * row_bytes) * group;
+    if (o.section < 1) o.section = 1;
+    return o;
 }
 template <class T, int D> int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
 {
     typedef hopper_shape<D> shape;
     hopper_work m;
-    const int64_t head_bytes = p.keys * (p.size_q + p.size_v) * 2, group = p.heads / p.heads_kv;
     m.p = p;
-    m.tiles = (p.queries + shape::rows - 1) / shape::rows;
-    m.section = (32 << 20) / head_bytes * group;
-    if (m.section < 1) m.section = 1;
+    m.order = hopper_order_of(p, false, shape::rows);
     if (!map_rows(&m.q, p.q, p.batch, p.heads, p.queries, p.size_q, shape::rows) ||
         !map_rows(&m.k, p.k, p.batch, p.heads_kv, p.keys, p.size_q, shape::keys) ||
         !map_rows(&m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, shape::keys))
         return (int)mma_forward(p, dev, stream);                /* a driver without TMA */
-    const int64_t tasks = p.batch * p.heads * m.tiles;
+    const int64_t tasks = p.batch * p.heads * m.order.tiles;
     return (int)ATTN__LAUNCH((hopper_forward_kernel<T, D>), (int)(tasks < dev.processors ? tasks : dev.processors),
                              shape::threads, shape::shared_bytes, stream, m);
 }
@@ -2711,6 +3077,77 @@ static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream
         constexpr int D = decltype(d)::value;
         if (p.q.type == ATTN_BF16) error = hopper_forward_as<hw::bf16, D>(p, dev, stream);
         else error = hopper_forward_as<hw::f16, D>(p, dev, stream);
+    });
+    return (cudaError_t)error;
+}
+
+static int64_t hopper_grad_layout(const params &p, const device &dev, unsigned char *at, hopper_grad_work *m)
+{
+    const int64_t padded_keys = (p.keys + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
+    const int64_t padded = (p.queries + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
+    const int64_t tiles = 2 * p.batch * (p.heads * padded + p.heads_kv * padded_keys) / 64;
+    const int64_t bytes = (tiles * (int64_t)sizeof(int) + 255) / 256 * 256;
+    if (m) {
+        m->odd = (int *)at;
+        m->padded_keys = padded_keys;
+    }
+    return bytes + grad_layout(p, dev, GRAD_ROWS, GRAD_MET, at ? at + bytes : NULL, m ? &m->g : NULL);
+}
+static int64_t hopper_more(const params &p, const device &dev, bool backward)
+{
+    const int64_t bytes = mma_more(p, dev, backward);           /* for a driver without TMA */
+    const int64_t own = backward ? hopper_grad_layout(p, dev, NULL, NULL) : 0;
+    return own > bytes ? own : bytes;
+}
+/* What one of the kernels needs beside grad_work; true = fine. */
+template <int D, int Sums> bool hopper_grad_maps(hopper_grad_work *m)
+{
+    typedef hopper_grad_shape<D, Sums> shape;
+    const params &p = m->g.p;
+    const bool keys = !shape::queries;
+    const int rows_q = keys ? shape::met : shape::rows, rows_k = keys ? shape::rows : shape::met;
+    m->order = hopper_order_of(p, keys, shape::rows);
+    return map_rows(keys ? &m->met : &m->own, p.q, p.batch, p.heads, p.queries, p.size_q, rows_q) &&
+           map_rows(keys ? &m->met_above : &m->own_above, p.d_out, p.batch, p.heads, p.queries, p.size_v, rows_q) &&
+           map_rows(keys ? &m->own : &m->met, p.k, p.batch, p.heads_kv, p.keys, p.size_q, rows_k) &&
+           map_rows(keys ? &m->own_above : &m->met_above, p.v, p.batch, p.heads_kv, p.keys, p.size_v, rows_k);
+}
+template <class T, int D, int Sums>
+int hopper_grad_run(const hopper_grad_work &m, const device &dev, cudaStream_t stream)
+{
+    typedef hopper_grad_shape<D, Sums> shape;
+    const params &p = m.g.p;
+    const int64_t tasks = p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles;
+    return (int)ATTN__LAUNCH((hopper_grad_kernel<T, D, Sums>), (int)(tasks < dev.processors ? tasks : dev.processors),
+                             GRAD_THREADS, shape::shared_bytes, stream, m);
+}
+template <class T, int D> int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
+{
+    hopper_grad_work m, of_keys;
+    int error;
+    hopper_grad_layout(p, dev, (unsigned char *)p.more, &m);
+    of_keys = m;
+    if (!hopper_grad_maps<D, OF_QUERIES>(&m) || !hopper_grad_maps<D, hopper_grads_of_keys<D>>(&of_keys))
+        return (int)mma_backward(p, dev, stream);               /* a driver without TMA */
+    error = grad_prepare<GRAD_MET>(m.g, p.stats.rank != 0, dev, stream);
+    if (!error) {
+        const int64_t tiles = 2 * p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
+        error = (int)ATTN__LAUNCH(hopper_grad_odd<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
+    }
+    if (!error && p.dq.rank) error = hopper_grad_run<T, D, OF_QUERIES>(m, dev, stream);
+    if (!error && (p.dk.rank || (D <= 128 && p.dv.rank)))
+        error = hopper_grad_run<T, D, hopper_grads_of_keys<D>>(of_keys, dev, stream);
+    if (!error && D > 128 && p.dv.rank)
+        error = hopper_grad_run<T, D, hopper_grads_of_values<D>>(of_keys, dev, stream);
+    return error;
+}
+static cudaError_t hopper_backward(const params &p, const device &dev, cudaStream_t stream)
+{
+    int error = 0;
+    with_hopper_head_size(larger_head(p), [&](auto d) {
+        constexpr int D = decltype(d)::value;
+        if (p.q.type == ATTN_BF16) error = hopper_backward_as<hw::bf16, D>(p, dev, stream);
+        else error = hopper_backward_as<hw::f16, D>(p, dev, stream);
     });
     return (cudaError_t)error;
 }
@@ -3082,7 +3519,7 @@ static cudaError_t simple_backward_run(const params &p, const device &, cudaStre
 static const stage stages[] = {
     {"stage 1, simple kernels", simple_covers, simple_more, simple_forward_run, simple_backward_run},
     {"stage 2, mma.sync", mma_covers, mma_more, mma_forward, mma_backward},
-    {"stage 3, wgmma", hopper_covers, mma_more, hopper_forward, NULL},
+    {"stage 3, wgmma", hopper_covers, hopper_more, hopper_forward, hopper_backward},
     {"stage 4, additive scores fused", additive_covers, additive_more, additive_forward_run, simple_backward_run}};
 enum { STAGES = ATTN_CUDA_SIMPLE ? 1 : sizeof stages / sizeof *stages };
 

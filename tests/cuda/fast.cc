@@ -1,7 +1,8 @@
 /* The kernels of stages 2 and 3 against float64, in all timings of the emulator: random shapes and options, every
    number of every result, memory around the results untouched, the same bits in every timing.
 
-       fast [ROUNDS [STAGE]]     calls of each kind; STAGE: of this one alone, up to the first failure (mutants.sh) */
+       fast [ROUNDS [STAGE]]     calls of each kind; STAGE: of this one alone ("2"; "2 backward": and of its gradients
+                                 alone), up to the first failure (mutants.sh) */
 #define ATTN_CUDA_MAX_BLOCKS 5 /* so that a block has several tasks, one after the other */
 #define ATTN__CUDA_KEEP        /* the macros that kernels are written with */
 #include "device.cc"
@@ -469,36 +470,43 @@ static void run_forward(call &c, size_t workspace, forward_fn forward) {
 
 static const struct subject {
     const char *name;
-    int arch, shared_bytes, stage;
-    wishes kinds[6];
+    int arch, stage, shared_bytes, shared_backward;
+    wishes kinds[6], gradients[6];
 } subjects[] = {
     {"stage 2",
      80,
-     163 * 1024,
      1,
+     163 * 1024,
+     99 * 1024,
      {{1, 150, 0, 0, 8, 64},
       {1, 150, 1, 0, 8, 128},
       {1, 200, 0, 0, 72, 128},
       {1, 90, 1, 0, 136, 256},
       {0, 0, 0, 1, 8, 128},
-      {0, 0, 1, 1, 64, 64}}},
-    {"stage 3", 90, 227 * 1024, 2, {{64, 600, 0, 0, 8, 64}, {64, 500, 0, 0, 72, 128}, {64, 400, 0, 0, 136, 256}}},
+      {0, 0, 1, 1, 64, 64}},
+     {{1, 150, 0, 0, 8, 64},
+      {1, 150, 1, 0, 8, 128},
+      {1, 100, 0, 0, 72, 128},
+      {1, 90, 1, 0, 136, 192},
+      {1, 90, 0, 0, 200, 256}}},
+    {"stage 3",
+     90,
+     2,
+     227 * 1024,
+     227 * 1024,
+     {{64, 600, 0, 0, 8, 64}, {64, 500, 0, 0, 72, 128}, {64, 400, 0, 0, 136, 256}},
+     {{64, 400, 0, 0, 8, 64}, {64, 300, 0, 0, 72, 128}, {64, 250, 0, 0, 136, 256}}},
 };
-
-static const wishes gradients[] = {{1, 150, 0, 0, 8, 64},
-                                   {1, 150, 1, 0, 8, 128},
-                                   {1, 100, 0, 0, 72, 128},
-                                   {1, 90, 1, 0, 136, 192},
-                                   {1, 90, 0, 0, 200, 256}};
 
 int main(int argc, char **argv) {
     const int rounds = argc > 1 ? atoi(argv[1]) : 12;
     const int only = argc > 2 ? atoi(argv[2]) : 0;
+    const bool only_backward = argc > 2 && strstr(argv[2], "backward");
     only_first = only != 0;
     for (const subject &stage : subjects)
         for (const wishes &w : stage.kinds) {
             const long before = checks, failed = failures, called = calls;
-            if (!w.most_d || (only && only != stage.stage + 1)) break;
+            if (!w.most_d || (only && only != stage.stage + 1) || only_backward) break;
             for (int i = 0; i < rounds; i++) {
                 call c;
                 random_call(c, w);
@@ -514,28 +522,30 @@ int main(int argc, char **argv) {
                    w.decode ? "decode" : "prefill", w.extra ? " with everything" : "", w.least_d, w.most_d,
                    calls - called, checks - before, failures - failed);
         }
-    for (const wishes &w : gradients) {
-        if (only && only != 2) break;
-        const long before = checks, failed = failures, called = calls;
-        const attn__gpu::stage &s = stages[1];
-        for (int i = 0; i < rounds; i++) {
-            call c;
-            random_call(c, w);
-            c.dev.arch = 80, c.dev.shared_bytes = 99 * 1024, c.dev.processors = 4;
-            give_workspace(c, (size_t)s.more(c.p, c.dev, false));
-            attn_emu::set_timing(0, seed);
-            if (s.covers(c.p, c.dev, false) || s.forward(c.p, c.dev, NULL)) fail(c, "the forward for gradients", 0, 1);
-            make_backward(c);
-            if (s.covers(c.p, c.dev, true)) {
-                fail(c, s.covers(c.p, c.dev, true), 0, 1);
-                continue;
+    for (const subject &stage : subjects)
+        for (const wishes &w : stage.gradients) {
+            const long before = checks, failed = failures, called = calls;
+            if (!w.most_d || (only && only != stage.stage + 1)) break;
+            const attn__gpu::stage &s = stages[stage.stage];
+            for (int i = 0; i < rounds; i++) {
+                call c;
+                random_call(c, w);
+                c.dev.arch = stage.arch, c.dev.shared_bytes = stage.shared_backward, c.dev.processors = 4;
+                give_workspace(c, (size_t)s.more(c.p, c.dev, false));
+                attn_emu::set_timing(0, seed);
+                if (s.covers(c.p, c.dev, false) || s.forward(c.p, c.dev, NULL))
+                    fail(c, "the forward for gradients", 0, 1);
+                make_backward(c);
+                if (s.covers(c.p, c.dev, true)) {
+                    fail(c, s.covers(c.p, c.dev, true), 0, 1);
+                    continue;
+                }
+                run_backward(c, (size_t)s.more(c.p, c.dev, true), s.backward);
             }
-            run_backward(c, (size_t)s.more(c.p, c.dev, true), s.backward);
+            printf("%s backward%s, head sizes %d..%d: %ld calls, %ld checks, %ld failed\n", stage.name,
+                   w.extra ? " with everything" : "", w.least_d, w.most_d, calls - called, checks - before,
+                   failures - failed);
         }
-        printf("stage 2 backward%s, head sizes %d..%d: %ld calls, %ld checks, %ld failed\n",
-               w.extra ? " with everything" : "", w.least_d, w.most_d, calls - called, checks - before,
-               failures - failed);
-    }
     checks++;
     if (attn_emu::count.ldmatrix_conflicts) failures++, printf("FAIL ldmatrix: rows that share banks\n");
     printf("emulated: %lld mma, %lld ldmatrix, %lld cp.async, %lld wgmma, %lld TMA\n", (long long)attn_emu::count.mma,

@@ -2899,14 +2899,8 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
             if (shape::scores) hw::wgmma_keep(sum), hw::wgmma_keep(gradients);
             if (shape::values) hw::wgmma_keep(sum_values), hw::wgmma_keep(weights);
         };
-        const auto release = [&](int now) {                     /* the sums have had this tile */
-            if (!elected) return;
-            hw::mbarrier_arrive(met_empty + now % 2);
-            if (shape::values) hw::mbarrier_arrive(above_empty + now % slots);
-        };
 
         if (w.head < w.end) {
-            const int start = tile;
             hw::mbarrier_wait(own_full, started & 1);
             ATTN__LOOP for (; w.head < w.end; tile++) {
                 const int at = tile % 2 * (shape::slot >> 4), at_above = tile % slots * (shape::slot >> 4);
@@ -2920,9 +2914,6 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
                 if (shape::scores) start_product(ds, desc_own_above, desc_above + at_above);
                 w.part++;                                       /* while they run, where to go next */
                 find_tile<shape>(m, w);
-                hw::wgmma_wait<1 + shape::scores>();            /* the sums of the tile before */
-                keep_sums();
-                if (tile > start) release(tile - 1);
                 hw::wgmma_wait<0>();
                 hw::wgmma_keep(s);
                 if (shape::scores) hw::wgmma_keep(ds);
@@ -2947,10 +2938,11 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
                 ATTN__UNROLL for (int k = 0; k < met / 16 * shape::scores; k++)
                     hw::wgmma<T, D, true>(sum, gradients[k], desc_met + at + wgmma_down(k), true);
                 hw::wgmma_commit();
+                hw::wgmma_wait<0>();
+                keep_sums();
+                if (elected) hw::mbarrier_arrive(met_empty + tile % 2);
+                if (shape::values && elected) hw::mbarrier_arrive(above_empty + tile % slots);
             }
-            hw::wgmma_wait<0>();
-            keep_sums();
-            release(tile - 1);
             if (elected) hw::mbarrier_arrive(own_empty);
             started++;
         }

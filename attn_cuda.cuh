@@ -3122,11 +3122,11 @@ static const stage stages[] = {
     {"stage 2, mma.sync", mma_covers, mma_more, mma_forward, mma_backward},
     {"stage 3, wgmma", hopper_covers, mma_more, hopper_forward, NULL},
     {"stage 4, additive scores fused", additive_covers, additive_more, additive_forward_run, simple_backward_run}};
-enum { STAGES = ATTN_CUDA_SIMPLE ? 1 : sizeof stages / sizeof *stages };
+static int stage_count() { return ATTN_CUDA_SIMPLE ? 1 : (int)(sizeof stages / sizeof *stages); }
 
 static const stage &stage_for(const params &p, const device &d, bool backward)
 {
-    int i = STAGES - 1;
+    int i = stage_count() - 1;
     while (i > 0 && stages[i].covers(p, d, backward)) i--;
     return stages[i];
 }
@@ -3514,8 +3514,8 @@ extern "C" const char *attn__cuda_stage(const attn_desc *d, const void *grad, in
 {
     const attn__gpu::device_guard guard(attn__gpu::some_data(d));
     const attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
-    if (n >= attn__gpu::STAGES) return NULL;
-    const attn__gpu::stage &stage = attn__gpu::stages[attn__gpu::STAGES - 1 - n];
+    if (n >= attn__gpu::stage_count()) return NULL;
+    const attn__gpu::stage &stage = attn__gpu::stages[attn__gpu::stage_count() - 1 - n];
     *why = stage.covers(p, attn__gpu::device_now(), grad != NULL);
     return stage.name;
 }

@@ -543,7 +543,8 @@ static void infinite_call(call &c, const kind &k, int i) {
     if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";
 }
 
-int main(int argc, char **argv) {
+/* Weak: where this is linked with another program, it is that one's kernels. */
+__attribute__((weak)) int main(int argc, char **argv) {
     const int rounds = argc > 1 ? atoi(argv[1]) : 12;
     const char *const only = argc > 3 ? argv[3] : "";
     if (argc > 2 && atoi(argv[2]) > 0) timings = std::min(atoi(argv[2]), attn_emu::timing_count);

@@ -48,9 +48,8 @@ sanitize: | build ## Run the suites under the address, undefined-behaviour, thre
 golden: | build ## Compute one hash over a fixed set of calls in every way there is; compare with tests/golden.txt.
 	@sh tests/golden.sh
 
-EMULATED = emulated suites primitives fast
-test-cuda-emulated: $(EMULATED:%=build/cuda/%) ## Run the GPU kernels in an emulator on this CPU, against float64.
-	@sh tests/cuda/emulated.sh
+test-cuda-emulated: $(CUDA_PROGRAMS:%=$(CUDA)/%) ## Run the GPU kernels in an emulator on this CPU, against float64 (FULL=1: all there is).
+	@FULL="$(FULL)" sh tests/cuda/emulated.sh
 
 test-cuda-mutants: | build/cuda ## Plant faults into the GPU kernels, one at a time; the emulated tests must notice each.
 	@CXX="$(CXX)" sh tests/cuda/mutants.sh
@@ -90,7 +89,7 @@ format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is 
 clean: ## Remove build/.
 	rm -rf build
 
-build build/obj build/cuda:
+build build/obj build/cuda build/cuda-full:
 	mkdir -p $@
 
 # ---- the test program: the implementation is compiled once, in tests/attn.c
@@ -108,24 +107,28 @@ build/mutate: tests/mutate.c | build
 	$(CC) $(CFLAGS) $(LDFLAGS) $< -o $@
 
 # ---- the kernels of attn_cuda.cuh in the emulator: its tests; suites of the CPU all of whose arrays lie on a device, for
-# stage 1, which keeps what they ask of bits
-CXXFLAGS     = -O2 -Wall -Wextra
-CUDA_SUITES  = forward special properties mha bmm pieces softmax
-CUDA_SOURCES = attn_cuda.cuh attn.h $(wildcard tests/cuda/*.h tests/*.h)
+# stage 1, which keeps what they ask of bits. One object file has the kernels of all, for they are what takes long to
+# compile; FULL=1 has those of every head size.
+CUDA           = build/cuda$(if $(FULL),-full)
+CUDA_PROGRAMS  = emulated suites primitives fast
+CUDA_SUITES    = forward special properties mha bmm pieces softmax
+CUDA_SOURCES   = attn_cuda.cuh attn.h $(wildcard tests/cuda/*.h tests/*.h) tests/cuda/device.cc
+CUDA_SOME      = 64,128,256
+CXXFLAGS       = $(if $(FULL),-O2,-O1) -Wall -Wextra
 
-build/cuda/%.o: tests/cuda/%.c $(CUDA_SOURCES) | build/cuda
+$(CUDA)/%.o: tests/cuda/%.c $(CUDA_SOURCES) | $(CUDA)
 	$(CC) $(CFLAGS) -I. -c $< -o $@
-build/cuda/device.o: tests/cuda/device.cc $(CUDA_SOURCES) | build/cuda
-	$(CXX) -std=c++17 $(CXXFLAGS) -I. -c $< -o $@
-build/cuda/everywhere.o: tests/cuda/device.cc $(CUDA_SOURCES) | build/cuda
-	$(CXX) -std=c++17 $(CXXFLAGS) -DFAKE_ELSEWHERE=3 -DATTN_CUDA_SIMPLE=1 -I. -c $< -o $@
-build/cuda/primitives build/cuda/fast: build/cuda/%: tests/cuda/%.cc tests/cuda/device.cc $(CUDA_SOURCES) | build/cuda
-	$(CXX) -std=c++17 $(CXXFLAGS) -I. $< -o $@
-build/cuda/main-%.o: tests/main.c tests/test.h attn.h | build/cuda
+$(CUDA)/%.o: tests/cuda/%.cc $(CUDA_SOURCES) | $(CUDA)
+	$(CXX) -std=c++17 $(CXXFLAGS) $(if $(FULL),,-DATTN_CUDA_HEAD_DIMS=$(CUDA_SOME)) -I. -c $< -o $@
+$(CUDA)/primitives.o: CUDA_SOME = 64
+$(CUDA)/main-%.o: tests/main.c tests/test.h attn.h | $(CUDA)
 	$(CC) $(CFLAGS) -D'SUITES=$(if $(filter suites,$*),${CUDA_SUITES:%=X(%)},X($*))' -c $< -o $@
-build/cuda/emulated: build/cuda/emulated.o build/cuda/main-emulated.o build/cuda/attn.o build/cuda/device.o
-	$(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
-build/cuda/suites: $(CUDA_SUITES:%=build/obj/%.o) build/cuda/main-suites.o build/cuda/attn.o build/cuda/everywhere.o
+$(CUDA)/suites: $(CUDA_SUITES:%=build/obj/%.o)
+$(CUDA)/emulated $(CUDA)/suites: $(CUDA)/%: $(CUDA)/main-%.o $(CUDA)/attn.o
+$(CUDA)/emulated: $(CUDA)/emulated.o
+$(CUDA)/emulated $(CUDA)/suites $(CUDA)/fast: $(CUDA)/fast.o
+$(CUDA)/primitives: $(CUDA)/primitives.o
+$(CUDA_PROGRAMS:%=$(CUDA)/%):
 	$(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 # ---- the benchmarks, as users build; once more with a fused multiply-add for the scalar kernels

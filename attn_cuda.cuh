@@ -25,6 +25,8 @@
              memory must be the device's and stay there until the stream is done with it. So it can be captured in a
              graph; attn_cuda_prepare() once before a capture loads the kernels. What fails later shows at the caller's
              own synchronisation, as always.
+   NaN, INF  stay where attn.h says. One exception, in stages 2 and 3: a key that nothing masks and whose k is infinite
+             has weight 0 in rows where that makes the score -inf; if its v is not finite either, these may be NaN.
    CONTENTS  of arrays on the device cannot be looked at: key_lengths and query_lengths are clamped to 0..Sk and 0..Sq,
              sigma_per_head is taken as it is. Everything else is checked as on the CPU.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, each as it likes (lse and stats are f32). All
@@ -1438,9 +1440,10 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
     ATTN__UNROLL for (int i = 0; i < 4; i++) a[i] = hw::pack<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
 }
 
-/* ---- products where +0 excludes: such a weight must keep out what it meets, be that NaN or infinite. A tile of
-   weights that may exclude is a rare one at the edge of a mask, and a tile of values that are not finite rarer still.
-   So look; if there is one, let the rows that meet it become NaN, then put zeros in its place. */
+/* ---- products where +0 excludes: such a weight must keep out what it meets, be that NaN or infinite; a weight that
+   merely vanishes is -0. A tile of weights that may exclude is a rare one at the edge of a mask, and a tile of values
+   that are not finite rarer still. So look; if there is one, let the rows that meet it become NaN, then put zeros in
+   its place. */
 template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)      /* all bits of those set */
 {
     const uint32_t e = T::is_bf16 ? 0x7f80u : 0x7c00u;
@@ -1486,8 +1489,9 @@ ATTN__DEVICE void mark_odd(float (&d)[N / 2], const float (&s)[K / 2], uint32_t 
         }
     }
 }
-/* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns */
-template <class T, int N, int K>
+/* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns; Odd: as if it had zeros where it is not
+   finite */
+template <class T, int N, int K, bool Odd>
 ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
 {
     ATTN__UNROLL for (int k = 0; k < K / 16; k++) {
@@ -1495,10 +1499,18 @@ ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint3
         pack_left<T>(a, s, k);
         ATTN__UNROLL for (int n = 0; n < N; n += 16) {
             load_right_down(b, tile, K, n, k);
+            ATTN__UNROLL for (int i = 0; i < 4 * Odd; i++) b[i] &= ~halves_not_finite<T>(b[i]);
             hw::mma<T>(d + n / 2, a, b[0], b[1]);
             hw::mma<T>(d + n / 2 + 4, a, b[2], b[3]);
         }
     }
+}
+/* the same for a tile that is odd: what its rows [first, last) hold is met by those weights alone that do not exclude */
+template <class T, int N, int K>
+ATTN__DEVICE void add_weighted_odd(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
+{
+    mark_odd<T, N, K>(d, s, tile, first, last);
+    add_weighted<T, N, K, true>(d, s, tile);
 }
 /* s 16xN = rows row.. of a tile of RowsA . transposed tile of N rows, over D columns */
 template <class T, int N, int D, int RowsA>
@@ -1594,16 +1606,20 @@ ATTN__DEVICE tile_reach join_block(tile_reach t, tile_reach *shared)
    and scale is 1. */
 template <bool Extra> ATTN__DEVICE float scale_of(const params &p) { return Extra ? 1.0f : p.scale * LOG2E; }
 
+/* Returns, a bit each, which of them are excluded. Edge: some may be; else nobody asks. */
 template <int N, bool Extra, bool Edge>
-ATTN__DEVICE void mask_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
+ATTN__DEVICE uint64_t mask_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
 {
     const int column = key0 + hw::lane() % 4 * 2;
+    uint64_t none = 0;
     ATTN__UNROLL for (int j = 0; j < N / 2 * (Extra || Edge); j++) {
         const tile_row &r = rows[j / 2 % 2];
         const int key = column + j / 4 * 8 + j % 2;
         if (key < r.first || key >= r.last) s[j] = -infinity();
         else if (Extra) s[j] = full_score(p, r, key, s[j]);
+        if (Edge && is_none(s[j])) none |= 1ull << j;
     }
+    return none;
 }
 
 struct row_pair { float top[2], mass[2]; };     /* so far: the largest score, and this thread's part of the mass */
@@ -1632,6 +1648,12 @@ template <int N> ATTN__DEVICE void weigh_tile(float (&s)[N / 2], row_pair &r, fl
         r.top[e] = top;
         r.mass[e] = hw::fma(r.mass[e], shrink[e], sum);
     }
+}
+/* Weights that vanish without being excluded become -0: then +0 says that one is. */
+template <int N> ATTN__DEVICE void tell_excluded(float (&s)[N / 2], uint64_t none)
+{
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++)
+        if (s[j] == 0.0f && !(none >> j & 1)) s[j] = -0.0f;
 }
 template <int N> ATTN__DEVICE void drop_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
 {
@@ -1786,9 +1808,11 @@ ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_w
             copy_keys(p.k, k, n + 1, p.size_q);
             if (busy) {
                 product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
-                if (edge) mask_tile<keys, Extra, true>(s, p, rows, n * keys);
+                uint64_t none = 0;
+                if (edge) none = mask_tile<keys, Extra, true>(s, p, rows, n * keys);
                 else mask_tile<keys, Extra, false>(s, p, rows, n * keys);
                 weigh_tile<keys>(s, soft, scale, shrink);
+                if (edge) tell_excluded<keys>(s, none);
                 if (Extra) drop_tile<keys>(s, p, rows, n * keys);
                 shrink_rows<D>(out, shrink);
             }
@@ -1797,13 +1821,10 @@ ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_w
             copy_keys(values, v, n + 1, p.size_v);
             if (!values.rank) continue;
             const uint32_t tile_v = v + n % 2 * slot;
-            if (edge && hw::barrier_or(1, shape::threads, has_odd<T, keys, D>(tile_v, hw::thread(), shape::threads))) {
-                if (busy) mark_odd<T, D, keys>(out, s, tile_v, all.first - n * keys, all.last - n * keys);
-                hw::sync();
-                clear_odd<T, keys, D>(tile_v, hw::thread(), shape::threads);
-                hw::sync();
-            }
-            if (busy) add_weighted<T, D, keys>(out, s, tile_v);
+            const bool odd =
+                edge && hw::barrier_or(1, shape::threads, has_odd<T, keys, D>(tile_v, hw::thread(), shape::threads));
+            if (busy && odd) add_weighted_odd<T, D, keys>(out, s, tile_v, all.first - n * keys, all.last - n * keys);
+            else if (busy) add_weighted<T, D, keys, false>(out, s, tile_v);
         }
         hw::copy_wait<0>();
 
@@ -1901,11 +1922,12 @@ ATTN__KERNEL(128, 1) void mma_grad_rows(ATTN__PARAM grad_work m)
             if (sum != 0.0f) {
                 base = sink > top ? sink : top;
                 inverse = 1.0f / (sum * hw::ex2(top - base) + (is_none(sink) ? 0.0f : hw::ex2(sink - base)));
-                for (int64_t c = hw::lane(); c < p.size_v; c += 32)
-                    shift = hw::fma(load(p.d_out, b, h, i, c), load(p.out, b, h, i, c), shift);
             }
+            /* of rows without mass too: a d_out that is not finite is told by it */
+            for (int64_t c = hw::lane(); c < p.size_v; c += 32)
+                shift = hw::fma(load(p.d_out, b, h, i, c), load(p.out, b, h, i, c), shift);
             shift = warp_sum(shift);
-            if (sum != 0.0f && p.d_lse.rank) shift -= load(p.d_lse, b, h, i, 0);
+            if (p.d_lse.rank) shift -= load(p.d_lse, b, h, i, 0);
         }
         if (hw::lane() != 0) continue;
         m.base[n] = base;
@@ -1930,41 +1952,40 @@ template <int Queries> ATTN__KERNEL(128, 1) void mma_grad_reaches(ATTN__PARAM gr
 }
 
 /* Of a pair, from its raw score and the gradient of its weight as it met the values: the weight as it met them, and the
-   gradient of the raw score. +0 excludes, as in has_odd. */
+   gradient of the raw score. Edge: it may be excluded; then both are +0, and -0 where they merely vanish. */
 struct row_grad { float base, inverse, shift; };
-template <bool Extra>
+template <bool Extra, bool Edge>
 ATTN__DEVICE void pair_grad(const params &p, const tile_row &r, const row_grad &g, int key, float scale, float &weight,
                             float &gradient)
 {
     float score = weight, above = gradient, slope = 1.0f, factor = 1.0f, w;
-    weight = gradient = 0.0f;
-    if (key < r.first || key >= r.last) return;
+    if (Edge) {
+        weight = gradient = 0.0f;
+        if (key < r.first || key >= r.last || g.inverse == 0.0f) return;
+    }
     if (Extra) {
         if (p.softcap != 0.0f) {
             const float t = tanhf(score * p.scale / p.softcap);
             slope = 1.0f - t * t;
         }
         score = full_score(p, r, key, score);
-        if (is_none(score)) return;
     }
-    w = hw::ex2(hw::fma(score, scale, -g.base));
-    if (w == 0.0f || g.inverse == 0.0f) return;                 /* before it meets an inverse that is NaN */
-    w *= g.inverse;
+    if (Edge && is_none(score)) return;
+    w = hw::ex2(hw::fma(score, scale, -g.base)) * g.inverse;
     if (Extra && p.dropout != 0.0f) factor = keep_factor(p, r.b, r.h, r.i, key);
     if (factor == 0.0f) above = 0.0f;                           /* dropped: neither excluded nor read */
     gradient = w * (above * factor - g.shift) * slope;
-    if (Extra && gradient == 0.0f) gradient = -0.0f;            /* not excluded */
-    weight = factor == 0.0f ? -0.0f : w * factor;
+    weight = factor == 0.0f ? 0.0f : w * factor;
+    if (Edge && gradient == 0.0f) gradient = -0.0f;
+    if (Edge && weight == 0.0f) weight = -0.0f;
 }
-/* Some weight of this tile may exclude: then all threads together clear it of what is not finite. See has_odd. */
-template <class T, int D, int K>
-ATTN__DEVICE void guard_tile(float (&d)[D / 2], const float (&s)[K / 2], uint32_t tile, int threads)
+template <bool Value> struct is { static constexpr bool value = Value; };
+/* Is one of the products infinite or NaN? One is where a row on the left or the right has such a number. */
+template <int N> ATTN__DEVICE bool is_odd(const float (&s)[N])
 {
-    if (!hw::barrier_or(1, threads, has_odd<T, K, D>(tile, hw::thread(), threads))) return;
-    mark_odd<T, D, K>(d, s, tile, 0, K);
-    hw::sync();
-    clear_odd<T, K, D>(tile, hw::thread(), threads);
-    hw::sync();
+    float zero = 0.0f;
+    ATTN__UNROLL for (int j = 0; j < N; j++) zero = hw::fma(s[j], 0.0f, zero);
+    return is_nan(zero);
 }
 
 template <class T, int D, bool Extra>
@@ -2030,11 +2051,16 @@ ATTN__KERNEL(grad_shape<D>::threads, 1) void mma_grad_queries(ATTN__PARAM grad_w
             copy_keys(n + 1);
             product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
             product_of_rows<T, keys, D, shape::rows>(ds, above, row0, v + n % 2 * slot);
-            ATTN__UNROLL for (int j = 0; j < keys / 2; j++)
-                pair_grad<Extra>(p, rows[j / 2 % 2], grads[j / 2 % 2],
-                                 n * keys + j / 4 * 8 + hw::lane() % 4 * 2 + j % 2, scale, s[j], ds[j]);
-            if (edge) guard_tile<T, D, keys>(dq, ds, k + n % 2 * slot, shape::threads);
-            add_weighted<T, D, keys>(dq, ds, k + n % 2 * slot);
+            const bool odd = hw::any(is_odd(s));        /* is some key so? */
+            const auto pairs = [&](auto guarded) {
+                ATTN__UNROLL for (int j = 0; j < keys / 2; j++)
+                    pair_grad<Extra, decltype(guarded)::value>(p, rows[j / 2 % 2], grads[j / 2 % 2], n * keys +
+                        j / 4 * 8 + hw::lane() % 4 * 2 + j % 2, scale, s[j], ds[j]);
+            };
+            if (edge || odd) pairs(is<true>());
+            else pairs(is<false>());
+            if (odd) add_weighted_odd<T, D, keys>(dq, ds, k + n % 2 * slot, 0, keys);
+            else add_weighted<T, D, keys, false>(dq, ds, k + n % 2 * slot);
         }
         hw::copy_wait<0>();
         const float factor[2] = {p.scale, p.scale};
@@ -2111,41 +2137,51 @@ ATTN__KERNEL(grad_shape<D>::threads, 1) void mma_grad_keys(ATTN__PARAM grad_work
             const uint32_t rows = values + now * shape::values;
             const int64_t i0 = part % parts * queries;
             float s[queries / 2], ds[queries / 2];
+            bool odd_q, odd_above;                      /* is some query so, some gradient of an output? */
             following = next(part + 1);
             hw::copy_wait<0>();
             hw::sync();
             copy_queries(following, now ^ 1);
             product_of_rows<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
-            if (Keys) product_of_rows<T, queries, D, shape::rows>(ds, v, row0, above + now * slot);
-            ATTN__UNROLL for (int j = 0; j < queries / 8; j++)
-                ATTN__UNROLL for (int x = 0; x < 2; x++) {
-                    const int c = j * 8 + column + x;
-                    tile_row r;
-                    row_grad of;
-                    r.b = (int)b;
-                    r.h = (int)(head_kv * group + part / parts);
-                    r.i = (int)i0 + c;
-                    r.position = 0;
-                    if (Extra && r.i < p.queries) r.position = reach_of(p, b, r.i).position;
-                    of.base = float_of(hw::load_shared_word(rows + c * 4));
-                    of.inverse = float_of(hw::load_shared_word(rows + (queries + c) * 4));
-                    of.shift = float_of(hw::load_shared_word(rows + (2 * queries + c) * 4));
-                    r.first = (int)hw::load_shared_word(rows + (3 * queries + c) * 4);
-                    r.last = (int)hw::load_shared_word(rows + (4 * queries + c) * 4);
-                    ATTN__UNROLL for (int e = 0; e < 2; e++) {
-                        float none = 0.0f;
-                        pair_grad<Extra>(p, r, of, first_key + row0 + g + 8 * e, scale, s[4 * j + 2 * e + x],
-                                         Keys ? ds[4 * j + 2 * e + x] : none);
-                    }
-                }
-            if (Values) {
-                if (edge) guard_tile<T, D, queries>(dv, s, above + now * slot, shape::threads);
-                add_weighted<T, D, queries>(dv, s, above + now * slot);
-            }
+            odd_q = hw::any(is_odd(s));
             if (Keys) {
-                if (edge) guard_tile<T, D, queries>(dk, ds, q + now * slot, shape::threads);
-                add_weighted<T, D, queries>(dk, ds, q + now * slot);
+                product_of_rows<T, queries, D, shape::rows>(ds, v, row0, above + now * slot);
+                odd_above = hw::any(is_odd(ds));
+            } else {
+                float shift = 0.0f;
+                for (int i = hw::lane(); i < queries; i += 32)
+                    shift = hw::fma(float_of(hw::load_shared_word(rows + (2 * queries + i) * 4)), 0.0f, shift);
+                odd_above = hw::any(is_nan(shift));
             }
+            const auto pairs = [&](auto guarded) {
+                ATTN__UNROLL for (int j = 0; j < queries / 8; j++)
+                    ATTN__UNROLL for (int x = 0; x < 2; x++) {
+                        const int c = j * 8 + column + x;
+                        tile_row r;
+                        row_grad of;
+                        r.b = (int)b;
+                        r.h = (int)(head_kv * group + part / parts);
+                        r.i = (int)i0 + c;
+                        r.position = 0;
+                        if (Extra && r.i < p.queries) r.position = reach_of(p, b, r.i).position;
+                        of.base = float_of(hw::load_shared_word(rows + c * 4));
+                        of.inverse = float_of(hw::load_shared_word(rows + (queries + c) * 4));
+                        of.shift = float_of(hw::load_shared_word(rows + (2 * queries + c) * 4));
+                        r.first = (int)hw::load_shared_word(rows + (3 * queries + c) * 4);
+                        r.last = (int)hw::load_shared_word(rows + (4 * queries + c) * 4);
+                        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+                            float none = 0.0f;
+                            pair_grad<Extra, decltype(guarded)::value>(p, r, of, first_key + row0 + g + 8 * e, scale,
+                                s[4 * j + 2 * e + x], Keys ? ds[4 * j + 2 * e + x] : none);
+                        }
+                    }
+            };
+            if (edge || odd_q || odd_above) pairs(is<true>());
+            else pairs(is<false>());
+            if (Values && odd_above) add_weighted_odd<T, D, queries>(dv, s, above + now * slot, 0, queries);
+            else if (Values) add_weighted<T, D, queries, false>(dv, s, above + now * slot);
+            if (Keys && odd_q) add_weighted_odd<T, D, queries>(dk, ds, q + now * slot, 0, queries);
+            else if (Keys) add_weighted<T, D, queries, false>(dk, ds, q + now * slot);
         }
         hw::copy_wait<0>();
         tile_row keys[2];
@@ -2579,8 +2615,10 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
             hw::wgmma_commit();
         };
         const auto weigh = [&](int n) {                         /* scores become weights */
-            if (n * keys < all.from || (n + 1) * keys > all.to) mask_tile<keys, false, true>(s, p, rows, n * keys);
+            const bool edge = n * keys < all.from || (n + 1) * keys > all.to;
+            const uint64_t none = edge ? mask_tile<keys, false, true>(s, p, rows, n * keys) : 0;
             weigh_tile<keys>(s, soft, scale, shrink);
+            if (edge) tell_excluded<keys>(s, none);
         };
         const auto pack_weights = [&](int n, int now) {
             ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
@@ -2766,8 +2804,7 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::met / 2], float (&ds)[Shape::m
                     g.inverse = float_of(of[1]);
                     g.shift = float_of(of[2]);
                 }
-                if (!Edge) r.first = 0, r.last = 1;
-                pair_grad<false>(p, r, g, !Edge ? 0 : first_key + (Shape::queries ? c : 8 * e), scale,
+                pair_grad<false, Edge>(p, r, g, first_key + (Shape::queries ? c : 8 * e), scale,
                                  s[4 * j + 2 * e + x], above);
             }
         }
@@ -3513,11 +3550,11 @@ static const stage stages[] = {
     {"stage 2, mma.sync", mma_covers, mma_more, mma_forward, mma_backward},
     {"stage 3, wgmma", hopper_covers, hopper_more, hopper_forward, hopper_backward},
     {"stage 4, additive scores fused", additive_covers, additive_more, additive_forward_run, simple_backward_run}};
-enum { STAGES = ATTN_CUDA_SIMPLE ? 1 : sizeof stages / sizeof *stages };
+static int stage_count() { return ATTN_CUDA_SIMPLE ? 1 : (int)(sizeof stages / sizeof *stages); }
 
 static const stage &stage_for(const params &p, const device &d, bool backward)
 {
-    int i = STAGES - 1;
+    int i = stage_count() - 1;
     while (i > 0 && stages[i].covers(p, d, backward)) i--;
     return stages[i];
 }
@@ -3905,8 +3942,8 @@ extern "C" const char *attn__cuda_stage(const attn_desc *d, const void *grad, in
 {
     const attn__gpu::device_guard guard(attn__gpu::some_data(d));
     const attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
-    if (n >= attn__gpu::STAGES) return NULL;
-    const attn__gpu::stage &stage = attn__gpu::stages[attn__gpu::STAGES - 1 - n];
+    if (n >= attn__gpu::stage_count()) return NULL;
+    const attn__gpu::stage &stage = attn__gpu::stages[attn__gpu::stage_count() - 1 - n];
     *why = stage.covers(p, attn__gpu::device_now(), grad != NULL);
     return stage.name;
 }

@@ -1,5 +1,7 @@
 /* device.cc - attn_cuda.cuh compiled by an ordinary C++ compiler: kernels run in the emulator. */
+#include <stdlib.h>
 #define ATTN_CUDA_HW_HEADER "tests/cuda/runtime.h"
+#define ATTN_CUDA_SIMPLE fake_simple()
 #define ATTN_CUDA_IMPLEMENTATION
 #include "../../attn_cuda.cuh"
 
@@ -9,10 +11,8 @@ struct range {
     int type;
 };
 static std::vector<range> ranges;
-#ifndef FAKE_ELSEWHERE /* before a test says otherwise */
-#define FAKE_ELSEWHERE 0
-#endif
-static int elsewhere = FAKE_ELSEWHERE, failing, arch = 90;
+static int number_of(const char *variable) { return getenv(variable) ? atoi(getenv(variable)) : 0; }
+static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, arch = 90;
 static fake_counts counts;
 static attn_emu::counters before;
 
@@ -33,9 +33,10 @@ void *fake_allocate(size_t bytes, void *stream) {
     void *block = failing ? NULL : malloc(bytes);
     counts.stream = stream;
     if (!block) return NULL;
+    memset(block, 0xff, bytes);
     counts.allocations++;
     fake_range(block, bytes, cudaMemoryTypeDevice);
-    return memset(block, 0xff, bytes);
+    return block;
 }
 void fake_release(void *block, void *stream) {
     counts.releases++;
@@ -55,6 +56,10 @@ fake_counts fake_counted(void) {
 }
 void fake_set_arch(int number) { arch = number; }
 int fake_arch(void) { return arch; }
+int fake_simple(void) {
+    static const int simple = number_of("FAKE_SIMPLE");
+    return simple;
+}
 void *fake_stream(void) {
     static int stream;
     return &stream;

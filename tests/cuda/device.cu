@@ -16,10 +16,8 @@ struct range {
     int type;
 };
 static std::vector<range> ranges;
-#ifndef FAKE_ELSEWHERE /* before a test says otherwise */
-#define FAKE_ELSEWHERE 0
-#endif
-static int elsewhere = FAKE_ELSEWHERE, failing, highest;
+static int number_of(const char *variable) { return getenv(variable) ? atoi(getenv(variable)) : 0; }
+static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, highest;
 static fake_counts counts;
 
 static cudaError_t watched_place(cudaPointerAttributes *attributes, const void *data) {
@@ -54,6 +52,7 @@ static cudaError_t watched_release(void *block, cudaStream_t stream) {
 #define cudaLaunchKernel watched_launch
 #define cudaMallocAsync watched_allocate
 #define cudaFreeAsync watched_release
+#define ATTN_CUDA_SIMPLE fake_simple()
 #define ATTN_CUDA_IMPLEMENTATION
 #include "attn_cuda.cuh"
 #undef cudaPointerGetAttributes
@@ -102,9 +101,12 @@ static int real_arch(void) {
 }
 void fake_set_arch(int arch) { highest = arch; }
 int fake_arch(void) {
-    const char *played = getenv("FAKE_ARCH"); /* for a whole run */
-    if (!highest && played) highest = atoi(played);
+    if (!highest) highest = number_of("FAKE_ARCH"); /* for a whole run */
     return highest && highest < real_arch() ? highest : real_arch();
+}
+int fake_simple(void) {
+    static const int simple = number_of("FAKE_SIMPLE");
+    return simple;
 }
 void *fake_stream(void) {
     static cudaStream_t stream;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 /* Where memory lies: that of the table, else `elsewhere` (0 unregistered, 1 pinned on the host, 2 a device,
-   3 managed). */
+   3 managed), before a test says otherwise the environment's FAKE_ELSEWHERE, or 0. */
 void fake_everything(int type); /* forgets the table */
 void fake_range(const void *data, size_t bytes, int type);
 int fake_type_of(const void *data);
@@ -26,6 +26,7 @@ void fake_fail_allocations(int fail);
 /* Which device there is, 75 to 120: the stages look at it. */
 void fake_set_arch(int arch);
 int fake_arch(void);
+int fake_simple(void); /* stage 1 alone? The environment's FAKE_SIMPLE */
 
 /* The emulator's timings (see emu.h): how many there are, and which one kernels run under. */
 int fake_timings(void);

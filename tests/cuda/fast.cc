@@ -1,8 +1,8 @@
-/* The kernels of stages 2 and 3 against float64, in all timings of the emulator: random shapes and options, every
-   number of every result, memory around the results untouched, the same bits in every timing.
+/* The kernels of stages 2 and 3 against float64, in the timings of the emulator: random shapes and options, every number
+   of every result, memory around the results untouched, the same bits in every timing.
 
-       fast [ROUNDS [STAGE]]     calls of each kind; STAGE: of this one alone ("2"; "2 backward": and of its gradients
-                                 alone), up to the first failure (mutants.sh) */
+       fast [ROUNDS [TIMINGS [KIND]]]   ROUNDS calls of each kind, each in so many timings (0: all); KIND: of those kinds
+                                        alone whose name has this in it, up to the first failure (mutants.sh) */
 #define ATTN_CUDA_MAX_BLOCKS 5 /* so that a block has several tasks, one after the other */
 #define ATTN__CUDA_KEEP        /* the macros that kernels are written with */
 #include "device.cc"
@@ -24,6 +24,7 @@ static bool chance(int percent) { return draw(0, 99) < percent; }
 static float number() { return (float)(int)(bits() % 65536) / 32768.0f - 1.0f; }
 
 static long checks, failures, calls;
+static int timings = attn_emu::timing_count; /* that each call runs in */
 static bool only_first;
 
 /* An array [B,H,I,X] in an allocation of its own: 64 elements of margin on both sides, any order of the first three
@@ -80,11 +81,14 @@ static void make(tensor &t, int type, int64_t n0, int64_t n1, int64_t n2, int64_
     t.a.data = (void *)(((uintptr_t)t.memory.data() + 64 * t.bytes_of() + 15) / 16 * 16);
     t.value.assign((size_t)(n0 * n1 * n2 * n3), NAN);
 }
+static void put(tensor &t, int64_t b, int64_t h, int64_t i, int64_t x, double value) {
+    const int64_t place = attn__gpu::place(t.a, b, h, i, x);
+    write_element(t, place, value);
+    t.value[(size_t)t.at(b, h, i, x)] = read_element(t, place);
+}
 static void fill(tensor &t, double size) {
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
-        const int64_t place = attn__gpu::place(t.a, b, h, i, x);
-        write_element(t, place, t.a.type == ATTN_U8 ? (double)chance(80) : number() * size);
-        t.value[(size_t)t.at(b, h, i, x)] = read_element(t, place);
+        put(t, b, h, i, x, t.a.type == ATTN_U8 ? (double)chance(80) : number() * size);
     });
 }
 /* Some calls have a few numbers that are not finite: they may not leave the rows and columns they belong to. */
@@ -94,9 +98,7 @@ static void spoil(tensor &t, int percent) {
     for (int n = draw(1, 4); n > 0; n--) {
         const int64_t i[4] = {draw(0, (int)t.size[0] - 1), draw(0, (int)t.size[1] - 1), draw(0, (int)t.size[2] - 1),
                               draw(0, (int)t.size[3] - 1)};
-        const int64_t place = attn__gpu::place(t.a, i[0], i[1], i[2], i[3]);
-        write_element(t, place, odd[draw(0, 2)]);
-        t.value[(size_t)t.at(i[0], i[1], i[2], i[3])] = read_element(t, place);
+        put(t, i[0], i[1], i[2], i[3], odd[draw(0, 2)]);
     }
 }
 /* Are all bytes but those of elements still 0xff? */
@@ -120,6 +122,7 @@ struct call {
     std::vector<int32_t> key_lengths, query_lengths, positions;
     std::vector<float> work;
     std::string name;
+    int infinite; /* 1: something in q, 2: in k, 4: in v, 8: in d_out */
 };
 static void integers(array &a, std::vector<int32_t> &v, int64_t b, int64_t i) {
     a.data = v.data(), a.rank = 2, a.type = ATTN_I32;
@@ -129,16 +132,12 @@ struct wishes {
     int least_rows, most_rows, extra, decode, least_d, most_d;
 };
 
-static void random_call(call &c, const wishes &w) {
+/* sizes: batch, heads, heads of K and V, queries, keys, head sizes of Q and of V */
+static void start_call(call &c, int type, const int (&sizes)[7]) {
     params &p = c.p;
     memset((void *)&p, 0, sizeof p);
-    const int type = chance(70) ? ATTN_BF16 : ATTN_F16, group = chance(40) ? draw(2, 4) : 1;
-    p.batch = draw(1, 2), p.heads_kv = draw(1, 2), p.heads = p.heads_kv * group;
-    p.queries = w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows),
-    p.keys = w.decode ? draw(512, 1500) : draw(1, w.most_rows);
-    p.size_q = p.size_k = p.size_u = 8 * draw(w.least_d / 8, w.most_d / 8);
-    p.size_v = chance(60) ? p.size_q : 8 * draw(w.least_d / 8, w.most_d / 8);
-    p.key_heads = p.heads_kv;
+    p.batch = sizes[0], p.heads = sizes[1], p.heads_kv = p.key_heads = sizes[2], p.queries = sizes[3];
+    p.keys = sizes[4], p.size_q = p.size_k = p.size_u = sizes[5], p.size_v = sizes[6];
     make(c.q, type, p.batch, p.heads, p.queries, p.size_q);
     make(c.k, type, p.batch, p.heads_kv, p.keys, p.size_q);
     make(c.v, type, p.batch, p.heads_kv, p.keys, p.size_v);
@@ -146,16 +145,26 @@ static void random_call(call &c, const wishes &w) {
     make(c.lse, ATTN_F32, p.batch, p.heads, p.queries, 1);
     make(c.stats, ATTN_F32, p.batch, p.heads, p.queries, 2);
     fill(c.q, 3), fill(c.k, 3), fill(c.v, 2);
-    spoil(c.q, 20), spoil(c.k, 20), spoil(c.v, 30);
     p.q = p.query = c.q.a, p.k = p.key = c.k.a, p.v = c.v.a;
-    p.lse = c.lse.a, p.stats = c.stats.a;
-    p.out = c.out.a;
-    p.score = chance(70) ? ATTN_SCORE_SCALED_DOT : ATTN_SCORE_DOT;
-    p.scale = p.score == ATTN_SCORE_SCALED_DOT ? 1.0f / sqrtf((float)p.size_q) : 0.1f;
+    p.lse = c.lse.a, p.stats = c.stats.a, p.out = c.out.a;
+    p.score = ATTN_SCORE_SCALED_DOT;
+    p.scale = 1.0f / sqrtf((float)p.size_q);
     p.keep_scale = 1.0f;
-    c.name = std::string(type == ATTN_BF16 ? "bf16" : "f16") + " B" + std::to_string(p.batch) + " H" +
-             std::to_string(p.heads) + "/" + std::to_string(p.heads_kv) + " Sq" + std::to_string(p.queries) + " Sk" +
-             std::to_string(p.keys) + " D" + std::to_string(p.size_q) + " Dv" + std::to_string(p.size_v);
+    c.name += std::string(type == ATTN_BF16 ? "bf16" : "f16") + " B" + std::to_string(p.batch) + " H" +
+              std::to_string(p.heads) + "/" + std::to_string(p.heads_kv) + " Sq" + std::to_string(p.queries) + " Sk" +
+              std::to_string(p.keys) + " D" + std::to_string(p.size_q) + " Dv" + std::to_string(p.size_v);
+}
+static void random_call(call &c, const wishes &w) {
+    params &p = c.p;
+    const int type = chance(70) ? ATTN_BF16 : ATTN_F16, group = chance(40) ? draw(2, 4) : 1, heads_kv = draw(1, 2);
+    const int size_q = 8 * draw(w.least_d / 8, w.most_d / 8);
+    const int size_v = chance(60) ? size_q : 8 * draw(w.least_d / 8, w.most_d / 8);
+    start_call(c, type,
+               {draw(1, 2), heads_kv * group, heads_kv, w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows),
+                w.decode ? draw(512, 1500) : draw(1, w.most_rows), size_q, size_v});
+    if (chance(15)) fill(c.q, 60), c.name += " steep"; /* most weights vanish */
+    spoil(c.q, 20), spoil(c.k, 20), spoil(c.v, 30);
+    if (chance(30)) p.score = ATTN_SCORE_DOT, p.scale = 0.1f;
     if (chance(50)) p.causal = 1, c.name += " causal";
     if (chance(30)) {
         p.window = 1, p.window_left = chance(70) ? draw(0, 90) : -1, p.window_right = chance(50) ? draw(0, 40) : -1;
@@ -199,9 +208,7 @@ static void random_call(call &c, const wishes &w) {
         make(c.bias, chance(50) ? ATTN_F32 : type, p.batch, p.heads, p.queries, p.keys);
         fill(c.bias, 2);
         for_all(c.bias, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
-            if (chance(90)) return;
-            write_element(c.bias, place(c.bias.a, b, h, i, x), -INFINITY);
-            c.bias.value[(size_t)c.bias.at(b, h, i, x)] = -INFINITY;
+            if (!chance(90)) put(c.bias, b, h, i, x, -INFINITY);
         });
         p.bias = c.bias.a, c.name += " bias";
     }
@@ -289,15 +296,17 @@ static void check_forward(const call &c) {
     const params &p = c.p;
     const double half = p.q.type == ATTN_BF16 ? 1.0 / 256 : 1.0 / 2048;
     const double of_out = p.out.type == ATTN_F32 ? 0 : half;
-    std::vector<double> w((size_t)p.keys), sum((size_t)p.size_v), size((size_t)p.size_v);
+    std::vector<double> w((size_t)p.keys), sum((size_t)p.size_v), size((size_t)p.size_v), slope((size_t)p.keys);
+    std::vector<bool> either((size_t)p.size_v);
     for (int64_t b = 0; b < p.batch; b++)
         for (int64_t h = 0; h < p.heads; h++)
             for (int64_t i = 0; i < p.queries; i++) {
                 const double sink = p.sink.rank ? c.sink(0, h, 0, 0) : -INFINITY;
-                double top = -INFINITY, mass = 0, slope, all, lse;
-                for (int64_t j = 0; j < p.keys; j++) top = fmax(top, w[(size_t)j] = score(c, b, h, i, j, &slope));
+                double top = -INFINITY, mass = 0, all, lse;
                 for (int64_t j = 0; j < p.keys; j++)
-                    mass += w[(size_t)j] = w[(size_t)j] == -INFINITY ? 0 : exp(w[(size_t)j] - top);
+                    top = fmax(top, w[(size_t)j] = score(c, b, h, i, j, &slope[(size_t)j]));
+                for (int64_t j = 0; j < p.keys; j++)
+                    if (w[(size_t)j] != -INFINITY) mass += exp(w[(size_t)j] - top);
                 lse = top + log(mass);
                 if (mass == 0) lse = -INFINITY;
                 if (sink > -INFINITY) lse = fmax(lse, sink) + log1p(exp(-fabs(lse - sink)));
@@ -306,10 +315,13 @@ static void check_forward(const call &c) {
                 close(c, "stats: maximum", read_element(c.stats, place(c.stats.a, b, h, i, 0)), top,
                       2e-5 * (1 + fabs(top)));
                 close(c, "stats: mass", read_element(c.stats, place(c.stats.a, b, h, i, 1)), mass, 1e-4 * (1 + mass));
-                for (int64_t x = 0; x < p.size_v; x++) sum[(size_t)x] = size[(size_t)x] = 0;
+                for (int64_t x = 0; x < p.size_v; x++) sum[(size_t)x] = size[(size_t)x] = 0, either[(size_t)x] = false;
                 for (int64_t j = 0; j < p.keys; j++) {
-                    if (w[(size_t)j] == 0) continue;
-                    const double f = w[(size_t)j] / all * keep(p, b, h, i, j);
+                    /* no mask, but an infinite k has excluded it: these stages may let its v through all the same */
+                    for (int64_t x = 0; w[(size_t)j] == -INFINITY && slope[(size_t)j] != 0 && x < p.size_v; x++)
+                        if (!isfinite(c.v(b, h / (p.heads / p.heads_kv), j, x))) either[(size_t)x] = true;
+                    if (w[(size_t)j] == -INFINITY) continue;
+                    const double f = exp(w[(size_t)j] - top) / all * keep(p, b, h, i, j);
                     for (int64_t x = 0; x < p.size_v; x++) {
                         const double term = f * c.v(b, h / (p.heads / p.heads_kv), j, x);
                         sum[(size_t)x] += term;
@@ -319,8 +331,9 @@ static void check_forward(const call &c) {
                 for (int64_t x = 0; x < p.size_v; x++) {
                     const double want =
                         mass == 0 && sink == -INFINITY && p.empty == ATTN_EMPTY_NAN ? NAN : sum[(size_t)x];
-                    close(c, "out", read_element(c.out, place(c.out.a, b, h, i, x)), want,
-                          half * size[(size_t)x] + of_out * fabs(want) + 1e-6);
+                    const double got = read_element(c.out, place(c.out.a, b, h, i, x));
+                    if (!either[(size_t)x] || !isnan(got))
+                        close(c, "out", got, want, half * size[(size_t)x] + of_out * fabs(want) + 1e-6);
                 }
             }
     checks++;
@@ -339,7 +352,8 @@ static void make_backward(call &c) {
     const int type = p.q.type;
     make(c.d_out, type, p.batch, p.heads, p.queries, p.size_v);
     fill(c.d_out, 1);
-    spoil(c.d_out, 20);
+    spoil(c.d_out, c.infinite ? 0 : 20);
+    if (c.infinite & 8) put(c.d_out, 0, 0, p.queries / 2, 2, -INFINITY), c.name += " infinite d_out";
     p.d_out = c.d_out.a;
     if (chance(30)) {
         make(c.d_lse, ATTN_F32, p.batch, p.heads, p.queries, 1);
@@ -379,14 +393,14 @@ static void check_backward(const call &c, double before_q, double before_k, doub
                 double top = -INFINITY, mass = 0, all, delta = 0;
                 for (int64_t j = 0; j < p.keys; j++)
                     top = fmax(top, w[(size_t)j] = score(c, b, h, i, j, &slope[(size_t)j]));
-                for (double &x : w) mass += x = x == -INFINITY ? 0 : exp(x - top);
+                for (double x : w) mass += x == -INFINITY ? 0 : exp(x - top);
                 if (mass == 0) continue;
                 all = mass + (p.sink.rank ? exp(c.sink(0, h, 0, 0) - top) : 0);
                 for (int64_t x = 0; x < p.size_v; x++) delta += c.d_out(b, h, i, x) * c.out(b, h, i, x);
                 if (p.d_lse.rank) delta -= c.d_lse(b, h, i, 0);
                 for (int64_t j = 0; j < p.keys; j++) {
-                    if (w[(size_t)j] == 0) continue;
-                    const double weight = w[(size_t)j] / all, factor = keep(p, b, h, i, j);
+                    if (w[(size_t)j] == -INFINITY) continue;
+                    const double weight = exp(w[(size_t)j] - top) / all, factor = keep(p, b, h, i, j);
                     double above = 0, terms = 0, g;
                     for (int64_t x = 0; x < p.size_v; x++) {
                         dv.add(c.dv.at(b, hk, j, x), (factor == 0 ? 0 : weight * factor) * c.d_out(b, h, i, x));
@@ -410,6 +424,13 @@ static void check_backward(const call &c, double before_q, double before_k, doub
     if (p.dv.rank) check_sums(c, "dv", c.dv, dv, half, before_v);
 }
 
+/* the `mode`th timing of a call; where it runs in few, calls have different ones */
+static void set_timing(int mode) {
+    static int next;
+    if (mode == 0) next = timings < attn_emu::timing_count ? next + 1 : 0;
+    else next += timings < attn_emu::timing_count ? 1 : 0;
+    attn_emu::set_timing(timings < attn_emu::timing_count ? next * 3 % attn_emu::timing_count : mode, seed);
+}
 typedef cudaError_t (*forward_fn)(const params &, const device &, cudaStream_t);
 static void poison(tensor &t) { std::fill(t.memory.begin(), t.memory.end(), 0xff); }
 
@@ -429,13 +450,13 @@ static void run_backward(call &c, size_t workspace, forward_fn backward) {
         c.out.value[(size_t)c.out.at(b, h, i, x)] = read_element(c.out, place(c.out.a, b, h, i, x));
     });
     give_workspace(c, workspace);
-    for (int mode = 0; mode < attn_emu::timing_count; mode++) {
+    for (int mode = 0; mode < timings; mode++) {
         for (int n = 0; n < 3; n++) {
             before[n] = c.p.accumulate >> n & 1 ? 0.25 : 0;
             poison(*results[n]);
             if (before[n] != 0) set_all(*results[n], before[n]);
         }
-        attn_emu::set_timing(mode, seed);
+        set_timing(mode);
         calls++;
         const int error = backward(c.p, c.dev, NULL);
         if (error) {
@@ -453,9 +474,9 @@ static void run_backward(call &c, size_t workspace, forward_fn backward) {
 static void run_forward(call &c, size_t workspace, forward_fn forward) {
     std::vector<unsigned char> first;
     give_workspace(c, workspace);
-    for (int mode = 0; mode < attn_emu::timing_count; mode++) {
+    for (int mode = 0; mode < timings; mode++) {
         poison(c.out), poison(c.lse), poison(c.stats);
-        attn_emu::set_timing(mode, seed);
+        set_timing(mode);
         calls++;
         const int error = forward(c.p, c.dev, NULL);
         if (error) {
@@ -468,89 +489,93 @@ static void run_forward(call &c, size_t workspace, forward_fn forward) {
     }
 }
 
-static const struct subject {
+static void forward(call &c, const stage &s) {
+    if (s.covers(c.p, c.dev, false)) fail(c, s.covers(c.p, c.dev, false), 0, 1);
+    else run_forward(c, (size_t)s.more(c.p, c.dev, false), s.forward);
+}
+/* after a forward in some timing, whose results it goes on with */
+static void backward(call &c, const stage &s) {
+    give_workspace(c, (size_t)s.more(c.p, c.dev, false));
+    set_timing(0);
+    if (s.covers(c.p, c.dev, false) || s.forward(c.p, c.dev, NULL)) fail(c, "the forward for gradients", 0, 1);
+    make_backward(c);
+    if (s.covers(c.p, c.dev, true)) fail(c, s.covers(c.p, c.dev, true), 0, 1);
+    else run_backward(c, (size_t)s.more(c.p, c.dev, true), s.backward);
+}
+
+static const struct kind {
     const char *name;
-    int arch, stage, shared_bytes, shared_backward;
-    wishes kinds[6], gradients[6];
-} subjects[] = {
-    {"stage 2",
-     80,
-     1,
-     163 * 1024,
-     99 * 1024,
-     {{1, 150, 0, 0, 8, 64},
-      {1, 150, 1, 0, 8, 128},
-      {1, 200, 0, 0, 72, 128},
-      {1, 90, 1, 0, 136, 256},
-      {0, 0, 0, 1, 8, 128},
-      {0, 0, 1, 1, 64, 64}},
-     {{1, 150, 0, 0, 8, 64},
-      {1, 150, 1, 0, 8, 128},
-      {1, 100, 0, 0, 72, 128},
-      {1, 90, 1, 0, 136, 192},
-      {1, 90, 0, 0, 200, 256}}},
-    {"stage 3",
-     90,
-     2,
-     227 * 1024,
-     227 * 1024,
-     {{64, 600, 0, 0, 8, 64}, {64, 500, 0, 0, 72, 128}, {64, 400, 0, 0, 136, 256}},
-     {{64, 400, 0, 0, 8, 64}, {64, 300, 0, 0, 72, 128}, {64, 250, 0, 0, 136, 256}}},
+    int stage; /* its index */
+    void (*test)(call &, const attn__gpu::stage &);
+    int arch, shared_bytes;
+    wishes w;
+} kinds[] = {
+    {"stage 2 forward", 1, forward, 80, 163 * 1024, {1, 150, 0, 0, 8, 64}},
+    {"stage 2 forward, with everything", 1, forward, 80, 163 * 1024, {1, 150, 1, 0, 8, 128}},
+    {"stage 2 forward", 1, forward, 80, 163 * 1024, {1, 200, 0, 0, 72, 128}},
+    {"stage 2 forward, with everything", 1, forward, 80, 163 * 1024, {1, 90, 1, 0, 136, 256}},
+    {"stage 2 forward, decode", 1, forward, 80, 163 * 1024, {0, 0, 0, 1, 8, 128}},
+    {"stage 2 forward, decode with everything", 1, forward, 80, 163 * 1024, {0, 0, 1, 1, 64, 64}},
+    {"stage 3 forward", 2, forward, 90, 227 * 1024, {64, 600, 0, 0, 8, 64}},
+    {"stage 3 forward", 2, forward, 90, 227 * 1024, {64, 500, 0, 0, 72, 128}},
+    {"stage 3 forward", 2, forward, 90, 227 * 1024, {64, 400, 0, 0, 136, 256}},
+    {"stage 2 backward", 1, backward, 80, 99 * 1024, {1, 150, 0, 0, 8, 64}},
+    {"stage 2 backward, with everything", 1, backward, 80, 99 * 1024, {1, 150, 1, 0, 8, 128}},
+    {"stage 2 backward", 1, backward, 80, 99 * 1024, {1, 100, 0, 0, 72, 128}},
+    {"stage 2 backward, with everything", 1, backward, 80, 99 * 1024, {1, 90, 1, 0, 136, 192}},
+    {"stage 2 backward", 1, backward, 80, 99 * 1024, {1, 90, 0, 0, 200, 256}},
+    {"stage 2 forward, infinite numbers", 1, forward, 80, 163 * 1024, {0, 0, 0, 0, 0, 0}},
+    {"stage 3 forward, infinite numbers", 2, forward, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
+    {"stage 2 backward, infinite numbers", 1, backward, 80, 99 * 1024, {0, 0, 0, 0, 0, 0}},
+    {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 400, 0, 0, 8, 64}},
+    {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 300, 0, 0, 72, 128}},
+    {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 250, 0, 0, 136, 256}},
+    {"stage 3 backward, infinite numbers", 2, backward, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
 };
 
-int main(int argc, char **argv) {
+/* Infinite numbers where nothing is masked, so that pairs are excluded by their scores alone; the first shape was wrong
+   once. */
+static const int shapes[][7] = {
+    {1, 2, 2, 5, 111, 80, 24}, {1, 2, 1, 70, 140, 24, 64}, {2, 1, 1, 64, 128, 128, 80}, {1, 1, 1, 66, 64, 200, 256}};
+static void infinite_call(call &c, const kind &k, int i) {
+    const int shape = k.stage == 2 ? 1 + i % 3 : i % 4;
+    c.infinite = i % (k.test == backward ? 15 : 7) + 1;
+    start_call(c, i % 2 ? ATTN_BF16 : ATTN_F16, shapes[shape]);
+    if (shape == 0) c.p.causal = 1, c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.name += " causal bottom-right";
+    if (c.infinite & 1) put(c.q, 0, 0, c.p.queries / 2, 5, INFINITY), c.name += " infinite q";
+    if (c.infinite & 2) put(c.k, 0, 0, c.p.keys / 3, 3, -INFINITY), c.name += " infinite k";
+    if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";
+}
+
+/* Weak: where this is linked with another program, it is that one's kernels. */
+__attribute__((weak)) int main(int argc, char **argv) {
     const int rounds = argc > 1 ? atoi(argv[1]) : 12;
-    const int only = argc > 2 ? atoi(argv[2]) : 0;
-    const bool only_backward = argc > 2 && strstr(argv[2], "backward");
-    only_first = only != 0;
-    for (const subject &stage : subjects)
-        for (const wishes &w : stage.kinds) {
-            const long before = checks, failed = failures, called = calls;
-            if (!w.most_d || (only && only != stage.stage + 1) || only_backward) break;
-            for (int i = 0; i < rounds; i++) {
-                call c;
-                random_call(c, w);
-                c.dev.arch = stage.arch, c.dev.shared_bytes = stage.shared_bytes, c.dev.processors = 4;
-                const attn__gpu::stage &s = stages[stage.stage];
-                if (s.covers(c.p, c.dev, false)) {
-                    fail(c, s.covers(c.p, c.dev, false), 0, 1);
-                    continue;
-                }
-                run_forward(c, (size_t)s.more(c.p, c.dev, false), s.forward);
-            }
-            printf("%s forward, %s%s, head sizes %d..%d: %ld calls, %ld checks, %ld failed\n", stage.name,
-                   w.decode ? "decode" : "prefill", w.extra ? " with everything" : "", w.least_d, w.most_d,
-                   calls - called, checks - before, failures - failed);
+    const char *const only = argc > 3 ? argv[3] : "";
+    if (argc > 2 && atoi(argv[2]) > 0) timings = std::min(atoi(argv[2]), attn_emu::timing_count);
+    only_first = *only != 0;
+    for (const kind &k : kinds) {
+        const long before = checks, failed = failures, called = calls;
+        if (!strstr(k.name, only)) continue;
+        for (int i = 0; i < rounds; i++) {
+            call c;
+            seed = (uint64_t)(&k - kinds) * 1000003 + (uint64_t)i * 7919 + 1;
+            for (int n = 0; n < 4; n++) bits();
+            c.infinite = 0;
+            if (k.w.most_d) random_call(c, k.w);
+            else infinite_call(c, k, i);
+            c.dev.arch = k.arch, c.dev.shared_bytes = k.shared_bytes, c.dev.processors = 4;
+            k.test(c, stages[k.stage]);
         }
-    for (const subject &stage : subjects)
-        for (const wishes &w : stage.gradients) {
-            const long before = checks, failed = failures, called = calls;
-            if (!w.most_d || (only && only != stage.stage + 1)) break;
-            const attn__gpu::stage &s = stages[stage.stage];
-            for (int i = 0; i < rounds; i++) {
-                call c;
-                random_call(c, w);
-                c.dev.arch = stage.arch, c.dev.shared_bytes = stage.shared_backward, c.dev.processors = 4;
-                give_workspace(c, (size_t)s.more(c.p, c.dev, false));
-                attn_emu::set_timing(0, seed);
-                if (s.covers(c.p, c.dev, false) || s.forward(c.p, c.dev, NULL))
-                    fail(c, "the forward for gradients", 0, 1);
-                make_backward(c);
-                if (s.covers(c.p, c.dev, true)) {
-                    fail(c, s.covers(c.p, c.dev, true), 0, 1);
-                    continue;
-                }
-                run_backward(c, (size_t)s.more(c.p, c.dev, true), s.backward);
-            }
-            printf("%s backward%s, head sizes %d..%d: %ld calls, %ld checks, %ld failed\n", stage.name,
-                   w.extra ? " with everything" : "", w.least_d, w.most_d, calls - called, checks - before,
-                   failures - failed);
-        }
+        printf("%s", k.name);
+        if (k.w.most_d) printf(", head sizes %d..%d", k.w.least_d, k.w.most_d);
+        printf(": %ld calls, %ld checks, %ld failed\n", calls - called, checks - before, failures - failed);
+        fflush(stdout);
+    }
     checks++;
     if (attn_emu::count.ldmatrix_conflicts) failures++, printf("FAIL ldmatrix: rows that share banks\n");
     printf("emulated: %lld mma, %lld ldmatrix, %lld cp.async, %lld wgmma, %lld TMA\n", (long long)attn_emu::count.mma,
            (long long)attn_emu::count.ldmatrix, (long long)attn_emu::count.copies, (long long)attn_emu::count.wgmma,
            (long long)attn_emu::count.tma);
     printf("fast: %ld calls, %ld checks, %ld failed\n", calls, checks, failures);
-    return failures != 0 || checks == 0;
+    return failures != 0 || calls == 0;
 }

@@ -2406,7 +2406,7 @@ int grad_prepare(const grad_work &m, bool has_stats, const device &dev, cudaStre
     }
     if (!error)
         error = (int)ATTN__LAUNCH(mma_grad_rows, blocks_for((p.batch * p.heads * m.padded + 3) / 4), 128, 0, stream, m);
-    if (!error && (p.dk.rank || p.dv.rank))
+    if (!error)
         error = (int)ATTN__LAUNCH((mma_grad_reaches<Queries>), blocks_for((p.batch * m.padded / Queries + 3) / 4), 128,
                                   0, stream, m);
     return error;
@@ -2474,17 +2474,17 @@ enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD *
 
 /* Where a task is, whose rows are queries or keys. Heads come in sections; in a section first those tiles of all its
    heads that with causal masks have most to do: the last queries, the first keys. */
-struct hopper_task { int64_t b, h, head_kv, first_row; };
+struct hopper_task { int b, h, head_kv, first_row; };
 template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, int64_t task, int rows)
 {
     const int64_t heads = Keys ? p.heads_kv : p.heads, all = p.batch * heads;
     const int64_t first = task / (o.section * o.tiles) * o.section, inside = task - first * o.tiles;
     const int64_t many = all - first < o.section ? all - first : o.section, tile = inside / many;
     hopper_task t;
-    t.b = (first + inside % many) / heads;
-    t.h = (first + inside % many) % heads;
-    t.head_kv = Keys ? t.h : t.h / (p.heads / p.heads_kv);
-    t.first_row = (Keys ? tile : o.tiles - 1 - tile) * rows;
+    t.b = (int)((first + inside % many) / heads);
+    t.h = (int)((first + inside % many) % heads);
+    t.head_kv = Keys ? t.h : t.h / (int)(p.heads / p.heads_kv);
+    t.first_row = (int)(Keys ? tile : o.tiles - 1 - tile) * rows;
     return t;
 }
 /* What the rows of a tile may attend to; a whole warp asks, every warp gets the same. */
@@ -2549,8 +2549,8 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
                 hw::mbarrier_wait(q_empty, (started & 1) ^ 1);
                 hw::mbarrier_expect(q_full, tile_bytes<shape::rows, D>);
                 for (int c = 0; c < panels; c++)
-                    hw::tma_load(tile_q + c * shape::rows * 128, &m.q, q_full, c * 64, (int)t.first_row, (int)t.h,
-                                 (int)t.b);
+                    hw::tma_load(tile_q + c * shape::rows * 128, &m.q, q_full, c * 64, t.first_row, t.h,
+                                 t.b);
                 for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
                     const int now = tile + n - first, before = now - 1;
                     if (n < end) {
@@ -2558,14 +2558,14 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
                         hw::mbarrier_expect(k_full + now % 2, shape::slot);
                         for (int c = 0; c < panels; c++)
                             hw::tma_load(tile_k + now % 2 * shape::slot + c * keys * 128, &m.k, k_full + now % 2,
-                                         c * 64, n * keys, (int)t.head_kv, (int)t.b);
+                                         c * 64, n * keys, t.head_kv, t.b);
                     }
                     if (n > first) {
                         hw::mbarrier_wait(v_empty + before % 2, (before / 2 & 1) ^ 1);
                         hw::mbarrier_expect(v_full + before % 2, shape::slot);
                         for (int c = 0; c < panels; c++)
                             hw::tma_load(tile_v + before % 2 * shape::slot + c * keys * 128, &m.v, v_full + before % 2,
-                                         c * 64, (n - 1) * keys, (int)t.head_kv, (int)t.b);
+                                         c * 64, (n - 1) * keys, t.head_kv, t.b);
                     }
                 }
             }
@@ -2683,6 +2683,8 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
    weights (d_out, v: `above`):
        s = own . met^T    ds = own_above . met_above^T    then    dq or dk += ds . met    dv += s . met_above */
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4 };            /* the sums of a kernel */
+enum { DONE = 5 };              /* numbers of barriers: DONE + consumer */
+enum { EDGE = 1, ODD_MET = 2, ODD_ABOVE = 4, LAST = 8 };        /* what the producer tells of a tile */
 enum { GRAD_ROWS = 128, GRAD_MET = 64, GRAD_THREADS = 384 };    /* of all kernels; queries that keys meet at a time */
 template <int D, int Sums> struct hopper_grad_shape {
     static constexpr bool queries = Sums == OF_QUERIES, values = (Sums & OF_VALUES) != 0, scores = Sums != OF_VALUES;
@@ -2691,8 +2693,8 @@ template <int D, int Sums> struct hopper_grad_shape {
     static constexpr int whole = tile_bytes<rows, D>, slot = tile_bytes<met, D>;
     static constexpr int above_slots = D <= 128 || values ? 2 : 1;              /* else ds alone reads it */
     static constexpr int of_row = queries ? 0 : 20;                             /* base, inverse, shift, first; last */
-    static constexpr int shared_bytes = (1 + scores) * whole + (2 + above_slots) * slot + 2 * met * of_row + 10 * 8;
-    static constexpr int registers_consumer = 224, registers_producer = 56;     /* as the forward's */
+    static constexpr int shared_bytes = (1 + scores) * whole + (2 + above_slots) * slot + 2 * met * of_row + 3 * 16 + 10 * 8;
+    static constexpr int registers_consumer = 224, registers_producer = 56;     /* 2 * 128 * 224 + 128 * 56 < 64 K */
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
 };
 struct hopper_grad_work {
@@ -2735,7 +2737,7 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_odd(ATTN__PARAM hopper_
     }
 }
 
-/* The tiles that the rows of a task meet, of the heads one after the other. All of a block walk the same way. */
+/* The tiles that the rows of a task meet, of the heads one after the other. The producer walks, and tells. */
 struct grad_walk {
     hopper_task task;
     tile_reach  all;            /* of own queries */
@@ -2746,9 +2748,9 @@ template <class Shape> ATTN__DEVICE void find_tile(const hopper_grad_work &m, gr
 {
     for (; w.head < w.end; w.head++, w.part = 0)
         for (; w.part < w.parts; w.part++) {
-            const int first_key = Shape::queries ? w.part * Shape::met : (int)w.task.first_row;
+            const int first_key = Shape::queries ? w.part * Shape::met : w.task.first_row;
             const int last_key = first_key + (Shape::queries ? Shape::met : Shape::rows);
-            const tile_reach r = Shape::queries ? w.all : m.g.reaches[w.task.b * w.parts + w.part];
+            const tile_reach r = Shape::queries ? w.all : m.g.reaches[(int64_t)w.task.b * w.parts + w.part];
             w.edge = r.from > first_key || r.to < last_key;
             if (r.first < last_key && r.last > first_key) return;
         }
@@ -2760,8 +2762,12 @@ template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m,
     grad_walk w;
     w.task = task_at<!Shape::queries>(p, m.order, task, Shape::rows);
     w.all = tile_reach();
-    if (Shape::queries) w.all = reach_of_tile<Shape::rows>(p, w.task);
-    w.head = (int)w.task.head_kv * (Shape::queries ? 1 : group);
+    if (Shape::queries) {
+        const tile_reach *reaches = m.g.reaches + (w.task.b * m.g.padded + w.task.first_row) / GRAD_MET;
+        w.all = reaches[0];
+        join(w.all, reaches[1]);
+    }
+    w.head = w.task.head_kv * (Shape::queries ? 1 : group);
     w.end = w.head + (Shape::queries ? 1 : group);
     w.part = Shape::queries && w.all.last > 0 ? w.all.first / Shape::met : 0;
     w.parts = Shape::queries ? (w.all.last + Shape::met - 1) / Shape::met : (int)(m.g.padded / Shape::met);
@@ -2805,7 +2811,7 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::met / 2], float (&ds)[Shape::m
                     g.shift = float_of(of[2]);
                 }
                 pair_grad<false, Edge>(p, r, g, first_key + (Shape::queries ? c : 8 * e), scale,
-                                 s[4 * j + 2 * e + x], above);
+                                       s[4 * j + 2 * e + x], above);
             }
         }
 }
@@ -2821,11 +2827,13 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     unsigned char *const own = shared, *const own_above = own + shape::scores * shape::whole;
     unsigned char *const tile_met = own_above + shape::whole, *const tile_above = tile_met + 2 * shape::slot;
     unsigned char *const of_rows = tile_above + slots * shape::slot;
-    uint64_t *const own_full = (uint64_t *)(of_rows + 2 * met * shape::of_row), *const own_empty = own_full + 1;
+    unsigned char *const told = of_rows + 2 * met * shape::of_row;      /* what the producer tells: of each slot, task */
+    uint64_t *const own_full = (uint64_t *)(told + 3 * 16), *const own_empty = own_full + 1;
+    const uint32_t told_task = hw::shared_address(told) + 2 * 16;
     uint64_t *const met_full = own_full + 2, *const met_empty = own_full + 4;           /* two each */
     uint64_t *const above_full = own_full + 6, *const above_empty = own_full + 8;
     const int warpgroup = hw::warp() / 4;
-    const int64_t tasks = p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles;
+    const int tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles);
     int tile = 0, started = 0;              /* tiles met, tasks that met any: so many before in this block's life */
 
     if (hw::thread() == 0) {
@@ -2844,31 +2852,45 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     if (warpgroup == 0) {
         hw::registers_fewer<shape::registers_producer>();
         if (hw::warp() != 0) return;
-        for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+        for (int task = hw::block(); task < tasks; task += hw::blocks()) {
             grad_walk w = walk_of<shape>(m, task);
-            const int b = (int)w.task.b;
-            if (w.head == w.end) continue;
+            const int b = w.task.b;
+            const bool odd_own = is_odd_own<shape>(m, w.task, false) || is_odd_own<shape>(m, w.task, true);
             if (hw::lane() == 0) {
+                const int h = w.task.h, row = w.task.first_row, none = w.head == w.end;
                 hw::mbarrier_wait(own_empty, (started & 1) ^ 1);
-                hw::mbarrier_expect(own_full, (1 + shape::scores) * shape::whole);
-                for (int c = 0; c < panels; c++) {
-                    const int at = c * shape::rows * 128, h = (int)w.task.h, row = (int)w.task.first_row;
+                hw::store_shared(told_task, (uint32_t)b);
+                hw::store_shared(told_task + 4, (uint32_t)h);
+                hw::store_shared(told_task + 8, (uint32_t)row);
+                hw::store_shared(told_task + 12, (uint32_t)none);
+                if (none) hw::mbarrier_arrive(own_full);
+                else hw::mbarrier_expect(own_full, (1 + shape::scores) * shape::whole);
+                for (int c = 0; c < panels && !none; c++) {
+                    const int at = c * shape::rows * 128;
                     hw::tma_load(own + at, &m.own, own_full, c * 64, row, h, b);
                     if (shape::scores) hw::tma_load(own_above + at, &m.own_above, own_full, c * 64, row, h, b);
                 }
             }
-            ATTN__LOOP for (; w.head < w.end; w.part++, find_tile<shape>(m, w), tile++) {
-                const int to = tile % 2, to_above = tile % slots, first = w.part * met;
+            ATTN__LOOP for (; w.head < w.end; tile++) {
+                const int to = tile % 2, to_above = tile % slots, first = w.part * met, head = w.head;
+                const bool odd_met = is_odd_met<shape>(m, w, false), odd_above = is_odd_met<shape>(m, w, true);
+                uint32_t flags = odd_met * ODD_MET + odd_above * ODD_ABOVE;
+                if (w.edge || odd_own || odd_met || odd_above) flags |= EDGE;
+                w.part++;
+                find_tile<shape>(m, w);
+                if (w.head == w.end) flags |= LAST;
                 hw::mbarrier_wait(met_empty + to, (tile / 2 & 1) ^ 1);
                 if (hw::lane() == 0) {
+                    hw::store_shared(hw::shared_address(told) + to * 16, flags);
+                    hw::store_shared(hw::shared_address(told) + to * 16 + 4, (uint32_t)first);
                     hw::mbarrier_expect(met_full + to, shape::slot);
                     for (int c = 0; c < panels; c++)
                         hw::tma_load(tile_met + to * shape::slot + c * met * 128, &m.met, met_full + to, c * 64, first,
-                                     w.head, b);
+                                     head, b);
                 }
                 if (!shape::queries) {                          /* the numbers of these queries */
                     const uint32_t values = hw::shared_address(of_rows) + to * met * shape::of_row;
-                    const int64_t row = (b * p.heads + w.head) * m.g.padded + first, reach = b * m.g.padded + first;
+                    const int64_t row = (b * p.heads + head) * m.g.padded + first, reach = b * m.g.padded + first;
                     ATTN__LOOP for (int r = hw::lane(); r < met; r += 32) {
                         hw::store_shared(values + r * 16, bits_of(m.g.base[row + r]));
                         hw::store_shared(values + r * 16 + 4, bits_of(m.g.inverse[row + r]));
@@ -2883,7 +2905,7 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
                     hw::mbarrier_expect(above_full + to_above, shape::slot);
                     for (int c = 0; c < panels; c++)
                         hw::tma_load(tile_above + to_above * shape::slot + c * met * 128, &m.met_above,
-                                     above_full + to_above, c * 64, first, w.head, b);
+                                     above_full + to_above, c * 64, first, head, b);
                 }
                 hw::sync_warp();
             }
@@ -2896,40 +2918,36 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     const int consumer = warpgroup - 1, thread = hw::thread() % 128;
     const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
     const bool elected = thread == 0;       /* releases what the whole warpgroup has done with */
-    const uint64_t desc_own = wgmma_tile(hw::shared_address(own) + (uint32_t)consumer * 64 * 128, shape::rows);
-    const uint64_t desc_own_above = desc_own + shape::scores * (shape::whole >> 4);
-    const uint64_t desc_met = wgmma_tile(hw::shared_address(tile_met), met);
-    const uint64_t desc_above = wgmma_tile(hw::shared_address(tile_above), met);
+    const uint32_t own_rows = hw::shared_address(own) + (uint32_t)consumer * 64 * 128;
+    const uint32_t desc_own = (uint32_t)wgmma_tile(own_rows, shape::rows);      /* the half that tells tiles apart */
+    const uint32_t desc_met = (uint32_t)wgmma_tile(hw::shared_address(tile_met), met);
 
-    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
-        grad_walk w = walk_of<shape>(m, task);
+    for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         float sum[D / 2], sum_values[D / 2], s[met / 2], ds[met / 2];
         uint32_t weights[met / 16][4], gradients[met / 16][4];
         tile_row rows[2];
         row_grad grads[2];
-        const bool odd_own = is_odd_own<shape>(m, w.task, false) || is_odd_own<shape>(m, w.task, true);
-        ATTN__UNROLL for (int e = 0; e < 2; e++) {
-            const int64_t row = w.task.first_row + row0 + 8 * e;
-            rows[e].b = (int)w.task.b;
-            rows[e].h = (int)w.task.h;
-            rows[e].i = (int)row;
-            if (shape::queries) {
-                const int64_t n = (w.task.b * p.heads + w.task.h) * m.g.padded + row, at = w.task.b * m.g.padded + row;
-                rows[e].first = m.g.first[at];
-                rows[e].last = m.g.last[at];
-                grads[e].base = m.g.base[n];
-                grads[e].inverse = m.g.inverse[n];
-                grads[e].shift = m.g.shift[n];
-            }
+        uint32_t of_task[4];                /* b, h, first row, whether there is nothing to meet */
+        hw::mbarrier_wait(own_full, started & 1);
+        hw::load_shared(of_task, told_task);
+        ATTN__UNROLL for (int e = 0; e < 2 * shape::queries; e++) {
+            const int64_t row = (int)of_task[2] + row0 + 8 * e, at = (int)of_task[0] * m.g.padded + row;
+            const int64_t n = ((int)of_task[0] * p.heads + (int)of_task[1]) * m.g.padded + row;
+            rows[e].first = m.g.first[at];
+            rows[e].last = m.g.last[at];
+            grads[e].base = m.g.base[n];
+            grads[e].inverse = m.g.inverse[n];
+            grads[e].shift = m.g.shift[n];
         }
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) sum[j] = sum_values[j] = 0.0f;
 
-        const auto start_product = [&](float (&d)[met / 2], uint64_t left, uint64_t right) {    /* of rows with rows */
+        const auto whole_of = [](uint32_t desc) { return desc | (wgmma_tile(0, 0) & ~0xffffffffull); };
+        const auto start_product = [&](float (&d)[met / 2], uint32_t left, uint32_t right) {    /* of rows with rows */
             hw::wgmma_keep(d);
             hw::wgmma_fence();
             ATTN__UNROLL for (int k = 0; k < D / 16; k++)
-                hw::wgmma<T, met, false, false>(d, left + wgmma_along(k, shape::rows), right + wgmma_along(k, met),
-                                                k != 0);
+                hw::wgmma<T, met, false, false>(d, whole_of(left + (uint32_t)wgmma_along(k, shape::rows)),
+                                                whole_of(right + (uint32_t)wgmma_along(k, met)), k != 0);
             hw::wgmma_commit();
         };
         const auto keep_sums = [&] {
@@ -2937,52 +2955,58 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
             if (shape::values) hw::wgmma_keep(sum_values), hw::wgmma_keep(weights);
         };
 
-        if (w.head < w.end) {
-            hw::mbarrier_wait(own_full, started & 1);
-            ATTN__LOOP for (; w.head < w.end; tile++) {
-                const int at = tile % 2 * (shape::slot >> 4), at_above = tile % slots * (shape::slot >> 4);
-                const int first_key = shape::queries ? w.part * met : (int)w.task.first_row + row0;
-                const uint32_t values = hw::shared_address(of_rows) + tile % 2 * met * shape::of_row;
-                const bool odd_met = is_odd_met<shape>(m, w, false), odd_above = is_odd_met<shape>(m, w, true);
-                const bool edge = w.edge || odd_own || odd_met || odd_above;
-                hw::mbarrier_wait(met_full + tile % 2, tile / 2 & 1);
-                start_product(s, desc_own, desc_met + at);
-                hw::mbarrier_wait(above_full + tile % slots, tile / slots & 1);
-                if (shape::scores) start_product(ds, desc_own_above, desc_above + at_above);
-                w.part++;                                       /* while they run, where to go next */
-                find_tile<shape>(m, w);
-                hw::wgmma_wait<0>();
-                hw::wgmma_keep(s);
-                if (shape::scores) hw::wgmma_keep(ds);
-                if (!shape::values && elected) hw::mbarrier_arrive(above_empty + tile % slots);
-                if (edge) {
-                    grads_of_tile<shape, true>(s, ds, p, rows, grads, first_key, values);
-                    if (shape::values && odd_above)
-                        guard_slot<T, D, met>(sum_values, s, hw::shared_address(tile_above) + at_above * 16, 0, met);
-                    if (shape::scores && odd_met)
-                        guard_slot<T, D, met>(sum, ds, hw::shared_address(tile_met) + at * 16, 0, met);
-                } else {
-                    grads_of_tile<shape, false>(s, ds, p, rows, grads, first_key, values);
-                }
-                ATTN__UNROLL for (int k = 0; k < met / 16; k++) {
-                    if (shape::values) pack_left<T>(weights[k], s, k);
-                    if (shape::scores) pack_left<T>(gradients[k], ds, k);
-                }
-                keep_sums();
-                hw::wgmma_fence();
-                ATTN__UNROLL for (int k = 0; k < met / 16 * shape::values; k++)
-                    hw::wgmma<T, D, true>(sum_values, weights[k], desc_above + at_above + wgmma_down(k), true);
-                ATTN__UNROLL for (int k = 0; k < met / 16 * shape::scores; k++)
-                    hw::wgmma<T, D, true>(sum, gradients[k], desc_met + at + wgmma_down(k), true);
-                hw::wgmma_commit();
-                hw::wgmma_wait<0>();
-                keep_sums();
-                if (elected) hw::mbarrier_arrive(met_empty + tile % 2);
-                if (shape::values && elected) hw::mbarrier_arrive(above_empty + tile % slots);
+        ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++) {
+            const uint32_t now_met = desc_met + tile % 2 * (shape::slot >> 4);
+            const uint32_t now_above = desc_met + (2 + tile % slots) * (shape::slot >> 4);
+            const uint32_t values = hw::shared_address(of_rows) + tile % 2 * met * shape::of_row;
+            hw::mbarrier_wait(met_full + tile % 2, tile / 2 & 1);
+            start_product(s, desc_own, now_met);
+            hw::mbarrier_wait(above_full + tile % slots, tile / slots & 1);
+            if (shape::scores) start_product(ds, desc_own + (shape::whole >> 4), now_above);
+            hw::wgmma_wait<0>();
+            hw::wgmma_keep(s);
+            if (shape::scores) hw::wgmma_keep(ds);
+            if (!shape::values && elected) hw::mbarrier_arrive(above_empty + tile % slots);
+            const uint32_t of_tile = hw::shared_address(told) + tile % 2 * 16;
+            const uint32_t flags = hw::load_shared_word(of_tile);
+            last = (flags & LAST) != 0;
+            if (flags & EDGE) {
+                const int first_key = shape::queries ? (int)hw::load_shared_word(of_tile + 4)
+                                                     : (int)hw::load_shared_word(told_task + 8) + row0;
+                grads_of_tile<shape, true>(s, ds, p, rows, grads, first_key, values);
+                if (shape::values && (flags & ODD_ABOVE))
+                    guard_slot<T, D, met>(sum_values, s, hw::shared_address(tile_above) + tile % slots * shape::slot,
+                                          0, met);
+                if (shape::scores && (flags & ODD_MET))
+                    guard_slot<T, D, met>(sum, ds, hw::shared_address(tile_met) + tile % 2 * shape::slot, 0, met);
+            } else {
+                grads_of_tile<shape, false>(s, ds, p, rows, grads, 0, values);
             }
-            if (elected) hw::mbarrier_arrive(own_empty);
-            started++;
+            ATTN__UNROLL for (int k = 0; k < met / 16; k++) {
+                if (shape::values) pack_left<T>(weights[k], s, k);
+                if (shape::scores) pack_left<T>(gradients[k], ds, k);
+            }
+            keep_sums();
+            hw::wgmma_fence();
+            ATTN__UNROLL for (int k = 0; k < met / 16 * shape::values; k++)
+                hw::wgmma<T, D, true>(sum_values, weights[k], whole_of(now_above + (uint32_t)wgmma_down(k)), true);
+            ATTN__UNROLL for (int k = 0; k < met / 16 * shape::scores; k++)
+                hw::wgmma<T, D, true>(sum, gradients[k], whole_of(now_met + (uint32_t)wgmma_down(k)), true);
+            hw::wgmma_commit();
+            hw::wgmma_wait<0>();
+            keep_sums();
+            if (elected) hw::mbarrier_arrive(met_empty + tile % 2);
+            if (shape::values && elected) hw::mbarrier_arrive(above_empty + tile % slots);
         }
+        hw::load_shared(of_task, told_task);
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            rows[e].b = (int)of_task[0];
+            rows[e].h = (int)of_task[1];
+            rows[e].i = (int)of_task[2] + row0 + 8 * e;
+        }
+        hw::barrier_sync(DONE + consumer, 128);
+        if (elected) hw::mbarrier_arrive(own_empty);
+        started++;
         const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
         if (shape::queries)
             store_rows<T, D>(p.dq, sum, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
@@ -3019,8 +3043,9 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
 /* ---- the host's side of stage 3 */
 typedef head_sizes<64, 128, 256> hopper_head_sizes;
 /* One kernel for dk and dv, or where these do not fit in the registers together one each. */
-template <int D> constexpr int hopper_grads_of_keys = D <= 128 ? OF_KEYS | OF_VALUES : OF_KEYS;
-template <int D> constexpr int hopper_grads_of_values = D <= 128 ? OF_KEYS | OF_VALUES : OF_VALUES;
+template <int D> constexpr bool hopper_grads_in_two = D > 64;
+template <int D> constexpr int hopper_grads_of_keys = hopper_grads_in_two<D> ? OF_KEYS : OF_KEYS | OF_VALUES;
+template <int D> constexpr int hopper_grads_of_values = hopper_grads_in_two<D> ? OF_VALUES : OF_KEYS | OF_VALUES;
 
 template <class T, int D, class F> void each_hopper_kernel_as(F f)
 {
@@ -3164,9 +3189,9 @@ template <class T, int D> int hopper_backward_as(const params &p, const device &
         error = (int)ATTN__LAUNCH(hopper_grad_odd<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
     }
     if (!error && p.dq.rank) error = hopper_grad_run<T, D, OF_QUERIES>(m, dev, stream);
-    if (!error && (p.dk.rank || (D <= 128 && p.dv.rank)))
+    if (!error && (p.dk.rank || (!hopper_grads_in_two<D> && p.dv.rank)))
         error = hopper_grad_run<T, D, hopper_grads_of_keys<D>>(of_keys, dev, stream);
-    if (!error && D > 128 && p.dv.rank)
+    if (!error && hopper_grads_in_two<D> && p.dv.rank)
         error = hopper_grad_run<T, D, hopper_grads_of_values<D>>(of_keys, dev, stream);
     return error;
 }

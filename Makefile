@@ -48,7 +48,9 @@ sanitize: | build ## Run the suites under the address, undefined-behaviour, thre
 golden: | build ## Compute one hash over a fixed set of calls in every way there is; compare with tests/golden.txt.
 	@sh tests/golden.sh
 
-test-cuda-emulated: $(CUDA_PROGRAMS:%=$(CUDA)/%) ## Run the GPU kernels in an emulator on this CPU, against float64 (FULL=1: all there is).
+CUDA          = build/cuda$(if $(FULL),-full)
+CUDA_PROGRAMS = emulated suites primitives fast
+test-cuda-emulated: $(CUDA_PROGRAMS:%=$(CUDA)/%) ## Run the GPU kernels in an emulator (FULL=1: minutes).
 	@FULL="$(FULL)" sh tests/cuda/emulated.sh
 
 test-cuda-mutants: | build/cuda ## Plant faults into the GPU kernels, one at a time; the emulated tests must notice each.
@@ -109,12 +111,10 @@ build/mutate: tests/mutate.c | build
 # ---- the kernels of attn_cuda.cuh in the emulator: its tests; suites of the CPU all of whose arrays lie on a device, for
 # stage 1, which keeps what they ask of bits. One object file has the kernels of all, for they are what takes long to
 # compile; FULL=1 has those of every head size.
-CUDA           = build/cuda$(if $(FULL),-full)
-CUDA_PROGRAMS  = emulated suites primitives fast
-CUDA_SUITES    = forward special properties mha bmm pieces softmax
-CUDA_SOURCES   = attn_cuda.cuh attn.h $(wildcard tests/cuda/*.h tests/*.h) tests/cuda/device.cc
-CUDA_SOME      = 64,128,256
-CXXFLAGS       = $(if $(FULL),-O2,-O1) -Wall -Wextra
+CUDA_SUITES  = forward special properties mha bmm pieces softmax
+CUDA_SOURCES = attn_cuda.cuh attn.h $(wildcard tests/cuda/*.h tests/*.h) tests/cuda/device.cc
+CUDA_SOME    = 64,128,256
+CXXFLAGS     = $(if $(FULL),-O2,-O1) -Wall -Wextra
 
 $(CUDA)/%.o: tests/cuda/%.c $(CUDA_SOURCES) | $(CUDA)
 	$(CC) $(CFLAGS) -I. -c $< -o $@

@@ -1,7 +1,7 @@
 /* attn_cuda.cuh - v0.2.0 - attn.h on NVIDIA GPUs: the same functions take device pointers - MIT or Unlicense
    SPDX-License-Identifier: MIT OR Unlicense
 
-   HOW TO    In ONE .cu file, compiled by nvcc (C++17, sm_75 and up):
+   HOW TO    In ONE .cu file, compiled by nvcc (12.0 and up, C++17, sm_75 and up):
 
                  #define ATTN_CUDA_IMPLEMENTATION
                  #include "attn_cuda.cuh"
@@ -57,8 +57,8 @@
 extern "C" {
 #endif
 
-/* Loads all kernels onto the current device and asks for the shared memory they may use: what a first call would do,
-   and a graph capture does not allow. Once per device and process is enough. err may be NULL. */
+/* Loads all kernels onto the current device: what a first call would do, and a graph capture may not allow. Once per
+   device and process is enough. err may be NULL. */
 attn_status attn_cuda_prepare(attn_error *err);
 
 #ifdef __cplusplus
@@ -124,6 +124,9 @@ static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, s
    ATTN_CUDA_HW_HEADER, which emulates them; so the kernels below run, and are tested, without a GPU. */
 #ifndef ATTN_CUDA_HW_HEADER
 #include <cuda.h>           /* types only: CUtensorMap; nothing of libcuda is linked */
+#if CUDART_VERSION < 12000
+#  error "attn_cuda.cuh needs CUDA 12.0 or later"
+#endif
 
 #define ATTN__UNROLL _Pragma("unroll")
 #define ATTN__LOOP _Pragma("unroll 1")      /* not unrolled: it would cost registers */
@@ -285,7 +288,7 @@ ATTN__DEVICE void mbarrier_wait(uint64_t *bar, int parity)
 {
     asm volatile("{ .reg .pred done;\n"
                  "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra.uni AGAIN; }" :: "r"(shared_address(bar)), "r"(parity) : "memory");
+                 "@!done bra AGAIN; }" :: "r"(shared_address(bar)), "r"(parity) : "memory");
 }
 
 /* ---- TMA (sm_90): one thread moves a box of 64 columns and some rows, which lies in shared memory as rows of 128
@@ -320,8 +323,13 @@ inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4]
     cudaDriverEntryPointQueryResult found;
     cuuint64_t sizes[4], strides[3];
     const cuuint32_t box[4] = {64, (cuuint32_t)rows, 1, 1}, steps[4] = {1, 1, 1, 1};
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found) !=
-            cudaSuccess || !encode) {
+#if CUDART_VERSION >= 12050
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000,
+                                                               cudaEnableDefault, &found);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &encode, cudaEnableDefault, &found);
+#endif
+    if (error != cudaSuccess || !encode) {
         cudaGetLastError();                     /* the caller's next check is not to find this one */
         return 1;
     }
@@ -1489,8 +1497,8 @@ ATTN__DEVICE void mark_odd(float (&d)[N / 2], const float (&s)[K / 2], uint32_t 
         }
     }
 }
-/* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns; Odd: as if it had zeros where it is not
-   finite */
+/* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns; Odd: as if it had zeros where it is
+   not finite */
 template <class T, int N, int K, bool Odd>
 ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
 {
@@ -1505,7 +1513,7 @@ ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint3
         }
     }
 }
-/* the same for a tile that is odd: what its rows [first, last) hold is met by those weights alone that do not exclude */
+/* the same for an odd tile: what its rows [first, last) hold is met by those weights alone that do not exclude */
 template <class T, int N, int K>
 ATTN__DEVICE void add_weighted_odd(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
 {
@@ -1606,20 +1614,16 @@ ATTN__DEVICE tile_reach join_block(tile_reach t, tile_reach *shared)
    and scale is 1. */
 template <bool Extra> ATTN__DEVICE float scale_of(const params &p) { return Extra ? 1.0f : p.scale * LOG2E; }
 
-/* Returns, a bit each, which of them are excluded. Edge: some may be; else nobody asks. */
 template <int N, bool Extra, bool Edge>
-ATTN__DEVICE uint64_t mask_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
+ATTN__DEVICE void mask_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
 {
     const int column = key0 + hw::lane() % 4 * 2;
-    uint64_t none = 0;
     ATTN__UNROLL for (int j = 0; j < N / 2 * (Extra || Edge); j++) {
         const tile_row &r = rows[j / 2 % 2];
         const int key = column + j / 4 * 8 + j % 2;
         if (key < r.first || key >= r.last) s[j] = -infinity();
         else if (Extra) s[j] = full_score(p, r, key, s[j]);
-        if (Edge && is_none(s[j])) none |= 1ull << j;
     }
-    return none;
 }
 
 struct row_pair { float top[2], mass[2]; };     /* so far: the largest score, and this thread's part of the mass */
@@ -1630,8 +1634,10 @@ ATTN__DEVICE row_pair no_keys()
     r.mass[0] = r.mass[1] = 0.0f;
     return r;
 }
-/* s becomes weights relative to the new maximum; what was summed before is to be multiplied by `shrink` */
-template <int N> ATTN__DEVICE void weigh_tile(float (&s)[N / 2], row_pair &r, float scale, float (&shrink)[2])
+/* s becomes weights relative to the new maximum; what was summed before is to be multiplied by `shrink`. Edge: a pair
+   may be excluded; +0 says so, a weight that merely vanishes is -0. */
+template <int N, bool Edge>
+ATTN__DEVICE void weigh_tile(float (&s)[N / 2], row_pair &r, float scale, float (&shrink)[2])
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         float top = r.top[e], base, sum = 0.0f;
@@ -1642,18 +1648,14 @@ template <int N> ATTN__DEVICE void weigh_tile(float (&s)[N / 2], row_pair &r, fl
         shrink[e] = hw::ex2(r.top[e] * scale - base);
         ATTN__UNROLL for (int j = 0; j < N / 8; j++)
             ATTN__UNROLL for (int x = 4 * j + 2 * e; x < 4 * j + 2 * e + 2; x++) {
-                s[x] = hw::ex2(hw::fma(s[x], scale, -base));
+                const float power = hw::fma(s[x], scale, -base);
+                s[x] = hw::ex2(power);
+                if (Edge && s[x] == 0.0f && !is_none(power)) s[x] = -0.0f;
                 sum += s[x];
             }
         r.top[e] = top;
         r.mass[e] = hw::fma(r.mass[e], shrink[e], sum);
     }
-}
-/* Weights that vanish without being excluded become -0: then +0 says that one is. */
-template <int N> ATTN__DEVICE void tell_excluded(float (&s)[N / 2], uint64_t none)
-{
-    ATTN__UNROLL for (int j = 0; j < N / 2; j++)
-        if (s[j] == 0.0f && !(none >> j & 1)) s[j] = -0.0f;
 }
 template <int N> ATTN__DEVICE void drop_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
 {
@@ -1696,14 +1698,18 @@ ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, flo
     if (all == 0.0f) return p.empty == ATTN_EMPTY_NAN ? float_of(0x7fc00000u) : 0.0f;
     return 1.0f / all;
 }
-/* two neighbours of a result: of type T or float, columns contiguous */
+/* two neighbours of a result: of type T or float, columns contiguous; NaN as `store` has it */
 template <class T> ATTN__DEVICE void store_two(const array &a, int64_t at, float x, float y)
 {
     if (a.type == ATTN_F32) {
         ((float *)a.data)[at] = quiet(x);
         ((float *)a.data)[at + 1] = quiet(y);
     } else {
-        *(uint32_t *)((uint16_t *)a.data + at) = hw::pack<T>(x, y);
+        const uint32_t nan = T::is_bf16 ? 0x7fc0u : 0x7e00u;
+        uint32_t both = hw::pack<T>(x, y);
+        if (is_nan(x)) both = (both & 0xffff0000u) | nan;
+        if (is_nan(y)) both = (both & 0xffffu) | nan << 16;
+        *(uint32_t *)((uint16_t *)a.data + at) = both;
     }
 }
 /* rows of factor * d, those below `count`; adds: to what is there */
@@ -1808,11 +1814,13 @@ ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_w
             copy_keys(p.k, k, n + 1, p.size_q);
             if (busy) {
                 product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
-                uint64_t none = 0;
-                if (edge) none = mask_tile<keys, Extra, true>(s, p, rows, n * keys);
-                else mask_tile<keys, Extra, false>(s, p, rows, n * keys);
-                weigh_tile<keys>(s, soft, scale, shrink);
-                if (edge) tell_excluded<keys>(s, none);
+                if (edge) {
+                    mask_tile<keys, Extra, true>(s, p, rows, n * keys);
+                    weigh_tile<keys, true>(s, soft, scale, shrink);
+                } else {
+                    mask_tile<keys, Extra, false>(s, p, rows, n * keys);
+                    weigh_tile<keys, false>(s, soft, scale, shrink);
+                }
                 if (Extra) drop_tile<keys>(s, p, rows, n * keys);
                 shrink_rows<D>(out, shrink);
             }
@@ -2470,6 +2478,7 @@ struct hopper_work {
     hw::tensor_map q, k, v;
     hopper_order order;
 };
+static_assert(sizeof(hopper_work) <= 4096, "kernel parameters fit in 4 KB");
 enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD */
 
 /* Where a task is, whose rows are queries or keys. Heads come in sections; in a section first those tiles of all its
@@ -2585,7 +2594,7 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
     const uint64_t desc_k = wgmma_tile(hw::shared_address(tile_k), keys);
     const uint64_t desc_v = wgmma_tile(hw::shared_address(tile_v), keys);
 
-    if (consumer == 0) hw::barrier_arrive(TURN, 256);           /* it has the first turn */
+    if (consumer == shape::consumers - 1) hw::barrier_arrive(TURN, 256);       /* the first turn goes to consumer 0 */
     for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
         const hopper_task t = task_at<false>(p, m.order, task, shape::rows);
         const tile_reach all = reach_of_tile<shape::rows>(p, t);
@@ -2615,10 +2624,10 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
             hw::wgmma_commit();
         };
         const auto weigh = [&](int n) {                         /* scores become weights */
-            const bool edge = n * keys < all.from || (n + 1) * keys > all.to;
-            const uint64_t none = edge ? mask_tile<keys, false, true>(s, p, rows, n * keys) : 0;
-            weigh_tile<keys>(s, soft, scale, shrink);
-            if (edge) tell_excluded<keys>(s, none);
+            if (n * keys < all.from || (n + 1) * keys > all.to) {
+                mask_tile<keys, false, true>(s, p, rows, n * keys);
+                weigh_tile<keys, true>(s, soft, scale, shrink);
+            } else weigh_tile<keys, false>(s, soft, scale, shrink);
         };
         const auto pack_weights = [&](int n, int now) {
             ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
@@ -3613,7 +3622,9 @@ struct device_guard {
         cudaPointerAttributes attributes;
         if (cudaGetDevice(&before) != cudaSuccess) before = 0;
         now = before;
-        if (data && cudaPointerGetAttributes(&attributes, data) == cudaSuccess) now = attributes.device;
+        if (data && cudaPointerGetAttributes(&attributes, data) != cudaSuccess) cudaGetLastError();
+        else if (data && (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged))
+            now = attributes.device;                        /* of other memory there is no such number */
         if (now != before) cudaSetDevice(now);
     }
     ~device_guard() { if (now != before) cudaSetDevice(before); }
@@ -4063,6 +4074,7 @@ attn_status attn_cuda_prepare(attn_error *err)
 {
     cudaFuncAttributes attributes;
     const void *const kernels[] = {
+        (const void *)attn__gpu::compiled_for,
         (const void *)attn__gpu::multiply, (const void *)attn__gpu::cover_keys, (const void *)attn__gpu::find_norms,
         (const void *)attn__gpu::simple_forward, (const void *)attn__gpu::simple_grad_rows,
         (const void *)attn__gpu::simple_grad_queries, (const void *)attn__gpu::simple_grad_keys,

@@ -8,6 +8,7 @@ SUITES="forward special properties mha bmm pieces softmax"
 EXAMPLES="quickstart compare train"
 dir=$cuda/device
 mkdir -p "$dir"
+export FULL=1
 
 compiled() { # compiled OBJECT COMMAND...
     "$@" >"$dir/compile.log" 2>&1 || { failed "compiling for sm_$device: $*" "$dir/compile.log"; return 1; }

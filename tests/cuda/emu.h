@@ -185,7 +185,21 @@ inline thread_state &self() { return block->threads[(size_t)block->current]; }
 inline warp_state &self_warp() { return block->warps[(size_t)block->current / 32]; }
 
 /* ---- going on, waiting, failing */
-inline void switch_out() { context_switch(&self().at, &block->scheduler); }
+bool can_go_on(int index);
+/* To the next lane of the warp where that can go on, which is what the scheduler would do; else to the scheduler. */
+inline void switch_out() {
+    thread_state &t = self();
+    const int next = block->current + 1;
+    if (next % 32 && next < block->count && block->error.empty() && can_go_on(next)) {
+        thread_state &to = block->threads[(size_t)next];
+        block->current = next;
+        to.wait = NOTHING;
+        count.switches++;
+        context_switch(&t.at, &to.at);
+    } else {
+        context_switch(&t.at, &block->scheduler);
+    }
+}
 
 [[noreturn]] inline void fail(const char *format, ...) {
     char text[400];
@@ -566,6 +580,7 @@ inline bool run_warp(size_t warp) {
         block->threads[i].wait = NOTHING;
         count.switches++;
         context_switch(&block->scheduler, &block->threads[i].at);
+        i = (size_t)block->current; /* the lanes up to that one have run */
     }
     return moved;
 }

@@ -7,6 +7,12 @@
 #include "../../attn_cuda.cuh"
 #include "fake.h"
 
+/* So many with FULL=1; a third else, where an emulator has to do it. */
+static int cases_of(int all) {
+    const char *full = getenv("FULL");
+    return full && *full ? all : all / 3;
+}
+
 static void count_launches(void);
 static void on_device(void) {
     fake_everything(2);
@@ -58,10 +64,10 @@ static double check_forward(attn_desc *d, const char *what) {
 }
 
 static void forward_pairs(void) {
-    enum { CASES = 700 };
+    const int cases = cases_of(700);
     double worst[ATTN_SCORE_COUNT] = {0};
     memset(covered, 0, sizeof covered);
-    for (int n = 0; n < CASES; n++) {
+    for (int n = 0; n < cases; n++) {
         int f[FACTOR_COUNT];
         attn_desc d;
         char what[40];
@@ -72,7 +78,7 @@ static void forward_pairs(void) {
         test_release();
     }
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) ref_print_worst(score, worst[score]);
-    print_launches("forward", CASES);
+    print_launches("forward", cases);
     CHECKF(missing_pairs() == 0, "%d pairs of options were not tried", missing_pairs());
 }
 
@@ -128,10 +134,10 @@ static void check_backward(call *c, const char *what) {
 }
 
 static void backward_pairs(void) {
-    enum { CASES = 900 };
+    const int cases = cases_of(900);
     memset(covered, 0, sizeof covered);
     forget_worst();
-    for (int n = 0; n < CASES; n++) {
+    for (int n = 0; n < cases; n++) {
         int f[FACTOR_COUNT];
         call c;
         char what[40];
@@ -144,8 +150,8 @@ static void backward_pairs(void) {
         check_backward(&c, what);
         test_release();
     }
-    print_worst("gradients of random descriptors", CASES);
-    print_launches("backward", CASES);
+    print_worst("gradients of random descriptors", cases);
+    print_launches("backward", cases);
     CHECKF(missing_pairs() == 0, "%d pairs of options were not tried", missing_pairs());
 }
 
@@ -267,10 +273,10 @@ static void narrow_inputs(attn_desc *d, attn_desc *n) {
 }
 
 static void half_forward(void) {
-    enum { CASES = 300 };
+    const int cases = cases_of(300);
     memset(covered, 0, sizeof covered);
     rounded_checked = 0;
-    for (int n = 0; n < CASES; n++) {
+    for (int n = 0; n < cases; n++) {
         int f[FACTOR_COUNT];
         attn_desc d;
         ref_result r;
@@ -305,14 +311,14 @@ static void half_forward(void) {
         ref_free(&r);
         test_release();
     }
-    printf("    f16 and bf16: %ld numbers of %d random descriptors\n", rounded_checked, CASES);
+    printf("    f16 and bf16: %ld numbers of %d random descriptors\n", rounded_checked, cases);
 }
 
 static void half_backward(void) {
-    enum { CASES = 300 };
+    const int cases = cases_of(300);
     memset(covered, 0, sizeof covered);
     rounded_checked = 0;
-    for (int n = 0; n < CASES; n++) {
+    for (int n = 0; n < cases; n++) {
         int f[FACTOR_COUNT];
         call c;
         ref_grads g;
@@ -374,7 +380,7 @@ static void half_backward(void) {
         ref_free_grads(&g);
         test_release();
     }
-    printf("    f16 and bf16: %ld gradients of %d random descriptors\n", rounded_checked, CASES);
+    printf("    f16 and bf16: %ld gradients of %d random descriptors\n", rounded_checked, cases);
 }
 
 /* ---- where arrays lie */

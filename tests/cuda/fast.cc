@@ -101,6 +101,18 @@ static void spoil(tensor &t, int percent) {
         put(t, i[0], i[1], i[2], i[3], odd[draw(0, 2)]);
     }
 }
+/* The one NaN of results */
+static bool has_other_nan(const tensor &t) {
+    bool other = false;
+    for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+        const int64_t at = place(t.a, b, h, i, x);
+        uint32_t word = 0;
+        memcpy(&word, (const unsigned char *)t.a.data + at * (int64_t)t.bytes_of(), t.bytes_of());
+        if (isnan(read_element(t, at)))
+            other |= word != (t.a.type == ATTN_F32 ? 0x7fc00000u : t.a.type == ATTN_BF16 ? 0x7fc0u : 0x7e00u);
+    });
+    return other;
+}
 /* Are all bytes but those of elements still 0xff? */
 static bool margins_untouched(const tensor &t) {
     std::vector<unsigned char> m = t.memory;
@@ -337,6 +349,8 @@ static void check_forward(const call &c) {
                 }
             }
     checks++;
+    if (has_other_nan(c.out) || has_other_nan(c.lse) || has_other_nan(c.stats)) fail(c, "another NaN", 0, 0);
+    checks++;
     if (!margins_untouched(c.out) || !margins_untouched(c.lse) || !margins_untouched(c.stats))
         fail(c, "memory beside the results was written", 0, 0);
 }
@@ -377,6 +391,8 @@ static void check_sums(const call &c, const char *what, const tensor &t, const s
         const double want = r.value[at] + before;
         close(c, what, read_element(t, place(t.a, b, h, i, x)), want, 4 * half * r.size[at] + unit * fabs(want) + 1e-5);
     });
+    checks++;
+    if (has_other_nan(t)) fail(c, "another NaN in a gradient", 0, 0);
     checks++;
     if (!margins_untouched(t)) fail(c, "memory beside a gradient was written", 0, 0);
 }

@@ -2702,7 +2702,8 @@ template <int D, int Sums> struct hopper_grad_shape {
     static constexpr int whole = tile_bytes<rows, D>, slot = tile_bytes<met, D>;
     static constexpr int above_slots = D <= 128 || values ? 2 : 1;              /* else ds alone reads it */
     static constexpr int of_row = queries ? 0 : 20;                             /* base, inverse, shift, first; last */
-    static constexpr int shared_bytes = (1 + scores) * whole + (2 + above_slots) * slot + 2 * met * of_row + 3 * 16 + 10 * 8;
+    static constexpr int shared_bytes =
+        (1 + scores) * whole + (2 + above_slots) * slot + 2 * met * of_row + 3 * 16 + 10 * 8;
     static constexpr int registers_consumer = 224, registers_producer = 56;     /* 2 * 128 * 224 + 128 * 56 < 64 K */
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
 };
@@ -2836,7 +2837,7 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     unsigned char *const own = shared, *const own_above = own + shape::scores * shape::whole;
     unsigned char *const tile_met = own_above + shape::whole, *const tile_above = tile_met + 2 * shape::slot;
     unsigned char *const of_rows = tile_above + slots * shape::slot;
-    unsigned char *const told = of_rows + 2 * met * shape::of_row;      /* what the producer tells: of each slot, task */
+    unsigned char *const told = of_rows + 2 * met * shape::of_row;      /* by the producer: of each slot, of the task */
     uint64_t *const own_full = (uint64_t *)(told + 3 * 16), *const own_empty = own_full + 1;
     const uint32_t told_task = hw::shared_address(told) + 2 * 16;
     uint64_t *const met_full = own_full + 2, *const met_empty = own_full + 4;           /* two each */

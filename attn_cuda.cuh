@@ -2689,7 +2689,7 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
 /* ---- the backward, as in stage 2: no sum is shared between blocks. A block has 128 rows of its own, 64 per consumer,
    and meets tiles of others: queries meet the keys, for the gradients of queries; keys meet the queries of the heads
    that share them, head after head. Of both there is what makes the scores (q, k) and what makes the gradients of the
-   weights (d_out, v: `above`):
+   weights (d_out, v: `above`). A consumer's products run one after the other, the other consumer's beside them:
        s = own . met^T    ds = own_above . met_above^T    then    dq or dk += ds . met    dv += s . met_above */
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4 };            /* the sums of a kernel */
 enum { DONE = 5 };              /* numbers of barriers: DONE + consumer */
@@ -2716,7 +2716,7 @@ struct hopper_grad_work {
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
 
-/* A warp per 64 rows of what the products read. */
+/* Where in `odd` a head is. Then the kernel that fills it, a warp per 64 rows. */
 ATTN__DEVICE int64_t odd_at(const hopper_grad_work &m, bool keys, bool above, int64_t b, int64_t h)
 {
     const params &p = m.g.p;

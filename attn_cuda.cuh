@@ -2066,7 +2066,7 @@ ATTN__KERNEL(grad_shape<D>::threads, 1) void mma_grad_queries(ATTN__PARAM grad_w
                     pair_grad<Extra, decltype(guarded)::value>(p, rows[j / 2 % 2], grads[j / 2 % 2], n * keys +
                         j / 4 * 8 + hw::lane() % 4 * 2 + j % 2, scale, s[j], ds[j]);
             };
-            if (edge || odd) pairs(is<true>());
+            if (Extra || edge || odd) pairs(is<true>());        /* one copy of what is long */
             else pairs(is<false>());
             if (odd) add_weighted_odd<T, D, keys>(dq, ds, k + n % 2 * slot, 0, keys);
             else add_weighted<T, D, keys, false>(dq, ds, k + n % 2 * slot);
@@ -2185,7 +2185,7 @@ ATTN__KERNEL(grad_shape<D>::threads, 1) void mma_grad_keys(ATTN__PARAM grad_work
                         }
                     }
             };
-            if (edge || odd_q || odd_above) pairs(is<true>());
+            if (Extra || edge || odd_q || odd_above) pairs(is<true>());
             else pairs(is<false>());
             if (Values && odd_above) add_weighted_odd<T, D, queries>(dv, s, above + now * slot, 0, queries);
             else if (Values) add_weighted<T, D, queries, false>(dv, s, above + now * slot);

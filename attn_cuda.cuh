@@ -2002,7 +2002,8 @@ ATTN__KERNEL(grad_shape<D>::threads, 1) void mma_grad_queries(ATTN__PARAM grad_w
 {
 #if ATTN__HAVE_MMA
     typedef grad_shape<D> shape;
-    constexpr int keys = shape::keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
+    constexpr int keys = Extra && D == 128 ? 32 : shape::keys;          /* else registers would be spilled */
+    constexpr int slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
     const params &p = m.p;
     ATTN__SHARED(shared);
     const uint32_t q = hw::shared_address(shared), above = q + whole, k = above + whole, v = k + 2 * slot;

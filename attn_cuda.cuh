@@ -2001,7 +2001,8 @@ ATTN__KERNEL(grad_shape<D>::threads, 1) void mma_grad_queries(ATTN__PARAM grad_w
 {
 #if ATTN__HAVE_MMA
     typedef grad_shape<D> shape;
-    constexpr int keys = shape::keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
+    constexpr int keys = Extra && D == 128 ? 32 : shape::keys;          /* else registers would be spilled */
+    constexpr int slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
     const params &p = m.p;
     ATTN__SHARED(shared);
     const uint32_t q = hw::shared_address(shared), above = q + whole, k = above + whole, v = k + 2 * slot;
@@ -2065,7 +2066,7 @@ ATTN__KERNEL(grad_shape<D>::threads, 1) void mma_grad_queries(ATTN__PARAM grad_w
                     pair_grad<Extra, decltype(guarded)::value>(p, rows[j / 2 % 2], grads[j / 2 % 2], n * keys +
                         j / 4 * 8 + hw::lane() % 4 * 2 + j % 2, scale, s[j], ds[j]);
             };
-            if (edge || odd) pairs(is<true>());
+            if (Extra || edge || odd) pairs(is<true>());        /* one copy of what is long */
             else pairs(is<false>());
             if (odd) add_weighted_odd<T, D, keys>(dq, ds, k + n % 2 * slot, 0, keys);
             else add_weighted<T, D, keys, false>(dq, ds, k + n % 2 * slot);
@@ -2184,7 +2185,7 @@ ATTN__KERNEL(grad_shape<D>::threads, 1) void mma_grad_keys(ATTN__PARAM grad_work
                         }
                     }
             };
-            if (edge || odd_q || odd_above) pairs(is<true>());
+            if (Extra || edge || odd_q || odd_above) pairs(is<true>());
             else pairs(is<false>());
             if (Values && odd_above) add_weighted_odd<T, D, queries>(dv, s, above + now * slot, 0, queries);
             else if (Values) add_weighted<T, D, queries, false>(dv, s, above + now * slot);

@@ -53,7 +53,8 @@ item_emulated() { # item_emulated ARCHITECTURE: the stages of a device of that a
 }
 item_suite() { # all arrays are managed memory, and stage 1 keeps what these suites ask of bits
     log=$dir/suite-$1.log
-    if FAKE_ELSEWHERE=3 FAKE_SIMPLE=1 CUDA_LAUNCH_BLOCKING=1 "$dir/suites" --isa scalar --filter "$1." >"$log" 2>&1; then
+    if FAKE_ELSEWHERE=3 FAKE_SIMPLE=1 CUDA_LAUNCH_BLOCKING=1 \
+            "$dir/suites" --isa scalar --filter "$1." >"$log" 2>&1; then
         ok "the suite $1 with all arrays on the device: $(tail -n 1 "$log")"
     else
         failed "the suite $1 with all arrays on the device" "$log"

@@ -1,7 +1,7 @@
-/* The kernels of stages 2 and 3 against float64, in the timings of the emulator: random shapes and options, every number
-   of every result, memory around the results untouched, the same bits in every timing.
+/* The kernels of stages 2 and 3 against float64, in the timings of the emulator: random shapes and options, every
+   number of every result, memory around the results untouched, the same bits in every timing.
 
-       fast [ROUNDS [TIMINGS [KIND]]]   ROUNDS calls of each kind, each in so many timings (0: all); KIND: of those kinds
+       fast [ROUNDS [TIMINGS [KIND]]]   ROUNDS calls of each kind, each in so many timings (0: all); KIND: of those
                                         alone whose name has this in it, up to the first failure (mutants.sh) */
 #define ATTN_CUDA_MAX_BLOCKS 5 /* so that a block has several tasks, one after the other */
 #define ATTN__CUDA_KEEP        /* the macros that kernels are written with */

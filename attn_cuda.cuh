@@ -2976,12 +2976,12 @@ ATTN__DEVICE mass additive_mass(const params &p, const additive_room<R> &s, cons
     }
     return m;
 }
-/* sum[n] += weight(n) times row i of a, columns tx, tx+16 ..; read only where some weight does not exclude it */
-template <int N, class F>
-ATTN__DEVICE void additive_weigh(float (&sum)[N][ADDITIVE_COLUMNS], const array &a, int64_t b, int64_t h, int64_t i,
+/* sum[n] += weight(n) times row i of a, C columns from c0 on, 16 apart, as far as there are so many; read only where
+   some weight does not exclude it */
+template <int N, int C, class F>
+ATTN__DEVICE void additive_weigh(float (&sum)[N][C], const array &a, int64_t b, int64_t h, int64_t i, int64_t c0,
                                  int64_t columns, F weight)
 {
-    const int tx = hw::thread() % 16;
     float by[N];
     bool counts = false;
     ATTN__UNROLL
@@ -2991,9 +2991,9 @@ ATTN__DEVICE void additive_weigh(float (&sum)[N][ADDITIVE_COLUMNS], const array 
     }
     if (!counts) return;
     ATTN__UNROLL
-    for (int x = 0; x < ADDITIVE_COLUMNS; x++) {
-        if (tx + 16 * x >= columns) continue;
-        const float value = load(a, b, h, i, tx + 16 * x);
+    for (int x = 0; x < C; x++) {
+        if (c0 + 16 * x >= columns) continue;
+        const float value = load(a, b, h, i, c0 + 16 * x);
         ATTN__UNROLL
         for (int n = 0; n < N; n++)
             if (bits_of(by[n]) != 0x80000000u) sum[n][x] = hw::fma(by[n], value, sum[n][x]);
@@ -3065,8 +3065,8 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_forward(ATTN__P
                     ATTN__UNROLL
                     for (int x = 0; x < ADDITIVE_COLUMNS; x++) out[r][x] *= shrink[r];
                 for (int key = 0; key < ADDITIVE_KEYS && j0 + key < p.keys; key++)
-                    additive_weigh<R>(out, p.v, b, hkv, j0 + key, columns,
-                                      [&](int r) { return s.weight[ty + 16 * r][key]; });
+                    additive_weigh<R, ADDITIVE_COLUMNS>(out, p.v, b, hkv, j0 + key, tx, columns,
+                                                        [&](int r) { return s.weight[ty + 16 * r][key]; });
             }
         }
         ATTN__UNROLL
@@ -3386,19 +3386,19 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_grad_keys(ATTN_
                     s.slope[ty + 16 * r][tx + 16 * k] = x.counts ? x.raw + 0.0f : -0.0f;
                 });
                 hw::sync();
-                if (columns) {
-                    float part[4][ADDITIVE_COLUMNS];
-                    ATTN__UNROLL
-                    for (int n = 0; n < 4; n++)
-                        ATTN__UNROLL
-                        for (int x = 0; x < ADDITIVE_COLUMNS; x++) part[n][x] = 0.0f;
+                ATTN__UNROLL
+                for (int half = 0; half < 2; half++) {              /* of the columns: fewer registers */
+                    constexpr int C = ADDITIVE_COLUMNS / 2;
+                    float part[4][C];
+                    if (16 * C * half >= columns) continue;
+                    set_zero<4>(part);
                     for (int i = 0; i < 16 * R && i0 + i < p.queries; i++)
-                        additive_weigh<4>(part, p.d_out, b, h, i0 + i, columns,
-                                          [&](int n) { return s.weight[i][ty + 16 * n]; });
+                        additive_weigh<4, C>(part, p.d_out, b, h, i0 + i, tx + 16 * C * half, columns,
+                                             [&](int n) { return s.weight[i][ty + 16 * n]; });
                     ATTN__UNROLL
                     for (int n = 0; n < 4; n++)
                         ATTN__UNROLL
-                        for (int x = 0; x < ADDITIVE_COLUMNS; x++) dv[n][x] += part[n][x];
+                        for (int x = 0; x < C; x++) dv[n][C * half + x] += part[n][x];
                 }
                 if (!p.key_vector) continue;
                 additive_add<R, true>(p, s, t, p.key_vector + key_at(key_head(p, h), j0) * p.size_u, NULL);

@@ -53,7 +53,7 @@ CUDA_PROGRAMS = emulated suites primitives fast
 test-cuda-emulated: $(CUDA_PROGRAMS:%=$(CUDA)/%) ## Run the GPU kernels in an emulator (FULL=1: minutes).
 	@FULL="$(FULL)" sh tests/cuda/emulated.sh
 
-test-cuda-mutants: | build/cuda ## Plant faults into the GPU kernels, one at a time; the emulated tests must notice each.
+test-cuda-mutants: build/cuda/emulated ## Plant faults into the GPU kernels, one at a time; the emulated tests must notice each.
 	@CXX="$(CXX)" sh tests/cuda/mutants.sh
 
 cuda: | build ## Compile attn_cuda.cuh with nvcc for every architecture (ARCHS="80 90a": some), without a warning.

@@ -1025,26 +1025,28 @@ struct slope {
     float masked, raw;          /* dL/d(masked score), dL/d(raw score) */
     float met;                  /* as `meet` has it */
 };
-ATTN__DEVICE slope slope_of(const params &p, const row &w, saved of, int64_t j)
+ATTN__DEVICE slope no_slope()
 {
     slope s;
-    float score, soft, keep, above = 0.0f;
     s.counts = false;
     s.weight = s.masked = s.raw = s.met = 0.0f;
-    if (j < w.r.first || j >= w.r.last) return s;
-    s.met = meet(p, w, j);
-    soft = soften(p, score_of(p, w, s.met));
+    return s;
+}
+/* met: as `meet` has it. meets_value(): the gradient of the output times the value, asked where the key is not
+   excluded. */
+template <class F>
+ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j, float met, F meets_value)
+{
+    slope s = no_slope();
+    float soft, score, keep, above = 0.0f;
+    s.met = met;
+    soft = soften(p, score_of(p, w, met));
     score = mask(p, w.r, w.b, w.h, w.i, j, soft);
     if (is_none(score)) return s;
     s.counts = true;
     s.weight = weight_of(score, of.base, of.inverse);
     keep = keep_factor(p, w.b, w.h, w.i, j);
-    if (p.d_out.rank) {
-        chains sum = no_terms();
-        for (int64_t c = 0; c < p.size_v; c++)
-            add(sum, load(p.d_out, w.b, w.h, w.i, c), load(p.v, w.b, w.hkv, j, c));
-        above = total(sum) * keep;
-    }
+    if (p.d_out.rank) above = meets_value() * keep;
     if (p.d_weights.rank) above += load(p.d_weights, w.b, w.h, w.i, j) * (p.weights_after_dropout ? keep : 1.0f);
     s.masked = s.raw = s.weight * (above - of.shift);
     s.weight = keep == 0.0f ? 0.0f : s.weight * keep;        /* dropped: 0, were it NaN */
@@ -1053,6 +1055,16 @@ ATTN__DEVICE slope slope_of(const params &p, const row &w, saved of, int64_t j)
         s.raw *= hw::fma(-y, y, 1.0f);
     }
     return s;
+}
+ATTN__DEVICE slope slope_of(const params &p, const row &w, saved of, int64_t j)
+{
+    if (j < w.r.first || j >= w.r.last) return no_slope();
+    return slope_from(p, w, of, j, meet(p, w, j), [&] {
+        chains sum = no_terms();
+        for (int64_t c = 0; c < p.size_v; c++)
+            add(sum, load(p.d_out, w.b, w.h, w.i, c), load(p.v, w.b, w.hkv, j, c));
+        return total(sum);
+    });
 }
 /* Distance kernels: dL/d(raw score) as the factor of key - query in the query's gradient. */
 ATTN__DEVICE float pull_of(const params &p, const row &w, const slope &s)
@@ -1065,6 +1077,36 @@ ATTN__DEVICE float pull_of(const params &p, const row &w, const slope &s)
 ATTN__BOTH bool has_vectors(int32_t score)       /* whose gradient goes on to queries and keys */
 {
     return score != ATTN_SCORE_BOXCAR && score != ATTN_SCORE_CONSTANT && score != ATTN_SCORE_GIVEN;
+}
+
+/* above: the row's sum of weight times gradient. One thread of a row is its `writer`. */
+ATTN__DEVICE saved save_row(const params &p, const row &w, norm of, float above, bool writer)
+{
+    const float lse = p.d_lse.rank && !of.empty ? load(p.d_lse, w.b, w.h, w.i, 0) : 0.0f;
+    saved s;
+    s.base = of.base;
+    s.inverse = of.empty && p.empty == ATTN_EMPTY_UNIFORM ? -1.0f : of.inverse;
+    s.shift = above - lse;
+    if (!writer) return s;
+    p.row_base[w.n] = s.base;
+    p.row_inverse[w.n] = s.inverse;
+    p.row_shift[w.n] = s.shift;
+    p.row_sink[w.n] = of.sink == 0.0f ? 0.0f : of.sink * (lse - above);
+    return s;
+}
+ATTN__DEVICE saved saved_of(const params &p, const row &w)
+{
+    saved s;
+    s.base = p.row_base[w.n];
+    s.inverse = p.row_inverse[w.n];
+    s.shift = p.row_shift[w.n];
+    return s;
+}
+
+ATTN__BOTH bool wants_of_rows(const params &p)   /* more of a row than that */
+{
+    return (p.dq.rank && has_vectors(p.score)) || p.d_bilinear.rank || p.d_w_q.rank || p.d_w_v.rank ||
+           p.d_hidden_bias.rank || p.d_given_scores.rank || p.d_scale.rank || p.d_sigma.rank || p.d_alibi.rank;
 }
 
 /* A row's maximum, mass, shift and the gradient of its sink. */
@@ -1087,22 +1129,8 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_rows(ATTN__PARAM params p)
         if (has_mass(s.inverse))
             for (int64_t j = w.r.first / 32 * 32 + hw::lane(); j < w.r.last; j += 32)
                 add(sum, slope_of(p, w, s, j).masked, 1.0f);
-        const float above = warp_sum(total(sum));
-        const float lse = p.d_lse.rank && !of.empty ? load(p.d_lse, w.b, w.h, w.i, 0) : 0.0f;
-        if (hw::lane() != 0) continue;
-        p.row_base[n] = s.base;
-        p.row_inverse[n] = of.empty && p.empty == ATTN_EMPTY_UNIFORM ? -1.0f : s.inverse;
-        p.row_shift[n] = above - lse;
-        p.row_sink[n] = of.sink == 0.0f ? 0.0f : of.sink * (lse - above);
+        save_row(p, w, of, warp_sum(total(sum)), hw::lane() == 0);
     }
-}
-ATTN__DEVICE saved saved_of(const params &p, const row &w)
-{
-    saved s;
-    s.base = p.row_base[w.n];
-    s.inverse = p.row_inverse[w.n];
-    s.shift = p.row_shift[w.n];
-    return s;
 }
 
 /* Sums over the keys: dq or what belongs to the projected query, given scores, a row's part of scale, sigma, ALiBi. */
@@ -3274,55 +3302,79 @@ ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM params p)
     }
 }
 
-/* Shared memory of a block */
+/* Shared memory of a block. Rows have an odd length where neighbours are written along columns. */
 template <int R> struct additive_room {
-    float query[ADDITIVE_UNITS][16 * R], key[ADDITIVE_UNITS][ADDITIVE_KEYS], w[ADDITIVE_UNITS];
+    float query[ADDITIVE_UNITS][16 * R + 1], key[ADDITIVE_UNITS][ADDITIVE_KEYS + 1], w[ADDITIVE_UNITS];
     float weight[16 * R][ADDITIVE_KEYS + 4];        /* -0: excluded */
     reach rows[16 * R];
 };
+template <int R> struct additive_grad_room : additive_room<R> {
+    float slope[16 * R][ADDITIVE_KEYS + 4];         /* the gradients of raw scores. -0: excluded */
+};
+struct additive_tile {
+    int64_t b, h, i0, j0;
+    bool    clear;                                  /* all vectors */
+};
 
-/* Raw scores of R rows and 4 keys for this thread, without scale. Rows and keys of the tile that there are not, and
-   keys that nobody attends to, get anything; they are not read. */
+/* Units u0.. of the tile's vectors into shared memory: e^2x where all are clear, else x. Rows and keys of the tile that
+   there are not, and keys that nobody attends to, get 0; they are not read. */
 template <int R>
-ATTN__DEVICE void additive_scores(const params &p, additive_room<R> &s, int64_t b, int64_t h, int64_t i0, int64_t j0,
-                                  bool clear, float (&score)[R][4])
+ATTN__DEVICE void additive_load(const params &p, additive_room<R> &s, const additive_tile &t, int64_t u0)
 {
     const additive a = additive_of(p);
-    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
-    const int64_t row = (b * p.heads + h) * p.queries + i0, head = key_head(p, h);
-    const int64_t key = (b * p.key_heads + head) * p.keys + j0;
-    float total = 0.0f;                             /* of w */
+    const int64_t row = (t.b * p.heads + t.h) * p.queries + t.i0, head = key_head(p, t.h);
+    const int64_t key = (t.b * p.key_heads + head) * p.keys + t.j0;
+    hw::sync();                                     /* everybody is done with what is there */
+    for (int n = hw::thread(); n < ADDITIVE_UNITS * 16 * R; n += ADDITIVE_THREADS) {
+        const int64_t u = u0 + n % ADDITIVE_UNITS, i = n / ADDITIVE_UNITS;
+        float x = 0.0f;
+        if (u < p.size_u && t.i0 + i < p.queries) {
+            if (t.clear) x = a.query[(row + i) * p.size_u + u];
+            else x = load(p.query, t.b, t.h, t.i0 + i, u) +
+                     (p.hidden_bias.rank ? load(p.hidden_bias, 0, t.h, 0, u) : 0.0f);
+        }
+        s.query[n % ADDITIVE_UNITS][i] = x;
+    }
+    for (int n = hw::thread(); n < ADDITIVE_UNITS * ADDITIVE_KEYS; n += ADDITIVE_THREADS) {
+        const int64_t u = u0 + n % ADDITIVE_UNITS, j = n / ADDITIVE_UNITS;
+        float x = 0.0f;
+        if (u < p.size_u && t.j0 + j < p.keys && p.covered[t.b * p.keys + t.j0 + j] != 0.0f)
+            x = t.clear ? a.key[(key + j) * p.size_u + u] : load(p.key, t.b, head, t.j0 + j, u);
+        s.key[n % ADDITIVE_UNITS][j] = x;
+    }
+    if (hw::thread() < ADDITIVE_UNITS)
+        s.w[hw::thread()] = u0 + hw::thread() < p.size_u ? load(p.w_v, 0, t.h, 0, u0 + hw::thread()) : 0.0f;
+    hw::sync();
+}
+
+template <int R> ATTN__DEVICE void set_zero(float (&x)[R][4])
+{
     ATTN__UNROLL
     for (int r = 0; r < R; r++)
         ATTN__UNROLL
-        for (int k = 0; k < 4; k++) score[r][k] = 0.0f;
-    for (int64_t u0 = 0; u0 < p.size_u; u0 += ADDITIVE_UNITS) {
-        hw::sync();                                 /* everybody is done with what is there */
-        for (int n = hw::thread(); n < ADDITIVE_UNITS * 16 * R; n += ADDITIVE_THREADS) {
-            const int64_t u = u0 + n % ADDITIVE_UNITS, i = n / ADDITIVE_UNITS;
-            float x = 0.0f;
-            if (u < p.size_u && i0 + i < p.queries) {
-                if (clear) x = a.query[(row + i) * p.size_u + u];
-                else x = load(p.query, b, h, i0 + i, u) + (p.hidden_bias.rank ? load(p.hidden_bias, 0, h, 0, u) : 0.0f);
-            }
-            s.query[n % ADDITIVE_UNITS][i] = x;
-        }
-        for (int n = hw::thread(); n < ADDITIVE_UNITS * ADDITIVE_KEYS; n += ADDITIVE_THREADS) {
-            const int64_t u = u0 + n % ADDITIVE_UNITS, j = n / ADDITIVE_UNITS;
-            float x = 0.0f;
-            if (u < p.size_u && j0 + j < p.keys && p.covered[b * p.keys + j0 + j] != 0.0f)
-                x = clear ? a.key[(key + j) * p.size_u + u] : load(p.key, b, head, j0 + j, u);
-            s.key[n % ADDITIVE_UNITS][j] = x;
-        }
-        if (hw::thread() < ADDITIVE_UNITS)
-            s.w[hw::thread()] = u0 + hw::thread() < p.size_u ? load(p.w_v, 0, h, 0, u0 + hw::thread()) : 0.0f;
-        hw::sync();
-        float part[R][4];
+        for (int k = 0; k < 4; k++) x[r][k] = 0.0f;
+}
+template <int R> ATTN__DEVICE void add_part(float (&x)[R][4], const float (&part)[R][4])
+{
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++)
         ATTN__UNROLL
-        for (int r = 0; r < R; r++)
-            ATTN__UNROLL
-            for (int k = 0; k < 4; k++) part[r][k] = 0.0f;
-        for (int u = 0; clear && u < ADDITIVE_UNITS; u += 2) {
+        for (int k = 0; k < 4; k++) x[r][k] += part[r][k];
+}
+
+/* What R rows and 4 keys of this thread make of each other: the score without scale; of those that there are not,
+   anything. */
+template <int R>
+ATTN__DEVICE void additive_meet(const params &p, additive_room<R> &s, const additive_tile &t, float (&met)[R][4])
+{
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    float total = 0.0f;                             /* of w */
+    set_zero<R>(met);
+    for (int64_t u0 = 0; u0 < p.size_u; u0 += ADDITIVE_UNITS) {
+        float part[R][4];
+        additive_load<R>(p, s, t, u0);
+        set_zero<R>(part);
+        for (int u = 0; t.clear && u < ADDITIVE_UNITS; u += 2) {
             const float w0 = s.w[u], w1 = s.w[u + 1];
             total += w0 + w1;
             ATTN__UNROLL
@@ -3336,24 +3388,21 @@ ATTN__DEVICE void additive_scores(const params &p, additive_room<R> &s, int64_t 
                 }
             }
         }
-        for (int u = 0; !clear && u < ADDITIVE_UNITS && u0 + u < p.size_u; u++)
+        for (int u = 0; !t.clear && u < ADDITIVE_UNITS && u0 + u < p.size_u; u++)
             ATTN__UNROLL
             for (int r = 0; r < R; r++)
                 ATTN__UNROLL
                 for (int k = 0; k < 4; k++)
                     part[r][k] = hw::fma(s.w[u], tanhf(s.query[u][ty + 16 * r] + s.key[u][tx + 16 * k]), part[r][k]);
-        ATTN__UNROLL
-        for (int r = 0; r < R; r++)
-            ATTN__UNROLL
-            for (int k = 0; k < 4; k++) score[r][k] += part[r][k];
+        add_part<R>(met, part);
     }
     ATTN__UNROLL
-    for (int r = 0; r < R; r++)
+    for (int r = 0; t.clear && r < R; r++)
         ATTN__UNROLL
-        for (int k = 0; k < 4; k++) score[r][k] = p.scale * (clear ? hw::fma(-2.0f, score[r][k], total) : score[r][k]);
+        for (int k = 0; k < 4; k++) met[r][k] = hw::fma(-2.0f, met[r][k], total);
 }
 
-/* The keys that rows i0.. of the tile reach, and whether every vector of them and of these keys is clear. */
+/* The keys that rows i0.. of the tile reach, in whole tiles */
 template <int R> ATTN__DEVICE void additive_open(const params &p, additive_room<R> &s, int64_t b, int64_t i0,
                                                  int64_t &first, int64_t &last)
 {
@@ -3374,14 +3423,16 @@ template <int R> ATTN__DEVICE void additive_open(const params &p, additive_room<
     }
     first = first / ADDITIVE_KEYS * ADDITIVE_KEYS;
 }
-template <int R> ATTN__DEVICE bool additive_is_clear(const params &p, int64_t b, int64_t h, int64_t i0, int64_t j0)
+/* Is every vector of the tile's rows and keys clear? A barrier, too. */
+template <int R> ATTN__DEVICE bool additive_is_clear(const params &p, const additive_tile &t)
 {
     const additive a = additive_of(p);
-    const int n = hw::thread();
+    const int64_t i = t.i0 + hw::thread(), j = t.j0 + hw::thread();
     bool beyond = false;
-    if (n < 16 * R && i0 + n < p.queries) beyond = a.query_clear[(b * p.heads + h) * p.queries + i0 + n] == 0.0f;
-    if (n < ADDITIVE_KEYS && j0 + n < p.keys && p.covered[b * p.keys + j0 + n] != 0.0f)
-        beyond = beyond || a.key_clear[(b * p.key_heads + key_head(p, h)) * p.keys + j0 + n] == 0.0f;
+    if (hw::thread() < 16 * R && i < p.queries)
+        beyond = a.query_clear[(t.b * p.heads + t.h) * p.queries + i] == 0.0f;
+    if (hw::thread() < ADDITIVE_KEYS && j < p.keys && p.covered[t.b * p.keys + j] != 0.0f)
+        beyond = beyond || a.key_clear[(t.b * p.key_heads + key_head(p, t.h)) * p.keys + j] == 0.0f;
     return !hw::barrier_or(0, ADDITIVE_THREADS, beyond);
 }
 
@@ -3399,6 +3450,57 @@ ATTN__DEVICE mass row_mass(mass m)
     m.sum = hw::shfl(m.sum, leader);
     return m;
 }
+ATTN__DEVICE float row_sum(float x)
+{
+    for (int step = 8; step > 0; step /= 2) x += hw::shfl_xor(x, step);
+    return hw::shfl(x, hw::lane() / 16 * 16);
+}
+/* From what row r and the 4 keys of this thread made of each other: the masked scores in its place, and their mass. */
+template <int R>
+ATTN__DEVICE mass additive_mass(const params &p, const additive_room<R> &s, const additive_tile &t, int r,
+                                float (&score)[4])
+{
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    const int64_t i = t.i0 + ty + 16 * r;
+    mass m;
+    m.top = -infinity();
+    m.sum = 0.0f;
+    ATTN__UNROLL
+    for (int k = 0; k < 4; k++) {
+        const int64_t j = t.j0 + tx + 16 * k;
+        mass one;
+        score[k] = i < p.queries && j < p.keys ?
+            mask(p, s.rows[ty + 16 * r], t.b, t.h, i, j, soften(p, p.scale * score[k])) : -infinity();
+        if (is_none(score[k])) continue;
+        one.top = score[k];
+        one.sum = expf(score[k] - score[k]);                /* 1, but NaN for NaN and +inf */
+        join(m, one);
+    }
+    return m;
+}
+/* sum[n] += weight(n) times row i of a, C columns from c0 on, 16 apart, as far as there are so many; read only where
+   some weight does not exclude it */
+template <int N, int C, class F>
+ATTN__DEVICE void additive_weigh(float (&sum)[N][C], const array &a, int64_t b, int64_t h, int64_t i, int64_t c0,
+                                 int64_t columns, F weight)
+{
+    float by[N];
+    bool counts = false;
+    ATTN__UNROLL
+    for (int n = 0; n < N; n++) {
+        by[n] = weight(n);
+        counts = counts || bits_of(by[n]) != 0x80000000u;
+    }
+    if (!counts) return;
+    ATTN__UNROLL
+    for (int x = 0; x < C; x++) {
+        if (c0 + 16 * x >= columns) continue;
+        const float value = load(a, b, h, i, c0 + 16 * x);
+        ATTN__UNROLL
+        for (int n = 0; n < N; n++)
+            if (bits_of(by[n]) != 0x80000000u) sum[n][x] = hw::fma(by[n], value, sum[n][x]);
+    }
+}
 
 /* Where the weights are wanted, a first pass over the keys finds each row's mass and a second one the weights. Else one
    pass does, with weights relative to the maximum so far. */
@@ -3412,11 +3514,12 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_forward(ATTN__P
     for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
         const int64_t i0 = task % tiles * 16 * R, h = task / tiles % p.heads, b = task / tiles / p.heads;
         const int64_t hkv = h / (p.heads / p.heads_kv);
+        additive_tile t = {b, h, i0, 0, false};
         float out[R][ADDITIVE_COLUMNS];
         mass m[R];
         norm of[R];
         int64_t first, last;
-        additive_open(p, s, b, i0, first, last);
+        additive_open<R>(p, s, b, i0, first, last);
         ATTN__UNROLL
         for (int r = 0; r < R; r++) {
             m[r].top = -infinity();
@@ -3434,26 +3537,14 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_forward(ATTN__P
             }
             for (int64_t j0 = first; j0 < last; j0 += ADDITIVE_KEYS) {
                 float score[R][4], shrink[R];
-                const bool clear = additive_is_clear<R>(p, b, h, i0, j0);
-                additive_scores<R>(p, s, b, h, i0, j0, clear, score);
+                t.j0 = j0;
+                t.clear = additive_is_clear<R>(p, t);
+                additive_meet<R>(p, s, t, score);
                 ATTN__UNROLL
                 for (int r = 0; r < R; r++) {
                     const int64_t i = i0 + ty + 16 * r;
                     const float before = m[r].top;
-                    mass tile;
-                    tile.top = -infinity();
-                    tile.sum = 0.0f;
-                    ATTN__UNROLL
-                    for (int k = 0; k < 4; k++) {
-                        const int64_t j = j0 + tx + 16 * k;
-                        mass one;
-                        score[r][k] = i < p.queries && j < p.keys ?
-                            mask(p, s.rows[ty + 16 * r], b, h, i, j, soften(p, score[r][k])) : -infinity();
-                        if (is_none(score[r][k])) continue;
-                        one.top = score[r][k];
-                        one.sum = expf(score[r][k] - score[r][k]);      /* 1, but NaN for NaN and +inf */
-                        join(tile, one);
-                    }
+                    const mass tile = additive_mass<R>(p, s, t, r, score[r]);
                     if (!exact) join(m[r], row_mass(tile));
                     shrink[r] = exact || is_none(before) ? 1.0f : expf(before - m[r].top);
                     const float base = exact ? of[r].base : is_none(m[r].top) ? 0.0f : m[r].top;
@@ -3475,24 +3566,9 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_forward(ATTN__P
                 for (int r = 0; r < R; r++)
                     ATTN__UNROLL
                     for (int x = 0; x < ADDITIVE_COLUMNS; x++) out[r][x] *= shrink[r];
-                for (int key = 0; key < ADDITIVE_KEYS && j0 + key < p.keys; key++) {
-                    float by[R];
-                    bool counts = false;
-                    ATTN__UNROLL
-                    for (int r = 0; r < R; r++) {
-                        by[r] = s.weight[ty + 16 * r][key];
-                        counts = counts || bits_of(by[r]) != 0x80000000u;
-                    }
-                    if (!counts) continue;                              /* a value that none of the rows reads */
-                    ATTN__UNROLL
-                    for (int x = 0; x < ADDITIVE_COLUMNS; x++) {
-                        if (tx + 16 * x >= columns) continue;
-                        const float v = load(p.v, b, hkv, j0 + key, tx + 16 * x);
-                        ATTN__UNROLL
-                        for (int r = 0; r < R; r++)
-                            if (bits_of(by[r]) != 0x80000000u) out[r][x] = hw::fma(by[r], v, out[r][x]);
-                    }
-                }
+                for (int key = 0; key < ADDITIVE_KEYS && j0 + key < p.keys; key++)
+                    additive_weigh<R, ADDITIVE_COLUMNS>(out, p.v, b, hkv, j0 + key, tx, columns,
+                                                        [&](int r) { return s.weight[ty + 16 * r][key]; });
             }
         }
         ATTN__UNROLL
@@ -3521,17 +3597,342 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_forward(ATTN__P
     }
 }
 
+/* ---- the backward: a kernel for what belongs to rows, which goes over the keys, and one for what belongs to keys,
+   which goes over the queries. Both have the scores of a tile again, and from them, in shared memory, the gradients dS
+   of the raw scores. With r = 1/(e^2q e^2k + 1) = (1 - tanh)/2, for a unit
+
+       d(W_q q + b) = 4 scale w sum over keys of dS (r - r^2)        dw = scale (sum of dS - 2 sum of dS r)
+
+   and likewise for keys; two units share one reciprocal. These sums grow in the workspace tile by tile, each number in
+   the hands of one thread, so that h may be anything. */
+
+/* The gradients of R weights and 4 keys of this thread, as far as they come from the output */
+template <int R>
+ATTN__DEVICE void additive_above(const params &p, additive_room<R> &s, const additive_tile &t, float (&above)[R][4])
+{
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    const int64_t hkv = t.h / (p.heads / p.heads_kv), columns = p.d_out.rank ? p.size_v : 0;
+    set_zero<R>(above);
+    for (int64_t c0 = 0; c0 < columns; c0 += ADDITIVE_UNITS) {
+        float part[R][4];
+        hw::sync();                                 /* everybody is done with the vectors */
+        for (int n = hw::thread(); n < ADDITIVE_UNITS * 16 * R; n += ADDITIVE_THREADS) {
+            const int64_t c = c0 + n % ADDITIVE_UNITS, i = t.i0 + n / ADDITIVE_UNITS;
+            s.query[n % ADDITIVE_UNITS][n / ADDITIVE_UNITS] =
+                c < columns && i < p.queries ? load(p.d_out, t.b, t.h, i, c) : 0.0f;
+        }
+        for (int n = hw::thread(); n < ADDITIVE_UNITS * ADDITIVE_KEYS; n += ADDITIVE_THREADS) {
+            const int64_t c = c0 + n % ADDITIVE_UNITS, j = t.j0 + n / ADDITIVE_UNITS;
+            s.key[n % ADDITIVE_UNITS][n / ADDITIVE_UNITS] =
+                c < columns && j < p.keys && p.covered[t.b * p.keys + j] != 0.0f ? load(p.v, t.b, hkv, j, c) : 0.0f;
+        }
+        hw::sync();
+        set_zero<R>(part);
+        for (int c = 0; c < ADDITIVE_UNITS; c++)
+            ATTN__UNROLL
+            for (int r = 0; r < R; r++)
+                ATTN__UNROLL
+                for (int k = 0; k < 4; k++)
+                    part[r][k] = hw::fma(s.query[c][ty + 16 * r], s.key[c][tx + 16 * k], part[r][k]);
+        add_part<R>(above, part);
+    }
+}
+
+template <int R>
+ATTN__DEVICE row additive_row(const params &p, const additive_room<R> &s, const additive_tile &t, int r)
+{
+    const int local = hw::thread() / 16 + 16 * r;
+    row w;
+    w.b = t.b;
+    w.h = t.h;
+    w.hkv = t.h / (p.heads / p.heads_kv);
+    w.i = t.i0 + local;
+    w.n = (t.b * p.heads + t.h) * p.queries + w.i;
+    w.r = s.rows[local];
+    w.norm = w.width = 1.0f;
+    return w;
+}
+/* Calls with(r, k, slope) for the R rows and 4 keys of this thread. The loop over keys is one, for the code would be
+   long: what it needs waits in shared memory, where this thread's own elements are. */
+template <int R, class F>
+ATTN__DEVICE void additive_slopes(const params &p, additive_grad_room<R> &s, const additive_tile &t,
+                                  const saved (&of)[R], F with)
+{
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    float x[R][4];
+    additive_meet<R>(p, s, t, x);
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++)
+        ATTN__UNROLL
+        for (int k = 0; k < 4; k++) s.weight[ty + 16 * r][tx + 16 * k] = x[r][k];
+    additive_above<R>(p, s, t, x);
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++)
+        ATTN__UNROLL
+        for (int k = 0; k < 4; k++) s.slope[ty + 16 * r][tx + 16 * k] = x[r][k];
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++) {
+        const row w = additive_row<R>(p, s, t, r);
+        ATTN__LOOP
+        for (int k = 0; k < 4; k++) {
+            const int64_t j = t.j0 + tx + 16 * k;
+            const float met = s.weight[ty + 16 * r][tx + 16 * k], above = s.slope[ty + 16 * r][tx + 16 * k];
+            const bool inside = w.r.first <= j && j < w.r.last && has_mass(of[r].inverse);
+            with(r, k, inside ? slope_from(p, w, of[r], j, met, [&] { return above; }) : no_slope());
+        }
+    }
+}
+
+/* Sums over the other side of the tile, for N vectors and 2 units of this thread: dS (r - r^2), and of rows dS r. */
+template <int R, bool Keys, bool Clear, int N>
+ATTN__DEVICE void additive_sums(const additive_grad_room<R> &s, float (&slopes)[N][2], float (&quotients)[N][2])
+{
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    float own[N][2];
+    ATTN__UNROLL
+    for (int n = 0; n < N; n++)
+        ATTN__UNROLL
+        for (int x = 0; x < 2; x++) {
+            own[n][x] = Keys ? s.key[tx + 16 * x][ty + 16 * n] : s.query[tx + 16 * x][ty + 16 * n];
+            slopes[n][x] = quotients[n][x] = 0.0f;
+        }
+    for (int o = 0; o < (Keys ? 16 * R : (int)ADDITIVE_KEYS); o++) {
+        const float other0 = Keys ? s.query[tx][o] : s.key[tx][o];
+        const float other1 = Keys ? s.query[tx + 16][o] : s.key[tx + 16][o];
+        ATTN__UNROLL
+        for (int n = 0; n < N; n++) {
+            const float ds = Keys ? s.slope[o][ty + 16 * n] : s.slope[ty + 16 * n][o];
+            float r[2];
+            if (Clear) {                            /* an excluded pair adds 0, for all numbers are finite */
+                const float x = hw::fma(own[n][0], other0, 1.0f), y = hw::fma(own[n][1], other1, 1.0f);
+                const float inverse = hw::rcp(x * y);
+                r[0] = y * inverse;
+                r[1] = x * inverse;
+            } else {
+                if (bits_of(ds) == 0x80000000u) continue;
+                r[0] = hw::fma(-0.5f, tanhf(own[n][0] + other0), 0.5f);
+                r[1] = hw::fma(-0.5f, tanhf(own[n][1] + other1), 0.5f);
+            }
+            ATTN__UNROLL
+            for (int x = 0; x < 2; x++) {
+                slopes[n][x] = hw::fma(ds, hw::fma(-r[x], r[x], r[x]), slopes[n][x]);
+                if (!Keys) quotients[n][x] = hw::fma(ds, r[x], quotients[n][x]);
+            }
+        }
+    }
+}
+/* The tile's part of what belongs to its rows, or to its keys, from dS in s.slope. vector and quotient point to the
+   first of them, or are NULL. */
+template <int R, bool Keys>
+ATTN__DEVICE void additive_add(const params &p, additive_grad_room<R> &s, const additive_tile &t, float *vector,
+                               float *quotient)
+{
+    constexpr int N = Keys ? 4 : R;
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    const int64_t count = Keys ? p.keys - t.j0 : p.queries - t.i0;
+    for (int64_t u0 = 0; u0 < p.size_u; u0 += ADDITIVE_UNITS) {
+        float slopes[N][2], quotients[N][2];
+        additive_load<R>(p, s, t, u0);
+        if (t.clear) additive_sums<R, Keys, true, N>(s, slopes, quotients);
+        else additive_sums<R, Keys, false, N>(s, slopes, quotients);
+        ATTN__UNROLL
+        for (int n = 0; n < N; n++)
+            ATTN__UNROLL
+            for (int x = 0; x < 2; x++) {
+                const int64_t u = u0 + tx + 16 * x, at = (ty + 16 * n) * p.size_u + u;
+                if (u >= p.size_u || ty + 16 * n >= count) continue;
+                if (vector && slopes[n][x] != 0.0f)         /* 0 is not to meet a w that is not finite */
+                    vector[at] = hw::fma(4.0f * p.scale * s.w[tx + 16 * x], slopes[n][x], vector[at]);
+                if (quotient) quotient[at] += quotients[n][x];
+            }
+    }
+}
+
+/* What simple_grad_rows and simple_grad_queries leave of a row. */
+template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_grad_queries(ATTN__PARAM params p)
+{
+    ATTN__SHARED(memory);
+    additive_grad_room<R> &s = *(additive_grad_room<R> *)memory;
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    const int64_t tiles = (p.queries + 16 * R - 1) / (16 * R), all = p.batch * p.heads * tiles;
+    /* the sum of weight times gradient is the output times its gradient */
+    const bool by_out = !p.d_weights.rank && (!p.d_out.rank || (p.out.rank && p.out.type == ATTN_F32));
+    for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
+        additive_tile t = {task / tiles / p.heads, task / tiles % p.heads, task % tiles * 16 * R, 0, false};
+        const int64_t row0 = (t.b * p.heads + t.h) * p.queries + t.i0;
+        float *const vector = p.row_vector ? p.row_vector + row0 * p.size_u : NULL;
+        float *const quotient = p.row_tanh ? p.row_tanh + row0 * p.size_u : NULL;
+        mass m[R];
+        norm of[R];
+        saved left[R];
+        float above[R], scale[R], alibi[R], slopes[R];
+        int64_t first, last;
+        additive_open<R>(p, s, t.b, t.i0, first, last);
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++) {
+            const bool known = p.stats.rank && t.i0 + ty + 16 * r < p.queries;
+            m[r].top = known ? load(p.stats, t.b, t.h, t.i0 + ty + 16 * r, 0) : -infinity();
+            m[r].sum = known ? load(p.stats, t.b, t.h, t.i0 + ty + 16 * r, 1) : 0.0f;
+            above[r] = scale[r] = alibi[r] = slopes[r] = 0.0f;
+        }
+        for (t.j0 = first; !p.stats.rank && t.j0 < last; t.j0 += ADDITIVE_KEYS) {
+            float score[R][4];
+            t.clear = additive_is_clear<R>(p, t);
+            additive_meet<R>(p, s, t, score);
+            ATTN__UNROLL
+            for (int r = 0; r < R; r++) join(m[r], row_mass(additive_mass<R>(p, s, t, r, score[r])));
+        }
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++) {
+            const row w = additive_row<R>(p, s, t, r);
+            of[r] = norm_of(p, w, m[r]);
+            left[r].base = of[r].base;
+            left[r].inverse = of[r].inverse;
+            left[r].shift = 0.0f;
+            for (int64_t c = tx; by_out && p.d_out.rank && has_mass(of[r].inverse) && w.i < p.queries && c < p.size_v;
+                 c += 16)
+                above[r] = hw::fma(load(p.d_out, w.b, w.h, w.i, c), load(p.out, w.b, w.h, w.i, c), above[r]);
+        }
+        for (t.j0 = first; !by_out && t.j0 < last; t.j0 += ADDITIVE_KEYS) {
+            t.clear = additive_is_clear<R>(p, t);
+            additive_slopes<R>(p, s, t, left, [&](int r, int, const slope &x) { above[r] += x.masked; });
+        }
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++) {
+            const row w = additive_row<R>(p, s, t, r);
+            above[r] = row_sum(above[r]);
+            if (w.i < p.queries) left[r] = save_row(p, w, of[r], above[r], tx == 0);
+        }
+        if (!wants_of_rows(p)) continue;
+        for (int64_t u = tx; u < p.size_u; u += 16)         /* by the threads that will add */
+            ATTN__UNROLL
+            for (int r = 0; r < R; r++) {
+                const int64_t at = (ty + 16 * r) * p.size_u + u;
+                if (t.i0 + ty + 16 * r >= p.queries) continue;
+                if (vector) vector[at] = 0.0f;
+                if (quotient) quotient[at] = 0.0f;
+            }
+        for (t.j0 = first; t.j0 < last; t.j0 += ADDITIVE_KEYS) {
+            t.clear = additive_is_clear<R>(p, t);
+            additive_slopes<R>(p, s, t, left, [&](int r, int k, const slope &x) {
+                s.slope[ty + 16 * r][tx + 16 * k] = x.counts ? x.raw + 0.0f : -0.0f;
+                if (!x.counts) return;
+                slopes[r] += x.raw;
+                scale[r] = hw::fma(x.raw, x.met, scale[r]);
+                if (p.alibi.rank)
+                    alibi[r] = hw::fma(-x.masked, distance_of(s.rows[ty + 16 * r], t.j0 + tx + 16 * k), alibi[r]);
+            });
+            if (vector || quotient) additive_add<R, false>(p, s, t, vector, quotient);
+        }
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++) {
+            const int64_t i = t.i0 + ty + 16 * r, n = row0 + ty + 16 * r;
+            slopes[r] = row_sum(slopes[r]);
+            scale[r] = row_sum(scale[r]);
+            alibi[r] = row_sum(alibi[r]);
+            if (i >= p.queries) continue;
+            if (tx == 0) {
+                p.row_scale[n] = scale[r];
+                p.row_alibi[n] = alibi[r];
+            }
+            for (int64_t u = tx; u < p.size_u; u += 16) {
+                const int64_t at = (ty + 16 * r) * p.size_u + u;
+                if (quotient) quotient[at] = p.scale * hw::fma(-2.0f, quotient[at], slopes[r]);
+                if (p.dq.rank && !p.w_q.rank)
+                    store_gradient(p, p.dq, ATTN_GRAD_Q, t.b, t.h, i, u, vector[at]);
+            }
+        }
+    }
+}
+
+/* What simple_grad_keys and simple_grad_values find, of all heads that share the keys. */
+template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_grad_keys(ATTN__PARAM params p)
+{
+    ATTN__SHARED(memory);
+    additive_grad_room<R> &s = *(additive_grad_room<R> *)memory;
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    const int64_t tiles = (p.keys + ADDITIVE_KEYS - 1) / ADDITIVE_KEYS, all = p.batch * p.heads_kv * tiles;
+    const int64_t group = p.heads / p.heads_kv, heads = p.key_heads / p.heads_kv;
+    const int64_t columns = p.dv.rank && p.d_out.rank ? p.size_v : 0;
+    for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
+        const int64_t j0 = task % tiles * ADDITIVE_KEYS, hkv = task / tiles % p.heads_kv;
+        const int64_t b = task / tiles / p.heads_kv;
+        const auto key_at = [&](int64_t head, int64_t j) { return (b * p.key_heads + head) * p.keys + j; };
+        float dv[4][ADDITIVE_COLUMNS];
+        ATTN__UNROLL
+        for (int n = 0; n < 4; n++) {
+            const int64_t j = j0 + ty + 16 * n;
+            ATTN__UNROLL
+            for (int x = 0; x < ADDITIVE_COLUMNS; x++) dv[n][x] = 0.0f;
+            for (int64_t head = hkv * heads; p.key_vector && j < p.keys && head < (hkv + 1) * heads; head++) {
+                if (tx == 0) p.key_met[key_at(head, j)] = 0.0f;
+                for (int64_t u = tx; u < p.size_u; u += 16) p.key_vector[key_at(head, j) * p.size_u + u] = 0.0f;
+            }
+        }
+        for (int64_t h = hkv * group; h < (hkv + 1) * group; h++)
+            for (int64_t i0 = 0; i0 < p.queries; i0 += 16 * R) {
+                additive_tile t = {b, h, i0, j0, false};
+                saved of[R];
+                int64_t first, last;
+                additive_open<R>(p, s, b, i0, first, last);
+                if (first >= j0 + ADDITIVE_KEYS || last <= j0) continue;
+                ATTN__UNROLL
+                for (int r = 0; r < R; r++) {
+                    const row w = additive_row<R>(p, s, t, r);
+                    of[r].base = of[r].inverse = of[r].shift = 0.0f;
+                    if (w.i < p.queries) of[r] = saved_of(p, w);
+                }
+                t.clear = additive_is_clear<R>(p, t);
+                additive_slopes<R>(p, s, t, of, [&](int r, int k, const slope &x) {
+                    s.weight[ty + 16 * r][tx + 16 * k] = x.counts ? x.weight : -0.0f;
+                    s.slope[ty + 16 * r][tx + 16 * k] = x.counts ? x.raw + 0.0f : -0.0f;
+                });
+                hw::sync();
+                ATTN__UNROLL
+                for (int half = 0; half < 2; half++) {              /* of the columns: fewer registers */
+                    constexpr int C = ADDITIVE_COLUMNS / 2;
+                    float part[4][C];
+                    if (16 * C * half >= columns) continue;
+                    set_zero<4>(part);
+                    for (int i = 0; i < 16 * R && i0 + i < p.queries; i++)
+                        additive_weigh<4, C>(part, p.d_out, b, h, i0 + i, tx + 16 * C * half, columns,
+                                             [&](int n) { return s.weight[i][ty + 16 * n]; });
+                    ATTN__UNROLL
+                    for (int n = 0; n < 4; n++)
+                        ATTN__UNROLL
+                        for (int x = 0; x < C; x++) dv[n][C * half + x] += part[n][x];
+                }
+                if (!p.key_vector) continue;
+                additive_add<R, true>(p, s, t, p.key_vector + key_at(key_head(p, h), j0) * p.size_u, NULL);
+                for (int i = 0; hw::thread() < ADDITIVE_KEYS && i < 16 * R; i++)
+                    if (bits_of(s.slope[i][hw::thread()]) != 0x80000000u)
+                        p.key_met[key_at(key_head(p, h), j0 + hw::thread())] = 1.0f;
+            }
+        ATTN__UNROLL
+        for (int n = 0; n < 4; n++) {
+            const int64_t j = j0 + ty + 16 * n;
+            if (j >= p.keys) continue;
+            ATTN__UNROLL
+            for (int x = 0; x < ADDITIVE_COLUMNS; x++)
+                if (p.dv.rank && tx + 16 * x < p.size_v)
+                    store_gradient(p, p.dv, ATTN_GRAD_V, b, hkv, j, tx + 16 * x, dv[n][x]);
+            for (int64_t u = tx; p.dk.rank && !p.w_k.rank && u < p.size_u; u += 16)
+                store_gradient(p, p.dk, ATTN_GRAD_K, b, hkv, j, u, p.key_vector[key_at(hkv, j) * p.size_u + u]);
+        }
+    }
+}
+
 static const char *additive_covers(const params &p, const device &, bool backward)
 {
     if (p.score != ATTN_SCORE_ADDITIVE) return "not an additive score";
-    if (backward) return "gradients";
-    if (p.scores.rank || p.scores_softcap.rank || p.scores_masked.rank) return "scores are results";
+    if (!backward && (p.scores.rank || p.scores_softcap.rank || p.scores_masked.rank)) return "scores are results";
     if (p.empty == ATTN_EMPTY_UNIFORM) return "ATTN_EMPTY_UNIFORM";
-    if (p.out.rank && p.size_v > ADDITIVE_SIZE_V) return "values of more than 128 numbers";
+    if ((backward ? p.dv.rank : p.out.rank) && p.size_v > ADDITIVE_SIZE_V) return "values of more than 128 numbers";
     return NULL;
 }
 static int64_t additive_more(const params &p, const device &, bool) { return additive_floats(p) * 4; }
 static cudaError_t additive_forward_run(const params &p, const device &, cudaStream_t stream);
+static cudaError_t additive_backward_run(const params &p, const device &, cudaStream_t stream);
 
 } /* namespace attn__gpu */
 
@@ -3585,7 +3986,7 @@ static const stage stages[] = {
     {"stage 1, simple kernels", simple_covers, simple_more, simple_forward_run, simple_backward_run},
     {"stage 2, mma.sync", mma_covers, mma_more, mma_forward, mma_backward},
     {"stage 3, wgmma", hopper_covers, hopper_more, hopper_forward, hopper_backward},
-    {"stage 4, additive scores fused", additive_covers, additive_more, additive_forward_run, simple_backward_run}};
+    {"stage 4, additive scores fused", additive_covers, additive_more, additive_forward_run, additive_backward_run}};
 static int stage_count() { return ATTN_CUDA_SIMPLE ? 1 : (int)(sizeof stages / sizeof *stages); }
 
 static const stage &stage_for(const params &p, const device &d, bool backward)
@@ -3766,9 +4167,9 @@ static int64_t lay_out(params &p, char *base)
     p.row_sink = take(r, rows);
     p.row_alibi = take(r, rows);
     p.row_vector = take(r, rows * p.size_u, (bilinear && (p.dq.rank || p.d_bilinear.rank)) ||
-                        (additive && ((p.dq.rank && p.w_q.rank) || p.d_w_q.rank || p.d_hidden_bias.rank)));
+                        (additive && (p.dq.rank || p.d_w_q.rank || p.d_hidden_bias.rank)));
     p.row_tanh = take(r, rows * p.size_u, p.d_w_v.rank != 0);
-    p.key_vector = take(r, keys * p.size_u, additive && ((p.dk.rank && p.w_k.rank) || p.d_w_k.rank));
+    p.key_vector = take(r, keys * p.size_u, additive && (p.dk.rank || p.d_w_k.rank));
     p.key_met = take(r, keys, p.key_vector != NULL);
     return r.used;
 }
@@ -3836,18 +4237,29 @@ static cudaError_t simple_forward_run(const params &p, const device &, cudaStrea
     return run(simple_forward, p.batch * p.heads * p.queries, stream, p);
 }
 
+/* The projections, and e^2x of them */
+static cudaError_t additive_ready(const params &p, cudaStream_t stream)
+{
+    ATTN__CUDA_TRY(prepare(p, stream));
+    return run(additive_prepare, p.batch * (p.heads * p.queries + p.key_heads * p.keys), stream, p);
+}
+/* A block per tile: of 16 queries where there are few, else of 64, or of 64 keys. */
+static bool additive_few(const params &p) { return p.queries <= 16; }
+static int64_t additive_tiles(const params &p) { return additive_few(p) ? 1 : (p.queries + 63) / 64; }
+typedef void additive_kernel(params);
+static cudaError_t additive_run(additive_kernel *of_16, additive_kernel *of_64, size_t room_of_16, size_t room_of_64,
+                                int64_t tiles, const params &p, cudaStream_t stream)
+{
+    const int grid = (int)(tiles < ATTN_CUDA_MAX_BLOCKS ? tiles : ATTN_CUDA_MAX_BLOCKS);
+    if (grid == 0) return cudaSuccess;
+    if (additive_few(p)) return (cudaError_t)ATTN__LAUNCH(of_16, grid, ADDITIVE_THREADS, room_of_16, stream, p);
+    return (cudaError_t)ATTN__LAUNCH(of_64, grid, ADDITIVE_THREADS, room_of_64, stream, p);
+}
 static cudaError_t additive_forward_run(const params &p, const device &, cudaStream_t stream)
 {
-    const bool few = p.queries <= 16;
-    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
-    const int64_t tiles = p.batch * p.heads * ((p.queries + (few ? 15 : 63)) / (few ? 16 : 64));
-    const int grid = (int)(tiles < ATTN_CUDA_MAX_BLOCKS ? tiles : ATTN_CUDA_MAX_BLOCKS);
-    ATTN__CUDA_TRY(prepare(p, stream));
-    if (grid == 0) return cudaSuccess;
-    ATTN__CUDA_TRY(run(additive_prepare, rows + keys, stream, p));
-    if (few) return (cudaError_t)ATTN__LAUNCH(additive_forward<1>, grid, ADDITIVE_THREADS, sizeof(additive_room<1>),
-                                              stream, p);
-    return (cudaError_t)ATTN__LAUNCH(additive_forward<4>, grid, ADDITIVE_THREADS, sizeof(additive_room<4>), stream, p);
+    ATTN__CUDA_TRY(additive_ready(p, stream));
+    return additive_run(additive_forward<1>, additive_forward<4>, sizeof(additive_room<1>), sizeof(additive_room<4>),
+                        p.batch * p.heads * additive_tiles(p), p, stream);
 }
 
 /* The gradient of a parameter: what rows (or keys) left behind, `left` [r][k], times what it met there. */
@@ -3861,22 +4273,15 @@ static product parameter_of(const params &p, array left, array right, array out,
     m.adds = (p.accumulate & bit) != 0;
     return m;
 }
-static cudaError_t simple_backward_run(const params &p, const device &, cudaStream_t stream)
+/* The gradients of what a score is made of besides queries and keys themselves, from what rows and keys left. */
+static cudaError_t finish_backward(const params &p, cudaStream_t stream)
 {
-    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
     const bool vectors = has_vectors(p.score), bilinear = p.score == ATTN_SCORE_BILINEAR;
     const array row_vector = packed(p.row_vector, p.heads, p.queries, p.size_u), none = absent();
     const array row_tanh = packed(p.row_tanh, p.heads, p.queries, p.size_u);
     const array key_vector = packed(p.key_vector, p.key_heads, p.keys, p.size_u);
     const array alive = packed(p.row_inverse, p.heads, p.queries, 1), met = packed(p.key_met, p.key_heads, p.keys, 1);
     product m;
-    ATTN__CUDA_TRY(prepare(p, stream));
-    ATTN__CUDA_TRY(run(simple_grad_rows, rows, stream, p));
-    if ((p.dq.rank && vectors) || p.d_bilinear.rank || p.d_w_q.rank || p.d_w_v.rank || p.d_hidden_bias.rank ||
-        p.d_given_scores.rank || p.d_scale.rank || p.d_sigma.rank || p.d_alibi.rank)
-        ATTN__CUDA_TRY(run(simple_grad_queries, rows, stream, p));
-    if ((p.dk.rank && vectors) || p.d_w_k.rank) ATTN__CUDA_TRY(run(simple_grad_keys, keys, stream, p));
-    if (p.dv.rank) ATTN__CUDA_TRY(run(simple_grad_values, p.batch * p.heads_kv * p.keys, stream, p));
     if (p.d_bias.rank)
         ATTN__CUDA_TRY(run(simple_grad_bias, p.bias_size[0] * p.bias_size[1] * p.bias_size[2] * p.bias_size[3], stream,
                            p));
@@ -3933,6 +4338,28 @@ static cudaError_t simple_backward_run(const params &p, const device &, cudaStre
         ATTN__CUDA_TRY(run(m, stream));
     }
     return cudaSuccess;
+}
+static cudaError_t simple_backward_run(const params &p, const device &, cudaStream_t stream)
+{
+    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
+    const bool vectors = has_vectors(p.score);
+    ATTN__CUDA_TRY(prepare(p, stream));
+    ATTN__CUDA_TRY(run(simple_grad_rows, rows, stream, p));
+    if (wants_of_rows(p)) ATTN__CUDA_TRY(run(simple_grad_queries, rows, stream, p));
+    if ((p.dk.rank && vectors) || p.d_w_k.rank) ATTN__CUDA_TRY(run(simple_grad_keys, keys, stream, p));
+    if (p.dv.rank) ATTN__CUDA_TRY(run(simple_grad_values, p.batch * p.heads_kv * p.keys, stream, p));
+    return finish_backward(p, stream);
+}
+static cudaError_t additive_backward_run(const params &p, const device &, cudaStream_t stream)
+{
+    const size_t few = sizeof(additive_grad_room<1>), many = sizeof(additive_grad_room<4>);
+    ATTN__CUDA_TRY(additive_ready(p, stream));
+    ATTN__CUDA_TRY(additive_run(additive_grad_queries<1>, additive_grad_queries<4>, few, many,
+                                p.batch * p.heads * additive_tiles(p), p, stream));
+    if (p.key_vector || p.dv.rank)
+        ATTN__CUDA_TRY(additive_run(additive_grad_keys<1>, additive_grad_keys<4>, few, many,
+                                    p.batch * p.heads_kv * ((p.keys + ADDITIVE_KEYS - 1) / ADDITIVE_KEYS), p, stream));
+    return finish_backward(p, stream);
 }
 
 static const void *some_data(const attn_desc *d)
@@ -4082,7 +4509,10 @@ attn_status attn_cuda_prepare(attn_error *err)
         (const void *)attn__gpu::simple_grad_queries, (const void *)attn__gpu::simple_grad_keys,
         (const void *)attn__gpu::simple_grad_values, (const void *)attn__gpu::simple_grad_bias,
         (const void *)attn__gpu::additive_prepare, (const void *)attn__gpu::additive_forward<1>,
-        (const void *)attn__gpu::additive_forward<4>, (const void *)attn__gpu::mark, (const void *)attn__gpu::merge};
+        (const void *)attn__gpu::additive_forward<4>, (const void *)attn__gpu::additive_grad_queries<1>,
+        (const void *)attn__gpu::additive_grad_queries<4>, (const void *)attn__gpu::additive_grad_keys<1>,
+        (const void *)attn__gpu::additive_grad_keys<4>, (const void *)attn__gpu::mark,
+        (const void *)attn__gpu::merge};
     attn_status status = ATTN_OK;
     const auto load = [&](const void *kernel) {
         if (status == ATTN_OK) status = attn__gpu::report(cudaFuncGetAttributes(&attributes, kernel), err);

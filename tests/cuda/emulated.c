@@ -20,13 +20,27 @@ static void on_device(void) {
     fake_timing(test_int(0, fake_timings() - 1), test_bits());
 }
 
+/* What attn_explain, or with gradients attn_explain_backward, says of a call. */
+static int explained(const attn_desc *d, const attn_grad *g, const char *words) {
+    char text[400];
+    if (g) attn_explain_backward(d, g, text, sizeof text);
+    else attn_explain(d, text, sizeof text);
+    return strstr(text, words) != 0;
+}
+/* Calls of stage 4 so far, forward and backward */
+static long additive_calls[2];
+static void count_additive(const attn_desc *d, const attn_grad *g) {
+    additive_calls[g != 0] += explained(d, g, "on the device, stage 4");
+}
+
 /* How much ran there in all: kernels, blocks of threads. */
 static long launches, blocks;
-static void print_launches(const char *what, int cases) {
-    printf("    %s: %d random descriptors against the reference, %ld launches, %ld blocks\n", what, cases, launches,
-           blocks);
+static void print_launches(const char *what, int cases, int backward) {
+    printf("    %s: %d random descriptors against the reference, %ld launches, %ld blocks; %ld by stage 4\n", what,
+           cases, launches, blocks, additive_calls[backward]);
     CHECKF(launches >= cases, "only %ld kernels were launched", launches);
-    launches = blocks = 0;
+    CHECKF(additive_calls[backward] > 0, "stage 4 did nothing");
+    launches = blocks = additive_calls[backward] = 0;
 }
 static void count_launches(void) {
     fake_counts counted = fake_counted();
@@ -54,6 +68,7 @@ static double check_forward(attn_desc *d, const char *what) {
     ref_result r;
     ref_forward(d, &r);
     on_device();
+    count_additive(d, 0);
     double ratio = check_on(d, &r, ATTN_ISA_AUTO, what);
     attn_desc again = copy_results(d);
     on_device();
@@ -78,7 +93,7 @@ static void forward_pairs(void) {
         test_release();
     }
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) ref_print_worst(score, worst[score]);
-    print_launches("forward", cases);
+    print_launches("forward", cases, 0);
     CHECKF(missing_pairs() == 0, "%d pairs of options were not tried", missing_pairs());
 }
 
@@ -94,12 +109,11 @@ static unsigned draw_asked(int level, unsigned there) {
     return set & there ? set & there : 1u << GRAD_V;
 }
 
-static void build_call(call *c, const int f[FACTOR_COUNT]) {
+/* What attn_backward is asked about a forward call; c->d.stats, too */
+static void build_gradients(call *c, const int f[FACTOR_COUNT]) {
     static const unsigned sums[3] = {0, ATTN_GRAD_ALL, 0};
     int from = upstreams[f[F_UPSTREAM]];
     unsigned there;
-    memset(c, 0, sizeof *c);
-    build(&c->d, f);
     layout out = (layout)(f[F_LAYOUT_OUT] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_OUT]);
     ref_result r;
     ref_sizes(&c->d, &r);
@@ -111,6 +125,11 @@ static void build_call(call *c, const int f[FACTOR_COUNT]) {
               f[F_ACCUMULATE] == 2 ? there & (unsigned)test_bits() : sums[f[F_ACCUMULATE]],
               (layout)(f[F_LAYOUT_GRAD] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_GRAD]));
 }
+static void build_call(call *c, const int f[FACTOR_COUNT]) {
+    memset(c, 0, sizeof *c);
+    build(&c->d, f);
+    build_gradients(c, f);
+}
 
 /* Against the reference; again in another timing, with a workspace: the same bits. */
 static void check_backward(call *c, const char *what) {
@@ -118,6 +137,7 @@ static void check_backward(call *c, const char *what) {
     ref_upstream up = upstream_of(&c->g);
     ref_backward(&c->d, &up, &g);
     on_device();
+    count_additive(&c->d, &c->g);
     if (run_call(c, what)) {
         check_grads(c, &g, what);
         call again = copy_grads(c);
@@ -151,7 +171,7 @@ static void backward_pairs(void) {
         test_release();
     }
     print_worst("gradients of random descriptors", cases);
-    print_launches("backward", cases);
+    print_launches("backward", cases, 1);
     CHECKF(missing_pairs() == 0, "%d pairs of options were not tried", missing_pairs());
 }
 
@@ -511,11 +531,6 @@ static void dropout_bits(void) {
 }
 
 /* ---- stage 4: additive scores, fused. Sizes around those of its tiles; numbers whose e^2x must not be multiplied. */
-static int explained(const attn_desc *d, const char *words) {
-    char text[400];
-    attn_explain(d, text, sizeof text);
-    return strstr(text, words) != 0;
-}
 static void additive(void) {
     static const int queries[] = {1, 15, 16, 17, 63, 65, 130}, keys[] = {1, 63, 64, 65, 129, 200},
                      hidden[] = {1, 31, 33, 64};
@@ -531,12 +546,57 @@ static void additive(void) {
         d.seed = test_bits();
         ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_STATS | (n % 2 ? RESULT_WEIGHTS : 0), LAYOUT_PACKED);
         worst = fmax(worst, check_forward(&d, "additive"));
-        CHECK(explained(&d, "on the device, stage 4"));
+        CHECK(explained(&d, 0, "on the device, stage 4"));
         d.empty = ATTN_EMPTY_UNIFORM;
-        CHECK(explained(&d, "on the device, stage 1") && explained(&d, "not stage 4, additive scores fused: "));
+        CHECK(explained(&d, 0, "on the device, stage 1") && explained(&d, 0, "not stage 4, additive scores fused: "));
         test_release();
     }
     printf("    stage 4: largest error %.3f of the bound\n", worst);
+}
+
+/* From above, what is asked, options: random. NaN in some keys, NaN or infinity in some values, and NaN above rows that
+   have no key by their length. */
+static void additive_backward(void) {
+    const int cases = cases_of(72);
+    static const int queries[] = {1, 17, 64, 130, 16, 65, 40}, keys[] = {65, 1, 200, 64, 130},
+                     hidden[] = {33, 9, 64, 31, 1, 70}, heads[][2] = {{2, 2}, {4, 2}, {1, 1}, {3, 1}};
+    memset(covered, 0, sizeof covered);
+    forget_worst();
+    additive_calls[1] = 0;
+    for (int n = 0; n < cases; n++) {
+        int f[FACTOR_COUNT], last = queries[n % 7] - 1;
+        call c;
+        char what[40];
+        draw_factors(f);
+        f[F_SCORE] = ATTN_SCORE_ADDITIVE;
+        f[F_EMPTY] = ATTN_EMPTY_ZERO;
+        if (n % 3) f[F_PER_HEAD] = 0;
+        const int *h = heads[f[F_HEADS]];
+        const shape s = {1 + f[F_BATCH], h[0], h[1], queries[n % 7], keys[n % 5], hidden[n % 6], n % 4 ? 1 + n : 128};
+        snprintf(what, sizeof what, "case %d", n);
+        memset(&c, 0, sizeof c);
+        build_shaped(&c.d, f, s);
+        if (n % 3 == 1) set_score(&c.d, ATTN_SCORE_ADDITIVE, hidden[(n + 2) % 6]);
+        if (n % 5 == 3) put_at(&c.d.k, 0, 0, test_int(0, (int)s.sk - 1), 0, NAN);
+        if (n % 7 == 3) put_at(&c.d.v, 0, 0, test_int(0, (int)s.sk - 1), 0, n % 2 ? INFINITY : NAN);
+        build_gradients(&c, f);
+        attn_view above[3] = {c.g.d_out, c.g.d_weights, c.g.d_lse};
+        for (int k = 0; k < 3; k++)
+            if (above[k].rank && c.d.query_lengths.rank && ref_int(&c.d.query_lengths, 0, 0) <= last) {
+                attn_view row = attn_view_slice(attn_view_slice(above[k], 0, 0, 1), 2, last, 1);
+                fill(&row, draw_normal, NAN, 0);
+            }
+        on_device();
+        if (!run_desc(&c.d, what)) continue;
+        if (f[F_STATS]) memset(&c.d.stats, 0, sizeof c.d.stats);
+        check_backward(&c, what);
+        c.d.empty = ATTN_EMPTY_UNIFORM;
+        CHECK(explained(&c.d, &c.g, "on the device, stage 1") &&
+              explained(&c.d, &c.g, "not stage 4, additive scores "));
+        test_release();
+    }
+    print_worst("gradients of additive scores", cases);
+    CHECKF(additive_calls[1] == cases, "stage 4 did %ld of %d calls", additive_calls[1], cases);
 }
 
 /* ---- memory and streams */
@@ -597,6 +657,7 @@ const test_case suite_emulated[] = {
     {"emulated.half_forward", half_forward},
     {"emulated.half_backward", half_backward},
     {"emulated.additive", additive},
+    {"emulated.additive_backward", additive_backward},
     {"emulated.mixed_places", mixed_places},
     {"emulated.both_places", both_places},
     {"emulated.lengths_are_clamped", lengths_are_clamped},

@@ -17,11 +17,17 @@ item_mutant() { # NUMBER
         sed 's|^MMA |/^.. -.*>>mma/,/^.. -.*>>hopper/|; s|^HOPPER |/^.. -.*>>hopper/,/^.. -.*>>dispatch/|' >"$here/fault.sed"
     sed -f "$here/fault.sed" attn_cuda.cuh >"$here/attn_cuda.cuh"
     if cmp -s attn_cuda.cuh "$here/attn_cuda.cuh"; then failed "changes nothing: $name"; return; fi
-    (cd "$here" && $CXX -std=c++17 -O1 -w -DATTN_CUDA_HEAD_DIMS=64,256 -I. tests/cuda/fast.cc -o fast) >"$here/log" 2>&1 ||
-        { failed "does not compile: $name" "$here/log"; return; }
+    case $name in       # stage 4 is tested with the calls of attn.h
+        "stage 4"*) source=device; others="$PWD/build/cuda/emulated.o $PWD/build/cuda/main-emulated.o $PWD/build/cuda/attn.o"
+                    set -- --filter emulated.additive ;;
+        *)          source=fast; others=; set -- 15 4 "${name%%:*}" ;;
+    esac
+    (cd "$here" && $CXX -std=c++17 -O1 -w -DATTN_CUDA_HEAD_DIMS=64,256 -I. "tests/cuda/$source.cc" $others -o faulty) \
+        >"$here/log" 2>&1 || { failed "does not compile: $name" "$here/log"; return; }
     # a fault may make a kernel wait for ever or read what is not there: also noticed
-    if (ulimit -t 300; ulimit -c 0; "$here/fast" 15 4 "${name%%:*}") >"$here/log" 2>&1; then failed "not noticed: $name"
-    else ok "noticed: $name ($(sed -n 's/^FAIL //p' "$here/log" | head -n 1 | cut -c1-90))"; rm -rf "$here"; fi
+    if (ulimit -t 300; ulimit -c 0; "$here/faulty" "$@") >"$here/log" 2>&1; then failed "not noticed: $name"
+    else ok "noticed: $name ($(sed -n -e 's/^FAIL //p' -e 's/^    .*case/case/p' "$here/log" | head -n 1 | cut -c1-90))"
+         rm -rf "$here"; fi
 }
 
 items "$1" $(awk '{ print "mutant:" NR }' "$dir/list")

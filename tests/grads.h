@@ -4,7 +4,6 @@
 #define ATTN_GRADS_H
 
 #include "cases.h"
-#include "ref_grad.h"
 
 typedef struct call {
     attn_desc d;

@@ -377,6 +377,8 @@ static void test_backward_pool(void) {
             for (int w = 0; w < 5; w++) {
                 pool p;
                 size_t bytes = 0;
+                /* each number meets each shape; the slow kernels, whose driver is the same, meet fewer */
+                if ((w + k) % 5 >= (n == 0 && test_isa_count() > 1 ? 1 : 3)) continue;
                 c.d.parallel = parallel_of(&p, workers[w]);
                 CHECK_STATUS(attn_backward_workspace_size(&c.d, &c.g, &bytes, 0), ATTN_OK);
                 c.d.workspace = test_int(0, 1) ? test_guarded(bytes) : 0;

@@ -124,7 +124,7 @@ $(CUDA)/primitives.o: CUDA_SOME = 64
 $(CUDA)/main-%.o: tests/main.c tests/test.h attn.h | $(CUDA)
 	$(CC) $(CFLAGS) -D'SUITES=$(if $(filter suites,$*),${CUDA_SUITES:%=X(%)},X($*))' -c $< -o $@
 $(CUDA)/suites: $(CUDA_SUITES:%=build/obj/%.o)
-$(CUDA)/emulated $(CUDA)/suites: $(CUDA)/%: $(CUDA)/main-%.o $(CUDA)/attn.o
+$(CUDA)/emulated $(CUDA)/suites: $(CUDA)/%: $(CUDA)/main-%.o $(CUDA)/attn.o build/obj/ref.o
 $(CUDA)/emulated: $(CUDA)/emulated.o
 $(CUDA)/emulated $(CUDA)/suites $(CUDA)/fast: $(CUDA)/fast.o
 $(CUDA)/primitives: $(CUDA)/primitives.o

@@ -1612,7 +1612,8 @@ static void test_layout(void) {
                                  AT(attn_desc, allocator, 1968),
                                  AT(attn_desc, parallel, 1992),
                                  AT(attn_desc, stats, 2016),
-                                 {"sizeof attn_desc", sizeof(attn_desc), 2096},
+                                 AT(attn_desc, stream, 2096),
+                                 {"sizeof attn_desc", sizeof(attn_desc), 2104},
                                  {0, 0, 0}};
     static const place others[] = {AT(attn_view, data, 0),
                                    AT(attn_view, size, 8),
@@ -1632,6 +1633,7 @@ static void test_layout(void) {
                                    AT(attn_error, got, 24),
                                    AT(attn_error, want, 32),
                                    AT(attn_error, has_numbers, 40),
+                                   AT(attn_error, cuda, 44),
                                    {"sizeof attn_error", sizeof(attn_error), 48},
                                    AT(attn_allocator, allocate, 0),
                                    AT(attn_allocator, release, 8),
@@ -1641,11 +1643,11 @@ static void test_layout(void) {
                                    AT(attn_parallel, workers, 16),
                                    {"sizeof attn_parallel", sizeof(attn_parallel), 24},
                                    AT(attn_plan, desc, 0),
-                                   AT(attn_plan, workspace_bytes, 2096),
-                                   AT(attn_plan, phases, 2104),
-                                   AT(attn_plan, isa, 2108),
-                                   AT(attn_plan, tasks, 2112),
-                                   AT(attn_plan, internal, 2240),
+                                   AT(attn_plan, workspace_bytes, 2104),
+                                   AT(attn_plan, phases, 2112),
+                                   AT(attn_plan, isa, 2116),
+                                   AT(attn_plan, tasks, 2120),
+                                   AT(attn_plan, internal, 2248),
                                    AT(attn_mha_desc, query, 0),
                                    AT(attn_mha_desc, key, 80),
                                    AT(attn_mha_desc, value, 160),
@@ -1683,7 +1685,7 @@ static void test_layout(void) {
                                       AT(attn_grad, accumulate, 1360),
                                       AT(attn_grad, reserved, 1364),
                                       {"sizeof attn_grad", sizeof(attn_grad), 1368},
-                                      AT(attn_plan, grad, 2496),
+                                      AT(attn_plan, grad, 2504),
                                       AT(attn_mha_grad, d_out, 0),
                                       AT(attn_mha_grad, dquery, 80),
                                       AT(attn_mha_grad, dkey, 160),
@@ -1717,7 +1719,7 @@ static void test_numbers(void) {
     CHECK(ATTN_OK == 0 && ATTN_ERR_NULL == 1 && ATTN_ERR_TYPE == 2 && ATTN_ERR_RANK == 3 && ATTN_ERR_SIZE == 4);
     CHECK(ATTN_ERR_STRIDE == 5 && ATTN_ERR_RANGE == 6 && ATTN_ERR_OPTION == 7 && ATTN_ERR_OVERFLOW == 8);
     CHECK(ATTN_ERR_OVERLAP == 9 && ATTN_ERR_WORKSPACE == 10 && ATTN_ERR_ALLOC == 11 && ATTN_ERR_ISA == 12);
-    CHECK(ATTN_ERR_WRITE == 13 && ATTN_STATUS_COUNT == 14);
+    CHECK(ATTN_ERR_WRITE == 13 && ATTN_ERR_PLACE == 14 && ATTN_ERR_CUDA == 15 && ATTN_STATUS_COUNT == 16);
     CHECK(ATTN_F32 == 0 && ATTN_F16 == 1 && ATTN_BF16 == 2 && ATTN_F64 == 3 && ATTN_U8 == 4 && ATTN_I32 == 5 &&
           ATTN_I64 == 6);
     CHECK(ATTN_SCORE_SCALED_DOT == 0 && ATTN_SCORE_DOT == 1 && ATTN_SCORE_COSINE == 2 && ATTN_SCORE_BILINEAR == 3);
@@ -1736,8 +1738,8 @@ static void test_numbers(void) {
 
 /* ---- texts */
 static void test_strings(void) {
-    attn_error ok = {ATTN_OK, "", "", 0, 0, 0},
-               extreme = {ATTN_ERR_SIZE, "q.size[0]", "must equal", INT64_MIN, INT64_MAX, 1};
+    attn_error ok = {ATTN_OK, "", "", 0, 0, 0, 0},
+               extreme = {ATTN_ERR_SIZE, "q.size[0]", "must equal", INT64_MIN, INT64_MAX, 1, 0};
     char text[100];
     for (int i = 0; i < ATTN_STATUS_COUNT; i++) {
         const char *s = attn_status_string((attn_status)i);

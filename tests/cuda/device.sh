@@ -26,14 +26,15 @@ build() {
             return 1
     done
     list=
-    for suite in $SUITES; do
+    for suite in $SUITES ref; do
         compiled $CC -O2 -c "tests/$suite.c" -o "$dir/$suite.o" || return 1
         list="$list $dir/$suite.o"
     done
     compiled $CC -O2 -DTEST_MAPPED '-DSUITES=X(emulated)' -c tests/main.c -o "$dir/main_emulated.o" &&
     compiled $CC -O2 -DTEST_MAPPED "-DSUITES=$(for suite in $SUITES; do printf 'X(%s) ' "$suite"; done)" \
         -c tests/main.c -o "$dir/main_suites.o" &&
-    compiled "$NVCC" "$dir/emulated.o" "$dir/main_emulated.o" "$dir/attn.o" "$dir/device.o" -o "$dir/emulated" &&
+    compiled "$NVCC" "$dir/emulated.o" "$dir/main_emulated.o" "$dir/ref.o" "$dir/attn.o" "$dir/device.o" \
+        -o "$dir/emulated" &&
     compiled "$NVCC" $list "$dir/main_suites.o" "$dir/attn.o" "$dir/device.o" -o "$dir/suites"
 }
 

@@ -18,8 +18,9 @@ item_mutant() { # NUMBER
     sed -f "$here/fault.sed" attn_cuda.cuh >"$here/attn_cuda.cuh"
     if cmp -s attn_cuda.cuh "$here/attn_cuda.cuh"; then failed "changes nothing: $name"; return; fi
     case $name in       # stage 4 is tested with the calls of attn.h
-        "stage 4"*) source=device; others="$PWD/build/cuda/emulated.o $PWD/build/cuda/main-emulated.o $PWD/build/cuda/attn.o"
-                    set -- --filter emulated.additive ;;
+        "stage 4"*) source=device; set -- --filter emulated.additive
+                    others=$(echo "$PWD"/build/cuda/emulated.o "$PWD"/build/cuda/main-emulated.o \
+                        "$PWD"/build/cuda/attn.o "$PWD"/build/obj/ref.o) ;;
         *)          source=fast; others=; set -- 15 4 "${name%%:*}" ;;
     esac
     (cd "$here" && $CXX -std=c++17 -O1 -w -DATTN_CUDA_HEAD_DIMS=64,256 -I. "tests/cuda/$source.cc" $others -o faulty) \

@@ -2979,14 +2979,21 @@ static int attn__disjoint(const attn_view *a, const attn_view *b)
 }
 
 /* What a check is for: a call on these data, or only its sizes. */
-enum { ATTN__WITH_DATA = 1, ATTN__NO_RESULT_NEEDED = 2 };
+enum {
+    ATTN__WITH_DATA = 1,
+    ATTN__NO_RESULT_NEEDED = 2,
 #ifdef ATTN_CUDA
-/* anywhere: there is no array yet that would tell; as tasks: what may lie on the host is used there */
-enum { ATTN__ON_DEVICE = 4, ATTN__ANYWHERE = 8, ATTN__AS_TASKS = 16 };
+    ATTN__ON_DEVICE = 4,
+    ATTN__ANYWHERE = 8,     /* there is no array yet that would tell */
+    ATTN__AS_TASKS = 16     /* what may lie on the host is used there */
+#else
+    ATTN__ON_DEVICE = 0, ATTN__ANYWHERE = 0, ATTN__AS_TASKS = 0
+#endif
+};
+#ifdef ATTN_CUDA
 #define ATTN__HALF(v, flags) ((flags) & (ATTN__ON_DEVICE | ATTN__ANYWHERE) && \
                               ((v)->type == ATTN_F16 || (v)->type == ATTN_BF16))
 #else
-enum { ATTN__ON_DEVICE = 0, ATTN__ANYWHERE = 0, ATTN__AS_TASKS = 0 };
 #define ATTN__HALF(v, flags) 0
 #endif
 

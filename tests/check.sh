@@ -208,7 +208,7 @@ version() {
     [ -n "$first" ] && [ "$first" = "$macros" ] && [ "$first" = "$log" ]
 }
 item_text() {
-    sources="attn.h $(ls tests/*.[ch] examples/*.c bench/*.c)"
+    sources="attn.h attn_cuda.cuh $(ls tests/*.[ch] tests/cuda/*.[ch]* examples/*.c examples/cuda/*.[ch]* bench/*.c*)"
     try "at most 120 columns" narrow $sources
     try "ASCII" ascii attn.h
     try "no tab and no space at the end of a line" trimmed $sources
@@ -308,10 +308,18 @@ item_tcc() {
     try "tcc" tcc -DATTN_IMPLEMENTATION -run tests/embed.c
 }
 
-items "$1" mingw:x86_64 object \
-    warnings:gcc:c99 warnings:gcc:c11 warnings:gcc:c17 warnings:gcc:gnu99 warnings:gcc:gnu17 \
-    warnings:clang:c99 warnings:clang:c11 warnings:clang:c17 warnings:clang:gnu99 warnings:clang:gnu17 \
-    warnings:g++:c++11 warnings:g++:c++14 warnings:g++:c++17 warnings:g++:c++20 \
-    warnings:clang++:c++11 warnings:clang++:c++14 warnings:clang++:c++17 warnings:clang++:c++20 \
-    sources:gcc sources:clang examples_cxx options ways embedding no_libc traces text conformance other_targets suites_emulated \
+# BUILDS=few: of the languages' versions the first and the last.
+standards() { # standards COMPILER...: an item for each, in each version
+    for compiler in "$@"; do
+        case $compiler:${BUILDS:-} in
+            *++:few) versions="c++11 c++20" ;;
+            *++:*)   versions="c++11 c++14 c++17 c++20" ;;
+            *:few)   versions="c99 c17" ;;
+            *)       versions="c99 c11 c17 gnu99 gnu17" ;;
+        esac
+        for version in $versions; do echo "warnings:$compiler:$version"; done
+    done
+}
+items "$1" mingw:x86_64 object suites_emulated $(standards gcc clang g++ clang++) \
+    sources:gcc sources:clang examples_cxx options ways embedding no_libc traces text conformance other_targets \
     mingw:i686 m32 tcc

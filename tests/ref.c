@@ -1,7 +1,7 @@
 /* ref.c - attention in float64, see ref.h. One pass over (query, key) pairs, every element read through its view; a key
    that is excluded is not read (unless the raw scores of all keys are asked for).
 
-   The gradients: L is the sum of d_out*out + d_weights*weights + d_lse*lse; for every (query, key) pair that has weight,
+   The gradients: L is the sum of d_out*out + d_weights*weights + d_lse*lse; for every (query, key) pair with weight,
    dL/d(raw score) comes first, then what it means for what the score is made of. */
 #include "ref.h"
 

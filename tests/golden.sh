@@ -51,14 +51,16 @@ summary() {
 
 [ -n "$expected" ] || { failed "tests/golden.txt is missing"; exit 1; }
 builds="build:gcc:-O2:--every emulated:$(emulator | sed 's|.*/||'):${EMULATED:---every} build:clang:-O2:--mixed"
-flags="-O0 -Ofast,-march=native"
-[ "$BUILDS" = few ] || flags="$flags -O1 -O3 -Os -Ofast -march=native -std=c99 -std=c11 -std=c17"
+flags="-O0 -Ofast,-march=native" versions=-std=c++20
+if [ "$BUILDS" != few ]; then
+    flags="$flags -O1 -O3 -Os -Ofast -march=native -std=c99 -std=c11 -std=c17" versions="-std=c++11 -std=c++20"
+fi
 for compiler in gcc clang; do
     for flag in $flags; do
         builds="$builds build:$compiler:$flag:--mixed"
     done
 done
 for compiler in g++ clang++; do
-    for flag in -std=c++11 -std=c++20; do builds="$builds build:$compiler:$flag:--mixed"; done
+    for flag in $versions; do builds="$builds build:$compiler:$flag:--mixed"; done
 done
 items "$1" $builds

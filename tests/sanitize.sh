@@ -37,7 +37,7 @@ works() {
 item_suite() { # COMPILER SANITIZER
     name="$2 ($1)"; program=$dir/$2.$1
     have "$1" || { skipped "$name (no $1)"; return; }
-    flags="-g -O1 -fno-omit-frame-pointer -DTEST_NO_SIGNALS $(flags_of "$2")"
+    flags="-g1 -O1 -fno-omit-frame-pointer -DTEST_NO_SIGNALS $(flags_of "$2")"
     works "$1" $flags || { skipped "$name (this machine has no such sanitizer)"; return; }
     suites=$(suites_of "$2")
     sources=$(for suite in $suites attn; do echo "tests/$suite.c"; done)

@@ -1933,10 +1933,12 @@ struct grad_work {
     int    *first, *last;               /* [B,padded]  keys of a row */
     tile_reach *reaches;                /* [B,padded/queries]  of the tiles of queries that the keys' kernel takes */
 };
-template <int D> struct grad_shape {
-    static constexpr int rows = 64, threads = 128;
-    static constexpr int keys = D <= 128 ? 64 : D <= 192 ? 32 : 16;             /* at a time, for 64 queries */
-    static constexpr int queries = D <= 64 ? 64 : D <= 128 ? 32 : D <= 192 ? 32 : 16;   /* at a time, for 64 keys */
+enum { MMA_GRAD_THREADS = 128 };
+/* As many at a time as no register is spilled for; extras take some registers too. */
+template <int D, bool Extra> struct grad_shape {
+    static constexpr int rows = 64, threads = MMA_GRAD_THREADS;
+    static constexpr int keys = D <= (Extra ? 64 : 128) ? 64 : D <= 192 ? 32 : 16;          /* for 64 queries */
+    static constexpr int queries = D <= 64 ? 64 : D > 192 || (Extra && D == 128) ? 16 : 32; /* for 64 keys */
     static constexpr int values = 5 * queries * 4;                              /* a slot of base .. last */
     static constexpr bool in_two = D > 128;  /* the sums for keys and for values do not fit in the registers together */
     static constexpr int shared_queries = 2 * tile_bytes<rows, D> + 4 * tile_bytes<keys, D> + 4 * 16;
@@ -2025,12 +2027,11 @@ template <int N> ATTN__DEVICE bool is_odd(const float (&s)[N])
 }
 
 template <class T, int D, bool Extra>
-ATTN__KERNEL(grad_shape<D>::threads, 1) void mma_grad_queries(ATTN__PARAM grad_work m)
+ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_queries(ATTN__PARAM grad_work m)
 {
 #if ATTN__HAVE_MMA
-    typedef grad_shape<D> shape;
-    constexpr int keys = Extra && D == 128 ? 32 : shape::keys;          /* else registers would be spilled */
-    constexpr int slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
+    typedef grad_shape<D, Extra> shape;
+    constexpr int keys = shape::keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
     const params &p = m.p;
     ATTN__SHARED(shared);
     const uint32_t q = hw::shared_address(shared), above = q + whole, k = above + whole, v = k + 2 * slot;
@@ -2109,10 +2110,10 @@ ATTN__KERNEL(grad_shape<D>::threads, 1) void mma_grad_queries(ATTN__PARAM grad_w
 
 /* Keys and Values: which of the two gradients. */
 template <class T, int D, bool Extra, bool Keys, bool Values>
-ATTN__KERNEL(grad_shape<D>::threads, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
+ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
 {
 #if ATTN__HAVE_MMA
-    typedef grad_shape<D> shape;
+    typedef grad_shape<D, Extra> shape;
     constexpr int queries = shape::queries, slot = tile_bytes<queries, D>, whole = tile_bytes<shape::rows, D>;
     const params &p = m.p;
     ATTN__SHARED(shared);
@@ -2323,8 +2324,8 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
     ATTN__WANT(with_head_size(larger_head(p), mma_head_sizes(), [&](auto size) {
         constexpr int D = decltype(size)::value;
         fits = mma_shape<D>::shared_bytes <= d.shared_bytes &&
-               (!backward || (grad_shape<D>::shared_queries <= d.shared_bytes &&
-                              grad_shape<D>::shared_keys <= d.shared_bytes));
+               (!backward || (grad_shape<D, false>::shared_queries <= d.shared_bytes &&
+                              grad_shape<D, false>::shared_keys <= d.shared_bytes));
     }), "a head size is beyond those that were compiled");
     ATTN__WANT(fits, "the device has too little shared memory");
     return NULL;
@@ -2423,7 +2424,7 @@ static int64_t mma_more(const params &p, const device &dev, bool backward)
     int64_t bytes = mma_forward_more(p, dev);
     if (!backward) return bytes;
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-        typedef grad_shape<decltype(d)::value> shape;
+        typedef grad_shape<decltype(d)::value, true> shape;     /* the smaller tiles, of which there are more */
         bytes = grad_layout(p, dev, shape::rows, shape::queries, NULL, NULL);
     });
     return bytes;
@@ -2451,7 +2452,7 @@ int grad_prepare(const grad_work &m, bool has_stats, const device &dev, cudaStre
 template <class T, int D, bool Extra>
 int mma_backward_as(const params &p, const device &dev, cudaStream_t stream)
 {
-    typedef grad_shape<D> shape;
+    typedef grad_shape<D, Extra> shape;
     const int64_t tiles_k = p.batch * p.heads_kv * ((p.keys + shape::rows - 1) / shape::rows);
     grad_work m;
     grad_layout(p, dev, shape::rows, shape::queries, (unsigned char *)p.more, &m);
@@ -2533,6 +2534,25 @@ template <int Rows> ATTN__DEVICE tile_reach reach_of_tile(const params &p, const
         join(all, reach_of_row(p, row_at(p, t.b, t.h, 1, t.first_row + r + hw::lane())));
     return join_warp(all);
 }
+/* Rows of one head into shared memory, which the barrier waits for. */
+template <int Rows, int D>
+ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64_t *bar, int first, int h, int b)
+{
+    for (int c = 0; c < (D + 63) / 64; c++) hw::tma_load(to + c * Rows * 128, map, bar, c * 64, first, h, b);
+}
+/* A block's ten: full and empty of its own rows, then two each of full and empty of the tiles that it meets, and of
+   those that come with them. One thread announces a tile's bytes; for tiles that are met `helpers` more arrive. */
+ATTN__DEVICE void init_barriers(uint64_t *bars, int consumers, int helpers)
+{
+    if (hw::thread() == 0) {
+        for (int i = 0; i < 10; i++) {
+            const bool full = i == 0 || i / 2 == 1 || i / 2 == 3;
+            hw::mbarrier_init(bars + i, full ? 1 + (i / 2 == 1 ? helpers : 0) : consumers);
+        }
+        hw::mbarrier_fence_init();
+    }
+    hw::sync();
+}
 /* Some weight may exclude: see has_odd. All consumers have this tile in common. */
 template <class T, int D, int K>
 ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
@@ -2550,7 +2570,7 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
 {
 #if ATTN__HAVE_WGMMA
     typedef hopper_shape<D> shape;
-    constexpr int keys = shape::keys, panels = (D + 63) / 64;
+    constexpr int keys = shape::keys;
     const params &p = m.p;
     ATTN__SHARED(shared);
     unsigned char *const tile_q = shared, *const tile_k = tile_q + tile_bytes<shape::rows, D>;
@@ -2562,19 +2582,7 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
     const int64_t tasks = p.batch * p.heads * m.order.tiles;
     int tile = 0, started = 0;              /* tiles of K and V, tasks with keys: so many before in this block's life */
 
-    if (hw::thread() == 0) {
-        hw::mbarrier_init(q_full, 1);
-        hw::mbarrier_init(q_empty, shape::consumers);
-        for (int i = 0; i < 2; i++) {
-            hw::mbarrier_init(k_full + i, 1);
-            hw::mbarrier_init(v_full + i, 1);
-            hw::mbarrier_init(k_empty + i, shape::consumers);
-            hw::mbarrier_init(v_empty + i, shape::consumers);
-        }
-        hw::mbarrier_fence_init();
-    }
-    hw::sync();
-
+    init_barriers(q_full, shape::consumers, 0);
     if (warpgroup == 0) {
         hw::registers_fewer<shape::registers_producer>();
         if (hw::warp() != 0) return;
@@ -2586,24 +2594,20 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
             if (hw::lane() == 0) {
                 hw::mbarrier_wait(q_empty, (started & 1) ^ 1);
                 hw::mbarrier_expect(q_full, tile_bytes<shape::rows, D>);
-                for (int c = 0; c < panels; c++)
-                    hw::tma_load(tile_q + c * shape::rows * 128, &m.q, q_full, c * 64, t.first_row, t.h,
-                                 t.b);
+                load_tile<shape::rows, D>(tile_q, &m.q, q_full, t.first_row, t.h, t.b);
                 for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
                     const int now = tile + n - first, before = now - 1;
                     if (n < end) {
                         hw::mbarrier_wait(k_empty + now % 2, (now / 2 & 1) ^ 1);
                         hw::mbarrier_expect(k_full + now % 2, shape::slot);
-                        for (int c = 0; c < panels; c++)
-                            hw::tma_load(tile_k + now % 2 * shape::slot + c * keys * 128, &m.k, k_full + now % 2,
-                                         c * 64, n * keys, t.head_kv, t.b);
+                        load_tile<keys, D>(tile_k + now % 2 * shape::slot, &m.k, k_full + now % 2, n * keys, t.head_kv,
+                                           t.b);
                     }
                     if (n > first) {
                         hw::mbarrier_wait(v_empty + before % 2, (before / 2 & 1) ^ 1);
                         hw::mbarrier_expect(v_full + before % 2, shape::slot);
-                        for (int c = 0; c < panels; c++)
-                            hw::tma_load(tile_v + before % 2 * shape::slot + c * keys * 128, &m.v, v_full + before % 2,
-                                         c * 64, (n - 1) * keys, t.head_kv, t.b);
+                        load_tile<keys, D>(tile_v + before % 2 * shape::slot, &m.v, v_full + before % 2, (n - 1) * keys,
+                                           t.head_kv, t.b);
                     }
                 }
             }
@@ -2860,7 +2864,7 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
 {
 #if ATTN__HAVE_WGMMA
     typedef hopper_grad_shape<D, Sums> shape;
-    constexpr int met = shape::met, slots = shape::above_slots, panels = (D + 63) / 64;
+    constexpr int met = shape::met, slots = shape::above_slots;
     const params &p = m.g.p;
     ATTN__SHARED(shared);
     unsigned char *const own = shared, *const own_above = own + shape::scores * shape::whole;
@@ -2875,19 +2879,7 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     const int tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles);
     int tile = 0, started = 0;              /* tiles met, tasks that met any: so many before in this block's life */
 
-    if (hw::thread() == 0) {
-        hw::mbarrier_init(own_full, 1);
-        hw::mbarrier_init(own_empty, shape::consumers);
-        for (int i = 0; i < 2; i++) {
-            hw::mbarrier_init(met_full + i, shape::queries ? 1 : 33);
-            hw::mbarrier_init(above_full + i, 1);
-            hw::mbarrier_init(met_empty + i, shape::consumers);
-            hw::mbarrier_init(above_empty + i, shape::consumers);
-        }
-        hw::mbarrier_fence_init();
-    }
-    hw::sync();
-
+    init_barriers(own_full, shape::consumers, shape::queries ? 0 : 32);
     if (warpgroup == 0) {
         hw::registers_fewer<shape::registers_producer>();
         if (hw::warp() != 0) return;
@@ -2904,11 +2896,8 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
                 hw::store_shared(told_task + 12, (uint32_t)none);
                 if (none) hw::mbarrier_arrive(own_full);
                 else hw::mbarrier_expect(own_full, (1 + shape::scores) * shape::whole);
-                for (int c = 0; c < panels && !none; c++) {
-                    const int at = c * shape::rows * 128;
-                    hw::tma_load(own + at, &m.own, own_full, c * 64, row, h, b);
-                    if (shape::scores) hw::tma_load(own_above + at, &m.own_above, own_full, c * 64, row, h, b);
-                }
+                if (!none) load_tile<shape::rows, D>(own, &m.own, own_full, row, h, b);
+                if (!none && shape::scores) load_tile<shape::rows, D>(own_above, &m.own_above, own_full, row, h, b);
             }
             ATTN__LOOP for (; w.head < w.end; tile++) {
                 const int to = tile % 2, to_above = tile % slots, first = w.part * met, head = w.head;
@@ -2923,9 +2912,7 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
                     hw::store_shared(hw::shared_address(told) + to * 16, flags);
                     hw::store_shared(hw::shared_address(told) + to * 16 + 4, (uint32_t)first);
                     hw::mbarrier_expect(met_full + to, shape::slot);
-                    for (int c = 0; c < panels; c++)
-                        hw::tma_load(tile_met + to * shape::slot + c * met * 128, &m.met, met_full + to, c * 64, first,
-                                     head, b);
+                    load_tile<met, D>(tile_met + to * shape::slot, &m.met, met_full + to, first, head, b);
                 }
                 if (!shape::queries) {                          /* the numbers of these queries */
                     const uint32_t values = hw::shared_address(of_rows) + to * met * shape::of_row;
@@ -2942,9 +2929,8 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
                 if (hw::lane() == 0) {
                     hw::mbarrier_wait(above_empty + to_above, (tile / slots & 1) ^ 1);
                     hw::mbarrier_expect(above_full + to_above, shape::slot);
-                    for (int c = 0; c < panels; c++)
-                        hw::tma_load(tile_above + to_above * shape::slot + c * met * 128, &m.met_above,
-                                     above_full + to_above, c * 64, first, head, b);
+                    load_tile<met, D>(tile_above + to_above * shape::slot, &m.met_above, above_full + to_above, first,
+                                      head, b);
                 }
                 hw::sync_warp();
             }
@@ -3060,7 +3046,7 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
 /* Calls f with every kernel of stage 2, for attn_cuda_prepare. */
 template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 {
-    typedef grad_shape<D> shape;
+    typedef grad_shape<D, Extra> shape;
     f((const void *)mma_forward_kernel<T, D, Extra>);
     f((const void *)mma_grad_queries<T, D, Extra>);
     f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
@@ -3075,7 +3061,8 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
     each_mma_kernel_as<hw::f16, D, true>(f);
     f((const void *)merge_splits<hw::bf16, D>);
     f((const void *)merge_splits<hw::f16, D>);
-    f((const void *)mma_grad_reaches<grad_shape<D>::queries>);
+    f((const void *)mma_grad_reaches<grad_shape<D, false>::queries>);
+    f((const void *)mma_grad_reaches<grad_shape<D, true>::queries>);
     each_mma_kernel(head_sizes<More...>(), f);
 }
 

@@ -5,7 +5,7 @@ NVCC=${NVCC:-$(for nvcc in nvcc "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc"; do
                done)}
 ARCHS=${ARCHS:-75 80 86 89 90a 100 120}
 WITHOUT_NVCC="no nvcc on the PATH, in CUDA_HOME or in /usr/local/cuda; NVCC=... names one"
-NVCC_FLAGS="-O3 -std=c++17 -I."
+NVCC_FLAGS="-O3 -std=c++17 -I. -Xfatbin -compress-all"    # else small objects are not compressed, and sizes mean little
 NVCC_WARNINGS="-Werror all-warnings -Xcompiler -Wall,-Wextra"
 # What ptxas -v says of kernels; its (C75..) are for check.sh to judge.
 PTXAS_FACTS="^ptxas info +: (\(C75|[0-9]+ bytes gmem|Compiling entry|Function properties|Used |Compile time)"

@@ -1934,11 +1934,11 @@ struct grad_work {
     tile_reach *reaches;                /* [B,padded/queries]  of the tiles of queries that the keys' kernel takes */
 };
 enum { MMA_GRAD_THREADS = 128 };
-/* As many at a time as no register is spilled for; extras take some registers too. */
+/* As many at a time as no register is spilled for, on any architecture; extras take some registers too. */
 template <int D, bool Extra> struct grad_shape {
     static constexpr int rows = 64, threads = MMA_GRAD_THREADS;
     static constexpr int keys = D <= (Extra ? 64 : 128) ? 64 : D <= 192 ? 32 : 16;          /* for 64 queries */
-    static constexpr int queries = D <= 64 ? 64 : D > 192 || (Extra && D == 128) ? 16 : 32; /* for 64 keys */
+    static constexpr int queries = D <= 64 ? 64 : D > 192 || D == 128 ? 16 : 32;             /* for 64 keys */
     static constexpr int values = 5 * queries * 4;                              /* a slot of base .. last */
     static constexpr bool in_two = D > 128;  /* the sums for keys and for values do not fit in the registers together */
     static constexpr int shared_queries = 2 * tile_bytes<rows, D> + 4 * tile_bytes<keys, D> + 4 * 16;
@@ -2108,7 +2108,8 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_queries(ATTN__PARAM grad_work m)
 #endif
 }
 
-/* Keys and Values: which of the two gradients. */
+/* Keys and Values: which of the two gradients. Tiles of queries come head by head of the group. */
+struct query_tile { int head, part; };
 template <class T, int D, bool Extra, bool Keys, bool Values>
 ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
 {
@@ -2122,24 +2123,25 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
     const int row0 = hw::warp() * 16, g = hw::lane() / 4, column = hw::lane() % 4 * 2;
     const float scale = scale_of<Extra>(p);
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
-    const int64_t tiles = (p.keys + shape::rows - 1) / shape::rows, tasks = p.batch * p.heads_kv * tiles;
-    const int64_t group = p.heads / p.heads_kv, parts = m.padded / queries;
+    const int tiles = (int)((p.keys + shape::rows - 1) / shape::rows), heads_kv = (int)p.heads_kv;
+    const int tasks = (int)p.batch * heads_kv * tiles;
+    const int group = (int)(p.heads / p.heads_kv), parts = (int)(m.padded / queries);
 
-    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
-        const int64_t tile = task % tiles, head_kv = task / tiles % p.heads_kv, b = task / tiles / p.heads_kv;
-        const int first_key = (int)(tile * shape::rows), last_key = first_key + shape::rows;
+    for (int task = hw::block(); task < tasks; task += hw::blocks()) {
+        const int head_kv = task / tiles % heads_kv, b = task / tiles / heads_kv;
+        const int first_key = task % tiles * shape::rows, last_key = first_key + shape::rows;
+        const tile_reach *const reaches = m.reaches + (int64_t)b * parts;
         float dk[D / 2], dv[D / 2];
-        /* the next tile of queries, of the heads one after the other, that may attend to one of these keys */
-        const auto next = [&](int64_t part) {
-            for (; part < group * parts; part++) {
-                const tile_reach t = m.reaches[b * parts + part % parts];
-                if (t.first < last_key && t.last > first_key) break;
-            }
-            return part;
+        /* from `t` on the first tile that may attend to one of these keys; its head is `group` where there is none */
+        const auto next = [&](query_tile t) {
+            for (; t.head < group; t.head++, t.part = 0)
+                for (; t.part < parts; t.part++)
+                    if (reaches[t.part].first < last_key && reaches[t.part].last > first_key) return t;
+            return t;
         };
-        const auto copy_queries = [&](int64_t part, int to) {
-            if (part < group * parts) {
-                const int64_t h = head_kv * group + part / parts, i0 = part % parts * queries;
+        const auto copy_queries = [&](query_tile t, int to) {
+            if (t.head < group) {
+                const int h = head_kv * group + t.head, i0 = t.part * queries;
                 copy_tile<D, queries, shape::threads>(q + to * slot, p.q.data, p.size_q, [&](int r) {
                     return i0 + r < p.queries ? row_of(p.q, b, h, i0 + r) : NULL;
                 });
@@ -2165,18 +2167,17 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
         copy_tile<D, shape::rows, shape::threads>(v, p.v.data, p.size_v, [&](int r) {
             return first_key + r < p.keys ? row_of(p.v, b, head_kv, first_key + r) : NULL;
         });
-        int64_t part = next(0), following;
-        copy_queries(part, 0);
+        query_tile at = next({0, 0}), following;
+        copy_queries(at, 0);
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) dk[j] = dv[j] = 0.0f;
 
-        for (int now = 0; part < group * parts; part = following, now ^= 1) {
-            const tile_reach reach = m.reaches[b * parts + part % parts];
+        for (int now = 0; at.head < group; at = following, now ^= 1) {
+            const tile_reach reach = reaches[at.part];
             const bool edge = always_edge || reach.from > first_key || reach.to < last_key;
             const uint32_t rows = values + now * shape::values;
-            const int64_t i0 = part % parts * queries;
             float s[queries / 2], ds[queries / 2];
             bool odd_q, odd_above;                      /* is some query so, some gradient of an output? */
-            following = next(part + 1);
+            following = next({at.head, at.part + 1});
             hw::copy_wait<0>();
             hw::sync();
             copy_queries(following, now ^ 1);
@@ -2197,9 +2198,9 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
                         const int c = j * 8 + column + x;
                         tile_row r;
                         row_grad of;
-                        r.b = (int)b;
-                        r.h = (int)(head_kv * group + part / parts);
-                        r.i = (int)i0 + c;
+                        r.b = b;
+                        r.h = head_kv * group + at.head;
+                        r.i = at.part * queries + c;
                         r.position = 0;
                         if (Extra && r.i < p.queries) r.position = reach_of(p, b, r.i).position;
                         of.base = float_of(hw::load_shared_word(rows + c * 4));
@@ -2224,8 +2225,8 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
         hw::copy_wait<0>();
         tile_row keys[2];
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
-            keys[e].b = (int)b;
-            keys[e].h = (int)head_kv;
+            keys[e].b = b;
+            keys[e].h = head_kv;
             keys[e].i = first_key + row0 + g + 8 * e;
         }
         const float factor_k[2] = {p.scale, p.scale}, factor_v[2] = {1.0f, 1.0f};
@@ -2424,7 +2425,7 @@ static int64_t mma_more(const params &p, const device &dev, bool backward)
     int64_t bytes = mma_forward_more(p, dev);
     if (!backward) return bytes;
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-        typedef grad_shape<decltype(d)::value, true> shape;     /* the smaller tiles, of which there are more */
+        typedef grad_shape<decltype(d)::value, false> shape;    /* of queries as many with extras */
         bytes = grad_layout(p, dev, shape::rows, shape::queries, NULL, NULL);
     });
     return bytes;
@@ -3062,7 +3063,6 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
     f((const void *)merge_splits<hw::bf16, D>);
     f((const void *)merge_splits<hw::f16, D>);
     f((const void *)mma_grad_reaches<grad_shape<D, false>::queries>);
-    f((const void *)mma_grad_reaches<grad_shape<D, true>::queries>);
     each_mma_kernel(head_sizes<More...>(), f);
 }
 

@@ -296,7 +296,7 @@ item_suites_emulated() {
         $CC -O1 -w $(for suite in $(sh tests/suites.sh); do echo "tests/$suite.c"; done) "$tree/attn.o" \
             -o "$tree/run" -lm -lpthread; } >"$tree/log" 2>&1 || { failed "$name" "$tree/log"; return; }
     emulated_suites "$tree/run" >"$tree/log" 2>&1 || { failed "$name" "$tree/log"; return; }
-    ok "$name: $(awk '/ passed, / { n += $1 } END { print n }' "$tree/log") tests"
+    ok "$name: $(passed_in "$tree/log") tests"
 }
 item_m32() {
     echo '#include <stdlib.h>' | $CC -m32 -x c -fsyntax-only - 2>/dev/null ||
@@ -320,6 +320,6 @@ standards() { # standards COMPILER...: an item for each, in each version
         for version in $versions; do echo "warnings:$compiler:$version"; done
     done
 }
-items "$1" mingw:x86_64 object suites_emulated $(standards gcc clang g++ clang++) \
+items "$1" suites_emulated mingw:x86_64 object $(standards gcc clang g++ clang++) \
     sources:gcc sources:clang examples_cxx options ways embedding no_libc traces text conformance other_targets \
     mingw:i686 m32 tcc

@@ -25,6 +25,13 @@ try() {
     return $try_status
 }
 
+# each_suite PROGRAM OPTIONS...: the suites of a test program, but the one that WITHOUT names, two at a time.
+each_suite() {
+    "$1" --list | sed 's/\..*/./' | uniq | grep -vx "${WITHOUT:-none}\." | xargs -P 2 -I SUITE sh -c \
+        'said=$("$@" 2>&1); status=$?; printf "%s\n" "$said"; [ $status = 0 ] || exit 255' sh "$@" --filter SUITE
+}
+passed_in() { awk '/ passed, / { n += $1 } END { print n + 0 }' "$1"; }     # a file with what such programs said
+
 # The lines of one item come out together, and an item that says nothing has failed.
 one_item() {
     lines=$(IFS=:; set -- $1; word=$1; shift; unset IFS; "item_$word" "$@")

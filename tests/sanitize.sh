@@ -47,9 +47,9 @@ item_suite() { # COMPILER SANITIZER
         { failed "$name" "$program.log"; return; }
     # strspn, which the programs in tests read long texts with, looks at the whole of them each time under sanitizers
     ASAN_OPTIONS=allocator_may_return_null=1:intercept_strspn=0 MSAN_OPTIONS=intercept_strspn=0 \
-        "$program" >"$program.log" 2>&1 ||
+        each_suite "$program" >"$program.log" 2>&1 ||
         { failed "$name" "$program.log"; return; }
-    ok "$name, $(echo $suites | wc -w) files: $(tail -n 1 "$program.log")"
+    ok "$name, $(echo $suites | wc -w) files: $(passed_in "$program.log") tests"
 }
 
 some="suite:gcc:address suite:clang:memory suite:clang:thread"

@@ -205,7 +205,8 @@ ATTN_DEF attn_view attn_view_bhsd(const float *data, int64_t b, int64_t h, int64
 ATTN_DEF attn_view attn_view_bshd(const float *data, int64_t b, int64_t s, int64_t h, int64_t d);
 ATTN_DEF attn_out  attn_out_bhsd (float *data, int64_t b, int64_t h, int64_t s, int64_t d);
 ATTN_DEF attn_out  attn_out_bshd (float *data, int64_t b, int64_t s, int64_t h, int64_t d);
-/* q (which 0), k (1) or v (2) inside one packed array [B,S,3,H,D], seen as [B,H,S,D]. */
+/* q (which 0), k (1) or v (2) inside one packed array [B,S,3,H,D], seen as [B,H,S,D]. This and the functions below make
+   of what is not there (which 3, axis 4, a range beyond the end) a view that every call refuses. */
 ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_t s, int64_t h, int64_t d);
 /* Heads side by side inside rows of `row` floats, one row a token: a part of a packed [B,S,row] array (grouped q, k, v;
    a slot for the output), data at the part's first float; seen as [B,H,S,D]. */
@@ -4605,6 +4606,13 @@ static attn_view attn__view(const void *data, attn_type type, int rank, int64_t 
     for (i = rank; i < 4; i++) v.size[i] = 0;
     return v;
 }
+/* What cannot be a view of anything: refused by whatever takes it. */
+static attn_view attn__no_view(attn_view v)
+{
+    v.rank = -1;
+    return v;
+}
+static int attn__has_axis(const attn_view *v, int axis) { return axis >= 0 && axis < v->rank && axis <= 3; }
 static attn_out attn__out(void *data, attn_view v)
 {
     attn_out o;
@@ -4635,6 +4643,7 @@ ATTN_DEF attn_out attn_out_bshd(float *data, int64_t b, int64_t s, int64_t h, in
 ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_t s, int64_t h, int64_t d)
 {
     attn_view v = attn_view_bshd(data, b, s, h, d);
+    if (which < 0 || which > 2) return attn__no_view(v);
     if (data && h > 0 && d > 0) v.data = data + which * attn__mul64(h, d);
     v.stride[0] = attn__mul64(3, v.stride[0]);
     v.stride[2] = attn__mul64(3, v.stride[2]);
@@ -4651,9 +4660,14 @@ ATTN_DEF attn_out attn_out_rows(float *data, int64_t b, int64_t s, int64_t h, in
 { return attn__out(data, attn_view_rows(data, b, s, h, d, row)); }
 ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t count)
 {
-    if (axis < 0 || axis >= v.rank || axis > 3) return v;
+    if (v.rank == 0) return v;
+    if (!attn__has_axis(&v, axis)) return attn__no_view(v);
+    if (first < 0 || count < 0 || count > v.size[axis] || first > v.size[axis] - count) {
+        v.size[axis] = -1;                          /* refused by whatever takes it */
+        return v;
+    }
     if (v.data) v.data = (const char *)v.data + first * v.stride[axis] * attn__type_size(v.type);
-    v.size[axis] = first < 0 || count < 0 || first > v.size[axis] - count ? -1 : count;     /* refused later */
+    v.size[axis] = count;
     return v;
 }
 ATTN_DEF attn_out attn_out_slice(attn_out o, int axis, int64_t first, int64_t count)
@@ -4665,7 +4679,8 @@ ATTN_DEF attn_out attn_out_slice(attn_out o, int axis, int64_t first, int64_t co
 ATTN_DEF attn_view attn_view_swap(attn_view v, int axis_a, int axis_b)
 {
     int64_t n, s;
-    if (axis_a < 0 || axis_a > 3 || axis_b < 0 || axis_b > 3) return v;
+    if (v.rank == 0) return v;
+    if (!attn__has_axis(&v, axis_a) || !attn__has_axis(&v, axis_b)) return attn__no_view(v);
     n = v.size[axis_a];
     s = v.stride[axis_a];
     v.size[axis_a] = v.size[axis_b];

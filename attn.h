@@ -75,8 +75,8 @@
    MEMORY    attn_workspace_size tells what a call needs; pass that much in desc.workspace (any alignment) and nothing
              is allocated. Without it at most one block is taken, from desc.allocator or else from malloc. It is linear
              in Sq + Sk, never Sq*Sk, and depends on sizes, options and workers alone (lengths count as Sk). A
-             workspace serves one call at a time; calls one after the other may share it. Stack: at most 16 KB per task
-             (compiled with optimisation).
+             workspace serves one call at a time; calls one after the other may share it. It must not overlap an array
+             of the call (not checked). Stack: at most 16 KB per task (compiled with optimisation).
 
    THREADS   The library starts none. With desc.parallel it hands out independent tasks; without, the calling thread
              does them all. attn_plan_forward and attn_task let the caller spread the tasks as they like. All functions
@@ -284,7 +284,8 @@ typedef void (*attn_task_fn)(void *arg, int64_t index, int32_t worker);
 typedef struct attn_parallel {
     void  (*run)(void *user, int64_t count, attn_task_fn task, void *arg);    /* full barrier; NULL: calling thread */
     void   *user;
-    int32_t workers;            /* how many tasks can run at the same time; 0 = 1. Memory is per worker */
+    int32_t workers;            /* how many tasks can run at the same time; 0 = 1, also where `run` is given: a `worker`
+                                   beyond it writes outside the workspace. Memory is per worker */
 } attn_parallel;
 
 /* ---- the descriptor: one attention. Zero it, set what you need. Zero means default, absent or off.
@@ -481,7 +482,8 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size);
 
 /* Masked softmax over the last axis: out = softmax(x), of one shape: [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]. `options`:
    key_lengths ([B] or [B,Sq]), mask, bias (against x's own shape), scale, causal, empty, sink, lse ([B,H,Sq]), ... out
-   may be x itself (same data, same strides). Scores that a length, causal or the window excludes may still be read. */
+   may be x itself (same data, same strides). Scores that a length, causal or the window excludes may still be read.
+   [Sq,Sk] is one batch entry: a length per row is key_lengths [1,Sq]. dropout counts with weights_after_dropout. */
 ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err);
 ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, const attn_desc *options,
                                                  size_t *bytes, attn_error *err);

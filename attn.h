@@ -179,7 +179,8 @@ typedef enum attn_type {
 } attn_type;
 
 typedef struct attn_view {      /* input */
-    const void *data;           /* first element (index 0 on every axis); may be NULL when some size is 0 */
+    const void *data;           /* first element (index 0 on every axis), aligned as its type asks; may be NULL when
+                                   some size is 0 */
     int64_t     size[4];        /* elements per axis; only the first `rank` count */
     int64_t     stride[4];      /* elements between neighbours on an axis */
     int32_t     type, rank;     /* attn_type; 0 = absent, else 1..4 */
@@ -5629,7 +5630,7 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
         d->out.data = desc->out.data;
         d->out.type = desc->out.type;
         d->out.stride[0] = desc->out.stride[0];
-        d->out.stride[1] = desc->out.stride[2] * size_v;
+        d->out.stride[1] = attn__elements(&x[3]) ? desc->out.stride[2] * size_v : 0;    /* of none it may be anything */
         d->out.stride[2] = desc->out.stride[1];
         d->out.stride[3] = desc->out.stride[2];
     }
@@ -7819,7 +7820,7 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
         d_heads.data = grad->d_out.data;
         d_heads.type = grad->d_out.type;
         d_heads.stride[0] = grad->d_out.stride[0];
-        d_heads.stride[1] = grad->d_out.stride[2] * d->v.size[3];
+        d_heads.stride[1] = attn__elements(&d_heads) ? grad->d_out.stride[2] * d->v.size[3] : 0;
         d_heads.stride[2] = grad->d_out.stride[1];
         d_heads.stride[3] = grad->d_out.stride[2];
     }
@@ -8423,7 +8424,7 @@ static void attn__pic_margins(attn__pic *p, int64_t side, int64_t *before, int64
     const attn_heatmap *m = p->map;
     const int svg = p->kind == ATTN__PIC_SVG, top = m->ticks_on_top != 0;
     const int64_t line = svg ? 20 : 0, pad = svg ? ATTN__PIC_PAD : 0, width = p->label_len[1] * ATTN__PIC_CHAR;
-    const int64_t panel = m->width && p->size[1] ? m->width * 3 / 4 / p->size[1] : side * p->size[3];
+    const int64_t panel = m->width && p->size[1] ? (int64_t)m->width * 3 / 4 / p->size[1] : side * p->size[3];
     int64_t slant, numbers = 0, k;
     char text[ATTN__PIC_NUMBER];
     p->turned = svg && m->x_ticks && (width + 6) * p->size[3] > panel;

@@ -1023,6 +1023,16 @@ static void test_mha(void) {
     memset(&options, 0, sizeof options);
     attn_mha_desc fine = heads(&options); /* what the changes start from */
     CHECK_STATUS(attn_mha(&fine, &err), ATTN_OK);
+    attn_mha_grad g; /* where there are no elements their strides may be anything */
+    memset(&g, 0, sizeof g);
+    memset(&fine.w_result, 0, sizeof fine.w_result);
+    fine.query.size[1] = 0;
+    fine.out = attn_out_f32(m.weights, 3, B, 0, 6, 0);
+    fine.out.stride[2] = INT64_MIN;
+    CHECK_STATUS(attn_mha(&fine, &err), ATTN_OK);
+    g.d_out = attn_view_of(fine.out);
+    g.dquery = attn_out_f32(m.q, 3, B, 0, 4, 0);
+    CHECK_STATUS(attn_mha_backward(&fine, &g, &err), ATTN_OK);
 }
 
 /* ---- gradients */

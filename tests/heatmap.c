@@ -1167,6 +1167,8 @@ static void errors(void) {
     REFUSED(m.width = -1, PIXELS, ATTN_ERR_RANGE, "width");
     REFUSED(m.height = INT32_MIN, PIXELS, ATTN_ERR_RANGE, "height");
     REFUSED(m.width = 32768, PIXELS, ATTN_ERR_RANGE, "width");
+    REFUSED(m.width = INT32_MAX, PIXELS, ATTN_ERR_RANGE, "width");
+    REFUSED(m.width = INT32_MIN, PIXELS, ATTN_ERR_RANGE, "width");
     REFUSED(m.height = INT32_MAX, PIXELS, ATTN_ERR_RANGE, "height");
     REFUSED(m.width = 20, PIXELS, ATTN_ERR_RANGE, "width");
     REFUSED(m.height = 20, 1 << SVG, ATTN_ERR_RANGE, "height");

@@ -75,8 +75,8 @@
    MEMORY    attn_workspace_size tells what a call needs; pass that much in desc.workspace (any alignment) and nothing
              is allocated. Without it at most one block is taken, from desc.allocator or else from malloc. It is linear
              in Sq + Sk, never Sq*Sk, and depends on sizes, options and workers alone (lengths count as Sk). A
-             workspace serves one call at a time; calls one after the other may share it. Stack: at most 16 KB per task
-             (compiled with optimisation).
+             workspace serves one call at a time; calls one after the other may share it. It must not overlap an array
+             of the call (not checked). Stack: at most 16 KB per task (compiled with optimisation).
 
    THREADS   The library starts none. With desc.parallel it hands out independent tasks; without, the calling thread
              does them all. attn_plan_forward and attn_task let the caller spread the tasks as they like. All functions
@@ -179,7 +179,8 @@ typedef enum attn_type {
 } attn_type;
 
 typedef struct attn_view {      /* input */
-    const void *data;           /* first element (index 0 on every axis); may be NULL when some size is 0 */
+    const void *data;           /* first element (index 0 on every axis), aligned as its type asks; may be NULL when
+                                   some size is 0 */
     int64_t     size[4];        /* elements per axis; only the first `rank` count */
     int64_t     stride[4];      /* elements between neighbours on an axis */
     int32_t     type, rank;     /* attn_type; 0 = absent, else 1..4 */
@@ -205,7 +206,8 @@ ATTN_DEF attn_view attn_view_bhsd(const float *data, int64_t b, int64_t h, int64
 ATTN_DEF attn_view attn_view_bshd(const float *data, int64_t b, int64_t s, int64_t h, int64_t d);
 ATTN_DEF attn_out  attn_out_bhsd (float *data, int64_t b, int64_t h, int64_t s, int64_t d);
 ATTN_DEF attn_out  attn_out_bshd (float *data, int64_t b, int64_t s, int64_t h, int64_t d);
-/* q (which 0), k (1) or v (2) inside one packed array [B,S,3,H,D], seen as [B,H,S,D]. */
+/* q (which 0), k (1) or v (2) inside one packed array [B,S,3,H,D], seen as [B,H,S,D]. This and the functions below make
+   of what is not there (which 3, axis 4, a range beyond the end) a view that every call refuses. */
 ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_t s, int64_t h, int64_t d);
 /* Heads side by side inside rows of `row` floats, one row a token: a part of a packed [B,S,row] array (grouped q, k, v;
    a slot for the output), data at the part's first float; seen as [B,H,S,D]. */
@@ -283,7 +285,8 @@ typedef void (*attn_task_fn)(void *arg, int64_t index, int32_t worker);
 typedef struct attn_parallel {
     void  (*run)(void *user, int64_t count, attn_task_fn task, void *arg);    /* full barrier; NULL: calling thread */
     void   *user;
-    int32_t workers;            /* how many tasks can run at the same time; 0 = 1. Memory is per worker */
+    int32_t workers;            /* how many tasks can run at the same time; 0 = 1, also where `run` is given: a `worker`
+                                   beyond it writes outside the workspace. Memory is per worker */
 } attn_parallel;
 
 /* ---- the descriptor: one attention. Zero it, set what you need. Zero means default, absent or off.
@@ -480,7 +483,8 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size);
 
 /* Masked softmax over the last axis: out = softmax(x), of one shape: [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]. `options`:
    key_lengths ([B] or [B,Sq]), mask, bias (against x's own shape), scale, causal, empty, sink, lse ([B,H,Sq]), ... out
-   may be x itself (same data, same strides). Scores that a length, causal or the window excludes may still be read. */
+   may be x itself (same data, same strides). Scores that a length, causal or the window excludes may still be read.
+   [Sq,Sk] is one batch entry: a length per row is key_lengths [1,Sq]. dropout counts with weights_after_dropout. */
 ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err);
 ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, const attn_desc *options,
                                                  size_t *bytes, attn_error *err);
@@ -4605,6 +4609,13 @@ static attn_view attn__view(const void *data, attn_type type, int rank, int64_t 
     for (i = rank; i < 4; i++) v.size[i] = 0;
     return v;
 }
+/* What cannot be a view of anything: refused by whatever takes it. */
+static attn_view attn__no_view(attn_view v)
+{
+    v.rank = -1;
+    return v;
+}
+static int attn__has_axis(const attn_view *v, int axis) { return axis >= 0 && axis < v->rank && axis <= 3; }
 static attn_out attn__out(void *data, attn_view v)
 {
     attn_out o;
@@ -4635,6 +4646,7 @@ ATTN_DEF attn_out attn_out_bshd(float *data, int64_t b, int64_t s, int64_t h, in
 ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_t s, int64_t h, int64_t d)
 {
     attn_view v = attn_view_bshd(data, b, s, h, d);
+    if (which < 0 || which > 2) return attn__no_view(v);
     if (data && h > 0 && d > 0) v.data = data + which * attn__mul64(h, d);
     v.stride[0] = attn__mul64(3, v.stride[0]);
     v.stride[2] = attn__mul64(3, v.stride[2]);
@@ -4651,9 +4663,14 @@ ATTN_DEF attn_out attn_out_rows(float *data, int64_t b, int64_t s, int64_t h, in
 { return attn__out(data, attn_view_rows(data, b, s, h, d, row)); }
 ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t count)
 {
-    if (axis < 0 || axis >= v.rank || axis > 3) return v;
+    if (v.rank == 0) return v;
+    if (!attn__has_axis(&v, axis)) return attn__no_view(v);
+    if (first < 0 || count < 0 || count > v.size[axis] || first > v.size[axis] - count) {
+        v.size[axis] = -1;                          /* refused by whatever takes it */
+        return v;
+    }
     if (v.data) v.data = (const char *)v.data + first * v.stride[axis] * attn__type_size(v.type);
-    v.size[axis] = first < 0 || count < 0 || first > v.size[axis] - count ? -1 : count;     /* refused later */
+    v.size[axis] = count;
     return v;
 }
 ATTN_DEF attn_out attn_out_slice(attn_out o, int axis, int64_t first, int64_t count)
@@ -4665,7 +4682,8 @@ ATTN_DEF attn_out attn_out_slice(attn_out o, int axis, int64_t first, int64_t co
 ATTN_DEF attn_view attn_view_swap(attn_view v, int axis_a, int axis_b)
 {
     int64_t n, s;
-    if (axis_a < 0 || axis_a > 3 || axis_b < 0 || axis_b > 3) return v;
+    if (v.rank == 0) return v;
+    if (!attn__has_axis(&v, axis_a) || !attn__has_axis(&v, axis_b)) return attn__no_view(v);
     n = v.size[axis_a];
     s = v.stride[axis_a];
     v.size[axis_a] = v.size[axis_b];
@@ -5612,7 +5630,7 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
         d->out.data = desc->out.data;
         d->out.type = desc->out.type;
         d->out.stride[0] = desc->out.stride[0];
-        d->out.stride[1] = desc->out.stride[2] * size_v;
+        d->out.stride[1] = attn__elements(&x[3]) ? desc->out.stride[2] * size_v : 0;    /* of none it may be anything */
         d->out.stride[2] = desc->out.stride[1];
         d->out.stride[3] = desc->out.stride[2];
     }
@@ -7802,7 +7820,7 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
         d_heads.data = grad->d_out.data;
         d_heads.type = grad->d_out.type;
         d_heads.stride[0] = grad->d_out.stride[0];
-        d_heads.stride[1] = grad->d_out.stride[2] * d->v.size[3];
+        d_heads.stride[1] = attn__elements(&d_heads) ? grad->d_out.stride[2] * d->v.size[3] : 0;
         d_heads.stride[2] = grad->d_out.stride[1];
         d_heads.stride[3] = grad->d_out.stride[2];
     }
@@ -8246,6 +8264,7 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     int a, axis;
     ATTN__RULE(v->rank, ATTN_ERR_NULL, "values", "must be given");
     ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
+    ATTN__RULE(u8 || v->type == ATTN_F32, ATTN_ERR_TYPE, "values.type", "must be ATTN_F32 or ATTN_U8");
     ATTN__TRY(attn__check_view(v, &field[u8], mask ? 0 : ATTN__WITH_DATA, err));
 #ifdef ATTN_CUDA
     ATTN__RULE(attn__is_on_host(v->data), ATTN_ERR_PLACE, "values.data", "must lie on the host");
@@ -8405,7 +8424,7 @@ static void attn__pic_margins(attn__pic *p, int64_t side, int64_t *before, int64
     const attn_heatmap *m = p->map;
     const int svg = p->kind == ATTN__PIC_SVG, top = m->ticks_on_top != 0;
     const int64_t line = svg ? 20 : 0, pad = svg ? ATTN__PIC_PAD : 0, width = p->label_len[1] * ATTN__PIC_CHAR;
-    const int64_t panel = m->width && p->size[1] ? m->width * 3 / 4 / p->size[1] : side * p->size[3];
+    const int64_t panel = m->width && p->size[1] ? (int64_t)m->width * 3 / 4 / p->size[1] : side * p->size[3];
     int64_t slant, numbers = 0, k;
     char text[ATTN__PIC_NUMBER];
     p->turned = svg && m->x_ticks && (width + 6) * p->size[3] > panel;

@@ -45,7 +45,7 @@ static void draw(attn_heatmap map, const char *name) {
     map.terminal = getenv("COLORTERM") ? ATTN_TERMINAL_TRUECOLOR : ATTN_TERMINAL_ASCII;
     must(attn_heatmap_ansi(&map, writer, &err));
     snprintf(path, sizeof path, "%s/heads_%s.svg", directory, name);
-    FILE *file = fopen(path, "w");
+    FILE *file = fopen(path, "wb");
     if (file) {
         writer.user = file;
         must(attn_heatmap_svg(&map, writer, &err));

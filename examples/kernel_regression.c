@@ -101,7 +101,7 @@ static void draw(const float *weights, int panels, const char *const *titles, co
     map.terminal = getenv("COLORTERM") ? ATTN_TERMINAL_TRUECOLOR : ATTN_TERMINAL_ASCII;
     must(attn_heatmap_ansi(&map, writer, &err));
     snprintf(path, sizeof path, "%s/kernel_regression_%s.svg", directory, name);
-    FILE *file = fopen(path, "w");
+    FILE *file = fopen(path, "wb");
     if (file) {
         writer.user = file;
         map.width = 1000;

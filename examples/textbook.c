@@ -85,7 +85,7 @@ static void draw(attn_heatmap map, const char *name, const char *title) {
     must(attn_heatmap_ansi(&map, writer, &err));
     map.title = title;
     snprintf(path, sizeof path, "%s/textbook_%s.svg", directory, name);
-    FILE *file = fopen(path, "w");
+    FILE *file = fopen(path, "wb");
     if (file) {
         writer.user = file;
         must(attn_heatmap_svg(&map, writer, &err));

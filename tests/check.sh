@@ -142,6 +142,10 @@ no_foreign_symbols() { # defined and visible: attn_ only; wanted: the C library 
         grep -Ev "^($BUILTINS|malloc|free|strlen|__assert_fail|abort|__stack_chk_fail)\$" >"$dir/wanted"
     [ ! -s "$dir/wanted" ] || { echo "needs:" $(cat "$dir/wanted"); return 1; }
 }
+kilobytes() { # of an object file, and of the code and constants in it
+    echo "$(($(wc -c <"$1") / 1024)) KB ($(size "$1" |
+        awk 'NR == 2 { print int(($1 + $2) / 1024) }') of code and constants)"
+}
 small_enough() { [ "$(wc -c <"$dir/attn.o")" -le 307200 ]; }
 item_object() {
     $CC -O2 -c tests/attn.c -o "$dir/attn.o" 2>"$dir/object.log" || { failed "object" "$dir/object.log"; return; }
@@ -150,7 +154,9 @@ item_object() {
     $CC -O2 -fPIC -c tests/attn.c -o "$dir/attn_pic.o"
     try "no mutable global" no_globals
     try "no symbol outside attn_" no_foreign_symbols
-    try "object of $(($(wc -c <"$dir/attn.o") / 1024)) KB, at most 300" small_enough
+    try "object of $(kilobytes "$dir/attn.o"), at most 300" small_enough
+    try "compiles without gradients" $CC -O2 -DATTN_NO_BACKWARD -c tests/attn.c -o "$dir/attn_forward.o" &&
+        ok "object of $(kilobytes "$dir/attn_forward.o") without gradients"
     try "compiled in $seconds s at -O2, at most 30" awk "BEGIN { exit !($seconds <= 30) }"
 }
 

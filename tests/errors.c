@@ -450,6 +450,32 @@ static void test_rank(void) {
     }
 }
 
+static void test_no_view(void) { /* what the functions that make views cannot do, the call that takes them refuses */
+    static const int beyond[] = {-1, 4, INT32_MAX, INT32_MIN};
+    static const int64_t range[][2] = {{-1, 2},        {0, -1},        {0, SK + 1},    {SK, 1},       {SK + 1, 0},
+                                       {INT64_MAX, 1}, {1, INT64_MAX}, {INT64_MIN, 0}, {0, INT64_MIN}};
+    attn_view none;
+    memset(&none, 0, sizeof none);
+    for (int i = 0; i < 4; i++) {
+        REFUSED(valid, ATTN_ERR_RANK, "k.rank", d.k = attn_view_slice(d.k, beyond[i], 0, 1));
+        REFUSED(valid, ATTN_ERR_RANK, "out.rank", d.out = attn_out_slice(d.out, beyond[i], 0, 1));
+        REFUSED(valid, ATTN_ERR_RANK, "k.rank", d.k = attn_view_swap(d.k, beyond[i], 2));
+        REFUSED(valid, ATTN_ERR_RANK, "k.rank", d.k = attn_view_swap(d.k, 2, beyond[i]));
+        REFUSED(valid, ATTN_ERR_RANK, "k.rank", d.k = attn_view_swap(attn_view_slice(d.k, beyond[i], 0, 1), 0, 1));
+        CHECK(attn_view_slice(none, beyond[i], 0, 1).rank == 0 && attn_view_swap(none, 0, beyond[i]).rank == 0);
+        if (beyond[i] != 4) REFUSED(valid, ATTN_ERR_RANK, "q.rank", d.q = attn_view_qkv(m.q, beyond[i], B, SQ, H, D));
+    }
+    REFUSED(valid, ATTN_ERR_RANK, "q.rank", d.q = attn_view_qkv(m.q, 3, B, SQ, H, D));
+    REFUSED(valid, ATTN_ERR_RANK, "bias.rank", d.bias = attn_view_slice(floats(2, SQ, SK, 0, 0), 2, 0, 1));
+    REFUSED(valid, ATTN_ERR_RANK, "bias.rank", d.bias = attn_view_swap(floats(2, SQ, SK, 0, 0), 1, 2));
+    for (size_t i = 0; i < sizeof range / sizeof *range; i++) {
+        REFUSED(valid, ATTN_ERR_SIZE, "k.size[2]", d.k = attn_view_slice(d.k, 2, range[i][0], range[i][1]));
+        REFUSED(valid, ATTN_ERR_SIZE, "k.size[2]",
+                d.k = attn_view_slice(attn_view_slice(d.k, 2, range[i][0], range[i][1]), 2, 0, 0));
+    }
+    ACCEPTED(valid, d.k = attn_view_slice(d.k, 2, 0, SK); d.out = attn_out_slice(d.out, 0, 0, B));
+}
+
 static void test_size(void) {
     REFUSED(valid, ATTN_ERR_SIZE, "k.size[0]", d.k.size[0] = 1);
     REFUSED(valid, ATTN_ERR_SIZE, "k.size[1]", d.k.size[1] = 3);
@@ -997,6 +1023,16 @@ static void test_mha(void) {
     memset(&options, 0, sizeof options);
     attn_mha_desc fine = heads(&options); /* what the changes start from */
     CHECK_STATUS(attn_mha(&fine, &err), ATTN_OK);
+    attn_mha_grad g; /* where there are no elements their strides may be anything */
+    memset(&g, 0, sizeof g);
+    memset(&fine.w_result, 0, sizeof fine.w_result);
+    fine.query.size[1] = 0;
+    fine.out = attn_out_f32(m.weights, 3, B, 0, 6, 0);
+    fine.out.stride[2] = INT64_MIN;
+    CHECK_STATUS(attn_mha(&fine, &err), ATTN_OK);
+    g.d_out = attn_view_of(fine.out);
+    g.dquery = attn_out_f32(m.q, 3, B, 0, 4, 0);
+    CHECK_STATUS(attn_mha_backward(&fine, &g, &err), ATTN_OK);
 }
 
 /* ---- gradients */
@@ -1845,6 +1881,7 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.hooks", test_hooks},
                                   {"errors.type", test_type},
                                   {"errors.rank", test_rank},
+                                  {"errors.no_view", test_no_view},
                                   {"errors.size", test_size},
                                   {"errors.stride", test_stride},
                                   {"errors.range", test_range},

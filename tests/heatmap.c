@@ -1145,6 +1145,12 @@ static void errors(void) {
     REFUSED(m.values.rank = -1, ALL, ATTN_ERR_RANK, "values.rank");
     for (int type = -1; type <= ATTN_TYPE_COUNT; type++)
         if (type != ATTN_F32 && type != ATTN_U8) REFUSED(m.values.type = type, ALL, ATTN_ERR_TYPE, "values.type");
+    m = good;
+    m.values.type = ATTN_I32; /* both types that would do are named, one where a mask is drawn */
+    CHECK(draws[SVG](&m, (attn_writer){put, &untouched}, &err) && !strcmp(err.rule, "must be ATTN_F32 or ATTN_U8"));
+    m.mask_of = &d;
+    m.values.rank = 4;
+    CHECK(draws[SVG](&m, (attn_writer){put, &untouched}, &err) && !strcmp(err.rule, "must be ATTN_U8"));
     REFUSED(m.values.size[0] = -1, ALL, ATTN_ERR_SIZE, "values.size[0]");
     REFUSED(m.values.size[1] = -4, ALL, ATTN_ERR_SIZE, "values.size[1]");
     REFUSED(m.values.size[0] = 65537, ALL, ATTN_ERR_RANGE, "values.size[0]");
@@ -1161,6 +1167,8 @@ static void errors(void) {
     REFUSED(m.width = -1, PIXELS, ATTN_ERR_RANGE, "width");
     REFUSED(m.height = INT32_MIN, PIXELS, ATTN_ERR_RANGE, "height");
     REFUSED(m.width = 32768, PIXELS, ATTN_ERR_RANGE, "width");
+    REFUSED(m.width = INT32_MAX, PIXELS, ATTN_ERR_RANGE, "width");
+    REFUSED(m.width = INT32_MIN, PIXELS, ATTN_ERR_RANGE, "width");
     REFUSED(m.height = INT32_MAX, PIXELS, ATTN_ERR_RANGE, "height");
     REFUSED(m.width = 20, PIXELS, ATTN_ERR_RANGE, "width");
     REFUSED(m.height = 20, 1 << SVG, ATTN_ERR_RANGE, "height");

@@ -4545,17 +4545,26 @@ static int attn__on_device(const attn_plan *plan)
     attn__shape s;
     return attn__shape_of(plan, &s)->on_device != 0;
 }
-static attn_status attn__run_on_device(const attn_plan *plan, void *workspace, attn_error *err)
+/* The descriptor as the device takes it, and as a stage is chosen for it: a backward's has the forward's out and stats
+   again. *grad: NULL, or the gradients. */
+static attn_desc attn__device_desc(const attn_plan *plan, const void **grad)
 {
     attn_desc d = plan->desc;
+    *grad = NULL;
 #ifndef ATTN_NO_BACKWARD
     if (plan->backward[0]) {
         ATTN__COPY(&d.out, &plan->out, sizeof d.out);
         ATTN__COPY(&d.stats, &plan->stats, sizeof d.stats);
-        return attn__cuda_run(&d, &plan->grad, workspace, err);
+        *grad = &plan->grad;
     }
 #endif
-    return attn__cuda_run(&d, NULL, workspace, err);
+    return d;
+}
+static attn_status attn__run_on_device(const attn_plan *plan, void *workspace, attn_error *err)
+{
+    const void *grad;
+    const attn_desc d = attn__device_desc(plan, &grad);
+    return attn__cuda_run(&d, grad, workspace, err);
 }
 #endif
 
@@ -4809,11 +4818,14 @@ static void attn__release(const attn_desc *d, attn__memory *m)
 #ifdef ATTN_CUDA
 #define ATTN__FIND_PLACE(call) ATTN__TRY(call)
 /* A plan for the device has no tasks; for either place the larger workspace. */
-static void attn__device_bytes(attn_plan *plan, const void *grad, int flags)
+static void attn__device_bytes(attn_plan *plan, int flags)
 {
+    const void *grad;
+    attn_desc d;
     size_t bytes;
     if (!(flags & (ATTN__ON_DEVICE | ATTN__ANYWHERE))) return;
-    bytes = (size_t)attn__cuda_bytes(&plan->desc, grad);
+    d = attn__device_desc(plan, &grad);
+    bytes = (size_t)attn__cuda_bytes(&d, grad);
     if (flags & ATTN__ON_DEVICE || bytes > plan->workspace_bytes) plan->workspace_bytes = bytes;
 }
 #else
@@ -4843,7 +4855,7 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, attn_plan *p
     plan->backward[0] = 0;
 #endif
 #ifdef ATTN_CUDA
-    attn__device_bytes(plan, NULL, flags);
+    attn__device_bytes(plan, flags);
 #endif
     return attn__success(err);
 }
@@ -4891,16 +4903,18 @@ ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
 
 #ifdef ATTN_CUDA
 /* "; on the device, stage 1 (not stage 2: why, not stage 3: why); workspace .. bytes" */
-static size_t attn__end_on_device(attn__text *t, const attn_plan *plan, const void *grad)
+static size_t attn__end_on_device(attn__text *t, const attn_plan *plan)
 {
+    const void *grad;
+    const attn_desc d = attn__device_desc(plan, &grad);
     const char *why = "", *name = NULL;
     int n, i;
-    for (n = 0; why; n++) name = attn__cuda_stage(&plan->desc, grad, n, &why);
+    for (n = 0; why; n++) name = attn__cuda_stage(&d, grad, n, &why);
     attn__put(t, "; on the device, ");
     attn__put(t, name);
     for (i = n - 2; i >= 0; i--) {          /* why not the stronger ones */
         attn__put(t, i == n - 2 ? " (not " : ", not ");
-        attn__put(t, attn__cuda_stage(&plan->desc, grad, i, &why));
+        attn__put(t, attn__cuda_stage(&d, grad, i, &why));
         attn__put(t, ": ");
         attn__put(t, why);
         if (i == 0) attn__put(t, ")");
@@ -4949,7 +4963,7 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
     attn__put(&t, ", dv ");
     attn__put_number(&t, s.size_v);
 #ifdef ATTN_CUDA
-    if (s.on_device) return attn__end_on_device(&t, &plan, NULL);
+    if (s.on_device) return attn__end_on_device(&t, &plan);
 #endif
     attn__put(&t, "; kernels ");
     attn__put(&t, attn_isa_string((attn_isa)plan.isa));
@@ -7362,7 +7376,7 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
     attn__zero(plan->backward, sizeof plan->backward);
     ATTN__COPY(plan->backward, &w, sizeof w);
 #ifdef ATTN_CUDA
-    attn__device_bytes(plan, grad, flags);
+    attn__device_bytes(plan, flags);
 #endif
     return attn__success(err);
 }
@@ -7444,7 +7458,7 @@ ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad 
 #ifdef ATTN_CUDA
     if (attn__on_device(&plan)) {
         attn__put(&t, " attention");
-        return attn__end_on_device(&t, &plan, &plan.grad);
+        return attn__end_on_device(&t, &plan);
     }
 #endif
     attn__put(&t, " attention; kernels ");

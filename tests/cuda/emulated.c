@@ -403,6 +403,59 @@ static void half_backward(void) {
     printf("    f16 and bf16: %ld gradients of %d random descriptors\n", rounded_checked, cases);
 }
 
+/* ---- stages 2 and 3 from one end to the other: on devices that have them and on one that has stage 1 alone, in exactly
+   the workspace that each asks for */
+static double far_apart(const attn_out *a, const attn_out *b) {
+    double most = 0;
+    for (int64_t n = 0; n < a->size[0] * a->size[1] * a->size[2] * a->size[3]; n++) {
+        double x = (double)((const float *)a->data)[n], y = (double)((const float *)b->data)[n];
+        double apart = fabs(x - y) / (1 + fabs(y));
+        most = apart <= most ? most : apart; /* a NaN is far away */
+    }
+    return most;
+}
+static void fast_stages(void) {
+    static const int archs[3] = {75, 80, 90};
+    for (int n = 0; n < 6; n++) {
+        const int few = n % 4 == 2; /* queries, many keys: these are split */
+        const int32_t type = n % 2 ? ATTN_BF16 : ATTN_F16;
+        attn_desc d = make_desc(1, 4, 2, few ? 3 : 64 + 9 * n, few ? 700 : 150, 64, 64);
+        attn_view above = make_filled(LAYOUT_PACKED, 1, 4, 1, 4, d.q.size[2], 64);
+        attn_out results[3][4];
+        d.q = narrow(&d.q, type);
+        d.k = narrow(&d.k, type);
+        d.v = narrow(&d.v, type);
+        d.causal = n < 4;
+        d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        if (n == 5) d.softcap = 2;
+        for (int at = 0; at < 3; at++) {
+            const char *stage = at == 0 ? "stage 1" : at == 2 && !few && n != 5 ? "stage 3" : "stage 2";
+            attn_desc f = d;
+            attn_grad g = {0};
+            f.out = results[at][0] = make_out(LAYOUT_PACKED, 4, 1, 4, d.q.size[2], 64);
+            if (n & 1) f.stats = make_out(LAYOUT_PACKED, 4, 1, 4, d.q.size[2], 2);
+            g.d_out = narrow(&above, type);
+            g.dq = results[at][1] = make_out(LAYOUT_PACKED, 4, 1, 4, d.q.size[2], 64);
+            g.dk = results[at][2] = make_out(LAYOUT_PACKED, 4, 1, 2, d.k.size[2], 64);
+            g.dv = results[at][3] = make_out(LAYOUT_PACKED, 4, 1, 2, d.k.size[2], 64);
+            fake_set_arch(archs[at]);
+            on_device();
+            CHECK(explained(&f, 0, stage) && explained(&f, &g, stage));
+            CHECK_STATUS(attn_workspace_size(&f, &f.workspace_bytes, 0), ATTN_OK);
+            f.workspace = test_guarded(f.workspace_bytes);
+            CHECK_STATUS(attn_forward(&f, 0), ATTN_OK);
+            CHECK_STATUS(attn_backward_workspace_size(&f, &g, &f.workspace_bytes, 0), ATTN_OK);
+            f.workspace = test_guarded(f.workspace_bytes);
+            CHECK_STATUS(attn_backward(&f, &g, 0), ATTN_OK);
+            for (int i = 0; i < 4; i++)
+                CHECKF(far_apart(&results[at][i], &results[0][i]) < 0.03, "case %d, %s, result %d: %.3g apart", n, stage,
+                       i, far_apart(&results[at][i], &results[0][i]));
+        }
+        fake_set_arch(90);
+        test_release();
+    }
+}
+
 /* ---- where arrays lie */
 static void refused(attn_status status, attn_status want, const attn_error *err, const char *field, const char *rule) {
     CHECKF(status == want && strcmp(err->field, field) == 0 && strstr(err->rule, rule),
@@ -658,6 +711,7 @@ const test_case suite_emulated[] = {
     {"emulated.half_backward", half_backward},
     {"emulated.additive", additive},
     {"emulated.additive_backward", additive_backward},
+    {"emulated.fast_stages", fast_stages},
     {"emulated.mixed_places", mixed_places},
     {"emulated.both_places", both_places},
     {"emulated.lengths_are_clamped", lengths_are_clamped},

@@ -623,8 +623,8 @@ ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writ
 /* ---- private: what attn_cuda.cuh has for the implementation below */
 #if defined(ATTN_CUDA) || defined(ATTN__CUDA_SEAM)
 #define ATTN__PLACE_HOST   1
-#define ATTN__PLACE_DEVICE 2
-int     attn__cuda_place(const void *data);                             /* bits: where it can be used */
+#define ATTN__PLACE_DEVICE (~1)                                         /* each device has a bit */
+int     attn__cuda_place(const void *data, attn_error *err);            /* bits: where it can be used; 0: an error */
 int64_t attn__cuda_bytes(const attn_desc *d, const void *grad);         /* of workspace; grad: attn_grad or NULL */
 attn_status attn__cuda_run(const attn_desc *d, const void *grad, void *workspace, attn_error *err);
 /* as attn__sum and attn__mha_add_bias; a NULL: all ones; in_order: the chains of attn_bmm, its very bits */
@@ -634,7 +634,7 @@ attn_status attn__cuda_add(const attn_view *bias, const attn_out *y, void *strea
 attn_status attn__cuda_mask(const attn_desc *d, const attn_out *mask, int dropout, attn_error *err);
 attn_status attn__cuda_merge(const attn_view *v, void *stream, attn_error *err);    /* the six of attn_merge */
 const char *attn__cuda_stage(const attn_desc *d, const void *grad, int n, const char **why);    /* 0: the strongest */
-void   *attn__cuda_allocate(size_t bytes, void *stream);
+void   *attn__cuda_allocate(const attn_desc *d, size_t bytes);
 void    attn__cuda_release(void *block, void *stream);
 #endif
 
@@ -3312,7 +3312,8 @@ static attn_status attn__see(attn__place *at, const attn_view *v, const char *fi
 {
     int here;
     if (v->rank < 1 || v->rank > 4 || !v->data || !attn__elements(v)) return ATTN_OK;
-    here = attn__cuda_place(v->data);
+    here = attn__cuda_place(v->data, err);
+    if (!here) return ATTN_ERR_CUDA;
     ATTN__RULE(at->where & here, ATTN_ERR_PLACE, field, at->where & ATTN__PLACE_HOST ?
                "must lie on the host, where the arrays before it lie" :
                "must lie on the device, where the arrays before it lie");
@@ -3356,7 +3357,7 @@ static attn_status attn__find_place(const attn_desc *d, int *flags, attn_error *
     return ATTN_OK;
 }
 /* For what only the CPU does. */
-static int attn__is_on_host(const void *data) { return !data || attn__cuda_place(data) & ATTN__PLACE_HOST; }
+static int attn__is_on_host(const void *data) { return !data || attn__cuda_place(data, NULL) & ATTN__PLACE_HOST; }
 #endif
 
 /* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
@@ -4793,7 +4794,7 @@ static attn_status attn__acquire(const attn_desc *d, size_t bytes, int flags, at
     if (bytes == 0) return ATTN_OK;
     if (d->allocator.allocate) m->allocated = d->allocator.allocate(d->allocator.user, bytes);
 #ifdef ATTN_CUDA
-    else if (flags & ATTN__ON_DEVICE) m->allocated = attn__cuda_allocate(bytes, d->stream);
+    else if (flags & ATTN__ON_DEVICE) m->allocated = attn__cuda_allocate(d, bytes);
 #endif
 #ifdef ATTN_MALLOC
     else m->allocated = ATTN_MALLOC(bytes);
@@ -5189,8 +5190,11 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
     ATTN__RULE(attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
                "must be within 0..1");
 #ifdef ATTN_CUDA
-    if (mask.data && attn__cuda_place(mask.data) & ATTN__PLACE_DEVICE)
-        return attn__mask_on_device(&mask, attn__dropout_of(&d), 1, err);
+    {
+        const int here = mask.data ? attn__cuda_place(mask.data, err) : ATTN__PLACE_HOST;
+        if (!here) return ATTN_ERR_CUDA;
+        if (here & ATTN__PLACE_DEVICE) return attn__mask_on_device(&mask, attn__dropout_of(&d), 1, err);
+    }
 #endif
     saved = attn__fp_enter();
     attn__dropout_rows(&mask, &d);
@@ -5682,6 +5686,7 @@ ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err)
     attn_status st;
     int i;
     ATTN__TRY(attn__mha_resolve(desc, NULL, &m, err));
+    m.attention.q.data = desc->query.data;          /* tells the device */
     ATTN__TRY(attn__acquire(&m.attention, attn__mha_bytes(&m), m.flags, &memory, err));
     st = attn__mha_resolve(desc, (float *)(void *)attn__align(memory.block), &m, err);
     if (st == ATTN_OK) {
@@ -7926,7 +7931,7 @@ ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc,
 ATTN__NOINLINE static attn_status attn__mha_gradient_within(const attn_mha_desc *desc, const attn_mha_grad *grad,
                                                             size_t bytes, attn_error *err)
 {
-    const attn_desc d = attn__options(desc->attention);
+    attn_desc d = attn__options(desc->attention);
     attn__mha_gradient *a;
 #ifdef ATTN_CUDA
     attn__mha_gradient on_host;
@@ -7936,6 +7941,7 @@ ATTN__NOINLINE static attn_status attn__mha_gradient_within(const attn_mha_desc 
     attn_status st;
     char *base;
     ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
+    d.q.data = desc->query.data;                    /* tells the device */
     ATTN__TRY(attn__acquire(&d, bytes, flags, &memory, err));
     base = attn__align(memory.block);
     a = (attn__mha_gradient *)(void *)base;         /* too big for a small stack */

@@ -403,8 +403,8 @@ static void half_backward(void) {
     printf("    f16 and bf16: %ld gradients of %d random descriptors\n", rounded_checked, cases);
 }
 
-/* ---- stages 2 and 3 from one end to the other: on devices that have them and on one that has stage 1 alone, in exactly
-   the workspace that each asks for */
+/* ---- stages 2 and 3 from one end to the other: on devices that have them and on one that has stage 1 alone, in
+   exactly the workspace that each asks for */
 static double far_apart(const attn_out *a, const attn_out *b) {
     double most = 0;
     for (int64_t n = 0; n < a->size[0] * a->size[1] * a->size[2] * a->size[3]; n++) {
@@ -539,7 +539,7 @@ static void mixed_places(void) {
     refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "q.type", "must be ATTN_F32");
 }
 
-/* Two devices are two places; what a call allocates lies on that of its arrays, and the caller's stays the current one. */
+/* Two devices are two places; what a call allocates lies on that of its arrays; the caller's stays the current one. */
 static void several_devices(void) {
     attn_desc d = make_desc(1, 2, 2, 5, 7, 4, 3);
     attn_mha_desc m = {0};
@@ -567,8 +567,8 @@ static void several_devices(void) {
     ref_free(&r);
 }
 
-/* Some kernel before was at fault: where arrays lie cannot be told, and nothing is touched. Without a driver all of them
-   are on the host. */
+/* Some kernel before was at fault: where arrays lie cannot be told, and nothing is touched. Without a driver all of
+   them are on the host. */
 static void lost_device(void) {
     attn_desc d = make_desc(1, 1, 1, 3, 4, 2, 2);
     attn_out mask = attn_out_u8((uint8_t *)test_guarded(12), 4, 1, 1, 3, 4);

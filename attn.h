@@ -358,7 +358,7 @@ typedef struct attn_desc {
 } attn_desc;
 
 /* ---- gradients, described (ATTN_NO_BACKWARD leaves them out; attn_backward below says what they are) */
-#ifndef ATTN_NO_BACKWARD
+#if !defined(ATTN_NO_BACKWARD) || defined(ATTN__CUDA_SEAM)
 typedef enum attn_grad_bit {    /* for `accumulate`: one bit per gradient, in the order of attn_grad */
     ATTN_GRAD_Q = 1 << 0, ATTN_GRAD_K = 1 << 1, ATTN_GRAD_V = 1 << 2, ATTN_GRAD_GIVEN_SCORES = 1 << 3,
     ATTN_GRAD_BIAS = 1 << 4, ATTN_GRAD_BILINEAR = 1 << 5, ATTN_GRAD_W_Q = 1 << 6, ATTN_GRAD_W_K = 1 << 7,

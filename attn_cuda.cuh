@@ -1672,12 +1672,13 @@ template <int N, bool Edge>
 ATTN__DEVICE void weigh_tile(float (&s)[N / 2], row_pair &r, float scale, float (&shrink)[2])
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        float top = r.top[e], base, sum = 0.0f;
+        float top = r.top[e], from, base, sum = 0.0f;
         ATTN__UNROLL for (int j = 0; j < N / 8; j++) top = fmaxf(top, fmaxf(s[4 * j + 2 * e], s[4 * j + 2 * e + 1]));
         top = fmaxf(top, hw::shfl_xor(top, 1));
         top = fmaxf(top, hw::shfl_xor(top, 2));
-        base = is_none(top) ? 0.0f : top * scale;
-        shrink[e] = hw::ex2(r.top[e] * scale - base);
+        from = is_none(top) ? 0.0f : top;
+        base = from * scale;
+        shrink[e] = hw::ex2((r.top[e] - from) * scale);     /* 1 where nothing grew: no product that may be fused */
         ATTN__UNROLL for (int j = 0; j < N / 8; j++)
             ATTN__UNROLL for (int x = 4 * j + 2 * e; x < 4 * j + 2 * e + 2; x++) {
                 const float power = hw::fma(s[x], scale, -base);

@@ -361,7 +361,7 @@ typedef struct attn_desc {
 } attn_desc;
 
 /* ---- gradients, described (ATTN_NO_BACKWARD leaves them out; attn_backward below says what they are) */
-#ifndef ATTN_NO_BACKWARD
+#if !defined(ATTN_NO_BACKWARD) || defined(ATTN__CUDA_SEAM)
 typedef enum attn_grad_bit {    /* for `accumulate`: one bit per gradient, in the order of attn_grad */
     ATTN_GRAD_Q = 1 << 0, ATTN_GRAD_K = 1 << 1, ATTN_GRAD_V = 1 << 2, ATTN_GRAD_GIVEN_SCORES = 1 << 3,
     ATTN_GRAD_BIAS = 1 << 4, ATTN_GRAD_BILINEAR = 1 << 5, ATTN_GRAD_W_Q = 1 << 6, ATTN_GRAD_W_K = 1 << 7,
@@ -627,8 +627,8 @@ ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writ
 /* ---- private: what attn_cuda.cuh has for the implementation below */
 #if defined(ATTN_CUDA) || defined(ATTN__CUDA_SEAM)
 #define ATTN__PLACE_HOST   1
-#define ATTN__PLACE_DEVICE 2
-int     attn__cuda_place(const void *data);                             /* bits: where it can be used */
+#define ATTN__PLACE_DEVICE (~1)                                         /* each device has a bit */
+int     attn__cuda_place(const void *data, attn_error *err);            /* bits: where it can be used; 0: an error */
 int64_t attn__cuda_bytes(const attn_desc *d, const void *grad);         /* of workspace; grad: attn_grad or NULL */
 attn_status attn__cuda_run(const attn_desc *d, const void *grad, void *workspace, attn_error *err);
 /* as attn__sum and attn__mha_add_bias; a NULL: all ones; in_order: the chains of attn_bmm, its very bits */
@@ -638,7 +638,7 @@ attn_status attn__cuda_add(const attn_view *bias, const attn_out *y, void *strea
 attn_status attn__cuda_mask(const attn_desc *d, const attn_out *mask, int dropout, attn_error *err);
 attn_status attn__cuda_merge(const attn_view *v, void *stream, attn_error *err);    /* the six of attn_merge */
 const char *attn__cuda_stage(const attn_desc *d, const void *grad, int n, const char **why);    /* 0: the strongest */
-void   *attn__cuda_allocate(size_t bytes, void *stream);
+void   *attn__cuda_allocate(const attn_desc *d, size_t bytes);
 void    attn__cuda_release(void *block, void *stream);
 #endif
 
@@ -3316,7 +3316,8 @@ static attn_status attn__see(attn__place *at, const attn_view *v, const char *fi
 {
     int here;
     if (v->rank < 1 || v->rank > 4 || !v->data || !attn__elements(v)) return ATTN_OK;
-    here = attn__cuda_place(v->data);
+    here = attn__cuda_place(v->data, err);
+    if (!here) return ATTN_ERR_CUDA;
     ATTN__RULE(at->where & here, ATTN_ERR_PLACE, field, at->where & ATTN__PLACE_HOST ?
                "must lie on the host, where the arrays before it lie" :
                "must lie on the device, where the arrays before it lie");
@@ -3360,7 +3361,7 @@ static attn_status attn__find_place(const attn_desc *d, int *flags, attn_error *
     return ATTN_OK;
 }
 /* For what only the CPU does. */
-static int attn__is_on_host(const void *data) { return !data || attn__cuda_place(data) & ATTN__PLACE_HOST; }
+static int attn__is_on_host(const void *data) { return !data || attn__cuda_place(data, NULL) & ATTN__PLACE_HOST; }
 #endif
 
 /* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
@@ -4549,17 +4550,26 @@ static int attn__on_device(const attn_plan *plan)
     attn__shape s;
     return attn__shape_of(plan, &s)->on_device != 0;
 }
-static attn_status attn__run_on_device(const attn_plan *plan, void *workspace, attn_error *err)
+/* The descriptor as the device takes it, and as a stage is chosen for it: a backward's has the forward's out and stats
+   again. *grad: NULL, or the gradients. */
+static attn_desc attn__device_desc(const attn_plan *plan, const void **grad)
 {
     attn_desc d = plan->desc;
+    *grad = NULL;
 #ifndef ATTN_NO_BACKWARD
     if (plan->backward[0]) {
         ATTN__COPY(&d.out, &plan->out, sizeof d.out);
         ATTN__COPY(&d.stats, &plan->stats, sizeof d.stats);
-        return attn__cuda_run(&d, &plan->grad, workspace, err);
+        *grad = &plan->grad;
     }
 #endif
-    return attn__cuda_run(&d, NULL, workspace, err);
+    return d;
+}
+static attn_status attn__run_on_device(const attn_plan *plan, void *workspace, attn_error *err)
+{
+    const void *grad;
+    const attn_desc d = attn__device_desc(plan, &grad);
+    return attn__cuda_run(&d, grad, workspace, err);
 }
 #endif
 
@@ -4802,7 +4812,7 @@ static attn_status attn__acquire(const attn_desc *d, size_t bytes, int flags, at
     if (bytes == 0) return ATTN_OK;
     if (d->allocator.allocate) m->allocated = d->allocator.allocate(d->allocator.user, bytes);
 #ifdef ATTN_CUDA
-    else if (flags & ATTN__ON_DEVICE) m->allocated = attn__cuda_allocate(bytes, d->stream);
+    else if (flags & ATTN__ON_DEVICE) m->allocated = attn__cuda_allocate(d, bytes);
 #endif
 #ifdef ATTN_MALLOC
     else m->allocated = ATTN_MALLOC(bytes);
@@ -4827,11 +4837,14 @@ static void attn__release(const attn_desc *d, attn__memory *m)
 #ifdef ATTN_CUDA
 #define ATTN__FIND_PLACE(call) ATTN__TRY(call)
 /* A plan for the device has no tasks; for either place the larger workspace. */
-static void attn__device_bytes(attn_plan *plan, const void *grad, int flags)
+static void attn__device_bytes(attn_plan *plan, int flags)
 {
+    const void *grad;
+    attn_desc d;
     size_t bytes;
     if (!(flags & (ATTN__ON_DEVICE | ATTN__ANYWHERE))) return;
-    bytes = (size_t)attn__cuda_bytes(&plan->desc, grad);
+    d = attn__device_desc(plan, &grad);
+    bytes = (size_t)attn__cuda_bytes(&d, grad);
     if (flags & ATTN__ON_DEVICE || bytes > plan->workspace_bytes) plan->workspace_bytes = bytes;
 }
 #else
@@ -4861,7 +4874,7 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, attn_plan *p
     plan->backward[0] = 0;
 #endif
 #ifdef ATTN_CUDA
-    attn__device_bytes(plan, NULL, flags);
+    attn__device_bytes(plan, flags);
 #endif
     return attn__success(err);
 }
@@ -4909,16 +4922,18 @@ ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
 
 #ifdef ATTN_CUDA
 /* "; on the device, stage 1 (not stage 2: why, not stage 3: why); workspace .. bytes" */
-static size_t attn__end_on_device(attn__text *t, const attn_plan *plan, const void *grad)
+static size_t attn__end_on_device(attn__text *t, const attn_plan *plan)
 {
+    const void *grad;
+    const attn_desc d = attn__device_desc(plan, &grad);
     const char *why = "", *name = NULL;
     int n, i;
-    for (n = 0; why; n++) name = attn__cuda_stage(&plan->desc, grad, n, &why);
+    for (n = 0; why; n++) name = attn__cuda_stage(&d, grad, n, &why);
     attn__put(t, "; on the device, ");
     attn__put(t, name);
     for (i = n - 2; i >= 0; i--) {          /* why not the stronger ones */
         attn__put(t, i == n - 2 ? " (not " : ", not ");
-        attn__put(t, attn__cuda_stage(&plan->desc, grad, i, &why));
+        attn__put(t, attn__cuda_stage(&d, grad, i, &why));
         attn__put(t, ": ");
         attn__put(t, why);
         if (i == 0) attn__put(t, ")");
@@ -4967,7 +4982,7 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
     attn__put(&t, ", dv ");
     attn__put_number(&t, s.size_v);
 #ifdef ATTN_CUDA
-    if (s.on_device) return attn__end_on_device(&t, &plan, NULL);
+    if (s.on_device) return attn__end_on_device(&t, &plan);
 #endif
     attn__put(&t, "; kernels ");
     attn__put(&t, attn_isa_string((attn_isa)plan.isa));
@@ -5193,8 +5208,11 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
     ATTN__RULE(attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
                "must be within 0..1");
 #ifdef ATTN_CUDA
-    if (mask.data && attn__cuda_place(mask.data) & ATTN__PLACE_DEVICE)
-        return attn__mask_on_device(&mask, attn__dropout_of(&d), 1, err);
+    {
+        const int here = mask.data ? attn__cuda_place(mask.data, err) : ATTN__PLACE_HOST;
+        if (!here) return ATTN_ERR_CUDA;
+        if (here & ATTN__PLACE_DEVICE) return attn__mask_on_device(&mask, attn__dropout_of(&d), 1, err);
+    }
 #endif
     saved = attn__fp_enter();
     attn__dropout_rows(&mask, &d);
@@ -5686,6 +5704,7 @@ ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err)
     attn_status st;
     int i;
     ATTN__TRY(attn__mha_resolve(desc, NULL, &m, err));
+    m.attention.q.data = desc->query.data;          /* tells the device */
     ATTN__TRY(attn__acquire(&m.attention, attn__mha_bytes(&m), m.flags, &memory, err));
     st = attn__mha_resolve(desc, (float *)(void *)attn__align(memory.block), &m, err);
     if (st == ATTN_OK) {
@@ -7380,7 +7399,7 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
     attn__zero(plan->backward, sizeof plan->backward);
     ATTN__COPY(plan->backward, &w, sizeof w);
 #ifdef ATTN_CUDA
-    attn__device_bytes(plan, grad, flags);
+    attn__device_bytes(plan, flags);
 #endif
     return attn__success(err);
 }
@@ -7462,7 +7481,7 @@ ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad 
 #ifdef ATTN_CUDA
     if (attn__on_device(&plan)) {
         attn__put(&t, " attention");
-        return attn__end_on_device(&t, &plan, &plan.grad);
+        return attn__end_on_device(&t, &plan);
     }
 #endif
     attn__put(&t, " attention; kernels ");
@@ -7930,7 +7949,7 @@ ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc,
 ATTN__NOINLINE static attn_status attn__mha_gradient_within(const attn_mha_desc *desc, const attn_mha_grad *grad,
                                                             size_t bytes, attn_error *err)
 {
-    const attn_desc d = attn__options(desc->attention);
+    attn_desc d = attn__options(desc->attention);
     attn__mha_gradient *a;
 #ifdef ATTN_CUDA
     attn__mha_gradient on_host;
@@ -7940,6 +7959,7 @@ ATTN__NOINLINE static attn_status attn__mha_gradient_within(const attn_mha_desc 
     attn_status st;
     char *base;
     ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
+    d.q.data = desc->query.data;                    /* tells the device */
     ATTN__TRY(attn__acquire(&d, bytes, flags, &memory, err));
     base = attn__align(memory.block);
     a = (attn__mha_gradient *)(void *)base;         /* too big for a small stack */

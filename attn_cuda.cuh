@@ -19,7 +19,8 @@
              it is enqueued on desc.stream. Managed memory counts for both, and runs on the device where nothing lies on
              the host. Arrays in two places are refused (ATTN_ERR_PLACE) with the field. The workspace lies where the
              arrays do. attn_workspace_size and the like look at the pointers too; where all are NULL they tell what is
-             enough for either.
+             enough for either. On a device it is monotone in B, H, Sq and Sk; a head size that a faster stage covers
+             may need more than a larger one that none does.
    STREAM    A call on the device returns when its work is enqueued: no synchronisation, and no allocation when the
              workspace is given; without it, cudaMallocAsync and cudaFreeAsync on the stream, or desc.allocator, whose
              memory must be the device's and stay there until the stream is done with it. So it can be captured in a
@@ -27,10 +28,13 @@
              own synchronisation, as always.
    NaN, INF  stay where attn.h says. One exception, in stages 2 and 3: a key that nothing masks and whose k is infinite
              has weight 0 in rows where that makes the score -inf; if its v is not finite either, these may be NaN.
+   UNMAPPED  k and v may not be: stages 2 and 3 read keys that lengths, causal and window exclude, in whole tiles. What
+             these hold has no influence there either.
    CONTENTS  of arrays on the device cannot be looked at: key_lengths and query_lengths are clamped to 0..Sk and 0..Sq,
              sigma_per_head is taken as it is. Everything else is checked as on the CPU.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, each as it likes (lse and stats are f32). All
-             arithmetic is f32; a result is rounded once, when it is stored.
+             arithmetic is f32; a result is rounded once, when it is stored. In stages 2 and 3 weights and the gradients
+             of scores are rounded to the type of q, too, before they are multiplied by v, d_out, k and q.
    BITS      The same from run to run, backward too: no atomics. Not those of the CPU, except for attn_bmm, masks and
              dropout, which drops the very same weights. They depend on which stage runs (attn_explain tells), and so on
              the device and on which results are asked for.
@@ -71,7 +75,7 @@ attn_status attn_cuda_prepare(attn_error *err);
 
 /* ------------------------------------------------------------------------------------------------------ >>config */
 #ifndef ATTN_CUDA_HEAD_DIMS
-#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* of kernels, ascending; others take the next, or stage 1 */
+#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* of stage 2, ascending; others take the next, or stage 1 */
 #endif
 #ifndef ATTN_CUDA_MAX_BLOCKS
 #  define ATTN_CUDA_MAX_BLOCKS 65535        /* of a grid; blocks loop over what is left */
@@ -1668,12 +1672,13 @@ template <int N, bool Edge>
 ATTN__DEVICE void weigh_tile(float (&s)[N / 2], row_pair &r, float scale, float (&shrink)[2])
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        float top = r.top[e], base, sum = 0.0f;
+        float top = r.top[e], from, base, sum = 0.0f;
         ATTN__UNROLL for (int j = 0; j < N / 8; j++) top = fmaxf(top, fmaxf(s[4 * j + 2 * e], s[4 * j + 2 * e + 1]));
         top = fmaxf(top, hw::shfl_xor(top, 1));
         top = fmaxf(top, hw::shfl_xor(top, 2));
-        base = is_none(top) ? 0.0f : top * scale;
-        shrink[e] = hw::ex2(r.top[e] * scale - base);
+        from = is_none(top) ? 0.0f : top;
+        base = from * scale;
+        shrink[e] = hw::ex2((r.top[e] - from) * scale);     /* 1 where nothing grew: no product that may be fused */
         ATTN__UNROLL for (int j = 0; j < N / 8; j++)
             ATTN__UNROLL for (int x = 4 * j + 2 * e; x < 4 * j + 2 * e + 2; x++) {
                 const float power = hw::fma(s[x], scale, -base);
@@ -1712,13 +1717,13 @@ ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, flo
         store(p.stats, r.b, r.h, r.i, 1, mass);
     }
     if (p.sink.rank) {
-        const float sink = load(p.sink, 0, r.h, 0, 0) * LOG2E, larger = sink > base ? sink : base;
+        const float sink = load(p.sink, 0, r.h, 0, 0) * LOG2E, larger = base >= sink ? base : sink;     /* NaN: sink */
         if (!is_none(larger)) {
             factor = is_none(base) ? 0.0f : hw::ex2(base - larger);
             all = mass * factor + hw::ex2(sink - larger);
             lse = (larger + hw::lg2(all)) * LN2;
             if (writer && p.lse.rank) store(p.lse, r.b, r.h, r.i, 0, lse);
-            return factor / all;
+            return mass == 0.0f ? 0.0f : factor / all;
         }
     }
     lse = all == 0.0f ? -infinity() : (base + hw::lg2(all)) * LN2;
@@ -2284,7 +2289,7 @@ inline const char *fast_covers(const params &p)
     ATTN__WANT(!p.weights.rank && !p.scores.rank && !p.scores_softcap.rank && !p.scores_masked.rank,
                "weights or scores are wanted");
     ATTN__WANT(p.empty != ATTN_EMPTY_UNIFORM, "empty rows are to be uniform");
-    ATTN__WANT(p.batch > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0, "a size is 0");
+    ATTN__WANT(p.batch > 0 && p.heads > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0, "a size is 0");
     ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30, "a size is beyond 2^30");
     ATTN__WANT(p.size_q % 8 == 0 && p.size_v % 8 == 0, "a head size is no multiple of 8");
     ATTN__WANT(has_aligned_rows(p.q, p.batch, p.heads, p.queries) &&
@@ -4358,14 +4363,20 @@ static const void *some_data(const attn_desc *d)
 }
 } /* namespace attn__gpu */
 
-extern "C" int attn__cuda_place(const void *data)
+/* bit 0: the host; a bit per device, the last one for all beyond */
+extern "C" int attn__cuda_place(const void *data, attn_error *err)
 {
     cudaPointerAttributes attributes;
-    if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {  /* no device, no driver: all is on the host */
+    const cudaError_t error = cudaPointerGetAttributes(&attributes, data);
+    if (error != cudaSuccess) {                         /* no device, no driver: all is on the host */
         cudaGetLastError();
-        return 1;
+        if (error != cudaErrorECCUncorrectable && (error < cudaErrorIllegalAddress || error > 799)) return 1;
+        attn__gpu::report(error, err);                  /* some kernel before was at fault: nothing can be told now */
+        return 0;
     }
-    return attributes.type == cudaMemoryTypeDevice ? 2 : attributes.type == cudaMemoryTypeManaged ? 3 : 1;
+    if (attributes.type == cudaMemoryTypeManaged) return -1;
+    if (attributes.type != cudaMemoryTypeDevice) return 1;
+    return 2 << (attributes.device < 29 ? attributes.device : 29);
 }
 
 extern "C" int64_t attn__cuda_bytes(const attn_desc *d, const void *grad)
@@ -4477,14 +4488,19 @@ extern "C" attn_status attn__cuda_add(const attn_view *bias, const attn_out *y, 
     return attn__gpu::report(attn__gpu::run(m, (cudaStream_t)stream), err);
 }
 
-extern "C" void *attn__cuda_allocate(size_t bytes, void *stream)
+extern "C" void *attn__cuda_allocate(const attn_desc *d, size_t bytes)
 {
+    const attn__gpu::device_guard guard(attn__gpu::some_data(d));      /* where the default stream is meant */
     void *block = NULL;
-    if (cudaMallocAsync(&block, bytes, (cudaStream_t)stream) == cudaSuccess) return block;
+    if (cudaMallocAsync(&block, bytes, (cudaStream_t)d->stream) == cudaSuccess) return block;
     cudaGetLastError();
     return NULL;
 }
-extern "C" void attn__cuda_release(void *block, void *stream) { cudaFreeAsync(block, (cudaStream_t)stream); }
+extern "C" void attn__cuda_release(void *block, void *stream)
+{
+    const attn__gpu::device_guard guard(block);
+    if (cudaFreeAsync(block, (cudaStream_t)stream) != cudaSuccess) cudaGetLastError();
+}
 
 attn_status attn_cuda_prepare(attn_error *err)
 {
@@ -4502,11 +4518,17 @@ attn_status attn_cuda_prepare(attn_error *err)
         (const void *)attn__gpu::merge};
     attn_status status = ATTN_OK;
     const auto load = [&](const void *kernel) {
-        if (status == ATTN_OK) status = attn__gpu::report(cudaFuncGetAttributes(&attributes, kernel), err);
+        if (status != ATTN_OK) return;
+        status = attn__gpu::report(cudaFuncGetAttributes(&attributes, kernel), err);
+        if (status != ATTN_OK) cudaGetLastError();              /* it is reported once, here */
     };
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) load(kernels[i]);
     attn__gpu::each_mma_kernel(attn__gpu::mma_head_sizes(), load);
     attn__gpu::each_hopper_kernel(attn__gpu::hopper_head_sizes(), load);
+    if (err && status == ATTN_OK) {
+        memset(err, 0, sizeof *err);
+        err->field = err->rule = "";
+    }
     return status;
 }
 

@@ -62,6 +62,10 @@ item_options() {
         all="$all -D$option"
     done
     try "all ATTN_NO_* together" embed all_options $all
+    if have g++; then
+        try "all ATTN_NO_* beside attn_cuda.cuh" g++ -std=c++17 -fsyntax-only -w $all -DATTN_CUDA_HEAD_DIMS=64 -I. \
+            tests/cuda/device.cc
+    fi
 }
 item_ways() {
     try "ATTN_STATIC" embed static -DATTN_STATIC

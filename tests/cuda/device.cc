@@ -12,7 +12,7 @@ struct range {
 };
 static std::vector<range> ranges;
 static int number_of(const char *variable) { return getenv(variable) ? atoi(getenv(variable)) : 0; }
-static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, arch = 90;
+static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, arch = 90, current, query_error;
 static fake_counts counts;
 static attn_emu::counters before;
 
@@ -32,18 +32,24 @@ int fake_type_of(const void *data) {
 void *fake_allocate(size_t bytes, void *stream) {
     void *block = failing ? NULL : malloc(bytes);
     counts.stream = stream;
+    counts.device = current;
     if (!block) return NULL;
     memset(block, 0xff, bytes);
     counts.allocations++;
-    fake_range(block, bytes, cudaMemoryTypeDevice);
+    fake_range(block, bytes, cudaMemoryTypeDevice + 16 * current);
     return block;
 }
 void fake_release(void *block, void *stream) {
     counts.releases++;
     counts.stream = stream;
+    counts.device = current;
     free(block);
 }
 void fake_fail_allocations(int fail) { failing = fail; }
+void fake_fail_queries(int error) { query_error = error; }
+cudaError_t fake_query_error(void) { return query_error; }
+int fake_device(void) { return current; }
+void fake_set_device(int device) { current = device; }
 void fake_forget(void) {
     memset(&counts, 0, sizeof counts);
     before = attn_emu::count;

@@ -17,13 +17,13 @@ struct range {
 };
 static std::vector<range> ranges;
 static int number_of(const char *variable) { return getenv(variable) ? atoi(getenv(variable)) : 0; }
-static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, highest;
+static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, highest, query_error;
 static fake_counts counts;
 
 static cudaError_t watched_place(cudaPointerAttributes *attributes, const void *data) {
     memset(attributes, 0, sizeof *attributes);
     attributes->type = (cudaMemoryType)fake_type_of(data);
-    return cudaSuccess;
+    return (cudaError_t)query_error;
 }
 static cudaError_t watched_attribute(int *value, cudaDeviceAttr attribute, int device) {
     const cudaError_t error = cudaDeviceGetAttribute(value, attribute, device);
@@ -89,6 +89,8 @@ void fake_release(void *block, void *stream) {
     cudaFreeAsync(block, (cudaStream_t)stream);
 }
 void fake_fail_allocations(int fail) { failing = fail; }
+void fake_fail_queries(int error) { query_error = error; }
+int fake_device(void) { return -1; }
 void fake_forget(void) { memset(&counts, 0, sizeof counts); }
 fake_counts fake_counted(void) { return counts; }
 

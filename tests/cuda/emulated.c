@@ -403,6 +403,91 @@ static void half_backward(void) {
     printf("    f16 and bf16: %ld gradients of %d random descriptors\n", rounded_checked, cases);
 }
 
+/* ---- stages 2 and 3 from one end to the other: on devices that have them and on one that has stage 1 alone, in
+   exactly the workspace that each asks for */
+static double far_apart(const attn_out *a, const attn_out *b) {
+    double most = 0;
+    for (int64_t n = 0; n < a->size[0] * a->size[1] * a->size[2] * a->size[3]; n++) {
+        double x = (double)((const float *)a->data)[n], y = (double)((const float *)b->data)[n];
+        double apart = fabs(x - y) / (1 + fabs(y));
+        most = apart <= most ? most : apart; /* a NaN is far away */
+    }
+    return most;
+}
+static void fast_stages(void) {
+    static const int archs[3] = {75, 80, 90};
+    const int arch = fake_arch();
+    for (int n = 0; n < 6; n++) {
+        const int few = n % 4 == 2; /* queries, many keys: these are split */
+        const int32_t type = n % 2 ? ATTN_BF16 : ATTN_F16;
+        attn_desc d = make_desc(1, 4, 2, few ? 3 : 64 + 9 * n, few ? 700 : 150, 64, 64);
+        attn_view above = make_filled(LAYOUT_PACKED, 1, 4, 1, 4, d.q.size[2], 64);
+        attn_out results[3][4];
+        d.q = narrow(&d.q, type);
+        d.k = narrow(&d.k, type);
+        d.v = narrow(&d.v, type);
+        d.causal = n < 4;
+        d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        if (n == 5) d.softcap = 2;
+        for (int at = 0; at < 3; at++) {
+            const char *stage = at == 0 ? "stage 1" : at == 2 && !few && n != 5 ? "stage 3" : "stage 2";
+            attn_desc f = d;
+            attn_grad g = {0};
+            f.out = results[at][0] = make_out(LAYOUT_PACKED, 4, 1, 4, d.q.size[2], 64);
+            if (n & 1) f.stats = make_out(LAYOUT_PACKED, 4, 1, 4, d.q.size[2], 2);
+            g.d_out = narrow(&above, type);
+            g.dq = results[at][1] = make_out(LAYOUT_PACKED, 4, 1, 4, d.q.size[2], 64);
+            g.dk = results[at][2] = make_out(LAYOUT_PACKED, 4, 1, 2, d.k.size[2], 64);
+            g.dv = results[at][3] = make_out(LAYOUT_PACKED, 4, 1, 2, d.k.size[2], 64);
+            fake_set_arch(archs[at]);
+            if (fake_arch() != archs[at]) continue; /* a device that is older */
+            on_device();
+            CHECK(explained(&f, 0, stage) && explained(&f, &g, stage));
+            CHECK_STATUS(attn_workspace_size(&f, &f.workspace_bytes, 0), ATTN_OK);
+            f.workspace = test_guarded(f.workspace_bytes);
+            CHECK_STATUS(attn_forward(&f, 0), ATTN_OK);
+            CHECK_STATUS(attn_backward_workspace_size(&f, &g, &f.workspace_bytes, 0), ATTN_OK);
+            f.workspace = test_guarded(f.workspace_bytes);
+            CHECK_STATUS(attn_backward(&f, &g, 0), ATTN_OK);
+            for (int i = 0; i < 4; i++)
+                CHECKF(far_apart(&results[at][i], &results[0][i]) < 0.03, "case %d, %s, result %d: %.3g apart", n,
+                       stage, i, far_apart(&results[at][i], &results[0][i]));
+        }
+        fake_set_arch(arch);
+        test_release();
+    }
+}
+
+/* No heads: nothing to do, dk and dv are 0. Rows without a key whose sink is NaN: that is their log-sum-exp. */
+static void fast_corners(void) {
+    static const int archs[3] = {75, 80, 90};
+    const int arch = fake_arch();
+    for (int at = 0; at < 3; at++) {
+        attn_desc d = make_desc(1, 0, 2, 64, 64, 64, 64), s = make_desc(1, 2, 2, 64, 64, 64, 64);
+        attn_grad g = {0};
+        attn_view above = make_filled(LAYOUT_PACKED, 1, 4, 1, 0, 64, 64);
+        d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
+        d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 9, 9);
+        g.d_out = narrow(&above, ATTN_BF16);
+        g.dk = make_out(LAYOUT_PACKED, 4, 1, 2, 64, 64);
+        s.q = narrow(&s.q, ATTN_BF16), s.k = narrow(&s.k, ATTN_BF16), s.v = narrow(&s.v, ATTN_BF16);
+        s.lse = make_out(LAYOUT_PACKED, 3, 1, 2, 64, 0);
+        s.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 0, 0);
+        s.sink = make_filled(LAYOUT_PACKED, 0, 1, 2, 0, 0, 0);
+        put_at(&s.sink, 0, 0, 0, 1, NAN);
+        on_device();
+        fake_set_arch(archs[at]);
+        CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
+        CHECK_STATUS(attn_backward(&d, &g, 0), ATTN_OK);
+        CHECK(((const float *)g.dk.data)[0] == 0 && ((const float *)g.dk.data)[2 * 64 * 64 - 1] == 0);
+        CHECK_STATUS(attn_forward(&s, 0), ATTN_OK);
+        CHECK(((const float *)s.lse.data)[0] == 0 && isnan((double)((const float *)s.lse.data)[127]));
+        CHECK(((const float *)s.out.data)[0] == 0 && ((const float *)s.out.data)[2 * 64 * 64 - 1] == 0);
+        fake_set_arch(arch);
+        test_release();
+    }
+}
+
 /* ---- where arrays lie */
 static void refused(attn_status status, attn_status want, const attn_error *err, const char *field, const char *rule) {
     CHECKF(status == want && strcmp(err->field, field) == 0 && strstr(err->rule, rule),
@@ -452,6 +537,53 @@ static void mixed_places(void) {
     d.lse.type = ATTN_F32;
     d.q.type = ATTN_F64;
     refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "q.type", "must be ATTN_F32");
+}
+
+/* Two devices are two places; what a call allocates lies on that of its arrays; the caller's stays the current one. */
+static void several_devices(void) {
+    attn_desc d = make_desc(1, 2, 2, 5, 7, 4, 3);
+    attn_mha_desc m = {0};
+    attn_error err;
+    ref_result r;
+    if (fake_device() < 0) return;
+    set_score(&d, ATTN_SCORE_COSINE, 0); /* needs a workspace */
+    ask_for(&d, RESULT_OUT, LAYOUT_PACKED);
+    fake_everything(2 + 16);
+    fake_range(d.v.data, 4, 2);
+    refused(attn_forward(&d, &err), ATTN_ERR_PLACE, &err, "v", "must lie on the device");
+    ref_forward(&d, &r);
+    m.query = make_filled(LAYOUT_PACKED, 1, 3, 2, 5, 4, 0);
+    m.w_query = m.w_key = m.w_value = make_filled(LAYOUT_PACKED, 1, 2, 4, 4, 0, 0);
+    m.heads = 2;
+    m.out = make_out(LAYOUT_PACKED, 3, 2, 5, 4, 0);
+    for (int call = 0; call < 2; call++) {
+        fake_everything(2 + 16);
+        fake_forget();
+        if (call) CHECK_STATUS(attn_mha(&m, 0), ATTN_OK);
+        else check_on(&d, &r, ATTN_ISA_AUTO, "the second device");
+        CHECK(fake_counted().allocations == 1 && fake_counted().releases == 1 && fake_counted().device == 1);
+        CHECK(fake_device() == 0);
+    }
+    ref_free(&r);
+}
+
+/* Some kernel before was at fault: where arrays lie cannot be told, and nothing is touched. Without a driver all of
+   them are on the host. */
+static void lost_device(void) {
+    attn_desc d = make_desc(1, 1, 1, 3, 4, 2, 2);
+    attn_out mask = attn_out_u8((uint8_t *)test_guarded(12), 4, 1, 1, 3, 4);
+    attn_error err;
+    fake_everything(2);
+    poison_results(&d);
+    fake_fail_queries(700);
+    CHECK(attn_forward(&d, &err) == ATTN_ERR_CUDA && err.status == ATTN_ERR_CUDA && err.cuda == 700);
+    CHECK(attn_dropout_mask(mask, &d, &err) == ATTN_ERR_CUDA && err.cuda == 700);
+    CHECK(isnan((double)*(float *)d.out.data));
+    fake_fail_queries(35);
+    fake_forget();
+    CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
+    CHECK(fake_counted().launches == 0 && !isnan((double)*(float *)d.out.data));
+    fake_fail_queries(0);
 }
 
 /* One program, both places: host arrays run on the CPU, and launch nothing; pinned ones too; managed ones on the
@@ -658,7 +790,11 @@ const test_case suite_emulated[] = {
     {"emulated.half_backward", half_backward},
     {"emulated.additive", additive},
     {"emulated.additive_backward", additive_backward},
+    {"emulated.fast_stages", fast_stages},
+    {"emulated.fast_corners", fast_corners},
     {"emulated.mixed_places", mixed_places},
+    {"emulated.several_devices", several_devices},
+    {"emulated.lost_device", lost_device},
     {"emulated.both_places", both_places},
     {"emulated.lengths_are_clamped", lengths_are_clamped},
     {"emulated.dropout_bits", dropout_bits},

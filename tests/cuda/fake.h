@@ -5,7 +5,8 @@
 #include <stddef.h>
 
 /* Where memory lies: that of the table, else `elsewhere` (0 unregistered, 1 pinned on the host, 2 a device,
-   3 managed), before a test says otherwise the environment's FAKE_ELSEWHERE, or 0. */
+   3 managed; 16 more for each number of that device), before a test says otherwise the environment's FAKE_ELSEWHERE,
+   or 0. */
 void fake_everything(int type); /* forgets the table */
 void fake_range(const void *data, size_t bytes, int type);
 int fake_type_of(const void *data);
@@ -17,11 +18,14 @@ void fake_release(void *block, void *stream);
 typedef struct fake_counts {
     long allocations, releases, launches, blocks;
     void *stream; /* of the last launch or allocation */
+    int device;   /* that was current at the last allocation or release */
 } fake_counts;
 void *fake_stream(void); /* one other than the default stream */
 void fake_forget(void);
 fake_counts fake_counted(void);
 void fake_fail_allocations(int fail);
+void fake_fail_queries(int error); /* what the runtime says when it is asked where memory lies; 0: it answers */
+int fake_device(void);             /* the current one; -1 where there is but one to test on */
 
 /* Which device there is, 75 to 120: the stages look at it. */
 void fake_set_arch(int arch);

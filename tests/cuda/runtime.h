@@ -9,6 +9,7 @@
 typedef int cudaError_t;
 typedef void *cudaStream_t;
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2 };
+enum { cudaErrorECCUncorrectable = 214, cudaErrorIllegalAddress = 700 };
 enum { cudaMemoryTypeUnregistered = 0, cudaMemoryTypeHost = 1, cudaMemoryTypeDevice = 2, cudaMemoryTypeManaged = 3 };
 struct cudaPointerAttributes {
     int type, device;
@@ -20,18 +21,20 @@ struct cudaFuncAttributes {
 extern "C" {
 #include "fake.h"
 }
+cudaError_t fake_query_error(void);
+void fake_set_device(int device);
 
 static inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *data) {
-    attributes->type = fake_type_of(data);
-    attributes->device = 0;
-    return cudaSuccess;
+    attributes->type = fake_type_of(data) % 16;
+    attributes->device = fake_type_of(data) / 16;
+    return fake_query_error();
 }
 static inline cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 static inline const char *cudaGetErrorString(cudaError_t error) {
     return error == 719 ? attn_emu::last_error.c_str() : error ? "an error" : "no error";
 }
 static inline cudaError_t cudaGetDevice(int *device) {
-    *device = 0;
+    *device = fake_device();
     return cudaSuccess;
 }
 enum {
@@ -45,7 +48,10 @@ static inline cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int)
     *value = of[attribute];
     return cudaSuccess;
 }
-static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+static inline cudaError_t cudaSetDevice(int device) {
+    fake_set_device(device);
+    return cudaSuccess;
+}
 static inline cudaError_t cudaMallocAsync(void **block, size_t bytes, cudaStream_t stream) {
     *block = fake_allocate(bytes, stream);
     return *block ? cudaSuccess : cudaErrorMemoryAllocation;

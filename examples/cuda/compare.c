@@ -1,4 +1,4 @@
-/* nvcc -O3 -std=c++17 -arch=native compare.c attention.c kernels.cu -o compare */
+/* nvcc -O3 -std=c++17 -arch=native compare.c attention.c kernels.cu -o compare (Hopper: -arch=sm_90a) */
 /* One program, both places: the same descriptor on arrays of the host, then on arrays of the device, and by how much
    the results differ. The last bits do; the weights that dropout drops are the very same. */
 #include "device.h"

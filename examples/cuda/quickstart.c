@@ -1,4 +1,4 @@
-/* nvcc -O3 -std=c++17 -arch=native quickstart.c attention.c kernels.cu -o quickstart */
+/* nvcc -O3 -std=c++17 -arch=native quickstart.c attention.c kernels.cu -o quickstart (Hopper: -arch=sm_90a) */
 /* examples/quickstart.c on a GPU: plain C, the arrays lie on the device, the call is the same. */
 #include "device.h"
 

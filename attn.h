@@ -6121,7 +6121,7 @@ static int attn__copy_rows(const attn__kernels *f, const attn_view *v, int64_t b
         float *x = to + i * row;
         attn__fill(x + size, 1, row - size, 0.0f);
         if (!use[i]) attn__fill(x, 1, size, 0.0f);
-        else if (v->stride[3] == 1) ATTN__COPY(x, from, (size_t)size * sizeof *x);
+        else if (v->stride[3] == 1) attn__copy_floats(x, from, size);
         else for (c = 0; c < size; c++) x[c] = from[c * v->stride[3]];
         for (c = 0; factor && use[i] && c < size; c++) x[c] = x[c] * factor[i];
     }

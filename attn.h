@@ -6985,7 +6985,7 @@ static int attn__grad_sum(const attn_plan *plan, const attn__shape *s, const att
         m->scale = d->scale;
         return 1;
     case ATTN__G_d_w_k: case ATTN__G_d_hidden_bias:
-        m->batch[1] = s->streams;
+        m->batch[1] = s->heads > 0 ? s->streams : 0;        /* without a head no stream was closed */
         m->b = attn__packed(attn__behind(left, left_b), s->batch, s->streams, s->keys, w->size_u);
         m->out = attn__grad_rank4(o, field == ATTN__G_d_w_k ? 2 : 1);
         m->a.size[3] = s->keys;

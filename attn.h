@@ -7751,6 +7751,14 @@ ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, con
             ATTN__RULE(!in.rank || attn__disjoint(&o, &in), ATTN_ERR_OVERLAP, name, "must not overlap an input");
         }
     }
+    for (i = ATTN__G_d_given_scores; need && grad->attention && i < ATTN__G_COUNT; i++) {   /* the attention's own */
+        const attn_view o = attn__grad_at(grad->attention, i);
+        for (j = 0; o.rank && j < ATTN__H_COUNT; j++) {
+            const attn_view in = j ? attn__mha_like(desc, j) : grad->d_out;
+            ATTN__RULE(!in.rank || attn__disjoint(&o, &in), ATTN_ERR_OVERLAP, attn__grad_fields[i].names.view,
+                       "must not overlap an input");
+        }
+    }
     return ATTN_OK;
 }
 

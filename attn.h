@@ -4651,9 +4651,11 @@ ATTN_DEF attn_out attn_out_rows(float *data, int64_t b, int64_t s, int64_t h, in
 { return attn__out(data, attn_view_rows(data, b, s, h, d, row)); }
 ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t count)
 {
+    int fits;
     if (axis < 0 || axis >= v.rank || axis > 3) return v;
-    if (v.data) v.data = (const char *)v.data + first * v.stride[axis] * attn__type_size(v.type);
-    v.size[axis] = first < 0 || count < 0 || first > v.size[axis] - count ? -1 : count;     /* refused later */
+    fits = first >= 0 && count >= 0 && count <= v.size[axis] && first <= v.size[axis] - count;
+    if (v.data && fits && count > 0) v.data = (const char *)v.data + first * v.stride[axis] * attn__type_size(v.type);
+    v.size[axis] = fits ? count : -1;               /* refused later */
     return v;
 }
 ATTN_DEF attn_out attn_out_slice(attn_out o, int axis, int64_t first, int64_t count)

@@ -5523,6 +5523,10 @@ static attn_status attn__mha_find_place(const attn_mha_desc *desc, int *flags, a
 }
 #endif
 
+/* From head to head where they lie side by side. It may wrap around where there is no element: no check bounds the
+   strides then, and none is used. */
+static int64_t attn__heads_apart(int64_t stride, int64_t size) { return (int64_t)((uint64_t)stride * (uint64_t)size); }
+
 /* Everything but the running. base: the aligned workspace, NULL where only the size is wanted. */
 static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, attn__mha *m, attn_error *err)
 {
@@ -5614,7 +5618,7 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
         d->out.data = desc->out.data;
         d->out.type = desc->out.type;
         d->out.stride[0] = desc->out.stride[0];
-        d->out.stride[1] = desc->out.stride[2] * size_v;
+        d->out.stride[1] = attn__heads_apart(desc->out.stride[2], size_v);
         d->out.stride[2] = desc->out.stride[1];
         d->out.stride[3] = desc->out.stride[2];
     }
@@ -7358,7 +7362,7 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
     }
     if (w.sum_tasks > 0) plan->tasks[phase++] = w.sum_tasks;
     plan->phases = phase;
-    plan->workspace_bytes = w.row_tasks + w.main_tasks + w.sum_tasks > 0 ? (size_t)(total + ATTN__ALIGN) : 0;
+    plan->workspace_bytes = w.row_tasks || w.main_tasks || w.sum_tasks ? (size_t)(total + ATTN__ALIGN) : 0;
     if (plan->workspace_bytes == 0) plan->tasks[0] = 0;
     ATTN__COPY(plan->internal, &s, sizeof s);
     attn__zero(plan->backward, sizeof plan->backward);
@@ -7812,7 +7816,7 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
         d_heads.data = grad->d_out.data;
         d_heads.type = grad->d_out.type;
         d_heads.stride[0] = grad->d_out.stride[0];
-        d_heads.stride[1] = grad->d_out.stride[2] * d->v.size[3];
+        d_heads.stride[1] = attn__heads_apart(grad->d_out.stride[2], d->v.size[3]);
         d_heads.stride[2] = grad->d_out.stride[1];
         d_heads.stride[3] = grad->d_out.stride[2];
     }

@@ -997,6 +997,11 @@ static void test_mha(void) {
     memset(&options, 0, sizeof options);
     attn_mha_desc fine = heads(&options); /* what the changes start from */
     CHECK_STATUS(attn_mha(&fine, &err), ATTN_OK);
+    fine.query.size[1] = 0; /* no element: its strides may be anything */
+    memset(&fine.w_result, 0, sizeof fine.w_result);
+    fine.out = attn_out_f32(m.weights, 3, B, 0, 6, 0);
+    fine.out.stride[2] = INT64_MAX;
+    CHECK_STATUS(attn_mha(&fine, &err), ATTN_OK);
 }
 
 /* ---- gradients */

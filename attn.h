@@ -4679,7 +4679,7 @@ ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t
         v.size[axis] = -1;                          /* refused by whatever takes it */
         return v;
     }
-    if (v.data) v.data = (const char *)v.data + first * v.stride[axis] * attn__type_size(v.type);
+    if (v.data && count > 0) v.data = (const char *)v.data + first * v.stride[axis] * attn__type_size(v.type);
     v.size[axis] = count;
     return v;
 }
@@ -5557,6 +5557,10 @@ static attn_status attn__mha_find_place(const attn_mha_desc *desc, int *flags, a
 }
 #endif
 
+/* From head to head where they lie side by side. It may wrap around where there is no element: no check bounds the
+   strides then, and none is used. */
+static int64_t attn__heads_apart(int64_t stride, int64_t size) { return (int64_t)((uint64_t)stride * (uint64_t)size); }
+
 /* Everything but the running. base: the aligned workspace, NULL where only the size is wanted. */
 static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, attn__mha *m, attn_error *err)
 {
@@ -5648,7 +5652,7 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
         d->out.data = desc->out.data;
         d->out.type = desc->out.type;
         d->out.stride[0] = desc->out.stride[0];
-        d->out.stride[1] = attn__elements(&x[3]) ? desc->out.stride[2] * size_v : 0;    /* of none it may be anything */
+        d->out.stride[1] = attn__heads_apart(desc->out.stride[2], size_v);
         d->out.stride[2] = desc->out.stride[1];
         d->out.stride[3] = desc->out.stride[2];
     }
@@ -6158,7 +6162,7 @@ static int attn__copy_rows(const attn__kernels *f, const attn_view *v, int64_t b
         float *x = to + i * row;
         attn__fill(x + size, 1, row - size, 0.0f);
         if (!use[i]) attn__fill(x, 1, size, 0.0f);
-        else if (v->stride[3] == 1) ATTN__COPY(x, from, (size_t)size * sizeof *x);
+        else if (v->stride[3] == 1) attn__copy_floats(x, from, size);
         else for (c = 0; c < size; c++) x[c] = from[c * v->stride[3]];
         for (c = 0; factor && use[i] && c < size; c++) x[c] = x[c] * factor[i];
     }
@@ -7022,7 +7026,7 @@ static int attn__grad_sum(const attn_plan *plan, const attn__shape *s, const att
         m->scale = d->scale;
         return 1;
     case ATTN__G_d_w_k: case ATTN__G_d_hidden_bias:
-        m->batch[1] = s->streams;
+        m->batch[1] = s->heads > 0 ? s->streams : 0;        /* without a head no stream was closed */
         m->b = attn__packed(attn__behind(left, left_b), s->batch, s->streams, s->keys, w->size_u);
         m->out = attn__grad_rank4(o, field == ATTN__G_d_w_k ? 2 : 1);
         m->a.size[3] = s->keys;
@@ -7393,7 +7397,7 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
     }
     if (w.sum_tasks > 0) plan->tasks[phase++] = w.sum_tasks;
     plan->phases = phase;
-    plan->workspace_bytes = w.row_tasks + w.main_tasks + w.sum_tasks > 0 ? (size_t)(total + ATTN__ALIGN) : 0;
+    plan->workspace_bytes = w.row_tasks || w.main_tasks || w.sum_tasks ? (size_t)(total + ATTN__ALIGN) : 0;
     if (plan->workspace_bytes == 0) plan->tasks[0] = 0;
     ATTN__COPY(plan->internal, &s, sizeof s);
     attn__zero(plan->backward, sizeof plan->backward);
@@ -7788,6 +7792,14 @@ ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, con
             ATTN__RULE(!in.rank || attn__disjoint(&o, &in), ATTN_ERR_OVERLAP, name, "must not overlap an input");
         }
     }
+    for (i = ATTN__G_d_given_scores; need && grad->attention && i < ATTN__G_COUNT; i++) {   /* the attention's own */
+        const attn_view o = attn__grad_at(grad->attention, i);
+        for (j = 0; o.rank && j < ATTN__H_COUNT; j++) {
+            const attn_view in = j ? attn__mha_like(desc, j) : grad->d_out;
+            ATTN__RULE(!in.rank || attn__disjoint(&o, &in), ATTN_ERR_OVERLAP, attn__grad_fields[i].names.view,
+                       "must not overlap an input");
+        }
+    }
     return ATTN_OK;
 }
 
@@ -7839,7 +7851,7 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
         d_heads.data = grad->d_out.data;
         d_heads.type = grad->d_out.type;
         d_heads.stride[0] = grad->d_out.stride[0];
-        d_heads.stride[1] = attn__elements(&d_heads) ? grad->d_out.stride[2] * d->v.size[3] : 0;
+        d_heads.stride[1] = attn__heads_apart(grad->d_out.stride[2], d->v.size[3]);
         d_heads.stride[2] = grad->d_out.stride[1];
         d_heads.stride[3] = grad->d_out.stride[2];
     }

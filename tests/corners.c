@@ -362,17 +362,18 @@ static void odd_sizes(void) { /* around those of tiles, chunks and blocks, each 
 }
 
 static void no_size(void) { /* a size of 0 is legal everywhere */
-    for (int axis = 0; axis < 6; axis++)
+    for (int axis = 0; axis < 7; axis++) /* the last is the heads of q, which may be none where k has some */
         for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
             for (int more = 0; more < 2; more++) {
-                int64_t n[6] = {2, 2, 3, 5, 4, 3};
+                int64_t n[7] = {2, 2, 3, 5, 4, 3, 2};
                 n[axis] = 0;
-                attn_desc d = make_desc(n[0], n[1], n[1], n[2], n[3], n[4], n[5]);
+                if (axis == 1) n[6] = 0;
+                attn_desc d = make_desc(n[0], n[6], n[1], n[2], n[3], n[4], n[5]);
                 set_score(&d, score, 3);
                 if (more) {
                     d.bias = make_filled(LAYOUT_PACKED, 1, 1, 1, 0, 0, 0);
-                    d.sink = make_filled(LAYOUT_PACKED, 1, 1, n[1], 0, 0, 0);
-                    d.alibi = make_filled(LAYOUT_PACKED, 1, 1, n[1], 0, 0, 0);
+                    d.sink = make_filled(LAYOUT_PACKED, 1, 1, n[6], 0, 0, 0);
+                    d.alibi = make_filled(LAYOUT_PACKED, 1, 1, n[6], 0, 0, 0);
                 }
                 check_all(&d, ref_score_names[score]);
                 test_release();

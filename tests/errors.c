@@ -1568,6 +1568,12 @@ static void test_backward_heads(void) {
     memset(&inner, 0, sizeof inner);
     inner.d_lse = attn_view_f32(m.gradients[1], 3, B, 2, SQ, 0);
     MHA_BACKWARD(ATTN_ERR_OVERLAP, "dkey", g.attention = &inner);
+    float *const read[] = {m.q, m.k, m.v, m.small, m.scores};
+    for (int n = 0; n < 5; n++) { /* query, key, value, the weights, d_out */
+        memset(&inner, 0, sizeof inner);
+        inner.d_scale = attn_out_f32(read[n], 1, 1, 0, 0, 0);
+        MHA_BACKWARD(ATTN_ERR_OVERLAP, "d_scale", g.attention = &inner);
+    }
     MHA_BACKWARD(ATTN_ERR_OPTION, "db_query", g.db_query = attn_out_f32(m.gradients[7], 1, 4, 0, 0, 0));
     MHA_BACKWARD(ATTN_ERR_OPTION, "db_result", g.db_result = attn_out_f32(m.gradients[7], 1, 5, 0, 0, 0));
     MHA_BACKWARD(ATTN_ERR_OPTION, "dvalue", memset(&h.value, 0, sizeof h.value);

@@ -47,6 +47,11 @@ static void test_views(void) {
     VIEW(attn_view_slice(attn_view_f32(m, 4, 2, 3, 4, 5), 0, 1, 1), 4, 1, 3, 4, 5, 60, 20, 5, 1, m + 60);
     VIEW(attn_view_slice(attn_view_bshd(m, 2, 4, 3, 5), 1, 2, 1), 4, 2, 1, 4, 5, 60, 5, 15, 1, m + 10);
     VIEW(attn_view_of(attn_out_slice(attn_out_f32(m, 2, 6, 7, 0, 0), 1, 3, 4)), 2, 6, 4, 0, 0, 7, 1, 0, 0, m + 3);
+    static const int64_t beyond[][2] = {{-1, 1}, {2, 2}, {4, 1}, {0, -1}, {INT64_MAX, 1}, {0, INT64_MAX}};
+    for (size_t n = 0; n < sizeof beyond / sizeof *beyond; n++) { /* refused by what takes it; no address outside */
+        attn_view part = attn_view_slice(attn_view_f32(m, 2, 3, 4, 0, 0), 0, beyond[n][0], beyond[n][1]);
+        CHECK(part.size[0] == -1 && part.data == m);
+    }
     attn_view b = attn_view_u8(bytes, 2, 2, 2, 0, 0), i = attn_view_i32(i32, 2, 2, 2, 0, 0),
               l = attn_view_i64(i64, 1, 4, 0, 0, 0);
     CHECK(b.type == ATTN_U8 && b.data == bytes && b.stride[0] == 2 && i.type == ATTN_I32 && i.data == i32 &&

@@ -1672,13 +1672,12 @@ template <int N, bool Edge>
 ATTN__DEVICE void weigh_tile(float (&s)[N / 2], row_pair &r, float scale, float (&shrink)[2])
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        float top = r.top[e], from, base, sum = 0.0f;
+        float top = r.top[e], base, sum = 0.0f;
         ATTN__UNROLL for (int j = 0; j < N / 8; j++) top = fmaxf(top, fmaxf(s[4 * j + 2 * e], s[4 * j + 2 * e + 1]));
         top = fmaxf(top, hw::shfl_xor(top, 1));
         top = fmaxf(top, hw::shfl_xor(top, 2));
-        from = is_none(top) ? 0.0f : top;
-        base = from * scale;
-        shrink[e] = hw::ex2((r.top[e] - from) * scale);     /* 1 where nothing grew: no product that may be fused */
+        base = is_none(top) ? 0.0f : top * scale;
+        shrink[e] = hw::ex2(hw::fma(r.top[e], scale, 0.0f) - base);     /* 1 where nothing grew: rounded as base is */
         ATTN__UNROLL for (int j = 0; j < N / 8; j++)
             ATTN__UNROLL for (int x = 4 * j + 2 * e; x < 4 * j + 2 * e + 2; x++) {
                 const float power = hw::fma(s[x], scale, -base);
@@ -1943,7 +1942,7 @@ enum { MMA_GRAD_THREADS = 128 };
 template <int D, bool Extra> struct grad_shape {
     static constexpr int rows = 64, threads = MMA_GRAD_THREADS;
     static constexpr int keys = D <= (Extra ? 64 : 128) ? 64 : D <= 192 ? 32 : 16;          /* for 64 queries */
-    static constexpr int queries = D <= 64 ? 64 : D > 192 || D == 128 ? 16 : 32;             /* for 64 keys */
+    static constexpr int queries = D <= 32 ? 64 : D > 192 || D == 128 ? 16 : 32;            /* for 64 keys */
     static constexpr int values = 5 * queries * 4;                              /* a slot of base .. last */
     static constexpr bool in_two = D > 128;  /* the sums for keys and for values do not fit in the registers together */
     static constexpr int shared_queries = 2 * tile_bytes<rows, D> + 4 * tile_bytes<keys, D> + 4 * 16;

@@ -6,7 +6,7 @@
 
    Characters become vectors; LAYERS times causal attention and a network of two layers are added to them, each
    behind an RMS norm; the vectors of the characters, again, turn the result into scores of what comes next. Trained
-   by Adam. Everything attends and multiplies through attn.h, forward and backward; the rest is plain C. With
+   by AdamW. Everything attends and multiplies through attn.h, forward and backward; the rest is plain C. With
    -fopenmp (cc -O2 -fopenmp tiny_gpt.c -lm) the work of a step is spread over the cores. The bits of the result
    depend neither on the number of threads nor on the machine.
 
@@ -48,11 +48,11 @@ enum {
     WIDTH = 64,         /* numbers that stand for a character */
     HIDDEN = 4 * WIDTH, /* between the two layers of a network */
     VOCABULARY = 128,   /* different bytes a text may have */
-    CONTEXT = 64,       /* characters that see each other in training */
-    SEQUENCES = 2,      /* of that length in a shard */
+    CONTEXT = 128,      /* characters that see each other in training */
+    SEQUENCES = 1,      /* of that length in a shard */
     SHARDS = 8,         /* of a step. Each has its own gradient, so that it does not matter who computes which */
     TOKENS = SEQUENCES * CONTEXT,
-    STRETCH = 2048, /* of every HELD_OUT stretches of the text the last one is kept for the test */
+    STRETCH = 512, /* of every HELD_OUT stretches of the text the last one is kept for the test */
     HELD_OUT = 20,
     SAMPLES = SHARDS, /* texts written in the end, of so many characters */
     SAMPLE_SIZE = 200,
@@ -65,8 +65,8 @@ typedef struct {
     int steps;
     double loss, words;
 } goal;
-static const goal short_run = {250, 1.8, 0.30}, full_run = {3600, 1.05, 0.60};
-static const float learning_rate = 6e-3f, decay_1 = 0.9f, decay_2 = 0.98f, temperature = 0.8f;
+static const goal short_run = {350, 1.8, 0.30}, full_run = {3600, 1.10, 0.60};
+static const float learning_rate = 6e-3f, decay_1 = 0.9f, decay_2 = 0.98f, weight_decay = 0.1f, temperature = 0.8f;
 
 /* Floats only, so that the optimizer can see it as one array. Matrices are stored [out,in]. */
 typedef struct {
@@ -308,7 +308,7 @@ static int read_text(corpus *c, const char *name) { /* behind what is there */
 }
 
 static int number_symbols(corpus *c) {
-    if (c->size < STRETCH * HELD_OUT) return fail("the text", "too short: some 40 KB are needed");
+    if (c->size < STRETCH * HELD_OUT) return fail("the text", "too short: some 10 KB are needed");
     memset(c->symbol_of, -1, sizeof c->symbol_of);
     for (int64_t i = 0; i < c->size; i++) {
         const unsigned char byte = (unsigned char)c->bytes[i];
@@ -371,7 +371,8 @@ static void adam(training *t, shard *shards) {
         for (int j = 0; j < SHARDS; j++) g += ((const float *)&shards[j].gradient)[i];
         mean[i] = decay_1 * mean[i] + (1 - decay_1) * g;
         square[i] = decay_2 * square[i] + (1 - decay_2) * g * g;
-        p[i] -= rate * (mean[i] / (1 - t->power_1)) / (sqrtf(square[i] / (1 - t->power_2)) + 1e-8f);
+        p[i] -=
+            rate * ((mean[i] / (1 - t->power_1)) / (sqrtf(square[i] / (1 - t->power_2)) + 1e-8f) + weight_decay * p[i]);
     }
 }
 

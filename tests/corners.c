@@ -361,7 +361,7 @@ static void odd_sizes(void) { /* around those of tiles, chunks and blocks, each 
         }
 }
 
-static void no_size(void) { /* a size of 0 is legal everywhere */
+static void no_size(void) {              /* a size of 0 is legal everywhere */
     for (int axis = 0; axis < 7; axis++) /* the last is the heads of q, which may be none where k has some */
         for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
             for (int more = 0; more < 2; more++) {

@@ -412,17 +412,11 @@ ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, a
    parallel.run, workspace and allocator do not. The number of tasks does not depend on the workers. */
 #define ATTN_MAX_PHASES 16
 typedef struct attn_plan {
-    attn_desc desc;             /* resolved: defaults filled in */
     size_t    workspace_bytes;
     int32_t   phases;
     int32_t   isa;              /* attn_isa that runs */
     int64_t   tasks[ATTN_MAX_PHASES];
-    int64_t   internal[32];     /* private, as all that follows */
-#ifndef ATTN_NO_BACKWARD
-    attn_grad grad;
-    attn_view out, stats;
-    int64_t   backward[32];
-#endif
+    int64_t   internal[448];    /* private */
 } attn_plan;
 ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err);
 ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker);
@@ -716,6 +710,7 @@ void    attn__cuda_release(void *block, void *stream);
 
 #if ATTN__GNU
 #  define ATTN__NOINLINE        __attribute__((noinline))
+#  define ATTN__MAY_ALIAS       __attribute__((may_alias))
 #  define ATTN__INLINE          static inline __attribute__((always_inline))
 #  define ATTN__AVX2            __attribute__((target("avx2,fma")))
 #  define ATTN__AVX512          __attribute__((target("avx512f,avx512dq,fma")))
@@ -724,6 +719,7 @@ void    attn__cuda_release(void *block, void *stream);
 #  define ATTN__PREFETCH_FAR(p) __builtin_prefetch(p, 0, 2)     /* not into the innermost cache */
 #else
 #  define ATTN__NOINLINE
+#  define ATTN__MAY_ALIAS
 #  define ATTN__INLINE          static __inline
 #  define ATTN__AVX2
 #  define ATTN__AVX512
@@ -845,6 +841,11 @@ static float attn__larger(float a, float b) { return attn__choose(a > b, a, b); 
 static float attn__negate(float x) { return attn__float(attn__bits(x) ^ 0x80000000u); }
 static int attn__is_none(float x) { return attn__bits(x) == 0xff800000u; }              /* -inf: no weight */
 static float attn__quiet(float x) { return attn__choose(attn__is_nan(x), ATTN__NAN, x); }   /* one NaN everywhere */
+
+static float attn__absolute(float x) { return attn__float(attn__bits(x) & 0x7fffffffu); }
+
+static int64_t attn__min(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t attn__max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* a*b + c, rounded once. Without the instruction: the product is exact in double; the sum is rounded to odd there, so
    that rounding it again to float gives what one rounding would have (Boldo and Melquiond 2008). */
@@ -2773,6 +2774,102 @@ static const attn__kernels *attn__table(int32_t isa)
     return &attn__table_scalar;
 }
 
+
+/* ------------------------------------------------------------------------------------------------------ >>fields */
+/* X(field, is an output, takes, least rank, most) */
+#define ATTN__VIEW_LIST(X) \
+    X(q, 0, F32, 4, 4) X(k, 0, F32, 4, 4) X(v, 0, F32, 4, 4) \
+    X(out, 1, F32, 4, 4) X(lse, 1, F32, 3, 3) X(stats, 1, F32, 4, 4) X(weights, 1, F32, 4, 4) \
+    X(scores, 1, F32, 4, 4) X(scores_softcap, 1, F32, 4, 4) X(scores_masked, 1, F32, 4, 4) \
+    X(sigma_per_head, 0, F32, 1, 1) X(bilinear, 0, F32, 2, 3) X(w_q, 0, F32, 2, 3) X(w_k, 0, F32, 2, 3) \
+    X(w_v, 0, F32, 1, 2) X(hidden_bias, 0, F32, 1, 2) X(given_scores, 0, F32, 4, 4) \
+    X(bias, 0, F32, 1, 4) X(alibi, 0, F32, 1, 1) X(sink, 0, F32, 1, 1) X(mask, 0, U8, 1, 4) \
+    X(key_lengths, 0, INT, 1, 2) X(query_lengths, 0, INT, 1, 1) X(positions, 0, INT, 1, 2)
+
+/* X(field, is an output, the field of attn_desc whose shape it has (out and weights stand for the sizes of the call,
+   lse for [B,H,Sq]), least rank, most) */
+#define ATTN__GRAD_LIST(X) \
+    X(d_out, 0, out, 4, 4) X(d_weights, 0, weights, 4, 4) X(d_lse, 0, lse, 3, 3) \
+    X(dq, 1, q, 4, 4) X(dk, 1, k, 4, 4) X(dv, 1, v, 4, 4) X(d_given_scores, 1, given_scores, 4, 4) \
+    X(d_bias, 1, bias, 1, 4) X(d_bilinear, 1, bilinear, 2, 3) X(d_w_q, 1, w_q, 2, 3) X(d_w_k, 1, w_k, 2, 3) \
+    X(d_w_v, 1, w_v, 1, 2) X(d_hidden_bias, 1, hidden_bias, 1, 2) X(d_sigma, 1, sigma_per_head, 1, 1) \
+    X(d_scale, 1, stats, 1, 1) X(d_sink, 1, sink, 1, 1) X(d_alibi, 1, alibi, 1, 1)
+
+/* ------------------------------------------------------------------------------------------------------ >>call
+   A descriptor that was checked becomes one attn__call: sizes, options with their defaults, operands, the kernels, the
+   steps and how they are cut into tasks. Nothing behind this section reads attn_desc or attn_grad. */
+
+/* An operand. Element (b, head, row, column) lies stride[0]*b + .. behind data; a stride is 0 along an axis that is
+   absent, broadcast or of one element. */
+typedef struct attn__array {
+    void   *data;
+    int64_t stride[4];
+    int32_t type, rank;         /* rank: of the view, 0 = absent */
+} attn__array;
+
+/* What a phase of tasks does. */
+typedef enum attn__step {
+    ATTN__STEP_KEYS,            /* prepare blocks of keys, where the score needs it */
+    ATTN__STEP_TILES,           /* tiles of queries, or parts of their keys */
+    ATTN__STEP_JOIN,            /* the parts of a tile's keys become one */
+    ATTN__STEP_ROWS,            /* backward: maximum, 1/mass and delta of every row */
+    ATTN__STEP_BLOCKS,          /* backward: blocks of queries meet blocks of keys */
+    ATTN__STEP_ROUND,           /* backward: a few blocks of queries at a time, each summed by key for itself */
+    ATTN__STEP_MERGE,           /* backward: these sums are added up */
+    ATTN__STEP_SUMS             /* backward: sums over rows, the gradients of parameters */
+} attn__step;
+
+/* How the backward pass runs; see >>gradients. */
+typedef struct attn__backward {
+    int64_t blocks;             /* of queries, per head */
+    int64_t tiles;              /* of a block of queries */
+    int64_t size_u, pad_u;      /* what dS multiplies: vectors of so many floats (additive: the hidden width) */
+    int64_t pad_k, pad_v;       /* sizes rounded up to whole vectors */
+    int64_t vector_row, value_row;      /* floats between copied rows of q and k, of d_out */
+    int64_t does;               /* ATTN__DO_Q, ATTN__DO_K: what is wanted at all */
+    int64_t vectors;            /* 0: dS meets no vectors, there is nothing to find behind it */
+    int64_t bias;               /* ATTN__BIAS_x */
+    int64_t cross;              /* the bias's gradient sums over streams, which one task must do in order */
+    int64_t every;              /* dS is a result over all keys, so all blocks are visited */
+    int64_t key_parts, query_parts;     /* 0, 0: a task does all of a unit; else tasks of each kind per unit */
+    int64_t rounds, slots, merge_parts; /* rounds: 0, or `slots` blocks of a unit at a time are each summed by key; then
+                                           these sums are added up, by so many tasks per unit */
+    int64_t save_u, save_t, save_b;     /* u or da, dt, db: rows that parameters are summed from */
+    int64_t main_tasks, rows;   /* rows: B*H*Sq */
+} attn__backward;
+
+typedef struct ATTN__MAY_ALIAS attn__call {
+    int64_t batch, heads, heads_kv, queries, keys, size_q, size_k, size_v, hidden;
+    /* options, as in attn_desc, with defaults */
+    int32_t  score, isa, align, empty, weights_after_dropout, workers;
+    float    scale, sigma, softcap, dropout, keep_scale;        /* keep_scale: 1/(1-p) */
+    uint32_t accumulate;
+    uint64_t seed, drop_below;          /* a weight is dropped where its number is below: 0 = never, 2^32 = always */
+    uint32_t origin[4];
+    int64_t  left, right;               /* key j is allowed when p - left <= j <= p + right; ATTN__HUGE: unbounded */
+    /* operands */
+#define ATTN__X(f, ...) attn__array f;
+    ATTN__VIEW_LIST(ATTN__X)
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+    attn__array saved_out, saved_stats; /* backward: out and stats as the forward left them; no results then */
+    int64_t  bias_size[4];              /* of d_bias */
+    /* how it runs */
+    const struct attn__kernels *f;
+    int32_t phases, on_device, is_backward, same_rows;  /* same_rows: all rows of a batch entry reach the same keys */
+    uint8_t step[ATTN_MAX_PHASES];      /* attn__step of each phase */
+    int64_t streams;            /* key sequences per batch entry: one per key head, or per head where keys are projected
+                                   or queries transformed per head */
+    int64_t ld;                 /* lanes of a tile */
+    int64_t tiles;              /* tiles per stream */
+    int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
+    int64_t key_floats;         /* prepared floats per key */
+    int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
+    int64_t slot_floats;        /* what a chunk leaves behind where they are cut */
+    int64_t worker_bytes;       /* each worker's memory */
+    attn__backward w;
+} attn__call;
+
 /* ---------------------------------------------------------------------------------------------------- >>validate
    Descriptors become a resolved copy and a geometry; every rule is checked before anything is written. */
 static attn_status attn__fail2(attn_error *err, attn_status status, const char *field, const char *rule,
@@ -2807,6 +2904,7 @@ static attn_status attn__success(attn_error *err)
 
 /* Sizes are non-negative; a sum or product that does not fit sticks at the largest number. */
 #define ATTN__HUGE ((int64_t)0x7fffffffffffffff)
+#define ATTN__ALIGN 64         /* of every array in a workspace, in bytes */
 static int64_t attn__add64(int64_t a, int64_t b) { return a > ATTN__HUGE - b ? ATTN__HUGE : a + b; }
 static int64_t attn__mul64(int64_t a, int64_t b)
 {
@@ -2821,6 +2919,12 @@ static int64_t attn__add_signed(int64_t a, int64_t b)
     return a + b;
 }
 
+static void attn__zero(void *p, size_t bytes)
+{
+    unsigned char *b = (unsigned char *)p;
+    while (bytes--) *b++ = 0;
+}
+
 typedef struct attn__names { const char *view, *data, *type, *rank, *size[4], *stride; } attn__names;
 #define ATTN__NAMES(f) {f, f ".data", f ".type", f ".rank", \
                         {f ".size[0]", f ".size[1]", f ".size[2]", f ".size[3]"}, f ".stride"}
@@ -2833,15 +2937,6 @@ typedef struct attn__field {
     attn__names names;
 } attn__field;
 
-/* X(field, is an output, takes, least rank, most) */
-#define ATTN__VIEW_LIST(X) \
-    X(q, 0, F32, 4, 4) X(k, 0, F32, 4, 4) X(v, 0, F32, 4, 4) \
-    X(out, 1, F32, 4, 4) X(lse, 1, F32, 3, 3) X(stats, 1, F32, 4, 4) X(weights, 1, F32, 4, 4) \
-    X(scores, 1, F32, 4, 4) X(scores_softcap, 1, F32, 4, 4) X(scores_masked, 1, F32, 4, 4) \
-    X(sigma_per_head, 0, F32, 1, 1) X(bilinear, 0, F32, 2, 3) X(w_q, 0, F32, 2, 3) X(w_k, 0, F32, 2, 3) \
-    X(w_v, 0, F32, 1, 2) X(hidden_bias, 0, F32, 1, 2) X(given_scores, 0, F32, 4, 4) \
-    X(bias, 0, F32, 1, 4) X(alibi, 0, F32, 1, 1) X(sink, 0, F32, 1, 1) X(mask, 0, U8, 1, 4) \
-    X(key_lengths, 0, INT, 1, 2) X(query_lengths, 0, INT, 1, 1) X(positions, 0, INT, 1, 2)
 
 enum {
 #define ATTN__X(f, output, takes, least, most) ATTN__F_##f,
@@ -2986,6 +3081,7 @@ static int attn__disjoint(const attn_view *a, const attn_view *b)
 enum {
     ATTN__WITH_DATA = 1,
     ATTN__NO_RESULT_NEEDED = 2,
+    ATTN__INNER = 32,       /* q, k, v and out may lie in a workspace that is not there yet */
 #ifdef ATTN_CUDA
     ATTN__ON_DEVICE = 4,
     ATTN__ANYWHERE = 8,     /* there is no array yet that would tell */
@@ -3073,7 +3169,7 @@ static attn_status attn__check_broadcast(const attn_view *v, const attn__names *
     return ATTN_OK;
 }
 
-static int64_t attn__int_at(const attn_view *v, int64_t index)
+static int64_t attn__view_int(const attn_view *v, int64_t index)
 {
     return v->type == ATTN_I32 ? ((const int32_t *)v->data)[index] : ((const int64_t *)v->data)[index];
 }
@@ -3086,7 +3182,7 @@ static attn_status attn__check_lengths(const attn_view *v, const attn__names *na
     if (v->rank == 0 || !v->data) return ATTN_OK;
     for (b = 0; b < v->size[0]; b++)
         for (i = 0; i < n; i++) {
-            const int64_t x = attn__int_at(v, b * v->stride[0] + (v->rank == 2 ? i * v->stride[1] : 0));
+            const int64_t x = attn__view_int(v, b * v->stride[0] + (v->rank == 2 ? i * v->stride[1] : 0));
             if (x < 0) return attn__fail2(err, ATTN_ERR_RANGE, names->view, "must be at least", x, 0);
             if (x > most) return attn__fail2(err, ATTN_ERR_RANGE, names->view, "must be at most the size of its axis",
                                              x, most);
@@ -3094,44 +3190,11 @@ static attn_status attn__check_lengths(const attn_view *v, const attn__names *na
     return ATTN_OK;
 }
 
-/* What a call looks like once its descriptor is resolved. */
-typedef struct attn__shape {
-    int64_t batch, heads, heads_kv, queries, keys, size_q, size_k, size_v, hidden;
-    int64_t streams;            /* key sequences per batch entry: one per key head, or per head where keys are projected
-                                   or queries transformed per head */
-    int64_t ld;                 /* lanes of a tile */
-    int64_t tiles;              /* tiles per stream */
-    int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
-    int64_t key_floats;         /* prepared floats per key */
-    int64_t key_bytes;          /* prepared in all, at the start of the workspace */
-    int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
-    int64_t chunk_floats;       /* what a chunk leaves behind where they are cut: see attn__slot */
-    int64_t chunk_bytes;        /* that in all, behind the prepared keys */
-    int64_t worker_bytes;       /* per worker, after it */
-#ifdef ATTN_CUDA
-    int64_t on_device;
-#endif
-} attn__shape;
-
-#define ATTN__CUT_TILES 4       /* up to so many tiles of few rows in all: their keys are cut among tasks */
-#define ATTN__CUT_CHUNKS 8      /* chunks that a task gets then, at least */
-#define ATTN__CUT_TASKS 16      /* tasks that are enough */
-#define ATTN__FEW_KEYS 32       /* keys whose rows of V are read side by side then */
-#define ATTN__FEW_ROW (ATTN__CHUNK + ATTN__MAX_WIDTH)
-#define ATTN__ALIGN 64
-#define ATTN__TILE_BYTES 5120   /* room for an attn__tile, a multiple of ATTN__ALIGN: checked where that is defined */
-#define ATTN__ADDITIVE_CLEAR 20.0f  /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
-
 static int64_t attn__blocks(int64_t n, int64_t of) { return n / of + (n % of != 0); }
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
 static int64_t attn__bytes_of(int64_t floats) { return attn__mul64(attn__add64(attn__mul64(floats, 4),
     ATTN__ALIGN - 1) / ATTN__ALIGN, ATTN__ALIGN); }
 static int attn__is_kernel(int32_t score) { return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_CONSTANT; }
-static int attn__is_dot(int32_t score)
-{
-    return score == ATTN_SCORE_SCALED_DOT || score == ATTN_SCORE_DOT || score == ATTN_SCORE_COSINE ||
-           score == ATTN_SCORE_BILINEAR;
-}
 static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
 
 static int attn__is_width(float x) { return x >= 1e-18f && x <= 1e18f; }       /* its square is a normal float */
@@ -3197,7 +3260,7 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
 }
 
 /* Sizes of the views against each other. */
-static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_error *err)
+static attn_status attn__check_shape(const attn_desc *d, attn__call *s, attn_error *err)
 {
     const attn__field *f = attn__fields;
     const int given = d->score == ATTN_SCORE_GIVEN;
@@ -3271,7 +3334,7 @@ static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_er
     return ATTN_OK;
 }
 
-static attn_status attn__check_contents(const attn_desc *d, const attn__shape *s, attn_error *err)
+static attn_status attn__check_contents(const attn_desc *d, const attn__call *s, attn_error *err)
 {
     const attn__field *f = attn__fields;
     int64_t h;
@@ -3299,6 +3362,7 @@ static attn_status attn__check_overlaps(const attn_desc *d, const attn__present 
                 attn__apart(present->span[a], present->span[b])) continue;
             o = attn__view_at(d, i);
             x = attn__view_at(d, j);
+            if (!o.data || !x.data) continue;                       /* in a workspace that is not there yet */
             same = i == ATTN__F_weights && j == ATTN__F_given_scores && x.data == o.data && !d->out.rank;
             for (axis = 0; axis < 4; axis++) same = same && (x.size[axis] <= 1 || x.stride[axis] == o.stride[axis]);
             if (same) continue;                                     /* the masked softmax in place */
@@ -3363,203 +3427,228 @@ static attn_status attn__find_place(const attn_desc *d, int *flags, attn_error *
 /* For what only the CPU does. */
 static int attn__is_on_host(const void *data) { return !data || attn__cuda_place(data, NULL) & ATTN__PLACE_HOST; }
 #endif
+/* ---- numbers that the rooms below share */
+#define ATTN__CUT_TILES 4       /* up to so many tiles of few rows in all: their keys are cut among tasks */
+#define ATTN__CUT_CHUNKS 8      /* chunks that a task gets then, at least */
+#define ATTN__CUT_TASKS 16      /* tasks that are enough */
+#define ATTN__FEW_KEYS 32       /* keys whose rows of V are read side by side then */
+#define ATTN__FEW_ROW (ATTN__CHUNK + ATTN__MAX_WIDTH)
+#define ATTN__TILE_BYTES ((int64_t)(sizeof(attn__tile) + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN)
+#define ATTN__ADDITIVE_CLEAR 20.0f  /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
+#define ATTN__GRAD_ROW 144      /* floats between the keys of a block of P or dS; not a power of two, for the cache */
+#define ATTN__SUM_ROWS 64       /* rows of a tile of a sum over rows */
+#define ATTN__WORTH_CUTTING 0x80000     /* queries * keys * columns; less is done before another thread has woken up */
+#define ATTN__MAX_ROUNDS ((ATTN_MAX_PHASES - 3) / 2)            /* two phases each */
 
-/* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
-   maximum, sum and output behind, and one more task joins them in order. The memory is counted by rows, whether they
-   are cut or not, so that it never shrinks as a size grows. */
-static void attn__cut_keys(attn__shape *s, int32_t score, int64_t rows)
+enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* found first */
+       ATTN__R_ALIBI, ATTN__R_SCALE, ATTN__R_SIGMA, ATTN__R_BIAS,           /* left behind by the blocks */
+       ATTN__R_COUNT };
+enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
+/* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
+enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
+#ifndef ATTN_NO_BACKWARD
+enum {
+#define ATTN__X(f, output, like, least, most) ATTN__G_##f,
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+    ATTN__G_COUNT
+};
+static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
+#define ATTN__X(f, output, like, least, most) \
+    {offsetof(attn_grad, f), output, ATTN__TAKES_F32, least, most, ATTN__NAMES(#f)},
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+};
+static attn_view attn__grad_at(const attn_grad *g, int field)
 {
-    const int64_t tiles = attn__mul64(attn__mul64(s->batch, s->streams), s->tiles);
-    const int64_t chunks = attn__blocks(s->keys, ATTN__CHUNK);
-    int64_t all;
-    s->parts = 1;
-    s->chunk_floats = attn__mul64(ATTN__FEW, attn__add64(s->size_v, 2));
-    s->chunk_bytes = 0;
-    if (!attn__is_dot(score) || tiles == 0 || chunks < 2 * ATTN__CUT_CHUNKS) return;
-    all = attn__mul64(attn__mul64(s->batch, s->heads), s->queries);
-    s->chunk_bytes = attn__bytes_of(attn__mul64(attn__mul64(all < ATTN__CUT_TILES ? all : ATTN__CUT_TILES, chunks),
-                                                s->chunk_floats));
-    if (rows > ATTN__FEW || tiles > ATTN__CUT_TILES) return;
-    s->parts = ATTN__CUT_TASKS / tiles;
-    if (s->parts > chunks / ATTN__CUT_CHUNKS) s->parts = chunks / ATTN__CUT_CHUNKS;
+    attn_view v;
+    ATTN__COPY(&v, (const char *)g + attn__grad_fields[field].offset, sizeof v);
+    return v;
+}
+/* The shape that a gradient must have; rank 0: what it belongs to is absent. */
+static attn_view attn__grad_shape(const attn_desc *d, const attn__call *s, int field)
+{
+    static const int like[ATTN__G_COUNT] = {
+#define ATTN__X(f, output, of, least, most) ATTN__F_##of,
+        ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+    };
+    attn_view v = attn__view_at(d, like[field]);
+    int i;
+    if (field <= ATTN__G_d_lse) {
+        v.rank = field == ATTN__G_d_lse ? 3 : field == ATTN__G_d_out && !d->v.rank ? 0 : 4;
+        v.size[0] = s->batch;
+        v.size[1] = s->heads;
+        v.size[2] = s->queries;
+        v.size[3] = field == ATTN__G_d_out ? s->size_v : s->keys;
+    }
+    if (field == ATTN__G_d_sigma && !v.rank) v.rank = attn__is_kernel(d->score), v.size[0] = 1;
+    if (field == ATTN__G_d_scale) v.rank = !attn__is_kernel(d->score), v.size[0] = 1;
+    for (i = v.rank; i < 4; i++) v.size[i] = 0;
+    return v;
 }
 
-/* Checks everything; fills in defaults in *d and the shape. */
-static attn_status attn__resolve(attn_desc *d, attn__shape *s, int flags, attn_error *err)
+static attn_status attn__check_grad(const attn_desc *d, const attn__call *s, const attn_grad *g, int flags,
+                                    attn_error *err)
 {
-    const attn__kernels *kernels;
-    int64_t rows, depth, lanes_floats, few_floats;
-    attn__present present;
-    int p, any = 0;
-    ATTN__TRY(attn__check_score(d, err));
-    ATTN__TRY(attn__check_options(d, err));
-    present.count = 0;
-    for (p = 0; p < ATTN__F_COUNT; p++) {
-        const int unread = d->score == ATTN_SCORE_CONSTANT && (p == ATTN__F_q || p == ATTN__F_k);
-        attn_view v;
-        if (!attn__rank_at(d, p)) continue;
-        v = attn__view_at(d, p);
-        ATTN__TRY(attn__check_span(&v, &attn__fields[p], unread ? flags & ~ATTN__WITH_DATA : flags,
-                                   &present.span[present.count], err));
-        present.field[present.count++] = p;
-        any |= attn__fields[p].output;
+    int i, j, axis, above = 0, results = 0, more_than_dv = 0;
+    for (i = 0; i < ATTN__G_COUNT; i++) {
+        const attn__field *f = &attn__grad_fields[i];
+        const attn_view v = attn__grad_at(g, i), like = attn__grad_shape(d, s, i);
+        if (!v.rank) continue;
+        ATTN__TRY(attn__check_view(&v, f, flags & ATTN__INNER && (i == ATTN__G_d_out || (i >= ATTN__G_dq &&
+                                   i <= ATTN__G_dv)) ? flags & ~ATTN__WITH_DATA : flags, err));
+        ATTN__RULE(like.rank, ATTN_ERR_OPTION, f->names.view, "must be absent where what it belongs to is");
+        if (v.rank != like.rank)
+            return attn__fail2(err, ATTN_ERR_RANK, f->names.rank, "must be that of what it belongs to", v.rank,
+                               like.rank);
+        for (axis = 0; axis < v.rank; axis++)
+            ATTN__TRY(attn__check_size(&v, &f->names, axis, like.size[axis], "must be that of what it belongs to",
+                                       err));
+        if (i < ATTN__G_dq) above = 1;
+        else results = 1;
+        if (i >= ATTN__G_dq && i != ATTN__G_dv) more_than_dv = 1;
     }
-    ATTN__RULE(any || (flags & ATTN__NO_RESULT_NEEDED), ATTN_ERR_NULL, "out", "must be given, or another result");
-    ATTN__TRY(attn__check_shape(d, s, err));
-    if (!(flags & ATTN__ON_DEVICE)) ATTN__TRY(attn__check_contents(d, s, err));
-    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(d, &present, err));
-#ifdef ATTN_CUDA
-    ATTN__RULE(!d->lse.rank || d->lse.type == ATTN_F32, ATTN_ERR_TYPE, "lse.type", "must be ATTN_F32");
-    ATTN__RULE(!d->stats.rank || d->stats.type == ATTN_F32, ATTN_ERR_TYPE, "stats.type", "must be ATTN_F32");
-    s->on_device = (flags & ATTN__ON_DEVICE) != 0;
-#endif
-
-    if (d->isa == ATTN_ISA_AUTO) d->isa = (int32_t)attn_best_isa();
-    if (!d->scale_set && d->scale == 0.0f)
-        d->scale = d->score == ATTN_SCORE_SCALED_DOT && s->size_q > 0 ? 1.0f / attn__sqrt((float)s->size_q) : 1.0f;
-    d->scale_set = !attn__is_kernel(d->score);
-    if (d->sigma == 0.0f) d->sigma = 1.0f;
-    if (d->parallel.workers == 0) d->parallel.workers = 1;
-
-    kernels = attn__table(d->isa);
-    s->streams = d->bilinear.rank == 3 || d->w_q.rank == 3 || d->w_k.rank == 3 || d->w_v.rank == 2 ||
-                 d->hidden_bias.rank == 2 ? s->heads : s->heads_kv;
-    s->ld = kernels->width * kernels->vecs;
-    rows = s->streams ? attn__mul64(s->heads / s->streams, s->queries) : 0;
-    s->tiles = attn__blocks(rows, s->ld);
-    s->key_floats = d->score == ATTN_SCORE_COSINE;
-    if (d->score == ATTN_SCORE_ADDITIVE) s->key_floats = attn__add64(attn__mul64(2, attn__round4(s->hidden)), 1);
-    s->key_blocks = s->key_floats ? attn__blocks(s->keys, ATTN__CHUNK) : 0;
-    s->key_bytes = attn__bytes_of(attn__mul64(attn__mul64(attn__mul64(s->batch, s->streams), s->keys), s->key_floats));
-    attn__cut_keys(s, d->score, rows);
-    depth = d->score == ATTN_SCORE_ADDITIVE ? attn__mul64(2, attn__round4(s->hidden)) : s->size_k;  /* see attn__room */
-    lanes_floats = attn__add64(attn__add64(depth, s->size_q > s->size_k ? s->size_q : s->size_k),
-                               attn__add64(attn__mul64(3, s->size_v), 2 * ATTN__CHUNK));
-    few_floats = attn__mul64(ATTN__FEW, attn__add64(s->size_v, ATTN__MAX_WIDTH + ATTN__FEW_ROW));
-    s->worker_bytes = attn__add64(attn__bytes_of(attn__add64(attn__mul64(lanes_floats, s->ld), few_floats)),
-                                  attn__add64(ATTN__TILE_BYTES, attn__bytes_of(attn__round4(s->hidden))));
-    ATTN__RULE(attn__add64(attn__mul64(s->worker_bytes, d->parallel.workers), attn__add64(s->key_bytes,
-               s->chunk_bytes)) < (int64_t)((size_t)-1 / 4),
-               ATTN_ERR_OVERFLOW, "workspace", "must fit in memory: a size is too large");
+    ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or another gradient from above");
+    ATTN__RULE(results, ATTN_ERR_NULL, "dq", "must be given, or another result");
+    ATTN__RULE(g->accumulate <= ATTN_GRAD_ALL, ATTN_ERR_OPTION, "accumulate", "must be ATTN_GRAD_x bits");
+    ATTN__RULE(g->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
+    ATTN__RULE(d->out.rank || !g->d_out.rank || !more_than_dv, ATTN_ERR_NULL, "out",
+               "must be given: the forward's result is read");
+    for (i = ATTN__G_dq; (flags & ATTN__WITH_DATA) && i < ATTN__G_COUNT; i++) {
+        const attn_view o = attn__grad_at(g, i);
+        const char *name = attn__grad_fields[i].names.view;
+        if (!o.rank) continue;
+        for (j = 0; j < ATTN__G_COUNT; j++) {
+            const attn_view x = attn__grad_at(g, j);
+            if (!x.rank || !x.data || !o.data || (j >= ATTN__G_dq && j <= i)) continue;
+            ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, name, j < ATTN__G_dq ? "must not overlap an input" :
+                       "must not overlap another output");
+        }
+        for (j = 0; j < ATTN__F_COUNT; j++) {
+            const attn_view x = attn__view_at(d, j);
+            if (!x.rank || !x.data || !o.data ||
+                (attn__fields[j].output && j != ATTN__F_out && j != ATTN__F_stats)) continue;
+            ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, name, "must not overlap an input");
+        }
+    }
     return ATTN_OK;
 }
+#endif
+/* ---------------------------------------------------------------------------------------------------- >>arrays
+   All that knows how operands are stored: strides, heads, broadcasting, types. Through four doors: single elements
+   (read, write), rows as they lie (rows), rows turned into lanes and back (load_lanes, store_lanes). */
 
-static size_t attn__workspace_of(const attn_desc *d, const attn__shape *s)
+/* The view's axes by their letters: see >>checks. An axis of one element gets the stride 1 where it is the column, so
+   that its row counts as contiguous, else 0; so no stride is used that no element has. */
+static int attn__letters(const char *shape)
 {
-    return (size_t)(s->key_bytes + s->chunk_bytes + s->worker_bytes * d->parallel.workers + ATTN__ALIGN);
+    int i, n = 0;
+    for (i = 0; i < 4; i++) n += shape[i] != '.';
+    return n;
 }
-
-/* ------------------------------------------------------------------------------------------------------ >>driver
-   Written once for all instruction sets. Phase by phase: the keys are prepared, where a score needs it; tiles of
-   queries are run, chunk by chunk of keys: scores -> softcap, bias, masks -> weights -> times V, merged in ascending
-   order; where the keys of a tile were cut among tasks, its chunks are merged in a phase of their own. */
-
-/* ---- which keys a row may attend to, as far as lengths, causal and window say: first <= j < last */
-typedef struct attn__row { int64_t position, first, last; } attn__row;
-
-static attn__row attn__row_of(const attn_desc *d, int64_t queries, int64_t keys, int64_t b, int64_t i)
+static void attn__array_of(const attn_view *v, const char *shape, attn__array *a)
 {
-    attn__row row;
-    int64_t key_length = keys, query_length = queries, end;
-    if (d->key_lengths.rank)
-        key_length = attn__int_at(&d->key_lengths, b * d->key_lengths.stride[0] +
-                                  (d->key_lengths.rank == 2 ? i * d->key_lengths.stride[1] : 0));
-    if (d->query_lengths.rank) query_length = attn__int_at(&d->query_lengths, b * d->query_lengths.stride[0]);
-    row.position = i;
-    if (d->align == ATTN_ALIGN_BOTTOM_RIGHT) row.position = i + key_length - query_length;
-    else if (d->align == ATTN_ALIGN_POSITIONS && d->positions.rank == 2)
-        row.position = attn__int_at(&d->positions, b * d->positions.stride[0] + i * d->positions.stride[1]);
-    else if (d->align == ATTN_ALIGN_POSITIONS)
-        row.position = attn__add_signed(attn__int_at(&d->positions, b * d->positions.stride[0]), i);
-    row.first = 0;
-    row.last = i < query_length ? key_length : 0;
-    if (d->window && d->window_left >= 0) {
-        const int64_t start = attn__add_signed(row.position, -d->window_left);
-        row.first = start > 0 ? start : 0;
-    }
-    end = d->causal ? row.position : ATTN__HUGE - 1;
-    if (d->window && d->window_right >= 0) {
-        const int64_t right = attn__add_signed(row.position, d->window_right);
-        end = right < end ? right : end;
-    }
-    if (end < row.last) row.last = end < 0 ? 0 : end + 1;
-    if (row.first >= row.last) row.first = row.last = 0;
-    return row;
-}
-
-/* Strides of a mask or bias over (b,h,i,j): numpy's broadcasting from the right. */
-static void attn__broadcast(const attn_view *v, int64_t *stride)
-{
-    int i;
-    for (i = 0; i < 4; i++) {
-        const int axis = i - (4 - v->rank);
-        stride[i] = axis >= 0 && v->size[axis] != 1 ? v->stride[axis] : 0;
+    const int broadcast = *shape == '~', letters = attn__letters(shape);
+    int axis, from = broadcast ? v->rank - 4 : 0;
+    a->data = (void *)(uintptr_t)v->data;
+    a->type = v->type;
+    a->rank = v->rank;
+    for (axis = 0; axis < 4; axis++) {
+        const char letter = shape[axis + broadcast];
+        const int absent = !v->rank || (broadcast ? from < 0 : letter == '.' || (letter >= 'a' && v->rank < letters));
+        a->stride[axis] = absent || v->size[from] <= 1 ? !broadcast && !absent && axis == 3 : v->stride[from];
+        from += broadcast || !absent;
     }
 }
 
-/* May query (b,h,i) attend to key j, as far as can be told without q and k? */
-static int attn__mask_at(const attn_desc *d, int64_t queries, int64_t keys, int64_t b, int64_t h, int64_t i, int64_t j)
+/* How far element (b, h, row, column) is from the first one. */
+static int64_t attn__index(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
-    const attn__row row = attn__row_of(d, queries, keys, b, i);
-    int64_t s[4];
-    if (j < row.first || j >= row.last) return 0;
-    if (d->mask.rank) {
-        attn__broadcast(&d->mask, s);
-        if (!((const uint8_t *)d->mask.data)[b*s[0] + h*s[1] + i*s[2] + j*s[3]]) return 0;
-    }
-    if (d->bias.rank) {
-        attn__broadcast(&d->bias, s);
-        if (attn__is_none(((const float *)d->bias.data)[b*s[0] + h*s[1] + i*s[2] + j*s[3]])) return 0;
-    }
-    return 1;
+    return b * a->stride[0] + h * a->stride[1] + row * a->stride[2] + column * a->stride[3];
+}
+/* Where it lies; no pointer arithmetic, since data may be NULL where there is no element. */
+static float *attn__at(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
+{
+    return (float *)((uintptr_t)a->data + (uintptr_t)attn__index(a, b, h, row, column) * sizeof(float));
+}
+static float attn__read(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
+{
+    return *attn__at(a, b, h, row, column);
+}
+static void attn__write(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, float x)
+{
+    *attn__at(a, b, h, row, column) = x;
+}
+static float attn__of_head(const attn__array *a, int64_t h) { return attn__read(a, 0, h, 0, 0); }
+
+/* lengths and positions */
+static int64_t attn__int_at(const attn__array *a, int64_t b, int64_t row)
+{
+    const int64_t at = attn__index(a, b, 0, row, 0);
+    return a->type == ATTN_I32 ? ((const int32_t *)a->data)[at] : ((const int64_t *)a->data)[at];
+}
+static int attn__byte_at(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
+{
+    return ((const uint8_t *)a->data)[attn__index(a, b, h, row, column)];
 }
 
-/* ---- dropout */
-/* p*2^32 rounded up, the numbers below which a weight is dropped: 0 = none, 2^32 = all */
-static uint64_t attn__drop_below(float p)
-{
-    const double bound = (double)p * 4294967296.0;
-    const uint64_t whole = (uint64_t)bound;
-    return whole + ((double)whole < bound);
-}
-static float attn__keep_scale(float p) { return attn__choose(p < 1.0f, 1.0f / (1.0f - p), 0.0f); }
+/* Can rows be used where they lie, as floats side by side? */
+static int attn__is_contiguous(const attn__array *a) { return a->type == ATTN_F32 && a->stride[3] == 1; }
 
-/* Walks along one row of the mask, j ascending; four keys come from one counter. */
-typedef struct attn__dropper { uint64_t seed, below; uint32_t b, h, i, j, block, words[4]; int ready; } attn__dropper;
-static attn__dropper attn__dropper_of(const attn_desc *d, int64_t b, int64_t h, int64_t i)
+static void attn__fill(float *x, int64_t stride, int64_t n, float value)
 {
-    attn__dropper x;
-    x.seed = d->seed;
-    x.below = attn__drop_below(d->dropout);
-    x.b = (uint32_t)b + (uint32_t)d->dropout_origin[0];     /* modulo 2^32 */
-    x.h = (uint32_t)h + (uint32_t)d->dropout_origin[1];
-    x.i = (uint32_t)i + (uint32_t)d->dropout_origin[2];
-    x.j = (uint32_t)d->dropout_origin[3];
-    x.block = x.words[0] = x.words[1] = x.words[2] = x.words[3] = 0;
-    x.ready = 0;
-    return x;
+    int64_t j = 0;
+    if (stride == 1)            /* eight that become two stores */
+        for (; j + 8 <= n; j += 8)
+            x[j] = x[j + 1] = x[j + 2] = x[j + 3] = x[j + 4] = x[j + 5] = x[j + 6] = x[j + 7] = value;
+    for (; j < n; j++) x[j * stride] = value;
 }
-static int attn__kept(attn__dropper *x, int64_t key)
+static void attn__copy_floats(float *to, const float *from, int64_t n)
 {
-    const uint32_t j = (uint32_t)key + x->j;
-    if (!x->ready || x->block != j / 4) {
-        x->ready = 1;
-        x->block = x->words[0] = j / 4;
-        x->words[1] = x->i;
-        x->words[2] = x->h;
-        x->words[3] = x->b;
-        attn__philox(x->seed, x->words);
-    }
-    return x->words[j % 4] >= x->below;
+    for (; n >= 8; n -= 8, to += 8, from += 8) ATTN__COPY(to, from, 8 * sizeof *to);    /* a size that is known */
+    for (; n > 0; n--) *to++ = *from++;
 }
+
+/* ------------------------------------------------------------------------------------------------- >>memory map
+   Memory is cut up by one function that counts where there is none yet and hands out where there is: the size query and
+   the run are one text. */
+typedef struct attn__map { char *base; int64_t bytes; } attn__map;
+
+static float *attn__take(attn__map *m, int64_t floats)
+{
+    char *at = m->base ? m->base + m->bytes : NULL;
+    m->bytes = attn__add64(m->bytes, attn__bytes_of(floats));
+    return (float *)(void *)at;
+}
+static char *attn__align(void *p) { return (char *)(((uintptr_t)p + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN); }
+
+/* What all tasks of a call share, at the start of the workspace. */
+typedef struct attn__shared {
+    float *prepared;            /* [B, streams, Sk, key_floats] */
+    float *slots;               /* of chunks, where the keys of a tile are cut */
+    float *rows;                /* backward: [ATTN__R_COUNT, B, H, Sq]; what was found per row */
+    float *left_u, *left_t;     /* backward: rows [B, H, Sq, size_u] that parameters are summed from */
+    float *left_b;              /* and [B, streams, Sk, size_u] */
+} attn__shared;
 
 /* ---- a tile: `lanes` rows of one stream, head by head; the lanes beyond repeat the last row and are not stored */
+typedef struct attn__row { int64_t position, first, last; } attn__row;
+
+/* Which vectors of a tile reach key j of a chunk? from[j] <= x < to[j], the hull; none where from[j] == to[j]. A key that
+   no lane may attend to lies in no hull and is never read. Where the chunk is `whole`, from[0] and to[0] hold for all of
+   it and the others are not set. */
+typedef struct attn__reach {
+    int32_t first[ATTN__MAX_LANES], last[ATTN__MAX_LANES];  /* per lane, within the chunk */
+    uint8_t from[ATTN__CHUNK], to[ATTN__CHUNK];
+    int     whole;                                          /* every lane reaches every key of the chunk */
+} attn__reach;
+
 typedef struct attn__tile {
-    const attn_desc *d;
-    const attn__shape *shape;
+    const attn__call *c;
     const attn__kernels *f;
     int64_t b, stream, head_kv, head;   /* head: of the first row; the only one where parameters differ per head */
-    int64_t ld, lanes;                  /* ld: a multiple of the vectors' width, at most shape->ld */
+    int64_t ld, lanes;                  /* ld: a multiple of the vectors' width, at most the call's */
     int32_t vecs;                       /* ld / width */
     int32_t plain;                      /* softmax of given rows and nothing else: row by row, where they lie */
     int32_t few;                        /* so few rows that lanes are better keys and columns: see >>few */
@@ -3577,48 +3666,163 @@ typedef struct attn__tile {
     float scale[ATTN__MAX_LANES], width[ATTN__MAX_LANES], slope[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
     float top[ATTN__MAX_LANES], sum[ATTN__MAX_LANES];
 } attn__tile;
-typedef char attn__tile_fits[sizeof(attn__tile) <= ATTN__TILE_BYTES ? 1 : -1];
+typedef struct attn__pass attn__pass;
+typedef struct attn__score attn__score;
+#ifndef ATTN_NO_BACKWARD
+/* ---- the state of a task */
+struct attn__pass {
+    const attn__call *c;
+    const attn__kernels *f;
+    attn__shared shared;
+    int     does;
+    int32_t worker;
+    int64_t b, head_kv, head;
+    int64_t key0, key1;                 /* the keys this task is for */
+    int64_t i0, n, tiles;               /* the block of queries */
+    int64_t nk;                         /* keys of the block of keys */
+    int64_t lane0[ATTN_GRAD_QUERIES / 4 + 1];   /* of each tile in the block */
+    int64_t first, last;                /* keys that some row of it reaches */
+    int     uniform, bad_q, bad_d_out, bad_k;   /* bad: NaN or Inf in the rows */
+    float   base[ATTN_GRAD_QUERIES], inverse[ATTN_GRAD_QUERIES], shift[ATTN_GRAD_QUERIES];
+    uint8_t is_uniform[ATTN_GRAD_QUERIES];      /* rows under ATTN_EMPTY_UNIFORM */
+    uint8_t dead[ATTN_GRAD_QUERIES];    /* rows without mass */
+    uint8_t whole, seen[ATTN_GRAD_KEYS];        /* the block of keys: does every row reach all; does any reach this */
+    /* the worker's arrays: tiles, what meets the keys, d_out, vectors before projecting */
+    char   *tile_memory;
+    float  *query, *d_out, *raw, *w;
+    float  *s, *t, *dp, *keep;          /* of a tile and a block of keys, [keys][ld] */
+    float  *p, *ds, *soft, *square;     /* of both blocks, [keys][ATTN__GRAD_ROW]: P, dS, softcapped scores, |q-k|^2 */
+    float  *dq, *dt;                    /* sums over keys; additive: [size_u][ATTN__GRAD_ROW] */
+    float  *q_rows, *d_out_rows, *k_rows;       /* rows as the products want them */
+    float  *matrix, *result, *part;
+    float  *dk, *db, *dv, *met;         /* sums over queries, by key; met: does some query attend to it? */
+};
+#define ATTN__PASS_FLOATS ((int64_t)(sizeof(attn__pass) + 3) / 4)
 
-static const float *attn__at(const attn_view *v, int64_t a, int64_t b, int64_t c, int64_t e)
+#endif
+static float attn__sink_of(const attn__call *c, int64_t h)
 {
-    return (const float *)v->data + (a*v->stride[0] + b*v->stride[1] + c*v->stride[2] + e*v->stride[3]);
+    return c->sink.rank ? attn__of_head(&c->sink, h) : ATTN__NEG_INF;
 }
-static float *attn__out_at(const attn_out *o, int64_t a, int64_t b, int64_t c, int64_t e)
+static float attn__sigma_of(const attn__call *c, int64_t h)
 {
-    return (float *)o->data + (a*o->stride[0] + b*o->stride[1] + c*o->stride[2] + (o->rank == 4 ? e*o->stride[3] : 0));
+    return c->sigma_per_head.rank ? attn__of_head(&c->sigma_per_head, h) : c->sigma;
 }
-/* x with x * scale = -inf */
-static float attn__none_over(float scale) { return attn__choose(scale < 0.0f, ATTN__INF, ATTN__NEG_INF); }
-static void attn__fill(float *x, int64_t stride, int64_t n, float value)
+/* Floats of a query as the keys meet it. */
+static int64_t attn__query_floats(const attn__call *c)
 {
-    int64_t j = 0;
-    if (stride == 1)            /* eight that become two stores */
-        for (; j + 8 <= n; j += 8)
-            x[j] = x[j + 1] = x[j + 2] = x[j + 3] = x[j + 4] = x[j + 5] = x[j + 6] = x[j + 7] = value;
-    for (; j < n; j++) x[j * stride] = value;
+    return c->score == ATTN_SCORE_ADDITIVE ? attn__mul64(2, attn__round4(c->hidden)) : c->size_k;
 }
-static float attn__of_head(const attn_view *v, int64_t h) { return ((const float *)v->data)[h * v->stride[0]]; }
+/* The vectors of one of so many tiles, of one width or two next to each other, and how many lie before it. */
+static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t *before)
+{
+    const int64_t each = vectors / tiles, more = vectors % tiles;
+    *before = tile * each + attn__min(tile, more);
+    return each + (tile < more);
+}
+static int64_t attn__up(int64_t n, int64_t width) { return attn__mul64(attn__blocks(n, width), width); }
+/* A distance of rows that are read one below the other: not one that puts all of them into a few sets of the cache. */
+static int64_t attn__spread(int64_t n) { return n > 0 && n % 32 == 0 ? attn__add64(n, 16) : n; }
+static int attn__adds(const attn__call *c, uint32_t bit) { return (c->accumulate & bit) != 0; }
+#ifndef ATTN_NO_BACKWARD
+static int64_t attn__row_index(const attn__pass *p, int64_t i)
+{
+    return (p->b * p->c->heads + p->head) * p->c->queries + i;
+}
+static float *attn__row_field(const attn__pass *p, int field, int64_t i)
+{
+    return p->shared.rows + field * p->c->w.rows + attn__row_index(p, i);
+}
+static attn__tile *attn__tile_at(const attn__pass *p, int64_t x)
+{
+    return (attn__tile *)(void *)(p->tile_memory + x * ATTN__TILE_BYTES);
+}
+static int attn__is_excluded(float p) { return attn__bits(p) == 0x80000000u; }      /* of a pair's P: -0 */
+static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->keys, ATTN_GRAD_KEYS); }
 
-static void attn__copy_floats(float *to, const float *from, int64_t n)
+#endif
+/* The lanes' rows of an operand, its columns from `column` on, as [n][ld], times a factor per lane. */
+static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
+                             float *to)
 {
-    for (; n >= 8; n -= 8, to += 8, from += 8) ATTN__COPY(to, from, 8 * sizeof *to);    /* a size that is known */
-    for (; n > 0; n--) *to++ = *from++;
+    const float *rows[ATTN__MAX_LANES];
+    int64_t l;
+    for (l = 0; l < t->ld; l++) rows[l] = attn__at(a, t->b, t->h[l], t->i[l], column);
+    t->f->pack(to, t->ld, rows, a->stride[3], n, factor);
 }
-
-/* The part of a parameter [..] or [H,..] that belongs to one head, as a view without the head axis. */
-static attn_view attn__per_head(attn_view v, int rank, int64_t h)
+/* And back, for the lanes that stand for a row. */
+static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
+                              const float *from)
 {
-    int i;
-    if (v.rank != rank + 1) return v;
-    v.data = (const float *)v.data + h * v.stride[0];
-    for (i = 0; i < rank; i++) {
-        v.size[i] = v.size[i + 1];
-        v.stride[i] = v.stride[i + 1];
-    }
-    v.rank = rank;
-    return v;
+    float *rows[ATTN__MAX_LANES];
+    int64_t l;
+    if (!a->rank) return;
+    for (l = 0; l < t->lanes; l++) rows[l] = attn__at(a, t->b, t->h[l], t->i[l], column);
+    t->f->unpack(rows, t->lanes, a->stride[3], from, t->ld, n, factor);
 }
+/* One value along a part of a row. */
+static void attn__fill_row(const attn__tile *t, const attn__array *a, int64_t l, int64_t from, int64_t to, float value)
+{
+    attn__fill(attn__at(a, t->b, t->h[l], t->i[l], from), a->stride[3], to - from, value);
+}
+static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1);
+static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered);
+#ifndef ATTN_NO_BACKWARD
+static void attn__grad_vectors(attn__pass *p, int64_t c0);
+static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i0, int64_t n,
+                           int64_t size, int64_t row, const uint8_t *use, const float *factor, float *to);
+static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n, float factor,
+                                    int add);
+#endif
+/* ---------------------------------------------------------------------------------------------------- >>scores
+   Each score is one row of a table: what it is, how queries and keys are prepared, how they meet, its gradients. */
 
+enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no scale, -inf excludes from the start */
+       ATTN__DOTS = 2,          /* dot products of what is prepared: a tile of few rows has a way of its own */
+       ATTN__KEEPS_SQUARES = 4, /* the gradient needs |q-k|^2 */
+       ATTN__SCALE_DQ = 8, ATTN__SCALE_DK = 16 };           /* the scale is multiplied in when dq, dk are stored */
+#ifndef ATTN_NO_BACKWARD
+#  define ATTN__GRADIENTS(...) , __VA_ARGS__
+#else
+#  define ATTN__GRADIENTS(...)
+#endif
+/* What a query or key becomes before they meet, how they meet, and what is left to do then. */
+struct attn__score {
+    uint32_t flags;             /* ATTN__LOG_WEIGHT, ATTN__DOTS */
+    int64_t (*key_floats)(const attn__call *c);     /* floats prepared per key; NULL: none */
+    /* prepares `count` keys of the tile's stream, rows k[.], from key j on */
+    void (*prepare)(attn__tile *t, const float *const *rows, int64_t count, float *to);
+    void (*load)(attn__tile *t);                    /* the lanes' queries into t->query; NULL: there are none */
+    /* scores of keys c0+j0 .. c0+j1 of a chunk for the vectors x0 .. x1 of the tile, into rows j0.. of t->s */
+    void (*meet)(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1);
+    void (*finish)(attn__tile *t, int64_t n);       /* n whole rows of t->s become scores; NULL: they are */
+#ifndef ATTN_NO_BACKWARD
+    /* backward; NULL: nothing. P and dS become what is summed: */
+    void (*elements)(attn__pass *p, int64_t c0, int64_t n);
+    int  (*query_rows)(attn__pass *p, const uint8_t *use);          /* what multiplies dS in dK, and in dQ: see below */
+    int  (*key_rows)(attn__pass *p, int64_t c0);
+    void (*vectors)(attn__pass *p, int64_t c0);     /* dS of a block of keys meets vectors; NULL: there are none */
+    const float *(*close)(attn__pass *p, int64_t *row);     /* the block's rows of dq from its sums; NULL: they are */
+    void (*close_row)(attn__pass *p, int64_t i, float *y);
+    void (*close_key)(attn__pass *p, int64_t j, float *dk);
+    void (*close_stream)(attn__pass *p);
+#endif
+};
+
+
+/* A product in chains of `run` terms: less is lost to rounding, and that much of B stays near. */
+static void attn__chains(const attn__kernels *f, attn__product *p, int64_t depth, int64_t run)
+{
+    p->onto = ATTN__FROM_ZERO;
+    do {
+        p->depth = attn__min(depth, run);
+        f->product(p);
+        depth -= p->depth;
+        p->a += p->depth * p->a_k;
+        p->b += p->depth * p->b_row;
+        p->onto = ATTN__ADD_AFTER;
+    } while (depth > 0);
+}
 /* c = matrix * b, matrix [rows,depth] read with any strides */
 static void attn__apply(const attn__kernels *f, const float *matrix, int64_t row_stride, int64_t column_stride,
                         const float *b, float *c, int64_t rows, int64_t depth, int64_t ld)
@@ -3633,59 +3837,299 @@ static void attn__apply(const attn__kernels *f, const float *matrix, int64_t row
     p.b_row = p.c_row = ld;
     p.vecs = (int32_t)ld / f->width;
     p.kind = ATTN__PRODUCT;
-    p.onto = ATTN__FROM_ZERO;
     p.fetch = NULL;
-    do {                        /* run by run: less is lost to rounding, and that much of b stays near */
-        p.depth = depth < ATTN__RUN ? depth : ATTN__RUN;
+    attn__chains(f, &p, depth, ATTN__RUN);
+}
+
+#ifndef ATTN_NO_BACKWARD
+/* ---- products in the layout of gradients: C[r][c] += sum over k of A[r,k] B[k][c], or of A[r,k] (B[k][c] - X[r][c]) */
+typedef struct attn__grad_product {
+    const float *a, *b, *x, *mark;      /* mark, strides as A: -0 where the pair is excluded */
+    int64_t a_row, a_k, b_row, x_row;
+    float *c;
+    int64_t c_row, rows, depth, columns;
+    int careful;                        /* B or X holds NaN or Inf: in plain C, without the excluded pairs */
+} attn__grad_product;
+
+static void attn__multiply_careful(const attn__grad_product *g)
+{
+    int64_t r, k, c;
+    for (r = 0; r < g->rows; r++)
+        for (c = 0; c < g->columns; c++) {
+            float sum = 0.0f;
+            for (k = 0; k < g->depth; k++) {
+                const int64_t at = r * g->a_row + k * g->a_k;
+                const float b = g->b[k * g->b_row + c];
+                if (!attn__is_excluded(g->mark[at]))
+                    sum = attn__fma(g->a[at], g->x ? b - g->x[r * g->x_row + c] : b, sum);
+            }
+            g->c[r * g->c_row + c] = g->c[r * g->c_row + c] + sum;
+        }
+}
+static void attn__multiply(const attn__kernels *f, const attn__grad_product *g)
+{
+    attn__product p;
+    int64_t c;
+    if (g->depth <= 0 || g->rows <= 0) return;
+    if (g->careful) { attn__multiply_careful(g); return; }
+    p.a = g->a;
+    p.a_row = g->a_row;
+    p.a_k = g->a_k;
+    p.b_row = g->b_row;
+    p.c_row = g->c_row;
+    p.x_row = g->x_row;
+    p.rows = g->rows;
+    p.depth = g->depth;
+    p.kind = g->x ? ATTN__WEIGHTED_DIFFERENCE : ATTN__PRODUCT;
+    p.onto = ATTN__ADD_AFTER;
+    p.fetch = NULL;
+    for (c = 0; c < g->columns; c += p.vecs * f->width) {
+        const int64_t left = attn__blocks(g->columns - c, f->width);
+        p.vecs = (int32_t)(left == f->vecs + 1 ? (left + 1) / 2 : attn__min(left, f->vecs));
+        p.b = g->b + c;
+        p.c = g->c + c;
+        p.x = g->x ? g->x + c : NULL;
         f->product(&p);
-        depth -= p.depth;
-        p.a += p.depth * p.a_k;
-        p.b += p.depth * p.b_row;
-        p.onto = ATTN__ADD_AFTER;
-    } while (depth > 0);
+    }
 }
 
-/* The tile's arrays, behind it in the worker's memory. worker_bytes in attn__resolve is the sum of these. */
-static void attn__room(attn__tile *t)
+/* rows [n][depth] (any strides) times a parameter, [depth][columns], or its transpose, into p->result, rows of `pad` */
+static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, int64_t a_k, int64_t n, int64_t depth,
+                                const attn__array *m, int transposed, int64_t columns, int64_t pad)
 {
-    const attn__shape *s = t->shape;
-    float *at = (float *)(void *)((char *)t + ATTN__TILE_BYTES);
-    const int64_t depth = t->d->score == ATTN_SCORE_ADDITIVE ? 2 * attn__round4(s->hidden) : s->size_k;
-    attn__fill(t->ones, 1, s->ld, 1.0f);
-    t->query = at; at += depth * s->ld;
-    t->raw = at;   at += (s->size_q > s->size_k ? s->size_q : s->size_k) * s->ld;
-    t->o = at;     at += s->size_v * s->ld;
-    t->acc = at;   at += s->size_v * s->ld;
-    t->part = at;  at += s->size_v * s->ld;
-    t->s = at;     at += ATTN__CHUNK * s->ld;
-    t->t = at;     at += ATTN__CHUNK * s->ld;
-    t->few_s = at; at += ATTN__FEW * ATTN__FEW_ROW;
-    t->few_v = at; at += ATTN__FEW * (s->size_v + ATTN__MAX_WIDTH);
-    t->w = at;
+    attn__grad_product g;
+    int64_t r, c;
+    float *to = p->matrix;
+    for (r = 0; r < depth; r++, to += pad) {
+        attn__fill(to + columns, 1, pad - columns, 0.0f);
+        for (c = 0; c < columns; c++) to[c] = attn__read(m, 0, p->head, transposed ? c : r, transposed ? r : c);
+    }
+    attn__fill(p->result, 1, n * pad, 0.0f);
+    g.a = a;
+    g.a_row = a_row;
+    g.a_k = a_k;
+    g.b = p->matrix;
+    g.b_row = g.c_row = g.columns = pad;
+    g.c = p->result;
+    g.rows = n;
+    g.depth = depth;
+    g.x = NULL;
+    g.careful = 0;
+    attn__multiply(p->f, &g);
+    return p->result;
 }
-
-/* Additive: projected = W x for the lanes' vectors x in `raw` ([size][ld]); a copy where W is absent. Padded rows 0. */
-static void attn__project(const attn__tile *t, attn_view w, const float *raw, float *projected)
+#endif
+/* ---- products of queries and keys */
+static void attn__load_query(attn__tile *t)
 {
-    const int64_t hidden = t->shape->hidden, n = attn__round4(hidden) * t->ld;
-    int64_t u;
-    if (w.rank) {
-        w = attn__per_head(w, 2, t->head);
-        attn__apply(t->f, (const float *)w.data, w.stride[0], w.stride[1], raw, projected, hidden, w.size[1], t->ld);
-    } else for (u = 0; u < hidden * t->ld; u++) projected[u] = raw[u];
-    for (u = hidden * t->ld; u < n; u++) projected[u] = 0.0f;
+    attn__load_lanes(t, &t->c->q, 0, t->c->size_q, t->scale, t->query);
 }
 
+/* K's rows against the tile's queries; kind: ATTN__PRODUCT or ATTN__SQUARED_DISTANCE, in chains of `run` */
+static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1, int32_t kind,
+                               int64_t run)
+{
+    const attn__call *c = t->c;
+    const int64_t lane0 = x0 * t->f->width;
+    attn__product p;
+    p.a = attn__at(&c->k, t->b, t->head_kv, c0 + j0, 0);
+    p.a_row = c->k.stride[2];
+    p.a_k = c->k.stride[3];
+    p.b = t->query + lane0;
+    p.c = t->s + j0 * t->ld + lane0;
+    p.rows = j1 - j0;
+    p.b_row = p.c_row = t->ld;
+    p.vecs = x1 - x0;
+    p.kind = kind;
+    p.fetch = NULL;
+    if (c->size_k >= ATTN__LONG && p.a_k == 1 && c->out.rank && c->v.stride[3] == 1) {
+        p.fetch = attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0);
+        p.fetch_row = c->v.stride[2];
+        p.fetch_size = c->size_v;
+    }
+    attn__chains(t->f, &p, c->size_k, run);
+}
+static void attn__meet_dot(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
+{
+    if (t->few) attn__few_scores(t, c0, j0, j1);
+    else attn__meet_product(t, c0, j0, j1, x0, x1, ATTN__PRODUCT, t->c->size_k);
+}
+
+#ifndef ATTN_NO_BACKWARD
+/* ---- its gradients, where dS meets vectors. What multiplies dS in dK: the queries' rows, of those that `use` names.
+   Returns whether one of them is not finite. */
+static int attn__query_rows(attn__pass *p, const uint8_t *use)
+{
+    const attn__call *c = p->c;
+    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use, NULL, p->q_rows);
+}
+/* and in dQ: the keys' rows */
+static int attn__key_rows(attn__pass *p, int64_t c0)
+{
+    const attn__call *c = p->c;
+    return attn__copy_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, c->size_k, c->w.vector_row, p->seen, NULL,
+                           p->k_rows);
+}
+static float attn__dot_of(const attn__array *a, int64_t b, int64_t h, int64_t i, const float *y, int64_t n)
+{
+    float sum = 0.0f;
+    int64_t x;
+    for (x = 0; x < n; x++) sum = attn__fma(attn__read(a, b, h, i, x), y[x], sum);
+    return sum;
+}
+/* The scale's gradient, of one query: y is the sum of dS k. */
+static void attn__dot_close_row(attn__pass *p, int64_t i, float *y)
+{
+    if (p->c->d_scale.rank)
+        *attn__row_field(p, ATTN__R_SCALE, i) = attn__dot_of(&p->c->q, p->b, p->head, i, y, p->c->size_q);
+}
+#endif
+static const attn__score attn__score_SCALED_DOT = {
+    ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, NULL, NULL, attn__load_query, attn__meet_dot, NULL
+    ATTN__GRADIENTS(NULL, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, attn__dot_close_row, NULL, NULL)
+};
+static const attn__score attn__score_DOT = {
+    ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, NULL, NULL, attn__load_query, attn__meet_dot, NULL
+    ATTN__GRADIENTS(NULL, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, attn__dot_close_row, NULL, NULL)
+};
+
+/* ---- cosine: 1/|k| is prepared, 1/|q| is part of the lane's scale */
+static int64_t attn__cosine_key_floats(const attn__call *c) { (void)c; return 1; }
+static void attn__cosine_prepare(attn__tile *t, const float *const *rows, int64_t count, float *to)
+{
+    int64_t l;
+    for (l = 0; l < count; l++) to[l] = attn__inverse_norm(rows[l], t->c->k.stride[3], t->c->size_k);
+}
+static void attn__cosine_load(attn__tile *t)
+{
+    const attn__array *q = &t->c->q;
+    int64_t l;
+    for (l = 0; l < t->ld; l++)
+        t->scale[l] = t->c->scale * attn__inverse_norm(attn__at(q, t->b, t->h[l], t->i[l], 0), q->stride[3],
+                                                       t->c->size_q);
+    attn__load_query(t);
+}
+static void attn__cosine_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
+{
+    int64_t j, l;
+    attn__meet_dot(t, c0, j0, j1, x0, x1);
+    for (j = j0; j < j1; j++)
+        for (l = x0 * t->f->width; l < x1 * t->f->width; l++)
+            t->s[j * t->ld + l] = t->s[j * t->ld + l] * t->prepared[c0 + j];
+}
+#ifndef ATTN_NO_BACKWARD
+static int attn__cosine_query_rows(attn__pass *p, const uint8_t *use)
+{
+    const attn__call *c = p->c;
+    float factor[ATTN_GRAD_QUERIES];
+    int64_t i;
+    for (i = 0; i < p->n; i++)
+        if (use[i]) factor[i] = attn__inverse_norm(attn__at(&c->q, p->b, p->head, p->i0 + i, 0), c->q.stride[3],
+                                                   c->size_q);
+    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use, factor, p->q_rows);
+}
+static int attn__cosine_key_rows(attn__pass *p, int64_t c0)
+{
+    const attn__call *c = p->c;
+    return attn__copy_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, c->size_k, c->w.vector_row, p->seen,
+                           attn__tile_at(p, 0)->prepared + c0, p->k_rows);
+}
+/* y becomes inverse * (y - v (v . y)) for the unit vector v = x * inverse; returns v . y */
+static float attn__normal_part(const attn__array *a, int64_t b, int64_t h, int64_t i, float inverse, float *y, int64_t n)
+{
+    const float along = attn__dot_of(a, b, h, i, y, n) * inverse;
+    int64_t x;
+    for (x = 0; x < n; x++)
+        y[x] = attn__fma(attn__negate(attn__read(a, b, h, i, x) * inverse), along, y[x]) * inverse;
+    return along;
+}
+static void attn__cosine_close_row(attn__pass *p, int64_t i, float *y)
+{
+    const attn__array *q = &p->c->q;
+    const float inverse = attn__inverse_norm(attn__at(q, p->b, p->head, i, 0), q->stride[3], p->c->size_q);
+    *attn__row_field(p, ATTN__R_SCALE, i) = attn__normal_part(q, p->b, p->head, i, inverse, y, p->c->size_q);
+}
+static void attn__cosine_close_key(attn__pass *p, int64_t j, float *dk)
+{
+    const attn__call *c = p->c;
+    attn__normal_part(&c->k, p->b, p->head_kv, j,
+                      p->shared.prepared[(p->b * c->streams + p->head_kv) * c->keys + j], dk, c->size_k);
+}
+#endif
+static const attn__score attn__score_COSINE = {
+    ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, attn__cosine_key_floats, attn__cosine_prepare, attn__cosine_load, attn__cosine_meet, NULL
+    ATTN__GRADIENTS(NULL, attn__cosine_query_rows, attn__cosine_key_rows, attn__grad_vectors, NULL, attn__cosine_close_row, attn__cosine_close_key, NULL)
+};
+
+/* ---- bilinear: M^T q meets k */
+static void attn__bilinear_load(attn__tile *t)
+{
+    const attn__array *m = &t->c->bilinear;
+    attn__load_lanes(t, &t->c->q, 0, t->c->size_q, t->scale, t->raw);
+    attn__apply(t->f, attn__at(m, 0, t->head, 0, 0), m->stride[3], m->stride[2], t->raw, t->query, t->c->size_k,
+                t->c->size_q, t->ld);
+}
+#ifndef ATTN_NO_BACKWARD
+static int attn__bilinear_query_rows(attn__pass *p, const uint8_t *use)
+{
+    const int64_t row = p->c->w.vector_row;
+    float *rows[ATTN__MAX_LANES];
+    int64_t i, x;
+    for (x = 0; x < p->tiles; x++) {
+        attn__tile *t = attn__tile_at(p, x);
+        for (i = 0; i < t->lanes; i++) {
+            rows[i] = p->q_rows + (p->lane0[x] + i) * row;
+            attn__fill(rows[i], 1, row, 0.0f);
+        }
+        p->f->unpack(rows, t->lanes, 1, t->query, t->ld, p->c->size_k, t->ones);
+    }
+    for (i = 0; i < p->n; i++)
+        if (!use[i]) attn__fill(p->q_rows + i * row, 1, row, 0.0f);
+    return !p->f->finite(p->q_rows, p->n * row);
+}
+/* u = sum of dS k, per query: M u is dq / scale, and rows of u make M's gradient */
+static const float *attn__bilinear_close(attn__pass *p, int64_t *row)
+{
+    const attn__call *c = p->c;
+    const int64_t pad = c->w.pad_u, size = c->size_k;
+    int64_t i, x;
+    for (i = 0; c->w.save_u && i < p->n; i++)
+        for (x = 0; x < size; x++)
+            p->shared.left_u[attn__row_index(p, p->i0 + i) * size + x] =
+                p->dead[i] ? -0.0f : p->dq[i * pad + x] + 0.0f;
+    *row = attn__up(c->size_q, p->f->width);
+    return attn__times(p, p->dq, pad, 1, p->n, size, &c->bilinear, 1, c->size_q, *row);
+}
+#endif
+static const attn__score attn__score_BILINEAR = {
+    ATTN__DOTS | ATTN__SCALE_DQ, NULL, NULL, attn__bilinear_load, attn__meet_dot, NULL
+    ATTN__GRADIENTS(NULL, attn__bilinear_query_rows, attn__key_rows, attn__grad_vectors, attn__bilinear_close, attn__dot_close_row, NULL, NULL)
+};
+
+/* ---- additive: tanh(a + b) = 1 - 2/(1 + e^2a e^2b). Prepared, per key: e^2b, b (both padded to a multiple of 4), and 1
+   where |b| is small enough for this form; per query likewise. Other pairs go by tanh itself. */
+static int64_t attn__additive_key_floats(const attn__call *c)
+{
+    return attn__add64(attn__mul64(2, attn__round4(c->hidden)), 1);
+}
+/* projected = W x for the lanes' vectors x in `raw` ([size][ld]); a copy where W is absent. Padded rows 0. */
+static void attn__project(const attn__tile *t, const attn__array *w, int64_t size, float *projected)
+{
+    const int64_t hidden = t->c->hidden, n = hidden * t->ld;
+    if (!w->rank) attn__copy_floats(projected, t->raw, n);
+    else attn__apply(t->f, attn__at(w, 0, t->head, 0, 0), w->stride[2], w->stride[3], t->raw, projected, hidden, size,
+                     t->ld);
+    attn__fill(projected + n, 1, attn__round4(hidden) * t->ld - n, 0.0f);
+}
 /* e = e^2x for rows [hidden][ld], 0 in the padded rows */
 static void attn__exp_twice(const attn__tile *t, const float *x, float *e)
 {
-    const int64_t n = t->shape->hidden * t->ld, all = attn__round4(t->shape->hidden) * t->ld;
+    const int64_t n = t->c->hidden * t->ld;
     int64_t u;
     for (u = 0; u < n; u++) e[u] = x[u] + x[u];
     t->f->exp(e, e, n);
-    for (u = n; u < all; u++) e[u] = 0.0f;
+    attn__fill(e + n, 1, attn__round4(t->c->hidden) * t->ld - n, 0.0f);
 }
-
 static int attn__clear(const float *x, int64_t stride, int64_t n)
 {
     int64_t u;
@@ -3693,134 +4137,63 @@ static int attn__clear(const float *x, int64_t stride, int64_t n)
         if (!(x[u * stride] <= ATTN__ADDITIVE_CLEAR && x[u * stride] >= -ATTN__ADDITIVE_CLEAR)) return 0;
     return 1;
 }
-
-static void attn__load_weights(attn__tile *t)       /* w_v, padded; its sum, one chain */
+static void attn__additive_prepare(attn__tile *t, const float *const *rows, int64_t count, float *to)
 {
-    const attn_view v = attn__per_head(t->d->w_v, 1, t->head);
-    const int64_t hidden = v.size[0], padded = attn__round4(hidden);
-    int64_t u;
-    t->w_sum = 0.0f;
-    for (u = 0; u < hidden; u++) {
-        t->w[u] = ((const float *)v.data)[u * v.stride[0]];
+    const attn__call *c = t->c;
+    const int64_t padded = attn__round4(c->hidden);
+    float *b = t->query + padded * t->ld, *keys[ATTN__MAX_LANES];
+    int64_t l, u;
+    t->f->pack(t->raw, t->ld, rows, c->k.stride[3], c->size_k, t->ones);
+    attn__project(t, &c->w_k, c->size_k, b);
+    for (u = 0; c->hidden_bias.rank && u < c->hidden; u++)
+        for (l = 0; l < t->ld; l++)
+            b[u * t->ld + l] = b[u * t->ld + l] + attn__read(&c->hidden_bias, 0, t->head, 0, u);
+    attn__exp_twice(t, b, t->query);
+    for (l = 0; l < count; l++) keys[l] = to + l * c->key_floats;
+    t->f->unpack(keys, count, 1, t->query, t->ld, 2 * padded, t->ones);
+    for (l = 0; l < count; l++) keys[l][2 * padded] = attn__clear(keys[l] + padded, 1, c->hidden) ? 1.0f : 0.0f;
+}
+static void attn__additive_load(attn__tile *t)
+{
+    const attn__call *c = t->c;
+    const int64_t padded = attn__round4(c->hidden);
+    float *a = t->query + padded * t->ld;                   /* e^2a first, then a itself */
+    int64_t l, u;
+    attn__load_lanes(t, &c->q, 0, c->size_q, t->ones, t->raw);
+    attn__project(t, &c->w_q, c->size_q, a);
+    attn__exp_twice(t, a, t->query);
+    for (l = 0; l < t->ld; l++) t->lane_clear[l] = attn__clear(a + l, t->ld, c->hidden);
+    for (t->w_sum = 0.0f, u = 0; u < c->hidden; u++) {      /* w_v, padded; its sum, one chain */
+        t->w[u] = attn__read(&c->w_v, 0, t->head, 0, u);
         t->w_sum = t->w_sum + t->w[u];
     }
-    attn__fill(t->w + hidden, 1, padded - hidden, 0.0f);
+    attn__fill(t->w + c->hidden, 1, padded - c->hidden, 0.0f);
 }
-
-/* Loads the lanes' queries, transformed into what will meet the keys. */
-static void attn__load_queries(attn__tile *t)
+static void attn__additive_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
-    const attn_desc *d = t->d;
-    const attn__shape *s = t->shape;
-    const float *rows[ATTN__MAX_LANES];
-    int64_t l;
-    for (l = 0; l < t->ld; l++) {
-        t->scale[l] = d->score == ATTN_SCORE_ADDITIVE || attn__is_kernel(d->score) ? 1.0f : d->scale;
-        if (d->score == ATTN_SCORE_GIVEN || d->score == ATTN_SCORE_CONSTANT) continue;
-        rows[l] = attn__at(&d->q, t->b, t->h[l], t->i[l], 0);
-        if (d->score == ATTN_SCORE_COSINE) t->scale[l] = d->scale * attn__inverse_norm(rows[l], d->q.stride[3],
-            s->size_q);
-    }
-    if (d->score == ATTN_SCORE_GIVEN || d->score == ATTN_SCORE_CONSTANT) return;
-    if (d->score == ATTN_SCORE_BILINEAR) {
-        const attn_view m = attn__per_head(d->bilinear, 2, t->head);
-        t->f->pack(t->raw, t->ld, rows, d->q.stride[3], s->size_q, t->scale);
-        attn__apply(t->f, (const float *)m.data, m.stride[1], m.stride[0], t->raw, t->query, s->size_k, s->size_q,
-                    t->ld);
-    } else if (d->score == ATTN_SCORE_ADDITIVE) {
-        float *a = t->query + attn__round4(s->hidden) * t->ld;      /* e^2a first, then a itself */
-        t->f->pack(t->raw, t->ld, rows, d->q.stride[3], s->size_q, t->scale);
-        attn__project(t, d->w_q, t->raw, a);
-        attn__exp_twice(t, a, t->query);
-        for (l = 0; l < t->ld; l++) t->lane_clear[l] = attn__clear(a + l, t->ld, s->hidden);
-        attn__load_weights(t);
-    } else t->f->pack(t->query, t->ld, rows, d->q.stride[3], s->size_q, t->scale);
-}
-
-/* ---- phase 0: one block of keys of one stream. Only keys that some row may attend to are read.
-   covered[j] for keys c0..c0+n: does any row of batch entry b reach it? all: the scores are wanted for every key */
-static void attn__cover(const attn_desc *d, const attn__shape *s, int64_t b, int64_t c0, int64_t n, uint8_t *covered)
-{
-    int32_t change[ATTN__CHUNK + 1];
-    int64_t i, j, depth = 0;
-    for (j = 0; j <= n; j++) change[j] = 0;
-    for (i = 0; i < s->queries; i++) {
-        const attn__row row = attn__row_of(d, s->queries, s->keys, b, i);
-        const int64_t first = row.first - c0, last = row.last - c0;
-        if (first >= n || last <= 0) continue;
-        change[first > 0 ? first : 0]++;
-        change[last < n ? last : n]--;
-    }
-    for (j = 0; j < n; j++) {
-        depth += change[j];
-        covered[j] = depth > 0 || d->scores.rank || d->scores_softcap.rank;
-    }
-}
-
-/* Additive, per key: e^2b, b (both padded to a multiple of 4), and 1 where the factored form may be used. */
-static void attn__prepare_additive(attn__tile *t, const float *const *rows, int64_t count, float *to)
-{
-    const attn__shape *s = t->shape;
-    const int64_t hidden = s->hidden, padded = attn__round4(hidden);
-    float *b = t->query + padded * t->ld, *keys[ATTN__MAX_LANES];
-    const attn_view bias = attn__per_head(t->d->hidden_bias, 1, t->head);
-    int64_t l, u;
-    t->f->pack(t->raw, t->ld, rows, t->d->k.stride[3], s->size_k, t->ones);
-    attn__project(t, t->d->w_k, t->raw, b);
-    for (u = 0; bias.rank && u < hidden; u++)
-        for (l = 0; l < t->ld; l++) b[u * t->ld + l] = b[u * t->ld + l] +
-            ((const float *)bias.data)[u * bias.stride[0]];
-    attn__exp_twice(t, b, t->query);
-    for (l = 0; l < count; l++) keys[l] = to + l * s->key_floats;
-    t->f->unpack(keys, count, 1, t->query, t->ld, 2 * padded, t->ones);
-    for (l = 0; l < count; l++) keys[l][2 * padded] = attn__clear(keys[l] + padded, 1, hidden) ? 1.0f : 0.0f;
-}
-
-static void attn__prepare_keys(attn__tile *t, int64_t c0, float *prepared)
-{
-    const attn_desc *d = t->d;
-    const attn__shape *s = t->shape;
-    const int64_t n = s->keys - c0 < ATTN__CHUNK ? s->keys - c0 : ATTN__CHUNK;
-    const float *rows[ATTN__MAX_LANES];
-    uint8_t covered[ATTN__CHUNK];
-    int64_t j, l, run;
-    attn__cover(d, s, t->b, c0, n, covered);
-    for (j = 0; j < n; j += run) {
-        for (run = 0; j + run < n && run < t->ld && covered[j + run]; run++) rows[run] = attn__at(&d->k, t->b,
-            t->head_kv, c0 + j + run, 0);
-        if (run == 0) { run = 1; continue; }
-        for (l = run; l < t->ld; l++) rows[l] = rows[0];
-        if (d->score == ATTN_SCORE_ADDITIVE) attn__prepare_additive(t, rows, run, prepared + (c0 + j) * s->key_floats);
-        else for (l = 0; l < run; l++) prepared[c0 + j + l] = attn__inverse_norm(rows[l], d->k.stride[3], s->size_k);
-    }
-}
-
-/* ---- scores of the keys c0+j0 .. c0+j1 of a chunk, for the vectors x0 .. x1 of the tile, into rows j0.. of t->s */
-static void attn__additive_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
-{
-    const attn__shape *s = t->shape;
-    const int64_t padded = attn__round4(s->hidden), lane0 = x0 * t->f->width, lane1 = x1 * t->f->width;
-    const float *keys = t->prepared + (c0 + j0) * s->key_floats;
+    const attn__call *c = t->c;
+    const int64_t padded = attn__round4(c->hidden), lane0 = x0 * t->f->width, lane1 = x1 * t->f->width;
+    const float *keys = t->prepared + (c0 + j0) * c->key_floats;
     attn__additive p;
     int64_t j, l, lanes_clear = 1;
     p.query = t->query + lane0;
     p.key = keys;
-    p.key_stride = s->key_floats;
+    p.key_stride = c->key_floats;
     p.w = t->w;
     p.s = t->s + j0 * t->ld + lane0;
     p.rows = j1 - j0;
     p.hidden = padded;
     p.w_sum = t->w_sum;
-    p.scale = t->d->scale;
+    p.scale = c->scale;
     p.ld = (int32_t)t->ld;
     p.vecs = x1 - x0;
     t->f->additive(&p);
     for (l = lane0; l < lane1; l++) lanes_clear &= t->lane_clear[l];
     for (j = 0; j < j1 - j0; j++) {                 /* the pairs that are not clear, again */
-        const int key_clear = keys[j * s->key_floats + 2 * padded] != 0.0f;
+        const int key_clear = keys[j * c->key_floats + 2 * padded] != 0.0f;
         if (lanes_clear && key_clear) continue;
         p.query = t->query + padded * t->ld + lane0;
-        p.key = keys + j * s->key_floats + padded;
+        p.key = keys + j * c->key_floats + padded;
         p.s = t->t + lane0;
         p.rows = 1;
         t->f->additive_direct(&p);
@@ -3828,139 +4201,522 @@ static void attn__additive_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t
             if (!key_clear || !t->lane_clear[l]) t->s[(j0 + j) * t->ld + l] = t->t[l];
     }
 }
-
-/* ---- >>few: a tile of few rows (one query; a group of heads) would leave most lanes idle. Then lanes are keys, on
-   the way turned in registers, and after that columns of V, read where they lie. The same chains, so the same bits;
-   scores and outputs of a chunk are turned into the tile's layout, where everything else happens. */
-static int32_t attn__is_few(const attn__tile *t)
+#ifndef ATTN_NO_BACKWARD
+/* da, db and the sums of dS tanh, four hidden units at a time */
+static void attn__additive_vectors(attn__pass *p, int64_t c0)
 {
-    const attn_desc *d = t->d;
-    return attn__is_dot(d->score) && t->lanes <= ATTN__FEW && d->k.size[3] > 0 && d->k.stride[3] == 1 &&
-           (!d->out.rank || (d->v.stride[3] == 1 && d->v.size[3] >= t->f->width));
-}
-
-/* [lanes][row] at `from` -> t's layout */
-static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, int64_t n, float *to)
-{
-    const float *rows[ATTN__MAX_LANES];
-    int64_t l;
-    for (l = 0; l < t->ld; l++) rows[l] = from + (l < t->lanes ? l : t->lanes - 1) * row;
-    t->f->pack(to, t->ld, rows, 1, n, t->ones);
-}
-
-static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
-{
-    attn__product p;
-    p.a = t->query;
-    p.a_k = t->ld;
-    p.b = attn__at(&t->d->k, t->b, t->head_kv, c0 + j0, 0);
-    p.b_row = t->d->k.stride[2];
-    p.c = t->few_s + j0;
-    p.c_row = ATTN__FEW_ROW;
-    p.rows = t->lanes;
-    p.depth = t->shape->size_k;
-    p.fetch = t->d->out.rank ? attn__at(&t->d->v, t->b, t->head_kv, c0 + j0, 0) : NULL;
-    p.fetch_row = t->d->out.rank ? t->d->v.stride[2] : 0;
-    t->f->dots(&p, j1 - j0);
-    attn__few_turn(t, t->few_s + j0, ATTN__FEW_ROW, j1 - j0, t->s + j0 * t->ld);
-}
-
-static void attn__scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
-{
-    const attn_desc *d = t->d;
-    const int64_t lane0 = x0 * t->f->width;
-    int64_t j, l;
-    if (d->score == ATTN_SCORE_ADDITIVE) attn__additive_scores(t, c0, j0, j1, x0, x1);
-    else if (d->score == ATTN_SCORE_CONSTANT) {
-        for (j = j0 * t->ld; j < j1 * t->ld; j++) t->s[j] = 0.0f;
-    } else if (d->score == ATTN_SCORE_GIVEN) {
-        const float *rows[ATTN__MAX_LANES];
-        for (l = 0; l < t->ld; l++) rows[l] = attn__at(&d->given_scores, t->b, t->h[l], t->i[l], c0 + j0);
-        t->f->pack(t->s + j0 * t->ld, t->ld, rows, d->given_scores.stride[3], j1 - j0, t->scale);
-    } else if (t->few) attn__few_scores(t, c0, j0, j1);
-    else {
-        const int64_t run = attn__is_kernel(d->score) ? ATTN__SQUARES : t->shape->size_k;
-        int64_t k = 0;
-        attn__product p;
-        p.a = attn__at(&d->k, t->b, t->head_kv, c0 + j0, 0);
-        p.a_row = d->k.stride[2];
-        p.a_k = d->k.stride[3];
-        p.b = t->query + lane0;
-        p.c = t->s + j0 * t->ld + lane0;
-        p.rows = j1 - j0;
-        p.b_row = p.c_row = t->ld;
-        p.vecs = x1 - x0;
-        p.kind = attn__is_kernel(d->score) ? ATTN__SQUARED_DISTANCE : ATTN__PRODUCT;
-        p.onto = ATTN__FROM_ZERO;
-        p.fetch = NULL;
-        if (t->shape->size_k >= ATTN__LONG && p.a_k == 1 && d->out.rank && d->v.stride[3] == 1) {
-            p.fetch = attn__at(&d->v, t->b, t->head_kv, c0 + j0, 0);
-            p.fetch_row = d->v.stride[2];
-            p.fetch_size = t->shape->size_v;
+    const attn__call *c = p->c;
+    const int64_t padded = c->w.pad_u;
+    attn__additive_gradient g;
+    int64_t u, x, j, i, clear = 1;
+    for (j = 0; c->w.save_b && j < p->nk; j++) {
+        float *met = p->met + (c0 - p->key0 + j);
+        for (i = 0; *met == 0.0f && i < p->n; i++)
+            if (!attn__is_excluded(p->p[j * ATTN__GRAD_ROW + i])) *met = 1.0f;
+    }
+    g.key = attn__tile_at(p, 0)->prepared + c0 * c->key_floats;
+    g.key_stride = c->key_floats;
+    g.keys = p->nk;
+    g.padded = padded;
+    g.row = ATTN__GRAD_ROW;
+    g.part = p->part;
+    for (j = 0; j < p->nk; j++) clear &= p->seen[j] && g.key[j * c->key_floats + 2 * padded] != 0.0f;
+    for (u = 0; u < padded; u += 4) {
+        attn__fill(p->part, 1, p->nk * 4 * ATTN__PARTS, 0.0f);
+        for (x = 0; x < p->tiles; x++) {
+            const attn__tile *t = attn__tile_at(p, x);
+            int64_t l, lanes_clear = clear;
+            if (t->first >= t->last) continue;
+            for (l = 0; l < t->ld; l++) lanes_clear &= t->lane_clear[l];
+            g.u = u;
+            g.query = t->query;
+            g.ld = t->ld;
+            g.lane_clear = t->lane_clear;
+            g.lane0 = p->lane0[x];
+            g.ds = p->ds + g.lane0;
+            g.mark = lanes_clear ? NULL : p->p + g.lane0;
+            g.da = p->dq + u * ATTN__GRAD_ROW + g.lane0;
+            g.dt = p->dt + u * ATTN__GRAD_ROW + g.lane0;
+            if (lanes_clear) p->f->additive_gradient(&g);
+            else attn__additive_gradient_scalar(&g);
         }
-        do {
-            p.depth = t->shape->size_k - k < run ? t->shape->size_k - k : run;
-            t->f->product(&p);
-            k += p.depth;
-            p.a += p.depth * p.a_k;
-            p.b += p.depth * p.b_row;
-            p.onto = ATTN__ADD_AFTER;
-        } while (k < t->shape->size_k);
+        p->f->fold(p->part, p->nk, p->db + (c0 - p->key0) * padded + u, padded);
     }
-    for (j = j0; d->score == ATTN_SCORE_COSINE && j < j1; j++)
-        for (l = lane0; l < x1 * t->f->width; l++) t->s[j * t->ld + l] = t->s[j * t->ld + l] * t->prepared[c0 + j];
+}
+/* dq from da, [hidden][ATTN__GRAD_ROW]; da, dt and the scale's gradient are left behind */
+static const float *attn__additive_close(attn__pass *p, int64_t *row)
+{
+    const attn__call *c = p->c;
+    const int64_t size = c->hidden;
+    const float *w = attn__tile_at(p, 0)->w;
+    int64_t i, u;
+    for (u = 0; u < size; u++)
+        for (i = u * ATTN__GRAD_ROW; i < u * ATTN__GRAD_ROW + p->n; i++)
+            p->dq[i] = p->dq[i] * (-4.0f * c->scale * w[u]);
+    for (i = 0; i < p->n; i++) {
+        const int64_t at = attn__row_index(p, p->i0 + i) * size;
+        float *sum = attn__row_field(p, ATTN__R_SCALE, p->i0 + i);
+        for (u = 0; u < size; u++) {
+            const float da = p->dq[u * ATTN__GRAD_ROW + i], dt = p->dt[u * ATTN__GRAD_ROW + i];
+            if (c->w.save_u) p->shared.left_u[at + u] = p->dead[i] ? -0.0f : da + 0.0f;
+            if (c->w.save_t) p->shared.left_t[at + u] = dt;
+            if (!p->dead[i]) *sum = attn__fma(w[u], dt, *sum);
+        }
+    }
+    *row = c->w_q.rank ? attn__up(c->size_q, p->f->width) : c->w.pad_u;
+    if (!c->dq.rank) return p->result;
+    if (c->w_q.rank) return attn__times(p, p->dq, 1, ATTN__GRAD_ROW, p->n, size, &c->w_q, 0, c->size_q, *row);
+    for (i = 0; i < p->n; i++)
+        for (u = 0; u < size; u++) p->result[i * *row + u] = p->dq[u * ATTN__GRAD_ROW + i];
+    return p->result;
+}
+static int attn__all_zero(const float *x, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) if (attn__bits(x[i]) << 1 != 0) return 0;
+    return 1;
+}
+/* Where a stream ends: db of its keys is left behind and becomes a part of dk. */
+static void attn__additive_close_stream(attn__pass *p)
+{
+    const attn__call *c = p->c;
+    const int64_t padded = c->w.pad_u, hidden = c->hidden, pad = c->w.pad_k, n = p->key1 - p->key0;
+    const int64_t stream = p->b * c->streams + (c->streams == c->heads ? p->head : p->head_kv);
+    const float *y;
+    int64_t j, j0, u, count;
+    for (j = 0; j < n; j++)
+        for (u = 0; u < hidden; u++) {
+            float *db = p->db + j * padded + u;
+            *db = *db * (-4.0f * c->scale * attn__read(&c->w_v, 0, p->head, 0, u));
+            if (c->w.save_b)                        /* -0: no query attends to it */
+                p->shared.left_b[(stream * c->keys + p->key0 + j) * hidden + u] =
+                    p->met[j] == 0.0f ? -0.0f : *db + 0.0f;
+        }
+    if (c->w.save_b) attn__fill(p->met, 1, n, 0.0f);
+    for (j0 = 0; c->dk.rank && j0 < n; j0 += count) {
+        const float *db = p->db + j0 * padded;
+        count = attn__min(n - j0, ATTN_GRAD_QUERIES);
+        y = c->w_k.rank ? attn__times(p, db, padded, 1, count, hidden, &c->w_k, 0, c->size_k, pad) : db;
+        for (j = 0; j < count; j++, y += c->w_k.rank ? pad : padded) {
+            float *dk = p->dk + (j0 + j) * pad;
+            if (attn__all_zero(db + j * padded, hidden)) continue;
+            for (u = 0; u < c->size_k; u++) dk[u] = dk[u] + y[u];
+        }
+    }
+    attn__fill(p->db, 1, n * padded, 0.0f);
+}
+#endif
+static const attn__score attn__score_ADDITIVE = {
+    0, attn__additive_key_floats, attn__additive_prepare, attn__additive_load, attn__additive_meet, NULL
+    ATTN__GRADIENTS(NULL, NULL, NULL, attn__additive_vectors, attn__additive_close, NULL, NULL, attn__additive_close_stream)
+};
+
+/* ---- distance kernels: sums of squares, then the logarithm of the weight */
+static void attn__distance_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
+{
+    attn__meet_product(t, c0, j0, j1, x0, x1, ATTN__SQUARED_DISTANCE, ATTN__SQUARES);
+}
+static void attn__distance_finish(attn__tile *t, int64_t n)
+{
+    t->f->distance(t->s, t->ld, n, t->c->score, t->width);
+}
+#ifndef ATTN_NO_BACKWARD
+/* dS becomes the factor of k - q: times -score' / |k - q|; sigma's gradient on the way. slope(dS, |q-k|^2, sigma^2) */
+ATTN__INLINE void attn__distance_elements(attn__pass *p, int64_t n, float (*slope)(float ds, float square, float width))
+{
+    const attn__call *c = p->c;
+    const float sigma = attn__sigma_of(c, p->head), width = sigma * sigma, inverse = 1.0f / sigma;
+    int64_t i, j;
+    for (j = 0; j < n; j++)
+        for (i = 0; i < p->n; i++) {
+            const int64_t at = j * ATTN__GRAD_ROW + i;
+            float *sum = attn__row_field(p, ATTN__R_SIGMA, p->i0 + i);
+            if (attn__is_excluded(p->p[at])) continue;
+            p->ds[at] = slope(p->ds[at], p->square[at], width);
+            if (p->does & ATTN__DO_Q) *sum = attn__fma(p->ds[at], p->square[at] * inverse, *sum);
+        }
+}
+static float attn__gaussian_slope(float ds, float square, float width) { (void)square; return ds / width; }
+static void attn__gaussian_elements(attn__pass *p, int64_t c0, int64_t n)
+{
+    (void)c0;
+    attn__distance_elements(p, n, attn__gaussian_slope);
+}
+#endif
+static const attn__score attn__score_GAUSSIAN = {
+    ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
+    ATTN__GRADIENTS(attn__gaussian_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL, NULL, NULL)
+};
+static const attn__score attn__score_BOXCAR = {
+    ATTN__LOG_WEIGHT, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
+    ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+};
+#ifndef ATTN_NO_BACKWARD
+static float attn__epanechnikov_slope(float ds, float square, float width)
+{
+    return (ds + ds) / (width * (1.0f - square / width));
+}
+static void attn__epanechnikov_elements(attn__pass *p, int64_t c0, int64_t n)
+{
+    (void)c0;
+    attn__distance_elements(p, n, attn__epanechnikov_slope);
+}
+#endif
+static const attn__score attn__score_EPANECHNIKOV = {
+    ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
+    ATTN__GRADIENTS(attn__epanechnikov_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL, NULL, NULL)
+};
+#ifndef ATTN_NO_BACKWARD
+static float attn__triangular_slope(float ds, float square, float width)
+{
+    const float u = attn__sqrt(square / width);
+    return attn__choose(u == 0.0f, 0.0f, ds / (width * (u * (1.0f - u))));
+}
+static void attn__triangular_elements(attn__pass *p, int64_t c0, int64_t n)
+{
+    (void)c0;
+    attn__distance_elements(p, n, attn__triangular_slope);
+}
+#endif
+static const attn__score attn__score_TRIANGULAR = {
+    ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
+    ATTN__GRADIENTS(attn__triangular_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL, NULL, NULL)
+};
+
+/* ---- without queries and keys */
+static void attn__constant_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
+{
+    (void)c0, (void)x0, (void)x1;
+    attn__fill(t->s + j0 * t->ld, 1, (j1 - j0) * t->ld, 0.0f);
+}
+static const attn__score attn__score_CONSTANT = {
+    ATTN__LOG_WEIGHT, NULL, NULL, NULL, attn__constant_meet, NULL
+    ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+};
+static void attn__given_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
+{
+    (void)x0, (void)x1;
+    attn__load_lanes(t, &t->c->given_scores, c0 + j0, j1 - j0, t->scale, t->s + j0 * t->ld);
+}
+#ifndef ATTN_NO_BACKWARD
+static void attn__given_elements(attn__pass *p, int64_t c0, int64_t n)
+{
+    const attn__call *c = p->c;
+    int64_t i, j;
+    if (!(p->does & ATTN__DO_Q)) return;
+    if (c->d_given_scores.rank)
+        attn__store_scores_grad(p, &c->d_given_scores, c0, n, c->scale, attn__adds(c, ATTN_GRAD_GIVEN_SCORES));
+    for (i = 0; c->d_scale.rank && i < p->n; i++) {
+        float *sum = attn__row_field(p, ATTN__R_SCALE, p->i0 + i);
+        for (j = 0; j < n; j++)
+            if (!attn__is_excluded(p->p[j * ATTN__GRAD_ROW + i]))
+                *sum = attn__fma(p->ds[j * ATTN__GRAD_ROW + i],
+                                 attn__read(&c->given_scores, p->b, p->head, p->i0 + i, c0 + j), *sum);
+    }
+}
+#endif
+static const attn__score attn__score_GIVEN = {
+    0, NULL, NULL, NULL, attn__given_meet, NULL
+    ATTN__GRADIENTS(attn__given_elements, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+};
+
+static const attn__score *attn__score_of(const attn__call *c)
+{
+    static const attn__score *const scores[] = {
+#define ATTN__X(name, text, bound) &attn__score_##name,
+        ATTN_SCORE_LIST(ATTN__X)
+#undef ATTN__X
+    };
+    return scores[c->score];
+}
+/* --------------------------------------------------------------------------------------------------- >>options
+   What stands between a score and its weight, each option for itself: lengths, causal, window; softcap; bias, ALiBi,
+   mask; sink; dropout. */
+
+/* ---- lengths, causal, window: which keys a row may attend to, first <= j < last */
+static attn__row attn__row_of(const attn__call *c, int64_t b, int64_t i)
+{
+    const int64_t key_length = c->key_lengths.rank ? attn__int_at(&c->key_lengths, b, i) : c->keys;
+    const int64_t query_length = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : c->queries;
+    attn__row row;
+    row.position = i;
+    if (c->align == ATTN_ALIGN_BOTTOM_RIGHT) row.position = i + key_length - query_length;
+    if (c->align == ATTN_ALIGN_POSITIONS)
+        row.position = attn__add_signed(attn__int_at(&c->positions, b, i), c->positions.rank == 2 ? 0 : i);
+    row.first = 0;
+    row.last = i < query_length ? key_length : 0;
+    if (c->left != ATTN__HUGE) row.first = attn__max(attn__add_signed(row.position, -c->left), 0);
+    if (c->right != ATTN__HUGE) {
+        const int64_t end = attn__add_signed(row.position, c->right);
+        if (end < row.last) row.last = end < 0 ? 0 : end + 1;
+    }
+    if (row.first >= row.last) row.first = row.last = 0;
+    return row;
 }
 
-static void attn__finish_raw(attn__tile *t, int64_t n)      /* sums of squares -> scores of the distance kernels */
+/* May query (b,h,i) attend to key j, as far as can be told without q and k? */
+static int attn__mask_at(const attn__call *c, int64_t b, int64_t h, int64_t i, int64_t j)
 {
-    if (attn__is_kernel(t->d->score) && t->d->score != ATTN_SCORE_CONSTANT) t->f->distance(t->s, t->ld, n,
-        t->d->score, t->width);
+    const attn__row row = attn__row_of(c, b, i);
+    return row.first <= j && j < row.last && (!c->mask.rank || attn__byte_at(&c->mask, b, h, i, j)) &&
+           (!c->bias.rank || !attn__is_none(attn__read(&c->bias, b, h, i, j)));
 }
 
-static void attn__soften(attn__tile *t, int64_t n)
+/* ---- softcap, on raw scores. A score that is -inf already, and is meant to exclude, stays so. */
+static void attn__apply_softcap(attn__tile *t, int64_t n)
 {
-    if (t->d->softcap != 0.0f) t->f->softcap(t->s, n * t->ld, t->d->softcap, attn__is_kernel(t->d->score));
+    if (t->c->softcap != 0.0f) t->f->softcap(t->s, n * t->ld, t->c->softcap, attn__is_kernel(t->c->score));
 }
 
-/* Rows of an output [B,H,Sq,Sk] for the lanes, at key j. */
-static void attn__lane_rows(const attn__tile *t, const attn_out *o, int64_t j, float **rows)
+/* ---- bias, ALiBi, masks, on n keys from c0 on */
+static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
 {
+    const attn__call *c = t->c;
     int64_t l;
-    for (l = 0; l < t->lanes; l++)
-        rows[l] = attn__out_at(o, t->b, t->h[l], t->i[l], j);
-}
-static void attn__store_chunk(const attn__tile *t, const attn_out *o, int64_t c0, int64_t n)
-{
-    float *rows[ATTN__MAX_LANES];
-    if (!o->rank) return;
-    attn__lane_rows(t, o, c0, rows);
-    t->f->unpack(rows, t->lanes, o->stride[3], t->s, t->ld, n, t->ones);
+    if (c->bias.rank) {
+        const float *rows[ATTN__MAX_LANES];
+        for (l = 0; l < t->ld; l++) rows[l] = attn__at(&c->bias, t->b, t->h[l], t->i[l], c0);
+        t->f->bias(t->s, t->ld, n, rows, c->bias.stride[3], attn__is_kernel(c->score));
+    }
+    if (c->alibi.rank) {
+        float position[ATTN__MAX_LANES];
+        for (l = 0; l < t->ld; l++) position[l] = (float)attn__add_signed(t->row[l].position, -c0);
+        t->f->alibi(t->s, t->ld, n, t->slope, position);
+    }
+    if (c->mask.rank) {
+        const uint8_t *rows[ATTN__MAX_LANES];
+        for (l = 0; l < t->ld; l++)
+            rows[l] = (const uint8_t *)c->mask.data + attn__index(&c->mask, t->b, t->h[l], t->i[l], c0);
+        t->f->exclude(t->s, t->ld, n, rows, c->mask.stride[3]);
+    }
+    if (!r->whole) t->f->clip(t->s, t->ld, n, r->first, r->last);
 }
 
-/* The raw and the softcapped scores as results: over all keys, apart from the rest so that they change no bit of it.
-   from: a multiple of ATTN__CHUNK */
-static void attn__tap_scores(attn__tile *t, int64_t from, int64_t to)
+/* ---- the sink: one more logit. The row's maximum and sum with it in them; returns the share of the sum before. */
+static float attn__add_sink(const attn__call *c, int64_t h, float *top, float *sum, float *own)
 {
-    int64_t c0, n;
-    for (c0 = from; c0 < to; c0 += ATTN__CHUNK) {
-        n = to - c0 < ATTN__CHUNK ? to - c0 : ATTN__CHUNK;
-        attn__scores(t, c0, 0, n, 0, t->vecs);
-        attn__finish_raw(t, n);
-        attn__store_chunk(t, &t->d->scores, c0, n);
-        attn__soften(t, n);
-        attn__store_chunk(t, &t->d->scores_softcap, c0, n);
+    const float sink = c->sink.rank ? attn__of_head(&c->sink, h) : ATTN__NEG_INF, m = attn__larger(sink, *top);
+    float share;
+    *own = 0.0f;
+    if (attn__is_none(sink)) return 1.0f;
+    share = attn__exp(*top - m);
+    *own = attn__exp(sink - m);
+    *sum = attn__fma(*sum, share, *own);
+    *top = m;
+    return share;
+}
+
+/* ---- dropout: for some lanes of the tile and the rows j0 .. j1 of [.][ld]; row 0 is key c0 */
+static void attn__drop_lanes(const attn__tile *t, int64_t c0, int64_t lane0, int64_t lanes, int64_t j0, int64_t j1,
+                             float *s)
+{
+    uint32_t i[ATTN__MAX_LANES], h[ATTN__MAX_LANES];
+    const attn__call *c = t->c;
+    attn__drop d;
+    int64_t l;
+    for (l = 0; l < lanes; l++) {
+        i[l] = (uint32_t)t->i[lane0 + l] + c->origin[2];
+        h[l] = (uint32_t)t->h[lane0 + l] + c->origin[1];
+    }
+    d.s = s + lane0;
+    d.ld = t->ld;
+    d.lanes = lanes;
+    d.j0 = j0;
+    d.j1 = j1;
+    d.seed = c->seed;
+    d.below = c->drop_below;
+    d.i = i;
+    d.h = h;
+    d.b = (uint32_t)t->b + c->origin[0];
+    d.key = (uint32_t)c0 + c->origin[3];
+    t->f->drop(&d);
+}
+/* What it does to the weights of a tile: 0 or 1/(1-p). */
+static void attn__keep_factors(const attn__tile *t, int64_t c0, int64_t n, float *keep)
+{
+    attn__fill(keep, 1, n * t->ld, t->c->keep_scale);
+    attn__drop_lanes(t, c0, 0, t->ld, 0, n, keep);
+}
+
+/* Row by row: walks along one row of the mask, j ascending; four keys come from one counter. */
+typedef struct attn__dropper { uint64_t seed, below; uint32_t b, h, i, j, block, words[4]; int ready; } attn__dropper;
+static attn__dropper attn__dropper_of(const attn__call *c, int64_t b, int64_t h, int64_t i)
+{
+    attn__dropper x;
+    x.seed = c->seed;
+    x.below = c->drop_below;
+    x.b = (uint32_t)b + c->origin[0];       /* modulo 2^32 */
+    x.h = (uint32_t)h + c->origin[1];
+    x.i = (uint32_t)i + c->origin[2];
+    x.j = c->origin[3];
+    x.block = x.words[0] = x.words[1] = x.words[2] = x.words[3] = 0;
+    x.ready = 0;
+    return x;
+}
+static int attn__kept(attn__dropper *x, int64_t key)
+{
+    const uint32_t j = (uint32_t)key + x->j;
+    if (!x->ready || x->block != j / 4) {
+        x->ready = 1;
+        x->block = x->words[0] = j / 4;
+        x->words[1] = x->i;
+        x->words[2] = x->h;
+        x->words[3] = x->b;
+        attn__philox(x->seed, x->words);
+    }
+    return x->words[j % 4] >= x->below;
+}
+/* p*2^32 rounded up, the numbers below which a weight is dropped: 0 = none, 2^32 = all */
+static uint64_t attn__drop_below(float p)
+{
+    const double bound = (double)p * 4294967296.0;
+    const uint64_t whole = (uint64_t)bound;
+    return whole + ((double)whole < bound);
+}
+static void attn__set_dropout(attn__call *c, const attn_desc *d)
+{
+    int i;
+    c->dropout = d->dropout;
+    c->keep_scale = attn__choose(d->dropout < 1.0f, 1.0f / (1.0f - d->dropout), 0.0f);
+    c->drop_below = attn__drop_below(d->dropout);
+    c->seed = d->seed;
+    for (i = 0; i < 4; i++) c->origin[i] = (uint32_t)d->dropout_origin[i];
+}
+#ifndef ATTN_NO_BACKWARD
+/* dS, [n keys][ATTN__GRAD_ROW], as a result of its own: the gradient of a bias or of given scores */
+static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n, float factor,
+                                    int add)
+{
+    float *rows[ATTN__MAX_LANES], by[ATTN__MAX_LANES];
+    int64_t i, j, i0, lanes;
+    attn__fill(by, 1, ATTN__MAX_LANES, factor);
+    for (i0 = 0; i0 < p->n; i0 += lanes) {
+        lanes = attn__min(p->n - i0, ATTN__MAX_LANES);
+        for (i = 0; i < lanes; i++)
+            rows[i] = add ? p->result + i * ATTN_GRAD_KEYS : attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
+        p->f->unpack(rows, lanes, add ? 1 : o->stride[3], p->ds + i0, ATTN__GRAD_ROW, n, by);
+        for (i = 0; add && i < lanes; i++) {
+            float *to = attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
+            const int finite = p->f->finite(rows[i], n);
+            for (j = 0; j < n; j++, to += o->stride[3]) *to = finite ? *to + rows[i][j] : attn__quiet(*to + rows[i][j]);
+        }
+    }
+}
+/* The gradients of bias and ALiBi: sums of dS. */
+static void attn__grad_masks(attn__pass *p, int64_t c0, int64_t n)
+{
+    const attn__call *c = p->c;
+    const int rows_too = !c->w.key_parts && (p->does & ATTN__DO_Q);
+    int64_t i, j;
+    if (c->w.bias > ATTN__BIAS_ROWS && ((p->does & ATTN__DO_K) || rows_too))
+        attn__store_scores_grad(p, &c->d_bias, c0, n, 1.0f, c->w.bias == ATTN__BIAS_ADDED);
+    if (!(p->does & ATTN__DO_Q) || (c->w.bias != ATTN__BIAS_ROWS && !c->d_alibi.rank)) return;
+    for (i = 0; i < p->n; i++) {
+        const attn__row row = attn__row_of(c, p->b, p->i0 + i);
+        float *sum = attn__row_field(p, ATTN__R_BIAS, p->i0 + i), *alibi = attn__row_field(p, ATTN__R_ALIBI, p->i0 + i);
+        for (j = 0; j < n; j++) {
+            const float x = p->ds[j * ATTN__GRAD_ROW + i], apart = (float)attn__add_signed(row.position, -c0 - j);
+            *sum = *sum + x;
+            *alibi = attn__fma(attn__negate(x), attn__absolute(apart), *alibi);
+        }
+    }
+}
+/* dS through the softcap: times 1 - tanh^2. */
+static void attn__grad_softcap(attn__pass *p, int64_t n)
+{
+    const float cap = p->c->softcap;
+    int64_t i, j;
+    for (j = 0; p->soft && j < n; j++)
+        for (i = j * ATTN__GRAD_ROW; i < j * ATTN__GRAD_ROW + p->n; i++)
+            if (!attn__is_excluded(p->p[i])) {
+                const float y = p->soft[i] / cap;
+                p->ds[i] = p->ds[i] * attn__fma(attn__negate(y), y, 1.0f);
+            }
+}
+#endif
+/* --------------------------------------------------------------------------------------------------- >>forward
+   Written once for all instruction sets. Step by step: keys are prepared, where a score needs it; tiles of queries are
+   run, chunk by chunk of keys: scores -> softcap, bias, masks -> weights -> times V, merged in ascending order; where
+   the keys of a tile were cut among tasks, its chunks are merged in a step of their own. */
+
+/* ---- the lanes of a tile: its rows from query i of head h on, and what they may reach */
+static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
+{
+    const attn__call *c = t->c;
+    int64_t l;
+    t->first = ATTN__HUGE;
+    t->last = 0;
+    t->head = h;
+    for (l = 0; l < t->ld; l++) {
+        t->h[l] = h;
+        t->i[l] = i;
+        t->row[l] = l == 0 || !c->same_rows ? attn__row_of(c, t->b, i) : t->row[0];
+        if (t->row[l].first < t->row[l].last) {
+            t->first = attn__min(t->row[l].first, t->first);
+            t->last = attn__max(t->row[l].last, t->last);
+        }
+        if (attn__is_kernel(c->score)) {
+            const float sigma = c->sigma_per_head.rank ? attn__of_head(&c->sigma_per_head, h) : c->sigma;
+            t->width[l] = sigma * sigma;
+            if (c->score == ATTN_SCORE_GAUSSIAN) t->width[l] = -0.5f / t->width[l];
+        }
+        if (c->alibi.rank) t->slope[l] = attn__of_head(&c->alibi, h);
+        t->scale[l] = c->scale;
+        t->ones[l] = 1.0f;
+        t->top[l] = ATTN__NEG_INF;
+        t->sum[l] = 0.0f;
+        if (l + 1 < t->lanes && ++i == c->queries) {
+            i = 0;
+            h++;
+        }
+    }
+    if (t->first >= t->last) t->first = t->last = 0;
+}
+
+/* Loads the lanes' queries, transformed into what will meet the keys. */
+static void attn__load_queries(attn__tile *t)
+{
+    const attn__score *score = attn__score_of(t->c);
+    if (score->load) score->load(t);
+}
+
+/* ---- preparing one block of keys of one stream. Only keys that some row may attend to are read.
+   covered[j] for keys c0..c0+n: does any row of batch entry b reach it? All, where the scores are wanted for every key */
+static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered)
+{
+    int32_t change[ATTN__CHUNK + 1];
+    int64_t i, j, depth = 0;
+    for (j = 0; j <= n; j++) change[j] = 0;
+    for (i = 0; i < c->queries; i++) {
+        const attn__row row = attn__row_of(c, b, i);
+        const int64_t first = attn__max(row.first - c0, 0), last = attn__min(row.last - c0, n);
+        if (first >= n || last <= 0) continue;
+        change[first]++;
+        change[last]--;
+    }
+    for (j = 0; j < n; j++) {
+        depth += change[j];
+        covered[j] = depth > 0 || c->scores.rank || c->scores_softcap.rank;
+    }
+}
+static void attn__prepare_keys(attn__tile *t, int64_t c0, float *prepared)
+{
+    const attn__call *c = t->c;
+    const int64_t n = attn__min(c->keys - c0, ATTN__CHUNK);
+    const float *rows[ATTN__MAX_LANES];
+    uint8_t covered[ATTN__CHUNK];
+    int64_t j, l, run;
+    attn__cover(c, t->b, c0, n, covered);
+    for (j = 0; j < n; j += run) {
+        for (run = 0; j + run < n && run < t->ld && covered[j + run]; run++)
+            rows[run] = attn__at(&c->k, t->b, t->head_kv, c0 + j + run, 0);
+        if (run == 0) { run = 1; continue; }
+        for (l = run; l < t->ld; l++) rows[l] = rows[0];
+        attn__score_of(c)->prepare(t, rows, run, prepared + (c0 + j) * c->key_floats);
     }
 }
 
-/* ---- one chunk. Which vectors of the tile reach key j? from[j] <= x < to[j], the hull; none where from[j] == to[j].
-   A key that no lane may attend to lies in no hull and is never read. Where the chunk is `whole`, from[0] and to[0]
-   hold for all of it and the others are not set. */
-typedef struct attn__reach {
-    int32_t first[ATTN__MAX_LANES], last[ATTN__MAX_LANES];  /* per lane, within the chunk */
-    uint8_t from[ATTN__CHUNK], to[ATTN__CHUNK];
-    int     whole;                                          /* every lane reaches every key of the chunk */
-} attn__reach;
-
+/* ---- one chunk: which keys are reached */
 static void attn__find_reach(const attn__tile *t, int64_t c0, int64_t n, attn__reach *r)
 {
     int8_t change[ATTN__CHUNK + 1];
@@ -3968,16 +4724,13 @@ static void attn__find_reach(const attn__tile *t, int64_t c0, int64_t n, attn__r
     int32_t x, depth;
     r->whole = 1;
     for (l = 0; l < t->ld; l++) {
-        const int64_t first = t->row[l].first - c0, last = t->row[l].last - c0;
-        r->first[l] = (int32_t)(first < 0 ? 0 : first > n ? n : first);
-        r->last[l] = (int32_t)(last < 0 ? 0 : last > n ? n : last);
+        r->first[l] = (int32_t)attn__min(attn__max(t->row[l].first - c0, 0), n);
+        r->last[l] = (int32_t)attn__min(attn__max(t->row[l].last - c0, 0), n);
         if (r->first[l] > 0 || r->last[l] < n) r->whole = 0;
     }
-    if (r->whole) {
-        r->from[0] = 0;
-        r->to[0] = (uint8_t)t->vecs;
-        return;
-    }
+    r->from[0] = 0;
+    r->to[0] = (uint8_t)t->vecs;
+    if (r->whole) return;
     for (j = 0; j < n; j++) r->from[j] = r->to[j] = 0;
     for (x = 0; x < t->vecs; x++) {
         for (j = 0; j <= n; j++) change[j] = 0;
@@ -3992,84 +4745,62 @@ static void attn__find_reach(const attn__tile *t, int64_t c0, int64_t n, attn__r
     }
 }
 
-/* The next stretch of keys from j on with one hull; returns its end. */
-static int64_t attn__stretch(const attn__reach *r, int64_t j, int64_t n)
+/* The stretch of keys from *j on, up to n, with one hull: returns its end, and the hull where it is not empty. */
+typedef struct attn__stretch { int64_t end; int32_t from, to; } attn__stretch;
+static attn__stretch attn__stretch_at(const attn__reach *r, int64_t j, int64_t n)
 {
-    const int64_t start = j;
-    if (r->whole) return n;
-    while (j < n && r->from[j] == r->from[start] && r->to[j] == r->to[start]) j++;
-    return j;
+    const int64_t at = r->whole ? 0 : j;
+    attn__stretch s;
+    s.from = r->from[at];
+    s.to = r->to[at];
+    if (r->whole) j = n;
+    while (j < n && r->from[j] == s.from && r->to[j] == s.to) j++;
+    s.end = j;
+    return s;
 }
 
-static void attn__mask_chunk(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
+/* ---- its scores */
+static void attn__raw_scores(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
 {
-    const attn_desc *d = t->d;
-    int64_t stride[4], l;
-    if (d->bias.rank) {
-        const float *rows[ATTN__MAX_LANES];
-        attn__broadcast(&d->bias, stride);
-        for (l = 0; l < t->ld; l++)
-            rows[l] = (const float *)d->bias.data + (t->b*stride[0] + t->h[l]*stride[1] + t->i[l]*stride[2] +
-                                                     c0*stride[3]);
-        t->f->bias(t->s, t->ld, n, rows, stride[3], attn__is_kernel(d->score));
+    const attn__score *score = attn__score_of(t->c);
+    attn__stretch s;
+    int64_t j;
+    if (!r->whole) attn__fill(t->s, 1, n * t->ld, ATTN__NEG_INF);
+    for (j = 0; j < n; j = s.end) {
+        s = attn__stretch_at(r, j, n);
+        if (s.from < s.to) score->meet(t, c0, j, s.end, s.from, s.to);
     }
-    if (d->alibi.rank) {
-        float position[ATTN__MAX_LANES];
-        for (l = 0; l < t->ld; l++) position[l] = (float)attn__add_signed(t->row[l].position, -c0);
-        t->f->alibi(t->s, t->ld, n, t->slope, position);
-    }
-    if (d->mask.rank) {
-        const uint8_t *rows[ATTN__MAX_LANES];
-        attn__broadcast(&d->mask, stride);
-        for (l = 0; l < t->ld; l++)
-            rows[l] = (const uint8_t *)d->mask.data + (t->b*stride[0] + t->h[l]*stride[1] + t->i[l]*stride[2] +
-                                                       c0*stride[3]);
-        t->f->exclude(t->s, t->ld, n, rows, stride[3]);
-    }
-    if (!r->whole) t->f->clip(t->s, t->ld, n, r->first, r->last);
 }
-
+static void attn__finish_scores(attn__tile *t, int64_t n)
+{
+    const attn__score *score = attn__score_of(t->c);
+    if (score->finish) score->finish(t, n);
+}
 static void attn__chunk_scores(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
 {
-    int64_t j, end;
-    if (!r->whole) attn__fill(t->s, 1, n * t->ld, ATTN__NEG_INF);
-    for (j = 0; j < n; j = end) {
-        end = attn__stretch(r, j, n);
-        if (r->from[j] < r->to[j]) attn__scores(t, c0, j, end, r->from[j], r->to[j]);
-    }
-    attn__finish_raw(t, n);
-    attn__soften(t, n);
-    attn__mask_chunk(t, c0, n, r);
+    attn__raw_scores(t, c0, n, r);
+    attn__finish_scores(t, n);
+    attn__apply_softcap(t, n);
+    attn__apply_masks(t, c0, n, r);
 }
 
-/* Dropout for some lanes of the tile and the rows j0 .. j1 of [.][ld]; row 0 is key c0. */
-static void attn__drop_lanes(const attn__tile *t, int64_t c0, int64_t lane0, int64_t lanes, int64_t j0, int64_t j1,
-                             float *s)
+/* The raw and the softcapped scores as results: over all keys, apart from the rest so that they change no bit of it.
+   from: a multiple of ATTN__CHUNK */
+static void attn__store_raw_scores(attn__tile *t, int64_t from, int64_t to)
 {
-    uint32_t i[ATTN__MAX_LANES], h[ATTN__MAX_LANES];
-    const int64_t *origin = t->d->dropout_origin;   /* modulo 2^32 */
-    attn__drop d;
-    int64_t l;
-    for (l = 0; l < lanes; l++) {
-        i[l] = (uint32_t)t->i[lane0 + l] + (uint32_t)origin[2];
-        h[l] = (uint32_t)t->h[lane0 + l] + (uint32_t)origin[1];
+    int64_t c0, n;
+    for (c0 = from; c0 < to; c0 += ATTN__CHUNK) {
+        n = attn__min(to - c0, ATTN__CHUNK);
+        attn__score_of(t->c)->meet(t, c0, 0, n, 0, t->vecs);
+        attn__finish_scores(t, n);
+        attn__store_lanes(t, &t->c->scores, c0, n, t->ones, t->s);
+        attn__apply_softcap(t, n);
+        attn__store_lanes(t, &t->c->scores_softcap, c0, n, t->ones, t->s);
     }
-    d.s = s + lane0;
-    d.ld = t->ld;
-    d.lanes = lanes;
-    d.j0 = j0;
-    d.j1 = j1;
-    d.seed = t->d->seed;
-    d.below = attn__drop_below(t->d->dropout);
-    d.i = i;
-    d.h = h;
-    d.b = (uint32_t)t->b + (uint32_t)origin[0];
-    d.key = (uint32_t)c0 + (uint32_t)origin[3];
-    t->f->drop(&d);
 }
 
-/* Scores of the tile's vector x become weights relative to the chunk's maximum, between the keys that some lane
-   reaches. mark: tell excluded ones from those that underflow. */
+/* ---- its weights. Scores of the tile's vector x become weights relative to the chunk's maximum, between the keys that
+   some lane reaches. mark: tell excluded ones from those that underflow. */
 static void attn__weigh_vector(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum,
                                int64_t *first, int64_t *last)
 {
@@ -4078,8 +4809,8 @@ static void attn__weigh_vector(attn__tile *t, const attn__reach *r, int32_t x, i
     *first = r->first[lane0];
     *last = r->last[lane0];
     for (l = lane0; l < lane1; l++) {
-        *first = r->first[l] < *first ? r->first[l] : *first;
-        *last = r->last[l] > *last ? r->last[l] : *last;
+        *first = attn__min(r->first[l], *first);
+        *last = attn__max(r->last[l], *last);
     }
     t->f->weigh(t->s + lane0, t->ld, *first, *last, mark, cmax + lane0, csum + lane0);
 }
@@ -4093,8 +4824,45 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
         attn__weigh_vector(t, r, x, mark, cmax, csum, &first, &last);
         for (j = 0; !r->whole && j < n; j++)    /* a vector of the hull that does not reach the key: excluded, inert */
             if (j < first || j >= last) attn__fill(t->s + j * t->ld + x * width, 1, width, -0.0f);
-        if (t->d->dropout > 0.0f) attn__drop_lanes(t, c0, x * width, width, first, last, t->s);
+        if (t->c->dropout > 0.0f) attn__drop_lanes(t, c0, x * width, width, first, last, t->s);
     }
+}
+
+/* ---- >>few: a tile of few rows (one query; a group of heads) would leave most lanes idle. Then lanes are keys, on
+   the way turned in registers, and after that columns of V, read where they lie. The same chains, so the same bits;
+   scores and outputs of a chunk are turned into the tile's layout, where everything else happens. */
+static int32_t attn__is_few(const attn__tile *t)
+{
+    const attn__call *c = t->c;
+    return attn__score_of(c)->flags & ATTN__DOTS && t->lanes <= ATTN__FEW && c->size_k > 0 &&
+           attn__is_contiguous(&c->k) && (!c->out.rank || (attn__is_contiguous(&c->v) && c->size_v >= t->f->width));
+}
+
+/* [lanes][row] at `from` -> t's layout */
+static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, int64_t n, float *to)
+{
+    const float *rows[ATTN__MAX_LANES];
+    int64_t l;
+    for (l = 0; l < t->ld; l++) rows[l] = from + attn__min(l, t->lanes - 1) * row;
+    t->f->pack(to, t->ld, rows, 1, n, t->ones);
+}
+
+static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
+{
+    const attn__call *c = t->c;
+    attn__product p;
+    p.a = t->query;
+    p.a_k = t->ld;
+    p.b = attn__at(&c->k, t->b, t->head_kv, c0 + j0, 0);
+    p.b_row = c->k.stride[2];
+    p.c = t->few_s + j0;
+    p.c_row = ATTN__FEW_ROW;
+    p.rows = t->lanes;
+    p.depth = c->size_k;
+    p.fetch = c->out.rank ? attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0) : NULL;
+    p.fetch_row = c->v.stride[2];
+    t->f->dots(&p, j1 - j0);
+    attn__few_turn(t, t->few_s + j0, ATTN__FEW_ROW, j1 - j0, t->s + j0 * t->ld);
 }
 
 /* Some keys at a time, so that a row of V is read whole while its lines are near. The last vector of columns ends
@@ -4102,11 +4870,12 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
    0, 8 and 12, the last is kept in places 16..23, and its upper half moves down to 16..19 at the end. */
 static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, float *acc)
 {
-    const attn_view *v = &t->d->v;
-    const int64_t width = t->f->width, size = t->shape->size_v, whole = size / width * width, row = size + width;
+    const attn__array *v = &t->c->v, *k = &t->c->k;
+    const int64_t width = t->f->width, size = t->c->size_v, whole = size / width * width, row = size + width;
     float *weights[ATTN__FEW];
     attn__product p;
-    int64_t j, end, next, column, l;
+    attn__stretch s;
+    int64_t j, next, column, l;
     for (l = 0; l < t->lanes; l++) weights[l] = t->few_s + l * ATTN__FEW_ROW + j0;
     t->f->unpack(weights, t->lanes, 1, t->s + j0 * t->ld, t->ld, j1 - j0, t->ones);
     attn__fill(t->few_v, 1, t->lanes * row, 0.0f);
@@ -4116,21 +4885,21 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     p.c_row = row;
     p.rows = t->lanes;
     p.kind = ATTN__PRODUCT;
-    p.onto = 1;
-    p.fetch_row = t->d->k.stride[2];
+    p.onto = ATTN__GO_ON;
+    p.fetch_row = k->stride[2];
     for (j = j0; j < j1; j = next) {
-        end = attn__stretch(r, j, j1);
-        next = j + ATTN__FEW_KEYS < end ? j + ATTN__FEW_KEYS : end;
-        if (!r->whole && r->from[j] == r->to[j]) continue;
+        s = attn__stretch_at(r, j, j1);
+        next = attn__min(j + ATTN__FEW_KEYS, s.end);
+        if (s.from == s.to) continue;
         p.a = t->few_s + j;
         p.depth = next - j;
         for (column = 0; column < size; column += p.vecs * width) {
             const int64_t left = (whole - column) / width;
-            p.vecs = p.rows == 1 && left >= 8 ? 8 : left > t->f->vecs ? t->f->vecs : left > 0 ? (int32_t)left : 1;
+            p.vecs = p.rows == 1 && left >= 8 ? 8 : (int32_t)attn__max(attn__min(left, t->f->vecs), 1);
             p.b = attn__at(v, t->b, t->head_kv, c0 + j, column < whole ? column : size - width);
             p.c = t->few_v + column;
             p.fetch = p.vecs < 8 ? NULL :       /* while V is read the keys of the next chunk come near */
-                attn__ahead(attn__at(&t->d->k, t->b, t->head_kv, c0 + j, 0), ATTN__CHUNK, p.fetch_row) + column;
+                attn__ahead(attn__at(k, t->b, t->head_kv, c0 + j, 0), ATTN__CHUNK, p.fetch_row) + column;
             t->f->product(&p);
         }
     }
@@ -4140,55 +4909,59 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     attn__few_turn(t, t->few_v, row, size, acc);
 }
 
-/* after: acc gets a chain more, where the chunk is whole */
+/* ---- its outputs. after: acc gets a chain more, where the chunk is whole */
 static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, int32_t kind,
                                int after, float *acc)
 {
-    const attn_view *v = &t->d->v;
+    const attn__array *v = &t->c->v;
     attn__product p;
-    int64_t j, end;
+    attn__stretch s;
+    int64_t j;
     if (t->few && kind == ATTN__PRODUCT) { attn__few_values(t, c0, j0, j1, r, acc); return; }
-    if (!r->whole) attn__fill(acc, 1, t->shape->size_v * t->ld, 0.0f);
-    for (j = j0; j < j1; j = end) {
-        const int64_t hull = r->whole ? 0 : j;
-        end = attn__stretch(r, j, j1);
-        if (r->from[hull] == r->to[hull]) continue;
+    if (!r->whole) attn__fill(acc, 1, t->c->size_v * t->ld, 0.0f);
+    p.a_row = v->stride[3];
+    p.a_k = v->stride[2];
+    p.rows = t->c->size_v;
+    p.b_row = p.c_row = t->ld;
+    p.kind = kind;
+    p.onto = !r->whole ? ATTN__GO_ON : after ? ATTN__ADD_AFTER : ATTN__FROM_ZERO;
+    p.fetch = NULL;
+    for (j = j0; j < j1; j = s.end) {
+        s = attn__stretch_at(r, j, j1);
+        if (s.from == s.to) continue;
         p.a = attn__at(v, t->b, t->head_kv, c0 + j, 0);
-        p.a_row = v->stride[3];
-        p.a_k = v->stride[2];
-        p.b = t->s + j * t->ld + r->from[hull] * t->f->width;
-        p.c = acc + r->from[hull] * t->f->width;
-        p.rows = t->shape->size_v;
-        p.depth = end - j;
-        p.b_row = p.c_row = t->ld;
-        p.vecs = r->to[hull] - r->from[hull];
-        p.kind = kind;
-        p.onto = !r->whole ? ATTN__GO_ON : after ? ATTN__ADD_AFTER : ATTN__FROM_ZERO;
-        p.fetch = NULL;
+        p.b = t->s + j * t->ld + s.from * t->f->width;
+        p.c = acc + s.from * t->f->width;
+        p.depth = s.end - j;
+        p.vecs = s.to - s.from;
         t->f->product(&p);
     }
 }
-
 /* The weighted values of a chunk: chain by chain, which loses less to rounding than one long chain. */
 static void attn__chunk_outputs(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int32_t kind)
 {
     const int at_once = r->whole && !(t->few && kind == ATTN__PRODUCT);
     int64_t j, end;
     for (j = 0; j < n; j = end) {
-        end = n - j < ATTN__CHAIN ? n : j + ATTN__CHAIN;
+        end = attn__min(n, j + ATTN__CHAIN);
         attn__chunk_values(t, c0, j, end, r, kind, j > 0, j && !at_once ? t->part : t->acc);
-        if (j && !at_once) t->f->merge(t->shape->size_v, t->ld, t->acc, t->part, t->ones, t->ones);
+        if (j && !at_once) t->f->merge(t->c->size_v, t->ld, t->acc, t->part, t->ones, t->ones);
     }
 }
 
-/* What a chunk leaves behind where the keys of a tile are cut: output, maximum and sum of each row. */
-static float *attn__slot(const attn__tile *t, int64_t c0)
+/* A chunk's results, the output in t->acc, are joined with those of the chunks before it. */
+static void attn__join_chunk(attn__tile *t, const float *cmax, const float *csum)
 {
-    return t->slots + c0 / ATTN__CHUNK * t->shape->chunk_floats;
+    float old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
+    t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
+    if (t->c->out.rank) t->f->merge(t->c->size_v, t->ld, t->o, t->acc, old, fresh);
 }
-static void attn__leave(const attn__tile *t, float *slot, const float *cmax, const float *csum)
+
+/* Where the keys of a tile are cut among tasks, a chunk leaves its outputs, maximum and sum of each row in a slot: */
+static float *attn__slot(const attn__tile *t, int64_t c0) { return t->slots + c0 / ATTN__CHUNK * t->c->slot_floats; }
+static void attn__save_chunk(const attn__tile *t, float *slot, const float *cmax, const float *csum)
 {
-    const int64_t outputs = t->d->out.rank ? t->shape->size_v : 0;
+    const int64_t outputs = t->c->out.rank ? t->c->size_v : 0;
     float *rows[ATTN__MAX_LANES];
     int64_t l;
     for (l = 0; l < t->lanes; l++) {
@@ -4198,407 +4971,1622 @@ static void attn__leave(const attn__tile *t, float *slot, const float *cmax, con
     }
     if (outputs) t->f->unpack(rows, t->lanes, 1, t->acc, t->ld, outputs, t->ones);
 }
-
-/* A chunk's results, the output in t->acc, are joined with those of the chunks before it. */
-static void attn__absorb(attn__tile *t, const float *cmax, const float *csum)
+/* and is joined from there. */
+static void attn__join_saved(attn__tile *t, const float *slot)
 {
-    float old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
-    t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
-    if (t->d->out.rank) t->f->merge(t->shape->size_v, t->ld, t->o, t->acc, old, fresh);
-}
-static void attn__recall(attn__tile *t, const float *slot)
-{
-    const int64_t outputs = t->d->out.rank ? t->shape->size_v : 0;
+    const int64_t outputs = t->c->out.rank ? t->c->size_v : 0;
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES];
     int64_t l;
     for (l = 0; l < t->ld; l++) {
-        cmax[l] = slot[l < t->lanes ? l : t->lanes - 1];
-        csum[l] = slot[ATTN__FEW + (l < t->lanes ? l : t->lanes - 1)];
+        cmax[l] = slot[attn__min(l, t->lanes - 1)];
+        csum[l] = slot[ATTN__FEW + attn__min(l, t->lanes - 1)];
     }
     if (outputs) attn__few_turn(t, slot + 2 * ATTN__FEW, outputs, outputs, t->acc);
-    attn__absorb(t, cmax, csum);
+    attn__join_chunk(t, cmax, csum);
 }
 
 static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
 {
-    const attn_desc *d = t->d;
-    const int64_t outputs = d->out.rank ? t->shape->size_v : 0;
+    const attn__call *c = t->c;
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES];
     attn__reach r;
     attn__find_reach(t, c0, n, &r);
     attn__chunk_scores(t, c0, n, &r);
-    attn__store_chunk(t, &d->scores_masked, c0, n);
-    attn__store_chunk(t, &d->weights, c0, n);           /* scores for now; attn__finish_weights turns them */
+    attn__store_lanes(t, &c->scores_masked, c0, n, t->ones, t->s);
+    attn__store_lanes(t, &c->weights, c0, n, t->ones, t->s);    /* scores for now; attn__finish_weights turns them */
     attn__chunk_weights(t, c0, n, &r, 0, cmax, csum);
-    if (outputs) {
+    if (c->out.rank && c->size_v) {
         attn__chunk_outputs(t, c0, n, &r, ATTN__PRODUCT);
-        if (!t->f->finite(t->acc, outputs * t->ld)) {   /* NaN, Inf or overflow: again, without the excluded lanes */
+        if (!t->f->finite(t->acc, c->size_v * t->ld)) {     /* NaN, Inf or overflow: again, without excluded lanes */
             attn__chunk_scores(t, c0, n, &r);
             attn__chunk_weights(t, c0, n, &r, 1, cmax, csum);
             attn__chunk_outputs(t, c0, n, &r, ATTN__PRODUCT_OF_ALLOWED);
         }
     }
-    if (t->slots) attn__leave(t, attn__slot(t, c0), cmax, csum);
-    else attn__absorb(t, cmax, csum);
+    if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
+    else attn__join_chunk(t, cmax, csum);
 }
 
-/* ---- the end of a tile: per row 1/mass, then outputs, log-sum-exp and weights */
-static void attn__uniform_row(const attn__tile *t, int64_t l)
+/* ---- softmax of given rows and nothing else: row by row, where they lie */
+static int32_t attn__is_plain(const attn__call *c)
 {
-    const attn_desc *d = t->d;
-    const int64_t keys = t->shape->keys;
-    const float weight = attn__choose(keys > 0, 1.0f / (float)keys, 0.0f), keep = attn__keep_scale(d->dropout);
-    attn__dropper drop = attn__dropper_of(d, t->b, t->h[l], t->i[l]);
-    const int64_t columns = d->out.rank ? t->shape->size_v : 0;
-    float *o = t->o + l, *acc = t->acc + l;
-    int64_t c, j;
-    attn__fill(o, t->ld, columns, 0.0f);
-    attn__fill(acc, t->ld, columns, 0.0f);
-    for (j = 0; j < keys; j++) {
-        const int kept = d->dropout == 0.0f || attn__kept(&drop, j);
-        const float w = attn__choose(d->dropout > 0.0f, attn__choose(kept, weight * keep, 0.0f), weight);
-        for (c = 0; c < columns; c++)
-            acc[c * t->ld] = attn__fma(w, *attn__at(&d->v, t->b, t->head_kv, j, c), acc[c * t->ld]);
-        if (j % ATTN__CHUNK == ATTN__CHUNK - 1 || j == keys - 1) {
-            for (c = 0; c < columns; c++) o[c * t->ld] = o[c * t->ld] + acc[c * t->ld];
-            attn__fill(acc, t->ld, columns, 0.0f);
-        }
-        if (d->weights.rank)
-            *attn__out_at(&d->weights, t->b, t->h[l], t->i[l], j) = d->weights_after_dropout ? w : weight;
-    }
+    return c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) && c->scale != 0.0f &&
+           c->softcap == 0.0f && !c->out.rank && !c->scores_masked.rank && !c->bias.rank && !c->alibi.rank &&
+           !c->mask.rank;
 }
+/* x with x * scale = -inf */
+static float attn__none_over(float scale) { return attn__choose(scale < 0.0f, ATTN__INF, ATTN__NEG_INF); }
 
-static int32_t attn__is_plain(const attn__tile *t)
-{
-    const attn_desc *d = t->d;
-    return d->score == ATTN_SCORE_GIVEN && d->given_scores.stride[3] == 1 && d->scale != 0.0f && d->softcap == 0.0f &&
-           !d->out.rank && !d->scores_masked.rank && !d->bias.rank && !d->alibi.rank && !d->mask.rank;
-}
-
-/* A row's maximum and sum in the plain case. Chunks and the 16 sums go by absolute key, so edges are filled up. */
+/* A row's maximum and sum. Chunks and the 16 sums go by absolute key, so edges are filled up. */
 static void attn__plain_row(attn__tile *t, int64_t l)
 {
-    const float *x = attn__at(&t->d->given_scores, t->b, t->h[l], t->i[l], 0);
+    const float *x = attn__at(&t->c->given_scores, t->b, t->h[l], t->i[l], 0);
     float top[ATTN__MAX_WIDTH], sum[ATTN__MAX_WIDTH], cmax[ATTN__MAX_WIDTH], csum[ATTN__MAX_WIDTH];
     float old[ATTN__MAX_WIDTH], fresh[ATTN__MAX_WIDTH], *edge = t->t;
     const int64_t first = t->row[l].first, last = t->row[l].last, width = t->f->width;
-    int64_t c0, c1, j;
+    int64_t c0, from, to;
     attn__fill(top, 1, width, ATTN__NEG_INF);
     attn__fill(cmax, 1, width, ATTN__NEG_INF);
     attn__fill(sum, 1, width, 0.0f);
     attn__fill(csum, 1, width, 0.0f);
-    for (c0 = first / ATTN__CHUNK * ATTN__CHUNK; c0 < last; c0 = c1) {
-        c1 = c0 + ATTN__CHUNK;
-        if (first <= c0 && c1 <= last) t->f->mass(x + c0, ATTN__CHUNK, t->d->scale, cmax, csum);
-        else {
-            attn__fill(edge, 1, ATTN__CHUNK, attn__none_over(t->d->scale));
-            for (j = first > c0 ? first : c0; j < c1 && j < last; j++) edge[j - c0] = x[j];
-            t->f->mass(edge, ATTN__CHUNK, t->d->scale, cmax, csum);
+    for (c0 = first / ATTN__CHUNK * ATTN__CHUNK; c0 < last; c0 += ATTN__CHUNK) {
+        from = attn__max(first, c0);
+        to = attn__min(last, c0 + ATTN__CHUNK);
+        if (to - from < ATTN__CHUNK) {
+            attn__fill(edge, 1, ATTN__CHUNK, attn__none_over(t->c->scale));
+            attn__copy_floats(edge + (from - c0), x + from, to - from);
         }
+        t->f->mass(to - from < ATTN__CHUNK ? edge : x + c0, ATTN__CHUNK, t->c->scale, cmax, csum);
         t->f->join(width, top, sum, cmax, csum, old, fresh);
     }
     t->top[l] = top[0];
     t->sum[l] = sum[0];
 }
 
+/* ---- the end of a tile: per row 1/mass, then outputs, log-sum-exp and weights */
+static void attn__uniform_row(const attn__tile *t, int64_t l)
+{
+    const attn__call *c = t->c;
+    const float weight = attn__choose(c->keys > 0, 1.0f / (float)c->keys, 0.0f);
+    attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
+    const int64_t columns = c->out.rank ? c->size_v : 0;
+    float *o = t->o + l, *acc = t->acc + l;
+    int64_t x, j;
+    attn__fill(o, t->ld, columns, 0.0f);
+    attn__fill(acc, t->ld, columns, 0.0f);
+    for (j = 0; j < c->keys; j++) {
+        const int kept = c->dropout == 0.0f || attn__kept(&drop, j);
+        const float w = attn__choose(c->dropout > 0.0f, attn__choose(kept, weight * c->keep_scale, 0.0f), weight);
+        for (x = 0; x < columns; x++)
+            acc[x * t->ld] = attn__fma(w, attn__read(&c->v, t->b, t->head_kv, j, x), acc[x * t->ld]);
+        if (j % ATTN__CHUNK == ATTN__CHUNK - 1 || j == c->keys - 1) {
+            for (x = 0; x < columns; x++) o[x * t->ld] = o[x * t->ld] + acc[x * t->ld];
+            attn__fill(acc, t->ld, columns, 0.0f);
+        }
+        if (c->weights.rank)
+            attn__write(&c->weights, t->b, t->h[l], t->i[l], j, c->weights_after_dropout ? w : weight);
+    }
+}
+
 /* One row of weights, which holds masked scores in the chunks that were visited; in the plain case nothing yet. */
 static void attn__finish_weights(const attn__tile *t, int64_t l, float top, float inverse)
 {
-    const attn_desc *d = t->d;
-    const int64_t stride = d->weights.stride[3], keys = t->shape->keys;
-    const int64_t from = t->plain ? t->row[l].first : t->first / ATTN__CHUNK * ATTN__CHUNK;
-    const int64_t to = t->plain ? t->row[l].last : t->last;
-    const float base = attn__choose(attn__is_none(top), 0.0f, top), keep = attn__keep_scale(d->dropout);
-    attn__dropper drop = attn__dropper_of(d, t->b, t->h[l], t->i[l]);
-    float *row = attn__out_at(&d->weights, t->b, t->h[l], t->i[l], 0), *w;
-    const float *x = t->plain ? attn__at(&d->given_scores, t->b, t->h[l], t->i[l], 0) : row;
-    const int64_t x_stride = t->plain ? 1 : stride;
+    const attn__call *c = t->c;
+    const attn__array *from = t->plain ? &c->given_scores : &c->weights;
+    const int64_t stride = c->weights.stride[3], x_stride = from->stride[3];
+    const int64_t first = t->plain ? t->row[l].first : t->first / ATTN__CHUNK * ATTN__CHUNK;
+    const int64_t last = t->plain ? t->row[l].last : t->last;
+    const float base = attn__choose(attn__is_none(top), 0.0f, top);
+    attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
+    const float *x = attn__at(from, t->b, t->h[l], t->i[l], 0);
+    float *row = attn__at(&c->weights, t->b, t->h[l], t->i[l], 0), *w;
     int64_t j, c0, n;
-    attn__fill(row, stride, from < to ? from : keys, 0.0f);
-    for (c0 = from; c0 < to; c0 += n) {
-        n = to - c0 < ATTN__CHUNK ? to - c0 : ATTN__CHUNK;
+    attn__fill(row, stride, first < last ? first : c->keys, 0.0f);
+    for (c0 = first; c0 < last; c0 += n) {
+        n = attn__min(last - c0, ATTN__CHUNK);
         w = stride == 1 ? row + c0 : t->t;
         for (j = 0; x_stride != 1 && j < n; j++) w[j] = x[(c0 + j) * x_stride];
-        t->f->normalise(x_stride == 1 ? x + c0 : w, w, n, attn__choose(t->plain, d->scale, 1.0f), base, inverse);
-        for (j = 0; d->weights_after_dropout && d->dropout > 0.0f && j < n; j++)
-            w[j] = attn__choose(attn__kept(&drop, c0 + j), w[j] * keep, 0.0f);
+        t->f->normalise(x_stride == 1 ? x + c0 : w, w, n, attn__choose(t->plain, c->scale, 1.0f), base, inverse);
+        for (j = 0; c->weights_after_dropout && c->dropout > 0.0f && j < n; j++)
+            w[j] = attn__choose(attn__kept(&drop, c0 + j), w[j] * c->keep_scale, 0.0f);
         for (j = 0; stride != 1 && j < n; j++) row[(c0 + j) * stride] = w[j];
     }
-    if (from < to) attn__fill(row + to * stride, stride, keys - to, 0.0f);
+    if (first < last) attn__fill_row(t, &c->weights, l, last, c->keys, 0.0f);
 }
 
+/* One row's log-sum-exp and weights; returns what its outputs are multiplied by. */
+static float attn__finish_row(attn__tile *t, int64_t l)
+{
+    const attn__call *c = t->c;
+    float top = t->top[l], sum = t->sum[l], own, share, inverse;
+    if (c->stats.rank) {
+        attn__write(&c->stats, t->b, t->h[l], t->i[l], 0, top);
+        attn__write(&c->stats, t->b, t->h[l], t->i[l], 1, attn__quiet(sum));
+    }
+    share = attn__add_sink(c, t->h[l], &top, &sum, &own);
+    inverse = attn__choose(sum == 0.0f, 0.0f, share / sum);
+    if (c->lse.rank)
+        attn__write(&c->lse, t->b, t->h[l], t->i[l], 0,
+                    attn__choose(sum == 0.0f, ATTN__NEG_INF, attn__quiet(top + attn__log(sum))));
+    if (sum == 0.0f && c->empty == ATTN_EMPTY_UNIFORM) {
+        attn__uniform_row(t, l);
+        return 1.0f;
+    }
+    if (sum == 0.0f && c->empty == ATTN_EMPTY_NAN) inverse = ATTN__NAN;
+    if (c->weights.rank && sum == 0.0f) attn__fill_row(t, &c->weights, l, 0, c->keys, inverse);
+    else if (c->weights.rank) attn__finish_weights(t, l, t->top[l], inverse);
+    return c->dropout > 0.0f ? inverse * c->keep_scale : inverse;
+}
 static void attn__finish_tile(attn__tile *t)
 {
-    const attn_desc *d = t->d;
-    float inverse[ATTN__MAX_LANES], *rows[ATTN__MAX_LANES];
+    const attn__call *c = t->c;
+    float inverse[ATTN__MAX_LANES];
     int64_t l;
     for (l = 0; l < t->lanes; l++) {
-        float top = t->top[l], sum = t->sum[l], share = 1.0f;
-        if (d->stats.rank) {
-            *attn__out_at(&d->stats, t->b, t->h[l], t->i[l], 0) = top;
-            *attn__out_at(&d->stats, t->b, t->h[l], t->i[l], 1) = attn__quiet(sum);
-        }
-        if (d->sink.rank && !attn__is_none(attn__of_head(&d->sink, t->h[l]))) {
-            const float sink = attn__of_head(&d->sink, t->h[l]), m = attn__larger(sink, top);
-            share = attn__exp(top - m);
-            sum = attn__fma(sum, share, attn__exp(sink - m));
-            top = m;
-        }
-        inverse[l] = attn__choose(sum == 0.0f, 0.0f, share / sum);
-        if (d->lse.rank)
-            *attn__out_at(&d->lse, t->b, t->h[l], t->i[l], 0) =
-                attn__choose(sum == 0.0f, ATTN__NEG_INF, attn__quiet(top + attn__log(sum)));
-        if (sum == 0.0f && d->empty == ATTN_EMPTY_UNIFORM) {
-            attn__uniform_row(t, l);
-            inverse[l] = 1.0f;
-            continue;
-        }
-        if (sum == 0.0f && d->empty == ATTN_EMPTY_NAN) inverse[l] = ATTN__NAN;
-        if (d->weights.rank) {
-            attn__finish_weights(t, l, t->top[l], inverse[l]);
-            if (sum == 0.0f)
-                attn__fill(attn__out_at(&d->weights, t->b, t->h[l], t->i[l], 0), d->weights.stride[3], t->shape->keys,
-                           inverse[l]);
-        }
-        if (d->dropout > 0.0f) inverse[l] = inverse[l] * attn__keep_scale(d->dropout);
+        inverse[l] = attn__finish_row(t, l);
+        if (!c->scores_masked.rank) continue;       /* the chunks that were not visited */
+        attn__fill_row(t, &c->scores_masked, l, 0, t->first / ATTN__CHUNK * ATTN__CHUNK, ATTN__NEG_INF);
+        attn__fill_row(t, &c->scores_masked, l, t->last, c->keys, ATTN__NEG_INF);
     }
-    if (d->scores_masked.rank) {
-        attn__lane_rows(t, &d->scores_masked, 0, rows);
-        for (l = 0; l < t->lanes; l++) {
-            const int64_t from = t->first / ATTN__CHUNK * ATTN__CHUNK, s = d->scores_masked.stride[3];
-            attn__fill(rows[l], s, t->first < t->last ? from : t->shape->keys, ATTN__NEG_INF);
-            if (t->first < t->last) attn__fill(rows[l] + t->last * s, s, t->shape->keys - t->last, ATTN__NEG_INF);
-        }
+    for (l = t->lanes; l < t->ld; l++) inverse[l] = 0.0f;
+    attn__store_lanes(t, &c->out, 0, c->size_v, inverse, t->o);
+}
+#ifndef ATTN_NO_BACKWARD
+/* ------------------------------------------------------------------------------------------------- >>gradients
+   Steps: keys are prepared as in the forward, where a score needs it; per row maximum, 1/mass and delta are found
+   (ATTN__R_x below); blocks of queries meet blocks of keys; sums over rows become the gradients of the parameters.
+   A block of queries is ATTN_GRAD_QUERIES rows of one head, cut into tiles of the forward's kind, so that scores,
+   masks and the rest are the forward's own code. Per block of keys every tile leaves its weights P and the gradients dS
+   of its scores behind, [key][query]; three products with lanes along columns take them on:
+       dV[j] += P[j][.] dO     dK[j] += dS[j][.] Q     dQ[i] += dS[.][i] K
+   each a chain from 0 over the block, then one addition: so the blocks are what defines the bits, not who computes
+   them when. Adding an excluded pair's 0 changes nothing as long as the other factor is finite; where one is not, the
+   product is made in plain C, without the excluded pairs. */
+
+/* A tile of `lanes` rows of the pass's head, from query i on. */
+static void attn__grad_tile(const attn__pass *p, attn__tile *t, int64_t i, int64_t lanes)
+{
+    const attn__call *c = p->c;
+    t->c = c;
+    t->f = p->f;
+    t->b = p->b;
+    t->head_kv = p->head_kv;
+    t->stream = c->streams == c->heads ? p->head : p->head_kv;
+    t->prepared = p->shared.prepared + (t->b * c->streams + t->stream) * c->keys * c->key_floats;
+    t->lanes = lanes;
+    t->vecs = (int32_t)attn__blocks(lanes, p->f->width);
+    t->ld = t->vecs * p->f->width;
+    t->plain = t->few = 0;
+    t->slots = NULL;
+    attn__open_lanes(t, p->head, i);
+}
+
+/* ---- the step of the rows: maximum and sum as the forward had them, then delta */
+static void attn__row_stats(attn__pass *p, attn__tile *t)
+{
+    const attn__array *stats = &p->c->saved_stats;
+    float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
+    attn__reach r;
+    int64_t l, c0, n, first, last;
+    int32_t x;
+    for (l = 0; stats->rank && l < t->ld; l++) {
+        t->top[l] = attn__read(stats, t->b, t->h[l], t->i[l], 0);
+        t->sum[l] = attn__read(stats, t->b, t->h[l], t->i[l], 1);
     }
-    if (d->out.rank) {
-        for (l = t->lanes; l < t->ld; l++) inverse[l] = 0.0f;
-        attn__lane_rows(t, &d->out, 0, rows);
-        t->f->unpack(rows, t->lanes, d->out.stride[3], t->o, t->ld, t->shape->size_v, inverse);
+    for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; !stats->rank && c0 < t->last; c0 += ATTN__CHUNK) {
+        n = attn__min(t->last - c0, ATTN__CHUNK);
+        attn__find_reach(t, c0, n, &r);
+        attn__chunk_scores(t, c0, n, &r);
+        for (x = 0; x < t->vecs; x++) attn__weigh_vector(t, &r, x, 0, cmax, csum, &first, &last);
+        t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
     }
 }
 
-/* Do all rows of a batch entry reach the same keys? */
-static int attn__same_rows(const attn_desc *d)
+/* delta[lane] += sum over j of P dW, one chain */
+static void attn__weights_delta(attn__pass *p, attn__tile *t, const float *base, const float *inverse, float *delta)
 {
-    return !d->causal && !d->window && d->key_lengths.rank < 2 && !d->query_lengths.rank && !d->alibi.rank;
+    const attn__call *c = p->c;
+    const int drops = c->dropout > 0.0f && c->weights_after_dropout;
+    float zero[ATTN__MAX_LANES], *keep = t->t + ATTN_GRAD_KEYS * t->ld;
+    attn__grade g;
+    attn__reach r;
+    int64_t l, j, c0;
+    attn__fill(zero, 1, ATTN__MAX_LANES, 0.0f);
+    g.base = base;
+    g.inverse = inverse;
+    g.shift = zero;
+    g.s = t->s;
+    g.dp = t->t;
+    g.more = NULL;
+    g.keep = drops ? keep : NULL;
+    g.p = g.ds = t->s;
+    g.ld = g.row = t->ld;
+    for (c0 = t->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS; c0 < t->last; c0 += ATTN_GRAD_KEYS) {
+        g.rows = attn__min(t->last - c0, ATTN_GRAD_KEYS);
+        attn__find_reach(t, c0, g.rows, &r);
+        attn__chunk_scores(t, c0, g.rows, &r);
+        attn__load_lanes(t, &c->d_weights, c0, g.rows, t->ones, t->t);
+        if (drops) attn__keep_factors(t, c0, g.rows, keep);
+        t->f->grade(&g);
+        for (j = 0; j < g.rows; j++)
+            for (l = 0; l < t->lanes; l++) delta[l] = delta[l] + t->s[j * t->ld + l];
+    }
 }
 
-/* The lanes of a tile: its rows from query i of head h on, and what they may reach. */
-static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
+static void attn__row_tile(attn__pass *p, attn__tile *t)
 {
-    const attn_desc *d = t->d;
-    const attn__shape *s = t->shape;
-    const int same = attn__same_rows(d);
+    const attn__call *c = p->c;
+    float base[ATTN__MAX_LANES], inverse[ATTN__MAX_LANES], delta[ATTN__MAX_LANES], p_sink[ATTN__MAX_LANES];
     int64_t l;
-    t->first = ATTN__HUGE;
-    t->last = 0;
-    t->head = h;
+    if (!c->saved_stats.rank || c->d_weights.rank) attn__load_queries(t);
+    attn__row_stats(p, t);
     for (l = 0; l < t->ld; l++) {
-        t->h[l] = h;
-        t->i[l] = i;
-        if (l == 0 || !same) t->row[l] = attn__row_of(d, s->queries, s->keys, t->b, i);
-        else t->row[l] = t->row[0];
-        if (t->row[l].first < t->row[l].last) {
-            t->first = t->row[l].first < t->first ? t->row[l].first : t->first;
-            t->last = t->row[l].last > t->last ? t->row[l].last : t->last;
-        }
-        if (attn__is_kernel(d->score)) {
-            const float sigma = d->sigma_per_head.rank ? attn__of_head(&d->sigma_per_head, h) : d->sigma;
-            t->width[l] = sigma * sigma;
-            if (d->score == ATTN_SCORE_GAUSSIAN) t->width[l] = -0.5f / t->width[l];
-        }
-        if (d->alibi.rank) t->slope[l] = attn__of_head(&d->alibi, h);
-        t->top[l] = ATTN__NEG_INF;
-        t->sum[l] = 0.0f;
-        if (l + 1 < t->lanes && ++i == s->queries) {
-            i = 0;
-            h++;
-        }
+        float top = t->top[l], sum = t->sum[l], own, share;
+        base[l] = attn__choose(attn__is_none(top), 0.0f, top);
+        share = attn__add_sink(c, t->h[l], &top, &sum, &own);
+        p_sink[l] = attn__choose(own == 0.0f, 0.0f, own / sum);
+        inverse[l] = attn__choose(sum == 0.0f, 0.0f, share / sum);
+        delta[l] = 0.0f;
     }
-    if (t->first >= t->last) t->first = t->last = 0;
-}
-
-/* The vectors of one of so many tiles, of one width or two next to each other, and how many lie before it. */
-static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t *before)
-{
-    const int64_t each = vectors / tiles, more = vectors % tiles;
-    *before = tile * each + (tile < more ? tile : more);
-    return each + (tile < more);
-}
-
-static void attn__open_tile(attn__tile *t, int64_t tile)
-{
-    const attn__shape *s = t->shape;
-    const int64_t group = s->heads / s->streams, rows = group * s->queries;
-    int64_t row0;
-    t->vecs = (int32_t)attn__share(attn__blocks(rows, t->f->width), s->tiles, tile, &row0);
-    row0 *= t->f->width;
-    t->ld = t->vecs * t->f->width;
-    t->lanes = rows - row0 < t->ld ? rows - row0 : t->ld;
-    t->few = attn__is_few(t);
-    attn__open_lanes(t, t->stream * group + row0 / s->queries, row0 % s->queries);
-    t->plain = attn__is_plain(t);
-}
-
-/* All of a tile, or one part of its keys (`part` of shape->parts). */
-static void attn__run_tile(attn__tile *t, int64_t part)
-{
-    const attn_desc *d = t->d;
-    const attn__shape *s = t->shape;
-    const int64_t chunks = attn__blocks(s->keys, ATTN__CHUNK);
-    const int64_t from = chunks * part / s->parts * ATTN__CHUNK;
-    const int64_t to = part + 1 == s->parts ? s->keys : chunks * (part + 1) / s->parts * ATTN__CHUNK;
-    int64_t l, c0, n;
-    attn__load_queries(t);
-    if (d->scores.rank || d->scores_softcap.rank) attn__tap_scores(t, from, to);
-    if (!d->out.rank && !d->lse.rank && !d->weights.rank && !d->scores_masked.rank && !d->stats.rank) return;
-    if (d->out.rank) attn__fill(t->o, 1, s->size_v * t->ld, 0.0f);
-    for (l = 0; t->plain && l < t->lanes; l++) attn__plain_row(t, l);
-    c0 = t->first / ATTN__CHUNK * ATTN__CHUNK;
-    for (c0 = c0 < from ? from : c0; !t->plain && c0 < t->last && c0 < to; c0 += ATTN__CHUNK) {
-        n = t->last - c0 < ATTN__CHUNK ? t->last - c0 : ATTN__CHUNK;
-        attn__chunk(t, c0, n);
+    if (c->d_out.rank && c->saved_out.rank) {
+        attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, t->o);
+        attn__load_lanes(t, &c->saved_out, 0, c->size_v, t->ones, t->acc);
+        t->f->inner(t->o, t->acc, t->ld, c->size_v, delta);
+        for (l = 0; l < t->ld; l++) delta[l] = attn__choose(t->sum[l] == 0.0f, 0.0f, delta[l]);
     }
-    if (!t->slots) attn__finish_tile(t);
+    if (c->d_weights.rank) attn__weights_delta(p, t, base, inverse, delta);
+    for (l = 0; l < t->lanes; l++) {
+        const float d_lse = c->d_lse.rank ? attn__read(&c->d_lse, t->b, t->h[l], t->i[l], 0) : 0.0f;
+        *attn__row_field(p, ATTN__R_TOP, t->i[l]) = t->top[l];
+        *attn__row_field(p, ATTN__R_INVERSE, t->i[l]) = inverse[l];
+        *attn__row_field(p, ATTN__R_SHIFT, t->i[l]) = delta[l] - d_lse;
+        *attn__row_field(p, ATTN__R_SINK, t->i[l]) =
+            attn__choose(p_sink[l] == 0.0f, 0.0f, p_sink[l] * (d_lse - delta[l]));
+    }
 }
 
-static void attn__join_parts(attn__tile *t)
+/* ---- a block of queries */
+
+/* Rows [n][size] as products want them, `row` floats apart and filled up with zeros; those that `use` leaves out are
+   zeros and not read. factor: NULL or one per row. Is one of them NaN or Inf? */
+static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i0, int64_t n,
+                           int64_t size, int64_t row, const uint8_t *use, const float *factor, float *to)
 {
-    int64_t c0;
-    const attn_desc *d = t->d;
-    if (!d->out.rank && !d->lse.rank && !d->weights.rank && !d->scores_masked.rank && !d->stats.rank) return;
-    if (t->d->out.rank) attn__fill(t->o, 1, t->shape->size_v * t->ld, 0.0f);
-    for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK) attn__recall(t, attn__slot(t, c0));
-    attn__finish_tile(t);
+    int64_t i, x;
+    for (i = 0; i < n; i++, to += row) {
+        attn__fill(to + size, 1, row - size, 0.0f);
+        if (!use[i]) attn__fill(to, 1, size, 0.0f);
+        else if (attn__is_contiguous(a)) attn__copy_floats(to, attn__at(a, b, h, i0 + i, 0), size);
+        else for (x = 0; x < size; x++) to[x] = attn__read(a, b, h, i0 + i, x);
+        for (x = 0; factor && use[i] && x < size; x++) to[x] = to[x] * factor[i];
+    }
+    return !f->finite(to - n * row, n * row);
 }
 
-/* ---- tasks */
-static char *attn__align(void *p) { return (char *)(((uintptr_t)p + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN); }
-
-typedef char attn__shape_fits[sizeof(attn__shape) <= sizeof(((attn_plan *)0)->internal) ? 1 : -1];
-static const attn__shape *attn__shape_of(const attn_plan *plan, attn__shape *s)
+/* What the rows step found, for the block's rows. */
+static void attn__open_rows(attn__pass *p)
 {
-    ATTN__COPY(s, plan->internal, sizeof *s);
-    return s;
+    const attn__call *c = p->c;
+    const int uniform = c->empty == ATTN_EMPTY_UNIFORM && attn__is_none(attn__sink_of(c, p->head));
+    int64_t i;
+    p->uniform = 0;
+    for (i = 0; i < p->n; i++) {
+        const float top = *attn__row_field(p, ATTN__R_TOP, p->i0 + i);
+        p->inverse[i] = *attn__row_field(p, ATTN__R_INVERSE, p->i0 + i);
+        p->shift[i] = *attn__row_field(p, ATTN__R_SHIFT, p->i0 + i);
+        p->base[i] = attn__choose(attn__is_none(top), 0.0f, top);
+        p->dead[i] = (uint8_t)(attn__is_none(top) && !attn__is_nan(p->inverse[i]));
+        p->is_uniform[i] = (uint8_t)(uniform && p->dead[i]);
+        p->uniform |= p->is_uniform[i];
+    }
+    for (; i < ATTN_GRAD_QUERIES; i++) p->base[i] = p->inverse[i] = p->shift[i] = 0.0f;
+}
+/* Its tiles, with their queries and d_out as lanes. */
+static void attn__open_tiles(attn__pass *p)
+{
+    const attn__call *c = p->c;
+    const int64_t depth = attn__query_floats(c), vectors = attn__blocks(p->n, p->f->width);
+    int64_t x, i, before;
+    p->tiles = attn__blocks(vectors, p->f->vecs);
+    p->first = ATTN__HUGE;
+    p->last = 0;
+    for (x = 0, i = 0; x < p->tiles; x++) {
+        attn__tile *t = attn__tile_at(p, x);
+        attn__grad_tile(p, t, p->i0 + i, attn__min(p->n - i, attn__share(vectors, p->tiles, x, &before) * p->f->width));
+        p->lane0[x] = i;
+        t->query = p->query + i * depth;
+        t->raw = p->raw;
+        t->s = p->s;
+        t->t = p->t;
+        t->w = p->w;
+        attn__load_queries(t);
+        if (c->d_out.rank) attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, p->d_out + i * c->size_v);
+        if (t->first < t->last) {
+            p->first = attn__min(t->first, p->first);
+            p->last = attn__max(t->last, p->last);
+        }
+        i += t->ld;
+    }
+    if (p->first >= p->last) p->first = p->last = 0;
+}
+static void attn__open_block(attn__pass *p, int64_t i0)
+{
+    const attn__call *c = p->c;
+    const attn__score *score = attn__score_of(c);
+    uint8_t use[ATTN_GRAD_QUERIES];
+    int64_t i;
+    int field;
+    p->i0 = i0;
+    p->n = attn__min(c->queries - i0, ATTN_GRAD_QUERIES);
+    attn__open_rows(p);
+    attn__open_tiles(p);
+    p->bad_q = p->bad_d_out = 0;
+    for (i = 0; i < p->n; i++) use[i] = !p->dead[i] || p->is_uniform[i];
+    if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K))
+        p->bad_d_out = attn__copy_rows(p->f, &c->d_out, p->b, p->head, i0, p->n, c->size_v, c->w.value_row, use, NULL,
+                                       p->d_out_rows);
+    for (i = 0; i < p->n; i++) use[i] = !p->dead[i];
+    if (c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
+    if (!(p->does & ATTN__DO_Q)) return;
+    attn__fill(p->dq, 1, c->w.pad_u * ATTN__GRAD_ROW, 0.0f);
+    if (p->dt) attn__fill(p->dt, 1, c->w.pad_u * ATTN__GRAD_ROW, 0.0f);
+    for (i = 0; i < p->n; i++)
+        for (field = ATTN__R_ALIBI; field < ATTN__R_COUNT; field++) *attn__row_field(p, field, i0 + i) = 0.0f;
 }
 
-ATTN__NOINLINE static void attn__run_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index,
-                                          int32_t worker)
+/* ---- P and dS */
+
+/* dP = dO V^T for one tile and the keys it reaches. */
+static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t lane0, int64_t c0, int64_t n,
+                               const attn__reach *r)
 {
-    attn__shape shape;
-    const attn__shape *s = attn__shape_of(plan, &shape);
-    const int preparing = s->key_blocks > 0 && phase == 0, joining = s->parts > 1 && phase + 1 == plan->phases;
-    const int64_t parts = joining ? 1 : s->parts, per_stream = preparing ? s->key_blocks : s->tiles * parts;
-    const int64_t within = index % per_stream, tile = within / parts;
-    char *base = attn__align(workspace);
-    float *prepared = (float *)(void *)base;
-    attn__tile *t = (attn__tile *)(void *)(base + s->key_bytes + s->chunk_bytes + worker * s->worker_bytes);
-    t->d = &plan->desc;
-    t->shape = s;
-    t->f = attn__table(plan->isa);
-    t->ld = s->ld;
-    t->vecs = t->f->vecs;
-    t->stream = index / per_stream % s->streams;
-    t->b = index / per_stream / s->streams;
-    t->head_kv = t->stream / (s->streams / s->heads_kv);
-    t->head = t->stream * (s->heads / s->streams);
-    prepared += (t->b * s->streams + t->stream) * s->keys * s->key_floats;
-    t->prepared = prepared;
-    attn__room(t);
-    if (preparing) {
-        attn__prepare_keys(t, within * ATTN__CHUNK, prepared);
+    const attn__call *c = p->c;
+    attn__product q;
+    attn__stretch s;
+    int64_t j;
+    if (!r->whole || !c->d_out.rank) attn__fill(p->dp, 1, n * t->ld, 0.0f);
+    q.a_row = c->v.stride[2];
+    q.a_k = c->v.stride[3];
+    q.b_row = q.c_row = t->ld;
+    q.depth = c->size_v;
+    q.kind = ATTN__PRODUCT;
+    q.onto = ATTN__FROM_ZERO;
+    q.fetch = NULL;
+    for (j = 0; c->d_out.rank && j < n; j = s.end) {
+        s = attn__stretch_at(r, j, n);
+        if (s.from == s.to) continue;
+        q.a = attn__at(&c->v, t->b, t->head_kv, c0 + j, 0);
+        q.b = p->d_out + lane0 * c->size_v + s.from * t->f->width;
+        q.c = p->dp + j * t->ld + s.from * t->f->width;
+        q.rows = s.end - j;
+        q.vecs = s.to - s.from;
+        t->f->product(&q);
+    }
+}
+/* A copy of the tile's scores, at its lanes of the block. */
+static void attn__keep_scores(const attn__tile *t, int64_t n, float *to)
+{
+    int64_t j;
+    for (j = 0; to && j < n; j++) attn__copy_floats(to + j * ATTN__GRAD_ROW, t->s + j * t->ld, t->ld);
+}
+/* P and dS of lanes from .. to of the block: nothing. */
+static void attn__no_pairs(attn__pass *p, int64_t n, int64_t from, int64_t to)
+{
+    int64_t j;
+    for (j = 0; j < n; j++) {
+        attn__fill(p->p + j * ATTN__GRAD_ROW + from, 1, to - from, -0.0f);
+        attn__fill(p->ds + j * ATTN__GRAD_ROW + from, 1, to - from, 0.0f);
+    }
+}
+/* P and dS of one tile against the keys c0 .. c0+n, into its lanes of the block. */
+static void attn__grad_scores(attn__pass *p, int64_t x, int64_t c0, int64_t n)
+{
+    const attn__call *c = p->c;
+    attn__tile *t = attn__tile_at(p, x);
+    const int64_t lane0 = p->lane0[x];
+    attn__reach r;
+    attn__grade g;
+    int64_t j;
+    attn__find_reach(t, c0, n, &r);
+    for (j = 0; j < n; j++) p->seen[j] |= r.whole || r.from[j] < r.to[j];
+    if (!r.whole) p->whole = 0;
+    if (t->first >= c0 + n || t->last <= c0) {
+        attn__no_pairs(p, n, lane0, lane0 + t->ld);
         return;
     }
-    t->slots = s->parts == 1 ? NULL : (float *)(void *)(base + s->key_bytes) +
-        ((t->b * s->streams + t->stream) * s->tiles + tile) * attn__blocks(s->keys, ATTN__CHUNK) * s->chunk_floats;
-    attn__open_tile(t, tile);
-    if (joining) attn__join_parts(t);
-    else attn__run_tile(t, within % parts);
+    attn__raw_scores(t, c0, n, &r);
+    attn__grad_weights(p, t, lane0, c0, n, &r);
+    attn__keep_scores(t, n, p->square ? p->square + lane0 : NULL);
+    attn__finish_scores(t, n);
+    attn__apply_softcap(t, n);
+    attn__keep_scores(t, n, p->soft ? p->soft + lane0 : NULL);
+    attn__apply_masks(t, c0, n, &r);
+    g.s = t->s;
+    g.dp = p->dp;
+    g.base = p->base + lane0;
+    g.inverse = p->inverse + lane0;
+    g.shift = p->shift + lane0;
+    g.keep = g.more = NULL;
+    if (c->dropout > 0.0f) {
+        attn__keep_factors(t, c0, n, p->keep);
+        g.keep = p->keep;
+    }
+    if (c->d_weights.rank) {
+        attn__load_lanes(t, &c->d_weights, c0, n, t->ones, t->t);
+        if (!c->weights_after_dropout) g.more = t->t;
+        else for (j = 0; j < n * t->ld; j++) p->dp[j] = p->dp[j] + t->t[j];
+    }
+    g.p = p->p + lane0;
+    g.ds = p->ds + lane0;
+    g.row = ATTN__GRAD_ROW;
+    g.ld = t->ld;
+    g.rows = n;
+    t->f->grade(&g);
+    attn__no_pairs(p, n, lane0 + t->lanes, lane0 + t->ld);      /* beyond the last row */
+}
+
+/* Rows under ATTN_EMPTY_UNIFORM: their weights on all keys. */
+static void attn__grad_uniform(attn__pass *p, int64_t c0, int64_t n)
+{
+    const attn__call *c = p->c;
+    const float weight = 1.0f / (float)c->keys;
+    int64_t i, j;
+    for (i = 0; i < p->n; i++) {
+        attn__dropper drop = attn__dropper_of(c, p->b, p->head, p->i0 + i);
+        for (j = 0; p->is_uniform[i] && j < n; j++)
+            p->p[j * ATTN__GRAD_ROW + i] = c->dropout == 0.0f ? weight :
+                attn__kept(&drop, c0 + j) ? weight * c->keep_scale : 0.0f;
+    }
+}
+
+/* ---- the products of two blocks */
+
+/* The rows of one side of a block that the other side's rows r0 .. r1 reach: for products no longer than needed. */
+static void attn__hull(const attn__pass *p, int64_t c0, int by_key, int64_t r0, int64_t r1, int64_t *from, int64_t *to)
+{
+    int64_t x, l, a, b;
+    *from = ATTN__HUGE;
+    *to = 0;
+    for (x = 0; x < p->tiles; x++) {
+        const attn__tile *t = attn__tile_at(p, x);
+        for (l = 0; l < t->lanes; l++) {
+            const int64_t i = p->lane0[x] + l;
+            a = p->is_uniform[i] ? 0 : attn__max(t->row[l].first - c0, 0);
+            b = p->is_uniform[i] ? p->nk : attn__min(t->row[l].last - c0, p->nk);
+            if (a >= b || (by_key ? a >= r1 || b <= r0 : i < r0 || i >= r1)) continue;
+            *from = attn__min(by_key ? i : a, *from);
+            *to = attn__max(by_key ? i + 1 : b, *to);
+        }
+    }
+    if (*from > *to) *from = *to = 0;
+}
+
+/* dV or dK: rows are keys, the sum runs over the block's queries. */
+static void attn__grad_keys(attn__pass *p, attn__grad_product *g, int64_t c0, float *to, int64_t pad)
+{
+    const float *a = g->a, *b = g->b, *x = g->x;
+    const int64_t step = p->whole ? p->nk : 16;
+    int64_t j, from = 0, end = p->n;
+    g->a_row = ATTN__GRAD_ROW;
+    g->a_k = 1;
+    g->c_row = g->columns = pad;
+    for (j = 0; j < p->nk; j += step) {
+        if (!p->whole) attn__hull(p, c0, 1, j, j + step, &from, &end);
+        g->rows = attn__min(p->nk - j, step);
+        g->depth = end - from;
+        g->a = a + j * ATTN__GRAD_ROW + from;
+        g->mark = p->p + j * ATTN__GRAD_ROW + from;
+        g->b = b + from * g->b_row;
+        g->x = x ? x + j * g->x_row : NULL;
+        g->c = to + (c0 - p->key0 + j) * pad;
+        attn__multiply(p->f, g);
+    }
+}
+/* dQ: rows are queries, the sum runs over the block's keys. */
+static void attn__grad_queries(attn__pass *p, attn__grad_product *g, int64_t c0)
+{
+    const int64_t step = p->whole ? p->n : 32, pad = p->c->w.pad_u;
+    int64_t i, from = 0, end = p->nk;
+    g->a_row = 1;
+    g->a_k = ATTN__GRAD_ROW;
+    g->c_row = g->columns = pad;
+    for (i = 0; i < p->n; i += step) {
+        if (!p->whole) attn__hull(p, c0, 0, i, i + step, &from, &end);
+        g->rows = attn__min(p->n - i, step);
+        g->depth = end - from;
+        g->a = p->ds + from * ATTN__GRAD_ROW + i;
+        g->mark = p->p + from * ATTN__GRAD_ROW + i;
+        g->b = p->k_rows + from * g->b_row;
+        g->x = p->square ? p->q_rows + i * g->x_row : NULL;
+        g->c = p->dq + i * pad;
+        attn__multiply(p->f, g);
+    }
+}
+/* dS meets the vectors of both sides; for distance kernels their difference. */
+static void attn__grad_vectors(attn__pass *p, int64_t c0)
+{
+    const attn__call *c = p->c;
+    attn__grad_product g;
+    p->bad_k = attn__score_of(c)->key_rows(p, c0) || (p->square && p->bad_q);
+    g.b_row = g.x_row = c->w.vector_row;
+    if ((p->does & ATTN__DO_K) && c->dk.rank) {
+        g.a = p->ds;
+        g.b = p->q_rows;
+        g.x = p->square ? p->k_rows : NULL;
+        g.careful = p->bad_q || (g.x && p->bad_k);
+        attn__grad_keys(p, &g, c0, p->dk, c->w.pad_k);
+    }
+    g.careful = p->bad_k;
+    if (p->does & ATTN__DO_Q) attn__grad_queries(p, &g, c0);
+}
+
+static void attn__grad_block(attn__pass *p, int64_t c0)
+{
+    const attn__call *c = p->c;
+    const attn__score *score = attn__score_of(c);
+    attn__grad_product g;
+    int64_t x, j;
+    p->nk = attn__min(c->keys - c0, ATTN_GRAD_KEYS);
+    p->whole = 1;
+    for (j = 0; j < p->nk; j++) p->seen[j] = 0;
+    for (x = 0; x < p->tiles; x++) attn__grad_scores(p, x, c0, p->nk);
+    attn__grad_masks(p, c0, p->nk);
+    attn__grad_softcap(p, p->nk);
+    if (score->elements) score->elements(p, c0, p->nk);
+    if (c->w.pad_u > 0) score->vectors(p, c0);
+    if (p->uniform) attn__grad_uniform(p, c0, p->nk);           /* last: its rows count as excluded until here */
+    if (!c->d_out.rank || !c->dv.rank || !(p->does & ATTN__DO_K)) return;
+    g.a = p->p;
+    g.b = p->d_out_rows;
+    g.b_row = c->w.value_row;
+    g.x = NULL;
+    g.careful = p->bad_d_out;
+    attn__grad_keys(p, &g, c0, p->dv, c->w.pad_v);
+}
+
+/* ---- from sums to results */
+
+/* A row of a gradient: factor * from; from NULL: nothing came together here. */
+static void attn__store_grad(const attn__kernels *f, const attn__array *o, int64_t b, int64_t h, int64_t i,
+                             const float *from, int64_t n, float factor, int add)
+{
+    float *to = attn__at(o, b, h, i, 0);
+    int64_t x;
+    if (from && attn__is_contiguous(o)) f->deliver(from, to, n, factor, add);
+    else for (x = 0; x < n; x++, to += o->stride[3]) {
+        if (from) *to = attn__quiet(attn__scaled(from[x], factor, *to, add));
+        else if (!add) *to = 0.0f;
+    }
+}
+/* The block's rows: sums over keys become dq; what parameters need is left behind. */
+static void attn__close_block(attn__pass *p)
+{
+    const attn__call *c = p->c;
+    const attn__score *score = attn__score_of(c);
+    const float factor = score->flags & ATTN__SCALE_DQ ? c->scale : 1.0f;
+    const float *y = p->dq;
+    int64_t row = c->w.pad_u, i;
+    if (!c->q.rank) return;
+    if (c->w.vectors && score->close) y = score->close(p, &row);
+    for (i = 0; i < p->n; i++, y += row) {
+        const int nothing = !c->w.vectors || p->dead[i];
+        if (!nothing && score->close_row) score->close_row(p, p->i0 + i, (float *)(uintptr_t)y);
+        if (c->dq.rank) attn__store_grad(p->f, &c->dq, p->b, p->head, p->i0 + i, nothing ? NULL : y, c->size_q, factor,
+                                         attn__adds(c, ATTN_GRAD_Q));
+    }
+}
+static void attn__close_keys(attn__pass *p)
+{
+    const attn__call *c = p->c;
+    const attn__score *score = attn__score_of(c);
+    const float factor = score->flags & ATTN__SCALE_DK ? c->scale : 1.0f;
+    int64_t j;
+    for (j = p->key0; j < p->key1; j++) {
+        float *dk = p->dk + (j - p->key0) * c->w.pad_k, *dv = p->dv + (j - p->key0) * c->w.pad_v;
+        const int nothing = !c->w.vectors || attn__all_zero(dk, c->size_k);
+        if (c->dv.rank)
+            attn__store_grad(p->f, &c->dv, p->b, p->head_kv, j, dv, c->size_v, 1.0f, attn__adds(c, ATTN_GRAD_V));
+        if (!c->dk.rank) continue;
+        if (!nothing && score->close_key) score->close_key(p, j, dk);
+        attn__store_grad(p->f, &c->dk, p->b, p->head_kv, j, nothing ? NULL : dk, c->size_k, factor,
+                         attn__adds(c, ATTN_GRAD_K));
+    }
+}
+static void attn__clear_keys(attn__pass *p)
+{
+    const attn__call *c = p->c;
+    const int64_t n = p->key1 - p->key0;
+    if (p->does & ATTN__DO_K) {
+        attn__fill(p->dk, 1, n * c->w.pad_k, 0.0f);
+        attn__fill(p->dv, 1, n * c->w.pad_v, 0.0f);
+    }
+    if (p->db) attn__fill(p->db, 1, n * c->w.pad_u, 0.0f);
+    if (c->w.save_b) attn__fill(p->met, 1, n, 0.0f);
+}
+
+/* ---- the order of the blocks */
+
+/* Blocks q0 .. q1 of queries of the pass's head meet its keys. */
+static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
+{
+    int64_t block, c0, to;
+    for (block = q0; block < q1; block++) {
+        attn__open_block(p, block * ATTN_GRAD_QUERIES);
+        c0 = p->uniform || p->c->w.every ? 0 : p->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS;
+        to = p->uniform || p->c->w.every ? p->c->keys : p->last;
+        for (c0 = attn__max(c0, p->key0); c0 < attn__min(to, p->key1); c0 += ATTN_GRAD_KEYS) attn__grad_block(p, c0);
+        if (p->does & ATTN__DO_Q) attn__close_block(p);
+    }
+}
+static void attn__close_stream(attn__pass *p)
+{
+    const attn__score *score = attn__score_of(p->c);
+    if (p->c->w.vectors && score->close_stream) score->close_stream(p);
+}
+/* One unit, a batch entry's key head and the query heads that read it: blocks q0 .. q1 of queries of each head. */
+static void attn__run_unit(attn__pass *p, int64_t unit, int64_t q0, int64_t q1)
+{
+    const attn__call *c = p->c;
+    const int64_t group = c->heads / c->heads_kv;
+    int64_t h;
+    p->b = unit / c->heads_kv;
+    p->head_kv = unit % c->heads_kv;
+    attn__clear_keys(p);
+    for (h = 0; h < group; h++) {
+        p->head = p->head_kv * group + h;
+        attn__run_queries(p, q0, q1);
+        if ((p->does & ATTN__DO_K) && (c->streams == c->heads || h + 1 == group)) attn__close_stream(p);
+    }
+    if (p->does & ATTN__DO_K) attn__close_keys(p);
+}
+
+/* The worker's memory. counting: stands in for the pass where there is no memory yet. */
+static attn__pass *attn__take_pass(attn__map *m, const attn__call *c, attn__pass *counting)
+{
+    attn__pass *p = (attn__pass *)(void *)attn__take(m, ATTN__PASS_FLOATS);
+    const attn__backward *w = &c->w;
+    const int64_t lanes = ATTN_GRAD_QUERIES, block = ATTN_GRAD_KEYS, row = ATTN__GRAD_ROW;
+    const int64_t keys = attn__up(c->keys, block), more = attn__max(c->size_q, c->size_k);
+    const int64_t wide = attn__up(more, c->f->width), additive = c->score == ATTN_SCORE_ADDITIVE;
+    if (!p) p = counting;
+    p->c = c;
+    p->f = c->f;
+    p->tile_memory = (char *)attn__take(m, attn__mul64(w->tiles, ATTN__TILE_BYTES / 4));
+    p->query = attn__take(m, attn__mul64(attn__query_floats(c), lanes));
+    p->d_out = attn__take(m, attn__mul64(c->size_v, lanes));
+    p->raw = attn__take(m, attn__mul64(more, c->ld));
+    p->w = attn__take(m, attn__round4(c->hidden));
+    p->s = attn__take(m, block * c->ld);
+    p->t = attn__take(m, block * c->ld);
+    p->dp = attn__take(m, block * c->ld);
+    p->keep = attn__take(m, block * c->ld);
+    p->p = attn__take(m, block * row);
+    p->ds = attn__take(m, block * row);
+    p->soft = c->softcap != 0.0f ? attn__take(m, block * row) : NULL;
+    p->square = attn__score_of(c)->flags & ATTN__KEEPS_SQUARES ? attn__take(m, block * row) : NULL;
+    p->dq = attn__take(m, attn__mul64(w->pad_u, row));
+    p->dt = additive ? attn__take(m, attn__mul64(w->pad_u, row)) : NULL;
+    p->q_rows = attn__take(m, attn__mul64(w->vector_row ? attn__add64(w->pad_u, 16) : 0, lanes));       /* monotone */
+    p->k_rows = attn__take(m, attn__mul64(w->vector_row ? attn__add64(w->pad_u, 16) : 0, block));
+    p->d_out_rows = attn__take(m, attn__mul64(w->value_row ? attn__add64(w->pad_v, 16) : 0, lanes));
+    p->matrix = attn__take(m, attn__mul64(c->bilinear.rank ? c->size_k : c->w_q.rank || c->w_k.rank ? c->hidden : 0,
+                                          wide));
+    p->result = attn__take(m, attn__mul64(attn__max(wide, block), lanes));
+    p->part = attn__take(m, additive ? block * 4 * ATTN__PARTS : 0);
+    p->dk = attn__take(m, attn__mul64(w->pad_k, keys));
+    p->db = additive ? attn__take(m, attn__mul64(w->pad_u, keys)) : NULL;
+    p->dv = attn__take(m, attn__mul64(w->pad_v, keys));
+    p->met = attn__take(m, w->save_b ? keys : 0);
+    return p;
+}
+#endif
+/* ------------------------------------------------------------------------------------------------- >>products
+   Matrix products and sums over rows: the pieces, projections, gradients of parameters.
+       out[x][y][r][c] (+)= scale * sum over batch and k of a[..][r,k] b[..][k,c]
+   Batch axes of size 1 are broadcast in a and b, and summed over in out. */
+typedef struct attn__matmul {
+    attn__array a, b, out;
+    int64_t batch[2], out_batch[2];     /* out_batch: 1 where out sums over that axis of batch */
+    int64_t rows, columns, depth;
+    int64_t b_shares;                   /* so many heads share one of b */
+    float   scale;
+    int     adds;                       /* to what out holds */
+    int     skip;                       /* rows of b that are not finite do not count where a is all -0 (1), all 0 (2) */
+    const attn__call *cover;            /* not NULL: b are keys; those that no query may attend to are not read */
+    const attn__kernels *f;
+    int64_t column_tiles;
+    char   *memory;                     /* worker_bytes per worker */
+    int64_t worker_bytes;
+} attn__matmul;
+
+static int64_t attn__lanes(const attn__kernels *f) { return (int64_t)f->width * f->vecs; }
+
+/* ---- a product in chains of ATTN__RUN: a task is one batch entry's columns, a tile's at a time; lanes are columns */
+#define ATTN__BMM_ROWS 64
+static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t r0, int64_t rows, int64_t column,
+                            int64_t lanes, const float *c, int64_t ld)
+{
+    const int copies = attn__is_contiguous(&m->out) && m->f->finite(c, rows * ld);
+    int64_t r, l;
+    for (r = 0; r < rows; r++, c += ld)
+        if (copies) attn__copy_floats(attn__at(&m->out, x, y, r0 + r, column), c, lanes);
+        else for (l = 0; l < lanes; l++) attn__write(&m->out, x, y, r0 + r, column + l, attn__quiet(c[l]));
+}
+/* b's columns as a tile, [depth][ld] */
+static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes, int64_t ld,
+                            float *panel)
+{
+    const float *columns[ATTN__MAX_LANES];
+    float ones[ATTN__MAX_LANES];
+    int64_t k, l;
+    if (!attn__is_contiguous(&m->b)) {
+        attn__fill(ones, 1, ld, 1.0f);
+        for (l = 0; l < ld; l++) columns[l] = attn__at(&m->b, x, y, 0, column + attn__min(l, lanes - 1));
+        m->f->pack(panel, ld, columns, m->b.stride[2], m->depth, ones);
+    } else for (k = 0; k < m->depth; k++, panel += ld) {
+        const float *row = attn__at(&m->b, x, y, k, column), *later = attn__ahead(row, 16, m->b.stride[2]);
+        ATTN__PREFETCH(later);
+        ATTN__PREFETCH(attn__ahead(later, 1, ld - 1));
+        attn__copy_floats(panel, row, lanes);
+        attn__fill(panel + lanes, 1, ld - lanes, 0.0f);
+    }
+}
+ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t index, float *panel)
+{
+    const int64_t batch = index / m->column_tiles, width = m->f->width;
+    const int64_t y = batch % m->out_batch[1], x = batch / m->out_batch[1];
+    int64_t before, r, r0, rows;
+    const int64_t ld = width * attn__share(attn__blocks(m->columns, width), m->column_tiles, index % m->column_tiles,
+                                           &before), column = before * width;
+    const int64_t lanes = attn__min(m->columns - column, ld);
+    float *c = panel + m->depth * attn__lanes(m->f);
+    attn__bmm_panel(m, x, y, column, lanes, ld, panel);
+    for (r0 = 0; r0 < m->rows; r0 += rows) {
+        rows = attn__min(m->rows - r0, ATTN__BMM_ROWS);
+        for (r = 0; r < rows; r++) {
+            const float *to = attn__at(&m->out, x, y, r0 + r, column);
+            ATTN__PREFETCH(to);
+            ATTN__PREFETCH(attn__ahead(to, 1, lanes - 1));
+        }
+        attn__apply(m->f, attn__at(&m->a, x, y, r0, 0), m->a.stride[2], m->a.stride[3], panel, c, rows, m->depth, ld);
+        attn__bmm_store(m, x, y, r0, rows, column, lanes, c, ld);
+    }
+}
+
+/* ---- a sum in chains of ATTN_GRAD_QUERIES: a task is a tile of out */
+static int64_t attn__sum_tasks(const attn__matmul *m)
+{
+    return attn__mul64(attn__mul64(m->out_batch[0], m->out_batch[1]),
+                       attn__mul64(attn__blocks(m->rows, ATTN__SUM_ROWS), attn__blocks(m->columns, attn__lanes(m->f))));
+}
+static int64_t attn__sum_floats(const attn__kernels *f)
+{
+    return (int64_t)(ATTN_GRAD_QUERIES + ATTN__SUM_ROWS) * attn__lanes(f);
+}
+/* Is a column of a all zero (negative: all -0), so that what it meets may be anything? */
+static int attn__sum_skips(const attn__matmul *m, int64_t x, int64_t y, int64_t k)
+{
+    int64_t r;
+    for (r = 0; r < m->rows; r++) {
+        const uint32_t bits = attn__bits(attn__read(&m->a, x, y, r, k));
+        if (m->skip == 1 ? bits != 0x80000000u : bits << 1 != 0) return 0;
+    }
+    return 1;
+}
+/* b's rows k0 .. k0+n, `lanes` columns from `column` on, as a tile */
+static void attn__sum_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t k0, int64_t n, int64_t column,
+                            int64_t lanes, int64_t ld, float *panel)
+{
+    uint8_t covered[ATTN__CHUNK];
+    int64_t k, l;
+    if (m->cover) attn__cover(m->cover, x, k0, n, covered);
+    for (k = 0; k < n; k++, panel += ld) {
+        attn__fill(panel, 1, ld, 0.0f);
+        if (m->cover && !covered[k]) continue;
+        for (l = 0; l < lanes; l++) panel[l] = attn__read(&m->b, x, y / m->b_shares, k0 + k, column + l);
+        if (m->skip && !attn__finite_scalar(panel, lanes) && attn__sum_skips(m, x, y, k0 + k))
+            attn__fill(panel, 1, lanes, 0.0f);
+    }
+}
+ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, float *panel)
+{
+    const int64_t wide = attn__lanes(m->f), columns = attn__blocks(m->columns, wide), column = index % columns * wide;
+    const int64_t row_tiles = attn__blocks(m->rows, ATTN__SUM_ROWS), r0 = index / columns % row_tiles * ATTN__SUM_ROWS;
+    const int64_t y = index / columns / row_tiles % m->out_batch[1], x = index / columns / row_tiles / m->out_batch[1];
+    const int64_t lanes = attn__min(m->columns - column, wide), ld = attn__up(lanes, m->f->width);
+    const int64_t x0 = m->out_batch[0] == 1 ? 0 : x, x1 = m->out_batch[0] == 1 ? m->batch[0] : x + 1;
+    const int64_t y0 = m->out_batch[1] == 1 ? 0 : y, y1 = m->out_batch[1] == 1 ? m->batch[1] : y + 1;
+    float *c = panel + ATTN_GRAD_QUERIES * wide;
+    attn__product p;
+    int64_t b, h, r, l, k0;
+    p.rows = attn__min(m->rows - r0, ATTN__SUM_ROWS);
+    p.a_row = m->a.stride[2];
+    p.a_k = m->a.stride[3];
+    p.b = panel;
+    p.c = c;
+    p.b_row = p.c_row = ld;
+    p.vecs = (int32_t)(ld / m->f->width);
+    p.kind = ATTN__PRODUCT;
+    p.onto = ATTN__ADD_AFTER;
+    p.fetch = NULL;
+    attn__fill(c, 1, p.rows * ld, 0.0f);
+    for (b = x0; b < x1; b++)
+        for (h = y0; h < y1; h++)
+            for (k0 = 0; k0 < m->depth; k0 += ATTN_GRAD_QUERIES) {
+                p.depth = attn__min(m->depth - k0, ATTN_GRAD_QUERIES);
+                attn__sum_panel(m, b, h, k0, p.depth, column, lanes, ld, panel);
+                p.a = attn__at(&m->a, b, h, r0, k0);
+                m->f->product(&p);
+            }
+    for (r = 0; r < p.rows; r++)
+        for (l = 0; l < lanes; l++) {
+            float *to = attn__at(&m->out, x, y, r0 + r, column + l);
+            *to = attn__quiet(attn__scaled(c[r * ld + l], m->scale, *to, m->adds));
+        }
+}
+
+/* ---- sums over rows: the gradients of parameters */
+
+/* packed floats [.][heads][rows][columns] */
+static attn__array attn__packed(const float *data, int64_t heads, int64_t rows, int64_t columns)
+{
+    attn__array a;
+    a.data = (void *)(uintptr_t)data;
+    a.type = ATTN_F32;
+    a.rank = 4;
+    a.stride[3] = 1;
+    a.stride[2] = columns;
+    a.stride[1] = attn__mul64(rows, columns);
+    a.stride[0] = attn__mul64(heads, a.stride[1]);
+    return a;
+}
+static attn__array attn__turned(attn__array a)          /* rows and columns exchanged */
+{
+    const int64_t s = a.stride[2];
+    a.stride[2] = a.stride[3];
+    a.stride[3] = s;
+    return a;
+}
+/* A vector of as many ones as are asked for. */
+static attn__array attn__ones(void)
+{
+    static const float one = 1.0f;
+    attn__array a = attn__packed(&one, 0, 0, 0);
+    a.stride[3] = 0;
+    return a;
+}
+/* out (+)= a b over all of a batch, or summed over it where `out_batch` says so */
+static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn__array b, attn__array out, int64_t rows,
+                                    int64_t columns, int64_t depth)
+{
+    attn__matmul m;
+    m.a = a;
+    m.b = b;
+    m.out = out;
+    m.batch[0] = m.batch[1] = m.out_batch[0] = m.out_batch[1] = 1;
+    m.rows = rows;
+    m.columns = columns;
+    m.depth = depth;
+    m.b_shares = 1;
+    m.scale = 1.0f;
+    m.adds = m.skip = 0;
+    m.cover = NULL;
+    m.f = f;
+    m.column_tiles = 0;
+    m.memory = NULL;
+    m.worker_bytes = 0;
+    return m;
 }
 
 #ifndef ATTN_NO_BACKWARD
-static int attn__prepares(const attn_plan *plan)
-{
-    attn__shape shape;
-    return attn__shape_of(plan, &shape)->key_blocks > 0;
-}
-static void attn__run_gradients(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker);
-#endif
+/* The gradients that sums over rows make, in the order of their tasks. */
+enum { ATTN__SUM_BIAS, ATTN__SUM_BILINEAR, ATTN__SUM_W_Q, ATTN__SUM_W_K, ATTN__SUM_W_V, ATTN__SUM_HIDDEN_BIAS,
+       ATTN__SUM_SIGMA, ATTN__SUM_SCALE, ATTN__SUM_SINK, ATTN__SUM_ALIBI, ATTN__SUM_COUNT };
 
+/* A sum over batch, heads and queries (of_keys: streams and keys) of a^T b; a NULL: ones. out may have a head axis. */
+static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, attn__array b, const attn__array *out,
+                                   int64_t rows, int64_t columns, int of_keys, int per_head, uint32_t bit)
+{
+    attn__matmul m = attn__matmul_of(c->f, a ? attn__turned(*a) : attn__ones(), b, *out, rows, columns,
+                                     of_keys ? c->keys : c->queries);
+    m.batch[0] = c->batch;
+    m.batch[1] = !of_keys ? c->heads : c->heads > 0 ? c->streams : 0;   /* without a head no stream was closed */
+    m.out_batch[1] = per_head ? c->heads : 1;
+    m.adds = attn__adds(c, bit);
+    m.skip = a != NULL;
+    return m;
+}
+/* of one field of the rows */
+static attn__matmul attn__sum_of_rows(const attn__call *c, const attn__shared *s, int field, const attn__array *out,
+                                      int per_head, uint32_t bit)
+{
+    const int64_t rows = attn__mul64(attn__mul64(c->batch, c->heads), c->queries);
+    const attn__array of = attn__packed(s->rows ? s->rows + field * rows : NULL, c->heads, c->queries, 1);
+    return attn__sum_over(c, NULL, of, out, 1, 1, 0, per_head, bit);
+}
+/* of a bias that was broadcast along the keys */
+static attn__matmul attn__sum_of_bias(const attn__call *c, const attn__shared *s)
+{
+    attn__matmul m = attn__sum_of_rows(c, s, ATTN__R_BIAS, &c->d_bias, 0, ATTN_GRAD_BIAS);
+    m.out_batch[0] = c->bias_size[0];
+    m.out_batch[1] = c->bias_size[1];
+    if (c->bias_size[2] == c->queries) {                    /* not summed over queries: they are columns */
+        m.depth = 1;
+        m.columns = c->queries;
+        m.b = attn__turned(m.b);
+        m.out = attn__turned(m.out);
+    }
+    return m;
+}
+
+/* The sum that makes one gradient; 0 where it is not asked for or not made so. */
+static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
+{
+    const int64_t size = c->w.size_u;
+    const attn__array u = attn__packed(s->left_u, c->heads, c->queries, size);
+    const attn__array t = attn__packed(s->left_t, c->heads, c->queries, size);
+    const attn__array b = attn__packed(s->left_b, c->streams, c->keys, size);
+    attn__array turned;
+    switch (which) {
+    case ATTN__SUM_BIAS:
+        if (c->w.bias != ATTN__BIAS_ROWS) return 0;
+        *m = attn__sum_of_bias(c, s);
+        return 1;
+    case ATTN__SUM_BILINEAR:
+        turned = attn__turned(c->d_bilinear);
+        *m = attn__sum_over(c, &u, c->q, &turned, size, c->size_q, 0, c->d_bilinear.rank == 3, ATTN_GRAD_BILINEAR);
+        m->scale = c->scale;
+        return c->d_bilinear.rank;
+    case ATTN__SUM_W_Q:
+        *m = attn__sum_over(c, &u, c->q, &c->d_w_q, size, c->size_q, 0, c->d_w_q.rank == 3, ATTN_GRAD_W_Q);
+        return c->d_w_q.rank;
+    case ATTN__SUM_W_K:
+        *m = attn__sum_over(c, &b, c->k, &c->d_w_k, size, c->size_k, 1, c->d_w_k.rank == 3, ATTN_GRAD_W_K);
+        m->b_shares = c->heads_kv > 0 ? c->streams / c->heads_kv : 1;
+        m->cover = c;
+        return c->d_w_k.rank;
+    case ATTN__SUM_W_V:
+        *m = attn__sum_over(c, NULL, t, &c->d_w_v, 1, size, 0, c->d_w_v.rank == 2, ATTN_GRAD_W_V);
+        m->scale = c->scale;
+        return c->d_w_v.rank;
+    case ATTN__SUM_HIDDEN_BIAS:
+        *m = attn__sum_over(c, NULL, b, &c->d_hidden_bias, 1, size, 1, c->d_hidden_bias.rank == 2,
+                            ATTN_GRAD_HIDDEN_BIAS);
+        return c->d_hidden_bias.rank;
+    case ATTN__SUM_SIGMA:
+        *m = attn__sum_of_rows(c, s, ATTN__R_SIGMA, &c->d_sigma, c->sigma_per_head.rank, ATTN_GRAD_SIGMA);
+        return c->d_sigma.rank;
+    case ATTN__SUM_SCALE:
+        *m = attn__sum_of_rows(c, s, ATTN__R_SCALE, &c->d_scale, 0, ATTN_GRAD_SCALE);
+        return c->d_scale.rank;
+    case ATTN__SUM_SINK:
+        *m = attn__sum_of_rows(c, s, ATTN__R_SINK, &c->d_sink, 1, ATTN_GRAD_SINK);
+        return c->d_sink.rank;
+    default:
+        *m = attn__sum_of_rows(c, s, ATTN__R_ALIBI, &c->d_alibi, 1, ATTN_GRAD_ALIBI);
+        return c->d_alibi.rank;
+    }
+}
+#endif
+/* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
+   maximum, sum and output behind, and one more step joins them in order. The memory is counted by rows, whether they
+   are cut or not, so that it never shrinks as a size grows. */
+static int64_t attn__slot_count(const attn__call *c)
+{
+    const int64_t rows = attn__mul64(attn__mul64(c->batch, c->heads), c->queries);
+    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK);
+    if (c->is_backward || !(attn__score_of(c)->flags & ATTN__DOTS) || chunks < 2 * ATTN__CUT_CHUNKS) return 0;
+    return attn__mul64(attn__min(rows, ATTN__CUT_TILES), chunks);
+}
+static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s)
+{
+    const attn__backward *w = &c->w;
+    const int64_t rows = attn__mul64(attn__mul64(c->batch, c->heads), c->queries);
+    const int64_t keys = attn__mul64(attn__mul64(c->batch, c->streams), c->keys);
+    s->prepared = attn__take(m, attn__mul64(keys, c->key_floats));
+    s->slots = attn__take(m, attn__mul64(attn__slot_count(c), c->slot_floats));
+    if (!c->is_backward) return;
+    s->rows = attn__take(m, attn__mul64(rows, ATTN__R_COUNT));
+    s->left_u = attn__take(m, w->save_u ? attn__mul64(rows, w->size_u) : 0);
+    s->left_t = attn__take(m, w->save_t ? attn__mul64(rows, w->size_u) : 0);
+    s->left_b = attn__take(m, w->save_b ? attn__mul64(keys, w->size_u) : 0);
+}
+
+/* A tile and its arrays. counting: stands in for the tile where there is no memory yet. */
+static attn__tile *attn__take_tile(attn__map *m, const attn__call *c, attn__tile *counting)
+{
+    attn__tile *t = (attn__tile *)(void *)attn__take(m, (int64_t)(sizeof *t + 3) / 4);
+    const int64_t depth = c->score == ATTN_SCORE_ADDITIVE ? attn__mul64(2, attn__round4(c->hidden)) : c->size_k;
+    if (!t) t = counting;
+    t->c = c;
+    t->f = c->f;
+    t->query = attn__take(m, attn__mul64(depth, c->ld));
+    t->raw = attn__take(m, attn__mul64(attn__max(c->size_q, c->size_k), c->ld));
+    t->o = attn__take(m, attn__mul64(c->size_v, c->ld));
+    t->acc = attn__take(m, attn__mul64(c->size_v, c->ld));
+    t->part = attn__take(m, attn__mul64(c->size_v, c->ld));
+    t->s = attn__take(m, ATTN__CHUNK * c->ld);
+    t->t = attn__take(m, ATTN__CHUNK * c->ld);
+    t->few_s = attn__take(m, ATTN__FEW * ATTN__FEW_ROW);
+    t->few_v = attn__take(m, attn__mul64(ATTN__FEW, attn__add64(c->size_v, ATTN__MAX_WIDTH)));
+    t->w = attn__take(m, attn__round4(c->hidden));
+    return t;
+}
+
+/* ------------------------------------------------------------------------------------------------------ >>run
+   A phase of a call is a step, cut into tasks. */
+typedef struct attn__task {
+    const attn__call *c;
+    attn__shared shared;
+    attn__map memory;           /* the worker's own */
+    int64_t index;
+    int32_t worker, phase;
+} attn__task;
+
+/* ---- the forward pass */
+/* The tile that stands for stream `index` of all. */
+static attn__tile *attn__tile_of_stream(attn__task *task, int64_t index)
+{
+    const attn__call *c = task->c;
+    attn__tile *t = attn__take_tile(&task->memory, c, NULL);
+    t->stream = index % c->streams;
+    t->b = index / c->streams;
+    t->head_kv = t->stream / (c->streams / c->heads_kv);
+    t->head = t->stream * (c->heads / c->streams);
+    t->ld = c->ld;
+    t->vecs = c->f->vecs;
+    t->prepared = task->shared.prepared + index * c->keys * c->key_floats;
+    return t;
+}
+static void attn__run_keys(attn__task *task)
+{
+    const attn__call *c = task->c;
+    const int64_t stream = task->index / c->key_blocks;
+    attn__tile *t = attn__tile_of_stream(task, stream);
+    attn__fill(t->ones, 1, t->ld, 1.0f);
+    attn__prepare_keys(t, task->index % c->key_blocks * ATTN__CHUNK,
+                       task->shared.prepared + stream * c->keys * c->key_floats);
+}
+
+static attn__tile *attn__open_tile(attn__task *task, int64_t index)
+{
+    const attn__call *c = task->c;
+    const int64_t stream = index / c->tiles, group = c->heads / c->streams, rows = group * c->queries;
+    attn__tile *t = attn__tile_of_stream(task, stream);
+    int64_t row0;
+    t->vecs = (int32_t)attn__share(attn__blocks(rows, t->f->width), c->tiles, index % c->tiles, &row0);
+    row0 *= t->f->width;
+    t->ld = t->vecs * t->f->width;
+    t->lanes = attn__min(rows - row0, t->ld);
+    t->few = attn__is_few(t);
+    t->plain = attn__is_plain(c);
+    t->slots = c->parts == 1 ? NULL :
+        task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
+    attn__open_lanes(t, t->stream * group + row0 / c->queries, row0 % c->queries);
+    return t;
+}
+static int attn__has_row_results(const attn__call *c)
+{
+    return c->out.rank || c->lse.rank || c->weights.rank || c->scores_masked.rank || c->stats.rank;
+}
+/* All of a tile, or one part of its keys. */
+static void attn__run_tile(attn__task *task)
+{
+    const attn__call *c = task->c;
+    const int64_t part = task->index % c->parts, chunks = attn__blocks(c->keys, ATTN__CHUNK);
+    const int64_t from = chunks * part / c->parts * ATTN__CHUNK;
+    const int64_t to = attn__min(chunks * (part + 1) / c->parts * ATTN__CHUNK, c->keys);
+    attn__tile *t = attn__open_tile(task, task->index / c->parts);
+    int64_t l, c0;
+    attn__load_queries(t);
+    if (c->scores.rank || c->scores_softcap.rank) attn__store_raw_scores(t, from, to);
+    if (!attn__has_row_results(c)) return;
+    if (c->out.rank) attn__fill(t->o, 1, c->size_v * t->ld, 0.0f);
+    for (l = 0; t->plain && l < t->lanes; l++) attn__plain_row(t, l);
+    c0 = attn__max(t->first / ATTN__CHUNK * ATTN__CHUNK, from);
+    for (; !t->plain && c0 < t->last && c0 < to; c0 += ATTN__CHUNK)
+        attn__chunk(t, c0, attn__min(t->last - c0, ATTN__CHUNK));
+    if (!t->slots) attn__finish_tile(t);
+}
+static void attn__run_join(attn__task *task)
+{
+    const attn__call *c = task->c;
+    attn__tile *t = attn__open_tile(task, task->index);
+    int64_t c0;
+    if (!attn__has_row_results(c)) return;
+    if (c->out.rank) attn__fill(t->o, 1, c->size_v * t->ld, 0.0f);
+    for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK)
+        attn__join_saved(t, attn__slot(t, c0));
+    attn__finish_tile(t);
+}
+#ifndef ATTN_NO_BACKWARD
+/* ---- the backward pass */
+static void attn__zero_bias(const attn__call *c)
+{
+    const int64_t *n = c->bias_size;
+    int64_t b, h, i;
+    for (b = 0; b < n[0]; b++)
+        for (h = 0; h < n[1]; h++)
+            for (i = 0; i < n[2]; i++)
+                attn__fill(attn__at(&c->d_bias, b, h, i, 0), c->d_bias.stride[3], n[3], 0.0f);
+}
+static attn__pass *attn__open_pass(attn__task *task)
+{
+    attn__pass *p = attn__take_pass(&task->memory, task->c, NULL);
+    p->shared = task->shared;
+    p->worker = task->worker;
+    p->does = (int)task->c->w.does;
+    p->key0 = 0;
+    p->key1 = task->c->keys;
+    return p;
+}
+static void attn__run_rows(attn__task *task)
+{
+    const attn__call *c = task->c;
+    attn__pass *p = (attn__pass *)(void *)attn__take(&task->memory, ATTN__PASS_FLOATS);
+    attn__tile *t = attn__take_tile(&task->memory, c, NULL);
+    int64_t i, end, lanes;
+    if (task->index == c->w.blocks * c->batch * c->heads) {
+        attn__zero_bias(c);
+        return;
+    }
+    p->c = c;
+    p->f = c->f;
+    p->shared = task->shared;
+    p->head = task->index / c->w.blocks % c->heads;
+    p->b = task->index / c->w.blocks / c->heads;
+    p->head_kv = p->head / (c->heads / c->heads_kv);
+    i = task->index % c->w.blocks * ATTN_GRAD_QUERIES;
+    end = attn__min(c->queries, i + ATTN_GRAD_QUERIES);
+    for (; i < end; i += lanes) {
+        lanes = attn__min(end - i, c->ld);
+        attn__grad_tile(p, t, i, lanes);
+        attn__row_tile(p, t);
+    }
+}
+
+static void attn__part_of_keys(attn__pass *p, int64_t part, int64_t parts)
+{
+    const int64_t blocks = attn__key_blocks(p->c);
+    p->key0 = blocks * part / parts * ATTN_GRAD_KEYS;
+    p->key1 = part + 1 < parts ? blocks * (part + 1) / parts * ATTN_GRAD_KEYS : p->c->keys;
+}
+static void attn__run_blocks(attn__task *task)
+{
+    const attn__call *c = task->c;
+    const attn__backward *w = &c->w;
+    const int64_t units = c->batch * c->heads_kv, key_units = w->cross ? 1 : units;
+    int64_t index = task->index, unit, end, q0 = 0, q1 = w->blocks;
+    attn__pass *p = attn__open_pass(task);
+    if (w->key_parts + w->query_parts == 0) {
+        unit = index;
+        end = w->cross ? units : unit + 1;
+    } else if (index < key_units * w->key_parts) {
+        p->does = ATTN__DO_K;
+        attn__part_of_keys(p, index % w->key_parts, w->key_parts);
+        unit = index / w->key_parts;
+        end = w->cross ? units : unit + 1;
+    } else {
+        p->does = ATTN__DO_Q;
+        index -= key_units * w->key_parts;
+        unit = index / w->query_parts;
+        end = unit + 1;
+        q0 = w->blocks * (index % w->query_parts) / w->query_parts;
+        q1 = w->blocks * (index % w->query_parts + 1) / w->query_parts;
+    }
+    for (; unit < end; unit++) attn__run_unit(p, unit, q0, q1);
+}
+
+/* ---- rounds: `slots` blocks of queries of one unit at a time, each by a task that sums by key for itself, in a slot,
+   which is that part of a worker's memory (whoever runs the task). Then the sums of the first slot, which go on from
+   round to round, get those of the others added: block by block in ascending order, as if one task had done it all. */
+static int64_t attn__round_blocks(const attn__backward *w, int64_t round)
+{
+    return attn__min(w->blocks - round * w->slots, w->slots);
+}
+static float *attn__in_slot(const attn__pass *p, float *sums, int64_t slot)
+{
+    const int64_t unit = p->b * p->c->heads + p->head;
+    if (!sums) return NULL;
+    return (float *)(void *)((char *)sums + (unit * p->c->w.slots + slot - p->worker) * p->c->worker_bytes);
+}
+static attn__pass *attn__open_unit(attn__task *task, int64_t unit)
+{
+    attn__pass *p = attn__open_pass(task);
+    p->does = ATTN__DO_Q | ATTN__DO_K;
+    p->b = unit / p->c->heads;
+    p->head = p->head_kv = unit % p->c->heads;
+    return p;
+}
+static int64_t attn__round_of(const attn__task *task)
+{
+    return (task->phase - (task->c->key_blocks > 0) - 1) / 2;
+}
+static void attn__run_round(attn__task *task)
+{
+    const attn__backward *w = &task->c->w;
+    const int64_t round = attn__round_of(task), n = attn__round_blocks(w, round), slot = task->index % n;
+    attn__pass *p = attn__open_unit(task, task->index / n);
+    p->dk = attn__in_slot(p, p->dk, slot);
+    p->db = attn__in_slot(p, p->db, slot);
+    p->dv = attn__in_slot(p, p->dv, slot);
+    p->met = attn__in_slot(p, p->met, slot);
+    if (round == 0 || slot > 0) attn__clear_keys(p);
+    attn__run_queries(p, round * w->slots + slot, round * w->slots + slot + 1);
+}
+/* The sums of slots 1 .. n, `pad` floats per key, added to those of the first; returns where they are for key0. */
+static float *attn__merge_slots(const attn__pass *p, float *sums, int64_t pad, int64_t n)
+{
+    float *to = attn__in_slot(p, sums, 0);
+    int64_t slot;
+    if (!sums || !pad) return to;
+    to += p->key0 * pad;
+    for (slot = 1; slot < n; slot++)
+        p->f->deliver(attn__in_slot(p, sums, slot) + p->key0 * pad, to, (p->key1 - p->key0) * pad, 1.0f, 1);
+    return to;
+}
+static void attn__run_merge(attn__task *task)
+{
+    const attn__backward *w = &task->c->w;
+    const int64_t round = attn__round_of(task), n = attn__round_blocks(w, round);
+    attn__pass *p = attn__open_unit(task, task->index / w->merge_parts);
+    attn__part_of_keys(p, task->index % w->merge_parts, w->merge_parts);
+    p->dk = attn__merge_slots(p, p->dk, w->pad_k, n);
+    p->db = attn__merge_slots(p, p->db, w->pad_u, n);
+    p->dv = attn__merge_slots(p, p->dv, w->pad_v, n);
+    p->met = attn__merge_slots(p, p->met, w->save_b, n);
+    if (round + 1 < w->rounds) return;
+    attn__close_stream(p);
+    attn__close_keys(p);
+}
+static void attn__run_sums(attn__task *task)
+{
+    attn__matmul m;
+    int64_t index = task->index, n;
+    int which;
+    for (which = 0; which < ATTN__SUM_COUNT; which++) {
+        if (!attn__parameter_sum(task->c, &task->shared, which, &m)) continue;
+        n = attn__sum_tasks(&m);
+        if (index < n) {
+            attn__sum_tile(&m, index, attn__take(&task->memory, attn__sum_floats(m.f)));
+            return;
+        }
+        index -= n;
+    }
+}
+
+#endif
+/* ---- any step */
+ATTN__NOINLINE static void attn__run_task(const attn__call *c, void *workspace, int32_t phase, int64_t index,
+                                          int32_t worker)
+{
+    static void (*const run[])(attn__task *task) = {
+        attn__run_keys, attn__run_tile, attn__run_join
+#ifndef ATTN_NO_BACKWARD
+        , attn__run_rows, attn__run_blocks, attn__run_round, attn__run_merge, attn__run_sums
+#endif
+    };
+    attn__map shared;
+    attn__task task;
+    shared.base = attn__align(workspace);
+    shared.bytes = 0;
+    attn__take_shared(&shared, c, &task.shared);
+    task.memory.base = shared.base + shared.bytes + worker * c->worker_bytes;
+    task.memory.bytes = 0;
+    task.c = c;
+    task.phase = phase;
+    task.index = index;
+    task.worker = worker;
+    run[c->step[phase]](&task);
+}
+static const attn__call *attn__call_of(const attn_plan *plan)
+{
+    return (const attn__call *)(const void *)plan->internal;
+}
 ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker)
 {
     const attn__fp_state saved = attn__fp_enter();
-#ifndef ATTN_NO_BACKWARD
-    if (plan->backward[0] && !(attn__prepares(plan) && phase == 0))
-        attn__run_gradients(plan, workspace, phase, index, worker);
-    else
-#endif
-    attn__run_task(plan, workspace, phase, index, worker);
+    attn__run_task(attn__call_of(plan), workspace, phase, index, worker);
     attn__fp_leave(saved);
 }
 
+/* Tasks 0 .. count: by the caller's threads, or here. */
+static void attn__for_each(const attn_parallel *parallel, int64_t count, attn_task_fn task, void *arg)
+{
+    int64_t i;
+    if (parallel->run && count > 1) parallel->run(parallel->user, count, task, arg);
+    else for (i = 0; i < count; i++) task(arg, i, 0);
+}
 typedef struct attn__job { const attn_plan *plan; void *workspace; int32_t phase; } attn__job;
 static void attn__job_task(void *arg, int64_t index, int32_t worker)
 {
     const attn__job *job = (const attn__job *)arg;
     attn_task(job->plan, job->workspace, job->phase, index, worker);
 }
+/* ---- from descriptor to call */
+static const char *const attn__shapes[] = {         /* of the fields, as in >>checks */
+    "BHQD", "BKSE", "BKSV", "BHQV", "BHQ.", "BHQ2", "BHQS", "BHQS", "BHQS", "BHQS", ".H..", ".hDE", ".hUD", ".hUE",
+    ".h.U", ".h.U", "BHQS", "~BHQS", ".H..", ".H..", "~BHQS", "B.q.", "B...", "B.q."};
+static const char *const attn__grad_shapes[] = {
+    "BHQV", "BHQS", "BHQ.", "BHQD", "BKSE", "BKSV", "BHQS", "~BHQS", ".hDE", ".hUD", ".hUE", ".h.U", ".h.U", ".H..",
+    ".H..", ".H..", ".H.."};
 
-#ifdef ATTN_CUDA
-static int attn__on_device(const attn_plan *plan)
+static void attn__set_operands(attn__call *c, const attn_desc *d, const struct attn_grad *g)
 {
-    attn__shape s;
-    return attn__shape_of(plan, &s)->on_device != 0;
-}
-/* The descriptor as the device takes it, and as a stage is chosen for it: a backward's has the forward's out and stats
-   again. *grad: NULL, or the gradients. */
-static attn_desc attn__device_desc(const attn_plan *plan, const void **grad)
-{
-    attn_desc d = plan->desc;
-    *grad = NULL;
+    attn_view v;
+    int field = 0, axis;
+#define ATTN__X(f, ...) \
+    v = attn__view_at(d, field); \
+    attn__array_of(&v, attn__shapes[field++], &c->f);
+    ATTN__VIEW_LIST(ATTN__X)
+#undef ATTN__X
+    for (axis = 0; axis < 4; axis++) c->bias_size[axis] = 1;
 #ifndef ATTN_NO_BACKWARD
-    if (plan->backward[0]) {
-        ATTN__COPY(&d.out, &plan->out, sizeof d.out);
-        ATTN__COPY(&d.stats, &plan->stats, sizeof d.stats);
-        *grad = &plan->grad;
+    if (!g) return;
+    field = 0;
+#define ATTN__X(f, ...) \
+    v = attn__grad_at(g, field); \
+    attn__array_of(&v, attn__grad_shapes[field++], &c->f);
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+    for (axis = 4 - g->d_bias.rank; axis < 4; axis++) c->bias_size[axis] = g->d_bias.size[axis - (4 - g->d_bias.rank)];
+    c->accumulate = g->accumulate;
+    /* the forward's results are read here, not made */
+    c->saved_out = g->d_out.rank ? c->out : c->lse;
+    if (!g->d_out.rank) c->saved_out.rank = 0;
+    c->saved_stats = c->stats;
+    c->out.rank = c->lse.rank = c->stats.rank = c->weights.rank = c->scores.rank = c->scores_softcap.rank =
+        c->scores_masked.rank = 0;
+#endif
+    (void)g;
+}
+static void attn__set_options(attn__call *c, const attn_desc *d)
+{
+    c->score = d->score;
+    c->isa = d->isa == ATTN_ISA_AUTO ? (int32_t)attn_best_isa() : d->isa;
+    c->f = attn__table(c->isa);
+    c->align = d->align;
+    c->empty = d->empty;
+    c->weights_after_dropout = d->weights_after_dropout;
+    c->workers = d->parallel.workers ? d->parallel.workers : 1;
+    c->scale = d->scale;
+    if (!d->scale_set && d->scale == 0.0f)
+        c->scale = d->score == ATTN_SCORE_SCALED_DOT && c->size_q > 0 ? 1.0f / attn__sqrt((float)c->size_q) : 1.0f;
+    c->sigma = d->sigma == 0.0f ? 1.0f : d->sigma;
+    c->softcap = d->softcap;
+    attn__set_dropout(c, d);
+    c->left = d->window && d->window_left >= 0 ? d->window_left : ATTN__HUGE;
+    c->right = d->window && d->window_right >= 0 ? d->window_right : ATTN__HUGE;
+    if (d->causal) c->right = 0;
+    c->same_rows = c->left == ATTN__HUGE && c->right == ATTN__HUGE && c->key_lengths.rank < 2 &&
+                   !c->query_lengths.rank && !c->alibi.rank;
+}
+/* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */
+static void attn__set_tiles(attn__call *c)
+{
+    const attn__score *score = attn__score_of(c);
+    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK);
+    int64_t rows, tiles;
+    c->streams = c->bilinear.rank == 3 || c->w_q.rank == 3 || c->w_k.rank == 3 || c->w_v.rank == 2 ||
+                 c->hidden_bias.rank == 2 ? c->heads : c->heads_kv;
+    c->ld = attn__lanes(c->f);
+    rows = c->streams ? attn__mul64(c->heads / c->streams, c->queries) : 0;
+    c->tiles = attn__blocks(rows, c->ld);
+    c->key_floats = score->key_floats ? score->key_floats(c) : 0;
+    c->key_blocks = c->key_floats ? chunks : 0;
+    tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
+    c->parts = 1;
+    c->slot_floats = attn__mul64(ATTN__FEW, attn__add64(c->size_v, 2));
+    if (attn__slot_count(c) && tiles > 0 && tiles <= ATTN__CUT_TILES && rows <= ATTN__FEW)
+        c->parts = attn__min(ATTN__CUT_TASKS / tiles, chunks / ATTN__CUT_CHUNKS);
+}
+/* Bytes that a worker needs for the steps of tiles, or of the backward pass. */
+static int64_t attn__worker_bytes(const attn__call *c)
+{
+    attn__map m;
+    attn__tile tile;
+    int64_t bytes;
+    m.base = NULL;
+    m.bytes = 0;
+#ifndef ATTN_NO_BACKWARD
+    if (c->is_backward) {
+        attn__pass pass;
+        attn__take_pass(&m, c, &pass);
+        bytes = m.bytes;
+        m.bytes = attn__bytes_of(ATTN__PASS_FLOATS);        /* the step of the rows has a tile behind its pass */
+        attn__take_tile(&m, c, &tile);
+        return attn__max(attn__max(bytes, m.bytes), attn__bytes_of(attn__sum_floats(c->f)));
     }
 #endif
-    return d;
+    attn__take_tile(&m, c, &tile);
+    bytes = m.bytes;
+    return bytes;
 }
-static attn_status attn__run_on_device(const attn_plan *plan, void *workspace, attn_error *err)
-{
-    const void *grad;
-    const attn_desc d = attn__device_desc(plan, &grad);
-    return attn__cuda_run(&d, grad, workspace, err);
-}
-#endif
 
-static attn_status attn__run_plan(const attn_plan *plan, void *workspace, attn_error *err)
+static void attn__add_step(attn_plan *plan, attn__call *c, attn__step step, int64_t tasks)
 {
-    attn__job job;
-    int64_t i;
-#ifdef ATTN_CUDA
-    if (attn__on_device(plan)) return attn__run_on_device(plan, workspace, err);
-#endif
-    (void)err;
-    job.plan = plan;
-    job.workspace = workspace;
-    for (job.phase = 0; job.phase < plan->phases; job.phase++) {
-        const int64_t n = plan->tasks[job.phase];
-        if (plan->desc.parallel.run && n > 1) plan->desc.parallel.run(plan->desc.parallel.user, n, attn__job_task,
-            &job);
-        else for (i = 0; i < n; i++) attn_task(plan, workspace, job.phase, i, 0);
+    c->step[plan->phases] = (uint8_t)step;
+    plan->tasks[plan->phases++] = tasks;
+}
+static void attn__forward_steps(attn__call *c, attn_plan *plan)
+{
+    const int64_t streams = attn__mul64(c->batch, c->streams), tiles = attn__mul64(streams, c->tiles);
+    if (c->key_blocks > 0) attn__add_step(plan, c, ATTN__STEP_KEYS, tiles ? attn__mul64(streams, c->key_blocks) : 0);
+    attn__add_step(plan, c, ATTN__STEP_TILES, attn__mul64(tiles, c->parts));
+    if (c->parts > 1) attn__add_step(plan, c, ATTN__STEP_JOIN, tiles);
+}
+#ifndef ATTN_NO_BACKWARD
+/* What the gradient of the bias is made of. */
+static void attn__set_bias(attn__call *c)
+{
+    const int64_t shape[4] = {c->batch, c->heads, c->queries, c->keys}, *n = c->bias_size;
+    const int batch = shape[0] != n[0], heads = shape[1] != n[1], queries = shape[2] != n[2];   /* summed over? */
+    c->w.bias = ATTN__BIAS_NONE;
+    if (!c->d_bias.rank) return;
+    if (n[3] == 1) c->w.bias = ATTN__BIAS_ROWS;
+    else c->w.bias = attn__adds(c, ATTN_GRAD_BIAS) || batch || heads || queries ? ATTN__BIAS_ADDED : ATTN__BIAS_STORED;
+    c->w.cross = n[3] != 1 && (batch || (heads && c->heads_kv > 1));
+}
+
+/* Which tasks there are: one per unit, a batch entry's key head, has each block's weights once (five products). With
+   fewer units than workers: rounds (five products, one block after another); or cut among more tasks, some of which do
+   dK and dV for a part of the keys and others dQ for a part of the queries (four and three products; additive, where
+   both need all of it, five and five). What takes longest for its slowest worker tells. */
+static void attn__set_block_tasks(attn__call *c)
+{
+    attn__backward *w = &c->w;
+    const int64_t workers = c->workers, units = attn__mul64(c->batch, c->heads_kv);
+    const int64_t key_units = w->cross && units > 0 ? 1 : units, key_blocks = attn__key_blocks(c);
+    const int64_t whole = attn__mul64(attn__blocks(key_units, workers), 5 * workers);
+    const int64_t cut = attn__mul64(units, c->score == ATTN_SCORE_ADDITIVE ? 10 : 7), least = attn__min(whole, cut);
+    const int64_t work = attn__mul64(attn__mul64(c->queries, c->keys), attn__add64(w->size_u, c->size_v));
+    const int both = w->does == (ATTN__DO_Q | ATTN__DO_K);
+    w->main_tasks = w->does ? key_units : 0;
+    if (workers == 1 || units == 0 || !w->does || attn__mul64(work, units) < ATTN__WORTH_CUTTING ||
+        (!both && key_units >= 4 * workers)) return;
+    w->slots = attn__min(workers / units, w->blocks);
+    if (both && w->slots > 1 && c->heads == c->heads_kv && !w->cross && w->bias != ATTN__BIAS_ADDED && key_blocks > 0) {
+        w->rounds = attn__blocks(w->blocks, w->slots);
+        if (w->rounds <= ATTN__MAX_ROUNDS && 5 * workers * w->rounds < least * w->blocks) {
+            w->merge_parts = attn__min(key_blocks, workers);
+            w->main_tasks = units * w->blocks;
+            return;
+        }
+        w->rounds = 0;
     }
+    if (both && whole <= cut) return;
+    if (w->does & ATTN__DO_K) w->key_parts = attn__min(attn__blocks(4 * workers, key_units), attn__max(key_blocks, 1));
+    if (w->does & ATTN__DO_Q) w->query_parts = attn__min(attn__blocks(4 * workers, units), attn__max(w->blocks, 1));
+    w->main_tasks = attn__add64(attn__mul64(key_units, w->key_parts), attn__mul64(units, w->query_parts));
+}
+
+/* What is wanted, and the sizes that follow. */
+static void attn__set_backward(attn__call *c)
+{
+    attn__backward *w = &c->w;
+    const attn__score *score = attn__score_of(c);
+    const int additive = c->score == ATTN_SCORE_ADDITIVE, width = c->f->width;
+    const int below_q = c->dq.rank || c->d_bilinear.rank || c->d_w_q.rank || c->d_w_v.rank ||
+                        (c->d_scale.rank && c->score != ATTN_SCORE_GIVEN);
+    const int below_k = c->dk.rank || c->d_w_k.rank || c->d_hidden_bias.rank;
+    attn__set_bias(c);
+    w->rows = attn__mul64(attn__mul64(c->batch, c->heads), c->queries);
+    w->blocks = attn__blocks(c->queries, ATTN_GRAD_QUERIES);
+    w->tiles = attn__min(attn__blocks(ATTN_GRAD_QUERIES, attn__lanes(c->f)), attn__blocks(c->queries, width));
+    w->vectors = (below_q || below_k) && score->vectors;
+    w->size_u = !w->vectors ? 0 : additive ? c->hidden : c->size_k;
+    w->pad_u = additive ? attn__round4(w->size_u) : attn__up(w->size_u, width);
+    w->pad_k = w->vectors ? attn__up(c->size_k, width) : 0;
+    w->pad_v = c->d_out.rank || c->dv.rank ? attn__up(c->size_v, width) : 0;
+    w->vector_row = additive ? 0 : attn__spread(w->pad_u);
+    w->value_row = attn__spread(w->pad_v);
+    w->every = w->bias == ATTN__BIAS_STORED || (c->d_given_scores.rank && !attn__adds(c, ATTN_GRAD_GIVEN_SCORES));
+    if (below_q || c->d_given_scores.rank || c->d_sigma.rank || c->d_scale.rank || c->d_alibi.rank ||
+        w->bias == ATTN__BIAS_ROWS) w->does |= ATTN__DO_Q;
+    if (below_k || c->dv.rank || w->bias > ATTN__BIAS_ROWS) w->does |= ATTN__DO_K;
+    w->save_u = w->vectors && (c->d_bilinear.rank || c->d_w_q.rank);
+    w->save_t = w->vectors && c->d_w_v.rank;
+    w->save_b = w->vectors && (c->d_w_k.rank || c->d_hidden_bias.rank);
+    attn__set_block_tasks(c);
+}
+static void attn__backward_steps(attn__call *c, attn_plan *plan)
+{
+    attn__backward *w = &c->w;
+    const attn__shared none = {NULL, NULL, NULL, NULL, NULL, NULL};
+    attn__matmul m;
+    int64_t sums = 0, rows;
+    int i;
+    attn__set_backward(c);
+    for (i = 0; i < ATTN__SUM_COUNT; i++)
+        if (attn__parameter_sum(c, &none, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
+    rows = attn__add64(attn__mul64(attn__mul64(c->batch, c->heads), w->blocks),
+                       w->bias == ATTN__BIAS_ADDED && !attn__adds(c, ATTN_GRAD_BIAS));
+    if (c->key_blocks > 0)
+        attn__add_step(plan, c, ATTN__STEP_KEYS, rows || w->main_tasks || sums ?
+                       attn__mul64(attn__mul64(c->batch, c->streams), c->key_blocks) : 0);
+    attn__add_step(plan, c, ATTN__STEP_ROWS, rows);
+    if (w->rounds == 0) attn__add_step(plan, c, ATTN__STEP_BLOCKS, w->main_tasks);
+    for (i = 0; i < w->rounds; i++) {
+        attn__add_step(plan, c, ATTN__STEP_ROUND, c->batch * c->heads * attn__round_blocks(w, i));
+        attn__add_step(plan, c, ATTN__STEP_MERGE, c->batch * c->heads * w->merge_parts);
+    }
+    if (sums > 0) attn__add_step(plan, c, ATTN__STEP_SUMS, sums);
+}
+#endif
+/* Checks everything, and makes the call of it; how it runs is found behind. */
+static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, attn__call *c, int flags,
+                                 attn_error *err)
+{
+    attn__present present;
+    int p, any = 0;
+    ATTN__TRY(attn__check_score(d, err));
+    ATTN__TRY(attn__check_options(d, err));
+    present.count = 0;
+    for (p = 0; p < ATTN__F_COUNT; p++) {
+        const int unread = (d->score == ATTN_SCORE_CONSTANT && (p == ATTN__F_q || p == ATTN__F_k)) ||
+            (flags & ATTN__INNER && (p <= ATTN__F_out || p == ATTN__F_stats));
+        attn_view v;
+        if (!attn__rank_at(d, p)) continue;
+        v = attn__view_at(d, p);
+        ATTN__TRY(attn__check_span(&v, &attn__fields[p], unread ? flags & ~ATTN__WITH_DATA : flags,
+                                   &present.span[present.count], err));
+        present.field[present.count++] = p;
+        any |= attn__fields[p].output;
+    }
+    ATTN__RULE(any || (flags & ATTN__NO_RESULT_NEEDED), ATTN_ERR_NULL, "out", "must be given, or another result");
+    ATTN__TRY(attn__check_shape(d, c, err));
+    if (!(flags & ATTN__ON_DEVICE)) ATTN__TRY(attn__check_contents(d, c, err));
+    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(d, &present, err));
+#ifdef ATTN_CUDA
+    ATTN__RULE(!d->lse.rank || d->lse.type == ATTN_F32, ATTN_ERR_TYPE, "lse.type", "must be ATTN_F32");
+    ATTN__RULE(!d->stats.rank || d->stats.type == ATTN_F32, ATTN_ERR_TYPE, "stats.type", "must be ATTN_F32");
+#endif
+#ifndef ATTN_NO_BACKWARD
+    if (g) ATTN__TRY(attn__check_grad(d, c, g, flags, err));
+#endif
+    c->on_device = (flags & ATTN__ON_DEVICE) != 0;
+    attn__set_operands(c, d, g);
+    attn__set_options(c, d);
     return ATTN_OK;
 }
-
-/* ------------------------------------------------------------------------------------------------------ >>public */
-/* What follows only steers, so it is compiled for size; >>backward, whose work is done by kernels, to compile quickly;
-   its planning and >>heatmap for size again. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#  pragma GCC optimize("Os")
+/* Everything but the running. g: NULL, or the gradients that are wanted. */
+ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct attn_grad *grad, int backward,
+                                             attn_plan *plan, int flags, attn_error *err)
+{
+    attn__call *c;
+    attn__shared shared;
+    attn__map m;
+    int64_t total, work = 0;
+    int32_t i;
+    ATTN__RULE(desc, ATTN_ERR_NULL, backward ? "forward" : "desc", "must not be NULL");
+    ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
+    ATTN__RULE(plan, ATTN_ERR_NULL, "plan", "must not be NULL");
+    attn__zero(plan, sizeof *plan);
+    c = (attn__call *)(void *)plan->internal;
+    ATTN__TRY(attn__resolve(desc, grad, c, backward ? flags | ATTN__NO_RESULT_NEEDED : flags, err));
+    c->is_backward = backward;
+    attn__set_tiles(c);
+#ifndef ATTN_NO_BACKWARD
+    if (backward) attn__backward_steps(c, plan);
+    else
 #endif
-
+    attn__forward_steps(c, plan);
+    c->worker_bytes = attn__worker_bytes(c);
+    m.base = NULL;
+    m.bytes = 0;
+    attn__take_shared(&m, c, &shared);
+    total = attn__add64(m.bytes, attn__mul64(c->worker_bytes, c->workers));
+    ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "workspace",
+               "must fit in memory: a size is too large");
+    for (i = 0; i < plan->phases; i++) work = attn__add64(work, plan->tasks[i]);
+    plan->workspace_bytes = work ? (size_t)(total + ATTN__ALIGN) : 0;
+    plan->isa = c->isa;
+#ifdef ATTN_CUDA
+    attn__device_bytes(plan, flags);
+#endif
+    return attn__success(err);
+}
+/* ------------------------------------------------------------------------------------------------------ >>public */
 /* ---- views */
 static attn_view attn__view(const void *data, attn_type type, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
 {
@@ -4779,23 +6767,6 @@ ATTN_DEF const char *attn_score_string(attn_score score)
 }
 ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
 
-/* ---- attention */
-static void attn__zero(void *p, size_t bytes)
-{
-    unsigned char *b = (unsigned char *)p;
-    while (bytes--) *b++ = 0;
-}
-static attn_desc attn__options(const attn_desc *options)        /* a copy without q, k, v and results */
-{
-    attn_desc d;
-    int p;
-    if (options) d = *options;
-    else attn__zero(&d, sizeof d);
-    for (p = ATTN__F_q; p <= ATTN__F_scores_masked; p++) attn__zero((char *)&d + attn__fields[p].offset,
-                                                                    sizeof(attn_view));
-    return d;
-}
-
 /* A block of memory for one call: the caller's, or one allocation. */
 typedef struct attn__memory { void *block, *allocated; int flags; } attn__memory;
 static attn_status attn__acquire(const attn_desc *d, size_t bytes, int flags, attn__memory *m, attn_error *err)
@@ -4836,127 +6807,159 @@ static void attn__release(const attn_desc *d, attn__memory *m)
 
 #ifdef ATTN_CUDA
 #define ATTN__FIND_PLACE(call) ATTN__TRY(call)
-/* A plan for the device has no tasks; for either place the larger workspace. */
-static void attn__device_bytes(attn_plan *plan, int flags)
-{
-    const void *grad;
-    attn_desc d;
-    size_t bytes;
-    if (!(flags & (ATTN__ON_DEVICE | ATTN__ANYWHERE))) return;
-    d = attn__device_desc(plan, &grad);
-    bytes = (size_t)attn__cuda_bytes(&d, grad);
-    if (flags & ATTN__ON_DEVICE || bytes > plan->workspace_bytes) plan->workspace_bytes = bytes;
-}
 #else
 #define ATTN__FIND_PLACE(call) ((void)0)
 #endif
-
-ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, attn_plan *plan, int flags, attn_error *err)
+/* ---- attention: plan, workspace, run */
+static attn_status attn__plan_call(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
+                                   int flags, attn_error *err)
 {
-    attn__shape s;
-    int64_t streams;
-    attn__zero(&s, sizeof s);
-    ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
-    ATTN__RULE(plan, ATTN_ERR_NULL, "plan", "must not be NULL");
-    plan->desc = *desc;
-    ATTN__TRY(attn__resolve(&plan->desc, &s, flags, err));
-    streams = attn__mul64(s.batch, s.streams);
-    plan->isa = plan->desc.isa;
-    plan->phases = (s.key_blocks > 0) + 1 + (s.parts > 1);
-    attn__zero(plan->tasks, sizeof plan->tasks);
-    if (s.key_blocks > 0) plan->tasks[0] = attn__mul64(streams, s.key_blocks);
-    if (s.parts > 1) plan->tasks[plan->phases - 2] = attn__mul64(attn__mul64(streams, s.tiles), s.parts);
-    plan->tasks[plan->phases - 1] = attn__mul64(streams, s.tiles);
-    plan->workspace_bytes = streams > 0 && s.tiles > 0 ? attn__workspace_of(&plan->desc, &s) : 0;
-    if (!plan->tasks[plan->phases - 1]) plan->tasks[0] = 0;
-    ATTN__COPY(plan->internal, &s, sizeof s);
-#ifndef ATTN_NO_BACKWARD
-    plan->backward[0] = 0;
-#endif
-#ifdef ATTN_CUDA
-    attn__device_bytes(plan, flags);
-#endif
-    return attn__success(err);
-}
-
-static attn_status attn__plan_placed(const attn_desc *desc, attn_plan *plan, int flags, attn_error *err)
-{
-    const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan(desc, plan, flags, err);
+    attn__fp_state saved;
+    attn_status st;
+    ATTN__FIND_PLACE(attn__find_place(desc, grad, &flags, err));
+    ATTN__RULE(!(flags & ATTN__AS_TASKS) || !(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc",
+               "must have its arrays on the host: tasks run there");
+    saved = attn__fp_enter();
+    st = attn__plan(desc, grad, backward, plan, flags, err);
     attn__fp_leave(saved);
     return st;
 }
-
-ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err)
-{
-    int flags = ATTN__WITH_DATA | ATTN__AS_TASKS;
-    ATTN__FIND_PLACE(attn__find_place(desc, &flags, err));
-    ATTN__RULE(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc", "must have its arrays on the host: tasks run there");
-    return attn__plan_placed(desc, plan, flags, err);
-}
-
-ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err)
+static attn_status attn__size_of_call(const attn_desc *desc, const struct attn_grad *grad, int backward, size_t *bytes,
+                                      attn_error *err)
 {
     attn_plan plan;
-    int flags = ATTN__NO_RESULT_NEEDED;
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    ATTN__FIND_PLACE(attn__find_place(desc, &flags, err));
-    ATTN__TRY(attn__plan_placed(desc, &plan, flags, err));
+    ATTN__TRY(attn__plan_call(desc, grad, backward, &plan, backward ? 0 : ATTN__NO_RESULT_NEEDED, err));
     *bytes = plan.workspace_bytes;
     return ATTN_OK;
 }
-
-ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
+static attn_status attn__run_plan(const attn_plan *plan, const attn_desc *desc, void *workspace, attn_error *err)
+{
+    attn__job job;
+#ifdef ATTN_CUDA
+    if (attn__call_of(plan)->on_device) return attn__cuda_run(attn__call_of(plan), workspace, desc->stream, err);
+#endif
+    (void)err;
+    job.plan = plan;
+    job.workspace = workspace;
+    for (job.phase = 0; job.phase < plan->phases; job.phase++)
+        attn__for_each(&desc->parallel, plan->tasks[job.phase], attn__job_task, &job);
+    return ATTN_OK;
+}
+static attn_status attn__call_now(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_error *err)
 {
     attn_plan plan;
     attn__memory memory;
     attn_status st;
-    int flags = ATTN__WITH_DATA;
-    ATTN__FIND_PLACE(attn__find_place(desc, &flags, err));
-    ATTN__TRY(attn__plan_placed(desc, &plan, flags, err));
-    ATTN__TRY(attn__acquire(desc, plan.workspace_bytes, flags, &memory, err));
-    st = attn__run_plan(&plan, memory.block, err);
+    ATTN__TRY(attn__plan_call(desc, grad, backward, &plan, ATTN__WITH_DATA, err));
+    ATTN__TRY(attn__acquire(desc, plan.workspace_bytes, attn__call_of(&plan)->on_device, &memory, err));
+    st = attn__run_plan(&plan, desc, memory.block, err);
     attn__release(desc, &memory);
     return st;
 }
 
-#ifdef ATTN_CUDA
-/* "; on the device, stage 1 (not stage 2: why, not stage 3: why); workspace .. bytes" */
-static size_t attn__end_on_device(attn__text *t, const attn_plan *plan)
+ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err) { return attn__call_now(desc, NULL, 0, err); }
+ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err)
 {
-    const void *grad;
-    const attn_desc d = attn__device_desc(plan, &grad);
+    return attn__plan_call(desc, NULL, 0, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
+}
+ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err)
+{
+    return attn__size_of_call(desc, NULL, 0, bytes, err);
+}
+#ifndef ATTN_NO_BACKWARD
+ATTN_DEF attn_status attn_backward(const attn_desc *forward, const attn_grad *grad, attn_error *err)
+{
+    return attn__call_now(forward, grad, 1, err);
+}
+ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
+                                        attn_error *err)
+{
+    return attn__plan_call(forward, grad, 1, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
+}
+ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, const attn_grad *grad, size_t *bytes,
+                                                  attn_error *err)
+{
+    return attn__size_of_call(forward, grad, 1, bytes, err);
+}
+#endif
+/* ---- explaining */
+#ifdef ATTN_CUDA
+/* "; on the device, stage 1 (not stage 2: why, not stage 3: why)" */
+static void attn__put_stages(attn__text *t, const attn__call *c)
+{
     const char *why = "", *name = NULL;
     int n, i;
-    for (n = 0; why; n++) name = attn__cuda_stage(&d, grad, n, &why);
+    for (n = 0; why; n++) name = attn__cuda_stage(c, n, &why);
     attn__put(t, "; on the device, ");
     attn__put(t, name);
     for (i = n - 2; i >= 0; i--) {          /* why not the stronger ones */
         attn__put(t, i == n - 2 ? " (not " : ", not ");
-        attn__put(t, attn__cuda_stage(&d, grad, i, &why));
+        attn__put(t, attn__cuda_stage(c, i, &why));
         attn__put(t, ": ");
         attn__put(t, why);
         if (i == 0) attn__put(t, ")");
     }
-    attn__put(t, "; workspace ");
-    attn__put_number(t, (int64_t)plan->workspace_bytes);
-    attn__put(t, " bytes");
-    return attn__end_text(t);
 }
 #endif
-
-ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
+static void attn__put_count(attn__text *t, const char *before, int64_t n)
+{
+    attn__put(t, before);
+    attn__put_number(t, n);
+}
+static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__call *c)
+{
+    attn__put_count(t, " attention, ", c->batch);
+    attn__put_count(t, " x ", c->heads);
+    attn__put_count(t, " heads (", c->heads_kv);
+    attn__put_count(t, " of keys), ", c->queries);
+    attn__put_count(t, " queries x ", c->keys);
+    attn__put_count(t, " keys, d ", c->size_q);
+    attn__put_count(t, ", dv ", c->size_v);
+    if (c->on_device) return;
+    attn__put(t, "; kernels ");
+    attn__put(t, attn_isa_string((attn_isa)c->isa));
+    attn__put_count(t, ", tiles of ", c->ld);
+    attn__put_count(t, " queries x ", ATTN__CHUNK);
+    attn__put(t, " keys, ");
+    if (c->key_blocks > 0) {
+        attn__put_number(t, plan->tasks[0]);
+        attn__put(t, " tasks for the keys, then ");
+    }
+    if (c->parts > 1) {
+        attn__put_number(t, plan->tasks[plan->phases - 2]);
+        attn__put(t, " tasks for parts of the keys, then ");
+    }
+    attn__put_number(t, plan->tasks[plan->phases - 1]);
+    attn__put(t, " tasks");
+}
+#ifndef ATTN_NO_BACKWARD
+static void attn__put_backward(attn__text *t, const attn_plan *plan, const attn__call *c)
+{
+    const attn__backward *w = &c->w;
+    attn__put(t, " attention");
+    if (c->on_device) return;
+    attn__put(t, "; kernels ");
+    attn__put(t, attn_isa_string((attn_isa)c->isa));
+    attn__put_count(t, ", blocks of ", ATTN_GRAD_QUERIES);
+    attn__put_count(t, " queries x ", ATTN_GRAD_KEYS);
+    attn__put(t, c->saved_stats.rank ? " keys, statistics given, " : " keys, statistics computed again, ");
+    attn__put_number(t, plan->tasks[c->key_blocks > 0]);
+    attn__put_count(t, " tasks for the rows, then ", w->main_tasks);
+    attn__put(t, w->rounds ? " tasks for blocks of queries, a few at a time" : w->key_parts + w->query_parts == 0 ?
+              " tasks for all products" : " tasks for parts of keys or queries");
+    if (c->step[plan->phases - 1] != ATTN__STEP_SUMS) return;
+    attn__put_count(t, ", then ", plan->tasks[plan->phases - 1]);
+    attn__put(t, " tasks for parameters");
+}
+#endif
+static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad, int backward, char *text, size_t size)
 {
     attn_plan plan;
     attn_error err;
-    attn__shape s;
     attn__text t;
-    attn_status st = ATTN_OK;
-    int flags = ATTN__NO_RESULT_NEEDED;
-#ifdef ATTN_CUDA
-    st = attn__find_place(desc, &flags, &err);
-#endif
-    if (st == ATTN_OK) st = attn__plan_placed(desc, &plan, flags, &err);
+    const attn__call *c = attn__call_of(&plan);
+    const attn_status st = attn__plan_call(desc, grad, backward, &plan, backward ? 0 : ATTN__NO_RESULT_NEEDED, &err);
     t.at = text;
     t.size = text ? size : 0;
     t.length = 0;
@@ -4965,50 +6968,44 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
         attn__put_error(&t, &err);
         return attn__end_text(&t);
     }
-    attn__shape_of(&plan, &s);
-    attn__put(&t, attn_score_string((attn_score)plan.desc.score));
-    attn__put(&t, " attention, ");
-    attn__put_number(&t, s.batch);
-    attn__put(&t, " x ");
-    attn__put_number(&t, s.heads);
-    attn__put(&t, " heads (");
-    attn__put_number(&t, s.heads_kv);
-    attn__put(&t, " of keys), ");
-    attn__put_number(&t, s.queries);
-    attn__put(&t, " queries x ");
-    attn__put_number(&t, s.keys);
-    attn__put(&t, " keys, d ");
-    attn__put_number(&t, s.size_q);
-    attn__put(&t, ", dv ");
-    attn__put_number(&t, s.size_v);
-#ifdef ATTN_CUDA
-    if (s.on_device) return attn__end_on_device(&t, &plan);
+    if (backward) attn__put(&t, "gradients of ");
+    attn__put(&t, attn_score_string((attn_score)c->score));
+#ifndef ATTN_NO_BACKWARD
+    if (backward) attn__put_backward(&t, &plan, c);
+    else
 #endif
-    attn__put(&t, "; kernels ");
-    attn__put(&t, attn_isa_string((attn_isa)plan.isa));
-    attn__put(&t, ", tiles of ");
-    attn__put_number(&t, s.ld);
-    attn__put(&t, " queries x ");
-    attn__put_number(&t, ATTN__CHUNK);
-    attn__put(&t, " keys, ");
-    if (s.key_blocks > 0) {
-        attn__put_number(&t, plan.tasks[0]);
-        attn__put(&t, " tasks for the keys, then ");
-    }
-    if (s.parts > 1) {
-        attn__put_number(&t, plan.tasks[plan.phases - 2]);
-        attn__put(&t, " tasks for parts of the keys, then ");
-    }
-    attn__put_number(&t, plan.tasks[plan.phases - 1]);
-    attn__put(&t, " tasks; workspace ");
-    attn__put_number(&t, (int64_t)plan.workspace_bytes);
-    attn__put(&t, " bytes for ");
-    attn__put_number(&t, plan.desc.parallel.workers);
-    attn__put(&t, plan.desc.parallel.workers == 1 ? " worker" : " workers");
+    attn__put_forward(&t, &plan, c);
+#ifdef ATTN_CUDA
+    if (c->on_device) attn__put_stages(&t, c);
+#endif
+    attn__put_count(&t, "; workspace ", (int64_t)plan.workspace_bytes);
+    attn__put(&t, " bytes");
+    if (c->on_device) return attn__end_text(&t);
+    attn__put_count(&t, " for ", c->workers);
+    attn__put(&t, c->workers == 1 ? " worker" : " workers");
     return attn__end_text(&t);
 }
-
-/* ---- the pieces */
+ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
+{
+    return attn__explain(desc, NULL, 0, text, size);
+}
+#ifndef ATTN_NO_BACKWARD
+ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size)
+{
+    return attn__explain(forward, grad, 1, text, size);
+}
+#endif
+/* ---- the pieces: softmax and scores */
+static attn_desc attn__options(const attn_desc *options)        /* a copy without q, k, v and results */
+{
+    attn_desc d;
+    int p;
+    if (options) d = *options;
+    else attn__zero(&d, sizeof d);
+    for (p = ATTN__F_q; p <= ATTN__F_scores_masked; p++) attn__zero((char *)&d + attn__fields[p].offset,
+                                                                    sizeof(attn_view));
+    return d;
+}
 
 /* An error in a field that has another name in the function that was called. */
 static attn_status attn__rename(attn_error *err, attn_status st, const attn__names *from, const attn__names *names,
@@ -5088,15 +7085,14 @@ ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, cons
     d.scores = scores;
     return attn_forward(&d, err);
 }
+/* ---- the pieces: masks as data, merging */
 
-/* A mask's descriptor, alone: no scores, only what says who may attend to whom. */
-static attn_status attn__mask_check(const attn_desc *options, int64_t b, int64_t h, int64_t queries, int64_t keys,
-                                    int flags, attn_error *err)
+/* A mask's call, alone: no scores, only what says who may attend to whom. */
+static attn_status attn__mask_check(const attn_desc *options, const int64_t *size, int flags, attn__call *c,
+                                    attn_error *err)
 {
     attn_desc d;
-    attn__shape s;
     attn__zero(&d, sizeof d);
-    attn__zero(&s, sizeof s);
     if (options) {
         d.bias = options->bias;
         d.mask = options->mask;
@@ -5110,54 +7106,43 @@ static attn_status attn__mask_check(const attn_desc *options, int64_t b, int64_t
         d.window_right = options->window_right;
     }
     d.score = ATTN_SCORE_CONSTANT;
-    d.q = attn_view_f32(NULL, 4, b, h, queries, 1);
-    d.k = attn_view_f32(NULL, 4, b, h, keys, 1);
-    return attn__resolve(&d, &s, flags | ATTN__NO_RESULT_NEEDED, err);
+    d.q = attn_view_f32(NULL, 4, size[0], size[1], size[2], 1);
+    d.k = attn_view_f32(NULL, 4, size[0], size[1], size[3], 1);
+    return attn__resolve(&d, NULL, c, flags | ATTN__NO_RESULT_NEEDED, err);
 }
-
-static attn_status attn__check_mask_out(const attn_out *mask, attn_error *err)
+static attn_status attn__check_mask_out(const attn_out *mask, attn__array *out, attn_error *err)
 {
     static const attn__field field = {0, 1, ATTN__TAKES_U8, 4, 4, ATTN__NAMES("mask")};
     const attn_view v = attn_view_of(*mask);
     ATTN__RULE(mask->rank, ATTN_ERR_NULL, "mask", "must be given");
-    return attn__check_view(&v, &field, 1, err);
-}
-static uint8_t *attn__byte_at(const attn_out *m, int64_t b, int64_t h, int64_t i, int64_t j)
-{
-    return (uint8_t *)m->data + (b*m->stride[0] + h*m->stride[1] + i*m->stride[2] + j*m->stride[3]);
-}
-
-#ifdef ATTN_CUDA
-static attn_status attn__mask_find_place(const attn_out *mask, const attn_desc *d, int *flags, attn_error *err)
-{
-    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    const attn_view v = attn_view_of(*mask);
-    ATTN__TRY(attn__see(&at, &v, "mask", err));
-    ATTN__TRY(attn__see_fields(&at, d, &attn__fields[ATTN__F_bias], ATTN__F_COUNT - ATTN__F_bias, err));
-    *flags = attn__place_flags(&at, *flags);
+    ATTN__TRY(attn__check_view(&v, &field, 1, err));
+    attn__array_of(&v, "BHQS", out);
     return ATTN_OK;
 }
-static attn_status attn__mask_on_device(const attn_out *mask, attn_desc d, int dropout, attn_error *err)
+/* Row by row of a mask: what attends to what, or what dropout keeps. */
+ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_t *n, const attn__call *c, int dropout)
 {
-    const int64_t *n = mask->size;
-    d.score = ATTN_SCORE_CONSTANT;
-    d.q = attn_view_f32(NULL, 4, n[0], n[1], n[2], 1);
-    d.k = attn_view_f32(NULL, 4, n[0], n[1], n[3], 1);
-    ATTN__TRY(attn__cuda_mask(&d, mask, dropout, err));
-    return attn__success(err);
+    int64_t b, h, i, j;
+    for (b = 0; b < n[0]; b++)
+        for (h = 0; h < n[1]; h++)
+            for (i = 0; i < n[2]; i++) {
+                attn__dropper drop = attn__dropper_of(c, b, h, i);
+                uint8_t *row = (uint8_t *)mask->data + attn__index(mask, b, h, i, 0);
+                for (j = 0; j < n[3]; j++)
+                    row[j * mask->stride[3]] = (uint8_t)(dropout ? attn__kept(&drop, j) : attn__mask_at(c, b, h, i, j));
+            }
 }
-#endif
 
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)
 {
-    const int64_t *n = mask.size;
     const attn_desc d = attn__options(options);
     const attn_view out = attn_view_of(mask);
-    int64_t b, h, i, j;
+    attn__array to;
+    attn__call c;
     int p, flags = ATTN__WITH_DATA;
-    ATTN__TRY(attn__check_mask_out(&mask, err));
+    ATTN__TRY(attn__check_mask_out(&mask, &to, err));
     ATTN__FIND_PLACE(attn__mask_find_place(&mask, &d, &flags, err));
-    ATTN__TRY(attn__mask_check(options, n[0], n[1], n[2], n[3], flags, err));
+    ATTN__TRY(attn__mask_check(options, mask.size, flags, &c, err));
     for (p = ATTN__F_bias; p < ATTN__F_COUNT; p++) {
         const attn_view in = attn__view_at(&d, p);
         if (p == ATTN__F_alibi || p == ATTN__F_sink) continue;              /* they do not count here */
@@ -5166,45 +7151,18 @@ ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_err
 #ifdef ATTN_CUDA
     if (flags & ATTN__ON_DEVICE) return attn__mask_on_device(&mask, d, 0, err);
 #endif
-    for (b = 0; b < n[0]; b++)
-        for (h = 0; h < n[1]; h++)
-            for (i = 0; i < n[2]; i++)
-                for (j = 0; j < n[3]; j++)
-                    *attn__byte_at(&mask, b, h, i, j) = (uint8_t)attn__mask_at(&d, n[2], n[3], b, h, i, j);
+    if (attn__elements(&out)) attn__mask_rows(&to, mask.size, &c, 0);
     return attn__success(err);
 }
-
-ATTN__NOINLINE static void attn__dropout_rows(const attn_out *mask, const attn_desc *d)
-{
-    const int64_t *n = mask->size;
-    int64_t b, h, i, j;
-    for (b = 0; b < n[0]; b++)
-        for (h = 0; h < n[1]; h++)
-            for (i = 0; i < n[2]; i++) {
-                attn__dropper drop = attn__dropper_of(d, b, h, i);
-                for (j = 0; j < n[3]; j++) *attn__byte_at(mask, b, h, i, j) = (uint8_t)attn__kept(&drop, j);
-            }
-}
-
-#ifdef ATTN_CUDA
-static attn_desc attn__dropout_of(const attn_desc *options)      /* nothing but dropout */
-{
-    attn_desc d;
-    int i;
-    attn__zero(&d, sizeof d);
-    d.dropout = options->dropout;
-    d.seed = options->seed;
-    for (i = 0; i < 4; i++) d.dropout_origin[i] = options->dropout_origin[i];
-    d.stream = options->stream;
-    return d;
-}
-#endif
 
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
 {
     const attn_desc d = attn__options(options);
+    const attn_view out = attn_view_of(mask);
     attn__fp_state saved;
-    ATTN__TRY(attn__check_mask_out(&mask, err));
+    attn__array to;
+    attn__call c;
+    ATTN__TRY(attn__check_mask_out(&mask, &to, err));
     ATTN__RULE(attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
                "must be within 0..1");
 #ifdef ATTN_CUDA
@@ -5215,33 +7173,33 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
     }
 #endif
     saved = attn__fp_enter();
-    attn__dropout_rows(&mask, &d);
+    attn__zero(&c, sizeof c);
+    attn__set_dropout(&c, &d);
+    if (attn__elements(&out)) attn__mask_rows(&to, mask.size, &c, 1);
     attn__fp_leave(saved);
     return attn__success(err);
 }
 
-ATTN__NOINLINE static void attn__merge_rows(const attn_view *out_a, const attn_view *lse_a, const attn_view *out_b,
-                                            const attn_view *lse_b, const attn_out *out, const attn_out *lse)
+/* Arrays a[0..5]: out_a, lse_a, out_b, lse_b, out, lse */
+ATTN__NOINLINE static void attn__merge_rows(const attn__array *a, const int64_t *n)
 {
-    int64_t b, h, i, c;
-    for (b = 0; b < out->size[0]; b++)
-        for (h = 0; h < out->size[1]; h++)
-            for (i = 0; i < out->size[2]; i++) {
-                const float la = *attn__at(lse_a, b, h, i, 0), lb = *attn__at(lse_b, b, h, i, 0);
+    int64_t b, h, i, x;
+    for (b = 0; b < n[0]; b++)
+        for (h = 0; h < n[1]; h++)
+            for (i = 0; i < n[2]; i++) {
+                const float la = attn__read(&a[1], b, h, i, 0), lb = attn__read(&a[3], b, h, i, 0);
                 const float m = attn__larger(la, lb), base = attn__choose(attn__is_none(m), 0.0f, m);
                 const float ea = attn__exp(la - base), eb = attn__exp(lb - base), sum = ea + eb;
-                for (c = 0; c < out->size[3]; c++) {            /* a part without mass contributes nothing, no NaN */
+                for (x = 0; x < n[3]; x++) {                    /* a part without mass contributes nothing, no NaN */
                     float both = 0.0f;
-                    if (!attn__is_none(la)) both = *attn__at(out_a, b, h, i, c) * ea;
-                    if (!attn__is_none(lb)) both = attn__fma(*attn__at(out_b, b, h, i, c), eb, both);
-                    *attn__out_at(out, b, h, i, c) = attn__choose(sum == 0.0f, 0.0f, attn__quiet(both / sum));
+                    if (!attn__is_none(la)) both = attn__read(&a[0], b, h, i, x) * ea;
+                    if (!attn__is_none(lb)) both = attn__fma(attn__read(&a[2], b, h, i, x), eb, both);
+                    attn__write(&a[4], b, h, i, x, attn__choose(sum == 0.0f, 0.0f, attn__quiet(both / sum)));
                 }
-                if (lse->rank)
-                    *attn__out_at(lse, b, h, i, 0) = attn__choose(sum == 0.0f, ATTN__NEG_INF,
-                                                                  attn__quiet(m + attn__log(sum)));
+                if (a[5].rank) attn__write(&a[5], b, h, i, 0, attn__choose(sum == 0.0f, ATTN__NEG_INF,
+                                                                           attn__quiet(m + attn__log(sum))));
             }
 }
-
 ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
                                 attn_out out, attn_out lse, attn_error *err)
 {
@@ -5250,6 +7208,7 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
         {0, 0, ATTN__TAKES_F32, 4, 4, ATTN__NAMES("out_b")}, {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("lse_b")},
         {0, 1, ATTN__TAKES_F32, 4, 4, ATTN__NAMES("out")}, {0, 1, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("lse")}};
     attn_view v[6];
+    attn__array a[6];
     attn__fp_state saved;
     int i, j, axis, flags = ATTN__WITH_DATA;
     v[0] = out_a;
@@ -5281,23 +7240,47 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
         return attn__success(err);
     }
 #endif
+    for (i = 0; i < 6; i++) attn__array_of(&v[i], i % 2 ? "BHQ." : "BHQV", &a[i]);
     saved = attn__fp_enter();
-    attn__merge_rows(&out_a, &lse_a, &out_b, &lse_b, &out, &lse);
+    if (attn__elements(&v[4]) || (lse.rank && attn__elements(&v[5]))) attn__merge_rows(a, out.size);
     attn__fp_leave(saved);
     return attn__success(err);
 }
-
-/* ---- batched matrix product: a task is one batch entry's columns, `ld` at a time; lanes are columns */
-#define ATTN__BMM_ROWS 64
-typedef struct attn__bmm {
-    attn_view a, b;             /* rank 4, broadcast axes with stride 0 */
-    attn_out  out;
-    const attn__kernels *f;
-    int64_t   ld, column_tiles, worker_bytes;
-    char     *memory;
-    int       flags;
-} attn__bmm;
-
+/* ---- batched matrix product */
+static int64_t attn__workers(const attn_desc *d) { return d->parallel.workers ? d->parallel.workers : 1; }
+/* A product in order (a task per columns of one batch entry), or a sum over rows (a task per tile of out). */
+static void attn__cut_matmul(attn__matmul *m, int in_order)
+{
+    m->column_tiles = in_order ? attn__blocks(m->columns, attn__lanes(m->f)) : 0;
+    m->worker_bytes = attn__bytes_of(in_order ?
+        attn__mul64(attn__add64(m->depth, ATTN__BMM_ROWS), attn__lanes(m->f)) : attn__sum_floats(m->f));
+}
+static int64_t attn__matmul_bytes(const attn__matmul *m, const attn_desc *d)
+{
+    return attn__add64(attn__mul64(m->worker_bytes, attn__workers(d)), ATTN__ALIGN);
+}
+static void attn__matmul_task(void *arg, int64_t index, int32_t worker)
+{
+    const attn__matmul *m = (const attn__matmul *)arg;
+    float *panel = (float *)(void *)(m->memory + worker * m->worker_bytes);
+    const attn__fp_state saved = attn__fp_enter();
+    if (m->column_tiles) attn__bmm_columns(m, index, panel);
+    else attn__sum_tile(m, index, panel);
+    attn__fp_leave(saved);
+}
+static attn_status attn__run_matmul(attn__matmul *m, const attn_desc *d, int flags, void *workspace, attn_error *err)
+{
+#ifdef ATTN_CUDA
+    if (flags & ATTN__ON_DEVICE) return attn__cuda_matmul(m, d->stream, err);
+#endif
+    (void)flags;
+    (void)err;
+    m->memory = attn__align(workspace);
+    if (m->rows && m->columns)
+        attn__for_each(&d->parallel, m->column_tiles ? m->out_batch[0] * m->out_batch[1] * m->column_tiles :
+                       attn__sum_tasks(m), attn__matmul_task, m);
+    return ATTN_OK;
+}
 static attn_view attn__batch_rank4(attn_view v)         /* leading axes of size 1 added; size 1 gets stride 0 */
 {
     attn_view r = v;
@@ -5311,2335 +7294,123 @@ static attn_view attn__batch_rank4(attn_view v)         /* leading axes of size 
     return r;
 }
 
-static attn_status attn__bmm_resolve(attn_view a, attn_view b, attn_out out, const attn_desc *options, int flags,
-                                     attn__bmm *m, attn_error *err)
+/* What a, b and out (or d_out) must be to each other. */
+static attn_status attn__check_bmm(const attn_view *a, const attn_view *b, const attn_view *out,
+                                   const attn__names *const *names, attn_error *err)
+{
+    attn_view r[3];
+    int axis;
+    ATTN__TRY(attn__check_size(b, names[1], b->rank - 2, a->size[a->rank - 1], "must equal the last size of a", err));
+    ATTN__TRY(attn__check_size(out, names[2], out->rank - 2, a->size[a->rank - 2], "must equal the rows of a", err));
+    ATTN__TRY(attn__check_size(out, names[2], out->rank - 1, b->size[b->rank - 1], "must equal the columns of b", err));
+    r[0] = attn__batch_rank4(*a);
+    r[1] = attn__batch_rank4(*b);
+    r[2] = attn__batch_rank4(*out);
+    for (axis = 0; axis < 2; axis++) {
+        const int64_t n = r[0].size[axis] == 1 ? r[1].size[axis] : r[0].size[axis];
+        const int at = axis - (4 - out->rank);
+        if (r[1].size[axis] != 1 && r[1].size[axis] != n)
+            return attn__fail2(err, ATTN_ERR_SIZE, names[1]->size[axis - (4 - b->rank)],
+                               "must broadcast with a: be 1 or", r[1].size[axis], n);
+        if (r[2].size[axis] != n)
+            return attn__fail2(err, ATTN_ERR_SIZE, at < 0 ? names[2]->rank : names[2]->size[at],
+                               "must have the broadcast batch of a and b", r[2].size[axis], n);
+    }
+    return ATTN_OK;
+}
+/* out (+)= a b for checked views, as a product in order or a sum; turn: a (1) or b (2) is transposed */
+static attn__matmul attn__matmul_of_views(const attn_desc *options, const attn_view *a, const attn_view *b,
+                                          const attn_view *out, int turn, int in_order)
+{
+    const attn_view r = attn__batch_rank4(*out), s = attn__batch_rank4(*a), t = attn__batch_rank4(*b);
+    attn__array x, y, o;
+    attn__matmul m;
+    int axis;
+    attn__array_of(a, "~BHMK", &x);
+    attn__array_of(b, "~BHKN", &y);
+    attn__array_of(out, "~BHMN", &o);
+    m = attn__matmul_of(attn__table(options->isa ? options->isa : (int32_t)attn_best_isa()),
+                        turn == 1 ? attn__turned(x) : x, turn == 2 ? attn__turned(y) : y, o, r.size[2], r.size[3],
+                        turn == 1 ? s.size[2] : s.size[3]);
+    for (axis = 0; axis < 2; axis++) {
+        m.batch[axis] = s.size[axis] == 1 ? t.size[axis] : s.size[axis];
+        m.out_batch[axis] = r.size[axis];
+    }
+    attn__cut_matmul(&m, in_order);
+    return m;
+}
+
+static attn_status attn__bmm_resolve(const attn_view *v, const attn_desc *options, int flags, attn__matmul *m,
+                                     attn_error *err)
 {
     static const attn__field fields[3] = {{0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("a")},
         {0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("b")}, {0, 1, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("out")}};
-    attn_view v[3];
-    int i, axis;
-    v[0] = a;
-    v[1] = b;
-    v[2] = attn_view_of(out);
+    const attn__names *names[3];
+    int i;
     for (i = 0; i < 3; i++) {
+        names[i] = &fields[i].names;
         ATTN__RULE(v[i].rank, ATTN_ERR_NULL, fields[i].names.view, "must be given");
         ATTN__TRY(attn__check_view(&v[i], &fields[i], flags, err));
     }
-    if (b.size[b.rank - 2] != a.size[a.rank - 1])
-        return attn__fail2(err, ATTN_ERR_SIZE, fields[1].names.size[b.rank - 2], "must equal the last size of a",
-                           b.size[b.rank - 2], a.size[a.rank - 1]);
-    if (out.size[out.rank - 2] != a.size[a.rank - 2])
-        return attn__fail2(err, ATTN_ERR_SIZE, fields[2].names.size[out.rank - 2], "must equal the rows of a",
-                           out.size[out.rank - 2], a.size[a.rank - 2]);
-    if (out.size[out.rank - 1] != b.size[b.rank - 1])
-        return attn__fail2(err, ATTN_ERR_SIZE, fields[2].names.size[out.rank - 1], "must equal the columns of b",
-                           out.size[out.rank - 1], b.size[b.rank - 1]);
-    m->a = attn__batch_rank4(a);
-    m->b = attn__batch_rank4(b);
-    m->out = attn__out(out.data, attn__batch_rank4(v[2]));
-    for (axis = 0; axis < 2; axis++) {
-        const int64_t n = m->a.size[axis] == 1 ? m->b.size[axis] : m->a.size[axis], at = axis - (4 - out.rank);
-        if (m->b.size[axis] != 1 && m->b.size[axis] != n)
-            return attn__fail2(err, ATTN_ERR_SIZE, fields[1].names.size[axis - (4 - b.rank)],
-                               "must broadcast with a: be 1 or", m->b.size[axis], n);
-        if (m->out.size[axis] != n)
-            return attn__fail2(err, ATTN_ERR_SIZE, at < 0 ? "out.rank" : fields[2].names.size[at],
-                               "must have the broadcast batch of a and b", m->out.size[axis], n);
-    }
+    ATTN__TRY(attn__check_bmm(&v[0], &v[1], &v[2], names, err));
     for (i = 0; (flags & ATTN__WITH_DATA) && i < 2; i++)
         ATTN__RULE(attn__disjoint(&v[2], &v[i]), ATTN_ERR_OVERLAP, "out", "must not overlap an input");
     ATTN__TRY(attn__check_options(options, err));
-    m->f = attn__table(options->isa ? options->isa : (int32_t)attn_best_isa());
-    m->ld = m->f->width * m->f->vecs;
-    m->column_tiles = attn__blocks(m->out.size[3], m->ld);
-    m->worker_bytes = attn__bytes_of(attn__mul64(attn__add64(m->a.size[3], ATTN__BMM_ROWS), m->ld));
-    ATTN__RULE(attn__mul64(m->worker_bytes, (int64_t)options->parallel.workers + 1) < (int64_t)((size_t)-1 / 4),
-               ATTN_ERR_OVERFLOW,
-               "a", "must leave a workspace that fits in memory");
-    m->memory = NULL;
-    m->flags = flags;
-    return ATTN_OK;
-}
-
-static size_t attn__bmm_workspace(const attn__bmm *m, const attn_desc *options)
-{
-    if (m->flags & ATTN__ON_DEVICE) return 0;
-    return (size_t)(m->worker_bytes * (options->parallel.workers ? options->parallel.workers : 1) + ATTN__ALIGN);
-}
-
-ATTN__NOINLINE static void attn__bmm_columns(const attn__bmm *m, int64_t index, int32_t worker)
-{
-    const int64_t batch = index / m->column_tiles, width = m->f->width;
-    int64_t before;
-    const int64_t ld = width * attn__share(attn__blocks(m->out.size[3], width), m->column_tiles,
-                                           index % m->column_tiles, &before), column = before * width;
-    const int64_t h = batch % m->out.size[1], b = batch / m->out.size[1], depth = m->a.size[3];
-    const int64_t lanes = m->out.size[3] - column < ld ? m->out.size[3] - column : ld;
-    float *panel = (float *)(void *)(m->memory + worker * m->worker_bytes), *c = panel + depth * m->ld;
-    const float *columns[ATTN__MAX_LANES];
-    float ones[ATTN__MAX_LANES];
-    int64_t k, l, r, r0, rows;
-    attn__fill(ones, 1, ld, 1.0f);
-    if (m->b.stride[3] == 1 || depth == 0) for (k = 0; k < depth; k++) {
-        const float *later = attn__ahead(attn__at(&m->b, b, h, k, column), 16, m->b.stride[2]);
-        ATTN__PREFETCH(later);
-        ATTN__PREFETCH(attn__ahead(later, 1, ld - 1));
-        attn__copy_floats(panel + k * ld, attn__at(&m->b, b, h, k, column), lanes);
-        attn__fill(panel + k * ld + lanes, 1, ld - lanes, 0.0f);
-    } else {
-        for (l = 0; l < ld; l++) columns[l] = attn__at(&m->b, b, h, 0, column + (l < lanes ? l : lanes - 1));
-        m->f->pack(panel, ld, columns, m->b.stride[2], depth, ones);
-    }
-    for (r0 = 0; r0 < m->out.size[2]; r0 += rows) {
-        rows = m->out.size[2] - r0 < ATTN__BMM_ROWS ? m->out.size[2] - r0 : ATTN__BMM_ROWS;
-        for (r = 0; r < rows; r++) {
-            ATTN__PREFETCH(attn__out_at(&m->out, b, h, r0 + r, column));
-            ATTN__PREFETCH(attn__out_at(&m->out, b, h, r0 + r, column) + lanes - 1);
-        }
-        attn__apply(m->f, attn__at(&m->a, b, h, r0, 0), m->a.stride[2], m->a.stride[3], panel, c, rows, depth, ld);
-        if (m->out.stride[3] == 1 && m->f->finite(c, rows * ld))
-            for (r = 0; r < rows; r++)
-                attn__copy_floats(attn__out_at(&m->out, b, h, r0 + r, column), c + r * ld, lanes);
-        else for (r = 0; r < rows; r++)
-            for (l = 0; l < lanes; l++)
-                *attn__out_at(&m->out, b, h, r0 + r, column + l) = attn__quiet(c[r * ld + l]);
-    }
-}
-static void attn__bmm_task(void *arg, int64_t index, int32_t worker)
-{
-    const attn__fp_state saved = attn__fp_enter();
-    attn__bmm_columns((const attn__bmm *)arg, index, worker);
-    attn__fp_leave(saved);
-}
-static attn_status attn__bmm_run(attn__bmm *m, void *memory, const attn_desc *options, attn_error *err)
-{
-    const int64_t n = m->out.size[0] * m->out.size[1] * m->column_tiles;
-    const attn_parallel *parallel = &options->parallel;
-    int64_t i;
-#ifdef ATTN_CUDA
-    if (m->flags & ATTN__ON_DEVICE)
-        return attn__cuda_sum(&m->a, &m->b, &m->out, m->out.size, 0, 0, 1, options->stream, err);
-#endif
-    (void)err;
-    if (m->out.size[2] == 0) return ATTN_OK;
-    m->memory = attn__align(memory);
-    if (parallel->run && n > 1) parallel->run(parallel->user, n, attn__bmm_task, m);
-    else for (i = 0; i < n; i++) attn__bmm_task(m, i, 0);
-    return ATTN_OK;
-}
-#ifdef ATTN_CUDA
-static attn_status attn__bmm_find_place(const attn_view *v, int count, const attn_desc *options, int *flags,
-                                        attn_error *err)
-{
-    static const char *const names[5] = {"a", "b", "out", "da", "db"};
-    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    int i;
-    for (i = 0; i < count; i++) ATTN__TRY(attn__see(&at, &v[i], count == 5 && i == 2 ? "d_out" : names[i], err));
-    ATTN__TRY(attn__see_workspace(&at, options, err));
-    *flags = attn__place_flags(&at, *flags);
-    return ATTN_OK;
-}
-#endif
-
-ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
-                                             size_t *bytes, attn_error *err)
-{
-    const attn_desc d = attn__options(options);
-    attn__bmm m;
-    int flags = 0;
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-#ifdef ATTN_CUDA
-    {
-        attn_view v[3];
-        v[0] = a;
-        v[1] = b;
-        v[2] = attn_view_of(out);
-        ATTN__TRY(attn__bmm_find_place(v, 3, &d, &flags, err));
-    }
-#endif
-    ATTN__TRY(attn__bmm_resolve(a, b, out, &d, flags, &m, err));
-    *bytes = attn__bmm_workspace(&m, &d);
-    return attn__success(err);
-}
-
-ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, attn_error *err)
-{
-    const attn_desc d = attn__options(options);
-    attn__memory memory;
-    attn__bmm m;
-    attn_status st;
-    int flags = ATTN__WITH_DATA;
-#ifdef ATTN_CUDA
-    attn_view v[3];
-    v[0] = a;
-    v[1] = b;
-    v[2] = attn_view_of(out);
-    ATTN__TRY(attn__bmm_find_place(v, 3, &d, &flags, err));
-#endif
-    ATTN__TRY(attn__bmm_resolve(a, b, out, &d, flags, &m, err));
-    ATTN__TRY(attn__acquire(&d, attn__bmm_workspace(&m, &d), flags, &memory, err));
-    st = attn__bmm_run(&m, memory.block, &d, err);
-    attn__release(&d, &memory);
-    return st == ATTN_OK ? attn__success(err) : st;
-}
-
-/* ---- multi-head attention: four products around attn_forward */
-typedef struct attn__mha {
-    attn_desc attention;        /* q, k, v, out point into memory */
-    attn__bmm product[4];       /* query, key, value, result */
-    attn_view bias[4];
-    attn_plan plan;
-    int64_t   floats[4];        /* projected q, k, v and the heads' outputs */
-    int64_t   own_bytes;        /* those, in all */
-    size_t    inner_bytes;      /* for the products and the attention, one after the other */
-    int       flags;
-} attn__mha;
-
-/* One projection y = x W^T: x [B,S,E], w [out,E], y [B,S,out]. */
-static attn_status attn__mha_project(attn__mha *m, int which, attn_view x, attn_view w, attn_view bias, attn_out y,
-                                     int flags, const attn__field *w_field, attn_error *err)
-{
-    static const attn__field fields[4] = {
-        {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_query")}, {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_key")},
-        {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_value")}, {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_result")}};
-    ATTN__TRY(attn__check_size(&w, &w_field->names, 1, x.size[2], "must equal the last size of what it projects", err));
-    ATTN__TRY(attn__check_view(&bias, &fields[which], flags, err));
-    ATTN__TRY(attn__check_size(&bias, &fields[which].names, 0, w.size[0], "must equal size[0] of its weights", err));
-    m->bias[which] = bias;
-    return attn__bmm_resolve(x, attn_view_swap(w, 0, 1), y, &m->attention, flags, &m->product[which], err);
-}
-
-ATTN__NOINLINE static void attn__mha_add_rows(const attn_view *bias, const attn_out *y)
-{
-    int64_t b, i, c;
-    for (b = 0; b < y->size[1]; b++)
-        for (i = 0; i < y->size[2]; i++)
-            for (c = 0; c < y->size[3]; c++) {
-                float *p = attn__out_at(y, 0, b, i, c);
-                *p = attn__quiet(*p + attn__of_head(bias, c));
-            }
-}
-
-static attn_status attn__mha_add_bias(const attn__mha *m, int which, attn_error *err)
-{
-    const attn_view *bias = &m->bias[which];
-    attn__fp_state saved;
-    if (!bias->rank) return ATTN_OK;
-#ifdef ATTN_CUDA
-    if (m->flags & ATTN__ON_DEVICE)
-        return attn__cuda_add(bias, &m->product[which].out, m->attention.stream, err);
-#endif
-    (void)err;
-    saved = attn__fp_enter();
-    attn__mha_add_rows(bias, &m->product[which].out);
-    attn__fp_leave(saved);
-    return ATTN_OK;
-}
-
-#ifdef ATTN_CUDA
-static attn_status attn__mha_find_place(const attn_mha_desc *desc, int *flags, attn_error *err)
-{
-    static const char *const names[12] = {"query", "key", "value", "w_query", "w_key", "w_value", "w_result",
-                                          "b_query", "b_key", "b_value", "b_result", "out"};
-    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    int i;
-    for (i = 0; i < 12; i++) {              /* the views of the descriptor follow each other */
-        attn_view v;
-        ATTN__COPY(&v, (const char *)&desc->query + (size_t)i * sizeof v, sizeof v);
-        ATTN__TRY(attn__see(&at, &v, names[i], err));
-    }
-    if (desc->attention) {                  /* all but q, k, v and out */
-        ATTN__TRY(attn__see_fields(&at, desc->attention, &attn__fields[ATTN__F_lse], ATTN__F_COUNT - ATTN__F_lse, err));
-        ATTN__TRY(attn__see_workspace(&at, desc->attention, err));
-    }
-    *flags = attn__place_flags(&at, *flags);
-    return ATTN_OK;
-}
-#endif
-
-/* From head to head where they lie side by side. It may wrap around where there is no element: no check bounds the
-   strides then, and none is used. */
-static int64_t attn__heads_apart(int64_t stride, int64_t size) { return (int64_t)((uint64_t)stride * (uint64_t)size); }
-
-/* Everything but the running. base: the aligned workspace, NULL where only the size is wanted. */
-static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, attn__mha *m, attn_error *err)
-{
-    static const attn__field weights[4] = {
-        {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_query")}, {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_key")},
-        {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_value")}, {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_result")}};
-    static const attn__field inputs[4] = {
-        {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("query")}, {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("key")},
-        {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("value")}, {0, 1, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("out")}};
-    const int need = base != NULL;
-    int flags = need ? ATTN__WITH_DATA : 0;
-    int64_t heads, heads_kv, size_d, size_v, batch, queries, keys;
-    attn_view x[4], w[4];
-    attn_desc *d = &m->attention;
-    float *q, *k, *v, *o;
-    size_t most = 0;
-    int i;
-    ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
-    ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
-    m->flags = flags;
-    x[0] = desc->query;
-    x[1] = desc->key.rank ? desc->key : x[0];
-    x[2] = desc->value.rank ? desc->value : x[1];
-    x[3] = attn_view_of(desc->out);
-    w[0] = desc->w_query;
-    w[1] = desc->w_key;
-    w[2] = desc->w_value;
-    w[3] = desc->w_result;
-    for (i = 0; i < 4; i++) {
-        ATTN__RULE(x[i].rank, ATTN_ERR_NULL, inputs[i].names.view, "must be given");
-        ATTN__RULE(w[i].rank || i == 3, ATTN_ERR_NULL, weights[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&w[i], &weights[i], flags, err));
-        ATTN__TRY(attn__check_view(&x[i], &inputs[i], flags, err));
-        ATTN__TRY(attn__check_size(&x[i], &inputs[i].names, 0, x[0].size[0], "must equal query.size[0]", err));
-    }
-    heads = desc->heads;
-    heads_kv = desc->heads_kv ? desc->heads_kv : heads;
-    ATTN__RULE(heads > 0, ATTN_ERR_RANGE, "heads", "must be at least 1");
-    ATTN__RULE(heads_kv > 0 && heads % heads_kv == 0, ATTN_ERR_RANGE, "heads_kv", "must divide heads");
-    for (i = 0; i < 3; i++)
-        if (w[i].size[0] % (i ? heads_kv : heads) != 0)
-            return attn__fail2(err, ATTN_ERR_SIZE, weights[i].names.size[0],
-                               "must be a multiple of the number of heads", w[i].size[0], i ? heads_kv : heads);
-    batch = x[0].size[0];
-    queries = x[0].size[1];
-    keys = x[1].size[1];
-    size_d = w[0].size[0] / heads;
-    size_v = w[2].size[0] / heads_kv;
-    ATTN__TRY(attn__check_size(&x[2], &inputs[2].names, 1, keys, "must equal key.size[1]", err));
-    ATTN__TRY(attn__check_size(&x[3], &inputs[3].names, 1, queries, "must equal query.size[1]", err));
-    ATTN__TRY(attn__check_size(&x[3], &inputs[3].names, 2, w[3].rank == 2 ? w[3].size[0] : attn__mul64(heads, size_v),
-                               "must equal the width of the result", err));
-
-    *d = attn__options(desc->attention);
-    if (d->score != ATTN_SCORE_BILINEAR && d->score != ATTN_SCORE_ADDITIVE)
-        ATTN__TRY(attn__check_size(&w[1], &weights[1].names, 0, attn__mul64(size_d, heads_kv),
-                                   "must equal heads_kv * w_query.size[0] / heads", err));
-    if (desc->attention) {
-        d->lse = desc->attention->lse;
-        d->stats = desc->attention->stats;
-        d->weights = desc->attention->weights;
-        d->scores = desc->attention->scores;
-        d->scores_softcap = desc->attention->scores_softcap;
-        d->scores_masked = desc->attention->scores_masked;
-    }
-    m->floats[0] = attn__mul64(attn__mul64(batch, queries), w[0].size[0]);
-    m->floats[1] = attn__mul64(attn__mul64(batch, keys), w[1].size[0]);
-    m->floats[2] = attn__mul64(attn__mul64(batch, keys), w[2].size[0]);
-    m->floats[3] = w[3].rank ? attn__mul64(attn__mul64(batch, queries), attn__mul64(heads, size_v)) : 0;
-    q = base;
-    k = base ? q + m->floats[0] : NULL;
-    v = base ? k + m->floats[1] : NULL;
-    o = base ? v + m->floats[2] : NULL;
-    ATTN__TRY(attn__mha_project(m, 0, x[0], w[0], desc->b_query, attn_out_f32(q, 3, batch, queries, w[0].size[0], 0),
-                                flags, &weights[0], err));
-    ATTN__TRY(attn__mha_project(m, 1, x[1], w[1], desc->b_key, attn_out_f32(k, 3, batch, keys, w[1].size[0], 0), flags,
-                                &weights[1], err));
-    ATTN__TRY(attn__mha_project(m, 2, x[2], w[2], desc->b_value, attn_out_f32(v, 3, batch, keys, w[2].size[0], 0),
-                                flags, &weights[2], err));
-    d->q = attn_view_bshd(q, batch, queries, heads, size_d);
-    d->k = attn_view_bshd(k, batch, keys, heads_kv, w[1].size[0] / heads_kv);
-    d->v = attn_view_bshd(v, batch, keys, heads_kv, size_v);
-    d->out = attn_out_bshd(o, batch, queries, heads, size_v);
-    if (w[3].rank) {
-        ATTN__TRY(attn__mha_project(m, 3, attn_view_f32(o, 3, batch, queries, attn__mul64(heads, size_v), 0), w[3],
-                                    desc->b_result, desc->out, flags, &weights[3], err));
-    } else {
-        ATTN__RULE(!desc->b_result.rank, ATTN_ERR_OPTION, "b_result", "must be absent where w_result is");
-        d->out.data = desc->out.data;
-        d->out.type = desc->out.type;
-        d->out.stride[0] = desc->out.stride[0];
-        d->out.stride[1] = attn__heads_apart(desc->out.stride[2], size_v);
-        d->out.stride[2] = desc->out.stride[1];
-        d->out.stride[3] = desc->out.stride[2];
-    }
-    ATTN__TRY(attn__plan_placed(d, &m->plan, flags, err));
-    for (i = 0; i < (w[3].rank ? 4 : 3); i++) {
-        const size_t bytes = attn__bmm_workspace(&m->product[i], d);
-        const attn_view out_view = attn_view_of(desc->out);
-        most = bytes > most ? bytes : most;
-        ATTN__RULE(!need || i == 3 || attn__disjoint(&out_view, &x[i]), ATTN_ERR_OVERLAP, "out",
-                   "must not overlap an input");
-        ATTN__RULE(!need || attn__disjoint(&out_view, &w[i]), ATTN_ERR_OVERLAP, "out", "must not overlap the weights");
-        ATTN__RULE(!need || !m->bias[i].rank || attn__disjoint(&out_view, &m->bias[i]), ATTN_ERR_OVERLAP, "out",
-                   "must not overlap a bias");
-    }
-    for (i = ATTN__F_sigma_per_head; need && i < ATTN__F_COUNT; i++) {      /* out against what the attention reads */
-        const attn_view in = attn__view_at(d, i), out_view = attn_view_of(desc->out);
-        ATTN__RULE(!in.rank || attn__disjoint(&out_view, &in), ATTN_ERR_OVERLAP, "out", "must not overlap an input");
-    }
-    for (i = ATTN__F_lse; need && i <= ATTN__F_scores_masked; i++) {        /* the other results against all of these */
-        const attn_view o_view = attn__view_at(d, i);
-        int p;
-        for (p = 0; o_view.rank && p < 4; p++) {
-            ATTN__RULE(attn__disjoint(&o_view, &x[p]), ATTN_ERR_OVERLAP, p == 3 ? "out" : attn__fields[i].names.view,
-                       p == 3 ? "must not overlap another output" : "must not overlap an input");
-            ATTN__RULE(!w[p].rank || (attn__disjoint(&o_view, &w[p]) &&
-                       (!m->bias[p].rank || attn__disjoint(&o_view, &m->bias[p]))), ATTN_ERR_OVERLAP,
-                       attn__fields[i].names.view, "must not overlap the weights");
-        }
-    }
-    m->inner_bytes = m->plan.workspace_bytes > most ? m->plan.workspace_bytes : most;
-    m->own_bytes = attn__bytes_of(attn__add64(attn__add64(m->floats[0], m->floats[1]),
-                                              attn__add64(m->floats[2], m->floats[3])));
-    ATTN__RULE(m->own_bytes < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query",
+    *m = attn__matmul_of_views(options, &v[0], &v[1], &v[2], 0, 1);
+    ATTN__RULE(attn__matmul_bytes(m, options) < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "a",
                "must leave a workspace that fits in memory");
     return ATTN_OK;
 }
-
-static size_t attn__mha_bytes(const attn__mha *m) { return (size_t)m->own_bytes + m->inner_bytes + 2 * ATTN__ALIGN; }
-
-ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err)
+static attn_status attn__bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, size_t *bytes,
+                             attn_error *err)
 {
-    attn__mha m;
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    ATTN__TRY(attn__mha_resolve(desc, NULL, &m, err));
-    *bytes = attn__mha_bytes(&m);
-    return attn__success(err);
-}
-
-ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err)
-{
+    const attn_desc d = attn__options(options);
     attn__memory memory;
-    attn__mha m;
+    attn__matmul m;
+    attn_view v[3];
     attn_status st;
-    int i;
-    ATTN__TRY(attn__mha_resolve(desc, NULL, &m, err));
-    m.attention.q.data = desc->query.data;          /* tells the device */
-    ATTN__TRY(attn__acquire(&m.attention, attn__mha_bytes(&m), m.flags, &memory, err));
-    st = attn__mha_resolve(desc, (float *)(void *)attn__align(memory.block), &m, err);
-    if (st == ATTN_OK) {
-        char *inner = attn__align(memory.block) + m.own_bytes;
-        for (i = 0; i < 4 && st == ATTN_OK; i++) {
-            if (i == 3) st = attn__run_plan(&m.plan, inner, err);
-            if (st != ATTN_OK || (i == 3 && !desc->w_result.rank)) break;
-            st = attn__bmm_run(&m.product[i], inner, &m.attention, err);
-            if (st == ATTN_OK) st = attn__mha_add_bias(&m, i, err);
-        }
-        if (st == ATTN_OK) attn__success(err);
+    int flags = bytes ? 0 : ATTN__WITH_DATA;
+    v[0] = a;
+    v[1] = b;
+    v[2] = attn_view_of(out);
+    ATTN__FIND_PLACE(attn__bmm_find_place(v, 3, &d, &flags, err));
+    ATTN__TRY(attn__bmm_resolve(v, &d, flags, &m, err));
+    if (bytes) {
+        *bytes = flags & ATTN__ON_DEVICE ? 0 : (size_t)attn__matmul_bytes(&m, &d);
+        return attn__success(err);
     }
-    attn__release(&m.attention, &memory);
-    return st;
+    ATTN__TRY(attn__acquire(&d, flags & ATTN__ON_DEVICE ? 0 : (size_t)attn__matmul_bytes(&m, &d), flags, &memory, err));
+    st = attn__run_matmul(&m, &d, flags, memory.block, err);
+    attn__release(&d, &memory);
+    return st == ATTN_OK ? attn__success(err) : st;
+}
+ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, attn_error *err)
+{
+    return attn__bmm(a, b, out, options, NULL, err);
+}
+ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
+                                             size_t *bytes, attn_error *err)
+{
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    return attn__bmm(a, b, out, options, bytes, err);
 }
 
-/* ---------------------------------------------------------------------------------------------------- >>backward
-   Gradients. First the descriptors, field by field as in >>validate; then how it runs. */
 #ifndef ATTN_NO_BACKWARD
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#  pragma GCC optimize("O1")
-#endif
-
-/* X(field, is an output, the field of attn_desc whose shape it has (out and weights stand for the sizes of the call,
-   lse for [B,H,Sq]), least rank, most) */
-#define ATTN__GRAD_LIST(X) \
-    X(d_out, 0, out, 4, 4) X(d_weights, 0, weights, 4, 4) X(d_lse, 0, lse, 3, 3) \
-    X(dq, 1, q, 4, 4) X(dk, 1, k, 4, 4) X(dv, 1, v, 4, 4) X(d_given_scores, 1, given_scores, 4, 4) \
-    X(d_bias, 1, bias, 1, 4) X(d_bilinear, 1, bilinear, 2, 3) X(d_w_q, 1, w_q, 2, 3) X(d_w_k, 1, w_k, 2, 3) \
-    X(d_w_v, 1, w_v, 1, 2) X(d_hidden_bias, 1, hidden_bias, 1, 2) X(d_sigma, 1, sigma_per_head, 1, 1) \
-    X(d_scale, 1, stats, 1, 1) X(d_sink, 1, sink, 1, 1) X(d_alibi, 1, alibi, 1, 1)
-enum {
-#define ATTN__X(f, output, like, least, most) ATTN__G_##f,
-    ATTN__GRAD_LIST(ATTN__X)
-#undef ATTN__X
-    ATTN__G_COUNT
-};
-static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
-#define ATTN__X(f, output, like, least, most) \
-    {offsetof(attn_grad, f), output, ATTN__TAKES_F32, least, most, ATTN__NAMES(#f)},
-    ATTN__GRAD_LIST(ATTN__X)
-#undef ATTN__X
-};
-static attn_view attn__grad_at(const attn_grad *g, int field)
-{
-    attn_view v;
-    ATTN__COPY(&v, (const char *)g + attn__grad_fields[field].offset, sizeof v);
-    return v;
-}
-static int attn__adds(const attn_grad *g, int field)         /* is this result added to what is there? */
-{
-    return (int)(g->accumulate >> (field - ATTN__G_dq) & 1u);
-}
-
-/* The shape that a gradient must have; rank 0: what it belongs to is absent. */
-static attn_view attn__grad_shape(const attn_desc *d, const attn__shape *s, int field)
-{
-    static const int like[ATTN__G_COUNT] = {
-#define ATTN__X(f, output, of, least, most) ATTN__F_##of,
-        ATTN__GRAD_LIST(ATTN__X)
-#undef ATTN__X
-    };
-    attn_view v = attn__view_at(d, like[field]);
-    int i;
-    if (field <= ATTN__G_d_lse) {
-        v.rank = field == ATTN__G_d_lse ? 3 : field == ATTN__G_d_out && !d->v.rank ? 0 : 4;
-        v.size[0] = s->batch;
-        v.size[1] = s->heads;
-        v.size[2] = s->queries;
-        v.size[3] = field == ATTN__G_d_out ? s->size_v : s->keys;
-    }
-    if (field == ATTN__G_d_sigma && !v.rank) v.rank = attn__is_kernel(d->score), v.size[0] = 1;
-    if (field == ATTN__G_d_scale) v.rank = !attn__is_kernel(d->score), v.size[0] = 1;
-    for (i = v.rank; i < 4; i++) v.size[i] = 0;
-    return v;
-}
-
-static attn_status attn__check_grad(const attn_desc *d, const attn__shape *s, const attn_grad *g, int flags,
-                                    attn_error *err)
-{
-    int i, j, axis, above = 0, results = 0, more_than_dv = 0;
-    for (i = 0; i < ATTN__G_COUNT; i++) {
-        const attn__field *f = &attn__grad_fields[i];
-        const attn_view v = attn__grad_at(g, i), like = attn__grad_shape(d, s, i);
-        if (!v.rank) continue;
-        ATTN__TRY(attn__check_view(&v, f, flags, err));
-        ATTN__RULE(like.rank, ATTN_ERR_OPTION, f->names.view, "must be absent where what it belongs to is");
-        if (v.rank != like.rank)
-            return attn__fail2(err, ATTN_ERR_RANK, f->names.rank, "must be that of what it belongs to", v.rank,
-                               like.rank);
-        for (axis = 0; axis < v.rank; axis++)
-            ATTN__TRY(attn__check_size(&v, &f->names, axis, like.size[axis], "must be that of what it belongs to",
-                                       err));
-        if (i < ATTN__G_dq) above = 1;
-        else results = 1;
-        if (i >= ATTN__G_dq && i != ATTN__G_dv) more_than_dv = 1;
-    }
-    ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or another gradient from above");
-    ATTN__RULE(results, ATTN_ERR_NULL, "dq", "must be given, or another result");
-    ATTN__RULE(g->accumulate <= ATTN_GRAD_ALL, ATTN_ERR_OPTION, "accumulate", "must be ATTN_GRAD_x bits");
-    ATTN__RULE(g->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
-    ATTN__RULE(d->out.rank || !g->d_out.rank || !more_than_dv, ATTN_ERR_NULL, "out",
-               "must be given: the forward's result is read");
-    for (i = ATTN__G_dq; (flags & ATTN__WITH_DATA) && i < ATTN__G_COUNT; i++) {
-        const attn_view o = attn__grad_at(g, i);
-        const char *name = attn__grad_fields[i].names.view;
-        if (!o.rank) continue;
-        for (j = 0; j < ATTN__G_COUNT; j++) {
-            const attn_view x = attn__grad_at(g, j);
-            if (!x.rank || (j >= ATTN__G_dq && j <= i)) continue;
-            ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, name, j < ATTN__G_dq ? "must not overlap an input" :
-                       "must not overlap another output");
-        }
-        for (j = 0; j < ATTN__F_COUNT; j++) {
-            const attn_view x = attn__view_at(d, j);
-            if (!x.rank || (attn__fields[j].output && j != ATTN__F_out && j != ATTN__F_stats)) continue;
-            ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, name, "must not overlap an input");
-        }
-    }
-    return ATTN_OK;
-}
-
-/* ---- how it runs. Four phases: keys are prepared as in the forward, where a score needs it; per row maximum, 1/mass
-   and delta are found (ATTN__R_x below); blocks of queries meet blocks of keys; sums over rows become the gradients of
-   the parameters.
-   A block of queries is ATTN_GRAD_QUERIES rows of one head, cut into tiles of the forward's kind, so that scores,
-   masks and the rest are the forward's own code. Per block of keys every tile leaves its weights P and the gradients dS
-   of its scores behind, [key][query]; three products with lanes along columns take them on:
-       dV[j] += P[j][.] dO     dK[j] += dS[j][.] Q     dQ[i] += dS[.][i] K
-   each a chain from 0 over the block, then one addition: so the blocks are what defines the bits, not who computes
-   them when. Adding an excluded pair's 0 changes nothing as long as the other factor is finite; where one is not, the
-   product is made in plain C, without the excluded pairs. */
-#define ATTN__GRAD_ROW 144      /* floats between the keys of a block of P or dS; not a power of two, for the cache */
-#define ATTN__SUM_ROWS 64       /* rows of a tile of a sum over rows */
-#define ATTN__WORTH_CUTTING 0x80000     /* queries * keys * columns; less is done before another thread has woken up */
-#define ATTN__MAX_ROUNDS ((ATTN_MAX_PHASES - 3) / 2)            /* two phases each */
-
-enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* found first */
-       ATTN__R_ALIBI, ATTN__R_SCALE, ATTN__R_SIGMA, ATTN__R_BIAS,           /* left behind by the blocks */
-       ATTN__R_COUNT };
-
-/* What a worker's memory holds for the blocks, in this order. */
-enum { ATTN__M_TILES, ATTN__M_QUERY, ATTN__M_D_OUT, ATTN__M_RAW, ATTN__M_S, ATTN__M_T, ATTN__M_DP, ATTN__M_KEEP,
-       ATTN__M_P, ATTN__M_DS, ATTN__M_SOFT, ATTN__M_SQUARE, ATTN__M_DQ, ATTN__M_DT, ATTN__M_Q_ROWS, ATTN__M_D_OUT_ROWS,
-       ATTN__M_K_ROWS, ATTN__M_W, ATTN__M_MATRIX, ATTN__M_RESULT, ATTN__M_PART,
-       ATTN__M_DK, ATTN__M_DB, ATTN__M_DV, ATTN__M_MET,         /* the sums over queries, by key */
-       ATTN__M_COUNT };
-
-enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
-/* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
-enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
-
-typedef struct attn__backward {
-    int64_t is_backward;        /* 1 */
-    int64_t rows;               /* B*H*Sq */
-    int64_t blocks;             /* of queries, per head */
-    int64_t tiles;              /* of a block of queries */
-    int64_t size_u, pad_u;      /* what dS multiplies: vectors of so many floats (additive: the hidden width) */
-    int64_t pad_k, pad_v;       /* sizes rounded up to whole vectors */
-    int64_t vector_row, value_row;      /* floats between copied rows of q and k, of d_out */
-    int64_t does;               /* ATTN__DO_Q, ATTN__DO_K: what is wanted at all */
-    int64_t vectors;            /* 0: dS meets no vectors, there is nothing to find behind it */
-    int64_t bias;               /* ATTN__BIAS_x */
-    int64_t cross;              /* the bias's gradient sums over streams, which one task must do in order */
-    int64_t every;              /* dS is a result over all keys, so all blocks are visited */
-    int64_t key_parts, query_parts;     /* 0, 0: a task does all of a unit; else tasks of each kind per unit */
-    int64_t rounds, slots, merge_parts; /* rounds: 0, or `slots` blocks of a unit at a time are each summed by key; then
-                                           these sums are added up, by so many tasks per unit */
-    int64_t save_u, save_t, save_b;     /* u or da, dt, db: rows that parameters are summed from */
-    int64_t rows_bytes, left_bytes, worker_bytes;
-    int64_t row_tasks, main_tasks, sum_tasks;
-} attn__backward;
-typedef char attn__backward_fits[sizeof(attn__backward) <= sizeof(((attn_plan *)0)->backward) ? 1 : -1];
-
-static int64_t attn__up(int64_t n, int64_t width) { return attn__mul64(attn__blocks(n, width), width); }
-/* A distance of rows that are read one below the other: not one that puts all of them into a few sets of the cache. */
-static int64_t attn__spread(int64_t n) { return n > 0 && n % 32 == 0 ? attn__add64(n, 16) : n; }
-static int attn__is_distance(int32_t score)         /* those with a gradient */
-{
-    return score == ATTN_SCORE_GAUSSIAN || score == ATTN_SCORE_EPANECHNIKOV || score == ATTN_SCORE_TRIANGULAR;
-}
-
-static void attn__grad_memory(const attn_desc *d, const attn__shape *s, const attn__backward *w, int64_t *floats)
-{
-    const attn__kernels *f = attn__table(d->isa);
-    const int64_t lanes = ATTN_GRAD_QUERIES, keys = attn__up(s->keys, ATTN_GRAD_KEYS), block = ATTN_GRAD_KEYS;
-    const int64_t more = s->size_q > s->size_k ? s->size_q : s->size_k, additive = d->score == ATTN_SCORE_ADDITIVE;
-    const int64_t matrix = additive ? (d->w_q.rank || d->w_k.rank ? s->hidden : 0) :
-        d->score == ATTN_SCORE_BILINEAR ? s->size_k : 0;
-    int64_t i;
-    for (i = 0; i < ATTN__M_COUNT; i++) floats[i] = 0;
-    floats[ATTN__M_TILES] = attn__mul64(w->tiles, ATTN__TILE_BYTES / 4);
-    floats[ATTN__M_QUERY] = attn__mul64(additive ? attn__mul64(2, attn__round4(s->hidden)) : s->size_k, lanes);
-    floats[ATTN__M_D_OUT] = attn__mul64(s->size_v, lanes);
-    floats[ATTN__M_RAW] = attn__mul64(more, s->ld);
-    floats[ATTN__M_S] = floats[ATTN__M_T] = floats[ATTN__M_DP] = floats[ATTN__M_KEEP] = block * s->ld;
-    floats[ATTN__M_P] = floats[ATTN__M_DS] = block * ATTN__GRAD_ROW;
-    if (d->softcap != 0.0f) floats[ATTN__M_SOFT] = block * ATTN__GRAD_ROW;
-    if (attn__is_distance(d->score)) floats[ATTN__M_SQUARE] = block * ATTN__GRAD_ROW;
-    floats[ATTN__M_DQ] = attn__mul64(w->pad_u, ATTN__GRAD_ROW);
-    if (additive) floats[ATTN__M_DT] = floats[ATTN__M_DQ];
-    floats[ATTN__M_Q_ROWS] = attn__mul64(w->vector_row > 0 ? attn__add64(w->pad_u, 16) : 0, lanes);   /* monotone */
-    floats[ATTN__M_D_OUT_ROWS] = attn__mul64(w->value_row > 0 ? attn__add64(w->pad_v, 16) : 0, lanes);
-    floats[ATTN__M_K_ROWS] = attn__mul64(w->vector_row > 0 ? attn__add64(w->pad_u, 16) : 0, block);
-    floats[ATTN__M_DK] = attn__mul64(w->pad_k, keys);
-    if (additive) floats[ATTN__M_DB] = attn__mul64(w->pad_u, keys);
-    floats[ATTN__M_DV] = attn__mul64(w->pad_v, keys);
-    floats[ATTN__M_W] = attn__round4(s->hidden);
-    floats[ATTN__M_MATRIX] = attn__mul64(matrix, attn__up(more, f->width));
-    floats[ATTN__M_RESULT] = attn__mul64(attn__up(more, f->width), lanes);
-    if (floats[ATTN__M_RESULT] < block * lanes) floats[ATTN__M_RESULT] = block * lanes;
-    if (additive) floats[ATTN__M_PART] = block * 4 * ATTN__PARTS;
-    if (w->save_b) floats[ATTN__M_MET] = keys;
-    for (i = 0; i < ATTN__M_COUNT; i++) floats[i] = attn__up(floats[i], ATTN__ALIGN / 4);
-}
-
-/* ---- rows in plain C: what the table's product computes, without the excluded pairs */
-typedef struct attn__grad_product {
-    const float *a, *b, *x, *mark;      /* C[r][c] += sum over k of A[r,k] B[k][c], or of A[r,k] (B[k][c] - X[r][c]); */
-    int64_t a_row, a_k, b_row, x_row;   /* mark, strides as A: -0 where the pair is excluded */
-    float *c;
-    int64_t c_row, rows, depth, columns;
-    int careful;
-} attn__grad_product;
-
-static void attn__multiply(const attn__kernels *f, const attn__grad_product *g)
-{
-    attn__product p;
-    int64_t r, k, c;
-    if (g->depth <= 0 || g->rows <= 0) return;
-    if (g->careful) {
-        for (r = 0; r < g->rows; r++)
-            for (c = 0; c < g->columns; c++) {
-                float sum = 0.0f;
-                for (k = 0; k < g->depth; k++) {
-                    const float b = g->b[k * g->b_row + c];
-                    if (attn__bits(g->mark[r * g->a_row + k * g->a_k]) == 0x80000000u) continue;
-                    sum = attn__fma(g->a[r * g->a_row + k * g->a_k], g->x ? b - g->x[r * g->x_row + c] : b, sum);
-                }
-                g->c[r * g->c_row + c] = g->c[r * g->c_row + c] + sum;
-            }
-        return;
-    }
-    p.a = g->a;
-    p.a_row = g->a_row;
-    p.a_k = g->a_k;
-    p.b_row = g->b_row;
-    p.c_row = g->c_row;
-    p.x_row = g->x_row;
-    p.rows = g->rows;
-    p.depth = g->depth;
-    p.kind = g->x ? ATTN__WEIGHTED_DIFFERENCE : ATTN__PRODUCT;
-    p.onto = ATTN__ADD_AFTER;
-    p.fetch = NULL;
-    for (c = 0; c < g->columns; c += p.vecs * f->width) {
-        const int64_t left = attn__blocks(g->columns - c, f->width);
-        p.vecs = left > f->vecs + 1 || left == f->vecs ? f->vecs : left > f->vecs ? (int32_t)(left + 1) / 2 :
-            (int32_t)left;
-        p.b = g->b + c;
-        p.c = g->c + c;
-        p.x = g->x ? g->x + c : NULL;
-        f->product(&p);
-    }
-}
-
-/* ---- the state of a task */
-typedef struct attn__pass {
-    const attn_plan *plan;
-    const attn_desc *d;
-    const attn_grad *g;
-    const attn__shape *s;
-    const attn__backward *w;
-    const attn__kernels *f;
-    float *rows, *left_u, *left_t, *left_b;     /* shared */
-    const float *prepared;
-    float *m[ATTN__M_COUNT];            /* the worker's */
-    int     does;
-    int32_t worker;
-    int64_t b, head_kv, head;
-    int64_t key0, key1;                 /* the keys this task is for */
-    int64_t i0, n, tiles;               /* the block of queries */
-    int64_t nk;                         /* keys of the block of keys */
-    int64_t lane0[ATTN_GRAD_QUERIES / 8 + 1];   /* of each tile in the block */
-    int64_t first, last;                /* keys that some row of it reaches */
-    int     uniform, bad_q, bad_d_out, bad_k;   /* bad: NaN or Inf in the rows */
-    float   base[ATTN_GRAD_QUERIES], inverse[ATTN_GRAD_QUERIES], shift[ATTN_GRAD_QUERIES];
-    uint8_t dead[ATTN_GRAD_QUERIES];    /* rows without mass */
-    uint8_t whole, seen[ATTN_GRAD_KEYS];        /* the block of keys: does every row reach all; does any reach this */
-} attn__pass;
-#define ATTN__PASS_BYTES ((int64_t)(sizeof(attn__pass) + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN)
-
-static int64_t attn__row_index(const attn__pass *p, int64_t i)
-{
-    return (p->b * p->s->heads + p->head) * p->s->queries + i;
-}
-static float *attn__row_field(const attn__pass *p, int field, int64_t i)
-{
-    return p->rows + field * p->w->rows + attn__row_index(p, i);
-}
-static attn__tile *attn__tile_at(const attn__pass *p, int64_t x)
-{
-    return (attn__tile *)(void *)((char *)p->m[ATTN__M_TILES] + x * ATTN__TILE_BYTES);
-}
-
-/* A tile of `lanes` rows of the pass's head, from query i on. */
-static void attn__grad_tile(const attn__pass *p, attn__tile *t, int64_t i, int64_t lanes)
-{
-    const attn__shape *s = p->s;
-    t->d = p->d;
-    t->shape = s;
-    t->f = p->f;
-    t->b = p->b;
-    t->head_kv = p->head_kv;
-    t->stream = s->streams == s->heads ? p->head : p->head_kv;
-    t->prepared = p->prepared + (t->b * s->streams + t->stream) * s->keys * s->key_floats;
-    t->lanes = lanes;
-    t->vecs = (int32_t)attn__blocks(lanes, p->f->width);
-    t->ld = t->vecs * p->f->width;
-    t->plain = t->few = 0;
-    t->slots = NULL;
-    attn__fill(t->ones, 1, t->ld, 1.0f);
-    attn__open_lanes(t, p->head, i);
-}
-
-/* ---- phase of the rows: maximum and sum as the forward had them, then delta */
-static void attn__row_stats(attn__pass *p, attn__tile *t)
-{
-    const attn_view *stats = &p->plan->stats;
-    float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
-    attn__reach r;
-    int64_t l, c0, n, first, last;
-    int32_t x;
-    if (stats->rank) {
-        for (l = 0; l < t->ld; l++) {
-            t->top[l] = *attn__at(stats, t->b, t->h[l], t->i[l], 0);
-            t->sum[l] = *attn__at(stats, t->b, t->h[l], t->i[l], 1);
-        }
-        return;
-    }
-    for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK) {
-        n = t->last - c0 < ATTN__CHUNK ? t->last - c0 : ATTN__CHUNK;
-        attn__find_reach(t, c0, n, &r);
-        attn__chunk_scores(t, c0, n, &r);
-        for (x = 0; x < t->vecs; x++) attn__weigh_vector(t, &r, x, 0, cmax, csum, &first, &last);
-        t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
-    }
-}
-
-/* What dropout does to the weights of a tile: 0 or 1/(1-p). */
-static void attn__keep_factors(const attn__tile *t, int64_t c0, int64_t n, float *keep)
-{
-    attn__fill(keep, 1, n * t->ld, attn__keep_scale(t->d->dropout));
-    attn__drop_lanes(t, c0, 0, t->ld, 0, n, keep);
-}
-static void attn__pack_weights_grad(const attn__pass *p, const attn__tile *t, int64_t c0, int64_t n, float *to)
-{
-    const attn_view *v = &p->g->d_weights;
-    const float *rows[ATTN__MAX_LANES];
-    int64_t l;
-    for (l = 0; l < t->ld; l++) rows[l] = attn__at(v, t->b, t->h[l], t->i[l], c0);
-    t->f->pack(to, t->ld, rows, v->stride[3], n, t->ones);
-}
-
-/* delta[lane] += sum over j of P dW, one chain */
-static void attn__weights_delta(attn__pass *p, attn__tile *t, const float *base, const float *inverse, float *delta)
-{
-    const attn_desc *d = p->d;
-    float zero[ATTN__MAX_LANES];
-    attn__grade g;
-    attn__reach r;
-    int64_t l, j, c0, n;
-    attn__fill(zero, 1, ATTN__MAX_LANES, 0.0f);
-    g.base = base;
-    g.inverse = inverse;
-    g.shift = zero;
-    g.s = t->s;
-    g.dp = t->t;
-    g.more = NULL;
-    g.keep = d->dropout > 0.0f && d->weights_after_dropout ? t->acc : NULL;
-    g.p = g.ds = t->s;
-    g.ld = g.row = t->ld;
-    for (c0 = t->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS; c0 < t->last; c0 += ATTN_GRAD_KEYS) {
-        n = t->last - c0 < ATTN_GRAD_KEYS ? t->last - c0 : ATTN_GRAD_KEYS;
-        attn__find_reach(t, c0, n, &r);
-        attn__chunk_scores(t, c0, n, &r);
-        attn__pack_weights_grad(p, t, c0, n, t->t);
-        g.keep = NULL;
-        if (d->dropout > 0.0f && d->weights_after_dropout) {
-            attn__keep_factors(t, c0, n, t->t + ATTN_GRAD_KEYS * t->ld);
-            g.keep = t->t + ATTN_GRAD_KEYS * t->ld;
-        }
-        g.rows = n;
-        t->f->grade(&g);
-        for (j = 0; j < n; j++)
-            for (l = 0; l < t->lanes; l++) delta[l] = delta[l] + t->s[j * t->ld + l];
-    }
-}
-
-static void attn__row_tile(attn__pass *p, attn__tile *t)
-{
-    const attn_desc *d = p->d;
-    const attn_view *out = &p->plan->out, *above = &p->g->d_out;
-    float base[ATTN__MAX_LANES], inverse[ATTN__MAX_LANES], delta[ATTN__MAX_LANES], p_sink[ATTN__MAX_LANES];
-    const float *rows[ATTN__MAX_LANES];
-    int64_t l;
-    if (!p->plan->stats.rank || p->g->d_weights.rank) attn__load_queries(t);
-    attn__row_stats(p, t);
-    for (l = 0; l < t->ld; l++) {
-        float sum = t->sum[l], share = 1.0f;
-        delta[l] = p_sink[l] = 0.0f;
-        base[l] = attn__choose(attn__is_none(t->top[l]), 0.0f, t->top[l]);
-        if (d->sink.rank && !attn__is_none(attn__of_head(&d->sink, t->h[l]))) {
-            const float sink = attn__of_head(&d->sink, t->h[l]), m = attn__larger(sink, t->top[l]);
-            share = attn__exp(t->top[l] - m);
-            sum = attn__fma(sum, share, attn__exp(sink - m));
-            p_sink[l] = attn__exp(sink - m) / sum;
-        }
-        inverse[l] = attn__choose(sum == 0.0f, 0.0f, share / sum);
-        if (sum == 0.0f && d->empty == ATTN_EMPTY_UNIFORM) inverse[l] = -1.0f;          /* tells the blocks */
-    }
-    if (above->rank && out->rank) {
-        for (l = 0; l < t->ld; l++) rows[l] = attn__at(above, t->b, t->h[l], t->i[l], 0);
-        t->f->pack(t->o, t->ld, rows, above->stride[3], p->s->size_v, t->ones);
-        for (l = 0; l < t->ld; l++) rows[l] = attn__at(out, t->b, t->h[l], t->i[l], 0);
-        t->f->pack(t->acc, t->ld, rows, out->stride[3], p->s->size_v, t->ones);
-        t->f->inner(t->o, t->acc, t->ld, p->s->size_v, delta);
-        for (l = 0; l < t->ld; l++) delta[l] = attn__choose(t->sum[l] == 0.0f, 0.0f, delta[l]);
-    }
-    if (p->g->d_weights.rank) attn__weights_delta(p, t, base, inverse, delta);
-    for (l = 0; l < t->lanes; l++) {
-        const float lse = p->g->d_lse.rank ? *attn__at(&p->g->d_lse, t->b, t->h[l], t->i[l], 0) : 0.0f;
-        *attn__row_field(p, ATTN__R_TOP, t->i[l]) = t->top[l];
-        *attn__row_field(p, ATTN__R_INVERSE, t->i[l]) = inverse[l];
-        *attn__row_field(p, ATTN__R_SHIFT, t->i[l]) = delta[l] - lse;
-        *attn__row_field(p, ATTN__R_SINK, t->i[l]) = attn__choose(p_sink[l] == 0.0f, 0.0f, p_sink[l] * (lse -
-            delta[l]));
-    }
-}
-
-/* ---- the blocks */
-
-/* Rows [n][size] as products want them, `row` floats apart and filled up with zeros; those that `use` leaves out are
-   zeros and not read. factor: NULL or one per row. Is one of them NaN or Inf? */
-static int attn__copy_rows(const attn__kernels *f, const attn_view *v, int64_t b, int64_t h, int64_t i0, int64_t n,
-                           int64_t row, const uint8_t *use, const float *factor, float *to)
-{
-    const int64_t size = v->size[3];
-    int64_t i, c;
-    for (i = 0; i < n; i++) {
-        const float *from = attn__at(v, b, h, i0 + (use[i] ? i : 0), 0);
-        float *x = to + i * row;
-        attn__fill(x + size, 1, row - size, 0.0f);
-        if (!use[i]) attn__fill(x, 1, size, 0.0f);
-        else if (v->stride[3] == 1) attn__copy_floats(x, from, size);
-        else for (c = 0; c < size; c++) x[c] = from[c * v->stride[3]];
-        for (c = 0; factor && use[i] && c < size; c++) x[c] = x[c] * factor[i];
-    }
-    return !f->finite(to, n * row);
-}
-
-/* What meets dS in dK: q, q/|q|, M^T q. */
-static void attn__open_q_rows(attn__pass *p)
-{
-    const attn_desc *d = p->d;
-    float factor[ATTN_GRAD_QUERIES], *rows[ATTN__MAX_LANES];
-    uint8_t use[ATTN_GRAD_QUERIES];
-    int64_t i, x;
-    p->bad_q = 0;
-    if (p->w->vector_row == 0 || d->score == ATTN_SCORE_ADDITIVE) return;
-    for (i = 0; i < p->n; i++) {
-        use[i] = !p->dead[i];
-        if (d->score == ATTN_SCORE_COSINE && use[i])
-            factor[i] = attn__inverse_norm(attn__at(&d->q, p->b, p->head, p->i0 + i, 0), d->q.stride[3], p->s->size_q);
-    }
-    if (d->score == ATTN_SCORE_BILINEAR) {
-        for (x = 0; x < p->tiles; x++) {
-            attn__tile *t = attn__tile_at(p, x);
-            for (i = 0; i < t->lanes; i++) {
-                rows[i] = p->m[ATTN__M_Q_ROWS] + (p->lane0[x] + i) * p->w->vector_row;
-                attn__fill(rows[i], 1, p->w->vector_row, 0.0f);
-            }
-            p->f->unpack(rows, t->lanes, 1, t->query, t->ld, p->s->size_k, t->ones);
-        }
-        for (i = 0; i < p->n; i++)
-            if (p->dead[i]) attn__fill(p->m[ATTN__M_Q_ROWS] + i * p->w->vector_row, 1, p->w->vector_row, 0.0f);
-        p->bad_q = !p->f->finite(p->m[ATTN__M_Q_ROWS], p->n * p->w->vector_row);
-    } else p->bad_q = attn__copy_rows(p->f, &d->q, p->b, p->head, p->i0, p->n, p->w->vector_row, use,
-                                      d->score == ATTN_SCORE_COSINE ? factor : NULL, p->m[ATTN__M_Q_ROWS]);
-}
-
-static void attn__open_block(attn__pass *p, int64_t i0)
-{
-    const attn_desc *d = p->d;
-    const attn__shape *s = p->s;
-    const int64_t depth = d->score == ATTN_SCORE_ADDITIVE ? 2 * attn__round4(s->hidden) : s->size_k;
-    uint8_t use[ATTN_GRAD_QUERIES];
-    const float *rows[ATTN__MAX_LANES];
-    int64_t vectors, each, more, x, i, l;
-    p->i0 = i0;
-    p->n = s->queries - i0 < ATTN_GRAD_QUERIES ? s->queries - i0 : ATTN_GRAD_QUERIES;
-    vectors = attn__blocks(p->n, p->f->width);
-    p->tiles = attn__blocks(vectors, p->f->vecs);
-    each = vectors / p->tiles;
-    more = vectors % p->tiles;
-    p->uniform = 0;
-    for (i = 0; i < p->n; i++) {
-        const float top = *attn__row_field(p, ATTN__R_TOP, i0 + i);
-        p->inverse[i] = *attn__row_field(p, ATTN__R_INVERSE, i0 + i);
-        p->shift[i] = *attn__row_field(p, ATTN__R_SHIFT, i0 + i);
-        p->dead[i] = (uint8_t)(attn__is_none(top) && !attn__is_nan(p->inverse[i]));
-        p->base[i] = attn__choose(attn__is_none(top), 0.0f, top);
-        use[i] = !p->dead[i] || p->inverse[i] < 0.0f;
-        p->uniform |= p->inverse[i] < 0.0f;
-    }
-    for (; i < ATTN_GRAD_QUERIES; i++) p->base[i] = p->inverse[i] = p->shift[i] = 0.0f;
-    p->first = ATTN__HUGE;
-    p->last = 0;
-    for (x = 0, i = 0; x < p->tiles; x++) {
-        attn__tile *t = attn__tile_at(p, x);
-        const int64_t room = (each + (x < more)) * p->f->width;
-        attn__grad_tile(p, t, i0 + i, p->n - i < room ? p->n - i : room);
-        p->lane0[x] = i;
-        t->query = p->m[ATTN__M_QUERY] + i * depth;
-        t->raw = p->m[ATTN__M_RAW];
-        t->s = p->m[ATTN__M_S];
-        t->t = p->m[ATTN__M_T];
-        t->w = p->m[ATTN__M_W];
-        attn__load_queries(t);
-        if (p->g->d_out.rank) {
-            for (l = 0; l < t->ld; l++) rows[l] = attn__at(&p->g->d_out, t->b, t->h[l], t->i[l], 0);
-            p->f->pack(p->m[ATTN__M_D_OUT] + i * s->size_v, t->ld, rows, p->g->d_out.stride[3], s->size_v, t->ones);
-        }
-        if (t->first < t->last) {
-            p->first = t->first < p->first ? t->first : p->first;
-            p->last = t->last > p->last ? t->last : p->last;
-        }
-        i += t->ld;
-    }
-    if (p->first >= p->last) p->first = p->last = 0;
-    p->bad_d_out = 0;
-    if (p->g->d_out.rank && p->g->dv.rank && (p->does & ATTN__DO_K))
-        p->bad_d_out = attn__copy_rows(p->f, &p->g->d_out, p->b, p->head, i0, p->n, p->w->value_row, use, NULL,
-                                       p->m[ATTN__M_D_OUT_ROWS]);
-    attn__open_q_rows(p);
-    if (p->does & ATTN__DO_Q) {
-        attn__fill(p->m[ATTN__M_DQ], 1, p->w->pad_u * ATTN__GRAD_ROW, 0.0f);
-        if (d->score == ATTN_SCORE_ADDITIVE) attn__fill(p->m[ATTN__M_DT], 1, p->w->pad_u * ATTN__GRAD_ROW, 0.0f);
-        for (i = 0; i < p->n; i++)
-            for (l = ATTN__R_ALIBI; l < ATTN__R_COUNT; l++) *attn__row_field(p, (int)l, i0 + i) = 0.0f;
-    }
-}
-
-/* P and dS of one tile against the keys c0 .. c0+n, into its lanes of the block. */
-static void attn__grad_scores(attn__pass *p, int64_t x, int64_t c0, int64_t n)
-{
-    const attn_desc *d = p->d;
-    const attn_view *v = &d->v;
-    attn__tile *t = attn__tile_at(p, x);
-    const int64_t lane0 = p->lane0[x], ld = t->ld;
-    float *to_p = p->m[ATTN__M_P] + lane0, *to_ds = p->m[ATTN__M_DS] + lane0, *dp = p->m[ATTN__M_DP];
-    attn__reach r;
-    attn__grade g;
-    attn__product q;
-    int64_t j, l, end, hull, any = 0;
-    attn__find_reach(t, c0, n, &r);
-    for (j = 0; j < n; j++) {
-        hull = r.whole ? 0 : j;
-        if (r.from[hull] < r.to[hull]) p->seen[j] = 1, any = 1;
-    }
-    if (!r.whole) p->whole = 0;
-    if (!any) {
-        for (j = 0; j < n; j++) {
-            attn__fill(to_p + j * ATTN__GRAD_ROW, 1, ld, -0.0f);
-            attn__fill(to_ds + j * ATTN__GRAD_ROW, 1, ld, 0.0f);
-        }
-        return;
-    }
-    if (!r.whole) attn__fill(t->s, 1, n * ld, ATTN__NEG_INF);
-    if (!r.whole || !p->g->d_out.rank) attn__fill(dp, 1, n * ld, 0.0f);
-    for (j = 0; j < n; j = end) {
-        end = attn__stretch(&r, j, n);
-        hull = r.whole ? 0 : j;
-        if (r.from[hull] >= r.to[hull]) continue;
-        attn__scores(t, c0, j, end, r.from[hull], r.to[hull]);
-        if (!p->g->d_out.rank) continue;
-        q.a = attn__at(v, t->b, t->head_kv, c0 + j, 0);
-        q.a_row = v->stride[2];
-        q.a_k = v->stride[3];
-        q.b = p->m[ATTN__M_D_OUT] + lane0 * p->s->size_v + r.from[hull] * t->f->width;
-        q.c = dp + j * ld + r.from[hull] * t->f->width;
-        q.b_row = q.c_row = ld;
-        q.rows = end - j;
-        q.depth = p->s->size_v;
-        q.vecs = r.to[hull] - r.from[hull];
-        q.kind = ATTN__PRODUCT;
-        q.onto = 0;
-        q.fetch = NULL;
-        t->f->product(&q);
-    }
-    for (j = 0; attn__is_distance(d->score) && j < n; j++)
-        attn__copy_floats(p->m[ATTN__M_SQUARE] + lane0 + j * ATTN__GRAD_ROW, t->s + j * ld, ld);
-    attn__finish_raw(t, n);
-    attn__soften(t, n);
-    for (j = 0; d->softcap != 0.0f && j < n; j++)
-        attn__copy_floats(p->m[ATTN__M_SOFT] + lane0 + j * ATTN__GRAD_ROW, t->s + j * ld, ld);
-    attn__mask_chunk(t, c0, n, &r);
-    g.s = t->s;
-    g.dp = dp;
-    g.base = p->base + lane0;
-    g.inverse = p->inverse + lane0;
-    g.shift = p->shift + lane0;
-    g.keep = g.more = NULL;
-    if (d->dropout > 0.0f) {
-        attn__keep_factors(t, c0, n, p->m[ATTN__M_KEEP]);
-        g.keep = p->m[ATTN__M_KEEP];
-    }
-    if (p->g->d_weights.rank) {
-        attn__pack_weights_grad(p, t, c0, n, t->t);
-        if (d->weights_after_dropout) for (j = 0; j < n * ld; j++) dp[j] = dp[j] + t->t[j];
-        else g.more = t->t;
-    }
-    g.p = to_p;
-    g.ds = to_ds;
-    g.row = ATTN__GRAD_ROW;
-    g.ld = ld;
-    g.rows = n;
-    t->f->grade(&g);
-    for (l = t->lanes; l < ld; l++)                 /* beyond the last row: nothing */
-        for (j = 0; j < n; j++) {
-            to_p[j * ATTN__GRAD_ROW + l] = -0.0f;
-            to_ds[j * ATTN__GRAD_ROW + l] = 0.0f;
-        }
-}
-
-/* Rows under ATTN_EMPTY_UNIFORM: their weights on all keys. */
-static void attn__grad_uniform(attn__pass *p, int64_t c0, int64_t n)
-{
-    const float weight = 1.0f / (float)p->s->keys, scale = attn__keep_scale(p->d->dropout);
-    int64_t i, j;
-    for (i = 0; i < p->n; i++) {
-        attn__dropper drop = attn__dropper_of(p->d, p->b, p->head, p->i0 + i);
-        if (!(p->inverse[i] < 0.0f)) continue;
-        for (j = 0; j < n; j++)
-            p->m[ATTN__M_P][j * ATTN__GRAD_ROW + i] = p->d->dropout == 0.0f ? weight :
-                attn__kept(&drop, c0 + j) ? weight * scale : 0.0f;
-    }
-}
-
-/* dS as a result of its own, over all keys: the gradient of a bias or of given scores. */
-static void attn__store_scores_grad(attn__pass *p, const attn_out *o, int64_t c0, int64_t n, float factor, int add,
-                                    const int64_t *stride)
-{
-    const float *ds = p->m[ATTN__M_DS];
-    float *rows[ATTN__MAX_LANES], *turned = p->m[ATTN__M_RESULT], by[ATTN__MAX_LANES];
-    const int64_t base = p->b * stride[0] + p->head * stride[1] + c0 * stride[3];
-    int64_t i, j, i0, lanes;
-    attn__fill(by, 1, ATTN__MAX_LANES, factor);
-    for (i0 = 0; i0 < p->n; i0 += lanes) {
-        lanes = p->n - i0 < ATTN__MAX_LANES ? p->n - i0 : ATTN__MAX_LANES;
-        for (i = 0; i < lanes; i++)
-            rows[i] = add ? turned + i * ATTN_GRAD_KEYS :
-                (float *)o->data + (base + (p->i0 + i0 + i) * stride[2]);
-        p->f->unpack(rows, lanes, add ? 1 : stride[3], ds + i0, ATTN__GRAD_ROW, n, by);
-        for (i = 0; add && i < lanes; i++) {
-            float *to = (float *)o->data + (base + (p->i0 + i0 + i) * stride[2]);
-            if (p->f->finite(rows[i], n)) for (j = 0; j < n; j++) to[j * stride[3]] = to[j * stride[3]] + rows[i][j];
-            else for (j = 0; j < n; j++) to[j * stride[3]] = attn__quiet(to[j * stride[3]] + rows[i][j]);
-        }
-    }
-}
-
-/* What is done with dS before it meets vectors: bias and ALiBi, then the softcap's factor, then given scores and
-   distances. */
-static void attn__grad_elements(attn__pass *p, int64_t c0, int64_t n)
-{
-    const attn_desc *d = p->d;
-    const attn_grad *g = p->g;
-    const float *mark = p->m[ATTN__M_P], *soft = p->m[ATTN__M_SOFT], *square = p->m[ATTN__M_SQUARE];
-    float *ds = p->m[ATTN__M_DS];
-    int64_t stride[4], i, j;
-    if (p->w->bias > ATTN__BIAS_ROWS && (p->does & (p->w->key_parts ? ATTN__DO_K : ATTN__DO_Q | ATTN__DO_K))) {
-        const attn_view v = attn_view_of(g->d_bias);
-        attn__broadcast(&v, stride);
-        attn__store_scores_grad(p, &g->d_bias, c0, n, 1.0f, p->w->bias == ATTN__BIAS_ADDED, stride);
-    }
-    if ((p->does & ATTN__DO_Q) && (p->w->bias == ATTN__BIAS_ROWS || g->d_alibi.rank))
-        for (i = 0; i < p->n; i++) {
-            const attn__row row = attn__row_of(d, p->s->queries, p->s->keys, p->b, p->i0 + i);
-            float sum = *attn__row_field(p, ATTN__R_BIAS, p->i0 + i);
-            float alibi = *attn__row_field(p, ATTN__R_ALIBI, p->i0 + i);
-            for (j = 0; j < n; j++) {
-                const float x = ds[j * ATTN__GRAD_ROW + i], apart = (float)attn__add_signed(row.position, -c0 - j);
-                sum = sum + x;
-                alibi = attn__fma(attn__negate(x), attn__float(attn__bits(apart) & 0x7fffffffu), alibi);
-            }
-            *attn__row_field(p, ATTN__R_BIAS, p->i0 + i) = sum;
-            *attn__row_field(p, ATTN__R_ALIBI, p->i0 + i) = alibi;
-        }
-    if (d->softcap != 0.0f)
-        for (j = 0; j < n; j++)
-            for (i = j * ATTN__GRAD_ROW; i < j * ATTN__GRAD_ROW + p->n; i++) {
-                float y;
-                if (attn__bits(mark[i]) == 0x80000000u) continue;
-                y = soft[i] / d->softcap;
-                ds[i] = ds[i] * attn__fma(attn__negate(y), y, 1.0f);
-            }
-    if (d->score == ATTN_SCORE_GIVEN && (p->does & ATTN__DO_Q)) {
-        if (g->d_given_scores.rank)
-            attn__store_scores_grad(p, &g->d_given_scores, c0, n, d->scale, attn__adds(g, ATTN__G_d_given_scores),
-                                    g->d_given_scores.stride);
-        for (i = 0; g->d_scale.rank && i < p->n; i++) {
-            float *sum = attn__row_field(p, ATTN__R_SCALE, p->i0 + i);
-            for (j = 0; j < n; j++)
-                if (attn__bits(mark[j * ATTN__GRAD_ROW + i]) != 0x80000000u)
-                    *sum = attn__fma(ds[j * ATTN__GRAD_ROW + i],
-                                     *attn__at(&d->given_scores, p->b, p->head, p->i0 + i, c0 + j), *sum);
-        }
-    }
-    if (attn__is_distance(d->score)) {              /* dS becomes the factor of k - q; sigma's gradient on the way */
-        const float sigma = d->sigma_per_head.rank ? attn__of_head(&d->sigma_per_head, p->head) : d->sigma;
-        const float width = sigma * sigma, inverse = 1.0f / sigma;
-        for (j = 0; j < n; j++)
-            for (i = 0; i < p->n; i++) {
-                const int64_t at = j * ATTN__GRAD_ROW + i;
-                float *sum = attn__row_field(p, ATTN__R_SIGMA, p->i0 + i), x = ds[at], u;
-                if (attn__bits(mark[at]) == 0x80000000u) continue;
-                if (d->score == ATTN_SCORE_GAUSSIAN) x = x / width;
-                else if (d->score == ATTN_SCORE_EPANECHNIKOV) x = (x + x) / (width * (1.0f - square[at] / width));
-                else {
-                    u = attn__sqrt(square[at] / width);
-                    x = u == 0.0f ? 0.0f : x / (width * (u * (1.0f - u)));
-                }
-                ds[at] = x;
-                if (p->does & ATTN__DO_Q) *sum = attn__fma(x, square[at] * inverse, *sum);
-            }
-    }
-}
-
-/* The rows of one side of a block that the other side's rows r0 .. r1 reach: for products no longer than needed. */
-static void attn__hull(const attn__pass *p, int64_t c0, int by_key, int64_t r0, int64_t r1, int64_t *from, int64_t *to)
-{
-    int64_t x, l, a, b;
-    *from = ATTN__HUGE;
-    *to = 0;
-    for (x = 0; x < p->tiles; x++) {
-        const attn__tile *t = attn__tile_at(p, x);
-        for (l = 0; l < t->lanes; l++) {
-            const int64_t i = p->lane0[x] + l;
-            if (p->inverse[i] < 0.0f) { a = 0; b = ATTN_GRAD_KEYS; }
-            else { a = t->row[l].first - c0; b = t->row[l].last - c0; }
-            a = a < 0 ? 0 : a;
-            b = b > p->nk ? p->nk : b;
-            if (a >= b) continue;
-            if (by_key) {
-                if (a >= r1 || b <= r0) continue;
-                a = i;
-                b = i + 1;
-            } else if (i < r0 || i >= r1) continue;
-            *from = a < *from ? a : *from;
-            *to = b > *to ? b : *to;
-        }
-    }
-    if (*from > *to) *from = *to = 0;
-}
-
-/* dV or dK: rows are keys, the sum runs over the block's queries. */
-static void attn__grad_keys(attn__pass *p, attn__grad_product *g, int64_t c0, float *to, int64_t pad)
-{
-    const float *a = g->a, *b = g->b, *mark = p->m[ATTN__M_P], *x = g->x;
-    const int64_t step = p->whole ? p->nk : 16;
-    int64_t j, from = 0, end = p->n;
-    g->a_row = ATTN__GRAD_ROW;
-    g->a_k = 1;
-    g->c_row = g->columns = pad;
-    for (j = 0; j < p->nk; j += step) {
-        if (!p->whole) attn__hull(p, c0, 1, j, j + step, &from, &end);
-        g->rows = p->nk - j < step ? p->nk - j : step;
-        g->depth = end - from;
-        g->a = a + j * ATTN__GRAD_ROW + from;
-        g->mark = mark + j * ATTN__GRAD_ROW + from;
-        g->b = b + from * g->b_row;
-        g->x = x ? x + j * g->x_row : NULL;
-        g->c = to + (c0 - p->key0 + j) * pad;
-        attn__multiply(p->f, g);
-    }
-}
-
-/* dQ: rows are queries, the sum runs over the block's keys. */
-static void attn__grad_queries(attn__pass *p, attn__grad_product *g, int64_t c0)
-{
-    const int64_t step = p->whole ? p->n : 32, pad = p->w->pad_u;
-    int64_t i, from = 0, end = p->nk;
-    g->a_row = 1;
-    g->a_k = ATTN__GRAD_ROW;
-    g->b_row = g->x_row = p->w->vector_row;
-    g->c_row = g->columns = pad;
-    g->careful = p->bad_k;
-    for (i = 0; i < p->n; i += step) {
-        if (!p->whole) attn__hull(p, c0, 0, i, i + step, &from, &end);
-        g->rows = p->n - i < step ? p->n - i : step;
-        g->depth = end - from;
-        g->a = p->m[ATTN__M_DS] + from * ATTN__GRAD_ROW + i;
-        g->mark = p->m[ATTN__M_P] + from * ATTN__GRAD_ROW + i;
-        g->b = p->m[ATTN__M_K_ROWS] + from * g->b_row;
-        g->x = attn__is_distance(p->d->score) ? p->m[ATTN__M_Q_ROWS] + i * g->x_row : NULL;
-        g->c = p->m[ATTN__M_DQ] + i * pad;
-        attn__multiply(p->f, g);
-    }
-}
-
-/* Additive: da, db and the sums of dS tanh, four hidden units at a time. */
-static void attn__grad_additive(attn__pass *p, int64_t c0)
-{
-    const attn__shape *s = p->s;
-    const int64_t padded = p->w->pad_u;
-    float *part = p->m[ATTN__M_PART];
-    attn__additive_gradient g;
-    int64_t u, x, j, i, clear = 1;
-    for (j = 0; p->w->save_b && j < p->nk; j++) {
-        float *met = p->m[ATTN__M_MET] + (c0 - p->key0 + j);
-        for (i = 0; *met == 0.0f && i < p->n; i++)
-            if (attn__bits(p->m[ATTN__M_P][j * ATTN__GRAD_ROW + i]) != 0x80000000u) *met = 1.0f;
-    }
-    g.key = attn__tile_at(p, 0)->prepared + c0 * s->key_floats;
-    g.key_stride = s->key_floats;
-    g.keys = p->nk;
-    g.padded = padded;
-    g.row = ATTN__GRAD_ROW;
-    for (j = 0; j < p->nk; j++) clear &= p->seen[j] && g.key[j * s->key_floats + 2 * padded] != 0.0f;
-    for (u = 0; u < padded; u += 4) {
-        attn__zero(part, (size_t)p->nk * 4 * ATTN__PARTS * sizeof *part);
-        for (x = 0; x < p->tiles; x++) {
-            const attn__tile *t = attn__tile_at(p, x);
-            int64_t l, lanes_clear = clear;
-            if (t->first >= t->last) continue;
-            for (l = 0; l < t->ld; l++) lanes_clear &= t->lane_clear[l];
-            g.u = u;
-            g.query = t->query;
-            g.ld = t->ld;
-            g.lane_clear = t->lane_clear;
-            g.lane0 = p->lane0[x];
-            g.ds = p->m[ATTN__M_DS] + g.lane0;
-            g.mark = lanes_clear ? NULL : p->m[ATTN__M_P] + g.lane0;
-            g.da = p->m[ATTN__M_DQ] + u * ATTN__GRAD_ROW + g.lane0;
-            g.dt = p->m[ATTN__M_DT] + u * ATTN__GRAD_ROW + g.lane0;
-            g.part = part;
-            if (lanes_clear) p->f->additive_gradient(&g);
-            else attn__additive_gradient_scalar(&g);
-        }
-        p->f->fold(part, p->nk, p->m[ATTN__M_DB] + (c0 - p->key0) * padded + u, padded);
-    }
-}
-
-/* dS meets the vectors of both sides. */
-static void attn__grad_vectors(attn__pass *p, int64_t c0)
-{
-    const attn_desc *d = p->d;
-    float factor[ATTN_GRAD_KEYS];
-    attn__grad_product g;
-    int64_t j;
-    if (d->score == ATTN_SCORE_ADDITIVE) {
-        attn__grad_additive(p, c0);
-        return;
-    }
-    for (j = 0; d->score == ATTN_SCORE_COSINE && j < p->nk; j++)
-        factor[j] = p->seen[j] ? attn__tile_at(p, 0)->prepared[c0 + j] : 0.0f;
-    p->bad_k = attn__copy_rows(p->f, &d->k, p->b, p->head_kv, c0, p->nk, p->w->vector_row, p->seen,
-                               d->score == ATTN_SCORE_COSINE ? factor : NULL, p->m[ATTN__M_K_ROWS]);
-    if (attn__is_distance(d->score)) p->bad_k |= p->bad_q;
-    if ((p->does & ATTN__DO_K) && p->g->dk.rank) {
-        g.a = p->m[ATTN__M_DS];
-        g.b = p->m[ATTN__M_Q_ROWS];
-        g.b_row = g.x_row = p->w->vector_row;
-        g.x = attn__is_distance(d->score) ? p->m[ATTN__M_K_ROWS] : NULL;
-        g.careful = p->bad_q || (g.x && p->bad_k);
-        attn__grad_keys(p, &g, c0, p->m[ATTN__M_DK], p->w->pad_k);
-    }
-    if (p->does & ATTN__DO_Q) attn__grad_queries(p, &g, c0);
-}
-
-static void attn__grad_block(attn__pass *p, int64_t c0)
-{
-    attn__grad_product g;
-    int64_t x, j;
-    p->nk = p->s->keys - c0 < ATTN_GRAD_KEYS ? p->s->keys - c0 : ATTN_GRAD_KEYS;
-    p->whole = 1;
-    for (j = 0; j < p->nk; j++) p->seen[j] = 0;
-    for (x = 0; x < p->tiles; x++) attn__grad_scores(p, x, c0, p->nk);
-    attn__grad_elements(p, c0, p->nk);
-    if (p->w->pad_u > 0) attn__grad_vectors(p, c0);
-    if (p->uniform) attn__grad_uniform(p, c0, p->nk);           /* last: its rows count as excluded until here */
-    if (!p->g->d_out.rank || !p->g->dv.rank || !(p->does & ATTN__DO_K)) return;
-    g.a = p->m[ATTN__M_P];
-    g.b = p->m[ATTN__M_D_OUT_ROWS];
-    g.b_row = p->w->value_row;
-    g.x = NULL;
-    g.careful = p->bad_d_out;
-    attn__grad_keys(p, &g, c0, p->m[ATTN__M_DV], p->w->pad_v);
-}
-
-/* ---- from sums to results */
-static void attn__store_grad(const attn__kernels *f, const attn_out *o, int64_t a, int64_t b, int64_t c,
-                             const float *from, int64_t n, float factor, int add)
-{
-    float *to = attn__out_at(o, a, b, c, 0);
-    int64_t e;
-    if (from && o->stride[3] == 1) {
-        f->deliver(from, to, n, factor, add);
-        return;
-    }
-    for (e = 0; e < n; e++, to += o->stride[3]) {
-        if (from) *to = attn__quiet(attn__scaled(from[e], factor, *to, add));
-        else if (!add) *to = 0.0f;                          /* no sum: nothing came together here */
-    }
-}
-static int attn__all_zero(const float *x, int64_t stride, int64_t n, int negative)
-{
-    int64_t i;
-    for (i = 0; i < n; i++)
-        if (negative ? attn__bits(x[i * stride]) != 0x80000000u : attn__bits(x[i * stride]) << 1 != 0) return 0;
-    return 1;
-}
-
-/* A matrix with any strides, as padded rows. */
-static const float *attn__matrix_rows(attn__pass *p, const float *m, int64_t row, int64_t column, int64_t rows,
-                                      int64_t columns, int64_t pad)
-{
-    float *to = p->m[ATTN__M_MATRIX];
-    int64_t r, c;
-    for (r = 0; r < rows; r++, to += pad) {
-        attn__fill(to + columns, 1, pad - columns, 0.0f);
-        for (c = 0; c < columns; c++) to[c] = m[r * row + c * column];
-    }
-    return p->m[ATTN__M_MATRIX];
-}
-/* rows [n][depth] (any strides) times such a matrix, into M_RESULT, rows of `pad` */
-static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, int64_t a_k, int64_t n, int64_t depth,
-                                const float *matrix, int64_t pad)
-{
-    attn__grad_product g;
-    attn__fill(p->m[ATTN__M_RESULT], 1, n * pad, 0.0f);
-    g.a = a;
-    g.a_row = a_row;
-    g.a_k = a_k;
-    g.b = matrix;
-    g.b_row = g.c_row = g.columns = pad;
-    g.c = p->m[ATTN__M_RESULT];
-    g.rows = n;
-    g.depth = depth;
-    g.x = NULL;
-    g.careful = 0;
-    attn__multiply(p->f, &g);
-    return p->m[ATTN__M_RESULT];
-}
-
-static float attn__dot_of(const float *x, int64_t stride, const float *y, int64_t n)
-{
-    float sum = 0.0f;
-    int64_t c;
-    for (c = 0; c < n; c++) sum = attn__fma(x[c * stride], y[c], sum);
-    return sum;
-}
-/* y becomes inverse * (y - v (v . y)) for the unit vector v = x * inverse; returns v . y */
-static float attn__normal_part(const float *x, int64_t stride, float inverse, float *y, int64_t n)
-{
-    const float along = attn__dot_of(x, stride, y, n) * inverse;
-    int64_t c;
-    for (c = 0; c < n; c++)
-        y[c] = attn__fma(attn__negate(x[c * stride] * inverse), along, y[c]) * inverse;
-    return along;
-}
-
-/* The block's rows: u, or da, becomes dq; what parameters need is left behind. */
-static void attn__close_block(attn__pass *p)
-{
-    const attn_desc *d = p->d;
-    const attn__shape *s = p->s;
-    const int additive = d->score == ATTN_SCORE_ADDITIVE, adds = attn__adds(p->g, ATTN__G_dq);
-    const int64_t pad = p->w->pad_u, size = p->w->size_u;
-    const attn_view *q = &d->q;
-    float *u = p->m[ATTN__M_DQ], *dt = p->m[ATTN__M_DT], factor = d->scale;
-    const float *y = u;
-    int64_t y_row = pad, i, c;
-    if (!q->rank) return;
-    if (p->w->vectors && additive) {
-        const float *w = attn__tile_at(p, 0)->w;
-        for (c = 0; c < size; c++)
-            for (i = c * ATTN__GRAD_ROW; i < c * ATTN__GRAD_ROW + p->n; i++) u[i] = u[i] * (-4.0f * d->scale * w[c]);
-        for (i = 0; i < p->n; i++) {
-            const int64_t row = attn__row_index(p, p->i0 + i);
-            for (c = 0; p->w->save_u && c < size; c++)
-                p->left_u[row * size + c] = p->dead[i] ? -0.0f : u[c * ATTN__GRAD_ROW + i] + 0.0f;
-            for (c = 0; p->w->save_t && c < size; c++) p->left_t[row * size + c] = dt[c * ATTN__GRAD_ROW + i];
-            if (!p->dead[i]) for (c = 0; c < size; c++) {
-                float *sum = attn__row_field(p, ATTN__R_SCALE, p->i0 + i);
-                *sum = attn__fma(w[c], dt[c * ATTN__GRAD_ROW + i], *sum);
-            }
-        }
-        if (!p->g->dq.rank) return;
-        if (d->w_q.rank) {
-            const attn_view m = attn__per_head(d->w_q, 2, p->head);
-            y_row = attn__up(s->size_q, p->f->width);
-            y = attn__matrix_rows(p, (const float *)m.data, m.stride[0], m.stride[1], size, s->size_q, y_row);
-            y = attn__times(p, u, 1, ATTN__GRAD_ROW, p->n, size, y, y_row);
-        } else {
-            for (i = 0; i < p->n; i++)
-                for (c = 0; c < size; c++) p->m[ATTN__M_RESULT][i * pad + c] = u[c * ATTN__GRAD_ROW + i];
-            y = p->m[ATTN__M_RESULT];
-        }
-        factor = 1.0f;
-    } else if (p->w->vectors && d->score == ATTN_SCORE_BILINEAR) {
-        const attn_view m = attn__per_head(d->bilinear, 2, p->head);
-        for (i = 0; p->w->save_u && i < p->n; i++)
-            for (c = 0; c < size; c++)
-                p->left_u[attn__row_index(p, p->i0 + i) * size + c] = p->dead[i] ? -0.0f : u[i * pad + c] + 0.0f;
-        y_row = attn__up(s->size_q, p->f->width);
-        y = attn__matrix_rows(p, (const float *)m.data, m.stride[1], m.stride[0], size, s->size_q, y_row);
-        y = attn__times(p, u, pad, 1, p->n, size, y, y_row);
-    } else if (attn__is_distance(d->score)) factor = 1.0f;
-    for (i = 0; i < p->n; i++, y += y_row) {
-        const int nothing = !p->w->vectors || p->dead[i];
-        const float *x = nothing ? NULL : attn__at(q, p->b, p->head, p->i0 + i, 0);
-        float *row = attn__row_field(p, ATTN__R_SCALE, p->i0 + i);
-        if (nothing) ;
-        else if (d->score == ATTN_SCORE_COSINE)
-            *row = attn__normal_part(x, q->stride[3], attn__inverse_norm(x, q->stride[3], size), u + i * pad, size);
-        else if (p->g->d_scale.rank && !additive && !attn__is_kernel(d->score))
-            *row = attn__dot_of(x, q->stride[3], y, s->size_q);
-        if (p->g->dq.rank)
-            attn__store_grad(p->f, &p->g->dq, p->b, p->head, p->i0 + i, nothing ? NULL : y, s->size_q, factor, adds);
-    }
-}
-
-/* Additive, where a stream ends: db of its keys is left behind and becomes a part of dk. Else nothing. */
-static void attn__close_stream(attn__pass *p)
-{
-    const attn_desc *d = p->d;
-    const attn__shape *s = p->s;
-    const int64_t padded = p->w->pad_u, hidden = s->hidden, pad = p->w->pad_k;
-    const int64_t stream = s->streams == s->heads ? p->head : p->head_kv, n = p->key1 - p->key0;
-    const attn_view m = attn__per_head(d->w_k, 2, p->head), w = attn__per_head(d->w_v, 1, p->head);
-    float *db = p->m[ATTN__M_DB];
-    const float *y = db, *matrix = NULL;
-    int64_t j, j0, c, count;
-    if (d->score != ATTN_SCORE_ADDITIVE) return;
-    for (j = 0; j < n; j++)
-        for (c = 0; c < hidden; c++)
-            db[j * padded + c] = db[j * padded + c] * (-4.0f * d->scale * attn__of_head(&w, c));
-    for (j = 0; p->w->save_b && j < n; j++)         /* -0: no query attends to it */
-        for (c = 0; c < hidden; c++)
-            p->left_b[((p->b * s->streams + stream) * s->keys + p->key0 + j) * hidden + c] =
-                p->m[ATTN__M_MET][j] == 0.0f ? -0.0f : db[j * padded + c] + 0.0f;
-    attn__fill(p->m[ATTN__M_MET], 1, p->w->save_b ? n : 0, 0.0f);
-    if (p->g->dk.rank && d->w_k.rank)
-        matrix = attn__matrix_rows(p, (const float *)m.data, m.stride[0], m.stride[1], hidden, s->size_k, pad);
-    for (j0 = 0; p->g->dk.rank && j0 < n; j0 += count) {
-        count = n - j0 < ATTN_GRAD_QUERIES ? n - j0 : ATTN_GRAD_QUERIES;
-        if (matrix) y = attn__times(p, db + j0 * padded, padded, 1, count, hidden, matrix, pad);
-        else y = db + j0 * padded;
-        for (j = 0; j < count; j++)
-            if (!attn__all_zero(db + (j0 + j) * padded, 1, hidden, 0))
-                for (c = 0; c < s->size_k; c++)
-                    p->m[ATTN__M_DK][(j0 + j) * pad + c] = p->m[ATTN__M_DK][(j0 + j) * pad + c] +
-                        y[j * (matrix ? pad : padded) + c];
-    }
-    attn__fill(db, 1, n * padded, 0.0f);
-}
-
-static void attn__close_keys(attn__pass *p)
-{
-    const attn_desc *d = p->d;
-    const attn__shape *s = p->s;
-    const int dot = d->score == ATTN_SCORE_DOT || d->score == ATTN_SCORE_SCALED_DOT || d->score == ATTN_SCORE_COSINE;
-    int64_t j;
-    for (j = p->key0; j < p->key1; j++) {
-        float *dk = p->m[ATTN__M_DK] + (j - p->key0) * p->w->pad_k;
-        const int nothing = !p->w->vectors || attn__all_zero(dk, 1, s->size_k, 0);
-        if (p->g->dv.rank)
-            attn__store_grad(p->f, &p->g->dv, p->b, p->head_kv, j, p->m[ATTN__M_DV] + (j - p->key0) * p->w->pad_v,
-                             s->size_v, 1.0f, attn__adds(p->g, ATTN__G_dv));
-        if (!p->g->dk.rank) continue;
-        if (!nothing && d->score == ATTN_SCORE_COSINE)
-            attn__normal_part(attn__at(&d->k, p->b, p->head_kv, j, 0), d->k.stride[3], p->prepared[(p->b * s->streams +
-                              p->head_kv) * s->keys + j], dk, s->size_k);
-        attn__store_grad(p->f, &p->g->dk, p->b, p->head_kv, j, nothing ? NULL : dk, s->size_k, dot ? d->scale : 1.0f,
-                         attn__adds(p->g, ATTN__G_dk));
-    }
-}
-
-static void attn__clear_keys(attn__pass *p)
-{
-    const int64_t n = p->key1 - p->key0;
-    if (p->does & ATTN__DO_K) {
-        attn__fill(p->m[ATTN__M_DK], 1, n * p->w->pad_k, 0.0f);
-        attn__fill(p->m[ATTN__M_DV], 1, n * p->w->pad_v, 0.0f);
-    }
-    if (p->d->score == ATTN_SCORE_ADDITIVE) attn__fill(p->m[ATTN__M_DB], 1, n * p->w->pad_u, 0.0f);
-    attn__fill(p->m[ATTN__M_MET], 1, p->w->save_b ? n : 0, 0.0f);
-}
-
-/* Blocks q0 .. q1 of queries of the pass's head meet its keys. */
-static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
-{
-    int64_t block, c0, from, to;
-    for (block = q0; block < q1; block++) {
-        attn__open_block(p, block * ATTN_GRAD_QUERIES);
-        from = p->uniform || p->w->every ? 0 : p->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS;
-        to = p->uniform || p->w->every ? p->s->keys : p->last;
-        from = from < p->key0 ? p->key0 : from;
-        to = to > p->key1 ? p->key1 : to;
-        for (c0 = from; c0 < to; c0 += ATTN_GRAD_KEYS) attn__grad_block(p, c0);
-        if (p->does & ATTN__DO_Q) attn__close_block(p);
-    }
-}
-
-/* One unit, a batch entry's key head and the query heads that read it: blocks q0 .. q1 of queries of each head. */
-static void attn__run_unit(attn__pass *p, int64_t unit, int64_t q0, int64_t q1)
-{
-    const attn__shape *s = p->s;
-    const int64_t group = s->heads / s->heads_kv;
-    int64_t h;
-    p->b = unit / s->heads_kv;
-    p->head_kv = unit % s->heads_kv;
-    attn__clear_keys(p);
-    for (h = 0; h < group; h++) {
-        p->head = p->head_kv * group + h;
-        attn__run_queries(p, q0, q1);
-        if (p->w->vectors && (p->does & ATTN__DO_K) && (s->streams == s->heads || h + 1 == group))
-            attn__close_stream(p);
-    }
-    if (p->does & ATTN__DO_K) attn__close_keys(p);
-}
-
-/* ---- sums over rows: the gradients of parameters, and the products of the pieces.
-   out[x][y][r][c] (+)= scale * sum over batch and k of a[..][r,k] b[..][k,c]; batch axes of `out` that have size 1 are
-   summed over, k in blocks of ATTN_GRAD_QUERIES, all in ascending order */
-typedef struct attn__sum {
-    attn_view a, b;             /* rank 4; batch axes of size 1 have stride 0 */
-    attn_out  out;
-    int64_t   batch[2], b_shares;       /* so many heads of a share one of b */
-    float     scale;
-    int       adds, skip;               /* skip: rows of b that are not finite do not count where a is all -0 (1),
-                                           all 0 (2) */
-    const attn_desc *cover;             /* not NULL: b are keys; those that no query may attend to are not read */
-    const attn__shape *shape;
-} attn__sum;
-
-static int64_t attn__sum_tasks(const attn__kernels *f, const attn__sum *m)
-{
-    const int64_t columns = attn__blocks(m->out.size[3], f->width * f->vecs);
-    return attn__mul64(attn__mul64(m->out.size[0], m->out.size[1]),
-                       attn__mul64(attn__blocks(m->out.size[2], ATTN__SUM_ROWS), columns));
-}
-static int64_t attn__sum_bytes(const attn__kernels *f)
-{
-    return attn__bytes_of((int64_t)(ATTN_GRAD_QUERIES + ATTN__SUM_ROWS) * f->width * f->vecs);
-}
-
-/* b's rows k0 .. k0+n, `lanes` columns from `column` on, as a tile. */
-static void attn__sum_panel(const attn__sum *m, int64_t x, int64_t y, int64_t k0, int64_t n, int64_t column,
-                            int64_t lanes, int64_t ld, float *panel)
-{
-    uint8_t covered[ATTN__CHUNK];
-    int64_t k, l;
-    if (m->cover) attn__cover(m->cover, m->shape, x, k0, n, covered);
-    for (k = 0; k < n; k++, panel += ld) {
-        const float *from;
-        attn__fill(panel, 1, ld, 0.0f);
-        if (m->cover && !covered[k]) continue;
-        from = attn__at(&m->b, x, y / m->b_shares, k0 + k, column);
-        for (l = 0; l < lanes; l++) panel[l] = from[l * m->b.stride[3]];
-        if (m->skip && !attn__finite_scalar(panel, lanes) &&
-            attn__all_zero(attn__at(&m->a, x, y, 0, k0 + k), m->a.stride[2], m->a.size[2], m->skip == 1))
-            attn__fill(panel, 1, lanes, 0.0f);
-    }
-}
-
-ATTN__NOINLINE static void attn__sum_tile(const attn__kernels *f, const attn__sum *m, int64_t index, float *panel)
-{
-    const int64_t wide = f->width * f->vecs, columns = attn__blocks(m->out.size[3], wide);
-    const int64_t row_tiles = attn__blocks(m->out.size[2], ATTN__SUM_ROWS), column = index % columns * wide;
-    const int64_t r0 = index / columns % row_tiles * ATTN__SUM_ROWS, xy = index / columns / row_tiles;
-    const int64_t y = xy % m->out.size[1], x = xy / m->out.size[1], depth = m->a.size[3];
-    const int64_t lanes = m->out.size[3] - column < wide ? m->out.size[3] - column : wide;
-    const int64_t ld = attn__blocks(lanes, f->width) * f->width;
-    const int64_t x1 = m->out.size[0] == 1 ? m->batch[0] : x + 1, y1 = m->out.size[1] == 1 ? m->batch[1] : y + 1;
-    float *c = panel + ATTN_GRAD_QUERIES * wide;
-    attn__product p;
-    int64_t b, h, r, l, k0;
-    p.rows = m->out.size[2] - r0 < ATTN__SUM_ROWS ? m->out.size[2] - r0 : ATTN__SUM_ROWS;
-    p.a_row = m->a.stride[2];
-    p.a_k = m->a.stride[3];
-    p.b = panel;
-    p.c = c;
-    p.b_row = p.c_row = ld;
-    p.vecs = (int32_t)(ld / f->width);
-    p.kind = ATTN__PRODUCT;
-    p.onto = ATTN__ADD_AFTER;
-    p.fetch = NULL;
-    attn__fill(c, 1, p.rows * ld, 0.0f);
-    for (b = m->out.size[0] == 1 ? 0 : x; b < x1; b++)
-        for (h = m->out.size[1] == 1 ? 0 : y; h < y1; h++)
-            for (k0 = 0; k0 < depth; k0 += ATTN_GRAD_QUERIES) {
-                p.depth = depth - k0 < ATTN_GRAD_QUERIES ? depth - k0 : ATTN_GRAD_QUERIES;
-                attn__sum_panel(m, b, h, k0, p.depth, column, lanes, ld, panel);
-                p.a = attn__at(&m->a, b, h, r0, k0);
-                f->product(&p);
-            }
-    for (r = 0; r < p.rows; r++)
-        for (l = 0; l < lanes; l++) {
-            float *to = attn__out_at(&m->out, x, y, r0 + r, column + l);
-            *to = attn__quiet(attn__scaled(c[r * ld + l], m->scale, *to, m->adds));
-        }
-}
-
-/* `n` floats behind a place in a workspace that may not be there yet */
-static const float *attn__behind(const float *place, int64_t n) { return place ? place + n : place; }
-
-/* a rank-4 view of packed floats; NULL data where the workspace is not there yet */
-static attn_view attn__packed(const float *data, int64_t a, int64_t b, int64_t c, int64_t e)
-{
-    attn_view v;
-    v.data = data;
-    v.type = ATTN_F32;
-    v.rank = 4;
-    v.size[0] = a;
-    v.size[1] = b;
-    v.size[2] = c;
-    v.size[3] = e;
-    v.stride[3] = 1;
-    v.stride[2] = e;
-    v.stride[1] = attn__mul64(c, e);
-    v.stride[0] = attn__mul64(b, v.stride[1]);
-    return v;
-}
-static attn_view attn__swapped(attn_view v)         /* the last two axes */
-{
-    const int64_t n = v.size[2], s = v.stride[2];
-    v.size[2] = v.size[3];
-    v.stride[2] = v.stride[3];
-    v.size[3] = n;
-    v.stride[3] = s;
-    return v;
-}
-/* A parameter's gradient, rank `rank` or with a head axis in front, as [1,1|H,..]. */
-static attn_out attn__grad_rank4(attn_out o, int rank)
-{
-    attn_out r = o;
-    int axis;
-    r.rank = 4;
-    for (axis = 0; axis < 4; axis++) {
-        const int per_head = o.rank > rank, from = axis == 1 ? 0 : axis - (4 - rank) + per_head;
-        const int absent = axis == 0 || (axis == 1 ? !per_head : axis < 4 - rank);
-        r.size[axis] = absent ? 1 : o.size[from];
-        r.stride[axis] = absent ? 0 : o.stride[from];
-    }
-    return r;
-}
-
-/* The sum that makes one result; 0 where it is not asked for or not made so. */
-static int attn__grad_sum(const attn_plan *plan, const attn__shape *s, const attn__backward *w, int field,
-                          const float *rows, const float *left, attn__sum *m)
-{
-    static const float one = 1.0f;
-    const attn_desc *d = &plan->desc;
-    const attn_grad *g = &plan->grad;
-    const attn_view gradient = attn__grad_at(g, field);
-    const int64_t left_t = w->save_u ? w->rows * w->size_u : 0, left_b = left_t + (w->save_t ? w->rows * w->size_u : 0);
-    attn_out o;
-    int of = -1;
-    if (!gradient.rank) return 0;
-    ATTN__COPY(&o, &gradient, sizeof o);
-    m->a = attn__packed(&one, 1, 1, 1, s->queries);
-    m->a.stride[0] = m->a.stride[1] = m->a.stride[2] = m->a.stride[3] = 0;
-    m->batch[0] = s->batch;
-    m->batch[1] = s->heads;
-    m->b_shares = 1;
-    m->scale = 1.0f;
-    m->adds = attn__adds(g, field);
-    m->skip = 0;
-    m->cover = NULL;
-    m->shape = s;
-    switch (field) {
-    case ATTN__G_d_sink:  of = ATTN__R_SINK;  break;
-    case ATTN__G_d_alibi: of = ATTN__R_ALIBI; break;
-    case ATTN__G_d_sigma: of = ATTN__R_SIGMA; break;
-    case ATTN__G_d_scale: of = ATTN__R_SCALE; break;
-    case ATTN__G_d_bias:
-        if (w->bias != ATTN__BIAS_ROWS) return 0;
-        of = ATTN__R_BIAS;
-        break;
-    case ATTN__G_d_bilinear:
-        m->a = attn__swapped(attn__packed(left, s->batch, s->heads, s->queries, w->size_u));
-        m->b = d->q;
-        m->out = attn__grad_rank4(o, 2);
-        {
-            const int64_t n = m->out.size[2], t = m->out.stride[2];
-            m->out.size[2] = m->out.size[3];
-            m->out.stride[2] = m->out.stride[3];
-            m->out.size[3] = n;
-            m->out.stride[3] = t;
-        }
-        m->scale = d->scale;
-        m->skip = 1;
-        return 1;
-    case ATTN__G_d_w_q:
-        m->a = attn__swapped(attn__packed(left, s->batch, s->heads, s->queries, w->size_u));
-        m->b = d->q;
-        m->out = attn__grad_rank4(o, 2);
-        m->skip = 1;
-        return 1;
-    case ATTN__G_d_w_v:
-        m->b = attn__packed(attn__behind(left, left_t), s->batch, s->heads, s->queries, w->size_u);
-        m->out = attn__grad_rank4(o, 1);
-        m->scale = d->scale;
-        return 1;
-    case ATTN__G_d_w_k: case ATTN__G_d_hidden_bias:
-        m->batch[1] = s->heads > 0 ? s->streams : 0;        /* without a head no stream was closed */
-        m->b = attn__packed(attn__behind(left, left_b), s->batch, s->streams, s->keys, w->size_u);
-        m->out = attn__grad_rank4(o, field == ATTN__G_d_w_k ? 2 : 1);
-        m->a.size[3] = s->keys;
-        if (field == ATTN__G_d_hidden_bias) return 1;
-        m->a = attn__swapped(m->b);
-        m->b = d->k;
-        m->b_shares = s->heads_kv > 0 ? s->streams / s->heads_kv : 1;
-        m->skip = 1;
-        m->cover = d;
-        return 1;
-    default:
-        return 0;
-    }
-    m->b = attn__packed(attn__behind(rows, of * w->rows), s->batch, s->heads, s->queries, 1);
-    m->out = attn__grad_rank4(o, 0);
-    if (field == ATTN__G_d_bias) {
-        int axis;
-        for (axis = 0; axis < 4; axis++) {
-            const int from = axis - (4 - o.rank);
-            m->out.size[axis] = from < 0 ? 1 : o.size[from];
-            m->out.stride[axis] = from < 0 || o.size[from] == 1 ? 0 : o.stride[from];
-        }
-        if (m->out.size[2] == s->queries) {         /* not summed over queries: they are columns */
-            m->a.size[3] = 1;
-            m->b = attn__swapped(m->b);
-            m->out.size[3] = m->out.size[2];
-            m->out.stride[3] = m->out.stride[2];
-            m->out.size[2] = 1;
-        }
-    }
-    return 1;
-}
-
-/* ---- tasks */
-static void attn__zero_out(const attn_out *o)
-{
-    int64_t i[4], n[4], s[4];
-    int axis;
-    for (axis = 0; axis < 4; axis++) {
-        n[axis] = axis < o->rank ? o->size[axis] : 1;
-        s[axis] = axis < o->rank ? o->stride[axis] : 0;
-    }
-    for (i[0] = 0; i[0] < n[0]; i[0]++)
-        for (i[1] = 0; i[1] < n[1]; i[1]++)
-            for (i[2] = 0; i[2] < n[2]; i[2]++)
-                attn__fill((float *)o->data + (i[0]*s[0] + i[1]*s[1] + i[2]*s[2]), s[3], n[3], 0.0f);
-}
-
-ATTN__NOINLINE static void attn__run_rows(attn__pass *p, char *memory, int64_t index)
-{
-    const attn__shape *s = p->s;
-    attn__tile *t = (attn__tile *)(void *)memory;
-    int64_t i, end, lanes;
-    if (index == p->w->blocks * s->batch * s->heads) {
-        attn__zero_out(&p->g->d_bias);
-        return;
-    }
-    i = index % p->w->blocks * ATTN_GRAD_QUERIES;
-    p->head = index / p->w->blocks % s->heads;
-    p->b = index / p->w->blocks / s->heads;
-    p->head_kv = p->head / (s->heads / s->heads_kv);
-    end = s->queries - i < ATTN_GRAD_QUERIES ? s->queries : i + ATTN_GRAD_QUERIES;
-    t->shape = s;
-    t->d = p->d;
-    attn__room(t);
-    for (; i < end; i += lanes) {
-        lanes = end - i < s->ld ? end - i : s->ld;
-        attn__grad_tile(p, t, i, lanes);
-        attn__row_tile(p, t);
-    }
-}
-
-static void attn__lay_out(attn__pass *p, char *memory)
-{
-    int64_t floats[ATTN__M_COUNT], i;
-    float *at = (float *)(void *)memory;
-    attn__grad_memory(p->d, p->s, p->w, floats);
-    for (i = 0; i < ATTN__M_COUNT; at += floats[i++]) p->m[i] = at;
-}
-static void attn__part_of_keys(attn__pass *p, int64_t part, int64_t parts)
-{
-    const int64_t blocks = attn__blocks(p->s->keys, ATTN_GRAD_KEYS);
-    p->key0 = blocks * part / parts * ATTN_GRAD_KEYS;
-    p->key1 = part + 1 < parts ? blocks * (part + 1) / parts * ATTN_GRAD_KEYS : p->s->keys;
-}
-
-ATTN__NOINLINE static void attn__run_blocks(attn__pass *p, char *memory, int64_t index)
-{
-    const attn__shape *s = p->s;
-    const attn__backward *w = p->w;
-    const int64_t units = s->batch * s->heads_kv, key_units = w->cross ? 1 : units;
-    int64_t unit0, unit1, q0 = 0, q1 = w->blocks, unit, part;
-    attn__lay_out(p, memory);
-    p->key0 = 0;
-    p->key1 = s->keys;
-    p->does = (int)w->does;
-    if (w->key_parts + w->query_parts == 0) {
-        unit0 = index;
-        unit1 = w->cross ? units : index + 1;
-    } else if (index < key_units * w->key_parts) {
-        p->does = ATTN__DO_K;
-        attn__part_of_keys(p, index % w->key_parts, w->key_parts);
-        unit0 = index / w->key_parts;
-        unit1 = w->cross ? units : unit0 + 1;
-    } else {
-        p->does = ATTN__DO_Q;
-        index -= key_units * w->key_parts;
-        part = index % w->query_parts;
-        unit0 = index / w->query_parts;
-        unit1 = unit0 + 1;
-        q0 = w->blocks * part / w->query_parts;
-        q1 = w->blocks * (part + 1) / w->query_parts;
-    }
-    for (unit = unit0; unit < unit1; unit++) attn__run_unit(p, unit, q0, q1);
-}
-
-/* ---- rounds: `slots` blocks of queries of one unit at a time, each by a task that sums by key for itself, in a slot,
-   which is that part of a worker's memory (whoever runs the task). Then the sums of the first slot, which go on from
-   round to round, get those of the others added: block by block in ascending order, as if one task had done it all. */
-static int64_t attn__round_blocks(const attn__backward *w, int64_t round)
-{
-    const int64_t left = w->blocks - round * w->slots;
-    return left < w->slots ? left : w->slots;
-}
-static float *attn__in_slot(const attn__pass *p, int part, int64_t slot)
-{
-    const int64_t unit = p->b * p->s->heads + p->head;
-    return (float *)(void *)((char *)p->m[part] + (unit * p->w->slots + slot - p->worker) * p->w->worker_bytes);
-}
-static void attn__open_unit(attn__pass *p, char *memory, int64_t unit)
-{
-    attn__lay_out(p, memory);
-    p->does = ATTN__DO_Q | ATTN__DO_K;
-    p->b = unit / p->s->heads;
-    p->head = p->head_kv = unit % p->s->heads;
-}
-
-ATTN__NOINLINE static void attn__run_round(attn__pass *p, char *memory, int64_t round, int64_t index)
-{
-    const int64_t n = attn__round_blocks(p->w, round), slot = index % n, block = round * p->w->slots + slot;
-    int part;
-    attn__open_unit(p, memory, index / n);
-    attn__part_of_keys(p, 0, 1);
-    for (part = ATTN__M_DK; part <= ATTN__M_MET; part++) p->m[part] = attn__in_slot(p, part, slot);
-    if (round == 0 || slot > 0) attn__clear_keys(p);
-    attn__run_queries(p, block, block + 1);
-}
-
-ATTN__NOINLINE static void attn__run_merge(attn__pass *p, char *memory, int64_t round, int64_t index)
-{
-    const attn__backward *w = p->w;
-    const int64_t n = attn__round_blocks(w, round);
-    int64_t pads[4], slot;
-    float *sums;
-    int x;
-    attn__open_unit(p, memory, index / w->merge_parts);
-    attn__part_of_keys(p, index % w->merge_parts, w->merge_parts);
-    pads[0] = w->pad_k;
-    pads[1] = p->d->score == ATTN_SCORE_ADDITIVE ? w->pad_u : 0;
-    pads[2] = w->pad_v;
-    pads[3] = w->save_b;
-    for (x = 0; x < 4; x++) {
-        const int64_t from = p->key0 * pads[x], count = (p->key1 - p->key0) * pads[x];
-        sums = attn__in_slot(p, ATTN__M_DK + x, 0) + from;
-        for (slot = 1; slot < n; slot++)
-            p->f->deliver(attn__in_slot(p, ATTN__M_DK + x, slot) + from, sums, count, 1.0f, 1);
-        p->m[ATTN__M_DK + x] = sums;
-    }
-    if (round + 1 < w->rounds) return;
-    if (w->vectors) attn__close_stream(p);
-    attn__close_keys(p);
-}
-
-ATTN__NOINLINE static void attn__run_sums(attn__pass *p, char *memory, int64_t index)
-{
-    attn__sum m;
-    int field;
-    for (field = ATTN__G_d_bias; field < ATTN__G_COUNT; field++) {
-        int64_t n;
-        if (!attn__grad_sum(p->plan, p->s, p->w, field, p->rows, p->left_u, &m)) continue;
-        n = attn__sum_tasks(p->f, &m);
-        if (index < n) {
-            attn__sum_tile(p->f, &m, index, (float *)(void *)memory);
-            return;
-        }
-        index -= n;
-    }
-}
-
-static void attn__run_gradients(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker)
-{
-    attn__shape shape;
-    attn__backward w;
-    char *base = attn__align(workspace), *memory;
-    attn__pass *p;
-    ATTN__COPY(&w, plan->backward, sizeof w);
-    attn__shape_of(plan, &shape);
-    memory = base + shape.key_bytes + w.rows_bytes + w.left_bytes + worker * w.worker_bytes;
-    p = (attn__pass *)(void *)memory;               /* too big for a small stack */
-    memory += ATTN__PASS_BYTES;
-    p->plan = plan;
-    p->d = &plan->desc;
-    p->g = &plan->grad;
-    p->s = &shape;
-    p->w = &w;
-    p->f = attn__table(plan->isa);
-    p->worker = worker;
-    p->prepared = (const float *)(void *)base;
-    p->rows = (float *)(void *)(base + shape.key_bytes);
-    p->left_u = p->rows + w.rows_bytes / 4;
-    p->left_t = p->left_u + (w.save_u ? w.rows * w.size_u : 0);
-    p->left_b = p->left_t + (w.save_t ? w.rows * w.size_u : 0);
-    phase -= shape.key_blocks > 0;
-    if (phase == 0) attn__run_rows(p, memory, index);
-    else if (phase > (w.rounds ? 2 * w.rounds : 1)) attn__run_sums(p, memory, index);
-    else if (w.rounds == 0) attn__run_blocks(p, memory, index);
-    else if (phase % 2) attn__run_round(p, memory, phase / 2, index);
-    else attn__run_merge(p, memory, phase / 2 - 1, index);
-}
-
-/* ---- planning; for size again */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#  pragma GCC optimize("Os")
-#endif
-static void attn__plan_bias(const attn_desc *d, const attn__shape *s, const attn_grad *g, attn__backward *w)
-{
-    const attn_out *o = &g->d_bias;
-    const int64_t shape[4] = {s->batch, s->heads, s->queries, s->keys};
-    int axis, summed[4];
-    w->bias = ATTN__BIAS_NONE;
-    w->cross = 0;
-    if (!o->rank) return;
-    (void)d;
-    for (axis = 0; axis < 4; axis++) {
-        const int from = axis - (4 - o->rank);
-        summed[axis] = shape[axis] != 1 && (from < 0 || o->size[from] == 1);
-    }
-    if (o->size[o->rank - 1] == 1) w->bias = ATTN__BIAS_ROWS;
-    else {
-        w->bias = attn__adds(g, ATTN__G_d_bias) || summed[0] || summed[1] || summed[2] ? ATTN__BIAS_ADDED :
-            ATTN__BIAS_STORED;
-        w->cross = summed[0] || (summed[1] && s->heads_kv > 1);
-    }
-}
-
-/* Which tasks there are: one per unit, a batch entry's key head, has each block's weights once (five products). With
-   fewer units than workers: rounds (five products, one block after another); or cut among more tasks, some of which do
-   dK and dV for a part of the keys and others dQ for a part of the queries (four and three products; additive, where
-   both need all of it, five and five). What takes longest for its slowest worker tells. */
-static void attn__plan_tasks(const attn_desc *d, const attn__shape *s, attn__backward *w)
-{
-    const int64_t workers = d->parallel.workers, units = attn__mul64(s->batch, s->heads_kv);
-    const int64_t key_units = w->cross && units > 0 ? 1 : units;
-    const int64_t key_blocks = attn__blocks(s->keys, ATTN_GRAD_KEYS);
-    const int64_t whole = attn__mul64(attn__blocks(key_units, workers), 5 * workers);
-    const int64_t cut = attn__mul64(units, d->score == ATTN_SCORE_ADDITIVE ? 10 : 7), least = whole < cut ? whole : cut;
-    const int64_t work = attn__mul64(attn__mul64(s->queries, s->keys), attn__add64(w->size_u, s->size_v));
-    const int both = w->does == (ATTN__DO_Q | ATTN__DO_K);
-    w->key_parts = w->query_parts = w->rounds = 0;
-    w->main_tasks = key_units;
-    if (workers == 1 || units == 0 || attn__mul64(work, units) < ATTN__WORTH_CUTTING ||
-        (!both && key_units >= 4 * workers)) return;
-    w->slots = workers / units;
-    if (w->slots > w->blocks) w->slots = w->blocks;
-    if (both && w->slots > 1 && s->heads == s->heads_kv && !w->cross && w->bias != ATTN__BIAS_ADDED && key_blocks > 0) {
-        w->rounds = attn__blocks(w->blocks, w->slots);
-        if (w->rounds <= ATTN__MAX_ROUNDS && 5 * workers * w->rounds < least * w->blocks) {
-            w->merge_parts = key_blocks < workers ? key_blocks : workers;
-            w->main_tasks = units * w->blocks;
-            return;
-        }
-        w->rounds = 0;
-    }
-    if (both && whole <= cut) return;
-    if (w->does & ATTN__DO_K) w->key_parts = attn__blocks(4 * workers, key_units);
-    if (w->does & ATTN__DO_Q) w->query_parts = attn__blocks(4 * workers, units);
-    if (w->key_parts > key_blocks) w->key_parts = key_blocks > 0 ? key_blocks : 1;
-    if (w->query_parts > w->blocks) w->query_parts = w->blocks > 0 ? w->blocks : 1;
-    w->main_tasks = attn__add64(attn__mul64(key_units, w->key_parts), attn__mul64(units, w->query_parts));
-}
-
-ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward, const attn_grad *grad,
-                                                       attn_plan *plan, int flags, attn_error *err)
-{
-    attn__shape s;
-    attn__backward w;
-    attn_desc *d;
-    const attn__kernels *f;
-    int64_t floats[ATTN__M_COUNT], bytes = 0, total;
-    int i, phase = 0, below_q, below_k;
-    attn__zero(&s, sizeof s);
-    attn__zero(&w, sizeof w);
-    ATTN__RULE(forward, ATTN_ERR_NULL, "forward", "must not be NULL");
-    ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
-    ATTN__RULE(plan, ATTN_ERR_NULL, "plan", "must not be NULL");
-    plan->desc = *forward;
-    plan->grad = *grad;
-    d = &plan->desc;
-    ATTN__TRY(attn__resolve(d, &s, flags | ATTN__NO_RESULT_NEEDED, err));
-    ATTN__TRY(attn__check_grad(d, &s, grad, flags, err));
-    plan->out = attn_view_of(d->out);
-    plan->stats = attn_view_of(d->stats);
-    for (i = ATTN__F_out; i <= ATTN__F_scores_masked; i++)
-        attn__zero((char *)d + attn__fields[i].offset, sizeof(attn_view));
-    if (!grad->d_out.rank) attn__zero(&plan->out, sizeof plan->out);
-    f = attn__table(d->isa);
-    s.parts = 1;
-    s.chunk_bytes = 0;
-
-    w.is_backward = 1;
-    w.rows = attn__mul64(attn__mul64(s.batch, s.heads), s.queries);
-    w.blocks = attn__blocks(s.queries, ATTN_GRAD_QUERIES);
-    w.tiles = attn__blocks(ATTN_GRAD_QUERIES, f->width * f->vecs);
-    if (w.tiles > attn__blocks(s.queries, f->width)) w.tiles = attn__blocks(s.queries, f->width);
-    attn__plan_bias(d, &s, grad, &w);
-    below_q = grad->dq.rank || grad->d_bilinear.rank || grad->d_w_q.rank || grad->d_w_v.rank ||
-              (grad->d_scale.rank && d->score != ATTN_SCORE_GIVEN);
-    below_k = grad->dk.rank || grad->d_w_k.rank || grad->d_hidden_bias.rank;
-    w.vectors = (below_q || below_k) && d->score != ATTN_SCORE_GIVEN && d->score != ATTN_SCORE_BOXCAR &&
-                d->score != ATTN_SCORE_CONSTANT;
-    w.size_u = !w.vectors ? 0 : d->score == ATTN_SCORE_ADDITIVE ? s.hidden : s.size_k;
-    w.pad_u = d->score == ATTN_SCORE_ADDITIVE ? (w.vectors ? attn__round4(s.hidden) : 0) :
-        attn__up(w.size_u, f->width);
-    w.pad_k = w.vectors ? attn__up(s.size_k, f->width) : 0;
-    w.pad_v = grad->d_out.rank || grad->dv.rank ? attn__up(s.size_v, f->width) : 0;
-    w.vector_row = d->score == ATTN_SCORE_ADDITIVE ? 0 : attn__spread(w.pad_u);
-    w.value_row = attn__spread(w.pad_v);
-    w.every = w.bias == ATTN__BIAS_STORED || (grad->d_given_scores.rank &&
-              !attn__adds(grad, ATTN__G_d_given_scores));
-    if (below_q || grad->d_given_scores.rank || grad->d_sigma.rank || grad->d_scale.rank || grad->d_alibi.rank ||
-        w.bias == ATTN__BIAS_ROWS) w.does |= ATTN__DO_Q;
-    if (below_k || grad->dv.rank || w.bias > ATTN__BIAS_ROWS) w.does |= ATTN__DO_K;
-    w.save_u = w.vectors && (grad->d_bilinear.rank || grad->d_w_q.rank);
-    w.save_t = w.vectors && grad->d_w_v.rank;
-    w.save_b = w.vectors && (grad->d_w_k.rank || grad->d_hidden_bias.rank);
-    attn__plan_tasks(d, &s, &w);
-    w.row_tasks = attn__add64(attn__mul64(attn__mul64(s.batch, s.heads), w.blocks),
-                              w.bias == ATTN__BIAS_ADDED && !attn__adds(grad, ATTN__G_d_bias));
-    if (w.does == 0) w.main_tasks = 0;
-    for (i = ATTN__G_d_bias; i < ATTN__G_COUNT; i++) {
-        attn__sum m;
-        if (attn__grad_sum(plan, &s, &w, i, NULL, NULL, &m)) w.sum_tasks = attn__add64(w.sum_tasks,
-                                                                                        attn__sum_tasks(f, &m));
-    }
-    w.rows_bytes = attn__bytes_of(attn__mul64(w.rows, ATTN__R_COUNT));
-    w.left_bytes = attn__bytes_of(attn__mul64(w.size_u, attn__add64(attn__mul64(w.rows, w.save_u + w.save_t),
-                   w.save_b ? attn__mul64(attn__mul64(s.batch, s.streams), s.keys) : 0)));
-    attn__grad_memory(d, &s, &w, floats);
-    for (i = 0; i < ATTN__M_COUNT; i++) bytes = attn__add64(bytes, attn__bytes_of(floats[i]));
-    if (bytes < s.worker_bytes) bytes = s.worker_bytes;
-    if (bytes < attn__sum_bytes(f)) bytes = attn__sum_bytes(f);
-    bytes = attn__add64(bytes, ATTN__PASS_BYTES);
-    w.worker_bytes = bytes;
-    s.worker_bytes = bytes;                         /* for the keys, which the forward's code prepares */
-    total = attn__add64(attn__mul64(bytes, d->parallel.workers), attn__add64(s.key_bytes,
-                        attn__add64(w.rows_bytes, w.left_bytes)));
-    ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "workspace",
-               "must fit in memory: a size is too large");
-
-    plan->isa = d->isa;
-    attn__zero(plan->tasks, sizeof plan->tasks);
-    if (s.key_blocks > 0) plan->tasks[phase++] = attn__mul64(attn__mul64(s.batch, s.streams), s.key_blocks);
-    plan->tasks[phase++] = w.row_tasks;
-    if (w.rounds == 0) plan->tasks[phase++] = w.main_tasks;
-    for (i = 0; i < w.rounds; i++) {
-        plan->tasks[phase++] = s.batch * s.heads * attn__round_blocks(&w, i);
-        plan->tasks[phase++] = s.batch * s.heads * w.merge_parts;
-    }
-    if (w.sum_tasks > 0) plan->tasks[phase++] = w.sum_tasks;
-    plan->phases = phase;
-    plan->workspace_bytes = w.row_tasks || w.main_tasks || w.sum_tasks ? (size_t)(total + ATTN__ALIGN) : 0;
-    if (plan->workspace_bytes == 0) plan->tasks[0] = 0;
-    ATTN__COPY(plan->internal, &s, sizeof s);
-    attn__zero(plan->backward, sizeof plan->backward);
-    ATTN__COPY(plan->backward, &w, sizeof w);
-#ifdef ATTN_CUDA
-    attn__device_bytes(plan, flags);
-#endif
-    return attn__success(err);
-}
-static attn_status attn__plan_gradients_placed(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
-                                               int flags, attn_error *err)
-{
-    const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan_gradients(forward, grad, plan, flags, err);
-    attn__fp_leave(saved);
-    return st;
-}
-#ifdef ATTN_CUDA
-static attn_status attn__find_grad_place(const attn_desc *d, const attn_grad *g, int *flags, attn_error *err)
-{
-    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    if (!d || !g) return ATTN_OK;
-    ATTN__TRY(attn__see_fields(&at, d, attn__fields, ATTN__F_COUNT, err));
-    ATTN__TRY(attn__see_fields(&at, g, attn__grad_fields, ATTN__G_COUNT, err));
-    ATTN__TRY(attn__see_workspace(&at, d, err));
-    *flags = attn__place_flags(&at, *flags);
-    return ATTN_OK;
-}
-#endif
-ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
-                                        attn_error *err)
-{
-    int flags = ATTN__WITH_DATA | ATTN__AS_TASKS;
-    ATTN__FIND_PLACE(attn__find_grad_place(forward, grad, &flags, err));
-    ATTN__RULE(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc", "must have its arrays on the host: tasks run there");
-    return attn__plan_gradients_placed(forward, grad, plan, flags, err);
-}
-ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, const attn_grad *grad, size_t *bytes,
-                                                  attn_error *err)
-{
-    attn_plan plan;
-    int flags = 0;
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    ATTN__FIND_PLACE(attn__find_grad_place(forward, grad, &flags, err));
-    ATTN__TRY(attn__plan_gradients_placed(forward, grad, &plan, flags, err));
-    *bytes = plan.workspace_bytes;
-    return ATTN_OK;
-}
-ATTN_DEF attn_status attn_backward(const attn_desc *forward, const attn_grad *grad, attn_error *err)
-{
-    attn_plan plan;
-    attn__memory memory;
-    attn_status st;
-    int flags = ATTN__WITH_DATA;
-    ATTN__FIND_PLACE(attn__find_grad_place(forward, grad, &flags, err));
-    ATTN__TRY(attn__plan_gradients_placed(forward, grad, &plan, flags, err));
-    ATTN__TRY(attn__acquire(forward, plan.workspace_bytes, flags, &memory, err));
-    st = attn__run_plan(&plan, memory.block, err);
-    attn__release(forward, &memory);
-    return st;
-}
-ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size)
-{
-    attn_plan plan;
-    attn_error err;
-    attn__backward w;
-    attn__text t;
-    attn_status st = ATTN_OK;
-    int flags = 0;
-#ifdef ATTN_CUDA
-    st = attn__find_grad_place(forward, grad, &flags, &err);
-#endif
-    if (st == ATTN_OK) st = attn__plan_gradients_placed(forward, grad, &plan, flags, &err);
-    t.at = text;
-    t.size = text ? size : 0;
-    t.length = 0;
-    if (st != ATTN_OK) {
-        attn__put(&t, "refused: ");
-        attn__put_error(&t, &err);
-        return attn__end_text(&t);
-    }
-    ATTN__COPY(&w, plan.backward, sizeof w);
-    attn__put(&t, "gradients of ");
-    attn__put(&t, attn_score_string((attn_score)plan.desc.score));
-#ifdef ATTN_CUDA
-    if (attn__on_device(&plan)) {
-        attn__put(&t, " attention");
-        return attn__end_on_device(&t, &plan);
-    }
-#endif
-    attn__put(&t, " attention; kernels ");
-    attn__put(&t, attn_isa_string((attn_isa)plan.isa));
-    attn__put(&t, ", blocks of ");
-    attn__put_number(&t, ATTN_GRAD_QUERIES);
-    attn__put(&t, " queries x ");
-    attn__put_number(&t, ATTN_GRAD_KEYS);
-    attn__put(&t, plan.stats.rank ? " keys, statistics given, " : " keys, statistics computed again, ");
-    attn__put_number(&t, w.row_tasks);
-    attn__put(&t, " tasks for the rows, then ");
-    attn__put_number(&t, w.main_tasks);
-    attn__put(&t, w.rounds ? " tasks for blocks of queries, a few at a time" : w.key_parts + w.query_parts == 0 ?
-              " tasks for all products" : " tasks for parts of keys or queries");
-    if (w.sum_tasks > 0) {
-        attn__put(&t, ", then ");
-        attn__put_number(&t, w.sum_tasks);
-        attn__put(&t, " tasks for parameters");
-    }
-    attn__put(&t, "; workspace ");
-    attn__put_number(&t, (int64_t)plan.workspace_bytes);
-    attn__put(&t, " bytes for ");
-    attn__put_number(&t, plan.desc.parallel.workers);
-    attn__put(&t, plan.desc.parallel.workers == 1 ? " worker" : " workers");
-    return attn__end_text(&t);
-}
-
-/* ---- the pieces: matrix products and sums over rows, run one after another */
-typedef struct attn__sum_job { const attn__kernels *f; const attn__sum *m; char *memory; } attn__sum_job;
-static void attn__sum_task(void *arg, int64_t index, int32_t worker)
-{
-    const attn__sum_job *job = (const attn__sum_job *)arg;
-    const attn__fp_state saved = attn__fp_enter();
-    attn__sum_tile(job->f, job->m, index, (float *)(void *)(job->memory + worker * attn__sum_bytes(job->f)));
-    attn__fp_leave(saved);
-}
-static int32_t attn__isa_of(const attn_desc *d) { return d->isa ? d->isa : (int32_t)attn_best_isa(); }
-
-static attn_status attn__sum_run(const attn__sum *m, const attn_desc *d, int flags, void *memory, attn_error *err)
-{
-    const attn_parallel *parallel = &d->parallel;
-    attn__sum_job job;
-    int64_t i, n;
-#ifdef ATTN_CUDA
-    if (flags & ATTN__ON_DEVICE)
-        return attn__cuda_sum(m->a.data || !attn__elements(&m->a) ? &m->a : NULL, &m->b, &m->out, m->batch, m->adds,
-                              m->skip, 0, d->stream, err);
-#endif
-    (void)flags;
-    (void)err;
-    job.f = attn__table(attn__isa_of(d));
-    job.m = m;
-    job.memory = attn__align(memory);
-    n = attn__sum_tasks(job.f, m);
-    if (parallel->run && n > 1) parallel->run(parallel->user, n, attn__sum_task, &job);
-    else for (i = 0; i < n; i++) attn__sum_task(&job, i, 0);
-    return ATTN_OK;
-}
-/* out (+)= a b, rank 4; `adds` to what is there, skip as in attn__sum */
-static attn__sum attn__sum_of(attn_view a, attn_view b, attn_out out, int adds, int skip)
-{
-    attn__sum m;
-    int axis;
-    m.a = a;
-    m.b = b;
-    m.out = out;
-    for (axis = 0; axis < 2; axis++) m.batch[axis] = a.size[axis] == 1 ? b.size[axis] : a.size[axis];
-    m.b_shares = 1;
-    m.scale = 1.0f;
-    m.adds = adds;
-    m.skip = skip;
-    m.cover = NULL;
-    m.shape = NULL;
-    return m;
-}
-static int64_t attn__sum_memory(const attn_desc *d, int flags)
-{
-    if (flags & ATTN__ON_DEVICE) return 0;
-    return attn__add64(attn__mul64(attn__sum_bytes(attn__table(attn__isa_of(d))),
-                                   d->parallel.workers ? d->parallel.workers : 1), ATTN__ALIGN);
-}
-
-static attn_status attn__softmax_gradient(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
-                                          size_t *bytes, attn_error *err)
-{
-    static const attn__names names_x = ATTN__NAMES("x"), names_d_out = ATTN__NAMES("d_out"),
-                             names_dx = ATTN__NAMES("dx");
-    const attn_view out = attn_view_of(dx);
-    attn_desc d = attn__options(options);
-    attn_grad g;
-    attn_status st;
-    attn__zero(&g, sizeof g);
-    ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
-    ATTN__RULE(d_out.rank, ATTN_ERR_NULL, "d_out", "must be given");
-    ATTN__RULE(dx.rank, ATTN_ERR_NULL, "dx", "must be given");
-    if (d_out.rank != x.rank)
-        return attn__fail2(err, ATTN_ERR_RANK, "d_out.rank", "must equal x.rank", d_out.rank, x.rank);
-    if (dx.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "dx.rank", "must equal x.rank", dx.rank, x.rank);
-    if (x.rank == 3 && d.mask.rank == 3) d.mask = attn__as_rank4(d.mask);
-    if (x.rank == 3 && d.bias.rank == 3) d.bias = attn__as_rank4(d.bias);
-    d.score = ATTN_SCORE_GIVEN;
-    d.given_scores = attn__as_rank4(x);
-    g.d_weights = attn__as_rank4(d_out);
-    g.d_given_scores = attn__out(dx.data, attn__as_rank4(out));
-    st = bytes ? attn_backward_workspace_size(&d, &g, bytes, err) : attn_backward(&d, &g, err);
-    attn__rename(err, st, &attn__fields[ATTN__F_given_scores].names, &names_x, x.rank);
-    if (x.rank == 3 && options && options->mask.rank == 3)
-        attn__rename(err, st, &attn__fields[ATTN__F_mask].names, &attn__fields[ATTN__F_mask].names, 3);
-    if (x.rank == 3 && options && options->bias.rank == 3)
-        attn__rename(err, st, &attn__fields[ATTN__F_bias].names, &attn__fields[ATTN__F_bias].names, 3);
-    attn__rename(err, st, &attn__grad_fields[ATTN__G_d_weights].names, &names_d_out, x.rank);
-    return attn__rename(err, st, &attn__grad_fields[ATTN__G_d_given_scores].names, &names_dx, x.rank);
-}
-ATTN_DEF attn_status attn_softmax_backward(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
-                                           attn_error *err)
-{
-    return attn__softmax_gradient(x, d_out, dx, options, NULL, err);
-}
-ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view d_out, attn_out dx,
-                                                          const attn_desc *options, size_t *bytes, attn_error *err)
-{
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    return attn__softmax_gradient(x, d_out, dx, options, bytes, err);
-}
-
-static attn_status attn__bmm_gradient(const attn_view *v, const attn_desc *options, int flags, attn__sum *sums,
-                                      attn_error *err)
+/* v: a, b, d_out, da, db */
+static attn_status attn__check_bmm_grad(const attn_view *v, const attn_desc *options, int flags, attn_error *err)
 {
     static const attn__field fields[5] = {{0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("a")},
         {0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("b")}, {0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("d_out")},
         {0, 1, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("da")}, {0, 1, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("db")}};
-    attn_view r[5];
+    const attn__names *names[5];
     int i, j, axis;
     for (i = 0; i < 5; i++) {
+        names[i] = &fields[i].names;
         ATTN__RULE(v[i].rank || i > 2, ATTN_ERR_NULL, fields[i].names.view, "must be given");
         ATTN__TRY(attn__check_view(&v[i], &fields[i], flags, err));
-        if (v[i].rank) r[i] = attn__batch_rank4(v[i]);
     }
     ATTN__RULE(v[3].rank || v[4].rank, ATTN_ERR_NULL, "da", "must be given, or db");
-    ATTN__TRY(attn__check_size(&v[1], &fields[1].names, v[1].rank - 2, r[0].size[3], "must equal the last size of a",
-                               err));
-    ATTN__TRY(attn__check_size(&v[2], &fields[2].names, v[2].rank - 2, r[0].size[2], "must equal the rows of a", err));
-    ATTN__TRY(attn__check_size(&v[2], &fields[2].names, v[2].rank - 1, r[1].size[3], "must equal the columns of b",
-                               err));
-    for (axis = 0; axis < 2; axis++) {
-        const int64_t n = r[0].size[axis] == 1 ? r[1].size[axis] : r[0].size[axis];
-        const int at = axis - (4 - v[2].rank);
-        if (r[1].size[axis] != 1 && r[1].size[axis] != n)
-            return attn__fail2(err, ATTN_ERR_SIZE, fields[1].names.size[axis - (4 - v[1].rank)],
-                               "must broadcast with a: be 1 or", r[1].size[axis], n);
-        if (r[2].size[axis] != n)
-            return attn__fail2(err, ATTN_ERR_SIZE, at < 0 ? "d_out.rank" : fields[2].names.size[at],
-                               "must have the broadcast batch of a and b", r[2].size[axis], n);
-    }
+    ATTN__TRY(attn__check_bmm(&v[0], &v[1], &v[2], names, err));
     for (i = 3; i < 5; i++) {
         if (!v[i].rank) continue;
         if (v[i].rank != v[i - 3].rank)
@@ -7652,60 +7423,328 @@ static attn_status attn__bmm_gradient(const attn_view *v, const attn_desc *optio
             ATTN__RULE(!v[j].rank || j == i || (j == 3 && i == 4) || attn__disjoint(&v[i], &v[j]), ATTN_ERR_OVERLAP,
                        fields[i].names.view, j < 3 ? "must not overlap an input" : "must not overlap another output");
     }
-    ATTN__TRY(attn__check_options(options, err));
-    if (v[3].rank) sums[0] = attn__sum_of(r[2], attn__swapped(r[1]),
-                                           attn__out((void *)(uintptr_t)v[3].data, r[3]), 0, 0);
-    if (v[4].rank) sums[1] = attn__sum_of(attn__swapped(r[0]), r[2],
-                                           attn__out((void *)(uintptr_t)v[4].data, r[4]), 0, 0);
-    return ATTN_OK;
+    return attn__check_options(options, err);
 }
-ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
-                                       uint32_t accumulate, const attn_desc *options, attn_error *err)
+static attn_status attn__bmm_gradient(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
+                                      uint32_t accumulate, const attn_desc *options, size_t *bytes, attn_error *err)
 {
     const attn_desc d = attn__options(options);
     attn__memory memory;
-    attn__sum sums[2];
+    attn__matmul m[2];
     attn_view v[5];
     attn_status st = ATTN_OK;
-    int i, flags = ATTN__WITH_DATA;
+    size_t needed;
+    int i, flags = bytes ? 0 : ATTN__WITH_DATA;
     v[0] = a;
     v[1] = b;
     v[2] = d_out;
     v[3] = attn_view_of(da);
     v[4] = attn_view_of(db);
     ATTN__FIND_PLACE(attn__bmm_find_place(v, 5, &d, &flags, err));
-    ATTN__TRY(attn__bmm_gradient(v, &d, flags, sums, err));
+    ATTN__TRY(attn__check_bmm_grad(v, &d, flags, err));
     ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
-    ATTN__TRY(attn__acquire(&d, (size_t)attn__sum_memory(&d, flags), flags, &memory, err));
+    if (v[3].rank) m[0] = attn__matmul_of_views(&d, &v[2], &v[1], &v[3], 2, 0);
+    if (v[4].rank) m[1] = attn__matmul_of_views(&d, &v[0], &v[2], &v[4], 1, 0);
+    needed = flags & ATTN__ON_DEVICE ? 0 : (size_t)attn__matmul_bytes(&m[!v[3].rank], &d);
+    if (bytes) {
+        *bytes = needed;
+        return attn__success(err);
+    }
+    ATTN__TRY(attn__acquire(&d, needed, flags, &memory, err));
     for (i = 0; i < 2 && st == ATTN_OK; i++) {
         if (!v[3 + i].rank) continue;
-        sums[i].adds = (int)(accumulate >> i & 1u);
-        st = attn__sum_run(&sums[i], &d, flags, memory.block, err);
+        m[i].adds = (int)(accumulate >> i & 1u);
+        st = attn__run_matmul(&m[i], &d, flags, memory.block, err);
     }
     attn__release(&d, &memory);
     return st == ATTN_OK ? attn__success(err) : st;
+}
+ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
+                                       uint32_t accumulate, const attn_desc *options, attn_error *err)
+{
+    return attn__bmm_gradient(a, b, d_out, da, db, accumulate, options, NULL, err);
 }
 ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
                                                       attn_out db, const attn_desc *options, size_t *bytes,
                                                       attn_error *err)
 {
-    const attn_desc d = attn__options(options);
-    attn__sum sums[2];
-    attn_view v[5];
-    int flags = 0;
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    v[0] = a;
-    v[1] = b;
-    v[2] = d_out;
-    v[3] = attn_view_of(da);
-    v[4] = attn_view_of(db);
-    ATTN__FIND_PLACE(attn__bmm_find_place(v, 5, &d, &flags, err));
-    ATTN__TRY(attn__bmm_gradient(v, &d, flags, sums, err));
-    *bytes = (size_t)attn__sum_memory(&d, flags);
-    return attn__success(err);
+    return attn__bmm_gradient(a, b, d_out, da, db, 0, options, bytes, err);
+}
+#endif
+/* ---- multi-head attention: four products around the attention; backward, its gradients between those of the products.
+   Everything is resolved once, with operands that have no place yet; attn__mha_take gives them one. */
+enum { ATTN__HEADS_Q, ATTN__HEADS_K, ATTN__HEADS_V, ATTN__HEADS_OUT, ATTN__HEADS_STATS, ATTN__HEADS_D_OUT, ATTN__HEADS_DQ,
+       ATTN__HEADS_DK, ATTN__HEADS_DV, ATTN__HEADS_COUNT };
+typedef struct attn__mha_call {
+    attn_desc    attention;     /* q, k, v, out lie in the workspace */
+    attn__matmul product[4];    /* query, key, value, result */
+    attn__array  bias[4];
+    int64_t floats[ATTN__HEADS_COUNT];  /* of what lies in the workspace */
+    float  *at[ATTN__HEADS_COUNT];
+    int64_t inner_bytes;        /* for the products and the attention, one after the other */
+    int     flags;
+} attn__mha_call;
+
+static void attn__mha_take(attn__map *m, attn__mha_call *a)
+{
+    int i;
+    for (i = 0; i < ATTN__HEADS_COUNT; i++) a->at[i] = a->floats[i] ? attn__take(m, a->floats[i]) : NULL;
+    for (i = 0; i < 3; i++) a->product[i].out.data = a->at[i];
+    a->product[3].a.data = a->at[ATTN__HEADS_OUT];
+}
+/* The same for a planned call. */
+static void attn__mha_place(const attn__mha_call *a, attn_plan *plan)
+{
+    attn__call *c = (attn__call *)(void *)plan->internal;
+    attn__array *of[ATTN__HEADS_COUNT];
+    int i;
+    of[ATTN__HEADS_Q] = &c->q;
+    of[ATTN__HEADS_K] = &c->k;
+    of[ATTN__HEADS_V] = &c->v;
+    of[ATTN__HEADS_OUT] = c->is_backward ? &c->saved_out : &c->out;
+    of[ATTN__HEADS_STATS] = c->is_backward ? &c->saved_stats : &c->stats;
+    of[ATTN__HEADS_D_OUT] = &c->d_out;
+    of[ATTN__HEADS_DQ] = &c->dq;
+    of[ATTN__HEADS_DK] = &c->dk;
+    of[ATTN__HEADS_DV] = &c->dv;
+    for (i = 0; i < ATTN__HEADS_COUNT; i++) if (a->at[i]) of[i]->data = a->at[i];
+}
+static int64_t attn__mha_count(attn__mha_call *a)            /* bytes in all */
+{
+    attn__map m;
+    m.base = NULL;
+    m.bytes = 0;
+    attn__mha_take(&m, a);
+    return attn__add64(attn__add64(m.bytes, a->inner_bytes), 2 * ATTN__ALIGN);
 }
 
-/* ---- multi-head attention: projections and attention again, then its gradients between those of the products */
+static attn_view attn__mha_input(const attn_mha_desc *desc, int which)      /* what is projected */
+{
+    const attn_view key = desc->key.rank ? desc->key : desc->query;
+    return which == 0 ? desc->query : which == 1 || !desc->value.rank ? key : desc->value;
+}
+static attn_view attn__mha_weights(const attn_mha_desc *desc, int which)
+{
+    return which == 0 ? desc->w_query : which == 1 ? desc->w_key : which == 2 ? desc->w_value : desc->w_result;
+}
+static attn_view attn__mha_bias(const attn_mha_desc *desc, int which)
+{
+    return which == 0 ? desc->b_query : which == 1 ? desc->b_key : which == 2 ? desc->b_value : desc->b_result;
+}
+
+/* The descriptors, on their own and against each other. x: what is projected, and out; w, bias: with what. */
+static attn_status attn__check_mha(const attn_mha_desc *desc, const attn_view *x, const attn_view *w,
+                                   const attn_view *bias, int flags, attn_error *err)
+{
+    static const attn__field weights[4] = {
+        {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_query")}, {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_key")},
+        {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_value")}, {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_result")}};
+    static const attn__field inputs[4] = {
+        {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("query")}, {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("key")},
+        {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("value")}, {0, 1, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("out")}};
+    static const attn__field biases[4] = {
+        {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_query")}, {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_key")},
+        {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_value")}, {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_result")}};
+    const int64_t heads = desc->heads, heads_kv = desc->heads_kv ? desc->heads_kv : heads;
+    const int32_t score = desc->attention ? desc->attention->score : 0;
+    int64_t concat;
+    int i;
+    for (i = 0; i < 4; i++) {
+        ATTN__RULE(x[i].rank, ATTN_ERR_NULL, inputs[i].names.view, "must be given");
+        ATTN__RULE(w[i].rank || i == 3, ATTN_ERR_NULL, weights[i].names.view, "must be given");
+        ATTN__TRY(attn__check_view(&w[i], &weights[i], flags, err));
+        ATTN__TRY(attn__check_view(&x[i], &inputs[i], flags, err));
+        ATTN__TRY(attn__check_size(&x[i], &inputs[i].names, 0, x[0].size[0], "must equal query.size[0]", err));
+    }
+    ATTN__RULE(heads > 0, ATTN_ERR_RANGE, "heads", "must be at least 1");
+    ATTN__RULE(heads_kv > 0 && heads % heads_kv == 0, ATTN_ERR_RANGE, "heads_kv", "must divide heads");
+    for (i = 0; i < 3; i++)
+        if (w[i].size[0] % (i ? heads_kv : heads) != 0)
+            return attn__fail2(err, ATTN_ERR_SIZE, weights[i].names.size[0],
+                               "must be a multiple of the number of heads", w[i].size[0], i ? heads_kv : heads);
+    concat = attn__mul64(heads, w[2].size[0] / heads_kv);
+    ATTN__TRY(attn__check_size(&x[2], &inputs[2].names, 1, x[1].size[1], "must equal key.size[1]", err));
+    ATTN__TRY(attn__check_size(&x[3], &inputs[3].names, 1, x[0].size[1], "must equal query.size[1]", err));
+    ATTN__TRY(attn__check_size(&x[3], &inputs[3].names, 2, w[3].rank ? w[3].size[0] : concat,
+                               "must equal the width of the result", err));
+    if (score != ATTN_SCORE_BILINEAR && score != ATTN_SCORE_ADDITIVE)
+        ATTN__TRY(attn__check_size(&w[1], &weights[1].names, 0, attn__mul64(w[0].size[0] / heads, heads_kv),
+                                   "must equal heads_kv * w_query.size[0] / heads", err));
+    for (i = 0; i < 4; i++) {
+        ATTN__TRY(attn__check_size(&w[i], &weights[i].names, 1, i == 3 ? concat : x[i].size[2],
+                                   "must equal the last size of what it projects", err));
+        ATTN__TRY(attn__check_view(&bias[i], &biases[i], flags, err));
+        ATTN__RULE(!bias[i].rank || w[i].rank, ATTN_ERR_OPTION, biases[i].names.view, "must be absent where w_result is");
+        ATTN__TRY(attn__check_size(&bias[i], &biases[i].names, 0, w[i].size[0], "must equal size[0] of its weights",
+                                   err));
+    }
+    return ATTN_OK;
+}
+/* Results against inputs and each other; y: what the attention reads and makes. */
+static attn_status attn__check_mha_overlaps(const attn_view *x, const attn_view *w, const attn_view *bias,
+                                            const attn_desc *d, attn_error *err)
+{
+    int i, p;
+    for (i = 0; i < 4; i++) {
+        ATTN__RULE(i == 3 || attn__disjoint(&x[3], &x[i]), ATTN_ERR_OVERLAP, "out", "must not overlap an input");
+        ATTN__RULE(!w[i].rank || attn__disjoint(&x[3], &w[i]), ATTN_ERR_OVERLAP, "out",
+                   "must not overlap the weights");
+        ATTN__RULE(!bias[i].rank || attn__disjoint(&x[3], &bias[i]), ATTN_ERR_OVERLAP, "out",
+                   "must not overlap a bias");
+    }
+    for (i = ATTN__F_sigma_per_head; i < ATTN__F_COUNT; i++) {              /* out against what the attention reads */
+        const attn_view in = attn__view_at(d, i);
+        ATTN__RULE(!in.rank || attn__disjoint(&x[3], &in), ATTN_ERR_OVERLAP, "out", "must not overlap an input");
+    }
+    for (i = ATTN__F_lse; i <= ATTN__F_scores_masked; i++) {                /* the other results against all of these */
+        const attn_view o = attn__view_at(d, i);
+        for (p = 0; o.rank && p < 4; p++) {
+            ATTN__RULE(attn__disjoint(&o, &x[p]), ATTN_ERR_OVERLAP, p == 3 ? "out" : attn__fields[i].names.view,
+                       p == 3 ? "must not overlap another output" : "must not overlap an input");
+            ATTN__RULE(!w[p].rank || (attn__disjoint(&o, &w[p]) && (!bias[p].rank || attn__disjoint(&o, &bias[p]))),
+                       ATTN_ERR_OVERLAP, attn__fields[i].names.view, "must not overlap the weights");
+        }
+    }
+    return ATTN_OK;
+}
+
+/* [B,S,heads*size] at v's place, as [B,heads,S,size]. The stride may wrap around where there is no element: no check
+   bounds the strides then, and none is used. */
+static attn_view attn__split_heads(const attn_view *v, int64_t heads, int64_t size)
+{
+    attn_view r = attn_view_bshd(NULL, v->size[0], v->size[1], heads, size);
+    r.data = v->data;
+    r.type = v->type;
+    r.stride[0] = v->stride[0];
+    r.stride[1] = (int64_t)((uint64_t)v->stride[2] * (uint64_t)size);
+    r.stride[2] = v->stride[1];
+    r.stride[3] = v->stride[2];
+    return r;
+}
+
+static attn_status attn__mha_resolve(const attn_mha_desc *desc, int flags, attn__mha_call *a, attn_error *err)
+{
+    attn_view x[4], w[4], bias[4], y;
+    attn_desc *d = &a->attention;
+    int64_t heads, heads_kv, size_v, bytes;
+    int i;
+    ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
+    ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
+    a->flags = flags;
+    a->inner_bytes = 0;
+    for (i = 0; i < 4; i++) {
+        x[i] = i == 3 ? attn_view_of(desc->out) : attn__mha_input(desc, i);
+        w[i] = attn__mha_weights(desc, i);
+        bias[i] = attn__mha_bias(desc, i);
+        attn__array_of(&bias[i], "...U", &a->bias[i]);
+    }
+    ATTN__TRY(attn__check_mha(desc, x, w, bias, flags, err));
+    *d = attn__options(desc->attention);
+    if (desc->attention)                                    /* its results, but out */
+        for (i = ATTN__F_lse; i <= ATTN__F_scores_masked; i++)
+            ATTN__COPY((char *)d + attn__fields[i].offset, (const char *)desc->attention + attn__fields[i].offset,
+                       sizeof(attn_view));
+    ATTN__TRY(attn__check_options(d, err));
+    heads = desc->heads;
+    heads_kv = desc->heads_kv ? desc->heads_kv : heads;
+    size_v = w[2].size[0] / heads_kv;
+    for (i = 0; i < ATTN__HEADS_COUNT; i++) a->floats[i] = 0;
+    for (i = 0; i < (w[3].rank ? 4 : 3); i++) {
+        const attn_view in = i == 3 ? attn__view(NULL, ATTN_F32, 3, x[0].size[0], x[0].size[1],
+                                                 attn__mul64(heads, size_v), 0) : x[i];
+        y = i == 3 ? x[3] : attn__view(NULL, ATTN_F32, 3, x[i].size[0], x[i].size[1], w[i].size[0], 0);
+        a->product[i] = attn__matmul_of_views(d, &in, &w[i], &y, 2, 1);
+        a->floats[i] = attn__elements(i == 3 ? &in : &y);
+        bytes = attn__matmul_bytes(&a->product[i], d);
+        a->inner_bytes = attn__max(a->inner_bytes, bytes);
+    }
+    d->q = attn_view_bshd(NULL, x[0].size[0], x[0].size[1], heads, w[0].size[0] / heads);
+    d->k = attn_view_bshd(NULL, x[0].size[0], x[1].size[1], heads_kv, w[1].size[0] / heads_kv);
+    d->v = attn_view_bshd(NULL, x[0].size[0], x[1].size[1], heads_kv, size_v);
+    if (w[3].rank) d->out = attn_out_bshd(NULL, x[0].size[0], x[0].size[1], heads, size_v);
+    else {
+        y = attn__split_heads(&x[3], heads, size_v);
+        d->out = attn__out(desc->out.data, y);
+    }
+    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_mha_overlaps(x, w, bias, d, err));
+    return ATTN_OK;
+}
+/* The attention of a call, planned: its memory is counted too. */
+static attn_status attn__mha_plan(attn__mha_call *a, const struct attn_grad *grad, attn_plan *plan, attn_error *err)
+{
+    const attn__fp_state saved = attn__fp_enter();
+    const attn_status st = attn__plan(&a->attention, grad, grad != NULL, plan, a->flags | ATTN__INNER, err);
+    attn__fp_leave(saved);
+    if (st == ATTN_OK) a->inner_bytes = attn__max(a->inner_bytes, (int64_t)plan->workspace_bytes);
+    return st;
+}
+
+ATTN__NOINLINE static void attn__add_bias_rows(const attn__array *bias, const attn__matmul *m)
+{
+    int64_t b, h, i, x;
+    for (b = 0; b < m->out_batch[0]; b++)
+        for (h = 0; h < m->out_batch[1]; h++)
+            for (i = 0; i < m->rows; i++)
+                for (x = 0; x < m->columns; x++) {
+                    float *p = attn__at(&m->out, b, h, i, x);
+                    *p = attn__quiet(*p + attn__read(bias, 0, 0, 0, x));
+                }
+}
+/* y = x W^T + bias */
+static attn_status attn__mha_project(attn__mha_call *a, int which, void *inner, attn_error *err)
+{
+    attn__fp_state saved;
+    ATTN__TRY(attn__run_matmul(&a->product[which], &a->attention, a->flags, inner, err));
+    if (!a->bias[which].rank) return ATTN_OK;
+#ifdef ATTN_CUDA
+    if (a->flags & ATTN__ON_DEVICE)
+        return attn__cuda_add(&a->bias[which], &a->product[which], a->attention.stream, err);
+#endif
+    saved = attn__fp_enter();
+    attn__add_bias_rows(&a->bias[which], &a->product[which]);
+    attn__fp_leave(saved);
+    return ATTN_OK;
+}
+
+static attn_status attn__mha(const attn_mha_desc *desc, size_t *bytes, attn_error *err)
+{
+    attn__memory memory;
+    attn__mha_call a;
+    attn__map m;
+    attn_plan plan;
+    attn_status st;
+    int64_t total;
+    int i;
+    ATTN__TRY(attn__mha_resolve(desc, bytes ? 0 : ATTN__WITH_DATA, &a, err));
+    ATTN__TRY(attn__mha_plan(&a, NULL, &plan, err));
+    total = attn__mha_count(&a);
+    ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query",
+               "must leave a workspace that fits in memory");
+    if (bytes) {
+        *bytes = (size_t)total;
+        return attn__success(err);
+    }
+    a.attention.q.data = desc->query.data;          /* tells the device */
+    ATTN__TRY(attn__acquire(&a.attention, (size_t)total, a.flags, &memory, err));
+    m.base = attn__align(memory.block);
+    m.bytes = 0;
+    attn__mha_take(&m, &a);
+    attn__mha_place(&a, &plan);
+    for (st = ATTN_OK, i = 0; i < 3 && st == ATTN_OK; i++) st = attn__mha_project(&a, i, m.base + m.bytes, err);
+    if (st == ATTN_OK) st = attn__run_plan(&plan, &a.attention, m.base + m.bytes, err);
+    if (st == ATTN_OK && desc->w_result.rank) st = attn__mha_project(&a, 3, m.base + m.bytes, err);
+    attn__release(&a.attention, &memory);
+    return st == ATTN_OK ? attn__success(err) : st;
+}
+ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err) { return attn__mha(desc, NULL, err); }
+ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err)
+{
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    return attn__mha(desc, bytes, err);
+}
+
+#ifndef ATTN_NO_BACKWARD
 enum { ATTN__H_D_OUT, ATTN__H_DQUERY, ATTN__H_DKEY, ATTN__H_DVALUE, ATTN__H_DW_QUERY, ATTN__H_DW_KEY,
        ATTN__H_DW_VALUE, ATTN__H_DW_RESULT, ATTN__H_DB_QUERY, ATTN__H_DB_KEY, ATTN__H_DB_VALUE, ATTN__H_DB_RESULT,
        ATTN__H_COUNT };
@@ -7716,14 +7755,6 @@ static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
     ATTN__X(db_query, 1, 1) ATTN__X(db_key, 1, 1) ATTN__X(db_value, 1, 1) ATTN__X(db_result, 1, 1)
 #undef ATTN__X
 };
-
-typedef struct attn__mha_gradient {
-    attn__mha m;                /* the forward; its plan first of the attention, then of its gradients */
-    attn_grad grad;
-    float    *d_heads, *d_projected[3];
-    int64_t   own_bytes, inner_bytes;
-} attn__mha_gradient;
-#define ATTN__HEADS_BYTES ((int64_t)(sizeof(attn__mha_gradient) + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN)
 
 static attn_view attn__mha_at(const attn_mha_grad *grad, int field)
 {
@@ -7739,17 +7770,6 @@ static attn_view attn__mha_like(const attn_mha_desc *desc, int field)
                sizeof v);
     return v;
 }
-/* What is projected: the query, the key or what stands in for it, the value likewise. */
-static attn_view attn__mha_input(const attn_mha_desc *desc, int which)
-{
-    return which == 0 || (which == 1 && !desc->key.rank) || (!desc->value.rank && !desc->key.rank) ? desc->query :
-        which == 1 || !desc->value.rank ? desc->key : desc->value;
-}
-static attn_view attn__mha_weights(const attn_mha_desc *desc, int which)
-{
-    return which == 0 ? desc->w_query : which == 1 ? desc->w_key : which == 2 ? desc->w_value : desc->w_result;
-}
-
 /* A gradient against what it belongs to and everything else. */
 ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, const attn_mha_grad *grad, int flags,
                                                   attn_error *err)
@@ -7816,183 +7836,201 @@ static attn_status attn__mha_grad_place(const attn_mha_grad *grad, const attn__m
 }
 #endif
 
-static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const attn_mha_grad *grad, float *base,
-                                              attn__mha_gradient *a, attn_error *err)
+/* The attention's own gradients, and where those of the projections lie. */
+static attn_status attn__mha_grad_resolve(const attn_mha_desc *desc, const attn_mha_grad *grad, int flags, attn__mha_call *a,
+                                          attn_grad *g, attn_error *err)
 {
-    attn_desc *d = &a->m.attention;
+    attn_desc *d = &a->attention;
     attn_view d_heads;
-    int64_t floats, heads_floats, rows, least;
-    int i, p;
+    int i;
     ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
-    ATTN__TRY(attn__mha_resolve(desc, base, &a->m, err));
-    ATTN__FIND_PLACE(attn__mha_grad_place(grad, &a->m, err));
-    ATTN__TRY(attn__mha_check(desc, grad, a->m.flags, err));
-    for (p = ATTN__F_lse; p <= ATTN__F_scores_masked; p++)
-        attn__zero((char *)d + attn__fields[p].offset, sizeof(attn_view));
-    rows = attn__mul64(attn__mul64(d->q.size[0], d->q.size[1]), d->q.size[2]);
-    heads_floats = attn__mul64(rows, d->v.size[3]);
-    /* behind q, k, v: the heads' outputs, the row statistics, d_out of the heads, dq, dk, dv */
-    floats = attn__add64(attn__add64(a->m.floats[0], a->m.floats[1]), a->m.floats[2]);
-    d->out = attn_out_bshd(base ? base + floats : NULL, d->q.size[0], d->q.size[2], d->q.size[1], d->v.size[3]);
-    floats = attn__add64(floats, heads_floats);
-    d->stats = attn_out_f32(base ? base + floats : NULL, 4, d->q.size[0], d->q.size[1], d->q.size[2], 2);
-    floats = attn__add64(floats, attn__mul64(rows, 2));
-    a->d_heads = base ? base + floats : NULL;
-    floats = attn__add64(floats, heads_floats);
-    for (i = 0; i < 3; i++) {
-        a->d_projected[i] = base ? base + floats : NULL;
-        floats = attn__add64(floats, a->m.floats[i]);
+    ATTN__TRY(attn__mha_resolve(desc, flags, a, err));
+    ATTN__FIND_PLACE(attn__mha_grad_place(grad, a, err));
+    ATTN__TRY(attn__mha_check(desc, grad, a->flags, err));
+    for (i = ATTN__F_lse; i <= ATTN__F_scores_masked; i++)
+        attn__zero((char *)d + attn__fields[i].offset, sizeof(attn_view));
+    d->out = attn_out_bshd(NULL, d->q.size[0], d->q.size[2], d->q.size[1], d->v.size[3]);
+    d->stats = attn_out_f32(NULL, 4, d->q.size[0], d->q.size[1], d->q.size[2], 2);
+    a->floats[ATTN__HEADS_STATS] = attn__mul64(attn__mul64(d->q.size[0], d->q.size[1]), attn__mul64(d->q.size[2], 2));
+    a->floats[ATTN__HEADS_OUT] = attn__mul64(a->floats[ATTN__HEADS_STATS] / 2, d->v.size[3]);
+    d_heads = attn__split_heads(&grad->d_out, d->q.size[1], d->v.size[3]);  /* d_out as it is, or in the workspace */
+    if (desc->w_result.rank) {
+        d_heads = attn_view_of(d->out);
+        a->floats[ATTN__HEADS_D_OUT] = a->floats[ATTN__HEADS_OUT];
     }
-    a->own_bytes = attn__bytes_of(floats);
-    ATTN__RULE(a->own_bytes < (int64_t)((size_t)-1 / 8), ATTN_ERR_OVERFLOW, "query",
-               "must leave a workspace that fits in memory");
-    d_heads = attn_view_bshd(a->d_heads, d->q.size[0], d->q.size[2], d->q.size[1], d->v.size[3]);
-    if (!desc->w_result.rank) {                     /* the heads side by side: d_out is their gradient as it is */
-        d_heads.data = grad->d_out.data;
-        d_heads.type = grad->d_out.type;
-        d_heads.stride[0] = grad->d_out.stride[0];
-        d_heads.stride[1] = attn__heads_apart(grad->d_out.stride[2], d->v.size[3]);
-        d_heads.stride[2] = grad->d_out.stride[1];
-        d_heads.stride[3] = grad->d_out.stride[2];
-    }
-    attn__zero(&a->grad, sizeof a->grad);
-    if (grad->attention) a->grad = *grad->attention;
-    a->grad.d_out = d_heads;
-    a->grad.dq = attn_out_bshd(a->d_projected[0], d->q.size[0], d->q.size[2], d->q.size[1], d->q.size[3]);
-    a->grad.dk = attn_out_bshd(a->d_projected[1], d->k.size[0], d->k.size[2], d->k.size[1], d->k.size[3]);
-    a->grad.dv = attn_out_bshd(a->d_projected[2], d->v.size[0], d->v.size[2], d->v.size[1], d->v.size[3]);
-    a->grad.accumulate &= ~7u;
-    ATTN__TRY(attn__plan_gradients_placed(d, &a->grad, &a->m.plan, a->m.flags, err));
-    a->inner_bytes = (int64_t)a->m.plan.workspace_bytes;
-    ATTN__TRY(attn__plan_placed(d, &a->m.plan, a->m.flags, err));
-    least = (int64_t)a->m.plan.workspace_bytes;
-    a->inner_bytes = least > a->inner_bytes ? least : a->inner_bytes;
-    for (i = 0; i < 3; i++) {
-        least = (int64_t)attn__bmm_workspace(&a->m.product[i], d);
-        a->inner_bytes = least > a->inner_bytes ? least : a->inner_bytes;
-    }
-    least = attn__sum_memory(d, a->m.flags);
-    a->inner_bytes = least > a->inner_bytes ? least : a->inner_bytes;
+    attn__zero(g, sizeof *g);
+    if (grad->attention) *g = *grad->attention;
+    g->d_out = d_heads;
+    g->dq = attn__out(NULL, d->q);
+    g->dk = attn__out(NULL, d->k);
+    g->dv = attn__out(NULL, d->v);
+    g->accumulate &= ~7u;
+    for (i = 0; i < 3; i++) a->floats[ATTN__HEADS_DQ + i] = a->floats[i];
     return ATTN_OK;
 }
 
-/* [B,S,E] as [B,1,S,E]; [r,c] as [1,1,r,c]; [n] as [1,1,1,n] */
-static attn_view attn__mha_rank4(attn_view v)
-{
-    attn_view r = attn__batch_rank4(v);
-    if (v.rank != 3) return r;
-    r.size[0] = v.size[0];
-    r.stride[0] = v.stride[0];
-    r.size[1] = 1;
-    r.stride[1] = 0;
-    return r;
-}
-/* a gradient g (+)= a b */
-static attn_status attn__mha_sum(const attn__mha_gradient *a, const attn_mha_grad *grad, int field, attn_view x,
-                                 attn_view y, int again, int skip, void *inner, attn_error *err)
+/* One gradient (+)= a b; again: it was begun already. */
+static attn_status attn__mha_sum(attn__mha_call *a, const attn_mha_grad *grad, int field, attn__array x, attn__array y,
+                                 const char *shape, int64_t rows, int64_t columns, int64_t depth, int skip, int again,
+                                 void *inner, attn_error *err)
 {
     const attn_view g = attn__mha_at(grad, field);
-    const int adds = again || (grad->accumulate >> (field - 1) & 1u);
-    attn__sum m;
+    attn__array out;
+    attn__matmul m;
     if (!g.rank) return ATTN_OK;
-    m = attn__sum_of(x, y, attn__out((void *)(uintptr_t)g.data, attn__mha_rank4(g)), adds, skip);
-    return attn__sum_run(&m, &a->m.attention, a->m.flags, inner, err);
+    attn__array_of(&g, shape, &out);
+    m = attn__matmul_of(a->product[0].f, x, y, out, rows, columns, depth);
+    m.batch[0] = a->attention.q.size[0];
+    m.out_batch[0] = *shape == 'B' ? m.batch[0] : 1;
+    m.adds = again || (grad->accumulate >> (field - 1) & 1u);
+    m.skip = skip;
+    attn__cut_matmul(&m, 0);
+    return attn__run_matmul(&m, &a->attention, a->flags, inner, err);
 }
-
-static attn_status attn__mha_gradient_run(attn__mha_gradient *a, const attn_mha_desc *desc, const attn_mha_grad *grad,
-                                          void *inner, attn_error *err)
+/* Through w_result: its own gradients, and that of the heads' outputs. */
+static attn_status attn__mha_grad_result(attn__mha_call *a, const attn_mha_desc *desc, const attn_mha_grad *grad, void *inner,
+                                         attn_error *err)
 {
-    static const float one = 1.0f;
-    const attn_desc *d = &a->m.attention;
-    const int64_t batch = d->q.size[0], *heads = d->out.size;
-    const attn_view above = attn__mha_rank4(grad->d_out);
-    attn_view ones = attn__packed(&one, 1, 1, 1, 0), of_heads, projected;
-    int i, field, to_query = 0, to_key = 0;
-    ones.stride[0] = ones.stride[1] = ones.stride[2] = ones.stride[3] = 0;
-    if (a->m.flags & ATTN__ON_DEVICE) ones.data = NULL;     /* the device knows what is meant */
-    for (i = 0; i < 3; i++) {
-        ATTN__TRY(attn__bmm_run(&a->m.product[i], inner, d, err));
-        ATTN__TRY(attn__mha_add_bias(&a->m, i, err));
-    }
-    ATTN__TRY(attn__run_plan(&a->m.plan, inner, err));
-    if (desc->w_result.rank) {
-        attn__sum m;
-        of_heads = attn__packed((const float *)d->out.data, batch, 1, heads[2], heads[1] * heads[3]);
-        ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DW_RESULT, attn__swapped(above), of_heads, 0, 0, inner, err));
-        ones.size[3] = heads[2];
-        ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DB_RESULT, ones, above, 0, 0, inner, err));
-        of_heads.data = a->d_heads;
-        m = attn__sum_of(above, attn__mha_rank4(desc->w_result), attn__out(a->d_heads, of_heads), 0, 0);
-        ATTN__TRY(attn__sum_run(&m, d, a->m.flags, inner, err));
-    }
-    ATTN__TRY(attn__plan_gradients_placed(d, &a->grad, &a->m.plan, a->m.flags, err));
-    ATTN__TRY(attn__run_plan(&a->m.plan, inner, err));
-    for (i = 0; i < 3; i++) {
-        const attn_view x = attn__mha_input(desc, i), w = attn__mha_weights(desc, i);
-        projected = attn__packed(a->d_projected[i], batch, 1, x.size[1], w.size[0]);
-        ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DW_QUERY + i, attn__swapped(projected), attn__mha_rank4(x), 0, 2,
-                                inner, err));
-        ones.size[3] = x.size[1];
-        ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DB_QUERY + i, ones, projected, 0, 0, inner, err));
-        field = i == 2 && !desc->value.rank ? ATTN__H_DKEY : ATTN__H_DQUERY + i;
-        if (field == ATTN__H_DKEY && !desc->key.rank) field = ATTN__H_DQUERY;
-        ATTN__TRY(attn__mha_sum(a, grad, field, projected, attn__mha_rank4(w), field == ATTN__H_DQUERY ? to_query :
-                      field == ATTN__H_DKEY ? to_key : 0, 0, inner, err));
-        to_query |= field == ATTN__H_DQUERY;
-        to_key |= field == ATTN__H_DKEY;
-    }
+    const attn_desc *d = &a->attention;
+    const int64_t n = d->q.size[2], out = desc->w_result.size[0], in = desc->w_result.size[1];
+    const attn__array heads = attn__packed(a->at[ATTN__HEADS_OUT], 1, n, in);
+    attn__array above, w;
+    attn__matmul m;
+    attn__array_of(&grad->d_out, "B.QE", &above);
+    attn__array_of(&desc->w_result, "..UE", &w);
+    ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DW_RESULT, attn__turned(above), heads, "..UE", out, in, n, 0, 0, inner,
+                            err));
+    ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DB_RESULT, attn__ones(), above, "...U", 1, out, n, 0, 0, inner, err));
+    m = attn__matmul_of(a->product[0].f, above, w, attn__packed(a->at[ATTN__HEADS_D_OUT], 1, n, in), n, in, out);
+    m.batch[0] = m.out_batch[0] = d->q.size[0];
+    attn__cut_matmul(&m, 0);
+    return attn__run_matmul(&m, d, a->flags, inner, err);
+}
+/* Through one of the three projections; `begun`: which of dquery, dkey have a part already. */
+static attn_status attn__mha_grad_project(attn__mha_call *a, const attn_mha_desc *desc, const attn_mha_grad *grad, int i,
+                                          int *begun, void *inner, attn_error *err)
+{
+    const attn_view x = attn__mha_input(desc, i), w = attn__mha_weights(desc, i);
+    const int64_t n = x.size[1], out = w.size[0], in = w.size[1];
+    const attn__array projected = attn__packed(a->at[ATTN__HEADS_DQ + i], 1, n, out);
+    attn__array from, weights;
+    int field = ATTN__H_DQUERY + i;
+    attn__array_of(&x, "B.QE", &from);
+    attn__array_of(&w, "..UE", &weights);
+    if (field == ATTN__H_DVALUE && !desc->value.rank) field = ATTN__H_DKEY;
+    if (field == ATTN__H_DKEY && !desc->key.rank) field = ATTN__H_DQUERY;
+    ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DW_QUERY + i, attn__turned(projected), from, "..UE", out, in, n, 2, 0,
+                            inner, err));
+    ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DB_QUERY + i, attn__ones(), projected, "...U", 1, out, n, 0, 0, inner,
+                            err));
+    ATTN__TRY(attn__mha_sum(a, grad, field, projected, weights, "B.QE", n, in, out, 0, *begun >> field & 1, inner,
+                            err));
+    *begun |= 1 << field;
+    return ATTN_OK;
+}
+static attn_status attn__mha_grad_run(attn__mha_call *a, const attn_mha_desc *desc, const attn_mha_grad *grad,
+                                      const attn_grad *g, attn_plan *plan, void *inner, attn_error *err)
+{
+    int i, begun = 0;
+    for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_project(a, i, inner, err));
+    ATTN__TRY(attn__mha_plan(a, NULL, plan, err));
+    attn__mha_place(a, plan);
+    ATTN__TRY(attn__run_plan(plan, &a->attention, inner, err));
+    if (desc->w_result.rank) ATTN__TRY(attn__mha_grad_result(a, desc, grad, inner, err));
+    ATTN__TRY(attn__mha_plan(a, g, plan, err));
+    attn__mha_place(a, plan);
+    ATTN__TRY(attn__run_plan(plan, &a->attention, inner, err));
+    for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_grad_project(a, desc, grad, i, &begun, inner, err));
     return ATTN_OK;
 }
 
-ATTN__NOINLINE static attn_status attn__mha_gradient_bytes(const attn_mha_desc *desc, const attn_mha_grad *grad,
-                                                           size_t *bytes, attn_error *err)
+static attn_status attn__mha_gradient(const attn_mha_desc *desc, const attn_mha_grad *grad, size_t *bytes,
+                                      attn_error *err)
 {
-    attn__mha_gradient a;
-    ATTN__TRY(attn__mha_gradient_resolve(desc, grad, NULL, &a, err));
-    *bytes = (size_t)(ATTN__HEADS_BYTES + a.own_bytes + a.inner_bytes + 2 * ATTN__ALIGN);
-    return attn__success(err);
+    attn__memory memory;
+    attn__mha_call a;
+    attn_grad g;
+    attn__map m;
+    attn_plan plan;
+    attn_status st;
+    int64_t total;
+    ATTN__TRY(attn__mha_grad_resolve(desc, grad, bytes ? 0 : ATTN__WITH_DATA, &a, &g, err));
+    ATTN__TRY(attn__mha_plan(&a, &g, &plan, err));
+    ATTN__TRY(attn__mha_plan(&a, NULL, &plan, err));
+    a.inner_bytes = attn__max(a.inner_bytes, attn__add64(attn__mul64(attn__bytes_of(attn__sum_floats(a.product[0].f)),
+                                                                     attn__workers(&a.attention)), ATTN__ALIGN));
+    total = attn__mha_count(&a);
+    ATTN__RULE(total < (int64_t)((size_t)-1 / 8), ATTN_ERR_OVERFLOW, "query",
+               "must leave a workspace that fits in memory");
+    if (bytes) {
+        *bytes = (size_t)total;
+        return attn__success(err);
+    }
+    a.attention.q.data = desc->query.data;          /* tells the device */
+    ATTN__TRY(attn__acquire(&a.attention, (size_t)total, a.flags, &memory, err));
+    a.attention.q.data = NULL;
+    m.base = attn__align(memory.block);
+    m.bytes = 0;
+    attn__mha_take(&m, &a);
+    st = attn__mha_grad_run(&a, desc, grad, &g, &plan, m.base + m.bytes, err);
+    attn__release(&a.attention, &memory);
+    return st == ATTN_OK ? attn__success(err) : st;
+}
+ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err)
+{
+    return attn__mha_gradient(desc, grad, NULL, err);
 }
 ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
                                                       size_t *bytes, attn_error *err)
 {
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    return attn__mha_gradient_bytes(desc, grad, bytes, err);
+    return attn__mha_gradient(desc, grad, bytes, err);
 }
-ATTN__NOINLINE static attn_status attn__mha_gradient_within(const attn_mha_desc *desc, const attn_mha_grad *grad,
-                                                            size_t bytes, attn_error *err)
-{
-    attn_desc d = attn__options(desc->attention);
-    attn__mha_gradient *a;
-#ifdef ATTN_CUDA
-    attn__mha_gradient on_host;
 #endif
-    int flags = ATTN__WITH_DATA;
-    attn__memory memory;
+#ifndef ATTN_NO_BACKWARD
+static attn_status attn__softmax_gradient(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
+                                          size_t *bytes, attn_error *err)
+{
+    static const attn__names names_x = ATTN__NAMES("x"), names_d_out = ATTN__NAMES("d_out"),
+                             names_dx = ATTN__NAMES("dx");
+    const attn_view out = attn_view_of(dx);
+    attn_desc d = attn__options(options);
+    attn_grad g;
     attn_status st;
-    char *base;
-    ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
-    d.q.data = desc->query.data;                    /* tells the device */
-    ATTN__TRY(attn__acquire(&d, bytes, flags, &memory, err));
-    base = attn__align(memory.block);
-    a = (attn__mha_gradient *)(void *)base;         /* too big for a small stack */
-#ifdef ATTN_CUDA
-    if (flags & ATTN__ON_DEVICE) a = &on_host;      /* that memory is the device's */
-#endif
-    base += ATTN__HEADS_BYTES;
-    st = attn__mha_gradient_resolve(desc, grad, (float *)(void *)base, a, err);
-    if (st == ATTN_OK) st = attn__mha_gradient_run(a, desc, grad, base + a->own_bytes, err);
-    if (st == ATTN_OK) attn__success(err);
-    attn__release(&d, &memory);
-    return st;
+    attn__zero(&g, sizeof g);
+    ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
+    ATTN__RULE(d_out.rank, ATTN_ERR_NULL, "d_out", "must be given");
+    ATTN__RULE(dx.rank, ATTN_ERR_NULL, "dx", "must be given");
+    if (d_out.rank != x.rank)
+        return attn__fail2(err, ATTN_ERR_RANK, "d_out.rank", "must equal x.rank", d_out.rank, x.rank);
+    if (dx.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "dx.rank", "must equal x.rank", dx.rank, x.rank);
+    if (x.rank == 3 && d.mask.rank == 3) d.mask = attn__as_rank4(d.mask);
+    if (x.rank == 3 && d.bias.rank == 3) d.bias = attn__as_rank4(d.bias);
+    d.score = ATTN_SCORE_GIVEN;
+    d.given_scores = attn__as_rank4(x);
+    g.d_weights = attn__as_rank4(d_out);
+    g.d_given_scores = attn__out(dx.data, attn__as_rank4(out));
+    st = bytes ? attn_backward_workspace_size(&d, &g, bytes, err) : attn_backward(&d, &g, err);
+    attn__rename(err, st, &attn__fields[ATTN__F_given_scores].names, &names_x, x.rank);
+    if (x.rank == 3 && options && options->mask.rank == 3)
+        attn__rename(err, st, &attn__fields[ATTN__F_mask].names, &attn__fields[ATTN__F_mask].names, 3);
+    if (x.rank == 3 && options && options->bias.rank == 3)
+        attn__rename(err, st, &attn__fields[ATTN__F_bias].names, &attn__fields[ATTN__F_bias].names, 3);
+    attn__rename(err, st, &attn__grad_fields[ATTN__G_d_weights].names, &names_d_out, x.rank);
+    return attn__rename(err, st, &attn__grad_fields[ATTN__G_d_given_scores].names, &names_dx, x.rank);
 }
-ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err)
+ATTN_DEF attn_status attn_softmax_backward(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
+                                           attn_error *err)
 {
-    size_t bytes;
-    ATTN__TRY(attn__mha_gradient_bytes(desc, grad, &bytes, err));
-    return attn__mha_gradient_within(desc, grad, bytes, err);
+    return attn__softmax_gradient(x, d_out, dx, options, NULL, err);
 }
-#endif /* ATTN_NO_BACKWARD */
-
+ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view d_out, attn_out dx,
+                                                          const attn_desc *options, size_t *bytes, attn_error *err)
+{
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    return attn__softmax_gradient(x, d_out, dx, options, bytes, err);
+}
+#endif
 /* ---- small things */
 ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y, int64_t n, attn_isa isa)
 {
@@ -8037,6 +8075,7 @@ typedef enum attn__pic_kind { ATTN__PIC_ANSI, ATTN__PIC_SVG, ATTN__PIC_PPM } att
 
 typedef struct attn__pic {
     const attn_heatmap *map;
+    attn__call mask;                /* of mask_of */
     attn__fp_state caller;
     attn_writer    to;
     attn__pic_kind kind;
@@ -8058,8 +8097,6 @@ typedef struct attn__pic {
 
 /* ---- bytes and numbers */
 
-static int64_t attn__pic_max(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t attn__pic_min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void attn__pic_flush(attn__pic *p)
 {
@@ -8188,7 +8225,7 @@ static int64_t attn__pic_length(const char *s)
 }
 
 /* Columns of a label as it is drawn. */
-static int64_t attn__pic_cut(const char *label) { return attn__pic_min(attn__pic_length(label), ATTN__PIC_LABEL); }
+static int64_t attn__pic_cut(const char *label) { return attn__min(attn__pic_length(label), ATTN__PIC_LABEL); }
 
 static void attn__pic_code(attn__pic *p, uint32_t c)
 {
@@ -8224,7 +8261,7 @@ static float attn__pic_value(const attn__pic *p, int64_t k)
     const int64_t *n = p->size, *s = p->stride;
     const int64_t j = k % n[3], i = k / n[3] % n[2], h = k / n[3] / n[2] % n[1], b = k / n[3] / n[2] / n[1];
     const int64_t at = b*s[0] + h*s[1] + i*s[2] + j*s[3];
-    if (p->map->mask_of) return attn__mask_at(p->map->mask_of, n[2], n[3], b, h, i, j) ? 1.0f : 0.0f;
+    if (p->map->mask_of) return attn__mask_at(&p->mask, b, h, i, j) ? 1.0f : 0.0f;
     if (p->map->values.type == ATTN_U8) return (float)((const uint8_t *)p->map->values.data)[at];
     return ((const float *)p->map->values.data)[at];
 }
@@ -8249,7 +8286,7 @@ static double attn__pic_place(const attn__pic *p, float value)
 static uint32_t attn__pic_colour(const attn__pic *p, double place)
 {
     const double x = place * (ATTN__PIC_POINTS - 1);
-    const int i = (int)attn__pic_max(0, attn__pic_min((int64_t)x, ATTN__PIC_POINTS - 2));
+    const int i = (int)attn__max(0, attn__min((int64_t)x, ATTN__PIC_POINTS - 2));
     const unsigned char *a = attn__pic_maps[p->map->colormap][i], *b = attn__pic_maps[p->map->colormap][i + 1];
     uint32_t rgb = 0;
     int c;
@@ -8337,7 +8374,7 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
         ATTN__RULE(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "mask_of", "must have its arrays on the host");
     }
 #endif
-    return attn__mask_check(m->mask_of, p->size[0], p->size[1], p->size[2], p->size[3], ATTN__WITH_DATA, err);
+    return attn__mask_check(m->mask_of, p->size, ATTN__WITH_DATA, &p->mask, err);
 }
 
 /* The range over the finite values. One value alone is seen against 0, so that all ones look full and all zeros empty;
@@ -8419,11 +8456,11 @@ static attn_status attn__pic_open(attn__pic *p, attn_writer to, attn__pic_kind k
     attn__pic_choose_ticks(p);
     p->number_e10 = attn__pic_exponent((p->high - p->low) / 50);
     for (i = map->numbers && !p->plain ? p->size[0] * p->size[1] * p->size[2] * p->size[3] : 0; i > 0; i--)
-        p->number_len = attn__pic_max(p->number_len, attn__pic_number(p, attn__pic_value(p, i - 1), text));
+        p->number_len = attn__max(p->number_len, attn__pic_number(p, attn__pic_value(p, i - 1), text));
     for (a = 0; a < 2; a++)             /* of numbers the last is the longest */
         for (i = p->label_len[a] = 0; i < p->size[2 + a]; i++) {
             if (!(a ? map->x_ticks : map->y_ticks)) i = p->size[2 + a] - 1;
-            p->label_len[a] = attn__pic_max(p->label_len[a], attn__pic_cut(attn__pic_label(p, a, i, text)));
+            p->label_len[a] = attn__max(p->label_len[a], attn__pic_cut(attn__pic_label(p, a, i, text)));
         }
     return ATTN_OK;
 }
@@ -8440,13 +8477,13 @@ static attn_status attn__pic_close(attn__pic *p, attn_error *err)
 /* Side of a cell where the caller gives neither width nor height. */
 static int64_t attn__pic_cell_side(const attn__pic *p)
 {
-    const int64_t longest = attn__pic_max(p->size[2], p->size[3]);
-    const int64_t all = attn__pic_max(p->size[0] * p->size[2], p->size[1] * p->size[3]);
-    int64_t side = all ? attn__pic_max(640 / all, 120 / longest) : 1;
-    side = attn__pic_max(1, attn__pic_min(side, 28));
+    const int64_t longest = attn__max(p->size[2], p->size[3]);
+    const int64_t all = attn__max(p->size[0] * p->size[2], p->size[1] * p->size[3]);
+    int64_t side = all ? attn__max(640 / all, 120 / longest) : 1;
+    side = attn__max(1, attn__min(side, 28));
     if (p->kind != ATTN__PIC_SVG) return side;
-    if ((p->map->x_ticks || p->map->y_ticks) && all < 128) side = attn__pic_max(side, 16);
-    return p->number_len ? attn__pic_max(side, p->number_len * ATTN__PIC_CHAR + 6) : side;
+    if ((p->map->x_ticks || p->map->y_ticks) && all < 128) side = attn__max(side, 16);
+    return p->number_len ? attn__max(side, p->number_len * ATTN__PIC_CHAR + 6) : side;
 }
 
 /* Margins before and after the panels, and gaps between them, vertically [0] and horizontally [1]. Column labels that
@@ -8463,15 +8500,15 @@ static void attn__pic_margins(attn__pic *p, int64_t side, int64_t *before, int64
     slant = p->turned ? width * 5 / 7 : 0;
     p->names = (p->turned ? slant + 18 : line) + (m->x_label ? line : 0);
     for (k = p->tick_first; k <= p->tick_last; k++)
-        numbers = attn__pic_max(numbers, attn__pic_decimal(text, k * p->tick_unit, p->tick_e10) * ATTN__PIC_CHAR + 6);
+        numbers = attn__max(numbers, attn__pic_decimal(text, k * p->tick_unit, p->tick_e10) * ATTN__PIC_CHAR + 6);
     gap[1] = svg ? 16 : 8;
     gap[0] = gap[1] + (m->panel_titles ? line : 0);
     before[0] = pad + (m->title ? line + line / 2 : 0) + (top ? p->names : gap[0] - gap[1]);
     after[0] = pad + (top ? gap[0] - gap[1] : p->names);
     before[1] = svg ? pad + (m->y_label ? line : 0) + p->label_len[0] * ATTN__PIC_CHAR + 8 : 0;
     after[1] = pad + (m->no_colorbar ? 0 : gap[1] + ATTN__PIC_BAR + (svg ? numbers : 0));
-    if (top) after[1] = attn__pic_max(after[1], slant);
-    else before[1] = attn__pic_max(before[1], slant);
+    if (top) after[1] = attn__max(after[1], slant);
+    else before[1] = attn__max(before[1], slant);
 }
 
 static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
@@ -8484,7 +8521,7 @@ static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
     wish[0] = m->height; wish[1] = m->width;
     attn__pic_margins(p, side, before, after, gap);
     for (a = 0; a < 2; a++) {
-        used = before[a] + after[a] + attn__pic_max(panels[a] - 1, 0) * gap[a];
+        used = before[a] + after[a] + attn__max(panels[a] - 1, 0) * gap[a];
         if (wish[a] && wish[a] < used + panels[a])
             return attn__fail2(err, ATTN_ERR_RANGE, a ? "width" : "height",
                                "must leave room for labels and cells: be at least", wish[a], used + panels[a]);
@@ -8500,9 +8537,9 @@ static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
         p->origin[a] = before[a];
         p->pitch[a] = p->extent[a] + gap[a];
         for (k = 0; a == 1 && svg && !m->width && k < panels[0] * panels[1]; k++)
-            p->pitch[1] = attn__pic_max(p->pitch[1], attn__pic_cut(attn__pic_panel_title(p, k)) * ATTN__PIC_CHAR + 8);
+            p->pitch[1] = attn__max(p->pitch[1], attn__pic_cut(attn__pic_panel_title(p, k)) * ATTN__PIC_CHAR + 8);
         p->grid[a] = panels[a] ? (panels[a] - 1) * p->pitch[a] + p->extent[a] : 0;
-        p->total[a] = attn__pic_max(1, wish[a] ? wish[a] : before[a] + p->grid[a] + after[a]);
+        p->total[a] = attn__max(1, wish[a] ? wish[a] : before[a] + p->grid[a] + after[a]);
     }
     p->step[0] = attn__pic_step(12, p->extent[0], cells[0]);
     p->step[1] = attn__pic_step(p->turned ? 16 : p->label_len[1] * ATTN__PIC_CHAR + 6, p->extent[1], cells[1]);
@@ -8510,12 +8547,12 @@ static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
     p->bar_h = p->grid[0];
     if (!svg) return ATTN_OK;
     k = p->has_nan ? 24 : 0;    /* the bar, with the colour of NaN below it, and titles may be longer than the panels */
-    p->bar_h = attn__pic_max(p->bar_h - k, 80);
-    if (!m->height) p->total[0] = attn__pic_max(p->total[0], attn__pic_length(m->y_label) * ATTN__PIC_CHAR + 2*pad);
-    if (!m->height && !m->no_colorbar) p->total[0] = attn__pic_max(p->total[0], before[0] + p->bar_h + k + pad);
-    if (!m->width) p->total[1] = attn__pic_max(p->total[1], attn__pic_length(m->x_label) * ATTN__PIC_CHAR + 2*pad);
-    if (!m->width) p->total[1] = attn__pic_max(p->total[1], attn__pic_length(m->title) * 10 + 2*pad);
-    p->bar_h = attn__pic_max(1, attn__pic_min(p->bar_h, p->total[0] - before[0] - k - pad));
+    p->bar_h = attn__max(p->bar_h - k, 80);
+    if (!m->height) p->total[0] = attn__max(p->total[0], attn__pic_length(m->y_label) * ATTN__PIC_CHAR + 2*pad);
+    if (!m->height && !m->no_colorbar) p->total[0] = attn__max(p->total[0], before[0] + p->bar_h + k + pad);
+    if (!m->width) p->total[1] = attn__max(p->total[1], attn__pic_length(m->x_label) * ATTN__PIC_CHAR + 2*pad);
+    if (!m->width) p->total[1] = attn__max(p->total[1], attn__pic_length(m->title) * 10 + 2*pad);
+    p->bar_h = attn__max(1, attn__min(p->bar_h, p->total[0] - before[0] - k - pad));
     return ATTN_OK;
 }
 
@@ -8541,9 +8578,9 @@ static void attn__svg_text(attn__pic *p, int64_t x, int64_t y, int angle, const 
 static void attn__svg_title(attn__pic *p, int axis, int64_t at, const char *s, int64_t per_column)
 {
     const int64_t most = (p->total[axis] - 2 * ATTN__PIC_PAD) / per_column;
-    const int64_t half = attn__pic_min(attn__pic_length(s), most) * per_column / 2 + ATTN__PIC_PAD;
+    const int64_t half = attn__min(attn__pic_length(s), most) * per_column / 2 + ATTN__PIC_PAD;
     int64_t middle = p->origin[axis] + p->grid[axis] / 2;
-    middle = attn__pic_max(attn__pic_min(middle, p->total[axis] - half), half);
+    middle = attn__max(attn__min(middle, p->total[axis] - half), half);
     if (s) attn__svg_text(p, axis ? middle : at, axis ? at : middle, axis ? 0 : -90, "middle", s, most);
 }
 
@@ -8561,7 +8598,7 @@ static void attn__svg_cells(attn__pic *p, int64_t panel, int64_t x, int64_t y)
     int64_t i, j, next, k, x0, x1, y0, y1;
     uint32_t rgb;
     attn__pic_put(p, "<g shape-rendering=\"crispEdges\" text-anchor=\"middle\" font-size=\"%\">\n",
-                  len ? attn__pic_max(1, attn__pic_min(12, (p->extent[1] / cols - 2) * 12 / len)) : 12, 0, 0, 0, 0);
+                  len ? attn__max(1, attn__min(12, (p->extent[1] / cols - 2) * 12 / len)) : 12, 0, 0, 0, 0);
     for (i = 0; i < rows && !p->failed; i++) {
         y0 = attn__pic_edge(p, 0, i);
         y1 = attn__pic_edge(p, 0, i + 1);
@@ -8843,9 +8880,9 @@ static attn_status attn__pic_ansi(attn__pic *p, attn_writer writer, attn_error *
                              : attn__pic_step(p->label_len[1] + 1, n * p->field, n);
     p->panel = n * p->field;              /* a panel is as wide as its cells, its labels and its title */
     for (i = 0; i < n; i += p->step[1])
-        p->panel = attn__pic_max(p->panel, i * p->field + attn__pic_cut(attn__pic_label(p, 1, i, text)));
+        p->panel = attn__max(p->panel, i * p->field + attn__pic_cut(attn__pic_label(p, 1, i, text)));
     for (i = 0; i < p->size[0] * p->size[1]; i++)
-        p->panel = attn__pic_max(p->panel, attn__pic_cut(attn__pic_panel_title(p, i)));
+        p->panel = attn__max(p->panel, attn__pic_cut(attn__pic_panel_title(p, i)));
     p->panel += 2;
     attn__ansi_line(p, "", map->title);
     attn__ansi_line(p, "rows: ", map->y_label);
@@ -9057,3 +9094,4 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
    THE AUTHORS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE,
    ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
    ------------------------------------------------------------------------------------------------------------------ */
+

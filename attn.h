@@ -416,7 +416,7 @@ typedef struct attn_plan {
     int32_t   phases;
     int32_t   isa;              /* attn_isa that runs */
     int64_t   tasks[ATTN_MAX_PHASES];
-    int64_t   internal[448];    /* private */
+    int64_t   internal[512];    /* private */
 } attn_plan;
 ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err);
 ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker);
@@ -6279,6 +6279,7 @@ ATTN__NOINLINE static void attn__run_task(const attn__call *c, void *workspace, 
     task.worker = worker;
     run[c->step[phase]](&task);
 }
+typedef char attn__call_fits[sizeof(attn__call) <= sizeof(((attn_plan *)0)->internal) ? 1 : -1];
 static const attn__call *attn__call_of(const attn_plan *plan)
 {
     return (const attn__call *)(const void *)plan->internal;

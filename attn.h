@@ -3644,6 +3644,14 @@ typedef struct attn__reach {
     int     whole;                                          /* every lane reaches every key of the chunk */
 } attn__reach;
 
+/* Its arrays, [.][ld]. */
+typedef struct attn__tile_memory {
+    float *raw, *query;                 /* queries before projecting; what meets the keys */
+    float *o, *acc, *part;              /* outputs so far, of a chunk, of a chain */
+    float *s, *t;                       /* a chunk's scores, then weights; scratch of that size */
+    float *w;                           /* w_v, padded */
+    float *few_s, *few_v;               /* a chunk's scores and outputs, a row per query */
+} attn__tile_memory;
 typedef struct attn__tile {
     const attn__call *c;
     const attn__kernels *f;
@@ -3657,10 +3665,7 @@ typedef struct attn__tile {
     int64_t first, last;                /* over all lanes */
     const float *prepared;              /* key_floats per key of this stream */
     float *slots;                       /* where the keys are cut: one slot per chunk; else NULL */
-    /* arrays [.][ld]: vectors before projecting; what meets the keys; outputs so far, of a chunk, of a chain; a chunk's
-       scores, then weights; scratch of that size. w: w_v, padded */
-    float *raw, *query, *o, *acc, *part, *s, *t, *w;
-    float *few_s, *few_v;               /* a chunk's scores and outputs, a row per query */
+    attn__tile_memory m;
     float w_sum;
     int lane_clear[ATTN__MAX_LANES];    /* additive: |a| is small enough for the factored form */
     float scale[ATTN__MAX_LANES], width[ATTN__MAX_LANES], slope[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
@@ -3670,6 +3675,17 @@ typedef struct attn__pass attn__pass;
 typedef struct attn__score attn__score;
 #ifndef ATTN_NO_BACKWARD
 /* ---- the state of a task */
+/* The worker's arrays. */
+typedef struct attn__pass_memory {
+    char   *tiles;
+    float  *query, *d_out, *raw, *w;    /* what meets the keys, d_out as lanes, vectors before projecting, w_v */
+    float  *s, *t, *dp, *keep;          /* of a tile and a block of keys, [keys][ld] */
+    float  *p, *ds, *soft, *square;     /* of both blocks, [keys][ATTN__GRAD_ROW]: P, dS, softcapped scores, |q-k|^2 */
+    float  *dq, *dt;                    /* sums over keys; additive: [size_u][ATTN__GRAD_ROW] */
+    float  *q_rows, *d_out_rows, *k_rows;       /* rows as the products want them */
+    float  *matrix, *result, *part;
+    float  *dk, *db, *dv, *met;         /* sums over queries, by key; met: does some query attend to it? */
+} attn__pass_memory;
 struct attn__pass {
     const attn__call *c;
     const attn__kernels *f;
@@ -3687,15 +3703,7 @@ struct attn__pass {
     uint8_t is_uniform[ATTN_GRAD_QUERIES];      /* rows under ATTN_EMPTY_UNIFORM */
     uint8_t dead[ATTN_GRAD_QUERIES];    /* rows without mass */
     uint8_t whole, seen[ATTN_GRAD_KEYS];        /* the block of keys: does every row reach all; does any reach this */
-    /* the worker's arrays: tiles, what meets the keys, d_out, vectors before projecting */
-    char   *tile_memory;
-    float  *query, *d_out, *raw, *w;
-    float  *s, *t, *dp, *keep;          /* of a tile and a block of keys, [keys][ld] */
-    float  *p, *ds, *soft, *square;     /* of both blocks, [keys][ATTN__GRAD_ROW]: P, dS, softcapped scores, |q-k|^2 */
-    float  *dq, *dt;                    /* sums over keys; additive: [size_u][ATTN__GRAD_ROW] */
-    float  *q_rows, *d_out_rows, *k_rows;       /* rows as the products want them */
-    float  *matrix, *result, *part;
-    float  *dk, *db, *dv, *met;         /* sums over queries, by key; met: does some query attend to it? */
+    attn__pass_memory m;
 };
 #define ATTN__PASS_FLOATS ((int64_t)(sizeof(attn__pass) + 3) / 4)
 
@@ -3735,7 +3743,7 @@ static float *attn__row_field(const attn__pass *p, int field, int64_t i)
 }
 static attn__tile *attn__tile_at(const attn__pass *p, int64_t x)
 {
-    return (attn__tile *)(void *)(p->tile_memory + x * ATTN__TILE_BYTES);
+    return (attn__tile *)(void *)(p->m.tiles + x * ATTN__TILE_BYTES);
 }
 static int attn__is_excluded(float p) { return attn__bits(p) == 0x80000000u; }      /* of a pair's P: -0 */
 static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->keys, ATTN_GRAD_KEYS); }
@@ -3792,10 +3800,10 @@ struct attn__score {
     int64_t (*key_floats)(const attn__call *c);     /* floats prepared per key; NULL: none */
     /* prepares `count` keys of the tile's stream, rows k[.], from key j on */
     void (*prepare)(attn__tile *t, const float *const *rows, int64_t count, float *to);
-    void (*load)(attn__tile *t);                    /* the lanes' queries into t->query; NULL: there are none */
-    /* scores of keys c0+j0 .. c0+j1 of a chunk for the vectors x0 .. x1 of the tile, into rows j0.. of t->s */
+    void (*load)(attn__tile *t);                    /* the lanes' queries into t->m.query; NULL: there are none */
+    /* scores of keys c0+j0 .. c0+j1 of a chunk for the vectors x0 .. x1 of the tile, into rows j0.. of t->m.s */
     void (*meet)(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1);
-    void (*finish)(attn__tile *t, int64_t n);       /* n whole rows of t->s become scores; NULL: they are */
+    void (*finish)(attn__tile *t, int64_t n);       /* n whole rows of t->m.s become scores; NULL: they are */
 #ifndef ATTN_NO_BACKWARD
     /* backward; NULL: nothing. P and dS become what is summed: */
     void (*elements)(attn__pass *p, int64_t c0, int64_t n);
@@ -3893,36 +3901,36 @@ static void attn__multiply(const attn__kernels *f, const attn__grad_product *g)
     }
 }
 
-/* rows [n][depth] (any strides) times a parameter, [depth][columns], or its transpose, into p->result, rows of `pad` */
+/* rows [n][depth] (any strides) times a parameter, [depth][columns], or its transpose, into p->m.result, rows of `pad` */
 static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, int64_t a_k, int64_t n, int64_t depth,
                                 const attn__array *m, int transposed, int64_t columns, int64_t pad)
 {
     attn__grad_product g;
     int64_t r, c;
-    float *to = p->matrix;
+    float *to = p->m.matrix;
     for (r = 0; r < depth; r++, to += pad) {
         attn__fill(to + columns, 1, pad - columns, 0.0f);
         for (c = 0; c < columns; c++) to[c] = attn__read(m, 0, p->head, transposed ? c : r, transposed ? r : c);
     }
-    attn__fill(p->result, 1, n * pad, 0.0f);
+    attn__fill(p->m.result, 1, n * pad, 0.0f);
     g.a = a;
     g.a_row = a_row;
     g.a_k = a_k;
-    g.b = p->matrix;
+    g.b = p->m.matrix;
     g.b_row = g.c_row = g.columns = pad;
-    g.c = p->result;
+    g.c = p->m.result;
     g.rows = n;
     g.depth = depth;
     g.x = NULL;
     g.careful = 0;
     attn__multiply(p->f, &g);
-    return p->result;
+    return p->m.result;
 }
 #endif
 /* ---- products of queries and keys */
 static void attn__load_query(attn__tile *t)
 {
-    attn__load_lanes(t, &t->c->q, 0, t->c->size_q, t->scale, t->query);
+    attn__load_lanes(t, &t->c->q, 0, t->c->size_q, t->scale, t->m.query);
 }
 
 /* K's rows against the tile's queries; kind: ATTN__PRODUCT or ATTN__SQUARED_DISTANCE, in chains of `run` */
@@ -3935,8 +3943,8 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     p.a = attn__at(&c->k, t->b, t->head_kv, c0 + j0, 0);
     p.a_row = c->k.stride[2];
     p.a_k = c->k.stride[3];
-    p.b = t->query + lane0;
-    p.c = t->s + j0 * t->ld + lane0;
+    p.b = t->m.query + lane0;
+    p.c = t->m.s + j0 * t->ld + lane0;
     p.rows = j1 - j0;
     p.b_row = p.c_row = t->ld;
     p.vecs = x1 - x0;
@@ -3961,14 +3969,14 @@ static void attn__meet_dot(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, in
 static int attn__query_rows(attn__pass *p, const uint8_t *use)
 {
     const attn__call *c = p->c;
-    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use, NULL, p->q_rows);
+    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use, NULL, p->m.q_rows);
 }
 /* and in dQ: the keys' rows */
 static int attn__key_rows(attn__pass *p, int64_t c0)
 {
     const attn__call *c = p->c;
     return attn__copy_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, c->size_k, c->w.vector_row, p->seen, NULL,
-                           p->k_rows);
+                           p->m.k_rows);
 }
 static float attn__dot_of(const attn__array *a, int64_t b, int64_t h, int64_t i, const float *y, int64_t n)
 {
@@ -4015,7 +4023,7 @@ static void attn__cosine_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1,
     attn__meet_dot(t, c0, j0, j1, x0, x1);
     for (j = j0; j < j1; j++)
         for (l = x0 * t->f->width; l < x1 * t->f->width; l++)
-            t->s[j * t->ld + l] = t->s[j * t->ld + l] * t->prepared[c0 + j];
+            t->m.s[j * t->ld + l] = t->m.s[j * t->ld + l] * t->prepared[c0 + j];
 }
 #ifndef ATTN_NO_BACKWARD
 static int attn__cosine_query_rows(attn__pass *p, const uint8_t *use)
@@ -4026,13 +4034,13 @@ static int attn__cosine_query_rows(attn__pass *p, const uint8_t *use)
     for (i = 0; i < p->n; i++)
         if (use[i]) factor[i] = attn__inverse_norm(attn__at(&c->q, p->b, p->head, p->i0 + i, 0), c->q.stride[3],
                                                    c->size_q);
-    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use, factor, p->q_rows);
+    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use, factor, p->m.q_rows);
 }
 static int attn__cosine_key_rows(attn__pass *p, int64_t c0)
 {
     const attn__call *c = p->c;
     return attn__copy_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, c->size_k, c->w.vector_row, p->seen,
-                           attn__tile_at(p, 0)->prepared + c0, p->k_rows);
+                           attn__tile_at(p, 0)->prepared + c0, p->m.k_rows);
 }
 /* y becomes inverse * (y - v (v . y)) for the unit vector v = x * inverse; returns v . y */
 static float attn__normal_part(const attn__array *a, int64_t b, int64_t h, int64_t i, float inverse, float *y, int64_t n)
@@ -4065,8 +4073,8 @@ static const attn__score attn__score_COSINE = {
 static void attn__bilinear_load(attn__tile *t)
 {
     const attn__array *m = &t->c->bilinear;
-    attn__load_lanes(t, &t->c->q, 0, t->c->size_q, t->scale, t->raw);
-    attn__apply(t->f, attn__at(m, 0, t->head, 0, 0), m->stride[3], m->stride[2], t->raw, t->query, t->c->size_k,
+    attn__load_lanes(t, &t->c->q, 0, t->c->size_q, t->scale, t->m.raw);
+    attn__apply(t->f, attn__at(m, 0, t->head, 0, 0), m->stride[3], m->stride[2], t->m.raw, t->m.query, t->c->size_k,
                 t->c->size_q, t->ld);
 }
 #ifndef ATTN_NO_BACKWARD
@@ -4078,14 +4086,14 @@ static int attn__bilinear_query_rows(attn__pass *p, const uint8_t *use)
     for (x = 0; x < p->tiles; x++) {
         attn__tile *t = attn__tile_at(p, x);
         for (i = 0; i < t->lanes; i++) {
-            rows[i] = p->q_rows + (p->lane0[x] + i) * row;
+            rows[i] = p->m.q_rows + (p->lane0[x] + i) * row;
             attn__fill(rows[i], 1, row, 0.0f);
         }
-        p->f->unpack(rows, t->lanes, 1, t->query, t->ld, p->c->size_k, t->ones);
+        p->f->unpack(rows, t->lanes, 1, t->m.query, t->ld, p->c->size_k, t->ones);
     }
     for (i = 0; i < p->n; i++)
-        if (!use[i]) attn__fill(p->q_rows + i * row, 1, row, 0.0f);
-    return !p->f->finite(p->q_rows, p->n * row);
+        if (!use[i]) attn__fill(p->m.q_rows + i * row, 1, row, 0.0f);
+    return !p->f->finite(p->m.q_rows, p->n * row);
 }
 /* u = sum of dS k, per query: M u is dq / scale, and rows of u make M's gradient */
 static const float *attn__bilinear_close(attn__pass *p, int64_t *row)
@@ -4096,9 +4104,9 @@ static const float *attn__bilinear_close(attn__pass *p, int64_t *row)
     for (i = 0; c->w.save_u && i < p->n; i++)
         for (x = 0; x < size; x++)
             p->shared.left_u[attn__row_index(p, p->i0 + i) * size + x] =
-                p->dead[i] ? -0.0f : p->dq[i * pad + x] + 0.0f;
+                p->dead[i] ? -0.0f : p->m.dq[i * pad + x] + 0.0f;
     *row = attn__up(c->size_q, p->f->width);
-    return attn__times(p, p->dq, pad, 1, p->n, size, &c->bilinear, 1, c->size_q, *row);
+    return attn__times(p, p->m.dq, pad, 1, p->n, size, &c->bilinear, 1, c->size_q, *row);
 }
 #endif
 static const attn__score attn__score_BILINEAR = {
@@ -4116,8 +4124,8 @@ static int64_t attn__additive_key_floats(const attn__call *c)
 static void attn__project(const attn__tile *t, const attn__array *w, int64_t size, float *projected)
 {
     const int64_t hidden = t->c->hidden, n = hidden * t->ld;
-    if (!w->rank) attn__copy_floats(projected, t->raw, n);
-    else attn__apply(t->f, attn__at(w, 0, t->head, 0, 0), w->stride[2], w->stride[3], t->raw, projected, hidden, size,
+    if (!w->rank) attn__copy_floats(projected, t->m.raw, n);
+    else attn__apply(t->f, attn__at(w, 0, t->head, 0, 0), w->stride[2], w->stride[3], t->m.raw, projected, hidden, size,
                      t->ld);
     attn__fill(projected + n, 1, attn__round4(hidden) * t->ld - n, 0.0f);
 }
@@ -4141,33 +4149,33 @@ static void attn__additive_prepare(attn__tile *t, const float *const *rows, int6
 {
     const attn__call *c = t->c;
     const int64_t padded = attn__round4(c->hidden);
-    float *b = t->query + padded * t->ld, *keys[ATTN__MAX_LANES];
+    float *b = t->m.query + padded * t->ld, *keys[ATTN__MAX_LANES];
     int64_t l, u;
-    t->f->pack(t->raw, t->ld, rows, c->k.stride[3], c->size_k, t->ones);
+    t->f->pack(t->m.raw, t->ld, rows, c->k.stride[3], c->size_k, t->ones);
     attn__project(t, &c->w_k, c->size_k, b);
     for (u = 0; c->hidden_bias.rank && u < c->hidden; u++)
         for (l = 0; l < t->ld; l++)
             b[u * t->ld + l] = b[u * t->ld + l] + attn__read(&c->hidden_bias, 0, t->head, 0, u);
-    attn__exp_twice(t, b, t->query);
+    attn__exp_twice(t, b, t->m.query);
     for (l = 0; l < count; l++) keys[l] = to + l * c->key_floats;
-    t->f->unpack(keys, count, 1, t->query, t->ld, 2 * padded, t->ones);
+    t->f->unpack(keys, count, 1, t->m.query, t->ld, 2 * padded, t->ones);
     for (l = 0; l < count; l++) keys[l][2 * padded] = attn__clear(keys[l] + padded, 1, c->hidden) ? 1.0f : 0.0f;
 }
 static void attn__additive_load(attn__tile *t)
 {
     const attn__call *c = t->c;
     const int64_t padded = attn__round4(c->hidden);
-    float *a = t->query + padded * t->ld;                   /* e^2a first, then a itself */
+    float *a = t->m.query + padded * t->ld;                   /* e^2a first, then a itself */
     int64_t l, u;
-    attn__load_lanes(t, &c->q, 0, c->size_q, t->ones, t->raw);
+    attn__load_lanes(t, &c->q, 0, c->size_q, t->ones, t->m.raw);
     attn__project(t, &c->w_q, c->size_q, a);
-    attn__exp_twice(t, a, t->query);
+    attn__exp_twice(t, a, t->m.query);
     for (l = 0; l < t->ld; l++) t->lane_clear[l] = attn__clear(a + l, t->ld, c->hidden);
     for (t->w_sum = 0.0f, u = 0; u < c->hidden; u++) {      /* w_v, padded; its sum, one chain */
-        t->w[u] = attn__read(&c->w_v, 0, t->head, 0, u);
-        t->w_sum = t->w_sum + t->w[u];
+        t->m.w[u] = attn__read(&c->w_v, 0, t->head, 0, u);
+        t->w_sum = t->w_sum + t->m.w[u];
     }
-    attn__fill(t->w + c->hidden, 1, padded - c->hidden, 0.0f);
+    attn__fill(t->m.w + c->hidden, 1, padded - c->hidden, 0.0f);
 }
 static void attn__additive_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
@@ -4176,11 +4184,11 @@ static void attn__additive_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j
     const float *keys = t->prepared + (c0 + j0) * c->key_floats;
     attn__additive p;
     int64_t j, l, lanes_clear = 1;
-    p.query = t->query + lane0;
+    p.query = t->m.query + lane0;
     p.key = keys;
     p.key_stride = c->key_floats;
-    p.w = t->w;
-    p.s = t->s + j0 * t->ld + lane0;
+    p.w = t->m.w;
+    p.s = t->m.s + j0 * t->ld + lane0;
     p.rows = j1 - j0;
     p.hidden = padded;
     p.w_sum = t->w_sum;
@@ -4192,13 +4200,13 @@ static void attn__additive_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j
     for (j = 0; j < j1 - j0; j++) {                 /* the pairs that are not clear, again */
         const int key_clear = keys[j * c->key_floats + 2 * padded] != 0.0f;
         if (lanes_clear && key_clear) continue;
-        p.query = t->query + padded * t->ld + lane0;
+        p.query = t->m.query + padded * t->ld + lane0;
         p.key = keys + j * c->key_floats + padded;
-        p.s = t->t + lane0;
+        p.s = t->m.t + lane0;
         p.rows = 1;
         t->f->additive_direct(&p);
         for (l = lane0; l < lane1; l++)
-            if (!key_clear || !t->lane_clear[l]) t->s[(j0 + j) * t->ld + l] = t->t[l];
+            if (!key_clear || !t->lane_clear[l]) t->m.s[(j0 + j) * t->ld + l] = t->m.t[l];
     }
 }
 #ifndef ATTN_NO_BACKWARD
@@ -4210,37 +4218,37 @@ static void attn__additive_vectors(attn__pass *p, int64_t c0)
     attn__additive_gradient g;
     int64_t u, x, j, i, clear = 1;
     for (j = 0; c->w.save_b && j < p->nk; j++) {
-        float *met = p->met + (c0 - p->key0 + j);
+        float *met = p->m.met + (c0 - p->key0 + j);
         for (i = 0; *met == 0.0f && i < p->n; i++)
-            if (!attn__is_excluded(p->p[j * ATTN__GRAD_ROW + i])) *met = 1.0f;
+            if (!attn__is_excluded(p->m.p[j * ATTN__GRAD_ROW + i])) *met = 1.0f;
     }
     g.key = attn__tile_at(p, 0)->prepared + c0 * c->key_floats;
     g.key_stride = c->key_floats;
     g.keys = p->nk;
     g.padded = padded;
     g.row = ATTN__GRAD_ROW;
-    g.part = p->part;
+    g.part = p->m.part;
     for (j = 0; j < p->nk; j++) clear &= p->seen[j] && g.key[j * c->key_floats + 2 * padded] != 0.0f;
     for (u = 0; u < padded; u += 4) {
-        attn__fill(p->part, 1, p->nk * 4 * ATTN__PARTS, 0.0f);
+        attn__fill(p->m.part, 1, p->nk * 4 * ATTN__PARTS, 0.0f);
         for (x = 0; x < p->tiles; x++) {
             const attn__tile *t = attn__tile_at(p, x);
             int64_t l, lanes_clear = clear;
             if (t->first >= t->last) continue;
             for (l = 0; l < t->ld; l++) lanes_clear &= t->lane_clear[l];
             g.u = u;
-            g.query = t->query;
+            g.query = t->m.query;
             g.ld = t->ld;
             g.lane_clear = t->lane_clear;
             g.lane0 = p->lane0[x];
-            g.ds = p->ds + g.lane0;
-            g.mark = lanes_clear ? NULL : p->p + g.lane0;
-            g.da = p->dq + u * ATTN__GRAD_ROW + g.lane0;
-            g.dt = p->dt + u * ATTN__GRAD_ROW + g.lane0;
+            g.ds = p->m.ds + g.lane0;
+            g.mark = lanes_clear ? NULL : p->m.p + g.lane0;
+            g.da = p->m.dq + u * ATTN__GRAD_ROW + g.lane0;
+            g.dt = p->m.dt + u * ATTN__GRAD_ROW + g.lane0;
             if (lanes_clear) p->f->additive_gradient(&g);
             else attn__additive_gradient_scalar(&g);
         }
-        p->f->fold(p->part, p->nk, p->db + (c0 - p->key0) * padded + u, padded);
+        p->f->fold(p->m.part, p->nk, p->m.db + (c0 - p->key0) * padded + u, padded);
     }
 }
 /* dq from da, [hidden][ATTN__GRAD_ROW]; da, dt and the scale's gradient are left behind */
@@ -4248,27 +4256,27 @@ static const float *attn__additive_close(attn__pass *p, int64_t *row)
 {
     const attn__call *c = p->c;
     const int64_t size = c->hidden;
-    const float *w = attn__tile_at(p, 0)->w;
+    const float *w = attn__tile_at(p, 0)->m.w;
     int64_t i, u;
     for (u = 0; u < size; u++)
         for (i = u * ATTN__GRAD_ROW; i < u * ATTN__GRAD_ROW + p->n; i++)
-            p->dq[i] = p->dq[i] * (-4.0f * c->scale * w[u]);
+            p->m.dq[i] = p->m.dq[i] * (-4.0f * c->scale * w[u]);
     for (i = 0; i < p->n; i++) {
         const int64_t at = attn__row_index(p, p->i0 + i) * size;
         float *sum = attn__row_field(p, ATTN__R_SCALE, p->i0 + i);
         for (u = 0; u < size; u++) {
-            const float da = p->dq[u * ATTN__GRAD_ROW + i], dt = p->dt[u * ATTN__GRAD_ROW + i];
+            const float da = p->m.dq[u * ATTN__GRAD_ROW + i], dt = p->m.dt[u * ATTN__GRAD_ROW + i];
             if (c->w.save_u) p->shared.left_u[at + u] = p->dead[i] ? -0.0f : da + 0.0f;
             if (c->w.save_t) p->shared.left_t[at + u] = dt;
             if (!p->dead[i]) *sum = attn__fma(w[u], dt, *sum);
         }
     }
     *row = c->w_q.rank ? attn__up(c->size_q, p->f->width) : c->w.pad_u;
-    if (!c->dq.rank) return p->result;
-    if (c->w_q.rank) return attn__times(p, p->dq, 1, ATTN__GRAD_ROW, p->n, size, &c->w_q, 0, c->size_q, *row);
+    if (!c->dq.rank) return p->m.result;
+    if (c->w_q.rank) return attn__times(p, p->m.dq, 1, ATTN__GRAD_ROW, p->n, size, &c->w_q, 0, c->size_q, *row);
     for (i = 0; i < p->n; i++)
-        for (u = 0; u < size; u++) p->result[i * *row + u] = p->dq[u * ATTN__GRAD_ROW + i];
-    return p->result;
+        for (u = 0; u < size; u++) p->m.result[i * *row + u] = p->m.dq[u * ATTN__GRAD_ROW + i];
+    return p->m.result;
 }
 static int attn__all_zero(const float *x, int64_t n)
 {
@@ -4286,24 +4294,24 @@ static void attn__additive_close_stream(attn__pass *p)
     int64_t j, j0, u, count;
     for (j = 0; j < n; j++)
         for (u = 0; u < hidden; u++) {
-            float *db = p->db + j * padded + u;
+            float *db = p->m.db + j * padded + u;
             *db = *db * (-4.0f * c->scale * attn__read(&c->w_v, 0, p->head, 0, u));
             if (c->w.save_b)                        /* -0: no query attends to it */
                 p->shared.left_b[(stream * c->keys + p->key0 + j) * hidden + u] =
-                    p->met[j] == 0.0f ? -0.0f : *db + 0.0f;
+                    p->m.met[j] == 0.0f ? -0.0f : *db + 0.0f;
         }
-    if (c->w.save_b) attn__fill(p->met, 1, n, 0.0f);
+    if (c->w.save_b) attn__fill(p->m.met, 1, n, 0.0f);
     for (j0 = 0; c->dk.rank && j0 < n; j0 += count) {
-        const float *db = p->db + j0 * padded;
+        const float *db = p->m.db + j0 * padded;
         count = attn__min(n - j0, ATTN_GRAD_QUERIES);
         y = c->w_k.rank ? attn__times(p, db, padded, 1, count, hidden, &c->w_k, 0, c->size_k, pad) : db;
         for (j = 0; j < count; j++, y += c->w_k.rank ? pad : padded) {
-            float *dk = p->dk + (j0 + j) * pad;
+            float *dk = p->m.dk + (j0 + j) * pad;
             if (attn__all_zero(db + j * padded, hidden)) continue;
             for (u = 0; u < c->size_k; u++) dk[u] = dk[u] + y[u];
         }
     }
-    attn__fill(p->db, 1, n * padded, 0.0f);
+    attn__fill(p->m.db, 1, n * padded, 0.0f);
 }
 #endif
 static const attn__score attn__score_ADDITIVE = {
@@ -4318,7 +4326,7 @@ static void attn__distance_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j
 }
 static void attn__distance_finish(attn__tile *t, int64_t n)
 {
-    t->f->distance(t->s, t->ld, n, t->c->score, t->width);
+    t->f->distance(t->m.s, t->ld, n, t->c->score, t->width);
 }
 #ifndef ATTN_NO_BACKWARD
 /* dS becomes the factor of k - q: times -score' / |k - q|; sigma's gradient on the way. slope(dS, |q-k|^2, sigma^2) */
@@ -4331,9 +4339,9 @@ ATTN__INLINE void attn__distance_elements(attn__pass *p, int64_t n, float (*slop
         for (i = 0; i < p->n; i++) {
             const int64_t at = j * ATTN__GRAD_ROW + i;
             float *sum = attn__row_field(p, ATTN__R_SIGMA, p->i0 + i);
-            if (attn__is_excluded(p->p[at])) continue;
-            p->ds[at] = slope(p->ds[at], p->square[at], width);
-            if (p->does & ATTN__DO_Q) *sum = attn__fma(p->ds[at], p->square[at] * inverse, *sum);
+            if (attn__is_excluded(p->m.p[at])) continue;
+            p->m.ds[at] = slope(p->m.ds[at], p->m.square[at], width);
+            if (p->does & ATTN__DO_Q) *sum = attn__fma(p->m.ds[at], p->m.square[at] * inverse, *sum);
         }
 }
 static float attn__gaussian_slope(float ds, float square, float width) { (void)square; return ds / width; }
@@ -4387,7 +4395,7 @@ static const attn__score attn__score_TRIANGULAR = {
 static void attn__constant_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     (void)c0, (void)x0, (void)x1;
-    attn__fill(t->s + j0 * t->ld, 1, (j1 - j0) * t->ld, 0.0f);
+    attn__fill(t->m.s + j0 * t->ld, 1, (j1 - j0) * t->ld, 0.0f);
 }
 static const attn__score attn__score_CONSTANT = {
     ATTN__LOG_WEIGHT, NULL, NULL, NULL, attn__constant_meet, NULL
@@ -4396,7 +4404,7 @@ static const attn__score attn__score_CONSTANT = {
 static void attn__given_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     (void)x0, (void)x1;
-    attn__load_lanes(t, &t->c->given_scores, c0 + j0, j1 - j0, t->scale, t->s + j0 * t->ld);
+    attn__load_lanes(t, &t->c->given_scores, c0 + j0, j1 - j0, t->scale, t->m.s + j0 * t->ld);
 }
 #ifndef ATTN_NO_BACKWARD
 static void attn__given_elements(attn__pass *p, int64_t c0, int64_t n)
@@ -4409,8 +4417,8 @@ static void attn__given_elements(attn__pass *p, int64_t c0, int64_t n)
     for (i = 0; c->d_scale.rank && i < p->n; i++) {
         float *sum = attn__row_field(p, ATTN__R_SCALE, p->i0 + i);
         for (j = 0; j < n; j++)
-            if (!attn__is_excluded(p->p[j * ATTN__GRAD_ROW + i]))
-                *sum = attn__fma(p->ds[j * ATTN__GRAD_ROW + i],
+            if (!attn__is_excluded(p->m.p[j * ATTN__GRAD_ROW + i]))
+                *sum = attn__fma(p->m.ds[j * ATTN__GRAD_ROW + i],
                                  attn__read(&c->given_scores, p->b, p->head, p->i0 + i, c0 + j), *sum);
     }
 }
@@ -4465,7 +4473,7 @@ static int attn__mask_at(const attn__call *c, int64_t b, int64_t h, int64_t i, i
 /* ---- softcap, on raw scores. A score that is -inf already, and is meant to exclude, stays so. */
 static void attn__apply_softcap(attn__tile *t, int64_t n)
 {
-    if (t->c->softcap != 0.0f) t->f->softcap(t->s, n * t->ld, t->c->softcap, attn__is_kernel(t->c->score));
+    if (t->c->softcap != 0.0f) t->f->softcap(t->m.s, n * t->ld, t->c->softcap, attn__is_kernel(t->c->score));
 }
 
 /* ---- bias, ALiBi, masks, on n keys from c0 on */
@@ -4476,20 +4484,20 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
     if (c->bias.rank) {
         const float *rows[ATTN__MAX_LANES];
         for (l = 0; l < t->ld; l++) rows[l] = attn__at(&c->bias, t->b, t->h[l], t->i[l], c0);
-        t->f->bias(t->s, t->ld, n, rows, c->bias.stride[3], attn__is_kernel(c->score));
+        t->f->bias(t->m.s, t->ld, n, rows, c->bias.stride[3], attn__is_kernel(c->score));
     }
     if (c->alibi.rank) {
         float position[ATTN__MAX_LANES];
         for (l = 0; l < t->ld; l++) position[l] = (float)attn__add_signed(t->row[l].position, -c0);
-        t->f->alibi(t->s, t->ld, n, t->slope, position);
+        t->f->alibi(t->m.s, t->ld, n, t->slope, position);
     }
     if (c->mask.rank) {
         const uint8_t *rows[ATTN__MAX_LANES];
         for (l = 0; l < t->ld; l++)
             rows[l] = (const uint8_t *)c->mask.data + attn__index(&c->mask, t->b, t->h[l], t->i[l], c0);
-        t->f->exclude(t->s, t->ld, n, rows, c->mask.stride[3]);
+        t->f->exclude(t->m.s, t->ld, n, rows, c->mask.stride[3]);
     }
-    if (!r->whole) t->f->clip(t->s, t->ld, n, r->first, r->last);
+    if (!r->whole) t->f->clip(t->m.s, t->ld, n, r->first, r->last);
 }
 
 /* ---- the sink: one more logit. The row's maximum and sum with it in them; returns the share of the sum before. */
@@ -4593,8 +4601,8 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
     for (i0 = 0; i0 < p->n; i0 += lanes) {
         lanes = attn__min(p->n - i0, ATTN__MAX_LANES);
         for (i = 0; i < lanes; i++)
-            rows[i] = add ? p->result + i * ATTN_GRAD_KEYS : attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
-        p->f->unpack(rows, lanes, add ? 1 : o->stride[3], p->ds + i0, ATTN__GRAD_ROW, n, by);
+            rows[i] = add ? p->m.result + i * ATTN_GRAD_KEYS : attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
+        p->f->unpack(rows, lanes, add ? 1 : o->stride[3], p->m.ds + i0, ATTN__GRAD_ROW, n, by);
         for (i = 0; add && i < lanes; i++) {
             float *to = attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
             const int finite = p->f->finite(rows[i], n);
@@ -4615,7 +4623,7 @@ static void attn__grad_masks(attn__pass *p, int64_t c0, int64_t n)
         const attn__row row = attn__row_of(c, p->b, p->i0 + i);
         float *sum = attn__row_field(p, ATTN__R_BIAS, p->i0 + i), *alibi = attn__row_field(p, ATTN__R_ALIBI, p->i0 + i);
         for (j = 0; j < n; j++) {
-            const float x = p->ds[j * ATTN__GRAD_ROW + i], apart = (float)attn__add_signed(row.position, -c0 - j);
+            const float x = p->m.ds[j * ATTN__GRAD_ROW + i], apart = (float)attn__add_signed(row.position, -c0 - j);
             *sum = *sum + x;
             *alibi = attn__fma(attn__negate(x), attn__absolute(apart), *alibi);
         }
@@ -4626,11 +4634,11 @@ static void attn__grad_softcap(attn__pass *p, int64_t n)
 {
     const float cap = p->c->softcap;
     int64_t i, j;
-    for (j = 0; p->soft && j < n; j++)
+    for (j = 0; p->m.soft && j < n; j++)
         for (i = j * ATTN__GRAD_ROW; i < j * ATTN__GRAD_ROW + p->n; i++)
-            if (!attn__is_excluded(p->p[i])) {
-                const float y = p->soft[i] / cap;
-                p->ds[i] = p->ds[i] * attn__fma(attn__negate(y), y, 1.0f);
+            if (!attn__is_excluded(p->m.p[i])) {
+                const float y = p->m.soft[i] / cap;
+                p->m.ds[i] = p->m.ds[i] * attn__fma(attn__negate(y), y, 1.0f);
             }
 }
 #endif
@@ -4765,7 +4773,7 @@ static void attn__raw_scores(attn__tile *t, int64_t c0, int64_t n, const attn__r
     const attn__score *score = attn__score_of(t->c);
     attn__stretch s;
     int64_t j;
-    if (!r->whole) attn__fill(t->s, 1, n * t->ld, ATTN__NEG_INF);
+    if (!r->whole) attn__fill(t->m.s, 1, n * t->ld, ATTN__NEG_INF);
     for (j = 0; j < n; j = s.end) {
         s = attn__stretch_at(r, j, n);
         if (s.from < s.to) score->meet(t, c0, j, s.end, s.from, s.to);
@@ -4793,9 +4801,9 @@ static void attn__store_raw_scores(attn__tile *t, int64_t from, int64_t to)
         n = attn__min(to - c0, ATTN__CHUNK);
         attn__score_of(t->c)->meet(t, c0, 0, n, 0, t->vecs);
         attn__finish_scores(t, n);
-        attn__store_lanes(t, &t->c->scores, c0, n, t->ones, t->s);
+        attn__store_lanes(t, &t->c->scores, c0, n, t->ones, t->m.s);
         attn__apply_softcap(t, n);
-        attn__store_lanes(t, &t->c->scores_softcap, c0, n, t->ones, t->s);
+        attn__store_lanes(t, &t->c->scores_softcap, c0, n, t->ones, t->m.s);
     }
 }
 
@@ -4812,7 +4820,7 @@ static void attn__weigh_vector(attn__tile *t, const attn__reach *r, int32_t x, i
         *first = attn__min(r->first[l], *first);
         *last = attn__max(r->last[l], *last);
     }
-    t->f->weigh(t->s + lane0, t->ld, *first, *last, mark, cmax + lane0, csum + lane0);
+    t->f->weigh(t->m.s + lane0, t->ld, *first, *last, mark, cmax + lane0, csum + lane0);
 }
 static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int mark,
                                 float *cmax, float *csum)
@@ -4823,8 +4831,8 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
     for (x = 0; x < t->vecs; x++) {
         attn__weigh_vector(t, r, x, mark, cmax, csum, &first, &last);
         for (j = 0; !r->whole && j < n; j++)    /* a vector of the hull that does not reach the key: excluded, inert */
-            if (j < first || j >= last) attn__fill(t->s + j * t->ld + x * width, 1, width, -0.0f);
-        if (t->c->dropout > 0.0f) attn__drop_lanes(t, c0, x * width, width, first, last, t->s);
+            if (j < first || j >= last) attn__fill(t->m.s + j * t->ld + x * width, 1, width, -0.0f);
+        if (t->c->dropout > 0.0f) attn__drop_lanes(t, c0, x * width, width, first, last, t->m.s);
     }
 }
 
@@ -4851,18 +4859,18 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__call *c = t->c;
     attn__product p;
-    p.a = t->query;
+    p.a = t->m.query;
     p.a_k = t->ld;
     p.b = attn__at(&c->k, t->b, t->head_kv, c0 + j0, 0);
     p.b_row = c->k.stride[2];
-    p.c = t->few_s + j0;
+    p.c = t->m.few_s + j0;
     p.c_row = ATTN__FEW_ROW;
     p.rows = t->lanes;
     p.depth = c->size_k;
     p.fetch = c->out.rank ? attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0) : NULL;
     p.fetch_row = c->v.stride[2];
     t->f->dots(&p, j1 - j0);
-    attn__few_turn(t, t->few_s + j0, ATTN__FEW_ROW, j1 - j0, t->s + j0 * t->ld);
+    attn__few_turn(t, t->m.few_s + j0, ATTN__FEW_ROW, j1 - j0, t->m.s + j0 * t->ld);
 }
 
 /* Some keys at a time, so that a row of V is read whole while its lines are near. The last vector of columns ends
@@ -4876,9 +4884,9 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     attn__product p;
     attn__stretch s;
     int64_t j, next, column, l;
-    for (l = 0; l < t->lanes; l++) weights[l] = t->few_s + l * ATTN__FEW_ROW + j0;
-    t->f->unpack(weights, t->lanes, 1, t->s + j0 * t->ld, t->ld, j1 - j0, t->ones);
-    attn__fill(t->few_v, 1, t->lanes * row, 0.0f);
+    for (l = 0; l < t->lanes; l++) weights[l] = t->m.few_s + l * ATTN__FEW_ROW + j0;
+    t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
+    attn__fill(t->m.few_v, 1, t->lanes * row, 0.0f);
     p.a_row = ATTN__FEW_ROW;
     p.a_k = 1;
     p.b_row = v->stride[2];
@@ -4891,13 +4899,13 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
         s = attn__stretch_at(r, j, j1);
         next = attn__min(j + ATTN__FEW_KEYS, s.end);
         if (s.from == s.to) continue;
-        p.a = t->few_s + j;
+        p.a = t->m.few_s + j;
         p.depth = next - j;
         for (column = 0; column < size; column += p.vecs * width) {
             const int64_t left = (whole - column) / width;
             p.vecs = p.rows == 1 && left >= 8 ? 8 : (int32_t)attn__max(attn__min(left, t->f->vecs), 1);
             p.b = attn__at(v, t->b, t->head_kv, c0 + j, column < whole ? column : size - width);
-            p.c = t->few_v + column;
+            p.c = t->m.few_v + column;
             p.fetch = p.vecs < 8 ? NULL :       /* while V is read the keys of the next chunk come near */
                 attn__ahead(attn__at(k, t->b, t->head_kv, c0 + j, 0), ATTN__CHUNK, p.fetch_row) + column;
             t->f->product(&p);
@@ -4905,8 +4913,8 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     }
     for (l = 0; l < t->lanes; l++)
         for (column = whole; column < size; column++)
-            t->few_v[l * row + column] = t->few_v[l * row + column + width - (size - whole)];
-    attn__few_turn(t, t->few_v, row, size, acc);
+            t->m.few_v[l * row + column] = t->m.few_v[l * row + column + width - (size - whole)];
+    attn__few_turn(t, t->m.few_v, row, size, acc);
 }
 
 /* ---- its outputs. after: acc gets a chain more, where the chunk is whole */
@@ -4930,7 +4938,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
         s = attn__stretch_at(r, j, j1);
         if (s.from == s.to) continue;
         p.a = attn__at(v, t->b, t->head_kv, c0 + j, 0);
-        p.b = t->s + j * t->ld + s.from * t->f->width;
+        p.b = t->m.s + j * t->ld + s.from * t->f->width;
         p.c = acc + s.from * t->f->width;
         p.depth = s.end - j;
         p.vecs = s.to - s.from;
@@ -4944,17 +4952,17 @@ static void attn__chunk_outputs(attn__tile *t, int64_t c0, int64_t n, const attn
     int64_t j, end;
     for (j = 0; j < n; j = end) {
         end = attn__min(n, j + ATTN__CHAIN);
-        attn__chunk_values(t, c0, j, end, r, kind, j > 0, j && !at_once ? t->part : t->acc);
-        if (j && !at_once) t->f->merge(t->c->size_v, t->ld, t->acc, t->part, t->ones, t->ones);
+        attn__chunk_values(t, c0, j, end, r, kind, j > 0, j && !at_once ? t->m.part : t->m.acc);
+        if (j && !at_once) t->f->merge(t->c->size_v, t->ld, t->m.acc, t->m.part, t->ones, t->ones);
     }
 }
 
-/* A chunk's results, the output in t->acc, are joined with those of the chunks before it. */
+/* A chunk's results, the output in t->m.acc, are joined with those of the chunks before it. */
 static void attn__join_chunk(attn__tile *t, const float *cmax, const float *csum)
 {
     float old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
-    if (t->c->out.rank) t->f->merge(t->c->size_v, t->ld, t->o, t->acc, old, fresh);
+    if (t->c->out.rank) t->f->merge(t->c->size_v, t->ld, t->m.o, t->m.acc, old, fresh);
 }
 
 /* Where the keys of a tile are cut among tasks, a chunk leaves its outputs, maximum and sum of each row in a slot: */
@@ -4969,7 +4977,7 @@ static void attn__save_chunk(const attn__tile *t, float *slot, const float *cmax
         slot[l] = cmax[l];
         slot[ATTN__FEW + l] = csum[l];
     }
-    if (outputs) t->f->unpack(rows, t->lanes, 1, t->acc, t->ld, outputs, t->ones);
+    if (outputs) t->f->unpack(rows, t->lanes, 1, t->m.acc, t->ld, outputs, t->ones);
 }
 /* and is joined from there. */
 static void attn__join_saved(attn__tile *t, const float *slot)
@@ -4981,7 +4989,7 @@ static void attn__join_saved(attn__tile *t, const float *slot)
         cmax[l] = slot[attn__min(l, t->lanes - 1)];
         csum[l] = slot[ATTN__FEW + attn__min(l, t->lanes - 1)];
     }
-    if (outputs) attn__few_turn(t, slot + 2 * ATTN__FEW, outputs, outputs, t->acc);
+    if (outputs) attn__few_turn(t, slot + 2 * ATTN__FEW, outputs, outputs, t->m.acc);
     attn__join_chunk(t, cmax, csum);
 }
 
@@ -4992,12 +5000,12 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     attn__reach r;
     attn__find_reach(t, c0, n, &r);
     attn__chunk_scores(t, c0, n, &r);
-    attn__store_lanes(t, &c->scores_masked, c0, n, t->ones, t->s);
-    attn__store_lanes(t, &c->weights, c0, n, t->ones, t->s);    /* scores for now; attn__finish_weights turns them */
+    attn__store_lanes(t, &c->scores_masked, c0, n, t->ones, t->m.s);
+    attn__store_lanes(t, &c->weights, c0, n, t->ones, t->m.s);    /* scores for now; attn__finish_weights turns them */
     attn__chunk_weights(t, c0, n, &r, 0, cmax, csum);
     if (c->out.rank && c->size_v) {
         attn__chunk_outputs(t, c0, n, &r, ATTN__PRODUCT);
-        if (!t->f->finite(t->acc, c->size_v * t->ld)) {     /* NaN, Inf or overflow: again, without excluded lanes */
+        if (!t->f->finite(t->m.acc, c->size_v * t->ld)) {     /* NaN, Inf or overflow: again, without excluded lanes */
             attn__chunk_scores(t, c0, n, &r);
             attn__chunk_weights(t, c0, n, &r, 1, cmax, csum);
             attn__chunk_outputs(t, c0, n, &r, ATTN__PRODUCT_OF_ALLOWED);
@@ -5022,7 +5030,7 @@ static void attn__plain_row(attn__tile *t, int64_t l)
 {
     const float *x = attn__at(&t->c->given_scores, t->b, t->h[l], t->i[l], 0);
     float top[ATTN__MAX_WIDTH], sum[ATTN__MAX_WIDTH], cmax[ATTN__MAX_WIDTH], csum[ATTN__MAX_WIDTH];
-    float old[ATTN__MAX_WIDTH], fresh[ATTN__MAX_WIDTH], *edge = t->t;
+    float old[ATTN__MAX_WIDTH], fresh[ATTN__MAX_WIDTH], *edge = t->m.t;
     const int64_t first = t->row[l].first, last = t->row[l].last, width = t->f->width;
     int64_t c0, from, to;
     attn__fill(top, 1, width, ATTN__NEG_INF);
@@ -5050,7 +5058,7 @@ static void attn__uniform_row(const attn__tile *t, int64_t l)
     const float weight = attn__choose(c->keys > 0, 1.0f / (float)c->keys, 0.0f);
     attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
     const int64_t columns = c->out.rank ? c->size_v : 0;
-    float *o = t->o + l, *acc = t->acc + l;
+    float *o = t->m.o + l, *acc = t->m.acc + l;
     int64_t x, j;
     attn__fill(o, t->ld, columns, 0.0f);
     attn__fill(acc, t->ld, columns, 0.0f);
@@ -5084,7 +5092,7 @@ static void attn__finish_weights(const attn__tile *t, int64_t l, float top, floa
     attn__fill(row, stride, first < last ? first : c->keys, 0.0f);
     for (c0 = first; c0 < last; c0 += n) {
         n = attn__min(last - c0, ATTN__CHUNK);
-        w = stride == 1 ? row + c0 : t->t;
+        w = stride == 1 ? row + c0 : t->m.t;
         for (j = 0; x_stride != 1 && j < n; j++) w[j] = x[(c0 + j) * x_stride];
         t->f->normalise(x_stride == 1 ? x + c0 : w, w, n, attn__choose(t->plain, c->scale, 1.0f), base, inverse);
         for (j = 0; c->weights_after_dropout && c->dropout > 0.0f && j < n; j++)
@@ -5129,7 +5137,7 @@ static void attn__finish_tile(attn__tile *t)
         attn__fill_row(t, &c->scores_masked, l, t->last, c->keys, ATTN__NEG_INF);
     }
     for (l = t->lanes; l < t->ld; l++) inverse[l] = 0.0f;
-    attn__store_lanes(t, &c->out, 0, c->size_v, inverse, t->o);
+    attn__store_lanes(t, &c->out, 0, c->size_v, inverse, t->m.o);
 }
 #ifndef ATTN_NO_BACKWARD
 /* ------------------------------------------------------------------------------------------------- >>gradients
@@ -5187,7 +5195,7 @@ static void attn__weights_delta(attn__pass *p, attn__tile *t, const float *base,
 {
     const attn__call *c = p->c;
     const int drops = c->dropout > 0.0f && c->weights_after_dropout;
-    float zero[ATTN__MAX_LANES], *keep = t->t + ATTN_GRAD_KEYS * t->ld;
+    float zero[ATTN__MAX_LANES], *keep = t->m.t + ATTN_GRAD_KEYS * t->ld;
     attn__grade g;
     attn__reach r;
     int64_t l, j, c0;
@@ -5195,21 +5203,21 @@ static void attn__weights_delta(attn__pass *p, attn__tile *t, const float *base,
     g.base = base;
     g.inverse = inverse;
     g.shift = zero;
-    g.s = t->s;
-    g.dp = t->t;
+    g.s = t->m.s;
+    g.dp = t->m.t;
     g.more = NULL;
     g.keep = drops ? keep : NULL;
-    g.p = g.ds = t->s;
+    g.p = g.ds = t->m.s;
     g.ld = g.row = t->ld;
     for (c0 = t->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS; c0 < t->last; c0 += ATTN_GRAD_KEYS) {
         g.rows = attn__min(t->last - c0, ATTN_GRAD_KEYS);
         attn__find_reach(t, c0, g.rows, &r);
         attn__chunk_scores(t, c0, g.rows, &r);
-        attn__load_lanes(t, &c->d_weights, c0, g.rows, t->ones, t->t);
+        attn__load_lanes(t, &c->d_weights, c0, g.rows, t->ones, t->m.t);
         if (drops) attn__keep_factors(t, c0, g.rows, keep);
         t->f->grade(&g);
         for (j = 0; j < g.rows; j++)
-            for (l = 0; l < t->lanes; l++) delta[l] = delta[l] + t->s[j * t->ld + l];
+            for (l = 0; l < t->lanes; l++) delta[l] = delta[l] + t->m.s[j * t->ld + l];
     }
 }
 
@@ -5229,9 +5237,9 @@ static void attn__row_tile(attn__pass *p, attn__tile *t)
         delta[l] = 0.0f;
     }
     if (c->d_out.rank && c->saved_out.rank) {
-        attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, t->o);
-        attn__load_lanes(t, &c->saved_out, 0, c->size_v, t->ones, t->acc);
-        t->f->inner(t->o, t->acc, t->ld, c->size_v, delta);
+        attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, t->m.o);
+        attn__load_lanes(t, &c->saved_out, 0, c->size_v, t->ones, t->m.acc);
+        t->f->inner(t->m.o, t->m.acc, t->ld, c->size_v, delta);
         for (l = 0; l < t->ld; l++) delta[l] = attn__choose(t->sum[l] == 0.0f, 0.0f, delta[l]);
     }
     if (c->d_weights.rank) attn__weights_delta(p, t, base, inverse, delta);
@@ -5294,13 +5302,13 @@ static void attn__open_tiles(attn__pass *p)
         attn__tile *t = attn__tile_at(p, x);
         attn__grad_tile(p, t, p->i0 + i, attn__min(p->n - i, attn__share(vectors, p->tiles, x, &before) * p->f->width));
         p->lane0[x] = i;
-        t->query = p->query + i * depth;
-        t->raw = p->raw;
-        t->s = p->s;
-        t->t = p->t;
-        t->w = p->w;
+        t->m.query = p->m.query + i * depth;
+        t->m.raw = p->m.raw;
+        t->m.s = p->m.s;
+        t->m.t = p->m.t;
+        t->m.w = p->m.w;
         attn__load_queries(t);
-        if (c->d_out.rank) attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, p->d_out + i * c->size_v);
+        if (c->d_out.rank) attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, p->m.d_out + i * c->size_v);
         if (t->first < t->last) {
             p->first = attn__min(t->first, p->first);
             p->last = attn__max(t->last, p->last);
@@ -5324,12 +5332,12 @@ static void attn__open_block(attn__pass *p, int64_t i0)
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i] || p->is_uniform[i];
     if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K))
         p->bad_d_out = attn__copy_rows(p->f, &c->d_out, p->b, p->head, i0, p->n, c->size_v, c->w.value_row, use, NULL,
-                                       p->d_out_rows);
+                                       p->m.d_out_rows);
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i];
     if (c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
     if (!(p->does & ATTN__DO_Q)) return;
-    attn__fill(p->dq, 1, c->w.pad_u * ATTN__GRAD_ROW, 0.0f);
-    if (p->dt) attn__fill(p->dt, 1, c->w.pad_u * ATTN__GRAD_ROW, 0.0f);
+    attn__fill(p->m.dq, 1, c->w.pad_u * ATTN__GRAD_ROW, 0.0f);
+    if (p->m.dt) attn__fill(p->m.dt, 1, c->w.pad_u * ATTN__GRAD_ROW, 0.0f);
     for (i = 0; i < p->n; i++)
         for (field = ATTN__R_ALIBI; field < ATTN__R_COUNT; field++) *attn__row_field(p, field, i0 + i) = 0.0f;
 }
@@ -5344,7 +5352,7 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     attn__product q;
     attn__stretch s;
     int64_t j;
-    if (!r->whole || !c->d_out.rank) attn__fill(p->dp, 1, n * t->ld, 0.0f);
+    if (!r->whole || !c->d_out.rank) attn__fill(p->m.dp, 1, n * t->ld, 0.0f);
     q.a_row = c->v.stride[2];
     q.a_k = c->v.stride[3];
     q.b_row = q.c_row = t->ld;
@@ -5356,8 +5364,8 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
         s = attn__stretch_at(r, j, n);
         if (s.from == s.to) continue;
         q.a = attn__at(&c->v, t->b, t->head_kv, c0 + j, 0);
-        q.b = p->d_out + lane0 * c->size_v + s.from * t->f->width;
-        q.c = p->dp + j * t->ld + s.from * t->f->width;
+        q.b = p->m.d_out + lane0 * c->size_v + s.from * t->f->width;
+        q.c = p->m.dp + j * t->ld + s.from * t->f->width;
         q.rows = s.end - j;
         q.vecs = s.to - s.from;
         t->f->product(&q);
@@ -5367,15 +5375,15 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
 static void attn__keep_scores(const attn__tile *t, int64_t n, float *to)
 {
     int64_t j;
-    for (j = 0; to && j < n; j++) attn__copy_floats(to + j * ATTN__GRAD_ROW, t->s + j * t->ld, t->ld);
+    for (j = 0; to && j < n; j++) attn__copy_floats(to + j * ATTN__GRAD_ROW, t->m.s + j * t->ld, t->ld);
 }
 /* P and dS of lanes from .. to of the block: nothing. */
 static void attn__no_pairs(attn__pass *p, int64_t n, int64_t from, int64_t to)
 {
     int64_t j;
     for (j = 0; j < n; j++) {
-        attn__fill(p->p + j * ATTN__GRAD_ROW + from, 1, to - from, -0.0f);
-        attn__fill(p->ds + j * ATTN__GRAD_ROW + from, 1, to - from, 0.0f);
+        attn__fill(p->m.p + j * ATTN__GRAD_ROW + from, 1, to - from, -0.0f);
+        attn__fill(p->m.ds + j * ATTN__GRAD_ROW + from, 1, to - from, 0.0f);
     }
 }
 /* P and dS of one tile against the keys c0 .. c0+n, into its lanes of the block. */
@@ -5396,28 +5404,28 @@ static void attn__grad_scores(attn__pass *p, int64_t x, int64_t c0, int64_t n)
     }
     attn__raw_scores(t, c0, n, &r);
     attn__grad_weights(p, t, lane0, c0, n, &r);
-    attn__keep_scores(t, n, p->square ? p->square + lane0 : NULL);
+    attn__keep_scores(t, n, p->m.square ? p->m.square + lane0 : NULL);
     attn__finish_scores(t, n);
     attn__apply_softcap(t, n);
-    attn__keep_scores(t, n, p->soft ? p->soft + lane0 : NULL);
+    attn__keep_scores(t, n, p->m.soft ? p->m.soft + lane0 : NULL);
     attn__apply_masks(t, c0, n, &r);
-    g.s = t->s;
-    g.dp = p->dp;
+    g.s = t->m.s;
+    g.dp = p->m.dp;
     g.base = p->base + lane0;
     g.inverse = p->inverse + lane0;
     g.shift = p->shift + lane0;
     g.keep = g.more = NULL;
     if (c->dropout > 0.0f) {
-        attn__keep_factors(t, c0, n, p->keep);
-        g.keep = p->keep;
+        attn__keep_factors(t, c0, n, p->m.keep);
+        g.keep = p->m.keep;
     }
     if (c->d_weights.rank) {
-        attn__load_lanes(t, &c->d_weights, c0, n, t->ones, t->t);
-        if (!c->weights_after_dropout) g.more = t->t;
-        else for (j = 0; j < n * t->ld; j++) p->dp[j] = p->dp[j] + t->t[j];
+        attn__load_lanes(t, &c->d_weights, c0, n, t->ones, t->m.t);
+        if (!c->weights_after_dropout) g.more = t->m.t;
+        else for (j = 0; j < n * t->ld; j++) p->m.dp[j] = p->m.dp[j] + t->m.t[j];
     }
-    g.p = p->p + lane0;
-    g.ds = p->ds + lane0;
+    g.p = p->m.p + lane0;
+    g.ds = p->m.ds + lane0;
     g.row = ATTN__GRAD_ROW;
     g.ld = t->ld;
     g.rows = n;
@@ -5434,7 +5442,7 @@ static void attn__grad_uniform(attn__pass *p, int64_t c0, int64_t n)
     for (i = 0; i < p->n; i++) {
         attn__dropper drop = attn__dropper_of(c, p->b, p->head, p->i0 + i);
         for (j = 0; p->is_uniform[i] && j < n; j++)
-            p->p[j * ATTN__GRAD_ROW + i] = c->dropout == 0.0f ? weight :
+            p->m.p[j * ATTN__GRAD_ROW + i] = c->dropout == 0.0f ? weight :
                 attn__kept(&drop, c0 + j) ? weight * c->keep_scale : 0.0f;
     }
 }
@@ -5475,7 +5483,7 @@ static void attn__grad_keys(attn__pass *p, attn__grad_product *g, int64_t c0, fl
         g->rows = attn__min(p->nk - j, step);
         g->depth = end - from;
         g->a = a + j * ATTN__GRAD_ROW + from;
-        g->mark = p->p + j * ATTN__GRAD_ROW + from;
+        g->mark = p->m.p + j * ATTN__GRAD_ROW + from;
         g->b = b + from * g->b_row;
         g->x = x ? x + j * g->x_row : NULL;
         g->c = to + (c0 - p->key0 + j) * pad;
@@ -5494,11 +5502,11 @@ static void attn__grad_queries(attn__pass *p, attn__grad_product *g, int64_t c0)
         if (!p->whole) attn__hull(p, c0, 0, i, i + step, &from, &end);
         g->rows = attn__min(p->n - i, step);
         g->depth = end - from;
-        g->a = p->ds + from * ATTN__GRAD_ROW + i;
-        g->mark = p->p + from * ATTN__GRAD_ROW + i;
-        g->b = p->k_rows + from * g->b_row;
-        g->x = p->square ? p->q_rows + i * g->x_row : NULL;
-        g->c = p->dq + i * pad;
+        g->a = p->m.ds + from * ATTN__GRAD_ROW + i;
+        g->mark = p->m.p + from * ATTN__GRAD_ROW + i;
+        g->b = p->m.k_rows + from * g->b_row;
+        g->x = p->m.square ? p->m.q_rows + i * g->x_row : NULL;
+        g->c = p->m.dq + i * pad;
         attn__multiply(p->f, g);
     }
 }
@@ -5507,14 +5515,14 @@ static void attn__grad_vectors(attn__pass *p, int64_t c0)
 {
     const attn__call *c = p->c;
     attn__grad_product g;
-    p->bad_k = attn__score_of(c)->key_rows(p, c0) || (p->square && p->bad_q);
+    p->bad_k = attn__score_of(c)->key_rows(p, c0) || (p->m.square && p->bad_q);
     g.b_row = g.x_row = c->w.vector_row;
     if ((p->does & ATTN__DO_K) && c->dk.rank) {
-        g.a = p->ds;
-        g.b = p->q_rows;
-        g.x = p->square ? p->k_rows : NULL;
+        g.a = p->m.ds;
+        g.b = p->m.q_rows;
+        g.x = p->m.square ? p->m.k_rows : NULL;
         g.careful = p->bad_q || (g.x && p->bad_k);
-        attn__grad_keys(p, &g, c0, p->dk, c->w.pad_k);
+        attn__grad_keys(p, &g, c0, p->m.dk, c->w.pad_k);
     }
     g.careful = p->bad_k;
     if (p->does & ATTN__DO_Q) attn__grad_queries(p, &g, c0);
@@ -5536,12 +5544,12 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
     if (c->w.pad_u > 0) score->vectors(p, c0);
     if (p->uniform) attn__grad_uniform(p, c0, p->nk);           /* last: its rows count as excluded until here */
     if (!c->d_out.rank || !c->dv.rank || !(p->does & ATTN__DO_K)) return;
-    g.a = p->p;
-    g.b = p->d_out_rows;
+    g.a = p->m.p;
+    g.b = p->m.d_out_rows;
     g.b_row = c->w.value_row;
     g.x = NULL;
     g.careful = p->bad_d_out;
-    attn__grad_keys(p, &g, c0, p->dv, c->w.pad_v);
+    attn__grad_keys(p, &g, c0, p->m.dv, c->w.pad_v);
 }
 
 /* ---- from sums to results */
@@ -5564,7 +5572,7 @@ static void attn__close_block(attn__pass *p)
     const attn__call *c = p->c;
     const attn__score *score = attn__score_of(c);
     const float factor = score->flags & ATTN__SCALE_DQ ? c->scale : 1.0f;
-    const float *y = p->dq;
+    const float *y = p->m.dq;
     int64_t row = c->w.pad_u, i;
     if (!c->q.rank) return;
     if (c->w.vectors && score->close) y = score->close(p, &row);
@@ -5582,7 +5590,7 @@ static void attn__close_keys(attn__pass *p)
     const float factor = score->flags & ATTN__SCALE_DK ? c->scale : 1.0f;
     int64_t j;
     for (j = p->key0; j < p->key1; j++) {
-        float *dk = p->dk + (j - p->key0) * c->w.pad_k, *dv = p->dv + (j - p->key0) * c->w.pad_v;
+        float *dk = p->m.dk + (j - p->key0) * c->w.pad_k, *dv = p->m.dv + (j - p->key0) * c->w.pad_v;
         const int nothing = !c->w.vectors || attn__all_zero(dk, c->size_k);
         if (c->dv.rank)
             attn__store_grad(p->f, &c->dv, p->b, p->head_kv, j, dv, c->size_v, 1.0f, attn__adds(c, ATTN_GRAD_V));
@@ -5597,11 +5605,11 @@ static void attn__clear_keys(attn__pass *p)
     const attn__call *c = p->c;
     const int64_t n = p->key1 - p->key0;
     if (p->does & ATTN__DO_K) {
-        attn__fill(p->dk, 1, n * c->w.pad_k, 0.0f);
-        attn__fill(p->dv, 1, n * c->w.pad_v, 0.0f);
+        attn__fill(p->m.dk, 1, n * c->w.pad_k, 0.0f);
+        attn__fill(p->m.dv, 1, n * c->w.pad_v, 0.0f);
     }
-    if (p->db) attn__fill(p->db, 1, n * c->w.pad_u, 0.0f);
-    if (c->w.save_b) attn__fill(p->met, 1, n, 0.0f);
+    if (p->m.db) attn__fill(p->m.db, 1, n * c->w.pad_u, 0.0f);
+    if (c->w.save_b) attn__fill(p->m.met, 1, n, 0.0f);
 }
 
 /* ---- the order of the blocks */
@@ -5640,43 +5648,45 @@ static void attn__run_unit(attn__pass *p, int64_t unit, int64_t q0, int64_t q1)
     if (p->does & ATTN__DO_K) attn__close_keys(p);
 }
 
-/* The worker's memory. counting: stands in for the pass where there is no memory yet. */
-static attn__pass *attn__take_pass(attn__map *m, const attn__call *c, attn__pass *counting)
+/* The worker's memory. */
+static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
 {
-    attn__pass *p = (attn__pass *)(void *)attn__take(m, ATTN__PASS_FLOATS);
+    attn__pass *p = (attn__pass *)(void *)attn__take(map, ATTN__PASS_FLOATS);
     const attn__backward *w = &c->w;
     const int64_t lanes = ATTN_GRAD_QUERIES, block = ATTN_GRAD_KEYS, row = ATTN__GRAD_ROW;
     const int64_t keys = attn__up(c->keys, block), more = attn__max(c->size_q, c->size_k);
+    attn__pass_memory m;
     const int64_t wide = attn__up(more, c->f->width), additive = c->score == ATTN_SCORE_ADDITIVE;
-    if (!p) p = counting;
+    m.tiles = (char *)attn__take(map, attn__mul64(w->tiles, ATTN__TILE_BYTES / 4));
+    m.query = attn__take(map, attn__mul64(attn__query_floats(c), lanes));
+    m.d_out = attn__take(map, attn__mul64(c->size_v, lanes));
+    m.raw = attn__take(map, attn__mul64(more, c->ld));
+    m.w = attn__take(map, attn__round4(c->hidden));
+    m.s = attn__take(map, block * c->ld);
+    m.t = attn__take(map, block * c->ld);
+    m.dp = attn__take(map, block * c->ld);
+    m.keep = attn__take(map, block * c->ld);
+    m.p = attn__take(map, block * row);
+    m.ds = attn__take(map, block * row);
+    m.soft = c->softcap != 0.0f ? attn__take(map, block * row) : NULL;
+    m.square = attn__score_of(c)->flags & ATTN__KEEPS_SQUARES ? attn__take(map, block * row) : NULL;
+    m.dq = attn__take(map, attn__mul64(w->pad_u, row));
+    m.dt = additive ? attn__take(map, attn__mul64(w->pad_u, row)) : NULL;
+    m.q_rows = attn__take(map, attn__mul64(w->vector_row ? attn__add64(w->pad_u, 16) : 0, lanes));       /* monotone */
+    m.k_rows = attn__take(map, attn__mul64(w->vector_row ? attn__add64(w->pad_u, 16) : 0, block));
+    m.d_out_rows = attn__take(map, attn__mul64(w->value_row ? attn__add64(w->pad_v, 16) : 0, lanes));
+    m.matrix = attn__take(map, attn__mul64(c->bilinear.rank ? c->size_k : c->w_q.rank || c->w_k.rank ? c->hidden : 0,
+                                          wide));
+    m.result = attn__take(map, attn__mul64(attn__max(wide, block), lanes));
+    m.part = attn__take(map, additive ? block * 4 * ATTN__PARTS : 0);
+    m.dk = attn__take(map, attn__mul64(w->pad_k, keys));
+    m.db = additive ? attn__take(map, attn__mul64(w->pad_u, keys)) : NULL;
+    m.dv = attn__take(map, attn__mul64(w->pad_v, keys));
+    m.met = attn__take(map, w->save_b ? keys : 0);
+    if (!p) return NULL;
+    p->m = m;
     p->c = c;
     p->f = c->f;
-    p->tile_memory = (char *)attn__take(m, attn__mul64(w->tiles, ATTN__TILE_BYTES / 4));
-    p->query = attn__take(m, attn__mul64(attn__query_floats(c), lanes));
-    p->d_out = attn__take(m, attn__mul64(c->size_v, lanes));
-    p->raw = attn__take(m, attn__mul64(more, c->ld));
-    p->w = attn__take(m, attn__round4(c->hidden));
-    p->s = attn__take(m, block * c->ld);
-    p->t = attn__take(m, block * c->ld);
-    p->dp = attn__take(m, block * c->ld);
-    p->keep = attn__take(m, block * c->ld);
-    p->p = attn__take(m, block * row);
-    p->ds = attn__take(m, block * row);
-    p->soft = c->softcap != 0.0f ? attn__take(m, block * row) : NULL;
-    p->square = attn__score_of(c)->flags & ATTN__KEEPS_SQUARES ? attn__take(m, block * row) : NULL;
-    p->dq = attn__take(m, attn__mul64(w->pad_u, row));
-    p->dt = additive ? attn__take(m, attn__mul64(w->pad_u, row)) : NULL;
-    p->q_rows = attn__take(m, attn__mul64(w->vector_row ? attn__add64(w->pad_u, 16) : 0, lanes));       /* monotone */
-    p->k_rows = attn__take(m, attn__mul64(w->vector_row ? attn__add64(w->pad_u, 16) : 0, block));
-    p->d_out_rows = attn__take(m, attn__mul64(w->value_row ? attn__add64(w->pad_v, 16) : 0, lanes));
-    p->matrix = attn__take(m, attn__mul64(c->bilinear.rank ? c->size_k : c->w_q.rank || c->w_k.rank ? c->hidden : 0,
-                                          wide));
-    p->result = attn__take(m, attn__mul64(attn__max(wide, block), lanes));
-    p->part = attn__take(m, additive ? block * 4 * ATTN__PARTS : 0);
-    p->dk = attn__take(m, attn__mul64(w->pad_k, keys));
-    p->db = additive ? attn__take(m, attn__mul64(w->pad_u, keys)) : NULL;
-    p->dv = attn__take(m, attn__mul64(w->pad_v, keys));
-    p->met = attn__take(m, w->save_b ? keys : 0);
     return p;
 }
 #endif
@@ -5992,24 +6002,25 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     s->left_b = attn__take(m, w->save_b ? attn__mul64(keys, w->size_u) : 0);
 }
 
-/* A tile and its arrays. counting: stands in for the tile where there is no memory yet. */
-static attn__tile *attn__take_tile(attn__map *m, const attn__call *c, attn__tile *counting)
+/* A tile and its arrays. */
+static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
 {
-    attn__tile *t = (attn__tile *)(void *)attn__take(m, (int64_t)(sizeof *t + 3) / 4);
-    const int64_t depth = c->score == ATTN_SCORE_ADDITIVE ? attn__mul64(2, attn__round4(c->hidden)) : c->size_k;
-    if (!t) t = counting;
+    attn__tile *t = (attn__tile *)(void *)attn__take(map, (int64_t)(sizeof *t + 3) / 4);
+    attn__tile_memory m;
+    m.query = attn__take(map, attn__mul64(attn__query_floats(c), c->ld));
+    m.raw = attn__take(map, attn__mul64(attn__max(c->size_q, c->size_k), c->ld));
+    m.o = attn__take(map, attn__mul64(c->size_v, c->ld));
+    m.acc = attn__take(map, attn__mul64(c->size_v, c->ld));
+    m.part = attn__take(map, attn__mul64(c->size_v, c->ld));
+    m.s = attn__take(map, ATTN__CHUNK * c->ld);
+    m.t = attn__take(map, ATTN__CHUNK * c->ld);
+    m.few_s = attn__take(map, ATTN__FEW * ATTN__FEW_ROW);
+    m.few_v = attn__take(map, attn__mul64(ATTN__FEW, attn__add64(c->size_v, ATTN__MAX_WIDTH)));
+    m.w = attn__take(map, attn__round4(c->hidden));
+    if (!t) return NULL;
+    t->m = m;
     t->c = c;
     t->f = c->f;
-    t->query = attn__take(m, attn__mul64(depth, c->ld));
-    t->raw = attn__take(m, attn__mul64(attn__max(c->size_q, c->size_k), c->ld));
-    t->o = attn__take(m, attn__mul64(c->size_v, c->ld));
-    t->acc = attn__take(m, attn__mul64(c->size_v, c->ld));
-    t->part = attn__take(m, attn__mul64(c->size_v, c->ld));
-    t->s = attn__take(m, ATTN__CHUNK * c->ld);
-    t->t = attn__take(m, ATTN__CHUNK * c->ld);
-    t->few_s = attn__take(m, ATTN__FEW * ATTN__FEW_ROW);
-    t->few_v = attn__take(m, attn__mul64(ATTN__FEW, attn__add64(c->size_v, ATTN__MAX_WIDTH)));
-    t->w = attn__take(m, attn__round4(c->hidden));
     return t;
 }
 
@@ -6028,7 +6039,7 @@ typedef struct attn__task {
 static attn__tile *attn__tile_of_stream(attn__task *task, int64_t index)
 {
     const attn__call *c = task->c;
-    attn__tile *t = attn__take_tile(&task->memory, c, NULL);
+    attn__tile *t = attn__take_tile(&task->memory, c);
     t->stream = index % c->streams;
     t->b = index / c->streams;
     t->head_kv = t->stream / (c->streams / c->heads_kv);
@@ -6081,7 +6092,7 @@ static void attn__run_tile(attn__task *task)
     attn__load_queries(t);
     if (c->scores.rank || c->scores_softcap.rank) attn__store_raw_scores(t, from, to);
     if (!attn__has_row_results(c)) return;
-    if (c->out.rank) attn__fill(t->o, 1, c->size_v * t->ld, 0.0f);
+    if (c->out.rank) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
     for (l = 0; t->plain && l < t->lanes; l++) attn__plain_row(t, l);
     c0 = attn__max(t->first / ATTN__CHUNK * ATTN__CHUNK, from);
     for (; !t->plain && c0 < t->last && c0 < to; c0 += ATTN__CHUNK)
@@ -6094,7 +6105,7 @@ static void attn__run_join(attn__task *task)
     attn__tile *t = attn__open_tile(task, task->index);
     int64_t c0;
     if (!attn__has_row_results(c)) return;
-    if (c->out.rank) attn__fill(t->o, 1, c->size_v * t->ld, 0.0f);
+    if (c->out.rank) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
     for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK)
         attn__join_saved(t, attn__slot(t, c0));
     attn__finish_tile(t);
@@ -6112,7 +6123,7 @@ static void attn__zero_bias(const attn__call *c)
 }
 static attn__pass *attn__open_pass(attn__task *task)
 {
-    attn__pass *p = attn__take_pass(&task->memory, task->c, NULL);
+    attn__pass *p = attn__take_pass(&task->memory, task->c);
     p->shared = task->shared;
     p->worker = task->worker;
     p->does = (int)task->c->w.does;
@@ -6124,7 +6135,7 @@ static void attn__run_rows(attn__task *task)
 {
     const attn__call *c = task->c;
     attn__pass *p = (attn__pass *)(void *)attn__take(&task->memory, ATTN__PASS_FLOATS);
-    attn__tile *t = attn__take_tile(&task->memory, c, NULL);
+    attn__tile *t = attn__take_tile(&task->memory, c);
     int64_t i, end, lanes;
     if (task->index == c->w.blocks * c->batch * c->heads) {
         attn__zero_bias(c);
@@ -6207,10 +6218,10 @@ static void attn__run_round(attn__task *task)
     const attn__backward *w = &task->c->w;
     const int64_t round = attn__round_of(task), n = attn__round_blocks(w, round), slot = task->index % n;
     attn__pass *p = attn__open_unit(task, task->index / n);
-    p->dk = attn__in_slot(p, p->dk, slot);
-    p->db = attn__in_slot(p, p->db, slot);
-    p->dv = attn__in_slot(p, p->dv, slot);
-    p->met = attn__in_slot(p, p->met, slot);
+    p->m.dk = attn__in_slot(p, p->m.dk, slot);
+    p->m.db = attn__in_slot(p, p->m.db, slot);
+    p->m.dv = attn__in_slot(p, p->m.dv, slot);
+    p->m.met = attn__in_slot(p, p->m.met, slot);
     if (round == 0 || slot > 0) attn__clear_keys(p);
     attn__run_queries(p, round * w->slots + slot, round * w->slots + slot + 1);
 }
@@ -6231,10 +6242,10 @@ static void attn__run_merge(attn__task *task)
     const int64_t round = attn__round_of(task), n = attn__round_blocks(w, round);
     attn__pass *p = attn__open_unit(task, task->index / w->merge_parts);
     attn__part_of_keys(p, task->index % w->merge_parts, w->merge_parts);
-    p->dk = attn__merge_slots(p, p->dk, w->pad_k, n);
-    p->db = attn__merge_slots(p, p->db, w->pad_u, n);
-    p->dv = attn__merge_slots(p, p->dv, w->pad_v, n);
-    p->met = attn__merge_slots(p, p->met, w->save_b, n);
+    p->m.dk = attn__merge_slots(p, p->m.dk, w->pad_k, n);
+    p->m.db = attn__merge_slots(p, p->m.db, w->pad_u, n);
+    p->m.dv = attn__merge_slots(p, p->m.dv, w->pad_v, n);
+    p->m.met = attn__merge_slots(p, p->m.met, w->save_b, n);
     if (round + 1 < w->rounds) return;
     attn__close_stream(p);
     attn__close_keys(p);
@@ -6385,23 +6396,20 @@ static void attn__set_tiles(attn__call *c)
 static int64_t attn__worker_bytes(const attn__call *c)
 {
     attn__map m;
-    attn__tile tile;
     int64_t bytes;
     m.base = NULL;
     m.bytes = 0;
 #ifndef ATTN_NO_BACKWARD
     if (c->is_backward) {
-        attn__pass pass;
-        attn__take_pass(&m, c, &pass);
+        attn__take_pass(&m, c);
         bytes = m.bytes;
         m.bytes = attn__bytes_of(ATTN__PASS_FLOATS);        /* the step of the rows has a tile behind its pass */
-        attn__take_tile(&m, c, &tile);
+        attn__take_tile(&m, c);
         return attn__max(attn__max(bytes, m.bytes), attn__bytes_of(attn__sum_floats(c->f)));
     }
 #endif
-    attn__take_tile(&m, c, &tile);
-    bytes = m.bytes;
-    return bytes;
+    attn__take_tile(&m, c);
+    return m.bytes;
 }
 
 static void attn__add_step(attn_plan *plan, attn__call *c, attn__step step, int64_t tasks)

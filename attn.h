@@ -6024,6 +6024,11 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     return t;
 }
 
+/* What follows steers, and is compiled for size: the work is done by the functions above. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#  pragma GCC optimize("Os")
+#endif
+
 /* ------------------------------------------------------------------------------------------------------ >>run
    A phase of a call is a step, cut into tasks. */
 typedef struct attn__task {

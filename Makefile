@@ -14,7 +14,7 @@ MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
 .PHONY: help test demo demo-train demo-gpt examples conformance check sanitize golden mutants exhaustive bench ALWAYS \
-        bench-peers bench-scaling bench-versions format clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda
+        bench-peers bench-scaling bench-versions measure format clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
@@ -64,6 +64,9 @@ check-cuda: cuda ## Look at the kernels that make cuda compiled: no spilled regi
 
 test-cuda: | build ## Test the GPU kernels on a device: primitives, suites, examples. Skips where there is none.
 	@CC="$(CC)" sh tests/cuda/device.sh
+
+measure: | build ## Compare the text of the headers with that of REF (TO: of another commit): lines, tokens, compile time.
+	@CC="$(CC)" PAIRS="$(or $(PAIRS),5)" sh tests/measure.sh "$(REF)" "$(TO)"
 
 mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at a time; the suites must notice.
 	@sh tests/mutants.sh

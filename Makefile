@@ -13,8 +13,8 @@ COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
-.PHONY: help test demo demo-train demo-gpt examples conformance check sanitize golden mutants exhaustive bench \
-        bench-peers bench-scaling format clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda
+.PHONY: help test demo demo-train demo-gpt examples conformance check sanitize golden mutants exhaustive bench ALWAYS \
+        bench-peers bench-scaling bench-versions measure format clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
@@ -65,6 +65,9 @@ check-cuda: cuda ## Look at the kernels that make cuda compiled: no spilled regi
 test-cuda: | build ## Test the GPU kernels on a device: primitives, suites, examples. Skips where there is none.
 	@CC="$(CC)" sh tests/cuda/device.sh
 
+measure: | build ## Compare the text of the headers with that of REF (TO: of another commit): lines, tokens, compile time.
+	@CC="$(CC)" PAIRS="$(or $(PAIRS),5)" sh tests/measure.sh "$(REF)" "$(TO)"
+
 mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at a time; the suites must notice.
 	@sh tests/mutants.sh
 
@@ -81,6 +84,9 @@ bench-peers: | build ## Compare with PyTorch, onnxruntime and OpenBLAS, installe
 bench-scaling: build/scaling ## Measure time and memory against every size; draw bench/plots/*.svg (ARGS=TEXT: some).
 	@mkdir -p bench/plots
 	build/scaling bench/plots $(ARGS)
+
+bench-versions: build/versions/versions ## Is attn.h as fast as that of REF (a commit, a tag, a file)? Ratios, intervals (ARGS="--rows TEXT --isa NAME").
+	build/versions/versions --old '$(REF)' --bar $(or $(BAR),0.98) $(ARGS)
 
 bench-cuda: | build ## Measure the GPU kernels on a device, beside PyTorch's where VENV has it (ARGS="--rows TEXT").
 	@VENV=$(VENV) COMMIT=$(COMMIT) CC="$(CC)" sh bench/cuda.sh $(ARGS)
@@ -136,6 +142,25 @@ build/bench-native: CFLAGS += -march=native
 build/bench build/bench-native: bench/bench.c bench/loops.c $(wildcard bench/*.h) attn.h | build
 	$(CC) $(CFLAGS) -DBENCH_FLAGS='"$(CC) $(CFLAGS)"' -DBENCH_COMMIT='"$(COMMIT)"' $(LDFLAGS) $(filter %.c,$^) \
 	    $(LDLIBS) -o $@
+
+# ---- two versions of the header, each in an object of its own; functions begin where the lines of the cache do, so
+# that it does not count where an object happens to lie
+VERSIONS       = build/versions
+VERSIONS_FLAGS = $(CFLAGS) -falign-functions=64
+$(VERSIONS)/old/attn.h: ALWAYS
+	@test -n "$(REF)" || { echo "usage: make bench-versions REF=<commit, tag or file> [BAR=0.98] [ARGS=...]"; exit 2; }
+	@mkdir -p $(@D)
+	@if [ -f "$(REF)" ]; then cat "$(REF)"; else git show "$(REF):attn.h"; fi >$@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+$(VERSIONS)/old.o: $(VERSIONS)/old/attn.h
+$(VERSIONS)/old.o: VERSIONS_HEADER = ../$(VERSIONS)/old/attn.h
+$(VERSIONS)/new.o $(VERSIONS)/again.o: attn.h
+$(VERSIONS)/new.o $(VERSIONS)/again.o: VERSIONS_HEADER = ../attn.h
+$(VERSIONS)/%.o: bench/version_shim.c $(wildcard bench/*.h)
+	@mkdir -p $(@D)
+	$(CC) $(VERSIONS_FLAGS) -DVERSION_NAME=version_$* '-DVERSION_HEADER="$(VERSIONS_HEADER)"' -c $< -o $@
+$(VERSIONS)/versions: bench/versions.c $(addprefix $(VERSIONS)/,old.o new.o again.o) $(wildcard bench/*.h) attn.h
+	$(CC) $(CFLAGS) -DBENCH_FLAGS='"$(CC) $(VERSIONS_FLAGS)"' $(LDFLAGS) $(filter %.c %.o,$^) $(LDLIBS) -o $@
 
 build/scaling: bench/scaling.c $(wildcard bench/*.h) attn.h | build
 	$(CC) $(CFLAGS) -DBENCH_COMMIT='"$(COMMIT)"' $(LDFLAGS) $< $(LDLIBS) -o $@

@@ -72,7 +72,7 @@ static void pool_run(void *user, int64_t count, attn_task_fn task, void *arg) {
         if (++spins > POOL_SPINS) sched_yield();
 }
 
-static void pool_start(pool *p, int32_t threads) { /* for the life of the process */
+static inline void pool_start(pool *p, int32_t threads) { /* for the life of the process */
     pthread_t thread;
     p->threads = 1;
     pthread_mutex_init(&p->lock, NULL);

@@ -2821,59 +2821,158 @@ static int64_t attn__add_signed(int64_t a, int64_t b)
     return a + b;
 }
 
-typedef struct attn__names { const char *view, *data, *type, *rank, *size[4], *stride; } attn__names;
-#define ATTN__NAMES(f) {f, f ".data", f ".type", f ".rank", \
-                        {f ".size[0]", f ".size[1]", f ".size[2]", f ".size[3]"}, f ".stride"}
-
-enum { ATTN__TAKES_F32 = 1, ATTN__TAKES_U8, ATTN__TAKES_INT };
+/* ---- fields: a row for each view of a public structure, and for each array that a function takes.
+   A shape has four characters, one for each axis of [batch, heads, rows, columns]; the view's own axes are those that are
+   not '.', in this order. A letter stands for one size in the whole call: the first field that has it says which, all
+   others must equal that. In lower case: the axis may be missing, the leftmost first. A digit is the size itself, '?' any.
+       B batch  H heads  K key heads  Q queries  S keys  D size of a query  E of a key  V of a value  U hidden width */
+enum {                          /* what a field is; its element type */
+    ATTN__RESULT = 1 << 0,      /* written */
+    ATTN__KEPT = 1 << 1,        /* results of the forward pass that the backward pass reads */
+    ATTN__OPERAND = 1 << 2,     /* what attends to what: not an option */
+    ATTN__MASKING = 1 << 3,     /* says which pairs are allowed, without q and k */
+    ATTN__NEEDED = 1 << 4,      /* must be given, where the score takes it */
+    ATTN__BROADCAST = 1 << 5,   /* an axis in lower case may have size 1 */
+    ATTN__FOR_VECTORS = 1 << 6, ATTN__FOR_BILINEAR = 1 << 7, ATTN__FOR_ADDITIVE = 1 << 8,   /* which scores take it; */
+    ATTN__FOR_DISTANCE = 1 << 9, ATTN__FOR_GIVEN = 1 << 10, ATTN__FOR_SOME = 31 << 6        /* without a bit: all do */
+};
+enum { ATTN__FLOATS, ATTN__SINGLES, ATTN__BYTES, ATTN__INTS };      /* singles: f32 on a device, too */
 
 typedef struct attn__field {
-    size_t      offset;         /* in the descriptor */
-    int         output, takes, rank_least, rank_most;
-    attn__names names;
+    const char *texts;          /* what an error says about it, in ATTN__TEXTS' order */
+    char        shape[5];
+    uint8_t     takes, owner;   /* owner: 1 + the row of what a gradient belongs to; it has that one's sizes */
+    uint16_t    offset;         /* in the structure */
+    uint32_t    flags;
 } attn__field;
 
-/* X(field, is an output, takes, least rank, most) */
+enum { ATTN__T_VIEW, ATTN__T_SIZE, ATTN__T_DATA = 5, ATTN__T_TYPE, ATTN__T_RANK, ATTN__T_STRIDE, ATTN__T_AXES };
+#define ATTN__EQUALS "must equal "
+#define ATTN__TEXTS(f, axes) \
+    ATTN__EQUALS f "\0" ATTN__EQUALS f ".size[0]\0" ATTN__EQUALS f ".size[1]\0" ATTN__EQUALS f ".size[2]\0" \
+    ATTN__EQUALS f ".size[3]\0" f ".data\0" f ".type\0" f ".rank\0" f ".stride\0" "must be that of " axes
+#define ATTN__ROW(structure, f, shape, axes, takes, flags, owner) \
+    {ATTN__TEXTS(#f, axes), shape, ATTN__##takes, owner, (uint16_t)offsetof(structure, f), flags}
+
+static const char *attn__rule_of(const attn__field *f, int text)    /* "must equal q.size[3]" */
+{
+    const char *s = f->texts;
+    while (text-- > 0) while (*s++) {}
+    return s;
+}
+static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3]" */
+{
+    return attn__rule_of(f, text) + (text < ATTN__T_DATA ? sizeof ATTN__EQUALS - 1 : 0);
+}
+
+/* X(field, shape, its axes in words, takes, flags) */
 #define ATTN__VIEW_LIST(X) \
-    X(q, 0, F32, 4, 4) X(k, 0, F32, 4, 4) X(v, 0, F32, 4, 4) \
-    X(out, 1, F32, 4, 4) X(lse, 1, F32, 3, 3) X(stats, 1, F32, 4, 4) X(weights, 1, F32, 4, 4) \
-    X(scores, 1, F32, 4, 4) X(scores_softcap, 1, F32, 4, 4) X(scores_masked, 1, F32, 4, 4) \
-    X(sigma_per_head, 0, F32, 1, 1) X(bilinear, 0, F32, 2, 3) X(w_q, 0, F32, 2, 3) X(w_k, 0, F32, 2, 3) \
-    X(w_v, 0, F32, 1, 2) X(hidden_bias, 0, F32, 1, 2) X(given_scores, 0, F32, 4, 4) \
-    X(bias, 0, F32, 1, 4) X(alibi, 0, F32, 1, 1) X(sink, 0, F32, 1, 1) X(mask, 0, U8, 1, 4) \
-    X(key_lengths, 0, INT, 1, 2) X(query_lengths, 0, INT, 1, 1) X(positions, 0, INT, 1, 2)
+    X(q, "BHQD", "[B,H,Sq,D]; without heads H = 1", FLOATS, ATTN__OPERAND | ATTN__NEEDED | ATTN__FOR_VECTORS) \
+    X(k, "BKSE", "[B,Hkv,Sk,D]; without heads Hkv = 1", FLOATS, ATTN__OPERAND | ATTN__NEEDED | ATTN__FOR_VECTORS) \
+    X(given_scores, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", FLOATS, ATTN__NEEDED | ATTN__FOR_GIVEN) \
+    X(v, "BKSV", "[B,Hkv,Sk,Dv]; without heads Hkv = 1", FLOATS, ATTN__OPERAND) \
+    X(out, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", FLOATS, ATTN__RESULT | ATTN__KEPT) \
+    X(lse, "BHQ.", "[B,H,Sq]; without heads H = 1", SINGLES, ATTN__RESULT) \
+    X(stats, "BHQ2", "[B,H,Sq,2]; without heads H = 1", SINGLES, ATTN__RESULT | ATTN__KEPT) \
+    X(weights, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", FLOATS, ATTN__RESULT) \
+    X(scores, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", FLOATS, ATTN__RESULT) \
+    X(scores_softcap, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", FLOATS, ATTN__RESULT) \
+    X(scores_masked, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", FLOATS, ATTN__RESULT) \
+    X(sigma_per_head, ".H..", "[H]", FLOATS, ATTN__FOR_DISTANCE) \
+    X(bilinear, ".hDE", "[Dq,Dk] or [H,Dq,Dk]", FLOATS, ATTN__NEEDED | ATTN__FOR_BILINEAR) \
+    X(w_v, ".h.U", "[h] or [H,h]", FLOATS, ATTN__NEEDED | ATTN__FOR_ADDITIVE) \
+    X(w_q, ".hUD", "[h,Dq] or [H,h,Dq]", FLOATS, ATTN__FOR_ADDITIVE) \
+    X(w_k, ".hUE", "[h,Dk] or [H,h,Dk]", FLOATS, ATTN__FOR_ADDITIVE) \
+    X(hidden_bias, ".h.U", "[h] or [H,h]", FLOATS, ATTN__FOR_ADDITIVE) \
+    X(bias, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", FLOATS, ATTN__MASKING | ATTN__BROADCAST) \
+    X(alibi, ".H..", "[H]", FLOATS, 0) \
+    X(sink, ".H..", "[H]", FLOATS, 0) \
+    X(mask, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", BYTES, ATTN__MASKING | ATTN__BROADCAST) \
+    X(key_lengths, "B.q.", "[B] or [B,Sq]", INTS, ATTN__MASKING) \
+    X(query_lengths, "B...", "[B]", INTS, ATTN__MASKING) \
+    X(positions, "B.q.", "[B] or [B,Sq]", INTS, ATTN__MASKING)
 
 enum {
-#define ATTN__X(f, output, takes, least, most) ATTN__F_##f,
+#define ATTN__X(f, shape, axes, takes, flags) ATTN__F_##f,
     ATTN__VIEW_LIST(ATTN__X)
 #undef ATTN__X
     ATTN__F_COUNT
 };
 static const attn__field attn__fields[ATTN__F_COUNT] = {
-#define ATTN__X(f, output, takes, least, most) \
-    {offsetof(attn_desc, f), output, ATTN__TAKES_##takes, least, most, ATTN__NAMES(#f)},
+#define ATTN__X(f, shape, axes, takes, flags) ATTN__ROW(attn_desc, f, shape, axes, takes, flags, 0),
     ATTN__VIEW_LIST(ATTN__X)
 #undef ATTN__X
 };
 
-static int32_t attn__rank_at(const attn_desc *d, int field)
-{
-    int32_t rank;
-    ATTN__COPY(&rank, (const char *)d + attn__fields[field].offset + offsetof(attn_view, rank), sizeof rank);
-    return rank;
-}
-static int64_t attn__size_at(const attn_desc *d, int field, int axis)
-{
-    int64_t size;
-    ATTN__COPY(&size, (const char *)d + attn__fields[field].offset + offsetof(attn_view, size) +
-               (size_t)axis * sizeof size, sizeof size);
-    return size;
-}
-static attn_view attn__view_at(const attn_desc *d, int field)       /* attn_out and attn_view have one layout */
+#ifndef ATTN_NO_BACKWARD
+/* As above; with the field of attn_desc that it belongs to, and of whose shape it is. */
+#define ATTN__GRAD_LIST(X) \
+    X(d_out, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", 0, 0) \
+    X(d_weights, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", 0, 0) \
+    X(d_lse, "BHQ.", "[B,H,Sq]; without heads H = 1", 0, 0) \
+    X(dq, "BHQD", "q", ATTN__RESULT, 1 + ATTN__F_q) \
+    X(dk, "BKSE", "k", ATTN__RESULT, 1 + ATTN__F_k) \
+    X(dv, "BKSV", "v", ATTN__RESULT, 1 + ATTN__F_v) \
+    X(d_given_scores, "BHQS", "given_scores", ATTN__RESULT, 1 + ATTN__F_given_scores) \
+    X(d_bias, "bhqs", "bias", ATTN__RESULT | ATTN__BROADCAST, 1 + ATTN__F_bias) \
+    X(d_bilinear, ".hDE", "bilinear", ATTN__RESULT, 1 + ATTN__F_bilinear) \
+    X(d_w_q, ".hUD", "w_q", ATTN__RESULT, 1 + ATTN__F_w_q) \
+    X(d_w_k, ".hUE", "w_k", ATTN__RESULT, 1 + ATTN__F_w_k) \
+    X(d_w_v, ".h.U", "w_v", ATTN__RESULT, 1 + ATTN__F_w_v) \
+    X(d_hidden_bias, ".h.U", "hidden_bias", ATTN__RESULT, 1 + ATTN__F_hidden_bias) \
+    X(d_sigma, ".?..", "[1], or [H] with sigma_per_head", ATTN__RESULT, 0) \
+    X(d_scale, ".1..", "[1]", ATTN__RESULT, 0) \
+    X(d_sink, ".H..", "sink", ATTN__RESULT, 1 + ATTN__F_sink) \
+    X(d_alibi, ".H..", "alibi", ATTN__RESULT, 1 + ATTN__F_alibi)
+enum {
+#define ATTN__X(f, shape, axes, flags, owner) ATTN__G_##f,
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+    ATTN__G_COUNT
+};
+static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
+#define ATTN__X(f, shape, axes, flags, owner) ATTN__ROW(attn_grad, f, shape, axes, FLOATS, flags, owner),
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+};
+#else
+enum { ATTN__G_COUNT };
+#endif
+
+/* The view that a row tells of; attn_out and attn_view have one layout. */
+static attn_view attn__view_in(const void *structure, const attn__field *f)
 {
     attn_view v;
-    ATTN__COPY(&v, (const char *)d + attn__fields[field].offset, sizeof v);
+    ATTN__COPY(&v, (const char *)structure + f->offset, sizeof v);
     return v;
+}
+static attn_view attn__view_at(const attn_desc *d, int field) { return attn__view_in(d, &attn__fields[field]); }
+
+/* Which axis of a view of that rank stands for which letter of its shape; -1: it has none. */
+static void attn__axes_of(const char *shape, int rank, int *axis)
+{
+    int i, n = 0, most = 0;
+    for (i = 0; i < 4; i++) most += shape[i] != '.';
+    for (i = 0; i < 4; i++) {
+        const int left_out = shape[i] >= 'a' && most > rank;
+        most -= left_out;
+        axis[i] = shape[i] == '.' || left_out ? -1 : n++;
+    }
+}
+
+/* A view with all four axes of its shape; those that it lacks have size 1, and size 1 has stride 0. */
+static attn_view attn__view4(attn_view v, const char *shape)
+{
+    attn_view r = v;
+    int i, axis[4];
+    if (v.rank < 1 || v.rank > 4) return v;
+    attn__axes_of(shape, v.rank, axis);
+    for (i = 0; i < 4; i++) {
+        r.size[i] = axis[i] < 0 ? 1 : v.size[axis[i]];
+        r.stride[i] = r.size[i] == 1 ? 0 : v.stride[axis[i]];
+    }
+    r.rank = 4;
+    return r;
 }
 
 static int64_t attn__elements(const attn_view *v)
@@ -3002,74 +3101,187 @@ enum {
 #endif
 
 /* One view on its own: rank, type, sizes, extent. span: what it reaches. */
-static attn_status attn__check_span(const attn_view *v, const attn__field *f, int flags, attn__span *span,
+static attn_status attn__check_view(const attn_view *v, const attn__field *f, int flags, attn__span *span,
                                     attn_error *err)
 {
     int64_t elements;
-    int i;
-    span->first = span->end = (uintptr_t)v->data;
-    if (v->rank == 0) return ATTN_OK;
-    if (v->rank < f->rank_least || v->rank > f->rank_most)
-        return attn__fail2(err, ATTN_ERR_RANK, f->names.rank,
-                           v->rank < f->rank_least ? "must be at least" : "must be at most", v->rank,
-                           v->rank < f->rank_least ? f->rank_least : f->rank_most);
-    if (f->takes == ATTN__TAKES_F32 && !ATTN__HALF(v, flags)) {
-        ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, f->names.type,
+    int i, least = 0, most = 0;
+    for (i = 0; i < 4; i++) {
+        most += f->shape[i] != '.';
+        least += f->shape[i] != '.' && f->shape[i] < 'a';
+    }
+    if (v->rank < least || v->rank > most || v->rank < 1)
+        return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), attn__rule_of(f, ATTN__T_AXES), v->rank,
+                           v->rank > most ? most : least > 0 ? least : 1);
+    if (f->takes <= ATTN__SINGLES && !(f->takes == ATTN__FLOATS && ATTN__HALF(v, flags))) {
+        ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE),
                    "must be ATTN_F32: other float types are not in this version");
-        ATTN__RULE(v->type == ATTN_F32, ATTN_ERR_TYPE, f->names.type, "must be ATTN_F32");
-    } else if (f->takes == ATTN__TAKES_U8) {
-        ATTN__RULE(v->type == ATTN_U8, ATTN_ERR_TYPE, f->names.type, "must be ATTN_U8");
-    } else if (f->takes == ATTN__TAKES_INT) {
-        ATTN__RULE(v->type == ATTN_I32 || v->type == ATTN_I64, ATTN_ERR_TYPE, f->names.type,
+        ATTN__RULE(v->type == ATTN_F32, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE), "must be ATTN_F32");
+    } else if (f->takes == ATTN__BYTES) {
+        ATTN__RULE(v->type == ATTN_U8, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE), "must be ATTN_U8");
+    } else if (f->takes == ATTN__INTS) {
+        ATTN__RULE(v->type == ATTN_I32 || v->type == ATTN_I64, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE),
                    "must be ATTN_I32 or ATTN_I64");
     }
     for (i = 0; i < v->rank; i++)
-        if (v->size[i] < 0) return attn__fail2(err, ATTN_ERR_SIZE, f->names.size[i], "must be at least", v->size[i], 0);
+        if (v->size[i] < 0) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
+                                               "must be at least", v->size[i], 0);
+    span->first = span->end = (uintptr_t)v->data;
     elements = attn__elements(v);
     if (elements == 0) return ATTN_OK;
-    ATTN__RULE(elements <= ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, f->names.view,
+    ATTN__RULE(elements <= ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
                "must have fewer than 2^60 elements");
-    ATTN__RULE(!attn__find_span(v, span), ATTN_ERR_OVERFLOW, f->names.stride,
+    ATTN__RULE(!attn__find_span(v, span), ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_STRIDE),
                "must keep the extent within memory");
-    ATTN__RULE(!(flags & ATTN__WITH_DATA) || v->data, ATTN_ERR_NULL, f->names.data, "must not be NULL");
-    ATTN__RULE(!f->output || attn__nests(v), ATTN_ERR_STRIDE, f->names.stride,
+    ATTN__RULE(!(flags & ATTN__WITH_DATA) || v->data, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_DATA),
+               "must not be NULL");
+    ATTN__RULE(!(f->flags & ATTN__RESULT) || attn__nests(v), ATTN_ERR_STRIDE, attn__name_of(f, ATTN__T_STRIDE),
                "must not make the output overlap itself");
     return ATTN_OK;
 }
-static attn_status attn__check_view(const attn_view *v, const attn__field *f, int flags, attn_error *err)
-{
-    attn__span span;
-    return attn__check_span(v, f, flags, &span, err);
-}
 
-/* view.size[axis] == want, unless the view is absent */
-static attn_status attn__check_size(const attn_view *v, const attn__names *names, int axis, int64_t want,
-                                    const char *rule, attn_error *err)
-{
-    if (v->rank == 0 || v->size[axis] == want) return ATTN_OK;
-    return attn__fail2(err, ATTN_ERR_SIZE, names->size[axis], rule, v->size[axis], want);
-}
-
-/* field.size[axis] == want, unless the field is absent */
-static attn_status attn__check_field(const attn_desc *d, int field, int axis, int64_t want, const char *rule,
-                                     attn_error *err)
-{
-    if (!attn__rank_at(d, field) || attn__size_at(d, field, axis) == want) return ATTN_OK;
-    return attn__fail2(err, ATTN_ERR_SIZE, attn__fields[field].names.size[axis], rule, attn__size_at(d, field, axis),
-                       want);
-}
-
-/* [B,H,Sq,Sk] broadcast from the right */
-static attn_status attn__check_broadcast(const attn_view *v, const attn__names *names, const int64_t *shape,
-                                         attn_error *err)
+/* A walk over the tables of a call: what each letter stands for and by which field; the views that are there. */
+#define ATTN__LETTER(w, letter) ((w)->size[(letter) - 'A'])
+typedef struct attn__found { const attn__field *field; const void *structure; attn__span span; int written; } attn__found;
+typedef struct attn__walk {
+    int64_t            size[26];
+    const attn__field *of[26];          /* NULL: no field had this letter yet */
+    int8_t             axis[26];
+    const attn__field *owners;          /* of gradients, and where these lie */
+    const void        *owned;
+    uint32_t           takes;           /* ATTN__FOR_x of the score */
+    int                flags, count, in_place;
+    attn__found        found[ATTN__F_COUNT + ATTN__G_COUNT + 24];      /* and those of attn_mha with its gradients */
+} attn__walk;
+static void attn__walk_begin(attn__walk *w, int flags)
 {
     int i;
-    for (i = 0; i < v->rank; i++) {
-        const int64_t want = shape[4 - v->rank + i];
-        if (v->size[i] != 1 && v->size[i] != want)
-            return attn__fail2(err, ATTN_ERR_SIZE, names->size[i], "must broadcast against [B,H,Sq,Sk]: be 1 or",
-                               v->size[i], want);
+    for (i = 0; i < 26; i++) w->size[i] = 0;
+    for (i = 0; i < 26; i++) w->of[i] = NULL;
+    w->takes = ATTN__FOR_SOME;
+    w->flags = flags;
+    w->count = w->in_place = 0;
+}
+
+/* What a letter stands for, from elsewhere; axis -1: the first text of the field is the rule. */
+static void attn__bind(attn__walk *w, char letter, int64_t size, const attn__field *f, int axis)
+{
+    w->size[letter - 'A'] = size;
+    w->of[letter - 'A'] = f;
+    w->axis[letter - 'A'] = (int8_t)axis;
+}
+
+/* One size against its letter. Key heads must divide the heads; most scores multiply keys by queries, so D = E. */
+static attn_status attn__check_letter(attn__walk *w, const attn__field *f, char letter, int axis, int64_t size,
+                                      attn_error *err)
+{
+    int n = letter - (letter >= 'a' ? 'a' : 'A');
+    const char *rule;
+    if (letter == '?' || (letter >= 'a' && size == 1 && f->flags & ATTN__BROADCAST)) return ATTN_OK;
+    if (letter < 'A')
+        return size == letter - '0' ? ATTN_OK : attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
+                                                            "must be", size, letter - '0');
+    if (!w->of[n]) {
+        attn__bind(w, (char)('A' + n), size, f, axis);
+        if (letter == 'K' && (size ? ATTN__LETTER(w, 'H') % size : ATTN__LETTER(w, 'H')) != 0)
+            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
+                               "must divide the number of query heads", size, ATTN__LETTER(w, 'H'));
+        if (letter != 'E' || w->takes & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)) return ATTN_OK;
+        n = 'D' - 'A';
     }
+    if (size == w->size[n]) return ATTN_OK;
+    rule = letter < 'a' || !(f->flags & ATTN__BROADCAST) ? attn__rule_of(w->of[n], ATTN__T_SIZE + w->axis[n]) :
+        f->shape[3] != 's' ? "must broadcast with a: be 1 or" :
+        "must be 1 or that of [B,H,Sq,Sk], axes counted from the right: [Sq,Sk], [H,Sq,Sk], [B,1,1,Sk], ...";
+    return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis), rule, size, w->size[n]);
+}
+
+/* A gradient against what it belongs to. */
+static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, const attn_view *v, attn_error *err)
+{
+    const attn__field *o = &w->owners[f->owner - 1];
+    const attn_view like = attn__view_in(w->owned, o);
+    int i;
+    ATTN__RULE(like.rank, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
+               "must be absent where what it belongs to is");
+    if (v->rank != like.rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK),
+                                                 attn__rule_of(f, ATTN__T_AXES), v->rank, like.rank);
+    for (i = 0; i < v->rank; i++)
+        if (v->size[i] != like.size[i]) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
+                                                           attn__rule_of(o, ATTN__T_SIZE + i), v->size[i], like.size[i]);
+    return ATTN_OK;
+}
+
+/* A field that the score does not take, or one that it lacks. */
+static attn_status attn__check_taken(const attn__field *f, int rank, uint32_t takes, attn_error *err)
+{
+    static const struct { uint32_t by; const char *only, *needed; } rules[] = {
+        {ATTN__FOR_VECTORS, "must be absent for ATTN_SCORE_GIVEN", "must be given"},
+        {ATTN__FOR_BILINEAR, "counts for ATTN_SCORE_BILINEAR only", "must be given for ATTN_SCORE_BILINEAR"},
+        {ATTN__FOR_ADDITIVE, "counts for ATTN_SCORE_ADDITIVE only", "must be given for ATTN_SCORE_ADDITIVE"},
+        {ATTN__FOR_GIVEN, "counts for ATTN_SCORE_GIVEN only", "must be given for ATTN_SCORE_GIVEN"},
+        {ATTN__FOR_DISTANCE, "counts for the distance kernels only", ""}, {ATTN__NEEDED, "", "must be given"}};
+    const int taken = !(f->flags & ATTN__FOR_SOME) || f->flags & takes;
+    int i = 0;
+    if (rank ? taken : !(f->flags & ATTN__NEEDED) || !taken) return ATTN_OK;
+    while (!(f->flags & rules[i].by)) i++;
+    return rank ? attn__fail(err, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), rules[i].only) :
+        attn__fail(err, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_VIEW), rules[i].needed);
+}
+
+/* The views of one structure; only: 0, or those with one of these flags; unread: these need no data. */
+static attn_status attn__check_fields(attn__walk *w, const void *structure, const attn__field *fields, int count,
+                                      uint32_t only, uint32_t unread, attn_error *err)
+{
+    const attn__field *f;
+    for (f = fields; f < fields + count; f++) {
+        attn__found *found = &w->found[w->count];
+        attn_view v;
+        int32_t rank;
+        int i, axis[4];
+        if (only && !(f->flags & only)) continue;
+        ATTN__COPY(&rank, (const char *)structure + f->offset + offsetof(attn_view, rank), sizeof rank);
+        if (f->flags & (ATTN__FOR_SOME | ATTN__NEEDED)) ATTN__TRY(attn__check_taken(f, rank, w->takes, err));
+        if (!rank) continue;
+        v = attn__view_in(structure, f);
+        ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, &found->span,
+                                   err));
+        attn__axes_of(f->shape, rank, axis);
+        if (f->owner) ATTN__TRY(attn__check_owner(w, f, &v, err));
+        else for (i = 0; i < 4; i++)
+            if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, f->shape[i], axis[i], v.size[axis[i]], err));
+        found->field = f;
+        found->structure = structure;
+        found->written = (f->flags & ATTN__RESULT) != 0;
+        w->count++;
+    }
+    return ATTN_OK;
+}
+
+/* The masked softmax alone may work in place: its weights where its scores were. */
+static int attn__in_place(const attn__walk *w, const attn__found *o, const attn__found *x)
+{
+    const attn_view a = attn__view_in(o->structure, o->field), b = attn__view_in(x->structure, x->field);
+    int i, same = w->in_place && o->field == &attn__fields[ATTN__F_weights] &&
+        x->field == &attn__fields[ATTN__F_given_scores] && a.data == b.data;
+    for (i = 0; i < 4; i++) same = same && (b.size[i] <= 1 || b.stride[i] == a.stride[i]);
+    return same;
+}
+
+/* No output may share a byte with another one or with an input. */
+static attn_status attn__check_overlaps(const attn__walk *w, attn_error *err)
+{
+    const attn__found *o, *x, *end = w->found + w->count;
+    for (o = w->found; o < end; o++)
+        for (x = w->found; o->written && x < end; x++) {
+            attn_view a, b;
+            if (x == o || (x->written && x < o) || attn__apart(o->span, x->span)) continue;
+            a = attn__view_in(o->structure, o->field);
+            b = attn__view_in(x->structure, x->field);
+            ATTN__RULE(attn__in_place(w, o, x) || attn__disjoint(&a, &b), ATTN_ERR_OVERLAP,
+                       attn__name_of(o->field, ATTN__T_VIEW), x->written ? "must not overlap another output" :
+                       "must not overlap an input");
+        }
     return ATTN_OK;
 }
 
@@ -3079,17 +3291,18 @@ static int64_t attn__int_at(const attn_view *v, int64_t index)
 }
 
 /* lengths [B] or [B,Sq], each 0..most */
-static attn_status attn__check_lengths(const attn_view *v, const attn__names *names, int64_t most, attn_error *err)
+static attn_status attn__check_lengths(const attn_desc *d, int field, int64_t most, attn_error *err)
 {
+    const attn_view v = attn__view_at(d, field);
+    const char *name = attn__name_of(&attn__fields[field], ATTN__T_VIEW);
+    const int64_t n = v.rank == 2 ? v.size[1] : 1;
     int64_t b, i;
-    const int64_t n = v->rank == 2 ? v->size[1] : 1;
-    if (v->rank == 0 || !v->data) return ATTN_OK;
-    for (b = 0; b < v->size[0]; b++)
+    for (b = 0; v.rank && v.data && b < v.size[0]; b++)
         for (i = 0; i < n; i++) {
-            const int64_t x = attn__int_at(v, b * v->stride[0] + (v->rank == 2 ? i * v->stride[1] : 0));
-            if (x < 0) return attn__fail2(err, ATTN_ERR_RANGE, names->view, "must be at least", x, 0);
-            if (x > most) return attn__fail2(err, ATTN_ERR_RANGE, names->view, "must be at most the size of its axis",
-                                             x, most);
+            const int64_t x = attn__int_at(&v, b * v.stride[0] + (v.rank == 2 ? i * v.stride[1] : 0));
+            if (x < 0) return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at least", x, 0);
+            if (x > most)
+                return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at most the size of its axis", x, most);
         }
     return ATTN_OK;
 }
@@ -3136,37 +3349,28 @@ static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x
 
 static int attn__is_width(float x) { return x >= 1e-18f && x <= 1e18f; }       /* its square is a normal float */
 
-/* The fields that only some scores take. */
+static uint32_t attn__taken_by(int32_t score)       /* ATTN__FOR_x */
+{
+    switch (score) {
+    case ATTN_SCORE_BILINEAR: return ATTN__FOR_VECTORS | ATTN__FOR_BILINEAR;
+    case ATTN_SCORE_ADDITIVE: return ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE;
+    case ATTN_SCORE_GIVEN:    return ATTN__FOR_GIVEN;
+    case ATTN_SCORE_CONSTANT: return ATTN__FOR_VECTORS;
+    default:                  return ATTN__FOR_VECTORS | (attn__is_kernel(score) ? ATTN__FOR_DISTANCE : 0u);
+    }
+}
 static attn_status attn__check_score(const attn_desc *d, attn_error *err)
 {
-    const int given = d->score == ATTN_SCORE_GIVEN, additive = d->score == ATTN_SCORE_ADDITIVE;
-    const int has_sigma = d->score >= ATTN_SCORE_GAUSSIAN && d->score <= ATTN_SCORE_TRIANGULAR;
+    const int distance = attn__is_kernel(d->score) && d->score != ATTN_SCORE_CONSTANT;
     ATTN__RULE(d->score >= 0 && d->score < ATTN_SCORE_COUNT, ATTN_ERR_OPTION, "score", "must be one of attn_score");
     ATTN__RULE(!attn__is_kernel(d->score) || (!d->scale_set && d->scale == 0.0f), ATTN_ERR_OPTION, "scale",
                "must not be set for a distance kernel: sigma sets its width");
     ATTN__RULE(attn__is_number(d->scale), ATTN_ERR_RANGE, "scale", "must be finite");
     ATTN__RULE(d->sigma == 0.0f || attn__is_width(d->sigma), ATTN_ERR_RANGE, "sigma",
                "must be within 1e-18..1e18, or 0 for 1");
-    ATTN__RULE(has_sigma || d->sigma == 0.0f, ATTN_ERR_OPTION, "sigma", "counts for the distance kernels only");
-    ATTN__RULE(has_sigma || !d->sigma_per_head.rank, ATTN_ERR_OPTION, "sigma_per_head",
-               "counts for the distance kernels only");
+    ATTN__RULE(distance || d->sigma == 0.0f, ATTN_ERR_OPTION, "sigma", "counts for the distance kernels only");
     ATTN__RULE(d->sigma == 0.0f || !d->sigma_per_head.rank, ATTN_ERR_OPTION, "sigma",
                "must be 0 where sigma_per_head is given");
-    ATTN__RULE(d->score == ATTN_SCORE_BILINEAR || !d->bilinear.rank, ATTN_ERR_OPTION, "bilinear",
-               "counts for ATTN_SCORE_BILINEAR only");
-    ATTN__RULE(additive || !d->w_q.rank, ATTN_ERR_OPTION, "w_q", "counts for ATTN_SCORE_ADDITIVE only");
-    ATTN__RULE(additive || !d->w_k.rank, ATTN_ERR_OPTION, "w_k", "counts for ATTN_SCORE_ADDITIVE only");
-    ATTN__RULE(additive || !d->w_v.rank, ATTN_ERR_OPTION, "w_v", "counts for ATTN_SCORE_ADDITIVE only");
-    ATTN__RULE(additive || !d->hidden_bias.rank, ATTN_ERR_OPTION, "hidden_bias", "counts for ATTN_SCORE_ADDITIVE only");
-    ATTN__RULE(given || !d->given_scores.rank, ATTN_ERR_OPTION, "given_scores", "counts for ATTN_SCORE_GIVEN only");
-    ATTN__RULE(!given || d->given_scores.rank, ATTN_ERR_NULL, "given_scores", "must be given for ATTN_SCORE_GIVEN");
-    ATTN__RULE(!given || !d->q.rank, ATTN_ERR_OPTION, "q", "must be absent for ATTN_SCORE_GIVEN");
-    ATTN__RULE(!given || !d->k.rank, ATTN_ERR_OPTION, "k", "must be absent for ATTN_SCORE_GIVEN");
-    ATTN__RULE(given || d->q.rank, ATTN_ERR_NULL, "q", "must be given");
-    ATTN__RULE(given || d->k.rank, ATTN_ERR_NULL, "k", "must be given");
-    ATTN__RULE(d->score != ATTN_SCORE_BILINEAR || d->bilinear.rank, ATTN_ERR_NULL, "bilinear",
-               "must be given for ATTN_SCORE_BILINEAR");
-    ATTN__RULE(!additive || d->w_v.rank, ATTN_ERR_NULL, "w_v", "must be given for ATTN_SCORE_ADDITIVE");
     return ATTN_OK;
 }
 
@@ -3196,117 +3400,91 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
     return ATTN_OK;
 }
 
-/* Sizes of the views against each other. */
-static attn_status attn__check_shape(const attn_desc *d, attn__shape *s, attn_error *err)
+/* What the arrays hold that can be looked at. */
+static attn_status attn__check_contents(const attn_desc *d, const attn__walk *w, attn_error *err)
 {
-    const attn__field *f = attn__fields;
-    const int given = d->score == ATTN_SCORE_GIVEN;
-    const attn_view *from = given ? &d->given_scores : &d->q;
-    int64_t shape[4], all;
-    int i, p;
-#define ATTN__SIZE(field, axis, want, rule) \
-    ATTN__TRY(attn__check_field(d, ATTN__F_##field, axis, want, rule, err))
-    s->batch = from->size[0];
-    s->heads = from->size[1];
-    s->queries = from->size[2];
-    s->keys = given ? from->size[3] : d->k.size[2];
-    s->size_q = given ? 0 : d->q.size[3];
-    s->size_k = given ? 0 : d->k.size[3];
-    s->heads_kv = !given ? d->k.size[1] : d->v.rank ? d->v.size[1] : s->heads;
-    s->size_v = d->v.rank ? d->v.size[3] : 0;
-    s->hidden = d->w_v.rank ? d->w_v.size[d->w_v.rank - 1] : 0;
-    ATTN__SIZE(k, 0, s->batch, "must equal q.size[0]");
-    if (s->heads_kv ? s->heads % s->heads_kv != 0 : s->heads != 0)
-        return attn__fail2(err, ATTN_ERR_SIZE, given ? "v.size[1]" : "k.size[1]",
-                           "must divide the number of query heads", s->heads_kv, s->heads);
-    if (d->score != ATTN_SCORE_BILINEAR && d->score != ATTN_SCORE_ADDITIVE) ATTN__SIZE(k, 3, s->size_q,
-        "must equal q.size[3]");
-    ATTN__SIZE(v, 0, s->batch, "must equal the batch size of q");
-    ATTN__SIZE(v, 1, s->heads_kv, "must equal k.size[1]");
-    ATTN__SIZE(v, 2, s->keys, "must equal the number of keys");
-    ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
-    ATTN__SIZE(out, 3, s->size_v, "must equal v.size[3]");
-    shape[0] = s->batch;
-    shape[1] = s->heads;
-    shape[2] = s->queries;
-    shape[3] = s->keys;
-    for (p = ATTN__F_out; p <= ATTN__F_scores_masked; p++) {
-        const int rank = attn__rank_at(d, p);
-        for (i = 0; i < (p == ATTN__F_out ? 3 : rank); i++)
-            ATTN__TRY(attn__check_field(d, p, i, i == 3 && p == ATTN__F_stats ? 2 : shape[i],
-                      i == 0 ? "must equal the batch size" :
-                      i == 1 ? "must equal the number of query heads" : i == 2 ? "must equal the number of queries" :
-                      p == ATTN__F_stats ? "must be" : "must equal the number of keys", err));
-    }
-    ATTN__SIZE(sigma_per_head, 0, s->heads, "must equal the number of query heads");
-    ATTN__SIZE(alibi, 0, s->heads, "must equal the number of query heads");
-    ATTN__SIZE(sink, 0, s->heads, "must equal the number of query heads");
-    for (p = ATTN__F_bilinear; p <= ATTN__F_hidden_bias; p++) {         /* [..] or [H,..] */
-        const int per_head = p <= ATTN__F_w_k ? 3 : 2;
-        if (attn__rank_at(d, p) == per_head)
-            ATTN__TRY(attn__check_field(d, p, 0, s->heads, "must equal the number of query heads", err));
-    }
-    ATTN__SIZE(bilinear, d->bilinear.rank - 2, s->size_q, "must equal q.size[3]");
-    ATTN__SIZE(bilinear, d->bilinear.rank - 1, s->size_k, "must equal k.size[3]");
-    ATTN__SIZE(w_q, d->w_q.rank - 2, s->hidden, "must equal the size of w_v");
-    ATTN__SIZE(w_k, d->w_k.rank - 2, s->hidden, "must equal the size of w_v");
-    ATTN__SIZE(w_q, d->w_q.rank - 1, s->size_q, "must equal q.size[3]");
-    ATTN__SIZE(w_k, d->w_k.rank - 1, s->size_k, "must equal k.size[3]");
-    ATTN__SIZE(hidden_bias, d->hidden_bias.rank - 1, s->hidden, "must equal the size of w_v");
-    if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank) ATTN__SIZE(q, 3, s->hidden,
-                                                                    "must equal the size of w_v where w_q is absent");
-    if (d->score == ATTN_SCORE_ADDITIVE && !d->w_k.rank) ATTN__SIZE(k, 3, s->hidden,
-                                                                    "must equal the size of w_v where w_k is absent");
-    ATTN__TRY(attn__check_broadcast(&d->bias, &f[ATTN__F_bias].names, shape, err));
-    ATTN__TRY(attn__check_broadcast(&d->mask, &f[ATTN__F_mask].names, shape, err));
-    ATTN__SIZE(key_lengths, 0, s->batch, "must equal the batch size");
-    if (d->key_lengths.rank == 2) ATTN__SIZE(key_lengths, 1, s->queries, "must equal the number of queries");
-    ATTN__SIZE(query_lengths, 0, s->batch, "must equal the batch size");
-    ATTN__SIZE(positions, 0, s->batch, "must equal the batch size");
-    if (d->positions.rank == 2) ATTN__SIZE(positions, 1, s->queries, "must equal the number of queries");
-#undef ATTN__SIZE
-    all = attn__mul64(attn__mul64(shape[0], shape[1]), attn__mul64(shape[2], shape[3]));
-    ATTN__RULE(all < ATTN__HUGE / 8 && all * 4 <= (int64_t)((size_t)-1 / 2), ATTN_ERR_OVERFLOW,
-               given ? "given_scores" : "k", "must make B*H*Sq*Sk a number that can be counted");
-    return ATTN_OK;
-}
-
-static attn_status attn__check_contents(const attn_desc *d, const attn__shape *s, attn_error *err)
-{
-    const attn__field *f = attn__fields;
+    const attn_view *sigma = &d->sigma_per_head;
     int64_t h;
-    ATTN__TRY(attn__check_lengths(&d->key_lengths, &f[ATTN__F_key_lengths].names, s->keys, err));
-    ATTN__TRY(attn__check_lengths(&d->query_lengths, &f[ATTN__F_query_lengths].names, s->queries, err));
-    for (h = 0; d->sigma_per_head.rank && d->sigma_per_head.data && h < s->heads; h++) {
-        const float sigma = ((const float *)d->sigma_per_head.data)[h * d->sigma_per_head.stride[0]];
-        ATTN__RULE(attn__is_width(sigma), ATTN_ERR_RANGE, "sigma_per_head", "must be within 1e-18..1e18");
-    }
+    ATTN__TRY(attn__check_lengths(d, ATTN__F_key_lengths, ATTN__LETTER(w, 'S'), err));
+    ATTN__TRY(attn__check_lengths(d, ATTN__F_query_lengths, ATTN__LETTER(w, 'Q'), err));
+    for (h = 0; sigma->rank && sigma->data && h < sigma->size[0]; h++)
+        ATTN__RULE(attn__is_width(((const float *)sigma->data)[h * sigma->stride[0]]), ATTN_ERR_RANGE, "sigma_per_head",
+                   "must be within 1e-18..1e18");
     return ATTN_OK;
 }
 
-/* The fields that are there, which are few, and what they reach. */
-typedef struct attn__present { int count, field[ATTN__F_COUNT]; attn__span span[ATTN__F_COUNT]; } attn__present;
-
-static attn_status attn__check_overlaps(const attn_desc *d, const attn__present *present, attn_error *err)
+/* All rules of a descriptor; only: as attn__check_fields, where the walk knows the sizes already. */
+static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t only, attn_error *err)
 {
-    int a, b, axis;
-    for (a = 0; a < present->count; a++)
-        for (b = 0; attn__fields[present->field[a]].output && b < present->count; b++) {
-            const int i = present->field[a], j = present->field[b];
-            attn_view o, x;
-            int same;
-            if (b == a || (attn__fields[j].output && b < a) ||
-                attn__apart(present->span[a], present->span[b])) continue;
-            o = attn__view_at(d, i);
-            x = attn__view_at(d, j);
-            same = i == ATTN__F_weights && j == ATTN__F_given_scores && x.data == o.data && !d->out.rank;
-            for (axis = 0; axis < 4; axis++) same = same && (x.size[axis] <= 1 || x.stride[axis] == o.stride[axis]);
-            if (same) continue;                                     /* the masked softmax in place */
-            ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, attn__fields[i].names.view, attn__fields[j].output ?
-                       "must not overlap another output" : "must not overlap an input");
-        }
-    return ATTN_OK;
+    const int unread = d->score == ATTN_SCORE_CONSTANT ? ATTN__FOR_VECTORS : 0;
+    int64_t all;
+    int i, any = only || w->flags & ATTN__NO_RESULT_NEEDED;
+    ATTN__TRY(attn__check_score(d, err));
+    ATTN__TRY(attn__check_options(d, err));
+    w->takes = attn__taken_by(d->score);
+    w->in_place = !d->out.rank;
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, only, unread, err));
+    for (i = 0; i < w->count; i++) any |= w->found[i].written;
+    ATTN__RULE(any, ATTN_ERR_NULL, "out", "must be given, or another result");
+    ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
+    if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank && d->q.size[3] != ATTN__LETTER(w, 'U'))
+        return attn__fail2(err, ATTN_ERR_SIZE, "q.size[3]", "must equal the size of w_v where w_q is absent",
+                           d->q.size[3], ATTN__LETTER(w, 'U'));
+    if (d->score == ATTN_SCORE_ADDITIVE && !d->w_k.rank && d->k.size[3] != ATTN__LETTER(w, 'U'))
+        return attn__fail2(err, ATTN_ERR_SIZE, "k.size[3]", "must equal the size of w_v where w_k is absent",
+                           d->k.size[3], ATTN__LETTER(w, 'U'));
+    all = attn__mul64(attn__mul64(ATTN__LETTER(w, 'B'), ATTN__LETTER(w, 'H')),
+                      attn__mul64(ATTN__LETTER(w, 'Q'), ATTN__LETTER(w, 'S')));
+    ATTN__RULE(all < ATTN__HUGE / 8 && all * 4 <= (int64_t)((size_t)-1 / 2), ATTN_ERR_OVERFLOW,
+               attn__name_of(w->of['S' - 'A'], ATTN__T_VIEW), "must make B*H*Sq*Sk a number that can be counted");
+    if (!(w->flags & ATTN__ON_DEVICE)) ATTN__TRY(attn__check_contents(d, w, err));
+    return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
+
+#ifndef ATTN_NO_BACKWARD
+/* Of what the walk found, what a backward call reads: the forward's results are inputs now, or do not count. */
+static void attn__keep_inputs(attn__walk *w)
+{
+    int i, n = 0;
+    for (i = 0; i < w->count; i++) {
+        if (w->found[i].written && !(w->found[i].field->flags & ATTN__KEPT)) continue;
+        w->found[n] = w->found[i];
+        w->found[n++].written = 0;
+    }
+    w->count = n;
+}
+
+/* The gradients of a call whose descriptor the walk has been through. */
+static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const attn_grad *g, attn_error *err)
+{
+    int i, first, above = 0, results = 0, reads_out = 0;
+    attn__keep_inputs(w);
+    first = w->count;
+    w->owners = attn__fields;
+    w->owned = d;
+    ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0, err));
+    for (i = first; i < w->count; i++) {
+        above |= !w->found[i].written;
+        results |= w->found[i].written;
+        reads_out |= w->found[i].written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
+    }
+    ATTN__RULE(!g->d_out.rank || d->v.rank, ATTN_ERR_OPTION, "d_out", "must be absent where v is");
+    ATTN__RULE(!g->d_sigma.rank || attn__is_kernel(d->score), ATTN_ERR_OPTION, "d_sigma",
+               "counts for the distance kernels only");
+    ATTN__RULE(!g->d_scale.rank || !attn__is_kernel(d->score), ATTN_ERR_OPTION, "d_scale",
+               "must be absent for the distance kernels");
+    if (g->d_sigma.rank && g->d_sigma.size[0] != (d->sigma_per_head.rank ? d->sigma_per_head.size[0] : 1))
+        return attn__fail2(err, ATTN_ERR_SIZE, "d_sigma.size[0]", "must be 1, or that of sigma_per_head",
+                           g->d_sigma.size[0], d->sigma_per_head.rank ? d->sigma_per_head.size[0] : 1);
+    ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or another gradient from above");
+    ATTN__RULE(results, ATTN_ERR_NULL, "dq", "must be given, or another result");
+    ATTN__RULE(g->accumulate <= ATTN_GRAD_ALL, ATTN_ERR_OPTION, "accumulate", "must be ATTN_GRAD_x bits");
+    ATTN__RULE(g->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
+    ATTN__RULE(d->out.rank || !g->d_out.rank || !reads_out, ATTN_ERR_NULL, "out",
+               "must be given: the forward's result is read");
+    return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
+}
+#endif
 
 #ifdef ATTN_CUDA
 /* ---- where a call runs: where its arrays lie */
@@ -3328,11 +3506,10 @@ static attn_status attn__see(attn__place *at, const attn_view *v, const char *fi
 static attn_status attn__see_fields(attn__place *at, const void *structure, const attn__field *fields, int count,
                                     attn_error *err)
 {
-    attn_view v;
     int i;
     for (i = 0; i < count; i++) {
-        ATTN__COPY(&v, (const char *)structure + fields[i].offset, sizeof v);
-        ATTN__TRY(attn__see(at, &v, fields[i].names.view, err));
+        const attn_view v = attn__view_in(structure, &fields[i]);
+        ATTN__TRY(attn__see(at, &v, attn__name_of(&fields[i], ATTN__T_VIEW), err));
     }
     return ATTN_OK;
 }
@@ -3351,14 +3528,19 @@ static int attn__place_flags(const attn__place *at, int flags)
     if (at->seen && at->where & ATTN__PLACE_DEVICE) return flags | ATTN__ON_DEVICE;
     return at->seen || flags & ATTN__WITH_DATA ? flags : flags | ATTN__ANYWHERE;
 }
-static attn_status attn__find_place(const attn_desc *d, int *flags, attn_error *err)
+static attn_status attn__find_place_of(const void *structure, const attn__field *fields, int count,
+                                       const attn_desc *options, int *flags, attn_error *err)
 {
     attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    if (!d) return ATTN_OK;
-    ATTN__TRY(attn__see_fields(&at, d, attn__fields, ATTN__F_COUNT, err));
-    ATTN__TRY(attn__see_workspace(&at, d, err));
+    if (!structure) return ATTN_OK;
+    ATTN__TRY(attn__see_fields(&at, structure, fields, count, err));
+    if (options) ATTN__TRY(attn__see_workspace(&at, options, err));
     *flags = attn__place_flags(&at, *flags);
     return ATTN_OK;
+}
+static attn_status attn__find_place(const attn_desc *d, int *flags, attn_error *err)
+{
+    return attn__find_place_of(d, attn__fields, ATTN__F_COUNT, d, flags, err);
 }
 /* For what only the CPU does. */
 static int attn__is_on_host(const void *data) { return !data || attn__cuda_place(data, NULL) & ATTN__PLACE_HOST; }
@@ -3384,33 +3566,34 @@ static void attn__cut_keys(attn__shape *s, int32_t score, int64_t rows)
     if (s->parts > chunks / ATTN__CUT_CHUNKS) s->parts = chunks / ATTN__CUT_CHUNKS;
 }
 
-/* Checks everything; fills in defaults in *d and the shape. */
-static attn_status attn__resolve(attn_desc *d, attn__shape *s, int flags, attn_error *err)
+/* The sizes that the letters stand for. */
+static void attn__shape_from(const attn__walk *w, attn__shape *s)
+{
+    s->batch = ATTN__LETTER(w, 'B');
+    s->heads = ATTN__LETTER(w, 'H');
+    s->heads_kv = w->of['K' - 'A'] ? ATTN__LETTER(w, 'K') : s->heads;
+    s->queries = ATTN__LETTER(w, 'Q');
+    s->keys = ATTN__LETTER(w, 'S');
+    s->size_q = ATTN__LETTER(w, 'D');
+    s->size_k = ATTN__LETTER(w, 'E');
+    s->size_v = ATTN__LETTER(w, 'V');
+    s->hidden = ATTN__LETTER(w, 'U');
+}
+
+/* Checks everything; fills in defaults in *d and the shape. grad: an attn_grad or NULL. */
+static attn_status attn__resolve(attn_desc *d, attn__shape *s, const void *grad, int flags, attn_error *err)
 {
     const attn__kernels *kernels;
     int64_t rows, depth, lanes_floats, few_floats;
-    attn__present present;
-    int p, any = 0;
-    ATTN__TRY(attn__check_score(d, err));
-    ATTN__TRY(attn__check_options(d, err));
-    present.count = 0;
-    for (p = 0; p < ATTN__F_COUNT; p++) {
-        const int unread = d->score == ATTN_SCORE_CONSTANT && (p == ATTN__F_q || p == ATTN__F_k);
-        attn_view v;
-        if (!attn__rank_at(d, p)) continue;
-        v = attn__view_at(d, p);
-        ATTN__TRY(attn__check_span(&v, &attn__fields[p], unread ? flags & ~ATTN__WITH_DATA : flags,
-                                   &present.span[present.count], err));
-        present.field[present.count++] = p;
-        any |= attn__fields[p].output;
-    }
-    ATTN__RULE(any || (flags & ATTN__NO_RESULT_NEEDED), ATTN_ERR_NULL, "out", "must be given, or another result");
-    ATTN__TRY(attn__check_shape(d, s, err));
-    if (!(flags & ATTN__ON_DEVICE)) ATTN__TRY(attn__check_contents(d, s, err));
-    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(d, &present, err));
+    attn__walk w;
+    attn__walk_begin(&w, flags);
+    ATTN__TRY(attn__check_desc(&w, d, 0, err));
+#ifndef ATTN_NO_BACKWARD
+    if (grad) ATTN__TRY(attn__check_grad(&w, d, (const attn_grad *)grad, err));
+#endif
+    (void)grad;
+    attn__shape_from(&w, s);
 #ifdef ATTN_CUDA
-    ATTN__RULE(!d->lse.rank || d->lse.type == ATTN_F32, ATTN_ERR_TYPE, "lse.type", "must be ATTN_F32");
-    ATTN__RULE(!d->stats.rank || d->stats.type == ATTN_F32, ATTN_ERR_TYPE, "stats.type", "must be ATTN_F32");
     s->on_device = (flags & ATTN__ON_DEVICE) != 0;
 #endif
 
@@ -4785,14 +4968,18 @@ static void attn__zero(void *p, size_t bytes)
     unsigned char *b = (unsigned char *)p;
     while (bytes--) *b++ = 0;
 }
+static void attn__make_absent(attn_desc *d, uint32_t which)           /* fields with one of these flags become absent */
+{
+    int i;
+    for (i = 0; i < ATTN__F_COUNT; i++)
+        if (attn__fields[i].flags & which) attn__zero((char *)d + attn__fields[i].offset, sizeof(attn_view));
+}
 static attn_desc attn__options(const attn_desc *options)        /* a copy without q, k, v and results */
 {
     attn_desc d;
-    int p;
     if (options) d = *options;
     else attn__zero(&d, sizeof d);
-    for (p = ATTN__F_q; p <= ATTN__F_scores_masked; p++) attn__zero((char *)&d + attn__fields[p].offset,
-                                                                    sizeof(attn_view));
+    attn__make_absent(&d, ATTN__OPERAND | ATTN__RESULT);
     return d;
 }
 
@@ -4859,7 +5046,7 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, attn_plan *p
     ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
     ATTN__RULE(plan, ATTN_ERR_NULL, "plan", "must not be NULL");
     plan->desc = *desc;
-    ATTN__TRY(attn__resolve(&plan->desc, &s, flags, err));
+    ATTN__TRY(attn__resolve(&plan->desc, &s, NULL, flags, err));
     streams = attn__mul64(s.batch, s.streams);
     plan->isa = plan->desc.isa;
     plan->phases = (s.key_blocks > 0) + 1 + (s.parts > 1);
@@ -5010,63 +5197,64 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
 
 /* ---- the pieces */
 
-/* An error in a field that has another name in the function that was called. */
-static attn_status attn__rename(attn_error *err, attn_status st, const attn__names *from, const attn__names *names,
-                                int rank)
+/* An error in a field that has another name in the function that was called, where it was of that rank. */
+static void attn__rename(attn_error *err, const attn__field *from, const attn__field *to, int rank)
 {
-    int i;
-    if (st == ATTN_OK || !err) return st;
-    if (err->field == from->view) err->field = names->view;
-    if (err->field == from->data) err->field = names->data;
-    if (err->field == from->type) err->field = names->type;
-    if (err->field == from->rank) err->field = names->rank;
-    if (err->field == from->stride) err->field = names->stride;
-    for (i = 0; i < 4; i++)         /* the axes that attn__as_rank4 added are in front, and [1] where the rank is 3 */
-        if (err->field == from->size[i]) {
-            const int axis = rank == 3 && i == 0 ? 0 : i - (4 - rank);
-            err->field = axis < 0 ? names->view : names->size[axis];
-            return st;
+    int n;
+    if (err->status == ATTN_OK) return;
+    for (n = 0; n <= ATTN__T_AXES; n++) {
+        const int axis = rank == 3 && n == ATTN__T_SIZE ? 0 : n - ATTN__T_SIZE - (4 - rank), is_size = n > 0 && n < 5;
+        const int as = !is_size ? n : axis < 0 ? ATTN__T_VIEW : ATTN__T_SIZE + axis;
+        if (err->rule == attn__rule_of(from, n)) err->rule = attn__rule_of(to, as);
+        if (err->field == attn__name_of(from, n)) {
+            err->field = attn__name_of(to, as);
+            return;
         }
-    return st;
+    }
 }
 
-/* [n], [rows,n], [B,rows,n] or [B,H,rows,n] as [B,H,rows,n] */
-static attn_view attn__as_rank4(attn_view v)
+/* The shape of [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk], by its rank. */
+static attn_view attn__rows4(attn_view v)
 {
-    attn_view r = v;
-    int axis, from = v.rank - 1;
-    if (v.rank < 1 || v.rank > 4) return v;
-    r.rank = 4;
-    for (axis = 3; axis >= 0; axis--) {
-        const int absent = from < 0 || (axis == 1 && v.rank < 4);
-        r.size[axis] = absent ? 1 : v.size[from];
-        r.stride[axis] = absent ? 0 : v.stride[from];
-        if (!absent) from--;
-    }
-    return r;
+    static const char *const shapes[5] = {"", "...S", "..QS", "B.QS", "BHQS"};
+    return attn__view4(v, shapes[v.rank < 0 || v.rank > 4 ? 0 : v.rank]);
+}
+#define ATTN__X_TEXTS(f) {ATTN__TEXTS(f, "[n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]"), "", 0, 0, 0, 0}
+/* The options of a softmax of x as those of an attention to given scores: of three axes, [B,Sq,Sk], theirs are these. */
+static attn_desc attn__softmax_options(const attn_view *x, const attn_desc *options)
+{
+    attn_desc d = attn__options(options);
+    d.score = ATTN_SCORE_GIVEN;
+    d.given_scores = attn__rows4(*x);
+    if (x->rank == 3 && d.mask.rank == 3) d.mask = attn__rows4(d.mask);
+    if (x->rank == 3 && d.bias.rank == 3) d.bias = attn__rows4(d.bias);
+    return d;
+}
+static void attn__softmax_error(attn_error *err, const attn_view *x, const attn_desc *options)
+{
+    static const attn__field field = ATTN__X_TEXTS("x");
+    const attn__field *mask = &attn__fields[ATTN__F_mask], *bias = &attn__fields[ATTN__F_bias];
+    attn__rename(err, &attn__fields[ATTN__F_given_scores], &field, x->rank);
+    if (x->rank == 3 && options && options->mask.rank == 3) attn__rename(err, mask, mask, 3);
+    if (x->rank == 3 && options && options->bias.rank == 3) attn__rename(err, bias, bias, 3);
 }
 
 static attn_status attn__softmax(attn_view x, attn_out out, const attn_desc *options, size_t *bytes, attn_error *err)
 {
-    static const attn__names names_x = ATTN__NAMES("x"), names_out = ATTN__NAMES("out");
-    const attn__names *mask = &attn__fields[ATTN__F_mask].names, *bias = &attn__fields[ATTN__F_bias].names;
-    attn_desc d = attn__options(options);
+    static const attn__field field_out = ATTN__X_TEXTS("out");
+    attn_desc d = attn__softmax_options(&x, options);
     attn_status st;
     ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
     ATTN__RULE(out.rank, ATTN_ERR_NULL, "out", "must be given");
     if (out.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "out.rank", "must equal x.rank", out.rank, x.rank);
     if (options) d.lse = options->lse;
     if (options) d.stats = options->stats;
-    if (x.rank == 3 && d.mask.rank == 3) d.mask = attn__as_rank4(d.mask);
-    if (x.rank == 3 && d.bias.rank == 3) d.bias = attn__as_rank4(d.bias);
-    d.score = ATTN_SCORE_GIVEN;
-    d.given_scores = attn__as_rank4(x);
-    d.weights = attn__out(out.data, attn__as_rank4(attn_view_of(out)));
+    d.weights = attn__out(out.data, attn__rows4(attn_view_of(out)));
     st = bytes ? attn_workspace_size(&d, bytes, err) : attn_forward(&d, err);
-    attn__rename(err, st, &attn__fields[ATTN__F_given_scores].names, &names_x, x.rank);
-    if (x.rank == 3 && options && options->mask.rank == 3) attn__rename(err, st, mask, mask, 3);
-    if (x.rank == 3 && options && options->bias.rank == 3) attn__rename(err, st, bias, bias, 3);
-    return attn__rename(err, st, &attn__fields[ATTN__F_weights].names, &names_out, x.rank);
+    if (st == ATTN_OK || !err) return st;
+    attn__softmax_error(err, &x, options);
+    attn__rename(err, &attn__fields[ATTN__F_weights], &field_out, x.rank);
+    return st;
 }
 ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err)
 {
@@ -5089,39 +5277,30 @@ ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, cons
     return attn_forward(&d, err);
 }
 
-/* A mask's descriptor, alone: no scores, only what says who may attend to whom. */
-static attn_status attn__mask_check(const attn_desc *options, int64_t b, int64_t h, int64_t queries, int64_t keys,
-                                    int flags, attn_error *err)
+/* A mask as data, and where it is not NULL what makes it: no scores, only what says who may attend to whom. */
+static attn_status attn__mask_check(const void *mask, const attn__field *f, const attn_desc *options, int flags,
+                                    attn_error *err)
 {
+    attn__walk w;
     attn_desc d;
-    attn__shape s;
+    attn__walk_begin(&w, flags);
+    ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, err));
+    if (!options) return ATTN_OK;
     attn__zero(&d, sizeof d);
-    attn__zero(&s, sizeof s);
-    if (options) {
-        d.bias = options->bias;
-        d.mask = options->mask;
-        d.key_lengths = options->key_lengths;
-        d.query_lengths = options->query_lengths;
-        d.causal = options->causal;
-        d.align = options->align;
-        d.positions = options->positions;
-        d.window = options->window;
-        d.window_left = options->window_left;
-        d.window_right = options->window_right;
-    }
-    d.score = ATTN_SCORE_CONSTANT;
-    d.q = attn_view_f32(NULL, 4, b, h, queries, 1);
-    d.k = attn_view_f32(NULL, 4, b, h, keys, 1);
-    return attn__resolve(&d, &s, flags | ATTN__NO_RESULT_NEEDED, err);
+    d.causal = options->causal;
+    d.align = options->align;
+    d.window = options->window;
+    d.window_left = options->window_left;
+    d.window_right = options->window_right;
+    d.bias = options->bias;
+    d.mask = options->mask;
+    d.key_lengths = options->key_lengths;
+    d.query_lengths = options->query_lengths;
+    d.positions = options->positions;
+    return attn__check_desc(&w, &d, ATTN__MASKING, err);
 }
-
-static attn_status attn__check_mask_out(const attn_out *mask, attn_error *err)
-{
-    static const attn__field field = {0, 1, ATTN__TAKES_U8, 4, 4, ATTN__NAMES("mask")};
-    const attn_view v = attn_view_of(*mask);
-    ATTN__RULE(mask->rank, ATTN_ERR_NULL, "mask", "must be given");
-    return attn__check_view(&v, &field, 1, err);
-}
+static const attn__field attn__mask_field = {
+    ATTN__TEXTS("mask", "[B,H,Sq,Sk]; without heads H = 1"), "BHQS", ATTN__BYTES, 0, 0, ATTN__RESULT | ATTN__NEEDED};
 static uint8_t *attn__byte_at(const attn_out *m, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     return (uint8_t *)m->data + (b*m->stride[0] + h*m->stride[1] + i*m->stride[2] + j*m->stride[3]);
@@ -5131,8 +5310,7 @@ static uint8_t *attn__byte_at(const attn_out *m, int64_t b, int64_t h, int64_t i
 static attn_status attn__mask_find_place(const attn_out *mask, const attn_desc *d, int *flags, attn_error *err)
 {
     attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    const attn_view v = attn_view_of(*mask);
-    ATTN__TRY(attn__see(&at, &v, "mask", err));
+    ATTN__TRY(attn__see_fields(&at, mask, &attn__mask_field, 1, err));
     ATTN__TRY(attn__see_fields(&at, d, &attn__fields[ATTN__F_bias], ATTN__F_COUNT - ATTN__F_bias, err));
     *flags = attn__place_flags(&at, *flags);
     return ATTN_OK;
@@ -5152,17 +5330,10 @@ ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_err
 {
     const int64_t *n = mask.size;
     const attn_desc d = attn__options(options);
-    const attn_view out = attn_view_of(mask);
     int64_t b, h, i, j;
-    int p, flags = ATTN__WITH_DATA;
-    ATTN__TRY(attn__check_mask_out(&mask, err));
+    int flags = ATTN__WITH_DATA;
     ATTN__FIND_PLACE(attn__mask_find_place(&mask, &d, &flags, err));
-    ATTN__TRY(attn__mask_check(options, n[0], n[1], n[2], n[3], flags, err));
-    for (p = ATTN__F_bias; p < ATTN__F_COUNT; p++) {
-        const attn_view in = attn__view_at(&d, p);
-        if (p == ATTN__F_alibi || p == ATTN__F_sink) continue;              /* they do not count here */
-        ATTN__RULE(!in.rank || attn__disjoint(&out, &in), ATTN_ERR_OVERLAP, "mask", "must not overlap an input");
-    }
+    ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, &d, flags, err));
 #ifdef ATTN_CUDA
     if (flags & ATTN__ON_DEVICE) return attn__mask_on_device(&mask, d, 0, err);
 #endif
@@ -5204,7 +5375,7 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
 {
     const attn_desc d = attn__options(options);
     attn__fp_state saved;
-    ATTN__TRY(attn__check_mask_out(&mask, err));
+    ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, NULL, ATTN__WITH_DATA, err));
     ATTN__RULE(attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
                "must be within 0..1");
 #ifdef ATTN_CUDA
@@ -5242,42 +5413,38 @@ ATTN__NOINLINE static void attn__merge_rows(const attn_view *out_a, const attn_v
             }
 }
 
+typedef struct attn__merge_arrays { attn_view out_a, lse_a, out_b, lse_b; attn_out out, lse; } attn__merge_arrays;
+
 ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
                                 attn_out out, attn_out lse, attn_error *err)
 {
+#define ATTN__OF_MERGE(f, flags) ATTN__ROW(attn__merge_arrays, f, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", FLOATS, \
+                                           flags, 0)
+#define ATTN__LSE_OF_MERGE(f, flags) ATTN__ROW(attn__merge_arrays, f, "BHQ.", "[B,H,Sq]; without heads H = 1", FLOATS, \
+                                               flags, 0)
     static const attn__field fields[6] = {
-        {0, 0, ATTN__TAKES_F32, 4, 4, ATTN__NAMES("out_a")}, {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("lse_a")},
-        {0, 0, ATTN__TAKES_F32, 4, 4, ATTN__NAMES("out_b")}, {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("lse_b")},
-        {0, 1, ATTN__TAKES_F32, 4, 4, ATTN__NAMES("out")}, {0, 1, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("lse")}};
-    attn_view v[6];
+        ATTN__OF_MERGE(out_a, ATTN__NEEDED), ATTN__LSE_OF_MERGE(lse_a, ATTN__NEEDED),
+        ATTN__OF_MERGE(out_b, ATTN__NEEDED), ATTN__LSE_OF_MERGE(lse_b, ATTN__NEEDED),
+        ATTN__OF_MERGE(out, ATTN__NEEDED | ATTN__RESULT), ATTN__LSE_OF_MERGE(lse, ATTN__RESULT)};
+#undef ATTN__OF_MERGE
+#undef ATTN__LSE_OF_MERGE
+    attn__merge_arrays m;
+    attn__walk w;
     attn__fp_state saved;
-    int i, j, axis, flags = ATTN__WITH_DATA;
-    v[0] = out_a;
-    v[1] = lse_a;
-    v[2] = out_b;
-    v[3] = lse_b;
-    v[4] = attn_view_of(out);
-    v[5] = attn_view_of(lse);
-#ifdef ATTN_CUDA
-    {
-        attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-        for (i = 0; i < 6; i++) ATTN__TRY(attn__see(&at, &v[i], fields[i].names.view, err));
-        flags = attn__place_flags(&at, flags);
-    }
-#endif
-    for (i = 0; i < 6; i++) {
-        ATTN__RULE(v[i].rank || i == 5, ATTN_ERR_NULL, fields[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&v[i], &fields[i], flags, err));
-        for (axis = 0; axis < v[i].rank; axis++) ATTN__TRY(attn__check_size(&v[i], &fields[i].names, axis,
-            v[0].size[axis], "must equal that of out_a", err));
-    }
-    for (i = 4; i < 6; i++)
-        for (j = 0; v[i].rank && j < i; j++)
-            ATTN__RULE(attn__disjoint(&v[i], &v[j]), ATTN_ERR_OVERLAP, fields[i].names.view,
-                       "must not overlap an input or another output");
+    int flags = ATTN__WITH_DATA;
+    m.out_a = out_a;
+    m.lse_a = lse_a;
+    m.out_b = out_b;
+    m.lse_b = lse_b;
+    m.out = out;
+    m.lse = lse;
+    ATTN__FIND_PLACE(attn__find_place_of(&m, fields, 6, NULL, &flags, err));
+    attn__walk_begin(&w, flags);
+    ATTN__TRY(attn__check_fields(&w, &m, fields, 6, 0, 0, err));
+    ATTN__TRY(attn__check_overlaps(&w, err));
 #ifdef ATTN_CUDA
     if (flags & ATTN__ON_DEVICE) {          /* there is no descriptor: the default stream */
-        ATTN__TRY(attn__cuda_merge(v, NULL, err));
+        ATTN__TRY(attn__cuda_merge(&m.out_a, NULL, err));
         return attn__success(err);
     }
 #endif
@@ -5298,64 +5465,53 @@ typedef struct attn__bmm {
     int       flags;
 } attn__bmm;
 
-static attn_view attn__batch_rank4(attn_view v)         /* leading axes of size 1 added; size 1 gets stride 0 */
+typedef struct attn__bmm_arrays { attn_view a, b; attn_out out; } attn__bmm_arrays;
+#define ATTN__BMM_ROW(structure, f, shape, flags) \
+    ATTN__ROW(structure, f, shape, "a matrix: 2, or 3 or 4 with batch axes before it", FLOATS, flags, 0)
+static const attn__field attn__bmm_fields[3] = {
+    ATTN__BMM_ROW(attn__bmm_arrays, a, "bhRT", ATTN__NEEDED | ATTN__BROADCAST),
+    ATTN__BMM_ROW(attn__bmm_arrays, b, "bhTC", ATTN__NEEDED | ATTN__BROADCAST),
+    ATTN__BMM_ROW(attn__bmm_arrays, out, "bhRC", ATTN__NEEDED | ATTN__RESULT)};
+
+/* The factors, then what has their product's shape, with the batch that they have together. */
+static attn_status attn__check_product(attn__walk *w, const void *arrays, const attn__field *fields, attn_error *err)
 {
-    attn_view r = v;
-    int axis;
-    r.rank = 4;
-    for (axis = 0; axis < 4; axis++) {
-        const int from = axis - (4 - v.rank);
-        r.size[axis] = from < 0 ? 1 : v.size[from];
-        r.stride[axis] = from < 0 || (axis < 2 && r.size[axis] == 1) ? 0 : v.stride[from];
+    static const attn__field batch = {"must have the broadcast batch of a and b", "", 0, 0, 0, 0};
+    attn_view out;
+    int i;
+    ATTN__TRY(attn__check_fields(w, arrays, fields, 2, 0, 0, err));
+    if (!w->of['B' - 'A']) attn__bind(w, 'B', 1, &batch, -1);
+    if (!w->of['H' - 'A']) attn__bind(w, 'H', 1, &batch, -1);
+    ATTN__TRY(attn__check_fields(w, arrays, fields + 2, 1, 0, 0, err));
+    out = attn__view_in(arrays, fields + 2);
+    for (i = 0; i < 4 - out.rank; i++) {
+        const int64_t n = ATTN__LETTER(w, i ? 'H' : 'B');
+        if (n != 1) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(fields + 2, ATTN__T_RANK), batch.texts, 1, n);
     }
-    return r;
+    return ATTN_OK;
+}
+
+static attn_status attn__bmm_check(const attn__bmm_arrays *x, const attn_desc *options, int flags, attn_error *err)
+{
+    attn__walk w;
+    attn__walk_begin(&w, flags);
+    ATTN__TRY(attn__check_product(&w, x, attn__bmm_fields, err));
+    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(&w, err));
+    return attn__check_options(options, err);
 }
 
 static attn_status attn__bmm_resolve(attn_view a, attn_view b, attn_out out, const attn_desc *options, int flags,
                                      attn__bmm *m, attn_error *err)
 {
-    static const attn__field fields[3] = {{0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("a")},
-        {0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("b")}, {0, 1, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("out")}};
-    attn_view v[3];
-    int i, axis;
-    v[0] = a;
-    v[1] = b;
-    v[2] = attn_view_of(out);
-    for (i = 0; i < 3; i++) {
-        ATTN__RULE(v[i].rank, ATTN_ERR_NULL, fields[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&v[i], &fields[i], flags, err));
-    }
-    if (b.size[b.rank - 2] != a.size[a.rank - 1])
-        return attn__fail2(err, ATTN_ERR_SIZE, fields[1].names.size[b.rank - 2], "must equal the last size of a",
-                           b.size[b.rank - 2], a.size[a.rank - 1]);
-    if (out.size[out.rank - 2] != a.size[a.rank - 2])
-        return attn__fail2(err, ATTN_ERR_SIZE, fields[2].names.size[out.rank - 2], "must equal the rows of a",
-                           out.size[out.rank - 2], a.size[a.rank - 2]);
-    if (out.size[out.rank - 1] != b.size[b.rank - 1])
-        return attn__fail2(err, ATTN_ERR_SIZE, fields[2].names.size[out.rank - 1], "must equal the columns of b",
-                           out.size[out.rank - 1], b.size[b.rank - 1]);
-    m->a = attn__batch_rank4(a);
-    m->b = attn__batch_rank4(b);
-    m->out = attn__out(out.data, attn__batch_rank4(v[2]));
-    for (axis = 0; axis < 2; axis++) {
-        const int64_t n = m->a.size[axis] == 1 ? m->b.size[axis] : m->a.size[axis], at = axis - (4 - out.rank);
-        if (m->b.size[axis] != 1 && m->b.size[axis] != n)
-            return attn__fail2(err, ATTN_ERR_SIZE, fields[1].names.size[axis - (4 - b.rank)],
-                               "must broadcast with a: be 1 or", m->b.size[axis], n);
-        if (m->out.size[axis] != n)
-            return attn__fail2(err, ATTN_ERR_SIZE, at < 0 ? "out.rank" : fields[2].names.size[at],
-                               "must have the broadcast batch of a and b", m->out.size[axis], n);
-    }
-    for (i = 0; (flags & ATTN__WITH_DATA) && i < 2; i++)
-        ATTN__RULE(attn__disjoint(&v[2], &v[i]), ATTN_ERR_OVERLAP, "out", "must not overlap an input");
-    ATTN__TRY(attn__check_options(options, err));
+    m->a = attn__view4(a, "bhRT");
+    m->b = attn__view4(b, "bhTC");
+    m->out = attn__out(out.data, attn__view4(attn_view_of(out), "bhRC"));
     m->f = attn__table(options->isa ? options->isa : (int32_t)attn_best_isa());
     m->ld = m->f->width * m->f->vecs;
     m->column_tiles = attn__blocks(m->out.size[3], m->ld);
     m->worker_bytes = attn__bytes_of(attn__mul64(attn__add64(m->a.size[3], ATTN__BMM_ROWS), m->ld));
     ATTN__RULE(attn__mul64(m->worker_bytes, (int64_t)options->parallel.workers + 1) < (int64_t)((size_t)-1 / 4),
-               ATTN_ERR_OVERFLOW,
-               "a", "must leave a workspace that fits in memory");
+               ATTN_ERR_OVERFLOW, "a", "must leave a workspace that fits in memory");
     m->memory = NULL;
     m->flags = flags;
     return ATTN_OK;
@@ -5427,37 +5583,26 @@ static attn_status attn__bmm_run(attn__bmm *m, void *memory, const attn_desc *op
     else for (i = 0; i < n; i++) attn__bmm_task(m, i, 0);
     return ATTN_OK;
 }
-#ifdef ATTN_CUDA
-static attn_status attn__bmm_find_place(const attn_view *v, int count, const attn_desc *options, int *flags,
-                                        attn_error *err)
+/* The place, the checks and the set-up of one product. */
+static attn_status attn__bmm_begin(attn_view a, attn_view b, attn_out out, const attn_desc *options, int flags,
+                                   attn__bmm *m, attn_error *err)
 {
-    static const char *const names[5] = {"a", "b", "out", "da", "db"};
-    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    int i;
-    for (i = 0; i < count; i++) ATTN__TRY(attn__see(&at, &v[i], count == 5 && i == 2 ? "d_out" : names[i], err));
-    ATTN__TRY(attn__see_workspace(&at, options, err));
-    *flags = attn__place_flags(&at, *flags);
-    return ATTN_OK;
+    attn__bmm_arrays x;
+    x.a = a;
+    x.b = b;
+    x.out = out;
+    ATTN__FIND_PLACE(attn__find_place_of(&x, attn__bmm_fields, 3, options, &flags, err));
+    ATTN__TRY(attn__bmm_check(&x, options, flags, err));
+    return attn__bmm_resolve(a, b, out, options, flags, m, err);
 }
-#endif
 
 ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
                                              size_t *bytes, attn_error *err)
 {
     const attn_desc d = attn__options(options);
     attn__bmm m;
-    int flags = 0;
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-#ifdef ATTN_CUDA
-    {
-        attn_view v[3];
-        v[0] = a;
-        v[1] = b;
-        v[2] = attn_view_of(out);
-        ATTN__TRY(attn__bmm_find_place(v, 3, &d, &flags, err));
-    }
-#endif
-    ATTN__TRY(attn__bmm_resolve(a, b, out, &d, flags, &m, err));
+    ATTN__TRY(attn__bmm_begin(a, b, out, &d, 0, &m, err));
     *bytes = attn__bmm_workspace(&m, &d);
     return attn__success(err);
 }
@@ -5468,16 +5613,8 @@ ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn
     attn__memory memory;
     attn__bmm m;
     attn_status st;
-    int flags = ATTN__WITH_DATA;
-#ifdef ATTN_CUDA
-    attn_view v[3];
-    v[0] = a;
-    v[1] = b;
-    v[2] = attn_view_of(out);
-    ATTN__TRY(attn__bmm_find_place(v, 3, &d, &flags, err));
-#endif
-    ATTN__TRY(attn__bmm_resolve(a, b, out, &d, flags, &m, err));
-    ATTN__TRY(attn__acquire(&d, attn__bmm_workspace(&m, &d), flags, &memory, err));
+    ATTN__TRY(attn__bmm_begin(a, b, out, &d, ATTN__WITH_DATA, &m, err));
+    ATTN__TRY(attn__acquire(&d, attn__bmm_workspace(&m, &d), m.flags, &memory, err));
     st = attn__bmm_run(&m, memory.block, &d, err);
     attn__release(&d, &memory);
     return st == ATTN_OK ? attn__success(err) : st;
@@ -5495,18 +5632,86 @@ typedef struct attn__mha {
     int       flags;
 } attn__mha;
 
+/* H*D, Hkv*D, Hkv*Dv rows of the weights M, N, P; what w_result takes T, what comes out O; E of the three inputs X, Y, Z. */
+#define ATTN__MHA_LIST(X) \
+    X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
+    X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
+    X(w_value, "..PZ", "[Hkv*Dv,Ev]", ATTN__NEEDED) X(w_result, "..OT", "[Eo,H*Dv]", 0) \
+    X(b_query, "...M", "[H*D]", 0) X(b_key, "...N", "[Hkv*D]", 0) X(b_value, "...P", "[Hkv*Dv]", 0) \
+    X(b_result, "...O", "[Eo]", 0) X(out, "B.QO", "[B,Sq,Eo]", ATTN__NEEDED | ATTN__RESULT)
+enum {
+#define ATTN__X(f, shape, axes, flags) ATTN__H_##f,
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+    ATTN__H_COUNT
+};
+static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
+#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_desc, f, shape, axes, FLOATS, flags, 0),
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+};
+
+/* All that a call has but the contents; d: its options without q, k, v and out. */
+static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d,
+                                          attn_error *err)
+{
+#define ATTN__FROM(rule) {rule, "", 0, 0, 0, 0}
+    static const attn__field heads_of = ATTN__FROM("must equal heads"), heads_kv_of = ATTN__FROM("must equal heads_kv"),
+        depth = ATTN__FROM("must equal w_query.size[0] / heads"), width = ATTN__FROM("must equal w_value.size[0] / heads_kv"),
+        depths = ATTN__FROM("must equal heads_kv * w_query.size[0] / heads"),
+        widths = ATTN__FROM("must equal heads * w_value.size[0] / heads_kv");
+#undef ATTN__FROM
+    const attn__field *f = attn__mha_fields, *key = &f[desc->key.rank ? ATTN__H_key : ATTN__H_query];
+    const int64_t heads = desc->heads, heads_kv = desc->heads_kv ? desc->heads_kv : heads;
+    int64_t size_d, size_v;
+    int i;
+    ATTN__RULE(heads > 0, ATTN_ERR_RANGE, "heads", "must be at least 1");
+    ATTN__RULE(heads_kv > 0 && heads % heads_kv == 0, ATTN_ERR_RANGE, "heads_kv", "must divide heads");
+    ATTN__RULE(desc->w_result.rank || !desc->b_result.rank, ATTN_ERR_OPTION, "b_result",
+               "must be absent where w_result is");
+    ATTN__TRY(attn__check_score(d, err));
+    ATTN__TRY(attn__check_options(d, err));
+    w->takes = attn__taken_by(d->score) & ~(uint32_t)ATTN__FOR_VECTORS;
+    for (i = 0; i < 3; i++) {
+        const attn_view v = attn__view_in(desc, &f[ATTN__H_w_query + i]);
+        const int64_t n = i ? heads_kv : heads;
+        if (v.rank == 2 && v.size[0] > 0 && v.size[0] % n != 0)
+            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(&f[ATTN__H_w_query + i], ATTN__T_SIZE),
+                               "must be a multiple of the number of heads", v.size[0], n);
+    }
+    size_d = desc->w_query.size[0] / heads;
+    size_v = desc->w_value.size[0] / heads_kv;
+    if (!desc->key.rank) attn__bind(w, 'S', desc->query.size[1], key, 1);       /* what stands in for it */
+    if (!desc->key.rank) attn__bind(w, 'Y', desc->query.size[2], key, 2);
+    if (!desc->value.rank) attn__bind(w, 'Z', desc->key.rank ? desc->key.size[2] : desc->query.size[2], key, 2);
+    if (!(w->takes & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)))
+        attn__bind(w, 'N', attn__mul64(heads_kv, size_d), &depths, -1);
+    attn__bind(w, 'T', attn__mul64(heads, size_v), &widths, -1);
+    if (!desc->w_result.rank) attn__bind(w, 'O', ATTN__LETTER(w, 'T'), &widths, -1);
+    ATTN__TRY(attn__check_fields(w, desc, f, ATTN__H_COUNT, 0, 0, err));
+    attn__bind(w, 'H', heads, &heads_of, -1);
+    attn__bind(w, 'K', heads_kv, &heads_kv_of, -1);
+    attn__bind(w, 'D', size_d, &depth, -1);
+    attn__bind(w, 'E', ATTN__LETTER(w, 'N') / heads_kv, &f[ATTN__H_w_key], 0);
+    attn__bind(w, 'V', size_v, &width, -1);
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, 0, 0, err));
+    return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
+}
+
+ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, const attn_desc *d, int flags,
+                                                  attn_error *err)
+{
+    attn__walk w;
+    attn__walk_begin(&w, flags);
+    return attn__mha_check_fields(&w, desc, d, err);
+}
+
 /* One projection y = x W^T: x [B,S,E], w [out,E], y [B,S,out]. */
 static attn_status attn__mha_project(attn__mha *m, int which, attn_view x, attn_view w, attn_view bias, attn_out y,
-                                     int flags, const attn__field *w_field, attn_error *err)
+                                     attn_error *err)
 {
-    static const attn__field fields[4] = {
-        {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_query")}, {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_key")},
-        {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_value")}, {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_result")}};
-    ATTN__TRY(attn__check_size(&w, &w_field->names, 1, x.size[2], "must equal the last size of what it projects", err));
-    ATTN__TRY(attn__check_view(&bias, &fields[which], flags, err));
-    ATTN__TRY(attn__check_size(&bias, &fields[which].names, 0, w.size[0], "must equal size[0] of its weights", err));
     m->bias[which] = bias;
-    return attn__bmm_resolve(x, attn_view_swap(w, 0, 1), y, &m->attention, flags, &m->product[which], err);
+    return attn__bmm_resolve(x, attn_view_swap(w, 0, 1), y, &m->attention, m->flags, &m->product[which], err);
 }
 
 ATTN__NOINLINE static void attn__mha_add_rows(const attn_view *bias, const attn_out *y)
@@ -5539,15 +5744,8 @@ static attn_status attn__mha_add_bias(const attn__mha *m, int which, attn_error 
 #ifdef ATTN_CUDA
 static attn_status attn__mha_find_place(const attn_mha_desc *desc, int *flags, attn_error *err)
 {
-    static const char *const names[12] = {"query", "key", "value", "w_query", "w_key", "w_value", "w_result",
-                                          "b_query", "b_key", "b_value", "b_result", "out"};
     attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    int i;
-    for (i = 0; i < 12; i++) {              /* the views of the descriptor follow each other */
-        attn_view v;
-        ATTN__COPY(&v, (const char *)&desc->query + (size_t)i * sizeof v, sizeof v);
-        ATTN__TRY(attn__see(&at, &v, names[i], err));
-    }
+    ATTN__TRY(attn__see_fields(&at, desc, attn__mha_fields, ATTN__H_COUNT, err));
     if (desc->attention) {                  /* all but q, k, v and out */
         ATTN__TRY(attn__see_fields(&at, desc->attention, &attn__fields[ATTN__F_lse], ATTN__F_COUNT - ATTN__F_lse, err));
         ATTN__TRY(attn__see_workspace(&at, desc->attention, err));
@@ -5564,16 +5762,9 @@ static int64_t attn__heads_apart(int64_t stride, int64_t size) { return (int64_t
 /* Everything but the running. base: the aligned workspace, NULL where only the size is wanted. */
 static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, attn__mha *m, attn_error *err)
 {
-    static const attn__field weights[4] = {
-        {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_query")}, {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_key")},
-        {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_value")}, {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_result")}};
-    static const attn__field inputs[4] = {
-        {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("query")}, {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("key")},
-        {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("value")}, {0, 1, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("out")}};
-    const int need = base != NULL;
-    int flags = need ? ATTN__WITH_DATA : 0;
     int64_t heads, heads_kv, size_d, size_v, batch, queries, keys;
-    attn_view x[4], w[4];
+    int flags = base ? ATTN__WITH_DATA : 0;
+    attn_view x[3], w[4];
     attn_desc *d = &m->attention;
     float *q, *k, *v, *o;
     size_t most = 0;
@@ -5581,51 +5772,25 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
     ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
     m->flags = flags;
+    if (desc->attention) *d = *desc->attention;
+    else attn__zero(d, sizeof *d);
+    attn__make_absent(d, ATTN__OPERAND);
+    attn__zero(&d->out, sizeof d->out);
+    ATTN__TRY(attn__mha_check(desc, d, flags, err));
     x[0] = desc->query;
     x[1] = desc->key.rank ? desc->key : x[0];
     x[2] = desc->value.rank ? desc->value : x[1];
-    x[3] = attn_view_of(desc->out);
     w[0] = desc->w_query;
     w[1] = desc->w_key;
     w[2] = desc->w_value;
     w[3] = desc->w_result;
-    for (i = 0; i < 4; i++) {
-        ATTN__RULE(x[i].rank, ATTN_ERR_NULL, inputs[i].names.view, "must be given");
-        ATTN__RULE(w[i].rank || i == 3, ATTN_ERR_NULL, weights[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&w[i], &weights[i], flags, err));
-        ATTN__TRY(attn__check_view(&x[i], &inputs[i], flags, err));
-        ATTN__TRY(attn__check_size(&x[i], &inputs[i].names, 0, x[0].size[0], "must equal query.size[0]", err));
-    }
     heads = desc->heads;
     heads_kv = desc->heads_kv ? desc->heads_kv : heads;
-    ATTN__RULE(heads > 0, ATTN_ERR_RANGE, "heads", "must be at least 1");
-    ATTN__RULE(heads_kv > 0 && heads % heads_kv == 0, ATTN_ERR_RANGE, "heads_kv", "must divide heads");
-    for (i = 0; i < 3; i++)
-        if (w[i].size[0] % (i ? heads_kv : heads) != 0)
-            return attn__fail2(err, ATTN_ERR_SIZE, weights[i].names.size[0],
-                               "must be a multiple of the number of heads", w[i].size[0], i ? heads_kv : heads);
     batch = x[0].size[0];
     queries = x[0].size[1];
     keys = x[1].size[1];
     size_d = w[0].size[0] / heads;
     size_v = w[2].size[0] / heads_kv;
-    ATTN__TRY(attn__check_size(&x[2], &inputs[2].names, 1, keys, "must equal key.size[1]", err));
-    ATTN__TRY(attn__check_size(&x[3], &inputs[3].names, 1, queries, "must equal query.size[1]", err));
-    ATTN__TRY(attn__check_size(&x[3], &inputs[3].names, 2, w[3].rank == 2 ? w[3].size[0] : attn__mul64(heads, size_v),
-                               "must equal the width of the result", err));
-
-    *d = attn__options(desc->attention);
-    if (d->score != ATTN_SCORE_BILINEAR && d->score != ATTN_SCORE_ADDITIVE)
-        ATTN__TRY(attn__check_size(&w[1], &weights[1].names, 0, attn__mul64(size_d, heads_kv),
-                                   "must equal heads_kv * w_query.size[0] / heads", err));
-    if (desc->attention) {
-        d->lse = desc->attention->lse;
-        d->stats = desc->attention->stats;
-        d->weights = desc->attention->weights;
-        d->scores = desc->attention->scores;
-        d->scores_softcap = desc->attention->scores_softcap;
-        d->scores_masked = desc->attention->scores_masked;
-    }
     m->floats[0] = attn__mul64(attn__mul64(batch, queries), w[0].size[0]);
     m->floats[1] = attn__mul64(attn__mul64(batch, keys), w[1].size[0]);
     m->floats[2] = attn__mul64(attn__mul64(batch, keys), w[2].size[0]);
@@ -5635,20 +5800,18 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     v = base ? k + m->floats[1] : NULL;
     o = base ? v + m->floats[2] : NULL;
     ATTN__TRY(attn__mha_project(m, 0, x[0], w[0], desc->b_query, attn_out_f32(q, 3, batch, queries, w[0].size[0], 0),
-                                flags, &weights[0], err));
-    ATTN__TRY(attn__mha_project(m, 1, x[1], w[1], desc->b_key, attn_out_f32(k, 3, batch, keys, w[1].size[0], 0), flags,
-                                &weights[1], err));
+                                err));
+    ATTN__TRY(attn__mha_project(m, 1, x[1], w[1], desc->b_key, attn_out_f32(k, 3, batch, keys, w[1].size[0], 0), err));
     ATTN__TRY(attn__mha_project(m, 2, x[2], w[2], desc->b_value, attn_out_f32(v, 3, batch, keys, w[2].size[0], 0),
-                                flags, &weights[2], err));
+                                err));
     d->q = attn_view_bshd(q, batch, queries, heads, size_d);
     d->k = attn_view_bshd(k, batch, keys, heads_kv, w[1].size[0] / heads_kv);
     d->v = attn_view_bshd(v, batch, keys, heads_kv, size_v);
     d->out = attn_out_bshd(o, batch, queries, heads, size_v);
     if (w[3].rank) {
         ATTN__TRY(attn__mha_project(m, 3, attn_view_f32(o, 3, batch, queries, attn__mul64(heads, size_v), 0), w[3],
-                                    desc->b_result, desc->out, flags, &weights[3], err));
+                                    desc->b_result, desc->out, err));
     } else {
-        ATTN__RULE(!desc->b_result.rank, ATTN_ERR_OPTION, "b_result", "must be absent where w_result is");
         d->out.data = desc->out.data;
         d->out.type = desc->out.type;
         d->out.stride[0] = desc->out.stride[0];
@@ -5659,28 +5822,7 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     ATTN__TRY(attn__plan_placed(d, &m->plan, flags, err));
     for (i = 0; i < (w[3].rank ? 4 : 3); i++) {
         const size_t bytes = attn__bmm_workspace(&m->product[i], d);
-        const attn_view out_view = attn_view_of(desc->out);
         most = bytes > most ? bytes : most;
-        ATTN__RULE(!need || i == 3 || attn__disjoint(&out_view, &x[i]), ATTN_ERR_OVERLAP, "out",
-                   "must not overlap an input");
-        ATTN__RULE(!need || attn__disjoint(&out_view, &w[i]), ATTN_ERR_OVERLAP, "out", "must not overlap the weights");
-        ATTN__RULE(!need || !m->bias[i].rank || attn__disjoint(&out_view, &m->bias[i]), ATTN_ERR_OVERLAP, "out",
-                   "must not overlap a bias");
-    }
-    for (i = ATTN__F_sigma_per_head; need && i < ATTN__F_COUNT; i++) {      /* out against what the attention reads */
-        const attn_view in = attn__view_at(d, i), out_view = attn_view_of(desc->out);
-        ATTN__RULE(!in.rank || attn__disjoint(&out_view, &in), ATTN_ERR_OVERLAP, "out", "must not overlap an input");
-    }
-    for (i = ATTN__F_lse; need && i <= ATTN__F_scores_masked; i++) {        /* the other results against all of these */
-        const attn_view o_view = attn__view_at(d, i);
-        int p;
-        for (p = 0; o_view.rank && p < 4; p++) {
-            ATTN__RULE(attn__disjoint(&o_view, &x[p]), ATTN_ERR_OVERLAP, p == 3 ? "out" : attn__fields[i].names.view,
-                       p == 3 ? "must not overlap another output" : "must not overlap an input");
-            ATTN__RULE(!w[p].rank || (attn__disjoint(&o_view, &w[p]) &&
-                       (!m->bias[p].rank || attn__disjoint(&o_view, &m->bias[p]))), ATTN_ERR_OVERLAP,
-                       attn__fields[i].names.view, "must not overlap the weights");
-        }
     }
     m->inner_bytes = m->plan.workspace_bytes > most ? m->plan.workspace_bytes : most;
     m->own_bytes = attn__bytes_of(attn__add64(attn__add64(m->floats[0], m->floats[1]),
@@ -5732,103 +5874,13 @@ ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err)
 #  pragma GCC optimize("O1")
 #endif
 
-/* X(field, is an output, the field of attn_desc whose shape it has (out and weights stand for the sizes of the call,
-   lse for [B,H,Sq]), least rank, most) */
-#define ATTN__GRAD_LIST(X) \
-    X(d_out, 0, out, 4, 4) X(d_weights, 0, weights, 4, 4) X(d_lse, 0, lse, 3, 3) \
-    X(dq, 1, q, 4, 4) X(dk, 1, k, 4, 4) X(dv, 1, v, 4, 4) X(d_given_scores, 1, given_scores, 4, 4) \
-    X(d_bias, 1, bias, 1, 4) X(d_bilinear, 1, bilinear, 2, 3) X(d_w_q, 1, w_q, 2, 3) X(d_w_k, 1, w_k, 2, 3) \
-    X(d_w_v, 1, w_v, 1, 2) X(d_hidden_bias, 1, hidden_bias, 1, 2) X(d_sigma, 1, sigma_per_head, 1, 1) \
-    X(d_scale, 1, stats, 1, 1) X(d_sink, 1, sink, 1, 1) X(d_alibi, 1, alibi, 1, 1)
-enum {
-#define ATTN__X(f, output, like, least, most) ATTN__G_##f,
-    ATTN__GRAD_LIST(ATTN__X)
-#undef ATTN__X
-    ATTN__G_COUNT
-};
-static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
-#define ATTN__X(f, output, like, least, most) \
-    {offsetof(attn_grad, f), output, ATTN__TAKES_F32, least, most, ATTN__NAMES(#f)},
-    ATTN__GRAD_LIST(ATTN__X)
-#undef ATTN__X
-};
 static attn_view attn__grad_at(const attn_grad *g, int field)
 {
-    attn_view v;
-    ATTN__COPY(&v, (const char *)g + attn__grad_fields[field].offset, sizeof v);
-    return v;
+    return attn__view_in(g, &attn__grad_fields[field]);
 }
 static int attn__adds(const attn_grad *g, int field)         /* is this result added to what is there? */
 {
     return (int)(g->accumulate >> (field - ATTN__G_dq) & 1u);
-}
-
-/* The shape that a gradient must have; rank 0: what it belongs to is absent. */
-static attn_view attn__grad_shape(const attn_desc *d, const attn__shape *s, int field)
-{
-    static const int like[ATTN__G_COUNT] = {
-#define ATTN__X(f, output, of, least, most) ATTN__F_##of,
-        ATTN__GRAD_LIST(ATTN__X)
-#undef ATTN__X
-    };
-    attn_view v = attn__view_at(d, like[field]);
-    int i;
-    if (field <= ATTN__G_d_lse) {
-        v.rank = field == ATTN__G_d_lse ? 3 : field == ATTN__G_d_out && !d->v.rank ? 0 : 4;
-        v.size[0] = s->batch;
-        v.size[1] = s->heads;
-        v.size[2] = s->queries;
-        v.size[3] = field == ATTN__G_d_out ? s->size_v : s->keys;
-    }
-    if (field == ATTN__G_d_sigma && !v.rank) v.rank = attn__is_kernel(d->score), v.size[0] = 1;
-    if (field == ATTN__G_d_scale) v.rank = !attn__is_kernel(d->score), v.size[0] = 1;
-    for (i = v.rank; i < 4; i++) v.size[i] = 0;
-    return v;
-}
-
-static attn_status attn__check_grad(const attn_desc *d, const attn__shape *s, const attn_grad *g, int flags,
-                                    attn_error *err)
-{
-    int i, j, axis, above = 0, results = 0, more_than_dv = 0;
-    for (i = 0; i < ATTN__G_COUNT; i++) {
-        const attn__field *f = &attn__grad_fields[i];
-        const attn_view v = attn__grad_at(g, i), like = attn__grad_shape(d, s, i);
-        if (!v.rank) continue;
-        ATTN__TRY(attn__check_view(&v, f, flags, err));
-        ATTN__RULE(like.rank, ATTN_ERR_OPTION, f->names.view, "must be absent where what it belongs to is");
-        if (v.rank != like.rank)
-            return attn__fail2(err, ATTN_ERR_RANK, f->names.rank, "must be that of what it belongs to", v.rank,
-                               like.rank);
-        for (axis = 0; axis < v.rank; axis++)
-            ATTN__TRY(attn__check_size(&v, &f->names, axis, like.size[axis], "must be that of what it belongs to",
-                                       err));
-        if (i < ATTN__G_dq) above = 1;
-        else results = 1;
-        if (i >= ATTN__G_dq && i != ATTN__G_dv) more_than_dv = 1;
-    }
-    ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or another gradient from above");
-    ATTN__RULE(results, ATTN_ERR_NULL, "dq", "must be given, or another result");
-    ATTN__RULE(g->accumulate <= ATTN_GRAD_ALL, ATTN_ERR_OPTION, "accumulate", "must be ATTN_GRAD_x bits");
-    ATTN__RULE(g->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
-    ATTN__RULE(d->out.rank || !g->d_out.rank || !more_than_dv, ATTN_ERR_NULL, "out",
-               "must be given: the forward's result is read");
-    for (i = ATTN__G_dq; (flags & ATTN__WITH_DATA) && i < ATTN__G_COUNT; i++) {
-        const attn_view o = attn__grad_at(g, i);
-        const char *name = attn__grad_fields[i].names.view;
-        if (!o.rank) continue;
-        for (j = 0; j < ATTN__G_COUNT; j++) {
-            const attn_view x = attn__grad_at(g, j);
-            if (!x.rank || (j >= ATTN__G_dq && j <= i)) continue;
-            ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, name, j < ATTN__G_dq ? "must not overlap an input" :
-                       "must not overlap another output");
-        }
-        for (j = 0; j < ATTN__F_COUNT; j++) {
-            const attn_view x = attn__view_at(d, j);
-            if (!x.rank || (attn__fields[j].output && j != ATTN__F_out && j != ATTN__F_stats)) continue;
-            ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, name, "must not overlap an input");
-        }
-    }
-    return ATTN_OK;
 }
 
 /* ---- how it runs. Four phases: keys are prepared as in the forward, where a score needs it; per row maximum, 1/mass
@@ -7325,8 +7377,7 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
     plan->desc = *forward;
     plan->grad = *grad;
     d = &plan->desc;
-    ATTN__TRY(attn__resolve(d, &s, flags | ATTN__NO_RESULT_NEEDED, err));
-    ATTN__TRY(attn__check_grad(d, &s, grad, flags, err));
+    ATTN__TRY(attn__resolve(d, &s, grad, flags | ATTN__NO_RESULT_NEEDED, err));
     plan->out = attn_view_of(d->out);
     plan->stats = attn_view_of(d->stats);
     for (i = ATTN__F_out; i <= ATTN__F_scores_masked; i++)
@@ -7571,10 +7622,8 @@ static int64_t attn__sum_memory(const attn_desc *d, int flags)
 static attn_status attn__softmax_gradient(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
                                           size_t *bytes, attn_error *err)
 {
-    static const attn__names names_x = ATTN__NAMES("x"), names_d_out = ATTN__NAMES("d_out"),
-                             names_dx = ATTN__NAMES("dx");
-    const attn_view out = attn_view_of(dx);
-    attn_desc d = attn__options(options);
+    static const attn__field field_d_out = ATTN__X_TEXTS("d_out"), field_dx = ATTN__X_TEXTS("dx");
+    attn_desc d = attn__softmax_options(&x, options);
     attn_grad g;
     attn_status st;
     attn__zero(&g, sizeof g);
@@ -7584,20 +7633,14 @@ static attn_status attn__softmax_gradient(attn_view x, attn_view d_out, attn_out
     if (d_out.rank != x.rank)
         return attn__fail2(err, ATTN_ERR_RANK, "d_out.rank", "must equal x.rank", d_out.rank, x.rank);
     if (dx.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "dx.rank", "must equal x.rank", dx.rank, x.rank);
-    if (x.rank == 3 && d.mask.rank == 3) d.mask = attn__as_rank4(d.mask);
-    if (x.rank == 3 && d.bias.rank == 3) d.bias = attn__as_rank4(d.bias);
-    d.score = ATTN_SCORE_GIVEN;
-    d.given_scores = attn__as_rank4(x);
-    g.d_weights = attn__as_rank4(d_out);
-    g.d_given_scores = attn__out(dx.data, attn__as_rank4(out));
+    g.d_weights = attn__rows4(d_out);
+    g.d_given_scores = attn__out(dx.data, attn__rows4(attn_view_of(dx)));
     st = bytes ? attn_backward_workspace_size(&d, &g, bytes, err) : attn_backward(&d, &g, err);
-    attn__rename(err, st, &attn__fields[ATTN__F_given_scores].names, &names_x, x.rank);
-    if (x.rank == 3 && options && options->mask.rank == 3)
-        attn__rename(err, st, &attn__fields[ATTN__F_mask].names, &attn__fields[ATTN__F_mask].names, 3);
-    if (x.rank == 3 && options && options->bias.rank == 3)
-        attn__rename(err, st, &attn__fields[ATTN__F_bias].names, &attn__fields[ATTN__F_bias].names, 3);
-    attn__rename(err, st, &attn__grad_fields[ATTN__G_d_weights].names, &names_d_out, x.rank);
-    return attn__rename(err, st, &attn__grad_fields[ATTN__G_d_given_scores].names, &names_dx, x.rank);
+    if (st == ATTN_OK || !err) return st;
+    attn__softmax_error(err, &x, options);
+    attn__rename(err, &attn__grad_fields[ATTN__G_d_weights], &field_d_out, x.rank);
+    attn__rename(err, &attn__grad_fields[ATTN__G_d_given_scores], &field_dx, x.rank);
+    return st;
 }
 ATTN_DEF attn_status attn_softmax_backward(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
                                            attn_error *err)
@@ -7611,74 +7654,53 @@ ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view
     return attn__softmax_gradient(x, d_out, dx, options, bytes, err);
 }
 
-static attn_status attn__bmm_gradient(const attn_view *v, const attn_desc *options, int flags, attn__sum *sums,
-                                      attn_error *err)
+typedef struct attn__bmm_grad_arrays { attn_view a, b, d_out; attn_out da, db; } attn__bmm_grad_arrays;
+static const attn__field attn__bmm_grad_fields[5] = {
+    ATTN__BMM_ROW(attn__bmm_grad_arrays, a, "bhRT", ATTN__NEEDED | ATTN__BROADCAST),
+    ATTN__BMM_ROW(attn__bmm_grad_arrays, b, "bhTC", ATTN__NEEDED | ATTN__BROADCAST),
+    ATTN__BMM_ROW(attn__bmm_grad_arrays, d_out, "bhRC", ATTN__NEEDED),
+    ATTN__ROW(attn__bmm_grad_arrays, da, "bhRT", "a", FLOATS, ATTN__RESULT, 1),
+    ATTN__ROW(attn__bmm_grad_arrays, db, "bhTC", "b", FLOATS, ATTN__RESULT, 2)};
+
+static attn_status attn__bmm_gradient(const attn__bmm_grad_arrays *x, const attn_desc *options, int *flags,
+                                      attn__sum *sums, attn_error *err)
 {
-    static const attn__field fields[5] = {{0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("a")},
-        {0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("b")}, {0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("d_out")},
-        {0, 1, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("da")}, {0, 1, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("db")}};
-    attn_view r[5];
-    int i, j, axis;
-    for (i = 0; i < 5; i++) {
-        ATTN__RULE(v[i].rank || i > 2, ATTN_ERR_NULL, fields[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&v[i], &fields[i], flags, err));
-        if (v[i].rank) r[i] = attn__batch_rank4(v[i]);
-    }
-    ATTN__RULE(v[3].rank || v[4].rank, ATTN_ERR_NULL, "da", "must be given, or db");
-    ATTN__TRY(attn__check_size(&v[1], &fields[1].names, v[1].rank - 2, r[0].size[3], "must equal the last size of a",
-                               err));
-    ATTN__TRY(attn__check_size(&v[2], &fields[2].names, v[2].rank - 2, r[0].size[2], "must equal the rows of a", err));
-    ATTN__TRY(attn__check_size(&v[2], &fields[2].names, v[2].rank - 1, r[1].size[3], "must equal the columns of b",
-                               err));
-    for (axis = 0; axis < 2; axis++) {
-        const int64_t n = r[0].size[axis] == 1 ? r[1].size[axis] : r[0].size[axis];
-        const int at = axis - (4 - v[2].rank);
-        if (r[1].size[axis] != 1 && r[1].size[axis] != n)
-            return attn__fail2(err, ATTN_ERR_SIZE, fields[1].names.size[axis - (4 - v[1].rank)],
-                               "must broadcast with a: be 1 or", r[1].size[axis], n);
-        if (r[2].size[axis] != n)
-            return attn__fail2(err, ATTN_ERR_SIZE, at < 0 ? "d_out.rank" : fields[2].names.size[at],
-                               "must have the broadcast batch of a and b", r[2].size[axis], n);
-    }
-    for (i = 3; i < 5; i++) {
-        if (!v[i].rank) continue;
-        if (v[i].rank != v[i - 3].rank)
-            return attn__fail2(err, ATTN_ERR_RANK, fields[i].names.rank, "must be that of what it belongs to",
-                               v[i].rank, v[i - 3].rank);
-        for (axis = 0; axis < v[i].rank; axis++)
-            ATTN__TRY(attn__check_size(&v[i], &fields[i].names, axis, v[i - 3].size[axis],
-                                       "must be that of what it belongs to", err));
-        for (j = 0; (flags & ATTN__WITH_DATA) && j < 5; j++)
-            ATTN__RULE(!v[j].rank || j == i || (j == 3 && i == 4) || attn__disjoint(&v[i], &v[j]), ATTN_ERR_OVERLAP,
-                       fields[i].names.view, j < 3 ? "must not overlap an input" : "must not overlap another output");
-    }
+    const attn_view a = attn__view4(x->a, "bhRT"), b = attn__view4(x->b, "bhTC"), d_out = attn__view4(x->d_out, "bhRC");
+    attn__walk w;
+    ATTN__FIND_PLACE(attn__find_place_of(x, attn__bmm_grad_fields, 5, options, flags, err));
+    attn__walk_begin(&w, *flags);
+    w.owners = attn__bmm_grad_fields;
+    w.owned = x;
+    ATTN__TRY(attn__check_product(&w, x, attn__bmm_grad_fields, err));
+    ATTN__TRY(attn__check_fields(&w, x, attn__bmm_grad_fields + 3, 2, 0, 0, err));
+    ATTN__RULE(x->da.rank || x->db.rank, ATTN_ERR_NULL, "da", "must be given, or db");
+    if (*flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(&w, err));
     ATTN__TRY(attn__check_options(options, err));
-    if (v[3].rank) sums[0] = attn__sum_of(r[2], attn__swapped(r[1]),
-                                           attn__out((void *)(uintptr_t)v[3].data, r[3]), 0, 0);
-    if (v[4].rank) sums[1] = attn__sum_of(attn__swapped(r[0]), r[2],
-                                           attn__out((void *)(uintptr_t)v[4].data, r[4]), 0, 0);
+    sums[0] = attn__sum_of(d_out, attn__swapped(b), attn__out(x->da.data, attn__view4(attn_view_of(x->da), "bhRT")), 0,
+                           0);
+    sums[1] = attn__sum_of(attn__swapped(a), d_out, attn__out(x->db.data, attn__view4(attn_view_of(x->db), "bhTC")), 0,
+                           0);
     return ATTN_OK;
 }
 ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
                                        uint32_t accumulate, const attn_desc *options, attn_error *err)
 {
     const attn_desc d = attn__options(options);
+    attn__bmm_grad_arrays x;
     attn__memory memory;
     attn__sum sums[2];
-    attn_view v[5];
     attn_status st = ATTN_OK;
     int i, flags = ATTN__WITH_DATA;
-    v[0] = a;
-    v[1] = b;
-    v[2] = d_out;
-    v[3] = attn_view_of(da);
-    v[4] = attn_view_of(db);
-    ATTN__FIND_PLACE(attn__bmm_find_place(v, 5, &d, &flags, err));
-    ATTN__TRY(attn__bmm_gradient(v, &d, flags, sums, err));
+    x.a = a;
+    x.b = b;
+    x.d_out = d_out;
+    x.da = da;
+    x.db = db;
+    ATTN__TRY(attn__bmm_gradient(&x, &d, &flags, sums, err));
     ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
     ATTN__TRY(attn__acquire(&d, (size_t)attn__sum_memory(&d, flags), flags, &memory, err));
     for (i = 0; i < 2 && st == ATTN_OK; i++) {
-        if (!v[3 + i].rank) continue;
+        if (!(i ? db.rank : da.rank)) continue;
         sums[i].adds = (int)(accumulate >> i & 1u);
         st = attn__sum_run(&sums[i], &d, flags, memory.block, err);
     }
@@ -7690,30 +7712,30 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
                                                       attn_error *err)
 {
     const attn_desc d = attn__options(options);
+    attn__bmm_grad_arrays x;
     attn__sum sums[2];
-    attn_view v[5];
     int flags = 0;
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    v[0] = a;
-    v[1] = b;
-    v[2] = d_out;
-    v[3] = attn_view_of(da);
-    v[4] = attn_view_of(db);
-    ATTN__FIND_PLACE(attn__bmm_find_place(v, 5, &d, &flags, err));
-    ATTN__TRY(attn__bmm_gradient(v, &d, flags, sums, err));
+    x.a = a;
+    x.b = b;
+    x.d_out = d_out;
+    x.da = da;
+    x.db = db;
+    ATTN__TRY(attn__bmm_gradient(&x, &d, &flags, sums, err));
     *bytes = (size_t)attn__sum_memory(&d, flags);
     return attn__success(err);
 }
 
 /* ---- multi-head attention: projections and attention again, then its gradients between those of the products */
+/* In the order of attn_mha_desc, whose fields they belong to; d_out has the shape of its out. */
 enum { ATTN__H_D_OUT, ATTN__H_DQUERY, ATTN__H_DKEY, ATTN__H_DVALUE, ATTN__H_DW_QUERY, ATTN__H_DW_KEY,
-       ATTN__H_DW_VALUE, ATTN__H_DW_RESULT, ATTN__H_DB_QUERY, ATTN__H_DB_KEY, ATTN__H_DB_VALUE, ATTN__H_DB_RESULT,
-       ATTN__H_COUNT };
-static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
-#define ATTN__X(f, output, rank) {offsetof(attn_mha_grad, f), output, ATTN__TAKES_F32, rank, rank, ATTN__NAMES(#f)},
-    ATTN__X(d_out, 0, 3) ATTN__X(dquery, 1, 3) ATTN__X(dkey, 1, 3) ATTN__X(dvalue, 1, 3)
-    ATTN__X(dw_query, 1, 2) ATTN__X(dw_key, 1, 2) ATTN__X(dw_value, 1, 2) ATTN__X(dw_result, 1, 2)
-    ATTN__X(db_query, 1, 1) ATTN__X(db_key, 1, 1) ATTN__X(db_value, 1, 1) ATTN__X(db_result, 1, 1)
+       ATTN__H_DW_VALUE, ATTN__H_DW_RESULT, ATTN__H_DB_QUERY, ATTN__H_DB_KEY, ATTN__H_DB_VALUE, ATTN__H_DB_RESULT };
+static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
+    ATTN__ROW(attn_mha_grad, d_out, "B.QO", "[B,Sq,Eo]", FLOATS, ATTN__NEEDED, 0),
+#define ATTN__X(f, shape) ATTN__ROW(attn_mha_grad, d##f, shape, #f, FLOATS, ATTN__RESULT, 1 + ATTN__H_##f),
+    ATTN__X(query, "B.QX") ATTN__X(key, "B.SY") ATTN__X(value, "B.SZ")
+    ATTN__X(w_query, "..MX") ATTN__X(w_key, "..NY") ATTN__X(w_value, "..PZ") ATTN__X(w_result, "..OT")
+    ATTN__X(b_query, "...M") ATTN__X(b_key, "...N") ATTN__X(b_value, "...P") ATTN__X(b_result, "...O")
 #undef ATTN__X
 };
 
@@ -7727,17 +7749,7 @@ typedef struct attn__mha_gradient {
 
 static attn_view attn__mha_at(const attn_mha_grad *grad, int field)
 {
-    attn_view v;
-    ATTN__COPY(&v, (const char *)grad + attn__mha_fields[field].offset, sizeof v);
-    return v;
-}
-/* What a gradient belongs to: the fields of attn_mha_desc lie in the order of attn_mha_grad's, only out is last. */
-static attn_view attn__mha_like(const attn_mha_desc *desc, int field)
-{
-    attn_view v;
-    ATTN__COPY(&v, field ? (const char *)&desc->query + (size_t)(field - 1) * sizeof v : (const char *)&desc->out,
-               sizeof v);
-    return v;
+    return attn__view_in(grad, &attn__mha_grad_fields[field]);
 }
 /* What is projected: the query, the key or what stands in for it, the value likewise. */
 static attn_view attn__mha_input(const attn_mha_desc *desc, int which)
@@ -7750,57 +7762,32 @@ static attn_view attn__mha_weights(const attn_mha_desc *desc, int which)
     return which == 0 ? desc->w_query : which == 1 ? desc->w_key : which == 2 ? desc->w_value : desc->w_result;
 }
 
-/* A gradient against what it belongs to and everything else. */
-ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, const attn_mha_grad *grad, int flags,
-                                                  attn_error *err)
+/* The gradients against what they belong to, and against everything else. */
+ATTN__NOINLINE static attn_status attn__mha_check_grad(const attn_mha_desc *desc, const attn_mha_grad *grad,
+                                                       const attn__mha *m, attn_error *err)
 {
-    const int need = flags & ATTN__WITH_DATA;
-    int i, j, axis, any = 0;
-    for (i = 0; i < ATTN__H_COUNT; i++) {
-        const attn__field *f = &attn__mha_fields[i];
-        const attn_view g = attn__mha_at(grad, i), like = attn__mha_like(desc, i);
-        if (!g.rank) continue;
-        ATTN__TRY(attn__check_view(&g, f, flags, err));
-        ATTN__RULE(like.rank, ATTN_ERR_OPTION, f->names.view, "must be absent where what it belongs to is");
-        for (axis = 0; axis < like.rank; axis++)
-            ATTN__TRY(attn__check_size(&g, &f->names, axis, like.size[axis],
-                                       "must be that of what it belongs to", err));
-        any |= i > 0;
-    }
-    ATTN__RULE(grad->d_out.rank, ATTN_ERR_NULL, "d_out", "must be given");
-    ATTN__RULE(any || grad->attention, ATTN_ERR_NULL, "dquery", "must be given, or another result");
+    attn_desc d = m->attention;
+    attn__walk w;
+    int i, any = grad->attention != NULL;
+    attn__make_absent(&d, ATTN__OPERAND | ATTN__RESULT);
+    attn__walk_begin(&w, m->flags);
+    ATTN__TRY(attn__mha_check_fields(&w, desc, &d, err));
+    attn__keep_inputs(&w);
+    w.owners = attn__mha_fields;
+    w.owned = desc;
+    ATTN__TRY(attn__check_fields(&w, grad, attn__mha_grad_fields, ATTN__H_COUNT, 0, 0, err));
+    for (i = 0; i < w.count; i++) any |= w.found[i].written;
+    ATTN__RULE(any, ATTN_ERR_NULL, "dquery", "must be given, or another result");
     ATTN__RULE(grad->accumulate < 1u << 11, ATTN_ERR_OPTION, "accumulate", "must be bits 0 to 10");
     ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
-    for (i = 1; need && i < ATTN__H_COUNT; i++) {
-        const char *name = attn__mha_fields[i].names.view;
-        const attn_view o = attn__mha_at(grad, i);
-        for (j = 0; o.rank && j < ATTN__H_COUNT; j++) {
-            const attn_view like = attn__mha_like(desc, j), g = attn__mha_at(grad, j);
-            ATTN__RULE(j == 0 || !like.rank || attn__disjoint(&o, &like), ATTN_ERR_OVERLAP, name,
-                       "must not overlap an input");
-            ATTN__RULE((j > 0 && j <= i) || !g.rank || attn__disjoint(&o, &g), ATTN_ERR_OVERLAP, name,
-                       j ? "must not overlap another output" : "must not overlap an input");
-        }
-        for (j = 0; o.rank && grad->attention && j < ATTN__G_COUNT; j++) {
-            const attn_view other = attn__grad_at(grad->attention, j);
-            if (j == ATTN__G_d_out || (j >= ATTN__G_dq && j <= ATTN__G_dv)) continue;
-            ATTN__RULE(!other.rank || attn__disjoint(&o, &other), ATTN_ERR_OVERLAP, name, j < ATTN__G_dq ?
-                       "must not overlap an input" : "must not overlap another output");
-        }
-        for (j = ATTN__F_sigma_per_head; o.rank && desc->attention && j < ATTN__F_COUNT; j++) {
-            const attn_view in = attn__view_at(desc->attention, j);
-            ATTN__RULE(!in.rank || attn__disjoint(&o, &in), ATTN_ERR_OVERLAP, name, "must not overlap an input");
-        }
+    w.owners = attn__fields;
+    w.owned = &m->attention;
+    if (grad->attention) {                      /* d_out, dq, dk and dv do not count */
+        ATTN__TRY(attn__check_fields(&w, grad->attention, &attn__grad_fields[ATTN__G_d_weights], 2, 0, 0, err));
+        ATTN__TRY(attn__check_fields(&w, grad->attention, &attn__grad_fields[ATTN__G_d_given_scores],
+                                     ATTN__G_COUNT - ATTN__G_d_given_scores, 0, 0, err));
     }
-    for (i = ATTN__G_d_given_scores; need && grad->attention && i < ATTN__G_COUNT; i++) {   /* the attention's own */
-        const attn_view o = attn__grad_at(grad->attention, i);
-        for (j = 0; o.rank && j < ATTN__H_COUNT; j++) {
-            const attn_view in = j ? attn__mha_like(desc, j) : grad->d_out;
-            ATTN__RULE(!in.rank || attn__disjoint(&o, &in), ATTN_ERR_OVERLAP, attn__grad_fields[i].names.view,
-                       "must not overlap an input");
-        }
-    }
-    return ATTN_OK;
+    return w.flags & ATTN__WITH_DATA ? attn__check_overlaps(&w, err) : ATTN_OK;
 }
 
 #ifdef ATTN_CUDA
@@ -7810,7 +7797,7 @@ static attn_status attn__mha_grad_place(const attn_mha_grad *grad, const attn__m
     at.where = m->flags & ATTN__ON_DEVICE ? ATTN__PLACE_DEVICE : m->flags & ATTN__ANYWHERE ?
         ATTN__PLACE_HOST | ATTN__PLACE_DEVICE : ATTN__PLACE_HOST;
     at.seen = 1;
-    ATTN__TRY(attn__see_fields(&at, grad, attn__mha_fields, ATTN__H_COUNT, err));
+    ATTN__TRY(attn__see_fields(&at, grad, attn__mha_grad_fields, ATTN__H_COUNT, err));
     if (!grad->attention) return ATTN_OK;
     return attn__see_fields(&at, grad->attention, attn__grad_fields, ATTN__G_COUNT, err);
 }
@@ -7826,7 +7813,7 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
     ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
     ATTN__TRY(attn__mha_resolve(desc, base, &a->m, err));
     ATTN__FIND_PLACE(attn__mha_grad_place(grad, &a->m, err));
-    ATTN__TRY(attn__mha_check(desc, grad, a->m.flags, err));
+    ATTN__TRY(attn__mha_check_grad(desc, grad, &a->m, err));
     for (p = ATTN__F_lse; p <= ATTN__F_scores_masked; p++)
         attn__zero((char *)d + attn__fields[p].offset, sizeof(attn_view));
     rows = attn__mul64(attn__mul64(d->q.size[0], d->q.size[1]), d->q.size[2]);
@@ -7877,16 +7864,7 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
 }
 
 /* [B,S,E] as [B,1,S,E]; [r,c] as [1,1,r,c]; [n] as [1,1,1,n] */
-static attn_view attn__mha_rank4(attn_view v)
-{
-    attn_view r = attn__batch_rank4(v);
-    if (v.rank != 3) return r;
-    r.size[0] = v.size[0];
-    r.stride[0] = v.stride[0];
-    r.size[1] = 1;
-    r.stride[1] = 0;
-    return r;
-}
+static attn_view attn__mha_rank4(attn_view v) { return attn__rows4(v); }
 /* a gradient g (+)= a b */
 static attn_status attn__mha_sum(const attn__mha_gradient *a, const attn_mha_grad *grad, int field, attn_view x,
                                  attn_view y, int again, int skip, void *inner, attn_error *err)
@@ -8288,16 +8266,19 @@ static int attn__pic_number(const attn__pic *p, float value, char *text)
 /* Sizes and strides as [panel rows, panel columns, rows, columns]; missing axes have size 1. */
 static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
 {
-    static const attn__field field[2] = {{0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("values")},
-                                         {0, 0, ATTN__TAKES_U8, 2, 4, ATTN__NAMES("values")}};
+#define ATTN__VALUES(takes) ATTN__ROW(attn_heatmap, values, "bhQS", \
+        "[rows,cols], [panel cols,rows,cols] or [panel rows,panel cols,rows,cols]", takes, ATTN__OPERAND, 0)
+    static const attn__field field[2] = {ATTN__VALUES(FLOATS), ATTN__VALUES(BYTES)};
+#undef ATTN__VALUES
     const attn_view *v = &p->map->values;
     const int mask = p->map->mask_of != NULL, u8 = mask || v->type == ATTN_U8;
+    attn__span span;
     int64_t together;
     int a, axis;
     ATTN__RULE(v->rank, ATTN_ERR_NULL, "values", "must be given");
     ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
     ATTN__RULE(u8 || v->type == ATTN_F32, ATTN_ERR_TYPE, "values.type", "must be ATTN_F32 or ATTN_U8");
-    ATTN__TRY(attn__check_view(v, &field[u8], mask ? 0 : ATTN__WITH_DATA, err));
+    ATTN__TRY(attn__check_view(v, &field[u8], mask ? 0 : ATTN__WITH_DATA, &span, err));
 #ifdef ATTN_CUDA
     ATTN__RULE(attn__is_on_host(v->data), ATTN_ERR_PLACE, "values.data", "must lie on the host");
 #endif
@@ -8307,7 +8288,7 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
         p->stride[a] = axis < 0 ? 0 : v->stride[axis];
         together = a == 0 ? p->size[0] : attn__mul64(p->size[a], p->size[a == 1 ? 0 : a - 2]);
         if (together > ATTN__PIC_CELLS)
-            return attn__fail2(err, ATTN_ERR_RANGE, field->names.size[axis],
+            return attn__fail2(err, ATTN_ERR_RANGE, attn__name_of(field, ATTN__T_SIZE + axis),
                                "must be, times the number of panels, at most", together, ATTN__PIC_CELLS);
     }
     return ATTN_OK;
@@ -8315,6 +8296,8 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
 
 static attn_status attn__pic_check(attn__pic *p, attn_error *err)
 {
+    static const attn__field values =
+        ATTN__ROW(attn_heatmap, values, "BHQS", "[B,H,Sq,Sk]", BYTES, ATTN__OPERAND, 0);
     const attn_heatmap *m = p->map;
     ATTN__RULE(m, ATTN_ERR_NULL, "map", "must not be NULL");
     ATTN__RULE(p->to.write, ATTN_ERR_NULL, "writer.write", "must not be NULL");
@@ -8337,7 +8320,7 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
         ATTN__RULE(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "mask_of", "must have its arrays on the host");
     }
 #endif
-    return attn__mask_check(m->mask_of, p->size[0], p->size[1], p->size[2], p->size[3], ATTN__WITH_DATA, err);
+    return attn__mask_check(m, &values, m->mask_of, ATTN__WITH_DATA, err);
 }
 
 /* The range over the finite values. One value alone is seen against 0, so that all ones look full and all zeros empty;

@@ -2948,8 +2948,9 @@ static attn_view attn__view_in(const void *structure, const attn__field *f)
 }
 static attn_view attn__view_at(const attn_desc *d, int field) { return attn__view_in(d, &attn__fields[field]); }
 
-/* Which axis of a view of that rank stands for which letter of its shape; -1: it has none. */
-static void attn__axes_of(const char *shape, int rank, int *axis)
+/* Which axis of a view of that rank stands for which letter of its shape; -1: it has none. Returns how many have one:
+   `rank` where that rank is possible. */
+static int attn__axes_of(const char *shape, int rank, int *axis)
 {
     int i, n = 0, most = 0;
     for (i = 0; i < 4; i++) most += shape[i] != '.';
@@ -2958,6 +2959,7 @@ static void attn__axes_of(const char *shape, int rank, int *axis)
         most -= left_out;
         axis[i] = shape[i] == '.' || left_out ? -1 : n++;
     }
+    return n;
 }
 
 /* A view with all four axes of its shape; those that it lacks have size 1, and size 1 has stride 0. */
@@ -3100,19 +3102,16 @@ enum {
 #define ATTN__HALF(v, flags) 0
 #endif
 
-/* One view on its own: rank, type, sizes, extent. span: what it reaches. */
-static attn_status attn__check_view(const attn_view *v, const attn__field *f, int flags, attn__span *span,
+/* One view on its own: rank, type, sizes, extent. axis: as attn__axes_of; span: what it reaches. */
+static attn_status attn__check_view(const attn_view *v, const attn__field *f, int flags, int *axis, attn__span *span,
                                     attn_error *err)
 {
+    const int axes = attn__axes_of(f->shape, v->rank, axis);
     int64_t elements;
-    int i, least = 0, most = 0;
-    for (i = 0; i < 4; i++) {
-        most += f->shape[i] != '.';
-        least += f->shape[i] != '.' && f->shape[i] < 'a';
-    }
-    if (v->rank < least || v->rank > most || v->rank < 1)
+    int i;
+    if (v->rank != axes || axes < 1)
         return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), attn__rule_of(f, ATTN__T_AXES), v->rank,
-                           v->rank > most ? most : least > 0 ? least : 1);
+                           axes > 0 ? axes : 1);
     if (f->takes <= ATTN__SINGLES && !(f->takes == ATTN__FLOATS && ATTN__HALF(v, flags))) {
         ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE),
                    "must be ATTN_F32: other float types are not in this version");
@@ -3151,7 +3150,7 @@ typedef struct attn__walk {
     const void        *owned;
     uint32_t           takes;           /* ATTN__FOR_x of the score */
     int                flags, count, in_place;
-    attn__found        found[ATTN__F_COUNT + ATTN__G_COUNT + 24];      /* and those of attn_mha with its gradients */
+    attn__found        found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];      /* and those of attn_mha with its gradients */
 } attn__walk;
 static void attn__walk_begin(attn__walk *w, int flags)
 {
@@ -3244,9 +3243,8 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
         if (f->flags & (ATTN__FOR_SOME | ATTN__NEEDED)) ATTN__TRY(attn__check_taken(f, rank, w->takes, err));
         if (!rank) continue;
         v = attn__view_in(structure, f);
-        ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, &found->span,
-                                   err));
-        attn__axes_of(f->shape, rank, axis);
+        ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
+                                   &found->span, err));
         if (f->owner) ATTN__TRY(attn__check_owner(w, f, &v, err));
         else for (i = 0; i < 4; i++)
             if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, f->shape[i], axis[i], v.size[axis[i]], err));
@@ -3356,7 +3354,7 @@ static uint32_t attn__taken_by(int32_t score)       /* ATTN__FOR_x */
     case ATTN_SCORE_ADDITIVE: return ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE;
     case ATTN_SCORE_GIVEN:    return ATTN__FOR_GIVEN;
     case ATTN_SCORE_CONSTANT: return ATTN__FOR_VECTORS;
-    default:                  return ATTN__FOR_VECTORS | (attn__is_kernel(score) ? ATTN__FOR_DISTANCE : 0u);
+    default:                  return attn__is_kernel(score) ? ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE : ATTN__FOR_VECTORS;
     }
 }
 static attn_status attn__check_score(const attn_desc *d, attn_error *err)
@@ -3416,7 +3414,7 @@ static attn_status attn__check_contents(const attn_desc *d, const attn__walk *w,
 /* All rules of a descriptor; only: as attn__check_fields, where the walk knows the sizes already. */
 static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t only, attn_error *err)
 {
-    const int unread = d->score == ATTN_SCORE_CONSTANT ? ATTN__FOR_VECTORS : 0;
+    const uint32_t unread = d->score == ATTN_SCORE_CONSTANT ? (uint32_t)ATTN__FOR_VECTORS : 0u;
     int64_t all;
     int i, any = only || w->flags & ATTN__NO_RESULT_NEEDED;
     ATTN__TRY(attn__check_score(d, err));
@@ -8274,11 +8272,11 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     const int mask = p->map->mask_of != NULL, u8 = mask || v->type == ATTN_U8;
     attn__span span;
     int64_t together;
-    int a, axis;
+    int a, axis, axes[4];
     ATTN__RULE(v->rank, ATTN_ERR_NULL, "values", "must be given");
     ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
     ATTN__RULE(u8 || v->type == ATTN_F32, ATTN_ERR_TYPE, "values.type", "must be ATTN_F32 or ATTN_U8");
-    ATTN__TRY(attn__check_view(v, &field[u8], mask ? 0 : ATTN__WITH_DATA, &span, err));
+    ATTN__TRY(attn__check_view(v, &field[u8], mask ? 0 : ATTN__WITH_DATA, axes, &span, err));
 #ifdef ATTN_CUDA
     ATTN__RULE(attn__is_on_host(v->data), ATTN_ERR_PLACE, "values.data", "must lie on the host");
 #endif

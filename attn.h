@@ -715,6 +715,7 @@ void    attn__cuda_release(void *block, void *stream);
 #  define ATTN__AVX2            __attribute__((target("avx2,fma")))
 #  define ATTN__AVX512          __attribute__((target("avx512f,avx512dq,fma")))
 #  define ATTN__COPY(to, from, bytes) __builtin_memcpy(to, from, bytes)
+#  define ATTN__ZERO(p, bytes)  __builtin_memset(p, 0, bytes)
 #  define ATTN__PREFETCH(p)     __builtin_prefetch(p)
 #  define ATTN__PREFETCH_FAR(p) __builtin_prefetch(p, 0, 2)     /* not into the innermost cache */
 #else
@@ -731,8 +732,10 @@ static void attn__copy(void *to, const void *from, size_t bytes)
     const unsigned char *f = (const unsigned char *)from;
     while (bytes--) *t++ = *f++;
 }
+#    define ATTN__ZERO(p, bytes) ATTN__ZERO(p, bytes)
 #  else
 #    define ATTN__COPY(to, from, bytes) memcpy(to, from, bytes)
+#    define ATTN__ZERO(p, bytes) memset(p, 0, bytes)
 #  endif
 #  define ATTN__PREFETCH(p)     ((void)(p))
 #  define ATTN__PREFETCH_FAR(p) ((void)(p))
@@ -2775,25 +2778,176 @@ static const attn__kernels *attn__table(int32_t isa)
 }
 
 
-/* ------------------------------------------------------------------------------------------------------ >>fields */
-/* X(field, is an output, takes, least rank, most) */
-#define ATTN__VIEW_LIST(X) \
-    X(q, 0, F32, 4, 4) X(k, 0, F32, 4, 4) X(v, 0, F32, 4, 4) \
-    X(out, 1, F32, 4, 4) X(lse, 1, F32, 3, 3) X(stats, 1, F32, 4, 4) X(weights, 1, F32, 4, 4) \
-    X(scores, 1, F32, 4, 4) X(scores_softcap, 1, F32, 4, 4) X(scores_masked, 1, F32, 4, 4) \
-    X(sigma_per_head, 0, F32, 1, 1) X(bilinear, 0, F32, 2, 3) X(w_q, 0, F32, 2, 3) X(w_k, 0, F32, 2, 3) \
-    X(w_v, 0, F32, 1, 2) X(hidden_bias, 0, F32, 1, 2) X(given_scores, 0, F32, 4, 4) \
-    X(bias, 0, F32, 1, 4) X(alibi, 0, F32, 1, 1) X(sink, 0, F32, 1, 1) X(mask, 0, U8, 1, 4) \
-    X(key_lengths, 0, INT, 1, 2) X(query_lengths, 0, INT, 1, 1) X(positions, 0, INT, 1, 2)
+static void attn__zero(void *p, size_t bytes)
+{
+    unsigned char *b = (unsigned char *)p;
+    while (bytes--) *b++ = 0;
+}
 
-/* X(field, is an output, the field of attn_desc whose shape it has (out and weights stand for the sizes of the call,
-   lse for [B,H,Sq]), least rank, most) */
+/* ---------------------------------------------------------------------------------------------------- >>validate
+   Descriptors become a resolved copy and a geometry; every rule is checked before anything is written. */
+static attn_status attn__fail2(attn_error *err, attn_status status, const char *field, const char *rule,
+                               int64_t got, int64_t want)
+{
+    if (err) {
+        err->status = (int32_t)status;
+        err->field = field;
+        err->rule = rule;
+        err->got = got;
+        err->want = want;
+        err->has_numbers = 1;
+        err->cuda = 0;
+    }
+    return status;
+}
+static attn_status attn__fail(attn_error *err, attn_status status, const char *field, const char *rule)
+{
+    attn__fail2(err, status, field, rule, 0, 0);
+    if (err) err->has_numbers = 0;
+    return status;
+}
+static attn_status attn__success(attn_error *err)
+{
+    attn__fail(err, ATTN_OK, "", "");
+    return ATTN_OK;
+}
+#define ATTN__TRY(call) \
+    do { const attn_status attn__st = (call); if (attn__st != ATTN_OK) return attn__st; } while (0)
+#define ATTN__RULE(holds, status, field, rule) \
+    do { if (!(holds)) return attn__fail(err, status, field, rule); } while (0)
+
+/* Sizes are non-negative; a sum or product that does not fit sticks at the largest number. */
+#define ATTN__HUGE ((int64_t)0x7fffffffffffffff)
+#define ATTN__ALIGN 64         /* of every array in a workspace, in bytes */
+static int64_t attn__add64(int64_t a, int64_t b) { return a > ATTN__HUGE - b ? ATTN__HUGE : a + b; }
+static int64_t attn__mul64(int64_t a, int64_t b)
+{
+    if (((uint64_t)a | (uint64_t)b) >> 30 == 0) return a * b;       /* spares nearly every call the division */
+    return b && a > ATTN__HUGE / b ? ATTN__HUGE : a * b;
+}
+/* For positions: any signs. */
+static int64_t attn__add_signed(int64_t a, int64_t b)
+{
+    if (b > 0 && a > ATTN__HUGE - b) return ATTN__HUGE;
+    if (b < 0 && a < -ATTN__HUGE - b) return -ATTN__HUGE;
+    return a + b;
+}
+
+/* ---- fields: a row for each view of a public structure, and for each array that a function takes.
+   A shape has four characters, one for each axis of [batch, heads, rows, columns]; the view's own axes are those that are
+   not '.', in this order. A letter stands for one size in the whole call: the first field that has it says which, all
+   others must equal that. In lower case: the axis may be missing, the leftmost first. A digit is the size itself, '?' any.
+       B batch  H heads  K key heads  Q queries  S keys  D size of a query  E of a key  V of a value  U hidden width */
+enum {                          /* what a field is; its element type */
+    ATTN__RESULT = 1 << 0,      /* written */
+    ATTN__KEPT = 1 << 1,        /* results of the forward pass that the backward pass reads */
+    ATTN__OPERAND = 1 << 2,     /* what attends to what: not an option */
+    ATTN__MASKING = 1 << 3,     /* says which pairs are allowed, without q and k */
+    ATTN__NEEDED = 1 << 4,      /* must be given, where the score takes it */
+    ATTN__BROADCAST = 1 << 5,   /* an axis in lower case may have size 1 */
+    ATTN__FOR_VECTORS = 1 << 6, ATTN__FOR_BILINEAR = 1 << 7, ATTN__FOR_ADDITIVE = 1 << 8,   /* which scores take it; */
+    ATTN__FOR_DISTANCE = 1 << 9, ATTN__FOR_GIVEN = 1 << 10, ATTN__FOR_SOME = 31 << 6        /* without a bit: all do */
+};
+enum { ATTN__FLOATS, ATTN__SINGLES, ATTN__BYTES, ATTN__INTS };      /* singles: f32 on a device, too */
+
+typedef struct attn__field {
+    const char *texts;          /* what an error says about it, in ATTN__TEXTS' order */
+    char        shape[5];
+    uint8_t     takes, owner;   /* owner: 1 + the row of what a gradient belongs to; it has that one's sizes */
+    uint16_t    offset;         /* in the structure */
+    uint32_t    flags;
+} attn__field;
+
+enum { ATTN__T_VIEW, ATTN__T_SIZE, ATTN__T_DATA = 5, ATTN__T_TYPE, ATTN__T_RANK, ATTN__T_STRIDE, ATTN__T_AXES };
+#define ATTN__EQUALS "must equal "
+#define ATTN__TEXTS(f, axes) \
+    ATTN__EQUALS f "\0" ATTN__EQUALS f ".size[0]\0" ATTN__EQUALS f ".size[1]\0" ATTN__EQUALS f ".size[2]\0" \
+    ATTN__EQUALS f ".size[3]\0" f ".data\0" f ".type\0" f ".rank\0" f ".stride\0" "must be that of " axes
+#define ATTN__ROW(structure, f, shape, axes, takes, flags, owner) \
+    {ATTN__TEXTS(#f, axes), shape, ATTN__##takes, owner, (uint16_t)offsetof(structure, f), flags}
+
+static const char *attn__rule_of(const attn__field *f, int text)    /* "must equal q.size[3]" */
+{
+    const char *s = f->texts;
+    while (text-- > 0) while (*s++) {}
+    return s;
+}
+static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3]" */
+{
+    return attn__rule_of(f, text) + (text < ATTN__T_DATA ? sizeof ATTN__EQUALS - 1 : 0);
+}
+
+/* X(field, shape, its axes in words, takes, flags) */
+#define ATTN__VIEW_LIST(X) \
+    X(q, "BHQD", "[B,H,Sq,D]; without heads H = 1", FLOATS, ATTN__OPERAND | ATTN__NEEDED | ATTN__FOR_VECTORS) \
+    X(k, "BKSE", "[B,Hkv,Sk,D]; without heads Hkv = 1", FLOATS, ATTN__OPERAND | ATTN__NEEDED | ATTN__FOR_VECTORS) \
+    X(given_scores, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", FLOATS, ATTN__NEEDED | ATTN__FOR_GIVEN) \
+    X(v, "BKSV", "[B,Hkv,Sk,Dv]; without heads Hkv = 1", FLOATS, ATTN__OPERAND) \
+    X(out, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", FLOATS, ATTN__RESULT | ATTN__KEPT) \
+    X(lse, "BHQ.", "[B,H,Sq]; without heads H = 1", SINGLES, ATTN__RESULT) \
+    X(stats, "BHQ2", "[B,H,Sq,2]; without heads H = 1", SINGLES, ATTN__RESULT | ATTN__KEPT) \
+    X(weights, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", FLOATS, ATTN__RESULT) \
+    X(scores, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", FLOATS, ATTN__RESULT) \
+    X(scores_softcap, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", FLOATS, ATTN__RESULT) \
+    X(scores_masked, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", FLOATS, ATTN__RESULT) \
+    X(sigma_per_head, ".H..", "[H]", FLOATS, ATTN__FOR_DISTANCE) \
+    X(bilinear, ".hDE", "[Dq,Dk] or [H,Dq,Dk]", FLOATS, ATTN__NEEDED | ATTN__FOR_BILINEAR) \
+    X(w_v, ".h.U", "[h] or [H,h]", FLOATS, ATTN__NEEDED | ATTN__FOR_ADDITIVE) \
+    X(w_q, ".hUD", "[h,Dq] or [H,h,Dq]", FLOATS, ATTN__FOR_ADDITIVE) \
+    X(w_k, ".hUE", "[h,Dk] or [H,h,Dk]", FLOATS, ATTN__FOR_ADDITIVE) \
+    X(hidden_bias, ".h.U", "[h] or [H,h]", FLOATS, ATTN__FOR_ADDITIVE) \
+    X(bias, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", FLOATS, ATTN__MASKING | ATTN__BROADCAST) \
+    X(alibi, ".H..", "[H]", FLOATS, 0) \
+    X(sink, ".H..", "[H]", FLOATS, 0) \
+    X(mask, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", BYTES, ATTN__MASKING | ATTN__BROADCAST) \
+    X(key_lengths, "B.q.", "[B] or [B,Sq]", INTS, ATTN__MASKING) \
+    X(query_lengths, "B...", "[B]", INTS, ATTN__MASKING) \
+    X(positions, "B.q.", "[B] or [B,Sq]", INTS, ATTN__MASKING)
+
+enum {
+#define ATTN__X(f, shape, axes, takes, flags) ATTN__F_##f,
+    ATTN__VIEW_LIST(ATTN__X)
+#undef ATTN__X
+    ATTN__F_COUNT
+};
+static const attn__field attn__fields[ATTN__F_COUNT] = {
+#define ATTN__X(f, shape, axes, takes, flags) ATTN__ROW(attn_desc, f, shape, axes, takes, flags, 0),
+    ATTN__VIEW_LIST(ATTN__X)
+#undef ATTN__X
+};
+
+/* As above; with the field of attn_desc that it belongs to, and of whose shape it is. */
 #define ATTN__GRAD_LIST(X) \
-    X(d_out, 0, out, 4, 4) X(d_weights, 0, weights, 4, 4) X(d_lse, 0, lse, 3, 3) \
-    X(dq, 1, q, 4, 4) X(dk, 1, k, 4, 4) X(dv, 1, v, 4, 4) X(d_given_scores, 1, given_scores, 4, 4) \
-    X(d_bias, 1, bias, 1, 4) X(d_bilinear, 1, bilinear, 2, 3) X(d_w_q, 1, w_q, 2, 3) X(d_w_k, 1, w_k, 2, 3) \
-    X(d_w_v, 1, w_v, 1, 2) X(d_hidden_bias, 1, hidden_bias, 1, 2) X(d_sigma, 1, sigma_per_head, 1, 1) \
-    X(d_scale, 1, stats, 1, 1) X(d_sink, 1, sink, 1, 1) X(d_alibi, 1, alibi, 1, 1)
+    X(d_out, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", 0, 0) \
+    X(d_weights, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", 0, 0) \
+    X(d_lse, "BHQ.", "[B,H,Sq]; without heads H = 1", 0, 0) \
+    X(dq, "BHQD", "q", ATTN__RESULT, 1 + ATTN__F_q) \
+    X(dk, "BKSE", "k", ATTN__RESULT, 1 + ATTN__F_k) \
+    X(dv, "BKSV", "v", ATTN__RESULT, 1 + ATTN__F_v) \
+    X(d_given_scores, "BHQS", "given_scores", ATTN__RESULT, 1 + ATTN__F_given_scores) \
+    X(d_bias, "bhqs", "bias", ATTN__RESULT | ATTN__BROADCAST, 1 + ATTN__F_bias) \
+    X(d_bilinear, ".hDE", "bilinear", ATTN__RESULT, 1 + ATTN__F_bilinear) \
+    X(d_w_q, ".hUD", "w_q", ATTN__RESULT, 1 + ATTN__F_w_q) \
+    X(d_w_k, ".hUE", "w_k", ATTN__RESULT, 1 + ATTN__F_w_k) \
+    X(d_w_v, ".h.U", "w_v", ATTN__RESULT, 1 + ATTN__F_w_v) \
+    X(d_hidden_bias, ".h.U", "hidden_bias", ATTN__RESULT, 1 + ATTN__F_hidden_bias) \
+    X(d_sigma, ".?..", "[1], or [H] with sigma_per_head", ATTN__RESULT, 0) \
+    X(d_scale, ".1..", "[1]", ATTN__RESULT, 0) \
+    X(d_sink, ".H..", "sink", ATTN__RESULT, 1 + ATTN__F_sink) \
+    X(d_alibi, ".H..", "alibi", ATTN__RESULT, 1 + ATTN__F_alibi)
+enum {
+#define ATTN__X(f, shape, axes, flags, owner) ATTN__G_##f,
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+    ATTN__G_COUNT
+};
+#ifndef ATTN_NO_BACKWARD
+static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
+#define ATTN__X(f, shape, axes, flags, owner) ATTN__ROW(attn_grad, f, shape, axes, FLOATS, flags, owner),
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+};
+#endif
 
 /* ------------------------------------------------------------------------------------------------------ >>call
    A descriptor that was checked becomes one attn__call: sizes, options with their defaults, operands, the kernels, the
@@ -2870,105 +3024,42 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     attn__backward w;
 } attn__call;
 
-/* ---------------------------------------------------------------------------------------------------- >>validate
-   Descriptors become a resolved copy and a geometry; every rule is checked before anything is written. */
-static attn_status attn__fail2(attn_error *err, attn_status status, const char *field, const char *rule,
-                               int64_t got, int64_t want)
-{
-    if (err) {
-        err->status = (int32_t)status;
-        err->field = field;
-        err->rule = rule;
-        err->got = got;
-        err->want = want;
-        err->has_numbers = 1;
-        err->cuda = 0;
-    }
-    return status;
-}
-static attn_status attn__fail(attn_error *err, attn_status status, const char *field, const char *rule)
-{
-    attn__fail2(err, status, field, rule, 0, 0);
-    if (err) err->has_numbers = 0;
-    return status;
-}
-static attn_status attn__success(attn_error *err)
-{
-    attn__fail(err, ATTN_OK, "", "");
-    return ATTN_OK;
-}
-#define ATTN__TRY(call) \
-    do { const attn_status attn__st = (call); if (attn__st != ATTN_OK) return attn__st; } while (0)
-#define ATTN__RULE(holds, status, field, rule) \
-    do { if (!(holds)) return attn__fail(err, status, field, rule); } while (0)
-
-/* Sizes are non-negative; a sum or product that does not fit sticks at the largest number. */
-#define ATTN__HUGE ((int64_t)0x7fffffffffffffff)
-#define ATTN__ALIGN 64         /* of every array in a workspace, in bytes */
-static int64_t attn__add64(int64_t a, int64_t b) { return a > ATTN__HUGE - b ? ATTN__HUGE : a + b; }
-static int64_t attn__mul64(int64_t a, int64_t b)
-{
-    if (((uint64_t)a | (uint64_t)b) >> 30 == 0) return a * b;       /* spares nearly every call the division */
-    return b && a > ATTN__HUGE / b ? ATTN__HUGE : a * b;
-}
-/* For positions: any signs. */
-static int64_t attn__add_signed(int64_t a, int64_t b)
-{
-    if (b > 0 && a > ATTN__HUGE - b) return ATTN__HUGE;
-    if (b < 0 && a < -ATTN__HUGE - b) return -ATTN__HUGE;
-    return a + b;
-}
-
-static void attn__zero(void *p, size_t bytes)
-{
-    unsigned char *b = (unsigned char *)p;
-    while (bytes--) *b++ = 0;
-}
-
-typedef struct attn__names { const char *view, *data, *type, *rank, *size[4], *stride; } attn__names;
-#define ATTN__NAMES(f) {f, f ".data", f ".type", f ".rank", \
-                        {f ".size[0]", f ".size[1]", f ".size[2]", f ".size[3]"}, f ".stride"}
-
-enum { ATTN__TAKES_F32 = 1, ATTN__TAKES_U8, ATTN__TAKES_INT };
-
-typedef struct attn__field {
-    size_t      offset;         /* in the descriptor */
-    int         output, takes, rank_least, rank_most;
-    attn__names names;
-} attn__field;
-
-
-enum {
-#define ATTN__X(f, output, takes, least, most) ATTN__F_##f,
-    ATTN__VIEW_LIST(ATTN__X)
-#undef ATTN__X
-    ATTN__F_COUNT
-};
-static const attn__field attn__fields[ATTN__F_COUNT] = {
-#define ATTN__X(f, output, takes, least, most) \
-    {offsetof(attn_desc, f), output, ATTN__TAKES_##takes, least, most, ATTN__NAMES(#f)},
-    ATTN__VIEW_LIST(ATTN__X)
-#undef ATTN__X
-};
-
-static int32_t attn__rank_at(const attn_desc *d, int field)
-{
-    int32_t rank;
-    ATTN__COPY(&rank, (const char *)d + attn__fields[field].offset + offsetof(attn_view, rank), sizeof rank);
-    return rank;
-}
-static int64_t attn__size_at(const attn_desc *d, int field, int axis)
-{
-    int64_t size;
-    ATTN__COPY(&size, (const char *)d + attn__fields[field].offset + offsetof(attn_view, size) +
-               (size_t)axis * sizeof size, sizeof size);
-    return size;
-}
-static attn_view attn__view_at(const attn_desc *d, int field)       /* attn_out and attn_view have one layout */
+/* The view that a row tells of; attn_out and attn_view have one layout. */
+static attn_view attn__view_in(const void *structure, const attn__field *f)
 {
     attn_view v;
-    ATTN__COPY(&v, (const char *)d + attn__fields[field].offset, sizeof v);
+    ATTN__COPY(&v, (const char *)structure + f->offset, sizeof v);
     return v;
+}
+static attn_view attn__view_at(const attn_desc *d, int field) { return attn__view_in(d, &attn__fields[field]); }
+
+/* Which axis of a view of that rank stands for which letter of its shape; -1: it has none. Returns how many have one:
+   `rank` where that rank is possible. */
+static int attn__axes_of(const char *shape, int rank, int *axis)
+{
+    int i, n = 0, most = 0;
+    for (i = 0; i < 4; i++) most += shape[i] != '.';
+    for (i = 0; i < 4; i++) {
+        const int left_out = shape[i] >= 'a' && most > rank;
+        most -= left_out;
+        axis[i] = shape[i] == '.' || left_out ? -1 : n++;
+    }
+    return n;
+}
+
+/* A view with all four axes of its shape; those that it lacks have size 1, and size 1 has stride 0. */
+static attn_view attn__view4(attn_view v, const char *shape)
+{
+    attn_view r = v;
+    int i, axis[4];
+    if (v.rank < 1 || v.rank > 4) return v;
+    attn__axes_of(shape, v.rank, axis);
+    for (i = 0; i < 4; i++) {
+        r.size[i] = axis[i] < 0 ? 1 : v.size[axis[i]];
+        r.stride[i] = r.size[i] == 1 ? 0 : v.stride[axis[i]];
+    }
+    r.rank = 4;
+    return r;
 }
 
 static int64_t attn__elements(const attn_view *v)
@@ -3081,7 +3172,6 @@ static int attn__disjoint(const attn_view *a, const attn_view *b)
 enum {
     ATTN__WITH_DATA = 1,
     ATTN__NO_RESULT_NEEDED = 2,
-    ATTN__INNER = 32,       /* q, k, v and out may lie in a workspace that is not there yet */
 #ifdef ATTN_CUDA
     ATTN__ON_DEVICE = 4,
     ATTN__ANYWHERE = 8,     /* there is no array yet that would tell */
@@ -3097,75 +3187,184 @@ enum {
 #define ATTN__HALF(v, flags) 0
 #endif
 
-/* One view on its own: rank, type, sizes, extent. span: what it reaches. */
-static attn_status attn__check_span(const attn_view *v, const attn__field *f, int flags, attn__span *span,
+/* One view on its own: rank, type, sizes, extent. axis: as attn__axes_of; span: what it reaches. */
+static attn_status attn__check_view(const attn_view *v, const attn__field *f, int flags, int *axis, attn__span *span,
                                     attn_error *err)
 {
+    const int axes = attn__axes_of(f->shape, v->rank, axis);
     int64_t elements;
     int i;
-    span->first = span->end = (uintptr_t)v->data;
-    if (v->rank == 0) return ATTN_OK;
-    if (v->rank < f->rank_least || v->rank > f->rank_most)
-        return attn__fail2(err, ATTN_ERR_RANK, f->names.rank,
-                           v->rank < f->rank_least ? "must be at least" : "must be at most", v->rank,
-                           v->rank < f->rank_least ? f->rank_least : f->rank_most);
-    if (f->takes == ATTN__TAKES_F32 && !ATTN__HALF(v, flags)) {
-        ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, f->names.type,
+    if (v->rank != axes || axes < 1)
+        return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), attn__rule_of(f, ATTN__T_AXES), v->rank,
+                           axes > 0 ? axes : 1);
+    if (f->takes <= ATTN__SINGLES && !(f->takes == ATTN__FLOATS && ATTN__HALF(v, flags))) {
+        ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE),
                    "must be ATTN_F32: other float types are not in this version");
-        ATTN__RULE(v->type == ATTN_F32, ATTN_ERR_TYPE, f->names.type, "must be ATTN_F32");
-    } else if (f->takes == ATTN__TAKES_U8) {
-        ATTN__RULE(v->type == ATTN_U8, ATTN_ERR_TYPE, f->names.type, "must be ATTN_U8");
-    } else if (f->takes == ATTN__TAKES_INT) {
-        ATTN__RULE(v->type == ATTN_I32 || v->type == ATTN_I64, ATTN_ERR_TYPE, f->names.type,
+        ATTN__RULE(v->type == ATTN_F32, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE), "must be ATTN_F32");
+    } else if (f->takes == ATTN__BYTES) {
+        ATTN__RULE(v->type == ATTN_U8, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE), "must be ATTN_U8");
+    } else if (f->takes == ATTN__INTS) {
+        ATTN__RULE(v->type == ATTN_I32 || v->type == ATTN_I64, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE),
                    "must be ATTN_I32 or ATTN_I64");
     }
     for (i = 0; i < v->rank; i++)
-        if (v->size[i] < 0) return attn__fail2(err, ATTN_ERR_SIZE, f->names.size[i], "must be at least", v->size[i], 0);
+        if (v->size[i] < 0) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
+                                               "must be at least", v->size[i], 0);
+    span->first = span->end = (uintptr_t)v->data;
     elements = attn__elements(v);
     if (elements == 0) return ATTN_OK;
-    ATTN__RULE(elements <= ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, f->names.view,
+    ATTN__RULE(elements <= ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
                "must have fewer than 2^60 elements");
-    ATTN__RULE(!attn__find_span(v, span), ATTN_ERR_OVERFLOW, f->names.stride,
+    ATTN__RULE(!attn__find_span(v, span), ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_STRIDE),
                "must keep the extent within memory");
-    ATTN__RULE(!(flags & ATTN__WITH_DATA) || v->data, ATTN_ERR_NULL, f->names.data, "must not be NULL");
-    ATTN__RULE(!f->output || attn__nests(v), ATTN_ERR_STRIDE, f->names.stride,
+    ATTN__RULE(!(flags & ATTN__WITH_DATA) || v->data, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_DATA),
+               "must not be NULL");
+    ATTN__RULE(!(f->flags & ATTN__RESULT) || attn__nests(v), ATTN_ERR_STRIDE, attn__name_of(f, ATTN__T_STRIDE),
                "must not make the output overlap itself");
     return ATTN_OK;
 }
-static attn_status attn__check_view(const attn_view *v, const attn__field *f, int flags, attn_error *err)
-{
-    attn__span span;
-    return attn__check_span(v, f, flags, &span, err);
-}
 
-/* view.size[axis] == want, unless the view is absent */
-static attn_status attn__check_size(const attn_view *v, const attn__names *names, int axis, int64_t want,
-                                    const char *rule, attn_error *err)
-{
-    if (v->rank == 0 || v->size[axis] == want) return ATTN_OK;
-    return attn__fail2(err, ATTN_ERR_SIZE, names->size[axis], rule, v->size[axis], want);
-}
-
-/* field.size[axis] == want, unless the field is absent */
-static attn_status attn__check_field(const attn_desc *d, int field, int axis, int64_t want, const char *rule,
-                                     attn_error *err)
-{
-    if (!attn__rank_at(d, field) || attn__size_at(d, field, axis) == want) return ATTN_OK;
-    return attn__fail2(err, ATTN_ERR_SIZE, attn__fields[field].names.size[axis], rule, attn__size_at(d, field, axis),
-                       want);
-}
-
-/* [B,H,Sq,Sk] broadcast from the right */
-static attn_status attn__check_broadcast(const attn_view *v, const attn__names *names, const int64_t *shape,
-                                         attn_error *err)
+/* A walk over the tables of a call: what each letter stands for and by which field; the views that are there. */
+#define ATTN__LETTER(w, letter) ((w)->size[(letter) - 'A'])
+typedef struct attn__found { const attn__field *field; const void *structure; attn__span span; int written; } attn__found;
+typedef struct attn__walk {
+    int64_t            size[26];
+    const attn__field *of[26];          /* NULL: no field had this letter yet */
+    int8_t             axis[26];
+    const attn__field *owners;          /* of gradients, and where these lie */
+    const void        *owned;
+    uint32_t           takes;           /* ATTN__FOR_x of the score */
+    int                flags, count, in_place;
+    attn__found        found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];      /* and those of attn_mha with its gradients */
+} attn__walk;
+static void attn__walk_begin(attn__walk *w, int flags)
 {
     int i;
-    for (i = 0; i < v->rank; i++) {
-        const int64_t want = shape[4 - v->rank + i];
-        if (v->size[i] != 1 && v->size[i] != want)
-            return attn__fail2(err, ATTN_ERR_SIZE, names->size[i], "must broadcast against [B,H,Sq,Sk]: be 1 or",
-                               v->size[i], want);
+    for (i = 0; i < 26; i++) w->size[i] = 0;
+    for (i = 0; i < 26; i++) w->of[i] = NULL;
+    w->takes = ATTN__FOR_SOME;
+    w->flags = flags;
+    w->count = w->in_place = 0;
+}
+
+/* What a letter stands for, from elsewhere; axis -1: the first text of the field is the rule. */
+static void attn__bind(attn__walk *w, char letter, int64_t size, const attn__field *f, int axis)
+{
+    w->size[letter - 'A'] = size;
+    w->of[letter - 'A'] = f;
+    w->axis[letter - 'A'] = (int8_t)axis;
+}
+
+/* One size against its letter. Key heads must divide the heads; most scores multiply keys by queries, so D = E. */
+static attn_status attn__check_letter(attn__walk *w, const attn__field *f, char letter, int axis, int64_t size,
+                                      attn_error *err)
+{
+    int n = letter - (letter >= 'a' ? 'a' : 'A');
+    const char *rule;
+    if (letter == '?' || (letter >= 'a' && size == 1 && f->flags & ATTN__BROADCAST)) return ATTN_OK;
+    if (letter < 'A')
+        return size == letter - '0' ? ATTN_OK : attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
+                                                            "must be", size, letter - '0');
+    if (!w->of[n]) {
+        attn__bind(w, (char)('A' + n), size, f, axis);
+        if (letter == 'K' && (size ? ATTN__LETTER(w, 'H') % size : ATTN__LETTER(w, 'H')) != 0)
+            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
+                               "must divide the number of query heads", size, ATTN__LETTER(w, 'H'));
+        if (letter != 'E' || w->takes & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)) return ATTN_OK;
+        n = 'D' - 'A';
     }
+    if (size == w->size[n]) return ATTN_OK;
+    rule = letter < 'a' || !(f->flags & ATTN__BROADCAST) ? attn__rule_of(w->of[n], ATTN__T_SIZE + w->axis[n]) :
+        f->shape[3] != 's' ? "must broadcast with a: be 1 or" :
+        "must be 1 or that of [B,H,Sq,Sk], axes counted from the right: [Sq,Sk], [H,Sq,Sk], [B,1,1,Sk], ...";
+    return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis), rule, size, w->size[n]);
+}
+
+/* A gradient against what it belongs to. */
+static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, const attn_view *v, attn_error *err)
+{
+    const attn__field *o = &w->owners[f->owner - 1];
+    const attn_view like = attn__view_in(w->owned, o);
+    int i;
+    ATTN__RULE(like.rank, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
+               "must be absent where what it belongs to is");
+    if (v->rank != like.rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK),
+                                                 attn__rule_of(f, ATTN__T_AXES), v->rank, like.rank);
+    for (i = 0; i < v->rank; i++)
+        if (v->size[i] != like.size[i]) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
+                                                           attn__rule_of(o, ATTN__T_SIZE + i), v->size[i], like.size[i]);
+    return ATTN_OK;
+}
+
+/* A field that the score does not take, or one that it lacks. */
+static attn_status attn__check_taken(const attn__field *f, int rank, uint32_t takes, attn_error *err)
+{
+    static const struct { uint32_t by; const char *only, *needed; } rules[] = {
+        {ATTN__FOR_VECTORS, "must be absent for ATTN_SCORE_GIVEN", "must be given"},
+        {ATTN__FOR_BILINEAR, "counts for ATTN_SCORE_BILINEAR only", "must be given for ATTN_SCORE_BILINEAR"},
+        {ATTN__FOR_ADDITIVE, "counts for ATTN_SCORE_ADDITIVE only", "must be given for ATTN_SCORE_ADDITIVE"},
+        {ATTN__FOR_GIVEN, "counts for ATTN_SCORE_GIVEN only", "must be given for ATTN_SCORE_GIVEN"},
+        {ATTN__FOR_DISTANCE, "counts for the distance kernels only", ""}, {ATTN__NEEDED, "", "must be given"}};
+    const int taken = !(f->flags & ATTN__FOR_SOME) || f->flags & takes;
+    int i = 0;
+    if (rank ? taken : !(f->flags & ATTN__NEEDED) || !taken) return ATTN_OK;
+    while (!(f->flags & rules[i].by)) i++;
+    return rank ? attn__fail(err, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), rules[i].only) :
+        attn__fail(err, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_VIEW), rules[i].needed);
+}
+
+/* The views of one structure; only: 0, or those with one of these flags; unread: these need no data. */
+static attn_status attn__check_fields(attn__walk *w, const void *structure, const attn__field *fields, int count,
+                                      uint32_t only, uint32_t unread, attn_error *err)
+{
+    const attn__field *f;
+    for (f = fields; f < fields + count; f++) {
+        attn__found *found = &w->found[w->count];
+        attn_view v;
+        int32_t rank;
+        int i, axis[4];
+        if (only && !(f->flags & only)) continue;
+        ATTN__COPY(&rank, (const char *)structure + f->offset + offsetof(attn_view, rank), sizeof rank);
+        if (f->flags & (ATTN__FOR_SOME | ATTN__NEEDED)) ATTN__TRY(attn__check_taken(f, rank, w->takes, err));
+        if (!rank) continue;
+        v = attn__view_in(structure, f);
+        ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
+                                   &found->span, err));
+        if (f->owner) ATTN__TRY(attn__check_owner(w, f, &v, err));
+        else for (i = 0; i < 4; i++)
+            if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, f->shape[i], axis[i], v.size[axis[i]], err));
+        found->field = f;
+        found->structure = structure;
+        found->written = (f->flags & ATTN__RESULT) != 0;
+        w->count++;
+    }
+    return ATTN_OK;
+}
+
+/* The masked softmax alone may work in place: its weights where its scores were. */
+static int attn__in_place(const attn__walk *w, const attn__found *o, const attn__found *x)
+{
+    const attn_view a = attn__view_in(o->structure, o->field), b = attn__view_in(x->structure, x->field);
+    int i, same = w->in_place && o->field == &attn__fields[ATTN__F_weights] &&
+        x->field == &attn__fields[ATTN__F_given_scores] && a.data == b.data;
+    for (i = 0; i < 4; i++) same = same && (b.size[i] <= 1 || b.stride[i] == a.stride[i]);
+    return same;
+}
+
+/* No output may share a byte with another one or with an input. */
+static attn_status attn__check_overlaps(const attn__walk *w, attn_error *err)
+{
+    const attn__found *o, *x, *end = w->found + w->count;
+    for (o = w->found; o < end; o++)
+        for (x = w->found; o->written && x < end; x++) {
+            attn_view a, b;
+            if (x == o || (x->written && x < o) || attn__apart(o->span, x->span)) continue;
+            a = attn__view_in(o->structure, o->field);
+            b = attn__view_in(x->structure, x->field);
+            ATTN__RULE(attn__in_place(w, o, x) || attn__disjoint(&a, &b), ATTN_ERR_OVERLAP,
+                       attn__name_of(o->field, ATTN__T_VIEW), x->written ? "must not overlap another output" :
+                       "must not overlap an input");
+        }
     return ATTN_OK;
 }
 
@@ -3175,17 +3374,18 @@ static int64_t attn__view_int(const attn_view *v, int64_t index)
 }
 
 /* lengths [B] or [B,Sq], each 0..most */
-static attn_status attn__check_lengths(const attn_view *v, const attn__names *names, int64_t most, attn_error *err)
+static attn_status attn__check_lengths(const attn_desc *d, int field, int64_t most, attn_error *err)
 {
+    const attn_view v = attn__view_at(d, field);
+    const char *name = attn__name_of(&attn__fields[field], ATTN__T_VIEW);
+    const int64_t n = v.rank == 2 ? v.size[1] : 1;
     int64_t b, i;
-    const int64_t n = v->rank == 2 ? v->size[1] : 1;
-    if (v->rank == 0 || !v->data) return ATTN_OK;
-    for (b = 0; b < v->size[0]; b++)
+    for (b = 0; v.rank && v.data && b < v.size[0]; b++)
         for (i = 0; i < n; i++) {
-            const int64_t x = attn__view_int(v, b * v->stride[0] + (v->rank == 2 ? i * v->stride[1] : 0));
-            if (x < 0) return attn__fail2(err, ATTN_ERR_RANGE, names->view, "must be at least", x, 0);
-            if (x > most) return attn__fail2(err, ATTN_ERR_RANGE, names->view, "must be at most the size of its axis",
-                                             x, most);
+            const int64_t x = attn__view_int(&v, b * v.stride[0] + (v.rank == 2 ? i * v.stride[1] : 0));
+            if (x < 0) return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at least", x, 0);
+            if (x > most)
+                return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at most the size of its axis", x, most);
         }
     return ATTN_OK;
 }
@@ -3199,37 +3399,28 @@ static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x
 
 static int attn__is_width(float x) { return x >= 1e-18f && x <= 1e18f; }       /* its square is a normal float */
 
-/* The fields that only some scores take. */
+static uint32_t attn__taken_by(int32_t score)       /* ATTN__FOR_x */
+{
+    switch (score) {
+    case ATTN_SCORE_BILINEAR: return ATTN__FOR_VECTORS | ATTN__FOR_BILINEAR;
+    case ATTN_SCORE_ADDITIVE: return ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE;
+    case ATTN_SCORE_GIVEN:    return ATTN__FOR_GIVEN;
+    case ATTN_SCORE_CONSTANT: return ATTN__FOR_VECTORS;
+    default:                  return attn__is_kernel(score) ? ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE : ATTN__FOR_VECTORS;
+    }
+}
 static attn_status attn__check_score(const attn_desc *d, attn_error *err)
 {
-    const int given = d->score == ATTN_SCORE_GIVEN, additive = d->score == ATTN_SCORE_ADDITIVE;
-    const int has_sigma = d->score >= ATTN_SCORE_GAUSSIAN && d->score <= ATTN_SCORE_TRIANGULAR;
+    const int distance = attn__is_kernel(d->score) && d->score != ATTN_SCORE_CONSTANT;
     ATTN__RULE(d->score >= 0 && d->score < ATTN_SCORE_COUNT, ATTN_ERR_OPTION, "score", "must be one of attn_score");
     ATTN__RULE(!attn__is_kernel(d->score) || (!d->scale_set && d->scale == 0.0f), ATTN_ERR_OPTION, "scale",
                "must not be set for a distance kernel: sigma sets its width");
     ATTN__RULE(attn__is_number(d->scale), ATTN_ERR_RANGE, "scale", "must be finite");
     ATTN__RULE(d->sigma == 0.0f || attn__is_width(d->sigma), ATTN_ERR_RANGE, "sigma",
                "must be within 1e-18..1e18, or 0 for 1");
-    ATTN__RULE(has_sigma || d->sigma == 0.0f, ATTN_ERR_OPTION, "sigma", "counts for the distance kernels only");
-    ATTN__RULE(has_sigma || !d->sigma_per_head.rank, ATTN_ERR_OPTION, "sigma_per_head",
-               "counts for the distance kernels only");
+    ATTN__RULE(distance || d->sigma == 0.0f, ATTN_ERR_OPTION, "sigma", "counts for the distance kernels only");
     ATTN__RULE(d->sigma == 0.0f || !d->sigma_per_head.rank, ATTN_ERR_OPTION, "sigma",
                "must be 0 where sigma_per_head is given");
-    ATTN__RULE(d->score == ATTN_SCORE_BILINEAR || !d->bilinear.rank, ATTN_ERR_OPTION, "bilinear",
-               "counts for ATTN_SCORE_BILINEAR only");
-    ATTN__RULE(additive || !d->w_q.rank, ATTN_ERR_OPTION, "w_q", "counts for ATTN_SCORE_ADDITIVE only");
-    ATTN__RULE(additive || !d->w_k.rank, ATTN_ERR_OPTION, "w_k", "counts for ATTN_SCORE_ADDITIVE only");
-    ATTN__RULE(additive || !d->w_v.rank, ATTN_ERR_OPTION, "w_v", "counts for ATTN_SCORE_ADDITIVE only");
-    ATTN__RULE(additive || !d->hidden_bias.rank, ATTN_ERR_OPTION, "hidden_bias", "counts for ATTN_SCORE_ADDITIVE only");
-    ATTN__RULE(given || !d->given_scores.rank, ATTN_ERR_OPTION, "given_scores", "counts for ATTN_SCORE_GIVEN only");
-    ATTN__RULE(!given || d->given_scores.rank, ATTN_ERR_NULL, "given_scores", "must be given for ATTN_SCORE_GIVEN");
-    ATTN__RULE(!given || !d->q.rank, ATTN_ERR_OPTION, "q", "must be absent for ATTN_SCORE_GIVEN");
-    ATTN__RULE(!given || !d->k.rank, ATTN_ERR_OPTION, "k", "must be absent for ATTN_SCORE_GIVEN");
-    ATTN__RULE(given || d->q.rank, ATTN_ERR_NULL, "q", "must be given");
-    ATTN__RULE(given || d->k.rank, ATTN_ERR_NULL, "k", "must be given");
-    ATTN__RULE(d->score != ATTN_SCORE_BILINEAR || d->bilinear.rank, ATTN_ERR_NULL, "bilinear",
-               "must be given for ATTN_SCORE_BILINEAR");
-    ATTN__RULE(!additive || d->w_v.rank, ATTN_ERR_NULL, "w_v", "must be given for ATTN_SCORE_ADDITIVE");
     return ATTN_OK;
 }
 
@@ -3259,118 +3450,91 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
     return ATTN_OK;
 }
 
-/* Sizes of the views against each other. */
-static attn_status attn__check_shape(const attn_desc *d, attn__call *s, attn_error *err)
+/* What the arrays hold that can be looked at. */
+static attn_status attn__check_contents(const attn_desc *d, const attn__walk *w, attn_error *err)
 {
-    const attn__field *f = attn__fields;
-    const int given = d->score == ATTN_SCORE_GIVEN;
-    const attn_view *from = given ? &d->given_scores : &d->q;
-    int64_t shape[4], all;
-    int i, p;
-#define ATTN__SIZE(field, axis, want, rule) \
-    ATTN__TRY(attn__check_field(d, ATTN__F_##field, axis, want, rule, err))
-    s->batch = from->size[0];
-    s->heads = from->size[1];
-    s->queries = from->size[2];
-    s->keys = given ? from->size[3] : d->k.size[2];
-    s->size_q = given ? 0 : d->q.size[3];
-    s->size_k = given ? 0 : d->k.size[3];
-    s->heads_kv = !given ? d->k.size[1] : d->v.rank ? d->v.size[1] : s->heads;
-    s->size_v = d->v.rank ? d->v.size[3] : 0;
-    s->hidden = d->w_v.rank ? d->w_v.size[d->w_v.rank - 1] : 0;
-    ATTN__SIZE(k, 0, s->batch, "must equal q.size[0]");
-    if (s->heads_kv ? s->heads % s->heads_kv != 0 : s->heads != 0)
-        return attn__fail2(err, ATTN_ERR_SIZE, given ? "v.size[1]" : "k.size[1]",
-                           "must divide the number of query heads", s->heads_kv, s->heads);
-    if (d->score != ATTN_SCORE_BILINEAR && d->score != ATTN_SCORE_ADDITIVE) ATTN__SIZE(k, 3, s->size_q,
-        "must equal q.size[3]");
-    ATTN__SIZE(v, 0, s->batch, "must equal the batch size of q");
-    ATTN__SIZE(v, 1, s->heads_kv, "must equal k.size[1]");
-    ATTN__SIZE(v, 2, s->keys, "must equal the number of keys");
-    ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
-    ATTN__SIZE(out, 3, s->size_v, "must equal v.size[3]");
-    shape[0] = s->batch;
-    shape[1] = s->heads;
-    shape[2] = s->queries;
-    shape[3] = s->keys;
-    for (p = ATTN__F_out; p <= ATTN__F_scores_masked; p++) {
-        const int rank = attn__rank_at(d, p);
-        for (i = 0; i < (p == ATTN__F_out ? 3 : rank); i++)
-            ATTN__TRY(attn__check_field(d, p, i, i == 3 && p == ATTN__F_stats ? 2 : shape[i],
-                      i == 0 ? "must equal the batch size" :
-                      i == 1 ? "must equal the number of query heads" : i == 2 ? "must equal the number of queries" :
-                      p == ATTN__F_stats ? "must be" : "must equal the number of keys", err));
-    }
-    ATTN__SIZE(sigma_per_head, 0, s->heads, "must equal the number of query heads");
-    ATTN__SIZE(alibi, 0, s->heads, "must equal the number of query heads");
-    ATTN__SIZE(sink, 0, s->heads, "must equal the number of query heads");
-    for (p = ATTN__F_bilinear; p <= ATTN__F_hidden_bias; p++) {         /* [..] or [H,..] */
-        const int per_head = p <= ATTN__F_w_k ? 3 : 2;
-        if (attn__rank_at(d, p) == per_head)
-            ATTN__TRY(attn__check_field(d, p, 0, s->heads, "must equal the number of query heads", err));
-    }
-    ATTN__SIZE(bilinear, d->bilinear.rank - 2, s->size_q, "must equal q.size[3]");
-    ATTN__SIZE(bilinear, d->bilinear.rank - 1, s->size_k, "must equal k.size[3]");
-    ATTN__SIZE(w_q, d->w_q.rank - 2, s->hidden, "must equal the size of w_v");
-    ATTN__SIZE(w_k, d->w_k.rank - 2, s->hidden, "must equal the size of w_v");
-    ATTN__SIZE(w_q, d->w_q.rank - 1, s->size_q, "must equal q.size[3]");
-    ATTN__SIZE(w_k, d->w_k.rank - 1, s->size_k, "must equal k.size[3]");
-    ATTN__SIZE(hidden_bias, d->hidden_bias.rank - 1, s->hidden, "must equal the size of w_v");
-    if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank) ATTN__SIZE(q, 3, s->hidden,
-                                                                    "must equal the size of w_v where w_q is absent");
-    if (d->score == ATTN_SCORE_ADDITIVE && !d->w_k.rank) ATTN__SIZE(k, 3, s->hidden,
-                                                                    "must equal the size of w_v where w_k is absent");
-    ATTN__TRY(attn__check_broadcast(&d->bias, &f[ATTN__F_bias].names, shape, err));
-    ATTN__TRY(attn__check_broadcast(&d->mask, &f[ATTN__F_mask].names, shape, err));
-    ATTN__SIZE(key_lengths, 0, s->batch, "must equal the batch size");
-    if (d->key_lengths.rank == 2) ATTN__SIZE(key_lengths, 1, s->queries, "must equal the number of queries");
-    ATTN__SIZE(query_lengths, 0, s->batch, "must equal the batch size");
-    ATTN__SIZE(positions, 0, s->batch, "must equal the batch size");
-    if (d->positions.rank == 2) ATTN__SIZE(positions, 1, s->queries, "must equal the number of queries");
-#undef ATTN__SIZE
-    all = attn__mul64(attn__mul64(shape[0], shape[1]), attn__mul64(shape[2], shape[3]));
-    ATTN__RULE(all < ATTN__HUGE / 8 && all * 4 <= (int64_t)((size_t)-1 / 2), ATTN_ERR_OVERFLOW,
-               given ? "given_scores" : "k", "must make B*H*Sq*Sk a number that can be counted");
-    return ATTN_OK;
-}
-
-static attn_status attn__check_contents(const attn_desc *d, const attn__call *s, attn_error *err)
-{
-    const attn__field *f = attn__fields;
+    const attn_view *sigma = &d->sigma_per_head;
     int64_t h;
-    ATTN__TRY(attn__check_lengths(&d->key_lengths, &f[ATTN__F_key_lengths].names, s->keys, err));
-    ATTN__TRY(attn__check_lengths(&d->query_lengths, &f[ATTN__F_query_lengths].names, s->queries, err));
-    for (h = 0; d->sigma_per_head.rank && d->sigma_per_head.data && h < s->heads; h++) {
-        const float sigma = ((const float *)d->sigma_per_head.data)[h * d->sigma_per_head.stride[0]];
-        ATTN__RULE(attn__is_width(sigma), ATTN_ERR_RANGE, "sigma_per_head", "must be within 1e-18..1e18");
-    }
+    ATTN__TRY(attn__check_lengths(d, ATTN__F_key_lengths, ATTN__LETTER(w, 'S'), err));
+    ATTN__TRY(attn__check_lengths(d, ATTN__F_query_lengths, ATTN__LETTER(w, 'Q'), err));
+    for (h = 0; sigma->rank && sigma->data && h < sigma->size[0]; h++)
+        ATTN__RULE(attn__is_width(((const float *)sigma->data)[h * sigma->stride[0]]), ATTN_ERR_RANGE, "sigma_per_head",
+                   "must be within 1e-18..1e18");
     return ATTN_OK;
 }
 
-/* The fields that are there, which are few, and what they reach. */
-typedef struct attn__present { int count, field[ATTN__F_COUNT]; attn__span span[ATTN__F_COUNT]; } attn__present;
-
-static attn_status attn__check_overlaps(const attn_desc *d, const attn__present *present, attn_error *err)
+/* All rules of a descriptor; only: as attn__check_fields, where the walk knows the sizes already. */
+static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t only, attn_error *err)
 {
-    int a, b, axis;
-    for (a = 0; a < present->count; a++)
-        for (b = 0; attn__fields[present->field[a]].output && b < present->count; b++) {
-            const int i = present->field[a], j = present->field[b];
-            attn_view o, x;
-            int same;
-            if (b == a || (attn__fields[j].output && b < a) ||
-                attn__apart(present->span[a], present->span[b])) continue;
-            o = attn__view_at(d, i);
-            x = attn__view_at(d, j);
-            if (!o.data || !x.data) continue;                       /* in a workspace that is not there yet */
-            same = i == ATTN__F_weights && j == ATTN__F_given_scores && x.data == o.data && !d->out.rank;
-            for (axis = 0; axis < 4; axis++) same = same && (x.size[axis] <= 1 || x.stride[axis] == o.stride[axis]);
-            if (same) continue;                                     /* the masked softmax in place */
-            ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, attn__fields[i].names.view, attn__fields[j].output ?
-                       "must not overlap another output" : "must not overlap an input");
-        }
-    return ATTN_OK;
+    const uint32_t unread = d->score == ATTN_SCORE_CONSTANT ? (uint32_t)ATTN__FOR_VECTORS : 0u;
+    int64_t all;
+    int i, any = only || w->flags & ATTN__NO_RESULT_NEEDED;
+    ATTN__TRY(attn__check_score(d, err));
+    ATTN__TRY(attn__check_options(d, err));
+    w->takes = attn__taken_by(d->score);
+    w->in_place = !d->out.rank;
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, only, unread, err));
+    for (i = 0; i < w->count; i++) any |= w->found[i].written;
+    ATTN__RULE(any, ATTN_ERR_NULL, "out", "must be given, or another result");
+    ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
+    if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank && d->q.size[3] != ATTN__LETTER(w, 'U'))
+        return attn__fail2(err, ATTN_ERR_SIZE, "q.size[3]", "must equal the size of w_v where w_q is absent",
+                           d->q.size[3], ATTN__LETTER(w, 'U'));
+    if (d->score == ATTN_SCORE_ADDITIVE && !d->w_k.rank && d->k.size[3] != ATTN__LETTER(w, 'U'))
+        return attn__fail2(err, ATTN_ERR_SIZE, "k.size[3]", "must equal the size of w_v where w_k is absent",
+                           d->k.size[3], ATTN__LETTER(w, 'U'));
+    all = attn__mul64(attn__mul64(ATTN__LETTER(w, 'B'), ATTN__LETTER(w, 'H')),
+                      attn__mul64(ATTN__LETTER(w, 'Q'), ATTN__LETTER(w, 'S')));
+    ATTN__RULE(all < ATTN__HUGE / 8 && all * 4 <= (int64_t)((size_t)-1 / 2), ATTN_ERR_OVERFLOW,
+               attn__name_of(w->of['S' - 'A'], ATTN__T_VIEW), "must make B*H*Sq*Sk a number that can be counted");
+    if (!(w->flags & ATTN__ON_DEVICE)) ATTN__TRY(attn__check_contents(d, w, err));
+    return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
+
+#ifndef ATTN_NO_BACKWARD
+/* Of what the walk found, what a backward call reads: the forward's results are inputs now, or do not count. */
+static void attn__keep_inputs(attn__walk *w)
+{
+    int i, n = 0;
+    for (i = 0; i < w->count; i++) {
+        if (w->found[i].written && !(w->found[i].field->flags & ATTN__KEPT)) continue;
+        w->found[n] = w->found[i];
+        w->found[n++].written = 0;
+    }
+    w->count = n;
+}
+
+/* The gradients of a call whose descriptor the walk has been through. */
+static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const attn_grad *g, attn_error *err)
+{
+    int i, first, above = 0, results = 0, reads_out = 0;
+    attn__keep_inputs(w);
+    first = w->count;
+    w->owners = attn__fields;
+    w->owned = d;
+    ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0, err));
+    for (i = first; i < w->count; i++) {
+        above |= !w->found[i].written;
+        results |= w->found[i].written;
+        reads_out |= w->found[i].written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
+    }
+    ATTN__RULE(!g->d_out.rank || d->v.rank, ATTN_ERR_OPTION, "d_out", "must be absent where v is");
+    ATTN__RULE(!g->d_sigma.rank || attn__is_kernel(d->score), ATTN_ERR_OPTION, "d_sigma",
+               "counts for the distance kernels only");
+    ATTN__RULE(!g->d_scale.rank || !attn__is_kernel(d->score), ATTN_ERR_OPTION, "d_scale",
+               "must be absent for the distance kernels");
+    if (g->d_sigma.rank && g->d_sigma.size[0] != (d->sigma_per_head.rank ? d->sigma_per_head.size[0] : 1))
+        return attn__fail2(err, ATTN_ERR_SIZE, "d_sigma.size[0]", "must be 1, or that of sigma_per_head",
+                           g->d_sigma.size[0], d->sigma_per_head.rank ? d->sigma_per_head.size[0] : 1);
+    ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or another gradient from above");
+    ATTN__RULE(results, ATTN_ERR_NULL, "dq", "must be given, or another result");
+    ATTN__RULE(g->accumulate <= ATTN_GRAD_ALL, ATTN_ERR_OPTION, "accumulate", "must be ATTN_GRAD_x bits");
+    ATTN__RULE(g->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
+    ATTN__RULE(d->out.rank || !g->d_out.rank || !reads_out, ATTN_ERR_NULL, "out",
+               "must be given: the forward's result is read");
+    return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
+}
+#endif
 
 #ifdef ATTN_CUDA
 /* ---- where a call runs: where its arrays lie */
@@ -3392,11 +3556,10 @@ static attn_status attn__see(attn__place *at, const attn_view *v, const char *fi
 static attn_status attn__see_fields(attn__place *at, const void *structure, const attn__field *fields, int count,
                                     attn_error *err)
 {
-    attn_view v;
     int i;
     for (i = 0; i < count; i++) {
-        ATTN__COPY(&v, (const char *)structure + fields[i].offset, sizeof v);
-        ATTN__TRY(attn__see(at, &v, fields[i].names.view, err));
+        const attn_view v = attn__view_in(structure, &fields[i]);
+        ATTN__TRY(attn__see(at, &v, attn__name_of(&fields[i], ATTN__T_VIEW), err));
     }
     return ATTN_OK;
 }
@@ -3415,18 +3578,34 @@ static int attn__place_flags(const attn__place *at, int flags)
     if (at->seen && at->where & ATTN__PLACE_DEVICE) return flags | ATTN__ON_DEVICE;
     return at->seen || flags & ATTN__WITH_DATA ? flags : flags | ATTN__ANYWHERE;
 }
-static attn_status attn__find_place(const attn_desc *d, int *flags, attn_error *err)
+static attn_status attn__find_place_of(const void *structure, const attn__field *fields, int count,
+                                       const attn_desc *options, int *flags, attn_error *err)
+{
+    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+    if (!structure) return ATTN_OK;
+    ATTN__TRY(attn__see_fields(&at, structure, fields, count, err));
+    if (options) ATTN__TRY(attn__see_workspace(&at, options, err));
+    *flags = attn__place_flags(&at, *flags);
+    return ATTN_OK;
+}
+static attn_status attn__find_place(const attn_desc *d, const struct attn_grad *g, int *flags, attn_error *err)
 {
     attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
     if (!d) return ATTN_OK;
     ATTN__TRY(attn__see_fields(&at, d, attn__fields, ATTN__F_COUNT, err));
+#ifndef ATTN_NO_BACKWARD
+    if (g) ATTN__TRY(attn__see_fields(&at, g, attn__grad_fields, ATTN__G_COUNT, err));
+#endif
     ATTN__TRY(attn__see_workspace(&at, d, err));
     *flags = attn__place_flags(&at, *flags);
+    (void)g;
     return ATTN_OK;
 }
 /* For what only the CPU does. */
 static int attn__is_on_host(const void *data) { return !data || attn__cuda_place(data, NULL) & ATTN__PLACE_HOST; }
 #endif
+
+
 /* ---- numbers that the rooms below share */
 #define ATTN__CUT_TILES 4       /* up to so many tiles of few rows in all: their keys are cut among tasks */
 #define ATTN__CUT_CHUNKS 8      /* chunks that a task gets then, at least */
@@ -3446,120 +3625,21 @@ enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* f
 enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
 /* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
 enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
-#ifndef ATTN_NO_BACKWARD
-enum {
-#define ATTN__X(f, output, like, least, most) ATTN__G_##f,
-    ATTN__GRAD_LIST(ATTN__X)
-#undef ATTN__X
-    ATTN__G_COUNT
-};
-static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
-#define ATTN__X(f, output, like, least, most) \
-    {offsetof(attn_grad, f), output, ATTN__TAKES_F32, least, most, ATTN__NAMES(#f)},
-    ATTN__GRAD_LIST(ATTN__X)
-#undef ATTN__X
-};
-static attn_view attn__grad_at(const attn_grad *g, int field)
-{
-    attn_view v;
-    ATTN__COPY(&v, (const char *)g + attn__grad_fields[field].offset, sizeof v);
-    return v;
-}
-/* The shape that a gradient must have; rank 0: what it belongs to is absent. */
-static attn_view attn__grad_shape(const attn_desc *d, const attn__call *s, int field)
-{
-    static const int like[ATTN__G_COUNT] = {
-#define ATTN__X(f, output, of, least, most) ATTN__F_##of,
-        ATTN__GRAD_LIST(ATTN__X)
-#undef ATTN__X
-    };
-    attn_view v = attn__view_at(d, like[field]);
-    int i;
-    if (field <= ATTN__G_d_lse) {
-        v.rank = field == ATTN__G_d_lse ? 3 : field == ATTN__G_d_out && !d->v.rank ? 0 : 4;
-        v.size[0] = s->batch;
-        v.size[1] = s->heads;
-        v.size[2] = s->queries;
-        v.size[3] = field == ATTN__G_d_out ? s->size_v : s->keys;
-    }
-    if (field == ATTN__G_d_sigma && !v.rank) v.rank = attn__is_kernel(d->score), v.size[0] = 1;
-    if (field == ATTN__G_d_scale) v.rank = !attn__is_kernel(d->score), v.size[0] = 1;
-    for (i = v.rank; i < 4; i++) v.size[i] = 0;
-    return v;
-}
-
-static attn_status attn__check_grad(const attn_desc *d, const attn__call *s, const attn_grad *g, int flags,
-                                    attn_error *err)
-{
-    int i, j, axis, above = 0, results = 0, more_than_dv = 0;
-    for (i = 0; i < ATTN__G_COUNT; i++) {
-        const attn__field *f = &attn__grad_fields[i];
-        const attn_view v = attn__grad_at(g, i), like = attn__grad_shape(d, s, i);
-        if (!v.rank) continue;
-        ATTN__TRY(attn__check_view(&v, f, flags & ATTN__INNER && (i == ATTN__G_d_out || (i >= ATTN__G_dq &&
-                                   i <= ATTN__G_dv)) ? flags & ~ATTN__WITH_DATA : flags, err));
-        ATTN__RULE(like.rank, ATTN_ERR_OPTION, f->names.view, "must be absent where what it belongs to is");
-        if (v.rank != like.rank)
-            return attn__fail2(err, ATTN_ERR_RANK, f->names.rank, "must be that of what it belongs to", v.rank,
-                               like.rank);
-        for (axis = 0; axis < v.rank; axis++)
-            ATTN__TRY(attn__check_size(&v, &f->names, axis, like.size[axis], "must be that of what it belongs to",
-                                       err));
-        if (i < ATTN__G_dq) above = 1;
-        else results = 1;
-        if (i >= ATTN__G_dq && i != ATTN__G_dv) more_than_dv = 1;
-    }
-    ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or another gradient from above");
-    ATTN__RULE(results, ATTN_ERR_NULL, "dq", "must be given, or another result");
-    ATTN__RULE(g->accumulate <= ATTN_GRAD_ALL, ATTN_ERR_OPTION, "accumulate", "must be ATTN_GRAD_x bits");
-    ATTN__RULE(g->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
-    ATTN__RULE(d->out.rank || !g->d_out.rank || !more_than_dv, ATTN_ERR_NULL, "out",
-               "must be given: the forward's result is read");
-    for (i = ATTN__G_dq; (flags & ATTN__WITH_DATA) && i < ATTN__G_COUNT; i++) {
-        const attn_view o = attn__grad_at(g, i);
-        const char *name = attn__grad_fields[i].names.view;
-        if (!o.rank) continue;
-        for (j = 0; j < ATTN__G_COUNT; j++) {
-            const attn_view x = attn__grad_at(g, j);
-            if (!x.rank || !x.data || !o.data || (j >= ATTN__G_dq && j <= i)) continue;
-            ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, name, j < ATTN__G_dq ? "must not overlap an input" :
-                       "must not overlap another output");
-        }
-        for (j = 0; j < ATTN__F_COUNT; j++) {
-            const attn_view x = attn__view_at(d, j);
-            if (!x.rank || !x.data || !o.data ||
-                (attn__fields[j].output && j != ATTN__F_out && j != ATTN__F_stats)) continue;
-            ATTN__RULE(attn__disjoint(&o, &x), ATTN_ERR_OVERLAP, name, "must not overlap an input");
-        }
-    }
-    return ATTN_OK;
-}
-#endif
 /* ---------------------------------------------------------------------------------------------------- >>arrays
    All that knows how operands are stored: strides, heads, broadcasting, types. Through four doors: single elements
    (read, write), rows as they lie (rows), rows turned into lanes and back (load_lanes, store_lanes). */
 
-/* The view's axes by their letters: see >>checks. An axis of one element gets the stride 1 where it is the column, so
-   that its row counts as contiguous, else 0; so no stride is used that no element has. */
-static int attn__letters(const char *shape)
-{
-    int i, n = 0;
-    for (i = 0; i < 4; i++) n += shape[i] != '.';
-    return n;
-}
+/* The view's axes by their letters: see the tables of fields. An axis of one element gets the stride 0, so that no
+   stride is used that no element has; but 1 where it is the column of what is not broadcast: such rows are contiguous. */
 static void attn__array_of(const attn_view *v, const char *shape, attn__array *a)
 {
-    const int broadcast = *shape == '~', letters = attn__letters(shape);
-    int axis, from = broadcast ? v->rank - 4 : 0;
+    int i, axis[4];
+    attn__axes_of(shape, v->rank, axis);
     a->data = (void *)(uintptr_t)v->data;
     a->type = v->type;
     a->rank = v->rank;
-    for (axis = 0; axis < 4; axis++) {
-        const char letter = shape[axis + broadcast];
-        const int absent = !v->rank || (broadcast ? from < 0 : letter == '.' || (letter >= 'a' && v->rank < letters));
-        a->stride[axis] = absent || v->size[from] <= 1 ? !broadcast && !absent && axis == 3 : v->stride[from];
-        from += broadcast || !absent;
-    }
+    for (i = 0; i < 4; i++)
+        a->stride[i] = axis[i] >= 0 && v->size[axis[i]] > 1 ? v->stride[axis[i]] : i == 3 && shape[3] <= 'Z';
 }
 
 /* How far element (b, h, row, column) is from the first one. */
@@ -6321,40 +6401,30 @@ static void attn__job_task(void *arg, int64_t index, int32_t worker)
     attn_task(job->plan, job->workspace, job->phase, index, worker);
 }
 /* ---- from descriptor to call */
-static const char *const attn__shapes[] = {         /* of the fields, as in >>checks */
-    "BHQD", "BKSE", "BKSV", "BHQV", "BHQ.", "BHQ2", "BHQS", "BHQS", "BHQS", "BHQS", ".H..", ".hDE", ".hUD", ".hUE",
-    ".h.U", ".h.U", "BHQS", "~BHQS", ".H..", ".H..", "~BHQS", "B.q.", "B...", "B.q."};
-static const char *const attn__grad_shapes[] = {
-    "BHQV", "BHQS", "BHQ.", "BHQD", "BKSE", "BKSV", "BHQS", "~BHQS", ".hDE", ".hUD", ".hUE", ".h.U", ".h.U", ".H..",
-    ".H..", ".H..", ".H.."};
 
-static void attn__set_operands(attn__call *c, const attn_desc *d, const struct attn_grad *g)
+/* The sizes that the letters of a walk stand for, and the operands that it found. */
+static void attn__set_operands(attn__call *c, const attn__walk *w, const attn_desc *d, const struct attn_grad *g)
 {
-    attn_view v;
-    int field = 0, axis;
-#define ATTN__X(f, ...) \
-    v = attn__view_at(d, field); \
-    attn__array_of(&v, attn__shapes[field++], &c->f);
-    ATTN__VIEW_LIST(ATTN__X)
-#undef ATTN__X
-    for (axis = 0; axis < 4; axis++) c->bias_size[axis] = 1;
+    attn__array *of = &c->q;                    /* the operands lie in the order of the fields */
+    int i;
+    c->batch = ATTN__LETTER(w, 'B');
+    c->heads = ATTN__LETTER(w, 'H');
+    c->heads_kv = w->of['K' - 'A'] ? ATTN__LETTER(w, 'K') : c->heads;
+    c->queries = ATTN__LETTER(w, 'Q');
+    c->keys = ATTN__LETTER(w, 'S');
+    c->size_q = ATTN__LETTER(w, 'D');
+    c->size_k = ATTN__LETTER(w, 'E');
+    c->size_v = ATTN__LETTER(w, 'V');
+    c->hidden = ATTN__LETTER(w, 'U');
+    for (i = 0; i < w->count; i++) {
+        const attn__found *x = &w->found[i];
+        const attn_view v = attn__view_in(x->structure, x->field);
+        if (x->structure == d) attn__array_of(&v, x->field->shape, &of[x->field - attn__fields]);
 #ifndef ATTN_NO_BACKWARD
-    if (!g) return;
-    field = 0;
-#define ATTN__X(f, ...) \
-    v = attn__grad_at(g, field); \
-    attn__array_of(&v, attn__grad_shapes[field++], &c->f);
-    ATTN__GRAD_LIST(ATTN__X)
-#undef ATTN__X
-    for (axis = 4 - g->d_bias.rank; axis < 4; axis++) c->bias_size[axis] = g->d_bias.size[axis - (4 - g->d_bias.rank)];
-    c->accumulate = g->accumulate;
-    /* the forward's results are read here, not made */
-    c->saved_out = g->d_out.rank ? c->out : c->lse;
-    if (!g->d_out.rank) c->saved_out.rank = 0;
-    c->saved_stats = c->stats;
-    c->out.rank = c->lse.rank = c->stats.rank = c->weights.rank = c->scores.rank = c->scores_softcap.rank =
-        c->scores_masked.rank = 0;
+        else if (g && x->structure == g)
+            attn__array_of(&v, x->field->shape, &of[ATTN__F_COUNT + (x->field - attn__grad_fields)]);
 #endif
+    }
     (void)g;
 }
 static void attn__set_options(attn__call *c, const attn_desc *d)
@@ -6527,40 +6597,36 @@ static void attn__backward_steps(attn__call *c, attn_plan *plan)
     if (sums > 0) attn__add_step(plan, c, ATTN__STEP_SUMS, sums);
 }
 #endif
+#ifndef ATTN_NO_BACKWARD
+static void attn__set_gradients(attn__call *c, const attn_grad *g)
+{
+    const attn_out *bias = &g->d_bias;
+    int axis;
+    for (axis = 0; axis < 4; axis++) c->bias_size[axis] = axis < 4 - bias->rank ? 1 : bias->size[axis - 4 + bias->rank];
+    c->accumulate = g->accumulate;
+    c->saved_out = c->out;                      /* the forward's results are read here, not made */
+    c->saved_stats = c->stats;
+    if (!g->d_out.rank) c->saved_out.rank = 0;
+    c->out.rank = c->stats.rank = 0;
+}
+#endif
+
 /* Checks everything, and makes the call of it; how it runs is found behind. */
 static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, attn__call *c, int flags,
                                  attn_error *err)
 {
-    attn__present present;
-    int p, any = 0;
-    ATTN__TRY(attn__check_score(d, err));
-    ATTN__TRY(attn__check_options(d, err));
-    present.count = 0;
-    for (p = 0; p < ATTN__F_COUNT; p++) {
-        const int unread = (d->score == ATTN_SCORE_CONSTANT && (p == ATTN__F_q || p == ATTN__F_k)) ||
-            (flags & ATTN__INNER && (p <= ATTN__F_out || p == ATTN__F_stats));
-        attn_view v;
-        if (!attn__rank_at(d, p)) continue;
-        v = attn__view_at(d, p);
-        ATTN__TRY(attn__check_span(&v, &attn__fields[p], unread ? flags & ~ATTN__WITH_DATA : flags,
-                                   &present.span[present.count], err));
-        present.field[present.count++] = p;
-        any |= attn__fields[p].output;
-    }
-    ATTN__RULE(any || (flags & ATTN__NO_RESULT_NEEDED), ATTN_ERR_NULL, "out", "must be given, or another result");
-    ATTN__TRY(attn__check_shape(d, c, err));
-    if (!(flags & ATTN__ON_DEVICE)) ATTN__TRY(attn__check_contents(d, c, err));
-    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(d, &present, err));
-#ifdef ATTN_CUDA
-    ATTN__RULE(!d->lse.rank || d->lse.type == ATTN_F32, ATTN_ERR_TYPE, "lse.type", "must be ATTN_F32");
-    ATTN__RULE(!d->stats.rank || d->stats.type == ATTN_F32, ATTN_ERR_TYPE, "stats.type", "must be ATTN_F32");
-#endif
+    attn__walk w;
+    attn__walk_begin(&w, g ? flags | ATTN__NO_RESULT_NEEDED : flags);
+    ATTN__TRY(attn__check_desc(&w, d, 0, err));
 #ifndef ATTN_NO_BACKWARD
-    if (g) ATTN__TRY(attn__check_grad(d, c, g, flags, err));
+    if (g) ATTN__TRY(attn__check_grad(&w, d, g, err));
 #endif
     c->on_device = (flags & ATTN__ON_DEVICE) != 0;
-    attn__set_operands(c, d, g);
+    attn__set_operands(c, &w, d, g);
     attn__set_options(c, d);
+#ifndef ATTN_NO_BACKWARD
+    if (g) attn__set_gradients(c, g);
+#endif
     return ATTN_OK;
 }
 /* Everything but the running. g: NULL, or the gradients that are wanted. */
@@ -6575,9 +6641,11 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     ATTN__RULE(desc, ATTN_ERR_NULL, backward ? "forward" : "desc", "must not be NULL");
     ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
     ATTN__RULE(plan, ATTN_ERR_NULL, "plan", "must not be NULL");
-    attn__zero(plan, sizeof *plan);
     c = (attn__call *)(void *)plan->internal;
-    ATTN__TRY(attn__resolve(desc, grad, c, backward ? flags | ATTN__NO_RESULT_NEEDED : flags, err));
+    ATTN__ZERO(plan->tasks, sizeof plan->tasks);
+    ATTN__ZERO(c, sizeof *c);
+    plan->phases = 0;
+    ATTN__TRY(attn__resolve(desc, grad, c, flags, err));
     c->is_backward = backward;
     attn__set_tiles(c);
 #ifndef ATTN_NO_BACKWARD
@@ -7010,74 +7078,79 @@ ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad 
 }
 #endif
 /* ---- the pieces: softmax and scores */
+static void attn__make_absent(attn_desc *d, uint32_t which)           /* fields with one of these flags become absent */
+{
+    int i;
+    for (i = 0; i < ATTN__F_COUNT; i++)
+        if (attn__fields[i].flags & which) ATTN__ZERO((char *)d + attn__fields[i].offset, sizeof(attn_view));
+}
 static attn_desc attn__options(const attn_desc *options)        /* a copy without q, k, v and results */
 {
     attn_desc d;
-    int p;
     if (options) d = *options;
-    else attn__zero(&d, sizeof d);
-    for (p = ATTN__F_q; p <= ATTN__F_scores_masked; p++) attn__zero((char *)&d + attn__fields[p].offset,
-                                                                    sizeof(attn_view));
+    else ATTN__ZERO(&d, sizeof d);
+    attn__make_absent(&d, ATTN__OPERAND | ATTN__RESULT);
     return d;
 }
 
-/* An error in a field that has another name in the function that was called. */
-static attn_status attn__rename(attn_error *err, attn_status st, const attn__names *from, const attn__names *names,
-                                int rank)
+/* An error in a field that has another name in the function that was called, where it was of that rank. */
+static void attn__rename(attn_error *err, const attn__field *from, const attn__field *to, int rank)
 {
-    int i;
-    if (st == ATTN_OK || !err) return st;
-    if (err->field == from->view) err->field = names->view;
-    if (err->field == from->data) err->field = names->data;
-    if (err->field == from->type) err->field = names->type;
-    if (err->field == from->rank) err->field = names->rank;
-    if (err->field == from->stride) err->field = names->stride;
-    for (i = 0; i < 4; i++)         /* the axes that attn__as_rank4 added are in front, and [1] where the rank is 3 */
-        if (err->field == from->size[i]) {
-            const int axis = rank == 3 && i == 0 ? 0 : i - (4 - rank);
-            err->field = axis < 0 ? names->view : names->size[axis];
-            return st;
+    int n;
+    if (err->status == ATTN_OK) return;
+    for (n = 0; n <= ATTN__T_AXES; n++) {
+        const int axis = rank == 3 && n == ATTN__T_SIZE ? 0 : n - ATTN__T_SIZE - (4 - rank), is_size = n > 0 && n < 5;
+        const int as = !is_size ? n : axis < 0 ? ATTN__T_VIEW : ATTN__T_SIZE + axis;
+        if (err->rule == attn__rule_of(from, n)) err->rule = attn__rule_of(to, as);
+        if (err->field == attn__name_of(from, n)) {
+            err->field = attn__name_of(to, as);
+            return;
         }
-    return st;
+    }
 }
 
-/* [n], [rows,n], [B,rows,n] or [B,H,rows,n] as [B,H,rows,n] */
-static attn_view attn__as_rank4(attn_view v)
+/* The shape of [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk], by its rank. */
+static attn_view attn__rows4(attn_view v)
 {
-    attn_view r = v;
-    int axis, from = v.rank - 1;
-    if (v.rank < 1 || v.rank > 4) return v;
-    r.rank = 4;
-    for (axis = 3; axis >= 0; axis--) {
-        const int absent = from < 0 || (axis == 1 && v.rank < 4);
-        r.size[axis] = absent ? 1 : v.size[from];
-        r.stride[axis] = absent ? 0 : v.stride[from];
-        if (!absent) from--;
-    }
-    return r;
+    static const char *const shapes[5] = {"", "...S", "..QS", "B.QS", "BHQS"};
+    return attn__view4(v, shapes[v.rank < 0 || v.rank > 4 ? 0 : v.rank]);
+}
+#define ATTN__X_TEXTS(f) {ATTN__TEXTS(f, "[n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]"), "", 0, 0, 0, 0}
+/* The options of a softmax of x as those of an attention to given scores: of three axes, [B,Sq,Sk], theirs are these. */
+static attn_desc attn__softmax_options(const attn_view *x, const attn_desc *options)
+{
+    attn_desc d = attn__options(options);
+    d.score = ATTN_SCORE_GIVEN;
+    d.given_scores = attn__rows4(*x);
+    if (x->rank == 3 && d.mask.rank == 3) d.mask = attn__rows4(d.mask);
+    if (x->rank == 3 && d.bias.rank == 3) d.bias = attn__rows4(d.bias);
+    return d;
+}
+static void attn__softmax_error(attn_error *err, const attn_view *x, const attn_desc *options)
+{
+    static const attn__field field = ATTN__X_TEXTS("x");
+    const attn__field *mask = &attn__fields[ATTN__F_mask], *bias = &attn__fields[ATTN__F_bias];
+    attn__rename(err, &attn__fields[ATTN__F_given_scores], &field, x->rank);
+    if (x->rank == 3 && options && options->mask.rank == 3) attn__rename(err, mask, mask, 3);
+    if (x->rank == 3 && options && options->bias.rank == 3) attn__rename(err, bias, bias, 3);
 }
 
 static attn_status attn__softmax(attn_view x, attn_out out, const attn_desc *options, size_t *bytes, attn_error *err)
 {
-    static const attn__names names_x = ATTN__NAMES("x"), names_out = ATTN__NAMES("out");
-    const attn__names *mask = &attn__fields[ATTN__F_mask].names, *bias = &attn__fields[ATTN__F_bias].names;
-    attn_desc d = attn__options(options);
+    static const attn__field field_out = ATTN__X_TEXTS("out");
+    attn_desc d = attn__softmax_options(&x, options);
     attn_status st;
     ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
     ATTN__RULE(out.rank, ATTN_ERR_NULL, "out", "must be given");
     if (out.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "out.rank", "must equal x.rank", out.rank, x.rank);
     if (options) d.lse = options->lse;
     if (options) d.stats = options->stats;
-    if (x.rank == 3 && d.mask.rank == 3) d.mask = attn__as_rank4(d.mask);
-    if (x.rank == 3 && d.bias.rank == 3) d.bias = attn__as_rank4(d.bias);
-    d.score = ATTN_SCORE_GIVEN;
-    d.given_scores = attn__as_rank4(x);
-    d.weights = attn__out(out.data, attn__as_rank4(attn_view_of(out)));
+    d.weights = attn__out(out.data, attn__rows4(attn_view_of(out)));
     st = bytes ? attn_workspace_size(&d, bytes, err) : attn_forward(&d, err);
-    attn__rename(err, st, &attn__fields[ATTN__F_given_scores].names, &names_x, x.rank);
-    if (x.rank == 3 && options && options->mask.rank == 3) attn__rename(err, st, mask, mask, 3);
-    if (x.rank == 3 && options && options->bias.rank == 3) attn__rename(err, st, bias, bias, 3);
-    return attn__rename(err, st, &attn__fields[ATTN__F_weights].names, &names_out, x.rank);
+    if (st == ATTN_OK || !err) return st;
+    attn__softmax_error(err, &x, options);
+    attn__rename(err, &attn__fields[ATTN__F_weights], &field_out, x.rank);
+    return st;
 }
 ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err)
 {
@@ -7099,40 +7172,45 @@ ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, cons
     d.scores = scores;
     return attn_forward(&d, err);
 }
-/* ---- the pieces: masks as data, merging */
 
-/* A mask's call, alone: no scores, only what says who may attend to whom. */
-static attn_status attn__mask_check(const attn_desc *options, const int64_t *size, int flags, attn__call *c,
-                                    attn_error *err)
+/* A mask as data, and where it is not NULL what makes it: no scores, only what says who may attend to whom. */
+static attn_status attn__mask_check(const void *mask, const attn__field *f, const attn_desc *options, int flags,
+                                    attn__call *c, attn_error *err)
 {
+    attn__walk w;
     attn_desc d;
-    attn__zero(&d, sizeof d);
-    if (options) {
-        d.bias = options->bias;
-        d.mask = options->mask;
-        d.key_lengths = options->key_lengths;
-        d.query_lengths = options->query_lengths;
-        d.causal = options->causal;
-        d.align = options->align;
-        d.positions = options->positions;
-        d.window = options->window;
-        d.window_left = options->window_left;
-        d.window_right = options->window_right;
-    }
-    d.score = ATTN_SCORE_CONSTANT;
-    d.q = attn_view_f32(NULL, 4, size[0], size[1], size[2], 1);
-    d.k = attn_view_f32(NULL, 4, size[0], size[1], size[3], 1);
-    return attn__resolve(&d, NULL, c, flags | ATTN__NO_RESULT_NEEDED, err);
-}
-static attn_status attn__check_mask_out(const attn_out *mask, attn__array *out, attn_error *err)
-{
-    static const attn__field field = {0, 1, ATTN__TAKES_U8, 4, 4, ATTN__NAMES("mask")};
-    const attn_view v = attn_view_of(*mask);
-    ATTN__RULE(mask->rank, ATTN_ERR_NULL, "mask", "must be given");
-    ATTN__TRY(attn__check_view(&v, &field, 1, err));
-    attn__array_of(&v, "BHQS", out);
+    attn__walk_begin(&w, flags);
+    ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, err));
+    ATTN__ZERO(c, sizeof *c);
+    if (!options) return ATTN_OK;
+    ATTN__ZERO(&d, sizeof d);
+    d.causal = options->causal;
+    d.align = options->align;
+    d.window = options->window;
+    d.window_left = options->window_left;
+    d.window_right = options->window_right;
+    d.bias = options->bias;
+    d.mask = options->mask;
+    d.key_lengths = options->key_lengths;
+    d.query_lengths = options->query_lengths;
+    d.positions = options->positions;
+    ATTN__TRY(attn__check_desc(&w, &d, ATTN__MASKING, err));
+    attn__set_operands(c, &w, &d, NULL);
+    attn__set_options(c, &d);
     return ATTN_OK;
 }
+static const attn__field attn__mask_field = {
+    ATTN__TEXTS("mask", "[B,H,Sq,Sk]; without heads H = 1"), "BHQS", ATTN__BYTES, 0, 0, ATTN__RESULT | ATTN__NEEDED};
+#ifdef ATTN_CUDA
+static attn_status attn__mask_find_place(const attn_out *mask, const attn_desc *d, int *flags, attn_error *err)
+{
+    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+    ATTN__TRY(attn__see_fields(&at, mask, &attn__mask_field, 1, err));
+    ATTN__TRY(attn__see_fields(&at, d, &attn__fields[ATTN__F_bias], ATTN__F_COUNT - ATTN__F_bias, err));
+    *flags = attn__place_flags(&at, *flags);
+    return ATTN_OK;
+}
+#endif
 /* Row by row of a mask: what attends to what, or what dropout keeps. */
 ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_t *n, const attn__call *c, int dropout)
 {
@@ -7153,17 +7231,12 @@ ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_err
     const attn_view out = attn_view_of(mask);
     attn__array to;
     attn__call c;
-    int p, flags = ATTN__WITH_DATA;
-    ATTN__TRY(attn__check_mask_out(&mask, &to, err));
+    int flags = ATTN__WITH_DATA;
     ATTN__FIND_PLACE(attn__mask_find_place(&mask, &d, &flags, err));
-    ATTN__TRY(attn__mask_check(options, mask.size, flags, &c, err));
-    for (p = ATTN__F_bias; p < ATTN__F_COUNT; p++) {
-        const attn_view in = attn__view_at(&d, p);
-        if (p == ATTN__F_alibi || p == ATTN__F_sink) continue;              /* they do not count here */
-        ATTN__RULE(!in.rank || attn__disjoint(&out, &in), ATTN_ERR_OVERLAP, "mask", "must not overlap an input");
-    }
+    ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, &d, flags, &c, err));
+    attn__array_of(&out, attn__mask_field.shape, &to);
 #ifdef ATTN_CUDA
-    if (flags & ATTN__ON_DEVICE) return attn__mask_on_device(&mask, d, 0, err);
+    if (flags & ATTN__ON_DEVICE) return attn__cuda_mask(&c, &to, mask.size, 0, d.stream, err);
 #endif
     if (attn__elements(&out)) attn__mask_rows(&to, mask.size, &c, 0);
     return attn__success(err);
@@ -7176,21 +7249,19 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
     attn__fp_state saved;
     attn__array to;
     attn__call c;
-    ATTN__TRY(attn__check_mask_out(&mask, &to, err));
+    int flags = ATTN__WITH_DATA;
+    ATTN__FIND_PLACE(attn__find_place_of(&mask, &attn__mask_field, 1, NULL, &flags, err));
+    ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, NULL, flags, &c, err));
     ATTN__RULE(attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
                "must be within 0..1");
-#ifdef ATTN_CUDA
-    {
-        const int here = mask.data ? attn__cuda_place(mask.data, err) : ATTN__PLACE_HOST;
-        if (!here) return ATTN_ERR_CUDA;
-        if (here & ATTN__PLACE_DEVICE) return attn__mask_on_device(&mask, attn__dropout_of(&d), 1, err);
-    }
-#endif
+    attn__array_of(&out, attn__mask_field.shape, &to);
     saved = attn__fp_enter();
-    attn__zero(&c, sizeof c);
     attn__set_dropout(&c, &d);
-    if (attn__elements(&out)) attn__mask_rows(&to, mask.size, &c, 1);
+    if (!(flags & ATTN__ON_DEVICE) && attn__elements(&out)) attn__mask_rows(&to, mask.size, &c, 1);
     attn__fp_leave(saved);
+#ifdef ATTN_CUDA
+    if (flags & ATTN__ON_DEVICE) return attn__cuda_mask(&c, &to, mask.size, 1, d.stream, err);
+#endif
     return attn__success(err);
 }
 
@@ -7214,52 +7285,52 @@ ATTN__NOINLINE static void attn__merge_rows(const attn__array *a, const int64_t 
                                                                            attn__quiet(m + attn__log(sum))));
             }
 }
+typedef struct attn__merge_arrays { attn_view out_a, lse_a, out_b, lse_b; attn_out out, lse; } attn__merge_arrays;
+
 ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
                                 attn_out out, attn_out lse, attn_error *err)
 {
+#define ATTN__OF_MERGE(f, flags) ATTN__ROW(attn__merge_arrays, f, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", FLOATS, \
+                                           flags, 0)
+#define ATTN__LSE_OF_MERGE(f, flags) ATTN__ROW(attn__merge_arrays, f, "BHQ.", "[B,H,Sq]; without heads H = 1", FLOATS, \
+                                               flags, 0)
     static const attn__field fields[6] = {
-        {0, 0, ATTN__TAKES_F32, 4, 4, ATTN__NAMES("out_a")}, {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("lse_a")},
-        {0, 0, ATTN__TAKES_F32, 4, 4, ATTN__NAMES("out_b")}, {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("lse_b")},
-        {0, 1, ATTN__TAKES_F32, 4, 4, ATTN__NAMES("out")}, {0, 1, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("lse")}};
-    attn_view v[6];
+        ATTN__OF_MERGE(out_a, ATTN__NEEDED), ATTN__LSE_OF_MERGE(lse_a, ATTN__NEEDED),
+        ATTN__OF_MERGE(out_b, ATTN__NEEDED), ATTN__LSE_OF_MERGE(lse_b, ATTN__NEEDED),
+        ATTN__OF_MERGE(out, ATTN__NEEDED | ATTN__RESULT), ATTN__LSE_OF_MERGE(lse, ATTN__RESULT)};
+#undef ATTN__OF_MERGE
+#undef ATTN__LSE_OF_MERGE
+    attn__merge_arrays m;
+    attn__walk w;
     attn__array a[6];
     attn__fp_state saved;
-    int i, j, axis, flags = ATTN__WITH_DATA;
-    v[0] = out_a;
-    v[1] = lse_a;
-    v[2] = out_b;
-    v[3] = lse_b;
-    v[4] = attn_view_of(out);
-    v[5] = attn_view_of(lse);
-#ifdef ATTN_CUDA
-    {
-        attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-        for (i = 0; i < 6; i++) ATTN__TRY(attn__see(&at, &v[i], fields[i].names.view, err));
-        flags = attn__place_flags(&at, flags);
-    }
-#endif
+    int i, flags = ATTN__WITH_DATA;
+    m.out_a = out_a;
+    m.lse_a = lse_a;
+    m.out_b = out_b;
+    m.lse_b = lse_b;
+    m.out = out;
+    m.lse = lse;
+    ATTN__FIND_PLACE(attn__find_place_of(&m, fields, 6, NULL, &flags, err));
+    attn__walk_begin(&w, flags);
+    ATTN__TRY(attn__check_fields(&w, &m, fields, 6, 0, 0, err));
+    ATTN__TRY(attn__check_overlaps(&w, err));
     for (i = 0; i < 6; i++) {
-        ATTN__RULE(v[i].rank || i == 5, ATTN_ERR_NULL, fields[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&v[i], &fields[i], flags, err));
-        for (axis = 0; axis < v[i].rank; axis++) ATTN__TRY(attn__check_size(&v[i], &fields[i].names, axis,
-            v[0].size[axis], "must equal that of out_a", err));
+        const attn_view v = attn__view_in(&m, &fields[i]);
+        attn__array_of(&v, fields[i].shape, &a[i]);
     }
-    for (i = 4; i < 6; i++)
-        for (j = 0; v[i].rank && j < i; j++)
-            ATTN__RULE(attn__disjoint(&v[i], &v[j]), ATTN_ERR_OVERLAP, fields[i].names.view,
-                       "must not overlap an input or another output");
 #ifdef ATTN_CUDA
     if (flags & ATTN__ON_DEVICE) {          /* there is no descriptor: the default stream */
-        ATTN__TRY(attn__cuda_merge(v, NULL, err));
+        ATTN__TRY(attn__cuda_merge(a, out.size, NULL, err));
         return attn__success(err);
     }
 #endif
-    for (i = 0; i < 6; i++) attn__array_of(&v[i], i % 2 ? "BHQ." : "BHQV", &a[i]);
     saved = attn__fp_enter();
-    if (attn__elements(&v[4]) || (lse.rank && attn__elements(&v[5]))) attn__merge_rows(a, out.size);
+    if (out.size[0] && out.size[1] && out.size[2]) attn__merge_rows(a, out.size);
     attn__fp_leave(saved);
     return attn__success(err);
 }
+
 /* ---- batched matrix product */
 static int64_t attn__workers(const attn_desc *d) { return d->parallel.workers ? d->parallel.workers : 1; }
 /* A product in order (a task per columns of one batch entry), or a sum over rows (a task per tile of out). */
@@ -7295,54 +7366,53 @@ static attn_status attn__run_matmul(attn__matmul *m, const attn_desc *d, int fla
                        attn__sum_tasks(m), attn__matmul_task, m);
     return ATTN_OK;
 }
-static attn_view attn__batch_rank4(attn_view v)         /* leading axes of size 1 added; size 1 gets stride 0 */
-{
-    attn_view r = v;
-    int axis;
-    r.rank = 4;
-    for (axis = 0; axis < 4; axis++) {
-        const int from = axis - (4 - v.rank);
-        r.size[axis] = from < 0 ? 1 : v.size[from];
-        r.stride[axis] = from < 0 || (axis < 2 && r.size[axis] == 1) ? 0 : v.stride[from];
-    }
-    return r;
-}
+typedef struct attn__bmm_arrays { attn_view a, b; attn_out out; } attn__bmm_arrays;
+#define ATTN__BMM_ROW(structure, f, shape, flags) \
+    ATTN__ROW(structure, f, shape, "a matrix: 2, or 3 or 4 with batch axes before it", FLOATS, flags, 0)
+static const attn__field attn__bmm_fields[3] = {
+    ATTN__BMM_ROW(attn__bmm_arrays, a, "bhRT", ATTN__NEEDED | ATTN__BROADCAST),
+    ATTN__BMM_ROW(attn__bmm_arrays, b, "bhTC", ATTN__NEEDED | ATTN__BROADCAST),
+    ATTN__BMM_ROW(attn__bmm_arrays, out, "bhRC", ATTN__NEEDED | ATTN__RESULT)};
 
-/* What a, b and out (or d_out) must be to each other. */
-static attn_status attn__check_bmm(const attn_view *a, const attn_view *b, const attn_view *out,
-                                   const attn__names *const *names, attn_error *err)
+/* The factors, then what has their product's shape, with the batch that they have together. */
+static attn_status attn__check_product(attn__walk *w, const void *arrays, const attn__field *fields, attn_error *err)
 {
-    attn_view r[3];
-    int axis;
-    ATTN__TRY(attn__check_size(b, names[1], b->rank - 2, a->size[a->rank - 1], "must equal the last size of a", err));
-    ATTN__TRY(attn__check_size(out, names[2], out->rank - 2, a->size[a->rank - 2], "must equal the rows of a", err));
-    ATTN__TRY(attn__check_size(out, names[2], out->rank - 1, b->size[b->rank - 1], "must equal the columns of b", err));
-    r[0] = attn__batch_rank4(*a);
-    r[1] = attn__batch_rank4(*b);
-    r[2] = attn__batch_rank4(*out);
-    for (axis = 0; axis < 2; axis++) {
-        const int64_t n = r[0].size[axis] == 1 ? r[1].size[axis] : r[0].size[axis];
-        const int at = axis - (4 - out->rank);
-        if (r[1].size[axis] != 1 && r[1].size[axis] != n)
-            return attn__fail2(err, ATTN_ERR_SIZE, names[1]->size[axis - (4 - b->rank)],
-                               "must broadcast with a: be 1 or", r[1].size[axis], n);
-        if (r[2].size[axis] != n)
-            return attn__fail2(err, ATTN_ERR_SIZE, at < 0 ? names[2]->rank : names[2]->size[at],
-                               "must have the broadcast batch of a and b", r[2].size[axis], n);
+    static const attn__field batch = {"must have the broadcast batch of a and b", "", 0, 0, 0, 0};
+    attn_view out;
+    int i;
+    ATTN__TRY(attn__check_fields(w, arrays, fields, 2, 0, 0, err));
+    if (!w->of['B' - 'A']) attn__bind(w, 'B', 1, &batch, -1);
+    if (!w->of['H' - 'A']) attn__bind(w, 'H', 1, &batch, -1);
+    ATTN__TRY(attn__check_fields(w, arrays, fields + 2, 1, 0, 0, err));
+    out = attn__view_in(arrays, fields + 2);
+    for (i = 0; i < 4 - out.rank; i++) {
+        const int64_t n = ATTN__LETTER(w, i ? 'H' : 'B');
+        if (n != 1) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(fields + 2, ATTN__T_RANK), batch.texts, 1, n);
     }
     return ATTN_OK;
 }
-/* out (+)= a b for checked views, as a product in order or a sum; turn: a (1) or b (2) is transposed */
-static attn__matmul attn__matmul_of_views(const attn_desc *options, const attn_view *a, const attn_view *b,
-                                          const attn_view *out, int turn, int in_order)
+
+static attn_status attn__bmm_check(const attn__bmm_arrays *x, const attn_desc *options, int flags, attn_error *err)
 {
-    const attn_view r = attn__batch_rank4(*out), s = attn__batch_rank4(*a), t = attn__batch_rank4(*b);
+    attn__walk w;
+    attn__walk_begin(&w, flags);
+    ATTN__TRY(attn__check_product(&w, x, attn__bmm_fields, err));
+    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(&w, err));
+    return attn__check_options(options, err);
+}
+
+
+/* out (+)= a b for checked views, as a product in order or a sum; turn: a (1) or b (2) is transposed */
+static attn__matmul attn__matmul_of_views(const attn_desc *options, attn_view a, attn_view b, attn_view out, int turn,
+                                          int in_order)
+{
+    const attn_view r = attn__view4(out, "bhRC"), s = attn__view4(a, "bhRC"), t = attn__view4(b, "bhRC");
     attn__array x, y, o;
     attn__matmul m;
     int axis;
-    attn__array_of(a, "~BHMK", &x);
-    attn__array_of(b, "~BHKN", &y);
-    attn__array_of(out, "~BHMN", &o);
+    attn__array_of(&a, "bhRC", &x);
+    attn__array_of(&b, "bhRC", &y);
+    attn__array_of(&out, "bhRC", &o);
     m = attn__matmul_of(attn__table(options->isa ? options->isa : (int32_t)attn_best_isa()),
                         turn == 1 ? attn__turned(x) : x, turn == 2 ? attn__turned(y) : y, o, r.size[2], r.size[3],
                         turn == 1 ? s.size[2] : s.size[3]);
@@ -7354,46 +7424,30 @@ static attn__matmul attn__matmul_of_views(const attn_desc *options, const attn_v
     return m;
 }
 
-static attn_status attn__bmm_resolve(const attn_view *v, const attn_desc *options, int flags, attn__matmul *m,
-                                     attn_error *err)
-{
-    static const attn__field fields[3] = {{0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("a")},
-        {0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("b")}, {0, 1, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("out")}};
-    const attn__names *names[3];
-    int i;
-    for (i = 0; i < 3; i++) {
-        names[i] = &fields[i].names;
-        ATTN__RULE(v[i].rank, ATTN_ERR_NULL, fields[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&v[i], &fields[i], flags, err));
-    }
-    ATTN__TRY(attn__check_bmm(&v[0], &v[1], &v[2], names, err));
-    for (i = 0; (flags & ATTN__WITH_DATA) && i < 2; i++)
-        ATTN__RULE(attn__disjoint(&v[2], &v[i]), ATTN_ERR_OVERLAP, "out", "must not overlap an input");
-    ATTN__TRY(attn__check_options(options, err));
-    *m = attn__matmul_of_views(options, &v[0], &v[1], &v[2], 0, 1);
-    ATTN__RULE(attn__matmul_bytes(m, options) < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "a",
-               "must leave a workspace that fits in memory");
-    return ATTN_OK;
-}
 static attn_status attn__bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, size_t *bytes,
                              attn_error *err)
 {
     const attn_desc d = attn__options(options);
+    attn__bmm_arrays x;
     attn__memory memory;
     attn__matmul m;
-    attn_view v[3];
     attn_status st;
+    int64_t needed;
     int flags = bytes ? 0 : ATTN__WITH_DATA;
-    v[0] = a;
-    v[1] = b;
-    v[2] = attn_view_of(out);
-    ATTN__FIND_PLACE(attn__bmm_find_place(v, 3, &d, &flags, err));
-    ATTN__TRY(attn__bmm_resolve(v, &d, flags, &m, err));
+    x.a = a;
+    x.b = b;
+    x.out = out;
+    ATTN__FIND_PLACE(attn__find_place_of(&x, attn__bmm_fields, 3, &d, &flags, err));
+    ATTN__TRY(attn__bmm_check(&x, &d, flags, err));
+    m = attn__matmul_of_views(&d, a, b, attn_view_of(out), 0, 1);
+    needed = attn__matmul_bytes(&m, &d);
+    ATTN__RULE(needed < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "a", "must leave a workspace that fits in memory");
+    if (flags & ATTN__ON_DEVICE) needed = 0;
     if (bytes) {
-        *bytes = flags & ATTN__ON_DEVICE ? 0 : (size_t)attn__matmul_bytes(&m, &d);
+        *bytes = (size_t)needed;
         return attn__success(err);
     }
-    ATTN__TRY(attn__acquire(&d, flags & ATTN__ON_DEVICE ? 0 : (size_t)attn__matmul_bytes(&m, &d), flags, &memory, err));
+    ATTN__TRY(attn__acquire(&d, (size_t)needed, flags, &memory, err));
     st = attn__run_matmul(&m, &d, flags, memory.block, err);
     attn__release(&d, &memory);
     return st == ATTN_OK ? attn__success(err) : st;
@@ -7410,63 +7464,55 @@ ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out 
 }
 
 #ifndef ATTN_NO_BACKWARD
-/* v: a, b, d_out, da, db */
-static attn_status attn__check_bmm_grad(const attn_view *v, const attn_desc *options, int flags, attn_error *err)
+typedef struct attn__bmm_grad_arrays { attn_view a, b, d_out; attn_out da, db; } attn__bmm_grad_arrays;
+static const attn__field attn__bmm_grad_fields[5] = {
+    ATTN__BMM_ROW(attn__bmm_grad_arrays, a, "bhRT", ATTN__NEEDED | ATTN__BROADCAST),
+    ATTN__BMM_ROW(attn__bmm_grad_arrays, b, "bhTC", ATTN__NEEDED | ATTN__BROADCAST),
+    ATTN__BMM_ROW(attn__bmm_grad_arrays, d_out, "bhRC", ATTN__NEEDED),
+    ATTN__ROW(attn__bmm_grad_arrays, da, "bhRT", "a", FLOATS, ATTN__RESULT, 1),
+    ATTN__ROW(attn__bmm_grad_arrays, db, "bhTC", "b", FLOATS, ATTN__RESULT, 2)};
+
+static attn_status attn__check_bmm_grad(const attn__bmm_grad_arrays *x, const attn_desc *options, int flags,
+                                        attn_error *err)
 {
-    static const attn__field fields[5] = {{0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("a")},
-        {0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("b")}, {0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("d_out")},
-        {0, 1, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("da")}, {0, 1, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("db")}};
-    const attn__names *names[5];
-    int i, j, axis;
-    for (i = 0; i < 5; i++) {
-        names[i] = &fields[i].names;
-        ATTN__RULE(v[i].rank || i > 2, ATTN_ERR_NULL, fields[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&v[i], &fields[i], flags, err));
-    }
-    ATTN__RULE(v[3].rank || v[4].rank, ATTN_ERR_NULL, "da", "must be given, or db");
-    ATTN__TRY(attn__check_bmm(&v[0], &v[1], &v[2], names, err));
-    for (i = 3; i < 5; i++) {
-        if (!v[i].rank) continue;
-        if (v[i].rank != v[i - 3].rank)
-            return attn__fail2(err, ATTN_ERR_RANK, fields[i].names.rank, "must be that of what it belongs to",
-                               v[i].rank, v[i - 3].rank);
-        for (axis = 0; axis < v[i].rank; axis++)
-            ATTN__TRY(attn__check_size(&v[i], &fields[i].names, axis, v[i - 3].size[axis],
-                                       "must be that of what it belongs to", err));
-        for (j = 0; (flags & ATTN__WITH_DATA) && j < 5; j++)
-            ATTN__RULE(!v[j].rank || j == i || (j == 3 && i == 4) || attn__disjoint(&v[i], &v[j]), ATTN_ERR_OVERLAP,
-                       fields[i].names.view, j < 3 ? "must not overlap an input" : "must not overlap another output");
-    }
+    attn__walk w;
+    attn__walk_begin(&w, flags);
+    ATTN__TRY(attn__check_product(&w, x, attn__bmm_grad_fields, err));
+    ATTN__RULE(x->da.rank || x->db.rank, ATTN_ERR_NULL, "da", "must be given, or db");
+    w.owners = attn__bmm_grad_fields;
+    w.owned = x;
+    ATTN__TRY(attn__check_fields(&w, x, attn__bmm_grad_fields + 3, 2, 0, 0, err));
+    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(&w, err));
     return attn__check_options(options, err);
 }
 static attn_status attn__bmm_gradient(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
                                       uint32_t accumulate, const attn_desc *options, size_t *bytes, attn_error *err)
 {
     const attn_desc d = attn__options(options);
+    attn__bmm_grad_arrays x;
     attn__memory memory;
     attn__matmul m[2];
-    attn_view v[5];
     attn_status st = ATTN_OK;
     size_t needed;
     int i, flags = bytes ? 0 : ATTN__WITH_DATA;
-    v[0] = a;
-    v[1] = b;
-    v[2] = d_out;
-    v[3] = attn_view_of(da);
-    v[4] = attn_view_of(db);
-    ATTN__FIND_PLACE(attn__bmm_find_place(v, 5, &d, &flags, err));
-    ATTN__TRY(attn__check_bmm_grad(v, &d, flags, err));
+    x.a = a;
+    x.b = b;
+    x.d_out = d_out;
+    x.da = da;
+    x.db = db;
+    ATTN__FIND_PLACE(attn__find_place_of(&x, attn__bmm_grad_fields, 5, &d, &flags, err));
+    ATTN__TRY(attn__check_bmm_grad(&x, &d, flags, err));
     ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
-    if (v[3].rank) m[0] = attn__matmul_of_views(&d, &v[2], &v[1], &v[3], 2, 0);
-    if (v[4].rank) m[1] = attn__matmul_of_views(&d, &v[0], &v[2], &v[4], 1, 0);
-    needed = flags & ATTN__ON_DEVICE ? 0 : (size_t)attn__matmul_bytes(&m[!v[3].rank], &d);
+    if (da.rank) m[0] = attn__matmul_of_views(&d, d_out, b, attn_view_of(da), 2, 0);
+    if (db.rank) m[1] = attn__matmul_of_views(&d, a, d_out, attn_view_of(db), 1, 0);
+    needed = flags & ATTN__ON_DEVICE ? 0 : (size_t)attn__matmul_bytes(&m[!da.rank], &d);
     if (bytes) {
         *bytes = needed;
         return attn__success(err);
     }
     ATTN__TRY(attn__acquire(&d, needed, flags, &memory, err));
     for (i = 0; i < 2 && st == ATTN_OK; i++) {
-        if (!v[3 + i].rank) continue;
+        if (!(i ? db : da).rank) continue;
         m[i].adds = (int)(accumulate >> i & 1u);
         st = attn__run_matmul(&m[i], &d, flags, memory.block, err);
     }
@@ -7547,79 +7593,138 @@ static attn_view attn__mha_bias(const attn_mha_desc *desc, int which)
     return which == 0 ? desc->b_query : which == 1 ? desc->b_key : which == 2 ? desc->b_value : desc->b_result;
 }
 
-/* The descriptors, on their own and against each other. x: what is projected, and out; w, bias: with what. */
-static attn_status attn__check_mha(const attn_mha_desc *desc, const attn_view *x, const attn_view *w,
-                                   const attn_view *bias, int flags, attn_error *err)
+/* H*D, Hkv*D, Hkv*Dv rows of the weights M, N, P; what w_result takes T, what comes out O; E of the three inputs X, Y, Z. */
+#define ATTN__MHA_LIST(X) \
+    X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
+    X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
+    X(w_value, "..PZ", "[Hkv*Dv,Ev]", ATTN__NEEDED) X(w_result, "..OT", "[Eo,H*Dv]", 0) \
+    X(b_query, "...M", "[H*D]", 0) X(b_key, "...N", "[Hkv*D]", 0) X(b_value, "...P", "[Hkv*Dv]", 0) \
+    X(b_result, "...O", "[Eo]", 0) X(out, "B.QO", "[B,Sq,Eo]", ATTN__NEEDED | ATTN__RESULT)
+enum {
+#define ATTN__X(f, shape, axes, flags) ATTN__H_##f,
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+    ATTN__H_COUNT
+};
+static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
+#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_desc, f, shape, axes, FLOATS, flags, 0),
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+};
+
+/* All that a call has but the contents; d: its options without q, k, v and out. */
+static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d,
+                                          attn_error *err)
 {
-    static const attn__field weights[4] = {
-        {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_query")}, {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_key")},
-        {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_value")}, {0, 0, ATTN__TAKES_F32, 2, 2, ATTN__NAMES("w_result")}};
-    static const attn__field inputs[4] = {
-        {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("query")}, {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("key")},
-        {0, 0, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("value")}, {0, 1, ATTN__TAKES_F32, 3, 3, ATTN__NAMES("out")}};
-    static const attn__field biases[4] = {
-        {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_query")}, {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_key")},
-        {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_value")}, {0, 0, ATTN__TAKES_F32, 1, 1, ATTN__NAMES("b_result")}};
+#define ATTN__FROM(rule) {rule, "", 0, 0, 0, 0}
+    static const attn__field heads_of = ATTN__FROM("must equal heads"), heads_kv_of = ATTN__FROM("must equal heads_kv"),
+        depth = ATTN__FROM("must equal w_query.size[0] / heads"), width = ATTN__FROM("must equal w_value.size[0] / heads_kv"),
+        depths = ATTN__FROM("must equal heads_kv * w_query.size[0] / heads"),
+        widths = ATTN__FROM("must equal heads * w_value.size[0] / heads_kv");
+#undef ATTN__FROM
+    const attn__field *f = attn__mha_fields, *key = &f[desc->key.rank ? ATTN__H_key : ATTN__H_query];
     const int64_t heads = desc->heads, heads_kv = desc->heads_kv ? desc->heads_kv : heads;
-    const int32_t score = desc->attention ? desc->attention->score : 0;
-    int64_t concat;
+    int64_t size_d, size_v;
     int i;
-    for (i = 0; i < 4; i++) {
-        ATTN__RULE(x[i].rank, ATTN_ERR_NULL, inputs[i].names.view, "must be given");
-        ATTN__RULE(w[i].rank || i == 3, ATTN_ERR_NULL, weights[i].names.view, "must be given");
-        ATTN__TRY(attn__check_view(&w[i], &weights[i], flags, err));
-        ATTN__TRY(attn__check_view(&x[i], &inputs[i], flags, err));
-        ATTN__TRY(attn__check_size(&x[i], &inputs[i].names, 0, x[0].size[0], "must equal query.size[0]", err));
-    }
     ATTN__RULE(heads > 0, ATTN_ERR_RANGE, "heads", "must be at least 1");
     ATTN__RULE(heads_kv > 0 && heads % heads_kv == 0, ATTN_ERR_RANGE, "heads_kv", "must divide heads");
-    for (i = 0; i < 3; i++)
-        if (w[i].size[0] % (i ? heads_kv : heads) != 0)
-            return attn__fail2(err, ATTN_ERR_SIZE, weights[i].names.size[0],
-                               "must be a multiple of the number of heads", w[i].size[0], i ? heads_kv : heads);
-    concat = attn__mul64(heads, w[2].size[0] / heads_kv);
-    ATTN__TRY(attn__check_size(&x[2], &inputs[2].names, 1, x[1].size[1], "must equal key.size[1]", err));
-    ATTN__TRY(attn__check_size(&x[3], &inputs[3].names, 1, x[0].size[1], "must equal query.size[1]", err));
-    ATTN__TRY(attn__check_size(&x[3], &inputs[3].names, 2, w[3].rank ? w[3].size[0] : concat,
-                               "must equal the width of the result", err));
-    if (score != ATTN_SCORE_BILINEAR && score != ATTN_SCORE_ADDITIVE)
-        ATTN__TRY(attn__check_size(&w[1], &weights[1].names, 0, attn__mul64(w[0].size[0] / heads, heads_kv),
-                                   "must equal heads_kv * w_query.size[0] / heads", err));
-    for (i = 0; i < 4; i++) {
-        ATTN__TRY(attn__check_size(&w[i], &weights[i].names, 1, i == 3 ? concat : x[i].size[2],
-                                   "must equal the last size of what it projects", err));
-        ATTN__TRY(attn__check_view(&bias[i], &biases[i], flags, err));
-        ATTN__RULE(!bias[i].rank || w[i].rank, ATTN_ERR_OPTION, biases[i].names.view, "must be absent where w_result is");
-        ATTN__TRY(attn__check_size(&bias[i], &biases[i].names, 0, w[i].size[0], "must equal size[0] of its weights",
-                                   err));
+    ATTN__RULE(desc->w_result.rank || !desc->b_result.rank, ATTN_ERR_OPTION, "b_result",
+               "must be absent where w_result is");
+    ATTN__TRY(attn__check_score(d, err));
+    ATTN__TRY(attn__check_options(d, err));
+    w->takes = attn__taken_by(d->score) & ~(uint32_t)ATTN__FOR_VECTORS;
+    for (i = 0; i < 3; i++) {
+        const attn_view v = attn__view_in(desc, &f[ATTN__H_w_query + i]);
+        const int64_t n = i ? heads_kv : heads;
+        if (v.rank == 2 && v.size[0] > 0 && v.size[0] % n != 0)
+            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(&f[ATTN__H_w_query + i], ATTN__T_SIZE),
+                               "must be a multiple of the number of heads", v.size[0], n);
     }
+    size_d = desc->w_query.size[0] / heads;
+    size_v = desc->w_value.size[0] / heads_kv;
+    if (!desc->key.rank) attn__bind(w, 'S', desc->query.size[1], key, 1);       /* what stands in for it */
+    if (!desc->key.rank) attn__bind(w, 'Y', desc->query.size[2], key, 2);
+    if (!desc->value.rank) attn__bind(w, 'Z', desc->key.rank ? desc->key.size[2] : desc->query.size[2], key, 2);
+    if (!(w->takes & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)))
+        attn__bind(w, 'N', attn__mul64(heads_kv, size_d), &depths, -1);
+    attn__bind(w, 'T', attn__mul64(heads, size_v), &widths, -1);
+    if (!desc->w_result.rank) attn__bind(w, 'O', ATTN__LETTER(w, 'T'), &widths, -1);
+    ATTN__TRY(attn__check_fields(w, desc, f, ATTN__H_COUNT, 0, 0, err));
+    attn__bind(w, 'H', heads, &heads_of, -1);
+    attn__bind(w, 'K', heads_kv, &heads_kv_of, -1);
+    attn__bind(w, 'D', size_d, &depth, -1);
+    attn__bind(w, 'E', ATTN__LETTER(w, 'N') / heads_kv, &f[ATTN__H_w_key], 0);
+    attn__bind(w, 'V', size_v, &width, -1);
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, 0, 0, err));
+    return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
+}
+
+#ifdef ATTN_CUDA
+static attn_status attn__mha_find_place(const attn_mha_desc *desc, int *flags, attn_error *err)
+{
+    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+    ATTN__TRY(attn__see_fields(&at, desc, attn__mha_fields, ATTN__H_COUNT, err));
+    if (desc->attention) {                  /* all but q, k, v and out */
+        ATTN__TRY(attn__see_fields(&at, desc->attention, &attn__fields[ATTN__F_lse], ATTN__F_COUNT - ATTN__F_lse, err));
+        ATTN__TRY(attn__see_workspace(&at, desc->attention, err));
+    }
+    *flags = attn__place_flags(&at, *flags);
     return ATTN_OK;
 }
-/* Results against inputs and each other; y: what the attention reads and makes. */
-static attn_status attn__check_mha_overlaps(const attn_view *x, const attn_view *w, const attn_view *bias,
-                                            const attn_desc *d, attn_error *err)
+#endif
+
+#ifndef ATTN_NO_BACKWARD
+/* In the order of attn_mha_desc, whose fields they belong to; d_out has the shape of its out. */
+enum { ATTN__H_D_OUT, ATTN__H_DQUERY, ATTN__H_DKEY, ATTN__H_DVALUE, ATTN__H_DW_QUERY, ATTN__H_DW_KEY,
+       ATTN__H_DW_VALUE, ATTN__H_DW_RESULT, ATTN__H_DB_QUERY, ATTN__H_DB_KEY, ATTN__H_DB_VALUE, ATTN__H_DB_RESULT };
+static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
+    ATTN__ROW(attn_mha_grad, d_out, "B.QO", "[B,Sq,Eo]", FLOATS, ATTN__NEEDED, 0),
+#define ATTN__X(f, shape) ATTN__ROW(attn_mha_grad, d##f, shape, #f, FLOATS, ATTN__RESULT, 1 + ATTN__H_##f),
+    ATTN__X(query, "B.QX") ATTN__X(key, "B.SY") ATTN__X(value, "B.SZ")
+    ATTN__X(w_query, "..MX") ATTN__X(w_key, "..NY") ATTN__X(w_value, "..PZ") ATTN__X(w_result, "..OT")
+    ATTN__X(b_query, "...M") ATTN__X(b_key, "...N") ATTN__X(b_value, "...P") ATTN__X(b_result, "...O")
+#undef ATTN__X
+};
+
+static attn_view attn__mha_at(const attn_mha_grad *grad, int field)
 {
-    int i, p;
-    for (i = 0; i < 4; i++) {
-        ATTN__RULE(i == 3 || attn__disjoint(&x[3], &x[i]), ATTN_ERR_OVERLAP, "out", "must not overlap an input");
-        ATTN__RULE(!w[i].rank || attn__disjoint(&x[3], &w[i]), ATTN_ERR_OVERLAP, "out",
-                   "must not overlap the weights");
-        ATTN__RULE(!bias[i].rank || attn__disjoint(&x[3], &bias[i]), ATTN_ERR_OVERLAP, "out",
-                   "must not overlap a bias");
+    return attn__view_in(grad, &attn__mha_grad_fields[field]);
+}
+/* The gradients against what they belong to, and against everything else. */
+static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc, const attn_mha_grad *grad,
+                                        const attn_desc *d, attn_error *err)
+{
+    int i, any = grad->attention != NULL;
+    attn__keep_inputs(w);
+    w->owners = attn__mha_fields;
+    w->owned = desc;
+    ATTN__TRY(attn__check_fields(w, grad, attn__mha_grad_fields, ATTN__H_COUNT, 0, 0, err));
+    for (i = 0; i < w->count; i++) any |= w->found[i].written;
+    ATTN__RULE(any, ATTN_ERR_NULL, "dquery", "must be given, or another result");
+    ATTN__RULE(grad->accumulate < 1u << 11, ATTN_ERR_OPTION, "accumulate", "must be bits 0 to 10");
+    ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
+    w->owners = attn__fields;
+    w->owned = d;
+    if (grad->attention) {                      /* d_out, dq, dk and dv do not count */
+        ATTN__TRY(attn__check_fields(w, grad->attention, &attn__grad_fields[ATTN__G_d_weights], 2, 0, 0, err));
+        ATTN__TRY(attn__check_fields(w, grad->attention, &attn__grad_fields[ATTN__G_d_given_scores],
+                                     ATTN__G_COUNT - ATTN__G_d_given_scores, 0, 0, err));
     }
-    for (i = ATTN__F_sigma_per_head; i < ATTN__F_COUNT; i++) {              /* out against what the attention reads */
-        const attn_view in = attn__view_at(d, i);
-        ATTN__RULE(!in.rank || attn__disjoint(&x[3], &in), ATTN_ERR_OVERLAP, "out", "must not overlap an input");
-    }
-    for (i = ATTN__F_lse; i <= ATTN__F_scores_masked; i++) {                /* the other results against all of these */
-        const attn_view o = attn__view_at(d, i);
-        for (p = 0; o.rank && p < 4; p++) {
-            ATTN__RULE(attn__disjoint(&o, &x[p]), ATTN_ERR_OVERLAP, p == 3 ? "out" : attn__fields[i].names.view,
-                       p == 3 ? "must not overlap another output" : "must not overlap an input");
-            ATTN__RULE(!w[p].rank || (attn__disjoint(&o, &w[p]) && (!bias[p].rank || attn__disjoint(&o, &bias[p]))),
-                       ATTN_ERR_OVERLAP, attn__fields[i].names.view, "must not overlap the weights");
-        }
-    }
+    return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
+}
+
+#endif
+/* All rules of a call, and of its gradients: against what they belong to, and against everything else. */
+ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
+                                                  const attn_desc *d, int flags, attn_error *err)
+{
+    attn__walk w;
+    attn__walk_begin(&w, flags);
+    ATTN__TRY(attn__mha_check_fields(&w, desc, d, err));
+#ifndef ATTN_NO_BACKWARD
+    if (grad) ATTN__TRY(attn__mha_check_grad(&w, desc, grad, d, err));
+#endif
+    (void)grad;
     return ATTN_OK;
 }
 
@@ -7637,58 +7742,52 @@ static attn_view attn__split_heads(const attn_view *v, int64_t heads, int64_t si
     return r;
 }
 
-static attn_status attn__mha_resolve(const attn_mha_desc *desc, int flags, attn__mha_call *a, attn_error *err)
+/* grad: NULL, or the gradients that are wanted. */
+static attn_status attn__mha_resolve(const attn_mha_desc *desc, const struct attn_mha_grad *grad, int flags,
+                                     attn__mha_call *a, attn_error *err)
 {
-    attn_view x[4], w[4], bias[4], y;
+    attn_view x[4], w[4];
     attn_desc *d = &a->attention;
-    int64_t heads, heads_kv, size_v, bytes;
+    int64_t heads, heads_kv, size_v;
     int i;
     ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
     ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
     a->flags = flags;
     a->inner_bytes = 0;
+    if (desc->attention) *d = *desc->attention;
+    else ATTN__ZERO(d, sizeof *d);
+    attn__make_absent(d, ATTN__OPERAND);
+    ATTN__ZERO(&d->out, sizeof d->out);
+    ATTN__TRY(attn__mha_check(desc, grad, d, flags, err));
     for (i = 0; i < 4; i++) {
+        const attn_view bias = attn__mha_bias(desc, i);
         x[i] = i == 3 ? attn_view_of(desc->out) : attn__mha_input(desc, i);
         w[i] = attn__mha_weights(desc, i);
-        bias[i] = attn__mha_bias(desc, i);
-        attn__array_of(&bias[i], "...U", &a->bias[i]);
+        attn__array_of(&bias, "...U", &a->bias[i]);
     }
-    ATTN__TRY(attn__check_mha(desc, x, w, bias, flags, err));
-    *d = attn__options(desc->attention);
-    if (desc->attention)                                    /* its results, but out */
-        for (i = ATTN__F_lse; i <= ATTN__F_scores_masked; i++)
-            ATTN__COPY((char *)d + attn__fields[i].offset, (const char *)desc->attention + attn__fields[i].offset,
-                       sizeof(attn_view));
-    ATTN__TRY(attn__check_options(d, err));
     heads = desc->heads;
     heads_kv = desc->heads_kv ? desc->heads_kv : heads;
     size_v = w[2].size[0] / heads_kv;
     for (i = 0; i < ATTN__HEADS_COUNT; i++) a->floats[i] = 0;
     for (i = 0; i < (w[3].rank ? 4 : 3); i++) {
-        const attn_view in = i == 3 ? attn__view(NULL, ATTN_F32, 3, x[0].size[0], x[0].size[1],
-                                                 attn__mul64(heads, size_v), 0) : x[i];
-        y = i == 3 ? x[3] : attn__view(NULL, ATTN_F32, 3, x[i].size[0], x[i].size[1], w[i].size[0], 0);
-        a->product[i] = attn__matmul_of_views(d, &in, &w[i], &y, 2, 1);
-        a->floats[i] = attn__elements(i == 3 ? &in : &y);
-        bytes = attn__matmul_bytes(&a->product[i], d);
-        a->inner_bytes = attn__max(a->inner_bytes, bytes);
+        const attn_view within = attn__view(NULL, ATTN_F32, 3, x[i == 3 ? 0 : i].size[0], x[i == 3 ? 0 : i].size[1],
+                                            i == 3 ? attn__mul64(heads, size_v) : w[i].size[0], 0);
+        a->product[i] = attn__matmul_of_views(d, i == 3 ? within : x[i], w[i], i == 3 ? x[3] : within, 2, 1);
+        a->floats[i] = attn__elements(&within);
+        a->inner_bytes = attn__max(a->inner_bytes, attn__matmul_bytes(&a->product[i], d));
     }
     d->q = attn_view_bshd(NULL, x[0].size[0], x[0].size[1], heads, w[0].size[0] / heads);
     d->k = attn_view_bshd(NULL, x[0].size[0], x[1].size[1], heads_kv, w[1].size[0] / heads_kv);
     d->v = attn_view_bshd(NULL, x[0].size[0], x[1].size[1], heads_kv, size_v);
     if (w[3].rank) d->out = attn_out_bshd(NULL, x[0].size[0], x[0].size[1], heads, size_v);
-    else {
-        y = attn__split_heads(&x[3], heads, size_v);
-        d->out = attn__out(desc->out.data, y);
-    }
-    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_mha_overlaps(x, w, bias, d, err));
+    else d->out = attn__out(desc->out.data, attn__split_heads(&x[3], heads, size_v));
     return ATTN_OK;
 }
 /* The attention of a call, planned: its memory is counted too. */
 static attn_status attn__mha_plan(attn__mha_call *a, const struct attn_grad *grad, attn_plan *plan, attn_error *err)
 {
     const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan(&a->attention, grad, grad != NULL, plan, a->flags | ATTN__INNER, err);
+    const attn_status st = attn__plan(&a->attention, grad, grad != NULL, plan, a->flags & ~ATTN__WITH_DATA, err);
     attn__fp_leave(saved);
     if (st == ATTN_OK) a->inner_bytes = attn__max(a->inner_bytes, (int64_t)plan->workspace_bytes);
     return st;
@@ -7730,7 +7829,7 @@ static attn_status attn__mha(const attn_mha_desc *desc, size_t *bytes, attn_erro
     attn_status st;
     int64_t total;
     int i;
-    ATTN__TRY(attn__mha_resolve(desc, bytes ? 0 : ATTN__WITH_DATA, &a, err));
+    ATTN__TRY(attn__mha_resolve(desc, NULL, bytes ? 0 : ATTN__WITH_DATA, &a, err));
     ATTN__TRY(attn__mha_plan(&a, NULL, &plan, err));
     total = attn__mha_count(&a);
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query",
@@ -7759,92 +7858,14 @@ ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *
 }
 
 #ifndef ATTN_NO_BACKWARD
-enum { ATTN__H_D_OUT, ATTN__H_DQUERY, ATTN__H_DKEY, ATTN__H_DVALUE, ATTN__H_DW_QUERY, ATTN__H_DW_KEY,
-       ATTN__H_DW_VALUE, ATTN__H_DW_RESULT, ATTN__H_DB_QUERY, ATTN__H_DB_KEY, ATTN__H_DB_VALUE, ATTN__H_DB_RESULT,
-       ATTN__H_COUNT };
-static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
-#define ATTN__X(f, output, rank) {offsetof(attn_mha_grad, f), output, ATTN__TAKES_F32, rank, rank, ATTN__NAMES(#f)},
-    ATTN__X(d_out, 0, 3) ATTN__X(dquery, 1, 3) ATTN__X(dkey, 1, 3) ATTN__X(dvalue, 1, 3)
-    ATTN__X(dw_query, 1, 2) ATTN__X(dw_key, 1, 2) ATTN__X(dw_value, 1, 2) ATTN__X(dw_result, 1, 2)
-    ATTN__X(db_query, 1, 1) ATTN__X(db_key, 1, 1) ATTN__X(db_value, 1, 1) ATTN__X(db_result, 1, 1)
-#undef ATTN__X
-};
-
-static attn_view attn__mha_at(const attn_mha_grad *grad, int field)
-{
-    attn_view v;
-    ATTN__COPY(&v, (const char *)grad + attn__mha_fields[field].offset, sizeof v);
-    return v;
-}
-/* What a gradient belongs to: the fields of attn_mha_desc lie in the order of attn_mha_grad's, only out is last. */
-static attn_view attn__mha_like(const attn_mha_desc *desc, int field)
-{
-    attn_view v;
-    ATTN__COPY(&v, field ? (const char *)&desc->query + (size_t)(field - 1) * sizeof v : (const char *)&desc->out,
-               sizeof v);
-    return v;
-}
-/* A gradient against what it belongs to and everything else. */
-ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, const attn_mha_grad *grad, int flags,
-                                                  attn_error *err)
-{
-    const int need = flags & ATTN__WITH_DATA;
-    int i, j, axis, any = 0;
-    for (i = 0; i < ATTN__H_COUNT; i++) {
-        const attn__field *f = &attn__mha_fields[i];
-        const attn_view g = attn__mha_at(grad, i), like = attn__mha_like(desc, i);
-        if (!g.rank) continue;
-        ATTN__TRY(attn__check_view(&g, f, flags, err));
-        ATTN__RULE(like.rank, ATTN_ERR_OPTION, f->names.view, "must be absent where what it belongs to is");
-        for (axis = 0; axis < like.rank; axis++)
-            ATTN__TRY(attn__check_size(&g, &f->names, axis, like.size[axis],
-                                       "must be that of what it belongs to", err));
-        any |= i > 0;
-    }
-    ATTN__RULE(grad->d_out.rank, ATTN_ERR_NULL, "d_out", "must be given");
-    ATTN__RULE(any || grad->attention, ATTN_ERR_NULL, "dquery", "must be given, or another result");
-    ATTN__RULE(grad->accumulate < 1u << 11, ATTN_ERR_OPTION, "accumulate", "must be bits 0 to 10");
-    ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
-    for (i = 1; need && i < ATTN__H_COUNT; i++) {
-        const char *name = attn__mha_fields[i].names.view;
-        const attn_view o = attn__mha_at(grad, i);
-        for (j = 0; o.rank && j < ATTN__H_COUNT; j++) {
-            const attn_view like = attn__mha_like(desc, j), g = attn__mha_at(grad, j);
-            ATTN__RULE(j == 0 || !like.rank || attn__disjoint(&o, &like), ATTN_ERR_OVERLAP, name,
-                       "must not overlap an input");
-            ATTN__RULE((j > 0 && j <= i) || !g.rank || attn__disjoint(&o, &g), ATTN_ERR_OVERLAP, name,
-                       j ? "must not overlap another output" : "must not overlap an input");
-        }
-        for (j = 0; o.rank && grad->attention && j < ATTN__G_COUNT; j++) {
-            const attn_view other = attn__grad_at(grad->attention, j);
-            if (j == ATTN__G_d_out || (j >= ATTN__G_dq && j <= ATTN__G_dv)) continue;
-            ATTN__RULE(!other.rank || attn__disjoint(&o, &other), ATTN_ERR_OVERLAP, name, j < ATTN__G_dq ?
-                       "must not overlap an input" : "must not overlap another output");
-        }
-        for (j = ATTN__F_sigma_per_head; o.rank && desc->attention && j < ATTN__F_COUNT; j++) {
-            const attn_view in = attn__view_at(desc->attention, j);
-            ATTN__RULE(!in.rank || attn__disjoint(&o, &in), ATTN_ERR_OVERLAP, name, "must not overlap an input");
-        }
-    }
-    for (i = ATTN__G_d_given_scores; need && grad->attention && i < ATTN__G_COUNT; i++) {   /* the attention's own */
-        const attn_view o = attn__grad_at(grad->attention, i);
-        for (j = 0; o.rank && j < ATTN__H_COUNT; j++) {
-            const attn_view in = j ? attn__mha_like(desc, j) : grad->d_out;
-            ATTN__RULE(!in.rank || attn__disjoint(&o, &in), ATTN_ERR_OVERLAP, attn__grad_fields[i].names.view,
-                       "must not overlap an input");
-        }
-    }
-    return ATTN_OK;
-}
-
 #ifdef ATTN_CUDA
-static attn_status attn__mha_grad_place(const attn_mha_grad *grad, const attn__mha *m, attn_error *err)
+static attn_status attn__mha_grad_place(const attn_mha_grad *grad, const attn__mha_call *m, attn_error *err)
 {
     attn__place at;
     at.where = m->flags & ATTN__ON_DEVICE ? ATTN__PLACE_DEVICE : m->flags & ATTN__ANYWHERE ?
         ATTN__PLACE_HOST | ATTN__PLACE_DEVICE : ATTN__PLACE_HOST;
     at.seen = 1;
-    ATTN__TRY(attn__see_fields(&at, grad, attn__mha_fields, ATTN__H_COUNT, err));
+    ATTN__TRY(attn__see_fields(&at, grad, attn__mha_grad_fields, ATTN__H_COUNT, err));
     if (!grad->attention) return ATTN_OK;
     return attn__see_fields(&at, grad->attention, attn__grad_fields, ATTN__G_COUNT, err);
 }
@@ -7858,11 +7879,9 @@ static attn_status attn__mha_grad_resolve(const attn_mha_desc *desc, const attn_
     attn_view d_heads;
     int i;
     ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
-    ATTN__TRY(attn__mha_resolve(desc, flags, a, err));
+    ATTN__TRY(attn__mha_resolve(desc, grad, flags, a, err));
     ATTN__FIND_PLACE(attn__mha_grad_place(grad, a, err));
-    ATTN__TRY(attn__mha_check(desc, grad, a->flags, err));
-    for (i = ATTN__F_lse; i <= ATTN__F_scores_masked; i++)
-        attn__zero((char *)d + attn__fields[i].offset, sizeof(attn_view));
+    attn__make_absent(d, ATTN__RESULT);
     d->out = attn_out_bshd(NULL, d->q.size[0], d->q.size[2], d->q.size[1], d->v.size[3]);
     d->stats = attn_out_f32(NULL, 4, d->q.size[0], d->q.size[1], d->q.size[2], 2);
     a->floats[ATTN__HEADS_STATS] = attn__mul64(attn__mul64(d->q.size[0], d->q.size[1]), attn__mul64(d->q.size[2], 2));
@@ -7872,7 +7891,7 @@ static attn_status attn__mha_grad_resolve(const attn_mha_desc *desc, const attn_
         d_heads = attn_view_of(d->out);
         a->floats[ATTN__HEADS_D_OUT] = a->floats[ATTN__HEADS_OUT];
     }
-    attn__zero(g, sizeof *g);
+    ATTN__ZERO(g, sizeof *g);
     if (grad->attention) *g = *grad->attention;
     g->d_out = d_heads;
     g->dq = attn__out(NULL, d->q);
@@ -8005,33 +8024,25 @@ ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc,
 static attn_status attn__softmax_gradient(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
                                           size_t *bytes, attn_error *err)
 {
-    static const attn__names names_x = ATTN__NAMES("x"), names_d_out = ATTN__NAMES("d_out"),
-                             names_dx = ATTN__NAMES("dx");
-    const attn_view out = attn_view_of(dx);
-    attn_desc d = attn__options(options);
+    static const attn__field field_d_out = ATTN__X_TEXTS("d_out"), field_dx = ATTN__X_TEXTS("dx");
+    attn_desc d = attn__softmax_options(&x, options);
     attn_grad g;
     attn_status st;
-    attn__zero(&g, sizeof g);
+    ATTN__ZERO(&g, sizeof g);
     ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
     ATTN__RULE(d_out.rank, ATTN_ERR_NULL, "d_out", "must be given");
     ATTN__RULE(dx.rank, ATTN_ERR_NULL, "dx", "must be given");
     if (d_out.rank != x.rank)
         return attn__fail2(err, ATTN_ERR_RANK, "d_out.rank", "must equal x.rank", d_out.rank, x.rank);
     if (dx.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "dx.rank", "must equal x.rank", dx.rank, x.rank);
-    if (x.rank == 3 && d.mask.rank == 3) d.mask = attn__as_rank4(d.mask);
-    if (x.rank == 3 && d.bias.rank == 3) d.bias = attn__as_rank4(d.bias);
-    d.score = ATTN_SCORE_GIVEN;
-    d.given_scores = attn__as_rank4(x);
-    g.d_weights = attn__as_rank4(d_out);
-    g.d_given_scores = attn__out(dx.data, attn__as_rank4(out));
+    g.d_weights = attn__rows4(d_out);
+    g.d_given_scores = attn__out(dx.data, attn__rows4(attn_view_of(dx)));
     st = bytes ? attn_backward_workspace_size(&d, &g, bytes, err) : attn_backward(&d, &g, err);
-    attn__rename(err, st, &attn__fields[ATTN__F_given_scores].names, &names_x, x.rank);
-    if (x.rank == 3 && options && options->mask.rank == 3)
-        attn__rename(err, st, &attn__fields[ATTN__F_mask].names, &attn__fields[ATTN__F_mask].names, 3);
-    if (x.rank == 3 && options && options->bias.rank == 3)
-        attn__rename(err, st, &attn__fields[ATTN__F_bias].names, &attn__fields[ATTN__F_bias].names, 3);
-    attn__rename(err, st, &attn__grad_fields[ATTN__G_d_weights].names, &names_d_out, x.rank);
-    return attn__rename(err, st, &attn__grad_fields[ATTN__G_d_given_scores].names, &names_dx, x.rank);
+    if (st == ATTN_OK || !err) return st;
+    attn__softmax_error(err, &x, options);
+    attn__rename(err, &attn__grad_fields[ATTN__G_d_weights], &field_d_out, x.rank);
+    attn__rename(err, &attn__grad_fields[ATTN__G_d_given_scores], &field_dx, x.rank);
+    return st;
 }
 ATTN_DEF attn_status attn_softmax_backward(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
                                            attn_error *err)
@@ -8339,16 +8350,19 @@ static int attn__pic_number(const attn__pic *p, float value, char *text)
 /* Sizes and strides as [panel rows, panel columns, rows, columns]; missing axes have size 1. */
 static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
 {
-    static const attn__field field[2] = {{0, 0, ATTN__TAKES_F32, 2, 4, ATTN__NAMES("values")},
-                                         {0, 0, ATTN__TAKES_U8, 2, 4, ATTN__NAMES("values")}};
+#define ATTN__VALUES(takes) ATTN__ROW(attn_heatmap, values, "bhQS", \
+        "[rows,cols], [panel cols,rows,cols] or [panel rows,panel cols,rows,cols]", takes, ATTN__OPERAND, 0)
+    static const attn__field field[2] = {ATTN__VALUES(FLOATS), ATTN__VALUES(BYTES)};
+#undef ATTN__VALUES
     const attn_view *v = &p->map->values;
     const int mask = p->map->mask_of != NULL, u8 = mask || v->type == ATTN_U8;
+    attn__span span;
     int64_t together;
-    int a, axis;
+    int a, axis, axes[4];
     ATTN__RULE(v->rank, ATTN_ERR_NULL, "values", "must be given");
     ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
     ATTN__RULE(u8 || v->type == ATTN_F32, ATTN_ERR_TYPE, "values.type", "must be ATTN_F32 or ATTN_U8");
-    ATTN__TRY(attn__check_view(v, &field[u8], mask ? 0 : ATTN__WITH_DATA, err));
+    ATTN__TRY(attn__check_view(v, &field[u8], mask ? 0 : ATTN__WITH_DATA, axes, &span, err));
 #ifdef ATTN_CUDA
     ATTN__RULE(attn__is_on_host(v->data), ATTN_ERR_PLACE, "values.data", "must lie on the host");
 #endif
@@ -8358,7 +8372,7 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
         p->stride[a] = axis < 0 ? 0 : v->stride[axis];
         together = a == 0 ? p->size[0] : attn__mul64(p->size[a], p->size[a == 1 ? 0 : a - 2]);
         if (together > ATTN__PIC_CELLS)
-            return attn__fail2(err, ATTN_ERR_RANGE, field->names.size[axis],
+            return attn__fail2(err, ATTN_ERR_RANGE, attn__name_of(field, ATTN__T_SIZE + axis),
                                "must be, times the number of panels, at most", together, ATTN__PIC_CELLS);
     }
     return ATTN_OK;
@@ -8366,6 +8380,8 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
 
 static attn_status attn__pic_check(attn__pic *p, attn_error *err)
 {
+    static const attn__field values =
+        ATTN__ROW(attn_heatmap, values, "BHQS", "[B,H,Sq,Sk]", BYTES, ATTN__OPERAND, 0);
     const attn_heatmap *m = p->map;
     ATTN__RULE(m, ATTN_ERR_NULL, "map", "must not be NULL");
     ATTN__RULE(p->to.write, ATTN_ERR_NULL, "writer.write", "must not be NULL");
@@ -8384,11 +8400,11 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
 #ifdef ATTN_CUDA
     {
         int flags = ATTN__WITH_DATA;
-        ATTN__TRY(attn__find_place(m->mask_of, &flags, err));
+        ATTN__TRY(attn__find_place(m->mask_of, NULL, &flags, err));
         ATTN__RULE(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "mask_of", "must have its arrays on the host");
     }
 #endif
-    return attn__mask_check(m->mask_of, p->size, ATTN__WITH_DATA, &p->mask, err);
+    return attn__mask_check(m, &values, m->mask_of, ATTN__WITH_DATA, &p->mask, err);
 }
 
 /* The range over the finite values. One value alone is seen against 0, so that all ones look full and all zeros empty;
@@ -8929,7 +8945,7 @@ static attn_status attn__pic_run(attn__pic_fn *draw, const attn_heatmap *map, at
 {
     attn__pic p;
     attn_status st;
-    attn__zero(&p, sizeof p);
+    ATTN__ZERO(&p, sizeof p);
     p.map = map;
     p.caller = attn__fp_enter();
     st = draw(&p, writer, err);
@@ -8980,6 +8996,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__SQUARES
 #undef ATTN__CHUNK
 #undef ATTN__COPY
+#undef ATTN__ZERO
 #undef ATTN__DIV16
 #undef ATTN__DIV8
 #undef ATTN__EXP_C2
@@ -9108,4 +9125,3 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
    THE AUTHORS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE,
    ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
    ------------------------------------------------------------------------------------------------------------------ */
-

@@ -727,8 +727,8 @@ static void test_count(void) { /* scores that can just be counted, or whose long
 }
 
 static void test_rules(void) { /* the sizes of the weights, each rule naming what it compares with */
-    static const char *const rules[] = {"must equal the batch size", "must equal the number of query heads",
-                                        "must equal the number of queries", "must equal the number of keys"};
+    static const char *const rules[] = {"must equal q.size[0]", "must equal q.size[1]", "must equal q.size[2]",
+                                        "must equal k.size[2]"};
     for (int axis = 0; axis < 4; axis++) {
         attn_desc d = valid();
         attn_error err;
@@ -879,7 +879,7 @@ static void test_pieces(void) {
 
     FAILS(attn_bmm(none, x, o, 0, &err), ATTN_ERR_NULL, "a");
     FAILS(attn_bmm(x, none, o, 0, &err), ATTN_ERR_NULL, "b");
-    FAILS(attn_bmm(x, x, nowhere, 0, &err), ATTN_ERR_NULL, "out");
+    FAILS(attn_bmm(x, attn_view_swap(x, 0, 1), nowhere, 0, &err), ATTN_ERR_NULL, "out");
     FAILS(attn_bmm(floats(1, SK, 0, 0, 0), x, o, 0, &err), ATTN_ERR_RANK, "a.rank");
     FAILS(attn_bmm(x, x, o, 0, &err), ATTN_ERR_SIZE, "b.size[0]");
     FAILS(attn_bmm(x, attn_view_swap(x, 0, 1), o, 0, &err), ATTN_ERR_SIZE, "out.size[1]");
@@ -919,7 +919,7 @@ static void test_pieces(void) {
     FAILS(attn_merge(x, q, x, floats(3, B, H, SQ - 1, 0), o, nowhere, &err), ATTN_ERR_SIZE, "lse_b.size[2]");
     FAILS(attn_merge(x, q, x, q, o, attn_out_f32(m.lse, 3, B, H, 1, 0), &err), ATTN_ERR_SIZE, "lse.size[2]");
     FAILS(attn_merge(x, q, x, q, attn_out_bhsd(m.scores, B, H, SQ, DV), nowhere, &err), ATTN_ERR_OVERLAP, "out");
-    FAILS(attn_merge(x, q, x, q, o, attn_out_f32(m.out, 3, B, H, SQ, 0), &err), ATTN_ERR_OVERLAP, "lse");
+    FAILS(attn_merge(x, q, x, q, o, attn_out_f32(m.out, 3, B, H, SQ, 0), &err), ATTN_ERR_OVERLAP, "out");
 
     CHECK_STATUS(attn_elementary(3, m.q, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_OPTION);
     CHECK_STATUS(attn_elementary(-1, m.q, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_OPTION);

@@ -2778,12 +2778,6 @@ static const attn__kernels *attn__table(int32_t isa)
 }
 
 
-static void attn__zero(void *p, size_t bytes)
-{
-    unsigned char *b = (unsigned char *)p;
-    while (bytes--) *b++ = 0;
-}
-
 /* ---------------------------------------------------------------------------------------------------- >>validate
    Descriptors become a resolved copy and a geometry; every rule is checked before anything is written. */
 static attn_status attn__fail2(attn_error *err, attn_status status, const char *field, const char *rule,

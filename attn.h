@@ -591,10 +591,10 @@ typedef enum attn_terminal {
 
 /* One heatmap or a grid of them, row 0 on top, one range of colours for all panels. Zero means default. The pictures
    need no memory. Infinities take the end colours, NaN is magenta (?? in ASCII). Values that are all equal are shown
-   against 0. Labels are cut at 32 columns; invalid UTF-8 becomes U+FFFD. At most 65536 rows or columns, 32767 pixels;
-   a width or height too small for the labels is an error that says the least that fits. With one of the two given cells
-   stay square. A terminal line is as long as a row of panels: view panels as [n,1,rows,cols] to have them below each
-   other. Tick labels stand on the outer panels only. */
+   against 0. Labels are cut at 32 columns; invalid UTF-8, and control characters, become U+FFFD. At most 65536 rows or
+   columns, 32767 pixels, given or derived; a width or height too small for the labels is an error that says the least
+   that fits. With one of the two given cells stay square. A terminal line is as long as a row of panels: view panels as
+   [n,1,rows,cols] to have them below each other. Tick labels stand on the outer panels only. */
 typedef struct attn_heatmap {
     attn_view   values;         /* f32 or u8; [rows,cols], or [panel cols, rows, cols] (one row of panels), or
                                    [panel rows, panel cols, rows, cols], as d2l's show_heatmaps. Any strides.
@@ -8152,7 +8152,8 @@ static int64_t attn__pic_floor(double x)
 
 /* ---- text: UTF-8 in, UTF-8 out */
 
-/* The next code point, made harmless: what is not UTF-8, and control characters, become U+FFFD; 0 at the end. */
+/* The next code point, made harmless: what is not UTF-8, and control characters, of the writing direction too, become
+   U+FFFD; 0 at the end. */
 static uint32_t attn__pic_next(const char **text)
 {
     const unsigned char *s = (const unsigned char *)*text;
@@ -8165,6 +8166,8 @@ static uint32_t attn__pic_next(const char **text)
     *text += i;
     if (more < 0 || i <= more || (more == 2 && c < 0x800) || (more == 3 && c < 0x10000) || c > 0x10FFFF) return 0xFFFD;
     if (c == '\t' || c == '\n' || c == '\r') return ' ';
+    if (c == 0x61C || c == 0x200E || c == 0x200F || (c >= 0x202A && c < 0x202F) || (c >= 0x2066 && c < 0x206A))
+        return 0xFFFD;
     if (c < ' ' || (c >= 0x7F && c < 0xA0) || (c >= 0xD800 && c < 0xE000) || (c & 0xFFFE) == 0xFFFE) return 0xFFFD;
     return c;
 }
@@ -8172,7 +8175,7 @@ static uint32_t attn__pic_next(const char **text)
 /* How many columns a code point takes: combining marks none, East Asian letters and emoji two. */
 static int attn__pic_columns(uint32_t c)
 {
-    if ((c >= 0x300 && c < 0x370) || (c >= 0x200B && c < 0x2010) || (c >= 0xFE00 && c < 0xFE10)) return 0;
+    if ((c >= 0x300 && c < 0x370) || (c >= 0x200B && c < 0x200E) || (c >= 0xFE00 && c < 0xFE10)) return 0;
     return (c >= 0x1100 && c < 0x1160) || (c >= 0x2E80 && c < 0xA4D0) || (c >= 0xAC00 && c < 0xD7A4)
         || (c >= 0xF900 && c < 0xFB00) || (c >= 0xFF00 && c < 0xFF61) || (c >= 0x1F300 && c < 0x1FB00)
         || (c >= 0x20000 && c < 0x40000) ? 2 : 1;
@@ -8203,7 +8206,8 @@ static void attn__pic_code(attn__pic *p, uint32_t c)
     }
 }
 
-/* Puts at most `most` columns of s, the last one an ellipsis where something is cut off. Returns the columns put. */
+/* Puts at most `most` columns of s, exactly so many with an ellipsis at the end where something is cut off. Returns the
+   columns put. */
 static int64_t attn__pic_text(attn__pic *p, const char *s, int64_t most)
 {
     const int64_t all = attn__pic_length(s), room = all > most ? most - 1 : all;
@@ -8212,8 +8216,10 @@ static int64_t attn__pic_text(attn__pic *p, const char *s, int64_t most)
     if (most < 1) return 0;
     for (; (c = attn__pic_next(&s)) != 0 && used + attn__pic_columns(c) <= room; used += attn__pic_columns(c))
         attn__pic_code(p, c);
-    if (all > most) attn__pic_code(p, p->plain ? '~' : 0x2026);
-    return used + (all > most);
+    if (all <= most) return all;
+    attn__pic_fill(p, ' ', room - used);            /* half a wide letter has no place */
+    attn__pic_code(p, p->plain ? '~' : 0x2026);
+    return most;
 }
 
 /* ---- values and colours */
@@ -8508,6 +8514,10 @@ static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
     p->step[1] = attn__pic_step(p->turned ? 16 : p->label_len[1] * ATTN__PIC_CHAR + 6, p->extent[1], cells[1]);
     p->bar_x = before[1] + p->grid[1] + gap[1];
     p->bar_h = p->grid[0];
+    for (a = 0; a < 2; a++)
+        if (p->total[a] > ATTN__PIC_PIXELS)
+            return attn__fail2(err, ATTN_ERR_RANGE, a ? "width" : "height", "as derived must be at most", p->total[a],
+                               ATTN__PIC_PIXELS);
     if (!svg) return ATTN_OK;
     k = p->has_nan ? 24 : 0;    /* the bar, with the colour of NaN below it, and titles may be longer than the panels */
     p->bar_h = attn__pic_max(p->bar_h - k, 80);
@@ -8515,6 +8525,7 @@ static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
     if (!m->height && !m->no_colorbar) p->total[0] = attn__pic_max(p->total[0], before[0] + p->bar_h + k + pad);
     if (!m->width) p->total[1] = attn__pic_max(p->total[1], attn__pic_length(m->x_label) * ATTN__PIC_CHAR + 2*pad);
     if (!m->width) p->total[1] = attn__pic_max(p->total[1], attn__pic_length(m->title) * 10 + 2*pad);
+    for (a = 0; a < 2; a++) p->total[a] = attn__pic_min(p->total[a], ATTN__PIC_PIXELS);     /* titles are cut, then */
     p->bar_h = attn__pic_max(1, attn__pic_min(p->bar_h, p->total[0] - before[0] - k - pad));
     return ATTN_OK;
 }

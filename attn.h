@@ -8072,7 +8072,7 @@ typedef struct attn__pic_axis {
     const char *const *ticks;       /* NULL: numbers */
     int64_t panels, cells, stride[2];               /* panels, cells of a panel, and from one to the next of both */
     int64_t label_len, step;        /* columns of the longest label; there is one at every step-th cell */
-    int64_t wish, total;            /* size of the picture as given, as it is */
+    int64_t wish, least, total;     /* size of the picture as given, for the titles, as it is */
     int64_t before, gap, after;     /* before, between and behind the panels */
     int64_t extent, pitch, grid;    /* of a panel, from one to the next, of all */
 } attn__pic_axis;
@@ -8090,7 +8090,8 @@ typedef struct attn__pic {
     int64_t  title_len, number_len; /* columns of the longest panel title, of the longest number in a cell, 0 = none */
     int64_t  field;                 /* terminal: columns of a cell */
     int64_t  column;                /* terminal: of the next character in its line */
-    int64_t  names, bar_x, bar_h;   /* pixels: height of what is written along the columns; the colour bar */
+    int64_t  names, bar_x, bar_h, nan_h;            /* pixels: height of what is written along the columns; the colour
+                                       bar; height of the colour of NaN below it */
     double   low, high;             /* range of the colours, low < high */
     char     number[32], bytes[512];                /* the latest number as text; what is not written yet */
 } attn__pic;
@@ -8328,22 +8329,24 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
 static void attn__pic_range(attn__pic *p)
 {
     const attn_heatmap *m = p->map;
+    double low = 1e39, high = -1e39;                /* beyond all floats */
     int64_t i, j;
-    p->low = m->range_set ? (double)m->range_min : 1e39;        /* beyond all floats */
-    p->high = m->range_set ? (double)m->range_max : -1e39;
     for (i = 0; i < attn__pic_all(p->axis) && !m->mask_of; i++)
         for (j = 0; j < attn__pic_all(p->axis + 1); j++) {
             const float x = attn__pic_value(p, i, j);
             if (attn__is_nan(x)) p->has_nan = 1;
-            if (m->range_set || !attn__is_finite(x)) continue;
-            if ((double)x < p->low) p->low = (double)x;
-            if ((double)x > p->high) p->high = (double)x;
+            if (!attn__is_finite(x)) continue;
+            if ((double)x < low) low = (double)x;
+            if ((double)x > high) high = (double)x;
         }
-    if (p->low < p->high) return;
-    if (p->low > p->high) p->low = p->high = 0;
-    if (p->low > 0) p->low = 0;
-    else if (p->high < 0) p->high = 0;
-    else p->high = 1;
+    if (low >= high) {
+        if (low > high) low = high = 0;
+        if (low > 0) low = 0;
+        else if (high < 0) high = 0;
+        else high = 1;
+    }
+    p->low = m->range_set ? (double)m->range_min : low;
+    p->high = m->range_set ? (double)m->range_max : high;
 }
 
 /* Three to six ticks of the colour bar: the finest of 1, 2, 2.5, 5 times a power of ten that gives no more. */
@@ -8388,33 +8391,6 @@ static int64_t attn__pic_step(int64_t need, int64_t extent, int64_t cells)
     return step;
 }
 
-static attn_status attn__pic_open(attn__pic *p, attn_error *err)
-{
-    const attn_heatmap *m = p->map;
-    attn__pic_axis *y = p->axis, *x = y + 1, *a;
-    int64_t i, j;
-    ATTN__TRY(attn__pic_check(p, err));
-    y->name = "height";
-    x->name = "width";
-    y->wish = m->height;
-    x->wish = m->width;
-    y->ticks = m->y_ticks;
-    x->ticks = m->x_ticks;
-    p->top = m->ticks_on_top != 0;
-    attn__pic_range(p);
-    attn__pic_choose_ticks(p);
-    p->number_e10 = attn__pic_exponent((p->high - p->low) / 50);
-    for (i = 0; i < attn__pic_all(y) && m->numbers && !p->plain; i++)
-        for (j = 0; j < attn__pic_all(x); j++)
-            p->number_len = attn__max(p->number_len, attn__pic_length(attn__pic_number(p, attn__pic_value(p, i, j))));
-    for (a = y; a <= x; a++)            /* of numbers the last is the longest */
-        for (i = a->ticks ? 0 : attn__max(0, a->cells - 1); i < a->cells; i++)
-            a->label_len = attn__max(a->label_len, attn__pic_cut(attn__pic_label(p, a, i)));
-    for (i = 0; i < y->panels * x->panels; i++)
-        p->title_len = attn__max(p->title_len, attn__pic_cut(attn__pic_panel_title(p, 0, i)));
-    return ATTN_OK;
-}
-
 /* ---- pixels: SVG and PPM. Cell i of n covers the pixels from i*extent/n to (i+1)*extent/n, rounded down. */
 
 /* Side of a cell where the caller gives neither width nor height. */
@@ -8429,42 +8405,33 @@ static int64_t attn__pic_cell_side(const attn__pic *p)
     return p->number_len ? attn__max(side, p->number_len * ATTN__PIC_CHAR + 6) : side;
 }
 
-/* Margins before and behind the panels, and gaps between them. Column labels that do not fit side by side are slanted
-   if they are words and thinned out if they are numbers. */
-static void attn__pic_margins(attn__pic *p, int64_t side)
+/* Margins of an SVG before and behind the panels, and gaps between them. Column labels that do not fit side by side are
+   slanted if they are words and thinned out if they are numbers. */
+static void attn__svg_margins(attn__pic *p, int64_t side)
 {
+    enum { LINE = 20 };
     const attn_heatmap *m = p->map;
     attn__pic_axis *y = p->axis, *x = y + 1;
-    const int64_t line = p->svg ? 20 : 0, pad = p->svg ? ATTN__PIC_PAD : 0, width = x->label_len * ATTN__PIC_CHAR;
+    const int64_t width = x->label_len * ATTN__PIC_CHAR, title = m->panel_titles ? LINE : 0;
     const int64_t panel = x->wish && x->panels ? x->wish * 3 / 4 / x->panels : side * x->cells;
-    const int64_t title = m->panel_titles ? line : 0;
     int64_t slant, numbers = 0, k;
-    p->turned = p->svg && x->ticks && (width + 6) * x->cells > panel;
+    p->turned = x->ticks && (width + 6) * x->cells > panel;
     slant = p->turned ? width * 5 / 7 : 0;
-    p->names = (p->turned ? slant + 18 : line) + (m->x_label ? line : 0);
-    for (k = p->tick_first; k <= p->tick_last && p->svg; k++)
+    p->names = (p->turned ? slant + 18 : LINE) + (m->x_label ? LINE : 0);
+    for (k = p->tick_first; k <= p->tick_last; k++)
         numbers = attn__max(numbers, attn__pic_length(attn__pic_tick(p, k)) * ATTN__PIC_CHAR + 6);
-    x->gap = p->svg ? 16 : 8;
+    x->gap = 16;
     y->gap = x->gap + title;
-    y->before = pad + (m->title ? line + line / 2 : 0) + (p->top ? p->names : title);
-    y->after = pad + (p->top ? title : p->names);
-    x->before = attn__max(p->svg ? pad + (m->y_label ? line : 0) + y->label_len * ATTN__PIC_CHAR + 8 : 0,
-                          p->top ? 0 : slant);
-    x->after = attn__max(pad + (m->no_colorbar ? 0 : x->gap + ATTN__PIC_BAR + numbers), p->top ? slant : 0);
-}
-
-/* In an SVG titles and the colour bar, with the colour of NaN below it, may be longer than the panels. */
-static void attn__pic_grow(attn__pic *p)
-{
-    const attn_heatmap *m = p->map;
-    attn__pic_axis *y = p->axis, *x = y + 1;
-    const int64_t nan = p->has_nan ? 24 : 0, pad = ATTN__PIC_PAD, bar = attn__max(p->bar_h - nan, 80);
-    int64_t high = attn__pic_length(m->y_label) * ATTN__PIC_CHAR + 2 * pad;
-    int64_t wide = attn__max(attn__pic_length(m->x_label) * ATTN__PIC_CHAR, attn__pic_length(m->title) * 10) + 2 * pad;
-    if (!m->no_colorbar) high = attn__max(high, y->before + bar + nan + pad);
-    if (!y->wish) y->total = attn__max(y->total, attn__min(high, ATTN__PIC_PIXELS));
-    if (!x->wish) x->total = attn__max(x->total, attn__min(wide, ATTN__PIC_PIXELS));
-    p->bar_h = attn__max(1, attn__min(bar, y->total - y->before - nan - pad));
+    y->before = ATTN__PIC_PAD + (m->title ? LINE + LINE / 2 : 0) + (p->top ? p->names : title);
+    y->after = ATTN__PIC_PAD + (p->top ? title : p->names);
+    x->before = ATTN__PIC_PAD + (m->y_label ? LINE : 0) + y->label_len * ATTN__PIC_CHAR + 8;
+    x->after = ATTN__PIC_PAD + (m->no_colorbar ? 0 : x->gap + ATTN__PIC_BAR + numbers);
+    if (p->top) x->after = attn__max(x->after, slant);
+    else x->before = attn__max(x->before, slant);
+    y->least = attn__pic_length(m->y_label) * ATTN__PIC_CHAR + 2 * ATTN__PIC_PAD;
+    if (!m->no_colorbar) y->least = attn__max(y->least, y->before + 80 + p->nan_h + ATTN__PIC_PAD);
+    x->least = 2 * ATTN__PIC_PAD +
+               attn__max(attn__pic_length(m->x_label) * ATTN__PIC_CHAR, attn__pic_length(m->title) * 10);
 }
 
 static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
@@ -8472,7 +8439,10 @@ static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
     attn__pic_axis *y = p->axis, *x = y + 1, *a, *b;
     const int64_t side = attn__pic_cell_side(p);
     int64_t used;
-    attn__pic_margins(p, side);
+    p->nan_h = p->svg && p->has_nan ? 24 : 0;
+    y->gap = x->gap = 8;
+    x->after = p->map->no_colorbar ? 0 : x->gap + ATTN__PIC_BAR;
+    if (p->svg) attn__svg_margins(p, side);
     for (a = y; a <= x; a++) {
         used = a->before + a->after + attn__max(a->panels - 1, 0) * a->gap;
         if (a->wish && a->wish < used + a->panels)
@@ -8488,7 +8458,8 @@ static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
         a->pitch = a->extent + a->gap;
         if (a == x && p->svg && !a->wish) a->pitch = attn__max(a->pitch, p->title_len * ATTN__PIC_CHAR + 8);
         a->grid = a->panels ? (a->panels - 1) * a->pitch + a->extent : 0;
-        a->total = attn__max(1, a->wish ? a->wish : a->before + a->grid + a->after);
+        a->total = a->before + a->grid + a->after;
+        a->total = a->wish ? a->wish : attn__max(attn__max(1, a->total), attn__min(a->least, ATTN__PIC_PIXELS));
         if (a->total > ATTN__PIC_PIXELS)
             return attn__fail2(err, ATTN_ERR_RANGE, a->name, "as derived must be at most", a->total, ATTN__PIC_PIXELS);
     }
@@ -8496,20 +8467,51 @@ static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
     x->step = attn__pic_step(p->turned ? 16 : x->label_len * ATTN__PIC_CHAR + 6, x->extent, x->cells);
     p->bar_x = x->before + x->grid + x->gap;
     p->bar_h = y->grid;
-    if (p->svg) attn__pic_grow(p);
+    if (p->svg)             /* also where the panels are low; the colour of NaN stands below */
+        p->bar_h = attn__min(attn__max(p->bar_h - p->nan_h, 80), y->total - y->before - p->nan_h - ATTN__PIC_PAD);
+    p->bar_h = attn__max(p->bar_h, p->svg);
     return ATTN_OK;
+}
+
+static attn_status attn__pic_open(attn__pic *p, attn__pic_kind kind, attn_error *err)
+{
+    const attn_heatmap *m = p->map;
+    attn__pic_axis *y = p->axis, *x = y + 1, *a;
+    int64_t i, j;
+    ATTN__TRY(attn__pic_check(p, err));
+    y->name = "height";
+    x->name = "width";
+    y->wish = m->height;
+    x->wish = m->width;
+    y->ticks = m->y_ticks;
+    x->ticks = m->x_ticks;
+    p->top = m->ticks_on_top != 0;
+    p->svg = kind == ATTN__PIC_SVG;
+    p->plain = kind == ATTN__PIC_ANSI && m->terminal == ATTN_TERMINAL_ASCII;
+    attn__pic_range(p);
+    attn__pic_choose_ticks(p);
+    p->number_e10 = attn__pic_exponent((p->high - p->low) / 50);
+    for (i = 0; i < attn__pic_all(y) && m->numbers && !p->plain; i++)
+        for (j = 0; j < attn__pic_all(x); j++)
+            p->number_len = attn__max(p->number_len, attn__pic_length(attn__pic_number(p, attn__pic_value(p, i, j))));
+    for (a = y; a <= x; a++)            /* of numbers the last is the longest */
+        for (i = a->ticks ? 0 : attn__max(0, a->cells - 1); i < a->cells; i++)
+            a->label_len = attn__max(a->label_len, attn__pic_cut(attn__pic_label(p, a, i)));
+    for (i = 0; i < y->panels * x->panels; i++)
+        p->title_len = attn__max(p->title_len, attn__pic_cut(attn__pic_panel_title(p, 0, i)));
+    return kind == ATTN__PIC_ANSI ? ATTN_OK : attn__pic_layout(p, err);
 }
 
 /* Where cell i begins, from the edge of its panel. */
 static int64_t attn__pic_edge(const attn__pic_axis *a, int64_t i) { return i * a->extent / a->cells; }
 
-static void attn__svg_text(attn__pic *p, int64_t x, int64_t y, int angle, const char *anchor, const char *s,
-                           int64_t most)
+static const char attn__svg_middle[] = "<text x=\"%\" y=\"%\" text-anchor=\"middle\">";
+static const char attn__svg_start[] = "<text x=\"%\" y=\"%\" text-anchor=\"start\">";
+static const char attn__svg_end[] = "<text x=\"%\" y=\"%\" text-anchor=\"end\">";
+/* At most `most` columns of s; the tag takes the numbers x and y. */
+static void attn__svg_text(attn__pic *p, const char *tag, int64_t x, int64_t y, const char *s, int64_t most)
 {
-    ATTN__FORMAT(&p->out, angle ? "<text transform=\"translate(% %) rotate(%)\" text-anchor=\""
-                                : "<text x=\"%\" y=\"%\" text-anchor=\"", x, y, angle);
-    attn__pic_puts(p, anchor);
-    attn__pic_puts(p, "\">");
+    ATTN__FORMAT(&p->out, tag, x, y);
     attn__pic_text(p, s, most);
     attn__pic_puts(p, "</text>\n");
 }
@@ -8519,8 +8521,9 @@ static void attn__svg_title(attn__pic *p, const attn__pic_axis *a, int64_t at, c
     const int64_t most = (a->total - 2 * ATTN__PIC_PAD) / per_column;
     const int64_t half = attn__min(attn__pic_length(s), most) * per_column / 2 + ATTN__PIC_PAD;
     const int64_t middle = attn__max(attn__min(a->before + a->grid / 2, a->total - half), half);
-    if (s && a == p->axis) attn__svg_text(p, at, middle, -90, "middle", s, most);
-    else if (s) attn__svg_text(p, middle, at, 0, "middle", s, most);
+    if (s && a == p->axis)
+        attn__svg_text(p, "<text transform=\"translate(% %) rotate(-90)\" text-anchor=\"middle\">", at, middle, s, most);
+    else if (s) attn__svg_text(p, attn__svg_middle, middle, at, s, most);
 }
 static void attn__svg_box(attn__pic *p, int64_t x, int64_t y, int64_t w, int64_t h, uint32_t rgb)
 {
@@ -8567,15 +8570,17 @@ static void attn__svg_cells(attn__pic *p, int64_t r, int64_t c, int64_t left, in
 /* Labels of the rows left of a panel, or of the columns below or above it. */
 static void attn__svg_labels(attn__pic *p, const attn__pic_axis *a, int64_t left, int64_t top)
 {
-    const int64_t base = p->top ? top - 7 : top + p->axis->extent + 15;
-    const char *s;
+    const int rows = a == p->axis;
+    const char *tag = rows ? attn__svg_end : attn__svg_middle;
     int64_t i, at;
+    if (!rows) top += p->top ? -7 : p->axis->extent + 15;
+    if (!rows && p->turned)
+        tag = p->top ? "<text transform=\"translate(% %) rotate(-45)\" text-anchor=\"start\">"
+                     : "<text transform=\"translate(% %) rotate(-45)\" text-anchor=\"end\">";
     for (i = 0; i < a->cells; i += a->step) {
-        at = (attn__pic_edge(a, i) + attn__pic_edge(a, i + 1)) / 2;
-        s = attn__pic_label(p, a, i);
-        if (a == p->axis) attn__svg_text(p, left - 8, top + at + 4, 0, "end", s, ATTN__PIC_LABEL);
-        else if (!p->turned) attn__svg_text(p, left + at, base, 0, "middle", s, ATTN__PIC_LABEL);
-        else attn__svg_text(p, left + at + 4, base, -45, p->top ? "start" : "end", s, ATTN__PIC_LABEL);
+        at = (attn__pic_edge(a, i) + attn__pic_edge(a, i + 1)) / 2 + (rows || p->turned ? 4 : 0);
+        attn__svg_text(p, tag, rows ? left - 8 : left + at, rows ? top + at : top, attn__pic_label(p, a, i),
+                       ATTN__PIC_LABEL);
     }
 }
 
@@ -8596,11 +8601,11 @@ static void attn__svg_bar(attn__pic *p)
     for (k = p->tick_first; k <= p->tick_last; k += step) {
         at = y + (int64_t)((double)h * (p->high - (double)k * unit) / (p->high - p->low) + 0.5);
         ATTN__FORMAT(&p->out, "<path d=\"M% %.5h4\" stroke=\"#999\"/>\n", end, at - 1);
-        attn__svg_text(p, end + 6, at + 4, 0, "start", attn__pic_tick(p, k), ATTN__PIC_LABEL);
+        attn__svg_text(p, attn__svg_start, end + 6, at + 4, attn__pic_tick(p, k), ATTN__PIC_LABEL);
     }
     if (!p->has_nan) return;
     attn__svg_box(p, x, y + h + 10, ATTN__PIC_BAR, ATTN__PIC_BAR, ATTN__PIC_NAN);
-    attn__svg_text(p, end + 6, y + h + 21, 0, "start", "NaN", ATTN__PIC_LABEL);
+    attn__svg_text(p, attn__svg_start, end + 6, y + h + 21, "NaN", ATTN__PIC_LABEL);
 }
 
 static void attn__pic_svg(attn__pic *p)
@@ -8627,7 +8632,7 @@ static void attn__pic_svg(attn__pic *p)
         if (c == 0) attn__svg_labels(p, y, left, top);
         if (r == (p->top ? 0 : y->panels - 1)) attn__svg_labels(p, x, left, top);
         if (m->panel_titles)
-            attn__svg_text(p, left + x->extent / 2, p->top ? top + y->extent + 16 : top - 7, 0, "middle",
+            attn__svg_text(p, attn__svg_middle, left + x->extent / 2, p->top ? top + y->extent + 16 : top - 7,
                            attn__pic_panel_title(p, r, c), (x->pitch - 4) / ATTN__PIC_CHAR);
     }
     if (!m->no_colorbar) attn__svg_bar(p);
@@ -8812,17 +8817,6 @@ static void attn__pic_ansi(attn__pic *p)
 }
 
 /* ---- the public functions */
-static attn_status attn__pic_draw(attn__pic *p, attn__pic_kind kind, attn_error *err)
-{
-    ATTN__TRY(attn__pic_open(p, err));
-    if (kind != ATTN__PIC_ANSI) ATTN__TRY(attn__pic_layout(p, err));
-    if (kind == ATTN__PIC_ANSI) attn__pic_ansi(p);
-    else if (kind == ATTN__PIC_SVG) attn__pic_svg(p);
-    else attn__pic_ppm(p);
-    attn__pic_flush(&p->out);
-    ATTN__RULE(!p->failed, ATTN_ERR_WRITE, "writer.write", "must return 0");
-    return attn__success(err);
-}
 static attn_status attn__pic_run(attn__pic_kind kind, const attn_heatmap *map, attn_writer writer, attn_error *err)
 {
     attn__pic p;
@@ -8832,10 +8826,15 @@ static attn_status attn__pic_run(attn__pic_kind kind, const attn_heatmap *map, a
     p.out.full = attn__pic_flush;
     p.map = map;
     p.to = writer;
-    p.svg = kind == ATTN__PIC_SVG;
-    p.plain = kind == ATTN__PIC_ANSI && map && map->terminal == ATTN_TERMINAL_ASCII;
     p.caller = attn__fp_enter();
-    st = attn__pic_draw(&p, kind, err);
+    st = attn__pic_open(&p, kind, err);
+    if (st == ATTN_OK) {
+        if (kind == ATTN__PIC_ANSI) attn__pic_ansi(&p);
+        else if (kind == ATTN__PIC_SVG) attn__pic_svg(&p);
+        else attn__pic_ppm(&p);
+        attn__pic_flush(&p.out);
+        st = p.failed ? attn__fail(err, ATTN_ERR_WRITE, "writer.write", "must return 0") : attn__success(err);
+    }
     attn__fp_leave(p.caller);
     return st;
 }

@@ -8221,10 +8221,10 @@ static float attn__pic_value(const attn__pic *p, int64_t row, int64_t column)
 }
 
 /* Piecewise linear through equally spaced points, fitted to the maps of these names. */
-static const unsigned char attn__pic_maps[ATTN_COLORMAP_COUNT][ATTN__PIC_POINTS][3] = {
-    { {255,245,240}, {253,214,196}, {251,159,128}, {253,106,73}, {229,43,37}, {180,16,23}, {103,0,13} },
-    { {68,1,84}, {70,59,135}, {49,104,143}, {29,144,141}, {46,184,126}, {142,216,60}, {253,231,37} },
-    { {255,255,255}, {213,213,213}, {170,170,170}, {128,128,128}, {85,85,85}, {43,43,43}, {0,0,0} }
+static const uint32_t attn__pic_maps[ATTN_COLORMAP_COUNT][ATTN__PIC_POINTS] = {
+    { 0xFFF5F0, 0xFDD6C4, 0xFB9F80, 0xFD6A49, 0xE52B25, 0xB41017, 0x67000D },
+    { 0x440154, 0x463B87, 0x31688F, 0x1D908D, 0x2EB87E, 0x8ED83C, 0xFDE725 },
+    { 0xFFFFFF, 0xD5D5D5, 0xAAAAAA, 0x808080, 0x555555, 0x2B2B2B, 0x000000 }
 };
 /* Where a value lies in the range: 0..1, infinities at the ends; -1 for NaN. */
 static double attn__pic_place(const attn__pic *p, float value)
@@ -8238,11 +8238,14 @@ static uint32_t attn__pic_colour(const attn__pic *p, double place)
 {
     const double x = place * (ATTN__PIC_POINTS - 1);
     const int i = (int)attn__max(0, attn__min((int64_t)x, ATTN__PIC_POINTS - 2));
-    const unsigned char (*map)[3] = attn__pic_maps[p->map->colormap] + i;
+    const uint32_t *points = attn__pic_maps[p->map->colormap] + i;
     uint32_t rgb = 0;
-    int c;
+    int shift;
     if (place < 0) return ATTN__PIC_NAN;
-    for (c = 0; c < 3; c++) rgb = rgb << 8 | (uint32_t)(map[0][c] + (x - i) * (map[1][c] - map[0][c]) + 0.5);
+    for (shift = 16; shift >= 0; shift -= 8) {
+        const int a = points[0] >> shift & 255, b = points[1] >> shift & 255;
+        rgb |= (uint32_t)(a + (x - i) * (b - a) + 0.5) << shift;
+    }
     return rgb;
 }
 static uint32_t attn__pic_cell_colour(const attn__pic *p, int64_t row, int64_t column)
@@ -8409,22 +8412,21 @@ static int64_t attn__pic_cell_side(const attn__pic *p)
    slanted if they are words and thinned out if they are numbers. */
 static void attn__svg_margins(attn__pic *p, int64_t side)
 {
-    enum { LINE = 20 };
     const attn_heatmap *m = p->map;
     attn__pic_axis *y = p->axis, *x = y + 1;
-    const int64_t width = x->label_len * ATTN__PIC_CHAR, title = m->panel_titles ? LINE : 0;
+    const int64_t line = 20, width = x->label_len * ATTN__PIC_CHAR, title = m->panel_titles ? line : 0;
     const int64_t panel = x->wish && x->panels ? x->wish * 3 / 4 / x->panels : side * x->cells;
     int64_t slant, numbers = 0, k;
     p->turned = x->ticks && (width + 6) * x->cells > panel;
     slant = p->turned ? width * 5 / 7 : 0;
-    p->names = (p->turned ? slant + 18 : LINE) + (m->x_label ? LINE : 0);
+    p->names = (p->turned ? slant + 18 : line) + (m->x_label ? line : 0);
     for (k = p->tick_first; k <= p->tick_last; k++)
         numbers = attn__max(numbers, attn__pic_length(attn__pic_tick(p, k)) * ATTN__PIC_CHAR + 6);
     x->gap = 16;
     y->gap = x->gap + title;
-    y->before = ATTN__PIC_PAD + (m->title ? LINE + LINE / 2 : 0) + (p->top ? p->names : title);
+    y->before = ATTN__PIC_PAD + (m->title ? line + line / 2 : 0) + (p->top ? p->names : title);
     y->after = ATTN__PIC_PAD + (p->top ? title : p->names);
-    x->before = ATTN__PIC_PAD + (m->y_label ? LINE : 0) + y->label_len * ATTN__PIC_CHAR + 8;
+    x->before = ATTN__PIC_PAD + (m->y_label ? line : 0) + y->label_len * ATTN__PIC_CHAR + 8;
     x->after = ATTN__PIC_PAD + (m->no_colorbar ? 0 : x->gap + ATTN__PIC_BAR + numbers);
     if (p->top) x->after = attn__max(x->after, slant);
     else x->before = attn__max(x->before, slant);
@@ -8507,7 +8509,6 @@ static int64_t attn__pic_edge(const attn__pic_axis *a, int64_t i) { return i * a
 
 static const char attn__svg_middle[] = "<text x=\"%\" y=\"%\" text-anchor=\"middle\">";
 static const char attn__svg_start[] = "<text x=\"%\" y=\"%\" text-anchor=\"start\">";
-static const char attn__svg_end[] = "<text x=\"%\" y=\"%\" text-anchor=\"end\">";
 /* At most `most` columns of s; the tag takes the numbers x and y. */
 static void attn__svg_text(attn__pic *p, const char *tag, int64_t x, int64_t y, const char *s, int64_t most)
 {
@@ -8571,7 +8572,7 @@ static void attn__svg_cells(attn__pic *p, int64_t r, int64_t c, int64_t left, in
 static void attn__svg_labels(attn__pic *p, const attn__pic_axis *a, int64_t left, int64_t top)
 {
     const int rows = a == p->axis;
-    const char *tag = rows ? attn__svg_end : attn__svg_middle;
+    const char *tag = rows ? "<text x=\"%\" y=\"%\" text-anchor=\"end\">" : attn__svg_middle;
     int64_t i, at;
     if (!rows) top += p->top ? -7 : p->axis->extent + 15;
     if (!rows && p->turned)
@@ -8649,7 +8650,7 @@ static int64_t attn__ppm_find(const attn__pic_axis *a, int64_t pixel)
 static void attn__pic_ppm(attn__pic *p)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
-    const int64_t left = p->map->no_colorbar ? ATTN__PIC_PIXELS : p->bar_x, last = p->bar_h - 1;
+    const int64_t left = p->map->no_colorbar ? x->total : p->bar_x, last = p->bar_h - 1;
     int64_t h, w, i, j, before;
     uint32_t rgb = 0;
     ATTN__FORMAT(&p->out, "P6\n% %\n255\n", x->total, y->total);
@@ -8688,9 +8689,10 @@ static int attn__ansi_256(uint32_t rgb)
 /* A field in the colour of a place in the range, with text in it; plain terminals get shades and no text. */
 static void attn__ansi_field(attn__pic *p, double place, const char *text, int64_t columns)
 {
-    const uint32_t rgb = attn__pic_colour(p, place), shade = place < 0 ? '?' : " .:-=+*#%@"[(int)(place * 9 + 0.5)];
+    const uint32_t rgb = attn__pic_colour(p, place);
     const int64_t end = p->column + columns;
-    while (p->plain && p->column < end) attn__pic_code(p, shade);
+    const char shade = place < 0 ? '?' : " .:-=+*#%@"[(int)(place * 9 + 0.5)];
+    while (p->plain && p->column < end) attn__pic_code(p, (unsigned char)shade);
     if (p->plain) return;
     if (p->map->terminal == ATTN_TERMINAL_256) ATTN__FORMAT(&p->out, "\033[48;5;%m", attn__ansi_256(rgb));
     else ATTN__FORMAT(&p->out, "\033[48;2;%;%;%m", rgb >> 16, rgb >> 8 & 255, rgb & 255);

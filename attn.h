@@ -4977,13 +4977,18 @@ static size_t attn__end_on_device(attn__text *t, const attn_plan *plan)
         attn__put(t, why);
         if (i == 0) attn__put(t, ")");
     }
-    attn__put(t, "; workspace ");
-    attn__put_number(t, (int64_t)plan->workspace_bytes);
-    attn__put(t, " bytes");
+    ATTN__FORMAT(t, "; workspace % bytes", (int64_t)plan->workspace_bytes);
     return attn__end_text(t);
 }
 #endif
 
+static size_t attn__end_explanation(attn__text *t, const attn_plan *plan)
+{
+    const int64_t workers = plan->desc.parallel.workers;
+    ATTN__FORMAT(t, workers == 1 ? "; workspace % bytes for % worker" : "; workspace % bytes for % workers",
+                 (int64_t)plan->workspace_bytes, workers);
+    return attn__end_text(t);
+}
 ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
 {
     attn_plan plan;
@@ -5003,45 +5008,18 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
     }
     attn__shape_of(&plan, &s);
     attn__put(&t, attn_score_string((attn_score)plan.desc.score));
-    attn__put(&t, " attention, ");
-    attn__put_number(&t, s.batch);
-    attn__put(&t, " x ");
-    attn__put_number(&t, s.heads);
-    attn__put(&t, " heads (");
-    attn__put_number(&t, s.heads_kv);
-    attn__put(&t, " of keys), ");
-    attn__put_number(&t, s.queries);
-    attn__put(&t, " queries x ");
-    attn__put_number(&t, s.keys);
-    attn__put(&t, " keys, d ");
-    attn__put_number(&t, s.size_q);
-    attn__put(&t, ", dv ");
-    attn__put_number(&t, s.size_v);
+    ATTN__FORMAT(&t, " attention, % x % heads (% of keys), % queries x % keys, d %, dv %",
+                 s.batch, s.heads, s.heads_kv, s.queries, s.keys, s.size_q, s.size_v);
 #ifdef ATTN_CUDA
     if (s.on_device) return attn__end_on_device(&t, &plan);
 #endif
     attn__put(&t, "; kernels ");
     attn__put(&t, attn_isa_string((attn_isa)plan.isa));
-    attn__put(&t, ", tiles of ");
-    attn__put_number(&t, s.ld);
-    attn__put(&t, " queries x ");
-    attn__put_number(&t, ATTN__CHUNK);
-    attn__put(&t, " keys, ");
-    if (s.key_blocks > 0) {
-        attn__put_number(&t, plan.tasks[0]);
-        attn__put(&t, " tasks for the keys, then ");
-    }
-    if (s.parts > 1) {
-        attn__put_number(&t, plan.tasks[plan.phases - 2]);
-        attn__put(&t, " tasks for parts of the keys, then ");
-    }
-    attn__put_number(&t, plan.tasks[plan.phases - 1]);
-    attn__put(&t, " tasks; workspace ");
-    attn__put_number(&t, (int64_t)plan.workspace_bytes);
-    attn__put(&t, " bytes for ");
-    attn__put_number(&t, plan.desc.parallel.workers);
-    attn__put(&t, plan.desc.parallel.workers == 1 ? " worker" : " workers");
-    return attn__end_text(&t);
+    ATTN__FORMAT(&t, ", tiles of % queries x % keys, ", s.ld, ATTN__CHUNK);
+    if (s.key_blocks > 0) ATTN__FORMAT(&t, "% tasks for the keys, then ", plan.tasks[0]);
+    if (s.parts > 1) ATTN__FORMAT(&t, "% tasks for parts of the keys, then ", plan.tasks[plan.phases - 2]);
+    ATTN__FORMAT(&t, "% tasks", plan.tasks[plan.phases - 1]);
+    return attn__end_explanation(&t, &plan);
 }
 
 /* ---- the pieces */
@@ -7523,27 +7501,13 @@ ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad 
 #endif
     attn__put(&t, " attention; kernels ");
     attn__put(&t, attn_isa_string((attn_isa)plan.isa));
-    attn__put(&t, ", blocks of ");
-    attn__put_number(&t, ATTN_GRAD_QUERIES);
-    attn__put(&t, " queries x ");
-    attn__put_number(&t, ATTN_GRAD_KEYS);
-    attn__put(&t, plan.stats.rank ? " keys, statistics given, " : " keys, statistics computed again, ");
-    attn__put_number(&t, w.row_tasks);
-    attn__put(&t, " tasks for the rows, then ");
-    attn__put_number(&t, w.main_tasks);
+    ATTN__FORMAT(&t, ", blocks of % queries x % keys, statistics ", ATTN_GRAD_QUERIES, ATTN_GRAD_KEYS);
+    attn__put(&t, plan.stats.rank ? "given, " : "computed again, ");
+    ATTN__FORMAT(&t, "% tasks for the rows, then %", w.row_tasks, w.main_tasks);
     attn__put(&t, w.rounds ? " tasks for blocks of queries, a few at a time" : w.key_parts + w.query_parts == 0 ?
               " tasks for all products" : " tasks for parts of keys or queries");
-    if (w.sum_tasks > 0) {
-        attn__put(&t, ", then ");
-        attn__put_number(&t, w.sum_tasks);
-        attn__put(&t, " tasks for parameters");
-    }
-    attn__put(&t, "; workspace ");
-    attn__put_number(&t, (int64_t)plan.workspace_bytes);
-    attn__put(&t, " bytes for ");
-    attn__put_number(&t, plan.desc.parallel.workers);
-    attn__put(&t, plan.desc.parallel.workers == 1 ? " worker" : " workers");
-    return attn__end_text(&t);
+    if (w.sum_tasks > 0) ATTN__FORMAT(&t, ", then % tasks for parameters", w.sum_tasks);
+    return attn__end_explanation(&t, &plan);
 }
 
 /* ---- the pieces: matrix products and sums over rows, run one after another */

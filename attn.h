@@ -8052,10 +8052,8 @@ typedef struct attn__pic {
     int      tick_e10, number_e10;  /* powers of ten of the ticks of the colour bar and of numbers in cells */
     int64_t  tick_first, tick_last, tick_unit;      /* ticks at k*tick_unit*10^tick_e10, first <= k <= last */
     int64_t  title_len, number_len; /* columns of the longest panel title, of the longest number in a cell, 0 = none */
-    int64_t  field;                 /* terminal: columns of a cell */
-    int64_t  column;                /* terminal: of the next character in its line */
-    int64_t  names, bar_x, bar_h, nan_h;            /* pixels: height of what is written along the columns; the colour
-                                       bar; height of the colour of NaN below it */
+    int64_t  field, column;         /* terminal: columns of a cell; column of the next character in its line */
+    int64_t  names, bar_x, bar_h, nan_h;            /* pixels: words along the columns, colour bar, colour of NaN */
     double   low, high;             /* range of the colours, low < high */
     char     number[32], bytes[512];                /* the latest number as text; what is not written yet */
 } attn__pic;
@@ -8069,10 +8067,7 @@ static int64_t attn__min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static double attn__pic_pow10(int e)
 {
-    double x = 1;
-    int i;
-    for (i = e < 0 ? -e : e; i > 0; i--) x *= 10;
-    return e < 0 ? 1 / x : x;
+    return e < 0 ? 1 / attn__pic_pow10(-e) : e > 0 ? 10 * attn__pic_pow10(e - 1) : 1;
 }
 /* The power of ten of the first digit of x > 0. */
 static int attn__pic_exponent(double x)
@@ -8082,18 +8077,14 @@ static int attn__pic_exponent(double x)
     for (; x < 1; e--) x *= 10;
     return e;
 }
-static int64_t attn__pic_floor(double x)
-{
-    const int64_t i = (int64_t)x;
-    return (double)i > x ? i - 1 : i;
-}
+static int64_t attn__pic_floor(double x) { return (int64_t)x - ((double)(int64_t)x > x); }
 
 /* mantissa * 10^e10 in p->number. */
 static const char *attn__pic_decimal(attn__pic *p, int64_t mantissa, int e10)
 {
     attn__text text = attn__text_into(p->number, sizeof p->number);
     attn__put_decimal(&text, mantissa, e10);
-    (void)attn__end_text(&text);
+    attn__end_text(&text);
     return p->number;
 }
 
@@ -8151,7 +8142,7 @@ static int64_t attn__pic_cut(const char *label) { return attn__min(attn__pic_len
 static void attn__pic_code(attn__pic *p, uint32_t c)
 {
     int shift = c < 0x80 ? 0 : c < 0x800 ? 6 : c < 0x10000 ? 12 : 18;
-    p->column += attn__pic_columns(c);
+    p->column = c == '\n' ? 0 : p->column + attn__pic_columns(c);
     if (p->svg && (c == '&' || c == '<' || c == '>' || c == '"' || c == '\'')) {
         ATTN__FORMAT(&p->out, "&#%;", c);
         return;
@@ -8181,7 +8172,8 @@ static float attn__pic_value(const attn__pic *p, int64_t row, int64_t column)
     const int64_t at = b * y->stride[0] + h * x->stride[0] + i * y->stride[1] + j * x->stride[1];
     const attn_heatmap *m = p->map;
     if (m->mask_of) return attn__mask_at(m->mask_of, y->cells, x->cells, b, h, i, j) ? 1.0f : 0.0f;
-    return m->values.type == ATTN_U8 ? (float)((const uint8_t *)m->values.data)[at] : ((const float *)m->values.data)[at];
+    if (m->values.type == ATTN_U8) return (float)((const uint8_t *)m->values.data)[at];
+    return ((const float *)m->values.data)[at];
 }
 
 /* Piecewise linear through equally spaced points, fitted to the maps of these names. */
@@ -8273,9 +8265,9 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
     ATTN__RULE(m, ATTN_ERR_NULL, "map", "must not be NULL");
     ATTN__RULE(p->to.write, ATTN_ERR_NULL, "writer.write", "must not be NULL");
     ATTN__TRY(attn__pic_check_values(p, err));
-    ATTN__RULE(m->colormap >= 0 && m->colormap < ATTN_COLORMAP_COUNT, ATTN_ERR_OPTION, "colormap",
+    ATTN__RULE((uint32_t)m->colormap < ATTN_COLORMAP_COUNT, ATTN_ERR_OPTION, "colormap",
                "must be one of attn_colormap");
-    ATTN__RULE(m->terminal >= 0 && m->terminal < ATTN_TERMINAL_COUNT, ATTN_ERR_OPTION, "terminal",
+    ATTN__RULE((uint32_t)m->terminal < ATTN_TERMINAL_COUNT, ATTN_ERR_OPTION, "terminal",
                "must be one of attn_terminal");
     ATTN__RULE(!m->range_set || attn__is_finite(m->range_min), ATTN_ERR_RANGE, "range_min", "must be finite");
     ATTN__RULE(!m->range_set || attn__is_finite(m->range_max), ATTN_ERR_RANGE, "range_max", "must be finite");
@@ -8468,9 +8460,13 @@ static attn_status attn__pic_open(attn__pic *p, attn__pic_kind kind, attn_error 
     return kind == ATTN__PIC_ANSI ? ATTN_OK : attn__pic_layout(p, err);
 }
 
-/* Where cell i begins, from the edge of its panel. */
-static int64_t attn__pic_edge(const attn__pic_axis *a, int64_t i) { return i * a->extent / a->cells; }
+/* Where cell i of a panel begins. */
+static int64_t attn__pic_edge(const attn__pic_axis *a, int64_t panel, int64_t i)
+{
+    return a->before + panel * a->pitch + (i ? i * a->extent / a->cells : 0);
+}
 
+static const char attn__svg_rect[] = "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"@\"/>\n";
 static const char attn__svg_middle[] = "<text x=\"%\" y=\"%\" text-anchor=\"middle\">";
 static const char attn__svg_start[] = "<text x=\"%\" y=\"%\" text-anchor=\"start\">";
 /* At most `most` columns of s; the tag takes the numbers x and y. */
@@ -8486,13 +8482,10 @@ static void attn__svg_title(attn__pic *p, const attn__pic_axis *a, int64_t at, c
     const int64_t most = (a->total - 2 * ATTN__PIC_PAD) / per_column;
     const int64_t half = attn__min(attn__pic_length(s), most) * per_column / 2 + ATTN__PIC_PAD;
     const int64_t middle = attn__max(attn__min(a->before + a->grid / 2, a->total - half), half);
-    if (s && a == p->axis)
-        attn__svg_text(p, "<text transform=\"translate(% %) rotate(-90)\" text-anchor=\"middle\">", at, middle, s, most);
-    else if (s) attn__svg_text(p, attn__svg_middle, middle, at, s, most);
-}
-static void attn__svg_box(attn__pic *p, int64_t x, int64_t y, int64_t w, int64_t h, uint32_t rgb)
-{
-    ATTN__FORMAT(&p->out, "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"@\"/>\n", x, y, w, h, rgb);
+    if (!s) return;
+    if (a != p->axis) attn__svg_text(p, attn__svg_middle, middle, at, s, most);
+    else attn__svg_text(p, "<text transform=\"translate(% %) rotate(-90)\" text-anchor=\"middle\">", at, middle, s,
+                        most);
 }
 static void attn__svg_frame(attn__pic *p, int64_t x, int64_t y, int64_t w, int64_t h)
 {
@@ -8500,52 +8493,50 @@ static void attn__svg_frame(attn__pic *p, int64_t x, int64_t y, int64_t w, int64
                  x - 1, y - 1, w + 1, h + 1);
 }
 
-/* The cells of a panel whose corner is at left, top. */
-static void attn__svg_cells(attn__pic *p, int64_t r, int64_t c, int64_t left, int64_t top)
+/* The cells of panel r, c. */
+static void attn__svg_cells(attn__pic *p, int64_t r, int64_t c)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
     const int64_t row = r * y->cells, column = c * x->cells, len = p->number_len * ATTN__PIC_CHAR;
     const int gap = y->extent >= 12 * y->cells && x->extent >= 12 * x->cells;       /* small maps: a white grid */
-    int64_t i, j, next, x0, w, y0, h;
+    int64_t i, j, next, left, w, top, h;
     uint32_t rgb;
     ATTN__FORMAT(&p->out, "<g shape-rendering=\"crispEdges\" text-anchor=\"middle\" font-size=\"%\">\n",
                  len ? attn__max(1, attn__min(12, (x->extent / x->cells - 2) * 12 / len)) : 12);
     for (i = 0; i < y->cells && !p->failed; i++) {
-        y0 = attn__pic_edge(y, i);
-        h = attn__pic_edge(y, i + 1) - y0;
+        top = attn__pic_edge(y, r, i);
+        h = attn__pic_edge(y, r, i + 1) - top;
         for (j = 0; j < x->cells && h > 0; j = next) {
             rgb = attn__pic_cell_colour(p, row + i, column + j);
             for (next = j + 1; next < x->cells && !gap && !len; next++)     /* one rectangle for equal neighbours */
                 if (attn__pic_cell_colour(p, row + i, column + next) != rgb) break;
-            x0 = attn__pic_edge(x, j);
-            w = attn__pic_edge(x, next) - x0;
+            left = attn__pic_edge(x, c, j);
+            w = attn__pic_edge(x, c, next) - left;
             if (w == 0) continue;
-            attn__svg_box(p, left + x0, top + y0, w - gap, h - gap, rgb);
+            ATTN__FORMAT(&p->out, attn__svg_rect, left, top, w - gap, h - gap, rgb);
             if (!len) continue;
-            ATTN__FORMAT(&p->out, "<text x=\"%\" y=\"%\" fill=\"@\">", left + x0 + w / 2, top + y0 + h / 2 + 4,
+            ATTN__FORMAT(&p->out, "<text x=\"%\" y=\"%\" fill=\"@\">", left + w / 2, top + h / 2 + 4,
                          attn__pic_ink(rgb));
             attn__pic_puts(p, attn__pic_number(p, attn__pic_value(p, row + i, column + j)));
             attn__pic_puts(p, "</text>\n");
         }
     }
     attn__pic_puts(p, "</g>\n");
-    attn__svg_frame(p, left, top, x->extent - gap, y->extent - gap);
+    attn__svg_frame(p, attn__pic_edge(x, c, 0), attn__pic_edge(y, r, 0), x->extent - gap, y->extent - gap);
 }
 
-/* Labels of the rows left of a panel, or of the columns below or above it. */
-static void attn__svg_labels(attn__pic *p, const attn__pic_axis *a, int64_t left, int64_t top)
+/* Labels of the rows left of the panels, or of the columns below or above them. */
+static void attn__svg_labels(attn__pic *p, const attn__pic_axis *a, int64_t panel)
 {
-    const int rows = a == p->axis;
-    const char *tag = rows ? "<text x=\"%\" y=\"%\" text-anchor=\"end\">" : attn__svg_middle;
+    const attn__pic_axis *y = p->axis, *x = y + 1;
+    const int64_t base = a == y ? x->before - 8 : p->top ? y->before - 7 : y->before + y->grid + 15;
+    const char *tag = a == y ? "<text x=\"%\" y=\"%\" text-anchor=\"end\">" : !p->turned ? attn__svg_middle :
+        p->top ? "<text transform=\"translate(% %) rotate(-45)\" text-anchor=\"start\">" :
+                 "<text transform=\"translate(% %) rotate(-45)\" text-anchor=\"end\">";
     int64_t i, at;
-    if (!rows) top += p->top ? -7 : p->axis->extent + 15;
-    if (!rows && p->turned)
-        tag = p->top ? "<text transform=\"translate(% %) rotate(-45)\" text-anchor=\"start\">"
-                     : "<text transform=\"translate(% %) rotate(-45)\" text-anchor=\"end\">";
     for (i = 0; i < a->cells; i += a->step) {
-        at = (attn__pic_edge(a, i) + attn__pic_edge(a, i + 1)) / 2 + (rows || p->turned ? 4 : 0);
-        attn__svg_text(p, tag, rows ? left - 8 : left + at, rows ? top + at : top, attn__pic_label(p, a, i),
-                       ATTN__PIC_LABEL);
+        at = (attn__pic_edge(a, panel, i) + attn__pic_edge(a, panel, i + 1)) / 2 + (a == y || p->turned ? 4 : 0);
+        attn__svg_text(p, tag, a == y ? base : at, a == y ? at : base, attn__pic_label(p, a, i), ATTN__PIC_LABEL);
     }
 }
 
@@ -8569,7 +8560,7 @@ static void attn__svg_bar(attn__pic *p)
         attn__svg_text(p, attn__svg_start, end + 6, at + 4, attn__pic_tick(p, k), ATTN__PIC_LABEL);
     }
     if (!p->has_nan) return;
-    attn__svg_box(p, x, y + h + 10, ATTN__PIC_BAR, ATTN__PIC_BAR, ATTN__PIC_NAN);
+    ATTN__FORMAT(&p->out, attn__svg_rect, x, y + h + 10, ATTN__PIC_BAR, ATTN__PIC_BAR, ATTN__PIC_NAN);
     attn__svg_text(p, attn__svg_start, end + 6, y + h + 21, "NaN", ATTN__PIC_LABEL);
 }
 
@@ -8577,7 +8568,7 @@ static void attn__pic_svg(attn__pic *p)
 {
     const attn_heatmap *m = p->map;
     const attn__pic_axis *y = p->axis, *x = y + 1;
-    int64_t r, c, left, top;
+    int64_t r, c;
     ATTN__FORMAT(&p->out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%\" height=\"%\" viewBox=\"0 0 % %\" "
                  "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222\">\n"
                  "<rect width=\"%\" height=\"%\" fill=\"#fff\"/>\n",
@@ -8587,18 +8578,16 @@ static void attn__pic_svg(attn__pic *p)
         attn__svg_title(p, x, ATTN__PIC_PAD + 14, m->title, 10);
         attn__pic_puts(p, "</g>\n");
     }
-    top = y->before + (p->top ? 8 - p->names : y->grid + p->names - 2);
-    attn__svg_title(p, x, top, m->x_label, ATTN__PIC_CHAR);
+    attn__svg_title(p, x, y->before + (p->top ? 8 - p->names : y->grid + p->names - 2), m->x_label, ATTN__PIC_CHAR);
     attn__svg_title(p, y, ATTN__PIC_PAD + 10, m->y_label, ATTN__PIC_CHAR);
     for (r = 0; r < y->panels; r++) for (c = 0; c < x->panels; c++) {
-        left = x->before + c * x->pitch;
-        top = y->before + r * y->pitch;
-        attn__svg_cells(p, r, c, left, top);
-        if (c == 0) attn__svg_labels(p, y, left, top);
-        if (r == (p->top ? 0 : y->panels - 1)) attn__svg_labels(p, x, left, top);
+        attn__svg_cells(p, r, c);
+        if (c == 0) attn__svg_labels(p, y, r);
+        if (r == (p->top ? 0 : y->panels - 1)) attn__svg_labels(p, x, c);
         if (m->panel_titles)
-            attn__svg_text(p, attn__svg_middle, left + x->extent / 2, p->top ? top + y->extent + 16 : top - 7,
-                           attn__pic_panel_title(p, r, c), (x->pitch - 4) / ATTN__PIC_CHAR);
+            attn__svg_text(p, attn__svg_middle, attn__pic_edge(x, c, 0) + x->extent / 2,
+                           attn__pic_edge(y, r, 0) + (p->top ? y->extent + 16 : -7), attn__pic_panel_title(p, r, c),
+                           (x->pitch - 4) / ATTN__PIC_CHAR);
     }
     if (!m->no_colorbar) attn__svg_bar(p);
     attn__pic_puts(p, "</svg>\n");
@@ -8666,45 +8655,33 @@ static void attn__ansi_field(attn__pic *p, double place, const char *text, int64
     attn__pic_spaces(p, end);
 }
 static void attn__ansi_reset(attn__pic *p) { if (!p->plain) attn__pic_puts(p, "\033[0m"); }
-static void attn__ansi_end_line(attn__pic *p)
-{
-    attn__pic_puts(p, "\n");
-    p->column = 0;
-}
 
-/* Column labels under or over panels: on one line where they fit, else as stairs, each on a line of its own with
-   strokes that lead to the columns of the others. */
-static void attn__ansi_labels(attn__pic *p)
+/* A line of words over or under panels: the titles of row r of panels; or, with r < 0, labels at their columns, up to
+   the last one. In stairs those before it are strokes that lead to their own lines. */
+static void attn__ansi_words(attn__pic *p, int64_t r, int64_t last, int stairs)
 {
     const attn__pic_axis *x = p->axis + 1;
-    const int64_t width = x->step * p->field, labels = (x->cells + x->step - 1) / x->step;
-    const int stairs = x->label_len >= width;
-    int64_t line, own, i, c;
-    for (line = 0; line < (stairs ? labels : 1); line++) {
-        own = !stairs ? labels - 1 : p->top ? line : labels - 1 - line;
-        attn__pic_spaces(p, x->before);
-        for (c = 0; c < x->panels; c++) {
-            attn__pic_spaces(p, x->before + c * x->pitch);
-            for (i = 0; i <= own; i++) {
-                attn__pic_spaces(p, x->before + c * x->pitch + i * width);
-                if (stairs && i < own) attn__pic_code(p, p->plain ? '|' : 0x2502);
-                else attn__pic_text(p, attn__pic_label(p, x, i * x->step), ATTN__PIC_LABEL);
-            }
-        }
-        attn__ansi_end_line(p);
-    }
-}
-
-static void attn__ansi_panel_titles(attn__pic *p, int64_t r)
-{
-    const attn__pic_axis *x = p->axis + 1;
-    int64_t c;
+    int64_t c, i;
     attn__pic_spaces(p, x->before);
     for (c = 0; c < x->panels; c++) {
         attn__pic_spaces(p, x->before + c * x->pitch);
-        attn__pic_text(p, attn__pic_panel_title(p, r, c), ATTN__PIC_LABEL);
+        for (i = 0; i <= last; i += x->step) {
+            attn__pic_spaces(p, x->before + c * x->pitch + i * p->field);
+            if (stairs && i < last) attn__pic_code(p, p->plain ? '|' : 0x2502);
+            else attn__pic_text(p, r < 0 ? attn__pic_label(p, x, i) : attn__pic_panel_title(p, r, c), ATTN__PIC_LABEL);
+        }
     }
-    attn__ansi_end_line(p);
+    attn__pic_code(p, '\n');
+}
+
+/* Column labels on one line where they fit, else as stairs, each on a line of its own. */
+static void attn__ansi_labels(attn__pic *p)
+{
+    const attn__pic_axis *x = p->axis + 1;
+    const int64_t last = x->cells > 0 ? (x->cells - 1) / x->step * x->step : -1;
+    int64_t i;
+    if (x->label_len < p->field * x->step) attn__ansi_words(p, -1, last, 0);
+    else for (i = 0; i <= last; i += x->step) attn__ansi_words(p, -1, p->top ? i : last - i, 1);
 }
 
 static void attn__ansi_row(attn__pic *p, int64_t row)
@@ -8724,14 +8701,14 @@ static void attn__ansi_row(attn__pic *p, int64_t row)
         }
         attn__ansi_reset(p);
     }
-    attn__ansi_end_line(p);
+    attn__pic_code(p, '\n');
 }
 
 /* What the colours mean, on one line. */
 static void attn__ansi_legend(attn__pic *p)
 {
     int k;
-    attn__ansi_end_line(p);
+    attn__pic_code(p, '\n');
     attn__pic_spaces(p, p->axis[1].before);
     attn__pic_puts(p, attn__pic_number(p, (float)p->low));
     attn__pic_puts(p, p->plain ? " [" : " ");
@@ -8745,7 +8722,7 @@ static void attn__ansi_legend(attn__pic *p)
         attn__ansi_reset(p);
         attn__pic_puts(p, " NaN");
     }
-    attn__ansi_end_line(p);
+    attn__pic_code(p, '\n');
 }
 
 static void attn__ansi_line(attn__pic *p, const char *what, const char *s)
@@ -8753,7 +8730,7 @@ static void attn__ansi_line(attn__pic *p, const char *what, const char *s)
     if (!s) return;
     attn__pic_puts(p, what);
     attn__pic_text(p, s, ATTN__HUGE);
-    attn__ansi_end_line(p);
+    attn__pic_code(p, '\n');
 }
 
 static void attn__pic_ansi(attn__pic *p)
@@ -8773,8 +8750,8 @@ static void attn__pic_ansi(attn__pic *p)
     attn__ansi_line(p, "rows: ", m->y_label);
     attn__ansi_line(p, "columns: ", m->x_label);
     for (r = 0; r < y->panels; r++) {
-        if (r) attn__ansi_end_line(p);
-        if (m->panel_titles) attn__ansi_panel_titles(p, r);
+        if (r) attn__pic_code(p, '\n');
+        if (m->panel_titles) attn__ansi_words(p, r, 0, 0);
         if (p->top && r == 0) attn__ansi_labels(p);
         for (i = 0; i < y->cells && !p->failed; i++) attn__ansi_row(p, r * y->cells + i);
         if (!p->top && r == y->panels - 1) attn__ansi_labels(p);

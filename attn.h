@@ -6773,24 +6773,70 @@ ATTN_DEF attn_view attn_view_of(attn_out o)
     return v;
 }
 
-/* ---- text */
-typedef struct attn__text { char *at; size_t size, length; } attn__text;
+/* ---- text: into the caller's block, cut where that ends, or through a small one that `full` empties */
+typedef struct attn__text attn__text;
+struct attn__text { char *at; size_t size, length; void (*full)(attn__text *text); };
 
-static void attn__put(attn__text *t, const char *s)
+static attn__text attn__text_into(char *at, size_t size)
 {
-    for (; *s; s++, t->length++)
-        if (t->length + 1 < t->size) t->at[t->length] = *s;
+    attn__text t;
+    t.at = at;
+    t.size = at ? size : 0;
+    t.length = 0;
+    t.full = NULL;
+    return t;
 }
-static void attn__put_number(attn__text *t, int64_t x)
+static void attn__put_byte(attn__text *t, uint32_t byte)
 {
-    char digits[21];
-    int n = 20;
-    uint64_t u = x < 0 ? 0u - (uint64_t)x : (uint64_t)x;
-    digits[n] = 0;
-    do { digits[--n] = (char)('0' + (int)(u % 10)); u /= 10; } while (u);
-    if (x < 0) digits[--n] = '-';
-    attn__put(t, digits + n);
+    if (t->full && t->length == t->size) t->full(t);
+    if (t->length < t->size) t->at[t->length] = (char)(unsigned char)byte;
+    t->length++;
 }
+static void attn__put(attn__text *t, const char *s) { while (*s) attn__put_byte(t, (unsigned char)*s++); }
+
+/* mantissa * 10^e10 as a person writes it: 0.25, 1500, 2.5e-7; every digit counts. */
+static void attn__put_decimal(attn__text *t, int64_t mantissa, int e10)
+{
+    char digits[32];                                /* the last one first */
+    uint64_t u = mantissa < 0 ? 0 - (uint64_t)mantissa : (uint64_t)mantissa;
+    int n = 0, end = 0, point, scientific, i;
+    for (; e10 > 0 && u < 10000000; e10--) u *= 10;
+    if (mantissa == 0 && e10 < -4) e10 = 0;
+    do digits[n++] = (char)('0' + (int)(u % 10)); while ((u /= 10) != 0);
+    scientific = mantissa != 0 && e10 != 0 && (n + e10 < -3 || n + e10 > 7);
+    point = scientific ? n - 1 : -e10;
+    while (scientific && digits[end] == '0') end++;
+    while (n <= point) digits[n++] = '0';
+    if (mantissa < 0) attn__put(t, "-");
+    for (i = n - 1; i >= end; i--) {
+        attn__put_byte(t, (unsigned char)digits[i]);
+        if (i == point && i > end) attn__put(t, ".");
+    }
+    if (!scientific) return;
+    attn__put(t, "e");
+    attn__put_decimal(t, n - 1 + e10, 0);
+}
+static void attn__put_number(attn__text *t, int64_t x) { attn__put_decimal(t, x, 0); }
+
+static void attn__put_colour(attn__text *t, int64_t rgb)
+{
+    int shift;
+    attn__put(t, "#");
+    for (shift = 20; shift >= 0; shift -= 4) attn__put_byte(t, (unsigned char)"0123456789abcdef"[rgb >> shift & 15]);
+}
+/* % stands for the next argument, @ for the next as a colour. */
+static void attn__format(attn__text *t, const char *format, const int64_t *next)
+{
+    for (; *format; format++) {
+        if (*format == '%') attn__put_number(t, *next++);
+        else if (*format == '@') attn__put_colour(t, *next++);
+        else attn__put_byte(t, (unsigned char)*format);
+    }
+}
+#define ATTN__FORMAT(t, format, ...) \
+    do { const int64_t attn__args[] = {__VA_ARGS__}; attn__format(t, format, attn__args); } while (0)
+
+/* The end of the text is cut off for the 0 at its end; returns the whole length. */
 static size_t attn__end_text(const attn__text *t)
 {
     if (t->size) t->at[t->length < t->size ? t->length : t->size - 1] = 0;
@@ -6801,19 +6847,12 @@ static void attn__put_error(attn__text *t, const attn_error *err)
     attn__put(t, err->field);
     attn__put(t, " ");
     attn__put(t, err->rule);
-    if (!err->has_numbers) return;
-    attn__put(t, ": ");
-    attn__put_number(t, err->want);
-    attn__put(t, ", is ");
-    attn__put_number(t, err->got);
+    if (err->has_numbers) ATTN__FORMAT(t, ": %, is %", err->want, err->got);
 }
 
 ATTN_DEF size_t attn_error_string(const attn_error *err, char *text, size_t size)
 {
-    attn__text t;
-    t.at = text;
-    t.size = text ? size : 0;
-    t.length = 0;
+    attn__text t = attn__text_into(text, size);
     if (!err || err->status == ATTN_OK) attn__put(&t, "ok");
     else attn__put_error(&t, err);
     return attn__end_text(&t);
@@ -6978,36 +7017,17 @@ static void attn__put_stages(attn__text *t, const attn__call *c)
     }
 }
 #endif
-static void attn__put_count(attn__text *t, const char *before, int64_t n)
-{
-    attn__put(t, before);
-    attn__put_number(t, n);
-}
 static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__call *c)
 {
-    attn__put_count(t, " attention, ", c->batch);
-    attn__put_count(t, " x ", c->heads);
-    attn__put_count(t, " heads (", c->heads_kv);
-    attn__put_count(t, " of keys), ", c->queries);
-    attn__put_count(t, " queries x ", c->keys);
-    attn__put_count(t, " keys, d ", c->size_q);
-    attn__put_count(t, ", dv ", c->size_v);
+    ATTN__FORMAT(t, " attention, % x % heads (% of keys), % queries x % keys, d %, dv %",
+                 c->batch, c->heads, c->heads_kv, c->queries, c->keys, c->size_q, c->size_v);
     if (c->on_device) return;
     attn__put(t, "; kernels ");
     attn__put(t, attn_isa_string((attn_isa)c->isa));
-    attn__put_count(t, ", tiles of ", c->ld);
-    attn__put_count(t, " queries x ", ATTN__CHUNK);
-    attn__put(t, " keys, ");
-    if (c->key_blocks > 0) {
-        attn__put_number(t, plan->tasks[0]);
-        attn__put(t, " tasks for the keys, then ");
-    }
-    if (c->parts > 1) {
-        attn__put_number(t, plan->tasks[plan->phases - 2]);
-        attn__put(t, " tasks for parts of the keys, then ");
-    }
-    attn__put_number(t, plan->tasks[plan->phases - 1]);
-    attn__put(t, " tasks");
+    ATTN__FORMAT(t, ", tiles of % queries x % keys, ", c->ld, ATTN__CHUNK);
+    if (c->key_blocks > 0) ATTN__FORMAT(t, "% tasks for the keys, then ", plan->tasks[0]);
+    if (c->parts > 1) ATTN__FORMAT(t, "% tasks for parts of the keys, then ", plan->tasks[plan->phases - 2]);
+    ATTN__FORMAT(t, "% tasks", plan->tasks[plan->phases - 1]);
 }
 #ifndef ATTN_NO_BACKWARD
 static void attn__put_backward(attn__text *t, const attn_plan *plan, const attn__call *c)
@@ -7017,28 +7037,22 @@ static void attn__put_backward(attn__text *t, const attn_plan *plan, const attn_
     if (c->on_device) return;
     attn__put(t, "; kernels ");
     attn__put(t, attn_isa_string((attn_isa)c->isa));
-    attn__put_count(t, ", blocks of ", ATTN_GRAD_QUERIES);
-    attn__put_count(t, " queries x ", ATTN_GRAD_KEYS);
-    attn__put(t, c->saved_stats.rank ? " keys, statistics given, " : " keys, statistics computed again, ");
-    attn__put_number(t, plan->tasks[c->key_blocks > 0]);
-    attn__put_count(t, " tasks for the rows, then ", w->main_tasks);
+    ATTN__FORMAT(t, ", blocks of % queries x % keys, statistics ", ATTN_GRAD_QUERIES, ATTN_GRAD_KEYS);
+    attn__put(t, c->saved_stats.rank ? "given, " : "computed again, ");
+    ATTN__FORMAT(t, "% tasks for the rows, then %", plan->tasks[c->key_blocks > 0], w->main_tasks);
     attn__put(t, w->rounds ? " tasks for blocks of queries, a few at a time" : w->key_parts + w->query_parts == 0 ?
               " tasks for all products" : " tasks for parts of keys or queries");
-    if (c->step[plan->phases - 1] != ATTN__STEP_SUMS) return;
-    attn__put_count(t, ", then ", plan->tasks[plan->phases - 1]);
-    attn__put(t, " tasks for parameters");
+    if (c->step[plan->phases - 1] == ATTN__STEP_SUMS)
+        ATTN__FORMAT(t, ", then % tasks for parameters", plan->tasks[plan->phases - 1]);
 }
 #endif
 static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad, int backward, char *text, size_t size)
 {
     attn_plan plan;
     attn_error err;
-    attn__text t;
+    attn__text t = attn__text_into(text, size);
     const attn__call *c = attn__call_of(&plan);
     const attn_status st = attn__plan_call(desc, grad, backward, &plan, backward ? 0 : ATTN__NO_RESULT_NEEDED, &err);
-    t.at = text;
-    t.size = text ? size : 0;
-    t.length = 0;
     if (st != ATTN_OK) {
         attn__put(&t, "refused: ");
         attn__put_error(&t, &err);
@@ -7054,11 +7068,10 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
 #ifdef ATTN_CUDA
     if (c->on_device) attn__put_stages(&t, c);
 #endif
-    attn__put_count(&t, "; workspace ", (int64_t)plan.workspace_bytes);
-    attn__put(&t, " bytes");
+    ATTN__FORMAT(&t, "; workspace % bytes", (int64_t)plan.workspace_bytes);
     if (c->on_device) return attn__end_text(&t);
-    attn__put_count(&t, " for ", c->workers);
-    attn__put(&t, c->workers == 1 ? " worker" : " workers");
+    ATTN__FORMAT(&t, " for % ", c->workers);
+    attn__put(&t, c->workers == 1 ? "worker" : "workers");
     return attn__end_text(&t);
 }
 ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
@@ -8074,123 +8087,60 @@ ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y,
 /* ----------------------------------------------------------------------------------------------------- >>heatmap */
 #ifndef ATTN_NO_HEATMAP
 /* A picture is made in three steps: attn__pic_open checks everything and finds the range of the colours,
-   attn__pic_layout says where things stand (for SVG and PPM, in whole pixels), and the public functions at the end walk
-   over panels and cells. All bytes leave through attn__pic_byte. */
-
+   attn__pic_layout says where things stand (for SVG and PPM, in whole pixels), and attn__pic_svg, _ppm and _ansi walk
+   over panels and cells. All bytes leave through attn__pic_flush. Rows and columns are counted through all panels. */
 enum {
     ATTN__PIC_POINTS = 7,           /* control points of a colour map */
     ATTN__PIC_NAN    = 0xFF00FF,
     ATTN__PIC_LABEL  = 32,          /* columns of a label; a longer one is cut */
     ATTN__PIC_STAIRS = 48,          /* most column labels on lines of their own in a terminal */
     ATTN__PIC_CELLS  = 65536,       /* most rows, and columns, of all panels together */
-    ATTN__PIC_PIXELS = 32767,       /* largest width and height to ask for */
+    ATTN__PIC_PIXELS = 32767,       /* largest width and height */
     ATTN__PIC_CHAR   = 7,           /* width of a character of the 12 pixel font, generously */
     ATTN__PIC_PAD    = 12,          /* empty margin */
-    ATTN__PIC_BAR    = 14,          /* width of the colour bar */
-    ATTN__PIC_NUMBER = 32           /* bytes that hold any formatted number */
+    ATTN__PIC_BAR    = 14           /* width of the colour bar */
 };
 
 typedef enum attn__pic_kind { ATTN__PIC_ANSI, ATTN__PIC_SVG, ATTN__PIC_PPM } attn__pic_kind;
 
+/* One direction of a picture, in pixels; on a terminal in columns. */
+typedef struct attn__pic_axis {
+    const char *name;               /* of the field that gives the size of the picture */
+    const char *const *ticks;       /* NULL: numbers */
+    int64_t panels, cells, stride[2];               /* panels, cells of a panel, and from one to the next of both */
+    int64_t label_len, step;        /* columns of the longest label; there is one at every step-th cell */
+    int64_t wish, least, total;     /* size of the picture as given, for the titles, as it is */
+    int64_t before, gap, after;     /* before, between and behind the panels */
+    int64_t extent, pitch, grid;    /* of a panel, from one to the next, of all */
+} attn__pic_axis;
+
 typedef struct attn__pic {
+    attn__text out;                 /* the first, so that attn__pic_flush finds the rest */
     const attn_heatmap *map;
     attn__call mask;                /* of mask_of */
     attn__fp_state caller;
-    attn_writer    to;
-    attn__pic_kind kind;
-    int      failed, plain;         /* the writer reported a failure; a terminal without colours */
-    int      has_nan, turned;       /* turned: column labels are slanted */
+    attn_writer to;
+    attn__pic_axis axis[2];         /* vertical, horizontal */
+    int      svg, plain, top;       /* an SVG file; a terminal without colours; column labels above the panels */
+    int      failed, has_nan, turned;               /* the writer reported a failure; column labels are slanted */
     int      tick_e10, number_e10;  /* powers of ten of the ticks of the colour bar and of numbers in cells */
     int64_t  tick_first, tick_last, tick_unit;      /* ticks at k*tick_unit*10^tick_e10, first <= k <= last */
-    int64_t  number_len;            /* columns of the longest number in a cell, 0 = none wanted */
+    int64_t  title_len, number_len; /* columns of the longest panel title, of the longest number in a cell, 0 = none */
+    int64_t  field, column;         /* terminal: columns of a cell; column of the next character in its line */
+    int64_t  names, bar_x, bar_h, nan_h;            /* pixels: words along the columns, colour bar, colour of NaN */
     double   low, high;             /* range of the colours, low < high */
-    int64_t  size[4], stride[4];    /* panel rows, panel columns, rows, columns */
-    int64_t  label_len[2], step[2]; /* of row and column labels: columns of the longest; one at every step-th cell */
-    int64_t  gutter, field, panel;  /* terminal: columns of the row labels, of a cell, of a panel */
-    int64_t  origin[2], extent[2];  /* pixels, vertically [0] and horizontally [1]: first panel, size of a panel, */
-    int64_t  pitch[2], grid[2], total[2];           /* distance between panels, size of all panels, of the picture */
-    int64_t  names, bar_x, bar_h;   /* pixels: height of what is written along the columns; the colour bar */
-    size_t   used;
-    char     bytes[512];
+    char     number[32], bytes[512];                /* the latest number as text; what is not written yet */
 } attn__pic;
 
-/* ---- bytes and numbers */
+/* Rows, or columns, of all panels together. */
+static int64_t attn__pic_all(const attn__pic_axis *a) { return a->panels * a->cells; }
 
-
-static void attn__pic_flush(attn__pic *p)
-{
-    if (p->used != 0 && !p->failed) {
-        attn__fp_leave(p->caller);                  /* the writer is the caller's code */
-        p->failed = p->to.write(p->to.user, p->bytes, p->used) != 0;
-        p->caller = attn__fp_enter();
-    }
-    p->used = 0;
-}
-
-static void attn__pic_byte(attn__pic *p, uint32_t byte)
-{
-    if (p->used == sizeof p->bytes) attn__pic_flush(p);
-    p->bytes[p->used++] = (char)(unsigned char)byte;
-}
-
-static void attn__pic_puts(attn__pic *p, const char *s) { while (*s) attn__pic_byte(p, (unsigned char)*s++); }
-
-static void attn__pic_fill(attn__pic *p, char c, int64_t count)
-{
-    for (; count > 0; count--) attn__pic_byte(p, (unsigned char)c);
-}
-
-/* mantissa * 10^e10 as a person writes it: 0.25, 1500, 2.5e-7; every digit counts. Returns the length. */
-static int attn__pic_decimal(char *text, int64_t mantissa, int e10)
-{
-    char digits[ATTN__PIC_NUMBER];                  /* the last one first */
-    uint64_t u = mantissa < 0 ? 0 - (uint64_t)mantissa : (uint64_t)mantissa;
-    int n = 0, len = 0, end = 0, point, scientific, i;
-    for (; e10 > 0 && u < 10000000; e10--) u *= 10;
-    if (mantissa == 0 && e10 < -4) e10 = 0;
-    do digits[n++] = (char)('0' + (int)(u % 10)); while ((u /= 10) != 0);
-    scientific = mantissa != 0 && e10 != 0 && (n + e10 < -3 || n + e10 > 7);
-    point = scientific ? n - 1 : -e10;
-    while (scientific && digits[end] == '0') end++;
-    while (n <= point) digits[n++] = '0';
-    if (mantissa < 0) text[len++] = '-';
-    for (i = n - 1; i >= end; i--) {
-        text[len++] = digits[i];
-        if (i == point && i > end) text[len++] = '.';
-    }
-    text[len] = 0;
-    if (!scientific) return len;
-    text[len++] = 'e';
-    return len + attn__pic_decimal(text + len, n - 1 + e10, 0);
-}
-
-/* Markup: % stands for the next argument as a number, @ for the next as a colour, #rrggbb. */
-static void attn__pic_put(attn__pic *p, const char *s, int64_t a, int64_t b, int64_t c, int64_t d, int64_t e)
-{
-    char number[ATTN__PIC_NUMBER];
-    int64_t arg[5];
-    int next = 0, i;
-    arg[0] = a; arg[1] = b; arg[2] = c; arg[3] = d; arg[4] = e;
-    for (; *s; s++) {
-        if (*s == '%') {
-            (void)attn__pic_decimal(number, arg[next++], 0);
-            attn__pic_puts(p, number);
-        } else if (*s == '@') {
-            attn__pic_byte(p, '#');
-            for (i = 20; i >= 0; i -= 4) attn__pic_byte(p, (unsigned char)"0123456789abcdef"[arg[next] >> i & 15]);
-            next++;
-        } else attn__pic_byte(p, (unsigned char)*s);
-    }
-}
+static int attn__is_finite(float x) { return attn__bits(x) << 1 < 0xff000000u; }
 
 static double attn__pic_pow10(int e)
 {
-    double x = 1;
-    int i;
-    for (i = e < 0 ? -e : e; i > 0; i--) x *= 10;
-    return e < 0 ? 1 / x : x;
+    return e < 0 ? 1 / attn__pic_pow10(-e) : e > 0 ? 10 * attn__pic_pow10(e - 1) : 1;
 }
-
 /* The power of ten of the first digit of x > 0. */
 static int attn__pic_exponent(double x)
 {
@@ -8199,16 +8149,32 @@ static int attn__pic_exponent(double x)
     for (; x < 1; e--) x *= 10;
     return e;
 }
+static int64_t attn__pic_floor(double x) { return (int64_t)x - ((double)(int64_t)x > x); }
 
-static int64_t attn__pic_floor(double x)
+/* mantissa * 10^e10 in p->number. */
+static const char *attn__pic_decimal(attn__pic *p, int64_t mantissa, int e10)
 {
-    const int64_t i = (int64_t)x;
-    return (double)i > x ? i - 1 : i;
+    attn__text text = attn__text_into(p->number, sizeof p->number);
+    attn__put_decimal(&text, mantissa, e10);
+    attn__end_text(&text);
+    return p->number;
 }
 
 /* ---- text: UTF-8 in, UTF-8 out */
+static void attn__pic_flush(attn__text *out)
+{
+    attn__pic *p = (attn__pic *)out;
+    if (out->length != 0 && !p->failed) {
+        attn__fp_leave(p->caller);                  /* the writer is the caller's code */
+        p->failed = p->to.write(p->to.user, out->at, out->length) != 0;
+        p->caller = attn__fp_enter();
+    }
+    out->length = 0;
+}
+static void attn__pic_puts(attn__pic *p, const char *s) { attn__put(&p->out, s); }
 
-/* The next code point, made harmless: what is not UTF-8, and control characters, become U+FFFD; 0 at the end. */
+/* The next code point, made harmless: what is not UTF-8, and control characters, of the writing direction too, become
+   U+FFFD; 0 at the end. */
 static uint32_t attn__pic_next(const char **text)
 {
     const unsigned char *s = (const unsigned char *)*text;
@@ -8221,19 +8187,19 @@ static uint32_t attn__pic_next(const char **text)
     *text += i;
     if (more < 0 || i <= more || (more == 2 && c < 0x800) || (more == 3 && c < 0x10000) || c > 0x10FFFF) return 0xFFFD;
     if (c == '\t' || c == '\n' || c == '\r') return ' ';
+    if (c == 0x61C || c == 0x200E || c == 0x200F || (c >= 0x202A && c < 0x202F) || (c >= 0x2066 && c < 0x206A))
+        return 0xFFFD;
     if (c < ' ' || (c >= 0x7F && c < 0xA0) || (c >= 0xD800 && c < 0xE000) || (c & 0xFFFE) == 0xFFFE) return 0xFFFD;
     return c;
 }
-
 /* How many columns a code point takes: combining marks none, East Asian letters and emoji two. */
 static int attn__pic_columns(uint32_t c)
 {
-    if ((c >= 0x300 && c < 0x370) || (c >= 0x200B && c < 0x2010) || (c >= 0xFE00 && c < 0xFE10)) return 0;
+    if ((c >= 0x300 && c < 0x370) || (c >= 0x200B && c < 0x200E) || (c >= 0xFE00 && c < 0xFE10)) return 0;
     return (c >= 0x1100 && c < 0x1160) || (c >= 0x2E80 && c < 0xA4D0) || (c >= 0xAC00 && c < 0xD7A4)
         || (c >= 0xF900 && c < 0xFB00) || (c >= 0xFF00 && c < 0xFF61) || (c >= 0x1F300 && c < 0x1FB00)
         || (c >= 0x20000 && c < 0x40000) ? 2 : 1;
 }
-
 /* Columns of a string that may be absent. */
 static int64_t attn__pic_length(const char *s)
 {
@@ -8242,101 +8208,92 @@ static int64_t attn__pic_length(const char *s)
     while (s && (c = attn__pic_next(&s)) != 0) n += attn__pic_columns(c);
     return n;
 }
-
 /* Columns of a label as it is drawn. */
 static int64_t attn__pic_cut(const char *label) { return attn__min(attn__pic_length(label), ATTN__PIC_LABEL); }
 
 static void attn__pic_code(attn__pic *p, uint32_t c)
 {
-    if (p->kind == ATTN__PIC_SVG && (c == '&' || c == '<' || c == '>' || c == '"' || c == '\''))
-        attn__pic_put(p, "&#%;", (int64_t)c, 0, 0, 0, 0);
-    else if (c < 0x80) attn__pic_byte(p, c);
-    else {
-        if (c >= 0x10000) attn__pic_byte(p, 0xF0 | c >> 18);
-        if (c >= 0x800) attn__pic_byte(p, c >= 0x10000 ? 0x80 | (c >> 12 & 0x3F) : 0xE0 | c >> 12);
-        attn__pic_byte(p, c >= 0x800 ? 0x80 | (c >> 6 & 0x3F) : 0xC0 | c >> 6);
-        attn__pic_byte(p, 0x80 | (c & 0x3F));
+    int shift = c < 0x80 ? 0 : c < 0x800 ? 6 : c < 0x10000 ? 12 : 18;
+    p->column = c == '\n' ? 0 : p->column + attn__pic_columns(c);
+    if (p->svg && (c == '&' || c == '<' || c == '>' || c == '"' || c == '\'')) {
+        ATTN__FORMAT(&p->out, "&#%;", c);
+        return;
     }
+    attn__put_byte(&p->out, (shift ? 0xFF80u >> shift / 6 : 0) | c >> shift);
+    while (shift > 0) attn__put_byte(&p->out, 0x80 | (c >> (shift -= 6) & 0x3F));
 }
+static void attn__pic_spaces(attn__pic *p, int64_t column) { while (p->column < column) attn__pic_code(p, ' '); }
 
-/* Puts at most `most` columns of s, the last one an ellipsis where something is cut off. Returns the columns put. */
-static int64_t attn__pic_text(attn__pic *p, const char *s, int64_t most)
+/* Puts at most `most` columns of s, exactly so many with an ellipsis at the end where something is cut off. */
+static void attn__pic_text(attn__pic *p, const char *s, int64_t most)
 {
-    const int64_t all = attn__pic_length(s), room = all > most ? most - 1 : all;
-    int64_t used = 0;
+    const int64_t all = attn__pic_length(s), end = p->column + (all > most ? most - 1 : all);
     uint32_t c;
-    if (most < 1) return 0;
-    for (; (c = attn__pic_next(&s)) != 0 && used + attn__pic_columns(c) <= room; used += attn__pic_columns(c))
-        attn__pic_code(p, c);
-    if (all > most) attn__pic_code(p, p->plain ? '~' : 0x2026);
-    return used + (all > most);
+    if (most < 1) return;
+    while ((c = attn__pic_next(&s)) != 0 && p->column + attn__pic_columns(c) <= end) attn__pic_code(p, c);
+    if (all <= most) return;
+    attn__pic_spaces(p, end);                       /* half a wide letter has no place */
+    attn__pic_code(p, p->plain ? '~' : 0x2026);
 }
 
 /* ---- values and colours */
-
-/* Cell k, counted over [panel rows, panel columns, rows, columns]. */
-static float attn__pic_value(const attn__pic *p, int64_t k)
+static float attn__pic_value(const attn__pic *p, int64_t row, int64_t column)
 {
-    const int64_t *n = p->size, *s = p->stride;
-    const int64_t j = k % n[3], i = k / n[3] % n[2], h = k / n[3] / n[2] % n[1], b = k / n[3] / n[2] / n[1];
-    const int64_t at = b*s[0] + h*s[1] + i*s[2] + j*s[3];
-    if (p->map->mask_of) return attn__mask_at(&p->mask, b, h, i, j) ? 1.0f : 0.0f;
-    if (p->map->values.type == ATTN_U8) return (float)((const uint8_t *)p->map->values.data)[at];
-    return ((const float *)p->map->values.data)[at];
+    const attn__pic_axis *y = p->axis, *x = y + 1;
+    const int64_t b = row / y->cells, h = column / x->cells, i = row % y->cells, j = column % x->cells;
+    const int64_t at = b * y->stride[0] + h * x->stride[0] + i * y->stride[1] + j * x->stride[1];
+    const attn_heatmap *m = p->map;
+    if (m->mask_of) return attn__mask_at(&p->mask, b, h, i, j) ? 1.0f : 0.0f;
+    if (m->values.type == ATTN_U8) return (float)((const uint8_t *)m->values.data)[at];
+    return ((const float *)m->values.data)[at];
 }
 
 /* Piecewise linear through equally spaced points, fitted to the maps of these names. */
-static const unsigned char attn__pic_maps[ATTN_COLORMAP_COUNT][ATTN__PIC_POINTS][3] = {
-    { {255,245,240}, {253,214,196}, {251,159,128}, {253,106,73}, {229,43,37}, {180,16,23}, {103,0,13} },
-    { {68,1,84}, {70,59,135}, {49,104,143}, {29,144,141}, {46,184,126}, {142,216,60}, {253,231,37} },
-    { {255,255,255}, {213,213,213}, {170,170,170}, {128,128,128}, {85,85,85}, {43,43,43}, {0,0,0} }
+static const uint32_t attn__pic_maps[ATTN_COLORMAP_COUNT][ATTN__PIC_POINTS] = {
+    { 0xFFF5F0, 0xFDD6C4, 0xFB9F80, 0xFD6A49, 0xE52B25, 0xB41017, 0x67000D },
+    { 0x440154, 0x463B87, 0x31688F, 0x1D908D, 0x2EB87E, 0x8ED83C, 0xFDE725 },
+    { 0xFFFFFF, 0xD5D5D5, 0xAAAAAA, 0x808080, 0x555555, 0x2B2B2B, 0x000000 }
 };
-
 /* Where a value lies in the range: 0..1, infinities at the ends; -1 for NaN. */
 static double attn__pic_place(const attn__pic *p, float value)
 {
+    const double x = (double)value;
     if (attn__is_nan(value)) return -1;
-    if (attn__is_inf(value)) return value > 0 ? 1 : 0;
-    if ((double)value >= p->high) return 1;
-    return (double)value > p->low ? ((double)value - p->low) / (p->high - p->low) : 0;
+    return x >= p->high ? 1 : x > p->low ? (x - p->low) / (p->high - p->low) : 0;
 }
-
 /* The colour 0xrrggbb of such a place. */
 static uint32_t attn__pic_colour(const attn__pic *p, double place)
 {
     const double x = place * (ATTN__PIC_POINTS - 1);
     const int i = (int)attn__max(0, attn__min((int64_t)x, ATTN__PIC_POINTS - 2));
-    const unsigned char *a = attn__pic_maps[p->map->colormap][i], *b = attn__pic_maps[p->map->colormap][i + 1];
+    const uint32_t *points = attn__pic_maps[p->map->colormap] + i;
     uint32_t rgb = 0;
-    int c;
+    int shift;
     if (place < 0) return ATTN__PIC_NAN;
-    for (c = 0; c < 3; c++) rgb = rgb << 8 | (uint32_t)(a[c] + (x - i) * (b[c] - a[c]) + 0.5);
+    for (shift = 16; shift >= 0; shift -= 8) {
+        const int a = points[0] >> shift & 255, b = points[1] >> shift & 255;
+        rgb |= (uint32_t)(a + (x - i) * (b - a) + 0.5) << shift;
+    }
     return rgb;
 }
-
-static uint32_t attn__pic_cell_colour(const attn__pic *p, int64_t k)
+static uint32_t attn__pic_cell_colour(const attn__pic *p, int64_t row, int64_t column)
 {
-    return attn__pic_colour(p, attn__pic_place(p, attn__pic_value(p, k)));
+    return attn__pic_colour(p, attn__pic_place(p, attn__pic_value(p, row, column)));
 }
-
 /* Black or white, whichever is read better on the colour. */
 static uint32_t attn__pic_ink(uint32_t rgb)
 {
     return (rgb >> 16) * 299 + (rgb >> 8 & 255) * 587 + (rgb & 255) * 114 > 140000 ? 0x000000 : 0xFFFFFF;
 }
-
 /* A value as text, as exact as the range of the colours asks for. */
-static int attn__pic_number(const attn__pic *p, float value, char *text)
+static const char *attn__pic_number(attn__pic *p, float value)
 {
-    const char *word = attn__is_nan(value) ? "NaN" : value > 0 ? "inf" : "-inf";
     double x = (double)value / attn__pic_pow10(p->number_e10);
-    int e = p->number_e10, n = 0;
-    if (attn__is_nan(value) || attn__is_inf(value)) {
-        while ((text[n] = word[n]) != 0) n++;
-        return n;
-    }
+    int e = p->number_e10;
+    if (attn__is_nan(value)) return "NaN";
+    if (attn__is_inf(value)) return value > 0 ? "inf" : "-inf";
     for (; x > 1e7 || x < -1e7; e++) x /= 10;
-    return attn__pic_decimal(text, attn__pic_floor(x + 0.5), e);
+    return attn__pic_decimal(p, attn__pic_floor(x + 0.5), e);
 }
 
 /* ---- checks, range, labels */
@@ -8351,7 +8308,7 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     const attn_view *v = &p->map->values;
     const int mask = p->map->mask_of != NULL, u8 = mask || v->type == ATTN_U8;
     attn__span span;
-    int64_t together;
+    int64_t size[4], together;
     int a, axis, axes[4];
     ATTN__RULE(v->rank, ATTN_ERR_NULL, "values", "must be given");
     ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
@@ -8362,12 +8319,16 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
 #endif
     for (a = 0; a < 4; a++) {
         axis = a - (4 - v->rank);
-        p->size[a] = axis < 0 ? 1 : v->size[axis];
-        p->stride[a] = axis < 0 ? 0 : v->stride[axis];
-        together = a == 0 ? p->size[0] : attn__mul64(p->size[a], p->size[a == 1 ? 0 : a - 2]);
+        size[a] = axis < 0 ? 1 : v->size[axis];
+        p->axis[a % 2].stride[a / 2] = axis < 0 ? 0 : v->stride[axis];
+        together = attn__mul64(size[a], a == 0 ? 1 : size[a == 1 ? 0 : a - 2]);
         if (together > ATTN__PIC_CELLS)
             return attn__fail2(err, ATTN_ERR_RANGE, attn__name_of(field, ATTN__T_SIZE + axis),
                                "must be, times the number of panels, at most", together, ATTN__PIC_CELLS);
+    }
+    for (a = 0; a < 2; a++) {
+        p->axis[a].panels = size[a];
+        p->axis[a].cells = size[2 + a];
     }
     return ATTN_OK;
 }
@@ -8380,16 +8341,13 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
     ATTN__RULE(m, ATTN_ERR_NULL, "map", "must not be NULL");
     ATTN__RULE(p->to.write, ATTN_ERR_NULL, "writer.write", "must not be NULL");
     ATTN__TRY(attn__pic_check_values(p, err));
-    ATTN__RULE(m->colormap >= 0 && m->colormap < ATTN_COLORMAP_COUNT, ATTN_ERR_OPTION, "colormap",
+    ATTN__RULE((uint32_t)m->colormap < ATTN_COLORMAP_COUNT, ATTN_ERR_OPTION, "colormap",
                "must be one of attn_colormap");
-    ATTN__RULE(m->terminal >= 0 && m->terminal < ATTN_TERMINAL_COUNT, ATTN_ERR_OPTION, "terminal",
+    ATTN__RULE((uint32_t)m->terminal < ATTN_TERMINAL_COUNT, ATTN_ERR_OPTION, "terminal",
                "must be one of attn_terminal");
-    ATTN__RULE(!m->range_set || attn__bits(m->range_min) << 1 < 0xff000000u, ATTN_ERR_RANGE, "range_min",
-               "must be finite");
-    ATTN__RULE(!m->range_set || attn__bits(m->range_max) << 1 < 0xff000000u, ATTN_ERR_RANGE, "range_max",
-               "must be finite");
-    ATTN__RULE(!m->range_set || m->range_min < m->range_max, ATTN_ERR_RANGE, "range_max",
-               "must be above range_min");
+    ATTN__RULE(!m->range_set || attn__is_finite(m->range_min), ATTN_ERR_RANGE, "range_min", "must be finite");
+    ATTN__RULE(!m->range_set || attn__is_finite(m->range_max), ATTN_ERR_RANGE, "range_max", "must be finite");
+    ATTN__RULE(!m->range_set || m->range_min < m->range_max, ATTN_ERR_RANGE, "range_max", "must be above range_min");
     if (!m->mask_of) return ATTN_OK;
 #ifdef ATTN_CUDA
     {
@@ -8405,56 +8363,58 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
    a mask runs from 0 to 1. */
 static void attn__pic_range(attn__pic *p)
 {
-    const int64_t cells = p->map->mask_of ? 0 : p->size[0] * p->size[1] * p->size[2] * p->size[3];
-    const int set = p->map->range_set != 0;
-    int seen = 0;
-    int64_t k;
-    float x;
-    p->low = set ? (double)p->map->range_min : 0;
-    p->high = set ? (double)p->map->range_max : 1;
-    for (k = 0; k < cells; k++) {
-        x = attn__pic_value(p, k);
-        if (attn__is_nan(x)) p->has_nan = 1;
-        if (attn__is_nan(x) || attn__is_inf(x) || set) continue;
-        if (!seen || (double)x < p->low) p->low = (double)x;
-        if (!seen || (double)x > p->high) p->high = (double)x;
-        seen = 1;
+    const attn_heatmap *m = p->map;
+    double low = 1e39, high = -1e39;                /* beyond all floats */
+    int64_t i, j;
+    for (i = 0; i < attn__pic_all(p->axis) && !m->mask_of; i++)
+        for (j = 0; j < attn__pic_all(p->axis + 1); j++) {
+            const float x = attn__pic_value(p, i, j);
+            if (attn__is_nan(x)) p->has_nan = 1;
+            if (!attn__is_finite(x)) continue;
+            if ((double)x < low) low = (double)x;
+            if ((double)x > high) high = (double)x;
+        }
+    if (low >= high) {
+        if (low > high) low = high = 0;
+        if (low > 0) low = 0;
+        else if (high < 0) high = 0;
+        else high = 1;
     }
-    if (p->low < p->high) return;
-    if (p->low > 0) p->low = 0;
-    else if (p->high < 0) p->high = 0;
-    else p->high = 1;
+    p->low = m->range_set ? (double)m->range_min : low;
+    p->high = m->range_set ? (double)m->range_max : high;
 }
 
 /* Three to six ticks of the colour bar: the finest of 1, 2, 2.5, 5 times a power of ten that gives no more. */
 static void attn__pic_choose_ticks(attn__pic *p)
 {
-    static const int unit[4] = { 10, 20, 25, 50 };
+    static const int units[4] = { 10, 20, 25, 50 };
     double step;
-    int k, e;
-    for (k = 0; ; k++) {
+    int k = 0, unit, e;
+    do {
         e = attn__pic_exponent(p->high - p->low) - 3 + k / 4;
-        step = unit[k % 4] * attn__pic_pow10(e);
+        unit = units[k++ % 4];
+        step = unit * attn__pic_pow10(e);
         p->tick_first = -attn__pic_floor(1e-3 - p->low / step);
         p->tick_last = attn__pic_floor(1e-3 + p->high / step);
-        if (p->tick_last - p->tick_first < 6) break;
-    }
-    p->tick_unit = unit[k % 4] == 25 ? 25 : unit[k % 4] / 10;
-    p->tick_e10 = unit[k % 4] == 25 ? e : e + 1;
+    } while (p->tick_last - p->tick_first >= 6);
+    p->tick_unit = unit == 25 ? 25 : unit / 10;
+    p->tick_e10 = unit == 25 ? e : e + 1;
+}
+static const char *attn__pic_tick(attn__pic *p, int64_t k)
+{
+    return attn__pic_decimal(p, k * p->tick_unit, p->tick_e10);
 }
 
-/* The label of row (axis 0) or column (axis 1) i; `number` holds it where it is a number. */
-static const char *attn__pic_label(const attn__pic *p, int axis, int64_t i, char *number)
+/* The label of row or column i of a panel. */
+static const char *attn__pic_label(attn__pic *p, const attn__pic_axis *a, int64_t i)
 {
-    const char *const *labels = axis ? p->map->x_ticks : p->map->y_ticks;
-    if (labels) return labels[i] ? labels[i] : "";
-    (void)attn__pic_decimal(number, i, 0);
-    return number;
+    return !a->ticks ? attn__pic_decimal(p, i, 0) : a->ticks[i] ? a->ticks[i] : "";
 }
-
-static const char *attn__pic_panel_title(const attn__pic *p, int64_t panel)
+static const char *attn__pic_panel_title(const attn__pic *p, int64_t row, int64_t column)
 {
-    return p->map->panel_titles && p->map->panel_titles[panel] ? p->map->panel_titles[panel] : "";
+    const char *const *titles = p->map->panel_titles;
+    const int64_t panel = row * p->axis[1].panels + column;
+    return titles && titles[panel] ? titles[panel] : "";
 }
 
 /* The smallest of 1, 2, 5, 10, 20, ... cells that take at least `need` where `cells` of them take `extent`. */
@@ -8466,302 +8426,275 @@ static int64_t attn__pic_step(int64_t need, int64_t extent, int64_t cells)
     return step;
 }
 
-static attn_status attn__pic_open(attn__pic *p, attn_writer to, attn__pic_kind kind, attn_error *err)
-{
-    char text[ATTN__PIC_NUMBER];
-    int64_t i;
-    int a;
-    const attn_heatmap *map = p->map;
-    p->to = to;
-    p->kind = kind;
-    ATTN__TRY(attn__pic_check(p, err));
-    p->plain = kind == ATTN__PIC_ANSI && map->terminal == ATTN_TERMINAL_ASCII;
-    attn__pic_range(p);
-    attn__pic_choose_ticks(p);
-    p->number_e10 = attn__pic_exponent((p->high - p->low) / 50);
-    for (i = map->numbers && !p->plain ? p->size[0] * p->size[1] * p->size[2] * p->size[3] : 0; i > 0; i--)
-        p->number_len = attn__max(p->number_len, attn__pic_number(p, attn__pic_value(p, i - 1), text));
-    for (a = 0; a < 2; a++)             /* of numbers the last is the longest */
-        for (i = p->label_len[a] = 0; i < p->size[2 + a]; i++) {
-            if (!(a ? map->x_ticks : map->y_ticks)) i = p->size[2 + a] - 1;
-            p->label_len[a] = attn__max(p->label_len[a], attn__pic_cut(attn__pic_label(p, a, i, text)));
-        }
-    return ATTN_OK;
-}
-
-static attn_status attn__pic_close(attn__pic *p, attn_error *err)
-{
-    attn__pic_flush(p);
-    ATTN__RULE(!p->failed, ATTN_ERR_WRITE, "writer.write", "must return 0");
-    return attn__success(err);
-}
-
 /* ---- pixels: SVG and PPM. Cell i of n covers the pixels from i*extent/n to (i+1)*extent/n, rounded down. */
 
 /* Side of a cell where the caller gives neither width nor height. */
 static int64_t attn__pic_cell_side(const attn__pic *p)
 {
-    const int64_t longest = attn__max(p->size[2], p->size[3]);
-    const int64_t all = attn__max(p->size[0] * p->size[2], p->size[1] * p->size[3]);
+    const attn__pic_axis *y = p->axis, *x = y + 1;
+    const int64_t all = attn__max(attn__pic_all(y), attn__pic_all(x)), longest = attn__max(y->cells, x->cells);
     int64_t side = all ? attn__max(640 / all, 120 / longest) : 1;
     side = attn__max(1, attn__min(side, 28));
-    if (p->kind != ATTN__PIC_SVG) return side;
-    if ((p->map->x_ticks || p->map->y_ticks) && all < 128) side = attn__max(side, 16);
+    if (!p->svg) return side;
+    if ((x->ticks || y->ticks) && all < 128) side = attn__max(side, 16);
     return p->number_len ? attn__max(side, p->number_len * ATTN__PIC_CHAR + 6) : side;
 }
 
-/* Margins before and after the panels, and gaps between them, vertically [0] and horizontally [1]. Column labels that
-   do not fit side by side are slanted if they are words and thinned out if they are numbers. */
-static void attn__pic_margins(attn__pic *p, int64_t side, int64_t *before, int64_t *after, int64_t *gap)
+/* Margins of an SVG before and behind the panels, and gaps between them. Column labels that do not fit side by side are
+   slanted if they are words and thinned out if they are numbers. */
+static void attn__svg_margins(attn__pic *p, int64_t side)
 {
     const attn_heatmap *m = p->map;
-    const int svg = p->kind == ATTN__PIC_SVG, top = m->ticks_on_top != 0;
-    const int64_t line = svg ? 20 : 0, pad = svg ? ATTN__PIC_PAD : 0, width = p->label_len[1] * ATTN__PIC_CHAR;
-    const int64_t panel = m->width && p->size[1] ? (int64_t)m->width * 3 / 4 / p->size[1] : side * p->size[3];
+    attn__pic_axis *y = p->axis, *x = y + 1;
+    const int64_t line = 20, width = x->label_len * ATTN__PIC_CHAR, title = m->panel_titles ? line : 0;
+    const int64_t panel = x->wish && x->panels ? x->wish * 3 / 4 / x->panels : side * x->cells;
     int64_t slant, numbers = 0, k;
-    char text[ATTN__PIC_NUMBER];
-    p->turned = svg && m->x_ticks && (width + 6) * p->size[3] > panel;
+    p->turned = x->ticks && (width + 6) * x->cells > panel;
     slant = p->turned ? width * 5 / 7 : 0;
     p->names = (p->turned ? slant + 18 : line) + (m->x_label ? line : 0);
     for (k = p->tick_first; k <= p->tick_last; k++)
-        numbers = attn__max(numbers, attn__pic_decimal(text, k * p->tick_unit, p->tick_e10) * ATTN__PIC_CHAR + 6);
-    gap[1] = svg ? 16 : 8;
-    gap[0] = gap[1] + (m->panel_titles ? line : 0);
-    before[0] = pad + (m->title ? line + line / 2 : 0) + (top ? p->names : gap[0] - gap[1]);
-    after[0] = pad + (top ? gap[0] - gap[1] : p->names);
-    before[1] = svg ? pad + (m->y_label ? line : 0) + p->label_len[0] * ATTN__PIC_CHAR + 8 : 0;
-    after[1] = pad + (m->no_colorbar ? 0 : gap[1] + ATTN__PIC_BAR + (svg ? numbers : 0));
-    if (top) after[1] = attn__max(after[1], slant);
-    else before[1] = attn__max(before[1], slant);
+        numbers = attn__max(numbers, attn__pic_length(attn__pic_tick(p, k)) * ATTN__PIC_CHAR + 6);
+    x->gap = 16;
+    y->gap = x->gap + title;
+    y->before = ATTN__PIC_PAD + (m->title ? line + line / 2 : 0) + (p->top ? p->names : title);
+    y->after = ATTN__PIC_PAD + (p->top ? title : p->names);
+    x->before = ATTN__PIC_PAD + (m->y_label ? line : 0) + y->label_len * ATTN__PIC_CHAR + 8;
+    x->after = ATTN__PIC_PAD + (m->no_colorbar ? 0 : x->gap + ATTN__PIC_BAR + numbers);
+    if (p->top) x->after = attn__max(x->after, slant);
+    else x->before = attn__max(x->before, slant);
+    y->least = attn__pic_length(m->y_label) * ATTN__PIC_CHAR + 2 * ATTN__PIC_PAD;
+    if (!m->no_colorbar) y->least = attn__max(y->least, y->before + 80 + p->nan_h + ATTN__PIC_PAD);
+    x->least = 2 * ATTN__PIC_PAD +
+               attn__max(attn__pic_length(m->x_label) * ATTN__PIC_CHAR, attn__pic_length(m->title) * 10);
 }
 
 static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
 {
-    const attn_heatmap *m = p->map;
-    const int64_t *panels = p->size, *cells = p->size + 2, pad = ATTN__PIC_PAD, side = attn__pic_cell_side(p);
-    const int svg = p->kind == ATTN__PIC_SVG;
-    int64_t before[2], after[2], gap[2], wish[2], used, k;
-    int a;
-    wish[0] = m->height; wish[1] = m->width;
-    attn__pic_margins(p, side, before, after, gap);
-    for (a = 0; a < 2; a++) {
-        used = before[a] + after[a] + attn__max(panels[a] - 1, 0) * gap[a];
-        if (wish[a] && wish[a] < used + panels[a])
-            return attn__fail2(err, ATTN_ERR_RANGE, a ? "width" : "height",
-                               "must leave room for labels and cells: be at least", wish[a], used + panels[a]);
-        if (wish[a] > ATTN__PIC_PIXELS)
-            return attn__fail2(err, ATTN_ERR_RANGE, a ? "width" : "height", "must be at most", wish[a],
-                               ATTN__PIC_PIXELS);
-        p->extent[a] = wish[a] && panels[a] && cells[a] ? (wish[a] - used) / panels[a] : cells[a] * side;
+    attn__pic_axis *y = p->axis, *x = y + 1, *a, *b;
+    const int64_t side = attn__pic_cell_side(p);
+    int64_t used;
+    p->nan_h = p->svg && p->has_nan ? 24 : 0;
+    y->gap = x->gap = 8;
+    x->after = p->map->no_colorbar ? 0 : x->gap + ATTN__PIC_BAR;
+    if (p->svg) attn__svg_margins(p, side);
+    for (a = y; a <= x; a++) {
+        used = a->before + a->after + attn__max(a->panels - 1, 0) * a->gap;
+        if (a->wish && a->wish < used + a->panels)
+            return attn__fail2(err, ATTN_ERR_RANGE, a->name, "must leave room for labels and cells: be at least",
+                               a->wish, used + a->panels);
+        if (a->wish > ATTN__PIC_PIXELS)
+            return attn__fail2(err, ATTN_ERR_RANGE, a->name, "must be at most", a->wish, ATTN__PIC_PIXELS);
+        a->extent = a->wish && a->panels && a->cells ? (a->wish - used) / a->panels : a->cells * side;
     }
-    for (a = 0; a < 2; a++)     /* one side given: cells stay square */
-        if (!wish[a] && wish[1 - a] && cells[1 - a])
-            p->extent[a] = (p->extent[1 - a] * cells[a] + cells[1 - a] - 1) / cells[1 - a];
-    for (a = 0; a < 2; a++) {
-        p->origin[a] = before[a];
-        p->pitch[a] = p->extent[a] + gap[a];
-        for (k = 0; a == 1 && svg && !m->width && k < panels[0] * panels[1]; k++)
-            p->pitch[1] = attn__max(p->pitch[1], attn__pic_cut(attn__pic_panel_title(p, k)) * ATTN__PIC_CHAR + 8);
-        p->grid[a] = panels[a] ? (panels[a] - 1) * p->pitch[a] + p->extent[a] : 0;
-        p->total[a] = attn__max(1, wish[a] ? wish[a] : before[a] + p->grid[a] + after[a]);
+    for (a = y, b = x; a <= x; a++, b--) {
+        if (!a->wish && b->wish && b->cells)            /* one side given: cells stay square */
+            a->extent = (b->extent * a->cells + b->cells - 1) / b->cells;
+        a->pitch = a->extent + a->gap;
+        if (a == x && p->svg && !a->wish) a->pitch = attn__max(a->pitch, p->title_len * ATTN__PIC_CHAR + 8);
+        a->grid = a->panels ? (a->panels - 1) * a->pitch + a->extent : 0;
+        a->total = a->before + a->grid + a->after;
+        a->total = a->wish ? a->wish : attn__max(attn__max(1, a->total), attn__min(a->least, ATTN__PIC_PIXELS));
+        if (a->total > ATTN__PIC_PIXELS)
+            return attn__fail2(err, ATTN_ERR_RANGE, a->name, "as derived must be at most", a->total, ATTN__PIC_PIXELS);
     }
-    p->step[0] = attn__pic_step(12, p->extent[0], cells[0]);
-    p->step[1] = attn__pic_step(p->turned ? 16 : p->label_len[1] * ATTN__PIC_CHAR + 6, p->extent[1], cells[1]);
-    p->bar_x = before[1] + p->grid[1] + gap[1];
-    p->bar_h = p->grid[0];
-    if (!svg) return ATTN_OK;
-    k = p->has_nan ? 24 : 0;    /* the bar, with the colour of NaN below it, and titles may be longer than the panels */
-    p->bar_h = attn__max(p->bar_h - k, 80);
-    if (!m->height) p->total[0] = attn__max(p->total[0], attn__pic_length(m->y_label) * ATTN__PIC_CHAR + 2*pad);
-    if (!m->height && !m->no_colorbar) p->total[0] = attn__max(p->total[0], before[0] + p->bar_h + k + pad);
-    if (!m->width) p->total[1] = attn__max(p->total[1], attn__pic_length(m->x_label) * ATTN__PIC_CHAR + 2*pad);
-    if (!m->width) p->total[1] = attn__max(p->total[1], attn__pic_length(m->title) * 10 + 2*pad);
-    p->bar_h = attn__max(1, attn__min(p->bar_h, p->total[0] - before[0] - k - pad));
+    y->step = attn__pic_step(12, y->extent, y->cells);
+    x->step = attn__pic_step(p->turned ? 16 : x->label_len * ATTN__PIC_CHAR + 6, x->extent, x->cells);
+    p->bar_x = x->before + x->grid + x->gap;
+    p->bar_h = y->grid;
+    if (p->svg)             /* also where the panels are low; the colour of NaN stands below */
+        p->bar_h = attn__min(attn__max(p->bar_h - p->nan_h, 80), y->total - y->before - p->nan_h - ATTN__PIC_PAD);
+    p->bar_h = attn__max(p->bar_h, p->svg);
     return ATTN_OK;
 }
 
-/* Where cell i of an axis begins, from the edge of its panel. */
-static int64_t attn__pic_edge(const attn__pic *p, int axis, int64_t i)
+static attn_status attn__pic_open(attn__pic *p, attn__pic_kind kind, attn_error *err)
 {
-    return i * p->extent[axis] / p->size[2 + axis];
+    const attn_heatmap *m = p->map;
+    attn__pic_axis *y = p->axis, *x = y + 1, *a;
+    int64_t i, j;
+    ATTN__TRY(attn__pic_check(p, err));
+    y->name = "height";
+    x->name = "width";
+    y->wish = m->height;
+    x->wish = m->width;
+    y->ticks = m->y_ticks;
+    x->ticks = m->x_ticks;
+    p->top = m->ticks_on_top != 0;
+    p->svg = kind == ATTN__PIC_SVG;
+    p->plain = kind == ATTN__PIC_ANSI && m->terminal == ATTN_TERMINAL_ASCII;
+    attn__pic_range(p);
+    attn__pic_choose_ticks(p);
+    p->number_e10 = attn__pic_exponent((p->high - p->low) / 50);
+    for (i = 0; i < attn__pic_all(y) && m->numbers && !p->plain; i++)
+        for (j = 0; j < attn__pic_all(x); j++)
+            p->number_len = attn__max(p->number_len, attn__pic_length(attn__pic_number(p, attn__pic_value(p, i, j))));
+    for (a = y; a <= x; a++)            /* of numbers the last is the longest */
+        for (i = a->ticks ? 0 : attn__max(0, a->cells - 1); i < a->cells; i++)
+            a->label_len = attn__max(a->label_len, attn__pic_cut(attn__pic_label(p, a, i)));
+    for (i = 0; i < y->panels * x->panels; i++)
+        p->title_len = attn__max(p->title_len, attn__pic_cut(attn__pic_panel_title(p, 0, i)));
+    return kind == ATTN__PIC_ANSI ? ATTN_OK : attn__pic_layout(p, err);
 }
 
-static void attn__svg_text(attn__pic *p, int64_t x, int64_t y, int angle, const char *anchor, const char *s,
-                           int64_t most)
+/* Where cell i of a panel begins. */
+static int64_t attn__pic_edge(const attn__pic_axis *a, int64_t panel, int64_t i)
 {
-    attn__pic_put(p, angle ? "<text transform=\"translate(% %) rotate(%)\"" : "<text x=\"%\" y=\"%\"",
-                  x, y, angle, 0, 0);
-    attn__pic_puts(p, " text-anchor=\"");
-    attn__pic_puts(p, anchor);
-    attn__pic_puts(p, "\">");
-    (void)attn__pic_text(p, s, most);
+    return a->before + panel * a->pitch + (i ? i * a->extent / a->cells : 0);
+}
+
+static const char attn__svg_rect[] = "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"@\"/>\n";
+static const char attn__svg_middle[] = "<text x=\"%\" y=\"%\" text-anchor=\"middle\">";
+static const char attn__svg_start[] = "<text x=\"%\" y=\"%\" text-anchor=\"start\">";
+/* At most `most` columns of s; the tag takes the numbers x and y. */
+static void attn__svg_text(attn__pic *p, const char *tag, int64_t x, int64_t y, const char *s, int64_t most)
+{
+    ATTN__FORMAT(&p->out, tag, x, y);
+    attn__pic_text(p, s, most);
     attn__pic_puts(p, "</text>\n");
 }
-
-/* A title in the middle of the panels, horizontally (axis 1) or vertically (0), moved or cut to stay in the picture. */
-static void attn__svg_title(attn__pic *p, int axis, int64_t at, const char *s, int64_t per_column)
+/* A title in the middle of the panels, moved or cut to stay in the picture. */
+static void attn__svg_title(attn__pic *p, const attn__pic_axis *a, int64_t at, const char *s, int64_t per_column)
 {
-    const int64_t most = (p->total[axis] - 2 * ATTN__PIC_PAD) / per_column;
+    const int64_t most = (a->total - 2 * ATTN__PIC_PAD) / per_column;
     const int64_t half = attn__min(attn__pic_length(s), most) * per_column / 2 + ATTN__PIC_PAD;
-    int64_t middle = p->origin[axis] + p->grid[axis] / 2;
-    middle = attn__max(attn__min(middle, p->total[axis] - half), half);
-    if (s) attn__svg_text(p, axis ? middle : at, axis ? at : middle, axis ? 0 : -90, "middle", s, most);
+    const int64_t middle = attn__max(attn__min(a->before + a->grid / 2, a->total - half), half);
+    if (!s) return;
+    if (a != p->axis) attn__svg_text(p, attn__svg_middle, middle, at, s, most);
+    else attn__svg_text(p, "<text transform=\"translate(% %) rotate(-90)\" text-anchor=\"middle\">", at, middle, s,
+                        most);
 }
-
 static void attn__svg_frame(attn__pic *p, int64_t x, int64_t y, int64_t w, int64_t h)
 {
-    attn__pic_put(p, "<rect x=\"%.5\" y=\"%.5\" width=\"%\" height=\"%\" fill=\"none\" stroke=\"#999\"/>\n",
-                  x - 1, y - 1, w + 1, h + 1, 0);
+    ATTN__FORMAT(&p->out, "<rect x=\"%.5\" y=\"%.5\" width=\"%\" height=\"%\" fill=\"none\" stroke=\"#999\"/>\n",
+                 x - 1, y - 1, w + 1, h + 1);
 }
 
-static void attn__svg_cells(attn__pic *p, int64_t panel, int64_t x, int64_t y)
+/* The cells of panel r, c. */
+static void attn__svg_cells(attn__pic *p, int64_t r, int64_t c)
 {
-    const int64_t rows = p->size[2], cols = p->size[3], len = p->number_len * ATTN__PIC_CHAR;
-    const int gap = p->extent[0] >= 12 * rows && p->extent[1] >= 12 * cols;     /* small maps: a white grid */
-    char text[ATTN__PIC_NUMBER];
-    int64_t i, j, next, k, x0, x1, y0, y1;
+    const attn__pic_axis *y = p->axis, *x = y + 1;
+    const int64_t row = r * y->cells, column = c * x->cells, len = p->number_len * ATTN__PIC_CHAR;
+    const int gap = y->extent >= 12 * y->cells && x->extent >= 12 * x->cells;       /* small maps: a white grid */
+    int64_t i, j, next, left, w, top, h;
     uint32_t rgb;
-    attn__pic_put(p, "<g shape-rendering=\"crispEdges\" text-anchor=\"middle\" font-size=\"%\">\n",
-                  len ? attn__max(1, attn__min(12, (p->extent[1] / cols - 2) * 12 / len)) : 12, 0, 0, 0, 0);
-    for (i = 0; i < rows && !p->failed; i++) {
-        y0 = attn__pic_edge(p, 0, i);
-        y1 = attn__pic_edge(p, 0, i + 1);
-        for (j = 0; j < cols && y1 > y0; j = next) {
-            k = (panel * rows + i) * cols + j;
-            rgb = attn__pic_cell_colour(p, k);
-            for (next = j + 1; next < cols && !gap && !len; next++)     /* one rectangle for equal neighbours */
-                if (attn__pic_cell_colour(p, k + next - j) != rgb) break;
-            x0 = attn__pic_edge(p, 1, j);
-            x1 = attn__pic_edge(p, 1, next);
-            if (x1 == x0) continue;
-            attn__pic_put(p, "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"@\"/>\n",
-                          x + x0, y + y0, x1 - x0 - gap, y1 - y0 - gap, (int64_t)rgb);
+    ATTN__FORMAT(&p->out, "<g shape-rendering=\"crispEdges\" text-anchor=\"middle\" font-size=\"%\">\n",
+                 len ? attn__max(1, attn__min(12, (x->extent / x->cells - 2) * 12 / len)) : 12);
+    for (i = 0; i < y->cells && !p->failed; i++) {
+        top = attn__pic_edge(y, r, i);
+        h = attn__pic_edge(y, r, i + 1) - top;
+        for (j = 0; j < x->cells && h > 0; j = next) {
+            rgb = attn__pic_cell_colour(p, row + i, column + j);
+            for (next = j + 1; next < x->cells && !gap && !len; next++)     /* one rectangle for equal neighbours */
+                if (attn__pic_cell_colour(p, row + i, column + next) != rgb) break;
+            left = attn__pic_edge(x, c, j);
+            w = attn__pic_edge(x, c, next) - left;
+            if (w == 0) continue;
+            ATTN__FORMAT(&p->out, attn__svg_rect, left, top, w - gap, h - gap, rgb);
             if (!len) continue;
-            (void)attn__pic_number(p, attn__pic_value(p, k), text);
-            attn__pic_put(p, "<text x=\"%\" y=\"%\" fill=\"@\">", x + (x0 + x1) / 2, y + (y0 + y1) / 2 + 4,
-                          (int64_t)attn__pic_ink(rgb), 0, 0);
-            attn__pic_puts(p, text);
+            ATTN__FORMAT(&p->out, "<text x=\"%\" y=\"%\" fill=\"@\">", left + w / 2, top + h / 2 + 4,
+                         attn__pic_ink(rgb));
+            attn__pic_puts(p, attn__pic_number(p, attn__pic_value(p, row + i, column + j)));
             attn__pic_puts(p, "</text>\n");
         }
     }
     attn__pic_puts(p, "</g>\n");
-    attn__svg_frame(p, x, y, p->extent[1] - gap, p->extent[0] - gap);
+    attn__svg_frame(p, attn__pic_edge(x, c, 0), attn__pic_edge(y, r, 0), x->extent - gap, y->extent - gap);
 }
 
-/* Labels of the rows left of a panel (axis 0), or of the columns below or above it (1). */
-static void attn__svg_labels(attn__pic *p, int axis, int64_t x, int64_t y)
+/* Labels of the rows left of the panels, or of the columns below or above them. */
+static void attn__svg_labels(attn__pic *p, const attn__pic_axis *a, int64_t panel)
 {
-    const int top = p->map->ticks_on_top != 0;
-    const int64_t base = top ? y - 7 : y + p->extent[0] + 15;
-    char number[ATTN__PIC_NUMBER];
-    const char *s;
+    const attn__pic_axis *y = p->axis, *x = y + 1;
+    const int64_t base = a == y ? x->before - 8 : p->top ? y->before - 7 : y->before + y->grid + 15;
+    const char *tag = a == y ? "<text x=\"%\" y=\"%\" text-anchor=\"end\">" : !p->turned ? attn__svg_middle :
+        p->top ? "<text transform=\"translate(% %) rotate(-45)\" text-anchor=\"start\">" :
+                 "<text transform=\"translate(% %) rotate(-45)\" text-anchor=\"end\">";
     int64_t i, at;
-    for (i = 0; i < p->size[2 + axis]; i += p->step[axis]) {
-        at = (attn__pic_edge(p, axis, i) + attn__pic_edge(p, axis, i + 1)) / 2;
-        s = attn__pic_label(p, axis, i, number);
-        if (axis == 0) attn__svg_text(p, x - 8, y + at + 4, 0, "end", s, ATTN__PIC_LABEL);
-        else if (!p->turned) attn__svg_text(p, x + at, base, 0, "middle", s, ATTN__PIC_LABEL);
-        else attn__svg_text(p, x + at + 4, base, -45, top ? "start" : "end", s, ATTN__PIC_LABEL);
+    for (i = 0; i < a->cells; i += a->step) {
+        at = (attn__pic_edge(a, panel, i) + attn__pic_edge(a, panel, i + 1)) / 2 + (a == y || p->turned ? 4 : 0);
+        attn__svg_text(p, tag, a == y ? base : at, a == y ? at : base, attn__pic_label(p, a, i), ATTN__PIC_LABEL);
     }
 }
 
 static void attn__svg_bar(attn__pic *p)
 {
-    const int64_t x = p->bar_x, y = p->origin[0], h = p->bar_h;
+    const int64_t x = p->bar_x, y = p->axis->before, h = p->bar_h, end = x + ATTN__PIC_BAR, map = p->map->colormap;
     const int64_t step = attn__pic_step(14, h, p->tick_last - p->tick_first + 1);
     const double unit = (double)p->tick_unit * attn__pic_pow10(p->tick_e10);
-    char text[ATTN__PIC_NUMBER];
     int64_t k, at;
-    attn__pic_put(p, "<linearGradient id=\"attn-colormap-%\" x1=\"0\" y1=\"1\" x2=\"0\" y2=\"0\">\n",
-                  p->map->colormap, 0, 0, 0, 0);
+    ATTN__FORMAT(&p->out, "<linearGradient id=\"attn-colormap-%\" x1=\"0\" y1=\"1\" x2=\"0\" y2=\"0\">\n", map);
     for (k = 0; k < ATTN__PIC_POINTS; k++)
-        attn__pic_put(p, "<stop offset=\"%e-2\" stop-color=\"@\"/>\n", (k * 100 + 3) / (ATTN__PIC_POINTS - 1),
-                      attn__pic_colour(p, (double)k / (ATTN__PIC_POINTS - 1)), 0, 0, 0);
-    attn__pic_puts(p, "</linearGradient>\n");
-    attn__pic_put(p, "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"url(#attn-colormap-%)\"/>\n",
-                  x, y, ATTN__PIC_BAR, h, p->map->colormap);
+        ATTN__FORMAT(&p->out, "<stop offset=\"%e-2\" stop-color=\"@\"/>\n", (k * 100 + 3) / (ATTN__PIC_POINTS - 1),
+                     attn__pic_colour(p, (double)k / (ATTN__PIC_POINTS - 1)));
+    ATTN__FORMAT(&p->out, "</linearGradient>\n"
+                 "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"url(#attn-colormap-%)\"/>\n",
+                 x, y, ATTN__PIC_BAR, h, map);
     attn__svg_frame(p, x, y, ATTN__PIC_BAR, h);
     for (k = p->tick_first; k <= p->tick_last; k += step) {
         at = y + (int64_t)((double)h * (p->high - (double)k * unit) / (p->high - p->low) + 0.5);
-        (void)attn__pic_decimal(text, k * p->tick_unit, p->tick_e10);
-        attn__pic_put(p, "<path d=\"M% %.5h4\" stroke=\"#999\"/>\n", x + ATTN__PIC_BAR, at - 1, 0, 0, 0);
-        attn__svg_text(p, x + ATTN__PIC_BAR + 6, at + 4, 0, "start", text, ATTN__PIC_LABEL);
+        ATTN__FORMAT(&p->out, "<path d=\"M% %.5h4\" stroke=\"#999\"/>\n", end, at - 1);
+        attn__svg_text(p, attn__svg_start, end + 6, at + 4, attn__pic_tick(p, k), ATTN__PIC_LABEL);
     }
     if (!p->has_nan) return;
-    attn__pic_put(p, "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"@\"/>\n",
-                  x, y + h + 10, ATTN__PIC_BAR, ATTN__PIC_BAR, ATTN__PIC_NAN);
-    attn__svg_text(p, x + ATTN__PIC_BAR + 6, y + h + 21, 0, "start", "NaN", ATTN__PIC_LABEL);
+    ATTN__FORMAT(&p->out, attn__svg_rect, x, y + h + 10, ATTN__PIC_BAR, ATTN__PIC_BAR, ATTN__PIC_NAN);
+    attn__svg_text(p, attn__svg_start, end + 6, y + h + 21, "NaN", ATTN__PIC_LABEL);
 }
 
-static attn_status attn__pic_svg(attn__pic *p, attn_writer writer, attn_error *err)
+static void attn__pic_svg(attn__pic *p)
 {
-    const attn_heatmap *map = p->map;
-    int64_t r, c, x, y;
-    ATTN__TRY(attn__pic_open(p, writer, ATTN__PIC_SVG, err));
-    ATTN__TRY(attn__pic_layout(p, err));
-    attn__pic_put(p, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%\" height=\"%\" viewBox=\"0 0 % %\" ",
-                  p->total[1], p->total[0], p->total[1], p->total[0], 0);
-    attn__pic_puts(p, "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222\">\n");
-    attn__pic_put(p, "<rect width=\"%\" height=\"%\" fill=\"#fff\"/>\n", p->total[1], p->total[0], 0, 0, 0);
-    if (map->title) {
+    const attn_heatmap *m = p->map;
+    const attn__pic_axis *y = p->axis, *x = y + 1;
+    int64_t r, c;
+    ATTN__FORMAT(&p->out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%\" height=\"%\" viewBox=\"0 0 % %\" "
+                 "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222\">\n"
+                 "<rect width=\"%\" height=\"%\" fill=\"#fff\"/>\n",
+                 x->total, y->total, x->total, y->total, x->total, y->total);
+    if (m->title) {
         attn__pic_puts(p, "<g font-size=\"16\">\n");
-        attn__svg_title(p, 1, ATTN__PIC_PAD + 14, map->title, 10);
+        attn__svg_title(p, x, ATTN__PIC_PAD + 14, m->title, 10);
         attn__pic_puts(p, "</g>\n");
     }
-    y = map->ticks_on_top ? p->origin[0] - p->names + 8 : p->origin[0] + p->grid[0] + p->names - 2;
-    attn__svg_title(p, 1, y, map->x_label, ATTN__PIC_CHAR);
-    attn__svg_title(p, 0, ATTN__PIC_PAD + 10, map->y_label, ATTN__PIC_CHAR);
-    for (r = 0; r < p->size[0]; r++) for (c = 0; c < p->size[1]; c++) {
-        x = p->origin[1] + c * p->pitch[1];
-        y = p->origin[0] + r * p->pitch[0];
-        attn__svg_cells(p, r * p->size[1] + c, x, y);
-        if (c == 0) attn__svg_labels(p, 0, x, y);
-        if (r == (map->ticks_on_top ? 0 : p->size[0] - 1)) attn__svg_labels(p, 1, x, y);
-        if (map->panel_titles)
-            attn__svg_text(p, x + p->extent[1] / 2, map->ticks_on_top ? y + p->extent[0] + 16 : y - 7, 0, "middle",
-                           attn__pic_panel_title(p, r * p->size[1] + c), (p->pitch[1] - 4) / ATTN__PIC_CHAR);
+    attn__svg_title(p, x, y->before + (p->top ? 8 - p->names : y->grid + p->names - 2), m->x_label, ATTN__PIC_CHAR);
+    attn__svg_title(p, y, ATTN__PIC_PAD + 10, m->y_label, ATTN__PIC_CHAR);
+    for (r = 0; r < y->panels; r++) for (c = 0; c < x->panels; c++) {
+        attn__svg_cells(p, r, c);
+        if (c == 0) attn__svg_labels(p, y, r);
+        if (r == (p->top ? 0 : y->panels - 1)) attn__svg_labels(p, x, c);
+        if (m->panel_titles)
+            attn__svg_text(p, attn__svg_middle, attn__pic_edge(x, c, 0) + x->extent / 2,
+                           attn__pic_edge(y, r, 0) + (p->top ? y->extent + 16 : -7), attn__pic_panel_title(p, r, c),
+                           (x->pitch - 4) / ATTN__PIC_CHAR);
     }
-    if (!map->no_colorbar) attn__svg_bar(p);
+    if (!m->no_colorbar) attn__svg_bar(p);
     attn__pic_puts(p, "</svg>\n");
-    return attn__pic_close(p, err);
 }
 
-/* Which panel a pixel is in, and which of its cells; -1 beside the panels. */
-static int64_t attn__ppm_find(const attn__pic *p, int axis, int64_t pixel, int64_t *panel)
+/* The row or column that a pixel is in, -1 beside the panels. */
+static int64_t attn__ppm_find(const attn__pic_axis *a, int64_t pixel)
 {
-    const int64_t in = pixel % p->pitch[axis];
-    *panel = pixel / p->pitch[axis];
-    if (*panel >= p->size[axis] || in >= p->extent[axis]) return -1;
-    return ((in + 1) * p->size[2 + axis] - 1) / p->extent[axis];
+    const int64_t panel = pixel / a->pitch, in = pixel % a->pitch;
+    return panel < a->panels && in < a->extent ? panel * a->cells + ((in + 1) * a->cells - 1) / a->extent : -1;
 }
 
-static attn_status attn__pic_ppm(attn__pic *p, attn_writer writer, attn_error *err)
+static void attn__pic_ppm(attn__pic *p)
 {
-    const attn_heatmap *map = p->map;
-    int64_t x, y, i, j, r, c, cell, last = -1;
-    uint32_t rgb, colour = 0;
-    ATTN__TRY(attn__pic_open(p, writer, ATTN__PIC_PPM, err));
-    ATTN__TRY(attn__pic_layout(p, err));
-    attn__pic_put(p, "P6\n% %\n255\n", p->total[1], p->total[0], 0, 0, 0);
-    for (y = 0; y < p->total[0] && !p->failed; y++) {
-        i = attn__ppm_find(p, 0, y, &r);
-        for (x = 0; x < p->total[1]; x++) {
-            j = attn__ppm_find(p, 1, x, &c);
-            rgb = 0xFFFFFF;
-            if (i >= 0 && j >= 0) {
-                cell = ((r * p->size[1] + c) * p->size[2] + i) * p->size[3] + j;
-                if (cell != last) colour = attn__pic_cell_colour(p, cell);
-                last = cell;
-                rgb = colour;
-            }
-            if (!map->no_colorbar && x >= p->bar_x && x < p->bar_x + ATTN__PIC_BAR && y < p->bar_h)
-                rgb = attn__pic_colour(p, p->bar_h > 1 ? (double)(p->bar_h - 1 - y) / (double)(p->bar_h - 1) : 1);
-            attn__pic_byte(p, rgb >> 16);
-            attn__pic_byte(p, rgb >> 8 & 255);
-            attn__pic_byte(p, rgb & 255);
+    const attn__pic_axis *y = p->axis, *x = y + 1;
+    const int64_t left = p->map->no_colorbar ? x->total : p->bar_x, last = p->bar_h - 1;
+    int64_t h, w, i, j, before;
+    uint32_t rgb = 0;
+    ATTN__FORMAT(&p->out, "P6\n% %\n255\n", x->total, y->total);
+    for (h = 0; h < y->total && !p->failed; h++) {
+        i = attn__ppm_find(y, h);
+        for (w = 0, before = -2; w < x->total; w++, before = j) {
+            j = i < 0 ? -1 : attn__ppm_find(x, w);
+            if (j != before) rgb = j < 0 ? 0xFFFFFF : attn__pic_cell_colour(p, i, j);
+            if (w == left && h <= last) rgb = attn__pic_colour(p, last > 0 ? (double)(last - h) / (double)last : 1);
+            if (w == left + ATTN__PIC_BAR) rgb = 0xFFFFFF;
+            attn__put_byte(&p->out, rgb >> 16);
+            attn__put_byte(&p->out, rgb >> 8);
+            attn__put_byte(&p->out, rgb);
         }
     }
-    return attn__pic_close(p, err);
 }
 
 /* ---- terminal */
@@ -8786,173 +8719,162 @@ static int attn__ansi_256(uint32_t rgb)
 static void attn__ansi_field(attn__pic *p, double place, const char *text, int64_t columns)
 {
     const uint32_t rgb = attn__pic_colour(p, place);
-    if (p->plain) {
-        attn__pic_fill(p, place < 0 ? '?' : " .:-=+*#%@"[(int)(place * 9 + 0.5)], columns);
-        return;
-    }
-    if (p->map->terminal == ATTN_TERMINAL_256) attn__pic_put(p, "\033[48;5;%m", attn__ansi_256(rgb), 0, 0, 0, 0);
-    else attn__pic_put(p, "\033[48;2;%;%;%m", rgb >> 16, rgb >> 8 & 255, rgb & 255, 0, 0);
-    if (*text) attn__pic_put(p, "\033[38;5;%m", attn__pic_ink(rgb) ? 231 : 16, 0, 0, 0, 0);
-    attn__pic_fill(p, ' ', columns - attn__pic_length(text) - 1);
-    attn__pic_puts(p, text);
-    attn__pic_byte(p, ' ');
+    const int64_t end = p->column + columns;
+    const char shade = place < 0 ? '?' : " .:-=+*#%@"[(int)(place * 9 + 0.5)];
+    while (p->plain && p->column < end) attn__pic_code(p, (unsigned char)shade);
+    if (p->plain) return;
+    if (p->map->terminal == ATTN_TERMINAL_256) ATTN__FORMAT(&p->out, "\033[48;5;%m", attn__ansi_256(rgb));
+    else ATTN__FORMAT(&p->out, "\033[48;2;%;%;%m", rgb >> 16, rgb >> 8 & 255, rgb & 255);
+    if (*text) ATTN__FORMAT(&p->out, "\033[38;5;%m", attn__pic_ink(rgb) ? 231 : 16);
+    attn__pic_spaces(p, end - 1 - attn__pic_length(text));
+    attn__pic_text(p, text, columns);
+    attn__pic_spaces(p, end);
 }
-
 static void attn__ansi_reset(attn__pic *p) { if (!p->plain) attn__pic_puts(p, "\033[0m"); }
 
-/* Column labels under or over panels: on one line where they fit, else as stairs, each on a line of its own with
-   strokes that lead to the columns of the others. */
+/* A line of words over or under panels: the titles of row r of panels; or, with r < 0, labels at their columns, up to
+   the last one. In stairs those before it are strokes that lead to their own lines. */
+static void attn__ansi_words(attn__pic *p, int64_t r, int64_t last, int stairs)
+{
+    const attn__pic_axis *x = p->axis + 1;
+    int64_t c, i;
+    attn__pic_spaces(p, x->before);
+    for (c = 0; c < x->panels; c++) {
+        attn__pic_spaces(p, x->before + c * x->pitch);
+        for (i = 0; i <= last; i += x->step) {
+            attn__pic_spaces(p, x->before + c * x->pitch + i * p->field);
+            if (stairs && i < last) attn__pic_code(p, p->plain ? '|' : 0x2502);
+            else attn__pic_text(p, r < 0 ? attn__pic_label(p, x, i) : attn__pic_panel_title(p, r, c), ATTN__PIC_LABEL);
+        }
+    }
+    attn__pic_code(p, '\n');
+}
+
+/* Column labels on one line where they fit, else as stairs, each on a line of its own. */
 static void attn__ansi_labels(attn__pic *p)
 {
-    const int64_t step = p->step[1], labels = (p->size[3] + step - 1) / step;
-    const int stairs = p->label_len[1] >= p->field * step;
-    const char *const stroke = p->plain ? "|" : "\342\224\202";
-    char number[ATTN__PIC_NUMBER];
-    int64_t line, own, i, c, at;
-    for (line = 0; line < (stairs ? labels : 1); line++) {
-        own = !stairs ? labels : p->map->ticks_on_top ? line : labels - 1 - line;
-        attn__pic_fill(p, ' ', p->gutter);
-        for (c = 0; c < p->size[1]; c++) {
-            for (i = at = 0; i < labels && i <= own; i++) {
-                attn__pic_fill(p, ' ', i * step * p->field - at);
-                at = i * step * p->field;
-                at += attn__pic_text(p, stairs && i < own ? stroke : attn__pic_label(p, 1, i * step, number),
-                                     ATTN__PIC_LABEL);
-            }
-            if (c < p->size[1] - 1) attn__pic_fill(p, ' ', p->panel - at);
-        }
-        attn__pic_byte(p, '\n');
-    }
+    const attn__pic_axis *x = p->axis + 1;
+    const int64_t last = x->cells > 0 ? (x->cells - 1) / x->step * x->step : -1;
+    int64_t i;
+    if (x->label_len < p->field * x->step) attn__ansi_words(p, -1, last, 0);
+    else for (i = 0; i <= last; i += x->step) attn__ansi_words(p, -1, p->top ? i : last - i, 1);
 }
 
-static void attn__ansi_panel_titles(attn__pic *p, int64_t r)
+static void attn__ansi_row(attn__pic *p, int64_t row)
 {
-    int64_t c, at;
-    attn__pic_fill(p, ' ', p->gutter);
-    for (c = 0; c < p->size[1]; c++) {
-        at = attn__pic_text(p, attn__pic_panel_title(p, r * p->size[1] + c), ATTN__PIC_LABEL);
-        if (c < p->size[1] - 1) attn__pic_fill(p, ' ', p->panel - at);
-    }
-    attn__pic_byte(p, '\n');
-}
-
-/* Row i of the r-th line of panels. */
-static void attn__ansi_row(attn__pic *p, int64_t r, int64_t i)
-{
-    char text[ATTN__PIC_NUMBER];
-    const char *s = attn__pic_label(p, 0, i, text);
+    const attn__pic_axis *y = p->axis, *x = y + 1;
+    const char *s = attn__pic_label(p, y, row % y->cells);
     int64_t c, j;
     float value;
-    attn__pic_fill(p, ' ', p->gutter - 1 - attn__pic_cut(s));
-    (void)attn__pic_text(p, s, ATTN__PIC_LABEL);
-    attn__pic_byte(p, ' ');
-    text[0] = 0;
-    for (c = 0; c < p->size[1]; c++) {
-        for (j = 0; j < p->size[3]; j++) {
-            value = attn__pic_value(p, ((r * p->size[1] + c) * p->size[2] + i) * p->size[3] + j);
-            if (p->number_len) (void)attn__pic_number(p, value, text);
-            attn__ansi_field(p, attn__pic_place(p, value), text, p->field);
+    attn__pic_spaces(p, x->before - 1 - attn__pic_cut(s));
+    attn__pic_text(p, s, ATTN__PIC_LABEL);
+    attn__pic_spaces(p, x->before);
+    for (c = 0; c < x->panels; c++) {
+        attn__pic_spaces(p, x->before + c * x->pitch);
+        for (j = c * x->cells; j < (c + 1) * x->cells; j++) {
+            value = attn__pic_value(p, row, j);
+            attn__ansi_field(p, attn__pic_place(p, value), p->number_len ? attn__pic_number(p, value) : "", p->field);
         }
         attn__ansi_reset(p);
-        if (c < p->size[1] - 1) attn__pic_fill(p, ' ', p->panel - p->size[3] * p->field);
     }
-    attn__pic_byte(p, '\n');
+    attn__pic_code(p, '\n');
 }
 
 /* What the colours mean, on one line. */
 static void attn__ansi_legend(attn__pic *p)
 {
-    char text[ATTN__PIC_NUMBER];
     int k;
-    attn__pic_byte(p, '\n');
-    attn__pic_fill(p, ' ', p->gutter);
-    (void)attn__pic_number(p, (float)p->low, text);
-    attn__pic_puts(p, text);
+    attn__pic_code(p, '\n');
+    attn__pic_spaces(p, p->axis[1].before);
+    attn__pic_puts(p, attn__pic_number(p, (float)p->low));
     attn__pic_puts(p, p->plain ? " [" : " ");
     for (k = 0; k < 20; k++) attn__ansi_field(p, k / 19.0, "", 1);
     attn__ansi_reset(p);
     attn__pic_puts(p, p->plain ? "] " : " ");
-    (void)attn__pic_number(p, (float)p->high, text);
-    attn__pic_puts(p, text);
+    attn__pic_puts(p, attn__pic_number(p, (float)p->high));
     if (p->has_nan) {
         attn__pic_puts(p, "   ");
         attn__ansi_field(p, -1, "", 2);
         attn__ansi_reset(p);
         attn__pic_puts(p, " NaN");
     }
-    attn__pic_byte(p, '\n');
+    attn__pic_code(p, '\n');
 }
 
 static void attn__ansi_line(attn__pic *p, const char *what, const char *s)
 {
     if (!s) return;
     attn__pic_puts(p, what);
-    (void)attn__pic_text(p, s, ATTN__HUGE);
-    attn__pic_byte(p, '\n');
+    attn__pic_text(p, s, ATTN__HUGE);
+    attn__pic_code(p, '\n');
 }
 
-static attn_status attn__pic_ansi(attn__pic *p, attn_writer writer, attn_error *err)
+static void attn__pic_ansi(attn__pic *p)
 {
-    const attn_heatmap *map = p->map;
-    int64_t r, i, n;
-    char text[ATTN__PIC_NUMBER];
-    ATTN__TRY(attn__pic_open(p, writer, ATTN__PIC_ANSI, err));
-    n = p->size[3];
+    const attn_heatmap *m = p->map;
+    attn__pic_axis *y = p->axis, *x = y + 1;
+    int64_t r, i;
     p->field = p->number_len ? p->number_len + 2 : 2;
-    p->gutter = p->label_len[0] + 1;
-    p->step[1] = map->x_ticks ? attn__pic_step(1, ATTN__PIC_STAIRS, n)
-                             : attn__pic_step(p->label_len[1] + 1, n * p->field, n);
-    p->panel = n * p->field;              /* a panel is as wide as its cells, its labels and its title */
-    for (i = 0; i < n; i += p->step[1])
-        p->panel = attn__max(p->panel, i * p->field + attn__pic_cut(attn__pic_label(p, 1, i, text)));
-    for (i = 0; i < p->size[0] * p->size[1]; i++)
-        p->panel = attn__max(p->panel, attn__pic_cut(attn__pic_panel_title(p, i)));
-    p->panel += 2;
-    attn__ansi_line(p, "", map->title);
-    attn__ansi_line(p, "rows: ", map->y_label);
-    attn__ansi_line(p, "columns: ", map->x_label);
-    for (r = 0; r < p->size[0]; r++) {
-        if (r) attn__pic_byte(p, '\n');
-        if (map->panel_titles) attn__ansi_panel_titles(p, r);
-        if (map->ticks_on_top && r == 0) attn__ansi_labels(p);
-        for (i = 0; i < p->size[2] && !p->failed; i++) attn__ansi_row(p, r, i);
-        if (!map->ticks_on_top && r == p->size[0] - 1) attn__ansi_labels(p);
+    x->before = y->label_len + 1;
+    x->step = m->x_ticks ? attn__pic_step(1, ATTN__PIC_STAIRS, x->cells)
+                         : attn__pic_step(x->label_len + 1, x->cells * p->field, x->cells);
+    x->pitch = attn__max(x->cells * p->field, p->title_len);    /* a panel is as wide as its cells, title and labels */
+    for (i = 0; i < x->cells; i += x->step)
+        x->pitch = attn__max(x->pitch, i * p->field + attn__pic_cut(attn__pic_label(p, x, i)));
+    x->pitch += 2;
+    attn__ansi_line(p, "", m->title);
+    attn__ansi_line(p, "rows: ", m->y_label);
+    attn__ansi_line(p, "columns: ", m->x_label);
+    for (r = 0; r < y->panels; r++) {
+        if (r) attn__pic_code(p, '\n');
+        if (m->panel_titles) attn__ansi_words(p, r, 0, 0);
+        if (p->top && r == 0) attn__ansi_labels(p);
+        for (i = 0; i < y->cells && !p->failed; i++) attn__ansi_row(p, r * y->cells + i);
+        if (!p->top && r == y->panels - 1) attn__ansi_labels(p);
     }
-    if (!map->no_colorbar) attn__ansi_legend(p);
-    return attn__pic_close(p, err);
+    if (!m->no_colorbar) attn__ansi_legend(p);
 }
 
-/* ---- a writer into memory */
-
-static int attn__buffer_write(void *user, const char *bytes, size_t count)
-{
-    attn_buffer *b = (attn_buffer *)user;
-    const size_t size = b->data ? b->size : 0;
-    size_t i;
-    for (i = 0; i < count; i++, b->length++) if (b->length + 1 < size) b->data[b->length] = bytes[i];
-    if (size != 0) b->data[b->length < size ? b->length : size - 1] = 0;
-    return 0;
-}
-
-typedef attn_status attn__pic_fn(attn__pic *p, attn_writer writer, attn_error *err);
-static attn_status attn__pic_run(attn__pic_fn *draw, const attn_heatmap *map, attn_writer writer, attn_error *err)
+/* ---- the public functions */
+static attn_status attn__pic_run(attn__pic_kind kind, const attn_heatmap *map, attn_writer writer, attn_error *err)
 {
     attn__pic p;
     attn_status st;
     ATTN__ZERO(&p, sizeof p);
+    p.out = attn__text_into(p.bytes, sizeof p.bytes);
+    p.out.full = attn__pic_flush;
     p.map = map;
+    p.to = writer;
     p.caller = attn__fp_enter();
-    st = draw(&p, writer, err);
+    st = attn__pic_open(&p, kind, err);
+    if (st == ATTN_OK) {
+        if (kind == ATTN__PIC_ANSI) attn__pic_ansi(&p);
+        else if (kind == ATTN__PIC_SVG) attn__pic_svg(&p);
+        else attn__pic_ppm(&p);
+        attn__pic_flush(&p.out);
+        st = p.failed ? attn__fail(err, ATTN_ERR_WRITE, "writer.write", "must return 0") : attn__success(err);
+    }
     attn__fp_leave(p.caller);
     return st;
 }
 ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writer, attn_error *err)
-{ return attn__pic_run(attn__pic_ansi, map, writer, err); }
+{ return attn__pic_run(ATTN__PIC_ANSI, map, writer, err); }
 ATTN_DEF attn_status attn_heatmap_svg(const attn_heatmap *map, attn_writer writer, attn_error *err)
-{ return attn__pic_run(attn__pic_svg, map, writer, err); }
+{ return attn__pic_run(ATTN__PIC_SVG, map, writer, err); }
 ATTN_DEF attn_status attn_heatmap_ppm(const attn_heatmap *map, attn_writer writer, attn_error *err)
-{ return attn__pic_run(attn__pic_ppm, map, writer, err); }
+{ return attn__pic_run(ATTN__PIC_PPM, map, writer, err); }
 
+/* ---- a writer into memory */
+static int attn__buffer_write(void *user, const char *bytes, size_t count)
+{
+    attn_buffer *b = (attn_buffer *)user;
+    attn__text text = attn__text_into(b->data, b->size);
+    size_t i;
+    text.length = b->length;
+    for (i = 0; i < count; i++) attn__put_byte(&text, (unsigned char)bytes[i]);
+    b->length = attn__end_text(&text);
+    return 0;
+}
 ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 {
     attn_writer w;
@@ -9001,6 +8923,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__EXP_LOWEST
 #undef ATTN__EXP_NOTHING
 #undef ATTN__EXP_MAGIC
+#undef ATTN__FORMAT
 #undef ATTN__FMA16
 #undef ATTN__FMA8
 #undef ATTN__GNU

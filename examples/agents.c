@@ -220,5 +220,5 @@ int main(void) {
     check(discord_of(&w) < discord / 2, "the herd does not turn together");
     printf("%d frames, %d allocations in them (%d in a call without workspace), largest error %.1e\n", FRAMES, in_loop,
            allocations - in_loop, most);
-    return failures != 0;
+    return failures || fflush(stdout) || ferror(stdout); /* an output that is lost fails, too */
 }

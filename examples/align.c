@@ -22,6 +22,7 @@
 #include "../attn.h"
 #include "words.h"
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #ifdef _WIN32
 #include <io.h>
@@ -238,8 +239,10 @@ static int set_option(options *o, const char *name, const char *value) {
     if (is(name, "--terminal") && is(value, "256")) return o->terminal = ATTN_TERMINAL_256, 1;
     if (is(name, "--terminal") && is(value, "ascii")) return o->terminal = ATTN_TERMINAL_ASCII, 1;
     if (is(name, "--svg")) return o->svg = value, 1;
-    if (is(name, "--sharpness")) return o->sharpness = strtof(value, &end), *end == 0 && o->sharpness > 0;
-    if (is(name, "--max-words")) return o->max_words = strtol(value, &end, 10), *end == 0 && o->max_words > 0;
+    if (is(name, "--sharpness"))
+        return o->sharpness = strtof(value, &end), *end == 0 && o->sharpness > 0 && isfinite(o->sharpness);
+    if (is(name, "--max-words"))
+        return o->max_words = strtol(value, &end, 10), *end == 0 && o->max_words > 0 && o->max_words < LONG_MAX;
     return 0;
 }
 
@@ -268,6 +271,7 @@ static int align(int argc, char **argv, FILE *out, FILE *log) {
     ok = read_sentence(&q, o.max_words, log) && read_sentence(&k, o.max_words, log);
     if (ok && q.dim != k.dim) ok = FAIL(log, "%s has %ld numbers per word, %s %ld", q.path, q.dim, k.path, k.dim);
     ok = ok && report(&q, &k, &o, out, log);
+    if (ok && (fflush(out) || ferror(out))) ok = FAIL(log, "the output cannot be written");
     free_sentence(&q);
     free_sentence(&k);
     return !ok;

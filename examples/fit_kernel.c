@@ -183,7 +183,7 @@ int main(int argc, char **argv) {
 
     FILE *file = open_svg(directory, "curves");
     draw_curves(file, curves[0], curves[1]);
-    check(fclose(file) == 0, "a picture could not be written");
+    check(!ferror(file) && fclose(file) == 0, "a picture could not be written");
     file = open_svg(directory, "weights");
     const attn_heatmap map = {.values = attn_view_f32(weights[0], 3, 2, ASKED, MEASURED, 0),
                               .panel_titles = titles,
@@ -191,5 +191,5 @@ int main(int argc, char **argv) {
                               .y_label = "Asked"};
     must(attn_heatmap_svg(&map, (attn_writer){put, file}, &err), &err);
     check(fclose(file) == 0, "a picture could not be written");
-    return failures != 0;
+    return failures || fflush(stdout) || ferror(stdout); /* an output that is lost fails, too */
 }

@@ -171,7 +171,8 @@ static int check_vectors(const char *sentences, const char *const paths[2]) {
 int main(int argc, char **argv) {
     if (argc == 1) {
         const char *const paths[2] = {data_path("examples/data/fr.vec"), data_path("examples/data/en.vec")};
-        return !check_vectors(data_path("examples/data/sentences.tsv"), paths);
+        const int same = check_vectors(data_path("examples/data/sentences.tsv"), paths);
+        return !same || fflush(stdout) || ferror(stdout); /* an output that is lost fails, too */
     }
     if (argc != 4) {
         fprintf(stderr, "usage: make_vectors [SENTENCES A.vec B.vec]\n");
@@ -183,5 +184,5 @@ int main(int argc, char **argv) {
     for (int side = 0; side < 2; side++) ok = out[side] && !ferror(out[side]) && !fclose(out[side]) && ok;
     if (ok) printf("%ld and %ld words of %d numbers\n", counts[0], counts[1], DIM);
     else fprintf(stderr, "make_vectors: could not write %s and %s\n", argv[2], argv[3]);
-    return !ok;
+    return !ok || fflush(stdout) || ferror(stdout);
 }

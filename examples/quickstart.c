@@ -36,5 +36,5 @@ int main(void) {
         ok = ok && fabs(o[0] - (w[0] + 2 * w[1] + 3 * w[2] + 4 * w[3])) <= 1e-5;
     }
     printf(ok ? "as the formula says\n" : "WRONG: not what the formula says\n");
-    return ok ? 0 : 1;
+    return !ok || fflush(stdout) || ferror(stdout); /* an output that is lost fails, too */
 }

@@ -168,5 +168,5 @@ int main(void) {
     int frames = run_over_frames(&d, 3);
     int same_spread = memcmp(alone, spread, sizeof alone) == 0;
     printf("three tasks a frame, %d frames: %s\n", frames, same_spread ? "the same bits" : "WRONG: other bits");
-    return !(same_together && same_spread);
+    return !(same_together && same_spread) || fflush(stdout) || ferror(stdout); /* lost output fails, too */
 }

@@ -20,6 +20,8 @@
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
 #include <ctype.h>
+#include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +58,8 @@ enum {
     HELD_OUT = 20,
     SAMPLES = SHARDS, /* texts written in the end, of so many characters */
     SAMPLE_SIZE = 200,
-    MAP = 32 /* characters in the picture of the attention */
+    MAP = 32, /* characters in the picture of the attention */
+    LONGEST_PATH = 4000
 };
 
 /* The bounds. loss: at most this on the held-out part, in nats per character (guessing: 4.6). words: at least this
@@ -396,17 +399,30 @@ static double train(training *t, const corpus *c, shard *shards) {
 
 static int save(const training *t, FILE *file) { return file && fwrite(t, sizeof *t, 1, file) == 1; }
 
-/* A checkpoint of this text, these sizes and as many steps; else t is as it was. */
+static int are_between(const model *m, float low, float high) { /* not so for NaN */
+    int ok = 1;
+    for (int i = 0; i < PARAMETERS; i++) ok = ok && ((const float *)m)[i] >= low && ((const float *)m)[i] <= high;
+    return ok;
+}
+
+/* Could training have left this behind? */
+static int is_plausible(const training *t) {
+    return t->step >= 0 && t->step <= t->steps && t->power_1 >= 0 && t->power_1 <= 1 && t->power_2 >= 0 &&
+           t->power_2 <= 1 && are_between(&t->parameters, -FLT_MAX, FLT_MAX) &&
+           are_between(&t->mean, -FLT_MAX, FLT_MAX) && are_between(&t->square, 0, FLT_MAX);
+}
+
+/* A checkpoint of this text, these sizes and as many steps, and nothing behind it; else t is as it was. */
 static int load(training *t, FILE *file) {
     static training read;
-    if (!file || fread(&read, sizeof read, 1, file) != 1) return 0;
-    if (memcmp(&read, t, offsetof(training, step)) != 0) return 0;
+    if (!file || fread(&read, sizeof read, 1, file) != 1 || fgetc(file) != EOF) return 0;
+    if (memcmp(&read, t, offsetof(training, step)) != 0 || !is_plausible(&read)) return 0;
     memcpy(t, &read, sizeof read);
     return 1;
 }
 
 static int save_as(const training *t, const char *name) { /* whoever stops the program keeps the old one or the new */
-    char path[1024];
+    char path[LONGEST_PATH + 8];
     snprintf(path, sizeof path, "%s.new", name);
     FILE *file = fopen(path, "wb");
     int ok = save(t, file);
@@ -443,6 +459,7 @@ static int resumes(const training *t, const corpus *c, shard *shards) {
     FILE *file = tmpfile();
     memcpy(&straight, t, sizeof straight);
     memcpy(&resumed, t, sizeof resumed);
+    straight.steps = resumed.steps = 4; /* of how many it may have to do */
     for (int i = 0; i < 2; i++) train(&straight, c, shards);
     int ok = save(&straight, file);
     for (int i = 0; i < 2; i++) train(&straight, c, shards);
@@ -552,6 +569,12 @@ static int draw(const model *p, const corpus *c, shard *s, const char *name) {
 
 static int is(const char *a, const char *b) { return strcmp(a, b) == 0; }
 
+static int parse_steps(const char *text) { /* 0: not a number of steps */
+    char *end;
+    const long steps = strtol(text, &end, 10);
+    return end != text && *end == 0 && steps > 0 && steps < INT_MAX ? (int)steps : 0;
+}
+
 int main(int argc, char **argv) {
     static training t;
     static shard shards[SHARDS];
@@ -567,8 +590,8 @@ int main(int argc, char **argv) {
             if (!read_text(&c, argv[i])) return 1;
             bounded = 0;
         } else if (i + 1 == argc) ok = 0;
-        else if (is(argv[i], "--steps")) ok = (wanted.steps = atoi(argv[++i])) > 0, bounded = 0;
-        else if (is(argv[i], "--checkpoint")) checkpoint = argv[++i];
+        else if (is(argv[i], "--steps")) ok = (wanted.steps = parse_steps(argv[++i])) > 0, bounded = 0;
+        else if (is(argv[i], "--checkpoint")) ok = strlen(checkpoint = argv[++i]) <= LONGEST_PATH;
         else if (is(argv[i], "--svg")) svg = argv[++i];
         else ok = 0;
     }
@@ -606,5 +629,5 @@ int main(int argc, char **argv) {
     if (bounded && !(held_out <= wanted.loss)) ok = fail("WRONG", "the loss is above its bound");
     if (bounded && !(share >= wanted.words)) ok = fail("WRONG", "too many words that do not occur in the text");
     free(c.bytes);
-    return !ok;
+    return !ok || fflush(stdout) || ferror(stdout); /* an output that is lost fails, too */
 }

@@ -543,6 +543,7 @@ static int train_align(int argc, char **argv, FILE *out, FILE *log) {
         done = trainer_write(&t, file = fopen(o.save, "wb"));
         if (!file || fclose(file) != 0 || !done) bad += wrong(log, "cannot write ", o.save);
     }
+    if (fflush(out) || ferror(out)) bad += wrong(log, "the output is lost", "");
     return bad != 0;
 }
 

@@ -236,10 +236,19 @@ static void test_errors(void) {
 }
 
 static void test_usage(void) {
-    static const char *const bad[][2] = {{"--softmax", "diagonal"}, {"--map", "blue"},     {"--terminal", "vt52"},
-                                         {"--sharpness", "x"},      {"--sharpness", "-1"}, {"--sharpness", ""},
-                                         {"--sharpness", "nan"},    {"--max-words", "0"},  {"--max-words", "1k"},
-                                         {"--max-words", ""},       {"--what", "1"}};
+    static const char *const bad[][2] = {{"--softmax", "diagonal"},
+                                         {"--map", "blue"},
+                                         {"--terminal", "vt52"},
+                                         {"--sharpness", "x"},
+                                         {"--sharpness", "-1"},
+                                         {"--sharpness", ""},
+                                         {"--sharpness", "nan"},
+                                         {"--max-words", "0"},
+                                         {"--max-words", "1k"},
+                                         {"--sharpness", "1e39"},
+                                         {"--max-words", "99999999999999999999"},
+                                         {"--max-words", ""},
+                                         {"--what", "1"}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         RUN(bad[i][0], bad[i][1]);
         complains(2, "usage: align");
@@ -254,6 +263,22 @@ static void test_usage(void) {
     complains(2, "usage");
     RUN("chat", "cat", french, english, "more", "still more");
     complains(2, "usage");
+}
+
+static void test_lost_output(void) {
+    static char name[] = "align";
+    char *argv[] = {name, NULL};
+    FILE *full = fopen("/dev/full", "r+b"), *log = tmpfile();
+    if (!full) test_skip("there is no /dev/full");
+    if (full && CHECK(log != NULL)) {
+        said.status = align(1, argv, full, log);
+        slurp(log, said.log, sizeof said.log);
+        complains(1, "cannot be written");
+    }
+    if (!full) return;
+    fclose(full);
+    RUN("chat", "cat", "--svg", "/dev/full");
+    complains(1, "/dev/full cannot be written");
 }
 
 /* ---- the data */
@@ -399,6 +424,7 @@ const test_case suite_align[] = {
     {"align.pictures", test_pictures},
     {"align.errors", test_errors},
     {"align.usage", test_usage},
+    {"align.lost_output", test_lost_output},
     {"align.held_out", test_held_out},
     {"align.not_among_training", test_not_among_training},
     {"align.vectors", test_vectors},

@@ -697,6 +697,35 @@ static void escaping(void) {
     }
 }
 
+static int write_code(char *to, unsigned c) { /* as UTF-8, from two bytes up; how many */
+    int n = 0;
+    if (c >= 0x10000) to[n++] = (char)(0xF0 | c >> 18), to[n++] = (char)(0x80 | (c >> 12 & 63));
+    else if (c >= 0x800) to[n++] = (char)(0xE0 | c >> 12);
+    to[n++] = (char)(c >= 0x800 ? 0x80 | (c >> 6 & 63) : 0xC0 | c >> 6);
+    to[n++] = (char)(0x80 | (c & 63));
+    to[n] = 0;
+    return n;
+}
+
+/* Controls of the writing direction would let a label rearrange what stands beside it. */
+static void directions(void) {
+    static const unsigned first[] = {0x61C, 0x200E, 0x202A, 0x2066}, last[] = {0x61C, 0x200F, 0x202E, 0x2069};
+    float x[2] = {0, 1};
+    for (int i = 0; i < 4; i++)
+        for (unsigned c = first[i] - 1; c <= last[i] + 1; c++) {
+            const int replaced = c >= first[i] && c <= last[i];
+            attn_heatmap m = make_map(x, 1, 1);
+            char text[16] = "a", want[16] = "a";
+            const char *one[1] = {text};
+            strcpy(text + 1 + write_code(text + 1, c), "b");
+            strcpy(want + 1 + write_code(want + 1, replaced ? 0xFFFD : c), "b");
+            m.title = m.x_label = m.y_label = text;
+            m.x_ticks = m.y_ticks = m.panel_titles = one;
+            CHECKF(count(draw(SVG, &m, NULL), want) == 6, "U+%04X in an SVG", c);
+            CHECKF(count(draw(ANSI, &m, NULL), want) == 6, "U+%04X on a terminal", c);
+        }
+}
+
 /* A long label is cut, by code points, with an ellipsis. */
 static void long_labels(void) {
     char name[1000] = "", want[200] = "";
@@ -772,7 +801,7 @@ static void letter_widths(void) {
         unsigned code;
         int width;
     } set[] = {{0x2FF, 1},  {0x300, 0},  {0x36F, 0},  {0x370, 1},   {0x10FF, 1},  {0x1100, 2},  {0x115F, 2},
-               {0x1160, 1}, {0x200A, 1}, {0x200B, 0}, {0x200F, 0},  {0x2010, 1},  {0x2E7F, 1},  {0x2E80, 2},
+               {0x1160, 1}, {0x200A, 1}, {0x200B, 0}, {0x200D, 0},  {0x2010, 1},  {0x2E7F, 1},  {0x2E80, 2},
                {0xA4CF, 2}, {0xA4D0, 1}, {0xABFF, 1}, {0xAC00, 2},  {0xD7A3, 2},  {0xD7A4, 1},  {0xF8FF, 1},
                {0xF900, 2}, {0xFAFF, 2}, {0xFB00, 1}, {0xFDFF, 1},  {0xFE00, 0},  {0xFE0F, 0},  {0xFEFF, 1},
                {0xFF00, 2}, {0xFF60, 2}, {0xFF61, 1}, {0x1F2FF, 1}, {0x1F300, 2}, {0x1FAFF, 2}, {0x1FB00, 1}};
@@ -782,18 +811,45 @@ static void letter_widths(void) {
         char letter[8];
         const char *rows[2], *second;
         unsigned c = set[i].code;
-        int n = 0;
-        if (c >= 0x10000) letter[n++] = (char)(0xF0 | c >> 18), letter[n++] = (char)(0x80 | (c >> 12 & 63));
-        else if (c >= 0x800) letter[n++] = (char)(0xE0 | c >> 12);
-        letter[n] = (char)(c >= 0x800 ? 0x80 | (c >> 6 & 63) : 0xC0 | c >> 6);
-        letter[n + 1] = (char)(0x80 | (c & 63));
-        letter[n + 2] = 0;
+        write_code(letter, c);
         rows[0] = "wide";
         rows[1] = letter;
         m.y_ticks = rows;
         second = strchr(draw(ANSI, &m, NULL), '\n') + 1;
         CHECKF((int)strspn(second, " ") == 4 - set[i].width, "U+%04X", c);
         CHECK(!strncmp(second + strspn(second, " "), letter, strlen(letter)));
+    }
+}
+
+/* A label that is cut where a letter of two columns would have to be halved takes as many columns as the others. */
+static void cut_letters(void) {
+    enum { N = 4, LETTER = 3 }; /* bytes */
+    static const char wide[] = "\xE7\xBB\x8F";
+    char names[N][LETTER * 40 + 2] = {"", "x", "", "x"};
+    const char *rows[N], *s, *at;
+    float x[N] = {0, 1, 2, 3};
+    for (int i = 0; i < N; i++) {
+        rows[i] = names[i];
+        for (int k = 0; k < 15 + i / 2 * 20; k++) strcat(names[i], wide); /* 30 and 31 columns, 70 and 71 */
+    }
+    for (int terminal = 0; terminal < ATTN_TERMINAL_COUNT; terminal++) {
+        attn_heatmap m = make_map(x, N, 1);
+        m.terminal = terminal;
+        m.no_colorbar = 1;
+        m.y_ticks = rows;
+        s = draw(ANSI, &m, NULL);
+        for (int i = 0; i < N; i++, s = strchr(s, '\n') + 1) {
+            CHECKF(columns(s, strchr(s, '\n')) == 32 + 1 + 2, "row %d has %d columns", i, columns(s, strchr(s, '\n')));
+            at = i < 2 ? s + strspn(s, " ") : s;
+            CHECKF(!strncmp(at, names[i], LETTER) && columns(s, at) == (i < 2 ? 2 - i : 0), "row %d", i);
+        }
+        m = make_map(x, 1, 2); /* two panels of one cell below titles that are cut */
+        m.values = attn_view_f32(x, 3, 2, 1, 1, 0);
+        m.terminal = terminal;
+        m.panel_titles = rows + 2;
+        s = draw(ANSI, &m, NULL);
+        at = strstr(s, names[1]);
+        CHECKF(at && columns(s, at) == 2 + 32 + 2, "the second title is at %d", at ? columns(s, at) : -1);
     }
 }
 
@@ -1203,6 +1259,37 @@ static void errors(void) {
     }
 }
 
+/* The side that is not given counts too, before a byte is written. */
+static void derived_sides(void) {
+    static const float one[1] = {1};
+    static const struct {
+        int64_t rows, cols;
+        int32_t width, height;
+        const char *field; /* NULL: fits */
+        int64_t got;
+    } set[] = {{2000, 1, 1000, 0, "height", 0},  {1, 2000, 0, 1000, "width", 0},   {40000, 1, 0, 0, "height", 40000},
+               {1, 40000, 0, 0, "width", 40000}, {2000, 1, 1000, 900, NULL, 0},    {40000, 1, 900, 900, NULL, 0},
+               {32767 - 64, 1, 0, 0, NULL, 0},   {32768, 1, 0, 0, "height", 32768}};
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++)
+        for (int kind = SVG; kind <= PPM; kind++) {
+            attn_heatmap m = make_map(one, set[i].rows, set[i].cols);
+            attn_writer w = {put, &untouched};
+            attn_error err;
+            m.values.stride[0] = m.values.stride[1] = 0;
+            m.no_colorbar = 1;
+            m.width = set[i].width;
+            m.height = set[i].height;
+            untouched.calls = 0;
+            untouched.fail_at = 1; /* nobody waits for gigabytes */
+            CHECK_STATUS(draws[kind](&m, w, &err), set[i].field ? ATTN_ERR_RANGE : ATTN_ERR_WRITE);
+            if (!set[i].field) continue;
+            CHECK(!strcmp(err.field, set[i].field) && strstr(err.rule, "derived") && untouched.calls == 0);
+            CHECK(err.has_numbers && err.want == 32767 && err.got > 32767);
+            if (kind == PPM && set[i].got) CHECK(err.got == set[i].got);
+        }
+    untouched.fail_at = 0;
+}
+
 /* ---- anything goes: random maps are well-formed, of the size asked for, and inside it */
 
 static void random_maps(void) {
@@ -1265,9 +1352,11 @@ const test_case suite_heatmap[] = {{"heatmap.checker_itself", checker_itself},
                                    {"heatmap.numbers", numbers},
                                    {"heatmap.numbers_outside", numbers_outside},
                                    {"heatmap.escaping", escaping},
+                                   {"heatmap.directions", directions},
                                    {"heatmap.long_labels", long_labels},
                                    {"heatmap.terminal_words", terminal_words},
                                    {"heatmap.letter_widths", letter_widths},
+                                   {"heatmap.cut_letters", cut_letters},
                                    {"heatmap.thinned_labels", thinned_labels},
                                    {"heatmap.terminal_cells", terminal_cells},
                                    {"heatmap.terminal_256", terminal_256},
@@ -1278,5 +1367,6 @@ const test_case suite_heatmap[] = {{"heatmap.checker_itself", checker_itself},
                                    {"heatmap.writers", writers},
                                    {"heatmap.buffers", buffers},
                                    {"heatmap.errors", errors},
+                                   {"heatmap.derived_sides", derived_sides},
                                    {"heatmap.random_maps", random_maps},
                                    {0, 0}};

@@ -231,6 +231,19 @@ static void test_program(void) { /* three steps teach nothing, and it says so */
     remove(state);
 }
 
+static void test_lost_output(void) {
+    static char name[] = "train_align", steps[] = "--steps", none[] = "0";
+    char *argv[] = {name, steps, none, NULL};
+    FILE *full = fopen("/dev/full", "r+b"), *log = tmpfile();
+    if (!full) test_skip("there is no /dev/full");
+    if (full && CHECK(log != NULL)) {
+        CHECK(train_align(3, argv, full, log) == 1);
+        slurp(log, said.log, sizeof said.log);
+        CHECKF(strstr(said.log, "the output is lost"), "%s", said.log);
+    }
+    if (full) fclose(full);
+}
+
 const test_case suite_train_align[] = {
     {"train_align.dates", test_dates},
     {"train_align.forms", test_forms},
@@ -240,5 +253,6 @@ const test_case suite_train_align[] = {
     {"train_align.resumes", test_resumes},
     {"train_align.usage", test_usage},
     {"train_align.program", test_program},
+    {"train_align.lost_output", test_lost_output},
     {0, 0},
 };

@@ -3386,8 +3386,10 @@ static attn_status attn__check_lengths(const attn_desc *d, int field, int64_t mo
 
 static int64_t attn__blocks(int64_t n, int64_t of) { return n / of + (n % of != 0); }
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
-static int64_t attn__bytes_of(int64_t floats) { return attn__mul64(attn__add64(attn__mul64(floats, 4),
-    ATTN__ALIGN - 1) / ATTN__ALIGN, ATTN__ALIGN); }
+static int64_t attn__bytes_of(int64_t floats)
+{
+    return floats > ATTN__HUGE / 8 ? ATTN__HUGE : (floats * 4 + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN;
+}
 static int attn__is_kernel(int32_t score) { return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_CONSTANT; }
 static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
 
@@ -6098,11 +6100,6 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     return t;
 }
 
-/* What follows steers, and is compiled for size: the work is done by the functions above. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#  pragma GCC optimize("Os")
-#endif
-
 /* ------------------------------------------------------------------------------------------------------ >>run
    A phase of a call is a step, cut into tasks. */
 typedef struct attn__task {
@@ -6394,6 +6391,11 @@ static void attn__job_task(void *arg, int64_t index, int32_t worker)
     const attn__job *job = (const attn__job *)arg;
     attn_task(job->plan, job->workspace, job->phase, index, worker);
 }
+/* What follows steers, and is compiled for size: the work is done by the functions above. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#  pragma GCC optimize("Os")
+#endif
+
 /* ---- from descriptor to call */
 
 /* The sizes that the letters of a walk stand for, and the operands that it found. */

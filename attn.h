@@ -1,4 +1,4 @@
-/* attn.h - v0.2.0 - attention for C in one header - MIT or Unlicense, at your choice (end of file)
+/* attn.h - v0.3.0 - attention for C in one header - MIT or Unlicense, at your choice (end of file)
    SPDX-License-Identifier: MIT OR Unlicense
 
    A complete program (cc -O2 demo.c -lm):
@@ -83,9 +83,10 @@
              are reentrant: there is no mutable global, no init call.
 
    ERRORS    Every call returns a status, and fills *err (may be NULL) with the field, the rule and the two numbers. On
-             error no output byte has been written. Checks are always on. A parameter of another score (sigma with DOT,
-             positions without ATTN_ALIGN_POSITIONS, ...) is an error; numbers whose flag is 0 are not looked at. An
-             output must not overlap an input or another output; views that interleave, as the slots of a packed array
+             error no output byte has been written. Checks are always on. What is set and cannot count is an error: a
+             parameter of another score (sigma with DOT), positions without ATTN_ALIGN_POSITIONS, window_left without
+             window, weights_after_dropout without weights, data in a view of rank 0. Only seed, dropout_origin, align
+             and weights_after_dropout may stand where dropout, or what uses positions, is off. An output must not overlap an input or another output; views that interleave, as the slots of a packed array
              do, are told apart.
 
    BINDINGS  cc -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h -o libattn.so -lm  makes a library. Enums are passed
@@ -111,7 +112,7 @@
 #define ATTN_H_INCLUDED
 
 #define ATTN_VERSION_MAJOR 0
-#define ATTN_VERSION_MINOR 2
+#define ATTN_VERSION_MINOR 3
 #define ATTN_VERSION_PATCH 0
 #define ATTN_VERSION_NUMBER (ATTN_VERSION_MAJOR*10000 + ATTN_VERSION_MINOR*100 + ATTN_VERSION_PATCH)
 
@@ -250,11 +251,13 @@ typedef enum attn_score {
 } attn_score;
 
 typedef enum attn_align {       /* p[b,i], the position of query i among the keys; causal, window and ALiBi use it */
-    ATTN_ALIGN_TOP_LEFT = 0,    /* p = i */
+    ATTN_ALIGN_UNSET = 0,       /* p = i where Sq == Sk; else causal, a bounded window and ALiBi need one of the others,
+                                   for a forgotten choice there is a decode that is wrong without a word */
     ATTN_ALIGN_BOTTOM_RIGHT,    /* p = i + len_k - len_q: the last query sits at the last key (decode, chunked prefill).
                                    len_k: key_lengths (per query where so given), else Sk; len_q: query_lengths,
                                    else Sq */
     ATTN_ALIGN_POSITIONS,       /* p = positions[b] + i, or positions[b,i]; may be negative or beyond Sk */
+    ATTN_ALIGN_TOP_LEFT,        /* p = i, whatever Sq and Sk are */
     ATTN_ALIGN_COUNT
 } attn_align;
 
@@ -563,10 +566,10 @@ ATTN_DEF attn_isa    attn_best_isa(void);                          /* what ATTN_
 ATTN_DEF const char *attn_isa_string(attn_isa isa);                /* "avx2" */
 ATTN_DEF const char *attn_score_string(attn_score score);          /* "scaled dot product" */
 ATTN_DEF int32_t     attn_version(void);                           /* compare with ATTN_VERSION_NUMBER */
-/* The library's own elementary functions, exactly as the kernels use them (0 = exp, 1 = log, 2 = tanh): y[i] = f(x[i]).
-   exp below 2^-126 is 0.
-   isa as in the descriptor. x and y may be the same array. */
-ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y, int64_t n, attn_isa isa);
+/* The library's own elementary functions, exactly as the kernels use them: y[i] = f(x[i]). exp below 2^-126 is 0. isa as
+   in the descriptor. x and y may be the same array. */
+typedef enum attn_function { ATTN_EXP = 0, ATTN_LOG, ATTN_TANH, ATTN_FUNCTION_COUNT } attn_function;
+ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa);
 
 /* ---- pictures (ATTN_NO_HEATMAP leaves them out) */
 #ifndef ATTN_NO_HEATMAP
@@ -2986,6 +2989,8 @@ static int64_t attn__elements(const attn_view *v)
     return n;
 }
 
+enum { ATTN__RANK_NONE = -1, ATTN__RANK_OVERFLOW = -2 };     /* of what the functions that make views cannot make */
+
 static int64_t attn__type_size(int32_t type)
 {
     return type == ATTN_U8 ? 1 : type == ATTN_F16 || type == ATTN_BF16 ? 2 : type == ATTN_F64 || type == ATTN_I64 ? 8 :
@@ -3109,6 +3114,8 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
     const int axes = attn__axes_of(f->shape, v->rank, axis);
     int64_t elements;
     int i;
+    ATTN__RULE(v->rank != ATTN__RANK_OVERFLOW, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
+               "must have fewer than 2^60 elements");
     if (v->rank != axes || axes < 1)
         return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), attn__rule_of(f, ATTN__T_AXES), v->rank,
                            axes > 0 ? axes : 1);
@@ -3236,12 +3243,15 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
     for (f = fields; f < fields + count; f++) {
         attn__found *found = &w->found[w->count];
         attn_view v;
+        const void *data;
         int32_t rank;
         int i, axis[4];
         if (only && !(f->flags & only)) continue;
         ATTN__COPY(&rank, (const char *)structure + f->offset + offsetof(attn_view, rank), sizeof rank);
-        if (f->flags & (ATTN__FOR_SOME | ATTN__NEEDED)) ATTN__TRY(attn__check_taken(f, rank, w->takes, err));
-        if (!rank) continue;
+        ATTN__COPY(&data, (const char *)structure + f->offset, sizeof data);
+        if (f->flags & (ATTN__FOR_SOME | ATTN__NEEDED) && (rank || !data))
+            ATTN__TRY(attn__check_taken(f, rank, w->takes, err));
+        if (!rank && !data) continue;           /* absent; data without a rank is a forgotten one */
         v = attn__view_in(structure, f);
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
                                    &found->span, err));
@@ -3288,19 +3298,20 @@ static int64_t attn__int_at(const attn_view *v, int64_t index)
     return v->type == ATTN_I32 ? ((const int32_t *)v->data)[index] : ((const int64_t *)v->data)[index];
 }
 
-/* lengths [B] or [B,Sq], each 0..most */
-static attn_status attn__check_lengths(const attn_desc *d, int field, int64_t most, attn_error *err)
+/* lengths or positions, [B] or [B,Sq], each least..most */
+static attn_status attn__check_ints(const attn_desc *d, int field, int64_t least, int64_t most, const char *at_most,
+                                    attn_error *err)
 {
     const attn_view v = attn__view_at(d, field);
     const char *name = attn__name_of(&attn__fields[field], ATTN__T_VIEW);
     const int64_t n = v.rank == 2 ? v.size[1] : 1;
     int64_t b, i;
-    for (b = 0; v.rank && v.data && b < v.size[0]; b++)
+    if (!v.rank || !v.data || n == 0) return ATTN_OK;
+    for (b = 0; b < v.size[0]; b++)
         for (i = 0; i < n; i++) {
             const int64_t x = attn__int_at(&v, b * v.stride[0] + (v.rank == 2 ? i * v.stride[1] : 0));
-            if (x < 0) return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at least", x, 0);
-            if (x > most)
-                return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at most the size of its axis", x, most);
+            if (x < least) return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at least", x, least);
+            if (x > most) return attn__fail2(err, ATTN_ERR_RANGE, name, at_most, x, most);
         }
     return ATTN_OK;
 }
@@ -3379,6 +3390,8 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
                "must be given for ATTN_ALIGN_POSITIONS");
     ATTN__RULE(d->align == ATTN_ALIGN_POSITIONS || !d->positions.rank, ATTN_ERR_OPTION, "align",
                "must be ATTN_ALIGN_POSITIONS where positions are given");
+    ATTN__RULE(d->window || (d->window_left == 0 && d->window_right == 0), ATTN_ERR_OPTION,
+               d->window_left ? "window_left" : "window_right", "counts only with window");
     ATTN__RULE(d->empty >= 0 && d->empty < ATTN_EMPTY_COUNT, ATTN_ERR_OPTION, "empty", "must be one of attn_empty");
     ATTN__RULE(attn__is_number(d->softcap) && d->softcap >= 0.0f, ATTN_ERR_RANGE, "softcap",
                "must be finite and > 0, or 0 for none");
@@ -3398,17 +3411,25 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
     return ATTN_OK;
 }
 
+#define ATTN__FAR ((int64_t)1 << 62)    /* positions up to here can be added to sizes */
 /* What the arrays hold that can be looked at. */
 static attn_status attn__check_contents(const attn_desc *d, const attn__walk *w, attn_error *err)
 {
+    const char *axis = "must be at most the size of its axis";
     const attn_view *sigma = &d->sigma_per_head;
     int64_t h;
-    ATTN__TRY(attn__check_lengths(d, ATTN__F_key_lengths, ATTN__LETTER(w, 'S'), err));
-    ATTN__TRY(attn__check_lengths(d, ATTN__F_query_lengths, ATTN__LETTER(w, 'Q'), err));
+    ATTN__TRY(attn__check_ints(d, ATTN__F_key_lengths, 0, ATTN__LETTER(w, 'S'), axis, err));
+    ATTN__TRY(attn__check_ints(d, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
+    ATTN__TRY(attn__check_ints(d, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", err));
     for (h = 0; sigma->rank && sigma->data && h < sigma->size[0]; h++)
         ATTN__RULE(attn__is_width(((const float *)sigma->data)[h * sigma->stride[0]]), ATTN_ERR_RANGE, "sigma_per_head",
                    "must be within 1e-18..1e18");
     return ATTN_OK;
+}
+
+static int attn__uses_positions(const attn_desc *d)
+{
+    return d->causal || d->alibi.rank || (d->window && (d->window_left >= 0 || d->window_right >= 0));
 }
 
 /* All rules of a descriptor; only: as attn__check_fields, where the walk knows the sizes already. */
@@ -3425,6 +3446,11 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
     for (i = 0; i < w->count; i++) any |= w->found[i].written;
     ATTN__RULE(any, ATTN_ERR_NULL, "out", "must be given, or another result");
     ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
+    ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank ||
+               only, ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");
+    ATTN__RULE(d->align != ATTN_ALIGN_UNSET || ATTN__LETTER(w, 'Q') == ATTN__LETTER(w, 'S') || !attn__uses_positions(d),
+               ATTN_ERR_OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at the "
+               "last key, as in decode), ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS");
     if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank && d->q.size[3] != ATTN__LETTER(w, 'U'))
         return attn__fail2(err, ATTN_ERR_SIZE, "q.size[3]", "must equal the size of w_v where w_q is absent",
                            d->q.size[3], ATTN__LETTER(w, 'U'));
@@ -4781,6 +4807,18 @@ static attn_status attn__run_plan(const attn_plan *plan, void *workspace, attn_e
 #endif
 
 /* ---- views */
+/* What cannot be a view of anything: refused by whatever takes it or a part of it. */
+static attn_view attn__no_view(attn_view v, int rank)
+{
+    v.rank = rank;
+    return v;
+}
+/* A view that lies in `rows` rows of `row` elements, if so many can be. */
+static attn_view attn__within(attn_view v, int64_t row, int64_t rows)
+{
+    return row > 0 && rows > 0 && attn__elements(&v) > 0 && attn__mul64(row, rows) > ATTN__HUGE / 8 ?
+        attn__no_view(v, ATTN__RANK_OVERFLOW) : v;
+}
 static attn_view attn__view(const void *data, attn_type type, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
 {
     attn_view v;
@@ -4798,13 +4836,7 @@ static attn_view attn__view(const void *data, attn_type type, int rank, int64_t 
     for (i = rank - 2; i >= 0; i--) v.stride[i] = v.size[i + 1] > 0 ? attn__mul64(v.stride[i + 1], v.size[i + 1]) :
         v.stride[i + 1];
     for (i = rank; i < 4; i++) v.size[i] = 0;
-    return v;
-}
-/* What cannot be a view of anything: refused by whatever takes it. */
-static attn_view attn__no_view(attn_view v)
-{
-    v.rank = -1;
-    return v;
+    return attn__within(v, v.stride[0], v.size[0]);
 }
 static int attn__has_axis(const attn_view *v, int axis) { return axis >= 0 && axis < v->rank && axis <= 3; }
 static attn_out attn__out(void *data, attn_view v)
@@ -4836,11 +4868,13 @@ ATTN_DEF attn_out attn_out_bshd(float *data, int64_t b, int64_t s, int64_t h, in
 { return attn__out(data, attn_view_bshd(data, b, s, h, d)); }
 ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_t s, int64_t h, int64_t d)
 {
+    const attn_view whole = attn_view_f32(data, 4, b, s, 3, attn__mul64(h > 0 ? h : 0, d > 0 ? d : 0));
     attn_view v = attn_view_bshd(data, b, s, h, d);
-    if (which < 0 || which > 2) return attn__no_view(v);
-    if (data && h > 0 && d > 0) v.data = data + which * attn__mul64(h, d);
-    v.stride[0] = attn__mul64(3, v.stride[0]);
-    v.stride[2] = attn__mul64(3, v.stride[2]);
+    if (which < 0 || which > 2) return attn__no_view(v, ATTN__RANK_NONE);
+    if (whole.rank != 4 || v.rank != 4) return attn__no_view(v, ATTN__RANK_OVERFLOW);
+    v.stride[0] = whole.stride[0];
+    v.stride[2] = whole.stride[1];
+    if (data && attn__elements(&v) > 0) v.data = data + which * whole.stride[2];
     return v;
 }
 ATTN_DEF attn_view attn_view_rows(const float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row)
@@ -4848,19 +4882,21 @@ ATTN_DEF attn_view attn_view_rows(const float *data, int64_t b, int64_t s, int64
     attn_view v = attn_view_bshd(data, b, s, h, d);
     v.stride[0] = s > 0 && row > 0 ? attn__mul64(s, row) : 0;
     v.stride[2] = row;
-    return v;
+    return attn__within(v, v.stride[0], b);
 }
 ATTN_DEF attn_out attn_out_rows(float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row)
 { return attn__out(data, attn_view_rows(data, b, s, h, d, row)); }
 ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t count)
 {
-    if (v.rank == 0) return v;
-    if (!attn__has_axis(&v, axis)) return attn__no_view(v);
+    if (v.rank <= 0) return v;
+    if (!attn__has_axis(&v, axis)) return attn__no_view(v, ATTN__RANK_NONE);
     if (first < 0 || count < 0 || count > v.size[axis] || first > v.size[axis] - count) {
         v.size[axis] = -1;                          /* refused by whatever takes it */
         return v;
     }
-    if (v.data && count > 0) v.data = (const char *)v.data + first * v.stride[axis] * attn__type_size(v.type);
+    if (v.data && count > 0)
+        v.data = (const char *)((uintptr_t)v.data + (uintptr_t)first * (uintptr_t)v.stride[axis] *
+                                (uintptr_t)attn__type_size(v.type));
     v.size[axis] = count;
     return v;
 }
@@ -4873,8 +4909,8 @@ ATTN_DEF attn_out attn_out_slice(attn_out o, int axis, int64_t first, int64_t co
 ATTN_DEF attn_view attn_view_swap(attn_view v, int axis_a, int axis_b)
 {
     int64_t n, s;
-    if (v.rank == 0) return v;
-    if (!attn__has_axis(&v, axis_a) || !attn__has_axis(&v, axis_b)) return attn__no_view(v);
+    if (v.rank <= 0) return v;
+    if (!attn__has_axis(&v, axis_a) || !attn__has_axis(&v, axis_b)) return attn__no_view(v, ATTN__RANK_NONE);
     n = v.size[axis_a];
     s = v.stride[axis_a];
     v.size[axis_a] = v.size[axis_b];
@@ -5272,6 +5308,7 @@ ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, cons
     d.q = q;
     d.k = k;
     d.scores = scores;
+    d.weights_after_dropout = 0;
     return attn_forward(&d, err);
 }
 
@@ -5299,6 +5336,11 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
 }
 static const attn__field attn__mask_field = {
     ATTN__TEXTS("mask", "[B,H,Sq,Sk]; without heads H = 1"), "BHQS", ATTN__BYTES, 0, 0, ATTN__RESULT | ATTN__NEEDED};
+static int64_t attn__out_elements(const attn_out *o)       /* absent: none */
+{
+    const attn_view v = attn_view_of(*o);
+    return v.rank ? attn__elements(&v) : 0;
+}
 static uint8_t *attn__byte_at(const attn_out *m, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     return (uint8_t *)m->data + (b*m->stride[0] + h*m->stride[1] + i*m->stride[2] + j*m->stride[3]);
@@ -5332,6 +5374,7 @@ ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_err
     int flags = ATTN__WITH_DATA;
     ATTN__FIND_PLACE(attn__mask_find_place(&mask, &d, &flags, err));
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, &d, flags, err));
+    if (!attn__out_elements(&mask)) return attn__success(err);
 #ifdef ATTN_CUDA
     if (flags & ATTN__ON_DEVICE) return attn__mask_on_device(&mask, d, 0, err);
 #endif
@@ -5376,6 +5419,7 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, NULL, ATTN__WITH_DATA, err));
     ATTN__RULE(attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
                "must be within 0..1");
+    if (!attn__out_elements(&mask)) return attn__success(err);
 #ifdef ATTN_CUDA
     {
         const int here = mask.data ? attn__cuda_place(mask.data, err) : ATTN__PLACE_HOST;
@@ -5446,6 +5490,7 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
         return attn__success(err);
     }
 #endif
+    if (!attn__out_elements(&out) && !attn__out_elements(&lse)) return attn__success(err);
     saved = attn__fp_enter();
     attn__merge_rows(&out_a, &lse_a, &out_b, &lse_b, &out, &lse);
     attn__fp_leave(saved);
@@ -5817,7 +5862,7 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
         d->out.stride[2] = desc->out.stride[1];
         d->out.stride[3] = desc->out.stride[2];
     }
-    ATTN__TRY(attn__plan_placed(d, &m->plan, flags, err));
+    ATTN__TRY(attn__plan_placed(d, &m->plan, flags | ATTN__NO_RESULT_NEEDED, err));
     for (i = 0; i < (w[3].rank ? 4 : 3); i++) {
         const size_t bytes = attn__bmm_workspace(&m->product[i], d);
         most = bytes > most ? bytes : most;
@@ -7849,7 +7894,7 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
     a->grad.accumulate &= ~7u;
     ATTN__TRY(attn__plan_gradients_placed(d, &a->grad, &a->m.plan, a->m.flags, err));
     a->inner_bytes = (int64_t)a->m.plan.workspace_bytes;
-    ATTN__TRY(attn__plan_placed(d, &a->m.plan, a->m.flags, err));
+    ATTN__TRY(attn__plan_placed(d, &a->m.plan, a->m.flags | ATTN__NO_RESULT_NEEDED, err));
     least = (int64_t)a->m.plan.workspace_bytes;
     a->inner_bytes = least > a->inner_bytes ? least : a->inner_bytes;
     for (i = 0; i < 3; i++) {
@@ -7970,12 +8015,12 @@ ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha
 #endif /* ATTN_NO_BACKWARD */
 
 /* ---- small things */
-ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y, int64_t n, attn_isa isa)
+ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa)
 {
     const attn__kernels *f;
     attn__fp_state saved;
     int64_t i;
-    if (function < 0 || function > 2 || (int)isa < 0 || isa >= ATTN_ISA_COUNT) return ATTN_ERR_OPTION;
+    if ((int)function < 0 || function >= ATTN_FUNCTION_COUNT || (int)isa < 0 || isa >= ATTN_ISA_COUNT) return ATTN_ERR_OPTION;
     if (n < 0) return ATTN_ERR_SIZE;
     if (n > 0 && (!x || !y)) return ATTN_ERR_NULL;
     if (isa != ATTN_ISA_AUTO && !attn__cpu_has(isa)) return ATTN_ERR_ISA;
@@ -7984,7 +8029,7 @@ ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y,
 #endif
     f = attn__table((int32_t)(isa == ATTN_ISA_AUTO ? attn_best_isa() : isa));
     saved = attn__fp_enter();
-    (function == 0 ? f->exp : function == 1 ? f->log : f->tanh)(x, y, n);
+    (function == ATTN_EXP ? f->exp : function == ATTN_LOG ? f->log : f->tanh)(x, y, n);
     attn__fp_leave(saved);
     for (i = 0; i < n; i++) y[i] = attn__quiet(y[i]);
     return ATTN_OK;

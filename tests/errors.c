@@ -292,15 +292,17 @@ static void test_accepted(void) { /* what the changes below start from */
     ACCEPTED(gaussian, (void)0);
     ACCEPTED(gaussian, d.sigma = 0.5f);
     ACCEPTED(gaussian, d.sigma_per_head = attn_view_f32(m.small, 1, H, 0, 0, 0));
-    ACCEPTED(valid, d.window_left = -77); /* not looked at: window is 0 */
     ACCEPTED(valid, d.scale_set = 1);
     ACCEPTED(valid, memset(&d.v, 0, sizeof d.v); memset(&d.out, 0, sizeof d.out));
     ACCEPTED(valid, d.dropout = 1);
     ACCEPTED(valid, d.mask = mask(1, SK, 0, 0, 0));
     ACCEPTED(valid, d.mask = mask(4, B, 1, SQ, 1));
-    ACCEPTED(valid, d.window = 1; d.window_left = ATTN_UNBOUNDED; d.window_right = 0);
+    ACCEPTED(valid, d.window = 1; d.window_left = ATTN_UNBOUNDED; d.window_right = 0; d.align = ATTN_ALIGN_TOP_LEFT);
     ACCEPTED(valid, d.window = 1; d.window_left = INT64_MAX; d.window_right = INT64_MAX;
              d.align = ATTN_ALIGN_BOTTOM_RIGHT);
+    ACCEPTED(valid, d.weights_after_dropout = 1; d.dropout = 0.5f);
+    ACCEPTED(valid, d.weights_after_dropout = 1; memset(&d.weights, 0, sizeof d.weights)); /* as in evaluation */
+    ACCEPTED(valid, d.seed = 7; d.dropout_origin[2] = 5; d.align = ATTN_ALIGN_BOTTOM_RIGHT);
 }
 
 static void test_null(void) {
@@ -592,13 +594,27 @@ static void test_range(void) {
 
 static void test_long_lengths(void) { /* beyond 32 bits, where half a number would be in range */
     static const int64_t far[] = {(int64_t)1 << 32, ((int64_t)1 << 32) + 1, -((int64_t)1 << 32), INT64_MAX, INT64_MIN};
+    static const int64_t edge = (int64_t)1 << 62; /* of positions: what can still be added to */
     for (int i = 0; i < 5; i++) {
         int64_t lengths[B] = {1, far[i]};
         REFUSED(valid, ATTN_ERR_RANGE, "key_lengths", d.key_lengths = attn_view_i64(lengths, 1, B, 0, 0, 0));
         REFUSED(valid, ATTN_ERR_RANGE, "query_lengths", d.query_lengths = attn_view_i64(lengths, 1, B, 0, 0, 0));
-        ACCEPTED(valid, d.align = ATTN_ALIGN_POSITIONS; d.causal = d.window = 1;
-                 d.positions = attn_view_i64(lengths, 1, B, 0, 0, 0));
+        if (i < 3)
+            ACCEPTED(valid, d.align = ATTN_ALIGN_POSITIONS; d.causal = d.window = 1;
+                     d.positions = attn_view_i64(lengths, 1, B, 0, 0, 0));
+        else REFUSED(valid, ATTN_ERR_RANGE, "positions", d.align = ATTN_ALIGN_POSITIONS;
+                     d.positions = attn_view_i64(lengths, 1, B, 0, 0, 0));
     }
+    for (int side = -1; side < 2; side += 2)
+        for (int beyond = 0; beyond < 2; beyond++) {
+            int64_t positions[B * SQ] = {0};
+            positions[B * SQ - 1] = side * (edge + beyond);
+            if (beyond)
+                REFUSED(valid, ATTN_ERR_RANGE, "positions", d.align = ATTN_ALIGN_POSITIONS;
+                        d.positions = attn_view_i64(positions, 2, B, SQ, 0, 0));
+            else ACCEPTED(valid, d.align = ATTN_ALIGN_POSITIONS; d.alibi = floats(1, H, 0, 0, 0);
+                          d.positions = attn_view_i64(positions, 2, B, SQ, 0, 0));
+        }
 }
 
 static void test_option(void) {
@@ -634,6 +650,104 @@ static void test_option(void) {
     REFUSED(given, ATTN_ERR_OPTION, "k", d.k = attn_view_bhsd(m.k, B, HKV, SK, D));
     REFUSED(valid, ATTN_ERR_OPTION, "align", d.positions = ints(1, B, 0));
     REFUSED(valid, ATTN_ERR_OPTION, "align", d.positions = ints(1, B, 0); d.align = ATTN_ALIGN_BOTTOM_RIGHT);
+    REFUSED(valid, ATTN_ERR_OPTION, "window_left", d.window_left = -77); /* what is set and cannot count */
+    REFUSED(valid, ATTN_ERR_OPTION, "window_left", d.window_left = ATTN_UNBOUNDED);
+    REFUSED(valid, ATTN_ERR_OPTION, "window_right", d.window_right = 1);
+    REFUSED(valid, ATTN_ERR_OPTION, "weights_after_dropout", d.weights_after_dropout = 1; d.dropout = 0.5f;
+            memset(&d.weights, 0, sizeof d.weights));
+    REFUSED(valid, ATTN_ERR_RANK, "mask.rank", d.mask.data = m.mask);
+    REFUSED(valid, ATTN_ERR_RANK, "q.rank", d.q.rank = 0);
+    REFUSED(valid, ATTN_ERR_RANK, "out.rank", d.out.rank = 0);
+}
+
+/* Which key a query sits at is not guessed where it matters and Sq != Sk; every choice is, where Sq == Sk. */
+static attn_desc square(void) {
+    attn_desc d = valid();
+    d.k.size[2] = d.v.size[2] = SQ;
+    no_results(&d);
+    d.out = attn_out_bhsd(m.out, B, H, SQ, DV);
+    return d;
+}
+static attn_view slopes(void) { return attn_view_f32(m.small, 1, H, 0, 0, 0); }
+static void test_align(void) {
+    attn_error err;
+    attn_desc options;
+    attn_out out = attn_out_u8((uint8_t *)m.raw, 4, 1, 1, SQ, SK),
+             as_many = attn_out_u8((uint8_t *)m.raw, 4, 1, 1, SQ, SQ);
+    attn_view x = floats(2, SQ, SK, 0, 0);
+    for (int32_t align = ATTN_ALIGN_UNSET; align < ATTN_ALIGN_COUNT; align++) {
+        attn_view p = ints(1, B, 0);
+        if (align != ATTN_ALIGN_POSITIONS) memset(&p, 0, sizeof p);
+        ACCEPTED(valid, d.align = align; d.positions = p);
+        ACCEPTED(square, d.align = align; d.positions = p; d.causal = d.window = 1; d.alibi = slopes());
+        ACCEPTED(square, d.align = align; d.positions = p; d.causal = 1; d.key_lengths = ints(1, B, 0);
+                 m.ints[0] = 1);
+        ACCEPTED(valid, d.align = align; d.positions = p; d.window = 1;
+                 d.window_left = d.window_right = ATTN_UNBOUNDED);
+        if (align == ATTN_ALIGN_UNSET) continue;
+        ACCEPTED(valid, d.align = align; d.positions = p; d.causal = d.window = 1; d.alibi = slopes());
+    }
+    REFUSED(valid, ATTN_ERR_OPTION, "align", d.causal = 1);
+    REFUSED(valid, ATTN_ERR_OPTION, "align", d.alibi = slopes());
+    REFUSED(valid, ATTN_ERR_OPTION, "align", d.window = 1; d.window_left = ATTN_UNBOUNDED);
+    REFUSED(valid, ATTN_ERR_OPTION, "align", d.window = 1; d.window_right = ATTN_UNBOUNDED);
+    REFUSED(valid, ATTN_ERR_OPTION, "align", d.causal = 1; d.key_lengths = ints(1, B, 0); m.ints[0] = m.ints[1] = SQ);
+    REFUSED(given, ATTN_ERR_OPTION, "align", d.causal = 1);
+    REFUSED(valid, ATTN_ERR_OPTION, "align", d.causal = 1; d.q.size[2] = 0; no_results(&d);
+            d.out = attn_out_bhsd(m.out, B, H, 0, DV)); /* a call without a row, too */
+    memset(&options, 0, sizeof options);
+    options.causal = 1;
+    CHECK_STATUS(attn_mask(out, &options, &err), ATTN_ERR_OPTION);
+    CHECK(!strcmp(err.field, "align") && strstr(err.rule, "ATTN_ALIGN_TOP_LEFT") && strstr(err.rule, "decode"));
+    CHECK(!unpainted());
+    CHECK_STATUS(attn_mask(as_many, &options, &err), ATTN_OK);
+    paint();
+    CHECK_STATUS(attn_softmax(x, attn_out_f32(m.weights, 2, SQ, SK, 0, 0), &options, &err), ATTN_ERR_OPTION);
+    CHECK(!strcmp(err.field, "align") && !unpainted());
+    CHECK_STATUS(attn_softmax(floats(2, SQ, SQ, 0, 0), attn_out_f32(m.weights, 2, SQ, SQ, 0, 0), &options, &err),
+                 ATTN_OK);
+    memset(&options, 0, sizeof options);
+    options.alibi = slopes(); /* does not count in a mask */
+    CHECK_STATUS(attn_mask(out, &options, &err), ATTN_OK);
+}
+
+/* Sizes whose product no 64 bits hold make a view that every call refuses, and so does each part of it; no data moves. */
+static void test_huge_views(void) {
+    const int64_t n = (int64_t)1 << 40;
+    attn_view v[6];
+    v[0] = attn_view_f32(m.q, 3, n, n, 1, 0);
+    v[1] = attn_view_bhsd(m.q, n, 1, n, 1);
+    v[2] = attn_view_bshd(m.q, 1, n, n, n);
+    v[3] = attn_view_qkv(m.q, 2, 1, 1, n, n);
+    v[4] = attn_view_qkv(m.q, 1, n, (int64_t)1 << 19, 1, 1);
+    v[5] = attn_view_rows(m.q, n, n, 1, 1, n);
+    for (int i = 0; i < 6; i++) {
+        attn_view parts[4];
+        parts[0] = v[i];
+        parts[1] = attn_view_slice(v[i], 0, 0, 1);
+        parts[2] = attn_view_swap(attn_view_slice(attn_view_slice(v[i], 1, 0, 1), 2, 0, 1), 0, 1);
+        parts[3] = attn_view_slice(v[i], 0, 0, 0);
+        for (int part = 0; part < 4; part++) {
+            CHECKF(parts[part].data == m.q, "view %d, part %d: data moved", i, part);
+            REFUSED(valid, ATTN_ERR_OVERFLOW, "q", d.q = parts[part]);
+        }
+    }
+    v[0] = attn_view_qkv(m.q, 2, 0, n, n, n); /* no element: legal, and nothing moves */
+    CHECK(v[0].data == m.q && v[0].rank == 4);
+}
+
+/* Calls without an element return at once, however many rows of none there are. */
+static void test_no_elements(void) {
+    const int64_t n = (int64_t)1 << 40;
+    attn_desc options;
+    attn_out mask_out = attn_out_u8((uint8_t *)m.raw, 4, 1, 1, n, 0), merged = attn_out_bhsd(m.out, 1, 1, n, 0), none;
+    attn_view rows = attn_view_bhsd(m.q, 1, 1, n, 0), lse = attn_view_f32(m.q, 3, 1, 1, n, 0);
+    memset(&options, 0, sizeof options);
+    memset(&none, 0, sizeof none);
+    lse.stride[2] = 0;
+    CHECK_STATUS(attn_mask(mask_out, &options, 0), ATTN_OK);
+    CHECK_STATUS(attn_dropout_mask(mask_out, &options, 0), ATTN_OK);
+    CHECK_STATUS(attn_merge(rows, lse, rows, lse, merged, none, 0), ATTN_OK);
 }
 
 static void test_missing_isa(void) {
@@ -755,7 +869,8 @@ static void test_overlap(void) {
     REFUSED(valid, ATTN_ERR_OVERLAP, "weights",
             d.mask = attn_view_u8((uint8_t *)m.weights + 4 * SCORES - SK, 1, SK, 0, 0, 0));
     REFUSED(valid, ATTN_ERR_OVERLAP, "lse", d.sink = attn_view_f32(m.lse, 1, H, 0, 0, 0));
-    REFUSED(valid, ATTN_ERR_OVERLAP, "out", d.alibi = attn_view_f32(m.out, 1, H, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_OVERLAP, "out", d.alibi = attn_view_f32(m.out, 1, H, 0, 0, 0);
+            d.align = ATTN_ALIGN_BOTTOM_RIGHT);
     REFUSED(gaussian, ATTN_ERR_OVERLAP, "out", d.sigma_per_head = attn_view_f32(m.small, 1, H, 0, 0, 0);
             d.out.data = m.small);
     REFUSED(additive, ATTN_ERR_OVERLAP, "lse", d.lse.data = m.small);
@@ -921,13 +1036,13 @@ static void test_pieces(void) {
     FAILS(attn_merge(x, q, x, q, attn_out_bhsd(m.scores, B, H, SQ, DV), nowhere, &err), ATTN_ERR_OVERLAP, "out");
     FAILS(attn_merge(x, q, x, q, o, attn_out_f32(m.out, 3, B, H, SQ, 0), &err), ATTN_ERR_OVERLAP, "out");
 
-    CHECK_STATUS(attn_elementary(3, m.q, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_OPTION);
-    CHECK_STATUS(attn_elementary(-1, m.q, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_OPTION);
-    CHECK_STATUS(attn_elementary(0, 0, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_NULL);
-    CHECK_STATUS(attn_elementary(0, m.q, 0, 4, ATTN_ISA_AUTO), ATTN_ERR_NULL);
-    CHECK_STATUS(attn_elementary(0, 0, 0, 0, ATTN_ISA_AUTO), ATTN_OK);
-    CHECK(attn_elementary(0, m.q, m.out, -1, ATTN_ISA_AUTO) != ATTN_OK);
-    CHECK(attn_elementary(0, m.q, m.out, 4, (attn_isa)77) != ATTN_OK);
+    CHECK_STATUS(attn_elementary(ATTN_FUNCTION_COUNT, m.q, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_OPTION);
+    CHECK_STATUS(attn_elementary((attn_function)-1, m.q, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_OPTION);
+    CHECK_STATUS(attn_elementary(ATTN_EXP, 0, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_NULL);
+    CHECK_STATUS(attn_elementary(ATTN_EXP, m.q, 0, 4, ATTN_ISA_AUTO), ATTN_ERR_NULL);
+    CHECK_STATUS(attn_elementary(ATTN_EXP, 0, 0, 0, ATTN_ISA_AUTO), ATTN_OK);
+    CHECK(attn_elementary(ATTN_EXP, m.q, m.out, -1, ATTN_ISA_AUTO) != ATTN_OK);
+    CHECK(attn_elementary(ATTN_EXP, m.q, m.out, 4, (attn_isa)77) != ATTN_OK);
     CHECK(!unpainted());
 }
 
@@ -1042,6 +1157,7 @@ static attn_desc everything(void) { /* a bias, slopes, sinks */
     attn_desc d = valid();
     d.bias = floats(2, SQ, SK, 0, 0);
     d.alibi = d.sink = floats(1, H, 0, 0, 0);
+    d.align = ATTN_ALIGN_TOP_LEFT;
     return d;
 }
 static attn_desc gaussian_per_head(void) {
@@ -1307,7 +1423,7 @@ static void test_backward_overlap(void) {
         d.k.size[2] = d.v.size[2] = SQ;
         no_results(&d);
         d.out = attn_out_bhsd(m.out, B, H, SQ, DV);
-        g.d_weights.rank = 0;
+        memset(&g.d_weights, 0, sizeof g.d_weights);
         g.dq = attn_out_rows(packed, B, SQ, H, D, ROW);
         g.dk = attn_out_rows(packed + H * D, B, SQ, HKV, D, ROW);
         g.dv = attn_out_rows(packed + H * D + HKV * D, B, SQ, HKV, DV, ROW);
@@ -1768,7 +1884,9 @@ static void test_numbers(void) {
     CHECK(ATTN_SCORE_ADDITIVE == 4 && ATTN_SCORE_GAUSSIAN == 5 && ATTN_SCORE_BOXCAR == 6 &&
           ATTN_SCORE_EPANECHNIKOV == 7);
     CHECK(ATTN_SCORE_TRIANGULAR == 8 && ATTN_SCORE_CONSTANT == 9 && ATTN_SCORE_GIVEN == 10 && ATTN_SCORE_COUNT == 11);
-    CHECK(ATTN_ALIGN_TOP_LEFT == 0 && ATTN_ALIGN_BOTTOM_RIGHT == 1 && ATTN_ALIGN_POSITIONS == 2);
+    CHECK(ATTN_ALIGN_UNSET == 0 && ATTN_ALIGN_BOTTOM_RIGHT == 1 && ATTN_ALIGN_POSITIONS == 2 &&
+          ATTN_ALIGN_TOP_LEFT == 3);
+    CHECK(ATTN_EXP == 0 && ATTN_LOG == 1 && ATTN_TANH == 2 && ATTN_FUNCTION_COUNT == 3);
     CHECK(ATTN_EMPTY_ZERO == 0 && ATTN_EMPTY_NAN == 1 && ATTN_EMPTY_UNIFORM == 2);
     CHECK(ATTN_ISA_AUTO == 0 && ATTN_ISA_SCALAR == 1 && ATTN_ISA_AVX2 == 2 && ATTN_ISA_AVX512 == 3);
     CHECK(ATTN_GRAD_Q == 1 && ATTN_GRAD_K == 2 && ATTN_GRAD_V == 4 && ATTN_GRAD_GIVEN_SCORES == 8);
@@ -1893,6 +2011,9 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.range", test_range},
                                   {"errors.long_lengths", test_long_lengths},
                                   {"errors.option", test_option},
+                                  {"errors.align", test_align},
+                                  {"errors.huge_views", test_huge_views},
+                                  {"errors.no_elements", test_no_elements},
                                   {"errors.isa", test_missing_isa},
                                   {"errors.overflow", test_overflow},
                                   {"errors.most_elements", test_most_elements},

@@ -90,7 +90,10 @@
              do, are told apart.
 
    BINDINGS  cc -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h -o libattn.so -lm  makes a library. Enums are passed
-             as int. Structures may grow at their end: a binding must find attn_version()/100 as it was written for.
+             as int. attn_desc, attn_grad, attn_mha_desc, attn_mha_grad and attn_heatmap may grow at their end; their
+             first field, struct_bytes, says how much the caller has: its own sizeof, so that any later library takes
+             it (what the caller lacks counts as 0; what the library does not know must be 0), or 0, where header and
+             library are of one version. The other structures keep their sizes. attn_layout() tells all offsets.
 
    MACROS    define before the include; "impl" = in the file with ATTN_IMPLEMENTATION, "all" = the same in every file
        ATTN_IMPLEMENTATION    impl  compile the implementation here
@@ -127,6 +130,12 @@
 #  else
 #    define ATTN_DEF extern
 #  endif
+#endif
+
+#if defined(__cplusplus) && __cplusplus >= 201402L
+#  define ATTN__0 = {}          /* so that {}, {0} and designators leave no member of a descriptor unset in C++ either */
+#else
+#  define ATTN__0
 #endif
 
 #ifdef __cplusplus
@@ -167,6 +176,7 @@ typedef struct attn_error {
     int64_t     got, want;      /* the offending number and the one it was held against, where there are two */
     int32_t     has_numbers;    /* nonzero: got and want mean something */
     int32_t     cuda;           /* the cudaError_t of ATTN_ERR_CUDA, else 0 */
+    int64_t     reserved[4];    /* 0; room for later versions, so that the size stays */
 } attn_error;
 
 /* ---- views: where data lies and how big it is. Data, sizes and strides, nothing else; cheap to copy.
@@ -297,70 +307,80 @@ typedef struct attn_parallel {
 #define ATTN_UNBOUNDED (-1)     /* for window_left, window_right */
 
 typedef struct attn_desc {
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_desc): see BINDINGS */
+
     /* what attends to what (see SHAPES) */
-    attn_view q, k, v;          /* rank 4. v may be absent when out is */
+    attn_view q ATTN__0, k ATTN__0, v ATTN__0; /* rank 4. v may be absent when out is */
 
     /* results; each may be absent, but not all. f32 */
-    attn_out  out;              /* [B,H,Sq,Dv] */
-    attn_out  lse;              /* [B,H,Sq]  log-sum-exp: the logarithm of the row's mass; -inf for an empty row */
-    attn_out  weights;          /* [B,H,Sq,Sk]  after softmax, before dropout (but see weights_after_dropout) */
-    attn_out  scores;           /* [B,H,Sq,Sk]  raw, scale included. All Sk keys, masks or not: reads them all */
-    attn_out  scores_softcap;   /* [B,H,Sq,Sk]  after softcap. Likewise all keys */
-    attn_out  scores_masked;    /* [B,H,Sq,Sk]  after bias, ALiBi and masks; an excluded entry is -inf */
+    attn_out out ATTN__0;               /* [B,H,Sq,Dv] */
+    attn_out lse ATTN__0;               /* [B,H,Sq]  log-sum-exp: the logarithm of the row's mass; -inf for an empty
+                                           row */
+    attn_out weights ATTN__0;           /* [B,H,Sq,Sk]  after softmax, before dropout (but see weights_after_dropout) */
+    attn_out scores ATTN__0;            /* [B,H,Sq,Sk]  raw, scale included. All Sk keys, masks or not: reads them
+                                           all */
+    attn_out scores_softcap ATTN__0;    /* [B,H,Sq,Sk]  after softcap. Likewise all keys */
+    attn_out scores_masked ATTN__0;     /* [B,H,Sq,Sk]  after bias, ALiBi and masks; an excluded entry is -inf */
 
     /* score */
-    int32_t   score;            /* attn_score */
-    int32_t   scale_set;        /* nonzero: use `scale` as it is, even 0. Zero: scale 0 means the default */
-    float     scale;            /* default 1/sqrt(D) for SCALED_DOT, else 1. An error for the distance kernels */
-    float     sigma;            /* width of the distance kernels, 1e-18..1e18; 0 = 1 */
-    attn_view sigma_per_head;   /* [H]; instead of sigma */
-    attn_view bilinear;         /* M [Dq,Dk] or per head [H,Dq,Dk]; here q and k may differ in D */
-    attn_view w_q, w_k;         /* W_q [h,Dq], W_k [h,Dk], or per head [H,h,.]; absent = identity (then D = h) */
-    attn_view w_v;              /* [h] or [H,h] */
-    attn_view hidden_bias;      /* b [h] or [H,h]; absent = 0 */
-    attn_view given_scores;     /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN; sizes are read from here, q and k stay absent */
+    int32_t score ATTN__0;              /* attn_score */
+    int32_t scale_set ATTN__0;          /* nonzero: use `scale` as it is, even 0. Zero: scale 0 means the default */
+    float scale ATTN__0;                /* default 1/sqrt(D) for SCALED_DOT, else 1. An error for the distance
+                                           kernels */
+    float sigma ATTN__0;                /* width of the distance kernels, 1e-18..1e18; 0 = 1 */
+    attn_view sigma_per_head ATTN__0;   /* [H]; instead of sigma */
+    attn_view bilinear ATTN__0;         /* M [Dq,Dk] or per head [H,Dq,Dk]; here q and k may differ in D */
+    attn_view w_q ATTN__0, w_k ATTN__0; /* W_q [h,Dq], W_k [h,Dk], or per head [H,h,.]; absent = identity (then D =
+                                           h) */
+    attn_view w_v ATTN__0;              /* [h] or [H,h] */
+    attn_view hidden_bias ATTN__0;      /* b [h] or [H,h]; absent = 0 */
+    attn_view given_scores ATTN__0;     /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN; sizes are read from here, q and k stay
+                                           absent */
 
     /* what is added to the score */
-    float     softcap;          /* c > 0: s becomes c*tanh(s/c). 0 = off */
-    attn_view bias;             /* f32, rank 1..4, broadcast from the right against [B,H,Sq,Sk] as numpy does */
-    attn_view alibi;            /* slopes [H]: adds -slope*|p - j| (Press et al. 2021) */
-    attn_view sink;             /* [H]: one more logit in the denominator. A row with a finite sink is never empty */
+    float softcap ATTN__0;              /* c > 0: s becomes c*tanh(s/c). 0 = off */
+    attn_view bias ATTN__0;             /* f32, rank 1..4, broadcast from the right against [B,H,Sq,Sk] as numpy does */
+    attn_view alibi ATTN__0;            /* slopes [H]: adds -slope*|p - j| (Press et al. 2021) */
+    attn_view sink ATTN__0;             /* [H]: one more logit in the denominator. A row with a finite sink is never
+                                           empty */
 
     /* which keys a query may attend to: all of these must allow it */
-    attn_view mask;             /* u8, nonzero = may attend; rank 1..4, broadcast from the right: rank 2 is [Sq,Sk],
-                                   rank 3 [H,Sq,Sk]. One per batch entry: [B,1,Sq,Sk]; padding: [B,1,1,Sk] */
-    attn_view key_lengths;      /* i32/i64 [B] or per query [B,Sq]: keys j < length. 0..Sk */
-    attn_view query_lengths;    /* i32/i64 [B]: queries i >= length are empty rows. 0..Sq */
-    int32_t   causal;           /* nonzero: key j is allowed when j <= p */
-    int32_t   align;            /* attn_align: p for causal, window and ALiBi */
-    attn_view positions;        /* i32/i64 [B] (of the first query) or [B,Sq]; with ATTN_ALIGN_POSITIONS only */
-    int32_t   window;           /* nonzero: the two below count */
-    int32_t   empty;            /* attn_empty: rows without a key */
-    int64_t   window_left;      /* p - window_left <= j <= p + window_right; >= 0 or ATTN_UNBOUNDED */
-    int64_t   window_right;
+    attn_view mask ATTN__0;             /* u8, nonzero = may attend; rank 1..4, broadcast from the right: rank 2 is
+                                           [Sq,Sk], rank 3 [H,Sq,Sk]. One per batch entry: [B,1,Sq,Sk]; padding:
+                                           [B,1,1,Sk] */
+    attn_view key_lengths ATTN__0;      /* i32/i64 [B] or per query [B,Sq]: keys j < length. 0..Sk */
+    attn_view query_lengths ATTN__0;    /* i32/i64 [B]: queries i >= length are empty rows. 0..Sq */
+    int32_t causal ATTN__0;             /* nonzero: key j is allowed when j <= p */
+    int32_t align ATTN__0;              /* attn_align: p for causal, window and ALiBi */
+    attn_view positions ATTN__0;        /* i32/i64 [B] (of the first query) or [B,Sq]; with ATTN_ALIGN_POSITIONS only */
+    int32_t window ATTN__0;             /* nonzero: the two below count */
+    int32_t empty ATTN__0;              /* attn_empty: rows without a key */
+    int64_t window_left ATTN__0;        /* p - window_left <= j <= p + window_right; >= 0 or ATTN_UNBOUNDED */
+    int64_t window_right ATTN__0;
 
     /* dropout of the weights: keep with probability 1-p, scale by 1/(1-p) */
-    float     dropout;          /* p, 0..1 */
-    int32_t   weights_after_dropout;    /* nonzero: `weights` are returned after dropout */
-    uint64_t  seed;             /* the mask is a function of seed and the absolute (b,h,i,j), of nothing else */
-    int64_t   dropout_origin[4];/* absolute (b,h,i,j) of this call's first element */
+    float dropout ATTN__0;              /* p, 0..1 */
+    int32_t weights_after_dropout ATTN__0; /* nonzero: `weights` are returned after dropout */
+    uint64_t seed ATTN__0;              /* the mask is a function of seed and the absolute (b,h,i,j), of nothing else */
+    int64_t dropout_origin[4] ATTN__0;  /* absolute (b,h,i,j) of this call's first element */
 
     /* how to run */
-    int32_t   isa;              /* attn_isa; forced, or an error where the CPU lacks it. For tests and benchmarks */
-    int32_t   reserved;         /* 0 */
-    void     *workspace;        /* attn_workspace_size bytes, any alignment; NULL: one allocation */
-    size_t    workspace_bytes;
-    attn_allocator allocator;
-    attn_parallel  parallel;
+    int32_t isa ATTN__0;                /* attn_isa; forced, or an error where the CPU lacks it. For tests and
+                                           benchmarks */
+    int32_t reserved ATTN__0;           /* 0 */
+    void *workspace ATTN__0;            /* attn_workspace_size bytes, any alignment; NULL: one allocation */
+    size_t workspace_bytes ATTN__0;
+    attn_allocator allocator ATTN__0;
+    attn_parallel parallel ATTN__0;
 
     /* one more result */
-    attn_out  stats;            /* [B,H,Sq,2]  each row's maximum score and its sum of e^(score - maximum), without the
-                                   sink: what attn_backward needs to have the weights again exactly. -inf and 0 for a
-                                   row without mass */
+    attn_out stats ATTN__0;             /* [B,H,Sq,2]  each row's maximum score and its sum of e^(score - maximum),
+                                           without the sink: what attn_backward needs to have the weights again
+                                           exactly. -inf and 0 for a row without mass */
 
     /* with ATTN_CUDA */
-    void     *stream;           /* the cudaStream_t of a call whose arrays lie on a device; NULL: the default stream.
-                                   isa and parallel do not count there */
+    void *stream ATTN__0;               /* the cudaStream_t of a call whose arrays lie on a device; NULL: the default
+                                           stream. isa and parallel do not count there */
 } attn_desc;
 
 /* ---- gradients, described (ATTN_NO_BACKWARD leaves them out; attn_backward below says what they are) */
@@ -373,22 +393,27 @@ typedef enum attn_grad_bit {    /* for `accumulate`: one bit per gradient, in th
 } attn_grad_bit;
 
 typedef struct attn_grad {
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_grad) */
+
     /* gradients of a loss with respect to the forward's results; each may be absent, but not all */
-    attn_view d_out;            /* [B,H,Sq,Dv] */
-    attn_view d_weights;        /* [B,H,Sq,Sk]  of the weights as they were returned (see weights_after_dropout) */
-    attn_view d_lse;            /* [B,H,Sq] */
+    attn_view d_out ATTN__0;            /* [B,H,Sq,Dv] */
+    attn_view d_weights ATTN__0;        /* [B,H,Sq,Sk]  of the weights as they were returned (see
+                                           weights_after_dropout) */
+    attn_view d_lse ATTN__0;            /* [B,H,Sq] */
 
     /* results: with respect to what went in; each may be absent, but not all. Shaped like what they belong to */
-    attn_out  dq, dk, dv;
-    attn_out  d_given_scores;   /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN */
-    attn_out  d_bias;           /* summed over the axes along which the bias was broadcast, of size 1 or missing (not
-                                   where it has stride 0 on an axis of full size) */
-    attn_out  d_bilinear, d_w_q, d_w_k, d_w_v, d_hidden_bias;   /* with or without the head axis, as the parameter */
-    attn_out  d_sigma;          /* [1], or [H] with sigma_per_head */
-    attn_out  d_scale;          /* [1]  of the scale that was used */
-    attn_out  d_sink, d_alibi;  /* [H] */
-    uint32_t  accumulate;       /* ATTN_GRAD_x bits: these are added to what the outputs hold, the others written */
-    int32_t   reserved;         /* 0 */
+    attn_out dq ATTN__0, dk ATTN__0, dv ATTN__0;
+    attn_out d_given_scores ATTN__0;    /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN */
+    attn_out d_bias ATTN__0;            /* summed over the axes along which the bias was broadcast, of size 1 or
+                                           missing (not where it has stride 0 on an axis of full size) */
+    attn_out d_bilinear ATTN__0, d_w_q ATTN__0, d_w_k ATTN__0, d_w_v ATTN__0, d_hidden_bias ATTN__0; /* with or
+                                           without the head axis, as the parameter */
+    attn_out d_sigma ATTN__0;           /* [1], or [H] with sigma_per_head */
+    attn_out d_scale ATTN__0;           /* [1]  of the scale that was used */
+    attn_out d_sink ATTN__0, d_alibi ATTN__0; /* [H] */
+    uint32_t accumulate ATTN__0;        /* ATTN_GRAD_x bits: these are added to what the outputs hold, the others
+                                           written */
+    int32_t reserved ATTN__0;           /* 0 */
 } attn_grad;
 #endif
 
@@ -527,13 +552,14 @@ ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out 
    and out; may be NULL; isa, parallel, allocator and workspace (attn_mha_workspace_size bytes) of the whole come from
    there too. The same bits as attn_bmm, + bias, attn_forward, attn_bmm. With a key cache: call those instead. */
 typedef struct attn_mha_desc {
-    attn_view query, key, value;
-    attn_view w_query, w_key, w_value, w_result;
-    attn_view b_query, b_key, b_value, b_result;
-    attn_out  out;
-    int64_t   heads;            /* H, required */
-    int64_t   heads_kv;         /* Hkv; 0 = H */
-    const attn_desc *attention;
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_desc) */
+    attn_view query ATTN__0, key ATTN__0, value ATTN__0;
+    attn_view w_query ATTN__0, w_key ATTN__0, w_value ATTN__0, w_result ATTN__0;
+    attn_view b_query ATTN__0, b_key ATTN__0, b_value ATTN__0, b_result ATTN__0;
+    attn_out out ATTN__0;
+    int64_t heads ATTN__0;              /* H, required */
+    int64_t heads_kv ATTN__0;           /* Hkv; 0 = H */
+    const attn_desc *attention ATTN__0;
 } attn_mha_desc;
 ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err);
 ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
@@ -543,14 +569,15 @@ ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *
    Where key is absent in `desc`, dkey must be too, and its gradient is added to dquery; so value's to dkey, or where
    that stands in, to dquery. */
 typedef struct attn_mha_grad {
-    attn_view d_out;            /* [B,Sq,Eo] */
-    attn_out  dquery, dkey, dvalue;                     /* results; each may be absent, but not all */
-    attn_out  dw_query, dw_key, dw_value, dw_result;
-    attn_out  db_query, db_key, db_value, db_result;
-    const attn_grad *attention; /* may be NULL; else d_weights, d_lse and all results but dq, dk, dv count, with their
-                                   bits of accumulate */
-    uint32_t  accumulate;       /* 1 << n: the n-th result of the eleven above is added to, not written */
-    int32_t   reserved;         /* 0 */
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_grad) */
+    attn_view d_out ATTN__0;            /* [B,Sq,Eo] */
+    attn_out dquery ATTN__0, dkey ATTN__0, dvalue ATTN__0; /* results; each may be absent, but not all */
+    attn_out dw_query ATTN__0, dw_key ATTN__0, dw_value ATTN__0, dw_result ATTN__0;
+    attn_out db_query ATTN__0, db_key ATTN__0, db_value ATTN__0, db_result ATTN__0;
+    const attn_grad *attention ATTN__0; /* may be NULL; else d_weights, d_lse and all results but dq, dk, dv count,
+                                           with their bits of accumulate */
+    uint32_t accumulate ATTN__0;        /* 1 << n: the n-th result of the eleven above is added to, not written */
+    int32_t reserved ATTN__0;           /* 0 */
 } attn_mha_grad;
 ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err);
 ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
@@ -566,6 +593,9 @@ ATTN_DEF attn_isa    attn_best_isa(void);                          /* what ATTN_
 ATTN_DEF const char *attn_isa_string(attn_isa isa);                /* "avx2" */
 ATTN_DEF const char *attn_score_string(attn_score score);          /* "scaled dot product" */
 ATTN_DEF int32_t     attn_version(void);                           /* compare with ATTN_VERSION_NUMBER */
+/* The layout of all structures, for bindings to be checked against or generated from: a line "attn_desc 2112" with each
+   structure's size, then a line "    causal 1792 4" with the offset and the size of each of its fields. As attn_explain. */
+ATTN_DEF size_t      attn_layout(char *text, size_t size);
 /* The library's own elementary functions, exactly as the kernels use them: y[i] = f(x[i]). exp below 2^-126 is 0. isa as
    in the descriptor. x and y may be the same array. */
 typedef enum attn_function { ATTN_EXP = 0, ATTN_LOG, ATTN_TANH, ATTN_FUNCTION_COUNT } attn_function;
@@ -599,25 +629,28 @@ typedef enum attn_terminal {
    stay square. A terminal line is as long as a row of panels: view panels as [n,1,rows,cols] to have them below each
    other. Tick labels stand on the outer panels only. */
 typedef struct attn_heatmap {
-    attn_view   values;         /* f32 or u8; [rows,cols], or [panel cols, rows, cols] (one row of panels), or
-                                   [panel rows, panel cols, rows, cols], as d2l's show_heatmaps. Any strides.
-                                   The weights [B,H,Sq,Sk] are B rows of H panels as they are */
-    const attn_desc *mask_of;   /* instead of values' data: draw this descriptor's mask; values carries only the sizes
-                                   [B,H,Sq,Sk] (rank 4, data NULL, u8) */
-    const char *title;          /* above all; strings are UTF-8 and escaped as needed; NULL = none */
-    const char *x_label;        /* axis titles: "Keys" */
-    const char *y_label;        /* "Queries" */
-    const char *const *x_ticks; /* [cols] labels of the columns; NULL = their numbers */
-    const char *const *y_ticks; /* [rows] labels of the rows */
-    const char *const *panel_titles;    /* [panel rows * panel cols]; NULL = none */
-    int32_t     colormap;       /* attn_colormap; low is light in REDS and GREY. NaN has a colour of its own */
-    int32_t     range_set;      /* nonzero: colours run from range_min to range_max; else over the finite data */
-    float       range_min, range_max;
-    int32_t     width, height;  /* of the whole picture in pixels (SVG, PPM); 0 = from the number of cells */
-    int32_t     ticks_on_top;   /* nonzero: column labels above, not below */
-    int32_t     no_colorbar;    /* nonzero: leave the colour bar out */
-    int32_t     numbers;        /* nonzero: print the values in the cells (SVG; terminal with ASCII always shades) */
-    int32_t     terminal;       /* attn_terminal, for attn_heatmap_ansi */
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_heatmap) */
+    attn_view values ATTN__0;           /* f32 or u8; [rows,cols], or [panel cols, rows, cols] (one row of panels),
+                                           or [panel rows, panel cols, rows, cols], as d2l's show_heatmaps. Any
+                                           strides. The weights [B,H,Sq,Sk] are B rows of H panels as they are */
+    const attn_desc *mask_of ATTN__0;   /* instead of values' data: draw this descriptor's mask; values carries only
+                                           the sizes [B,H,Sq,Sk] (rank 4, data NULL, u8) */
+    const char *title ATTN__0;          /* above all; strings are UTF-8 and escaped as needed; NULL = none */
+    const char *x_label ATTN__0;        /* axis titles: "Keys" */
+    const char *y_label ATTN__0;        /* "Queries" */
+    const char *const *x_ticks ATTN__0; /* [cols] labels of the columns; NULL = their numbers */
+    const char *const *y_ticks ATTN__0; /* [rows] labels of the rows */
+    const char *const *panel_titles ATTN__0; /* [panel rows * panel cols]; NULL = none */
+    int32_t colormap ATTN__0;           /* attn_colormap; low is light in REDS and GREY. NaN has a colour of its own */
+    int32_t range_set ATTN__0;          /* nonzero: colours run from range_min to range_max; else over the finite
+                                           data */
+    float range_min ATTN__0, range_max ATTN__0;
+    int32_t width ATTN__0, height ATTN__0; /* of the whole picture in pixels (SVG, PPM); 0 = from the number of cells */
+    int32_t ticks_on_top ATTN__0;       /* nonzero: column labels above, not below */
+    int32_t no_colorbar ATTN__0;        /* nonzero: leave the colour bar out */
+    int32_t numbers ATTN__0;            /* nonzero: print the values in the cells (SVG; terminal with ASCII always
+                                           shades) */
+    int32_t terminal ATTN__0;           /* attn_terminal, for attn_heatmap_ansi */
 } attn_heatmap;
 
 /* For a terminal; as a whole SVG file; as a PPM file (P6: cells and colour bar, no text). */
@@ -2824,6 +2857,36 @@ static int64_t attn__add_signed(int64_t a, int64_t b)
     return a + b;
 }
 
+/* ---- how much of a structure the caller has. Of one who knows less, from an older header, a copy is made with 0 for the
+   rest; of one who knows more the rest must be 0. least: the size of version 0.3. */
+static attn_status attn__check_bytes(const void *structure, size_t known, size_t least, const char *field,
+                                     attn_error *err)
+{
+    const unsigned char *bytes = (const unsigned char *)structure;
+    uint64_t n, i;
+    if (!structure) return ATTN_OK;
+    ATTN__COPY(&n, structure, sizeof n);
+    if (n == 0 || n == known) return ATTN_OK;
+    if (n < least) return attn__fail2(err, ATTN_ERR_OPTION, field, "must be 0 or at least", (int64_t)n, (int64_t)least);
+    ATTN__RULE(n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field, "must be the size of the structure, or 0");
+    for (i = known; i < n; i++)
+        ATTN__RULE(!bytes[i], ATTN_ERR_OPTION, field, "must not count fields that this version lacks, unless they are 0");
+    return ATTN_OK;
+}
+static const void *attn__known_part(const void *structure, void *copy, size_t known)
+{
+    uint64_t n, i;
+    if (!structure) return NULL;
+    ATTN__COPY(&n, structure, sizeof n);
+    if (n == 0 || n >= known) return structure;
+    for (i = 0; i < known; i++)
+        ((unsigned char *)copy)[i] = i < n ? ((const unsigned char *)structure)[i] : (unsigned char)0;
+    return copy;
+}
+#define ATTN__KNOWN(type, p, copy, last, field) \
+    ATTN__TRY(attn__check_bytes(p, sizeof(type), offsetof(type, last) + sizeof(p)->last, field, err)); \
+    p = (const type *)attn__known_part(p, copy, sizeof(type))
+
 /* ---- fields: a row for each view of a public structure, and for each array that a function takes.
    A shape has four characters, one for each axis of [batch, heads, rows, columns]; the view's own axes are those that are
    not '.', in this order. A letter stands for one size in the whole call: the first field that has it says which, all
@@ -2941,6 +3004,25 @@ static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
 #else
 enum { ATTN__G_COUNT };
 #endif
+
+/* H*D, Hkv*D, Hkv*Dv rows of the weights M, N, P; what w_result takes T, what comes out O; E of the three inputs X, Y, Z. */
+#define ATTN__MHA_LIST(X) \
+    X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
+    X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
+    X(w_value, "..PZ", "[Hkv*Dv,Ev]", ATTN__NEEDED) X(w_result, "..OT", "[Eo,H*Dv]", 0) \
+    X(b_query, "...M", "[H*D]", 0) X(b_key, "...N", "[Hkv*D]", 0) X(b_value, "...P", "[Hkv*Dv]", 0) \
+    X(b_result, "...O", "[Eo]", 0) X(out, "B.QO", "[B,Sq,Eo]", ATTN__NEEDED | ATTN__RESULT)
+enum {
+#define ATTN__X(f, shape, axes, flags) ATTN__H_##f,
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+    ATTN__H_COUNT
+};
+static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
+#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_desc, f, shape, axes, FLOATS, flags, 0),
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+};
 
 /* The view that a row tells of; attn_out and attn_view have one layout. */
 static attn_view attn__view_in(const void *structure, const attn__field *f)
@@ -4996,6 +5078,94 @@ ATTN_DEF const char *attn_score_string(attn_score score)
 }
 ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
 
+/* ---- the layout: S(structure), F(structure, field), in the order of the structures but for views, which come first */
+#define ATTN__DESC_VIEW(f, shape, axes, takes, flags) ATTN__F(attn_desc, f)
+#define ATTN__GRAD_VIEW(f, shape, axes, flags, owner) ATTN__F(attn_grad, f)
+#define ATTN__MHA_VIEW(f, shape, axes, flags) ATTN__F(attn_mha_desc, f)
+#define ATTN__ALL_FIELDS \
+    ATTN__S(attn_view) ATTN__F(attn_view, data) ATTN__F(attn_view, size) ATTN__F(attn_view, stride) \
+    ATTN__F(attn_view, type) ATTN__F(attn_view, rank) \
+    ATTN__S(attn_out) ATTN__F(attn_out, data) ATTN__F(attn_out, size) ATTN__F(attn_out, stride) \
+    ATTN__F(attn_out, type) ATTN__F(attn_out, rank) \
+    ATTN__S(attn_error) ATTN__F(attn_error, status) ATTN__F(attn_error, field) ATTN__F(attn_error, rule) \
+    ATTN__F(attn_error, got) ATTN__F(attn_error, want) ATTN__F(attn_error, has_numbers) ATTN__F(attn_error, cuda) \
+    ATTN__F(attn_error, reserved) \
+    ATTN__S(attn_allocator) ATTN__F(attn_allocator, allocate) ATTN__F(attn_allocator, release) \
+    ATTN__F(attn_allocator, user) \
+    ATTN__S(attn_parallel) ATTN__F(attn_parallel, run) ATTN__F(attn_parallel, user) ATTN__F(attn_parallel, workers) \
+    ATTN__S(attn_desc) ATTN__VIEW_LIST(ATTN__DESC_VIEW) ATTN__F(attn_desc, struct_bytes) ATTN__F(attn_desc, score) \
+    ATTN__F(attn_desc, scale_set) ATTN__F(attn_desc, scale) ATTN__F(attn_desc, sigma) ATTN__F(attn_desc, softcap) \
+    ATTN__F(attn_desc, causal) ATTN__F(attn_desc, align) ATTN__F(attn_desc, window) ATTN__F(attn_desc, empty) \
+    ATTN__F(attn_desc, window_left) ATTN__F(attn_desc, window_right) ATTN__F(attn_desc, dropout) \
+    ATTN__F(attn_desc, weights_after_dropout) ATTN__F(attn_desc, seed) ATTN__F(attn_desc, dropout_origin) \
+    ATTN__F(attn_desc, isa) ATTN__F(attn_desc, reserved) ATTN__F(attn_desc, workspace) \
+    ATTN__F(attn_desc, workspace_bytes) ATTN__F(attn_desc, allocator) ATTN__F(attn_desc, parallel) \
+    ATTN__F(attn_desc, stream) \
+    ATTN__S(attn_plan) ATTN__F(attn_plan, workspace_bytes) ATTN__F(attn_plan, phases) ATTN__F(attn_plan, isa) \
+    ATTN__F(attn_plan, tasks) \
+    ATTN__S(attn_mha_desc) ATTN__MHA_LIST(ATTN__MHA_VIEW) ATTN__F(attn_mha_desc, struct_bytes) \
+    ATTN__F(attn_mha_desc, heads) ATTN__F(attn_mha_desc, heads_kv) ATTN__F(attn_mha_desc, attention)
+#ifdef ATTN_NO_BACKWARD
+#  define ATTN__GRADIENT_FIELDS
+#else
+#  define ATTN__GRADIENT_FIELDS \
+    ATTN__S(attn_grad) ATTN__GRAD_LIST(ATTN__GRAD_VIEW) ATTN__F(attn_grad, struct_bytes) \
+    ATTN__F(attn_grad, accumulate) ATTN__F(attn_grad, reserved) \
+    ATTN__S(attn_mha_grad) ATTN__F(attn_mha_grad, struct_bytes) ATTN__F(attn_mha_grad, d_out) \
+    ATTN__F(attn_mha_grad, dquery) ATTN__F(attn_mha_grad, dkey) ATTN__F(attn_mha_grad, dvalue) \
+    ATTN__F(attn_mha_grad, dw_query) ATTN__F(attn_mha_grad, dw_key) ATTN__F(attn_mha_grad, dw_value) \
+    ATTN__F(attn_mha_grad, dw_result) ATTN__F(attn_mha_grad, db_query) ATTN__F(attn_mha_grad, db_key) \
+    ATTN__F(attn_mha_grad, db_value) ATTN__F(attn_mha_grad, db_result) ATTN__F(attn_mha_grad, attention) \
+    ATTN__F(attn_mha_grad, accumulate) ATTN__F(attn_mha_grad, reserved)
+#endif
+#ifdef ATTN_NO_HEATMAP
+#  define ATTN__PICTURE_FIELDS
+#else
+#  define ATTN__PICTURE_FIELDS \
+    ATTN__S(attn_writer) ATTN__F(attn_writer, write) ATTN__F(attn_writer, user) \
+    ATTN__S(attn_buffer) ATTN__F(attn_buffer, data) ATTN__F(attn_buffer, size) ATTN__F(attn_buffer, length) \
+    ATTN__S(attn_heatmap) ATTN__F(attn_heatmap, struct_bytes) ATTN__F(attn_heatmap, values) \
+    ATTN__F(attn_heatmap, mask_of) ATTN__F(attn_heatmap, title) ATTN__F(attn_heatmap, x_label) \
+    ATTN__F(attn_heatmap, y_label) ATTN__F(attn_heatmap, x_ticks) ATTN__F(attn_heatmap, y_ticks) \
+    ATTN__F(attn_heatmap, panel_titles) ATTN__F(attn_heatmap, colormap) ATTN__F(attn_heatmap, range_set) \
+    ATTN__F(attn_heatmap, range_min) ATTN__F(attn_heatmap, range_max) ATTN__F(attn_heatmap, width) \
+    ATTN__F(attn_heatmap, height) ATTN__F(attn_heatmap, ticks_on_top) ATTN__F(attn_heatmap, no_colorbar) \
+    ATTN__F(attn_heatmap, numbers) ATTN__F(attn_heatmap, terminal)
+#endif
+
+ATTN_DEF size_t attn_layout(char *text, size_t size)
+{
+#define ATTN__S(structure) {0xffffu, (uint16_t)sizeof(structure)},
+#define ATTN__F(structure, f) {(uint16_t)offsetof(structure, f), (uint16_t)sizeof(((structure *)0)->f)},
+    static const struct { uint16_t offset, size; } at[] = {
+        ATTN__ALL_FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS};
+#undef ATTN__S
+#undef ATTN__F
+#define ATTN__S(structure) #structure "\0"
+#define ATTN__F(structure, f) #f "\0"
+    static const char names[] = ATTN__ALL_FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS;
+#undef ATTN__S
+#undef ATTN__F
+    const char *name = names;
+    attn__text t;
+    size_t i;
+    t.at = text;
+    t.size = text ? size : 0;
+    t.length = 0;
+    for (i = 0; i < sizeof at / sizeof *at; i++) {
+        const int field = at[i].offset != 0xffffu;
+        attn__put(&t, field ? "    " : "");
+        attn__put(&t, name);
+        attn__put(&t, " ");
+        if (field) attn__put_number(&t, at[i].offset);
+        attn__put(&t, field ? " " : "");
+        attn__put_number(&t, at[i].size);
+        attn__put(&t, "\n");
+        while (*name++) {}
+    }
+    return attn__end_text(&t);
+}
+
 /* ---- attention */
 static void attn__zero(void *p, size_t bytes)
 {
@@ -5008,14 +5178,16 @@ static void attn__make_absent(attn_desc *d, uint32_t which)           /* fields 
     for (i = 0; i < ATTN__F_COUNT; i++)
         if (attn__fields[i].flags & which) attn__zero((char *)d + attn__fields[i].offset, sizeof(attn_view));
 }
-static attn_desc attn__options(const attn_desc *options)        /* a copy without q, k, v and results */
+static attn_status attn__options(const attn_desc *options, uint32_t without, attn_desc *d, attn_error *err)
 {
-    attn_desc d;
-    if (options) d = *options;
-    else attn__zero(&d, sizeof d);
-    attn__make_absent(&d, ATTN__OPERAND | ATTN__RESULT);
-    return d;
+    ATTN__KNOWN(attn_desc, options, d, stream, "struct_bytes");
+    if (!options) attn__zero(d, sizeof *d);
+    else if (options != d) *d = *options;
+    d->struct_bytes = 0;
+    attn__make_absent(d, without);
+    return ATTN_OK;
 }
+#define ATTN__OPTIONS (ATTN__OPERAND | ATTN__RESULT)        /* what options are without */
 
 /* A block of memory for one call: the caller's, or one allocation. */
 typedef struct attn__memory { void *block, *allocated; int flags; } attn__memory;
@@ -5079,7 +5251,8 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, attn_plan *p
     attn__zero(&s, sizeof s);
     ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
     ATTN__RULE(plan, ATTN_ERR_NULL, "plan", "must not be NULL");
-    plan->desc = *desc;
+    ATTN__KNOWN(attn_desc, desc, &plan->desc, stream, "struct_bytes");
+    if (desc != &plan->desc) plan->desc = *desc;
     ATTN__TRY(attn__resolve(&plan->desc, &s, NULL, flags, err));
     streams = attn__mul64(s.batch, s.streams);
     plan->isa = plan->desc.isa;
@@ -5255,14 +5428,15 @@ static attn_view attn__rows4(attn_view v)
 }
 #define ATTN__X_TEXTS(f) {ATTN__TEXTS(f, "[n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]"), "", 0, 0, 0, 0}
 /* The options of a softmax of x as those of an attention to given scores: of three axes, [B,Sq,Sk], theirs are these. */
-static attn_desc attn__softmax_options(const attn_view *x, const attn_desc *options)
+static attn_status attn__softmax_options(const attn_view *x, const attn_desc *options, attn_desc *d, attn_error *err)
 {
-    attn_desc d = attn__options(options);
-    d.score = ATTN_SCORE_GIVEN;
-    d.given_scores = attn__rows4(*x);
-    if (x->rank == 3 && d.mask.rank == 3) d.mask = attn__rows4(d.mask);
-    if (x->rank == 3 && d.bias.rank == 3) d.bias = attn__rows4(d.bias);
-    return d;
+    ATTN__RULE(x->rank, ATTN_ERR_NULL, "x", "must be given");
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, d, err));
+    d->score = ATTN_SCORE_GIVEN;
+    d->given_scores = attn__rows4(*x);
+    if (x->rank == 3 && d->mask.rank == 3) d->mask = attn__rows4(d->mask);
+    if (x->rank == 3 && d->bias.rank == 3) d->bias = attn__rows4(d->bias);
+    return ATTN_OK;
 }
 static void attn__softmax_error(attn_error *err, const attn_view *x, const attn_desc *options)
 {
@@ -5276,9 +5450,9 @@ static void attn__softmax_error(attn_error *err, const attn_view *x, const attn_
 static attn_status attn__softmax(attn_view x, attn_out out, const attn_desc *options, size_t *bytes, attn_error *err)
 {
     static const attn__field field_out = ATTN__X_TEXTS("out");
-    attn_desc d = attn__softmax_options(&x, options);
+    attn_desc d;
     attn_status st;
-    ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
+    ATTN__TRY(attn__softmax_options(&x, options, &d, err));
     ATTN__RULE(out.rank, ATTN_ERR_NULL, "out", "must be given");
     if (out.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "out.rank", "must equal x.rank", out.rank, x.rank);
     if (options) d.lse = options->lse;
@@ -5303,7 +5477,8 @@ ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, cons
 
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err)
 {
-    attn_desc d = attn__options(options);
+    attn_desc d;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     ATTN__RULE(scores.rank, ATTN_ERR_NULL, "scores", "must be given");
     d.q = q;
     d.k = k;
@@ -5321,6 +5496,7 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     attn__walk_begin(&w, flags);
     ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, err));
     if (!options) return ATTN_OK;
+    ATTN__TRY(attn__check_bytes(options, sizeof d, offsetof(attn_desc, stream) + sizeof d.stream, "struct_bytes", err));
     attn__zero(&d, sizeof d);
     d.causal = options->causal;
     d.align = options->align;
@@ -5369,9 +5545,10 @@ static attn_status attn__mask_on_device(const attn_out *mask, attn_desc d, int d
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)
 {
     const int64_t *n = mask.size;
-    const attn_desc d = attn__options(options);
     int64_t b, h, i, j;
     int flags = ATTN__WITH_DATA;
+    attn_desc d;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     ATTN__FIND_PLACE(attn__mask_find_place(&mask, &d, &flags, err));
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, &d, flags, err));
     if (!attn__out_elements(&mask)) return attn__success(err);
@@ -5414,8 +5591,9 @@ static attn_desc attn__dropout_of(const attn_desc *options)      /* nothing but 
 
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
 {
-    const attn_desc d = attn__options(options);
+    attn_desc d;
     attn__fp_state saved;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, NULL, ATTN__WITH_DATA, err));
     ATTN__RULE(attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
                "must be within 0..1");
@@ -5642,8 +5820,9 @@ static attn_status attn__bmm_begin(attn_view a, attn_view b, attn_out out, const
 ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
                                              size_t *bytes, attn_error *err)
 {
-    const attn_desc d = attn__options(options);
+    attn_desc d;
     attn__bmm m;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
     ATTN__TRY(attn__bmm_begin(a, b, out, &d, 0, &m, err));
     *bytes = attn__bmm_workspace(&m, &d);
@@ -5652,10 +5831,11 @@ ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out 
 
 ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, attn_error *err)
 {
-    const attn_desc d = attn__options(options);
+    attn_desc d;
     attn__memory memory;
     attn__bmm m;
     attn_status st;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     ATTN__TRY(attn__bmm_begin(a, b, out, &d, ATTN__WITH_DATA, &m, err));
     ATTN__TRY(attn__acquire(&d, attn__bmm_workspace(&m, &d), m.flags, &memory, err));
     st = attn__bmm_run(&m, memory.block, &d, err);
@@ -5674,25 +5854,6 @@ typedef struct attn__mha {
     size_t    inner_bytes;      /* for the products and the attention, one after the other */
     int       flags;
 } attn__mha;
-
-/* H*D, Hkv*D, Hkv*Dv rows of the weights M, N, P; what w_result takes T, what comes out O; E of the three inputs X, Y, Z. */
-#define ATTN__MHA_LIST(X) \
-    X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
-    X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
-    X(w_value, "..PZ", "[Hkv*Dv,Ev]", ATTN__NEEDED) X(w_result, "..OT", "[Eo,H*Dv]", 0) \
-    X(b_query, "...M", "[H*D]", 0) X(b_key, "...N", "[Hkv*D]", 0) X(b_value, "...P", "[Hkv*Dv]", 0) \
-    X(b_result, "...O", "[Eo]", 0) X(out, "B.QO", "[B,Sq,Eo]", ATTN__NEEDED | ATTN__RESULT)
-enum {
-#define ATTN__X(f, shape, axes, flags) ATTN__H_##f,
-    ATTN__MHA_LIST(ATTN__X)
-#undef ATTN__X
-    ATTN__H_COUNT
-};
-static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
-#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_desc, f, shape, axes, FLOATS, flags, 0),
-    ATTN__MHA_LIST(ATTN__X)
-#undef ATTN__X
-};
 
 /* All that a call has but the contents; d: its options without q, k, v and out. */
 static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d,
@@ -5815,9 +5976,7 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, float *base, att
     ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
     ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
     m->flags = flags;
-    if (desc->attention) *d = *desc->attention;
-    else attn__zero(d, sizeof *d);
-    attn__make_absent(d, ATTN__OPERAND);
+    ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, d, err));
     attn__zero(&d->out, sizeof d->out);
     ATTN__TRY(attn__mha_check(desc, d, flags, err));
     x[0] = desc->query;
@@ -5880,7 +6039,9 @@ static size_t attn__mha_bytes(const attn__mha *m) { return (size_t)m->own_bytes 
 ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err)
 {
     attn__mha m;
+    attn_mha_desc copy;
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    ATTN__KNOWN(attn_mha_desc, desc, &copy, attention, "struct_bytes");
     ATTN__TRY(attn__mha_resolve(desc, NULL, &m, err));
     *bytes = attn__mha_bytes(&m);
     return attn__success(err);
@@ -5890,8 +6051,10 @@ ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err)
 {
     attn__memory memory;
     attn__mha m;
+    attn_mha_desc copy;
     attn_status st;
     int i;
+    ATTN__KNOWN(attn_mha_desc, desc, &copy, attention, "struct_bytes");
     ATTN__TRY(attn__mha_resolve(desc, NULL, &m, err));
     m.attention.q.data = desc->query.data;          /* tells the device */
     ATTN__TRY(attn__acquire(&m.attention, attn__mha_bytes(&m), m.flags, &memory, err));
@@ -7417,8 +7580,11 @@ ATTN__NOINLINE static attn_status attn__plan_gradients(const attn_desc *forward,
     ATTN__RULE(forward, ATTN_ERR_NULL, "forward", "must not be NULL");
     ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
     ATTN__RULE(plan, ATTN_ERR_NULL, "plan", "must not be NULL");
-    plan->desc = *forward;
-    plan->grad = *grad;
+    ATTN__KNOWN(attn_desc, forward, &plan->desc, stream, "struct_bytes");
+    ATTN__KNOWN(attn_grad, grad, &plan->grad, reserved, "struct_bytes");
+    if (forward != &plan->desc) plan->desc = *forward;
+    if (grad != &plan->grad) plan->grad = *grad;
+    grad = &plan->grad;
     d = &plan->desc;
     ATTN__TRY(attn__resolve(d, &s, grad, flags | ATTN__NO_RESULT_NEEDED, err));
     plan->out = attn_view_of(d->out);
@@ -7666,11 +7832,11 @@ static attn_status attn__softmax_gradient(attn_view x, attn_view d_out, attn_out
                                           size_t *bytes, attn_error *err)
 {
     static const attn__field field_d_out = ATTN__X_TEXTS("d_out"), field_dx = ATTN__X_TEXTS("dx");
-    attn_desc d = attn__softmax_options(&x, options);
+    attn_desc d;
     attn_grad g;
     attn_status st;
     attn__zero(&g, sizeof g);
-    ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
+    ATTN__TRY(attn__softmax_options(&x, options, &d, err));
     ATTN__RULE(d_out.rank, ATTN_ERR_NULL, "d_out", "must be given");
     ATTN__RULE(dx.rank, ATTN_ERR_NULL, "dx", "must be given");
     if (d_out.rank != x.rank)
@@ -7728,12 +7894,13 @@ static attn_status attn__bmm_gradient(const attn__bmm_grad_arrays *x, const attn
 ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
                                        uint32_t accumulate, const attn_desc *options, attn_error *err)
 {
-    const attn_desc d = attn__options(options);
+    attn_desc d;
     attn__bmm_grad_arrays x;
     attn__memory memory;
     attn__sum sums[2];
     attn_status st = ATTN_OK;
     int i, flags = ATTN__WITH_DATA;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     x.a = a;
     x.b = b;
     x.d_out = d_out;
@@ -7754,10 +7921,11 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
                                                       attn_out db, const attn_desc *options, size_t *bytes,
                                                       attn_error *err)
 {
-    const attn_desc d = attn__options(options);
+    attn_desc d;
     attn__bmm_grad_arrays x;
     attn__sum sums[2];
     int flags = 0;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
     x.a = a;
     x.b = b;
@@ -7807,7 +7975,7 @@ static attn_view attn__mha_weights(const attn_mha_desc *desc, int which)
 
 /* The gradients against what they belong to, and against everything else. */
 ATTN__NOINLINE static attn_status attn__mha_check_grad(const attn_mha_desc *desc, const attn_mha_grad *grad,
-                                                       const attn__mha *m, attn_error *err)
+                                                       const attn_grad *own, const attn__mha *m, attn_error *err)
 {
     attn_desc d = m->attention;
     attn__walk w;
@@ -7825,11 +7993,9 @@ ATTN__NOINLINE static attn_status attn__mha_check_grad(const attn_mha_desc *desc
     ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
     w.owners = attn__fields;
     w.owned = &m->attention;
-    if (grad->attention) {                      /* d_out, dq, dk and dv do not count */
-        ATTN__TRY(attn__check_fields(&w, grad->attention, &attn__grad_fields[ATTN__G_d_weights], 2, 0, 0, err));
-        ATTN__TRY(attn__check_fields(&w, grad->attention, &attn__grad_fields[ATTN__G_d_given_scores],
-                                     ATTN__G_COUNT - ATTN__G_d_given_scores, 0, 0, err));
-    }
+    ATTN__TRY(attn__check_fields(&w, own, &attn__grad_fields[ATTN__G_d_weights], 2, 0, 0, err));
+    ATTN__TRY(attn__check_fields(&w, own, &attn__grad_fields[ATTN__G_d_given_scores],       /* not dq, dk, dv */
+                                 ATTN__G_COUNT - ATTN__G_d_given_scores, 0, 0, err));
     return w.flags & ATTN__WITH_DATA ? attn__check_overlaps(&w, err) : ATTN_OK;
 }
 
@@ -7850,13 +8016,20 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
                                               attn__mha_gradient *a, attn_error *err)
 {
     attn_desc *d = &a->m.attention;
+    const attn_grad *of_attention;
+    attn_grad own;
     attn_view d_heads;
     int64_t floats, heads_floats, rows, least;
     int i, p;
     ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
     ATTN__TRY(attn__mha_resolve(desc, base, &a->m, err));
     ATTN__FIND_PLACE(attn__mha_grad_place(grad, &a->m, err));
-    ATTN__TRY(attn__mha_check_grad(desc, grad, &a->m, err));
+    of_attention = grad->attention;
+    ATTN__KNOWN(attn_grad, of_attention, &own, reserved, "struct_bytes");
+    if (!of_attention) attn__zero(&own, sizeof own);
+    else if (of_attention != &own) own = *of_attention;
+    own.struct_bytes = 0;
+    ATTN__TRY(attn__mha_check_grad(desc, grad, &own, &a->m, err));
     for (p = ATTN__F_lse; p <= ATTN__F_scores_masked; p++)
         attn__zero((char *)d + attn__fields[p].offset, sizeof(attn_view));
     rows = attn__mul64(attn__mul64(d->q.size[0], d->q.size[1]), d->q.size[2]);
@@ -7885,8 +8058,7 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
         d_heads.stride[2] = grad->d_out.stride[1];
         d_heads.stride[3] = grad->d_out.stride[2];
     }
-    attn__zero(&a->grad, sizeof a->grad);
-    if (grad->attention) a->grad = *grad->attention;
+    a->grad = own;
     a->grad.d_out = d_heads;
     a->grad.dq = attn_out_bshd(a->d_projected[0], d->q.size[0], d->q.size[2], d->q.size[1], d->q.size[3]);
     a->grad.dk = attn_out_bshd(a->d_projected[1], d->k.size[0], d->k.size[2], d->k.size[1], d->k.size[3]);
@@ -7976,13 +8148,17 @@ ATTN__NOINLINE static attn_status attn__mha_gradient_bytes(const attn_mha_desc *
 ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
                                                       size_t *bytes, attn_error *err)
 {
+    attn_mha_desc copy;
+    attn_mha_grad grad_copy;
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    ATTN__KNOWN(attn_mha_desc, desc, &copy, attention, "struct_bytes");
+    ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved, "struct_bytes");
     return attn__mha_gradient_bytes(desc, grad, bytes, err);
 }
 ATTN__NOINLINE static attn_status attn__mha_gradient_within(const attn_mha_desc *desc, const attn_mha_grad *grad,
                                                             size_t bytes, attn_error *err)
 {
-    attn_desc d = attn__options(desc->attention);
+    attn_desc d;
     attn__mha_gradient *a;
 #ifdef ATTN_CUDA
     attn__mha_gradient on_host;
@@ -7991,6 +8167,7 @@ ATTN__NOINLINE static attn_status attn__mha_gradient_within(const attn_mha_desc 
     attn__memory memory;
     attn_status st;
     char *base;
+    ATTN__TRY(attn__options(desc->attention, ATTN__OPTIONS, &d, err));
     ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
     d.q.data = desc->query.data;                    /* tells the device */
     ATTN__TRY(attn__acquire(&d, bytes, flags, &memory, err));
@@ -8008,7 +8185,11 @@ ATTN__NOINLINE static attn_status attn__mha_gradient_within(const attn_mha_desc 
 }
 ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err)
 {
+    attn_mha_desc copy;
+    attn_mha_grad grad_copy;
     size_t bytes;
+    ATTN__KNOWN(attn_mha_desc, desc, &copy, attention, "struct_bytes");
+    ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved, "struct_bytes");
     ATTN__TRY(attn__mha_gradient_bytes(desc, grad, &bytes, err));
     return attn__mha_gradient_within(desc, grad, bytes, err);
 }
@@ -8902,8 +9083,10 @@ static int attn__buffer_write(void *user, const char *bytes, size_t count)
 typedef attn_status attn__pic_fn(attn__pic *p, attn_writer writer, attn_error *err);
 static attn_status attn__pic_run(attn__pic_fn *draw, const attn_heatmap *map, attn_writer writer, attn_error *err)
 {
+    attn_heatmap copy;
     attn__pic p;
     attn_status st;
+    ATTN__KNOWN(attn_heatmap, map, &copy, terminal, "struct_bytes");
     attn__zero(&p, sizeof p);
     p.map = map;
     p.caller = attn__fp_enter();

@@ -157,7 +157,7 @@ static std::vector<row> all_rows() {
 }
 static double pairs_of(const cuda_job &j) {
     const double all = (double)j.batch * j.heads * j.queries * j.keys;
-    return j.causal && j.align == ATTN_ALIGN_TOP_LEFT ? all / 2 : all;
+    return j.causal && j.align != ATTN_ALIGN_BOTTOM_RIGHT ? all / 2 : all;
 }
 static size_t size_of(const cuda_job &j) { return j.type == ATTN_F32 ? 4 : 2; }
 static size_t q_count(const cuda_job &j) { return (size_t)j.batch * j.heads * j.queries * j.d; }

@@ -181,13 +181,14 @@ static void masks(void) {
     attn_desc d;
     memset(&d, 0, sizeof d);
     d.causal = 1;
+    d.align = ATTN_ALIGN_TOP_LEFT;
     mask(&d, top_left, "causal_top_left", "Causal, top-left");
     d.align = ATTN_ALIGN_BOTTOM_RIGHT;
     mask(&d, bottom_right, "causal_bottom_right", "Causal, bottom-right");
     d.window = 1;
     d.window_left = 2;
     mask(&d, window, "causal_window", "Causal, window of 2");
-    d.window = 0;
+    d.window = d.window_left = 0;
     d.key_lengths = attn_view_i32(key_length, 1, 1, 0, 0, 0);
     mask(&d, valid, "causal_lengths", "Causal, 6 valid keys");
 }

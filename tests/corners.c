@@ -572,8 +572,7 @@ static void dropout_ends(void) { /* all dropped: not the NaN of 0 * 1/0; none dr
 }
 
 static void far_positions(void) {
-    static const int64_t far = (int64_t)1 << 62,
-                         positions[] = {far, -far, far - 5, -far + 5, (int64_t)1 << 40, 0},
+    static const int64_t far = (int64_t)1 << 62, positions[] = {far, -far, far - 5, -far + 5, (int64_t)1 << 40, 0},
                          sides[] = {0, 5, INT64_MAX, ATTN_UNBOUNDED};
     for (int n = 0; n < 6 * 4 * 4; n++) {
         attn_desc d = make_desc(1, 1, 1, 1, 20, 3, 2);

@@ -603,8 +603,9 @@ static void test_long_lengths(void) { /* beyond 32 bits, where half a number wou
         if (i < 3)
             ACCEPTED(valid, d.align = ATTN_ALIGN_POSITIONS; d.causal = d.window = 1;
                      d.positions = attn_view_i64(lengths, 1, B, 0, 0, 0));
-        else REFUSED(valid, ATTN_ERR_RANGE, "positions", d.align = ATTN_ALIGN_POSITIONS;
-                     d.positions = attn_view_i64(lengths, 1, B, 0, 0, 0));
+        else
+            REFUSED(valid, ATTN_ERR_RANGE, "positions", d.align = ATTN_ALIGN_POSITIONS;
+                    d.positions = attn_view_i64(lengths, 1, B, 0, 0, 0));
     }
     for (int side = -1; side < 2; side += 2)
         for (int beyond = 0; beyond < 2; beyond++) {
@@ -613,8 +614,9 @@ static void test_long_lengths(void) { /* beyond 32 bits, where half a number wou
             if (beyond)
                 REFUSED(valid, ATTN_ERR_RANGE, "positions", d.align = ATTN_ALIGN_POSITIONS;
                         d.positions = attn_view_i64(positions, 2, B, SQ, 0, 0));
-            else ACCEPTED(valid, d.align = ATTN_ALIGN_POSITIONS; d.alibi = floats(1, H, 0, 0, 0);
-                          d.positions = attn_view_i64(positions, 2, B, SQ, 0, 0));
+            else
+                ACCEPTED(valid, d.align = ATTN_ALIGN_POSITIONS; d.alibi = floats(1, H, 0, 0, 0);
+                         d.positions = attn_view_i64(positions, 2, B, SQ, 0, 0));
         }
 }
 
@@ -681,8 +683,7 @@ static void test_align(void) {
         if (align != ATTN_ALIGN_POSITIONS) memset(&p, 0, sizeof p);
         ACCEPTED(valid, d.align = align; d.positions = p);
         ACCEPTED(square, d.align = align; d.positions = p; d.causal = d.window = 1; d.alibi = slopes());
-        ACCEPTED(square, d.align = align; d.positions = p; d.causal = 1; d.key_lengths = ints(1, B, 0);
-                 m.ints[0] = 1);
+        ACCEPTED(square, d.align = align; d.positions = p; d.causal = 1; d.key_lengths = ints(1, B, 0); m.ints[0] = 1);
         ACCEPTED(valid, d.align = align; d.positions = p; d.window = 1;
                  d.window_left = d.window_right = ATTN_UNBOUNDED);
         if (align == ATTN_ALIGN_UNSET) continue;
@@ -1905,6 +1906,71 @@ static void test_layout(void) {
     check_layout_text(gradients, "attn_mha_grad");
 }
 
+static int broken_pipe(void *user, const char *bytes, size_t count) {
+    (void)bytes;
+    (void)count;
+    return --*(int *)user < 0;
+}
+
+/* struct_bytes: 0 or the size as it is, refused where no version had it; what is beyond must be 0. */
+static void test_struct_bytes(void) {
+    struct {
+        attn_desc d;
+        char beyond[64];
+    } more;
+    const uint64_t size = sizeof(attn_desc),
+                   wrong[] = {1, 8, size - 8, size + 1, size + 4, (uint64_t)1 << 40, UINT64_MAX};
+    ACCEPTED(valid, d.struct_bytes = size);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        attn_desc options;
+        attn_error err;
+        attn_view x = floats(2, SQ, SQ, 0, 0);
+        attn_out o = attn_out_f32(m.weights, 2, SQ, SQ, 0, 0);
+        memset(&options, 0, sizeof options);
+        REFUSED(valid, ATTN_ERR_OPTION, "struct_bytes", d.struct_bytes = wrong[i]);
+        BACKWARD(valid, ATTN_ERR_OPTION, "struct_bytes", d.struct_bytes = wrong[i]);
+        BACKWARD(valid, ATTN_ERR_OPTION, "struct_bytes", g.struct_bytes = wrong[i]);
+        options.struct_bytes = wrong[i]; /* nested and as options */
+        MHA(ATTN_ERR_OPTION, "struct_bytes", (void)0);
+        FAILS(attn_softmax(x, o, &options, &err), ATTN_ERR_OPTION, "struct_bytes");
+        FAILS(attn_softmax_backward(x, x, o, &options, &err), ATTN_ERR_OPTION, "struct_bytes");
+        FAILS(attn_scores(x, x, o, &options, &err), ATTN_ERR_OPTION, "struct_bytes");
+        FAILS(attn_bmm(x, x, o, &options, &err), ATTN_ERR_OPTION, "struct_bytes");
+        FAILS(attn_mask(attn_out_u8((uint8_t *)m.raw, 4, 1, 1, SQ, SK), &options, &err), ATTN_ERR_OPTION,
+              "struct_bytes");
+        options.struct_bytes = 0;
+        MHA(ATTN_ERR_OPTION, "struct_bytes", h.struct_bytes = wrong[i]);
+        attn_mha_desc h = heads(&options);
+        attn_mha_grad g = head_grads(&h);
+        attn_grad own;
+        memset(&own, 0, sizeof own);
+        g.struct_bytes = wrong[i];
+        FAILS(attn_mha_backward(&h, &g, &err), ATTN_ERR_OPTION, "struct_bytes");
+        g.struct_bytes = 0;
+        g.attention = &own;
+        own.struct_bytes = wrong[i];
+        FAILS(attn_mha_backward(&h, &g, &err), ATTN_ERR_OPTION, "struct_bytes");
+        attn_heatmap map;
+        int calls = 1000000;
+        attn_writer writer = {broken_pipe, &calls};
+        memset(&map, 0, sizeof map);
+        map.values = attn_view_f32(m.scores, 2, 2, 2, 0, 0);
+        map.struct_bytes = wrong[i];
+        FAILS(attn_heatmap_svg(&map, writer, &err), ATTN_ERR_OPTION, "struct_bytes");
+        CHECK(calls == 1000000);
+    }
+    memset(&more, 0, sizeof more);
+    more.d = valid();
+    more.d.struct_bytes = sizeof more;
+    CHECK_STATUS(attn_forward(&more.d, 0), ATTN_OK);
+    for (size_t i = 0; i < sizeof more.beyond; i += sizeof more.beyond - 1) {
+        paint();
+        more.beyond[i] = 1;
+        refused(&more.d, ATTN_ERR_OPTION, "struct_bytes", __LINE__);
+        more.beyond[i] = 0;
+    }
+}
+
 /* The numbers of the enumerations are part of the interface: bindings write them down. */
 static void test_numbers(void) {
     CHECK(ATTN_OK == 0 && ATTN_ERR_NULL == 1 && ATTN_ERR_TYPE == 2 && ATTN_ERR_RANK == 3 && ATTN_ERR_SIZE == 4);
@@ -2004,12 +2070,6 @@ static void test_explain(void) {
     CHECKF(strstr(text, why) != 0, "\"%s\" does not contain \"%s\"", text, why);
 }
 
-static int broken_pipe(void *user, const char *bytes, size_t count) {
-    (void)bytes;
-    (void)count;
-    return --*(int *)user < 0;
-}
-
 /* A writer that fails at any of its calls. */
 static void test_write(void) {
     typedef attn_status (*drawer)(const attn_heatmap *, attn_writer, attn_error *);
@@ -2069,6 +2129,7 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.backward_pieces", test_backward_pieces},
                                   {"errors.backward_heads", test_backward_heads},
                                   {"errors.layout", test_layout},
+                                  {"errors.struct_bytes", test_struct_bytes},
                                   {"errors.numbers", test_numbers},
                                   {"errors.strings", test_strings},
                                   {"errors.explain", test_explain},

@@ -352,8 +352,7 @@ static void window_edges(void) {
 
 /* Positions and windows at the ends of 64 bits: nothing wraps. */
 static void far_positions(void) {
-    static const int64_t far = (int64_t)1 << 62,
-                         positions[] = {far, -far, far - 5, -far + 5, (int64_t)1 << 40, 0},
+    static const int64_t far = (int64_t)1 << 62, positions[] = {far, -far, far - 5, -far + 5, (int64_t)1 << 40, 0},
                          sides[] = {0, 5, INT64_MAX, ATTN_UNBOUNDED};
     for (int n = 0; n < 6 * 4 * 4 * 2; n++) {
         int64_t p = positions[n % 6], left = sides[n / 6 % 4], right = sides[n / 24 % 4];

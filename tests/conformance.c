@@ -458,7 +458,7 @@ static int set_positions(problem *p, attn_desc *d) {
     if (causal < 0) causal = other;
     d->align = causal > 0 ? causal : ATTN_ALIGN_TOP_LEFT;
     d->window = has_scalar(p->c, "window_left") || has_scalar(p->c, "window_right");
-    d->window_left = d->window_right = ATTN_UNBOUNDED;
+    d->window_left = d->window_right = d->window ? ATTN_UNBOUNDED : 0;
     if (!whole_scalar(p, "window_left", &d->window_left)) return 0;
     if (!whole_scalar(p, "window_right", &d->window_right)) return 0;
     return integers_of(p, "positions", &d->positions) && integers_of(p, "valid_len", &d->key_lengths) &&

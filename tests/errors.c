@@ -1918,19 +1918,20 @@ static void test_struct_bytes(void) {
         attn_desc d;
         char beyond[64];
     } more;
-    const uint64_t size = sizeof(attn_desc),
-                   wrong[] = {1, 8, size - 8, size + 1, size + 4, (uint64_t)1 << 40, UINT64_MAX};
-    ACCEPTED(valid, d.struct_bytes = size);
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    static const uint64_t fixed[] = {1, 8, (uint64_t)1 << 40, UINT64_MAX};
+    static const int near[] = {-8, 1, 4};
+#define WRONG(structure) (i < 4 ? fixed[i] : sizeof(structure) + (uint64_t)(int64_t)near[i - 4])
+    ACCEPTED(valid, d.struct_bytes = sizeof(attn_desc));
+    for (size_t i = 0; i < 7; i++) {
         attn_desc options;
         attn_error err;
         attn_view x = floats(2, SQ, SQ, 0, 0);
         attn_out o = attn_out_f32(m.weights, 2, SQ, SQ, 0, 0);
         memset(&options, 0, sizeof options);
-        REFUSED(valid, ATTN_ERR_OPTION, "struct_bytes", d.struct_bytes = wrong[i]);
-        BACKWARD(valid, ATTN_ERR_OPTION, "struct_bytes", d.struct_bytes = wrong[i]);
-        BACKWARD(valid, ATTN_ERR_OPTION, "struct_bytes", g.struct_bytes = wrong[i]);
-        options.struct_bytes = wrong[i]; /* nested and as options */
+        REFUSED(valid, ATTN_ERR_OPTION, "struct_bytes", d.struct_bytes = WRONG(attn_desc));
+        BACKWARD(valid, ATTN_ERR_OPTION, "struct_bytes", d.struct_bytes = WRONG(attn_desc));
+        BACKWARD(valid, ATTN_ERR_OPTION, "struct_bytes", g.struct_bytes = WRONG(attn_grad));
+        options.struct_bytes = WRONG(attn_desc); /* nested and as options */
         MHA(ATTN_ERR_OPTION, "struct_bytes", (void)0);
         FAILS(attn_softmax(x, o, &options, &err), ATTN_ERR_OPTION, "struct_bytes");
         FAILS(attn_softmax_backward(x, x, o, &options, &err), ATTN_ERR_OPTION, "struct_bytes");
@@ -1939,23 +1940,23 @@ static void test_struct_bytes(void) {
         FAILS(attn_mask(attn_out_u8((uint8_t *)m.raw, 4, 1, 1, SQ, SK), &options, &err), ATTN_ERR_OPTION,
               "struct_bytes");
         options.struct_bytes = 0;
-        MHA(ATTN_ERR_OPTION, "struct_bytes", h.struct_bytes = wrong[i]);
+        MHA(ATTN_ERR_OPTION, "struct_bytes", h.struct_bytes = WRONG(attn_mha_desc));
         attn_mha_desc h = heads(&options);
         attn_mha_grad g = head_grads(&h);
         attn_grad own;
         memset(&own, 0, sizeof own);
-        g.struct_bytes = wrong[i];
+        g.struct_bytes = WRONG(attn_mha_grad);
         FAILS(attn_mha_backward(&h, &g, &err), ATTN_ERR_OPTION, "struct_bytes");
         g.struct_bytes = 0;
         g.attention = &own;
-        own.struct_bytes = wrong[i];
+        own.struct_bytes = WRONG(attn_grad);
         FAILS(attn_mha_backward(&h, &g, &err), ATTN_ERR_OPTION, "struct_bytes");
         attn_heatmap map;
         int calls = 1000000;
         attn_writer writer = {broken_pipe, &calls};
         memset(&map, 0, sizeof map);
         map.values = attn_view_f32(m.scores, 2, 2, 2, 0, 0);
-        map.struct_bytes = wrong[i];
+        map.struct_bytes = WRONG(attn_heatmap);
         FAILS(attn_heatmap_svg(&map, writer, &err), ATTN_ERR_OPTION, "struct_bytes");
         CHECK(calls == 1000000);
     }

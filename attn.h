@@ -1,4 +1,4 @@
-/* attn.h - v0.2.0 - attention for C in one header - MIT or Unlicense, at your choice (end of file)
+/* attn.h - v0.3.0 - attention for C in one header - MIT or Unlicense, at your choice (end of file)
    SPDX-License-Identifier: MIT OR Unlicense
 
    A complete program (cc -O2 demo.c -lm):
@@ -83,13 +83,17 @@
              are reentrant: there is no mutable global, no init call.
 
    ERRORS    Every call returns a status, and fills *err (may be NULL) with the field, the rule and the two numbers. On
-             error no output byte has been written. Checks are always on. A parameter of another score (sigma with DOT,
-             positions without ATTN_ALIGN_POSITIONS, ...) is an error; numbers whose flag is 0 are not looked at. An
-             output must not overlap an input or another output; views that interleave, as the slots of a packed array
+             error no output byte has been written. Checks are always on. What is set and cannot count is an error: a
+             parameter of another score (sigma with DOT), positions without ATTN_ALIGN_POSITIONS, window_left without
+             window, weights_after_dropout without weights, data in a view of rank 0. Only seed, dropout_origin, align
+             and weights_after_dropout may stand where dropout, or what uses positions, is off. An output must not overlap an input or another output; views that interleave, as the slots of a packed array
              do, are told apart.
 
    BINDINGS  cc -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h -o libattn.so -lm  makes a library. Enums are passed
-             as int. Structures may grow at their end: a binding must find attn_version()/100 as it was written for.
+             as int. attn_desc, attn_grad, attn_mha_desc, attn_mha_grad and attn_heatmap may grow at their end; their
+             first field, struct_bytes, says how much the caller has: its own sizeof, so that any later library takes
+             it (what the caller lacks counts as 0; what the library does not know must be 0), or 0, where header and
+             library are of one version. The other structures keep their sizes. attn_layout() tells all offsets.
 
    MACROS    define before the include; "impl" = in the file with ATTN_IMPLEMENTATION, "all" = the same in every file
        ATTN_IMPLEMENTATION    impl  compile the implementation here
@@ -111,7 +115,7 @@
 #define ATTN_H_INCLUDED
 
 #define ATTN_VERSION_MAJOR 0
-#define ATTN_VERSION_MINOR 2
+#define ATTN_VERSION_MINOR 3
 #define ATTN_VERSION_PATCH 0
 #define ATTN_VERSION_NUMBER (ATTN_VERSION_MAJOR*10000 + ATTN_VERSION_MINOR*100 + ATTN_VERSION_PATCH)
 
@@ -126,6 +130,12 @@
 #  else
 #    define ATTN_DEF extern
 #  endif
+#endif
+
+#if defined(__cplusplus) && __cplusplus >= 201402L
+#  define ATTN__0 = {}          /* so that {}, {0} and designators leave no member of a descriptor unset in C++ either */
+#else
+#  define ATTN__0
 #endif
 
 #ifdef __cplusplus
@@ -166,6 +176,7 @@ typedef struct attn_error {
     int64_t     got, want;      /* the offending number and the one it was held against, where there are two */
     int32_t     has_numbers;    /* nonzero: got and want mean something */
     int32_t     cuda;           /* the cudaError_t of ATTN_ERR_CUDA, else 0 */
+    int64_t     reserved[4];    /* 0; room for later versions, so that the size stays */
 } attn_error;
 
 /* ---- views: where data lies and how big it is. Data, sizes and strides, nothing else; cheap to copy.
@@ -250,11 +261,13 @@ typedef enum attn_score {
 } attn_score;
 
 typedef enum attn_align {       /* p[b,i], the position of query i among the keys; causal, window and ALiBi use it */
-    ATTN_ALIGN_TOP_LEFT = 0,    /* p = i */
+    ATTN_ALIGN_UNSET = 0,       /* p = i where Sq == Sk; else causal, a bounded window and ALiBi need one of the others,
+                                   for a forgotten choice there is a decode that is wrong without a word */
     ATTN_ALIGN_BOTTOM_RIGHT,    /* p = i + len_k - len_q: the last query sits at the last key (decode, chunked prefill).
                                    len_k: key_lengths (per query where so given), else Sk; len_q: query_lengths,
                                    else Sq */
     ATTN_ALIGN_POSITIONS,       /* p = positions[b] + i, or positions[b,i]; may be negative or beyond Sk */
+    ATTN_ALIGN_TOP_LEFT,        /* p = i, whatever Sq and Sk are */
     ATTN_ALIGN_COUNT
 } attn_align;
 
@@ -294,70 +307,80 @@ typedef struct attn_parallel {
 #define ATTN_UNBOUNDED (-1)     /* for window_left, window_right */
 
 typedef struct attn_desc {
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_desc): see BINDINGS */
+
     /* what attends to what (see SHAPES) */
-    attn_view q, k, v;          /* rank 4. v may be absent when out is */
+    attn_view q ATTN__0, k ATTN__0, v ATTN__0; /* rank 4. v may be absent when out is */
 
     /* results; each may be absent, but not all. f32 */
-    attn_out  out;              /* [B,H,Sq,Dv] */
-    attn_out  lse;              /* [B,H,Sq]  log-sum-exp: the logarithm of the row's mass; -inf for an empty row */
-    attn_out  weights;          /* [B,H,Sq,Sk]  after softmax, before dropout (but see weights_after_dropout) */
-    attn_out  scores;           /* [B,H,Sq,Sk]  raw, scale included. All Sk keys, masks or not: reads them all */
-    attn_out  scores_softcap;   /* [B,H,Sq,Sk]  after softcap. Likewise all keys */
-    attn_out  scores_masked;    /* [B,H,Sq,Sk]  after bias, ALiBi and masks; an excluded entry is -inf */
+    attn_out out ATTN__0;               /* [B,H,Sq,Dv] */
+    attn_out lse ATTN__0;               /* [B,H,Sq]  log-sum-exp: the logarithm of the row's mass; -inf for an empty
+                                           row */
+    attn_out weights ATTN__0;           /* [B,H,Sq,Sk]  after softmax, before dropout (but see weights_after_dropout) */
+    attn_out scores ATTN__0;            /* [B,H,Sq,Sk]  raw, scale included. All Sk keys, masks or not: reads them
+                                           all */
+    attn_out scores_softcap ATTN__0;    /* [B,H,Sq,Sk]  after softcap. Likewise all keys */
+    attn_out scores_masked ATTN__0;     /* [B,H,Sq,Sk]  after bias, ALiBi and masks; an excluded entry is -inf */
 
     /* score */
-    int32_t   score;            /* attn_score */
-    int32_t   scale_set;        /* nonzero: use `scale` as it is, even 0. Zero: scale 0 means the default */
-    float     scale;            /* default 1/sqrt(D) for SCALED_DOT, else 1. An error for the distance kernels */
-    float     sigma;            /* width of the distance kernels, 1e-18..1e18; 0 = 1 */
-    attn_view sigma_per_head;   /* [H]; instead of sigma */
-    attn_view bilinear;         /* M [Dq,Dk] or per head [H,Dq,Dk]; here q and k may differ in D */
-    attn_view w_q, w_k;         /* W_q [h,Dq], W_k [h,Dk], or per head [H,h,.]; absent = identity (then D = h) */
-    attn_view w_v;              /* [h] or [H,h] */
-    attn_view hidden_bias;      /* b [h] or [H,h]; absent = 0 */
-    attn_view given_scores;     /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN; sizes are read from here, q and k stay absent */
+    int32_t score ATTN__0;              /* attn_score */
+    int32_t scale_set ATTN__0;          /* nonzero: use `scale` as it is, even 0. Zero: scale 0 means the default */
+    float scale ATTN__0;                /* default 1/sqrt(D) for SCALED_DOT, else 1. An error for the distance
+                                           kernels */
+    float sigma ATTN__0;                /* width of the distance kernels, 1e-18..1e18; 0 = 1 */
+    attn_view sigma_per_head ATTN__0;   /* [H]; instead of sigma */
+    attn_view bilinear ATTN__0;         /* M [Dq,Dk] or per head [H,Dq,Dk]; here q and k may differ in D */
+    attn_view w_q ATTN__0, w_k ATTN__0; /* W_q [h,Dq], W_k [h,Dk], or per head [H,h,.]; absent = identity (then D =
+                                           h) */
+    attn_view w_v ATTN__0;              /* [h] or [H,h] */
+    attn_view hidden_bias ATTN__0;      /* b [h] or [H,h]; absent = 0 */
+    attn_view given_scores ATTN__0;     /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN; sizes are read from here, q and k stay
+                                           absent */
 
     /* what is added to the score */
-    float     softcap;          /* c > 0: s becomes c*tanh(s/c). 0 = off */
-    attn_view bias;             /* f32, rank 1..4, broadcast from the right against [B,H,Sq,Sk] as numpy does */
-    attn_view alibi;            /* slopes [H]: adds -slope*|p - j| (Press et al. 2021) */
-    attn_view sink;             /* [H]: one more logit in the denominator. A row with a finite sink is never empty */
+    float softcap ATTN__0;              /* c > 0: s becomes c*tanh(s/c). 0 = off */
+    attn_view bias ATTN__0;             /* f32, rank 1..4, broadcast from the right against [B,H,Sq,Sk] as numpy does */
+    attn_view alibi ATTN__0;            /* slopes [H]: adds -slope*|p - j| (Press et al. 2021) */
+    attn_view sink ATTN__0;             /* [H]: one more logit in the denominator. A row with a finite sink is never
+                                           empty */
 
     /* which keys a query may attend to: all of these must allow it */
-    attn_view mask;             /* u8, nonzero = may attend; rank 1..4, broadcast from the right: rank 2 is [Sq,Sk],
-                                   rank 3 [H,Sq,Sk]. One per batch entry: [B,1,Sq,Sk]; padding: [B,1,1,Sk] */
-    attn_view key_lengths;      /* i32/i64 [B] or per query [B,Sq]: keys j < length. 0..Sk */
-    attn_view query_lengths;    /* i32/i64 [B]: queries i >= length are empty rows. 0..Sq */
-    int32_t   causal;           /* nonzero: key j is allowed when j <= p */
-    int32_t   align;            /* attn_align: p for causal, window and ALiBi */
-    attn_view positions;        /* i32/i64 [B] (of the first query) or [B,Sq]; with ATTN_ALIGN_POSITIONS only */
-    int32_t   window;           /* nonzero: the two below count */
-    int32_t   empty;            /* attn_empty: rows without a key */
-    int64_t   window_left;      /* p - window_left <= j <= p + window_right; >= 0 or ATTN_UNBOUNDED */
-    int64_t   window_right;
+    attn_view mask ATTN__0;             /* u8, nonzero = may attend; rank 1..4, broadcast from the right: rank 2 is
+                                           [Sq,Sk], rank 3 [H,Sq,Sk]. One per batch entry: [B,1,Sq,Sk]; padding:
+                                           [B,1,1,Sk] */
+    attn_view key_lengths ATTN__0;      /* i32/i64 [B] or per query [B,Sq]: keys j < length. 0..Sk */
+    attn_view query_lengths ATTN__0;    /* i32/i64 [B]: queries i >= length are empty rows. 0..Sq */
+    int32_t causal ATTN__0;             /* nonzero: key j is allowed when j <= p */
+    int32_t align ATTN__0;              /* attn_align: p for causal, window and ALiBi */
+    attn_view positions ATTN__0;        /* i32/i64 [B] (of the first query) or [B,Sq]; with ATTN_ALIGN_POSITIONS only */
+    int32_t window ATTN__0;             /* nonzero: the two below count */
+    int32_t empty ATTN__0;              /* attn_empty: rows without a key */
+    int64_t window_left ATTN__0;        /* p - window_left <= j <= p + window_right; >= 0 or ATTN_UNBOUNDED */
+    int64_t window_right ATTN__0;
 
     /* dropout of the weights: keep with probability 1-p, scale by 1/(1-p) */
-    float     dropout;          /* p, 0..1 */
-    int32_t   weights_after_dropout;    /* nonzero: `weights` are returned after dropout */
-    uint64_t  seed;             /* the mask is a function of seed and the absolute (b,h,i,j), of nothing else */
-    int64_t   dropout_origin[4];/* absolute (b,h,i,j) of this call's first element */
+    float dropout ATTN__0;              /* p, 0..1 */
+    int32_t weights_after_dropout ATTN__0; /* nonzero: `weights` are returned after dropout */
+    uint64_t seed ATTN__0;              /* the mask is a function of seed and the absolute (b,h,i,j), of nothing else */
+    int64_t dropout_origin[4] ATTN__0;  /* absolute (b,h,i,j) of this call's first element */
 
     /* how to run */
-    int32_t   isa;              /* attn_isa; forced, or an error where the CPU lacks it. For tests and benchmarks */
-    int32_t   reserved;         /* 0 */
-    void     *workspace;        /* attn_workspace_size bytes, any alignment; NULL: one allocation */
-    size_t    workspace_bytes;
-    attn_allocator allocator;
-    attn_parallel  parallel;
+    int32_t isa ATTN__0;                /* attn_isa; forced, or an error where the CPU lacks it. For tests and
+                                           benchmarks */
+    int32_t reserved ATTN__0;           /* 0 */
+    void *workspace ATTN__0;            /* attn_workspace_size bytes, any alignment; NULL: one allocation */
+    size_t workspace_bytes ATTN__0;
+    attn_allocator allocator ATTN__0;
+    attn_parallel parallel ATTN__0;
 
     /* one more result */
-    attn_out  stats;            /* [B,H,Sq,2]  each row's maximum score and its sum of e^(score - maximum), without the
-                                   sink: what attn_backward needs to have the weights again exactly. -inf and 0 for a
-                                   row without mass */
+    attn_out stats ATTN__0;             /* [B,H,Sq,2]  each row's maximum score and its sum of e^(score - maximum),
+                                           without the sink: what attn_backward needs to have the weights again
+                                           exactly. -inf and 0 for a row without mass */
 
     /* with ATTN_CUDA */
-    void     *stream;           /* the cudaStream_t of a call whose arrays lie on a device; NULL: the default stream.
-                                   isa and parallel do not count there */
+    void *stream ATTN__0;               /* the cudaStream_t of a call whose arrays lie on a device; NULL: the default
+                                           stream. isa and parallel do not count there */
 } attn_desc;
 
 /* ---- gradients, described (ATTN_NO_BACKWARD leaves them out; attn_backward below says what they are) */
@@ -370,22 +393,27 @@ typedef enum attn_grad_bit {    /* for `accumulate`: one bit per gradient, in th
 } attn_grad_bit;
 
 typedef struct attn_grad {
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_grad) */
+
     /* gradients of a loss with respect to the forward's results; each may be absent, but not all */
-    attn_view d_out;            /* [B,H,Sq,Dv] */
-    attn_view d_weights;        /* [B,H,Sq,Sk]  of the weights as they were returned (see weights_after_dropout) */
-    attn_view d_lse;            /* [B,H,Sq] */
+    attn_view d_out ATTN__0;            /* [B,H,Sq,Dv] */
+    attn_view d_weights ATTN__0;        /* [B,H,Sq,Sk]  of the weights as they were returned (see
+                                           weights_after_dropout) */
+    attn_view d_lse ATTN__0;            /* [B,H,Sq] */
 
     /* results: with respect to what went in; each may be absent, but not all. Shaped like what they belong to */
-    attn_out  dq, dk, dv;
-    attn_out  d_given_scores;   /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN */
-    attn_out  d_bias;           /* summed over the axes along which the bias was broadcast, of size 1 or missing (not
-                                   where it has stride 0 on an axis of full size) */
-    attn_out  d_bilinear, d_w_q, d_w_k, d_w_v, d_hidden_bias;   /* with or without the head axis, as the parameter */
-    attn_out  d_sigma;          /* [1], or [H] with sigma_per_head */
-    attn_out  d_scale;          /* [1]  of the scale that was used */
-    attn_out  d_sink, d_alibi;  /* [H] */
-    uint32_t  accumulate;       /* ATTN_GRAD_x bits: these are added to what the outputs hold, the others written */
-    int32_t   reserved;         /* 0 */
+    attn_out dq ATTN__0, dk ATTN__0, dv ATTN__0;
+    attn_out d_given_scores ATTN__0;    /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN */
+    attn_out d_bias ATTN__0;            /* summed over the axes along which the bias was broadcast, of size 1 or
+                                           missing (not where it has stride 0 on an axis of full size) */
+    attn_out d_bilinear ATTN__0, d_w_q ATTN__0, d_w_k ATTN__0, d_w_v ATTN__0, d_hidden_bias ATTN__0; /* with or
+                                           without the head axis, as the parameter */
+    attn_out d_sigma ATTN__0;           /* [1], or [H] with sigma_per_head */
+    attn_out d_scale ATTN__0;           /* [1]  of the scale that was used */
+    attn_out d_sink ATTN__0, d_alibi ATTN__0; /* [H] */
+    uint32_t accumulate ATTN__0;        /* ATTN_GRAD_x bits: these are added to what the outputs hold, the others
+                                           written */
+    int32_t reserved ATTN__0;           /* 0 */
 } attn_grad;
 #endif
 
@@ -518,13 +546,14 @@ ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out 
    and out; may be NULL; isa, parallel, allocator and workspace (attn_mha_workspace_size bytes) of the whole come from
    there too. The same bits as attn_bmm, + bias, attn_forward, attn_bmm. With a key cache: call those instead. */
 typedef struct attn_mha_desc {
-    attn_view query, key, value;
-    attn_view w_query, w_key, w_value, w_result;
-    attn_view b_query, b_key, b_value, b_result;
-    attn_out  out;
-    int64_t   heads;            /* H, required */
-    int64_t   heads_kv;         /* Hkv; 0 = H */
-    const attn_desc *attention;
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_desc) */
+    attn_view query ATTN__0, key ATTN__0, value ATTN__0;
+    attn_view w_query ATTN__0, w_key ATTN__0, w_value ATTN__0, w_result ATTN__0;
+    attn_view b_query ATTN__0, b_key ATTN__0, b_value ATTN__0, b_result ATTN__0;
+    attn_out out ATTN__0;
+    int64_t heads ATTN__0;              /* H, required */
+    int64_t heads_kv ATTN__0;           /* Hkv; 0 = H */
+    const attn_desc *attention ATTN__0;
 } attn_mha_desc;
 ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err);
 ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
@@ -534,14 +563,15 @@ ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *
    Where key is absent in `desc`, dkey must be too, and its gradient is added to dquery; so value's to dkey, or where
    that stands in, to dquery. */
 typedef struct attn_mha_grad {
-    attn_view d_out;            /* [B,Sq,Eo] */
-    attn_out  dquery, dkey, dvalue;                     /* results; each may be absent, but not all */
-    attn_out  dw_query, dw_key, dw_value, dw_result;
-    attn_out  db_query, db_key, db_value, db_result;
-    const attn_grad *attention; /* may be NULL; else d_weights, d_lse and all results but dq, dk, dv count, with their
-                                   bits of accumulate */
-    uint32_t  accumulate;       /* 1 << n: the n-th result of the eleven above is added to, not written */
-    int32_t   reserved;         /* 0 */
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_grad) */
+    attn_view d_out ATTN__0;            /* [B,Sq,Eo] */
+    attn_out dquery ATTN__0, dkey ATTN__0, dvalue ATTN__0; /* results; each may be absent, but not all */
+    attn_out dw_query ATTN__0, dw_key ATTN__0, dw_value ATTN__0, dw_result ATTN__0;
+    attn_out db_query ATTN__0, db_key ATTN__0, db_value ATTN__0, db_result ATTN__0;
+    const attn_grad *attention ATTN__0; /* may be NULL; else d_weights, d_lse and all results but dq, dk, dv count,
+                                           with their bits of accumulate */
+    uint32_t accumulate ATTN__0;        /* 1 << n: the n-th result of the eleven above is added to, not written */
+    int32_t reserved ATTN__0;           /* 0 */
 } attn_mha_grad;
 ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err);
 ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
@@ -557,10 +587,13 @@ ATTN_DEF attn_isa    attn_best_isa(void);                          /* what ATTN_
 ATTN_DEF const char *attn_isa_string(attn_isa isa);                /* "avx2" */
 ATTN_DEF const char *attn_score_string(attn_score score);          /* "scaled dot product" */
 ATTN_DEF int32_t     attn_version(void);                           /* compare with ATTN_VERSION_NUMBER */
-/* The library's own elementary functions, exactly as the kernels use them (0 = exp, 1 = log, 2 = tanh): y[i] = f(x[i]).
-   exp below 2^-126 is 0.
-   isa as in the descriptor. x and y may be the same array. */
-ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y, int64_t n, attn_isa isa);
+/* The layout of all structures, for bindings to be checked against or generated from: a line "attn_desc 2112" with each
+   structure's size, then a line "    causal 1792 4" with the offset and the size of each of its fields. As attn_explain. */
+ATTN_DEF size_t      attn_layout(char *text, size_t size);
+/* The library's own elementary functions, exactly as the kernels use them: y[i] = f(x[i]). exp below 2^-126 is 0. isa as
+   in the descriptor. x and y may be the same array. */
+typedef enum attn_function { ATTN_EXP = 0, ATTN_LOG, ATTN_TANH, ATTN_FUNCTION_COUNT } attn_function;
+ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa);
 
 /* ---- pictures (ATTN_NO_HEATMAP leaves them out) */
 #ifndef ATTN_NO_HEATMAP
@@ -590,25 +623,28 @@ typedef enum attn_terminal {
    stay square. A terminal line is as long as a row of panels: view panels as [n,1,rows,cols] to have them below each
    other. Tick labels stand on the outer panels only. */
 typedef struct attn_heatmap {
-    attn_view   values;         /* f32 or u8; [rows,cols], or [panel cols, rows, cols] (one row of panels), or
-                                   [panel rows, panel cols, rows, cols], as d2l's show_heatmaps. Any strides.
-                                   The weights [B,H,Sq,Sk] are B rows of H panels as they are */
-    const attn_desc *mask_of;   /* instead of values' data: draw this descriptor's mask; values carries only the sizes
-                                   [B,H,Sq,Sk] (rank 4, data NULL, u8) */
-    const char *title;          /* above all; strings are UTF-8 and escaped as needed; NULL = none */
-    const char *x_label;        /* axis titles: "Keys" */
-    const char *y_label;        /* "Queries" */
-    const char *const *x_ticks; /* [cols] labels of the columns; NULL = their numbers */
-    const char *const *y_ticks; /* [rows] labels of the rows */
-    const char *const *panel_titles;    /* [panel rows * panel cols]; NULL = none */
-    int32_t     colormap;       /* attn_colormap; low is light in REDS and GREY. NaN has a colour of its own */
-    int32_t     range_set;      /* nonzero: colours run from range_min to range_max; else over the finite data */
-    float       range_min, range_max;
-    int32_t     width, height;  /* of the whole picture in pixels (SVG, PPM); 0 = from the number of cells */
-    int32_t     ticks_on_top;   /* nonzero: column labels above, not below */
-    int32_t     no_colorbar;    /* nonzero: leave the colour bar out */
-    int32_t     numbers;        /* nonzero: print the values in the cells (SVG; terminal with ASCII always shades) */
-    int32_t     terminal;       /* attn_terminal, for attn_heatmap_ansi */
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_heatmap) */
+    attn_view values ATTN__0;           /* f32 or u8; [rows,cols], or [panel cols, rows, cols] (one row of panels),
+                                           or [panel rows, panel cols, rows, cols], as d2l's show_heatmaps. Any
+                                           strides. The weights [B,H,Sq,Sk] are B rows of H panels as they are */
+    const attn_desc *mask_of ATTN__0;   /* instead of values' data: draw this descriptor's mask; values carries only
+                                           the sizes [B,H,Sq,Sk] (rank 4, data NULL, u8) */
+    const char *title ATTN__0;          /* above all; strings are UTF-8 and escaped as needed; NULL = none */
+    const char *x_label ATTN__0;        /* axis titles: "Keys" */
+    const char *y_label ATTN__0;        /* "Queries" */
+    const char *const *x_ticks ATTN__0; /* [cols] labels of the columns; NULL = their numbers */
+    const char *const *y_ticks ATTN__0; /* [rows] labels of the rows */
+    const char *const *panel_titles ATTN__0; /* [panel rows * panel cols]; NULL = none */
+    int32_t colormap ATTN__0;           /* attn_colormap; low is light in REDS and GREY. NaN has a colour of its own */
+    int32_t range_set ATTN__0;          /* nonzero: colours run from range_min to range_max; else over the finite
+                                           data */
+    float range_min ATTN__0, range_max ATTN__0;
+    int32_t width ATTN__0, height ATTN__0; /* of the whole picture in pixels (SVG, PPM); 0 = from the number of cells */
+    int32_t ticks_on_top ATTN__0;       /* nonzero: column labels above, not below */
+    int32_t no_colorbar ATTN__0;        /* nonzero: leave the colour bar out */
+    int32_t numbers ATTN__0;            /* nonzero: print the values in the cells (SVG; terminal with ASCII always
+                                           shades) */
+    int32_t terminal ATTN__0;           /* attn_terminal, for attn_heatmap_ansi */
 } attn_heatmap;
 
 /* For a terminal; as a whole SVG file; as a PPM file (P6: cells and colour bar, no text). */
@@ -2827,6 +2863,36 @@ static int64_t attn__add_signed(int64_t a, int64_t b)
     return a + b;
 }
 
+/* ---- how much of a structure the caller has. Of one who knows less, from an older header, a copy is made with 0 for the
+   rest; of one who knows more the rest must be 0. least: the size of version 0.3. */
+static attn_status attn__check_bytes(const void *structure, size_t known, size_t least, const char *field,
+                                     attn_error *err)
+{
+    const unsigned char *bytes = (const unsigned char *)structure;
+    uint64_t n, i;
+    if (!structure) return ATTN_OK;
+    ATTN__COPY(&n, structure, sizeof n);
+    if (n == 0 || n == known) return ATTN_OK;
+    if (n < least) return attn__fail2(err, ATTN_ERR_OPTION, field, "must be 0 or at least", (int64_t)n, (int64_t)least);
+    ATTN__RULE(n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field, "must be the size of the structure, or 0");
+    for (i = known; i < n; i++)
+        ATTN__RULE(!bytes[i], ATTN_ERR_OPTION, field, "must not count fields that this version lacks, unless they are 0");
+    return ATTN_OK;
+}
+static const void *attn__known_part(const void *structure, void *copy, size_t known)
+{
+    uint64_t n, i;
+    if (!structure) return NULL;
+    ATTN__COPY(&n, structure, sizeof n);
+    if (n == 0 || n >= known) return structure;
+    for (i = 0; i < known; i++)
+        ((unsigned char *)copy)[i] = i < n ? ((const unsigned char *)structure)[i] : (unsigned char)0;
+    return copy;
+}
+#define ATTN__KNOWN(type, p, copy, last, field) \
+    ATTN__TRY(attn__check_bytes(p, sizeof(type), offsetof(type, last) + sizeof(p)->last, field, err)); \
+    p = (const type *)attn__known_part(p, copy, sizeof(type))
+
 /* ---- fields: a row for each view of a public structure, and for each array that a function takes.
    A shape has four characters, one for each axis of [batch, heads, rows, columns]; the view's own axes are those that are
    not '.', in this order. A letter stands for one size in the whole call: the first field that has it says which, all
@@ -3018,6 +3084,25 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     attn__backward w;
 } attn__call;
 
+/* H*D, Hkv*D, Hkv*Dv rows of the weights M, N, P; what w_result takes T, what comes out O; E of the three inputs X, Y, Z. */
+#define ATTN__MHA_LIST(X) \
+    X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
+    X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
+    X(w_value, "..PZ", "[Hkv*Dv,Ev]", ATTN__NEEDED) X(w_result, "..OT", "[Eo,H*Dv]", 0) \
+    X(b_query, "...M", "[H*D]", 0) X(b_key, "...N", "[Hkv*D]", 0) X(b_value, "...P", "[Hkv*Dv]", 0) \
+    X(b_result, "...O", "[Eo]", 0) X(out, "B.QO", "[B,Sq,Eo]", ATTN__NEEDED | ATTN__RESULT)
+enum {
+#define ATTN__X(f, shape, axes, flags) ATTN__H_##f,
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+    ATTN__H_COUNT
+};
+static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
+#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_desc, f, shape, axes, FLOATS, flags, 0),
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+};
+
 /* The view that a row tells of; attn_out and attn_view have one layout. */
 static attn_view attn__view_in(const void *structure, const attn__field *f)
 {
@@ -3064,6 +3149,8 @@ static int64_t attn__elements(const attn_view *v)
     for (i = 0; i < v->rank; i++) n = attn__mul64(n, v->size[i]);
     return n;
 }
+
+enum { ATTN__RANK_NONE = -1, ATTN__RANK_OVERFLOW = -2 };     /* of what the functions that make views cannot make */
 
 static int64_t attn__type_size(int32_t type)
 {
@@ -3188,6 +3275,8 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
     const int axes = attn__axes_of(f->shape, v->rank, axis);
     int64_t elements;
     int i;
+    ATTN__RULE(v->rank != ATTN__RANK_OVERFLOW, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
+               "must have fewer than 2^60 elements");
     if (v->rank != axes || axes < 1)
         return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), attn__rule_of(f, ATTN__T_AXES), v->rank,
                            axes > 0 ? axes : 1);
@@ -3315,12 +3404,15 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
     for (f = fields; f < fields + count; f++) {
         attn__found *found = &w->found[w->count];
         attn_view v;
+        const void *data;
         int32_t rank;
         int i, axis[4];
         if (only && !(f->flags & only)) continue;
         ATTN__COPY(&rank, (const char *)structure + f->offset + offsetof(attn_view, rank), sizeof rank);
-        if (f->flags & (ATTN__FOR_SOME | ATTN__NEEDED)) ATTN__TRY(attn__check_taken(f, rank, w->takes, err));
-        if (!rank) continue;
+        ATTN__COPY(&data, (const char *)structure + f->offset, sizeof data);
+        if (f->flags & (ATTN__FOR_SOME | ATTN__NEEDED) && (rank || !data))
+            ATTN__TRY(attn__check_taken(f, rank, w->takes, err));
+        if (!rank && !data) continue;           /* absent; data without a rank is a forgotten one */
         v = attn__view_in(structure, f);
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
                                    &found->span, err));
@@ -3367,19 +3459,20 @@ static int64_t attn__view_int(const attn_view *v, int64_t index)
     return v->type == ATTN_I32 ? ((const int32_t *)v->data)[index] : ((const int64_t *)v->data)[index];
 }
 
-/* lengths [B] or [B,Sq], each 0..most */
-static attn_status attn__check_lengths(const attn_desc *d, int field, int64_t most, attn_error *err)
+/* lengths or positions, [B] or [B,Sq], each least..most */
+static attn_status attn__check_ints(const attn_desc *d, int field, int64_t least, int64_t most, const char *at_most,
+                                    attn_error *err)
 {
     const attn_view v = attn__view_at(d, field);
     const char *name = attn__name_of(&attn__fields[field], ATTN__T_VIEW);
     const int64_t n = v.rank == 2 ? v.size[1] : 1;
     int64_t b, i;
-    for (b = 0; v.rank && v.data && b < v.size[0]; b++)
+    if (!v.rank || !v.data || n == 0) return ATTN_OK;
+    for (b = 0; b < v.size[0]; b++)
         for (i = 0; i < n; i++) {
             const int64_t x = attn__view_int(&v, b * v.stride[0] + (v.rank == 2 ? i * v.stride[1] : 0));
-            if (x < 0) return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at least", x, 0);
-            if (x > most)
-                return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at most the size of its axis", x, most);
+            if (x < least) return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at least", x, least);
+            if (x > most) return attn__fail2(err, ATTN_ERR_RANGE, name, at_most, x, most);
         }
     return ATTN_OK;
 }
@@ -3427,6 +3520,8 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
                "must be given for ATTN_ALIGN_POSITIONS");
     ATTN__RULE(d->align == ATTN_ALIGN_POSITIONS || !d->positions.rank, ATTN_ERR_OPTION, "align",
                "must be ATTN_ALIGN_POSITIONS where positions are given");
+    ATTN__RULE(d->window || (d->window_left == 0 && d->window_right == 0), ATTN_ERR_OPTION,
+               d->window_left ? "window_left" : "window_right", "counts only with window");
     ATTN__RULE(d->empty >= 0 && d->empty < ATTN_EMPTY_COUNT, ATTN_ERR_OPTION, "empty", "must be one of attn_empty");
     ATTN__RULE(attn__is_number(d->softcap) && d->softcap >= 0.0f, ATTN_ERR_RANGE, "softcap",
                "must be finite and > 0, or 0 for none");
@@ -3446,17 +3541,25 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
     return ATTN_OK;
 }
 
+#define ATTN__FAR ((int64_t)1 << 62)    /* positions up to here can be added to sizes */
 /* What the arrays hold that can be looked at. */
 static attn_status attn__check_contents(const attn_desc *d, const attn__walk *w, attn_error *err)
 {
+    const char *axis = "must be at most the size of its axis";
     const attn_view *sigma = &d->sigma_per_head;
     int64_t h;
-    ATTN__TRY(attn__check_lengths(d, ATTN__F_key_lengths, ATTN__LETTER(w, 'S'), err));
-    ATTN__TRY(attn__check_lengths(d, ATTN__F_query_lengths, ATTN__LETTER(w, 'Q'), err));
+    ATTN__TRY(attn__check_ints(d, ATTN__F_key_lengths, 0, ATTN__LETTER(w, 'S'), axis, err));
+    ATTN__TRY(attn__check_ints(d, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
+    ATTN__TRY(attn__check_ints(d, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", err));
     for (h = 0; sigma->rank && sigma->data && h < sigma->size[0]; h++)
         ATTN__RULE(attn__is_width(((const float *)sigma->data)[h * sigma->stride[0]]), ATTN_ERR_RANGE, "sigma_per_head",
                    "must be within 1e-18..1e18");
     return ATTN_OK;
+}
+
+static int attn__uses_positions(const attn_desc *d)
+{
+    return d->causal || d->alibi.rank || (d->window && (d->window_left >= 0 || d->window_right >= 0));
 }
 
 /* All rules of a descriptor; only: as attn__check_fields, where the walk knows the sizes already. */
@@ -3473,6 +3576,11 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
     for (i = 0; i < w->count; i++) any |= w->found[i].written;
     ATTN__RULE(any, ATTN_ERR_NULL, "out", "must be given, or another result");
     ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
+    ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank ||
+               only, ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");
+    ATTN__RULE(d->align != ATTN_ALIGN_UNSET || ATTN__LETTER(w, 'Q') == ATTN__LETTER(w, 'S') || !attn__uses_positions(d),
+               ATTN_ERR_OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at the "
+               "last key, as in decode), ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS");
     if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank && d->q.size[3] != ATTN__LETTER(w, 'U'))
         return attn__fail2(err, ATTN_ERR_SIZE, "q.size[3]", "must equal the size of w_v where w_q is absent",
                            d->q.size[3], ATTN__LETTER(w, 'U'));
@@ -6629,6 +6737,10 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
 ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct attn_grad *grad, int backward,
                                              attn_plan *plan, int flags, attn_error *err)
 {
+#ifndef ATTN_NO_BACKWARD
+    attn_grad grad_copy;
+#endif
+    attn_desc copy;
     attn__call *c;
     attn__shared shared;
     attn__map m;
@@ -6637,6 +6749,10 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     ATTN__RULE(desc, ATTN_ERR_NULL, backward ? "forward" : "desc", "must not be NULL");
     ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
     ATTN__RULE(plan, ATTN_ERR_NULL, "plan", "must not be NULL");
+    ATTN__KNOWN(attn_desc, desc, &copy, stream, "struct_bytes");
+#ifndef ATTN_NO_BACKWARD
+    ATTN__KNOWN(attn_grad, grad, &grad_copy, reserved, "struct_bytes");
+#endif
     c = (attn__call *)(void *)plan->internal;
     ATTN__ZERO(plan->tasks, sizeof plan->tasks);
     ATTN__ZERO(c, sizeof *c);
@@ -6666,6 +6782,18 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
 }
 /* ------------------------------------------------------------------------------------------------------ >>public */
 /* ---- views */
+/* What cannot be a view of anything: refused by whatever takes it or a part of it. */
+static attn_view attn__no_view(attn_view v, int rank)
+{
+    v.rank = rank;
+    return v;
+}
+/* A view that lies in `rows` rows of `row` elements, if so many can be. */
+static attn_view attn__within(attn_view v, int64_t row, int64_t rows)
+{
+    return row > 0 && rows > 0 && attn__elements(&v) > 0 && attn__mul64(row, rows) > ATTN__HUGE / 8 ?
+        attn__no_view(v, ATTN__RANK_OVERFLOW) : v;
+}
 static attn_view attn__view(const void *data, attn_type type, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
 {
     attn_view v;
@@ -6683,13 +6811,7 @@ static attn_view attn__view(const void *data, attn_type type, int rank, int64_t 
     for (i = rank - 2; i >= 0; i--) v.stride[i] = v.size[i + 1] > 0 ? attn__mul64(v.stride[i + 1], v.size[i + 1]) :
         v.stride[i + 1];
     for (i = rank; i < 4; i++) v.size[i] = 0;
-    return v;
-}
-/* What cannot be a view of anything: refused by whatever takes it. */
-static attn_view attn__no_view(attn_view v)
-{
-    v.rank = -1;
-    return v;
+    return attn__within(v, v.stride[0], v.size[0]);
 }
 static int attn__has_axis(const attn_view *v, int axis) { return axis >= 0 && axis < v->rank && axis <= 3; }
 static attn_out attn__out(void *data, attn_view v)
@@ -6721,11 +6843,13 @@ ATTN_DEF attn_out attn_out_bshd(float *data, int64_t b, int64_t s, int64_t h, in
 { return attn__out(data, attn_view_bshd(data, b, s, h, d)); }
 ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_t s, int64_t h, int64_t d)
 {
+    const attn_view whole = attn_view_f32(data, 4, b, s, 3, attn__mul64(h > 0 ? h : 0, d > 0 ? d : 0));
     attn_view v = attn_view_bshd(data, b, s, h, d);
-    if (which < 0 || which > 2) return attn__no_view(v);
-    if (data && h > 0 && d > 0) v.data = data + which * attn__mul64(h, d);
-    v.stride[0] = attn__mul64(3, v.stride[0]);
-    v.stride[2] = attn__mul64(3, v.stride[2]);
+    if (which < 0 || which > 2) return attn__no_view(v, ATTN__RANK_NONE);
+    if (whole.rank != 4 || v.rank != 4) return attn__no_view(v, ATTN__RANK_OVERFLOW);
+    v.stride[0] = whole.stride[0];
+    v.stride[2] = whole.stride[1];
+    if (data && attn__elements(&v) > 0) v.data = data + which * whole.stride[2];
     return v;
 }
 ATTN_DEF attn_view attn_view_rows(const float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row)
@@ -6733,19 +6857,21 @@ ATTN_DEF attn_view attn_view_rows(const float *data, int64_t b, int64_t s, int64
     attn_view v = attn_view_bshd(data, b, s, h, d);
     v.stride[0] = s > 0 && row > 0 ? attn__mul64(s, row) : 0;
     v.stride[2] = row;
-    return v;
+    return attn__within(v, v.stride[0], b);
 }
 ATTN_DEF attn_out attn_out_rows(float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row)
 { return attn__out(data, attn_view_rows(data, b, s, h, d, row)); }
 ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t count)
 {
-    if (v.rank == 0) return v;
-    if (!attn__has_axis(&v, axis)) return attn__no_view(v);
+    if (v.rank <= 0) return v;
+    if (!attn__has_axis(&v, axis)) return attn__no_view(v, ATTN__RANK_NONE);
     if (first < 0 || count < 0 || count > v.size[axis] || first > v.size[axis] - count) {
         v.size[axis] = -1;                          /* refused by whatever takes it */
         return v;
     }
-    if (v.data && count > 0) v.data = (const char *)v.data + first * v.stride[axis] * attn__type_size(v.type);
+    if (v.data && count > 0)
+        v.data = (const char *)((uintptr_t)v.data + (uintptr_t)first * (uintptr_t)v.stride[axis] *
+                                (uintptr_t)attn__type_size(v.type));
     v.size[axis] = count;
     return v;
 }
@@ -6758,8 +6884,8 @@ ATTN_DEF attn_out attn_out_slice(attn_out o, int axis, int64_t first, int64_t co
 ATTN_DEF attn_view attn_view_swap(attn_view v, int axis_a, int axis_b)
 {
     int64_t n, s;
-    if (v.rank == 0) return v;
-    if (!attn__has_axis(&v, axis_a) || !attn__has_axis(&v, axis_b)) return attn__no_view(v);
+    if (v.rank <= 0) return v;
+    if (!attn__has_axis(&v, axis_a) || !attn__has_axis(&v, axis_b)) return attn__no_view(v, ATTN__RANK_NONE);
     n = v.size[axis_a];
     s = v.stride[axis_a];
     v.size[axis_a] = v.size[axis_b];
@@ -6883,6 +7009,88 @@ ATTN_DEF const char *attn_score_string(attn_score score)
     return (int)score >= 0 && score < ATTN_SCORE_COUNT ? text[score] : "unknown score";
 }
 ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
+
+/* ---- the layout: S(structure), F(structure, field), in the order of the structures but for views, which come first */
+#define ATTN__DESC_VIEW(f, shape, axes, takes, flags) ATTN__F(attn_desc, f)
+#define ATTN__GRAD_VIEW(f, shape, axes, flags, owner) ATTN__F(attn_grad, f)
+#define ATTN__MHA_VIEW(f, shape, axes, flags) ATTN__F(attn_mha_desc, f)
+#define ATTN__ALL_FIELDS \
+    ATTN__S(attn_view) ATTN__F(attn_view, data) ATTN__F(attn_view, size) ATTN__F(attn_view, stride) \
+    ATTN__F(attn_view, type) ATTN__F(attn_view, rank) \
+    ATTN__S(attn_out) ATTN__F(attn_out, data) ATTN__F(attn_out, size) ATTN__F(attn_out, stride) \
+    ATTN__F(attn_out, type) ATTN__F(attn_out, rank) \
+    ATTN__S(attn_error) ATTN__F(attn_error, status) ATTN__F(attn_error, field) ATTN__F(attn_error, rule) \
+    ATTN__F(attn_error, got) ATTN__F(attn_error, want) ATTN__F(attn_error, has_numbers) ATTN__F(attn_error, cuda) \
+    ATTN__F(attn_error, reserved) \
+    ATTN__S(attn_allocator) ATTN__F(attn_allocator, allocate) ATTN__F(attn_allocator, release) \
+    ATTN__F(attn_allocator, user) \
+    ATTN__S(attn_parallel) ATTN__F(attn_parallel, run) ATTN__F(attn_parallel, user) ATTN__F(attn_parallel, workers) \
+    ATTN__S(attn_desc) ATTN__VIEW_LIST(ATTN__DESC_VIEW) ATTN__F(attn_desc, struct_bytes) ATTN__F(attn_desc, score) \
+    ATTN__F(attn_desc, scale_set) ATTN__F(attn_desc, scale) ATTN__F(attn_desc, sigma) ATTN__F(attn_desc, softcap) \
+    ATTN__F(attn_desc, causal) ATTN__F(attn_desc, align) ATTN__F(attn_desc, window) ATTN__F(attn_desc, empty) \
+    ATTN__F(attn_desc, window_left) ATTN__F(attn_desc, window_right) ATTN__F(attn_desc, dropout) \
+    ATTN__F(attn_desc, weights_after_dropout) ATTN__F(attn_desc, seed) ATTN__F(attn_desc, dropout_origin) \
+    ATTN__F(attn_desc, isa) ATTN__F(attn_desc, reserved) ATTN__F(attn_desc, workspace) \
+    ATTN__F(attn_desc, workspace_bytes) ATTN__F(attn_desc, allocator) ATTN__F(attn_desc, parallel) \
+    ATTN__F(attn_desc, stream) \
+    ATTN__S(attn_plan) ATTN__F(attn_plan, workspace_bytes) ATTN__F(attn_plan, phases) ATTN__F(attn_plan, isa) \
+    ATTN__F(attn_plan, tasks) \
+    ATTN__S(attn_mha_desc) ATTN__MHA_LIST(ATTN__MHA_VIEW) ATTN__F(attn_mha_desc, struct_bytes) \
+    ATTN__F(attn_mha_desc, heads) ATTN__F(attn_mha_desc, heads_kv) ATTN__F(attn_mha_desc, attention)
+#ifdef ATTN_NO_BACKWARD
+#  define ATTN__GRADIENT_FIELDS
+#else
+#  define ATTN__GRADIENT_FIELDS \
+    ATTN__S(attn_grad) ATTN__GRAD_LIST(ATTN__GRAD_VIEW) ATTN__F(attn_grad, struct_bytes) \
+    ATTN__F(attn_grad, accumulate) ATTN__F(attn_grad, reserved) \
+    ATTN__S(attn_mha_grad) ATTN__F(attn_mha_grad, struct_bytes) ATTN__F(attn_mha_grad, d_out) \
+    ATTN__F(attn_mha_grad, dquery) ATTN__F(attn_mha_grad, dkey) ATTN__F(attn_mha_grad, dvalue) \
+    ATTN__F(attn_mha_grad, dw_query) ATTN__F(attn_mha_grad, dw_key) ATTN__F(attn_mha_grad, dw_value) \
+    ATTN__F(attn_mha_grad, dw_result) ATTN__F(attn_mha_grad, db_query) ATTN__F(attn_mha_grad, db_key) \
+    ATTN__F(attn_mha_grad, db_value) ATTN__F(attn_mha_grad, db_result) ATTN__F(attn_mha_grad, attention) \
+    ATTN__F(attn_mha_grad, accumulate) ATTN__F(attn_mha_grad, reserved)
+#endif
+#ifdef ATTN_NO_HEATMAP
+#  define ATTN__PICTURE_FIELDS
+#else
+#  define ATTN__PICTURE_FIELDS \
+    ATTN__S(attn_writer) ATTN__F(attn_writer, write) ATTN__F(attn_writer, user) \
+    ATTN__S(attn_buffer) ATTN__F(attn_buffer, data) ATTN__F(attn_buffer, size) ATTN__F(attn_buffer, length) \
+    ATTN__S(attn_heatmap) ATTN__F(attn_heatmap, struct_bytes) ATTN__F(attn_heatmap, values) \
+    ATTN__F(attn_heatmap, mask_of) ATTN__F(attn_heatmap, title) ATTN__F(attn_heatmap, x_label) \
+    ATTN__F(attn_heatmap, y_label) ATTN__F(attn_heatmap, x_ticks) ATTN__F(attn_heatmap, y_ticks) \
+    ATTN__F(attn_heatmap, panel_titles) ATTN__F(attn_heatmap, colormap) ATTN__F(attn_heatmap, range_set) \
+    ATTN__F(attn_heatmap, range_min) ATTN__F(attn_heatmap, range_max) ATTN__F(attn_heatmap, width) \
+    ATTN__F(attn_heatmap, height) ATTN__F(attn_heatmap, ticks_on_top) ATTN__F(attn_heatmap, no_colorbar) \
+    ATTN__F(attn_heatmap, numbers) ATTN__F(attn_heatmap, terminal)
+#endif
+
+ATTN_DEF size_t attn_layout(char *text, size_t size)
+{
+#define ATTN__S(structure) {0xffffu, (uint16_t)sizeof(structure)},
+#define ATTN__F(structure, f) {(uint16_t)offsetof(structure, f), (uint16_t)sizeof(((structure *)0)->f)},
+    static const struct { uint16_t offset, size; } at[] = {
+        ATTN__ALL_FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS};
+#undef ATTN__S
+#undef ATTN__F
+#define ATTN__S(structure) #structure "\0"
+#define ATTN__F(structure, f) #f "\0"
+    static const char names[] = ATTN__ALL_FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS;
+#undef ATTN__S
+#undef ATTN__F
+    const char *name = names;
+    attn__text t = attn__text_into(text, size);
+    size_t i;
+    for (i = 0; i < sizeof at / sizeof *at; i++) {
+        const int field = at[i].offset != 0xffffu;
+        attn__put(&t, field ? "    " : "");
+        attn__put(&t, name);
+        if (field) ATTN__FORMAT(&t, " % %\n", at[i].offset, at[i].size);
+        else ATTN__FORMAT(&t, " %\n", at[i].size);
+        while (*name++) {}
+    }
+    return attn__end_text(&t);
+}
 
 /* A block of memory for one call: the caller's, or one allocation. */
 typedef struct attn__memory { void *block, *allocated; int flags; } attn__memory;
@@ -7093,14 +7301,17 @@ static void attn__make_absent(attn_desc *d, uint32_t which)           /* fields 
     for (i = 0; i < ATTN__F_COUNT; i++)
         if (attn__fields[i].flags & which) ATTN__ZERO((char *)d + attn__fields[i].offset, sizeof(attn_view));
 }
-static attn_desc attn__options(const attn_desc *options)        /* a copy without q, k, v and results */
+static attn_status attn__options(const attn_desc *options, uint32_t without, attn_desc *d, attn_error *err)
 {
-    attn_desc d;
-    if (options) d = *options;
-    else ATTN__ZERO(&d, sizeof d);
-    attn__make_absent(&d, ATTN__OPERAND | ATTN__RESULT);
-    return d;
+    ATTN__KNOWN(attn_desc, options, d, stream, "struct_bytes");
+    if (!options) ATTN__ZERO(d, sizeof *d);
+    else if (options != d) *d = *options;
+    d->struct_bytes = 0;
+    attn__make_absent(d, without);
+    return ATTN_OK;
 }
+#define ATTN__OPTIONS (ATTN__OPERAND | ATTN__RESULT)        /* what options are without */
+
 
 /* An error in a field that has another name in the function that was called, where it was of that rank. */
 static void attn__rename(attn_error *err, const attn__field *from, const attn__field *to, int rank)
@@ -7126,14 +7337,15 @@ static attn_view attn__rows4(attn_view v)
 }
 #define ATTN__X_TEXTS(f) {ATTN__TEXTS(f, "[n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]"), "", 0, 0, 0, 0}
 /* The options of a softmax of x as those of an attention to given scores: of three axes, [B,Sq,Sk], theirs are these. */
-static attn_desc attn__softmax_options(const attn_view *x, const attn_desc *options)
+static attn_status attn__softmax_options(const attn_view *x, const attn_desc *options, attn_desc *d, attn_error *err)
 {
-    attn_desc d = attn__options(options);
-    d.score = ATTN_SCORE_GIVEN;
-    d.given_scores = attn__rows4(*x);
-    if (x->rank == 3 && d.mask.rank == 3) d.mask = attn__rows4(d.mask);
-    if (x->rank == 3 && d.bias.rank == 3) d.bias = attn__rows4(d.bias);
-    return d;
+    ATTN__RULE(x->rank, ATTN_ERR_NULL, "x", "must be given");
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, d, err));
+    d->score = ATTN_SCORE_GIVEN;
+    d->given_scores = attn__rows4(*x);
+    if (x->rank == 3 && d->mask.rank == 3) d->mask = attn__rows4(d->mask);
+    if (x->rank == 3 && d->bias.rank == 3) d->bias = attn__rows4(d->bias);
+    return ATTN_OK;
 }
 static void attn__softmax_error(attn_error *err, const attn_view *x, const attn_desc *options)
 {
@@ -7147,9 +7359,9 @@ static void attn__softmax_error(attn_error *err, const attn_view *x, const attn_
 static attn_status attn__softmax(attn_view x, attn_out out, const attn_desc *options, size_t *bytes, attn_error *err)
 {
     static const attn__field field_out = ATTN__X_TEXTS("out");
-    attn_desc d = attn__softmax_options(&x, options);
+    attn_desc d;
     attn_status st;
-    ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
+    ATTN__TRY(attn__softmax_options(&x, options, &d, err));
     ATTN__RULE(out.rank, ATTN_ERR_NULL, "out", "must be given");
     if (out.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "out.rank", "must equal x.rank", out.rank, x.rank);
     if (options) d.lse = options->lse;
@@ -7174,11 +7386,13 @@ ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, cons
 
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err)
 {
-    attn_desc d = attn__options(options);
+    attn_desc d;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     ATTN__RULE(scores.rank, ATTN_ERR_NULL, "scores", "must be given");
     d.q = q;
     d.k = k;
     d.scores = scores;
+    d.weights_after_dropout = 0;
     return attn_forward(&d, err);
 }
 
@@ -7192,6 +7406,7 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, err));
     ATTN__ZERO(c, sizeof *c);
     if (!options) return ATTN_OK;
+    ATTN__TRY(attn__check_bytes(options, sizeof d, offsetof(attn_desc, stream) + sizeof d.stream, "struct_bytes", err));
     ATTN__ZERO(&d, sizeof d);
     d.causal = options->causal;
     d.align = options->align;
@@ -7220,6 +7435,11 @@ static attn_status attn__mask_find_place(const attn_out *mask, const attn_desc *
     return ATTN_OK;
 }
 #endif
+static int64_t attn__out_elements(const attn_out *o)       /* absent: none */
+{
+    const attn_view v = attn_view_of(*o);
+    return v.rank ? attn__elements(&v) : 0;
+}
 /* Row by row of a mask: what attends to what, or what dropout keeps. */
 ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_t *n, const attn__call *c, int dropout)
 {
@@ -7236,11 +7456,12 @@ ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_
 
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)
 {
-    const attn_desc d = attn__options(options);
     const attn_view out = attn_view_of(mask);
     attn__array to;
     attn__call c;
+    attn_desc d;
     int flags = ATTN__WITH_DATA;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     ATTN__FIND_PLACE(attn__mask_find_place(&mask, &d, &flags, err));
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, &d, flags, &c, err));
     attn__array_of(&out, attn__mask_field.shape, &to);
@@ -7253,12 +7474,13 @@ ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_err
 
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
 {
-    const attn_desc d = attn__options(options);
     const attn_view out = attn_view_of(mask);
     attn__fp_state saved;
     attn__array to;
     attn__call c;
+    attn_desc d;
     int flags = ATTN__WITH_DATA;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     ATTN__FIND_PLACE(attn__find_place_of(&mask, &attn__mask_field, 1, NULL, &flags, err));
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, NULL, flags, &c, err));
     ATTN__RULE(attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
@@ -7334,8 +7556,9 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
         return attn__success(err);
     }
 #endif
+    if (!attn__out_elements(&out) && !attn__out_elements(&lse)) return attn__success(err);
     saved = attn__fp_enter();
-    if (out.size[0] && out.size[1] && out.size[2]) attn__merge_rows(a, out.size);
+    if (attn__out_elements(&out) || attn__out_elements(&lse)) attn__merge_rows(a, out.size);
     attn__fp_leave(saved);
     return attn__success(err);
 }
@@ -7436,13 +7659,14 @@ static attn__matmul attn__matmul_of_views(const attn_desc *options, attn_view a,
 static attn_status attn__bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, size_t *bytes,
                              attn_error *err)
 {
-    const attn_desc d = attn__options(options);
     attn__bmm_arrays x;
     attn__memory memory;
     attn__matmul m;
+    attn_desc d;
     attn_status st;
     int64_t needed;
     int flags = bytes ? 0 : ATTN__WITH_DATA;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     x.a = a;
     x.b = b;
     x.out = out;
@@ -7497,13 +7721,14 @@ static attn_status attn__check_bmm_grad(const attn__bmm_grad_arrays *x, const at
 static attn_status attn__bmm_gradient(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
                                       uint32_t accumulate, const attn_desc *options, size_t *bytes, attn_error *err)
 {
-    const attn_desc d = attn__options(options);
     attn__bmm_grad_arrays x;
     attn__memory memory;
     attn__matmul m[2];
+    attn_desc d;
     attn_status st = ATTN_OK;
     size_t needed;
     int i, flags = bytes ? 0 : ATTN__WITH_DATA;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     x.a = a;
     x.b = b;
     x.d_out = d_out;
@@ -7602,25 +7827,6 @@ static attn_view attn__mha_bias(const attn_mha_desc *desc, int which)
     return which == 0 ? desc->b_query : which == 1 ? desc->b_key : which == 2 ? desc->b_value : desc->b_result;
 }
 
-/* H*D, Hkv*D, Hkv*Dv rows of the weights M, N, P; what w_result takes T, what comes out O; E of the three inputs X, Y, Z. */
-#define ATTN__MHA_LIST(X) \
-    X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
-    X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
-    X(w_value, "..PZ", "[Hkv*Dv,Ev]", ATTN__NEEDED) X(w_result, "..OT", "[Eo,H*Dv]", 0) \
-    X(b_query, "...M", "[H*D]", 0) X(b_key, "...N", "[Hkv*D]", 0) X(b_value, "...P", "[Hkv*Dv]", 0) \
-    X(b_result, "...O", "[Eo]", 0) X(out, "B.QO", "[B,Sq,Eo]", ATTN__NEEDED | ATTN__RESULT)
-enum {
-#define ATTN__X(f, shape, axes, flags) ATTN__H_##f,
-    ATTN__MHA_LIST(ATTN__X)
-#undef ATTN__X
-    ATTN__H_COUNT
-};
-static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
-#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_desc, f, shape, axes, FLOATS, flags, 0),
-    ATTN__MHA_LIST(ATTN__X)
-#undef ATTN__X
-};
-
 /* All that a call has but the contents; d: its options without q, k, v and out. */
 static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d,
                                           attn_error *err)
@@ -7701,7 +7907,7 @@ static attn_view attn__mha_at(const attn_mha_grad *grad, int field)
 }
 /* The gradients against what they belong to, and against everything else. */
 static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc, const attn_mha_grad *grad,
-                                        const attn_desc *d, attn_error *err)
+                                        const attn_grad *own, const attn_desc *d, attn_error *err)
 {
     int i, any = grad->attention != NULL;
     attn__keep_inputs(w);
@@ -7714,26 +7920,26 @@ static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc
     ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
     w->owners = attn__fields;
     w->owned = d;
-    if (grad->attention) {                      /* d_out, dq, dk and dv do not count */
-        ATTN__TRY(attn__check_fields(w, grad->attention, &attn__grad_fields[ATTN__G_d_weights], 2, 0, 0, err));
-        ATTN__TRY(attn__check_fields(w, grad->attention, &attn__grad_fields[ATTN__G_d_given_scores],
-                                     ATTN__G_COUNT - ATTN__G_d_given_scores, 0, 0, err));
-    }
+    ATTN__TRY(attn__check_fields(w, own, &attn__grad_fields[ATTN__G_d_weights], 2, 0, 0, err));
+    ATTN__TRY(attn__check_fields(w, own, &attn__grad_fields[ATTN__G_d_given_scores],        /* not dq, dk, dv */
+                                 ATTN__G_COUNT - ATTN__G_d_given_scores, 0, 0, err));
     return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
 
 #endif
 /* All rules of a call, and of its gradients: against what they belong to, and against everything else. */
 ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
-                                                  const attn_desc *d, int flags, attn_error *err)
+                                                  const struct attn_grad *own, const attn_desc *d, int flags,
+                                                  attn_error *err)
 {
     attn__walk w;
     attn__walk_begin(&w, flags);
     ATTN__TRY(attn__mha_check_fields(&w, desc, d, err));
 #ifndef ATTN_NO_BACKWARD
-    if (grad) ATTN__TRY(attn__mha_check_grad(&w, desc, grad, d, err));
+    if (grad) ATTN__TRY(attn__mha_check_grad(&w, desc, grad, own, d, err));
 #endif
     (void)grad;
+    (void)own;
     return ATTN_OK;
 }
 
@@ -7752,22 +7958,22 @@ static attn_view attn__split_heads(const attn_view *v, int64_t heads, int64_t si
 }
 
 /* grad: NULL, or the gradients that are wanted. */
-static attn_status attn__mha_resolve(const attn_mha_desc *desc, const struct attn_mha_grad *grad, int flags,
-                                     attn__mha_call *a, attn_error *err)
+static attn_status attn__mha_resolve(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
+                                     const struct attn_grad *own, int flags, attn__mha_call *a, attn_error *err)
 {
     attn_view x[4], w[4];
     attn_desc *d = &a->attention;
     int64_t heads, heads_kv, size_v;
     int i;
+    attn_mha_desc copy;
     ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
+    ATTN__KNOWN(attn_mha_desc, desc, &copy, attention, "struct_bytes");
     ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
     a->flags = flags;
     a->inner_bytes = 0;
-    if (desc->attention) *d = *desc->attention;
-    else ATTN__ZERO(d, sizeof *d);
-    attn__make_absent(d, ATTN__OPERAND);
+    ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, d, err));
     ATTN__ZERO(&d->out, sizeof d->out);
-    ATTN__TRY(attn__mha_check(desc, grad, d, flags, err));
+    ATTN__TRY(attn__mha_check(desc, grad, own, d, flags, err));
     for (i = 0; i < 4; i++) {
         const attn_view bias = attn__mha_bias(desc, i);
         x[i] = i == 3 ? attn_view_of(desc->out) : attn__mha_input(desc, i);
@@ -7796,7 +8002,8 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, const struct att
 static attn_status attn__mha_plan(attn__mha_call *a, const struct attn_grad *grad, attn_plan *plan, attn_error *err)
 {
     const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan(&a->attention, grad, grad != NULL, plan, a->flags & ~ATTN__WITH_DATA, err);
+    const attn_status st = attn__plan(&a->attention, grad, grad != NULL, plan, (a->flags & ~ATTN__WITH_DATA) | ATTN__NO_RESULT_NEEDED,
+                                      err);
     attn__fp_leave(saved);
     if (st == ATTN_OK) a->inner_bytes = attn__max(a->inner_bytes, (int64_t)plan->workspace_bytes);
     return st;
@@ -7838,7 +8045,7 @@ static attn_status attn__mha(const attn_mha_desc *desc, size_t *bytes, attn_erro
     attn_status st;
     int64_t total;
     int i;
-    ATTN__TRY(attn__mha_resolve(desc, NULL, bytes ? 0 : ATTN__WITH_DATA, &a, err));
+    ATTN__TRY(attn__mha_resolve(desc, NULL, NULL, bytes ? 0 : ATTN__WITH_DATA, &a, err));
     ATTN__TRY(attn__mha_plan(&a, NULL, &plan, err));
     total = attn__mha_count(&a);
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query",
@@ -7887,8 +8094,16 @@ static attn_status attn__mha_grad_resolve(const attn_mha_desc *desc, const attn_
     attn_desc *d = &a->attention;
     attn_view d_heads;
     int i;
+    attn_mha_grad copy;
+    const attn_grad *own;
     ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
-    ATTN__TRY(attn__mha_resolve(desc, grad, flags, a, err));
+    ATTN__KNOWN(attn_mha_grad, grad, &copy, reserved, "struct_bytes");
+    own = grad->attention;
+    ATTN__KNOWN(attn_grad, own, g, reserved, "struct_bytes");
+    if (!own) ATTN__ZERO(g, sizeof *g);
+    else if (own != g) *g = *own;
+    g->struct_bytes = 0;
+    ATTN__TRY(attn__mha_resolve(desc, grad, g, flags, a, err));
     ATTN__FIND_PLACE(attn__mha_grad_place(grad, a, err));
     attn__make_absent(d, ATTN__RESULT);
     d->out = attn_out_bshd(NULL, d->q.size[0], d->q.size[2], d->q.size[1], d->v.size[3]);
@@ -7900,8 +8115,6 @@ static attn_status attn__mha_grad_resolve(const attn_mha_desc *desc, const attn_
         d_heads = attn_view_of(d->out);
         a->floats[ATTN__HEADS_D_OUT] = a->floats[ATTN__HEADS_OUT];
     }
-    ATTN__ZERO(g, sizeof *g);
-    if (grad->attention) *g = *grad->attention;
     g->d_out = d_heads;
     g->dq = attn__out(NULL, d->q);
     g->dk = attn__out(NULL, d->k);
@@ -8034,11 +8247,11 @@ static attn_status attn__softmax_gradient(attn_view x, attn_view d_out, attn_out
                                           size_t *bytes, attn_error *err)
 {
     static const attn__field field_d_out = ATTN__X_TEXTS("d_out"), field_dx = ATTN__X_TEXTS("dx");
-    attn_desc d = attn__softmax_options(&x, options);
+    attn_desc d;
     attn_grad g;
     attn_status st;
     ATTN__ZERO(&g, sizeof g);
-    ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
+    ATTN__TRY(attn__softmax_options(&x, options, &d, err));
     ATTN__RULE(d_out.rank, ATTN_ERR_NULL, "d_out", "must be given");
     ATTN__RULE(dx.rank, ATTN_ERR_NULL, "dx", "must be given");
     if (d_out.rank != x.rank)
@@ -8066,12 +8279,13 @@ ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view
 }
 #endif
 /* ---- small things */
-ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y, int64_t n, attn_isa isa)
+ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa)
 {
     const attn__kernels *f;
     attn__fp_state saved;
     int64_t i;
-    if (function < 0 || function > 2 || (int)isa < 0 || isa >= ATTN_ISA_COUNT) return ATTN_ERR_OPTION;
+    if ((int)function < 0 || function >= ATTN_FUNCTION_COUNT || (int)isa < 0 || isa >= ATTN_ISA_COUNT)
+        return ATTN_ERR_OPTION;
     if (n < 0) return ATTN_ERR_SIZE;
     if (n > 0 && (!x || !y)) return ATTN_ERR_NULL;
     if (isa != ATTN_ISA_AUTO && !attn__cpu_has(isa)) return ATTN_ERR_ISA;
@@ -8080,7 +8294,7 @@ ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y,
 #endif
     f = attn__table((int32_t)(isa == ATTN_ISA_AUTO ? attn_best_isa() : isa));
     saved = attn__fp_enter();
-    (function == 0 ? f->exp : function == 1 ? f->log : f->tanh)(x, y, n);
+    (function == ATTN_EXP ? f->exp : function == ATTN_LOG ? f->log : f->tanh)(x, y, n);
     attn__fp_leave(saved);
     for (i = 0; i < n; i++) y[i] = attn__quiet(y[i]);
     return ATTN_OK;
@@ -8840,8 +9054,10 @@ static void attn__pic_ansi(attn__pic *p)
 /* ---- the public functions */
 static attn_status attn__pic_run(attn__pic_kind kind, const attn_heatmap *map, attn_writer writer, attn_error *err)
 {
+    attn_heatmap copy;
     attn__pic p;
     attn_status st;
+    ATTN__KNOWN(attn_heatmap, map, &copy, terminal, "struct_bytes");
     ATTN__ZERO(&p, sizeof p);
     p.out = attn__text_into(p.bytes, sizeof p.bytes);
     p.out.full = attn__pic_flush;

@@ -2865,13 +2865,18 @@ static int64_t attn__add_signed(int64_t a, int64_t b)
 
 /* ---- how much of a structure the caller has. Of one who knows less, from an older header, a copy is made with 0 for the
    rest; of one who knows more the rest must be 0. least: the size of version 0.3. */
+static uint64_t attn__bytes_given(const void *structure)        /* its struct_bytes; 0: the size that is known here */
+{
+    uint64_t n = 0;
+    if (structure) ATTN__COPY(&n, structure, sizeof n);
+    return n;
+}
 static attn_status attn__check_bytes(const void *structure, size_t known, size_t least, const char *field,
                                      attn_error *err)
 {
     const unsigned char *bytes = (const unsigned char *)structure;
-    uint64_t n, i;
-    if (!structure) return ATTN_OK;
-    ATTN__COPY(&n, structure, sizeof n);
+    const uint64_t n = attn__bytes_given(structure);
+    uint64_t i;
     if (n == 0 || n == known) return ATTN_OK;
     if (n < least) return attn__fail2(err, ATTN_ERR_OPTION, field, "must be 0 or at least", (int64_t)n, (int64_t)least);
     ATTN__RULE(n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field, "must be the size of the structure, or 0");
@@ -2881,12 +2886,10 @@ static attn_status attn__check_bytes(const void *structure, size_t known, size_t
 }
 static const void *attn__known_part(const void *structure, void *copy, size_t known)
 {
-    uint64_t n, i;
-    if (!structure) return NULL;
-    ATTN__COPY(&n, structure, sizeof n);
+    const uint64_t n = attn__bytes_given(structure);
     if (n == 0 || n >= known) return structure;
-    for (i = 0; i < known; i++)
-        ((unsigned char *)copy)[i] = i < n ? ((const unsigned char *)structure)[i] : (unsigned char)0;
+    ATTN__ZERO(copy, known);
+    ATTN__COPY(copy, structure, (size_t)n);
     return copy;
 }
 #define ATTN__KNOWN(type, p, copy, last, field) \
@@ -6737,10 +6740,6 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
 ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct attn_grad *grad, int backward,
                                              attn_plan *plan, int flags, attn_error *err)
 {
-#ifndef ATTN_NO_BACKWARD
-    attn_grad grad_copy;
-#endif
-    attn_desc copy;
     attn__call *c;
     attn__shared shared;
     attn__map m;
@@ -6749,10 +6748,6 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     ATTN__RULE(desc, ATTN_ERR_NULL, backward ? "forward" : "desc", "must not be NULL");
     ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
     ATTN__RULE(plan, ATTN_ERR_NULL, "plan", "must not be NULL");
-    ATTN__KNOWN(attn_desc, desc, &copy, stream, "struct_bytes");
-#ifndef ATTN_NO_BACKWARD
-    ATTN__KNOWN(attn_grad, grad, &grad_copy, reserved, "struct_bytes");
-#endif
     c = (attn__call *)(void *)plan->internal;
     ATTN__ZERO(plan->tasks, sizeof plan->tasks);
     ATTN__ZERO(c, sizeof *c);
@@ -7136,18 +7131,34 @@ static void attn__release(const attn_desc *d, attn__memory *m)
 #define ATTN__FIND_PLACE(call) ((void)0)
 #endif
 /* ---- attention: plan, workspace, run */
+static attn_status attn__plan_known(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
+                                    int flags, attn_error *err)
+{
+    const attn__fp_state saved = attn__fp_enter();
+    const attn_status st = attn__plan(desc, grad, backward, plan, flags, err);
+    attn__fp_leave(saved);
+    return st;
+}
+/* For a caller whose structures are older: apart, for the copies take room on the stack. */
+ATTN__NOINLINE static attn_status attn__plan_older(const attn_desc *desc, const struct attn_grad *grad, int backward,
+                                                   attn_plan *plan, int flags, attn_error *err)
+{
+#ifndef ATTN_NO_BACKWARD
+    attn_grad grad_copy;
+    ATTN__KNOWN(attn_grad, grad, &grad_copy, reserved, "struct_bytes");
+#endif
+    attn_desc copy;
+    ATTN__KNOWN(attn_desc, desc, &copy, stream, "struct_bytes");
+    return attn__plan_known(desc, grad, backward, plan, flags, err);
+}
 static attn_status attn__plan_call(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
                                    int flags, attn_error *err)
 {
-    attn__fp_state saved;
-    attn_status st;
     ATTN__FIND_PLACE(attn__find_place(desc, grad, &flags, err));
     ATTN__RULE(!(flags & ATTN__AS_TASKS) || !(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc",
                "must have its arrays on the host: tasks run there");
-    saved = attn__fp_enter();
-    st = attn__plan(desc, grad, backward, plan, flags, err);
-    attn__fp_leave(saved);
-    return st;
+    return (attn__bytes_given(desc) || attn__bytes_given(grad) ? attn__plan_older : attn__plan_known)(
+        desc, grad, backward, plan, flags, err);
 }
 static attn_status attn__size_of_call(const attn_desc *desc, const struct attn_grad *grad, int backward, size_t *bytes,
                                       attn_error *err)
@@ -8001,10 +8012,8 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, const struct att
 /* The attention of a call, planned: its memory is counted too. */
 static attn_status attn__mha_plan(attn__mha_call *a, const struct attn_grad *grad, attn_plan *plan, attn_error *err)
 {
-    const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan(&a->attention, grad, grad != NULL, plan, (a->flags & ~ATTN__WITH_DATA) | ATTN__NO_RESULT_NEEDED,
-                                      err);
-    attn__fp_leave(saved);
+    const attn_status st = attn__plan_known(&a->attention, grad, grad != NULL, plan,
+                                            (a->flags & ~ATTN__WITH_DATA) | ATTN__NO_RESULT_NEEDED, err);
     if (st == ATTN_OK) a->inner_bytes = attn__max(a->inner_bytes, (int64_t)plan->workspace_bytes);
     return st;
 }

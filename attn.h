@@ -8225,7 +8225,6 @@ static const char *attn__pic_number(attn__pic *p, float value)
 }
 
 /* ---- checks, range, labels */
-
 /* Sizes and strides as [panel rows, panel columns, rows, columns]; missing axes have size 1. */
 static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
 {
@@ -8233,7 +8232,7 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
                                          {0, 0, ATTN__TAKES_U8, 2, 4, ATTN__NAMES("values")}};
     const attn_view *v = &p->map->values;
     const int mask = p->map->mask_of != NULL, u8 = mask || v->type == ATTN_U8;
-    int64_t size[4], together;
+    int64_t size, together;
     int a, axis;
     ATTN__RULE(v->rank, ATTN_ERR_NULL, "values", "must be given");
     ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
@@ -8243,17 +8242,15 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     ATTN__RULE(attn__is_on_host(v->data), ATTN_ERR_PLACE, "values.data", "must lie on the host");
 #endif
     for (a = 0; a < 4; a++) {
+        attn__pic_axis *to = p->axis + a % 2;
         axis = a - (4 - v->rank);
-        size[a] = axis < 0 ? 1 : v->size[axis];
-        p->axis[a % 2].stride[a / 2] = axis < 0 ? 0 : v->stride[axis];
-        together = attn__mul64(size[a], a == 0 ? 1 : size[a == 1 ? 0 : a - 2]);
+        size = axis < 0 ? 1 : v->size[axis];
+        to->stride[a / 2] = axis < 0 ? 0 : v->stride[axis];
+        *(a < 2 ? &to->panels : &to->cells) = size;
+        together = a == 0 ? size : attn__mul64(size, a == 1 ? p->axis->panels : to->panels);
         if (together > ATTN__PIC_CELLS)
             return attn__fail2(err, ATTN_ERR_RANGE, field->names.size[axis],
                                "must be, times the number of panels, at most", together, ATTN__PIC_CELLS);
-    }
-    for (a = 0; a < 2; a++) {
-        p->axis[a].panels = size[a];
-        p->axis[a].cells = size[2 + a];
     }
     return ATTN_OK;
 }
@@ -8336,9 +8333,9 @@ static const char *attn__pic_label(attn__pic *p, const attn__pic_axis *a, int64_
 }
 static const char *attn__pic_panel_title(const attn__pic *p, int64_t row, int64_t column)
 {
-    const char *const *titles = p->map->panel_titles;
-    const int64_t panel = row * p->axis[1].panels + column;
-    return titles && titles[panel] ? titles[panel] : "";
+    const char *const *title = p->map->panel_titles;
+    if (title) title += row * p->axis[1].panels + column;
+    return title && *title ? *title : "";
 }
 
 /* The smallest of 1, 2, 5, 10, 20, ... cells that take at least `need` where `cells` of them take `extent`. */
@@ -8351,7 +8348,6 @@ static int64_t attn__pic_step(int64_t need, int64_t extent, int64_t cells)
 }
 
 /* ---- pixels: SVG and PPM. Cell i of n covers the pixels from i*extent/n to (i+1)*extent/n, rounded down. */
-
 /* Side of a cell where the caller gives neither width nor height. */
 static int64_t attn__pic_cell_side(const attn__pic *p)
 {
@@ -8508,8 +8504,8 @@ static void attn__svg_cells(attn__pic *p, int64_t r, int64_t c)
         h = attn__pic_edge(y, r, i + 1) - top;
         for (j = 0; j < x->cells && h > 0; j = next) {
             rgb = attn__pic_cell_colour(p, row + i, column + j);
-            for (next = j + 1; next < x->cells && !gap && !len; next++)     /* one rectangle for equal neighbours */
-                if (attn__pic_cell_colour(p, row + i, column + next) != rgb) break;
+            next = j + 1;           /* in large maps equal neighbours are one rectangle */
+            while (!gap && !len && next < x->cells && attn__pic_cell_colour(p, row + i, column + next) == rgb) next++;
             left = attn__pic_edge(x, c, j);
             w = attn__pic_edge(x, c, next) - left;
             if (w == 0) continue;
@@ -8606,6 +8602,7 @@ static void attn__pic_ppm(attn__pic *p)
     const int64_t left = p->map->no_colorbar ? x->total : p->bar_x, last = p->bar_h - 1;
     int64_t h, w, i, j, before;
     uint32_t rgb = 0;
+    int shift;
     ATTN__FORMAT(&p->out, "P6\n% %\n255\n", x->total, y->total);
     for (h = 0; h < y->total && !p->failed; h++) {
         i = attn__ppm_find(y, h);
@@ -8614,15 +8611,12 @@ static void attn__pic_ppm(attn__pic *p)
             if (j != before) rgb = j < 0 ? 0xFFFFFF : attn__pic_cell_colour(p, i, j);
             if (w == left && h <= last) rgb = attn__pic_colour(p, last > 0 ? (double)(last - h) / (double)last : 1);
             if (w == left + ATTN__PIC_BAR) rgb = 0xFFFFFF;
-            attn__put_byte(&p->out, rgb >> 16);
-            attn__put_byte(&p->out, rgb >> 8);
-            attn__put_byte(&p->out, rgb);
+            for (shift = 16; shift >= 0; shift -= 8) attn__put_byte(&p->out, rgb >> shift);
         }
     }
 }
 
 /* ---- terminal */
-
 /* The one of the colours 16..255 that is nearest: a cube of 6*6*6, then 24 greys. */
 static int attn__ansi_256(uint32_t rgb)
 {
@@ -8654,7 +8648,6 @@ static void attn__ansi_field(attn__pic *p, double place, const char *text, int64
     attn__pic_text(p, text, columns);
     attn__pic_spaces(p, end);
 }
-static void attn__ansi_reset(attn__pic *p) { if (!p->plain) attn__pic_puts(p, "\033[0m"); }
 
 /* A line of words over or under panels: the titles of row r of panels; or, with r < 0, labels at their columns, up to
    the last one. In stairs those before it are strokes that lead to their own lines. */
@@ -8699,7 +8692,7 @@ static void attn__ansi_row(attn__pic *p, int64_t row)
             value = attn__pic_value(p, row, j);
             attn__ansi_field(p, attn__pic_place(p, value), p->number_len ? attn__pic_number(p, value) : "", p->field);
         }
-        attn__ansi_reset(p);
+        if (!p->plain) attn__pic_puts(p, "\033[0m");
     }
     attn__pic_code(p, '\n');
 }
@@ -8713,14 +8706,12 @@ static void attn__ansi_legend(attn__pic *p)
     attn__pic_puts(p, attn__pic_number(p, (float)p->low));
     attn__pic_puts(p, p->plain ? " [" : " ");
     for (k = 0; k < 20; k++) attn__ansi_field(p, k / 19.0, "", 1);
-    attn__ansi_reset(p);
-    attn__pic_puts(p, p->plain ? "] " : " ");
+    attn__pic_puts(p, p->plain ? "] " : "\033[0m ");
     attn__pic_puts(p, attn__pic_number(p, (float)p->high));
     if (p->has_nan) {
         attn__pic_puts(p, "   ");
         attn__ansi_field(p, -1, "", 2);
-        attn__ansi_reset(p);
-        attn__pic_puts(p, " NaN");
+        attn__pic_puts(p, p->plain ? " NaN" : "\033[0m NaN");
     }
     attn__pic_code(p, '\n');
 }

@@ -8052,7 +8052,7 @@ typedef struct attn__pic {
     int      tick_e10, number_e10;  /* powers of ten of the ticks of the colour bar and of numbers in cells */
     int64_t  tick_first, tick_last, tick_unit;      /* ticks at k*tick_unit*10^tick_e10, first <= k <= last */
     int64_t  title_len, number_len; /* columns of the longest panel title, of the longest number in a cell, 0 = none */
-    int64_t  field, column;         /* terminal: columns of a cell; column of the next character in its line */
+    int64_t  column;                /* terminal: of the next character in its line */
     int64_t  names, bar_x, bar_h, nan_h;            /* pixels: words along the columns, colour bar, colour of NaN */
     double   low, high;             /* range of the colours, low < high */
     char     number[32], bytes[512];                /* the latest number as text; what is not written yet */
@@ -8633,11 +8633,10 @@ static int attn__ansi_256(uint32_t rgb)
     return best;
 }
 
-/* A field in the colour of a place in the range, with text in it; plain terminals get shades and no text. */
-static void attn__ansi_field(attn__pic *p, double place, const char *text, int64_t columns)
+/* A field up to column `end` in the colour of a place in the range, with text in it; plain terminals get shades. */
+static void attn__ansi_field(attn__pic *p, double place, const char *text, int64_t end)
 {
     const uint32_t rgb = attn__pic_colour(p, place);
-    const int64_t end = p->column + columns;
     const char shade = place < 0 ? '?' : " .:-=+*#%@"[(int)(place * 9 + 0.5)];
     while (p->plain && p->column < end) attn__pic_code(p, (unsigned char)shade);
     if (p->plain) return;
@@ -8645,7 +8644,7 @@ static void attn__ansi_field(attn__pic *p, double place, const char *text, int64
     else ATTN__FORMAT(&p->out, "\033[48;2;%;%;%m", rgb >> 16, rgb >> 8 & 255, rgb & 255);
     if (*text) ATTN__FORMAT(&p->out, "\033[38;5;%m", attn__pic_ink(rgb) ? 231 : 16);
     attn__pic_spaces(p, end - 1 - attn__pic_length(text));
-    attn__pic_text(p, text, columns);
+    attn__pic_text(p, text, end);
     attn__pic_spaces(p, end);
 }
 
@@ -8657,9 +8656,9 @@ static void attn__ansi_words(attn__pic *p, int64_t r, int64_t last, int stairs)
     int64_t c, i;
     attn__pic_spaces(p, x->before);
     for (c = 0; c < x->panels; c++) {
-        attn__pic_spaces(p, x->before + c * x->pitch);
+        attn__pic_spaces(p, attn__pic_edge(x, c, 0));
         for (i = 0; i <= last; i += x->step) {
-            attn__pic_spaces(p, x->before + c * x->pitch + i * p->field);
+            attn__pic_spaces(p, attn__pic_edge(x, c, i));
             if (stairs && i < last) attn__pic_code(p, p->plain ? '|' : 0x2502);
             else attn__pic_text(p, r < 0 ? attn__pic_label(p, x, i) : attn__pic_panel_title(p, r, c), ATTN__PIC_LABEL);
         }
@@ -8673,24 +8672,25 @@ static void attn__ansi_labels(attn__pic *p)
     const attn__pic_axis *x = p->axis + 1;
     const int64_t last = x->cells > 0 ? (x->cells - 1) / x->step * x->step : -1;
     int64_t i;
-    if (x->label_len < p->field * x->step) attn__ansi_words(p, -1, last, 0);
+    if (x->label_len < (p->number_len + 2) * x->step) attn__ansi_words(p, -1, last, 0);
     else for (i = 0; i <= last; i += x->step) attn__ansi_words(p, -1, p->top ? i : last - i, 1);
 }
 
-static void attn__ansi_row(attn__pic *p, int64_t row)
+static void attn__ansi_row(attn__pic *p, int64_t r, int64_t i)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
-    const char *s = attn__pic_label(p, y, row % y->cells);
+    const char *s = attn__pic_label(p, y, i);
     int64_t c, j;
-    float value;
+    float v;
     attn__pic_spaces(p, x->before - 1 - attn__pic_cut(s));
     attn__pic_text(p, s, ATTN__PIC_LABEL);
     attn__pic_spaces(p, x->before);
     for (c = 0; c < x->panels; c++) {
-        attn__pic_spaces(p, x->before + c * x->pitch);
-        for (j = c * x->cells; j < (c + 1) * x->cells; j++) {
-            value = attn__pic_value(p, row, j);
-            attn__ansi_field(p, attn__pic_place(p, value), p->number_len ? attn__pic_number(p, value) : "", p->field);
+        attn__pic_spaces(p, attn__pic_edge(x, c, 0));
+        for (j = 0; j < x->cells; j++) {
+            v = attn__pic_value(p, r * y->cells + i, c * x->cells + j);
+            attn__ansi_field(p, attn__pic_place(p, v), p->number_len ? attn__pic_number(p, v) : "",
+                             attn__pic_edge(x, c, j + 1));
         }
         if (!p->plain) attn__pic_puts(p, "\033[0m");
     }
@@ -8705,12 +8705,12 @@ static void attn__ansi_legend(attn__pic *p)
     attn__pic_spaces(p, p->axis[1].before);
     attn__pic_puts(p, attn__pic_number(p, (float)p->low));
     attn__pic_puts(p, p->plain ? " [" : " ");
-    for (k = 0; k < 20; k++) attn__ansi_field(p, k / 19.0, "", 1);
+    for (k = 0; k < 20; k++) attn__ansi_field(p, k / 19.0, "", p->column + 1);
     attn__pic_puts(p, p->plain ? "] " : "\033[0m ");
     attn__pic_puts(p, attn__pic_number(p, (float)p->high));
     if (p->has_nan) {
         attn__pic_puts(p, "   ");
-        attn__ansi_field(p, -1, "", 2);
+        attn__ansi_field(p, -1, "", p->column + 2);
         attn__pic_puts(p, p->plain ? " NaN" : "\033[0m NaN");
     }
     attn__pic_code(p, '\n');
@@ -8729,13 +8729,13 @@ static void attn__pic_ansi(attn__pic *p)
     const attn_heatmap *m = p->map;
     attn__pic_axis *y = p->axis, *x = y + 1;
     int64_t r, i;
-    p->field = p->number_len ? p->number_len + 2 : 2;
     x->before = y->label_len + 1;
+    x->extent = x->cells * (p->number_len + 2);
     x->step = m->x_ticks ? attn__pic_step(1, ATTN__PIC_STAIRS, x->cells)
-                         : attn__pic_step(x->label_len + 1, x->cells * p->field, x->cells);
-    x->pitch = attn__max(x->cells * p->field, p->title_len);    /* a panel is as wide as its cells, title and labels */
+                         : attn__pic_step(x->label_len + 1, x->extent, x->cells);
+    x->pitch = attn__max(x->extent, p->title_len);      /* room for the cells, the title and the labels */
     for (i = 0; i < x->cells; i += x->step)
-        x->pitch = attn__max(x->pitch, i * p->field + attn__pic_cut(attn__pic_label(p, x, i)));
+        x->pitch = attn__max(x->pitch, i * (p->number_len + 2) + attn__pic_cut(attn__pic_label(p, x, i)));
     x->pitch += 2;
     attn__ansi_line(p, "", m->title);
     attn__ansi_line(p, "rows: ", m->y_label);
@@ -8744,7 +8744,7 @@ static void attn__pic_ansi(attn__pic *p)
         if (r) attn__pic_code(p, '\n');
         if (m->panel_titles) attn__ansi_words(p, r, 0, 0);
         if (p->top && r == 0) attn__ansi_labels(p);
-        for (i = 0; i < y->cells && !p->failed; i++) attn__ansi_row(p, r * y->cells + i);
+        for (i = 0; i < y->cells && !p->failed; i++) attn__ansi_row(p, r, i);
         if (!p->top && r == y->panels - 1) attn__ansi_labels(p);
     }
     if (!m->no_colorbar) attn__ansi_legend(p);

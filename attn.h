@@ -8351,7 +8351,7 @@ typedef struct attn__pic {
     int      tick_e10, number_e10;  /* powers of ten of the ticks of the colour bar and of numbers in cells */
     int64_t  tick_first, tick_last, tick_unit;      /* ticks at k*tick_unit*10^tick_e10, first <= k <= last */
     int64_t  title_len, number_len; /* columns of the longest panel title, of the longest number in a cell, 0 = none */
-    int64_t  field, column;         /* terminal: columns of a cell; column of the next character in its line */
+    int64_t  column;                /* terminal: of the next character in its line */
     int64_t  names, bar_x, bar_h, nan_h;            /* pixels: words along the columns, colour bar, colour of NaN */
     double   low, high;             /* range of the colours, low < high */
     char     number[32], bytes[512];                /* the latest number as text; what is not written yet */
@@ -8522,7 +8522,6 @@ static const char *attn__pic_number(attn__pic *p, float value)
 }
 
 /* ---- checks, range, labels */
-
 /* Sizes and strides as [panel rows, panel columns, rows, columns]; missing axes have size 1. */
 static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
 {
@@ -8533,7 +8532,7 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     const attn_view *v = &p->map->values;
     const int mask = p->map->mask_of != NULL, u8 = mask || v->type == ATTN_U8;
     attn__span span;
-    int64_t size[4], together;
+    int64_t size, together;
     int a, axis, axes[4];
     ATTN__RULE(v->rank, ATTN_ERR_NULL, "values", "must be given");
     ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
@@ -8543,17 +8542,15 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     ATTN__RULE(attn__is_on_host(v->data), ATTN_ERR_PLACE, "values.data", "must lie on the host");
 #endif
     for (a = 0; a < 4; a++) {
+        attn__pic_axis *to = p->axis + a % 2;
         axis = a - (4 - v->rank);
-        size[a] = axis < 0 ? 1 : v->size[axis];
-        p->axis[a % 2].stride[a / 2] = axis < 0 ? 0 : v->stride[axis];
-        together = attn__mul64(size[a], a == 0 ? 1 : size[a == 1 ? 0 : a - 2]);
+        size = axis < 0 ? 1 : v->size[axis];
+        to->stride[a / 2] = axis < 0 ? 0 : v->stride[axis];
+        *(a < 2 ? &to->panels : &to->cells) = size;
+        together = a == 0 ? size : attn__mul64(size, a == 1 ? p->axis->panels : to->panels);
         if (together > ATTN__PIC_CELLS)
             return attn__fail2(err, ATTN_ERR_RANGE, attn__name_of(field, ATTN__T_SIZE + axis),
                                "must be, times the number of panels, at most", together, ATTN__PIC_CELLS);
-    }
-    for (a = 0; a < 2; a++) {
-        p->axis[a].panels = size[a];
-        p->axis[a].cells = size[2 + a];
     }
     return ATTN_OK;
 }
@@ -8637,9 +8634,9 @@ static const char *attn__pic_label(attn__pic *p, const attn__pic_axis *a, int64_
 }
 static const char *attn__pic_panel_title(const attn__pic *p, int64_t row, int64_t column)
 {
-    const char *const *titles = p->map->panel_titles;
-    const int64_t panel = row * p->axis[1].panels + column;
-    return titles && titles[panel] ? titles[panel] : "";
+    const char *const *title = p->map->panel_titles;
+    if (title) title += row * p->axis[1].panels + column;
+    return title && *title ? *title : "";
 }
 
 /* The smallest of 1, 2, 5, 10, 20, ... cells that take at least `need` where `cells` of them take `extent`. */
@@ -8652,7 +8649,6 @@ static int64_t attn__pic_step(int64_t need, int64_t extent, int64_t cells)
 }
 
 /* ---- pixels: SVG and PPM. Cell i of n covers the pixels from i*extent/n to (i+1)*extent/n, rounded down. */
-
 /* Side of a cell where the caller gives neither width nor height. */
 static int64_t attn__pic_cell_side(const attn__pic *p)
 {
@@ -8809,8 +8805,8 @@ static void attn__svg_cells(attn__pic *p, int64_t r, int64_t c)
         h = attn__pic_edge(y, r, i + 1) - top;
         for (j = 0; j < x->cells && h > 0; j = next) {
             rgb = attn__pic_cell_colour(p, row + i, column + j);
-            for (next = j + 1; next < x->cells && !gap && !len; next++)     /* one rectangle for equal neighbours */
-                if (attn__pic_cell_colour(p, row + i, column + next) != rgb) break;
+            next = j + 1;           /* in large maps equal neighbours are one rectangle */
+            while (!gap && !len && next < x->cells && attn__pic_cell_colour(p, row + i, column + next) == rgb) next++;
             left = attn__pic_edge(x, c, j);
             w = attn__pic_edge(x, c, next) - left;
             if (w == 0) continue;
@@ -8907,6 +8903,7 @@ static void attn__pic_ppm(attn__pic *p)
     const int64_t left = p->map->no_colorbar ? x->total : p->bar_x, last = p->bar_h - 1;
     int64_t h, w, i, j, before;
     uint32_t rgb = 0;
+    int shift;
     ATTN__FORMAT(&p->out, "P6\n% %\n255\n", x->total, y->total);
     for (h = 0; h < y->total && !p->failed; h++) {
         i = attn__ppm_find(y, h);
@@ -8915,15 +8912,12 @@ static void attn__pic_ppm(attn__pic *p)
             if (j != before) rgb = j < 0 ? 0xFFFFFF : attn__pic_cell_colour(p, i, j);
             if (w == left && h <= last) rgb = attn__pic_colour(p, last > 0 ? (double)(last - h) / (double)last : 1);
             if (w == left + ATTN__PIC_BAR) rgb = 0xFFFFFF;
-            attn__put_byte(&p->out, rgb >> 16);
-            attn__put_byte(&p->out, rgb >> 8);
-            attn__put_byte(&p->out, rgb);
+            for (shift = 16; shift >= 0; shift -= 8) attn__put_byte(&p->out, rgb >> shift);
         }
     }
 }
 
 /* ---- terminal */
-
 /* The one of the colours 16..255 that is nearest: a cube of 6*6*6, then 24 greys. */
 static int attn__ansi_256(uint32_t rgb)
 {
@@ -8940,11 +8934,10 @@ static int attn__ansi_256(uint32_t rgb)
     return best;
 }
 
-/* A field in the colour of a place in the range, with text in it; plain terminals get shades and no text. */
-static void attn__ansi_field(attn__pic *p, double place, const char *text, int64_t columns)
+/* A field up to column `end` in the colour of a place in the range, with text in it; plain terminals get shades. */
+static void attn__ansi_field(attn__pic *p, double place, const char *text, int64_t end)
 {
     const uint32_t rgb = attn__pic_colour(p, place);
-    const int64_t end = p->column + columns;
     const char shade = place < 0 ? '?' : " .:-=+*#%@"[(int)(place * 9 + 0.5)];
     while (p->plain && p->column < end) attn__pic_code(p, (unsigned char)shade);
     if (p->plain) return;
@@ -8952,10 +8945,9 @@ static void attn__ansi_field(attn__pic *p, double place, const char *text, int64
     else ATTN__FORMAT(&p->out, "\033[48;2;%;%;%m", rgb >> 16, rgb >> 8 & 255, rgb & 255);
     if (*text) ATTN__FORMAT(&p->out, "\033[38;5;%m", attn__pic_ink(rgb) ? 231 : 16);
     attn__pic_spaces(p, end - 1 - attn__pic_length(text));
-    attn__pic_text(p, text, columns);
+    attn__pic_text(p, text, end);
     attn__pic_spaces(p, end);
 }
-static void attn__ansi_reset(attn__pic *p) { if (!p->plain) attn__pic_puts(p, "\033[0m"); }
 
 /* A line of words over or under panels: the titles of row r of panels; or, with r < 0, labels at their columns, up to
    the last one. In stairs those before it are strokes that lead to their own lines. */
@@ -8965,9 +8957,9 @@ static void attn__ansi_words(attn__pic *p, int64_t r, int64_t last, int stairs)
     int64_t c, i;
     attn__pic_spaces(p, x->before);
     for (c = 0; c < x->panels; c++) {
-        attn__pic_spaces(p, x->before + c * x->pitch);
+        attn__pic_spaces(p, attn__pic_edge(x, c, 0));
         for (i = 0; i <= last; i += x->step) {
-            attn__pic_spaces(p, x->before + c * x->pitch + i * p->field);
+            attn__pic_spaces(p, attn__pic_edge(x, c, i));
             if (stairs && i < last) attn__pic_code(p, p->plain ? '|' : 0x2502);
             else attn__pic_text(p, r < 0 ? attn__pic_label(p, x, i) : attn__pic_panel_title(p, r, c), ATTN__PIC_LABEL);
         }
@@ -8981,26 +8973,27 @@ static void attn__ansi_labels(attn__pic *p)
     const attn__pic_axis *x = p->axis + 1;
     const int64_t last = x->cells > 0 ? (x->cells - 1) / x->step * x->step : -1;
     int64_t i;
-    if (x->label_len < p->field * x->step) attn__ansi_words(p, -1, last, 0);
+    if (x->label_len < (p->number_len + 2) * x->step) attn__ansi_words(p, -1, last, 0);
     else for (i = 0; i <= last; i += x->step) attn__ansi_words(p, -1, p->top ? i : last - i, 1);
 }
 
-static void attn__ansi_row(attn__pic *p, int64_t row)
+static void attn__ansi_row(attn__pic *p, int64_t r, int64_t i)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
-    const char *s = attn__pic_label(p, y, row % y->cells);
+    const char *s = attn__pic_label(p, y, i);
     int64_t c, j;
-    float value;
+    float v;
     attn__pic_spaces(p, x->before - 1 - attn__pic_cut(s));
     attn__pic_text(p, s, ATTN__PIC_LABEL);
     attn__pic_spaces(p, x->before);
     for (c = 0; c < x->panels; c++) {
-        attn__pic_spaces(p, x->before + c * x->pitch);
-        for (j = c * x->cells; j < (c + 1) * x->cells; j++) {
-            value = attn__pic_value(p, row, j);
-            attn__ansi_field(p, attn__pic_place(p, value), p->number_len ? attn__pic_number(p, value) : "", p->field);
+        attn__pic_spaces(p, attn__pic_edge(x, c, 0));
+        for (j = 0; j < x->cells; j++) {
+            v = attn__pic_value(p, r * y->cells + i, c * x->cells + j);
+            attn__ansi_field(p, attn__pic_place(p, v), p->number_len ? attn__pic_number(p, v) : "",
+                             attn__pic_edge(x, c, j + 1));
         }
-        attn__ansi_reset(p);
+        if (!p->plain) attn__pic_puts(p, "\033[0m");
     }
     attn__pic_code(p, '\n');
 }
@@ -9013,15 +9006,13 @@ static void attn__ansi_legend(attn__pic *p)
     attn__pic_spaces(p, p->axis[1].before);
     attn__pic_puts(p, attn__pic_number(p, (float)p->low));
     attn__pic_puts(p, p->plain ? " [" : " ");
-    for (k = 0; k < 20; k++) attn__ansi_field(p, k / 19.0, "", 1);
-    attn__ansi_reset(p);
-    attn__pic_puts(p, p->plain ? "] " : " ");
+    for (k = 0; k < 20; k++) attn__ansi_field(p, k / 19.0, "", p->column + 1);
+    attn__pic_puts(p, p->plain ? "] " : "\033[0m ");
     attn__pic_puts(p, attn__pic_number(p, (float)p->high));
     if (p->has_nan) {
         attn__pic_puts(p, "   ");
-        attn__ansi_field(p, -1, "", 2);
-        attn__ansi_reset(p);
-        attn__pic_puts(p, " NaN");
+        attn__ansi_field(p, -1, "", p->column + 2);
+        attn__pic_puts(p, p->plain ? " NaN" : "\033[0m NaN");
     }
     attn__pic_code(p, '\n');
 }
@@ -9039,13 +9030,13 @@ static void attn__pic_ansi(attn__pic *p)
     const attn_heatmap *m = p->map;
     attn__pic_axis *y = p->axis, *x = y + 1;
     int64_t r, i;
-    p->field = p->number_len ? p->number_len + 2 : 2;
     x->before = y->label_len + 1;
+    x->extent = x->cells * (p->number_len + 2);
     x->step = m->x_ticks ? attn__pic_step(1, ATTN__PIC_STAIRS, x->cells)
-                         : attn__pic_step(x->label_len + 1, x->cells * p->field, x->cells);
-    x->pitch = attn__max(x->cells * p->field, p->title_len);    /* a panel is as wide as its cells, title and labels */
+                         : attn__pic_step(x->label_len + 1, x->extent, x->cells);
+    x->pitch = attn__max(x->extent, p->title_len);      /* room for the cells, the title and the labels */
     for (i = 0; i < x->cells; i += x->step)
-        x->pitch = attn__max(x->pitch, i * p->field + attn__pic_cut(attn__pic_label(p, x, i)));
+        x->pitch = attn__max(x->pitch, i * (p->number_len + 2) + attn__pic_cut(attn__pic_label(p, x, i)));
     x->pitch += 2;
     attn__ansi_line(p, "", m->title);
     attn__ansi_line(p, "rows: ", m->y_label);
@@ -9054,7 +9045,7 @@ static void attn__pic_ansi(attn__pic *p)
         if (r) attn__pic_code(p, '\n');
         if (m->panel_titles) attn__ansi_words(p, r, 0, 0);
         if (p->top && r == 0) attn__ansi_labels(p);
-        for (i = 0; i < y->cells && !p->failed; i++) attn__ansi_row(p, r * y->cells + i);
+        for (i = 0; i < y->cells && !p->failed; i++) attn__ansi_row(p, r, i);
         if (!p->top && r == y->panels - 1) attn__ansi_labels(p);
     }
     if (!m->no_colorbar) attn__ansi_legend(p);

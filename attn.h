@@ -2896,7 +2896,6 @@ enum {                          /* what a field is; its element type */
     ATTN__RESULT = 1 << 0,      /* written */
     ATTN__KEPT = 1 << 1,        /* results of the forward pass that the backward pass reads */
     ATTN__OPERAND = 1 << 2,     /* what attends to what: not an option */
-    ATTN__MASKING = 1 << 3,     /* says which pairs are allowed, without q and k */
     ATTN__NEEDED = 1 << 4,      /* must be given, where the score takes it */
     ATTN__BROADCAST = 1 << 5,   /* an axis in lower case may have size 1 */
     ATTN__FOR_VECTORS = 1 << 6, ATTN__FOR_BILINEAR = 1 << 7, ATTN__FOR_ADDITIVE = 1 << 8,   /* which scores take it; */
@@ -2950,13 +2949,13 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
     X(w_q, ".hUD", "[h,Dq] or [H,h,Dq]", FLOATS, ATTN__FOR_ADDITIVE) \
     X(w_k, ".hUE", "[h,Dk] or [H,h,Dk]", FLOATS, ATTN__FOR_ADDITIVE) \
     X(hidden_bias, ".h.U", "[h] or [H,h]", FLOATS, ATTN__FOR_ADDITIVE) \
-    X(bias, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", FLOATS, ATTN__MASKING | ATTN__BROADCAST) \
+    X(bias, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", FLOATS, ATTN__BROADCAST) \
     X(alibi, ".H..", "[H]", FLOATS, 0) \
     X(sink, ".H..", "[H]", FLOATS, 0) \
-    X(mask, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", BYTES, ATTN__MASKING | ATTN__BROADCAST) \
-    X(key_lengths, "B.q.", "[B] or [B,Sq]", INTS, ATTN__MASKING) \
-    X(query_lengths, "B...", "[B]", INTS, ATTN__MASKING) \
-    X(positions, "B.q.", "[B] or [B,Sq]", INTS, ATTN__MASKING)
+    X(mask, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", BYTES, ATTN__BROADCAST) \
+    X(key_lengths, "B.q.", "[B] or [B,Sq]", INTS, 0) \
+    X(query_lengths, "B...", "[B]", INTS, 0) \
+    X(positions, "B.q.", "[B] or [B,Sq]", INTS, 0)
 
 enum {
 #define ATTN__X(f, shape, axes, takes, flags) ATTN__F_##f,
@@ -3230,7 +3229,7 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
 
 /* A walk over the tables of a call: what each letter stands for and by which field; the views that are there. */
 #define ATTN__LETTER(w, letter) ((w)->size[(letter) - 'A'])
-typedef struct attn__found { const attn__field *field; const void *structure; attn__span span; int written; } attn__found;
+typedef struct attn__found { const attn__field *field; const void *structure; attn__span span; } attn__found;
 typedef struct attn__walk {
     int64_t            size[26];
     const attn__field *of[26];          /* NULL: no field had this letter yet */
@@ -3239,6 +3238,7 @@ typedef struct attn__walk {
     const void        *owned;
     uint32_t           takes;           /* ATTN__FOR_x of the score */
     int                flags, count, in_place;
+    int                inputs;          /* the first so many found are only read, whatever they were in the forward pass */
     attn__found        found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];      /* and those of attn_mha with its gradients */
 } attn__walk;
 static void attn__walk_begin(attn__walk *w, int flags)
@@ -3248,7 +3248,7 @@ static void attn__walk_begin(attn__walk *w, int flags)
     for (i = 0; i < 26; i++) w->of[i] = NULL;
     w->takes = ATTN__FOR_SOME;
     w->flags = flags;
-    w->count = w->in_place = 0;
+    w->count = w->in_place = w->inputs = 0;
 }
 
 /* What a letter stands for, from elsewhere; axis -1: the first text of the field is the rule. */
@@ -3317,9 +3317,9 @@ static attn_status attn__check_taken(const attn__field *f, int rank, uint32_t ta
         attn__fail(err, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_VIEW), rules[i].needed);
 }
 
-/* The views of one structure; only: 0, or those with one of these flags; unread: these need no data. */
+/* The views of one structure. Those with a flag of `without` do not count, those with one of `unread` need no data. */
 static attn_status attn__check_fields(attn__walk *w, const void *structure, const attn__field *fields, int count,
-                                      uint32_t only, uint32_t unread, attn_error *err)
+                                      uint32_t without, uint32_t unread, attn_error *err)
 {
     const attn__field *f;
     for (f = fields; f < fields + count; f++) {
@@ -3328,7 +3328,7 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
         const void *data;
         int32_t rank;
         int i, axis[4];
-        if (only && !(f->flags & only)) continue;
+        if (f->flags & without) continue;
         ATTN__COPY(&rank, (const char *)structure + f->offset + offsetof(attn_view, rank), sizeof rank);
         ATTN__COPY(&data, (const char *)structure + f->offset, sizeof data);
         if (f->flags & (ATTN__FOR_SOME | ATTN__NEEDED) && (rank || !data))
@@ -3342,7 +3342,6 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
             if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, f->shape[i], axis[i], v.size[axis[i]], err));
         found->field = f;
         found->structure = structure;
-        found->written = (f->flags & ATTN__RESULT) != 0;
         w->count++;
     }
     return ATTN_OK;
@@ -3358,18 +3357,24 @@ static int attn__in_place(const attn__walk *w, const attn__found *o, const attn_
     return same;
 }
 
+static int attn__is_written(const attn__walk *w, const attn__found *f)
+{
+    return f >= w->found + w->inputs && f->field->flags & ATTN__RESULT;
+}
+
 /* No output may share a byte with another one or with an input. */
 static attn_status attn__check_overlaps(const attn__walk *w, attn_error *err)
 {
     const attn__found *o, *x, *end = w->found + w->count;
     for (o = w->found; o < end; o++)
-        for (x = w->found; o->written && x < end; x++) {
+        for (x = w->found; attn__is_written(w, o) && x < end; x++) {
+            const int both = attn__is_written(w, x);
             attn_view a, b;
-            if (x == o || (x->written && x < o) || attn__apart(o->span, x->span)) continue;
+            if (x == o || (both && x < o) || attn__apart(o->span, x->span)) continue;
             a = attn__view_in(o->structure, o->field);
             b = attn__view_in(x->structure, x->field);
             ATTN__RULE(attn__in_place(w, o, x) || attn__disjoint(&a, &b), ATTN_ERR_OVERLAP,
-                       attn__name_of(o->field, ATTN__T_VIEW), x->written ? "must not overlap another output" :
+                       attn__name_of(o->field, ATTN__T_VIEW), both ? "must not overlap another output" :
                        "must not overlap an input");
         }
     return ATTN_OK;
@@ -3514,22 +3519,22 @@ static int attn__uses_positions(const attn_desc *d)
     return d->causal || d->alibi.rank || (d->window && (d->window_left >= 0 || d->window_right >= 0));
 }
 
-/* All rules of a descriptor; only: as attn__check_fields, where the walk knows the sizes already. */
-static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t only, attn_error *err)
+/* All rules of a descriptor; without: as attn__check_fields, where the walk knows the sizes already. */
+static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t without, attn_error *err)
 {
     const uint32_t unread = d->score == ATTN_SCORE_CONSTANT ? (uint32_t)ATTN__FOR_VECTORS : 0u;
     int64_t all;
-    int i, any = only || w->flags & ATTN__NO_RESULT_NEEDED;
+    int i, any = w->flags & ATTN__NO_RESULT_NEEDED;
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
     w->takes = attn__taken_by(d->score);
     w->in_place = !d->out.rank;
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, only, unread, err));
-    for (i = 0; i < w->count; i++) any |= w->found[i].written;
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread, err));
+    for (i = 0; i < w->count; i++) any |= attn__is_written(w, &w->found[i]);
     ATTN__RULE(any, ATTN_ERR_NULL, "out", "must be given, or another result");
     ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
-    ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank ||
-               only, ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");
+    ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank,
+               ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");
     ATTN__RULE(d->align != ATTN_ALIGN_UNSET || ATTN__LETTER(w, 'Q') == ATTN__LETTER(w, 'S') || !attn__uses_positions(d),
                ATTN_ERR_OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at the "
                "last key, as in decode), ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS");
@@ -3553,11 +3558,10 @@ static void attn__keep_inputs(attn__walk *w)
 {
     int i, n = 0;
     for (i = 0; i < w->count; i++) {
-        if (w->found[i].written && !(w->found[i].field->flags & ATTN__KEPT)) continue;
-        w->found[n] = w->found[i];
-        w->found[n++].written = 0;
+        const uint32_t flags = w->found[i].field->flags;
+        if (!(flags & ATTN__RESULT) || flags & ATTN__KEPT) w->found[n++] = w->found[i];
     }
-    w->count = n;
+    w->count = w->inputs = n;
 }
 
 /* The gradients of a call whose descriptor the walk has been through. */
@@ -3570,9 +3574,10 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
     w->owned = d;
     ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0, err));
     for (i = first; i < w->count; i++) {
-        above |= !w->found[i].written;
-        results |= w->found[i].written;
-        reads_out |= w->found[i].written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
+        const int written = attn__is_written(w, &w->found[i]);
+        above |= !written;
+        results |= written;
+        reads_out |= written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
     }
     ATTN__RULE(!g->d_out.rank || d->v.rank, ATTN_ERR_OPTION, "d_out", "must be absent where v is");
     ATTN__RULE(!g->d_sigma.rank || attn__is_kernel(d->score), ATTN_ERR_OPTION, "d_sigma",
@@ -5493,7 +5498,7 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
 {
     attn__walk w;
     attn_desc d;
-    attn__walk_begin(&w, flags);
+    attn__walk_begin(&w, flags | ATTN__NO_RESULT_NEEDED);
     ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, err));
     if (!options) return ATTN_OK;
     ATTN__TRY(attn__check_bytes(options, sizeof d, offsetof(attn_desc, stream) + sizeof d.stream, "struct_bytes", err));
@@ -5508,7 +5513,7 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     d.key_lengths = options->key_lengths;
     d.query_lengths = options->query_lengths;
     d.positions = options->positions;
-    return attn__check_desc(&w, &d, ATTN__MASKING, err);
+    return attn__check_desc(&w, &d, ATTN__OPERAND, err);
 }
 static const attn__field attn__mask_field = {
     ATTN__TEXTS("mask", "[B,H,Sq,Sk]; without heads H = 1"), "BHQS", ATTN__BYTES, 0, 0, ATTN__RESULT | ATTN__NEEDED};
@@ -5857,7 +5862,7 @@ typedef struct attn__mha {
 
 /* All that a call has but the contents; d: its options without q, k, v and out. */
 static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d,
-                                          attn_error *err)
+                                          uint32_t without, attn_error *err)
 {
 #define ATTN__FROM(rule) {rule, "", 0, 0, 0, 0}
     static const attn__field heads_of = ATTN__FROM("must equal heads"), heads_kv_of = ATTN__FROM("must equal heads_kv"),
@@ -5875,7 +5880,7 @@ static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *de
                "must be absent where w_result is");
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
-    w->takes = attn__taken_by(d->score) & ~(uint32_t)ATTN__FOR_VECTORS;
+    w->takes = attn__taken_by(d->score);
     for (i = 0; i < 3; i++) {
         const attn_view v = attn__view_in(desc, &f[ATTN__H_w_query + i]);
         const int64_t n = i ? heads_kv : heads;
@@ -5898,7 +5903,7 @@ static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *de
     attn__bind(w, 'D', size_d, &depth, -1);
     attn__bind(w, 'E', ATTN__LETTER(w, 'N') / heads_kv, &f[ATTN__H_w_key], 0);
     attn__bind(w, 'V', size_v, &width, -1);
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, 0, 0, err));
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, 0, err));
     return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
 
@@ -5907,7 +5912,7 @@ ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, con
 {
     attn__walk w;
     attn__walk_begin(&w, flags);
-    return attn__mha_check_fields(&w, desc, d, err);
+    return attn__mha_check_fields(&w, desc, d, ATTN__OPERAND, err);
 }
 
 /* One projection y = x W^T: x [B,S,E], w [out,E], y [B,S,out]. */
@@ -7977,17 +7982,15 @@ static attn_view attn__mha_weights(const attn_mha_desc *desc, int which)
 ATTN__NOINLINE static attn_status attn__mha_check_grad(const attn_mha_desc *desc, const attn_mha_grad *grad,
                                                        const attn_grad *own, const attn__mha *m, attn_error *err)
 {
-    attn_desc d = m->attention;
     attn__walk w;
     int i, any = grad->attention != NULL;
-    attn__make_absent(&d, ATTN__OPERAND | ATTN__RESULT);
     attn__walk_begin(&w, m->flags);
-    ATTN__TRY(attn__mha_check_fields(&w, desc, &d, err));
+    ATTN__TRY(attn__mha_check_fields(&w, desc, &m->attention, ATTN__OPERAND | ATTN__RESULT, err));
     attn__keep_inputs(&w);
     w.owners = attn__mha_fields;
     w.owned = desc;
     ATTN__TRY(attn__check_fields(&w, grad, attn__mha_grad_fields, ATTN__H_COUNT, 0, 0, err));
-    for (i = 0; i < w.count; i++) any |= w.found[i].written;
+    for (i = 0; i < w.count; i++) any |= attn__is_written(&w, &w.found[i]);
     ATTN__RULE(any, ATTN_ERR_NULL, "dquery", "must be given, or another result");
     ATTN__RULE(grad->accumulate < 1u << 11, ATTN_ERR_OPTION, "accumulate", "must be bits 0 to 10");
     ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
@@ -8017,7 +8020,6 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
 {
     attn_desc *d = &a->m.attention;
     const attn_grad *of_attention;
-    attn_grad own;
     attn_view d_heads;
     int64_t floats, heads_floats, rows, least;
     int i, p;
@@ -8025,11 +8027,11 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
     ATTN__TRY(attn__mha_resolve(desc, base, &a->m, err));
     ATTN__FIND_PLACE(attn__mha_grad_place(grad, &a->m, err));
     of_attention = grad->attention;
-    ATTN__KNOWN(attn_grad, of_attention, &own, reserved, "struct_bytes");
-    if (!of_attention) attn__zero(&own, sizeof own);
-    else if (of_attention != &own) own = *of_attention;
-    own.struct_bytes = 0;
-    ATTN__TRY(attn__mha_check_grad(desc, grad, &own, &a->m, err));
+    ATTN__KNOWN(attn_grad, of_attention, &a->grad, reserved, "struct_bytes");
+    if (!of_attention) attn__zero(&a->grad, sizeof a->grad);
+    else if (of_attention != &a->grad) a->grad = *of_attention;
+    a->grad.struct_bytes = 0;
+    ATTN__TRY(attn__mha_check_grad(desc, grad, &a->grad, &a->m, err));
     for (p = ATTN__F_lse; p <= ATTN__F_scores_masked; p++)
         attn__zero((char *)d + attn__fields[p].offset, sizeof(attn_view));
     rows = attn__mul64(attn__mul64(d->q.size[0], d->q.size[1]), d->q.size[2]);
@@ -8058,7 +8060,6 @@ static attn_status attn__mha_gradient_resolve(const attn_mha_desc *desc, const a
         d_heads.stride[2] = grad->d_out.stride[1];
         d_heads.stride[3] = grad->d_out.stride[2];
     }
-    a->grad = own;
     a->grad.d_out = d_heads;
     a->grad.dq = attn_out_bshd(a->d_projected[0], d->q.size[0], d->q.size[2], d->q.size[1], d->q.size[3]);
     a->grad.dk = attn_out_bshd(a->d_projected[1], d->k.size[0], d->k.size[2], d->k.size[1], d->k.size[3]);

@@ -2904,20 +2904,20 @@ enum {                          /* what a field is; its element type */
 enum { ATTN__FLOATS, ATTN__SINGLES, ATTN__BYTES, ATTN__INTS };      /* singles: f32 on a device, too */
 
 typedef struct attn__field {
-    const char *texts;          /* what an error says about it, in ATTN__TEXTS' order */
+    const char *texts, *axes;   /* what an error says about it, in ATTN__TEXTS' order, and about a wrong rank */
     char        shape[5];
     uint8_t     takes, owner;   /* owner: 1 + the row of what a gradient belongs to; it has that one's sizes */
     uint16_t    offset;         /* in the structure */
     uint32_t    flags;
 } attn__field;
 
-enum { ATTN__T_VIEW, ATTN__T_SIZE, ATTN__T_DATA = 5, ATTN__T_TYPE, ATTN__T_RANK, ATTN__T_STRIDE, ATTN__T_AXES };
+enum { ATTN__T_VIEW, ATTN__T_SIZE, ATTN__T_DATA = 5, ATTN__T_TYPE, ATTN__T_RANK, ATTN__T_STRIDE, ATTN__T_COUNT };
 #define ATTN__EQUALS "must equal "
-#define ATTN__TEXTS(f, axes) \
+#define ATTN__TEXTS(f) \
     ATTN__EQUALS f "\0" ATTN__EQUALS f ".size[0]\0" ATTN__EQUALS f ".size[1]\0" ATTN__EQUALS f ".size[2]\0" \
-    ATTN__EQUALS f ".size[3]\0" f ".data\0" f ".type\0" f ".rank\0" f ".stride\0" "must be that of " axes
+    ATTN__EQUALS f ".size[3]\0" f ".data\0" f ".type\0" f ".rank\0" f ".stride"
 #define ATTN__ROW(structure, f, shape, axes, takes, flags, owner) \
-    {ATTN__TEXTS(#f, axes), shape, ATTN__##takes, owner, (uint16_t)offsetof(structure, f), flags}
+    {ATTN__TEXTS(#f), "must be that of " axes, shape, ATTN__##takes, owner, (uint16_t)offsetof(structure, f), flags}
 
 static const char *attn__rule_of(const attn__field *f, int text)    /* "must equal q.size[3]" */
 {
@@ -2971,24 +2971,25 @@ static const attn__field attn__fields[ATTN__F_COUNT] = {
 
 #ifndef ATTN_NO_BACKWARD
 /* As above; with the field of attn_desc that it belongs to, and of whose shape it is. */
+#define ATTN__OWNERS "what it belongs to"
 #define ATTN__GRAD_LIST(X) \
     X(d_out, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", 0, 0) \
     X(d_weights, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", 0, 0) \
     X(d_lse, "BHQ.", "[B,H,Sq]; without heads H = 1", 0, 0) \
-    X(dq, "BHQD", "q", ATTN__RESULT, 1 + ATTN__F_q) \
-    X(dk, "BKSE", "k", ATTN__RESULT, 1 + ATTN__F_k) \
-    X(dv, "BKSV", "v", ATTN__RESULT, 1 + ATTN__F_v) \
-    X(d_given_scores, "BHQS", "given_scores", ATTN__RESULT, 1 + ATTN__F_given_scores) \
-    X(d_bias, "bhqs", "bias", ATTN__RESULT | ATTN__BROADCAST, 1 + ATTN__F_bias) \
-    X(d_bilinear, ".hDE", "bilinear", ATTN__RESULT, 1 + ATTN__F_bilinear) \
-    X(d_w_q, ".hUD", "w_q", ATTN__RESULT, 1 + ATTN__F_w_q) \
-    X(d_w_k, ".hUE", "w_k", ATTN__RESULT, 1 + ATTN__F_w_k) \
-    X(d_w_v, ".h.U", "w_v", ATTN__RESULT, 1 + ATTN__F_w_v) \
-    X(d_hidden_bias, ".h.U", "hidden_bias", ATTN__RESULT, 1 + ATTN__F_hidden_bias) \
+    X(dq, "BHQD", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_q) \
+    X(dk, "BKSE", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_k) \
+    X(dv, "BKSV", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_v) \
+    X(d_given_scores, "BHQS", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_given_scores) \
+    X(d_bias, "bhqs", ATTN__OWNERS, ATTN__RESULT | ATTN__BROADCAST, 1 + ATTN__F_bias) \
+    X(d_bilinear, ".hDE", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_bilinear) \
+    X(d_w_q, ".hUD", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_w_q) \
+    X(d_w_k, ".hUE", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_w_k) \
+    X(d_w_v, ".h.U", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_w_v) \
+    X(d_hidden_bias, ".h.U", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_hidden_bias) \
     X(d_sigma, ".?..", "[1], or [H] with sigma_per_head", ATTN__RESULT, 0) \
     X(d_scale, ".1..", "[1]", ATTN__RESULT, 0) \
-    X(d_sink, ".H..", "sink", ATTN__RESULT, 1 + ATTN__F_sink) \
-    X(d_alibi, ".H..", "alibi", ATTN__RESULT, 1 + ATTN__F_alibi)
+    X(d_sink, ".H..", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_sink) \
+    X(d_alibi, ".H..", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_alibi)
 enum {
 #define ATTN__X(f, shape, axes, flags, owner) ATTN__G_##f,
     ATTN__GRAD_LIST(ATTN__X)
@@ -3198,7 +3199,7 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
     ATTN__RULE(v->rank != ATTN__RANK_OVERFLOW, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
                "must have fewer than 2^60 elements");
     if (v->rank != axes || axes < 1)
-        return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), attn__rule_of(f, ATTN__T_AXES), v->rank,
+        return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank,
                            axes > 0 ? axes : 1);
     if (f->takes <= ATTN__SINGLES && !(f->takes == ATTN__FLOATS && ATTN__HALF(v, flags))) {
         ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE),
@@ -3293,7 +3294,7 @@ static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, 
     ATTN__RULE(like.rank, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
                "must be absent where what it belongs to is");
     if (v->rank != like.rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK),
-                                                 attn__rule_of(f, ATTN__T_AXES), v->rank, like.rank);
+                                                 f->axes, v->rank, like.rank);
     for (i = 0; i < v->rank; i++)
         if (v->size[i] != like.size[i]) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
                                                            attn__rule_of(o, ATTN__T_SIZE + i), v->size[i], like.size[i]);
@@ -5414,7 +5415,8 @@ static void attn__rename(attn_error *err, const attn__field *from, const attn__f
 {
     int n;
     if (err->status == ATTN_OK) return;
-    for (n = 0; n <= ATTN__T_AXES; n++) {
+    if (err->rule == from->axes) err->rule = to->axes;
+    for (n = 0; n < ATTN__T_COUNT; n++) {
         const int axis = rank == 3 && n == ATTN__T_SIZE ? 0 : n - ATTN__T_SIZE - (4 - rank), is_size = n > 0 && n < 5;
         const int as = !is_size ? n : axis < 0 ? ATTN__T_VIEW : ATTN__T_SIZE + axis;
         if (err->rule == attn__rule_of(from, n)) err->rule = attn__rule_of(to, as);
@@ -5431,7 +5433,7 @@ static attn_view attn__rows4(attn_view v)
     static const char *const shapes[5] = {"", "...S", "..QS", "B.QS", "BHQS"};
     return attn__view4(v, shapes[v.rank < 0 || v.rank > 4 ? 0 : v.rank]);
 }
-#define ATTN__X_TEXTS(f) {ATTN__TEXTS(f, "[n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]"), "", 0, 0, 0, 0}
+#define ATTN__X_TEXTS(f) {ATTN__TEXTS(f), "must be that of [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]", "", 0, 0, 0, 0}
 /* The options of a softmax of x as those of an attention to given scores: of three axes, [B,Sq,Sk], theirs are these. */
 static attn_status attn__softmax_options(const attn_view *x, const attn_desc *options, attn_desc *d, attn_error *err)
 {
@@ -5516,7 +5518,7 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     return attn__check_desc(&w, &d, ATTN__OPERAND, err);
 }
 static const attn__field attn__mask_field = {
-    ATTN__TEXTS("mask", "[B,H,Sq,Sk]; without heads H = 1"), "BHQS", ATTN__BYTES, 0, 0, ATTN__RESULT | ATTN__NEEDED};
+    ATTN__TEXTS("mask"), "must be that of [B,H,Sq,Sk]; without heads H = 1", "BHQS", ATTN__BYTES, 0, 0, ATTN__RESULT | ATTN__NEEDED};
 static int64_t attn__out_elements(const attn_out *o)       /* absent: none */
 {
     const attn_view v = attn_view_of(*o);
@@ -5702,7 +5704,7 @@ static const attn__field attn__bmm_fields[3] = {
 /* The factors, then what has their product's shape, with the batch that they have together. */
 static attn_status attn__check_product(attn__walk *w, const void *arrays, const attn__field *fields, attn_error *err)
 {
-    static const attn__field batch = {"must have the broadcast batch of a and b", "", 0, 0, 0, 0};
+    static const attn__field batch = {"must have the broadcast batch of a and b", "", "", 0, 0, 0, 0};
     attn_view out;
     int i;
     ATTN__TRY(attn__check_fields(w, arrays, fields, 2, 0, 0, err));
@@ -5864,7 +5866,7 @@ typedef struct attn__mha {
 static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d,
                                           uint32_t without, attn_error *err)
 {
-#define ATTN__FROM(rule) {rule, "", 0, 0, 0, 0}
+#define ATTN__FROM(rule) {rule, "", "", 0, 0, 0, 0}
     static const attn__field heads_of = ATTN__FROM("must equal heads"), heads_kv_of = ATTN__FROM("must equal heads_kv"),
         depth = ATTN__FROM("must equal w_query.size[0] / heads"), width = ATTN__FROM("must equal w_value.size[0] / heads_kv"),
         depths = ATTN__FROM("must equal heads_kv * w_query.size[0] / heads"),
@@ -7873,8 +7875,8 @@ static const attn__field attn__bmm_grad_fields[5] = {
     ATTN__BMM_ROW(attn__bmm_grad_arrays, a, "bhRT", ATTN__NEEDED | ATTN__BROADCAST),
     ATTN__BMM_ROW(attn__bmm_grad_arrays, b, "bhTC", ATTN__NEEDED | ATTN__BROADCAST),
     ATTN__BMM_ROW(attn__bmm_grad_arrays, d_out, "bhRC", ATTN__NEEDED),
-    ATTN__ROW(attn__bmm_grad_arrays, da, "bhRT", "a", FLOATS, ATTN__RESULT, 1),
-    ATTN__ROW(attn__bmm_grad_arrays, db, "bhTC", "b", FLOATS, ATTN__RESULT, 2)};
+    ATTN__ROW(attn__bmm_grad_arrays, da, "bhRT", ATTN__OWNERS, FLOATS, ATTN__RESULT, 1),
+    ATTN__ROW(attn__bmm_grad_arrays, db, "bhTC", ATTN__OWNERS, FLOATS, ATTN__RESULT, 2)};
 
 static attn_status attn__bmm_gradient(const attn__bmm_grad_arrays *x, const attn_desc *options, int *flags,
                                       attn__sum *sums, attn_error *err)
@@ -7948,7 +7950,7 @@ enum { ATTN__H_D_OUT, ATTN__H_DQUERY, ATTN__H_DKEY, ATTN__H_DVALUE, ATTN__H_DW_Q
        ATTN__H_DW_VALUE, ATTN__H_DW_RESULT, ATTN__H_DB_QUERY, ATTN__H_DB_KEY, ATTN__H_DB_VALUE, ATTN__H_DB_RESULT };
 static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
     ATTN__ROW(attn_mha_grad, d_out, "B.QO", "[B,Sq,Eo]", FLOATS, ATTN__NEEDED, 0),
-#define ATTN__X(f, shape) ATTN__ROW(attn_mha_grad, d##f, shape, #f, FLOATS, ATTN__RESULT, 1 + ATTN__H_##f),
+#define ATTN__X(f, shape) ATTN__ROW(attn_mha_grad, d##f, shape, ATTN__OWNERS, FLOATS, ATTN__RESULT, 1 + ATTN__H_##f),
     ATTN__X(query, "B.QX") ATTN__X(key, "B.SY") ATTN__X(value, "B.SZ")
     ATTN__X(w_query, "..MX") ATTN__X(w_key, "..NY") ATTN__X(w_value, "..PZ") ATTN__X(w_result, "..OT")
     ATTN__X(b_query, "...M") ATTN__X(b_key, "...N") ATTN__X(b_value, "...P") ATTN__X(b_result, "...O")

@@ -2905,7 +2905,6 @@ enum {                          /* what a field is; its element type */
     ATTN__RESULT = 1 << 0,      /* written */
     ATTN__KEPT = 1 << 1,        /* results of the forward pass that the backward pass reads */
     ATTN__OPERAND = 1 << 2,     /* what attends to what: not an option */
-    ATTN__MASKING = 1 << 3,     /* says which pairs are allowed, without q and k */
     ATTN__NEEDED = 1 << 4,      /* must be given, where the score takes it */
     ATTN__BROADCAST = 1 << 5,   /* an axis in lower case may have size 1 */
     ATTN__FOR_VECTORS = 1 << 6, ATTN__FOR_BILINEAR = 1 << 7, ATTN__FOR_ADDITIVE = 1 << 8,   /* which scores take it; */
@@ -2914,20 +2913,20 @@ enum {                          /* what a field is; its element type */
 enum { ATTN__FLOATS, ATTN__SINGLES, ATTN__BYTES, ATTN__INTS };      /* singles: f32 on a device, too */
 
 typedef struct attn__field {
-    const char *texts;          /* what an error says about it, in ATTN__TEXTS' order */
+    const char *texts, *axes;   /* what an error says about it, in ATTN__TEXTS' order, and about a wrong rank */
     char        shape[5];
     uint8_t     takes, owner;   /* owner: 1 + the row of what a gradient belongs to; it has that one's sizes */
     uint16_t    offset;         /* in the structure */
     uint32_t    flags;
 } attn__field;
 
-enum { ATTN__T_VIEW, ATTN__T_SIZE, ATTN__T_DATA = 5, ATTN__T_TYPE, ATTN__T_RANK, ATTN__T_STRIDE, ATTN__T_AXES };
+enum { ATTN__T_VIEW, ATTN__T_SIZE, ATTN__T_DATA = 5, ATTN__T_TYPE, ATTN__T_RANK, ATTN__T_STRIDE, ATTN__T_COUNT };
 #define ATTN__EQUALS "must equal "
-#define ATTN__TEXTS(f, axes) \
+#define ATTN__TEXTS(f) \
     ATTN__EQUALS f "\0" ATTN__EQUALS f ".size[0]\0" ATTN__EQUALS f ".size[1]\0" ATTN__EQUALS f ".size[2]\0" \
-    ATTN__EQUALS f ".size[3]\0" f ".data\0" f ".type\0" f ".rank\0" f ".stride\0" "must be that of " axes
+    ATTN__EQUALS f ".size[3]\0" f ".data\0" f ".type\0" f ".rank\0" f ".stride"
 #define ATTN__ROW(structure, f, shape, axes, takes, flags, owner) \
-    {ATTN__TEXTS(#f, axes), shape, ATTN__##takes, owner, (uint16_t)offsetof(structure, f), flags}
+    {ATTN__TEXTS(#f), "must be that of " axes, shape, ATTN__##takes, owner, (uint16_t)offsetof(structure, f), flags}
 
 static const char *attn__rule_of(const attn__field *f, int text)    /* "must equal q.size[3]" */
 {
@@ -2959,13 +2958,13 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
     X(w_q, ".hUD", "[h,Dq] or [H,h,Dq]", FLOATS, ATTN__FOR_ADDITIVE) \
     X(w_k, ".hUE", "[h,Dk] or [H,h,Dk]", FLOATS, ATTN__FOR_ADDITIVE) \
     X(hidden_bias, ".h.U", "[h] or [H,h]", FLOATS, ATTN__FOR_ADDITIVE) \
-    X(bias, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", FLOATS, ATTN__MASKING | ATTN__BROADCAST) \
+    X(bias, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", FLOATS, ATTN__BROADCAST) \
     X(alibi, ".H..", "[H]", FLOATS, 0) \
     X(sink, ".H..", "[H]", FLOATS, 0) \
-    X(mask, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", BYTES, ATTN__MASKING | ATTN__BROADCAST) \
-    X(key_lengths, "B.q.", "[B] or [B,Sq]", INTS, ATTN__MASKING) \
-    X(query_lengths, "B...", "[B]", INTS, ATTN__MASKING) \
-    X(positions, "B.q.", "[B] or [B,Sq]", INTS, ATTN__MASKING)
+    X(mask, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", BYTES, ATTN__BROADCAST) \
+    X(key_lengths, "B.q.", "[B] or [B,Sq]", INTS, 0) \
+    X(query_lengths, "B...", "[B]", INTS, 0) \
+    X(positions, "B.q.", "[B] or [B,Sq]", INTS, 0)
 
 enum {
 #define ATTN__X(f, shape, axes, takes, flags) ATTN__F_##f,
@@ -2980,24 +2979,25 @@ static const attn__field attn__fields[ATTN__F_COUNT] = {
 };
 
 /* As above; with the field of attn_desc that it belongs to, and of whose shape it is. */
+#define ATTN__OWNERS "what it belongs to"
 #define ATTN__GRAD_LIST(X) \
     X(d_out, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", 0, 0) \
     X(d_weights, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", 0, 0) \
     X(d_lse, "BHQ.", "[B,H,Sq]; without heads H = 1", 0, 0) \
-    X(dq, "BHQD", "q", ATTN__RESULT, 1 + ATTN__F_q) \
-    X(dk, "BKSE", "k", ATTN__RESULT, 1 + ATTN__F_k) \
-    X(dv, "BKSV", "v", ATTN__RESULT, 1 + ATTN__F_v) \
-    X(d_given_scores, "BHQS", "given_scores", ATTN__RESULT, 1 + ATTN__F_given_scores) \
-    X(d_bias, "bhqs", "bias", ATTN__RESULT | ATTN__BROADCAST, 1 + ATTN__F_bias) \
-    X(d_bilinear, ".hDE", "bilinear", ATTN__RESULT, 1 + ATTN__F_bilinear) \
-    X(d_w_q, ".hUD", "w_q", ATTN__RESULT, 1 + ATTN__F_w_q) \
-    X(d_w_k, ".hUE", "w_k", ATTN__RESULT, 1 + ATTN__F_w_k) \
-    X(d_w_v, ".h.U", "w_v", ATTN__RESULT, 1 + ATTN__F_w_v) \
-    X(d_hidden_bias, ".h.U", "hidden_bias", ATTN__RESULT, 1 + ATTN__F_hidden_bias) \
+    X(dq, "BHQD", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_q) \
+    X(dk, "BKSE", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_k) \
+    X(dv, "BKSV", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_v) \
+    X(d_given_scores, "BHQS", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_given_scores) \
+    X(d_bias, "bhqs", ATTN__OWNERS, ATTN__RESULT | ATTN__BROADCAST, 1 + ATTN__F_bias) \
+    X(d_bilinear, ".hDE", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_bilinear) \
+    X(d_w_q, ".hUD", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_w_q) \
+    X(d_w_k, ".hUE", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_w_k) \
+    X(d_w_v, ".h.U", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_w_v) \
+    X(d_hidden_bias, ".h.U", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_hidden_bias) \
     X(d_sigma, ".?..", "[1], or [H] with sigma_per_head", ATTN__RESULT, 0) \
     X(d_scale, ".1..", "[1]", ATTN__RESULT, 0) \
-    X(d_sink, ".H..", "sink", ATTN__RESULT, 1 + ATTN__F_sink) \
-    X(d_alibi, ".H..", "alibi", ATTN__RESULT, 1 + ATTN__F_alibi)
+    X(d_sink, ".H..", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_sink) \
+    X(d_alibi, ".H..", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_alibi)
 enum {
 #define ATTN__X(f, shape, axes, flags, owner) ATTN__G_##f,
     ATTN__GRAD_LIST(ATTN__X)
@@ -3281,7 +3281,7 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
     ATTN__RULE(v->rank != ATTN__RANK_OVERFLOW, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
                "must have fewer than 2^60 elements");
     if (v->rank != axes || axes < 1)
-        return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), attn__rule_of(f, ATTN__T_AXES), v->rank,
+        return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank,
                            axes > 0 ? axes : 1);
     if (f->takes <= ATTN__SINGLES && !(f->takes == ATTN__FLOATS && ATTN__HALF(v, flags))) {
         ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE),
@@ -3312,7 +3312,7 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
 
 /* A walk over the tables of a call: what each letter stands for and by which field; the views that are there. */
 #define ATTN__LETTER(w, letter) ((w)->size[(letter) - 'A'])
-typedef struct attn__found { const attn__field *field; const void *structure; attn__span span; int written; } attn__found;
+typedef struct attn__found { const attn__field *field; const void *structure; attn__span span; } attn__found;
 typedef struct attn__walk {
     int64_t            size[26];
     const attn__field *of[26];          /* NULL: no field had this letter yet */
@@ -3321,6 +3321,7 @@ typedef struct attn__walk {
     const void        *owned;
     uint32_t           takes;           /* ATTN__FOR_x of the score */
     int                flags, count, in_place;
+    int                inputs;          /* the first so many found are only read, whatever they were in the forward pass */
     attn__found        found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];      /* and those of attn_mha with its gradients */
 } attn__walk;
 static void attn__walk_begin(attn__walk *w, int flags)
@@ -3330,7 +3331,7 @@ static void attn__walk_begin(attn__walk *w, int flags)
     for (i = 0; i < 26; i++) w->of[i] = NULL;
     w->takes = ATTN__FOR_SOME;
     w->flags = flags;
-    w->count = w->in_place = 0;
+    w->count = w->in_place = w->inputs = 0;
 }
 
 /* What a letter stands for, from elsewhere; axis -1: the first text of the field is the rule. */
@@ -3375,7 +3376,7 @@ static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, 
     ATTN__RULE(like.rank, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
                "must be absent where what it belongs to is");
     if (v->rank != like.rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK),
-                                                 attn__rule_of(f, ATTN__T_AXES), v->rank, like.rank);
+                                                 f->axes, v->rank, like.rank);
     for (i = 0; i < v->rank; i++)
         if (v->size[i] != like.size[i]) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
                                                            attn__rule_of(o, ATTN__T_SIZE + i), v->size[i], like.size[i]);
@@ -3399,9 +3400,9 @@ static attn_status attn__check_taken(const attn__field *f, int rank, uint32_t ta
         attn__fail(err, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_VIEW), rules[i].needed);
 }
 
-/* The views of one structure; only: 0, or those with one of these flags; unread: these need no data. */
+/* The views of one structure. Those with a flag of `without` do not count, those with one of `unread` need no data. */
 static attn_status attn__check_fields(attn__walk *w, const void *structure, const attn__field *fields, int count,
-                                      uint32_t only, uint32_t unread, attn_error *err)
+                                      uint32_t without, uint32_t unread, attn_error *err)
 {
     const attn__field *f;
     for (f = fields; f < fields + count; f++) {
@@ -3410,7 +3411,7 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
         const void *data;
         int32_t rank;
         int i, axis[4];
-        if (only && !(f->flags & only)) continue;
+        if (f->flags & without) continue;
         ATTN__COPY(&rank, (const char *)structure + f->offset + offsetof(attn_view, rank), sizeof rank);
         ATTN__COPY(&data, (const char *)structure + f->offset, sizeof data);
         if (f->flags & (ATTN__FOR_SOME | ATTN__NEEDED) && (rank || !data))
@@ -3424,7 +3425,6 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
             if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, f->shape[i], axis[i], v.size[axis[i]], err));
         found->field = f;
         found->structure = structure;
-        found->written = (f->flags & ATTN__RESULT) != 0;
         w->count++;
     }
     return ATTN_OK;
@@ -3440,18 +3440,24 @@ static int attn__in_place(const attn__walk *w, const attn__found *o, const attn_
     return same;
 }
 
+static int attn__is_written(const attn__walk *w, const attn__found *f)
+{
+    return f >= w->found + w->inputs && f->field->flags & ATTN__RESULT;
+}
+
 /* No output may share a byte with another one or with an input. */
 static attn_status attn__check_overlaps(const attn__walk *w, attn_error *err)
 {
     const attn__found *o, *x, *end = w->found + w->count;
     for (o = w->found; o < end; o++)
-        for (x = w->found; o->written && x < end; x++) {
+        for (x = w->found; attn__is_written(w, o) && x < end; x++) {
+            const int both = attn__is_written(w, x);
             attn_view a, b;
-            if (x == o || (x->written && x < o) || attn__apart(o->span, x->span)) continue;
+            if (x == o || (both && x < o) || attn__apart(o->span, x->span)) continue;
             a = attn__view_in(o->structure, o->field);
             b = attn__view_in(x->structure, x->field);
             ATTN__RULE(attn__in_place(w, o, x) || attn__disjoint(&a, &b), ATTN_ERR_OVERLAP,
-                       attn__name_of(o->field, ATTN__T_VIEW), x->written ? "must not overlap another output" :
+                       attn__name_of(o->field, ATTN__T_VIEW), both ? "must not overlap another output" :
                        "must not overlap an input");
         }
     return ATTN_OK;
@@ -3565,22 +3571,22 @@ static int attn__uses_positions(const attn_desc *d)
     return d->causal || d->alibi.rank || (d->window && (d->window_left >= 0 || d->window_right >= 0));
 }
 
-/* All rules of a descriptor; only: as attn__check_fields, where the walk knows the sizes already. */
-static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t only, attn_error *err)
+/* All rules of a descriptor; without: as attn__check_fields, where the walk knows the sizes already. */
+static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t without, attn_error *err)
 {
     const uint32_t unread = d->score == ATTN_SCORE_CONSTANT ? (uint32_t)ATTN__FOR_VECTORS : 0u;
     int64_t all;
-    int i, any = only || w->flags & ATTN__NO_RESULT_NEEDED;
+    int i, any = w->flags & ATTN__NO_RESULT_NEEDED;
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
     w->takes = attn__taken_by(d->score);
     w->in_place = !d->out.rank;
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, only, unread, err));
-    for (i = 0; i < w->count; i++) any |= w->found[i].written;
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread, err));
+    for (i = 0; i < w->count; i++) any |= attn__is_written(w, &w->found[i]);
     ATTN__RULE(any, ATTN_ERR_NULL, "out", "must be given, or another result");
     ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
-    ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank ||
-               only, ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");
+    ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank,
+               ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");
     ATTN__RULE(d->align != ATTN_ALIGN_UNSET || ATTN__LETTER(w, 'Q') == ATTN__LETTER(w, 'S') || !attn__uses_positions(d),
                ATTN_ERR_OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at the "
                "last key, as in decode), ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS");
@@ -3604,11 +3610,10 @@ static void attn__keep_inputs(attn__walk *w)
 {
     int i, n = 0;
     for (i = 0; i < w->count; i++) {
-        if (w->found[i].written && !(w->found[i].field->flags & ATTN__KEPT)) continue;
-        w->found[n] = w->found[i];
-        w->found[n++].written = 0;
+        const uint32_t flags = w->found[i].field->flags;
+        if (!(flags & ATTN__RESULT) || flags & ATTN__KEPT) w->found[n++] = w->found[i];
     }
-    w->count = n;
+    w->count = w->inputs = n;
 }
 
 /* The gradients of a call whose descriptor the walk has been through. */
@@ -3621,9 +3626,10 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
     w->owned = d;
     ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0, err));
     for (i = first; i < w->count; i++) {
-        above |= !w->found[i].written;
-        results |= w->found[i].written;
-        reads_out |= w->found[i].written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
+        const int written = attn__is_written(w, &w->found[i]);
+        above |= !written;
+        results |= written;
+        reads_out |= written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
     }
     ATTN__RULE(!g->d_out.rank || d->v.rank, ATTN_ERR_OPTION, "d_out", "must be absent where v is");
     ATTN__RULE(!g->d_sigma.rank || attn__is_kernel(d->score), ATTN_ERR_OPTION, "d_sigma",
@@ -7329,7 +7335,8 @@ static void attn__rename(attn_error *err, const attn__field *from, const attn__f
 {
     int n;
     if (err->status == ATTN_OK) return;
-    for (n = 0; n <= ATTN__T_AXES; n++) {
+    if (err->rule == from->axes) err->rule = to->axes;
+    for (n = 0; n < ATTN__T_COUNT; n++) {
         const int axis = rank == 3 && n == ATTN__T_SIZE ? 0 : n - ATTN__T_SIZE - (4 - rank), is_size = n > 0 && n < 5;
         const int as = !is_size ? n : axis < 0 ? ATTN__T_VIEW : ATTN__T_SIZE + axis;
         if (err->rule == attn__rule_of(from, n)) err->rule = attn__rule_of(to, as);
@@ -7346,7 +7353,7 @@ static attn_view attn__rows4(attn_view v)
     static const char *const shapes[5] = {"", "...S", "..QS", "B.QS", "BHQS"};
     return attn__view4(v, shapes[v.rank < 0 || v.rank > 4 ? 0 : v.rank]);
 }
-#define ATTN__X_TEXTS(f) {ATTN__TEXTS(f, "[n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]"), "", 0, 0, 0, 0}
+#define ATTN__X_TEXTS(f) {ATTN__TEXTS(f), "must be that of [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]", "", 0, 0, 0, 0}
 /* The options of a softmax of x as those of an attention to given scores: of three axes, [B,Sq,Sk], theirs are these. */
 static attn_status attn__softmax_options(const attn_view *x, const attn_desc *options, attn_desc *d, attn_error *err)
 {
@@ -7413,7 +7420,7 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
 {
     attn__walk w;
     attn_desc d;
-    attn__walk_begin(&w, flags);
+    attn__walk_begin(&w, flags | ATTN__NO_RESULT_NEEDED);
     ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, err));
     ATTN__ZERO(c, sizeof *c);
     if (!options) return ATTN_OK;
@@ -7429,13 +7436,14 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     d.key_lengths = options->key_lengths;
     d.query_lengths = options->query_lengths;
     d.positions = options->positions;
-    ATTN__TRY(attn__check_desc(&w, &d, ATTN__MASKING, err));
+    ATTN__TRY(attn__check_desc(&w, &d, ATTN__OPERAND, err));
     attn__set_operands(c, &w, &d, NULL);
     attn__set_options(c, &d);
     return ATTN_OK;
 }
 static const attn__field attn__mask_field = {
-    ATTN__TEXTS("mask", "[B,H,Sq,Sk]; without heads H = 1"), "BHQS", ATTN__BYTES, 0, 0, ATTN__RESULT | ATTN__NEEDED};
+    ATTN__TEXTS("mask"), "must be that of [B,H,Sq,Sk]; without heads H = 1", "BHQS", ATTN__BYTES, 0, 0,
+    ATTN__RESULT | ATTN__NEEDED};
 #ifdef ATTN_CUDA
 static attn_status attn__mask_find_place(const attn_out *mask, const attn_desc *d, int *flags, attn_error *err)
 {
@@ -7620,7 +7628,7 @@ static const attn__field attn__bmm_fields[3] = {
 /* The factors, then what has their product's shape, with the batch that they have together. */
 static attn_status attn__check_product(attn__walk *w, const void *arrays, const attn__field *fields, attn_error *err)
 {
-    static const attn__field batch = {"must have the broadcast batch of a and b", "", 0, 0, 0, 0};
+    static const attn__field batch = {"must have the broadcast batch of a and b", "", "", 0, 0, 0, 0};
     attn_view out;
     int i;
     ATTN__TRY(attn__check_fields(w, arrays, fields, 2, 0, 0, err));
@@ -7840,9 +7848,9 @@ static attn_view attn__mha_bias(const attn_mha_desc *desc, int which)
 
 /* All that a call has but the contents; d: its options without q, k, v and out. */
 static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d,
-                                          attn_error *err)
+                                          uint32_t without, attn_error *err)
 {
-#define ATTN__FROM(rule) {rule, "", 0, 0, 0, 0}
+#define ATTN__FROM(rule) {rule, "", "", 0, 0, 0, 0}
     static const attn__field heads_of = ATTN__FROM("must equal heads"), heads_kv_of = ATTN__FROM("must equal heads_kv"),
         depth = ATTN__FROM("must equal w_query.size[0] / heads"), width = ATTN__FROM("must equal w_value.size[0] / heads_kv"),
         depths = ATTN__FROM("must equal heads_kv * w_query.size[0] / heads"),
@@ -7858,7 +7866,7 @@ static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *de
                "must be absent where w_result is");
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
-    w->takes = attn__taken_by(d->score) & ~(uint32_t)ATTN__FOR_VECTORS;
+    w->takes = attn__taken_by(d->score);
     for (i = 0; i < 3; i++) {
         const attn_view v = attn__view_in(desc, &f[ATTN__H_w_query + i]);
         const int64_t n = i ? heads_kv : heads;
@@ -7881,7 +7889,7 @@ static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *de
     attn__bind(w, 'D', size_d, &depth, -1);
     attn__bind(w, 'E', ATTN__LETTER(w, 'N') / heads_kv, &f[ATTN__H_w_key], 0);
     attn__bind(w, 'V', size_v, &width, -1);
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, 0, 0, err));
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, 0, err));
     return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
 
@@ -7925,7 +7933,7 @@ static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc
     w->owners = attn__mha_fields;
     w->owned = desc;
     ATTN__TRY(attn__check_fields(w, grad, attn__mha_grad_fields, ATTN__H_COUNT, 0, 0, err));
-    for (i = 0; i < w->count; i++) any |= w->found[i].written;
+    for (i = 0; i < w->count; i++) any |= attn__is_written(w, &w->found[i]);
     ATTN__RULE(any, ATTN_ERR_NULL, "dquery", "must be given, or another result");
     ATTN__RULE(grad->accumulate < 1u << 11, ATTN_ERR_OPTION, "accumulate", "must be bits 0 to 10");
     ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
@@ -7945,7 +7953,7 @@ ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, con
 {
     attn__walk w;
     attn__walk_begin(&w, flags);
-    ATTN__TRY(attn__mha_check_fields(&w, desc, d, err));
+    ATTN__TRY(attn__mha_check_fields(&w, desc, d, grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
 #ifndef ATTN_NO_BACKWARD
     if (grad) ATTN__TRY(attn__mha_check_grad(&w, desc, grad, own, d, err));
 #endif

@@ -1989,7 +1989,7 @@ static int run_number(unsigned long long seed, const char *only) {
 const char *__asan_default_options(void);
 const char *__ubsan_default_options(void);
 const char *__asan_default_options(void) { return "allocator_may_return_null=1:detect_leaks=0"; }
-const char *__ubsan_default_options(void) { return "print_stacktrace=1"; }
+const char *__ubsan_default_options(void) { return "print_stacktrace=1:halt_on_error=1"; }
 
 #ifdef FUZZ_LIBFUZZER
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

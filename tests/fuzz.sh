@@ -19,7 +19,7 @@ build() { # build COMPILER FLAGS...: fuzz.c itself may wrap around, for it also 
         "$compiler" "$@" "$dir/attn.o" "$dir/fuzz.o" "$dir/ref.o" -o "$program" -lm
 }
 
-flags="-fsanitize=address,undefined -fno-sanitize-recover=all"
+flags="-fsanitize=address,undefined"
 if works clang $flags; then compiler=clang
 elif works "$CC" $flags; then compiler=$CC
 elif works gcc $flags; then compiler=gcc

@@ -337,7 +337,11 @@ static attn_status run_tasks(attn_plan *plan, size_t given, void *workspace) {
     return ATTN_OK;
 }
 static attn_status no_memory(attn_error *err) { /* as attn_forward would say */
-    static const attn_error none = {ATTN_ERR_ALLOC, "workspace", "could not be allocated", 0, 0, 0, 0};
+    attn_error none;
+    memset(&none, 0, sizeof none);
+    none.status = ATTN_ERR_ALLOC;
+    none.field = "workspace";
+    none.rule = "could not be allocated";
     if (err) *err = none;
     return ATTN_ERR_ALLOC;
 }
@@ -1242,7 +1246,7 @@ static int break_view(job *j) {
     else if (!v.rank) result = break_rank(s, &v);
     else result = PICK(ways)(s, &v);
     set_view(s, v);
-    if (is_unread(j, s)) return EITHER;
+    if (is_unread(j, s)) return j->no_reference = j->no_repeat = 1, EITHER;
     return result;
 }
 
@@ -1257,6 +1261,7 @@ static int overlap(job *j) {
         j->no_reference = j->no_repeat = 1;
         return EITHER;
     }
+    j->no_reference = 1;
     return is_unread(j, b) ? EITHER : REFUSED;
 }
 
@@ -1352,9 +1357,46 @@ static int break_hook(attn_desc *d) {
     default: d->parallel.workers = INT32_MAX; return EITHER;
     }
 }
+/* The sizes that causal looks at; 0 where this call has no such thing. */
+static int queries_and_keys(int64_t *queries, int64_t *keys) {
+    *queries = *keys = -1;
+    for (int n = 0; n < slot_count; n++) {
+        attn_view v = get_view(&slots[n]);
+        const char *name = slots[n].name;
+        int whole = !strcmp(name, "x") || !strcmp(name, "given_scores") || (slots[n].output && !strcmp(name, "mask"));
+        if (v.rank < 1 || v.rank > 4) continue;
+        if (whole) *queries = v.rank > 1 ? v.size[v.rank - 2] : 1, *keys = v.size[v.rank - 1];
+        if (!strcmp(name, "q") || !strcmp(name, "query")) *queries = v.size[v.rank - 2];
+        if (!strcmp(name, "k") || !strcmp(name, "key")) *keys = v.size[v.rank - 2];
+        if (!strcmp(name, "query") && *keys < 0) *keys = *queries; /* itself, unless a key follows */
+    }
+    return *queries >= 0 && *keys >= 0;
+}
+/* What is new with 0.3. */
+static int break_rule_3(job *j) {
+    attn_desc *d = &j->c.d;
+    int64_t queries, keys;
+    int which = test_int(0, 3);
+#if FUZZ_RULES >= 3
+    static const uint64_t wrong[] = {1, 8, sizeof *d - 8, sizeof *d + 1};
+    if (which == 0) d->struct_bytes = PICK(wrong);
+    if (which == 0) return REFUSED;
+    if (which == 1) d->struct_bytes = sizeof *d;
+#endif
+    if (FUZZ_RULES >= 3 && which == 2 && j->e->options & OPTIONS_MASK && queries_and_keys(&queries, &keys)) {
+        d->align = 0;
+        d->causal = 1;
+        return d->positions.rank || queries != keys ? REFUSED : ACCEPTED;
+    }
+    if (FUZZ_RULES < 3 || which != 3 || j->e->slots != slots_forward || d->weights.rank) return ACCEPTED;
+    d->weights_after_dropout = 1;
+    d->dropout = 0.5f;
+    return REFUSED;
+}
 static int break_option(job *j) {
     attn_desc *d = &j->c.d;
-    int which = 1 << test_int(0, 3), result = ACCEPTED;
+    int which = 1 << test_int(0, 4), result = ACCEPTED;
+    if (which == 16 && j->e->options) return break_rule_3(j);
     if (!(j->e->options & which)) return ACCEPTED;
     j->no_reference |= j->e->slots == slots_backward; /* its out and stats are of other options */
     if (which == OPTIONS_MASK) result = one_in(4) ? break_positions(j) : break_mask_option(d);
@@ -1926,8 +1968,10 @@ static void run_heatmap(job *j) {
                (double)map.range_max, map.width, map.height, map.no_colorbar, map.numbers);
     remember_blocks();
     attn_status st = kinds[kind](&map, writer, &err);
-    if (st == ATTN_ERR_WRITE && first.length <= MOST) { /* it went on too long: legal, but for a PPM of any size */
-        CHECKF(FUZZ_RULES < 3 || kind != 2 || first.length < 4, "a PPM of more than %d bytes", (int)MOST);
+    if (st == ATTN_ERR_WRITE && first.length <= MOST) { /* it went on too long */
+        int sides[2] = {0, 0}, two = kind == 2 ? sscanf(first.text, "P6\n%d %d", sides, sides + 1) : 0;
+        if (FUZZ_RULES >= 3 && kind == 2)
+            CHECKF(two == 2 && sides[0] <= 32767 && sides[1] <= 32767, "a PPM of %d x %d pixels", sides[0], sides[1]);
         return;
     }
     if (st != ATTN_OK) {

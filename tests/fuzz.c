@@ -9,7 +9,8 @@
      number of workers, tasks in another order, another workspace and other strides;
    - a call with something wrong is refused with a status, a field and a rule, and no byte has changed;
    - the workspace is asked for with success when the call has success, and that much is enough, at any alignment;
-   - it takes less than ten seconds of the processor (--limit), whatever the sizes; sizes beyond all memory come with others of 0.
+   - it takes less than ten seconds of the processor (--limit), whatever the sizes; sizes beyond all memory come with
+     others of 0.
    Every array lies in a heap block of exactly its size, so that the address sanitizer sees each byte beyond it.
 
    Under libFuzzer the same runs are made from its bytes: compile with -DFUZZ_LIBFUZZER -fsanitize=fuzzer,address. */

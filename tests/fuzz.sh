@@ -27,7 +27,8 @@ else compiler=$CC flags=; echo "this machine has no sanitizers: without"
 fi
 program=$dir/fuzz.$(basename "$compiler")
 if [ -n "$(find attn.h tests/*.[ch] -newer "$program" 2>&1)" ]; then
-    build "$compiler" $flags >"$dir/log" 2>&1 || { failed "tests/fuzz.c with $compiler" "$dir/log"; echo "0 passed, 1 failed"; exit 1; }
+    build "$compiler" $flags >"$dir/log" 2>&1 ||
+        { failed "tests/fuzz.c with $compiler" "$dir/log"; echo "0 passed, 1 failed"; exit 1; }
 fi
 echo "$compiler ${flags%% *}, $seconds seconds"
 exec "$program" --seconds "$seconds" --seed "$seed"

@@ -1818,15 +1818,18 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
         ATTN__EACH(r, R) {
             s = ATTN__BROADCAST(R == 6 && r >= 3 ? a3 + (r - 3)*a_row : a + r*a_row);
             ATTN__EACH(i, N) {
-                ATTN__VEC *sum = acc + r*N + i;
-                if (kind == ATTN__PRODUCT) *sum = ATTN__FMA(s, q[i], *sum);
+                if (kind == ATTN__PRODUCT) {
+                    acc[r*N + i] = ATTN__FMA(s, q[i], acc[r*N + i]);
+                    if (N == 3 && r == 0) ATTN__KEEP(acc[i]);       /* clang 19 moves all sums in each step else */
+                } else if (kind == ATTN__PRODUCT_OF_ALLOWED)
+                    acc[r*N + i] = ATTN__PICK(ATTN__FMA(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__NEGATIVE(q[i]));
                 else if (kind == ATTN__SQUARED_DISTANCE) {
                     t = ATTN__SUB(s, q[i]);
-                    *sum = ATTN__FMA(t, t, *sum);
-                } else if (kind == ATTN__WEIGHTED_DIFFERENCE) {
+                    acc[r*N + i] = ATTN__FMA(t, t, acc[r*N + i]);
+                } else {
                     t = ATTN__SUB(q[i], ATTN__LOAD(p->x + r*p->x_row + ATTN__LANES*i));
-                    *sum = ATTN__FMA(s, t, *sum);
-                } else *sum = ATTN__PICK(ATTN__FMA(s, q[i], *sum), *sum, ATTN__NEGATIVE(q[i]));
+                    acc[r*N + i] = ATTN__FMA(s, t, acc[r*N + i]);
+                }
             }
         }
     }

@@ -267,8 +267,12 @@ typedef enum attn_empty {       /* a row without an allowed key, or without mass
     ATTN_EMPTY_COUNT
 } attn_empty;                   /* lse is -inf under all three; none applies where a finite sink gives the row mass */
 
-typedef enum attn_isa {         /* instruction sets, weakest first; all compute the same bits */
-    ATTN_ISA_AUTO = 0, ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_COUNT
+#define ATTN_ISA_LIST(X) X(AUTO, "auto") X(SCALAR, "scalar") X(AVX2, "avx2") X(AVX512, "avx512")
+typedef enum attn_isa {         /* instruction sets; all compute the same bits */
+#define ATTN_X(name, text) ATTN_ISA_##name,
+    ATTN_ISA_LIST(ATTN_X)
+#undef ATTN_X
+    ATTN_ISA_COUNT
 } attn_isa;
 
 /* ---- hooks */
@@ -748,12 +752,9 @@ static void attn__copy(void *to, const void *from, size_t bytes)
 #else
 #  define ATTN__UNROLL
 #endif
-/* Keeps gcc from folding one shared vector load into every multiply-add that uses it (a fifth of the speed). */
 #if ATTN__GNU && ATTN__X64
-#  define ATTN__KEEP(v) __asm__("" : "+v"(v))
 #  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))       /* from making it an index of another one */
 #else
-#  define ATTN__KEEP(v) ((void)0)
 #  define ATTN__KEEP_POINTER(p) ((void)0)
 #endif
 
@@ -1529,7 +1530,8 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
        AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), MOST_BITS (the larger unsigned integer), TO_FLOATS (of
                                   integers), LOAD_BYTES (LANES bytes, each widened to 32 bits)
        MULTIPLY_EVEN, ODD, EVENS  64-bit products of even lanes; the odd lanes moved there; even lanes of both, by turns
-       V(transpose)               LANES vectors, rows to columns
+       KEEP(x)                    in a register: gcc folds a load into each multiply-add that uses it, a fifth slower
+       HELPER, KERNEL             how a function begins;  V(transpose): LANES vectors, rows to columns
    ADD to DIV are operators where the compiler has them for vectors: those obey the arithmetic pragmas of >>platform,
    intrinsics from a header that was parsed under -ffast-math do not. */
 #ifdef ATTN__LANES
@@ -1537,7 +1539,8 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #if ATTN__LANES == 8
 #  define ATTN__V(name)         attn__##name##_avx2
 #  define ATTN__ISA             ATTN_ISA_AVX2
-#  define ATTN__TARGET          ATTN__WITH("avx2,fma")
+#  define ATTN__HELPER          ATTN__INLINE ATTN__WITH("avx2,fma")
+#  define ATTN__KERNEL          static ATTN__WITH("avx2,fma")
 #  define ATTN__MM(name)        _mm256_##name
 #  define ATTN__VEC             __m256
 #  define ATTN__MASK            __m256              /* the sign bit of each lane */
@@ -1560,10 +1563,11 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__CLEAR(x, m)     _mm256_andnot_ps(m, x)
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
 #  define ATTN__EVENS(a, b)     _mm256_blend_ps(a, ATTN__FLOATS(_mm256_slli_epi64(ATTN__INTS(b), 32)), 0xaa)
-#else
+#elif ATTN__LANES == 16
 #  define ATTN__V(name)         attn__##name##_avx512
 #  define ATTN__ISA             ATTN_ISA_AVX512
-#  define ATTN__TARGET          ATTN__WITH("avx512f,avx512dq,fma")
+#  define ATTN__HELPER          ATTN__INLINE ATTN__WITH("avx512f,avx512dq,fma")
+#  define ATTN__KERNEL          static ATTN__WITH("avx512f,avx512dq,fma")
 #  define ATTN__MM(name)        _mm512_##name
 #  define ATTN__VEC             __m512
 #  define ATTN__MASK            __mmask16
@@ -1587,11 +1591,8 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
 #  define ATTN__EVENS(a, b)     ATTN__PICK(a, ATTN__FLOATS(_mm512_slli_epi64(ATTN__INTS(b), 32)), 0xaaaa)
 #endif
-#define ATTN__HELPER            ATTN__INLINE ATTN__TARGET           /* becomes part of the kernels that use it */
-#define ATTN__KERNEL            ATTN__TARGET static
-#define ATTN__EACH(i, n)        ATTN__UNROLL for (i = 0; i < (n); i++)
-
 /* ---- what both widths of x86 share */
+#ifdef ATTN__MM
 #define ATTN__LOAD              ATTN__MM(loadu_ps)
 #define ATTN__LOAD_BITS(p)      ATTN__LOAD((const float *)(const void *)(p))
 #define ATTN__STORE             ATTN__MM(storeu_ps)
@@ -1606,11 +1607,13 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #define ATTN__ODD(x)            ATTN__FLOATS(ATTN__MM(srli_epi64)(ATTN__INTS(x), 32))
 #define ATTN__TO_FLOATS(x)      ATTN__MM(cvtepi32_ps)(ATTN__INTS(x))
 #if ATTN__GNU
+#  define ATTN__KEEP(v)         __asm__("" : "+v"(v))
 #  define ATTN__ADD(a, b)       ((a) + (b))
 #  define ATTN__SUB(a, b)       ((a) - (b))
 #  define ATTN__MUL(a, b)       ((a) * (b))
 #  define ATTN__DIV(a, b)       ((a) / (b))
 #else
+#  define ATTN__KEEP(v)         ((void)0)
 #  define ATTN__ADD             ATTN__MM(add_ps)
 #  define ATTN__SUB             ATTN__MM(sub_ps)
 #  define ATTN__MUL             ATTN__MM(mul_ps)
@@ -1664,26 +1667,29 @@ ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
         r[i + 3] = ATTN__MM(shuffle_ps)(t[i + 1], t[i + 3], 0xee);
     }
 #if ATTN__LANES == 8
-    ATTN__EACH(i, 4) {
+    ATTN__UNROLL for (i = 0; i < 4; i++) {
         t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
         r[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
         r[i] = t[i];
     }
 #else
-    ATTN__EACH(i, 4) {
+    ATTN__UNROLL for (i = 0; i < 4; i++) {
         t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
         t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
         t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
         t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
     }
-    ATTN__EACH(i, 8) {
+    ATTN__UNROLL for (i = 0; i < 8; i++) {
         r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
         r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
     }
 #endif
 }
+#endif /* ATTN__MM */
 
 /* ---- exp, log, tanh: step by step those of >>math */
+#define ATTN__EACH(i, n)        ATTN__UNROLL for (i = 0; i < (n); i++)
+
 /* The powers of x times c[0] .. c[n - 1], the highest first. */
 ATTN__HELPER ATTN__VEC ATTN__V(polynomial)(ATTN__VEC x, const float *c, const int n)
 {
@@ -2471,6 +2477,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__FMA
 #undef ATTN__HELPER
 #undef ATTN__INTS
+#undef ATTN__KEEP
 #undef ATTN__ISA
 #undef ATTN__KERNEL
 #undef ATTN__LEFT
@@ -2499,7 +2506,6 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__STORE
 #undef ATTN__SUB
 #undef ATTN__SUMS
-#undef ATTN__TARGET
 #undef ATTN__TO_FLOATS
 #undef ATTN__UNORDERED
 #undef ATTN__V
@@ -2528,27 +2534,26 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #  endif
 #endif
 
-#define ATTN__TABLE_AVX2
-#define ATTN__TABLE_AVX512
+/* The tables of this build, the weakest first. */
+#define ATTN__TABLES_0 &attn__table_scalar
 #if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX2)
 #  define ATTN__LANES 8
 #  include ATTN_FILE
-#  undef ATTN__TABLE_AVX2
-#  define ATTN__TABLE_AVX2 &attn__table_avx2,
+#  define ATTN__TABLES_1 ATTN__TABLES_0, &attn__table_avx2
+#else
+#  define ATTN__TABLES_1 ATTN__TABLES_0
 #endif
 #if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX512)
 #  define ATTN__LANES 16
 #  include ATTN_FILE
-#  undef ATTN__TABLE_AVX512
-#  define ATTN__TABLE_AVX512 &attn__table_avx512,
+#  define ATTN__TABLES_2 ATTN__TABLES_1, &attn__table_avx512
+#else
+#  define ATTN__TABLES_2 ATTN__TABLES_1
 #endif
 #if defined(ATTN__LANES) || (defined(ATTN__READ) && ATTN__READ != ATTN_VERSION_NUMBER)
 #  error "ATTN_FILE is not this attn.h, but another file or version: define ATTN_FILE as its name, or ATTN_NO_SIMD"
 #endif
-
-static const attn__kernels *const attn__tables[] = {    /* the strongest first */
-    ATTN__TABLE_AVX512 ATTN__TABLE_AVX2 &attn__table_scalar
-};
+static const attn__kernels *const attn__tables[] = {ATTN__TABLES_2};
 
 /* The kernels of an instruction set, or NULL where this build has none. */
 static const attn__kernels *attn__table(int32_t isa)
@@ -2586,8 +2591,8 @@ static int attn__cpu_has(attn_isa isa)
 
 ATTN_DEF attn_isa attn_best_isa(void)
 {
-    size_t i = 0;
-    while (!attn__cpu_has((attn_isa)attn__tables[i]->isa)) i++;
+    size_t i = sizeof attn__tables / sizeof *attn__tables - 1;
+    while (!attn__cpu_has((attn_isa)attn__tables[i]->isa)) i--;
     return (attn_isa)attn__tables[i]->isa;
 }
 
@@ -4583,7 +4588,11 @@ ATTN_DEF const char *attn_status_string(attn_status status)
 }
 ATTN_DEF const char *attn_isa_string(attn_isa isa)
 {
-    static const char *const text[] = {"auto", "scalar", "avx2", "avx512"};
+    static const char *const text[] = {
+#define ATTN_X(name, words) words,
+        ATTN_ISA_LIST(ATTN_X)
+#undef ATTN_X
+    };
     return (int)isa >= 0 && isa < ATTN_ISA_COUNT ? text[isa] : "unknown instruction set";
 }
 ATTN_DEF const char *attn_score_string(attn_score score)
@@ -8756,10 +8765,10 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__INLINE
 #undef ATTN__KERNEL_LIST
 #undef ATTN__READ
-#undef ATTN__TABLE_AVX2
-#undef ATTN__TABLE_AVX512
+#undef ATTN__TABLES_0
+#undef ATTN__TABLES_1
+#undef ATTN__TABLES_2
 #undef ATTN__WITH
-#undef ATTN__KEEP
 #undef ATTN__KEEP_POINTER
 #undef ATTN__LN2_HI
 #undef ATTN__LN2_LO

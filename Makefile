@@ -13,8 +13,9 @@ COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
-.PHONY: help test demo demo-train demo-gpt examples conformance check sanitize golden mutants exhaustive bench ALWAYS \
-        bench-peers bench-scaling bench-versions measure format clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda
+.PHONY: help test demo demo-train demo-gpt examples conformance check sanitize golden mutants exhaustive bench \
+        bench-peers bench-scaling format clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda
+.PHONY: measure bench-versions ALWAYS
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \

@@ -2184,7 +2184,7 @@ ATTN__HELPER void ATTN__V(give)(float *x, int64_t n, ATTN__VEC v)
     for (i = 0; i < n; i++) x[i] = some[i];
 }
 
-ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y, int64_t n)
+ATTN__HELPER void ATTN__V(map)(const int function, const float *x, float *y, int64_t n)
 {
     int64_t i;
     for (i = 0; i < n; i += ATTN__LANES) {
@@ -2194,6 +2194,12 @@ ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y
         else v = ATTN__V(tanh)(v);
         ATTN__V(give)(y + i, n - i, v);
     }
+}
+ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y, int64_t n)
+{
+    if (function == 0) ATTN__V(map)(0, x, y, n);
+    else if (function == 1) ATTN__V(map)(1, x, y, n);
+    else ATTN__V(map)(2, x, y, n);
 }
 
 ATTN__KERNEL int ATTN__V(finite)(const float *x, int64_t n)

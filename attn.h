@@ -1821,7 +1821,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(quiet)(ATTN__VEC x)
 
 /* ---- products */
 /* Brings the rows of A after r .. r+n near, and the other matrix's rows r .. r+n. */
-static void ATTN__V(fetch)(const attn__product *p, int64_t r, int64_t n)
+ATTN__NOINLINE static void ATTN__V(fetch)(const attn__product *p, int64_t r, int64_t n)
 {
     int64_t i, k;
     for (i = r; i < r + n; i++) {
@@ -1927,7 +1927,7 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
     else if (ATTN__VECS >= 4 && p->vecs == 4) ATTN__V(rows)(ATTN__SUMS / 4, 4, ATTN__PRODUCT, p);
     else if (p->vecs == 3) ATTN__V(rows)(ATTN__SUMS / 3, 3, ATTN__PRODUCT, p);
     else if (p->vecs == 2) ATTN__V(rows)(ATTN__SUMS / 2, 2, ATTN__PRODUCT, p);
-    else ATTN__V(rows)(ATTN__SUMS * 2 / 3, 1, ATTN__PRODUCT, p);
+    else ATTN__V(rows)(8, 1, ATTN__PRODUCT, p);
 }
 
 /* R rows against LANES of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
@@ -1962,10 +1962,9 @@ ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 {
     int64_t j;
     ATTN_ASSERT(p->a_k == ATTN__LANES);
-    for (j = 0; j + ATTN__LANES <= columns; j += ATTN__LANES)
-        if (p->rows == 1) ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1);
-        else ATTN__V(dots_block)(ATTN__FEW, p, j, ATTN__LANES - 1);
-    if (j < columns) ATTN__V(dots_block)(ATTN__FEW, p, j, columns - 1 - j);     /* its last row again and again */
+    for (j = 0; j < columns; j += ATTN__LANES)
+        if (p->rows == 1 && j + ATTN__LANES <= columns) ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1);
+        else ATTN__V(dots_block)(ATTN__FEW, p, j, columns - 1 - j);     /* of the last row what there is, and again */
 }
 
 /* ---- additive scores */
@@ -2227,7 +2226,7 @@ ATTN__HELPER void ATTN__V(give)(float *x, int64_t n, ATTN__VEC v)
     for (i = 0; i < n; i++) x[i] = some[i];
 }
 
-ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y, int64_t n)
+ATTN__HELPER void ATTN__V(map)(const int function, const float *x, float *y, int64_t n)
 {
     int64_t i;
     for (i = 0; i < n; i += ATTN__LANES) {
@@ -2237,6 +2236,12 @@ ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y
         else v = ATTN__V(tanh)(v);
         ATTN__V(give)(y + i, n - i, v);
     }
+}
+ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y, int64_t n)
+{
+    if (function == 0) ATTN__V(map)(0, x, y, n);
+    else if (function == 1) ATTN__V(map)(1, x, y, n);
+    else ATTN__V(map)(2, x, y, n);
 }
 
 ATTN__KERNEL int ATTN__V(finite)(const float *x, int64_t n)

@@ -86,8 +86,9 @@
              error no output byte has been written. Checks are always on. What is set and cannot count is an error: a
              parameter of another score (sigma with DOT), positions without ATTN_ALIGN_POSITIONS, window_left without
              window, weights_after_dropout without weights, data in a view of rank 0. Only seed, dropout_origin, align
-             and weights_after_dropout may stand where dropout, or what uses positions, is off. An output must not overlap an input or another output; views that interleave, as the slots of a packed array
-             do, are told apart.
+             and weights_after_dropout may stand where dropout, or what uses positions, is off. An output must not
+             overlap an input or another output; views that interleave, as the slots of a packed array do, are told
+             apart.
 
    BINDINGS  cc -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h -o libattn.so -lm  makes a library. Enums are passed
              as int. attn_desc, attn_grad, attn_mha_desc, attn_mha_grad and attn_heatmap may grow at their end; their
@@ -133,7 +134,7 @@
 #endif
 
 #if defined(__cplusplus) && __cplusplus >= 201402L
-#  define ATTN__0 = {}          /* so that {}, {0} and designators leave no member of a descriptor unset in C++ either */
+#  define ATTN__0 = {}          /* so that {}, {0} and designators leave no member of a descriptor unset */
 #else
 #  define ATTN__0
 #endif
@@ -593,11 +594,11 @@ ATTN_DEF attn_isa    attn_best_isa(void);                          /* what ATTN_
 ATTN_DEF const char *attn_isa_string(attn_isa isa);                /* "avx2" */
 ATTN_DEF const char *attn_score_string(attn_score score);          /* "scaled dot product" */
 ATTN_DEF int32_t     attn_version(void);                           /* compare with ATTN_VERSION_NUMBER */
-/* The layout of all structures, for bindings to be checked against or generated from: a line "attn_desc 2112" with each
-   structure's size, then a line "    causal 1792 4" with the offset and the size of each of its fields. As attn_explain. */
+/* The layout of all structures, for bindings to be checked against or generated from: a line "attn_desc 2112" with a
+   structure's size, then a line "    causal 1792 4" with offset and size for each of its fields. As attn_explain. */
 ATTN_DEF size_t      attn_layout(char *text, size_t size);
-/* The library's own elementary functions, exactly as the kernels use them: y[i] = f(x[i]). exp below 2^-126 is 0. isa as
-   in the descriptor. x and y may be the same array. */
+/* The library's own elementary functions, exactly as the kernels use them: y[i] = f(x[i]). exp below 2^-126 is 0.
+   isa as in the descriptor. x and y may be the same array. */
 typedef enum attn_function { ATTN_EXP = 0, ATTN_LOG, ATTN_TANH, ATTN_FUNCTION_COUNT } attn_function;
 ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa);
 
@@ -2857,27 +2858,25 @@ static int64_t attn__add_signed(int64_t a, int64_t b)
     return a + b;
 }
 
-/* ---- how much of a structure the caller has. Of one who knows less, from an older header, a copy is made with 0 for the
-   rest; of one who knows more the rest must be 0. least: the size of version 0.3. */
+/* ---- how much of a structure the caller has. Of one who knows less, from an older header, a copy is made, with 0 for
+   the rest; of one who knows more the rest must be 0. least: the size that version 0.3 had. */
 static attn_status attn__check_bytes(const void *structure, size_t known, size_t least, const char *field,
                                      attn_error *err)
 {
     const unsigned char *bytes = (const unsigned char *)structure;
-    uint64_t n, i;
-    if (!structure) return ATTN_OK;
-    ATTN__COPY(&n, structure, sizeof n);
+    uint64_t n = 0, i;
+    if (structure) ATTN__COPY(&n, structure, sizeof n);
     if (n == 0 || n == known) return ATTN_OK;
     if (n < least) return attn__fail2(err, ATTN_ERR_OPTION, field, "must be 0 or at least", (int64_t)n, (int64_t)least);
-    ATTN__RULE(n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field, "must be the size of the structure, or 0");
+    ATTN__RULE(n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field, "must be the structure's size, or 0");
     for (i = known; i < n; i++)
-        ATTN__RULE(!bytes[i], ATTN_ERR_OPTION, field, "must not count fields that this version lacks, unless they are 0");
+        ATTN__RULE(!bytes[i], ATTN_ERR_OPTION, field, "must count no field that this version lacks and that is not 0");
     return ATTN_OK;
 }
 static const void *attn__known_part(const void *structure, void *copy, size_t known)
 {
-    uint64_t n, i;
-    if (!structure) return NULL;
-    ATTN__COPY(&n, structure, sizeof n);
+    uint64_t n = 0, i;
+    if (structure) ATTN__COPY(&n, structure, sizeof n);
     if (n == 0 || n >= known) return structure;
     for (i = 0; i < known; i++)
         ((unsigned char *)copy)[i] = i < n ? ((const unsigned char *)structure)[i] : (unsigned char)0;
@@ -2888,9 +2887,9 @@ static const void *attn__known_part(const void *structure, void *copy, size_t kn
     p = (const type *)attn__known_part(p, copy, sizeof(type))
 
 /* ---- fields: a row for each view of a public structure, and for each array that a function takes.
-   A shape has four characters, one for each axis of [batch, heads, rows, columns]; the view's own axes are those that are
-   not '.', in this order. A letter stands for one size in the whole call: the first field that has it says which, all
-   others must equal that. In lower case: the axis may be missing, the leftmost first. A digit is the size itself, '?' any.
+   A shape has four characters, for the axes [batch, heads, rows, columns]; the view's own axes are those that are not
+   '.', in this order. A letter stands for one size in the whole call: the first field that has it says which, all the
+   others must equal that. Lower case: the axis may be missing, the leftmost first. A digit is the size itself, '?' any.
        B batch  H heads  K key heads  Q queries  S keys  D size of a query  E of a key  V of a value  U hidden width */
 enum {                          /* what a field is; its element type */
     ATTN__RESULT = 1 << 0,      /* written */
@@ -3005,7 +3004,7 @@ static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
 enum { ATTN__G_COUNT };
 #endif
 
-/* H*D, Hkv*D, Hkv*Dv rows of the weights M, N, P; what w_result takes T, what comes out O; E of the three inputs X, Y, Z. */
+/* The weights have H*D = M, Hkv*D = N, Hkv*Dv = P rows; w_result takes T and gives O; the inputs' sizes are X, Y, Z. */
 #define ATTN__MHA_LIST(X) \
     X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
     X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
@@ -3079,38 +3078,24 @@ static int64_t attn__type_size(int32_t type)
         4;
 }
 
-/* Bytes below and above the first element that a view reaches; 0 if they fit. */
-static int attn__extent(const attn_view *v, int64_t *below, int64_t *above)
+/* The bytes that a view reaches, first and behind the last; returns 0 if they fit in memory. */
+typedef struct attn__span { uintptr_t first, end; } attn__span;
+static int attn__find_span(const attn_view *v, attn__span *s)
 {
     const int64_t bytes = attn__type_size(v->type);
+    int64_t below = 0, above = 1;
     int i;
-    *below = 0;
-    *above = 1;
     for (i = 0; i < v->rank; i++) {
-        const int64_t s = v->stride[i], step = s < 0 ? (s < -ATTN__HUGE ? ATTN__HUGE : -s) : s;
+        const int64_t stride = v->stride[i], step = stride < 0 ? (stride < -ATTN__HUGE ? ATTN__HUGE : -stride) : stride;
         const int64_t reach = attn__mul64(step, v->size[i] - 1);
-        if (s < 0) *below = attn__add64(*below, reach); else *above = attn__add64(*above, reach);
+        if (stride < 0) below = attn__add64(below, reach);
+        else above = attn__add64(above, reach);
     }
-    *below = attn__mul64(*below, bytes);
-    *above = attn__mul64(*above, bytes);
-    return *below > ATTN__HUGE / 2 || *above > ATTN__HUGE / 2 || *below + *above > (int64_t)((size_t)-1 / 2);
-}
-
-/* The bytes that a view reaches, first and behind the last. */
-typedef struct attn__span { uintptr_t first, end; } attn__span;
-static int attn__find_span(const attn_view *v, attn__span *s)       /* 0 if it fits, as attn__extent */
-{
-    int64_t below, above;
-    const int large = attn__extent(v, &below, &above);
+    below = attn__mul64(below, bytes);
+    above = attn__mul64(above, bytes);
     s->first = (uintptr_t)v->data - (uintptr_t)below;
     s->end = (uintptr_t)v->data + (uintptr_t)above;
-    return large;
-}
-static attn__span attn__span_of(const attn_view *v)
-{
-    attn__span s;
-    attn__find_span(v, &s);
-    return s;
+    return below > ATTN__HUGE / 2 || above > ATTN__HUGE / 2 || below + above > (int64_t)((size_t)-1 / 2);
 }
 static int attn__apart(attn__span a, attn__span b) { return a.end <= b.first || b.end <= a.first; }
 
@@ -3143,7 +3128,7 @@ static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length
     int i;
     for (i = 0; i < v->rank; i++)
         if (v->size[i] <= 1 || v->stride[i] * attn__type_size(v->type) % g == 0) inner.size[i] = 1;
-    span = attn__span_of(&inner);
+    attn__find_span(&inner, &span);
     *length = (int64_t)(span.end - span.first);
     return span.first;
 }
@@ -3153,9 +3138,12 @@ static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length
 static int attn__disjoint(const attn_view *a, const attn_view *b)
 {
     int64_t a_length, b_length, apart;
+    attn__span a_span, b_span;
     int i;
     if (!attn__elements(a) || !attn__elements(b)) return 1;
-    if (attn__apart(attn__span_of(a), attn__span_of(b))) return 1;
+    attn__find_span(a, &a_span);
+    attn__find_span(b, &b_span);
+    if (attn__apart(a_span, b_span)) return 1;
     for (i = 0; i < a->rank; i++) {
         uintptr_t a_start, b_start;
         int64_t g;
@@ -3239,8 +3227,8 @@ typedef struct attn__walk {
     const void        *owned;
     uint32_t           takes;           /* ATTN__FOR_x of the score */
     int                flags, count, in_place;
-    int                inputs;          /* the first so many found are only read, whatever they were in the forward pass */
-    attn__found        found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];      /* and those of attn_mha with its gradients */
+    int                inputs;          /* so many of those found, the first, are only read in a backward pass */
+    attn__found        found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];     /* 24: of attn_mha_desc and _grad */
 } attn__walk;
 static void attn__walk_begin(attn__walk *w, int flags)
 {
@@ -3296,13 +3284,14 @@ static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, 
     if (v->rank != like.rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK),
                                                  f->axes, v->rank, like.rank);
     for (i = 0; i < v->rank; i++)
-        if (v->size[i] != like.size[i]) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
-                                                           attn__rule_of(o, ATTN__T_SIZE + i), v->size[i], like.size[i]);
+        if (v->size[i] != like.size[i])
+            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
+                               attn__rule_of(o, ATTN__T_SIZE + i), v->size[i], like.size[i]);
     return ATTN_OK;
 }
 
-/* A field that the score does not take, or one that it lacks. */
-static attn_status attn__check_taken(const attn__field *f, int rank, uint32_t takes, attn_error *err)
+/* What is said of a field that the score does not take, or that it lacks. */
+static attn_status attn__refuse_field(const attn__field *f, int given, attn_error *err)
 {
     static const struct { uint32_t by; const char *only, *needed; } rules[] = {
         {ATTN__FOR_VECTORS, "must be absent for ATTN_SCORE_GIVEN", "must be given"},
@@ -3310,11 +3299,9 @@ static attn_status attn__check_taken(const attn__field *f, int rank, uint32_t ta
         {ATTN__FOR_ADDITIVE, "counts for ATTN_SCORE_ADDITIVE only", "must be given for ATTN_SCORE_ADDITIVE"},
         {ATTN__FOR_GIVEN, "counts for ATTN_SCORE_GIVEN only", "must be given for ATTN_SCORE_GIVEN"},
         {ATTN__FOR_DISTANCE, "counts for the distance kernels only", ""}, {ATTN__NEEDED, "", "must be given"}};
-    const int taken = !(f->flags & ATTN__FOR_SOME) || f->flags & takes;
     int i = 0;
-    if (rank ? taken : !(f->flags & ATTN__NEEDED) || !taken) return ATTN_OK;
     while (!(f->flags & rules[i].by)) i++;
-    return rank ? attn__fail(err, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), rules[i].only) :
+    return given ? attn__fail(err, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), rules[i].only) :
         attn__fail(err, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_VIEW), rules[i].needed);
 }
 
@@ -3326,14 +3313,14 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
     for (f = fields; f < fields + count; f++) {
         attn__found *found = &w->found[w->count];
         attn_view v;
+        const int taken = !(f->flags & ATTN__FOR_SOME) || f->flags & w->takes;
         const void *data;
         int32_t rank;
         int i, axis[4];
         if (f->flags & without) continue;
         ATTN__COPY(&rank, (const char *)structure + f->offset + offsetof(attn_view, rank), sizeof rank);
         ATTN__COPY(&data, (const char *)structure + f->offset, sizeof data);
-        if (f->flags & (ATTN__FOR_SOME | ATTN__NEEDED) && (rank || !data))
-            ATTN__TRY(attn__check_taken(f, rank, w->takes, err));
+        if (rank ? !taken : !data && taken && f->flags & ATTN__NEEDED) return attn__refuse_field(f, rank != 0, err);
         if (!rank && !data) continue;           /* absent; data without a rank is a forgotten one */
         v = attn__view_in(structure, f);
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
@@ -3448,17 +3435,15 @@ static int attn__is_width(float x) { return x >= 1e-18f && x <= 1e18f; }       /
 
 static uint32_t attn__taken_by(int32_t score)       /* ATTN__FOR_x */
 {
-    switch (score) {
-    case ATTN_SCORE_BILINEAR: return ATTN__FOR_VECTORS | ATTN__FOR_BILINEAR;
-    case ATTN_SCORE_ADDITIVE: return ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE;
-    case ATTN_SCORE_GIVEN:    return ATTN__FOR_GIVEN;
-    case ATTN_SCORE_CONSTANT: return ATTN__FOR_VECTORS;
-    default:                  return attn__is_kernel(score) ? ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE : ATTN__FOR_VECTORS;
-    }
+    if (score == ATTN_SCORE_GIVEN) return ATTN__FOR_GIVEN;
+    if (score == ATTN_SCORE_BILINEAR) return ATTN__FOR_VECTORS | ATTN__FOR_BILINEAR;
+    if (score == ATTN_SCORE_ADDITIVE) return ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE;
+    if (attn__is_kernel(score) && score != ATTN_SCORE_CONSTANT) return ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE;
+    return ATTN__FOR_VECTORS;
 }
 static attn_status attn__check_score(const attn_desc *d, attn_error *err)
 {
-    const int distance = attn__is_kernel(d->score) && d->score != ATTN_SCORE_CONSTANT;
+    const int distance = (attn__taken_by(d->score) & ATTN__FOR_DISTANCE) != 0;
     ATTN__RULE(d->score >= 0 && d->score < ATTN_SCORE_COUNT, ATTN_ERR_OPTION, "score", "must be one of attn_score");
     ATTN__RULE(!attn__is_kernel(d->score) || (!d->scale_set && d->scale == 0.0f), ATTN_ERR_OPTION, "scale",
                "must not be set for a distance kernel: sigma sets its width");
@@ -3537,8 +3522,8 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
     ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank,
                ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");
     ATTN__RULE(d->align != ATTN_ALIGN_UNSET || ATTN__LETTER(w, 'Q') == ATTN__LETTER(w, 'S') || !attn__uses_positions(d),
-               ATTN_ERR_OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at the "
-               "last key, as in decode), ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS");
+               ATTN_ERR_OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at "
+               "the last key, as in decode), ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS");
     if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank && d->q.size[3] != ATTN__LETTER(w, 'U'))
         return attn__fail2(err, ATTN_ERR_SIZE, "q.size[3]", "must equal the size of w_v where w_q is absent",
                            d->q.size[3], ATTN__LETTER(w, 'U'));
@@ -5084,72 +5069,62 @@ ATTN_DEF const char *attn_score_string(attn_score score)
 }
 ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
 
-/* ---- the layout: S(structure), F(structure, field), in the order of the structures but for views, which come first */
-#define ATTN__DESC_VIEW(f, shape, axes, takes, flags) ATTN__F(attn_desc, f)
-#define ATTN__GRAD_VIEW(f, shape, axes, flags, owner) ATTN__F(attn_grad, f)
-#define ATTN__MHA_VIEW(f, shape, axes, flags) ATTN__F(attn_mha_desc, f)
-#define ATTN__ALL_FIELDS \
+/* ---- the layout: S(structure), then F(structure, field) for each of its fields, views first */
+#define ATTN__D(f)  ATTN__F(attn_desc, f)
+#define ATTN__DV(f, shape, axes, takes, flags) ATTN__F(attn_desc, f)
+#define ATTN__G(f)  ATTN__F(attn_grad, f)
+#define ATTN__GV(f, shape, axes, flags, owner) ATTN__F(attn_grad, f)
+#define ATTN__H(f)  ATTN__F(attn_mha_desc, f)
+#define ATTN__HV(f, shape, axes, flags) ATTN__F(attn_mha_desc, f)
+#define ATTN__N(f)  ATTN__F(attn_mha_grad, f)
+#define ATTN__P(f)  ATTN__F(attn_heatmap, f)
+#define ATTN__FIELDS \
     ATTN__S(attn_view) ATTN__F(attn_view, data) ATTN__F(attn_view, size) ATTN__F(attn_view, stride) \
-    ATTN__F(attn_view, type) ATTN__F(attn_view, rank) \
-    ATTN__S(attn_out) ATTN__F(attn_out, data) ATTN__F(attn_out, size) ATTN__F(attn_out, stride) \
-    ATTN__F(attn_out, type) ATTN__F(attn_out, rank) \
+    ATTN__F(attn_view, type) ATTN__F(attn_view, rank) ATTN__S(attn_out) ATTN__F(attn_out, data) \
+    ATTN__F(attn_out, size) ATTN__F(attn_out, stride) ATTN__F(attn_out, type) ATTN__F(attn_out, rank) \
     ATTN__S(attn_error) ATTN__F(attn_error, status) ATTN__F(attn_error, field) ATTN__F(attn_error, rule) \
     ATTN__F(attn_error, got) ATTN__F(attn_error, want) ATTN__F(attn_error, has_numbers) ATTN__F(attn_error, cuda) \
-    ATTN__F(attn_error, reserved) \
-    ATTN__S(attn_allocator) ATTN__F(attn_allocator, allocate) ATTN__F(attn_allocator, release) \
-    ATTN__F(attn_allocator, user) \
-    ATTN__S(attn_parallel) ATTN__F(attn_parallel, run) ATTN__F(attn_parallel, user) ATTN__F(attn_parallel, workers) \
-    ATTN__S(attn_desc) ATTN__VIEW_LIST(ATTN__DESC_VIEW) ATTN__F(attn_desc, struct_bytes) ATTN__F(attn_desc, score) \
-    ATTN__F(attn_desc, scale_set) ATTN__F(attn_desc, scale) ATTN__F(attn_desc, sigma) ATTN__F(attn_desc, softcap) \
-    ATTN__F(attn_desc, causal) ATTN__F(attn_desc, align) ATTN__F(attn_desc, window) ATTN__F(attn_desc, empty) \
-    ATTN__F(attn_desc, window_left) ATTN__F(attn_desc, window_right) ATTN__F(attn_desc, dropout) \
-    ATTN__F(attn_desc, weights_after_dropout) ATTN__F(attn_desc, seed) ATTN__F(attn_desc, dropout_origin) \
-    ATTN__F(attn_desc, isa) ATTN__F(attn_desc, reserved) ATTN__F(attn_desc, workspace) \
-    ATTN__F(attn_desc, workspace_bytes) ATTN__F(attn_desc, allocator) ATTN__F(attn_desc, parallel) \
-    ATTN__F(attn_desc, stream) \
-    ATTN__S(attn_plan) ATTN__F(attn_plan, workspace_bytes) ATTN__F(attn_plan, phases) ATTN__F(attn_plan, isa) \
-    ATTN__F(attn_plan, tasks) \
-    ATTN__S(attn_mha_desc) ATTN__MHA_LIST(ATTN__MHA_VIEW) ATTN__F(attn_mha_desc, struct_bytes) \
-    ATTN__F(attn_mha_desc, heads) ATTN__F(attn_mha_desc, heads_kv) ATTN__F(attn_mha_desc, attention)
+    ATTN__F(attn_error, reserved) ATTN__S(attn_allocator) ATTN__F(attn_allocator, allocate) \
+    ATTN__F(attn_allocator, release) ATTN__F(attn_allocator, user) ATTN__S(attn_parallel) ATTN__F(attn_parallel, run) \
+    ATTN__F(attn_parallel, user) ATTN__F(attn_parallel, workers) ATTN__S(attn_plan) \
+    ATTN__F(attn_plan, workspace_bytes) ATTN__F(attn_plan, phases) ATTN__F(attn_plan, isa) ATTN__F(attn_plan, tasks) \
+    ATTN__S(attn_desc) ATTN__VIEW_LIST(ATTN__DV) ATTN__D(struct_bytes) ATTN__D(score) ATTN__D(scale_set) \
+    ATTN__D(scale) ATTN__D(sigma) ATTN__D(softcap) ATTN__D(causal) ATTN__D(align) ATTN__D(window) ATTN__D(empty) \
+    ATTN__D(window_left) ATTN__D(window_right) ATTN__D(dropout) ATTN__D(weights_after_dropout) ATTN__D(seed) \
+    ATTN__D(dropout_origin) ATTN__D(isa) ATTN__D(reserved) ATTN__D(workspace) ATTN__D(workspace_bytes) \
+    ATTN__D(allocator) ATTN__D(parallel) ATTN__D(stream) ATTN__S(attn_mha_desc) ATTN__MHA_LIST(ATTN__HV) \
+    ATTN__H(struct_bytes) ATTN__H(heads) ATTN__H(heads_kv) ATTN__H(attention)
 #ifdef ATTN_NO_BACKWARD
 #  define ATTN__GRADIENT_FIELDS
 #else
-#  define ATTN__GRADIENT_FIELDS \
-    ATTN__S(attn_grad) ATTN__GRAD_LIST(ATTN__GRAD_VIEW) ATTN__F(attn_grad, struct_bytes) \
-    ATTN__F(attn_grad, accumulate) ATTN__F(attn_grad, reserved) \
-    ATTN__S(attn_mha_grad) ATTN__F(attn_mha_grad, struct_bytes) ATTN__F(attn_mha_grad, d_out) \
-    ATTN__F(attn_mha_grad, dquery) ATTN__F(attn_mha_grad, dkey) ATTN__F(attn_mha_grad, dvalue) \
-    ATTN__F(attn_mha_grad, dw_query) ATTN__F(attn_mha_grad, dw_key) ATTN__F(attn_mha_grad, dw_value) \
-    ATTN__F(attn_mha_grad, dw_result) ATTN__F(attn_mha_grad, db_query) ATTN__F(attn_mha_grad, db_key) \
-    ATTN__F(attn_mha_grad, db_value) ATTN__F(attn_mha_grad, db_result) ATTN__F(attn_mha_grad, attention) \
-    ATTN__F(attn_mha_grad, accumulate) ATTN__F(attn_mha_grad, reserved)
+#define ATTN__GRADIENT_FIELDS \
+    ATTN__S(attn_grad) ATTN__GRAD_LIST(ATTN__GV) ATTN__G(struct_bytes) ATTN__G(accumulate) ATTN__G(reserved) \
+    ATTN__S(attn_mha_grad) ATTN__N(struct_bytes) ATTN__N(d_out) ATTN__N(dquery) ATTN__N(dkey) ATTN__N(dvalue) \
+    ATTN__N(dw_query) ATTN__N(dw_key) ATTN__N(dw_value) ATTN__N(dw_result) ATTN__N(db_query) ATTN__N(db_key) \
+    ATTN__N(db_value) ATTN__N(db_result) ATTN__N(attention) ATTN__N(accumulate) ATTN__N(reserved)
 #endif
 #ifdef ATTN_NO_HEATMAP
 #  define ATTN__PICTURE_FIELDS
 #else
-#  define ATTN__PICTURE_FIELDS \
-    ATTN__S(attn_writer) ATTN__F(attn_writer, write) ATTN__F(attn_writer, user) \
-    ATTN__S(attn_buffer) ATTN__F(attn_buffer, data) ATTN__F(attn_buffer, size) ATTN__F(attn_buffer, length) \
-    ATTN__S(attn_heatmap) ATTN__F(attn_heatmap, struct_bytes) ATTN__F(attn_heatmap, values) \
-    ATTN__F(attn_heatmap, mask_of) ATTN__F(attn_heatmap, title) ATTN__F(attn_heatmap, x_label) \
-    ATTN__F(attn_heatmap, y_label) ATTN__F(attn_heatmap, x_ticks) ATTN__F(attn_heatmap, y_ticks) \
-    ATTN__F(attn_heatmap, panel_titles) ATTN__F(attn_heatmap, colormap) ATTN__F(attn_heatmap, range_set) \
-    ATTN__F(attn_heatmap, range_min) ATTN__F(attn_heatmap, range_max) ATTN__F(attn_heatmap, width) \
-    ATTN__F(attn_heatmap, height) ATTN__F(attn_heatmap, ticks_on_top) ATTN__F(attn_heatmap, no_colorbar) \
-    ATTN__F(attn_heatmap, numbers) ATTN__F(attn_heatmap, terminal)
+#define ATTN__PICTURE_FIELDS \
+    ATTN__S(attn_writer) ATTN__F(attn_writer, write) ATTN__F(attn_writer, user) ATTN__S(attn_buffer) \
+    ATTN__F(attn_buffer, data) ATTN__F(attn_buffer, size) ATTN__F(attn_buffer, length) ATTN__S(attn_heatmap) \
+    ATTN__P(struct_bytes) ATTN__P(values) ATTN__P(mask_of) ATTN__P(title) ATTN__P(x_label) ATTN__P(y_label) \
+    ATTN__P(x_ticks) ATTN__P(y_ticks) ATTN__P(panel_titles) ATTN__P(colormap) ATTN__P(range_set) ATTN__P(range_min) \
+    ATTN__P(range_max) ATTN__P(width) ATTN__P(height) ATTN__P(ticks_on_top) ATTN__P(no_colorbar) ATTN__P(numbers) \
+    ATTN__P(terminal)
 #endif
-
 ATTN_DEF size_t attn_layout(char *text, size_t size)
 {
 #define ATTN__S(structure) {0xffffu, (uint16_t)sizeof(structure)},
 #define ATTN__F(structure, f) {(uint16_t)offsetof(structure, f), (uint16_t)sizeof(((structure *)0)->f)},
     static const struct { uint16_t offset, size; } at[] = {
-        ATTN__ALL_FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS};
+        ATTN__FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS};
 #undef ATTN__S
 #undef ATTN__F
 #define ATTN__S(structure) #structure "\0"
 #define ATTN__F(structure, f) #f "\0"
-    static const char names[] = ATTN__ALL_FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS;
+    static const char names[] = ATTN__FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS;
 #undef ATTN__S
 #undef ATTN__F
     const char *name = names;
@@ -5434,7 +5409,7 @@ static attn_view attn__rows4(attn_view v)
     return attn__view4(v, shapes[v.rank < 0 || v.rank > 4 ? 0 : v.rank]);
 }
 #define ATTN__X_TEXTS(f) {ATTN__TEXTS(f), "must be that of [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]", "", 0, 0, 0, 0}
-/* The options of a softmax of x as those of an attention to given scores: of three axes, [B,Sq,Sk], theirs are these. */
+/* The options of a softmax of x as those of an attention to given scores. Where x has 3 axes, theirs are the same 3. */
 static attn_status attn__softmax_options(const attn_view *x, const attn_desc *options, attn_desc *d, attn_error *err)
 {
     ATTN__RULE(x->rank, ATTN_ERR_NULL, "x", "must be given");
@@ -5518,7 +5493,8 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     return attn__check_desc(&w, &d, ATTN__OPERAND, err);
 }
 static const attn__field attn__mask_field = {
-    ATTN__TEXTS("mask"), "must be that of [B,H,Sq,Sk]; without heads H = 1", "BHQS", ATTN__BYTES, 0, 0, ATTN__RESULT | ATTN__NEEDED};
+    ATTN__TEXTS("mask"), "must be that of [B,H,Sq,Sk]; without heads H = 1", "BHQS", ATTN__BYTES, 0, 0,
+    ATTN__RESULT | ATTN__NEEDED};
 static int64_t attn__out_elements(const attn_out *o)       /* absent: none */
 {
     const attn_view v = attn_view_of(*o);
@@ -5868,7 +5844,8 @@ static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *de
 {
 #define ATTN__FROM(rule) {rule, "", "", 0, 0, 0, 0}
     static const attn__field heads_of = ATTN__FROM("must equal heads"), heads_kv_of = ATTN__FROM("must equal heads_kv"),
-        depth = ATTN__FROM("must equal w_query.size[0] / heads"), width = ATTN__FROM("must equal w_value.size[0] / heads_kv"),
+        depth = ATTN__FROM("must equal w_query.size[0] / heads"),
+        width = ATTN__FROM("must equal w_value.size[0] / heads_kv"),
         depths = ATTN__FROM("must equal heads_kv * w_query.size[0] / heads"),
         widths = ATTN__FROM("must equal heads * w_value.size[0] / heads_kv");
 #undef ATTN__FROM
@@ -8204,7 +8181,8 @@ ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, flo
     const attn__kernels *f;
     attn__fp_state saved;
     int64_t i;
-    if ((int)function < 0 || function >= ATTN_FUNCTION_COUNT || (int)isa < 0 || isa >= ATTN_ISA_COUNT) return ATTN_ERR_OPTION;
+    if ((int)function < 0 || function >= ATTN_FUNCTION_COUNT) return ATTN_ERR_OPTION;
+    if ((int)isa < 0 || isa >= ATTN_ISA_COUNT) return ATTN_ERR_OPTION;
     if (n < 0) return ATTN_ERR_SIZE;
     if (n > 0 && (!x || !y)) return ATTN_ERR_NULL;
     if (isa != ATTN_ISA_AUTO && !attn__cpu_has(isa)) return ATTN_ERR_ISA;

@@ -679,6 +679,8 @@ void   *attn__cuda_allocate(const attn_desc *d, size_t bytes);
 void    attn__cuda_release(void *block, void *stream);
 #endif
 
+#undef ATTN__0
+
 #ifdef __cplusplus
 }
 #endif
@@ -9165,7 +9167,28 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__MAX_LANES
 #undef ATTN__MUL16
 #undef ATTN__MUL8
-#undef ATTN__NAMES
+#undef ATTN__BMM_ROW
+#undef ATTN__D
+#undef ATTN__DV
+#undef ATTN__EQUALS
+#undef ATTN__FAR
+#undef ATTN__FIELDS
+#undef ATTN__G
+#undef ATTN__GRADIENT_FIELDS
+#undef ATTN__GV
+#undef ATTN__H
+#undef ATTN__HV
+#undef ATTN__KNOWN
+#undef ATTN__LETTER
+#undef ATTN__MHA_LIST
+#undef ATTN__N
+#undef ATTN__OPTIONS
+#undef ATTN__OWNERS
+#undef ATTN__P
+#undef ATTN__PICTURE_FIELDS
+#undef ATTN__ROW
+#undef ATTN__TEXTS
+#undef ATTN__X_TEXTS
 #undef ATTN__NAN
 #undef ATTN__NEG_INF
 #undef ATTN__NOINLINE

@@ -3048,16 +3048,30 @@ static int attn__axes_of(const char *shape, int rank, int *axis)
     return n;
 }
 
-/* A view with all four axes of its shape; those that it lacks have size 1, and size 1 has stride 0. */
+/* A view by the four axes of its shape, [b,h,row,column]: stride 0 where it has no such axis, or but one index there. */
+typedef struct attn__array { void *data; int64_t stride[4]; int32_t type, given; } attn__array;
+static void attn__array_of(const attn_view *v, const char *shape, attn__array *a)
+{
+    int i, axis[4] = {-1, -1, -1, -1};
+    a->data = (void *)(uintptr_t)v->data;
+    a->type = v->type;
+    a->given = v->rank != 0;
+    if (a->given) attn__axes_of(shape, v->rank, axis);
+    for (i = 0; i < 4; i++) a->stride[i] = axis[i] >= 0 && v->size[axis[i]] > 1 ? v->stride[axis[i]] : 0;
+}
+
+/* The same as a view; the axes that it lacks have size 1. */
 static attn_view attn__view4(attn_view v, const char *shape)
 {
     attn_view r = v;
+    attn__array a;
     int i, axis[4];
     if (v.rank < 1 || v.rank > 4) return v;
+    attn__array_of(&v, shape, &a);
     attn__axes_of(shape, v.rank, axis);
     for (i = 0; i < 4; i++) {
         r.size[i] = axis[i] < 0 ? 1 : v.size[axis[i]];
-        r.stride[i] = r.size[i] == 1 ? 0 : v.stride[axis[i]];
+        r.stride[i] = a.stride[i];
     }
     r.rank = 4;
     return r;

@@ -3636,6 +3636,14 @@ static void attn__array_of(const attn_view *v, const char *shape, attn__array *a
         a->stride[i] = axis[i] >= 0 && v->size[axis[i]] > 1 ? v->stride[axis[i]] : i == 3 && shape[3] <= 'Z';
 }
 
+static attn__array attn__array_in(const void *structure, const attn__field *f)
+{
+    const attn_view v = attn__view_in(structure, f);
+    attn__array a;
+    attn__array_of(&v, f->shape, &a);
+    return a;
+}
+
 /* How far element (b, h, row, column) is from the first one. */
 static int64_t attn__index(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
@@ -6412,11 +6420,10 @@ static void attn__set_operands(attn__call *c, const attn__walk *w, const attn_de
     c->hidden = ATTN__LETTER(w, 'U');
     for (i = 0; i < w->count; i++) {
         const attn__found *x = &w->found[i];
-        const attn_view v = attn__view_in(x->structure, x->field);
-        if (x->structure == d) attn__array_of(&v, x->field->shape, &of[x->field - attn__fields]);
+        if (x->structure == d) of[x->field - attn__fields] = attn__array_in(d, x->field);
 #ifndef ATTN_NO_BACKWARD
         else if (g && x->structure == g)
-            attn__array_of(&v, x->field->shape, &of[ATTN__F_COUNT + (x->field - attn__grad_fields)]);
+            of[ATTN__F_COUNT + (x->field - attn__grad_fields)] = attn__array_in(g, x->field);
 #endif
     }
     (void)g;
@@ -6882,42 +6889,56 @@ ATTN_DEF const char *attn_score_string(attn_score score)
 }
 ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
 
-/* A block of memory for one call: the caller's, or one allocation. */
-typedef struct attn__memory { void *block, *allocated; int flags; } attn__memory;
-static attn_status attn__acquire(const attn_desc *d, size_t bytes, int flags, attn__memory *m, attn_error *err)
+/* ---- memory for one call: the caller's, or one allocation */
+static void *attn__allocate(const attn_desc *d, size_t bytes, int on_device)
 {
-    m->block = d->workspace;
-    m->allocated = NULL;
-    m->flags = flags;
-    if (d->workspace) {
-        if (d->workspace_bytes < bytes)
-            return attn__fail2(err, ATTN_ERR_WORKSPACE, "workspace_bytes", "must be at least",
-                               (int64_t)d->workspace_bytes, (int64_t)bytes);
-        return ATTN_OK;
-    }
-    if (bytes == 0) return ATTN_OK;
-    if (d->allocator.allocate) m->allocated = d->allocator.allocate(d->allocator.user, bytes);
+    if (d->allocator.allocate) return d->allocator.allocate(d->allocator.user, bytes);
 #ifdef ATTN_CUDA
-    else if (flags & ATTN__ON_DEVICE) m->allocated = attn__cuda_allocate(d, bytes);
+    if (on_device) return attn__cuda_allocate(d, bytes);
 #endif
+    (void)on_device;
 #ifdef ATTN_MALLOC
-    else m->allocated = ATTN_MALLOC(bytes);
+    return ATTN_MALLOC(bytes);
+#else
+    return NULL;
 #endif
-    m->block = m->allocated;
-    if (!m->block) return attn__fail2(err, ATTN_ERR_ALLOC, "workspace", "could not be allocated: bytes needed", 0,
-                                      (int64_t)bytes);
-    return ATTN_OK;
 }
-static void attn__release(const attn_desc *d, attn__memory *m)
+static void attn__release(const attn_desc *d, void *block, int on_device)
 {
-    if (!m->allocated) return;
-    if (d->allocator.release) d->allocator.release(d->allocator.user, m->allocated);
+    if (d->allocator.release) d->allocator.release(d->allocator.user, block);
 #ifdef ATTN_CUDA
-    else if (m->flags & ATTN__ON_DEVICE) attn__cuda_release(m->allocated, d->stream);
+    else if (on_device) attn__cuda_release(block, d->stream);
 #endif
 #ifdef ATTN_FREE
-    else ATTN_FREE(m->allocated);
+    else ATTN_FREE(block);
 #endif
+    (void)on_device;
+}
+
+/* What a resolved call does with its memory. */
+typedef attn_status attn__run_fn(void *call, const attn_desc *d, void *memory, attn_error *err);
+
+/* The two things that every function does once its call is resolved: it says how much memory that needs (where `bytes`
+   is not NULL), or gets so much and runs it. */
+static attn_status attn__size_or_run(attn__run_fn *run, void *call, const attn_desc *d, int64_t needed, int on_device,
+                                     size_t *bytes, attn_error *err)
+{
+    void *block = d->workspace, *own = NULL;
+    attn_status st;
+    if (bytes) {
+        *bytes = (size_t)needed;
+        return attn__success(err);
+    }
+    if (block && d->workspace_bytes < (size_t)needed)
+        return attn__fail2(err, ATTN_ERR_WORKSPACE, "workspace_bytes", "must be at least",
+                           (int64_t)d->workspace_bytes, needed);
+    if (!block && needed) {
+        block = own = attn__allocate(d, (size_t)needed, on_device);
+        if (!own) return attn__fail2(err, ATTN_ERR_ALLOC, "workspace", "could not be allocated: bytes needed", 0, needed);
+    }
+    st = run(call, d, block, err);
+    if (own) attn__release(d, own, on_device);
+    return st == ATTN_OK ? attn__success(err) : st;
 }
 
 #ifdef ATTN_CUDA
@@ -6939,17 +6960,9 @@ static attn_status attn__plan_call(const attn_desc *desc, const struct attn_grad
     attn__fp_leave(saved);
     return st;
 }
-static attn_status attn__size_of_call(const attn_desc *desc, const struct attn_grad *grad, int backward, size_t *bytes,
-                                      attn_error *err)
+static attn_status attn__run_plan(void *call, const attn_desc *desc, void *workspace, attn_error *err)
 {
-    attn_plan plan;
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    ATTN__TRY(attn__plan_call(desc, grad, backward, &plan, backward ? 0 : ATTN__NO_RESULT_NEEDED, err));
-    *bytes = plan.workspace_bytes;
-    return ATTN_OK;
-}
-static attn_status attn__run_plan(const attn_plan *plan, const attn_desc *desc, void *workspace, attn_error *err)
-{
+    const attn_plan *plan = (const attn_plan *)call;
     attn__job job;
 #ifdef ATTN_CUDA
     if (attn__call_of(plan)->on_device) return attn__cuda_run(attn__call_of(plan), workspace, desc->stream, err);
@@ -6961,31 +6974,34 @@ static attn_status attn__run_plan(const attn_plan *plan, const attn_desc *desc, 
         attn__for_each(&desc->parallel, plan->tasks[job.phase], attn__job_task, &job);
     return ATTN_OK;
 }
-static attn_status attn__call_now(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_error *err)
+/* Sizes are asked for without data, and before it is known which results are wanted. */
+static int attn__size_flags(int backward) { return backward ? 0 : ATTN__NO_RESULT_NEEDED; }
+static attn_status attn__attention(const attn_desc *desc, const struct attn_grad *grad, int backward, size_t *bytes,
+                                   attn_error *err)
 {
     attn_plan plan;
-    attn__memory memory;
-    attn_status st;
-    ATTN__TRY(attn__plan_call(desc, grad, backward, &plan, ATTN__WITH_DATA, err));
-    ATTN__TRY(attn__acquire(desc, plan.workspace_bytes, attn__call_of(&plan)->on_device, &memory, err));
-    st = attn__run_plan(&plan, desc, memory.block, err);
-    attn__release(desc, &memory);
-    return st;
+    ATTN__TRY(attn__plan_call(desc, grad, backward, &plan, bytes ? attn__size_flags(backward) : ATTN__WITH_DATA, err));
+    return attn__size_or_run(attn__run_plan, &plan, desc, (int64_t)plan.workspace_bytes,
+                             attn__call_of(&plan)->on_device, bytes, err);
 }
 
-ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err) { return attn__call_now(desc, NULL, 0, err); }
+ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
+{
+    return attn__attention(desc, NULL, 0, NULL, err);
+}
 ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err)
 {
     return attn__plan_call(desc, NULL, 0, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
 }
 ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err)
 {
-    return attn__size_of_call(desc, NULL, 0, bytes, err);
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    return attn__attention(desc, NULL, 0, bytes, err);
 }
 #ifndef ATTN_NO_BACKWARD
 ATTN_DEF attn_status attn_backward(const attn_desc *forward, const attn_grad *grad, attn_error *err)
 {
-    return attn__call_now(forward, grad, 1, err);
+    return attn__attention(forward, grad, 1, NULL, err);
 }
 ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
                                         attn_error *err)
@@ -6995,7 +7011,8 @@ ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_gra
 ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, const attn_grad *grad, size_t *bytes,
                                                   attn_error *err)
 {
-    return attn__size_of_call(forward, grad, 1, bytes, err);
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    return attn__attention(forward, grad, 1, bytes, err);
 }
 #endif
 /* ---- explaining */
@@ -7052,7 +7069,7 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     attn_error err;
     attn__text t = attn__text_into(text, size);
     const attn__call *c = attn__call_of(&plan);
-    const attn_status st = attn__plan_call(desc, grad, backward, &plan, backward ? 0 : ATTN__NO_RESULT_NEEDED, &err);
+    const attn_status st = attn__plan_call(desc, grad, backward, &plan, attn__size_flags(backward), &err);
     if (st != ATTN_OK) {
         attn__put(&t, "refused: ");
         attn__put_error(&t, &err);
@@ -7104,7 +7121,7 @@ static attn_desc attn__options(const attn_desc *options)        /* a copy withou
 static void attn__rename(attn_error *err, const attn__field *from, const attn__field *to, int rank)
 {
     int n;
-    if (err->status == ATTN_OK) return;
+    if (!err || err->status == ATTN_OK) return;
     for (n = 0; n <= ATTN__T_AXES; n++) {
         const int axis = rank == 3 && n == ATTN__T_SIZE ? 0 : n - ATTN__T_SIZE - (4 - rank), is_size = n > 0 && n < 5;
         const int as = !is_size ? n : axis < 0 ? ATTN__T_VIEW : ATTN__T_SIZE + axis;
@@ -7122,53 +7139,83 @@ static attn_view attn__rows4(attn_view v)
     static const char *const shapes[5] = {"", "...S", "..QS", "B.QS", "BHQS"};
     return attn__view4(v, shapes[v.rank < 0 || v.rank > 4 ? 0 : v.rank]);
 }
-#define ATTN__X_TEXTS(f) {ATTN__TEXTS(f, "[n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]"), "", 0, 0, 0, 0}
-/* The options of a softmax of x as those of an attention to given scores: of three axes, [B,Sq,Sk], theirs are these. */
-static attn_desc attn__softmax_options(const attn_view *x, const attn_desc *options)
-{
-    attn_desc d = attn__options(options);
-    d.score = ATTN_SCORE_GIVEN;
-    d.given_scores = attn__rows4(*x);
-    if (x->rank == 3 && d.mask.rank == 3) d.mask = attn__rows4(d.mask);
-    if (x->rank == 3 && d.bias.rank == 3) d.bias = attn__rows4(d.bias);
-    return d;
-}
-static void attn__softmax_error(attn_error *err, const attn_view *x, const attn_desc *options)
-{
-    static const attn__field field = ATTN__X_TEXTS("x");
-    const attn__field *mask = &attn__fields[ATTN__F_mask], *bias = &attn__fields[ATTN__F_bias];
-    attn__rename(err, &attn__fields[ATTN__F_given_scores], &field, x->rank);
-    if (x->rank == 3 && options && options->mask.rank == 3) attn__rename(err, mask, mask, 3);
-    if (x->rank == 3 && options && options->bias.rank == 3) attn__rename(err, bias, bias, 3);
-}
+static attn_out attn__rows4_out(attn_view v) { return attn__out((void *)(uintptr_t)v.data, attn__rows4(v)); }
 
-static attn_status attn__softmax(attn_view x, attn_out out, const attn_desc *options, size_t *bytes, attn_error *err)
+/* v: x and out; backward: x, d_out and dx. An attention to given scores; where x has three axes, [B,Sq,Sk], those of a
+   mask and a bias are these. */
+static attn_status attn__softmax(const attn_view *v, int backward, const attn_desc *options, size_t *bytes,
+                                 attn_error *err)
 {
-    static const attn__field field_out = ATTN__X_TEXTS("out");
-    attn_desc d = attn__softmax_options(&x, options);
-    attn_status st;
-    ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
-    ATTN__RULE(out.rank, ATTN_ERR_NULL, "out", "must be given");
-    if (out.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "out.rank", "must equal x.rank", out.rank, x.rank);
-    if (options) d.lse = options->lse;
-    if (options) d.stats = options->stats;
-    d.weights = attn__out(out.data, attn__rows4(attn_view_of(out)));
-    st = bytes ? attn_workspace_size(&d, bytes, err) : attn_forward(&d, err);
-    if (st == ATTN_OK || !err) return st;
-    attn__softmax_error(err, &x, options);
-    attn__rename(err, &attn__fields[ATTN__F_weights], &field_out, x.rank);
+#define ATTN__ROWS(f) {ATTN__TEXTS(f, "[n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]"), "", 0, 0, 0, 0}
+    static const attn__field names[2][3] = {{ATTN__ROWS("x"), ATTN__ROWS("out"), ATTN__ROWS("out")},
+                                            {ATTN__ROWS("x"), ATTN__ROWS("d_out"), ATTN__ROWS("dx")}};
+#undef ATTN__ROWS
+    const attn__field *mask = &attn__fields[ATTN__F_mask], *bias = &attn__fields[ATTN__F_bias];
+    const attn__field *name = names[backward], *of[3] = {&attn__fields[ATTN__F_given_scores], NULL, NULL};
+    const int count = 2 + backward, rank = v->rank;
+    attn_desc d = attn__options(options);
+    const int mask3 = rank == 3 && d.mask.rank == 3, bias3 = rank == 3 && d.bias.rank == 3;
+    attn_status st = ATTN_OK;
+    int i;
+    for (i = 0; i < count; i++)
+        ATTN__RULE(v[i].rank, ATTN_ERR_NULL, attn__name_of(&name[i], ATTN__T_VIEW), "must be given");
+    for (i = 1; i < count; i++)
+        if (v[i].rank != rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(&name[i], ATTN__T_RANK),
+                                                  "must equal x.rank", v[i].rank, rank);
+    d.score = ATTN_SCORE_GIVEN;
+    d.given_scores = attn__rows4(v[0]);
+    if (mask3) d.mask = attn__rows4(d.mask);
+    if (bias3) d.bias = attn__rows4(d.bias);
+    if (!backward) {
+        of[1] = &attn__fields[ATTN__F_weights];
+        if (options) d.lse = options->lse;
+        if (options) d.stats = options->stats;
+        d.weights = attn__rows4_out(v[1]);
+        st = attn__attention(&d, NULL, 0, bytes, err);
+    }
+#ifndef ATTN_NO_BACKWARD
+    else {
+        attn_grad g;
+        ATTN__ZERO(&g, sizeof g);
+        of[1] = &attn__grad_fields[ATTN__G_d_weights];
+        of[2] = &attn__grad_fields[ATTN__G_d_given_scores];
+        g.d_weights = attn__rows4(v[1]);
+        g.d_given_scores = attn__rows4_out(v[2]);
+        st = attn__attention(&d, &g, 1, bytes, err);
+    }
+#endif
+    for (i = 0; i < count && of[i]; i++) attn__rename(err, of[i], &name[i], rank);
+    if (mask3) attn__rename(err, mask, mask, 3);
+    if (bias3) attn__rename(err, bias, bias, 3);
     return st;
 }
 ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err)
 {
-    return attn__softmax(x, out, options, NULL, err);
+    const attn_view v[2] = {x, attn_view_of(out)};
+    return attn__softmax(v, 0, options, NULL, err);
 }
 ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, const attn_desc *options, size_t *bytes,
                                                  attn_error *err)
 {
+    const attn_view v[2] = {x, attn_view_of(out)};
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    return attn__softmax(x, out, options, bytes, err);
+    return attn__softmax(v, 0, options, bytes, err);
 }
+#ifndef ATTN_NO_BACKWARD
+ATTN_DEF attn_status attn_softmax_backward(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
+                                           attn_error *err)
+{
+    const attn_view v[3] = {x, d_out, attn_view_of(dx)};
+    return attn__softmax(v, 1, options, NULL, err);
+}
+ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view d_out, attn_out dx,
+                                                          const attn_desc *options, size_t *bytes, attn_error *err)
+{
+    const attn_view v[3] = {x, d_out, attn_view_of(dx)};
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    return attn__softmax(v, 1, options, bytes, err);
+}
+#endif
 
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err)
 {
@@ -7180,6 +7227,19 @@ ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, cons
     return attn_forward(&d, err);
 }
 
+/* ---- masks as data */
+static const attn__field attn__mask_field = {
+    ATTN__TEXTS("mask", "[B,H,Sq,Sk]; without heads H = 1"), "BHQS", ATTN__BYTES, 0, 0, ATTN__RESULT | ATTN__NEEDED};
+#ifdef ATTN_CUDA
+static attn_status attn__mask_find_place(const attn_out *mask, const attn_desc *d, int *flags, attn_error *err)
+{
+    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
+    ATTN__TRY(attn__see_fields(&at, mask, &attn__mask_field, 1, err));
+    ATTN__TRY(attn__see_fields(&at, d, &attn__fields[ATTN__F_bias], ATTN__F_COUNT - ATTN__F_bias, err));
+    *flags = attn__place_flags(&at, *flags);
+    return ATTN_OK;
+}
+#endif
 /* A mask as data, and where it is not NULL what makes it: no scores, only what says who may attend to whom. */
 static attn_status attn__mask_check(const void *mask, const attn__field *f, const attn_desc *options, int flags,
                                     attn__call *c, attn_error *err)
@@ -7206,19 +7266,6 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     attn__set_options(c, &d);
     return ATTN_OK;
 }
-static const attn__field attn__mask_field = {
-    ATTN__TEXTS("mask", "[B,H,Sq,Sk]; without heads H = 1"), "BHQS", ATTN__BYTES, 0, 0, ATTN__RESULT | ATTN__NEEDED};
-#ifdef ATTN_CUDA
-static attn_status attn__mask_find_place(const attn_out *mask, const attn_desc *d, int *flags, attn_error *err)
-{
-    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    ATTN__TRY(attn__see_fields(&at, mask, &attn__mask_field, 1, err));
-    ATTN__TRY(attn__see_fields(&at, d, &attn__fields[ATTN__F_bias], ATTN__F_COUNT - ATTN__F_bias, err));
-    *flags = attn__place_flags(&at, *flags);
-    return ATTN_OK;
-}
-#endif
-/* Row by row of a mask: what attends to what, or what dropout keeps. */
 ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_t *n, const attn__call *c, int dropout)
 {
     int64_t b, h, i, j;
@@ -7231,46 +7278,44 @@ ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_
                     row[j * mask->stride[3]] = (uint8_t)(dropout ? attn__kept(&drop, j) : attn__mask_at(c, b, h, i, j));
             }
 }
-
-ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)
-{
-    const attn_desc d = attn__options(options);
-    const attn_view out = attn_view_of(mask);
-    attn__array to;
-    attn__call c;
-    int flags = ATTN__WITH_DATA;
-    ATTN__FIND_PLACE(attn__mask_find_place(&mask, &d, &flags, err));
-    ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, &d, flags, &c, err));
-    attn__array_of(&out, attn__mask_field.shape, &to);
-#ifdef ATTN_CUDA
-    if (flags & ATTN__ON_DEVICE) return attn__cuda_mask(&c, &to, mask.size, 0, d.stream, err);
-#endif
-    if (attn__elements(&out)) attn__mask_rows(&to, mask.size, &c, 0);
-    return attn__success(err);
-}
-
-ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
+/* What attends to what, or what dropout keeps. */
+static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropout, attn_error *err)
 {
     const attn_desc d = attn__options(options);
     const attn_view out = attn_view_of(mask);
     attn__fp_state saved;
     attn__array to;
     attn__call c;
+    attn_status st = ATTN_OK;
     int flags = ATTN__WITH_DATA;
-    ATTN__FIND_PLACE(attn__find_place_of(&mask, &attn__mask_field, 1, NULL, &flags, err));
-    ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, NULL, flags, &c, err));
-    ATTN__RULE(attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
-               "must be within 0..1");
-    attn__array_of(&out, attn__mask_field.shape, &to);
+    if (dropout) ATTN__FIND_PLACE(attn__find_place_of(&mask, &attn__mask_field, 1, NULL, &flags, err));
+    else ATTN__FIND_PLACE(attn__mask_find_place(&mask, &d, &flags, err));
+    ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, dropout ? NULL : &d, flags, &c, err));
+    ATTN__RULE(!dropout || (attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f), ATTN_ERR_RANGE,
+               "dropout", "must be within 0..1");
+    to = attn__array_in(&mask, &attn__mask_field);
     saved = attn__fp_enter();
-    attn__set_dropout(&c, &d);
-    if (!(flags & ATTN__ON_DEVICE) && attn__elements(&out)) attn__mask_rows(&to, mask.size, &c, 1);
-    attn__fp_leave(saved);
+    if (dropout) attn__set_dropout(&c, &d);
 #ifdef ATTN_CUDA
-    if (flags & ATTN__ON_DEVICE) return attn__cuda_mask(&c, &to, mask.size, 1, d.stream, err);
+    if (flags & ATTN__ON_DEVICE) st = attn__cuda_mask(&c, &to, mask.size, dropout, d.stream, err);
+    else
 #endif
-    return attn__success(err);
+    if (attn__elements(&out)) attn__mask_rows(&to, mask.size, &c, dropout);
+    attn__fp_leave(saved);
+    return st == ATTN_OK ? attn__success(err) : st;
 }
+ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)
+{
+    return attn__mask(mask, options, 0, err);
+}
+ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
+{
+    return attn__mask(mask, options, 1, err);
+}
+
+/* ---- functions of arrays: a row for the i-th of an attn_view[] */
+#define ATTN__ARGUMENT(f, i, shape, axes, flags, owner) \
+    {ATTN__TEXTS(#f, axes), shape, ATTN__FLOATS, owner, (uint16_t)((i) * sizeof(attn_view)), flags}
 
 /* Arrays a[0..5]: out_a, lse_a, out_b, lse_b, out, lse */
 ATTN__NOINLINE static void attn__merge_rows(const attn__array *a, const int64_t *n)
@@ -7292,40 +7337,27 @@ ATTN__NOINLINE static void attn__merge_rows(const attn__array *a, const int64_t 
                                                                            attn__quiet(m + attn__log(sum))));
             }
 }
-typedef struct attn__merge_arrays { attn_view out_a, lse_a, out_b, lse_b; attn_out out, lse; } attn__merge_arrays;
-
 ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
                                 attn_out out, attn_out lse, attn_error *err)
 {
-#define ATTN__OF_MERGE(f, flags) ATTN__ROW(attn__merge_arrays, f, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", FLOATS, \
-                                           flags, 0)
-#define ATTN__LSE_OF_MERGE(f, flags) ATTN__ROW(attn__merge_arrays, f, "BHQ.", "[B,H,Sq]; without heads H = 1", FLOATS, \
-                                               flags, 0)
+#define ATTN__OUT(f, i, flags) ATTN__ARGUMENT(f, i, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", flags, 0)
+#define ATTN__LSE(f, i, flags) ATTN__ARGUMENT(f, i, "BHQ.", "[B,H,Sq]; without heads H = 1", flags, 0)
     static const attn__field fields[6] = {
-        ATTN__OF_MERGE(out_a, ATTN__NEEDED), ATTN__LSE_OF_MERGE(lse_a, ATTN__NEEDED),
-        ATTN__OF_MERGE(out_b, ATTN__NEEDED), ATTN__LSE_OF_MERGE(lse_b, ATTN__NEEDED),
-        ATTN__OF_MERGE(out, ATTN__NEEDED | ATTN__RESULT), ATTN__LSE_OF_MERGE(lse, ATTN__RESULT)};
-#undef ATTN__OF_MERGE
-#undef ATTN__LSE_OF_MERGE
-    attn__merge_arrays m;
+        ATTN__OUT(out_a, 0, ATTN__NEEDED), ATTN__LSE(lse_a, 1, ATTN__NEEDED),
+        ATTN__OUT(out_b, 2, ATTN__NEEDED), ATTN__LSE(lse_b, 3, ATTN__NEEDED),
+        ATTN__OUT(out, 4, ATTN__NEEDED | ATTN__RESULT), ATTN__LSE(lse, 5, ATTN__RESULT)};
+#undef ATTN__OUT
+#undef ATTN__LSE
+    const attn_view v[6] = {out_a, lse_a, out_b, lse_b, attn_view_of(out), attn_view_of(lse)};
     attn__walk w;
     attn__array a[6];
     attn__fp_state saved;
     int i, flags = ATTN__WITH_DATA;
-    m.out_a = out_a;
-    m.lse_a = lse_a;
-    m.out_b = out_b;
-    m.lse_b = lse_b;
-    m.out = out;
-    m.lse = lse;
-    ATTN__FIND_PLACE(attn__find_place_of(&m, fields, 6, NULL, &flags, err));
+    ATTN__FIND_PLACE(attn__find_place_of(v, fields, 6, NULL, &flags, err));
     attn__walk_begin(&w, flags);
-    ATTN__TRY(attn__check_fields(&w, &m, fields, 6, 0, 0, err));
+    ATTN__TRY(attn__check_fields(&w, v, fields, 6, 0, 0, err));
     ATTN__TRY(attn__check_overlaps(&w, err));
-    for (i = 0; i < 6; i++) {
-        const attn_view v = attn__view_in(&m, &fields[i]);
-        attn__array_of(&v, fields[i].shape, &a[i]);
-    }
+    for (i = 0; i < 6; i++) a[i] = attn__array_in(v, &fields[i]);
 #ifdef ATTN_CUDA
     if (flags & ATTN__ON_DEVICE) {          /* there is no descriptor: the default stream */
         ATTN__TRY(attn__cuda_merge(a, out.size, NULL, err));
@@ -7339,17 +7371,18 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
 }
 
 /* ---- batched matrix product */
-static int64_t attn__workers(const attn_desc *d) { return d->parallel.workers ? d->parallel.workers : 1; }
-/* A product in order (a task per columns of one batch entry), or a sum over rows (a task per tile of out). */
-static void attn__cut_matmul(attn__matmul *m, int in_order)
+static const attn__kernels *attn__kernels_of(const attn_desc *d)
+{
+    return attn__table(d->isa == ATTN_ISA_AUTO ? (int32_t)attn_best_isa() : d->isa);
+}
+/* A product in order (a task per columns of one batch entry), or a sum over rows (a task per tile of out); returns the
+   bytes of workspace that it needs. */
+static int64_t attn__cut_matmul(attn__matmul *m, int in_order, const attn_desc *d)
 {
     m->column_tiles = in_order ? attn__blocks(m->columns, attn__lanes(m->f)) : 0;
     m->worker_bytes = attn__bytes_of(in_order ?
         attn__mul64(attn__add64(m->depth, ATTN__BMM_ROWS), attn__lanes(m->f)) : attn__sum_floats(m->f));
-}
-static int64_t attn__matmul_bytes(const attn__matmul *m, const attn_desc *d)
-{
-    return attn__add64(attn__mul64(m->worker_bytes, attn__workers(d)), ATTN__ALIGN);
+    return attn__add64(attn__mul64(m->worker_bytes, attn__max(d->parallel.workers, 1)), ATTN__ALIGN);
 }
 static void attn__matmul_task(void *arg, int64_t index, int32_t worker)
 {
@@ -7373,184 +7406,175 @@ static attn_status attn__run_matmul(attn__matmul *m, const attn_desc *d, int fla
                        attn__sum_tasks(m), attn__matmul_task, m);
     return ATTN_OK;
 }
-typedef struct attn__bmm_arrays { attn_view a, b; attn_out out; } attn__bmm_arrays;
-#define ATTN__BMM_ROW(structure, f, shape, flags) \
-    ATTN__ROW(structure, f, shape, "a matrix: 2, or 3 or 4 with batch axes before it", FLOATS, flags, 0)
-static const attn__field attn__bmm_fields[3] = {
-    ATTN__BMM_ROW(attn__bmm_arrays, a, "bhRT", ATTN__NEEDED | ATTN__BROADCAST),
-    ATTN__BMM_ROW(attn__bmm_arrays, b, "bhTC", ATTN__NEEDED | ATTN__BROADCAST),
-    ATTN__BMM_ROW(attn__bmm_arrays, out, "bhRC", ATTN__NEEDED | ATTN__RESULT)};
 
-/* The factors, then what has their product's shape, with the batch that they have together. */
-static attn_status attn__check_product(attn__walk *w, const void *arrays, const attn__field *fields, attn_error *err)
+#define ATTN__MATRIX(f, i, shape, flags) \
+    ATTN__ARGUMENT(f, i, shape, "a matrix: 2, or 3 or 4 with batch axes before it", flags, 0)
+#define ATTN__FACTORS \
+    ATTN__MATRIX(a, 0, "bhRT", ATTN__NEEDED | ATTN__BROADCAST), ATTN__MATRIX(b, 1, "bhTC", ATTN__NEEDED | ATTN__BROADCAST)
+static const attn__field attn__bmm_fields[3] = {ATTN__FACTORS, ATTN__MATRIX(out, 2, "bhRC", ATTN__NEEDED | ATTN__RESULT)};
+/* The factors, then what has their product's shape, with the batch that they have together; then gradients. */
+static attn_status attn__check_product(const attn_view *v, const attn__field *fields, int count, int flags, attn_error *err)
 {
     static const attn__field batch = {"must have the broadcast batch of a and b", "", 0, 0, 0, 0};
-    attn_view out;
+    attn__walk w;
     int i;
-    ATTN__TRY(attn__check_fields(w, arrays, fields, 2, 0, 0, err));
-    if (!w->of['B' - 'A']) attn__bind(w, 'B', 1, &batch, -1);
-    if (!w->of['H' - 'A']) attn__bind(w, 'H', 1, &batch, -1);
-    ATTN__TRY(attn__check_fields(w, arrays, fields + 2, 1, 0, 0, err));
-    out = attn__view_in(arrays, fields + 2);
-    for (i = 0; i < 4 - out.rank; i++) {
-        const int64_t n = ATTN__LETTER(w, i ? 'H' : 'B');
+    attn__walk_begin(&w, flags);
+    w.owners = fields;
+    w.owned = v;
+    ATTN__TRY(attn__check_fields(&w, v, fields, 2, 0, 0, err));
+    if (!w.of['B' - 'A']) attn__bind(&w, 'B', 1, &batch, -1);
+    if (!w.of['H' - 'A']) attn__bind(&w, 'H', 1, &batch, -1);
+    ATTN__TRY(attn__check_fields(&w, v, fields + 2, 1, 0, 0, err));
+    for (i = 0; i < 4 - v[2].rank; i++) {
+        const int64_t n = ATTN__LETTER(&w, i ? 'H' : 'B');
         if (n != 1) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(fields + 2, ATTN__T_RANK), batch.texts, 1, n);
     }
-    return ATTN_OK;
+    ATTN__RULE(count == 3 || v[3].rank || v[4].rank, ATTN_ERR_NULL, "da", "must be given, or db");
+    ATTN__TRY(attn__check_fields(&w, v, fields + 3, count - 3, 0, 0, err));
+    return flags & ATTN__WITH_DATA ? attn__check_overlaps(&w, err) : ATTN_OK;
 }
-
-static attn_status attn__bmm_check(const attn__bmm_arrays *x, const attn_desc *options, int flags, attn_error *err)
+static attn__array attn__matrix_of(attn_view v)
 {
-    attn__walk w;
-    attn__walk_begin(&w, flags);
-    ATTN__TRY(attn__check_product(&w, x, attn__bmm_fields, err));
-    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(&w, err));
-    return attn__check_options(options, err);
+    attn__array a;
+    attn__array_of(&v, "bhRC", &a);
+    return a;
 }
-
-
-/* out (+)= a b for checked views, as a product in order or a sum; turn: a (1) or b (2) is transposed */
-static attn__matmul attn__matmul_of_views(const attn_desc *options, attn_view a, attn_view b, attn_view out, int turn,
-                                          int in_order)
+/* out (+)= a b for checked views */
+static attn__matmul attn__matmul_of_views(const attn__kernels *f, attn_view a, attn_view b, attn_view out)
 {
-    const attn_view r = attn__view4(out, "bhRC"), s = attn__view4(a, "bhRC"), t = attn__view4(b, "bhRC");
-    attn__array x, y, o;
-    attn__matmul m;
+    const attn_view x = attn__view4(a, "bhRC"), y = attn__view4(b, "bhRC"), o = attn__view4(out, "bhRC");
+    attn__matmul m = attn__matmul_of(f, attn__matrix_of(a), attn__matrix_of(b), attn__matrix_of(out), o.size[2],
+                                     o.size[3], x.size[3]);
     int axis;
-    attn__array_of(&a, "bhRC", &x);
-    attn__array_of(&b, "bhRC", &y);
-    attn__array_of(&out, "bhRC", &o);
-    m = attn__matmul_of(attn__table(options->isa ? options->isa : (int32_t)attn_best_isa()),
-                        turn == 1 ? attn__turned(x) : x, turn == 2 ? attn__turned(y) : y, o, r.size[2], r.size[3],
-                        turn == 1 ? s.size[2] : s.size[3]);
     for (axis = 0; axis < 2; axis++) {
-        m.batch[axis] = s.size[axis] == 1 ? t.size[axis] : s.size[axis];
-        m.out_batch[axis] = r.size[axis];
+        m.batch[axis] = x.size[axis] == 1 ? y.size[axis] : x.size[axis];
+        m.out_batch[axis] = o.size[axis];
     }
-    attn__cut_matmul(&m, in_order);
     return m;
 }
+static attn_view attn__transposed(attn_view v) { return attn_view_swap(v, v.rank - 2, v.rank - 1); }
 
-static attn_status attn__bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, size_t *bytes,
-                             attn_error *err)
+typedef struct attn__products { attn__matmul m[2]; int flags; } attn__products;         /* without out: not wanted */
+static attn_status attn__run_products(void *call, const attn_desc *d, void *workspace, attn_error *err)
+{
+    attn__products *p = (attn__products *)call;
+    int i;
+    for (i = 0; i < 2; i++)
+        if (p->m[i].out.rank) ATTN__TRY(attn__run_matmul(&p->m[i], d, p->flags, workspace, err));
+    return ATTN_OK;
+}
+/* v: a, b, out; or a, b, d_out, da, db. */
+static attn_status attn__bmm(const attn_view *v, const attn__field *fields, int count, uint32_t accumulate,
+                             const attn_desc *options, size_t *bytes, attn_error *err)
 {
     const attn_desc d = attn__options(options);
-    attn__bmm_arrays x;
-    attn__memory memory;
-    attn__matmul m;
-    attn_status st;
-    int64_t needed;
-    int flags = bytes ? 0 : ATTN__WITH_DATA;
-    x.a = a;
-    x.b = b;
-    x.out = out;
-    ATTN__FIND_PLACE(attn__find_place_of(&x, attn__bmm_fields, 3, &d, &flags, err));
-    ATTN__TRY(attn__bmm_check(&x, &d, flags, err));
-    m = attn__matmul_of_views(&d, a, b, attn_view_of(out), 0, 1);
-    needed = attn__matmul_bytes(&m, &d);
-    ATTN__RULE(needed < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "a", "must leave a workspace that fits in memory");
-    if (flags & ATTN__ON_DEVICE) needed = 0;
-    if (bytes) {
-        *bytes = (size_t)needed;
-        return attn__success(err);
+    attn__products p;
+    int64_t needed = 0;
+    int i;
+    p.flags = bytes ? 0 : ATTN__WITH_DATA;
+    ATTN__FIND_PLACE(attn__find_place_of(v, fields, count, &d, &p.flags, err));
+    ATTN__TRY(attn__check_product(v, fields, count, p.flags, err));
+    ATTN__TRY(attn__check_options(&d, err));
+    ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
+    ATTN__ZERO(&p.m, sizeof p.m);
+    if (count == 3) p.m[0] = attn__matmul_of_views(attn__kernels_of(&d), v[0], v[1], v[2]);
+    else {
+        if (v[3].rank) p.m[0] = attn__matmul_of_views(attn__kernels_of(&d), v[2], attn__transposed(v[1]), v[3]);
+        if (v[4].rank) p.m[1] = attn__matmul_of_views(attn__kernels_of(&d), attn__transposed(v[0]), v[2], v[4]);
     }
-    ATTN__TRY(attn__acquire(&d, (size_t)needed, flags, &memory, err));
-    st = attn__run_matmul(&m, &d, flags, memory.block, err);
-    attn__release(&d, &memory);
-    return st == ATTN_OK ? attn__success(err) : st;
+    for (i = 0; i < 2; i++) {
+        p.m[i].adds = (int)(accumulate >> i & 1u);
+        if (p.m[i].out.rank) needed = attn__max(needed, attn__cut_matmul(&p.m[i], count == 3, &d));
+    }
+    ATTN__RULE(needed < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "a", "must leave a workspace that fits in memory");
+    if (p.flags & ATTN__ON_DEVICE) needed = 0;
+    return attn__size_or_run(attn__run_products, &p, &d, needed, p.flags & ATTN__ON_DEVICE, bytes, err);
 }
 ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, attn_error *err)
 {
-    return attn__bmm(a, b, out, options, NULL, err);
+    const attn_view v[3] = {a, b, attn_view_of(out)};
+    return attn__bmm(v, attn__bmm_fields, 3, 0, options, NULL, err);
 }
 ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
                                              size_t *bytes, attn_error *err)
 {
+    const attn_view v[3] = {a, b, attn_view_of(out)};
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    return attn__bmm(a, b, out, options, bytes, err);
+    return attn__bmm(v, attn__bmm_fields, 3, 0, options, bytes, err);
 }
-
 #ifndef ATTN_NO_BACKWARD
-typedef struct attn__bmm_grad_arrays { attn_view a, b, d_out; attn_out da, db; } attn__bmm_grad_arrays;
 static const attn__field attn__bmm_grad_fields[5] = {
-    ATTN__BMM_ROW(attn__bmm_grad_arrays, a, "bhRT", ATTN__NEEDED | ATTN__BROADCAST),
-    ATTN__BMM_ROW(attn__bmm_grad_arrays, b, "bhTC", ATTN__NEEDED | ATTN__BROADCAST),
-    ATTN__BMM_ROW(attn__bmm_grad_arrays, d_out, "bhRC", ATTN__NEEDED),
-    ATTN__ROW(attn__bmm_grad_arrays, da, "bhRT", "a", FLOATS, ATTN__RESULT, 1),
-    ATTN__ROW(attn__bmm_grad_arrays, db, "bhTC", "b", FLOATS, ATTN__RESULT, 2)};
+    ATTN__FACTORS, ATTN__MATRIX(d_out, 2, "bhRC", ATTN__NEEDED),
+    ATTN__ARGUMENT(da, 3, "bhRT", "a", ATTN__RESULT, 1), ATTN__ARGUMENT(db, 4, "bhTC", "b", ATTN__RESULT, 2)};
 
-static attn_status attn__check_bmm_grad(const attn__bmm_grad_arrays *x, const attn_desc *options, int flags,
-                                        attn_error *err)
-{
-    attn__walk w;
-    attn__walk_begin(&w, flags);
-    ATTN__TRY(attn__check_product(&w, x, attn__bmm_grad_fields, err));
-    ATTN__RULE(x->da.rank || x->db.rank, ATTN_ERR_NULL, "da", "must be given, or db");
-    w.owners = attn__bmm_grad_fields;
-    w.owned = x;
-    ATTN__TRY(attn__check_fields(&w, x, attn__bmm_grad_fields + 3, 2, 0, 0, err));
-    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(&w, err));
-    return attn__check_options(options, err);
-}
-static attn_status attn__bmm_gradient(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
-                                      uint32_t accumulate, const attn_desc *options, size_t *bytes, attn_error *err)
-{
-    const attn_desc d = attn__options(options);
-    attn__bmm_grad_arrays x;
-    attn__memory memory;
-    attn__matmul m[2];
-    attn_status st = ATTN_OK;
-    size_t needed;
-    int i, flags = bytes ? 0 : ATTN__WITH_DATA;
-    x.a = a;
-    x.b = b;
-    x.d_out = d_out;
-    x.da = da;
-    x.db = db;
-    ATTN__FIND_PLACE(attn__find_place_of(&x, attn__bmm_grad_fields, 5, &d, &flags, err));
-    ATTN__TRY(attn__check_bmm_grad(&x, &d, flags, err));
-    ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
-    if (da.rank) m[0] = attn__matmul_of_views(&d, d_out, b, attn_view_of(da), 2, 0);
-    if (db.rank) m[1] = attn__matmul_of_views(&d, a, d_out, attn_view_of(db), 1, 0);
-    needed = flags & ATTN__ON_DEVICE ? 0 : (size_t)attn__matmul_bytes(&m[!da.rank], &d);
-    if (bytes) {
-        *bytes = needed;
-        return attn__success(err);
-    }
-    ATTN__TRY(attn__acquire(&d, needed, flags, &memory, err));
-    for (i = 0; i < 2 && st == ATTN_OK; i++) {
-        if (!(i ? db : da).rank) continue;
-        m[i].adds = (int)(accumulate >> i & 1u);
-        st = attn__run_matmul(&m[i], &d, flags, memory.block, err);
-    }
-    attn__release(&d, &memory);
-    return st == ATTN_OK ? attn__success(err) : st;
-}
 ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
                                        uint32_t accumulate, const attn_desc *options, attn_error *err)
 {
-    return attn__bmm_gradient(a, b, d_out, da, db, accumulate, options, NULL, err);
+    const attn_view v[5] = {a, b, d_out, attn_view_of(da), attn_view_of(db)};
+    return attn__bmm(v, attn__bmm_grad_fields, 5, accumulate, options, NULL, err);
 }
 ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
                                                       attn_out db, const attn_desc *options, size_t *bytes,
                                                       attn_error *err)
 {
+    const attn_view v[5] = {a, b, d_out, attn_view_of(da), attn_view_of(db)};
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    return attn__bmm_gradient(a, b, d_out, da, db, 0, options, bytes, err);
+    return attn__bmm(v, attn__bmm_grad_fields, 5, 0, options, bytes, err);
 }
 #endif
-/* ---- multi-head attention: four products around the attention; backward, its gradients between those of the products.
-   Everything is resolved once, with operands that have no place yet; attn__mha_take gives them one. */
-enum { ATTN__HEADS_Q, ATTN__HEADS_K, ATTN__HEADS_V, ATTN__HEADS_OUT, ATTN__HEADS_STATS, ATTN__HEADS_D_OUT, ATTN__HEADS_DQ,
-       ATTN__HEADS_DK, ATTN__HEADS_DV, ATTN__HEADS_COUNT };
+/* ---- multi-head attention: four linear layers around the attention, y = x w^T + b; backward, its gradients between
+   theirs. Everything is resolved once, with operands that have no place yet; attn__mha_take gives them one. */
+
+/* H*D, Hkv*D, Hkv*Dv rows of the weights M, N, P; what w_result takes T, what comes out O; E of the three inputs X, Y, Z. */
+#define ATTN__MHA_LIST(X) \
+    X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
+    X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
+    X(w_value, "..PZ", "[Hkv*Dv,Ev]", ATTN__NEEDED) X(w_result, "..OT", "[Eo,H*Dv]", 0) \
+    X(b_query, "...M", "[H*D]", 0) X(b_key, "...N", "[Hkv*D]", 0) X(b_value, "...P", "[Hkv*Dv]", 0) \
+    X(b_result, "...O", "[Eo]", 0)
+enum {
+#define ATTN__X(f, shape, axes, flags) ATTN__H_##f,
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+    ATTN__H_out, ATTN__H_COUNT
+};
+static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
+#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_desc, f, shape, axes, FLOATS, flags, 0),
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+    ATTN__ROW(attn_mha_desc, out, "B.QO", "[B,Sq,Eo]", FLOATS, ATTN__NEEDED | ATTN__RESULT, 0)
+};
+#ifndef ATTN_NO_BACKWARD
+/* d_out, then in the order of attn_mha_desc the gradients of its fields */
+static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
+    ATTN__ROW(attn_mha_grad, d_out, "B.QO", "[B,Sq,Eo]", FLOATS, ATTN__NEEDED, 0),
+#define ATTN__X(f, shape, axes, flags) \
+    ATTN__ROW(attn_mha_grad, d##f, shape, #f, FLOATS, ATTN__RESULT, 1 + ATTN__H_##f),
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+};
+#endif
+
+/* What lies in the workspace, and where it belongs in attn__call; layer i makes the i-th of the first three, the last
+   one reads the fourth. */
+enum { ATTN__HEADS_OUT = 3, ATTN__HEADS_STATS, ATTN__HEADS_D_OUT, ATTN__HEADS_DQ, ATTN__HEADS_COUNT = 9 };
+static const uint8_t attn__heads_of[ATTN__HEADS_COUNT] = {
+    ATTN__F_q, ATTN__F_k, ATTN__F_v, ATTN__F_out, ATTN__F_stats, (int)ATTN__F_COUNT + (int)ATTN__G_d_out,
+    (int)ATTN__F_COUNT + (int)ATTN__G_dq, (int)ATTN__F_COUNT + (int)ATTN__G_dk, (int)ATTN__F_COUNT + (int)ATTN__G_dv};
 typedef struct attn__mha_call {
+    const attn_mha_desc *desc;
+    const struct attn_mha_grad *grad;   /* NULL: none are wanted */
     attn_desc    attention;     /* q, k, v, out lie in the workspace */
+#ifndef ATTN_NO_BACKWARD
+    attn_grad    gradient;      /* of the attention */
+#endif
+    attn_plan    plan;          /* of the attention, or of its gradients */
     attn__matmul product[4];    /* query, key, value, result */
-    attn__array  bias[4];
-    int64_t floats[ATTN__HEADS_COUNT];  /* of what lies in the workspace */
+    int     layers;             /* 3: without result */
+    int     flags;
+    int64_t floats[ATTN__HEADS_COUNT];
     float  *at[ATTN__HEADS_COUNT];
     int64_t inner_bytes;        /* for the products and the attention, one after the other */
-    int     flags;
 } attn__mha_call;
 
 static void attn__mha_take(attn__map *m, attn__mha_call *a)
@@ -7560,64 +7584,12 @@ static void attn__mha_take(attn__map *m, attn__mha_call *a)
     for (i = 0; i < 3; i++) a->product[i].out.data = a->at[i];
     a->product[3].a.data = a->at[ATTN__HEADS_OUT];
 }
-/* The same for a planned call. */
-static void attn__mha_place(const attn__mha_call *a, attn_plan *plan)
+/* Which of query, key, value is projected: key absent = query, value absent = key. */
+static int attn__mha_input(const attn_mha_desc *desc, int which)
 {
-    attn__call *c = (attn__call *)(void *)plan->internal;
-    attn__array *of[ATTN__HEADS_COUNT];
-    int i;
-    of[ATTN__HEADS_Q] = &c->q;
-    of[ATTN__HEADS_K] = &c->k;
-    of[ATTN__HEADS_V] = &c->v;
-    of[ATTN__HEADS_OUT] = c->is_backward ? &c->saved_out : &c->out;
-    of[ATTN__HEADS_STATS] = c->is_backward ? &c->saved_stats : &c->stats;
-    of[ATTN__HEADS_D_OUT] = &c->d_out;
-    of[ATTN__HEADS_DQ] = &c->dq;
-    of[ATTN__HEADS_DK] = &c->dk;
-    of[ATTN__HEADS_DV] = &c->dv;
-    for (i = 0; i < ATTN__HEADS_COUNT; i++) if (a->at[i]) of[i]->data = a->at[i];
+    if (which == ATTN__H_value && !desc->value.rank) which = ATTN__H_key;
+    return which == ATTN__H_key && !desc->key.rank ? ATTN__H_query : which;
 }
-static int64_t attn__mha_count(attn__mha_call *a)            /* bytes in all */
-{
-    attn__map m;
-    m.base = NULL;
-    m.bytes = 0;
-    attn__mha_take(&m, a);
-    return attn__add64(attn__add64(m.bytes, a->inner_bytes), 2 * ATTN__ALIGN);
-}
-
-static attn_view attn__mha_input(const attn_mha_desc *desc, int which)      /* what is projected */
-{
-    const attn_view key = desc->key.rank ? desc->key : desc->query;
-    return which == 0 ? desc->query : which == 1 || !desc->value.rank ? key : desc->value;
-}
-static attn_view attn__mha_weights(const attn_mha_desc *desc, int which)
-{
-    return which == 0 ? desc->w_query : which == 1 ? desc->w_key : which == 2 ? desc->w_value : desc->w_result;
-}
-static attn_view attn__mha_bias(const attn_mha_desc *desc, int which)
-{
-    return which == 0 ? desc->b_query : which == 1 ? desc->b_key : which == 2 ? desc->b_value : desc->b_result;
-}
-
-/* H*D, Hkv*D, Hkv*Dv rows of the weights M, N, P; what w_result takes T, what comes out O; E of the three inputs X, Y, Z. */
-#define ATTN__MHA_LIST(X) \
-    X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
-    X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
-    X(w_value, "..PZ", "[Hkv*Dv,Ev]", ATTN__NEEDED) X(w_result, "..OT", "[Eo,H*Dv]", 0) \
-    X(b_query, "...M", "[H*D]", 0) X(b_key, "...N", "[Hkv*D]", 0) X(b_value, "...P", "[Hkv*Dv]", 0) \
-    X(b_result, "...O", "[Eo]", 0) X(out, "B.QO", "[B,Sq,Eo]", ATTN__NEEDED | ATTN__RESULT)
-enum {
-#define ATTN__X(f, shape, axes, flags) ATTN__H_##f,
-    ATTN__MHA_LIST(ATTN__X)
-#undef ATTN__X
-    ATTN__H_COUNT
-};
-static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
-#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_desc, f, shape, axes, FLOATS, flags, 0),
-    ATTN__MHA_LIST(ATTN__X)
-#undef ATTN__X
-};
 
 /* All that a call has but the contents; d: its options without q, k, v and out. */
 static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d,
@@ -7629,7 +7601,8 @@ static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *de
         depths = ATTN__FROM("must equal heads_kv * w_query.size[0] / heads"),
         widths = ATTN__FROM("must equal heads * w_value.size[0] / heads_kv");
 #undef ATTN__FROM
-    const attn__field *f = attn__mha_fields, *key = &f[desc->key.rank ? ATTN__H_key : ATTN__H_query];
+    const attn__field *f = attn__mha_fields, *key = &f[attn__mha_input(desc, ATTN__H_key)];
+    const attn__field *value = &f[attn__mha_input(desc, ATTN__H_value)];
     const int64_t heads = desc->heads, heads_kv = desc->heads_kv ? desc->heads_kv : heads;
     int64_t size_d, size_v;
     int i;
@@ -7649,9 +7622,9 @@ static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *de
     }
     size_d = desc->w_query.size[0] / heads;
     size_v = desc->w_value.size[0] / heads_kv;
-    if (!desc->key.rank) attn__bind(w, 'S', desc->query.size[1], key, 1);       /* what stands in for it */
-    if (!desc->key.rank) attn__bind(w, 'Y', desc->query.size[2], key, 2);
-    if (!desc->value.rank) attn__bind(w, 'Z', desc->key.rank ? desc->key.size[2] : desc->query.size[2], key, 2);
+    attn__bind(w, 'S', attn__view_in(desc, key).size[1], key, 1);
+    attn__bind(w, 'Y', attn__view_in(desc, key).size[2], key, 2);
+    attn__bind(w, 'Z', attn__view_in(desc, value).size[2], value, 2);
     if (!(w->takes & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)))
         attn__bind(w, 'N', attn__mul64(heads_kv, size_d), &depths, -1);
     attn__bind(w, 'T', attn__mul64(heads, size_v), &widths, -1);
@@ -7681,22 +7654,18 @@ static attn_status attn__mha_find_place(const attn_mha_desc *desc, int *flags, a
 #endif
 
 #ifndef ATTN_NO_BACKWARD
-/* In the order of attn_mha_desc, whose fields they belong to; d_out has the shape of its out. */
-enum { ATTN__H_D_OUT, ATTN__H_DQUERY, ATTN__H_DKEY, ATTN__H_DVALUE, ATTN__H_DW_QUERY, ATTN__H_DW_KEY,
-       ATTN__H_DW_VALUE, ATTN__H_DW_RESULT, ATTN__H_DB_QUERY, ATTN__H_DB_KEY, ATTN__H_DB_VALUE, ATTN__H_DB_RESULT };
-static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
-    ATTN__ROW(attn_mha_grad, d_out, "B.QO", "[B,Sq,Eo]", FLOATS, ATTN__NEEDED, 0),
-#define ATTN__X(f, shape) ATTN__ROW(attn_mha_grad, d##f, shape, #f, FLOATS, ATTN__RESULT, 1 + ATTN__H_##f),
-    ATTN__X(query, "B.QX") ATTN__X(key, "B.SY") ATTN__X(value, "B.SZ")
-    ATTN__X(w_query, "..MX") ATTN__X(w_key, "..NY") ATTN__X(w_value, "..PZ") ATTN__X(w_result, "..OT")
-    ATTN__X(b_query, "...M") ATTN__X(b_key, "...N") ATTN__X(b_value, "...P") ATTN__X(b_result, "...O")
-#undef ATTN__X
-};
-
-static attn_view attn__mha_at(const attn_mha_grad *grad, int field)
+#ifdef ATTN_CUDA
+static attn_status attn__mha_grad_place(const attn_mha_grad *grad, const attn__mha_call *m, attn_error *err)
 {
-    return attn__view_in(grad, &attn__mha_grad_fields[field]);
+    attn__place at;
+    at.where = m->flags & ATTN__ON_DEVICE ? ATTN__PLACE_DEVICE : m->flags & ATTN__ANYWHERE ?
+        ATTN__PLACE_HOST | ATTN__PLACE_DEVICE : ATTN__PLACE_HOST;
+    at.seen = 1;
+    ATTN__TRY(attn__see_fields(&at, grad, attn__mha_grad_fields, ATTN__H_COUNT, err));
+    if (!grad->attention) return ATTN_OK;
+    return attn__see_fields(&at, grad->attention, attn__grad_fields, ATTN__G_COUNT, err);
 }
+#endif
 /* The gradients against what they belong to, and against everything else. */
 static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc, const attn_mha_grad *grad,
                                         const attn_desc *d, attn_error *err)
@@ -7749,318 +7718,243 @@ static attn_view attn__split_heads(const attn_view *v, int64_t heads, int64_t si
     return r;
 }
 
-/* grad: NULL, or the gradients that are wanted. */
-static attn_status attn__mha_resolve(const attn_mha_desc *desc, const struct attn_mha_grad *grad, int flags,
-                                     attn__mha_call *a, attn_error *err)
+
+#ifndef ATTN_NO_BACKWARD
+/* The attention as its gradients need it, and they: out, statistics and what lies above and below are in the workspace;
+   d_out where it is, if nothing lies between. */
+static void attn__mha_set_gradient(attn__mha_call *a, attn_out out)
 {
-    attn_view x[4], w[4];
+    const attn_mha_grad *grad = a->grad;
     attn_desc *d = &a->attention;
-    int64_t heads, heads_kv, size_v;
+    attn_grad *g = &a->gradient;
+    attn__matmul sum = a->product[0];
+    const int64_t batch = d->q.size[0], heads = d->q.size[1], queries = d->q.size[2];
     int i;
+    attn__make_absent(d, ATTN__RESULT);
+    d->out = out;
+    d->stats = attn_out_f32(NULL, 4, batch, heads, queries, 2);
+    a->floats[ATTN__HEADS_STATS] = attn__mul64(attn__mul64(batch, heads), attn__mul64(queries, 2));
+    ATTN__ZERO(g, sizeof *g);
+    if (grad->attention) *g = *grad->attention;
+    g->accumulate &= ~7u;
+    g->d_out = a->layers == 4 ? attn_view_of(out) : attn__split_heads(&grad->d_out, heads, out.size[3]);
+    if (a->layers == 4) a->floats[ATTN__HEADS_D_OUT] = a->floats[ATTN__HEADS_OUT];
+    g->dq = attn__out(NULL, d->q);
+    g->dk = attn__out(NULL, d->k);
+    g->dv = attn__out(NULL, d->v);
+    for (i = 0; i < 3; i++) a->floats[ATTN__HEADS_DQ + i] = a->floats[i];
+    a->inner_bytes = attn__max(a->inner_bytes, attn__cut_matmul(&sum, 0, d));
+}
+#endif
+
+/* y = x w^T of each layer; their memory. */
+static void attn__mha_set_layers(attn__mha_call *a)
+{
+    const attn__field *f = attn__mha_fields;
+    const attn_desc *d = &a->attention;
+    const int64_t batch = a->desc->query.size[0];
+    int i;
+    for (i = 0; i < a->layers; i++) {
+        const attn_view w = attn__view_in(a->desc, &f[ATTN__H_w_query + i]);
+        const attn__field *input = &f[i < 3 ? attn__mha_input(a->desc, i) : ATTN__H_query];
+        const int64_t rows = attn__view_in(a->desc, input).size[1], out = w.size[0], in = w.size[1];
+        attn__matmul *m = &a->product[i];
+        *m = attn__matmul_of(attn__kernels_of(d), i < 3 ? attn__array_in(a->desc, input) : attn__packed(NULL, 1, rows, in),
+                             attn__turned(attn__array_in(a->desc, &f[ATTN__H_w_query + i])),
+                             i < 3 ? attn__packed(NULL, 1, rows, out) : attn__array_in(a->desc, &f[ATTN__H_out]),
+                             rows, out, in);
+        m->batch[0] = m->out_batch[0] = batch;
+        a->inner_bytes = attn__max(a->inner_bytes, attn__cut_matmul(m, 1, d));
+        if (i < 3) a->floats[i] = attn__mul64(attn__mul64(batch, rows), out);
+    }
+}
+static attn_status attn__mha_resolve(attn__mha_call *a, int flags, attn_error *err)
+{
+    const attn_mha_desc *desc = a->desc;
+    attn_desc *d = &a->attention;
+    int64_t batch, queries, keys, heads, heads_kv, size_v;
+    attn_out out;
     ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
     ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
     a->flags = flags;
+    a->layers = desc->w_result.rank ? 4 : 3;
     a->inner_bytes = 0;
+    ATTN__ZERO(a->floats, sizeof a->floats);
+    ATTN__ZERO(d, sizeof *d);
     if (desc->attention) *d = *desc->attention;
-    else ATTN__ZERO(d, sizeof *d);
     attn__make_absent(d, ATTN__OPERAND);
     ATTN__ZERO(&d->out, sizeof d->out);
-    ATTN__TRY(attn__mha_check(desc, grad, d, flags, err));
-    for (i = 0; i < 4; i++) {
-        const attn_view bias = attn__mha_bias(desc, i);
-        x[i] = i == 3 ? attn_view_of(desc->out) : attn__mha_input(desc, i);
-        w[i] = attn__mha_weights(desc, i);
-        attn__array_of(&bias, "...U", &a->bias[i]);
-    }
+    ATTN__TRY(attn__mha_check(desc, a->grad, d, flags, err));
+    attn__mha_set_layers(a);
+    batch = desc->query.size[0];
+    queries = a->product[0].rows;
+    keys = a->product[1].rows;
     heads = desc->heads;
     heads_kv = desc->heads_kv ? desc->heads_kv : heads;
-    size_v = w[2].size[0] / heads_kv;
-    for (i = 0; i < ATTN__HEADS_COUNT; i++) a->floats[i] = 0;
-    for (i = 0; i < (w[3].rank ? 4 : 3); i++) {
-        const attn_view within = attn__view(NULL, ATTN_F32, 3, x[i == 3 ? 0 : i].size[0], x[i == 3 ? 0 : i].size[1],
-                                            i == 3 ? attn__mul64(heads, size_v) : w[i].size[0], 0);
-        a->product[i] = attn__matmul_of_views(d, i == 3 ? within : x[i], w[i], i == 3 ? x[3] : within, 2, 1);
-        a->floats[i] = attn__elements(&within);
-        a->inner_bytes = attn__max(a->inner_bytes, attn__matmul_bytes(&a->product[i], d));
+    size_v = a->product[2].columns / heads_kv;
+    d->q = attn_view_bshd(NULL, batch, queries, heads, a->product[0].columns / heads);
+    d->k = attn_view_bshd(NULL, batch, keys, heads_kv, a->product[1].columns / heads_kv);
+    d->v = attn_view_bshd(NULL, batch, keys, heads_kv, size_v);
+    out = attn_out_bshd(NULL, batch, queries, heads, size_v);
+    if (a->layers == 4 || a->grad)
+        a->floats[ATTN__HEADS_OUT] = attn__mul64(attn__mul64(batch, queries), attn__mul64(heads, size_v));
+    if (a->layers == 4) d->out = out;
+    else {
+        const attn_view user = attn_view_of(desc->out);
+        d->out = attn__out(desc->out.data, attn__split_heads(&user, heads, size_v));
     }
-    d->q = attn_view_bshd(NULL, x[0].size[0], x[0].size[1], heads, w[0].size[0] / heads);
-    d->k = attn_view_bshd(NULL, x[0].size[0], x[1].size[1], heads_kv, w[1].size[0] / heads_kv);
-    d->v = attn_view_bshd(NULL, x[0].size[0], x[1].size[1], heads_kv, size_v);
-    if (w[3].rank) d->out = attn_out_bshd(NULL, x[0].size[0], x[0].size[1], heads, size_v);
-    else d->out = attn__out(desc->out.data, attn__split_heads(&x[3], heads, size_v));
+#ifndef ATTN_NO_BACKWARD
+    if (a->grad) {
+        ATTN__FIND_PLACE(attn__mha_grad_place(a->grad, a, err));
+        attn__mha_set_gradient(a, out);
+    }
+#endif
     return ATTN_OK;
 }
-/* The attention of a call, planned: its memory is counted too. */
-static attn_status attn__mha_plan(attn__mha_call *a, const struct attn_grad *grad, attn_plan *plan, attn_error *err)
+
+/* The attention, or its gradients: planned, and its memory counted. */
+static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *err)
 {
     const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan(&a->attention, grad, grad != NULL, plan, a->flags & ~ATTN__WITH_DATA, err);
+    const struct attn_grad *g = NULL;
+    attn_status st;
+#ifndef ATTN_NO_BACKWARD
+    if (backward) g = &a->gradient;
+#endif
+    st = attn__plan(&a->attention, g, backward, &a->plan, a->flags & ~ATTN__WITH_DATA, err);
     attn__fp_leave(saved);
-    if (st == ATTN_OK) a->inner_bytes = attn__max(a->inner_bytes, (int64_t)plan->workspace_bytes);
+    if (st == ATTN_OK) a->inner_bytes = attn__max(a->inner_bytes, (int64_t)a->plan.workspace_bytes);
     return st;
+}
+/* Run, on what lies in the workspace by now. */
+static attn_status attn__mha_attend(attn__mha_call *a, void *inner, attn_error *err)
+{
+    attn__call *c = (attn__call *)(void *)a->plan.internal;
+    int i;
+    for (i = 0; i < ATTN__HEADS_COUNT; i++) if (a->at[i]) (&c->q)[attn__heads_of[i]].data = a->at[i];
+    c->saved_out.data = c->out.data;
+    c->saved_stats.data = c->stats.data;
+    return attn__run_plan(&a->plan, &a->attention, inner, err);
 }
 
 ATTN__NOINLINE static void attn__add_bias_rows(const attn__array *bias, const attn__matmul *m)
 {
-    int64_t b, h, i, x;
+    int64_t b, i, x;
     for (b = 0; b < m->out_batch[0]; b++)
-        for (h = 0; h < m->out_batch[1]; h++)
-            for (i = 0; i < m->rows; i++)
-                for (x = 0; x < m->columns; x++) {
-                    float *p = attn__at(&m->out, b, h, i, x);
-                    *p = attn__quiet(*p + attn__read(bias, 0, 0, 0, x));
-                }
+        for (i = 0; i < m->rows; i++)
+            for (x = 0; x < m->columns; x++) {
+                float *p = attn__at(&m->out, b, 0, i, x);
+                *p = attn__quiet(*p + attn__read(bias, 0, 0, 0, x));
+            }
 }
-/* y = x W^T + bias */
-static attn_status attn__mha_project(attn__mha_call *a, int which, void *inner, attn_error *err)
+/* y = x w^T + bias */
+static attn_status attn__mha_layer(attn__mha_call *a, int which, void *inner, attn_error *err)
 {
+    const attn__array bias = attn__array_in(a->desc, &attn__mha_fields[ATTN__H_b_query + which]);
     attn__fp_state saved;
     ATTN__TRY(attn__run_matmul(&a->product[which], &a->attention, a->flags, inner, err));
-    if (!a->bias[which].rank) return ATTN_OK;
+    if (!bias.rank) return ATTN_OK;
 #ifdef ATTN_CUDA
-    if (a->flags & ATTN__ON_DEVICE)
-        return attn__cuda_add(&a->bias[which], &a->product[which], a->attention.stream, err);
+    if (a->flags & ATTN__ON_DEVICE) return attn__cuda_add(&bias, &a->product[which], a->attention.stream, err);
 #endif
     saved = attn__fp_enter();
-    attn__add_bias_rows(&a->bias[which], &a->product[which]);
+    attn__add_bias_rows(&bias, &a->product[which]);
     attn__fp_leave(saved);
     return ATTN_OK;
 }
 
-static attn_status attn__mha(const attn_mha_desc *desc, size_t *bytes, attn_error *err)
-{
-    attn__memory memory;
-    attn__mha_call a;
-    attn__map m;
-    attn_plan plan;
-    attn_status st;
-    int64_t total;
-    int i;
-    ATTN__TRY(attn__mha_resolve(desc, NULL, bytes ? 0 : ATTN__WITH_DATA, &a, err));
-    ATTN__TRY(attn__mha_plan(&a, NULL, &plan, err));
-    total = attn__mha_count(&a);
-    ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query",
-               "must leave a workspace that fits in memory");
-    if (bytes) {
-        *bytes = (size_t)total;
-        return attn__success(err);
-    }
-    a.attention.q.data = desc->query.data;          /* tells the device */
-    ATTN__TRY(attn__acquire(&a.attention, (size_t)total, a.flags, &memory, err));
-    m.base = attn__align(memory.block);
-    m.bytes = 0;
-    attn__mha_take(&m, &a);
-    attn__mha_place(&a, &plan);
-    for (st = ATTN_OK, i = 0; i < 3 && st == ATTN_OK; i++) st = attn__mha_project(&a, i, m.base + m.bytes, err);
-    if (st == ATTN_OK) st = attn__run_plan(&plan, &a.attention, m.base + m.bytes, err);
-    if (st == ATTN_OK && desc->w_result.rank) st = attn__mha_project(&a, 3, m.base + m.bytes, err);
-    attn__release(&a.attention, &memory);
-    return st == ATTN_OK ? attn__success(err) : st;
-}
-ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err) { return attn__mha(desc, NULL, err); }
-ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err)
-{
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    return attn__mha(desc, bytes, err);
-}
-
 #ifndef ATTN_NO_BACKWARD
-#ifdef ATTN_CUDA
-static attn_status attn__mha_grad_place(const attn_mha_grad *grad, const attn__mha_call *m, attn_error *err)
+/* Of a layer y = x w^T + bias, what is wanted of dw (+)= dy^T x, dbias (+)= sum of dy, dx (+)= dy w. */
+static attn_status attn__mha_layer_gradient(attn__mha_call *a, int which, void *inner, attn_error *err)
 {
-    attn__place at;
-    at.where = m->flags & ATTN__ON_DEVICE ? ATTN__PLACE_DEVICE : m->flags & ATTN__ANYWHERE ?
-        ATTN__PLACE_HOST | ATTN__PLACE_DEVICE : ATTN__PLACE_HOST;
-    at.seen = 1;
-    ATTN__TRY(attn__see_fields(&at, grad, attn__mha_grad_fields, ATTN__H_COUNT, err));
-    if (!grad->attention) return ATTN_OK;
-    return attn__see_fields(&at, grad->attention, attn__grad_fields, ATTN__G_COUNT, err);
+    const attn__matmul *y = &a->product[which];
+    const attn__field *f = attn__mha_grad_fields + 1;
+    const int input = attn__mha_input(a->desc, which), result = which == 3;
+    const int field[3] = {ATTN__H_w_query + which, ATTN__H_b_query + which, input};
+    const attn__array dy = result ? attn__array_in(a->grad, &attn__mha_grad_fields[0]) :
+        attn__packed(a->at[ATTN__HEADS_DQ + which], 1, y->rows, y->columns);
+    const attn__array dx = result ? attn__packed(a->at[ATTN__HEADS_D_OUT], 1, y->rows, y->depth) :
+        attn__array_in(a->grad, &f[input]);
+    attn__matmul m[3];
+    int i;
+    m[0] = attn__matmul_of(y->f, attn__turned(dy), y->a, attn__array_in(a->grad, &f[field[0]]), y->columns, y->depth,
+                           y->rows);
+    m[1] = attn__matmul_of(y->f, attn__ones(), dy, attn__array_in(a->grad, &f[field[1]]), 1, y->columns, y->rows);
+    m[2] = attn__matmul_of(y->f, dy, attn__turned(y->b), dx, y->rows, y->depth, y->columns);
+    m[0].skip = result ? 0 : 2;
+    m[2].out_batch[0] = y->batch[0];
+    for (i = 0; i < 3; i++) {
+        if (!m[i].out.rank) continue;
+        m[i].batch[0] = y->batch[0];
+        m[i].adds = (int)(a->grad->accumulate >> field[i] & 1u);
+        if (i == 2 && which > 0) m[i].adds = result ? 0 : m[i].adds || attn__mha_input(a->desc, which - 1) == input;
+        attn__cut_matmul(&m[i], 0, &a->attention);
+        ATTN__TRY(attn__run_matmul(&m[i], &a->attention, a->flags, inner, err));
+    }
+    return ATTN_OK;
 }
 #endif
 
-/* The attention's own gradients, and where those of the projections lie. */
-static attn_status attn__mha_grad_resolve(const attn_mha_desc *desc, const attn_mha_grad *grad, int flags, attn__mha_call *a,
-                                          attn_grad *g, attn_error *err)
+static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace, attn_error *err)
 {
-    attn_desc *d = &a->attention;
-    attn_view d_heads;
-    int i;
-    ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
-    ATTN__TRY(attn__mha_resolve(desc, grad, flags, a, err));
-    ATTN__FIND_PLACE(attn__mha_grad_place(grad, a, err));
-    attn__make_absent(d, ATTN__RESULT);
-    d->out = attn_out_bshd(NULL, d->q.size[0], d->q.size[2], d->q.size[1], d->v.size[3]);
-    d->stats = attn_out_f32(NULL, 4, d->q.size[0], d->q.size[1], d->q.size[2], 2);
-    a->floats[ATTN__HEADS_STATS] = attn__mul64(attn__mul64(d->q.size[0], d->q.size[1]), attn__mul64(d->q.size[2], 2));
-    a->floats[ATTN__HEADS_OUT] = attn__mul64(a->floats[ATTN__HEADS_STATS] / 2, d->v.size[3]);
-    d_heads = attn__split_heads(&grad->d_out, d->q.size[1], d->v.size[3]);  /* d_out as it is, or in the workspace */
-    if (desc->w_result.rank) {
-        d_heads = attn_view_of(d->out);
-        a->floats[ATTN__HEADS_D_OUT] = a->floats[ATTN__HEADS_OUT];
-    }
-    ATTN__ZERO(g, sizeof *g);
-    if (grad->attention) *g = *grad->attention;
-    g->d_out = d_heads;
-    g->dq = attn__out(NULL, d->q);
-    g->dk = attn__out(NULL, d->k);
-    g->dv = attn__out(NULL, d->v);
-    g->accumulate &= ~7u;
-    for (i = 0; i < 3; i++) a->floats[ATTN__HEADS_DQ + i] = a->floats[i];
-    return ATTN_OK;
-}
-
-/* One gradient (+)= a b; again: it was begun already. */
-static attn_status attn__mha_sum(attn__mha_call *a, const attn_mha_grad *grad, int field, attn__array x, attn__array y,
-                                 const char *shape, int64_t rows, int64_t columns, int64_t depth, int skip, int again,
-                                 void *inner, attn_error *err)
-{
-    const attn_view g = attn__mha_at(grad, field);
-    attn__array out;
-    attn__matmul m;
-    if (!g.rank) return ATTN_OK;
-    attn__array_of(&g, shape, &out);
-    m = attn__matmul_of(a->product[0].f, x, y, out, rows, columns, depth);
-    m.batch[0] = a->attention.q.size[0];
-    m.out_batch[0] = *shape == 'B' ? m.batch[0] : 1;
-    m.adds = again || (grad->accumulate >> (field - 1) & 1u);
-    m.skip = skip;
-    attn__cut_matmul(&m, 0);
-    return attn__run_matmul(&m, &a->attention, a->flags, inner, err);
-}
-/* Through w_result: its own gradients, and that of the heads' outputs. */
-static attn_status attn__mha_grad_result(attn__mha_call *a, const attn_mha_desc *desc, const attn_mha_grad *grad, void *inner,
-                                         attn_error *err)
-{
-    const attn_desc *d = &a->attention;
-    const int64_t n = d->q.size[2], out = desc->w_result.size[0], in = desc->w_result.size[1];
-    const attn__array heads = attn__packed(a->at[ATTN__HEADS_OUT], 1, n, in);
-    attn__array above, w;
-    attn__matmul m;
-    attn__array_of(&grad->d_out, "B.QE", &above);
-    attn__array_of(&desc->w_result, "..UE", &w);
-    ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DW_RESULT, attn__turned(above), heads, "..UE", out, in, n, 0, 0, inner,
-                            err));
-    ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DB_RESULT, attn__ones(), above, "...U", 1, out, n, 0, 0, inner, err));
-    m = attn__matmul_of(a->product[0].f, above, w, attn__packed(a->at[ATTN__HEADS_D_OUT], 1, n, in), n, in, out);
-    m.batch[0] = m.out_batch[0] = d->q.size[0];
-    attn__cut_matmul(&m, 0);
-    return attn__run_matmul(&m, d, a->flags, inner, err);
-}
-/* Through one of the three projections; `begun`: which of dquery, dkey have a part already. */
-static attn_status attn__mha_grad_project(attn__mha_call *a, const attn_mha_desc *desc, const attn_mha_grad *grad, int i,
-                                          int *begun, void *inner, attn_error *err)
-{
-    const attn_view x = attn__mha_input(desc, i), w = attn__mha_weights(desc, i);
-    const int64_t n = x.size[1], out = w.size[0], in = w.size[1];
-    const attn__array projected = attn__packed(a->at[ATTN__HEADS_DQ + i], 1, n, out);
-    attn__array from, weights;
-    int field = ATTN__H_DQUERY + i;
-    attn__array_of(&x, "B.QE", &from);
-    attn__array_of(&w, "..UE", &weights);
-    if (field == ATTN__H_DVALUE && !desc->value.rank) field = ATTN__H_DKEY;
-    if (field == ATTN__H_DKEY && !desc->key.rank) field = ATTN__H_DQUERY;
-    ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DW_QUERY + i, attn__turned(projected), from, "..UE", out, in, n, 2, 0,
-                            inner, err));
-    ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DB_QUERY + i, attn__ones(), projected, "...U", 1, out, n, 0, 0, inner,
-                            err));
-    ATTN__TRY(attn__mha_sum(a, grad, field, projected, weights, "B.QE", n, in, out, 0, *begun >> field & 1, inner,
-                            err));
-    *begun |= 1 << field;
-    return ATTN_OK;
-}
-static attn_status attn__mha_grad_run(attn__mha_call *a, const attn_mha_desc *desc, const attn_mha_grad *grad,
-                                      const attn_grad *g, attn_plan *plan, void *inner, attn_error *err)
-{
-    int i, begun = 0;
-    for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_project(a, i, inner, err));
-    ATTN__TRY(attn__mha_plan(a, NULL, plan, err));
-    attn__mha_place(a, plan);
-    ATTN__TRY(attn__run_plan(plan, &a->attention, inner, err));
-    if (desc->w_result.rank) ATTN__TRY(attn__mha_grad_result(a, desc, grad, inner, err));
-    ATTN__TRY(attn__mha_plan(a, g, plan, err));
-    attn__mha_place(a, plan);
-    ATTN__TRY(attn__run_plan(plan, &a->attention, inner, err));
-    for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_grad_project(a, desc, grad, i, &begun, inner, err));
-    return ATTN_OK;
-}
-
-static attn_status attn__mha_gradient(const attn_mha_desc *desc, const attn_mha_grad *grad, size_t *bytes,
-                                      attn_error *err)
-{
-    attn__memory memory;
-    attn__mha_call a;
-    attn_grad g;
+    attn__mha_call *a = (attn__mha_call *)call;
     attn__map m;
-    attn_plan plan;
-    attn_status st;
+    void *inner;
+    int i;
+    m.base = attn__align(workspace);
+    m.bytes = 0;
+    attn__mha_take(&m, a);
+    inner = m.base + m.bytes;
+    for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer(a, i, inner, err));
+    ATTN__TRY(attn__mha_attend(a, inner, err));
+    if (!a->grad) return a->layers == 4 ? attn__mha_layer(a, 3, inner, err) : ATTN_OK;
+#ifndef ATTN_NO_BACKWARD
+    if (a->layers == 4) ATTN__TRY(attn__mha_layer_gradient(a, 3, inner, err));
+    ATTN__TRY(attn__mha_plan(a, 1, err));
+    ATTN__TRY(attn__mha_attend(a, inner, err));
+    for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer_gradient(a, i, inner, err));
+#endif
+    (void)d;
+    return ATTN_OK;
+}
+static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_grad *grad, size_t *bytes,
+                             attn_error *err)
+{
+    attn__mha_call a;
+    attn__map m;
     int64_t total;
-    ATTN__TRY(attn__mha_grad_resolve(desc, grad, bytes ? 0 : ATTN__WITH_DATA, &a, &g, err));
-    ATTN__TRY(attn__mha_plan(&a, &g, &plan, err));
-    ATTN__TRY(attn__mha_plan(&a, NULL, &plan, err));
-    a.inner_bytes = attn__max(a.inner_bytes, attn__add64(attn__mul64(attn__bytes_of(attn__sum_floats(a.product[0].f)),
-                                                                     attn__workers(&a.attention)), ATTN__ALIGN));
-    total = attn__mha_count(&a);
-    ATTN__RULE(total < (int64_t)((size_t)-1 / 8), ATTN_ERR_OVERFLOW, "query",
-               "must leave a workspace that fits in memory");
-    if (bytes) {
-        *bytes = (size_t)total;
-        return attn__success(err);
-    }
-    a.attention.q.data = desc->query.data;          /* tells the device */
-    ATTN__TRY(attn__acquire(&a.attention, (size_t)total, a.flags, &memory, err));
-    a.attention.q.data = NULL;
-    m.base = attn__align(memory.block);
+    a.desc = desc;
+    a.grad = grad;
+    ATTN__TRY(attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
+    if (grad) ATTN__TRY(attn__mha_plan(&a, 1, err));
+    ATTN__TRY(attn__mha_plan(&a, 0, err));
+    m.base = NULL;
     m.bytes = 0;
     attn__mha_take(&m, &a);
-    st = attn__mha_grad_run(&a, desc, grad, &g, &plan, m.base + m.bytes, err);
-    attn__release(&a.attention, &memory);
-    return st == ATTN_OK ? attn__success(err) : st;
+    total = attn__add64(attn__add64(m.bytes, a.inner_bytes), 2 * ATTN__ALIGN);
+    ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query",
+               "must leave a workspace that fits in memory");
+    a.attention.q.data = desc->query.data;          /* tells the device */
+    return attn__size_or_run(attn__mha_run, &a, &a.attention, total, a.flags & ATTN__ON_DEVICE, bytes, err);
 }
+ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err) { return attn__mha(desc, NULL, NULL, err); }
+ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err)
+{
+    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    return attn__mha(desc, NULL, bytes, err);
+}
+#ifndef ATTN_NO_BACKWARD
 ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err)
 {
-    return attn__mha_gradient(desc, grad, NULL, err);
+    ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
+    return attn__mha(desc, grad, NULL, err);
 }
 ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
                                                       size_t *bytes, attn_error *err)
 {
     ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    return attn__mha_gradient(desc, grad, bytes, err);
-}
-#endif
-#ifndef ATTN_NO_BACKWARD
-static attn_status attn__softmax_gradient(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
-                                          size_t *bytes, attn_error *err)
-{
-    static const attn__field field_d_out = ATTN__X_TEXTS("d_out"), field_dx = ATTN__X_TEXTS("dx");
-    attn_desc d = attn__softmax_options(&x, options);
-    attn_grad g;
-    attn_status st;
-    ATTN__ZERO(&g, sizeof g);
-    ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
-    ATTN__RULE(d_out.rank, ATTN_ERR_NULL, "d_out", "must be given");
-    ATTN__RULE(dx.rank, ATTN_ERR_NULL, "dx", "must be given");
-    if (d_out.rank != x.rank)
-        return attn__fail2(err, ATTN_ERR_RANK, "d_out.rank", "must equal x.rank", d_out.rank, x.rank);
-    if (dx.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "dx.rank", "must equal x.rank", dx.rank, x.rank);
-    g.d_weights = attn__rows4(d_out);
-    g.d_given_scores = attn__out(dx.data, attn__rows4(attn_view_of(dx)));
-    st = bytes ? attn_backward_workspace_size(&d, &g, bytes, err) : attn_backward(&d, &g, err);
-    if (st == ATTN_OK || !err) return st;
-    attn__softmax_error(err, &x, options);
-    attn__rename(err, &attn__grad_fields[ATTN__G_d_weights], &field_d_out, x.rank);
-    attn__rename(err, &attn__grad_fields[ATTN__G_d_given_scores], &field_dx, x.rank);
-    return st;
-}
-ATTN_DEF attn_status attn_softmax_backward(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
-                                           attn_error *err)
-{
-    return attn__softmax_gradient(x, d_out, dx, options, NULL, err);
-}
-ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view d_out, attn_out dx,
-                                                          const attn_desc *options, size_t *bytes, attn_error *err)
-{
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    return attn__softmax_gradient(x, d_out, dx, options, bytes, err);
+    ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
+    return attn__mha(desc, grad, bytes, err);
 }
 #endif
 /* ---- small things */

@@ -7139,7 +7139,7 @@ static attn_view attn__rows4(attn_view v)
     static const char *const shapes[5] = {"", "...S", "..QS", "B.QS", "BHQS"};
     return attn__view4(v, shapes[v.rank < 0 || v.rank > 4 ? 0 : v.rank]);
 }
-static attn_out attn__rows4_out(attn_view v) { return attn__out((void *)(uintptr_t)v.data, attn__rows4(v)); }
+static attn_out attn__written(attn_view v) { return attn__out((void *)(uintptr_t)v.data, v); }
 
 /* v: x and out; backward: x, d_out and dx. An attention to given scores; where x has three axes, [B,Sq,Sk], those of a
    mask and a bias are these. */
@@ -7170,7 +7170,7 @@ static attn_status attn__softmax(const attn_view *v, int backward, const attn_de
         of[1] = &attn__fields[ATTN__F_weights];
         if (options) d.lse = options->lse;
         if (options) d.stats = options->stats;
-        d.weights = attn__rows4_out(v[1]);
+        d.weights = attn__written(attn__rows4(v[1]));
         st = attn__attention(&d, NULL, 0, bytes, err);
     }
 #ifndef ATTN_NO_BACKWARD
@@ -7180,7 +7180,7 @@ static attn_status attn__softmax(const attn_view *v, int backward, const attn_de
         of[1] = &attn__grad_fields[ATTN__G_d_weights];
         of[2] = &attn__grad_fields[ATTN__G_d_given_scores];
         g.d_weights = attn__rows4(v[1]);
-        g.d_given_scores = attn__rows4_out(v[2]);
+        g.d_given_scores = attn__written(attn__rows4(v[2]));
         st = attn__attention(&d, &g, 1, bytes, err);
     }
 #endif
@@ -7371,17 +7371,8 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
 }
 
 /* ---- batched matrix product */
-static const attn__kernels *attn__kernels_of(const attn_desc *d)
+static int64_t attn__matmul_bytes(const attn__matmul *m, const attn_desc *d)
 {
-    return attn__table(d->isa == ATTN_ISA_AUTO ? (int32_t)attn_best_isa() : d->isa);
-}
-/* A product in order (a task per columns of one batch entry), or a sum over rows (a task per tile of out); returns the
-   bytes of workspace that it needs. */
-static int64_t attn__cut_matmul(attn__matmul *m, int in_order, const attn_desc *d)
-{
-    m->column_tiles = in_order ? attn__blocks(m->columns, attn__lanes(m->f)) : 0;
-    m->worker_bytes = attn__bytes_of(in_order ?
-        attn__mul64(attn__add64(m->depth, ATTN__BMM_ROWS), attn__lanes(m->f)) : attn__sum_floats(m->f));
     return attn__add64(attn__mul64(m->worker_bytes, attn__max(d->parallel.workers, 1)), ATTN__ALIGN);
 }
 static void attn__matmul_task(void *arg, int64_t index, int32_t worker)
@@ -7433,59 +7424,60 @@ static attn_status attn__check_product(const attn_view *v, const attn__field *fi
     ATTN__TRY(attn__check_fields(&w, v, fields + 3, count - 3, 0, 0, err));
     return flags & ATTN__WITH_DATA ? attn__check_overlaps(&w, err) : ATTN_OK;
 }
-static attn__array attn__matrix_of(attn_view v)
-{
-    attn__array a;
-    attn__array_of(&v, "bhRC", &a);
-    return a;
-}
-/* out (+)= a b for checked views */
-static attn__matmul attn__matmul_of_views(const attn__kernels *f, attn_view a, attn_view b, attn_view out)
+/* out (+)= a b for checked views: a product in order (a task per columns of one batch entry), or a sum over rows (a task
+   per tile of out) */
+static attn__matmul attn__matmul_of_views(const attn_desc *d, attn_view a, attn_view b, attn_view out, int in_order)
 {
     const attn_view x = attn__view4(a, "bhRC"), y = attn__view4(b, "bhRC"), o = attn__view4(out, "bhRC");
-    attn__matmul m = attn__matmul_of(f, attn__matrix_of(a), attn__matrix_of(b), attn__matrix_of(out), o.size[2],
-                                     o.size[3], x.size[3]);
+    attn__array of_x, of_y, of_o;
+    attn__matmul m;
     int axis;
+    attn__array_of(&a, "bhRC", &of_x);
+    attn__array_of(&b, "bhRC", &of_y);
+    attn__array_of(&out, "bhRC", &of_o);
+    m = attn__matmul_of(attn__table(d->isa ? d->isa : (int32_t)attn_best_isa()), of_x, of_y, of_o, o.size[2], o.size[3],
+                        x.size[3]);
     for (axis = 0; axis < 2; axis++) {
         m.batch[axis] = x.size[axis] == 1 ? y.size[axis] : x.size[axis];
         m.out_batch[axis] = o.size[axis];
     }
+    m.column_tiles = in_order ? attn__blocks(m.columns, attn__lanes(m.f)) : 0;
+    m.worker_bytes = attn__bytes_of(in_order ?
+        attn__mul64(attn__add64(m.depth, ATTN__BMM_ROWS), attn__lanes(m.f)) : attn__sum_floats(m.f));
     return m;
 }
 static attn_view attn__transposed(attn_view v) { return attn_view_swap(v, v.rank - 2, v.rank - 1); }
 
-typedef struct attn__products { attn__matmul m[2]; int flags; } attn__products;         /* without out: not wanted */
+typedef struct attn__products { attn__matmul m[2]; int count, flags; } attn__products;
 static attn_status attn__run_products(void *call, const attn_desc *d, void *workspace, attn_error *err)
 {
     attn__products *p = (attn__products *)call;
     int i;
-    for (i = 0; i < 2; i++)
+    for (i = 0; i < p->count; i++)
         if (p->m[i].out.rank) ATTN__TRY(attn__run_matmul(&p->m[i], d, p->flags, workspace, err));
     return ATTN_OK;
 }
-/* v: a, b, out; or a, b, d_out, da, db. */
+/* v: a, b, out; or a, b, d_out, da, db, of which one may be absent. */
 static attn_status attn__bmm(const attn_view *v, const attn__field *fields, int count, uint32_t accumulate,
                              const attn_desc *options, size_t *bytes, attn_error *err)
 {
     const attn_desc d = attn__options(options);
     attn__products p;
-    int64_t needed = 0;
-    int i;
+    int64_t needed;
     p.flags = bytes ? 0 : ATTN__WITH_DATA;
     ATTN__FIND_PLACE(attn__find_place_of(v, fields, count, &d, &p.flags, err));
     ATTN__TRY(attn__check_product(v, fields, count, p.flags, err));
     ATTN__TRY(attn__check_options(&d, err));
     ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
-    ATTN__ZERO(&p.m, sizeof p.m);
-    if (count == 3) p.m[0] = attn__matmul_of_views(attn__kernels_of(&d), v[0], v[1], v[2]);
+    p.count = count == 3 ? 1 : 2;
+    if (count == 3) p.m[0] = attn__matmul_of_views(&d, v[0], v[1], v[2], 1);
     else {
-        if (v[3].rank) p.m[0] = attn__matmul_of_views(attn__kernels_of(&d), v[2], attn__transposed(v[1]), v[3]);
-        if (v[4].rank) p.m[1] = attn__matmul_of_views(attn__kernels_of(&d), attn__transposed(v[0]), v[2], v[4]);
+        p.m[0] = attn__matmul_of_views(&d, v[2], attn__transposed(v[1]), v[3], 0);
+        p.m[1] = attn__matmul_of_views(&d, attn__transposed(v[0]), v[2], v[4], 0);
+        p.m[0].adds = (int)(accumulate & 1u);
+        p.m[1].adds = (int)(accumulate >> 1);
     }
-    for (i = 0; i < 2; i++) {
-        p.m[i].adds = (int)(accumulate >> i & 1u);
-        if (p.m[i].out.rank) needed = attn__max(needed, attn__cut_matmul(&p.m[i], count == 3, &d));
-    }
+    needed = attn__matmul_bytes(&p.m[0], &d);               /* a sum needs as much as any other */
     ATTN__RULE(needed < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "a", "must leave a workspace that fits in memory");
     if (p.flags & ATTN__ON_DEVICE) needed = 0;
     return attn__size_or_run(attn__run_products, &p, &d, needed, p.flags & ATTN__ON_DEVICE, bytes, err);
@@ -7522,8 +7514,8 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
     return attn__bmm(v, attn__bmm_grad_fields, 5, 0, options, bytes, err);
 }
 #endif
-/* ---- multi-head attention: four linear layers around the attention, y = x w^T + b; backward, its gradients between
-   theirs. Everything is resolved once, with operands that have no place yet; attn__mha_take gives them one. */
+/* ---- multi-head attention: four linear layers around the attention; backward, its gradients between theirs. All
+   arrays are views; those in the workspace get their data when there is one. */
 
 /* H*D, Hkv*D, Hkv*Dv rows of the weights M, N, P; what w_result takes T, what comes out O; E of the three inputs X, Y, Z. */
 #define ATTN__MHA_LIST(X) \
@@ -7555,34 +7547,36 @@ static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
 };
 #endif
 
-/* What lies in the workspace, and where it belongs in attn__call; layer i makes the i-th of the first three, the last
-   one reads the fourth. */
-enum { ATTN__HEADS_OUT = 3, ATTN__HEADS_STATS, ATTN__HEADS_D_OUT, ATTN__HEADS_DQ, ATTN__HEADS_COUNT = 9 };
-static const uint8_t attn__heads_of[ATTN__HEADS_COUNT] = {
-    ATTN__F_q, ATTN__F_k, ATTN__F_v, ATTN__F_out, ATTN__F_stats, (int)ATTN__F_COUNT + (int)ATTN__G_d_out,
-    (int)ATTN__F_COUNT + (int)ATTN__G_dq, (int)ATTN__F_COUNT + (int)ATTN__G_dk, (int)ATTN__F_COUNT + (int)ATTN__G_dv};
+/* Layer i, of query, key, value and result, is y[i] = x[i] w[i]^T + bias. y[0..2] and x[3], which the attention reads and
+   makes, lie in the workspace, and so do their gradients, and the softmax's statistics. */
 typedef struct attn__mha_call {
     const attn_mha_desc *desc;
     const struct attn_mha_grad *grad;   /* NULL: none are wanted */
-    attn_desc    attention;     /* q, k, v, out lie in the workspace */
+    attn_desc attention;
 #ifndef ATTN_NO_BACKWARD
-    attn_grad    gradient;      /* of the attention */
+    attn_grad gradient;                 /* of the attention */
 #endif
-    attn_plan    plan;          /* of the attention, or of its gradients */
-    attn__matmul product[4];    /* query, key, value, result */
-    int     layers;             /* 3: without result */
-    int     flags;
-    int64_t floats[ATTN__HEADS_COUNT];
-    float  *at[ATTN__HEADS_COUNT];
-    int64_t inner_bytes;        /* for the products and the attention, one after the other */
+    attn_plan plan;                     /* of one of these */
+    attn_view x[4], w[4], y[4], dx[4], dy[4], stats;
+    int64_t   heads_kv;
+    int       flags;
+    void     *inner;            /* for a product or the attention, one after the other */
 } attn__mha_call;
 
+static void attn__take_view(attn__map *m, attn_view *v)
+{
+    if (v->rank) v->data = attn__take(m, attn__elements(v));
+}
 static void attn__mha_take(attn__map *m, attn__mha_call *a)
 {
     int i;
-    for (i = 0; i < ATTN__HEADS_COUNT; i++) a->at[i] = a->floats[i] ? attn__take(m, a->floats[i]) : NULL;
-    for (i = 0; i < 3; i++) a->product[i].out.data = a->at[i];
-    a->product[3].a.data = a->at[ATTN__HEADS_OUT];
+    for (i = 0; i < 3; i++) {
+        attn__take_view(m, &a->y[i]);
+        attn__take_view(m, &a->dy[i]);
+    }
+    attn__take_view(m, &a->x[3]);
+    attn__take_view(m, &a->dx[3]);
+    attn__take_view(m, &a->stats);
 }
 /* Which of query, key, value is projected: key absent = query, value absent = key. */
 static int attn__mha_input(const attn_mha_desc *desc, int which)
@@ -7704,193 +7698,157 @@ ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, con
     return ATTN_OK;
 }
 
-/* [B,S,heads*size] at v's place, as [B,heads,S,size]. The stride may wrap around where there is no element: no check
-   bounds the strides then, and none is used. */
-static attn_view attn__split_heads(const attn_view *v, int64_t heads, int64_t size)
+/* [B,S,heads*size] as [B,heads,S,size]. The stride may wrap around where there is no element: no check bounds the strides
+   then, and none is used. */
+static attn_view attn__split_heads(attn_view v, int64_t heads)
 {
-    attn_view r = attn_view_bshd(NULL, v->size[0], v->size[1], heads, size);
-    r.data = v->data;
-    r.type = v->type;
-    r.stride[0] = v->stride[0];
-    r.stride[1] = (int64_t)((uint64_t)v->stride[2] * (uint64_t)size);
-    r.stride[2] = v->stride[1];
-    r.stride[3] = v->stride[2];
+    attn_view r = attn_view_bshd(NULL, v.size[0], v.size[1], heads, v.size[2] / heads);
+    r.data = v.data;
+    r.type = v.type;
+    r.stride[0] = v.stride[0];
+    r.stride[1] = (int64_t)((uint64_t)v.stride[2] * (uint64_t)r.size[3]);
+    r.stride[2] = v.stride[1];
+    r.stride[3] = v.stride[2];
     return r;
 }
 
-
-#ifndef ATTN_NO_BACKWARD
-/* The attention as its gradients need it, and they: out, statistics and what lies above and below are in the workspace;
-   d_out where it is, if nothing lies between. */
-static void attn__mha_set_gradient(attn__mha_call *a, attn_out out)
+/* A view in the workspace. */
+static attn_view attn__inside(int64_t batch, int64_t rows, int64_t columns)
 {
-    const attn_mha_grad *grad = a->grad;
-    attn_desc *d = &a->attention;
-    attn_grad *g = &a->gradient;
-    attn__matmul sum = a->product[0];
-    const int64_t batch = d->q.size[0], heads = d->q.size[1], queries = d->q.size[2];
+    return attn__view(NULL, ATTN_F32, 3, batch, rows, columns, 0);
+}
+#ifndef ATTN_NO_BACKWARD
+/* The attention's own results do not count, its gradients do. Without a result layer d_out is at its place. */
+static void attn__mha_resolve_gradient(attn__mha_call *a)
+{
+    const attn__field *f = attn__mha_grad_fields + 1;
     int i;
-    attn__make_absent(d, ATTN__RESULT);
-    d->out = out;
-    d->stats = attn_out_f32(NULL, 4, batch, heads, queries, 2);
-    a->floats[ATTN__HEADS_STATS] = attn__mul64(attn__mul64(batch, heads), attn__mul64(queries, 2));
-    ATTN__ZERO(g, sizeof *g);
-    if (grad->attention) *g = *grad->attention;
-    g->accumulate &= ~7u;
-    g->d_out = a->layers == 4 ? attn_view_of(out) : attn__split_heads(&grad->d_out, heads, out.size[3]);
-    if (a->layers == 4) a->floats[ATTN__HEADS_D_OUT] = a->floats[ATTN__HEADS_OUT];
-    g->dq = attn__out(NULL, d->q);
-    g->dk = attn__out(NULL, d->k);
-    g->dv = attn__out(NULL, d->v);
-    for (i = 0; i < 3; i++) a->floats[ATTN__HEADS_DQ + i] = a->floats[i];
-    a->inner_bytes = attn__max(a->inner_bytes, attn__cut_matmul(&sum, 0, d));
+    attn__make_absent(&a->attention, ATTN__RESULT);
+    ATTN__ZERO(&a->gradient, sizeof a->gradient);
+    if (a->grad->attention) a->gradient = *a->grad->attention;
+    a->gradient.accumulate &= ~7u;
+    a->stats = attn__view(NULL, ATTN_F32, 4, a->x[0].size[0], a->desc->heads, a->x[0].size[1], 2);
+    for (i = 0; i < 3; i++) {
+        a->dx[i] = attn__view_in(a->grad, &f[attn__mha_input(a->desc, i)]);
+        a->dy[i] = a->y[i];
+    }
+    if (a->w[3].rank) a->dx[3] = a->x[3];
+    a->dy[3] = a->grad->d_out;
 }
 #endif
-
-/* y = x w^T of each layer; their memory. */
-static void attn__mha_set_layers(attn__mha_call *a)
-{
-    const attn__field *f = attn__mha_fields;
-    const attn_desc *d = &a->attention;
-    const int64_t batch = a->desc->query.size[0];
-    int i;
-    for (i = 0; i < a->layers; i++) {
-        const attn_view w = attn__view_in(a->desc, &f[ATTN__H_w_query + i]);
-        const attn__field *input = &f[i < 3 ? attn__mha_input(a->desc, i) : ATTN__H_query];
-        const int64_t rows = attn__view_in(a->desc, input).size[1], out = w.size[0], in = w.size[1];
-        attn__matmul *m = &a->product[i];
-        *m = attn__matmul_of(attn__kernels_of(d), i < 3 ? attn__array_in(a->desc, input) : attn__packed(NULL, 1, rows, in),
-                             attn__turned(attn__array_in(a->desc, &f[ATTN__H_w_query + i])),
-                             i < 3 ? attn__packed(NULL, 1, rows, out) : attn__array_in(a->desc, &f[ATTN__H_out]),
-                             rows, out, in);
-        m->batch[0] = m->out_batch[0] = batch;
-        a->inner_bytes = attn__max(a->inner_bytes, attn__cut_matmul(m, 1, d));
-        if (i < 3) a->floats[i] = attn__mul64(attn__mul64(batch, rows), out);
-    }
-}
 static attn_status attn__mha_resolve(attn__mha_call *a, int flags, attn_error *err)
 {
     const attn_mha_desc *desc = a->desc;
-    attn_desc *d = &a->attention;
-    int64_t batch, queries, keys, heads, heads_kv, size_v;
-    attn_out out;
+    const attn__field *f = attn__mha_fields;
+    int i;
     ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
     ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
     a->flags = flags;
-    a->layers = desc->w_result.rank ? 4 : 3;
-    a->inner_bytes = 0;
-    ATTN__ZERO(a->floats, sizeof a->floats);
-    ATTN__ZERO(d, sizeof *d);
-    if (desc->attention) *d = *desc->attention;
-    attn__make_absent(d, ATTN__OPERAND);
-    ATTN__ZERO(&d->out, sizeof d->out);
-    ATTN__TRY(attn__mha_check(desc, a->grad, d, flags, err));
-    attn__mha_set_layers(a);
-    batch = desc->query.size[0];
-    queries = a->product[0].rows;
-    keys = a->product[1].rows;
-    heads = desc->heads;
-    heads_kv = desc->heads_kv ? desc->heads_kv : heads;
-    size_v = a->product[2].columns / heads_kv;
-    d->q = attn_view_bshd(NULL, batch, queries, heads, a->product[0].columns / heads);
-    d->k = attn_view_bshd(NULL, batch, keys, heads_kv, a->product[1].columns / heads_kv);
-    d->v = attn_view_bshd(NULL, batch, keys, heads_kv, size_v);
-    out = attn_out_bshd(NULL, batch, queries, heads, size_v);
-    if (a->layers == 4 || a->grad)
-        a->floats[ATTN__HEADS_OUT] = attn__mul64(attn__mul64(batch, queries), attn__mul64(heads, size_v));
-    if (a->layers == 4) d->out = out;
-    else {
-        const attn_view user = attn_view_of(desc->out);
-        d->out = attn__out(desc->out.data, attn__split_heads(&user, heads, size_v));
+    if (desc->attention) a->attention = *desc->attention;
+    attn__make_absent(&a->attention, ATTN__OPERAND);
+    ATTN__ZERO(&a->attention.out, sizeof a->attention.out);
+    ATTN__TRY(attn__mha_check(desc, a->grad, &a->attention, flags, err));
+    a->heads_kv = desc->heads_kv ? desc->heads_kv : desc->heads;
+    for (i = 0; i < 4; i++) a->w[i] = attn__view_in(desc, &f[ATTN__H_w_query + i]);
+    for (i = 0; i < 3; i++) {
+        a->x[i] = attn__view_in(desc, &f[attn__mha_input(desc, i)]);
+        a->y[i] = attn__inside(a->x[i].size[0], a->x[i].size[1], a->w[i].size[0]);
     }
+    a->y[3] = attn_view_of(desc->out);
+    if (a->w[3].rank || a->grad) a->x[3] = attn__inside(a->x[0].size[0], a->x[0].size[1],
+                                                        attn__mul64(desc->heads, a->w[2].size[0] / a->heads_kv));
 #ifndef ATTN_NO_BACKWARD
-    if (a->grad) {
-        ATTN__FIND_PLACE(attn__mha_grad_place(a->grad, a, err));
-        attn__mha_set_gradient(a, out);
-    }
+    if (a->grad) ATTN__FIND_PLACE(attn__mha_grad_place(a->grad, a, err));
+    if (a->grad) attn__mha_resolve_gradient(a);
 #endif
     return ATTN_OK;
 }
 
-/* The attention, or its gradients: planned, and its memory counted. */
+/* The attention, or its gradients, between the layers. */
 static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *err)
 {
     const attn__fp_state saved = attn__fp_enter();
     const struct attn_grad *g = NULL;
+    attn_desc *d = &a->attention;
     attn_status st;
+    d->q = attn__split_heads(a->y[0], a->desc->heads);
+    d->k = attn__split_heads(a->y[1], a->heads_kv);
+    d->v = attn__split_heads(a->y[2], a->heads_kv);
+    d->out = attn__written(attn__split_heads(a->x[3].rank ? a->x[3] : a->y[3], a->desc->heads));
 #ifndef ATTN_NO_BACKWARD
-    if (backward) g = &a->gradient;
+    if (a->grad) d->stats = attn__written(a->stats);
+    if (backward) {
+        a->gradient.d_out = attn__split_heads(a->dx[3].rank ? a->dx[3] : a->dy[3], a->desc->heads);
+        a->gradient.dq = attn__written(attn__split_heads(a->dy[0], a->desc->heads));
+        a->gradient.dk = attn__written(attn__split_heads(a->dy[1], a->heads_kv));
+        a->gradient.dv = attn__written(attn__split_heads(a->dy[2], a->heads_kv));
+        g = &a->gradient;
+    }
 #endif
-    st = attn__plan(&a->attention, g, backward, &a->plan, a->flags & ~ATTN__WITH_DATA, err);
+    st = attn__plan(d, g, backward, &a->plan, a->flags & ~ATTN__WITH_DATA, err);
     attn__fp_leave(saved);
-    if (st == ATTN_OK) a->inner_bytes = attn__max(a->inner_bytes, (int64_t)a->plan.workspace_bytes);
     return st;
 }
-/* Run, on what lies in the workspace by now. */
-static attn_status attn__mha_attend(attn__mha_call *a, void *inner, attn_error *err)
+static attn_status attn__mha_attend(attn__mha_call *a, int backward, attn_error *err)
 {
-    attn__call *c = (attn__call *)(void *)a->plan.internal;
-    int i;
-    for (i = 0; i < ATTN__HEADS_COUNT; i++) if (a->at[i]) (&c->q)[attn__heads_of[i]].data = a->at[i];
-    c->saved_out.data = c->out.data;
-    c->saved_stats.data = c->stats.data;
-    return attn__run_plan(&a->plan, &a->attention, inner, err);
+    ATTN__TRY(attn__mha_plan(a, backward, err));
+    return attn__run_plan(&a->plan, &a->attention, a->inner, err);
 }
 
 ATTN__NOINLINE static void attn__add_bias_rows(const attn__array *bias, const attn__matmul *m)
 {
     int64_t b, i, x;
-    for (b = 0; b < m->out_batch[0]; b++)
+    for (b = 0; b < m->out_batch[1]; b++)
         for (i = 0; i < m->rows; i++)
             for (x = 0; x < m->columns; x++) {
-                float *p = attn__at(&m->out, b, 0, i, x);
+                float *p = attn__at(&m->out, 0, b, i, x);
                 *p = attn__quiet(*p + attn__read(bias, 0, 0, 0, x));
             }
 }
-/* y = x w^T + bias */
-static attn_status attn__mha_layer(attn__mha_call *a, int which, void *inner, attn_error *err)
+static attn__matmul attn__mha_product(const attn__mha_call *a, int i, int in_order)
 {
-    const attn__array bias = attn__array_in(a->desc, &attn__mha_fields[ATTN__H_b_query + which]);
+    return attn__matmul_of_views(&a->attention, a->x[i], attn__transposed(a->w[i]), a->y[i], in_order);
+}
+static attn_status attn__mha_layer(const attn__mha_call *a, int i, attn_error *err)
+{
+    const attn__array bias = attn__array_in(a->desc, &attn__mha_fields[ATTN__H_b_query + i]);
+    attn__matmul m = attn__mha_product(a, i, 1);
     attn__fp_state saved;
-    ATTN__TRY(attn__run_matmul(&a->product[which], &a->attention, a->flags, inner, err));
+    ATTN__TRY(attn__run_matmul(&m, &a->attention, a->flags, a->inner, err));
     if (!bias.rank) return ATTN_OK;
 #ifdef ATTN_CUDA
-    if (a->flags & ATTN__ON_DEVICE) return attn__cuda_add(&bias, &a->product[which], a->attention.stream, err);
+    if (a->flags & ATTN__ON_DEVICE) return attn__cuda_add(&bias, &m, a->attention.stream, err);
 #endif
     saved = attn__fp_enter();
-    attn__add_bias_rows(&bias, &a->product[which]);
+    attn__add_bias_rows(&bias, &m);
     attn__fp_leave(saved);
     return ATTN_OK;
 }
 
 #ifndef ATTN_NO_BACKWARD
-/* Of a layer y = x w^T + bias, what is wanted of dw (+)= dy^T x, dbias (+)= sum of dy, dx (+)= dy w. */
-static attn_status attn__mha_layer_gradient(attn__mha_call *a, int which, void *inner, attn_error *err)
+/* What is wanted of dw (+)= dy^T x, dbias (+)= sums of dy, dx (+)= dy w. Layers of one input add to one dx. */
+static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn_error *err)
 {
-    const attn__matmul *y = &a->product[which];
+    static const float one = 1.0f;
+    const attn_desc *d = &a->attention;
     const attn__field *f = attn__mha_grad_fields + 1;
-    const int input = attn__mha_input(a->desc, which), result = which == 3;
-    const int field[3] = {ATTN__H_w_query + which, ATTN__H_b_query + which, input};
-    const attn__array dy = result ? attn__array_in(a->grad, &attn__mha_grad_fields[0]) :
-        attn__packed(a->at[ATTN__HEADS_DQ + which], 1, y->rows, y->columns);
-    const attn__array dx = result ? attn__packed(a->at[ATTN__HEADS_D_OUT], 1, y->rows, y->depth) :
-        attn__array_in(a->grad, &f[input]);
+    const uint32_t adds = a->grad->accumulate;
+    const int input = attn__mha_input(a->desc, i);
+    attn_view ones = attn_view_f32(&one, 2, 1, a->x[i].size[1], 0, 0);
     attn__matmul m[3];
-    int i;
-    m[0] = attn__matmul_of(y->f, attn__turned(dy), y->a, attn__array_in(a->grad, &f[field[0]]), y->columns, y->depth,
-                           y->rows);
-    m[1] = attn__matmul_of(y->f, attn__ones(), dy, attn__array_in(a->grad, &f[field[1]]), 1, y->columns, y->rows);
-    m[2] = attn__matmul_of(y->f, dy, attn__turned(y->b), dx, y->rows, y->depth, y->columns);
-    m[0].skip = result ? 0 : 2;
-    m[2].out_batch[0] = y->batch[0];
-    for (i = 0; i < 3; i++) {
-        if (!m[i].out.rank) continue;
-        m[i].batch[0] = y->batch[0];
-        m[i].adds = (int)(a->grad->accumulate >> field[i] & 1u);
-        if (i == 2 && which > 0) m[i].adds = result ? 0 : m[i].adds || attn__mha_input(a->desc, which - 1) == input;
-        attn__cut_matmul(&m[i], 0, &a->attention);
-        ATTN__TRY(attn__run_matmul(&m[i], &a->attention, a->flags, inner, err));
-    }
+    int n;
+    ones.stride[1] = 0;
+    m[0] = attn__matmul_of_views(d, attn__transposed(a->dy[i]), a->x[i],
+                                 attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
+    m[1] = attn__matmul_of_views(d, ones, a->dy[i],
+                                 attn__view4(attn__view_in(a->grad, &f[ATTN__H_b_query + i]), "...C"), 0);
+    m[2] = attn__matmul_of_views(d, a->dy[i], a->w[i], a->dx[i], 0);
+    m[0].skip = i < 3 ? 2 : 0;
+    m[0].adds = (int)(adds >> (ATTN__H_w_query + i) & 1u);
+    m[1].adds = (int)(adds >> (ATTN__H_b_query + i) & 1u);
+    if (i < 3) m[2].adds = (i > 0 && attn__mha_input(a->desc, i - 1) == input) || (adds >> input & 1u);
+    for (n = 0; n < 3; n++)
+        if (m[n].out.rank) ATTN__TRY(attn__run_matmul(&m[n], d, a->flags, a->inner, err));
     return ATTN_OK;
 }
 #endif
@@ -7899,22 +7857,20 @@ static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace
 {
     attn__mha_call *a = (attn__mha_call *)call;
     attn__map m;
-    void *inner;
     int i;
+    (void)d;
     m.base = attn__align(workspace);
     m.bytes = 0;
     attn__mha_take(&m, a);
-    inner = m.base + m.bytes;
-    for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer(a, i, inner, err));
-    ATTN__TRY(attn__mha_attend(a, inner, err));
-    if (!a->grad) return a->layers == 4 ? attn__mha_layer(a, 3, inner, err) : ATTN_OK;
+    a->inner = m.base + m.bytes;
+    for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer(a, i, err));
+    ATTN__TRY(attn__mha_attend(a, 0, err));
+    if (!a->grad) return a->w[3].rank ? attn__mha_layer(a, 3, err) : ATTN_OK;
 #ifndef ATTN_NO_BACKWARD
-    if (a->layers == 4) ATTN__TRY(attn__mha_layer_gradient(a, 3, inner, err));
-    ATTN__TRY(attn__mha_plan(a, 1, err));
-    ATTN__TRY(attn__mha_attend(a, inner, err));
-    for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer_gradient(a, i, inner, err));
+    if (a->w[3].rank) ATTN__TRY(attn__mha_layer_gradient(a, 3, err));
+    ATTN__TRY(attn__mha_attend(a, 1, err));
+    for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer_gradient(a, i, err));
 #endif
-    (void)d;
     return ATTN_OK;
 }
 static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_grad *grad, size_t *bytes,
@@ -7922,16 +7878,25 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
 {
     attn__mha_call a;
     attn__map m;
-    int64_t total;
+    int64_t inner = 0, total;
+    int i;
+    ATTN__ZERO(&a, sizeof a);
     a.desc = desc;
     a.grad = grad;
     ATTN__TRY(attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
-    if (grad) ATTN__TRY(attn__mha_plan(&a, 1, err));
-    ATTN__TRY(attn__mha_plan(&a, 0, err));
+    for (i = 0; i < 4; i++) {
+        const attn__matmul product = attn__mha_product(&a, i, 1), sum = attn__mha_product(&a, i, 0);
+        inner = attn__max(inner, attn__matmul_bytes(&product, &a.attention));
+        if (grad) inner = attn__max(inner, attn__matmul_bytes(&sum, &a.attention));
+    }
+    for (i = grad != NULL; i >= 0; i--) {
+        ATTN__TRY(attn__mha_plan(&a, i, err));
+        inner = attn__max(inner, (int64_t)a.plan.workspace_bytes);
+    }
     m.base = NULL;
     m.bytes = 0;
     attn__mha_take(&m, &a);
-    total = attn__add64(attn__add64(m.bytes, a.inner_bytes), 2 * ATTN__ALIGN);
+    total = attn__add64(attn__add64(m.bytes, inner), 2 * ATTN__ALIGN);
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query",
                "must leave a workspace that fits in memory");
     a.attention.q.data = desc->query.data;          /* tells the device */

@@ -2809,6 +2809,7 @@ static attn_status attn__success(attn_error *err)
     do { const attn_status attn__st = (call); if (attn__st != ATTN_OK) return attn__st; } while (0)
 #define ATTN__RULE(holds, status, field, rule) \
     do { if (!(holds)) return attn__fail(err, status, field, rule); } while (0)
+#define ATTN__NOT_NULL(argument) ATTN__RULE(argument, ATTN_ERR_NULL, #argument, "must not be NULL")
 
 /* Sizes are non-negative; a sum or product that does not fit sticks at the largest number. */
 #define ATTN__HUGE ((int64_t)0x7fffffffffffffff)
@@ -3625,23 +3626,22 @@ enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
 
 /* The view's axes by their letters: see the tables of fields. An axis of one element gets the stride 0, so that no
    stride is used that no element has; but 1 where it is the column of what is not broadcast: such rows are contiguous. */
-static void attn__array_of(const attn_view *v, const char *shape, attn__array *a)
+static attn__array attn__array_of(const attn_view *v, const char *shape)
 {
+    attn__array a;
     int i, axis[4];
     attn__axes_of(shape, v->rank, axis);
-    a->data = (void *)(uintptr_t)v->data;
-    a->type = v->type;
-    a->rank = v->rank;
+    a.data = (void *)(uintptr_t)v->data;
+    a.type = v->type;
+    a.rank = v->rank;
     for (i = 0; i < 4; i++)
-        a->stride[i] = axis[i] >= 0 && v->size[axis[i]] > 1 ? v->stride[axis[i]] : i == 3 && shape[3] <= 'Z';
+        a.stride[i] = axis[i] >= 0 && v->size[axis[i]] > 1 ? v->stride[axis[i]] : i == 3 && shape[3] <= 'Z';
+    return a;
 }
-
 static attn__array attn__array_in(const void *structure, const attn__field *f)
 {
     const attn_view v = attn__view_in(structure, f);
-    attn__array a;
-    attn__array_of(&v, f->shape, &a);
-    return a;
+    return attn__array_of(&v, f->shape);
 }
 
 /* How far element (b, h, row, column) is from the first one. */
@@ -6641,7 +6641,7 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     int32_t i;
     ATTN__RULE(desc, ATTN_ERR_NULL, backward ? "forward" : "desc", "must not be NULL");
     ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
-    ATTN__RULE(plan, ATTN_ERR_NULL, "plan", "must not be NULL");
+    ATTN__NOT_NULL(plan);
     c = (attn__call *)(void *)plan->internal;
     ATTN__ZERO(plan->tasks, sizeof plan->tasks);
     ATTN__ZERO(c, sizeof *c);
@@ -6995,7 +6995,7 @@ ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, a
 }
 ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err)
 {
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    ATTN__NOT_NULL(bytes);
     return attn__attention(desc, NULL, 0, bytes, err);
 }
 #ifndef ATTN_NO_BACKWARD
@@ -7011,7 +7011,7 @@ ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_gra
 ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, const attn_grad *grad, size_t *bytes,
                                                   attn_error *err)
 {
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    ATTN__NOT_NULL(bytes);
     return attn__attention(forward, grad, 1, bytes, err);
 }
 #endif
@@ -7157,11 +7157,11 @@ static attn_status attn__softmax(const attn_view *v, int backward, const attn_de
     const int mask3 = rank == 3 && d.mask.rank == 3, bias3 = rank == 3 && d.bias.rank == 3;
     attn_status st = ATTN_OK;
     int i;
-    for (i = 0; i < count; i++)
+    for (i = 0; i < count; i++) {
         ATTN__RULE(v[i].rank, ATTN_ERR_NULL, attn__name_of(&name[i], ATTN__T_VIEW), "must be given");
-    for (i = 1; i < count; i++)
         if (v[i].rank != rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(&name[i], ATTN__T_RANK),
                                                   "must equal x.rank", v[i].rank, rank);
+    }
     d.score = ATTN_SCORE_GIVEN;
     d.given_scores = attn__rows4(v[0]);
     if (mask3) d.mask = attn__rows4(d.mask);
@@ -7198,7 +7198,7 @@ ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, cons
                                                  attn_error *err)
 {
     const attn_view v[2] = {x, attn_view_of(out)};
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    ATTN__NOT_NULL(bytes);
     return attn__softmax(v, 0, options, bytes, err);
 }
 #ifndef ATTN_NO_BACKWARD
@@ -7212,7 +7212,7 @@ ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view
                                                           const attn_desc *options, size_t *bytes, attn_error *err)
 {
     const attn_view v[3] = {x, d_out, attn_view_of(dx)};
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    ATTN__NOT_NULL(bytes);
     return attn__softmax(v, 1, options, bytes, err);
 }
 #endif
@@ -7413,11 +7413,10 @@ static attn_status attn__check_product(const attn_view *v, const attn__field *fi
     w.owners = fields;
     w.owned = v;
     ATTN__TRY(attn__check_fields(&w, v, fields, 2, 0, 0, err));
-    if (!w.of['B' - 'A']) attn__bind(&w, 'B', 1, &batch, -1);
-    if (!w.of['H' - 'A']) attn__bind(&w, 'H', 1, &batch, -1);
+    for (i = 0; i < 2; i++) if (!w.of["BH"[i] - 'A']) attn__bind(&w, "BH"[i], 1, &batch, -1);
     ATTN__TRY(attn__check_fields(&w, v, fields + 2, 1, 0, 0, err));
     for (i = 0; i < 4 - v[2].rank; i++) {
-        const int64_t n = ATTN__LETTER(&w, i ? 'H' : 'B');
+        const int64_t n = ATTN__LETTER(&w, "BH"[i]);
         if (n != 1) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(fields + 2, ATTN__T_RANK), batch.texts, 1, n);
     }
     ATTN__RULE(count == 3 || v[3].rank || v[4].rank, ATTN_ERR_NULL, "da", "must be given, or db");
@@ -7429,14 +7428,10 @@ static attn_status attn__check_product(const attn_view *v, const attn__field *fi
 static attn__matmul attn__matmul_of_views(const attn_desc *d, attn_view a, attn_view b, attn_view out, int in_order)
 {
     const attn_view x = attn__view4(a, "bhRC"), y = attn__view4(b, "bhRC"), o = attn__view4(out, "bhRC");
-    attn__array of_x, of_y, of_o;
-    attn__matmul m;
+    attn__matmul m = attn__matmul_of(attn__table(d->isa ? d->isa : (int32_t)attn_best_isa()), attn__array_of(&a, "bhRC"),
+                                     attn__array_of(&b, "bhRC"), attn__array_of(&out, "bhRC"), o.size[2], o.size[3],
+                                     x.size[3]);
     int axis;
-    attn__array_of(&a, "bhRC", &of_x);
-    attn__array_of(&b, "bhRC", &of_y);
-    attn__array_of(&out, "bhRC", &of_o);
-    m = attn__matmul_of(attn__table(d->isa ? d->isa : (int32_t)attn_best_isa()), of_x, of_y, of_o, o.size[2], o.size[3],
-                        x.size[3]);
     for (axis = 0; axis < 2; axis++) {
         m.batch[axis] = x.size[axis] == 1 ? y.size[axis] : x.size[axis];
         m.out_batch[axis] = o.size[axis];
@@ -7491,7 +7486,7 @@ ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out 
                                              size_t *bytes, attn_error *err)
 {
     const attn_view v[3] = {a, b, attn_view_of(out)};
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    ATTN__NOT_NULL(bytes);
     return attn__bmm(v, attn__bmm_fields, 3, 0, options, bytes, err);
 }
 #ifndef ATTN_NO_BACKWARD
@@ -7510,7 +7505,7 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
                                                       attn_error *err)
 {
     const attn_view v[5] = {a, b, d_out, attn_view_of(da), attn_view_of(db)};
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    ATTN__NOT_NULL(bytes);
     return attn__bmm(v, attn__bmm_grad_fields, 5, 0, options, bytes, err);
 }
 #endif
@@ -7586,8 +7581,7 @@ static int attn__mha_input(const attn_mha_desc *desc, int which)
 }
 
 /* All that a call has but the contents; d: its options without q, k, v and out. */
-static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d,
-                                          attn_error *err)
+static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d, attn_error *err)
 {
 #define ATTN__FROM(rule) {rule, "", 0, 0, 0, 0}
     static const attn__field heads_of = ATTN__FROM("must equal heads"), heads_kv_of = ATTN__FROM("must equal heads_kv"),
@@ -7684,20 +7678,6 @@ static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc
 }
 
 #endif
-/* All rules of a call, and of its gradients: against what they belong to, and against everything else. */
-ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
-                                                  const attn_desc *d, int flags, attn_error *err)
-{
-    attn__walk w;
-    attn__walk_begin(&w, flags);
-    ATTN__TRY(attn__mha_check_fields(&w, desc, d, err));
-#ifndef ATTN_NO_BACKWARD
-    if (grad) ATTN__TRY(attn__mha_check_grad(&w, desc, grad, d, err));
-#endif
-    (void)grad;
-    return ATTN_OK;
-}
-
 /* [B,S,heads*size] as [B,heads,S,size]. The stride may wrap around where there is no element: no check bounds the strides
    then, and none is used. */
 static attn_view attn__split_heads(attn_view v, int64_t heads)
@@ -7736,18 +7716,24 @@ static void attn__mha_resolve_gradient(attn__mha_call *a)
     a->dy[3] = a->grad->d_out;
 }
 #endif
-static attn_status attn__mha_resolve(attn__mha_call *a, int flags, attn_error *err)
+ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags, attn_error *err)
 {
     const attn_mha_desc *desc = a->desc;
     const attn__field *f = attn__mha_fields;
+    attn__walk w;
     int i;
-    ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
+    ATTN__NOT_NULL(desc);
     ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
     a->flags = flags;
     if (desc->attention) a->attention = *desc->attention;
     attn__make_absent(&a->attention, ATTN__OPERAND);
     ATTN__ZERO(&a->attention.out, sizeof a->attention.out);
-    ATTN__TRY(attn__mha_check(desc, a->grad, &a->attention, flags, err));
+    attn__walk_begin(&w, flags);
+    ATTN__TRY(attn__mha_check(&w, desc, &a->attention, err));
+#ifndef ATTN_NO_BACKWARD
+    if (a->grad) ATTN__TRY(attn__mha_check_grad(&w, desc, a->grad, &a->attention, err));
+    if (a->grad) ATTN__FIND_PLACE(attn__mha_grad_place(a->grad, a, err));
+#endif
     a->heads_kv = desc->heads_kv ? desc->heads_kv : desc->heads;
     for (i = 0; i < 4; i++) a->w[i] = attn__view_in(desc, &f[ATTN__H_w_query + i]);
     for (i = 0; i < 3; i++) {
@@ -7758,7 +7744,6 @@ static attn_status attn__mha_resolve(attn__mha_call *a, int flags, attn_error *e
     if (a->w[3].rank || a->grad) a->x[3] = attn__inside(a->x[0].size[0], a->x[0].size[1],
                                                         attn__mul64(desc->heads, a->w[2].size[0] / a->heads_kv));
 #ifndef ATTN_NO_BACKWARD
-    if (a->grad) ATTN__FIND_PLACE(attn__mha_grad_place(a->grad, a, err));
     if (a->grad) attn__mha_resolve_gradient(a);
 #endif
     return ATTN_OK;
@@ -7770,18 +7755,19 @@ static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *e
     const attn__fp_state saved = attn__fp_enter();
     const struct attn_grad *g = NULL;
     attn_desc *d = &a->attention;
+    const int64_t heads = a->desc->heads, heads_kv = a->heads_kv;
     attn_status st;
-    d->q = attn__split_heads(a->y[0], a->desc->heads);
-    d->k = attn__split_heads(a->y[1], a->heads_kv);
-    d->v = attn__split_heads(a->y[2], a->heads_kv);
-    d->out = attn__written(attn__split_heads(a->x[3].rank ? a->x[3] : a->y[3], a->desc->heads));
+    d->q = attn__split_heads(a->y[0], heads);
+    d->k = attn__split_heads(a->y[1], heads_kv);
+    d->v = attn__split_heads(a->y[2], heads_kv);
+    d->out = attn__written(attn__split_heads(a->x[3].rank ? a->x[3] : a->y[3], heads));
 #ifndef ATTN_NO_BACKWARD
     if (a->grad) d->stats = attn__written(a->stats);
     if (backward) {
-        a->gradient.d_out = attn__split_heads(a->dx[3].rank ? a->dx[3] : a->dy[3], a->desc->heads);
-        a->gradient.dq = attn__written(attn__split_heads(a->dy[0], a->desc->heads));
-        a->gradient.dk = attn__written(attn__split_heads(a->dy[1], a->heads_kv));
-        a->gradient.dv = attn__written(attn__split_heads(a->dy[2], a->heads_kv));
+        a->gradient.d_out = attn__split_heads(a->dx[3].rank ? a->dx[3] : a->dy[3], heads);
+        a->gradient.dq = attn__written(attn__split_heads(a->dy[0], heads));
+        a->gradient.dk = attn__written(attn__split_heads(a->dy[1], heads_kv));
+        a->gradient.dv = attn__written(attn__split_heads(a->dy[2], heads_kv));
         g = &a->gradient;
     }
 #endif
@@ -7856,11 +7842,9 @@ static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn
 static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace, attn_error *err)
 {
     attn__mha_call *a = (attn__mha_call *)call;
-    attn__map m;
+    attn__map m = {attn__align(workspace), 0};
     int i;
     (void)d;
-    m.base = attn__align(workspace);
-    m.bytes = 0;
     attn__mha_take(&m, a);
     a->inner = m.base + m.bytes;
     for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer(a, i, err));
@@ -7877,7 +7861,7 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
                              attn_error *err)
 {
     attn__mha_call a;
-    attn__map m;
+    attn__map m = {NULL, 0};
     int64_t inner = 0, total;
     int i;
     ATTN__ZERO(&a, sizeof a);
@@ -7893,8 +7877,6 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
         ATTN__TRY(attn__mha_plan(&a, i, err));
         inner = attn__max(inner, (int64_t)a.plan.workspace_bytes);
     }
-    m.base = NULL;
-    m.bytes = 0;
     attn__mha_take(&m, &a);
     total = attn__add64(attn__add64(m.bytes, inner), 2 * ATTN__ALIGN);
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query",
@@ -7905,20 +7887,20 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
 ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err) { return attn__mha(desc, NULL, NULL, err); }
 ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err)
 {
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
+    ATTN__NOT_NULL(bytes);
     return attn__mha(desc, NULL, bytes, err);
 }
 #ifndef ATTN_NO_BACKWARD
 ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err)
 {
-    ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
+    ATTN__NOT_NULL(grad);
     return attn__mha(desc, grad, NULL, err);
 }
 ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
                                                       size_t *bytes, attn_error *err)
 {
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
+    ATTN__NOT_NULL(bytes);
+    ATTN__NOT_NULL(grad);
     return attn__mha(desc, grad, bytes, err);
 }
 #endif
@@ -8852,6 +8834,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__TRY
 #undef ATTN__HALF
 #undef ATTN__FIND_PLACE
+#undef ATTN__NOT_NULL
 #undef ATTN__PLACE_HOST
 #undef ATTN__PLACE_DEVICE
 #undef ATTN__UNROLL

@@ -1,4 +1,4 @@
-/* attn.h - v0.2.0 - attention for C in one header - MIT or Unlicense, at your choice (end of file)
+/* attn.h - v0.3.0 - attention for C in one header - MIT or Unlicense, at your choice (end of file)
    SPDX-License-Identifier: MIT OR Unlicense
 
    A complete program (cc -O2 demo.c -lm):
@@ -36,7 +36,7 @@
        >>platform   compilers, instruction sets              >>driver          tiles, masks, chunks, heads, merging
        >>math       exp, log, tanh, fused multiply-add       >>public          the functions of the API
        >>kernels-scalar  the specification                   >>backward        gradients
-       >>kernels-avx2  >>kernels-avx512  the same bits       >>heatmap         pictures
+       >>kernels-vector  the same bits, for every width      >>heatmap         pictures
        >>dispatch   which kernels run                        >>tail            clean-up, licences
 
    SHAPES    Letters used throughout:  B batch, H heads, Hkv key/value heads (H % Hkv == 0; query head h reads key head
@@ -83,13 +83,17 @@
              are reentrant: there is no mutable global, no init call.
 
    ERRORS    Every call returns a status, and fills *err (may be NULL) with the field, the rule and the two numbers. On
-             error no output byte has been written. Checks are always on. A parameter of another score (sigma with DOT,
-             positions without ATTN_ALIGN_POSITIONS, ...) is an error; numbers whose flag is 0 are not looked at. An
-             output must not overlap an input or another output; views that interleave, as the slots of a packed array
+             error no output byte has been written. Checks are always on. What is set and cannot count is an error: a
+             parameter of another score (sigma with DOT), positions without ATTN_ALIGN_POSITIONS, window_left without
+             window, weights_after_dropout without weights, data in a view of rank 0. Only seed, dropout_origin, align
+             and weights_after_dropout may stand where dropout, or what uses positions, is off. An output must not overlap an input or another output; views that interleave, as the slots of a packed array
              do, are told apart.
 
    BINDINGS  cc -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h -o libattn.so -lm  makes a library. Enums are passed
-             as int. Structures may grow at their end: a binding must find attn_version()/100 as it was written for.
+             as int. attn_desc, attn_grad, attn_mha_desc, attn_mha_grad and attn_heatmap may grow at their end; their
+             first field, struct_bytes, says how much the caller has: its own sizeof, so that any later library takes
+             it (what the caller lacks counts as 0; what the library does not know must be 0), or 0, where header and
+             library are of one version. The other structures keep their sizes. attn_layout() tells all offsets.
 
    MACROS    define before the include; "impl" = in the file with ATTN_IMPLEMENTATION, "all" = the same in every file
        ATTN_IMPLEMENTATION    impl  compile the implementation here
@@ -99,7 +103,9 @@
        ATTN_MALLOC(n), ATTN_FREE(p)    impl  both or neither; default malloc, free
        ATTN_NO_LIBC           impl  call no C library (compilers may still emit memcpy, memmove, memset, memcmp). Calls
                                     without workspace and allocator then need ATTN_MALLOC and ATTN_FREE
-       ATTN_NO_SIMD, ATTN_NO_AVX2, ATTN_NO_AVX512    impl  leave kernels out (without AVX2 no AVX-512)
+       ATTN_NO_SIMD, ATTN_NO_AVX2, ATTN_NO_AVX512    impl  leave kernels out
+       ATTN_FILE              impl  this file's name in quotes, for #include: it reads itself again for each instruction
+                                    set. Only where the compiler cannot tell it (no __FILE_NAME__) and it is not attn.h
        ATTN_NO_HEATMAP        all   leave the pictures out
        ATTN_NO_BACKWARD       all   leave the gradients out
        ATTN_CUDA              impl  arrays may lie on a device; needs attn_cuda.cuh, compiled in a .cu file
@@ -111,7 +117,7 @@
 #define ATTN_H_INCLUDED
 
 #define ATTN_VERSION_MAJOR 0
-#define ATTN_VERSION_MINOR 2
+#define ATTN_VERSION_MINOR 3
 #define ATTN_VERSION_PATCH 0
 #define ATTN_VERSION_NUMBER (ATTN_VERSION_MAJOR*10000 + ATTN_VERSION_MINOR*100 + ATTN_VERSION_PATCH)
 
@@ -126,6 +132,12 @@
 #  else
 #    define ATTN_DEF extern
 #  endif
+#endif
+
+#if defined(__cplusplus) && __cplusplus >= 201402L
+#  define ATTN__0 = {}          /* so that {}, {0} and designators leave no member of a descriptor unset in C++ either */
+#else
+#  define ATTN__0
 #endif
 
 #ifdef __cplusplus
@@ -166,6 +178,7 @@ typedef struct attn_error {
     int64_t     got, want;      /* the offending number and the one it was held against, where there are two */
     int32_t     has_numbers;    /* nonzero: got and want mean something */
     int32_t     cuda;           /* the cudaError_t of ATTN_ERR_CUDA, else 0 */
+    int64_t     reserved[4];    /* 0; room for later versions, so that the size stays */
 } attn_error;
 
 /* ---- views: where data lies and how big it is. Data, sizes and strides, nothing else; cheap to copy.
@@ -250,11 +263,13 @@ typedef enum attn_score {
 } attn_score;
 
 typedef enum attn_align {       /* p[b,i], the position of query i among the keys; causal, window and ALiBi use it */
-    ATTN_ALIGN_TOP_LEFT = 0,    /* p = i */
+    ATTN_ALIGN_UNSET = 0,       /* p = i where Sq == Sk; else causal, a bounded window and ALiBi need one of the others,
+                                   for a forgotten choice there is a decode that is wrong without a word */
     ATTN_ALIGN_BOTTOM_RIGHT,    /* p = i + len_k - len_q: the last query sits at the last key (decode, chunked prefill).
                                    len_k: key_lengths (per query where so given), else Sk; len_q: query_lengths,
                                    else Sq */
     ATTN_ALIGN_POSITIONS,       /* p = positions[b] + i, or positions[b,i]; may be negative or beyond Sk */
+    ATTN_ALIGN_TOP_LEFT,        /* p = i, whatever Sq and Sk are */
     ATTN_ALIGN_COUNT
 } attn_align;
 
@@ -265,8 +280,12 @@ typedef enum attn_empty {       /* a row without an allowed key, or without mass
     ATTN_EMPTY_COUNT
 } attn_empty;                   /* lse is -inf under all three; none applies where a finite sink gives the row mass */
 
-typedef enum attn_isa {         /* instruction sets, weakest first; all compute the same bits */
-    ATTN_ISA_AUTO = 0, ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_COUNT
+#define ATTN_ISA_LIST(X) X(AUTO, "auto") X(SCALAR, "scalar") X(AVX2, "avx2") X(AVX512, "avx512")
+typedef enum attn_isa {         /* instruction sets; all compute the same bits */
+#define ATTN_X(name, text) ATTN_ISA_##name,
+    ATTN_ISA_LIST(ATTN_X)
+#undef ATTN_X
+    ATTN_ISA_COUNT
 } attn_isa;
 
 /* ---- hooks */
@@ -294,70 +313,80 @@ typedef struct attn_parallel {
 #define ATTN_UNBOUNDED (-1)     /* for window_left, window_right */
 
 typedef struct attn_desc {
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_desc): see BINDINGS */
+
     /* what attends to what (see SHAPES) */
-    attn_view q, k, v;          /* rank 4. v may be absent when out is */
+    attn_view q ATTN__0, k ATTN__0, v ATTN__0; /* rank 4. v may be absent when out is */
 
     /* results; each may be absent, but not all. f32 */
-    attn_out  out;              /* [B,H,Sq,Dv] */
-    attn_out  lse;              /* [B,H,Sq]  log-sum-exp: the logarithm of the row's mass; -inf for an empty row */
-    attn_out  weights;          /* [B,H,Sq,Sk]  after softmax, before dropout (but see weights_after_dropout) */
-    attn_out  scores;           /* [B,H,Sq,Sk]  raw, scale included. All Sk keys, masks or not: reads them all */
-    attn_out  scores_softcap;   /* [B,H,Sq,Sk]  after softcap. Likewise all keys */
-    attn_out  scores_masked;    /* [B,H,Sq,Sk]  after bias, ALiBi and masks; an excluded entry is -inf */
+    attn_out out ATTN__0;               /* [B,H,Sq,Dv] */
+    attn_out lse ATTN__0;               /* [B,H,Sq]  log-sum-exp: the logarithm of the row's mass; -inf for an empty
+                                           row */
+    attn_out weights ATTN__0;           /* [B,H,Sq,Sk]  after softmax, before dropout (but see weights_after_dropout) */
+    attn_out scores ATTN__0;            /* [B,H,Sq,Sk]  raw, scale included. All Sk keys, masks or not: reads them
+                                           all */
+    attn_out scores_softcap ATTN__0;    /* [B,H,Sq,Sk]  after softcap. Likewise all keys */
+    attn_out scores_masked ATTN__0;     /* [B,H,Sq,Sk]  after bias, ALiBi and masks; an excluded entry is -inf */
 
     /* score */
-    int32_t   score;            /* attn_score */
-    int32_t   scale_set;        /* nonzero: use `scale` as it is, even 0. Zero: scale 0 means the default */
-    float     scale;            /* default 1/sqrt(D) for SCALED_DOT, else 1. An error for the distance kernels */
-    float     sigma;            /* width of the distance kernels, 1e-18..1e18; 0 = 1 */
-    attn_view sigma_per_head;   /* [H]; instead of sigma */
-    attn_view bilinear;         /* M [Dq,Dk] or per head [H,Dq,Dk]; here q and k may differ in D */
-    attn_view w_q, w_k;         /* W_q [h,Dq], W_k [h,Dk], or per head [H,h,.]; absent = identity (then D = h) */
-    attn_view w_v;              /* [h] or [H,h] */
-    attn_view hidden_bias;      /* b [h] or [H,h]; absent = 0 */
-    attn_view given_scores;     /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN; sizes are read from here, q and k stay absent */
+    int32_t score ATTN__0;              /* attn_score */
+    int32_t scale_set ATTN__0;          /* nonzero: use `scale` as it is, even 0. Zero: scale 0 means the default */
+    float scale ATTN__0;                /* default 1/sqrt(D) for SCALED_DOT, else 1. An error for the distance
+                                           kernels */
+    float sigma ATTN__0;                /* width of the distance kernels, 1e-18..1e18; 0 = 1 */
+    attn_view sigma_per_head ATTN__0;   /* [H]; instead of sigma */
+    attn_view bilinear ATTN__0;         /* M [Dq,Dk] or per head [H,Dq,Dk]; here q and k may differ in D */
+    attn_view w_q ATTN__0, w_k ATTN__0; /* W_q [h,Dq], W_k [h,Dk], or per head [H,h,.]; absent = identity (then D =
+                                           h) */
+    attn_view w_v ATTN__0;              /* [h] or [H,h] */
+    attn_view hidden_bias ATTN__0;      /* b [h] or [H,h]; absent = 0 */
+    attn_view given_scores ATTN__0;     /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN; sizes are read from here, q and k stay
+                                           absent */
 
     /* what is added to the score */
-    float     softcap;          /* c > 0: s becomes c*tanh(s/c). 0 = off */
-    attn_view bias;             /* f32, rank 1..4, broadcast from the right against [B,H,Sq,Sk] as numpy does */
-    attn_view alibi;            /* slopes [H]: adds -slope*|p - j| (Press et al. 2021) */
-    attn_view sink;             /* [H]: one more logit in the denominator. A row with a finite sink is never empty */
+    float softcap ATTN__0;              /* c > 0: s becomes c*tanh(s/c). 0 = off */
+    attn_view bias ATTN__0;             /* f32, rank 1..4, broadcast from the right against [B,H,Sq,Sk] as numpy does */
+    attn_view alibi ATTN__0;            /* slopes [H]: adds -slope*|p - j| (Press et al. 2021) */
+    attn_view sink ATTN__0;             /* [H]: one more logit in the denominator. A row with a finite sink is never
+                                           empty */
 
     /* which keys a query may attend to: all of these must allow it */
-    attn_view mask;             /* u8, nonzero = may attend; rank 1..4, broadcast from the right: rank 2 is [Sq,Sk],
-                                   rank 3 [H,Sq,Sk]. One per batch entry: [B,1,Sq,Sk]; padding: [B,1,1,Sk] */
-    attn_view key_lengths;      /* i32/i64 [B] or per query [B,Sq]: keys j < length. 0..Sk */
-    attn_view query_lengths;    /* i32/i64 [B]: queries i >= length are empty rows. 0..Sq */
-    int32_t   causal;           /* nonzero: key j is allowed when j <= p */
-    int32_t   align;            /* attn_align: p for causal, window and ALiBi */
-    attn_view positions;        /* i32/i64 [B] (of the first query) or [B,Sq]; with ATTN_ALIGN_POSITIONS only */
-    int32_t   window;           /* nonzero: the two below count */
-    int32_t   empty;            /* attn_empty: rows without a key */
-    int64_t   window_left;      /* p - window_left <= j <= p + window_right; >= 0 or ATTN_UNBOUNDED */
-    int64_t   window_right;
+    attn_view mask ATTN__0;             /* u8, nonzero = may attend; rank 1..4, broadcast from the right: rank 2 is
+                                           [Sq,Sk], rank 3 [H,Sq,Sk]. One per batch entry: [B,1,Sq,Sk]; padding:
+                                           [B,1,1,Sk] */
+    attn_view key_lengths ATTN__0;      /* i32/i64 [B] or per query [B,Sq]: keys j < length. 0..Sk */
+    attn_view query_lengths ATTN__0;    /* i32/i64 [B]: queries i >= length are empty rows. 0..Sq */
+    int32_t causal ATTN__0;             /* nonzero: key j is allowed when j <= p */
+    int32_t align ATTN__0;              /* attn_align: p for causal, window and ALiBi */
+    attn_view positions ATTN__0;        /* i32/i64 [B] (of the first query) or [B,Sq]; with ATTN_ALIGN_POSITIONS only */
+    int32_t window ATTN__0;             /* nonzero: the two below count */
+    int32_t empty ATTN__0;              /* attn_empty: rows without a key */
+    int64_t window_left ATTN__0;        /* p - window_left <= j <= p + window_right; >= 0 or ATTN_UNBOUNDED */
+    int64_t window_right ATTN__0;
 
     /* dropout of the weights: keep with probability 1-p, scale by 1/(1-p) */
-    float     dropout;          /* p, 0..1 */
-    int32_t   weights_after_dropout;    /* nonzero: `weights` are returned after dropout */
-    uint64_t  seed;             /* the mask is a function of seed and the absolute (b,h,i,j), of nothing else */
-    int64_t   dropout_origin[4];/* absolute (b,h,i,j) of this call's first element */
+    float dropout ATTN__0;              /* p, 0..1 */
+    int32_t weights_after_dropout ATTN__0; /* nonzero: `weights` are returned after dropout */
+    uint64_t seed ATTN__0;              /* the mask is a function of seed and the absolute (b,h,i,j), of nothing else */
+    int64_t dropout_origin[4] ATTN__0;  /* absolute (b,h,i,j) of this call's first element */
 
     /* how to run */
-    int32_t   isa;              /* attn_isa; forced, or an error where the CPU lacks it. For tests and benchmarks */
-    int32_t   reserved;         /* 0 */
-    void     *workspace;        /* attn_workspace_size bytes, any alignment; NULL: one allocation */
-    size_t    workspace_bytes;
-    attn_allocator allocator;
-    attn_parallel  parallel;
+    int32_t isa ATTN__0;                /* attn_isa; forced, or an error where the CPU lacks it. For tests and
+                                           benchmarks */
+    int32_t reserved ATTN__0;           /* 0 */
+    void *workspace ATTN__0;            /* attn_workspace_size bytes, any alignment; NULL: one allocation */
+    size_t workspace_bytes ATTN__0;
+    attn_allocator allocator ATTN__0;
+    attn_parallel parallel ATTN__0;
 
     /* one more result */
-    attn_out  stats;            /* [B,H,Sq,2]  each row's maximum score and its sum of e^(score - maximum), without the
-                                   sink: what attn_backward needs to have the weights again exactly. -inf and 0 for a
-                                   row without mass */
+    attn_out stats ATTN__0;             /* [B,H,Sq,2]  each row's maximum score and its sum of e^(score - maximum),
+                                           without the sink: what attn_backward needs to have the weights again
+                                           exactly. -inf and 0 for a row without mass */
 
     /* with ATTN_CUDA */
-    void     *stream;           /* the cudaStream_t of a call whose arrays lie on a device; NULL: the default stream.
-                                   isa and parallel do not count there */
+    void *stream ATTN__0;               /* the cudaStream_t of a call whose arrays lie on a device; NULL: the default
+                                           stream. isa and parallel do not count there */
 } attn_desc;
 
 /* ---- gradients, described (ATTN_NO_BACKWARD leaves them out; attn_backward below says what they are) */
@@ -370,22 +399,27 @@ typedef enum attn_grad_bit {    /* for `accumulate`: one bit per gradient, in th
 } attn_grad_bit;
 
 typedef struct attn_grad {
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_grad) */
+
     /* gradients of a loss with respect to the forward's results; each may be absent, but not all */
-    attn_view d_out;            /* [B,H,Sq,Dv] */
-    attn_view d_weights;        /* [B,H,Sq,Sk]  of the weights as they were returned (see weights_after_dropout) */
-    attn_view d_lse;            /* [B,H,Sq] */
+    attn_view d_out ATTN__0;            /* [B,H,Sq,Dv] */
+    attn_view d_weights ATTN__0;        /* [B,H,Sq,Sk]  of the weights as they were returned (see
+                                           weights_after_dropout) */
+    attn_view d_lse ATTN__0;            /* [B,H,Sq] */
 
     /* results: with respect to what went in; each may be absent, but not all. Shaped like what they belong to */
-    attn_out  dq, dk, dv;
-    attn_out  d_given_scores;   /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN */
-    attn_out  d_bias;           /* summed over the axes along which the bias was broadcast, of size 1 or missing (not
-                                   where it has stride 0 on an axis of full size) */
-    attn_out  d_bilinear, d_w_q, d_w_k, d_w_v, d_hidden_bias;   /* with or without the head axis, as the parameter */
-    attn_out  d_sigma;          /* [1], or [H] with sigma_per_head */
-    attn_out  d_scale;          /* [1]  of the scale that was used */
-    attn_out  d_sink, d_alibi;  /* [H] */
-    uint32_t  accumulate;       /* ATTN_GRAD_x bits: these are added to what the outputs hold, the others written */
-    int32_t   reserved;         /* 0 */
+    attn_out dq ATTN__0, dk ATTN__0, dv ATTN__0;
+    attn_out d_given_scores ATTN__0;    /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN */
+    attn_out d_bias ATTN__0;            /* summed over the axes along which the bias was broadcast, of size 1 or
+                                           missing (not where it has stride 0 on an axis of full size) */
+    attn_out d_bilinear ATTN__0, d_w_q ATTN__0, d_w_k ATTN__0, d_w_v ATTN__0, d_hidden_bias ATTN__0; /* with or
+                                           without the head axis, as the parameter */
+    attn_out d_sigma ATTN__0;           /* [1], or [H] with sigma_per_head */
+    attn_out d_scale ATTN__0;           /* [1]  of the scale that was used */
+    attn_out d_sink ATTN__0, d_alibi ATTN__0; /* [H] */
+    uint32_t accumulate ATTN__0;        /* ATTN_GRAD_x bits: these are added to what the outputs hold, the others
+                                           written */
+    int32_t reserved ATTN__0;           /* 0 */
 } attn_grad;
 #endif
 
@@ -518,13 +552,14 @@ ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out 
    and out; may be NULL; isa, parallel, allocator and workspace (attn_mha_workspace_size bytes) of the whole come from
    there too. The same bits as attn_bmm, + bias, attn_forward, attn_bmm. With a key cache: call those instead. */
 typedef struct attn_mha_desc {
-    attn_view query, key, value;
-    attn_view w_query, w_key, w_value, w_result;
-    attn_view b_query, b_key, b_value, b_result;
-    attn_out  out;
-    int64_t   heads;            /* H, required */
-    int64_t   heads_kv;         /* Hkv; 0 = H */
-    const attn_desc *attention;
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_desc) */
+    attn_view query ATTN__0, key ATTN__0, value ATTN__0;
+    attn_view w_query ATTN__0, w_key ATTN__0, w_value ATTN__0, w_result ATTN__0;
+    attn_view b_query ATTN__0, b_key ATTN__0, b_value ATTN__0, b_result ATTN__0;
+    attn_out out ATTN__0;
+    int64_t heads ATTN__0;              /* H, required */
+    int64_t heads_kv ATTN__0;           /* Hkv; 0 = H */
+    const attn_desc *attention ATTN__0;
 } attn_mha_desc;
 ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err);
 ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
@@ -534,14 +569,15 @@ ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *
    Where key is absent in `desc`, dkey must be too, and its gradient is added to dquery; so value's to dkey, or where
    that stands in, to dquery. */
 typedef struct attn_mha_grad {
-    attn_view d_out;            /* [B,Sq,Eo] */
-    attn_out  dquery, dkey, dvalue;                     /* results; each may be absent, but not all */
-    attn_out  dw_query, dw_key, dw_value, dw_result;
-    attn_out  db_query, db_key, db_value, db_result;
-    const attn_grad *attention; /* may be NULL; else d_weights, d_lse and all results but dq, dk, dv count, with their
-                                   bits of accumulate */
-    uint32_t  accumulate;       /* 1 << n: the n-th result of the eleven above is added to, not written */
-    int32_t   reserved;         /* 0 */
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_grad) */
+    attn_view d_out ATTN__0;            /* [B,Sq,Eo] */
+    attn_out dquery ATTN__0, dkey ATTN__0, dvalue ATTN__0; /* results; each may be absent, but not all */
+    attn_out dw_query ATTN__0, dw_key ATTN__0, dw_value ATTN__0, dw_result ATTN__0;
+    attn_out db_query ATTN__0, db_key ATTN__0, db_value ATTN__0, db_result ATTN__0;
+    const attn_grad *attention ATTN__0; /* may be NULL; else d_weights, d_lse and all results but dq, dk, dv count,
+                                           with their bits of accumulate */
+    uint32_t accumulate ATTN__0;        /* 1 << n: the n-th result of the eleven above is added to, not written */
+    int32_t reserved ATTN__0;           /* 0 */
 } attn_mha_grad;
 ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err);
 ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
@@ -557,10 +593,13 @@ ATTN_DEF attn_isa    attn_best_isa(void);                          /* what ATTN_
 ATTN_DEF const char *attn_isa_string(attn_isa isa);                /* "avx2" */
 ATTN_DEF const char *attn_score_string(attn_score score);          /* "scaled dot product" */
 ATTN_DEF int32_t     attn_version(void);                           /* compare with ATTN_VERSION_NUMBER */
-/* The library's own elementary functions, exactly as the kernels use them (0 = exp, 1 = log, 2 = tanh): y[i] = f(x[i]).
-   exp below 2^-126 is 0.
-   isa as in the descriptor. x and y may be the same array. */
-ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y, int64_t n, attn_isa isa);
+/* The layout of all structures, for bindings to be checked against or generated from: a line "attn_desc 2112" with each
+   structure's size, then a line "    causal 1792 4" with the offset and the size of each of its fields. As attn_explain. */
+ATTN_DEF size_t      attn_layout(char *text, size_t size);
+/* The library's own elementary functions, exactly as the kernels use them: y[i] = f(x[i]). exp below 2^-126 is 0. isa as
+   in the descriptor. x and y may be the same array. */
+typedef enum attn_function { ATTN_EXP = 0, ATTN_LOG, ATTN_TANH, ATTN_FUNCTION_COUNT } attn_function;
+ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa);
 
 /* ---- pictures (ATTN_NO_HEATMAP leaves them out) */
 #ifndef ATTN_NO_HEATMAP
@@ -590,25 +629,28 @@ typedef enum attn_terminal {
    stay square. A terminal line is as long as a row of panels: view panels as [n,1,rows,cols] to have them below each
    other. Tick labels stand on the outer panels only. */
 typedef struct attn_heatmap {
-    attn_view   values;         /* f32 or u8; [rows,cols], or [panel cols, rows, cols] (one row of panels), or
-                                   [panel rows, panel cols, rows, cols], as d2l's show_heatmaps. Any strides.
-                                   The weights [B,H,Sq,Sk] are B rows of H panels as they are */
-    const attn_desc *mask_of;   /* instead of values' data: draw this descriptor's mask; values carries only the sizes
-                                   [B,H,Sq,Sk] (rank 4, data NULL, u8) */
-    const char *title;          /* above all; strings are UTF-8 and escaped as needed; NULL = none */
-    const char *x_label;        /* axis titles: "Keys" */
-    const char *y_label;        /* "Queries" */
-    const char *const *x_ticks; /* [cols] labels of the columns; NULL = their numbers */
-    const char *const *y_ticks; /* [rows] labels of the rows */
-    const char *const *panel_titles;    /* [panel rows * panel cols]; NULL = none */
-    int32_t     colormap;       /* attn_colormap; low is light in REDS and GREY. NaN has a colour of its own */
-    int32_t     range_set;      /* nonzero: colours run from range_min to range_max; else over the finite data */
-    float       range_min, range_max;
-    int32_t     width, height;  /* of the whole picture in pixels (SVG, PPM); 0 = from the number of cells */
-    int32_t     ticks_on_top;   /* nonzero: column labels above, not below */
-    int32_t     no_colorbar;    /* nonzero: leave the colour bar out */
-    int32_t     numbers;        /* nonzero: print the values in the cells (SVG; terminal with ASCII always shades) */
-    int32_t     terminal;       /* attn_terminal, for attn_heatmap_ansi */
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_heatmap) */
+    attn_view values ATTN__0;           /* f32 or u8; [rows,cols], or [panel cols, rows, cols] (one row of panels),
+                                           or [panel rows, panel cols, rows, cols], as d2l's show_heatmaps. Any
+                                           strides. The weights [B,H,Sq,Sk] are B rows of H panels as they are */
+    const attn_desc *mask_of ATTN__0;   /* instead of values' data: draw this descriptor's mask; values carries only
+                                           the sizes [B,H,Sq,Sk] (rank 4, data NULL, u8) */
+    const char *title ATTN__0;          /* above all; strings are UTF-8 and escaped as needed; NULL = none */
+    const char *x_label ATTN__0;        /* axis titles: "Keys" */
+    const char *y_label ATTN__0;        /* "Queries" */
+    const char *const *x_ticks ATTN__0; /* [cols] labels of the columns; NULL = their numbers */
+    const char *const *y_ticks ATTN__0; /* [rows] labels of the rows */
+    const char *const *panel_titles ATTN__0; /* [panel rows * panel cols]; NULL = none */
+    int32_t colormap ATTN__0;           /* attn_colormap; low is light in REDS and GREY. NaN has a colour of its own */
+    int32_t range_set ATTN__0;          /* nonzero: colours run from range_min to range_max; else over the finite
+                                           data */
+    float range_min ATTN__0, range_max ATTN__0;
+    int32_t width ATTN__0, height ATTN__0; /* of the whole picture in pixels (SVG, PPM); 0 = from the number of cells */
+    int32_t ticks_on_top ATTN__0;       /* nonzero: column labels above, not below */
+    int32_t no_colorbar ATTN__0;        /* nonzero: leave the colour bar out */
+    int32_t numbers ATTN__0;            /* nonzero: print the values in the cells (SVG; terminal with ASCII always
+                                           shades) */
+    int32_t terminal ATTN__0;           /* attn_terminal, for attn_heatmap_ansi */
 } attn_heatmap;
 
 /* For a terminal; as a whole SVG file; as a PPM file (P6: cells and colour bar, no text). */
@@ -674,24 +716,14 @@ void    attn__cuda_release(void *block, void *stream);
 #  define ATTN__GNU 0
 #endif
 
-#if (defined(__x86_64__) || defined(_M_X64)) && !defined(__TINYC__)
+#if (defined(__x86_64__) || defined(_M_X64)) && !defined(_M_ARM64EC) && !defined(__arm64ec__) && !defined(__TINYC__)
 #  define ATTN__X64 1
 #else
 #  define ATTN__X64 0
 #endif
 
 /* Vector kernels need no build flag: functions carry their target (gcc, clang), or the compiler needs none (MSVC). */
-#if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX2)
-#  define ATTN__HAVE_AVX2 1
-#else
-#  define ATTN__HAVE_AVX2 0
-#endif
-#if ATTN__HAVE_AVX2 && !defined(ATTN_NO_AVX512)      /* its table holds some of AVX2's functions */
-#  define ATTN__HAVE_AVX512 1
-#else
-#  define ATTN__HAVE_AVX512 0
-#endif
-#if ATTN__HAVE_AVX2
+#if ATTN__X64 && !defined(ATTN_NO_SIMD)
 #  include <immintrin.h>
 #endif
 #if defined(_MSC_VER) && ATTN__X64
@@ -710,20 +742,20 @@ void    attn__cuda_release(void *block, void *stream);
 
 #if ATTN__GNU
 #  define ATTN__NOINLINE        __attribute__((noinline))
+#  define ATTN__COLD            __attribute__((noinline, cold))       /* what leads here is compiled for size */
 #  define ATTN__MAY_ALIAS       __attribute__((may_alias))
-#  define ATTN__INLINE          static inline __attribute__((always_inline))
-#  define ATTN__AVX2            __attribute__((target("avx2,fma")))
-#  define ATTN__AVX512          __attribute__((target("avx512f,avx512dq,fma")))
+#  define ATTN__INLINE          static __inline__ __attribute__((always_inline))
+#  define ATTN__WITH(features)  __attribute__((target(features)))
 #  define ATTN__COPY(to, from, bytes) __builtin_memcpy(to, from, bytes)
 #  define ATTN__ZERO(p, bytes)  __builtin_memset(p, 0, bytes)
 #  define ATTN__PREFETCH(p)     __builtin_prefetch(p)
 #  define ATTN__PREFETCH_FAR(p) __builtin_prefetch(p, 0, 2)     /* not into the innermost cache */
 #else
 #  define ATTN__NOINLINE
+#  define ATTN__COLD
 #  define ATTN__MAY_ALIAS
 #  define ATTN__INLINE          static __inline
-#  define ATTN__AVX2
-#  define ATTN__AVX512
+#  define ATTN__WITH(features)
 #  ifdef ATTN_NO_LIBC
 #    define ATTN__COPY(to, from, bytes) attn__copy(to, from, bytes)
 static void attn__copy(void *to, const void *from, size_t bytes)
@@ -757,12 +789,9 @@ static void attn__copy(void *to, const void *from, size_t bytes)
 #else
 #  define ATTN__UNROLL
 #endif
-/* Keeps gcc from folding one shared vector load into every multiply-add that uses it (a fifth of the speed). */
 #if ATTN__GNU && ATTN__X64
-#  define ATTN__KEEP(v) __asm__("" : "+v"(v))
 #  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))       /* from making it an index of another one */
 #else
-#  define ATTN__KEEP(v) ((void)0)
 #  define ATTN__KEEP_POINTER(p) ((void)0)
 #endif
 
@@ -1098,62 +1127,72 @@ typedef struct attn__additive_gradient {
 } attn__additive_gradient;
 #endif
 
-typedef struct attn__kernels {
-    int32_t width, vecs;        /* floats in a vector; vectors in the widest tile */
-    void (*product)(const attn__product *p);
+/* X(result, name, parameters): the kernels. The struct and each instruction set's table are made from this list. */
+#define ATTN__KERNEL_LIST(X) \
+    X(void, product, (const attn__product *p)) \
     /* Few rows against B's rows: c[r*c_row + j] = sum over k, ascending, of a[k*a_k + r] * b[j*b_row + k], j < columns.
        Lanes are keys, turned on the way. Up to ATTN__FEW rows; a_k is `width`: so many floats
-       can be read there. c has room for whole vectors. a_row, vecs, kind and onto do not count */
-    void (*dots)(const attn__product *p, int64_t columns);
-    /* s = scale * (w_sum - 2 sum_u w_u / (1 + query_u key_u)), four terms over a common denominator */
-    void (*additive)(const attn__additive *p);
-    /* s = scale * sum_u w_u tanh(query_u + key_u), for pairs whose exponentials would overflow */
-    void (*additive_direct)(const attn__additive *p);
+       can be read there. c has room for whole vectors. a_row, vecs, kind and onto do not count */ \
+    X(void, dots, (const attn__product *p, int64_t columns)) \
+    /* s = scale * (w_sum - 2 sum_u w_u / (1 + query_u key_u)), four terms over a common denominator */ \
+    X(void, additive, (const attn__additive *p)) \
+    /* s = scale * sum_u w_u tanh(query_u + key_u), for pairs whose exponentials would overflow */ \
+    X(void, additive_direct, (const attn__additive *p)) \
     /* one chunk's softmax for one vector of lanes: s[j][..] (j0 <= j < j1) becomes e^(s - top); its top and its sum.
-       mark: an excluded entry (-inf) becomes -0 instead of 0 */
-    void (*weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum);
-    /* per lane: running (max, sum) and a chunk's (cmax, csum) -> their union; old and fresh are the two factors */
-    void (*join)(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old, float *fresh);
-    /* o[r][lane] = o*old[lane] + acc*fresh[lane] */
-    void (*merge)(int64_t rows, int64_t ld, float *o, const float *acc, const float *old, const float *fresh);
-    int  (*finite)(const float *x, int64_t n);
-    /* to[c][lane] = scale[lane] * rows[lane][c*stride], all ld lanes */
-    void (*pack)(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n, const float *scale);
-    /* rows[lane][c*stride] = scale[lane] * from[c][lane] for the first `lanes`; a NaN becomes the one NaN */
-    void (*unpack)(float *const *rows, int64_t lanes, int64_t stride, const float *from, int64_t ld, int64_t n,
-                   const float *scale);
-    void (*exp)(const float *x, float *y, int64_t n);          /* full range */
-    void (*log)(const float *x, float *y, int64_t n);
-    void (*tanh)(const float *x, float *y, int64_t n);
-    /* in place: x = cap*tanh(x/cap); keep: -inf stays -inf */
-    void (*softcap)(float *x, int64_t n, float cap, int keep);
+       mark: an excluded entry (-inf) becomes -0 instead of 0 */ \
+    X(void, weigh, (float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)) \
+    /* per lane: running (max, sum) and a chunk's (cmax, csum) -> their union; old and fresh are the two factors */ \
+    X(void, join, (int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old, \
+                   float *fresh)) \
+    /* o[r][lane] = o*old[lane] + acc*fresh[lane] */ \
+    X(void, merge, (int64_t rows, int64_t ld, float *o, const float *acc, const float *old, const float *fresh)) \
+    X(int, finite, (const float *x, int64_t n)) \
+    /* to[c][lane] = scale[lane] * rows[lane][c*stride], all ld lanes */ \
+    X(void, pack, (float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n, const float *scale)) \
+    /* rows[lane][c*stride] = scale[lane] * from[c][lane] for the first `lanes`; a NaN becomes the one NaN */ \
+    X(void, unpack, (float *const *rows, int64_t lanes, int64_t stride, const float *from, int64_t ld, int64_t n, \
+                     const float *scale)) \
+    /* y = exp (function 0), log (1) or tanh (2) of x, over the full range */ \
+    X(void, elementary, (int32_t function, const float *x, float *y, int64_t n)) \
+    /* in place: x = cap*tanh(x/cap); keep: -inf stays -inf. n: a multiple of width */ \
+    X(void, softcap, (float *x, int64_t n, float cap, int keep)) \
     /* in place: a sum of squares becomes the score of a distance kernel; width[lane]: -1/(2 sigma^2) for the Gaussian,
-       else sigma^2 */
-    void (*distance)(float *s, int64_t ld, int64_t n, int32_t score, const float *width);
-    /* s[j][lane] -= slope[lane] * |position[lane] - j| */
-    void (*alibi)(float *s, int64_t ld, int64_t n, const float *slope, const float *position);
-    /* s[j][lane] = -inf unless first[lane] <= j < last[lane] */
-    void (*clip)(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last);
-    /* s[j][lane] += rows[lane][j*stride], but -inf there gives -inf whatever s is; keep: an s of -inf stays too */
-    void (*bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep);
-    /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */
-    void (*exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride);
+       else sigma^2 */ \
+    X(void, distance, (float *s, int64_t ld, int64_t n, int32_t score, const float *width)) \
+    /* s[j][lane] -= slope[lane] * |position[lane] - j| */ \
+    X(void, alibi, (float *s, int64_t ld, int64_t n, const float *slope, const float *position)) \
+    /* s[j][lane] = -inf unless first[lane] <= j < last[lane] */ \
+    X(void, clip, (float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last)) \
+    /* s[j][lane] += rows[lane][j*stride], but -inf there gives -inf whatever s is; keep: an s of -inf stays too */ \
+    X(void, bias, (float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)) \
+    /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */ \
+    X(void, exclude, (float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)) \
     /* y[j] = e^(scale*x[j] - top) * factor, 0 where that is below 2^-126 or scale*x[j] is -inf (even when factor is
-       NaN); y may be x */
-    void (*normalise)(const float *x, float *y, int64_t n, float scale, float top, float factor);
-    /* what weigh computes, for one row of scores scale*x[j] that lie side by side; n: a multiple of ATTN__PARTS */
-    void (*mass)(const float *x, int64_t n, float scale, float *top, float *sum);
-    void (*drop)(const attn__drop *d);
-#ifndef ATTN_NO_BACKWARD
-    void (*grade)(const attn__grade *g);
-    /* sum[lane] = sum over c, ascending, of x[c][lane] y[c][lane] */
-    void (*inner)(const float *x, const float *y, int64_t ld, int64_t n, float *sum);
-    /* to[c] = from[c]*factor, or to[c] + that in one rounding; a NaN becomes the one NaN */
-    void (*deliver)(const float *from, float *to, int64_t n, float factor, int add);
-    void (*additive_gradient)(const attn__additive_gradient *g);
-    /* y[j*row + u] += the tree of part[j][u][0..15], for n keys and four u */
-    void (*fold)(const float *part, int64_t n, float *y, int64_t row);
+       NaN); y may be x */ \
+    X(void, normalise, (const float *x, float *y, int64_t n, float scale, float top, float factor)) \
+    /* what weigh computes, for one row of scores scale*x[j] that lie side by side; n: a multiple of ATTN__PARTS */ \
+    X(void, mass, (const float *x, int64_t n, float scale, float *top, float *sum)) \
+    X(void, drop, (const attn__drop *d)) \
+    ATTN__GRADIENT_KERNELS(X)
+#ifdef ATTN_NO_BACKWARD
+#  define ATTN__GRADIENT_KERNELS(X)
+#else
+#  define ATTN__GRADIENT_KERNELS(X) \
+    X(void, grade, (const attn__grade *g)) \
+    /* sum[lane] = sum over c, ascending, of x[c][lane] y[c][lane] */ \
+    X(void, inner, (const float *x, const float *y, int64_t ld, int64_t n, float *sum)) \
+    /* to[c] = from[c]*factor, or to[c] + that in one rounding; a NaN becomes the one NaN */ \
+    X(void, deliver, (const float *from, float *to, int64_t n, float factor, int add)) \
+    X(void, additive_gradient, (const attn__additive_gradient *g)) \
+    /* y[j*row + u] += the tree of part[j][u][0..15], for n keys and four u */ \
+    X(void, fold, (const float *part, int64_t n, float *y, int64_t row))
 #endif
+
+typedef struct attn__kernels {
+    int32_t isa, width, vecs;   /* attn_isa; floats in a vector; vectors in the widest tile */
+#define ATTN__X(result, name, parameters) result (*name) parameters;
+    ATTN__KERNEL_LIST(ATTN__X)
+#undef ATTN__X
 } attn__kernels;
 
 /* Where a row lies that is only fetched: it may be behind the last one, so no pointer arithmetic. */
@@ -1312,20 +1351,13 @@ static void attn__unpack_scalar(float *const *rows, int64_t lanes, int64_t strid
         for (c = 0; c < n; c++) rows[i][c * stride] = attn__quiet(from[c * ld + i] * scale[i]);
 }
 
-static void attn__exp_scalar(const float *x, float *y, int64_t n)
+static void attn__elementary_scalar(int32_t function, const float *x, float *y, int64_t n)
 {
     int64_t i;
-    for (i = 0; i < n; i++) y[i] = attn__exp_full(x[i]);
-}
-static void attn__log_scalar(const float *x, float *y, int64_t n)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) y[i] = attn__log(x[i]);
-}
-static void attn__tanh_scalar(const float *x, float *y, int64_t n)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) y[i] = attn__tanh(x[i]);
+    for (i = 0; i < n; i++)
+        if (function == 0) y[i] = attn__exp_full(x[i]);
+        else if (function == 1) y[i] = attn__log(x[i]);
+        else y[i] = attn__tanh(x[i]);
 }
 
 static void attn__softcap_scalar(float *x, int64_t n, float cap, int keep)
@@ -1518,147 +1550,278 @@ static void attn__fold_scalar(const float *part, int64_t n, float *y, int64_t ro
 }
 #endif
 
-static const attn__kernels attn__table_scalar = {
-    1, 8, attn__product_scalar, attn__dots_scalar, attn__additive_scalar, attn__additive_direct_scalar,
-    attn__weigh_scalar, attn__join_scalar, attn__merge_scalar, attn__finite_scalar, attn__pack_scalar,
-    attn__unpack_scalar, attn__exp_scalar, attn__log_scalar, attn__tanh_scalar, attn__softcap_scalar,
-    attn__distance_scalar, attn__alibi_scalar, attn__clip_scalar, attn__bias_scalar, attn__exclude_scalar,
-    attn__normalise_scalar, attn__mass_scalar, attn__drop_scalar
-#ifndef ATTN_NO_BACKWARD
-    , attn__grade_scalar, attn__inner_scalar, attn__deliver_scalar, attn__additive_gradient_scalar, attn__fold_scalar
-#endif
-};
+#define ATTN__X(result, name, parameters) , attn__##name##_scalar
+static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KERNEL_LIST(ATTN__X)};
+#undef ATTN__X
 
-/* ------------------------------------------------------------------------------------------------ >>kernels-avx2
-   8 lanes. Adds, subtractions and multiplications are operators where the compiler has them for vectors: those obey the
-   arithmetic pragmas of >>platform, intrinsics from a header that was parsed under -ffast-math do not. */
-#if ATTN__HAVE_AVX2
+#define ATTN__IN_THE_MIDDLE     /* of the first reading; what lies between is for the others */
+#endif
+
+/* ---------------------------------------------------------------------------------------------- >>kernels-vector
+   The vector kernels, written once over a vocabulary. >>dispatch has this file read again per instruction set, with
+   ATTN__LANES floats to a vector: of that reading only this section counts. First the vocabulary:
+       VEC, MASK                  LANES floats (or 32 bits each); a truth value for each lane
+       V(name)                    the name of a function in this reading
+       VECS, SUMS                 vectors in the widest tile; running sums that a product keeps in registers
+       LOAD, STORE                at any address;  BROADCAST(p), ALL(x), ALL_BITS(n): the same in every lane
+       ADD, SUB, MUL, DIV, SQRT   FMA(a, b, c) is a*b + c, rounded once
+       MIN, MAX                   b where a or b is NaN
+       LESS, AT_MOST, SAME, UNORDERED, SAME_BITS, ABOVE (signed integers), NEGATIVE (the sign bit)    -> MASK
+       EITHER, ANY                of masks: lane by lane; is one set?
+       PICK(x, y, m)              y where m is set, else x;  CLEAR(x, m): 0 where it is
+       AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), MOST_BITS (the larger unsigned integer), TO_FLOATS (of
+                                  integers), LOAD_BYTES (LANES bytes, each widened to 32 bits)
+       MULTIPLY_EVEN, ODD, EVENS  64-bit products of even lanes; the odd lanes moved there; even lanes of both, by turns
+       KEEP(x)                    in a register: gcc folds a load into each multiply-add that uses it, a fifth slower
+       HELPER, KERNEL             how a function begins;  V(transpose): LANES vectors, rows to columns
+   ADD to DIV are operators where the compiler has them for vectors: those obey the arithmetic pragmas of >>platform,
+   intrinsics from a header that was parsed under -ffast-math do not. */
+#ifdef ATTN__LANES
+#define ATTN__READ 300          /* the version of this text */
+#if ATTN__LANES == 8
+#  define ATTN__V(name)         attn__##name##_avx2
+#  define ATTN__ISA             ATTN_ISA_AVX2
+#  define ATTN__HELPER          ATTN__INLINE ATTN__WITH("avx2,fma")
+#  define ATTN__KERNEL          static ATTN__WITH("avx2,fma")
+#  define ATTN__MM(name)        _mm256_##name
+#  define ATTN__VEC             __m256
+#  define ATTN__MASK            __m256              /* the sign bit of each lane */
+#  define ATTN__VECS            3
+#  define ATTN__SUMS            12
+#  define ATTN__REGISTER        "x"
+#  define ATTN__MASK_REGISTER   "=x"
+#  define ATTN__INTS(x)         _mm256_castps_si256(x)
+#  define ATTN__FLOATS(x)       _mm256_castsi256_ps(x)
+#  define ATTN__AND(a, b)       ATTN__FLOATS(_mm256_and_si256(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__XOR(a, b)       ATTN__FLOATS(_mm256_xor_si256(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__COMPARE(a, b, how) _mm256_cmp_ps(a, b, how)
+#  define ATTN__SAME_BITS(a, b) ATTN__FLOATS(_mm256_cmpeq_epi32(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__ABOVE(a, b)     ATTN__FLOATS(_mm256_cmpgt_epi32(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__NEGATIVE(x)     (x)
+#  define ATTN__EITHER(m, n)    _mm256_or_ps(m, n)
+#  define ATTN__ANY(m)          (_mm256_movemask_ps(m) != 0)
+#  define ATTN__BROADCAST(p)    _mm256_broadcast_ss(p)
+#  define ATTN__PICK(x, y, m)   _mm256_blendv_ps(x, y, m)
+#  define ATTN__CLEAR(x, m)     _mm256_andnot_ps(m, x)
+#  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
+#  define ATTN__EVENS(a, b)     _mm256_blend_ps(a, ATTN__FLOATS(_mm256_slli_epi64(ATTN__INTS(b), 32)), 0xaa)
+#elif ATTN__LANES == 16
+#  define ATTN__V(name)         attn__##name##_avx512
+#  define ATTN__ISA             ATTN_ISA_AVX512
+#  define ATTN__HELPER          ATTN__INLINE ATTN__WITH("avx512f,avx512dq,fma")
+#  define ATTN__KERNEL          static ATTN__WITH("avx512f,avx512dq,fma")
+#  define ATTN__MM(name)        _mm512_##name
+#  define ATTN__VEC             __m512
+#  define ATTN__MASK            __mmask16
+#  define ATTN__VECS            4
+#  define ATTN__SUMS            24
+#  define ATTN__REGISTER        "v"
+#  define ATTN__MASK_REGISTER   "=Yk"
+#  define ATTN__INTS(x)         _mm512_castps_si512(x)
+#  define ATTN__FLOATS(x)       _mm512_castsi512_ps(x)
+#  define ATTN__AND(a, b)       ATTN__FLOATS(_mm512_and_si512(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__XOR(a, b)       ATTN__FLOATS(_mm512_xor_si512(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__COMPARE(a, b, how) _mm512_cmp_ps_mask(a, b, how)
+#  define ATTN__SAME_BITS(a, b) _mm512_cmpeq_epi32_mask(ATTN__INTS(a), ATTN__INTS(b))
+#  define ATTN__ABOVE(a, b)     _mm512_cmpgt_epi32_mask(ATTN__INTS(a), ATTN__INTS(b))
+#  define ATTN__NEGATIVE(x)     _mm512_movepi32_mask(ATTN__INTS(x))
+#  define ATTN__EITHER(m, n)    ((__mmask16)((m) | (n)))
+#  define ATTN__ANY(m)          ((m) != 0)
+#  define ATTN__BROADCAST(p)    _mm512_set1_ps(*(p))
+#  define ATTN__PICK(x, y, m)   ATTN__FLOATS(_mm512_mask_blend_epi32(m, ATTN__INTS(x), ATTN__INTS(y)))
+#  define ATTN__CLEAR(x, m)     ATTN__PICK(x, _mm512_setzero_ps(), m)
+#  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#  define ATTN__EVENS(a, b)     ATTN__PICK(a, ATTN__FLOATS(_mm512_slli_epi64(ATTN__INTS(b), 32)), 0xaaaa)
+#endif
+/* ---- what both widths of x86 share */
+#ifdef ATTN__MM
+#define ATTN__LOAD              ATTN__MM(loadu_ps)
+#define ATTN__LOAD_BITS(p)      ATTN__LOAD((const float *)(const void *)(p))
+#define ATTN__STORE             ATTN__MM(storeu_ps)
+#define ATTN__ALL               ATTN__MM(set1_ps)
+#define ATTN__ALL_BITS(n)       ATTN__FLOATS(ATTN__MM(set1_epi32)((int32_t)(n)))
+#define ATTN__ON_BITS(name, a, b) ATTN__FLOATS(ATTN__MM(name)(ATTN__INTS(a), ATTN__INTS(b)))
+#define ATTN__ADD_BITS(a, b)    ATTN__ON_BITS(add_epi32, a, b)
+#define ATTN__MOST_BITS(a, b)   ATTN__ON_BITS(max_epu32, a, b)
+#define ATTN__MULTIPLY_EVEN(a, b) ATTN__ON_BITS(mul_epu32, a, b)
+#define ATTN__LEFT(x, n)        ATTN__FLOATS(ATTN__MM(slli_epi32)(ATTN__INTS(x), n))
+#define ATTN__RIGHT(x, n)       ATTN__FLOATS(ATTN__MM(srai_epi32)(ATTN__INTS(x), n))
+#define ATTN__ODD(x)            ATTN__FLOATS(ATTN__MM(srli_epi64)(ATTN__INTS(x), 32))
+#define ATTN__TO_FLOATS(x)      ATTN__MM(cvtepi32_ps)(ATTN__INTS(x))
 #if ATTN__GNU
-#  define ATTN__ADD8(a, b) ((a) + (b))
-#  define ATTN__SUB8(a, b) ((a) - (b))
-#  define ATTN__MUL8(a, b) ((a) * (b))
-#  define ATTN__DIV8(a, b) ((a) / (b))
+#  define ATTN__KEEP(v)         __asm__("" : "+v"(v))
+#  define ATTN__ADD(a, b)       ((a) + (b))
+#  define ATTN__SUB(a, b)       ((a) - (b))
+#  define ATTN__MUL(a, b)       ((a) * (b))
+#  define ATTN__DIV(a, b)       ((a) / (b))
 #else
-#  define ATTN__ADD8(a, b) _mm256_add_ps(a, b)
-#  define ATTN__SUB8(a, b) _mm256_sub_ps(a, b)
-#  define ATTN__MUL8(a, b) _mm256_mul_ps(a, b)
-#  define ATTN__DIV8(a, b) _mm256_div_ps(a, b)
+#  define ATTN__KEEP(v)         ((void)0)
+#  define ATTN__ADD             ATTN__MM(add_ps)
+#  define ATTN__SUB             ATTN__MM(sub_ps)
+#  define ATTN__MUL             ATTN__MM(mul_ps)
+#  define ATTN__DIV             ATTN__MM(div_ps)
 #endif
-#if ATTN__CLANG_FAST           /* the instructions themselves: nothing to fold */
-#  define ATTN__OP8(name, result, kind, text) \
-    ATTN__INLINE ATTN__AVX2 result name(__m256 a, __m256 b) \
-    { result r; __asm__(text " %2, %1, %0" : kind(r) : "x"(a), "x"(b)); return r; }
-ATTN__OP8(ATTN__MIN8, __m256, "=x", "vminps")
-ATTN__OP8(ATTN__MAX8, __m256, "=x", "vmaxps")
-ATTN__OP8(ATTN__LESS8, __m256, "=x", "vcmpps $17,")
-ATTN__OP8(ATTN__AT_MOST8, __m256, "=x", "vcmpps $18,")
-ATTN__OP8(ATTN__SAME8, __m256, "=x", "vcmpps $0,")
-ATTN__OP8(ATTN__UNORDERED8, __m256, "=x", "vcmpps $3,")
-ATTN__INLINE ATTN__AVX2 __m256 ATTN__FMA8(__m256 a, __m256 b, __m256 c)
-{ __asm__("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b)); return c; }
-ATTN__INLINE ATTN__AVX2 __m256 ATTN__SQRT8(__m256 x)
-{ __m256 r; __asm__("vsqrtps %1, %0" : "=x"(r) : "x"(x)); return r; }
+#if ATTN__CLANG_FAST            /* the instructions themselves: nothing to fold */
+#  define ATTN__MIN             ATTN__V(min)
+#  define ATTN__MAX             ATTN__V(max)
+#  define ATTN__LESS            ATTN__V(less)
+#  define ATTN__AT_MOST         ATTN__V(at_most)
+#  define ATTN__SAME            ATTN__V(same)
+#  define ATTN__UNORDERED       ATTN__V(unordered)
+#  define ATTN__FMA             ATTN__V(fma)
+#  define ATTN__SQRT            ATTN__V(sqrt)
+#  define ATTN__OPERATION(name, result, kind, text) \
+    ATTN__HELPER result name(ATTN__VEC a, ATTN__VEC b) \
+    { result r; __asm__(text " %2, %1, %0" : kind(r) : ATTN__REGISTER(a), ATTN__REGISTER(b)); return r; }
+ATTN__OPERATION(ATTN__MIN, ATTN__VEC, "=" ATTN__REGISTER, "vminps")
+ATTN__OPERATION(ATTN__MAX, ATTN__VEC, "=" ATTN__REGISTER, "vmaxps")
+ATTN__OPERATION(ATTN__LESS, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $17,")
+ATTN__OPERATION(ATTN__AT_MOST, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $18,")
+ATTN__OPERATION(ATTN__SAME, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $0,")
+ATTN__OPERATION(ATTN__UNORDERED, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $3,")
+ATTN__HELPER ATTN__VEC ATTN__FMA(ATTN__VEC a, ATTN__VEC b, ATTN__VEC c)
+{ __asm__("vfmadd231ps %2, %1, %0" : "+" ATTN__REGISTER(c) : ATTN__REGISTER(a), ATTN__REGISTER(b)); return c; }
+ATTN__HELPER ATTN__VEC ATTN__SQRT(ATTN__VEC x)
+{ ATTN__VEC r; __asm__("vsqrtps %1, %0" : "=" ATTN__REGISTER(r) : ATTN__REGISTER(x)); return r; }
 #else
-#  define ATTN__FMA8(a, b, c)       _mm256_fmadd_ps(a, b, c)
-#  define ATTN__MIN8(a, b)          _mm256_min_ps(a, b)         /* b where either is NaN; so is max */
-#  define ATTN__MAX8(a, b)          _mm256_max_ps(a, b)
-#  define ATTN__SQRT8(x)            _mm256_sqrt_ps(x)
-#  define ATTN__LESS8(a, b)         _mm256_cmp_ps(a, b, _CMP_LT_OQ)
-#  define ATTN__AT_MOST8(a, b)      _mm256_cmp_ps(a, b, _CMP_LE_OQ)
-#  define ATTN__SAME8(a, b)         _mm256_cmp_ps(a, b, _CMP_EQ_OQ)
-#  define ATTN__UNORDERED8(a, b)    _mm256_cmp_ps(a, b, _CMP_UNORD_Q)
+#  define ATTN__MIN             ATTN__MM(min_ps)
+#  define ATTN__MAX             ATTN__MM(max_ps)
+#  define ATTN__LESS(a, b)      ATTN__COMPARE(a, b, _CMP_LT_OQ)
+#  define ATTN__AT_MOST(a, b)   ATTN__COMPARE(a, b, _CMP_LE_OQ)
+#  define ATTN__SAME(a, b)      ATTN__COMPARE(a, b, _CMP_EQ_OQ)
+#  define ATTN__UNORDERED(a, b) ATTN__COMPARE(a, b, _CMP_UNORD_Q)
+#  define ATTN__FMA             ATTN__MM(fmadd_ps)
+#  define ATTN__SQRT            ATTN__MM(sqrt_ps)
 #endif
-#define ATTN__ALL8(x)       _mm256_set1_ps(x)
-#define ATTN__LOAD8(p)      _mm256_loadu_ps(p)
-#define ATTN__STORE8(p, v)  _mm256_storeu_ps(p, v)
-/* x where the mask's sign bit is clear, y where it is set */
-#define ATTN__PICK8(x, y, mask) _mm256_blendv_ps(x, y, mask)
-#define ATTN__SHIFT8(x, n)  _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), n))
+
+ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
+{
+    ATTN__VEC t[ATTN__LANES];
+    int i;
+    ATTN__UNROLL for (i = 0; i < ATTN__LANES; i += 4) {         /* 4 x 4, within 128 bits each */
+        t[i] = ATTN__MM(unpacklo_ps)(r[i], r[i + 1]);
+        t[i + 1] = ATTN__MM(unpackhi_ps)(r[i], r[i + 1]);
+        t[i + 2] = ATTN__MM(unpacklo_ps)(r[i + 2], r[i + 3]);
+        t[i + 3] = ATTN__MM(unpackhi_ps)(r[i + 2], r[i + 3]);
+        r[i] = ATTN__MM(shuffle_ps)(t[i], t[i + 2], 0x44);
+        r[i + 1] = ATTN__MM(shuffle_ps)(t[i], t[i + 2], 0xee);
+        r[i + 2] = ATTN__MM(shuffle_ps)(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = ATTN__MM(shuffle_ps)(t[i + 1], t[i + 3], 0xee);
+    }
+#if ATTN__LANES == 8
+    ATTN__UNROLL for (i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+        r[i] = t[i];
+    }
+#else
+    ATTN__UNROLL for (i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    ATTN__UNROLL for (i = 0; i < 8; i++) {
+        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+    }
+#endif
+}
+#endif /* ATTN__MM */
 
 /* ---- exp, log, tanh: step by step those of >>math */
-ATTN__INLINE ATTN__AVX2 __m256 attn__exp_poly_avx2(__m256 x, __m256 *shifted)
+#define ATTN__EACH(i, n)        ATTN__UNROLL for (i = 0; i < (n); i++)
+
+/* The powers of x times c[0] .. c[n - 1], the highest first. */
+ATTN__HELPER ATTN__VEC ATTN__V(polynomial)(ATTN__VEC x, const float *c, const int n)
 {
-    const __m256 t = ATTN__FMA8(x, ATTN__ALL8(ATTN__LOG2E), ATTN__ALL8(ATTN__EXP_MAGIC));
-    const __m256 n = ATTN__SUB8(t, ATTN__ALL8(ATTN__EXP_MAGIC));
-    __m256 r = ATTN__FMA8(n, ATTN__ALL8(-ATTN__LN2_HI), x), p;
-    r = ATTN__FMA8(n, ATTN__ALL8(-ATTN__LN2_LO), r);
-    p = ATTN__FMA8(ATTN__ALL8(ATTN__EXP_C6), r, ATTN__ALL8(ATTN__EXP_C5));
-    p = ATTN__FMA8(p, r, ATTN__ALL8(ATTN__EXP_C4));
-    p = ATTN__FMA8(p, r, ATTN__ALL8(ATTN__EXP_C3));
-    p = ATTN__FMA8(p, r, ATTN__ALL8(ATTN__EXP_C2));
-    p = ATTN__FMA8(p, r, ATTN__ALL8(1.0f));
-    *shifted = t;
-    return ATTN__FMA8(p, r, ATTN__ALL8(1.0f));
+    ATTN__VEC p = ATTN__ALL(c[0]);
+    int i;
+    ATTN__UNROLL for (i = 1; i < n; i++) p = ATTN__FMA(p, x, ATTN__ALL(c[i]));
+    return p;
 }
 
-ATTN__INLINE ATTN__AVX2 __m256 attn__exp8(__m256 x)
+/* N vectors side by side, so that none waits for another: x becomes e^r, and t holds n + 127 in its low bits. */
+ATTN__HELPER void ATTN__V(exp_poly)(const int N, ATTN__VEC *x, ATTN__VEC *t)
 {
-    __m256 t;
-    const __m256 p = attn__exp_poly_avx2(x, &t);
-    return _mm256_andnot_ps(ATTN__LESS8(x, ATTN__ALL8(ATTN__EXP_LOWEST)),
-                            ATTN__MUL8(p, ATTN__SHIFT8(t, 23)));
+    static const float c[] = {ATTN__EXP_C6, ATTN__EXP_C5, ATTN__EXP_C4, ATTN__EXP_C3, ATTN__EXP_C2, 1.0f, 1.0f};
+    ATTN__VEC n[4], p[4];
+    int i, u;
+    ATTN__EACH(u, N) t[u] = ATTN__FMA(x[u], ATTN__ALL(ATTN__LOG2E), ATTN__ALL(ATTN__EXP_MAGIC));
+    ATTN__EACH(u, N) n[u] = ATTN__SUB(t[u], ATTN__ALL(ATTN__EXP_MAGIC));
+    ATTN__EACH(u, N) x[u] = ATTN__FMA(n[u], ATTN__ALL(-ATTN__LN2_HI), x[u]);
+    ATTN__EACH(u, N) x[u] = ATTN__FMA(n[u], ATTN__ALL(-ATTN__LN2_LO), x[u]);
+    ATTN__EACH(u, N) p[u] = ATTN__ALL(c[0]);
+    ATTN__EACH(i, 6) ATTN__EACH(u, N) p[u] = ATTN__FMA(p[u], x[u], ATTN__ALL(c[i + 1]));
+    ATTN__EACH(u, N) x[u] = p[u];
 }
 
-ATTN__INLINE ATTN__AVX2 __m256 attn__exp_full8(__m256 x)
+ATTN__HELPER ATTN__VEC ATTN__V(exp)(ATTN__VEC x)
 {
-    const __m256i bias = _mm256_set1_epi32(127);
-    __m256 t, p;
-    __m256i n, half;
-    x = ATTN__MIN8(ATTN__ALL8(100.0f), x);                   /* in this order NaN passes */
-    p = attn__exp_poly_avx2(x, &t);
-    n = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_castps_si256(ATTN__ALL8(ATTN__EXP_MAGIC)));
-    half = _mm256_srai_epi32(n, 1);
-    p = ATTN__MUL8(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
-    p = ATTN__MUL8(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(n, half), bias), 23)));
-    return _mm256_andnot_ps(ATTN__LESS8(x, ATTN__ALL8(ATTN__EXP_LOWEST)), p);
+    ATTN__VEC p = x, t;
+    ATTN__V(exp_poly)(1, &p, &t);
+    return ATTN__CLEAR(ATTN__MUL(p, ATTN__LEFT(t, 23)), ATTN__LESS(x, ATTN__ALL(ATTN__EXP_LOWEST)));
 }
 
-ATTN__INLINE ATTN__AVX2 __m256 attn__log8(__m256 x)
+/* e^x of N vectors, none above 0. low: where some may underflow. Then, and only then, the result is below 2^-126: to be
+   cut there, for the same bits, which keeps a register free here. */
+ATTN__HELPER void ATTN__V(exp_side_by_side)(const int N, const int low, ATTN__VEC *x)
 {
-    const __m256i root = _mm256_set1_epi32((int32_t)ATTN__SQRT_HALF);
-    const __m256 tiny = ATTN__LESS8(x, ATTN__ALL8(ATTN__SMALLEST));
-    const __m256 y = ATTN__PICK8(x, ATTN__MUL8(x, ATTN__ALL8(8388608.0f)), tiny);
-    const __m256i b = _mm256_sub_epi32(_mm256_castps_si256(y), root);
-    const __m256 e = ATTN__SUB8(_mm256_cvtepi32_ps(_mm256_srai_epi32(b, 23)), _mm256_and_ps(tiny, ATTN__ALL8(23.0f)));
-    const __m256 m = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_and_si256(b, _mm256_set1_epi32(0x007fffff)), root));
-    const __m256 f = ATTN__SUB8(m, ATTN__ALL8(1.0f)), f2 = ATTN__MUL8(f, f);
-    __m256 q = ATTN__FMA8(ATTN__ALL8(ATTN__LOG_C7), f, ATTN__ALL8(ATTN__LOG_C6));
-    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C5));
-    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C4));
-    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C3));
-    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C2));
-    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C1));
-    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C0));
-    q = ATTN__FMA8(q, f, ATTN__ALL8(-0.5f));
-    q = ATTN__FMA8(e, ATTN__ALL8(ATTN__LN2_LO), ATTN__MUL8(q, f2));
-    q = ATTN__FMA8(e, ATTN__ALL8(ATTN__LN2_HI), ATTN__ADD8(q, f));
-    q = ATTN__PICK8(q, x, ATTN__SAME8(x, ATTN__ALL8(ATTN__INF)));
-    q = ATTN__PICK8(ATTN__ALL8(ATTN__NAN), q, ATTN__LESS8(_mm256_setzero_ps(), x));
-    return ATTN__PICK8(q, ATTN__ALL8(ATTN__NEG_INF), ATTN__SAME8(x, _mm256_setzero_ps()));
+    ATTN__VEC t[4];
+    int u;
+    if (low) ATTN__EACH(u, N) x[u] = ATTN__MAX(ATTN__ALL(ATTN__EXP_NOTHING), x[u]);
+    ATTN__V(exp_poly)(N, x, t);
+    ATTN__EACH(u, N) x[u] = ATTN__MUL(x[u], ATTN__LEFT(t[u], 23));
 }
 
-ATTN__INLINE ATTN__AVX2 __m256 attn__tanh8(__m256 x)
+ATTN__HELPER ATTN__VEC ATTN__V(exp_full)(ATTN__VEC x)
 {
-    const __m256 sign = _mm256_and_ps(x, ATTN__ALL8(-0.0f)), one = ATTN__ALL8(1.0f);
-    const __m256 b = ATTN__MIN8(ATTN__ALL8(10.0f), _mm256_xor_ps(x, sign)), x2 = ATTN__MUL8(b, b);
-    __m256 p = ATTN__FMA8(ATTN__ALL8(ATTN__TANH_C4), x2, ATTN__ALL8(ATTN__TANH_C3)), y;
-    p = ATTN__FMA8(p, x2, ATTN__ALL8(ATTN__TANH_C2));
-    p = ATTN__FMA8(p, x2, ATTN__ALL8(ATTN__TANH_C1));
-    p = ATTN__FMA8(p, x2, ATTN__ALL8(ATTN__TANH_C0));
-    y = ATTN__SUB8(one, ATTN__DIV8(ATTN__ALL8(2.0f), ATTN__ADD8(attn__exp8(ATTN__ADD8(b, b)), one)));
-    p = ATTN__FMA8(ATTN__MUL8(b, x2), p, b);
-    y = ATTN__PICK8(y, p, ATTN__LESS8(b, ATTN__ALL8(ATTN__TANH_SPLIT)));
-    return _mm256_or_ps(y, sign);
+    ATTN__VEC p, t, n;
+    p = x = ATTN__MIN(ATTN__ALL(100.0f), x);                    /* in this order NaN passes */
+    ATTN__V(exp_poly)(1, &p, &t);
+    n = ATTN__ADD_BITS(t, ATTN__ALL_BITS(254u - attn__bits(ATTN__EXP_MAGIC)));     /* n + 254, and 2^n in two factors */
+    p = ATTN__MUL(p, ATTN__LEFT(ATTN__RIGHT(n, 1), 23));
+    p = ATTN__MUL(p, ATTN__LEFT(ATTN__RIGHT(ATTN__ADD_BITS(n, ATTN__ALL_BITS(1)), 1), 23));
+    return ATTN__CLEAR(p, ATTN__LESS(x, ATTN__ALL(ATTN__EXP_LOWEST)));
 }
 
-ATTN__INLINE ATTN__AVX2 __m256 attn__quiet8(__m256 x)
+ATTN__HELPER ATTN__VEC ATTN__V(log)(ATTN__VEC x)
 {
-    return ATTN__PICK8(x, ATTN__ALL8(ATTN__NAN), ATTN__UNORDERED8(x, x));
+    static const float c[] = {ATTN__LOG_C7, ATTN__LOG_C6, ATTN__LOG_C5, ATTN__LOG_C4, ATTN__LOG_C3, ATTN__LOG_C2,
+                              ATTN__LOG_C1, ATTN__LOG_C0, -0.5f};
+    const ATTN__MASK tiny = ATTN__LESS(x, ATTN__ALL(ATTN__SMALLEST));
+    const ATTN__VEC y = ATTN__PICK(x, ATTN__MUL(x, ATTN__ALL(8388608.0f)), tiny);
+    const ATTN__VEC b = ATTN__ADD_BITS(y, ATTN__ALL_BITS(0u - ATTN__SQRT_HALF));
+    const ATTN__VEC e = ATTN__SUB(ATTN__TO_FLOATS(ATTN__RIGHT(b, 23)),
+                                  ATTN__PICK(ATTN__ALL(0.0f), ATTN__ALL(23.0f), tiny));
+    const ATTN__VEC m = ATTN__ADD_BITS(ATTN__AND(b, ATTN__ALL_BITS(0x007fffff)), ATTN__ALL_BITS(ATTN__SQRT_HALF));
+    const ATTN__VEC f = ATTN__SUB(m, ATTN__ALL(1.0f));
+    ATTN__VEC q = ATTN__MUL(ATTN__V(polynomial)(f, c, 9), ATTN__MUL(f, f));
+    q = ATTN__FMA(e, ATTN__ALL(ATTN__LN2_LO), q);
+    q = ATTN__FMA(e, ATTN__ALL(ATTN__LN2_HI), ATTN__ADD(q, f));
+    q = ATTN__PICK(q, x, ATTN__SAME(x, ATTN__ALL(ATTN__INF)));
+    q = ATTN__PICK(ATTN__ALL(ATTN__NAN), q, ATTN__LESS(ATTN__ALL(0.0f), x));
+    return ATTN__PICK(q, ATTN__ALL(ATTN__NEG_INF), ATTN__SAME(x, ATTN__ALL(0.0f)));
+}
+
+ATTN__HELPER ATTN__VEC ATTN__V(tanh)(ATTN__VEC x)
+{
+    static const float c[] = {ATTN__TANH_C4, ATTN__TANH_C3, ATTN__TANH_C2, ATTN__TANH_C1, ATTN__TANH_C0};
+    const ATTN__VEC sign = ATTN__AND(x, ATTN__ALL(-0.0f)), one = ATTN__ALL(1.0f);
+    const ATTN__VEC b = ATTN__MIN(ATTN__ALL(10.0f), ATTN__XOR(x, sign)), x2 = ATTN__MUL(b, b);
+    const ATTN__VEC p = ATTN__FMA(ATTN__MUL(b, x2), ATTN__V(polynomial)(x2, c, 5), b);
+    const ATTN__VEC y = ATTN__SUB(one, ATTN__DIV(ATTN__ALL(2.0f), ATTN__ADD(ATTN__V(exp)(ATTN__ADD(b, b)), one)));
+    return ATTN__XOR(ATTN__PICK(y, p, ATTN__LESS(b, ATTN__ALL(ATTN__TANH_SPLIT))), sign);
+}
+
+ATTN__HELPER ATTN__VEC ATTN__V(quiet)(ATTN__VEC x)
+{
+    return ATTN__PICK(x, ATTN__ALL(ATTN__NAN), ATTN__UNORDERED(x, x));
 }
 
 /* ---- products */
 /* Brings the rows of A after r .. r+n near, and the other matrix's rows r .. r+n. */
-static void attn__fetch(const attn__product *p, int64_t r, int64_t n)
+ATTN__NOINLINE static void ATTN__V(fetch)(const attn__product *p, int64_t r, int64_t n)
 {
     int64_t i, k;
     for (i = r; i < r + n; i++) {
@@ -1668,1079 +1831,795 @@ static void attn__fetch(const attn__product *p, int64_t r, int64_t n)
     }
 }
 
-/* The same for a block of W rows, step by step along their `depth` columns: at column k what belongs to W of them. */
-ATTN__INLINE void attn__fetch_block(const int W, const float *at, int64_t row, int64_t depth, int64_t k)
+/* The same for a block of LANES rows, step by step along their `depth` columns: at column k what belongs to LANES. */
+ATTN__INLINE void ATTN__V(fetch_block)(const float *at, int64_t row, int64_t depth, int64_t k)
 {
+    const int W = ATTN__LANES;
     int x;
     if (row == depth) ATTN__UNROLL for (x = 0; x < W*W; x += 16) ATTN__PREFETCH_FAR(attn__ahead(at, 1, W*k + x));
     else if (k % 16 == 0) for (x = 0; x < W; x++) ATTN__PREFETCH_FAR(attn__ahead(at, x, row) + k);
 }
 
 /* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. */
-ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const int kind, const attn__product *p,
-                                              const float *a, float *c)
+ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const attn__product *p, const float *a,
+                                 float *c)
 {
-    const int64_t a_row = p->a_row, a_k = p->a_k, b_row = p->b_row, c_row = p->c_row;
+    const int64_t a_row = p->a_row, a_k = p->a_k, b_row = p->b_row, c_row = p->c_row, depth = p->depth;
+    const int go_on = kind != ATTN__SQUARED_DISTANCE && p->onto == ATTN__GO_ON;
     const float *b = p->b, *a3 = a + 3*a_row;       /* of six rows three: else their distances do not fit registers */
-    const int64_t depth = p->depth;
-    __m256 acc[12], q[8], s, t;
+    ATTN__VEC acc[ATTN__SUMS], q[8], s, t;
     int64_t k;
     int r, i;
     if (R == 6) ATTN__KEEP_POINTER(a3);
-    if (p->onto == ATTN__ADD_AFTER) ATTN__UNROLL for (r = 0; r < R; r++) ATTN__PREFETCH(c + r*c_row);
-    ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] =
-            p->onto == ATTN__GO_ON ? ATTN__LOAD8(c + r*c_row + 8*i) : _mm256_setzero_ps();
+    if (p->onto == ATTN__ADD_AFTER) ATTN__EACH(r, R) ATTN__PREFETCH(c + r*c_row);
+    ATTN__EACH(r, R) ATTN__EACH(i, N)
+        acc[r*N + i] = go_on ? ATTN__LOAD(c + r*c_row + ATTN__LANES*i) : ATTN__ALL(0.0f);
     for (k = depth; k > 0; k--, a += a_k, a3 += a_k, b += b_row) {
-        if (N == 8) ATTN__UNROLL for (i = 0; i < 4; i++) {
+        if (N == 8) ATTN__EACH(i, ATTN__LANES / 2) {
             ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
             if (p->fetch) ATTN__PREFETCH_FAR(attn__ahead(p->fetch, depth - k, p->fetch_row) + 16*i);
         }
-        ATTN__UNROLL for (i = 0; i < N; i++) {
-            q[i] = ATTN__LOAD8(b + 8*i);
+        ATTN__EACH(i, N) {
+            q[i] = ATTN__LOAD(b + ATTN__LANES*i);
             if (R > 1 && kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);  /* no register to spare: read again */
         }
-        ATTN__UNROLL for (r = 0; r < R; r++) {
-            s = _mm256_broadcast_ss(R == 6 && r >= 3 ? a3 + (r - 3)*a_row : a + r*a_row);
-            ATTN__UNROLL for (i = 0; i < N; i++) {
-                if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB8(s, q[i]); acc[r*N + i] = ATTN__FMA8(t, t,
-                    acc[r*N + i]); }
-                else if (kind == ATTN__PRODUCT) acc[r*N + i] = ATTN__FMA8(s, q[i], acc[r*N + i]);
-                else if (kind == ATTN__WEIGHTED_DIFFERENCE) acc[r*N + i] = ATTN__FMA8(s,
-                    ATTN__SUB8(q[i], ATTN__LOAD8(p->x + r*p->x_row + 8*i)), acc[r*N + i]);
-                else acc[r*N + i] = ATTN__PICK8(ATTN__FMA8(s, q[i], acc[r*N + i]), acc[r*N + i], q[i]);
+        ATTN__EACH(r, R) {
+            s = ATTN__BROADCAST(R == 6 && r >= 3 ? a3 + (r - 3)*a_row : a + r*a_row);
+            ATTN__EACH(i, N) {
+                if (kind == ATTN__PRODUCT) {
+                    acc[r*N + i] = ATTN__FMA(s, q[i], acc[r*N + i]);
+                    if (N == 3 && r == 0) ATTN__KEEP(acc[i]);       /* clang 19 moves all sums in each step else */
+                } else if (kind == ATTN__PRODUCT_OF_ALLOWED)
+                    acc[r*N + i] = ATTN__PICK(ATTN__FMA(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__NEGATIVE(q[i]));
+                else if (kind == ATTN__SQUARED_DISTANCE) {
+                    t = ATTN__SUB(s, q[i]);
+                    acc[r*N + i] = ATTN__FMA(t, t, acc[r*N + i]);
+                } else {
+                    t = ATTN__SUB(q[i], ATTN__LOAD(p->x + r*p->x_row + ATTN__LANES*i));
+                    acc[r*N + i] = ATTN__FMA(s, t, acc[r*N + i]);
+                }
             }
         }
     }
-    if (p->onto == ATTN__ADD_AFTER) ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = ATTN__ADD8(ATTN__LOAD8(c + r*c_row + 8*i), acc[r*N + i]);
-    ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) ATTN__STORE8(c + r*c_row + 8*i, acc[r*N + i]);
+    if (p->onto == ATTN__ADD_AFTER) ATTN__EACH(r, R) ATTN__EACH(i, N)
+        acc[r*N + i] = ATTN__ADD(ATTN__LOAD(c + r*c_row + ATTN__LANES*i), acc[r*N + i]);
+    ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c + r*c_row + ATTN__LANES*i, acc[r*N + i]);
 }
 
 /* All rows: strips of R, then of two (where it pays to compile them), then single ones. */
-ATTN__INLINE ATTN__AVX2 void attn__rows_avx2(const int R, const int N, const int kind, const attn__product *p)
+ATTN__HELPER void ATTN__V(rows)(const int R, const int N, const int kind, const attn__product *p)
 {
     int64_t r = 0;
     for (; r + R <= p->rows; r += R) {
-        if (p->fetch) attn__fetch(p, r, R);
-        attn__strip_avx2(R, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
+        if (p->fetch) ATTN__V(fetch)(p, r, R);
+        ATTN__V(strip)(R, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
     }
     if (kind == ATTN__PRODUCT) for (; r + 2 <= p->rows; r += 2)
-        attn__strip_avx2(2, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
-    for (; r < p->rows; r++) attn__strip_avx2(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
+        ATTN__V(strip)(2, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
+    for (; r < p->rows; r++) ATTN__V(strip)(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
 }
 
 /* What is rarer than a product, in one or two vectors at a time: short rather than fast. */
-ATTN__AVX2 static void attn__product_rare_avx2(const attn__product *p)
+ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
 {
     attn__product part = *p;
     int64_t r, i;
     for (i = 0; i < p->vecs; i += part.vecs) {
-        part.b = p->b + 8*i;
-        part.c = p->c + 8*i;
+        part.b = p->b + ATTN__LANES*i;
+        part.c = p->c + ATTN__LANES*i;
         part.vecs = p->kind == ATTN__SQUARED_DISTANCE && i + 2 <= p->vecs ? 2 : 1;
-        if (part.vecs == 2) attn__rows_avx2(6, 2, ATTN__SQUARED_DISTANCE, &part);
-        else if (p->kind == ATTN__SQUARED_DISTANCE) attn__rows_avx2(8, 1, ATTN__SQUARED_DISTANCE, &part);
-        else for (r = 0; r < p->rows; r++)
+        if (part.vecs == 2) ATTN__V(rows)(6, 2, ATTN__SQUARED_DISTANCE, &part);
+        else if (p->kind == ATTN__SQUARED_DISTANCE) ATTN__V(rows)(8, 1, ATTN__SQUARED_DISTANCE, &part);
+        else for (r = 0; r < p->rows; r++, part.a += p->a_row, part.c += p->c_row)
             if (p->kind == ATTN__WEIGHTED_DIFFERENCE) {
-                part.x = p->x + r*p->x_row + 8*i;
-                attn__strip_avx2(1, 1, ATTN__WEIGHTED_DIFFERENCE, &part, part.a + r*part.a_row, part.c + r*part.c_row);
-            } else attn__strip_avx2(1, 1, ATTN__PRODUCT_OF_ALLOWED, &part, part.a + r*part.a_row,
-                                     part.c + r*part.c_row);
+                part.x = p->x + r*p->x_row + ATTN__LANES*i;
+                ATTN__V(strip)(1, 1, ATTN__WEIGHTED_DIFFERENCE, &part, part.a, part.c);
+            } else ATTN__V(strip)(1, 1, ATTN__PRODUCT_OF_ALLOWED, &part, part.a, part.c);
+        part.a = p->a;
     }
 }
 
-ATTN__AVX2 static void attn__product_avx2(const attn__product *p)
+ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
 {
     ATTN_ASSERT(p->vecs < 8 || (p->rows == 1 && p->kind == ATTN__PRODUCT));
-    if (p->kind != ATTN__PRODUCT) attn__product_rare_avx2(p);
-    else if (p->vecs == 8) attn__strip_avx2(1, 8, ATTN__PRODUCT, p, p->a, p->c);    /* few rows: B is read in place */
-    else if (p->vecs == 3) attn__rows_avx2(4, 3, ATTN__PRODUCT, p);
-    else if (p->vecs == 2) attn__rows_avx2(6, 2, ATTN__PRODUCT, p);
-    else attn__rows_avx2(8, 1, ATTN__PRODUCT, p);
+    if (p->kind != ATTN__PRODUCT) ATTN__V(product_rare)(p);
+    else if (p->vecs == 8) ATTN__V(strip)(1, 8, ATTN__PRODUCT, p, p->a, p->c);      /* few rows: B is read in place */
+    else if (ATTN__VECS >= 4 && p->vecs == 4) ATTN__V(rows)(ATTN__SUMS / 4, 4, ATTN__PRODUCT, p);
+    else if (p->vecs == 3) ATTN__V(rows)(ATTN__SUMS / 3, 3, ATTN__PRODUCT, p);
+    else if (p->vecs == 2) ATTN__V(rows)(ATTN__SUMS / 2, 2, ATTN__PRODUCT, p);
+    else ATTN__V(rows)(8, 1, ATTN__PRODUCT, p);
+}
+
+/* R rows against LANES of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
+   follows: B's rows after the next ones, and as many of the matrix that is used next. */
+ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64_t j, int64_t last)
+{
+    const int64_t row = p->b_row;
+    const float *a = p->a, *b = p->b + j*row, *y;
+    const float *ahead = attn__ahead(b, 2*ATTN__LANES, row), *fetch = attn__ahead(p->fetch, j, p->fetch_row);
+    float *c = p->c + j, column[ATTN__LANES];
+    ATTN__VEC acc[ATTN__FEW], t[ATTN__LANES];
+    int64_t k = 0;
+    int r, x;
+    ATTN__EACH(r, R) acc[r] = ATTN__ALL(0.0f);
+    for (; k + ATTN__LANES <= p->depth; k += ATTN__LANES) {
+        ATTN__UNROLL for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD(y);
+        ATTN__V(fetch_block)(ahead, row, p->depth, k);
+        if (p->fetch) ATTN__V(fetch_block)(fetch, p->fetch_row, p->depth, k);
+        ATTN__V(transpose)(t);
+        ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, a += ATTN__LANES)
+            ATTN__EACH(r, R) acc[r] = ATTN__FMA(ATTN__BROADCAST(a + r), t[x], acc[r]);
+    }
+    for (; k < p->depth; k++, a += ATTN__LANES) {
+        for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) column[x] = *y;
+        t[0] = ATTN__LOAD(column);
+        ATTN__EACH(r, R) acc[r] = ATTN__FMA(ATTN__BROADCAST(a + r), t[0], acc[r]);
+    }
+    ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE(c, acc[r]);
+}
+
+ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
+{
+    int64_t j;
+    ATTN_ASSERT(p->a_k == ATTN__LANES);
+    for (j = 0; j < columns; j += ATTN__LANES)
+        if (p->rows == 1 && j + ATTN__LANES <= columns) ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1);
+        else ATTN__V(dots_block)(ATTN__FEW, p, j, columns - 1 - j);     /* of the last row what there is, and again */
 }
 
 /* ---- additive scores */
-ATTN__INLINE ATTN__AVX2 __m256 attn__tree_avx2(const int n, __m256 *part)     /* step by step that of attn__tree */
+ATTN__HELPER ATTN__VEC ATTN__V(tree)(const int n, ATTN__VEC *part)     /* step by step that of attn__tree */
 {
     int r;
-    ATTN__UNROLL for (r = 0; r < 8; r++) if (r + 8 < n) part[r] = ATTN__ADD8(part[r], part[r + 8]);
-    ATTN__UNROLL for (r = 0; r < 4; r++) if (r + 4 < n) part[r] = ATTN__ADD8(part[r], part[r + 4]);
-    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD8(part[r], part[r + 2]);
-    return ATTN__ADD8(part[0], part[1]);
+    ATTN__EACH(r, 8) if (r + 8 < n) part[r] = ATTN__ADD(part[r], part[r + 8]);
+    ATTN__EACH(r, 4) if (r + 4 < n) part[r] = ATTN__ADD(part[r], part[r + 4]);
+    ATTN__EACH(r, 2) if (r + 2 < n) part[r] = ATTN__ADD(part[r], part[r + 2]);
+    if (n > 1) part[0] = ATTN__ADD(part[0], part[1]);
+    return part[0];
 }
 
 /* Four hidden units: their terms over a common denominator. */
-ATTN__INLINE ATTN__AVX2 __m256 attn__additive_terms_avx2(const float *e, int64_t ld, const float *f, const float *w)
+ATTN__HELPER ATTN__VEC ATTN__V(additive_terms)(const float *e, int64_t ld, const float *f, const float *w)
 {
-    const __m256 cap = ATTN__ALL8(1073741824.0f), one = ATTN__ALL8(1.0f);
-    __m256 a = ATTN__FMA8(ATTN__LOAD8(e), _mm256_broadcast_ss(f), one);
-    __m256 b = ATTN__FMA8(ATTN__LOAD8(e + ld), _mm256_broadcast_ss(f + 1), one);
-    __m256 c = ATTN__FMA8(ATTN__LOAD8(e + 2*ld), _mm256_broadcast_ss(f + 2), one);
-    __m256 d = ATTN__FMA8(ATTN__LOAD8(e + 3*ld), _mm256_broadcast_ss(f + 3), one), n0, n1;
-    a = ATTN__MIN8(a, cap);
-    b = ATTN__MIN8(b, cap);
-    c = ATTN__MIN8(c, cap);
-    d = ATTN__MIN8(d, cap);
-    n0 = ATTN__FMA8(_mm256_broadcast_ss(w), b, ATTN__MUL8(_mm256_broadcast_ss(w + 1), a));
-    n1 = ATTN__FMA8(_mm256_broadcast_ss(w + 2), d, ATTN__MUL8(_mm256_broadcast_ss(w + 3), c));
-    a = ATTN__MUL8(a, b);
-    c = ATTN__MUL8(c, d);
-    return ATTN__DIV8(ATTN__FMA8(n0, c, ATTN__MUL8(n1, a)), ATTN__MUL8(a, c));
+    ATTN__VEC d[4], n0, n1, d0, d1;
+    int g;
+    ATTN__EACH(g, 4) d[g] = ATTN__FMA(ATTN__LOAD(e + g*ld), ATTN__BROADCAST(f + g), ATTN__ALL(1.0f));
+    ATTN__EACH(g, 4) d[g] = ATTN__MIN(d[g], ATTN__ALL(1073741824.0f));
+    n0 = ATTN__FMA(ATTN__BROADCAST(w), d[1], ATTN__MUL(ATTN__BROADCAST(w + 1), d[0]));
+    n1 = ATTN__FMA(ATTN__BROADCAST(w + 2), d[3], ATTN__MUL(ATTN__BROADCAST(w + 3), d[2]));
+    d0 = ATTN__MUL(d[0], d[1]);
+    d1 = ATTN__MUL(d[2], d[3]);
+    return ATTN__DIV(ATTN__FMA(n0, d1, ATTN__MUL(n1, d0)), ATTN__MUL(d0, d1));
 }
 
-ATTN__AVX2 static void attn__additive_avx2(const attn__additive *p)
+ATTN__KERNEL void ATTN__V(additive)(const attn__additive *p)
 {
     const int64_t ld = p->ld;
-    int64_t j, u;
-    int32_t i;
+    int64_t i, j, u;
     int g;
     for (i = 0; i < p->vecs; i++)
         for (j = 0; j < p->rows; j++) {
-            const float *f = p->key + j * p->key_stride, *e = p->query + 8*i, *w = p->w;
-            __m256 part[ATTN__TERMS];
-            ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) part[g] = _mm256_setzero_ps();
+            const float *f = p->key + j*p->key_stride, *e = p->query + ATTN__LANES*i, *w = p->w;
+            ATTN__VEC part[ATTN__TERMS];
+            ATTN__EACH(g, ATTN__TERMS) part[g] = ATTN__ALL(0.0f);
             for (u = 0; u < p->hidden; u += 4*ATTN__TERMS)
-                ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) {
+                ATTN__EACH(g, ATTN__TERMS) {
                     if (u + 4*g >= p->hidden) break;
-                    part[g] = ATTN__ADD8(part[g], attn__additive_terms_avx2(e, ld, f, w));
+                    part[g] = ATTN__ADD(part[g], ATTN__V(additive_terms)(e, ld, f, w));
                     e += 4*ld;
                     f += 4;
                     w += 4;
                 }
-            part[0] = ATTN__FMA8(ATTN__ALL8(-2.0f), attn__tree_avx2(ATTN__TERMS, part), ATTN__ALL8(p->w_sum));
-            ATTN__STORE8(p->s + j*ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), part[0]));
+            part[0] = ATTN__FMA(ATTN__ALL(-2.0f), ATTN__V(tree)(ATTN__TERMS, part), ATTN__ALL(p->w_sum));
+            ATTN__STORE(p->s + j*ld + ATTN__LANES*i, ATTN__MUL(ATTN__ALL(p->scale), part[0]));
         }
 }
 
-ATTN__AVX2 static void attn__additive_direct_avx2(const attn__additive *p)
+ATTN__KERNEL void ATTN__V(additive_direct)(const attn__additive *p)
 {
-    int64_t j, u;
-    int32_t i;
+    int64_t i, j, u;
     for (j = 0; j < p->rows; j++)
         for (i = 0; i < p->vecs; i++) {
-            __m256 part[ATTN__TERMS];
-            for (u = 0; u < ATTN__TERMS; u++) part[u] = _mm256_setzero_ps();
+            ATTN__VEC part[ATTN__TERMS], x;
+            for (u = 0; u < ATTN__TERMS; u++) part[u] = ATTN__ALL(0.0f);
             for (u = 0; u < p->hidden; u++) {
-                const __m256 x = ATTN__ADD8(ATTN__LOAD8(p->query + u*p->ld + 8*i),
-                                            _mm256_broadcast_ss(p->key + j*p->key_stride + u));
-                __m256 *sum = part + u % ATTN__TERMS;
-                *sum = ATTN__FMA8(_mm256_broadcast_ss(p->w + u), attn__tanh8(x), *sum);
+                x = ATTN__LOAD(p->query + u*p->ld + ATTN__LANES*i);
+                x = ATTN__ADD(x, ATTN__BROADCAST(p->key + j*p->key_stride + u));
+                x = ATTN__FMA(ATTN__BROADCAST(p->w + u), ATTN__V(tanh)(x), part[u % ATTN__TERMS]);
+                part[u % ATTN__TERMS] = x;
             }
-            ATTN__STORE8(p->s + j*p->ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), attn__tree_avx2(ATTN__TERMS, part)));
+            x = ATTN__MUL(ATTN__ALL(p->scale), ATTN__V(tree)(ATTN__TERMS, part));
+            ATTN__STORE(p->s + j*p->ld + ATTN__LANES*i, x);
         }
 }
 
 /* ---- weights, and chunks into the whole */
-/* e^x of N vectors, none above 0, step by step, so that none waits for another. low: where some may underflow. Then,
-   and only then, the result is below 2^-126: to be cut there, for the same bits, which keeps a register free here. */
-ATTN__INLINE ATTN__AVX2 void attn__exp_side_by_side_avx2(const int N, const int low, __m256 *x)
-{
-    __m256 t[4], n[4], p[4];
-    int u;
-    if (low) ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__MAX8(ATTN__ALL8(ATTN__EXP_NOTHING), x[u]);
-    ATTN__UNROLL for (u = 0; u < N; u++)
-        t[u] = ATTN__FMA8(x[u], ATTN__ALL8(ATTN__LOG2E), ATTN__ALL8(ATTN__EXP_MAGIC));
-    ATTN__UNROLL for (u = 0; u < N; u++) n[u] = ATTN__SUB8(t[u], ATTN__ALL8(ATTN__EXP_MAGIC));
-    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__FMA8(n[u], ATTN__ALL8(-ATTN__LN2_HI), x[u]);
-    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__FMA8(n[u], ATTN__ALL8(-ATTN__LN2_LO), x[u]);
-    ATTN__UNROLL for (u = 0; u < N; u++)
-        p[u] = ATTN__FMA8(ATTN__ALL8(ATTN__EXP_C6), x[u], ATTN__ALL8(ATTN__EXP_C5));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(ATTN__EXP_C4));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(ATTN__EXP_C3));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(ATTN__EXP_C2));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(1.0f));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(1.0f));
-    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__MUL8(p[u], ATTN__SHIFT8(t[u], 23));
-}
-
 /* Scores of N keys become weights. */
-ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, const int low, float *s, int64_t ld, __m256 base,
-                                                   int mark, __m256 *part)
+ATTN__HELPER void ATTN__V(weigh_keys)(const int N, const int low, float *s, int64_t ld, ATTN__VEC base, int mark,
+                                      ATTN__VEC *part)
 {
-    __m256 x[4];
+    ATTN__VEC x[4];
     int u;
-    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__SUB8(ATTN__LOAD8(s + u*ld), base);
-    attn__exp_side_by_side_avx2(N, low, x);
-    ATTN__UNROLL for (u = 0; u < N; u++) {
-        x[u] = _mm256_andnot_ps(ATTN__LESS8(x[u], ATTN__ALL8(ATTN__SMALLEST)), x[u]);
-        if (mark) x[u] = ATTN__PICK8(x[u], ATTN__ALL8(-0.0f),
-                                      ATTN__SAME8(ATTN__LOAD8(s + u*ld), ATTN__ALL8(ATTN__NEG_INF)));
-        ATTN__STORE8(s + u*ld, x[u]);
-        part[u] = ATTN__ADD8(part[u], x[u]);
+    ATTN__EACH(u, N) x[u] = ATTN__SUB(ATTN__LOAD(s + u*ld), base);
+    ATTN__V(exp_side_by_side)(N, low, x);
+    ATTN__EACH(u, N) {
+        x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(ATTN__SMALLEST)));
+        if (mark) x[u] = ATTN__PICK(x[u], ATTN__ALL(-0.0f),
+                                    ATTN__SAME(ATTN__LOAD(s + u*ld), ATTN__ALL(ATTN__NEG_INF)));
+        ATTN__STORE(s + u*ld, x[u]);
+        part[u] = ATTN__ADD(part[u], x[u]);
     }
 }
 
 /* Whole groups of 16 keys, each with its own sum, go four at a time. */
-ATTN__AVX2 static void attn__weigh_avx2(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
+ATTN__KERNEL void ATTN__V(weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
 {
-    const __m256 none = ATTN__ALL8(ATTN__NEG_INF);
-    __m256 m, base, part[ATTN__PARTS], largest[4], least = ATTN__ALL8(ATTN__INF);
+    const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF);
+    ATTN__VEC m, base, part[ATTN__PARTS], largest[4], least = ATTN__ALL(ATTN__INF);
     int64_t j;
     int r, u, w, low;
-    ATTN__UNROLL for (u = 0; u < 4; u++) largest[u] = none;
+    ATTN__EACH(u, 4) largest[u] = none;
     for (j = j0; j + 4 <= j1; j += 4)
-        ATTN__UNROLL for (u = 0; u < 4; u++) {
-            base = ATTN__LOAD8(s + (j + u)*ld);
-            largest[u] = ATTN__MAX8(base, largest[u]);
-            least = ATTN__MIN8(base, least);
+        ATTN__EACH(u, 4) {
+            base = ATTN__LOAD(s + (j + u)*ld);
+            largest[u] = ATTN__MAX(base, largest[u]);
+            least = ATTN__MIN(base, least);
         }
     low = j < j1;
-    for (; j < j1; j++) largest[0] = ATTN__MAX8(ATTN__LOAD8(s + j*ld), largest[0]);
-    m = ATTN__MAX8(ATTN__MAX8(largest[0], largest[1]), ATTN__MAX8(largest[2], largest[3]));
-    m = ATTN__ADD8(m, ATTN__ALL8(0.0f));
-    base = _mm256_andnot_ps(ATTN__SAME8(m, none), m);
-    low = low || _mm256_movemask_ps(ATTN__LESS8(ATTN__SUB8(least, base), ATTN__ALL8(ATTN__EXP_LOWEST)));
-    ATTN__UNROLL for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm256_setzero_ps();
+    for (; j < j1; j++) largest[0] = ATTN__MAX(ATTN__LOAD(s + j*ld), largest[0]);
+    m = ATTN__MAX(ATTN__MAX(largest[0], largest[1]), ATTN__MAX(largest[2], largest[3]));
+    m = ATTN__ADD(m, ATTN__ALL(0.0f));
+    base = ATTN__CLEAR(m, ATTN__SAME(m, none));
+    low = low || ATTN__ANY(ATTN__LESS(ATTN__SUB(least, base), ATTN__ALL(ATTN__EXP_LOWEST)));
+    ATTN__EACH(r, ATTN__PARTS) part[r] = ATTN__ALL(0.0f);
     for (j = j0; j < j1; j += w) {
         r = (int)((uint64_t)j % ATTN__PARTS);
         w = r == 0 && j + ATTN__PARTS <= j1 && !mark ? ATTN__PARTS : 1;
-        if (w == 1) attn__weigh_keys_avx2(1, 1, s + j*ld, ld, base, mark, part + r);
+        if (w == 1) ATTN__V(weigh_keys)(1, 1, s + j*ld, ld, base, mark, part + r);
         else if (low) for (r = 0; r < ATTN__PARTS; r += 4)
-            attn__weigh_keys_avx2(4, 1, s + (j + r)*ld, ld, base, 0, part + r);
-        else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx2(4, 0, s + (j + r)*ld, ld, base, 0, part + r);
+            ATTN__V(weigh_keys)(4, 1, s + (j + r)*ld, ld, base, 0, part + r);
+        else for (r = 0; r < ATTN__PARTS; r += 4) ATTN__V(weigh_keys)(4, 0, s + (j + r)*ld, ld, base, 0, part + r);
     }
-    ATTN__STORE8(top, m);
-    ATTN__STORE8(sum, attn__tree_avx2(ATTN__PARTS, part));
+    ATTN__STORE(top, m);
+    ATTN__STORE(sum, ATTN__V(tree)(ATTN__PARTS, part));
 }
 
-ATTN__AVX2 static void attn__join_avx2(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum,
-                                       float *old, float *fresh)
+ATTN__KERNEL void ATTN__V(join)(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old,
+                                float *fresh)
 {
-    const __m256 none = ATTN__ALL8(ATTN__NEG_INF);
     int64_t i;
-    for (i = 0; i < lanes; i += 8) {
-        const __m256 before = ATTN__LOAD8(top + i), now = ATTN__LOAD8(cmax + i), m = ATTN__MAX8(now, before);
-        const __m256 base = _mm256_andnot_ps(ATTN__SAME8(m, none), m);
-        const __m256 x = attn__exp8(ATTN__SUB8(before, base)), y = attn__exp8(ATTN__SUB8(now, base));
-        ATTN__STORE8(old + i, x);
-        ATTN__STORE8(fresh + i, y);
-        ATTN__STORE8(sum + i, ATTN__FMA8(ATTN__LOAD8(csum + i), y, ATTN__MUL8(ATTN__LOAD8(sum + i), x)));
-        ATTN__STORE8(top + i, m);
+    for (i = 0; i < lanes; i += ATTN__LANES) {
+        const ATTN__VEC before = ATTN__LOAD(top + i), now = ATTN__LOAD(cmax + i), m = ATTN__MAX(now, before);
+        const ATTN__VEC base = ATTN__CLEAR(m, ATTN__SAME(m, ATTN__ALL(ATTN__NEG_INF)));
+        const ATTN__VEC x = ATTN__V(exp)(ATTN__SUB(before, base)), y = ATTN__V(exp)(ATTN__SUB(now, base));
+        ATTN__STORE(old + i, x);
+        ATTN__STORE(fresh + i, y);
+        ATTN__STORE(sum + i, ATTN__FMA(ATTN__LOAD(csum + i), y, ATTN__MUL(ATTN__LOAD(sum + i), x)));
+        ATTN__STORE(top + i, m);
     }
 }
 
-ATTN__AVX2 static void attn__merge_avx2(int64_t rows, int64_t ld, float *o, const float *acc, const float *old,
-                                        const float *fresh)
+ATTN__KERNEL void ATTN__V(merge)(int64_t rows, int64_t ld, float *o, const float *acc, const float *old,
+                                 const float *fresh)
 {
     int64_t r, i;
     for (r = 0; r < rows; r++, o += ld, acc += ld)
-        for (i = 0; i < ld; i += 8) {
-            const __m256 kept = ATTN__MUL8(ATTN__LOAD8(o + i), ATTN__LOAD8(old + i));
-            ATTN__STORE8(o + i, ATTN__ADD8(ATTN__FMA8(ATTN__LOAD8(acc + i), ATTN__LOAD8(fresh + i), kept),
-                                           _mm256_setzero_ps()));
+        for (i = 0; i < ld; i += ATTN__LANES) {
+            const ATTN__VEC kept = ATTN__MUL(ATTN__LOAD(o + i), ATTN__LOAD(old + i));
+            ATTN__STORE(o + i, ATTN__ADD(ATTN__FMA(ATTN__LOAD(acc + i), ATTN__LOAD(fresh + i), kept), ATTN__ALL(0.0f)));
         }
 }
 
-/* ---- rows into lanes and back; few rows */
-/* 8 keys of 8 lanes at a time: the bytes of a key come to lie side by side */
-ATTN__AVX2 static void attn__exclude_avx2(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
+/* ---- rows into lanes and back */
+/* Blocks of LANES rows and as many columns are turned in registers; what is left, or does not lie side by side, goes
+   column by column. */
+ATTN__KERNEL void ATTN__V(pack)(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
+                                const float *scale)
 {
-    const __m256 none = ATTN__ALL8(ATTN__NEG_INF);
-    const int64_t whole = stride == 1 && ld % 8 == 0 ? n & ~(int64_t)7 : 0;
-    const uint8_t *tail[ATTN__MAX_LANES];
-    int64_t i, j;
+    float column[ATTN__LANES];
+    ATTN__VEC r[ATTN__LANES];
+    int64_t i, c, step;
     int x;
-    for (i = 0; i < ld; i += 8)
-        for (j = 0; j < whole; j += 8) {
-            __m128i r[8], t[4], u[4];
-            for (x = 0; x < 8; x++) r[x] = _mm_loadl_epi64((const __m128i *)(const void *)(rows[i + x] + j));
-            for (x = 0; x < 4; x++) t[x] = _mm_unpacklo_epi8(r[2*x], r[2*x + 1]);
-            for (x = 0; x < 2; x++) {
-                u[x] = _mm_unpacklo_epi16(t[2*x], t[2*x + 1]);
-                u[x + 2] = _mm_unpackhi_epi16(t[2*x], t[2*x + 1]);
+    for (i = 0; i < ld; i += ATTN__LANES)
+        for (c = 0; c < n; c += step) {
+            step = stride == 1 && c + ATTN__LANES <= n ? ATTN__LANES : 1;
+            if (step == 1) {
+                for (x = 0; x < ATTN__LANES; x++) column[x] = rows[i + x][c*stride];
+                ATTN__STORE(to + c*ld + i, ATTN__MUL(ATTN__LOAD(column), ATTN__LOAD(scale + i)));
+                continue;
             }
-            for (x = 0; x < 2; x++) {
-                r[4*x] = _mm_unpacklo_epi32(u[2*x], u[2*x + 1]);
-                r[4*x + 2] = _mm_unpackhi_epi32(u[2*x], u[2*x + 1]);
-                r[4*x + 1] = _mm_srli_si128(r[4*x], 8);
-                r[4*x + 3] = _mm_srli_si128(r[4*x + 2], 8);
+            ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD(rows[i + x] + c);
+            ATTN__V(transpose)(r);
+            ATTN__EACH(x, ATTN__LANES) ATTN__STORE(to + (c + x)*ld + i, ATTN__MUL(r[x], ATTN__LOAD(scale + i)));
+        }
+}
+
+ATTN__KERNEL void ATTN__V(unpack)(float *const *rows, int64_t lanes, int64_t stride, const float *from, int64_t ld,
+                                  int64_t n, const float *scale)
+{
+    float column[ATTN__LANES];
+    ATTN__VEC r[ATTN__LANES], factor;
+    int64_t i, c, step;
+    int x;
+    for (i = 0; i < lanes; i += ATTN__LANES)
+        for (c = 0; c < n; c += step) {
+            step = stride == 1 && c + ATTN__LANES <= n ? ATTN__LANES : 1;
+            factor = ATTN__LOAD(scale + i);
+            if (step == 1) {
+                ATTN__STORE(column, ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + c*ld + i), factor)));
+                for (x = 0; x < ATTN__LANES && i + x < lanes; x++) rows[i + x][c*stride] = column[x];
+                continue;
             }
-            for (x = 0; x < 8; x++) {
+            ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + (c + x)*ld + i), factor));
+            ATTN__V(transpose)(r);
+            for (x = 0; x < ATTN__LANES && i + x < lanes; x++) ATTN__STORE(rows[i + x] + c, r[x]);
+        }
+}
+
+ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, int keep)
+{
+    const ATTN__VEC v = ATTN__LOAD(s), none = ATTN__ALL(ATTN__NEG_INF), kept = keep ? none : ATTN__ALL(ATTN__NAN);
+    const ATTN__MASK out = ATTN__EITHER(ATTN__SAME(bias, none), ATTN__SAME(v, kept));
+    ATTN__STORE(s, ATTN__PICK(ATTN__ADD(v, bias), none, out));
+}
+
+ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)
+{
+    float column[ATTN__LANES];
+    ATTN__VEC r[ATTN__LANES];
+    int64_t i, j, step;
+    int x;
+    for (i = 0; i < ld; i += ATTN__LANES)
+        for (j = 0; j < n; j += step) {
+            step = stride == 1 && j + ATTN__LANES <= n ? ATTN__LANES : 1;
+            if (step == 1) {
+                for (x = 0; x < ATTN__LANES; x++) column[x] = rows[i + x][j*stride];
+                ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(column), keep);
+                continue;
+            }
+            ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD(rows[i + x] + j);
+            if (j % 16 == 0) for (x = 0; x < ATTN__LANES; x++)      /* half a chunk ahead */
+                ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
+            ATTN__V(transpose)(r);
+            ATTN__EACH(x, ATTN__LANES) ATTN__V(add_bias)(s + (j + x)*ld + i, r[x], keep);
+        }
+}
+
+ATTN__KERNEL void ATTN__V(exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
+{
+    ATTN__VEC r[ATTN__LANES];
+    int64_t i, j, step;
+    int x;
+    for (i = 0; i < ld; i += ATTN__LANES)
+        for (j = 0; j < n; j += step) {
+            step = stride == 1 && j + ATTN__LANES <= n ? ATTN__LANES : 1;
+            if (step == 1) {
+                for (x = 0; x < ATTN__LANES; x++) if (!rows[i + x][j*stride]) s[j*ld + i + x] = ATTN__NEG_INF;
+                continue;
+            }
+            ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD_BYTES(rows[i + x] + j);
+            ATTN__V(transpose)(r);
+            ATTN__EACH(x, ATTN__LANES) {
                 float *at = s + (j + x)*ld + i;
-                const __m256i out = _mm256_cmpeq_epi32(_mm256_cvtepu8_epi32(r[x]), _mm256_setzero_si256());
-                ATTN__STORE8(at, ATTN__PICK8(ATTN__LOAD8(at), none, _mm256_castsi256_ps(out)));
+                const ATTN__MASK out = ATTN__SAME_BITS(r[x], ATTN__ALL(0.0f));
+                ATTN__STORE(at, ATTN__PICK(ATTN__LOAD(at), ATTN__ALL(ATTN__NEG_INF), out));
             }
         }
-    for (i = 0; i < ld; i++) tail[i] = rows[i] + whole * stride;
-    attn__exclude_scalar(s + whole*ld, ld, n - whole, tail, stride);
-}
-
-ATTN__AVX2 static int attn__finite_avx2(const float *x, int64_t n)
-{
-    const __m256i exponent = _mm256_set1_epi32(0x7f800000);
-    __m256i bad = _mm256_setzero_si256();
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        bad = _mm256_or_si256(bad, _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(ATTN__LOAD8(x + i)),
-            exponent), exponent));
-    return _mm256_testz_si256(bad, bad) && attn__finite_scalar(x + i, n - i);
-}
-
-/* rows of 8 registers <-> columns */
-ATTN__INLINE ATTN__AVX2 void attn__transpose8(__m256 *r)
-{
-    __m256 t[8], u[8];
-    int i;
-    ATTN__UNROLL for (i = 0; i < 4; i++) {
-        t[2*i] = _mm256_unpacklo_ps(r[2*i], r[2*i + 1]);
-        t[2*i + 1] = _mm256_unpackhi_ps(r[2*i], r[2*i + 1]);
-    }
-    ATTN__UNROLL for (i = 0; i < 8; i += 4) {
-        u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-        u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-        u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-    ATTN__UNROLL for (i = 0; i < 4; i++) {
-        r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
-        r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
-    }
-}
-
-/* R rows against 8 of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
-   follows: B's rows after the next ones, and as many of the matrix that is used next. */
-ATTN__INLINE ATTN__AVX2 void attn__dots_block_avx2(const int R, const attn__product *p, int64_t j, int64_t last)
-{
-    const int64_t row = p->b_row;
-    const float *a = p->a, *b = p->b + j*row, *y;
-    const float *ahead = attn__ahead(b, 16, row), *fetch = attn__ahead(p->fetch, j, p->fetch_row);
-    float *c = p->c + j, column[8];
-    __m256 acc[ATTN__FEW], t[8];
-    int64_t k = 0;
-    int r, x;
-    ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = _mm256_setzero_ps();
-    for (; k + 8 <= p->depth; k += 8) {
-        ATTN__UNROLL for (y = b + k, x = 0; x < 8; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD8(y);
-        attn__fetch_block(8, ahead, row, p->depth, k);
-        if (p->fetch) attn__fetch_block(8, fetch, p->fetch_row, p->depth, k);
-        attn__transpose8(t);
-        ATTN__UNROLL for (x = 0; x < 8; x++, a += 8)
-            ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = ATTN__FMA8(_mm256_broadcast_ss(a + r), t[x], acc[r]);
-    }
-    for (; k < p->depth; k++, a += 8) {
-        for (y = b + k, x = 0; x < 8; x++, y += x <= last ? row : 0) column[x] = *y;
-        t[0] = ATTN__LOAD8(column);
-        ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = ATTN__FMA8(_mm256_broadcast_ss(a + r), t[0], acc[r]);
-    }
-    ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE8(c, acc[r]);
-}
-
-ATTN__AVX2 static void attn__dots_avx2(const attn__product *p, int64_t columns)
-{
-    int64_t j;
-    ATTN_ASSERT(p->a_k == 8);
-    for (j = 0; j + 8 <= columns; j += 8)
-        if (p->rows == 1) attn__dots_block_avx2(1, p, j, 7);
-        else attn__dots_block_avx2(ATTN__FEW, p, j, 7);
-    if (j < columns) attn__dots_block_avx2(ATTN__FEW, p, j, columns - 1 - j);     /* its last row again and again */
-}
-
-ATTN__AVX2 static void attn__pack_avx2(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
-                                       const float *scale)
-{
-    const int64_t whole = stride == 1 ? n & ~(int64_t)7 : 0;
-    const float *tail[ATTN__MAX_LANES];
-    int64_t i, c;
-    int x;
-    for (i = 0; i < ld; i += 8)
-        for (c = 0; c < whole; c += 8) {
-            __m256 r[8];
-            ATTN__UNROLL for (x = 0; x < 8; x++) r[x] = ATTN__LOAD8(rows[i + x] + c);
-            attn__transpose8(r);
-            ATTN__UNROLL for (x = 0; x < 8; x++)
-                ATTN__STORE8(to + (c + x)*ld + i, ATTN__MUL8(r[x], ATTN__LOAD8(scale + i)));
-        }
-    if (whole == n) return;
-    for (i = 0; i < ld; i++) tail[i] = rows[i] + whole * stride;
-    attn__pack_scalar(to + whole*ld, ld, tail, stride, n - whole, scale);
-}
-
-ATTN__AVX2 static void attn__unpack_avx2(float *const *rows, int64_t lanes, int64_t stride, const float *from,
-                                         int64_t ld,
-                                         int64_t n, const float *scale)
-{
-    const int64_t whole = stride == 1 ? n & ~(int64_t)7 : 0;
-    float *tail[ATTN__MAX_LANES];
-    int64_t i, c;
-    int x;
-    for (i = 0; i < lanes; i += 8)
-        for (c = 0; c < whole; c += 8) {
-            __m256 r[8];
-            ATTN__UNROLL for (x = 0; x < 8; x++)
-                r[x] = attn__quiet8(ATTN__MUL8(ATTN__LOAD8(from + (c + x)*ld + i), ATTN__LOAD8(scale + i)));
-            attn__transpose8(r);
-            for (x = 0; x < 8 && i + x < lanes; x++) ATTN__STORE8(rows[i + x] + c, r[x]);
-        }
-    if (whole == n) return;
-    for (i = 0; i < lanes; i++) tail[i] = rows[i] + whole * stride;
-    attn__unpack_scalar(tail, lanes, stride, from + whole*ld, ld, n - whole, scale);
 }
 
 /* ---- number by number: functions, score transforms, masks */
-/* y = f(x) over an array; the rest beyond whole vectors through a buffer */
-#define ATTN__MAP8(name, f) \
-    ATTN__AVX2 static void name(const float *x, float *y, int64_t n) \
-    { \
-        float rest[8] = {0, 0, 0, 0, 0, 0, 0, 0}; \
-        int64_t i = 0, r; \
-        for (; i + 8 <= n; i += 8) ATTN__STORE8(y + i, f(ATTN__LOAD8(x + i))); \
-        if (i == n) return; \
-        for (r = i; r < n; r++) rest[r - i] = x[r]; \
-        ATTN__STORE8(rest, f(ATTN__LOAD8(rest))); \
-        for (r = i; r < n; r++) y[r] = rest[r - i]; \
-    }
-ATTN__MAP8(attn__exp_avx2, attn__exp_full8)
-ATTN__MAP8(attn__log_avx2, attn__log8)
-ATTN__MAP8(attn__tanh_avx2, attn__tanh8)
-
-ATTN__AVX2 static void attn__softcap_avx2(float *x, int64_t n, float cap, int keep)
+/* The numbers x[0] .. x[n - 1], at most LANES of them, the others 0; and back. */
+ATTN__HELPER ATTN__VEC ATTN__V(take)(const float *x, int64_t n)
 {
-    const __m256 c = ATTN__ALL8(cap), none = keep ? ATTN__ALL8(ATTN__NEG_INF) : ATTN__ALL8(ATTN__NAN);
+    float some[ATTN__LANES];
     int64_t i;
-    for (i = 0; i < n; i += 8) {
-        const __m256 v = ATTN__LOAD8(x + i), y = ATTN__MUL8(c, attn__tanh8(ATTN__DIV8(v, c)));
-        ATTN__STORE8(x + i, ATTN__PICK8(y, v, ATTN__SAME8(v, none)));
+    if (n >= ATTN__LANES) return ATTN__LOAD(x);
+    for (i = 0; i < ATTN__LANES; i++) some[i] = i < n ? x[i] : 0.0f;
+    return ATTN__LOAD(some);
+}
+ATTN__HELPER void ATTN__V(give)(float *x, int64_t n, ATTN__VEC v)
+{
+    float some[ATTN__LANES];
+    int64_t i;
+    if (n >= ATTN__LANES) { ATTN__STORE(x, v); return; }
+    ATTN__STORE(some, v);
+    for (i = 0; i < n; i++) x[i] = some[i];
+}
+
+ATTN__HELPER void ATTN__V(map)(const int function, const float *x, float *y, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i += ATTN__LANES) {
+        ATTN__VEC v = ATTN__V(take)(x + i, n - i);
+        if (function == 0) v = ATTN__V(exp_full)(v);
+        else if (function == 1) v = ATTN__V(log)(v);
+        else v = ATTN__V(tanh)(v);
+        ATTN__V(give)(y + i, n - i, v);
+    }
+}
+ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y, int64_t n)
+{
+    if (function == 0) ATTN__V(map)(0, x, y, n);
+    else if (function == 1) ATTN__V(map)(1, x, y, n);
+    else ATTN__V(map)(2, x, y, n);
+}
+
+ATTN__KERNEL int ATTN__V(finite)(const float *x, int64_t n)
+{
+    const ATTN__VEC exponent = ATTN__ALL(ATTN__INF);
+    ATTN__MASK bad = ATTN__SAME_BITS(ATTN__ALL(0.0f), exponent);
+    int64_t i = 0;
+    for (; i + ATTN__LANES <= n; i += ATTN__LANES)
+        bad = ATTN__EITHER(bad, ATTN__SAME_BITS(ATTN__AND(ATTN__LOAD(x + i), exponent), exponent));
+    return !ATTN__ANY(bad) && attn__finite_scalar(x + i, n - i);
+}
+
+ATTN__KERNEL void ATTN__V(softcap)(float *x, int64_t n, float cap, int keep)
+{
+    const ATTN__VEC c = ATTN__ALL(cap), none = keep ? ATTN__ALL(ATTN__NEG_INF) : ATTN__ALL(ATTN__NAN);
+    int64_t i;
+    for (i = 0; i < n; i += ATTN__LANES) {
+        const ATTN__VEC v = ATTN__LOAD(x + i), y = ATTN__MUL(c, ATTN__V(tanh)(ATTN__DIV(v, c)));
+        ATTN__STORE(x + i, ATTN__PICK(y, v, ATTN__SAME(v, none)));
     }
 }
 
-ATTN__AVX2 static void attn__distance_avx2(float *s, int64_t ld, int64_t n, int32_t score, const float *width)
+ATTN__KERNEL void ATTN__V(distance)(float *s, int64_t ld, int64_t n, int32_t score, const float *width)
 {
-    const __m256 one = ATTN__ALL8(1.0f), none = ATTN__ALL8(ATTN__NEG_INF);
+    const ATTN__VEC one = ATTN__ALL(1.0f);
     int64_t j, i;
     for (j = 0; j < n; j++, s += ld)
-        for (i = 0; i < ld; i += 8) {
-            const __m256 x = ATTN__LOAD8(s + i), v = ATTN__LOAD8(width + i);
-            __m256 u, y;
-            if (score == ATTN_SCORE_GAUSSIAN) { ATTN__STORE8(s + i, ATTN__MUL8(x, v)); continue; }
-            u = ATTN__DIV8(x, v);
-            if (score == ATTN_SCORE_BOXCAR) y = _mm256_setzero_ps();
-            else if (score == ATTN_SCORE_TRIANGULAR) y = attn__log8(ATTN__SUB8(one, ATTN__SQRT8(u)));
-            else y = attn__log8(ATTN__SUB8(one, u));
-            y = ATTN__PICK8(none, y, ATTN__AT_MOST8(u, one));
-            ATTN__STORE8(s + i, ATTN__PICK8(y, u, ATTN__UNORDERED8(u, u)));
+        for (i = 0; i < ld; i += ATTN__LANES) {
+            const ATTN__VEC x = ATTN__LOAD(s + i), v = ATTN__LOAD(width + i);
+            ATTN__VEC u, y;
+            if (score == ATTN_SCORE_GAUSSIAN) { ATTN__STORE(s + i, ATTN__MUL(x, v)); continue; }
+            u = y = ATTN__DIV(x, v);
+            if (score == ATTN_SCORE_TRIANGULAR) y = ATTN__SQRT(u);
+            y = score == ATTN_SCORE_BOXCAR ? ATTN__ALL(0.0f) : ATTN__V(log)(ATTN__SUB(one, y));
+            y = ATTN__PICK(ATTN__ALL(ATTN__NEG_INF), y, ATTN__AT_MOST(u, one));
+            ATTN__STORE(s + i, ATTN__PICK(y, u, ATTN__UNORDERED(u, u)));
         }
 }
 
-ATTN__AVX2 static void attn__alibi_avx2(float *s, int64_t ld, int64_t n, const float *slope, const float *position)
+ATTN__KERNEL void ATTN__V(alibi)(float *s, int64_t ld, int64_t n, const float *slope, const float *position)
 {
-    const __m256 sign = ATTN__ALL8(-0.0f);
     int64_t j, i;
     for (j = 0; j < n; j++, s += ld)
-        for (i = 0; i < ld; i += 8) {
-            const __m256 d = ATTN__SUB8(ATTN__LOAD8(position + i), ATTN__ALL8((float)j));
-            ATTN__STORE8(s + i, ATTN__FMA8(_mm256_xor_ps(ATTN__LOAD8(slope + i), sign), _mm256_andnot_ps(sign, d),
-                                           ATTN__LOAD8(s + i)));
+        for (i = 0; i < ld; i += ATTN__LANES) {
+            const ATTN__VEC d = ATTN__SUB(ATTN__LOAD(position + i), ATTN__ALL((float)j));
+            const ATTN__VEC falls = ATTN__XOR(ATTN__LOAD(slope + i), ATTN__ALL(-0.0f));
+            ATTN__STORE(s + i, ATTN__FMA(falls, ATTN__AND(d, ATTN__ALL_BITS(0x7fffffff)), ATTN__LOAD(s + i)));
         }
 }
 
-ATTN__AVX2 static void attn__clip_avx2(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last)
+ATTN__KERNEL void ATTN__V(clip)(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last)
 {
+    const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF);
     int64_t j, i;
-    for (j = 0; j < n; j++, s += ld) {
-        const __m256i at = _mm256_set1_epi32((int32_t)j);
-        for (i = 0; i < ld; i += 8) {
-            const __m256i below = _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(first + i)),
-                                                     at);
-            const __m256i inside = _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(last + i)),
-                                                      at);
-            const __m256 keep = _mm256_castsi256_ps(_mm256_andnot_si256(below, inside));
-            ATTN__STORE8(s + i, ATTN__PICK8(ATTN__ALL8(ATTN__NEG_INF), ATTN__LOAD8(s + i), keep));
+    for (j = 0; j < n; j++, s += ld)
+        for (i = 0; i < ld; i += ATTN__LANES) {
+            const ATTN__MASK below = ATTN__ABOVE(ATTN__LOAD_BITS(first + i), ATTN__ALL_BITS(j));
+            const ATTN__MASK inside = ATTN__ABOVE(ATTN__LOAD_BITS(last + i), ATTN__ALL_BITS(j));
+            ATTN__STORE(s + i, ATTN__PICK(ATTN__PICK(none, ATTN__LOAD(s + i), inside), none, below));
         }
-    }
-}
-
-ATTN__AVX2 static void attn__bias_avx2(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride,
-                                       int keep)
-{
-    const __m256 none = ATTN__ALL8(ATTN__NEG_INF), kept = keep ? none : ATTN__ALL8(ATTN__NAN);
-    const int64_t whole = stride == 1 ? n & ~(int64_t)7 : 0;
-    const float *tail[ATTN__MAX_LANES];
-    int64_t i, j;
-    int x;
-    for (i = 0; i < ld; i += 8)
-        for (j = 0; j < whole; j += 8) {
-            __m256 r[8];
-            ATTN__UNROLL for (x = 0; x < 8; x++) r[x] = ATTN__LOAD8(rows[i + x] + j);
-            if (j % 16 == 0) for (x = 0; x < 8; x++)        /* half a chunk ahead */
-                ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
-            attn__transpose8(r);
-            ATTN__UNROLL for (x = 0; x < 8; x++) {
-                float *at = s + (j + x)*ld + i;
-                const __m256 v = ATTN__LOAD8(at);
-                const __m256 out = _mm256_or_ps(ATTN__SAME8(r[x], none), ATTN__SAME8(v, kept));
-                ATTN__STORE8(at, ATTN__PICK8(ATTN__ADD8(v, r[x]), none, out));
-            }
-        }
-    if (whole == n) return;
-    for (i = 0; i < ld; i++) tail[i] = rows[i] + whole * stride;
-    attn__bias_scalar(s + whole*ld, ld, n - whole, tail, stride, keep);
 }
 
 /* ---- rows that lie as they are */
-ATTN__AVX2 static void attn__mass_avx2(const float *x, int64_t n, float scale, float *top, float *sum)
+ATTN__KERNEL void ATTN__V(mass)(const float *x, int64_t n, float scale, float *top, float *sum)
 {
-    const __m256 c = ATTN__ALL8(scale);
-    __m256 m = ATTN__ALL8(ATTN__NEG_INF), base, low = _mm256_setzero_ps(), high = low;
+    const ATTN__VEC c = ATTN__ALL(scale);
+    ATTN__VEC m = ATTN__ALL(ATTN__NEG_INF), base, sums[ATTN__PARTS / ATTN__LANES];
     float part[ATTN__PARTS];
     int64_t j;
-    for (j = 0; j < n; j += 8) m = ATTN__MAX8(ATTN__MUL8(ATTN__LOAD8(x + j), c), m);
-    ATTN__STORE8(part, m);
-    for (*top = part[0], j = 1; j < 8; j++) *top = attn__larger(part[j], *top);
+    int r;
+    for (j = 0; j < n; j += ATTN__LANES) m = ATTN__MAX(ATTN__MUL(ATTN__LOAD(x + j), c), m);
+    ATTN__STORE(part, m);
+    for (*top = part[0], r = 1; r < ATTN__LANES; r++) *top = attn__larger(part[r], *top);
     *top = *top + 0.0f;
-    base = ATTN__ALL8(attn__choose(attn__is_none(*top), 0.0f, *top));
-    for (j = 0; j < n; j += 16) {
-        low = ATTN__ADD8(low, attn__exp8(ATTN__SUB8(ATTN__MUL8(ATTN__LOAD8(x + j), c), base)));
-        high = ATTN__ADD8(high, attn__exp8(ATTN__SUB8(ATTN__MUL8(ATTN__LOAD8(x + j + 8), c), base)));
-    }
-    ATTN__STORE8(part, low);
-    ATTN__STORE8(part + 8, high);
+    base = ATTN__ALL(attn__choose(attn__is_none(*top), 0.0f, *top));
+    ATTN__EACH(r, ATTN__PARTS / ATTN__LANES) sums[r] = ATTN__ALL(0.0f);
+    for (j = 0; j < n; j += ATTN__PARTS)
+        ATTN__EACH(r, ATTN__PARTS / ATTN__LANES) {
+            m = ATTN__SUB(ATTN__MUL(ATTN__LOAD(x + j + r*ATTN__LANES), c), base);
+            sums[r] = ATTN__ADD(sums[r], ATTN__V(exp)(m));
+        }
+    ATTN__EACH(r, ATTN__PARTS / ATTN__LANES) ATTN__STORE(part + r*ATTN__LANES, sums[r]);
     *sum = attn__tree(part, ATTN__PARTS);
 }
 
-ATTN__AVX2 static void attn__normalise_avx2(const float *x, float *y, int64_t n, float scale, float top, float factor)
+ATTN__KERNEL void ATTN__V(normalise)(const float *x, float *y, int64_t n, float scale, float top, float factor)
 {
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const __m256 v = ATTN__MUL8(ATTN__LOAD8(x + i), ATTN__ALL8(scale));
-        const __m256 out = ATTN__SAME8(v, ATTN__ALL8(ATTN__NEG_INF));
-        const __m256 w = ATTN__MUL8(attn__exp8(ATTN__SUB8(v, ATTN__ALL8(top))), ATTN__ALL8(factor));
-        const __m256 none = _mm256_or_ps(out, ATTN__LESS8(w, ATTN__ALL8(ATTN__SMALLEST)));
-        ATTN__STORE8(y + i, _mm256_andnot_ps(none, attn__quiet8(w)));
+    int64_t i;
+    for (i = 0; i < n; i += ATTN__LANES) {
+        const ATTN__VEC v = ATTN__MUL(ATTN__V(take)(x + i, n - i), ATTN__ALL(scale));
+        const ATTN__VEC w = ATTN__MUL(ATTN__V(exp)(ATTN__SUB(v, ATTN__ALL(top))), ATTN__ALL(factor));
+        const ATTN__MASK out = ATTN__SAME(v, ATTN__ALL(ATTN__NEG_INF));
+        const ATTN__MASK none = ATTN__EITHER(out, ATTN__LESS(w, ATTN__ALL(ATTN__SMALLEST)));
+        ATTN__V(give)(y + i, n - i, ATTN__CLEAR(ATTN__V(quiet)(w), none));
     }
-    attn__normalise_scalar(x + i, y + i, n - i, scale, top, factor);
 }
 
 /* ---- dropout */
-/* 8 counters at a time, those of 8 lanes and the same four keys: as two sets of four, each number in the lower half of
-   64 bits, where products leave theirs; what the upper halves hold does not matter. */
-ATTN__AVX2 static void attn__drop_avx2(const attn__drop *d)
+/* LANES counters at a time, those of as many lanes and the same four keys: as two sets, of the even and the odd lanes,
+   each number in the lower half of 64 bits, where products leave theirs; what the upper halves hold does not matter. */
+ATTN__HELPER void ATTN__V(philox)(const ATTN__VEC *k0, const ATTN__VEC *k1, ATTN__VEC w[2][4])
 {
-    const __m256i below = _mm256_set1_epi32((int32_t)(uint32_t)d->below), b = _mm256_set1_epi32((int32_t)d->b);
-    const __m256i m0 = _mm256_set1_epi32((int32_t)0xd2511f53u), m1 = _mm256_set1_epi32((int32_t)0xcd9e8d57u);
-    const int none = d->below > 0xffffffffu;
-    __m256i k0[10], k1[10];
+    const ATTN__VEC m0 = ATTN__ALL_BITS(0xd2511f53u), m1 = ATTN__ALL_BITS(0xcd9e8d57u);
+    ATTN__VEC p0, p1;
+    int round, half;
+    for (round = 0; round < 10; round++)
+        ATTN__EACH(half, 2) {
+            p0 = ATTN__MULTIPLY_EVEN(w[half][0], m0);
+            p1 = ATTN__MULTIPLY_EVEN(w[half][2], m1);
+            w[half][0] = ATTN__XOR(ATTN__XOR(ATTN__ODD(p1), w[half][1]), k0[round]);
+            w[half][2] = ATTN__XOR(ATTN__XOR(ATTN__ODD(p0), w[half][3]), k1[round]);
+            w[half][1] = p1;
+            w[half][3] = p0;
+        }
+}
+
+ATTN__KERNEL void ATTN__V(drop)(const attn__drop *d)
+{
+    const ATTN__VEC below = ATTN__ALL_BITS((uint32_t)d->below), zero = ATTN__ALL(0.0f);
+    const int all = d->below > 0xffffffffu;
+    ATTN__VEC k0[10], k1[10], w[2][4];
     int64_t j, l;
-    int round, half, x;
-    for (round = 0; round < 10; round++) {
-        k0[round] = _mm256_set1_epi32((int32_t)((uint32_t)d->seed + (uint32_t)round * 0x9e3779b9u));
-        k1[round] = _mm256_set1_epi32((int32_t)((uint32_t)(d->seed >> 32) + (uint32_t)round * 0xbb67ae85u));
+    int x;
+    for (x = 0; x < 10; x++) {
+        k0[x] = ATTN__ALL_BITS((uint32_t)d->seed + (uint32_t)x * 0x9e3779b9u);
+        k1[x] = ATTN__ALL_BITS((uint32_t)(d->seed >> 32) + (uint32_t)x * 0xbb67ae85u);
     }
-    for (l = 0; l < d->lanes; l += 8) {
-        const __m256i i = _mm256_loadu_si256((const __m256i *)(const void *)(d->i + l));
-        const __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)(d->h + l));
+    for (l = 0; l < d->lanes; l += ATTN__LANES)
         for (j = d->j0; j < d->j1; ) {
             uint32_t key = d->key + (uint32_t)j;
-            __m256i w[2][4], p0, p1;
-            w[0][0] = w[1][0] = _mm256_set1_epi32((int32_t)(key / 4));
-            w[0][1] = i;
-            w[0][2] = h;
-            w[1][1] = _mm256_srli_epi64(i, 32);
-            w[1][2] = _mm256_srli_epi64(h, 32);
-            w[0][3] = w[1][3] = b;
-            for (round = 0; round < 10; round++)
-                ATTN__UNROLL for (half = 0; half < 2; half++) {
-                    p0 = _mm256_mul_epu32(w[half][0], m0);
-                    p1 = _mm256_mul_epu32(w[half][2], m1);
-                    w[half][0] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), w[half][1]), k0[round]);
-                    w[half][2] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), w[half][3]), k1[round]);
-                    w[half][1] = p1;
-                    w[half][3] = p0;
-                }
-            ATTN__UNROLL for (x = 0; x < 4; x++)
-                w[0][x] = _mm256_blend_epi32(w[0][x], _mm256_slli_epi64(w[1][x], 32), 0xaa);
+            w[0][0] = w[1][0] = ATTN__ALL_BITS(key / 4);
+            w[0][1] = ATTN__LOAD_BITS(d->i + l);
+            w[0][2] = ATTN__LOAD_BITS(d->h + l);
+            w[1][1] = ATTN__ODD(w[0][1]);
+            w[1][2] = ATTN__ODD(w[0][2]);
+            w[0][3] = w[1][3] = ATTN__ALL_BITS(d->b);
+            ATTN__V(philox)(k0, k1, w);
+            ATTN__EACH(x, 4) w[0][x] = ATTN__EVENS(w[0][x], w[1][x]);
             do {
-                float *s = d->s + j * d->ld + l;
-                const __m256 v = ATTN__LOAD8(s);
-                __m256i kept = _mm256_cmpeq_epi32(_mm256_max_epu32(w[0][key % 4], below), w[0][key % 4]);
-                if (none) kept = _mm256_setzero_si256();
-                kept = _mm256_or_si256(kept, _mm256_srai_epi32(_mm256_castps_si256(v), 31));
-                ATTN__STORE8(s, _mm256_and_ps(v, _mm256_castsi256_ps(kept)));
+                float *s = d->s + j*d->ld + l;
+                const ATTN__VEC v = ATTN__LOAD(s), word = w[0][key % 4];
+                ATTN__MASK kept = ATTN__NEGATIVE(v);
+                if (!all) kept = ATTN__EITHER(kept, ATTN__SAME_BITS(ATTN__MOST_BITS(word, below), word));
+                ATTN__STORE(s, ATTN__PICK(zero, v, kept));
                 j++;
                 key++;
             } while (key % 4 && j < d->j1);
         }
-    }
 }
 
 /* ---- gradients */
 #ifndef ATTN_NO_BACKWARD
-ATTN__AVX2 static void attn__inner_avx2(const float *x, const float *y, int64_t ld, int64_t n, float *sum)
+ATTN__KERNEL void ATTN__V(inner)(const float *x, const float *y, int64_t ld, int64_t n, float *sum)
 {
     int64_t c, l;
-    for (l = 0; l < ld; l += 8) {
-        __m256 acc = _mm256_setzero_ps();
-        for (c = 0; c < n; c++) acc = ATTN__FMA8(ATTN__LOAD8(x + c*ld + l), ATTN__LOAD8(y + c*ld + l), acc);
-        ATTN__STORE8(sum + l, acc);
+    for (l = 0; l < ld; l += ATTN__LANES) {
+        ATTN__VEC acc = ATTN__ALL(0.0f);
+        for (c = 0; c < n; c++) acc = ATTN__FMA(ATTN__LOAD(x + c*ld + l), ATTN__LOAD(y + c*ld + l), acc);
+        ATTN__STORE(sum + l, acc);
     }
 }
 
-ATTN__AVX2 static void attn__deliver_avx2(const float *from, float *to, int64_t n, float factor, int add)
+ATTN__KERNEL void ATTN__V(deliver)(const float *from, float *to, int64_t n, float factor, int add)
 {
-    int64_t c = 0;
-    for (; c + 8 <= n; c += 8) {
-        __m256 x = ATTN__LOAD8(from + c);
-        if (add) x = ATTN__FMA8(x, ATTN__ALL8(factor), ATTN__LOAD8(to + c));
-        else x = ATTN__MUL8(x, ATTN__ALL8(factor));
-        ATTN__STORE8(to + c, attn__quiet8(x));
+    int64_t c;
+    for (c = 0; c < n; c += ATTN__LANES) {
+        ATTN__VEC x = ATTN__V(take)(from + c, n - c);
+        if (add) x = ATTN__FMA(x, ATTN__ALL(factor), ATTN__V(take)(to + c, n - c));
+        else x = ATTN__MUL(x, ATTN__ALL(factor));
+        ATTN__V(give)(to + c, n - c, ATTN__V(quiet)(x));
     }
-    attn__deliver_scalar(from + c, to + c, n - c, factor, add);
 }
 
-/* N keys of 8 lanes, step by step. No score is above its base, the maximum, and 1/mass is at most 1: so one cut below
-   2^-126 is enough. A copy of *g: gcc need not read it again after each store. */
-ATTN__INLINE ATTN__AVX2 void attn__grade_keys_avx2(const int N, attn__grade g, int64_t j, int64_t l, __m256 base,
-                                                   __m256 inverse, __m256 shift)
+/* N keys, step by step. No score is above its base, the maximum, and 1/mass is at most 1: so one cut below 2^-126 is
+   enough. A copy of *g: gcc need not read it again after each store. */
+ATTN__HELPER void ATTN__V(grade_keys)(const int N, attn__grade g, int64_t j, int64_t l, ATTN__VEC base,
+                                      ATTN__VEC inverse, ATTN__VEC shift)
 {
     const int64_t at = j * g.ld + l, to = j * g.row + l;
-    __m256 x[4], p, dp, keep, out;
+    ATTN__VEC x[4], p, dp, keep;
     int u;
-    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__SUB8(ATTN__LOAD8(g.s + at + u*g.ld), base);
-    attn__exp_side_by_side_avx2(N, 1, x);
-    ATTN__UNROLL for (u = 0; u < N; u++) {
-        out = ATTN__SAME8(ATTN__LOAD8(g.s + at + u*g.ld), ATTN__ALL8(ATTN__NEG_INF));
-        dp = ATTN__LOAD8(g.dp + at + u*g.ld);
-        x[u] = ATTN__MUL8(x[u], inverse);
-        p = x[u] = _mm256_andnot_ps(ATTN__LESS8(x[u], ATTN__ALL8(ATTN__SMALLEST)), x[u]);
+    ATTN__EACH(u, N) x[u] = ATTN__SUB(ATTN__LOAD(g.s + at + u*g.ld), base);
+    ATTN__V(exp_side_by_side)(N, 1, x);
+    ATTN__EACH(u, N) {
+        const ATTN__MASK out = ATTN__SAME(ATTN__LOAD(g.s + at + u*g.ld), ATTN__ALL(ATTN__NEG_INF));
+        dp = ATTN__LOAD(g.dp + at + u*g.ld);
+        x[u] = ATTN__MUL(x[u], inverse);
+        p = x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(ATTN__SMALLEST)));
         if (g.keep || g.more) {
-            keep = g.keep ? ATTN__LOAD8(g.keep + at + u*g.ld) : ATTN__ALL8(1.0f);
-            dp = ATTN__FMA8(dp, keep, g.more ? ATTN__LOAD8(g.more + at + u*g.ld) : _mm256_setzero_ps());
-            p = _mm256_andnot_ps(ATTN__SAME8(keep, _mm256_setzero_ps()), ATTN__MUL8(x[u], keep));
+            keep = g.keep ? ATTN__LOAD(g.keep + at + u*g.ld) : ATTN__ALL(1.0f);
+            dp = ATTN__FMA(dp, keep, g.more ? ATTN__LOAD(g.more + at + u*g.ld) : ATTN__ALL(0.0f));
+            p = ATTN__CLEAR(ATTN__MUL(x[u], keep), ATTN__SAME(keep, ATTN__ALL(0.0f)));
         }
-        ATTN__STORE8(g.p + to + u*g.row, ATTN__PICK8(p, ATTN__ALL8(-0.0f), out));
-        ATTN__STORE8(g.ds + to + u*g.row, _mm256_andnot_ps(out, ATTN__MUL8(x[u], ATTN__SUB8(dp, shift))));
+        ATTN__STORE(g.p + to + u*g.row, ATTN__PICK(p, ATTN__ALL(-0.0f), out));
+        ATTN__STORE(g.ds + to + u*g.row, ATTN__CLEAR(ATTN__MUL(x[u], ATTN__SUB(dp, shift)), out));
     }
 }
 
-ATTN__AVX2 static void attn__grade_avx2(const attn__grade *g)
+ATTN__KERNEL void ATTN__V(grade)(const attn__grade *g)
 {
     int64_t j, l;
-    for (l = 0; l < g->ld; l += 8) {
-        const __m256 base = ATTN__LOAD8(g->base + l), inverse = ATTN__LOAD8(g->inverse + l);
-        const __m256 shift = ATTN__LOAD8(g->shift + l);
-        for (j = 0; j + 2 <= g->rows; j += 2) attn__grade_keys_avx2(2, *g, j, l, base, inverse, shift);
-        for (; j < g->rows; j++) attn__grade_keys_avx2(1, *g, j, l, base, inverse, shift);
+    for (l = 0; l < g->ld; l += ATTN__LANES) {
+        const ATTN__VEC base = ATTN__LOAD(g->base + l), inverse = ATTN__LOAD(g->inverse + l);
+        const ATTN__VEC shift = ATTN__LOAD(g->shift + l);
+        for (j = 0; j + 2 <= g->rows; j += 2) ATTN__V(grade_keys)(2, *g, j, l, base, inverse, shift);
+        for (; j < g->rows; j++) ATTN__V(grade_keys)(1, *g, j, l, base, inverse, shift);
     }
 }
 
-ATTN__AVX2 static void attn__additive_gradient_avx2(const attn__additive_gradient *g)
+ATTN__KERNEL void ATTN__V(additive_gradient)(const attn__additive_gradient *g)
 {
-    const __m256 one = ATTN__ALL8(1.0f), minus_one = ATTN__ALL8(-1.0f);
+    const ATTN__VEC one = ATTN__ALL(1.0f), minus_one = ATTN__ALL(-1.0f);
     const int64_t keys = g->keys, key_stride = g->key_stride, row = g->row, ld = g->ld;
     int64_t j, l;
     int u;
-    for (l = 0; l < ld; l += 8) {
+    for (l = 0; l < ld; l += ATTN__LANES) {
         const float *e = g->query + g->u * ld + l, *f = g->key + g->u, *from = g->ds + l;
         float *part = g->part + (g->lane0 + l) % ATTN__PARTS;
-        __m256 da[4], dt[4], all = _mm256_setzero_ps();
-        ATTN__UNROLL for (u = 0; u < 4; u++) da[u] = dt[u] = _mm256_setzero_ps();
+        ATTN__VEC da[4], dt[4], all = ATTN__ALL(0.0f), r;
+        ATTN__EACH(u, 4) da[u] = dt[u] = ATTN__ALL(0.0f);
         for (j = 0; j < keys; j++, f += key_stride, from += row, part += 4 * ATTN__PARTS) {
-            const __m256 ds = ATTN__LOAD8(from);
-            all = ATTN__ADD8(all, ds);
-            ATTN__UNROLL for (u = 0; u < 4; u++) {
-                __m256 r = ATTN__DIV8(minus_one, ATTN__FMA8(ATTN__LOAD8(e + u*ld), _mm256_broadcast_ss(f + u), one));
-                dt[u] = ATTN__FMA8(ds, r, dt[u]);
-                r = ATTN__FMA8(r, r, r);
-                da[u] = ATTN__FMA8(ds, r, da[u]);
-                ATTN__STORE8(part + u*ATTN__PARTS, ATTN__FMA8(ds, r, ATTN__LOAD8(part + u*ATTN__PARTS)));
+            const ATTN__VEC ds = ATTN__LOAD(from);
+            all = ATTN__ADD(all, ds);
+            ATTN__EACH(u, 4) {
+                r = ATTN__DIV(minus_one, ATTN__FMA(ATTN__LOAD(e + u*ld), ATTN__BROADCAST(f + u), one));
+                dt[u] = ATTN__FMA(ds, r, dt[u]);
+                r = ATTN__FMA(r, r, r);
+                da[u] = ATTN__FMA(ds, r, da[u]);
+                ATTN__STORE(part + u*ATTN__PARTS, ATTN__FMA(ds, r, ATTN__LOAD(part + u*ATTN__PARTS)));
             }
         }
-        ATTN__UNROLL for (u = 0; u < 4; u++) {
-            float *to = g->da + u * row + l, *sum = g->dt + u * row + l;
-            ATTN__STORE8(to, ATTN__ADD8(ATTN__LOAD8(to), da[u]));
-            ATTN__STORE8(sum, ATTN__ADD8(ATTN__LOAD8(sum), ATTN__FMA8(ATTN__ALL8(2.0f), dt[u], all)));
+        ATTN__EACH(u, 4) {
+            float *to = g->da + u*row + l, *sum = g->dt + u*row + l;
+            ATTN__STORE(to, ATTN__ADD(ATTN__LOAD(to), da[u]));
+            ATTN__STORE(sum, ATTN__ADD(ATTN__LOAD(sum), ATTN__FMA(ATTN__ALL(2.0f), dt[u], all)));
         }
     }
 }
 
-/* The tree of attn__tree: halves are added to halves. The last two steps are made on four trees at a time. */
-ATTN__AVX2 static void attn__fold_avx2(const float *part, int64_t n, float *y, int64_t row)
+/* LANES rows of part at a time, turned so that each has its tree in a lane: LANES/4 keys of four u. Beyond the last row
+   that one again. */
+ATTN__KERNEL void ATTN__V(fold)(const float *part, int64_t n, float *y, int64_t row)
 {
-    int64_t j;
-    int u;
-    for (j = 0; j < n; j++, y += row) {
-        __m256 t[4], a, b;
-        for (u = 0; u < 4; u++, part += ATTN__PARTS) {
-            t[u] = ATTN__ADD8(ATTN__LOAD8(part), ATTN__LOAD8(part + 8));
-            t[u] = ATTN__ADD8(t[u], _mm256_permute2f128_ps(t[u], t[u], 1));
-        }
-        a = _mm256_permute2f128_ps(t[0], t[1], 0x20);           /* of u: x0 x1 x2 x3 */
-        b = _mm256_permute2f128_ps(t[2], t[3], 0x20);
-        a = ATTN__ADD8(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));       /* x0+x2, x1+x3 */
-        a = ATTN__ADD8(a, _mm256_shuffle_ps(a, a, 0xf5));       /* in places 0, 2 of both halves: u = 0, 2, 1, 3 */
-        a = _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(0, 4, 2, 6, 0, 0, 0, 0));
-        _mm_storeu_ps(y, _mm256_castps256_ps128(ATTN__ADD8(a, _mm256_castps128_ps256(_mm_loadu_ps(y)))));
-    }
-}
-#endif
-
-static const attn__kernels attn__table_avx2 = {
-    8, 3, attn__product_avx2, attn__dots_avx2, attn__additive_avx2, attn__additive_direct_avx2, attn__weigh_avx2,
-    attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2, attn__exp_avx2,
-    attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2, attn__clip_avx2,
-    attn__bias_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
-#ifndef ATTN_NO_BACKWARD
-    , attn__grade_avx2, attn__inner_avx2, attn__deliver_avx2, attn__additive_gradient_avx2, attn__fold_avx2
-#endif
-};
-#endif /* ATTN__HAVE_AVX2 */
-
-/* ---------------------------------------------------------------------------------------------- >>kernels-avx512
-   16 lanes, masks for the results of comparisons, twice the registers. What pays is here; the rest of the table is
-   AVX2's, which computes the same bits. */
-#if ATTN__HAVE_AVX512
-#if ATTN__GNU
-#  define ATTN__ADD16(a, b) ((a) + (b))
-#  define ATTN__SUB16(a, b) ((a) - (b))
-#  define ATTN__MUL16(a, b) ((a) * (b))
-#  define ATTN__DIV16(a, b) ((a) / (b))
-#else
-#  define ATTN__ADD16(a, b) _mm512_add_ps(a, b)
-#  define ATTN__SUB16(a, b) _mm512_sub_ps(a, b)
-#  define ATTN__MUL16(a, b) _mm512_mul_ps(a, b)
-#  define ATTN__DIV16(a, b) _mm512_div_ps(a, b)
-#endif
-#if ATTN__CLANG_FAST           /* the instructions themselves: nothing to fold */
-#  define ATTN__OP16(name, result, kind, text) \
-    ATTN__INLINE ATTN__AVX512 result name(__m512 a, __m512 b) \
-    { result r; __asm__(text " %2, %1, %0" : kind(r) : "v"(a), "v"(b)); return r; }
-ATTN__OP16(ATTN__MIN16, __m512, "=v", "vminps")
-ATTN__OP16(ATTN__MAX16, __m512, "=v", "vmaxps")
-ATTN__OP16(ATTN__LESS16, __mmask16, "=Yk", "vcmpps $17,")
-ATTN__OP16(ATTN__SAME16, __mmask16, "=Yk", "vcmpps $0,")
-ATTN__INLINE ATTN__AVX512 __m512 ATTN__FMA16(__m512 a, __m512 b, __m512 c)
-{ __asm__("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); return c; }
-#else
-#  define ATTN__FMA16(a, b, c)      _mm512_fmadd_ps(a, b, c)
-#  define ATTN__MIN16(a, b)         _mm512_min_ps(a, b)         /* b where either is NaN; so is max */
-#  define ATTN__MAX16(a, b)         _mm512_max_ps(a, b)
-#  define ATTN__LESS16(a, b)        _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
-#  define ATTN__SAME16(a, b)        _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
-#endif
-#define ATTN__ALL16(x)       _mm512_set1_ps(x)
-#define ATTN__LOAD16(p)      _mm512_loadu_ps(p)
-#define ATTN__STORE16(p, v)  _mm512_storeu_ps(p, v)
-/* x where the mask bit is clear, y where it is set */
-#define ATTN__PICK16(x, y, mask) \
-    _mm512_castsi512_ps(_mm512_mask_blend_epi32(mask, _mm512_castps_si512(x), _mm512_castps_si512(y)))
-#define ATTN__SHIFT16(x, n)  _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), n))
-
-ATTN__INLINE ATTN__AVX512 __m512 attn__exp_poly_avx512(__m512 x, __m512 *shifted)
-{
-    const __m512 t = ATTN__FMA16(x, ATTN__ALL16(ATTN__LOG2E), ATTN__ALL16(ATTN__EXP_MAGIC));
-    const __m512 n = ATTN__SUB16(t, ATTN__ALL16(ATTN__EXP_MAGIC));
-    __m512 r = ATTN__FMA16(n, ATTN__ALL16(-ATTN__LN2_HI), x), p;
-    r = ATTN__FMA16(n, ATTN__ALL16(-ATTN__LN2_LO), r);
-    p = ATTN__FMA16(ATTN__ALL16(ATTN__EXP_C6), r, ATTN__ALL16(ATTN__EXP_C5));
-    p = ATTN__FMA16(p, r, ATTN__ALL16(ATTN__EXP_C4));
-    p = ATTN__FMA16(p, r, ATTN__ALL16(ATTN__EXP_C3));
-    p = ATTN__FMA16(p, r, ATTN__ALL16(ATTN__EXP_C2));
-    p = ATTN__FMA16(p, r, ATTN__ALL16(1.0f));
-    *shifted = t;
-    return ATTN__FMA16(p, r, ATTN__ALL16(1.0f));
-}
-
-ATTN__INLINE ATTN__AVX512 __m512 attn__exp16(__m512 x)
-{
-    __m512 t;
-    const __m512 p = attn__exp_poly_avx512(x, &t);
-    return ATTN__PICK16(ATTN__MUL16(p, ATTN__SHIFT16(t, 23)), _mm512_setzero_ps(),
-                        ATTN__LESS16(x, ATTN__ALL16(ATTN__EXP_LOWEST)));
-}
-
-/* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. */
-ATTN__INLINE ATTN__AVX512 void attn__strip_avx512(const int R, const int N, const int kind, const attn__product *p,
-                                              const float *a, float *c)
-{
-    const int64_t a_row = p->a_row, a_k = p->a_k, b_row = p->b_row, c_row = p->c_row;
-    const float *b = p->b;
-    __m512 acc[24], q[8], s, t;
-    int64_t k;
-    int r, i;
-    ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = p->onto == ATTN__GO_ON ?
-            ATTN__LOAD16(c + r*c_row + 16*i) : _mm512_setzero_ps();
-    for (k = 0; k < p->depth; k++, a += a_k, b += b_row) {
-        if (N == 8) ATTN__UNROLL for (i = 0; i < 8; i++) {
-            ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
-            if (p->fetch) ATTN__PREFETCH_FAR(attn__ahead(p->fetch, k, p->fetch_row) + 16*i);
-        }
-        ATTN__UNROLL for (i = 0; i < N; i++) {
-            q[i] = ATTN__LOAD16(b + 16*i);
-            if (kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);
-        }
-        ATTN__UNROLL for (r = 0; r < R; r++) {
-            s = ATTN__ALL16(*(a + r*a_row));
-            ATTN__UNROLL for (i = 0; i < N; i++) {
-                if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB16(s, q[i]); acc[r*N + i] = ATTN__FMA16(t, t,
-                    acc[r*N + i]); }
-                else acc[r*N + i] = ATTN__FMA16(s, q[i], acc[r*N + i]);
-            }
-        }
-    }
-    if (p->onto == ATTN__ADD_AFTER) ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = ATTN__ADD16(ATTN__LOAD16(c + r*c_row + 16*i),
-                                                                        acc[r*N + i]);
-    ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) ATTN__STORE16(c + r*c_row + 16*i, acc[r*N + i]);
-}
-
-/* All rows: strips of R, then of two (where it pays to compile them), then single ones. */
-ATTN__INLINE ATTN__AVX512 void attn__rows_avx512(const int R, const int N, const int kind, const attn__product *p)
-{
-    int64_t r = 0;
-    for (; r + R <= p->rows; r += R) {
-        if (p->fetch) attn__fetch(p, r, R);
-        attn__strip_avx512(R, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
-    }
-    if (kind == ATTN__PRODUCT) for (; r + 2 <= p->rows; r += 2)
-        attn__strip_avx512(2, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
-    for (; r < p->rows; r++) attn__strip_avx512(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
-}
-
-/* What is rarer than a product, short rather than fast: pairs of vectors here, the rest by halves of them. */
-ATTN__AVX512 static void attn__product_rare_avx512(const attn__product *p)
-{
-    attn__product part = *p;
-    int64_t i = 0;
-    for (; p->kind == ATTN__SQUARED_DISTANCE && i + 2 <= p->vecs; i += 2) {
-        part.b = p->b + 16*i;
-        part.c = p->c + 16*i;
-        attn__rows_avx512(12, 2, ATTN__SQUARED_DISTANCE, &part);
-    }
-    part.b = p->b + 16*i;
-    part.c = p->c + 16*i;
-    part.vecs = 2 * (p->vecs - (int32_t)i);
-    attn__product_rare_avx2(&part);
-}
-
-ATTN__AVX512 static void attn__product_avx512(const attn__product *p)
-{
-    ATTN_ASSERT(p->vecs < 8 || (p->rows == 1 && p->kind == ATTN__PRODUCT));
-    if (p->kind != ATTN__PRODUCT) attn__product_rare_avx512(p);
-    else if (p->vecs == 8) attn__strip_avx512(1, 8, ATTN__PRODUCT, p, p->a, p->c);    /* few rows: B is read in place */
-    else if (p->vecs == 4) attn__rows_avx512(6, 4, ATTN__PRODUCT, p);
-    else if (p->vecs == 3) attn__rows_avx512(8, 3, ATTN__PRODUCT, p);
-    else if (p->vecs == 2) attn__rows_avx512(12, 2, ATTN__PRODUCT, p);
-    else attn__rows_avx512(16, 1, ATTN__PRODUCT, p);
-}
-
-ATTN__INLINE ATTN__AVX512 __m512 attn__tree_avx512(const int n, __m512 *part)     /* step by step that of attn__tree */
-{
-    int r;
-    ATTN__UNROLL for (r = 0; r < 8; r++) if (r + 8 < n) part[r] = ATTN__ADD16(part[r], part[r + 8]);
-    ATTN__UNROLL for (r = 0; r < 4; r++) if (r + 4 < n) part[r] = ATTN__ADD16(part[r], part[r + 4]);
-    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD16(part[r], part[r + 2]);
-    return ATTN__ADD16(part[0], part[1]);
-}
-
-/* Four hidden units: their terms over a common denominator. */
-ATTN__INLINE ATTN__AVX512 __m512 attn__additive_terms_avx512(const float *e, int64_t ld, const float *f, const float *w)
-{
-    const __m512 cap = ATTN__ALL16(1073741824.0f), one = ATTN__ALL16(1.0f);
-    __m512 a = ATTN__FMA16(ATTN__LOAD16(e), ATTN__ALL16(*f), one);
-    __m512 b = ATTN__FMA16(ATTN__LOAD16(e + ld), ATTN__ALL16(f[1]), one);
-    __m512 c = ATTN__FMA16(ATTN__LOAD16(e + 2*ld), ATTN__ALL16(f[2]), one);
-    __m512 d = ATTN__FMA16(ATTN__LOAD16(e + 3*ld), ATTN__ALL16(f[3]), one), n0, n1;
-    a = ATTN__MIN16(a, cap);
-    b = ATTN__MIN16(b, cap);
-    c = ATTN__MIN16(c, cap);
-    d = ATTN__MIN16(d, cap);
-    n0 = ATTN__FMA16(ATTN__ALL16(*w), b, ATTN__MUL16(ATTN__ALL16(w[1]), a));
-    n1 = ATTN__FMA16(ATTN__ALL16(w[2]), d, ATTN__MUL16(ATTN__ALL16(w[3]), c));
-    a = ATTN__MUL16(a, b);
-    c = ATTN__MUL16(c, d);
-    return ATTN__DIV16(ATTN__FMA16(n0, c, ATTN__MUL16(n1, a)), ATTN__MUL16(a, c));
-}
-
-ATTN__AVX512 static void attn__additive_avx512(const attn__additive *p)
-{
-    const int64_t ld = p->ld;
-    int64_t j, u;
-    int32_t i;
-    int g;
-    for (i = 0; i < p->vecs; i++)
-        for (j = 0; j < p->rows; j++) {
-            const float *f = p->key + j * p->key_stride, *e = p->query + 16*i, *w = p->w;
-            __m512 part[ATTN__TERMS];
-            ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) part[g] = _mm512_setzero_ps();
-            for (u = 0; u < p->hidden; u += 4*ATTN__TERMS)
-                ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) {
-                    if (u + 4*g >= p->hidden) break;
-                    part[g] = ATTN__ADD16(part[g], attn__additive_terms_avx512(e, ld, f, w));
-                    e += 4*ld;
-                    f += 4;
-                    w += 4;
-                }
-            part[0] = ATTN__FMA16(ATTN__ALL16(-2.0f), attn__tree_avx512(ATTN__TERMS, part), ATTN__ALL16(p->w_sum));
-            ATTN__STORE16(p->s + j*ld + 16*i, ATTN__MUL16(ATTN__ALL16(p->scale), part[0]));
-        }
-}
-
-static void attn__additive_direct_avx512(const attn__additive *p)
-{
-    attn__additive halves = *p;
-    halves.vecs = 2 * p->vecs;
-    attn__additive_direct_avx2(&halves);
-}
-
-/* N keys side by side, step by step, so that none waits for another. The exponential of nothing above 0, the same bits:
-   what underflows (where some may: low) is seen in the result, which keeps a register free. */
-ATTN__INLINE ATTN__AVX512 void attn__weigh_keys_avx512(const int N, const int low, float *s, int64_t ld, __m512 base,
-                                                       int mark, __m512 *part)
-{
-    __m512 x[4], t[4], n[4], p[4];
-    int u;
-    ATTN__UNROLL for (u = 0; u < N; u++) {
-        x[u] = ATTN__SUB16(ATTN__LOAD16(s + u*ld), base);
-        if (low) x[u] = ATTN__MAX16(ATTN__ALL16(ATTN__EXP_NOTHING), x[u]);
-    }
-    ATTN__UNROLL for (u = 0; u < N; u++)
-        t[u] = ATTN__FMA16(x[u], ATTN__ALL16(ATTN__LOG2E), ATTN__ALL16(ATTN__EXP_MAGIC));
-    ATTN__UNROLL for (u = 0; u < N; u++) n[u] = ATTN__SUB16(t[u], ATTN__ALL16(ATTN__EXP_MAGIC));
-    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__FMA16(n[u], ATTN__ALL16(-ATTN__LN2_HI), x[u]);
-    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__FMA16(n[u], ATTN__ALL16(-ATTN__LN2_LO), x[u]);
-    ATTN__UNROLL for (u = 0; u < N; u++)
-        p[u] = ATTN__FMA16(ATTN__ALL16(ATTN__EXP_C6), x[u], ATTN__ALL16(ATTN__EXP_C5));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA16(p[u], x[u], ATTN__ALL16(ATTN__EXP_C4));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA16(p[u], x[u], ATTN__ALL16(ATTN__EXP_C3));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA16(p[u], x[u], ATTN__ALL16(ATTN__EXP_C2));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA16(p[u], x[u], ATTN__ALL16(1.0f));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA16(p[u], x[u], ATTN__ALL16(1.0f));
-    ATTN__UNROLL for (u = 0; u < N; u++) {
-        p[u] = ATTN__MUL16(p[u], ATTN__SHIFT16(t[u], 23));
-        p[u] = ATTN__PICK16(p[u], _mm512_setzero_ps(), ATTN__LESS16(p[u], ATTN__ALL16(ATTN__SMALLEST)));
-        if (mark) p[u] = ATTN__PICK16(p[u], ATTN__ALL16(-0.0f),
-                                      ATTN__SAME16(ATTN__LOAD16(s + u*ld), ATTN__ALL16(ATTN__NEG_INF)));
-        ATTN__STORE16(s + u*ld, p[u]);
-        part[u] = ATTN__ADD16(part[u], p[u]);
-    }
-}
-
-ATTN__AVX512 static void attn__weigh_avx512(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top,
-                                            float *sum)
-{
-    const __m512 none = ATTN__ALL16(ATTN__NEG_INF);
-    __m512 m, base, part[ATTN__PARTS], largest[4], least = ATTN__ALL16(ATTN__INF);
-    int64_t j;
-    int r, u, w, low;
-    ATTN__UNROLL for (u = 0; u < 4; u++) largest[u] = none;
-    for (j = j0; j + 4 <= j1; j += 4)
-        ATTN__UNROLL for (u = 0; u < 4; u++) {
-            base = ATTN__LOAD16(s + (j + u)*ld);
-            largest[u] = ATTN__MAX16(base, largest[u]);
-            least = ATTN__MIN16(base, least);
-        }
-    low = j < j1;
-    for (; j < j1; j++) largest[0] = ATTN__MAX16(ATTN__LOAD16(s + j*ld), largest[0]);
-    m = ATTN__MAX16(ATTN__MAX16(largest[0], largest[1]), ATTN__MAX16(largest[2], largest[3]));
-    m = ATTN__ADD16(m, ATTN__ALL16(0.0f));
-    base = ATTN__PICK16(m, _mm512_setzero_ps(), ATTN__SAME16(m, none));
-    low = low || ATTN__LESS16(ATTN__SUB16(least, base), ATTN__ALL16(ATTN__EXP_LOWEST));
-    ATTN__UNROLL for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm512_setzero_ps();
-    for (j = j0; j < j1; j += w) {
-        r = (int)((uint64_t)j % ATTN__PARTS);
-        w = r == 0 && j + ATTN__PARTS <= j1 && !mark ? ATTN__PARTS : 1;
-        if (w == 1) attn__weigh_keys_avx512(1, 1, s + j*ld, ld, base, mark, part + r);
-        else if (low) for (r = 0; r < ATTN__PARTS; r += 4)
-            attn__weigh_keys_avx512(4, 1, s + (j + r)*ld, ld, base, 0, part + r);
-        else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx512(4, 0, s + (j + r)*ld, ld, base, 0, part + r);
-    }
-    ATTN__STORE16(top, m);
-    ATTN__STORE16(sum, attn__tree_avx512(ATTN__PARTS, part));
-}
-
-/* rows of 16 registers <-> columns */
-ATTN__INLINE ATTN__AVX512 void attn__transpose16(__m512 *r)
-{
-    __m512 t[16];
+    float sums[ATTN__LANES];
+    ATTN__VEC t[ATTN__LANES], some[ATTN__PARTS / ATTN__LANES];
+    int64_t j, x;
     int i;
-    ATTN__UNROLL for (i = 0; i < 8; i++) {
-        t[2*i] = _mm512_unpacklo_ps(r[2*i], r[2*i + 1]);
-        t[2*i + 1] = _mm512_unpackhi_ps(r[2*i], r[2*i + 1]);
-    }
-    ATTN__UNROLL for (i = 0; i < 16; i += 4) {
-        r[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
-        r[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
-        r[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        r[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-    ATTN__UNROLL for (i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    ATTN__UNROLL for (i = 0; i < 4; i++) {
-        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
-        r[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
-        r[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
+    for (j = 0; j < 4*n; j += ATTN__LANES) {
+        ATTN__EACH(x, ATTN__LANES) {
+            const float *from = part + (j + x < 4*n ? j + x : j)*ATTN__PARTS;
+            ATTN__EACH(i, ATTN__PARTS / ATTN__LANES) some[i] = ATTN__LOAD(from + i*ATTN__LANES);
+            t[x] = ATTN__V(tree)(ATTN__PARTS / ATTN__LANES, some);
+        }
+        ATTN__V(transpose)(t);
+        ATTN__STORE(sums, ATTN__V(tree)(ATTN__LANES, t));
+        for (x = j; x < j + ATTN__LANES && x < 4*n; x++) y[x/4*row + x%4] = y[x/4*row + x%4] + sums[x - j];
     }
 }
-
-ATTN__INLINE ATTN__AVX512 void attn__dots_block_avx512(const int R, const attn__product *p, int64_t j, int64_t last)
-{
-    const int64_t row = p->b_row;
-    const float *a = p->a, *b = p->b + j*row, *y;
-    const float *ahead = attn__ahead(b, 32, row), *fetch = attn__ahead(p->fetch, j, p->fetch_row);
-    float *c = p->c + j, column[16];
-    __m512 acc[ATTN__FEW], t[16];
-    int64_t k = 0;
-    int r, x;
-    ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = _mm512_setzero_ps();
-    for (; k + 16 <= p->depth; k += 16) {
-        ATTN__UNROLL for (y = b + k, x = 0; x < 16; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD16(y);
-        attn__fetch_block(16, ahead, row, p->depth, k);
-        if (p->fetch) attn__fetch_block(16, fetch, p->fetch_row, p->depth, k);
-        attn__transpose16(t);
-        ATTN__UNROLL for (x = 0; x < 16; x++, a += 16)
-            ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = ATTN__FMA16(ATTN__ALL16(a[r]), t[x], acc[r]);
-    }
-    for (; k < p->depth; k++, a += 16) {
-        for (y = b + k, x = 0; x < 16; x++, y += x <= last ? row : 0) column[x] = *y;
-        t[0] = ATTN__LOAD16(column);
-        ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = ATTN__FMA16(ATTN__ALL16(a[r]), t[0], acc[r]);
-    }
-    ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE16(c, acc[r]);
-}
-
-ATTN__AVX512 static void attn__dots_avx512(const attn__product *p, int64_t columns)
-{
-    int64_t j;
-    ATTN_ASSERT(p->a_k == 16);
-    for (j = 0; j + 16 <= columns; j += 16)
-        if (p->rows == 1) attn__dots_block_avx512(1, p, j, 15);
-        else attn__dots_block_avx512(ATTN__FEW, p, j, 15);
-    if (j < columns) attn__dots_block_avx512(ATTN__FEW, p, j, columns - 1 - j);     /* its last row again and again */
-}
-
-static const attn__kernels attn__table_avx512 = {
-    16, 4, attn__product_avx512, attn__dots_avx512, attn__additive_avx512, attn__additive_direct_avx512,
-    attn__weigh_avx512, attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2,
-    attn__exp_avx2, attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2,
-    attn__clip_avx2, attn__bias_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
-#ifndef ATTN_NO_BACKWARD
-    , attn__grade_avx2, attn__inner_avx2, attn__deliver_avx2, attn__additive_gradient_avx2, attn__fold_avx2
 #endif
-};
-#endif /* ATTN__HAVE_AVX512 */
 
-/* ---------------------------------------------------------------------------------------------------- >>dispatch */
+#define ATTN__X(result, name, parameters) , ATTN__V(name)
+static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS ATTN__KERNEL_LIST(ATTN__X)};
+#undef ATTN__X
+#undef ATTN__ABOVE
+#undef ATTN__ADD
+#undef ATTN__ADD_BITS
+#undef ATTN__ALL
+#undef ATTN__ALL_BITS
+#undef ATTN__AND
+#undef ATTN__ANY
+#undef ATTN__AT_MOST
+#undef ATTN__BROADCAST
+#undef ATTN__CLEAR
+#undef ATTN__COMPARE
+#undef ATTN__DIV
+#undef ATTN__EACH
+#undef ATTN__EITHER
+#undef ATTN__EVENS
+#undef ATTN__FLOATS
+#undef ATTN__FMA
+#undef ATTN__HELPER
+#undef ATTN__INTS
+#undef ATTN__KEEP
+#undef ATTN__ISA
+#undef ATTN__KERNEL
+#undef ATTN__LEFT
+#undef ATTN__LESS
+#undef ATTN__LOAD
+#undef ATTN__LOAD_BITS
+#undef ATTN__LOAD_BYTES
+#undef ATTN__MASK
+#undef ATTN__MASK_REGISTER
+#undef ATTN__MAX
+#undef ATTN__MIN
+#undef ATTN__MM
+#undef ATTN__MOST_BITS
+#undef ATTN__MUL
+#undef ATTN__MULTIPLY_EVEN
+#undef ATTN__NEGATIVE
+#undef ATTN__ODD
+#undef ATTN__ON_BITS
+#undef ATTN__OPERATION
+#undef ATTN__PICK
+#undef ATTN__REGISTER
+#undef ATTN__RIGHT
+#undef ATTN__SAME
+#undef ATTN__SAME_BITS
+#undef ATTN__SQRT
+#undef ATTN__STORE
+#undef ATTN__SUB
+#undef ATTN__SUMS
+#undef ATTN__TO_FLOATS
+#undef ATTN__UNORDERED
+#undef ATTN__V
+#undef ATTN__VEC
+#undef ATTN__VECS
+#undef ATTN__XOR
+#undef ATTN__LANES
+#endif /* ATTN__LANES */
+
+#ifdef ATTN__IN_THE_MIDDLE
+#undef ATTN__IN_THE_MIDDLE
+/* ---------------------------------------------------------------------------------------------------- >>dispatch
+   The instruction sets of this build, each by another reading of >>kernels-vector, and which of them runs. */
+#if ATTN__X64 && !defined(ATTN_NO_SIMD)
+#  ifndef ATTN_FILE             /* not of the file that is compiled: the header may have been pasted into that */
+#    if defined(__FILE_NAME__) && defined(__INCLUDE_LEVEL__) && __INCLUDE_LEVEL__ > 0
+#      define ATTN_FILE __FILE_NAME__
+#    else
+#      define ATTN_FILE "attn.h"
+#    endif
+#  endif
+#  ifdef __has_include
+#    if !__has_include(ATTN_FILE)
+#      error "attn.h reads itself and did not find ATTN_FILE: define ATTN_FILE as its name, in quotes, or ATTN_NO_SIMD"
+#    endif
+#  endif
+#endif
+
+/* The tables of this build, the weakest first. */
+#define ATTN__TABLES_0 &attn__table_scalar
+#if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX2)
+#  define ATTN__LANES 8
+#  include ATTN_FILE
+#  define ATTN__TABLES_1 ATTN__TABLES_0, &attn__table_avx2
+#else
+#  define ATTN__TABLES_1 ATTN__TABLES_0
+#endif
+#if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX512)
+#  define ATTN__LANES 16
+#  include ATTN_FILE
+#  define ATTN__TABLES_2 ATTN__TABLES_1, &attn__table_avx512
+#else
+#  define ATTN__TABLES_2 ATTN__TABLES_1
+#endif
+#if defined(ATTN__LANES) || (defined(ATTN__READ) && ATTN__READ != ATTN_VERSION_NUMBER)
+#  error "ATTN_FILE is not this attn.h, but another file or version: define ATTN_FILE as its name, or ATTN_NO_SIMD"
+#endif
+static const attn__kernels *const attn__tables[] = {ATTN__TABLES_2};
+
+/* The kernels of an instruction set, or NULL where this build has none. */
+static const attn__kernels *attn__table(int32_t isa)
+{
+    size_t i;
+    for (i = 0; i < sizeof attn__tables / sizeof *attn__tables; i++)
+        if (attn__tables[i]->isa == isa) return attn__tables[i];
+    return NULL;
+}
+
 static int attn__cpu_has(attn_isa isa)
 {
-    if (isa == ATTN_ISA_SCALAR) return 1;
-#if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER)     /* libgcc and compiler-rt filled their table before main */
-#  if ATTN__HAVE_AVX2
+    if (!attn__table((int32_t)isa)) return 0;
+#if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER)
+    __builtin_cpu_init();
     if (isa == ATTN_ISA_AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#  endif
-#  if ATTN__HAVE_AVX512
-    if (isa == ATTN_ISA_AVX512)
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && attn__cpu_has(ATTN_ISA_AVX2);
-#  endif
+    if (isa == ATTN_ISA_AVX512) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
 #elif ATTN__X64 && defined(_MSC_VER)
-    {
+    if (isa != ATTN_ISA_SCALAR) {
         const int fma_osxsave_avx = (1 << 12) | (1 << 27) | (1 << 28);
         unsigned long long enabled;
         int r[4];
@@ -2750,37 +2629,24 @@ static int attn__cpu_has(attn_isa isa)
         if ((r[2] & fma_osxsave_avx) != fma_osxsave_avx) return 0;
         enabled = _xgetbv(0);
         __cpuidex(r, 7, 0);
-        if (ATTN__HAVE_AVX2 && isa == ATTN_ISA_AVX2) return (enabled & 6) == 6 && (r[1] >> 5 & 1);
-        if (ATTN__HAVE_AVX512 && isa == ATTN_ISA_AVX512)
-            return (enabled & 0xe6) == 0xe6 && (r[1] >> 5 & 1) && (r[1] >> 16 & 1) && (r[1] >> 17 & 1);
+        if (isa == ATTN_ISA_AVX2) return (enabled & 6) == 6 && (r[1] >> 5 & 1);
+        if (isa == ATTN_ISA_AVX512) return (enabled & 0xe6) == 0xe6 && (r[1] >> 16 & 1) && (r[1] >> 17 & 1);
     }
 #endif
-    return 0;
+    return 1;
 }
 
 ATTN_DEF attn_isa attn_best_isa(void)
 {
-    if (attn__cpu_has(ATTN_ISA_AVX512)) return ATTN_ISA_AVX512;
-    if (attn__cpu_has(ATTN_ISA_AVX2)) return ATTN_ISA_AVX2;
-    return ATTN_ISA_SCALAR;
-}
-
-static const attn__kernels *attn__table(int32_t isa)
-{
-#if ATTN__HAVE_AVX512
-    if (isa == ATTN_ISA_AVX512) return &attn__table_avx512;
-#endif
-#if ATTN__HAVE_AVX2
-    if (isa == ATTN_ISA_AVX2) return &attn__table_avx2;
-#endif
-    (void)isa;
-    return &attn__table_scalar;
+    size_t i = sizeof attn__tables / sizeof *attn__tables - 1;
+    while (!attn__cpu_has((attn_isa)attn__tables[i]->isa)) i--;
+    return (attn_isa)attn__tables[i]->isa;
 }
 
 
 /* ---------------------------------------------------------------------------------------------------- >>validate
    Descriptors become a resolved copy and a geometry; every rule is checked before anything is written. */
-static attn_status attn__fail2(attn_error *err, attn_status status, const char *field, const char *rule,
+ATTN__COLD static attn_status attn__fail2(attn_error *err, attn_status status, const char *field, const char *rule,
                                int64_t got, int64_t want)
 {
     if (err) {
@@ -2794,7 +2660,7 @@ static attn_status attn__fail2(attn_error *err, attn_status status, const char *
     }
     return status;
 }
-static attn_status attn__fail(attn_error *err, attn_status status, const char *field, const char *rule)
+ATTN__COLD static attn_status attn__fail(attn_error *err, attn_status status, const char *field, const char *rule)
 {
     attn__fail2(err, status, field, rule, 0, 0);
     if (err) err->has_numbers = 0;
@@ -2802,14 +2668,15 @@ static attn_status attn__fail(attn_error *err, attn_status status, const char *f
 }
 static attn_status attn__success(attn_error *err)
 {
-    attn__fail(err, ATTN_OK, "", "");
+    static const attn_error none = {ATTN_OK, "", "", 0, 0, 0, 0, {0}};
+    if (err) *err = none;
     return ATTN_OK;
 }
 #define ATTN__TRY(call) \
     do { const attn_status attn__st = (call); if (attn__st != ATTN_OK) return attn__st; } while (0)
+#define ATTN__NOT_NULL(argument) ATTN__RULE(argument, ATTN_ERR_NULL, #argument, "must not be NULL")
 #define ATTN__RULE(holds, status, field, rule) \
     do { if (!(holds)) return attn__fail(err, status, field, rule); } while (0)
-#define ATTN__NOT_NULL(argument) ATTN__RULE(argument, ATTN_ERR_NULL, #argument, "must not be NULL")
 
 /* Sizes are non-negative; a sum or product that does not fit sticks at the largest number. */
 #define ATTN__HUGE ((int64_t)0x7fffffffffffffff)
@@ -2828,6 +2695,39 @@ static int64_t attn__add_signed(int64_t a, int64_t b)
     return a + b;
 }
 
+/* ---- how much of a structure the caller has. Of one who knows less, from an older header, a copy is made with 0 for the
+   rest; of one who knows more the rest must be 0. least: the size of version 0.3. */
+static uint64_t attn__bytes_given(const void *structure)        /* its struct_bytes; 0: the size that is known here */
+{
+    uint64_t n = 0;
+    if (structure) ATTN__COPY(&n, structure, sizeof n);
+    return n;
+}
+static attn_status attn__check_bytes(const void *structure, size_t known, size_t least, const char *field,
+                                     attn_error *err)
+{
+    const unsigned char *bytes = (const unsigned char *)structure;
+    const uint64_t n = attn__bytes_given(structure);
+    uint64_t i;
+    if (n == 0 || n == known) return ATTN_OK;
+    if (n < least) return attn__fail2(err, ATTN_ERR_OPTION, field, "must be 0 or at least", (int64_t)n, (int64_t)least);
+    ATTN__RULE(n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field, "must be the size of the structure, or 0");
+    for (i = known; i < n; i++)
+        ATTN__RULE(!bytes[i], ATTN_ERR_OPTION, field, "must not count fields that this version lacks, unless they are 0");
+    return ATTN_OK;
+}
+static const void *attn__known_part(const void *structure, void *copy, size_t known)
+{
+    const uint64_t n = attn__bytes_given(structure);
+    if (n == 0 || n >= known) return structure;
+    ATTN__ZERO(copy, known);
+    ATTN__COPY(copy, structure, (size_t)n);
+    return copy;
+}
+#define ATTN__KNOWN(type, p, copy, last, field) \
+    ATTN__TRY(attn__check_bytes(p, sizeof(type), offsetof(type, last) + sizeof(p)->last, field, err)); \
+    p = (const type *)attn__known_part(p, copy, sizeof(type))
+
 /* ---- fields: a row for each view of a public structure, and for each array that a function takes.
    A shape has four characters, one for each axis of [batch, heads, rows, columns]; the view's own axes are those that are
    not '.', in this order. A letter stands for one size in the whole call: the first field that has it says which, all
@@ -2837,7 +2737,6 @@ enum {                          /* what a field is; its element type */
     ATTN__RESULT = 1 << 0,      /* written */
     ATTN__KEPT = 1 << 1,        /* results of the forward pass that the backward pass reads */
     ATTN__OPERAND = 1 << 2,     /* what attends to what: not an option */
-    ATTN__MASKING = 1 << 3,     /* says which pairs are allowed, without q and k */
     ATTN__NEEDED = 1 << 4,      /* must be given, where the score takes it */
     ATTN__BROADCAST = 1 << 5,   /* an axis in lower case may have size 1 */
     ATTN__FOR_VECTORS = 1 << 6, ATTN__FOR_BILINEAR = 1 << 7, ATTN__FOR_ADDITIVE = 1 << 8,   /* which scores take it; */
@@ -2846,20 +2745,20 @@ enum {                          /* what a field is; its element type */
 enum { ATTN__FLOATS, ATTN__SINGLES, ATTN__BYTES, ATTN__INTS };      /* singles: f32 on a device, too */
 
 typedef struct attn__field {
-    const char *texts;          /* what an error says about it, in ATTN__TEXTS' order */
+    const char *texts, *axes;   /* what an error says about it, in ATTN__TEXTS' order, and about a wrong rank */
     char        shape[5];
     uint8_t     takes, owner;   /* owner: 1 + the row of what a gradient belongs to; it has that one's sizes */
     uint16_t    offset;         /* in the structure */
     uint32_t    flags;
 } attn__field;
 
-enum { ATTN__T_VIEW, ATTN__T_SIZE, ATTN__T_DATA = 5, ATTN__T_TYPE, ATTN__T_RANK, ATTN__T_STRIDE, ATTN__T_AXES };
+enum { ATTN__T_VIEW, ATTN__T_SIZE, ATTN__T_DATA = 5, ATTN__T_TYPE, ATTN__T_RANK, ATTN__T_STRIDE, ATTN__T_COUNT };
 #define ATTN__EQUALS "must equal "
-#define ATTN__TEXTS(f, axes) \
+#define ATTN__TEXTS(f) \
     ATTN__EQUALS f "\0" ATTN__EQUALS f ".size[0]\0" ATTN__EQUALS f ".size[1]\0" ATTN__EQUALS f ".size[2]\0" \
-    ATTN__EQUALS f ".size[3]\0" f ".data\0" f ".type\0" f ".rank\0" f ".stride\0" "must be that of " axes
+    ATTN__EQUALS f ".size[3]\0" f ".data\0" f ".type\0" f ".rank\0" f ".stride"
 #define ATTN__ROW(structure, f, shape, axes, takes, flags, owner) \
-    {ATTN__TEXTS(#f, axes), shape, ATTN__##takes, owner, (uint16_t)offsetof(structure, f), flags}
+    {ATTN__TEXTS(#f), "must be that of " axes, shape, ATTN__##takes, owner, (uint16_t)offsetof(structure, f), flags}
 
 static const char *attn__rule_of(const attn__field *f, int text)    /* "must equal q.size[3]" */
 {
@@ -2891,13 +2790,13 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
     X(w_q, ".hUD", "[h,Dq] or [H,h,Dq]", FLOATS, ATTN__FOR_ADDITIVE) \
     X(w_k, ".hUE", "[h,Dk] or [H,h,Dk]", FLOATS, ATTN__FOR_ADDITIVE) \
     X(hidden_bias, ".h.U", "[h] or [H,h]", FLOATS, ATTN__FOR_ADDITIVE) \
-    X(bias, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", FLOATS, ATTN__MASKING | ATTN__BROADCAST) \
+    X(bias, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", FLOATS, ATTN__BROADCAST) \
     X(alibi, ".H..", "[H]", FLOATS, 0) \
     X(sink, ".H..", "[H]", FLOATS, 0) \
-    X(mask, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", BYTES, ATTN__MASKING | ATTN__BROADCAST) \
-    X(key_lengths, "B.q.", "[B] or [B,Sq]", INTS, ATTN__MASKING) \
-    X(query_lengths, "B...", "[B]", INTS, ATTN__MASKING) \
-    X(positions, "B.q.", "[B] or [B,Sq]", INTS, ATTN__MASKING)
+    X(mask, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", BYTES, ATTN__BROADCAST) \
+    X(key_lengths, "B.q.", "[B] or [B,Sq]", INTS, 0) \
+    X(query_lengths, "B...", "[B]", INTS, 0) \
+    X(positions, "B.q.", "[B] or [B,Sq]", INTS, 0)
 
 enum {
 #define ATTN__X(f, shape, axes, takes, flags) ATTN__F_##f,
@@ -2912,24 +2811,25 @@ static const attn__field attn__fields[ATTN__F_COUNT] = {
 };
 
 /* As above; with the field of attn_desc that it belongs to, and of whose shape it is. */
+#define ATTN__OWNERS "what it belongs to"
 #define ATTN__GRAD_LIST(X) \
     X(d_out, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", 0, 0) \
     X(d_weights, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", 0, 0) \
     X(d_lse, "BHQ.", "[B,H,Sq]; without heads H = 1", 0, 0) \
-    X(dq, "BHQD", "q", ATTN__RESULT, 1 + ATTN__F_q) \
-    X(dk, "BKSE", "k", ATTN__RESULT, 1 + ATTN__F_k) \
-    X(dv, "BKSV", "v", ATTN__RESULT, 1 + ATTN__F_v) \
-    X(d_given_scores, "BHQS", "given_scores", ATTN__RESULT, 1 + ATTN__F_given_scores) \
-    X(d_bias, "bhqs", "bias", ATTN__RESULT | ATTN__BROADCAST, 1 + ATTN__F_bias) \
-    X(d_bilinear, ".hDE", "bilinear", ATTN__RESULT, 1 + ATTN__F_bilinear) \
-    X(d_w_q, ".hUD", "w_q", ATTN__RESULT, 1 + ATTN__F_w_q) \
-    X(d_w_k, ".hUE", "w_k", ATTN__RESULT, 1 + ATTN__F_w_k) \
-    X(d_w_v, ".h.U", "w_v", ATTN__RESULT, 1 + ATTN__F_w_v) \
-    X(d_hidden_bias, ".h.U", "hidden_bias", ATTN__RESULT, 1 + ATTN__F_hidden_bias) \
+    X(dq, "BHQD", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_q) \
+    X(dk, "BKSE", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_k) \
+    X(dv, "BKSV", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_v) \
+    X(d_given_scores, "BHQS", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_given_scores) \
+    X(d_bias, "bhqs", ATTN__OWNERS, ATTN__RESULT | ATTN__BROADCAST, 1 + ATTN__F_bias) \
+    X(d_bilinear, ".hDE", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_bilinear) \
+    X(d_w_q, ".hUD", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_w_q) \
+    X(d_w_k, ".hUE", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_w_k) \
+    X(d_w_v, ".h.U", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_w_v) \
+    X(d_hidden_bias, ".h.U", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_hidden_bias) \
     X(d_sigma, ".?..", "[1], or [H] with sigma_per_head", ATTN__RESULT, 0) \
     X(d_scale, ".1..", "[1]", ATTN__RESULT, 0) \
-    X(d_sink, ".H..", "sink", ATTN__RESULT, 1 + ATTN__F_sink) \
-    X(d_alibi, ".H..", "alibi", ATTN__RESULT, 1 + ATTN__F_alibi)
+    X(d_sink, ".H..", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_sink) \
+    X(d_alibi, ".H..", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_alibi)
 enum {
 #define ATTN__X(f, shape, axes, flags, owner) ATTN__G_##f,
     ATTN__GRAD_LIST(ATTN__X)
@@ -3005,7 +2905,9 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t  bias_size[4];              /* of d_bias */
     /* how it runs */
     const struct attn__kernels *f;
-    int32_t phases, on_device, is_backward, same_rows;  /* same_rows: all rows of a batch entry reach the same keys */
+    int32_t on_device, is_backward;
+    int32_t idle;               /* no result has an element */
+    int32_t same_rows;          /* all rows of a batch entry reach the same keys */
     uint8_t step[ATTN_MAX_PHASES];      /* attn__step of each phase */
     int64_t streams;            /* key sequences per batch entry: one per key head, or per head where keys are projected
                                    or queries transformed per head */
@@ -3018,6 +2920,25 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t worker_bytes;       /* each worker's memory */
     attn__backward w;
 } attn__call;
+
+/* H*D, Hkv*D, Hkv*Dv rows of the weights M, N, P; what w_result takes T, what comes out O; E of the three inputs X, Y, Z. */
+#define ATTN__MHA_LIST(X) \
+    X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
+    X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
+    X(w_value, "..PZ", "[Hkv*Dv,Ev]", ATTN__NEEDED) X(w_result, "..OT", "[Eo,H*Dv]", 0) \
+    X(b_query, "...M", "[H*D]", 0) X(b_key, "...N", "[Hkv*D]", 0) X(b_value, "...P", "[Hkv*Dv]", 0) \
+    X(b_result, "...O", "[Eo]", 0) X(out, "B.QO", "[B,Sq,Eo]", ATTN__NEEDED | ATTN__RESULT)
+enum {
+#define ATTN__X(f, shape, axes, flags) ATTN__H_##f,
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+    ATTN__H_COUNT
+};
+static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
+#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_desc, f, shape, axes, FLOATS, flags, 0),
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+};
 
 /* The view that a row tells of; attn_out and attn_view have one layout. */
 static attn_view attn__view_in(const void *structure, const attn__field *f)
@@ -3066,10 +2987,40 @@ static int64_t attn__elements(const attn_view *v)
     return n;
 }
 
+enum { ATTN__RANK_NONE = -1, ATTN__RANK_OVERFLOW = -2 };     /* of what the functions that make views cannot make */
+
 static int64_t attn__type_size(int32_t type)
 {
     return type == ATTN_U8 ? 1 : type == ATTN_F16 || type == ATTN_BF16 ? 2 : type == ATTN_F64 || type == ATTN_I64 ? 8 :
         4;
+}
+
+/* A view as an operand; axis: as attn__axes_of. An axis of one element gets the stride 0, so that no stride is used that
+   no element has; but 1 where it is the column of what is not broadcast: such rows are contiguous. Without an element it
+   lies at a place that exists, and no stride leads away from it. */
+static void attn__set_array(const attn_view *v, const char *shape, const int *axis, int empty, attn__array *a)
+{
+    static const float nothing = 0.0f;
+    int i;
+    a->data = (void *)(uintptr_t)(empty ? (const void *)&nothing : v->data);
+    a->type = v->type;
+    a->rank = v->rank;
+    for (i = 0; i < 4; i++)
+        a->stride[i] = !empty && axis[i] >= 0 && v->size[axis[i]] > 1 ? v->stride[axis[i]] : i == 3 && shape[3] <= 'Z';
+}
+static void attn__array_of(const attn_view *v, const char *shape, attn__array *a)
+{
+    int axis[4];
+    attn__axes_of(shape, v->rank, axis);
+    attn__set_array(v, shape, axis, !attn__elements(v), a);
+}
+
+static attn__array attn__array_in(const void *structure, const attn__field *f)
+{
+    const attn_view v = attn__view_in(structure, f);
+    attn__array a;
+    attn__array_of(&v, f->shape, &a);
+    return a;
 }
 
 /* Bytes below and above the first element that a view reaches; 0 if they fit. */
@@ -3189,8 +3140,10 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
     const int axes = attn__axes_of(f->shape, v->rank, axis);
     int64_t elements;
     int i;
+    ATTN__RULE(v->rank != ATTN__RANK_OVERFLOW, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
+               "must have fewer than 2^60 elements");
     if (v->rank != axes || axes < 1)
-        return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), attn__rule_of(f, ATTN__T_AXES), v->rank,
+        return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank,
                            axes > 0 ? axes : 1);
     if (f->takes <= ATTN__SINGLES && !(f->takes == ATTN__FLOATS && ATTN__HALF(v, flags))) {
         ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE),
@@ -3221,7 +3174,7 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
 
 /* A walk over the tables of a call: what each letter stands for and by which field; the views that are there. */
 #define ATTN__LETTER(w, letter) ((w)->size[(letter) - 'A'])
-typedef struct attn__found { const attn__field *field; const void *structure; attn__span span; int written; } attn__found;
+typedef struct attn__found { const attn__field *field; const void *structure; attn__span span; } attn__found;
 typedef struct attn__walk {
     int64_t            size[26];
     const attn__field *of[26];          /* NULL: no field had this letter yet */
@@ -3230,16 +3183,19 @@ typedef struct attn__walk {
     const void        *owned;
     uint32_t           takes;           /* ATTN__FOR_x of the score */
     int                flags, count, in_place;
+    attn__call        *call;            /* where the operands of the descriptor and its gradients are wanted; NULL: nowhere */
+    int                inputs;          /* the first so many found are only read, whatever they were in the forward pass */
     attn__found        found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];      /* and those of attn_mha with its gradients */
 } attn__walk;
-static void attn__walk_begin(attn__walk *w, int flags)
+static void attn__walk_begin(attn__walk *w, attn__call *call, int flags)
 {
     int i;
     for (i = 0; i < 26; i++) w->size[i] = 0;
     for (i = 0; i < 26; i++) w->of[i] = NULL;
     w->takes = ATTN__FOR_SOME;
+    w->call = call;
     w->flags = flags;
-    w->count = w->in_place = 0;
+    w->count = w->in_place = w->inputs = 0;
 }
 
 /* What a letter stands for, from elsewhere; axis -1: the first text of the field is the rule. */
@@ -3284,7 +3240,7 @@ static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, 
     ATTN__RULE(like.rank, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
                "must be absent where what it belongs to is");
     if (v->rank != like.rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK),
-                                                 attn__rule_of(f, ATTN__T_AXES), v->rank, like.rank);
+                                                 f->axes, v->rank, like.rank);
     for (i = 0; i < v->rank; i++)
         if (v->size[i] != like.size[i]) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
                                                            attn__rule_of(o, ATTN__T_SIZE + i), v->size[i], like.size[i]);
@@ -3292,7 +3248,7 @@ static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, 
 }
 
 /* A field that the score does not take, or one that it lacks. */
-static attn_status attn__check_taken(const attn__field *f, int rank, uint32_t takes, attn_error *err)
+ATTN__COLD static attn_status attn__fail_taken(const attn__field *f, int rank, attn_error *err)
 {
     static const struct { uint32_t by; const char *only, *needed; } rules[] = {
         {ATTN__FOR_VECTORS, "must be absent for ATTN_SCORE_GIVEN", "must be given"},
@@ -3300,37 +3256,39 @@ static attn_status attn__check_taken(const attn__field *f, int rank, uint32_t ta
         {ATTN__FOR_ADDITIVE, "counts for ATTN_SCORE_ADDITIVE only", "must be given for ATTN_SCORE_ADDITIVE"},
         {ATTN__FOR_GIVEN, "counts for ATTN_SCORE_GIVEN only", "must be given for ATTN_SCORE_GIVEN"},
         {ATTN__FOR_DISTANCE, "counts for the distance kernels only", ""}, {ATTN__NEEDED, "", "must be given"}};
-    const int taken = !(f->flags & ATTN__FOR_SOME) || f->flags & takes;
     int i = 0;
-    if (rank ? taken : !(f->flags & ATTN__NEEDED) || !taken) return ATTN_OK;
     while (!(f->flags & rules[i].by)) i++;
     return rank ? attn__fail(err, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), rules[i].only) :
         attn__fail(err, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_VIEW), rules[i].needed);
 }
 
-/* The views of one structure; only: 0, or those with one of these flags; unread: these need no data. */
+/* The views of one structure, and as operands where `to` is given. Those with a flag of `without` do not count, those with
+   one of `unread` need no data. */
 static attn_status attn__check_fields(attn__walk *w, const void *structure, const attn__field *fields, int count,
-                                      uint32_t only, uint32_t unread, attn_error *err)
+                                      uint32_t without, uint32_t unread, attn__array *to, attn_error *err)
 {
     const attn__field *f;
     for (f = fields; f < fields + count; f++) {
         attn__found *found = &w->found[w->count];
         attn_view v;
+        const void *data;
         int32_t rank;
-        int i, axis[4];
-        if (only && !(f->flags & only)) continue;
+        int i, taken, axis[4];
+        if (f->flags & without) continue;
         ATTN__COPY(&rank, (const char *)structure + f->offset + offsetof(attn_view, rank), sizeof rank);
-        if (f->flags & (ATTN__FOR_SOME | ATTN__NEEDED)) ATTN__TRY(attn__check_taken(f, rank, w->takes, err));
-        if (!rank) continue;
+        ATTN__COPY(&data, (const char *)structure + f->offset, sizeof data);
+        taken = !(f->flags & ATTN__FOR_SOME) || f->flags & w->takes;
+        if (rank ? !taken : !data && taken && f->flags & ATTN__NEEDED) return attn__fail_taken(f, rank, err);
+        if (!rank && !data) continue;           /* absent; data without a rank is a forgotten one */
         v = attn__view_in(structure, f);
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
                                    &found->span, err));
         if (f->owner) ATTN__TRY(attn__check_owner(w, f, &v, err));
         else for (i = 0; i < 4; i++)
             if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, f->shape[i], axis[i], v.size[axis[i]], err));
+        if (to) attn__set_array(&v, f->shape, axis, found->span.first == found->span.end, &to[f - fields]);
         found->field = f;
         found->structure = structure;
-        found->written = (f->flags & ATTN__RESULT) != 0;
         w->count++;
     }
     return ATTN_OK;
@@ -3346,18 +3304,24 @@ static int attn__in_place(const attn__walk *w, const attn__found *o, const attn_
     return same;
 }
 
+static int attn__is_written(const attn__walk *w, const attn__found *f)
+{
+    return f >= w->found + w->inputs && f->field->flags & ATTN__RESULT;
+}
+
 /* No output may share a byte with another one or with an input. */
 static attn_status attn__check_overlaps(const attn__walk *w, attn_error *err)
 {
     const attn__found *o, *x, *end = w->found + w->count;
     for (o = w->found; o < end; o++)
-        for (x = w->found; o->written && x < end; x++) {
+        for (x = w->found; attn__is_written(w, o) && x < end; x++) {
+            const int both = attn__is_written(w, x);
             attn_view a, b;
-            if (x == o || (x->written && x < o) || attn__apart(o->span, x->span)) continue;
+            if (x == o || (both && x < o) || attn__apart(o->span, x->span)) continue;
             a = attn__view_in(o->structure, o->field);
             b = attn__view_in(x->structure, x->field);
             ATTN__RULE(attn__in_place(w, o, x) || attn__disjoint(&a, &b), ATTN_ERR_OVERLAP,
-                       attn__name_of(o->field, ATTN__T_VIEW), x->written ? "must not overlap another output" :
+                       attn__name_of(o->field, ATTN__T_VIEW), both ? "must not overlap another output" :
                        "must not overlap an input");
         }
     return ATTN_OK;
@@ -3368,27 +3332,31 @@ static int64_t attn__view_int(const attn_view *v, int64_t index)
     return v->type == ATTN_I32 ? ((const int32_t *)v->data)[index] : ((const int64_t *)v->data)[index];
 }
 
-/* lengths [B] or [B,Sq], each 0..most */
-static attn_status attn__check_lengths(const attn_desc *d, int field, int64_t most, attn_error *err)
+/* lengths or positions, [B] or [B,Sq], each least..most */
+static attn_status attn__check_ints(const attn_desc *d, int field, int64_t least, int64_t most, const char *at_most,
+                                    attn_error *err)
 {
     const attn_view v = attn__view_at(d, field);
     const char *name = attn__name_of(&attn__fields[field], ATTN__T_VIEW);
-    const int64_t n = v.rank == 2 ? v.size[1] : 1;
-    int64_t b, i;
-    for (b = 0; v.rank && v.data && b < v.size[0]; b++)
+    int64_t b, i, batch, n;
+    if (!v.rank || !v.data || !attn__elements(&v)) return ATTN_OK;
+    batch = v.stride[0] ? v.size[0] : 1;                    /* what is repeated is looked at once */
+    n = v.rank == 2 && v.stride[1] ? v.size[1] : 1;
+    for (b = 0; b < batch; b++)
         for (i = 0; i < n; i++) {
-            const int64_t x = attn__view_int(&v, b * v.stride[0] + (v.rank == 2 ? i * v.stride[1] : 0));
-            if (x < 0) return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at least", x, 0);
-            if (x > most)
-                return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at most the size of its axis", x, most);
+            const int64_t x = attn__view_int(&v, b * v.stride[0] + (n > 1 ? i * v.stride[1] : 0));
+            if (x < least) return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at least", x, least);
+            if (x > most) return attn__fail2(err, ATTN_ERR_RANGE, name, at_most, x, most);
         }
     return ATTN_OK;
 }
 
 static int64_t attn__blocks(int64_t n, int64_t of) { return n / of + (n % of != 0); }
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
-static int64_t attn__bytes_of(int64_t floats) { return attn__mul64(attn__add64(attn__mul64(floats, 4),
-    ATTN__ALIGN - 1) / ATTN__ALIGN, ATTN__ALIGN); }
+static int64_t attn__bytes_of(int64_t floats)
+{
+    return floats > ATTN__HUGE / 8 ? ATTN__HUGE : (floats * 4 + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN;
+}
 static int attn__is_kernel(int32_t score) { return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_CONSTANT; }
 static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
 
@@ -3426,6 +3394,8 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
                "must be given for ATTN_ALIGN_POSITIONS");
     ATTN__RULE(d->align == ATTN_ALIGN_POSITIONS || !d->positions.rank, ATTN_ERR_OPTION, "align",
                "must be ATTN_ALIGN_POSITIONS where positions are given");
+    ATTN__RULE(d->window || (d->window_left == 0 && d->window_right == 0), ATTN_ERR_OPTION,
+               d->window_left ? "window_left" : "window_right", "counts only with window");
     ATTN__RULE(d->empty >= 0 && d->empty < ATTN_EMPTY_COUNT, ATTN_ERR_OPTION, "empty", "must be one of attn_empty");
     ATTN__RULE(attn__is_number(d->softcap) && d->softcap >= 0.0f, ATTN_ERR_RANGE, "softcap",
                "must be finite and > 0, or 0 for none");
@@ -3445,33 +3415,54 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
     return ATTN_OK;
 }
 
+#define ATTN__FAR ((int64_t)1 << 62)    /* positions up to here can be added to sizes */
 /* What the arrays hold that can be looked at. */
 static attn_status attn__check_contents(const attn_desc *d, const attn__walk *w, attn_error *err)
 {
+    const char *axis = "must be at most the size of its axis";
     const attn_view *sigma = &d->sigma_per_head;
     int64_t h;
-    ATTN__TRY(attn__check_lengths(d, ATTN__F_key_lengths, ATTN__LETTER(w, 'S'), err));
-    ATTN__TRY(attn__check_lengths(d, ATTN__F_query_lengths, ATTN__LETTER(w, 'Q'), err));
+    ATTN__TRY(attn__check_ints(d, ATTN__F_key_lengths, 0, ATTN__LETTER(w, 'S'), axis, err));
+    ATTN__TRY(attn__check_ints(d, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
+    ATTN__TRY(attn__check_ints(d, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", err));
     for (h = 0; sigma->rank && sigma->data && h < sigma->size[0]; h++)
         ATTN__RULE(attn__is_width(((const float *)sigma->data)[h * sigma->stride[0]]), ATTN_ERR_RANGE, "sigma_per_head",
                    "must be within 1e-18..1e18");
     return ATTN_OK;
 }
 
-/* All rules of a descriptor; only: as attn__check_fields, where the walk knows the sizes already. */
-static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t only, attn_error *err)
+static int attn__uses_positions(const attn_desc *d)
+{
+    return d->causal || d->alibi.rank || (d->window && (d->window_left >= 0 || d->window_right >= 0));
+}
+
+/* The operands of a call lie in the order of the fields. */
+typedef char attn__operands_follow[offsetof(attn__call, d_alibi) - offsetof(attn__call, q) ==
+                                   ((int)ATTN__F_COUNT + (int)ATTN__G_d_alibi) * sizeof(attn__array) ? 1 : -1];
+static attn__array *attn__operands(attn__call *c, int from)
+{
+    return c ? (attn__array *)(void *)((char *)c + offsetof(attn__call, q)) + from : NULL;
+}
+
+/* All rules of a descriptor; without: as attn__check_fields, where the walk knows the sizes already. */
+static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t without, attn_error *err)
 {
     const uint32_t unread = d->score == ATTN_SCORE_CONSTANT ? (uint32_t)ATTN__FOR_VECTORS : 0u;
     int64_t all;
-    int i, any = only || w->flags & ATTN__NO_RESULT_NEEDED;
+    int i, any = w->flags & ATTN__NO_RESULT_NEEDED;
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
     w->takes = attn__taken_by(d->score);
     w->in_place = !d->out.rank;
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, only, unread, err));
-    for (i = 0; i < w->count; i++) any |= w->found[i].written;
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread, attn__operands(w->call, 0), err));
+    for (i = 0; i < w->count; i++) any |= attn__is_written(w, &w->found[i]);
     ATTN__RULE(any, ATTN_ERR_NULL, "out", "must be given, or another result");
     ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
+    ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank,
+               ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");
+    ATTN__RULE(d->align != ATTN_ALIGN_UNSET || ATTN__LETTER(w, 'Q') == ATTN__LETTER(w, 'S') || !attn__uses_positions(d),
+               ATTN_ERR_OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at the "
+               "last key, as in decode), ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS");
     if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank && d->q.size[3] != ATTN__LETTER(w, 'U'))
         return attn__fail2(err, ATTN_ERR_SIZE, "q.size[3]", "must equal the size of w_v where w_q is absent",
                            d->q.size[3], ATTN__LETTER(w, 'U'));
@@ -3492,11 +3483,10 @@ static void attn__keep_inputs(attn__walk *w)
 {
     int i, n = 0;
     for (i = 0; i < w->count; i++) {
-        if (w->found[i].written && !(w->found[i].field->flags & ATTN__KEPT)) continue;
-        w->found[n] = w->found[i];
-        w->found[n++].written = 0;
+        const uint32_t flags = w->found[i].field->flags;
+        if (!(flags & ATTN__RESULT) || flags & ATTN__KEPT) w->found[n++] = w->found[i];
     }
-    w->count = n;
+    w->count = w->inputs = n;
 }
 
 /* The gradients of a call whose descriptor the walk has been through. */
@@ -3507,11 +3497,12 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
     first = w->count;
     w->owners = attn__fields;
     w->owned = d;
-    ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0, err));
+    ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0, attn__operands(w->call, ATTN__F_COUNT), err));
     for (i = first; i < w->count; i++) {
-        above |= !w->found[i].written;
-        results |= w->found[i].written;
-        reads_out |= w->found[i].written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
+        const int written = attn__is_written(w, &w->found[i]);
+        above |= !written;
+        results |= written;
+        reads_out |= written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
     }
     ATTN__RULE(!g->d_out.rank || d->v.rank, ATTN_ERR_OPTION, "d_out", "must be absent where v is");
     ATTN__RULE(!g->d_sigma.rank || attn__is_kernel(d->score), ATTN_ERR_OPTION, "d_sigma",
@@ -3624,26 +3615,6 @@ enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
    All that knows how operands are stored: strides, heads, broadcasting, types. Through four doors: single elements
    (read, write), rows as they lie (rows), rows turned into lanes and back (load_lanes, store_lanes). */
 
-/* The view's axes by their letters: see the tables of fields. An axis of one element gets the stride 0, so that no
-   stride is used that no element has; but 1 where it is the column of what is not broadcast: such rows are contiguous. */
-static attn__array attn__array_of(const attn_view *v, const char *shape)
-{
-    attn__array a;
-    int i, axis[4];
-    attn__axes_of(shape, v->rank, axis);
-    a.data = (void *)(uintptr_t)v->data;
-    a.type = v->type;
-    a.rank = v->rank;
-    for (i = 0; i < 4; i++)
-        a.stride[i] = axis[i] >= 0 && v->size[axis[i]] > 1 ? v->stride[axis[i]] : i == 3 && shape[3] <= 'Z';
-    return a;
-}
-static attn__array attn__array_in(const void *structure, const attn__field *f)
-{
-    const attn_view v = attn__view_in(structure, f);
-    return attn__array_of(&v, f->shape);
-}
-
 /* How far element (b, h, row, column) is from the first one. */
 static int64_t attn__index(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
@@ -3697,10 +3668,10 @@ static void attn__copy_floats(float *to, const float *from, int64_t n)
    the run are one text. */
 typedef struct attn__map { char *base; int64_t bytes; } attn__map;
 
-static float *attn__take(attn__map *m, int64_t floats)
+ATTN__NOINLINE static float *attn__take(attn__map *m, int64_t rows, int64_t floats)
 {
     char *at = m->base ? m->base + m->bytes : NULL;
-    m->bytes = attn__add64(m->bytes, attn__bytes_of(floats));
+    m->bytes = attn__add64(m->bytes, attn__bytes_of(attn__mul64(rows, floats)));
     return (float *)(void *)at;
 }
 static char *attn__align(void *p) { return (char *)(((uintptr_t)p + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN); }
@@ -4217,7 +4188,7 @@ static void attn__exp_twice(const attn__tile *t, const float *x, float *e)
     const int64_t n = t->c->hidden * t->ld;
     int64_t u;
     for (u = 0; u < n; u++) e[u] = x[u] + x[u];
-    t->f->exp(e, e, n);
+    t->f->elementary(ATTN_EXP, e, e, n);
     attn__fill(e + n, 1, attn__round4(t->c->hidden) * t->ld - n, 0.0f);
 }
 static int attn__clear(const float *x, int64_t stride, int64_t n)
@@ -5222,6 +5193,11 @@ static void attn__finish_tile(attn__tile *t)
     attn__store_lanes(t, &c->out, 0, c->size_v, inverse, t->m.o);
 }
 #ifndef ATTN_NO_BACKWARD
+/* What follows steers, and is compiled for size: kernels do the work. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#  pragma GCC optimize("Os")
+#endif
+
 /* ------------------------------------------------------------------------------------------------- >>gradients
    Steps: keys are prepared as in the forward, where a score needs it; per row maximum, 1/mass and delta are found
    (ATTN__R_x below); blocks of queries meet blocks of keys; sums over rows become the gradients of the parameters.
@@ -5733,38 +5709,37 @@ static void attn__run_unit(attn__pass *p, int64_t unit, int64_t q0, int64_t q1)
 /* The worker's memory. */
 static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
 {
-    attn__pass *p = (attn__pass *)(void *)attn__take(map, ATTN__PASS_FLOATS);
+    attn__pass *p = (attn__pass *)(void *)attn__take(map, 1, ATTN__PASS_FLOATS);
     const attn__backward *w = &c->w;
     const int64_t lanes = ATTN_GRAD_QUERIES, block = ATTN_GRAD_KEYS, row = ATTN__GRAD_ROW;
     const int64_t keys = attn__up(c->keys, block), more = attn__max(c->size_q, c->size_k);
     attn__pass_memory m;
     const int64_t wide = attn__up(more, c->f->width), additive = c->score == ATTN_SCORE_ADDITIVE;
-    m.tiles = (char *)attn__take(map, attn__mul64(w->tiles, ATTN__TILE_BYTES / 4));
-    m.query = attn__take(map, attn__mul64(attn__query_floats(c), lanes));
-    m.d_out = attn__take(map, attn__mul64(c->size_v, lanes));
-    m.raw = attn__take(map, attn__mul64(more, c->ld));
-    m.w = attn__take(map, attn__round4(c->hidden));
-    m.s = attn__take(map, block * c->ld);
-    m.t = attn__take(map, block * c->ld);
-    m.dp = attn__take(map, block * c->ld);
-    m.keep = attn__take(map, block * c->ld);
-    m.p = attn__take(map, block * row);
-    m.ds = attn__take(map, block * row);
-    m.soft = c->softcap != 0.0f ? attn__take(map, block * row) : NULL;
-    m.square = attn__score_of(c)->flags & ATTN__KEEPS_SQUARES ? attn__take(map, block * row) : NULL;
-    m.dq = attn__take(map, attn__mul64(w->pad_u, row));
-    m.dt = additive ? attn__take(map, attn__mul64(w->pad_u, row)) : NULL;
-    m.q_rows = attn__take(map, attn__mul64(w->vector_row ? attn__add64(w->pad_u, 16) : 0, lanes));       /* monotone */
-    m.k_rows = attn__take(map, attn__mul64(w->vector_row ? attn__add64(w->pad_u, 16) : 0, block));
-    m.d_out_rows = attn__take(map, attn__mul64(w->value_row ? attn__add64(w->pad_v, 16) : 0, lanes));
-    m.matrix = attn__take(map, attn__mul64(c->bilinear.rank ? c->size_k : c->w_q.rank || c->w_k.rank ? c->hidden : 0,
-                                          wide));
-    m.result = attn__take(map, attn__mul64(attn__max(wide, block), lanes));
-    m.part = attn__take(map, additive ? block * 4 * ATTN__PARTS : 0);
-    m.dk = attn__take(map, attn__mul64(w->pad_k, keys));
-    m.db = additive ? attn__take(map, attn__mul64(w->pad_u, keys)) : NULL;
-    m.dv = attn__take(map, attn__mul64(w->pad_v, keys));
-    m.met = attn__take(map, w->save_b ? keys : 0);
+    m.tiles = (char *)attn__take(map, w->tiles, ATTN__TILE_BYTES / 4);
+    m.query = attn__take(map, attn__query_floats(c), lanes);
+    m.d_out = attn__take(map, c->size_v, lanes);
+    m.raw = attn__take(map, more, c->ld);
+    m.w = attn__take(map, 1, attn__round4(c->hidden));
+    m.s = attn__take(map, block, c->ld);
+    m.t = attn__take(map, block, c->ld);
+    m.dp = attn__take(map, block, c->ld);
+    m.keep = attn__take(map, block, c->ld);
+    m.p = attn__take(map, block, row);
+    m.ds = attn__take(map, block, row);
+    m.soft = c->softcap != 0.0f ? attn__take(map, block, row) : NULL;
+    m.square = attn__score_of(c)->flags & ATTN__KEEPS_SQUARES ? attn__take(map, block, row) : NULL;
+    m.dq = attn__take(map, w->pad_u, row);
+    m.dt = additive ? attn__take(map, w->pad_u, row) : NULL;
+    m.q_rows = attn__take(map, w->vector_row ? attn__add64(w->pad_u, 16) : 0, lanes);       /* monotone */
+    m.k_rows = attn__take(map, w->vector_row ? attn__add64(w->pad_u, 16) : 0, block);
+    m.d_out_rows = attn__take(map, w->value_row ? attn__add64(w->pad_v, 16) : 0, lanes);
+    m.matrix = attn__take(map, c->bilinear.rank ? c->size_k : c->w_q.rank || c->w_k.rank ? c->hidden : 0, wide);
+    m.result = attn__take(map, attn__max(wide, block), lanes);
+    m.part = attn__take(map, 1, additive ? block * 4 * ATTN__PARTS : 0);
+    m.dk = attn__take(map, w->pad_k, keys);
+    m.db = additive ? attn__take(map, w->pad_u, keys) : NULL;
+    m.dv = attn__take(map, w->pad_v, keys);
+    m.met = attn__take(map, 1, w->save_b ? keys : 0);
     if (!p) return NULL;
     p->m = m;
     p->c = c;
@@ -5902,7 +5877,7 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
     p.onto = ATTN__ADD_AFTER;
     p.fetch = NULL;
     attn__fill(c, 1, p.rows * ld, 0.0f);
-    for (b = x0; b < x1; b++)
+    for (b = m->depth ? x0 : x1; b < x1; b++)
         for (h = y0; h < y1; h++)
             for (k0 = 0; k0 < m->depth; k0 += ATTN_GRAD_QUERIES) {
                 p.depth = attn__min(m->depth - k0, ATTN_GRAD_QUERIES);
@@ -6075,41 +6050,36 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     const attn__backward *w = &c->w;
     const int64_t rows = attn__mul64(attn__mul64(c->batch, c->heads), c->queries);
     const int64_t keys = attn__mul64(attn__mul64(c->batch, c->streams), c->keys);
-    s->prepared = attn__take(m, attn__mul64(keys, c->key_floats));
-    s->slots = attn__take(m, attn__mul64(attn__slot_count(c), c->slot_floats));
+    s->prepared = attn__take(m, keys, c->key_floats);
+    s->slots = attn__take(m, attn__slot_count(c), c->slot_floats);
     if (!c->is_backward) return;
-    s->rows = attn__take(m, attn__mul64(rows, ATTN__R_COUNT));
-    s->left_u = attn__take(m, w->save_u ? attn__mul64(rows, w->size_u) : 0);
-    s->left_t = attn__take(m, w->save_t ? attn__mul64(rows, w->size_u) : 0);
-    s->left_b = attn__take(m, w->save_b ? attn__mul64(keys, w->size_u) : 0);
+    s->rows = attn__take(m, rows, ATTN__R_COUNT);
+    s->left_u = attn__take(m, 1, w->save_u ? attn__mul64(rows, w->size_u) : 0);
+    s->left_t = attn__take(m, 1, w->save_t ? attn__mul64(rows, w->size_u) : 0);
+    s->left_b = attn__take(m, 1, w->save_b ? attn__mul64(keys, w->size_u) : 0);
 }
 
 /* A tile and its arrays. */
 static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
 {
-    attn__tile *t = (attn__tile *)(void *)attn__take(map, (int64_t)(sizeof *t + 3) / 4);
+    attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
     attn__tile_memory m;
-    m.query = attn__take(map, attn__mul64(attn__query_floats(c), c->ld));
-    m.raw = attn__take(map, attn__mul64(attn__max(c->size_q, c->size_k), c->ld));
-    m.o = attn__take(map, attn__mul64(c->size_v, c->ld));
-    m.acc = attn__take(map, attn__mul64(c->size_v, c->ld));
-    m.part = attn__take(map, attn__mul64(c->size_v, c->ld));
-    m.s = attn__take(map, ATTN__CHUNK * c->ld);
-    m.t = attn__take(map, ATTN__CHUNK * c->ld);
-    m.few_s = attn__take(map, ATTN__FEW * ATTN__FEW_ROW);
-    m.few_v = attn__take(map, attn__mul64(ATTN__FEW, attn__add64(c->size_v, ATTN__MAX_WIDTH)));
-    m.w = attn__take(map, attn__round4(c->hidden));
+    m.query = attn__take(map, attn__query_floats(c), c->ld);
+    m.raw = attn__take(map, attn__max(c->size_q, c->size_k), c->ld);
+    m.o = attn__take(map, c->size_v, c->ld);
+    m.acc = attn__take(map, c->size_v, c->ld);
+    m.part = attn__take(map, c->size_v, c->ld);
+    m.s = attn__take(map, ATTN__CHUNK, c->ld);
+    m.t = attn__take(map, ATTN__CHUNK, c->ld);
+    m.few_s = attn__take(map, ATTN__FEW, ATTN__FEW_ROW);
+    m.few_v = attn__take(map, ATTN__FEW, attn__add64(c->size_v, ATTN__MAX_WIDTH));
+    m.w = attn__take(map, 1, attn__round4(c->hidden));
     if (!t) return NULL;
     t->m = m;
     t->c = c;
     t->f = c->f;
     return t;
 }
-
-/* What follows steers, and is compiled for size: the work is done by the functions above. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#  pragma GCC optimize("Os")
-#endif
 
 /* ------------------------------------------------------------------------------------------------------ >>run
    A phase of a call is a step, cut into tasks. */
@@ -6221,7 +6191,7 @@ static attn__pass *attn__open_pass(attn__task *task)
 static void attn__run_rows(attn__task *task)
 {
     const attn__call *c = task->c;
-    attn__pass *p = (attn__pass *)(void *)attn__take(&task->memory, ATTN__PASS_FLOATS);
+    attn__pass *p = (attn__pass *)(void *)attn__take(&task->memory, 1, ATTN__PASS_FLOATS);
     attn__tile *t = attn__take_tile(&task->memory, c);
     int64_t i, end, lanes;
     if (task->index == c->w.blocks * c->batch * c->heads) {
@@ -6346,7 +6316,7 @@ static void attn__run_sums(attn__task *task)
         if (!attn__parameter_sum(task->c, &task->shared, which, &m)) continue;
         n = attn__sum_tasks(&m);
         if (index < n) {
-            attn__sum_tile(&m, index, attn__take(&task->memory, attn__sum_floats(m.f)));
+            attn__sum_tile(&m, index, attn__take(&task->memory, 1, attn__sum_floats(m.f)));
             return;
         }
         index -= n;
@@ -6404,11 +6374,9 @@ static void attn__job_task(void *arg, int64_t index, int32_t worker)
 }
 /* ---- from descriptor to call */
 
-/* The sizes that the letters of a walk stand for, and the operands that it found. */
-static void attn__set_operands(attn__call *c, const attn__walk *w, const attn_desc *d, const struct attn_grad *g)
+/* The sizes that the letters of a walk stand for. */
+static void attn__set_sizes(attn__call *c, const attn__walk *w)
 {
-    attn__array *of = &c->q;                    /* the operands lie in the order of the fields */
-    int i;
     c->batch = ATTN__LETTER(w, 'B');
     c->heads = ATTN__LETTER(w, 'H');
     c->heads_kv = w->of['K' - 'A'] ? ATTN__LETTER(w, 'K') : c->heads;
@@ -6418,15 +6386,6 @@ static void attn__set_operands(attn__call *c, const attn__walk *w, const attn_de
     c->size_k = ATTN__LETTER(w, 'E');
     c->size_v = ATTN__LETTER(w, 'V');
     c->hidden = ATTN__LETTER(w, 'U');
-    for (i = 0; i < w->count; i++) {
-        const attn__found *x = &w->found[i];
-        if (x->structure == d) of[x->field - attn__fields] = attn__array_in(d, x->field);
-#ifndef ATTN_NO_BACKWARD
-        else if (g && x->structure == g)
-            of[ATTN__F_COUNT + (x->field - attn__grad_fields)] = attn__array_in(g, x->field);
-#endif
-    }
-    (void)g;
 }
 static void attn__set_options(attn__call *c, const attn_desc *d)
 {
@@ -6608,22 +6567,35 @@ static void attn__set_gradients(attn__call *c, const attn_grad *g)
     c->saved_out = c->out;                      /* the forward's results are read here, not made */
     c->saved_stats = c->stats;
     if (!g->d_out.rank) c->saved_out.rank = 0;
-    c->out.rank = c->stats.rank = 0;
+    c->out.rank = c->lse.rank = c->stats.rank = c->weights.rank = 0;
+    c->scores.rank = c->scores_softcap.rank = c->scores_masked.rank = 0;
 }
 #endif
 
+/* Are there results, and none with an element? */
+static int attn__is_idle(const attn__walk *w)
+{
+    int i, results = 0;
+    for (i = 0; i < w->count; i++) {
+        if (!attn__is_written(w, &w->found[i])) continue;
+        if (w->found[i].span.first != w->found[i].span.end) return 0;
+        results = 1;
+    }
+    return results;
+}
 /* Checks everything, and makes the call of it; how it runs is found behind. */
 static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, attn__call *c, int flags,
                                  attn_error *err)
 {
     attn__walk w;
-    attn__walk_begin(&w, g ? flags | ATTN__NO_RESULT_NEEDED : flags);
+    attn__walk_begin(&w, c, g ? flags | ATTN__NO_RESULT_NEEDED : flags);
     ATTN__TRY(attn__check_desc(&w, d, 0, err));
 #ifndef ATTN_NO_BACKWARD
     if (g) ATTN__TRY(attn__check_grad(&w, d, g, err));
 #endif
     c->on_device = (flags & ATTN__ON_DEVICE) != 0;
-    attn__set_operands(c, &w, d, g);
+    c->idle = attn__is_idle(&w);
+    attn__set_sizes(c, &w);
     attn__set_options(c, d);
 #ifndef ATTN_NO_BACKWARD
     if (g) attn__set_gradients(c, g);
@@ -6661,6 +6633,7 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     total = attn__add64(m.bytes, attn__mul64(c->worker_bytes, c->workers));
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "workspace",
                "must fit in memory: a size is too large");
+    if (c->idle) ATTN__ZERO(plan->tasks, sizeof plan->tasks);
     for (i = 0; i < plan->phases; i++) work = attn__add64(work, plan->tasks[i]);
     plan->workspace_bytes = work ? (size_t)(total + ATTN__ALIGN) : 0;
     plan->isa = c->isa;
@@ -6671,6 +6644,18 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
 }
 /* ------------------------------------------------------------------------------------------------------ >>public */
 /* ---- views */
+/* What cannot be a view of anything: refused by whatever takes it or a part of it. */
+static attn_view attn__no_view(attn_view v, int rank)
+{
+    v.rank = rank;
+    return v;
+}
+/* A view that lies in `rows` rows of `row` elements, if so many can be. */
+static attn_view attn__within(attn_view v, int64_t row, int64_t rows)
+{
+    return row > 0 && rows > 0 && attn__elements(&v) > 0 && attn__mul64(row, rows) > ATTN__HUGE / 8 ?
+        attn__no_view(v, ATTN__RANK_OVERFLOW) : v;
+}
 static attn_view attn__view(const void *data, attn_type type, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
 {
     attn_view v;
@@ -6688,13 +6673,7 @@ static attn_view attn__view(const void *data, attn_type type, int rank, int64_t 
     for (i = rank - 2; i >= 0; i--) v.stride[i] = v.size[i + 1] > 0 ? attn__mul64(v.stride[i + 1], v.size[i + 1]) :
         v.stride[i + 1];
     for (i = rank; i < 4; i++) v.size[i] = 0;
-    return v;
-}
-/* What cannot be a view of anything: refused by whatever takes it. */
-static attn_view attn__no_view(attn_view v)
-{
-    v.rank = -1;
-    return v;
+    return attn__within(v, v.stride[0], v.size[0]);
 }
 static int attn__has_axis(const attn_view *v, int axis) { return axis >= 0 && axis < v->rank && axis <= 3; }
 static attn_out attn__out(void *data, attn_view v)
@@ -6726,31 +6705,39 @@ ATTN_DEF attn_out attn_out_bshd(float *data, int64_t b, int64_t s, int64_t h, in
 { return attn__out(data, attn_view_bshd(data, b, s, h, d)); }
 ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_t s, int64_t h, int64_t d)
 {
+    const attn_view whole = attn_view_f32(data, 4, b, s, 3, attn__mul64(h > 0 ? h : 0, d > 0 ? d : 0));
     attn_view v = attn_view_bshd(data, b, s, h, d);
-    if (which < 0 || which > 2) return attn__no_view(v);
-    if (data && h > 0 && d > 0) v.data = data + which * attn__mul64(h, d);
-    v.stride[0] = attn__mul64(3, v.stride[0]);
-    v.stride[2] = attn__mul64(3, v.stride[2]);
+    if (which < 0 || which > 2) return attn__no_view(v, ATTN__RANK_NONE);
+    if (whole.rank != 4 || v.rank != 4 || (attn__elements(&v) > 0 && whole.stride[2] > ATTN__HUGE / 8))
+        return attn__no_view(v, ATTN__RANK_OVERFLOW);
+    v.stride[0] = whole.stride[0];
+    v.stride[2] = whole.stride[1];
+    if (data && attn__elements(&v) > 0) v.data = data + which * whole.stride[2];
     return v;
 }
 ATTN_DEF attn_view attn_view_rows(const float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row)
 {
     attn_view v = attn_view_bshd(data, b, s, h, d);
-    v.stride[0] = s > 0 && row > 0 ? attn__mul64(s, row) : 0;
+    if (row < 0) return attn__no_view(v, ATTN__RANK_NONE);
+    v.stride[0] = s > 0 ? attn__mul64(s, row) : 0;
     v.stride[2] = row;
-    return v;
+    return attn__within(v, v.stride[0], b);
 }
 ATTN_DEF attn_out attn_out_rows(float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row)
 { return attn__out(data, attn_view_rows(data, b, s, h, d, row)); }
 ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t count)
 {
-    if (v.rank == 0) return v;
-    if (!attn__has_axis(&v, axis)) return attn__no_view(v);
+    if (v.rank <= 0) return v;
+    if (!attn__has_axis(&v, axis)) return attn__no_view(v, ATTN__RANK_NONE);
     if (first < 0 || count < 0 || count > v.size[axis] || first > v.size[axis] - count) {
         v.size[axis] = -1;                          /* refused by whatever takes it */
         return v;
     }
-    if (v.data && count > 0) v.data = (const char *)v.data + first * v.stride[axis] * attn__type_size(v.type);
+    if (first > 0 && (v.stride[axis] > ATTN__HUGE / 8 / first || v.stride[axis] < -ATTN__HUGE / 8 / first))
+        return attn__no_view(v, ATTN__RANK_OVERFLOW);
+    if (v.data && count > 0)
+        v.data = (const char *)((uintptr_t)v.data + (uintptr_t)first * (uintptr_t)v.stride[axis] *
+                                (uintptr_t)attn__type_size(v.type));
     v.size[axis] = count;
     return v;
 }
@@ -6763,8 +6750,8 @@ ATTN_DEF attn_out attn_out_slice(attn_out o, int axis, int64_t first, int64_t co
 ATTN_DEF attn_view attn_view_swap(attn_view v, int axis_a, int axis_b)
 {
     int64_t n, s;
-    if (v.rank == 0) return v;
-    if (!attn__has_axis(&v, axis_a) || !attn__has_axis(&v, axis_b)) return attn__no_view(v);
+    if (v.rank <= 0) return v;
+    if (!attn__has_axis(&v, axis_a) || !attn__has_axis(&v, axis_b)) return attn__no_view(v, ATTN__RANK_NONE);
     n = v.size[axis_a];
     s = v.stride[axis_a];
     v.size[axis_a] = v.size[axis_b];
@@ -6875,7 +6862,11 @@ ATTN_DEF const char *attn_status_string(attn_status status)
 }
 ATTN_DEF const char *attn_isa_string(attn_isa isa)
 {
-    static const char *const text[] = {"auto", "scalar", "avx2", "avx512"};
+    static const char *const text[] = {
+#define ATTN_X(name, words) words,
+        ATTN_ISA_LIST(ATTN_X)
+#undef ATTN_X
+    };
     return (int)isa >= 0 && isa < ATTN_ISA_COUNT ? text[isa] : "unknown instruction set";
 }
 ATTN_DEF const char *attn_score_string(attn_score score)
@@ -6888,6 +6879,88 @@ ATTN_DEF const char *attn_score_string(attn_score score)
     return (int)score >= 0 && score < ATTN_SCORE_COUNT ? text[score] : "unknown score";
 }
 ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
+
+/* ---- the layout: S(structure), F(structure, field), in the order of the structures but for views, which come first */
+#define ATTN__DESC_VIEW(f, shape, axes, takes, flags) ATTN__F(attn_desc, f)
+#define ATTN__GRAD_VIEW(f, shape, axes, flags, owner) ATTN__F(attn_grad, f)
+#define ATTN__MHA_VIEW(f, shape, axes, flags) ATTN__F(attn_mha_desc, f)
+#define ATTN__ALL_FIELDS \
+    ATTN__S(attn_view) ATTN__F(attn_view, data) ATTN__F(attn_view, size) ATTN__F(attn_view, stride) \
+    ATTN__F(attn_view, type) ATTN__F(attn_view, rank) \
+    ATTN__S(attn_out) ATTN__F(attn_out, data) ATTN__F(attn_out, size) ATTN__F(attn_out, stride) \
+    ATTN__F(attn_out, type) ATTN__F(attn_out, rank) \
+    ATTN__S(attn_error) ATTN__F(attn_error, status) ATTN__F(attn_error, field) ATTN__F(attn_error, rule) \
+    ATTN__F(attn_error, got) ATTN__F(attn_error, want) ATTN__F(attn_error, has_numbers) ATTN__F(attn_error, cuda) \
+    ATTN__F(attn_error, reserved) \
+    ATTN__S(attn_allocator) ATTN__F(attn_allocator, allocate) ATTN__F(attn_allocator, release) \
+    ATTN__F(attn_allocator, user) \
+    ATTN__S(attn_parallel) ATTN__F(attn_parallel, run) ATTN__F(attn_parallel, user) ATTN__F(attn_parallel, workers) \
+    ATTN__S(attn_desc) ATTN__VIEW_LIST(ATTN__DESC_VIEW) ATTN__F(attn_desc, struct_bytes) ATTN__F(attn_desc, score) \
+    ATTN__F(attn_desc, scale_set) ATTN__F(attn_desc, scale) ATTN__F(attn_desc, sigma) ATTN__F(attn_desc, softcap) \
+    ATTN__F(attn_desc, causal) ATTN__F(attn_desc, align) ATTN__F(attn_desc, window) ATTN__F(attn_desc, empty) \
+    ATTN__F(attn_desc, window_left) ATTN__F(attn_desc, window_right) ATTN__F(attn_desc, dropout) \
+    ATTN__F(attn_desc, weights_after_dropout) ATTN__F(attn_desc, seed) ATTN__F(attn_desc, dropout_origin) \
+    ATTN__F(attn_desc, isa) ATTN__F(attn_desc, reserved) ATTN__F(attn_desc, workspace) \
+    ATTN__F(attn_desc, workspace_bytes) ATTN__F(attn_desc, allocator) ATTN__F(attn_desc, parallel) \
+    ATTN__F(attn_desc, stream) \
+    ATTN__S(attn_plan) ATTN__F(attn_plan, workspace_bytes) ATTN__F(attn_plan, phases) ATTN__F(attn_plan, isa) \
+    ATTN__F(attn_plan, tasks) \
+    ATTN__S(attn_mha_desc) ATTN__MHA_LIST(ATTN__MHA_VIEW) ATTN__F(attn_mha_desc, struct_bytes) \
+    ATTN__F(attn_mha_desc, heads) ATTN__F(attn_mha_desc, heads_kv) ATTN__F(attn_mha_desc, attention)
+#ifdef ATTN_NO_BACKWARD
+#  define ATTN__GRADIENT_FIELDS
+#else
+#  define ATTN__GRADIENT_FIELDS \
+    ATTN__S(attn_grad) ATTN__GRAD_LIST(ATTN__GRAD_VIEW) ATTN__F(attn_grad, struct_bytes) \
+    ATTN__F(attn_grad, accumulate) ATTN__F(attn_grad, reserved) \
+    ATTN__S(attn_mha_grad) ATTN__F(attn_mha_grad, struct_bytes) ATTN__F(attn_mha_grad, d_out) \
+    ATTN__F(attn_mha_grad, dquery) ATTN__F(attn_mha_grad, dkey) ATTN__F(attn_mha_grad, dvalue) \
+    ATTN__F(attn_mha_grad, dw_query) ATTN__F(attn_mha_grad, dw_key) ATTN__F(attn_mha_grad, dw_value) \
+    ATTN__F(attn_mha_grad, dw_result) ATTN__F(attn_mha_grad, db_query) ATTN__F(attn_mha_grad, db_key) \
+    ATTN__F(attn_mha_grad, db_value) ATTN__F(attn_mha_grad, db_result) ATTN__F(attn_mha_grad, attention) \
+    ATTN__F(attn_mha_grad, accumulate) ATTN__F(attn_mha_grad, reserved)
+#endif
+#ifdef ATTN_NO_HEATMAP
+#  define ATTN__PICTURE_FIELDS
+#else
+#  define ATTN__PICTURE_FIELDS \
+    ATTN__S(attn_writer) ATTN__F(attn_writer, write) ATTN__F(attn_writer, user) \
+    ATTN__S(attn_buffer) ATTN__F(attn_buffer, data) ATTN__F(attn_buffer, size) ATTN__F(attn_buffer, length) \
+    ATTN__S(attn_heatmap) ATTN__F(attn_heatmap, struct_bytes) ATTN__F(attn_heatmap, values) \
+    ATTN__F(attn_heatmap, mask_of) ATTN__F(attn_heatmap, title) ATTN__F(attn_heatmap, x_label) \
+    ATTN__F(attn_heatmap, y_label) ATTN__F(attn_heatmap, x_ticks) ATTN__F(attn_heatmap, y_ticks) \
+    ATTN__F(attn_heatmap, panel_titles) ATTN__F(attn_heatmap, colormap) ATTN__F(attn_heatmap, range_set) \
+    ATTN__F(attn_heatmap, range_min) ATTN__F(attn_heatmap, range_max) ATTN__F(attn_heatmap, width) \
+    ATTN__F(attn_heatmap, height) ATTN__F(attn_heatmap, ticks_on_top) ATTN__F(attn_heatmap, no_colorbar) \
+    ATTN__F(attn_heatmap, numbers) ATTN__F(attn_heatmap, terminal)
+#endif
+
+ATTN_DEF size_t attn_layout(char *text, size_t size)
+{
+#define ATTN__S(structure) {0xffffu, (uint16_t)sizeof(structure)},
+#define ATTN__F(structure, f) {(uint16_t)offsetof(structure, f), (uint16_t)sizeof(((structure *)0)->f)},
+    static const struct { uint16_t offset, size; } at[] = {
+        ATTN__ALL_FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS};
+#undef ATTN__S
+#undef ATTN__F
+#define ATTN__S(structure) #structure "\0"
+#define ATTN__F(structure, f) #f "\0"
+    static const char names[] = ATTN__ALL_FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS;
+#undef ATTN__S
+#undef ATTN__F
+    const char *name = names;
+    attn__text t = attn__text_into(text, size);
+    size_t i;
+    for (i = 0; i < sizeof at / sizeof *at; i++) {
+        const int field = at[i].offset != 0xffffu;
+        attn__put(&t, field ? "    " : "");
+        attn__put(&t, name);
+        if (field) ATTN__FORMAT(&t, " % %\n", at[i].offset, at[i].size);
+        else ATTN__FORMAT(&t, " %\n", at[i].size);
+        while (*name++) {}
+    }
+    return attn__end_text(&t);
+}
 
 /* ---- memory for one call: the caller's, or one allocation */
 static void *attn__allocate(const attn_desc *d, size_t bytes, int on_device)
@@ -6947,18 +7020,34 @@ static attn_status attn__size_or_run(attn__run_fn *run, void *call, const attn_d
 #define ATTN__FIND_PLACE(call) ((void)0)
 #endif
 /* ---- attention: plan, workspace, run */
+static attn_status attn__plan_known(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
+                                    int flags, attn_error *err)
+{
+    const attn__fp_state saved = attn__fp_enter();
+    const attn_status st = attn__plan(desc, grad, backward, plan, flags, err);
+    attn__fp_leave(saved);
+    return st;
+}
+/* For a caller whose structures are older: apart, for the copies take room on the stack. */
+ATTN__NOINLINE static attn_status attn__plan_older(const attn_desc *desc, const struct attn_grad *grad, int backward,
+                                                   attn_plan *plan, int flags, attn_error *err)
+{
+#ifndef ATTN_NO_BACKWARD
+    attn_grad grad_copy;
+    ATTN__KNOWN(attn_grad, grad, &grad_copy, reserved, "struct_bytes");
+#endif
+    attn_desc copy;
+    ATTN__KNOWN(attn_desc, desc, &copy, stream, "struct_bytes");
+    return attn__plan_known(desc, grad, backward, plan, flags, err);
+}
 static attn_status attn__plan_call(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
                                    int flags, attn_error *err)
 {
-    attn__fp_state saved;
-    attn_status st;
     ATTN__FIND_PLACE(attn__find_place(desc, grad, &flags, err));
     ATTN__RULE(!(flags & ATTN__AS_TASKS) || !(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc",
                "must have its arrays on the host: tasks run there");
-    saved = attn__fp_enter();
-    st = attn__plan(desc, grad, backward, plan, flags, err);
-    attn__fp_leave(saved);
-    return st;
+    return (attn__bytes_given(desc) || attn__bytes_given(grad) ? attn__plan_older : attn__plan_known)(
+        desc, grad, backward, plan, flags, err);
 }
 static attn_status attn__run_plan(void *call, const attn_desc *desc, void *workspace, attn_error *err)
 {
@@ -7108,21 +7197,24 @@ static void attn__make_absent(attn_desc *d, uint32_t which)           /* fields 
     for (i = 0; i < ATTN__F_COUNT; i++)
         if (attn__fields[i].flags & which) ATTN__ZERO((char *)d + attn__fields[i].offset, sizeof(attn_view));
 }
-static attn_desc attn__options(const attn_desc *options)        /* a copy without q, k, v and results */
+static attn_status attn__options(const attn_desc *options, uint32_t without, attn_desc *d, attn_error *err)
 {
-    attn_desc d;
-    if (options) d = *options;
-    else ATTN__ZERO(&d, sizeof d);
-    attn__make_absent(&d, ATTN__OPERAND | ATTN__RESULT);
-    return d;
+    ATTN__KNOWN(attn_desc, options, d, stream, "struct_bytes");
+    if (!options) ATTN__ZERO(d, sizeof *d);
+    else if (options != d) *d = *options;
+    d->struct_bytes = 0;
+    attn__make_absent(d, without);
+    return ATTN_OK;
 }
+#define ATTN__OPTIONS (ATTN__OPERAND | ATTN__RESULT)        /* what options are without */
 
 /* An error in a field that has another name in the function that was called, where it was of that rank. */
 static void attn__rename(attn_error *err, const attn__field *from, const attn__field *to, int rank)
 {
     int n;
     if (!err || err->status == ATTN_OK) return;
-    for (n = 0; n <= ATTN__T_AXES; n++) {
+    if (err->rule == from->axes) err->rule = to->axes;
+    for (n = 0; n < ATTN__T_COUNT; n++) {
         const int axis = rank == 3 && n == ATTN__T_SIZE ? 0 : n - ATTN__T_SIZE - (4 - rank), is_size = n > 0 && n < 5;
         const int as = !is_size ? n : axis < 0 ? ATTN__T_VIEW : ATTN__T_SIZE + axis;
         if (err->rule == attn__rule_of(from, n)) err->rule = attn__rule_of(to, as);
@@ -7146,22 +7238,24 @@ static attn_out attn__written(attn_view v) { return attn__out((void *)(uintptr_t
 static attn_status attn__softmax(const attn_view *v, int backward, const attn_desc *options, size_t *bytes,
                                  attn_error *err)
 {
-#define ATTN__ROWS(f) {ATTN__TEXTS(f, "[n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]"), "", 0, 0, 0, 0}
+#define ATTN__ROWS(f) {ATTN__TEXTS(f), "must be that of [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]", "", 0, 0, 0, 0}
     static const attn__field names[2][3] = {{ATTN__ROWS("x"), ATTN__ROWS("out"), ATTN__ROWS("out")},
                                             {ATTN__ROWS("x"), ATTN__ROWS("d_out"), ATTN__ROWS("dx")}};
 #undef ATTN__ROWS
     const attn__field *mask = &attn__fields[ATTN__F_mask], *bias = &attn__fields[ATTN__F_bias];
     const attn__field *name = names[backward], *of[3] = {&attn__fields[ATTN__F_given_scores], NULL, NULL};
     const int count = 2 + backward, rank = v->rank;
-    attn_desc d = attn__options(options);
-    const int mask3 = rank == 3 && d.mask.rank == 3, bias3 = rank == 3 && d.bias.rank == 3;
     attn_status st = ATTN_OK;
-    int i;
+    attn_desc d;
+    int i, mask3, bias3;
     for (i = 0; i < count; i++) {
         ATTN__RULE(v[i].rank, ATTN_ERR_NULL, attn__name_of(&name[i], ATTN__T_VIEW), "must be given");
         if (v[i].rank != rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(&name[i], ATTN__T_RANK),
                                                   "must equal x.rank", v[i].rank, rank);
     }
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
+    mask3 = rank == 3 && d.mask.rank == 3;
+    bias3 = rank == 3 && d.bias.rank == 3;
     d.score = ATTN_SCORE_GIVEN;
     d.given_scores = attn__rows4(v[0]);
     if (mask3) d.mask = attn__rows4(d.mask);
@@ -7219,17 +7313,20 @@ ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view
 
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err)
 {
-    attn_desc d = attn__options(options);
+    attn_desc d;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     ATTN__RULE(scores.rank, ATTN_ERR_NULL, "scores", "must be given");
     d.q = q;
     d.k = k;
     d.scores = scores;
+    d.weights_after_dropout = 0;
     return attn_forward(&d, err);
 }
 
 /* ---- masks as data */
 static const attn__field attn__mask_field = {
-    ATTN__TEXTS("mask", "[B,H,Sq,Sk]; without heads H = 1"), "BHQS", ATTN__BYTES, 0, 0, ATTN__RESULT | ATTN__NEEDED};
+    ATTN__TEXTS("mask"), "must be that of [B,H,Sq,Sk]; without heads H = 1", "BHQS", ATTN__BYTES, 0, 0,
+    ATTN__RESULT | ATTN__NEEDED};
 #ifdef ATTN_CUDA
 static attn_status attn__mask_find_place(const attn_out *mask, const attn_desc *d, int *flags, attn_error *err)
 {
@@ -7246,10 +7343,11 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
 {
     attn__walk w;
     attn_desc d;
-    attn__walk_begin(&w, flags);
-    ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, err));
     ATTN__ZERO(c, sizeof *c);
+    attn__walk_begin(&w, c, flags | ATTN__NO_RESULT_NEEDED);
+    ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, NULL, err));
     if (!options) return ATTN_OK;
+    ATTN__TRY(attn__check_bytes(options, sizeof d, offsetof(attn_desc, stream) + sizeof d.stream, "struct_bytes", err));
     ATTN__ZERO(&d, sizeof d);
     d.causal = options->causal;
     d.align = options->align;
@@ -7261,10 +7359,15 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     d.key_lengths = options->key_lengths;
     d.query_lengths = options->query_lengths;
     d.positions = options->positions;
-    ATTN__TRY(attn__check_desc(&w, &d, ATTN__MASKING, err));
-    attn__set_operands(c, &w, &d, NULL);
+    ATTN__TRY(attn__check_desc(&w, &d, ATTN__OPERAND, err));
+    attn__set_sizes(c, &w);
     attn__set_options(c, &d);
     return ATTN_OK;
+}
+static int64_t attn__out_elements(const attn_out *o)       /* absent: none */
+{
+    const attn_view v = attn_view_of(*o);
+    return v.rank ? attn__elements(&v) : 0;
 }
 ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_t *n, const attn__call *c, int dropout)
 {
@@ -7281,19 +7384,20 @@ ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_
 /* What attends to what, or what dropout keeps. */
 static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropout, attn_error *err)
 {
-    const attn_desc d = attn__options(options);
     const attn_view out = attn_view_of(mask);
     attn__fp_state saved;
     attn__array to;
     attn__call c;
+    attn_desc d;
     attn_status st = ATTN_OK;
     int flags = ATTN__WITH_DATA;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     if (dropout) ATTN__FIND_PLACE(attn__find_place_of(&mask, &attn__mask_field, 1, NULL, &flags, err));
     else ATTN__FIND_PLACE(attn__mask_find_place(&mask, &d, &flags, err));
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, dropout ? NULL : &d, flags, &c, err));
     ATTN__RULE(!dropout || (attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f), ATTN_ERR_RANGE,
                "dropout", "must be within 0..1");
-    to = attn__array_in(&mask, &attn__mask_field);
+    attn__array_of(&out, attn__mask_field.shape, &to);
     saved = attn__fp_enter();
     if (dropout) attn__set_dropout(&c, &d);
 #ifdef ATTN_CUDA
@@ -7315,7 +7419,7 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
 
 /* ---- functions of arrays: a row for the i-th of an attn_view[] */
 #define ATTN__ARGUMENT(f, i, shape, axes, flags, owner) \
-    {ATTN__TEXTS(#f, axes), shape, ATTN__FLOATS, owner, (uint16_t)((i) * sizeof(attn_view)), flags}
+    {ATTN__TEXTS(#f), "must be that of " axes, shape, ATTN__FLOATS, owner, (uint16_t)((i) * sizeof(attn_view)), flags}
 
 /* Arrays a[0..5]: out_a, lse_a, out_b, lse_b, out, lse */
 ATTN__NOINLINE static void attn__merge_rows(const attn__array *a, const int64_t *n)
@@ -7352,12 +7456,12 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     attn__walk w;
     attn__array a[6];
     attn__fp_state saved;
-    int i, flags = ATTN__WITH_DATA;
+    int flags = ATTN__WITH_DATA;
     ATTN__FIND_PLACE(attn__find_place_of(v, fields, 6, NULL, &flags, err));
-    attn__walk_begin(&w, flags);
-    ATTN__TRY(attn__check_fields(&w, v, fields, 6, 0, 0, err));
+    ATTN__ZERO(a, sizeof a);
+    attn__walk_begin(&w, NULL, flags);
+    ATTN__TRY(attn__check_fields(&w, v, fields, 6, 0, 0, a, err));
     ATTN__TRY(attn__check_overlaps(&w, err));
-    for (i = 0; i < 6; i++) a[i] = attn__array_in(v, &fields[i]);
 #ifdef ATTN_CUDA
     if (flags & ATTN__ON_DEVICE) {          /* there is no descriptor: the default stream */
         ATTN__TRY(attn__cuda_merge(a, out.size, NULL, err));
@@ -7365,7 +7469,7 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     }
 #endif
     saved = attn__fp_enter();
-    if (out.size[0] && out.size[1] && out.size[2]) attn__merge_rows(a, out.size);
+    if (attn__out_elements(&out) || attn__out_elements(&lse)) attn__merge_rows(a, out.size);
     attn__fp_leave(saved);
     return attn__success(err);
 }
@@ -7406,21 +7510,21 @@ static const attn__field attn__bmm_fields[3] = {ATTN__FACTORS, ATTN__MATRIX(out,
 /* The factors, then what has their product's shape, with the batch that they have together; then gradients. */
 static attn_status attn__check_product(const attn_view *v, const attn__field *fields, int count, int flags, attn_error *err)
 {
-    static const attn__field batch = {"must have the broadcast batch of a and b", "", 0, 0, 0, 0};
+    static const attn__field batch = {"must have the broadcast batch of a and b", "", "", 0, 0, 0, 0};
     attn__walk w;
     int i;
-    attn__walk_begin(&w, flags);
+    attn__walk_begin(&w, NULL, flags);
     w.owners = fields;
     w.owned = v;
-    ATTN__TRY(attn__check_fields(&w, v, fields, 2, 0, 0, err));
+    ATTN__TRY(attn__check_fields(&w, v, fields, 2, 0, 0, NULL, err));
     for (i = 0; i < 2; i++) if (!w.of["BH"[i] - 'A']) attn__bind(&w, "BH"[i], 1, &batch, -1);
-    ATTN__TRY(attn__check_fields(&w, v, fields + 2, 1, 0, 0, err));
+    ATTN__TRY(attn__check_fields(&w, v, fields + 2, 1, 0, 0, NULL, err));
     for (i = 0; i < 4 - v[2].rank; i++) {
         const int64_t n = ATTN__LETTER(&w, "BH"[i]);
         if (n != 1) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(fields + 2, ATTN__T_RANK), batch.texts, 1, n);
     }
     ATTN__RULE(count == 3 || v[3].rank || v[4].rank, ATTN_ERR_NULL, "da", "must be given, or db");
-    ATTN__TRY(attn__check_fields(&w, v, fields + 3, count - 3, 0, 0, err));
+    ATTN__TRY(attn__check_fields(&w, v, fields + 3, count - 3, 0, 0, NULL, err));
     return flags & ATTN__WITH_DATA ? attn__check_overlaps(&w, err) : ATTN_OK;
 }
 /* out (+)= a b for checked views: a product in order (a task per columns of one batch entry), or a sum over rows (a task
@@ -7428,10 +7532,14 @@ static attn_status attn__check_product(const attn_view *v, const attn__field *fi
 static attn__matmul attn__matmul_of_views(const attn_desc *d, attn_view a, attn_view b, attn_view out, int in_order)
 {
     const attn_view x = attn__view4(a, "bhRC"), y = attn__view4(b, "bhRC"), o = attn__view4(out, "bhRC");
-    attn__matmul m = attn__matmul_of(attn__table(d->isa ? d->isa : (int32_t)attn_best_isa()), attn__array_of(&a, "bhRC"),
-                                     attn__array_of(&b, "bhRC"), attn__array_of(&out, "bhRC"), o.size[2], o.size[3],
-                                     x.size[3]);
+    attn__array of_x, of_y, of_o;
+    attn__matmul m;
     int axis;
+    attn__array_of(&a, "bhRC", &of_x);
+    attn__array_of(&b, "bhRC", &of_y);
+    attn__array_of(&out, "bhRC", &of_o);
+    m = attn__matmul_of(attn__table(d->isa ? d->isa : (int32_t)attn_best_isa()), of_x, of_y, of_o, o.size[2], o.size[3],
+                        x.size[3]);
     for (axis = 0; axis < 2; axis++) {
         m.batch[axis] = x.size[axis] == 1 ? y.size[axis] : x.size[axis];
         m.out_batch[axis] = o.size[axis];
@@ -7456,9 +7564,10 @@ static attn_status attn__run_products(void *call, const attn_desc *d, void *work
 static attn_status attn__bmm(const attn_view *v, const attn__field *fields, int count, uint32_t accumulate,
                              const attn_desc *options, size_t *bytes, attn_error *err)
 {
-    const attn_desc d = attn__options(options);
     attn__products p;
+    attn_desc d;
     int64_t needed;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     p.flags = bytes ? 0 : ATTN__WITH_DATA;
     ATTN__FIND_PLACE(attn__find_place_of(v, fields, count, &d, &p.flags, err));
     ATTN__TRY(attn__check_product(v, fields, count, p.flags, err));
@@ -7512,32 +7621,14 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
 /* ---- multi-head attention: four linear layers around the attention; backward, its gradients between theirs. All
    arrays are views; those in the workspace get their data when there is one. */
 
-/* H*D, Hkv*D, Hkv*Dv rows of the weights M, N, P; what w_result takes T, what comes out O; E of the three inputs X, Y, Z. */
-#define ATTN__MHA_LIST(X) \
-    X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
-    X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
-    X(w_value, "..PZ", "[Hkv*Dv,Ev]", ATTN__NEEDED) X(w_result, "..OT", "[Eo,H*Dv]", 0) \
-    X(b_query, "...M", "[H*D]", 0) X(b_key, "...N", "[Hkv*D]", 0) X(b_value, "...P", "[Hkv*Dv]", 0) \
-    X(b_result, "...O", "[Eo]", 0)
-enum {
-#define ATTN__X(f, shape, axes, flags) ATTN__H_##f,
-    ATTN__MHA_LIST(ATTN__X)
-#undef ATTN__X
-    ATTN__H_out, ATTN__H_COUNT
-};
-static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
-#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_desc, f, shape, axes, FLOATS, flags, 0),
-    ATTN__MHA_LIST(ATTN__X)
-#undef ATTN__X
-    ATTN__ROW(attn_mha_desc, out, "B.QO", "[B,Sq,Eo]", FLOATS, ATTN__NEEDED | ATTN__RESULT, 0)
-};
 #ifndef ATTN_NO_BACKWARD
 /* d_out, then in the order of attn_mha_desc the gradients of its fields */
 static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
     ATTN__ROW(attn_mha_grad, d_out, "B.QO", "[B,Sq,Eo]", FLOATS, ATTN__NEEDED, 0),
-#define ATTN__X(f, shape, axes, flags) \
-    ATTN__ROW(attn_mha_grad, d##f, shape, #f, FLOATS, ATTN__RESULT, 1 + ATTN__H_##f),
-    ATTN__MHA_LIST(ATTN__X)
+#define ATTN__X(f, shape) ATTN__ROW(attn_mha_grad, d##f, shape, #f, FLOATS, ATTN__RESULT, 1 + ATTN__H_##f),
+    ATTN__X(query, "B.QX") ATTN__X(key, "B.SY") ATTN__X(value, "B.SZ")
+    ATTN__X(w_query, "..MX") ATTN__X(w_key, "..NY") ATTN__X(w_value, "..PZ") ATTN__X(w_result, "..OT")
+    ATTN__X(b_query, "...M") ATTN__X(b_key, "...N") ATTN__X(b_value, "...P") ATTN__X(b_result, "...O")
 #undef ATTN__X
 };
 #endif
@@ -7560,7 +7651,7 @@ typedef struct attn__mha_call {
 
 static void attn__take_view(attn__map *m, attn_view *v)
 {
-    if (v->rank) v->data = attn__take(m, attn__elements(v));
+    if (v->rank) v->data = attn__take(m, 1, attn__elements(v));
 }
 static void attn__mha_take(attn__map *m, attn__mha_call *a)
 {
@@ -7581,9 +7672,10 @@ static int attn__mha_input(const attn_mha_desc *desc, int which)
 }
 
 /* All that a call has but the contents; d: its options without q, k, v and out. */
-static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d, attn_error *err)
+static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d, uint32_t without,
+                                   attn_error *err)
 {
-#define ATTN__FROM(rule) {rule, "", 0, 0, 0, 0}
+#define ATTN__FROM(rule) {rule, "", "", 0, 0, 0, 0}
     static const attn__field heads_of = ATTN__FROM("must equal heads"), heads_kv_of = ATTN__FROM("must equal heads_kv"),
         depth = ATTN__FROM("must equal w_query.size[0] / heads"), width = ATTN__FROM("must equal w_value.size[0] / heads_kv"),
         depths = ATTN__FROM("must equal heads_kv * w_query.size[0] / heads"),
@@ -7600,7 +7692,7 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, con
                "must be absent where w_result is");
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
-    w->takes = attn__taken_by(d->score) & ~(uint32_t)ATTN__FOR_VECTORS;
+    w->takes = attn__taken_by(d->score);
     for (i = 0; i < 3; i++) {
         const attn_view v = attn__view_in(desc, &f[ATTN__H_w_query + i]);
         const int64_t n = i ? heads_kv : heads;
@@ -7617,13 +7709,13 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, con
         attn__bind(w, 'N', attn__mul64(heads_kv, size_d), &depths, -1);
     attn__bind(w, 'T', attn__mul64(heads, size_v), &widths, -1);
     if (!desc->w_result.rank) attn__bind(w, 'O', ATTN__LETTER(w, 'T'), &widths, -1);
-    ATTN__TRY(attn__check_fields(w, desc, f, ATTN__H_COUNT, 0, 0, err));
+    ATTN__TRY(attn__check_fields(w, desc, f, ATTN__H_COUNT, 0, 0, NULL, err));
     attn__bind(w, 'H', heads, &heads_of, -1);
     attn__bind(w, 'K', heads_kv, &heads_kv_of, -1);
     attn__bind(w, 'D', size_d, &depth, -1);
     attn__bind(w, 'E', ATTN__LETTER(w, 'N') / heads_kv, &f[ATTN__H_w_key], 0);
     attn__bind(w, 'V', size_v, &width, -1);
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, 0, 0, err));
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, 0, NULL, err));
     return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
 
@@ -7656,24 +7748,22 @@ static attn_status attn__mha_grad_place(const attn_mha_grad *grad, const attn__m
 #endif
 /* The gradients against what they belong to, and against everything else. */
 static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc, const attn_mha_grad *grad,
-                                        const attn_desc *d, attn_error *err)
+                                        const attn_grad *own, const attn_desc *d, attn_error *err)
 {
     int i, any = grad->attention != NULL;
     attn__keep_inputs(w);
     w->owners = attn__mha_fields;
     w->owned = desc;
-    ATTN__TRY(attn__check_fields(w, grad, attn__mha_grad_fields, ATTN__H_COUNT, 0, 0, err));
-    for (i = 0; i < w->count; i++) any |= w->found[i].written;
+    ATTN__TRY(attn__check_fields(w, grad, attn__mha_grad_fields, ATTN__H_COUNT, 0, 0, NULL, err));
+    for (i = 0; i < w->count; i++) any |= attn__is_written(w, &w->found[i]);
     ATTN__RULE(any, ATTN_ERR_NULL, "dquery", "must be given, or another result");
     ATTN__RULE(grad->accumulate < 1u << 11, ATTN_ERR_OPTION, "accumulate", "must be bits 0 to 10");
     ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
     w->owners = attn__fields;
     w->owned = d;
-    if (grad->attention) {                      /* d_out, dq, dk and dv do not count */
-        ATTN__TRY(attn__check_fields(w, grad->attention, &attn__grad_fields[ATTN__G_d_weights], 2, 0, 0, err));
-        ATTN__TRY(attn__check_fields(w, grad->attention, &attn__grad_fields[ATTN__G_d_given_scores],
-                                     ATTN__G_COUNT - ATTN__G_d_given_scores, 0, 0, err));
-    }
+    ATTN__TRY(attn__check_fields(w, own, &attn__grad_fields[ATTN__G_d_weights], 2, 0, 0, NULL, err));
+    ATTN__TRY(attn__check_fields(w, own, &attn__grad_fields[ATTN__G_d_given_scores],        /* not dq, dk, dv */
+                                 ATTN__G_COUNT - ATTN__G_d_given_scores, 0, 0, NULL, err));
     return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
 
@@ -7704,8 +7794,6 @@ static void attn__mha_resolve_gradient(attn__mha_call *a)
     const attn__field *f = attn__mha_grad_fields + 1;
     int i;
     attn__make_absent(&a->attention, ATTN__RESULT);
-    ATTN__ZERO(&a->gradient, sizeof a->gradient);
-    if (a->grad->attention) a->gradient = *a->grad->attention;
     a->gradient.accumulate &= ~7u;
     a->stats = attn__view(NULL, ATTN_F32, 4, a->x[0].size[0], a->desc->heads, a->x[0].size[1], 2);
     for (i = 0; i < 3; i++) {
@@ -7722,16 +7810,14 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     const attn__field *f = attn__mha_fields;
     attn__walk w;
     int i;
-    ATTN__NOT_NULL(desc);
     ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
     a->flags = flags;
-    if (desc->attention) a->attention = *desc->attention;
-    attn__make_absent(&a->attention, ATTN__OPERAND);
+    ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, &a->attention, err));
     ATTN__ZERO(&a->attention.out, sizeof a->attention.out);
-    attn__walk_begin(&w, flags);
-    ATTN__TRY(attn__mha_check(&w, desc, &a->attention, err));
+    attn__walk_begin(&w, NULL, flags);
+    ATTN__TRY(attn__mha_check(&w, desc, &a->attention, a->grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
 #ifndef ATTN_NO_BACKWARD
-    if (a->grad) ATTN__TRY(attn__mha_check_grad(&w, desc, a->grad, &a->attention, err));
+    if (a->grad) ATTN__TRY(attn__mha_check_grad(&w, desc, a->grad, &a->gradient, &a->attention, err));
     if (a->grad) ATTN__FIND_PLACE(attn__mha_grad_place(a->grad, a, err));
 #endif
     a->heads_kv = desc->heads_kv ? desc->heads_kv : desc->heads;
@@ -7752,11 +7838,9 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
 /* The attention, or its gradients, between the layers. */
 static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *err)
 {
-    const attn__fp_state saved = attn__fp_enter();
     const struct attn_grad *g = NULL;
     attn_desc *d = &a->attention;
     const int64_t heads = a->desc->heads, heads_kv = a->heads_kv;
-    attn_status st;
     d->q = attn__split_heads(a->y[0], heads);
     d->k = attn__split_heads(a->y[1], heads_kv);
     d->v = attn__split_heads(a->y[2], heads_kv);
@@ -7771,9 +7855,7 @@ static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *e
         g = &a->gradient;
     }
 #endif
-    st = attn__plan(d, g, backward, &a->plan, a->flags & ~ATTN__WITH_DATA, err);
-    attn__fp_leave(saved);
-    return st;
+    return attn__plan_known(d, g, backward, &a->plan, (a->flags & ~ATTN__WITH_DATA) | ATTN__NO_RESULT_NEEDED, err);
 }
 static attn_status attn__mha_attend(attn__mha_call *a, int backward, attn_error *err)
 {
@@ -7864,7 +7946,23 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
     attn__map m = {NULL, 0};
     int64_t inner = 0, total;
     int i;
+    attn_mha_desc desc_copy;
+#ifndef ATTN_NO_BACKWARD
+    attn_mha_grad grad_copy;
     ATTN__ZERO(&a, sizeof a);
+    if (grad) {
+        const attn_grad *own;
+        ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved, "struct_bytes");
+        own = grad->attention;
+        ATTN__KNOWN(attn_grad, own, &a.gradient, reserved, "struct_bytes");
+        if (own && own != &a.gradient) a.gradient = *own;
+        a.gradient.struct_bytes = 0;
+    }
+#else
+    ATTN__ZERO(&a, sizeof a);
+#endif
+    ATTN__NOT_NULL(desc);
+    ATTN__KNOWN(attn_mha_desc, desc, &desc_copy, attention, "struct_bytes");
     a.desc = desc;
     a.grad = grad;
     ATTN__TRY(attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
@@ -7905,12 +8003,13 @@ ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc,
 }
 #endif
 /* ---- small things */
-ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y, int64_t n, attn_isa isa)
+ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa)
 {
     const attn__kernels *f;
     attn__fp_state saved;
     int64_t i;
-    if (function < 0 || function > 2 || (int)isa < 0 || isa >= ATTN_ISA_COUNT) return ATTN_ERR_OPTION;
+    if ((int)function < 0 || function >= ATTN_FUNCTION_COUNT || (int)isa < 0 || isa >= ATTN_ISA_COUNT)
+        return ATTN_ERR_OPTION;
     if (n < 0) return ATTN_ERR_SIZE;
     if (n > 0 && (!x || !y)) return ATTN_ERR_NULL;
     if (isa != ATTN_ISA_AUTO && !attn__cpu_has(isa)) return ATTN_ERR_ISA;
@@ -7919,7 +8018,7 @@ ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y,
 #endif
     f = attn__table((int32_t)(isa == ATTN_ISA_AUTO ? attn_best_isa() : isa));
     saved = attn__fp_enter();
-    (function == 0 ? f->exp : function == 1 ? f->log : f->tanh)(x, y, n);
+    f->elementary(function, x, y, n);
     attn__fp_leave(saved);
     for (i = 0; i < n; i++) y[i] = attn__quiet(y[i]);
     return ATTN_OK;
@@ -7967,7 +8066,7 @@ typedef struct attn__pic {
     int      tick_e10, number_e10;  /* powers of ten of the ticks of the colour bar and of numbers in cells */
     int64_t  tick_first, tick_last, tick_unit;      /* ticks at k*tick_unit*10^tick_e10, first <= k <= last */
     int64_t  title_len, number_len; /* columns of the longest panel title, of the longest number in a cell, 0 = none */
-    int64_t  field, column;         /* terminal: columns of a cell; column of the next character in its line */
+    int64_t  column;                /* terminal: of the next character in its line */
     int64_t  names, bar_x, bar_h, nan_h;            /* pixels: words along the columns, colour bar, colour of NaN */
     double   low, high;             /* range of the colours, low < high */
     char     number[32], bytes[512];                /* the latest number as text; what is not written yet */
@@ -8138,7 +8237,6 @@ static const char *attn__pic_number(attn__pic *p, float value)
 }
 
 /* ---- checks, range, labels */
-
 /* Sizes and strides as [panel rows, panel columns, rows, columns]; missing axes have size 1. */
 static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
 {
@@ -8149,7 +8247,7 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     const attn_view *v = &p->map->values;
     const int mask = p->map->mask_of != NULL, u8 = mask || v->type == ATTN_U8;
     attn__span span;
-    int64_t size[4], together;
+    int64_t size, together;
     int a, axis, axes[4];
     ATTN__RULE(v->rank, ATTN_ERR_NULL, "values", "must be given");
     ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
@@ -8159,17 +8257,15 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     ATTN__RULE(attn__is_on_host(v->data), ATTN_ERR_PLACE, "values.data", "must lie on the host");
 #endif
     for (a = 0; a < 4; a++) {
+        attn__pic_axis *to = p->axis + a % 2;
         axis = a - (4 - v->rank);
-        size[a] = axis < 0 ? 1 : v->size[axis];
-        p->axis[a % 2].stride[a / 2] = axis < 0 ? 0 : v->stride[axis];
-        together = attn__mul64(size[a], a == 0 ? 1 : size[a == 1 ? 0 : a - 2]);
+        size = axis < 0 ? 1 : v->size[axis];
+        to->stride[a / 2] = axis < 0 ? 0 : v->stride[axis];
+        *(a < 2 ? &to->panels : &to->cells) = size;
+        together = attn__max(size, a == 0 ? size : attn__mul64(size, a == 1 ? p->axis->panels : to->panels));
         if (together > ATTN__PIC_CELLS)
             return attn__fail2(err, ATTN_ERR_RANGE, attn__name_of(field, ATTN__T_SIZE + axis),
                                "must be, times the number of panels, at most", together, ATTN__PIC_CELLS);
-    }
-    for (a = 0; a < 2; a++) {
-        p->axis[a].panels = size[a];
-        p->axis[a].cells = size[2 + a];
     }
     return ATTN_OK;
 }
@@ -8253,9 +8349,9 @@ static const char *attn__pic_label(attn__pic *p, const attn__pic_axis *a, int64_
 }
 static const char *attn__pic_panel_title(const attn__pic *p, int64_t row, int64_t column)
 {
-    const char *const *titles = p->map->panel_titles;
-    const int64_t panel = row * p->axis[1].panels + column;
-    return titles && titles[panel] ? titles[panel] : "";
+    const char *const *title = p->map->panel_titles;
+    if (title) title += row * p->axis[1].panels + column;
+    return title && *title ? *title : "";
 }
 
 /* The smallest of 1, 2, 5, 10, 20, ... cells that take at least `need` where `cells` of them take `extent`. */
@@ -8268,7 +8364,6 @@ static int64_t attn__pic_step(int64_t need, int64_t extent, int64_t cells)
 }
 
 /* ---- pixels: SVG and PPM. Cell i of n covers the pixels from i*extent/n to (i+1)*extent/n, rounded down. */
-
 /* Side of a cell where the caller gives neither width nor height. */
 static int64_t attn__pic_cell_side(const attn__pic *p)
 {
@@ -8425,8 +8520,8 @@ static void attn__svg_cells(attn__pic *p, int64_t r, int64_t c)
         h = attn__pic_edge(y, r, i + 1) - top;
         for (j = 0; j < x->cells && h > 0; j = next) {
             rgb = attn__pic_cell_colour(p, row + i, column + j);
-            for (next = j + 1; next < x->cells && !gap && !len; next++)     /* one rectangle for equal neighbours */
-                if (attn__pic_cell_colour(p, row + i, column + next) != rgb) break;
+            next = j + 1;           /* in large maps equal neighbours are one rectangle */
+            while (!gap && !len && next < x->cells && attn__pic_cell_colour(p, row + i, column + next) == rgb) next++;
             left = attn__pic_edge(x, c, j);
             w = attn__pic_edge(x, c, next) - left;
             if (w == 0) continue;
@@ -8523,6 +8618,7 @@ static void attn__pic_ppm(attn__pic *p)
     const int64_t left = p->map->no_colorbar ? x->total : p->bar_x, last = p->bar_h - 1;
     int64_t h, w, i, j, before;
     uint32_t rgb = 0;
+    int shift;
     ATTN__FORMAT(&p->out, "P6\n% %\n255\n", x->total, y->total);
     for (h = 0; h < y->total && !p->failed; h++) {
         i = attn__ppm_find(y, h);
@@ -8531,15 +8627,12 @@ static void attn__pic_ppm(attn__pic *p)
             if (j != before) rgb = j < 0 ? 0xFFFFFF : attn__pic_cell_colour(p, i, j);
             if (w == left && h <= last) rgb = attn__pic_colour(p, last > 0 ? (double)(last - h) / (double)last : 1);
             if (w == left + ATTN__PIC_BAR) rgb = 0xFFFFFF;
-            attn__put_byte(&p->out, rgb >> 16);
-            attn__put_byte(&p->out, rgb >> 8);
-            attn__put_byte(&p->out, rgb);
+            for (shift = 16; shift >= 0; shift -= 8) attn__put_byte(&p->out, rgb >> shift);
         }
     }
 }
 
 /* ---- terminal */
-
 /* The one of the colours 16..255 that is nearest: a cube of 6*6*6, then 24 greys. */
 static int attn__ansi_256(uint32_t rgb)
 {
@@ -8556,11 +8649,10 @@ static int attn__ansi_256(uint32_t rgb)
     return best;
 }
 
-/* A field in the colour of a place in the range, with text in it; plain terminals get shades and no text. */
-static void attn__ansi_field(attn__pic *p, double place, const char *text, int64_t columns)
+/* A field up to column `end` in the colour of a place in the range, with text in it; plain terminals get shades. */
+static void attn__ansi_field(attn__pic *p, double place, const char *text, int64_t end)
 {
     const uint32_t rgb = attn__pic_colour(p, place);
-    const int64_t end = p->column + columns;
     const char shade = place < 0 ? '?' : " .:-=+*#%@"[(int)(place * 9 + 0.5)];
     while (p->plain && p->column < end) attn__pic_code(p, (unsigned char)shade);
     if (p->plain) return;
@@ -8568,10 +8660,9 @@ static void attn__ansi_field(attn__pic *p, double place, const char *text, int64
     else ATTN__FORMAT(&p->out, "\033[48;2;%;%;%m", rgb >> 16, rgb >> 8 & 255, rgb & 255);
     if (*text) ATTN__FORMAT(&p->out, "\033[38;5;%m", attn__pic_ink(rgb) ? 231 : 16);
     attn__pic_spaces(p, end - 1 - attn__pic_length(text));
-    attn__pic_text(p, text, columns);
+    attn__pic_text(p, text, end);
     attn__pic_spaces(p, end);
 }
-static void attn__ansi_reset(attn__pic *p) { if (!p->plain) attn__pic_puts(p, "\033[0m"); }
 
 /* A line of words over or under panels: the titles of row r of panels; or, with r < 0, labels at their columns, up to
    the last one. In stairs those before it are strokes that lead to their own lines. */
@@ -8581,9 +8672,9 @@ static void attn__ansi_words(attn__pic *p, int64_t r, int64_t last, int stairs)
     int64_t c, i;
     attn__pic_spaces(p, x->before);
     for (c = 0; c < x->panels; c++) {
-        attn__pic_spaces(p, x->before + c * x->pitch);
+        attn__pic_spaces(p, attn__pic_edge(x, c, 0));
         for (i = 0; i <= last; i += x->step) {
-            attn__pic_spaces(p, x->before + c * x->pitch + i * p->field);
+            attn__pic_spaces(p, attn__pic_edge(x, c, i));
             if (stairs && i < last) attn__pic_code(p, p->plain ? '|' : 0x2502);
             else attn__pic_text(p, r < 0 ? attn__pic_label(p, x, i) : attn__pic_panel_title(p, r, c), ATTN__PIC_LABEL);
         }
@@ -8597,26 +8688,27 @@ static void attn__ansi_labels(attn__pic *p)
     const attn__pic_axis *x = p->axis + 1;
     const int64_t last = x->cells > 0 ? (x->cells - 1) / x->step * x->step : -1;
     int64_t i;
-    if (x->label_len < p->field * x->step) attn__ansi_words(p, -1, last, 0);
+    if (x->label_len < (p->number_len + 2) * x->step) attn__ansi_words(p, -1, last, 0);
     else for (i = 0; i <= last; i += x->step) attn__ansi_words(p, -1, p->top ? i : last - i, 1);
 }
 
-static void attn__ansi_row(attn__pic *p, int64_t row)
+static void attn__ansi_row(attn__pic *p, int64_t r, int64_t i)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
-    const char *s = attn__pic_label(p, y, row % y->cells);
+    const char *s = attn__pic_label(p, y, i);
     int64_t c, j;
-    float value;
+    float v;
     attn__pic_spaces(p, x->before - 1 - attn__pic_cut(s));
     attn__pic_text(p, s, ATTN__PIC_LABEL);
     attn__pic_spaces(p, x->before);
     for (c = 0; c < x->panels; c++) {
-        attn__pic_spaces(p, x->before + c * x->pitch);
-        for (j = c * x->cells; j < (c + 1) * x->cells; j++) {
-            value = attn__pic_value(p, row, j);
-            attn__ansi_field(p, attn__pic_place(p, value), p->number_len ? attn__pic_number(p, value) : "", p->field);
+        attn__pic_spaces(p, attn__pic_edge(x, c, 0));
+        for (j = 0; j < x->cells; j++) {
+            v = attn__pic_value(p, r * y->cells + i, c * x->cells + j);
+            attn__ansi_field(p, attn__pic_place(p, v), p->number_len ? attn__pic_number(p, v) : "",
+                             attn__pic_edge(x, c, j + 1));
         }
-        attn__ansi_reset(p);
+        if (!p->plain) attn__pic_puts(p, "\033[0m");
     }
     attn__pic_code(p, '\n');
 }
@@ -8629,15 +8721,13 @@ static void attn__ansi_legend(attn__pic *p)
     attn__pic_spaces(p, p->axis[1].before);
     attn__pic_puts(p, attn__pic_number(p, (float)p->low));
     attn__pic_puts(p, p->plain ? " [" : " ");
-    for (k = 0; k < 20; k++) attn__ansi_field(p, k / 19.0, "", 1);
-    attn__ansi_reset(p);
-    attn__pic_puts(p, p->plain ? "] " : " ");
+    for (k = 0; k < 20; k++) attn__ansi_field(p, k / 19.0, "", p->column + 1);
+    attn__pic_puts(p, p->plain ? "] " : "\033[0m ");
     attn__pic_puts(p, attn__pic_number(p, (float)p->high));
     if (p->has_nan) {
         attn__pic_puts(p, "   ");
-        attn__ansi_field(p, -1, "", 2);
-        attn__ansi_reset(p);
-        attn__pic_puts(p, " NaN");
+        attn__ansi_field(p, -1, "", p->column + 2);
+        attn__pic_puts(p, p->plain ? " NaN" : "\033[0m NaN");
     }
     attn__pic_code(p, '\n');
 }
@@ -8655,13 +8745,13 @@ static void attn__pic_ansi(attn__pic *p)
     const attn_heatmap *m = p->map;
     attn__pic_axis *y = p->axis, *x = y + 1;
     int64_t r, i;
-    p->field = p->number_len ? p->number_len + 2 : 2;
     x->before = y->label_len + 1;
+    x->extent = x->cells * (p->number_len + 2);
     x->step = m->x_ticks ? attn__pic_step(1, ATTN__PIC_STAIRS, x->cells)
-                         : attn__pic_step(x->label_len + 1, x->cells * p->field, x->cells);
-    x->pitch = attn__max(x->cells * p->field, p->title_len);    /* a panel is as wide as its cells, title and labels */
+                         : attn__pic_step(x->label_len + 1, x->extent, x->cells);
+    x->pitch = attn__max(x->extent, p->title_len);      /* room for the cells, the title and the labels */
     for (i = 0; i < x->cells; i += x->step)
-        x->pitch = attn__max(x->pitch, i * p->field + attn__pic_cut(attn__pic_label(p, x, i)));
+        x->pitch = attn__max(x->pitch, i * (p->number_len + 2) + attn__pic_cut(attn__pic_label(p, x, i)));
     x->pitch += 2;
     attn__ansi_line(p, "", m->title);
     attn__ansi_line(p, "rows: ", m->y_label);
@@ -8670,7 +8760,7 @@ static void attn__pic_ansi(attn__pic *p)
         if (r) attn__pic_code(p, '\n');
         if (m->panel_titles) attn__ansi_words(p, r, 0, 0);
         if (p->top && r == 0) attn__ansi_labels(p);
-        for (i = 0; i < y->cells && !p->failed; i++) attn__ansi_row(p, r * y->cells + i);
+        for (i = 0; i < y->cells && !p->failed; i++) attn__ansi_row(p, r, i);
         if (!p->top && r == y->panels - 1) attn__ansi_labels(p);
     }
     if (!m->no_colorbar) attn__ansi_legend(p);
@@ -8679,8 +8769,10 @@ static void attn__pic_ansi(attn__pic *p)
 /* ---- the public functions */
 static attn_status attn__pic_run(attn__pic_kind kind, const attn_heatmap *map, attn_writer writer, attn_error *err)
 {
+    attn_heatmap copy;
     attn__pic p;
     attn_status st;
+    ATTN__KNOWN(attn_heatmap, map, &copy, terminal, "struct_bytes");
     ATTN__ZERO(&p, sizeof p);
     p.out = attn__text_into(p.bytes, sizeof p.bytes);
     p.out.full = attn__pic_flush;
@@ -8739,14 +8831,8 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #  pragma fp_contract(on)
 #  pragma float_control(pop)
 #endif
-#undef ATTN__ADD16
-#undef ATTN__ADD8
 #undef ATTN__ADDITIVE_CLEAR
 #undef ATTN__ALIGN
-#undef ATTN__ALL16
-#undef ATTN__ALL8
-#undef ATTN__AVX2
-#undef ATTN__AVX512
 #undef ATTN__BMM_ROWS
 #undef ATTN__CHAIN
 #undef ATTN__RUN
@@ -8754,8 +8840,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__CHUNK
 #undef ATTN__COPY
 #undef ATTN__ZERO
-#undef ATTN__DIV16
-#undef ATTN__DIV8
 #undef ATTN__EXP_C2
 #undef ATTN__EXP_C3
 #undef ATTN__EXP_C4
@@ -8765,21 +8849,20 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__EXP_NOTHING
 #undef ATTN__EXP_MAGIC
 #undef ATTN__FORMAT
-#undef ATTN__FMA16
-#undef ATTN__FMA8
 #undef ATTN__GNU
-#undef ATTN__HAVE_AVX2
-#undef ATTN__HAVE_AVX512
 #undef ATTN__HUGE
 #undef ATTN__INF
+#undef ATTN__GRADIENT_KERNELS
 #undef ATTN__INLINE
-#undef ATTN__KEEP
+#undef ATTN__KERNEL_LIST
+#undef ATTN__READ
+#undef ATTN__TABLES_0
+#undef ATTN__TABLES_1
+#undef ATTN__TABLES_2
+#undef ATTN__WITH
 #undef ATTN__KEEP_POINTER
-#undef ATTN__LESS16
 #undef ATTN__LN2_HI
 #undef ATTN__LN2_LO
-#undef ATTN__LOAD16
-#undef ATTN__LOAD8
 #undef ATTN__LOG2E
 #undef ATTN__LOG_C0
 #undef ATTN__LOG_C1
@@ -8789,7 +8872,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__LOG_C5
 #undef ATTN__LOG_C6
 #undef ATTN__LOG_C7
-#undef ATTN__MAP8
 #undef ATTN__FEW
 #undef ATTN__FEW_ROW
 #undef ATTN__CUT_TILES
@@ -8799,11 +8881,11 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__LONG
 #undef ATTN__MAX_WIDTH
 #undef ATTN__MAX_LANES
-#undef ATTN__MUL16
-#undef ATTN__MUL8
 #undef ATTN__NAMES
 #undef ATTN__NAN
 #undef ATTN__NEG_INF
+#undef ATTN__COLD
+#undef ATTN__MAY_ALIAS
 #undef ATTN__NOINLINE
 #undef ATTN__PARTS
 #undef ATTN__TERMS
@@ -8811,20 +8893,11 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__WORTH_CUTTING
 #undef ATTN__PASS_BYTES
 #undef ATTN__HEADS_BYTES
-#undef ATTN__PICK16
-#undef ATTN__PICK8
 #undef ATTN__PREFETCH
 #undef ATTN__PREFETCH_FAR
 #undef ATTN__RULE
-#undef ATTN__SAME16
-#undef ATTN__SHIFT16
 #undef ATTN__SMALLEST
-#undef ATTN__SHIFT8
 #undef ATTN__SQRT_HALF
-#undef ATTN__STORE16
-#undef ATTN__STORE8
-#undef ATTN__SUB16
-#undef ATTN__SUB8
 #undef ATTN__TANH_C0
 #undef ATTN__TANH_C1
 #undef ATTN__TANH_C2
@@ -8842,18 +8915,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__GRAD_LIST
 #undef ATTN__GRAD_ROW
 #undef ATTN__SUM_ROWS
-#undef ATTN__AT_MOST8
 #undef ATTN__CLANG_FAST
-#undef ATTN__LESS8
-#undef ATTN__MAX16
-#undef ATTN__MAX8
-#undef ATTN__MIN16
-#undef ATTN__MIN8
-#undef ATTN__OP16
-#undef ATTN__OP8
-#undef ATTN__SAME8
-#undef ATTN__SQRT8
-#undef ATTN__UNORDERED8
 #undef ATTN__TILE_BYTES
 #undef ATTN__X64
 #endif /* ATTN_IMPLEMENTATION */

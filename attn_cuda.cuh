@@ -1,4 +1,4 @@
-/* attn_cuda.cuh - v0.2.0 - attn.h on NVIDIA GPUs: the same functions take device pointers - MIT or Unlicense
+/* attn_cuda.cuh - v0.3.0 - attn.h on NVIDIA GPUs: the same functions take device pointers - MIT or Unlicense
    SPDX-License-Identifier: MIT OR Unlicense
 
    HOW TO    In ONE .cu file, compiled by nvcc (12.0 and up, C++17, sm_75 and up):

@@ -5850,8 +5850,10 @@ static void attn__sum_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t
     for (k = 0; k < n; k++, panel += ld) {
         attn__fill(panel, 1, ld, 0.0f);
         if (m->cover && !covered[k]) continue;
-        for (l = 0; l < lanes; l++) panel[l] = attn__read(&m->b, x, y / m->b_shares, k0 + k, column + l);
-        if (m->skip && !attn__finite_scalar(panel, lanes) && attn__sum_skips(m, x, y, k0 + k))
+        if (attn__is_contiguous(&m->b))
+            attn__copy_floats(panel, attn__at(&m->b, x, y / m->b_shares, k0 + k, column), lanes);
+        else for (l = 0; l < lanes; l++) panel[l] = attn__read(&m->b, x, y / m->b_shares, k0 + k, column + l);
+        if (m->skip && !m->f->finite(panel, lanes) && attn__sum_skips(m, x, y, k0 + k))
             attn__fill(panel, 1, lanes, 0.0f);
     }
 }
@@ -7644,6 +7646,7 @@ typedef struct attn__mha_call {
 #endif
     attn_plan plan;                     /* of one of these */
     attn_view x[4], w[4], y[4], dx[4], dy[4], stats;
+    attn__matmul product[4];            /* the layers' */
     int64_t   heads_kv;
     int       flags;
     void     *inner;            /* for a product or the attention, one after the other */
@@ -7663,6 +7666,8 @@ static void attn__mha_take(attn__map *m, attn__mha_call *a)
     attn__take_view(m, &a->x[3]);
     attn__take_view(m, &a->dx[3]);
     attn__take_view(m, &a->stats);
+    for (i = 0; i < 3; i++) a->product[i].out.data = (void *)(uintptr_t)a->y[i].data;
+    a->product[3].a.data = (void *)(uintptr_t)a->x[3].data;
 }
 /* Which of query, key, value is projected: key absent = query, value absent = key. */
 static int attn__mha_input(const attn_mha_desc *desc, int which)
@@ -7857,9 +7862,15 @@ static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *e
 #endif
     return attn__plan_known(d, g, backward, &a->plan, (a->flags & ~ATTN__WITH_DATA) | ATTN__NO_RESULT_NEEDED, err);
 }
-static attn_status attn__mha_attend(attn__mha_call *a, int backward, attn_error *err)
+/* The attention was planned while its arrays had no place yet. */
+static attn_status attn__mha_attend(attn__mha_call *a, attn_error *err)
 {
-    ATTN__TRY(attn__mha_plan(a, backward, err));
+    attn__call *c = (attn__call *)(void *)a->plan.internal;
+    c->q.data = (void *)(uintptr_t)a->y[0].data;
+    c->k.data = (void *)(uintptr_t)a->y[1].data;
+    c->v.data = (void *)(uintptr_t)a->y[2].data;
+    c->stats.data = (void *)(uintptr_t)a->stats.data;
+    if (a->x[3].rank) c->out.data = (void *)(uintptr_t)a->x[3].data;
     return attn__run_plan(&a->plan, &a->attention, a->inner, err);
 }
 
@@ -7873,22 +7884,17 @@ ATTN__NOINLINE static void attn__add_bias_rows(const attn__array *bias, const at
                 *p = attn__quiet(*p + attn__read(bias, 0, 0, 0, x));
             }
 }
-static attn__matmul attn__mha_product(const attn__mha_call *a, int i, int in_order)
-{
-    return attn__matmul_of_views(&a->attention, a->x[i], attn__transposed(a->w[i]), a->y[i], in_order);
-}
-static attn_status attn__mha_layer(const attn__mha_call *a, int i, attn_error *err)
+static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
 {
     const attn__array bias = attn__array_in(a->desc, &attn__mha_fields[ATTN__H_b_query + i]);
-    attn__matmul m = attn__mha_product(a, i, 1);
     attn__fp_state saved;
-    ATTN__TRY(attn__run_matmul(&m, &a->attention, a->flags, a->inner, err));
+    ATTN__TRY(attn__run_matmul(&a->product[i], &a->attention, a->flags, a->inner, err));
     if (!bias.rank) return ATTN_OK;
 #ifdef ATTN_CUDA
-    if (a->flags & ATTN__ON_DEVICE) return attn__cuda_add(&bias, &m, a->attention.stream, err);
+    if (a->flags & ATTN__ON_DEVICE) return attn__cuda_add(&bias, &a->product[i], a->attention.stream, err);
 #endif
     saved = attn__fp_enter();
-    attn__add_bias_rows(&bias, &m);
+    attn__add_bias_rows(&bias, &a->product[i]);
     attn__fp_leave(saved);
     return ATTN_OK;
 }
@@ -7930,46 +7936,42 @@ static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace
     attn__mha_take(&m, a);
     a->inner = m.base + m.bytes;
     for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer(a, i, err));
-    ATTN__TRY(attn__mha_attend(a, 0, err));
+    ATTN__TRY(attn__mha_attend(a, err));
     if (!a->grad) return a->w[3].rank ? attn__mha_layer(a, 3, err) : ATTN_OK;
 #ifndef ATTN_NO_BACKWARD
     if (a->w[3].rank) ATTN__TRY(attn__mha_layer_gradient(a, 3, err));
-    ATTN__TRY(attn__mha_attend(a, 1, err));
+    ATTN__TRY(attn__mha_plan(a, 1, err));
+    ATTN__TRY(attn__run_plan(&a->plan, &a->attention, a->inner, err));
     for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer_gradient(a, i, err));
 #endif
     return ATTN_OK;
 }
-static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_grad *grad, size_t *bytes,
-                             attn_error *err)
+ATTN__NOINLINE static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
+                                                  size_t *bytes, attn_error *err)
 {
     attn__mha_call a;
     attn__map m = {NULL, 0};
     int64_t inner = 0, total;
     int i;
-    attn_mha_desc desc_copy;
-#ifndef ATTN_NO_BACKWARD
-    attn_mha_grad grad_copy;
     ATTN__ZERO(&a, sizeof a);
+#ifndef ATTN_NO_BACKWARD
     if (grad) {
-        const attn_grad *own;
-        ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved, "struct_bytes");
-        own = grad->attention;
+        const attn_grad *own = grad->attention;
         ATTN__KNOWN(attn_grad, own, &a.gradient, reserved, "struct_bytes");
         if (own && own != &a.gradient) a.gradient = *own;
         a.gradient.struct_bytes = 0;
     }
-#else
-    ATTN__ZERO(&a, sizeof a);
 #endif
-    ATTN__NOT_NULL(desc);
-    ATTN__KNOWN(attn_mha_desc, desc, &desc_copy, attention, "struct_bytes");
     a.desc = desc;
     a.grad = grad;
     ATTN__TRY(attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
-    for (i = 0; i < 4; i++) {
-        const attn__matmul product = attn__mha_product(&a, i, 1), sum = attn__mha_product(&a, i, 0);
-        inner = attn__max(inner, attn__matmul_bytes(&product, &a.attention));
-        if (grad) inner = attn__max(inner, attn__matmul_bytes(&sum, &a.attention));
+    for (i = 0; i < (a.w[3].rank ? 4 : 3); i++) {
+        a.product[i] = attn__matmul_of_views(&a.attention, a.x[i], attn__transposed(a.w[i]), a.y[i], 1);
+        inner = attn__max(inner, attn__matmul_bytes(&a.product[i], &a.attention));
+    }
+    if (grad) {                                 /* a sum needs as much as any other */
+        const attn__matmul sum = attn__matmul_of_views(&a.attention, a.y[0], a.w[0], a.x[0], 0);
+        inner = attn__max(inner, attn__matmul_bytes(&sum, &a.attention));
     }
     for (i = grad != NULL; i >= 0; i--) {
         ATTN__TRY(attn__mha_plan(&a, i, err));
@@ -7981,6 +7983,25 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
                "must leave a workspace that fits in memory");
     a.attention.q.data = desc->query.data;          /* tells the device */
     return attn__size_or_run(attn__mha_run, &a, &a.attention, total, a.flags & ATTN__ON_DEVICE, bytes, err);
+}
+/* For a caller whose structures are older: apart, for the copies take room on the stack. */
+ATTN__NOINLINE static attn_status attn__mha_older(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
+                                                  size_t *bytes, attn_error *err)
+{
+    attn_mha_desc copy;
+#ifndef ATTN_NO_BACKWARD
+    attn_mha_grad grad_copy;
+    ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved, "struct_bytes");
+#endif
+    ATTN__KNOWN(attn_mha_desc, desc, &copy, attention, "struct_bytes");
+    return attn__mha_known(desc, grad, bytes, err);
+}
+static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_grad *grad, size_t *bytes,
+                             attn_error *err)
+{
+    ATTN__NOT_NULL(desc);
+    return (attn__bytes_given(desc) || attn__bytes_given(grad) ? attn__mha_older : attn__mha_known)(
+        desc, grad, bytes, err);
 }
 ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err) { return attn__mha(desc, NULL, NULL, err); }
 ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err)

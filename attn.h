@@ -622,16 +622,18 @@ ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writ
 #if defined(ATTN_CUDA) || defined(ATTN__CUDA_SEAM)
 #define ATTN__PLACE_HOST   1
 #define ATTN__PLACE_DEVICE (~1)                                         /* each device has a bit */
+struct attn__array;
+struct attn__call;
+struct attn__matmul;
 int     attn__cuda_place(const void *data, attn_error *err);            /* bits: where it can be used; 0: an error */
-int64_t attn__cuda_bytes(const attn_desc *d, const void *grad);         /* of workspace; grad: attn_grad or NULL */
-attn_status attn__cuda_run(const attn_desc *d, const void *grad, void *workspace, attn_error *err);
-/* as attn__sum and attn__mha_add_bias; a NULL: all ones; in_order: the chains of attn_bmm, its very bits */
-attn_status attn__cuda_sum(const attn_view *a, const attn_view *b, const attn_out *out, const int64_t *batch, int adds,
-                           int skip, int in_order, void *stream, attn_error *err);
-attn_status attn__cuda_add(const attn_view *bias, const attn_out *y, void *stream, attn_error *err);
-attn_status attn__cuda_mask(const attn_desc *d, const attn_out *mask, int dropout, attn_error *err);
-attn_status attn__cuda_merge(const attn_view *v, void *stream, attn_error *err);    /* the six of attn_merge */
-const char *attn__cuda_stage(const attn_desc *d, const void *grad, int n, const char **why);    /* 0: the strongest */
+int64_t attn__cuda_bytes(const struct attn__call *c);                   /* of workspace */
+attn_status attn__cuda_run(const struct attn__call *c, void *workspace, void *stream, attn_error *err);
+attn_status attn__cuda_matmul(const struct attn__matmul *m, void *stream, attn_error *err);
+attn_status attn__cuda_add(const struct attn__array *bias, const struct attn__matmul *m, void *stream, attn_error *err);
+attn_status attn__cuda_mask(const struct attn__call *c, const struct attn__array *mask, const int64_t *size, int dropout,
+                            void *stream, attn_error *err);
+attn_status attn__cuda_merge(const struct attn__array *a, const int64_t *size, void *stream, attn_error *err);
+const char *attn__cuda_stage(const struct attn__call *c, int n, const char **why);      /* n = 0: the strongest */
 void   *attn__cuda_allocate(const attn_desc *d, size_t bytes);
 void    attn__cuda_release(void *block, void *stream);
 #endif
@@ -2871,6 +2873,14 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
     return attn__rule_of(f, text) + (text < ATTN__T_DATA ? sizeof ATTN__EQUALS - 1 : 0);
 }
 
+/* ---- from here to the end of attn__matmul: what attn_cuda.cuh reads too, without the rest */
+#define ATTN__IN_THE_MIDDLE
+#endif /* ATTN_IMPLEMENTATION */
+#if (defined(ATTN__IN_THE_MIDDLE) || defined(ATTN__CUDA_SEAM)) && !defined(ATTN__CALL_SEEN)
+#define ATTN__CALL_SEEN
+#ifndef ATTN__MAY_ALIAS
+#  define ATTN__MAY_ALIAS       /* only copied there */
+#endif
 /* X(field, shape, its axes in words, takes, flags) */
 #define ATTN__VIEW_LIST(X) \
     X(q, "BHQD", "[B,H,Sq,D]; without heads H = 1", FLOATS, ATTN__OPERAND | ATTN__NEEDED | ATTN__FOR_VECTORS) \
@@ -2904,12 +2914,6 @@ enum {
 #undef ATTN__X
     ATTN__F_COUNT
 };
-static const attn__field attn__fields[ATTN__F_COUNT] = {
-#define ATTN__X(f, shape, axes, takes, flags) ATTN__ROW(attn_desc, f, shape, axes, takes, flags, 0),
-    ATTN__VIEW_LIST(ATTN__X)
-#undef ATTN__X
-};
-
 /* As above; with the field of attn_desc that it belongs to, and of whose shape it is. */
 #define ATTN__GRAD_LIST(X) \
     X(d_out, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", 0, 0) \
@@ -2935,14 +2939,6 @@ enum {
 #undef ATTN__X
     ATTN__G_COUNT
 };
-#ifndef ATTN_NO_BACKWARD
-static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
-#define ATTN__X(f, shape, axes, flags, owner) ATTN__ROW(attn_grad, f, shape, axes, FLOATS, flags, owner),
-    ATTN__GRAD_LIST(ATTN__X)
-#undef ATTN__X
-};
-#endif
-
 /* ------------------------------------------------------------------------------------------------------ >>call
    A descriptor that was checked becomes one attn__call: sizes, options with their defaults, operands, the kernels, the
    steps and how they are cut into tasks. Nothing behind this section reads attn_desc or attn_grad. */
@@ -2954,6 +2950,13 @@ typedef struct attn__array {
     int64_t stride[4];
     int32_t type, rank;         /* rank: of the view, 0 = absent */
 } attn__array;
+static attn__array attn__turned(attn__array a)          /* rows and columns exchanged */
+{
+    const int64_t s = a.stride[2];
+    a.stride[2] = a.stride[3];
+    a.stride[3] = s;
+    return a;
+}
 
 /* What a phase of tasks does. */
 typedef enum attn__step {
@@ -3017,6 +3020,41 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t worker_bytes;       /* each worker's memory */
     attn__backward w;
 } attn__call;
+
+/* A matrix product or sums over rows:
+       out[x][y][r][c] (+)= scale * sum over batch and k of a[..][r,k] b[..][k,c]
+   Batch axes of size 1 are broadcast in a and b, and summed over in out. */
+typedef struct attn__matmul {
+    attn__array a, b, out;
+    int64_t batch[2], out_batch[2];     /* out_batch: 1 where out sums over that axis of batch */
+    int64_t rows, columns, depth;
+    int64_t b_shares;                   /* so many heads share one of b */
+    float   scale;
+    int     adds;                       /* to what out holds */
+    int     skip;                       /* rows of b that are not finite do not count where a is all -0 (1), all 0 (2) */
+    const struct attn__call *cover;     /* not NULL: b are keys; those that no query may attend to are not read */
+    const struct attn__kernels *f;
+    int64_t column_tiles;
+    char   *memory;                     /* worker_bytes per worker */
+    int64_t worker_bytes;
+} attn__matmul;
+#endif
+
+#ifdef ATTN__IN_THE_MIDDLE
+#undef ATTN__IN_THE_MIDDLE
+static const attn__field attn__fields[ATTN__F_COUNT] = {
+#define ATTN__X(f, shape, axes, takes, flags) ATTN__ROW(attn_desc, f, shape, axes, takes, flags, 0),
+    ATTN__VIEW_LIST(ATTN__X)
+#undef ATTN__X
+};
+#ifndef ATTN_NO_BACKWARD
+static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
+#define ATTN__X(f, shape, axes, flags, owner) ATTN__ROW(attn_grad, f, shape, axes, FLOATS, flags, owner),
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+};
+#endif
+
 
 /* The view that a row tells of; attn_out and attn_view have one layout. */
 static attn_view attn__view_in(const void *structure, const attn__field *f)
@@ -5765,23 +5803,7 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
 }
 #endif
 /* ------------------------------------------------------------------------------------------------- >>products
-   Matrix products and sums over rows: the pieces, projections, gradients of parameters.
-       out[x][y][r][c] (+)= scale * sum over batch and k of a[..][r,k] b[..][k,c]
-   Batch axes of size 1 are broadcast in a and b, and summed over in out. */
-typedef struct attn__matmul {
-    attn__array a, b, out;
-    int64_t batch[2], out_batch[2];     /* out_batch: 1 where out sums over that axis of batch */
-    int64_t rows, columns, depth;
-    int64_t b_shares;                   /* so many heads share one of b */
-    float   scale;
-    int     adds;                       /* to what out holds */
-    int     skip;                       /* rows of b that are not finite do not count where a is all -0 (1), all 0 (2) */
-    const attn__call *cover;            /* not NULL: b are keys; those that no query may attend to are not read */
-    const attn__kernels *f;
-    int64_t column_tiles;
-    char   *memory;                     /* worker_bytes per worker */
-    int64_t worker_bytes;
-} attn__matmul;
+   Matrix products and sums over rows: the pieces, projections, gradients of parameters. */
 
 static int64_t attn__lanes(const attn__kernels *f) { return (int64_t)f->width * f->vecs; }
 
@@ -5924,18 +5946,12 @@ static attn__array attn__packed(const float *data, int64_t heads, int64_t rows, 
     a.stride[0] = attn__mul64(heads, a.stride[1]);
     return a;
 }
-static attn__array attn__turned(attn__array a)          /* rows and columns exchanged */
-{
-    const int64_t s = a.stride[2];
-    a.stride[2] = a.stride[3];
-    a.stride[3] = s;
-    return a;
-}
 /* A vector of as many ones as are asked for. */
 static attn__array attn__ones(void)
 {
     static const float one = 1.0f;
     attn__array a = attn__packed(&one, 0, 0, 0);
+    a.rank = 0;                                 /* tells a device, which cannot read this one */
     a.stride[3] = 0;
     return a;
 }
@@ -6615,7 +6631,7 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
 #ifndef ATTN_NO_BACKWARD
     if (g) ATTN__TRY(attn__check_grad(&w, d, g, err));
 #endif
-    c->on_device = (flags & ATTN__ON_DEVICE) != 0;
+    c->on_device = flags & ATTN__ON_DEVICE;
     attn__set_operands(c, &w, d, g);
     attn__set_options(c, d);
 #ifndef ATTN_NO_BACKWARD
@@ -6623,6 +6639,16 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
 #endif
     return ATTN_OK;
 }
+#ifdef ATTN_CUDA
+/* The workspace of a plan is the device's, or what is enough for either. */
+static void attn__device_bytes(attn_plan *plan, int flags)
+{
+    size_t bytes;
+    if (!(flags & (ATTN__ON_DEVICE | ATTN__ANYWHERE))) return;
+    bytes = (size_t)attn__cuda_bytes((const attn__call *)(const void *)plan->internal);
+    if (flags & ATTN__ON_DEVICE || bytes > plan->workspace_bytes) plan->workspace_bytes = bytes;
+}
+#endif
 /* Everything but the running. g: NULL, or the gradients that are wanted. */
 ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct attn_grad *grad, int backward,
                                              attn_plan *plan, int flags, attn_error *err)

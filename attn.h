@@ -1,4 +1,4 @@
-/* attn.h - v0.2.0 - attention for C in one header - MIT or Unlicense, at your choice (end of file)
+/* attn.h - v0.3.0 - attention for C in one header - MIT or Unlicense, at your choice (end of file)
    SPDX-License-Identifier: MIT OR Unlicense
 
    A complete program (cc -O2 demo.c -lm):
@@ -83,13 +83,17 @@
              are reentrant: there is no mutable global, no init call.
 
    ERRORS    Every call returns a status, and fills *err (may be NULL) with the field, the rule and the two numbers. On
-             error no output byte has been written. Checks are always on. A parameter of another score (sigma with DOT,
-             positions without ATTN_ALIGN_POSITIONS, ...) is an error; numbers whose flag is 0 are not looked at. An
-             output must not overlap an input or another output; views that interleave, as the slots of a packed array
+             error no output byte has been written. Checks are always on. What is set and cannot count is an error: a
+             parameter of another score (sigma with DOT), positions without ATTN_ALIGN_POSITIONS, window_left without
+             window, weights_after_dropout without weights, data in a view of rank 0. Only seed, dropout_origin, align
+             and weights_after_dropout may stand where dropout, or what uses positions, is off. An output must not overlap an input or another output; views that interleave, as the slots of a packed array
              do, are told apart.
 
    BINDINGS  cc -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h -o libattn.so -lm  makes a library. Enums are passed
-             as int. Structures may grow at their end: a binding must find attn_version()/100 as it was written for.
+             as int. attn_desc, attn_grad, attn_mha_desc, attn_mha_grad and attn_heatmap may grow at their end; their
+             first field, struct_bytes, says how much the caller has: its own sizeof, so that any later library takes
+             it (what the caller lacks counts as 0; what the library does not know must be 0), or 0, where header and
+             library are of one version. The other structures keep their sizes. attn_layout() tells all offsets.
 
    MACROS    define before the include; "impl" = in the file with ATTN_IMPLEMENTATION, "all" = the same in every file
        ATTN_IMPLEMENTATION    impl  compile the implementation here
@@ -111,7 +115,7 @@
 #define ATTN_H_INCLUDED
 
 #define ATTN_VERSION_MAJOR 0
-#define ATTN_VERSION_MINOR 2
+#define ATTN_VERSION_MINOR 3
 #define ATTN_VERSION_PATCH 0
 #define ATTN_VERSION_NUMBER (ATTN_VERSION_MAJOR*10000 + ATTN_VERSION_MINOR*100 + ATTN_VERSION_PATCH)
 
@@ -126,6 +130,12 @@
 #  else
 #    define ATTN_DEF extern
 #  endif
+#endif
+
+#if defined(__cplusplus) && __cplusplus >= 201402L
+#  define ATTN__0 = {}          /* so that {}, {0} and designators leave no member of a descriptor unset in C++ either */
+#else
+#  define ATTN__0
 #endif
 
 #ifdef __cplusplus
@@ -166,6 +176,7 @@ typedef struct attn_error {
     int64_t     got, want;      /* the offending number and the one it was held against, where there are two */
     int32_t     has_numbers;    /* nonzero: got and want mean something */
     int32_t     cuda;           /* the cudaError_t of ATTN_ERR_CUDA, else 0 */
+    int64_t     reserved[4];    /* 0; room for later versions, so that the size stays */
 } attn_error;
 
 /* ---- views: where data lies and how big it is. Data, sizes and strides, nothing else; cheap to copy.
@@ -250,11 +261,13 @@ typedef enum attn_score {
 } attn_score;
 
 typedef enum attn_align {       /* p[b,i], the position of query i among the keys; causal, window and ALiBi use it */
-    ATTN_ALIGN_TOP_LEFT = 0,    /* p = i */
+    ATTN_ALIGN_UNSET = 0,       /* p = i where Sq == Sk; else causal, a bounded window and ALiBi need one of the others,
+                                   for a forgotten choice there is a decode that is wrong without a word */
     ATTN_ALIGN_BOTTOM_RIGHT,    /* p = i + len_k - len_q: the last query sits at the last key (decode, chunked prefill).
                                    len_k: key_lengths (per query where so given), else Sk; len_q: query_lengths,
                                    else Sq */
     ATTN_ALIGN_POSITIONS,       /* p = positions[b] + i, or positions[b,i]; may be negative or beyond Sk */
+    ATTN_ALIGN_TOP_LEFT,        /* p = i, whatever Sq and Sk are */
     ATTN_ALIGN_COUNT
 } attn_align;
 
@@ -294,70 +307,80 @@ typedef struct attn_parallel {
 #define ATTN_UNBOUNDED (-1)     /* for window_left, window_right */
 
 typedef struct attn_desc {
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_desc): see BINDINGS */
+
     /* what attends to what (see SHAPES) */
-    attn_view q, k, v;          /* rank 4. v may be absent when out is */
+    attn_view q ATTN__0, k ATTN__0, v ATTN__0; /* rank 4. v may be absent when out is */
 
     /* results; each may be absent, but not all. f32 */
-    attn_out  out;              /* [B,H,Sq,Dv] */
-    attn_out  lse;              /* [B,H,Sq]  log-sum-exp: the logarithm of the row's mass; -inf for an empty row */
-    attn_out  weights;          /* [B,H,Sq,Sk]  after softmax, before dropout (but see weights_after_dropout) */
-    attn_out  scores;           /* [B,H,Sq,Sk]  raw, scale included. All Sk keys, masks or not: reads them all */
-    attn_out  scores_softcap;   /* [B,H,Sq,Sk]  after softcap. Likewise all keys */
-    attn_out  scores_masked;    /* [B,H,Sq,Sk]  after bias, ALiBi and masks; an excluded entry is -inf */
+    attn_out out ATTN__0;               /* [B,H,Sq,Dv] */
+    attn_out lse ATTN__0;               /* [B,H,Sq]  log-sum-exp: the logarithm of the row's mass; -inf for an empty
+                                           row */
+    attn_out weights ATTN__0;           /* [B,H,Sq,Sk]  after softmax, before dropout (but see weights_after_dropout) */
+    attn_out scores ATTN__0;            /* [B,H,Sq,Sk]  raw, scale included. All Sk keys, masks or not: reads them
+                                           all */
+    attn_out scores_softcap ATTN__0;    /* [B,H,Sq,Sk]  after softcap. Likewise all keys */
+    attn_out scores_masked ATTN__0;     /* [B,H,Sq,Sk]  after bias, ALiBi and masks; an excluded entry is -inf */
 
     /* score */
-    int32_t   score;            /* attn_score */
-    int32_t   scale_set;        /* nonzero: use `scale` as it is, even 0. Zero: scale 0 means the default */
-    float     scale;            /* default 1/sqrt(D) for SCALED_DOT, else 1. An error for the distance kernels */
-    float     sigma;            /* width of the distance kernels, 1e-18..1e18; 0 = 1 */
-    attn_view sigma_per_head;   /* [H]; instead of sigma */
-    attn_view bilinear;         /* M [Dq,Dk] or per head [H,Dq,Dk]; here q and k may differ in D */
-    attn_view w_q, w_k;         /* W_q [h,Dq], W_k [h,Dk], or per head [H,h,.]; absent = identity (then D = h) */
-    attn_view w_v;              /* [h] or [H,h] */
-    attn_view hidden_bias;      /* b [h] or [H,h]; absent = 0 */
-    attn_view given_scores;     /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN; sizes are read from here, q and k stay absent */
+    int32_t score ATTN__0;              /* attn_score */
+    int32_t scale_set ATTN__0;          /* nonzero: use `scale` as it is, even 0. Zero: scale 0 means the default */
+    float scale ATTN__0;                /* default 1/sqrt(D) for SCALED_DOT, else 1. An error for the distance
+                                           kernels */
+    float sigma ATTN__0;                /* width of the distance kernels, 1e-18..1e18; 0 = 1 */
+    attn_view sigma_per_head ATTN__0;   /* [H]; instead of sigma */
+    attn_view bilinear ATTN__0;         /* M [Dq,Dk] or per head [H,Dq,Dk]; here q and k may differ in D */
+    attn_view w_q ATTN__0, w_k ATTN__0; /* W_q [h,Dq], W_k [h,Dk], or per head [H,h,.]; absent = identity (then D =
+                                           h) */
+    attn_view w_v ATTN__0;              /* [h] or [H,h] */
+    attn_view hidden_bias ATTN__0;      /* b [h] or [H,h]; absent = 0 */
+    attn_view given_scores ATTN__0;     /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN; sizes are read from here, q and k stay
+                                           absent */
 
     /* what is added to the score */
-    float     softcap;          /* c > 0: s becomes c*tanh(s/c). 0 = off */
-    attn_view bias;             /* f32, rank 1..4, broadcast from the right against [B,H,Sq,Sk] as numpy does */
-    attn_view alibi;            /* slopes [H]: adds -slope*|p - j| (Press et al. 2021) */
-    attn_view sink;             /* [H]: one more logit in the denominator. A row with a finite sink is never empty */
+    float softcap ATTN__0;              /* c > 0: s becomes c*tanh(s/c). 0 = off */
+    attn_view bias ATTN__0;             /* f32, rank 1..4, broadcast from the right against [B,H,Sq,Sk] as numpy does */
+    attn_view alibi ATTN__0;            /* slopes [H]: adds -slope*|p - j| (Press et al. 2021) */
+    attn_view sink ATTN__0;             /* [H]: one more logit in the denominator. A row with a finite sink is never
+                                           empty */
 
     /* which keys a query may attend to: all of these must allow it */
-    attn_view mask;             /* u8, nonzero = may attend; rank 1..4, broadcast from the right: rank 2 is [Sq,Sk],
-                                   rank 3 [H,Sq,Sk]. One per batch entry: [B,1,Sq,Sk]; padding: [B,1,1,Sk] */
-    attn_view key_lengths;      /* i32/i64 [B] or per query [B,Sq]: keys j < length. 0..Sk */
-    attn_view query_lengths;    /* i32/i64 [B]: queries i >= length are empty rows. 0..Sq */
-    int32_t   causal;           /* nonzero: key j is allowed when j <= p */
-    int32_t   align;            /* attn_align: p for causal, window and ALiBi */
-    attn_view positions;        /* i32/i64 [B] (of the first query) or [B,Sq]; with ATTN_ALIGN_POSITIONS only */
-    int32_t   window;           /* nonzero: the two below count */
-    int32_t   empty;            /* attn_empty: rows without a key */
-    int64_t   window_left;      /* p - window_left <= j <= p + window_right; >= 0 or ATTN_UNBOUNDED */
-    int64_t   window_right;
+    attn_view mask ATTN__0;             /* u8, nonzero = may attend; rank 1..4, broadcast from the right: rank 2 is
+                                           [Sq,Sk], rank 3 [H,Sq,Sk]. One per batch entry: [B,1,Sq,Sk]; padding:
+                                           [B,1,1,Sk] */
+    attn_view key_lengths ATTN__0;      /* i32/i64 [B] or per query [B,Sq]: keys j < length. 0..Sk */
+    attn_view query_lengths ATTN__0;    /* i32/i64 [B]: queries i >= length are empty rows. 0..Sq */
+    int32_t causal ATTN__0;             /* nonzero: key j is allowed when j <= p */
+    int32_t align ATTN__0;              /* attn_align: p for causal, window and ALiBi */
+    attn_view positions ATTN__0;        /* i32/i64 [B] (of the first query) or [B,Sq]; with ATTN_ALIGN_POSITIONS only */
+    int32_t window ATTN__0;             /* nonzero: the two below count */
+    int32_t empty ATTN__0;              /* attn_empty: rows without a key */
+    int64_t window_left ATTN__0;        /* p - window_left <= j <= p + window_right; >= 0 or ATTN_UNBOUNDED */
+    int64_t window_right ATTN__0;
 
     /* dropout of the weights: keep with probability 1-p, scale by 1/(1-p) */
-    float     dropout;          /* p, 0..1 */
-    int32_t   weights_after_dropout;    /* nonzero: `weights` are returned after dropout */
-    uint64_t  seed;             /* the mask is a function of seed and the absolute (b,h,i,j), of nothing else */
-    int64_t   dropout_origin[4];/* absolute (b,h,i,j) of this call's first element */
+    float dropout ATTN__0;              /* p, 0..1 */
+    int32_t weights_after_dropout ATTN__0; /* nonzero: `weights` are returned after dropout */
+    uint64_t seed ATTN__0;              /* the mask is a function of seed and the absolute (b,h,i,j), of nothing else */
+    int64_t dropout_origin[4] ATTN__0;  /* absolute (b,h,i,j) of this call's first element */
 
     /* how to run */
-    int32_t   isa;              /* attn_isa; forced, or an error where the CPU lacks it. For tests and benchmarks */
-    int32_t   reserved;         /* 0 */
-    void     *workspace;        /* attn_workspace_size bytes, any alignment; NULL: one allocation */
-    size_t    workspace_bytes;
-    attn_allocator allocator;
-    attn_parallel  parallel;
+    int32_t isa ATTN__0;                /* attn_isa; forced, or an error where the CPU lacks it. For tests and
+                                           benchmarks */
+    int32_t reserved ATTN__0;           /* 0 */
+    void *workspace ATTN__0;            /* attn_workspace_size bytes, any alignment; NULL: one allocation */
+    size_t workspace_bytes ATTN__0;
+    attn_allocator allocator ATTN__0;
+    attn_parallel parallel ATTN__0;
 
     /* one more result */
-    attn_out  stats;            /* [B,H,Sq,2]  each row's maximum score and its sum of e^(score - maximum), without the
-                                   sink: what attn_backward needs to have the weights again exactly. -inf and 0 for a
-                                   row without mass */
+    attn_out stats ATTN__0;             /* [B,H,Sq,2]  each row's maximum score and its sum of e^(score - maximum),
+                                           without the sink: what attn_backward needs to have the weights again
+                                           exactly. -inf and 0 for a row without mass */
 
     /* with ATTN_CUDA */
-    void     *stream;           /* the cudaStream_t of a call whose arrays lie on a device; NULL: the default stream.
-                                   isa and parallel do not count there */
+    void *stream ATTN__0;               /* the cudaStream_t of a call whose arrays lie on a device; NULL: the default
+                                           stream. isa and parallel do not count there */
 } attn_desc;
 
 /* ---- gradients, described (ATTN_NO_BACKWARD leaves them out; attn_backward below says what they are) */
@@ -370,22 +393,27 @@ typedef enum attn_grad_bit {    /* for `accumulate`: one bit per gradient, in th
 } attn_grad_bit;
 
 typedef struct attn_grad {
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_grad) */
+
     /* gradients of a loss with respect to the forward's results; each may be absent, but not all */
-    attn_view d_out;            /* [B,H,Sq,Dv] */
-    attn_view d_weights;        /* [B,H,Sq,Sk]  of the weights as they were returned (see weights_after_dropout) */
-    attn_view d_lse;            /* [B,H,Sq] */
+    attn_view d_out ATTN__0;            /* [B,H,Sq,Dv] */
+    attn_view d_weights ATTN__0;        /* [B,H,Sq,Sk]  of the weights as they were returned (see
+                                           weights_after_dropout) */
+    attn_view d_lse ATTN__0;            /* [B,H,Sq] */
 
     /* results: with respect to what went in; each may be absent, but not all. Shaped like what they belong to */
-    attn_out  dq, dk, dv;
-    attn_out  d_given_scores;   /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN */
-    attn_out  d_bias;           /* summed over the axes along which the bias was broadcast, of size 1 or missing (not
-                                   where it has stride 0 on an axis of full size) */
-    attn_out  d_bilinear, d_w_q, d_w_k, d_w_v, d_hidden_bias;   /* with or without the head axis, as the parameter */
-    attn_out  d_sigma;          /* [1], or [H] with sigma_per_head */
-    attn_out  d_scale;          /* [1]  of the scale that was used */
-    attn_out  d_sink, d_alibi;  /* [H] */
-    uint32_t  accumulate;       /* ATTN_GRAD_x bits: these are added to what the outputs hold, the others written */
-    int32_t   reserved;         /* 0 */
+    attn_out dq ATTN__0, dk ATTN__0, dv ATTN__0;
+    attn_out d_given_scores ATTN__0;    /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN */
+    attn_out d_bias ATTN__0;            /* summed over the axes along which the bias was broadcast, of size 1 or
+                                           missing (not where it has stride 0 on an axis of full size) */
+    attn_out d_bilinear ATTN__0, d_w_q ATTN__0, d_w_k ATTN__0, d_w_v ATTN__0, d_hidden_bias ATTN__0; /* with or
+                                           without the head axis, as the parameter */
+    attn_out d_sigma ATTN__0;           /* [1], or [H] with sigma_per_head */
+    attn_out d_scale ATTN__0;           /* [1]  of the scale that was used */
+    attn_out d_sink ATTN__0, d_alibi ATTN__0; /* [H] */
+    uint32_t accumulate ATTN__0;        /* ATTN_GRAD_x bits: these are added to what the outputs hold, the others
+                                           written */
+    int32_t reserved ATTN__0;           /* 0 */
 } attn_grad;
 #endif
 
@@ -518,13 +546,14 @@ ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out 
    and out; may be NULL; isa, parallel, allocator and workspace (attn_mha_workspace_size bytes) of the whole come from
    there too. The same bits as attn_bmm, + bias, attn_forward, attn_bmm. With a key cache: call those instead. */
 typedef struct attn_mha_desc {
-    attn_view query, key, value;
-    attn_view w_query, w_key, w_value, w_result;
-    attn_view b_query, b_key, b_value, b_result;
-    attn_out  out;
-    int64_t   heads;            /* H, required */
-    int64_t   heads_kv;         /* Hkv; 0 = H */
-    const attn_desc *attention;
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_desc) */
+    attn_view query ATTN__0, key ATTN__0, value ATTN__0;
+    attn_view w_query ATTN__0, w_key ATTN__0, w_value ATTN__0, w_result ATTN__0;
+    attn_view b_query ATTN__0, b_key ATTN__0, b_value ATTN__0, b_result ATTN__0;
+    attn_out out ATTN__0;
+    int64_t heads ATTN__0;              /* H, required */
+    int64_t heads_kv ATTN__0;           /* Hkv; 0 = H */
+    const attn_desc *attention ATTN__0;
 } attn_mha_desc;
 ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err);
 ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
@@ -534,14 +563,15 @@ ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *
    Where key is absent in `desc`, dkey must be too, and its gradient is added to dquery; so value's to dkey, or where
    that stands in, to dquery. */
 typedef struct attn_mha_grad {
-    attn_view d_out;            /* [B,Sq,Eo] */
-    attn_out  dquery, dkey, dvalue;                     /* results; each may be absent, but not all */
-    attn_out  dw_query, dw_key, dw_value, dw_result;
-    attn_out  db_query, db_key, db_value, db_result;
-    const attn_grad *attention; /* may be NULL; else d_weights, d_lse and all results but dq, dk, dv count, with their
-                                   bits of accumulate */
-    uint32_t  accumulate;       /* 1 << n: the n-th result of the eleven above is added to, not written */
-    int32_t   reserved;         /* 0 */
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_grad) */
+    attn_view d_out ATTN__0;            /* [B,Sq,Eo] */
+    attn_out dquery ATTN__0, dkey ATTN__0, dvalue ATTN__0; /* results; each may be absent, but not all */
+    attn_out dw_query ATTN__0, dw_key ATTN__0, dw_value ATTN__0, dw_result ATTN__0;
+    attn_out db_query ATTN__0, db_key ATTN__0, db_value ATTN__0, db_result ATTN__0;
+    const attn_grad *attention ATTN__0; /* may be NULL; else d_weights, d_lse and all results but dq, dk, dv count,
+                                           with their bits of accumulate */
+    uint32_t accumulate ATTN__0;        /* 1 << n: the n-th result of the eleven above is added to, not written */
+    int32_t reserved ATTN__0;           /* 0 */
 } attn_mha_grad;
 ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err);
 ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
@@ -557,10 +587,13 @@ ATTN_DEF attn_isa    attn_best_isa(void);                          /* what ATTN_
 ATTN_DEF const char *attn_isa_string(attn_isa isa);                /* "avx2" */
 ATTN_DEF const char *attn_score_string(attn_score score);          /* "scaled dot product" */
 ATTN_DEF int32_t     attn_version(void);                           /* compare with ATTN_VERSION_NUMBER */
-/* The library's own elementary functions, exactly as the kernels use them (0 = exp, 1 = log, 2 = tanh): y[i] = f(x[i]).
-   exp below 2^-126 is 0.
-   isa as in the descriptor. x and y may be the same array. */
-ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y, int64_t n, attn_isa isa);
+/* The layout of all structures, for bindings to be checked against or generated from: a line "attn_desc 2112" with each
+   structure's size, then a line "    causal 1792 4" with the offset and the size of each of its fields. As attn_explain. */
+ATTN_DEF size_t      attn_layout(char *text, size_t size);
+/* The library's own elementary functions, exactly as the kernels use them: y[i] = f(x[i]). exp below 2^-126 is 0. isa as
+   in the descriptor. x and y may be the same array. */
+typedef enum attn_function { ATTN_EXP = 0, ATTN_LOG, ATTN_TANH, ATTN_FUNCTION_COUNT } attn_function;
+ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa);
 
 /* ---- pictures (ATTN_NO_HEATMAP leaves them out) */
 #ifndef ATTN_NO_HEATMAP
@@ -590,25 +623,28 @@ typedef enum attn_terminal {
    stay square. A terminal line is as long as a row of panels: view panels as [n,1,rows,cols] to have them below each
    other. Tick labels stand on the outer panels only. */
 typedef struct attn_heatmap {
-    attn_view   values;         /* f32 or u8; [rows,cols], or [panel cols, rows, cols] (one row of panels), or
-                                   [panel rows, panel cols, rows, cols], as d2l's show_heatmaps. Any strides.
-                                   The weights [B,H,Sq,Sk] are B rows of H panels as they are */
-    const attn_desc *mask_of;   /* instead of values' data: draw this descriptor's mask; values carries only the sizes
-                                   [B,H,Sq,Sk] (rank 4, data NULL, u8) */
-    const char *title;          /* above all; strings are UTF-8 and escaped as needed; NULL = none */
-    const char *x_label;        /* axis titles: "Keys" */
-    const char *y_label;        /* "Queries" */
-    const char *const *x_ticks; /* [cols] labels of the columns; NULL = their numbers */
-    const char *const *y_ticks; /* [rows] labels of the rows */
-    const char *const *panel_titles;    /* [panel rows * panel cols]; NULL = none */
-    int32_t     colormap;       /* attn_colormap; low is light in REDS and GREY. NaN has a colour of its own */
-    int32_t     range_set;      /* nonzero: colours run from range_min to range_max; else over the finite data */
-    float       range_min, range_max;
-    int32_t     width, height;  /* of the whole picture in pixels (SVG, PPM); 0 = from the number of cells */
-    int32_t     ticks_on_top;   /* nonzero: column labels above, not below */
-    int32_t     no_colorbar;    /* nonzero: leave the colour bar out */
-    int32_t     numbers;        /* nonzero: print the values in the cells (SVG; terminal with ASCII always shades) */
-    int32_t     terminal;       /* attn_terminal, for attn_heatmap_ansi */
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_heatmap) */
+    attn_view values ATTN__0;           /* f32 or u8; [rows,cols], or [panel cols, rows, cols] (one row of panels),
+                                           or [panel rows, panel cols, rows, cols], as d2l's show_heatmaps. Any
+                                           strides. The weights [B,H,Sq,Sk] are B rows of H panels as they are */
+    const attn_desc *mask_of ATTN__0;   /* instead of values' data: draw this descriptor's mask; values carries only
+                                           the sizes [B,H,Sq,Sk] (rank 4, data NULL, u8) */
+    const char *title ATTN__0;          /* above all; strings are UTF-8 and escaped as needed; NULL = none */
+    const char *x_label ATTN__0;        /* axis titles: "Keys" */
+    const char *y_label ATTN__0;        /* "Queries" */
+    const char *const *x_ticks ATTN__0; /* [cols] labels of the columns; NULL = their numbers */
+    const char *const *y_ticks ATTN__0; /* [rows] labels of the rows */
+    const char *const *panel_titles ATTN__0; /* [panel rows * panel cols]; NULL = none */
+    int32_t colormap ATTN__0;           /* attn_colormap; low is light in REDS and GREY. NaN has a colour of its own */
+    int32_t range_set ATTN__0;          /* nonzero: colours run from range_min to range_max; else over the finite
+                                           data */
+    float range_min ATTN__0, range_max ATTN__0;
+    int32_t width ATTN__0, height ATTN__0; /* of the whole picture in pixels (SVG, PPM); 0 = from the number of cells */
+    int32_t ticks_on_top ATTN__0;       /* nonzero: column labels above, not below */
+    int32_t no_colorbar ATTN__0;        /* nonzero: leave the colour bar out */
+    int32_t numbers ATTN__0;            /* nonzero: print the values in the cells (SVG; terminal with ASCII always
+                                           shades) */
+    int32_t terminal ATTN__0;           /* attn_terminal, for attn_heatmap_ansi */
 } attn_heatmap;
 
 /* For a terminal; as a whole SVG file; as a PPM file (P6: cells and colour bar, no text). */
@@ -2829,6 +2865,39 @@ static int64_t attn__add_signed(int64_t a, int64_t b)
     return a + b;
 }
 
+/* ---- how much of a structure the caller has. Of one who knows less, from an older header, a copy is made with 0 for the
+   rest; of one who knows more the rest must be 0. least: the size of version 0.3. */
+static uint64_t attn__bytes_given(const void *structure)        /* its struct_bytes; 0: the size that is known here */
+{
+    uint64_t n = 0;
+    if (structure) ATTN__COPY(&n, structure, sizeof n);
+    return n;
+}
+static attn_status attn__check_bytes(const void *structure, size_t known, size_t least, const char *field,
+                                     attn_error *err)
+{
+    const unsigned char *bytes = (const unsigned char *)structure;
+    const uint64_t n = attn__bytes_given(structure);
+    uint64_t i;
+    if (n == 0 || n == known) return ATTN_OK;
+    if (n < least) return attn__fail2(err, ATTN_ERR_OPTION, field, "must be 0 or at least", (int64_t)n, (int64_t)least);
+    ATTN__RULE(n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field, "must be the size of the structure, or 0");
+    for (i = known; i < n; i++)
+        ATTN__RULE(!bytes[i], ATTN_ERR_OPTION, field, "must not count fields that this version lacks, unless they are 0");
+    return ATTN_OK;
+}
+static const void *attn__known_part(const void *structure, void *copy, size_t known)
+{
+    const uint64_t n = attn__bytes_given(structure);
+    if (n == 0 || n >= known) return structure;
+    ATTN__ZERO(copy, known);
+    ATTN__COPY(copy, structure, (size_t)n);
+    return copy;
+}
+#define ATTN__KNOWN(type, p, copy, last, field) \
+    ATTN__TRY(attn__check_bytes(p, sizeof(type), offsetof(type, last) + sizeof(p)->last, field, err)); \
+    p = (const type *)attn__known_part(p, copy, sizeof(type))
+
 /* ---- fields: a row for each view of a public structure, and for each array that a function takes.
    A shape has four characters, one for each axis of [batch, heads, rows, columns]; the view's own axes are those that are
    not '.', in this order. A letter stands for one size in the whole call: the first field that has it says which, all
@@ -2838,7 +2907,6 @@ enum {                          /* what a field is; its element type */
     ATTN__RESULT = 1 << 0,      /* written */
     ATTN__KEPT = 1 << 1,        /* results of the forward pass that the backward pass reads */
     ATTN__OPERAND = 1 << 2,     /* what attends to what: not an option */
-    ATTN__MASKING = 1 << 3,     /* says which pairs are allowed, without q and k */
     ATTN__NEEDED = 1 << 4,      /* must be given, where the score takes it */
     ATTN__BROADCAST = 1 << 5,   /* an axis in lower case may have size 1 */
     ATTN__FOR_VECTORS = 1 << 6, ATTN__FOR_BILINEAR = 1 << 7, ATTN__FOR_ADDITIVE = 1 << 8,   /* which scores take it; */
@@ -2847,20 +2915,20 @@ enum {                          /* what a field is; its element type */
 enum { ATTN__FLOATS, ATTN__SINGLES, ATTN__BYTES, ATTN__INTS };      /* singles: f32 on a device, too */
 
 typedef struct attn__field {
-    const char *texts;          /* what an error says about it, in ATTN__TEXTS' order */
+    const char *texts, *axes;   /* what an error says about it, in ATTN__TEXTS' order, and about a wrong rank */
     char        shape[5];
     uint8_t     takes, owner;   /* owner: 1 + the row of what a gradient belongs to; it has that one's sizes */
     uint16_t    offset;         /* in the structure */
     uint32_t    flags;
 } attn__field;
 
-enum { ATTN__T_VIEW, ATTN__T_SIZE, ATTN__T_DATA = 5, ATTN__T_TYPE, ATTN__T_RANK, ATTN__T_STRIDE, ATTN__T_AXES };
+enum { ATTN__T_VIEW, ATTN__T_SIZE, ATTN__T_DATA = 5, ATTN__T_TYPE, ATTN__T_RANK, ATTN__T_STRIDE, ATTN__T_COUNT };
 #define ATTN__EQUALS "must equal "
-#define ATTN__TEXTS(f, axes) \
+#define ATTN__TEXTS(f) \
     ATTN__EQUALS f "\0" ATTN__EQUALS f ".size[0]\0" ATTN__EQUALS f ".size[1]\0" ATTN__EQUALS f ".size[2]\0" \
-    ATTN__EQUALS f ".size[3]\0" f ".data\0" f ".type\0" f ".rank\0" f ".stride\0" "must be that of " axes
+    ATTN__EQUALS f ".size[3]\0" f ".data\0" f ".type\0" f ".rank\0" f ".stride"
 #define ATTN__ROW(structure, f, shape, axes, takes, flags, owner) \
-    {ATTN__TEXTS(#f, axes), shape, ATTN__##takes, owner, (uint16_t)offsetof(structure, f), flags}
+    {ATTN__TEXTS(#f), "must be that of " axes, shape, ATTN__##takes, owner, (uint16_t)offsetof(structure, f), flags}
 
 static const char *attn__rule_of(const attn__field *f, int text)    /* "must equal q.size[3]" */
 {
@@ -2900,13 +2968,13 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
     X(w_q, ".hUD", "[h,Dq] or [H,h,Dq]", FLOATS, ATTN__FOR_ADDITIVE) \
     X(w_k, ".hUE", "[h,Dk] or [H,h,Dk]", FLOATS, ATTN__FOR_ADDITIVE) \
     X(hidden_bias, ".h.U", "[h] or [H,h]", FLOATS, ATTN__FOR_ADDITIVE) \
-    X(bias, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", FLOATS, ATTN__MASKING | ATTN__BROADCAST) \
+    X(bias, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", FLOATS, ATTN__BROADCAST) \
     X(alibi, ".H..", "[H]", FLOATS, 0) \
     X(sink, ".H..", "[H]", FLOATS, 0) \
-    X(mask, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", BYTES, ATTN__MASKING | ATTN__BROADCAST) \
-    X(key_lengths, "B.q.", "[B] or [B,Sq]", INTS, ATTN__MASKING) \
-    X(query_lengths, "B...", "[B]", INTS, ATTN__MASKING) \
-    X(positions, "B.q.", "[B] or [B,Sq]", INTS, ATTN__MASKING)
+    X(mask, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", BYTES, ATTN__BROADCAST) \
+    X(key_lengths, "B.q.", "[B] or [B,Sq]", INTS, 0) \
+    X(query_lengths, "B...", "[B]", INTS, 0) \
+    X(positions, "B.q.", "[B] or [B,Sq]", INTS, 0)
 
 enum {
 #define ATTN__X(f, shape, axes, takes, flags) ATTN__F_##f,
@@ -2915,24 +2983,25 @@ enum {
     ATTN__F_COUNT
 };
 /* As above; with the field of attn_desc that it belongs to, and of whose shape it is. */
+#define ATTN__OWNERS "what it belongs to"
 #define ATTN__GRAD_LIST(X) \
     X(d_out, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", 0, 0) \
     X(d_weights, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", 0, 0) \
     X(d_lse, "BHQ.", "[B,H,Sq]; without heads H = 1", 0, 0) \
-    X(dq, "BHQD", "q", ATTN__RESULT, 1 + ATTN__F_q) \
-    X(dk, "BKSE", "k", ATTN__RESULT, 1 + ATTN__F_k) \
-    X(dv, "BKSV", "v", ATTN__RESULT, 1 + ATTN__F_v) \
-    X(d_given_scores, "BHQS", "given_scores", ATTN__RESULT, 1 + ATTN__F_given_scores) \
-    X(d_bias, "bhqs", "bias", ATTN__RESULT | ATTN__BROADCAST, 1 + ATTN__F_bias) \
-    X(d_bilinear, ".hDE", "bilinear", ATTN__RESULT, 1 + ATTN__F_bilinear) \
-    X(d_w_q, ".hUD", "w_q", ATTN__RESULT, 1 + ATTN__F_w_q) \
-    X(d_w_k, ".hUE", "w_k", ATTN__RESULT, 1 + ATTN__F_w_k) \
-    X(d_w_v, ".h.U", "w_v", ATTN__RESULT, 1 + ATTN__F_w_v) \
-    X(d_hidden_bias, ".h.U", "hidden_bias", ATTN__RESULT, 1 + ATTN__F_hidden_bias) \
+    X(dq, "BHQD", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_q) \
+    X(dk, "BKSE", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_k) \
+    X(dv, "BKSV", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_v) \
+    X(d_given_scores, "BHQS", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_given_scores) \
+    X(d_bias, "bhqs", ATTN__OWNERS, ATTN__RESULT | ATTN__BROADCAST, 1 + ATTN__F_bias) \
+    X(d_bilinear, ".hDE", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_bilinear) \
+    X(d_w_q, ".hUD", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_w_q) \
+    X(d_w_k, ".hUE", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_w_k) \
+    X(d_w_v, ".h.U", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_w_v) \
+    X(d_hidden_bias, ".h.U", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_hidden_bias) \
     X(d_sigma, ".?..", "[1], or [H] with sigma_per_head", ATTN__RESULT, 0) \
     X(d_scale, ".1..", "[1]", ATTN__RESULT, 0) \
-    X(d_sink, ".H..", "sink", ATTN__RESULT, 1 + ATTN__F_sink) \
-    X(d_alibi, ".H..", "alibi", ATTN__RESULT, 1 + ATTN__F_alibi)
+    X(d_sink, ".H..", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_sink) \
+    X(d_alibi, ".H..", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_alibi)
 enum {
 #define ATTN__X(f, shape, axes, flags, owner) ATTN__G_##f,
     ATTN__GRAD_LIST(ATTN__X)
@@ -3055,6 +3124,24 @@ static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
 };
 #endif
 
+/* H*D, Hkv*D, Hkv*Dv rows of the weights M, N, P; what w_result takes T, what comes out O; E of the three inputs X, Y, Z. */
+#define ATTN__MHA_LIST(X) \
+    X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
+    X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
+    X(w_value, "..PZ", "[Hkv*Dv,Ev]", ATTN__NEEDED) X(w_result, "..OT", "[Eo,H*Dv]", 0) \
+    X(b_query, "...M", "[H*D]", 0) X(b_key, "...N", "[Hkv*D]", 0) X(b_value, "...P", "[Hkv*Dv]", 0) \
+    X(b_result, "...O", "[Eo]", 0) X(out, "B.QO", "[B,Sq,Eo]", ATTN__NEEDED | ATTN__RESULT)
+enum {
+#define ATTN__X(f, shape, axes, flags) ATTN__H_##f,
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+    ATTN__H_COUNT
+};
+static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
+#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_desc, f, shape, axes, FLOATS, flags, 0),
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+};
 
 /* The view that a row tells of; attn_out and attn_view have one layout. */
 static attn_view attn__view_in(const void *structure, const attn__field *f)
@@ -3102,6 +3189,8 @@ static int64_t attn__elements(const attn_view *v)
     for (i = 0; i < v->rank; i++) n = attn__mul64(n, v->size[i]);
     return n;
 }
+
+enum { ATTN__RANK_NONE = -1, ATTN__RANK_OVERFLOW = -2 };     /* of what the functions that make views cannot make */
 
 static int64_t attn__type_size(int32_t type)
 {
@@ -3226,8 +3315,10 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
     const int axes = attn__axes_of(f->shape, v->rank, axis);
     int64_t elements;
     int i;
+    ATTN__RULE(v->rank != ATTN__RANK_OVERFLOW, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
+               "must have fewer than 2^60 elements");
     if (v->rank != axes || axes < 1)
-        return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), attn__rule_of(f, ATTN__T_AXES), v->rank,
+        return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank,
                            axes > 0 ? axes : 1);
     if (f->takes <= ATTN__SINGLES && !(f->takes == ATTN__FLOATS && ATTN__HALF(v, flags))) {
         ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE),
@@ -3258,7 +3349,7 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
 
 /* A walk over the tables of a call: what each letter stands for and by which field; the views that are there. */
 #define ATTN__LETTER(w, letter) ((w)->size[(letter) - 'A'])
-typedef struct attn__found { const attn__field *field; const void *structure; attn__span span; int written; } attn__found;
+typedef struct attn__found { const attn__field *field; const void *structure; attn__span span; } attn__found;
 typedef struct attn__walk {
     int64_t            size[26];
     const attn__field *of[26];          /* NULL: no field had this letter yet */
@@ -3267,6 +3358,7 @@ typedef struct attn__walk {
     const void        *owned;
     uint32_t           takes;           /* ATTN__FOR_x of the score */
     int                flags, count, in_place;
+    int                inputs;          /* the first so many found are only read, whatever they were in the forward pass */
     attn__found        found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];      /* and those of attn_mha with its gradients */
 } attn__walk;
 static void attn__walk_begin(attn__walk *w, int flags)
@@ -3276,7 +3368,7 @@ static void attn__walk_begin(attn__walk *w, int flags)
     for (i = 0; i < 26; i++) w->of[i] = NULL;
     w->takes = ATTN__FOR_SOME;
     w->flags = flags;
-    w->count = w->in_place = 0;
+    w->count = w->in_place = w->inputs = 0;
 }
 
 /* What a letter stands for, from elsewhere; axis -1: the first text of the field is the rule. */
@@ -3321,7 +3413,7 @@ static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, 
     ATTN__RULE(like.rank, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
                "must be absent where what it belongs to is");
     if (v->rank != like.rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK),
-                                                 attn__rule_of(f, ATTN__T_AXES), v->rank, like.rank);
+                                                 f->axes, v->rank, like.rank);
     for (i = 0; i < v->rank; i++)
         if (v->size[i] != like.size[i]) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
                                                            attn__rule_of(o, ATTN__T_SIZE + i), v->size[i], like.size[i]);
@@ -3345,20 +3437,23 @@ static attn_status attn__check_taken(const attn__field *f, int rank, uint32_t ta
         attn__fail(err, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_VIEW), rules[i].needed);
 }
 
-/* The views of one structure; only: 0, or those with one of these flags; unread: these need no data. */
+/* The views of one structure. Those with a flag of `without` do not count, those with one of `unread` need no data. */
 static attn_status attn__check_fields(attn__walk *w, const void *structure, const attn__field *fields, int count,
-                                      uint32_t only, uint32_t unread, attn_error *err)
+                                      uint32_t without, uint32_t unread, attn_error *err)
 {
     const attn__field *f;
     for (f = fields; f < fields + count; f++) {
         attn__found *found = &w->found[w->count];
         attn_view v;
+        const void *data;
         int32_t rank;
         int i, axis[4];
-        if (only && !(f->flags & only)) continue;
+        if (f->flags & without) continue;
         ATTN__COPY(&rank, (const char *)structure + f->offset + offsetof(attn_view, rank), sizeof rank);
-        if (f->flags & (ATTN__FOR_SOME | ATTN__NEEDED)) ATTN__TRY(attn__check_taken(f, rank, w->takes, err));
-        if (!rank) continue;
+        ATTN__COPY(&data, (const char *)structure + f->offset, sizeof data);
+        if (f->flags & (ATTN__FOR_SOME | ATTN__NEEDED) && (rank || !data))
+            ATTN__TRY(attn__check_taken(f, rank, w->takes, err));
+        if (!rank && !data) continue;           /* absent; data without a rank is a forgotten one */
         v = attn__view_in(structure, f);
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
                                    &found->span, err));
@@ -3367,7 +3462,6 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
             if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, f->shape[i], axis[i], v.size[axis[i]], err));
         found->field = f;
         found->structure = structure;
-        found->written = (f->flags & ATTN__RESULT) != 0;
         w->count++;
     }
     return ATTN_OK;
@@ -3383,18 +3477,24 @@ static int attn__in_place(const attn__walk *w, const attn__found *o, const attn_
     return same;
 }
 
+static int attn__is_written(const attn__walk *w, const attn__found *f)
+{
+    return f >= w->found + w->inputs && f->field->flags & ATTN__RESULT;
+}
+
 /* No output may share a byte with another one or with an input. */
 static attn_status attn__check_overlaps(const attn__walk *w, attn_error *err)
 {
     const attn__found *o, *x, *end = w->found + w->count;
     for (o = w->found; o < end; o++)
-        for (x = w->found; o->written && x < end; x++) {
+        for (x = w->found; attn__is_written(w, o) && x < end; x++) {
+            const int both = attn__is_written(w, x);
             attn_view a, b;
-            if (x == o || (x->written && x < o) || attn__apart(o->span, x->span)) continue;
+            if (x == o || (both && x < o) || attn__apart(o->span, x->span)) continue;
             a = attn__view_in(o->structure, o->field);
             b = attn__view_in(x->structure, x->field);
             ATTN__RULE(attn__in_place(w, o, x) || attn__disjoint(&a, &b), ATTN_ERR_OVERLAP,
-                       attn__name_of(o->field, ATTN__T_VIEW), x->written ? "must not overlap another output" :
+                       attn__name_of(o->field, ATTN__T_VIEW), both ? "must not overlap another output" :
                        "must not overlap an input");
         }
     return ATTN_OK;
@@ -3405,27 +3505,30 @@ static int64_t attn__view_int(const attn_view *v, int64_t index)
     return v->type == ATTN_I32 ? ((const int32_t *)v->data)[index] : ((const int64_t *)v->data)[index];
 }
 
-/* lengths [B] or [B,Sq], each 0..most */
-static attn_status attn__check_lengths(const attn_desc *d, int field, int64_t most, attn_error *err)
+/* lengths or positions, [B] or [B,Sq], each least..most */
+static attn_status attn__check_ints(const attn_desc *d, int field, int64_t least, int64_t most, const char *at_most,
+                                    attn_error *err)
 {
     const attn_view v = attn__view_at(d, field);
     const char *name = attn__name_of(&attn__fields[field], ATTN__T_VIEW);
     const int64_t n = v.rank == 2 ? v.size[1] : 1;
     int64_t b, i;
-    for (b = 0; v.rank && v.data && b < v.size[0]; b++)
+    if (!v.rank || !v.data || n == 0) return ATTN_OK;
+    for (b = 0; b < v.size[0]; b++)
         for (i = 0; i < n; i++) {
             const int64_t x = attn__view_int(&v, b * v.stride[0] + (v.rank == 2 ? i * v.stride[1] : 0));
-            if (x < 0) return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at least", x, 0);
-            if (x > most)
-                return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at most the size of its axis", x, most);
+            if (x < least) return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at least", x, least);
+            if (x > most) return attn__fail2(err, ATTN_ERR_RANGE, name, at_most, x, most);
         }
     return ATTN_OK;
 }
 
 static int64_t attn__blocks(int64_t n, int64_t of) { return n / of + (n % of != 0); }
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
-static int64_t attn__bytes_of(int64_t floats) { return attn__mul64(attn__add64(attn__mul64(floats, 4),
-    ATTN__ALIGN - 1) / ATTN__ALIGN, ATTN__ALIGN); }
+static int64_t attn__bytes_of(int64_t floats)
+{
+    return floats > ATTN__HUGE / 8 ? ATTN__HUGE : (floats * 4 + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN;
+}
 static int attn__is_kernel(int32_t score) { return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_CONSTANT; }
 static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
 
@@ -3463,6 +3566,8 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
                "must be given for ATTN_ALIGN_POSITIONS");
     ATTN__RULE(d->align == ATTN_ALIGN_POSITIONS || !d->positions.rank, ATTN_ERR_OPTION, "align",
                "must be ATTN_ALIGN_POSITIONS where positions are given");
+    ATTN__RULE(d->window || (d->window_left == 0 && d->window_right == 0), ATTN_ERR_OPTION,
+               d->window_left ? "window_left" : "window_right", "counts only with window");
     ATTN__RULE(d->empty >= 0 && d->empty < ATTN_EMPTY_COUNT, ATTN_ERR_OPTION, "empty", "must be one of attn_empty");
     ATTN__RULE(attn__is_number(d->softcap) && d->softcap >= 0.0f, ATTN_ERR_RANGE, "softcap",
                "must be finite and > 0, or 0 for none");
@@ -3482,33 +3587,46 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
     return ATTN_OK;
 }
 
+#define ATTN__FAR ((int64_t)1 << 62)    /* positions up to here can be added to sizes */
 /* What the arrays hold that can be looked at. */
 static attn_status attn__check_contents(const attn_desc *d, const attn__walk *w, attn_error *err)
 {
+    const char *axis = "must be at most the size of its axis";
     const attn_view *sigma = &d->sigma_per_head;
     int64_t h;
-    ATTN__TRY(attn__check_lengths(d, ATTN__F_key_lengths, ATTN__LETTER(w, 'S'), err));
-    ATTN__TRY(attn__check_lengths(d, ATTN__F_query_lengths, ATTN__LETTER(w, 'Q'), err));
+    ATTN__TRY(attn__check_ints(d, ATTN__F_key_lengths, 0, ATTN__LETTER(w, 'S'), axis, err));
+    ATTN__TRY(attn__check_ints(d, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
+    ATTN__TRY(attn__check_ints(d, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", err));
     for (h = 0; sigma->rank && sigma->data && h < sigma->size[0]; h++)
         ATTN__RULE(attn__is_width(((const float *)sigma->data)[h * sigma->stride[0]]), ATTN_ERR_RANGE, "sigma_per_head",
                    "must be within 1e-18..1e18");
     return ATTN_OK;
 }
 
-/* All rules of a descriptor; only: as attn__check_fields, where the walk knows the sizes already. */
-static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t only, attn_error *err)
+static int attn__uses_positions(const attn_desc *d)
+{
+    return d->causal || d->alibi.rank || (d->window && (d->window_left >= 0 || d->window_right >= 0));
+}
+
+/* All rules of a descriptor; without: as attn__check_fields, where the walk knows the sizes already. */
+static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t without, attn_error *err)
 {
     const uint32_t unread = d->score == ATTN_SCORE_CONSTANT ? (uint32_t)ATTN__FOR_VECTORS : 0u;
     int64_t all;
-    int i, any = only || w->flags & ATTN__NO_RESULT_NEEDED;
+    int i, any = w->flags & ATTN__NO_RESULT_NEEDED;
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
     w->takes = attn__taken_by(d->score);
     w->in_place = !d->out.rank;
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, only, unread, err));
-    for (i = 0; i < w->count; i++) any |= w->found[i].written;
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread, err));
+    for (i = 0; i < w->count; i++) any |= attn__is_written(w, &w->found[i]);
     ATTN__RULE(any, ATTN_ERR_NULL, "out", "must be given, or another result");
     ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
+    ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank,
+               ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");
+    ATTN__RULE(d->align != ATTN_ALIGN_UNSET || ATTN__LETTER(w, 'Q') == ATTN__LETTER(w, 'S') || !attn__uses_positions(d),
+               ATTN_ERR_OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at the "
+               "last key, as in decode), ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS");
     if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank && d->q.size[3] != ATTN__LETTER(w, 'U'))
         return attn__fail2(err, ATTN_ERR_SIZE, "q.size[3]", "must equal the size of w_v where w_q is absent",
                            d->q.size[3], ATTN__LETTER(w, 'U'));
@@ -3529,11 +3647,10 @@ static void attn__keep_inputs(attn__walk *w)
 {
     int i, n = 0;
     for (i = 0; i < w->count; i++) {
-        if (w->found[i].written && !(w->found[i].field->flags & ATTN__KEPT)) continue;
-        w->found[n] = w->found[i];
-        w->found[n++].written = 0;
+        const uint32_t flags = w->found[i].field->flags;
+        if (!(flags & ATTN__RESULT) || flags & ATTN__KEPT) w->found[n++] = w->found[i];
     }
-    w->count = n;
+    w->count = w->inputs = n;
 }
 
 /* The gradients of a call whose descriptor the walk has been through. */
@@ -3546,9 +3663,10 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
     w->owned = d;
     ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0, err));
     for (i = first; i < w->count; i++) {
-        above |= !w->found[i].written;
-        results |= w->found[i].written;
-        reads_out |= w->found[i].written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
+        const int written = attn__is_written(w, &w->found[i]);
+        above |= !written;
+        results |= written;
+        reads_out |= written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
     }
     ATTN__RULE(!g->d_out.rank || d->v.rank, ATTN_ERR_OPTION, "d_out", "must be absent where v is");
     ATTN__RULE(!g->d_sigma.rank || attn__is_kernel(d->score), ATTN_ERR_OPTION, "d_sigma",
@@ -6114,11 +6232,6 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     return t;
 }
 
-/* What follows steers, and is compiled for size: the work is done by the functions above. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#  pragma GCC optimize("Os")
-#endif
-
 /* ------------------------------------------------------------------------------------------------------ >>run
    A phase of a call is a step, cut into tasks. */
 typedef struct attn__task {
@@ -6410,6 +6523,11 @@ static void attn__job_task(void *arg, int64_t index, int32_t worker)
     const attn__job *job = (const attn__job *)arg;
     attn_task(job->plan, job->workspace, job->phase, index, worker);
 }
+/* What follows steers, and is compiled for size: the work is done by the functions above. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#  pragma GCC optimize("Os")
+#endif
+
 /* ---- from descriptor to call */
 
 /* The sizes that the letters of a walk stand for, and the operands that it found. */
@@ -6690,6 +6808,18 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
 }
 /* ------------------------------------------------------------------------------------------------------ >>public */
 /* ---- views */
+/* What cannot be a view of anything: refused by whatever takes it or a part of it. */
+static attn_view attn__no_view(attn_view v, int rank)
+{
+    v.rank = rank;
+    return v;
+}
+/* A view that lies in `rows` rows of `row` elements, if so many can be. */
+static attn_view attn__within(attn_view v, int64_t row, int64_t rows)
+{
+    return row > 0 && rows > 0 && attn__elements(&v) > 0 && attn__mul64(row, rows) > ATTN__HUGE / 8 ?
+        attn__no_view(v, ATTN__RANK_OVERFLOW) : v;
+}
 static attn_view attn__view(const void *data, attn_type type, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
 {
     attn_view v;
@@ -6707,13 +6837,7 @@ static attn_view attn__view(const void *data, attn_type type, int rank, int64_t 
     for (i = rank - 2; i >= 0; i--) v.stride[i] = v.size[i + 1] > 0 ? attn__mul64(v.stride[i + 1], v.size[i + 1]) :
         v.stride[i + 1];
     for (i = rank; i < 4; i++) v.size[i] = 0;
-    return v;
-}
-/* What cannot be a view of anything: refused by whatever takes it. */
-static attn_view attn__no_view(attn_view v)
-{
-    v.rank = -1;
-    return v;
+    return attn__within(v, v.stride[0], v.size[0]);
 }
 static int attn__has_axis(const attn_view *v, int axis) { return axis >= 0 && axis < v->rank && axis <= 3; }
 static attn_out attn__out(void *data, attn_view v)
@@ -6745,11 +6869,13 @@ ATTN_DEF attn_out attn_out_bshd(float *data, int64_t b, int64_t s, int64_t h, in
 { return attn__out(data, attn_view_bshd(data, b, s, h, d)); }
 ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_t s, int64_t h, int64_t d)
 {
+    const attn_view whole = attn_view_f32(data, 4, b, s, 3, attn__mul64(h > 0 ? h : 0, d > 0 ? d : 0));
     attn_view v = attn_view_bshd(data, b, s, h, d);
-    if (which < 0 || which > 2) return attn__no_view(v);
-    if (data && h > 0 && d > 0) v.data = data + which * attn__mul64(h, d);
-    v.stride[0] = attn__mul64(3, v.stride[0]);
-    v.stride[2] = attn__mul64(3, v.stride[2]);
+    if (which < 0 || which > 2) return attn__no_view(v, ATTN__RANK_NONE);
+    if (whole.rank != 4 || v.rank != 4) return attn__no_view(v, ATTN__RANK_OVERFLOW);
+    v.stride[0] = whole.stride[0];
+    v.stride[2] = whole.stride[1];
+    if (data && attn__elements(&v) > 0) v.data = data + which * whole.stride[2];
     return v;
 }
 ATTN_DEF attn_view attn_view_rows(const float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row)
@@ -6757,19 +6883,21 @@ ATTN_DEF attn_view attn_view_rows(const float *data, int64_t b, int64_t s, int64
     attn_view v = attn_view_bshd(data, b, s, h, d);
     v.stride[0] = s > 0 && row > 0 ? attn__mul64(s, row) : 0;
     v.stride[2] = row;
-    return v;
+    return attn__within(v, v.stride[0], b);
 }
 ATTN_DEF attn_out attn_out_rows(float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row)
 { return attn__out(data, attn_view_rows(data, b, s, h, d, row)); }
 ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t count)
 {
-    if (v.rank == 0) return v;
-    if (!attn__has_axis(&v, axis)) return attn__no_view(v);
+    if (v.rank <= 0) return v;
+    if (!attn__has_axis(&v, axis)) return attn__no_view(v, ATTN__RANK_NONE);
     if (first < 0 || count < 0 || count > v.size[axis] || first > v.size[axis] - count) {
         v.size[axis] = -1;                          /* refused by whatever takes it */
         return v;
     }
-    if (v.data && count > 0) v.data = (const char *)v.data + first * v.stride[axis] * attn__type_size(v.type);
+    if (v.data && count > 0)
+        v.data = (const char *)((uintptr_t)v.data + (uintptr_t)first * (uintptr_t)v.stride[axis] *
+                                (uintptr_t)attn__type_size(v.type));
     v.size[axis] = count;
     return v;
 }
@@ -6782,8 +6910,8 @@ ATTN_DEF attn_out attn_out_slice(attn_out o, int axis, int64_t first, int64_t co
 ATTN_DEF attn_view attn_view_swap(attn_view v, int axis_a, int axis_b)
 {
     int64_t n, s;
-    if (v.rank == 0) return v;
-    if (!attn__has_axis(&v, axis_a) || !attn__has_axis(&v, axis_b)) return attn__no_view(v);
+    if (v.rank <= 0) return v;
+    if (!attn__has_axis(&v, axis_a) || !attn__has_axis(&v, axis_b)) return attn__no_view(v, ATTN__RANK_NONE);
     n = v.size[axis_a];
     s = v.stride[axis_a];
     v.size[axis_a] = v.size[axis_b];
@@ -6908,6 +7036,88 @@ ATTN_DEF const char *attn_score_string(attn_score score)
 }
 ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
 
+/* ---- the layout: S(structure), F(structure, field), in the order of the structures but for views, which come first */
+#define ATTN__DESC_VIEW(f, shape, axes, takes, flags) ATTN__F(attn_desc, f)
+#define ATTN__GRAD_VIEW(f, shape, axes, flags, owner) ATTN__F(attn_grad, f)
+#define ATTN__MHA_VIEW(f, shape, axes, flags) ATTN__F(attn_mha_desc, f)
+#define ATTN__ALL_FIELDS \
+    ATTN__S(attn_view) ATTN__F(attn_view, data) ATTN__F(attn_view, size) ATTN__F(attn_view, stride) \
+    ATTN__F(attn_view, type) ATTN__F(attn_view, rank) \
+    ATTN__S(attn_out) ATTN__F(attn_out, data) ATTN__F(attn_out, size) ATTN__F(attn_out, stride) \
+    ATTN__F(attn_out, type) ATTN__F(attn_out, rank) \
+    ATTN__S(attn_error) ATTN__F(attn_error, status) ATTN__F(attn_error, field) ATTN__F(attn_error, rule) \
+    ATTN__F(attn_error, got) ATTN__F(attn_error, want) ATTN__F(attn_error, has_numbers) ATTN__F(attn_error, cuda) \
+    ATTN__F(attn_error, reserved) \
+    ATTN__S(attn_allocator) ATTN__F(attn_allocator, allocate) ATTN__F(attn_allocator, release) \
+    ATTN__F(attn_allocator, user) \
+    ATTN__S(attn_parallel) ATTN__F(attn_parallel, run) ATTN__F(attn_parallel, user) ATTN__F(attn_parallel, workers) \
+    ATTN__S(attn_desc) ATTN__VIEW_LIST(ATTN__DESC_VIEW) ATTN__F(attn_desc, struct_bytes) ATTN__F(attn_desc, score) \
+    ATTN__F(attn_desc, scale_set) ATTN__F(attn_desc, scale) ATTN__F(attn_desc, sigma) ATTN__F(attn_desc, softcap) \
+    ATTN__F(attn_desc, causal) ATTN__F(attn_desc, align) ATTN__F(attn_desc, window) ATTN__F(attn_desc, empty) \
+    ATTN__F(attn_desc, window_left) ATTN__F(attn_desc, window_right) ATTN__F(attn_desc, dropout) \
+    ATTN__F(attn_desc, weights_after_dropout) ATTN__F(attn_desc, seed) ATTN__F(attn_desc, dropout_origin) \
+    ATTN__F(attn_desc, isa) ATTN__F(attn_desc, reserved) ATTN__F(attn_desc, workspace) \
+    ATTN__F(attn_desc, workspace_bytes) ATTN__F(attn_desc, allocator) ATTN__F(attn_desc, parallel) \
+    ATTN__F(attn_desc, stream) \
+    ATTN__S(attn_plan) ATTN__F(attn_plan, workspace_bytes) ATTN__F(attn_plan, phases) ATTN__F(attn_plan, isa) \
+    ATTN__F(attn_plan, tasks) \
+    ATTN__S(attn_mha_desc) ATTN__MHA_LIST(ATTN__MHA_VIEW) ATTN__F(attn_mha_desc, struct_bytes) \
+    ATTN__F(attn_mha_desc, heads) ATTN__F(attn_mha_desc, heads_kv) ATTN__F(attn_mha_desc, attention)
+#ifdef ATTN_NO_BACKWARD
+#  define ATTN__GRADIENT_FIELDS
+#else
+#  define ATTN__GRADIENT_FIELDS \
+    ATTN__S(attn_grad) ATTN__GRAD_LIST(ATTN__GRAD_VIEW) ATTN__F(attn_grad, struct_bytes) \
+    ATTN__F(attn_grad, accumulate) ATTN__F(attn_grad, reserved) \
+    ATTN__S(attn_mha_grad) ATTN__F(attn_mha_grad, struct_bytes) ATTN__F(attn_mha_grad, d_out) \
+    ATTN__F(attn_mha_grad, dquery) ATTN__F(attn_mha_grad, dkey) ATTN__F(attn_mha_grad, dvalue) \
+    ATTN__F(attn_mha_grad, dw_query) ATTN__F(attn_mha_grad, dw_key) ATTN__F(attn_mha_grad, dw_value) \
+    ATTN__F(attn_mha_grad, dw_result) ATTN__F(attn_mha_grad, db_query) ATTN__F(attn_mha_grad, db_key) \
+    ATTN__F(attn_mha_grad, db_value) ATTN__F(attn_mha_grad, db_result) ATTN__F(attn_mha_grad, attention) \
+    ATTN__F(attn_mha_grad, accumulate) ATTN__F(attn_mha_grad, reserved)
+#endif
+#ifdef ATTN_NO_HEATMAP
+#  define ATTN__PICTURE_FIELDS
+#else
+#  define ATTN__PICTURE_FIELDS \
+    ATTN__S(attn_writer) ATTN__F(attn_writer, write) ATTN__F(attn_writer, user) \
+    ATTN__S(attn_buffer) ATTN__F(attn_buffer, data) ATTN__F(attn_buffer, size) ATTN__F(attn_buffer, length) \
+    ATTN__S(attn_heatmap) ATTN__F(attn_heatmap, struct_bytes) ATTN__F(attn_heatmap, values) \
+    ATTN__F(attn_heatmap, mask_of) ATTN__F(attn_heatmap, title) ATTN__F(attn_heatmap, x_label) \
+    ATTN__F(attn_heatmap, y_label) ATTN__F(attn_heatmap, x_ticks) ATTN__F(attn_heatmap, y_ticks) \
+    ATTN__F(attn_heatmap, panel_titles) ATTN__F(attn_heatmap, colormap) ATTN__F(attn_heatmap, range_set) \
+    ATTN__F(attn_heatmap, range_min) ATTN__F(attn_heatmap, range_max) ATTN__F(attn_heatmap, width) \
+    ATTN__F(attn_heatmap, height) ATTN__F(attn_heatmap, ticks_on_top) ATTN__F(attn_heatmap, no_colorbar) \
+    ATTN__F(attn_heatmap, numbers) ATTN__F(attn_heatmap, terminal)
+#endif
+
+ATTN_DEF size_t attn_layout(char *text, size_t size)
+{
+#define ATTN__S(structure) {0xffffu, (uint16_t)sizeof(structure)},
+#define ATTN__F(structure, f) {(uint16_t)offsetof(structure, f), (uint16_t)sizeof(((structure *)0)->f)},
+    static const struct { uint16_t offset, size; } at[] = {
+        ATTN__ALL_FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS};
+#undef ATTN__S
+#undef ATTN__F
+#define ATTN__S(structure) #structure "\0"
+#define ATTN__F(structure, f) #f "\0"
+    static const char names[] = ATTN__ALL_FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS;
+#undef ATTN__S
+#undef ATTN__F
+    const char *name = names;
+    attn__text t = attn__text_into(text, size);
+    size_t i;
+    for (i = 0; i < sizeof at / sizeof *at; i++) {
+        const int field = at[i].offset != 0xffffu;
+        attn__put(&t, field ? "    " : "");
+        attn__put(&t, name);
+        if (field) ATTN__FORMAT(&t, " % %\n", at[i].offset, at[i].size);
+        else ATTN__FORMAT(&t, " %\n", at[i].size);
+        while (*name++) {}
+    }
+    return attn__end_text(&t);
+}
+
 /* A block of memory for one call: the caller's, or one allocation. */
 typedef struct attn__memory { void *block, *allocated; int flags; } attn__memory;
 static attn_status attn__acquire(const attn_desc *d, size_t bytes, int flags, attn__memory *m, attn_error *err)
@@ -6952,18 +7162,34 @@ static void attn__release(const attn_desc *d, attn__memory *m)
 #define ATTN__FIND_PLACE(call) ((void)0)
 #endif
 /* ---- attention: plan, workspace, run */
+static attn_status attn__plan_known(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
+                                    int flags, attn_error *err)
+{
+    const attn__fp_state saved = attn__fp_enter();
+    const attn_status st = attn__plan(desc, grad, backward, plan, flags, err);
+    attn__fp_leave(saved);
+    return st;
+}
+/* For a caller whose structures are older: apart, for the copies take room on the stack. */
+ATTN__NOINLINE static attn_status attn__plan_older(const attn_desc *desc, const struct attn_grad *grad, int backward,
+                                                   attn_plan *plan, int flags, attn_error *err)
+{
+#ifndef ATTN_NO_BACKWARD
+    attn_grad grad_copy;
+    ATTN__KNOWN(attn_grad, grad, &grad_copy, reserved, "struct_bytes");
+#endif
+    attn_desc copy;
+    ATTN__KNOWN(attn_desc, desc, &copy, stream, "struct_bytes");
+    return attn__plan_known(desc, grad, backward, plan, flags, err);
+}
 static attn_status attn__plan_call(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
                                    int flags, attn_error *err)
 {
-    attn__fp_state saved;
-    attn_status st;
     ATTN__FIND_PLACE(attn__find_place(desc, grad, &flags, err));
     ATTN__RULE(!(flags & ATTN__AS_TASKS) || !(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc",
                "must have its arrays on the host: tasks run there");
-    saved = attn__fp_enter();
-    st = attn__plan(desc, grad, backward, plan, flags, err);
-    attn__fp_leave(saved);
-    return st;
+    return (attn__bytes_given(desc) || attn__bytes_given(grad) ? attn__plan_older : attn__plan_known)(
+        desc, grad, backward, plan, flags, err);
 }
 static attn_status attn__size_of_call(const attn_desc *desc, const struct attn_grad *grad, int backward, size_t *bytes,
                                       attn_error *err)
@@ -7117,21 +7343,25 @@ static void attn__make_absent(attn_desc *d, uint32_t which)           /* fields 
     for (i = 0; i < ATTN__F_COUNT; i++)
         if (attn__fields[i].flags & which) ATTN__ZERO((char *)d + attn__fields[i].offset, sizeof(attn_view));
 }
-static attn_desc attn__options(const attn_desc *options)        /* a copy without q, k, v and results */
+static attn_status attn__options(const attn_desc *options, uint32_t without, attn_desc *d, attn_error *err)
 {
-    attn_desc d;
-    if (options) d = *options;
-    else ATTN__ZERO(&d, sizeof d);
-    attn__make_absent(&d, ATTN__OPERAND | ATTN__RESULT);
-    return d;
+    ATTN__KNOWN(attn_desc, options, d, stream, "struct_bytes");
+    if (!options) ATTN__ZERO(d, sizeof *d);
+    else if (options != d) *d = *options;
+    d->struct_bytes = 0;
+    attn__make_absent(d, without);
+    return ATTN_OK;
 }
+#define ATTN__OPTIONS (ATTN__OPERAND | ATTN__RESULT)        /* what options are without */
+
 
 /* An error in a field that has another name in the function that was called, where it was of that rank. */
 static void attn__rename(attn_error *err, const attn__field *from, const attn__field *to, int rank)
 {
     int n;
     if (err->status == ATTN_OK) return;
-    for (n = 0; n <= ATTN__T_AXES; n++) {
+    if (err->rule == from->axes) err->rule = to->axes;
+    for (n = 0; n < ATTN__T_COUNT; n++) {
         const int axis = rank == 3 && n == ATTN__T_SIZE ? 0 : n - ATTN__T_SIZE - (4 - rank), is_size = n > 0 && n < 5;
         const int as = !is_size ? n : axis < 0 ? ATTN__T_VIEW : ATTN__T_SIZE + axis;
         if (err->rule == attn__rule_of(from, n)) err->rule = attn__rule_of(to, as);
@@ -7148,16 +7378,17 @@ static attn_view attn__rows4(attn_view v)
     static const char *const shapes[5] = {"", "...S", "..QS", "B.QS", "BHQS"};
     return attn__view4(v, shapes[v.rank < 0 || v.rank > 4 ? 0 : v.rank]);
 }
-#define ATTN__X_TEXTS(f) {ATTN__TEXTS(f, "[n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]"), "", 0, 0, 0, 0}
+#define ATTN__X_TEXTS(f) {ATTN__TEXTS(f), "must be that of [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]", "", 0, 0, 0, 0}
 /* The options of a softmax of x as those of an attention to given scores: of three axes, [B,Sq,Sk], theirs are these. */
-static attn_desc attn__softmax_options(const attn_view *x, const attn_desc *options)
+static attn_status attn__softmax_options(const attn_view *x, const attn_desc *options, attn_desc *d, attn_error *err)
 {
-    attn_desc d = attn__options(options);
-    d.score = ATTN_SCORE_GIVEN;
-    d.given_scores = attn__rows4(*x);
-    if (x->rank == 3 && d.mask.rank == 3) d.mask = attn__rows4(d.mask);
-    if (x->rank == 3 && d.bias.rank == 3) d.bias = attn__rows4(d.bias);
-    return d;
+    ATTN__RULE(x->rank, ATTN_ERR_NULL, "x", "must be given");
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, d, err));
+    d->score = ATTN_SCORE_GIVEN;
+    d->given_scores = attn__rows4(*x);
+    if (x->rank == 3 && d->mask.rank == 3) d->mask = attn__rows4(d->mask);
+    if (x->rank == 3 && d->bias.rank == 3) d->bias = attn__rows4(d->bias);
+    return ATTN_OK;
 }
 static void attn__softmax_error(attn_error *err, const attn_view *x, const attn_desc *options)
 {
@@ -7171,9 +7402,9 @@ static void attn__softmax_error(attn_error *err, const attn_view *x, const attn_
 static attn_status attn__softmax(attn_view x, attn_out out, const attn_desc *options, size_t *bytes, attn_error *err)
 {
     static const attn__field field_out = ATTN__X_TEXTS("out");
-    attn_desc d = attn__softmax_options(&x, options);
+    attn_desc d;
     attn_status st;
-    ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
+    ATTN__TRY(attn__softmax_options(&x, options, &d, err));
     ATTN__RULE(out.rank, ATTN_ERR_NULL, "out", "must be given");
     if (out.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "out.rank", "must equal x.rank", out.rank, x.rank);
     if (options) d.lse = options->lse;
@@ -7198,11 +7429,13 @@ ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, cons
 
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err)
 {
-    attn_desc d = attn__options(options);
+    attn_desc d;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     ATTN__RULE(scores.rank, ATTN_ERR_NULL, "scores", "must be given");
     d.q = q;
     d.k = k;
     d.scores = scores;
+    d.weights_after_dropout = 0;
     return attn_forward(&d, err);
 }
 
@@ -7212,10 +7445,11 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
 {
     attn__walk w;
     attn_desc d;
-    attn__walk_begin(&w, flags);
+    attn__walk_begin(&w, flags | ATTN__NO_RESULT_NEEDED);
     ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, err));
     ATTN__ZERO(c, sizeof *c);
     if (!options) return ATTN_OK;
+    ATTN__TRY(attn__check_bytes(options, sizeof d, offsetof(attn_desc, stream) + sizeof d.stream, "struct_bytes", err));
     ATTN__ZERO(&d, sizeof d);
     d.causal = options->causal;
     d.align = options->align;
@@ -7227,13 +7461,14 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     d.key_lengths = options->key_lengths;
     d.query_lengths = options->query_lengths;
     d.positions = options->positions;
-    ATTN__TRY(attn__check_desc(&w, &d, ATTN__MASKING, err));
+    ATTN__TRY(attn__check_desc(&w, &d, ATTN__OPERAND, err));
     attn__set_operands(c, &w, &d, NULL);
     attn__set_options(c, &d);
     return ATTN_OK;
 }
 static const attn__field attn__mask_field = {
-    ATTN__TEXTS("mask", "[B,H,Sq,Sk]; without heads H = 1"), "BHQS", ATTN__BYTES, 0, 0, ATTN__RESULT | ATTN__NEEDED};
+    ATTN__TEXTS("mask"), "must be that of [B,H,Sq,Sk]; without heads H = 1", "BHQS", ATTN__BYTES, 0, 0,
+    ATTN__RESULT | ATTN__NEEDED};
 #ifdef ATTN_CUDA
 static attn_status attn__mask_find_place(const attn_out *mask, const attn_desc *d, int *flags, attn_error *err)
 {
@@ -7244,6 +7479,11 @@ static attn_status attn__mask_find_place(const attn_out *mask, const attn_desc *
     return ATTN_OK;
 }
 #endif
+static int64_t attn__out_elements(const attn_out *o)       /* absent: none */
+{
+    const attn_view v = attn_view_of(*o);
+    return v.rank ? attn__elements(&v) : 0;
+}
 /* Row by row of a mask: what attends to what, or what dropout keeps. */
 ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_t *n, const attn__call *c, int dropout)
 {
@@ -7260,11 +7500,12 @@ ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_
 
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)
 {
-    const attn_desc d = attn__options(options);
     const attn_view out = attn_view_of(mask);
     attn__array to;
     attn__call c;
+    attn_desc d;
     int flags = ATTN__WITH_DATA;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     ATTN__FIND_PLACE(attn__mask_find_place(&mask, &d, &flags, err));
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, &d, flags, &c, err));
     attn__array_of(&out, attn__mask_field.shape, &to);
@@ -7277,12 +7518,13 @@ ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_err
 
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
 {
-    const attn_desc d = attn__options(options);
     const attn_view out = attn_view_of(mask);
     attn__fp_state saved;
     attn__array to;
     attn__call c;
+    attn_desc d;
     int flags = ATTN__WITH_DATA;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     ATTN__FIND_PLACE(attn__find_place_of(&mask, &attn__mask_field, 1, NULL, &flags, err));
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, NULL, flags, &c, err));
     ATTN__RULE(attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
@@ -7358,8 +7600,9 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
         return attn__success(err);
     }
 #endif
+    if (!attn__out_elements(&out) && !attn__out_elements(&lse)) return attn__success(err);
     saved = attn__fp_enter();
-    if (out.size[0] && out.size[1] && out.size[2]) attn__merge_rows(a, out.size);
+    if (attn__out_elements(&out) || attn__out_elements(&lse)) attn__merge_rows(a, out.size);
     attn__fp_leave(saved);
     return attn__success(err);
 }
@@ -7410,7 +7653,7 @@ static const attn__field attn__bmm_fields[3] = {
 /* The factors, then what has their product's shape, with the batch that they have together. */
 static attn_status attn__check_product(attn__walk *w, const void *arrays, const attn__field *fields, attn_error *err)
 {
-    static const attn__field batch = {"must have the broadcast batch of a and b", "", 0, 0, 0, 0};
+    static const attn__field batch = {"must have the broadcast batch of a and b", "", "", 0, 0, 0, 0};
     attn_view out;
     int i;
     ATTN__TRY(attn__check_fields(w, arrays, fields, 2, 0, 0, err));
@@ -7460,13 +7703,14 @@ static attn__matmul attn__matmul_of_views(const attn_desc *options, attn_view a,
 static attn_status attn__bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, size_t *bytes,
                              attn_error *err)
 {
-    const attn_desc d = attn__options(options);
     attn__bmm_arrays x;
     attn__memory memory;
     attn__matmul m;
+    attn_desc d;
     attn_status st;
     int64_t needed;
     int flags = bytes ? 0 : ATTN__WITH_DATA;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     x.a = a;
     x.b = b;
     x.out = out;
@@ -7521,13 +7765,14 @@ static attn_status attn__check_bmm_grad(const attn__bmm_grad_arrays *x, const at
 static attn_status attn__bmm_gradient(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
                                       uint32_t accumulate, const attn_desc *options, size_t *bytes, attn_error *err)
 {
-    const attn_desc d = attn__options(options);
     attn__bmm_grad_arrays x;
     attn__memory memory;
     attn__matmul m[2];
+    attn_desc d;
     attn_status st = ATTN_OK;
     size_t needed;
     int i, flags = bytes ? 0 : ATTN__WITH_DATA;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     x.a = a;
     x.b = b;
     x.d_out = d_out;
@@ -7626,30 +7871,11 @@ static attn_view attn__mha_bias(const attn_mha_desc *desc, int which)
     return which == 0 ? desc->b_query : which == 1 ? desc->b_key : which == 2 ? desc->b_value : desc->b_result;
 }
 
-/* H*D, Hkv*D, Hkv*Dv rows of the weights M, N, P; what w_result takes T, what comes out O; E of the three inputs X, Y, Z. */
-#define ATTN__MHA_LIST(X) \
-    X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
-    X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
-    X(w_value, "..PZ", "[Hkv*Dv,Ev]", ATTN__NEEDED) X(w_result, "..OT", "[Eo,H*Dv]", 0) \
-    X(b_query, "...M", "[H*D]", 0) X(b_key, "...N", "[Hkv*D]", 0) X(b_value, "...P", "[Hkv*Dv]", 0) \
-    X(b_result, "...O", "[Eo]", 0) X(out, "B.QO", "[B,Sq,Eo]", ATTN__NEEDED | ATTN__RESULT)
-enum {
-#define ATTN__X(f, shape, axes, flags) ATTN__H_##f,
-    ATTN__MHA_LIST(ATTN__X)
-#undef ATTN__X
-    ATTN__H_COUNT
-};
-static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
-#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_desc, f, shape, axes, FLOATS, flags, 0),
-    ATTN__MHA_LIST(ATTN__X)
-#undef ATTN__X
-};
-
 /* All that a call has but the contents; d: its options without q, k, v and out. */
 static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d,
-                                          attn_error *err)
+                                          uint32_t without, attn_error *err)
 {
-#define ATTN__FROM(rule) {rule, "", 0, 0, 0, 0}
+#define ATTN__FROM(rule) {rule, "", "", 0, 0, 0, 0}
     static const attn__field heads_of = ATTN__FROM("must equal heads"), heads_kv_of = ATTN__FROM("must equal heads_kv"),
         depth = ATTN__FROM("must equal w_query.size[0] / heads"), width = ATTN__FROM("must equal w_value.size[0] / heads_kv"),
         depths = ATTN__FROM("must equal heads_kv * w_query.size[0] / heads"),
@@ -7665,7 +7891,7 @@ static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *de
                "must be absent where w_result is");
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
-    w->takes = attn__taken_by(d->score) & ~(uint32_t)ATTN__FOR_VECTORS;
+    w->takes = attn__taken_by(d->score);
     for (i = 0; i < 3; i++) {
         const attn_view v = attn__view_in(desc, &f[ATTN__H_w_query + i]);
         const int64_t n = i ? heads_kv : heads;
@@ -7688,7 +7914,7 @@ static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *de
     attn__bind(w, 'D', size_d, &depth, -1);
     attn__bind(w, 'E', ATTN__LETTER(w, 'N') / heads_kv, &f[ATTN__H_w_key], 0);
     attn__bind(w, 'V', size_v, &width, -1);
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, 0, 0, err));
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, 0, err));
     return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
 
@@ -7725,39 +7951,39 @@ static attn_view attn__mha_at(const attn_mha_grad *grad, int field)
 }
 /* The gradients against what they belong to, and against everything else. */
 static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc, const attn_mha_grad *grad,
-                                        const attn_desc *d, attn_error *err)
+                                        const attn_grad *own, const attn_desc *d, attn_error *err)
 {
     int i, any = grad->attention != NULL;
     attn__keep_inputs(w);
     w->owners = attn__mha_fields;
     w->owned = desc;
     ATTN__TRY(attn__check_fields(w, grad, attn__mha_grad_fields, ATTN__H_COUNT, 0, 0, err));
-    for (i = 0; i < w->count; i++) any |= w->found[i].written;
+    for (i = 0; i < w->count; i++) any |= attn__is_written(w, &w->found[i]);
     ATTN__RULE(any, ATTN_ERR_NULL, "dquery", "must be given, or another result");
     ATTN__RULE(grad->accumulate < 1u << 11, ATTN_ERR_OPTION, "accumulate", "must be bits 0 to 10");
     ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
     w->owners = attn__fields;
     w->owned = d;
-    if (grad->attention) {                      /* d_out, dq, dk and dv do not count */
-        ATTN__TRY(attn__check_fields(w, grad->attention, &attn__grad_fields[ATTN__G_d_weights], 2, 0, 0, err));
-        ATTN__TRY(attn__check_fields(w, grad->attention, &attn__grad_fields[ATTN__G_d_given_scores],
-                                     ATTN__G_COUNT - ATTN__G_d_given_scores, 0, 0, err));
-    }
+    ATTN__TRY(attn__check_fields(w, own, &attn__grad_fields[ATTN__G_d_weights], 2, 0, 0, err));
+    ATTN__TRY(attn__check_fields(w, own, &attn__grad_fields[ATTN__G_d_given_scores],        /* not dq, dk, dv */
+                                 ATTN__G_COUNT - ATTN__G_d_given_scores, 0, 0, err));
     return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
 
 #endif
 /* All rules of a call, and of its gradients: against what they belong to, and against everything else. */
 ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
-                                                  const attn_desc *d, int flags, attn_error *err)
+                                                  const struct attn_grad *own, const attn_desc *d, int flags,
+                                                  attn_error *err)
 {
     attn__walk w;
     attn__walk_begin(&w, flags);
-    ATTN__TRY(attn__mha_check_fields(&w, desc, d, err));
+    ATTN__TRY(attn__mha_check_fields(&w, desc, d, grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
 #ifndef ATTN_NO_BACKWARD
-    if (grad) ATTN__TRY(attn__mha_check_grad(&w, desc, grad, d, err));
+    if (grad) ATTN__TRY(attn__mha_check_grad(&w, desc, grad, own, d, err));
 #endif
     (void)grad;
+    (void)own;
     return ATTN_OK;
 }
 
@@ -7776,22 +8002,22 @@ static attn_view attn__split_heads(const attn_view *v, int64_t heads, int64_t si
 }
 
 /* grad: NULL, or the gradients that are wanted. */
-static attn_status attn__mha_resolve(const attn_mha_desc *desc, const struct attn_mha_grad *grad, int flags,
-                                     attn__mha_call *a, attn_error *err)
+static attn_status attn__mha_resolve(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
+                                     const struct attn_grad *own, int flags, attn__mha_call *a, attn_error *err)
 {
     attn_view x[4], w[4];
     attn_desc *d = &a->attention;
     int64_t heads, heads_kv, size_v;
     int i;
+    attn_mha_desc copy;
     ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
+    ATTN__KNOWN(attn_mha_desc, desc, &copy, attention, "struct_bytes");
     ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
     a->flags = flags;
     a->inner_bytes = 0;
-    if (desc->attention) *d = *desc->attention;
-    else ATTN__ZERO(d, sizeof *d);
-    attn__make_absent(d, ATTN__OPERAND);
+    ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, d, err));
     ATTN__ZERO(&d->out, sizeof d->out);
-    ATTN__TRY(attn__mha_check(desc, grad, d, flags, err));
+    ATTN__TRY(attn__mha_check(desc, grad, own, d, flags, err));
     for (i = 0; i < 4; i++) {
         const attn_view bias = attn__mha_bias(desc, i);
         x[i] = i == 3 ? attn_view_of(desc->out) : attn__mha_input(desc, i);
@@ -7819,9 +8045,8 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, const struct att
 /* The attention of a call, planned: its memory is counted too. */
 static attn_status attn__mha_plan(attn__mha_call *a, const struct attn_grad *grad, attn_plan *plan, attn_error *err)
 {
-    const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan(&a->attention, grad, grad != NULL, plan, a->flags & ~ATTN__WITH_DATA, err);
-    attn__fp_leave(saved);
+    const attn_status st = attn__plan_known(&a->attention, grad, grad != NULL, plan,
+                                            (a->flags & ~ATTN__WITH_DATA) | ATTN__NO_RESULT_NEEDED, err);
     if (st == ATTN_OK) a->inner_bytes = attn__max(a->inner_bytes, (int64_t)plan->workspace_bytes);
     return st;
 }
@@ -7862,7 +8087,7 @@ static attn_status attn__mha(const attn_mha_desc *desc, size_t *bytes, attn_erro
     attn_status st;
     int64_t total;
     int i;
-    ATTN__TRY(attn__mha_resolve(desc, NULL, bytes ? 0 : ATTN__WITH_DATA, &a, err));
+    ATTN__TRY(attn__mha_resolve(desc, NULL, NULL, bytes ? 0 : ATTN__WITH_DATA, &a, err));
     ATTN__TRY(attn__mha_plan(&a, NULL, &plan, err));
     total = attn__mha_count(&a);
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query",
@@ -7911,8 +8136,16 @@ static attn_status attn__mha_grad_resolve(const attn_mha_desc *desc, const attn_
     attn_desc *d = &a->attention;
     attn_view d_heads;
     int i;
+    attn_mha_grad copy;
+    const attn_grad *own;
     ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
-    ATTN__TRY(attn__mha_resolve(desc, grad, flags, a, err));
+    ATTN__KNOWN(attn_mha_grad, grad, &copy, reserved, "struct_bytes");
+    own = grad->attention;
+    ATTN__KNOWN(attn_grad, own, g, reserved, "struct_bytes");
+    if (!own) ATTN__ZERO(g, sizeof *g);
+    else if (own != g) *g = *own;
+    g->struct_bytes = 0;
+    ATTN__TRY(attn__mha_resolve(desc, grad, g, flags, a, err));
     ATTN__FIND_PLACE(attn__mha_grad_place(grad, a, err));
     attn__make_absent(d, ATTN__RESULT);
     d->out = attn_out_bshd(NULL, d->q.size[0], d->q.size[2], d->q.size[1], d->v.size[3]);
@@ -7924,8 +8157,6 @@ static attn_status attn__mha_grad_resolve(const attn_mha_desc *desc, const attn_
         d_heads = attn_view_of(d->out);
         a->floats[ATTN__HEADS_D_OUT] = a->floats[ATTN__HEADS_OUT];
     }
-    ATTN__ZERO(g, sizeof *g);
-    if (grad->attention) *g = *grad->attention;
     g->d_out = d_heads;
     g->dq = attn__out(NULL, d->q);
     g->dk = attn__out(NULL, d->k);
@@ -8058,11 +8289,11 @@ static attn_status attn__softmax_gradient(attn_view x, attn_view d_out, attn_out
                                           size_t *bytes, attn_error *err)
 {
     static const attn__field field_d_out = ATTN__X_TEXTS("d_out"), field_dx = ATTN__X_TEXTS("dx");
-    attn_desc d = attn__softmax_options(&x, options);
+    attn_desc d;
     attn_grad g;
     attn_status st;
     ATTN__ZERO(&g, sizeof g);
-    ATTN__RULE(x.rank, ATTN_ERR_NULL, "x", "must be given");
+    ATTN__TRY(attn__softmax_options(&x, options, &d, err));
     ATTN__RULE(d_out.rank, ATTN_ERR_NULL, "d_out", "must be given");
     ATTN__RULE(dx.rank, ATTN_ERR_NULL, "dx", "must be given");
     if (d_out.rank != x.rank)
@@ -8090,12 +8321,13 @@ ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view
 }
 #endif
 /* ---- small things */
-ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y, int64_t n, attn_isa isa)
+ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa)
 {
     const attn__kernels *f;
     attn__fp_state saved;
     int64_t i;
-    if (function < 0 || function > 2 || (int)isa < 0 || isa >= ATTN_ISA_COUNT) return ATTN_ERR_OPTION;
+    if ((int)function < 0 || function >= ATTN_FUNCTION_COUNT || (int)isa < 0 || isa >= ATTN_ISA_COUNT)
+        return ATTN_ERR_OPTION;
     if (n < 0) return ATTN_ERR_SIZE;
     if (n > 0 && (!x || !y)) return ATTN_ERR_NULL;
     if (isa != ATTN_ISA_AUTO && !attn__cpu_has(isa)) return ATTN_ERR_ISA;
@@ -8104,7 +8336,7 @@ ATTN_DEF attn_status attn_elementary(int32_t function, const float *x, float *y,
 #endif
     f = attn__table((int32_t)(isa == ATTN_ISA_AUTO ? attn_best_isa() : isa));
     saved = attn__fp_enter();
-    (function == 0 ? f->exp : function == 1 ? f->log : f->tanh)(x, y, n);
+    (function == ATTN_EXP ? f->exp : function == ATTN_LOG ? f->log : f->tanh)(x, y, n);
     attn__fp_leave(saved);
     for (i = 0; i < n; i++) y[i] = attn__quiet(y[i]);
     return ATTN_OK;
@@ -8152,7 +8384,7 @@ typedef struct attn__pic {
     int      tick_e10, number_e10;  /* powers of ten of the ticks of the colour bar and of numbers in cells */
     int64_t  tick_first, tick_last, tick_unit;      /* ticks at k*tick_unit*10^tick_e10, first <= k <= last */
     int64_t  title_len, number_len; /* columns of the longest panel title, of the longest number in a cell, 0 = none */
-    int64_t  field, column;         /* terminal: columns of a cell; column of the next character in its line */
+    int64_t  column;                /* terminal: of the next character in its line */
     int64_t  names, bar_x, bar_h, nan_h;            /* pixels: words along the columns, colour bar, colour of NaN */
     double   low, high;             /* range of the colours, low < high */
     char     number[32], bytes[512];                /* the latest number as text; what is not written yet */
@@ -8323,7 +8555,6 @@ static const char *attn__pic_number(attn__pic *p, float value)
 }
 
 /* ---- checks, range, labels */
-
 /* Sizes and strides as [panel rows, panel columns, rows, columns]; missing axes have size 1. */
 static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
 {
@@ -8334,7 +8565,7 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     const attn_view *v = &p->map->values;
     const int mask = p->map->mask_of != NULL, u8 = mask || v->type == ATTN_U8;
     attn__span span;
-    int64_t size[4], together;
+    int64_t size, together;
     int a, axis, axes[4];
     ATTN__RULE(v->rank, ATTN_ERR_NULL, "values", "must be given");
     ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
@@ -8344,17 +8575,15 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     ATTN__RULE(attn__is_on_host(v->data), ATTN_ERR_PLACE, "values.data", "must lie on the host");
 #endif
     for (a = 0; a < 4; a++) {
+        attn__pic_axis *to = p->axis + a % 2;
         axis = a - (4 - v->rank);
-        size[a] = axis < 0 ? 1 : v->size[axis];
-        p->axis[a % 2].stride[a / 2] = axis < 0 ? 0 : v->stride[axis];
-        together = attn__mul64(size[a], a == 0 ? 1 : size[a == 1 ? 0 : a - 2]);
+        size = axis < 0 ? 1 : v->size[axis];
+        to->stride[a / 2] = axis < 0 ? 0 : v->stride[axis];
+        *(a < 2 ? &to->panels : &to->cells) = size;
+        together = a == 0 ? size : attn__mul64(size, a == 1 ? p->axis->panels : to->panels);
         if (together > ATTN__PIC_CELLS)
             return attn__fail2(err, ATTN_ERR_RANGE, attn__name_of(field, ATTN__T_SIZE + axis),
                                "must be, times the number of panels, at most", together, ATTN__PIC_CELLS);
-    }
-    for (a = 0; a < 2; a++) {
-        p->axis[a].panels = size[a];
-        p->axis[a].cells = size[2 + a];
     }
     return ATTN_OK;
 }
@@ -8438,9 +8667,9 @@ static const char *attn__pic_label(attn__pic *p, const attn__pic_axis *a, int64_
 }
 static const char *attn__pic_panel_title(const attn__pic *p, int64_t row, int64_t column)
 {
-    const char *const *titles = p->map->panel_titles;
-    const int64_t panel = row * p->axis[1].panels + column;
-    return titles && titles[panel] ? titles[panel] : "";
+    const char *const *title = p->map->panel_titles;
+    if (title) title += row * p->axis[1].panels + column;
+    return title && *title ? *title : "";
 }
 
 /* The smallest of 1, 2, 5, 10, 20, ... cells that take at least `need` where `cells` of them take `extent`. */
@@ -8453,7 +8682,6 @@ static int64_t attn__pic_step(int64_t need, int64_t extent, int64_t cells)
 }
 
 /* ---- pixels: SVG and PPM. Cell i of n covers the pixels from i*extent/n to (i+1)*extent/n, rounded down. */
-
 /* Side of a cell where the caller gives neither width nor height. */
 static int64_t attn__pic_cell_side(const attn__pic *p)
 {
@@ -8610,8 +8838,8 @@ static void attn__svg_cells(attn__pic *p, int64_t r, int64_t c)
         h = attn__pic_edge(y, r, i + 1) - top;
         for (j = 0; j < x->cells && h > 0; j = next) {
             rgb = attn__pic_cell_colour(p, row + i, column + j);
-            for (next = j + 1; next < x->cells && !gap && !len; next++)     /* one rectangle for equal neighbours */
-                if (attn__pic_cell_colour(p, row + i, column + next) != rgb) break;
+            next = j + 1;           /* in large maps equal neighbours are one rectangle */
+            while (!gap && !len && next < x->cells && attn__pic_cell_colour(p, row + i, column + next) == rgb) next++;
             left = attn__pic_edge(x, c, j);
             w = attn__pic_edge(x, c, next) - left;
             if (w == 0) continue;
@@ -8708,6 +8936,7 @@ static void attn__pic_ppm(attn__pic *p)
     const int64_t left = p->map->no_colorbar ? x->total : p->bar_x, last = p->bar_h - 1;
     int64_t h, w, i, j, before;
     uint32_t rgb = 0;
+    int shift;
     ATTN__FORMAT(&p->out, "P6\n% %\n255\n", x->total, y->total);
     for (h = 0; h < y->total && !p->failed; h++) {
         i = attn__ppm_find(y, h);
@@ -8716,15 +8945,12 @@ static void attn__pic_ppm(attn__pic *p)
             if (j != before) rgb = j < 0 ? 0xFFFFFF : attn__pic_cell_colour(p, i, j);
             if (w == left && h <= last) rgb = attn__pic_colour(p, last > 0 ? (double)(last - h) / (double)last : 1);
             if (w == left + ATTN__PIC_BAR) rgb = 0xFFFFFF;
-            attn__put_byte(&p->out, rgb >> 16);
-            attn__put_byte(&p->out, rgb >> 8);
-            attn__put_byte(&p->out, rgb);
+            for (shift = 16; shift >= 0; shift -= 8) attn__put_byte(&p->out, rgb >> shift);
         }
     }
 }
 
 /* ---- terminal */
-
 /* The one of the colours 16..255 that is nearest: a cube of 6*6*6, then 24 greys. */
 static int attn__ansi_256(uint32_t rgb)
 {
@@ -8741,11 +8967,10 @@ static int attn__ansi_256(uint32_t rgb)
     return best;
 }
 
-/* A field in the colour of a place in the range, with text in it; plain terminals get shades and no text. */
-static void attn__ansi_field(attn__pic *p, double place, const char *text, int64_t columns)
+/* A field up to column `end` in the colour of a place in the range, with text in it; plain terminals get shades. */
+static void attn__ansi_field(attn__pic *p, double place, const char *text, int64_t end)
 {
     const uint32_t rgb = attn__pic_colour(p, place);
-    const int64_t end = p->column + columns;
     const char shade = place < 0 ? '?' : " .:-=+*#%@"[(int)(place * 9 + 0.5)];
     while (p->plain && p->column < end) attn__pic_code(p, (unsigned char)shade);
     if (p->plain) return;
@@ -8753,10 +8978,9 @@ static void attn__ansi_field(attn__pic *p, double place, const char *text, int64
     else ATTN__FORMAT(&p->out, "\033[48;2;%;%;%m", rgb >> 16, rgb >> 8 & 255, rgb & 255);
     if (*text) ATTN__FORMAT(&p->out, "\033[38;5;%m", attn__pic_ink(rgb) ? 231 : 16);
     attn__pic_spaces(p, end - 1 - attn__pic_length(text));
-    attn__pic_text(p, text, columns);
+    attn__pic_text(p, text, end);
     attn__pic_spaces(p, end);
 }
-static void attn__ansi_reset(attn__pic *p) { if (!p->plain) attn__pic_puts(p, "\033[0m"); }
 
 /* A line of words over or under panels: the titles of row r of panels; or, with r < 0, labels at their columns, up to
    the last one. In stairs those before it are strokes that lead to their own lines. */
@@ -8766,9 +8990,9 @@ static void attn__ansi_words(attn__pic *p, int64_t r, int64_t last, int stairs)
     int64_t c, i;
     attn__pic_spaces(p, x->before);
     for (c = 0; c < x->panels; c++) {
-        attn__pic_spaces(p, x->before + c * x->pitch);
+        attn__pic_spaces(p, attn__pic_edge(x, c, 0));
         for (i = 0; i <= last; i += x->step) {
-            attn__pic_spaces(p, x->before + c * x->pitch + i * p->field);
+            attn__pic_spaces(p, attn__pic_edge(x, c, i));
             if (stairs && i < last) attn__pic_code(p, p->plain ? '|' : 0x2502);
             else attn__pic_text(p, r < 0 ? attn__pic_label(p, x, i) : attn__pic_panel_title(p, r, c), ATTN__PIC_LABEL);
         }
@@ -8782,26 +9006,27 @@ static void attn__ansi_labels(attn__pic *p)
     const attn__pic_axis *x = p->axis + 1;
     const int64_t last = x->cells > 0 ? (x->cells - 1) / x->step * x->step : -1;
     int64_t i;
-    if (x->label_len < p->field * x->step) attn__ansi_words(p, -1, last, 0);
+    if (x->label_len < (p->number_len + 2) * x->step) attn__ansi_words(p, -1, last, 0);
     else for (i = 0; i <= last; i += x->step) attn__ansi_words(p, -1, p->top ? i : last - i, 1);
 }
 
-static void attn__ansi_row(attn__pic *p, int64_t row)
+static void attn__ansi_row(attn__pic *p, int64_t r, int64_t i)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
-    const char *s = attn__pic_label(p, y, row % y->cells);
+    const char *s = attn__pic_label(p, y, i);
     int64_t c, j;
-    float value;
+    float v;
     attn__pic_spaces(p, x->before - 1 - attn__pic_cut(s));
     attn__pic_text(p, s, ATTN__PIC_LABEL);
     attn__pic_spaces(p, x->before);
     for (c = 0; c < x->panels; c++) {
-        attn__pic_spaces(p, x->before + c * x->pitch);
-        for (j = c * x->cells; j < (c + 1) * x->cells; j++) {
-            value = attn__pic_value(p, row, j);
-            attn__ansi_field(p, attn__pic_place(p, value), p->number_len ? attn__pic_number(p, value) : "", p->field);
+        attn__pic_spaces(p, attn__pic_edge(x, c, 0));
+        for (j = 0; j < x->cells; j++) {
+            v = attn__pic_value(p, r * y->cells + i, c * x->cells + j);
+            attn__ansi_field(p, attn__pic_place(p, v), p->number_len ? attn__pic_number(p, v) : "",
+                             attn__pic_edge(x, c, j + 1));
         }
-        attn__ansi_reset(p);
+        if (!p->plain) attn__pic_puts(p, "\033[0m");
     }
     attn__pic_code(p, '\n');
 }
@@ -8814,15 +9039,13 @@ static void attn__ansi_legend(attn__pic *p)
     attn__pic_spaces(p, p->axis[1].before);
     attn__pic_puts(p, attn__pic_number(p, (float)p->low));
     attn__pic_puts(p, p->plain ? " [" : " ");
-    for (k = 0; k < 20; k++) attn__ansi_field(p, k / 19.0, "", 1);
-    attn__ansi_reset(p);
-    attn__pic_puts(p, p->plain ? "] " : " ");
+    for (k = 0; k < 20; k++) attn__ansi_field(p, k / 19.0, "", p->column + 1);
+    attn__pic_puts(p, p->plain ? "] " : "\033[0m ");
     attn__pic_puts(p, attn__pic_number(p, (float)p->high));
     if (p->has_nan) {
         attn__pic_puts(p, "   ");
-        attn__ansi_field(p, -1, "", 2);
-        attn__ansi_reset(p);
-        attn__pic_puts(p, " NaN");
+        attn__ansi_field(p, -1, "", p->column + 2);
+        attn__pic_puts(p, p->plain ? " NaN" : "\033[0m NaN");
     }
     attn__pic_code(p, '\n');
 }
@@ -8840,13 +9063,13 @@ static void attn__pic_ansi(attn__pic *p)
     const attn_heatmap *m = p->map;
     attn__pic_axis *y = p->axis, *x = y + 1;
     int64_t r, i;
-    p->field = p->number_len ? p->number_len + 2 : 2;
     x->before = y->label_len + 1;
+    x->extent = x->cells * (p->number_len + 2);
     x->step = m->x_ticks ? attn__pic_step(1, ATTN__PIC_STAIRS, x->cells)
-                         : attn__pic_step(x->label_len + 1, x->cells * p->field, x->cells);
-    x->pitch = attn__max(x->cells * p->field, p->title_len);    /* a panel is as wide as its cells, title and labels */
+                         : attn__pic_step(x->label_len + 1, x->extent, x->cells);
+    x->pitch = attn__max(x->extent, p->title_len);      /* room for the cells, the title and the labels */
     for (i = 0; i < x->cells; i += x->step)
-        x->pitch = attn__max(x->pitch, i * p->field + attn__pic_cut(attn__pic_label(p, x, i)));
+        x->pitch = attn__max(x->pitch, i * (p->number_len + 2) + attn__pic_cut(attn__pic_label(p, x, i)));
     x->pitch += 2;
     attn__ansi_line(p, "", m->title);
     attn__ansi_line(p, "rows: ", m->y_label);
@@ -8855,7 +9078,7 @@ static void attn__pic_ansi(attn__pic *p)
         if (r) attn__pic_code(p, '\n');
         if (m->panel_titles) attn__ansi_words(p, r, 0, 0);
         if (p->top && r == 0) attn__ansi_labels(p);
-        for (i = 0; i < y->cells && !p->failed; i++) attn__ansi_row(p, r * y->cells + i);
+        for (i = 0; i < y->cells && !p->failed; i++) attn__ansi_row(p, r, i);
         if (!p->top && r == y->panels - 1) attn__ansi_labels(p);
     }
     if (!m->no_colorbar) attn__ansi_legend(p);
@@ -8864,8 +9087,10 @@ static void attn__pic_ansi(attn__pic *p)
 /* ---- the public functions */
 static attn_status attn__pic_run(attn__pic_kind kind, const attn_heatmap *map, attn_writer writer, attn_error *err)
 {
+    attn_heatmap copy;
     attn__pic p;
     attn_status st;
+    ATTN__KNOWN(attn_heatmap, map, &copy, terminal, "struct_bytes");
     ATTN__ZERO(&p, sizeof p);
     p.out = attn__text_into(p.bytes, sizeof p.bytes);
     p.out.full = attn__pic_flush;

@@ -1,4 +1,4 @@
-/* attn_cuda.cuh - v0.2.0 - attn.h on NVIDIA GPUs: the same functions take device pointers - MIT or Unlicense
+/* attn_cuda.cuh - v0.3.0 - attn.h on NVIDIA GPUs: the same functions take device pointers - MIT or Unlicense
    SPDX-License-Identifier: MIT OR Unlicense
 
    HOW TO    In ONE .cu file, compiled by nvcc (12.0 and up, C++17, sm_75 and up):
@@ -481,7 +481,7 @@ struct params : attn__call {
     /* What meets in a score: q and k themselves or, in the workspace, what becomes of them: q M for bilinear scores,
        the projections for additive ones. A head's keys are found at key_head(): heads share them unless they are
        projected head by head. size_u is the length of these vectors. */
-    attn__array    query, key;
+    attn__array query, key;
     int64_t  size_u, key_heads;
     float   *query_norm, *key_norm;         /* cosine: 1/|q| [B,H,Sq], 1/|k| [B,Hkv,Sk] */
     float   *covered;                       /* [B,Sk]  1: some query may attend to the key, 0: it must not be read */

@@ -47,8 +47,8 @@ static attn_out out_of(void *data, int32_t type, int64_t n0, int64_t n1, int64_t
     return o;
 }
 static void describe(const cuda_job *j, attn_desc *d, attn_grad *g) {
-    memset(d, 0, sizeof *d);
-    memset(g, 0, sizeof *g);
+    *d = attn_desc();
+    *g = attn_grad();
     d->q = view_of(j->q, j->type, j->batch, j->heads, j->queries, j->d);
     d->k = view_of(j->k, j->type, j->batch, j->heads_kv, j->keys, j->d);
     d->v = view_of(j->v, j->type, j->batch, j->heads_kv, j->keys, j->d);
@@ -157,7 +157,7 @@ static std::vector<row> all_rows() {
 }
 static double pairs_of(const cuda_job &j) {
     const double all = (double)j.batch * j.heads * j.queries * j.keys;
-    return j.causal && j.align == ATTN_ALIGN_TOP_LEFT ? all / 2 : all;
+    return j.causal && j.align != ATTN_ALIGN_BOTTOM_RIGHT ? all / 2 : all;
 }
 static size_t size_of(const cuda_job &j) { return j.type == ATTN_F32 ? 4 : 2; }
 static size_t q_count(const cuda_job &j) { return (size_t)j.batch * j.heads * j.queries * j.d; }

@@ -171,7 +171,7 @@ static inline attn_status call_prepare(call *c, const job *j, pool *threads) {
         if (j->hidden_bias) d->hidden_bias = attn_view_f32(j->hidden_bias, 1, j->d, 0, 0, 0);
         if (j->lengths) d->key_lengths = attn_view_i32(j->lengths, 1, j->batch, 0, 0, 0);
         d->causal = j->causal, d->score = j->score, d->dropout = j->dropout;
-        d->window = j->window > 0, d->window_left = j->window, d->window_right = ATTN_UNBOUNDED;
+        if (j->window > 0) d->window = 1, d->window_left = j->window, d->window_right = ATTN_UNBOUNDED;
         if (has_gradients(j)) call_add_gradients(c, j);
         status = attn_workspace_size(d, &bytes, NULL);
         if (status == ATTN_OK && has_gradients(j)) status = attn_backward_workspace_size(d, &c->grad, &backward, NULL);

@@ -76,8 +76,7 @@ static void look(world *w) {
 
 /* Both descriptors point into the world and are made once; a frame only runs them. */
 static attn_desc herd_desc(world *w) {
-    attn_desc d;
-    memset(&d, 0, sizeof d);
+    attn_desc d = {0};
     d.score = ATTN_SCORE_GAUSSIAN; /* exact also far from the origin: the coordinates are subtracted first */
     d.sigma = sigma;
     d.q = attn_view_bhsd(w->position[0], 1, 1, ANIMALS, 2);
@@ -90,8 +89,7 @@ static attn_desc herd_desc(world *w) {
 }
 
 static attn_desc goal_desc(world *w) {
-    attn_desc d;
-    memset(&d, 0, sizeof d);
+    attn_desc d = {0};
     d.score = ATTN_SCORE_BILINEAR;
     d.q = attn_view_bhsd(w->need[0], 1, 1, ANIMALS, 2);
     d.k = attn_view_bhsd(w->gives[0], 1, 1, THINGS, 2);

@@ -95,8 +95,8 @@ static void multi_head(void) {
     static const char *const titles[B * H] = {"sentence 0, head 0", "head 1", "head 2", "head 3", "head 4",
                                               "sentence 1, head 0", "head 1", "head 2", "head 3", "head 4"};
     const float *const w[4] = {w_query, w_key, w_value, w_result};
-    attn_desc attention; /* what every head does */
-    attn_mha_desc d;     /* the projections around it */
+    attn_desc attention = {0}; /* what every head does */
+    attn_mha_desc d = {0};     /* the projections around it */
     attn_heatmap map;
     fill(query, B * SQ * E);
     fill(key, B * SK * E);
@@ -105,10 +105,8 @@ static void multi_head(void) {
     fill(w_value, E * E);
     fill(w_result, E * E);
 
-    memset(&attention, 0, sizeof attention);
     attention.key_lengths = attn_view_i32(lengths, 1, B, 0, 0, 0);
     attention.weights = attn_out_bhsd(weights, B, H, SQ, SK);
-    memset(&d, 0, sizeof d);
     d.query = attn_view_f32(query, 3, B, SQ, E, 0);
     d.key = attn_view_f32(key, 3, B, SK, E, 0); /* value absent: the keys again */
     d.w_query = attn_view_f32(w_query, 2, E, E, 0, 0);
@@ -138,11 +136,10 @@ static void multi_head(void) {
 /* ---- grouped heads: query head h reads key head h / (4 / heads_kv). The bits are those of copied heads. */
 static void grouped(int heads_kv) {
     float q[4 * 5 * 8], k[4 * 7 * 8], copies[4 * 7 * 8], out[4 * 5 * 8], want[4 * 5 * 8];
-    attn_desc d;
+    attn_desc d = {0};
     fill(q, 4 * 5 * 8);
     fill(k, heads_kv * 7 * 8);
     for (int h = 0; h < 4; h++) memcpy(copies + h * 56, k + h / (4 / heads_kv) * 56, 56 * sizeof(float));
-    memset(&d, 0, sizeof d);
     d.q = attn_view_bhsd(q, 1, 4, 5, 8);
     d.k = d.v = attn_view_bhsd(k, 1, heads_kv, 7, 8);
     d.out = attn_out_bhsd(out, 1, 4, 5, 8);
@@ -163,11 +160,10 @@ static int valid(int i, int j) { return j <= i + 6 - 5 && j < 6; }
 
 static void mask(const attn_desc *d, allowed_fn allowed, const char *name, const char *title) {
     uint8_t data[5 * 8];
-    attn_heatmap map;
+    attn_heatmap map = {0};
     must(attn_mask(attn_out_u8(data, 4, 1, 1, 5, 8), d, &err));
     for (int i = 0; i < 5; i++)
         for (int j = 0; j < 8; j++) check(data[i * 8 + j] == allowed(i, j), title);
-    memset(&map, 0, sizeof map);
     map.values = attn_view_u8(NULL, 4, 1, 1, 5, 8);
     map.mask_of = d;
     map.title = title;
@@ -178,16 +174,16 @@ static void mask(const attn_desc *d, allowed_fn allowed, const char *name, const
 
 static void masks(void) {
     static const int32_t key_length[1] = {6};
-    attn_desc d;
-    memset(&d, 0, sizeof d);
+    attn_desc d = {0};
     d.causal = 1;
+    d.align = ATTN_ALIGN_TOP_LEFT;
     mask(&d, top_left, "causal_top_left", "Causal, top-left");
     d.align = ATTN_ALIGN_BOTTOM_RIGHT;
     mask(&d, bottom_right, "causal_bottom_right", "Causal, bottom-right");
     d.window = 1;
     d.window_left = 2;
     mask(&d, window, "causal_window", "Causal, window of 2");
-    d.window = 0;
+    d.window = d.window_left = 0;
     d.key_lengths = attn_view_i32(key_length, 1, 1, 0, 0, 0);
     mask(&d, valid, "causal_lengths", "Causal, 6 valid keys");
 }

@@ -74,8 +74,7 @@ static double error_of(const float *y, int kind, double sigma) {
 /* heads > 1: the same queries, keys and values for every head, only sigma differs.
    out [1,heads,ASKED,1], weights [1,heads,ASKED,TRAIN] */
 static void regress(int kind, int heads, const float *sigma, float *out, float *weights) {
-    attn_desc d;
-    memset(&d, 0, sizeof d);
+    attn_desc d = {0};
     d.score = kind;
     d.q = attn_view_bhsd(x_asked, 1, heads, ASKED, 1);
     d.q.stride[1] = 0;
@@ -91,9 +90,8 @@ static int put(void *file, const char *text, size_t n) { return fwrite(text, 1, 
 
 static void draw(const float *weights, int panels, const char *const *titles, const char *directory, const char *name) {
     char path[1024];
-    attn_heatmap map;
+    attn_heatmap map = {0};
     attn_writer writer = {put, stdout};
-    memset(&map, 0, sizeof map);
     map.values = attn_view_f32(weights, 4, panels, 1, ASKED, TRAIN); /* panels below each other */
     map.panel_titles = titles;
     map.x_label = "Measured";

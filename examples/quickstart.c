@@ -4,7 +4,6 @@
 #include "../attn.h"
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 int main(void) {
     const float q[2 * 3] = {6, 0, 0, 0, 6, 0};                   /* [Sq=2, D=3] */
@@ -12,12 +11,11 @@ int main(void) {
     const float v[4 * 2] = {1, 10, 2, 20, 3, 30, 4, 40};         /* [Sk=4, Dv=2] */
     float out[2 * 2], weights[2 * 4];
     const double e = exp(6 / sqrt(3.0)); /* the mass of keys i and 3 for query i; the others have 1 */
-    attn_desc d;
+    attn_desc d = {0};                   /* zero means default, absent or off */
     attn_error err;
     char text[128];
     int i, ok = 1;
 
-    memset(&d, 0, sizeof d);             /* zero means default, absent or off */
     d.q = attn_view_bhsd(q, 1, 1, 2, 3); /* batch, heads, rows, numbers in a row */
     d.k = attn_view_bhsd(k, 1, 1, 4, 3);
     d.v = attn_view_bhsd(v, 1, 1, 4, 2);

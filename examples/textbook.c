@@ -32,8 +32,7 @@ static void must(attn_status status) {
 }
 
 static attn_desc blank(void) { /* zero means default, absent or off */
-    attn_desc d;
-    memset(&d, 0, sizeof d);
+    attn_desc d = {0};
     return d;
 }
 
@@ -70,8 +69,7 @@ static void print_rows(const char *name, const float *x, int rows, int cols) {
 static int put(void *file, const char *text, size_t n) { return fwrite(text, 1, n, (FILE *)file) != n; }
 
 static attn_heatmap heatmap(attn_view values) {
-    attn_heatmap map;
-    memset(&map, 0, sizeof map);
+    attn_heatmap map = {0};
     map.values = values;
     map.x_label = "Keys";
     map.y_label = "Queries";

@@ -140,11 +140,10 @@ static int run_over_frames(const attn_desc *d, int per_frame) {
 
 int main(void) {
     static float q[N], k[N], v[N], alone[N], together[N], spread[N];
-    attn_desc d;
+    attn_desc d = {0};
     fill(q);
     fill(k);
     fill(v);
-    memset(&d, 0, sizeof d);
     d.q = attn_view_bhsd(q, 1, H, S, D);
     d.k = attn_view_bhsd(k, 1, H, S, D);
     d.v = attn_view_bhsd(v, 1, H, S, D);

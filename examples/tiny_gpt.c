@@ -537,7 +537,7 @@ static int draw(const model *p, const corpus *c, shard *s, const char *name) {
     static float weights[LAYERS * HEADS * MAP * MAP];
     static char letters[MAP][3], titles[LAYERS * HEADS][40];
     const char *ticks[MAP], *panel_titles[LAYERS * HEADS];
-    attn_heatmap map;
+    attn_heatmap map = {0};
     attn_writer writer = {put, NULL};
     attn_error err;
     symbols(s->text[0], c, 0, MAP);
@@ -551,7 +551,6 @@ static int draw(const model *p, const corpus *c, shard *s, const char *name) {
         snprintf(titles[i], sizeof titles[i], "layer %d, head %d", i / HEADS + 1, i % HEADS + 1);
         panel_titles[i] = titles[i];
     }
-    memset(&map, 0, sizeof map);
     map.values = attn_view_f32(weights, 4, LAYERS, HEADS, MAP, MAP);
     map.panel_titles = panel_titles;
     map.x_ticks = map.y_ticks = ticks;

@@ -113,6 +113,33 @@ item_embedding() {
     if have c++; then try "C with C++" c_and_cxx; else skipped "C with C++ (no c++)"; fi
 }
 
+# A caller of version 0.3 and a library whose descriptors have grown since.
+old_caller() {
+    sed -E 's/^\} attn_(desc|grad|mha_desc|mha_grad|heatmap);/    int64_t grown[6] ATTN__0;\n&/' attn.h >"$dir/grown.h"
+    [ "$(grep -c 'grown\[6\]' "$dir/grown.h")" = 5 ] && printf '#define ATTN_IMPLEMENTATION\n#include "grown.h"\n' |
+        $CC -O1 -I"$dir" -x c -c - -o "$dir/grown.o" &&
+        $CC -Wall -Wextra -Werror tests/old_caller.c "$dir/grown.o" -o "$dir/old_caller" -lm && "$dir/old_caller"
+}
+item_old_caller() { try "a caller of version 0.3 with structures that have grown" old_caller; }
+
+# Zeroed descriptors as C++ writes them.
+zeroed() { # zeroed COMPILER STANDARD
+    designators=; [ "$2" != c++20 ] || designators='attn_desc e = {.causal = 1, .align = ATTN_ALIGN_TOP_LEFT};'
+    for type in attn_desc attn_grad attn_mha_desc attn_mha_grad attn_heatmap; do
+        printf '#include "attn.h"\nint main() { %s a = {}; %s b = {0}; %s return a.struct_bytes != b.struct_bytes; }\n' \
+            $type $type "$(echo "$designators" | sed 's/$/ (void)e;/; s/^ (void)e;$//')" |
+            $1 -std=$2 -Wall -Wextra -Werror -I. -x c++ -c - -o /dev/null || return 1
+    done
+}
+item_zeroed() {
+    for compiler in g++ clang++; do
+        have $compiler || { skipped "zeroed descriptors with $compiler (no $compiler)"; continue; }
+        for standard in c++14 c++17 c++20; do
+            try "zeroed descriptors, $compiler -std=$standard" zeroed $compiler $standard
+        done
+    done
+}
+
 # ---- without the C library. Compilers call memcpy, memmove, memset and memcmp whatever the source says;
 # __cpu_model belongs to the compiler's own run-time library (__builtin_cpu_supports).
 BUILTINS='memcpy|memmove|memset|memcmp|__cpu_model|__cpu_indicator_init|_GLOBAL_OFFSET_TABLE_'
@@ -331,5 +358,5 @@ standards() { # standards COMPILER...: an item for each, in each version
     done
 }
 items "$1" suites_emulated mingw:x86_64 object $(standards gcc clang g++ clang++) \
-    sources:gcc sources:clang examples_cxx options ways embedding no_libc traces text conformance other_targets \
+    sources:gcc sources:clang examples_cxx options ways embedding old_caller zeroed no_libc traces text conformance other_targets \
     mingw:i686 m32 tcc

@@ -455,9 +455,10 @@ static int set_positions(problem *p, attn_desc *d) {
     if (!one_of(p, "empty", empty, &d->empty)) return 0;
     if (causal >= 0 && other >= 0 && causal != other) return fail(p, "two alignments in one case");
     d->causal = causal >= 0;
-    d->align = causal >= 0 ? causal : other >= 0 ? other : 0;
+    if (causal < 0) causal = other;
+    d->align = causal > 0 ? causal : ATTN_ALIGN_TOP_LEFT;
     d->window = has_scalar(p->c, "window_left") || has_scalar(p->c, "window_right");
-    d->window_left = d->window_right = ATTN_UNBOUNDED;
+    d->window_left = d->window_right = d->window ? ATTN_UNBOUNDED : 0;
     if (!whole_scalar(p, "window_left", &d->window_left)) return 0;
     if (!whole_scalar(p, "window_right", &d->window_right)) return 0;
     return integers_of(p, "positions", &d->positions) && integers_of(p, "valid_len", &d->key_lengths) &&
@@ -701,7 +702,7 @@ static int ask_gradients(problem *p, const attn_desc *d, attn_grad *g, result *r
         *grad_of(g, i) = grad_result(p, i, &r[i]);
         if (i == G_SIGMA && d->score == ATTN_SCORE_CONSTANT) { /* no width changes anything */
             r[i].x[0] = 0;
-            grad_of(g, i)->rank = 0;
+            grad_of(g, i)->rank = 0, grad_of(g, i)->data = 0;
         }
     }
     return 1;

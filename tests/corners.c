@@ -173,7 +173,7 @@ static void not_finite(void) {
                 put_at(&d.mask, 0, 0, 6, 80, 1);
                 if (!spoil(&dirty, at, values[n])) continue;
                 if (score == ATTN_SCORE_ADDITIVE && n > 0 && at <= AT_K) /* flat slope times infinity: 0 or NaN */
-                    dirty.g.d_w_q.rank = dirty.g.d_w_k.rank = 0;
+                    memset(&dirty.g.d_w_q, 0, sizeof(attn_out)), memset(&dirty.g.d_w_k, 0, sizeof(attn_out));
                 for (int isa = 0; isa < test_isa_count(); isa++) {
                     clean.d.isa = (int32_t)test_isa(isa);
                     run_desc(&clean.d, what);
@@ -236,6 +236,7 @@ static void excluded_by_row(void) {
         d.window = variant % 4 == 1;
         d.window_left = test_int(0, 9);
         d.window_right = test_int(0, 9);
+        if (!d.window) d.window_left = d.window_right = 0;
         if (variant % 4 == 2) d.key_lengths = make_ints(ATTN_I32, 2, 1, 70, 0, 0, 0, 150);
         if (variant % 4 == 3) d.mask = make_ints(ATTN_U8, 2, 70, 150, 0, 0, 0, 1);
         d.align = ATTN_ALIGN_BOTTOM_RIGHT;
@@ -274,7 +275,7 @@ static void unmapped_case(int32_t score, int variant) {
     attn_desc d = make_desc(1, 2, 1, sq, 1, D, DV);
     set_score(&d, score, 4);
     if (variant == 0) d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)end, (int)end);
-    if (variant == 1) d.causal = 1, end = sq;
+    if (variant == 1) d.causal = 1, d.align = ATTN_ALIGN_TOP_LEFT, end = sq;
     if (variant == 2) {
         d.window = 1;
         d.window_left = test_int(0, 200);
@@ -420,8 +421,8 @@ static void long_rows(void) {
             d.align = ATTN_ALIGN_BOTTOM_RIGHT;
             d.causal = variant >= 2;
             d.window = variant == 3;
-            d.window_left = 90;
-            d.window_right = ATTN_UNBOUNDED;
+            d.window_left = d.window ? 90 : 0;
+            d.window_right = d.window ? ATTN_UNBOUNDED : 0;
             if (variant == 1) set_score(&d, ATTN_SCORE_ADDITIVE, 5);
             if (variant == 2) d.dropout = 0.25f;
             d.bias = make_filled(LAYOUT_PACKED, 1, 1, sizes[n][1], 0, 0, 0);
@@ -571,7 +572,7 @@ static void dropout_ends(void) { /* all dropped: not the NaN of 0 * 1/0; none dr
 }
 
 static void far_positions(void) {
-    static const int64_t positions[] = {INT64_MAX, INT64_MIN, INT64_MAX - 5, INT64_MIN + 5, (int64_t)1 << 40, 0},
+    static const int64_t far = (int64_t)1 << 62, positions[] = {far, -far, far - 5, -far + 5, (int64_t)1 << 40, 0},
                          sides[] = {0, 5, INT64_MAX, ATTN_UNBOUNDED};
     for (int n = 0; n < 6 * 4 * 4; n++) {
         attn_desc d = make_desc(1, 1, 1, 1, 20, 3, 2);

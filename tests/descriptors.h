@@ -173,7 +173,9 @@ static inline void build_masks(attn_desc *d, const int f[FACTOR_COUNT], const sh
     if (f[F_KEY_LENGTHS] == 2) d->key_lengths = make_ints(ATTN_I64, 2, s->b, s->sq, 0, 0, 0, sk);
     if (f[F_QUERY_LENGTHS]) d->query_lengths = make_ints(ATTN_I32, 1, s->b, 0, 0, 0, 0, sq);
     d->causal = f[F_CAUSAL];
-    d->align = f[F_ALIGN] < 2 ? f[F_ALIGN] : ATTN_ALIGN_POSITIONS;
+    d->align = f[F_ALIGN] == 0   ? ATTN_ALIGN_TOP_LEFT
+               : f[F_ALIGN] == 1 ? ATTN_ALIGN_BOTTOM_RIGHT
+                                 : ATTN_ALIGN_POSITIONS;
     if (f[F_ALIGN] == 2) d->positions = make_ints(ATTN_I32, 1, s->b, 0, 0, 0, -3, sk + 3);
     if (f[F_ALIGN] == 3) d->positions = make_ints(ATTN_I64, 2, s->b, s->sq, 0, 0, -3, sk + 3);
     if (f[F_WINDOW]) {

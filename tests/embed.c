@@ -18,8 +18,7 @@ static void expect(int ok, const char *what) {
 
 static attn_desc average(float *out) { /* four keys of one score: the output is the mean of the values */
     static const float q[3] = {0, 0, 0}, k[4 * 3] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, v[4] = {1, 2, 3, 4};
-    attn_desc d;
-    memset(&d, 0, sizeof d);
+    attn_desc d = {0};
     d.q = attn_view_bhsd(q, 1, 1, 1, 3);
     d.k = attn_view_bhsd(k, 1, 1, 4, 3);
     d.v = attn_view_bhsd(v, 1, 1, 4, 1);
@@ -72,8 +71,7 @@ static void picture(void) {
     static const float cells[4] = {0, 1, 2, 3};
     static char text[4096];
     attn_buffer buffer;
-    attn_heatmap map;
-    memset(&map, 0, sizeof map);
+    attn_heatmap map = {0};
     buffer.data = text;
     buffer.size = sizeof text;
     buffer.length = 0;

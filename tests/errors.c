@@ -104,6 +104,7 @@ static int is_field(const char *field) {
                                         "scores",
                                         "scores_softcap",
                                         "scores_masked",
+                                        "struct_bytes",
                                         "score",
                                         "scale_set",
                                         "scale",
@@ -292,15 +293,17 @@ static void test_accepted(void) { /* what the changes below start from */
     ACCEPTED(gaussian, (void)0);
     ACCEPTED(gaussian, d.sigma = 0.5f);
     ACCEPTED(gaussian, d.sigma_per_head = attn_view_f32(m.small, 1, H, 0, 0, 0));
-    ACCEPTED(valid, d.window_left = -77); /* not looked at: window is 0 */
     ACCEPTED(valid, d.scale_set = 1);
     ACCEPTED(valid, memset(&d.v, 0, sizeof d.v); memset(&d.out, 0, sizeof d.out));
     ACCEPTED(valid, d.dropout = 1);
     ACCEPTED(valid, d.mask = mask(1, SK, 0, 0, 0));
     ACCEPTED(valid, d.mask = mask(4, B, 1, SQ, 1));
-    ACCEPTED(valid, d.window = 1; d.window_left = ATTN_UNBOUNDED; d.window_right = 0);
+    ACCEPTED(valid, d.window = 1; d.window_left = ATTN_UNBOUNDED; d.window_right = 0; d.align = ATTN_ALIGN_TOP_LEFT);
     ACCEPTED(valid, d.window = 1; d.window_left = INT64_MAX; d.window_right = INT64_MAX;
              d.align = ATTN_ALIGN_BOTTOM_RIGHT);
+    ACCEPTED(valid, d.weights_after_dropout = 1; d.dropout = 0.5f);
+    ACCEPTED(valid, d.weights_after_dropout = 1; memset(&d.weights, 0, sizeof d.weights)); /* as in evaluation */
+    ACCEPTED(valid, d.seed = 7; d.dropout_origin[2] = 5; d.align = ATTN_ALIGN_BOTTOM_RIGHT);
 }
 
 static void test_null(void) {
@@ -592,13 +595,29 @@ static void test_range(void) {
 
 static void test_long_lengths(void) { /* beyond 32 bits, where half a number would be in range */
     static const int64_t far[] = {(int64_t)1 << 32, ((int64_t)1 << 32) + 1, -((int64_t)1 << 32), INT64_MAX, INT64_MIN};
+    static const int64_t edge = (int64_t)1 << 62; /* of positions: what can still be added to */
     for (int i = 0; i < 5; i++) {
         int64_t lengths[B] = {1, far[i]};
         REFUSED(valid, ATTN_ERR_RANGE, "key_lengths", d.key_lengths = attn_view_i64(lengths, 1, B, 0, 0, 0));
         REFUSED(valid, ATTN_ERR_RANGE, "query_lengths", d.query_lengths = attn_view_i64(lengths, 1, B, 0, 0, 0));
-        ACCEPTED(valid, d.align = ATTN_ALIGN_POSITIONS; d.causal = d.window = 1;
-                 d.positions = attn_view_i64(lengths, 1, B, 0, 0, 0));
+        if (i < 3)
+            ACCEPTED(valid, d.align = ATTN_ALIGN_POSITIONS; d.causal = d.window = 1;
+                     d.positions = attn_view_i64(lengths, 1, B, 0, 0, 0));
+        else
+            REFUSED(valid, ATTN_ERR_RANGE, "positions", d.align = ATTN_ALIGN_POSITIONS;
+                    d.positions = attn_view_i64(lengths, 1, B, 0, 0, 0));
     }
+    for (int side = -1; side < 2; side += 2)
+        for (int beyond = 0; beyond < 2; beyond++) {
+            int64_t positions[B * SQ] = {0};
+            positions[B * SQ - 1] = side * (edge + beyond);
+            if (beyond)
+                REFUSED(valid, ATTN_ERR_RANGE, "positions", d.align = ATTN_ALIGN_POSITIONS;
+                        d.positions = attn_view_i64(positions, 2, B, SQ, 0, 0));
+            else
+                ACCEPTED(valid, d.align = ATTN_ALIGN_POSITIONS; d.alibi = floats(1, H, 0, 0, 0);
+                         d.positions = attn_view_i64(positions, 2, B, SQ, 0, 0));
+        }
 }
 
 static void test_option(void) {
@@ -634,6 +653,103 @@ static void test_option(void) {
     REFUSED(given, ATTN_ERR_OPTION, "k", d.k = attn_view_bhsd(m.k, B, HKV, SK, D));
     REFUSED(valid, ATTN_ERR_OPTION, "align", d.positions = ints(1, B, 0));
     REFUSED(valid, ATTN_ERR_OPTION, "align", d.positions = ints(1, B, 0); d.align = ATTN_ALIGN_BOTTOM_RIGHT);
+    REFUSED(valid, ATTN_ERR_OPTION, "window_left", d.window_left = -77); /* what is set and cannot count */
+    REFUSED(valid, ATTN_ERR_OPTION, "window_left", d.window_left = ATTN_UNBOUNDED);
+    REFUSED(valid, ATTN_ERR_OPTION, "window_right", d.window_right = 1);
+    REFUSED(valid, ATTN_ERR_OPTION, "weights_after_dropout", d.weights_after_dropout = 1; d.dropout = 0.5f;
+            memset(&d.weights, 0, sizeof d.weights));
+    REFUSED(valid, ATTN_ERR_RANK, "mask.rank", d.mask.data = m.mask);
+    REFUSED(valid, ATTN_ERR_RANK, "q.rank", d.q.rank = 0);
+    REFUSED(valid, ATTN_ERR_RANK, "out.rank", d.out.rank = 0);
+}
+
+/* Which key a query sits at is not guessed where it matters and Sq != Sk; every choice is, where Sq == Sk. */
+static attn_desc square(void) {
+    attn_desc d = valid();
+    d.k.size[2] = d.v.size[2] = SQ;
+    no_results(&d);
+    d.out = attn_out_bhsd(m.out, B, H, SQ, DV);
+    return d;
+}
+static attn_view slopes(void) { return attn_view_f32(m.small, 1, H, 0, 0, 0); }
+static void test_align(void) {
+    attn_error err;
+    attn_desc options;
+    attn_out out = attn_out_u8((uint8_t *)m.raw, 4, 1, 1, SQ, SK),
+             as_many = attn_out_u8((uint8_t *)m.raw, 4, 1, 1, SQ, SQ);
+    attn_view x = floats(2, SQ, SK, 0, 0);
+    for (int32_t align = ATTN_ALIGN_UNSET; align < ATTN_ALIGN_COUNT; align++) {
+        attn_view p = ints(1, B, 0);
+        if (align != ATTN_ALIGN_POSITIONS) memset(&p, 0, sizeof p);
+        ACCEPTED(valid, d.align = align; d.positions = p);
+        ACCEPTED(square, d.align = align; d.positions = p; d.causal = d.window = 1; d.alibi = slopes());
+        ACCEPTED(square, d.align = align; d.positions = p; d.causal = 1; d.key_lengths = ints(1, B, 0); m.ints[0] = 1);
+        ACCEPTED(valid, d.align = align; d.positions = p; d.window = 1;
+                 d.window_left = d.window_right = ATTN_UNBOUNDED);
+        if (align == ATTN_ALIGN_UNSET) continue;
+        ACCEPTED(valid, d.align = align; d.positions = p; d.causal = d.window = 1; d.alibi = slopes());
+    }
+    REFUSED(valid, ATTN_ERR_OPTION, "align", d.causal = 1);
+    REFUSED(valid, ATTN_ERR_OPTION, "align", d.alibi = slopes());
+    REFUSED(valid, ATTN_ERR_OPTION, "align", d.window = 1; d.window_left = ATTN_UNBOUNDED);
+    REFUSED(valid, ATTN_ERR_OPTION, "align", d.window = 1; d.window_right = ATTN_UNBOUNDED);
+    REFUSED(valid, ATTN_ERR_OPTION, "align", d.causal = 1; d.key_lengths = ints(1, B, 0); m.ints[0] = m.ints[1] = SQ);
+    REFUSED(given, ATTN_ERR_OPTION, "align", d.causal = 1);
+    REFUSED(valid, ATTN_ERR_OPTION, "align", d.causal = 1; d.q.size[2] = 0; no_results(&d);
+            d.out = attn_out_bhsd(m.out, B, H, 0, DV)); /* a call without a row, too */
+    memset(&options, 0, sizeof options);
+    options.causal = 1;
+    CHECK_STATUS(attn_mask(out, &options, &err), ATTN_ERR_OPTION);
+    CHECK(!strcmp(err.field, "align") && strstr(err.rule, "ATTN_ALIGN_TOP_LEFT") && strstr(err.rule, "decode"));
+    CHECK(!unpainted());
+    CHECK_STATUS(attn_mask(as_many, &options, &err), ATTN_OK);
+    paint();
+    CHECK_STATUS(attn_softmax(x, attn_out_f32(m.weights, 2, SQ, SK, 0, 0), &options, &err), ATTN_ERR_OPTION);
+    CHECK(!strcmp(err.field, "align") && !unpainted());
+    CHECK_STATUS(attn_softmax(floats(2, SQ, SQ, 0, 0), attn_out_f32(m.weights, 2, SQ, SQ, 0, 0), &options, &err),
+                 ATTN_OK);
+    memset(&options, 0, sizeof options);
+    options.alibi = slopes(); /* does not count in a mask */
+    CHECK_STATUS(attn_mask(out, &options, &err), ATTN_OK);
+}
+
+/* Sizes whose product no 64 bits hold make a view that every call refuses, and so does each part of it; no data moves. */
+static void test_huge_views(void) {
+    const int64_t n = (int64_t)1 << 40;
+    attn_view v[6];
+    v[0] = attn_view_f32(m.q, 3, n, n, 1, 0);
+    v[1] = attn_view_bhsd(m.q, n, 1, n, 1);
+    v[2] = attn_view_bshd(m.q, 1, n, n, n);
+    v[3] = attn_view_qkv(m.q, 2, 1, 1, n, n);
+    v[4] = attn_view_qkv(m.q, 1, n, (int64_t)1 << 19, 1, 1);
+    v[5] = attn_view_rows(m.q, n, n, 1, 1, n);
+    for (int i = 0; i < 6; i++) {
+        attn_view parts[4];
+        parts[0] = v[i];
+        parts[1] = attn_view_slice(v[i], 0, 0, 1);
+        parts[2] = attn_view_swap(attn_view_slice(attn_view_slice(v[i], 1, 0, 1), 2, 0, 1), 0, 1);
+        parts[3] = attn_view_slice(v[i], 0, 0, 0);
+        for (int part = 0; part < 4; part++) {
+            CHECKF(parts[part].data == m.q, "view %d, part %d: data moved", i, part);
+            REFUSED(valid, ATTN_ERR_OVERFLOW, "q", d.q = parts[part]);
+        }
+    }
+    v[0] = attn_view_qkv(m.q, 2, 0, n, n, n); /* no element: legal, and nothing moves */
+    CHECK(v[0].data == m.q && v[0].rank == 4);
+}
+
+/* Calls without an element return at once, however many rows of none there are. */
+static void test_no_elements(void) {
+    const int64_t n = (int64_t)1 << 40;
+    attn_desc options;
+    attn_out mask_out = attn_out_u8((uint8_t *)m.raw, 4, 1, 1, n, 0), merged = attn_out_bhsd(m.out, 1, 1, n, 0), none;
+    attn_view rows = attn_view_bhsd(m.q, 1, 1, n, 0), lse = attn_view_f32(m.q, 3, 1, 1, n, 0);
+    memset(&options, 0, sizeof options);
+    memset(&none, 0, sizeof none);
+    lse.stride[2] = 0;
+    CHECK_STATUS(attn_mask(mask_out, &options, 0), ATTN_OK);
+    CHECK_STATUS(attn_dropout_mask(mask_out, &options, 0), ATTN_OK);
+    CHECK_STATUS(attn_merge(rows, lse, rows, lse, merged, none, 0), ATTN_OK);
 }
 
 static void test_missing_isa(void) {
@@ -755,7 +871,8 @@ static void test_overlap(void) {
     REFUSED(valid, ATTN_ERR_OVERLAP, "weights",
             d.mask = attn_view_u8((uint8_t *)m.weights + 4 * SCORES - SK, 1, SK, 0, 0, 0));
     REFUSED(valid, ATTN_ERR_OVERLAP, "lse", d.sink = attn_view_f32(m.lse, 1, H, 0, 0, 0));
-    REFUSED(valid, ATTN_ERR_OVERLAP, "out", d.alibi = attn_view_f32(m.out, 1, H, 0, 0, 0));
+    REFUSED(valid, ATTN_ERR_OVERLAP, "out", d.alibi = attn_view_f32(m.out, 1, H, 0, 0, 0);
+            d.align = ATTN_ALIGN_BOTTOM_RIGHT);
     REFUSED(gaussian, ATTN_ERR_OVERLAP, "out", d.sigma_per_head = attn_view_f32(m.small, 1, H, 0, 0, 0);
             d.out.data = m.small);
     REFUSED(additive, ATTN_ERR_OVERLAP, "lse", d.lse.data = m.small);
@@ -921,13 +1038,13 @@ static void test_pieces(void) {
     FAILS(attn_merge(x, q, x, q, attn_out_bhsd(m.scores, B, H, SQ, DV), nowhere, &err), ATTN_ERR_OVERLAP, "out");
     FAILS(attn_merge(x, q, x, q, o, attn_out_f32(m.out, 3, B, H, SQ, 0), &err), ATTN_ERR_OVERLAP, "out");
 
-    CHECK_STATUS(attn_elementary(3, m.q, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_OPTION);
-    CHECK_STATUS(attn_elementary(-1, m.q, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_OPTION);
-    CHECK_STATUS(attn_elementary(0, 0, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_NULL);
-    CHECK_STATUS(attn_elementary(0, m.q, 0, 4, ATTN_ISA_AUTO), ATTN_ERR_NULL);
-    CHECK_STATUS(attn_elementary(0, 0, 0, 0, ATTN_ISA_AUTO), ATTN_OK);
-    CHECK(attn_elementary(0, m.q, m.out, -1, ATTN_ISA_AUTO) != ATTN_OK);
-    CHECK(attn_elementary(0, m.q, m.out, 4, (attn_isa)77) != ATTN_OK);
+    CHECK_STATUS(attn_elementary(ATTN_FUNCTION_COUNT, m.q, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_OPTION);
+    CHECK_STATUS(attn_elementary((attn_function)-1, m.q, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_OPTION);
+    CHECK_STATUS(attn_elementary(ATTN_EXP, 0, m.out, 4, ATTN_ISA_AUTO), ATTN_ERR_NULL);
+    CHECK_STATUS(attn_elementary(ATTN_EXP, m.q, 0, 4, ATTN_ISA_AUTO), ATTN_ERR_NULL);
+    CHECK_STATUS(attn_elementary(ATTN_EXP, 0, 0, 0, ATTN_ISA_AUTO), ATTN_OK);
+    CHECK(attn_elementary(ATTN_EXP, m.q, m.out, -1, ATTN_ISA_AUTO) != ATTN_OK);
+    CHECK(attn_elementary(ATTN_EXP, m.q, m.out, 4, (attn_isa)77) != ATTN_OK);
     CHECK(!unpainted());
 }
 
@@ -1042,6 +1159,7 @@ static attn_desc everything(void) { /* a bias, slopes, sinks */
     attn_desc d = valid();
     d.bias = floats(2, SQ, SK, 0, 0);
     d.alibi = d.sink = floats(1, H, 0, 0, 0);
+    d.align = ATTN_ALIGN_TOP_LEFT;
     return d;
 }
 static attn_desc gaussian_per_head(void) {
@@ -1307,7 +1425,7 @@ static void test_backward_overlap(void) {
         d.k.size[2] = d.v.size[2] = SQ;
         no_results(&d);
         d.out = attn_out_bhsd(m.out, B, H, SQ, DV);
-        g.d_weights.rank = 0;
+        memset(&g.d_weights, 0, sizeof g.d_weights);
         g.dq = attn_out_rows(packed, B, SQ, H, D, ROW);
         g.dk = attn_out_rows(packed + H * D, B, SQ, HKV, D, ROW);
         g.dv = attn_out_rows(packed + H * D + HKV * D, B, SQ, HKV, DV, ROW);
@@ -1606,56 +1724,79 @@ static void check_places(const place *p) {
                (unsigned long)p->want);
 }
 
+/* The text says the same: every field of the list, and no other one of the structure. */
+static void check_layout_text(const place *p, const char *structure) {
+    static char text[8000];
+    char line[80];
+    size_t n = strlen(structure), fields = 0, told = 0;
+    CHECK(attn_layout(text, sizeof text) == strlen(text));
+    snprintf(line, sizeof line, "\n%s ", structure);
+    const char *from = strstr(text, line);
+    if (!CHECKF(from != 0, "no %s in the layout", structure)) return;
+    from = strchr(from + 1, '\n');
+    const char *end = from;
+    for (; !strncmp(end, "\n    ", 5); end = strchr(end + 1, '\n')) told++;
+    for (; p->name; p++) {
+        if (strncmp(p->name, structure, n) || p->name[n] != '.') continue;
+        fields++;
+        snprintf(line, sizeof line, "\n    %s %lu ", p->name + n + 1, (unsigned long)p->want);
+        const char *at = strstr(from, line);
+        CHECKF(at && at < end, "%s%s", p->name, line);
+    }
+    CHECKF(fields == told, "%s: %lu fields, %lu in the text", structure, (unsigned long)fields, (unsigned long)told);
+}
+
 static void test_layout(void) {
 #define AT(type, field, want) \
     { #type "." #field, offsetof(type, field), want }
-    static const place desc[] = {AT(attn_desc, q, 0),
-                                 AT(attn_desc, k, 80),
-                                 AT(attn_desc, v, 160),
-                                 AT(attn_desc, out, 240),
-                                 AT(attn_desc, lse, 320),
-                                 AT(attn_desc, weights, 400),
-                                 AT(attn_desc, scores, 480),
-                                 AT(attn_desc, scores_softcap, 560),
-                                 AT(attn_desc, scores_masked, 640),
-                                 AT(attn_desc, score, 720),
-                                 AT(attn_desc, scale_set, 724),
-                                 AT(attn_desc, scale, 728),
-                                 AT(attn_desc, sigma, 732),
-                                 AT(attn_desc, sigma_per_head, 736),
-                                 AT(attn_desc, bilinear, 816),
-                                 AT(attn_desc, w_q, 896),
-                                 AT(attn_desc, w_k, 976),
-                                 AT(attn_desc, w_v, 1056),
-                                 AT(attn_desc, hidden_bias, 1136),
-                                 AT(attn_desc, given_scores, 1216),
-                                 AT(attn_desc, softcap, 1296),
-                                 AT(attn_desc, bias, 1304),
-                                 AT(attn_desc, alibi, 1384),
-                                 AT(attn_desc, sink, 1464),
-                                 AT(attn_desc, mask, 1544),
-                                 AT(attn_desc, key_lengths, 1624),
-                                 AT(attn_desc, query_lengths, 1704),
-                                 AT(attn_desc, causal, 1784),
-                                 AT(attn_desc, align, 1788),
-                                 AT(attn_desc, positions, 1792),
-                                 AT(attn_desc, window, 1872),
-                                 AT(attn_desc, empty, 1876),
-                                 AT(attn_desc, window_left, 1880),
-                                 AT(attn_desc, window_right, 1888),
-                                 AT(attn_desc, dropout, 1896),
-                                 AT(attn_desc, weights_after_dropout, 1900),
-                                 AT(attn_desc, seed, 1904),
-                                 AT(attn_desc, dropout_origin, 1912),
-                                 AT(attn_desc, isa, 1944),
-                                 AT(attn_desc, reserved, 1948),
-                                 AT(attn_desc, workspace, 1952),
-                                 AT(attn_desc, workspace_bytes, 1960),
-                                 AT(attn_desc, allocator, 1968),
-                                 AT(attn_desc, parallel, 1992),
-                                 AT(attn_desc, stats, 2016),
-                                 AT(attn_desc, stream, 2096),
-                                 {"sizeof attn_desc", sizeof(attn_desc), 2104},
+    static const place desc[] = {AT(attn_desc, struct_bytes, 0),
+                                 AT(attn_desc, q, 8),
+                                 AT(attn_desc, k, 88),
+                                 AT(attn_desc, v, 168),
+                                 AT(attn_desc, out, 248),
+                                 AT(attn_desc, lse, 328),
+                                 AT(attn_desc, weights, 408),
+                                 AT(attn_desc, scores, 488),
+                                 AT(attn_desc, scores_softcap, 568),
+                                 AT(attn_desc, scores_masked, 648),
+                                 AT(attn_desc, score, 728),
+                                 AT(attn_desc, scale_set, 732),
+                                 AT(attn_desc, scale, 736),
+                                 AT(attn_desc, sigma, 740),
+                                 AT(attn_desc, sigma_per_head, 744),
+                                 AT(attn_desc, bilinear, 824),
+                                 AT(attn_desc, w_q, 904),
+                                 AT(attn_desc, w_k, 984),
+                                 AT(attn_desc, w_v, 1064),
+                                 AT(attn_desc, hidden_bias, 1144),
+                                 AT(attn_desc, given_scores, 1224),
+                                 AT(attn_desc, softcap, 1304),
+                                 AT(attn_desc, bias, 1312),
+                                 AT(attn_desc, alibi, 1392),
+                                 AT(attn_desc, sink, 1472),
+                                 AT(attn_desc, mask, 1552),
+                                 AT(attn_desc, key_lengths, 1632),
+                                 AT(attn_desc, query_lengths, 1712),
+                                 AT(attn_desc, causal, 1792),
+                                 AT(attn_desc, align, 1796),
+                                 AT(attn_desc, positions, 1800),
+                                 AT(attn_desc, window, 1880),
+                                 AT(attn_desc, empty, 1884),
+                                 AT(attn_desc, window_left, 1888),
+                                 AT(attn_desc, window_right, 1896),
+                                 AT(attn_desc, dropout, 1904),
+                                 AT(attn_desc, weights_after_dropout, 1908),
+                                 AT(attn_desc, seed, 1912),
+                                 AT(attn_desc, dropout_origin, 1920),
+                                 AT(attn_desc, isa, 1952),
+                                 AT(attn_desc, reserved, 1956),
+                                 AT(attn_desc, workspace, 1960),
+                                 AT(attn_desc, workspace_bytes, 1968),
+                                 AT(attn_desc, allocator, 1976),
+                                 AT(attn_desc, parallel, 2000),
+                                 AT(attn_desc, stats, 2024),
+                                 AT(attn_desc, stream, 2104),
+                                 {"sizeof attn_desc", sizeof(attn_desc), 2112},
                                  {0, 0, 0}};
     static const place others[] = {AT(attn_view, data, 0),
                                    AT(attn_view, size, 8),
@@ -1676,7 +1817,8 @@ static void test_layout(void) {
                                    AT(attn_error, want, 32),
                                    AT(attn_error, has_numbers, 40),
                                    AT(attn_error, cuda, 44),
-                                   {"sizeof attn_error", sizeof(attn_error), 48},
+                                   AT(attn_error, reserved, 48),
+                                   {"sizeof attn_error", sizeof(attn_error), 80},
                                    AT(attn_allocator, allocate, 0),
                                    AT(attn_allocator, release, 8),
                                    AT(attn_allocator, user, 16),
@@ -1690,59 +1832,62 @@ static void test_layout(void) {
                                    AT(attn_plan, tasks, 16),
                                    AT(attn_plan, internal, 144),
                                    {"sizeof attn_plan", sizeof(attn_plan), 4240},
-                                   AT(attn_mha_desc, query, 0),
-                                   AT(attn_mha_desc, key, 80),
-                                   AT(attn_mha_desc, value, 160),
-                                   AT(attn_mha_desc, w_query, 240),
-                                   AT(attn_mha_desc, w_key, 320),
-                                   AT(attn_mha_desc, w_value, 400),
-                                   AT(attn_mha_desc, w_result, 480),
-                                   AT(attn_mha_desc, b_query, 560),
-                                   AT(attn_mha_desc, b_key, 640),
-                                   AT(attn_mha_desc, b_value, 720),
-                                   AT(attn_mha_desc, b_result, 800),
-                                   AT(attn_mha_desc, out, 880),
-                                   AT(attn_mha_desc, heads, 960),
-                                   AT(attn_mha_desc, heads_kv, 968),
-                                   AT(attn_mha_desc, attention, 976),
-                                   {"sizeof attn_mha_desc", sizeof(attn_mha_desc), 984},
+                                   AT(attn_mha_desc, struct_bytes, 0),
+                                   AT(attn_mha_desc, query, 8),
+                                   AT(attn_mha_desc, key, 88),
+                                   AT(attn_mha_desc, value, 168),
+                                   AT(attn_mha_desc, w_query, 248),
+                                   AT(attn_mha_desc, w_key, 328),
+                                   AT(attn_mha_desc, w_value, 408),
+                                   AT(attn_mha_desc, w_result, 488),
+                                   AT(attn_mha_desc, b_query, 568),
+                                   AT(attn_mha_desc, b_key, 648),
+                                   AT(attn_mha_desc, b_value, 728),
+                                   AT(attn_mha_desc, b_result, 808),
+                                   AT(attn_mha_desc, out, 888),
+                                   AT(attn_mha_desc, heads, 968),
+                                   AT(attn_mha_desc, heads_kv, 976),
+                                   AT(attn_mha_desc, attention, 984),
+                                   {"sizeof attn_mha_desc", sizeof(attn_mha_desc), 992},
                                    {0, 0, 0}};
-    static const place gradients[] = {AT(attn_grad, d_out, 0),
-                                      AT(attn_grad, d_weights, 80),
-                                      AT(attn_grad, d_lse, 160),
-                                      AT(attn_grad, dq, 240),
-                                      AT(attn_grad, dk, 320),
-                                      AT(attn_grad, dv, 400),
-                                      AT(attn_grad, d_given_scores, 480),
-                                      AT(attn_grad, d_bias, 560),
-                                      AT(attn_grad, d_bilinear, 640),
-                                      AT(attn_grad, d_w_q, 720),
-                                      AT(attn_grad, d_w_k, 800),
-                                      AT(attn_grad, d_w_v, 880),
-                                      AT(attn_grad, d_hidden_bias, 960),
-                                      AT(attn_grad, d_sigma, 1040),
-                                      AT(attn_grad, d_scale, 1120),
-                                      AT(attn_grad, d_sink, 1200),
-                                      AT(attn_grad, d_alibi, 1280),
-                                      AT(attn_grad, accumulate, 1360),
-                                      AT(attn_grad, reserved, 1364),
-                                      {"sizeof attn_grad", sizeof(attn_grad), 1368},
-                                      AT(attn_mha_grad, d_out, 0),
-                                      AT(attn_mha_grad, dquery, 80),
-                                      AT(attn_mha_grad, dkey, 160),
-                                      AT(attn_mha_grad, dvalue, 240),
-                                      AT(attn_mha_grad, dw_query, 320),
-                                      AT(attn_mha_grad, dw_key, 400),
-                                      AT(attn_mha_grad, dw_value, 480),
-                                      AT(attn_mha_grad, dw_result, 560),
-                                      AT(attn_mha_grad, db_query, 640),
-                                      AT(attn_mha_grad, db_key, 720),
-                                      AT(attn_mha_grad, db_value, 800),
-                                      AT(attn_mha_grad, db_result, 880),
-                                      AT(attn_mha_grad, attention, 960),
-                                      AT(attn_mha_grad, accumulate, 968),
-                                      AT(attn_mha_grad, reserved, 972),
-                                      {"sizeof attn_mha_grad", sizeof(attn_mha_grad), 976},
+    static const place gradients[] = {AT(attn_grad, struct_bytes, 0),
+                                      AT(attn_grad, d_out, 8),
+                                      AT(attn_grad, d_weights, 88),
+                                      AT(attn_grad, d_lse, 168),
+                                      AT(attn_grad, dq, 248),
+                                      AT(attn_grad, dk, 328),
+                                      AT(attn_grad, dv, 408),
+                                      AT(attn_grad, d_given_scores, 488),
+                                      AT(attn_grad, d_bias, 568),
+                                      AT(attn_grad, d_bilinear, 648),
+                                      AT(attn_grad, d_w_q, 728),
+                                      AT(attn_grad, d_w_k, 808),
+                                      AT(attn_grad, d_w_v, 888),
+                                      AT(attn_grad, d_hidden_bias, 968),
+                                      AT(attn_grad, d_sigma, 1048),
+                                      AT(attn_grad, d_scale, 1128),
+                                      AT(attn_grad, d_sink, 1208),
+                                      AT(attn_grad, d_alibi, 1288),
+                                      AT(attn_grad, accumulate, 1368),
+                                      AT(attn_grad, reserved, 1372),
+                                      {"sizeof attn_grad", sizeof(attn_grad), 1376},
+                                      AT(attn_mha_grad, struct_bytes, 0),
+                                      AT(attn_mha_grad, d_out, 8),
+                                      AT(attn_mha_grad, dquery, 88),
+                                      AT(attn_mha_grad, dkey, 168),
+                                      AT(attn_mha_grad, dvalue, 248),
+                                      AT(attn_mha_grad, dw_query, 328),
+                                      AT(attn_mha_grad, dw_key, 408),
+                                      AT(attn_mha_grad, dw_value, 488),
+                                      AT(attn_mha_grad, dw_result, 568),
+                                      AT(attn_mha_grad, db_query, 648),
+                                      AT(attn_mha_grad, db_key, 728),
+                                      AT(attn_mha_grad, db_value, 808),
+                                      AT(attn_mha_grad, db_result, 888),
+                                      AT(attn_mha_grad, attention, 968),
+                                      AT(attn_mha_grad, accumulate, 976),
+                                      AT(attn_mha_grad, reserved, 980),
+                                      {"sizeof attn_mha_grad", sizeof(attn_mha_grad), 984},
                                       {0, 0, 0}};
 #undef AT
     CHECK(sizeof(attn_view) == sizeof(attn_out));
@@ -1753,6 +1898,77 @@ static void test_layout(void) {
     check_places(desc);
     check_places(others);
     check_places(gradients);
+    check_layout_text(desc, "attn_desc");
+    check_layout_text(others, "attn_error");
+    check_layout_text(others, "attn_mha_desc");
+    check_layout_text(gradients, "attn_grad");
+    check_layout_text(gradients, "attn_mha_grad");
+}
+
+static int broken_pipe(void *user, const char *bytes, size_t count) {
+    (void)bytes;
+    (void)count;
+    return --*(int *)user < 0;
+}
+
+/* struct_bytes: 0 or the size as it is, refused where no version had it; what is beyond must be 0. */
+static void test_struct_bytes(void) {
+    struct {
+        attn_desc d;
+        char beyond[64];
+    } more;
+    static const uint64_t fixed[] = {1, 8, (uint64_t)1 << 40, UINT64_MAX};
+    static const int near[] = {-8, 1, 4};
+#define WRONG(structure) (i < 4 ? fixed[i] : sizeof(structure) + (uint64_t)(int64_t)near[i - 4])
+    ACCEPTED(valid, d.struct_bytes = sizeof(attn_desc));
+    for (size_t i = 0; i < 7; i++) {
+        attn_desc options;
+        attn_error err;
+        attn_view x = floats(2, SQ, SQ, 0, 0);
+        attn_out o = attn_out_f32(m.weights, 2, SQ, SQ, 0, 0);
+        memset(&options, 0, sizeof options);
+        REFUSED(valid, ATTN_ERR_OPTION, "struct_bytes", d.struct_bytes = WRONG(attn_desc));
+        BACKWARD(valid, ATTN_ERR_OPTION, "struct_bytes", d.struct_bytes = WRONG(attn_desc));
+        BACKWARD(valid, ATTN_ERR_OPTION, "struct_bytes", g.struct_bytes = WRONG(attn_grad));
+        options.struct_bytes = WRONG(attn_desc); /* nested and as options */
+        MHA(ATTN_ERR_OPTION, "struct_bytes", (void)0);
+        FAILS(attn_softmax(x, o, &options, &err), ATTN_ERR_OPTION, "struct_bytes");
+        FAILS(attn_softmax_backward(x, x, o, &options, &err), ATTN_ERR_OPTION, "struct_bytes");
+        FAILS(attn_scores(x, x, o, &options, &err), ATTN_ERR_OPTION, "struct_bytes");
+        FAILS(attn_bmm(x, x, o, &options, &err), ATTN_ERR_OPTION, "struct_bytes");
+        FAILS(attn_mask(attn_out_u8((uint8_t *)m.raw, 4, 1, 1, SQ, SK), &options, &err), ATTN_ERR_OPTION,
+              "struct_bytes");
+        options.struct_bytes = 0;
+        MHA(ATTN_ERR_OPTION, "struct_bytes", h.struct_bytes = WRONG(attn_mha_desc));
+        attn_mha_desc h = heads(&options);
+        attn_mha_grad g = head_grads(&h);
+        attn_grad own;
+        memset(&own, 0, sizeof own);
+        g.struct_bytes = WRONG(attn_mha_grad);
+        FAILS(attn_mha_backward(&h, &g, &err), ATTN_ERR_OPTION, "struct_bytes");
+        g.struct_bytes = 0;
+        g.attention = &own;
+        own.struct_bytes = WRONG(attn_grad);
+        FAILS(attn_mha_backward(&h, &g, &err), ATTN_ERR_OPTION, "struct_bytes");
+        attn_heatmap map;
+        int calls = 1000000;
+        attn_writer writer = {broken_pipe, &calls};
+        memset(&map, 0, sizeof map);
+        map.values = attn_view_f32(m.scores, 2, 2, 2, 0, 0);
+        map.struct_bytes = WRONG(attn_heatmap);
+        FAILS(attn_heatmap_svg(&map, writer, &err), ATTN_ERR_OPTION, "struct_bytes");
+        CHECK(calls == 1000000);
+    }
+    memset(&more, 0, sizeof more);
+    more.d = valid();
+    more.d.struct_bytes = sizeof more;
+    CHECK_STATUS(attn_forward(&more.d, 0), ATTN_OK);
+    for (size_t i = 0; i < sizeof more.beyond; i += sizeof more.beyond - 1) {
+        paint();
+        more.beyond[i] = 1;
+        refused(&more.d, ATTN_ERR_OPTION, "struct_bytes", __LINE__);
+        more.beyond[i] = 0;
+    }
 }
 
 /* The numbers of the enumerations are part of the interface: bindings write them down. */
@@ -1767,7 +1983,9 @@ static void test_numbers(void) {
     CHECK(ATTN_SCORE_ADDITIVE == 4 && ATTN_SCORE_GAUSSIAN == 5 && ATTN_SCORE_BOXCAR == 6 &&
           ATTN_SCORE_EPANECHNIKOV == 7);
     CHECK(ATTN_SCORE_TRIANGULAR == 8 && ATTN_SCORE_CONSTANT == 9 && ATTN_SCORE_GIVEN == 10 && ATTN_SCORE_COUNT == 11);
-    CHECK(ATTN_ALIGN_TOP_LEFT == 0 && ATTN_ALIGN_BOTTOM_RIGHT == 1 && ATTN_ALIGN_POSITIONS == 2);
+    CHECK(ATTN_ALIGN_UNSET == 0 && ATTN_ALIGN_BOTTOM_RIGHT == 1 && ATTN_ALIGN_POSITIONS == 2 &&
+          ATTN_ALIGN_TOP_LEFT == 3);
+    CHECK(ATTN_EXP == 0 && ATTN_LOG == 1 && ATTN_TANH == 2 && ATTN_FUNCTION_COUNT == 3);
     CHECK(ATTN_EMPTY_ZERO == 0 && ATTN_EMPTY_NAN == 1 && ATTN_EMPTY_UNIFORM == 2);
     CHECK(ATTN_ISA_AUTO == 0 && ATTN_ISA_SCALAR == 1 && ATTN_ISA_AVX2 == 2 && ATTN_ISA_AVX512 == 3);
     CHECK(ATTN_GRAD_Q == 1 && ATTN_GRAD_K == 2 && ATTN_GRAD_V == 4 && ATTN_GRAD_GIVEN_SCORES == 8);
@@ -1779,8 +1997,8 @@ static void test_numbers(void) {
 
 /* ---- texts */
 static void test_strings(void) {
-    attn_error ok = {ATTN_OK, "", "", 0, 0, 0, 0},
-               extreme = {ATTN_ERR_SIZE, "q.size[0]", "must equal", INT64_MIN, INT64_MAX, 1, 0};
+    attn_error ok = {ATTN_OK, "", "", 0, 0, 0, 0, {0}},
+               extreme = {ATTN_ERR_SIZE, "q.size[0]", "must equal", INT64_MIN, INT64_MAX, 1, 0, {0}};
     char text[100];
     for (int i = 0; i < ATTN_STATUS_COUNT; i++) {
         const char *s = attn_status_string((attn_status)i);
@@ -1852,12 +2070,6 @@ static void test_explain(void) {
     CHECKF(strstr(text, why) != 0, "\"%s\" does not contain \"%s\"", text, why);
 }
 
-static int broken_pipe(void *user, const char *bytes, size_t count) {
-    (void)bytes;
-    (void)count;
-    return --*(int *)user < 0;
-}
-
 /* A writer that fails at any of its calls. */
 static void test_write(void) {
     typedef attn_status (*drawer)(const attn_heatmap *, attn_writer, attn_error *);
@@ -1892,6 +2104,9 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.range", test_range},
                                   {"errors.long_lengths", test_long_lengths},
                                   {"errors.option", test_option},
+                                  {"errors.align", test_align},
+                                  {"errors.huge_views", test_huge_views},
+                                  {"errors.no_elements", test_no_elements},
                                   {"errors.isa", test_missing_isa},
                                   {"errors.overflow", test_overflow},
                                   {"errors.most_elements", test_most_elements},
@@ -1914,6 +2129,7 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.backward_pieces", test_backward_pieces},
                                   {"errors.backward_heads", test_backward_heads},
                                   {"errors.layout", test_layout},
+                                  {"errors.struct_bytes", test_struct_bytes},
                                   {"errors.numbers", test_numbers},
                                   {"errors.strings", test_strings},
                                   {"errors.explain", test_explain},

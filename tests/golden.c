@@ -359,6 +359,7 @@ static void make_masks(problem *p) {
     else if (pick(HAS_LENGTHS_PER_QUERY, 4)) d->key_lengths = integers(one_in(2), 2, p->b, p->sq, 0, p->sk);
     if (pick(HAS_QUERY_LENGTHS, 5)) d->query_lengths = integers(one_in(2), 1, p->b, 0, 0, p->sq);
     if (pick(HAS_CAUSAL, 3)) d->causal = 1;
+    d->align = ATTN_ALIGN_TOP_LEFT;
     if (pick(HAS_BOTTOM_RIGHT, 3)) d->align = ATTN_ALIGN_BOTTOM_RIGHT;
     else if (pick(HAS_POSITIONS, 4)) {
         d->align = ATTN_ALIGN_POSITIONS;
@@ -397,7 +398,7 @@ static void make_problem(problem *p, int n) {
         o->rank = r == 1 ? 3 : 4;
         o->size[0] = p->b, o->size[1] = p->h, o->size[2] = p->sq;
         o->size[3] = r == 0 ? p->dv : p->sk;
-        if (r > 2 && (n + r) % 3) o->rank = 0; /* the results on the way: in some calls */
+        if (r > 2 && (n + r) % 3) o->rank = 0, o->data = NULL; /* the results on the way: in some calls */
     }
 }
 
@@ -545,8 +546,9 @@ static void run_results(const attn_desc *d, const way *w) {
         one = *d;
         if (result(&one, r)->rank == 0) continue;
         for (s = 0; s < RESULTS; s++)
-            if (s != r) result(&one, s)->rank = 0;
-        if (r > 0) one.v.rank = 0;
+            if (s != r) result(&one, s)->rank = 0, result(&one, s)->data = NULL;
+        if (r > 0) one.v.rank = 0, one.v.data = NULL;
+        if (!one.weights.rank) one.weights_after_dropout = 0;
         run(&one, w);
     }
 }
@@ -700,7 +702,7 @@ static void run_gradients(const attn_desc *d, const attn_grad *g, const way *w) 
         one = *g;
         if (gradient(&one, i)->rank == 0) continue;
         for (j = 0; j < GRADIENTS; j++)
-            if (j != i) gradient(&one, j)->rank = 0;
+            if (j != i) gradient(&one, j)->rank = 0, gradient(&one, j)->data = NULL;
         run_backward(d, &one, w);
     }
 }
@@ -763,14 +765,17 @@ static uint64_t attention_gradients(int n, const way *w) {
         attn_view v = attn_view_of(*gradient(&g, i));
         if (v.rank) *gradient(&g, i) = writable(lay_out(&v, w->layout, 1));
     }
-    for (i = 1; i < RESULTS; i++) result(&d, i)->rank = 0;
+    for (i = 1; i < RESULTS; i++) result(&d, i)->rank = 0, result(&d, i)->data = NULL;
     stats = dense(ATTN_F32, 4, d.out.size);
     d.out = writable(lay_out(&stats, w->layout, 1));
     size[0] = p.b, size[1] = p.h, size[2] = p.sq, size[3] = 2;
     stats = dense(ATTN_F32, 4, size);
     d.stats = writable(lay_out(&stats, w->layout, 1));
     d.isa = w->isa;
+    const int32_t after = d.weights_after_dropout;
+    d.weights_after_dropout = 0; /* there are no weights */
     if (attn_forward(&d, &error) != ATTN_OK) stop("attn_forward:", &error);
+    d.weights_after_dropout = after;
     d.parallel.workers = w->workers;
     if (n % 2) memset(&d.stats, 0, sizeof d.stats); /* computed again */
     if (w->cut == CUT_WHOLE) run_gradients(&d, &g, w);

@@ -1042,6 +1042,7 @@ static void masks(void) {
         d.window = test_int(0, 1);
         d.window_left = test_int(-1, 3);
         d.window_right = test_int(-1, 3);
+        if (!d.window) d.window_left = d.window_right = 0;
         for (int i = 0; i < MOST * MOST; i++) mask[i] = (uint8_t)test_int(0, 2);
         for (int i = 0; i < MOST; i++) bias[i] = test_int(0, 2) ? 1.0f : -INFINITY;
         for (int i = 0; i < 2; i++) {
@@ -1051,7 +1052,7 @@ static void masks(void) {
         if (test_int(0, 1)) d.mask = attn_view_u8(mask, 2, q, k, 0, 0);
         if (test_int(0, 1)) d.bias = attn_view_f32(bias, 1, k, 0, 0, 0);
         if (test_int(0, 1)) d.key_lengths = attn_view_i32(lengths, 1, b, 0, 0, 0);
-        d.align = test_int(0, 2);
+        d.align = test_int(1, 3);
         if (d.align == ATTN_ALIGN_POSITIONS) d.positions = attn_view_i32(positions, 1, b, 0, 0, 0);
         CHECK_STATUS(attn_mask(attn_out_u8(out, 4, b, h, q, k), &d, NULL), ATTN_OK);
         n = m;

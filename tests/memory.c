@@ -261,6 +261,7 @@ static void test_masks(void) { /* the same for what masks and biases read */
         d.window = i % 4 == 0;
         d.window_left = test_int(-1, 9);
         d.window_right = test_int(-1, 9);
+        if (!d.window) d.window_left = d.window_right = 0;
         d.dropout = i % 5 ? 0 : 0.5f;
         ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
         run_in_exact_workspace(&d, "masks between guard pages");
@@ -491,6 +492,7 @@ static size_t backward_bytes(int32_t score, const int64_t n[AXES], attn_isa isa,
     if (stats) d.stats = attn_out_bhsd(0, n[BATCH], h, n[QUERIES], 2);
     d.bias = attn_view_f32(0, 2, n[QUERIES], n[KEYS], 0, 0);
     d.alibi = d.sink = attn_view_f32(0, 1, h, 0, 0, 0);
+    d.align = ATTN_ALIGN_BOTTOM_RIGHT;
     memset(&g, 0, sizeof g);
     if (from & FROM_OUT) g.d_out = attn_view_bhsd(0, n[BATCH], h, n[QUERIES], n[SIZE_V]);
     if (from & FROM_WEIGHTS) g.d_weights = attn_view_bhsd(0, n[BATCH], h, n[QUERIES], n[KEYS]);
@@ -650,6 +652,7 @@ static void test_no_allocation(void) {
     o.allocator.user = &h;
     o.dropout = 0.5f;
     o.causal = 1;
+    o.align = ATTN_ALIGN_TOP_LEFT;
     CHECK_STATUS(attn_mask(attn_out_u8(bytes, 4, 2, 2, 3, 5), &o, 0), ATTN_OK);
     CHECK_STATUS(attn_dropout_mask(attn_out_u8(bytes, 4, 2, 2, 3, 5), &o, 0), ATTN_OK);
     CHECK_STATUS(attn_merge(x, lse, x, lse, give(4, 2, 2, 3, 5), give(3, 2, 2, 3, 0), 0), ATTN_OK);

@@ -451,7 +451,7 @@ static void check_heads(block *b, unsigned set, unsigned accumulate, int inside,
         c.g.d_weights = make_filled(LAYOUT_MIXED, 1, 4, b->batch, b->m.heads, b->queries, b->keys);
         c.g.d_lse = make_filled(LAYOUT_PACKED, 1, 3, b->batch, b->m.heads, b->queries, 0);
         ask_grads(&c, ~7u, accumulate ? ATTN_GRAD_BIAS | ATTN_GRAD_SINK : 0, how);
-        c.g.dq.rank = c.g.dk.rank = c.g.dv.rank = 0;
+        memset(&c.g.dq, 0, sizeof c.g.dq), memset(&c.g.dk, 0, sizeof c.g.dk), memset(&c.g.dv, 0, sizeof c.g.dv);
         g.attention = &c.g;
     }
     first_inside = c;

@@ -121,13 +121,14 @@ static attn_desc random_mask(const int64_t n[4]) {
     attn_desc o = no_options();
     if (test_int(0, 1)) o.key_lengths = make_ints(ATTN_I32, test_int(1, 2), n[0], n[2], 0, 0, 0, (int)n[3]);
     if (test_int(0, 2) == 0) o.query_lengths = make_ints(ATTN_I64, 1, n[0], 0, 0, 0, 0, (int)n[2]);
-    o.align = test_int(0, 2);
+    o.align = test_int(1, 3);
     if (o.align == ATTN_ALIGN_POSITIONS)
         o.positions = make_ints(ATTN_I32, test_int(1, 2), n[0], n[2], 0, 0, -4, (int)n[3] + 4);
     o.causal = test_int(0, 1);
     o.window = test_int(0, 1);
     o.window_left = test_int(-1, 4);
     o.window_right = test_int(-1, 4);
+    if (!o.window) o.window_left = o.window_right = 0;
     if (test_int(0, 1))
         o.mask = make_ints(ATTN_U8, 4, test_int(0, 1) ? n[0] : 1, test_int(0, 1) ? n[1] : 1, n[2], n[3], 0, 2);
     if (test_int(0, 2) == 0) {

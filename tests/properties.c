@@ -140,7 +140,7 @@ static void decode_case(int32_t score, int64_t length, int64_t block_size) {
     if (score != ATTN_SCORE_GIVEN) set_score(&d, score, 5);
     d.causal = 1;
     d.window = score % 2;
-    d.window_left = 140;
+    d.window_left = d.window ? 140 : 0;
     d.alibi = make_filled(LAYOUT_PACKED, 0.1, 1, 4, 0, 0, 0);
     d.sink = make_filled(LAYOUT_PACKED, 1, 1, 4, 0, 0, 0);
     d.bias = make_filled(LAYOUT_PACKED, 1, 2, length, length, 0, 0);

@@ -156,6 +156,7 @@ static void test_options(void) {
         o = no_options();
         o.scale = 0.25f;
         o.window = 1;
+        o.align = ATTN_ALIGN_TOP_LEFT;
         o.window_left = 1;
         o.window_right = 2;
         CHECK_STATUS(attn_softmax(x, out, &o, 0), ATTN_OK);
@@ -355,7 +356,7 @@ static void test_gradient(void) {
         if (test_int(0, 3) == 0) o.sink = make_filled(LAYOUT_PACKED, 1, 1, heads, 0, 0, 0);
         if (test_int(0, 3) == 0) o.alibi = make_filled(LAYOUT_PACKED, 0.2, 1, heads, 0, 0, 0);
         o.causal = test_int(0, 3) == 0;
-        o.align = test_int(0, 1);
+        o.align = test_int(0, 1) ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
         o.scale = test_int(0, 1) ? 0.7f : 0;
         o.softcap = test_int(0, 3) ? 0 : 2;
         o.empty = test_int(0, ATTN_EMPTY_COUNT - 1);

@@ -248,6 +248,7 @@ static void excluded_by_row(void) {
         d.window = variant % 3 == 1;
         d.window_left = test_int(0, 9);
         d.window_right = test_int(0, 9);
+        if (!d.window) d.window_left = d.window_right = 0;
         if (variant % 3 == 2) d.key_lengths = make_ints(ATTN_I32, 2, 1, 33, 0, 0, 0, 70);
         d.align = ATTN_ALIGN_BOTTOM_RIGHT;
         for (int n = 0; n < test_isa_count(); n++) {
@@ -279,7 +280,7 @@ static void unmapped_case(int32_t score, int variant) {
     attn_desc d = make_desc(1, 1, 1, sq, 1, D, DV);
     set_score(&d, score, 4);
     if (variant == 0) d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)end, (int)end);
-    if (variant == 1) d.causal = 1, end = sq;
+    if (variant == 1) d.causal = 1, d.align = ATTN_ALIGN_TOP_LEFT, end = sq;
     if (variant == 2) { /* positions 1000.., window: keys 1000-left .. 1000+sq-1+right */
         d.window = 1;
         d.window_left = test_int(0, 200);
@@ -341,7 +342,7 @@ static void window_edges(void) {
         d.window_left = n % 5 == 4 ? ATTN_UNBOUNDED : n % 40;
         d.window_right = n % 7 == 6 ? ATTN_UNBOUNDED : n / 3;
         d.causal = n % 11 == 0;
-        d.align = n % 3;
+        d.align = n % 3 ? n % 3 : ATTN_ALIGN_TOP_LEFT;
         if (d.align == ATTN_ALIGN_POSITIONS) d.positions = make_ints(ATTN_I32, 1, 1, 0, 0, 0, n - 40, n - 40);
         ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS | RESULT_MASKED, LAYOUT_PACKED);
         check_everywhere(&d, "window");
@@ -351,7 +352,7 @@ static void window_edges(void) {
 
 /* Positions and windows at the ends of 64 bits: nothing wraps. */
 static void far_positions(void) {
-    static const int64_t positions[] = {INT64_MAX, INT64_MIN, INT64_MAX - 5, INT64_MIN + 5, (int64_t)1 << 40, 0},
+    static const int64_t far = (int64_t)1 << 62, positions[] = {far, -far, far - 5, -far + 5, (int64_t)1 << 40, 0},
                          sides[] = {0, 5, INT64_MAX, ATTN_UNBOUNDED};
     for (int n = 0; n < 6 * 4 * 4 * 2; n++) {
         int64_t p = positions[n % 6], left = sides[n / 6 % 4], right = sides[n / 24 % 4];

@@ -66,7 +66,7 @@ static attn_desc some_call(int32_t score) {
     set_score(&d, score, test_int(1, 12));
     ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
     d.causal = test_int(0, 1);
-    d.align = test_int(0, 1);
+    d.align = test_int(0, 1) ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
     d.dropout = test_int(0, 1) ? 0.3f : 0;
     d.seed = test_bits();
     return d;
@@ -231,6 +231,7 @@ static void test_pieces(void) {
     attn_out softmax[2], scores[2], product[2];
     memset(&o, 0, sizeof o);
     o.causal = 1;
+    o.align = ATTN_ALIGN_TOP_LEFT;
     for (int parallel = 0; parallel < 2; parallel++) {
         if (parallel) o.parallel = parallel_of(&p, 3);
         softmax[parallel] = make_out(LAYOUT_PACKED, 4, 3, 2, 40, 70);
@@ -319,8 +320,8 @@ static void test_long_rows(void) {
         d.causal = n & 1;
         d.align = n & 1 ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
         d.window = n % 4 == 1;
-        d.window_left = 3000;
-        d.window_right = ATTN_UNBOUNDED;
+        d.window_left = d.window ? 3000 : 0;
+        d.window_right = d.window ? ATTN_UNBOUNDED : 0;
         d.dropout = n % 4 == 2 ? 0.3f : 0;
         d.bias = n % 4 == 3 ? make_filled(LAYOUT_PACKED, 1, 2, ROWS, KEYS, 0, 0) : d.bias;
         if (n >= 6) d.key_lengths = one_int(KEYS - 300); /* what lies behind is not read */
@@ -353,7 +354,7 @@ static call some_gradients(int32_t score, int shape) {
     attn_desc d = make_desc(batch, heads, shape == FEW_HEADS ? heads : heads / 2, queries, keys, size, size_v);
     set_score(&d, score, test_int(1, 12));
     d.causal = test_int(0, 1);
-    d.align = test_int(0, 1);
+    d.align = test_int(0, 1) ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
     d.dropout = test_int(0, 1) ? 0.3f : 0;
     d.seed = test_bits();
     d.empty = shape == MANY_HEADS ? ATTN_EMPTY_ZERO : ATTN_EMPTY_UNIFORM;
@@ -478,6 +479,7 @@ static void test_backward_pieces(void) { /* the pieces and a block of heads on t
     m.attention = &o;
     g.d_out = make_filled(LAYOUT_PACKED, 1, 3, 2, 50, 30, 0);
     o.causal = 1;
+    o.align = ATTN_ALIGN_TOP_LEFT;
     for (int parallel = 0; parallel < 2; parallel++) {
         if (parallel) o.parallel = parallel_of(&p, 3);
         dx[parallel] = make_out(LAYOUT_PACKED, 4, 3, 2, 40, 70);

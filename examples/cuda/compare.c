@@ -8,8 +8,7 @@ enum { B = 2, H = 8, HKV = 2, SQ = 200, SK = 333, D = 64, PAIRS = B * H * SQ * S
 static size_t q_bytes = sizeof(float) * B * H * SQ * D, k_bytes = sizeof(float) * B * HKV * SK * D;
 
 static attn_desc describe(const float *q, const float *k, const float *v, float *out, float *weights, float *w_v) {
-    attn_desc d;
-    memset(&d, 0, sizeof d);
+    attn_desc d = {0};
     d.q = attn_view_bhsd(q, B, H, SQ, D);
     d.k = attn_view_bhsd(k, B, HKV, SK, D);
     d.v = attn_view_bhsd(v, B, HKV, SK, D);

@@ -11,12 +11,11 @@ int main(void) {
     float *q_there = (float *)on_device(q, sizeof q), *k_there = (float *)on_device(k, sizeof k);
     float *v_there = (float *)on_device(v, sizeof v);
     float *out_there = (float *)on_device(NULL, sizeof out), *weights_there = (float *)on_device(NULL, sizeof weights);
-    attn_desc d;
+    attn_desc d = {0};
     attn_error err;
     char text[300];
     int i, ok = 1;
 
-    memset(&d, 0, sizeof d);
     d.q = attn_view_bhsd(q_there, 1, 1, 2, 3); /* batch, heads, rows, numbers in a row */
     d.k = attn_view_bhsd(k_there, 1, 1, 4, 3);
     d.v = attn_view_bhsd(v_there, 1, 1, 4, 2);

@@ -46,8 +46,8 @@ static double loss_of(const float *d_out, cudaStream_t stream) {
 
 int main() {
     const int threads = 256, blocks = (COUNT + threads - 1) / threads;
-    attn_desc d;
-    attn_grad g;
+    attn_desc d = {};
+    attn_grad g = {};
     attn_error err;
     cudaStream_t stream;
     cudaGraph_t graph;
@@ -62,7 +62,6 @@ int main() {
     float *d_out = (float *)on_device(NULL, COUNT * sizeof *d_out),
           *stats = (float *)on_device(NULL, H * S * 2 * sizeof *stats);
 
-    memset(&d, 0, sizeof d);
     d.stream = stream;
     d.causal = 1;
     learned hidden[3] = {make_learned(1), make_learned(1), make_learned(1)}, l[3];
@@ -78,7 +77,6 @@ int main() {
     d.v = attn_view_bhsd(l[2].x, 1, H, S, D);
     d.out = attn_out_bhsd(out, 1, H, S, D);
     d.stats = attn_out_f32(stats, 4, 1, H, S, 2);
-    memset(&g, 0, sizeof g);
     g.d_out = attn_view_bhsd(d_out, 1, H, S, D);
     g.dq = attn_out_bhsd(l[0].gradient, 1, H, S, D);
     g.dk = attn_out_bhsd(l[1].gradient, 1, H, S, D);

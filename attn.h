@@ -384,7 +384,7 @@ typedef struct attn_desc {
 } attn_desc;
 
 /* ---- gradients, described (ATTN_NO_BACKWARD leaves them out; attn_backward below says what they are) */
-#if !defined(ATTN_NO_BACKWARD) || defined(ATTN__CUDA_SEAM)
+#if !defined(ATTN_NO_BACKWARD) || defined(ATTN_CUDA) || defined(ATTN__CUDA_SEAM)
 typedef enum attn_grad_bit {    /* for `accumulate`: one bit per gradient, in the order of attn_grad */
     ATTN_GRAD_Q = 1 << 0, ATTN_GRAD_K = 1 << 1, ATTN_GRAD_V = 1 << 2, ATTN_GRAD_GIVEN_SCORES = 1 << 3,
     ATTN_GRAD_BIAS = 1 << 4, ATTN_GRAD_BILINEAR = 1 << 5, ATTN_GRAD_W_Q = 1 << 6, ATTN_GRAD_W_K = 1 << 7,
@@ -666,10 +666,10 @@ int64_t attn__cuda_bytes(const struct attn__call *c);                   /* of wo
 attn_status attn__cuda_run(const struct attn__call *c, void *workspace, void *stream, attn_error *err);
 attn_status attn__cuda_matmul(const struct attn__matmul *m, void *stream, attn_error *err);
 attn_status attn__cuda_add(const struct attn__array *bias, const struct attn__matmul *m, void *stream, attn_error *err);
-attn_status attn__cuda_mask(const struct attn__call *c, const struct attn__array *mask, const int64_t *size, int dropout,
-                            void *stream, attn_error *err);
+attn_status attn__cuda_mask(const struct attn__call *c, const struct attn__array *mask, const int64_t *size,
+                            int dropout, void *stream, attn_error *err);
 attn_status attn__cuda_merge(const struct attn__array *a, const int64_t *size, void *stream, attn_error *err);
-const char *attn__cuda_stage(const struct attn__call *c, int n, const char **why);      /* n = 0: the strongest */
+const char *attn__cuda_stage(const struct attn__call *c, int n, const char **why);      /* 0: that runs */
 void   *attn__cuda_allocate(const attn_desc *d, size_t bytes);
 void    attn__cuda_release(void *block, void *stream);
 #endif
@@ -3116,7 +3116,7 @@ static const attn__field attn__fields[ATTN__F_COUNT] = {
     ATTN__VIEW_LIST(ATTN__X)
 #undef ATTN__X
 };
-#ifndef ATTN_NO_BACKWARD
+#if !defined(ATTN_NO_BACKWARD) || defined(ATTN_CUDA)
 static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
 #define ATTN__X(f, shape, axes, flags, owner) ATTN__ROW(attn_grad, f, shape, axes, FLOATS, flags, owner),
     ATTN__GRAD_LIST(ATTN__X)
@@ -3294,18 +3294,19 @@ enum {
     ATTN__WITH_DATA = 1,
     ATTN__NO_RESULT_NEEDED = 2,
 #ifdef ATTN_CUDA
-    ATTN__ON_DEVICE = 4,
-    ATTN__ANYWHERE = 8,     /* there is no array yet that would tell */
-    ATTN__AS_TASKS = 16     /* what may lie on the host is used there */
+    ATTN__ON_DEVICE = 4, ATTN__ON_HOST = 8,         /* neither: there is no array yet that would tell */
+    ATTN__AS_TASKS = 16                             /* what may lie on the host is used there */
 #else
-    ATTN__ON_DEVICE = 0, ATTN__ANYWHERE = 0, ATTN__AS_TASKS = 0
+    ATTN__ON_DEVICE = 0, ATTN__ON_HOST = 0, ATTN__AS_TASKS = 0
 #endif
 };
 #ifdef ATTN_CUDA
-#define ATTN__HALF(v, flags) ((flags) & (ATTN__ON_DEVICE | ATTN__ANYWHERE) && \
-                              ((v)->type == ATTN_F16 || (v)->type == ATTN_BF16))
+#define ATTN__CUDA_ONLY(...) __VA_ARGS__
+#define ATTN__MAY_BE_ON_DEVICE(flags) \
+    ((flags) & ATTN__ON_DEVICE || !((flags) & (ATTN__ON_HOST | ATTN__WITH_DATA)))
 #else
-#define ATTN__HALF(v, flags) 0
+#define ATTN__CUDA_ONLY(...)
+#define ATTN__MAY_BE_ON_DEVICE(flags) 0
 #endif
 
 /* One view on its own: rank, type, sizes, extent. axis: as attn__axes_of; span: what it reaches. */
@@ -3320,7 +3321,8 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
     if (v->rank != axes || axes < 1)
         return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank,
                            axes > 0 ? axes : 1);
-    if (f->takes <= ATTN__SINGLES && !(f->takes == ATTN__FLOATS && ATTN__HALF(v, flags))) {
+    if (f->takes <= ATTN__SINGLES && !(f->takes == ATTN__FLOATS && ATTN__MAY_BE_ON_DEVICE(flags) &&
+                                         (v->type == ATTN_F16 || v->type == ATTN_BF16))) {
         ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE),
                    "must be ATTN_F32: other float types are not in this version");
         ATTN__RULE(v->type == ATTN_F32, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE), "must be ATTN_F32");
@@ -3687,72 +3689,41 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
 #endif
 
 #ifdef ATTN_CUDA
-/* ---- where a call runs: where its arrays lie */
-typedef struct attn__place { int where, seen; } attn__place;
-
-static attn_status attn__see(attn__place *at, const attn_view *v, const char *field, attn_error *err)
+/* ---- where a call runs: where its arrays lie. where: 0 before the first one, then where all so far can be used. */
+static attn_status attn__see(int *where, const void *data, const char *field, attn_error *err)
 {
-    int here;
-    if (v->rank < 1 || v->rank > 4 || !v->data || !attn__elements(v)) return ATTN_OK;
-    here = attn__cuda_place(v->data, err);
+    const int here = attn__cuda_place(data, err);
     if (!here) return ATTN_ERR_CUDA;
-    ATTN__RULE(at->where & here, ATTN_ERR_PLACE, field, at->where & ATTN__PLACE_HOST ?
-               "must lie on the host, where the arrays before it lie" :
-               "must lie on the device, where the arrays before it lie");
-    at->where &= here;
-    at->seen = 1;
+    ATTN__RULE(!*where || *where & here, ATTN_ERR_PLACE, field, *where & ATTN__PLACE_HOST ?
+               "must lie on the host, where the call runs" : "must lie on the device, where the call runs");
+    *where = *where ? *where & here : here;
     return ATTN_OK;
 }
-static attn_status attn__see_fields(attn__place *at, const void *structure, const attn__field *fields, int count,
+static attn_status attn__see_fields(int *where, const void *structure, const attn__field *fields, int count,
                                     attn_error *err)
 {
     int i;
-    for (i = 0; i < count; i++) {
+    for (i = 0; structure && i < count; i++) {
         const attn_view v = attn__view_in(structure, &fields[i]);
-        ATTN__TRY(attn__see(at, &v, attn__name_of(&fields[i], ATTN__T_VIEW), err));
+        if (v.rank < 1 || v.rank > 4 || !v.data || !attn__elements(&v)) continue;
+        ATTN__TRY(attn__see(where, v.data, attn__name_of(&fields[i], ATTN__T_VIEW), err));
     }
     return ATTN_OK;
 }
-static attn_status attn__see_workspace(attn__place *at, const attn_desc *d, attn_error *err)
+/* By one or two structures (NULL: none) and the workspace of options; flags may say where the call runs already. Where
+   there is no array, a call runs on the host, but its sizes are asked for either place. */
+static attn_status attn__find_place(const void *a, const attn__field *of_a, int count_a, const void *b,
+                                    const attn__field *of_b, int count_b, const attn_desc *options, int *flags,
+                                    attn_error *err)
 {
-    attn_view v;
-    v.data = d->workspace;
-    v.rank = 1;
-    v.size[0] = at->seen;
-    return attn__see(at, &v, "workspace", err);
-}
-/* As the flags of a check. Nothing seen: a call would run on the host; its sizes are asked for either place. */
-static int attn__place_flags(const attn__place *at, int flags)
-{
-    if (flags & ATTN__AS_TASKS && at->where & ATTN__PLACE_HOST) return flags;
-    if (at->seen && at->where & ATTN__PLACE_DEVICE) return flags | ATTN__ON_DEVICE;
-    return at->seen || flags & ATTN__WITH_DATA ? flags : flags | ATTN__ANYWHERE;
-}
-static attn_status attn__find_place_of(const void *structure, const attn__field *fields, int count,
-                                       const attn_desc *options, int *flags, attn_error *err)
-{
-    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    if (!structure) return ATTN_OK;
-    ATTN__TRY(attn__see_fields(&at, structure, fields, count, err));
-    if (options) ATTN__TRY(attn__see_workspace(&at, options, err));
-    *flags = attn__place_flags(&at, *flags);
+    int where = *flags & ATTN__ON_DEVICE ? ATTN__PLACE_DEVICE : *flags & ATTN__ON_HOST ? ATTN__PLACE_HOST : 0;
+    ATTN__TRY(attn__see_fields(&where, a, of_a, count_a, err));
+    ATTN__TRY(attn__see_fields(&where, b, of_b, count_b, err));
+    if (where && options && options->workspace) ATTN__TRY(attn__see(&where, options->workspace, "workspace", err));
+    if (where & ATTN__PLACE_DEVICE && !(*flags & ATTN__AS_TASKS && where & ATTN__PLACE_HOST)) *flags |= ATTN__ON_DEVICE;
+    else if (where || *flags & ATTN__WITH_DATA) *flags |= ATTN__ON_HOST;
     return ATTN_OK;
 }
-static attn_status attn__find_place(const attn_desc *d, const struct attn_grad *g, int *flags, attn_error *err)
-{
-    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    if (!d) return ATTN_OK;
-    ATTN__TRY(attn__see_fields(&at, d, attn__fields, ATTN__F_COUNT, err));
-#ifndef ATTN_NO_BACKWARD
-    if (g) ATTN__TRY(attn__see_fields(&at, g, attn__grad_fields, ATTN__G_COUNT, err));
-#endif
-    ATTN__TRY(attn__see_workspace(&at, d, err));
-    *flags = attn__place_flags(&at, *flags);
-    (void)g;
-    return ATTN_OK;
-}
-/* For what only the CPU does. */
-static int attn__is_on_host(const void *data) { return !data || attn__cuda_place(data, NULL) & ATTN__PLACE_HOST; }
 #endif
 
 
@@ -6757,16 +6728,6 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
 #endif
     return ATTN_OK;
 }
-#ifdef ATTN_CUDA
-/* The workspace of a plan is the device's, or what is enough for either. */
-static void attn__device_bytes(attn_plan *plan, int flags)
-{
-    size_t bytes;
-    if (!(flags & (ATTN__ON_DEVICE | ATTN__ANYWHERE))) return;
-    bytes = (size_t)attn__cuda_bytes((const attn__call *)(const void *)plan->internal);
-    if (flags & ATTN__ON_DEVICE || bytes > plan->workspace_bytes) plan->workspace_bytes = bytes;
-}
-#endif
 /* Everything but the running. g: NULL, or the gradients that are wanted. */
 ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct attn_grad *grad, int backward,
                                              attn_plan *plan, int flags, attn_error *err)
@@ -6802,7 +6763,10 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     plan->workspace_bytes = work ? (size_t)(total + ATTN__ALIGN) : 0;
     plan->isa = c->isa;
 #ifdef ATTN_CUDA
-    attn__device_bytes(plan, flags);
+    if (ATTN__MAY_BE_ON_DEVICE(flags)) {        /* then its workspace is the device's, or enough for either */
+        const size_t bytes = (size_t)attn__cuda_bytes(c);
+        if (c->on_device || bytes > plan->workspace_bytes) plan->workspace_bytes = bytes;
+    }
 #endif
     return attn__success(err);
 }
@@ -7133,9 +7097,7 @@ static attn_status attn__acquire(const attn_desc *d, size_t bytes, int flags, at
     }
     if (bytes == 0) return ATTN_OK;
     if (d->allocator.allocate) m->allocated = d->allocator.allocate(d->allocator.user, bytes);
-#ifdef ATTN_CUDA
-    else if (flags & ATTN__ON_DEVICE) m->allocated = attn__cuda_allocate(d, bytes);
-#endif
+    ATTN__CUDA_ONLY(else if (flags & ATTN__ON_DEVICE) m->allocated = attn__cuda_allocate(d, bytes);)
 #ifdef ATTN_MALLOC
     else m->allocated = ATTN_MALLOC(bytes);
 #endif
@@ -7148,25 +7110,24 @@ static void attn__release(const attn_desc *d, attn__memory *m)
 {
     if (!m->allocated) return;
     if (d->allocator.release) d->allocator.release(d->allocator.user, m->allocated);
-#ifdef ATTN_CUDA
-    else if (m->flags & ATTN__ON_DEVICE) attn__cuda_release(m->allocated, d->stream);
-#endif
+    ATTN__CUDA_ONLY(else if (m->flags & ATTN__ON_DEVICE) attn__cuda_release(m->allocated, d->stream);)
 #ifdef ATTN_FREE
     else ATTN_FREE(m->allocated);
 #endif
 }
 
-#ifdef ATTN_CUDA
-#define ATTN__FIND_PLACE(call) ATTN__TRY(call)
-#else
-#define ATTN__FIND_PLACE(call) ((void)0)
-#endif
 /* ---- attention: plan, workspace, run */
 static attn_status attn__plan_known(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
                                     int flags, attn_error *err)
 {
-    const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan(desc, grad, backward, plan, flags, err);
+    attn__fp_state saved;
+    attn_status st;
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, attn__fields, ATTN__F_COUNT, grad, attn__grad_fields,
+                                               ATTN__G_COUNT, desc, &flags, err));)
+    ATTN__RULE(!(flags & ATTN__AS_TASKS) || !(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc",
+               "must have its arrays on the host: tasks run there");
+    saved = attn__fp_enter();
+    st = attn__plan(desc, grad, backward, plan, flags, err);
     attn__fp_leave(saved);
     return st;
 }
@@ -7185,9 +7146,6 @@ ATTN__NOINLINE static attn_status attn__plan_older(const attn_desc *desc, const 
 static attn_status attn__plan_call(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
                                    int flags, attn_error *err)
 {
-    ATTN__FIND_PLACE(attn__find_place(desc, grad, &flags, err));
-    ATTN__RULE(!(flags & ATTN__AS_TASKS) || !(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc",
-               "must have its arrays on the host: tasks run there");
     return (attn__bytes_given(desc) || attn__bytes_given(grad) ? attn__plan_older : attn__plan_known)(
         desc, grad, backward, plan, flags, err);
 }
@@ -7203,9 +7161,8 @@ static attn_status attn__size_of_call(const attn_desc *desc, const struct attn_g
 static attn_status attn__run_plan(const attn_plan *plan, const attn_desc *desc, void *workspace, attn_error *err)
 {
     attn__job job;
-#ifdef ATTN_CUDA
-    if (attn__call_of(plan)->on_device) return attn__cuda_run(attn__call_of(plan), workspace, desc->stream, err);
-#endif
+    ATTN__CUDA_ONLY(if (attn__call_of(plan)->on_device)
+        return attn__cuda_run(attn__call_of(plan), workspace, desc->stream, err);)
     (void)err;
     job.plan = plan;
     job.workspace = workspace;
@@ -7252,21 +7209,20 @@ ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, cons
 #endif
 /* ---- explaining */
 #ifdef ATTN_CUDA
-/* "; on the device, stage 1 (not stage 2: why, not stage 3: why)" */
+/* "; on the device, stage 1 (not stage 3: why, not stage 2: why)" */
 static void attn__put_stages(attn__text *t, const attn__call *c)
 {
-    const char *why = "", *name = NULL;
-    int n, i;
-    for (n = 0; why; n++) name = attn__cuda_stage(c, n, &why);
+    const char *why, *name = attn__cuda_stage(c, 0, &why);
+    int n;
     attn__put(t, "; on the device, ");
     attn__put(t, name);
-    for (i = n - 2; i >= 0; i--) {          /* why not the stronger ones */
-        attn__put(t, i == n - 2 ? " (not " : ", not ");
-        attn__put(t, attn__cuda_stage(c, i, &why));
+    for (n = 1; (name = attn__cuda_stage(c, n, &why)) != NULL; n++) {
+        attn__put(t, n == 1 ? " (not " : ", not ");
+        attn__put(t, name);
         attn__put(t, ": ");
         attn__put(t, why);
-        if (i == 0) attn__put(t, ")");
     }
+    if (n > 1) attn__put(t, ")");
 }
 #endif
 static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__call *c)
@@ -7317,9 +7273,7 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     else
 #endif
     attn__put_forward(&t, &plan, c);
-#ifdef ATTN_CUDA
-    if (c->on_device) attn__put_stages(&t, c);
-#endif
+    ATTN__CUDA_ONLY(if (c->on_device) attn__put_stages(&t, c);)
     ATTN__FORMAT(&t, "; workspace % bytes", (int64_t)plan.workspace_bytes);
     if (c->on_device) return attn__end_text(&t);
     ATTN__FORMAT(&t, " for % ", c->workers);
@@ -7469,16 +7423,6 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
 static const attn__field attn__mask_field = {
     ATTN__TEXTS("mask"), "must be that of [B,H,Sq,Sk]; without heads H = 1", "BHQS", ATTN__BYTES, 0, 0,
     ATTN__RESULT | ATTN__NEEDED};
-#ifdef ATTN_CUDA
-static attn_status attn__mask_find_place(const attn_out *mask, const attn_desc *d, int *flags, attn_error *err)
-{
-    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    ATTN__TRY(attn__see_fields(&at, mask, &attn__mask_field, 1, err));
-    ATTN__TRY(attn__see_fields(&at, d, &attn__fields[ATTN__F_bias], ATTN__F_COUNT - ATTN__F_bias, err));
-    *flags = attn__place_flags(&at, *flags);
-    return ATTN_OK;
-}
-#endif
 static int64_t attn__out_elements(const attn_out *o)       /* absent: none */
 {
     const attn_view v = attn_view_of(*o);
@@ -7506,12 +7450,11 @@ ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_err
     attn_desc d;
     int flags = ATTN__WITH_DATA;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
-    ATTN__FIND_PLACE(attn__mask_find_place(&mask, &d, &flags, err));
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(&mask, &attn__mask_field, 1, &d, &attn__fields[ATTN__F_bias],
+                                               ATTN__F_COUNT - ATTN__F_bias, NULL, &flags, err));)
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, &d, flags, &c, err));
     attn__array_of(&out, attn__mask_field.shape, &to);
-#ifdef ATTN_CUDA
-    if (flags & ATTN__ON_DEVICE) return attn__cuda_mask(&c, &to, mask.size, 0, d.stream, err);
-#endif
+    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_mask(&c, &to, mask.size, 0, d.stream, err);)
     if (attn__elements(&out)) attn__mask_rows(&to, mask.size, &c, 0);
     return attn__success(err);
 }
@@ -7525,7 +7468,7 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
     attn_desc d;
     int flags = ATTN__WITH_DATA;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
-    ATTN__FIND_PLACE(attn__find_place_of(&mask, &attn__mask_field, 1, NULL, &flags, err));
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(&mask, &attn__mask_field, 1, NULL, NULL, 0, NULL, &flags, err));)
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, NULL, flags, &c, err));
     ATTN__RULE(attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
                "must be within 0..1");
@@ -7534,9 +7477,7 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
     attn__set_dropout(&c, &d);
     if (!(flags & ATTN__ON_DEVICE) && attn__elements(&out)) attn__mask_rows(&to, mask.size, &c, 1);
     attn__fp_leave(saved);
-#ifdef ATTN_CUDA
-    if (flags & ATTN__ON_DEVICE) return attn__cuda_mask(&c, &to, mask.size, 1, d.stream, err);
-#endif
+    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_mask(&c, &to, mask.size, 1, d.stream, err);)
     return attn__success(err);
 }
 
@@ -7586,7 +7527,7 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     m.lse_b = lse_b;
     m.out = out;
     m.lse = lse;
-    ATTN__FIND_PLACE(attn__find_place_of(&m, fields, 6, NULL, &flags, err));
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(&m, fields, 6, NULL, NULL, 0, NULL, &flags, err));)
     attn__walk_begin(&w, flags);
     ATTN__TRY(attn__check_fields(&w, &m, fields, 6, 0, 0, err));
     ATTN__TRY(attn__check_overlaps(&w, err));
@@ -7594,12 +7535,7 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
         const attn_view v = attn__view_in(&m, &fields[i]);
         attn__array_of(&v, fields[i].shape, &a[i]);
     }
-#ifdef ATTN_CUDA
-    if (flags & ATTN__ON_DEVICE) {          /* there is no descriptor: the default stream */
-        ATTN__TRY(attn__cuda_merge(a, out.size, NULL, err));
-        return attn__success(err);
-    }
-#endif
+    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(a, out.size, NULL, err);)
     if (!attn__out_elements(&out) && !attn__out_elements(&lse)) return attn__success(err);
     saved = attn__fp_enter();
     if (attn__out_elements(&out) || attn__out_elements(&lse)) attn__merge_rows(a, out.size);
@@ -7631,9 +7567,7 @@ static void attn__matmul_task(void *arg, int64_t index, int32_t worker)
 }
 static attn_status attn__run_matmul(attn__matmul *m, const attn_desc *d, int flags, void *workspace, attn_error *err)
 {
-#ifdef ATTN_CUDA
-    if (flags & ATTN__ON_DEVICE) return attn__cuda_matmul(m, d->stream, err);
-#endif
+    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_matmul(m, d->stream, err);)
     (void)flags;
     (void)err;
     m->memory = attn__align(workspace);
@@ -7714,7 +7648,7 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_out out, const attn_
     x.a = a;
     x.b = b;
     x.out = out;
-    ATTN__FIND_PLACE(attn__find_place_of(&x, attn__bmm_fields, 3, &d, &flags, err));
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(&x, attn__bmm_fields, 3, NULL, NULL, 0, &d, &flags, err));)
     ATTN__TRY(attn__bmm_check(&x, &d, flags, err));
     m = attn__matmul_of_views(&d, a, b, attn_view_of(out), 0, 1);
     needed = attn__matmul_bytes(&m, &d);
@@ -7778,7 +7712,7 @@ static attn_status attn__bmm_gradient(attn_view a, attn_view b, attn_view d_out,
     x.d_out = d_out;
     x.da = da;
     x.db = db;
-    ATTN__FIND_PLACE(attn__find_place_of(&x, attn__bmm_grad_fields, 5, &d, &flags, err));
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(&x, attn__bmm_grad_fields, 5, NULL, NULL, 0, &d, &flags, err));)
     ATTN__TRY(attn__check_bmm_grad(&x, &d, flags, err));
     ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
     if (da.rank) m[0] = attn__matmul_of_views(&d, d_out, b, attn_view_of(da), 2, 0);
@@ -7918,20 +7852,6 @@ static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *de
     return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
 
-#ifdef ATTN_CUDA
-static attn_status attn__mha_find_place(const attn_mha_desc *desc, int *flags, attn_error *err)
-{
-    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    ATTN__TRY(attn__see_fields(&at, desc, attn__mha_fields, ATTN__H_COUNT, err));
-    if (desc->attention) {                  /* all but q, k, v and out */
-        ATTN__TRY(attn__see_fields(&at, desc->attention, &attn__fields[ATTN__F_lse], ATTN__F_COUNT - ATTN__F_lse, err));
-        ATTN__TRY(attn__see_workspace(&at, desc->attention, err));
-    }
-    *flags = attn__place_flags(&at, *flags);
-    return ATTN_OK;
-}
-#endif
-
 #ifndef ATTN_NO_BACKWARD
 /* In the order of attn_mha_desc, whose fields they belong to; d_out has the shape of its out. */
 enum { ATTN__H_D_OUT, ATTN__H_DQUERY, ATTN__H_DKEY, ATTN__H_DVALUE, ATTN__H_DW_QUERY, ATTN__H_DW_KEY,
@@ -8012,11 +7932,12 @@ static attn_status attn__mha_resolve(const attn_mha_desc *desc, const struct att
     attn_mha_desc copy;
     ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
     ATTN__KNOWN(attn_mha_desc, desc, &copy, attention, "struct_bytes");
-    ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
-    a->flags = flags;
-    a->inner_bytes = 0;
     ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, d, err));
     ATTN__ZERO(&d->out, sizeof d->out);
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, attn__mha_fields, ATTN__H_COUNT, d, attn__fields, ATTN__F_COUNT, d,
+                                               &flags, err));)
+    a->flags = flags;
+    a->inner_bytes = 0;
     ATTN__TRY(attn__mha_check(desc, grad, own, d, flags, err));
     for (i = 0; i < 4; i++) {
         const attn_view bias = attn__mha_bias(desc, i);
@@ -8068,10 +7989,8 @@ static attn_status attn__mha_project(attn__mha_call *a, int which, void *inner, 
     attn__fp_state saved;
     ATTN__TRY(attn__run_matmul(&a->product[which], &a->attention, a->flags, inner, err));
     if (!a->bias[which].rank) return ATTN_OK;
-#ifdef ATTN_CUDA
-    if (a->flags & ATTN__ON_DEVICE)
-        return attn__cuda_add(&a->bias[which], &a->product[which], a->attention.stream, err);
-#endif
+    ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE)
+        return attn__cuda_add(&a->bias[which], &a->product[which], a->attention.stream, err);)
     saved = attn__fp_enter();
     attn__add_bias_rows(&a->bias[which], &a->product[which]);
     attn__fp_leave(saved);
@@ -8116,19 +8035,6 @@ ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *
 }
 
 #ifndef ATTN_NO_BACKWARD
-#ifdef ATTN_CUDA
-static attn_status attn__mha_grad_place(const attn_mha_grad *grad, const attn__mha_call *m, attn_error *err)
-{
-    attn__place at;
-    at.where = m->flags & ATTN__ON_DEVICE ? ATTN__PLACE_DEVICE : m->flags & ATTN__ANYWHERE ?
-        ATTN__PLACE_HOST | ATTN__PLACE_DEVICE : ATTN__PLACE_HOST;
-    at.seen = 1;
-    ATTN__TRY(attn__see_fields(&at, grad, attn__mha_grad_fields, ATTN__H_COUNT, err));
-    if (!grad->attention) return ATTN_OK;
-    return attn__see_fields(&at, grad->attention, attn__grad_fields, ATTN__G_COUNT, err);
-}
-#endif
-
 /* The attention's own gradients, and where those of the projections lie. */
 static attn_status attn__mha_grad_resolve(const attn_mha_desc *desc, const attn_mha_grad *grad, int flags, attn__mha_call *a,
                                           attn_grad *g, attn_error *err)
@@ -8146,7 +8052,8 @@ static attn_status attn__mha_grad_resolve(const attn_mha_desc *desc, const attn_
     else if (own != g) *g = *own;
     g->struct_bytes = 0;
     ATTN__TRY(attn__mha_resolve(desc, grad, g, flags, a, err));
-    ATTN__FIND_PLACE(attn__mha_grad_place(grad, a, err));
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(grad, attn__mha_grad_fields, ATTN__H_COUNT, g, attn__grad_fields,
+                                               ATTN__G_COUNT, NULL, &a->flags, err));)
     attn__make_absent(d, ATTN__RESULT);
     d->out = attn_out_bshd(NULL, d->q.size[0], d->q.size[2], d->q.size[1], d->v.size[3]);
     d->stats = attn_out_f32(NULL, 4, d->q.size[0], d->q.size[1], d->q.size[2], 2);
@@ -8331,9 +8238,8 @@ ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, flo
     if (n < 0) return ATTN_ERR_SIZE;
     if (n > 0 && (!x || !y)) return ATTN_ERR_NULL;
     if (isa != ATTN_ISA_AUTO && !attn__cpu_has(isa)) return ATTN_ERR_ISA;
-#ifdef ATTN_CUDA
-    if (n > 0 && (!attn__is_on_host(x) || !attn__is_on_host(y))) return ATTN_ERR_PLACE;
-#endif
+    ATTN__CUDA_ONLY(if (n > 0 && !(attn__cuda_place(x, NULL) & attn__cuda_place(y, NULL) & ATTN__PLACE_HOST))
+        return ATTN_ERR_PLACE;)
     f = attn__table((int32_t)(isa == ATTN_ISA_AUTO ? attn_best_isa() : isa));
     saved = attn__fp_enter();
     (function == ATTN_EXP ? f->exp : function == ATTN_LOG ? f->log : f->tanh)(x, y, n);
@@ -8571,9 +8477,6 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
     ATTN__RULE(u8 || v->type == ATTN_F32, ATTN_ERR_TYPE, "values.type", "must be ATTN_F32 or ATTN_U8");
     ATTN__TRY(attn__check_view(v, &field[u8], mask ? 0 : ATTN__WITH_DATA, axes, &span, err));
-#ifdef ATTN_CUDA
-    ATTN__RULE(attn__is_on_host(v->data), ATTN_ERR_PLACE, "values.data", "must lie on the host");
-#endif
     for (a = 0; a < 4; a++) {
         attn__pic_axis *to = p->axis + a % 2;
         axis = a - (4 - v->rank);
@@ -8593,8 +8496,11 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
     static const attn__field values =
         ATTN__ROW(attn_heatmap, values, "BHQS", "[B,H,Sq,Sk]", BYTES, ATTN__OPERAND, 0);
     const attn_heatmap *m = p->map;
+    int flags = ATTN__WITH_DATA | ATTN__ON_HOST;
     ATTN__RULE(m, ATTN_ERR_NULL, "map", "must not be NULL");
     ATTN__RULE(p->to.write, ATTN_ERR_NULL, "writer.write", "must not be NULL");
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(m, &values, 1, m->mask_of, &attn__fields[ATTN__F_bias],
+                                               ATTN__F_COUNT - ATTN__F_bias, NULL, &flags, err));)
     ATTN__TRY(attn__pic_check_values(p, err));
     ATTN__RULE((uint32_t)m->colormap < ATTN_COLORMAP_COUNT, ATTN_ERR_OPTION, "colormap",
                "must be one of attn_colormap");
@@ -8604,14 +8510,7 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
     ATTN__RULE(!m->range_set || attn__is_finite(m->range_max), ATTN_ERR_RANGE, "range_max", "must be finite");
     ATTN__RULE(!m->range_set || m->range_min < m->range_max, ATTN_ERR_RANGE, "range_max", "must be above range_min");
     if (!m->mask_of) return ATTN_OK;
-#ifdef ATTN_CUDA
-    {
-        int flags = ATTN__WITH_DATA;
-        ATTN__TRY(attn__find_place(m->mask_of, NULL, &flags, err));
-        ATTN__RULE(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "mask_of", "must have its arrays on the host");
-    }
-#endif
-    return attn__mask_check(m, &values, m->mask_of, ATTN__WITH_DATA, &p->mask, err);
+    return attn__mask_check(m, &values, m->mask_of, flags, &p->mask, err);
 }
 
 /* The range over the finite values. One value alone is seen against 0, so that all ones look full and all zeros empty;
@@ -9242,8 +9141,8 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__TANH_C4
 #undef ATTN__TANH_SPLIT
 #undef ATTN__TRY
-#undef ATTN__HALF
-#undef ATTN__FIND_PLACE
+#undef ATTN__CUDA_ONLY
+#undef ATTN__MAY_BE_ON_DEVICE
 #undef ATTN__PLACE_HOST
 #undef ATTN__PLACE_DEVICE
 #undef ATTN__UNROLL

@@ -3947,16 +3947,15 @@ namespace attn__gpu {
 
 static attn_status report(cudaError_t error, attn_error *err)
 {
-    if (error == cudaSuccess) return ATTN_OK;
+    const attn_status status = error == cudaSuccess ? ATTN_OK : ATTN_ERR_CUDA;
     if (err) {
-        err->status = ATTN_ERR_CUDA;
-        err->field = "the CUDA runtime";
-        err->rule = cudaGetErrorString(error);
-        err->got = err->want = 0;
-        err->has_numbers = 0;
+        memset(err, 0, sizeof *err);
+        err->status = status;
+        err->field = status ? "the CUDA runtime" : "";
+        err->rule = status ? cudaGetErrorString(error) : "";
         err->cuda = (int32_t)error;
     }
-    return ATTN_ERR_CUDA;
+    return status;
 }
 #define ATTN__CUDA_TRY(call) \
     do { const cudaError_t attn__e = (cudaError_t)(call); if (attn__e != cudaSuccess) return attn__e; } while (0)
@@ -4294,14 +4293,16 @@ extern "C" attn_status attn__cuda_run(const attn__call *c, void *workspace, void
     return attn__gpu::report((c->is_backward ? stage.backward : stage.forward)(p, now, (cudaStream_t)stream), err);
 }
 
-/* The stages, n = 0 the strongest; NULL beyond the last one. *why: why not this one; NULL where it covers the call. */
+/* n = 0: the stage that runs; then the stronger ones and why not these, the next first; NULL beyond the last one. */
 extern "C" const char *attn__cuda_stage(const attn__call *c, int n, const char **why)
 {
     const attn__gpu::device_guard guard(attn__gpu::some_data(c));
-    if (n >= attn__gpu::stage_count()) return NULL;
-    const attn__gpu::stage &stage = attn__gpu::stages[attn__gpu::stage_count() - 1 - n];
-    *why = stage.covers(attn__gpu::params_of(*c), attn__gpu::device_now(), c->is_backward != 0);
-    return stage.name;
+    const attn__gpu::device now = attn__gpu::device_now();
+    const attn__gpu::params p = attn__gpu::params_of(*c);
+    const attn__gpu::stage *s = &attn__gpu::stage_for(p, now, c->is_backward != 0) + n;
+    if (s >= attn__gpu::stages + attn__gpu::stage_count()) return NULL;
+    *why = s->covers(p, now, c->is_backward != 0);
+    return s->name;
 }
 
 /* mask[b,h,i,j] of so many: what c allows, or what its dropout keeps */
@@ -4385,10 +4386,6 @@ attn_status attn_cuda_prepare(attn_error *err)
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) load(kernels[i]);
     attn__gpu::each_mma_kernel(attn__gpu::mma_head_sizes(), load);
     attn__gpu::each_hopper_kernel(attn__gpu::hopper_head_sizes(), load);
-    if (err && status == ATTN_OK) {
-        memset(err, 0, sizeof *err);
-        err->field = err->rule = "";
-    }
     return status;
 }
 

@@ -2944,8 +2944,7 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
 /* ---- from here to the end of attn__matmul: what attn_cuda.cuh reads too, without the rest */
 #define ATTN__IN_THE_MIDDLE
 #endif /* ATTN_IMPLEMENTATION */
-#if (defined(ATTN__IN_THE_MIDDLE) || defined(ATTN__CUDA_SEAM)) && !defined(ATTN__CALL_SEEN)
-#define ATTN__CALL_SEEN
+#if defined(ATTN__IN_THE_MIDDLE) || (defined(ATTN__CUDA_SEAM) && !defined(ATTN__IMPLEMENTED))
 #ifndef ATTN__MAY_ALIAS
 #  define ATTN__MAY_ALIAS       /* only copied there */
 #endif

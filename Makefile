@@ -13,15 +13,16 @@ COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
-.PHONY: help test demo demo-train demo-gpt examples conformance check sanitize golden mutants exhaustive bench ALWAYS \
-        bench-peers bench-scaling bench-versions measure format clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda
+.PHONY: help test demo demo-train demo-gpt examples conformance check sanitize golden fuzz mutants exhaustive bench \
+        bench-peers bench-scaling bench-versions measure format clean test-cuda-emulated test-cuda-mutants cuda \
+        check-cuda test-cuda bench-cuda ALWAYS
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
 	    printf '%-18s %s\n' "$$name" "$$text"; done
 
 test: build/tests ## Build the test program and run every suite on every instruction set of this machine (the default).
-	build/tests
+	@sh tests/run.sh
 
 demo: build/align ## Align two sentences by attention: a heatmap in the terminal and build/align.svg.
 	build/align --svg build/align.svg
@@ -47,6 +48,10 @@ sanitize: | build ## Run the suites under the address, undefined-behaviour, thre
 
 golden: | build ## Compute one hash over a fixed set of calls in every way there is; compare with tests/golden.txt.
 	@sh tests/golden.sh
+
+SECONDS = 60
+fuzz: | build ## Call every function at random for SECONDS=60, most calls legal, many with one thing wrong (SEED=N).
+	@CC="$(CC)" sh tests/fuzz.sh $(SECONDS) $(SEED)
 
 CUDA          = build/cuda$(if $(FULL),-full)
 CUDA_PROGRAMS = emulated suites primitives fast
@@ -104,6 +109,9 @@ build build/obj build/cuda build/cuda-full:
 build/obj/align.o build/obj/train_align.o: $(wildcard examples/*.[ch])
 build/obj/%.o: tests/%.c attn.h $(wildcard tests/*.h) | build/obj
 	$(CC) $(CFLAGS) -c $< -o $@
+
+# What suites do takes less time than compiling them at -O2; the reference and the harness are what they run most.
+$(patsubst %,build/obj/%.o,$(filter-out ref main,$(SUITES))): CFLAGS += -O1
 
 build/tests: build/obj/attn.o $(SUITES:%=build/obj/%.o)
 	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@

@@ -3075,7 +3075,9 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t  bias_size[4];              /* of d_bias */
     /* how it runs */
     const struct attn__kernels *f;
-    int32_t phases, on_device, is_backward, same_rows;  /* same_rows: all rows of a batch entry reach the same keys */
+    int32_t on_device, is_backward;
+    int32_t idle;               /* no result has an element */
+    int32_t same_rows;          /* all rows of a batch entry reach the same keys */
     uint8_t step[ATTN_MAX_PHASES];      /* attn__step of each phase */
     int64_t streams;            /* key sequences per batch entry: one per key head, or per head where keys are projected
                                    or queries transformed per head */
@@ -3195,6 +3197,26 @@ static int64_t attn__type_size(int32_t type)
 {
     return type == ATTN_U8 ? 1 : type == ATTN_F16 || type == ATTN_BF16 ? 2 : type == ATTN_F64 || type == ATTN_I64 ? 8 :
         4;
+}
+
+/* A view as an operand; axis: as attn__axes_of. An axis of one element gets the stride 0, so that no stride is used that
+   no element has; but 1 where it is the column of what is not broadcast: such rows are contiguous. Without an element it
+   lies at a place that exists, and no stride leads away from it. */
+static void attn__set_array(const attn_view *v, const char *shape, const int *axis, int empty, attn__array *a)
+{
+    static const float nothing = 0.0f;
+    int i;
+    a->data = (void *)(uintptr_t)(empty ? (const void *)&nothing : v->data);
+    a->type = v->type;
+    a->rank = v->rank;
+    for (i = 0; i < 4; i++)
+        a->stride[i] = !empty && axis[i] >= 0 && v->size[axis[i]] > 1 ? v->stride[axis[i]] : i == 3 && shape[3] <= 'Z';
+}
+static void attn__array_of(const attn_view *v, const char *shape, attn__array *a)
+{
+    int axis[4];
+    attn__axes_of(shape, v->rank, axis);
+    attn__set_array(v, shape, axis, !attn__elements(v), a);
 }
 
 /* Bytes below and above the first element that a view reaches; 0 if they fit. */
@@ -3359,15 +3381,17 @@ typedef struct attn__walk {
     const void        *owned;
     uint32_t           takes;           /* ATTN__FOR_x of the score */
     int                flags, count, in_place;
+    attn__call        *call;            /* where the operands of the descriptor and its gradients are wanted; NULL: nowhere */
     int                inputs;          /* the first so many found are only read, whatever they were in the forward pass */
     attn__found        found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];      /* and those of attn_mha with its gradients */
 } attn__walk;
-static void attn__walk_begin(attn__walk *w, int flags)
+static void attn__walk_begin(attn__walk *w, attn__call *call, int flags)
 {
     int i;
     for (i = 0; i < 26; i++) w->size[i] = 0;
     for (i = 0; i < 26; i++) w->of[i] = NULL;
     w->takes = ATTN__FOR_SOME;
+    w->call = call;
     w->flags = flags;
     w->count = w->in_place = w->inputs = 0;
 }
@@ -3438,9 +3462,10 @@ static attn_status attn__check_taken(const attn__field *f, int rank, uint32_t ta
         attn__fail(err, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_VIEW), rules[i].needed);
 }
 
-/* The views of one structure. Those with a flag of `without` do not count, those with one of `unread` need no data. */
+/* The views of one structure, and as operands where `to` is given. Those with a flag of `without` do not count, those with
+   one of `unread` need no data. */
 static attn_status attn__check_fields(attn__walk *w, const void *structure, const attn__field *fields, int count,
-                                      uint32_t without, uint32_t unread, attn_error *err)
+                                      uint32_t without, uint32_t unread, attn__array *to, attn_error *err)
 {
     const attn__field *f;
     for (f = fields; f < fields + count; f++) {
@@ -3461,6 +3486,7 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
         if (f->owner) ATTN__TRY(attn__check_owner(w, f, &v, err));
         else for (i = 0; i < 4; i++)
             if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, f->shape[i], axis[i], v.size[axis[i]], err));
+        if (to) attn__set_array(&v, f->shape, axis, found->span.first == found->span.end, &to[f - fields]);
         found->field = f;
         found->structure = structure;
         w->count++;
@@ -3512,12 +3538,13 @@ static attn_status attn__check_ints(const attn_desc *d, int field, int64_t least
 {
     const attn_view v = attn__view_at(d, field);
     const char *name = attn__name_of(&attn__fields[field], ATTN__T_VIEW);
-    const int64_t n = v.rank == 2 ? v.size[1] : 1;
-    int64_t b, i;
-    if (!v.rank || !v.data || n == 0) return ATTN_OK;
-    for (b = 0; b < v.size[0]; b++)
+    int64_t b, i, batch, n;
+    if (!v.rank || !v.data || !attn__elements(&v)) return ATTN_OK;
+    batch = v.stride[0] ? v.size[0] : 1;                    /* what is repeated is looked at once */
+    n = v.rank == 2 && v.stride[1] ? v.size[1] : 1;
+    for (b = 0; b < batch; b++)
         for (i = 0; i < n; i++) {
-            const int64_t x = attn__view_int(&v, b * v.stride[0] + (v.rank == 2 ? i * v.stride[1] : 0));
+            const int64_t x = attn__view_int(&v, b * v.stride[0] + (n > 1 ? i * v.stride[1] : 0));
             if (x < least) return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at least", x, least);
             if (x > most) return attn__fail2(err, ATTN_ERR_RANGE, name, at_most, x, most);
         }
@@ -3609,6 +3636,14 @@ static int attn__uses_positions(const attn_desc *d)
     return d->causal || d->alibi.rank || (d->window && (d->window_left >= 0 || d->window_right >= 0));
 }
 
+/* The operands of a call lie in the order of the fields. */
+typedef char attn__operands_follow[offsetof(attn__call, d_alibi) - offsetof(attn__call, q) ==
+                                   ((int)ATTN__F_COUNT + (int)ATTN__G_d_alibi) * sizeof(attn__array) ? 1 : -1];
+static attn__array *attn__operands(attn__call *c, int from)
+{
+    return c ? (attn__array *)(void *)((char *)c + offsetof(attn__call, q)) + from : NULL;
+}
+
 /* All rules of a descriptor; without: as attn__check_fields, where the walk knows the sizes already. */
 static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t without, attn_error *err)
 {
@@ -3619,7 +3654,7 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
     ATTN__TRY(attn__check_options(d, err));
     w->takes = attn__taken_by(d->score);
     w->in_place = !d->out.rank;
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread, err));
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread, attn__operands(w->call, 0), err));
     for (i = 0; i < w->count; i++) any |= attn__is_written(w, &w->found[i]);
     ATTN__RULE(any, ATTN_ERR_NULL, "out", "must be given, or another result");
     ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
@@ -3662,7 +3697,7 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
     first = w->count;
     w->owners = attn__fields;
     w->owned = d;
-    ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0, err));
+    ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0, attn__operands(w->call, ATTN__F_COUNT), err));
     for (i = first; i < w->count; i++) {
         const int written = attn__is_written(w, &w->found[i]);
         above |= !written;
@@ -3748,19 +3783,6 @@ enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
 /* ---------------------------------------------------------------------------------------------------- >>arrays
    All that knows how operands are stored: strides, heads, broadcasting, types. Through four doors: single elements
    (read, write), rows as they lie (rows), rows turned into lanes and back (load_lanes, store_lanes). */
-
-/* The view's axes by their letters: see the tables of fields. An axis of one element gets the stride 0, so that no
-   stride is used that no element has; but 1 where it is the column of what is not broadcast: such rows are contiguous. */
-static void attn__array_of(const attn_view *v, const char *shape, attn__array *a)
-{
-    int i, axis[4];
-    attn__axes_of(shape, v->rank, axis);
-    a->data = (void *)(uintptr_t)v->data;
-    a->type = v->type;
-    a->rank = v->rank;
-    for (i = 0; i < 4; i++)
-        a->stride[i] = axis[i] >= 0 && v->size[axis[i]] > 1 ? v->stride[axis[i]] : i == 3 && shape[3] <= 'Z';
-}
 
 /* How far element (b, h, row, column) is from the first one. */
 static int64_t attn__index(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
@@ -6004,7 +6026,7 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
     p.onto = ATTN__ADD_AFTER;
     p.fetch = NULL;
     attn__fill(c, 1, p.rows * ld, 0.0f);
-    for (b = x0; b < x1; b++)
+    for (b = m->depth ? x0 : x1; b < x1; b++)
         for (h = y0; h < y1; h++)
             for (k0 = 0; k0 < m->depth; k0 += ATTN_GRAD_QUERIES) {
                 p.depth = attn__min(m->depth - k0, ATTN_GRAD_QUERIES);
@@ -6500,11 +6522,9 @@ static void attn__job_task(void *arg, int64_t index, int32_t worker)
 
 /* ---- from descriptor to call */
 
-/* The sizes that the letters of a walk stand for, and the operands that it found. */
-static void attn__set_operands(attn__call *c, const attn__walk *w, const attn_desc *d, const struct attn_grad *g)
+/* The sizes that the letters of a walk stand for. */
+static void attn__set_sizes(attn__call *c, const attn__walk *w)
 {
-    attn__array *of = &c->q;                    /* the operands lie in the order of the fields */
-    int i;
     c->batch = ATTN__LETTER(w, 'B');
     c->heads = ATTN__LETTER(w, 'H');
     c->heads_kv = w->of['K' - 'A'] ? ATTN__LETTER(w, 'K') : c->heads;
@@ -6514,16 +6534,6 @@ static void attn__set_operands(attn__call *c, const attn__walk *w, const attn_de
     c->size_k = ATTN__LETTER(w, 'E');
     c->size_v = ATTN__LETTER(w, 'V');
     c->hidden = ATTN__LETTER(w, 'U');
-    for (i = 0; i < w->count; i++) {
-        const attn__found *x = &w->found[i];
-        const attn_view v = attn__view_in(x->structure, x->field);
-        if (x->structure == d) attn__array_of(&v, x->field->shape, &of[x->field - attn__fields]);
-#ifndef ATTN_NO_BACKWARD
-        else if (g && x->structure == g)
-            attn__array_of(&v, x->field->shape, &of[ATTN__F_COUNT + (x->field - attn__grad_fields)]);
-#endif
-    }
-    (void)g;
 }
 static void attn__set_options(attn__call *c, const attn_desc *d)
 {
@@ -6705,22 +6715,35 @@ static void attn__set_gradients(attn__call *c, const attn_grad *g)
     c->saved_out = c->out;                      /* the forward's results are read here, not made */
     c->saved_stats = c->stats;
     if (!g->d_out.rank) c->saved_out.rank = 0;
-    c->out.rank = c->stats.rank = 0;
+    c->out.rank = c->lse.rank = c->stats.rank = c->weights.rank = 0;
+    c->scores.rank = c->scores_softcap.rank = c->scores_masked.rank = 0;
 }
 #endif
 
+/* Are there results, and none with an element? */
+static int attn__is_idle(const attn__walk *w)
+{
+    int i, results = 0;
+    for (i = 0; i < w->count; i++) {
+        if (!attn__is_written(w, &w->found[i])) continue;
+        if (w->found[i].span.first != w->found[i].span.end) return 0;
+        results = 1;
+    }
+    return results;
+}
 /* Checks everything, and makes the call of it; how it runs is found behind. */
 static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, attn__call *c, int flags,
                                  attn_error *err)
 {
     attn__walk w;
-    attn__walk_begin(&w, g ? flags | ATTN__NO_RESULT_NEEDED : flags);
+    attn__walk_begin(&w, c, g ? flags | ATTN__NO_RESULT_NEEDED : flags);
     ATTN__TRY(attn__check_desc(&w, d, 0, err));
 #ifndef ATTN_NO_BACKWARD
     if (g) ATTN__TRY(attn__check_grad(&w, d, g, err));
 #endif
     c->on_device = flags & ATTN__ON_DEVICE;
-    attn__set_operands(c, &w, d, g);
+    c->idle = attn__is_idle(&w);
+    attn__set_sizes(c, &w);
     attn__set_options(c, d);
 #ifndef ATTN_NO_BACKWARD
     if (g) attn__set_gradients(c, g);
@@ -6758,11 +6781,12 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     total = attn__add64(m.bytes, attn__mul64(c->worker_bytes, c->workers));
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "workspace",
                "must fit in memory: a size is too large");
+    if (c->idle) ATTN__ZERO(plan->tasks, sizeof plan->tasks);
     for (i = 0; i < plan->phases; i++) work = attn__add64(work, plan->tasks[i]);
     plan->workspace_bytes = work ? (size_t)(total + ATTN__ALIGN) : 0;
     plan->isa = c->isa;
 #ifdef ATTN_CUDA
-    if (ATTN__MAY_BE_ON_DEVICE(flags)) {        /* then its workspace is the device's, or enough for either */
+    if (ATTN__MAY_BE_ON_DEVICE(flags) && !c->idle) {    /* then its workspace is the device's, or enough for either */
         const size_t bytes = (size_t)attn__cuda_bytes(c);
         if (c->on_device || bytes > plan->workspace_bytes) plan->workspace_bytes = bytes;
     }
@@ -6835,7 +6859,8 @@ ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_
     const attn_view whole = attn_view_f32(data, 4, b, s, 3, attn__mul64(h > 0 ? h : 0, d > 0 ? d : 0));
     attn_view v = attn_view_bshd(data, b, s, h, d);
     if (which < 0 || which > 2) return attn__no_view(v, ATTN__RANK_NONE);
-    if (whole.rank != 4 || v.rank != 4) return attn__no_view(v, ATTN__RANK_OVERFLOW);
+    if (whole.rank != 4 || v.rank != 4 || whole.stride[2] > ATTN__HUGE / 8)
+        return attn__no_view(v, ATTN__RANK_OVERFLOW);
     v.stride[0] = whole.stride[0];
     v.stride[2] = whole.stride[1];
     if (data && attn__elements(&v) > 0) v.data = data + which * whole.stride[2];
@@ -6844,7 +6869,8 @@ ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_
 ATTN_DEF attn_view attn_view_rows(const float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row)
 {
     attn_view v = attn_view_bshd(data, b, s, h, d);
-    v.stride[0] = s > 0 && row > 0 ? attn__mul64(s, row) : 0;
+    if (row < 0) return attn__no_view(v, ATTN__RANK_NONE);
+    v.stride[0] = s > 0 ? attn__mul64(s, row) : 0;
     v.stride[2] = row;
     return attn__within(v, v.stride[0], b);
 }
@@ -7160,7 +7186,7 @@ static attn_status attn__size_of_call(const attn_desc *desc, const struct attn_g
 static attn_status attn__run_plan(const attn_plan *plan, const attn_desc *desc, void *workspace, attn_error *err)
 {
     attn__job job;
-    ATTN__CUDA_ONLY(if (attn__call_of(plan)->on_device)
+    ATTN__CUDA_ONLY(if (attn__call_of(plan)->on_device && !attn__call_of(plan)->idle)
         return attn__cuda_run(attn__call_of(plan), workspace, desc->stream, err);)
     (void)err;
     job.plan = plan;
@@ -7398,9 +7424,9 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
 {
     attn__walk w;
     attn_desc d;
-    attn__walk_begin(&w, flags | ATTN__NO_RESULT_NEEDED);
-    ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, err));
     ATTN__ZERO(c, sizeof *c);
+    attn__walk_begin(&w, c, flags | ATTN__NO_RESULT_NEEDED);
+    ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, NULL, err));
     if (!options) return ATTN_OK;
     ATTN__TRY(attn__check_bytes(options, sizeof d, offsetof(attn_desc, stream) + sizeof d.stream, "struct_bytes", err));
     ATTN__ZERO(&d, sizeof d);
@@ -7415,7 +7441,7 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     d.query_lengths = options->query_lengths;
     d.positions = options->positions;
     ATTN__TRY(attn__check_desc(&w, &d, ATTN__OPERAND, err));
-    attn__set_operands(c, &w, &d, NULL);
+    attn__set_sizes(c, &w);
     attn__set_options(c, &d);
     return ATTN_OK;
 }
@@ -7527,15 +7553,15 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     m.out = out;
     m.lse = lse;
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(&m, fields, 6, NULL, NULL, 0, NULL, &flags, err));)
-    attn__walk_begin(&w, flags);
-    ATTN__TRY(attn__check_fields(&w, &m, fields, 6, 0, 0, err));
+    attn__walk_begin(&w, NULL, flags);
+    ATTN__TRY(attn__check_fields(&w, &m, fields, 6, 0, 0, NULL, err));
     ATTN__TRY(attn__check_overlaps(&w, err));
     for (i = 0; i < 6; i++) {
         const attn_view v = attn__view_in(&m, &fields[i]);
         attn__array_of(&v, fields[i].shape, &a[i]);
     }
-    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(a, out.size, NULL, err);)
     if (!attn__out_elements(&out) && !attn__out_elements(&lse)) return attn__success(err);
+    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(a, out.size, NULL, err);)
     saved = attn__fp_enter();
     if (attn__out_elements(&out) || attn__out_elements(&lse)) attn__merge_rows(a, out.size);
     attn__fp_leave(saved);
@@ -7589,10 +7615,10 @@ static attn_status attn__check_product(attn__walk *w, const void *arrays, const 
     static const attn__field batch = {"must have the broadcast batch of a and b", "", "", 0, 0, 0, 0};
     attn_view out;
     int i;
-    ATTN__TRY(attn__check_fields(w, arrays, fields, 2, 0, 0, err));
+    ATTN__TRY(attn__check_fields(w, arrays, fields, 2, 0, 0, NULL, err));
     if (!w->of['B' - 'A']) attn__bind(w, 'B', 1, &batch, -1);
     if (!w->of['H' - 'A']) attn__bind(w, 'H', 1, &batch, -1);
-    ATTN__TRY(attn__check_fields(w, arrays, fields + 2, 1, 0, 0, err));
+    ATTN__TRY(attn__check_fields(w, arrays, fields + 2, 1, 0, 0, NULL, err));
     out = attn__view_in(arrays, fields + 2);
     for (i = 0; i < 4 - out.rank; i++) {
         const int64_t n = ATTN__LETTER(w, i ? 'H' : 'B');
@@ -7604,7 +7630,7 @@ static attn_status attn__check_product(attn__walk *w, const void *arrays, const 
 static attn_status attn__bmm_check(const attn__bmm_arrays *x, const attn_desc *options, int flags, attn_error *err)
 {
     attn__walk w;
-    attn__walk_begin(&w, flags);
+    attn__walk_begin(&w, NULL, flags);
     ATTN__TRY(attn__check_product(&w, x, attn__bmm_fields, err));
     if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(&w, err));
     return attn__check_options(options, err);
@@ -7686,12 +7712,12 @@ static attn_status attn__check_bmm_grad(const attn__bmm_grad_arrays *x, const at
                                         attn_error *err)
 {
     attn__walk w;
-    attn__walk_begin(&w, flags);
+    attn__walk_begin(&w, NULL, flags);
     ATTN__TRY(attn__check_product(&w, x, attn__bmm_grad_fields, err));
     ATTN__RULE(x->da.rank || x->db.rank, ATTN_ERR_NULL, "da", "must be given, or db");
     w.owners = attn__bmm_grad_fields;
     w.owned = x;
-    ATTN__TRY(attn__check_fields(&w, x, attn__bmm_grad_fields + 3, 2, 0, 0, err));
+    ATTN__TRY(attn__check_fields(&w, x, attn__bmm_grad_fields + 3, 2, 0, 0, NULL, err));
     if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(&w, err));
     return attn__check_options(options, err);
 }
@@ -7841,13 +7867,13 @@ static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *de
         attn__bind(w, 'N', attn__mul64(heads_kv, size_d), &depths, -1);
     attn__bind(w, 'T', attn__mul64(heads, size_v), &widths, -1);
     if (!desc->w_result.rank) attn__bind(w, 'O', ATTN__LETTER(w, 'T'), &widths, -1);
-    ATTN__TRY(attn__check_fields(w, desc, f, ATTN__H_COUNT, 0, 0, err));
+    ATTN__TRY(attn__check_fields(w, desc, f, ATTN__H_COUNT, 0, 0, NULL, err));
     attn__bind(w, 'H', heads, &heads_of, -1);
     attn__bind(w, 'K', heads_kv, &heads_kv_of, -1);
     attn__bind(w, 'D', size_d, &depth, -1);
     attn__bind(w, 'E', ATTN__LETTER(w, 'N') / heads_kv, &f[ATTN__H_w_key], 0);
     attn__bind(w, 'V', size_v, &width, -1);
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, 0, err));
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, 0, NULL, err));
     return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
 
@@ -7876,16 +7902,16 @@ static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc
     attn__keep_inputs(w);
     w->owners = attn__mha_fields;
     w->owned = desc;
-    ATTN__TRY(attn__check_fields(w, grad, attn__mha_grad_fields, ATTN__H_COUNT, 0, 0, err));
+    ATTN__TRY(attn__check_fields(w, grad, attn__mha_grad_fields, ATTN__H_COUNT, 0, 0, NULL, err));
     for (i = 0; i < w->count; i++) any |= attn__is_written(w, &w->found[i]);
     ATTN__RULE(any, ATTN_ERR_NULL, "dquery", "must be given, or another result");
     ATTN__RULE(grad->accumulate < 1u << 11, ATTN_ERR_OPTION, "accumulate", "must be bits 0 to 10");
     ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
     w->owners = attn__fields;
     w->owned = d;
-    ATTN__TRY(attn__check_fields(w, own, &attn__grad_fields[ATTN__G_d_weights], 2, 0, 0, err));
+    ATTN__TRY(attn__check_fields(w, own, &attn__grad_fields[ATTN__G_d_weights], 2, 0, 0, NULL, err));
     ATTN__TRY(attn__check_fields(w, own, &attn__grad_fields[ATTN__G_d_given_scores],        /* not dq, dk, dv */
-                                 ATTN__G_COUNT - ATTN__G_d_given_scores, 0, 0, err));
+                                 ATTN__G_COUNT - ATTN__G_d_given_scores, 0, 0, NULL, err));
     return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
 
@@ -7896,7 +7922,7 @@ ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, con
                                                   attn_error *err)
 {
     attn__walk w;
-    attn__walk_begin(&w, flags);
+    attn__walk_begin(&w, NULL, flags);
     ATTN__TRY(attn__mha_check_fields(&w, desc, d, grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
 #ifndef ATTN_NO_BACKWARD
     if (grad) ATTN__TRY(attn__mha_check_grad(&w, desc, grad, own, d, err));
@@ -8482,7 +8508,7 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
         size = axis < 0 ? 1 : v->size[axis];
         to->stride[a / 2] = axis < 0 ? 0 : v->stride[axis];
         *(a < 2 ? &to->panels : &to->cells) = size;
-        together = a == 0 ? size : attn__mul64(size, a == 1 ? p->axis->panels : to->panels);
+        together = attn__max(size, a == 0 ? size : attn__mul64(size, a == 1 ? p->axis->panels : to->panels));
         if (together > ATTN__PIC_CELLS)
             return attn__fail2(err, ATTN_ERR_RANGE, attn__name_of(field, ATTN__T_SIZE + axis),
                                "must be, times the number of panels, at most", together, ATTN__PIC_CELLS);
@@ -9107,6 +9133,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__LONG
 #undef ATTN__MAX_WIDTH
 #undef ATTN__MAX_LANES
+#undef ATTN__MAY_ALIAS
 #undef ATTN__MUL16
 #undef ATTN__MUL8
 #undef ATTN__NAMES

@@ -4393,6 +4393,7 @@ attn_status attn_cuda_prepare(attn_error *err)
 #undef ATTN__CUDA_TRY
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST
+#undef ATTN__MAY_ALIAS
 #undef ATTN__CUDA_SEAM
 #ifndef ATTN__CUDA_KEEP         /* tests write kernels too */
 #  undef ATTN__DEVICE

@@ -32,6 +32,12 @@ item_warnings() { # item_warnings COMPILER STANDARD
     try "warnings $1 -std=$2" warnings_of "$1" "$language" "$2"
 }
 
+# What the optimiser sees when it unrolls and inlines most: it warns of loops that cannot end where they say.
+item_optimised() { # item_optimised COMPILER
+    have "$1" || { skipped "$1 -O3 -Wall -Wextra -Werror (no $1)"; return; }
+    try "$1 -O3 -Wall -Wextra -Werror" "$1" -O3 -Wall -Wextra -Werror -c tests/attn.c -o "$dir/optimised.$1.o"
+}
+
 # The tests and the examples keep to most of these rules too.
 sources_of() {
     for file in tests/*.c bench/*.c examples/*.c; do
@@ -357,6 +363,6 @@ standards() { # standards COMPILER...: an item for each, in each version
         for version in $versions; do echo "warnings:$compiler:$version"; done
     done
 }
-items "$1" suites_emulated mingw:x86_64 object $(standards gcc clang g++ clang++) \
+items "$1" suites_emulated mingw:x86_64 object optimised:gcc optimised:clang $(standards gcc clang g++ clang++) \
     sources:gcc sources:clang examples_cxx options ways embedding old_caller zeroed no_libc traces text conformance other_targets \
     mingw:i686 m32 tcc

@@ -1,6 +1,7 @@
 /* corners.c - gradients where they must be exactly 0, where NaN and infinity may go and where not, memory that may
    not be read, sizes of 0 and 1 and around those of tiles, numbers at the ends of the range. */
 #include "grads.h"
+#include <time.h>
 
 /* Runs a forward call and its gradients, all of them, with everything from above, against the reference. */
 static call check_all(const attn_desc *d, const char *what) {
@@ -617,6 +618,158 @@ static void accuracy(void) {
     print_worst("gradients at sizes as they are used", calls);
 }
 
+/* ---- calls whose results have no element: nothing is to be done, whatever the sizes beside the 0 */
+typedef attn_status (*without_elements)(int64_t n);
+
+static attn_view none_of(int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    return attn_view_f32(0, rank, n0, n1, n2, n3);
+}
+static attn_out nothing(int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    return attn_out_f32(0, rank, n0, n1, n2, n3);
+}
+static attn_desc no_columns(int64_t n) { /* no column, no key: [n,1,n,0] */
+    attn_desc d;
+    memset(&d, 0, sizeof d);
+    d.q = none_of(4, n, 1, n, 0);
+    d.k = d.v = none_of(4, n, 1, 0, 0);
+    d.out = nothing(4, n, 1, n, 0);
+    d.align = ATTN_ALIGN_TOP_LEFT;
+    return d;
+}
+static attn_status none_forward(int64_t n) {
+    attn_desc d = no_columns(1);
+    d.q = none_of(4, n, 1, 1, 0);
+    d.k = d.v = none_of(4, n, 1, 0, 0);
+    d.out = nothing(4, n, 1, 1, 0);
+    return attn_forward(&d, 0);
+}
+static attn_status none_given(int64_t n) {
+    attn_desc d = no_columns(1);
+    memset(&d.q, 0, 3 * sizeof d.q);
+    memset(&d.out, 0, sizeof d.out);
+    d.score = ATTN_SCORE_GIVEN;
+    d.given_scores = none_of(4, 1, n, n, 0);
+    d.weights = nothing(4, 1, n, n, 0);
+    return attn_forward(&d, 0);
+}
+static attn_status none_backward(int64_t n) {
+    attn_desc d = no_columns(1);
+    attn_grad g;
+    memset(&g, 0, sizeof g);
+    d.q = g.d_out = none_of(4, n, 1, 1, 0);
+    d.k = d.v = none_of(4, n, 1, 1, 0);
+    d.out = g.dq = nothing(4, n, 1, 1, 0);
+    return attn_backward(&d, &g, 0);
+}
+static attn_status none_planned(int64_t n) {
+    attn_desc d = no_columns(n);
+    attn_plan plan;
+    attn_status st = attn_plan_forward(&d, &plan, 0);
+    for (int32_t phase = 0; st == ATTN_OK && phase < plan.phases; phase++)
+        CHECKF(plan.tasks[phase] == 0, "%ld tasks for nothing", (long)plan.tasks[phase]);
+    return st;
+}
+static attn_status none_lengths(int64_t n) { /* all of them one number */
+    static const int32_t length = 1;
+    attn_desc d = no_columns(1);
+    size_t bytes;
+    d.q = none_of(4, n, 1, 0, 0);
+    d.k = d.v = none_of(4, n, 1, 1, 0);
+    d.out = nothing(4, n, 1, 0, 0);
+    d.key_lengths = attn_view_i32(&length, 1, n, 0, 0, 0);
+    d.key_lengths.stride[0] = 0;
+    return attn_workspace_size(&d, &bytes, 0);
+}
+static attn_status none_mask(int64_t n) { return attn_mask(attn_out_u8(0, 4, n, 1, n, 0), 0, 0); }
+static attn_status none_dropped(int64_t n) { return attn_dropout_mask(attn_out_u8(0, 4, n, 1, 1, 0), 0, 0); }
+static attn_status none_merged(int64_t n) {
+    static const float lse = 0;
+    attn_view one = attn_view_f32(&lse, 3, n, 1, 1, 0), no = none_of(4, n, 1, 1, 0);
+    memset(one.stride, 0, sizeof one.stride);
+    return attn_merge(no, one, no, one, nothing(4, n, 1, 1, 0), nothing(0, 0, 0, 0, 0), 0);
+}
+static attn_status none_product(int64_t n) { /* n * n does not fit in 64 bits */
+    return attn_bmm(none_of(4, n, n, 0, 0), none_of(4, n, n, 0, 8), nothing(4, n, n, 0, 8), 0, 0);
+}
+static attn_status none_product_back(int64_t n) {
+    return attn_bmm_backward(none_of(4, n, n, 0, 0), none_of(4, n, n, 0, 8), none_of(4, n, n, 0, 8),
+                             nothing(4, n, n, 0, 0), nothing(4, n, n, 0, 8), 0, 0, 0);
+}
+
+static void no_element(void) {
+    static const struct {
+        const char *name;
+        without_elements run;
+        int bits; /* 2^bits is what takes its time where each row is visited */
+    } calls[] = {{"attn_forward", none_forward, 21},      {"attn_forward, given scores", none_given, 12},
+                 {"attn_backward", none_backward, 19},    {"attn_plan_forward", none_planned, 20},
+                 {"equal key_lengths", none_lengths, 27}, {"attn_mask", none_mask, 14},
+                 {"attn_dropout_mask", none_dropped, 26}, {"attn_merge", none_merged, 22},
+                 {"attn_bmm", none_product, 16},          {"attn_bmm_backward", none_product_back, 16}};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        clock_t began = clock();
+        CHECKF(calls[i].run((int64_t)1 << calls[i].bits) == ATTN_OK, "%s: refused", calls[i].name);
+        double seconds = (double)(clock() - began) / CLOCKS_PER_SEC;
+        if (!CHECKF(seconds < 0.1, "%s without an element takes %.1f s", calls[i].name, seconds)) continue;
+        began = clock(); /* would take years */
+        CHECKF(calls[i].run((int64_t)1 << 40) == ATTN_OK, "%s: 2^40 refused", calls[i].name);
+        seconds = (double)(clock() - began) / CLOCKS_PER_SEC;
+        CHECKF(seconds < 0.1, "%s without an element takes %.1f s", calls[i].name, seconds);
+    }
+}
+
+/* Data that is NULL where there is no element: legal, and nothing is computed with that NULL (a sanitizer tells). */
+static void no_data(void) {
+    for (int axis = 0; axis < 7; axis++)
+        for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+            int64_t n[7] = {2, 2, 3, 20, 4, 19, 2};
+            n[axis] = 0;
+            if (axis == 1) n[6] = 0;
+            attn_desc d = make_desc(n[0], n[6], n[1], n[2], n[3], n[4], n[5]);
+            set_score(&d, score, 3);
+            ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+            attn_view *inputs[] = {&d.q, &d.k, &d.v, &d.given_scores, &d.bilinear, &d.w_q, &d.w_k};
+            int64_t low, high;
+            for (int i = 0; i < 7; i++)
+                if (!view_extent(inputs[i], &low, &high)) inputs[i]->data = 0;
+            for (int i = 0; i < RESULT_COUNT; i++) {
+                attn_view v = attn_view_of(*result_of(&d, i));
+                if (!view_extent(&v, &low, &high)) result_of(&d, i)->data = 0;
+            }
+            check_everywhere(&d, ref_score_names[score]);
+            check_all(&d, ref_score_names[score]);
+            test_release();
+        }
+    CHECK_STATUS(attn_bmm(attn_view_f32(0, 2, 3, 0, 0, 0), attn_view_f32(0, 2, 0, 2, 0, 0),
+                          make_out(LAYOUT_PACKED, 2, 3, 2, 0, 0), 0, 0),
+                 ATTN_OK);
+}
+
+/* What the stride of an axis of size 1 is does not matter (a sanitizer tells of pointers that follow it). */
+static void any_stride(void) {
+    static const int64_t strides[] = {INT64_MAX, INT64_MIN, INT64_MIN + 1, -1, (int64_t)1 << 61};
+    for (int which = 0; which < 5; which++)
+        for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
+            for (int shape = 0; shape < 4; shape++) {
+                attn_desc d = make_desc(1, 1, 1, shape == 1 ? 9 : 1, shape == 2 ? 150 : 1, 1, shape == 3 ? 40 : 1);
+                set_score(&d, score, 1);
+                d.bias = make_filled(LAYOUT_PACKED, 1, 2, 1, 1, 0, 0);
+                d.mask = make_ints(ATTN_U8, 4, 1, 1, 1, 1, 1, 1);
+                ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+                attn_view *views[] = {&d.q,   &d.k,   &d.v,   &d.given_scores, &d.bilinear,
+                                      &d.w_q, &d.w_k, &d.w_v, &d.bias,         &d.mask};
+                for (int i = 0; i < 10; i++)
+                    for (int axis = 0; axis < views[i]->rank; axis++)
+                        if (views[i]->size[axis] == 1) views[i]->stride[axis] = strides[which];
+                for (int i = 0; i < RESULT_COUNT; i++)
+                    for (int axis = 0; axis < result_of(&d, i)->rank; axis++)
+                        if (result_of(&d, i)->size[axis] == 1) result_of(&d, i)->stride[axis] = strides[which];
+                check_everywhere(&d, ref_score_names[score]);
+                check_all(&d, ref_score_names[score]);
+                test_release();
+            }
+}
+
 const test_case suite_corners[] = {{"corners.empty_rows", empty_rows},
                                    {"corners.one_empty_row", one_empty_row},
                                    {"corners.nothing_allowed", nothing_allowed},
@@ -643,4 +796,7 @@ const test_case suite_corners[] = {{"corners.empty_rows", empty_rows},
                                    {"corners.dropout_ends", dropout_ends},
                                    {"corners.far_positions", far_positions},
                                    {"corners.accuracy", accuracy},
+                                   {"corners.no_element", no_element},
+                                   {"corners.no_data", no_data},
+                                   {"corners.any_stride", any_stride},
                                    {0, 0}};

@@ -2093,6 +2093,95 @@ static void test_write(void) {
     }
 }
 
+/* ---- numbers beyond 64 bits */
+
+/* Refused for that view, whichever rule says so, with nothing written. */
+static void refused_for(const attn_desc *d, const char *view, int line) {
+    attn_error err;
+    attn_plan plan;
+    poison_error(&err);
+    if (!CHECKF(attn_plan_forward(d, &plan, &err) != ATTN_OK, "line %d: accepted", line)) return;
+    CHECKF(attn_forward(d, &err) != ATTN_OK, "line %d: only the plan is refused", line);
+    CHECKF(strncmp(err.field, view, strlen(view)) == 0 && *err.rule, "line %d: %s %s", line, err.field, err.rule);
+    check_unwritten(line);
+}
+#define REFUSED_FOR(from, view, change) \
+    do { \
+        attn_desc d = from(); \
+        change; \
+        refused_for(&d, view, __LINE__); \
+    } while (0)
+
+/* One element, as a view of sizes 1, of a view that is too large for strides of 64 bits. */
+static attn_view cut_out(attn_view v, int64_t index) {
+    for (int axis = 0, rank = v.rank; axis < rank; axis++) v = attn_view_slice(v, axis, axis ? 0 : index, 1);
+    return v;
+}
+/* Where strides do not fit no part of the view is one; data never leaves its place for a number that wrapped around. */
+static void test_far_views(void) {
+    static const int64_t far = (int64_t)1 << 40;
+    for (int64_t index = 1; index < 4; index++) {
+        REFUSED_FOR(valid, "bias", d.bias = cut_out(attn_view_f32(m.scores, 3, 4, far, far, 0), index));
+        REFUSED_FOR(valid, "bias", d.bias = cut_out(attn_view_f32(m.scores, 4, 4, far, far, SK), index));
+        REFUSED_FOR(valid, "bias", d.bias = cut_out(attn_view_bhsd(m.scores, 4, 1, far, far), index));
+        REFUSED_FOR(valid, "bias", d.bias = cut_out(attn_view_bshd(m.scores, 4, far, far, 1), index));
+        REFUSED_FOR(valid, "bias", d.bias = cut_out(attn_view_rows(m.scores, 4, far, 1, 1, far), index));
+        REFUSED_FOR(valid, "mask", d.mask = cut_out(attn_view_u8(m.mask, 3, 4, far, far, 0), index));
+    }
+    for (int which = 1; which < 3; which++) { /* h * d does not fit, nor does what is three times as much */
+        attn_view v = attn_view_qkv(m.q, which, 1, 1, far, far);
+        attn_view cut = cut_out(v, 0);
+        CHECKF(v.data == m.q || v.rank < 0, "a view that is too large has moved its data");
+        REFUSED_FOR(valid, "bias", d.bias = v);
+        REFUSED_FOR(valid, "bias", d.bias = cut);
+        cut = attn_view_qkv(m.q, which, 2, (int64_t)1 << 31, (int64_t)1 << 15, (int64_t)1 << 16);
+        REFUSED_FOR(valid, "bias", d.bias = cut_out(cut, 1));
+    }
+    REFUSED_FOR(valid, "k", d.k.stride[2] = INT64_MAX / 2; d.k = attn_view_slice(d.k, 2, 4, 1));
+    REFUSED_FOR(valid, "k", d.k.stride[0] = INT64_MIN; d.k = attn_view_slice(d.k, 0, 1, 1));
+}
+
+/* A position that cannot be added to an index is refused, not bent to the largest number. */
+static void test_far_positions(void) {
+    static const int64_t first[] = {INT64_MAX - SQ + 2, INT64_MAX};
+    int64_t positions[B] = {0, 0};
+    for (int i = 0; i < 2; i++) {
+        positions[1] = first[i];
+        REFUSED_FOR(valid, "positions", d.align = ATTN_ALIGN_POSITIONS; d.causal = 1;
+                    d.positions = attn_view_i64(positions, 1, B, 0, 0, 0));
+        REFUSED_FOR(valid, "positions", d.align = ATTN_ALIGN_POSITIONS; d.window = 1; d.window_left = 1;
+                    d.positions = attn_view_i64(positions, 1, B, 0, 0, 0));
+    }
+    positions[1] = (int64_t)1 << 61;
+    ACCEPTED(valid, d.align = ATTN_ALIGN_POSITIONS; d.causal = 1;
+             d.positions = attn_view_i64(positions, 1, B, 0, 0, 0));
+}
+
+static int count_bytes(void *user, const char *bytes, size_t count) {
+    (void)bytes;
+    return (*(size_t *)user += count) > 1 << 20;
+}
+/* More rows or columns than a picture may have, of panels that are none. */
+static void test_far_pictures(void) {
+    typedef attn_status (*drawer)(const attn_heatmap *, attn_writer, attn_error *);
+    static const drawer drawers[] = {attn_heatmap_svg, attn_heatmap_ansi, attn_heatmap_ppm};
+    static const int64_t sizes[][4] = {
+        {0, 1, 1, 1 << 20}, {1, 0, 1 << 20, 1}, {0, 0, 1 << 20, 1 << 20}, {1 << 20, 1, 0, 1}, {1, 1 << 20, 1, 0}};
+    for (int i = 0; i < 5; i++)
+        for (int kind = 0; kind < 3; kind++) {
+            attn_heatmap map;
+            attn_error err;
+            size_t written = 0;
+            attn_writer writer = {count_bytes, &written};
+            memset(&map, 0, sizeof map);
+            map.values = attn_view_f32(m.scores, 4, sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3]);
+            attn_status st = drawers[kind](&map, writer, &err);
+            CHECKF(st != ATTN_OK && st != ATTN_ERR_WRITE && written == 0, "sizes %d, picture %d: %s, %lu bytes", i,
+                   kind, attn_status_string(st), (unsigned long)written);
+            CHECKF(!strncmp(err.field, "values", 6), "%s %s", err.field, err.rule);
+        }
+}
+
 const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.null", test_null},
                                   {"errors.hooks", test_hooks},
@@ -2134,4 +2223,7 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.strings", test_strings},
                                   {"errors.explain", test_explain},
                                   {"errors.write", test_write},
+                                  {"errors.far_views", test_far_views},
+                                  {"errors.far_positions", test_far_positions},
+                                  {"errors.far_pictures", test_far_pictures},
                                   {0, 0}};

@@ -567,7 +567,7 @@ static void bar_ticks(void) {
     one_bar(-3e38f, 3e38f);
     one_bar(0, 1e-44f);
     one_bar(1000000, 1000001);
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < 310; i++) {
         float low = (float)(test_normal() * pow(10, test_int(-30, 30)));
         float high = low + (float)(fabs((double)low) * (test_uniform() + 1e-3) * pow(10, test_int(-2, 2)));
         if (low < high) one_bar(low, high);

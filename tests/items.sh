@@ -28,10 +28,10 @@ try() {
 # each_suite PROGRAM OPTIONS...: the suites of a test program, but the one that WITHOUT names, two at a time. It fails
 # where one of them does, and where the program names none.
 each_suite() {
-    listed=$("$1" --list | sed 's/\..*/./' | uniq | grep -vx "${WITHOUT:-none}\.") ||
+    listed=$("$1" --list | sed 's/\..*//' | uniq | grep -vx "${WITHOUT:-none}") ||
         { echo "$1 lists no suite"; return 1; }
     printf '%s\n' "$listed" | xargs -P 2 -I SUITE sh -c \
-        'said=$("$@" 2>&1); status=$?; printf "%s\n" "$said"; [ $status = 0 ] || exit 255' sh "$@" --filter SUITE
+        'said=$("$@" 2>&1); status=$?; printf "%s\n" "$said"; [ $status = 0 ] || exit 255' sh "$@" --suite SUITE
 }
 passed_in() { awk '/ passed, / { n += $1 } END { print n + 0 }' "$1"; }     # a file with what such programs said
 

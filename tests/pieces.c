@@ -121,7 +121,7 @@ static attn_desc random_mask(const int64_t n[4]) {
     attn_desc o = no_options();
     if (test_int(0, 1)) o.key_lengths = make_ints(ATTN_I32, test_int(1, 2), n[0], n[2], 0, 0, 0, (int)n[3]);
     if (test_int(0, 2) == 0) o.query_lengths = make_ints(ATTN_I64, 1, n[0], 0, 0, 0, 0, (int)n[2]);
-    o.align = test_int(1, 3);
+    o.align = (test_int(0, 2) + 2) % 3 + 1; /* top left, bottom right, positions */
     if (o.align == ATTN_ALIGN_POSITIONS)
         o.positions = make_ints(ATTN_I32, test_int(1, 2), n[0], n[2], 0, 0, -4, (int)n[3] + 4);
     o.causal = test_int(0, 1);

@@ -1,5 +1,5 @@
-/* ref.c - attention in float64, see ref.h. One pass over (query, key) pairs, every element read through its view; a key
-   that is excluded is not read (unless the raw scores of all keys are asked for).
+/* ref.c - attention in float64, see ref.h. One pass over (query, key) pairs, every row read through its view once a
+   head; a key that is excluded is not read (unless the raw scores of all keys are asked for).
 
    The gradients: L is the sum of d_out*out + d_weights*weights + d_lse*lse; for every (query, key) pair with weight,
    dL/d(raw score) comes first, then what it means for what the score is made of. */
@@ -30,16 +30,82 @@ static int ref_kept(const attn_desc *d, int64_t b, int64_t h, int64_t i, int64_t
 
 /* ---- scores */
 
-/* What is computed once for one head: W_k k of the keys read so far, and W_q q or q M of the query at hand.
- */
+static void ref_make_rows(ref_rows *rows, const attn_view *v, int64_t count) {
+    rows->v = v;
+    rows->width = v->rank ? v->size[v->rank - 1] : 0;
+    rows->x = ref_doubles((size_t)(count * rows->width));
+    rows->ready = (unsigned char *)calloc((size_t)count + 1, 1);
+    if (!rows->ready) abort();
+}
+static void ref_free_rows(ref_rows *rows) {
+    free(rows->x);
+    free(rows->ready);
+}
+/* Row n of those in memory, which is row (a,b,c) of the view. */
+static const double *ref_row(ref_rows *rows, int64_t n, int64_t a, int64_t b, int64_t c) {
+    double *x = rows->x + n * rows->width;
+    for (int64_t i = 0; !rows->ready[n] && i < rows->width; i++) x[i] = ref_at(rows->v, a, b, c, i);
+    rows->ready[n] = 1;
+    return x;
+}
+
+/* What is computed once for one head: q, k, v and the parameters as doubles, W_k k of the keys read so far, and W_q q
+   or q M of the query at hand. */
 typedef struct ref_head {
     const attn_desc *d;
     const ref_result *r;
     int64_t b, h, hkv;
+    ref_rows q, k, v, bilinear, w_v, hidden_bias;
     double *query, *query_terms; /* of size max(Dk, hidden) */
     double *keys;                /* [sk, hidden] */
     unsigned char *key_ready;
 } ref_head;
+
+static void ref_make_head(ref_head *s, const attn_desc *d, const ref_result *r) {
+    int64_t width = r->dk > r->hidden ? r->dk : r->hidden;
+    memset(s, 0, sizeof *s);
+    s->d = d;
+    s->r = r;
+    ref_make_rows(&s->q, &d->q, r->sq);
+    ref_make_rows(&s->k, &d->k, r->sk);
+    ref_make_rows(&s->v, &d->v, r->sk);
+    ref_make_rows(&s->bilinear, &d->bilinear, d->q.rank ? d->q.size[3] : 0);
+    ref_make_rows(&s->w_v, &d->w_v, 1);
+    ref_make_rows(&s->hidden_bias, &d->hidden_bias, 1);
+    s->query = ref_doubles((size_t)width);
+    s->query_terms = ref_doubles((size_t)width);
+    s->keys = ref_doubles((size_t)(r->sk * r->hidden));
+    s->key_ready = (unsigned char *)malloc((size_t)r->sk + 1);
+}
+static void ref_begin_head(ref_head *s, int64_t b, int64_t h) {
+    s->b = b;
+    s->h = h;
+    s->hkv = h / (s->r->h / s->r->hkv);
+    memset(s->q.ready, 0, (size_t)s->r->sq);
+    memset(s->k.ready, 0, (size_t)s->r->sk);
+    memset(s->v.ready, 0, (size_t)s->r->sk);
+    memset(s->bilinear.ready, 0, s->d->q.rank ? (size_t)s->d->q.size[3] : 0);
+    s->w_v.ready[0] = s->hidden_bias.ready[0] = 0;
+    memset(s->key_ready, 0, (size_t)s->r->sk);
+}
+static void ref_free_head(ref_head *s) {
+    ref_rows *rows[6] = {&s->q, &s->k, &s->v, &s->bilinear, &s->w_v, &s->hidden_bias};
+    for (int n = 0; n < 6; n++) ref_free_rows(rows[n]);
+    free(s->query);
+    free(s->query_terms);
+    free(s->keys);
+    free(s->key_ready);
+}
+
+static const double *ref_q(ref_head *s, int64_t i) { return ref_row(&s->q, i, s->b, s->h, i); }
+static const double *ref_k(ref_head *s, int64_t j) { return ref_row(&s->k, j, s->b, s->hkv, j); }
+static const double *ref_v(ref_head *s, int64_t j) { return ref_row(&s->v, j, s->b, s->hkv, j); }
+static const double *ref_m(ref_head *s, int64_t a) { return ref_row(&s->bilinear, a, 0, s->h, a); }
+static const double *ref_w_v(ref_head *s) { return ref_row(&s->w_v, 0, 0, 0, s->h); }
+/* NULL where there is none */
+static const double *ref_hidden_bias(ref_head *s) {
+    return s->d->hidden_bias.rank ? ref_row(&s->hidden_bias, 0, 0, 0, s->h) : NULL;
+}
 
 static double ref_project(const attn_view *w, const attn_view *x, int64_t b, int64_t head, int64_t whead, int64_t row,
                           int64_t unit) {
@@ -54,29 +120,32 @@ static void ref_prepare_query(ref_head *s, int64_t i) {
     if (d->score == ATTN_SCORE_ADDITIVE) {
         for (int64_t u = 0; u < s->r->hidden; u++) s->query[u] = ref_project(&d->w_q, &d->q, s->b, s->h, s->h, i, u);
     } else if (d->score == ATTN_SCORE_BILINEAR) {
-        for (int64_t c = 0; c < s->r->dk; c++) {
-            s->query[c] = s->query_terms[c] = 0;
-            for (int64_t a = 0; a < d->q.size[3]; a++) {
-                double term = ref_at(&d->q, s->b, s->h, i, a) * ref_at(&d->bilinear, 0, s->h, a, c);
+        const double *q = ref_q(s, i);
+        for (int64_t c = 0; c < s->r->dk; c++) s->query[c] = s->query_terms[c] = 0;
+        for (int64_t a = 0; a < d->q.size[3]; a++) {
+            const double *m = ref_m(s, a);
+            for (int64_t c = 0; c < s->r->dk; c++) {
+                double term = q[a] * m[c];
                 s->query[c] += term;
                 s->query_terms[c] += fabs(term);
             }
         }
     } else if (d->score != ATTN_SCORE_GIVEN) {
+        const double *q = ref_q(s, i);
         for (int64_t c = 0; c < s->r->dk; c++) {
-            s->query[c] = ref_at(&d->q, s->b, s->h, i, c);
-            s->query_terms[c] = fabs(s->query[c]);
+            s->query[c] = q[c];
+            s->query_terms[c] = fabs(q[c]);
         }
     }
 }
 
 static double ref_additive(ref_head *s, int64_t j, double *terms) {
     const attn_desc *d = s->d;
+    const double *biases = ref_hidden_bias(s), *w_v = ref_w_v(s);
     double score = 0, *key = s->keys + j * s->r->hidden;
     *terms = 0;
     for (int64_t u = 0; u < s->r->hidden; u++) {
-        double bias = d->hidden_bias.rank ? ref_at(&d->hidden_bias, 0, 0, s->h, u) : 0;
-        double w = ref_at(&d->w_v, 0, 0, s->h, u);
+        double bias = biases ? biases[u] : 0, w = w_v[u];
         if (!s->key_ready[j]) key[u] = ref_project(&d->w_k, &d->k, s->b, s->hkv, s->h, j, u);
         score += w * tanh(s->query[u] + key[u] + bias);
         *terms += fabs(w) * (fabs(s->query[u]) + fabs(key[u] + bias) + 1);
@@ -85,16 +154,16 @@ static double ref_additive(ref_head *s, int64_t j, double *terms) {
     return score;
 }
 
-static double ref_product(const ref_head *s, int64_t j, double *terms) {
-    double dot = 0, query2 = 0, key2 = 0;
-    *terms = 0;
+static double ref_product(ref_head *s, int64_t j, double *terms) {
+    const double *key = ref_k(s, j);
+    double dot = 0, query2 = 0, key2 = 0, sum = 0;
     for (int64_t c = 0; c < s->r->dk; c++) {
-        double key = ref_at(&s->d->k, s->b, s->hkv, j, c);
-        dot += s->query[c] * key;
-        *terms += s->query_terms[c] * fabs(key);
+        dot += s->query[c] * key[c];
+        sum += s->query_terms[c] * fabs(key[c]);
         query2 += s->query[c] * s->query[c];
-        key2 += key * key;
+        key2 += key[c] * key[c];
     }
+    *terms = sum;
     if (s->d->score != ATTN_SCORE_COSINE) return dot;
     double norms = sqrt(query2) * sqrt(key2);
     if (norms == 0) return *terms = 0;
@@ -107,11 +176,12 @@ double ref_sigma(const attn_desc *d, int64_t h) {
     return d->sigma != 0 ? (double)d->sigma : 1;
 }
 
-static double ref_distance_kernel(const ref_head *s, int64_t j) {
+static double ref_distance_kernel(ref_head *s, int64_t j) {
     const attn_desc *d = s->d;
+    const double *key = ref_k(s, j);
     double u2 = 0, weight, sigma = ref_sigma(d, s->h);
     for (int64_t c = 0; c < s->r->dk; c++) {
-        double difference = s->query[c] - ref_at(&d->k, s->b, s->hkv, j, c);
+        double difference = s->query[c] - key[c];
         u2 += difference * difference;
     }
     u2 /= sigma * sigma;
@@ -206,6 +276,7 @@ static void ref_row_scores(ref_head *s, int64_t i) {
         if (!prepared) ref_prepare_query(s, i);
         prepared = 1;
         r->scores[at] = ref_score(s, i, j, &r->terms[at]);
+        if (ref_is_distance(d->score)) r->exp_scores[at] = exp(r->scores[at]);
         r->softcap[at] = ref_softcap(d, r->scores[at]);
         if (!allowed || r->softcap[at] == -INFINITY) continue;
         double bias = d->bias.rank ? ref_at(&d->bias, s->b, s->h, i, j) : 0;
@@ -219,16 +290,17 @@ static void ref_row_scores(ref_head *s, int64_t i) {
 /* max that lets NaN through */
 static double ref_max(double a, double b) { return isnan(a) || a > b ? a : b; }
 
-static void ref_row_stats(const ref_head *s, int64_t row) {
+static void ref_row_stats(const ref_head *s, int64_t row) { /* leaves e^(score - largest) where the weights will be */
     const ref_result *r = s->r;
     const double *masked = r->masked + row * r->sk;
+    double *exps = r->weights + row * r->sk;
     double top = -INFINITY, sum = 0, off = 0;
     for (int64_t j = 0; j < r->sk; j++) top = ref_max(top, masked[j]);
     for (int64_t j = 0; j < r->sk; j++) {
-        double terms = r->all_terms[row * r->sk + j], score = r->scores[row * r->sk + j];
+        double terms = r->all_terms[row * r->sk + j];
         if (masked[j] == -INFINITY) continue;
-        sum += exp(masked[j] - top);
-        if (ref_is_distance(s->d->score)) terms = (1 + terms) / fmin(1, exp(score));
+        sum += exps[j] = exp(masked[j] - top);
+        if (ref_is_distance(s->d->score)) terms = (1 + terms) / fmin(1, r->exp_scores[row * r->sk + j]);
         if (terms > off) off = terms;
     }
     r->stats[2 * row] = top;
@@ -251,15 +323,18 @@ static void ref_row_softmax(const ref_head *s, int64_t i) {
         return;
     }
     sum = sink == -INFINITY ? 0 : exp(sink - top);
-    for (int64_t j = 0; j < r->sk; j++)
-        if (masked[j] != -INFINITY) sum += exp(masked[j] - top);
-    for (int64_t j = 0; j < r->sk; j++) weights[j] = masked[j] == -INFINITY ? 0 : exp(masked[j] - top) / sum;
+    for (int64_t j = 0; j < r->sk; j++) {
+        if (masked[j] == -INFINITY) continue;
+        if (top != r->stats[2 * row]) weights[j] = exp(masked[j] - top); /* the sink is larger */
+        sum += weights[j];
+    }
+    for (int64_t j = 0; j < r->sk; j++) weights[j] = masked[j] == -INFINITY ? 0 : weights[j] / sum;
     r->lse[row] = top + log(sum);
 }
 
 /* V and S of the bound. A key whose exact weight is far below rounding adds nothing to S, nor does one
  * outside. */
-static void ref_row_bound(const ref_head *s, int64_t i, int uniform) {
+static void ref_row_bound(ref_head *s, int64_t i, int uniform) {
     const attn_desc *d = s->d;
     const ref_result *r = s->r;
     int64_t row = ref_row_index(r, s->b, s->h, i);
@@ -267,17 +342,16 @@ static void ref_row_bound(const ref_head *s, int64_t i, int uniform) {
     for (int64_t j = 0; j < r->sk; j++) {
         double masked = r->masked[row * r->sk + j], terms = r->all_terms[row * r->sk + j];
         if (masked == -INFINITY && !uniform) continue;
-        for (int64_t c = 0; c < r->dv; c++) {
-            double v = fabs(ref_at(&d->v, s->b, s->hkv, j, c));
-            if (isfinite(v) && v > v_max) v_max = v;
-        }
+        const double *v = ref_v(s, j);
+        for (int64_t c = 0; c < r->dv; c++)
+            if (isfinite(v[c]) && fabs(v[c]) > v_max) v_max = fabs(v[c]);
         if (isfinite(terms) && terms > s_max && masked - r->lse[row] > -40 - 1e-5 * terms) s_max = terms;
     }
     r->v_max[row] = d->dropout < 1 ? v_max / (1 - (double)d->dropout) : 0;
     r->s_max[row] = s_max;
 }
 
-static void ref_row_output(const ref_head *s, int64_t i) {
+static void ref_row_output(ref_head *s, int64_t i) {
     const attn_desc *d = s->d;
     const ref_result *r = s->r;
     int64_t row = ref_row_index(r, s->b, s->h, i);
@@ -289,10 +363,11 @@ static void ref_row_output(const ref_head *s, int64_t i) {
         if (d->dropout > 0 && !(empty && d->empty == ATTN_EMPTY_NAN))
             dropped[j] = ref_kept(d, s->b, s->h, i, j) ? weights[j] / (1 - (double)d->dropout) : 0;
     }
-    for (int64_t c = 0; c < r->dv; c++) {
-        out[c] = empty && d->empty == ATTN_EMPTY_NAN ? NAN : 0;
-        for (int64_t j = 0; j < r->sk; j++)
-            if (masked[j] != -INFINITY || uniform) out[c] += dropped[j] * ref_at(&d->v, s->b, s->hkv, j, c);
+    for (int64_t c = 0; c < r->dv; c++) out[c] = empty && d->empty == ATTN_EMPTY_NAN ? NAN : 0;
+    for (int64_t j = 0; j < r->sk; j++) {
+        if (masked[j] == -INFINITY && !uniform) continue;
+        const double *v = ref_v(s, j);
+        for (int64_t c = 0; c < r->dv; c++) out[c] += dropped[j] * v[c];
     }
     ref_row_bound(s, i, uniform);
 }
@@ -325,7 +400,7 @@ static double *ref_take(double **from, int64_t n) {
 
 static void ref_allocate(ref_result *r) {
     int64_t rows = r->b * r->h * r->sq;
-    double *p = r->block = ref_doubles((size_t)(rows * (r->dv + 6 + 7 * r->sk)));
+    double *p = r->block = ref_doubles((size_t)(rows * (r->dv + 6 + 8 * r->sk)));
     r->out = ref_take(&p, rows * r->dv);
     r->lse = ref_take(&p, rows);
     r->v_max = ref_take(&p, rows);
@@ -339,26 +414,18 @@ static void ref_allocate(ref_result *r) {
     r->masked = ref_take(&p, rows * r->sk);
     r->terms = ref_take(&p, rows * r->sk);
     r->all_terms = ref_take(&p, rows * r->sk);
+    r->exp_scores = ref_take(&p, rows * r->sk);
 }
 
 /* Free with ref_free. The descriptor must be one that attn_forward accepts. */
 void ref_forward(const attn_desc *d, ref_result *r) {
     ref_sizes(d, r);
     ref_allocate(r);
-    int64_t width = r->dk > r->hidden ? r->dk : r->hidden;
-    ref_head s = {d,
-                  r,
-                  0,
-                  0,
-                  0,
-                  ref_doubles((size_t)width),
-                  ref_doubles((size_t)width),
-                  ref_doubles((size_t)(r->sk * r->hidden)),
-                  (unsigned char *)malloc((size_t)r->sk + 1)};
-    for (s.b = 0; s.b < r->b; s.b++) {
-        for (s.h = 0; s.h < r->h; s.h++) {
-            s.hkv = s.h / (r->h / r->hkv);
-            memset(s.key_ready, 0, (size_t)r->sk);
+    ref_head s;
+    ref_make_head(&s, d, r);
+    for (int64_t b = 0; b < r->b; b++) {
+        for (int64_t h = 0; h < r->h; h++) {
+            ref_begin_head(&s, b, h);
             for (int64_t i = 0; i < r->sq; i++) {
                 ref_row_scores(&s, i);
                 ref_row_stats(&s, ref_row_index(r, s.b, s.h, i));
@@ -367,10 +434,7 @@ void ref_forward(const attn_desc *d, ref_result *r) {
             }
         }
     }
-    free(s.query);
-    free(s.query_terms);
-    free(s.keys);
-    free(s.key_ready);
+    ref_free_head(&s);
 }
 
 void ref_free(ref_result *r) { free(r->block); }
@@ -472,7 +536,7 @@ double ref_tolerance(const attn_desc *d, const ref_result *r, const double *want
         return want[at] == 0 ? 0 : want == r->weights ? unit : unit / (1 - (double)d->dropout);
     unit = ref_bound(d) * (1 + (want == r->masked ? r->all_terms : r->terms)[at]);
     /* the logarithm of a kernel's weight: what is exact to the bound is the weight, near its edge not the logarithm */
-    return ref_is_distance(d->score) && d->score != ATTN_SCORE_GAUSSIAN ? unit / exp(r->scores[at]) : unit;
+    return ref_is_distance(d->score) && d->score != ATTN_SCORE_GAUSSIAN ? unit / r->exp_scores[at] : unit;
 }
 
 static ref_worst ref_compare_result(const attn_desc *d, const ref_result *r, const attn_out *got, const double *want) {
@@ -596,74 +660,93 @@ void ref_add(ref_tensor *t, int64_t a, int64_t b, int64_t c, int64_t d, double x
     t->error[at] += error;
 }
 
+/* A row of one along its last axis, which is packed. */
+typedef struct ref_sums {
+    double *x, *error;
+} ref_sums;
+static ref_sums ref_sums_of(ref_tensor *t, int64_t a, int64_t b, int64_t c) {
+    int64_t at = ref_offset(&t->like, a, b, c, 0);
+    ref_sums sums = {t->x + at, t->error + at};
+    return sums;
+}
+static void ref_add_to(ref_sums to, int64_t n, double x, double error) {
+    to.x[n] += x;
+    to.error[n] += error;
+}
+
 /* Where a slope is 0, what it is taken of may be infinite. */
 static double ref_share(double slope, double x) { return slope == 0 ? 0 : slope * x; }
 
 /* ---- what a raw score is made of. g is dL/d(raw score), e how far it may be off. */
-static void ref_grad_dot(ref_grads *g, const ref_head *s, int64_t i, int64_t j, double slope, double e) {
+static void ref_grad_dot(ref_grads *g, ref_head *s, int64_t i, int64_t j, double slope, double e) {
+    const double *q = ref_q(s, i), *k = ref_k(s, j);
+    ref_sums dq = ref_sums_of(&g->g[GRAD_Q], s->b, s->h, i), dk = ref_sums_of(&g->g[GRAD_K], s->b, s->hkv, j);
     double scale = g->scale, raw = 0, terms = 0;
     for (int64_t c = 0; c < g->forward.dk; c++) {
-        double q = ref_at(&g->d->q, s->b, s->h, i, c), k = ref_at(&g->d->k, s->b, s->hkv, j, c);
-        ref_add(&g->g[GRAD_Q], s->b, s->h, i, c, slope * scale * k, e * fabs(scale * k));
-        ref_add(&g->g[GRAD_K], s->b, s->hkv, j, c, slope * scale * q, e * fabs(scale * q));
-        raw += q * k;
-        terms += fabs(q * k);
+        ref_add_to(dq, c, slope * scale * k[c], e * fabs(scale * k[c]));
+        ref_add_to(dk, c, slope * scale * q[c], e * fabs(scale * q[c]));
+        raw += q[c] * k[c];
+        terms += fabs(q[c] * k[c]);
     }
     ref_add(&g->g[GRAD_SCALE], 0, 0, 0, 0, slope * raw, e * terms);
 }
 
-static void ref_grad_cosine(ref_grads *g, const ref_head *s, int64_t i, int64_t j, double slope, double e) {
+static void ref_grad_cosine(ref_grads *g, ref_head *s, int64_t i, int64_t j, double slope, double e) {
+    const double *query = ref_q(s, i), *key = ref_k(s, j);
+    ref_sums dq = ref_sums_of(&g->g[GRAD_Q], s->b, s->h, i), dk = ref_sums_of(&g->g[GRAD_K], s->b, s->hkv, j);
     double scale = g->scale, dot = 0, terms = 0, q2 = 0, k2 = 0;
     for (int64_t c = 0; c < g->forward.dk; c++) {
-        double q = ref_at(&g->d->q, s->b, s->h, i, c), k = ref_at(&g->d->k, s->b, s->hkv, j, c);
-        dot += q * k;
-        terms += fabs(q * k);
-        q2 += q * q;
-        k2 += k * k;
+        dot += query[c] * key[c];
+        terms += fabs(query[c] * key[c]);
+        q2 += query[c] * query[c];
+        k2 += key[c] * key[c];
     }
     if (q2 == 0 || k2 == 0) return; /* the cosine of a zero vector is 0, and has no direction */
     double q_norm = sqrt(q2), k_norm = sqrt(k2), cosine = dot / q_norm / k_norm;
     terms /= q_norm * k_norm;
     double small = 1e-44 / GRAD_BOUND / (q_norm * k_norm); /* a slope times a tiny component may be subnormal */
     for (int64_t c = 0; c < g->forward.dk; c++) {
-        double q = ref_at(&g->d->q, s->b, s->h, i, c) / q_norm, k = ref_at(&g->d->k, s->b, s->hkv, j, c) / k_norm;
-        ref_add(&g->g[GRAD_Q], s->b, s->h, i, c, slope * scale * (k - cosine * q) / q_norm,
-                fabs(scale) * (e * (fabs(k) + terms * fabs(q)) / q_norm + small));
-        ref_add(&g->g[GRAD_K], s->b, s->hkv, j, c, slope * scale * (q - cosine * k) / k_norm,
-                fabs(scale) * (e * (fabs(q) + terms * fabs(k)) / k_norm + small));
+        double q = query[c] / q_norm, k = key[c] / k_norm;
+        ref_add_to(dq, c, slope * scale * (k - cosine * q) / q_norm,
+                   fabs(scale) * (e * (fabs(k) + terms * fabs(q)) / q_norm + small));
+        ref_add_to(dk, c, slope * scale * (q - cosine * k) / k_norm,
+                   fabs(scale) * (e * (fabs(q) + terms * fabs(k)) / k_norm + small));
     }
     ref_add(&g->g[GRAD_SCALE], 0, 0, 0, 0, slope * cosine, e * terms);
 }
 
 /* q M k */
-static void ref_grad_bilinear(ref_grads *g, const ref_head *s, int64_t i, int64_t j, double slope, double e) {
+static void ref_grad_bilinear(ref_grads *g, ref_head *s, int64_t i, int64_t j, double slope, double e) {
     const attn_desc *d = g->d;
+    const double *q = ref_q(s, i), *k = ref_k(s, j);
+    ref_sums dq = ref_sums_of(&g->g[GRAD_Q], s->b, s->h, i), dk = ref_sums_of(&g->g[GRAD_K], s->b, s->hkv, j);
     double scale = g->scale, raw = 0, all_terms = 0;
-    int64_t dq = d->q.size[3], dk = d->k.size[3];
-    for (int64_t a = 0; a < dq; a++) {
-        double q = ref_at(&d->q, s->b, s->h, i, a), sum = 0, terms = 0;
-        for (int64_t c = 0; c < dk; c++) {
-            double m = ref_at(&d->bilinear, 0, s->h, a, c), k = ref_at(&d->k, s->b, s->hkv, j, c);
-            sum += m * k;
-            terms += fabs(m * k);
-            ref_add(&g->g[GRAD_K], s->b, s->hkv, j, c, slope * scale * q * m, e * fabs(scale * q * m));
-            ref_add(&g->g[GRAD_BILINEAR], 0, s->h, a, c, slope * scale * q * k, e * fabs(scale * q * k));
+    for (int64_t a = 0; a < d->q.size[3]; a++) {
+        const double *m = ref_m(s, a);
+        ref_sums dm = ref_sums_of(&g->g[GRAD_BILINEAR], 0, s->h, a);
+        double sum = 0, terms = 0;
+        for (int64_t c = 0; c < d->k.size[3]; c++) {
+            sum += m[c] * k[c];
+            terms += fabs(m[c] * k[c]);
+            ref_add_to(dk, c, slope * scale * q[a] * m[c], e * fabs(scale * q[a] * m[c]));
+            ref_add_to(dm, c, slope * scale * q[a] * k[c], e * fabs(scale * q[a] * k[c]));
         }
-        ref_add(&g->g[GRAD_Q], s->b, s->h, i, a, slope * scale * sum, e * fabs(scale) * terms);
-        raw += q * sum;
-        all_terms += fabs(q) * terms;
+        ref_add_to(dq, a, slope * scale * sum, e * fabs(scale) * terms);
+        raw += q[a] * sum;
+        all_terms += fabs(q[a]) * terms;
     }
     ref_add(&g->g[GRAD_SCALE], 0, 0, 0, 0, slope * raw, e * all_terms);
 }
 
 /* w_v tanh(a + b): what belongs to W_q q and W_k k is collected per query and per key, see below */
-static void ref_grad_additive(ref_grads *g, const ref_head *s, int64_t j, double slope, double e) {
+static void ref_grad_additive(ref_grads *g, ref_head *s, int64_t j, double slope, double e) {
     const attn_desc *d = g->d;
+    const double *biases = ref_hidden_bias(s), *w_v = ref_w_v(s);
     int64_t hidden = g->forward.hidden;
     double scale = g->scale, raw = 0, all_terms = 0;
     for (int64_t u = 0; u < hidden; u++) {
-        double bias = d->hidden_bias.rank ? ref_at(&d->hidden_bias, 0, 0, s->h, u) : 0, key = s->keys[j * hidden + u],
-               w = ref_at(&d->w_v, 0, 0, s->h, u), t = tanh(s->query[u] + key + bias), steep = 1 - t * t,
+        double bias = biases ? biases[u] : 0, key = s->keys[j * hidden + u], w = w_v[u],
+               t = tanh(s->query[u] + key + bias), steep = 1 - t * t,
                inner = fabs(s->query[u]) + fabs(key) + fabs(bias), x = slope * scale * w * steep,
                x_error = fabs(scale * w) *
                          (ref_share(steep, e) + (fabs(slope) + GRAD_BOUND * e) * (1 + ref_share(steep, inner)));
@@ -695,11 +778,13 @@ static void ref_grad_project(ref_grads *g, const attn_view *w, const attn_view *
 }
 
 /* The logarithm of a weight that depends on u = |q - k|/sigma. m (q - k) is its slope in q. */
-static void ref_grad_distance(ref_grads *g, const ref_head *s, int64_t i, int64_t j, double slope, double e) {
+static void ref_grad_distance(ref_grads *g, ref_head *s, int64_t i, int64_t j, double slope, double e) {
     const attn_desc *d = g->d;
+    const double *q = ref_q(s, i), *k = ref_k(s, j);
+    ref_sums dq = ref_sums_of(&g->g[GRAD_Q], s->b, s->h, i), dk = ref_sums_of(&g->g[GRAD_K], s->b, s->hkv, j);
     double sigma = ref_sigma(d, s->h), square = 0, m = 0;
     for (int64_t c = 0; c < g->forward.dk; c++) {
-        double difference = ref_at(&d->q, s->b, s->h, i, c) - ref_at(&d->k, s->b, s->hkv, j, c);
+        double difference = q[c] - k[c];
         square += difference * difference;
     }
     double u = sqrt(square) / sigma;
@@ -707,14 +792,14 @@ static void ref_grad_distance(ref_grads *g, const ref_head *s, int64_t i, int64_
     if (d->score == ATTN_SCORE_EPANECHNIKOV) m = -2 / (sigma * sigma * (1 - u * u));
     if (d->score == ATTN_SCORE_TRIANGULAR && u != 0) m = -1 / (sigma * sigma * u * (1 - u));
     for (int64_t c = 0; c < g->forward.dk; c++) {
-        double difference = ref_at(&d->q, s->b, s->h, i, c) - ref_at(&d->k, s->b, s->hkv, j, c), x = m * difference;
-        ref_add(&g->g[GRAD_Q], s->b, s->h, i, c, slope * x, e * fabs(x));
-        ref_add(&g->g[GRAD_K], s->b, s->hkv, j, c, -slope * x, e * fabs(x));
+        double x = m * (q[c] - k[c]);
+        ref_add_to(dq, c, slope * x, e * fabs(x));
+        ref_add_to(dk, c, -slope * x, e * fabs(x));
     }
     ref_add(&g->g[GRAD_SIGMA], 0, 0, 0, s->h, -slope * m * square / sigma, e * fabs(m) * square / sigma);
 }
 
-static void ref_grad_raw(ref_grads *g, const ref_head *s, int64_t i, int64_t j, double slope, double e) {
+static void ref_grad_raw(ref_grads *g, ref_head *s, int64_t i, int64_t j, double slope, double e) {
     switch (g->d->score) {
     case ATTN_SCORE_SCALED_DOT:
     case ATTN_SCORE_DOT: ref_grad_dot(g, s, i, j, slope, e); break;
@@ -740,7 +825,7 @@ static void ref_grad_raw(ref_grads *g, const ref_head *s, int64_t i, int64_t j, 
 static double ref_grad_off(const attn_desc *d, const ref_result *r, int64_t row, int64_t at) {
     int edge = d->score == ATTN_SCORE_EPANECHNIKOV || d->score == ATTN_SCORE_TRIANGULAR;
     return 1 + (r->all_terms[at] > r->s_max[row] ? r->all_terms[at] : r->s_max[row]) +
-           (edge ? 0.1 / exp(r->scores[at]) : 0);
+           (edge ? 0.1 / r->exp_scores[at] : 0);
 }
 
 /* As large as the weight may be found: where scores are so large that they lose their digits, rows become flat. */
@@ -752,18 +837,22 @@ static double ref_grad_reach(const ref_result *r, int64_t row, int64_t at, doubl
    ref_tiny stands for a weight below 2^-126, which is rounded to 0: what that is in units of the bound. */
 static const double ref_tiny = 2e-32;
 
-static double ref_grad_weight(ref_grads *g, const ref_head *s, int64_t i, int64_t j, double error, double *terms) {
+static double ref_grad_weight(ref_grads *g, ref_head *s, int64_t i, int64_t j, double error, double *terms) {
     const attn_desc *d = g->d;
     const ref_result *r = &g->forward;
     int64_t at = ref_row_index(r, s->b, s->h, i) * r->sk + j;
     double kept = d->dropout > 0 ? ref_kept(d, s->b, s->h, i, j) ? 1 / (1 - (double)d->dropout) : 0 : 1, slope = 0;
     *terms = 0;
-    for (int64_t c = 0; g->up->out.rank && c < r->dv; c++) {
-        double upstream = ref_at(&g->up->out, s->b, s->h, i, c), v = ref_at(&d->v, s->b, s->hkv, j, c),
-               weight = r->dropped[at];
-        slope += upstream * v;
-        *terms += fabs(upstream * v);
-        ref_add(&g->g[GRAD_V], s->b, s->hkv, j, c, weight * upstream, ref_share(kept, error) * fabs(upstream));
+    if (g->up->out.rank) {
+        const double *upstream = ref_row(&g->d_out, i, s->b, s->h, i), *v = ref_v(s, j);
+        ref_sums dv = ref_sums_of(&g->g[GRAD_V], s->b, s->hkv, j);
+        double weight = r->dropped[at], share = ref_share(kept, error), sum = 0;
+        for (int64_t c = 0; c < r->dv; c++) {
+            slope += upstream[c] * v[c];
+            sum += fabs(upstream[c] * v[c]);
+            ref_add_to(dv, c, weight * upstream[c], share * fabs(upstream[c]));
+        }
+        *terms = sum;
     }
     double given = g->up->weights.rank ? ref_at(&g->up->weights, s->b, s->h, i, j) : 0;
     if (d->weights_after_dropout) given *= kept;
@@ -771,12 +860,12 @@ static double ref_grad_weight(ref_grads *g, const ref_head *s, int64_t i, int64_
     return kept * slope + given;
 }
 
-static void ref_grad_pair(ref_grads *g, const ref_head *s, int64_t i, int64_t j, double slope, double error) {
+static void ref_grad_pair(ref_grads *g, ref_head *s, int64_t i, int64_t j, double slope, double error, double off) {
     const attn_desc *d = g->d;
     const ref_result *r = &g->forward;
     int64_t row = ref_row_index(r, s->b, s->h, i), at = row * r->sk + j;
     double distance = (double)ref_distance(ref_position(d, r, s->b, i), j), steep = 1;
-    double e = ref_share(error, ref_grad_off(d, r, row, at));
+    double e = ref_share(error, off);
     if (d->bias.rank) ref_add(&g->g[GRAD_BIAS], s->b, s->h, i, j, slope, e);
     if (d->alibi.rank) ref_add(&g->g[GRAD_ALIBI], 0, 0, 0, s->h, -slope * distance, e * distance);
     if (d->softcap > 0) { /* the slope of tanh where it is flat is a small difference of rounded numbers */
@@ -787,14 +876,21 @@ static void ref_grad_pair(ref_grads *g, const ref_head *s, int64_t i, int64_t j,
     ref_grad_raw(g, s, i, j, slope * steep, e);
 }
 
-static void ref_grad_uniform_row(ref_grads *g, const ref_head *s, int64_t i) {
+static void ref_grad_uniform_row(ref_grads *g, ref_head *s, int64_t i) {
     for (int64_t j = 0; j < g->forward.sk; j++) {
         double terms;
         if (g->up->out.rank) ref_grad_weight(g, s, i, j, 1 / (double)g->forward.sk, &terms);
     }
 }
 
-static void ref_grad_row(ref_grads *g, ref_head *s, int64_t i, double *slope, double *terms, double *reach) {
+/* What is known of a row's keys, [sk] each: dL/d(weight), the sum of its absolute terms, how large the weight may be
+   found, how far it may be off, relative to it. */
+typedef struct ref_grad_keys {
+    double *slope, *terms, *reach, *off;
+} ref_grad_keys;
+
+static void ref_grad_row(ref_grads *g, ref_head *s, int64_t i, const ref_grad_keys *key) {
+    double *slope = key->slope, *terms = key->terms, *reach = key->reach, *off = key->off;
     const attn_desc *d = g->d;
     const ref_result *r = &g->forward;
     int64_t row = ref_row_index(r, s->b, s->h, i);
@@ -811,9 +907,9 @@ static void ref_grad_row(ref_grads *g, ref_head *s, int64_t i, double *slope, do
     }
     for (int64_t j = 0; j < r->sk; j++) {
         if (masked[j] == -INFINITY) continue;
-        double off = ref_grad_off(d, r, row, row * r->sk + j);
-        reach[j] = ref_grad_reach(r, row, row * r->sk + j, off) + ref_tiny;
-        slope[j] = ref_grad_weight(g, s, i, j, ref_share(reach[j], off), &terms[j]);
+        off[j] = ref_grad_off(d, r, row, row * r->sk + j);
+        reach[j] = ref_grad_reach(r, row, row * r->sk + j, off[j]) + ref_tiny;
+        slope[j] = ref_grad_weight(g, s, i, j, ref_share(reach[j], off[j]), &terms[j]);
         delta += weights[j] * slope[j];
         delta_terms += reach[j] * terms[j];
     }
@@ -822,7 +918,7 @@ static void ref_grad_row(ref_grads *g, ref_head *s, int64_t i, double *slope, do
         if (masked[j] == -INFINITY) continue;
         if (d->score == ATTN_SCORE_ADDITIVE && !s->key_ready[j]) ref_additive(s, j, &ignored);
         ref_grad_pair(g, s, i, j, weights[j] * (slope[j] - delta + d_lse),
-                      reach[j] * (terms[j] + delta_terms + fabs(d_lse)));
+                      reach[j] * (terms[j] + delta_terms + fabs(d_lse)), off[j]);
     }
     if (d->sink.rank) {
         double sink = ref_at(&d->sink, 0, 0, 0, s->h), weight = sink == -INFINITY ? 0 : exp(sink - r->lse[row]);
@@ -840,18 +936,12 @@ void ref_backward(const attn_desc *d, const ref_upstream *up, ref_grads *g) {
     memset(g, 0, sizeof *g);
     ref_forward(d, &g->forward);
     const ref_result *r = &g->forward;
-    int64_t width = r->dk > r->hidden ? r->dk : r->hidden, hidden_keys = r->sk * r->hidden;
-    double *slope = ref_doubles((size_t)r->sk), *terms = ref_doubles((size_t)r->sk),
-           *reach = ref_doubles((size_t)r->sk);
-    ref_head s = {d,
-                  r,
-                  0,
-                  0,
-                  0,
-                  ref_doubles((size_t)width),
-                  ref_doubles((size_t)width),
-                  ref_doubles((size_t)hidden_keys),
-                  (unsigned char *)malloc((size_t)r->sk + 1)};
+    int64_t hidden_keys = r->sk * r->hidden;
+    double *block = ref_doubles((size_t)(4 * r->sk));
+    ref_grad_keys key = {block, block + r->sk, block + 2 * r->sk, block + 3 * r->sk};
+    ref_head s;
+    ref_make_head(&s, d, r);
+    ref_make_rows(&g->d_out, &up->out, r->sq);
     g->d = d;
     g->up = up;
     g->scale = ref_scale(d, r);
@@ -860,25 +950,21 @@ void ref_backward(const attn_desc *d, const ref_upstream *up, ref_grads *g) {
     g->hidden_q = ref_doubles((size_t)r->hidden);
     g->hidden_q_error = ref_doubles((size_t)r->hidden);
     for (int n = 0; n < GRAD_COUNT; n++) ref_make_tensor(&g->g[n], ref_grad_like(d, n));
-    for (s.b = 0; s.b < r->b; s.b++)
-        for (s.h = 0; s.h < r->h; s.h++) {
-            s.hkv = s.h / (r->h / r->hkv);
-            memset(s.key_ready, 0, (size_t)r->sk);
+    for (int64_t b = 0; b < r->b; b++)
+        for (int64_t h = 0; h < r->h; h++) {
+            ref_begin_head(&s, b, h);
+            memset(g->d_out.ready, 0, (size_t)r->sq);
             memset(g->hidden_k, 0, (size_t)hidden_keys * sizeof(double));
             memset(g->hidden_k_error, 0, (size_t)hidden_keys * sizeof(double));
-            for (int64_t i = 0; i < r->sq; i++) ref_grad_row(g, &s, i, slope, terms, reach);
+            for (int64_t i = 0; i < r->sq; i++) ref_grad_row(g, &s, i, &key);
             for (int64_t j = 0; d->score == ATTN_SCORE_ADDITIVE && j < r->sk; j++)
                 if (s.key_ready[j]) /* some row may attend to it */
                     ref_grad_project(g, &d->w_k, &d->k, &g->g[GRAD_W_K], &g->g[GRAD_K], s.b, s.hkv, s.h, j,
                                      g->hidden_k + j * r->hidden, g->hidden_k_error + j * r->hidden);
         }
-    free(slope);
-    free(terms);
-    free(reach);
-    free(s.query);
-    free(s.query_terms);
-    free(s.keys);
-    free(s.key_ready);
+    free(block);
+    ref_free_head(&s);
+    ref_free_rows(&g->d_out);
     free(g->hidden_k);
     free(g->hidden_k_error);
     free(g->hidden_q);

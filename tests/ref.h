@@ -14,6 +14,7 @@ typedef struct ref_result {
     double *masked;
     double *terms;         /* [b,h,sq,sk] sum of the absolute terms of the raw score; inf where nothing was read */
     double *all_terms;     /* the same with bias and ALiBi */
+    double *exp_scores;    /* [b,h,sq,sk] of the distance kernels: e^score, the kernel's weight */
     double *v_max, *s_max; /* [b,h,sq] V and S of the bound in ATTN_SCORE_LIST */
     double *stats;         /* [b,h,sq,2] largest score, sum of e^(score - largest), without the sink */
     double *stats_off;     /* [b,h,sq] what the largest score may be off, in units of the bound */
@@ -118,11 +119,20 @@ typedef struct ref_tensor {
     double *x, *error;
 } ref_tensor;
 
+/* Rows along the last axis of a view as doubles, each read when it is needed first. */
+typedef struct ref_rows {
+    const attn_view *v;
+    int64_t width;
+    double *x;
+    unsigned char *ready;
+} ref_rows;
+
 typedef struct ref_grads {
     ref_result forward;
     ref_tensor g[GRAD_COUNT];
     const attn_desc *d;
     const ref_upstream *up;
+    ref_rows d_out;                           /* of one head */
     double scale, *hidden_k, *hidden_k_error; /* of one head: dL/d(W_k k + b) */
     double *hidden_q, *hidden_q_error;        /* of one query */
 } ref_grads;

@@ -36,6 +36,41 @@ int test_status(attn_status got, attn_status want, const char *file, int line, c
 int test_quiet(void);            /* enough failures of this test were printed at length */
 void test_skip(const char *why); /* this test did not look at everything; counted and printed */
 
+/* ---- what a suite did: the checks above, and its calls of the functions below by their names (not through pointers;
+   a picture goes to a writer). The program prints both sums, tests/run.sh holds them against tests/counts.txt. */
+void test_count_call(void); /* on any thread */
+#define TEST_CALL(call) (test_count_call(), call)
+#define attn_forward(...) TEST_CALL(attn_forward(__VA_ARGS__))
+#define attn_workspace_size(...) TEST_CALL(attn_workspace_size(__VA_ARGS__))
+#define attn_plan_forward(...) TEST_CALL(attn_plan_forward(__VA_ARGS__))
+#define attn_task(...) TEST_CALL(attn_task(__VA_ARGS__))
+#define attn_explain(...) TEST_CALL(attn_explain(__VA_ARGS__))
+#define attn_backward(...) TEST_CALL(attn_backward(__VA_ARGS__))
+#define attn_backward_workspace_size(...) TEST_CALL(attn_backward_workspace_size(__VA_ARGS__))
+#define attn_plan_backward(...) TEST_CALL(attn_plan_backward(__VA_ARGS__))
+#define attn_explain_backward(...) TEST_CALL(attn_explain_backward(__VA_ARGS__))
+#define attn_softmax(...) TEST_CALL(attn_softmax(__VA_ARGS__))
+#define attn_softmax_workspace_size(...) TEST_CALL(attn_softmax_workspace_size(__VA_ARGS__))
+#define attn_softmax_backward(...) TEST_CALL(attn_softmax_backward(__VA_ARGS__))
+#define attn_softmax_backward_workspace_size(...) TEST_CALL(attn_softmax_backward_workspace_size(__VA_ARGS__))
+#define attn_bmm(...) TEST_CALL(attn_bmm(__VA_ARGS__))
+#define attn_bmm_workspace_size(...) TEST_CALL(attn_bmm_workspace_size(__VA_ARGS__))
+#define attn_bmm_backward(...) TEST_CALL(attn_bmm_backward(__VA_ARGS__))
+#define attn_bmm_backward_workspace_size(...) TEST_CALL(attn_bmm_backward_workspace_size(__VA_ARGS__))
+#define attn_mha(...) TEST_CALL(attn_mha(__VA_ARGS__))
+#define attn_mha_workspace_size(...) TEST_CALL(attn_mha_workspace_size(__VA_ARGS__))
+#define attn_mha_backward(...) TEST_CALL(attn_mha_backward(__VA_ARGS__))
+#define attn_mha_backward_workspace_size(...) TEST_CALL(attn_mha_backward_workspace_size(__VA_ARGS__))
+#define attn_scores(...) TEST_CALL(attn_scores(__VA_ARGS__))
+#define attn_mask(...) TEST_CALL(attn_mask(__VA_ARGS__))
+#define attn_dropout_mask(...) TEST_CALL(attn_dropout_mask(__VA_ARGS__))
+#define attn_merge(...) TEST_CALL(attn_merge(__VA_ARGS__))
+#define attn_elementary(...) TEST_CALL(attn_elementary(__VA_ARGS__))
+#define attn_buffer_writer(...) TEST_CALL(attn_buffer_writer(__VA_ARGS__))
+#define attn_heatmap_ansi(...) TEST_CALL(attn_heatmap_ansi(__VA_ARGS__))
+#define attn_heatmap_svg(...) TEST_CALL(attn_heatmap_svg(__VA_ARGS__))
+#define attn_heatmap_ppm(...) TEST_CALL(attn_heatmap_ppm(__VA_ARGS__))
+
 /* ---- options of the program */
 int test_verbose(void);
 unsigned long long test_seed(void); /* --seed */

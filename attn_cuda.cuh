@@ -3977,28 +3977,14 @@ struct device_guard {
 };
 
 /* ---- calls become parameters */
-static attn__array absent()
+static attn__array packed(float *data, int64_t h, int64_t i, int64_t x)     /* [.,h,i,x] */
 {
-    attn__array a;
-    memset(&a, 0, sizeof a);
-    return a;
-}
-static attn__array packed(float *data, int64_t h, int64_t i, int64_t x)      /* [.,h,i,x] */
-{
-    attn__array a = absent();
-    a.data = data;
-    a.type = ATTN_F32;
-    a.rank = 4;
-    a.stride[0] = h * i * x;
-    a.stride[1] = i * x;
-    a.stride[2] = x;
-    a.stride[3] = 1;
+    const attn__array a = {data, {h * i * x, i * x, x, 1}, ATTN_F32, 4};
     return a;
 }
 static params params_of(const attn__call &c)
 {
-    params p;
-    memset((void *)&p, 0, sizeof p);
+    params p = params();
     static_cast<attn__call &>(p) = c;
     if (c.is_backward) {
         p.out = c.saved_out;
@@ -4063,12 +4049,11 @@ template <class P> static cudaError_t run(void (*kernel)(P), int64_t tasks, cuda
 /* Absent a: ones on the left, which are ones on the right of what is turned. */
 static product product_of(attn__matmul m)
 {
-    product d;
-    memset((void *)&d, 0, sizeof d);
+    product d = product();
     if (!m.a.rank) {
         const int64_t rows = m.rows;
         m.a = attn__turned(m.b);
-        m.b = absent();
+        m.b = attn__array();
         m.out = attn__turned(m.out);
         m.rows = m.columns;
         m.columns = rows;
@@ -4160,7 +4145,7 @@ static product parameter_of(const params &p, attn__array a, attn__array b, attn_
 static cudaError_t finish_backward(const params &p, cudaStream_t stream)
 {
     const bool vectors = has_vectors(p.score), bilinear = p.score == ATTN_SCORE_BILINEAR;
-    const attn__array row_vector = packed(p.row_vector, p.heads, p.queries, p.size_u), none = absent();
+    const attn__array row_vector = packed(p.row_vector, p.heads, p.queries, p.size_u), none = attn__array();
     const attn__array row_tanh = packed(p.row_tanh, p.heads, p.queries, p.size_u);
     const attn__array key_vector = packed(p.key_vector, p.key_heads, p.keys, p.size_u);
     const attn__array alive = packed(p.row_inverse, p.heads, p.queries, 1);
@@ -4342,7 +4327,7 @@ extern "C" attn_status attn__cuda_matmul(const attn__matmul *m, void *stream, at
 extern "C" attn_status attn__cuda_add(const attn__array *bias, const attn__matmul *m, void *stream, attn_error *err)
 {
     attn__matmul sum = *m;
-    sum.a = attn__gpu::absent();
+    sum.a = attn__array();
     sum.b = *bias;
     sum.depth = sum.adds = 1;
     sum.column_tiles = 0;

@@ -36,7 +36,7 @@
        >>platform   compilers, instruction sets              >>driver          tiles, masks, chunks, heads, merging
        >>math       exp, log, tanh, fused multiply-add       >>public          the functions of the API
        >>kernels-scalar  the specification                   >>backward        gradients
-       >>kernels-avx2  >>kernels-avx512  the same bits       >>heatmap         pictures
+       >>kernels-vector  the same bits, for every width      >>heatmap         pictures
        >>dispatch   which kernels run                        >>tail            clean-up, licences
 
    SHAPES    Letters used throughout:  B batch, H heads, Hkv key/value heads (H % Hkv == 0; query head h reads key head
@@ -103,7 +103,9 @@
        ATTN_MALLOC(n), ATTN_FREE(p)    impl  both or neither; default malloc, free
        ATTN_NO_LIBC           impl  call no C library (compilers may still emit memcpy, memmove, memset, memcmp). Calls
                                     without workspace and allocator then need ATTN_MALLOC and ATTN_FREE
-       ATTN_NO_SIMD, ATTN_NO_AVX2, ATTN_NO_AVX512    impl  leave kernels out (without AVX2 no AVX-512)
+       ATTN_NO_SIMD, ATTN_NO_AVX2, ATTN_NO_AVX512    impl  leave kernels out
+       ATTN_FILE              impl  this file's name in quotes, for #include: it reads itself again for each instruction
+                                    set. Only where the compiler cannot tell it (no __FILE_NAME__) and it is not attn.h
        ATTN_NO_HEATMAP        all   leave the pictures out
        ATTN_NO_BACKWARD       all   leave the gradients out
        ATTN_CUDA              impl  arrays may lie on a device; needs attn_cuda.cuh, compiled in a .cu file
@@ -278,8 +280,12 @@ typedef enum attn_empty {       /* a row without an allowed key, or without mass
     ATTN_EMPTY_COUNT
 } attn_empty;                   /* lse is -inf under all three; none applies where a finite sink gives the row mass */
 
-typedef enum attn_isa {         /* instruction sets, weakest first; all compute the same bits */
-    ATTN_ISA_AUTO = 0, ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_COUNT
+#define ATTN_ISA_LIST(X) X(AUTO, "auto") X(SCALAR, "scalar") X(AVX2, "avx2") X(AVX512, "avx512")
+typedef enum attn_isa {         /* instruction sets; all compute the same bits */
+#define ATTN_X(name, text) ATTN_ISA_##name,
+    ATTN_ISA_LIST(ATTN_X)
+#undef ATTN_X
+    ATTN_ISA_COUNT
 } attn_isa;
 
 /* ---- hooks */
@@ -712,24 +718,14 @@ void    attn__cuda_release(void *block, void *stream);
 #  define ATTN__GNU 0
 #endif
 
-#if (defined(__x86_64__) || defined(_M_X64)) && !defined(__TINYC__)
+#if (defined(__x86_64__) || defined(_M_X64)) && !defined(_M_ARM64EC) && !defined(__arm64ec__) && !defined(__TINYC__)
 #  define ATTN__X64 1
 #else
 #  define ATTN__X64 0
 #endif
 
 /* Vector kernels need no build flag: functions carry their target (gcc, clang), or the compiler needs none (MSVC). */
-#if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX2)
-#  define ATTN__HAVE_AVX2 1
-#else
-#  define ATTN__HAVE_AVX2 0
-#endif
-#if ATTN__HAVE_AVX2 && !defined(ATTN_NO_AVX512)      /* its table holds some of AVX2's functions */
-#  define ATTN__HAVE_AVX512 1
-#else
-#  define ATTN__HAVE_AVX512 0
-#endif
-#if ATTN__HAVE_AVX2
+#if ATTN__X64 && !defined(ATTN_NO_SIMD)
 #  include <immintrin.h>
 #endif
 #if defined(_MSC_VER) && ATTN__X64
@@ -749,9 +745,8 @@ void    attn__cuda_release(void *block, void *stream);
 #if ATTN__GNU
 #  define ATTN__NOINLINE        __attribute__((noinline))
 #  define ATTN__MAY_ALIAS       __attribute__((may_alias))
-#  define ATTN__INLINE          static inline __attribute__((always_inline))
-#  define ATTN__AVX2            __attribute__((target("avx2,fma")))
-#  define ATTN__AVX512          __attribute__((target("avx512f,avx512dq,fma")))
+#  define ATTN__INLINE          static __inline__ __attribute__((always_inline))
+#  define ATTN__WITH(features)  __attribute__((target(features)))
 #  define ATTN__COPY(to, from, bytes) __builtin_memcpy(to, from, bytes)
 #  define ATTN__ZERO(p, bytes)  __builtin_memset(p, 0, bytes)
 #  define ATTN__PREFETCH(p)     __builtin_prefetch(p)
@@ -760,8 +755,7 @@ void    attn__cuda_release(void *block, void *stream);
 #  define ATTN__NOINLINE
 #  define ATTN__MAY_ALIAS
 #  define ATTN__INLINE          static __inline
-#  define ATTN__AVX2
-#  define ATTN__AVX512
+#  define ATTN__WITH(features)
 #  ifdef ATTN_NO_LIBC
 #    define ATTN__COPY(to, from, bytes) attn__copy(to, from, bytes)
 static void attn__copy(void *to, const void *from, size_t bytes)
@@ -795,12 +789,9 @@ static void attn__copy(void *to, const void *from, size_t bytes)
 #else
 #  define ATTN__UNROLL
 #endif
-/* Keeps gcc from folding one shared vector load into every multiply-add that uses it (a fifth of the speed). */
 #if ATTN__GNU && ATTN__X64
-#  define ATTN__KEEP(v) __asm__("" : "+v"(v))
 #  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))       /* from making it an index of another one */
 #else
-#  define ATTN__KEEP(v) ((void)0)
 #  define ATTN__KEEP_POINTER(p) ((void)0)
 #endif
 
@@ -1136,62 +1127,72 @@ typedef struct attn__additive_gradient {
 } attn__additive_gradient;
 #endif
 
-typedef struct attn__kernels {
-    int32_t width, vecs;        /* floats in a vector; vectors in the widest tile */
-    void (*product)(const attn__product *p);
+/* X(result, name, parameters): the kernels. The struct and each instruction set's table are made from this list. */
+#define ATTN__KERNEL_LIST(X) \
+    X(void, product, (const attn__product *p)) \
     /* Few rows against B's rows: c[r*c_row + j] = sum over k, ascending, of a[k*a_k + r] * b[j*b_row + k], j < columns.
        Lanes are keys, turned on the way. Up to ATTN__FEW rows; a_k is `width`: so many floats
-       can be read there. c has room for whole vectors. a_row, vecs, kind and onto do not count */
-    void (*dots)(const attn__product *p, int64_t columns);
-    /* s = scale * (w_sum - 2 sum_u w_u / (1 + query_u key_u)), four terms over a common denominator */
-    void (*additive)(const attn__additive *p);
-    /* s = scale * sum_u w_u tanh(query_u + key_u), for pairs whose exponentials would overflow */
-    void (*additive_direct)(const attn__additive *p);
+       can be read there. c has room for whole vectors. a_row, vecs, kind and onto do not count */ \
+    X(void, dots, (const attn__product *p, int64_t columns)) \
+    /* s = scale * (w_sum - 2 sum_u w_u / (1 + query_u key_u)), four terms over a common denominator */ \
+    X(void, additive, (const attn__additive *p)) \
+    /* s = scale * sum_u w_u tanh(query_u + key_u), for pairs whose exponentials would overflow */ \
+    X(void, additive_direct, (const attn__additive *p)) \
     /* one chunk's softmax for one vector of lanes: s[j][..] (j0 <= j < j1) becomes e^(s - top); its top and its sum.
-       mark: an excluded entry (-inf) becomes -0 instead of 0 */
-    void (*weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum);
-    /* per lane: running (max, sum) and a chunk's (cmax, csum) -> their union; old and fresh are the two factors */
-    void (*join)(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old, float *fresh);
-    /* o[r][lane] = o*old[lane] + acc*fresh[lane] */
-    void (*merge)(int64_t rows, int64_t ld, float *o, const float *acc, const float *old, const float *fresh);
-    int  (*finite)(const float *x, int64_t n);
-    /* to[c][lane] = scale[lane] * rows[lane][c*stride], all ld lanes */
-    void (*pack)(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n, const float *scale);
-    /* rows[lane][c*stride] = scale[lane] * from[c][lane] for the first `lanes`; a NaN becomes the one NaN */
-    void (*unpack)(float *const *rows, int64_t lanes, int64_t stride, const float *from, int64_t ld, int64_t n,
-                   const float *scale);
-    void (*exp)(const float *x, float *y, int64_t n);          /* full range */
-    void (*log)(const float *x, float *y, int64_t n);
-    void (*tanh)(const float *x, float *y, int64_t n);
-    /* in place: x = cap*tanh(x/cap); keep: -inf stays -inf */
-    void (*softcap)(float *x, int64_t n, float cap, int keep);
+       mark: an excluded entry (-inf) becomes -0 instead of 0 */ \
+    X(void, weigh, (float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)) \
+    /* per lane: running (max, sum) and a chunk's (cmax, csum) -> their union; old and fresh are the two factors */ \
+    X(void, join, (int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old, \
+                   float *fresh)) \
+    /* o[r][lane] = o*old[lane] + acc*fresh[lane] */ \
+    X(void, merge, (int64_t rows, int64_t ld, float *o, const float *acc, const float *old, const float *fresh)) \
+    X(int, finite, (const float *x, int64_t n)) \
+    /* to[c][lane] = scale[lane] * rows[lane][c*stride], all ld lanes */ \
+    X(void, pack, (float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n, const float *scale)) \
+    /* rows[lane][c*stride] = scale[lane] * from[c][lane] for the first `lanes`; a NaN becomes the one NaN */ \
+    X(void, unpack, (float *const *rows, int64_t lanes, int64_t stride, const float *from, int64_t ld, int64_t n, \
+                     const float *scale)) \
+    /* y = exp (function 0), log (1) or tanh (2) of x, over the full range */ \
+    X(void, elementary, (int32_t function, const float *x, float *y, int64_t n)) \
+    /* in place: x = cap*tanh(x/cap); keep: -inf stays -inf. n: a multiple of width */ \
+    X(void, softcap, (float *x, int64_t n, float cap, int keep)) \
     /* in place: a sum of squares becomes the score of a distance kernel; width[lane]: -1/(2 sigma^2) for the Gaussian,
-       else sigma^2 */
-    void (*distance)(float *s, int64_t ld, int64_t n, int32_t score, const float *width);
-    /* s[j][lane] -= slope[lane] * |position[lane] - j| */
-    void (*alibi)(float *s, int64_t ld, int64_t n, const float *slope, const float *position);
-    /* s[j][lane] = -inf unless first[lane] <= j < last[lane] */
-    void (*clip)(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last);
-    /* s[j][lane] += rows[lane][j*stride], but -inf there gives -inf whatever s is; keep: an s of -inf stays too */
-    void (*bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep);
-    /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */
-    void (*exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride);
+       else sigma^2 */ \
+    X(void, distance, (float *s, int64_t ld, int64_t n, int32_t score, const float *width)) \
+    /* s[j][lane] -= slope[lane] * |position[lane] - j| */ \
+    X(void, alibi, (float *s, int64_t ld, int64_t n, const float *slope, const float *position)) \
+    /* s[j][lane] = -inf unless first[lane] <= j < last[lane] */ \
+    X(void, clip, (float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last)) \
+    /* s[j][lane] += rows[lane][j*stride], but -inf there gives -inf whatever s is; keep: an s of -inf stays too */ \
+    X(void, bias, (float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)) \
+    /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */ \
+    X(void, exclude, (float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)) \
     /* y[j] = e^(scale*x[j] - top) * factor, 0 where that is below 2^-126 or scale*x[j] is -inf (even when factor is
-       NaN); y may be x */
-    void (*normalise)(const float *x, float *y, int64_t n, float scale, float top, float factor);
-    /* what weigh computes, for one row of scores scale*x[j] that lie side by side; n: a multiple of ATTN__PARTS */
-    void (*mass)(const float *x, int64_t n, float scale, float *top, float *sum);
-    void (*drop)(const attn__drop *d);
-#ifndef ATTN_NO_BACKWARD
-    void (*grade)(const attn__grade *g);
-    /* sum[lane] = sum over c, ascending, of x[c][lane] y[c][lane] */
-    void (*inner)(const float *x, const float *y, int64_t ld, int64_t n, float *sum);
-    /* to[c] = from[c]*factor, or to[c] + that in one rounding; a NaN becomes the one NaN */
-    void (*deliver)(const float *from, float *to, int64_t n, float factor, int add);
-    void (*additive_gradient)(const attn__additive_gradient *g);
-    /* y[j*row + u] += the tree of part[j][u][0..15], for n keys and four u */
-    void (*fold)(const float *part, int64_t n, float *y, int64_t row);
+       NaN); y may be x */ \
+    X(void, normalise, (const float *x, float *y, int64_t n, float scale, float top, float factor)) \
+    /* what weigh computes, for one row of scores scale*x[j] that lie side by side; n: a multiple of ATTN__PARTS */ \
+    X(void, mass, (const float *x, int64_t n, float scale, float *top, float *sum)) \
+    X(void, drop, (const attn__drop *d)) \
+    ATTN__GRADIENT_KERNELS(X)
+#ifdef ATTN_NO_BACKWARD
+#  define ATTN__GRADIENT_KERNELS(X)
+#else
+#  define ATTN__GRADIENT_KERNELS(X) \
+    X(void, grade, (const attn__grade *g)) \
+    /* sum[lane] = sum over c, ascending, of x[c][lane] y[c][lane] */ \
+    X(void, inner, (const float *x, const float *y, int64_t ld, int64_t n, float *sum)) \
+    /* to[c] = from[c]*factor, or to[c] + that in one rounding; a NaN becomes the one NaN */ \
+    X(void, deliver, (const float *from, float *to, int64_t n, float factor, int add)) \
+    X(void, additive_gradient, (const attn__additive_gradient *g)) \
+    /* y[j*row + u] += the tree of part[j][u][0..15], for n keys and four u */ \
+    X(void, fold, (const float *part, int64_t n, float *y, int64_t row))
 #endif
+
+typedef struct attn__kernels {
+    int32_t isa, width, vecs;   /* attn_isa; floats in a vector; vectors in the widest tile */
+#define ATTN__X(result, name, parameters) result (*name) parameters;
+    ATTN__KERNEL_LIST(ATTN__X)
+#undef ATTN__X
 } attn__kernels;
 
 /* Where a row lies that is only fetched: it may be behind the last one, so no pointer arithmetic. */
@@ -1350,20 +1351,13 @@ static void attn__unpack_scalar(float *const *rows, int64_t lanes, int64_t strid
         for (c = 0; c < n; c++) rows[i][c * stride] = attn__quiet(from[c * ld + i] * scale[i]);
 }
 
-static void attn__exp_scalar(const float *x, float *y, int64_t n)
+static void attn__elementary_scalar(int32_t function, const float *x, float *y, int64_t n)
 {
     int64_t i;
-    for (i = 0; i < n; i++) y[i] = attn__exp_full(x[i]);
-}
-static void attn__log_scalar(const float *x, float *y, int64_t n)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) y[i] = attn__log(x[i]);
-}
-static void attn__tanh_scalar(const float *x, float *y, int64_t n)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) y[i] = attn__tanh(x[i]);
+    for (i = 0; i < n; i++)
+        if (function == 0) y[i] = attn__exp_full(x[i]);
+        else if (function == 1) y[i] = attn__log(x[i]);
+        else y[i] = attn__tanh(x[i]);
 }
 
 static void attn__softcap_scalar(float *x, int64_t n, float cap, int keep)
@@ -1556,147 +1550,278 @@ static void attn__fold_scalar(const float *part, int64_t n, float *y, int64_t ro
 }
 #endif
 
-static const attn__kernels attn__table_scalar = {
-    1, 8, attn__product_scalar, attn__dots_scalar, attn__additive_scalar, attn__additive_direct_scalar,
-    attn__weigh_scalar, attn__join_scalar, attn__merge_scalar, attn__finite_scalar, attn__pack_scalar,
-    attn__unpack_scalar, attn__exp_scalar, attn__log_scalar, attn__tanh_scalar, attn__softcap_scalar,
-    attn__distance_scalar, attn__alibi_scalar, attn__clip_scalar, attn__bias_scalar, attn__exclude_scalar,
-    attn__normalise_scalar, attn__mass_scalar, attn__drop_scalar
-#ifndef ATTN_NO_BACKWARD
-    , attn__grade_scalar, attn__inner_scalar, attn__deliver_scalar, attn__additive_gradient_scalar, attn__fold_scalar
-#endif
-};
+#define ATTN__X(result, name, parameters) , attn__##name##_scalar
+static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KERNEL_LIST(ATTN__X)};
+#undef ATTN__X
 
-/* ------------------------------------------------------------------------------------------------ >>kernels-avx2
-   8 lanes. Adds, subtractions and multiplications are operators where the compiler has them for vectors: those obey the
-   arithmetic pragmas of >>platform, intrinsics from a header that was parsed under -ffast-math do not. */
-#if ATTN__HAVE_AVX2
+#define ATTN__IN_THE_MIDDLE     /* of the first reading; what lies between is for the others */
+#endif
+
+/* ---------------------------------------------------------------------------------------------- >>kernels-vector
+   The vector kernels, written once over a vocabulary. >>dispatch has this file read again per instruction set, with
+   ATTN__LANES floats to a vector: of that reading only this section counts. First the vocabulary:
+       VEC, MASK                  LANES floats (or 32 bits each); a truth value for each lane
+       V(name)                    the name of a function in this reading
+       VECS, SUMS                 vectors in the widest tile; running sums that a product keeps in registers
+       LOAD, STORE                at any address;  BROADCAST(p), ALL(x), ALL_BITS(n): the same in every lane
+       ADD, SUB, MUL, DIV, SQRT   FMA(a, b, c) is a*b + c, rounded once
+       MIN, MAX                   b where a or b is NaN
+       LESS, AT_MOST, SAME, UNORDERED, SAME_BITS, ABOVE (signed integers), NEGATIVE (the sign bit)    -> MASK
+       EITHER, ANY                of masks: lane by lane; is one set?
+       PICK(x, y, m)              y where m is set, else x;  CLEAR(x, m): 0 where it is
+       AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), MOST_BITS (the larger unsigned integer), TO_FLOATS (of
+                                  integers), LOAD_BYTES (LANES bytes, each widened to 32 bits)
+       MULTIPLY_EVEN, ODD, EVENS  64-bit products of even lanes; the odd lanes moved there; even lanes of both, by turns
+       KEEP(x)                    in a register: gcc folds a load into each multiply-add that uses it, a fifth slower
+       HELPER, KERNEL             how a function begins;  V(transpose): LANES vectors, rows to columns
+   ADD to DIV are operators where the compiler has them for vectors: those obey the arithmetic pragmas of >>platform,
+   intrinsics from a header that was parsed under -ffast-math do not. */
+#ifdef ATTN__LANES
+#define ATTN__READ 300          /* the version of this text */
+#if ATTN__LANES == 8
+#  define ATTN__V(name)         attn__##name##_avx2
+#  define ATTN__ISA             ATTN_ISA_AVX2
+#  define ATTN__HELPER          ATTN__INLINE ATTN__WITH("avx2,fma")
+#  define ATTN__KERNEL          static ATTN__WITH("avx2,fma")
+#  define ATTN__MM(name)        _mm256_##name
+#  define ATTN__VEC             __m256
+#  define ATTN__MASK            __m256              /* the sign bit of each lane */
+#  define ATTN__VECS            3
+#  define ATTN__SUMS            12
+#  define ATTN__REGISTER        "x"
+#  define ATTN__MASK_REGISTER   "=x"
+#  define ATTN__INTS(x)         _mm256_castps_si256(x)
+#  define ATTN__FLOATS(x)       _mm256_castsi256_ps(x)
+#  define ATTN__AND(a, b)       ATTN__FLOATS(_mm256_and_si256(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__XOR(a, b)       ATTN__FLOATS(_mm256_xor_si256(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__COMPARE(a, b, how) _mm256_cmp_ps(a, b, how)
+#  define ATTN__SAME_BITS(a, b) ATTN__FLOATS(_mm256_cmpeq_epi32(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__ABOVE(a, b)     ATTN__FLOATS(_mm256_cmpgt_epi32(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__NEGATIVE(x)     (x)
+#  define ATTN__EITHER(m, n)    _mm256_or_ps(m, n)
+#  define ATTN__ANY(m)          (_mm256_movemask_ps(m) != 0)
+#  define ATTN__BROADCAST(p)    _mm256_broadcast_ss(p)
+#  define ATTN__PICK(x, y, m)   _mm256_blendv_ps(x, y, m)
+#  define ATTN__CLEAR(x, m)     _mm256_andnot_ps(m, x)
+#  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
+#  define ATTN__EVENS(a, b)     _mm256_blend_ps(a, ATTN__FLOATS(_mm256_slli_epi64(ATTN__INTS(b), 32)), 0xaa)
+#elif ATTN__LANES == 16
+#  define ATTN__V(name)         attn__##name##_avx512
+#  define ATTN__ISA             ATTN_ISA_AVX512
+#  define ATTN__HELPER          ATTN__INLINE ATTN__WITH("avx512f,avx512dq,fma")
+#  define ATTN__KERNEL          static ATTN__WITH("avx512f,avx512dq,fma")
+#  define ATTN__MM(name)        _mm512_##name
+#  define ATTN__VEC             __m512
+#  define ATTN__MASK            __mmask16
+#  define ATTN__VECS            4
+#  define ATTN__SUMS            24
+#  define ATTN__REGISTER        "v"
+#  define ATTN__MASK_REGISTER   "=Yk"
+#  define ATTN__INTS(x)         _mm512_castps_si512(x)
+#  define ATTN__FLOATS(x)       _mm512_castsi512_ps(x)
+#  define ATTN__AND(a, b)       ATTN__FLOATS(_mm512_and_si512(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__XOR(a, b)       ATTN__FLOATS(_mm512_xor_si512(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__COMPARE(a, b, how) _mm512_cmp_ps_mask(a, b, how)
+#  define ATTN__SAME_BITS(a, b) _mm512_cmpeq_epi32_mask(ATTN__INTS(a), ATTN__INTS(b))
+#  define ATTN__ABOVE(a, b)     _mm512_cmpgt_epi32_mask(ATTN__INTS(a), ATTN__INTS(b))
+#  define ATTN__NEGATIVE(x)     _mm512_movepi32_mask(ATTN__INTS(x))
+#  define ATTN__EITHER(m, n)    ((__mmask16)((m) | (n)))
+#  define ATTN__ANY(m)          ((m) != 0)
+#  define ATTN__BROADCAST(p)    _mm512_set1_ps(*(p))
+#  define ATTN__PICK(x, y, m)   ATTN__FLOATS(_mm512_mask_blend_epi32(m, ATTN__INTS(x), ATTN__INTS(y)))
+#  define ATTN__CLEAR(x, m)     ATTN__PICK(x, _mm512_setzero_ps(), m)
+#  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#  define ATTN__EVENS(a, b)     ATTN__PICK(a, ATTN__FLOATS(_mm512_slli_epi64(ATTN__INTS(b), 32)), 0xaaaa)
+#endif
+/* ---- what both widths of x86 share */
+#ifdef ATTN__MM
+#define ATTN__LOAD              ATTN__MM(loadu_ps)
+#define ATTN__LOAD_BITS(p)      ATTN__LOAD((const float *)(const void *)(p))
+#define ATTN__STORE             ATTN__MM(storeu_ps)
+#define ATTN__ALL               ATTN__MM(set1_ps)
+#define ATTN__ALL_BITS(n)       ATTN__FLOATS(ATTN__MM(set1_epi32)((int32_t)(n)))
+#define ATTN__ON_BITS(name, a, b) ATTN__FLOATS(ATTN__MM(name)(ATTN__INTS(a), ATTN__INTS(b)))
+#define ATTN__ADD_BITS(a, b)    ATTN__ON_BITS(add_epi32, a, b)
+#define ATTN__MOST_BITS(a, b)   ATTN__ON_BITS(max_epu32, a, b)
+#define ATTN__MULTIPLY_EVEN(a, b) ATTN__ON_BITS(mul_epu32, a, b)
+#define ATTN__LEFT(x, n)        ATTN__FLOATS(ATTN__MM(slli_epi32)(ATTN__INTS(x), n))
+#define ATTN__RIGHT(x, n)       ATTN__FLOATS(ATTN__MM(srai_epi32)(ATTN__INTS(x), n))
+#define ATTN__ODD(x)            ATTN__FLOATS(ATTN__MM(srli_epi64)(ATTN__INTS(x), 32))
+#define ATTN__TO_FLOATS(x)      ATTN__MM(cvtepi32_ps)(ATTN__INTS(x))
 #if ATTN__GNU
-#  define ATTN__ADD8(a, b) ((a) + (b))
-#  define ATTN__SUB8(a, b) ((a) - (b))
-#  define ATTN__MUL8(a, b) ((a) * (b))
-#  define ATTN__DIV8(a, b) ((a) / (b))
+#  define ATTN__KEEP(v)         __asm__("" : "+v"(v))
+#  define ATTN__ADD(a, b)       ((a) + (b))
+#  define ATTN__SUB(a, b)       ((a) - (b))
+#  define ATTN__MUL(a, b)       ((a) * (b))
+#  define ATTN__DIV(a, b)       ((a) / (b))
 #else
-#  define ATTN__ADD8(a, b) _mm256_add_ps(a, b)
-#  define ATTN__SUB8(a, b) _mm256_sub_ps(a, b)
-#  define ATTN__MUL8(a, b) _mm256_mul_ps(a, b)
-#  define ATTN__DIV8(a, b) _mm256_div_ps(a, b)
+#  define ATTN__KEEP(v)         ((void)0)
+#  define ATTN__ADD             ATTN__MM(add_ps)
+#  define ATTN__SUB             ATTN__MM(sub_ps)
+#  define ATTN__MUL             ATTN__MM(mul_ps)
+#  define ATTN__DIV             ATTN__MM(div_ps)
 #endif
-#if ATTN__CLANG_FAST           /* the instructions themselves: nothing to fold */
-#  define ATTN__OP8(name, result, kind, text) \
-    ATTN__INLINE ATTN__AVX2 result name(__m256 a, __m256 b) \
-    { result r; __asm__(text " %2, %1, %0" : kind(r) : "x"(a), "x"(b)); return r; }
-ATTN__OP8(ATTN__MIN8, __m256, "=x", "vminps")
-ATTN__OP8(ATTN__MAX8, __m256, "=x", "vmaxps")
-ATTN__OP8(ATTN__LESS8, __m256, "=x", "vcmpps $17,")
-ATTN__OP8(ATTN__AT_MOST8, __m256, "=x", "vcmpps $18,")
-ATTN__OP8(ATTN__SAME8, __m256, "=x", "vcmpps $0,")
-ATTN__OP8(ATTN__UNORDERED8, __m256, "=x", "vcmpps $3,")
-ATTN__INLINE ATTN__AVX2 __m256 ATTN__FMA8(__m256 a, __m256 b, __m256 c)
-{ __asm__("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b)); return c; }
-ATTN__INLINE ATTN__AVX2 __m256 ATTN__SQRT8(__m256 x)
-{ __m256 r; __asm__("vsqrtps %1, %0" : "=x"(r) : "x"(x)); return r; }
+#if ATTN__CLANG_FAST            /* the instructions themselves: nothing to fold */
+#  define ATTN__MIN             ATTN__V(min)
+#  define ATTN__MAX             ATTN__V(max)
+#  define ATTN__LESS            ATTN__V(less)
+#  define ATTN__AT_MOST         ATTN__V(at_most)
+#  define ATTN__SAME            ATTN__V(same)
+#  define ATTN__UNORDERED       ATTN__V(unordered)
+#  define ATTN__FMA             ATTN__V(fma)
+#  define ATTN__SQRT            ATTN__V(sqrt)
+#  define ATTN__OPERATION(name, result, kind, text) \
+    ATTN__HELPER result name(ATTN__VEC a, ATTN__VEC b) \
+    { result r; __asm__(text " %2, %1, %0" : kind(r) : ATTN__REGISTER(a), ATTN__REGISTER(b)); return r; }
+ATTN__OPERATION(ATTN__MIN, ATTN__VEC, "=" ATTN__REGISTER, "vminps")
+ATTN__OPERATION(ATTN__MAX, ATTN__VEC, "=" ATTN__REGISTER, "vmaxps")
+ATTN__OPERATION(ATTN__LESS, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $17,")
+ATTN__OPERATION(ATTN__AT_MOST, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $18,")
+ATTN__OPERATION(ATTN__SAME, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $0,")
+ATTN__OPERATION(ATTN__UNORDERED, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $3,")
+ATTN__HELPER ATTN__VEC ATTN__FMA(ATTN__VEC a, ATTN__VEC b, ATTN__VEC c)
+{ __asm__("vfmadd231ps %2, %1, %0" : "+" ATTN__REGISTER(c) : ATTN__REGISTER(a), ATTN__REGISTER(b)); return c; }
+ATTN__HELPER ATTN__VEC ATTN__SQRT(ATTN__VEC x)
+{ ATTN__VEC r; __asm__("vsqrtps %1, %0" : "=" ATTN__REGISTER(r) : ATTN__REGISTER(x)); return r; }
 #else
-#  define ATTN__FMA8(a, b, c)       _mm256_fmadd_ps(a, b, c)
-#  define ATTN__MIN8(a, b)          _mm256_min_ps(a, b)         /* b where either is NaN; so is max */
-#  define ATTN__MAX8(a, b)          _mm256_max_ps(a, b)
-#  define ATTN__SQRT8(x)            _mm256_sqrt_ps(x)
-#  define ATTN__LESS8(a, b)         _mm256_cmp_ps(a, b, _CMP_LT_OQ)
-#  define ATTN__AT_MOST8(a, b)      _mm256_cmp_ps(a, b, _CMP_LE_OQ)
-#  define ATTN__SAME8(a, b)         _mm256_cmp_ps(a, b, _CMP_EQ_OQ)
-#  define ATTN__UNORDERED8(a, b)    _mm256_cmp_ps(a, b, _CMP_UNORD_Q)
+#  define ATTN__MIN             ATTN__MM(min_ps)
+#  define ATTN__MAX             ATTN__MM(max_ps)
+#  define ATTN__LESS(a, b)      ATTN__COMPARE(a, b, _CMP_LT_OQ)
+#  define ATTN__AT_MOST(a, b)   ATTN__COMPARE(a, b, _CMP_LE_OQ)
+#  define ATTN__SAME(a, b)      ATTN__COMPARE(a, b, _CMP_EQ_OQ)
+#  define ATTN__UNORDERED(a, b) ATTN__COMPARE(a, b, _CMP_UNORD_Q)
+#  define ATTN__FMA             ATTN__MM(fmadd_ps)
+#  define ATTN__SQRT            ATTN__MM(sqrt_ps)
 #endif
-#define ATTN__ALL8(x)       _mm256_set1_ps(x)
-#define ATTN__LOAD8(p)      _mm256_loadu_ps(p)
-#define ATTN__STORE8(p, v)  _mm256_storeu_ps(p, v)
-/* x where the mask's sign bit is clear, y where it is set */
-#define ATTN__PICK8(x, y, mask) _mm256_blendv_ps(x, y, mask)
-#define ATTN__SHIFT8(x, n)  _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), n))
+
+ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
+{
+    ATTN__VEC t[ATTN__LANES];
+    int i;
+    ATTN__UNROLL for (i = 0; i < ATTN__LANES; i += 4) {         /* 4 x 4, within 128 bits each */
+        t[i] = ATTN__MM(unpacklo_ps)(r[i], r[i + 1]);
+        t[i + 1] = ATTN__MM(unpackhi_ps)(r[i], r[i + 1]);
+        t[i + 2] = ATTN__MM(unpacklo_ps)(r[i + 2], r[i + 3]);
+        t[i + 3] = ATTN__MM(unpackhi_ps)(r[i + 2], r[i + 3]);
+        r[i] = ATTN__MM(shuffle_ps)(t[i], t[i + 2], 0x44);
+        r[i + 1] = ATTN__MM(shuffle_ps)(t[i], t[i + 2], 0xee);
+        r[i + 2] = ATTN__MM(shuffle_ps)(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = ATTN__MM(shuffle_ps)(t[i + 1], t[i + 3], 0xee);
+    }
+#if ATTN__LANES == 8
+    ATTN__UNROLL for (i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+        r[i] = t[i];
+    }
+#else
+    ATTN__UNROLL for (i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    ATTN__UNROLL for (i = 0; i < 8; i++) {
+        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+    }
+#endif
+}
+#endif /* ATTN__MM */
 
 /* ---- exp, log, tanh: step by step those of >>math */
-ATTN__INLINE ATTN__AVX2 __m256 attn__exp_poly_avx2(__m256 x, __m256 *shifted)
+#define ATTN__EACH(i, n)        ATTN__UNROLL for (i = 0; i < (n); i++)
+
+/* The powers of x times c[0] .. c[n - 1], the highest first. */
+ATTN__HELPER ATTN__VEC ATTN__V(polynomial)(ATTN__VEC x, const float *c, const int n)
 {
-    const __m256 t = ATTN__FMA8(x, ATTN__ALL8(ATTN__LOG2E), ATTN__ALL8(ATTN__EXP_MAGIC));
-    const __m256 n = ATTN__SUB8(t, ATTN__ALL8(ATTN__EXP_MAGIC));
-    __m256 r = ATTN__FMA8(n, ATTN__ALL8(-ATTN__LN2_HI), x), p;
-    r = ATTN__FMA8(n, ATTN__ALL8(-ATTN__LN2_LO), r);
-    p = ATTN__FMA8(ATTN__ALL8(ATTN__EXP_C6), r, ATTN__ALL8(ATTN__EXP_C5));
-    p = ATTN__FMA8(p, r, ATTN__ALL8(ATTN__EXP_C4));
-    p = ATTN__FMA8(p, r, ATTN__ALL8(ATTN__EXP_C3));
-    p = ATTN__FMA8(p, r, ATTN__ALL8(ATTN__EXP_C2));
-    p = ATTN__FMA8(p, r, ATTN__ALL8(1.0f));
-    *shifted = t;
-    return ATTN__FMA8(p, r, ATTN__ALL8(1.0f));
+    ATTN__VEC p = ATTN__ALL(c[0]);
+    int i;
+    ATTN__UNROLL for (i = 1; i < n; i++) p = ATTN__FMA(p, x, ATTN__ALL(c[i]));
+    return p;
 }
 
-ATTN__INLINE ATTN__AVX2 __m256 attn__exp8(__m256 x)
+/* N vectors side by side, so that none waits for another: x becomes e^r, and t holds n + 127 in its low bits. */
+ATTN__HELPER void ATTN__V(exp_poly)(const int N, ATTN__VEC *x, ATTN__VEC *t)
 {
-    __m256 t;
-    const __m256 p = attn__exp_poly_avx2(x, &t);
-    return _mm256_andnot_ps(ATTN__LESS8(x, ATTN__ALL8(ATTN__EXP_LOWEST)),
-                            ATTN__MUL8(p, ATTN__SHIFT8(t, 23)));
+    static const float c[] = {ATTN__EXP_C6, ATTN__EXP_C5, ATTN__EXP_C4, ATTN__EXP_C3, ATTN__EXP_C2, 1.0f, 1.0f};
+    ATTN__VEC n[4], p[4];
+    int i, u;
+    ATTN__EACH(u, N) t[u] = ATTN__FMA(x[u], ATTN__ALL(ATTN__LOG2E), ATTN__ALL(ATTN__EXP_MAGIC));
+    ATTN__EACH(u, N) n[u] = ATTN__SUB(t[u], ATTN__ALL(ATTN__EXP_MAGIC));
+    ATTN__EACH(u, N) x[u] = ATTN__FMA(n[u], ATTN__ALL(-ATTN__LN2_HI), x[u]);
+    ATTN__EACH(u, N) x[u] = ATTN__FMA(n[u], ATTN__ALL(-ATTN__LN2_LO), x[u]);
+    ATTN__EACH(u, N) p[u] = ATTN__ALL(c[0]);
+    ATTN__EACH(i, 6) ATTN__EACH(u, N) p[u] = ATTN__FMA(p[u], x[u], ATTN__ALL(c[i + 1]));
+    ATTN__EACH(u, N) x[u] = p[u];
 }
 
-ATTN__INLINE ATTN__AVX2 __m256 attn__exp_full8(__m256 x)
+ATTN__HELPER ATTN__VEC ATTN__V(exp)(ATTN__VEC x)
 {
-    const __m256i bias = _mm256_set1_epi32(127);
-    __m256 t, p;
-    __m256i n, half;
-    x = ATTN__MIN8(ATTN__ALL8(100.0f), x);                   /* in this order NaN passes */
-    p = attn__exp_poly_avx2(x, &t);
-    n = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_castps_si256(ATTN__ALL8(ATTN__EXP_MAGIC)));
-    half = _mm256_srai_epi32(n, 1);
-    p = ATTN__MUL8(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
-    p = ATTN__MUL8(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(n, half), bias), 23)));
-    return _mm256_andnot_ps(ATTN__LESS8(x, ATTN__ALL8(ATTN__EXP_LOWEST)), p);
+    ATTN__VEC p = x, t;
+    ATTN__V(exp_poly)(1, &p, &t);
+    return ATTN__CLEAR(ATTN__MUL(p, ATTN__LEFT(t, 23)), ATTN__LESS(x, ATTN__ALL(ATTN__EXP_LOWEST)));
 }
 
-ATTN__INLINE ATTN__AVX2 __m256 attn__log8(__m256 x)
+/* e^x of N vectors, none above 0. low: where some may underflow. Then, and only then, the result is below 2^-126: to be
+   cut there, for the same bits, which keeps a register free here. */
+ATTN__HELPER void ATTN__V(exp_side_by_side)(const int N, const int low, ATTN__VEC *x)
 {
-    const __m256i root = _mm256_set1_epi32((int32_t)ATTN__SQRT_HALF);
-    const __m256 tiny = ATTN__LESS8(x, ATTN__ALL8(ATTN__SMALLEST));
-    const __m256 y = ATTN__PICK8(x, ATTN__MUL8(x, ATTN__ALL8(8388608.0f)), tiny);
-    const __m256i b = _mm256_sub_epi32(_mm256_castps_si256(y), root);
-    const __m256 e = ATTN__SUB8(_mm256_cvtepi32_ps(_mm256_srai_epi32(b, 23)), _mm256_and_ps(tiny, ATTN__ALL8(23.0f)));
-    const __m256 m = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_and_si256(b, _mm256_set1_epi32(0x007fffff)), root));
-    const __m256 f = ATTN__SUB8(m, ATTN__ALL8(1.0f)), f2 = ATTN__MUL8(f, f);
-    __m256 q = ATTN__FMA8(ATTN__ALL8(ATTN__LOG_C7), f, ATTN__ALL8(ATTN__LOG_C6));
-    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C5));
-    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C4));
-    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C3));
-    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C2));
-    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C1));
-    q = ATTN__FMA8(q, f, ATTN__ALL8(ATTN__LOG_C0));
-    q = ATTN__FMA8(q, f, ATTN__ALL8(-0.5f));
-    q = ATTN__FMA8(e, ATTN__ALL8(ATTN__LN2_LO), ATTN__MUL8(q, f2));
-    q = ATTN__FMA8(e, ATTN__ALL8(ATTN__LN2_HI), ATTN__ADD8(q, f));
-    q = ATTN__PICK8(q, x, ATTN__SAME8(x, ATTN__ALL8(ATTN__INF)));
-    q = ATTN__PICK8(ATTN__ALL8(ATTN__NAN), q, ATTN__LESS8(_mm256_setzero_ps(), x));
-    return ATTN__PICK8(q, ATTN__ALL8(ATTN__NEG_INF), ATTN__SAME8(x, _mm256_setzero_ps()));
+    ATTN__VEC t[4];
+    int u;
+    if (low) ATTN__EACH(u, N) x[u] = ATTN__MAX(ATTN__ALL(ATTN__EXP_NOTHING), x[u]);
+    ATTN__V(exp_poly)(N, x, t);
+    ATTN__EACH(u, N) x[u] = ATTN__MUL(x[u], ATTN__LEFT(t[u], 23));
 }
 
-ATTN__INLINE ATTN__AVX2 __m256 attn__tanh8(__m256 x)
+ATTN__HELPER ATTN__VEC ATTN__V(exp_full)(ATTN__VEC x)
 {
-    const __m256 sign = _mm256_and_ps(x, ATTN__ALL8(-0.0f)), one = ATTN__ALL8(1.0f);
-    const __m256 b = ATTN__MIN8(ATTN__ALL8(10.0f), _mm256_xor_ps(x, sign)), x2 = ATTN__MUL8(b, b);
-    __m256 p = ATTN__FMA8(ATTN__ALL8(ATTN__TANH_C4), x2, ATTN__ALL8(ATTN__TANH_C3)), y;
-    p = ATTN__FMA8(p, x2, ATTN__ALL8(ATTN__TANH_C2));
-    p = ATTN__FMA8(p, x2, ATTN__ALL8(ATTN__TANH_C1));
-    p = ATTN__FMA8(p, x2, ATTN__ALL8(ATTN__TANH_C0));
-    y = ATTN__SUB8(one, ATTN__DIV8(ATTN__ALL8(2.0f), ATTN__ADD8(attn__exp8(ATTN__ADD8(b, b)), one)));
-    p = ATTN__FMA8(ATTN__MUL8(b, x2), p, b);
-    y = ATTN__PICK8(y, p, ATTN__LESS8(b, ATTN__ALL8(ATTN__TANH_SPLIT)));
-    return _mm256_or_ps(y, sign);
+    ATTN__VEC p, t, n;
+    p = x = ATTN__MIN(ATTN__ALL(100.0f), x);                    /* in this order NaN passes */
+    ATTN__V(exp_poly)(1, &p, &t);
+    n = ATTN__ADD_BITS(t, ATTN__ALL_BITS(254u - attn__bits(ATTN__EXP_MAGIC)));     /* n + 254, and 2^n in two factors */
+    p = ATTN__MUL(p, ATTN__LEFT(ATTN__RIGHT(n, 1), 23));
+    p = ATTN__MUL(p, ATTN__LEFT(ATTN__RIGHT(ATTN__ADD_BITS(n, ATTN__ALL_BITS(1)), 1), 23));
+    return ATTN__CLEAR(p, ATTN__LESS(x, ATTN__ALL(ATTN__EXP_LOWEST)));
 }
 
-ATTN__INLINE ATTN__AVX2 __m256 attn__quiet8(__m256 x)
+ATTN__HELPER ATTN__VEC ATTN__V(log)(ATTN__VEC x)
 {
-    return ATTN__PICK8(x, ATTN__ALL8(ATTN__NAN), ATTN__UNORDERED8(x, x));
+    static const float c[] = {ATTN__LOG_C7, ATTN__LOG_C6, ATTN__LOG_C5, ATTN__LOG_C4, ATTN__LOG_C3, ATTN__LOG_C2,
+                              ATTN__LOG_C1, ATTN__LOG_C0, -0.5f};
+    const ATTN__MASK tiny = ATTN__LESS(x, ATTN__ALL(ATTN__SMALLEST));
+    const ATTN__VEC y = ATTN__PICK(x, ATTN__MUL(x, ATTN__ALL(8388608.0f)), tiny);
+    const ATTN__VEC b = ATTN__ADD_BITS(y, ATTN__ALL_BITS(0u - ATTN__SQRT_HALF));
+    const ATTN__VEC e = ATTN__SUB(ATTN__TO_FLOATS(ATTN__RIGHT(b, 23)),
+                                  ATTN__PICK(ATTN__ALL(0.0f), ATTN__ALL(23.0f), tiny));
+    const ATTN__VEC m = ATTN__ADD_BITS(ATTN__AND(b, ATTN__ALL_BITS(0x007fffff)), ATTN__ALL_BITS(ATTN__SQRT_HALF));
+    const ATTN__VEC f = ATTN__SUB(m, ATTN__ALL(1.0f));
+    ATTN__VEC q = ATTN__MUL(ATTN__V(polynomial)(f, c, 9), ATTN__MUL(f, f));
+    q = ATTN__FMA(e, ATTN__ALL(ATTN__LN2_LO), q);
+    q = ATTN__FMA(e, ATTN__ALL(ATTN__LN2_HI), ATTN__ADD(q, f));
+    q = ATTN__PICK(q, x, ATTN__SAME(x, ATTN__ALL(ATTN__INF)));
+    q = ATTN__PICK(ATTN__ALL(ATTN__NAN), q, ATTN__LESS(ATTN__ALL(0.0f), x));
+    return ATTN__PICK(q, ATTN__ALL(ATTN__NEG_INF), ATTN__SAME(x, ATTN__ALL(0.0f)));
+}
+
+ATTN__HELPER ATTN__VEC ATTN__V(tanh)(ATTN__VEC x)
+{
+    static const float c[] = {ATTN__TANH_C4, ATTN__TANH_C3, ATTN__TANH_C2, ATTN__TANH_C1, ATTN__TANH_C0};
+    const ATTN__VEC sign = ATTN__AND(x, ATTN__ALL(-0.0f)), one = ATTN__ALL(1.0f);
+    const ATTN__VEC b = ATTN__MIN(ATTN__ALL(10.0f), ATTN__XOR(x, sign)), x2 = ATTN__MUL(b, b);
+    const ATTN__VEC p = ATTN__FMA(ATTN__MUL(b, x2), ATTN__V(polynomial)(x2, c, 5), b);
+    const ATTN__VEC y = ATTN__SUB(one, ATTN__DIV(ATTN__ALL(2.0f), ATTN__ADD(ATTN__V(exp)(ATTN__ADD(b, b)), one)));
+    return ATTN__XOR(ATTN__PICK(y, p, ATTN__LESS(b, ATTN__ALL(ATTN__TANH_SPLIT))), sign);
+}
+
+ATTN__HELPER ATTN__VEC ATTN__V(quiet)(ATTN__VEC x)
+{
+    return ATTN__PICK(x, ATTN__ALL(ATTN__NAN), ATTN__UNORDERED(x, x));
 }
 
 /* ---- products */
 /* Brings the rows of A after r .. r+n near, and the other matrix's rows r .. r+n. */
-static void attn__fetch(const attn__product *p, int64_t r, int64_t n)
+static void ATTN__V(fetch)(const attn__product *p, int64_t r, int64_t n)
 {
     int64_t i, k;
     for (i = r; i < r + n; i++) {
@@ -1706,1079 +1831,790 @@ static void attn__fetch(const attn__product *p, int64_t r, int64_t n)
     }
 }
 
-/* The same for a block of W rows, step by step along their `depth` columns: at column k what belongs to W of them. */
-ATTN__INLINE void attn__fetch_block(const int W, const float *at, int64_t row, int64_t depth, int64_t k)
+/* The same for a block of LANES rows, step by step along their `depth` columns: at column k what belongs to LANES. */
+ATTN__INLINE void ATTN__V(fetch_block)(const float *at, int64_t row, int64_t depth, int64_t k)
 {
+    const int W = ATTN__LANES;
     int x;
     if (row == depth) ATTN__UNROLL for (x = 0; x < W*W; x += 16) ATTN__PREFETCH_FAR(attn__ahead(at, 1, W*k + x));
     else if (k % 16 == 0) for (x = 0; x < W; x++) ATTN__PREFETCH_FAR(attn__ahead(at, x, row) + k);
 }
 
 /* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. */
-ATTN__INLINE ATTN__AVX2 void attn__strip_avx2(const int R, const int N, const int kind, const attn__product *p,
-                                              const float *a, float *c)
+ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const attn__product *p, const float *a,
+                                 float *c)
 {
-    const int64_t a_row = p->a_row, a_k = p->a_k, b_row = p->b_row, c_row = p->c_row;
+    const int64_t a_row = p->a_row, a_k = p->a_k, b_row = p->b_row, c_row = p->c_row, depth = p->depth;
+    const int go_on = kind != ATTN__SQUARED_DISTANCE && p->onto == ATTN__GO_ON;
     const float *b = p->b, *a3 = a + 3*a_row;       /* of six rows three: else their distances do not fit registers */
-    const int64_t depth = p->depth;
-    __m256 acc[12], q[8], s, t;
+    ATTN__VEC acc[ATTN__SUMS], q[8], s, t;
     int64_t k;
     int r, i;
     if (R == 6) ATTN__KEEP_POINTER(a3);
-    if (p->onto == ATTN__ADD_AFTER) ATTN__UNROLL for (r = 0; r < R; r++) ATTN__PREFETCH(c + r*c_row);
-    ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] =
-            p->onto == ATTN__GO_ON ? ATTN__LOAD8(c + r*c_row + 8*i) : _mm256_setzero_ps();
+    if (p->onto == ATTN__ADD_AFTER) ATTN__EACH(r, R) ATTN__PREFETCH(c + r*c_row);
+    ATTN__EACH(r, R) ATTN__EACH(i, N)
+        acc[r*N + i] = go_on ? ATTN__LOAD(c + r*c_row + ATTN__LANES*i) : ATTN__ALL(0.0f);
     for (k = depth; k > 0; k--, a += a_k, a3 += a_k, b += b_row) {
-        if (N == 8) ATTN__UNROLL for (i = 0; i < 4; i++) {
+        if (N == 8) ATTN__EACH(i, ATTN__LANES / 2) {
             ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
             if (p->fetch) ATTN__PREFETCH_FAR(attn__ahead(p->fetch, depth - k, p->fetch_row) + 16*i);
         }
-        ATTN__UNROLL for (i = 0; i < N; i++) {
-            q[i] = ATTN__LOAD8(b + 8*i);
+        ATTN__EACH(i, N) {
+            q[i] = ATTN__LOAD(b + ATTN__LANES*i);
             if (R > 1 && kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);  /* no register to spare: read again */
         }
-        ATTN__UNROLL for (r = 0; r < R; r++) {
-            s = _mm256_broadcast_ss(R == 6 && r >= 3 ? a3 + (r - 3)*a_row : a + r*a_row);
-            ATTN__UNROLL for (i = 0; i < N; i++) {
-                if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB8(s, q[i]); acc[r*N + i] = ATTN__FMA8(t, t,
-                    acc[r*N + i]); }
-                else if (kind == ATTN__PRODUCT) acc[r*N + i] = ATTN__FMA8(s, q[i], acc[r*N + i]);
-                else if (kind == ATTN__WEIGHTED_DIFFERENCE) acc[r*N + i] = ATTN__FMA8(s,
-                    ATTN__SUB8(q[i], ATTN__LOAD8(p->x + r*p->x_row + 8*i)), acc[r*N + i]);
-                else acc[r*N + i] = ATTN__PICK8(ATTN__FMA8(s, q[i], acc[r*N + i]), acc[r*N + i], q[i]);
+        ATTN__EACH(r, R) {
+            s = ATTN__BROADCAST(R == 6 && r >= 3 ? a3 + (r - 3)*a_row : a + r*a_row);
+            ATTN__EACH(i, N) {
+                if (kind == ATTN__PRODUCT) {
+                    acc[r*N + i] = ATTN__FMA(s, q[i], acc[r*N + i]);
+                    if (N == 3 && r == 0) ATTN__KEEP(acc[i]);       /* clang 19 moves all sums in each step else */
+                } else if (kind == ATTN__PRODUCT_OF_ALLOWED)
+                    acc[r*N + i] = ATTN__PICK(ATTN__FMA(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__NEGATIVE(q[i]));
+                else if (kind == ATTN__SQUARED_DISTANCE) {
+                    t = ATTN__SUB(s, q[i]);
+                    acc[r*N + i] = ATTN__FMA(t, t, acc[r*N + i]);
+                } else {
+                    t = ATTN__SUB(q[i], ATTN__LOAD(p->x + r*p->x_row + ATTN__LANES*i));
+                    acc[r*N + i] = ATTN__FMA(s, t, acc[r*N + i]);
+                }
             }
         }
     }
-    if (p->onto == ATTN__ADD_AFTER) ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = ATTN__ADD8(ATTN__LOAD8(c + r*c_row + 8*i), acc[r*N + i]);
-    ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) ATTN__STORE8(c + r*c_row + 8*i, acc[r*N + i]);
+    if (p->onto == ATTN__ADD_AFTER) ATTN__EACH(r, R) ATTN__EACH(i, N)
+        acc[r*N + i] = ATTN__ADD(ATTN__LOAD(c + r*c_row + ATTN__LANES*i), acc[r*N + i]);
+    ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c + r*c_row + ATTN__LANES*i, acc[r*N + i]);
 }
 
 /* All rows: strips of R, then of two (where it pays to compile them), then single ones. */
-ATTN__INLINE ATTN__AVX2 void attn__rows_avx2(const int R, const int N, const int kind, const attn__product *p)
+ATTN__HELPER void ATTN__V(rows)(const int R, const int N, const int kind, const attn__product *p)
 {
     int64_t r = 0;
     for (; r + R <= p->rows; r += R) {
-        if (p->fetch) attn__fetch(p, r, R);
-        attn__strip_avx2(R, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
+        if (p->fetch) ATTN__V(fetch)(p, r, R);
+        ATTN__V(strip)(R, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
     }
     if (kind == ATTN__PRODUCT) for (; r + 2 <= p->rows; r += 2)
-        attn__strip_avx2(2, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
-    for (; r < p->rows; r++) attn__strip_avx2(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
+        ATTN__V(strip)(2, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
+    for (; r < p->rows; r++) ATTN__V(strip)(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
 }
 
 /* What is rarer than a product, in one or two vectors at a time: short rather than fast. */
-ATTN__AVX2 static void attn__product_rare_avx2(const attn__product *p)
+ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
 {
     attn__product part = *p;
     int64_t r, i;
     for (i = 0; i < p->vecs; i += part.vecs) {
-        part.b = p->b + 8*i;
-        part.c = p->c + 8*i;
+        part.b = p->b + ATTN__LANES*i;
+        part.c = p->c + ATTN__LANES*i;
         part.vecs = p->kind == ATTN__SQUARED_DISTANCE && i + 2 <= p->vecs ? 2 : 1;
-        if (part.vecs == 2) attn__rows_avx2(6, 2, ATTN__SQUARED_DISTANCE, &part);
-        else if (p->kind == ATTN__SQUARED_DISTANCE) attn__rows_avx2(8, 1, ATTN__SQUARED_DISTANCE, &part);
-        else for (r = 0; r < p->rows; r++)
+        if (part.vecs == 2) ATTN__V(rows)(6, 2, ATTN__SQUARED_DISTANCE, &part);
+        else if (p->kind == ATTN__SQUARED_DISTANCE) ATTN__V(rows)(8, 1, ATTN__SQUARED_DISTANCE, &part);
+        else for (r = 0; r < p->rows; r++, part.a += p->a_row, part.c += p->c_row)
             if (p->kind == ATTN__WEIGHTED_DIFFERENCE) {
-                part.x = p->x + r*p->x_row + 8*i;
-                attn__strip_avx2(1, 1, ATTN__WEIGHTED_DIFFERENCE, &part, part.a + r*part.a_row, part.c + r*part.c_row);
-            } else attn__strip_avx2(1, 1, ATTN__PRODUCT_OF_ALLOWED, &part, part.a + r*part.a_row,
-                                     part.c + r*part.c_row);
+                part.x = p->x + r*p->x_row + ATTN__LANES*i;
+                ATTN__V(strip)(1, 1, ATTN__WEIGHTED_DIFFERENCE, &part, part.a, part.c);
+            } else ATTN__V(strip)(1, 1, ATTN__PRODUCT_OF_ALLOWED, &part, part.a, part.c);
+        part.a = p->a;
     }
 }
 
-ATTN__AVX2 static void attn__product_avx2(const attn__product *p)
+ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
 {
     ATTN_ASSERT(p->vecs < 8 || (p->rows == 1 && p->kind == ATTN__PRODUCT));
-    if (p->kind != ATTN__PRODUCT) attn__product_rare_avx2(p);
-    else if (p->vecs == 8) attn__strip_avx2(1, 8, ATTN__PRODUCT, p, p->a, p->c);    /* few rows: B is read in place */
-    else if (p->vecs == 3) attn__rows_avx2(4, 3, ATTN__PRODUCT, p);
-    else if (p->vecs == 2) attn__rows_avx2(6, 2, ATTN__PRODUCT, p);
-    else attn__rows_avx2(8, 1, ATTN__PRODUCT, p);
+    if (p->kind != ATTN__PRODUCT) ATTN__V(product_rare)(p);
+    else if (p->vecs == 8) ATTN__V(strip)(1, 8, ATTN__PRODUCT, p, p->a, p->c);      /* few rows: B is read in place */
+    else if (ATTN__VECS >= 4 && p->vecs == 4) ATTN__V(rows)(ATTN__SUMS / 4, 4, ATTN__PRODUCT, p);
+    else if (p->vecs == 3) ATTN__V(rows)(ATTN__SUMS / 3, 3, ATTN__PRODUCT, p);
+    else if (p->vecs == 2) ATTN__V(rows)(ATTN__SUMS / 2, 2, ATTN__PRODUCT, p);
+    else ATTN__V(rows)(ATTN__SUMS * 2 / 3, 1, ATTN__PRODUCT, p);
+}
+
+/* R rows against LANES of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
+   follows: B's rows after the next ones, and as many of the matrix that is used next. */
+ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64_t j, int64_t last)
+{
+    const int64_t row = p->b_row;
+    const float *a = p->a, *b = p->b + j*row, *y;
+    const float *ahead = attn__ahead(b, 2*ATTN__LANES, row), *fetch = attn__ahead(p->fetch, j, p->fetch_row);
+    float *c = p->c + j, column[ATTN__LANES];
+    ATTN__VEC acc[ATTN__FEW], t[ATTN__LANES];
+    int64_t k = 0;
+    int r, x;
+    ATTN__EACH(r, R) acc[r] = ATTN__ALL(0.0f);
+    for (; k + ATTN__LANES <= p->depth; k += ATTN__LANES) {
+        ATTN__UNROLL for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD(y);
+        ATTN__V(fetch_block)(ahead, row, p->depth, k);
+        if (p->fetch) ATTN__V(fetch_block)(fetch, p->fetch_row, p->depth, k);
+        ATTN__V(transpose)(t);
+        ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, a += ATTN__LANES)
+            ATTN__EACH(r, R) acc[r] = ATTN__FMA(ATTN__BROADCAST(a + r), t[x], acc[r]);
+    }
+    for (; k < p->depth; k++, a += ATTN__LANES) {
+        for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) column[x] = *y;
+        t[0] = ATTN__LOAD(column);
+        ATTN__EACH(r, R) acc[r] = ATTN__FMA(ATTN__BROADCAST(a + r), t[0], acc[r]);
+    }
+    ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE(c, acc[r]);
+}
+
+ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
+{
+    int64_t j;
+    ATTN_ASSERT(p->a_k == ATTN__LANES);
+    for (j = 0; j + ATTN__LANES <= columns; j += ATTN__LANES)
+        if (p->rows == 1) ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1);
+        else ATTN__V(dots_block)(ATTN__FEW, p, j, ATTN__LANES - 1);
+    if (j < columns) ATTN__V(dots_block)(ATTN__FEW, p, j, columns - 1 - j);     /* its last row again and again */
 }
 
 /* ---- additive scores */
-ATTN__INLINE ATTN__AVX2 __m256 attn__tree_avx2(const int n, __m256 *part)     /* step by step that of attn__tree */
+ATTN__HELPER ATTN__VEC ATTN__V(tree)(const int n, ATTN__VEC *part)     /* step by step that of attn__tree */
 {
     int r;
-    ATTN__UNROLL for (r = 0; r < 8; r++) if (r + 8 < n) part[r] = ATTN__ADD8(part[r], part[r + 8]);
-    ATTN__UNROLL for (r = 0; r < 4; r++) if (r + 4 < n) part[r] = ATTN__ADD8(part[r], part[r + 4]);
-    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD8(part[r], part[r + 2]);
-    return ATTN__ADD8(part[0], part[1]);
+    ATTN__EACH(r, 8) if (r + 8 < n) part[r] = ATTN__ADD(part[r], part[r + 8]);
+    ATTN__EACH(r, 4) if (r + 4 < n) part[r] = ATTN__ADD(part[r], part[r + 4]);
+    ATTN__EACH(r, 2) if (r + 2 < n) part[r] = ATTN__ADD(part[r], part[r + 2]);
+    if (n > 1) part[0] = ATTN__ADD(part[0], part[1]);
+    return part[0];
 }
 
 /* Four hidden units: their terms over a common denominator. */
-ATTN__INLINE ATTN__AVX2 __m256 attn__additive_terms_avx2(const float *e, int64_t ld, const float *f, const float *w)
+ATTN__HELPER ATTN__VEC ATTN__V(additive_terms)(const float *e, int64_t ld, const float *f, const float *w)
 {
-    const __m256 cap = ATTN__ALL8(1073741824.0f), one = ATTN__ALL8(1.0f);
-    __m256 a = ATTN__FMA8(ATTN__LOAD8(e), _mm256_broadcast_ss(f), one);
-    __m256 b = ATTN__FMA8(ATTN__LOAD8(e + ld), _mm256_broadcast_ss(f + 1), one);
-    __m256 c = ATTN__FMA8(ATTN__LOAD8(e + 2*ld), _mm256_broadcast_ss(f + 2), one);
-    __m256 d = ATTN__FMA8(ATTN__LOAD8(e + 3*ld), _mm256_broadcast_ss(f + 3), one), n0, n1;
-    a = ATTN__MIN8(a, cap);
-    b = ATTN__MIN8(b, cap);
-    c = ATTN__MIN8(c, cap);
-    d = ATTN__MIN8(d, cap);
-    n0 = ATTN__FMA8(_mm256_broadcast_ss(w), b, ATTN__MUL8(_mm256_broadcast_ss(w + 1), a));
-    n1 = ATTN__FMA8(_mm256_broadcast_ss(w + 2), d, ATTN__MUL8(_mm256_broadcast_ss(w + 3), c));
-    a = ATTN__MUL8(a, b);
-    c = ATTN__MUL8(c, d);
-    return ATTN__DIV8(ATTN__FMA8(n0, c, ATTN__MUL8(n1, a)), ATTN__MUL8(a, c));
+    ATTN__VEC d[4], n0, n1, d0, d1;
+    int g;
+    ATTN__EACH(g, 4) d[g] = ATTN__FMA(ATTN__LOAD(e + g*ld), ATTN__BROADCAST(f + g), ATTN__ALL(1.0f));
+    ATTN__EACH(g, 4) d[g] = ATTN__MIN(d[g], ATTN__ALL(1073741824.0f));
+    n0 = ATTN__FMA(ATTN__BROADCAST(w), d[1], ATTN__MUL(ATTN__BROADCAST(w + 1), d[0]));
+    n1 = ATTN__FMA(ATTN__BROADCAST(w + 2), d[3], ATTN__MUL(ATTN__BROADCAST(w + 3), d[2]));
+    d0 = ATTN__MUL(d[0], d[1]);
+    d1 = ATTN__MUL(d[2], d[3]);
+    return ATTN__DIV(ATTN__FMA(n0, d1, ATTN__MUL(n1, d0)), ATTN__MUL(d0, d1));
 }
 
-ATTN__AVX2 static void attn__additive_avx2(const attn__additive *p)
+ATTN__KERNEL void ATTN__V(additive)(const attn__additive *p)
 {
     const int64_t ld = p->ld;
-    int64_t j, u;
-    int32_t i;
+    int64_t i, j, u;
     int g;
     for (i = 0; i < p->vecs; i++)
         for (j = 0; j < p->rows; j++) {
-            const float *f = p->key + j * p->key_stride, *e = p->query + 8*i, *w = p->w;
-            __m256 part[ATTN__TERMS];
-            ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) part[g] = _mm256_setzero_ps();
+            const float *f = p->key + j*p->key_stride, *e = p->query + ATTN__LANES*i, *w = p->w;
+            ATTN__VEC part[ATTN__TERMS];
+            ATTN__EACH(g, ATTN__TERMS) part[g] = ATTN__ALL(0.0f);
             for (u = 0; u < p->hidden; u += 4*ATTN__TERMS)
-                ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) {
+                ATTN__EACH(g, ATTN__TERMS) {
                     if (u + 4*g >= p->hidden) break;
-                    part[g] = ATTN__ADD8(part[g], attn__additive_terms_avx2(e, ld, f, w));
+                    part[g] = ATTN__ADD(part[g], ATTN__V(additive_terms)(e, ld, f, w));
                     e += 4*ld;
                     f += 4;
                     w += 4;
                 }
-            part[0] = ATTN__FMA8(ATTN__ALL8(-2.0f), attn__tree_avx2(ATTN__TERMS, part), ATTN__ALL8(p->w_sum));
-            ATTN__STORE8(p->s + j*ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), part[0]));
+            part[0] = ATTN__FMA(ATTN__ALL(-2.0f), ATTN__V(tree)(ATTN__TERMS, part), ATTN__ALL(p->w_sum));
+            ATTN__STORE(p->s + j*ld + ATTN__LANES*i, ATTN__MUL(ATTN__ALL(p->scale), part[0]));
         }
 }
 
-ATTN__AVX2 static void attn__additive_direct_avx2(const attn__additive *p)
+ATTN__KERNEL void ATTN__V(additive_direct)(const attn__additive *p)
 {
-    int64_t j, u;
-    int32_t i;
+    int64_t i, j, u;
     for (j = 0; j < p->rows; j++)
         for (i = 0; i < p->vecs; i++) {
-            __m256 part[ATTN__TERMS];
-            for (u = 0; u < ATTN__TERMS; u++) part[u] = _mm256_setzero_ps();
+            ATTN__VEC part[ATTN__TERMS], x;
+            for (u = 0; u < ATTN__TERMS; u++) part[u] = ATTN__ALL(0.0f);
             for (u = 0; u < p->hidden; u++) {
-                const __m256 x = ATTN__ADD8(ATTN__LOAD8(p->query + u*p->ld + 8*i),
-                                            _mm256_broadcast_ss(p->key + j*p->key_stride + u));
-                __m256 *sum = part + u % ATTN__TERMS;
-                *sum = ATTN__FMA8(_mm256_broadcast_ss(p->w + u), attn__tanh8(x), *sum);
+                x = ATTN__LOAD(p->query + u*p->ld + ATTN__LANES*i);
+                x = ATTN__ADD(x, ATTN__BROADCAST(p->key + j*p->key_stride + u));
+                x = ATTN__FMA(ATTN__BROADCAST(p->w + u), ATTN__V(tanh)(x), part[u % ATTN__TERMS]);
+                part[u % ATTN__TERMS] = x;
             }
-            ATTN__STORE8(p->s + j*p->ld + 8*i, ATTN__MUL8(ATTN__ALL8(p->scale), attn__tree_avx2(ATTN__TERMS, part)));
+            x = ATTN__MUL(ATTN__ALL(p->scale), ATTN__V(tree)(ATTN__TERMS, part));
+            ATTN__STORE(p->s + j*p->ld + ATTN__LANES*i, x);
         }
 }
 
 /* ---- weights, and chunks into the whole */
-/* e^x of N vectors, none above 0, step by step, so that none waits for another. low: where some may underflow. Then,
-   and only then, the result is below 2^-126: to be cut there, for the same bits, which keeps a register free here. */
-ATTN__INLINE ATTN__AVX2 void attn__exp_side_by_side_avx2(const int N, const int low, __m256 *x)
-{
-    __m256 t[4], n[4], p[4];
-    int u;
-    if (low) ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__MAX8(ATTN__ALL8(ATTN__EXP_NOTHING), x[u]);
-    ATTN__UNROLL for (u = 0; u < N; u++)
-        t[u] = ATTN__FMA8(x[u], ATTN__ALL8(ATTN__LOG2E), ATTN__ALL8(ATTN__EXP_MAGIC));
-    ATTN__UNROLL for (u = 0; u < N; u++) n[u] = ATTN__SUB8(t[u], ATTN__ALL8(ATTN__EXP_MAGIC));
-    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__FMA8(n[u], ATTN__ALL8(-ATTN__LN2_HI), x[u]);
-    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__FMA8(n[u], ATTN__ALL8(-ATTN__LN2_LO), x[u]);
-    ATTN__UNROLL for (u = 0; u < N; u++)
-        p[u] = ATTN__FMA8(ATTN__ALL8(ATTN__EXP_C6), x[u], ATTN__ALL8(ATTN__EXP_C5));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(ATTN__EXP_C4));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(ATTN__EXP_C3));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(ATTN__EXP_C2));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(1.0f));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA8(p[u], x[u], ATTN__ALL8(1.0f));
-    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__MUL8(p[u], ATTN__SHIFT8(t[u], 23));
-}
-
 /* Scores of N keys become weights. */
-ATTN__INLINE ATTN__AVX2 void attn__weigh_keys_avx2(const int N, const int low, float *s, int64_t ld, __m256 base,
-                                                   int mark, __m256 *part)
+ATTN__HELPER void ATTN__V(weigh_keys)(const int N, const int low, float *s, int64_t ld, ATTN__VEC base, int mark,
+                                      ATTN__VEC *part)
 {
-    __m256 x[4];
+    ATTN__VEC x[4];
     int u;
-    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__SUB8(ATTN__LOAD8(s + u*ld), base);
-    attn__exp_side_by_side_avx2(N, low, x);
-    ATTN__UNROLL for (u = 0; u < N; u++) {
-        x[u] = _mm256_andnot_ps(ATTN__LESS8(x[u], ATTN__ALL8(ATTN__SMALLEST)), x[u]);
-        if (mark) x[u] = ATTN__PICK8(x[u], ATTN__ALL8(-0.0f),
-                                      ATTN__SAME8(ATTN__LOAD8(s + u*ld), ATTN__ALL8(ATTN__NEG_INF)));
-        ATTN__STORE8(s + u*ld, x[u]);
-        part[u] = ATTN__ADD8(part[u], x[u]);
+    ATTN__EACH(u, N) x[u] = ATTN__SUB(ATTN__LOAD(s + u*ld), base);
+    ATTN__V(exp_side_by_side)(N, low, x);
+    ATTN__EACH(u, N) {
+        x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(ATTN__SMALLEST)));
+        if (mark) x[u] = ATTN__PICK(x[u], ATTN__ALL(-0.0f),
+                                    ATTN__SAME(ATTN__LOAD(s + u*ld), ATTN__ALL(ATTN__NEG_INF)));
+        ATTN__STORE(s + u*ld, x[u]);
+        part[u] = ATTN__ADD(part[u], x[u]);
     }
 }
 
 /* Whole groups of 16 keys, each with its own sum, go four at a time. */
-ATTN__AVX2 static void attn__weigh_avx2(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
+ATTN__KERNEL void ATTN__V(weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
 {
-    const __m256 none = ATTN__ALL8(ATTN__NEG_INF);
-    __m256 m, base, part[ATTN__PARTS], largest[4], least = ATTN__ALL8(ATTN__INF);
+    const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF);
+    ATTN__VEC m, base, part[ATTN__PARTS], largest[4], least = ATTN__ALL(ATTN__INF);
     int64_t j;
     int r, u, w, low;
-    ATTN__UNROLL for (u = 0; u < 4; u++) largest[u] = none;
+    ATTN__EACH(u, 4) largest[u] = none;
     for (j = j0; j + 4 <= j1; j += 4)
-        ATTN__UNROLL for (u = 0; u < 4; u++) {
-            base = ATTN__LOAD8(s + (j + u)*ld);
-            largest[u] = ATTN__MAX8(base, largest[u]);
-            least = ATTN__MIN8(base, least);
+        ATTN__EACH(u, 4) {
+            base = ATTN__LOAD(s + (j + u)*ld);
+            largest[u] = ATTN__MAX(base, largest[u]);
+            least = ATTN__MIN(base, least);
         }
     low = j < j1;
-    for (; j < j1; j++) largest[0] = ATTN__MAX8(ATTN__LOAD8(s + j*ld), largest[0]);
-    m = ATTN__MAX8(ATTN__MAX8(largest[0], largest[1]), ATTN__MAX8(largest[2], largest[3]));
-    m = ATTN__ADD8(m, ATTN__ALL8(0.0f));
-    base = _mm256_andnot_ps(ATTN__SAME8(m, none), m);
-    low = low || _mm256_movemask_ps(ATTN__LESS8(ATTN__SUB8(least, base), ATTN__ALL8(ATTN__EXP_LOWEST)));
-    ATTN__UNROLL for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm256_setzero_ps();
+    for (; j < j1; j++) largest[0] = ATTN__MAX(ATTN__LOAD(s + j*ld), largest[0]);
+    m = ATTN__MAX(ATTN__MAX(largest[0], largest[1]), ATTN__MAX(largest[2], largest[3]));
+    m = ATTN__ADD(m, ATTN__ALL(0.0f));
+    base = ATTN__CLEAR(m, ATTN__SAME(m, none));
+    low = low || ATTN__ANY(ATTN__LESS(ATTN__SUB(least, base), ATTN__ALL(ATTN__EXP_LOWEST)));
+    ATTN__EACH(r, ATTN__PARTS) part[r] = ATTN__ALL(0.0f);
     for (j = j0; j < j1; j += w) {
         r = (int)((uint64_t)j % ATTN__PARTS);
         w = r == 0 && j + ATTN__PARTS <= j1 && !mark ? ATTN__PARTS : 1;
-        if (w == 1) attn__weigh_keys_avx2(1, 1, s + j*ld, ld, base, mark, part + r);
+        if (w == 1) ATTN__V(weigh_keys)(1, 1, s + j*ld, ld, base, mark, part + r);
         else if (low) for (r = 0; r < ATTN__PARTS; r += 4)
-            attn__weigh_keys_avx2(4, 1, s + (j + r)*ld, ld, base, 0, part + r);
-        else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx2(4, 0, s + (j + r)*ld, ld, base, 0, part + r);
+            ATTN__V(weigh_keys)(4, 1, s + (j + r)*ld, ld, base, 0, part + r);
+        else for (r = 0; r < ATTN__PARTS; r += 4) ATTN__V(weigh_keys)(4, 0, s + (j + r)*ld, ld, base, 0, part + r);
     }
-    ATTN__STORE8(top, m);
-    ATTN__STORE8(sum, attn__tree_avx2(ATTN__PARTS, part));
+    ATTN__STORE(top, m);
+    ATTN__STORE(sum, ATTN__V(tree)(ATTN__PARTS, part));
 }
 
-ATTN__AVX2 static void attn__join_avx2(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum,
-                                       float *old, float *fresh)
+ATTN__KERNEL void ATTN__V(join)(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old,
+                                float *fresh)
 {
-    const __m256 none = ATTN__ALL8(ATTN__NEG_INF);
     int64_t i;
-    for (i = 0; i < lanes; i += 8) {
-        const __m256 before = ATTN__LOAD8(top + i), now = ATTN__LOAD8(cmax + i), m = ATTN__MAX8(now, before);
-        const __m256 base = _mm256_andnot_ps(ATTN__SAME8(m, none), m);
-        const __m256 x = attn__exp8(ATTN__SUB8(before, base)), y = attn__exp8(ATTN__SUB8(now, base));
-        ATTN__STORE8(old + i, x);
-        ATTN__STORE8(fresh + i, y);
-        ATTN__STORE8(sum + i, ATTN__FMA8(ATTN__LOAD8(csum + i), y, ATTN__MUL8(ATTN__LOAD8(sum + i), x)));
-        ATTN__STORE8(top + i, m);
+    for (i = 0; i < lanes; i += ATTN__LANES) {
+        const ATTN__VEC before = ATTN__LOAD(top + i), now = ATTN__LOAD(cmax + i), m = ATTN__MAX(now, before);
+        const ATTN__VEC base = ATTN__CLEAR(m, ATTN__SAME(m, ATTN__ALL(ATTN__NEG_INF)));
+        const ATTN__VEC x = ATTN__V(exp)(ATTN__SUB(before, base)), y = ATTN__V(exp)(ATTN__SUB(now, base));
+        ATTN__STORE(old + i, x);
+        ATTN__STORE(fresh + i, y);
+        ATTN__STORE(sum + i, ATTN__FMA(ATTN__LOAD(csum + i), y, ATTN__MUL(ATTN__LOAD(sum + i), x)));
+        ATTN__STORE(top + i, m);
     }
 }
 
-ATTN__AVX2 static void attn__merge_avx2(int64_t rows, int64_t ld, float *o, const float *acc, const float *old,
-                                        const float *fresh)
+ATTN__KERNEL void ATTN__V(merge)(int64_t rows, int64_t ld, float *o, const float *acc, const float *old,
+                                 const float *fresh)
 {
     int64_t r, i;
     for (r = 0; r < rows; r++, o += ld, acc += ld)
-        for (i = 0; i < ld; i += 8) {
-            const __m256 kept = ATTN__MUL8(ATTN__LOAD8(o + i), ATTN__LOAD8(old + i));
-            ATTN__STORE8(o + i, ATTN__ADD8(ATTN__FMA8(ATTN__LOAD8(acc + i), ATTN__LOAD8(fresh + i), kept),
-                                           _mm256_setzero_ps()));
+        for (i = 0; i < ld; i += ATTN__LANES) {
+            const ATTN__VEC kept = ATTN__MUL(ATTN__LOAD(o + i), ATTN__LOAD(old + i));
+            ATTN__STORE(o + i, ATTN__ADD(ATTN__FMA(ATTN__LOAD(acc + i), ATTN__LOAD(fresh + i), kept), ATTN__ALL(0.0f)));
         }
 }
 
-/* ---- rows into lanes and back; few rows */
-/* 8 keys of 8 lanes at a time: the bytes of a key come to lie side by side */
-ATTN__AVX2 static void attn__exclude_avx2(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
+/* ---- rows into lanes and back */
+/* Blocks of LANES rows and as many columns are turned in registers; what is left, or does not lie side by side, goes
+   column by column. */
+ATTN__KERNEL void ATTN__V(pack)(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
+                                const float *scale)
 {
-    const __m256 none = ATTN__ALL8(ATTN__NEG_INF);
-    const int64_t whole = stride == 1 && ld % 8 == 0 ? n & ~(int64_t)7 : 0;
-    const uint8_t *tail[ATTN__MAX_LANES];
-    int64_t i, j;
+    float column[ATTN__LANES];
+    ATTN__VEC r[ATTN__LANES];
+    int64_t i, c, step;
     int x;
-    for (i = 0; i < ld; i += 8)
-        for (j = 0; j < whole; j += 8) {
-            __m128i r[8], t[4], u[4];
-            for (x = 0; x < 8; x++) r[x] = _mm_loadl_epi64((const __m128i *)(const void *)(rows[i + x] + j));
-            for (x = 0; x < 4; x++) t[x] = _mm_unpacklo_epi8(r[2*x], r[2*x + 1]);
-            for (x = 0; x < 2; x++) {
-                u[x] = _mm_unpacklo_epi16(t[2*x], t[2*x + 1]);
-                u[x + 2] = _mm_unpackhi_epi16(t[2*x], t[2*x + 1]);
+    for (i = 0; i < ld; i += ATTN__LANES)
+        for (c = 0; c < n; c += step) {
+            step = stride == 1 && c + ATTN__LANES <= n ? ATTN__LANES : 1;
+            if (step == 1) {
+                for (x = 0; x < ATTN__LANES; x++) column[x] = rows[i + x][c*stride];
+                ATTN__STORE(to + c*ld + i, ATTN__MUL(ATTN__LOAD(column), ATTN__LOAD(scale + i)));
+                continue;
             }
-            for (x = 0; x < 2; x++) {
-                r[4*x] = _mm_unpacklo_epi32(u[2*x], u[2*x + 1]);
-                r[4*x + 2] = _mm_unpackhi_epi32(u[2*x], u[2*x + 1]);
-                r[4*x + 1] = _mm_srli_si128(r[4*x], 8);
-                r[4*x + 3] = _mm_srli_si128(r[4*x + 2], 8);
+            ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD(rows[i + x] + c);
+            ATTN__V(transpose)(r);
+            ATTN__EACH(x, ATTN__LANES) ATTN__STORE(to + (c + x)*ld + i, ATTN__MUL(r[x], ATTN__LOAD(scale + i)));
+        }
+}
+
+ATTN__KERNEL void ATTN__V(unpack)(float *const *rows, int64_t lanes, int64_t stride, const float *from, int64_t ld,
+                                  int64_t n, const float *scale)
+{
+    float column[ATTN__LANES];
+    ATTN__VEC r[ATTN__LANES], factor;
+    int64_t i, c, step;
+    int x;
+    for (i = 0; i < lanes; i += ATTN__LANES)
+        for (c = 0; c < n; c += step) {
+            step = stride == 1 && c + ATTN__LANES <= n ? ATTN__LANES : 1;
+            factor = ATTN__LOAD(scale + i);
+            if (step == 1) {
+                ATTN__STORE(column, ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + c*ld + i), factor)));
+                for (x = 0; x < ATTN__LANES && i + x < lanes; x++) rows[i + x][c*stride] = column[x];
+                continue;
             }
-            for (x = 0; x < 8; x++) {
+            ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + (c + x)*ld + i), factor));
+            ATTN__V(transpose)(r);
+            for (x = 0; x < ATTN__LANES && i + x < lanes; x++) ATTN__STORE(rows[i + x] + c, r[x]);
+        }
+}
+
+ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, int keep)
+{
+    const ATTN__VEC v = ATTN__LOAD(s), none = ATTN__ALL(ATTN__NEG_INF), kept = keep ? none : ATTN__ALL(ATTN__NAN);
+    const ATTN__MASK out = ATTN__EITHER(ATTN__SAME(bias, none), ATTN__SAME(v, kept));
+    ATTN__STORE(s, ATTN__PICK(ATTN__ADD(v, bias), none, out));
+}
+
+ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)
+{
+    float column[ATTN__LANES];
+    ATTN__VEC r[ATTN__LANES];
+    int64_t i, j, step;
+    int x;
+    for (i = 0; i < ld; i += ATTN__LANES)
+        for (j = 0; j < n; j += step) {
+            step = stride == 1 && j + ATTN__LANES <= n ? ATTN__LANES : 1;
+            if (step == 1) {
+                for (x = 0; x < ATTN__LANES; x++) column[x] = rows[i + x][j*stride];
+                ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(column), keep);
+                continue;
+            }
+            ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD(rows[i + x] + j);
+            if (j % 16 == 0) for (x = 0; x < ATTN__LANES; x++)      /* half a chunk ahead */
+                ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
+            ATTN__V(transpose)(r);
+            ATTN__EACH(x, ATTN__LANES) ATTN__V(add_bias)(s + (j + x)*ld + i, r[x], keep);
+        }
+}
+
+ATTN__KERNEL void ATTN__V(exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
+{
+    ATTN__VEC r[ATTN__LANES];
+    int64_t i, j, step;
+    int x;
+    for (i = 0; i < ld; i += ATTN__LANES)
+        for (j = 0; j < n; j += step) {
+            step = stride == 1 && j + ATTN__LANES <= n ? ATTN__LANES : 1;
+            if (step == 1) {
+                for (x = 0; x < ATTN__LANES; x++) if (!rows[i + x][j*stride]) s[j*ld + i + x] = ATTN__NEG_INF;
+                continue;
+            }
+            ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD_BYTES(rows[i + x] + j);
+            ATTN__V(transpose)(r);
+            ATTN__EACH(x, ATTN__LANES) {
                 float *at = s + (j + x)*ld + i;
-                const __m256i out = _mm256_cmpeq_epi32(_mm256_cvtepu8_epi32(r[x]), _mm256_setzero_si256());
-                ATTN__STORE8(at, ATTN__PICK8(ATTN__LOAD8(at), none, _mm256_castsi256_ps(out)));
+                const ATTN__MASK out = ATTN__SAME_BITS(r[x], ATTN__ALL(0.0f));
+                ATTN__STORE(at, ATTN__PICK(ATTN__LOAD(at), ATTN__ALL(ATTN__NEG_INF), out));
             }
         }
-    for (i = 0; i < ld; i++) tail[i] = rows[i] + whole * stride;
-    attn__exclude_scalar(s + whole*ld, ld, n - whole, tail, stride);
-}
-
-ATTN__AVX2 static int attn__finite_avx2(const float *x, int64_t n)
-{
-    const __m256i exponent = _mm256_set1_epi32(0x7f800000);
-    __m256i bad = _mm256_setzero_si256();
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        bad = _mm256_or_si256(bad, _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(ATTN__LOAD8(x + i)),
-            exponent), exponent));
-    return _mm256_testz_si256(bad, bad) && attn__finite_scalar(x + i, n - i);
-}
-
-/* rows of 8 registers <-> columns */
-ATTN__INLINE ATTN__AVX2 void attn__transpose8(__m256 *r)
-{
-    __m256 t[8], u[8];
-    int i;
-    ATTN__UNROLL for (i = 0; i < 4; i++) {
-        t[2*i] = _mm256_unpacklo_ps(r[2*i], r[2*i + 1]);
-        t[2*i + 1] = _mm256_unpackhi_ps(r[2*i], r[2*i + 1]);
-    }
-    ATTN__UNROLL for (i = 0; i < 8; i += 4) {
-        u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-        u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-        u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-    ATTN__UNROLL for (i = 0; i < 4; i++) {
-        r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
-        r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
-    }
-}
-
-/* R rows against 8 of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
-   follows: B's rows after the next ones, and as many of the matrix that is used next. */
-ATTN__INLINE ATTN__AVX2 void attn__dots_block_avx2(const int R, const attn__product *p, int64_t j, int64_t last)
-{
-    const int64_t row = p->b_row;
-    const float *a = p->a, *b = p->b + j*row, *y;
-    const float *ahead = attn__ahead(b, 16, row), *fetch = attn__ahead(p->fetch, j, p->fetch_row);
-    float *c = p->c + j, column[8];
-    __m256 acc[ATTN__FEW], t[8];
-    int64_t k = 0;
-    int r, x;
-    ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = _mm256_setzero_ps();
-    for (; k + 8 <= p->depth; k += 8) {
-        ATTN__UNROLL for (y = b + k, x = 0; x < 8; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD8(y);
-        attn__fetch_block(8, ahead, row, p->depth, k);
-        if (p->fetch) attn__fetch_block(8, fetch, p->fetch_row, p->depth, k);
-        attn__transpose8(t);
-        ATTN__UNROLL for (x = 0; x < 8; x++, a += 8)
-            ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = ATTN__FMA8(_mm256_broadcast_ss(a + r), t[x], acc[r]);
-    }
-    for (; k < p->depth; k++, a += 8) {
-        for (y = b + k, x = 0; x < 8; x++, y += x <= last ? row : 0) column[x] = *y;
-        t[0] = ATTN__LOAD8(column);
-        ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = ATTN__FMA8(_mm256_broadcast_ss(a + r), t[0], acc[r]);
-    }
-    ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE8(c, acc[r]);
-}
-
-ATTN__AVX2 static void attn__dots_avx2(const attn__product *p, int64_t columns)
-{
-    int64_t j;
-    ATTN_ASSERT(p->a_k == 8);
-    for (j = 0; j + 8 <= columns; j += 8)
-        if (p->rows == 1) attn__dots_block_avx2(1, p, j, 7);
-        else attn__dots_block_avx2(ATTN__FEW, p, j, 7);
-    if (j < columns) attn__dots_block_avx2(ATTN__FEW, p, j, columns - 1 - j);     /* its last row again and again */
-}
-
-ATTN__AVX2 static void attn__pack_avx2(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
-                                       const float *scale)
-{
-    const int64_t whole = stride == 1 ? n & ~(int64_t)7 : 0;
-    const float *tail[ATTN__MAX_LANES];
-    int64_t i, c;
-    int x;
-    for (i = 0; i < ld; i += 8)
-        for (c = 0; c < whole; c += 8) {
-            __m256 r[8];
-            ATTN__UNROLL for (x = 0; x < 8; x++) r[x] = ATTN__LOAD8(rows[i + x] + c);
-            attn__transpose8(r);
-            ATTN__UNROLL for (x = 0; x < 8; x++)
-                ATTN__STORE8(to + (c + x)*ld + i, ATTN__MUL8(r[x], ATTN__LOAD8(scale + i)));
-        }
-    if (whole == n) return;
-    for (i = 0; i < ld; i++) tail[i] = rows[i] + whole * stride;
-    attn__pack_scalar(to + whole*ld, ld, tail, stride, n - whole, scale);
-}
-
-ATTN__AVX2 static void attn__unpack_avx2(float *const *rows, int64_t lanes, int64_t stride, const float *from,
-                                         int64_t ld,
-                                         int64_t n, const float *scale)
-{
-    const int64_t whole = stride == 1 ? n & ~(int64_t)7 : 0;
-    float *tail[ATTN__MAX_LANES];
-    int64_t i, c;
-    int x;
-    for (i = 0; i < lanes; i += 8)
-        for (c = 0; c < whole; c += 8) {
-            __m256 r[8];
-            ATTN__UNROLL for (x = 0; x < 8; x++)
-                r[x] = attn__quiet8(ATTN__MUL8(ATTN__LOAD8(from + (c + x)*ld + i), ATTN__LOAD8(scale + i)));
-            attn__transpose8(r);
-            for (x = 0; x < 8 && i + x < lanes; x++) ATTN__STORE8(rows[i + x] + c, r[x]);
-        }
-    if (whole == n) return;
-    for (i = 0; i < lanes; i++) tail[i] = rows[i] + whole * stride;
-    attn__unpack_scalar(tail, lanes, stride, from + whole*ld, ld, n - whole, scale);
 }
 
 /* ---- number by number: functions, score transforms, masks */
-/* y = f(x) over an array; the rest beyond whole vectors through a buffer */
-#define ATTN__MAP8(name, f) \
-    ATTN__AVX2 static void name(const float *x, float *y, int64_t n) \
-    { \
-        float rest[8] = {0, 0, 0, 0, 0, 0, 0, 0}; \
-        int64_t i = 0, r; \
-        for (; i + 8 <= n; i += 8) ATTN__STORE8(y + i, f(ATTN__LOAD8(x + i))); \
-        if (i == n) return; \
-        for (r = i; r < n; r++) rest[r - i] = x[r]; \
-        ATTN__STORE8(rest, f(ATTN__LOAD8(rest))); \
-        for (r = i; r < n; r++) y[r] = rest[r - i]; \
-    }
-ATTN__MAP8(attn__exp_avx2, attn__exp_full8)
-ATTN__MAP8(attn__log_avx2, attn__log8)
-ATTN__MAP8(attn__tanh_avx2, attn__tanh8)
-
-ATTN__AVX2 static void attn__softcap_avx2(float *x, int64_t n, float cap, int keep)
+/* The numbers x[0] .. x[n - 1], at most LANES of them, the others 0; and back. */
+ATTN__HELPER ATTN__VEC ATTN__V(take)(const float *x, int64_t n)
 {
-    const __m256 c = ATTN__ALL8(cap), none = keep ? ATTN__ALL8(ATTN__NEG_INF) : ATTN__ALL8(ATTN__NAN);
+    float some[ATTN__LANES];
     int64_t i;
-    for (i = 0; i < n; i += 8) {
-        const __m256 v = ATTN__LOAD8(x + i), y = ATTN__MUL8(c, attn__tanh8(ATTN__DIV8(v, c)));
-        ATTN__STORE8(x + i, ATTN__PICK8(y, v, ATTN__SAME8(v, none)));
+    if (n >= ATTN__LANES) return ATTN__LOAD(x);
+    for (i = 0; i < ATTN__LANES; i++) some[i] = i < n ? x[i] : 0.0f;
+    return ATTN__LOAD(some);
+}
+ATTN__HELPER void ATTN__V(give)(float *x, int64_t n, ATTN__VEC v)
+{
+    float some[ATTN__LANES];
+    int64_t i;
+    if (n >= ATTN__LANES) { ATTN__STORE(x, v); return; }
+    ATTN__STORE(some, v);
+    for (i = 0; i < n; i++) x[i] = some[i];
+}
+
+ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i += ATTN__LANES) {
+        ATTN__VEC v = ATTN__V(take)(x + i, n - i);
+        if (function == 0) v = ATTN__V(exp_full)(v);
+        else if (function == 1) v = ATTN__V(log)(v);
+        else v = ATTN__V(tanh)(v);
+        ATTN__V(give)(y + i, n - i, v);
     }
 }
 
-ATTN__AVX2 static void attn__distance_avx2(float *s, int64_t ld, int64_t n, int32_t score, const float *width)
+ATTN__KERNEL int ATTN__V(finite)(const float *x, int64_t n)
 {
-    const __m256 one = ATTN__ALL8(1.0f), none = ATTN__ALL8(ATTN__NEG_INF);
-    int64_t j, i;
-    for (j = 0; j < n; j++, s += ld)
-        for (i = 0; i < ld; i += 8) {
-            const __m256 x = ATTN__LOAD8(s + i), v = ATTN__LOAD8(width + i);
-            __m256 u, y;
-            if (score == ATTN_SCORE_GAUSSIAN) { ATTN__STORE8(s + i, ATTN__MUL8(x, v)); continue; }
-            u = ATTN__DIV8(x, v);
-            if (score == ATTN_SCORE_BOXCAR) y = _mm256_setzero_ps();
-            else if (score == ATTN_SCORE_TRIANGULAR) y = attn__log8(ATTN__SUB8(one, ATTN__SQRT8(u)));
-            else y = attn__log8(ATTN__SUB8(one, u));
-            y = ATTN__PICK8(none, y, ATTN__AT_MOST8(u, one));
-            ATTN__STORE8(s + i, ATTN__PICK8(y, u, ATTN__UNORDERED8(u, u)));
-        }
+    const ATTN__VEC exponent = ATTN__ALL(ATTN__INF);
+    ATTN__MASK bad = ATTN__SAME_BITS(ATTN__ALL(0.0f), exponent);
+    int64_t i = 0;
+    for (; i + ATTN__LANES <= n; i += ATTN__LANES)
+        bad = ATTN__EITHER(bad, ATTN__SAME_BITS(ATTN__AND(ATTN__LOAD(x + i), exponent), exponent));
+    return !ATTN__ANY(bad) && attn__finite_scalar(x + i, n - i);
 }
 
-ATTN__AVX2 static void attn__alibi_avx2(float *s, int64_t ld, int64_t n, const float *slope, const float *position)
+ATTN__KERNEL void ATTN__V(softcap)(float *x, int64_t n, float cap, int keep)
 {
-    const __m256 sign = ATTN__ALL8(-0.0f);
-    int64_t j, i;
-    for (j = 0; j < n; j++, s += ld)
-        for (i = 0; i < ld; i += 8) {
-            const __m256 d = ATTN__SUB8(ATTN__LOAD8(position + i), ATTN__ALL8((float)j));
-            ATTN__STORE8(s + i, ATTN__FMA8(_mm256_xor_ps(ATTN__LOAD8(slope + i), sign), _mm256_andnot_ps(sign, d),
-                                           ATTN__LOAD8(s + i)));
-        }
-}
-
-ATTN__AVX2 static void attn__clip_avx2(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last)
-{
-    int64_t j, i;
-    for (j = 0; j < n; j++, s += ld) {
-        const __m256i at = _mm256_set1_epi32((int32_t)j);
-        for (i = 0; i < ld; i += 8) {
-            const __m256i below = _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(first + i)),
-                                                     at);
-            const __m256i inside = _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(last + i)),
-                                                      at);
-            const __m256 keep = _mm256_castsi256_ps(_mm256_andnot_si256(below, inside));
-            ATTN__STORE8(s + i, ATTN__PICK8(ATTN__ALL8(ATTN__NEG_INF), ATTN__LOAD8(s + i), keep));
-        }
+    const ATTN__VEC c = ATTN__ALL(cap), none = keep ? ATTN__ALL(ATTN__NEG_INF) : ATTN__ALL(ATTN__NAN);
+    int64_t i;
+    for (i = 0; i < n; i += ATTN__LANES) {
+        const ATTN__VEC v = ATTN__LOAD(x + i), y = ATTN__MUL(c, ATTN__V(tanh)(ATTN__DIV(v, c)));
+        ATTN__STORE(x + i, ATTN__PICK(y, v, ATTN__SAME(v, none)));
     }
 }
 
-ATTN__AVX2 static void attn__bias_avx2(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride,
-                                       int keep)
+ATTN__KERNEL void ATTN__V(distance)(float *s, int64_t ld, int64_t n, int32_t score, const float *width)
 {
-    const __m256 none = ATTN__ALL8(ATTN__NEG_INF), kept = keep ? none : ATTN__ALL8(ATTN__NAN);
-    const int64_t whole = stride == 1 ? n & ~(int64_t)7 : 0;
-    const float *tail[ATTN__MAX_LANES];
-    int64_t i, j;
-    int x;
-    for (i = 0; i < ld; i += 8)
-        for (j = 0; j < whole; j += 8) {
-            __m256 r[8];
-            ATTN__UNROLL for (x = 0; x < 8; x++) r[x] = ATTN__LOAD8(rows[i + x] + j);
-            if (j % 16 == 0) for (x = 0; x < 8; x++)        /* half a chunk ahead */
-                ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
-            attn__transpose8(r);
-            ATTN__UNROLL for (x = 0; x < 8; x++) {
-                float *at = s + (j + x)*ld + i;
-                const __m256 v = ATTN__LOAD8(at);
-                const __m256 out = _mm256_or_ps(ATTN__SAME8(r[x], none), ATTN__SAME8(v, kept));
-                ATTN__STORE8(at, ATTN__PICK8(ATTN__ADD8(v, r[x]), none, out));
-            }
+    const ATTN__VEC one = ATTN__ALL(1.0f);
+    int64_t j, i;
+    for (j = 0; j < n; j++, s += ld)
+        for (i = 0; i < ld; i += ATTN__LANES) {
+            const ATTN__VEC x = ATTN__LOAD(s + i), v = ATTN__LOAD(width + i);
+            ATTN__VEC u, y;
+            if (score == ATTN_SCORE_GAUSSIAN) { ATTN__STORE(s + i, ATTN__MUL(x, v)); continue; }
+            u = y = ATTN__DIV(x, v);
+            if (score == ATTN_SCORE_TRIANGULAR) y = ATTN__SQRT(u);
+            y = score == ATTN_SCORE_BOXCAR ? ATTN__ALL(0.0f) : ATTN__V(log)(ATTN__SUB(one, y));
+            y = ATTN__PICK(ATTN__ALL(ATTN__NEG_INF), y, ATTN__AT_MOST(u, one));
+            ATTN__STORE(s + i, ATTN__PICK(y, u, ATTN__UNORDERED(u, u)));
         }
-    if (whole == n) return;
-    for (i = 0; i < ld; i++) tail[i] = rows[i] + whole * stride;
-    attn__bias_scalar(s + whole*ld, ld, n - whole, tail, stride, keep);
+}
+
+ATTN__KERNEL void ATTN__V(alibi)(float *s, int64_t ld, int64_t n, const float *slope, const float *position)
+{
+    int64_t j, i;
+    for (j = 0; j < n; j++, s += ld)
+        for (i = 0; i < ld; i += ATTN__LANES) {
+            const ATTN__VEC d = ATTN__SUB(ATTN__LOAD(position + i), ATTN__ALL((float)j));
+            const ATTN__VEC falls = ATTN__XOR(ATTN__LOAD(slope + i), ATTN__ALL(-0.0f));
+            ATTN__STORE(s + i, ATTN__FMA(falls, ATTN__AND(d, ATTN__ALL_BITS(0x7fffffff)), ATTN__LOAD(s + i)));
+        }
+}
+
+ATTN__KERNEL void ATTN__V(clip)(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last)
+{
+    const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF);
+    int64_t j, i;
+    for (j = 0; j < n; j++, s += ld)
+        for (i = 0; i < ld; i += ATTN__LANES) {
+            const ATTN__MASK below = ATTN__ABOVE(ATTN__LOAD_BITS(first + i), ATTN__ALL_BITS(j));
+            const ATTN__MASK inside = ATTN__ABOVE(ATTN__LOAD_BITS(last + i), ATTN__ALL_BITS(j));
+            ATTN__STORE(s + i, ATTN__PICK(ATTN__PICK(none, ATTN__LOAD(s + i), inside), none, below));
+        }
 }
 
 /* ---- rows that lie as they are */
-ATTN__AVX2 static void attn__mass_avx2(const float *x, int64_t n, float scale, float *top, float *sum)
+ATTN__KERNEL void ATTN__V(mass)(const float *x, int64_t n, float scale, float *top, float *sum)
 {
-    const __m256 c = ATTN__ALL8(scale);
-    __m256 m = ATTN__ALL8(ATTN__NEG_INF), base, low = _mm256_setzero_ps(), high = low;
+    const ATTN__VEC c = ATTN__ALL(scale);
+    ATTN__VEC m = ATTN__ALL(ATTN__NEG_INF), base, sums[ATTN__PARTS / ATTN__LANES];
     float part[ATTN__PARTS];
     int64_t j;
-    for (j = 0; j < n; j += 8) m = ATTN__MAX8(ATTN__MUL8(ATTN__LOAD8(x + j), c), m);
-    ATTN__STORE8(part, m);
-    for (*top = part[0], j = 1; j < 8; j++) *top = attn__larger(part[j], *top);
+    int r;
+    for (j = 0; j < n; j += ATTN__LANES) m = ATTN__MAX(ATTN__MUL(ATTN__LOAD(x + j), c), m);
+    ATTN__STORE(part, m);
+    for (*top = part[0], r = 1; r < ATTN__LANES; r++) *top = attn__larger(part[r], *top);
     *top = *top + 0.0f;
-    base = ATTN__ALL8(attn__choose(attn__is_none(*top), 0.0f, *top));
-    for (j = 0; j < n; j += 16) {
-        low = ATTN__ADD8(low, attn__exp8(ATTN__SUB8(ATTN__MUL8(ATTN__LOAD8(x + j), c), base)));
-        high = ATTN__ADD8(high, attn__exp8(ATTN__SUB8(ATTN__MUL8(ATTN__LOAD8(x + j + 8), c), base)));
-    }
-    ATTN__STORE8(part, low);
-    ATTN__STORE8(part + 8, high);
+    base = ATTN__ALL(attn__choose(attn__is_none(*top), 0.0f, *top));
+    ATTN__EACH(r, ATTN__PARTS / ATTN__LANES) sums[r] = ATTN__ALL(0.0f);
+    for (j = 0; j < n; j += ATTN__PARTS)
+        ATTN__EACH(r, ATTN__PARTS / ATTN__LANES) {
+            m = ATTN__SUB(ATTN__MUL(ATTN__LOAD(x + j + r*ATTN__LANES), c), base);
+            sums[r] = ATTN__ADD(sums[r], ATTN__V(exp)(m));
+        }
+    ATTN__EACH(r, ATTN__PARTS / ATTN__LANES) ATTN__STORE(part + r*ATTN__LANES, sums[r]);
     *sum = attn__tree(part, ATTN__PARTS);
 }
 
-ATTN__AVX2 static void attn__normalise_avx2(const float *x, float *y, int64_t n, float scale, float top, float factor)
+ATTN__KERNEL void ATTN__V(normalise)(const float *x, float *y, int64_t n, float scale, float top, float factor)
 {
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const __m256 v = ATTN__MUL8(ATTN__LOAD8(x + i), ATTN__ALL8(scale));
-        const __m256 out = ATTN__SAME8(v, ATTN__ALL8(ATTN__NEG_INF));
-        const __m256 w = ATTN__MUL8(attn__exp8(ATTN__SUB8(v, ATTN__ALL8(top))), ATTN__ALL8(factor));
-        const __m256 none = _mm256_or_ps(out, ATTN__LESS8(w, ATTN__ALL8(ATTN__SMALLEST)));
-        ATTN__STORE8(y + i, _mm256_andnot_ps(none, attn__quiet8(w)));
+    int64_t i;
+    for (i = 0; i < n; i += ATTN__LANES) {
+        const ATTN__VEC v = ATTN__MUL(ATTN__V(take)(x + i, n - i), ATTN__ALL(scale));
+        const ATTN__VEC w = ATTN__MUL(ATTN__V(exp)(ATTN__SUB(v, ATTN__ALL(top))), ATTN__ALL(factor));
+        const ATTN__MASK out = ATTN__SAME(v, ATTN__ALL(ATTN__NEG_INF));
+        const ATTN__MASK none = ATTN__EITHER(out, ATTN__LESS(w, ATTN__ALL(ATTN__SMALLEST)));
+        ATTN__V(give)(y + i, n - i, ATTN__CLEAR(ATTN__V(quiet)(w), none));
     }
-    attn__normalise_scalar(x + i, y + i, n - i, scale, top, factor);
 }
 
 /* ---- dropout */
-/* 8 counters at a time, those of 8 lanes and the same four keys: as two sets of four, each number in the lower half of
-   64 bits, where products leave theirs; what the upper halves hold does not matter. */
-ATTN__AVX2 static void attn__drop_avx2(const attn__drop *d)
+/* LANES counters at a time, those of as many lanes and the same four keys: as two sets, of the even and the odd lanes,
+   each number in the lower half of 64 bits, where products leave theirs; what the upper halves hold does not matter. */
+ATTN__HELPER void ATTN__V(philox)(const ATTN__VEC *k0, const ATTN__VEC *k1, ATTN__VEC w[2][4])
 {
-    const __m256i below = _mm256_set1_epi32((int32_t)(uint32_t)d->below), b = _mm256_set1_epi32((int32_t)d->b);
-    const __m256i m0 = _mm256_set1_epi32((int32_t)0xd2511f53u), m1 = _mm256_set1_epi32((int32_t)0xcd9e8d57u);
-    const int none = d->below > 0xffffffffu;
-    __m256i k0[10], k1[10];
+    const ATTN__VEC m0 = ATTN__ALL_BITS(0xd2511f53u), m1 = ATTN__ALL_BITS(0xcd9e8d57u);
+    ATTN__VEC p0, p1;
+    int round, half;
+    for (round = 0; round < 10; round++)
+        ATTN__EACH(half, 2) {
+            p0 = ATTN__MULTIPLY_EVEN(w[half][0], m0);
+            p1 = ATTN__MULTIPLY_EVEN(w[half][2], m1);
+            w[half][0] = ATTN__XOR(ATTN__XOR(ATTN__ODD(p1), w[half][1]), k0[round]);
+            w[half][2] = ATTN__XOR(ATTN__XOR(ATTN__ODD(p0), w[half][3]), k1[round]);
+            w[half][1] = p1;
+            w[half][3] = p0;
+        }
+}
+
+ATTN__KERNEL void ATTN__V(drop)(const attn__drop *d)
+{
+    const ATTN__VEC below = ATTN__ALL_BITS((uint32_t)d->below), zero = ATTN__ALL(0.0f);
+    const int all = d->below > 0xffffffffu;
+    ATTN__VEC k0[10], k1[10], w[2][4];
     int64_t j, l;
-    int round, half, x;
-    for (round = 0; round < 10; round++) {
-        k0[round] = _mm256_set1_epi32((int32_t)((uint32_t)d->seed + (uint32_t)round * 0x9e3779b9u));
-        k1[round] = _mm256_set1_epi32((int32_t)((uint32_t)(d->seed >> 32) + (uint32_t)round * 0xbb67ae85u));
+    int x;
+    for (x = 0; x < 10; x++) {
+        k0[x] = ATTN__ALL_BITS((uint32_t)d->seed + (uint32_t)x * 0x9e3779b9u);
+        k1[x] = ATTN__ALL_BITS((uint32_t)(d->seed >> 32) + (uint32_t)x * 0xbb67ae85u);
     }
-    for (l = 0; l < d->lanes; l += 8) {
-        const __m256i i = _mm256_loadu_si256((const __m256i *)(const void *)(d->i + l));
-        const __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)(d->h + l));
+    for (l = 0; l < d->lanes; l += ATTN__LANES)
         for (j = d->j0; j < d->j1; ) {
             uint32_t key = d->key + (uint32_t)j;
-            __m256i w[2][4], p0, p1;
-            w[0][0] = w[1][0] = _mm256_set1_epi32((int32_t)(key / 4));
-            w[0][1] = i;
-            w[0][2] = h;
-            w[1][1] = _mm256_srli_epi64(i, 32);
-            w[1][2] = _mm256_srli_epi64(h, 32);
-            w[0][3] = w[1][3] = b;
-            for (round = 0; round < 10; round++)
-                ATTN__UNROLL for (half = 0; half < 2; half++) {
-                    p0 = _mm256_mul_epu32(w[half][0], m0);
-                    p1 = _mm256_mul_epu32(w[half][2], m1);
-                    w[half][0] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), w[half][1]), k0[round]);
-                    w[half][2] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), w[half][3]), k1[round]);
-                    w[half][1] = p1;
-                    w[half][3] = p0;
-                }
-            ATTN__UNROLL for (x = 0; x < 4; x++)
-                w[0][x] = _mm256_blend_epi32(w[0][x], _mm256_slli_epi64(w[1][x], 32), 0xaa);
+            w[0][0] = w[1][0] = ATTN__ALL_BITS(key / 4);
+            w[0][1] = ATTN__LOAD_BITS(d->i + l);
+            w[0][2] = ATTN__LOAD_BITS(d->h + l);
+            w[1][1] = ATTN__ODD(w[0][1]);
+            w[1][2] = ATTN__ODD(w[0][2]);
+            w[0][3] = w[1][3] = ATTN__ALL_BITS(d->b);
+            ATTN__V(philox)(k0, k1, w);
+            ATTN__EACH(x, 4) w[0][x] = ATTN__EVENS(w[0][x], w[1][x]);
             do {
-                float *s = d->s + j * d->ld + l;
-                const __m256 v = ATTN__LOAD8(s);
-                __m256i kept = _mm256_cmpeq_epi32(_mm256_max_epu32(w[0][key % 4], below), w[0][key % 4]);
-                if (none) kept = _mm256_setzero_si256();
-                kept = _mm256_or_si256(kept, _mm256_srai_epi32(_mm256_castps_si256(v), 31));
-                ATTN__STORE8(s, _mm256_and_ps(v, _mm256_castsi256_ps(kept)));
+                float *s = d->s + j*d->ld + l;
+                const ATTN__VEC v = ATTN__LOAD(s), word = w[0][key % 4];
+                ATTN__MASK kept = ATTN__NEGATIVE(v);
+                if (!all) kept = ATTN__EITHER(kept, ATTN__SAME_BITS(ATTN__MOST_BITS(word, below), word));
+                ATTN__STORE(s, ATTN__PICK(zero, v, kept));
                 j++;
                 key++;
             } while (key % 4 && j < d->j1);
         }
-    }
 }
 
 /* ---- gradients */
 #ifndef ATTN_NO_BACKWARD
-ATTN__AVX2 static void attn__inner_avx2(const float *x, const float *y, int64_t ld, int64_t n, float *sum)
+ATTN__KERNEL void ATTN__V(inner)(const float *x, const float *y, int64_t ld, int64_t n, float *sum)
 {
     int64_t c, l;
-    for (l = 0; l < ld; l += 8) {
-        __m256 acc = _mm256_setzero_ps();
-        for (c = 0; c < n; c++) acc = ATTN__FMA8(ATTN__LOAD8(x + c*ld + l), ATTN__LOAD8(y + c*ld + l), acc);
-        ATTN__STORE8(sum + l, acc);
+    for (l = 0; l < ld; l += ATTN__LANES) {
+        ATTN__VEC acc = ATTN__ALL(0.0f);
+        for (c = 0; c < n; c++) acc = ATTN__FMA(ATTN__LOAD(x + c*ld + l), ATTN__LOAD(y + c*ld + l), acc);
+        ATTN__STORE(sum + l, acc);
     }
 }
 
-ATTN__AVX2 static void attn__deliver_avx2(const float *from, float *to, int64_t n, float factor, int add)
+ATTN__KERNEL void ATTN__V(deliver)(const float *from, float *to, int64_t n, float factor, int add)
 {
-    int64_t c = 0;
-    for (; c + 8 <= n; c += 8) {
-        __m256 x = ATTN__LOAD8(from + c);
-        if (add) x = ATTN__FMA8(x, ATTN__ALL8(factor), ATTN__LOAD8(to + c));
-        else x = ATTN__MUL8(x, ATTN__ALL8(factor));
-        ATTN__STORE8(to + c, attn__quiet8(x));
+    int64_t c;
+    for (c = 0; c < n; c += ATTN__LANES) {
+        ATTN__VEC x = ATTN__V(take)(from + c, n - c);
+        if (add) x = ATTN__FMA(x, ATTN__ALL(factor), ATTN__V(take)(to + c, n - c));
+        else x = ATTN__MUL(x, ATTN__ALL(factor));
+        ATTN__V(give)(to + c, n - c, ATTN__V(quiet)(x));
     }
-    attn__deliver_scalar(from + c, to + c, n - c, factor, add);
 }
 
-/* N keys of 8 lanes, step by step. No score is above its base, the maximum, and 1/mass is at most 1: so one cut below
-   2^-126 is enough. A copy of *g: gcc need not read it again after each store. */
-ATTN__INLINE ATTN__AVX2 void attn__grade_keys_avx2(const int N, attn__grade g, int64_t j, int64_t l, __m256 base,
-                                                   __m256 inverse, __m256 shift)
+/* N keys, step by step. No score is above its base, the maximum, and 1/mass is at most 1: so one cut below 2^-126 is
+   enough. A copy of *g: gcc need not read it again after each store. */
+ATTN__HELPER void ATTN__V(grade_keys)(const int N, attn__grade g, int64_t j, int64_t l, ATTN__VEC base,
+                                      ATTN__VEC inverse, ATTN__VEC shift)
 {
     const int64_t at = j * g.ld + l, to = j * g.row + l;
-    __m256 x[4], p, dp, keep, out;
+    ATTN__VEC x[4], p, dp, keep;
     int u;
-    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__SUB8(ATTN__LOAD8(g.s + at + u*g.ld), base);
-    attn__exp_side_by_side_avx2(N, 1, x);
-    ATTN__UNROLL for (u = 0; u < N; u++) {
-        out = ATTN__SAME8(ATTN__LOAD8(g.s + at + u*g.ld), ATTN__ALL8(ATTN__NEG_INF));
-        dp = ATTN__LOAD8(g.dp + at + u*g.ld);
-        x[u] = ATTN__MUL8(x[u], inverse);
-        p = x[u] = _mm256_andnot_ps(ATTN__LESS8(x[u], ATTN__ALL8(ATTN__SMALLEST)), x[u]);
+    ATTN__EACH(u, N) x[u] = ATTN__SUB(ATTN__LOAD(g.s + at + u*g.ld), base);
+    ATTN__V(exp_side_by_side)(N, 1, x);
+    ATTN__EACH(u, N) {
+        const ATTN__MASK out = ATTN__SAME(ATTN__LOAD(g.s + at + u*g.ld), ATTN__ALL(ATTN__NEG_INF));
+        dp = ATTN__LOAD(g.dp + at + u*g.ld);
+        x[u] = ATTN__MUL(x[u], inverse);
+        p = x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(ATTN__SMALLEST)));
         if (g.keep || g.more) {
-            keep = g.keep ? ATTN__LOAD8(g.keep + at + u*g.ld) : ATTN__ALL8(1.0f);
-            dp = ATTN__FMA8(dp, keep, g.more ? ATTN__LOAD8(g.more + at + u*g.ld) : _mm256_setzero_ps());
-            p = _mm256_andnot_ps(ATTN__SAME8(keep, _mm256_setzero_ps()), ATTN__MUL8(x[u], keep));
+            keep = g.keep ? ATTN__LOAD(g.keep + at + u*g.ld) : ATTN__ALL(1.0f);
+            dp = ATTN__FMA(dp, keep, g.more ? ATTN__LOAD(g.more + at + u*g.ld) : ATTN__ALL(0.0f));
+            p = ATTN__CLEAR(ATTN__MUL(x[u], keep), ATTN__SAME(keep, ATTN__ALL(0.0f)));
         }
-        ATTN__STORE8(g.p + to + u*g.row, ATTN__PICK8(p, ATTN__ALL8(-0.0f), out));
-        ATTN__STORE8(g.ds + to + u*g.row, _mm256_andnot_ps(out, ATTN__MUL8(x[u], ATTN__SUB8(dp, shift))));
+        ATTN__STORE(g.p + to + u*g.row, ATTN__PICK(p, ATTN__ALL(-0.0f), out));
+        ATTN__STORE(g.ds + to + u*g.row, ATTN__CLEAR(ATTN__MUL(x[u], ATTN__SUB(dp, shift)), out));
     }
 }
 
-ATTN__AVX2 static void attn__grade_avx2(const attn__grade *g)
+ATTN__KERNEL void ATTN__V(grade)(const attn__grade *g)
 {
     int64_t j, l;
-    for (l = 0; l < g->ld; l += 8) {
-        const __m256 base = ATTN__LOAD8(g->base + l), inverse = ATTN__LOAD8(g->inverse + l);
-        const __m256 shift = ATTN__LOAD8(g->shift + l);
-        for (j = 0; j + 2 <= g->rows; j += 2) attn__grade_keys_avx2(2, *g, j, l, base, inverse, shift);
-        for (; j < g->rows; j++) attn__grade_keys_avx2(1, *g, j, l, base, inverse, shift);
+    for (l = 0; l < g->ld; l += ATTN__LANES) {
+        const ATTN__VEC base = ATTN__LOAD(g->base + l), inverse = ATTN__LOAD(g->inverse + l);
+        const ATTN__VEC shift = ATTN__LOAD(g->shift + l);
+        for (j = 0; j + 2 <= g->rows; j += 2) ATTN__V(grade_keys)(2, *g, j, l, base, inverse, shift);
+        for (; j < g->rows; j++) ATTN__V(grade_keys)(1, *g, j, l, base, inverse, shift);
     }
 }
 
-ATTN__AVX2 static void attn__additive_gradient_avx2(const attn__additive_gradient *g)
+ATTN__KERNEL void ATTN__V(additive_gradient)(const attn__additive_gradient *g)
 {
-    const __m256 one = ATTN__ALL8(1.0f), minus_one = ATTN__ALL8(-1.0f);
+    const ATTN__VEC one = ATTN__ALL(1.0f), minus_one = ATTN__ALL(-1.0f);
     const int64_t keys = g->keys, key_stride = g->key_stride, row = g->row, ld = g->ld;
     int64_t j, l;
     int u;
-    for (l = 0; l < ld; l += 8) {
+    for (l = 0; l < ld; l += ATTN__LANES) {
         const float *e = g->query + g->u * ld + l, *f = g->key + g->u, *from = g->ds + l;
         float *part = g->part + (g->lane0 + l) % ATTN__PARTS;
-        __m256 da[4], dt[4], all = _mm256_setzero_ps();
-        ATTN__UNROLL for (u = 0; u < 4; u++) da[u] = dt[u] = _mm256_setzero_ps();
+        ATTN__VEC da[4], dt[4], all = ATTN__ALL(0.0f), r;
+        ATTN__EACH(u, 4) da[u] = dt[u] = ATTN__ALL(0.0f);
         for (j = 0; j < keys; j++, f += key_stride, from += row, part += 4 * ATTN__PARTS) {
-            const __m256 ds = ATTN__LOAD8(from);
-            all = ATTN__ADD8(all, ds);
-            ATTN__UNROLL for (u = 0; u < 4; u++) {
-                __m256 r = ATTN__DIV8(minus_one, ATTN__FMA8(ATTN__LOAD8(e + u*ld), _mm256_broadcast_ss(f + u), one));
-                dt[u] = ATTN__FMA8(ds, r, dt[u]);
-                r = ATTN__FMA8(r, r, r);
-                da[u] = ATTN__FMA8(ds, r, da[u]);
-                ATTN__STORE8(part + u*ATTN__PARTS, ATTN__FMA8(ds, r, ATTN__LOAD8(part + u*ATTN__PARTS)));
+            const ATTN__VEC ds = ATTN__LOAD(from);
+            all = ATTN__ADD(all, ds);
+            ATTN__EACH(u, 4) {
+                r = ATTN__DIV(minus_one, ATTN__FMA(ATTN__LOAD(e + u*ld), ATTN__BROADCAST(f + u), one));
+                dt[u] = ATTN__FMA(ds, r, dt[u]);
+                r = ATTN__FMA(r, r, r);
+                da[u] = ATTN__FMA(ds, r, da[u]);
+                ATTN__STORE(part + u*ATTN__PARTS, ATTN__FMA(ds, r, ATTN__LOAD(part + u*ATTN__PARTS)));
             }
         }
-        ATTN__UNROLL for (u = 0; u < 4; u++) {
-            float *to = g->da + u * row + l, *sum = g->dt + u * row + l;
-            ATTN__STORE8(to, ATTN__ADD8(ATTN__LOAD8(to), da[u]));
-            ATTN__STORE8(sum, ATTN__ADD8(ATTN__LOAD8(sum), ATTN__FMA8(ATTN__ALL8(2.0f), dt[u], all)));
+        ATTN__EACH(u, 4) {
+            float *to = g->da + u*row + l, *sum = g->dt + u*row + l;
+            ATTN__STORE(to, ATTN__ADD(ATTN__LOAD(to), da[u]));
+            ATTN__STORE(sum, ATTN__ADD(ATTN__LOAD(sum), ATTN__FMA(ATTN__ALL(2.0f), dt[u], all)));
         }
     }
 }
 
-/* The tree of attn__tree: halves are added to halves. The last two steps are made on four trees at a time. */
-ATTN__AVX2 static void attn__fold_avx2(const float *part, int64_t n, float *y, int64_t row)
+/* LANES rows of part at a time, turned so that each has its tree in a lane: LANES/4 keys of four u. Beyond the last row
+   that one again. */
+ATTN__KERNEL void ATTN__V(fold)(const float *part, int64_t n, float *y, int64_t row)
 {
-    int64_t j;
-    int u;
-    for (j = 0; j < n; j++, y += row) {
-        __m256 t[4], a, b;
-        for (u = 0; u < 4; u++, part += ATTN__PARTS) {
-            t[u] = ATTN__ADD8(ATTN__LOAD8(part), ATTN__LOAD8(part + 8));
-            t[u] = ATTN__ADD8(t[u], _mm256_permute2f128_ps(t[u], t[u], 1));
-        }
-        a = _mm256_permute2f128_ps(t[0], t[1], 0x20);           /* of u: x0 x1 x2 x3 */
-        b = _mm256_permute2f128_ps(t[2], t[3], 0x20);
-        a = ATTN__ADD8(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));       /* x0+x2, x1+x3 */
-        a = ATTN__ADD8(a, _mm256_shuffle_ps(a, a, 0xf5));       /* in places 0, 2 of both halves: u = 0, 2, 1, 3 */
-        a = _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(0, 4, 2, 6, 0, 0, 0, 0));
-        _mm_storeu_ps(y, _mm256_castps256_ps128(ATTN__ADD8(a, _mm256_castps128_ps256(_mm_loadu_ps(y)))));
-    }
-}
-#endif
-
-static const attn__kernels attn__table_avx2 = {
-    8, 3, attn__product_avx2, attn__dots_avx2, attn__additive_avx2, attn__additive_direct_avx2, attn__weigh_avx2,
-    attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2, attn__exp_avx2,
-    attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2, attn__clip_avx2,
-    attn__bias_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
-#ifndef ATTN_NO_BACKWARD
-    , attn__grade_avx2, attn__inner_avx2, attn__deliver_avx2, attn__additive_gradient_avx2, attn__fold_avx2
-#endif
-};
-#endif /* ATTN__HAVE_AVX2 */
-
-/* ---------------------------------------------------------------------------------------------- >>kernels-avx512
-   16 lanes, masks for the results of comparisons, twice the registers. What pays is here; the rest of the table is
-   AVX2's, which computes the same bits. */
-#if ATTN__HAVE_AVX512
-#if ATTN__GNU
-#  define ATTN__ADD16(a, b) ((a) + (b))
-#  define ATTN__SUB16(a, b) ((a) - (b))
-#  define ATTN__MUL16(a, b) ((a) * (b))
-#  define ATTN__DIV16(a, b) ((a) / (b))
-#else
-#  define ATTN__ADD16(a, b) _mm512_add_ps(a, b)
-#  define ATTN__SUB16(a, b) _mm512_sub_ps(a, b)
-#  define ATTN__MUL16(a, b) _mm512_mul_ps(a, b)
-#  define ATTN__DIV16(a, b) _mm512_div_ps(a, b)
-#endif
-#if ATTN__CLANG_FAST           /* the instructions themselves: nothing to fold */
-#  define ATTN__OP16(name, result, kind, text) \
-    ATTN__INLINE ATTN__AVX512 result name(__m512 a, __m512 b) \
-    { result r; __asm__(text " %2, %1, %0" : kind(r) : "v"(a), "v"(b)); return r; }
-ATTN__OP16(ATTN__MIN16, __m512, "=v", "vminps")
-ATTN__OP16(ATTN__MAX16, __m512, "=v", "vmaxps")
-ATTN__OP16(ATTN__LESS16, __mmask16, "=Yk", "vcmpps $17,")
-ATTN__OP16(ATTN__SAME16, __mmask16, "=Yk", "vcmpps $0,")
-ATTN__INLINE ATTN__AVX512 __m512 ATTN__FMA16(__m512 a, __m512 b, __m512 c)
-{ __asm__("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); return c; }
-#else
-#  define ATTN__FMA16(a, b, c)      _mm512_fmadd_ps(a, b, c)
-#  define ATTN__MIN16(a, b)         _mm512_min_ps(a, b)         /* b where either is NaN; so is max */
-#  define ATTN__MAX16(a, b)         _mm512_max_ps(a, b)
-#  define ATTN__LESS16(a, b)        _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
-#  define ATTN__SAME16(a, b)        _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
-#endif
-#define ATTN__ALL16(x)       _mm512_set1_ps(x)
-#define ATTN__LOAD16(p)      _mm512_loadu_ps(p)
-#define ATTN__STORE16(p, v)  _mm512_storeu_ps(p, v)
-/* x where the mask bit is clear, y where it is set */
-#define ATTN__PICK16(x, y, mask) \
-    _mm512_castsi512_ps(_mm512_mask_blend_epi32(mask, _mm512_castps_si512(x), _mm512_castps_si512(y)))
-#define ATTN__SHIFT16(x, n)  _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), n))
-
-ATTN__INLINE ATTN__AVX512 __m512 attn__exp_poly_avx512(__m512 x, __m512 *shifted)
-{
-    const __m512 t = ATTN__FMA16(x, ATTN__ALL16(ATTN__LOG2E), ATTN__ALL16(ATTN__EXP_MAGIC));
-    const __m512 n = ATTN__SUB16(t, ATTN__ALL16(ATTN__EXP_MAGIC));
-    __m512 r = ATTN__FMA16(n, ATTN__ALL16(-ATTN__LN2_HI), x), p;
-    r = ATTN__FMA16(n, ATTN__ALL16(-ATTN__LN2_LO), r);
-    p = ATTN__FMA16(ATTN__ALL16(ATTN__EXP_C6), r, ATTN__ALL16(ATTN__EXP_C5));
-    p = ATTN__FMA16(p, r, ATTN__ALL16(ATTN__EXP_C4));
-    p = ATTN__FMA16(p, r, ATTN__ALL16(ATTN__EXP_C3));
-    p = ATTN__FMA16(p, r, ATTN__ALL16(ATTN__EXP_C2));
-    p = ATTN__FMA16(p, r, ATTN__ALL16(1.0f));
-    *shifted = t;
-    return ATTN__FMA16(p, r, ATTN__ALL16(1.0f));
-}
-
-ATTN__INLINE ATTN__AVX512 __m512 attn__exp16(__m512 x)
-{
-    __m512 t;
-    const __m512 p = attn__exp_poly_avx512(x, &t);
-    return ATTN__PICK16(ATTN__MUL16(p, ATTN__SHIFT16(t, 23)), _mm512_setzero_ps(),
-                        ATTN__LESS16(x, ATTN__ALL16(ATTN__EXP_LOWEST)));
-}
-
-/* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. */
-ATTN__INLINE ATTN__AVX512 void attn__strip_avx512(const int R, const int N, const int kind, const attn__product *p,
-                                              const float *a, float *c)
-{
-    const int64_t a_row = p->a_row, a_k = p->a_k, b_row = p->b_row, c_row = p->c_row;
-    const float *b = p->b;
-    __m512 acc[24], q[8], s, t;
-    int64_t k;
-    int r, i;
-    ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = p->onto == ATTN__GO_ON ?
-            ATTN__LOAD16(c + r*c_row + 16*i) : _mm512_setzero_ps();
-    for (k = 0; k < p->depth; k++, a += a_k, b += b_row) {
-        if (N == 8) ATTN__UNROLL for (i = 0; i < 8; i++) {
-            ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
-            if (p->fetch) ATTN__PREFETCH_FAR(attn__ahead(p->fetch, k, p->fetch_row) + 16*i);
-        }
-        ATTN__UNROLL for (i = 0; i < N; i++) {
-            q[i] = ATTN__LOAD16(b + 16*i);
-            if (kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);
-        }
-        ATTN__UNROLL for (r = 0; r < R; r++) {
-            s = ATTN__ALL16(*(a + r*a_row));
-            ATTN__UNROLL for (i = 0; i < N; i++) {
-                if (kind == ATTN__SQUARED_DISTANCE) { t = ATTN__SUB16(s, q[i]); acc[r*N + i] = ATTN__FMA16(t, t,
-                    acc[r*N + i]); }
-                else acc[r*N + i] = ATTN__FMA16(s, q[i], acc[r*N + i]);
-            }
-        }
-    }
-    if (p->onto == ATTN__ADD_AFTER) ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) acc[r*N + i] = ATTN__ADD16(ATTN__LOAD16(c + r*c_row + 16*i),
-                                                                        acc[r*N + i]);
-    ATTN__UNROLL for (r = 0; r < R; r++)
-        ATTN__UNROLL for (i = 0; i < N; i++) ATTN__STORE16(c + r*c_row + 16*i, acc[r*N + i]);
-}
-
-/* All rows: strips of R, then of two (where it pays to compile them), then single ones. */
-ATTN__INLINE ATTN__AVX512 void attn__rows_avx512(const int R, const int N, const int kind, const attn__product *p)
-{
-    int64_t r = 0;
-    for (; r + R <= p->rows; r += R) {
-        if (p->fetch) attn__fetch(p, r, R);
-        attn__strip_avx512(R, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
-    }
-    if (kind == ATTN__PRODUCT) for (; r + 2 <= p->rows; r += 2)
-        attn__strip_avx512(2, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
-    for (; r < p->rows; r++) attn__strip_avx512(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
-}
-
-/* What is rarer than a product, short rather than fast: pairs of vectors here, the rest by halves of them. */
-ATTN__AVX512 static void attn__product_rare_avx512(const attn__product *p)
-{
-    attn__product part = *p;
-    int64_t i = 0;
-    for (; p->kind == ATTN__SQUARED_DISTANCE && i + 2 <= p->vecs; i += 2) {
-        part.b = p->b + 16*i;
-        part.c = p->c + 16*i;
-        attn__rows_avx512(12, 2, ATTN__SQUARED_DISTANCE, &part);
-    }
-    part.b = p->b + 16*i;
-    part.c = p->c + 16*i;
-    part.vecs = 2 * (p->vecs - (int32_t)i);
-    attn__product_rare_avx2(&part);
-}
-
-ATTN__AVX512 static void attn__product_avx512(const attn__product *p)
-{
-    ATTN_ASSERT(p->vecs < 8 || (p->rows == 1 && p->kind == ATTN__PRODUCT));
-    if (p->kind != ATTN__PRODUCT) attn__product_rare_avx512(p);
-    else if (p->vecs == 8) attn__strip_avx512(1, 8, ATTN__PRODUCT, p, p->a, p->c);    /* few rows: B is read in place */
-    else if (p->vecs == 4) attn__rows_avx512(6, 4, ATTN__PRODUCT, p);
-    else if (p->vecs == 3) attn__rows_avx512(8, 3, ATTN__PRODUCT, p);
-    else if (p->vecs == 2) attn__rows_avx512(12, 2, ATTN__PRODUCT, p);
-    else attn__rows_avx512(16, 1, ATTN__PRODUCT, p);
-}
-
-ATTN__INLINE ATTN__AVX512 __m512 attn__tree_avx512(const int n, __m512 *part)     /* step by step that of attn__tree */
-{
-    int r;
-    ATTN__UNROLL for (r = 0; r < 8; r++) if (r + 8 < n) part[r] = ATTN__ADD16(part[r], part[r + 8]);
-    ATTN__UNROLL for (r = 0; r < 4; r++) if (r + 4 < n) part[r] = ATTN__ADD16(part[r], part[r + 4]);
-    ATTN__UNROLL for (r = 0; r < 2; r++) part[r] = ATTN__ADD16(part[r], part[r + 2]);
-    return ATTN__ADD16(part[0], part[1]);
-}
-
-/* Four hidden units: their terms over a common denominator. */
-ATTN__INLINE ATTN__AVX512 __m512 attn__additive_terms_avx512(const float *e, int64_t ld, const float *f, const float *w)
-{
-    const __m512 cap = ATTN__ALL16(1073741824.0f), one = ATTN__ALL16(1.0f);
-    __m512 a = ATTN__FMA16(ATTN__LOAD16(e), ATTN__ALL16(*f), one);
-    __m512 b = ATTN__FMA16(ATTN__LOAD16(e + ld), ATTN__ALL16(f[1]), one);
-    __m512 c = ATTN__FMA16(ATTN__LOAD16(e + 2*ld), ATTN__ALL16(f[2]), one);
-    __m512 d = ATTN__FMA16(ATTN__LOAD16(e + 3*ld), ATTN__ALL16(f[3]), one), n0, n1;
-    a = ATTN__MIN16(a, cap);
-    b = ATTN__MIN16(b, cap);
-    c = ATTN__MIN16(c, cap);
-    d = ATTN__MIN16(d, cap);
-    n0 = ATTN__FMA16(ATTN__ALL16(*w), b, ATTN__MUL16(ATTN__ALL16(w[1]), a));
-    n1 = ATTN__FMA16(ATTN__ALL16(w[2]), d, ATTN__MUL16(ATTN__ALL16(w[3]), c));
-    a = ATTN__MUL16(a, b);
-    c = ATTN__MUL16(c, d);
-    return ATTN__DIV16(ATTN__FMA16(n0, c, ATTN__MUL16(n1, a)), ATTN__MUL16(a, c));
-}
-
-ATTN__AVX512 static void attn__additive_avx512(const attn__additive *p)
-{
-    const int64_t ld = p->ld;
-    int64_t j, u;
-    int32_t i;
-    int g;
-    for (i = 0; i < p->vecs; i++)
-        for (j = 0; j < p->rows; j++) {
-            const float *f = p->key + j * p->key_stride, *e = p->query + 16*i, *w = p->w;
-            __m512 part[ATTN__TERMS];
-            ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) part[g] = _mm512_setzero_ps();
-            for (u = 0; u < p->hidden; u += 4*ATTN__TERMS)
-                ATTN__UNROLL for (g = 0; g < ATTN__TERMS; g++) {
-                    if (u + 4*g >= p->hidden) break;
-                    part[g] = ATTN__ADD16(part[g], attn__additive_terms_avx512(e, ld, f, w));
-                    e += 4*ld;
-                    f += 4;
-                    w += 4;
-                }
-            part[0] = ATTN__FMA16(ATTN__ALL16(-2.0f), attn__tree_avx512(ATTN__TERMS, part), ATTN__ALL16(p->w_sum));
-            ATTN__STORE16(p->s + j*ld + 16*i, ATTN__MUL16(ATTN__ALL16(p->scale), part[0]));
-        }
-}
-
-static void attn__additive_direct_avx512(const attn__additive *p)
-{
-    attn__additive halves = *p;
-    halves.vecs = 2 * p->vecs;
-    attn__additive_direct_avx2(&halves);
-}
-
-/* N keys side by side, step by step, so that none waits for another. The exponential of nothing above 0, the same bits:
-   what underflows (where some may: low) is seen in the result, which keeps a register free. */
-ATTN__INLINE ATTN__AVX512 void attn__weigh_keys_avx512(const int N, const int low, float *s, int64_t ld, __m512 base,
-                                                       int mark, __m512 *part)
-{
-    __m512 x[4], t[4], n[4], p[4];
-    int u;
-    ATTN__UNROLL for (u = 0; u < N; u++) {
-        x[u] = ATTN__SUB16(ATTN__LOAD16(s + u*ld), base);
-        if (low) x[u] = ATTN__MAX16(ATTN__ALL16(ATTN__EXP_NOTHING), x[u]);
-    }
-    ATTN__UNROLL for (u = 0; u < N; u++)
-        t[u] = ATTN__FMA16(x[u], ATTN__ALL16(ATTN__LOG2E), ATTN__ALL16(ATTN__EXP_MAGIC));
-    ATTN__UNROLL for (u = 0; u < N; u++) n[u] = ATTN__SUB16(t[u], ATTN__ALL16(ATTN__EXP_MAGIC));
-    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__FMA16(n[u], ATTN__ALL16(-ATTN__LN2_HI), x[u]);
-    ATTN__UNROLL for (u = 0; u < N; u++) x[u] = ATTN__FMA16(n[u], ATTN__ALL16(-ATTN__LN2_LO), x[u]);
-    ATTN__UNROLL for (u = 0; u < N; u++)
-        p[u] = ATTN__FMA16(ATTN__ALL16(ATTN__EXP_C6), x[u], ATTN__ALL16(ATTN__EXP_C5));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA16(p[u], x[u], ATTN__ALL16(ATTN__EXP_C4));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA16(p[u], x[u], ATTN__ALL16(ATTN__EXP_C3));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA16(p[u], x[u], ATTN__ALL16(ATTN__EXP_C2));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA16(p[u], x[u], ATTN__ALL16(1.0f));
-    ATTN__UNROLL for (u = 0; u < N; u++) p[u] = ATTN__FMA16(p[u], x[u], ATTN__ALL16(1.0f));
-    ATTN__UNROLL for (u = 0; u < N; u++) {
-        p[u] = ATTN__MUL16(p[u], ATTN__SHIFT16(t[u], 23));
-        p[u] = ATTN__PICK16(p[u], _mm512_setzero_ps(), ATTN__LESS16(p[u], ATTN__ALL16(ATTN__SMALLEST)));
-        if (mark) p[u] = ATTN__PICK16(p[u], ATTN__ALL16(-0.0f),
-                                      ATTN__SAME16(ATTN__LOAD16(s + u*ld), ATTN__ALL16(ATTN__NEG_INF)));
-        ATTN__STORE16(s + u*ld, p[u]);
-        part[u] = ATTN__ADD16(part[u], p[u]);
-    }
-}
-
-ATTN__AVX512 static void attn__weigh_avx512(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top,
-                                            float *sum)
-{
-    const __m512 none = ATTN__ALL16(ATTN__NEG_INF);
-    __m512 m, base, part[ATTN__PARTS], largest[4], least = ATTN__ALL16(ATTN__INF);
-    int64_t j;
-    int r, u, w, low;
-    ATTN__UNROLL for (u = 0; u < 4; u++) largest[u] = none;
-    for (j = j0; j + 4 <= j1; j += 4)
-        ATTN__UNROLL for (u = 0; u < 4; u++) {
-            base = ATTN__LOAD16(s + (j + u)*ld);
-            largest[u] = ATTN__MAX16(base, largest[u]);
-            least = ATTN__MIN16(base, least);
-        }
-    low = j < j1;
-    for (; j < j1; j++) largest[0] = ATTN__MAX16(ATTN__LOAD16(s + j*ld), largest[0]);
-    m = ATTN__MAX16(ATTN__MAX16(largest[0], largest[1]), ATTN__MAX16(largest[2], largest[3]));
-    m = ATTN__ADD16(m, ATTN__ALL16(0.0f));
-    base = ATTN__PICK16(m, _mm512_setzero_ps(), ATTN__SAME16(m, none));
-    low = low || ATTN__LESS16(ATTN__SUB16(least, base), ATTN__ALL16(ATTN__EXP_LOWEST));
-    ATTN__UNROLL for (r = 0; r < ATTN__PARTS; r++) part[r] = _mm512_setzero_ps();
-    for (j = j0; j < j1; j += w) {
-        r = (int)((uint64_t)j % ATTN__PARTS);
-        w = r == 0 && j + ATTN__PARTS <= j1 && !mark ? ATTN__PARTS : 1;
-        if (w == 1) attn__weigh_keys_avx512(1, 1, s + j*ld, ld, base, mark, part + r);
-        else if (low) for (r = 0; r < ATTN__PARTS; r += 4)
-            attn__weigh_keys_avx512(4, 1, s + (j + r)*ld, ld, base, 0, part + r);
-        else for (r = 0; r < ATTN__PARTS; r += 4) attn__weigh_keys_avx512(4, 0, s + (j + r)*ld, ld, base, 0, part + r);
-    }
-    ATTN__STORE16(top, m);
-    ATTN__STORE16(sum, attn__tree_avx512(ATTN__PARTS, part));
-}
-
-/* rows of 16 registers <-> columns */
-ATTN__INLINE ATTN__AVX512 void attn__transpose16(__m512 *r)
-{
-    __m512 t[16];
+    float sums[ATTN__LANES];
+    ATTN__VEC t[ATTN__LANES], some[ATTN__PARTS / ATTN__LANES];
+    int64_t j, x;
     int i;
-    ATTN__UNROLL for (i = 0; i < 8; i++) {
-        t[2*i] = _mm512_unpacklo_ps(r[2*i], r[2*i + 1]);
-        t[2*i + 1] = _mm512_unpackhi_ps(r[2*i], r[2*i + 1]);
-    }
-    ATTN__UNROLL for (i = 0; i < 16; i += 4) {
-        r[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
-        r[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
-        r[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        r[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-    ATTN__UNROLL for (i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    ATTN__UNROLL for (i = 0; i < 4; i++) {
-        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
-        r[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
-        r[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
+    for (j = 0; j < 4*n; j += ATTN__LANES) {
+        ATTN__EACH(x, ATTN__LANES) {
+            const float *from = part + (j + x < 4*n ? j + x : j)*ATTN__PARTS;
+            ATTN__EACH(i, ATTN__PARTS / ATTN__LANES) some[i] = ATTN__LOAD(from + i*ATTN__LANES);
+            t[x] = ATTN__V(tree)(ATTN__PARTS / ATTN__LANES, some);
+        }
+        ATTN__V(transpose)(t);
+        ATTN__STORE(sums, ATTN__V(tree)(ATTN__LANES, t));
+        for (x = j; x < j + ATTN__LANES && x < 4*n; x++) y[x/4*row + x%4] = y[x/4*row + x%4] + sums[x - j];
     }
 }
-
-ATTN__INLINE ATTN__AVX512 void attn__dots_block_avx512(const int R, const attn__product *p, int64_t j, int64_t last)
-{
-    const int64_t row = p->b_row;
-    const float *a = p->a, *b = p->b + j*row, *y;
-    const float *ahead = attn__ahead(b, 32, row), *fetch = attn__ahead(p->fetch, j, p->fetch_row);
-    float *c = p->c + j, column[16];
-    __m512 acc[ATTN__FEW], t[16];
-    int64_t k = 0;
-    int r, x;
-    ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = _mm512_setzero_ps();
-    for (; k + 16 <= p->depth; k += 16) {
-        ATTN__UNROLL for (y = b + k, x = 0; x < 16; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD16(y);
-        attn__fetch_block(16, ahead, row, p->depth, k);
-        if (p->fetch) attn__fetch_block(16, fetch, p->fetch_row, p->depth, k);
-        attn__transpose16(t);
-        ATTN__UNROLL for (x = 0; x < 16; x++, a += 16)
-            ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = ATTN__FMA16(ATTN__ALL16(a[r]), t[x], acc[r]);
-    }
-    for (; k < p->depth; k++, a += 16) {
-        for (y = b + k, x = 0; x < 16; x++, y += x <= last ? row : 0) column[x] = *y;
-        t[0] = ATTN__LOAD16(column);
-        ATTN__UNROLL for (r = 0; r < R; r++) acc[r] = ATTN__FMA16(ATTN__ALL16(a[r]), t[0], acc[r]);
-    }
-    ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE16(c, acc[r]);
-}
-
-ATTN__AVX512 static void attn__dots_avx512(const attn__product *p, int64_t columns)
-{
-    int64_t j;
-    ATTN_ASSERT(p->a_k == 16);
-    for (j = 0; j + 16 <= columns; j += 16)
-        if (p->rows == 1) attn__dots_block_avx512(1, p, j, 15);
-        else attn__dots_block_avx512(ATTN__FEW, p, j, 15);
-    if (j < columns) attn__dots_block_avx512(ATTN__FEW, p, j, columns - 1 - j);     /* its last row again and again */
-}
-
-static const attn__kernels attn__table_avx512 = {
-    16, 4, attn__product_avx512, attn__dots_avx512, attn__additive_avx512, attn__additive_direct_avx512,
-    attn__weigh_avx512, attn__join_avx2, attn__merge_avx2, attn__finite_avx2, attn__pack_avx2, attn__unpack_avx2,
-    attn__exp_avx2, attn__log_avx2, attn__tanh_avx2, attn__softcap_avx2, attn__distance_avx2, attn__alibi_avx2,
-    attn__clip_avx2, attn__bias_avx2, attn__exclude_avx2, attn__normalise_avx2, attn__mass_avx2, attn__drop_avx2
-#ifndef ATTN_NO_BACKWARD
-    , attn__grade_avx2, attn__inner_avx2, attn__deliver_avx2, attn__additive_gradient_avx2, attn__fold_avx2
 #endif
-};
-#endif /* ATTN__HAVE_AVX512 */
 
-/* ---------------------------------------------------------------------------------------------------- >>dispatch */
+#define ATTN__X(result, name, parameters) , ATTN__V(name)
+static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS ATTN__KERNEL_LIST(ATTN__X)};
+#undef ATTN__X
+#undef ATTN__ABOVE
+#undef ATTN__ADD
+#undef ATTN__ADD_BITS
+#undef ATTN__ALL
+#undef ATTN__ALL_BITS
+#undef ATTN__AND
+#undef ATTN__ANY
+#undef ATTN__AT_MOST
+#undef ATTN__BROADCAST
+#undef ATTN__CLEAR
+#undef ATTN__COMPARE
+#undef ATTN__DIV
+#undef ATTN__EACH
+#undef ATTN__EITHER
+#undef ATTN__EVENS
+#undef ATTN__FLOATS
+#undef ATTN__FMA
+#undef ATTN__HELPER
+#undef ATTN__INTS
+#undef ATTN__KEEP
+#undef ATTN__ISA
+#undef ATTN__KERNEL
+#undef ATTN__LEFT
+#undef ATTN__LESS
+#undef ATTN__LOAD
+#undef ATTN__LOAD_BITS
+#undef ATTN__LOAD_BYTES
+#undef ATTN__MASK
+#undef ATTN__MASK_REGISTER
+#undef ATTN__MAX
+#undef ATTN__MIN
+#undef ATTN__MM
+#undef ATTN__MOST_BITS
+#undef ATTN__MUL
+#undef ATTN__MULTIPLY_EVEN
+#undef ATTN__NEGATIVE
+#undef ATTN__ODD
+#undef ATTN__ON_BITS
+#undef ATTN__OPERATION
+#undef ATTN__PICK
+#undef ATTN__REGISTER
+#undef ATTN__RIGHT
+#undef ATTN__SAME
+#undef ATTN__SAME_BITS
+#undef ATTN__SQRT
+#undef ATTN__STORE
+#undef ATTN__SUB
+#undef ATTN__SUMS
+#undef ATTN__TO_FLOATS
+#undef ATTN__UNORDERED
+#undef ATTN__V
+#undef ATTN__VEC
+#undef ATTN__VECS
+#undef ATTN__XOR
+#undef ATTN__LANES
+#endif /* ATTN__LANES */
+
+#ifdef ATTN__IN_THE_MIDDLE
+#undef ATTN__IN_THE_MIDDLE
+/* ---------------------------------------------------------------------------------------------------- >>dispatch
+   The instruction sets of this build, each by another reading of >>kernels-vector, and which of them runs. */
+#if ATTN__X64 && !defined(ATTN_NO_SIMD)
+#  ifndef ATTN_FILE             /* not of the file that is compiled: the header may have been pasted into that */
+#    if defined(__FILE_NAME__) && defined(__INCLUDE_LEVEL__) && __INCLUDE_LEVEL__ > 0
+#      define ATTN_FILE __FILE_NAME__
+#    else
+#      define ATTN_FILE "attn.h"
+#    endif
+#  endif
+#  ifdef __has_include
+#    if !__has_include(ATTN_FILE)
+#      error "attn.h reads itself and did not find ATTN_FILE: define ATTN_FILE as its name, in quotes, or ATTN_NO_SIMD"
+#    endif
+#  endif
+#endif
+
+/* The tables of this build, the weakest first. */
+#define ATTN__TABLES_0 &attn__table_scalar
+#if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX2)
+#  define ATTN__LANES 8
+#  include ATTN_FILE
+#  define ATTN__TABLES_1 ATTN__TABLES_0, &attn__table_avx2
+#else
+#  define ATTN__TABLES_1 ATTN__TABLES_0
+#endif
+#if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX512)
+#  define ATTN__LANES 16
+#  include ATTN_FILE
+#  define ATTN__TABLES_2 ATTN__TABLES_1, &attn__table_avx512
+#else
+#  define ATTN__TABLES_2 ATTN__TABLES_1
+#endif
+#if defined(ATTN__LANES) || (defined(ATTN__READ) && ATTN__READ != ATTN_VERSION_NUMBER)
+#  error "ATTN_FILE is not this attn.h, but another file or version: define ATTN_FILE as its name, or ATTN_NO_SIMD"
+#endif
+static const attn__kernels *const attn__tables[] = {ATTN__TABLES_2};
+
+/* The kernels of an instruction set, or NULL where this build has none. */
+static const attn__kernels *attn__table(int32_t isa)
+{
+    size_t i;
+    for (i = 0; i < sizeof attn__tables / sizeof *attn__tables; i++)
+        if (attn__tables[i]->isa == isa) return attn__tables[i];
+    return NULL;
+}
+
 static int attn__cpu_has(attn_isa isa)
 {
-    if (isa == ATTN_ISA_SCALAR) return 1;
-#if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER)     /* libgcc and compiler-rt filled their table before main */
-#  if ATTN__HAVE_AVX2
+    if (!attn__table((int32_t)isa)) return 0;
+#if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER)
+    __builtin_cpu_init();
     if (isa == ATTN_ISA_AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#  endif
-#  if ATTN__HAVE_AVX512
-    if (isa == ATTN_ISA_AVX512)
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && attn__cpu_has(ATTN_ISA_AVX2);
-#  endif
+    if (isa == ATTN_ISA_AVX512) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
 #elif ATTN__X64 && defined(_MSC_VER)
-    {
+    if (isa != ATTN_ISA_SCALAR) {
         const int fma_osxsave_avx = (1 << 12) | (1 << 27) | (1 << 28);
         unsigned long long enabled;
         int r[4];
@@ -2788,31 +2624,18 @@ static int attn__cpu_has(attn_isa isa)
         if ((r[2] & fma_osxsave_avx) != fma_osxsave_avx) return 0;
         enabled = _xgetbv(0);
         __cpuidex(r, 7, 0);
-        if (ATTN__HAVE_AVX2 && isa == ATTN_ISA_AVX2) return (enabled & 6) == 6 && (r[1] >> 5 & 1);
-        if (ATTN__HAVE_AVX512 && isa == ATTN_ISA_AVX512)
-            return (enabled & 0xe6) == 0xe6 && (r[1] >> 5 & 1) && (r[1] >> 16 & 1) && (r[1] >> 17 & 1);
+        if (isa == ATTN_ISA_AVX2) return (enabled & 6) == 6 && (r[1] >> 5 & 1);
+        if (isa == ATTN_ISA_AVX512) return (enabled & 0xe6) == 0xe6 && (r[1] >> 16 & 1) && (r[1] >> 17 & 1);
     }
 #endif
-    return 0;
+    return 1;
 }
 
 ATTN_DEF attn_isa attn_best_isa(void)
 {
-    if (attn__cpu_has(ATTN_ISA_AVX512)) return ATTN_ISA_AVX512;
-    if (attn__cpu_has(ATTN_ISA_AVX2)) return ATTN_ISA_AVX2;
-    return ATTN_ISA_SCALAR;
-}
-
-static const attn__kernels *attn__table(int32_t isa)
-{
-#if ATTN__HAVE_AVX512
-    if (isa == ATTN_ISA_AVX512) return &attn__table_avx512;
-#endif
-#if ATTN__HAVE_AVX2
-    if (isa == ATTN_ISA_AVX2) return &attn__table_avx2;
-#endif
-    (void)isa;
-    return &attn__table_scalar;
+    size_t i = sizeof attn__tables / sizeof *attn__tables - 1;
+    while (!attn__cpu_has((attn_isa)attn__tables[i]->isa)) i--;
+    return (attn_isa)attn__tables[i]->isa;
 }
 
 
@@ -4357,7 +4180,7 @@ static void attn__exp_twice(const attn__tile *t, const float *x, float *e)
     const int64_t n = t->c->hidden * t->ld;
     int64_t u;
     for (u = 0; u < n; u++) e[u] = x[u] + x[u];
-    t->f->exp(e, e, n);
+    t->f->elementary(ATTN_EXP, e, e, n);
     attn__fill(e + n, 1, attn__round4(t->c->hidden) * t->ld - n, 0.0f);
 }
 static int attn__clear(const float *x, int64_t stride, int64_t n)
@@ -6859,7 +6682,7 @@ ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_
     const attn_view whole = attn_view_f32(data, 4, b, s, 3, attn__mul64(h > 0 ? h : 0, d > 0 ? d : 0));
     attn_view v = attn_view_bshd(data, b, s, h, d);
     if (which < 0 || which > 2) return attn__no_view(v, ATTN__RANK_NONE);
-    if (whole.rank != 4 || v.rank != 4 || whole.stride[2] > ATTN__HUGE / 8)
+    if (whole.rank != 4 || v.rank != 4 || (attn__elements(&v) > 0 && whole.stride[2] > ATTN__HUGE / 8))
         return attn__no_view(v, ATTN__RANK_OVERFLOW);
     v.stride[0] = whole.stride[0];
     v.stride[2] = whole.stride[1];
@@ -6884,6 +6707,8 @@ ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t
         v.size[axis] = -1;                          /* refused by whatever takes it */
         return v;
     }
+    if (first > 0 && (v.stride[axis] > ATTN__HUGE / 8 / first || v.stride[axis] < -ATTN__HUGE / 8 / first))
+        return attn__no_view(v, ATTN__RANK_OVERFLOW);
     if (v.data && count > 0)
         v.data = (const char *)((uintptr_t)v.data + (uintptr_t)first * (uintptr_t)v.stride[axis] *
                                 (uintptr_t)attn__type_size(v.type));
@@ -7011,7 +6836,11 @@ ATTN_DEF const char *attn_status_string(attn_status status)
 }
 ATTN_DEF const char *attn_isa_string(attn_isa isa)
 {
-    static const char *const text[] = {"auto", "scalar", "avx2", "avx512"};
+    static const char *const text[] = {
+#define ATTN_X(name, words) words,
+        ATTN_ISA_LIST(ATTN_X)
+#undef ATTN_X
+    };
     return (int)isa >= 0 && isa < ATTN_ISA_COUNT ? text[isa] : "unknown instruction set";
 }
 ATTN_DEF const char *attn_score_string(attn_score score)
@@ -8267,7 +8096,7 @@ ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, flo
         return ATTN_ERR_PLACE;)
     f = attn__table((int32_t)(isa == ATTN_ISA_AUTO ? attn_best_isa() : isa));
     saved = attn__fp_enter();
-    (function == ATTN_EXP ? f->exp : function == ATTN_LOG ? f->log : f->tanh)(x, y, n);
+    f->elementary(function, x, y, n);
     attn__fp_leave(saved);
     for (i = 0; i < n; i++) y[i] = attn__quiet(y[i]);
     return ATTN_OK;
@@ -9073,14 +8902,8 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #  pragma fp_contract(on)
 #  pragma float_control(pop)
 #endif
-#undef ATTN__ADD16
-#undef ATTN__ADD8
 #undef ATTN__ADDITIVE_CLEAR
 #undef ATTN__ALIGN
-#undef ATTN__ALL16
-#undef ATTN__ALL8
-#undef ATTN__AVX2
-#undef ATTN__AVX512
 #undef ATTN__BMM_ROWS
 #undef ATTN__CHAIN
 #undef ATTN__RUN
@@ -9088,8 +8911,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__CHUNK
 #undef ATTN__COPY
 #undef ATTN__ZERO
-#undef ATTN__DIV16
-#undef ATTN__DIV8
 #undef ATTN__EXP_C2
 #undef ATTN__EXP_C3
 #undef ATTN__EXP_C4
@@ -9099,21 +8920,20 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__EXP_NOTHING
 #undef ATTN__EXP_MAGIC
 #undef ATTN__FORMAT
-#undef ATTN__FMA16
-#undef ATTN__FMA8
 #undef ATTN__GNU
-#undef ATTN__HAVE_AVX2
-#undef ATTN__HAVE_AVX512
 #undef ATTN__HUGE
 #undef ATTN__INF
+#undef ATTN__GRADIENT_KERNELS
 #undef ATTN__INLINE
-#undef ATTN__KEEP
+#undef ATTN__KERNEL_LIST
+#undef ATTN__READ
+#undef ATTN__TABLES_0
+#undef ATTN__TABLES_1
+#undef ATTN__TABLES_2
+#undef ATTN__WITH
 #undef ATTN__KEEP_POINTER
-#undef ATTN__LESS16
 #undef ATTN__LN2_HI
 #undef ATTN__LN2_LO
-#undef ATTN__LOAD16
-#undef ATTN__LOAD8
 #undef ATTN__LOG2E
 #undef ATTN__LOG_C0
 #undef ATTN__LOG_C1
@@ -9123,7 +8943,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__LOG_C5
 #undef ATTN__LOG_C6
 #undef ATTN__LOG_C7
-#undef ATTN__MAP8
 #undef ATTN__FEW
 #undef ATTN__FEW_ROW
 #undef ATTN__CUT_TILES
@@ -9134,8 +8953,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__MAX_WIDTH
 #undef ATTN__MAX_LANES
 #undef ATTN__MAY_ALIAS
-#undef ATTN__MUL16
-#undef ATTN__MUL8
 #undef ATTN__NAMES
 #undef ATTN__NAN
 #undef ATTN__NEG_INF
@@ -9146,20 +8963,11 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__WORTH_CUTTING
 #undef ATTN__PASS_BYTES
 #undef ATTN__HEADS_BYTES
-#undef ATTN__PICK16
-#undef ATTN__PICK8
 #undef ATTN__PREFETCH
 #undef ATTN__PREFETCH_FAR
 #undef ATTN__RULE
-#undef ATTN__SAME16
-#undef ATTN__SHIFT16
 #undef ATTN__SMALLEST
-#undef ATTN__SHIFT8
 #undef ATTN__SQRT_HALF
-#undef ATTN__STORE16
-#undef ATTN__STORE8
-#undef ATTN__SUB16
-#undef ATTN__SUB8
 #undef ATTN__TANH_C0
 #undef ATTN__TANH_C1
 #undef ATTN__TANH_C2
@@ -9176,18 +8984,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__GRAD_LIST
 #undef ATTN__GRAD_ROW
 #undef ATTN__SUM_ROWS
-#undef ATTN__AT_MOST8
 #undef ATTN__CLANG_FAST
-#undef ATTN__LESS8
-#undef ATTN__MAX16
-#undef ATTN__MAX8
-#undef ATTN__MIN16
-#undef ATTN__MIN8
-#undef ATTN__OP16
-#undef ATTN__OP8
-#undef ATTN__SAME8
-#undef ATTN__SQRT8
-#undef ATTN__UNORDERED8
 #undef ATTN__TILE_BYTES
 #undef ATTN__X64
 #endif /* ATTN_IMPLEMENTATION */

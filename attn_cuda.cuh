@@ -4377,6 +4377,7 @@ attn_status attn_cuda_prepare(attn_error *err)
 /* -------------------------------------------------------------------------------------------------------- >>tail */
 #undef ATTN__CUDA_TRY
 #undef ATTN__VIEW_LIST
+#undef ATTN__OWNERS
 #undef ATTN__GRAD_LIST
 #undef ATTN__MAY_ALIAS
 #undef ATTN__CUDA_SEAM

@@ -95,10 +95,55 @@ hostile() {
     $CC -I. -c "$dir/hostile.c" -o "$dir/hostile.o" &&
         $CC tests/embed.c "$dir/hostile.o" -o "$dir/hostile" -lm && "$dir/hostile"
 }
-renamed() {
-    mkdir -p "$dir/sub/third" && cp attn.h "$dir/sub/third/attention_copy.h" &&
-        $CC -DATTN_IMPLEMENTATION '-DATTN_HEADER="third/attention_copy.h"' -I"$dir/sub" tests/embed.c \
-            -o "$dir/renamed" -lm && "$dir/renamed"
+# The header reads itself again, so it must find itself, wherever it lies and whatever it is called.
+read_as() { # read_as HEADER FLAGS...: a user who includes it by this name
+    header=$1; shift
+    $CC -Wall -Wextra -Werror -DATTN_IMPLEMENTATION "-DATTN_HEADER=$header" "$@" tests/embed.c -o "$dir/read" -lm &&
+        "$dir/read"
+}
+compiled_alone() { # compiled_alone FILE FLAGS...
+    $CC -x c -DATTN_IMPLEMENTATION "$@" -c -o "$dir/alone.o" && $CC tests/embed.c "$dir/alone.o" -o "$dir/alone" -lm &&
+        "$dir/alone"
+}
+told() { # told COMMAND...: refused, and told what to define
+    ! "$@" >"$dir/told" 2>&1 && grep -q 'error.*ATTN_FILE.*ATTN_NO_SIMD' "$dir/told" || { cat "$dir/told"; return 1; }
+}
+precompiled() {
+    mkdir -p "$dir/pch" && cp attn.h "$dir/pch" &&
+        $CC -DATTN_IMPLEMENTATION -x c-header "$dir/pch/attn.h" -o "$dir/pch/attn.h.gch" &&
+        $CC -Winvalid-pch -Werror -DATTN_IMPLEMENTATION '-DATTN_HEADER="attn.h"' -iquote "$dir/pch" tests/embed.c \
+            -o "$dir/precompiled" -lm && "$dir/precompiled"
+}
+item_reading() {
+    case $(uname -m) in x86_64) ;; *) skipped "reading itself again (no vector kernels here)"; return ;; esac
+    tree=$PWD/$dir/tree; rm -rf "$tree"; mkdir -p "$tree/sub/dir" "$tree/link" "$tree/copy" "$tree/wrong"
+    cp attn.h "$tree/sub/dir/attn.h"; cp attn.h "$tree/copy/copy.h"; cp attn.h "$tree/sub/dir/copy.h"
+    ln -s ../sub/dir/attn.h "$tree/link/attn.h"; ln -s ../sub/dir/attn.h "$tree/link/other.h"
+    printf '#pragma once\n#include "sub/dir/attn.h"\n' >"$tree/wrap.h"
+    printf '#error wrong attn.h\n' >"$tree/wrong/attn.h"
+    sed 's/^\(#define ATTN__READ *\).*/\119999/' attn.h >"$tree/version.h"
+    { echo '#define ATTN_IMPLEMENTATION'; cat attn.h; } >"$tree/copy/pasted.c"
+    try "in a subdirectory" read_as '"sub/dir/attn.h"' -I"$tree/wrong" -I"$tree"
+    try "by <>" read_as '<dir/attn.h>' -I"$tree/sub"
+    try "by an absolute path" read_as "\"$tree/sub/dir/attn.h\""
+    try "behind a symbolic link" read_as '"link/attn.h"' -I"$tree"
+    try "within a wrapper that is read once" read_as '"wrap.h"' -I"$tree" -DATTN_STATIC
+    try "by -include" read_as '<stddef.h>' -include "$tree/sub/dir/attn.h"
+    try "compiled itself" compiled_alone "$tree/sub/dir/attn.h"
+    try "preprocessed first" sh -c "$CC -DATTN_IMPLEMENTATION -E attn.h -x c -o $dir/pre.i && $CC -c $dir/pre.i -o $dir/pre.o"
+    try "precompiled" precompiled
+    try "renamed, told its name" read_as '"copy/copy.h"' -I"$tree" '-DATTN_FILE="copy.h"'
+    try "compiled itself under another name, told its name" compiled_alone "$tree/copy/copy.h" '-DATTN_FILE="copy.h"'
+    if echo '#if !defined(__FILE_NAME__)
+#error
+#endif' | $CC -E - >"$dir/file_name" 2>&1; then
+        try "a copy by another name in a subdirectory" read_as '"sub/dir/copy.h"' -I"$tree/wrong" -I"$tree"
+        try "a link by another name" read_as '"link/other.h"' -I"$tree"
+    else skipped "other names (this compiler does not tell a file its name)"; fi
+    try "pasted, without vector kernels" $CC -c -DATTN_NO_SIMD "$tree/copy/pasted.c" -o "$dir/pasted.o"
+    try "pasted is refused" told $CC -c "$tree/copy/pasted.c" -o "$dir/pasted.o"
+    try "another version is refused" told $CC -I. '-DATTN_FILE="build/check/tree/version.h"' -DATTN_IMPLEMENTATION \
+        -x c -c attn.h -o "$dir/version.o"
 }
 two_files() { $CC tests/embed.c tests/attn.c -o "$dir/two" -lm && "$dir/two"; }
 c_and_cxx() {
@@ -113,7 +158,6 @@ shared() {
 }
 item_embedding() {
     try "two files linked" two_files
-    try "a renamed copy in a subdirectory" renamed
     try "macros of other headers in the way" hostile
     try "cc -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h" shared
     if have c++; then try "C with C++" c_and_cxx; else skipped "C with C++ (no c++)"; fi
@@ -245,17 +289,19 @@ ascii()    { ! LC_ALL=C grep -n '[^ -~]' "$@" /dev/null; }
 trimmed()  { ! grep -nE '[[:space:]]$' "$@" /dev/null; }
 version() {
     first=$(sed -n '1s/.* v\([0-9.]*\) .*/\1/p' attn.h)
+    text=$(sed -n 's/^#define ATTN__READ *\([0-9]*\).*/\1/p' attn.h)
     macros=$(awk '/define ATTN_VERSION_(MAJOR|MINOR|PATCH) / { printf "%s%s", sep, $3; sep = "." }' attn.h)
     log=$(grep -oE '[0-9]+\.[0-9]+\.[0-9]+' CHANGELOG.md | head -n 1)
-    echo "line 1: $first, macros: $macros, CHANGELOG: $log"
-    [ -n "$first" ] && [ "$first" = "$macros" ] && [ "$first" = "$log" ]
+    echo "line 1: $first, macros: $macros, CHANGELOG: $log, vector kernels: $text"
+    [ -n "$first" ] && [ "$first" = "$macros" ] && [ "$first" = "$log" ] &&
+        [ "$text" = "$(echo "$first" | awk -F. '{ print 10000 * $1 + 100 * $2 + $3 }')" ]
 }
 item_text() {
     sources="attn.h attn_cuda.cuh $(ls tests/*.[ch] tests/cuda/*.[ch]* examples/*.c examples/cuda/*.[ch]* bench/*.c*)"
     try "at most 120 columns" narrow $sources
     try "ASCII" ascii attn.h
     try "no tab and no space at the end of a line" trimmed $sources
-    try "one version: line 1, macros, CHANGELOG" version
+    try "one version: line 1, macros, CHANGELOG, vector kernels" version
 }
 
 # ---- other systems. Stub headers stand for a C library where only the compiler is here.
@@ -364,5 +410,6 @@ standards() { # standards COMPILER...: an item for each, in each version
     done
 }
 items "$1" suites_emulated mingw:x86_64 object optimised:gcc optimised:clang $(standards gcc clang g++ clang++) \
-    sources:gcc sources:clang examples_cxx options ways embedding old_caller zeroed no_libc traces text conformance other_targets \
+    sources:gcc sources:clang examples_cxx options ways embedding reading old_caller zeroed no_libc traces text conformance \
+    other_targets \
     mingw:i686 m32 tcc

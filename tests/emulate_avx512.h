@@ -39,3 +39,11 @@ EMULATED simde__m512i simde_mm512_srai_epi32(simde__m512i x, unsigned count) {
     for (i = 0; i < 16; i++) lane[i] >>= count;
     return simde_mm512_loadu_si512(lane);
 }
+EMULATED simde__m512i simde_mm512_cvtepu8_epi32(__m128i x) {
+    uint8_t byte[16];
+    int32_t lane[16];
+    int i;
+    _mm_storeu_si128((__m128i *)(void *)byte, x);
+    for (i = 0; i < 16; i++) lane[i] = byte[i];
+    return simde_mm512_loadu_si512(lane);
+}

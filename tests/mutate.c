@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const sections[] = {"math",     "kernels-scalar", "kernels-avx2", "kernels-avx512",
-                                       "validate", "driver",         "backward",     NULL};
+static const char *const sections[] = {"math",   "kernels-scalar", "kernels-vector", "validate",
+                                       "driver", "backward",       NULL};
 
 /* operators between two operands, and what they become */
 static const char *const operators[][2] = {

@@ -744,6 +744,7 @@ void    attn__cuda_release(void *block, void *stream);
 
 #if ATTN__GNU
 #  define ATTN__NOINLINE        __attribute__((noinline))
+#  define ATTN__COLD            __attribute__((noinline, cold))       /* what leads here is compiled for size */
 #  define ATTN__MAY_ALIAS       __attribute__((may_alias))
 #  define ATTN__INLINE          static __inline__ __attribute__((always_inline))
 #  define ATTN__WITH(features)  __attribute__((target(features)))
@@ -753,6 +754,7 @@ void    attn__cuda_release(void *block, void *stream);
 #  define ATTN__PREFETCH_FAR(p) __builtin_prefetch(p, 0, 2)     /* not into the innermost cache */
 #else
 #  define ATTN__NOINLINE
+#  define ATTN__COLD
 #  define ATTN__MAY_ALIAS
 #  define ATTN__INLINE          static __inline
 #  define ATTN__WITH(features)
@@ -1821,7 +1823,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(quiet)(ATTN__VEC x)
 
 /* ---- products */
 /* Brings the rows of A after r .. r+n near, and the other matrix's rows r .. r+n. */
-static void ATTN__V(fetch)(const attn__product *p, int64_t r, int64_t n)
+ATTN__NOINLINE static void ATTN__V(fetch)(const attn__product *p, int64_t r, int64_t n)
 {
     int64_t i, k;
     for (i = r; i < r + n; i++) {
@@ -1927,7 +1929,7 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
     else if (ATTN__VECS >= 4 && p->vecs == 4) ATTN__V(rows)(ATTN__SUMS / 4, 4, ATTN__PRODUCT, p);
     else if (p->vecs == 3) ATTN__V(rows)(ATTN__SUMS / 3, 3, ATTN__PRODUCT, p);
     else if (p->vecs == 2) ATTN__V(rows)(ATTN__SUMS / 2, 2, ATTN__PRODUCT, p);
-    else ATTN__V(rows)(ATTN__SUMS * 2 / 3, 1, ATTN__PRODUCT, p);
+    else ATTN__V(rows)(8, 1, ATTN__PRODUCT, p);
 }
 
 /* R rows against LANES of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
@@ -1962,10 +1964,9 @@ ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 {
     int64_t j;
     ATTN_ASSERT(p->a_k == ATTN__LANES);
-    for (j = 0; j + ATTN__LANES <= columns; j += ATTN__LANES)
-        if (p->rows == 1) ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1);
-        else ATTN__V(dots_block)(ATTN__FEW, p, j, ATTN__LANES - 1);
-    if (j < columns) ATTN__V(dots_block)(ATTN__FEW, p, j, columns - 1 - j);     /* its last row again and again */
+    for (j = 0; j < columns; j += ATTN__LANES)
+        if (p->rows == 1 && j + ATTN__LANES <= columns) ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1);
+        else ATTN__V(dots_block)(ATTN__FEW, p, j, columns - 1 - j);     /* of the last row what there is, and again */
 }
 
 /* ---- additive scores */
@@ -2227,7 +2228,7 @@ ATTN__HELPER void ATTN__V(give)(float *x, int64_t n, ATTN__VEC v)
     for (i = 0; i < n; i++) x[i] = some[i];
 }
 
-ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y, int64_t n)
+ATTN__HELPER void ATTN__V(map)(const int function, const float *x, float *y, int64_t n)
 {
     int64_t i;
     for (i = 0; i < n; i += ATTN__LANES) {
@@ -2237,6 +2238,12 @@ ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y
         else v = ATTN__V(tanh)(v);
         ATTN__V(give)(y + i, n - i, v);
     }
+}
+ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y, int64_t n)
+{
+    if (function == 0) ATTN__V(map)(0, x, y, n);
+    else if (function == 1) ATTN__V(map)(1, x, y, n);
+    else ATTN__V(map)(2, x, y, n);
 }
 
 ATTN__KERNEL int ATTN__V(finite)(const float *x, int64_t n)
@@ -2641,7 +2648,7 @@ ATTN_DEF attn_isa attn_best_isa(void)
 
 /* ---------------------------------------------------------------------------------------------------- >>validate
    Descriptors become a resolved copy and a geometry; every rule is checked before anything is written. */
-static attn_status attn__fail2(attn_error *err, attn_status status, const char *field, const char *rule,
+ATTN__COLD static attn_status attn__fail2(attn_error *err, attn_status status, const char *field, const char *rule,
                                int64_t got, int64_t want)
 {
     if (err) {
@@ -2655,7 +2662,7 @@ static attn_status attn__fail2(attn_error *err, attn_status status, const char *
     }
     return status;
 }
-static attn_status attn__fail(attn_error *err, attn_status status, const char *field, const char *rule)
+ATTN__COLD static attn_status attn__fail(attn_error *err, attn_status status, const char *field, const char *rule)
 {
     attn__fail2(err, status, field, rule, 0, 0);
     if (err) err->has_numbers = 0;
@@ -2663,7 +2670,8 @@ static attn_status attn__fail(attn_error *err, attn_status status, const char *f
 }
 static attn_status attn__success(attn_error *err)
 {
-    attn__fail(err, ATTN_OK, "", "");
+    static const attn_error none = {ATTN_OK, "", "", 0, 0, 0, 0, {0}};
+    if (err) *err = none;
     return ATTN_OK;
 }
 #define ATTN__TRY(call) \
@@ -3269,7 +3277,7 @@ static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, 
 }
 
 /* A field that the score does not take, or one that it lacks. */
-static attn_status attn__check_taken(const attn__field *f, int rank, uint32_t takes, attn_error *err)
+ATTN__COLD static attn_status attn__fail_taken(const attn__field *f, int rank, attn_error *err)
 {
     static const struct { uint32_t by; const char *only, *needed; } rules[] = {
         {ATTN__FOR_VECTORS, "must be absent for ATTN_SCORE_GIVEN", "must be given"},
@@ -3277,9 +3285,7 @@ static attn_status attn__check_taken(const attn__field *f, int rank, uint32_t ta
         {ATTN__FOR_ADDITIVE, "counts for ATTN_SCORE_ADDITIVE only", "must be given for ATTN_SCORE_ADDITIVE"},
         {ATTN__FOR_GIVEN, "counts for ATTN_SCORE_GIVEN only", "must be given for ATTN_SCORE_GIVEN"},
         {ATTN__FOR_DISTANCE, "counts for the distance kernels only", ""}, {ATTN__NEEDED, "", "must be given"}};
-    const int taken = !(f->flags & ATTN__FOR_SOME) || f->flags & takes;
     int i = 0;
-    if (rank ? taken : !(f->flags & ATTN__NEEDED) || !taken) return ATTN_OK;
     while (!(f->flags & rules[i].by)) i++;
     return rank ? attn__fail(err, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), rules[i].only) :
         attn__fail(err, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_VIEW), rules[i].needed);
@@ -3296,12 +3302,12 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
         attn_view v;
         const void *data;
         int32_t rank;
-        int i, axis[4];
+        int i, taken, axis[4];
         if (f->flags & without) continue;
         ATTN__COPY(&rank, (const char *)structure + f->offset + offsetof(attn_view, rank), sizeof rank);
         ATTN__COPY(&data, (const char *)structure + f->offset, sizeof data);
-        if (f->flags & (ATTN__FOR_SOME | ATTN__NEEDED) && (rank || !data))
-            ATTN__TRY(attn__check_taken(f, rank, w->takes, err));
+        taken = !(f->flags & ATTN__FOR_SOME) || f->flags & w->takes;
+        if (rank ? !taken : !data && taken && f->flags & ATTN__NEEDED) return attn__fail_taken(f, rank, err);
         if (!rank && !data) continue;           /* absent; data without a rank is a forgotten one */
         v = attn__view_in(structure, f);
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
@@ -3660,10 +3666,10 @@ static void attn__copy_floats(float *to, const float *from, int64_t n)
    the run are one text. */
 typedef struct attn__map { char *base; int64_t bytes; } attn__map;
 
-static float *attn__take(attn__map *m, int64_t floats)
+ATTN__NOINLINE static float *attn__take(attn__map *m, int64_t rows, int64_t floats)
 {
     char *at = m->base ? m->base + m->bytes : NULL;
-    m->bytes = attn__add64(m->bytes, attn__bytes_of(floats));
+    m->bytes = attn__add64(m->bytes, attn__bytes_of(attn__mul64(rows, floats)));
     return (float *)(void *)at;
 }
 static char *attn__align(void *p) { return (char *)(((uintptr_t)p + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN); }
@@ -5185,6 +5191,11 @@ static void attn__finish_tile(attn__tile *t)
     attn__store_lanes(t, &c->out, 0, c->size_v, inverse, t->m.o);
 }
 #ifndef ATTN_NO_BACKWARD
+/* What follows steers, and is compiled for size: kernels do the work. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#  pragma GCC optimize("Os")
+#endif
+
 /* ------------------------------------------------------------------------------------------------- >>gradients
    Steps: keys are prepared as in the forward, where a score needs it; per row maximum, 1/mass and delta are found
    (ATTN__R_x below); blocks of queries meet blocks of keys; sums over rows become the gradients of the parameters.
@@ -5696,38 +5707,37 @@ static void attn__run_unit(attn__pass *p, int64_t unit, int64_t q0, int64_t q1)
 /* The worker's memory. */
 static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
 {
-    attn__pass *p = (attn__pass *)(void *)attn__take(map, ATTN__PASS_FLOATS);
+    attn__pass *p = (attn__pass *)(void *)attn__take(map, 1, ATTN__PASS_FLOATS);
     const attn__backward *w = &c->w;
     const int64_t lanes = ATTN_GRAD_QUERIES, block = ATTN_GRAD_KEYS, row = ATTN__GRAD_ROW;
     const int64_t keys = attn__up(c->keys, block), more = attn__max(c->size_q, c->size_k);
     attn__pass_memory m;
     const int64_t wide = attn__up(more, c->f->width), additive = c->score == ATTN_SCORE_ADDITIVE;
-    m.tiles = (char *)attn__take(map, attn__mul64(w->tiles, ATTN__TILE_BYTES / 4));
-    m.query = attn__take(map, attn__mul64(attn__query_floats(c), lanes));
-    m.d_out = attn__take(map, attn__mul64(c->size_v, lanes));
-    m.raw = attn__take(map, attn__mul64(more, c->ld));
-    m.w = attn__take(map, attn__round4(c->hidden));
-    m.s = attn__take(map, block * c->ld);
-    m.t = attn__take(map, block * c->ld);
-    m.dp = attn__take(map, block * c->ld);
-    m.keep = attn__take(map, block * c->ld);
-    m.p = attn__take(map, block * row);
-    m.ds = attn__take(map, block * row);
-    m.soft = c->softcap != 0.0f ? attn__take(map, block * row) : NULL;
-    m.square = attn__score_of(c)->flags & ATTN__KEEPS_SQUARES ? attn__take(map, block * row) : NULL;
-    m.dq = attn__take(map, attn__mul64(w->pad_u, row));
-    m.dt = additive ? attn__take(map, attn__mul64(w->pad_u, row)) : NULL;
-    m.q_rows = attn__take(map, attn__mul64(w->vector_row ? attn__add64(w->pad_u, 16) : 0, lanes));       /* monotone */
-    m.k_rows = attn__take(map, attn__mul64(w->vector_row ? attn__add64(w->pad_u, 16) : 0, block));
-    m.d_out_rows = attn__take(map, attn__mul64(w->value_row ? attn__add64(w->pad_v, 16) : 0, lanes));
-    m.matrix = attn__take(map, attn__mul64(c->bilinear.rank ? c->size_k : c->w_q.rank || c->w_k.rank ? c->hidden : 0,
-                                          wide));
-    m.result = attn__take(map, attn__mul64(attn__max(wide, block), lanes));
-    m.part = attn__take(map, additive ? block * 4 * ATTN__PARTS : 0);
-    m.dk = attn__take(map, attn__mul64(w->pad_k, keys));
-    m.db = additive ? attn__take(map, attn__mul64(w->pad_u, keys)) : NULL;
-    m.dv = attn__take(map, attn__mul64(w->pad_v, keys));
-    m.met = attn__take(map, w->save_b ? keys : 0);
+    m.tiles = (char *)attn__take(map, w->tiles, ATTN__TILE_BYTES / 4);
+    m.query = attn__take(map, attn__query_floats(c), lanes);
+    m.d_out = attn__take(map, c->size_v, lanes);
+    m.raw = attn__take(map, more, c->ld);
+    m.w = attn__take(map, 1, attn__round4(c->hidden));
+    m.s = attn__take(map, block, c->ld);
+    m.t = attn__take(map, block, c->ld);
+    m.dp = attn__take(map, block, c->ld);
+    m.keep = attn__take(map, block, c->ld);
+    m.p = attn__take(map, block, row);
+    m.ds = attn__take(map, block, row);
+    m.soft = c->softcap != 0.0f ? attn__take(map, block, row) : NULL;
+    m.square = attn__score_of(c)->flags & ATTN__KEEPS_SQUARES ? attn__take(map, block, row) : NULL;
+    m.dq = attn__take(map, w->pad_u, row);
+    m.dt = additive ? attn__take(map, w->pad_u, row) : NULL;
+    m.q_rows = attn__take(map, w->vector_row ? attn__add64(w->pad_u, 16) : 0, lanes);       /* monotone */
+    m.k_rows = attn__take(map, w->vector_row ? attn__add64(w->pad_u, 16) : 0, block);
+    m.d_out_rows = attn__take(map, w->value_row ? attn__add64(w->pad_v, 16) : 0, lanes);
+    m.matrix = attn__take(map, c->bilinear.rank ? c->size_k : c->w_q.rank || c->w_k.rank ? c->hidden : 0, wide);
+    m.result = attn__take(map, attn__max(wide, block), lanes);
+    m.part = attn__take(map, 1, additive ? block * 4 * ATTN__PARTS : 0);
+    m.dk = attn__take(map, w->pad_k, keys);
+    m.db = additive ? attn__take(map, w->pad_u, keys) : NULL;
+    m.dv = attn__take(map, w->pad_v, keys);
+    m.met = attn__take(map, 1, w->save_b ? keys : 0);
     if (!p) return NULL;
     p->m = m;
     p->c = c;
@@ -6016,30 +6026,30 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     const attn__backward *w = &c->w;
     const int64_t rows = attn__mul64(attn__mul64(c->batch, c->heads), c->queries);
     const int64_t keys = attn__mul64(attn__mul64(c->batch, c->streams), c->keys);
-    s->prepared = attn__take(m, attn__mul64(keys, c->key_floats));
-    s->slots = attn__take(m, attn__mul64(attn__slot_count(c), c->slot_floats));
+    s->prepared = attn__take(m, keys, c->key_floats);
+    s->slots = attn__take(m, attn__slot_count(c), c->slot_floats);
     if (!c->is_backward) return;
-    s->rows = attn__take(m, attn__mul64(rows, ATTN__R_COUNT));
-    s->left_u = attn__take(m, w->save_u ? attn__mul64(rows, w->size_u) : 0);
-    s->left_t = attn__take(m, w->save_t ? attn__mul64(rows, w->size_u) : 0);
-    s->left_b = attn__take(m, w->save_b ? attn__mul64(keys, w->size_u) : 0);
+    s->rows = attn__take(m, rows, ATTN__R_COUNT);
+    s->left_u = attn__take(m, 1, w->save_u ? attn__mul64(rows, w->size_u) : 0);
+    s->left_t = attn__take(m, 1, w->save_t ? attn__mul64(rows, w->size_u) : 0);
+    s->left_b = attn__take(m, 1, w->save_b ? attn__mul64(keys, w->size_u) : 0);
 }
 
 /* A tile and its arrays. */
 static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
 {
-    attn__tile *t = (attn__tile *)(void *)attn__take(map, (int64_t)(sizeof *t + 3) / 4);
+    attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
     attn__tile_memory m;
-    m.query = attn__take(map, attn__mul64(attn__query_floats(c), c->ld));
-    m.raw = attn__take(map, attn__mul64(attn__max(c->size_q, c->size_k), c->ld));
-    m.o = attn__take(map, attn__mul64(c->size_v, c->ld));
-    m.acc = attn__take(map, attn__mul64(c->size_v, c->ld));
-    m.part = attn__take(map, attn__mul64(c->size_v, c->ld));
-    m.s = attn__take(map, ATTN__CHUNK * c->ld);
-    m.t = attn__take(map, ATTN__CHUNK * c->ld);
-    m.few_s = attn__take(map, ATTN__FEW * ATTN__FEW_ROW);
-    m.few_v = attn__take(map, attn__mul64(ATTN__FEW, attn__add64(c->size_v, ATTN__MAX_WIDTH)));
-    m.w = attn__take(map, attn__round4(c->hidden));
+    m.query = attn__take(map, attn__query_floats(c), c->ld);
+    m.raw = attn__take(map, attn__max(c->size_q, c->size_k), c->ld);
+    m.o = attn__take(map, c->size_v, c->ld);
+    m.acc = attn__take(map, c->size_v, c->ld);
+    m.part = attn__take(map, c->size_v, c->ld);
+    m.s = attn__take(map, ATTN__CHUNK, c->ld);
+    m.t = attn__take(map, ATTN__CHUNK, c->ld);
+    m.few_s = attn__take(map, ATTN__FEW, ATTN__FEW_ROW);
+    m.few_v = attn__take(map, ATTN__FEW, attn__add64(c->size_v, ATTN__MAX_WIDTH));
+    m.w = attn__take(map, 1, attn__round4(c->hidden));
     if (!t) return NULL;
     t->m = m;
     t->c = c;
@@ -6157,7 +6167,7 @@ static attn__pass *attn__open_pass(attn__task *task)
 static void attn__run_rows(attn__task *task)
 {
     const attn__call *c = task->c;
-    attn__pass *p = (attn__pass *)(void *)attn__take(&task->memory, ATTN__PASS_FLOATS);
+    attn__pass *p = (attn__pass *)(void *)attn__take(&task->memory, 1, ATTN__PASS_FLOATS);
     attn__tile *t = attn__take_tile(&task->memory, c);
     int64_t i, end, lanes;
     if (task->index == c->w.blocks * c->batch * c->heads) {
@@ -6282,7 +6292,7 @@ static void attn__run_sums(attn__task *task)
         if (!attn__parameter_sum(task->c, &task->shared, which, &m)) continue;
         n = attn__sum_tasks(&m);
         if (index < n) {
-            attn__sum_tile(&m, index, attn__take(&task->memory, attn__sum_floats(m.f)));
+            attn__sum_tile(&m, index, attn__take(&task->memory, 1, attn__sum_floats(m.f)));
             return;
         }
         index -= n;
@@ -6338,11 +6348,6 @@ static void attn__job_task(void *arg, int64_t index, int32_t worker)
     const attn__job *job = (const attn__job *)arg;
     attn_task(job->plan, job->workspace, job->phase, index, worker);
 }
-/* What follows steers, and is compiled for size: the work is done by the functions above. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#  pragma GCC optimize("Os")
-#endif
-
 /* ---- from descriptor to call */
 
 /* The sizes that the letters of a walk stand for. */
@@ -7615,7 +7620,7 @@ typedef struct attn__mha_call {
 static void attn__mha_take(attn__map *m, attn__mha_call *a)
 {
     int i;
-    for (i = 0; i < ATTN__HEADS_COUNT; i++) a->at[i] = a->floats[i] ? attn__take(m, a->floats[i]) : NULL;
+    for (i = 0; i < ATTN__HEADS_COUNT; i++) a->at[i] = a->floats[i] ? attn__take(m, 1, a->floats[i]) : NULL;
     for (i = 0; i < 3; i++) a->product[i].out.data = a->at[i];
     a->product[3].a.data = a->at[ATTN__HEADS_OUT];
 }
@@ -8956,6 +8961,8 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__NAMES
 #undef ATTN__NAN
 #undef ATTN__NEG_INF
+#undef ATTN__COLD
+#undef ATTN__MAY_ALIAS
 #undef ATTN__NOINLINE
 #undef ATTN__PARTS
 #undef ATTN__TERMS

@@ -73,6 +73,18 @@ static attn_status prepare_call(shim *s, const version_row *row) {
     return status;
 }
 
+static char refusal_text[200] = "this machine lacks the instruction set";
+static const char *refusal(void) { return refusal_text; }
+static void keep_refusal(const shim *s) {
+    attn_error err;
+    memset(&err, 0, sizeof err);
+    if (s->way == 'm') attn_mha(&s->mha, &err);
+    else if (s->call.kind == 'b') attn_bmm(s->call.left, s->call.right, s->call.desc.out, &s->call.desc, &err);
+    else if (s->call.kind == 's') attn_softmax(s->call.left, s->call.desc.out, &s->call.desc, &err);
+    else if (attn_forward(&s->call.desc, &err) == ATTN_OK) attn_backward(&s->call.desc, &s->call.grad, &err);
+    attn_error_string(&err, refusal_text, sizeof refusal_text);
+}
+
 static void *prepare(const version_row *row, int32_t isa) {
     shim *s = (shim *)calloc(1, sizeof *s);
     version_row on = *row;
@@ -82,6 +94,7 @@ static void *prepare(const version_row *row, int32_t isa) {
     s->way = row->way, s->backward = row->job.kind == 'g', s->call.desc.isa = isa;
     status = row->way == 'm' ? prepare_mha(s, &on.job) : prepare_call(s, &on);
     if (status == ATTN_OK) return s;
+    keep_refusal(s);
     free(s);
     return NULL;
 }
@@ -112,4 +125,4 @@ static int32_t run(const void *s, int32_t times) {
 }
 
 extern const version VERSION_NAME;
-const version VERSION_NAME = {ATTN_VERSION_NUMBER, isa_named, prepare, bytes, give, run};
+const version VERSION_NAME = {ATTN_VERSION_NUMBER, isa_named, prepare, refusal, bytes, give, run};

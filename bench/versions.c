@@ -206,7 +206,10 @@ static void measure(const version_row *row, const char *isa, int same) {
     outcome o;
     snprintf(name, sizeof name, "%s, %s", row->job.name, isa);
     if (!prepare_pair(&old, &new, row, isa, &workspace)) {
-        if (!same) printf("%-42s %-7s REFUSED by %s\n", row->job.name, isa, new.call ? "one" : "the new one or both");
+        const side *refuses = old.call ? &new : &old;
+        if (!same)
+            printf("%-42s %-7s REFUSED by the %s: %s\n", row->job.name, isa, old.call ? "new" : "old",
+                   refuses->version->refusal());
         found.refused++;
     } else if (!same || seconds_of(&new, 1) < LONG_CALL) { /* what takes long shows the noise least */
         o = compare(&old, &new, same);

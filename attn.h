@@ -86,8 +86,9 @@
              error no output byte has been written. Checks are always on. What is set and cannot count is an error: a
              parameter of another score (sigma with DOT), positions without ATTN_ALIGN_POSITIONS, window_left without
              window, weights_after_dropout without weights, data in a view of rank 0. Only seed, dropout_origin, align
-             and weights_after_dropout may stand where dropout, or what uses positions, is off. An output must not overlap an input or another output; views that interleave, as the slots of a packed array
-             do, are told apart.
+             and weights_after_dropout may stand where dropout, or what uses positions, is off. An output must not
+             overlap an input or another output; views that interleave, as the slots of a packed array do, are told
+             apart.
 
    BINDINGS  cc -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h -o libattn.so -lm  makes a library. Enums are passed
              as int. attn_desc, attn_grad, attn_mha_desc, attn_mha_grad and attn_heatmap may grow at their end; their
@@ -135,7 +136,7 @@
 #endif
 
 #if defined(__cplusplus) && __cplusplus >= 201402L
-#  define ATTN__0 = {}          /* so that {}, {0} and designators leave no member of a descriptor unset in C++ either */
+#  define ATTN__0 = {}          /* so that {}, {0} and designators leave no member of a descriptor unset */
 #else
 #  define ATTN__0
 #endif
@@ -593,11 +594,11 @@ ATTN_DEF attn_isa    attn_best_isa(void);                          /* what ATTN_
 ATTN_DEF const char *attn_isa_string(attn_isa isa);                /* "avx2" */
 ATTN_DEF const char *attn_score_string(attn_score score);          /* "scaled dot product" */
 ATTN_DEF int32_t     attn_version(void);                           /* compare with ATTN_VERSION_NUMBER */
-/* The layout of all structures, for bindings to be checked against or generated from: a line "attn_desc 2112" with each
-   structure's size, then a line "    causal 1792 4" with the offset and the size of each of its fields. As attn_explain. */
+/* The layout of all structures, for bindings to be checked against or generated from: a line "attn_desc 2112" with a
+   structure's size, then a line "    causal 1792 4" with offset and size for each of its fields. As attn_explain. */
 ATTN_DEF size_t      attn_layout(char *text, size_t size);
-/* The library's own elementary functions, exactly as the kernels use them: y[i] = f(x[i]). exp below 2^-126 is 0. isa as
-   in the descriptor. x and y may be the same array. */
+/* The library's own elementary functions, exactly as the kernels use them: y[i] = f(x[i]). exp below 2^-126 is 0.
+   isa as in the descriptor. x and y may be the same array. */
 typedef enum attn_function { ATTN_EXP = 0, ATTN_LOG, ATTN_TANH, ATTN_FUNCTION_COUNT } attn_function;
 ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa);
 
@@ -680,6 +681,8 @@ void   *attn__cuda_allocate(const attn_desc *d, size_t bytes);
 void    attn__cuda_release(void *block, void *stream);
 #endif
 
+#undef ATTN__0
+
 #ifdef __cplusplus
 }
 #endif
@@ -749,7 +752,7 @@ void    attn__cuda_release(void *block, void *stream);
 #  define ATTN__INLINE          static __inline__ __attribute__((always_inline))
 #  define ATTN__WITH(features)  __attribute__((target(features)))
 #  define ATTN__COPY(to, from, bytes) __builtin_memcpy(to, from, bytes)
-#  define ATTN__ZERO(p, bytes)  __builtin_memset(p, 0, bytes)
+#  define ATTN__ZERO(p, bytes)  __builtin_memset((void *)(p), 0, bytes)
 #  define ATTN__PREFETCH(p)     __builtin_prefetch(p)
 #  define ATTN__PREFETCH_FAR(p) __builtin_prefetch(p, 0, 2)     /* not into the innermost cache */
 #else
@@ -2696,8 +2699,8 @@ static int64_t attn__add_signed(int64_t a, int64_t b)
     return a + b;
 }
 
-/* ---- how much of a structure the caller has. Of one who knows less, from an older header, a copy is made with 0 for the
-   rest; of one who knows more the rest must be 0. least: the size of version 0.3. */
+/* ---- how much of a structure the caller has. Of one who knows less, from an older header, a copy is made with 0 for
+   the rest; of one who knows more the rest must be 0. least: the size of version 0.3. */
 static uint64_t attn__bytes_given(const void *structure)        /* its struct_bytes; 0: the size that is known here */
 {
     uint64_t n = 0;
@@ -2712,9 +2715,9 @@ static attn_status attn__check_bytes(const void *structure, size_t known, size_t
     uint64_t i;
     if (n == 0 || n == known) return ATTN_OK;
     if (n < least) return attn__fail2(err, ATTN_ERR_OPTION, field, "must be 0 or at least", (int64_t)n, (int64_t)least);
-    ATTN__RULE(n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field, "must be the size of the structure, or 0");
+    ATTN__RULE(n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field, "must be the structure's size, or 0");
     for (i = known; i < n; i++)
-        ATTN__RULE(!bytes[i], ATTN_ERR_OPTION, field, "must not count fields that this version lacks, unless they are 0");
+        ATTN__RULE(!bytes[i], ATTN_ERR_OPTION, field, "must count no field that this version lacks and that is not 0");
     return ATTN_OK;
 }
 static const void *attn__known_part(const void *structure, void *copy, size_t known)
@@ -2730,9 +2733,9 @@ static const void *attn__known_part(const void *structure, void *copy, size_t kn
     p = (const type *)attn__known_part(p, copy, sizeof(type))
 
 /* ---- fields: a row for each view of a public structure, and for each array that a function takes.
-   A shape has four characters, one for each axis of [batch, heads, rows, columns]; the view's own axes are those that are
-   not '.', in this order. A letter stands for one size in the whole call: the first field that has it says which, all
-   others must equal that. In lower case: the axis may be missing, the leftmost first. A digit is the size itself, '?' any.
+   A shape has four characters, for the axes [batch, heads, rows, columns]; the view's own axes are those that are not
+   '.', in this order. A letter stands for one size in the whole call: the first field that has it says which, all the
+   others must equal that. Lower case: the axis may be missing, the leftmost first. A digit is the size itself, '?' any.
        B batch  H heads  K key heads  Q queries  S keys  D size of a query  E of a key  V of a value  U hidden width */
 enum {                          /* what a field is; its element type */
     ATTN__RESULT = 1 << 0,      /* written */
@@ -2932,7 +2935,7 @@ typedef struct attn__matmul {
     int64_t b_shares;                   /* so many heads share one of b */
     float   scale;
     int     adds;                       /* to what out holds */
-    int     skip;                       /* rows of b that are not finite do not count where a is all -0 (1), all 0 (2) */
+    int     skip;                       /* rows of b that are not finite do not count where a is all -0 (1) or 0 (2) */
     const struct attn__call *cover;     /* not NULL: b are keys; those that no query may attend to are not read */
     const struct attn__kernels *f;
     int64_t column_tiles;
@@ -2956,7 +2959,7 @@ static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
 };
 #endif
 
-/* H*D, Hkv*D, Hkv*Dv rows of the weights M, N, P; what w_result takes T, what comes out O; E of the three inputs X, Y, Z. */
+/* The weights have H*D = M, Hkv*D = N, Hkv*Dv = P rows; w_result takes T and gives O; the inputs' sizes are X, Y, Z. */
 #define ATTN__MHA_LIST(X) \
     X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
     X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
@@ -3030,9 +3033,9 @@ static int64_t attn__type_size(int32_t type)
         4;
 }
 
-/* A view as an operand; axis: as attn__axes_of. An axis of one element gets the stride 0, so that no stride is used that
-   no element has; but 1 where it is the column of what is not broadcast: such rows are contiguous. Without an element it
-   lies at a place that exists, and no stride leads away from it. */
+/* A view as an operand; axis: as attn__axes_of. An axis of one element gets the stride 0, so that no stride is used
+   that no element has; but 1 where it is the column of what is not broadcast: such rows are contiguous. Without an
+   element it lies at a place that exists, and no stride leads away from it. */
 static void attn__set_array(const attn_view *v, const char *shape, const int *axis, int empty, attn__array *a)
 {
     static const float nothing = 0.0f;
@@ -3050,38 +3053,24 @@ static void attn__array_of(const attn_view *v, const char *shape, attn__array *a
     attn__set_array(v, shape, axis, !attn__elements(v), a);
 }
 
-/* Bytes below and above the first element that a view reaches; 0 if they fit. */
-static int attn__extent(const attn_view *v, int64_t *below, int64_t *above)
+/* The bytes that a view reaches, first and behind the last; returns 0 if they fit in memory. */
+typedef struct attn__span { uintptr_t first, end; } attn__span;
+static int attn__find_span(const attn_view *v, attn__span *s)
 {
     const int64_t bytes = attn__type_size(v->type);
+    int64_t below = 0, above = 1;
     int i;
-    *below = 0;
-    *above = 1;
     for (i = 0; i < v->rank; i++) {
-        const int64_t s = v->stride[i], step = s < 0 ? (s < -ATTN__HUGE ? ATTN__HUGE : -s) : s;
+        const int64_t stride = v->stride[i], step = stride < 0 ? (stride < -ATTN__HUGE ? ATTN__HUGE : -stride) : stride;
         const int64_t reach = attn__mul64(step, v->size[i] - 1);
-        if (s < 0) *below = attn__add64(*below, reach); else *above = attn__add64(*above, reach);
+        if (stride < 0) below = attn__add64(below, reach);
+        else above = attn__add64(above, reach);
     }
-    *below = attn__mul64(*below, bytes);
-    *above = attn__mul64(*above, bytes);
-    return *below > ATTN__HUGE / 2 || *above > ATTN__HUGE / 2 || *below + *above > (int64_t)((size_t)-1 / 2);
-}
-
-/* The bytes that a view reaches, first and behind the last. */
-typedef struct attn__span { uintptr_t first, end; } attn__span;
-static int attn__find_span(const attn_view *v, attn__span *s)       /* 0 if it fits, as attn__extent */
-{
-    int64_t below, above;
-    const int large = attn__extent(v, &below, &above);
+    below = attn__mul64(below, bytes);
+    above = attn__mul64(above, bytes);
     s->first = (uintptr_t)v->data - (uintptr_t)below;
     s->end = (uintptr_t)v->data + (uintptr_t)above;
-    return large;
-}
-static attn__span attn__span_of(const attn_view *v)
-{
-    attn__span s;
-    attn__find_span(v, &s);
-    return s;
+    return below > ATTN__HUGE / 2 || above > ATTN__HUGE / 2 || below + above > (int64_t)((size_t)-1 / 2);
 }
 static int attn__apart(attn__span a, attn__span b) { return a.end <= b.first || b.end <= a.first; }
 
@@ -3114,7 +3103,7 @@ static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length
     int i;
     for (i = 0; i < v->rank; i++)
         if (v->size[i] <= 1 || v->stride[i] * attn__type_size(v->type) % g == 0) inner.size[i] = 1;
-    span = attn__span_of(&inner);
+    attn__find_span(&inner, &span);
     *length = (int64_t)(span.end - span.first);
     return span.first;
 }
@@ -3124,9 +3113,12 @@ static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length
 static int attn__disjoint(const attn_view *a, const attn_view *b)
 {
     int64_t a_length, b_length, apart;
+    attn__span a_span, b_span;
     int i;
     if (!attn__elements(a) || !attn__elements(b)) return 1;
-    if (attn__apart(attn__span_of(a), attn__span_of(b))) return 1;
+    attn__find_span(a, &a_span);
+    attn__find_span(b, &b_span);
+    if (attn__apart(a_span, b_span)) return 1;
     for (i = 0; i < a->rank; i++) {
         uintptr_t a_start, b_start;
         int64_t g;
@@ -3212,9 +3204,9 @@ typedef struct attn__walk {
     const void        *owned;
     uint32_t           takes;           /* ATTN__FOR_x of the score */
     int                flags, count, in_place;
-    attn__call        *call;            /* where the operands of the descriptor and its gradients are wanted; NULL: nowhere */
-    int                inputs;          /* the first so many found are only read, whatever they were in the forward pass */
-    attn__found        found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];      /* and those of attn_mha with its gradients */
+    attn__call        *call;            /* gets the operands of the descriptor and its gradients; NULL: nobody does */
+    int                inputs;          /* so many of those found, the first, are only read in a backward pass */
+    attn__found        found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];     /* 24: of attn_mha_desc and _grad */
 } attn__walk;
 static void attn__walk_begin(attn__walk *w, attn__call *call, int flags)
 {
@@ -3271,13 +3263,14 @@ static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, 
     if (v->rank != like.rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK),
                                                  f->axes, v->rank, like.rank);
     for (i = 0; i < v->rank; i++)
-        if (v->size[i] != like.size[i]) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
-                                                           attn__rule_of(o, ATTN__T_SIZE + i), v->size[i], like.size[i]);
+        if (v->size[i] != like.size[i])
+            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
+                               attn__rule_of(o, ATTN__T_SIZE + i), v->size[i], like.size[i]);
     return ATTN_OK;
 }
 
-/* A field that the score does not take, or one that it lacks. */
-ATTN__COLD static attn_status attn__fail_taken(const attn__field *f, int rank, attn_error *err)
+/* What is said of a field that the score does not take, or that it lacks. */
+ATTN__COLD static attn_status attn__refuse_field(const attn__field *f, int given, attn_error *err)
 {
     static const struct { uint32_t by; const char *only, *needed; } rules[] = {
         {ATTN__FOR_VECTORS, "must be absent for ATTN_SCORE_GIVEN", "must be given"},
@@ -3287,12 +3280,12 @@ ATTN__COLD static attn_status attn__fail_taken(const attn__field *f, int rank, a
         {ATTN__FOR_DISTANCE, "counts for the distance kernels only", ""}, {ATTN__NEEDED, "", "must be given"}};
     int i = 0;
     while (!(f->flags & rules[i].by)) i++;
-    return rank ? attn__fail(err, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), rules[i].only) :
+    return given ? attn__fail(err, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), rules[i].only) :
         attn__fail(err, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_VIEW), rules[i].needed);
 }
 
-/* The views of one structure, and as operands where `to` is given. Those with a flag of `without` do not count, those with
-   one of `unread` need no data. */
+/* The views of one structure, and as operands where `to` is given. Those with a flag of `without` do not count, those
+   with one of `unread` need no data. */
 static attn_status attn__check_fields(attn__walk *w, const void *structure, const attn__field *fields, int count,
                                       uint32_t without, uint32_t unread, attn__array *to, attn_error *err)
 {
@@ -3300,14 +3293,14 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
     for (f = fields; f < fields + count; f++) {
         attn__found *found = &w->found[w->count];
         attn_view v;
+        const int taken = !(f->flags & ATTN__FOR_SOME) || f->flags & w->takes;
         const void *data;
         int32_t rank;
-        int i, taken, axis[4];
+        int i, axis[4];
         if (f->flags & without) continue;
         ATTN__COPY(&rank, (const char *)structure + f->offset + offsetof(attn_view, rank), sizeof rank);
         ATTN__COPY(&data, (const char *)structure + f->offset, sizeof data);
-        taken = !(f->flags & ATTN__FOR_SOME) || f->flags & w->takes;
-        if (rank ? !taken : !data && taken && f->flags & ATTN__NEEDED) return attn__fail_taken(f, rank, err);
+        if (rank ? !taken : !data && taken && f->flags & ATTN__NEEDED) return attn__refuse_field(f, rank != 0, err);
         if (!rank && !data) continue;           /* absent; data without a rank is a forgotten one */
         v = attn__view_in(structure, f);
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
@@ -3393,17 +3386,15 @@ static int attn__is_width(float x) { return x >= 1e-18f && x <= 1e18f; }       /
 
 static uint32_t attn__taken_by(int32_t score)       /* ATTN__FOR_x */
 {
-    switch (score) {
-    case ATTN_SCORE_BILINEAR: return ATTN__FOR_VECTORS | ATTN__FOR_BILINEAR;
-    case ATTN_SCORE_ADDITIVE: return ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE;
-    case ATTN_SCORE_GIVEN:    return ATTN__FOR_GIVEN;
-    case ATTN_SCORE_CONSTANT: return ATTN__FOR_VECTORS;
-    default:                  return attn__is_kernel(score) ? ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE : ATTN__FOR_VECTORS;
-    }
+    if (score == ATTN_SCORE_GIVEN) return ATTN__FOR_GIVEN;
+    if (score == ATTN_SCORE_BILINEAR) return ATTN__FOR_VECTORS | ATTN__FOR_BILINEAR;
+    if (score == ATTN_SCORE_ADDITIVE) return ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE;
+    if (attn__is_kernel(score) && score != ATTN_SCORE_CONSTANT) return ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE;
+    return ATTN__FOR_VECTORS;
 }
 static attn_status attn__check_score(const attn_desc *d, attn_error *err)
 {
-    const int distance = attn__is_kernel(d->score) && d->score != ATTN_SCORE_CONSTANT;
+    const int distance = (attn__taken_by(d->score) & ATTN__FOR_DISTANCE) != 0;
     ATTN__RULE(d->score >= 0 && d->score < ATTN_SCORE_COUNT, ATTN_ERR_OPTION, "score", "must be one of attn_score");
     ATTN__RULE(!attn__is_kernel(d->score) || (!d->scale_set && d->scale == 0.0f), ATTN_ERR_OPTION, "scale",
                "must not be set for a distance kernel: sigma sets its width");
@@ -3490,8 +3481,8 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
     ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank,
                ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");
     ATTN__RULE(d->align != ATTN_ALIGN_UNSET || ATTN__LETTER(w, 'Q') == ATTN__LETTER(w, 'S') || !attn__uses_positions(d),
-               ATTN_ERR_OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at the "
-               "last key, as in decode), ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS");
+               ATTN_ERR_OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at "
+               "the last key, as in decode), ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS");
     if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank && d->q.size[3] != ATTN__LETTER(w, 'U'))
         return attn__fail2(err, ATTN_ERR_SIZE, "q.size[3]", "must equal the size of w_v where w_q is absent",
                            d->q.size[3], ATTN__LETTER(w, 'U'));
@@ -3526,7 +3517,8 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
     first = w->count;
     w->owners = attn__fields;
     w->owned = d;
-    ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0, attn__operands(w->call, ATTN__F_COUNT), err));
+    ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0, attn__operands(w->call, ATTN__F_COUNT),
+                                 err));
     for (i = first; i < w->count; i++) {
         const int written = attn__is_written(w, &w->found[i]);
         above |= !written;
@@ -3686,9 +3678,9 @@ typedef struct attn__shared {
 /* ---- a tile: `lanes` rows of one stream, head by head; the lanes beyond repeat the last row and are not stored */
 typedef struct attn__row { int64_t position, first, last; } attn__row;
 
-/* Which vectors of a tile reach key j of a chunk? from[j] <= x < to[j], the hull; none where from[j] == to[j]. A key that
-   no lane may attend to lies in no hull and is never read. Where the chunk is `whole`, from[0] and to[0] hold for all of
-   it and the others are not set. */
+/* Which vectors of a tile reach key j of a chunk? from[j] <= x < to[j], the hull; none where from[j] == to[j]. A key
+   that no lane may attend to lies in no hull and is never read. Where the chunk is `whole`, from[0] and to[0] hold for
+   all of it and the others are not set. */
 typedef struct attn__reach {
     int32_t first[ATTN__MAX_LANES], last[ATTN__MAX_LANES];  /* per lane, within the chunk */
     uint8_t from[ATTN__CHUNK], to[ATTN__CHUNK];
@@ -3901,7 +3893,7 @@ static void attn__apply(const attn__kernels *f, const float *matrix, int64_t row
 }
 
 #ifndef ATTN_NO_BACKWARD
-/* ---- products in the layout of gradients: C[r][c] += sum over k of A[r,k] B[k][c], or of A[r,k] (B[k][c] - X[r][c]) */
+/* ---- products in the layout of gradients: C[r][c] += sum over k of A[r,k] B[k][c], or A[r,k] (B[k][c] - X[r][c]) */
 typedef struct attn__grad_product {
     const float *a, *b, *x, *mark;      /* mark, strides as A: -0 where the pair is excluded */
     int64_t a_row, a_k, b_row, x_row;
@@ -3952,7 +3944,7 @@ static void attn__multiply(const attn__kernels *f, const attn__grad_product *g)
     }
 }
 
-/* rows [n][depth] (any strides) times a parameter, [depth][columns], or its transpose, into p->m.result, rows of `pad` */
+/* rows [n][depth] (any strides) times a parameter, [depth][columns], or its transpose; in p->m.result, rows of `pad` */
 static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, int64_t a_k, int64_t n, int64_t depth,
                                 const attn__array *m, int transposed, int64_t columns, int64_t pad)
 {
@@ -4085,7 +4077,8 @@ static int attn__cosine_query_rows(attn__pass *p, const uint8_t *use)
     for (i = 0; i < p->n; i++)
         if (use[i]) factor[i] = attn__inverse_norm(attn__at(&c->q, p->b, p->head, p->i0 + i, 0), c->q.stride[3],
                                                    c->size_q);
-    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use, factor, p->m.q_rows);
+    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use, factor,
+                           p->m.q_rows);
 }
 static int attn__cosine_key_rows(attn__pass *p, int64_t c0)
 {
@@ -4094,7 +4087,8 @@ static int attn__cosine_key_rows(attn__pass *p, int64_t c0)
                            attn__tile_at(p, 0)->prepared + c0, p->m.k_rows);
 }
 /* y becomes inverse * (y - v (v . y)) for the unit vector v = x * inverse; returns v . y */
-static float attn__normal_part(const attn__array *a, int64_t b, int64_t h, int64_t i, float inverse, float *y, int64_t n)
+static float attn__normal_part(const attn__array *a, int64_t b, int64_t h, int64_t i, float inverse, float *y,
+                               int64_t n)
 {
     const float along = attn__dot_of(a, b, h, i, y, n) * inverse;
     int64_t x;
@@ -4116,8 +4110,10 @@ static void attn__cosine_close_key(attn__pass *p, int64_t j, float *dk)
 }
 #endif
 static const attn__score attn__score_COSINE = {
-    ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, attn__cosine_key_floats, attn__cosine_prepare, attn__cosine_load, attn__cosine_meet, NULL
-    ATTN__GRADIENTS(NULL, attn__cosine_query_rows, attn__cosine_key_rows, attn__grad_vectors, NULL, attn__cosine_close_row, attn__cosine_close_key, NULL)
+    ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, attn__cosine_key_floats, attn__cosine_prepare, attn__cosine_load,
+    attn__cosine_meet, NULL
+    ATTN__GRADIENTS(NULL, attn__cosine_query_rows, attn__cosine_key_rows, attn__grad_vectors, NULL,
+                    attn__cosine_close_row, attn__cosine_close_key, NULL)
 };
 
 /* ---- bilinear: M^T q meets k */
@@ -4162,11 +4158,12 @@ static const float *attn__bilinear_close(attn__pass *p, int64_t *row)
 #endif
 static const attn__score attn__score_BILINEAR = {
     ATTN__DOTS | ATTN__SCALE_DQ, NULL, NULL, attn__bilinear_load, attn__meet_dot, NULL
-    ATTN__GRADIENTS(NULL, attn__bilinear_query_rows, attn__key_rows, attn__grad_vectors, attn__bilinear_close, attn__dot_close_row, NULL, NULL)
+    ATTN__GRADIENTS(NULL, attn__bilinear_query_rows, attn__key_rows, attn__grad_vectors, attn__bilinear_close,
+                    attn__dot_close_row, NULL, NULL)
 };
 
-/* ---- additive: tanh(a + b) = 1 - 2/(1 + e^2a e^2b). Prepared, per key: e^2b, b (both padded to a multiple of 4), and 1
-   where |b| is small enough for this form; per query likewise. Other pairs go by tanh itself. */
+/* ---- additive: tanh(a + b) = 1 - 2/(1 + e^2a e^2b). Prepared, per key: e^2b, b (both padded to a multiple of 4), and
+   1 where |b| is small enough for this form; per query likewise. Other pairs go by tanh itself. */
 static int64_t attn__additive_key_floats(const attn__call *c)
 {
     return attn__add64(attn__mul64(2, attn__round4(c->hidden)), 1);
@@ -4367,7 +4364,8 @@ static void attn__additive_close_stream(attn__pass *p)
 #endif
 static const attn__score attn__score_ADDITIVE = {
     0, attn__additive_key_floats, attn__additive_prepare, attn__additive_load, attn__additive_meet, NULL
-    ATTN__GRADIENTS(NULL, NULL, NULL, attn__additive_vectors, attn__additive_close, NULL, NULL, attn__additive_close_stream)
+    ATTN__GRADIENTS(NULL, NULL, NULL, attn__additive_vectors, attn__additive_close, NULL, NULL,
+                    attn__additive_close_stream)
 };
 
 /* ---- distance kernels: sums of squares, then the logarithm of the weight */
@@ -4404,7 +4402,8 @@ static void attn__gaussian_elements(attn__pass *p, int64_t c0, int64_t n)
 #endif
 static const attn__score attn__score_GAUSSIAN = {
     ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
-    ATTN__GRADIENTS(attn__gaussian_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL, NULL, NULL)
+    ATTN__GRADIENTS(attn__gaussian_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL, NULL,
+                    NULL)
 };
 static const attn__score attn__score_BOXCAR = {
     ATTN__LOG_WEIGHT, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
@@ -4423,7 +4422,8 @@ static void attn__epanechnikov_elements(attn__pass *p, int64_t c0, int64_t n)
 #endif
 static const attn__score attn__score_EPANECHNIKOV = {
     ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
-    ATTN__GRADIENTS(attn__epanechnikov_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL, NULL, NULL)
+    ATTN__GRADIENTS(attn__epanechnikov_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL,
+                    NULL, NULL)
 };
 #ifndef ATTN_NO_BACKWARD
 static float attn__triangular_slope(float ds, float square, float width)
@@ -4439,7 +4439,8 @@ static void attn__triangular_elements(attn__pass *p, int64_t c0, int64_t n)
 #endif
 static const attn__score attn__score_TRIANGULAR = {
     ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
-    ATTN__GRADIENTS(attn__triangular_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL, NULL, NULL)
+    ATTN__GRADIENTS(attn__triangular_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL,
+                    NULL, NULL)
 };
 
 /* ---- without queries and keys */
@@ -4740,7 +4741,7 @@ static void attn__load_queries(attn__tile *t)
 }
 
 /* ---- preparing one block of keys of one stream. Only keys that some row may attend to are read.
-   covered[j] for keys c0..c0+n: does any row of batch entry b reach it? All, where the scores are wanted for every key */
+   covered[j] for keys c0..c0+n: does any row of batch entry b reach it? All, where every key's score is wanted */
 static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered)
 {
     int32_t change[ATTN__CHUNK + 1];
@@ -6859,72 +6860,62 @@ ATTN_DEF const char *attn_score_string(attn_score score)
 }
 ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
 
-/* ---- the layout: S(structure), F(structure, field), in the order of the structures but for views, which come first */
-#define ATTN__DESC_VIEW(f, shape, axes, takes, flags) ATTN__F(attn_desc, f)
-#define ATTN__GRAD_VIEW(f, shape, axes, flags, owner) ATTN__F(attn_grad, f)
-#define ATTN__MHA_VIEW(f, shape, axes, flags) ATTN__F(attn_mha_desc, f)
-#define ATTN__ALL_FIELDS \
+/* ---- the layout: S(structure), then F(structure, field) for each of its fields, views first */
+#define ATTN__D(f)  ATTN__F(attn_desc, f)
+#define ATTN__DV(f, shape, axes, takes, flags) ATTN__F(attn_desc, f)
+#define ATTN__G(f)  ATTN__F(attn_grad, f)
+#define ATTN__GV(f, shape, axes, flags, owner) ATTN__F(attn_grad, f)
+#define ATTN__H(f)  ATTN__F(attn_mha_desc, f)
+#define ATTN__HV(f, shape, axes, flags) ATTN__F(attn_mha_desc, f)
+#define ATTN__N(f)  ATTN__F(attn_mha_grad, f)
+#define ATTN__P(f)  ATTN__F(attn_heatmap, f)
+#define ATTN__FIELDS \
     ATTN__S(attn_view) ATTN__F(attn_view, data) ATTN__F(attn_view, size) ATTN__F(attn_view, stride) \
-    ATTN__F(attn_view, type) ATTN__F(attn_view, rank) \
-    ATTN__S(attn_out) ATTN__F(attn_out, data) ATTN__F(attn_out, size) ATTN__F(attn_out, stride) \
-    ATTN__F(attn_out, type) ATTN__F(attn_out, rank) \
+    ATTN__F(attn_view, type) ATTN__F(attn_view, rank) ATTN__S(attn_out) ATTN__F(attn_out, data) \
+    ATTN__F(attn_out, size) ATTN__F(attn_out, stride) ATTN__F(attn_out, type) ATTN__F(attn_out, rank) \
     ATTN__S(attn_error) ATTN__F(attn_error, status) ATTN__F(attn_error, field) ATTN__F(attn_error, rule) \
     ATTN__F(attn_error, got) ATTN__F(attn_error, want) ATTN__F(attn_error, has_numbers) ATTN__F(attn_error, cuda) \
-    ATTN__F(attn_error, reserved) \
-    ATTN__S(attn_allocator) ATTN__F(attn_allocator, allocate) ATTN__F(attn_allocator, release) \
-    ATTN__F(attn_allocator, user) \
-    ATTN__S(attn_parallel) ATTN__F(attn_parallel, run) ATTN__F(attn_parallel, user) ATTN__F(attn_parallel, workers) \
-    ATTN__S(attn_desc) ATTN__VIEW_LIST(ATTN__DESC_VIEW) ATTN__F(attn_desc, struct_bytes) ATTN__F(attn_desc, score) \
-    ATTN__F(attn_desc, scale_set) ATTN__F(attn_desc, scale) ATTN__F(attn_desc, sigma) ATTN__F(attn_desc, softcap) \
-    ATTN__F(attn_desc, causal) ATTN__F(attn_desc, align) ATTN__F(attn_desc, window) ATTN__F(attn_desc, empty) \
-    ATTN__F(attn_desc, window_left) ATTN__F(attn_desc, window_right) ATTN__F(attn_desc, dropout) \
-    ATTN__F(attn_desc, weights_after_dropout) ATTN__F(attn_desc, seed) ATTN__F(attn_desc, dropout_origin) \
-    ATTN__F(attn_desc, isa) ATTN__F(attn_desc, reserved) ATTN__F(attn_desc, workspace) \
-    ATTN__F(attn_desc, workspace_bytes) ATTN__F(attn_desc, allocator) ATTN__F(attn_desc, parallel) \
-    ATTN__F(attn_desc, stream) \
-    ATTN__S(attn_plan) ATTN__F(attn_plan, workspace_bytes) ATTN__F(attn_plan, phases) ATTN__F(attn_plan, isa) \
-    ATTN__F(attn_plan, tasks) \
-    ATTN__S(attn_mha_desc) ATTN__MHA_LIST(ATTN__MHA_VIEW) ATTN__F(attn_mha_desc, struct_bytes) \
-    ATTN__F(attn_mha_desc, heads) ATTN__F(attn_mha_desc, heads_kv) ATTN__F(attn_mha_desc, attention)
+    ATTN__F(attn_error, reserved) ATTN__S(attn_allocator) ATTN__F(attn_allocator, allocate) \
+    ATTN__F(attn_allocator, release) ATTN__F(attn_allocator, user) ATTN__S(attn_parallel) ATTN__F(attn_parallel, run) \
+    ATTN__F(attn_parallel, user) ATTN__F(attn_parallel, workers) ATTN__S(attn_plan) \
+    ATTN__F(attn_plan, workspace_bytes) ATTN__F(attn_plan, phases) ATTN__F(attn_plan, isa) ATTN__F(attn_plan, tasks) \
+    ATTN__S(attn_desc) ATTN__VIEW_LIST(ATTN__DV) ATTN__D(struct_bytes) ATTN__D(score) ATTN__D(scale_set) \
+    ATTN__D(scale) ATTN__D(sigma) ATTN__D(softcap) ATTN__D(causal) ATTN__D(align) ATTN__D(window) ATTN__D(empty) \
+    ATTN__D(window_left) ATTN__D(window_right) ATTN__D(dropout) ATTN__D(weights_after_dropout) ATTN__D(seed) \
+    ATTN__D(dropout_origin) ATTN__D(isa) ATTN__D(reserved) ATTN__D(workspace) ATTN__D(workspace_bytes) \
+    ATTN__D(allocator) ATTN__D(parallel) ATTN__D(stream) ATTN__S(attn_mha_desc) ATTN__MHA_LIST(ATTN__HV) \
+    ATTN__H(struct_bytes) ATTN__H(heads) ATTN__H(heads_kv) ATTN__H(attention)
 #ifdef ATTN_NO_BACKWARD
 #  define ATTN__GRADIENT_FIELDS
 #else
-#  define ATTN__GRADIENT_FIELDS \
-    ATTN__S(attn_grad) ATTN__GRAD_LIST(ATTN__GRAD_VIEW) ATTN__F(attn_grad, struct_bytes) \
-    ATTN__F(attn_grad, accumulate) ATTN__F(attn_grad, reserved) \
-    ATTN__S(attn_mha_grad) ATTN__F(attn_mha_grad, struct_bytes) ATTN__F(attn_mha_grad, d_out) \
-    ATTN__F(attn_mha_grad, dquery) ATTN__F(attn_mha_grad, dkey) ATTN__F(attn_mha_grad, dvalue) \
-    ATTN__F(attn_mha_grad, dw_query) ATTN__F(attn_mha_grad, dw_key) ATTN__F(attn_mha_grad, dw_value) \
-    ATTN__F(attn_mha_grad, dw_result) ATTN__F(attn_mha_grad, db_query) ATTN__F(attn_mha_grad, db_key) \
-    ATTN__F(attn_mha_grad, db_value) ATTN__F(attn_mha_grad, db_result) ATTN__F(attn_mha_grad, attention) \
-    ATTN__F(attn_mha_grad, accumulate) ATTN__F(attn_mha_grad, reserved)
+#define ATTN__GRADIENT_FIELDS \
+    ATTN__S(attn_grad) ATTN__GRAD_LIST(ATTN__GV) ATTN__G(struct_bytes) ATTN__G(accumulate) ATTN__G(reserved) \
+    ATTN__S(attn_mha_grad) ATTN__N(struct_bytes) ATTN__N(d_out) ATTN__N(dquery) ATTN__N(dkey) ATTN__N(dvalue) \
+    ATTN__N(dw_query) ATTN__N(dw_key) ATTN__N(dw_value) ATTN__N(dw_result) ATTN__N(db_query) ATTN__N(db_key) \
+    ATTN__N(db_value) ATTN__N(db_result) ATTN__N(attention) ATTN__N(accumulate) ATTN__N(reserved)
 #endif
 #ifdef ATTN_NO_HEATMAP
 #  define ATTN__PICTURE_FIELDS
 #else
-#  define ATTN__PICTURE_FIELDS \
-    ATTN__S(attn_writer) ATTN__F(attn_writer, write) ATTN__F(attn_writer, user) \
-    ATTN__S(attn_buffer) ATTN__F(attn_buffer, data) ATTN__F(attn_buffer, size) ATTN__F(attn_buffer, length) \
-    ATTN__S(attn_heatmap) ATTN__F(attn_heatmap, struct_bytes) ATTN__F(attn_heatmap, values) \
-    ATTN__F(attn_heatmap, mask_of) ATTN__F(attn_heatmap, title) ATTN__F(attn_heatmap, x_label) \
-    ATTN__F(attn_heatmap, y_label) ATTN__F(attn_heatmap, x_ticks) ATTN__F(attn_heatmap, y_ticks) \
-    ATTN__F(attn_heatmap, panel_titles) ATTN__F(attn_heatmap, colormap) ATTN__F(attn_heatmap, range_set) \
-    ATTN__F(attn_heatmap, range_min) ATTN__F(attn_heatmap, range_max) ATTN__F(attn_heatmap, width) \
-    ATTN__F(attn_heatmap, height) ATTN__F(attn_heatmap, ticks_on_top) ATTN__F(attn_heatmap, no_colorbar) \
-    ATTN__F(attn_heatmap, numbers) ATTN__F(attn_heatmap, terminal)
+#define ATTN__PICTURE_FIELDS \
+    ATTN__S(attn_writer) ATTN__F(attn_writer, write) ATTN__F(attn_writer, user) ATTN__S(attn_buffer) \
+    ATTN__F(attn_buffer, data) ATTN__F(attn_buffer, size) ATTN__F(attn_buffer, length) ATTN__S(attn_heatmap) \
+    ATTN__P(struct_bytes) ATTN__P(values) ATTN__P(mask_of) ATTN__P(title) ATTN__P(x_label) ATTN__P(y_label) \
+    ATTN__P(x_ticks) ATTN__P(y_ticks) ATTN__P(panel_titles) ATTN__P(colormap) ATTN__P(range_set) ATTN__P(range_min) \
+    ATTN__P(range_max) ATTN__P(width) ATTN__P(height) ATTN__P(ticks_on_top) ATTN__P(no_colorbar) ATTN__P(numbers) \
+    ATTN__P(terminal)
 #endif
-
 ATTN_DEF size_t attn_layout(char *text, size_t size)
 {
 #define ATTN__S(structure) {0xffffu, (uint16_t)sizeof(structure)},
 #define ATTN__F(structure, f) {(uint16_t)offsetof(structure, f), (uint16_t)sizeof(((structure *)0)->f)},
     static const struct { uint16_t offset, size; } at[] = {
-        ATTN__ALL_FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS};
+        ATTN__FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS};
 #undef ATTN__S
 #undef ATTN__F
 #define ATTN__S(structure) #structure "\0"
 #define ATTN__F(structure, f) #f "\0"
-    static const char names[] = ATTN__ALL_FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS;
+    static const char names[] = ATTN__FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS;
 #undef ATTN__S
 #undef ATTN__F
     const char *name = names;
@@ -7192,7 +7183,7 @@ static attn_view attn__rows4(attn_view v)
     return attn__view4(v, shapes[v.rank < 0 || v.rank > 4 ? 0 : v.rank]);
 }
 #define ATTN__X_TEXTS(f) {ATTN__TEXTS(f), "must be that of [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]", "", 0, 0, 0, 0}
-/* The options of a softmax of x as those of an attention to given scores: of three axes, [B,Sq,Sk], theirs are these. */
+/* The options of a softmax of x as those of an attention to given scores. Where x has 3 axes, theirs are the same 3. */
 static attn_status attn__softmax_options(const attn_view *x, const attn_desc *options, attn_desc *d, attn_error *err)
 {
     ATTN__RULE(x->rank, ATTN_ERR_NULL, "x", "must be given");
@@ -7511,7 +7502,8 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_out out, const attn_
     ATTN__TRY(attn__bmm_check(&x, &d, flags, err));
     m = attn__matmul_of_views(&d, a, b, attn_view_of(out), 0, 1);
     needed = attn__matmul_bytes(&m, &d);
-    ATTN__RULE(needed < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "a", "must leave a workspace that fits in memory");
+    ATTN__RULE(needed < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "a",
+               "must leave a workspace that fits in memory");
     if (flags & ATTN__ON_DEVICE) needed = 0;
     if (bytes) {
         *bytes = (size_t)needed;
@@ -7670,7 +7662,8 @@ static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *de
 {
 #define ATTN__FROM(rule) {rule, "", "", 0, 0, 0, 0}
     static const attn__field heads_of = ATTN__FROM("must equal heads"), heads_kv_of = ATTN__FROM("must equal heads_kv"),
-        depth = ATTN__FROM("must equal w_query.size[0] / heads"), width = ATTN__FROM("must equal w_value.size[0] / heads_kv"),
+        depth = ATTN__FROM("must equal w_query.size[0] / heads"),
+        width = ATTN__FROM("must equal w_value.size[0] / heads_kv"),
         depths = ATTN__FROM("must equal heads_kv * w_query.size[0] / heads"),
         widths = ATTN__FROM("must equal heads * w_value.size[0] / heads_kv");
 #undef ATTN__FROM
@@ -8958,7 +8951,28 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__MAX_WIDTH
 #undef ATTN__MAX_LANES
 #undef ATTN__MAY_ALIAS
-#undef ATTN__NAMES
+#undef ATTN__BMM_ROW
+#undef ATTN__D
+#undef ATTN__DV
+#undef ATTN__EQUALS
+#undef ATTN__FAR
+#undef ATTN__FIELDS
+#undef ATTN__G
+#undef ATTN__GRADIENT_FIELDS
+#undef ATTN__GV
+#undef ATTN__H
+#undef ATTN__HV
+#undef ATTN__KNOWN
+#undef ATTN__LETTER
+#undef ATTN__MHA_LIST
+#undef ATTN__N
+#undef ATTN__OPTIONS
+#undef ATTN__OWNERS
+#undef ATTN__P
+#undef ATTN__PICTURE_FIELDS
+#undef ATTN__ROW
+#undef ATTN__TEXTS
+#undef ATTN__X_TEXTS
 #undef ATTN__NAN
 #undef ATTN__NEG_INF
 #undef ATTN__COLD
@@ -8968,8 +8982,8 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__TERMS
 #undef ATTN__MAX_ROUNDS
 #undef ATTN__WORTH_CUTTING
-#undef ATTN__PASS_BYTES
-#undef ATTN__HEADS_BYTES
+#undef ATTN__PASS_FLOATS
+#undef ATTN__GRADIENTS
 #undef ATTN__PREFETCH
 #undef ATTN__PREFETCH_FAR
 #undef ATTN__RULE

@@ -1,4 +1,4 @@
-/* old_caller.c - a program built against version 0.3 (interface-0.3.h) with a library whose structures have grown since:
+/* old_caller.c - a program built against version 0.3 (interface-0.3.h) with a library whose structures have grown:
    what lies behind its own, on a page that cannot be read, counts as 0. `make check` builds it. */
 #define _DEFAULT_SOURCE
 #include "interface-0.3.h"

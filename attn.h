@@ -3641,10 +3641,10 @@ static int attn__is_contiguous(const attn__array *a) { return a->type == ATTN_F3
 
 static void attn__fill(float *x, int64_t stride, int64_t n, float value)
 {
-    int64_t j = 0;
-    if (stride == 1)            /* eight that become two stores */
-        for (; j + 8 <= n; j += 8)
-            x[j] = x[j + 1] = x[j + 2] = x[j + 3] = x[j + 4] = x[j + 5] = x[j + 6] = x[j + 7] = value;
+    const int64_t eights = stride == 1 && n > 0 ? n & ~(int64_t)7 : 0;          /* eight that become two stores */
+    int64_t j;
+    for (j = 0; j < eights; j += 8)
+        x[j] = x[j + 1] = x[j + 2] = x[j + 3] = x[j + 4] = x[j + 5] = x[j + 6] = x[j + 7] = value;
     for (; j < n; j++) x[j * stride] = value;
 }
 static void attn__copy_floats(float *to, const float *from, int64_t n)
@@ -7109,13 +7109,14 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     attn_plan plan;
     attn_error err;
     attn__text t = attn__text_into(text, size);
-    const attn__call *c = attn__call_of(&plan);
+    const attn__call *c;
     const attn_status st = attn__plan_call(desc, grad, backward, &plan, backward ? 0 : ATTN__NO_RESULT_NEEDED, &err);
     if (st != ATTN_OK) {
         attn__put(&t, "refused: ");
         attn__put_error(&t, &err);
         return attn__end_text(&t);
     }
+    c = attn__call_of(&plan);
     if (backward) attn__put(&t, "gradients of ");
     attn__put(&t, attn_score_string((attn_score)c->score));
 #ifndef ATTN_NO_BACKWARD

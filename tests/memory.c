@@ -621,7 +621,8 @@ static void test_allocations(void) {
         }
 }
 
-/* What a call that is refused has taken, it has given back: refused for what the data is, which some see only late. */
+/* What a call that is refused has taken, it has given back, and its result is as it was: refused for what the data is,
+   which some see only late. */
 static void test_refused(void) {
     for (int kind = 0; kind < 4; kind++) {
         attn_desc o = no_options(ATTN_ISA_AUTO);
@@ -634,8 +635,11 @@ static void test_refused(void) {
         if (kind == 1) job.mha.out.data = (void *)(uintptr_t)job.mha.query.data;
         if (kind == 2) o.key_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 99, 99);
         if (kind == 3) o.lse = attn_out_f32(0, 3, 2, 4, 5, 0);
+        attn_out mha = packed_copy(&job.mha.out), softmax = packed_copy(&job.softmax);
         CHECK(run_mha(&o) != ATTN_OK);
+        check_same(&job.mha.out, &mha, "multi-head attention, refused");
         CHECK(run_softmax(&o) != ATTN_OK || kind < 2);
+        if (kind >= 2) check_same(&job.softmax, &softmax, "softmax, refused");
         CHECKF(h.allocated == h.released, "refused: %d blocks taken, %d given back", h.allocated, h.released);
         test_release();
     }

@@ -86,9 +86,8 @@
              error no output byte has been written. Checks are always on. What is set and cannot count is an error: a
              parameter of another score (sigma with DOT), positions without ATTN_ALIGN_POSITIONS, window_left without
              window, weights_after_dropout without weights, data in a view of rank 0. Only seed, dropout_origin, align
-             and weights_after_dropout may stand where dropout, or what uses positions, is off. An output must not
-             overlap an input or another output; views that interleave, as the slots of a packed array do, are told
-             apart.
+             and weights_after_dropout may stand where dropout, or what uses positions, is off. An output must not overlap an input or another output; views that interleave, as the slots of a packed array
+             do, are told apart.
 
    BINDINGS  cc -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h -o libattn.so -lm  makes a library. Enums are passed
              as int. attn_desc, attn_grad, attn_mha_desc, attn_mha_grad and attn_heatmap may grow at their end; their
@@ -136,7 +135,7 @@
 #endif
 
 #if defined(__cplusplus) && __cplusplus >= 201402L
-#  define ATTN__0 = {}          /* so that {}, {0} and designators leave no member of a descriptor unset */
+#  define ATTN__0 = {}          /* so that {}, {0} and designators leave no member of a descriptor unset in C++ either */
 #else
 #  define ATTN__0
 #endif
@@ -594,11 +593,11 @@ ATTN_DEF attn_isa    attn_best_isa(void);                          /* what ATTN_
 ATTN_DEF const char *attn_isa_string(attn_isa isa);                /* "avx2" */
 ATTN_DEF const char *attn_score_string(attn_score score);          /* "scaled dot product" */
 ATTN_DEF int32_t     attn_version(void);                           /* compare with ATTN_VERSION_NUMBER */
-/* The layout of all structures, for bindings to be checked against or generated from: a line "attn_desc 2112" with a
-   structure's size, then a line "    causal 1792 4" with offset and size for each of its fields. As attn_explain. */
+/* The layout of all structures, for bindings to be checked against or generated from: a line "attn_desc 2112" with each
+   structure's size, then a line "    causal 1792 4" with the offset and the size of each of its fields. As attn_explain. */
 ATTN_DEF size_t      attn_layout(char *text, size_t size);
-/* The library's own elementary functions, exactly as the kernels use them: y[i] = f(x[i]). exp below 2^-126 is 0.
-   isa as in the descriptor. x and y may be the same array. */
+/* The library's own elementary functions, exactly as the kernels use them: y[i] = f(x[i]). exp below 2^-126 is 0. isa as
+   in the descriptor. x and y may be the same array. */
 typedef enum attn_function { ATTN_EXP = 0, ATTN_LOG, ATTN_TANH, ATTN_FUNCTION_COUNT } attn_function;
 ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa);
 
@@ -681,8 +680,6 @@ void   *attn__cuda_allocate(const attn_desc *d, size_t bytes);
 void    attn__cuda_release(void *block, void *stream);
 #endif
 
-#undef ATTN__0
-
 #ifdef __cplusplus
 }
 #endif
@@ -752,7 +749,7 @@ void    attn__cuda_release(void *block, void *stream);
 #  define ATTN__INLINE          static __inline__ __attribute__((always_inline))
 #  define ATTN__WITH(features)  __attribute__((target(features)))
 #  define ATTN__COPY(to, from, bytes) __builtin_memcpy(to, from, bytes)
-#  define ATTN__ZERO(p, bytes)  __builtin_memset((void *)(p), 0, bytes)
+#  define ATTN__ZERO(p, bytes)  __builtin_memset(p, 0, bytes)
 #  define ATTN__PREFETCH(p)     __builtin_prefetch(p)
 #  define ATTN__PREFETCH_FAR(p) __builtin_prefetch(p, 0, 2)     /* not into the innermost cache */
 #else
@@ -2679,6 +2676,7 @@ static attn_status attn__success(attn_error *err)
 }
 #define ATTN__TRY(call) \
     do { const attn_status attn__st = (call); if (attn__st != ATTN_OK) return attn__st; } while (0)
+#define ATTN__NOT_NULL(argument) ATTN__RULE(argument, ATTN_ERR_NULL, #argument, "must not be NULL")
 #define ATTN__RULE(holds, status, field, rule) \
     do { if (!(holds)) return attn__fail(err, status, field, rule); } while (0)
 
@@ -2699,8 +2697,8 @@ static int64_t attn__add_signed(int64_t a, int64_t b)
     return a + b;
 }
 
-/* ---- how much of a structure the caller has. Of one who knows less, from an older header, a copy is made with 0 for
-   the rest; of one who knows more the rest must be 0. least: the size of version 0.3. */
+/* ---- how much of a structure the caller has. Of one who knows less, from an older header, a copy is made with 0 for the
+   rest; of one who knows more the rest must be 0. least: the size of version 0.3. */
 static uint64_t attn__bytes_given(const void *structure)        /* its struct_bytes; 0: the size that is known here */
 {
     uint64_t n = 0;
@@ -2715,9 +2713,9 @@ static attn_status attn__check_bytes(const void *structure, size_t known, size_t
     uint64_t i;
     if (n == 0 || n == known) return ATTN_OK;
     if (n < least) return attn__fail2(err, ATTN_ERR_OPTION, field, "must be 0 or at least", (int64_t)n, (int64_t)least);
-    ATTN__RULE(n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field, "must be the structure's size, or 0");
+    ATTN__RULE(n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field, "must be the size of the structure, or 0");
     for (i = known; i < n; i++)
-        ATTN__RULE(!bytes[i], ATTN_ERR_OPTION, field, "must count no field that this version lacks and that is not 0");
+        ATTN__RULE(!bytes[i], ATTN_ERR_OPTION, field, "must not count fields that this version lacks, unless they are 0");
     return ATTN_OK;
 }
 static const void *attn__known_part(const void *structure, void *copy, size_t known)
@@ -2733,9 +2731,9 @@ static const void *attn__known_part(const void *structure, void *copy, size_t kn
     p = (const type *)attn__known_part(p, copy, sizeof(type))
 
 /* ---- fields: a row for each view of a public structure, and for each array that a function takes.
-   A shape has four characters, for the axes [batch, heads, rows, columns]; the view's own axes are those that are not
-   '.', in this order. A letter stands for one size in the whole call: the first field that has it says which, all the
-   others must equal that. Lower case: the axis may be missing, the leftmost first. A digit is the size itself, '?' any.
+   A shape has four characters, one for each axis of [batch, heads, rows, columns]; the view's own axes are those that are
+   not '.', in this order. A letter stands for one size in the whole call: the first field that has it says which, all
+   others must equal that. In lower case: the axis may be missing, the leftmost first. A digit is the size itself, '?' any.
        B batch  H heads  K key heads  Q queries  S keys  D size of a query  E of a key  V of a value  U hidden width */
 enum {                          /* what a field is; its element type */
     ATTN__RESULT = 1 << 0,      /* written */
@@ -3033,9 +3031,9 @@ static int64_t attn__type_size(int32_t type)
         4;
 }
 
-/* A view as an operand; axis: as attn__axes_of. An axis of one element gets the stride 0, so that no stride is used
-   that no element has; but 1 where it is the column of what is not broadcast: such rows are contiguous. Without an
-   element it lies at a place that exists, and no stride leads away from it. */
+/* A view as an operand; axis: as attn__axes_of. An axis of one element gets the stride 0, so that no stride is used that
+   no element has; but 1 where it is the column of what is not broadcast: such rows are contiguous. Without an element it
+   lies at a place that exists, and no stride leads away from it. */
 static void attn__set_array(const attn_view *v, const char *shape, const int *axis, int empty, attn__array *a)
 {
     static const float nothing = 0.0f;
@@ -3053,24 +3051,46 @@ static void attn__array_of(const attn_view *v, const char *shape, attn__array *a
     attn__set_array(v, shape, axis, !attn__elements(v), a);
 }
 
-/* The bytes that a view reaches, first and behind the last; returns 0 if they fit in memory. */
-typedef struct attn__span { uintptr_t first, end; } attn__span;
-static int attn__find_span(const attn_view *v, attn__span *s)
+static attn__array attn__array_in(const void *structure, const attn__field *f)
+{
+    const attn_view v = attn__view_in(structure, f);
+    attn__array a;
+    attn__array_of(&v, f->shape, &a);
+    return a;
+}
+
+/* Bytes below and above the first element that a view reaches; 0 if they fit. */
+static int attn__extent(const attn_view *v, int64_t *below, int64_t *above)
 {
     const int64_t bytes = attn__type_size(v->type);
-    int64_t below = 0, above = 1;
     int i;
+    *below = 0;
+    *above = 1;
     for (i = 0; i < v->rank; i++) {
-        const int64_t stride = v->stride[i], step = stride < 0 ? (stride < -ATTN__HUGE ? ATTN__HUGE : -stride) : stride;
+        const int64_t s = v->stride[i], step = s < 0 ? (s < -ATTN__HUGE ? ATTN__HUGE : -s) : s;
         const int64_t reach = attn__mul64(step, v->size[i] - 1);
-        if (stride < 0) below = attn__add64(below, reach);
-        else above = attn__add64(above, reach);
+        if (s < 0) *below = attn__add64(*below, reach); else *above = attn__add64(*above, reach);
     }
-    below = attn__mul64(below, bytes);
-    above = attn__mul64(above, bytes);
+    *below = attn__mul64(*below, bytes);
+    *above = attn__mul64(*above, bytes);
+    return *below > ATTN__HUGE / 2 || *above > ATTN__HUGE / 2 || *below + *above > (int64_t)((size_t)-1 / 2);
+}
+
+/* The bytes that a view reaches, first and behind the last. */
+typedef struct attn__span { uintptr_t first, end; } attn__span;
+static int attn__find_span(const attn_view *v, attn__span *s)       /* 0 if it fits, as attn__extent */
+{
+    int64_t below, above;
+    const int large = attn__extent(v, &below, &above);
     s->first = (uintptr_t)v->data - (uintptr_t)below;
     s->end = (uintptr_t)v->data + (uintptr_t)above;
-    return below > ATTN__HUGE / 2 || above > ATTN__HUGE / 2 || below + above > (int64_t)((size_t)-1 / 2);
+    return large;
+}
+static attn__span attn__span_of(const attn_view *v)
+{
+    attn__span s;
+    attn__find_span(v, &s);
+    return s;
 }
 static int attn__apart(attn__span a, attn__span b) { return a.end <= b.first || b.end <= a.first; }
 
@@ -3103,7 +3123,7 @@ static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length
     int i;
     for (i = 0; i < v->rank; i++)
         if (v->size[i] <= 1 || v->stride[i] * attn__type_size(v->type) % g == 0) inner.size[i] = 1;
-    attn__find_span(&inner, &span);
+    span = attn__span_of(&inner);
     *length = (int64_t)(span.end - span.first);
     return span.first;
 }
@@ -3113,12 +3133,9 @@ static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length
 static int attn__disjoint(const attn_view *a, const attn_view *b)
 {
     int64_t a_length, b_length, apart;
-    attn__span a_span, b_span;
     int i;
     if (!attn__elements(a) || !attn__elements(b)) return 1;
-    attn__find_span(a, &a_span);
-    attn__find_span(b, &b_span);
-    if (attn__apart(a_span, b_span)) return 1;
+    if (attn__apart(attn__span_of(a), attn__span_of(b))) return 1;
     for (i = 0; i < a->rank; i++) {
         uintptr_t a_start, b_start;
         int64_t g;
@@ -3204,9 +3221,9 @@ typedef struct attn__walk {
     const void        *owned;
     uint32_t           takes;           /* ATTN__FOR_x of the score */
     int                flags, count, in_place;
-    attn__call        *call;            /* gets the operands of the descriptor and its gradients; NULL: nobody does */
-    int                inputs;          /* so many of those found, the first, are only read in a backward pass */
-    attn__found        found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];     /* 24: of attn_mha_desc and _grad */
+    attn__call        *call;            /* where the operands of the descriptor and its gradients are wanted; NULL: nowhere */
+    int                inputs;          /* the first so many found are only read, whatever they were in the forward pass */
+    attn__found        found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];      /* and those of attn_mha with its gradients */
 } attn__walk;
 static void attn__walk_begin(attn__walk *w, attn__call *call, int flags)
 {
@@ -3263,14 +3280,13 @@ static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, 
     if (v->rank != like.rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK),
                                                  f->axes, v->rank, like.rank);
     for (i = 0; i < v->rank; i++)
-        if (v->size[i] != like.size[i])
-            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
-                               attn__rule_of(o, ATTN__T_SIZE + i), v->size[i], like.size[i]);
+        if (v->size[i] != like.size[i]) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
+                                                           attn__rule_of(o, ATTN__T_SIZE + i), v->size[i], like.size[i]);
     return ATTN_OK;
 }
 
-/* What is said of a field that the score does not take, or that it lacks. */
-ATTN__COLD static attn_status attn__refuse_field(const attn__field *f, int given, attn_error *err)
+/* A field that the score does not take, or one that it lacks. */
+ATTN__COLD static attn_status attn__fail_taken(const attn__field *f, int rank, attn_error *err)
 {
     static const struct { uint32_t by; const char *only, *needed; } rules[] = {
         {ATTN__FOR_VECTORS, "must be absent for ATTN_SCORE_GIVEN", "must be given"},
@@ -3280,12 +3296,12 @@ ATTN__COLD static attn_status attn__refuse_field(const attn__field *f, int given
         {ATTN__FOR_DISTANCE, "counts for the distance kernels only", ""}, {ATTN__NEEDED, "", "must be given"}};
     int i = 0;
     while (!(f->flags & rules[i].by)) i++;
-    return given ? attn__fail(err, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), rules[i].only) :
+    return rank ? attn__fail(err, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), rules[i].only) :
         attn__fail(err, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_VIEW), rules[i].needed);
 }
 
-/* The views of one structure, and as operands where `to` is given. Those with a flag of `without` do not count, those
-   with one of `unread` need no data. */
+/* The views of one structure, and as operands where `to` is given. Those with a flag of `without` do not count, those with
+   one of `unread` need no data. */
 static attn_status attn__check_fields(attn__walk *w, const void *structure, const attn__field *fields, int count,
                                       uint32_t without, uint32_t unread, attn__array *to, attn_error *err)
 {
@@ -3293,14 +3309,14 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
     for (f = fields; f < fields + count; f++) {
         attn__found *found = &w->found[w->count];
         attn_view v;
-        const int taken = !(f->flags & ATTN__FOR_SOME) || f->flags & w->takes;
         const void *data;
         int32_t rank;
-        int i, axis[4];
+        int i, taken, axis[4];
         if (f->flags & without) continue;
         ATTN__COPY(&rank, (const char *)structure + f->offset + offsetof(attn_view, rank), sizeof rank);
         ATTN__COPY(&data, (const char *)structure + f->offset, sizeof data);
-        if (rank ? !taken : !data && taken && f->flags & ATTN__NEEDED) return attn__refuse_field(f, rank != 0, err);
+        taken = !(f->flags & ATTN__FOR_SOME) || f->flags & w->takes;
+        if (rank ? !taken : !data && taken && f->flags & ATTN__NEEDED) return attn__fail_taken(f, rank, err);
         if (!rank && !data) continue;           /* absent; data without a rank is a forgotten one */
         v = attn__view_in(structure, f);
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
@@ -3386,15 +3402,17 @@ static int attn__is_width(float x) { return x >= 1e-18f && x <= 1e18f; }       /
 
 static uint32_t attn__taken_by(int32_t score)       /* ATTN__FOR_x */
 {
-    if (score == ATTN_SCORE_GIVEN) return ATTN__FOR_GIVEN;
-    if (score == ATTN_SCORE_BILINEAR) return ATTN__FOR_VECTORS | ATTN__FOR_BILINEAR;
-    if (score == ATTN_SCORE_ADDITIVE) return ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE;
-    if (attn__is_kernel(score) && score != ATTN_SCORE_CONSTANT) return ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE;
-    return ATTN__FOR_VECTORS;
+    switch (score) {
+    case ATTN_SCORE_BILINEAR: return ATTN__FOR_VECTORS | ATTN__FOR_BILINEAR;
+    case ATTN_SCORE_ADDITIVE: return ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE;
+    case ATTN_SCORE_GIVEN:    return ATTN__FOR_GIVEN;
+    case ATTN_SCORE_CONSTANT: return ATTN__FOR_VECTORS;
+    default:                  return attn__is_kernel(score) ? ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE : ATTN__FOR_VECTORS;
+    }
 }
 static attn_status attn__check_score(const attn_desc *d, attn_error *err)
 {
-    const int distance = (attn__taken_by(d->score) & ATTN__FOR_DISTANCE) != 0;
+    const int distance = attn__is_kernel(d->score) && d->score != ATTN_SCORE_CONSTANT;
     ATTN__RULE(d->score >= 0 && d->score < ATTN_SCORE_COUNT, ATTN_ERR_OPTION, "score", "must be one of attn_score");
     ATTN__RULE(!attn__is_kernel(d->score) || (!d->scale_set && d->scale == 0.0f), ATTN_ERR_OPTION, "scale",
                "must not be set for a distance kernel: sigma sets its width");
@@ -3481,8 +3499,8 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
     ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank,
                ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");
     ATTN__RULE(d->align != ATTN_ALIGN_UNSET || ATTN__LETTER(w, 'Q') == ATTN__LETTER(w, 'S') || !attn__uses_positions(d),
-               ATTN_ERR_OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at "
-               "the last key, as in decode), ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS");
+               ATTN_ERR_OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at the "
+               "last key, as in decode), ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS");
     if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank && d->q.size[3] != ATTN__LETTER(w, 'U'))
         return attn__fail2(err, ATTN_ERR_SIZE, "q.size[3]", "must equal the size of w_v where w_q is absent",
                            d->q.size[3], ATTN__LETTER(w, 'U'));
@@ -3517,8 +3535,7 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
     first = w->count;
     w->owners = attn__fields;
     w->owned = d;
-    ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0, attn__operands(w->call, ATTN__F_COUNT),
-                                 err));
+    ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0, attn__operands(w->call, ATTN__F_COUNT), err));
     for (i = first; i < w->count; i++) {
         const int written = attn__is_written(w, &w->found[i]);
         above |= !written;
@@ -3678,9 +3695,9 @@ typedef struct attn__shared {
 /* ---- a tile: `lanes` rows of one stream, head by head; the lanes beyond repeat the last row and are not stored */
 typedef struct attn__row { int64_t position, first, last; } attn__row;
 
-/* Which vectors of a tile reach key j of a chunk? from[j] <= x < to[j], the hull; none where from[j] == to[j]. A key
-   that no lane may attend to lies in no hull and is never read. Where the chunk is `whole`, from[0] and to[0] hold for
-   all of it and the others are not set. */
+/* Which vectors of a tile reach key j of a chunk? from[j] <= x < to[j], the hull; none where from[j] == to[j]. A key that
+   no lane may attend to lies in no hull and is never read. Where the chunk is `whole`, from[0] and to[0] hold for all of
+   it and the others are not set. */
 typedef struct attn__reach {
     int32_t first[ATTN__MAX_LANES], last[ATTN__MAX_LANES];  /* per lane, within the chunk */
     uint8_t from[ATTN__CHUNK], to[ATTN__CHUNK];
@@ -3893,7 +3910,7 @@ static void attn__apply(const attn__kernels *f, const float *matrix, int64_t row
 }
 
 #ifndef ATTN_NO_BACKWARD
-/* ---- products in the layout of gradients: C[r][c] += sum over k of A[r,k] B[k][c], or A[r,k] (B[k][c] - X[r][c]) */
+/* ---- products in the layout of gradients: C[r][c] += sum over k of A[r,k] B[k][c], or of A[r,k] (B[k][c] - X[r][c]) */
 typedef struct attn__grad_product {
     const float *a, *b, *x, *mark;      /* mark, strides as A: -0 where the pair is excluded */
     int64_t a_row, a_k, b_row, x_row;
@@ -3944,7 +3961,7 @@ static void attn__multiply(const attn__kernels *f, const attn__grad_product *g)
     }
 }
 
-/* rows [n][depth] (any strides) times a parameter, [depth][columns], or its transpose; in p->m.result, rows of `pad` */
+/* rows [n][depth] (any strides) times a parameter, [depth][columns], or its transpose, into p->m.result, rows of `pad` */
 static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, int64_t a_k, int64_t n, int64_t depth,
                                 const attn__array *m, int transposed, int64_t columns, int64_t pad)
 {
@@ -4077,8 +4094,7 @@ static int attn__cosine_query_rows(attn__pass *p, const uint8_t *use)
     for (i = 0; i < p->n; i++)
         if (use[i]) factor[i] = attn__inverse_norm(attn__at(&c->q, p->b, p->head, p->i0 + i, 0), c->q.stride[3],
                                                    c->size_q);
-    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use, factor,
-                           p->m.q_rows);
+    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use, factor, p->m.q_rows);
 }
 static int attn__cosine_key_rows(attn__pass *p, int64_t c0)
 {
@@ -4087,8 +4103,7 @@ static int attn__cosine_key_rows(attn__pass *p, int64_t c0)
                            attn__tile_at(p, 0)->prepared + c0, p->m.k_rows);
 }
 /* y becomes inverse * (y - v (v . y)) for the unit vector v = x * inverse; returns v . y */
-static float attn__normal_part(const attn__array *a, int64_t b, int64_t h, int64_t i, float inverse, float *y,
-                               int64_t n)
+static float attn__normal_part(const attn__array *a, int64_t b, int64_t h, int64_t i, float inverse, float *y, int64_t n)
 {
     const float along = attn__dot_of(a, b, h, i, y, n) * inverse;
     int64_t x;
@@ -4110,10 +4125,8 @@ static void attn__cosine_close_key(attn__pass *p, int64_t j, float *dk)
 }
 #endif
 static const attn__score attn__score_COSINE = {
-    ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, attn__cosine_key_floats, attn__cosine_prepare, attn__cosine_load,
-    attn__cosine_meet, NULL
-    ATTN__GRADIENTS(NULL, attn__cosine_query_rows, attn__cosine_key_rows, attn__grad_vectors, NULL,
-                    attn__cosine_close_row, attn__cosine_close_key, NULL)
+    ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, attn__cosine_key_floats, attn__cosine_prepare, attn__cosine_load, attn__cosine_meet, NULL
+    ATTN__GRADIENTS(NULL, attn__cosine_query_rows, attn__cosine_key_rows, attn__grad_vectors, NULL, attn__cosine_close_row, attn__cosine_close_key, NULL)
 };
 
 /* ---- bilinear: M^T q meets k */
@@ -4158,12 +4171,11 @@ static const float *attn__bilinear_close(attn__pass *p, int64_t *row)
 #endif
 static const attn__score attn__score_BILINEAR = {
     ATTN__DOTS | ATTN__SCALE_DQ, NULL, NULL, attn__bilinear_load, attn__meet_dot, NULL
-    ATTN__GRADIENTS(NULL, attn__bilinear_query_rows, attn__key_rows, attn__grad_vectors, attn__bilinear_close,
-                    attn__dot_close_row, NULL, NULL)
+    ATTN__GRADIENTS(NULL, attn__bilinear_query_rows, attn__key_rows, attn__grad_vectors, attn__bilinear_close, attn__dot_close_row, NULL, NULL)
 };
 
-/* ---- additive: tanh(a + b) = 1 - 2/(1 + e^2a e^2b). Prepared, per key: e^2b, b (both padded to a multiple of 4), and
-   1 where |b| is small enough for this form; per query likewise. Other pairs go by tanh itself. */
+/* ---- additive: tanh(a + b) = 1 - 2/(1 + e^2a e^2b). Prepared, per key: e^2b, b (both padded to a multiple of 4), and 1
+   where |b| is small enough for this form; per query likewise. Other pairs go by tanh itself. */
 static int64_t attn__additive_key_floats(const attn__call *c)
 {
     return attn__add64(attn__mul64(2, attn__round4(c->hidden)), 1);
@@ -4364,8 +4376,7 @@ static void attn__additive_close_stream(attn__pass *p)
 #endif
 static const attn__score attn__score_ADDITIVE = {
     0, attn__additive_key_floats, attn__additive_prepare, attn__additive_load, attn__additive_meet, NULL
-    ATTN__GRADIENTS(NULL, NULL, NULL, attn__additive_vectors, attn__additive_close, NULL, NULL,
-                    attn__additive_close_stream)
+    ATTN__GRADIENTS(NULL, NULL, NULL, attn__additive_vectors, attn__additive_close, NULL, NULL, attn__additive_close_stream)
 };
 
 /* ---- distance kernels: sums of squares, then the logarithm of the weight */
@@ -4402,8 +4413,7 @@ static void attn__gaussian_elements(attn__pass *p, int64_t c0, int64_t n)
 #endif
 static const attn__score attn__score_GAUSSIAN = {
     ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
-    ATTN__GRADIENTS(attn__gaussian_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL, NULL,
-                    NULL)
+    ATTN__GRADIENTS(attn__gaussian_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL, NULL, NULL)
 };
 static const attn__score attn__score_BOXCAR = {
     ATTN__LOG_WEIGHT, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
@@ -4422,8 +4432,7 @@ static void attn__epanechnikov_elements(attn__pass *p, int64_t c0, int64_t n)
 #endif
 static const attn__score attn__score_EPANECHNIKOV = {
     ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
-    ATTN__GRADIENTS(attn__epanechnikov_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL,
-                    NULL, NULL)
+    ATTN__GRADIENTS(attn__epanechnikov_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL, NULL, NULL)
 };
 #ifndef ATTN_NO_BACKWARD
 static float attn__triangular_slope(float ds, float square, float width)
@@ -4439,8 +4448,7 @@ static void attn__triangular_elements(attn__pass *p, int64_t c0, int64_t n)
 #endif
 static const attn__score attn__score_TRIANGULAR = {
     ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
-    ATTN__GRADIENTS(attn__triangular_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL,
-                    NULL, NULL)
+    ATTN__GRADIENTS(attn__triangular_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL, NULL, NULL)
 };
 
 /* ---- without queries and keys */
@@ -4741,7 +4749,7 @@ static void attn__load_queries(attn__tile *t)
 }
 
 /* ---- preparing one block of keys of one stream. Only keys that some row may attend to are read.
-   covered[j] for keys c0..c0+n: does any row of batch entry b reach it? All, where every key's score is wanted */
+   covered[j] for keys c0..c0+n: does any row of batch entry b reach it? All, where the scores are wanted for every key */
 static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered)
 {
     int32_t change[ATTN__CHUNK + 1];
@@ -5833,8 +5841,10 @@ static void attn__sum_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t
     for (k = 0; k < n; k++, panel += ld) {
         attn__fill(panel, 1, ld, 0.0f);
         if (m->cover && !covered[k]) continue;
-        for (l = 0; l < lanes; l++) panel[l] = attn__read(&m->b, x, y / m->b_shares, k0 + k, column + l);
-        if (m->skip && !attn__finite_scalar(panel, lanes) && attn__sum_skips(m, x, y, k0 + k))
+        if (attn__is_contiguous(&m->b))
+            attn__copy_floats(panel, attn__at(&m->b, x, y / m->b_shares, k0 + k, column), lanes);
+        else for (l = 0; l < lanes; l++) panel[l] = attn__read(&m->b, x, y / m->b_shares, k0 + k, column + l);
+        if (m->skip && !m->f->finite(panel, lanes) && attn__sum_skips(m, x, y, k0 + k))
             attn__fill(panel, 1, lanes, 0.0f);
     }
 }
@@ -5895,7 +5905,6 @@ static attn__array attn__ones(void)
 {
     static const float one = 1.0f;
     attn__array a = attn__packed(&one, 0, 0, 0);
-    a.rank = 0;                                 /* tells a device, which cannot read this one */
     a.stride[3] = 0;
     return a;
 }
@@ -6590,7 +6599,7 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     int32_t i;
     ATTN__RULE(desc, ATTN_ERR_NULL, backward ? "forward" : "desc", "must not be NULL");
     ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
-    ATTN__RULE(plan, ATTN_ERR_NULL, "plan", "must not be NULL");
+    ATTN__NOT_NULL(plan);
     c = (attn__call *)(void *)plan->internal;
     ATTN__ZERO(plan->tasks, sizeof plan->tasks);
     ATTN__ZERO(c, sizeof *c);
@@ -6860,62 +6869,72 @@ ATTN_DEF const char *attn_score_string(attn_score score)
 }
 ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
 
-/* ---- the layout: S(structure), then F(structure, field) for each of its fields, views first */
-#define ATTN__D(f)  ATTN__F(attn_desc, f)
-#define ATTN__DV(f, shape, axes, takes, flags) ATTN__F(attn_desc, f)
-#define ATTN__G(f)  ATTN__F(attn_grad, f)
-#define ATTN__GV(f, shape, axes, flags, owner) ATTN__F(attn_grad, f)
-#define ATTN__H(f)  ATTN__F(attn_mha_desc, f)
-#define ATTN__HV(f, shape, axes, flags) ATTN__F(attn_mha_desc, f)
-#define ATTN__N(f)  ATTN__F(attn_mha_grad, f)
-#define ATTN__P(f)  ATTN__F(attn_heatmap, f)
-#define ATTN__FIELDS \
+/* ---- the layout: S(structure), F(structure, field), in the order of the structures but for views, which come first */
+#define ATTN__DESC_VIEW(f, shape, axes, takes, flags) ATTN__F(attn_desc, f)
+#define ATTN__GRAD_VIEW(f, shape, axes, flags, owner) ATTN__F(attn_grad, f)
+#define ATTN__MHA_VIEW(f, shape, axes, flags) ATTN__F(attn_mha_desc, f)
+#define ATTN__ALL_FIELDS \
     ATTN__S(attn_view) ATTN__F(attn_view, data) ATTN__F(attn_view, size) ATTN__F(attn_view, stride) \
-    ATTN__F(attn_view, type) ATTN__F(attn_view, rank) ATTN__S(attn_out) ATTN__F(attn_out, data) \
-    ATTN__F(attn_out, size) ATTN__F(attn_out, stride) ATTN__F(attn_out, type) ATTN__F(attn_out, rank) \
+    ATTN__F(attn_view, type) ATTN__F(attn_view, rank) \
+    ATTN__S(attn_out) ATTN__F(attn_out, data) ATTN__F(attn_out, size) ATTN__F(attn_out, stride) \
+    ATTN__F(attn_out, type) ATTN__F(attn_out, rank) \
     ATTN__S(attn_error) ATTN__F(attn_error, status) ATTN__F(attn_error, field) ATTN__F(attn_error, rule) \
     ATTN__F(attn_error, got) ATTN__F(attn_error, want) ATTN__F(attn_error, has_numbers) ATTN__F(attn_error, cuda) \
-    ATTN__F(attn_error, reserved) ATTN__S(attn_allocator) ATTN__F(attn_allocator, allocate) \
-    ATTN__F(attn_allocator, release) ATTN__F(attn_allocator, user) ATTN__S(attn_parallel) ATTN__F(attn_parallel, run) \
-    ATTN__F(attn_parallel, user) ATTN__F(attn_parallel, workers) ATTN__S(attn_plan) \
-    ATTN__F(attn_plan, workspace_bytes) ATTN__F(attn_plan, phases) ATTN__F(attn_plan, isa) ATTN__F(attn_plan, tasks) \
-    ATTN__S(attn_desc) ATTN__VIEW_LIST(ATTN__DV) ATTN__D(struct_bytes) ATTN__D(score) ATTN__D(scale_set) \
-    ATTN__D(scale) ATTN__D(sigma) ATTN__D(softcap) ATTN__D(causal) ATTN__D(align) ATTN__D(window) ATTN__D(empty) \
-    ATTN__D(window_left) ATTN__D(window_right) ATTN__D(dropout) ATTN__D(weights_after_dropout) ATTN__D(seed) \
-    ATTN__D(dropout_origin) ATTN__D(isa) ATTN__D(reserved) ATTN__D(workspace) ATTN__D(workspace_bytes) \
-    ATTN__D(allocator) ATTN__D(parallel) ATTN__D(stream) ATTN__S(attn_mha_desc) ATTN__MHA_LIST(ATTN__HV) \
-    ATTN__H(struct_bytes) ATTN__H(heads) ATTN__H(heads_kv) ATTN__H(attention)
+    ATTN__F(attn_error, reserved) \
+    ATTN__S(attn_allocator) ATTN__F(attn_allocator, allocate) ATTN__F(attn_allocator, release) \
+    ATTN__F(attn_allocator, user) \
+    ATTN__S(attn_parallel) ATTN__F(attn_parallel, run) ATTN__F(attn_parallel, user) ATTN__F(attn_parallel, workers) \
+    ATTN__S(attn_desc) ATTN__VIEW_LIST(ATTN__DESC_VIEW) ATTN__F(attn_desc, struct_bytes) ATTN__F(attn_desc, score) \
+    ATTN__F(attn_desc, scale_set) ATTN__F(attn_desc, scale) ATTN__F(attn_desc, sigma) ATTN__F(attn_desc, softcap) \
+    ATTN__F(attn_desc, causal) ATTN__F(attn_desc, align) ATTN__F(attn_desc, window) ATTN__F(attn_desc, empty) \
+    ATTN__F(attn_desc, window_left) ATTN__F(attn_desc, window_right) ATTN__F(attn_desc, dropout) \
+    ATTN__F(attn_desc, weights_after_dropout) ATTN__F(attn_desc, seed) ATTN__F(attn_desc, dropout_origin) \
+    ATTN__F(attn_desc, isa) ATTN__F(attn_desc, reserved) ATTN__F(attn_desc, workspace) \
+    ATTN__F(attn_desc, workspace_bytes) ATTN__F(attn_desc, allocator) ATTN__F(attn_desc, parallel) \
+    ATTN__F(attn_desc, stream) \
+    ATTN__S(attn_plan) ATTN__F(attn_plan, workspace_bytes) ATTN__F(attn_plan, phases) ATTN__F(attn_plan, isa) \
+    ATTN__F(attn_plan, tasks) \
+    ATTN__S(attn_mha_desc) ATTN__MHA_LIST(ATTN__MHA_VIEW) ATTN__F(attn_mha_desc, struct_bytes) \
+    ATTN__F(attn_mha_desc, heads) ATTN__F(attn_mha_desc, heads_kv) ATTN__F(attn_mha_desc, attention)
 #ifdef ATTN_NO_BACKWARD
 #  define ATTN__GRADIENT_FIELDS
 #else
-#define ATTN__GRADIENT_FIELDS \
-    ATTN__S(attn_grad) ATTN__GRAD_LIST(ATTN__GV) ATTN__G(struct_bytes) ATTN__G(accumulate) ATTN__G(reserved) \
-    ATTN__S(attn_mha_grad) ATTN__N(struct_bytes) ATTN__N(d_out) ATTN__N(dquery) ATTN__N(dkey) ATTN__N(dvalue) \
-    ATTN__N(dw_query) ATTN__N(dw_key) ATTN__N(dw_value) ATTN__N(dw_result) ATTN__N(db_query) ATTN__N(db_key) \
-    ATTN__N(db_value) ATTN__N(db_result) ATTN__N(attention) ATTN__N(accumulate) ATTN__N(reserved)
+#  define ATTN__GRADIENT_FIELDS \
+    ATTN__S(attn_grad) ATTN__GRAD_LIST(ATTN__GRAD_VIEW) ATTN__F(attn_grad, struct_bytes) \
+    ATTN__F(attn_grad, accumulate) ATTN__F(attn_grad, reserved) \
+    ATTN__S(attn_mha_grad) ATTN__F(attn_mha_grad, struct_bytes) ATTN__F(attn_mha_grad, d_out) \
+    ATTN__F(attn_mha_grad, dquery) ATTN__F(attn_mha_grad, dkey) ATTN__F(attn_mha_grad, dvalue) \
+    ATTN__F(attn_mha_grad, dw_query) ATTN__F(attn_mha_grad, dw_key) ATTN__F(attn_mha_grad, dw_value) \
+    ATTN__F(attn_mha_grad, dw_result) ATTN__F(attn_mha_grad, db_query) ATTN__F(attn_mha_grad, db_key) \
+    ATTN__F(attn_mha_grad, db_value) ATTN__F(attn_mha_grad, db_result) ATTN__F(attn_mha_grad, attention) \
+    ATTN__F(attn_mha_grad, accumulate) ATTN__F(attn_mha_grad, reserved)
 #endif
 #ifdef ATTN_NO_HEATMAP
 #  define ATTN__PICTURE_FIELDS
 #else
-#define ATTN__PICTURE_FIELDS \
-    ATTN__S(attn_writer) ATTN__F(attn_writer, write) ATTN__F(attn_writer, user) ATTN__S(attn_buffer) \
-    ATTN__F(attn_buffer, data) ATTN__F(attn_buffer, size) ATTN__F(attn_buffer, length) ATTN__S(attn_heatmap) \
-    ATTN__P(struct_bytes) ATTN__P(values) ATTN__P(mask_of) ATTN__P(title) ATTN__P(x_label) ATTN__P(y_label) \
-    ATTN__P(x_ticks) ATTN__P(y_ticks) ATTN__P(panel_titles) ATTN__P(colormap) ATTN__P(range_set) ATTN__P(range_min) \
-    ATTN__P(range_max) ATTN__P(width) ATTN__P(height) ATTN__P(ticks_on_top) ATTN__P(no_colorbar) ATTN__P(numbers) \
-    ATTN__P(terminal)
+#  define ATTN__PICTURE_FIELDS \
+    ATTN__S(attn_writer) ATTN__F(attn_writer, write) ATTN__F(attn_writer, user) \
+    ATTN__S(attn_buffer) ATTN__F(attn_buffer, data) ATTN__F(attn_buffer, size) ATTN__F(attn_buffer, length) \
+    ATTN__S(attn_heatmap) ATTN__F(attn_heatmap, struct_bytes) ATTN__F(attn_heatmap, values) \
+    ATTN__F(attn_heatmap, mask_of) ATTN__F(attn_heatmap, title) ATTN__F(attn_heatmap, x_label) \
+    ATTN__F(attn_heatmap, y_label) ATTN__F(attn_heatmap, x_ticks) ATTN__F(attn_heatmap, y_ticks) \
+    ATTN__F(attn_heatmap, panel_titles) ATTN__F(attn_heatmap, colormap) ATTN__F(attn_heatmap, range_set) \
+    ATTN__F(attn_heatmap, range_min) ATTN__F(attn_heatmap, range_max) ATTN__F(attn_heatmap, width) \
+    ATTN__F(attn_heatmap, height) ATTN__F(attn_heatmap, ticks_on_top) ATTN__F(attn_heatmap, no_colorbar) \
+    ATTN__F(attn_heatmap, numbers) ATTN__F(attn_heatmap, terminal)
 #endif
+
 ATTN_DEF size_t attn_layout(char *text, size_t size)
 {
 #define ATTN__S(structure) {0xffffu, (uint16_t)sizeof(structure)},
 #define ATTN__F(structure, f) {(uint16_t)offsetof(structure, f), (uint16_t)sizeof(((structure *)0)->f)},
     static const struct { uint16_t offset, size; } at[] = {
-        ATTN__FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS};
+        ATTN__ALL_FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS};
 #undef ATTN__S
 #undef ATTN__F
 #define ATTN__S(structure) #structure "\0"
 #define ATTN__F(structure, f) #f "\0"
-    static const char names[] = ATTN__FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS;
+    static const char names[] = ATTN__ALL_FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS;
 #undef ATTN__S
 #undef ATTN__F
     const char *name = names;
@@ -6932,38 +6951,52 @@ ATTN_DEF size_t attn_layout(char *text, size_t size)
     return attn__end_text(&t);
 }
 
-/* A block of memory for one call: the caller's, or one allocation. */
-typedef struct attn__memory { void *block, *allocated; int flags; } attn__memory;
-static attn_status attn__acquire(const attn_desc *d, size_t bytes, int flags, attn__memory *m, attn_error *err)
+/* ---- memory for one call: the caller's, or one allocation */
+static void *attn__allocate(const attn_desc *d, size_t bytes, int on_device)
 {
-    m->block = d->workspace;
-    m->allocated = NULL;
-    m->flags = flags;
-    if (d->workspace) {
-        if (d->workspace_bytes < bytes)
-            return attn__fail2(err, ATTN_ERR_WORKSPACE, "workspace_bytes", "must be at least",
-                               (int64_t)d->workspace_bytes, (int64_t)bytes);
-        return ATTN_OK;
-    }
-    if (bytes == 0) return ATTN_OK;
-    if (d->allocator.allocate) m->allocated = d->allocator.allocate(d->allocator.user, bytes);
-    ATTN__CUDA_ONLY(else if (flags & ATTN__ON_DEVICE) m->allocated = attn__cuda_allocate(d, bytes);)
+    if (d->allocator.allocate) return d->allocator.allocate(d->allocator.user, bytes);
+    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_allocate(d, bytes);)
+    (void)on_device;
 #ifdef ATTN_MALLOC
-    else m->allocated = ATTN_MALLOC(bytes);
+    return ATTN_MALLOC(bytes);
+#else
+    return NULL;
 #endif
-    m->block = m->allocated;
-    if (!m->block) return attn__fail2(err, ATTN_ERR_ALLOC, "workspace", "could not be allocated: bytes needed", 0,
-                                      (int64_t)bytes);
-    return ATTN_OK;
 }
-static void attn__release(const attn_desc *d, attn__memory *m)
+static void attn__release(const attn_desc *d, void *block, int on_device)
 {
-    if (!m->allocated) return;
-    if (d->allocator.release) d->allocator.release(d->allocator.user, m->allocated);
-    ATTN__CUDA_ONLY(else if (m->flags & ATTN__ON_DEVICE) attn__cuda_release(m->allocated, d->stream);)
+    if (d->allocator.release) d->allocator.release(d->allocator.user, block);
+    ATTN__CUDA_ONLY(else if (on_device) attn__cuda_release(block, d->stream);)
 #ifdef ATTN_FREE
-    else ATTN_FREE(m->allocated);
+    else ATTN_FREE(block);
 #endif
+    (void)on_device;
+}
+
+/* What a resolved call does with its memory. */
+typedef attn_status attn__run_fn(void *call, const attn_desc *d, void *memory, attn_error *err);
+
+/* The two things that every function does once its call is resolved: it says how much memory that needs (where `bytes`
+   is not NULL), or gets so much and runs it. */
+static attn_status attn__size_or_run(attn__run_fn *run, void *call, const attn_desc *d, int64_t needed, int on_device,
+                                     size_t *bytes, attn_error *err)
+{
+    void *block = d->workspace, *own = NULL;
+    attn_status st;
+    if (bytes) {
+        *bytes = (size_t)needed;
+        return attn__success(err);
+    }
+    if (block && d->workspace_bytes < (size_t)needed)
+        return attn__fail2(err, ATTN_ERR_WORKSPACE, "workspace_bytes", "must be at least",
+                           (int64_t)d->workspace_bytes, needed);
+    if (!block && needed) {
+        block = own = attn__allocate(d, (size_t)needed, on_device);
+        if (!own) return attn__fail2(err, ATTN_ERR_ALLOC, "workspace", "could not be allocated: bytes needed", 0, needed);
+    }
+    st = run(call, d, block, err);
+    if (own) attn__release(d, own, on_device);
+    return st == ATTN_OK ? attn__success(err) : st;
 }
 
 /* ---- attention: plan, workspace, run */
@@ -6999,17 +7032,9 @@ static attn_status attn__plan_call(const attn_desc *desc, const struct attn_grad
     return (attn__bytes_given(desc) || attn__bytes_given(grad) ? attn__plan_older : attn__plan_known)(
         desc, grad, backward, plan, flags, err);
 }
-static attn_status attn__size_of_call(const attn_desc *desc, const struct attn_grad *grad, int backward, size_t *bytes,
-                                      attn_error *err)
+static attn_status attn__run_plan(void *call, const attn_desc *desc, void *workspace, attn_error *err)
 {
-    attn_plan plan;
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    ATTN__TRY(attn__plan_call(desc, grad, backward, &plan, backward ? 0 : ATTN__NO_RESULT_NEEDED, err));
-    *bytes = plan.workspace_bytes;
-    return ATTN_OK;
-}
-static attn_status attn__run_plan(const attn_plan *plan, const attn_desc *desc, void *workspace, attn_error *err)
-{
+    const attn_plan *plan = (const attn_plan *)call;
     attn__job job;
     ATTN__CUDA_ONLY(if (attn__call_of(plan)->on_device && !attn__call_of(plan)->idle)
         return attn__cuda_run(attn__call_of(plan), workspace, desc->stream, err);)
@@ -7020,31 +7045,34 @@ static attn_status attn__run_plan(const attn_plan *plan, const attn_desc *desc, 
         attn__for_each(&desc->parallel, plan->tasks[job.phase], attn__job_task, &job);
     return ATTN_OK;
 }
-static attn_status attn__call_now(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_error *err)
+/* Sizes are asked for without data, and before it is known which results are wanted. */
+static int attn__size_flags(int backward) { return backward ? 0 : ATTN__NO_RESULT_NEEDED; }
+static attn_status attn__attention(const attn_desc *desc, const struct attn_grad *grad, int backward, size_t *bytes,
+                                   attn_error *err)
 {
     attn_plan plan;
-    attn__memory memory;
-    attn_status st;
-    ATTN__TRY(attn__plan_call(desc, grad, backward, &plan, ATTN__WITH_DATA, err));
-    ATTN__TRY(attn__acquire(desc, plan.workspace_bytes, attn__call_of(&plan)->on_device, &memory, err));
-    st = attn__run_plan(&plan, desc, memory.block, err);
-    attn__release(desc, &memory);
-    return st;
+    ATTN__TRY(attn__plan_call(desc, grad, backward, &plan, bytes ? attn__size_flags(backward) : ATTN__WITH_DATA, err));
+    return attn__size_or_run(attn__run_plan, &plan, desc, (int64_t)plan.workspace_bytes,
+                             attn__call_of(&plan)->on_device, bytes, err);
 }
 
-ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err) { return attn__call_now(desc, NULL, 0, err); }
+ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
+{
+    return attn__attention(desc, NULL, 0, NULL, err);
+}
 ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err)
 {
     return attn__plan_call(desc, NULL, 0, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
 }
 ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err)
 {
-    return attn__size_of_call(desc, NULL, 0, bytes, err);
+    ATTN__NOT_NULL(bytes);
+    return attn__attention(desc, NULL, 0, bytes, err);
 }
 #ifndef ATTN_NO_BACKWARD
 ATTN_DEF attn_status attn_backward(const attn_desc *forward, const attn_grad *grad, attn_error *err)
 {
-    return attn__call_now(forward, grad, 1, err);
+    return attn__attention(forward, grad, 1, NULL, err);
 }
 ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
                                         attn_error *err)
@@ -7054,7 +7082,8 @@ ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_gra
 ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, const attn_grad *grad, size_t *bytes,
                                                   attn_error *err)
 {
-    return attn__size_of_call(forward, grad, 1, bytes, err);
+    ATTN__NOT_NULL(bytes);
+    return attn__attention(forward, grad, 1, bytes, err);
 }
 #endif
 /* ---- explaining */
@@ -7110,7 +7139,7 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     attn_error err;
     attn__text t = attn__text_into(text, size);
     const attn__call *c;
-    const attn_status st = attn__plan_call(desc, grad, backward, &plan, backward ? 0 : ATTN__NO_RESULT_NEEDED, &err);
+    const attn_status st = attn__plan_call(desc, grad, backward, &plan, attn__size_flags(backward), &err);
     if (st != ATTN_OK) {
         attn__put(&t, "refused: ");
         attn__put_error(&t, &err);
@@ -7159,12 +7188,11 @@ static attn_status attn__options(const attn_desc *options, uint32_t without, att
 }
 #define ATTN__OPTIONS (ATTN__OPERAND | ATTN__RESULT)        /* what options are without */
 
-
 /* An error in a field that has another name in the function that was called, where it was of that rank. */
 static void attn__rename(attn_error *err, const attn__field *from, const attn__field *to, int rank)
 {
     int n;
-    if (err->status == ATTN_OK) return;
+    if (!err || err->status == ATTN_OK) return;
     if (err->rule == from->axes) err->rule = to->axes;
     for (n = 0; n < ATTN__T_COUNT; n++) {
         const int axis = rank == 3 && n == ATTN__T_SIZE ? 0 : n - ATTN__T_SIZE - (4 - rank), is_size = n > 0 && n < 5;
@@ -7183,54 +7211,85 @@ static attn_view attn__rows4(attn_view v)
     static const char *const shapes[5] = {"", "...S", "..QS", "B.QS", "BHQS"};
     return attn__view4(v, shapes[v.rank < 0 || v.rank > 4 ? 0 : v.rank]);
 }
-#define ATTN__X_TEXTS(f) {ATTN__TEXTS(f), "must be that of [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]", "", 0, 0, 0, 0}
-/* The options of a softmax of x as those of an attention to given scores. Where x has 3 axes, theirs are the same 3. */
-static attn_status attn__softmax_options(const attn_view *x, const attn_desc *options, attn_desc *d, attn_error *err)
-{
-    ATTN__RULE(x->rank, ATTN_ERR_NULL, "x", "must be given");
-    ATTN__TRY(attn__options(options, ATTN__OPTIONS, d, err));
-    d->score = ATTN_SCORE_GIVEN;
-    d->given_scores = attn__rows4(*x);
-    if (x->rank == 3 && d->mask.rank == 3) d->mask = attn__rows4(d->mask);
-    if (x->rank == 3 && d->bias.rank == 3) d->bias = attn__rows4(d->bias);
-    return ATTN_OK;
-}
-static void attn__softmax_error(attn_error *err, const attn_view *x, const attn_desc *options)
-{
-    static const attn__field field = ATTN__X_TEXTS("x");
-    const attn__field *mask = &attn__fields[ATTN__F_mask], *bias = &attn__fields[ATTN__F_bias];
-    attn__rename(err, &attn__fields[ATTN__F_given_scores], &field, x->rank);
-    if (x->rank == 3 && options && options->mask.rank == 3) attn__rename(err, mask, mask, 3);
-    if (x->rank == 3 && options && options->bias.rank == 3) attn__rename(err, bias, bias, 3);
-}
+static attn_out attn__written(attn_view v) { return attn__out((void *)(uintptr_t)v.data, v); }
 
-static attn_status attn__softmax(attn_view x, attn_out out, const attn_desc *options, size_t *bytes, attn_error *err)
+/* v: x and out; backward: x, d_out and dx. An attention to given scores; where x has three axes, [B,Sq,Sk], those of a
+   mask and a bias are these. */
+static attn_status attn__softmax(const attn_view *v, int backward, const attn_desc *options, size_t *bytes,
+                                 attn_error *err)
 {
-    static const attn__field field_out = ATTN__X_TEXTS("out");
+#define ATTN__ROWS(f) {ATTN__TEXTS(f), "must be that of [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]", "", 0, 0, 0, 0}
+    static const attn__field names[2][3] = {{ATTN__ROWS("x"), ATTN__ROWS("out"), ATTN__ROWS("out")},
+                                            {ATTN__ROWS("x"), ATTN__ROWS("d_out"), ATTN__ROWS("dx")}};
+#undef ATTN__ROWS
+    const attn__field *mask = &attn__fields[ATTN__F_mask], *bias = &attn__fields[ATTN__F_bias];
+    const attn__field *name = names[backward], *of[3] = {&attn__fields[ATTN__F_given_scores], NULL, NULL};
+    const int count = 2 + backward, rank = v->rank;
+    attn_status st = ATTN_OK;
     attn_desc d;
-    attn_status st;
-    ATTN__TRY(attn__softmax_options(&x, options, &d, err));
-    ATTN__RULE(out.rank, ATTN_ERR_NULL, "out", "must be given");
-    if (out.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "out.rank", "must equal x.rank", out.rank, x.rank);
-    if (options) d.lse = options->lse;
-    if (options) d.stats = options->stats;
-    d.weights = attn__out(out.data, attn__rows4(attn_view_of(out)));
-    st = bytes ? attn_workspace_size(&d, bytes, err) : attn_forward(&d, err);
-    if (st == ATTN_OK || !err) return st;
-    attn__softmax_error(err, &x, options);
-    attn__rename(err, &attn__fields[ATTN__F_weights], &field_out, x.rank);
+    int i, mask3, bias3;
+    for (i = 0; i < count; i++) {
+        ATTN__RULE(v[i].rank, ATTN_ERR_NULL, attn__name_of(&name[i], ATTN__T_VIEW), "must be given");
+        if (v[i].rank != rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(&name[i], ATTN__T_RANK),
+                                                  "must equal x.rank", v[i].rank, rank);
+    }
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
+    mask3 = rank == 3 && d.mask.rank == 3;
+    bias3 = rank == 3 && d.bias.rank == 3;
+    d.score = ATTN_SCORE_GIVEN;
+    d.given_scores = attn__rows4(v[0]);
+    if (mask3) d.mask = attn__rows4(d.mask);
+    if (bias3) d.bias = attn__rows4(d.bias);
+    if (!backward) {
+        of[1] = &attn__fields[ATTN__F_weights];
+        if (options) d.lse = options->lse;
+        if (options) d.stats = options->stats;
+        d.weights = attn__written(attn__rows4(v[1]));
+        st = attn__attention(&d, NULL, 0, bytes, err);
+    }
+#ifndef ATTN_NO_BACKWARD
+    else {
+        attn_grad g;
+        ATTN__ZERO(&g, sizeof g);
+        of[1] = &attn__grad_fields[ATTN__G_d_weights];
+        of[2] = &attn__grad_fields[ATTN__G_d_given_scores];
+        g.d_weights = attn__rows4(v[1]);
+        g.d_given_scores = attn__written(attn__rows4(v[2]));
+        st = attn__attention(&d, &g, 1, bytes, err);
+    }
+#endif
+    for (i = 0; i < count && of[i]; i++) attn__rename(err, of[i], &name[i], rank);
+    if (mask3) attn__rename(err, mask, mask, 3);
+    if (bias3) attn__rename(err, bias, bias, 3);
     return st;
 }
 ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err)
 {
-    return attn__softmax(x, out, options, NULL, err);
+    const attn_view v[2] = {x, attn_view_of(out)};
+    return attn__softmax(v, 0, options, NULL, err);
 }
 ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, const attn_desc *options, size_t *bytes,
                                                  attn_error *err)
 {
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    return attn__softmax(x, out, options, bytes, err);
+    const attn_view v[2] = {x, attn_view_of(out)};
+    ATTN__NOT_NULL(bytes);
+    return attn__softmax(v, 0, options, bytes, err);
 }
+#ifndef ATTN_NO_BACKWARD
+ATTN_DEF attn_status attn_softmax_backward(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
+                                           attn_error *err)
+{
+    const attn_view v[3] = {x, d_out, attn_view_of(dx)};
+    return attn__softmax(v, 1, options, NULL, err);
+}
+ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view d_out, attn_out dx,
+                                                          const attn_desc *options, size_t *bytes, attn_error *err)
+{
+    const attn_view v[3] = {x, d_out, attn_view_of(dx)};
+    ATTN__NOT_NULL(bytes);
+    return attn__softmax(v, 1, options, bytes, err);
+}
+#endif
 
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err)
 {
@@ -7244,6 +7303,10 @@ ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, cons
     return attn_forward(&d, err);
 }
 
+/* ---- masks as data */
+static const attn__field attn__mask_field = {
+    ATTN__TEXTS("mask"), "must be that of [B,H,Sq,Sk]; without heads H = 1", "BHQS", ATTN__BYTES, 0, 0,
+    ATTN__RESULT | ATTN__NEEDED};
 /* A mask as data, and where it is not NULL what makes it: no scores, only what says who may attend to whom. */
 static attn_status attn__mask_check(const void *mask, const attn__field *f, const attn_desc *options, int flags,
                                     attn__call *c, attn_error *err)
@@ -7271,15 +7334,11 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     attn__set_options(c, &d);
     return ATTN_OK;
 }
-static const attn__field attn__mask_field = {
-    ATTN__TEXTS("mask"), "must be that of [B,H,Sq,Sk]; without heads H = 1", "BHQS", ATTN__BYTES, 0, 0,
-    ATTN__RESULT | ATTN__NEEDED};
 static int64_t attn__out_elements(const attn_out *o)       /* absent: none */
 {
     const attn_view v = attn_view_of(*o);
     return v.rank ? attn__elements(&v) : 0;
 }
-/* Row by row of a mask: what attends to what, or what dropout keeps. */
 ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_t *n, const attn__call *c, int dropout)
 {
     int64_t b, h, i, j;
@@ -7292,45 +7351,43 @@ ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_
                     row[j * mask->stride[3]] = (uint8_t)(dropout ? attn__kept(&drop, j) : attn__mask_at(c, b, h, i, j));
             }
 }
-
-ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)
-{
-    const attn_view out = attn_view_of(mask);
-    attn__array to;
-    attn__call c;
-    attn_desc d;
-    int flags = ATTN__WITH_DATA;
-    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(&mask, &attn__mask_field, 1, &d, &attn__fields[ATTN__F_bias],
-                                               ATTN__F_COUNT - ATTN__F_bias, NULL, &flags, err));)
-    ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, &d, flags, &c, err));
-    attn__array_of(&out, attn__mask_field.shape, &to);
-    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_mask(&c, &to, mask.size, 0, d.stream, err);)
-    if (attn__elements(&out)) attn__mask_rows(&to, mask.size, &c, 0);
-    return attn__success(err);
-}
-
-ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
+/* What attends to what, or what dropout keeps. */
+static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropout, attn_error *err)
 {
     const attn_view out = attn_view_of(mask);
     attn__fp_state saved;
     attn__array to;
     attn__call c;
     attn_desc d;
+    attn_status st = ATTN_OK;
     int flags = ATTN__WITH_DATA;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(&mask, &attn__mask_field, 1, NULL, NULL, 0, NULL, &flags, err));)
-    ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, NULL, flags, &c, err));
-    ATTN__RULE(attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
-               "must be within 0..1");
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(&mask, &attn__mask_field, 1, dropout ? NULL : &d,
+                                               &attn__fields[ATTN__F_bias], ATTN__F_COUNT - ATTN__F_bias, NULL, &flags,
+                                               err));)
+    ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, dropout ? NULL : &d, flags, &c, err));
+    ATTN__RULE(!dropout || (attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f), ATTN_ERR_RANGE,
+               "dropout", "must be within 0..1");
     attn__array_of(&out, attn__mask_field.shape, &to);
     saved = attn__fp_enter();
-    attn__set_dropout(&c, &d);
-    if (!(flags & ATTN__ON_DEVICE) && attn__elements(&out)) attn__mask_rows(&to, mask.size, &c, 1);
+    if (dropout) attn__set_dropout(&c, &d);
+    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) st = attn__cuda_mask(&c, &to, mask.size, dropout, d.stream, err); else)
+    if (attn__elements(&out)) attn__mask_rows(&to, mask.size, &c, dropout);
     attn__fp_leave(saved);
-    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_mask(&c, &to, mask.size, 1, d.stream, err);)
-    return attn__success(err);
+    return st == ATTN_OK ? attn__success(err) : st;
 }
+ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)
+{
+    return attn__mask(mask, options, 0, err);
+}
+ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
+{
+    return attn__mask(mask, options, 1, err);
+}
+
+/* ---- functions of arrays: a row for the i-th of an attn_view[] */
+#define ATTN__ARGUMENT(f, i, shape, axes, flags, owner) \
+    {ATTN__TEXTS(#f), "must be that of " axes, shape, ATTN__FLOATS, owner, (uint16_t)((i) * sizeof(attn_view)), flags}
 
 /* Arrays a[0..5]: out_a, lse_a, out_b, lse_b, out, lse */
 ATTN__NOINLINE static void attn__merge_rows(const attn__array *a, const int64_t *n)
@@ -7352,60 +7409,39 @@ ATTN__NOINLINE static void attn__merge_rows(const attn__array *a, const int64_t 
                                                                            attn__quiet(m + attn__log(sum))));
             }
 }
-typedef struct attn__merge_arrays { attn_view out_a, lse_a, out_b, lse_b; attn_out out, lse; } attn__merge_arrays;
-
 ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
                                 attn_out out, attn_out lse, attn_error *err)
 {
-#define ATTN__OF_MERGE(f, flags) ATTN__ROW(attn__merge_arrays, f, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", FLOATS, \
-                                           flags, 0)
-#define ATTN__LSE_OF_MERGE(f, flags) ATTN__ROW(attn__merge_arrays, f, "BHQ.", "[B,H,Sq]; without heads H = 1", FLOATS, \
-                                               flags, 0)
+#define ATTN__OUT(f, i, flags) ATTN__ARGUMENT(f, i, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", flags, 0)
+#define ATTN__LSE(f, i, flags) ATTN__ARGUMENT(f, i, "BHQ.", "[B,H,Sq]; without heads H = 1", flags, 0)
     static const attn__field fields[6] = {
-        ATTN__OF_MERGE(out_a, ATTN__NEEDED), ATTN__LSE_OF_MERGE(lse_a, ATTN__NEEDED),
-        ATTN__OF_MERGE(out_b, ATTN__NEEDED), ATTN__LSE_OF_MERGE(lse_b, ATTN__NEEDED),
-        ATTN__OF_MERGE(out, ATTN__NEEDED | ATTN__RESULT), ATTN__LSE_OF_MERGE(lse, ATTN__RESULT)};
-#undef ATTN__OF_MERGE
-#undef ATTN__LSE_OF_MERGE
-    attn__merge_arrays m;
+        ATTN__OUT(out_a, 0, ATTN__NEEDED), ATTN__LSE(lse_a, 1, ATTN__NEEDED),
+        ATTN__OUT(out_b, 2, ATTN__NEEDED), ATTN__LSE(lse_b, 3, ATTN__NEEDED),
+        ATTN__OUT(out, 4, ATTN__NEEDED | ATTN__RESULT), ATTN__LSE(lse, 5, ATTN__RESULT)};
+#undef ATTN__OUT
+#undef ATTN__LSE
+    const attn_view v[6] = {out_a, lse_a, out_b, lse_b, attn_view_of(out), attn_view_of(lse)};
     attn__walk w;
     attn__array a[6];
     attn__fp_state saved;
-    int i, flags = ATTN__WITH_DATA;
-    m.out_a = out_a;
-    m.lse_a = lse_a;
-    m.out_b = out_b;
-    m.lse_b = lse_b;
-    m.out = out;
-    m.lse = lse;
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(&m, fields, 6, NULL, NULL, 0, NULL, &flags, err));)
+    int flags = ATTN__WITH_DATA;
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, fields, 6, NULL, NULL, 0, NULL, &flags, err));)
+    ATTN__ZERO(a, sizeof a);
     attn__walk_begin(&w, NULL, flags);
-    ATTN__TRY(attn__check_fields(&w, &m, fields, 6, 0, 0, NULL, err));
+    ATTN__TRY(attn__check_fields(&w, v, fields, 6, 0, 0, a, err));
     ATTN__TRY(attn__check_overlaps(&w, err));
-    for (i = 0; i < 6; i++) {
-        const attn_view v = attn__view_in(&m, &fields[i]);
-        attn__array_of(&v, fields[i].shape, &a[i]);
-    }
     if (!attn__out_elements(&out) && !attn__out_elements(&lse)) return attn__success(err);
     ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(a, out.size, NULL, err);)
     saved = attn__fp_enter();
-    if (attn__out_elements(&out) || attn__out_elements(&lse)) attn__merge_rows(a, out.size);
+    attn__merge_rows(a, out.size);
     attn__fp_leave(saved);
     return attn__success(err);
 }
 
 /* ---- batched matrix product */
-static int64_t attn__workers(const attn_desc *d) { return d->parallel.workers ? d->parallel.workers : 1; }
-/* A product in order (a task per columns of one batch entry), or a sum over rows (a task per tile of out). */
-static void attn__cut_matmul(attn__matmul *m, int in_order)
-{
-    m->column_tiles = in_order ? attn__blocks(m->columns, attn__lanes(m->f)) : 0;
-    m->worker_bytes = attn__bytes_of(in_order ?
-        attn__mul64(attn__add64(m->depth, ATTN__BMM_ROWS), attn__lanes(m->f)) : attn__sum_floats(m->f));
-}
 static int64_t attn__matmul_bytes(const attn__matmul *m, const attn_desc *d)
 {
-    return attn__add64(attn__mul64(m->worker_bytes, attn__workers(d)), ATTN__ALIGN);
+    return attn__add64(attn__mul64(m->worker_bytes, attn__max(d->parallel.workers, 1)), ATTN__ALIGN);
 }
 static void attn__matmul_task(void *arg, int64_t index, int32_t worker)
 {
@@ -7427,248 +7463,191 @@ static attn_status attn__run_matmul(attn__matmul *m, const attn_desc *d, int fla
                        attn__sum_tasks(m), attn__matmul_task, m);
     return ATTN_OK;
 }
-typedef struct attn__bmm_arrays { attn_view a, b; attn_out out; } attn__bmm_arrays;
-#define ATTN__BMM_ROW(structure, f, shape, flags) \
-    ATTN__ROW(structure, f, shape, "a matrix: 2, or 3 or 4 with batch axes before it", FLOATS, flags, 0)
-static const attn__field attn__bmm_fields[3] = {
-    ATTN__BMM_ROW(attn__bmm_arrays, a, "bhRT", ATTN__NEEDED | ATTN__BROADCAST),
-    ATTN__BMM_ROW(attn__bmm_arrays, b, "bhTC", ATTN__NEEDED | ATTN__BROADCAST),
-    ATTN__BMM_ROW(attn__bmm_arrays, out, "bhRC", ATTN__NEEDED | ATTN__RESULT)};
 
-/* The factors, then what has their product's shape, with the batch that they have together. */
-static attn_status attn__check_product(attn__walk *w, const void *arrays, const attn__field *fields, attn_error *err)
+#define ATTN__MATRIX(f, i, shape, flags) \
+    ATTN__ARGUMENT(f, i, shape, "a matrix: 2, or 3 or 4 with batch axes before it", flags, 0)
+#define ATTN__FACTORS \
+    ATTN__MATRIX(a, 0, "bhRT", ATTN__NEEDED | ATTN__BROADCAST), ATTN__MATRIX(b, 1, "bhTC", ATTN__NEEDED | ATTN__BROADCAST)
+static const attn__field attn__bmm_fields[3] = {ATTN__FACTORS, ATTN__MATRIX(out, 2, "bhRC", ATTN__NEEDED | ATTN__RESULT)};
+/* The factors, then what has their product's shape, with the batch that they have together; then gradients. */
+static attn_status attn__check_product(const attn_view *v, const attn__field *fields, int count, int flags, attn_error *err)
 {
     static const attn__field batch = {"must have the broadcast batch of a and b", "", "", 0, 0, 0, 0};
-    attn_view out;
+    attn__walk w;
     int i;
-    ATTN__TRY(attn__check_fields(w, arrays, fields, 2, 0, 0, NULL, err));
-    if (!w->of['B' - 'A']) attn__bind(w, 'B', 1, &batch, -1);
-    if (!w->of['H' - 'A']) attn__bind(w, 'H', 1, &batch, -1);
-    ATTN__TRY(attn__check_fields(w, arrays, fields + 2, 1, 0, 0, NULL, err));
-    out = attn__view_in(arrays, fields + 2);
-    for (i = 0; i < 4 - out.rank; i++) {
-        const int64_t n = ATTN__LETTER(w, i ? 'H' : 'B');
+    attn__walk_begin(&w, NULL, flags);
+    w.owners = fields;
+    w.owned = v;
+    ATTN__TRY(attn__check_fields(&w, v, fields, 2, 0, 0, NULL, err));
+    for (i = 0; i < 2; i++) if (!w.of["BH"[i] - 'A']) attn__bind(&w, "BH"[i], 1, &batch, -1);
+    ATTN__TRY(attn__check_fields(&w, v, fields + 2, 1, 0, 0, NULL, err));
+    for (i = 0; i < 4 - v[2].rank; i++) {
+        const int64_t n = ATTN__LETTER(&w, "BH"[i]);
         if (n != 1) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(fields + 2, ATTN__T_RANK), batch.texts, 1, n);
     }
-    return ATTN_OK;
+    ATTN__RULE(count == 3 || v[3].rank || v[4].rank, ATTN_ERR_NULL, "da", "must be given, or db");
+    ATTN__TRY(attn__check_fields(&w, v, fields + 3, count - 3, 0, 0, NULL, err));
+    return flags & ATTN__WITH_DATA ? attn__check_overlaps(&w, err) : ATTN_OK;
 }
-
-static attn_status attn__bmm_check(const attn__bmm_arrays *x, const attn_desc *options, int flags, attn_error *err)
+/* out (+)= a b for checked views: a product in order (a task per columns of one batch entry), or a sum over rows (a task
+   per tile of out) */
+static attn__matmul attn__matmul_of_views(const attn_desc *d, attn_view a, attn_view b, attn_view out, int in_order)
 {
-    attn__walk w;
-    attn__walk_begin(&w, NULL, flags);
-    ATTN__TRY(attn__check_product(&w, x, attn__bmm_fields, err));
-    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(&w, err));
-    return attn__check_options(options, err);
-}
-
-
-/* out (+)= a b for checked views, as a product in order or a sum; turn: a (1) or b (2) is transposed */
-static attn__matmul attn__matmul_of_views(const attn_desc *options, attn_view a, attn_view b, attn_view out, int turn,
-                                          int in_order)
-{
-    const attn_view r = attn__view4(out, "bhRC"), s = attn__view4(a, "bhRC"), t = attn__view4(b, "bhRC");
-    attn__array x, y, o;
+    const attn_view x = attn__view4(a, "bhRC"), y = attn__view4(b, "bhRC"), o = attn__view4(out, "bhRC");
+    attn__array of_x, of_y, of_o;
     attn__matmul m;
     int axis;
-    attn__array_of(&a, "bhRC", &x);
-    attn__array_of(&b, "bhRC", &y);
-    attn__array_of(&out, "bhRC", &o);
-    m = attn__matmul_of(attn__table(options->isa ? options->isa : (int32_t)attn_best_isa()),
-                        turn == 1 ? attn__turned(x) : x, turn == 2 ? attn__turned(y) : y, o, r.size[2], r.size[3],
-                        turn == 1 ? s.size[2] : s.size[3]);
+    attn__array_of(&a, "bhRC", &of_x);
+    attn__array_of(&b, "bhRC", &of_y);
+    attn__array_of(&out, "bhRC", &of_o);
+    m = attn__matmul_of(attn__table(d->isa ? d->isa : (int32_t)attn_best_isa()), of_x, of_y, of_o, o.size[2], o.size[3],
+                        x.size[3]);
     for (axis = 0; axis < 2; axis++) {
-        m.batch[axis] = s.size[axis] == 1 ? t.size[axis] : s.size[axis];
-        m.out_batch[axis] = r.size[axis];
+        m.batch[axis] = x.size[axis] == 1 ? y.size[axis] : x.size[axis];
+        m.out_batch[axis] = o.size[axis];
     }
-    attn__cut_matmul(&m, in_order);
+    m.column_tiles = in_order ? attn__blocks(m.columns, attn__lanes(m.f)) : 0;
+    m.worker_bytes = attn__bytes_of(in_order ?
+        attn__mul64(attn__add64(m.depth, ATTN__BMM_ROWS), attn__lanes(m.f)) : attn__sum_floats(m.f));
     return m;
 }
+static attn_view attn__transposed(attn_view v) { return attn_view_swap(v, v.rank - 2, v.rank - 1); }
 
-static attn_status attn__bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, size_t *bytes,
-                             attn_error *err)
+typedef struct attn__products { attn__matmul m[2]; int count, flags; } attn__products;
+static attn_status attn__run_products(void *call, const attn_desc *d, void *workspace, attn_error *err)
 {
-    attn__bmm_arrays x;
-    attn__memory memory;
-    attn__matmul m;
+    attn__products *p = (attn__products *)call;
+    int i;
+    for (i = 0; i < p->count; i++)
+        if (p->m[i].out.rank) ATTN__TRY(attn__run_matmul(&p->m[i], d, p->flags, workspace, err));
+    return ATTN_OK;
+}
+/* v: a, b, out; or a, b, d_out, da, db, of which one may be absent. */
+static attn_status attn__bmm(const attn_view *v, const attn__field *fields, int count, uint32_t accumulate,
+                             const attn_desc *options, size_t *bytes, attn_error *err)
+{
+    attn__products p;
     attn_desc d;
-    attn_status st;
     int64_t needed;
-    int flags = bytes ? 0 : ATTN__WITH_DATA;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
-    x.a = a;
-    x.b = b;
-    x.out = out;
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(&x, attn__bmm_fields, 3, NULL, NULL, 0, &d, &flags, err));)
-    ATTN__TRY(attn__bmm_check(&x, &d, flags, err));
-    m = attn__matmul_of_views(&d, a, b, attn_view_of(out), 0, 1);
-    needed = attn__matmul_bytes(&m, &d);
-    ATTN__RULE(needed < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "a",
-               "must leave a workspace that fits in memory");
-    if (flags & ATTN__ON_DEVICE) needed = 0;
-    if (bytes) {
-        *bytes = (size_t)needed;
-        return attn__success(err);
+    p.flags = bytes ? 0 : ATTN__WITH_DATA;
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, fields, count, NULL, NULL, 0, &d, &p.flags, err));)
+    ATTN__TRY(attn__check_product(v, fields, count, p.flags, err));
+    ATTN__TRY(attn__check_options(&d, err));
+    ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
+    p.count = count == 3 ? 1 : 2;
+    if (count == 3) p.m[0] = attn__matmul_of_views(&d, v[0], v[1], v[2], 1);
+    else {
+        p.m[0] = attn__matmul_of_views(&d, v[2], attn__transposed(v[1]), v[3], 0);
+        p.m[1] = attn__matmul_of_views(&d, attn__transposed(v[0]), v[2], v[4], 0);
+        p.m[0].adds = (int)(accumulate & 1u);
+        p.m[1].adds = (int)(accumulate >> 1);
     }
-    ATTN__TRY(attn__acquire(&d, (size_t)needed, flags, &memory, err));
-    st = attn__run_matmul(&m, &d, flags, memory.block, err);
-    attn__release(&d, &memory);
-    return st == ATTN_OK ? attn__success(err) : st;
+    needed = attn__matmul_bytes(&p.m[0], &d);               /* a sum needs as much as any other */
+    ATTN__RULE(needed < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "a", "must leave a workspace that fits in memory");
+    if (p.flags & ATTN__ON_DEVICE) needed = 0;
+    return attn__size_or_run(attn__run_products, &p, &d, needed, p.flags & ATTN__ON_DEVICE, bytes, err);
 }
 ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, attn_error *err)
 {
-    return attn__bmm(a, b, out, options, NULL, err);
+    const attn_view v[3] = {a, b, attn_view_of(out)};
+    return attn__bmm(v, attn__bmm_fields, 3, 0, options, NULL, err);
 }
 ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
                                              size_t *bytes, attn_error *err)
 {
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    return attn__bmm(a, b, out, options, bytes, err);
+    const attn_view v[3] = {a, b, attn_view_of(out)};
+    ATTN__NOT_NULL(bytes);
+    return attn__bmm(v, attn__bmm_fields, 3, 0, options, bytes, err);
 }
-
 #ifndef ATTN_NO_BACKWARD
-typedef struct attn__bmm_grad_arrays { attn_view a, b, d_out; attn_out da, db; } attn__bmm_grad_arrays;
 static const attn__field attn__bmm_grad_fields[5] = {
-    ATTN__BMM_ROW(attn__bmm_grad_arrays, a, "bhRT", ATTN__NEEDED | ATTN__BROADCAST),
-    ATTN__BMM_ROW(attn__bmm_grad_arrays, b, "bhTC", ATTN__NEEDED | ATTN__BROADCAST),
-    ATTN__BMM_ROW(attn__bmm_grad_arrays, d_out, "bhRC", ATTN__NEEDED),
-    ATTN__ROW(attn__bmm_grad_arrays, da, "bhRT", "a", FLOATS, ATTN__RESULT, 1),
-    ATTN__ROW(attn__bmm_grad_arrays, db, "bhTC", "b", FLOATS, ATTN__RESULT, 2)};
+    ATTN__FACTORS, ATTN__MATRIX(d_out, 2, "bhRC", ATTN__NEEDED),
+    ATTN__ARGUMENT(da, 3, "bhRT", "a", ATTN__RESULT, 1), ATTN__ARGUMENT(db, 4, "bhTC", "b", ATTN__RESULT, 2)};
 
-static attn_status attn__check_bmm_grad(const attn__bmm_grad_arrays *x, const attn_desc *options, int flags,
-                                        attn_error *err)
-{
-    attn__walk w;
-    attn__walk_begin(&w, NULL, flags);
-    ATTN__TRY(attn__check_product(&w, x, attn__bmm_grad_fields, err));
-    ATTN__RULE(x->da.rank || x->db.rank, ATTN_ERR_NULL, "da", "must be given, or db");
-    w.owners = attn__bmm_grad_fields;
-    w.owned = x;
-    ATTN__TRY(attn__check_fields(&w, x, attn__bmm_grad_fields + 3, 2, 0, 0, NULL, err));
-    if (flags & ATTN__WITH_DATA) ATTN__TRY(attn__check_overlaps(&w, err));
-    return attn__check_options(options, err);
-}
-static attn_status attn__bmm_gradient(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
-                                      uint32_t accumulate, const attn_desc *options, size_t *bytes, attn_error *err)
-{
-    attn__bmm_grad_arrays x;
-    attn__memory memory;
-    attn__matmul m[2];
-    attn_desc d;
-    attn_status st = ATTN_OK;
-    size_t needed;
-    int i, flags = bytes ? 0 : ATTN__WITH_DATA;
-    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
-    x.a = a;
-    x.b = b;
-    x.d_out = d_out;
-    x.da = da;
-    x.db = db;
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(&x, attn__bmm_grad_fields, 5, NULL, NULL, 0, &d, &flags, err));)
-    ATTN__TRY(attn__check_bmm_grad(&x, &d, flags, err));
-    ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
-    if (da.rank) m[0] = attn__matmul_of_views(&d, d_out, b, attn_view_of(da), 2, 0);
-    if (db.rank) m[1] = attn__matmul_of_views(&d, a, d_out, attn_view_of(db), 1, 0);
-    needed = flags & ATTN__ON_DEVICE ? 0 : (size_t)attn__matmul_bytes(&m[!da.rank], &d);
-    if (bytes) {
-        *bytes = needed;
-        return attn__success(err);
-    }
-    ATTN__TRY(attn__acquire(&d, needed, flags, &memory, err));
-    for (i = 0; i < 2 && st == ATTN_OK; i++) {
-        if (!(i ? db : da).rank) continue;
-        m[i].adds = (int)(accumulate >> i & 1u);
-        st = attn__run_matmul(&m[i], &d, flags, memory.block, err);
-    }
-    attn__release(&d, &memory);
-    return st == ATTN_OK ? attn__success(err) : st;
-}
 ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
                                        uint32_t accumulate, const attn_desc *options, attn_error *err)
 {
-    return attn__bmm_gradient(a, b, d_out, da, db, accumulate, options, NULL, err);
+    const attn_view v[5] = {a, b, d_out, attn_view_of(da), attn_view_of(db)};
+    return attn__bmm(v, attn__bmm_grad_fields, 5, accumulate, options, NULL, err);
 }
 ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
                                                       attn_out db, const attn_desc *options, size_t *bytes,
                                                       attn_error *err)
 {
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    return attn__bmm_gradient(a, b, d_out, da, db, 0, options, bytes, err);
+    const attn_view v[5] = {a, b, d_out, attn_view_of(da), attn_view_of(db)};
+    ATTN__NOT_NULL(bytes);
+    return attn__bmm(v, attn__bmm_grad_fields, 5, 0, options, bytes, err);
 }
 #endif
-/* ---- multi-head attention: four products around the attention; backward, its gradients between those of the products.
-   Everything is resolved once, with operands that have no place yet; attn__mha_take gives them one. */
-enum { ATTN__HEADS_Q, ATTN__HEADS_K, ATTN__HEADS_V, ATTN__HEADS_OUT, ATTN__HEADS_STATS, ATTN__HEADS_D_OUT, ATTN__HEADS_DQ,
-       ATTN__HEADS_DK, ATTN__HEADS_DV, ATTN__HEADS_COUNT };
+/* ---- multi-head attention: four linear layers around the attention; backward, its gradients between theirs. All
+   arrays are views; those in the workspace get their data when there is one. */
+
+#ifndef ATTN_NO_BACKWARD
+/* d_out, then in the order of attn_mha_desc the gradients of its fields */
+static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
+    ATTN__ROW(attn_mha_grad, d_out, "B.QO", "[B,Sq,Eo]", FLOATS, ATTN__NEEDED, 0),
+#define ATTN__X(f, shape) ATTN__ROW(attn_mha_grad, d##f, shape, #f, FLOATS, ATTN__RESULT, 1 + ATTN__H_##f),
+    ATTN__X(query, "B.QX") ATTN__X(key, "B.SY") ATTN__X(value, "B.SZ")
+    ATTN__X(w_query, "..MX") ATTN__X(w_key, "..NY") ATTN__X(w_value, "..PZ") ATTN__X(w_result, "..OT")
+    ATTN__X(b_query, "...M") ATTN__X(b_key, "...N") ATTN__X(b_value, "...P") ATTN__X(b_result, "...O")
+#undef ATTN__X
+};
+#endif
+
+/* Layer i, of query, key, value and result, is y[i] = x[i] w[i]^T + bias. y[0..2] and x[3], which the attention reads and
+   makes, lie in the workspace, and so do their gradients, and the softmax's statistics. */
 typedef struct attn__mha_call {
-    attn_desc    attention;     /* q, k, v, out lie in the workspace */
-    attn__matmul product[4];    /* query, key, value, result */
-    attn__array  bias[4];
-    int64_t floats[ATTN__HEADS_COUNT];  /* of what lies in the workspace */
-    float  *at[ATTN__HEADS_COUNT];
-    int64_t inner_bytes;        /* for the products and the attention, one after the other */
-    int     flags;
+    const attn_mha_desc *desc;
+    const struct attn_mha_grad *grad;   /* NULL: none are wanted */
+    attn_desc attention;
+#ifndef ATTN_NO_BACKWARD
+    attn_grad gradient;                 /* of the attention */
+#endif
+    attn_plan plan;                     /* of one of these */
+    attn_view x[4], w[4], y[4], dx[4], dy[4], stats;
+    attn__matmul product[4];            /* the layers' */
+    int64_t   heads_kv;
+    int       flags;
+    void     *inner;            /* for a product or the attention, one after the other */
 } attn__mha_call;
 
+static void attn__take_view(attn__map *m, attn_view *v)
+{
+    if (v->rank) v->data = attn__take(m, 1, attn__elements(v));
+}
 static void attn__mha_take(attn__map *m, attn__mha_call *a)
 {
     int i;
-    for (i = 0; i < ATTN__HEADS_COUNT; i++) a->at[i] = a->floats[i] ? attn__take(m, 1, a->floats[i]) : NULL;
-    for (i = 0; i < 3; i++) a->product[i].out.data = a->at[i];
-    a->product[3].a.data = a->at[ATTN__HEADS_OUT];
+    for (i = 0; i < 3; i++) {
+        attn__take_view(m, &a->y[i]);
+        attn__take_view(m, &a->dy[i]);
+    }
+    attn__take_view(m, &a->x[3]);
+    attn__take_view(m, &a->dx[3]);
+    attn__take_view(m, &a->stats);
+    for (i = 0; i < 3; i++) a->product[i].out.data = (void *)(uintptr_t)a->y[i].data;
+    a->product[3].a.data = (void *)(uintptr_t)a->x[3].data;
 }
-/* The same for a planned call. */
-static void attn__mha_place(const attn__mha_call *a, attn_plan *plan)
+/* Which of query, key, value is projected: key absent = query, value absent = key. */
+static int attn__mha_input(const attn_mha_desc *desc, int which)
 {
-    attn__call *c = (attn__call *)(void *)plan->internal;
-    attn__array *of[ATTN__HEADS_COUNT];
-    int i;
-    of[ATTN__HEADS_Q] = &c->q;
-    of[ATTN__HEADS_K] = &c->k;
-    of[ATTN__HEADS_V] = &c->v;
-    of[ATTN__HEADS_OUT] = c->is_backward ? &c->saved_out : &c->out;
-    of[ATTN__HEADS_STATS] = c->is_backward ? &c->saved_stats : &c->stats;
-    of[ATTN__HEADS_D_OUT] = &c->d_out;
-    of[ATTN__HEADS_DQ] = &c->dq;
-    of[ATTN__HEADS_DK] = &c->dk;
-    of[ATTN__HEADS_DV] = &c->dv;
-    for (i = 0; i < ATTN__HEADS_COUNT; i++) if (a->at[i]) of[i]->data = a->at[i];
-}
-static int64_t attn__mha_count(attn__mha_call *a)            /* bytes in all */
-{
-    attn__map m;
-    m.base = NULL;
-    m.bytes = 0;
-    attn__mha_take(&m, a);
-    return attn__add64(attn__add64(m.bytes, a->inner_bytes), 2 * ATTN__ALIGN);
-}
-
-static attn_view attn__mha_input(const attn_mha_desc *desc, int which)      /* what is projected */
-{
-    const attn_view key = desc->key.rank ? desc->key : desc->query;
-    return which == 0 ? desc->query : which == 1 || !desc->value.rank ? key : desc->value;
-}
-static attn_view attn__mha_weights(const attn_mha_desc *desc, int which)
-{
-    return which == 0 ? desc->w_query : which == 1 ? desc->w_key : which == 2 ? desc->w_value : desc->w_result;
-}
-static attn_view attn__mha_bias(const attn_mha_desc *desc, int which)
-{
-    return which == 0 ? desc->b_query : which == 1 ? desc->b_key : which == 2 ? desc->b_value : desc->b_result;
+    if (which == ATTN__H_value && !desc->value.rank) which = ATTN__H_key;
+    return which == ATTN__H_key && !desc->key.rank ? ATTN__H_query : which;
 }
 
 /* All that a call has but the contents; d: its options without q, k, v and out. */
-static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d,
-                                          uint32_t without, attn_error *err)
+static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d, uint32_t without,
+                                   attn_error *err)
 {
 #define ATTN__FROM(rule) {rule, "", "", 0, 0, 0, 0}
     static const attn__field heads_of = ATTN__FROM("must equal heads"), heads_kv_of = ATTN__FROM("must equal heads_kv"),
-        depth = ATTN__FROM("must equal w_query.size[0] / heads"),
-        width = ATTN__FROM("must equal w_value.size[0] / heads_kv"),
+        depth = ATTN__FROM("must equal w_query.size[0] / heads"), width = ATTN__FROM("must equal w_value.size[0] / heads_kv"),
         depths = ATTN__FROM("must equal heads_kv * w_query.size[0] / heads"),
         widths = ATTN__FROM("must equal heads * w_value.size[0] / heads_kv");
 #undef ATTN__FROM
-    const attn__field *f = attn__mha_fields, *key = &f[desc->key.rank ? ATTN__H_key : ATTN__H_query];
+    const attn__field *f = attn__mha_fields, *key = &f[attn__mha_input(desc, ATTN__H_key)];
+    const attn__field *value = &f[attn__mha_input(desc, ATTN__H_value)];
     const int64_t heads = desc->heads, heads_kv = desc->heads_kv ? desc->heads_kv : heads;
     int64_t size_d, size_v;
     int i;
@@ -7688,9 +7667,9 @@ static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *de
     }
     size_d = desc->w_query.size[0] / heads;
     size_v = desc->w_value.size[0] / heads_kv;
-    if (!desc->key.rank) attn__bind(w, 'S', desc->query.size[1], key, 1);       /* what stands in for it */
-    if (!desc->key.rank) attn__bind(w, 'Y', desc->query.size[2], key, 2);
-    if (!desc->value.rank) attn__bind(w, 'Z', desc->key.rank ? desc->key.size[2] : desc->query.size[2], key, 2);
+    attn__bind(w, 'S', attn__view_in(desc, key).size[1], key, 1);
+    attn__bind(w, 'Y', attn__view_in(desc, key).size[2], key, 2);
+    attn__bind(w, 'Z', attn__view_in(desc, value).size[2], value, 2);
     if (!(w->takes & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)))
         attn__bind(w, 'N', attn__mul64(heads_kv, size_d), &depths, -1);
     attn__bind(w, 'T', attn__mul64(heads, size_v), &widths, -1);
@@ -7706,22 +7685,6 @@ static attn_status attn__mha_check_fields(attn__walk *w, const attn_mha_desc *de
 }
 
 #ifndef ATTN_NO_BACKWARD
-/* In the order of attn_mha_desc, whose fields they belong to; d_out has the shape of its out. */
-enum { ATTN__H_D_OUT, ATTN__H_DQUERY, ATTN__H_DKEY, ATTN__H_DVALUE, ATTN__H_DW_QUERY, ATTN__H_DW_KEY,
-       ATTN__H_DW_VALUE, ATTN__H_DW_RESULT, ATTN__H_DB_QUERY, ATTN__H_DB_KEY, ATTN__H_DB_VALUE, ATTN__H_DB_RESULT };
-static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
-    ATTN__ROW(attn_mha_grad, d_out, "B.QO", "[B,Sq,Eo]", FLOATS, ATTN__NEEDED, 0),
-#define ATTN__X(f, shape) ATTN__ROW(attn_mha_grad, d##f, shape, #f, FLOATS, ATTN__RESULT, 1 + ATTN__H_##f),
-    ATTN__X(query, "B.QX") ATTN__X(key, "B.SY") ATTN__X(value, "B.SZ")
-    ATTN__X(w_query, "..MX") ATTN__X(w_key, "..NY") ATTN__X(w_value, "..PZ") ATTN__X(w_result, "..OT")
-    ATTN__X(b_query, "...M") ATTN__X(b_key, "...N") ATTN__X(b_value, "...P") ATTN__X(b_result, "...O")
-#undef ATTN__X
-};
-
-static attn_view attn__mha_at(const attn_mha_grad *grad, int field)
-{
-    return attn__view_in(grad, &attn__mha_grad_fields[field]);
-}
 /* The gradients against what they belong to, and against everything else. */
 static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc, const attn_mha_grad *grad,
                                         const attn_grad *own, const attn_desc *d, attn_error *err)
@@ -7744,340 +7707,256 @@ static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc
 }
 
 #endif
-/* All rules of a call, and of its gradients: against what they belong to, and against everything else. */
-ATTN__NOINLINE static attn_status attn__mha_check(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
-                                                  const struct attn_grad *own, const attn_desc *d, int flags,
-                                                  attn_error *err)
+/* [B,S,heads*size] as [B,heads,S,size]. The stride may wrap around where there is no element: no check bounds the strides
+   then, and none is used. */
+static attn_view attn__split_heads(attn_view v, int64_t heads)
 {
-    attn__walk w;
-    attn__walk_begin(&w, NULL, flags);
-    ATTN__TRY(attn__mha_check_fields(&w, desc, d, grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
-#ifndef ATTN_NO_BACKWARD
-    if (grad) ATTN__TRY(attn__mha_check_grad(&w, desc, grad, own, d, err));
-#endif
-    (void)grad;
-    (void)own;
-    return ATTN_OK;
-}
-
-/* [B,S,heads*size] at v's place, as [B,heads,S,size]. The stride may wrap around where there is no element: no check
-   bounds the strides then, and none is used. */
-static attn_view attn__split_heads(const attn_view *v, int64_t heads, int64_t size)
-{
-    attn_view r = attn_view_bshd(NULL, v->size[0], v->size[1], heads, size);
-    r.data = v->data;
-    r.type = v->type;
-    r.stride[0] = v->stride[0];
-    r.stride[1] = (int64_t)((uint64_t)v->stride[2] * (uint64_t)size);
-    r.stride[2] = v->stride[1];
-    r.stride[3] = v->stride[2];
+    attn_view r = attn_view_bshd(NULL, v.size[0], v.size[1], heads, v.size[2] / heads);
+    r.data = v.data;
+    r.type = v.type;
+    r.stride[0] = v.stride[0];
+    r.stride[1] = (int64_t)((uint64_t)v.stride[2] * (uint64_t)r.size[3]);
+    r.stride[2] = v.stride[1];
+    r.stride[3] = v.stride[2];
     return r;
 }
 
-/* grad: NULL, or the gradients that are wanted. */
-static attn_status attn__mha_resolve(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
-                                     const struct attn_grad *own, int flags, attn__mha_call *a, attn_error *err)
+/* A view in the workspace. */
+static attn_view attn__inside(int64_t batch, int64_t rows, int64_t columns)
 {
-    attn_view x[4], w[4];
-    attn_desc *d = &a->attention;
-    int64_t heads, heads_kv, size_v;
+    return attn__view(NULL, ATTN_F32, 3, batch, rows, columns, 0);
+}
+#ifndef ATTN_NO_BACKWARD
+/* The attention's own results do not count, its gradients do. Without a result layer d_out is at its place. */
+static void attn__mha_resolve_gradient(attn__mha_call *a)
+{
+    const attn__field *f = attn__mha_grad_fields + 1;
     int i;
-    attn_mha_desc copy;
-    ATTN__RULE(desc, ATTN_ERR_NULL, "desc", "must not be NULL");
-    ATTN__KNOWN(attn_mha_desc, desc, &copy, attention, "struct_bytes");
-    ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, d, err));
-    ATTN__ZERO(&d->out, sizeof d->out);
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, attn__mha_fields, ATTN__H_COUNT, d, attn__fields, ATTN__F_COUNT, d,
-                                               &flags, err));)
+    attn__make_absent(&a->attention, ATTN__RESULT);
+    a->gradient.accumulate &= ~7u;
+    a->stats = attn__view(NULL, ATTN_F32, 4, a->x[0].size[0], a->desc->heads, a->x[0].size[1], 2);
+    for (i = 0; i < 3; i++) {
+        a->dx[i] = attn__view_in(a->grad, &f[attn__mha_input(a->desc, i)]);
+        a->dy[i] = a->y[i];
+    }
+    if (a->w[3].rank) a->dx[3] = a->x[3];
+    a->dy[3] = a->grad->d_out;
+}
+#endif
+ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags, attn_error *err)
+{
+    const attn_mha_desc *desc = a->desc;
+    const attn__field *f = attn__mha_fields;
+    attn__walk w;
+    int i;
+    ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, &a->attention, err));
+    ATTN__ZERO(&a->attention.out, sizeof a->attention.out);
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, f, ATTN__H_COUNT, &a->attention, attn__fields, ATTN__F_COUNT,
+                                               &a->attention, &flags, err));)
     a->flags = flags;
-    a->inner_bytes = 0;
-    ATTN__TRY(attn__mha_check(desc, grad, own, d, flags, err));
-    for (i = 0; i < 4; i++) {
-        const attn_view bias = attn__mha_bias(desc, i);
-        x[i] = i == 3 ? attn_view_of(desc->out) : attn__mha_input(desc, i);
-        w[i] = attn__mha_weights(desc, i);
-        attn__array_of(&bias, "...U", &a->bias[i]);
+    attn__walk_begin(&w, NULL, flags);
+    ATTN__TRY(attn__mha_check(&w, desc, &a->attention, a->grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
+#ifndef ATTN_NO_BACKWARD
+    if (a->grad) ATTN__TRY(attn__mha_check_grad(&w, desc, a->grad, &a->gradient, &a->attention, err));
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(a->grad, attn__mha_grad_fields, ATTN__H_COUNT, a->grad ? &a->gradient : NULL,
+                                               attn__grad_fields, ATTN__G_COUNT, NULL, &a->flags, err));)
+#endif
+    a->heads_kv = desc->heads_kv ? desc->heads_kv : desc->heads;
+    for (i = 0; i < 4; i++) a->w[i] = attn__view_in(desc, &f[ATTN__H_w_query + i]);
+    for (i = 0; i < 3; i++) {
+        a->x[i] = attn__view_in(desc, &f[attn__mha_input(desc, i)]);
+        a->y[i] = attn__inside(a->x[i].size[0], a->x[i].size[1], a->w[i].size[0]);
     }
-    heads = desc->heads;
-    heads_kv = desc->heads_kv ? desc->heads_kv : heads;
-    size_v = w[2].size[0] / heads_kv;
-    for (i = 0; i < ATTN__HEADS_COUNT; i++) a->floats[i] = 0;
-    for (i = 0; i < (w[3].rank ? 4 : 3); i++) {
-        const attn_view within = attn__view(NULL, ATTN_F32, 3, x[i == 3 ? 0 : i].size[0], x[i == 3 ? 0 : i].size[1],
-                                            i == 3 ? attn__mul64(heads, size_v) : w[i].size[0], 0);
-        a->product[i] = attn__matmul_of_views(d, i == 3 ? within : x[i], w[i], i == 3 ? x[3] : within, 2, 1);
-        a->floats[i] = attn__elements(&within);
-        a->inner_bytes = attn__max(a->inner_bytes, attn__matmul_bytes(&a->product[i], d));
-    }
-    d->q = attn_view_bshd(NULL, x[0].size[0], x[0].size[1], heads, w[0].size[0] / heads);
-    d->k = attn_view_bshd(NULL, x[0].size[0], x[1].size[1], heads_kv, w[1].size[0] / heads_kv);
-    d->v = attn_view_bshd(NULL, x[0].size[0], x[1].size[1], heads_kv, size_v);
-    if (w[3].rank) d->out = attn_out_bshd(NULL, x[0].size[0], x[0].size[1], heads, size_v);
-    else d->out = attn__out(desc->out.data, attn__split_heads(&x[3], heads, size_v));
+    a->y[3] = attn_view_of(desc->out);
+    if (a->w[3].rank || a->grad) a->x[3] = attn__inside(a->x[0].size[0], a->x[0].size[1],
+                                                        attn__mul64(desc->heads, a->w[2].size[0] / a->heads_kv));
+#ifndef ATTN_NO_BACKWARD
+    if (a->grad) attn__mha_resolve_gradient(a);
+#endif
     return ATTN_OK;
 }
-/* The attention of a call, planned: its memory is counted too. */
-static attn_status attn__mha_plan(attn__mha_call *a, const struct attn_grad *grad, attn_plan *plan, attn_error *err)
+
+/* The attention, or its gradients, between the layers. */
+static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *err)
 {
-    const attn_status st = attn__plan_known(&a->attention, grad, grad != NULL, plan,
-                                            (a->flags & ~ATTN__WITH_DATA) | ATTN__NO_RESULT_NEEDED, err);
-    if (st == ATTN_OK) a->inner_bytes = attn__max(a->inner_bytes, (int64_t)plan->workspace_bytes);
-    return st;
+    const struct attn_grad *g = NULL;
+    attn_desc *d = &a->attention;
+    const int64_t heads = a->desc->heads, heads_kv = a->heads_kv;
+    d->q = attn__split_heads(a->y[0], heads);
+    d->k = attn__split_heads(a->y[1], heads_kv);
+    d->v = attn__split_heads(a->y[2], heads_kv);
+    d->out = attn__written(attn__split_heads(a->x[3].rank ? a->x[3] : a->y[3], heads));
+#ifndef ATTN_NO_BACKWARD
+    if (a->grad) d->stats = attn__written(a->stats);
+    if (backward) {
+        a->gradient.d_out = attn__split_heads(a->dx[3].rank ? a->dx[3] : a->dy[3], heads);
+        a->gradient.dq = attn__written(attn__split_heads(a->dy[0], heads));
+        a->gradient.dk = attn__written(attn__split_heads(a->dy[1], heads_kv));
+        a->gradient.dv = attn__written(attn__split_heads(a->dy[2], heads_kv));
+        g = &a->gradient;
+    }
+#endif
+    return attn__plan_known(d, g, backward, &a->plan, (a->flags & ~ATTN__WITH_DATA) | ATTN__NO_RESULT_NEEDED, err);
+}
+/* The attention was planned while its arrays had no place yet. */
+static attn_status attn__mha_attend(attn__mha_call *a, attn_error *err)
+{
+    attn__call *c = (attn__call *)(void *)a->plan.internal;
+    c->q.data = (void *)(uintptr_t)a->y[0].data;
+    c->k.data = (void *)(uintptr_t)a->y[1].data;
+    c->v.data = (void *)(uintptr_t)a->y[2].data;
+    c->stats.data = (void *)(uintptr_t)a->stats.data;
+    if (a->x[3].rank) c->out.data = (void *)(uintptr_t)a->x[3].data;
+    return attn__run_plan(&a->plan, &a->attention, a->inner, err);
 }
 
 ATTN__NOINLINE static void attn__add_bias_rows(const attn__array *bias, const attn__matmul *m)
 {
-    int64_t b, h, i, x;
-    for (b = 0; b < m->out_batch[0]; b++)
-        for (h = 0; h < m->out_batch[1]; h++)
-            for (i = 0; i < m->rows; i++)
-                for (x = 0; x < m->columns; x++) {
-                    float *p = attn__at(&m->out, b, h, i, x);
-                    *p = attn__quiet(*p + attn__read(bias, 0, 0, 0, x));
-                }
+    int64_t b, i, x;
+    for (b = 0; b < m->out_batch[1]; b++)
+        for (i = 0; i < m->rows; i++)
+            for (x = 0; x < m->columns; x++) {
+                float *p = attn__at(&m->out, 0, b, i, x);
+                *p = attn__quiet(*p + attn__read(bias, 0, 0, 0, x));
+            }
 }
-/* y = x W^T + bias */
-static attn_status attn__mha_project(attn__mha_call *a, int which, void *inner, attn_error *err)
+static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
 {
+    const attn__array bias = attn__array_in(a->desc, &attn__mha_fields[ATTN__H_b_query + i]);
     attn__fp_state saved;
-    ATTN__TRY(attn__run_matmul(&a->product[which], &a->attention, a->flags, inner, err));
-    if (!a->bias[which].rank) return ATTN_OK;
+    ATTN__TRY(attn__run_matmul(&a->product[i], &a->attention, a->flags, a->inner, err));
+    if (!bias.rank) return ATTN_OK;
     ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE)
-        return attn__cuda_add(&a->bias[which], &a->product[which], a->attention.stream, err);)
+        return attn__cuda_add(&bias, &a->product[i], a->attention.stream, err);)
     saved = attn__fp_enter();
-    attn__add_bias_rows(&a->bias[which], &a->product[which]);
+    attn__add_bias_rows(&bias, &a->product[i]);
     attn__fp_leave(saved);
     return ATTN_OK;
 }
 
-static attn_status attn__mha(const attn_mha_desc *desc, size_t *bytes, attn_error *err)
+#ifndef ATTN_NO_BACKWARD
+/* What is wanted of dw (+)= dy^T x, dbias (+)= sums of dy, dx (+)= dy w. Layers of one input add to one dx. */
+static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn_error *err)
 {
-    attn__memory memory;
-    attn__mha_call a;
-    attn__map m;
-    attn_plan plan;
-    attn_status st;
-    int64_t total;
+    static const float one = 1.0f;
+    const attn_desc *d = &a->attention;
+    const attn__field *f = attn__mha_grad_fields + 1;
+    const uint32_t adds = a->grad->accumulate;
+    const int input = attn__mha_input(a->desc, i);
+    attn_view ones = attn_view_f32(&one, 2, 1, a->x[i].size[1], 0, 0);
+    attn__matmul m[3];
+    int n;
+    ones.stride[1] = 0;
+    m[0] = attn__matmul_of_views(d, attn__transposed(a->dy[i]), a->x[i],
+                                 attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
+    m[1] = attn__matmul_of_views(d, ones, a->dy[i],
+                                 attn__view4(attn__view_in(a->grad, &f[ATTN__H_b_query + i]), "...C"), 0);
+    m[1].a.rank = 0;                                    /* tells a device, which cannot read this one */
+    m[2] = attn__matmul_of_views(d, a->dy[i], a->w[i], a->dx[i], 0);
+    m[0].skip = i < 3 ? 2 : 0;
+    m[0].adds = (int)(adds >> (ATTN__H_w_query + i) & 1u);
+    m[1].adds = (int)(adds >> (ATTN__H_b_query + i) & 1u);
+    if (i < 3) m[2].adds = (i > 0 && attn__mha_input(a->desc, i - 1) == input) || (adds >> input & 1u);
+    for (n = 0; n < 3; n++)
+        if (m[n].out.rank) ATTN__TRY(attn__run_matmul(&m[n], d, a->flags, a->inner, err));
+    return ATTN_OK;
+}
+#endif
+
+static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace, attn_error *err)
+{
+    attn__mha_call *a = (attn__mha_call *)call;
+    attn__map m = {attn__align(workspace), 0};
     int i;
-    ATTN__TRY(attn__mha_resolve(desc, NULL, NULL, bytes ? 0 : ATTN__WITH_DATA, &a, err));
-    ATTN__TRY(attn__mha_plan(&a, NULL, &plan, err));
-    total = attn__mha_count(&a);
+    (void)d;
+    attn__mha_take(&m, a);
+    a->inner = m.base + m.bytes;
+    for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer(a, i, err));
+    ATTN__TRY(attn__mha_attend(a, err));
+    if (!a->grad) return a->w[3].rank ? attn__mha_layer(a, 3, err) : ATTN_OK;
+#ifndef ATTN_NO_BACKWARD
+    if (a->w[3].rank) ATTN__TRY(attn__mha_layer_gradient(a, 3, err));
+    ATTN__TRY(attn__mha_plan(a, 1, err));
+    ATTN__TRY(attn__run_plan(&a->plan, &a->attention, a->inner, err));
+    for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer_gradient(a, i, err));
+#endif
+    return ATTN_OK;
+}
+ATTN__NOINLINE static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
+                                                  size_t *bytes, attn_error *err)
+{
+    attn__mha_call a;
+    attn__map m = {NULL, 0};
+    int64_t inner = 0, total;
+    int i;
+    ATTN__ZERO(&a, sizeof a);
+#ifndef ATTN_NO_BACKWARD
+    if (grad) {
+        const attn_grad *own = grad->attention;
+        ATTN__KNOWN(attn_grad, own, &a.gradient, reserved, "struct_bytes");
+        if (own && own != &a.gradient) a.gradient = *own;
+        a.gradient.struct_bytes = 0;
+    }
+#endif
+    a.desc = desc;
+    a.grad = grad;
+    ATTN__TRY(attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
+    for (i = 0; i < (a.w[3].rank ? 4 : 3); i++) {
+        a.product[i] = attn__matmul_of_views(&a.attention, a.x[i], attn__transposed(a.w[i]), a.y[i], 1);
+        inner = attn__max(inner, attn__matmul_bytes(&a.product[i], &a.attention));
+    }
+    if (grad) {                                 /* a sum needs as much as any other */
+        const attn__matmul sum = attn__matmul_of_views(&a.attention, a.y[0], a.w[0], a.x[0], 0);
+        inner = attn__max(inner, attn__matmul_bytes(&sum, &a.attention));
+    }
+    for (i = grad != NULL; i >= 0; i--) {
+        ATTN__TRY(attn__mha_plan(&a, i, err));
+        inner = attn__max(inner, (int64_t)a.plan.workspace_bytes);
+    }
+    attn__mha_take(&m, &a);
+    total = attn__add64(attn__add64(m.bytes, inner), 2 * ATTN__ALIGN);
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query",
                "must leave a workspace that fits in memory");
-    if (bytes) {
-        *bytes = (size_t)total;
-        return attn__success(err);
-    }
     a.attention.q.data = desc->query.data;          /* tells the device */
-    ATTN__TRY(attn__acquire(&a.attention, (size_t)total, a.flags, &memory, err));
-    m.base = attn__align(memory.block);
-    m.bytes = 0;
-    attn__mha_take(&m, &a);
-    attn__mha_place(&a, &plan);
-    for (st = ATTN_OK, i = 0; i < 3 && st == ATTN_OK; i++) st = attn__mha_project(&a, i, m.base + m.bytes, err);
-    if (st == ATTN_OK) st = attn__run_plan(&plan, &a.attention, m.base + m.bytes, err);
-    if (st == ATTN_OK && desc->w_result.rank) st = attn__mha_project(&a, 3, m.base + m.bytes, err);
-    attn__release(&a.attention, &memory);
-    return st == ATTN_OK ? attn__success(err) : st;
+    return attn__size_or_run(attn__mha_run, &a, &a.attention, total, a.flags & ATTN__ON_DEVICE, bytes, err);
 }
-ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err) { return attn__mha(desc, NULL, err); }
+/* For a caller whose structures are older: apart, for the copies take room on the stack. */
+ATTN__NOINLINE static attn_status attn__mha_older(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
+                                                  size_t *bytes, attn_error *err)
+{
+    attn_mha_desc copy;
+#ifndef ATTN_NO_BACKWARD
+    attn_mha_grad grad_copy;
+    ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved, "struct_bytes");
+#endif
+    ATTN__KNOWN(attn_mha_desc, desc, &copy, attention, "struct_bytes");
+    return attn__mha_known(desc, grad, bytes, err);
+}
+static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_grad *grad, size_t *bytes,
+                             attn_error *err)
+{
+    ATTN__NOT_NULL(desc);
+    return (attn__bytes_given(desc) || attn__bytes_given(grad) ? attn__mha_older : attn__mha_known)(
+        desc, grad, bytes, err);
+}
+ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err) { return attn__mha(desc, NULL, NULL, err); }
 ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err)
 {
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    return attn__mha(desc, bytes, err);
+    ATTN__NOT_NULL(bytes);
+    return attn__mha(desc, NULL, bytes, err);
 }
-
 #ifndef ATTN_NO_BACKWARD
-/* The attention's own gradients, and where those of the projections lie. */
-static attn_status attn__mha_grad_resolve(const attn_mha_desc *desc, const attn_mha_grad *grad, int flags, attn__mha_call *a,
-                                          attn_grad *g, attn_error *err)
-{
-    attn_desc *d = &a->attention;
-    attn_view d_heads;
-    int i;
-    attn_mha_grad copy;
-    const attn_grad *own;
-    ATTN__RULE(grad, ATTN_ERR_NULL, "grad", "must not be NULL");
-    ATTN__KNOWN(attn_mha_grad, grad, &copy, reserved, "struct_bytes");
-    own = grad->attention;
-    ATTN__KNOWN(attn_grad, own, g, reserved, "struct_bytes");
-    if (!own) ATTN__ZERO(g, sizeof *g);
-    else if (own != g) *g = *own;
-    g->struct_bytes = 0;
-    ATTN__TRY(attn__mha_resolve(desc, grad, g, flags, a, err));
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(grad, attn__mha_grad_fields, ATTN__H_COUNT, g, attn__grad_fields,
-                                               ATTN__G_COUNT, NULL, &a->flags, err));)
-    attn__make_absent(d, ATTN__RESULT);
-    d->out = attn_out_bshd(NULL, d->q.size[0], d->q.size[2], d->q.size[1], d->v.size[3]);
-    d->stats = attn_out_f32(NULL, 4, d->q.size[0], d->q.size[1], d->q.size[2], 2);
-    a->floats[ATTN__HEADS_STATS] = attn__mul64(attn__mul64(d->q.size[0], d->q.size[1]), attn__mul64(d->q.size[2], 2));
-    a->floats[ATTN__HEADS_OUT] = attn__mul64(a->floats[ATTN__HEADS_STATS] / 2, d->v.size[3]);
-    d_heads = attn__split_heads(&grad->d_out, d->q.size[1], d->v.size[3]);  /* d_out as it is, or in the workspace */
-    if (desc->w_result.rank) {
-        d_heads = attn_view_of(d->out);
-        a->floats[ATTN__HEADS_D_OUT] = a->floats[ATTN__HEADS_OUT];
-    }
-    g->d_out = d_heads;
-    g->dq = attn__out(NULL, d->q);
-    g->dk = attn__out(NULL, d->k);
-    g->dv = attn__out(NULL, d->v);
-    g->accumulate &= ~7u;
-    for (i = 0; i < 3; i++) a->floats[ATTN__HEADS_DQ + i] = a->floats[i];
-    return ATTN_OK;
-}
-
-/* One gradient (+)= a b; again: it was begun already. */
-static attn_status attn__mha_sum(attn__mha_call *a, const attn_mha_grad *grad, int field, attn__array x, attn__array y,
-                                 const char *shape, int64_t rows, int64_t columns, int64_t depth, int skip, int again,
-                                 void *inner, attn_error *err)
-{
-    const attn_view g = attn__mha_at(grad, field);
-    attn__array out;
-    attn__matmul m;
-    if (!g.rank) return ATTN_OK;
-    attn__array_of(&g, shape, &out);
-    m = attn__matmul_of(a->product[0].f, x, y, out, rows, columns, depth);
-    m.batch[0] = a->attention.q.size[0];
-    m.out_batch[0] = *shape == 'B' ? m.batch[0] : 1;
-    m.adds = again || (grad->accumulate >> (field - 1) & 1u);
-    m.skip = skip;
-    attn__cut_matmul(&m, 0);
-    return attn__run_matmul(&m, &a->attention, a->flags, inner, err);
-}
-/* Through w_result: its own gradients, and that of the heads' outputs. */
-static attn_status attn__mha_grad_result(attn__mha_call *a, const attn_mha_desc *desc, const attn_mha_grad *grad, void *inner,
-                                         attn_error *err)
-{
-    const attn_desc *d = &a->attention;
-    const int64_t n = d->q.size[2], out = desc->w_result.size[0], in = desc->w_result.size[1];
-    const attn__array heads = attn__packed(a->at[ATTN__HEADS_OUT], 1, n, in);
-    attn__array above, w;
-    attn__matmul m;
-    attn__array_of(&grad->d_out, "B.QE", &above);
-    attn__array_of(&desc->w_result, "..UE", &w);
-    ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DW_RESULT, attn__turned(above), heads, "..UE", out, in, n, 0, 0, inner,
-                            err));
-    ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DB_RESULT, attn__ones(), above, "...U", 1, out, n, 0, 0, inner, err));
-    m = attn__matmul_of(a->product[0].f, above, w, attn__packed(a->at[ATTN__HEADS_D_OUT], 1, n, in), n, in, out);
-    m.batch[0] = m.out_batch[0] = d->q.size[0];
-    attn__cut_matmul(&m, 0);
-    return attn__run_matmul(&m, d, a->flags, inner, err);
-}
-/* Through one of the three projections; `begun`: which of dquery, dkey have a part already. */
-static attn_status attn__mha_grad_project(attn__mha_call *a, const attn_mha_desc *desc, const attn_mha_grad *grad, int i,
-                                          int *begun, void *inner, attn_error *err)
-{
-    const attn_view x = attn__mha_input(desc, i), w = attn__mha_weights(desc, i);
-    const int64_t n = x.size[1], out = w.size[0], in = w.size[1];
-    const attn__array projected = attn__packed(a->at[ATTN__HEADS_DQ + i], 1, n, out);
-    attn__array from, weights;
-    int field = ATTN__H_DQUERY + i;
-    attn__array_of(&x, "B.QE", &from);
-    attn__array_of(&w, "..UE", &weights);
-    if (field == ATTN__H_DVALUE && !desc->value.rank) field = ATTN__H_DKEY;
-    if (field == ATTN__H_DKEY && !desc->key.rank) field = ATTN__H_DQUERY;
-    ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DW_QUERY + i, attn__turned(projected), from, "..UE", out, in, n, 2, 0,
-                            inner, err));
-    ATTN__TRY(attn__mha_sum(a, grad, ATTN__H_DB_QUERY + i, attn__ones(), projected, "...U", 1, out, n, 0, 0, inner,
-                            err));
-    ATTN__TRY(attn__mha_sum(a, grad, field, projected, weights, "B.QE", n, in, out, 0, *begun >> field & 1, inner,
-                            err));
-    *begun |= 1 << field;
-    return ATTN_OK;
-}
-static attn_status attn__mha_grad_run(attn__mha_call *a, const attn_mha_desc *desc, const attn_mha_grad *grad,
-                                      const attn_grad *g, attn_plan *plan, void *inner, attn_error *err)
-{
-    int i, begun = 0;
-    for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_project(a, i, inner, err));
-    ATTN__TRY(attn__mha_plan(a, NULL, plan, err));
-    attn__mha_place(a, plan);
-    ATTN__TRY(attn__run_plan(plan, &a->attention, inner, err));
-    if (desc->w_result.rank) ATTN__TRY(attn__mha_grad_result(a, desc, grad, inner, err));
-    ATTN__TRY(attn__mha_plan(a, g, plan, err));
-    attn__mha_place(a, plan);
-    ATTN__TRY(attn__run_plan(plan, &a->attention, inner, err));
-    for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_grad_project(a, desc, grad, i, &begun, inner, err));
-    return ATTN_OK;
-}
-
-static attn_status attn__mha_gradient(const attn_mha_desc *desc, const attn_mha_grad *grad, size_t *bytes,
-                                      attn_error *err)
-{
-    attn__memory memory;
-    attn__mha_call a;
-    attn_grad g;
-    attn__map m;
-    attn_plan plan;
-    attn_status st;
-    int64_t total;
-    ATTN__TRY(attn__mha_grad_resolve(desc, grad, bytes ? 0 : ATTN__WITH_DATA, &a, &g, err));
-    ATTN__TRY(attn__mha_plan(&a, &g, &plan, err));
-    ATTN__TRY(attn__mha_plan(&a, NULL, &plan, err));
-    a.inner_bytes = attn__max(a.inner_bytes, attn__add64(attn__mul64(attn__bytes_of(attn__sum_floats(a.product[0].f)),
-                                                                     attn__workers(&a.attention)), ATTN__ALIGN));
-    total = attn__mha_count(&a);
-    ATTN__RULE(total < (int64_t)((size_t)-1 / 8), ATTN_ERR_OVERFLOW, "query",
-               "must leave a workspace that fits in memory");
-    if (bytes) {
-        *bytes = (size_t)total;
-        return attn__success(err);
-    }
-    a.attention.q.data = desc->query.data;          /* tells the device */
-    ATTN__TRY(attn__acquire(&a.attention, (size_t)total, a.flags, &memory, err));
-    a.attention.q.data = NULL;
-    m.base = attn__align(memory.block);
-    m.bytes = 0;
-    attn__mha_take(&m, &a);
-    st = attn__mha_grad_run(&a, desc, grad, &g, &plan, m.base + m.bytes, err);
-    attn__release(&a.attention, &memory);
-    return st == ATTN_OK ? attn__success(err) : st;
-}
 ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err)
 {
-    return attn__mha_gradient(desc, grad, NULL, err);
+    ATTN__NOT_NULL(grad);
+    return attn__mha(desc, grad, NULL, err);
 }
 ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
                                                       size_t *bytes, attn_error *err)
 {
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    return attn__mha_gradient(desc, grad, bytes, err);
-}
-#endif
-#ifndef ATTN_NO_BACKWARD
-static attn_status attn__softmax_gradient(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
-                                          size_t *bytes, attn_error *err)
-{
-    static const attn__field field_d_out = ATTN__X_TEXTS("d_out"), field_dx = ATTN__X_TEXTS("dx");
-    attn_desc d;
-    attn_grad g;
-    attn_status st;
-    ATTN__ZERO(&g, sizeof g);
-    ATTN__TRY(attn__softmax_options(&x, options, &d, err));
-    ATTN__RULE(d_out.rank, ATTN_ERR_NULL, "d_out", "must be given");
-    ATTN__RULE(dx.rank, ATTN_ERR_NULL, "dx", "must be given");
-    if (d_out.rank != x.rank)
-        return attn__fail2(err, ATTN_ERR_RANK, "d_out.rank", "must equal x.rank", d_out.rank, x.rank);
-    if (dx.rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, "dx.rank", "must equal x.rank", dx.rank, x.rank);
-    g.d_weights = attn__rows4(d_out);
-    g.d_given_scores = attn__out(dx.data, attn__rows4(attn_view_of(dx)));
-    st = bytes ? attn_backward_workspace_size(&d, &g, bytes, err) : attn_backward(&d, &g, err);
-    if (st == ATTN_OK || !err) return st;
-    attn__softmax_error(err, &x, options);
-    attn__rename(err, &attn__grad_fields[ATTN__G_d_weights], &field_d_out, x.rank);
-    attn__rename(err, &attn__grad_fields[ATTN__G_d_given_scores], &field_dx, x.rank);
-    return st;
-}
-ATTN_DEF attn_status attn_softmax_backward(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
-                                           attn_error *err)
-{
-    return attn__softmax_gradient(x, d_out, dx, options, NULL, err);
-}
-ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view d_out, attn_out dx,
-                                                          const attn_desc *options, size_t *bytes, attn_error *err)
-{
-    ATTN__RULE(bytes, ATTN_ERR_NULL, "bytes", "must not be NULL");
-    return attn__softmax_gradient(x, d_out, dx, options, bytes, err);
+    ATTN__NOT_NULL(bytes);
+    ATTN__NOT_NULL(grad);
+    return attn__mha(desc, grad, bytes, err);
 }
 #endif
 /* ---- small things */
@@ -8951,40 +8830,41 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__LONG
 #undef ATTN__MAX_WIDTH
 #undef ATTN__MAX_LANES
-#undef ATTN__MAY_ALIAS
-#undef ATTN__BMM_ROW
-#undef ATTN__D
-#undef ATTN__DV
-#undef ATTN__EQUALS
-#undef ATTN__FAR
-#undef ATTN__FIELDS
-#undef ATTN__G
-#undef ATTN__GRADIENT_FIELDS
-#undef ATTN__GV
-#undef ATTN__H
-#undef ATTN__HV
-#undef ATTN__KNOWN
-#undef ATTN__LETTER
-#undef ATTN__MHA_LIST
-#undef ATTN__N
-#undef ATTN__OPTIONS
-#undef ATTN__OWNERS
-#undef ATTN__P
-#undef ATTN__PICTURE_FIELDS
-#undef ATTN__ROW
-#undef ATTN__TEXTS
-#undef ATTN__X_TEXTS
+#undef ATTN__NAMES
 #undef ATTN__NAN
 #undef ATTN__NEG_INF
 #undef ATTN__COLD
 #undef ATTN__MAY_ALIAS
+#undef ATTN__MHA_VIEW
+#undef ATTN__ALL_FIELDS
+#undef ATTN__DESC_VIEW
+#undef ATTN__GRAD_VIEW
+#undef ATTN__0
+#undef ATTN__EQUALS
+#undef ATTN__FAR
+#undef ATTN__GRADIENT_FIELDS
+#undef ATTN__KNOWN
+#undef ATTN__LETTER
+#undef ATTN__MHA_LIST
+#undef ATTN__OPTIONS
+#undef ATTN__OWNERS
+#undef ATTN__PICTURE_FIELDS
+#undef ATTN__ROW
+#undef ATTN__TEXTS
+#undef ATTN__PASS_FLOATS
+#undef ATTN__GRADIENTS
+#undef ATTN__FACTORS
+#undef ATTN__ARGUMENT
+#undef ATTN__MATRIX
+#undef ATTN__CUDA_ONLY
+#undef ATTN__MAY_BE_ON_DEVICE
 #undef ATTN__NOINLINE
 #undef ATTN__PARTS
 #undef ATTN__TERMS
 #undef ATTN__MAX_ROUNDS
 #undef ATTN__WORTH_CUTTING
-#undef ATTN__PASS_FLOATS
-#undef ATTN__GRADIENTS
+#undef ATTN__PASS_BYTES
+#undef ATTN__HEADS_BYTES
 #undef ATTN__PREFETCH
 #undef ATTN__PREFETCH_FAR
 #undef ATTN__RULE
@@ -8997,8 +8877,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__TANH_C4
 #undef ATTN__TANH_SPLIT
 #undef ATTN__TRY
-#undef ATTN__CUDA_ONLY
-#undef ATTN__MAY_BE_ON_DEVICE
+#undef ATTN__NOT_NULL
 #undef ATTN__PLACE_HOST
 #undef ATTN__PLACE_DEVICE
 #undef ATTN__UNROLL

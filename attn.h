@@ -391,7 +391,7 @@ typedef struct attn_desc {
 } attn_desc;
 
 /* ---- gradients, described (ATTN_NO_BACKWARD leaves them out; attn_backward below says what they are) */
-#if !defined(ATTN_NO_BACKWARD) || defined(ATTN__CUDA_SEAM)
+#if !defined(ATTN_NO_BACKWARD) || defined(ATTN_CUDA) || defined(ATTN__CUDA_SEAM)
 typedef enum attn_grad_bit {    /* for `accumulate`: one bit per gradient, in the order of attn_grad */
     ATTN_GRAD_Q = 1 << 0, ATTN_GRAD_K = 1 << 1, ATTN_GRAD_V = 1 << 2, ATTN_GRAD_GIVEN_SCORES = 1 << 3,
     ATTN_GRAD_BIAS = 1 << 4, ATTN_GRAD_BILINEAR = 1 << 5, ATTN_GRAD_W_Q = 1 << 6, ATTN_GRAD_W_K = 1 << 7,
@@ -665,16 +665,18 @@ ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writ
 #if defined(ATTN_CUDA) || defined(ATTN__CUDA_SEAM)
 #define ATTN__PLACE_HOST   1
 #define ATTN__PLACE_DEVICE (~1)                                         /* each device has a bit */
+struct attn__array;
+struct attn__call;
+struct attn__matmul;
 int     attn__cuda_place(const void *data, attn_error *err);            /* bits: where it can be used; 0: an error */
-int64_t attn__cuda_bytes(const attn_desc *d, const void *grad);         /* of workspace; grad: attn_grad or NULL */
-attn_status attn__cuda_run(const attn_desc *d, const void *grad, void *workspace, attn_error *err);
-/* as attn__sum and attn__mha_add_bias; a NULL: all ones; in_order: the chains of attn_bmm, its very bits */
-attn_status attn__cuda_sum(const attn_view *a, const attn_view *b, const attn_out *out, const int64_t *batch, int adds,
-                           int skip, int in_order, void *stream, attn_error *err);
-attn_status attn__cuda_add(const attn_view *bias, const attn_out *y, void *stream, attn_error *err);
-attn_status attn__cuda_mask(const attn_desc *d, const attn_out *mask, int dropout, attn_error *err);
-attn_status attn__cuda_merge(const attn_view *v, void *stream, attn_error *err);    /* the six of attn_merge */
-const char *attn__cuda_stage(const attn_desc *d, const void *grad, int n, const char **why);    /* 0: the strongest */
+int64_t attn__cuda_bytes(const struct attn__call *c);                   /* of workspace */
+attn_status attn__cuda_run(const struct attn__call *c, void *workspace, void *stream, attn_error *err);
+attn_status attn__cuda_matmul(const struct attn__matmul *m, void *stream, attn_error *err);
+attn_status attn__cuda_add(const struct attn__array *bias, const struct attn__matmul *m, void *stream, attn_error *err);
+attn_status attn__cuda_mask(const struct attn__call *c, const struct attn__array *mask, const int64_t *size,
+                            int dropout, void *stream, attn_error *err);
+attn_status attn__cuda_merge(const struct attn__array *a, const int64_t *size, void *stream, attn_error *err);
+const char *attn__cuda_stage(const struct attn__call *c, int n, const char **why);      /* 0: that runs */
 void   *attn__cuda_allocate(const attn_desc *d, size_t bytes);
 void    attn__cuda_release(void *block, void *stream);
 #endif
@@ -2782,6 +2784,13 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
     return attn__rule_of(f, text) + (text < ATTN__T_DATA ? sizeof ATTN__EQUALS - 1 : 0);
 }
 
+/* ---- from here to the end of attn__matmul: what attn_cuda.cuh reads too, without the rest */
+#define ATTN__IN_THE_MIDDLE
+#endif /* ATTN_IMPLEMENTATION */
+#if defined(ATTN__IN_THE_MIDDLE) || (defined(ATTN__CUDA_SEAM) && !defined(ATTN__IMPLEMENTED))
+#ifndef ATTN__MAY_ALIAS
+#  define ATTN__MAY_ALIAS       /* only copied there */
+#endif
 /* X(field, shape, its axes in words, takes, flags) */
 #define ATTN__VIEW_LIST(X) \
     X(q, "BHQD", "[B,H,Sq,D]; without heads H = 1", FLOATS, ATTN__OPERAND | ATTN__NEEDED | ATTN__FOR_VECTORS) \
@@ -2815,12 +2824,6 @@ enum {
 #undef ATTN__X
     ATTN__F_COUNT
 };
-static const attn__field attn__fields[ATTN__F_COUNT] = {
-#define ATTN__X(f, shape, axes, takes, flags) ATTN__ROW(attn_desc, f, shape, axes, takes, flags, 0),
-    ATTN__VIEW_LIST(ATTN__X)
-#undef ATTN__X
-};
-
 /* As above; with the field of attn_desc that it belongs to, and of whose shape it is. */
 #define ATTN__OWNERS "what it belongs to"
 #define ATTN__GRAD_LIST(X) \
@@ -2847,14 +2850,6 @@ enum {
 #undef ATTN__X
     ATTN__G_COUNT
 };
-#ifndef ATTN_NO_BACKWARD
-static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
-#define ATTN__X(f, shape, axes, flags, owner) ATTN__ROW(attn_grad, f, shape, axes, FLOATS, flags, owner),
-    ATTN__GRAD_LIST(ATTN__X)
-#undef ATTN__X
-};
-#endif
-
 /* ------------------------------------------------------------------------------------------------------ >>call
    A descriptor that was checked becomes one attn__call: sizes, options with their defaults, operands, the kernels, the
    steps and how they are cut into tasks. Nothing behind this section reads attn_desc or attn_grad. */
@@ -2866,6 +2861,13 @@ typedef struct attn__array {
     int64_t stride[4];
     int32_t type, rank;         /* rank: of the view, 0 = absent */
 } attn__array;
+static attn__array attn__turned(attn__array a)          /* rows and columns exchanged */
+{
+    const int64_t s = a.stride[2];
+    a.stride[2] = a.stride[3];
+    a.stride[3] = s;
+    return a;
+}
 
 /* What a phase of tasks does. */
 typedef enum attn__step {
@@ -2931,6 +2933,40 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t worker_bytes;       /* each worker's memory */
     attn__backward w;
 } attn__call;
+
+/* A matrix product or sums over rows:
+       out[x][y][r][c] (+)= scale * sum over batch and k of a[..][r,k] b[..][k,c]
+   Batch axes of size 1 are broadcast in a and b, and summed over in out. */
+typedef struct attn__matmul {
+    attn__array a, b, out;
+    int64_t batch[2], out_batch[2];     /* out_batch: 1 where out sums over that axis of batch */
+    int64_t rows, columns, depth;
+    int64_t b_shares;                   /* so many heads share one of b */
+    float   scale;
+    int     adds;                       /* to what out holds */
+    int     skip;                       /* rows of b that are not finite do not count where a is all -0 (1) or 0 (2) */
+    const struct attn__call *cover;     /* not NULL: b are keys; those that no query may attend to are not read */
+    const struct attn__kernels *f;
+    int64_t column_tiles;
+    char   *memory;                     /* worker_bytes per worker */
+    int64_t worker_bytes;
+} attn__matmul;
+#endif
+
+#ifdef ATTN__IN_THE_MIDDLE
+#undef ATTN__IN_THE_MIDDLE
+static const attn__field attn__fields[ATTN__F_COUNT] = {
+#define ATTN__X(f, shape, axes, takes, flags) ATTN__ROW(attn_desc, f, shape, axes, takes, flags, 0),
+    ATTN__VIEW_LIST(ATTN__X)
+#undef ATTN__X
+};
+#if !defined(ATTN_NO_BACKWARD) || defined(ATTN_CUDA)
+static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
+#define ATTN__X(f, shape, axes, flags, owner) ATTN__ROW(attn_grad, f, shape, axes, FLOATS, flags, owner),
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+};
+#endif
 
 /* The weights have H*D = M, Hkv*D = N, Hkv*Dv = P rows; w_result takes T and gives O; the inputs' sizes are X, Y, Z. */
 #define ATTN__MHA_LIST(X) \
@@ -3119,18 +3155,19 @@ enum {
     ATTN__WITH_DATA = 1,
     ATTN__NO_RESULT_NEEDED = 2,
 #ifdef ATTN_CUDA
-    ATTN__ON_DEVICE = 4,
-    ATTN__ANYWHERE = 8,     /* there is no array yet that would tell */
-    ATTN__AS_TASKS = 16     /* what may lie on the host is used there */
+    ATTN__ON_DEVICE = 4, ATTN__ON_HOST = 8,         /* neither: there is no array yet that would tell */
+    ATTN__AS_TASKS = 16                             /* what may lie on the host is used there */
 #else
-    ATTN__ON_DEVICE = 0, ATTN__ANYWHERE = 0, ATTN__AS_TASKS = 0
+    ATTN__ON_DEVICE = 0, ATTN__ON_HOST = 0, ATTN__AS_TASKS = 0
 #endif
 };
 #ifdef ATTN_CUDA
-#define ATTN__HALF(v, flags) ((flags) & (ATTN__ON_DEVICE | ATTN__ANYWHERE) && \
-                              ((v)->type == ATTN_F16 || (v)->type == ATTN_BF16))
+#define ATTN__CUDA_ONLY(...) __VA_ARGS__
+#define ATTN__MAY_BE_ON_DEVICE(flags) \
+    ((flags) & ATTN__ON_DEVICE || !((flags) & (ATTN__ON_HOST | ATTN__WITH_DATA)))
 #else
-#define ATTN__HALF(v, flags) 0
+#define ATTN__CUDA_ONLY(...)
+#define ATTN__MAY_BE_ON_DEVICE(flags) 0
 #endif
 
 /* One view on its own: rank, type, sizes, extent. axis: as attn__axes_of; span: what it reaches. */
@@ -3145,7 +3182,8 @@ static attn_status attn__check_view(const attn_view *v, const attn__field *f, in
     if (v->rank != axes || axes < 1)
         return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank,
                            axes > 0 ? axes : 1);
-    if (f->takes <= ATTN__SINGLES && !(f->takes == ATTN__FLOATS && ATTN__HALF(v, flags))) {
+    if (f->takes <= ATTN__SINGLES && !(f->takes == ATTN__FLOATS && ATTN__MAY_BE_ON_DEVICE(flags) &&
+                                         (v->type == ATTN_F16 || v->type == ATTN_BF16))) {
         ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE),
                    "must be ATTN_F32: other float types are not in this version");
         ATTN__RULE(v->type == ATTN_F32, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE), "must be ATTN_F32");
@@ -3523,72 +3561,41 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
 #endif
 
 #ifdef ATTN_CUDA
-/* ---- where a call runs: where its arrays lie */
-typedef struct attn__place { int where, seen; } attn__place;
-
-static attn_status attn__see(attn__place *at, const attn_view *v, const char *field, attn_error *err)
+/* ---- where a call runs: where its arrays lie. where: 0 before the first one, then where all so far can be used. */
+static attn_status attn__see(int *where, const void *data, const char *field, attn_error *err)
 {
-    int here;
-    if (v->rank < 1 || v->rank > 4 || !v->data || !attn__elements(v)) return ATTN_OK;
-    here = attn__cuda_place(v->data, err);
+    const int here = attn__cuda_place(data, err);
     if (!here) return ATTN_ERR_CUDA;
-    ATTN__RULE(at->where & here, ATTN_ERR_PLACE, field, at->where & ATTN__PLACE_HOST ?
-               "must lie on the host, where the arrays before it lie" :
-               "must lie on the device, where the arrays before it lie");
-    at->where &= here;
-    at->seen = 1;
+    ATTN__RULE(!*where || *where & here, ATTN_ERR_PLACE, field, *where & ATTN__PLACE_HOST ?
+               "must lie on the host, where the call runs" : "must lie on the device, where the call runs");
+    *where = *where ? *where & here : here;
     return ATTN_OK;
 }
-static attn_status attn__see_fields(attn__place *at, const void *structure, const attn__field *fields, int count,
+static attn_status attn__see_fields(int *where, const void *structure, const attn__field *fields, int count,
                                     attn_error *err)
 {
     int i;
-    for (i = 0; i < count; i++) {
+    for (i = 0; structure && i < count; i++) {
         const attn_view v = attn__view_in(structure, &fields[i]);
-        ATTN__TRY(attn__see(at, &v, attn__name_of(&fields[i], ATTN__T_VIEW), err));
+        if (v.rank < 1 || v.rank > 4 || !v.data || !attn__elements(&v)) continue;
+        ATTN__TRY(attn__see(where, v.data, attn__name_of(&fields[i], ATTN__T_VIEW), err));
     }
     return ATTN_OK;
 }
-static attn_status attn__see_workspace(attn__place *at, const attn_desc *d, attn_error *err)
+/* By one or two structures (NULL: none) and the workspace of options; flags may say where the call runs already. Where
+   there is no array, a call runs on the host, but its sizes are asked for either place. */
+static attn_status attn__find_place(const void *a, const attn__field *of_a, int count_a, const void *b,
+                                    const attn__field *of_b, int count_b, const attn_desc *options, int *flags,
+                                    attn_error *err)
 {
-    attn_view v;
-    v.data = d->workspace;
-    v.rank = 1;
-    v.size[0] = at->seen;
-    return attn__see(at, &v, "workspace", err);
-}
-/* As the flags of a check. Nothing seen: a call would run on the host; its sizes are asked for either place. */
-static int attn__place_flags(const attn__place *at, int flags)
-{
-    if (flags & ATTN__AS_TASKS && at->where & ATTN__PLACE_HOST) return flags;
-    if (at->seen && at->where & ATTN__PLACE_DEVICE) return flags | ATTN__ON_DEVICE;
-    return at->seen || flags & ATTN__WITH_DATA ? flags : flags | ATTN__ANYWHERE;
-}
-static attn_status attn__find_place_of(const void *structure, const attn__field *fields, int count,
-                                       const attn_desc *options, int *flags, attn_error *err)
-{
-    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    if (!structure) return ATTN_OK;
-    ATTN__TRY(attn__see_fields(&at, structure, fields, count, err));
-    if (options) ATTN__TRY(attn__see_workspace(&at, options, err));
-    *flags = attn__place_flags(&at, *flags);
+    int where = *flags & ATTN__ON_DEVICE ? ATTN__PLACE_DEVICE : *flags & ATTN__ON_HOST ? ATTN__PLACE_HOST : 0;
+    ATTN__TRY(attn__see_fields(&where, a, of_a, count_a, err));
+    ATTN__TRY(attn__see_fields(&where, b, of_b, count_b, err));
+    if (where && options && options->workspace) ATTN__TRY(attn__see(&where, options->workspace, "workspace", err));
+    if (where & ATTN__PLACE_DEVICE && !(*flags & ATTN__AS_TASKS && where & ATTN__PLACE_HOST)) *flags |= ATTN__ON_DEVICE;
+    else if (where || *flags & ATTN__WITH_DATA) *flags |= ATTN__ON_HOST;
     return ATTN_OK;
 }
-static attn_status attn__find_place(const attn_desc *d, const struct attn_grad *g, int *flags, attn_error *err)
-{
-    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    if (!d) return ATTN_OK;
-    ATTN__TRY(attn__see_fields(&at, d, attn__fields, ATTN__F_COUNT, err));
-#ifndef ATTN_NO_BACKWARD
-    if (g) ATTN__TRY(attn__see_fields(&at, g, attn__grad_fields, ATTN__G_COUNT, err));
-#endif
-    ATTN__TRY(attn__see_workspace(&at, d, err));
-    *flags = attn__place_flags(&at, *flags);
-    (void)g;
-    return ATTN_OK;
-}
-/* For what only the CPU does. */
-static int attn__is_on_host(const void *data) { return !data || attn__cuda_place(data, NULL) & ATTN__PLACE_HOST; }
 #endif
 
 
@@ -5754,23 +5761,7 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
 #endif
 ATTN__FOR_SPEED
 /* ------------------------------------------------------------------------------------------------- >>products
-   Matrix products and sums over rows: the pieces, projections, gradients of parameters.
-       out[x][y][r][c] (+)= scale * sum over batch and k of a[..][r,k] b[..][k,c]
-   Batch axes of size 1 are broadcast in a and b, and summed over in out. */
-typedef struct attn__matmul {
-    attn__array a, b, out;
-    int64_t batch[2], out_batch[2];     /* out_batch: 1 where out sums over that axis of batch */
-    int64_t rows, columns, depth;
-    int64_t b_shares;                   /* so many heads share one of b */
-    float   scale;
-    int     adds;                       /* to what out holds */
-    int     skip;                       /* rows of b that are not finite do not count where a is all -0 (1) or 0 (2) */
-    const attn__call *cover;            /* not NULL: b are keys; those that no query may attend to are not read */
-    const attn__kernels *f;
-    int64_t column_tiles;
-    char   *memory;                     /* worker_bytes per worker */
-    int64_t worker_bytes;
-} attn__matmul;
+   Matrix products and sums over rows: the pieces, projections, gradients of parameters. */
 
 static int64_t attn__lanes(const attn__kernels *f) { return (int64_t)f->width * f->vecs; }
 
@@ -5914,13 +5905,6 @@ static attn__array attn__packed(const float *data, int64_t heads, int64_t rows, 
     a.stride[2] = columns;
     a.stride[1] = attn__mul64(rows, columns);
     a.stride[0] = attn__mul64(heads, a.stride[1]);
-    return a;
-}
-static attn__array attn__turned(attn__array a)          /* rows and columns exchanged */
-{
-    const int64_t s = a.stride[2];
-    a.stride[2] = a.stride[3];
-    a.stride[3] = s;
     return a;
 }
 /* A vector of as many ones as are asked for. */
@@ -6602,7 +6586,7 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
 #ifndef ATTN_NO_BACKWARD
     if (g) ATTN__TRY(attn__check_grad(&w, d, g, err));
 #endif
-    c->on_device = (flags & ATTN__ON_DEVICE) != 0;
+    c->on_device = flags & ATTN__ON_DEVICE;
     c->idle = attn__is_idle(&w);
     attn__set_sizes(c, &w);
     attn__set_options(c, d);
@@ -6647,7 +6631,10 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     plan->workspace_bytes = work ? (size_t)(total + ATTN__ALIGN) : 0;
     plan->isa = c->isa;
 #ifdef ATTN_CUDA
-    attn__device_bytes(plan, flags);
+    if (ATTN__MAY_BE_ON_DEVICE(flags) && !c->idle) {    /* then its workspace is the device's, or enough for either */
+        const size_t bytes = (size_t)attn__cuda_bytes(c);
+        if (c->on_device || bytes > plan->workspace_bytes) plan->workspace_bytes = bytes;
+    }
 #endif
     return attn__success(err);
 }
@@ -6965,9 +6952,7 @@ ATTN_DEF size_t attn_layout(char *text, size_t size)
 static void *attn__allocate(const attn_desc *d, size_t bytes, int on_device)
 {
     if (d->allocator.allocate) return d->allocator.allocate(d->allocator.user, bytes);
-#ifdef ATTN_CUDA
-    if (on_device) return attn__cuda_allocate(d, bytes);
-#endif
+    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_allocate(d, bytes);)
     (void)on_device;
 #ifdef ATTN_MALLOC
     return ATTN_MALLOC(bytes);
@@ -6978,9 +6963,7 @@ static void *attn__allocate(const attn_desc *d, size_t bytes, int on_device)
 static void attn__release(const attn_desc *d, void *block, int on_device)
 {
     if (d->allocator.release) d->allocator.release(d->allocator.user, block);
-#ifdef ATTN_CUDA
-    else if (on_device) attn__cuda_release(block, d->stream);
-#endif
+    ATTN__CUDA_ONLY(else if (on_device) attn__cuda_release(block, d->stream);)
 #ifdef ATTN_FREE
     else ATTN_FREE(block);
 #endif
@@ -7014,17 +6997,18 @@ static attn_status attn__size_or_run(attn__run_fn *run, void *call, const attn_d
     return st == ATTN_OK ? attn__success(err) : st;
 }
 
-#ifdef ATTN_CUDA
-#define ATTN__FIND_PLACE(call) ATTN__TRY(call)
-#else
-#define ATTN__FIND_PLACE(call) ((void)0)
-#endif
 /* ---- attention: plan, workspace, run */
 static attn_status attn__plan_known(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
                                     int flags, attn_error *err)
 {
-    const attn__fp_state saved = attn__fp_enter();
-    const attn_status st = attn__plan(desc, grad, backward, plan, flags, err);
+    attn__fp_state saved;
+    attn_status st;
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, attn__fields, ATTN__F_COUNT, grad, attn__grad_fields,
+                                               ATTN__G_COUNT, desc, &flags, err));)
+    ATTN__RULE(!(flags & ATTN__AS_TASKS) || !(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc",
+               "must have its arrays on the host: tasks run there");
+    saved = attn__fp_enter();
+    st = attn__plan(desc, grad, backward, plan, flags, err);
     attn__fp_leave(saved);
     return st;
 }
@@ -7043,9 +7027,6 @@ ATTN__NOINLINE static attn_status attn__plan_older(const attn_desc *desc, const 
 static attn_status attn__plan_call(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
                                    int flags, attn_error *err)
 {
-    ATTN__FIND_PLACE(attn__find_place(desc, grad, &flags, err));
-    ATTN__RULE(!(flags & ATTN__AS_TASKS) || !(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc",
-               "must have its arrays on the host: tasks run there");
     return (attn__bytes_given(desc) || attn__bytes_given(grad) ? attn__plan_older : attn__plan_known)(
         desc, grad, backward, plan, flags, err);
 }
@@ -7053,9 +7034,8 @@ static attn_status attn__run_plan(void *call, const attn_desc *desc, void *works
 {
     const attn_plan *plan = (const attn_plan *)call;
     attn__job job;
-#ifdef ATTN_CUDA
-    if (attn__call_of(plan)->on_device) return attn__cuda_run(attn__call_of(plan), workspace, desc->stream, err);
-#endif
+    ATTN__CUDA_ONLY(if (attn__call_of(plan)->on_device && !attn__call_of(plan)->idle)
+        return attn__cuda_run(attn__call_of(plan), workspace, desc->stream, err);)
     (void)err;
     job.plan = plan;
     job.workspace = workspace;
@@ -7106,21 +7086,20 @@ ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, cons
 #endif
 /* ---- explaining */
 #ifdef ATTN_CUDA
-/* "; on the device, stage 1 (not stage 2: why, not stage 3: why)" */
+/* "; on the device, stage 1 (not stage 3: why, not stage 2: why)" */
 static void attn__put_stages(attn__text *t, const attn__call *c)
 {
-    const char *why = "", *name = NULL;
-    int n, i;
-    for (n = 0; why; n++) name = attn__cuda_stage(c, n, &why);
+    const char *why, *name = attn__cuda_stage(c, 0, &why);
+    int n;
     attn__put(t, "; on the device, ");
     attn__put(t, name);
-    for (i = n - 2; i >= 0; i--) {          /* why not the stronger ones */
-        attn__put(t, i == n - 2 ? " (not " : ", not ");
-        attn__put(t, attn__cuda_stage(c, i, &why));
+    for (n = 1; (name = attn__cuda_stage(c, n, &why)) != NULL; n++) {
+        attn__put(t, n == 1 ? " (not " : ", not ");
+        attn__put(t, name);
         attn__put(t, ": ");
         attn__put(t, why);
-        if (i == 0) attn__put(t, ")");
     }
+    if (n > 1) attn__put(t, ")");
 }
 #endif
 static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__call *c)
@@ -7172,9 +7151,7 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     else
 #endif
     attn__put_forward(&t, &plan, c);
-#ifdef ATTN_CUDA
-    if (c->on_device) attn__put_stages(&t, c);
-#endif
+    ATTN__CUDA_ONLY(if (c->on_device) attn__put_stages(&t, c);)
     ATTN__FORMAT(&t, "; workspace % bytes", (int64_t)plan.workspace_bytes);
     if (c->on_device) return attn__end_text(&t);
     ATTN__FORMAT(&t, " for % ", c->workers);
@@ -7328,16 +7305,6 @@ ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, cons
 static const attn__field attn__mask_field = {
     ATTN__TEXTS("mask"), "must be that of [B,H,Sq,Sk]; without heads H = 1", "BHQS", ATTN__BYTES, 0, 0,
     ATTN__RESULT | ATTN__NEEDED};
-#ifdef ATTN_CUDA
-static attn_status attn__mask_find_place(const attn_out *mask, const attn_desc *d, int *flags, attn_error *err)
-{
-    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    ATTN__TRY(attn__see_fields(&at, mask, &attn__mask_field, 1, err));
-    ATTN__TRY(attn__see_fields(&at, d, &attn__fields[ATTN__F_bias], ATTN__F_COUNT - ATTN__F_bias, err));
-    *flags = attn__place_flags(&at, *flags);
-    return ATTN_OK;
-}
-#endif
 /* A mask as data, and where it is not NULL what makes it: no scores, only what says who may attend to whom. */
 static attn_status attn__mask_check(const void *mask, const attn__field *f, const attn_desc *options, int flags,
                                     attn__call *c, attn_error *err)
@@ -7393,18 +7360,16 @@ static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropo
     attn_status st = ATTN_OK;
     int flags = ATTN__WITH_DATA;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
-    if (dropout) ATTN__FIND_PLACE(attn__find_place_of(&mask, &attn__mask_field, 1, NULL, &flags, err));
-    else ATTN__FIND_PLACE(attn__mask_find_place(&mask, &d, &flags, err));
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(&mask, &attn__mask_field, 1, dropout ? NULL : &d,
+                                               &attn__fields[ATTN__F_bias], ATTN__F_COUNT - ATTN__F_bias, NULL, &flags,
+                                               err));)
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, dropout ? NULL : &d, flags, &c, err));
     ATTN__RULE(!dropout || (attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f), ATTN_ERR_RANGE,
                "dropout", "must be within 0..1");
     attn__array_of(&out, attn__mask_field.shape, &to);
     saved = attn__fp_enter();
     if (dropout) attn__set_dropout(&c, &d);
-#ifdef ATTN_CUDA
-    if (flags & ATTN__ON_DEVICE) st = attn__cuda_mask(&c, &to, mask.size, dropout, d.stream, err);
-    else
-#endif
+    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) st = attn__cuda_mask(&c, &to, mask.size, dropout, d.stream, err); else)
     if (attn__elements(&out)) attn__mask_rows(&to, mask.size, &c, dropout);
     attn__fp_leave(saved);
     return st == ATTN_OK ? attn__success(err) : st;
@@ -7458,19 +7423,15 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     attn__array a[6];
     attn__fp_state saved;
     int flags = ATTN__WITH_DATA;
-    ATTN__FIND_PLACE(attn__find_place_of(v, fields, 6, NULL, &flags, err));
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, fields, 6, NULL, NULL, 0, NULL, &flags, err));)
     ATTN__ZERO(a, sizeof a);
     attn__walk_begin(&w, NULL, flags);
     ATTN__TRY(attn__check_fields(&w, v, fields, 6, 0, 0, a, err));
     ATTN__TRY(attn__check_overlaps(&w, err));
-#ifdef ATTN_CUDA
-    if (flags & ATTN__ON_DEVICE) {          /* there is no descriptor: the default stream */
-        ATTN__TRY(attn__cuda_merge(a, out.size, NULL, err));
-        return attn__success(err);
-    }
-#endif
+    if (!attn__out_elements(&out) && !attn__out_elements(&lse)) return attn__success(err);
+    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(a, out.size, NULL, err);)
     saved = attn__fp_enter();
-    if (attn__out_elements(&out) || attn__out_elements(&lse)) attn__merge_rows(a, out.size);
+    attn__merge_rows(a, out.size);
     attn__fp_leave(saved);
     return attn__success(err);
 }
@@ -7491,9 +7452,7 @@ static void attn__matmul_task(void *arg, int64_t index, int32_t worker)
 }
 static attn_status attn__run_matmul(attn__matmul *m, const attn_desc *d, int flags, void *workspace, attn_error *err)
 {
-#ifdef ATTN_CUDA
-    if (flags & ATTN__ON_DEVICE) return attn__cuda_matmul(m, d->stream, err);
-#endif
+    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_matmul(m, d->stream, err);)
     (void)flags;
     (void)err;
     m->memory = attn__align(workspace);
@@ -7573,7 +7532,7 @@ static attn_status attn__bmm(const attn_view *v, const attn__field *fields, int 
     int64_t needed;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     p.flags = bytes ? 0 : ATTN__WITH_DATA;
-    ATTN__FIND_PLACE(attn__find_place_of(v, fields, count, &d, &p.flags, err));
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, fields, count, NULL, NULL, 0, &d, &p.flags, err));)
     ATTN__TRY(attn__check_product(v, fields, count, p.flags, err));
     ATTN__TRY(attn__check_options(&d, err));
     ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
@@ -7728,33 +7687,7 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, con
     return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
 
-#ifdef ATTN_CUDA
-static attn_status attn__mha_find_place(const attn_mha_desc *desc, int *flags, attn_error *err)
-{
-    attn__place at = {ATTN__PLACE_HOST | ATTN__PLACE_DEVICE, 0};
-    ATTN__TRY(attn__see_fields(&at, desc, attn__mha_fields, ATTN__H_COUNT, err));
-    if (desc->attention) {                  /* all but q, k, v and out */
-        ATTN__TRY(attn__see_fields(&at, desc->attention, &attn__fields[ATTN__F_lse], ATTN__F_COUNT - ATTN__F_lse, err));
-        ATTN__TRY(attn__see_workspace(&at, desc->attention, err));
-    }
-    *flags = attn__place_flags(&at, *flags);
-    return ATTN_OK;
-}
-#endif
-
 #ifndef ATTN_NO_BACKWARD
-#ifdef ATTN_CUDA
-static attn_status attn__mha_grad_place(const attn_mha_grad *grad, const attn__mha_call *m, attn_error *err)
-{
-    attn__place at;
-    at.where = m->flags & ATTN__ON_DEVICE ? ATTN__PLACE_DEVICE : m->flags & ATTN__ANYWHERE ?
-        ATTN__PLACE_HOST | ATTN__PLACE_DEVICE : ATTN__PLACE_HOST;
-    at.seen = 1;
-    ATTN__TRY(attn__see_fields(&at, grad, attn__mha_grad_fields, ATTN__H_COUNT, err));
-    if (!grad->attention) return ATTN_OK;
-    return attn__see_fields(&at, grad->attention, attn__grad_fields, ATTN__G_COUNT, err);
-}
-#endif
 /* The gradients against what they belong to, and against everything else. */
 static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc, const attn_mha_grad *grad,
                                         const attn_grad *own, const attn_desc *d, attn_error *err)
@@ -7819,15 +7752,18 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     const attn__field *f = attn__mha_fields;
     attn__walk w;
     int i;
-    ATTN__FIND_PLACE(attn__mha_find_place(desc, &flags, err));
-    a->flags = flags;
     ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, &a->attention, err));
     ATTN__ZERO(&a->attention.out, sizeof a->attention.out);
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, f, ATTN__H_COUNT, &a->attention, attn__fields, ATTN__F_COUNT,
+                                               &a->attention, &flags, err));)
+    a->flags = flags;
     attn__walk_begin(&w, NULL, flags);
     ATTN__TRY(attn__mha_check(&w, desc, &a->attention, a->grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
 #ifndef ATTN_NO_BACKWARD
     if (a->grad) ATTN__TRY(attn__mha_check_grad(&w, desc, a->grad, &a->gradient, &a->attention, err));
-    if (a->grad) ATTN__FIND_PLACE(attn__mha_grad_place(a->grad, a, err));
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(a->grad, attn__mha_grad_fields, ATTN__H_COUNT,
+                                               a->grad ? &a->gradient : NULL, attn__grad_fields, ATTN__G_COUNT, NULL,
+                                               &a->flags, err));)
 #endif
     a->heads_kv = desc->heads_kv ? desc->heads_kv : desc->heads;
     for (i = 0; i < 4; i++) a->w[i] = attn__view_in(desc, &f[ATTN__H_w_query + i]);
@@ -7894,9 +7830,8 @@ static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
     attn__fp_state saved;
     ATTN__TRY(attn__run_matmul(&a->product[i], &a->attention, a->flags, a->inner, err));
     if (!bias.rank) return ATTN_OK;
-#ifdef ATTN_CUDA
-    if (a->flags & ATTN__ON_DEVICE) return attn__cuda_add(&bias, &a->product[i], a->attention.stream, err);
-#endif
+    ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE)
+        return attn__cuda_add(&bias, &a->product[i], a->attention.stream, err);)
     saved = attn__fp_enter();
     attn__add_bias_rows(&bias, &a->product[i]);
     attn__fp_leave(saved);
@@ -7920,6 +7855,7 @@ static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn
                                  attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
     m[1] = attn__matmul_of_views(d, ones, a->dy[i],
                                  attn__view4(attn__view_in(a->grad, &f[ATTN__H_b_query + i]), "...C"), 0);
+    m[1].a.rank = 0;                                    /* tells a device, which cannot read this one */
     m[2] = attn__matmul_of_views(d, a->dy[i], a->w[i], a->dx[i], 0);
     m[0].skip = i < 3 ? 2 : 0;
     m[0].adds = (int)(adds >> (ATTN__H_w_query + i) & 1u);
@@ -8038,9 +7974,8 @@ ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, flo
     if (n < 0) return ATTN_ERR_SIZE;
     if (n > 0 && (!x || !y)) return ATTN_ERR_NULL;
     if (isa != ATTN_ISA_AUTO && !attn__cpu_has(isa)) return ATTN_ERR_ISA;
-#ifdef ATTN_CUDA
-    if (n > 0 && (!attn__is_on_host(x) || !attn__is_on_host(y))) return ATTN_ERR_PLACE;
-#endif
+    ATTN__CUDA_ONLY(if (n > 0 && !(attn__cuda_place(x, NULL) & attn__cuda_place(y, NULL) & ATTN__PLACE_HOST))
+        return ATTN_ERR_PLACE;)
     f = attn__table((int32_t)(isa == ATTN_ISA_AUTO ? attn_best_isa() : isa));
     saved = attn__fp_enter();
     f->elementary(function, x, y, n);
@@ -8278,9 +8213,6 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
     ATTN__RULE(u8 || v->type == ATTN_F32, ATTN_ERR_TYPE, "values.type", "must be ATTN_F32 or ATTN_U8");
     ATTN__TRY(attn__check_view(v, &field[u8], mask ? 0 : ATTN__WITH_DATA, axes, &span, err));
-#ifdef ATTN_CUDA
-    ATTN__RULE(attn__is_on_host(v->data), ATTN_ERR_PLACE, "values.data", "must lie on the host");
-#endif
     for (a = 0; a < 4; a++) {
         attn__pic_axis *to = p->axis + a % 2;
         axis = a - (4 - v->rank);
@@ -8300,8 +8232,11 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
     static const attn__field values =
         ATTN__ROW(attn_heatmap, values, "BHQS", "[B,H,Sq,Sk]", BYTES, ATTN__OPERAND, 0);
     const attn_heatmap *m = p->map;
+    int flags = ATTN__WITH_DATA | ATTN__ON_HOST;
     ATTN__RULE(m, ATTN_ERR_NULL, "map", "must not be NULL");
     ATTN__RULE(p->to.write, ATTN_ERR_NULL, "writer.write", "must not be NULL");
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(m, &values, 1, m->mask_of, &attn__fields[ATTN__F_bias],
+                                               ATTN__F_COUNT - ATTN__F_bias, NULL, &flags, err));)
     ATTN__TRY(attn__pic_check_values(p, err));
     ATTN__RULE((uint32_t)m->colormap < ATTN_COLORMAP_COUNT, ATTN_ERR_OPTION, "colormap",
                "must be one of attn_colormap");
@@ -8311,14 +8246,7 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
     ATTN__RULE(!m->range_set || attn__is_finite(m->range_max), ATTN_ERR_RANGE, "range_max", "must be finite");
     ATTN__RULE(!m->range_set || m->range_min < m->range_max, ATTN_ERR_RANGE, "range_max", "must be above range_min");
     if (!m->mask_of) return ATTN_OK;
-#ifdef ATTN_CUDA
-    {
-        int flags = ATTN__WITH_DATA;
-        ATTN__TRY(attn__find_place(m->mask_of, NULL, &flags, err));
-        ATTN__RULE(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "mask_of", "must have its arrays on the host");
-    }
-#endif
-    return attn__mask_check(m, &values, m->mask_of, ATTN__WITH_DATA, &p->mask, err);
+    return attn__mask_check(m, &values, m->mask_of, flags, &p->mask, err);
 }
 
 /* The range over the finite values. One value alone is seen against 0, so that all ones look full and all zeros empty;
@@ -8907,7 +8835,6 @@ ATTN__FOR_SPEED
 #undef ATTN__LONG
 #undef ATTN__MAX_WIDTH
 #undef ATTN__MAX_LANES
-#undef ATTN__BMM_ROW
 #undef ATTN__D
 #undef ATTN__DV
 #undef ATTN__EQUALS
@@ -8934,13 +8861,19 @@ ATTN__FOR_SPEED
 #undef ATTN__FOR_SIZE
 #undef ATTN__FOR_SPEED
 #undef ATTN__MAY_ALIAS
+#undef ATTN__0
+#undef ATTN__PASS_FLOATS
+#undef ATTN__GRADIENTS
+#undef ATTN__FACTORS
+#undef ATTN__ARGUMENT
+#undef ATTN__MATRIX
+#undef ATTN__CUDA_ONLY
+#undef ATTN__MAY_BE_ON_DEVICE
 #undef ATTN__NOINLINE
 #undef ATTN__PARTS
 #undef ATTN__TERMS
 #undef ATTN__MAX_ROUNDS
 #undef ATTN__WORTH_CUTTING
-#undef ATTN__PASS_FLOATS
-#undef ATTN__GRADIENTS
 #undef ATTN__PREFETCH
 #undef ATTN__PREFETCH_FAR
 #undef ATTN__RULE
@@ -8953,8 +8886,6 @@ ATTN__FOR_SPEED
 #undef ATTN__TANH_C4
 #undef ATTN__TANH_SPLIT
 #undef ATTN__TRY
-#undef ATTN__HALF
-#undef ATTN__FIND_PLACE
 #undef ATTN__NOT_NULL
 #undef ATTN__PLACE_HOST
 #undef ATTN__PLACE_DEVICE

@@ -475,46 +475,13 @@ ATTN__DEVICE void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, b
 namespace attn__gpu {
 namespace hw = attn__hw;
 
-/* An array as kernels see it: element (b,h,i,x) is b*stride[0] + h*stride[1] + i*stride[2] + x*stride[3] elements
-   behind data. An axis that the array lacks, or along which it is broadcast, has stride 0. rank 0: absent. */
-struct array {
-    void   *data;
-    int64_t stride[4];
-    int32_t type, rank;
-};
-
-/* X(name, axes): the letters say which of (b,h,i,x) the axes of attn.h's view are, aligned at the last one. */
-#define ATTN__INPUTS(X) \
-    X(q, "bhix") X(k, "bhix") X(v, "bhix") X(sigma_per_head, "h") X(bilinear, "hix") X(w_q, "hix") X(w_k, "hix") \
-    X(w_v, "hx") X(hidden_bias, "hx") X(given_scores, "bhix") X(bias, "bhix") X(alibi, "h") X(sink, "h") \
-    X(mask, "bhix") X(key_lengths, "bi") X(query_lengths, "b") X(positions, "bi")
-#define ATTN__RESULTS(X) \
-    X(out, "bhix") X(lse, "bhi") X(stats, "bhix") X(weights, "bhix") X(scores, "bhix") X(scores_softcap, "bhix") \
-    X(scores_masked, "bhix")
-#define ATTN__GRADIENTS(X) \
-    X(d_out, "bhix") X(d_weights, "bhix") X(d_lse, "bhi") X(dq, "bhix") X(dk, "bhix") X(dv, "bhix") \
-    X(d_given_scores, "bhix") X(d_bias, "bhix") X(d_bilinear, "hix") X(d_w_q, "hix") X(d_w_k, "hix") X(d_w_v, "hx") \
-    X(d_hidden_bias, "hx") X(d_sigma, "h") X(d_scale, "h") X(d_sink, "h") X(d_alibi, "h")
-
-/* One call. All kernels take this. */
-struct params {
-#define ATTN__X(name, axes) array name;
-    ATTN__INPUTS(ATTN__X)
-    ATTN__RESULTS(ATTN__X)
-    ATTN__GRADIENTS(ATTN__X)
-#undef ATTN__X
-    int64_t  batch, heads, heads_kv, queries, keys, size_q, size_k, size_v, hidden;
-    int64_t  window_left, window_right;
-    uint64_t seed, drop_below;              /* a weight whose random word is below this is dropped */
-    uint32_t origin[4];                     /* of the random numbers: absolute (b,h,i,j) of element 0 */
-    uint32_t accumulate;                    /* ATTN_GRAD_x bits */
-    int32_t  score, causal, align, window, empty, weights_after_dropout, positions_per_query;
-    float    scale, sigma, softcap, dropout, keep_scale;    /* keep_scale: 1/(1-dropout) */
-
+/* One call, as attn.h has resolved it, and what a device needs beyond. All kernels take this. In a backward call `out`
+   and `stats` are those that the forward left. */
+struct params : attn__call {
     /* What meets in a score: q and k themselves or, in the workspace, what becomes of them: q M for bilinear scores,
        the projections for additive ones. A head's keys are found at key_head(): heads share them unless they are
        projected head by head. size_u is the length of these vectors. */
-    array    query, key;
+    attn__array query, key;
     int64_t  size_u, key_heads;
     float   *query_norm, *key_norm;         /* cosine: 1/|q| [B,H,Sq], 1/|k| [B,Hkv,Sk] */
     float   *covered;                       /* [B,Sk]  1: some query may attend to the key, 0: it must not be read */
@@ -526,7 +493,6 @@ struct params {
     float   *row_tanh;                      /* [B,H,Sq,h]  dL/dw_v of each row */
     float   *key_vector;                    /* [B,key_heads,Sk,h]  dL/d(W_k k) */
     float   *key_met;                       /* [B,key_heads,Sk]  1: some row with mass attends to it */
-    int64_t  bias_size[4];                  /* of d_bias, spread over (b,h,i,j); 1 where it is summed */
     void    *more;                          /* what a stage needs beyond */
 };
 static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
@@ -569,26 +535,26 @@ ATTN__DEVICE float warp_sum(float x)
 }
 
 /* ---- arrays */
-ATTN__DEVICE int64_t place(const array &a, int64_t b, int64_t h, int64_t i, int64_t x)
+ATTN__DEVICE int64_t place(const attn__array &a, int64_t b, int64_t h, int64_t i, int64_t x)
 {
     return b * a.stride[0] + h * a.stride[1] + i * a.stride[2] + x * a.stride[3];
 }
-ATTN__DEVICE float load_at(const array &a, int64_t at)
+ATTN__DEVICE float load_at(const attn__array &a, int64_t at)
 {
     if (a.type == ATTN_F32) return ((const float *)a.data)[at];
     const uint16_t half = ((const uint16_t *)a.data)[at];
     return a.type == ATTN_BF16 ? hw::from_bf16(half) : hw::from_f16(half);
 }
-ATTN__DEVICE float load(const array &a, int64_t b, int64_t h, int64_t i, int64_t x)
+ATTN__DEVICE float load(const attn__array &a, int64_t b, int64_t h, int64_t i, int64_t x)
 {
     return load_at(a, place(a, b, h, i, x));
 }
-ATTN__DEVICE int64_t load_integer(const array &a, int64_t b, int64_t i)
+ATTN__DEVICE int64_t load_integer(const attn__array &a, int64_t b, int64_t i)
 {
     const int64_t at = place(a, b, 0, i, 0);
     return a.type == ATTN_I32 ? (int64_t)((const int32_t *)a.data)[at] : ((const int64_t *)a.data)[at];
 }
-ATTN__DEVICE void store(const array &a, int64_t b, int64_t h, int64_t i, int64_t x, float value)
+ATTN__DEVICE void store(const attn__array &a, int64_t b, int64_t h, int64_t i, int64_t x, float value)
 {
     const int64_t at = place(a, b, h, i, x);
     if (a.type == ATTN_F32) ((float *)a.data)[at] = quiet(value);
@@ -596,7 +562,7 @@ ATTN__DEVICE void store(const array &a, int64_t b, int64_t h, int64_t i, int64_t
     else ((uint16_t *)a.data)[at] = is_nan(value) ? 0x7e00 : hw::to_f16(value);
 }
 /* A gradient: written, or added to what is there. */
-ATTN__DEVICE void store_gradient(const params &p, const array &a, uint32_t bit, int64_t b, int64_t h, int64_t i,
+ATTN__DEVICE void store_gradient(const params &p, const attn__array &a, uint32_t bit, int64_t b, int64_t h, int64_t i,
                                  int64_t x, float value)
 {
     store(a, b, h, i, x, p.accumulate & bit ? load(a, b, h, i, x) + value : value);
@@ -622,18 +588,11 @@ ATTN__DEVICE reach reach_of(const params &p, int64_t b, int64_t i)
     r.position = i;
     if (p.align == ATTN_ALIGN_BOTTOM_RIGHT) r.position = i + key_length - query_length;
     else if (p.align == ATTN_ALIGN_POSITIONS)
-        r.position = add_clamped(load_integer(p.positions, b, i), p.positions_per_query ? 0 : i);
-    r.first = 0;
+        r.position = add_clamped(load_integer(p.positions, b, i), p.positions.rank == 2 ? 0 : i);
+    r.first = add_clamped(r.position, -p.left);
+    if (r.first < 0) r.first = 0;
     r.last = i < query_length ? key_length : 0;
-    if (p.window && p.window_left >= 0) {
-        const int64_t start = add_clamped(r.position, -p.window_left);
-        r.first = start > 0 ? start : 0;
-    }
-    end = p.causal ? r.position : INT64_MAX - 1;
-    if (p.window && p.window_right >= 0) {
-        const int64_t right = add_clamped(r.position, p.window_right);
-        end = right < end ? right : end;
-    }
+    end = p.right == INT64_MAX ? INT64_MAX - 1 : add_clamped(r.position, p.right);
     if (end < r.last) r.last = end < 0 ? 0 : end + 1;
     if (r.first >= r.last) r.first = r.last = 0;
     return r;
@@ -703,55 +662,49 @@ ATTN__DEVICE int64_t first_task() { return (int64_t)hw::block() * WARPS + hw::wa
 ATTN__DEVICE int64_t all_tasks() { return (int64_t)hw::blocks() * WARPS; }
 
 /* ---- products and sums: projections, the pieces, gradients of parameters
-   out[b][y][r][c] (+)= scale * sum over h, k of left(b,h,r,k) right(b,h,k,c), + plus(b,y,r,c)
-   where y stands for batch[1]/out_heads heads h; and over all b where out_batch is 1. */
-struct product {
-    array   left, right, plus, out;     /* right absent: ones */
-    array   row_flag, depth_flag;       /* (b,h,r), (b,h,k): 0 = not read, counts as 0. Absent: all are read */
-    int64_t batch[2], out_batch, out_heads, rows, columns, depth;
-    int64_t left_shares, right_shares;  /* so many heads h share one of left, of right */
-    float   scale;
-    int32_t adds, skip;                 /* adds: to what is there. skip: as in attn.h's attn__sum */
+   as attn.h has them, but y stands for batch[1]/out_batch[1] heads, and b may be absent: ones. */
+struct product : attn__matmul {
+    attn__array row_flag, depth_flag;   /* (b,h,r), (b,h,k): 0 = not read, counts as 0. Absent: all are read */
+    int64_t a_shares;                   /* so many heads share one of a */
     int32_t by_warp;                    /* a warp per element, its lanes along k; else a lane per element */
 };
 
-ATTN__DEVICE bool is_flagged(const array &flag, int64_t b, int64_t h, int64_t i)
+ATTN__DEVICE bool is_flagged(const attn__array &flag, int64_t b, int64_t h, int64_t i)
 {
     return !flag.rank || !(load(flag, b, h, i, 0) <= 0.0f);             /* a NaN is a flag */
 }
-/* Is all of a column of left zero? Then what it would meet does not count where that is not finite. */
+/* Is all of a column of a zero? Then what it would meet does not count where that is not finite. */
 ATTN__DEVICE bool is_skipped(const product &m, int64_t b, int64_t h, int64_t k)
 {
     for (int64_t r = 0; r < m.rows; r++)
-        if (load(m.left, b, h / m.left_shares, r, k) != 0.0f) return false;
+        if (load(m.a, b, h / m.a_shares, r, k) != 0.0f) return false;
     return true;
 }
 
 ATTN__KERNEL(32 * WARPS, 1) void multiply(ATTN__PARAM product m)
 {
-    const int64_t lanes = m.by_warp ? 32 : 1, elements = m.out_batch * m.out_heads * m.rows * m.columns;
-    const int64_t group = m.batch[1] / m.out_heads, start = m.by_warp ? 0 : hw::lane();
+    const int64_t lanes = m.by_warp ? 32 : 1, elements = m.out_batch[0] * m.out_batch[1] * m.rows * m.columns;
+    const int64_t group = m.batch[1] / m.out_batch[1], start = m.by_warp ? 0 : hw::lane();
     for (int64_t task = first_task() * (32 / lanes); task < elements; task += all_tasks() * (32 / lanes)) {
         const int64_t element = task + start, c = element % m.columns, r = element / m.columns % m.rows;
-        const int64_t y = element / m.columns / m.rows % m.out_heads, x = element / m.columns / m.rows / m.out_heads;
+        const int64_t batch = element / m.columns / m.rows, y = batch % m.out_batch[1], x = batch / m.out_batch[1];
         const bool inside = element < elements;
         chains sum = no_terms();
-        for (int64_t b = m.out_batch == 1 ? 0 : x; inside && b < (m.out_batch == 1 ? m.batch[0] : x + 1); b++)
+        for (int64_t b = m.out_batch[0] == 1 ? 0 : x; inside && b < (m.out_batch[0] == 1 ? m.batch[0] : x + 1); b++)
             for (int64_t h = y * group; h < (y + 1) * group; h++) {
                 if (!is_flagged(m.row_flag, b, h, r)) continue;
                 for (int64_t k = m.by_warp ? hw::lane() : 0; k < m.depth; k += lanes) {
                     float right = 1.0f;
                     if (!is_flagged(m.depth_flag, b, h, k)) continue;
-                    if (m.right.rank) right = load(m.right, b, h / m.right_shares, k, c);
+                    if (m.b.rank) right = load(m.b, b, h / m.b_shares, k, c);
                     if (m.skip && !(magnitude(right) < infinity()) && is_skipped(m, b, h, k)) continue;
-                    add(sum, load(m.left, b, h / m.left_shares, r, k), right);
+                    add(sum, load(m.a, b, h / m.a_shares, r, k), right);
                 }
             }
         float value = total(sum);
         if (m.by_warp) value = warp_sum(value);
         if (!inside || (m.by_warp && hw::lane() != 0)) continue;
         value *= m.scale;
-        if (m.plus.rank && is_flagged(m.row_flag, x, y, r)) value += load(m.plus, x, y, r, c);
         if (m.adds) value += load(m.out, x, y, r, c);
         store(m.out, x, y, r, c, value);
     }
@@ -779,7 +732,7 @@ ATTN__KERNEL(32 * WARPS, 1) void cover_keys(ATTN__PARAM params p)
 }
 
 /* 1/|x|, without overflow or underflow on the way; 0 for the zero vector */
-ATTN__DEVICE float inverse_norm(const array &a, int64_t b, int64_t h, int64_t i, int64_t size)
+ATTN__DEVICE float inverse_norm(const attn__array &a, int64_t b, int64_t h, int64_t i, int64_t size)
 {
     chains sum = no_terms();
     float largest = 0.0f;
@@ -1378,7 +1331,7 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_bias(ATTN__PARAM params p)
 }
 
 /* ---- the pieces: masks as data, two attentions into one */
-struct marking { params p; array out; int32_t dropout; };  /* out: u8 */
+struct marking { params p; attn__array out; int32_t dropout; };  /* out: u8 */
 ATTN__KERNEL(32 * WARPS, 1) void mark(ATTN__PARAM marking m)
 {
     const params &p = m.p;
@@ -1391,7 +1344,7 @@ ATTN__KERNEL(32 * WARPS, 1) void mark(ATTN__PARAM marking m)
     }
 }
 
-struct merging { array out_a, lse_a, out_b, lse_b, out, lse; int64_t batch, heads, queries, size; };
+struct merging { attn__array out_a, lse_a, out_b, lse_b, out, lse; int64_t batch, heads, queries, size; };
 ATTN__KERNEL(32 * WARPS, 1) void merge(ATTN__PARAM merging m)
 {
     const int64_t rows = m.batch * m.heads * m.queries;
@@ -1451,7 +1404,7 @@ ATTN__DEVICE void copy_tile(uint32_t tile, const void *somewhere, int64_t column
         hw::copy16(tile + chunk_of(row, chunk, Rows), inside ? from + chunk * 8 : somewhere, inside);
     }
 }
-ATTN__DEVICE const uint16_t *row_of(const array &a, int64_t b, int64_t h, int64_t i)
+ATTN__DEVICE const uint16_t *row_of(const attn__array &a, int64_t b, int64_t h, int64_t i)
 {
     return (const uint16_t *)a.data + place(a, b, h, i, 0);
 }
@@ -1731,7 +1684,7 @@ ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, flo
     return 1.0f / all;
 }
 /* two neighbours of a result: of type T or float, columns contiguous; NaN as `store` has it */
-template <class T> ATTN__DEVICE void store_two(const array &a, int64_t at, float x, float y)
+template <class T> ATTN__DEVICE void store_two(const attn__array &a, int64_t at, float x, float y)
 {
     if (a.type == ATTN_F32) {
         ((float *)a.data)[at] = quiet(x);
@@ -1746,7 +1699,7 @@ template <class T> ATTN__DEVICE void store_two(const array &a, int64_t at, float
 }
 /* rows of factor * d, those below `count`; adds: to what is there */
 template <class T, int D>
-ATTN__DEVICE void store_rows(const array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
+ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
                              int64_t columns, const float (&factor)[2], bool adds)
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
@@ -1795,7 +1748,7 @@ ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_w
     tile_reach *reaches = (tile_reach *)(shared + tile_bytes<shape::rows, D> + 4 * slot);
     const int row0 = hw::warp() * 16, g = hw::lane() / 4;
     const float scale = scale_of<Extra>(p);
-    array values = p.v;
+    attn__array values = p.v;
     if (!p.out.rank) values.rank = 0;                   /* log-sum-exp or stats alone */
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);     /* anywhere a pair may be excluded */
     const int64_t tasks = p.batch * m.groups * m.tiles * m.splits;
@@ -1822,7 +1775,7 @@ ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_w
             n = most(n, split * part);
             end = least(end, (split + 1) * part);
         }
-        const auto copy_keys = [&](const array &a, uint32_t to, int tile_of_keys, int64_t columns) {
+        const auto copy_keys = [&](const attn__array &a, uint32_t to, int tile_of_keys, int64_t columns) {
             if (tile_of_keys < end && a.rank)
                 copy_tile<D, keys, shape::threads>(to + tile_of_keys % 2 * slot, a.data, columns, [&](int r) {
                     const int key = tile_of_keys * keys + r;
@@ -2065,7 +2018,7 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_queries(ATTN__PARAM grad_work m)
         const int end = (all.last + keys - 1) / keys;
         const auto copy_keys = [&](int number) {
             if (number < end) {
-                const auto row = [&](const array &a, int r) {
+                const auto row = [&](const attn__array &a, int r) {
                     const int key = number * keys + r;
                     return key >= all.first && key < all.last ? row_of(a, b, head_kv, key) : NULL;
                 };
@@ -2256,9 +2209,9 @@ template <int D, int... More, class F> bool with_head_size(int64_t size, head_si
 }
 typedef head_sizes<ATTN_CUDA_HEAD_DIMS> mma_head_sizes;
 
-inline bool is_16_bit(const array &a) { return a.type == ATTN_F16 || a.type == ATTN_BF16; }
+inline bool is_16_bit(const attn__array &a) { return a.type == ATTN_F16 || a.type == ATTN_BF16; }
 /* Can rows be moved 16 bytes at a time? */
-inline bool has_aligned_rows(const array &a, int64_t batch, int64_t heads, int64_t rows)
+inline bool has_aligned_rows(const attn__array &a, int64_t batch, int64_t heads, int64_t rows)
 {
     const int64_t size[3] = {batch, heads, rows};
     if (a.stride[3] != 1 || (uintptr_t)a.data % 16) return false;
@@ -2267,7 +2220,7 @@ inline bool has_aligned_rows(const array &a, int64_t batch, int64_t heads, int64
     return true;
 }
 /* May a result be written two columns at a time, in type `type` or float? */
-inline bool has_paired_rows(const array &a, int32_t type, int64_t batch, int64_t heads, int64_t rows)
+inline bool has_paired_rows(const attn__array &a, int32_t type, int64_t batch, int64_t heads, int64_t rows)
 {
     const int64_t size[3] = {batch, heads, rows};
     if (!a.rank) return true;
@@ -2417,7 +2370,7 @@ static int64_t grad_layout(const params &p, const device &dev, int rows, int que
         m->first = (int *)places[3], m->last = (int *)places[4];
         m->reaches = (tile_reach *)places[5];
         if (!p.stats.rank) {
-            const array stats = {places[6], {p.heads * p.queries * 2, p.queries * 2, 2, 1}, ATTN_F32, 4};
+            const attn__array stats = {places[6], {p.heads * p.queries * 2, p.queries * 2, 2, 1}, ATTN_F32, 4};
             m->p.stats = stats;
         }
         m->p.more = places[7];
@@ -2768,7 +2721,7 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_odd(ATTN__PARAM hopper_
     const int64_t of_queries = odd_at(m, true, false, 0, 0), all = odd_at(m, true, true, p.batch, 0);
     for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
         const bool keys = n >= of_queries, above = n >= odd_at(m, keys, true, 0, 0);
-        const array &a = keys ? above ? p.v : p.k : above ? p.d_out : p.q;
+        const attn__array &a = keys ? above ? p.v : p.k : above ? p.d_out : p.q;
         const int64_t heads = keys ? p.heads_kv : p.heads, rows = keys ? p.keys : p.queries;
         const int64_t tiles = (keys ? m.padded_keys : m.g.padded) / 64, tile = n - odd_at(m, keys, above, 0, 0);
         const int chunks = (int)(above ? p.size_v : p.size_q) / 4;
@@ -3101,8 +3054,8 @@ template <class F> bool with_hopper_head_size(int64_t size, F f)
     return with_head_size(size, hopper_head_sizes(), f);
 }
 /* Tiles of `rows` rows; true = fine. An axis of one element may have any stride. */
-inline bool map_rows(hw::tensor_map *map, const array &a, int64_t batch, int64_t heads, int64_t count, int64_t columns,
-                     int rows)
+inline bool map_rows(hw::tensor_map *map, const attn__array &a, int64_t batch, int64_t heads, int64_t count,
+                     int64_t columns, int rows)
 {
     const int64_t size[4] = {columns, count, heads, batch};
     int64_t stride[4] = {1, a.stride[2], a.stride[1], a.stride[0]};
@@ -3110,7 +3063,7 @@ inline bool map_rows(hw::tensor_map *map, const array &a, int64_t batch, int64_t
         if (size[i] == 1) stride[i] = (columns + 7) / 8 * 8;
     return hw::tensor_map_make(map, a.data, size, stride, rows) == 0;
 }
-inline bool has_positive_strides(const array &a, int64_t batch, int64_t heads, int64_t rows)
+inline bool has_positive_strides(const attn__array &a, int64_t batch, int64_t heads, int64_t rows)
 {
     return (batch == 1 || a.stride[0] > 0) && (heads == 1 || a.stride[1] > 0) && (rows == 1 || a.stride[2] > 0);
 }
@@ -3472,7 +3425,7 @@ ATTN__DEVICE mass additive_mass(const params &p, const additive_room<R> &s, cons
 /* sum[n] += weight(n) times row i of a, C columns from c0 on, 16 apart, as far as there are so many; read only where
    some weight does not exclude it */
 template <int N, int C, class F>
-ATTN__DEVICE void additive_weigh(float (&sum)[N][C], const array &a, int64_t b, int64_t h, int64_t i, int64_t c0,
+ATTN__DEVICE void additive_weigh(float (&sum)[N][C], const attn__array &a, int64_t b, int64_t h, int64_t i, int64_t c0,
                                  int64_t columns, F weight)
 {
     float by[N];
@@ -3994,16 +3947,15 @@ namespace attn__gpu {
 
 static attn_status report(cudaError_t error, attn_error *err)
 {
-    if (error == cudaSuccess) return ATTN_OK;
+    const attn_status status = error == cudaSuccess ? ATTN_OK : ATTN_ERR_CUDA;
     if (err) {
-        err->status = ATTN_ERR_CUDA;
-        err->field = "the CUDA runtime";
-        err->rule = cudaGetErrorString(error);
-        err->got = err->want = 0;
-        err->has_numbers = 0;
+        memset(err, 0, sizeof *err);
+        err->status = status;
+        err->field = status ? "the CUDA runtime" : "";
+        err->rule = status ? cudaGetErrorString(error) : "";
         err->cuda = (int32_t)error;
     }
-    return ATTN_ERR_CUDA;
+    return status;
 }
 #define ATTN__CUDA_TRY(call) \
     do { const cudaError_t attn__e = (cudaError_t)(call); if (attn__e != cudaSuccess) return attn__e; } while (0)
@@ -4024,105 +3976,24 @@ struct device_guard {
     ~device_guard() { if (now != before) cudaSetDevice(before); }
 };
 
-/* ---- descriptors become parameters */
-static array absent()
+/* ---- calls become parameters */
+static attn__array packed(float *data, int64_t h, int64_t i, int64_t x)     /* [.,h,i,x] */
 {
-    array a;
-    memset(&a, 0, sizeof a);
+    const attn__array a = {data, {h * i * x, i * x, x, 1}, ATTN_F32, 4};
     return a;
 }
-/* axes: see ATTN__INPUTS. An axis of size 1 gets stride 0, so that it is broadcast. */
-static array spread(const attn_view &v, const char *axes)
+static params params_of(const attn__call &c)
 {
-    array a = absent();
-    int letter = (int)strlen(axes) - 1;
-    a.data = const_cast<void *>(v.data);
-    a.type = v.type;
-    a.rank = v.rank;
-    if (v.rank == 1 && strcmp(axes, "bi") == 0) letter = 0;             /* [B] of [B,Sq] */
-    for (int axis = v.rank - 1; axis >= 0 && letter >= 0; axis--, letter--)
-        a.stride[strchr("bhix", axes[letter]) - "bhix"] = v.size[axis] == 1 ? 0 : v.stride[axis];
-    return a;
-}
-static array packed(float *data, int64_t h, int64_t i, int64_t x)      /* [.,h,i,x] */
-{
-    array a = absent();
-    a.data = data;
-    a.type = ATTN_F32;
-    a.rank = 4;
-    a.stride[0] = h * i * x;
-    a.stride[1] = i * x;
-    a.stride[2] = x;
-    a.stride[3] = 1;
-    return a;
-}
-static array turned(array a)                                            /* rows and columns exchanged */
-{
-    const int64_t s = a.stride[2];
-    a.stride[2] = a.stride[3];
-    a.stride[3] = s;
-    return a;
-}
-
-static attn_view as_view(const attn_view &v) { return v; }
-static attn_view as_view(const attn_out &o)
-{
-    attn_view v;
-    memcpy(&v, &o, sizeof v);           /* they have one layout */
-    return v;
-}
-static params params_of(const attn_desc *d, const attn_grad *g)
-{
-    params p;
-    const bool given = d->score == ATTN_SCORE_GIVEN;
-    const attn_view &from = given ? d->given_scores : d->q;
-    const double below = (double)d->dropout * 4294967296.0;
-    memset(&p, 0, sizeof p);
-#define ATTN__X(name, axes) p.name = spread(d->name, axes);
-    ATTN__INPUTS(ATTN__X)
-#undef ATTN__X
-#define ATTN__X(name, axes) p.name = spread(as_view(d->name), axes);
-    ATTN__RESULTS(ATTN__X)
-#undef ATTN__X
-#define ATTN__X(name, axes) if (g) p.name = spread(as_view(g->name), axes);
-    ATTN__GRADIENTS(ATTN__X)
-#undef ATTN__X
-    p.batch = from.size[0];
-    p.heads = from.size[1];
-    p.queries = from.size[2];
-    p.keys = given ? from.size[3] : d->k.size[2];
-    p.heads_kv = !given ? d->k.size[1] : d->v.rank ? d->v.size[1] : p.heads;
-    p.size_q = given ? 0 : d->q.size[3];
-    p.size_k = given ? 0 : d->k.size[3];
-    p.size_v = d->v.rank ? d->v.size[3] : 0;
-    p.hidden = d->w_v.rank ? d->w_v.size[d->w_v.rank - 1] : 0;
-    p.window_left = d->window_left;
-    p.window_right = d->window_right;
-    p.seed = d->seed;
-    p.drop_below = (uint64_t)below + ((double)(uint64_t)below < below);
-    for (int i = 0; i < 4; i++) p.origin[i] = (uint32_t)d->dropout_origin[i];
-    p.score = d->score;
-    p.causal = d->causal;
-    p.align = d->align;
-    p.window = d->window;
-    p.empty = d->empty;
-    p.weights_after_dropout = d->weights_after_dropout;
-    p.positions_per_query = d->positions.rank == 2;
-    p.scale = d->scale;
-    p.sigma = d->sigma;
-    p.softcap = d->softcap;
-    p.dropout = d->dropout;
-    p.keep_scale = d->dropout < 1.0f ? 1.0f / (1.0f - d->dropout) : 0.0f;
+    params p = params();
+    static_cast<attn__call &>(p) = c;
+    if (c.is_backward) {
+        p.out = c.saved_out;
+        p.stats = c.saved_stats;
+    }
     p.query = p.q;
     p.key = p.k;
     p.size_u = p.score == ATTN_SCORE_ADDITIVE ? p.hidden : p.size_k;
-    p.key_heads = d->w_k.rank == 3 ? p.heads : p.heads_kv;
-    if (!g) return p;
-    p.accumulate = g->accumulate;
-    for (int axis = 0; axis < 4; axis++) {
-        const int of = axis - (4 - g->d_bias.rank);
-        p.bias_size[axis] = of < 0 ? 1 : g->d_bias.size[of];
-    }
+    p.key_heads = p.w_k.rank == 3 ? p.heads : p.heads_kv;
     return p;
 }
 
@@ -4141,7 +4012,6 @@ static int64_t lay_out(params &p, char *base)
     const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
     const bool cosine = p.score == ATTN_SCORE_COSINE, additive = p.score == ATTN_SCORE_ADDITIVE;
     const bool bilinear = p.score == ATTN_SCORE_BILINEAR;
-    const bool backward = p.d_out.rank || p.d_weights.rank || p.d_lse.rank;
     r.base = base;
     r.used = 0;
     p.covered = take(r, p.batch * p.keys, cosine || additive);
@@ -4149,7 +4019,7 @@ static int64_t lay_out(params &p, char *base)
     p.key_norm = take(r, p.batch * p.heads_kv * p.keys, cosine);
     if (bilinear || p.w_q.rank) p.query = packed(take(r, rows * p.size_u), p.heads, p.queries, p.size_u);
     if (p.w_k.rank) p.key = packed(take(r, keys * p.size_u), p.key_heads, p.keys, p.size_u);
-    if (!backward) return r.used;
+    if (!p.is_backward) return r.used;
     p.row_base = take(r, rows);
     p.row_inverse = take(r, rows);
     p.row_shift = take(r, rows);
@@ -4176,26 +4046,33 @@ template <class P> static cudaError_t run(void (*kernel)(P), int64_t tasks, cuda
     return tasks > 0 ? (cudaError_t)ATTN__LAUNCH(kernel, grid_of(tasks), 32 * WARPS, 0, stream, p) : cudaSuccess;
 }
 
-static product product_of(const params &p, array left, array right, array out, int64_t rows, int64_t columns,
+/* Absent a: ones on the left, which are ones on the right of what is turned. */
+static product product_of(attn__matmul m)
+{
+    product d = product();
+    if (!m.a.rank) {
+        const int64_t rows = m.rows;
+        m.a = attn__turned(m.b);
+        m.b = attn__array();
+        m.out = attn__turned(m.out);
+        m.rows = m.columns;
+        m.columns = rows;
+    }
+    static_cast<attn__matmul &>(d) = m;
+    d.a_shares = 1;
+    return d;
+}
+static product product_of(const params &p, attn__array a, attn__array b, attn__array out, int64_t rows, int64_t columns,
                           int64_t depth)
 {
-    product m;
-    memset(&m, 0, sizeof m);
-    m.left = left;
-    m.right = right;
-    m.out = out;
-    m.batch[0] = m.out_batch = p.batch;
-    m.batch[1] = m.out_heads = p.heads;
-    m.left_shares = m.right_shares = 1;
-    m.rows = rows;
-    m.columns = columns;
-    m.depth = depth;
-    m.scale = 1.0f;
-    return m;
+    const int64_t batch = p.batch, heads = p.heads;
+    const attn__matmul m = {a, b, out, {batch, heads}, {batch, heads}, rows, columns, depth, 1, 1.0f,
+                            0, 0, NULL, NULL, 0, NULL, 0};
+    return product_of(m);
 }
 static cudaError_t run(product m, cudaStream_t stream, bool in_order = false)
 {
-    const int64_t elements = m.out_batch * m.out_heads * m.rows * m.columns;
+    const int64_t elements = m.out_batch[0] * m.out_batch[1] * m.rows * m.columns;
     m.by_warp = !in_order && elements < 16384;
     if (elements == 0) return cudaSuccess;      /* heads that are none share nothing */
     return run(multiply, m.by_warp ? elements : (elements + 31) / 32, stream, m);
@@ -4207,14 +4084,14 @@ static cudaError_t prepare(const params &p, cudaStream_t stream)
     const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.heads_kv * p.keys;
     if (p.covered) ATTN__CUDA_TRY(run(cover_keys, p.batch * p.keys, stream, p));
     if (p.query_norm) ATTN__CUDA_TRY(run(find_norms, (rows + keys + 31) / 32, stream, p));
-    if (p.w_q.rank) ATTN__CUDA_TRY(run(product_of(p, p.q, turned(p.w_q), p.query, p.queries, p.hidden, p.size_q),
+    if (p.w_q.rank) ATTN__CUDA_TRY(run(product_of(p, p.q, attn__turned(p.w_q), p.query, p.queries, p.hidden, p.size_q),
                                        stream));
     if (p.bilinear.rank) ATTN__CUDA_TRY(run(product_of(p, p.q, p.bilinear, p.query, p.queries, p.size_k, p.size_q),
                                             stream));
     if (p.w_k.rank) {
-        product m = product_of(p, p.k, turned(p.w_k), p.key, p.keys, p.hidden, p.size_k);
-        m.batch[1] = m.out_heads = p.key_heads;
-        if (p.heads_kv) m.left_shares = p.key_heads / p.heads_kv;
+        product m = product_of(p, p.k, attn__turned(p.w_k), p.key, p.keys, p.hidden, p.size_k);
+        m.batch[1] = m.out_batch[1] = p.key_heads;
+        if (p.heads_kv) m.a_shares = p.key_heads / p.heads_kv;
         m.row_flag = packed(p.covered, 1, p.keys, 1);
         m.row_flag.stride[1] = 0;
         ATTN__CUDA_TRY(run(m, stream));
@@ -4253,13 +4130,13 @@ static cudaError_t additive_forward_run(const params &p, const device &, cudaStr
                         p.batch * p.heads * additive_tiles(p), p, stream);
 }
 
-/* The gradient of a parameter: what rows (or keys) left behind, `left` [r][k], times what it met there. */
-static product parameter_of(const params &p, array left, array right, array out, bool per_head, int64_t rows,
+/* The gradient of a parameter: what rows (or keys) left behind, a [r][k], times what it met there. */
+static product parameter_of(const params &p, attn__array a, attn__array b, attn__array out, bool per_head, int64_t rows,
                             int64_t columns, uint32_t bit)
 {
-    product m = product_of(p, left, right, out, rows, columns, p.queries);
-    m.out_batch = 1;
-    m.out_heads = per_head ? p.heads : 1;
+    product m = product_of(p, a, b, out, rows, columns, p.queries);
+    m.out_batch[0] = 1;
+    m.out_batch[1] = per_head ? p.heads : 1;
     m.depth_flag = packed(p.row_inverse, p.heads, p.queries, 1);
     m.adds = (p.accumulate & bit) != 0;
     return m;
@@ -4268,17 +4145,18 @@ static product parameter_of(const params &p, array left, array right, array out,
 static cudaError_t finish_backward(const params &p, cudaStream_t stream)
 {
     const bool vectors = has_vectors(p.score), bilinear = p.score == ATTN_SCORE_BILINEAR;
-    const array row_vector = packed(p.row_vector, p.heads, p.queries, p.size_u), none = absent();
-    const array row_tanh = packed(p.row_tanh, p.heads, p.queries, p.size_u);
-    const array key_vector = packed(p.key_vector, p.key_heads, p.keys, p.size_u);
-    const array alive = packed(p.row_inverse, p.heads, p.queries, 1), met = packed(p.key_met, p.key_heads, p.keys, 1);
+    const attn__array row_vector = packed(p.row_vector, p.heads, p.queries, p.size_u), none = attn__array();
+    const attn__array row_tanh = packed(p.row_tanh, p.heads, p.queries, p.size_u);
+    const attn__array key_vector = packed(p.key_vector, p.key_heads, p.keys, p.size_u);
+    const attn__array alive = packed(p.row_inverse, p.heads, p.queries, 1);
+    const attn__array met = packed(p.key_met, p.key_heads, p.keys, 1);
     product m;
     if (p.d_bias.rank)
         ATTN__CUDA_TRY(run(simple_grad_bias, p.bias_size[0] * p.bias_size[1] * p.bias_size[2] * p.bias_size[3], stream,
                            p));
 
     if (p.dq.rank && (!vectors || bilinear || p.w_q.rank)) {
-        m = product_of(p, row_vector, bilinear ? turned(p.bilinear) : p.w_q, p.dq, p.queries, p.size_q,
+        m = product_of(p, row_vector, bilinear ? attn__turned(p.bilinear) : p.w_q, p.dq, p.queries, p.size_q,
                        vectors ? p.size_u : 0);
         m.row_flag = alive;
         m.scale = bilinear ? p.scale : 1.0f;
@@ -4288,43 +4166,44 @@ static cudaError_t finish_backward(const params &p, cudaStream_t stream)
     if (p.dk.rank && (!vectors || p.w_k.rank)) {
         m = product_of(p, key_vector, p.w_k, p.dk, p.keys, p.size_k, vectors ? p.size_u : 0);
         m.batch[1] = p.key_heads;
-        m.out_heads = p.heads_kv;
+        m.out_batch[1] = p.heads_kv;
         if (vectors) m.row_flag = met;
         m.adds = (p.accumulate & ATTN_GRAD_K) != 0;
         ATTN__CUDA_TRY(run(m, stream));
     }
     if (p.d_bilinear.rank) {
-        m = parameter_of(p, turned(p.q), row_vector, p.d_bilinear, p.d_bilinear.rank == 3, p.size_q, p.size_k,
+        m = parameter_of(p, attn__turned(p.q), row_vector, p.d_bilinear, p.d_bilinear.rank == 3, p.size_q, p.size_k,
                          ATTN_GRAD_BILINEAR);
         m.scale = p.scale;
         ATTN__CUDA_TRY(run(m, stream));
     }
     if (p.d_w_q.rank)
-        ATTN__CUDA_TRY(run(parameter_of(p, turned(row_vector), p.q, p.d_w_q, p.d_w_q.rank == 3, p.hidden, p.size_q,
-                                        ATTN_GRAD_W_Q), stream));
+        ATTN__CUDA_TRY(run(parameter_of(p, attn__turned(row_vector), p.q, p.d_w_q, p.d_w_q.rank == 3, p.hidden,
+                                        p.size_q, ATTN_GRAD_W_Q), stream));
     if (p.d_w_k.rank) {
-        m = parameter_of(p, turned(key_vector), p.k, p.d_w_k, p.d_w_k.rank == 3, p.hidden, p.size_k, ATTN_GRAD_W_K);
+        m = parameter_of(p, attn__turned(key_vector), p.k, p.d_w_k, p.d_w_k.rank == 3, p.hidden, p.size_k,
+                         ATTN_GRAD_W_K);
         m.batch[1] = p.key_heads;
-        if (p.heads_kv) m.right_shares = p.key_heads / p.heads_kv;
+        if (p.heads_kv) m.b_shares = p.key_heads / p.heads_kv;
         m.depth = p.keys;
         m.depth_flag = met;
         ATTN__CUDA_TRY(run(m, stream));
     }
     if (p.d_w_v.rank)
-        ATTN__CUDA_TRY(run(parameter_of(p, turned(row_tanh), none, turned(p.d_w_v), p.d_w_v.rank == 2, p.hidden, 1,
-                                        ATTN_GRAD_W_V), stream));
+        ATTN__CUDA_TRY(run(parameter_of(p, attn__turned(row_tanh), none, attn__turned(p.d_w_v), p.d_w_v.rank == 2,
+                                        p.hidden, 1, ATTN_GRAD_W_V), stream));
     if (p.d_hidden_bias.rank)
-        ATTN__CUDA_TRY(run(parameter_of(p, turned(row_vector), none, turned(p.d_hidden_bias),
+        ATTN__CUDA_TRY(run(parameter_of(p, attn__turned(row_vector), none, attn__turned(p.d_hidden_bias),
                                         p.d_hidden_bias.rank == 2, p.hidden, 1, ATTN_GRAD_HIDDEN_BIAS), stream));
-    const struct { float *row; array out; bool per_head; uint32_t bit; } sums[4] = {
+    const struct { float *row; attn__array out; bool per_head; uint32_t bit; } sums[4] = {
         {p.row_sigma, p.d_sigma, p.sigma_per_head.rank != 0, ATTN_GRAD_SIGMA},
         {p.row_scale, p.d_scale, false, ATTN_GRAD_SCALE},
         {p.row_sink, p.d_sink, true, ATTN_GRAD_SINK},
         {p.row_alibi, p.d_alibi, true, ATTN_GRAD_ALIBI}};
     for (int i = 0; i < 4; i++) {
         if (!sums[i].out.rank) continue;
-        m = parameter_of(p, turned(packed(sums[i].row, p.heads, p.queries, 1)), none, sums[i].out, sums[i].per_head, 1,
-                         1, sums[i].bit);
+        m = parameter_of(p, attn__turned(packed(sums[i].row, p.heads, p.queries, 1)), none, sums[i].out,
+                         sums[i].per_head, 1, 1, sums[i].bit);
         m.depth_flag = none;
         ATTN__CUDA_TRY(run(m, stream));
     }
@@ -4353,9 +4232,9 @@ static cudaError_t additive_backward_run(const params &p, const device &, cudaSt
     return finish_backward(p, stream);
 }
 
-static const void *some_data(const attn_desc *d)
+template <class C> const void *some_data(const C *c)     /* attn__call or attn_desc */
 {
-    const void *of[6] = {d->q.data, d->given_scores.data, d->out.data, d->lse.data, d->weights.data, d->v.data};
+    const void *of[6] = {c->q.data, c->given_scores.data, c->out.data, c->lse.data, c->weights.data, c->v.data};
     for (int i = 0; i < 6; i++)
         if (of[i]) return of[i];
     return NULL;
@@ -4378,113 +4257,81 @@ extern "C" int attn__cuda_place(const void *data, attn_error *err)
     return 2 << (attributes.device < 29 ? attributes.device : 29);
 }
 
-extern "C" int64_t attn__cuda_bytes(const attn_desc *d, const void *grad)
+extern "C" int64_t attn__cuda_bytes(const attn__call *c)
 {
-    const attn__gpu::device_guard guard(attn__gpu::some_data(d));
+    const attn__gpu::device_guard guard(attn__gpu::some_data(c));
     const attn__gpu::device now = attn__gpu::device_now();
-    attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
-    const int64_t bytes = attn__gpu::lay_out(p, NULL) +
-                          attn__gpu::stage_for(p, now, grad != NULL).more(p, now, grad != NULL);
+    const bool backward = c->is_backward != 0;
+    attn__gpu::params p = attn__gpu::params_of(*c);
+    const int64_t bytes = attn__gpu::lay_out(p, NULL) + attn__gpu::stage_for(p, now, backward).more(p, now, backward);
     return bytes ? bytes + 256 : 0;
 }
 
-extern "C" attn_status attn__cuda_run(const attn_desc *d, const void *grad, void *workspace, attn_error *err)
+extern "C" attn_status attn__cuda_run(const attn__call *c, void *workspace, void *stream, attn_error *err)
 {
-    const attn__gpu::device_guard guard(attn__gpu::some_data(d));
+    const attn__gpu::device_guard guard(attn__gpu::some_data(c));
     const attn__gpu::device now = attn__gpu::device_now();
-    attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
-    const attn__gpu::stage &stage = attn__gpu::stage_for(p, now, grad != NULL);
+    attn__gpu::params p = attn__gpu::params_of(*c);
+    const attn__gpu::stage &stage = attn__gpu::stage_for(p, now, c->is_backward != 0);
     char *base = (char *)(((uintptr_t)workspace + 255) / 256 * 256);
     p.more = base + attn__gpu::lay_out(p, base);
-    return attn__gpu::report((grad ? stage.backward : stage.forward)(p, now, (cudaStream_t)d->stream), err);
+    return attn__gpu::report((c->is_backward ? stage.backward : stage.forward)(p, now, (cudaStream_t)stream), err);
 }
 
-/* The stages, n = 0 the strongest; NULL beyond the last one. *why: why not this one; NULL where it covers the call. */
-extern "C" const char *attn__cuda_stage(const attn_desc *d, const void *grad, int n, const char **why)
+/* n = 0: the stage that runs; then the stronger ones and why not these, the next first; NULL beyond the last one. */
+extern "C" const char *attn__cuda_stage(const attn__call *c, int n, const char **why)
 {
-    const attn__gpu::device_guard guard(attn__gpu::some_data(d));
-    const attn__gpu::params p = attn__gpu::params_of(d, (const attn_grad *)grad);
-    if (n >= attn__gpu::stage_count()) return NULL;
-    const attn__gpu::stage &stage = attn__gpu::stages[attn__gpu::stage_count() - 1 - n];
-    *why = stage.covers(p, attn__gpu::device_now(), grad != NULL);
-    return stage.name;
+    const attn__gpu::device_guard guard(attn__gpu::some_data(c));
+    const attn__gpu::device now = attn__gpu::device_now();
+    const attn__gpu::params p = attn__gpu::params_of(*c);
+    const attn__gpu::stage *s = &attn__gpu::stage_for(p, now, c->is_backward != 0) + n;
+    if (s >= attn__gpu::stages + attn__gpu::stage_count()) return NULL;
+    *why = s->covers(p, now, c->is_backward != 0);
+    return s->name;
 }
 
-/* mask[b,h,i,j]: d has q, k as sizes and what masks; or the mask of dropout */
-extern "C" attn_status attn__cuda_mask(const attn_desc *d, const attn_out *mask, int dropout, attn_error *err)
+/* mask[b,h,i,j] of so many: what c allows, or what its dropout keeps */
+extern "C" attn_status attn__cuda_mask(const attn__call *c, const attn__array *mask, const int64_t *size, int dropout,
+                                       void *stream, attn_error *err)
 {
     const attn__gpu::device_guard guard(mask->data);
     attn__gpu::marking m;
-    m.p = attn__gpu::params_of(d, NULL);
-    m.p.alibi = attn__gpu::absent();
-    m.out = attn__gpu::spread(attn__gpu::as_view(*mask), "bhix");
+    m.p = attn__gpu::params_of(*c);
+    m.p.batch = size[0];
+    m.p.heads = size[1];
+    m.p.queries = size[2];
+    m.p.keys = size[3];
+    m.out = *mask;
     m.dropout = dropout;
-    const int64_t elements = m.p.batch * m.p.heads * m.p.queries * m.p.keys;
-    return attn__gpu::report(attn__gpu::run(attn__gpu::mark, (elements + 31) / 32, (cudaStream_t)d->stream, m), err);
+    const int64_t elements = size[0] * size[1] * size[2] * size[3];
+    return attn__gpu::report(attn__gpu::run(attn__gpu::mark, (elements + 31) / 32, (cudaStream_t)stream, m), err);
 }
 
-/* v: out_a, lse_a, out_b, lse_b, out, lse */
-extern "C" attn_status attn__cuda_merge(const attn_view *v, void *stream, attn_error *err)
+/* a: out_a, lse_a, out_b, lse_b, out, lse */
+extern "C" attn_status attn__cuda_merge(const attn__array *a, const int64_t *size, void *stream, attn_error *err)
 {
-    const attn__gpu::device_guard guard(v[4].data);
-    attn__gpu::merging m;
-    attn__gpu::array *const arrays[6] = {&m.out_a, &m.lse_a, &m.out_b, &m.lse_b, &m.out, &m.lse};
-    for (int i = 0; i < 6; i++) *arrays[i] = attn__gpu::spread(v[i], i % 2 ? "bhi" : "bhix");
-    m.batch = v[4].size[0];
-    m.heads = v[4].size[1];
-    m.queries = v[4].size[2];
-    m.size = v[4].size[3];
+    const attn__gpu::device_guard guard(a[4].data);
+    const attn__gpu::merging m = {a[0], a[1], a[2], a[3], a[4], a[5], size[0], size[1], size[2], size[3]};
     return attn__gpu::report(attn__gpu::run(attn__gpu::merge, m.batch * m.heads * m.queries, (cudaStream_t)stream, m),
                              err);
 }
 
-extern "C" attn_status attn__cuda_sum(const attn_view *a, const attn_view *b, const attn_out *out, const int64_t *batch,
-                                      int adds, int skip, int in_order, void *stream, attn_error *err)
+extern "C" attn_status attn__cuda_matmul(const attn__matmul *m, void *stream, attn_error *err)
 {
-    const attn__gpu::device_guard guard(out->data);
-    attn__gpu::product m;
-    memset(&m, 0, sizeof m);
-    if (a) m.left = attn__gpu::spread(*a, "bhix");
-    m.right = attn__gpu::spread(*b, "bhix");
-    m.out = attn__gpu::spread(attn__gpu::as_view(*out), "bhix");
-    m.batch[0] = batch[0];
-    m.batch[1] = batch[1];
-    m.out_batch = out->size[0];
-    m.out_heads = out->size[1];
-    m.rows = out->size[2];
-    m.columns = out->size[3];
-    m.depth = b->size[2];
-    m.left_shares = m.right_shares = 1;
-    m.scale = 1.0f;
-    m.adds = adds;
-    m.skip = skip;
-    if (!a) {                               /* ones on the left are ones on the right of what is turned */
-        m.left = turned(m.right);
-        m.right = attn__gpu::absent();
-        m.out = turned(m.out);
-        m.rows = m.columns;
-        m.columns = 1;
-    }
-    return attn__gpu::report(attn__gpu::run(m, (cudaStream_t)stream, in_order != 0), err);
+    const attn__gpu::device_guard guard(m->out.data);
+    const bool in_order = m->column_tiles != 0;                     /* the chains of attn_bmm, its very bits */
+    return attn__gpu::report(attn__gpu::run(attn__gpu::product_of(*m), (cudaStream_t)stream, in_order), err);
 }
 
-/* y[b,h,i,c] += bias[c]: a product with one column of ones */
-extern "C" attn_status attn__cuda_add(const attn_view *bias, const attn_out *y, void *stream, attn_error *err)
+/* m's result += bias[c]: a product with one column of ones */
+extern "C" attn_status attn__cuda_add(const attn__array *bias, const attn__matmul *m, void *stream, attn_error *err)
 {
-    const attn__gpu::device_guard guard(y->data);
-    attn__gpu::product m;
-    memset(&m, 0, sizeof m);
-    m.left = turned(attn__gpu::spread(*bias, "x"));
-    m.out = turned(attn__gpu::spread(attn__gpu::as_view(*y), "bhix"));
-    m.batch[0] = m.out_batch = y->size[0];
-    m.batch[1] = m.out_heads = y->size[1];
-    m.rows = y->size[3];
-    m.columns = y->size[2];
-    m.depth = 1;
-    m.left_shares = m.right_shares = 1;
-    m.scale = 1.0f;
-    m.adds = 1;
-    return attn__gpu::report(attn__gpu::run(m, (cudaStream_t)stream), err);
+    attn__matmul sum = *m;
+    sum.a = attn__array();
+    sum.b = *bias;
+    sum.depth = sum.adds = 1;
+    sum.column_tiles = 0;
+    return attn__cuda_matmul(&sum, stream, err);
 }
 
 extern "C" void *attn__cuda_allocate(const attn_desc *d, size_t bytes)
@@ -4524,18 +4371,15 @@ attn_status attn_cuda_prepare(attn_error *err)
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) load(kernels[i]);
     attn__gpu::each_mma_kernel(attn__gpu::mma_head_sizes(), load);
     attn__gpu::each_hopper_kernel(attn__gpu::hopper_head_sizes(), load);
-    if (err && status == ATTN_OK) {
-        memset(err, 0, sizeof *err);
-        err->field = err->rule = "";
-    }
     return status;
 }
 
 /* -------------------------------------------------------------------------------------------------------- >>tail */
 #undef ATTN__CUDA_TRY
-#undef ATTN__INPUTS
-#undef ATTN__RESULTS
-#undef ATTN__GRADIENTS
+#undef ATTN__VIEW_LIST
+#undef ATTN__OWNERS
+#undef ATTN__GRAD_LIST
+#undef ATTN__MAY_ALIAS
 #undef ATTN__CUDA_SEAM
 #ifndef ATTN__CUDA_KEEP         /* tests write kernels too */
 #  undef ATTN__DEVICE

@@ -32,7 +32,7 @@ static bool only_first;
 struct tensor {
     std::vector<unsigned char> memory;
     std::vector<double> value; /* as stored: rounded */
-    array a;
+    attn__array a;
     int64_t size[4];
     size_t bytes_of() const { return a.type == ATTN_F32 ? 4 : a.type == ATTN_U8 ? 1 : 2; }
     int64_t at(int64_t b, int64_t h, int64_t i, int64_t x) const {
@@ -136,8 +136,8 @@ struct call {
     std::string name;
     int infinite; /* 1: something in q, 2: in k, 4: in v, 8: in d_out */
 };
-static void integers(array &a, std::vector<int32_t> &v, int64_t b, int64_t i) {
-    a.data = v.data(), a.rank = 2, a.type = ATTN_I32;
+static void integers(attn__array &a, std::vector<int32_t> &v, int64_t b, int64_t i) {
+    a.data = v.data(), a.rank = i > 1 ? 2 : 1, a.type = ATTN_I32;
     a.stride[0] = i > 1 ? i : b > 1 ? 1 : 0, a.stride[1] = 0, a.stride[2] = i > 1, a.stride[3] = 0;
 }
 struct wishes {
@@ -162,6 +162,7 @@ static void start_call(call &c, int type, const int (&sizes)[7]) {
     p.score = ATTN_SCORE_SCALED_DOT;
     p.scale = 1.0f / sqrtf((float)p.size_q);
     p.keep_scale = 1.0f;
+    p.left = p.right = INT64_MAX;
     c.name += std::string(type == ATTN_BF16 ? "bf16" : "f16") + " B" + std::to_string(p.batch) + " H" +
               std::to_string(p.heads) + "/" + std::to_string(p.heads_kv) + " Sq" + std::to_string(p.queries) + " Sk" +
               std::to_string(p.keys) + " D" + std::to_string(p.size_q) + " Dv" + std::to_string(p.size_v);
@@ -177,18 +178,20 @@ static void random_call(call &c, const wishes &w) {
     if (chance(15)) fill(c.q, 60), c.name += " steep"; /* most weights vanish */
     spoil(c.q, 20), spoil(c.k, 20), spoil(c.v, 30);
     if (chance(30)) p.score = ATTN_SCORE_DOT, p.scale = 0.1f;
-    if (chance(50)) p.causal = 1, c.name += " causal";
+    const bool causal = chance(50);
+    if (causal) c.name += " causal";
     if (chance(30)) {
-        p.window = 1, p.window_left = chance(70) ? draw(0, 90) : -1, p.window_right = chance(50) ? draw(0, 40) : -1;
+        p.left = chance(70) ? draw(0, 90) : INT64_MAX, p.right = chance(50) ? draw(0, 40) : INT64_MAX;
         c.name += " window";
     }
+    if (causal) p.right = 0;
     p.align = draw(0, 2);
     if (w.decode && p.align == 0) p.align = 1;
     if (p.align == ATTN_ALIGN_POSITIONS) {
-        p.positions_per_query = chance(50);
-        c.positions.resize((size_t)(p.batch * (p.positions_per_query ? p.queries : 1)));
+        const int64_t per_query = chance(50) ? p.queries : 1;
+        c.positions.resize((size_t)(p.batch * per_query));
         for (int32_t &x : c.positions) x = draw(-5, (int)p.keys + 5);
-        integers(p.positions, c.positions, p.batch, p.positions_per_query ? p.queries : 1);
+        integers(p.positions, c.positions, p.batch, per_query);
         c.name += " positions";
     } else if (p.align == ATTN_ALIGN_BOTTOM_RIGHT) {
         c.name += " bottom-right";
@@ -270,11 +273,11 @@ static double score(const call &c, int64_t b, int64_t h, int64_t i, int64_t j, d
     double s = 0;
     if (p.align == ATTN_ALIGN_BOTTOM_RIGHT) position = i + length_k - length_q;
     if (p.align == ATTN_ALIGN_POSITIONS)
-        position = p.positions_per_query ? c.positions[(size_t)(b * p.queries + i)] : c.positions[(size_t)b] + i;
+        position = p.positions.rank == 2 ? c.positions[(size_t)(b * p.queries + i)] : c.positions[(size_t)b] + i;
     *slope = 0;
-    if (j >= length_k || i >= length_q || (p.causal && j > position)) return -INFINITY;
-    if (p.window && p.window_left >= 0 && j < position - p.window_left) return -INFINITY;
-    if (p.window && p.window_right >= 0 && j > position + p.window_right) return -INFINITY;
+    if (j >= length_k || i >= length_q) return -INFINITY;
+    if (p.left != INT64_MAX && j < position - p.left) return -INFINITY;
+    if (p.right != INT64_MAX && j > position + p.right) return -INFINITY;
     if (p.mask.rank && !c.mask(b, 0, i, j)) return -INFINITY;
     if (p.bias.rank && c.bias(b, h, i, j) == -INFINITY) return -INFINITY;
     for (int64_t x = 0; x < p.size_q; x++) s += c.q(b, h, i, x) * c.k(b, hk, j, x);
@@ -557,7 +560,7 @@ static void infinite_call(call &c, const kind &k, int i) {
     const int shape = k.stage == 2 ? 1 + i % 3 : i % 4;
     c.infinite = i % (k.test == backward ? 15 : 7) + 1;
     start_call(c, i % 2 ? ATTN_BF16 : ATTN_F16, shapes[shape]);
-    if (shape == 0) c.p.causal = 1, c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.name += " causal bottom-right";
+    if (shape == 0) c.p.right = 0, c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.name += " causal bottom-right";
     if (c.infinite & 1) put(c.q, 0, 0, c.p.queries / 2, 5, INFINITY), c.name += " infinite q";
     if (c.infinite & 2) put(c.k, 0, 0, c.p.keys / 3, 3, -INFINITY), c.name += " infinite k";
     if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";

@@ -887,8 +887,6 @@ static float attn__negate(float x) { return attn__float(attn__bits(x) ^ 0x800000
 static int attn__is_none(float x) { return attn__bits(x) == 0xff800000u; }              /* -inf: no weight */
 static float attn__quiet(float x) { return attn__choose(attn__is_nan(x), ATTN__NAN, x); }   /* one NaN everywhere */
 
-static float attn__absolute(float x) { return attn__float(attn__bits(x) & 0x7fffffffu); }
-
 static int64_t attn__min(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t attn__max(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -1493,6 +1491,7 @@ static void attn__inner_scalar(const float *x, const float *y, int64_t ld, int64
         for (sum[l] = 0.0f, c = 0; c < n; c++) sum[l] = attn__fma(x[c * ld + l], y[c * ld + l], sum[l]);
 }
 
+static float attn__absolute(float x) { return attn__float(attn__bits(x) & 0x7fffffffu); }
 /* x*factor, or y + x*factor, rounded once: no compiler can make something else of it */
 static float attn__scaled(float x, float factor, float y, int add)
 {
@@ -2861,6 +2860,7 @@ typedef struct attn__array {
     int64_t stride[4];
     int32_t type, rank;         /* rank: of the view, 0 = absent */
 } attn__array;
+#if !defined(ATTN_NO_BACKWARD) || defined(ATTN_CUDA)
 static attn__array attn__turned(attn__array a)          /* rows and columns exchanged */
 {
     const int64_t s = a.stride[2];
@@ -2868,6 +2868,7 @@ static attn__array attn__turned(attn__array a)          /* rows and columns exch
     a.stride[3] = s;
     return a;
 }
+#endif
 
 /* What a phase of tasks does. */
 typedef enum attn__step {
@@ -3767,7 +3768,6 @@ struct attn__pass {
 };
 #define ATTN__PASS_FLOATS ((int64_t)(sizeof(attn__pass) + 3) / 4)
 
-#endif
 static float attn__sink_of(const attn__call *c, int64_t h)
 {
     return c->sink.rank ? attn__of_head(&c->sink, h) : ATTN__NEG_INF;
@@ -3776,6 +3776,7 @@ static float attn__sigma_of(const attn__call *c, int64_t h)
 {
     return c->sigma_per_head.rank ? attn__of_head(&c->sigma_per_head, h) : c->sigma;
 }
+#endif
 /* Floats of a query as the keys meet it. */
 static int64_t attn__query_floats(const attn__call *c)
 {
@@ -3788,11 +3789,11 @@ static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t
     *before = tile * each + attn__min(tile, more);
     return each + (tile < more);
 }
+#ifndef ATTN_NO_BACKWARD
 static int64_t attn__up(int64_t n, int64_t width) { return attn__mul64(attn__blocks(n, width), width); }
 /* A distance of rows that are read one below the other: not one that puts all of them into a few sets of the cache. */
 static int64_t attn__spread(int64_t n) { return n > 0 && n % 32 == 0 ? attn__add64(n, 16) : n; }
 static int attn__adds(const attn__call *c, uint32_t bit) { return (c->accumulate & bit) != 0; }
-#ifndef ATTN_NO_BACKWARD
 static int64_t attn__row_index(const attn__pass *p, int64_t i)
 {
     return (p->b * p->c->heads + p->head) * p->c->queries + i;
@@ -4608,12 +4609,14 @@ static void attn__drop_lanes(const attn__tile *t, int64_t c0, int64_t lane0, int
     d.key = (uint32_t)c0 + c->origin[3];
     t->f->drop(&d);
 }
+#ifndef ATTN_NO_BACKWARD
 /* What it does to the weights of a tile: 0 or 1/(1-p). */
 static void attn__keep_factors(const attn__tile *t, int64_t c0, int64_t n, float *keep)
 {
     attn__fill(keep, 1, n * t->ld, t->c->keep_scale);
     attn__drop_lanes(t, c0, 0, t->ld, 0, n, keep);
 }
+#endif
 
 /* Row by row: walks along one row of the mask, j ascending; four keys come from one counter. */
 typedef struct attn__dropper { uint64_t seed, below; uint32_t b, h, i, j, block, words[4]; int ready; } attn__dropper;
@@ -5817,6 +5820,7 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
     }
 }
 
+#ifndef ATTN_NO_BACKWARD
 /* ---- a sum in chains of ATTN_GRAD_QUERIES: a task is a tile of out */
 static int64_t attn__sum_tasks(const attn__matmul *m)
 {
@@ -5890,31 +5894,33 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
             *to = attn__quiet(attn__scaled(c[r * ld + l], m->scale, *to, m->adds));
         }
 }
+#endif
 
 ATTN__FOR_SIZE
-/* ---- sums over rows: the gradients of parameters */
+/* ---- either kind: column_tiles is 0 for a sum */
+static void attn__matmul_tile(const attn__matmul *m, int64_t index, float *panel)
+{
+#ifndef ATTN_NO_BACKWARD
+    if (!m->column_tiles) attn__sum_tile(m, index, panel);
+    else
+#endif
+    attn__bmm_columns(m, index, panel);
+}
+static int64_t attn__matmul_tasks(const attn__matmul *m)
+{
+#ifndef ATTN_NO_BACKWARD
+    if (!m->column_tiles) return attn__sum_tasks(m);
+#endif
+    return m->out_batch[0] * m->out_batch[1] * m->column_tiles;
+}
+static int64_t attn__matmul_floats(const attn__matmul *m)       /* that a worker needs */
+{
+#ifndef ATTN_NO_BACKWARD
+    if (!m->column_tiles) return attn__sum_floats(m->f);
+#endif
+    return attn__mul64(attn__add64(m->depth, ATTN__BMM_ROWS), attn__lanes(m->f));
+}
 
-/* packed floats [.][heads][rows][columns] */
-static attn__array attn__packed(const float *data, int64_t heads, int64_t rows, int64_t columns)
-{
-    attn__array a;
-    a.data = (void *)(uintptr_t)data;
-    a.type = ATTN_F32;
-    a.rank = 4;
-    a.stride[3] = 1;
-    a.stride[2] = columns;
-    a.stride[1] = attn__mul64(rows, columns);
-    a.stride[0] = attn__mul64(heads, a.stride[1]);
-    return a;
-}
-/* A vector of as many ones as are asked for. */
-static attn__array attn__ones(void)
-{
-    static const float one = 1.0f;
-    attn__array a = attn__packed(&one, 0, 0, 0);
-    a.stride[3] = 0;
-    return a;
-}
 /* out (+)= a b over all of a batch, or summed over it where `out_batch` says so */
 static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn__array b, attn__array out, int64_t rows,
                                     int64_t columns, int64_t depth)
@@ -5939,6 +5945,29 @@ static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn_
 }
 
 #ifndef ATTN_NO_BACKWARD
+/* ---- the gradients of parameters */
+
+/* packed floats [.][heads][rows][columns] */
+static attn__array attn__packed(const float *data, int64_t heads, int64_t rows, int64_t columns)
+{
+    attn__array a;
+    a.data = (void *)(uintptr_t)data;
+    a.type = ATTN_F32;
+    a.rank = 4;
+    a.stride[3] = 1;
+    a.stride[2] = columns;
+    a.stride[1] = attn__mul64(rows, columns);
+    a.stride[0] = attn__mul64(heads, a.stride[1]);
+    return a;
+}
+/* A vector of as many ones as are asked for. */
+static attn__array attn__ones(void)
+{
+    static const float one = 1.0f;
+    attn__array a = attn__packed(&one, 0, 0, 0);
+    a.stride[3] = 0;
+    return a;
+}
 /* The gradients that sums over rows make, in the order of their tasks. */
 enum { ATTN__SUM_BIAS, ATTN__SUM_BILINEAR, ATTN__SUM_W_Q, ATTN__SUM_W_K, ATTN__SUM_W_V, ATTN__SUM_HIDDEN_BIAS,
        ATTN__SUM_SIGMA, ATTN__SUM_SCALE, ATTN__SUM_SINK, ATTN__SUM_ALIBI, ATTN__SUM_COUNT };
@@ -6424,11 +6453,11 @@ static void attn__set_tiles(attn__call *c)
 static int64_t attn__worker_bytes(const attn__call *c)
 {
     attn__map m;
-    int64_t bytes;
     m.base = NULL;
     m.bytes = 0;
 #ifndef ATTN_NO_BACKWARD
     if (c->is_backward) {
+        int64_t bytes;
         attn__take_pass(&m, c);
         bytes = m.bytes;
         m.bytes = attn__bytes_of(ATTN__PASS_FLOATS);        /* the step of the rows has a tile behind its pass */
@@ -6576,6 +6605,7 @@ static int attn__is_idle(const attn__walk *w)
     }
     return results;
 }
+struct attn_grad;       /* ATTN_NO_BACKWARD: none is ever given */
 /* Checks everything, and makes the call of it; how it runs is found behind. */
 static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, attn__call *c, int flags,
                                  attn_error *err)
@@ -7446,8 +7476,7 @@ static void attn__matmul_task(void *arg, int64_t index, int32_t worker)
     const attn__matmul *m = (const attn__matmul *)arg;
     float *panel = (float *)(void *)(m->memory + worker * m->worker_bytes);
     const attn__fp_state saved = attn__fp_enter();
-    if (m->column_tiles) attn__bmm_columns(m, index, panel);
-    else attn__sum_tile(m, index, panel);
+    attn__matmul_tile(m, index, panel);
     attn__fp_leave(saved);
 }
 static attn_status attn__run_matmul(attn__matmul *m, const attn_desc *d, int flags, void *workspace, attn_error *err)
@@ -7457,8 +7486,7 @@ static attn_status attn__run_matmul(attn__matmul *m, const attn_desc *d, int fla
     (void)err;
     m->memory = attn__align(workspace);
     if (m->rows && m->columns)
-        attn__for_each(&d->parallel, m->column_tiles ? m->out_batch[0] * m->out_batch[1] * m->column_tiles :
-                       attn__sum_tasks(m), attn__matmul_task, m);
+        attn__for_each(&d->parallel, attn__matmul_tasks(m), attn__matmul_task, m);
     return ATTN_OK;
 }
 
@@ -7507,9 +7535,8 @@ static attn__matmul attn__matmul_of_views(const attn_desc *d, attn_view a, attn_
         m.batch[axis] = x.size[axis] == 1 ? y.size[axis] : x.size[axis];
         m.out_batch[axis] = o.size[axis];
     }
-    m.column_tiles = in_order ? attn__blocks(m.columns, attn__lanes(m.f)) : 0;
-    m.worker_bytes = attn__bytes_of(in_order ?
-        attn__mul64(attn__add64(m.depth, ATTN__BMM_ROWS), attn__lanes(m.f)) : attn__sum_floats(m.f));
+    m.column_tiles = in_order ? attn__max(attn__blocks(m.columns, attn__lanes(m.f)), 1) : 0;
+    m.worker_bytes = attn__bytes_of(attn__matmul_floats(&m));
     return m;
 }
 static attn_view attn__transposed(attn_view v) { return attn_view_swap(v, v.rank - 2, v.rank - 1); }

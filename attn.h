@@ -2860,7 +2860,7 @@ typedef struct attn__array {
     int64_t stride[4];
     int32_t type, rank;         /* rank: of the view, 0 = absent */
 } attn__array;
-#if !defined(ATTN_NO_BACKWARD) || defined(ATTN_CUDA)
+#if !defined(ATTN_NO_BACKWARD) || defined(ATTN_CUDA) || defined(ATTN__CUDA_SEAM)
 static attn__array attn__turned(attn__array a)          /* rows and columns exchanged */
 {
     const int64_t s = a.stride[2];

@@ -8005,7 +8005,7 @@ ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, flo
         return ATTN_ERR_PLACE;)
     f = attn__table((int32_t)(isa == ATTN_ISA_AUTO ? attn_best_isa() : isa));
     saved = attn__fp_enter();
-    f->elementary(function, x, y, n);
+    f->elementary((int32_t)function, x, y, n);
     attn__fp_leave(saved);
     for (i = 0; i < n; i++) y[i] = attn__quiet(y[i]);
     return ATTN_OK;

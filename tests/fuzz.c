@@ -1400,9 +1400,9 @@ static int break_rule_3(job *j) {
 static int break_option(job *j) {
     attn_desc *d = &j->c.d;
     int which = 1 << test_int(0, 4), result = ACCEPTED;
-    if (which == 16 && j->e->options) return break_rule_3(j);
-    if (!(j->e->options & which)) return ACCEPTED;
+    if (!(which == 16 ? j->e->options : j->e->options & which)) return ACCEPTED;
     j->no_reference |= j->e->slots == slots_backward; /* its out and stats are of other options */
+    if (which == 16) return break_rule_3(j);
     if (which == OPTIONS_MASK) result = one_in(4) ? break_positions(j) : break_mask_option(d);
     if (which == OPTIONS_WEIGHTS) result = break_weights_option(d);
     if (which == OPTIONS_SCORE) result = break_score_option(d);

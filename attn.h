@@ -7836,7 +7836,7 @@ static attn_status attn__mha_attend(attn__mha_call *a, attn_error *err)
     c->q.data = (void *)(uintptr_t)a->y[0].data;
     c->k.data = (void *)(uintptr_t)a->y[1].data;
     c->v.data = (void *)(uintptr_t)a->y[2].data;
-    c->stats.data = (void *)(uintptr_t)a->stats.data;
+    if (a->grad) c->stats.data = (void *)(uintptr_t)a->stats.data;
     if (a->x[3].rank) c->out.data = (void *)(uintptr_t)a->x[3].data;
     return attn__run_plan(&a->plan, &a->attention, a->inner, err);
 }

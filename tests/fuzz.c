@@ -1400,9 +1400,9 @@ static int break_rule_3(job *j) {
 static int break_option(job *j) {
     attn_desc *d = &j->c.d;
     int which = 1 << test_int(0, 4), result = ACCEPTED;
-    if (which == 16 && j->e->options) return break_rule_3(j);
-    if (!(j->e->options & which)) return ACCEPTED;
+    if (!(which == 16 ? j->e->options : j->e->options & which)) return ACCEPTED;
     j->no_reference |= j->e->slots == slots_backward; /* its out and stats are of other options */
+    if (which == 16) return break_rule_3(j);
     if (which == OPTIONS_MASK) result = one_in(4) ? break_positions(j) : break_mask_option(d);
     if (which == OPTIONS_WEIGHTS) result = break_weights_option(d);
     if (which == OPTIONS_SCORE) result = break_score_option(d);
@@ -1415,7 +1415,9 @@ static int break_something(job *j) {
     static int (*const ways[])(job *) = {break_view, break_view, overlap, break_option, break_option};
     int result = ACCEPTED, before = ACCEPTED;
     for (int times = one_in(5) ? 2 : 1; times > 0; times--, before = EITHER) {
-        result = PICK(ways)(j);
+        int (*const way)(job *) = PICK(ways);
+        result = way(j);
+        if (way == overlap) times = 1; /* the other view must stay, for the result has no memory of its own */
         if (before == EITHER) j->no_reference = 1, result = EITHER; /* one may make the other one good */
     }
     return result;
@@ -1968,7 +1970,10 @@ static void run_heatmap(job *j) {
     attn_error err;
     if (map.values.rank < 0 || elements_of(&map.values) > 100000) far = 1;
     add_slot(&map.values, "values", 0);
-    if (one_in(16)) far |= (one_in(2) ? break_rank : break_size)(slots, &map.values) == REFUSED;
+    if (one_in(16)) {
+        int has_axes = map.values.rank >= 1 && map.values.rank <= 4;
+        far |= (one_in(2) || !has_axes ? break_rank : break_size)(slots, &map.values) == REFUSED;
+    }
     describe(j, far ? REFUSED : EITHER);
     if (verbose)
         printf("    kind %d%s colours %d terminal %d range %d [%g, %g] %d x %d pixels, no bar %d, numbers %d\n", kind,

@@ -136,6 +136,7 @@ static void check_pieces(const block *b) {
     d.out = attn_out_bshd((float *)merged.data, b->batch, b->queries, heads, b->size_v);
     poison(&d.weights);
     poison(&d.lse);
+    poison(&d.stats);
     run_desc(&d, "the pieces of a block");
     want = merged;
     if (b->m.w_result.rank) {
@@ -145,6 +146,7 @@ static void check_pieces(const block *b) {
     check_same(&b->m.out, &want, "a block and its pieces");
     check_same(&b->options.weights, &d.weights, "weights of a block and of its pieces");
     check_same(&b->options.lse, &d.lse, "lse of a block and of its pieces");
+    check_same(&b->options.stats, &d.stats, "stats of a block and of its pieces");
 }
 
 static void run_block(block *b) {
@@ -169,6 +171,7 @@ static void run_block(block *b) {
 static void ask_weights(block *b) {
     b->options.weights = make_out(LAYOUT_PACKED, 4, b->batch, b->m.heads, b->queries, b->keys);
     b->options.lse = make_out(LAYOUT_PACKED, 3, b->batch, b->m.heads, b->queries, 0);
+    b->options.stats = make_out(LAYOUT_PACKED, 4, b->batch, b->m.heads, b->queries, 2);
 }
 
 /* ---- the tests */

@@ -31,13 +31,38 @@
              bf16 too: see there.
 
    CONTENTS  search for ">>" and a name
-       >>api        everything public: types, descriptor, functions. It is the manual.
-       >>config     what can be set before the include       >>validate        descriptors, field by field
-       >>platform   compilers, instruction sets              >>driver          tiles, masks, chunks, heads, merging
-       >>math       exp, log, tanh, fused multiply-add       >>public          the functions of the API
-       >>kernels-scalar  the specification                   >>backward        gradients
-       >>kernels-vector  the same bits, for every width      >>heatmap         pictures
-       >>dispatch   which kernels run                        >>tail            clean-up, licences
+       >>api             everything public: types, descriptor, functions. It is the manual.
+       >>config          what can be set before the include: memory, assert
+       >>platform        compilers, processors, the floating-point state
+       >>math            exp, log, tanh, square root, fused multiply-add of one number
+       >>kernels-scalar  the list of all kernels, and each in plain C: the specification
+       >>kernels-vector  the same kernels and bits in vectors: one text, read again for each instruction set
+       >>dispatch        these readings, and which instruction set runs
+       >>validate        errors; the tables of fields (shape, type, flags); the rules of a descriptor
+       >>call            attn__call, what a descriptor becomes, and attn__matmul: attn_cuda.cuh reads them too; checks
+       >>arrays          how operands are stored: strides, heads, broadcasting, types
+       >>memory map      how workspace is cut up; the state of a task: attn__tile, attn__pass
+       >>scores          a table row per score: how queries and keys are prepared, how they meet, its gradients
+       >>options         lengths, causal, window, softcap, bias, ALiBi, mask, sink, dropout, and their gradients
+       >>forward         a tile of queries against chunks of keys; >>few: the same for few queries
+       >>gradients       blocks of queries against blocks of keys
+       >>products        matrix products and sums over rows
+       >>run             steps and tasks; from descriptor to call, and from call to plan
+       >>public          the functions of the API; masked softmax, products and multi-head attention among them
+       >>heatmap         pictures; then >>tail: clean-up, licences
+   A call: attn_desc -> attn__resolve checks it (attn__walk: what each letter of a shape stands for) and fills an
+   attn__call -> attn__plan finds its steps, tasks and workspace -> attn__run_task runs one task -> an attn__tile, in
+   the backward pass an attn__pass -> the score's row of the table, the options -> kernels of the table in call->f.
+
+   WORDS     lane     one row (a query of a head) of a tile; one float of a vector
+             tile     up to 64 rows of one stream side by side; its arrays are [key or column][ld]
+             stream   keys that some heads share: one per key head; per head where their parameters differ
+             chunk    256 keys: a tile takes them chunk by chunk (FlashAttention: a block), merged by maximum and sum
+             chain    fused multiply-adds one after the other into one sum; its length is part of the numeric contract
+             reach    the keys a row may attend to; hull: the vectors from the first to the last that reach a key
+             part     of a tile's keys, or of the work of a backward step, for one task (split-K)
+             slot     where a chunk, or a block of queries, leaves its sums; they are joined in ascending order
+             block    backward: 128 queries by 64 keys of one head; pass: the state of the task that works on them
 
    SHAPES    Letters used throughout:  B batch, H heads, Hkv key/value heads (H % Hkv == 0; query head h reads key head
              h / (H/Hkv)), Sq queries, Sk keys, D size of a query and of a key, Dv size of a value, h hidden width.

@@ -171,7 +171,6 @@ static void run_block(block *b) {
 static void ask_weights(block *b) {
     b->options.weights = make_out(LAYOUT_PACKED, 4, b->batch, b->m.heads, b->queries, b->keys);
     b->options.lse = make_out(LAYOUT_PACKED, 3, b->batch, b->m.heads, b->queries, 0);
-    b->options.stats = make_out(LAYOUT_PACKED, 4, b->batch, b->m.heads, b->queries, 2);
 }
 
 /* ---- the tests */
@@ -184,6 +183,13 @@ static void test_shapes(void) {
             if (h % 2) ask_weights(&b);
             run_block(&b);
         }
+}
+
+static void test_stats(void) {
+    block b;
+    make_block(&b, 4, 2, WITH_BIASES);
+    b.options.stats = make_out(LAYOUT_PACKED, 4, b.batch, 4, b.queries, 2);
+    run_block(&b);
 }
 
 static void test_no_options(void) { /* attention may be NULL */
@@ -538,4 +544,5 @@ const test_case suite_mha[] = {{"mha.shapes", test_shapes},
                                {"mha.empty", test_empty},
                                {"mha.gradients", test_gradients},
                                {"mha.gradients_of_options", test_gradients_of_options},
+                               {"mha.stats", test_stats},
                                {0, 0}};

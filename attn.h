@@ -131,7 +131,7 @@
                                     without workspace and allocator then need ATTN_MALLOC and ATTN_FREE
        ATTN_NO_SIMD, ATTN_NO_AVX2, ATTN_NO_AVX512    impl  leave kernels out
        ATTN_FILE              impl  this file's name in quotes, for #include: it reads itself again for each instruction
-                                    set. Only where the compiler cannot tell it (no __FILE_NAME__) and it is not attn.h
+                                    set. Where it is not attn.h, and compiled itself, pasted, or without __FILE_NAME__
        ATTN_NO_HEATMAP        all   leave the pictures out
        ATTN_NO_BACKWARD       all   leave the gradients out
        ATTN_CUDA              impl  arrays may lie on a device; needs attn_cuda.cuh, compiled in a .cu file

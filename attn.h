@@ -466,10 +466,10 @@ ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, a
            for (i = 0; i < plan.tasks[p]; i++)                    // in any order, on any thread
                attn_task(&plan, workspace, p, i, worker);         // worker < desc.parallel.workers (0 = 1)
    workspace: plan.workspace_bytes, any alignment, the same block for all tasks; NULL where that is 0. All checks are
-   made by the plan, so a task cannot fail. The plan holds a copy of the descriptor, may be copied, and may be run any
-   number of times, also by several callers with a workspace each: what q, k, v, mask and bias point to may change in
-   between; lengths, positions and sigmas were checked by the plan and must not. desc.parallel.workers counts here;
-   parallel.run, workspace and allocator do not. The number of tasks does not depend on the workers. */
+   made by the plan, so a task cannot fail. The plan holds what it needs of the descriptor, may be copied, and may be
+   run any number of times, also by several callers with a workspace each: what q, k, v, mask and bias point to may
+   change in between; lengths, positions and sigmas were checked by the plan and must not. desc.parallel.workers counts
+   here; parallel.run, workspace and allocator do not. The number of tasks does not depend on the workers. */
 #define ATTN_MAX_PHASES 16
 typedef struct attn_plan {
     size_t    workspace_bytes;
@@ -2682,9 +2682,11 @@ ATTN_DEF attn_isa attn_best_isa(void)
 
 
 /* ---------------------------------------------------------------------------------------------------- >>validate
-   Descriptors become a resolved copy and a geometry; every rule is checked before anything is written. */
+   What every check uses: how it says no, and sums and products of sizes that stop at ATTN__HUGE
+   instead of wrapping around. The checks
+   themselves stand behind >>call, in front of >>arrays. */
 ATTN__COLD static attn_status attn__fail2(attn_error *err, attn_status status, const char *field, const char *rule,
-                               int64_t got, int64_t want)
+                                          int64_t got, int64_t want)
 {
     if (err) {
         err->status = (int32_t)status;

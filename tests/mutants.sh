@@ -1,6 +1,6 @@
 # mutants.sh - breaks attn.h in one place after the other (mutate.c) and runs the suites on each: a mutant that
 # no test notices is a hole in the tests, or changes nothing. `make mutants` takes PER_SECTION mutants of each
-# section (of the gradients OF_BACKWARD), two at a time; `sh tests/mutants.sh mutant:NUMBER:SECTION` one of the last list.
+# section, two at a time; `sh tests/mutants.sh mutant:NUMBER:SECTION` one of the last list.
 # tests/mutants.txt explains those that survive: "section: key" on a line, the reason on the next, indented.
 . tests/items.sh
 . tests/emulate.sh
@@ -8,7 +8,6 @@
 dir=$out/mutants
 mkdir -p "$dir"
 : "${PER_SECTION:=36}"
-: "${OF_BACKWARD:=150}"
 OBJECTS=$(for suite in $(sh tests/suites.sh); do echo "$out/obj/$suite.o"; done)
 
 # The machine's own fused multiply-add, where it has one, spares the suites the exact emulation of it.
@@ -40,8 +39,9 @@ noticed() {
 noticed_by_suites() { # DIRECTORY SECTION; the suites that are near to the mutant, or quick, come first
     if emulates "$2"; then noticed emulated_suites "$1/run" || noticed "$1/run" --isa avx2; return; fi
     case $2 in
-        validate)       first="errors." ;;
-        backward)       first="errors. mha. bmm. softmax. backward." ;;
+        call|validate)  first="errors." ;;
+        gradients)      first="backward. softmax. mha." ;;
+        products)       first="bmm. mha. backward." ;;
         *)              first= ;;
     esac
     for suite in $first; do noticed "$1/run" --filter "$suite" && return; done
@@ -88,13 +88,11 @@ unbroken() { # unbroken SECTION
     ! noticed_by_suites "$dir/$1" "$1" || failed "the suites on the unbroken header ($1)"
 }
 if [ -z "$1" ]; then
-    most=$PER_SECTION; [ "$most" -gt "$OF_BACKWARD" ] || most=$OF_BACKWARD
-    "$out/mutate" attn.h list "$most" |
-        awk -F'\t' -v n="$PER_SECTION" -v b="$OF_BACKWARD" '++taken[$2] <= ($2 == "backward" ? b : n)' >"$dir/list"
+    "$out/mutate" attn.h list "$PER_SECTION" >"$dir/list"
     grep -qw avx512dq /proc/cpuinfo || emulates kernels-vector || skipped "AVX-512 ($(why_no_emulation))"
     for section in $(cut -f2 "$dir/list" | sort -u); do
         case $section in
-            kernels-vector|driver) unbroken "$section" || exit 1 ;;
+            kernels-vector|forward) unbroken "$section" || exit 1 ;;
             *) plant "$dir/$section" "$section" <attn.h; build "$dir/$section" "$section" ;;
         esac
     done

@@ -12,8 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const sections[] = {"math",   "kernels-scalar", "kernels-vector", "validate",
-                                       "driver", "backward",       NULL};
+static const char *const sections[] = {"math",    "kernels-scalar", "kernels-vector", "validate", "call",
+                                       "arrays",  "scores",         "options",        "forward",  "gradients",
+                                       "products", "run",           NULL};
 
 /* operators between two operands, and what they become */
 static const char *const operators[][2] = {

@@ -761,9 +761,9 @@ static void test_missing_isa(void) {
     int missing = 0;
     for (int isa = ATTN_ISA_AUTO + 1; isa < ATTN_ISA_COUNT; isa++) {
         float x = 1, y = 7;
-        if (attn_elementary(0, &x, &y, 1, (attn_isa)isa) == ATTN_OK) continue;
+        if (attn_elementary(ATTN_EXP, &x, &y, 1, (attn_isa)isa) == ATTN_OK) continue;
         missing++;
-        CHECK_STATUS(attn_elementary(0, &x, &y, 1, (attn_isa)isa), ATTN_ERR_ISA);
+        CHECK_STATUS(attn_elementary(ATTN_EXP, &x, &y, 1, (attn_isa)isa), ATTN_ERR_ISA);
         CHECK(y == 7);
         REFUSED(valid, ATTN_ERR_ISA, "isa", d.isa = isa);
     }
@@ -1395,7 +1395,7 @@ static void test_backward_options(void) {
     BACKWARD(valid, ATTN_ERR_SIZE, "stats.size[3]", d.stats.size[3] = 1);
     for (int isa = ATTN_ISA_AUTO + 1; isa < ATTN_ISA_COUNT; isa++) {
         float x = 1, y;
-        if (attn_elementary(0, &x, &y, 1, (attn_isa)isa) == ATTN_ERR_ISA)
+        if (attn_elementary(ATTN_EXP, &x, &y, 1, (attn_isa)isa) == ATTN_ERR_ISA)
             BACKWARD(valid, ATTN_ERR_ISA, "isa", d.isa = isa);
     }
 }

@@ -807,7 +807,8 @@ static uint64_t elementary(uint64_t hash, const way *w) {
     }
     for (function = 0; function < 3; function++) {
         unsigned before = swap_control(w->float_control);
-        attn_status status = attn_elementary(function, (const float *)x.data, (float *)(uintptr_t)y.data, N, w->isa);
+        attn_status status = attn_elementary((attn_function)function, (const float *)x.data,
+                                             (float *)(uintptr_t)y.data, N, w->isa);
         restore_control(before, w->float_control);
         if (status != ATTN_OK) stop("attn_elementary", NULL);
         hash = hash_view(hash, &y);
@@ -1073,7 +1074,7 @@ int main(int argc, char **argv) {
             i++;
         } else stop(option, NULL);
     }
-    if (attn_elementary(0, &x, &x, 1, w.isa) != ATTN_OK) {
+    if (attn_elementary(ATTN_EXP, &x, &x, 1, w.isa) != ATTN_OK) {
         printf("this build or CPU has no such instruction set\n");
         return 3;
     }

@@ -785,7 +785,6 @@ void    attn__cuda_release(void *block, void *stream);
 #  define ATTN__INLINE          static __inline__ __attribute__((always_inline))
 #  define ATTN__WITH(features)  __attribute__((target(features)))
 #  define ATTN__COPY(to, from, bytes) __builtin_memcpy(to, from, bytes)
-#  define ATTN__ZERO(p, bytes)  __builtin_memset((void *)(p), 0, bytes)
 #  define ATTN__PREFETCH(p)     __builtin_prefetch(p)
 #  define ATTN__PREFETCH_FAR(p) __builtin_prefetch(p, 0, 2)     /* not into the innermost cache */
 #else
@@ -802,14 +801,23 @@ static void attn__copy(void *to, const void *from, size_t bytes)
     const unsigned char *f = (const unsigned char *)from;
     while (bytes--) *t++ = *f++;
 }
-#    define ATTN__ZERO(p, bytes) ATTN__ZERO(p, bytes)
 #  else
 #    define ATTN__COPY(to, from, bytes) memcpy(to, from, bytes)
-#    define ATTN__ZERO(p, bytes) memset(p, 0, bytes)
 #  endif
 #  define ATTN__PREFETCH(p)     ((void)(p))
 #  define ATTN__PREFETCH_FAR(p) ((void)(p))
 #endif
+ATTN__NOINLINE static void attn__zero(void *p, size_t bytes)    /* inlined it would be a slow instruction */
+{
+#if ATTN__GNU
+    __builtin_memset(p, 0, bytes);
+#elif defined(ATTN_NO_LIBC)
+    unsigned char *to = (unsigned char *)p;
+    while (bytes--) *to++ = 0;
+#else
+    memset(p, 0, bytes);
+#endif
+}
 
 /* clang under -ffast-math: what is not a plain + - * / in the code below would be open to folding; see attn__choose and
    the vector vocabularies. */
@@ -948,6 +956,10 @@ static float attn__fma(float a, float b, float c)
    the middle between two floats. */
 static float attn__sqrt(float x)
 {
+#if ATTN__GNU && ATTN__X64 && !defined(ATTN_NO_SIMD)
+    __asm__("sqrtss %0, %0" : "+x"(x));
+    return attn__quiet(x);
+#else
     uint64_t bits;
     double y, d = (double)x;
     int i;
@@ -958,6 +970,7 @@ static float attn__sqrt(float x)
     ATTN__COPY(&y, &bits, sizeof y);
     for (i = 0; i < 4; i++) y = 0.5 * (y + d / y);
     return (float)y;
+#endif
 }
 
 /* exp: x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial with e^0 = 1 exactly, times 2^n.
@@ -2760,7 +2773,7 @@ static const void *attn__known_part(const void *structure, void *copy, size_t kn
 {
     const uint64_t n = attn__bytes_given(structure);
     if (n == 0 || n >= known) return structure;
-    ATTN__ZERO(copy, known);
+    attn__zero(copy, known);
     ATTN__COPY(copy, structure, (size_t)n);
     return copy;
 }
@@ -2941,10 +2954,6 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     /* operands */
 #define ATTN__X(f, ...) attn__array f;
     ATTN__VIEW_LIST(ATTN__X)
-    ATTN__GRAD_LIST(ATTN__X)
-#undef ATTN__X
-    attn__array saved_out, saved_stats; /* backward: out and stats as the forward left them; no results then */
-    int64_t  bias_size[4];              /* of d_bias */
     /* how it runs */
     const struct attn__kernels *f;
     int32_t on_device, is_backward;
@@ -2960,6 +2969,11 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
     int64_t slot_floats;        /* what a chunk leaves behind where they are cut */
     int64_t worker_bytes;       /* each worker's memory */
+    /* of a backward call alone */
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+    attn__array saved_out, saved_stats; /* out and stats as the forward left them; no results then */
+    int64_t bias_size[4];       /* of d_bias */
     attn__backward w;
 } attn__call;
 
@@ -3023,35 +3037,29 @@ static attn_view attn__view_in(const void *structure, const attn__field *f)
     ATTN__COPY(&v, (const char *)structure + f->offset, sizeof v);
     return v;
 }
-static attn_view attn__view_at(const attn_desc *d, int field) { return attn__view_in(d, &attn__fields[field]); }
 
-/* Which axis of a view of that rank stands for which letter of its shape; -1: it has none. Returns how many have one:
-   `rank` where that rank is possible. */
-static int attn__axes_of(const char *shape, int rank, int *axis)
+/* Gives a view all four axes of its shape; those that it lacks have size 1, and size 1 has stride 0. axis: which axis
+   it was, or -1. Returns how many it has to have: another number than its rank where that is impossible. */
+static int attn__widen(attn_view *v, const char *shape, int *axis)
 {
     int i, n = 0, most = 0;
     for (i = 0; i < 4; i++) most += shape[i] != '.';
     for (i = 0; i < 4; i++) {
-        const int left_out = shape[i] >= 'a' && most > rank;
+        const int left_out = shape[i] >= 'a' && most > v->rank;
         most -= left_out;
         axis[i] = shape[i] == '.' || left_out ? -1 : n++;
     }
+    for (i = 3; n == v->rank && i >= 0; i--) {                  /* in place: no axis moves to the left */
+        v->size[i] = axis[i] < 0 ? 1 : v->size[axis[i]];
+        v->stride[i] = v->size[i] == 1 ? 0 : v->stride[axis[i]];
+    }
     return n;
 }
-
-/* A view with all four axes of its shape; those that it lacks have size 1, and size 1 has stride 0. */
 static attn_view attn__view4(attn_view v, const char *shape)
 {
-    attn_view r = v;
-    int i, axis[4];
-    if (v.rank < 1 || v.rank > 4) return v;
-    attn__axes_of(shape, v.rank, axis);
-    for (i = 0; i < 4; i++) {
-        r.size[i] = axis[i] < 0 ? 1 : v.size[axis[i]];
-        r.stride[i] = r.size[i] == 1 ? 0 : v.stride[axis[i]];
-    }
-    r.rank = 4;
-    return r;
+    int axis[4];
+    if (attn__widen(&v, shape, axis) == v.rank && v.rank > 0) v.rank = 4;
+    return v;
 }
 
 static int64_t attn__elements(const attn_view *v)
@@ -3071,61 +3079,54 @@ static int64_t attn__type_size(int32_t type)
         4;
 }
 
-/* A view as an operand; axis: as attn__axes_of. An axis of one element gets the stride 0, so that no stride is used
-   that no element has; but 1 where it is the column of what is not broadcast: such rows are contiguous. Without an
-   element it lies at a place that exists, and no stride leads away from it. */
-static void attn__set_array(const attn_view *v, const char *shape, const int *axis, int empty, attn__array *a)
+/* A view with four axes as an operand. An axis of one element has the stride 0, so that no stride is used that no
+   element has; but 1 where it is the column of what is not broadcast: such rows are contiguous. Without an element it
+   lies at a place that exists, and no stride leads away from it. */
+static void attn__set_array(const attn_view *v, const char *shape, int empty, attn__array *a)
 {
     static const float nothing = 0.0f;
     int i;
     a->data = (void *)(uintptr_t)(empty ? (const void *)&nothing : v->data);
     a->type = v->type;
     a->rank = v->rank;
-    for (i = 0; i < 4; i++)
-        a->stride[i] = !empty && axis[i] >= 0 && v->size[axis[i]] > 1 ? v->stride[axis[i]] : i == 3 && shape[3] <= 'Z';
+    for (i = 0; i < 4; i++) a->stride[i] = empty ? 0 : v->stride[i];
+    if (shape[3] <= 'Z' && (empty || v->size[3] == 1)) a->stride[3] = 1;
 }
-static void attn__array_of(const attn_view *v, const char *shape, attn__array *a)
+static attn__array attn__array_of(attn_view v, const char *shape)
 {
-    int axis[4];
-    attn__axes_of(shape, v->rank, axis);
-    attn__set_array(v, shape, axis, !attn__elements(v), a);
-}
-
-static attn__array attn__array_in(const void *structure, const attn__field *f)
-{
-    const attn_view v = attn__view_in(structure, f);
     attn__array a;
-    attn__array_of(&v, f->shape, &a);
+    int axis[4];
+    const int empty = !attn__elements(&v);
+    attn__widen(&v, shape, axis);
+    attn__set_array(&v, shape, empty, &a);
     return a;
 }
 
-/* The bytes that a view reaches, first and behind the last; returns 0 if they fit in memory. */
+/* The bytes that a view with elements reaches: the first, and the one behind the last. */
 typedef struct attn__span { uintptr_t first, end; } attn__span;
-static int attn__find_span(const attn_view *v, attn__span *s)
+static attn__span attn__span_of(const attn_view *v, int rank)
 {
     const int64_t bytes = attn__type_size(v->type);
-    int64_t below = 0, above = 1;
+    int64_t below = 0, above = bytes;
+    attn__span s;
     int i;
-    for (i = 0; i < v->rank; i++) {
-        const int64_t stride = v->stride[i], step = stride < 0 ? (stride < -ATTN__HUGE ? ATTN__HUGE : -stride) : stride;
-        const int64_t reach = attn__mul64(step, v->size[i] - 1);
-        if (stride < 0) below = attn__add64(below, reach);
-        else above = attn__add64(above, reach);
+    for (i = 0; i < rank; i++) {
+        const int64_t reach = v->stride[i] * (v->size[i] - 1) * bytes;
+        below += attn__min(reach, 0);
+        above += attn__max(reach, 0);
     }
-    below = attn__mul64(below, bytes);
-    above = attn__mul64(above, bytes);
-    s->first = (uintptr_t)v->data - (uintptr_t)below;
-    s->end = (uintptr_t)v->data + (uintptr_t)above;
-    return below > ATTN__HUGE / 2 || above > ATTN__HUGE / 2 || below + above > (int64_t)((size_t)-1 / 2);
+    s.first = (uintptr_t)v->data + (uintptr_t)below;
+    s.end = (uintptr_t)v->data + (uintptr_t)above;
+    return s;
 }
 static int attn__apart(attn__span a, attn__span b) { return a.end <= b.first || b.end <= a.first; }
 
-/* Do the axes nest, each stride at least as large as all that lies below it? Then no two elements coincide. */
+/* Do the four axes nest, each stride at least as large as all that lies below it? Then no two elements coincide. */
 static int attn__nests(const attn_view *v)
 {
     int64_t stride[4], size[4], covered = 1;
     int i, j, n = 0;
-    for (i = 0; i < v->rank; i++) {
+    for (i = 0; i < 4; i++) {
         if (v->size[i] <= 1) continue;
         for (j = n++; j > 0 && stride[j - 1] > (v->stride[i] < 0 ? -v->stride[i] : v->stride[i]); j--) {
             stride[j] = stride[j - 1];
@@ -3149,7 +3150,7 @@ static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length
     int i;
     for (i = 0; i < v->rank; i++)
         if (v->size[i] <= 1 || v->stride[i] * attn__type_size(v->type) % g == 0) inner.size[i] = 1;
-    attn__find_span(&inner, &span);
+    span = attn__span_of(&inner, inner.rank);
     *length = (int64_t)(span.end - span.first);
     return span.first;
 }
@@ -3159,12 +3160,9 @@ static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length
 static int attn__disjoint(const attn_view *a, const attn_view *b)
 {
     int64_t a_length, b_length, apart;
-    attn__span a_span, b_span;
     int i;
     if (!attn__elements(a) || !attn__elements(b)) return 1;
-    attn__find_span(a, &a_span);
-    attn__find_span(b, &b_span);
-    if (attn__apart(a_span, b_span)) return 1;
+    if (attn__apart(attn__span_of(a, a->rank), attn__span_of(b, b->rank))) return 1;
     for (i = 0; i < a->rank; i++) {
         uintptr_t a_start, b_start;
         int64_t g;
@@ -3196,44 +3194,52 @@ enum {
     ((flags) & ATTN__ON_DEVICE || !((flags) & (ATTN__ON_HOST | ATTN__WITH_DATA)))
 #else
 #define ATTN__CUDA_ONLY(...)
-#define ATTN__MAY_BE_ON_DEVICE(flags) 0
+#define ATTN__MAY_BE_ON_DEVICE(flags) ((void)(flags), 0)
 #endif
 
-/* One view on its own: rank, type, sizes, extent. axis: as attn__axes_of; span: what it reaches. */
-static attn_status attn__check_view(const attn_view *v, const attn__field *f, int flags, int *axis, attn__span *span,
+static attn_status attn__check_type(const attn_view *v, const attn__field *f, int flags, attn_error *err)
+{
+    const char *name = attn__name_of(f, ATTN__T_TYPE);
+    ATTN__RULE(f->takes != ATTN__BYTES || v->type == ATTN_U8, ATTN_ERR_TYPE, name, "must be ATTN_U8");
+    ATTN__RULE(f->takes != ATTN__INTS || v->type == ATTN_I32 || v->type == ATTN_I64, ATTN_ERR_TYPE, name,
+               "must be ATTN_I32 or ATTN_I64");
+    if (f->takes > ATTN__SINGLES || (f->takes == ATTN__FLOATS && ATTN__MAY_BE_ON_DEVICE(flags) &&
+                                     (v->type == ATTN_F16 || v->type == ATTN_BF16))) return ATTN_OK;
+    ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, name,
+               "must be ATTN_F32: other float types are not in this version");
+    ATTN__RULE(v->type == ATTN_F32, ATTN_ERR_TYPE, name, "must be ATTN_F32");
+    return ATTN_OK;
+}
+/* One view on its own: rank, type, sizes, extent. Gives it four axes; axis: as attn__widen; span: what it reaches.
+   The extent is estimated as a double, which cannot overflow; what passes leaves room in 64 bits. */
+static attn_status attn__check_view(attn_view *v, const attn__field *f, int flags, int *axis, attn__span *span,
                                     attn_error *err)
 {
-    const int axes = attn__axes_of(f->shape, v->rank, axis);
-    int64_t elements;
+    const int axes = attn__widen(v, f->shape, axis);
+    double elements = 1.0, extent = 1.0;
     int i;
     ATTN__RULE(v->rank != ATTN__RANK_OVERFLOW, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
                "must have fewer than 2^60 elements");
     if (v->rank != axes || axes < 1)
         return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank,
                            axes > 0 ? axes : 1);
-    if (f->takes <= ATTN__SINGLES && !(f->takes == ATTN__FLOATS && ATTN__MAY_BE_ON_DEVICE(flags) &&
-                                         (v->type == ATTN_F16 || v->type == ATTN_BF16))) {
-        ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE),
-                   "must be ATTN_F32: other float types are not in this version");
-        ATTN__RULE(v->type == ATTN_F32, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE), "must be ATTN_F32");
-    } else if (f->takes == ATTN__BYTES) {
-        ATTN__RULE(v->type == ATTN_U8, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE), "must be ATTN_U8");
-    } else if (f->takes == ATTN__INTS) {
-        ATTN__RULE(v->type == ATTN_I32 || v->type == ATTN_I64, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE),
-                   "must be ATTN_I32 or ATTN_I64");
+    if (f->takes != ATTN__FLOATS || v->type != ATTN_F32) ATTN__TRY(attn__check_type(v, f, flags, err));
+    for (i = 0; i < 4; i++) {
+        const double stride = (double)v->stride[i], size = (double)v->size[i];
+        if (size < 0.0) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis[i]),
+                                           "must be at least", v->size[i], 0);
+        elements *= size;
+        extent += (stride < 0.0 ? -stride : stride) * (size - 1.0);
     }
-    for (i = 0; i < v->rank; i++)
-        if (v->size[i] < 0) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
-                                               "must be at least", v->size[i], 0);
     span->first = span->end = (uintptr_t)v->data;
-    elements = attn__elements(v);
-    if (elements == 0) return ATTN_OK;
-    ATTN__RULE(elements <= ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
+    if (elements == 0.0) return ATTN_OK;
+    ATTN__RULE(elements <= 1152921504606846976.0, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
                "must have fewer than 2^60 elements");
-    ATTN__RULE(!attn__find_span(v, span), ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_STRIDE),
-               "must keep the extent within memory");
+    ATTN__RULE(extent * (double)attn__type_size(v->type) <= (double)((size_t)-1 / 2 / (sizeof(size_t) / 4)),
+               ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_STRIDE), "must keep the extent within memory");
     ATTN__RULE(!(flags & ATTN__WITH_DATA) || v->data, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_DATA),
                "must not be NULL");
+    *span = attn__span_of(v, 4);
     ATTN__RULE(!(f->flags & ATTN__RESULT) || attn__nests(v), ATTN_ERR_STRIDE, attn__name_of(f, ATTN__T_STRIDE),
                "must not make the output overlap itself");
     return ATTN_OK;
@@ -3252,17 +3258,16 @@ typedef struct attn__walk {
     int                flags, count, in_place;
     attn__call        *call;            /* gets the operands of the descriptor and its gradients; NULL: nobody does */
     int                inputs;          /* so many of those found, the first, are only read in a backward pass */
+    int                results;         /* 0: none is asked for; 1: none has an element; 3 */
     attn__found        found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];     /* 24: of attn_mha_desc and _grad */
 } attn__walk;
 static void attn__walk_begin(attn__walk *w, attn__call *call, int flags)
 {
-    int i;
-    for (i = 0; i < 26; i++) w->size[i] = 0;
-    for (i = 0; i < 26; i++) w->of[i] = NULL;
+    attn__zero(w, offsetof(attn__walk, axis));
     w->takes = ATTN__FOR_SOME;
     w->call = call;
     w->flags = flags;
-    w->count = w->in_place = w->inputs = 0;
+    w->count = w->in_place = w->inputs = w->results = 0;
 }
 
 /* What a letter stands for, from elsewhere; axis -1: the first text of the field is the rule. */
@@ -3299,19 +3304,20 @@ static attn_status attn__check_letter(attn__walk *w, const attn__field *f, char 
 }
 
 /* A gradient against what it belongs to. */
-static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, const attn_view *v, attn_error *err)
+static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, const attn_view *v, const int *axis,
+                                     attn_error *err)
 {
     const attn__field *o = &w->owners[f->owner - 1];
-    const attn_view like = attn__view_in(w->owned, o);
+    attn_view like = attn__view_in(w->owned, o);
+    const int rank = like.rank;
     int i;
-    ATTN__RULE(like.rank, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
-               "must be absent where what it belongs to is");
-    if (v->rank != like.rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK),
-                                                 f->axes, v->rank, like.rank);
-    for (i = 0; i < v->rank; i++)
+    ATTN__RULE(rank, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), "must be absent where what it belongs to is");
+    if (v->rank != rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank, rank);
+    like = attn__view4(like, o->shape);
+    for (i = 0; i < 4; i++)
         if (v->size[i] != like.size[i])
-            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
-                               attn__rule_of(o, ATTN__T_SIZE + i), v->size[i], like.size[i]);
+            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis[i]),
+                               attn__rule_of(o, ATTN__T_SIZE + axis[i]), v->size[i], like.size[i]);
     return ATTN_OK;
 }
 
@@ -3338,23 +3344,23 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
     const attn__field *f;
     for (f = fields; f < fields + count; f++) {
         attn__found *found = &w->found[w->count];
+        const char *at = (const char *)structure + f->offset;
         attn_view v;
-        const int taken = !(f->flags & ATTN__FOR_SOME) || f->flags & w->takes;
-        const void *data;
-        int32_t rank;
-        int i, axis[4];
-        if (f->flags & without) continue;
-        ATTN__COPY(&rank, (const char *)structure + f->offset + offsetof(attn_view, rank), sizeof rank);
-        ATTN__COPY(&data, (const char *)structure + f->offset, sizeof data);
-        if (rank ? !taken : !data && taken && f->flags & ATTN__NEEDED) return attn__refuse_field(f, rank != 0, err);
-        if (!rank && !data) continue;           /* absent; data without a rank is a forgotten one */
-        v = attn__view_in(structure, f);
+        int i, taken, axis[4];
+        ATTN__COPY(&v.rank, at + offsetof(attn_view, rank), sizeof v.rank);
+        ATTN__COPY(&v.data, at + offsetof(attn_view, data), sizeof v.data);
+        if ((!v.rank && !v.data && !(f->flags & ATTN__NEEDED)) || f->flags & without) continue;
+        taken = !(f->flags & ATTN__FOR_SOME) || f->flags & w->takes;
+        if (v.rank ? !taken : !v.data && taken) return attn__refuse_field(f, v.rank != 0, err);
+        if (!v.rank && !v.data) continue;           /* absent; data without a rank is a forgotten one */
+        ATTN__COPY(&v, at, sizeof v);
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
                                    &found->span, err));
-        if (f->owner) ATTN__TRY(attn__check_owner(w, f, &v, err));
+        if (f->owner) ATTN__TRY(attn__check_owner(w, f, &v, axis, err));
         else for (i = 0; i < 4; i++)
-            if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, f->shape[i], axis[i], v.size[axis[i]], err));
-        if (to) attn__set_array(&v, f->shape, axis, found->span.first == found->span.end, &to[f - fields]);
+            if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, f->shape[i], axis[i], v.size[i], err));
+        if (to) attn__set_array(&v, f->shape, found->span.first == found->span.end, &to[f - fields]);
+        if (f->flags & ATTN__RESULT) w->results |= found->span.first == found->span.end ? 1 : 3;
         found->field = f;
         found->structure = structure;
         w->count++;
@@ -3401,18 +3407,17 @@ static int64_t attn__view_int(const attn_view *v, int64_t index)
 }
 
 /* lengths or positions, [B] or [B,Sq], each least..most */
-static attn_status attn__check_ints(const attn_desc *d, int field, int64_t least, int64_t most, const char *at_most,
+static attn_status attn__check_ints(const attn_view *v, int field, int64_t least, int64_t most, const char *at_most,
                                     attn_error *err)
 {
-    const attn_view v = attn__view_at(d, field);
     const char *name = attn__name_of(&attn__fields[field], ATTN__T_VIEW);
     int64_t b, i, batch, n;
-    if (!v.rank || !v.data || !attn__elements(&v)) return ATTN_OK;
-    batch = v.stride[0] ? v.size[0] : 1;                    /* what is repeated is looked at once */
-    n = v.rank == 2 && v.stride[1] ? v.size[1] : 1;
+    if (!v->rank || !v->data || !attn__elements(v)) return ATTN_OK;
+    batch = v->stride[0] ? v->size[0] : 1;                  /* what is repeated is looked at once */
+    n = v->rank == 2 && v->stride[1] ? v->size[1] : 1;
     for (b = 0; b < batch; b++)
         for (i = 0; i < n; i++) {
-            const int64_t x = attn__view_int(&v, b * v.stride[0] + (n > 1 ? i * v.stride[1] : 0));
+            const int64_t x = attn__view_int(v, b * v->stride[0] + (n > 1 ? i * v->stride[1] : 0));
             if (x < least) return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at least", x, least);
             if (x > most) return attn__fail2(err, ATTN_ERR_RANGE, name, at_most, x, most);
         }
@@ -3423,7 +3428,7 @@ static int64_t attn__blocks(int64_t n, int64_t of) { return n / of + (n % of != 
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
 static int64_t attn__bytes_of(int64_t floats)
 {
-    return floats > ATTN__HUGE / 8 ? ATTN__HUGE : (floats * 4 + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN;
+    return floats > ATTN__HUGE / 8 ? ATTN__HUGE : (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1);
 }
 static int attn__is_kernel(int32_t score) { return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_CONSTANT; }
 static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
@@ -3488,9 +3493,9 @@ static attn_status attn__check_contents(const attn_desc *d, const attn__walk *w,
     const char *axis = "must be at most the size of its axis";
     const attn_view *sigma = &d->sigma_per_head;
     int64_t h;
-    ATTN__TRY(attn__check_ints(d, ATTN__F_key_lengths, 0, ATTN__LETTER(w, 'S'), axis, err));
-    ATTN__TRY(attn__check_ints(d, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
-    ATTN__TRY(attn__check_ints(d, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", err));
+    ATTN__TRY(attn__check_ints(&d->key_lengths, ATTN__F_key_lengths, 0, ATTN__LETTER(w, 'S'), axis, err));
+    ATTN__TRY(attn__check_ints(&d->query_lengths, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
+    ATTN__TRY(attn__check_ints(&d->positions, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", err));
     for (h = 0; sigma->rank && sigma->data && h < sigma->size[0]; h++)
         ATTN__RULE(attn__is_width(((const float *)sigma->data)[h * sigma->stride[0]]), ATTN_ERR_RANGE, "sigma_per_head",
                    "must be within 1e-18..1e18");
@@ -3502,27 +3507,22 @@ static int attn__uses_positions(const attn_desc *d)
     return d->causal || d->alibi.rank || (d->window && (d->window_left >= 0 || d->window_right >= 0));
 }
 
-/* The operands of a call lie in the order of the fields. */
-typedef char attn__operands_follow[offsetof(attn__call, d_alibi) - offsetof(attn__call, q) ==
-                                   ((int)ATTN__F_COUNT + (int)ATTN__G_d_alibi) * sizeof(attn__array) ? 1 : -1];
-static attn__array *attn__operands(attn__call *c, int from)
+static attn__array *attn__operands(attn__call *c, size_t first)        /* of a call, from that member on */
 {
-    return c ? (attn__array *)(void *)((char *)c + offsetof(attn__call, q)) + from : NULL;
+    return c ? (attn__array *)(void *)((char *)c + first) : NULL;
 }
-
 /* All rules of a descriptor; without: as attn__check_fields, where the walk knows the sizes already. */
 static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t without, attn_error *err)
 {
     const uint32_t unread = d->score == ATTN_SCORE_CONSTANT ? (uint32_t)ATTN__FOR_VECTORS : 0u;
     int64_t all;
-    int i, any = w->flags & ATTN__NO_RESULT_NEEDED;
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
     w->takes = attn__taken_by(d->score);
     w->in_place = !d->out.rank;
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread, attn__operands(w->call, 0), err));
-    for (i = 0; i < w->count; i++) any |= attn__is_written(w, &w->found[i]);
-    ATTN__RULE(any, ATTN_ERR_NULL, "out", "must be given, or another result");
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread,
+                                 attn__operands(w->call, offsetof(attn__call, q)), err));
+    ATTN__RULE(w->results || w->flags & ATTN__NO_RESULT_NEEDED, ATTN_ERR_NULL, "out", "must be given, or another result");
     ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
     ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank,
                ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");
@@ -3553,22 +3553,21 @@ static void attn__keep_inputs(attn__walk *w)
         if (!(flags & ATTN__RESULT) || flags & ATTN__KEPT) w->found[n++] = w->found[i];
     }
     w->count = w->inputs = n;
+    w->results = 0;
 }
 
 /* The gradients of a call whose descriptor the walk has been through. */
 static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const attn_grad *g, attn_error *err)
 {
-    int i, first, above = 0, results = 0, reads_out = 0;
+    int i, above = 0, reads_out = 0;
     attn__keep_inputs(w);
-    first = w->count;
     w->owners = attn__fields;
     w->owned = d;
-    ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0, attn__operands(w->call, ATTN__F_COUNT),
-                                 err));
-    for (i = first; i < w->count; i++) {
+    ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0,
+                                 attn__operands(w->call, offsetof(attn__call, d_out)), err));
+    for (i = w->inputs; i < w->count; i++) {
         const int written = attn__is_written(w, &w->found[i]);
         above |= !written;
-        results |= written;
         reads_out |= written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
     }
     ATTN__RULE(!g->d_out.rank || d->v.rank, ATTN_ERR_OPTION, "d_out", "must be absent where v is");
@@ -3580,7 +3579,7 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
         return attn__fail2(err, ATTN_ERR_SIZE, "d_sigma.size[0]", "must be 1, or that of sigma_per_head",
                            g->d_sigma.size[0], d->sigma_per_head.rank ? d->sigma_per_head.size[0] : 1);
     ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or another gradient from above");
-    ATTN__RULE(results, ATTN_ERR_NULL, "dq", "must be given, or another result");
+    ATTN__RULE(w->results, ATTN_ERR_NULL, "dq", "must be given, or another result");
     ATTN__RULE(g->accumulate <= ATTN_GRAD_ALL, ATTN_ERR_OPTION, "accumulate", "must be ATTN_GRAD_x bits");
     ATTN__RULE(g->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
     ATTN__RULE(d->out.rank || !g->d_out.rank || !reads_out, ATTN_ERR_NULL, "out",
@@ -6622,17 +6621,6 @@ static void attn__set_gradients(attn__call *c, const attn_grad *g)
 }
 #endif
 
-/* Are there results, and none with an element? */
-static int attn__is_idle(const attn__walk *w)
-{
-    int i, results = 0;
-    for (i = 0; i < w->count; i++) {
-        if (!attn__is_written(w, &w->found[i])) continue;
-        if (w->found[i].span.first != w->found[i].span.end) return 0;
-        results = 1;
-    }
-    return results;
-}
 struct attn_grad;       /* ATTN_NO_BACKWARD: none is ever given */
 /* Checks everything, and makes the call of it; how it runs is found behind. */
 static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, attn__call *c, int flags,
@@ -6645,7 +6633,7 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
     if (g) ATTN__TRY(attn__check_grad(&w, d, g, err));
 #endif
     c->on_device = flags & ATTN__ON_DEVICE;
-    c->idle = attn__is_idle(&w);
+    c->idle = w.results == 1;
     attn__set_sizes(c, &w);
     attn__set_options(c, d);
 #ifndef ATTN_NO_BACKWARD
@@ -6666,8 +6654,8 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
     ATTN__NOT_NULL(plan);
     c = (attn__call *)(void *)plan->internal;
-    ATTN__ZERO(plan->tasks, sizeof plan->tasks);
-    ATTN__ZERO(c, sizeof *c);
+    attn__zero(plan->tasks, sizeof plan->tasks);
+    attn__zero(c, backward ? sizeof *c : offsetof(attn__call, d_out));
     plan->phases = 0;
     ATTN__TRY(attn__resolve(desc, grad, c, flags, err));
     c->is_backward = backward;
@@ -6684,7 +6672,7 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     total = attn__add64(m.bytes, attn__mul64(c->worker_bytes, c->workers));
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "workspace",
                "must fit in memory: a size is too large");
-    if (c->idle) ATTN__ZERO(plan->tasks, sizeof plan->tasks);
+    if (c->idle) attn__zero(plan->tasks, sizeof plan->tasks);
     for (i = 0; i < plan->phases; i++) work = attn__add64(work, plan->tasks[i]);
     plan->workspace_bytes = work ? (size_t)(total + ATTN__ALIGN) : 0;
     plan->isa = c->isa;
@@ -7231,12 +7219,12 @@ static void attn__make_absent(attn_desc *d, uint32_t which)           /* fields 
 {
     int i;
     for (i = 0; i < ATTN__F_COUNT; i++)
-        if (attn__fields[i].flags & which) ATTN__ZERO((char *)d + attn__fields[i].offset, sizeof(attn_view));
+        if (attn__fields[i].flags & which) attn__zero((char *)d + attn__fields[i].offset, sizeof(attn_view));
 }
 static attn_status attn__options(const attn_desc *options, uint32_t without, attn_desc *d, attn_error *err)
 {
     ATTN__KNOWN(attn_desc, options, d, stream, "struct_bytes");
-    if (!options) ATTN__ZERO(d, sizeof *d);
+    if (!options) attn__zero(d, sizeof *d);
     else if (options != d) *d = *options;
     d->struct_bytes = 0;
     attn__make_absent(d, without);
@@ -7306,7 +7294,7 @@ static attn_status attn__softmax(const attn_view *v, int backward, const attn_de
 #ifndef ATTN_NO_BACKWARD
     else {
         attn_grad g;
-        ATTN__ZERO(&g, sizeof g);
+        attn__zero(&g, sizeof g);
         of[1] = &attn__grad_fields[ATTN__G_d_weights];
         of[2] = &attn__grad_fields[ATTN__G_d_given_scores];
         g.d_weights = attn__rows4(v[1]);
@@ -7369,12 +7357,12 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
 {
     attn__walk w;
     attn_desc d;
-    ATTN__ZERO(c, sizeof *c);
+    attn__zero(c, sizeof *c);
     attn__walk_begin(&w, c, flags | ATTN__NO_RESULT_NEEDED);
     ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, NULL, err));
     if (!options) return ATTN_OK;
     ATTN__TRY(attn__check_bytes(options, sizeof d, offsetof(attn_desc, stream) + sizeof d.stream, "struct_bytes", err));
-    ATTN__ZERO(&d, sizeof d);
+    attn__zero(&d, sizeof d);
     d.causal = options->causal;
     d.align = options->align;
     d.window = options->window;
@@ -7424,7 +7412,7 @@ static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropo
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, dropout ? NULL : &d, flags, &c, err));
     ATTN__RULE(!dropout || (attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f), ATTN_ERR_RANGE,
                "dropout", "must be within 0..1");
-    attn__array_of(&out, attn__mask_field.shape, &to);
+    to = attn__array_of(out, attn__mask_field.shape);
     saved = attn__fp_enter();
     if (dropout) attn__set_dropout(&c, &d);
     ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) st = attn__cuda_mask(&c, &to, mask.size, dropout, d.stream, err); else)
@@ -7482,7 +7470,7 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     attn__fp_state saved;
     int flags = ATTN__WITH_DATA;
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, fields, 6, NULL, NULL, 0, NULL, &flags, err));)
-    ATTN__ZERO(a, sizeof a);
+    attn__zero(a, sizeof a);
     attn__walk_begin(&w, NULL, flags);
     ATTN__TRY(attn__check_fields(&w, v, fields, 6, 0, 0, a, err));
     ATTN__TRY(attn__check_overlaps(&w, err));
@@ -7551,14 +7539,10 @@ static attn_status attn__check_product(const attn_view *v, const attn__field *fi
 static attn__matmul attn__matmul_of_views(const attn_desc *d, attn_view a, attn_view b, attn_view out, int in_order)
 {
     const attn_view x = attn__view4(a, "bhRC"), y = attn__view4(b, "bhRC"), o = attn__view4(out, "bhRC");
-    attn__array of_x, of_y, of_o;
-    attn__matmul m;
+    attn__matmul m = attn__matmul_of(attn__table(d->isa ? d->isa : (int32_t)attn_best_isa()), attn__array_of(a, "bhRC"),
+                                     attn__array_of(b, "bhRC"), attn__array_of(out, "bhRC"), o.size[2], o.size[3],
+                                     x.size[3]);
     int axis;
-    attn__array_of(&a, "bhRC", &of_x);
-    attn__array_of(&b, "bhRC", &of_y);
-    attn__array_of(&out, "bhRC", &of_o);
-    m = attn__matmul_of(attn__table(d->isa ? d->isa : (int32_t)attn_best_isa()), of_x, of_y, of_o, o.size[2], o.size[3],
-                        x.size[3]);
     for (axis = 0; axis < 2; axis++) {
         m.batch[axis] = x.size[axis] == 1 ? y.size[axis] : x.size[axis];
         m.out_batch[axis] = o.size[axis];
@@ -7747,13 +7731,11 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, con
 static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc, const attn_mha_grad *grad,
                                         const attn_grad *own, const attn_desc *d, attn_error *err)
 {
-    int i, any = grad->attention != NULL;
     attn__keep_inputs(w);
     w->owners = attn__mha_fields;
     w->owned = desc;
     ATTN__TRY(attn__check_fields(w, grad, attn__mha_grad_fields, ATTN__H_COUNT, 0, 0, NULL, err));
-    for (i = 0; i < w->count; i++) any |= attn__is_written(w, &w->found[i]);
-    ATTN__RULE(any, ATTN_ERR_NULL, "dquery", "must be given, or another result");
+    ATTN__RULE(w->results || grad->attention, ATTN_ERR_NULL, "dquery", "must be given, or another result");
     ATTN__RULE(grad->accumulate < 1u << 11, ATTN_ERR_OPTION, "accumulate", "must be bits 0 to 10");
     ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
     w->owners = attn__fields;
@@ -7808,7 +7790,7 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     attn__walk w;
     int i;
     ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, &a->attention, err));
-    ATTN__ZERO(&a->attention.out, sizeof a->attention.out);
+    attn__zero(&a->attention.out, sizeof a->attention.out);
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, f, ATTN__H_COUNT, &a->attention, attn__fields, ATTN__F_COUNT,
                                                &a->attention, &flags, err));)
     a->flags = flags;
@@ -7881,7 +7863,8 @@ ATTN__NOINLINE static void attn__add_bias_rows(const attn__array *bias, const at
 }
 static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
 {
-    const attn__array bias = attn__array_in(a->desc, &attn__mha_fields[ATTN__H_b_query + i]);
+    const attn__field *f = &attn__mha_fields[ATTN__H_b_query + i];
+    const attn__array bias = attn__array_of(attn__view_in(a->desc, f), f->shape);
     attn__fp_state saved;
     ATTN__TRY(attn__run_matmul(&a->product[i], &a->attention, a->flags, a->inner, err));
     if (!bias.rank) return ATTN_OK;
@@ -7948,7 +7931,7 @@ ATTN__NOINLINE static attn_status attn__mha_known(const attn_mha_desc *desc, con
     attn__map m = {NULL, 0};
     int64_t inner = 0, total;
     int i;
-    ATTN__ZERO(&a, sizeof a);
+    attn__zero(&a, sizeof a);
 #ifndef ATTN_NO_BACKWARD
     if (grad) {
         const attn_grad *own = grad->attention;
@@ -8259,24 +8242,23 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
         "[rows,cols], [panel cols,rows,cols] or [panel rows,panel cols,rows,cols]", takes, ATTN__OPERAND, 0)
     static const attn__field field[2] = {ATTN__VALUES(FLOATS), ATTN__VALUES(BYTES)};
 #undef ATTN__VALUES
-    const attn_view *v = &p->map->values;
-    const int mask = p->map->mask_of != NULL, u8 = mask || v->type == ATTN_U8;
+    attn_view v = p->map->values;
+    const int mask = p->map->mask_of != NULL, u8 = mask || v.type == ATTN_U8;
     attn__span span;
     int64_t size, together;
-    int a, axis, axes[4];
-    ATTN__RULE(v->rank, ATTN_ERR_NULL, "values", "must be given");
-    ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
-    ATTN__RULE(u8 || v->type == ATTN_F32, ATTN_ERR_TYPE, "values.type", "must be ATTN_F32 or ATTN_U8");
-    ATTN__TRY(attn__check_view(v, &field[u8], mask ? 0 : ATTN__WITH_DATA, axes, &span, err));
+    int a, axis[4];
+    ATTN__RULE(v.rank, ATTN_ERR_NULL, "values", "must be given");
+    ATTN__RULE(!mask || v.rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
+    ATTN__RULE(u8 || v.type == ATTN_F32, ATTN_ERR_TYPE, "values.type", "must be ATTN_F32 or ATTN_U8");
+    ATTN__TRY(attn__check_view(&v, &field[u8], mask ? 0 : ATTN__WITH_DATA, axis, &span, err));
     for (a = 0; a < 4; a++) {
         attn__pic_axis *to = p->axis + a % 2;
-        axis = a - (4 - v->rank);
-        size = axis < 0 ? 1 : v->size[axis];
-        to->stride[a / 2] = axis < 0 ? 0 : v->stride[axis];
+        size = v.size[a];
+        to->stride[a / 2] = v.stride[a];
         *(a < 2 ? &to->panels : &to->cells) = size;
         together = attn__max(size, a == 0 ? size : attn__mul64(size, a == 1 ? p->axis->panels : to->panels));
         if (together > ATTN__PIC_CELLS)
-            return attn__fail2(err, ATTN_ERR_RANGE, attn__name_of(field, ATTN__T_SIZE + axis),
+            return attn__fail2(err, ATTN_ERR_RANGE, attn__name_of(field, ATTN__T_SIZE + axis[a]),
                                "must be, times the number of panels, at most", together, ATTN__PIC_CELLS);
     }
     return ATTN_OK;
@@ -8781,7 +8763,7 @@ static attn_status attn__pic_run(attn__pic_kind kind, const attn_heatmap *map, a
     attn__pic p;
     attn_status st;
     ATTN__KNOWN(attn_heatmap, map, &copy, terminal, "struct_bytes");
-    ATTN__ZERO(&p, sizeof p);
+    attn__zero(&p, sizeof p);
     p.out = attn__text_into(p.bytes, sizeof p.bytes);
     p.out.full = attn__pic_flush;
     p.map = map;
@@ -8848,7 +8830,6 @@ ATTN__FOR_SPEED
 #undef ATTN__SQUARES
 #undef ATTN__CHUNK
 #undef ATTN__COPY
-#undef ATTN__ZERO
 #undef ATTN__EXP_C2
 #undef ATTN__EXP_C3
 #undef ATTN__EXP_C4

@@ -3044,6 +3044,11 @@ static int attn__widen(attn_view *v, const char *shape, int *axis)
 {
     int i, n = 0, most = 0;
     for (i = 0; i < 4; i++) most += shape[i] != '.';
+    for (i = 0; i < 4 && most == 4 && v->rank == 4; i++) {      /* nearly always: all of them */
+        axis[i] = i;
+        if (v->size[i] == 1) v->stride[i] = 0;
+    }
+    if (i == 4) return i;
     for (i = 0; i < 4; i++) {
         const int left_out = shape[i] >= 'a' && most > v->rank;
         most -= left_out;
@@ -3343,16 +3348,19 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
 {
     const attn__field *f;
     for (f = fields; f < fields + count; f++) {
-        attn__found *found = &w->found[w->count];
         const char *at = (const char *)structure + f->offset;
+        attn__found *found;
+        const void *data;
+        int32_t rank;
         attn_view v;
         int i, taken, axis[4];
-        ATTN__COPY(&v.rank, at + offsetof(attn_view, rank), sizeof v.rank);
-        ATTN__COPY(&v.data, at + offsetof(attn_view, data), sizeof v.data);
-        if ((!v.rank && !v.data && !(f->flags & ATTN__NEEDED)) || f->flags & without) continue;
+        ATTN__COPY(&rank, at + offsetof(attn_view, rank), sizeof rank);
+        ATTN__COPY(&data, at + offsetof(attn_view, data), sizeof data);
+        if ((!rank && !data && !(f->flags & ATTN__NEEDED)) || f->flags & without) continue;
         taken = !(f->flags & ATTN__FOR_SOME) || f->flags & w->takes;
-        if (v.rank ? !taken : !v.data && taken) return attn__refuse_field(f, v.rank != 0, err);
-        if (!v.rank && !v.data) continue;           /* absent; data without a rank is a forgotten one */
+        if (rank ? !taken : !data && taken) return attn__refuse_field(f, rank != 0, err);
+        if (!rank && !data) continue;               /* absent; data without a rank is a forgotten one */
+        found = &w->found[w->count++];
         ATTN__COPY(&v, at, sizeof v);
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
                                    &found->span, err));
@@ -3363,7 +3371,6 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
         if (f->flags & ATTN__RESULT) w->results |= found->span.first == found->span.end ? 1 : 3;
         found->field = f;
         found->structure = structure;
-        w->count++;
     }
     return ATTN_OK;
 }

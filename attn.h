@@ -367,7 +367,7 @@ typedef struct attn_desc {
     attn_view w_v ATTN__0;              /* [h] or [H,h] */
     attn_view hidden_bias ATTN__0;      /* b [h] or [H,h]; absent = 0 */
     attn_view given_scores ATTN__0;     /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN; sizes are read from here, q and k stay
-                                           absent */
+                                           absent. -inf excludes, whatever scale and softcap are */
 
     /* what is added to the score */
     float softcap ATTN__0;              /* c > 0: s becomes c*tanh(s/c). 0 = off */
@@ -3883,6 +3883,7 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
 enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no scale, -inf excludes from the start */
        ATTN__DOTS = 2,          /* dot products of what is prepared: a tile of few rows has a way of its own */
        ATTN__KEEPS_SQUARES = 4, /* the gradient needs |q-k|^2 */
+       ATTN__EXCLUDES = 32,     /* a score of -inf excludes: softcap and scale leave it alone */
        ATTN__SCALE_DQ = 8, ATTN__SCALE_DK = 16 };           /* the scale is multiplied in when dq, dk are stored */
 #ifndef ATTN_NO_BACKWARD
 #  define ATTN__GRADIENTS(...) , __VA_ARGS__
@@ -4507,8 +4508,13 @@ static const attn__score attn__score_CONSTANT = {
 };
 static void attn__given_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
+    const int turns = !(t->c->scale > 0.0f);        /* times the scale -inf would be another number */
+    float *s = t->m.s + j0 * t->ld;
+    int64_t i;
     (void)x0, (void)x1;
-    attn__load_lanes(t, &t->c->given_scores, c0 + j0, j1 - j0, t->scale, t->m.s + j0 * t->ld);
+    attn__load_lanes(t, &t->c->given_scores, c0 + j0, j1 - j0, turns ? t->ones : t->scale, s);
+    for (i = 0; turns && i < (j1 - j0) * t->ld; i++)
+        s[i] = attn__choose(attn__is_none(s[i]), ATTN__NEG_INF, s[i] * t->c->scale);
 }
 #ifndef ATTN_NO_BACKWARD
 static void attn__given_elements(attn__pass *p, int64_t c0, int64_t n)
@@ -4528,7 +4534,7 @@ static void attn__given_elements(attn__pass *p, int64_t c0, int64_t n)
 }
 #endif
 static const attn__score attn__score_GIVEN = {
-    0, NULL, NULL, NULL, attn__given_meet, NULL
+    ATTN__EXCLUDES, NULL, NULL, NULL, attn__given_meet, NULL
     ATTN__GRADIENTS(attn__given_elements, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 };
 
@@ -4577,7 +4583,8 @@ static int attn__mask_at(const attn__call *c, int64_t b, int64_t h, int64_t i, i
 /* ---- softcap, on raw scores. A score that is -inf already, and is meant to exclude, stays so. */
 static void attn__apply_softcap(attn__tile *t, int64_t n)
 {
-    if (t->c->softcap != 0.0f) t->f->softcap(t->m.s, n * t->ld, t->c->softcap, attn__is_kernel(t->c->score));
+    const int keep = (attn__score_of(t->c)->flags & (ATTN__LOG_WEIGHT | ATTN__EXCLUDES)) != 0;
+    if (t->c->softcap != 0.0f) t->f->softcap(t->m.s, n * t->ld, t->c->softcap, keep);
 }
 
 /* ---- bias, ALiBi, masks, on n keys from c0 on */
@@ -5124,7 +5131,7 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
 /* ---- softmax of given rows and nothing else: row by row, where they lie */
 static int32_t attn__is_plain(const attn__call *c)
 {
-    return c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) && c->scale != 0.0f &&
+    return c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) && c->scale > 0.0f &&
            c->softcap == 0.0f && !c->out.rank && !c->scores_masked.rank && !c->bias.rank && !c->alibi.rank &&
            !c->mask.rank;
 }

@@ -605,7 +605,7 @@ ATTN__DEVICE bool is_distance(int32_t score)       /* the kernels that look at |
 }
 ATTN__DEVICE float soften(const params &p, float score)
 {
-    if (p.softcap == 0.0f || (is_distance(p.score) && is_none(score))) return score;
+    if (p.softcap == 0.0f || ((is_distance(p.score) || p.score == ATTN_SCORE_GIVEN) && is_none(score))) return score;
     return p.softcap * tanhf(score / p.softcap);
 }
 ATTN__DEVICE float distance_of(const reach &r, int64_t j)      /* |p - j| */
@@ -819,6 +819,7 @@ ATTN__DEVICE float score_of(const params &p, const row &w, float met)
     float u2, weight;
     if (p.score == ATTN_SCORE_CONSTANT) return 0.0f;
     if (p.score == ATTN_SCORE_GAUSSIAN) return met * (-0.5f / w.width);
+    if (p.score == ATTN_SCORE_GIVEN && is_none(met)) return met;        /* excluded, whatever the scale is */
     if (!is_distance(p.score)) return p.scale * met;
     u2 = met / w.width;
     if (p.score == ATTN_SCORE_BOXCAR) weight = 1.0f;

@@ -2858,6 +2858,20 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
     X(query_lengths, "B...", "[B]", INTS, 0) \
     X(positions, "B.q.", "[B] or [B,Sq]", INTS, 0)
 
+/* X(type, field, what must hold of a descriptor's number x, else status, rule) */
+#define ATTN__SCORE_NUMBERS(X) \
+    X(int32_t, score, x >= 0 && x < ATTN_SCORE_COUNT, ATTN_ERR_OPTION, "must be one of attn_score") \
+    X(float, scale, attn__is_number(x), ATTN_ERR_RANGE, "must be finite") \
+    X(float, sigma, x == 0.0f || attn__is_width(x), ATTN_ERR_RANGE, "must be within 1e-18..1e18, or 0 for 1")
+#define ATTN__NUMBERS(X) \
+    X(int32_t, align, x >= 0 && x < ATTN_ALIGN_COUNT, ATTN_ERR_OPTION, "must be one of attn_align") \
+    X(int32_t, empty, x >= 0 && x < ATTN_EMPTY_COUNT, ATTN_ERR_OPTION, "must be one of attn_empty") \
+    X(int32_t, isa, x >= 0 && x < ATTN_ISA_COUNT, ATTN_ERR_OPTION, "must be one of attn_isa") \
+    X(int32_t, weights_after_dropout, 1, ATTN_OK, "") \
+    X(float, softcap, attn__is_number(x) && x >= 0.0f, ATTN_ERR_RANGE, "must be finite and > 0, or 0 for none") \
+    X(float, dropout, attn__is_number(x) && x >= 0.0f && x <= 1.0f, ATTN_ERR_RANGE, "must be within 0..1") \
+    X(uint64_t, seed, 1, ATTN_OK, "")
+
 enum {
 #define ATTN__X(f, shape, axes, takes, flags) ATTN__F_##f,
     ATTN__VIEW_LIST(ATTN__X)
@@ -2945,11 +2959,15 @@ typedef struct attn__backward {
 typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t batch, heads, heads_kv, queries, keys, size_q, size_k, size_v, hidden;
     /* options, as in attn_desc, with defaults */
-    int32_t  score, isa, align, empty, weights_after_dropout, workers;
-    float    scale, sigma, softcap, dropout, keep_scale;        /* keep_scale: 1/(1-p) */
+#define ATTN__X(type, f, ...) type f;
+    ATTN__SCORE_NUMBERS(ATTN__X)
+    ATTN__NUMBERS(ATTN__X)
+#undef ATTN__X
+    int32_t  workers;
     uint32_t accumulate;
-    uint64_t seed, drop_below;          /* a weight is dropped where its number is below: 0 = never, 2^32 = always */
+    float    keep_scale;                /* 1/(1-p) of dropout */
     uint32_t origin[4];
+    uint64_t drop_below;                /* a weight is dropped where its number is below: 0 = never, 2^32 = always */
     int64_t  left, right;               /* key j is allowed when p - left <= j <= p + right; ATTN__HUGE: unbounded */
     /* operands */
 #define ATTN__X(f, ...) attn__array f;
@@ -3450,16 +3468,15 @@ static uint32_t attn__taken_by(int32_t score)       /* ATTN__FOR_x */
     if (attn__is_kernel(score) && score != ATTN_SCORE_CONSTANT) return ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE;
     return ATTN__FOR_VECTORS;
 }
+#define ATTN__NUMBER_RULE(type, f, holds, status, rule) \
+    do { const type x = d->f; (void)x; ATTN__RULE(holds, status, #f, rule); } while (0);
 static attn_status attn__check_score(const attn_desc *d, attn_error *err)
 {
-    const int distance = (attn__taken_by(d->score) & ATTN__FOR_DISTANCE) != 0;
-    ATTN__RULE(d->score >= 0 && d->score < ATTN_SCORE_COUNT, ATTN_ERR_OPTION, "score", "must be one of attn_score");
+    ATTN__SCORE_NUMBERS(ATTN__NUMBER_RULE)
     ATTN__RULE(!attn__is_kernel(d->score) || (!d->scale_set && d->scale == 0.0f), ATTN_ERR_OPTION, "scale",
                "must not be set for a distance kernel: sigma sets its width");
-    ATTN__RULE(attn__is_number(d->scale), ATTN_ERR_RANGE, "scale", "must be finite");
-    ATTN__RULE(d->sigma == 0.0f || attn__is_width(d->sigma), ATTN_ERR_RANGE, "sigma",
-               "must be within 1e-18..1e18, or 0 for 1");
-    ATTN__RULE(distance || d->sigma == 0.0f, ATTN_ERR_OPTION, "sigma", "counts for the distance kernels only");
+    ATTN__RULE(attn__taken_by(d->score) & ATTN__FOR_DISTANCE || d->sigma == 0.0f, ATTN_ERR_OPTION, "sigma",
+               "counts for the distance kernels only");
     ATTN__RULE(d->sigma == 0.0f || !d->sigma_per_head.rank, ATTN_ERR_OPTION, "sigma",
                "must be 0 where sigma_per_head is given");
     return ATTN_OK;
@@ -3467,23 +3484,17 @@ static attn_status attn__check_score(const attn_desc *d, attn_error *err)
 
 static attn_status attn__check_options(const attn_desc *d, attn_error *err)
 {
-    ATTN__RULE(d->align >= 0 && d->align < ATTN_ALIGN_COUNT, ATTN_ERR_OPTION, "align", "must be one of attn_align");
+    ATTN__NUMBERS(ATTN__NUMBER_RULE)
     ATTN__RULE(d->align != ATTN_ALIGN_POSITIONS || d->positions.rank, ATTN_ERR_NULL, "positions",
                "must be given for ATTN_ALIGN_POSITIONS");
     ATTN__RULE(d->align == ATTN_ALIGN_POSITIONS || !d->positions.rank, ATTN_ERR_OPTION, "align",
                "must be ATTN_ALIGN_POSITIONS where positions are given");
     ATTN__RULE(d->window || (d->window_left == 0 && d->window_right == 0), ATTN_ERR_OPTION,
                d->window_left ? "window_left" : "window_right", "counts only with window");
-    ATTN__RULE(d->empty >= 0 && d->empty < ATTN_EMPTY_COUNT, ATTN_ERR_OPTION, "empty", "must be one of attn_empty");
-    ATTN__RULE(attn__is_number(d->softcap) && d->softcap >= 0.0f, ATTN_ERR_RANGE, "softcap",
-               "must be finite and > 0, or 0 for none");
-    ATTN__RULE(attn__is_number(d->dropout) && d->dropout >= 0.0f && d->dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
-               "must be within 0..1");
     if (d->window && d->window_left < ATTN_UNBOUNDED)
         return attn__fail2(err, ATTN_ERR_RANGE, "window_left", "must be at least", d->window_left, ATTN_UNBOUNDED);
     if (d->window && d->window_right < ATTN_UNBOUNDED)
         return attn__fail2(err, ATTN_ERR_RANGE, "window_right", "must be at least", d->window_right, ATTN_UNBOUNDED);
-    ATTN__RULE(d->isa >= 0 && d->isa < ATTN_ISA_COUNT, ATTN_ERR_OPTION, "isa", "must be one of attn_isa");
     ATTN__RULE(d->isa == ATTN_ISA_AUTO || attn__cpu_has((attn_isa)d->isa), ATTN_ERR_ISA, "isa",
                "must be on this CPU and in this build");
     ATTN__RULE(d->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
@@ -6452,18 +6463,16 @@ static void attn__set_sizes(attn__call *c, const attn__walk *w)
 }
 static void attn__set_options(attn__call *c, const attn_desc *d)
 {
-    c->score = d->score;
-    c->isa = d->isa == ATTN_ISA_AUTO ? (int32_t)attn_best_isa() : d->isa;
+#define ATTN__X(type, f, ...) c->f = d->f;
+    ATTN__SCORE_NUMBERS(ATTN__X)
+    ATTN__NUMBERS(ATTN__X)
+#undef ATTN__X
+    if (c->isa == ATTN_ISA_AUTO) c->isa = (int32_t)attn_best_isa();
     c->f = attn__table(c->isa);
-    c->align = d->align;
-    c->empty = d->empty;
-    c->weights_after_dropout = d->weights_after_dropout;
     c->workers = d->parallel.workers ? d->parallel.workers : 1;
-    c->scale = d->scale;
-    if (!d->scale_set && d->scale == 0.0f)
-        c->scale = d->score == ATTN_SCORE_SCALED_DOT && c->size_q > 0 ? 1.0f / attn__sqrt((float)c->size_q) : 1.0f;
-    c->sigma = d->sigma == 0.0f ? 1.0f : d->sigma;
-    c->softcap = d->softcap;
+    if (!d->scale_set && c->scale == 0.0f)
+        c->scale = c->score == ATTN_SCORE_SCALED_DOT && c->size_q > 0 ? 1.0f / attn__sqrt((float)c->size_q) : 1.0f;
+    if (c->sigma == 0.0f) c->sigma = 1.0f;
     attn__set_dropout(c, d);
     c->left = d->window && d->window_left >= 0 ? d->window_left : ATTN__HUGE;
     c->right = d->window && d->window_right >= 0 ? d->window_right : ATTN__HUGE;
@@ -8899,6 +8908,9 @@ ATTN__FOR_SPEED
 #undef ATTN__LETTER
 #undef ATTN__MHA_LIST
 #undef ATTN__N
+#undef ATTN__NUMBERS
+#undef ATTN__NUMBER_RULE
+#undef ATTN__SCORE_NUMBERS
 #undef ATTN__OPTIONS
 #undef ATTN__OWNERS
 #undef ATTN__P

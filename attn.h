@@ -86,7 +86,7 @@
 
    NUMERICS  f32 storage, f32 accumulation by fused multiply-adds; exp, log and tanh within 2 ulp over every float; a
              weight below 2^-126 is 0. The error of out and weights against exact arithmetic is bounded per score in
-             ATTN_SCORE_LIST below; that of a gradient by 1e-6 (3e-6 for a parameter, and for a factor of attn_bmm) times
+             ATTN_SCORE_LIST below; that of a gradient by 1e-6 (of a parameter, and of a factor of attn_bmm, 3e-6) times
              the sum of the absolute terms it is made of, each times 1 + S (S: see there). The tests enforce both.
 
    SAME BITS The bits of an output row depend only on that row's query, on the keys and values it may attend to and on
@@ -3540,7 +3540,8 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
     w->in_place = !d->out.rank;
     ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread,
                                  attn__operands(w->call, offsetof(attn__call, q)), err));
-    ATTN__RULE(w->results || w->flags & ATTN__NO_RESULT_NEEDED, ATTN_ERR_NULL, "out", "must be given, or another result");
+    ATTN__RULE(w->results || w->flags & ATTN__NO_RESULT_NEEDED, ATTN_ERR_NULL, "out",
+               "must be given, or another result");
     ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
     ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank,
                ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");

@@ -526,8 +526,8 @@ static void scores_at_the_ends(void) { /* huge scores, flat softcaps, -inf, -1e9
             }
 }
 
-/* A given score of -inf excludes its key, whatever scale and softcap are, as a mask would: bit by bit, in each result and
-   gradient. Of the plain softmax (no softcap, weights alone) the rows have a way of their own. */
+/* A given score of -inf excludes its key, whatever scale and softcap are, as a mask would: bit by bit, in each result
+   and gradient. The rows of a plain softmax (no softcap, weights alone) have a way of their own. */
 static void given_minus_infinity(void) {
     static const float scales[] = {0.5f, 0, -1.5f};
     for (int variant = 0; variant < 6 * test_isa_count(); variant++) {

@@ -3240,6 +3240,7 @@ static attn_status attn__check_view(attn_view *v, const attn__field *f, int flag
 {
     const int axes = attn__widen(v, f->shape, axis);
     double elements = 1.0, extent = 1.0;
+    uint64_t exactly = 1;               /* so many elements, where the estimate says that they can be counted */
     int i;
     ATTN__RULE(v->rank != ATTN__RANK_OVERFLOW, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
                "must have fewer than 2^60 elements");
@@ -3252,17 +3253,19 @@ static attn_status attn__check_view(attn_view *v, const attn__field *f, int flag
         if (size < 0.0) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis[i]),
                                            "must be at least", v->size[i], 0);
         elements *= size;
+        exactly *= (uint64_t)v->size[i];
         extent += (stride < 0.0 ? -stride : stride) * (size - 1.0);
     }
     span->first = span->end = (uintptr_t)v->data;
     if (elements == 0.0) return ATTN_OK;
-    ATTN__RULE(elements <= 1152921504606846976.0, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
-               "must have fewer than 2^60 elements");
-    ATTN__RULE(extent * (double)attn__type_size(v->type) <= (double)((size_t)-1 / 2 / (sizeof(size_t) / 4)),
+    ATTN__RULE(elements < 2e18 && exactly <= (uint64_t)ATTN__HUGE / 8, ATTN_ERR_OVERFLOW,
+               attn__name_of(f, ATTN__T_VIEW), "must have fewer than 2^60 elements");
+    extent *= (double)attn__type_size(v->type);
+    if (extent < 9e18) *span = attn__span_of(v, 4);
+    ATTN__RULE(extent < 9e18 && extent <= (double)((size_t)-1 / 2) && span->end - span->first <= ATTN__HUGE / 2,
                ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_STRIDE), "must keep the extent within memory");
     ATTN__RULE(!(flags & ATTN__WITH_DATA) || v->data, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_DATA),
                "must not be NULL");
-    *span = attn__span_of(v, 4);
     ATTN__RULE(!(f->flags & ATTN__RESULT) || attn__nests(v), ATTN_ERR_STRIDE, attn__name_of(f, ATTN__T_STRIDE),
                "must not make the output overlap itself");
     return ATTN_OK;

@@ -661,6 +661,46 @@ enum { WARPS = 4, COLUMNS = 8, TILE = 32 * COLUMNS };    /* of a block; of a lan
 ATTN__DEVICE int64_t first_task() { return (int64_t)hw::block() * WARPS + hw::warp(); }
 ATTN__DEVICE int64_t all_tasks() { return (int64_t)hw::blocks() * WARPS; }
 
+/* f(x, c) for each column c of the tile from c0 on that this lane has, its x-th. */
+template <class F> ATTN__DEVICE void each_column(int64_t c0, int64_t columns, F f)
+{
+    ATTN__UNROLL
+    for (int x = 0; x < COLUMNS; x++) {
+        const int64_t c = c0 + hw::lane() + 32 * x;
+        if (c < columns) f(x, c);
+    }
+}
+/* What one column sums up: its terms; additive scores: the tanh of its unit, too. */
+struct column_sum { float value, tanh; };
+/* Adds what 32 keys (or queries), one per lane, give to each column: f(part, by, number of the lane, c) for those that
+   count, `by` being the lane's factor. What is excluded has no influence, whatever its numbers are. */
+template <class F>
+ATTN__DEVICE void add_columns(column_sum (&sum)[COLUMNS], bool counts, float factor, int64_t c0, int64_t columns, F f)
+{
+    const uint32_t counting = hw::ballot(counts);
+    column_sum part[COLUMNS];
+    ATTN__UNROLL
+    for (int x = 0; x < COLUMNS; x++) part[x].value = part[x].tanh = 0.0f;
+    for (int other = 0; columns > 0 && other < 32; other++) {
+        if (!(counting >> other & 1u)) continue;
+        const float by = hw::shfl(factor, other);
+        each_column(c0, columns, [&](int x, int64_t c) { f(part[x], by, other, c); });
+    }
+    ATTN__UNROLL
+    for (int x = 0; x < COLUMNS; x++) {
+        sum[x].value += part[x].value;
+        sum[x].tanh += part[x].tanh;
+    }
+}
+ATTN__DEVICE void fill(column_sum (&sum)[COLUMNS], float value)
+{
+    ATTN__UNROLL
+    for (int x = 0; x < COLUMNS; x++) {
+        sum[x].value = value;
+        sum[x].tanh = 0.0f;
+    }
+}
+
 /* ---- products and sums: projections, the pieces, gradients of parameters
    as attn.h has them, but y stands for batch[1]/out_batch[1] heads, and b may be absent: ones. */
 struct product : attn__matmul {
@@ -906,6 +946,19 @@ ATTN__DEVICE norm norm_of(const params &p, const row &w, mass m)
     return n;
 }
 
+/* A key's weight in a row, before and after dropout. */
+struct share { bool counts; float weight, kept; };
+ATTN__DEVICE share share_of(const params &p, const row &w, float base, float inverse, bool uniform, int64_t j)
+{
+    const float score = uniform ? 0.0f : masked_score(p, w, j);
+    share s = {!is_none(score), 0.0f, 0.0f};
+    if (!s.counts) return s;
+    s.weight = uniform ? 1.0f / (float)p.keys : weight_of(score, base, inverse);
+    const float keep = keep_factor(p, w.b, w.h, w.i, j);
+    s.kept = keep == 0.0f ? 0.0f : s.weight * keep;             /* dropped: 0, were it NaN */
+    return s;
+}
+
 /* ---- the forward: a warp per row */
 ATTN__KERNEL(32 * WARPS, 1) void simple_forward(ATTN__PARAM params p)
 {
@@ -924,46 +977,20 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_forward(ATTN__PARAM params p)
         }
         if (!p.weights.rank && !p.out.rank) continue;
         for (int64_t c0 = 0; c0 == 0 || c0 < columns; c0 += TILE) {
-            float out[COLUMNS], part[COLUMNS];
-            ATTN__UNROLL
-            for (int x = 0; x < COLUMNS; x++) out[x] = bad ? float_of(0x7fc00000u) : 0.0f;
+            column_sum out[COLUMNS];
+            fill(out, bad ? float_of(0x7fc00000u) : 0.0f);
             for (int64_t j0 = first; j0 < last; j0 += 32) {
                 const int64_t j = j0 + hw::lane();
-                float weight = 0.0f, kept = 0.0f;
-                bool counts = false;
-                if (uniform && j < last) {
-                    counts = true;
-                    weight = 1.0f / (float)p.keys;
-                } else if (w.r.first <= j && j < w.r.last) {
-                    const float score = masked_score(p, w, j);
-                    counts = !is_none(score);
-                    if (counts) weight = weight_of(score, of.base, of.inverse);
-                }
-                if (counts)
-                    kept = p.dropout == 0.0f ? weight : is_kept(p, w.b, w.h, w.i, j) ? weight * p.keep_scale : 0.0f;
+                share s = {false, 0.0f, 0.0f};
+                if (j < last) s = share_of(p, w, of.base, of.inverse, uniform, j);
                 if (p.weights.rank && c0 == 0 && j < last)
                     store(p.weights, w.b, w.h, w.i, j, bad ? float_of(0x7fc00000u) :
-                          p.weights_after_dropout ? kept : weight);
-                const uint32_t counting = hw::ballot(counts);
-                ATTN__UNROLL
-                for (int x = 0; x < COLUMNS; x++) part[x] = 0.0f;
-                for (int key = 0; columns > 0 && key < 32; key++) {
-                    if (!(counting >> key & 1u)) continue;    /* excluded: whatever the value is, it has no influence */
-                    const float by = hw::shfl(kept, key);
-                    ATTN__UNROLL
-                    for (int x = 0; x < COLUMNS; x++) {
-                        const int64_t c = c0 + hw::lane() + 32 * x;
-                        if (c < columns) part[x] = hw::fma(by, load(p.v, w.b, w.hkv, j0 + key, c), part[x]);
-                    }
-                }
-                ATTN__UNROLL
-                for (int x = 0; x < COLUMNS; x++) out[x] += part[x];
+                          p.weights_after_dropout ? s.kept : s.weight);
+                add_columns(out, s.counts, s.kept, c0, columns, [&](column_sum &part, float by, int key, int64_t c) {
+                    part.value = hw::fma(by, load(p.v, w.b, w.hkv, j0 + key, c), part.value);
+                });
             }
-            ATTN__UNROLL
-            for (int x = 0; x < COLUMNS; x++) {
-                const int64_t c = c0 + hw::lane() + 32 * x;
-                if (c < columns) store(p.out, w.b, w.h, w.i, c, out[x]);
-            }
+            each_column(c0, columns, [&](int x, int64_t c) { store(p.out, w.b, w.h, w.i, c, out[x].value); });
         }
     }
 }
@@ -1090,6 +1117,20 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_rows(ATTN__PARAM params p)
     }
 }
 
+/* What one key, of slope times `by`, adds to a query's gradient at column c, or a query to a key's: `other` is its
+   number there, own() that of whose gradient it is. */
+template <class F>
+ATTN__DEVICE void add_slope(const params &p, column_sum &sum, int64_t h, int64_t c, float by, float other, F own)
+{
+    if (p.score != ATTN_SCORE_ADDITIVE) {
+        sum.value = hw::fma(by, is_distance(p.score) ? other - own() : other, sum.value);
+        return;
+    }
+    const float t = unit_of(p, h, c, own(), other);
+    sum.value = hw::fma(by * load(p.w_v, 0, h, 0, c), hw::fma(-t, t, 1.0f), sum.value);
+    sum.tanh = hw::fma(by, t, sum.tanh);
+}
+
 /* Sums over the keys: dq or what belongs to the projected query, given scores, a row's part of scale, sigma, ALiBi. */
 ATTN__KERNEL(32 * WARPS, 1) void simple_grad_queries(ATTN__PARAM params p)
 {
@@ -1104,17 +1145,13 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_queries(ATTN__PARAM params p)
         float by_scale = 0.0f;
         for (int64_t c0 = 0; c0 == 0 || c0 < columns; c0 += TILE) {
             chains scale = no_terms(), sigma = no_terms(), alibi = no_terms();
-            float sum[COLUMNS], part[COLUMNS], tanh_sum[COLUMNS], tanh_part[COLUMNS];
-            ATTN__UNROLL
-            for (int x = 0; x < COLUMNS; x++) sum[x] = tanh_sum[x] = 0.0f;
+            column_sum sum[COLUMNS];
+            fill(sum, 0.0f);
             for (int64_t j0 = first; j0 < last; j0 += 32) {
                 const int64_t j = j0 + hw::lane();
-                slope s;
-                float factor;
-                s.counts = false;
-                s.raw = s.masked = s.met = 0.0f;
+                slope s = no_slope();
                 if (alive && j < last) s = slope_of(p, w, of, j);
-                factor = !s.counts ? 0.0f : distance ? pull_of(p, w, s) : s.raw * key_norm_of(p, w, j);
+                const float factor = !s.counts ? 0.0f : distance ? pull_of(p, w, s) : s.raw * key_norm_of(p, w, j);
                 if (s.counts) {
                     if (!distance) add(scale, s.raw, s.met);
                     else if (p.score != ATTN_SCORE_BOXCAR) add(sigma, factor, s.met / sqrtf(w.width));
@@ -1122,30 +1159,10 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_queries(ATTN__PARAM params p)
                 }
                 if (p.d_given_scores.rank && c0 == 0 && j < last && (all || s.counts))
                     store_gradient(p, p.d_given_scores, ATTN_GRAD_GIVEN_SCORES, w.b, w.h, w.i, j, s.raw * p.scale);
-                const uint32_t counting = hw::ballot(s.counts);
-                ATTN__UNROLL
-                for (int x = 0; x < COLUMNS; x++) part[x] = tanh_part[x] = 0.0f;
-                for (int key = 0; columns > 0 && key < 32; key++) {
-                    if (!(counting >> key & 1u)) continue;
-                    const float by = hw::shfl(factor, key);
-                    ATTN__UNROLL
-                    for (int x = 0; x < COLUMNS; x++) {
-                        const int64_t c = c0 + hw::lane() + 32 * x;
-                        if (c >= columns) continue;
-                        const float k = load(p.key, w.b, key_head(p, w.h), j0 + key, c);
-                        if (!additive && !distance) { part[x] = hw::fma(by, k, part[x]); continue; }
-                        const float q = load(p.query, w.b, w.h, w.i, c);
-                        if (distance) { part[x] = hw::fma(by, k - q, part[x]); continue; }
-                        const float t = unit_of(p, w.h, c, q, k);
-                        part[x] = hw::fma(by * load(p.w_v, 0, w.h, 0, c), hw::fma(-t, t, 1.0f), part[x]);
-                        tanh_part[x] = hw::fma(by, t, tanh_part[x]);
-                    }
-                }
-                ATTN__UNROLL
-                for (int x = 0; x < COLUMNS; x++) {
-                    sum[x] += part[x];
-                    tanh_sum[x] += tanh_part[x];
-                }
+                add_columns(sum, s.counts, factor, c0, columns, [&](column_sum &part, float by, int key, int64_t c) {
+                    add_slope(p, part, w.h, c, by, load(p.key, w.b, key_head(p, w.h), j0 + key, c),
+                              [&] { return load(p.query, w.b, w.h, w.i, c); });
+                });
             }
             if (c0 == 0) {
                 const float by_sigma = warp_sum(total(sigma)), by_alibi = warp_sum(total(alibi));
@@ -1156,18 +1173,15 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_queries(ATTN__PARAM params p)
                     p.row_alibi[n] = by_alibi;
                 }
             }
-            ATTN__UNROLL
-            for (int x = 0; x < COLUMNS; x++) {
-                const int64_t c = c0 + hw::lane() + 32 * x;
-                float value = sum[x];
-                if (c >= columns) continue;
+            each_column(c0, columns, [&](int x, int64_t c) {
+                float value = sum[x].value;
                 if (p.row_vector) p.row_vector[n * p.size_u + c] = additive ? p.scale * value : value;
-                if (p.row_tanh) p.row_tanh[n * p.size_u + c] = p.scale * tanh_sum[x];
-                if (!p.dq.rank || p.w_q.rank || p.score == ATTN_SCORE_BILINEAR) continue;      /* not yet */
+                if (p.row_tanh) p.row_tanh[n * p.size_u + c] = p.scale * sum[x].tanh;
+                if (!p.dq.rank || p.w_q.rank || p.score == ATTN_SCORE_BILINEAR) return;        /* not yet */
                 if (p.score == ATTN_SCORE_COSINE)       /* only what is not along q */
                     value = alive ? w.norm * hw::fma(-by_scale, load(p.q, w.b, w.h, w.i, c) * w.norm, value) : 0.0f;
                 store_gradient(p, p.dq, ATTN_GRAD_Q, w.b, w.h, w.i, c, distance ? value : p.scale * value);
-            }
+            });
         }
     }
 }
@@ -1176,67 +1190,42 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_queries(ATTN__PARAM params p)
 ATTN__KERNEL(32 * WARPS, 1) void simple_grad_keys(ATTN__PARAM params p)
 {
     const int64_t keys = p.batch * p.key_heads * p.keys, columns = p.size_u, group = p.heads / p.key_heads;
-    const bool additive = p.score == ATTN_SCORE_ADDITIVE, distance = is_distance(p.score);
+    const bool distance = is_distance(p.score);
     for (int64_t n = first_task(); n < keys; n += all_tasks()) {
         const int64_t j = n % p.keys, head = n / p.keys % p.key_heads, b = n / p.keys / p.key_heads;
         float along = 0.0f;
-        uint32_t met = 0;
+        bool met = false;
         for (int64_t c0 = 0; c0 == 0 || c0 < columns; c0 += TILE) {
             chains cosines = no_terms();
-            float sum[COLUMNS], part[COLUMNS];
-            ATTN__UNROLL
-            for (int x = 0; x < COLUMNS; x++) sum[x] = 0.0f;
+            column_sum sum[COLUMNS];
+            fill(sum, 0.0f);
             for (int64_t h = head * group; h < (head + 1) * group; h++)
                 for (int64_t i0 = 0; i0 < p.queries; i0 += 32) {
                     const int64_t i = i0 + hw::lane();
-                    float factor = 0.0f;
-                    slope s;
-                    s.counts = false;
-                    if (i < p.queries) {
-                        const row w = row_of(p, b, h, i);
-                        const saved of = saved_of(p, w);
-                        if (has_mass(of.inverse)) s = slope_of(p, w, of, j);
-                        if (s.counts) {
-                            factor = distance ? pull_of(p, w, s) : s.raw * w.norm;
-                            add(cosines, s.raw, s.met);
-                        }
-                    }
-                    const uint32_t counting = hw::ballot(s.counts);
-                    met |= counting;
-                    ATTN__UNROLL
-                    for (int x = 0; x < COLUMNS; x++) part[x] = 0.0f;
-                    for (int query = 0; query < 32; query++) {
-                        if (!(counting >> query & 1u)) continue;
-                        const float by = hw::shfl(factor, query);
-                        ATTN__UNROLL
-                        for (int x = 0; x < COLUMNS; x++) {
-                            const int64_t c = c0 + hw::lane() + 32 * x;
-                            if (c >= columns) continue;
-                            const float q = load(p.query, b, h, i0 + query, c);
-                            if (!additive && !distance) { part[x] = hw::fma(by, q, part[x]); continue; }
-                            const float k = load(p.key, b, head, j, c);
-                            if (distance) { part[x] = hw::fma(by, q - k, part[x]); continue; }
-                            const float t = unit_of(p, h, c, q, k);
-                            part[x] = hw::fma(by * load(p.w_v, 0, h, 0, c), hw::fma(-t, t, 1.0f), part[x]);
-                        }
-                    }
-                    ATTN__UNROLL
-                    for (int x = 0; x < COLUMNS; x++) sum[x] += part[x];
+                    const row w = row_of(p, b, h, i < p.queries ? i : 0);
+                    const saved of = saved_of(p, w);
+                    slope s = no_slope();
+                    if (i < p.queries && has_mass(of.inverse)) s = slope_of(p, w, of, j);
+                    if (s.counts) add(cosines, s.raw, s.met);
+                    const float factor = !s.counts ? 0.0f : distance ? pull_of(p, w, s) : s.raw * w.norm;
+                    met = met || hw::any(s.counts);
+                    add_columns(sum, s.counts, factor, c0, columns,
+                                [&](column_sum &part, float by, int query, int64_t c) {
+                        add_slope(p, part, h, c, by, load(p.query, b, h, i0 + query, c),
+                                  [&] { return load(p.key, b, head, j, c); });
+                    });
                 }
             if (c0 == 0) along = warp_sum(total(cosines));
-            ATTN__UNROLL
-            for (int x = 0; x < COLUMNS; x++) {
-                const int64_t c = c0 + hw::lane() + 32 * x;
-                float value = sum[x];
-                if (c >= columns) continue;
+            each_column(c0, columns, [&](int x, int64_t c) {
+                float value = sum[x].value;
                 if (p.key_vector) p.key_vector[n * p.size_u + c] = p.scale * value;
-                if (!p.dk.rank || p.w_k.rank) continue;                                         /* not yet */
+                if (!p.dk.rank || p.w_k.rank) return;                                           /* not yet */
                 if (p.score == ATTN_SCORE_COSINE) {     /* only what is not along k, which is not read in vain */
                     const float norm = p.key_norm[n];
                     value = met ? norm * hw::fma(-along, load(p.k, b, head, j, c) * norm, value) : 0.0f;
                 }
                 store_gradient(p, p.dk, ATTN_GRAD_K, b, head, j, c, distance ? value : p.scale * value);
-            }
+            });
         }
         if (p.key_met && hw::lane() == 0) p.key_met[n] = met ? 1.0f : 0.0f;
     }
@@ -1249,48 +1238,25 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_values(ATTN__PARAM params p)
     for (int64_t n = first_task(); n < keys; n += all_tasks()) {
         const int64_t j = n % p.keys, head = n / p.keys % p.heads_kv, b = n / p.keys / p.heads_kv;
         for (int64_t c0 = 0; c0 < p.size_v; c0 += TILE) {
-            float sum[COLUMNS], part[COLUMNS];
-            ATTN__UNROLL
-            for (int x = 0; x < COLUMNS; x++) sum[x] = 0.0f;
+            column_sum sum[COLUMNS];
+            fill(sum, 0.0f);
             for (int64_t h = head * group; p.d_out.rank && h < (head + 1) * group; h++)
                 for (int64_t i0 = 0; i0 < p.queries; i0 += 32) {
                     const int64_t i = i0 + hw::lane();
-                    float weight = 0.0f;
-                    bool counts = false;
-                    if (i < p.queries) {
-                        const row w = row_of(p, b, h, i);
-                        const saved of = saved_of(p, w);
-                        if (of.inverse < 0.0f) {                    /* ATTN_EMPTY_UNIFORM */
-                            counts = true;
-                            weight = 1.0f / (float)p.keys;
-                        } else if (has_mass(of.inverse)) {
-                            const float score = masked_score(p, w, j);
-                            counts = !is_none(score);
-                            if (counts) weight = weight_of(score, of.base, of.inverse);
-                        }
-                        const float keep = counts ? keep_factor(p, b, h, i, j) : 0.0f;
-                        weight = keep == 0.0f ? 0.0f : weight * keep;
-                    }
-                    const uint32_t counting = hw::ballot(counts);
-                    ATTN__UNROLL
-                    for (int x = 0; x < COLUMNS; x++) part[x] = 0.0f;
-                    for (int query = 0; query < 32; query++) {
-                        if (!(counting >> query & 1u)) continue;
-                        const float by = hw::shfl(weight, query);
-                        ATTN__UNROLL
-                        for (int x = 0; x < COLUMNS; x++) {
-                            const int64_t c = c0 + hw::lane() + 32 * x;
-                            if (c < p.size_v) part[x] = hw::fma(by, load(p.d_out, b, h, i0 + query, c), part[x]);
-                        }
-                    }
-                    ATTN__UNROLL
-                    for (int x = 0; x < COLUMNS; x++) sum[x] += part[x];
+                    const row w = row_of(p, b, h, i < p.queries ? i : 0);
+                    const saved of = saved_of(p, w);
+                    const bool uniform = of.inverse < 0.0f;         /* ATTN_EMPTY_UNIFORM */
+                    share s = {false, 0.0f, 0.0f};
+                    if (i < p.queries && (uniform || has_mass(of.inverse)))
+                        s = share_of(p, w, of.base, of.inverse, uniform, j);
+                    add_columns(sum, s.counts, s.kept, c0, p.size_v,
+                                [&](column_sum &part, float by, int query, int64_t c) {
+                        part.value = hw::fma(by, load(p.d_out, b, h, i0 + query, c), part.value);
+                    });
                 }
-            ATTN__UNROLL
-            for (int x = 0; x < COLUMNS; x++) {
-                const int64_t c = c0 + hw::lane() + 32 * x;
-                if (c < p.size_v) store_gradient(p, p.dv, ATTN_GRAD_V, b, head, j, c, sum[x]);
-            }
+            each_column(c0, p.size_v, [&](int x, int64_t c) {
+                store_gradient(p, p.dv, ATTN_GRAD_V, b, head, j, c, sum[x].value);
+            });
         }
     }
 }

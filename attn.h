@@ -8052,7 +8052,7 @@ ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, flo
 /* ----------------------------------------------------------------------------------------------------- >>heatmap */
 #ifndef ATTN_NO_HEATMAP
 /* A picture is made in three steps: attn__pic_open checks everything and finds the range of the colours,
-   attn__pic_layout says where things stand (for SVG and PPM, in whole pixels), and attn__pic_svg, _ppm and _ansi walk
+   attn__pic_layout says where things stand (for SVG and PPM, in whole pixels), and attn__pic_svg, _ppm or _ansi walks
    over panels and cells. All bytes leave through attn__pic_flush. Rows and columns are counted through all panels. */
 enum {
     ATTN__PIC_POINTS = 7,           /* control points of a colour map */
@@ -8066,13 +8066,11 @@ enum {
     ATTN__PIC_BAR    = 14           /* width of the colour bar */
 };
 
-typedef enum attn__pic_kind { ATTN__PIC_ANSI, ATTN__PIC_SVG, ATTN__PIC_PPM } attn__pic_kind;
-
 /* One direction of a picture, in pixels; on a terminal in columns. */
 typedef struct attn__pic_axis {
     const char *name;               /* of the field that gives the size of the picture */
     const char *const *ticks;       /* NULL: numbers */
-    int64_t panels, cells, stride[2];               /* panels, cells of a panel, and from one to the next of both */
+    int64_t panels, cells, all;     /* panels, cells of a panel and of all panels together */
     int64_t label_len, step;        /* columns of the longest label; there is one at every step-th cell */
     int64_t wish, least, total;     /* size of the picture as given, for the titles, as it is */
     int64_t before, gap, after;     /* before, between and behind the panels */
@@ -8082,23 +8080,22 @@ typedef struct attn__pic_axis {
 typedef struct attn__pic {
     attn__text out;                 /* the first, so that attn__pic_flush finds the rest */
     const attn_heatmap *map;
+    attn__array values;             /* [panel rows, panel columns, rows, columns]; or instead */
     attn__call mask;                /* of mask_of */
     attn__fp_state caller;
     attn_writer to;
     attn__pic_axis axis[2];         /* vertical, horizontal */
-    int      svg, plain, top;       /* an SVG file; a terminal without colours; column labels above the panels */
+    int      svg, plain;            /* an SVG file; a terminal without colours */
     int      failed, has_nan, turned;               /* the writer reported a failure; column labels are slanted */
     int      tick_e10, number_e10;  /* powers of ten of the ticks of the colour bar and of numbers in cells */
     int64_t  tick_first, tick_last, tick_unit;      /* ticks at k*tick_unit*10^tick_e10, first <= k <= last */
     int64_t  title_len, number_len; /* columns of the longest panel title, of the longest number in a cell, 0 = none */
     int64_t  column;                /* terminal: of the next character in its line */
-    int64_t  names, bar_x, bar_h, nan_h;            /* pixels: words along the columns, colour bar, colour of NaN */
+    int64_t  names, nan_h;          /* pixels: words along the columns, colour of NaN below the bar */
     double   low, high;             /* range of the colours, low < high */
     char     number[32], bytes[512];                /* the latest number as text; what is not written yet */
 } attn__pic;
-
-/* Rows, or columns, of all panels together. */
-static int64_t attn__pic_all(const attn__pic_axis *a) { return a->panels * a->cells; }
+typedef void attn__pic_draw(attn__pic *p);
 
 static int attn__is_finite(float x) { return attn__bits(x) << 1 < 0xff000000u; }
 
@@ -8138,10 +8135,24 @@ static void attn__pic_flush(attn__text *out)
 }
 static void attn__pic_puts(attn__pic *p, const char *s) { attn__put(&p->out, s); }
 
-/* The next code point, made harmless: what is not UTF-8, and control characters, of the writing direction too, become
-   U+FFFD; 0 at the end. */
+/* How many columns the code points from `first` to before `end` take: combining marks none, East Asian letters and
+   emoji two, what is in no range one; -1: control characters, of the writing direction too, and what is none. */
+static const struct { uint32_t first, end; int columns; } attn__pic_ranges[] = {
+    {0, 0x20, -1}, {0x7F, 0xA0, -1}, {0x300, 0x370, 0}, {0x61C, 0x61D, -1}, {0x1100, 0x1160, 2}, {0x200B, 0x200E, 0},
+    {0x200E, 0x2010, -1}, {0x202A, 0x202F, -1}, {0x2066, 0x206A, -1}, {0x2E80, 0xA4D0, 2}, {0xAC00, 0xD7A4, 2},
+    {0xD800, 0xE000, -1}, {0xF900, 0xFB00, 2}, {0xFE00, 0xFE10, 0}, {0xFF00, 0xFF61, 2}, {0x1F300, 0x1FB00, 2},
+    {0x20000, 0x40000, 2}, {0x110000, 0xFFFFFFFF, -1}
+};
+static int attn__pic_columns(uint32_t c)
+{
+    int i = 0;
+    while (c >= attn__pic_ranges[i].end) i++;
+    return c < attn__pic_ranges[i].first ? 1 : attn__pic_ranges[i].columns;
+}
+/* The next code point, made harmless: what is not UTF-8, or has no place in a picture, becomes U+FFFD; 0 at the end. */
 static uint32_t attn__pic_next(const char **text)
 {
+    static const uint32_t least[4] = {0, 0x80, 0x800, 0x10000};         /* with so many bytes more */
     const unsigned char *s = (const unsigned char *)*text;
     uint32_t c = s[0];
     const int more = c < 0x80 ? 0 : c < 0xC2 ? -1 : c < 0xE0 ? 1 : c < 0xF0 ? 2 : c < 0xF5 ? 3 : -1;
@@ -8150,20 +8161,9 @@ static uint32_t attn__pic_next(const char **text)
     if (more > 0) c &= 0x3Fu >> more;
     while (i <= more && (s[i] & 0xC0) == 0x80) c = c << 6 | (s[i++] & 0x3Fu);
     *text += i;
-    if (more < 0 || i <= more || (more == 2 && c < 0x800) || (more == 3 && c < 0x10000) || c > 0x10FFFF) return 0xFFFD;
+    if (i <= more || more < 0 || c < least[more]) return 0xFFFD;
     if (c == '\t' || c == '\n' || c == '\r') return ' ';
-    if (c == 0x61C || c == 0x200E || c == 0x200F || (c >= 0x202A && c < 0x202F) || (c >= 0x2066 && c < 0x206A))
-        return 0xFFFD;
-    if (c < ' ' || (c >= 0x7F && c < 0xA0) || (c >= 0xD800 && c < 0xE000) || (c & 0xFFFE) == 0xFFFE) return 0xFFFD;
-    return c;
-}
-/* How many columns a code point takes: combining marks none, East Asian letters and emoji two. */
-static int attn__pic_columns(uint32_t c)
-{
-    if ((c >= 0x300 && c < 0x370) || (c >= 0x200B && c < 0x200E) || (c >= 0xFE00 && c < 0xFE10)) return 0;
-    return (c >= 0x1100 && c < 0x1160) || (c >= 0x2E80 && c < 0xA4D0) || (c >= 0xAC00 && c < 0xD7A4)
-        || (c >= 0xF900 && c < 0xFB00) || (c >= 0xFF00 && c < 0xFF61) || (c >= 0x1F300 && c < 0x1FB00)
-        || (c >= 0x20000 && c < 0x40000) ? 2 : 1;
+    return (c & 0xFFFE) == 0xFFFE || attn__pic_columns(c) < 0 ? 0xFFFD : c;
 }
 /* Columns of a string that may be absent. */
 static int64_t attn__pic_length(const char *s)
@@ -8206,11 +8206,9 @@ static float attn__pic_value(const attn__pic *p, int64_t row, int64_t column)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
     const int64_t b = row / y->cells, h = column / x->cells, i = row % y->cells, j = column % x->cells;
-    const int64_t at = b * y->stride[0] + h * x->stride[0] + i * y->stride[1] + j * x->stride[1];
-    const attn_heatmap *m = p->map;
-    if (m->mask_of) return attn__mask_at(&p->mask, b, h, i, j) ? 1.0f : 0.0f;
-    if (m->values.type == ATTN_U8) return (float)((const uint8_t *)m->values.data)[at];
-    return ((const float *)m->values.data)[at];
+    if (p->map->mask_of) return (float)attn__mask_at(&p->mask, b, h, i, j);
+    return p->values.type == ATTN_U8 ? (float)attn__byte_at(&p->values, b, h, i, j) :
+                                       attn__read(&p->values, b, h, i, j);
 }
 
 /* Piecewise linear through equally spaced points, fitted to the maps of these names. */
@@ -8219,9 +8217,10 @@ static const uint32_t attn__pic_maps[ATTN_COLORMAP_COUNT][ATTN__PIC_POINTS] = {
     { 0x440154, 0x463B87, 0x31688F, 0x1D908D, 0x2EB87E, 0x8ED83C, 0xFDE725 },
     { 0xFFFFFF, 0xD5D5D5, 0xAAAAAA, 0x808080, 0x555555, 0x2B2B2B, 0x000000 }
 };
-/* Where a value lies in the range: 0..1, infinities at the ends; -1 for NaN. */
-static double attn__pic_place(const attn__pic *p, float value)
+/* Where the value of a cell lies in the range: 0..1, infinities at the ends; -1 for NaN. */
+static double attn__pic_place(const attn__pic *p, int64_t row, int64_t column)
 {
+    const float value = attn__pic_value(p, row, column);
     const double x = (double)value;
     if (attn__is_nan(value)) return -1;
     return x >= p->high ? 1 : x > p->low ? (x - p->low) / (p->high - p->low) : 0;
@@ -8241,14 +8240,14 @@ static uint32_t attn__pic_colour(const attn__pic *p, double place)
     }
     return rgb;
 }
-static uint32_t attn__pic_cell_colour(const attn__pic *p, int64_t row, int64_t column)
+static uint32_t attn__pic_cell(const attn__pic *p, int64_t row, int64_t column)
 {
-    return attn__pic_colour(p, attn__pic_place(p, attn__pic_value(p, row, column)));
+    return attn__pic_colour(p, attn__pic_place(p, row, column));
 }
-/* Black or white, whichever is read better on the colour. */
-static uint32_t attn__pic_ink(uint32_t rgb)
+/* Is white read better on the colour than black? */
+static int attn__pic_is_dark(uint32_t rgb)
 {
-    return (rgb >> 16) * 299 + (rgb >> 8 & 255) * 587 + (rgb & 255) * 114 > 140000 ? 0x000000 : 0xFFFFFF;
+    return (rgb >> 16) * 299 + (rgb >> 8 & 255) * 587 + (rgb & 255) * 114 <= 140000;
 }
 /* A value as text, as exact as the range of the colours asks for. */
 static const char *attn__pic_number(attn__pic *p, float value)
@@ -8262,44 +8261,45 @@ static const char *attn__pic_number(attn__pic *p, float value)
 }
 
 /* ---- checks, range, labels */
-/* Sizes and strides as [panel rows, panel columns, rows, columns]; missing axes have size 1. */
+#define ATTN__VALUES(takes) ATTN__ROW(attn_heatmap, values, "bhQS", \
+    "[rows,cols], [panel cols,rows,cols] or [panel rows,panel cols,rows,cols]", takes, ATTN__OPERAND, 0)
+static const attn__field attn__pic_floats = ATTN__VALUES(FLOATS), attn__pic_bytes = ATTN__VALUES(BYTES);
+#undef ATTN__VALUES
+
+/* The values as [panel rows, panel columns, rows, columns]; missing axes have size 1. */
 static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
 {
-#define ATTN__VALUES(takes) ATTN__ROW(attn_heatmap, values, "bhQS", \
-        "[rows,cols], [panel cols,rows,cols] or [panel rows,panel cols,rows,cols]", takes, ATTN__OPERAND, 0)
-    static const attn__field field[2] = {ATTN__VALUES(FLOATS), ATTN__VALUES(BYTES)};
-#undef ATTN__VALUES
     attn_view v = p->map->values;
     const int mask = p->map->mask_of != NULL, u8 = mask || v.type == ATTN_U8;
+    const attn__field *field = u8 ? &attn__pic_bytes : &attn__pic_floats;
     attn__span span;
-    int64_t size, together;
-    int a, axis[4];
+    int64_t together;
+    int i, axis[4];
     ATTN__RULE(v.rank, ATTN_ERR_NULL, "values", "must be given");
     ATTN__RULE(!mask || v.rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
     ATTN__RULE(u8 || v.type == ATTN_F32, ATTN_ERR_TYPE, "values.type", "must be ATTN_F32 or ATTN_U8");
-    ATTN__TRY(attn__check_view(&v, &field[u8], mask ? 0 : ATTN__WITH_DATA, axis, &span, err));
-    for (a = 0; a < 4; a++) {
-        attn__pic_axis *to = p->axis + a % 2;
-        size = v.size[a];
-        to->stride[a / 2] = v.stride[a];
-        *(a < 2 ? &to->panels : &to->cells) = size;
-        together = attn__max(size, a == 0 ? size : attn__mul64(size, a == 1 ? p->axis->panels : to->panels));
+    ATTN__TRY(attn__check_view(&v, field, mask ? 0 : ATTN__WITH_DATA, axis, &span, err));
+    attn__set_array(&v, field->shape, span.first == span.end, &p->values);
+    p->axis->panels = 1;
+    for (i = 0; i < 4; i++) {
+        attn__pic_axis *a = p->axis + i % 2;
+        together = attn__max(v.size[i], attn__mul64(v.size[i], i < 2 ? p->axis->panels : a->panels));
         if (together > ATTN__PIC_CELLS)
-            return attn__fail2(err, ATTN_ERR_RANGE, attn__name_of(field, ATTN__T_SIZE + axis[a]),
+            return attn__fail2(err, ATTN_ERR_RANGE, attn__name_of(field, ATTN__T_SIZE + axis[i]),
                                "must be, times the number of panels, at most", together, ATTN__PIC_CELLS);
+        *(i < 2 ? &a->panels : &a->cells) = v.size[i];
+        a->all = a->panels * a->cells;
     }
     return ATTN_OK;
 }
 
 static attn_status attn__pic_check(attn__pic *p, attn_error *err)
 {
-    static const attn__field values =
-        ATTN__ROW(attn_heatmap, values, "BHQS", "[B,H,Sq,Sk]", BYTES, ATTN__OPERAND, 0);
     const attn_heatmap *m = p->map;
     int flags = ATTN__WITH_DATA | ATTN__ON_HOST;
     ATTN__RULE(m, ATTN_ERR_NULL, "map", "must not be NULL");
     ATTN__RULE(p->to.write, ATTN_ERR_NULL, "writer.write", "must not be NULL");
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(m, &values, 1, m->mask_of, &attn__fields[ATTN__F_bias],
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(m, &attn__pic_bytes, 1, m->mask_of, &attn__fields[ATTN__F_bias],
                                                ATTN__F_COUNT - ATTN__F_bias, NULL, &flags, err));)
     ATTN__TRY(attn__pic_check_values(p, err));
     ATTN__RULE((uint32_t)m->colormap < ATTN_COLORMAP_COUNT, ATTN_ERR_OPTION, "colormap",
@@ -8310,7 +8310,7 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
     ATTN__RULE(!m->range_set || attn__is_finite(m->range_max), ATTN_ERR_RANGE, "range_max", "must be finite");
     ATTN__RULE(!m->range_set || m->range_min < m->range_max, ATTN_ERR_RANGE, "range_max", "must be above range_min");
     if (!m->mask_of) return ATTN_OK;
-    return attn__mask_check(m, &values, m->mask_of, flags, &p->mask, err);
+    return attn__mask_check(m, &attn__pic_bytes, m->mask_of, flags, &p->mask, err);
 }
 
 /* The range over the finite values. One value alone is seen against 0, so that all ones look full and all zeros empty;
@@ -8320,20 +8320,17 @@ static void attn__pic_range(attn__pic *p)
     const attn_heatmap *m = p->map;
     double low = 1e39, high = -1e39;                /* beyond all floats */
     int64_t i, j;
-    for (i = 0; i < attn__pic_all(p->axis) && !m->mask_of; i++)
-        for (j = 0; j < attn__pic_all(p->axis + 1); j++) {
+    for (i = 0; i < p->axis->all && !m->mask_of; i++)
+        for (j = 0; j < p->axis[1].all; j++) {
             const float x = attn__pic_value(p, i, j);
-            if (attn__is_nan(x)) p->has_nan = 1;
+            p->has_nan |= attn__is_nan(x);
             if (!attn__is_finite(x)) continue;
             if ((double)x < low) low = (double)x;
             if ((double)x > high) high = (double)x;
         }
-    if (low >= high) {
-        if (low > high) low = high = 0;
-        if (low > 0) low = 0;
-        else if (high < 0) high = 0;
-        else high = 1;
-    }
+    if (low > high) low = high = 0;
+    if (low == high && low > 0) low = 0;
+    else if (low == high) high = low < 0 ? 0 : 1;
     p->low = m->range_set ? (double)m->range_min : low;
     p->high = m->range_set ? (double)m->range_max : high;
 }
@@ -8358,17 +8355,11 @@ static const char *attn__pic_tick(attn__pic *p, int64_t k)
 {
     return attn__pic_decimal(p, k * p->tick_unit, p->tick_e10);
 }
-
+static const char *attn__pic_word(const char *const *words, int64_t i) { return words && words[i] ? words[i] : ""; }
 /* The label of row or column i of a panel. */
 static const char *attn__pic_label(attn__pic *p, const attn__pic_axis *a, int64_t i)
 {
-    return !a->ticks ? attn__pic_decimal(p, i, 0) : a->ticks[i] ? a->ticks[i] : "";
-}
-static const char *attn__pic_panel_title(const attn__pic *p, int64_t row, int64_t column)
-{
-    const char *const *title = p->map->panel_titles;
-    if (title) title += row * p->axis[1].panels + column;
-    return title && *title ? *title : "";
+    return a->ticks ? attn__pic_word(a->ticks, i) : attn__pic_decimal(p, i, 0);
 }
 
 /* The smallest of 1, 2, 5, 10, 20, ... cells that take at least `need` where `cells` of them take `extent`. */
@@ -8385,7 +8376,7 @@ static int64_t attn__pic_step(int64_t need, int64_t extent, int64_t cells)
 static int64_t attn__pic_cell_side(const attn__pic *p)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
-    const int64_t all = attn__max(attn__pic_all(y), attn__pic_all(x)), longest = attn__max(y->cells, x->cells);
+    const int64_t all = attn__max(y->all, x->all), longest = attn__max(y->cells, x->cells);
     int64_t side = all ? attn__max(640 / all, 120 / longest) : 1;
     side = attn__max(1, attn__min(side, 28));
     if (!p->svg) return side;
@@ -8409,13 +8400,14 @@ static void attn__svg_margins(attn__pic *p, int64_t side)
         numbers = attn__max(numbers, attn__pic_length(attn__pic_tick(p, k)) * ATTN__PIC_CHAR + 6);
     x->gap = 16;
     y->gap = x->gap + title;
-    y->before = ATTN__PIC_PAD + (m->title ? line + line / 2 : 0) + (p->top ? p->names : title);
-    y->after = ATTN__PIC_PAD + (p->top ? title : p->names);
+    y->before = ATTN__PIC_PAD + (m->title ? line + line / 2 : 0) + (m->ticks_on_top ? p->names : title);
+    y->after = ATTN__PIC_PAD + (m->ticks_on_top ? title : p->names);
     x->before = ATTN__PIC_PAD + (m->y_label ? line : 0) + y->label_len * ATTN__PIC_CHAR + 8;
     x->after = ATTN__PIC_PAD + (m->no_colorbar ? 0 : x->gap + ATTN__PIC_BAR + numbers);
-    if (p->top) x->after = attn__max(x->after, slant);
+    if (m->ticks_on_top) x->after = attn__max(x->after, slant);
     else x->before = attn__max(x->before, slant);
     y->least = attn__pic_length(m->y_label) * ATTN__PIC_CHAR + 2 * ATTN__PIC_PAD;
+    p->nan_h = p->has_nan ? 24 : 0;
     if (!m->no_colorbar) y->least = attn__max(y->least, y->before + 80 + p->nan_h + ATTN__PIC_PAD);
     x->least = 2 * ATTN__PIC_PAD +
                attn__max(attn__pic_length(m->x_label) * ATTN__PIC_CHAR, attn__pic_length(m->title) * 10);
@@ -8426,7 +8418,6 @@ static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
     attn__pic_axis *y = p->axis, *x = y + 1, *a, *b;
     const int64_t side = attn__pic_cell_side(p);
     int64_t used;
-    p->nan_h = p->svg && p->has_nan ? 24 : 0;
     y->gap = x->gap = 8;
     x->after = p->map->no_colorbar ? 0 : x->gap + ATTN__PIC_BAR;
     if (p->svg) attn__svg_margins(p, side);
@@ -8452,41 +8443,7 @@ static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
     }
     y->step = attn__pic_step(12, y->extent, y->cells);
     x->step = attn__pic_step(p->turned ? 16 : x->label_len * ATTN__PIC_CHAR + 6, x->extent, x->cells);
-    p->bar_x = x->before + x->grid + x->gap;
-    p->bar_h = y->grid;
-    if (p->svg)             /* also where the panels are low; the colour of NaN stands below */
-        p->bar_h = attn__min(attn__max(p->bar_h - p->nan_h, 80), y->total - y->before - p->nan_h - ATTN__PIC_PAD);
-    p->bar_h = attn__max(p->bar_h, p->svg);
     return ATTN_OK;
-}
-
-static attn_status attn__pic_open(attn__pic *p, attn__pic_kind kind, attn_error *err)
-{
-    const attn_heatmap *m = p->map;
-    attn__pic_axis *y = p->axis, *x = y + 1, *a;
-    int64_t i, j;
-    ATTN__TRY(attn__pic_check(p, err));
-    y->name = "height";
-    x->name = "width";
-    y->wish = m->height;
-    x->wish = m->width;
-    y->ticks = m->y_ticks;
-    x->ticks = m->x_ticks;
-    p->top = m->ticks_on_top != 0;
-    p->svg = kind == ATTN__PIC_SVG;
-    p->plain = kind == ATTN__PIC_ANSI && m->terminal == ATTN_TERMINAL_ASCII;
-    attn__pic_range(p);
-    attn__pic_choose_ticks(p);
-    p->number_e10 = attn__pic_exponent((p->high - p->low) / 50);
-    for (i = 0; i < attn__pic_all(y) && m->numbers && !p->plain; i++)
-        for (j = 0; j < attn__pic_all(x); j++)
-            p->number_len = attn__max(p->number_len, attn__pic_length(attn__pic_number(p, attn__pic_value(p, i, j))));
-    for (a = y; a <= x; a++)            /* of numbers the last is the longest */
-        for (i = a->ticks ? 0 : attn__max(0, a->cells - 1); i < a->cells; i++)
-            a->label_len = attn__max(a->label_len, attn__pic_cut(attn__pic_label(p, a, i)));
-    for (i = 0; i < y->panels * x->panels; i++)
-        p->title_len = attn__max(p->title_len, attn__pic_cut(attn__pic_panel_title(p, 0, i)));
-    return kind == ATTN__PIC_ANSI ? ATTN_OK : attn__pic_layout(p, err);
 }
 
 /* Where cell i of a panel begins. */
@@ -8496,12 +8453,15 @@ static int64_t attn__pic_edge(const attn__pic_axis *a, int64_t panel, int64_t i)
 }
 
 static const char attn__svg_rect[] = "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"@\"/>\n";
-static const char attn__svg_middle[] = "<text x=\"%\" y=\"%\" text-anchor=\"middle\">";
-static const char attn__svg_start[] = "<text x=\"%\" y=\"%\" text-anchor=\"start\">";
-/* At most `most` columns of s; the tag takes the numbers x and y. */
-static void attn__svg_text(attn__pic *p, const char *tag, int64_t x, int64_t y, const char *s, int64_t most)
+#define ATTN__SVG_FRAME "<rect x=\"%.5\" y=\"%.5\" width=\"%\" height=\"%\" fill=\"none\" stroke=\"#999\"/>\n"
+/* At most `most` columns of s; `anchor`: which of its points stands at x, y; `angle`: it is turned by so much. */
+static void attn__svg_text(attn__pic *p, int64_t x, int64_t y, int angle, const char *anchor, const char *s,
+                           int64_t most)
 {
-    ATTN__FORMAT(&p->out, tag, x, y);
+    ATTN__FORMAT(&p->out, angle ? "<text transform=\"translate(% %) rotate(%)\" text-anchor=\"" :
+                                  "<text x=\"%\" y=\"%\" text-anchor=\"", x, y, angle);
+    attn__pic_puts(p, anchor);
+    attn__pic_puts(p, "\">");
     attn__pic_text(p, s, most);
     attn__pic_puts(p, "</text>\n");
 }
@@ -8512,14 +8472,8 @@ static void attn__svg_title(attn__pic *p, const attn__pic_axis *a, int64_t at, c
     const int64_t half = attn__min(attn__pic_length(s), most) * per_column / 2 + ATTN__PIC_PAD;
     const int64_t middle = attn__max(attn__min(a->before + a->grid / 2, a->total - half), half);
     if (!s) return;
-    if (a != p->axis) attn__svg_text(p, attn__svg_middle, middle, at, s, most);
-    else attn__svg_text(p, "<text transform=\"translate(% %) rotate(-90)\" text-anchor=\"middle\">", at, middle, s,
-                        most);
-}
-static void attn__svg_frame(attn__pic *p, int64_t x, int64_t y, int64_t w, int64_t h)
-{
-    ATTN__FORMAT(&p->out, "<rect x=\"%.5\" y=\"%.5\" width=\"%\" height=\"%\" fill=\"none\" stroke=\"#999\"/>\n",
-                 x - 1, y - 1, w + 1, h + 1);
+    if (a == p->axis) attn__svg_text(p, at, middle, -90, "middle", s, most);
+    else attn__svg_text(p, middle, at, 0, "middle", s, most);
 }
 
 /* The cells of panel r, c. */
@@ -8536,42 +8490,46 @@ static void attn__svg_cells(attn__pic *p, int64_t r, int64_t c)
         top = attn__pic_edge(y, r, i);
         h = attn__pic_edge(y, r, i + 1) - top;
         for (j = 0; j < x->cells && h > 0; j = next) {
-            rgb = attn__pic_cell_colour(p, row + i, column + j);
+            rgb = attn__pic_cell(p, row + i, column + j);
             next = j + 1;           /* in large maps equal neighbours are one rectangle */
-            while (!gap && !len && next < x->cells && attn__pic_cell_colour(p, row + i, column + next) == rgb) next++;
+            while (!gap && !len && next < x->cells && attn__pic_cell(p, row + i, column + next) == rgb) next++;
             left = attn__pic_edge(x, c, j);
             w = attn__pic_edge(x, c, next) - left;
             if (w == 0) continue;
             ATTN__FORMAT(&p->out, attn__svg_rect, left, top, w - gap, h - gap, rgb);
             if (!len) continue;
-            ATTN__FORMAT(&p->out, "<text x=\"%\" y=\"%\" fill=\"@\">", left + w / 2, top + h / 2 + 4,
-                         attn__pic_ink(rgb));
+            ATTN__FORMAT(&p->out, attn__pic_is_dark(rgb) ? "<text x=\"%\" y=\"%\" fill=\"#ffffff\">" :
+                                  "<text x=\"%\" y=\"%\" fill=\"#000000\">", left + w / 2, top + h / 2 + 4);
             attn__pic_puts(p, attn__pic_number(p, attn__pic_value(p, row + i, column + j)));
             attn__pic_puts(p, "</text>\n");
         }
     }
-    attn__pic_puts(p, "</g>\n");
-    attn__svg_frame(p, attn__pic_edge(x, c, 0), attn__pic_edge(y, r, 0), x->extent - gap, y->extent - gap);
+    ATTN__FORMAT(&p->out, "</g>\n" ATTN__SVG_FRAME, attn__pic_edge(x, c, 0) - 1, attn__pic_edge(y, r, 0) - 1,
+                 x->extent - gap + 1, y->extent - gap + 1);
 }
 
 /* Labels of the rows left of the panels, or of the columns below or above them. */
 static void attn__svg_labels(attn__pic *p, const attn__pic_axis *a, int64_t panel)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
-    const int64_t base = a == y ? x->before - 8 : p->top ? y->before - 7 : y->before + y->grid + 15;
-    const char *tag = a == y ? "<text x=\"%\" y=\"%\" text-anchor=\"end\">" : !p->turned ? attn__svg_middle :
-        p->top ? "<text transform=\"translate(% %) rotate(-45)\" text-anchor=\"start\">" :
-                 "<text transform=\"translate(% %) rotate(-45)\" text-anchor=\"end\">";
+    const int top = p->map->ticks_on_top;
+    const int64_t base = a == y ? x->before - 8 : top ? y->before - 7 : y->before + y->grid + 15;
+    const int angle = a == x && p->turned ? -45 : 0;
+    const char *anchor = angle && top ? "start" : a == y || angle ? "end" : "middle";
     int64_t i, at;
     for (i = 0; i < a->cells; i += a->step) {
-        at = (attn__pic_edge(a, panel, i) + attn__pic_edge(a, panel, i + 1)) / 2 + (a == y || p->turned ? 4 : 0);
-        attn__svg_text(p, tag, a == y ? base : at, a == y ? at : base, attn__pic_label(p, a, i), ATTN__PIC_LABEL);
+        at = (attn__pic_edge(a, panel, i) + attn__pic_edge(a, panel, i + 1)) / 2 + (a == y || angle ? 4 : 0);
+        attn__svg_text(p, a == y ? base : at, a == y ? at : base, angle, anchor, attn__pic_label(p, a, i),
+                       ATTN__PIC_LABEL);
     }
 }
 
 static void attn__svg_bar(attn__pic *p)
 {
-    const int64_t x = p->bar_x, y = p->axis->before, h = p->bar_h, end = x + ATTN__PIC_BAR, map = p->map->colormap;
+    const attn__pic_axis *a = p->axis, *b = a + 1;
+    const int64_t x = b->before + b->grid + b->gap, end = x + ATTN__PIC_BAR, y = a->before, map = p->map->colormap;
+    const int64_t room = attn__min(attn__max(a->grid - p->nan_h, 80), a->total - y - p->nan_h - ATTN__PIC_PAD);
+    const int64_t h = attn__max(room, 1);           /* also where the panels are low; the colour of NaN stands below */
     const int64_t step = attn__pic_step(14, h, p->tick_last - p->tick_first + 1);
     const double unit = (double)p->tick_unit * attn__pic_pow10(p->tick_e10);
     int64_t k, at;
@@ -8579,24 +8537,24 @@ static void attn__svg_bar(attn__pic *p)
     for (k = 0; k < ATTN__PIC_POINTS; k++)
         ATTN__FORMAT(&p->out, "<stop offset=\"%e-2\" stop-color=\"@\"/>\n", (k * 100 + 3) / (ATTN__PIC_POINTS - 1),
                      attn__pic_colour(p, (double)k / (ATTN__PIC_POINTS - 1)));
-    ATTN__FORMAT(&p->out, "</linearGradient>\n"
-                 "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"url(#attn-colormap-%)\"/>\n",
-                 x, y, ATTN__PIC_BAR, h, map);
-    attn__svg_frame(p, x, y, ATTN__PIC_BAR, h);
+    ATTN__FORMAT(&p->out, "</linearGradient>\n<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" "
+                 "fill=\"url(#attn-colormap-%)\"/>\n" ATTN__SVG_FRAME,
+                 x, y, ATTN__PIC_BAR, h, map, x - 1, y - 1, ATTN__PIC_BAR + 1, h + 1);
     for (k = p->tick_first; k <= p->tick_last; k += step) {
         at = y + (int64_t)((double)h * (p->high - (double)k * unit) / (p->high - p->low) + 0.5);
         ATTN__FORMAT(&p->out, "<path d=\"M% %.5h4\" stroke=\"#999\"/>\n", end, at - 1);
-        attn__svg_text(p, attn__svg_start, end + 6, at + 4, attn__pic_tick(p, k), ATTN__PIC_LABEL);
+        attn__svg_text(p, end + 6, at + 4, 0, "start", attn__pic_tick(p, k), ATTN__PIC_LABEL);
     }
     if (!p->has_nan) return;
     ATTN__FORMAT(&p->out, attn__svg_rect, x, y + h + 10, ATTN__PIC_BAR, ATTN__PIC_BAR, ATTN__PIC_NAN);
-    attn__svg_text(p, attn__svg_start, end + 6, y + h + 21, "NaN", ATTN__PIC_LABEL);
+    attn__svg_text(p, end + 6, y + h + 21, 0, "start", "NaN", ATTN__PIC_LABEL);
 }
 
 static void attn__pic_svg(attn__pic *p)
 {
     const attn_heatmap *m = p->map;
     const attn__pic_axis *y = p->axis, *x = y + 1;
+    const int top = m->ticks_on_top;
     int64_t r, c;
     ATTN__FORMAT(&p->out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%\" height=\"%\" viewBox=\"0 0 % %\" "
                  "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222\">\n"
@@ -8607,16 +8565,16 @@ static void attn__pic_svg(attn__pic *p)
         attn__svg_title(p, x, ATTN__PIC_PAD + 14, m->title, 10);
         attn__pic_puts(p, "</g>\n");
     }
-    attn__svg_title(p, x, y->before + (p->top ? 8 - p->names : y->grid + p->names - 2), m->x_label, ATTN__PIC_CHAR);
+    attn__svg_title(p, x, y->before + (top ? 8 - p->names : y->grid + p->names - 2), m->x_label, ATTN__PIC_CHAR);
     attn__svg_title(p, y, ATTN__PIC_PAD + 10, m->y_label, ATTN__PIC_CHAR);
     for (r = 0; r < y->panels; r++) for (c = 0; c < x->panels; c++) {
         attn__svg_cells(p, r, c);
         if (c == 0) attn__svg_labels(p, y, r);
-        if (r == (p->top ? 0 : y->panels - 1)) attn__svg_labels(p, x, c);
+        if (r == (top ? 0 : y->panels - 1)) attn__svg_labels(p, x, c);
         if (m->panel_titles)
-            attn__svg_text(p, attn__svg_middle, attn__pic_edge(x, c, 0) + x->extent / 2,
-                           attn__pic_edge(y, r, 0) + (p->top ? y->extent + 16 : -7), attn__pic_panel_title(p, r, c),
-                           (x->pitch - 4) / ATTN__PIC_CHAR);
+            attn__svg_text(p, attn__pic_edge(x, c, 0) + x->extent / 2,
+                           attn__pic_edge(y, r, 0) + (top ? y->extent + 16 : -7), 0, "middle",
+                           attn__pic_word(m->panel_titles, r * x->panels + c), (x->pitch - 4) / ATTN__PIC_CHAR);
     }
     if (!m->no_colorbar) attn__svg_bar(p);
     attn__pic_puts(p, "</svg>\n");
@@ -8632,7 +8590,7 @@ static int64_t attn__ppm_find(const attn__pic_axis *a, int64_t pixel)
 static void attn__pic_ppm(attn__pic *p)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
-    const int64_t left = p->map->no_colorbar ? x->total : p->bar_x, last = p->bar_h - 1;
+    const int64_t left = p->map->no_colorbar ? x->total : x->before + x->grid + x->gap, last = y->grid - 1;
     int64_t h, w, i, j, before;
     uint32_t rgb = 0;
     int shift;
@@ -8641,7 +8599,7 @@ static void attn__pic_ppm(attn__pic *p)
         i = attn__ppm_find(y, h);
         for (w = 0, before = -2; w < x->total; w++, before = j) {
             j = i < 0 ? -1 : attn__ppm_find(x, w);
-            if (j != before) rgb = j < 0 ? 0xFFFFFF : attn__pic_cell_colour(p, i, j);
+            if (j != before) rgb = j < 0 ? 0xFFFFFF : attn__pic_cell(p, i, j);
             if (w == left && h <= last) rgb = attn__pic_colour(p, last > 0 ? (double)(last - h) / (double)last : 1);
             if (w == left + ATTN__PIC_BAR) rgb = 0xFFFFFF;
             for (shift = 16; shift >= 0; shift -= 8) attn__put_byte(&p->out, rgb >> shift);
@@ -8653,12 +8611,12 @@ static void attn__pic_ppm(attn__pic *p)
 /* The one of the colours 16..255 that is nearest: a cube of 6*6*6, then 24 greys. */
 static int attn__ansi_256(uint32_t rgb)
 {
-    int best = 16, least = 3 * 256 * 256, k, c, distance, part, level;
+    int best = 16, least = 3 * 256 * 256, k, shift, unit, distance, part, level;
     for (k = 16; k < 256; k++) {
-        for (c = distance = 0; c < 3; c++) {
-            part = (k - 16) / (c == 0 ? 36 : c == 1 ? 6 : 1) % 6;
-            level = k >= 232 ? 8 + 10 * (k - 232) : part ? 55 + 40 * part : 0;
-            level -= (int)(rgb >> (16 - 8 * c) & 255);
+        distance = 0;
+        for (shift = 16, unit = 36; shift >= 0; shift -= 8, unit /= 6) {
+            part = (k - 16) / unit % 6;
+            level = (k >= 232 ? 8 + 10 * (k - 232) : part ? 55 + 40 * part : 0) - (int)(rgb >> shift & 255);
             distance += level * level;
         }
         if (distance < least) { least = distance; best = k; }
@@ -8675,15 +8633,15 @@ static void attn__ansi_field(attn__pic *p, double place, const char *text, int64
     if (p->plain) return;
     if (p->map->terminal == ATTN_TERMINAL_256) ATTN__FORMAT(&p->out, "\033[48;5;%m", attn__ansi_256(rgb));
     else ATTN__FORMAT(&p->out, "\033[48;2;%;%;%m", rgb >> 16, rgb >> 8 & 255, rgb & 255);
-    if (*text) ATTN__FORMAT(&p->out, "\033[38;5;%m", attn__pic_ink(rgb) ? 231 : 16);
+    if (*text) ATTN__FORMAT(&p->out, "\033[38;5;%m", attn__pic_is_dark(rgb) ? 231 : 16);
     attn__pic_spaces(p, end - 1 - attn__pic_length(text));
     attn__pic_text(p, text, end);
     attn__pic_spaces(p, end);
 }
 
-/* A line of words over or under panels: the titles of row r of panels; or, with r < 0, labels at their columns, up to
-   the last one. In stairs those before it are strokes that lead to their own lines. */
-static void attn__ansi_words(attn__pic *p, int64_t r, int64_t last, int stairs)
+/* A line of words over or under panels: `titles`, one for each; or, without them, labels at their columns, up to the
+   last one. In stairs those before it are strokes that lead to their own lines. */
+static void attn__ansi_words(attn__pic *p, const char *const *titles, int64_t last, int stairs)
 {
     const attn__pic_axis *x = p->axis + 1;
     int64_t c, i;
@@ -8693,7 +8651,7 @@ static void attn__ansi_words(attn__pic *p, int64_t r, int64_t last, int stairs)
         for (i = 0; i <= last; i += x->step) {
             attn__pic_spaces(p, attn__pic_edge(x, c, i));
             if (stairs && i < last) attn__pic_code(p, p->plain ? '|' : 0x2502);
-            else attn__pic_text(p, r < 0 ? attn__pic_label(p, x, i) : attn__pic_panel_title(p, r, c), ATTN__PIC_LABEL);
+            else attn__pic_text(p, titles ? attn__pic_word(titles, c) : attn__pic_label(p, x, i), ATTN__PIC_LABEL);
         }
     }
     attn__pic_code(p, '\n');
@@ -8705,26 +8663,24 @@ static void attn__ansi_labels(attn__pic *p)
     const attn__pic_axis *x = p->axis + 1;
     const int64_t last = x->cells > 0 ? (x->cells - 1) / x->step * x->step : -1;
     int64_t i;
-    if (x->label_len < (p->number_len + 2) * x->step) attn__ansi_words(p, -1, last, 0);
-    else for (i = 0; i <= last; i += x->step) attn__ansi_words(p, -1, p->top ? i : last - i, 1);
+    if (x->label_len < (p->number_len + 2) * x->step) attn__ansi_words(p, NULL, last, 0);
+    else for (i = 0; i <= last; i += x->step) attn__ansi_words(p, NULL, p->map->ticks_on_top ? i : last - i, 1);
 }
 
 static void attn__ansi_row(attn__pic *p, int64_t r, int64_t i)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
     const char *s = attn__pic_label(p, y, i);
-    int64_t c, j;
-    float v;
+    int64_t row = r * y->cells + i, column = 0, c, j;
     attn__pic_spaces(p, x->before - 1 - attn__pic_cut(s));
     attn__pic_text(p, s, ATTN__PIC_LABEL);
     attn__pic_spaces(p, x->before);
     for (c = 0; c < x->panels; c++) {
         attn__pic_spaces(p, attn__pic_edge(x, c, 0));
-        for (j = 0; j < x->cells; j++) {
-            v = attn__pic_value(p, r * y->cells + i, c * x->cells + j);
-            attn__ansi_field(p, attn__pic_place(p, v), p->number_len ? attn__pic_number(p, v) : "",
+        for (j = 0; j < x->cells; j++, column++)
+            attn__ansi_field(p, attn__pic_place(p, row, column),
+                             p->number_len ? attn__pic_number(p, attn__pic_value(p, row, column)) : "",
                              attn__pic_edge(x, c, j + 1));
-        }
         if (!p->plain) attn__pic_puts(p, "\033[0m");
     }
     attn__pic_code(p, '\n');
@@ -8761,30 +8717,59 @@ static void attn__pic_ansi(attn__pic *p)
 {
     const attn_heatmap *m = p->map;
     attn__pic_axis *y = p->axis, *x = y + 1;
+    const int64_t cell = p->number_len + 2;
     int64_t r, i;
     x->before = y->label_len + 1;
-    x->extent = x->cells * (p->number_len + 2);
+    x->extent = x->cells * cell;
     x->step = m->x_ticks ? attn__pic_step(1, ATTN__PIC_STAIRS, x->cells)
                          : attn__pic_step(x->label_len + 1, x->extent, x->cells);
     x->pitch = attn__max(x->extent, p->title_len);      /* room for the cells, the title and the labels */
     for (i = 0; i < x->cells; i += x->step)
-        x->pitch = attn__max(x->pitch, i * (p->number_len + 2) + attn__pic_cut(attn__pic_label(p, x, i)));
+        x->pitch = attn__max(x->pitch, i * cell + attn__pic_cut(attn__pic_label(p, x, i)));
     x->pitch += 2;
     attn__ansi_line(p, "", m->title);
     attn__ansi_line(p, "rows: ", m->y_label);
     attn__ansi_line(p, "columns: ", m->x_label);
     for (r = 0; r < y->panels; r++) {
         if (r) attn__pic_code(p, '\n');
-        if (m->panel_titles) attn__ansi_words(p, r, 0, 0);
-        if (p->top && r == 0) attn__ansi_labels(p);
+        if (m->panel_titles) attn__ansi_words(p, m->panel_titles + r * x->panels, 0, 0);
+        if (m->ticks_on_top && r == 0) attn__ansi_labels(p);
         for (i = 0; i < y->cells && !p->failed; i++) attn__ansi_row(p, r, i);
-        if (!p->top && r == y->panels - 1) attn__ansi_labels(p);
+        if (!m->ticks_on_top && r == y->panels - 1) attn__ansi_labels(p);
     }
     if (!m->no_colorbar) attn__ansi_legend(p);
 }
 
 /* ---- the public functions */
-static attn_status attn__pic_run(attn__pic_kind kind, const attn_heatmap *map, attn_writer writer, attn_error *err)
+static attn_status attn__pic_open(attn__pic *p, attn__pic_draw *draw, attn_error *err)
+{
+    const attn_heatmap *m = p->map;
+    attn__pic_axis *y = p->axis, *x = y + 1, *a;
+    int64_t i, j;
+    ATTN__TRY(attn__pic_check(p, err));
+    y->name = "height";
+    x->name = "width";
+    y->wish = m->height;
+    x->wish = m->width;
+    y->ticks = m->y_ticks;
+    x->ticks = m->x_ticks;
+    p->svg = draw == attn__pic_svg;
+    p->plain = draw == attn__pic_ansi && m->terminal == ATTN_TERMINAL_ASCII;
+    attn__pic_range(p);
+    attn__pic_choose_ticks(p);
+    p->number_e10 = attn__pic_exponent((p->high - p->low) / 50);
+    for (i = 0; i < y->all && m->numbers && !p->plain; i++)
+        for (j = 0; j < x->all; j++)
+            p->number_len = attn__max(p->number_len, attn__pic_length(attn__pic_number(p, attn__pic_value(p, i, j))));
+    for (a = y; a <= x; a++)            /* of numbers the last is the longest */
+        for (i = a->ticks ? 0 : attn__max(0, a->cells - 1); i < a->cells; i++)
+            a->label_len = attn__max(a->label_len, attn__pic_cut(attn__pic_label(p, a, i)));
+    for (i = 0; i < y->panels * x->panels; i++)
+        p->title_len = attn__max(p->title_len, attn__pic_cut(attn__pic_word(m->panel_titles, i)));
+    return draw == attn__pic_ansi ? ATTN_OK : attn__pic_layout(p, err);
+}
+
+static attn_status attn__pic_run(attn__pic_draw *draw, const attn_heatmap *map, attn_writer writer, attn_error *err)
 {
     attn_heatmap copy;
     attn__pic p;
@@ -8796,11 +8781,9 @@ static attn_status attn__pic_run(attn__pic_kind kind, const attn_heatmap *map, a
     p.map = map;
     p.to = writer;
     p.caller = attn__fp_enter();
-    st = attn__pic_open(&p, kind, err);
+    st = attn__pic_open(&p, draw, err);
     if (st == ATTN_OK) {
-        if (kind == ATTN__PIC_ANSI) attn__pic_ansi(&p);
-        else if (kind == ATTN__PIC_SVG) attn__pic_svg(&p);
-        else attn__pic_ppm(&p);
+        draw(&p);
         attn__pic_flush(&p.out);
         st = p.failed ? attn__fail(err, ATTN_ERR_WRITE, "writer.write", "must return 0") : attn__success(err);
     }
@@ -8808,11 +8791,11 @@ static attn_status attn__pic_run(attn__pic_kind kind, const attn_heatmap *map, a
     return st;
 }
 ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writer, attn_error *err)
-{ return attn__pic_run(ATTN__PIC_ANSI, map, writer, err); }
+{ return attn__pic_run(attn__pic_ansi, map, writer, err); }
 ATTN_DEF attn_status attn_heatmap_svg(const attn_heatmap *map, attn_writer writer, attn_error *err)
-{ return attn__pic_run(ATTN__PIC_SVG, map, writer, err); }
+{ return attn__pic_run(attn__pic_svg, map, writer, err); }
 ATTN_DEF attn_status attn_heatmap_ppm(const attn_heatmap *map, attn_writer writer, attn_error *err)
-{ return attn__pic_run(ATTN__PIC_PPM, map, writer, err); }
+{ return attn__pic_run(attn__pic_ppm, map, writer, err); }
 
 /* ---- a writer into memory */
 static int attn__buffer_write(void *user, const char *bytes, size_t count)

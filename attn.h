@@ -2743,9 +2743,9 @@ static uint64_t attn__bytes_given(const void *structure)        /* its struct_by
     if (structure) ATTN__COPY(&n, structure, sizeof n);
     return n;
 }
-static attn_status attn__check_bytes(const void *structure, size_t known, size_t least, const char *field,
-                                     attn_error *err)
+static attn_status attn__check_bytes(const void *structure, size_t known, size_t least, attn_error *err)
 {
+    const char *field = "struct_bytes";
     const unsigned char *bytes = (const unsigned char *)structure;
     const uint64_t n = attn__bytes_given(structure);
     uint64_t i;
@@ -2764,8 +2764,8 @@ static const void *attn__known_part(const void *structure, void *copy, size_t kn
     ATTN__COPY(copy, structure, (size_t)n);
     return copy;
 }
-#define ATTN__KNOWN(type, p, copy, last, field) \
-    ATTN__TRY(attn__check_bytes(p, sizeof(type), offsetof(type, last) + sizeof(p)->last, field, err)); \
+#define ATTN__KNOWN(type, p, copy, last) \
+    ATTN__TRY(attn__check_bytes(p, sizeof(type), offsetof(type, last) + sizeof(p)->last, err)); \
     p = (const type *)attn__known_part(p, copy, sizeof(type))
 
 /* ---- fields: a row for each view of a public structure, and for each array that a function takes.
@@ -2998,12 +2998,13 @@ static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
 #endif
 
 /* The weights have H*D = M, Hkv*D = N, Hkv*Dv = P rows; w_result takes T and gives O; the inputs' sizes are X, Y, Z. */
-#define ATTN__MHA_LIST(X) \
+#define ATTN__MHA_INPUTS(X) \
     X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
     X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
     X(w_value, "..PZ", "[Hkv*Dv,Ev]", ATTN__NEEDED) X(w_result, "..OT", "[Eo,H*Dv]", 0) \
     X(b_query, "...M", "[H*D]", 0) X(b_key, "...N", "[Hkv*D]", 0) X(b_value, "...P", "[Hkv*Dv]", 0) \
-    X(b_result, "...O", "[Eo]", 0) X(out, "B.QO", "[B,Sq,Eo]", ATTN__NEEDED | ATTN__RESULT)
+    X(b_result, "...O", "[Eo]", 0)
+#define ATTN__MHA_LIST(X) ATTN__MHA_INPUTS(X) X(out, "B.QO", "[B,Sq,Eo]", ATTN__NEEDED | ATTN__RESULT)
 enum {
 #define ATTN__X(f, shape, axes, flags) ATTN__H_##f,
     ATTN__MHA_LIST(ATTN__X)
@@ -3555,17 +3556,15 @@ static void attn__keep_inputs(attn__walk *w)
     w->count = w->inputs = n;
 }
 
-/* The gradients of a call whose descriptor the walk has been through. */
-static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const attn_grad *g, attn_error *err)
+/* The gradients of a call whose inputs the walk has been through; results: there are some already. */
+static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const attn_grad *g, int results, attn_error *err)
 {
-    int i, first, above = 0, results = 0, reads_out = 0;
-    attn__keep_inputs(w);
-    first = w->count;
+    int i, above = 0, reads_out = 0;
     w->owners = attn__fields;
     w->owned = d;
     ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0, attn__operands(w->call, ATTN__F_COUNT),
                                  err));
-    for (i = first; i < w->count; i++) {
+    for (i = w->inputs; i < w->count; i++) {
         const int written = attn__is_written(w, &w->found[i]);
         above |= !written;
         results |= written;
@@ -6642,7 +6641,10 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
     attn__walk_begin(&w, c, g ? flags | ATTN__NO_RESULT_NEEDED : flags);
     ATTN__TRY(attn__check_desc(&w, d, 0, err));
 #ifndef ATTN_NO_BACKWARD
-    if (g) ATTN__TRY(attn__check_grad(&w, d, g, err));
+    if (g) {
+        attn__keep_inputs(&w);
+        ATTN__TRY(attn__check_grad(&w, d, g, 0, err));
+    }
 #endif
     c->on_device = flags & ATTN__ON_DEVICE;
     c->idle = attn__is_idle(&w);
@@ -6653,27 +6655,17 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
 #endif
     return ATTN_OK;
 }
-/* Everything but the running. g: NULL, or the gradients that are wanted. */
-ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct attn_grad *grad, int backward,
-                                             attn_plan *plan, int flags, attn_error *err)
+/* What a resolved call does in which order, and the memory that it needs. */
+static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, attn_error *err)
 {
-    attn__call *c;
     attn__shared shared;
     attn__map m;
     int64_t total, work = 0;
     int32_t i;
-    ATTN__RULE(desc, ATTN_ERR_NULL, backward ? "forward" : "desc", "must not be NULL");
-    ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
-    ATTN__NOT_NULL(plan);
-    c = (attn__call *)(void *)plan->internal;
-    ATTN__ZERO(plan->tasks, sizeof plan->tasks);
-    ATTN__ZERO(c, sizeof *c);
-    plan->phases = 0;
-    ATTN__TRY(attn__resolve(desc, grad, c, flags, err));
-    c->is_backward = backward;
+    (void)flags;
     attn__set_tiles(c);
 #ifndef ATTN_NO_BACKWARD
-    if (backward) attn__backward_steps(c, plan);
+    if (c->is_backward) attn__backward_steps(c, plan);
     else
 #endif
     attn__forward_steps(c, plan);
@@ -6696,7 +6688,29 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
 #endif
     return attn__success(err);
 }
+/* Everything but the running. g: NULL, or the gradients that are wanted. */
+ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct attn_grad *grad, int backward,
+                                             attn_plan *plan, int flags, attn_error *err)
+{
+    attn__call *c;
+    ATTN__RULE(desc, ATTN_ERR_NULL, backward ? "forward" : "desc", "must not be NULL");
+    ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
+    ATTN__NOT_NULL(plan);
+    c = (attn__call *)(void *)plan->internal;
+    ATTN__ZERO(plan->tasks, sizeof plan->tasks);
+    ATTN__ZERO(c, sizeof *c);
+    plan->phases = 0;
+    ATTN__TRY(attn__resolve(desc, grad, c, flags, err));
+    c->is_backward = backward;
+    return attn__plan_steps(plan, c, flags, err);
+}
 /* ------------------------------------------------------------------------------------------------------ >>public */
+#ifdef ATTN_NO_BACKWARD
+#  define ATTN__BACKWARD_ONLY(...)
+#else
+#  define ATTN__BACKWARD_ONLY(...) __VA_ARGS__
+#endif
+
 /* ---- views */
 /* What cannot be a view of anything: refused by whatever takes it or a part of it. */
 static attn_view attn__no_view(attn_view v, int rank)
@@ -6712,16 +6726,8 @@ static attn_view attn__within(attn_view v, int64_t row, int64_t rows)
 }
 static attn_view attn__view(const void *data, attn_type type, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
 {
-    attn_view v;
+    attn_view v = {data, {n0, n1, n2, n3}, {0, 0, 0, 0}, (int32_t)type, rank};
     int i;
-    v.data = data;
-    v.type = (int32_t)type;
-    v.rank = rank;
-    v.size[0] = n0;
-    v.size[1] = n1;
-    v.size[2] = n2;
-    v.size[3] = n3;
-    for (i = 0; i < 4; i++) v.stride[i] = 0;
     if (rank < 1 || rank > 4) return v;             /* refused by whatever takes it */
     v.stride[rank - 1] = 1;
     for (i = rank - 2; i >= 0; i--) v.stride[i] = v.size[i + 1] > 0 ? attn__mul64(v.stride[i + 1], v.size[i + 1]) :
@@ -6730,36 +6736,43 @@ static attn_view attn__view(const void *data, attn_type type, int rank, int64_t 
     return attn__within(v, v.stride[0], v.size[0]);
 }
 static int attn__has_axis(const attn_view *v, int axis) { return axis >= 0 && axis < v->rank && axis <= 3; }
-static attn_out attn__out(void *data, attn_view v)
+static attn_out attn__out(attn_view v)              /* the same, writable */
 {
     attn_out o;
     ATTN__COPY(&o, &v, sizeof o);
-    o.data = data;
     return o;
 }
-ATTN_DEF attn_view attn_view_f32(const float *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
-{ return attn__view(data, ATTN_F32, rank, n0, n1, n2, n3); }
-ATTN_DEF attn_view attn_view_u8(const uint8_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
-{ return attn__view(data, ATTN_U8, rank, n0, n1, n2, n3); }
-ATTN_DEF attn_view attn_view_i32(const int32_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
-{ return attn__view(data, ATTN_I32, rank, n0, n1, n2, n3); }
-ATTN_DEF attn_view attn_view_i64(const int64_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
-{ return attn__view(data, ATTN_I64, rank, n0, n1, n2, n3); }
-ATTN_DEF attn_out attn_out_f32(float *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
-{ return attn__out(data, attn__view(data, ATTN_F32, rank, n0, n1, n2, n3)); }
-ATTN_DEF attn_out attn_out_u8(uint8_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
-{ return attn__out(data, attn__view(data, ATTN_U8, rank, n0, n1, n2, n3)); }
+ATTN_DEF attn_view attn_view_of(attn_out o)
+{
+    attn_view v;
+    ATTN__COPY(&v, &o, sizeof v);
+    return v;
+}
+#define ATTN__VIEW_OF(name, element, type) \
+    ATTN_DEF attn_view attn_view_##name(const element *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) \
+    { return attn__view(data, type, rank, n0, n1, n2, n3); }
+#define ATTN__OUT_OF(name, element, type) \
+    ATTN_DEF attn_out attn_out_##name(element *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) \
+    { return attn__out(attn__view(data, type, rank, n0, n1, n2, n3)); }
+ATTN__VIEW_OF(f32, float, ATTN_F32)
+ATTN__VIEW_OF(u8, uint8_t, ATTN_U8)
+ATTN__VIEW_OF(i32, int32_t, ATTN_I32)
+ATTN__VIEW_OF(i64, int64_t, ATTN_I64)
+ATTN__OUT_OF(f32, float, ATTN_F32)
+ATTN__OUT_OF(u8, uint8_t, ATTN_U8)
+#undef ATTN__VIEW_OF
+#undef ATTN__OUT_OF
 ATTN_DEF attn_view attn_view_bhsd(const float *data, int64_t b, int64_t h, int64_t s, int64_t d)
 { return attn__view(data, ATTN_F32, 4, b, h, s, d); }
 ATTN_DEF attn_view attn_view_bshd(const float *data, int64_t b, int64_t s, int64_t h, int64_t d)
 { return attn_view_swap(attn__view(data, ATTN_F32, 4, b, s, h, d), 1, 2); }
 ATTN_DEF attn_out attn_out_bhsd(float *data, int64_t b, int64_t h, int64_t s, int64_t d)
-{ return attn__out(data, attn_view_bhsd(data, b, h, s, d)); }
+{ return attn__out(attn_view_bhsd(data, b, h, s, d)); }
 ATTN_DEF attn_out attn_out_bshd(float *data, int64_t b, int64_t s, int64_t h, int64_t d)
-{ return attn__out(data, attn_view_bshd(data, b, s, h, d)); }
+{ return attn__out(attn_view_bshd(data, b, s, h, d)); }
 ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_t s, int64_t h, int64_t d)
 {
-    const attn_view whole = attn_view_f32(data, 4, b, s, 3, attn__mul64(h > 0 ? h : 0, d > 0 ? d : 0));
+    const attn_view whole = attn_view_f32(data, 4, b, s, 3, attn__mul64(attn__max(h, 0), attn__max(d, 0)));
     attn_view v = attn_view_bshd(data, b, s, h, d);
     if (which < 0 || which > 2) return attn__no_view(v, ATTN__RANK_NONE);
     if (whole.rank != 4 || v.rank != 4 || (attn__elements(&v) > 0 && whole.stride[2] > ATTN__HUGE / 8))
@@ -6778,7 +6791,7 @@ ATTN_DEF attn_view attn_view_rows(const float *data, int64_t b, int64_t s, int64
     return attn__within(v, v.stride[0], b);
 }
 ATTN_DEF attn_out attn_out_rows(float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row)
-{ return attn__out(data, attn_view_rows(data, b, s, h, d, row)); }
+{ return attn__out(attn_view_rows(data, b, s, h, d, row)); }
 ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t count)
 {
     if (v.rank <= 0) return v;
@@ -6796,29 +6809,17 @@ ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t
     return v;
 }
 ATTN_DEF attn_out attn_out_slice(attn_out o, int axis, int64_t first, int64_t count)
-{
-    const attn_view v = attn_view_slice(attn_view_of(o), axis, first, count);
-    ATTN__COPY(&o, &v, sizeof o);
-    return o;
-}
+{ return attn__out(attn_view_slice(attn_view_of(o), axis, first, count)); }
 ATTN_DEF attn_view attn_view_swap(attn_view v, int axis_a, int axis_b)
 {
-    int64_t n, s;
+    attn_view r = v;
     if (v.rank <= 0) return v;
     if (!attn__has_axis(&v, axis_a) || !attn__has_axis(&v, axis_b)) return attn__no_view(v, ATTN__RANK_NONE);
-    n = v.size[axis_a];
-    s = v.stride[axis_a];
-    v.size[axis_a] = v.size[axis_b];
-    v.stride[axis_a] = v.stride[axis_b];
-    v.size[axis_b] = n;
-    v.stride[axis_b] = s;
-    return v;
-}
-ATTN_DEF attn_view attn_view_of(attn_out o)
-{
-    attn_view v;
-    ATTN__COPY(&v, &o, sizeof v);
-    return v;
+    r.size[axis_a] = v.size[axis_b];
+    r.size[axis_b] = v.size[axis_a];
+    r.stride[axis_a] = v.stride[axis_b];
+    r.stride[axis_b] = v.stride[axis_a];
+    return r;
 }
 
 /* ---- text: into the caller's block, cut where that ends, or through a small one that `full` empties */
@@ -6827,11 +6828,7 @@ struct attn__text { char *at; size_t size, length; void (*full)(attn__text *text
 
 static attn__text attn__text_into(char *at, size_t size)
 {
-    attn__text t;
-    t.at = at;
-    t.size = at ? size : 0;
-    t.length = 0;
-    t.full = NULL;
+    attn__text t = {at, at ? size : 0, 0, NULL};
     return t;
 }
 static void attn__put_byte(attn__text *t, uint32_t byte)
@@ -6905,104 +6902,84 @@ ATTN_DEF size_t attn_error_string(const attn_error *err, char *text, size_t size
     else attn__put_error(&t, err);
     return attn__end_text(&t);
 }
+/* The n-th of a list of texts, each with a 0 at its end; the first one stands for every n beyond them. */
+static const char *attn__nth_text(const char *texts, int n, int count)
+{
+    for (n = n >= 0 && n < count ? n + 1 : 0; n > 0; n--) while (*texts++) {}
+    return texts;
+}
 ATTN_DEF const char *attn_status_string(attn_status status)
 {
-    static const char *const text[] = {
-#define ATTN_X(name, words) words,
-        ATTN_STATUS_LIST(ATTN_X)
-#undef ATTN_X
-    };
-    return (int)status >= 0 && status < ATTN_STATUS_COUNT ? text[status] : "unknown status";
+#define ATTN_X(name, text) "\0" text
+    return attn__nth_text("unknown status" ATTN_STATUS_LIST(ATTN_X), (int)status, ATTN_STATUS_COUNT);
 }
 ATTN_DEF const char *attn_isa_string(attn_isa isa)
 {
-    static const char *const text[] = {
-#define ATTN_X(name, words) words,
-        ATTN_ISA_LIST(ATTN_X)
+    return attn__nth_text("unknown instruction set" ATTN_ISA_LIST(ATTN_X), (int)isa, ATTN_ISA_COUNT);
 #undef ATTN_X
-    };
-    return (int)isa >= 0 && isa < ATTN_ISA_COUNT ? text[isa] : "unknown instruction set";
 }
 ATTN_DEF const char *attn_score_string(attn_score score)
 {
-    static const char *const text[] = {
-#define ATTN_X(name, words, bound) words,
-        ATTN_SCORE_LIST(ATTN_X)
+#define ATTN_X(name, text, bound) "\0" text
+    return attn__nth_text("unknown score" ATTN_SCORE_LIST(ATTN_X), (int)score, ATTN_SCORE_COUNT);
 #undef ATTN_X
-    };
-    return (int)score >= 0 && score < ATTN_SCORE_COUNT ? text[score] : "unknown score";
 }
 ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
 
-/* ---- the layout: S(structure), then F(structure, field) for each of its fields, views first */
-#define ATTN__D(f)  ATTN__F(attn_desc, f)
-#define ATTN__DV(f, shape, axes, takes, flags) ATTN__F(attn_desc, f)
-#define ATTN__G(f)  ATTN__F(attn_grad, f)
-#define ATTN__GV(f, shape, axes, flags, owner) ATTN__F(attn_grad, f)
-#define ATTN__H(f)  ATTN__F(attn_mha_desc, f)
-#define ATTN__HV(f, shape, axes, flags) ATTN__F(attn_mha_desc, f)
-#define ATTN__N(f)  ATTN__F(attn_mha_grad, f)
-#define ATTN__P(f)  ATTN__F(attn_heatmap, f)
-#define ATTN__FIELDS \
-    ATTN__S(attn_view) ATTN__F(attn_view, data) ATTN__F(attn_view, size) ATTN__F(attn_view, stride) \
-    ATTN__F(attn_view, type) ATTN__F(attn_view, rank) ATTN__S(attn_out) ATTN__F(attn_out, data) \
-    ATTN__F(attn_out, size) ATTN__F(attn_out, stride) ATTN__F(attn_out, type) ATTN__F(attn_out, rank) \
-    ATTN__S(attn_error) ATTN__F(attn_error, status) ATTN__F(attn_error, field) ATTN__F(attn_error, rule) \
-    ATTN__F(attn_error, got) ATTN__F(attn_error, want) ATTN__F(attn_error, has_numbers) ATTN__F(attn_error, cuda) \
-    ATTN__F(attn_error, reserved) ATTN__S(attn_allocator) ATTN__F(attn_allocator, allocate) \
-    ATTN__F(attn_allocator, release) ATTN__F(attn_allocator, user) ATTN__S(attn_parallel) ATTN__F(attn_parallel, run) \
-    ATTN__F(attn_parallel, user) ATTN__F(attn_parallel, workers) ATTN__S(attn_plan) \
-    ATTN__F(attn_plan, workspace_bytes) ATTN__F(attn_plan, phases) ATTN__F(attn_plan, isa) ATTN__F(attn_plan, tasks) \
-    ATTN__S(attn_desc) ATTN__VIEW_LIST(ATTN__DV) ATTN__D(struct_bytes) ATTN__D(score) ATTN__D(scale_set) \
-    ATTN__D(scale) ATTN__D(sigma) ATTN__D(softcap) ATTN__D(causal) ATTN__D(align) ATTN__D(window) ATTN__D(empty) \
-    ATTN__D(window_left) ATTN__D(window_right) ATTN__D(dropout) ATTN__D(weights_after_dropout) ATTN__D(seed) \
-    ATTN__D(dropout_origin) ATTN__D(isa) ATTN__D(reserved) ATTN__D(workspace) ATTN__D(workspace_bytes) \
-    ATTN__D(allocator) ATTN__D(parallel) ATTN__D(stream) ATTN__S(attn_mha_desc) ATTN__MHA_LIST(ATTN__HV) \
-    ATTN__H(struct_bytes) ATTN__H(heads) ATTN__H(heads_kv) ATTN__H(attention)
-#ifdef ATTN_NO_BACKWARD
-#  define ATTN__GRADIENT_FIELDS
-#else
-#define ATTN__GRADIENT_FIELDS \
-    ATTN__S(attn_grad) ATTN__GRAD_LIST(ATTN__GV) ATTN__G(struct_bytes) ATTN__G(accumulate) ATTN__G(reserved) \
-    ATTN__S(attn_mha_grad) ATTN__N(struct_bytes) ATTN__N(d_out) ATTN__N(dquery) ATTN__N(dkey) ATTN__N(dvalue) \
-    ATTN__N(dw_query) ATTN__N(dw_key) ATTN__N(dw_value) ATTN__N(dw_result) ATTN__N(db_query) ATTN__N(db_key) \
-    ATTN__N(db_value) ATTN__N(db_result) ATTN__N(attention) ATTN__N(accumulate) ATTN__N(reserved)
-#endif
-#ifdef ATTN_NO_HEATMAP
-#  define ATTN__PICTURE_FIELDS
-#else
-#define ATTN__PICTURE_FIELDS \
-    ATTN__S(attn_writer) ATTN__F(attn_writer, write) ATTN__F(attn_writer, user) ATTN__S(attn_buffer) \
-    ATTN__F(attn_buffer, data) ATTN__F(attn_buffer, size) ATTN__F(attn_buffer, length) ATTN__S(attn_heatmap) \
-    ATTN__P(struct_bytes) ATTN__P(values) ATTN__P(mask_of) ATTN__P(title) ATTN__P(x_label) ATTN__P(y_label) \
-    ATTN__P(x_ticks) ATTN__P(y_ticks) ATTN__P(panel_titles) ATTN__P(colormap) ATTN__P(range_set) ATTN__P(range_min) \
-    ATTN__P(range_max) ATTN__P(width) ATTN__P(height) ATTN__P(ticks_on_top) ATTN__P(no_colorbar) ATTN__P(numbers) \
-    ATTN__P(terminal)
-#endif
+/* ---- the layout */
+typedef struct attn__place { uint16_t offset, size; char name[22]; } attn__place;
+
+static void attn__put_layout(attn__text *t, const char *name, size_t size, const attn__place *at, size_t count)
+{
+    attn__put(t, name);
+    ATTN__FORMAT(t, " %\n", (int64_t)size);
+    for (; count > 0; count--, at++) {
+        attn__put(t, "    ");
+        attn__put(t, at->name);
+        ATTN__FORMAT(t, " % %\n", at->offset, at->size);
+    }
+}
+/* A structure and its fields: F for one, L for each view of a list. */
+#define ATTN__L(f, ...) ATTN__F(f)
+#define ATTN__F(f) {(uint16_t)offsetof(attn__structure, f), (uint16_t)sizeof(((attn__structure *)0)->f), #f},
+#define ATTN__LAYOUT(structure, fields) \
+    do { \
+        typedef structure attn__structure; \
+        static const attn__place at[] = {fields}; \
+        attn__put_layout(&t, #structure, sizeof(structure), at, sizeof at / sizeof *at); \
+    } while (0)
 ATTN_DEF size_t attn_layout(char *text, size_t size)
 {
-#define ATTN__S(structure) {0xffffu, (uint16_t)sizeof(structure)},
-#define ATTN__F(structure, f) {(uint16_t)offsetof(structure, f), (uint16_t)sizeof(((structure *)0)->f)},
-    static const struct { uint16_t offset, size; } at[] = {
-        ATTN__FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS};
-#undef ATTN__S
-#undef ATTN__F
-#define ATTN__S(structure) #structure "\0"
-#define ATTN__F(structure, f) #f "\0"
-    static const char names[] = ATTN__FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS;
-#undef ATTN__S
-#undef ATTN__F
-    const char *name = names;
     attn__text t = attn__text_into(text, size);
-    size_t i;
-    for (i = 0; i < sizeof at / sizeof *at; i++) {
-        const int field = at[i].offset != 0xffffu;
-        attn__put(&t, field ? "    " : "");
-        attn__put(&t, name);
-        if (field) ATTN__FORMAT(&t, " % %\n", at[i].offset, at[i].size);
-        else ATTN__FORMAT(&t, " %\n", at[i].size);
-        while (*name++) {}
-    }
+    ATTN__LAYOUT(attn_view, ATTN__F(data) ATTN__F(size) ATTN__F(stride) ATTN__F(type) ATTN__F(rank));
+    ATTN__LAYOUT(attn_out, ATTN__F(data) ATTN__F(size) ATTN__F(stride) ATTN__F(type) ATTN__F(rank));
+    ATTN__LAYOUT(attn_error, ATTN__F(status) ATTN__F(field) ATTN__F(rule) ATTN__F(got) ATTN__F(want)
+                 ATTN__F(has_numbers) ATTN__F(cuda) ATTN__F(reserved));
+    ATTN__LAYOUT(attn_allocator, ATTN__F(allocate) ATTN__F(release) ATTN__F(user));
+    ATTN__LAYOUT(attn_parallel, ATTN__F(run) ATTN__F(user) ATTN__F(workers));
+    ATTN__LAYOUT(attn_plan, ATTN__F(workspace_bytes) ATTN__F(phases) ATTN__F(isa) ATTN__F(tasks));
+    ATTN__LAYOUT(attn_desc, ATTN__VIEW_LIST(ATTN__L) ATTN__F(struct_bytes) ATTN__F(score) ATTN__F(scale_set)
+                 ATTN__F(scale) ATTN__F(sigma) ATTN__F(softcap) ATTN__F(causal) ATTN__F(align) ATTN__F(window)
+                 ATTN__F(empty) ATTN__F(window_left) ATTN__F(window_right) ATTN__F(dropout)
+                 ATTN__F(weights_after_dropout) ATTN__F(seed) ATTN__F(dropout_origin) ATTN__F(isa) ATTN__F(reserved)
+                 ATTN__F(workspace) ATTN__F(workspace_bytes) ATTN__F(allocator) ATTN__F(parallel) ATTN__F(stream));
+    ATTN__LAYOUT(attn_mha_desc, ATTN__MHA_LIST(ATTN__L) ATTN__F(struct_bytes) ATTN__F(heads) ATTN__F(heads_kv)
+                 ATTN__F(attention));
+#ifndef ATTN_NO_BACKWARD
+    ATTN__LAYOUT(attn_grad, ATTN__GRAD_LIST(ATTN__L) ATTN__F(struct_bytes) ATTN__F(accumulate) ATTN__F(reserved));
+    ATTN__LAYOUT(attn_mha_grad, ATTN__F(struct_bytes) ATTN__F(d_out) ATTN__F(dquery) ATTN__F(dkey) ATTN__F(dvalue)
+                 ATTN__F(dw_query) ATTN__F(dw_key) ATTN__F(dw_value) ATTN__F(dw_result) ATTN__F(db_query)
+                 ATTN__F(db_key) ATTN__F(db_value) ATTN__F(db_result) ATTN__F(attention) ATTN__F(accumulate)
+                 ATTN__F(reserved));
+#endif
+#ifndef ATTN_NO_HEATMAP
+    ATTN__LAYOUT(attn_writer, ATTN__F(write) ATTN__F(user));
+    ATTN__LAYOUT(attn_buffer, ATTN__F(data) ATTN__F(size) ATTN__F(length));
+    ATTN__LAYOUT(attn_heatmap, ATTN__F(struct_bytes) ATTN__F(values) ATTN__F(mask_of) ATTN__F(title) ATTN__F(x_label)
+                 ATTN__F(y_label) ATTN__F(x_ticks) ATTN__F(y_ticks) ATTN__F(panel_titles) ATTN__F(colormap)
+                 ATTN__F(range_set) ATTN__F(range_min) ATTN__F(range_max) ATTN__F(width) ATTN__F(height)
+                 ATTN__F(ticks_on_top) ATTN__F(no_colorbar) ATTN__F(numbers) ATTN__F(terminal));
+#endif
     return attn__end_text(&t);
 }
 
@@ -7074,12 +7051,9 @@ static attn_status attn__plan_known(const attn_desc *desc, const struct attn_gra
 ATTN__NOINLINE static attn_status attn__plan_older(const attn_desc *desc, const struct attn_grad *grad, int backward,
                                                    attn_plan *plan, int flags, attn_error *err)
 {
-#ifndef ATTN_NO_BACKWARD
-    attn_grad grad_copy;
-    ATTN__KNOWN(attn_grad, grad, &grad_copy, reserved, "struct_bytes");
-#endif
     attn_desc copy;
-    ATTN__KNOWN(attn_desc, desc, &copy, stream, "struct_bytes");
+    ATTN__BACKWARD_ONLY(attn_grad grad_copy; ATTN__KNOWN(attn_grad, grad, &grad_copy, reserved);)
+    ATTN__KNOWN(attn_desc, desc, &copy, stream);
     return attn__plan_known(desc, grad, backward, plan, flags, err);
 }
 static attn_status attn__plan_call(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
@@ -7112,36 +7086,34 @@ static attn_status attn__attention(const attn_desc *desc, const struct attn_grad
                              attn__call_of(&plan)->on_device, bytes, err);
 }
 
-ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
-{
-    return attn__attention(desc, NULL, 0, NULL, err);
-}
+/* A function of the API, and the one that says how much workspace it needs; `call` gets bytes, which is NULL in the
+   former. */
+#define ATTN__CALL(name, name_of_size, call, ...) \
+    ATTN_DEF attn_status name(__VA_ARGS__, attn_error *err) \
+    { \
+        size_t *const bytes = NULL; \
+        return call; \
+    } \
+    ATTN_DEF attn_status name_of_size(__VA_ARGS__, size_t *bytes, attn_error *err) \
+    { \
+        ATTN__NOT_NULL(bytes); \
+        return call; \
+    }
+ATTN__CALL(attn_forward, attn_workspace_size, attn__attention(desc, NULL, 0, bytes, err), const attn_desc *desc)
 ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err)
 {
     return attn__plan_call(desc, NULL, 0, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
 }
-ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err)
-{
-    ATTN__NOT_NULL(bytes);
-    return attn__attention(desc, NULL, 0, bytes, err);
-}
 #ifndef ATTN_NO_BACKWARD
-ATTN_DEF attn_status attn_backward(const attn_desc *forward, const attn_grad *grad, attn_error *err)
-{
-    return attn__attention(forward, grad, 1, NULL, err);
-}
+ATTN__CALL(attn_backward, attn_backward_workspace_size, attn__attention(forward, grad, 1, bytes, err),
+           const attn_desc *forward, const attn_grad *grad)
 ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
                                         attn_error *err)
 {
     return attn__plan_call(forward, grad, 1, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
 }
-ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, const attn_grad *grad, size_t *bytes,
-                                                  attn_error *err)
-{
-    ATTN__NOT_NULL(bytes);
-    return attn__attention(forward, grad, 1, bytes, err);
-}
 #endif
+
 /* ---- explaining */
 #ifdef ATTN_CUDA
 /* "; on the device, stage 1 (not stage 3: why, not stage 2: why)" */
@@ -7162,11 +7134,6 @@ static void attn__put_stages(attn__text *t, const attn__call *c)
 #endif
 static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__call *c)
 {
-    ATTN__FORMAT(t, " attention, % x % heads (% of keys), % queries x % keys, d %, dv %",
-                 c->batch, c->heads, c->heads_kv, c->queries, c->keys, c->size_q, c->size_v);
-    if (c->on_device) return;
-    attn__put(t, "; kernels ");
-    attn__put(t, attn_isa_string((attn_isa)c->isa));
     ATTN__FORMAT(t, ", tiles of % queries x % keys, ", c->ld, ATTN__CHUNK);
     if (c->key_blocks > 0) ATTN__FORMAT(t, "% tasks for the keys, then ", plan->tasks[0]);
     if (c->parts > 1) ATTN__FORMAT(t, "% tasks for parts of the keys, then ", plan->tasks[plan->phases - 2]);
@@ -7176,10 +7143,6 @@ static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__
 static void attn__put_backward(attn__text *t, const attn_plan *plan, const attn__call *c)
 {
     const attn__backward *w = &c->w;
-    attn__put(t, " attention");
-    if (c->on_device) return;
-    attn__put(t, "; kernels ");
-    attn__put(t, attn_isa_string((attn_isa)c->isa));
     ATTN__FORMAT(t, ", blocks of % queries x % keys, statistics ", ATTN_GRAD_QUERIES, ATTN_GRAD_KEYS);
     attn__put(t, c->saved_stats.rank ? "given, " : "computed again, ");
     ATTN__FORMAT(t, "% tasks for the rows, then %", plan->tasks[c->key_blocks > 0], w->main_tasks);
@@ -7194,25 +7157,27 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     attn_plan plan;
     attn_error err;
     attn__text t = attn__text_into(text, size);
-    const attn__call *c;
-    const attn_status st = attn__plan_call(desc, grad, backward, &plan, attn__size_flags(backward), &err);
-    if (st != ATTN_OK) {
+    const attn__call *c = attn__call_of(&plan);
+    if (attn__plan_call(desc, grad, backward, &plan, attn__size_flags(backward), &err) != ATTN_OK) {
         attn__put(&t, "refused: ");
         attn__put_error(&t, &err);
         return attn__end_text(&t);
     }
-    c = attn__call_of(&plan);
     if (backward) attn__put(&t, "gradients of ");
     attn__put(&t, attn_score_string((attn_score)c->score));
-#ifndef ATTN_NO_BACKWARD
-    if (backward) attn__put_backward(&t, &plan, c);
-    else
-#endif
+    attn__put(&t, " attention");
+    if (!backward) ATTN__FORMAT(&t, ", % x % heads (% of keys), % queries x % keys, d %, dv %", c->batch, c->heads,
+                                c->heads_kv, c->queries, c->keys, c->size_q, c->size_v);
+    ATTN__CUDA_ONLY(if (c->on_device) {
+        attn__put_stages(&t, c);
+        ATTN__FORMAT(&t, "; workspace % bytes", (int64_t)plan.workspace_bytes);
+        return attn__end_text(&t);
+    })
+    attn__put(&t, "; kernels ");
+    attn__put(&t, attn_isa_string((attn_isa)c->isa));
+    ATTN__BACKWARD_ONLY(if (backward) attn__put_backward(&t, &plan, c); else)
     attn__put_forward(&t, &plan, c);
-    ATTN__CUDA_ONLY(if (c->on_device) attn__put_stages(&t, c);)
-    ATTN__FORMAT(&t, "; workspace % bytes", (int64_t)plan.workspace_bytes);
-    if (c->on_device) return attn__end_text(&t);
-    ATTN__FORMAT(&t, " for % ", c->workers);
+    ATTN__FORMAT(&t, "; workspace % bytes for % ", (int64_t)plan.workspace_bytes, c->workers);
     attn__put(&t, c->workers == 1 ? "worker" : "workers");
     return attn__end_text(&t);
 }
@@ -7227,19 +7192,16 @@ ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad 
 }
 #endif
 /* ---- the pieces: softmax and scores */
-static void attn__make_absent(attn_desc *d, uint32_t which)           /* fields with one of these flags become absent */
-{
-    int i;
-    for (i = 0; i < ATTN__F_COUNT; i++)
-        if (attn__fields[i].flags & which) ATTN__ZERO((char *)d + attn__fields[i].offset, sizeof(attn_view));
-}
+/* Options as a descriptor, without the fields that have one of these flags. */
 static attn_status attn__options(const attn_desc *options, uint32_t without, attn_desc *d, attn_error *err)
 {
-    ATTN__KNOWN(attn_desc, options, d, stream, "struct_bytes");
+    int i;
+    ATTN__KNOWN(attn_desc, options, d, stream);
     if (!options) ATTN__ZERO(d, sizeof *d);
     else if (options != d) *d = *options;
     d->struct_bytes = 0;
-    attn__make_absent(d, without);
+    for (i = 0; i < ATTN__F_COUNT; i++)
+        if (attn__fields[i].flags & without) ATTN__ZERO((char *)d + attn__fields[i].offset, sizeof(attn_view));
     return ATTN_OK;
 }
 #define ATTN__OPTIONS (ATTN__OPERAND | ATTN__RESULT)        /* what options are without */
@@ -7267,85 +7229,62 @@ static attn_view attn__rows4(attn_view v)
     static const char *const shapes[5] = {"", "...S", "..QS", "B.QS", "BHQS"};
     return attn__view4(v, shapes[v.rank < 0 || v.rank > 4 ? 0 : v.rank]);
 }
-static attn_out attn__written(attn_view v) { return attn__out((void *)(uintptr_t)v.data, v); }
 
-/* v: x and out; backward: x, d_out and dx. An attention to given scores; where x has three axes, [B,Sq,Sk], those of a
+/* An attention to given scores. y: out; backward d_out, and dx is given. Where x has three axes, [B,Sq,Sk], those of a
    mask and a bias are these. */
-static attn_status attn__softmax(const attn_view *v, int backward, const attn_desc *options, size_t *bytes,
+static attn_status attn__softmax(attn_view x, attn_view y, const attn_out *dx, const attn_desc *options, size_t *bytes,
                                  attn_error *err)
 {
 #define ATTN__ROWS(f) {ATTN__TEXTS(f), "must be that of [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]", "", 0, 0, 0, 0}
-    static const attn__field names[2][3] = {{ATTN__ROWS("x"), ATTN__ROWS("out"), ATTN__ROWS("out")},
-                                            {ATTN__ROWS("x"), ATTN__ROWS("d_out"), ATTN__ROWS("dx")}};
+    static const attn__field names[5] = {ATTN__ROWS("x"), ATTN__ROWS("out"),
+                                         ATTN__ROWS("x"), ATTN__ROWS("d_out"), ATTN__ROWS("dx")};
 #undef ATTN__ROWS
-    const attn__field *mask = &attn__fields[ATTN__F_mask], *bias = &attn__fields[ATTN__F_bias];
-    const attn__field *name = names[backward], *of[3] = {&attn__fields[ATTN__F_given_scores], NULL, NULL};
-    const int count = 2 + backward, rank = v->rank;
+    const attn__field *f = attn__fields, *name = names + (dx ? 2 : 0);
+    const attn_view v[3] = {x, y, dx ? attn_view_of(*dx) : x};
     attn_status st = ATTN_OK;
     attn_desc d;
     int i, mask3, bias3;
-    for (i = 0; i < count; i++) {
+    for (i = 0; i < (dx ? 3 : 2); i++) {
         ATTN__RULE(v[i].rank, ATTN_ERR_NULL, attn__name_of(&name[i], ATTN__T_VIEW), "must be given");
-        if (v[i].rank != rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(&name[i], ATTN__T_RANK),
-                                                  "must equal x.rank", v[i].rank, rank);
+        if (v[i].rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(&name[i], ATTN__T_RANK),
+                                                    "must equal x.rank", v[i].rank, x.rank);
     }
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
-    mask3 = rank == 3 && d.mask.rank == 3;
-    bias3 = rank == 3 && d.bias.rank == 3;
+    mask3 = x.rank == 3 && d.mask.rank == 3;
+    bias3 = x.rank == 3 && d.bias.rank == 3;
     d.score = ATTN_SCORE_GIVEN;
-    d.given_scores = attn__rows4(v[0]);
+    d.given_scores = attn__rows4(x);
     if (mask3) d.mask = attn__rows4(d.mask);
     if (bias3) d.bias = attn__rows4(d.bias);
-    if (!backward) {
-        of[1] = &attn__fields[ATTN__F_weights];
+    if (!dx) {
         if (options) d.lse = options->lse;
         if (options) d.stats = options->stats;
-        d.weights = attn__written(attn__rows4(v[1]));
+        d.weights = attn__out(attn__rows4(y));
         st = attn__attention(&d, NULL, 0, bytes, err);
+        attn__rename(err, &f[ATTN__F_weights], &name[1], x.rank);
     }
 #ifndef ATTN_NO_BACKWARD
     else {
         attn_grad g;
         ATTN__ZERO(&g, sizeof g);
-        of[1] = &attn__grad_fields[ATTN__G_d_weights];
-        of[2] = &attn__grad_fields[ATTN__G_d_given_scores];
-        g.d_weights = attn__rows4(v[1]);
-        g.d_given_scores = attn__written(attn__rows4(v[2]));
+        g.d_weights = attn__rows4(y);
+        g.d_given_scores = attn__out(attn__rows4(v[2]));
         st = attn__attention(&d, &g, 1, bytes, err);
+        attn__rename(err, &attn__grad_fields[ATTN__G_d_weights], &name[1], x.rank);
+        attn__rename(err, &attn__grad_fields[ATTN__G_d_given_scores], &name[2], x.rank);
     }
 #endif
-    for (i = 0; i < count && of[i]; i++) attn__rename(err, of[i], &name[i], rank);
-    if (mask3) attn__rename(err, mask, mask, 3);
-    if (bias3) attn__rename(err, bias, bias, 3);
+    attn__rename(err, &f[ATTN__F_given_scores], name, x.rank);
+    if (mask3) attn__rename(err, &f[ATTN__F_mask], &f[ATTN__F_mask], 3);
+    if (bias3) attn__rename(err, &f[ATTN__F_bias], &f[ATTN__F_bias], 3);
     return st;
 }
-ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err)
-{
-    const attn_view v[2] = {x, attn_view_of(out)};
-    return attn__softmax(v, 0, options, NULL, err);
-}
-ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, const attn_desc *options, size_t *bytes,
-                                                 attn_error *err)
-{
-    const attn_view v[2] = {x, attn_view_of(out)};
-    ATTN__NOT_NULL(bytes);
-    return attn__softmax(v, 0, options, bytes, err);
-}
-#ifndef ATTN_NO_BACKWARD
-ATTN_DEF attn_status attn_softmax_backward(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
-                                           attn_error *err)
-{
-    const attn_view v[3] = {x, d_out, attn_view_of(dx)};
-    return attn__softmax(v, 1, options, NULL, err);
-}
-ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view d_out, attn_out dx,
-                                                          const attn_desc *options, size_t *bytes, attn_error *err)
-{
-    const attn_view v[3] = {x, d_out, attn_view_of(dx)};
-    ATTN__NOT_NULL(bytes);
-    return attn__softmax(v, 1, options, bytes, err);
-}
-#endif
+ATTN__CALL(attn_softmax, attn_softmax_workspace_size, attn__softmax(x, attn_view_of(out), NULL, options, bytes, err),
+           attn_view x, attn_out out, const attn_desc *options)
+ATTN__BACKWARD_ONLY(
+ATTN__CALL(attn_softmax_backward, attn_softmax_backward_workspace_size,
+           attn__softmax(x, d_out, &dx, options, bytes, err),
+           attn_view x, attn_view d_out, attn_out dx, const attn_desc *options))
 
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err)
 {
@@ -7373,7 +7312,7 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     attn__walk_begin(&w, c, flags | ATTN__NO_RESULT_NEEDED);
     ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, NULL, err));
     if (!options) return ATTN_OK;
-    ATTN__TRY(attn__check_bytes(options, sizeof d, offsetof(attn_desc, stream) + sizeof d.stream, "struct_bytes", err));
+    ATTN__TRY(attn__check_bytes(options, sizeof d, offsetof(attn_desc, stream) + sizeof d.stream, err));
     ATTN__ZERO(&d, sizeof d);
     d.causal = options->causal;
     d.align = options->align;
@@ -7523,8 +7462,6 @@ static attn_status attn__run_matmul(attn__matmul *m, const attn_desc *d, int fla
 #define ATTN__FACTORS \
     ATTN__MATRIX(a, 0, "bhRT", ATTN__NEEDED | ATTN__BROADCAST), \
     ATTN__MATRIX(b, 1, "bhTC", ATTN__NEEDED | ATTN__BROADCAST)
-static const attn__field attn__bmm_fields[3] = {
-    ATTN__FACTORS, ATTN__MATRIX(out, 2, "bhRC", ATTN__NEEDED | ATTN__RESULT)};
 /* The factors, then what has their product's shape, with the batch that they have together; then gradients. */
 static attn_status attn__check_product(const attn_view *v, const attn__field *fields, int count, int flags,
                                        attn_error *err)
@@ -7578,24 +7515,31 @@ static attn_status attn__run_products(void *call, const attn_desc *d, void *work
         if (p->m[i].out.rank) ATTN__TRY(attn__run_matmul(&p->m[i], d, p->flags, workspace, err));
     return ATTN_OK;
 }
-/* v: a, b, out; or a, b, d_out, da, db, of which one may be absent. */
-static attn_status attn__bmm(const attn_view *v, const attn__field *fields, int count, uint32_t accumulate,
-                             const attn_desc *options, size_t *bytes, attn_error *err)
+/* c: out; or d_out, and da or db is given, and both are not NULL. */
+static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_out *da, const attn_out *db,
+                             uint32_t accumulate, const attn_desc *options, size_t *bytes, attn_error *err)
 {
+    static const attn__field fields[8] = {
+        ATTN__FACTORS, ATTN__MATRIX(out, 2, "bhRC", ATTN__NEEDED | ATTN__RESULT),
+        ATTN__FACTORS, ATTN__MATRIX(d_out, 2, "bhRC", ATTN__NEEDED),
+        ATTN__ARGUMENT(da, 3, "bhRT", "a", ATTN__RESULT, 1), ATTN__ARGUMENT(db, 4, "bhTC", "b", ATTN__RESULT, 2)};
+    const attn__field *f = fields + (da ? 3 : 0);
+    const attn_view v[5] = {a, b, c, da ? attn_view_of(*da) : c, da ? attn_view_of(*db) : c};
+    const int count = da ? 5 : 3;
     attn__products p;
     attn_desc d;
     int64_t needed;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     p.flags = bytes ? 0 : ATTN__WITH_DATA;
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, fields, count, NULL, NULL, 0, &d, &p.flags, err));)
-    ATTN__TRY(attn__check_product(v, fields, count, p.flags, err));
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, f, count, NULL, NULL, 0, &d, &p.flags, err));)
+    ATTN__TRY(attn__check_product(v, f, count, p.flags, err));
     ATTN__TRY(attn__check_options(&d, err));
     ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
-    p.count = count == 3 ? 1 : 2;
-    if (count == 3) p.m[0] = attn__matmul_of_views(&d, v[0], v[1], v[2], 1);
+    p.count = da ? 2 : 1;
+    if (!da) p.m[0] = attn__matmul_of_views(&d, a, b, c, 1);
     else {
-        p.m[0] = attn__matmul_of_views(&d, v[2], attn__transposed(v[1]), v[3], 0);
-        p.m[1] = attn__matmul_of_views(&d, attn__transposed(v[0]), v[2], v[4], 0);
+        p.m[0] = attn__matmul_of_views(&d, c, attn__transposed(b), v[3], 0);
+        p.m[1] = attn__matmul_of_views(&d, attn__transposed(a), c, v[4], 0);
         p.m[0].adds = (int)(accumulate & 1u);
         p.m[1].adds = (int)(accumulate >> 1);
     }
@@ -7605,87 +7549,48 @@ static attn_status attn__bmm(const attn_view *v, const attn__field *fields, int 
     if (p.flags & ATTN__ON_DEVICE) needed = 0;
     return attn__size_or_run(attn__run_products, &p, &d, needed, p.flags & ATTN__ON_DEVICE, bytes, err);
 }
-ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, attn_error *err)
-{
-    const attn_view v[3] = {a, b, attn_view_of(out)};
-    return attn__bmm(v, attn__bmm_fields, 3, 0, options, NULL, err);
-}
-ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
-                                             size_t *bytes, attn_error *err)
-{
-    const attn_view v[3] = {a, b, attn_view_of(out)};
-    ATTN__NOT_NULL(bytes);
-    return attn__bmm(v, attn__bmm_fields, 3, 0, options, bytes, err);
-}
+ATTN__CALL(attn_bmm, attn_bmm_workspace_size, attn__bmm(a, b, attn_view_of(out), NULL, NULL, 0, options, bytes, err),
+           attn_view a, attn_view b, attn_out out, const attn_desc *options)
 #ifndef ATTN_NO_BACKWARD
-static const attn__field attn__bmm_grad_fields[5] = {
-    ATTN__FACTORS, ATTN__MATRIX(d_out, 2, "bhRC", ATTN__NEEDED),
-    ATTN__ARGUMENT(da, 3, "bhRT", "a", ATTN__RESULT, 1), ATTN__ARGUMENT(db, 4, "bhTC", "b", ATTN__RESULT, 2)};
-
 ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
                                        uint32_t accumulate, const attn_desc *options, attn_error *err)
 {
-    const attn_view v[5] = {a, b, d_out, attn_view_of(da), attn_view_of(db)};
-    return attn__bmm(v, attn__bmm_grad_fields, 5, accumulate, options, NULL, err);
+    return attn__bmm(a, b, d_out, &da, &db, accumulate, options, NULL, err);
 }
 ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
                                                       attn_out db, const attn_desc *options, size_t *bytes,
                                                       attn_error *err)
 {
-    const attn_view v[5] = {a, b, d_out, attn_view_of(da), attn_view_of(db)};
     ATTN__NOT_NULL(bytes);
-    return attn__bmm(v, attn__bmm_grad_fields, 5, 0, options, bytes, err);
+    return attn__bmm(a, b, d_out, &da, &db, 0, options, bytes, err);
 }
 #endif
-/* ---- multi-head attention: four linear layers around the attention; backward, its gradients between theirs. All
-   arrays are views; those in the workspace get their data when there is one. */
+/* ---- multi-head attention: four linear layers around the attention; backward, its gradients between theirs */
 
 #ifndef ATTN_NO_BACKWARD
 /* d_out, then in the order of attn_mha_desc the gradients of its fields */
 static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
     ATTN__ROW(attn_mha_grad, d_out, "B.QO", "[B,Sq,Eo]", FLOATS, ATTN__NEEDED, 0),
-#define ATTN__X(f, shape) ATTN__ROW(attn_mha_grad, d##f, shape, #f, FLOATS, ATTN__RESULT, 1 + ATTN__H_##f),
-    ATTN__X(query, "B.QX") ATTN__X(key, "B.SY") ATTN__X(value, "B.SZ")
-    ATTN__X(w_query, "..MX") ATTN__X(w_key, "..NY") ATTN__X(w_value, "..PZ") ATTN__X(w_result, "..OT")
-    ATTN__X(b_query, "...M") ATTN__X(b_key, "...N") ATTN__X(b_value, "...P") ATTN__X(b_result, "...O")
+#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_grad, d##f, shape, #f, FLOATS, ATTN__RESULT, 1 + ATTN__H_##f),
+    ATTN__MHA_INPUTS(ATTN__X)
 #undef ATTN__X
 };
 #endif
 
-/* Layer i, of query, key, value and result, is y[i] = x[i] w[i]^T + bias. y[0..2] and x[3], which the attention reads
-   and makes, lie in the workspace, and so do their gradients, and the softmax's statistics. */
+/* Layer i, of query, key, value and result, is y = x w^T + bias. What the attention reads and makes, the first three y
+   and the last x, lies in the workspace, and so do its gradients: views that get their data when there is one. */
 typedef struct attn__mha_call {
     const attn_mha_desc *desc;
     const struct attn_mha_grad *grad;   /* NULL: none are wanted */
-    attn_desc attention;
-#ifndef ATTN_NO_BACKWARD
-    attn_grad gradient;                 /* of the attention */
-#endif
-    attn_plan plan;                     /* of one of these */
-    attn_view x[4], w[4], y[4], dx[4], dy[4], stats;
-    attn__matmul product[4];            /* the layers' */
-    int64_t   heads_kv;
-    int       flags;
-    void     *inner;            /* for a product or the attention, one after the other */
+    attn_desc attention;                /* its options */
+    attn_plan plan;                     /* of it, or of its gradients */
+    struct { attn_view x, w, y, dx, dy; } layer[4];
+    float   *stats;                     /* of its softmax, where there are gradients */
+    int64_t  heads_kv;
+    int      flags;
+    void    *inner;             /* for a product or the attention, one after the other */
 } attn__mha_call;
 
-static void attn__take_view(attn__map *m, attn_view *v)
-{
-    if (v->rank) v->data = attn__take(m, 1, attn__elements(v));
-}
-static void attn__mha_take(attn__map *m, attn__mha_call *a)
-{
-    int i;
-    for (i = 0; i < 3; i++) {
-        attn__take_view(m, &a->y[i]);
-        attn__take_view(m, &a->dy[i]);
-    }
-    attn__take_view(m, &a->x[3]);
-    attn__take_view(m, &a->dx[3]);
-    attn__take_view(m, &a->stats);
-    for (i = 0; i < 3; i++) a->product[i].out.data = (void *)(uintptr_t)a->y[i].data;
-    a->product[3].a.data = (void *)(uintptr_t)a->x[3].data;
-}
 /* Which of query, key, value is projected: key absent = query, value absent = key. */
 static int attn__mha_input(const attn_mha_desc *desc, int which)
 {
@@ -7694,7 +7599,7 @@ static int attn__mha_input(const attn_mha_desc *desc, int which)
 }
 
 /* All that a call has but the contents; d: its options without q, k, v and out. */
-static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d, uint32_t without,
+static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, attn_desc *d, uint32_t without,
                                    attn_error *err)
 {
 #define ATTN__FROM(rule) {rule, "", "", 0, 0, 0, 0}
@@ -7713,8 +7618,6 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, con
     ATTN__RULE(heads_kv > 0 && heads % heads_kv == 0, ATTN_ERR_RANGE, "heads_kv", "must divide heads");
     ATTN__RULE(desc->w_result.rank || !desc->b_result.rank, ATTN_ERR_OPTION, "b_result",
                "must be absent where w_result is");
-    ATTN__TRY(attn__check_score(d, err));
-    ATTN__TRY(attn__check_options(d, err));
     w->takes = attn__taken_by(d->score);
     for (i = 0; i < 3; i++) {
         const attn_view v = attn__view_in(desc, &f[ATTN__H_w_query + i]);
@@ -7735,11 +7638,11 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, con
     ATTN__TRY(attn__check_fields(w, desc, f, ATTN__H_COUNT, 0, 0, NULL, err));
     attn__bind(w, 'H', heads, &heads_of, -1);
     attn__bind(w, 'K', heads_kv, &heads_kv_of, -1);
-    attn__bind(w, 'D', size_d, &depth, -1);
-    attn__bind(w, 'E', ATTN__LETTER(w, 'N') / heads_kv, &f[ATTN__H_w_key], 0);
+    attn__bind(w, 'D', d->q.size[3] = size_d, &depth, -1);
+    attn__bind(w, 'E', d->k.size[3] = ATTN__LETTER(w, 'N') / heads_kv, &f[ATTN__H_w_key], 0);
     attn__bind(w, 'V', size_v, &width, -1);
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, 0, NULL, err));
-    return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
+    ATTN__TRY(attn__check_desc(w, d, without, err));
+    return d->score == ATTN_SCORE_GIVEN ? attn__refuse_field(&attn__fields[ATTN__F_q], 1, err) : ATTN_OK;
 }
 
 #ifndef ATTN_NO_BACKWARD
@@ -7756,116 +7659,145 @@ static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc
     ATTN__RULE(any, ATTN_ERR_NULL, "dquery", "must be given, or another result");
     ATTN__RULE(grad->accumulate < 1u << 11, ATTN_ERR_OPTION, "accumulate", "must be bits 0 to 10");
     ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
-    w->owners = attn__fields;
-    w->owned = d;
-    ATTN__TRY(attn__check_fields(w, own, &attn__grad_fields[ATTN__G_d_weights], 2, 0, 0, NULL, err));
-    ATTN__TRY(attn__check_fields(w, own, &attn__grad_fields[ATTN__G_d_given_scores],        /* not dq, dk, dv */
-                                 ATTN__G_COUNT - ATTN__G_d_given_scores, 0, 0, NULL, err));
-    return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
+    return attn__check_grad(w, d, own, 1, err);
 }
 
-#endif
-/* [B,S,heads*size] as [B,heads,S,size]. The stride may wrap around where there is no element: no check bounds the
-   strides then, and none is used. */
-static attn_view attn__split_heads(attn_view v, int64_t heads)
+/* The caller's gradients of the attention: those of q, k, v and out are between the layers. */
+static attn_status attn__mha_own_gradient(const attn_mha_grad *grad, attn_grad *own, attn_error *err)
 {
-    attn_view r = attn_view_bshd(NULL, v.size[0], v.size[1], heads, v.size[2] / heads);
-    r.data = v.data;
-    r.type = v.type;
-    r.stride[0] = v.stride[0];
-    r.stride[1] = (int64_t)((uint64_t)v.stride[2] * (uint64_t)r.size[3]);
-    r.stride[2] = v.stride[1];
-    r.stride[3] = v.stride[2];
-    return r;
+    const attn_grad *given = grad->attention;
+    ATTN__KNOWN(attn_grad, given, own, reserved);
+    if (!given) ATTN__ZERO(own, sizeof *own);
+    else if (given != own) *own = *given;
+    ATTN__ZERO(&own->d_out, sizeof own->d_out);
+    ATTN__ZERO(&own->dq, sizeof own->dq);
+    ATTN__ZERO(&own->dk, sizeof own->dk);
+    ATTN__ZERO(&own->dv, sizeof own->dv);
+    own->accumulate &= ~(uint32_t)(ATTN_GRAD_Q | ATTN_GRAD_K | ATTN_GRAD_V);
+    return ATTN_OK;
+}
+#endif
+
+/* Checks everything, and makes the call of the attention but for what lies between the layers. */
+ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags, attn_error *err)
+{
+    attn__call *c = (attn__call *)(void *)a->plan.internal;
+    const attn_mha_desc *desc = a->desc;
+    attn_desc *d = &a->attention;
+    attn__walk w;
+    attn__fp_state saved;
+#ifndef ATTN_NO_BACKWARD
+    attn_grad own;
+    if (a->grad) ATTN__TRY(attn__mha_own_gradient(a->grad, &own, err));
+#endif
+    ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, d, err));
+    ATTN__ZERO(&d->out, sizeof d->out);
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, attn__mha_fields, ATTN__H_COUNT, d, attn__fields, ATTN__F_COUNT,
+                                               d, &flags, err));)
+    attn__walk_begin(&w, c, flags | ATTN__NO_RESULT_NEEDED);
+    ATTN__TRY(attn__mha_check(&w, desc, d, a->grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
+#ifndef ATTN_NO_BACKWARD
+    if (a->grad) ATTN__TRY(attn__mha_check_grad(&w, desc, a->grad, &own, d, err));
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(a->grad, attn__mha_grad_fields, ATTN__H_COUNT, a->grad ? &own : NULL,
+                                               attn__grad_fields, ATTN__G_COUNT, NULL, &flags, err));)
+    if (a->grad) attn__set_gradients(c, &own);
+#endif
+    saved = attn__fp_enter();
+    attn__set_sizes(c, &w);
+    attn__set_options(c, d);
+    attn__fp_leave(saved);
+    c->on_device = flags & ATTN__ON_DEVICE;
+    c->idle = attn__is_idle(&w);
+    a->flags = flags;
+    return ATTN_OK;
 }
 
 /* A view in the workspace. */
 static attn_view attn__inside(int64_t batch, int64_t rows, int64_t columns)
 {
-    return attn__view(NULL, ATTN_F32, 3, batch, rows, columns, 0);
+    const attn_view v = {NULL, {batch, rows, columns, 0}, {attn__mul64(rows, columns), columns, 1, 0}, ATTN_F32, 3};
+    return v;
 }
-#ifndef ATTN_NO_BACKWARD
-/* The attention's own results do not count, its gradients do. Without a result layer d_out is at its place. */
-static void attn__mha_resolve_gradient(attn__mha_call *a)
+/* Without a result layer the attention's out, or d_out, is at its place. */
+static void attn__mha_set_layers(attn__mha_call *a)
 {
-    const attn__field *f = attn__mha_grad_fields + 1;
-    int i;
-    attn__make_absent(&a->attention, ATTN__RESULT);
-    a->gradient.accumulate &= ~7u;
-    a->stats = attn__view(NULL, ATTN_F32, 4, a->x[0].size[0], a->desc->heads, a->x[0].size[1], 2);
-    for (i = 0; i < 3; i++) {
-        a->dx[i] = attn__view_in(a->grad, &f[attn__mha_input(a->desc, i)]);
-        a->dy[i] = a->y[i];
-    }
-    if (a->w[3].rank) a->dx[3] = a->x[3];
-    a->dy[3] = a->grad->d_out;
-}
-#endif
-ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags, attn_error *err)
-{
+    const attn__call *c = attn__call_of(&a->plan);
     const attn_mha_desc *desc = a->desc;
-    const attn__field *f = attn__mha_fields;
-    attn__walk w;
+    const attn_view between = attn__inside(c->batch, c->queries, attn__mul64(c->heads, c->size_v));
     int i;
-    ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, &a->attention, err));
-    ATTN__ZERO(&a->attention.out, sizeof a->attention.out);
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, f, ATTN__H_COUNT, &a->attention, attn__fields, ATTN__F_COUNT,
-                                               &a->attention, &flags, err));)
-    a->flags = flags;
-    attn__walk_begin(&w, NULL, flags);
-    ATTN__TRY(attn__mha_check(&w, desc, &a->attention, a->grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
-#ifndef ATTN_NO_BACKWARD
-    if (a->grad) ATTN__TRY(attn__mha_check_grad(&w, desc, a->grad, &a->gradient, &a->attention, err));
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(a->grad, attn__mha_grad_fields, ATTN__H_COUNT,
-                                               a->grad ? &a->gradient : NULL, attn__grad_fields, ATTN__G_COUNT, NULL,
-                                               &a->flags, err));)
-#endif
-    a->heads_kv = desc->heads_kv ? desc->heads_kv : desc->heads;
-    for (i = 0; i < 4; i++) a->w[i] = attn__view_in(desc, &f[ATTN__H_w_query + i]);
-    for (i = 0; i < 3; i++) {
-        a->x[i] = attn__view_in(desc, &f[attn__mha_input(desc, i)]);
-        a->y[i] = attn__inside(a->x[i].size[0], a->x[i].size[1], a->w[i].size[0]);
+    for (i = 0; i < 4; i++) {
+        const attn_view w = attn__view_in(desc, &attn__mha_fields[ATTN__H_w_query + i]);
+        const int input = attn__mha_input(desc, i);
+        a->layer[i].w = w;
+        if (i == 3) break;
+        a->layer[i].x = attn__view_in(desc, &attn__mha_fields[input]);
+        a->layer[i].y = attn__inside(c->batch, i ? c->keys : c->queries, w.size[0]);
+        ATTN__BACKWARD_ONLY(if (!a->grad) continue;
+                            a->layer[i].dx = attn__view_in(a->grad, &attn__mha_grad_fields[1 + input]);
+                            a->layer[i].dy = a->layer[i].y;)
     }
-    a->y[3] = attn_view_of(desc->out);
-    if (a->w[3].rank || a->grad) a->x[3] = attn__inside(a->x[0].size[0], a->x[0].size[1],
-                                                        attn__mul64(desc->heads, a->w[2].size[0] / a->heads_kv));
-#ifndef ATTN_NO_BACKWARD
-    if (a->grad) attn__mha_resolve_gradient(a);
-#endif
-    return ATTN_OK;
+    a->layer[3].y = attn_view_of(desc->out);
+    if (a->layer[3].w.rank || a->grad) a->layer[3].x = between;
+    ATTN__BACKWARD_ONLY(if (a->layer[3].w.rank && a->grad) a->layer[3].dx = between;
+                        if (a->grad) a->layer[3].dy = a->grad->d_out;)
 }
 
-/* The attention, or its gradients, between the layers. */
+static void attn__take_view(attn__map *m, attn_view *v)
+{
+    if (v->rank) v->data = attn__take(m, 1, attn__elements(v));
+}
+static void attn__mha_take(attn__map *m, attn__mha_call *a)
+{
+    const attn__call *c = attn__call_of(&a->plan);
+    int i;
+    for (i = 0; i < 3; i++) {
+        attn__take_view(m, &a->layer[i].y);
+        attn__take_view(m, &a->layer[i].dy);
+    }
+    attn__take_view(m, &a->layer[3].x);
+    attn__take_view(m, &a->layer[3].dx);
+    if (a->grad) a->stats = attn__take(m, attn__mul64(attn__mul64(c->batch, c->heads), c->queries), 2);
+}
+
+/* [B,S,heads*size] as [B,heads,S,size] */
+static attn__array attn__split_heads(attn_view v, int64_t heads)
+{
+    attn__array a;
+    attn__array_of(&v, "B.QD", &a);
+    if (heads > 1) a.stride[1] = v.size[2] / heads * a.stride[3];
+    if (heads == v.size[2]) a.stride[3] = 1;
+    a.rank = 4;
+    return a;
+}
+/* Plans the attention, or its gradients. */
 static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *err)
 {
-    const struct attn_grad *g = NULL;
-    attn_desc *d = &a->attention;
-    const int64_t heads = a->desc->heads, heads_kv = a->heads_kv;
-    d->q = attn__split_heads(a->y[0], heads);
-    d->k = attn__split_heads(a->y[1], heads_kv);
-    d->v = attn__split_heads(a->y[2], heads_kv);
-    d->out = attn__written(attn__split_heads(a->x[3].rank ? a->x[3] : a->y[3], heads));
+    attn__call *c = (attn__call *)(void *)a->plan.internal;
+    const attn_view out = a->layer[3].x.rank ? a->layer[3].x : a->layer[3].y;
+    c->q = attn__split_heads(a->layer[0].y, c->heads);
+    c->k = attn__split_heads(a->layer[1].y, c->heads_kv);
+    c->v = attn__split_heads(a->layer[2].y, c->heads_kv);
+    c->out = attn__split_heads(out, c->heads);
+    c->is_backward = backward;
+    a->plan.phases = 0;
 #ifndef ATTN_NO_BACKWARD
-    if (a->grad) d->stats = attn__written(a->stats);
+    if (a->grad) c->stats = attn__packed(a->stats, c->heads, c->queries, 2);
     if (backward) {
-        a->gradient.d_out = attn__split_heads(a->dx[3].rank ? a->dx[3] : a->dy[3], heads);
-        a->gradient.dq = attn__written(attn__split_heads(a->dy[0], heads));
-        a->gradient.dk = attn__written(attn__split_heads(a->dy[1], heads_kv));
-        a->gradient.dv = attn__written(attn__split_heads(a->dy[2], heads_kv));
-        g = &a->gradient;
+        c->d_out = attn__split_heads(a->layer[3].dx.rank ? a->layer[3].dx : a->layer[3].dy, c->heads);
+        c->dq = attn__split_heads(a->layer[0].dy, c->heads);
+        c->dk = attn__split_heads(a->layer[1].dy, c->heads_kv);
+        c->dv = attn__split_heads(a->layer[2].dy, c->heads_kv);
+        c->saved_out = c->out;
+        c->saved_stats = c->stats;
+        c->out.rank = c->stats.rank = 0;
+        ATTN__ZERO(&c->w, sizeof c->w);
     }
 #endif
-    return attn__plan_known(d, g, backward, &a->plan, (a->flags & ~ATTN__WITH_DATA) | ATTN__NO_RESULT_NEEDED, err);
+    return attn__plan_steps(&a->plan, c, a->flags, err);
 }
-/* The attention was planned while its arrays had no place yet. */
-static attn_status attn__mha_attend(attn__mha_call *a, attn_error *err)
+static attn_status attn__mha_attend(attn__mha_call *a, int backward, attn_error *err)
 {
-    attn__call *c = (attn__call *)(void *)a->plan.internal;
-    c->q.data = (void *)(uintptr_t)a->y[0].data;
-    c->k.data = (void *)(uintptr_t)a->y[1].data;
-    c->v.data = (void *)(uintptr_t)a->y[2].data;
-    if (a->grad) c->stats.data = (void *)(uintptr_t)a->stats.data;
-    if (a->x[3].rank) c->out.data = (void *)(uintptr_t)a->x[3].data;
+    ATTN__TRY(attn__mha_plan(a, backward, err));
     return attn__run_plan(&a->plan, &a->attention, a->inner, err);
 }
 
@@ -7879,16 +7811,20 @@ ATTN__NOINLINE static void attn__add_bias_rows(const attn__array *bias, const at
                 *p = attn__quiet(*p + attn__read(bias, 0, 0, 0, x));
             }
 }
+static attn__matmul attn__mha_product(const attn__mha_call *a, int i)
+{
+    return attn__matmul_of_views(&a->attention, a->layer[i].x, attn__transposed(a->layer[i].w), a->layer[i].y, 1);
+}
 static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
 {
     const attn__array bias = attn__array_in(a->desc, &attn__mha_fields[ATTN__H_b_query + i]);
+    attn__matmul m = attn__mha_product(a, i);
     attn__fp_state saved;
-    ATTN__TRY(attn__run_matmul(&a->product[i], &a->attention, a->flags, a->inner, err));
+    ATTN__TRY(attn__run_matmul(&m, &a->attention, a->flags, a->inner, err));
     if (!bias.rank) return ATTN_OK;
-    ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE)
-        return attn__cuda_add(&bias, &a->product[i], a->attention.stream, err);)
+    ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE) return attn__cuda_add(&bias, &m, a->attention.stream, err);)
     saved = attn__fp_enter();
-    attn__add_bias_rows(&bias, &a->product[i]);
+    attn__add_bias_rows(&bias, &m);
     attn__fp_leave(saved);
     return ATTN_OK;
 }
@@ -7900,18 +7836,17 @@ static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn
     static const float one = 1.0f;
     const attn_desc *d = &a->attention;
     const attn__field *f = attn__mha_grad_fields + 1;
+    const attn_view x = a->layer[i].x, dy = a->layer[i].dy;
     const uint32_t adds = a->grad->accumulate;
     const int input = attn__mha_input(a->desc, i);
-    attn_view ones = attn_view_f32(&one, 2, 1, a->x[i].size[1], 0, 0);
+    attn_view ones = attn_view_f32(&one, 2, 1, x.size[1], 0, 0);
     attn__matmul m[3];
     int n;
     ones.stride[1] = 0;
-    m[0] = attn__matmul_of_views(d, attn__transposed(a->dy[i]), a->x[i],
-                                 attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
-    m[1] = attn__matmul_of_views(d, ones, a->dy[i],
-                                 attn__view4(attn__view_in(a->grad, &f[ATTN__H_b_query + i]), "...C"), 0);
+    m[0] = attn__matmul_of_views(d, attn__transposed(dy), x, attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
+    m[1] = attn__matmul_of_views(d, ones, dy, attn__view4(attn__view_in(a->grad, &f[ATTN__H_b_query + i]), "...C"), 0);
     m[1].a.rank = 0;                                    /* tells a device, which cannot read this one */
-    m[2] = attn__matmul_of_views(d, a->dy[i], a->w[i], a->dx[i], 0);
+    m[2] = attn__matmul_of_views(d, dy, a->layer[i].w, a->layer[i].dx, 0);
     m[0].skip = i < 3 ? 2 : 0;
     m[0].adds = (int)(adds >> (ATTN__H_w_query + i) & 1u);
     m[1].adds = (int)(adds >> (ATTN__H_b_query + i) & 1u);
@@ -7931,41 +7866,37 @@ static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace
     attn__mha_take(&m, a);
     a->inner = m.base + m.bytes;
     for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer(a, i, err));
-    ATTN__TRY(attn__mha_attend(a, err));
-    if (!a->grad) return a->w[3].rank ? attn__mha_layer(a, 3, err) : ATTN_OK;
+    ATTN__TRY(attn__mha_attend(a, 0, err));
+    if (!a->grad) return a->layer[3].w.rank ? attn__mha_layer(a, 3, err) : ATTN_OK;
 #ifndef ATTN_NO_BACKWARD
-    if (a->w[3].rank) ATTN__TRY(attn__mha_layer_gradient(a, 3, err));
-    ATTN__TRY(attn__mha_plan(a, 1, err));
-    ATTN__TRY(attn__run_plan(&a->plan, &a->attention, a->inner, err));
+    if (a->layer[3].w.rank) ATTN__TRY(attn__mha_layer_gradient(a, 3, err));
+    ATTN__TRY(attn__mha_attend(a, 1, err));
     for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer_gradient(a, i, err));
 #endif
     return ATTN_OK;
 }
-ATTN__NOINLINE static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
-                                                  size_t *bytes, attn_error *err)
+static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_grad *grad, size_t *bytes,
+                             attn_error *err)
 {
     attn__mha_call a;
     attn__map m = {NULL, 0};
     int64_t inner = 0, total;
     int i;
+    attn_mha_desc copy;
+    ATTN__BACKWARD_ONLY(attn_mha_grad grad_copy; ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved);)
+    ATTN__NOT_NULL(desc);
+    ATTN__KNOWN(attn_mha_desc, desc, &copy, attention);
     ATTN__ZERO(&a, sizeof a);
-#ifndef ATTN_NO_BACKWARD
-    if (grad) {
-        const attn_grad *own = grad->attention;
-        ATTN__KNOWN(attn_grad, own, &a.gradient, reserved, "struct_bytes");
-        if (own && own != &a.gradient) a.gradient = *own;
-        a.gradient.struct_bytes = 0;
-    }
-#endif
     a.desc = desc;
     a.grad = grad;
     ATTN__TRY(attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
-    for (i = 0; i < (a.w[3].rank ? 4 : 3); i++) {
-        a.product[i] = attn__matmul_of_views(&a.attention, a.x[i], attn__transposed(a.w[i]), a.y[i], 1);
-        inner = attn__max(inner, attn__matmul_bytes(&a.product[i], &a.attention));
+    attn__mha_set_layers(&a);
+    for (i = 0; i < (a.layer[3].w.rank ? 4 : 3); i++) {
+        const attn__matmul product = attn__mha_product(&a, i);
+        inner = attn__max(inner, attn__matmul_bytes(&product, &a.attention));
     }
     if (grad) {                                 /* a sum needs as much as any other */
-        const attn__matmul sum = attn__matmul_of_views(&a.attention, a.y[0], a.w[0], a.x[0], 0);
+        const attn__matmul sum = attn__matmul_of_views(&a.attention, a.layer[0].y, a.layer[0].w, a.layer[0].x, 0);
         inner = attn__max(inner, attn__matmul_bytes(&sum, &a.attention));
     }
     for (i = grad != NULL; i >= 0; i--) {
@@ -7979,31 +7910,7 @@ ATTN__NOINLINE static attn_status attn__mha_known(const attn_mha_desc *desc, con
     a.attention.q.data = desc->query.data;          /* tells the device */
     return attn__size_or_run(attn__mha_run, &a, &a.attention, total, a.flags & ATTN__ON_DEVICE, bytes, err);
 }
-/* For a caller whose structures are older: apart, for the copies take room on the stack. */
-ATTN__NOINLINE static attn_status attn__mha_older(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
-                                                  size_t *bytes, attn_error *err)
-{
-    attn_mha_desc copy;
-#ifndef ATTN_NO_BACKWARD
-    attn_mha_grad grad_copy;
-    ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved, "struct_bytes");
-#endif
-    ATTN__KNOWN(attn_mha_desc, desc, &copy, attention, "struct_bytes");
-    return attn__mha_known(desc, grad, bytes, err);
-}
-static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_grad *grad, size_t *bytes,
-                             attn_error *err)
-{
-    ATTN__NOT_NULL(desc);
-    return (attn__bytes_given(desc) || attn__bytes_given(grad) ? attn__mha_older : attn__mha_known)(
-        desc, grad, bytes, err);
-}
-ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err) { return attn__mha(desc, NULL, NULL, err); }
-ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err)
-{
-    ATTN__NOT_NULL(bytes);
-    return attn__mha(desc, NULL, bytes, err);
-}
+ATTN__CALL(attn_mha, attn_mha_workspace_size, attn__mha(desc, NULL, bytes, err), const attn_mha_desc *desc)
 #ifndef ATTN_NO_BACKWARD
 ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err)
 {
@@ -8780,7 +8687,7 @@ static attn_status attn__pic_run(attn__pic_kind kind, const attn_heatmap *map, a
     attn_heatmap copy;
     attn__pic p;
     attn_status st;
-    ATTN__KNOWN(attn_heatmap, map, &copy, terminal, "struct_bytes");
+    ATTN__KNOWN(attn_heatmap, map, &copy, terminal);
     ATTN__ZERO(&p, sizeof p);
     p.out = attn__text_into(p.bytes, sizeof p.bytes);
     p.out.full = attn__pic_flush;
@@ -8890,24 +8797,17 @@ ATTN__FOR_SPEED
 #undef ATTN__LONG
 #undef ATTN__MAX_WIDTH
 #undef ATTN__MAX_LANES
-#undef ATTN__D
-#undef ATTN__DV
 #undef ATTN__EQUALS
 #undef ATTN__FAR
-#undef ATTN__FIELDS
-#undef ATTN__G
-#undef ATTN__GRADIENT_FIELDS
-#undef ATTN__GV
-#undef ATTN__H
-#undef ATTN__HV
+#undef ATTN__F
 #undef ATTN__KNOWN
+#undef ATTN__L
+#undef ATTN__LAYOUT
 #undef ATTN__LETTER
+#undef ATTN__MHA_INPUTS
 #undef ATTN__MHA_LIST
-#undef ATTN__N
 #undef ATTN__OPTIONS
 #undef ATTN__OWNERS
-#undef ATTN__P
-#undef ATTN__PICTURE_FIELDS
 #undef ATTN__ROW
 #undef ATTN__TEXTS
 #undef ATTN__NAN
@@ -8919,6 +8819,8 @@ ATTN__FOR_SPEED
 #undef ATTN__0
 #undef ATTN__PASS_FLOATS
 #undef ATTN__GRADIENTS
+#undef ATTN__BACKWARD_ONLY
+#undef ATTN__CALL
 #undef ATTN__FACTORS
 #undef ATTN__ARGUMENT
 #undef ATTN__MATRIX

@@ -6926,63 +6926,6 @@ ATTN_DEF const char *attn_score_string(attn_score score)
 }
 ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
 
-/* ---- the layout */
-typedef struct attn__place { uint16_t offset, size; char name[22]; } attn__place;
-
-static void attn__put_layout(attn__text *t, const char *name, size_t size, const attn__place *at, size_t count)
-{
-    attn__put(t, name);
-    ATTN__FORMAT(t, " %\n", (int64_t)size);
-    for (; count > 0; count--, at++) {
-        attn__put(t, "    ");
-        attn__put(t, at->name);
-        ATTN__FORMAT(t, " % %\n", at->offset, at->size);
-    }
-}
-/* A structure and its fields: F for one, L for each view of a list. */
-#define ATTN__L(f, ...) ATTN__F(f)
-#define ATTN__F(f) {(uint16_t)offsetof(attn__structure, f), (uint16_t)sizeof(((attn__structure *)0)->f), #f},
-#define ATTN__LAYOUT(structure, fields) \
-    do { \
-        typedef structure attn__structure; \
-        static const attn__place at[] = {fields}; \
-        attn__put_layout(&t, #structure, sizeof(structure), at, sizeof at / sizeof *at); \
-    } while (0)
-ATTN_DEF size_t attn_layout(char *text, size_t size)
-{
-    attn__text t = attn__text_into(text, size);
-    ATTN__LAYOUT(attn_view, ATTN__F(data) ATTN__F(size) ATTN__F(stride) ATTN__F(type) ATTN__F(rank));
-    ATTN__LAYOUT(attn_out, ATTN__F(data) ATTN__F(size) ATTN__F(stride) ATTN__F(type) ATTN__F(rank));
-    ATTN__LAYOUT(attn_error, ATTN__F(status) ATTN__F(field) ATTN__F(rule) ATTN__F(got) ATTN__F(want)
-                 ATTN__F(has_numbers) ATTN__F(cuda) ATTN__F(reserved));
-    ATTN__LAYOUT(attn_allocator, ATTN__F(allocate) ATTN__F(release) ATTN__F(user));
-    ATTN__LAYOUT(attn_parallel, ATTN__F(run) ATTN__F(user) ATTN__F(workers));
-    ATTN__LAYOUT(attn_plan, ATTN__F(workspace_bytes) ATTN__F(phases) ATTN__F(isa) ATTN__F(tasks));
-    ATTN__LAYOUT(attn_desc, ATTN__VIEW_LIST(ATTN__L) ATTN__F(struct_bytes) ATTN__F(score) ATTN__F(scale_set)
-                 ATTN__F(scale) ATTN__F(sigma) ATTN__F(softcap) ATTN__F(causal) ATTN__F(align) ATTN__F(window)
-                 ATTN__F(empty) ATTN__F(window_left) ATTN__F(window_right) ATTN__F(dropout)
-                 ATTN__F(weights_after_dropout) ATTN__F(seed) ATTN__F(dropout_origin) ATTN__F(isa) ATTN__F(reserved)
-                 ATTN__F(workspace) ATTN__F(workspace_bytes) ATTN__F(allocator) ATTN__F(parallel) ATTN__F(stream));
-    ATTN__LAYOUT(attn_mha_desc, ATTN__MHA_LIST(ATTN__L) ATTN__F(struct_bytes) ATTN__F(heads) ATTN__F(heads_kv)
-                 ATTN__F(attention));
-#ifndef ATTN_NO_BACKWARD
-    ATTN__LAYOUT(attn_grad, ATTN__GRAD_LIST(ATTN__L) ATTN__F(struct_bytes) ATTN__F(accumulate) ATTN__F(reserved));
-    ATTN__LAYOUT(attn_mha_grad, ATTN__F(struct_bytes) ATTN__F(d_out) ATTN__F(dquery) ATTN__F(dkey) ATTN__F(dvalue)
-                 ATTN__F(dw_query) ATTN__F(dw_key) ATTN__F(dw_value) ATTN__F(dw_result) ATTN__F(db_query)
-                 ATTN__F(db_key) ATTN__F(db_value) ATTN__F(db_result) ATTN__F(attention) ATTN__F(accumulate)
-                 ATTN__F(reserved));
-#endif
-#ifndef ATTN_NO_HEATMAP
-    ATTN__LAYOUT(attn_writer, ATTN__F(write) ATTN__F(user));
-    ATTN__LAYOUT(attn_buffer, ATTN__F(data) ATTN__F(size) ATTN__F(length));
-    ATTN__LAYOUT(attn_heatmap, ATTN__F(struct_bytes) ATTN__F(values) ATTN__F(mask_of) ATTN__F(title) ATTN__F(x_label)
-                 ATTN__F(y_label) ATTN__F(x_ticks) ATTN__F(y_ticks) ATTN__F(panel_titles) ATTN__F(colormap)
-                 ATTN__F(range_set) ATTN__F(range_min) ATTN__F(range_max) ATTN__F(width) ATTN__F(height)
-                 ATTN__F(ticks_on_top) ATTN__F(no_colorbar) ATTN__F(numbers) ATTN__F(terminal));
-#endif
-    return attn__end_text(&t);
-}
-
 /* ---- memory for one call: the caller's, or one allocation */
 static void *attn__allocate(const attn_desc *d, size_t bytes, int on_device)
 {
@@ -7925,6 +7868,67 @@ ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc,
     return attn__mha(desc, grad, bytes, err);
 }
 #endif
+/* ---- the layout */
+static void attn__put_place(attn__text *t, const char *name, int64_t offset, int64_t size)
+{
+    attn__put(t, "    ");
+    attn__put(t, name);
+    ATTN__FORMAT(t, " % %\n", offset, size);
+}
+static void attn__put_views(attn__text *t, const attn__field *f, int count)
+{
+    for (; count > 0; count--, f++) attn__put_place(t, attn__name_of(f, ATTN__T_VIEW), f->offset, sizeof(attn_view));
+}
+typedef struct attn__place { uint16_t offset, size; char name[22]; } attn__place;
+
+static void attn__put_structure(attn__text *t, const char *name, size_t size, const attn__place *at, size_t count)
+{
+    attn__put(t, name);
+    ATTN__FORMAT(t, " %\n", (int64_t)size);
+    for (; count > 0; count--, at++) attn__put_place(t, at->name, at->offset, at->size);
+}
+#define ATTN__F(f) {(uint16_t)offsetof(attn__structure, f), (uint16_t)sizeof(((attn__structure *)0)->f), #f},
+#define ATTN__LAYOUT(structure, fields) \
+    do { \
+        typedef structure attn__structure; \
+        static const attn__place at[] = {fields}; \
+        attn__put_structure(&t, #structure, sizeof(structure), at, sizeof at / sizeof *at); \
+    } while (0)
+ATTN_DEF size_t attn_layout(char *text, size_t size)
+{
+    attn__text t = attn__text_into(text, size);
+    ATTN__LAYOUT(attn_view, ATTN__F(data) ATTN__F(size) ATTN__F(stride) ATTN__F(type) ATTN__F(rank));
+    ATTN__LAYOUT(attn_out, ATTN__F(data) ATTN__F(size) ATTN__F(stride) ATTN__F(type) ATTN__F(rank));
+    ATTN__LAYOUT(attn_error, ATTN__F(status) ATTN__F(field) ATTN__F(rule) ATTN__F(got) ATTN__F(want)
+                 ATTN__F(has_numbers) ATTN__F(cuda) ATTN__F(reserved));
+    ATTN__LAYOUT(attn_allocator, ATTN__F(allocate) ATTN__F(release) ATTN__F(user));
+    ATTN__LAYOUT(attn_parallel, ATTN__F(run) ATTN__F(user) ATTN__F(workers));
+    ATTN__LAYOUT(attn_plan, ATTN__F(workspace_bytes) ATTN__F(phases) ATTN__F(isa) ATTN__F(tasks));
+    ATTN__LAYOUT(attn_desc, ATTN__F(struct_bytes) ATTN__F(score) ATTN__F(scale_set) ATTN__F(scale) ATTN__F(sigma)
+                 ATTN__F(softcap) ATTN__F(causal) ATTN__F(align) ATTN__F(window) ATTN__F(empty) ATTN__F(window_left)
+                 ATTN__F(window_right) ATTN__F(dropout) ATTN__F(weights_after_dropout) ATTN__F(seed)
+                 ATTN__F(dropout_origin) ATTN__F(isa) ATTN__F(reserved) ATTN__F(workspace) ATTN__F(workspace_bytes)
+                 ATTN__F(allocator) ATTN__F(parallel) ATTN__F(stream));
+    attn__put_views(&t, attn__fields, ATTN__F_COUNT);
+    ATTN__LAYOUT(attn_mha_desc, ATTN__F(struct_bytes) ATTN__F(heads) ATTN__F(heads_kv) ATTN__F(attention));
+    attn__put_views(&t, attn__mha_fields, ATTN__H_COUNT);
+#ifndef ATTN_NO_BACKWARD
+    ATTN__LAYOUT(attn_grad, ATTN__F(struct_bytes) ATTN__F(accumulate) ATTN__F(reserved));
+    attn__put_views(&t, attn__grad_fields, ATTN__G_COUNT);
+    ATTN__LAYOUT(attn_mha_grad, ATTN__F(struct_bytes) ATTN__F(attention) ATTN__F(accumulate) ATTN__F(reserved));
+    attn__put_views(&t, attn__mha_grad_fields, ATTN__H_COUNT);
+#endif
+#ifndef ATTN_NO_HEATMAP
+    ATTN__LAYOUT(attn_writer, ATTN__F(write) ATTN__F(user));
+    ATTN__LAYOUT(attn_buffer, ATTN__F(data) ATTN__F(size) ATTN__F(length));
+    ATTN__LAYOUT(attn_heatmap, ATTN__F(struct_bytes) ATTN__F(values) ATTN__F(mask_of) ATTN__F(title) ATTN__F(x_label)
+                 ATTN__F(y_label) ATTN__F(x_ticks) ATTN__F(y_ticks) ATTN__F(panel_titles) ATTN__F(colormap)
+                 ATTN__F(range_set) ATTN__F(range_min) ATTN__F(range_max) ATTN__F(width) ATTN__F(height)
+                 ATTN__F(ticks_on_top) ATTN__F(no_colorbar) ATTN__F(numbers) ATTN__F(terminal));
+#endif
+    return attn__end_text(&t);
+}
+
 /* ---- small things */
 ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa)
 {
@@ -8801,7 +8805,6 @@ ATTN__FOR_SPEED
 #undef ATTN__FAR
 #undef ATTN__F
 #undef ATTN__KNOWN
-#undef ATTN__L
 #undef ATTN__LAYOUT
 #undef ATTN__LETTER
 #undef ATTN__MHA_INPUTS

@@ -2854,12 +2854,12 @@ enum {
 /* As above; with the field of attn_desc that it belongs to, and of whose shape it is. */
 #define ATTN__OWNERS "what it belongs to"
 #define ATTN__GRAD_LIST(X) \
-    X(d_out, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", 0, 0) \
+    X(d_out, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", ATTN__OPERAND, 0) \
     X(d_weights, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", 0, 0) \
     X(d_lse, "BHQ.", "[B,H,Sq]; without heads H = 1", 0, 0) \
-    X(dq, "BHQD", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_q) \
-    X(dk, "BKSE", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_k) \
-    X(dv, "BKSV", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_v) \
+    X(dq, "BHQD", ATTN__OWNERS, ATTN__RESULT | ATTN__OPERAND, 1 + ATTN__F_q) \
+    X(dk, "BKSE", ATTN__OWNERS, ATTN__RESULT | ATTN__OPERAND, 1 + ATTN__F_k) \
+    X(dv, "BKSV", ATTN__OWNERS, ATTN__RESULT | ATTN__OPERAND, 1 + ATTN__F_v) \
     X(d_given_scores, "BHQS", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_given_scores) \
     X(d_bias, "bhqs", ATTN__OWNERS, ATTN__RESULT | ATTN__BROADCAST, 1 + ATTN__F_bias) \
     X(d_bilinear, ".hDE", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_bilinear) \
@@ -7135,16 +7135,19 @@ ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad 
 }
 #endif
 /* ---- the pieces: softmax and scores */
-/* Options as a descriptor, without the fields that have one of these flags. */
+/* A copy of a structure (NULL: all 0) without the fields that have one of these flags. */
+static void attn__copy_without(void *copy, const void *structure, size_t size, const attn__field *f, int count,
+                               uint32_t flags)
+{
+    if (!structure) ATTN__ZERO(copy, size);
+    else if (structure != copy) ATTN__COPY(copy, structure, size);
+    ATTN__ZERO(copy, sizeof(uint64_t));             /* struct_bytes */
+    for (; count > 0; count--, f++) if (f->flags & flags) ATTN__ZERO((char *)copy + f->offset, sizeof(attn_view));
+}
 static attn_status attn__options(const attn_desc *options, uint32_t without, attn_desc *d, attn_error *err)
 {
-    int i;
     ATTN__KNOWN(attn_desc, options, d, stream);
-    if (!options) ATTN__ZERO(d, sizeof *d);
-    else if (options != d) *d = *options;
-    d->struct_bytes = 0;
-    for (i = 0; i < ATTN__F_COUNT; i++)
-        if (attn__fields[i].flags & without) ATTN__ZERO((char *)d + attn__fields[i].offset, sizeof(attn_view));
+    attn__copy_without(d, options, sizeof *d, attn__fields, ATTN__F_COUNT, without);
     return ATTN_OK;
 }
 #define ATTN__OPTIONS (ATTN__OPERAND | ATTN__RESULT)        /* what options are without */
@@ -7520,18 +7523,18 @@ static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
 };
 #endif
 
-/* Layer i, of query, key, value and result, is y = x w^T + bias. What the attention reads and makes, the first three y
-   and the last x, lies in the workspace, and so do its gradients: views that get their data when there is one. */
+/* Layer i, of query, key, value and result: y = x w^T + bias. `inner` is the array on the attention's side, which lies
+   in the workspace: y of the first three layers, x of the last; `outer` is the other one, the caller's. */
+typedef struct attn__layer { attn_view outer, inner, w, d_outer, d_inner; } attn__layer;
 typedef struct attn__mha_call {
     const attn_mha_desc *desc;
     const struct attn_mha_grad *grad;   /* NULL: none are wanted */
     attn_desc attention;                /* its options */
     attn_plan plan;                     /* of it, or of its gradients */
-    struct { attn_view x, w, y, dx, dy; } layer[4];
+    attn__layer layer[4];
     float   *stats;                     /* of its softmax, where there are gradients */
-    int64_t  heads_kv;
     int      flags;
-    void    *inner;             /* for a product or the attention, one after the other */
+    void    *inner;             /* memory for a product or the attention, one after the other */
 } attn__mha_call;
 
 /* Which of query, key, value is projected: key absent = query, value absent = key. */
@@ -7604,21 +7607,6 @@ static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc
     ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
     return attn__check_grad(w, d, own, 1, err);
 }
-
-/* The caller's gradients of the attention: those of q, k, v and out are between the layers. */
-static attn_status attn__mha_own_gradient(const attn_mha_grad *grad, attn_grad *own, attn_error *err)
-{
-    const attn_grad *given = grad->attention;
-    ATTN__KNOWN(attn_grad, given, own, reserved);
-    if (!given) ATTN__ZERO(own, sizeof *own);
-    else if (given != own) *own = *given;
-    ATTN__ZERO(&own->d_out, sizeof own->d_out);
-    ATTN__ZERO(&own->dq, sizeof own->dq);
-    ATTN__ZERO(&own->dk, sizeof own->dk);
-    ATTN__ZERO(&own->dv, sizeof own->dv);
-    own->accumulate &= ~(uint32_t)(ATTN_GRAD_Q | ATTN_GRAD_K | ATTN_GRAD_V);
-    return ATTN_OK;
-}
 #endif
 
 /* Checks everything, and makes the call of the attention but for what lies between the layers. */
@@ -7630,21 +7618,25 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     attn__walk w;
     attn__fp_state saved;
 #ifndef ATTN_NO_BACKWARD
-    attn_grad own;
-    if (a->grad) ATTN__TRY(attn__mha_own_gradient(a->grad, &own, err));
+    const attn_grad *given = a->grad ? a->grad->attention : NULL;
+    attn_grad own;              /* without those of q, k, v and out, which are between the layers */
+    ATTN__KNOWN(attn_grad, given, &own, reserved);
+    attn__copy_without(&own, given, sizeof own, attn__grad_fields, ATTN__G_COUNT, ATTN__OPERAND);
+    own.accumulate &= ~(uint32_t)(ATTN_GRAD_Q | ATTN_GRAD_K | ATTN_GRAD_V);
 #endif
     ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, d, err));
     ATTN__ZERO(&d->out, sizeof d->out);
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, attn__mha_fields, ATTN__H_COUNT, d, attn__fields, ATTN__F_COUNT,
-                                               d, &flags, err));)
+                                               d, &flags, err));
+                    ATTN__BACKWARD_ONLY(ATTN__TRY(attn__find_place(a->grad, attn__mha_grad_fields, ATTN__H_COUNT, &own,
+                                                                   attn__grad_fields, ATTN__G_COUNT, NULL, &flags,
+                                                                   err));))
     attn__walk_begin(&w, c, flags | ATTN__NO_RESULT_NEEDED);
     ATTN__TRY(attn__mha_check(&w, desc, d, a->grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
-#ifndef ATTN_NO_BACKWARD
-    if (a->grad) ATTN__TRY(attn__mha_check_grad(&w, desc, a->grad, &own, d, err));
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(a->grad, attn__mha_grad_fields, ATTN__H_COUNT, a->grad ? &own : NULL,
-                                               attn__grad_fields, ATTN__G_COUNT, NULL, &flags, err));)
-    if (a->grad) attn__set_gradients(c, &own);
-#endif
+    ATTN__BACKWARD_ONLY(if (a->grad) {
+        ATTN__TRY(attn__mha_check_grad(&w, desc, a->grad, &own, d, err));
+        attn__set_gradients(c, &own);
+    })
     saved = attn__fp_enter();
     attn__set_sizes(c, &w);
     attn__set_options(c, d);
@@ -7661,44 +7653,35 @@ static attn_view attn__inside(int64_t batch, int64_t rows, int64_t columns)
     const attn_view v = {NULL, {batch, rows, columns, 0}, {attn__mul64(rows, columns), columns, 1, 0}, ATTN_F32, 3};
     return v;
 }
-/* Without a result layer the attention's out, or d_out, is at its place. */
+/* Without a result layer the attention's out, or d_out, is the caller's. */
 static void attn__mha_set_layers(attn__mha_call *a)
 {
     const attn__call *c = attn__call_of(&a->plan);
     const attn_mha_desc *desc = a->desc;
-    const attn_view between = attn__inside(c->batch, c->queries, attn__mul64(c->heads, c->size_v));
+    attn__layer *l = a->layer;
     int i;
-    for (i = 0; i < 4; i++) {
-        const attn_view w = attn__view_in(desc, &attn__mha_fields[ATTN__H_w_query + i]);
-        const int input = attn__mha_input(desc, i);
-        a->layer[i].w = w;
-        if (i == 3) break;
-        a->layer[i].x = attn__view_in(desc, &attn__mha_fields[input]);
-        a->layer[i].y = attn__inside(c->batch, i ? c->keys : c->queries, w.size[0]);
+    for (i = 0; i < 4; i++, l++) {
+        const int input = attn__mha_input(desc, i), is_result = i == 3;
+        l->w = attn__view_in(desc, &attn__mha_fields[ATTN__H_w_query + i]);
+        l->outer = attn__view_in(desc, &attn__mha_fields[is_result ? (int)ATTN__H_out : input]);
+        l->inner = attn__inside(c->batch, i % 3 ? c->keys : c->queries,
+                                is_result ? attn__mul64(c->heads, c->size_v) : l->w.size[0]);
+        if (is_result && !l->w.rank && !a->grad) l->inner = l->outer;
         ATTN__BACKWARD_ONLY(if (!a->grad) continue;
-                            a->layer[i].dx = attn__view_in(a->grad, &attn__mha_grad_fields[1 + input]);
-                            a->layer[i].dy = a->layer[i].y;)
+                            l->d_outer = attn__view_in(a->grad, &attn__mha_grad_fields[is_result ? 0 : 1 + input]);
+                            l->d_inner = is_result && !l->w.rank ? l->d_outer : l->inner;)
     }
-    a->layer[3].y = attn_view_of(desc->out);
-    if (a->layer[3].w.rank || a->grad) a->layer[3].x = between;
-    ATTN__BACKWARD_ONLY(if (a->layer[3].w.rank && a->grad) a->layer[3].dx = between;
-                        if (a->grad) a->layer[3].dy = a->grad->d_out;)
-}
-
-static void attn__take_view(attn__map *m, attn_view *v)
-{
-    if (v->rank) v->data = attn__take(m, 1, attn__elements(v));
 }
 static void attn__mha_take(attn__map *m, attn__mha_call *a)
 {
     const attn__call *c = attn__call_of(&a->plan);
     int i;
-    for (i = 0; i < 3; i++) {
-        attn__take_view(m, &a->layer[i].y);
-        attn__take_view(m, &a->layer[i].dy);
+    for (i = 0; i < 4; i++) {
+        attn__layer *l = &a->layer[i];
+        const int64_t n = attn__elements(&l->inner);
+        if (l->w.rank || a->grad) l->inner.data = attn__take(m, 1, n);
+        if (l->w.rank && a->grad) l->d_inner.data = attn__take(m, 1, n);
     }
-    attn__take_view(m, &a->layer[3].x);
-    attn__take_view(m, &a->layer[3].dx);
     if (a->grad) a->stats = attn__take(m, attn__mul64(attn__mul64(c->batch, c->heads), c->queries), 2);
 }
 
@@ -7716,20 +7699,19 @@ static attn__array attn__split_heads(attn_view v, int64_t heads)
 static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *err)
 {
     attn__call *c = (attn__call *)(void *)a->plan.internal;
-    const attn_view out = a->layer[3].x.rank ? a->layer[3].x : a->layer[3].y;
-    c->q = attn__split_heads(a->layer[0].y, c->heads);
-    c->k = attn__split_heads(a->layer[1].y, c->heads_kv);
-    c->v = attn__split_heads(a->layer[2].y, c->heads_kv);
-    c->out = attn__split_heads(out, c->heads);
+    c->q = attn__split_heads(a->layer[0].inner, c->heads);
+    c->k = attn__split_heads(a->layer[1].inner, c->heads_kv);
+    c->v = attn__split_heads(a->layer[2].inner, c->heads_kv);
+    c->out = attn__split_heads(a->layer[3].inner, c->heads);
     c->is_backward = backward;
     a->plan.phases = 0;
 #ifndef ATTN_NO_BACKWARD
     if (a->grad) c->stats = attn__packed(a->stats, c->heads, c->queries, 2);
     if (backward) {
-        c->d_out = attn__split_heads(a->layer[3].dx.rank ? a->layer[3].dx : a->layer[3].dy, c->heads);
-        c->dq = attn__split_heads(a->layer[0].dy, c->heads);
-        c->dk = attn__split_heads(a->layer[1].dy, c->heads_kv);
-        c->dv = attn__split_heads(a->layer[2].dy, c->heads_kv);
+        c->dq = attn__split_heads(a->layer[0].d_inner, c->heads);
+        c->dk = attn__split_heads(a->layer[1].d_inner, c->heads_kv);
+        c->dv = attn__split_heads(a->layer[2].d_inner, c->heads_kv);
+        c->d_out = attn__split_heads(a->layer[3].d_inner, c->heads);
         c->saved_out = c->out;
         c->saved_stats = c->stats;
         c->out.rank = c->stats.rank = 0;
@@ -7756,7 +7738,9 @@ ATTN__NOINLINE static void attn__add_bias_rows(const attn__array *bias, const at
 }
 static attn__matmul attn__mha_product(const attn__mha_call *a, int i)
 {
-    return attn__matmul_of_views(&a->attention, a->layer[i].x, attn__transposed(a->layer[i].w), a->layer[i].y, 1);
+    const attn__layer *l = &a->layer[i];
+    return attn__matmul_of_views(&a->attention, i < 3 ? l->outer : l->inner, attn__transposed(l->w),
+                                 i < 3 ? l->inner : l->outer, 1);
 }
 static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
 {
@@ -7779,7 +7763,8 @@ static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn
     static const float one = 1.0f;
     const attn_desc *d = &a->attention;
     const attn__field *f = attn__mha_grad_fields + 1;
-    const attn_view x = a->layer[i].x, dy = a->layer[i].dy;
+    const attn__layer *l = &a->layer[i];
+    const attn_view x = i < 3 ? l->outer : l->inner, dy = i < 3 ? l->d_inner : l->d_outer;
     const uint32_t adds = a->grad->accumulate;
     const int input = attn__mha_input(a->desc, i);
     attn_view ones = attn_view_f32(&one, 2, 1, x.size[1], 0, 0);
@@ -7789,7 +7774,7 @@ static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn
     m[0] = attn__matmul_of_views(d, attn__transposed(dy), x, attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
     m[1] = attn__matmul_of_views(d, ones, dy, attn__view4(attn__view_in(a->grad, &f[ATTN__H_b_query + i]), "...C"), 0);
     m[1].a.rank = 0;                                    /* tells a device, which cannot read this one */
-    m[2] = attn__matmul_of_views(d, dy, a->layer[i].w, a->layer[i].dx, 0);
+    m[2] = attn__matmul_of_views(d, dy, l->w, i < 3 ? l->d_outer : l->d_inner, 0);
     m[0].skip = i < 3 ? 2 : 0;
     m[0].adds = (int)(adds >> (ATTN__H_w_query + i) & 1u);
     m[1].adds = (int)(adds >> (ATTN__H_b_query + i) & 1u);
@@ -7818,8 +7803,8 @@ static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace
 #endif
     return ATTN_OK;
 }
-static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_grad *grad, size_t *bytes,
-                             attn_error *err)
+static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_grad *grad, int backward,
+                             size_t *bytes, attn_error *err)
 {
     attn__mha_call a;
     attn__map m = {NULL, 0};
@@ -7827,6 +7812,7 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
     int i;
     attn_mha_desc copy;
     ATTN__BACKWARD_ONLY(attn_mha_grad grad_copy; ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved);)
+    ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
     ATTN__NOT_NULL(desc);
     ATTN__KNOWN(attn_mha_desc, desc, &copy, attention);
     ATTN__ZERO(&a, sizeof a);
@@ -7839,10 +7825,10 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
         inner = attn__max(inner, attn__matmul_bytes(&product, &a.attention));
     }
     if (grad) {                                 /* a sum needs as much as any other */
-        const attn__matmul sum = attn__matmul_of_views(&a.attention, a.layer[0].y, a.layer[0].w, a.layer[0].x, 0);
+        const attn__matmul sum = attn__matmul_of_views(&a.attention, a.layer[0].inner, a.layer[0].w, a.layer[0].outer, 0);
         inner = attn__max(inner, attn__matmul_bytes(&sum, &a.attention));
     }
-    for (i = grad != NULL; i >= 0; i--) {
+    for (i = backward; i >= 0; i--) {
         ATTN__TRY(attn__mha_plan(&a, i, err));
         inner = attn__max(inner, (int64_t)a.plan.workspace_bytes);
     }
@@ -7853,21 +7839,11 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
     a.attention.q.data = desc->query.data;          /* tells the device */
     return attn__size_or_run(attn__mha_run, &a, &a.attention, total, a.flags & ATTN__ON_DEVICE, bytes, err);
 }
-ATTN__CALL(attn_mha, attn_mha_workspace_size, attn__mha(desc, NULL, bytes, err), const attn_mha_desc *desc)
-#ifndef ATTN_NO_BACKWARD
-ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err)
-{
-    ATTN__NOT_NULL(grad);
-    return attn__mha(desc, grad, NULL, err);
-}
-ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
-                                                      size_t *bytes, attn_error *err)
-{
-    ATTN__NOT_NULL(bytes);
-    ATTN__NOT_NULL(grad);
-    return attn__mha(desc, grad, bytes, err);
-}
-#endif
+ATTN__CALL(attn_mha, attn_mha_workspace_size, attn__mha(desc, NULL, 0, bytes, err), const attn_mha_desc *desc)
+ATTN__BACKWARD_ONLY(
+ATTN__CALL(attn_mha_backward, attn_mha_backward_workspace_size, attn__mha(desc, grad, 1, bytes, err),
+           const attn_mha_desc *desc, const attn_mha_grad *grad))
+
 /* ---- the layout */
 static void attn__put_place(attn__text *t, const char *name, int64_t offset, int64_t size)
 {

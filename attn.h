@@ -7584,9 +7584,11 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, att
     ATTN__TRY(attn__check_fields(w, desc, f, ATTN__H_COUNT, 0, 0, NULL, err));
     attn__bind(w, 'H', heads, &heads_of, -1);
     attn__bind(w, 'K', heads_kv, &heads_kv_of, -1);
-    attn__bind(w, 'D', d->q.size[3] = size_d, &depth, -1);
-    attn__bind(w, 'E', d->k.size[3] = ATTN__LETTER(w, 'N') / heads_kv, &f[ATTN__H_w_key], 0);
+    attn__bind(w, 'D', size_d, &depth, -1);
+    attn__bind(w, 'E', ATTN__LETTER(w, 'N') / heads_kv, &f[ATTN__H_w_key], 0);
     attn__bind(w, 'V', size_v, &width, -1);
+    d->q.size[3] = size_d;                          /* a rule of theirs looks there */
+    d->k.size[3] = ATTN__LETTER(w, 'E');
     ATTN__TRY(attn__check_desc(w, d, without, err));
     return d->score == ATTN_SCORE_GIVEN ? attn__refuse_field(&attn__fields[ATTN__F_q], 1, err) : ATTN_OK;
 }
@@ -7647,40 +7649,29 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     return ATTN_OK;
 }
 
-/* A view in the workspace. */
-static attn_view attn__inside(int64_t batch, int64_t rows, int64_t columns)
+static attn_view attn__take_view(attn__map *m, int64_t batch, int64_t rows, int64_t columns)
 {
-    const attn_view v = {NULL, {batch, rows, columns, 0}, {attn__mul64(rows, columns), columns, 1, 0}, ATTN_F32, 3};
+    const int64_t row = attn__mul64(rows, columns);
+    const attn_view v = {attn__take(m, batch, row), {batch, rows, columns, 0}, {row, columns, 1, 0}, ATTN_F32, 3};
     return v;
 }
 /* Without a result layer the attention's out, or d_out, is the caller's. */
-static void attn__mha_set_layers(attn__mha_call *a)
-{
-    const attn__call *c = attn__call_of(&a->plan);
-    const attn_mha_desc *desc = a->desc;
-    attn__layer *l = a->layer;
-    int i;
-    for (i = 0; i < 4; i++, l++) {
-        const int input = attn__mha_input(desc, i), is_result = i == 3;
-        l->w = attn__view_in(desc, &attn__mha_fields[ATTN__H_w_query + i]);
-        l->outer = attn__view_in(desc, &attn__mha_fields[is_result ? (int)ATTN__H_out : input]);
-        l->inner = attn__inside(c->batch, i % 3 ? c->keys : c->queries,
-                                is_result ? attn__mul64(c->heads, c->size_v) : l->w.size[0]);
-        if (is_result && !l->w.rank && !a->grad) l->inner = l->outer;
-        ATTN__BACKWARD_ONLY(if (!a->grad) continue;
-                            l->d_outer = attn__view_in(a->grad, &attn__mha_grad_fields[is_result ? 0 : 1 + input]);
-                            l->d_inner = is_result && !l->w.rank ? l->d_outer : l->inner;)
-    }
-}
 static void attn__mha_take(attn__map *m, attn__mha_call *a)
 {
     const attn__call *c = attn__call_of(&a->plan);
+    const int64_t columns[4] = {c->heads * c->size_q, c->heads_kv * c->size_k, c->heads_kv * c->size_v,
+                                attn__mul64(c->heads, c->size_v)};
     int i;
     for (i = 0; i < 4; i++) {
         attn__layer *l = &a->layer[i];
-        const int64_t n = attn__elements(&l->inner);
-        if (l->w.rank || a->grad) l->inner.data = attn__take(m, 1, n);
-        if (l->w.rank && a->grad) l->d_inner.data = attn__take(m, 1, n);
+        const int input = attn__mha_input(a->desc, i);
+        const int64_t rows = i == 1 || i == 2 ? c->keys : c->queries;
+        l->w = attn__view_in(a->desc, &attn__mha_fields[ATTN__H_w_query + i]);
+        l->outer = attn__view_in(a->desc, &attn__mha_fields[i < 3 ? input : (int)ATTN__H_out]);
+        l->inner = l->w.rank || a->grad ? attn__take_view(m, c->batch, rows, columns[i]) : l->outer;
+        ATTN__BACKWARD_ONLY(if (!a->grad) continue;
+                            l->d_outer = attn__view_in(a->grad, &attn__mha_grad_fields[i < 3 ? 1 + input : 0]);
+                            l->d_inner = l->w.rank ? attn__take_view(m, c->batch, rows, columns[i]) : l->d_outer;)
     }
     if (a->grad) a->stats = attn__take(m, attn__mul64(attn__mul64(c->batch, c->heads), c->queries), 2);
 }
@@ -7705,6 +7696,7 @@ static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *e
     c->out = attn__split_heads(a->layer[3].inner, c->heads);
     c->is_backward = backward;
     a->plan.phases = 0;
+    ATTN__ZERO(&c->w, sizeof c->w);
 #ifndef ATTN_NO_BACKWARD
     if (a->grad) c->stats = attn__packed(a->stats, c->heads, c->queries, 2);
     if (backward) {
@@ -7715,7 +7707,6 @@ static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *e
         c->saved_out = c->out;
         c->saved_stats = c->stats;
         c->out.rank = c->stats.rank = 0;
-        ATTN__ZERO(&c->w, sizeof c->w);
     }
 #endif
     return attn__plan_steps(&a->plan, c, a->flags, err);
@@ -7807,10 +7798,11 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
                              size_t *bytes, attn_error *err)
 {
     attn__mha_call a;
+    attn_desc *d = &a.attention;
     attn__map m = {NULL, 0};
+    attn_mha_desc copy;
     int64_t inner = 0, total;
     int i;
-    attn_mha_desc copy;
     ATTN__BACKWARD_ONLY(attn_mha_grad grad_copy; ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved);)
     ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
     ATTN__NOT_NULL(desc);
@@ -7819,25 +7811,24 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
     a.desc = desc;
     a.grad = grad;
     ATTN__TRY(attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
-    attn__mha_set_layers(&a);
-    for (i = 0; i < (a.layer[3].w.rank ? 4 : 3); i++) {
+    attn__mha_take(&m, &a);
+    for (i = 0; i < 4 && a.layer[i].w.rank; i++) {
         const attn__matmul product = attn__mha_product(&a, i);
-        inner = attn__max(inner, attn__matmul_bytes(&product, &a.attention));
+        inner = attn__max(inner, attn__matmul_bytes(&product, d));
     }
     if (grad) {                                 /* a sum needs as much as any other */
-        const attn__matmul sum = attn__matmul_of_views(&a.attention, a.layer[0].inner, a.layer[0].w, a.layer[0].outer, 0);
-        inner = attn__max(inner, attn__matmul_bytes(&sum, &a.attention));
+        const attn__matmul sum = attn__matmul_of_views(d, a.layer[0].inner, a.layer[0].w, a.layer[0].outer, 0);
+        inner = attn__max(inner, attn__matmul_bytes(&sum, d));
     }
     for (i = backward; i >= 0; i--) {
         ATTN__TRY(attn__mha_plan(&a, i, err));
         inner = attn__max(inner, (int64_t)a.plan.workspace_bytes);
     }
-    attn__mha_take(&m, &a);
     total = attn__add64(attn__add64(m.bytes, inner), 2 * ATTN__ALIGN);
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query",
                "must leave a workspace that fits in memory");
-    a.attention.q.data = desc->query.data;          /* tells the device */
-    return attn__size_or_run(attn__mha_run, &a, &a.attention, total, a.flags & ATTN__ON_DEVICE, bytes, err);
+    d->q.data = desc->query.data;               /* tells the device */
+    return attn__size_or_run(attn__mha_run, &a, d, total, a.flags & ATTN__ON_DEVICE, bytes, err);
 }
 ATTN__CALL(attn_mha, attn_mha_workspace_size, attn__mha(desc, NULL, 0, bytes, err), const attn_mha_desc *desc)
 ATTN__BACKWARD_ONLY(

@@ -7019,12 +7019,11 @@ static attn_status attn__run_plan(void *call, const attn_desc *desc, void *works
     return ATTN_OK;
 }
 /* Sizes are asked for without data, and before it is known which results are wanted. */
-static int attn__size_flags(int backward) { return backward ? 0 : ATTN__NO_RESULT_NEEDED; }
 static attn_status attn__attention(const attn_desc *desc, const struct attn_grad *grad, int backward, size_t *bytes,
                                    attn_error *err)
 {
     attn_plan plan;
-    ATTN__TRY(attn__plan_call(desc, grad, backward, &plan, bytes ? attn__size_flags(backward) : ATTN__WITH_DATA, err));
+    ATTN__TRY(attn__plan_call(desc, grad, backward, &plan, bytes ? ATTN__NO_RESULT_NEEDED : ATTN__WITH_DATA, err));
     return attn__size_or_run(attn__run_plan, &plan, desc, (int64_t)plan.workspace_bytes,
                              attn__call_of(&plan)->on_device, bytes, err);
 }
@@ -7044,18 +7043,7 @@ static attn_status attn__attention(const attn_desc *desc, const struct attn_grad
     }
 ATTN__CALL(attn_forward, attn_workspace_size, attn__attention(desc, NULL, 0, bytes, err), const attn_desc *desc)
 ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err)
-{
-    return attn__plan_call(desc, NULL, 0, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
-}
-#ifndef ATTN_NO_BACKWARD
-ATTN__CALL(attn_backward, attn_backward_workspace_size, attn__attention(forward, grad, 1, bytes, err),
-           const attn_desc *forward, const attn_grad *grad)
-ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
-                                        attn_error *err)
-{
-    return attn__plan_call(forward, grad, 1, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
-}
-#endif
+{ return attn__plan_call(desc, NULL, 0, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err); }
 
 /* ---- explaining */
 #ifdef ATTN_CUDA
@@ -7101,7 +7089,7 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     attn_error err;
     attn__text t = attn__text_into(text, size);
     const attn__call *c = attn__call_of(&plan);
-    if (attn__plan_call(desc, grad, backward, &plan, attn__size_flags(backward), &err) != ATTN_OK) {
+    if (attn__plan_call(desc, grad, backward, &plan, ATTN__NO_RESULT_NEEDED, &err) != ATTN_OK) {
         attn__put(&t, "refused: ");
         attn__put_error(&t, &err);
         return attn__end_text(&t);
@@ -7125,15 +7113,8 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     return attn__end_text(&t);
 }
 ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
-{
-    return attn__explain(desc, NULL, 0, text, size);
-}
-#ifndef ATTN_NO_BACKWARD
-ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size)
-{
-    return attn__explain(forward, grad, 1, text, size);
-}
-#endif
+{ return attn__explain(desc, NULL, 0, text, size); }
+
 /* ---- the pieces: softmax and scores */
 /* A copy of a structure (NULL: all 0) without the fields that have one of these flags. */
 static void attn__copy_without(void *copy, const void *structure, size_t size, const attn__field *f, int count,
@@ -7227,11 +7208,6 @@ static attn_status attn__softmax(attn_view x, attn_view y, const attn_out *dx, c
 }
 ATTN__CALL(attn_softmax, attn_softmax_workspace_size, attn__softmax(x, attn_view_of(out), NULL, options, bytes, err),
            attn_view x, attn_out out, const attn_desc *options)
-ATTN__BACKWARD_ONLY(
-ATTN__CALL(attn_softmax_backward, attn_softmax_backward_workspace_size,
-           attn__softmax(x, d_out, &dx, options, bytes, err),
-           attn_view x, attn_view d_out, attn_out dx, const attn_desc *options))
-
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err)
 {
     attn_desc d;
@@ -7275,11 +7251,6 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     attn__set_options(c, &d);
     return ATTN_OK;
 }
-static int64_t attn__out_elements(const attn_out *o)       /* absent: none */
-{
-    const attn_view v = attn_view_of(*o);
-    return v.rank ? attn__elements(&v) : 0;
-}
 ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_t *n, const attn__call *c, int dropout)
 {
     int64_t b, h, i, j;
@@ -7318,13 +7289,9 @@ static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropo
     return st == ATTN_OK ? attn__success(err) : st;
 }
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)
-{
-    return attn__mask(mask, options, 0, err);
-}
+{ return attn__mask(mask, options, 0, err); }
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
-{
-    return attn__mask(mask, options, 1, err);
-}
+{ return attn__mask(mask, options, 1, err); }
 
 /* ---- functions of arrays: a row for the i-th of an attn_view[] */
 #define ATTN__ARGUMENT(f, i, shape, axes, flags, owner) \
@@ -7371,7 +7338,7 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     attn__walk_begin(&w, NULL, flags);
     ATTN__TRY(attn__check_fields(&w, v, fields, 6, 0, 0, a, err));
     ATTN__TRY(attn__check_overlaps(&w, err));
-    if (!attn__out_elements(&out) && !attn__out_elements(&lse)) return attn__success(err);
+    if (!attn__elements(&v[4]) && (!lse.rank || !attn__elements(&v[5]))) return attn__success(err);
     ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(a, out.size, NULL, err);)
     saved = attn__fp_enter();
     attn__merge_rows(a, out.size);
@@ -7452,7 +7419,8 @@ static attn__matmul attn__matmul_of_views(const attn_desc *d, attn_view a, attn_
 }
 static attn_view attn__transposed(attn_view v) { return attn_view_swap(v, v.rank - 2, v.rank - 1); }
 
-typedef struct attn__products { attn__matmul m[2]; int count, flags; } attn__products;
+/* Products one after the other; without a result it is left out. */
+typedef struct attn__products { attn__matmul m[3]; int count, flags; } attn__products;
 static attn_status attn__run_products(void *call, const attn_desc *d, void *workspace, attn_error *err)
 {
     attn__products *p = (attn__products *)call;
@@ -7497,31 +7465,8 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_o
 }
 ATTN__CALL(attn_bmm, attn_bmm_workspace_size, attn__bmm(a, b, attn_view_of(out), NULL, NULL, 0, options, bytes, err),
            attn_view a, attn_view b, attn_out out, const attn_desc *options)
-#ifndef ATTN_NO_BACKWARD
-ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
-                                       uint32_t accumulate, const attn_desc *options, attn_error *err)
-{
-    return attn__bmm(a, b, d_out, &da, &db, accumulate, options, NULL, err);
-}
-ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
-                                                      attn_out db, const attn_desc *options, size_t *bytes,
-                                                      attn_error *err)
-{
-    ATTN__NOT_NULL(bytes);
-    return attn__bmm(a, b, d_out, &da, &db, 0, options, bytes, err);
-}
-#endif
-/* ---- multi-head attention: four linear layers around the attention; backward, its gradients between theirs */
 
-#ifndef ATTN_NO_BACKWARD
-/* d_out, then in the order of attn_mha_desc the gradients of its fields */
-static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
-    ATTN__ROW(attn_mha_grad, d_out, "B.QO", "[B,Sq,Eo]", FLOATS, ATTN__NEEDED, 0),
-#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_grad, d##f, shape, #f, FLOATS, ATTN__RESULT, 1 + ATTN__H_##f),
-    ATTN__MHA_INPUTS(ATTN__X)
-#undef ATTN__X
-};
-#endif
+/* ---- multi-head attention: four linear layers around the attention; backward, its gradients between theirs */
 
 /* Layer i, of query, key, value and result: y = x w^T + bias. `inner` is the array on the attention's side, which lies
    in the workspace: y of the first three layers, x of the last; `outer` is the other one, the caller's. */
@@ -7594,6 +7539,13 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, att
 }
 
 #ifndef ATTN_NO_BACKWARD
+/* d_out, then in the order of attn_mha_desc the gradients of its fields */
+static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
+    ATTN__ROW(attn_mha_grad, d_out, "B.QO", "[B,Sq,Eo]", FLOATS, ATTN__NEEDED, 0),
+#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_grad, d##f, shape, #f, FLOATS, ATTN__RESULT, 1 + ATTN__H_##f),
+    ATTN__MHA_INPUTS(ATTN__X)
+#undef ATTN__X
+};
 /* The gradients against what they belong to, and against everything else. */
 static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc, const attn_mha_grad *grad,
                                         const attn_grad *own, const attn_desc *d, attn_error *err)
@@ -7759,8 +7711,10 @@ static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn
     const uint32_t adds = a->grad->accumulate;
     const int input = attn__mha_input(a->desc, i);
     attn_view ones = attn_view_f32(&one, 2, 1, x.size[1], 0, 0);
-    attn__matmul m[3];
-    int n;
+    attn__products p;
+    attn__matmul *m = p.m;
+    p.count = 3;
+    p.flags = a->flags;
     ones.stride[1] = 0;
     m[0] = attn__matmul_of_views(d, attn__transposed(dy), x, attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
     m[1] = attn__matmul_of_views(d, ones, dy, attn__view4(attn__view_in(a->grad, &f[ATTN__H_b_query + i]), "...C"), 0);
@@ -7770,9 +7724,7 @@ static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn
     m[0].adds = (int)(adds >> (ATTN__H_w_query + i) & 1u);
     m[1].adds = (int)(adds >> (ATTN__H_b_query + i) & 1u);
     if (i < 3) m[2].adds = (i > 0 && attn__mha_input(a->desc, i - 1) == input) || (adds >> input & 1u);
-    for (n = 0; n < 3; n++)
-        if (m[n].out.rank) ATTN__TRY(attn__run_matmul(&m[n], d, a->flags, a->inner, err));
-    return ATTN_OK;
+    return attn__run_products(&p, d, a->inner, err);
 }
 #endif
 
@@ -7831,9 +7783,32 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
     return attn__size_or_run(attn__mha_run, &a, d, total, a.flags & ATTN__ON_DEVICE, bytes, err);
 }
 ATTN__CALL(attn_mha, attn_mha_workspace_size, attn__mha(desc, NULL, 0, bytes, err), const attn_mha_desc *desc)
-ATTN__BACKWARD_ONLY(
+
+#ifndef ATTN_NO_BACKWARD
+/* ---- the same for gradients */
+ATTN__CALL(attn_backward, attn_backward_workspace_size, attn__attention(forward, grad, 1, bytes, err),
+           const attn_desc *forward, const attn_grad *grad)
+ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
+                                        attn_error *err)
+{ return attn__plan_call(forward, grad, 1, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err); }
+ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size)
+{ return attn__explain(forward, grad, 1, text, size); }
+ATTN__CALL(attn_softmax_backward, attn_softmax_backward_workspace_size,
+           attn__softmax(x, d_out, &dx, options, bytes, err),
+           attn_view x, attn_view d_out, attn_out dx, const attn_desc *options)
+ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
+                                       uint32_t accumulate, const attn_desc *options, attn_error *err)
+{ return attn__bmm(a, b, d_out, &da, &db, accumulate, options, NULL, err); }
+ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
+                                                      attn_out db, const attn_desc *options, size_t *bytes,
+                                                      attn_error *err)
+{
+    ATTN__NOT_NULL(bytes);
+    return attn__bmm(a, b, d_out, &da, &db, 0, options, bytes, err);
+}
 ATTN__CALL(attn_mha_backward, attn_mha_backward_workspace_size, attn__mha(desc, grad, 1, bytes, err),
-           const attn_mha_desc *desc, const attn_mha_grad *grad))
+           const attn_mha_desc *desc, const attn_mha_grad *grad)
+#endif
 
 /* ---- the layout */
 static void attn__put_place(attn__text *t, const char *name, int64_t offset, int64_t size)

@@ -6861,8 +6861,6 @@ static void attn__put_decimal(attn__text *t, int64_t mantissa, int e10)
     attn__put(t, "e");
     attn__put_decimal(t, n - 1 + e10, 0);
 }
-static void attn__put_number(attn__text *t, int64_t x) { attn__put_decimal(t, x, 0); }
-
 static void attn__put_colour(attn__text *t, int64_t rgb)
 {
     int shift;
@@ -6873,7 +6871,7 @@ static void attn__put_colour(attn__text *t, int64_t rgb)
 static void attn__format(attn__text *t, const char *format, const int64_t *next)
 {
     for (; *format; format++) {
-        if (*format == '%') attn__put_number(t, *next++);
+        if (*format == '%') attn__put_decimal(t, *next++, 0);
         else if (*format == '@') attn__put_colour(t, *next++);
         else attn__put_byte(t, (unsigned char)*format);
     }
@@ -7489,17 +7487,13 @@ static int attn__mha_input(const attn_mha_desc *desc, int which)
     return which == ATTN__H_key && !desc->key.rank ? ATTN__H_query : which;
 }
 
-/* All that a call has but the contents; d: its options without q, k, v and out. */
+/* What a letter stands for before there is a field that says so. */
+#define ATTN__BIND(letter, size, rule) \
+    do { static const attn__field from = {rule, "", "", 0, 0, 0, 0}; attn__bind(w, letter, size, &from, -1); } while (0)
+/* All that a call has; d: its options without q, k, v and out. */
 static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, attn_desc *d, uint32_t without,
                                    attn_error *err)
 {
-#define ATTN__FROM(rule) {rule, "", "", 0, 0, 0, 0}
-    static const attn__field heads_of = ATTN__FROM("must equal heads"), heads_kv_of = ATTN__FROM("must equal heads_kv"),
-        depth = ATTN__FROM("must equal w_query.size[0] / heads"),
-        width = ATTN__FROM("must equal w_value.size[0] / heads_kv"),
-        depths = ATTN__FROM("must equal heads_kv * w_query.size[0] / heads"),
-        widths = ATTN__FROM("must equal heads * w_value.size[0] / heads_kv");
-#undef ATTN__FROM
     const attn__field *f = attn__mha_fields, *key = &f[attn__mha_input(desc, ATTN__H_key)];
     const attn__field *value = &f[attn__mha_input(desc, ATTN__H_value)];
     const int64_t heads = desc->heads, heads_kv = desc->heads_kv ? desc->heads_kv : heads;
@@ -7509,7 +7503,6 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, att
     ATTN__RULE(heads_kv > 0 && heads % heads_kv == 0, ATTN_ERR_RANGE, "heads_kv", "must divide heads");
     ATTN__RULE(desc->w_result.rank || !desc->b_result.rank, ATTN_ERR_OPTION, "b_result",
                "must be absent where w_result is");
-    w->takes = attn__taken_by(d->score);
     for (i = 0; i < 3; i++) {
         const attn_view v = attn__view_in(desc, &f[ATTN__H_w_query + i]);
         const int64_t n = i ? heads_kv : heads;
@@ -7522,17 +7515,18 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, att
     attn__bind(w, 'S', attn__view_in(desc, key).size[1], key, 1);
     attn__bind(w, 'Y', attn__view_in(desc, key).size[2], key, 2);
     attn__bind(w, 'Z', attn__view_in(desc, value).size[2], value, 2);
-    if (!(w->takes & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)))
-        attn__bind(w, 'N', attn__mul64(heads_kv, size_d), &depths, -1);
-    attn__bind(w, 'T', attn__mul64(heads, size_v), &widths, -1);
-    if (!desc->w_result.rank) attn__bind(w, 'O', ATTN__LETTER(w, 'T'), &widths, -1);
+    attn__bind(w, 'E', desc->w_key.size[0] / heads_kv, &f[ATTN__H_w_key], 0);
+    ATTN__BIND('H', heads, "must equal heads");
+    ATTN__BIND('K', heads_kv, "must equal heads_kv");
+    ATTN__BIND('D', size_d, "must equal w_query.size[0] / heads");
+    ATTN__BIND('V', size_v, "must equal w_value.size[0] / heads_kv");
+    ATTN__BIND('T', attn__mul64(heads, size_v), "must equal heads * w_value.size[0] / heads_kv");
+    if (!desc->w_result.rank)
+        ATTN__BIND('O', attn__mul64(heads, size_v), "must equal heads * w_value.size[0] / heads_kv");
+    if (!(attn__taken_by(d->score) & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)))
+        ATTN__BIND('N', attn__mul64(heads_kv, size_d), "must equal heads_kv * w_query.size[0] / heads");
     ATTN__TRY(attn__check_fields(w, desc, f, ATTN__H_COUNT, 0, 0, NULL, err));
-    attn__bind(w, 'H', heads, &heads_of, -1);
-    attn__bind(w, 'K', heads_kv, &heads_kv_of, -1);
-    attn__bind(w, 'D', size_d, &depth, -1);
-    attn__bind(w, 'E', ATTN__LETTER(w, 'N') / heads_kv, &f[ATTN__H_w_key], 0);
-    attn__bind(w, 'V', size_v, &width, -1);
-    d->q.size[3] = size_d;                          /* a rule of theirs looks there */
+    d->q.size[3] = size_d;                          /* a rule looks there */
     d->k.size[3] = ATTN__LETTER(w, 'E');
     ATTN__TRY(attn__check_desc(w, d, without, err));
     return d->score == ATTN_SCORE_GIVEN ? attn__refuse_field(&attn__fields[ATTN__F_q], 1, err) : ATTN_OK;
@@ -8765,6 +8759,7 @@ ATTN__FOR_SPEED
 #undef ATTN__PASS_FLOATS
 #undef ATTN__GRADIENTS
 #undef ATTN__BACKWARD_ONLY
+#undef ATTN__BIND
 #undef ATTN__CALL
 #undef ATTN__FACTORS
 #undef ATTN__ARGUMENT

@@ -3085,19 +3085,18 @@ static void attn__set_array(const attn_view *v, const char *shape, const int *ax
     for (i = 0; i < 4; i++)
         a->stride[i] = !empty && axis[i] >= 0 && v->size[axis[i]] > 1 ? v->stride[axis[i]] : i == 3 && shape[3] <= 'Z';
 }
-static void attn__array_of(const attn_view *v, const char *shape, attn__array *a)
+static attn__array attn__array_of(attn_view v, const char *shape)
 {
+    attn__array a;
     int axis[4];
-    attn__axes_of(shape, v->rank, axis);
-    attn__set_array(v, shape, axis, !attn__elements(v), a);
+    attn__axes_of(shape, v.rank, axis);
+    attn__set_array(&v, shape, axis, !attn__elements(&v), &a);
+    return a;
 }
 
 static attn__array attn__array_in(const void *structure, const attn__field *f)
 {
-    const attn_view v = attn__view_in(structure, f);
-    attn__array a;
-    attn__array_of(&v, f->shape, &a);
-    return a;
+    return attn__array_of(attn__view_in(structure, f), f->shape);
 }
 
 /* The bytes that a view reaches, first and behind the last; returns 0 if they fit in memory. */
@@ -6925,26 +6924,6 @@ ATTN_DEF const char *attn_score_string(attn_score score)
 ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
 
 /* ---- memory for one call: the caller's, or one allocation */
-static void *attn__allocate(const attn_desc *d, size_t bytes, int on_device)
-{
-    if (d->allocator.allocate) return d->allocator.allocate(d->allocator.user, bytes);
-    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_allocate(d, bytes);)
-    (void)on_device;
-#ifdef ATTN_MALLOC
-    return ATTN_MALLOC(bytes);
-#else
-    return NULL;
-#endif
-}
-static void attn__release(const attn_desc *d, void *block, int on_device)
-{
-    if (d->allocator.release) d->allocator.release(d->allocator.user, block);
-    ATTN__CUDA_ONLY(else if (on_device) attn__cuda_release(block, d->stream);)
-#ifdef ATTN_FREE
-    else ATTN_FREE(block);
-#endif
-    (void)on_device;
-}
 
 /* What a resolved call does with its memory. */
 typedef attn_status attn__run_fn(void *call, const attn_desc *d, void *memory, attn_error *err);
@@ -6954,22 +6933,33 @@ typedef attn_status attn__run_fn(void *call, const attn_desc *d, void *memory, a
 static attn_status attn__size_or_run(attn__run_fn *run, void *call, const attn_desc *d, int64_t needed, int on_device,
                                      size_t *bytes, attn_error *err)
 {
-    void *block = d->workspace, *own = NULL;
+    const attn_allocator *memory = &d->allocator;
+    const size_t size = (size_t)needed;
+    void *own = NULL;
     attn_status st;
+    (void)on_device;
     if (bytes) {
-        *bytes = (size_t)needed;
+        *bytes = size;
         return attn__success(err);
     }
-    if (block && d->workspace_bytes < (size_t)needed)
+    if (d->workspace && d->workspace_bytes < size)
         return attn__fail2(err, ATTN_ERR_WORKSPACE, "workspace_bytes", "must be at least",
                            (int64_t)d->workspace_bytes, needed);
-    if (!block && needed) {
-        block = own = attn__allocate(d, (size_t)needed, on_device);
+    if (!d->workspace && size) {
+        if (memory->allocate) own = memory->allocate(memory->user, size);
+        ATTN__CUDA_ONLY(else if (on_device) own = attn__cuda_allocate(d, size);)
+#ifdef ATTN_MALLOC
+        else own = ATTN_MALLOC(size);
+#endif
         if (!own)
             return attn__fail2(err, ATTN_ERR_ALLOC, "workspace", "could not be allocated: bytes needed", 0, needed);
     }
-    st = run(call, d, block, err);
-    if (own) attn__release(d, own, on_device);
+    st = run(call, d, own ? own : d->workspace, err);
+    if (own && memory->release) memory->release(memory->user, own);
+    ATTN__CUDA_ONLY(else if (own && on_device) attn__cuda_release(own, d->stream);)
+#ifdef ATTN_FREE
+    else if (own) ATTN_FREE(own);
+#endif
     return st == ATTN_OK ? attn__success(err) : st;
 }
 
@@ -7278,7 +7268,7 @@ static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropo
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, dropout ? NULL : &d, flags, &c, err));
     ATTN__RULE(!dropout || (attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f), ATTN_ERR_RANGE,
                "dropout", "must be within 0..1");
-    attn__array_of(&out, attn__mask_field.shape, &to);
+    to = attn__array_of(out, attn__mask_field.shape);
     saved = attn__fp_enter();
     if (dropout) attn__set_dropout(&c, &d);
     ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) st = attn__cuda_mask(&c, &to, mask.size, dropout, d.stream, err); else)
@@ -7399,19 +7389,15 @@ static attn_status attn__check_product(const attn_view *v, const attn__field *fi
 static attn__matmul attn__matmul_of_views(const attn_desc *d, attn_view a, attn_view b, attn_view out, int in_order)
 {
     const attn_view x = attn__view4(a, "bhRC"), y = attn__view4(b, "bhRC"), o = attn__view4(out, "bhRC");
-    attn__array of_x, of_y, of_o;
-    attn__matmul m;
+    const attn__kernels *f = attn__table(d->isa ? d->isa : (int32_t)attn_best_isa());
+    attn__matmul m = attn__matmul_of(f, attn__array_of(a, "bhRC"), attn__array_of(b, "bhRC"),
+                                     attn__array_of(out, "bhRC"), o.size[2], o.size[3], x.size[3]);
     int axis;
-    attn__array_of(&a, "bhRC", &of_x);
-    attn__array_of(&b, "bhRC", &of_y);
-    attn__array_of(&out, "bhRC", &of_o);
-    m = attn__matmul_of(attn__table(d->isa ? d->isa : (int32_t)attn_best_isa()), of_x, of_y, of_o, o.size[2], o.size[3],
-                        x.size[3]);
     for (axis = 0; axis < 2; axis++) {
         m.batch[axis] = x.size[axis] == 1 ? y.size[axis] : x.size[axis];
         m.out_batch[axis] = o.size[axis];
     }
-    m.column_tiles = in_order ? attn__max(attn__blocks(m.columns, attn__lanes(m.f)), 1) : 0;
+    m.column_tiles = in_order ? attn__max(attn__blocks(m.columns, attn__lanes(f)), 1) : 0;
     m.worker_bytes = attn__bytes_of(attn__matmul_floats(&m));
     return m;
 }
@@ -7625,8 +7611,7 @@ static void attn__mha_take(attn__map *m, attn__mha_call *a)
 /* [B,S,heads*size] as [B,heads,S,size] */
 static attn__array attn__split_heads(attn_view v, int64_t heads)
 {
-    attn__array a;
-    attn__array_of(&v, "B.QD", &a);
+    attn__array a = attn__array_of(v, "B.QD");
     if (heads > 1) a.stride[1] = v.size[2] / heads * a.stride[3];
     if (heads == v.size[2]) a.stride[3] = 1;
     a.rank = 4;
@@ -7815,20 +7800,13 @@ static void attn__put_views(attn__text *t, const attn__field *f, int count)
 {
     for (; count > 0; count--, f++) attn__put_place(t, attn__name_of(f, ATTN__T_VIEW), f->offset, sizeof(attn_view));
 }
-typedef struct attn__place { uint16_t offset, size; char name[22]; } attn__place;
-
-static void attn__put_structure(attn__text *t, const char *name, size_t size, const attn__place *at, size_t count)
-{
-    attn__put(t, name);
-    ATTN__FORMAT(t, " %\n", (int64_t)size);
-    for (; count > 0; count--, at++) attn__put_place(t, at->name, at->offset, at->size);
-}
-#define ATTN__F(f) {(uint16_t)offsetof(attn__structure, f), (uint16_t)sizeof(((attn__structure *)0)->f), #f},
+#define ATTN__F(f) attn__put_place(&t, #f, offsetof(attn__structure, f), sizeof(((attn__structure *)0)->f));
 #define ATTN__LAYOUT(structure, fields) \
     do { \
         typedef structure attn__structure; \
-        static const attn__place at[] = {fields}; \
-        attn__put_structure(&t, #structure, sizeof(structure), at, sizeof at / sizeof *at); \
+        attn__put(&t, #structure); \
+        ATTN__FORMAT(&t, " %\n", (int64_t)sizeof(structure)); \
+        fields \
     } while (0)
 ATTN_DEF size_t attn_layout(char *text, size_t size)
 {

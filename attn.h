@@ -6704,12 +6704,6 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     return attn__plan_steps(plan, c, flags, err);
 }
 /* ------------------------------------------------------------------------------------------------------ >>public */
-#ifdef ATTN_NO_BACKWARD
-#  define ATTN__BACKWARD_ONLY(...)
-#else
-#  define ATTN__BACKWARD_ONLY(...) __VA_ARGS__
-#endif
-
 /* ---- views */
 /* What cannot be a view of anything: refused by whatever takes it or a part of it. */
 static attn_view attn__no_view(attn_view v, int rank)
@@ -6983,7 +6977,10 @@ ATTN__NOINLINE static attn_status attn__plan_older(const attn_desc *desc, const 
                                                    attn_plan *plan, int flags, attn_error *err)
 {
     attn_desc copy;
-    ATTN__BACKWARD_ONLY(attn_grad grad_copy; ATTN__KNOWN(attn_grad, grad, &grad_copy, reserved);)
+#ifndef ATTN_NO_BACKWARD
+    attn_grad grad_copy;
+    ATTN__KNOWN(attn_grad, grad, &grad_copy, reserved);
+#endif
     ATTN__KNOWN(attn_desc, desc, &copy, stream);
     return attn__plan_known(desc, grad, backward, plan, flags, err);
 }
@@ -7016,22 +7013,31 @@ static attn_status attn__attention(const attn_desc *desc, const struct attn_grad
                              attn__call_of(&plan)->on_device, bytes, err);
 }
 
-/* A function of the API, and the one that says how much workspace it needs; `call` gets bytes, which is NULL in the
-   former. */
-#define ATTN__CALL(name, name_of_size, call, ...) \
+ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
+{
+    return attn__attention(desc, NULL, 0, NULL, err);
+}
+ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err)
+{
+    ATTN__NOT_NULL(bytes);
+    return attn__attention(desc, NULL, 0, bytes, err);
+}
+/* Another function, and the one that says how much workspace it needs; in the former `call` gets no bytes. */
+#define ATTN__CALL(name, call, ...) \
     ATTN_DEF attn_status name(__VA_ARGS__, attn_error *err) \
     { \
         size_t *const bytes = NULL; \
         return call; \
     } \
-    ATTN_DEF attn_status name_of_size(__VA_ARGS__, size_t *bytes, attn_error *err) \
+    ATTN_DEF attn_status name##_workspace_size(__VA_ARGS__, size_t *bytes, attn_error *err) \
     { \
         ATTN__NOT_NULL(bytes); \
         return call; \
     }
-ATTN__CALL(attn_forward, attn_workspace_size, attn__attention(desc, NULL, 0, bytes, err), const attn_desc *desc)
 ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err)
-{ return attn__plan_call(desc, NULL, 0, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err); }
+{
+    return attn__plan_call(desc, NULL, 0, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
+}
 
 /* ---- explaining */
 #ifdef ATTN_CUDA
@@ -7094,14 +7100,19 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     })
     attn__put(&t, "; kernels ");
     attn__put(&t, attn_isa_string((attn_isa)c->isa));
-    ATTN__BACKWARD_ONLY(if (backward) attn__put_backward(&t, &plan, c); else)
+#ifndef ATTN_NO_BACKWARD
+    if (backward) attn__put_backward(&t, &plan, c);
+    else
+#endif
     attn__put_forward(&t, &plan, c);
     ATTN__FORMAT(&t, "; workspace % bytes for % ", (int64_t)plan.workspace_bytes, c->workers);
     attn__put(&t, c->workers == 1 ? "worker" : "workers");
     return attn__end_text(&t);
 }
 ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
-{ return attn__explain(desc, NULL, 0, text, size); }
+{
+    return attn__explain(desc, NULL, 0, text, size);
+}
 
 /* ---- the pieces: softmax and scores */
 /* A copy of a structure (NULL: all 0) without the fields that have one of these flags. */
@@ -7194,7 +7205,7 @@ static attn_status attn__softmax(attn_view x, attn_view y, const attn_out *dx, c
     if (bias3) attn__rename(err, &f[ATTN__F_bias], &f[ATTN__F_bias], 3);
     return st;
 }
-ATTN__CALL(attn_softmax, attn_softmax_workspace_size, attn__softmax(x, attn_view_of(out), NULL, options, bytes, err),
+ATTN__CALL(attn_softmax, attn__softmax(x, attn_view_of(out), NULL, options, bytes, err),
            attn_view x, attn_out out, const attn_desc *options)
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err)
 {
@@ -7277,9 +7288,13 @@ static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropo
     return st == ATTN_OK ? attn__success(err) : st;
 }
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)
-{ return attn__mask(mask, options, 0, err); }
+{
+    return attn__mask(mask, options, 0, err);
+}
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
-{ return attn__mask(mask, options, 1, err); }
+{
+    return attn__mask(mask, options, 1, err);
+}
 
 /* ---- functions of arrays: a row for the i-th of an attn_view[] */
 #define ATTN__ARGUMENT(f, i, shape, axes, flags, owner) \
@@ -7447,7 +7462,7 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_o
     if (p.flags & ATTN__ON_DEVICE) needed = 0;
     return attn__size_or_run(attn__run_products, &p, &d, needed, p.flags & ATTN__ON_DEVICE, bytes, err);
 }
-ATTN__CALL(attn_bmm, attn_bmm_workspace_size, attn__bmm(a, b, attn_view_of(out), NULL, NULL, 0, options, bytes, err),
+ATTN__CALL(attn_bmm, attn__bmm(a, b, attn_view_of(out), NULL, NULL, 0, options, bytes, err),
            attn_view a, attn_view b, attn_out out, const attn_desc *options)
 
 /* ---- multi-head attention: four linear layers around the attention; backward, its gradients between theirs */
@@ -7551,26 +7566,27 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     attn_desc *d = &a->attention;
     attn__walk w;
     attn__fp_state saved;
+    ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, d, err));
+    ATTN__ZERO(&d->out, sizeof d->out);
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, attn__mha_fields, ATTN__H_COUNT, d, attn__fields, ATTN__F_COUNT,
+                                               d, &flags, err));)
 #ifndef ATTN_NO_BACKWARD
     const attn_grad *given = a->grad ? a->grad->attention : NULL;
     attn_grad own;              /* without those of q, k, v and out, which are between the layers */
     ATTN__KNOWN(attn_grad, given, &own, reserved);
     attn__copy_without(&own, given, sizeof own, attn__grad_fields, ATTN__G_COUNT, ATTN__OPERAND);
     own.accumulate &= ~(uint32_t)(ATTN_GRAD_Q | ATTN_GRAD_K | ATTN_GRAD_V);
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(a->grad, attn__mha_grad_fields, ATTN__H_COUNT, &own, attn__grad_fields,
+                                               ATTN__G_COUNT, NULL, &flags, err));)
 #endif
-    ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, d, err));
-    ATTN__ZERO(&d->out, sizeof d->out);
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, attn__mha_fields, ATTN__H_COUNT, d, attn__fields, ATTN__F_COUNT,
-                                               d, &flags, err));
-                    ATTN__BACKWARD_ONLY(ATTN__TRY(attn__find_place(a->grad, attn__mha_grad_fields, ATTN__H_COUNT, &own,
-                                                                   attn__grad_fields, ATTN__G_COUNT, NULL, &flags,
-                                                                   err));))
     attn__walk_begin(&w, c, flags | ATTN__NO_RESULT_NEEDED);
     ATTN__TRY(attn__mha_check(&w, desc, d, a->grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
-    ATTN__BACKWARD_ONLY(if (a->grad) {
+#ifndef ATTN_NO_BACKWARD
+    if (a->grad) {
         ATTN__TRY(attn__mha_check_grad(&w, desc, a->grad, &own, d, err));
         attn__set_gradients(c, &own);
-    })
+    }
+#endif
     saved = attn__fp_enter();
     attn__set_sizes(c, &w);
     attn__set_options(c, d);
@@ -7601,9 +7617,11 @@ static void attn__mha_take(attn__map *m, attn__mha_call *a)
         l->w = attn__view_in(a->desc, &attn__mha_fields[ATTN__H_w_query + i]);
         l->outer = attn__view_in(a->desc, &attn__mha_fields[i < 3 ? input : (int)ATTN__H_out]);
         l->inner = l->w.rank || a->grad ? attn__take_view(m, c->batch, rows, columns[i]) : l->outer;
-        ATTN__BACKWARD_ONLY(if (!a->grad) continue;
-                            l->d_outer = attn__view_in(a->grad, &attn__mha_grad_fields[i < 3 ? 1 + input : 0]);
-                            l->d_inner = l->w.rank ? attn__take_view(m, c->batch, rows, columns[i]) : l->d_outer;)
+#ifndef ATTN_NO_BACKWARD
+        if (!a->grad) continue;
+        l->d_outer = attn__view_in(a->grad, &attn__mha_grad_fields[i < 3 ? 1 + input : 0]);
+        l->d_inner = l->w.rank ? attn__take_view(m, c->batch, rows, columns[i]) : l->d_outer;
+#endif
     }
     if (a->grad) a->stats = attn__take(m, attn__mul64(attn__mul64(c->batch, c->heads), c->queries), 2);
 }
@@ -7734,7 +7752,10 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
     attn_mha_desc copy;
     int64_t inner = 0, total;
     int i;
-    ATTN__BACKWARD_ONLY(attn_mha_grad grad_copy; ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved);)
+#ifndef ATTN_NO_BACKWARD
+    attn_mha_grad grad_copy;
+    ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved);
+#endif
     ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
     ATTN__NOT_NULL(desc);
     ATTN__KNOWN(attn_mha_desc, desc, &copy, attention);
@@ -7761,23 +7782,28 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
     d->q.data = desc->query.data;               /* tells the device */
     return attn__size_or_run(attn__mha_run, &a, d, total, a.flags & ATTN__ON_DEVICE, bytes, err);
 }
-ATTN__CALL(attn_mha, attn_mha_workspace_size, attn__mha(desc, NULL, 0, bytes, err), const attn_mha_desc *desc)
+ATTN__CALL(attn_mha, attn__mha(desc, NULL, 0, bytes, err), const attn_mha_desc *desc)
 
 #ifndef ATTN_NO_BACKWARD
 /* ---- the same for gradients */
-ATTN__CALL(attn_backward, attn_backward_workspace_size, attn__attention(forward, grad, 1, bytes, err),
+ATTN__CALL(attn_backward, attn__attention(forward, grad, 1, bytes, err),
            const attn_desc *forward, const attn_grad *grad)
 ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
                                         attn_error *err)
-{ return attn__plan_call(forward, grad, 1, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err); }
+{
+    return attn__plan_call(forward, grad, 1, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
+}
 ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size)
-{ return attn__explain(forward, grad, 1, text, size); }
-ATTN__CALL(attn_softmax_backward, attn_softmax_backward_workspace_size,
-           attn__softmax(x, d_out, &dx, options, bytes, err),
+{
+    return attn__explain(forward, grad, 1, text, size);
+}
+ATTN__CALL(attn_softmax_backward, attn__softmax(x, d_out, &dx, options, bytes, err),
            attn_view x, attn_view d_out, attn_out dx, const attn_desc *options)
 ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
                                        uint32_t accumulate, const attn_desc *options, attn_error *err)
-{ return attn__bmm(a, b, d_out, &da, &db, accumulate, options, NULL, err); }
+{
+    return attn__bmm(a, b, d_out, &da, &db, accumulate, options, NULL, err);
+}
 ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
                                                       attn_out db, const attn_desc *options, size_t *bytes,
                                                       attn_error *err)
@@ -7785,7 +7811,7 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
     ATTN__NOT_NULL(bytes);
     return attn__bmm(a, b, d_out, &da, &db, 0, options, bytes, err);
 }
-ATTN__CALL(attn_mha_backward, attn_mha_backward_workspace_size, attn__mha(desc, grad, 1, bytes, err),
+ATTN__CALL(attn_mha_backward, attn__mha(desc, grad, 1, bytes, err),
            const attn_mha_desc *desc, const attn_mha_grad *grad)
 #endif
 
@@ -8736,7 +8762,6 @@ ATTN__FOR_SPEED
 #undef ATTN__0
 #undef ATTN__PASS_FLOATS
 #undef ATTN__GRADIENTS
-#undef ATTN__BACKWARD_ONLY
 #undef ATTN__BIND
 #undef ATTN__CALL
 #undef ATTN__FACTORS

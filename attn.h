@@ -7362,14 +7362,22 @@ static void attn__matmul_task(void *arg, int64_t index, int32_t worker)
     attn__matmul_tile(m, index, panel);
     attn__fp_leave(saved);
 }
-static attn_status attn__run_matmul(attn__matmul *m, const attn_desc *d, int flags, void *workspace, attn_error *err)
+/* Products one after the other; without a result it is left out. */
+typedef struct attn__products { attn__matmul m[3]; int count, flags; } attn__products;
+static attn_status attn__run_products(void *call, const attn_desc *d, void *workspace, attn_error *err)
 {
-    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_matmul(m, d->stream, err);)
-    (void)flags;
+    attn__products *p = (attn__products *)call;
+    attn__matmul *m;
     (void)err;
-    m->memory = attn__align(workspace);
-    if (m->rows && m->columns)
-        attn__for_each(&d->parallel, attn__matmul_tasks(m), attn__matmul_task, m);
+    for (m = p->m; m < p->m + p->count; m++) {
+        if (!m->out.rank) continue;
+        ATTN__CUDA_ONLY(if (p->flags & ATTN__ON_DEVICE) {
+            ATTN__TRY(attn__cuda_matmul(m, d->stream, err));
+            continue;
+        })
+        m->memory = attn__align(workspace);
+        if (m->rows && m->columns) attn__for_each(&d->parallel, attn__matmul_tasks(m), attn__matmul_task, m);
+    }
     return ATTN_OK;
 }
 
@@ -7418,16 +7426,6 @@ static attn__matmul attn__matmul_of_views(const attn_desc *d, attn_view a, attn_
 }
 static attn_view attn__transposed(attn_view v) { return attn_view_swap(v, v.rank - 2, v.rank - 1); }
 
-/* Products one after the other; without a result it is left out. */
-typedef struct attn__products { attn__matmul m[3]; int count, flags; } attn__products;
-static attn_status attn__run_products(void *call, const attn_desc *d, void *workspace, attn_error *err)
-{
-    attn__products *p = (attn__products *)call;
-    int i;
-    for (i = 0; i < p->count; i++)
-        if (p->m[i].out.rank) ATTN__TRY(attn__run_matmul(&p->m[i], d, p->flags, workspace, err));
-    return ATTN_OK;
-}
 /* c: out; or d_out, and da or db is given, and both are not NULL. */
 static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_out *da, const attn_out *db,
                              uint32_t accumulate, const attn_desc *options, size_t *bytes, attn_error *err)
@@ -7685,13 +7683,16 @@ static attn__matmul attn__mha_product(const attn__mha_call *a, int i)
 static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
 {
     const attn__array bias = attn__array_in(a->desc, &attn__mha_fields[ATTN__H_b_query + i]);
-    attn__matmul m = attn__mha_product(a, i);
+    attn__products p;
     attn__fp_state saved;
-    ATTN__TRY(attn__run_matmul(&m, &a->attention, a->flags, a->inner, err));
+    p.m[0] = attn__mha_product(a, i);
+    p.count = 1;
+    p.flags = a->flags;
+    ATTN__TRY(attn__run_products(&p, &a->attention, a->inner, err));
     if (!bias.rank) return ATTN_OK;
-    ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE) return attn__cuda_add(&bias, &m, a->attention.stream, err);)
+    ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE) return attn__cuda_add(&bias, p.m, a->attention.stream, err);)
     saved = attn__fp_enter();
-    attn__add_bias_rows(&bias, &m);
+    attn__add_bias_rows(&bias, p.m);
     attn__fp_leave(saved);
     return ATTN_OK;
 }

@@ -7729,13 +7729,14 @@ static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn
 static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace, attn_error *err)
 {
     attn__mha_call *a = (attn__mha_call *)call;
+    const attn__call *c = attn__call_of(&a->plan);
     attn__map m = {attn__align(workspace), 0};
     int i;
     (void)d;
     attn__mha_take(&m, a);
     a->inner = m.base + m.bytes;
     for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer(a, i, err));
-    ATTN__TRY(attn__mha_attend(a, 0, err));
+    if (c->batch && c->queries) ATTN__TRY(attn__mha_attend(a, 0, err));
     if (!a->grad) return a->layer[3].w.rank ? attn__mha_layer(a, 3, err) : ATTN_OK;
 #ifndef ATTN_NO_BACKWARD
     if (a->layer[3].w.rank) ATTN__TRY(attn__mha_layer_gradient(a, 3, err));

@@ -7352,7 +7352,8 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
 /* ---- batched matrix product */
 static int64_t attn__matmul_bytes(const attn__matmul *m, const attn_desc *d)
 {
-    return attn__add64(attn__mul64(m->worker_bytes, attn__max(d->parallel.workers, 1)), ATTN__ALIGN);
+    const int64_t bytes = attn__bytes_of(attn__matmul_floats(m));
+    return attn__add64(attn__mul64(bytes, attn__max(d->parallel.workers, 1)), ATTN__ALIGN);
 }
 static void attn__matmul_task(void *arg, int64_t index, int32_t worker)
 {
@@ -7572,15 +7573,15 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     const attn_grad *given = a->grad ? a->grad->attention : NULL;
     attn_grad own;              /* without those of q, k, v and out, which are between the layers */
     ATTN__KNOWN(attn_grad, given, &own, reserved);
-    attn__copy_without(&own, given, sizeof own, attn__grad_fields, ATTN__G_COUNT, ATTN__OPERAND);
-    own.accumulate &= ~(uint32_t)(ATTN_GRAD_Q | ATTN_GRAD_K | ATTN_GRAD_V);
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(a->grad, attn__mha_grad_fields, ATTN__H_COUNT, &own, attn__grad_fields,
-                                               ATTN__G_COUNT, NULL, &flags, err));)
+    if (a->grad) attn__copy_without(&own, given, sizeof own, attn__grad_fields, ATTN__G_COUNT, ATTN__OPERAND);
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(a->grad, attn__mha_grad_fields, ATTN__H_COUNT, a->grad ? &own : NULL,
+                                               attn__grad_fields, ATTN__G_COUNT, NULL, &flags, err));)
 #endif
     attn__walk_begin(&w, c, flags | ATTN__NO_RESULT_NEEDED);
     ATTN__TRY(attn__mha_check(&w, desc, d, a->grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
 #ifndef ATTN_NO_BACKWARD
     if (a->grad) {
+        own.accumulate &= ~(uint32_t)(ATTN_GRAD_Q | ATTN_GRAD_K | ATTN_GRAD_V);
         ATTN__TRY(attn__mha_check_grad(&w, desc, a->grad, &own, d, err));
         attn__set_gradients(c, &own);
     }
@@ -7633,8 +7634,8 @@ static attn__array attn__split_heads(attn_view v, int64_t heads)
     a.rank = 4;
     return a;
 }
-/* Plans the attention, or its gradients. */
-static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *err)
+/* What the attention, or its gradients, find between the layers. */
+static void attn__mha_set_operands(attn__mha_call *a, int backward)
 {
     attn__call *c = (attn__call *)(void *)a->plan.internal;
     c->q = attn__split_heads(a->layer[0].inner, c->heads);
@@ -7642,8 +7643,6 @@ static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *e
     c->v = attn__split_heads(a->layer[2].inner, c->heads_kv);
     c->out = attn__split_heads(a->layer[3].inner, c->heads);
     c->is_backward = backward;
-    a->plan.phases = 0;
-    ATTN__ZERO(&c->w, sizeof c->w);
 #ifndef ATTN_NO_BACKWARD
     if (a->grad) c->stats = attn__packed(a->stats, c->heads, c->queries, 2);
     if (backward) {
@@ -7656,12 +7655,14 @@ static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *e
         c->out.rank = c->stats.rank = 0;
     }
 #endif
-    return attn__plan_steps(&a->plan, c, a->flags, err);
 }
-static attn_status attn__mha_attend(attn__mha_call *a, int backward, attn_error *err)
+static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *err)
 {
-    ATTN__TRY(attn__mha_plan(a, backward, err));
-    return attn__run_plan(&a->plan, &a->attention, a->inner, err);
+    attn__call *c = (attn__call *)(void *)a->plan.internal;
+    attn__mha_set_operands(a, backward);
+    a->plan.phases = 0;
+    ATTN__ZERO(&c->w, sizeof c->w);
+    return attn__plan_steps(&a->plan, c, a->flags, err);
 }
 
 ATTN__NOINLINE static void attn__add_bias_rows(const attn__array *bias, const attn__matmul *m)
@@ -7732,15 +7733,16 @@ static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace
     const attn__call *c = attn__call_of(&a->plan);
     attn__map m = {attn__align(workspace), 0};
     int i;
-    (void)d;
     attn__mha_take(&m, a);
     a->inner = m.base + m.bytes;
     for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer(a, i, err));
-    if (c->batch && c->queries) ATTN__TRY(attn__mha_attend(a, 0, err));
+    attn__mha_set_operands(a, 0);               /* the steps are planned */
+    if (c->batch && c->queries) ATTN__TRY(attn__run_plan(&a->plan, d, a->inner, err));
     if (!a->grad) return a->layer[3].w.rank ? attn__mha_layer(a, 3, err) : ATTN_OK;
 #ifndef ATTN_NO_BACKWARD
     if (a->layer[3].w.rank) ATTN__TRY(attn__mha_layer_gradient(a, 3, err));
-    ATTN__TRY(attn__mha_attend(a, 1, err));
+    ATTN__TRY(attn__mha_plan(a, 1, err));
+    ATTN__TRY(attn__run_plan(&a->plan, d, a->inner, err));
     for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer_gradient(a, i, err));
 #endif
     return ATTN_OK;
@@ -7752,7 +7754,8 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
     attn_desc *d = &a.attention;
     attn__map m = {NULL, 0};
     attn_mha_desc copy;
-    int64_t inner = 0, total;
+    attn__matmul product;
+    int64_t inner, total;
     int i;
 #ifndef ATTN_NO_BACKWARD
     attn_mha_grad grad_copy;
@@ -7766,14 +7769,11 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
     a.grad = grad;
     ATTN__TRY(attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
     attn__mha_take(&m, &a);
-    for (i = 0; i < 4 && a.layer[i].w.rank; i++) {
-        const attn__matmul product = attn__mha_product(&a, i);
-        inner = attn__max(inner, attn__matmul_bytes(&product, d));
-    }
-    if (grad) {                                 /* a sum needs as much as any other */
-        const attn__matmul sum = attn__matmul_of_views(d, a.layer[0].inner, a.layer[0].w, a.layer[0].outer, 0);
-        inner = attn__max(inner, attn__matmul_bytes(&sum, d));
-    }
+    product = attn__mha_product(&a, 0);
+    for (i = 1; i < 4; i++) product.depth = attn__max(product.depth, a.layer[i].w.size[1]);
+    inner = attn__matmul_bytes(&product, d);
+    product.column_tiles = 0;                   /* a sum */
+    if (grad) inner = attn__max(inner, attn__matmul_bytes(&product, d));
     for (i = backward; i >= 0; i--) {
         ATTN__TRY(attn__mha_plan(&a, i, err));
         inner = attn__max(inner, (int64_t)a.plan.workspace_bytes);

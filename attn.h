@@ -7770,9 +7770,9 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
     ATTN__TRY(attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
     attn__mha_take(&m, &a);
     product = attn__mha_product(&a, 0);
-    for (i = 1; i < 4; i++) product.depth = attn__max(product.depth, a.layer[i].w.size[1]);
+    for (i = 1; i < 4 && a.layer[i].w.rank; i++) product.depth = attn__max(product.depth, a.layer[i].w.size[1]);
     inner = attn__matmul_bytes(&product, d);
-    product.column_tiles = 0;                   /* a sum */
+    product.column_tiles = 0;                   /* as a sum */
     if (grad) inner = attn__max(inner, attn__matmul_bytes(&product, d));
     for (i = backward; i >= 0; i--) {
         ATTN__TRY(attn__mha_plan(&a, i, err));

@@ -2756,9 +2756,9 @@ static uint64_t attn__bytes_given(const void *structure)        /* its struct_by
     if (structure) ATTN__COPY(&n, structure, sizeof n);
     return n;
 }
-static attn_status attn__check_bytes(const void *structure, size_t known, size_t least, const char *field,
-                                     attn_error *err)
+static attn_status attn__check_bytes(const void *structure, size_t known, size_t least, attn_error *err)
 {
+    const char *field = "struct_bytes";
     const unsigned char *bytes = (const unsigned char *)structure;
     const uint64_t n = attn__bytes_given(structure);
     uint64_t i;
@@ -2777,8 +2777,8 @@ static const void *attn__known_part(const void *structure, void *copy, size_t kn
     ATTN__COPY(copy, structure, (size_t)n);
     return copy;
 }
-#define ATTN__KNOWN(type, p, copy, last, field) \
-    ATTN__TRY(attn__check_bytes(p, sizeof(type), offsetof(type, last) + sizeof(p)->last, field, err)); \
+#define ATTN__KNOWN(type, p, copy, last) \
+    ATTN__TRY(attn__check_bytes(p, sizeof(type), offsetof(type, last) + sizeof(p)->last, err)); \
     p = (const type *)attn__known_part(p, copy, sizeof(type))
 
 /* ---- fields: a row for each view of a public structure, and for each array that a function takes.
@@ -2881,12 +2881,12 @@ enum {
 /* As above; with the field of attn_desc that it belongs to, and of whose shape it is. */
 #define ATTN__OWNERS "what it belongs to"
 #define ATTN__GRAD_LIST(X) \
-    X(d_out, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", 0, 0) \
+    X(d_out, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", ATTN__OPERAND, 0) \
     X(d_weights, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", 0, 0) \
     X(d_lse, "BHQ.", "[B,H,Sq]; without heads H = 1", 0, 0) \
-    X(dq, "BHQD", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_q) \
-    X(dk, "BKSE", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_k) \
-    X(dv, "BKSV", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_v) \
+    X(dq, "BHQD", ATTN__OWNERS, ATTN__RESULT | ATTN__OPERAND, 1 + ATTN__F_q) \
+    X(dk, "BKSE", ATTN__OWNERS, ATTN__RESULT | ATTN__OPERAND, 1 + ATTN__F_k) \
+    X(dv, "BKSV", ATTN__OWNERS, ATTN__RESULT | ATTN__OPERAND, 1 + ATTN__F_v) \
     X(d_given_scores, "BHQS", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_given_scores) \
     X(d_bias, "bhqs", ATTN__OWNERS, ATTN__RESULT | ATTN__BROADCAST, 1 + ATTN__F_bias) \
     X(d_bilinear, ".hDE", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_bilinear) \
@@ -3030,12 +3030,13 @@ static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
 #endif
 
 /* The weights have H*D = M, Hkv*D = N, Hkv*Dv = P rows; w_result takes T and gives O; the inputs' sizes are X, Y, Z. */
-#define ATTN__MHA_LIST(X) \
+#define ATTN__MHA_INPUTS(X) \
     X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
     X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
     X(w_value, "..PZ", "[Hkv*Dv,Ev]", ATTN__NEEDED) X(w_result, "..OT", "[Eo,H*Dv]", 0) \
     X(b_query, "...M", "[H*D]", 0) X(b_key, "...N", "[Hkv*D]", 0) X(b_value, "...P", "[Hkv*Dv]", 0) \
-    X(b_result, "...O", "[Eo]", 0) X(out, "B.QO", "[B,Sq,Eo]", ATTN__NEEDED | ATTN__RESULT)
+    X(b_result, "...O", "[Eo]", 0)
+#define ATTN__MHA_LIST(X) ATTN__MHA_INPUTS(X) X(out, "B.QO", "[B,Sq,Eo]", ATTN__NEEDED | ATTN__RESULT)
 enum {
 #define ATTN__X(f, shape, axes, flags) ATTN__H_##f,
     ATTN__MHA_LIST(ATTN__X)
@@ -3123,6 +3124,10 @@ static attn__array attn__array_of(attn_view v, const char *shape)
     attn__widen(&v, shape, axis);
     attn__set_array(&v, shape, empty, &a);
     return a;
+}
+static attn__array attn__array_in(const void *structure, const attn__field *f)
+{
+    return attn__array_of(attn__view_in(structure, f), f->shape);
 }
 
 /* The bytes that a view with elements reaches: the first, and the one behind the last. */
@@ -3578,11 +3583,10 @@ static void attn__keep_inputs(attn__walk *w)
     w->results = 0;
 }
 
-/* The gradients of a call whose descriptor the walk has been through. */
-static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const attn_grad *g, attn_error *err)
+/* The gradients of a call whose inputs the walk has been through; results: there are some already. */
+static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const attn_grad *g, int results, attn_error *err)
 {
     int i, above = 0, reads_out = 0;
-    attn__keep_inputs(w);
     w->owners = attn__fields;
     w->owned = d;
     ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0,
@@ -3601,7 +3605,7 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
         return attn__fail2(err, ATTN_ERR_SIZE, "d_sigma.size[0]", "must be 1, or that of sigma_per_head",
                            g->d_sigma.size[0], d->sigma_per_head.rank ? d->sigma_per_head.size[0] : 1);
     ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or another gradient from above");
-    ATTN__RULE(w->results, ATTN_ERR_NULL, "dq", "must be given, or another result");
+    ATTN__RULE(w->results || results, ATTN_ERR_NULL, "dq", "must be given, or another result");
     ATTN__RULE(g->accumulate <= ATTN_GRAD_ALL, ATTN_ERR_OPTION, "accumulate", "must be ATTN_GRAD_x bits");
     ATTN__RULE(g->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
     ATTN__RULE(d->out.rank || !g->d_out.rank || !reads_out, ATTN_ERR_NULL, "out",
@@ -6657,7 +6661,10 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
     attn__walk_begin(&w, c, g ? flags | ATTN__NO_RESULT_NEEDED : flags);
     ATTN__TRY(attn__check_desc(&w, d, 0, err));
 #ifndef ATTN_NO_BACKWARD
-    if (g) ATTN__TRY(attn__check_grad(&w, d, g, err));
+    if (g) {
+        attn__keep_inputs(&w);
+        ATTN__TRY(attn__check_grad(&w, d, g, 0, err));
+    }
 #endif
     c->on_device = flags & ATTN__ON_DEVICE;
     c->idle = w.results == 1;
@@ -6668,27 +6675,17 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
 #endif
     return ATTN_OK;
 }
-/* Everything but the running. g: NULL, or the gradients that are wanted. */
-ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct attn_grad *grad, int backward,
-                                             attn_plan *plan, int flags, attn_error *err)
+/* What a resolved call does in which order, and the memory that it needs. */
+static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, attn_error *err)
 {
-    attn__call *c;
     attn__shared shared;
     attn__map m;
     int64_t total, work = 0;
     int32_t i;
-    ATTN__RULE(desc, ATTN_ERR_NULL, backward ? "forward" : "desc", "must not be NULL");
-    ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
-    ATTN__NOT_NULL(plan);
-    c = (attn__call *)(void *)plan->internal;
-    attn__zero(plan->tasks, sizeof plan->tasks);
-    attn__zero(c, backward ? sizeof *c : offsetof(attn__call, d_out));
-    plan->phases = 0;
-    ATTN__TRY(attn__resolve(desc, grad, c, flags, err));
-    c->is_backward = backward;
+    (void)flags;
     attn__set_tiles(c);
 #ifndef ATTN_NO_BACKWARD
-    if (backward) attn__backward_steps(c, plan);
+    if (c->is_backward) attn__backward_steps(c, plan);
     else
 #endif
     attn__forward_steps(c, plan);
@@ -6711,6 +6708,22 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
 #endif
     return attn__success(err);
 }
+/* Everything but the running. g: NULL, or the gradients that are wanted. */
+ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct attn_grad *grad, int backward,
+                                             attn_plan *plan, int flags, attn_error *err)
+{
+    attn__call *c;
+    ATTN__RULE(desc, ATTN_ERR_NULL, backward ? "forward" : "desc", "must not be NULL");
+    ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
+    ATTN__NOT_NULL(plan);
+    c = (attn__call *)(void *)plan->internal;
+    attn__zero(plan->tasks, sizeof plan->tasks);
+    attn__zero(c, backward ? sizeof *c : offsetof(attn__call, d_out));
+    plan->phases = 0;
+    ATTN__TRY(attn__resolve(desc, grad, c, flags, err));
+    c->is_backward = backward;
+    return attn__plan_steps(plan, c, flags, err);
+}
 /* ------------------------------------------------------------------------------------------------------ >>public */
 /* ---- views */
 /* What cannot be a view of anything: refused by whatever takes it or a part of it. */
@@ -6727,16 +6740,8 @@ static attn_view attn__within(attn_view v, int64_t row, int64_t rows)
 }
 static attn_view attn__view(const void *data, attn_type type, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
 {
-    attn_view v;
+    attn_view v = {data, {n0, n1, n2, n3}, {0, 0, 0, 0}, (int32_t)type, rank};
     int i;
-    v.data = data;
-    v.type = (int32_t)type;
-    v.rank = rank;
-    v.size[0] = n0;
-    v.size[1] = n1;
-    v.size[2] = n2;
-    v.size[3] = n3;
-    for (i = 0; i < 4; i++) v.stride[i] = 0;
     if (rank < 1 || rank > 4) return v;             /* refused by whatever takes it */
     v.stride[rank - 1] = 1;
     for (i = rank - 2; i >= 0; i--) v.stride[i] = v.size[i + 1] > 0 ? attn__mul64(v.stride[i + 1], v.size[i + 1]) :
@@ -6745,36 +6750,43 @@ static attn_view attn__view(const void *data, attn_type type, int rank, int64_t 
     return attn__within(v, v.stride[0], v.size[0]);
 }
 static int attn__has_axis(const attn_view *v, int axis) { return axis >= 0 && axis < v->rank && axis <= 3; }
-static attn_out attn__out(void *data, attn_view v)
+static attn_out attn__out(attn_view v)              /* the same, writable */
 {
     attn_out o;
     ATTN__COPY(&o, &v, sizeof o);
-    o.data = data;
     return o;
 }
-ATTN_DEF attn_view attn_view_f32(const float *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
-{ return attn__view(data, ATTN_F32, rank, n0, n1, n2, n3); }
-ATTN_DEF attn_view attn_view_u8(const uint8_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
-{ return attn__view(data, ATTN_U8, rank, n0, n1, n2, n3); }
-ATTN_DEF attn_view attn_view_i32(const int32_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
-{ return attn__view(data, ATTN_I32, rank, n0, n1, n2, n3); }
-ATTN_DEF attn_view attn_view_i64(const int64_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
-{ return attn__view(data, ATTN_I64, rank, n0, n1, n2, n3); }
-ATTN_DEF attn_out attn_out_f32(float *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
-{ return attn__out(data, attn__view(data, ATTN_F32, rank, n0, n1, n2, n3)); }
-ATTN_DEF attn_out attn_out_u8(uint8_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
-{ return attn__out(data, attn__view(data, ATTN_U8, rank, n0, n1, n2, n3)); }
+ATTN_DEF attn_view attn_view_of(attn_out o)
+{
+    attn_view v;
+    ATTN__COPY(&v, &o, sizeof v);
+    return v;
+}
+#define ATTN__VIEW_OF(name, element, type) \
+    ATTN_DEF attn_view attn_view_##name(const element *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) \
+    { return attn__view(data, type, rank, n0, n1, n2, n3); }
+#define ATTN__OUT_OF(name, element, type) \
+    ATTN_DEF attn_out attn_out_##name(element *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) \
+    { return attn__out(attn__view(data, type, rank, n0, n1, n2, n3)); }
+ATTN__VIEW_OF(f32, float, ATTN_F32)
+ATTN__VIEW_OF(u8, uint8_t, ATTN_U8)
+ATTN__VIEW_OF(i32, int32_t, ATTN_I32)
+ATTN__VIEW_OF(i64, int64_t, ATTN_I64)
+ATTN__OUT_OF(f32, float, ATTN_F32)
+ATTN__OUT_OF(u8, uint8_t, ATTN_U8)
+#undef ATTN__VIEW_OF
+#undef ATTN__OUT_OF
 ATTN_DEF attn_view attn_view_bhsd(const float *data, int64_t b, int64_t h, int64_t s, int64_t d)
 { return attn__view(data, ATTN_F32, 4, b, h, s, d); }
 ATTN_DEF attn_view attn_view_bshd(const float *data, int64_t b, int64_t s, int64_t h, int64_t d)
 { return attn_view_swap(attn__view(data, ATTN_F32, 4, b, s, h, d), 1, 2); }
 ATTN_DEF attn_out attn_out_bhsd(float *data, int64_t b, int64_t h, int64_t s, int64_t d)
-{ return attn__out(data, attn_view_bhsd(data, b, h, s, d)); }
+{ return attn__out(attn_view_bhsd(data, b, h, s, d)); }
 ATTN_DEF attn_out attn_out_bshd(float *data, int64_t b, int64_t s, int64_t h, int64_t d)
-{ return attn__out(data, attn_view_bshd(data, b, s, h, d)); }
+{ return attn__out(attn_view_bshd(data, b, s, h, d)); }
 ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_t s, int64_t h, int64_t d)
 {
-    const attn_view whole = attn_view_f32(data, 4, b, s, 3, attn__mul64(h > 0 ? h : 0, d > 0 ? d : 0));
+    const attn_view whole = attn_view_f32(data, 4, b, s, 3, attn__mul64(attn__max(h, 0), attn__max(d, 0)));
     attn_view v = attn_view_bshd(data, b, s, h, d);
     if (which < 0 || which > 2) return attn__no_view(v, ATTN__RANK_NONE);
     if (whole.rank != 4 || v.rank != 4 || (attn__elements(&v) > 0 && whole.stride[2] > ATTN__HUGE / 8))
@@ -6793,7 +6805,7 @@ ATTN_DEF attn_view attn_view_rows(const float *data, int64_t b, int64_t s, int64
     return attn__within(v, v.stride[0], b);
 }
 ATTN_DEF attn_out attn_out_rows(float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row)
-{ return attn__out(data, attn_view_rows(data, b, s, h, d, row)); }
+{ return attn__out(attn_view_rows(data, b, s, h, d, row)); }
 ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t count)
 {
     if (v.rank <= 0) return v;
@@ -6811,29 +6823,17 @@ ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t
     return v;
 }
 ATTN_DEF attn_out attn_out_slice(attn_out o, int axis, int64_t first, int64_t count)
-{
-    const attn_view v = attn_view_slice(attn_view_of(o), axis, first, count);
-    ATTN__COPY(&o, &v, sizeof o);
-    return o;
-}
+{ return attn__out(attn_view_slice(attn_view_of(o), axis, first, count)); }
 ATTN_DEF attn_view attn_view_swap(attn_view v, int axis_a, int axis_b)
 {
-    int64_t n, s;
+    attn_view r = v;
     if (v.rank <= 0) return v;
     if (!attn__has_axis(&v, axis_a) || !attn__has_axis(&v, axis_b)) return attn__no_view(v, ATTN__RANK_NONE);
-    n = v.size[axis_a];
-    s = v.stride[axis_a];
-    v.size[axis_a] = v.size[axis_b];
-    v.stride[axis_a] = v.stride[axis_b];
-    v.size[axis_b] = n;
-    v.stride[axis_b] = s;
-    return v;
-}
-ATTN_DEF attn_view attn_view_of(attn_out o)
-{
-    attn_view v;
-    ATTN__COPY(&v, &o, sizeof v);
-    return v;
+    r.size[axis_a] = v.size[axis_b];
+    r.size[axis_b] = v.size[axis_a];
+    r.stride[axis_a] = v.stride[axis_b];
+    r.stride[axis_b] = v.stride[axis_a];
+    return r;
 }
 
 /* ---- text: into the caller's block, cut where that ends, or through a small one that `full` empties */
@@ -6842,11 +6842,7 @@ struct attn__text { char *at; size_t size, length; void (*full)(attn__text *text
 
 static attn__text attn__text_into(char *at, size_t size)
 {
-    attn__text t;
-    t.at = at;
-    t.size = at ? size : 0;
-    t.length = 0;
-    t.full = NULL;
+    attn__text t = {at, at ? size : 0, 0, NULL};
     return t;
 }
 static void attn__put_byte(attn__text *t, uint32_t byte)
@@ -6879,8 +6875,6 @@ static void attn__put_decimal(attn__text *t, int64_t mantissa, int e10)
     attn__put(t, "e");
     attn__put_decimal(t, n - 1 + e10, 0);
 }
-static void attn__put_number(attn__text *t, int64_t x) { attn__put_decimal(t, x, 0); }
-
 static void attn__put_colour(attn__text *t, int64_t rgb)
 {
     int shift;
@@ -6891,7 +6885,7 @@ static void attn__put_colour(attn__text *t, int64_t rgb)
 static void attn__format(attn__text *t, const char *format, const int64_t *next)
 {
     for (; *format; format++) {
-        if (*format == '%') attn__put_number(t, *next++);
+        if (*format == '%') attn__put_decimal(t, *next++, 0);
         else if (*format == '@') attn__put_colour(t, *next++);
         else attn__put_byte(t, (unsigned char)*format);
     }
@@ -6920,128 +6914,31 @@ ATTN_DEF size_t attn_error_string(const attn_error *err, char *text, size_t size
     else attn__put_error(&t, err);
     return attn__end_text(&t);
 }
+/* The n-th of a list of texts, each with a 0 at its end; the first one stands for every n beyond them. */
+static const char *attn__nth_text(const char *texts, int n, int count)
+{
+    for (n = n >= 0 && n < count ? n + 1 : 0; n > 0; n--) while (*texts++) {}
+    return texts;
+}
 ATTN_DEF const char *attn_status_string(attn_status status)
 {
-    static const char *const text[] = {
-#define ATTN_X(name, words) words,
-        ATTN_STATUS_LIST(ATTN_X)
-#undef ATTN_X
-    };
-    return (int)status >= 0 && status < ATTN_STATUS_COUNT ? text[status] : "unknown status";
+#define ATTN_X(name, text) "\0" text
+    return attn__nth_text("unknown status" ATTN_STATUS_LIST(ATTN_X), (int)status, ATTN_STATUS_COUNT);
 }
 ATTN_DEF const char *attn_isa_string(attn_isa isa)
 {
-    static const char *const text[] = {
-#define ATTN_X(name, words) words,
-        ATTN_ISA_LIST(ATTN_X)
+    return attn__nth_text("unknown instruction set" ATTN_ISA_LIST(ATTN_X), (int)isa, ATTN_ISA_COUNT);
 #undef ATTN_X
-    };
-    return (int)isa >= 0 && isa < ATTN_ISA_COUNT ? text[isa] : "unknown instruction set";
 }
 ATTN_DEF const char *attn_score_string(attn_score score)
 {
-    static const char *const text[] = {
-#define ATTN_X(name, words, bound) words,
-        ATTN_SCORE_LIST(ATTN_X)
+#define ATTN_X(name, text, bound) "\0" text
+    return attn__nth_text("unknown score" ATTN_SCORE_LIST(ATTN_X), (int)score, ATTN_SCORE_COUNT);
 #undef ATTN_X
-    };
-    return (int)score >= 0 && score < ATTN_SCORE_COUNT ? text[score] : "unknown score";
 }
 ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
 
-/* ---- the layout: S(structure), then F(structure, field) for each of its fields, views first */
-#define ATTN__D(f)  ATTN__F(attn_desc, f)
-#define ATTN__DV(f, shape, axes, takes, flags) ATTN__F(attn_desc, f)
-#define ATTN__G(f)  ATTN__F(attn_grad, f)
-#define ATTN__GV(f, shape, axes, flags, owner) ATTN__F(attn_grad, f)
-#define ATTN__H(f)  ATTN__F(attn_mha_desc, f)
-#define ATTN__HV(f, shape, axes, flags) ATTN__F(attn_mha_desc, f)
-#define ATTN__N(f)  ATTN__F(attn_mha_grad, f)
-#define ATTN__P(f)  ATTN__F(attn_heatmap, f)
-#define ATTN__FIELDS \
-    ATTN__S(attn_view) ATTN__F(attn_view, data) ATTN__F(attn_view, size) ATTN__F(attn_view, stride) \
-    ATTN__F(attn_view, type) ATTN__F(attn_view, rank) ATTN__S(attn_out) ATTN__F(attn_out, data) \
-    ATTN__F(attn_out, size) ATTN__F(attn_out, stride) ATTN__F(attn_out, type) ATTN__F(attn_out, rank) \
-    ATTN__S(attn_error) ATTN__F(attn_error, status) ATTN__F(attn_error, field) ATTN__F(attn_error, rule) \
-    ATTN__F(attn_error, got) ATTN__F(attn_error, want) ATTN__F(attn_error, has_numbers) ATTN__F(attn_error, cuda) \
-    ATTN__F(attn_error, reserved) ATTN__S(attn_allocator) ATTN__F(attn_allocator, allocate) \
-    ATTN__F(attn_allocator, release) ATTN__F(attn_allocator, user) ATTN__S(attn_parallel) ATTN__F(attn_parallel, run) \
-    ATTN__F(attn_parallel, user) ATTN__F(attn_parallel, workers) ATTN__S(attn_plan) \
-    ATTN__F(attn_plan, workspace_bytes) ATTN__F(attn_plan, phases) ATTN__F(attn_plan, isa) ATTN__F(attn_plan, tasks) \
-    ATTN__S(attn_desc) ATTN__VIEW_LIST(ATTN__DV) ATTN__D(struct_bytes) ATTN__D(score) ATTN__D(scale_set) \
-    ATTN__D(scale) ATTN__D(sigma) ATTN__D(softcap) ATTN__D(causal) ATTN__D(align) ATTN__D(window) ATTN__D(empty) \
-    ATTN__D(window_left) ATTN__D(window_right) ATTN__D(dropout) ATTN__D(weights_after_dropout) ATTN__D(seed) \
-    ATTN__D(dropout_origin) ATTN__D(isa) ATTN__D(reserved) ATTN__D(workspace) ATTN__D(workspace_bytes) \
-    ATTN__D(allocator) ATTN__D(parallel) ATTN__D(stream) ATTN__S(attn_mha_desc) ATTN__MHA_LIST(ATTN__HV) \
-    ATTN__H(struct_bytes) ATTN__H(heads) ATTN__H(heads_kv) ATTN__H(attention)
-#ifdef ATTN_NO_BACKWARD
-#  define ATTN__GRADIENT_FIELDS
-#else
-#define ATTN__GRADIENT_FIELDS \
-    ATTN__S(attn_grad) ATTN__GRAD_LIST(ATTN__GV) ATTN__G(struct_bytes) ATTN__G(accumulate) ATTN__G(reserved) \
-    ATTN__S(attn_mha_grad) ATTN__N(struct_bytes) ATTN__N(d_out) ATTN__N(dquery) ATTN__N(dkey) ATTN__N(dvalue) \
-    ATTN__N(dw_query) ATTN__N(dw_key) ATTN__N(dw_value) ATTN__N(dw_result) ATTN__N(db_query) ATTN__N(db_key) \
-    ATTN__N(db_value) ATTN__N(db_result) ATTN__N(attention) ATTN__N(accumulate) ATTN__N(reserved)
-#endif
-#ifdef ATTN_NO_HEATMAP
-#  define ATTN__PICTURE_FIELDS
-#else
-#define ATTN__PICTURE_FIELDS \
-    ATTN__S(attn_writer) ATTN__F(attn_writer, write) ATTN__F(attn_writer, user) ATTN__S(attn_buffer) \
-    ATTN__F(attn_buffer, data) ATTN__F(attn_buffer, size) ATTN__F(attn_buffer, length) ATTN__S(attn_heatmap) \
-    ATTN__P(struct_bytes) ATTN__P(values) ATTN__P(mask_of) ATTN__P(title) ATTN__P(x_label) ATTN__P(y_label) \
-    ATTN__P(x_ticks) ATTN__P(y_ticks) ATTN__P(panel_titles) ATTN__P(colormap) ATTN__P(range_set) ATTN__P(range_min) \
-    ATTN__P(range_max) ATTN__P(width) ATTN__P(height) ATTN__P(ticks_on_top) ATTN__P(no_colorbar) ATTN__P(numbers) \
-    ATTN__P(terminal)
-#endif
-ATTN_DEF size_t attn_layout(char *text, size_t size)
-{
-#define ATTN__S(structure) {0xffffu, (uint16_t)sizeof(structure)},
-#define ATTN__F(structure, f) {(uint16_t)offsetof(structure, f), (uint16_t)sizeof(((structure *)0)->f)},
-    static const struct { uint16_t offset, size; } at[] = {
-        ATTN__FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS};
-#undef ATTN__S
-#undef ATTN__F
-#define ATTN__S(structure) #structure "\0"
-#define ATTN__F(structure, f) #f "\0"
-    static const char names[] = ATTN__FIELDS ATTN__GRADIENT_FIELDS ATTN__PICTURE_FIELDS;
-#undef ATTN__S
-#undef ATTN__F
-    const char *name = names;
-    attn__text t = attn__text_into(text, size);
-    size_t i;
-    for (i = 0; i < sizeof at / sizeof *at; i++) {
-        const int field = at[i].offset != 0xffffu;
-        attn__put(&t, field ? "    " : "");
-        attn__put(&t, name);
-        if (field) ATTN__FORMAT(&t, " % %\n", at[i].offset, at[i].size);
-        else ATTN__FORMAT(&t, " %\n", at[i].size);
-        while (*name++) {}
-    }
-    return attn__end_text(&t);
-}
-
 /* ---- memory for one call: the caller's, or one allocation */
-static void *attn__allocate(const attn_desc *d, size_t bytes, int on_device)
-{
-    if (d->allocator.allocate) return d->allocator.allocate(d->allocator.user, bytes);
-    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_allocate(d, bytes);)
-    (void)on_device;
-#ifdef ATTN_MALLOC
-    return ATTN_MALLOC(bytes);
-#else
-    return NULL;
-#endif
-}
-static void attn__release(const attn_desc *d, void *block, int on_device)
-{
-    if (d->allocator.release) d->allocator.release(d->allocator.user, block);
-    ATTN__CUDA_ONLY(else if (on_device) attn__cuda_release(block, d->stream);)
-#ifdef ATTN_FREE
-    else ATTN_FREE(block);
-#endif
-    (void)on_device;
-}
 
 /* What a resolved call does with its memory. */
 typedef attn_status attn__run_fn(void *call, const attn_desc *d, void *memory, attn_error *err);
@@ -7051,22 +6948,33 @@ typedef attn_status attn__run_fn(void *call, const attn_desc *d, void *memory, a
 static attn_status attn__size_or_run(attn__run_fn *run, void *call, const attn_desc *d, int64_t needed, int on_device,
                                      size_t *bytes, attn_error *err)
 {
-    void *block = d->workspace, *own = NULL;
+    const attn_allocator *memory = &d->allocator;
+    const size_t size = (size_t)needed;
+    void *own = NULL;
     attn_status st;
+    (void)on_device;
     if (bytes) {
-        *bytes = (size_t)needed;
+        *bytes = size;
         return attn__success(err);
     }
-    if (block && d->workspace_bytes < (size_t)needed)
+    if (d->workspace && d->workspace_bytes < size)
         return attn__fail2(err, ATTN_ERR_WORKSPACE, "workspace_bytes", "must be at least",
                            (int64_t)d->workspace_bytes, needed);
-    if (!block && needed) {
-        block = own = attn__allocate(d, (size_t)needed, on_device);
+    if (!d->workspace && size) {
+        if (memory->allocate) own = memory->allocate(memory->user, size);
+        ATTN__CUDA_ONLY(else if (on_device) own = attn__cuda_allocate(d, size);)
+#ifdef ATTN_MALLOC
+        else own = ATTN_MALLOC(size);
+#endif
         if (!own)
             return attn__fail2(err, ATTN_ERR_ALLOC, "workspace", "could not be allocated: bytes needed", 0, needed);
     }
-    st = run(call, d, block, err);
-    if (own) attn__release(d, own, on_device);
+    st = run(call, d, own ? own : d->workspace, err);
+    if (own && memory->release) memory->release(memory->user, own);
+    ATTN__CUDA_ONLY(else if (own && on_device) attn__cuda_release(own, d->stream);)
+#ifdef ATTN_FREE
+    else if (own) ATTN_FREE(own);
+#endif
     return st == ATTN_OK ? attn__success(err) : st;
 }
 
@@ -7089,12 +6997,12 @@ static attn_status attn__plan_known(const attn_desc *desc, const struct attn_gra
 ATTN__NOINLINE static attn_status attn__plan_older(const attn_desc *desc, const struct attn_grad *grad, int backward,
                                                    attn_plan *plan, int flags, attn_error *err)
 {
+    attn_desc copy;
 #ifndef ATTN_NO_BACKWARD
     attn_grad grad_copy;
-    ATTN__KNOWN(attn_grad, grad, &grad_copy, reserved, "struct_bytes");
+    ATTN__KNOWN(attn_grad, grad, &grad_copy, reserved);
 #endif
-    attn_desc copy;
-    ATTN__KNOWN(attn_desc, desc, &copy, stream, "struct_bytes");
+    ATTN__KNOWN(attn_desc, desc, &copy, stream);
     return attn__plan_known(desc, grad, backward, plan, flags, err);
 }
 static attn_status attn__plan_call(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
@@ -7117,12 +7025,11 @@ static attn_status attn__run_plan(void *call, const attn_desc *desc, void *works
     return ATTN_OK;
 }
 /* Sizes are asked for without data, and before it is known which results are wanted. */
-static int attn__size_flags(int backward) { return backward ? 0 : ATTN__NO_RESULT_NEEDED; }
 static attn_status attn__attention(const attn_desc *desc, const struct attn_grad *grad, int backward, size_t *bytes,
                                    attn_error *err)
 {
     attn_plan plan;
-    ATTN__TRY(attn__plan_call(desc, grad, backward, &plan, bytes ? attn__size_flags(backward) : ATTN__WITH_DATA, err));
+    ATTN__TRY(attn__plan_call(desc, grad, backward, &plan, bytes ? ATTN__NO_RESULT_NEEDED : ATTN__WITH_DATA, err));
     return attn__size_or_run(attn__run_plan, &plan, desc, (int64_t)plan.workspace_bytes,
                              attn__call_of(&plan)->on_device, bytes, err);
 }
@@ -7131,32 +7038,28 @@ ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
 {
     return attn__attention(desc, NULL, 0, NULL, err);
 }
-ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err)
-{
-    return attn__plan_call(desc, NULL, 0, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
-}
 ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err)
 {
     ATTN__NOT_NULL(bytes);
     return attn__attention(desc, NULL, 0, bytes, err);
 }
-#ifndef ATTN_NO_BACKWARD
-ATTN_DEF attn_status attn_backward(const attn_desc *forward, const attn_grad *grad, attn_error *err)
+/* Another function, and the one that says how much workspace it needs; in the former `call` gets no bytes. */
+#define ATTN__CALL(name, call, ...) \
+    ATTN_DEF attn_status name(__VA_ARGS__, attn_error *err) \
+    { \
+        size_t *const bytes = NULL; \
+        return call; \
+    } \
+    ATTN_DEF attn_status name##_workspace_size(__VA_ARGS__, size_t *bytes, attn_error *err) \
+    { \
+        ATTN__NOT_NULL(bytes); \
+        return call; \
+    }
+ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err)
 {
-    return attn__attention(forward, grad, 1, NULL, err);
+    return attn__plan_call(desc, NULL, 0, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
 }
-ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
-                                        attn_error *err)
-{
-    return attn__plan_call(forward, grad, 1, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
-}
-ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, const attn_grad *grad, size_t *bytes,
-                                                  attn_error *err)
-{
-    ATTN__NOT_NULL(bytes);
-    return attn__attention(forward, grad, 1, bytes, err);
-}
-#endif
+
 /* ---- explaining */
 #ifdef ATTN_CUDA
 /* "; on the device, stage 1 (not stage 3: why, not stage 2: why)" */
@@ -7177,11 +7080,6 @@ static void attn__put_stages(attn__text *t, const attn__call *c)
 #endif
 static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__call *c)
 {
-    ATTN__FORMAT(t, " attention, % x % heads (% of keys), % queries x % keys, d %, dv %",
-                 c->batch, c->heads, c->heads_kv, c->queries, c->keys, c->size_q, c->size_v);
-    if (c->on_device) return;
-    attn__put(t, "; kernels ");
-    attn__put(t, attn_isa_string((attn_isa)c->isa));
     ATTN__FORMAT(t, ", tiles of % queries x % keys, ", c->ld, ATTN__CHUNK);
     if (c->key_blocks > 0) ATTN__FORMAT(t, "% tasks for the keys, then ", plan->tasks[0]);
     if (c->parts > 1) ATTN__FORMAT(t, "% tasks for parts of the keys, then ", plan->tasks[plan->phases - 2]);
@@ -7191,10 +7089,6 @@ static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__
 static void attn__put_backward(attn__text *t, const attn_plan *plan, const attn__call *c)
 {
     const attn__backward *w = &c->w;
-    attn__put(t, " attention");
-    if (c->on_device) return;
-    attn__put(t, "; kernels ");
-    attn__put(t, attn_isa_string((attn_isa)c->isa));
     ATTN__FORMAT(t, ", blocks of % queries x % keys, statistics ", ATTN_GRAD_QUERIES, ATTN_GRAD_KEYS);
     attn__put(t, c->saved_stats.rank ? "given, " : "computed again, ");
     ATTN__FORMAT(t, "% tasks for the rows, then %", plan->tasks[c->key_blocks > 0], w->main_tasks);
@@ -7209,25 +7103,30 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     attn_plan plan;
     attn_error err;
     attn__text t = attn__text_into(text, size);
-    const attn__call *c;
-    const attn_status st = attn__plan_call(desc, grad, backward, &plan, attn__size_flags(backward), &err);
-    if (st != ATTN_OK) {
+    const attn__call *c = attn__call_of(&plan);
+    if (attn__plan_call(desc, grad, backward, &plan, ATTN__NO_RESULT_NEEDED, &err) != ATTN_OK) {
         attn__put(&t, "refused: ");
         attn__put_error(&t, &err);
         return attn__end_text(&t);
     }
-    c = attn__call_of(&plan);
     if (backward) attn__put(&t, "gradients of ");
     attn__put(&t, attn_score_string((attn_score)c->score));
+    attn__put(&t, " attention");
+    if (!backward) ATTN__FORMAT(&t, ", % x % heads (% of keys), % queries x % keys, d %, dv %", c->batch, c->heads,
+                                c->heads_kv, c->queries, c->keys, c->size_q, c->size_v);
+    ATTN__CUDA_ONLY(if (c->on_device) {
+        attn__put_stages(&t, c);
+        ATTN__FORMAT(&t, "; workspace % bytes", (int64_t)plan.workspace_bytes);
+        return attn__end_text(&t);
+    })
+    attn__put(&t, "; kernels ");
+    attn__put(&t, attn_isa_string((attn_isa)c->isa));
 #ifndef ATTN_NO_BACKWARD
     if (backward) attn__put_backward(&t, &plan, c);
     else
 #endif
     attn__put_forward(&t, &plan, c);
-    ATTN__CUDA_ONLY(if (c->on_device) attn__put_stages(&t, c);)
-    ATTN__FORMAT(&t, "; workspace % bytes", (int64_t)plan.workspace_bytes);
-    if (c->on_device) return attn__end_text(&t);
-    ATTN__FORMAT(&t, " for % ", c->workers);
+    ATTN__FORMAT(&t, "; workspace % bytes for % ", (int64_t)plan.workspace_bytes, c->workers);
     attn__put(&t, c->workers == 1 ? "worker" : "workers");
     return attn__end_text(&t);
 }
@@ -7235,26 +7134,21 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
 {
     return attn__explain(desc, NULL, 0, text, size);
 }
-#ifndef ATTN_NO_BACKWARD
-ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size)
-{
-    return attn__explain(forward, grad, 1, text, size);
-}
-#endif
+
 /* ---- the pieces: softmax and scores */
-static void attn__make_absent(attn_desc *d, uint32_t which)           /* fields with one of these flags become absent */
+/* A copy of a structure (NULL: all 0) without the fields that have one of these flags. */
+static void attn__copy_without(void *copy, const void *structure, size_t size, const attn__field *f, int count,
+                               uint32_t flags)
 {
-    int i;
-    for (i = 0; i < ATTN__F_COUNT; i++)
-        if (attn__fields[i].flags & which) attn__zero((char *)d + attn__fields[i].offset, sizeof(attn_view));
+    if (!structure) attn__zero(copy, size);
+    else if (structure != copy) ATTN__COPY(copy, structure, size);
+    attn__zero(copy, sizeof(uint64_t));             /* struct_bytes */
+    for (; count > 0; count--, f++) if (f->flags & flags) attn__zero((char *)copy + f->offset, sizeof(attn_view));
 }
 static attn_status attn__options(const attn_desc *options, uint32_t without, attn_desc *d, attn_error *err)
 {
-    ATTN__KNOWN(attn_desc, options, d, stream, "struct_bytes");
-    if (!options) attn__zero(d, sizeof *d);
-    else if (options != d) *d = *options;
-    d->struct_bytes = 0;
-    attn__make_absent(d, without);
+    ATTN__KNOWN(attn_desc, options, d, stream);
+    attn__copy_without(d, options, sizeof *d, attn__fields, ATTN__F_COUNT, without);
     return ATTN_OK;
 }
 #define ATTN__OPTIONS (ATTN__OPERAND | ATTN__RESULT)        /* what options are without */
@@ -7282,86 +7176,58 @@ static attn_view attn__rows4(attn_view v)
     static const char *const shapes[5] = {"", "...S", "..QS", "B.QS", "BHQS"};
     return attn__view4(v, shapes[v.rank < 0 || v.rank > 4 ? 0 : v.rank]);
 }
-static attn_out attn__written(attn_view v) { return attn__out((void *)(uintptr_t)v.data, v); }
 
-/* v: x and out; backward: x, d_out and dx. An attention to given scores; where x has three axes, [B,Sq,Sk], those of a
+/* An attention to given scores. y: out; backward d_out, and dx is given. Where x has three axes, [B,Sq,Sk], those of a
    mask and a bias are these. */
-static attn_status attn__softmax(const attn_view *v, int backward, const attn_desc *options, size_t *bytes,
+static attn_status attn__softmax(attn_view x, attn_view y, const attn_out *dx, const attn_desc *options, size_t *bytes,
                                  attn_error *err)
 {
 #define ATTN__ROWS(f) {ATTN__TEXTS(f), "must be that of [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]", "", 0, 0, 0, 0}
-    static const attn__field names[2][3] = {{ATTN__ROWS("x"), ATTN__ROWS("out"), ATTN__ROWS("out")},
-                                            {ATTN__ROWS("x"), ATTN__ROWS("d_out"), ATTN__ROWS("dx")}};
+    static const attn__field names[5] = {ATTN__ROWS("x"), ATTN__ROWS("out"),
+                                         ATTN__ROWS("x"), ATTN__ROWS("d_out"), ATTN__ROWS("dx")};
 #undef ATTN__ROWS
-    const attn__field *mask = &attn__fields[ATTN__F_mask], *bias = &attn__fields[ATTN__F_bias];
-    const attn__field *name = names[backward], *of[3] = {&attn__fields[ATTN__F_given_scores], NULL, NULL};
-    const int count = 2 + backward, rank = v->rank;
+    const attn__field *f = attn__fields, *name = names + (dx ? 2 : 0);
+    const attn_view v[3] = {x, y, dx ? attn_view_of(*dx) : x};
     attn_status st = ATTN_OK;
     attn_desc d;
     int i, mask3, bias3;
-    for (i = 0; i < count; i++) {
+    for (i = 0; i < (dx ? 3 : 2); i++) {
         ATTN__RULE(v[i].rank, ATTN_ERR_NULL, attn__name_of(&name[i], ATTN__T_VIEW), "must be given");
-        if (v[i].rank != rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(&name[i], ATTN__T_RANK),
-                                                  "must equal x.rank", v[i].rank, rank);
+        if (v[i].rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(&name[i], ATTN__T_RANK),
+                                                    "must equal x.rank", v[i].rank, x.rank);
     }
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
-    mask3 = rank == 3 && d.mask.rank == 3;
-    bias3 = rank == 3 && d.bias.rank == 3;
+    mask3 = x.rank == 3 && d.mask.rank == 3;
+    bias3 = x.rank == 3 && d.bias.rank == 3;
     d.score = ATTN_SCORE_GIVEN;
-    d.given_scores = attn__rows4(v[0]);
+    d.given_scores = attn__rows4(x);
     if (mask3) d.mask = attn__rows4(d.mask);
     if (bias3) d.bias = attn__rows4(d.bias);
-    if (!backward) {
-        of[1] = &attn__fields[ATTN__F_weights];
+    if (!dx) {
         if (options) d.lse = options->lse;
         if (options) d.stats = options->stats;
-        d.weights = attn__written(attn__rows4(v[1]));
+        d.weights = attn__out(attn__rows4(y));
         st = attn__attention(&d, NULL, 0, bytes, err);
+        attn__rename(err, &f[ATTN__F_weights], &name[1], x.rank);
     }
 #ifndef ATTN_NO_BACKWARD
     else {
         attn_grad g;
         attn__zero(&g, sizeof g);
-        of[1] = &attn__grad_fields[ATTN__G_d_weights];
-        of[2] = &attn__grad_fields[ATTN__G_d_given_scores];
-        g.d_weights = attn__rows4(v[1]);
-        g.d_given_scores = attn__written(attn__rows4(v[2]));
+        g.d_weights = attn__rows4(y);
+        g.d_given_scores = attn__out(attn__rows4(v[2]));
         st = attn__attention(&d, &g, 1, bytes, err);
+        attn__rename(err, &attn__grad_fields[ATTN__G_d_weights], &name[1], x.rank);
+        attn__rename(err, &attn__grad_fields[ATTN__G_d_given_scores], &name[2], x.rank);
     }
 #endif
-    for (i = 0; i < count && of[i]; i++) attn__rename(err, of[i], &name[i], rank);
-    if (mask3) attn__rename(err, mask, mask, 3);
-    if (bias3) attn__rename(err, bias, bias, 3);
+    attn__rename(err, &f[ATTN__F_given_scores], name, x.rank);
+    if (mask3) attn__rename(err, &f[ATTN__F_mask], &f[ATTN__F_mask], 3);
+    if (bias3) attn__rename(err, &f[ATTN__F_bias], &f[ATTN__F_bias], 3);
     return st;
 }
-ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err)
-{
-    const attn_view v[2] = {x, attn_view_of(out)};
-    return attn__softmax(v, 0, options, NULL, err);
-}
-ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, const attn_desc *options, size_t *bytes,
-                                                 attn_error *err)
-{
-    const attn_view v[2] = {x, attn_view_of(out)};
-    ATTN__NOT_NULL(bytes);
-    return attn__softmax(v, 0, options, bytes, err);
-}
-#ifndef ATTN_NO_BACKWARD
-ATTN_DEF attn_status attn_softmax_backward(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
-                                           attn_error *err)
-{
-    const attn_view v[3] = {x, d_out, attn_view_of(dx)};
-    return attn__softmax(v, 1, options, NULL, err);
-}
-ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view d_out, attn_out dx,
-                                                          const attn_desc *options, size_t *bytes, attn_error *err)
-{
-    const attn_view v[3] = {x, d_out, attn_view_of(dx)};
-    ATTN__NOT_NULL(bytes);
-    return attn__softmax(v, 1, options, bytes, err);
-}
-#endif
-
+ATTN__CALL(attn_softmax, attn__softmax(x, attn_view_of(out), NULL, options, bytes, err),
+           attn_view x, attn_out out, const attn_desc *options)
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err)
 {
     attn_desc d;
@@ -7388,7 +7254,7 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     attn__walk_begin(&w, c, flags | ATTN__NO_RESULT_NEEDED);
     ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, NULL, err));
     if (!options) return ATTN_OK;
-    ATTN__TRY(attn__check_bytes(options, sizeof d, offsetof(attn_desc, stream) + sizeof d.stream, "struct_bytes", err));
+    ATTN__TRY(attn__check_bytes(options, sizeof d, offsetof(attn_desc, stream) + sizeof d.stream, err));
     attn__zero(&d, sizeof d);
     d.causal = options->causal;
     d.align = options->align;
@@ -7404,11 +7270,6 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     attn__set_sizes(c, &w);
     attn__set_options(c, &d);
     return ATTN_OK;
-}
-static int64_t attn__out_elements(const attn_out *o)       /* absent: none */
-{
-    const attn_view v = attn_view_of(*o);
-    return v.rank ? attn__elements(&v) : 0;
 }
 ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_t *n, const attn__call *c, int dropout)
 {
@@ -7501,7 +7362,7 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     attn__walk_begin(&w, NULL, flags);
     ATTN__TRY(attn__check_fields(&w, v, fields, 6, 0, 0, a, err));
     ATTN__TRY(attn__check_overlaps(&w, err));
-    if (!attn__out_elements(&out) && !attn__out_elements(&lse)) return attn__success(err);
+    if (!attn__elements(&v[4]) && (!lse.rank || !attn__elements(&v[5]))) return attn__success(err);
     ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(a, out.size, NULL, err);)
     saved = attn__fp_enter();
     attn__merge_rows(a, out.size);
@@ -7512,7 +7373,8 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
 /* ---- batched matrix product */
 static int64_t attn__matmul_bytes(const attn__matmul *m, const attn_desc *d)
 {
-    return attn__add64(attn__mul64(m->worker_bytes, attn__max(d->parallel.workers, 1)), ATTN__ALIGN);
+    const int64_t bytes = attn__bytes_of(attn__matmul_floats(m));
+    return attn__add64(attn__mul64(bytes, attn__max(d->parallel.workers, 1)), ATTN__ALIGN);
 }
 static void attn__matmul_task(void *arg, int64_t index, int32_t worker)
 {
@@ -7522,14 +7384,22 @@ static void attn__matmul_task(void *arg, int64_t index, int32_t worker)
     attn__matmul_tile(m, index, panel);
     attn__fp_leave(saved);
 }
-static attn_status attn__run_matmul(attn__matmul *m, const attn_desc *d, int flags, void *workspace, attn_error *err)
+/* Products one after the other; without a result it is left out. */
+typedef struct attn__products { attn__matmul m[3]; int count, flags; } attn__products;
+static attn_status attn__run_products(void *call, const attn_desc *d, void *workspace, attn_error *err)
 {
-    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_matmul(m, d->stream, err);)
-    (void)flags;
+    attn__products *p = (attn__products *)call;
+    attn__matmul *m;
     (void)err;
-    m->memory = attn__align(workspace);
-    if (m->rows && m->columns)
-        attn__for_each(&d->parallel, attn__matmul_tasks(m), attn__matmul_task, m);
+    for (m = p->m; m < p->m + p->count; m++) {
+        if (!m->out.rank) continue;
+        ATTN__CUDA_ONLY(if (p->flags & ATTN__ON_DEVICE) {
+            ATTN__TRY(attn__cuda_matmul(m, d->stream, err));
+            continue;
+        })
+        m->memory = attn__align(workspace);
+        if (m->rows && m->columns) attn__for_each(&d->parallel, attn__matmul_tasks(m), attn__matmul_task, m);
+    }
     return ATTN_OK;
 }
 
@@ -7538,8 +7408,6 @@ static attn_status attn__run_matmul(attn__matmul *m, const attn_desc *d, int fla
 #define ATTN__FACTORS \
     ATTN__MATRIX(a, 0, "bhRT", ATTN__NEEDED | ATTN__BROADCAST), \
     ATTN__MATRIX(b, 1, "bhTC", ATTN__NEEDED | ATTN__BROADCAST)
-static const attn__field attn__bmm_fields[3] = {
-    ATTN__FACTORS, ATTN__MATRIX(out, 2, "bhRC", ATTN__NEEDED | ATTN__RESULT)};
 /* The factors, then what has their product's shape, with the batch that they have together; then gradients. */
 static attn_status attn__check_product(const attn_view *v, const attn__field *fields, int count, int flags,
                                        attn_error *err)
@@ -7566,47 +7434,45 @@ static attn_status attn__check_product(const attn_view *v, const attn__field *fi
 static attn__matmul attn__matmul_of_views(const attn_desc *d, attn_view a, attn_view b, attn_view out, int in_order)
 {
     const attn_view x = attn__view4(a, "bhRC"), y = attn__view4(b, "bhRC"), o = attn__view4(out, "bhRC");
-    attn__matmul m = attn__matmul_of(attn__table(d->isa ? d->isa : (int32_t)attn_best_isa()), attn__array_of(a, "bhRC"),
-                                     attn__array_of(b, "bhRC"), attn__array_of(out, "bhRC"), o.size[2], o.size[3],
-                                     x.size[3]);
+    const attn__kernels *f = attn__table(d->isa ? d->isa : (int32_t)attn_best_isa());
+    attn__matmul m = attn__matmul_of(f, attn__array_of(a, "bhRC"), attn__array_of(b, "bhRC"),
+                                     attn__array_of(out, "bhRC"), o.size[2], o.size[3], x.size[3]);
     int axis;
     for (axis = 0; axis < 2; axis++) {
         m.batch[axis] = x.size[axis] == 1 ? y.size[axis] : x.size[axis];
         m.out_batch[axis] = o.size[axis];
     }
-    m.column_tiles = in_order ? attn__max(attn__blocks(m.columns, attn__lanes(m.f)), 1) : 0;
+    m.column_tiles = in_order ? attn__max(attn__blocks(m.columns, attn__lanes(f)), 1) : 0;
     m.worker_bytes = attn__bytes_of(attn__matmul_floats(&m));
     return m;
 }
 static attn_view attn__transposed(attn_view v) { return attn_view_swap(v, v.rank - 2, v.rank - 1); }
 
-typedef struct attn__products { attn__matmul m[2]; int count, flags; } attn__products;
-static attn_status attn__run_products(void *call, const attn_desc *d, void *workspace, attn_error *err)
+/* c: out; or d_out, and da or db is given, and both are not NULL. */
+static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_out *da, const attn_out *db,
+                             uint32_t accumulate, const attn_desc *options, size_t *bytes, attn_error *err)
 {
-    attn__products *p = (attn__products *)call;
-    int i;
-    for (i = 0; i < p->count; i++)
-        if (p->m[i].out.rank) ATTN__TRY(attn__run_matmul(&p->m[i], d, p->flags, workspace, err));
-    return ATTN_OK;
-}
-/* v: a, b, out; or a, b, d_out, da, db, of which one may be absent. */
-static attn_status attn__bmm(const attn_view *v, const attn__field *fields, int count, uint32_t accumulate,
-                             const attn_desc *options, size_t *bytes, attn_error *err)
-{
+    static const attn__field fields[8] = {
+        ATTN__FACTORS, ATTN__MATRIX(out, 2, "bhRC", ATTN__NEEDED | ATTN__RESULT),
+        ATTN__FACTORS, ATTN__MATRIX(d_out, 2, "bhRC", ATTN__NEEDED),
+        ATTN__ARGUMENT(da, 3, "bhRT", "a", ATTN__RESULT, 1), ATTN__ARGUMENT(db, 4, "bhTC", "b", ATTN__RESULT, 2)};
+    const attn__field *f = fields + (da ? 3 : 0);
+    const attn_view v[5] = {a, b, c, da ? attn_view_of(*da) : c, da ? attn_view_of(*db) : c};
+    const int count = da ? 5 : 3;
     attn__products p;
     attn_desc d;
     int64_t needed;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     p.flags = bytes ? 0 : ATTN__WITH_DATA;
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, fields, count, NULL, NULL, 0, &d, &p.flags, err));)
-    ATTN__TRY(attn__check_product(v, fields, count, p.flags, err));
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, f, count, NULL, NULL, 0, &d, &p.flags, err));)
+    ATTN__TRY(attn__check_product(v, f, count, p.flags, err));
     ATTN__TRY(attn__check_options(&d, err));
     ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
-    p.count = count == 3 ? 1 : 2;
-    if (count == 3) p.m[0] = attn__matmul_of_views(&d, v[0], v[1], v[2], 1);
+    p.count = da ? 2 : 1;
+    if (!da) p.m[0] = attn__matmul_of_views(&d, a, b, c, 1);
     else {
-        p.m[0] = attn__matmul_of_views(&d, v[2], attn__transposed(v[1]), v[3], 0);
-        p.m[1] = attn__matmul_of_views(&d, attn__transposed(v[0]), v[2], v[4], 0);
+        p.m[0] = attn__matmul_of_views(&d, c, attn__transposed(b), v[3], 0);
+        p.m[1] = attn__matmul_of_views(&d, attn__transposed(a), c, v[4], 0);
         p.m[0].adds = (int)(accumulate & 1u);
         p.m[1].adds = (int)(accumulate >> 1);
     }
@@ -7616,87 +7482,25 @@ static attn_status attn__bmm(const attn_view *v, const attn__field *fields, int 
     if (p.flags & ATTN__ON_DEVICE) needed = 0;
     return attn__size_or_run(attn__run_products, &p, &d, needed, p.flags & ATTN__ON_DEVICE, bytes, err);
 }
-ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, attn_error *err)
-{
-    const attn_view v[3] = {a, b, attn_view_of(out)};
-    return attn__bmm(v, attn__bmm_fields, 3, 0, options, NULL, err);
-}
-ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
-                                             size_t *bytes, attn_error *err)
-{
-    const attn_view v[3] = {a, b, attn_view_of(out)};
-    ATTN__NOT_NULL(bytes);
-    return attn__bmm(v, attn__bmm_fields, 3, 0, options, bytes, err);
-}
-#ifndef ATTN_NO_BACKWARD
-static const attn__field attn__bmm_grad_fields[5] = {
-    ATTN__FACTORS, ATTN__MATRIX(d_out, 2, "bhRC", ATTN__NEEDED),
-    ATTN__ARGUMENT(da, 3, "bhRT", "a", ATTN__RESULT, 1), ATTN__ARGUMENT(db, 4, "bhTC", "b", ATTN__RESULT, 2)};
+ATTN__CALL(attn_bmm, attn__bmm(a, b, attn_view_of(out), NULL, NULL, 0, options, bytes, err),
+           attn_view a, attn_view b, attn_out out, const attn_desc *options)
 
-ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
-                                       uint32_t accumulate, const attn_desc *options, attn_error *err)
-{
-    const attn_view v[5] = {a, b, d_out, attn_view_of(da), attn_view_of(db)};
-    return attn__bmm(v, attn__bmm_grad_fields, 5, accumulate, options, NULL, err);
-}
-ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
-                                                      attn_out db, const attn_desc *options, size_t *bytes,
-                                                      attn_error *err)
-{
-    const attn_view v[5] = {a, b, d_out, attn_view_of(da), attn_view_of(db)};
-    ATTN__NOT_NULL(bytes);
-    return attn__bmm(v, attn__bmm_grad_fields, 5, 0, options, bytes, err);
-}
-#endif
-/* ---- multi-head attention: four linear layers around the attention; backward, its gradients between theirs. All
-   arrays are views; those in the workspace get their data when there is one. */
+/* ---- multi-head attention: four linear layers around the attention; backward, its gradients between theirs */
 
-#ifndef ATTN_NO_BACKWARD
-/* d_out, then in the order of attn_mha_desc the gradients of its fields */
-static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
-    ATTN__ROW(attn_mha_grad, d_out, "B.QO", "[B,Sq,Eo]", FLOATS, ATTN__NEEDED, 0),
-#define ATTN__X(f, shape) ATTN__ROW(attn_mha_grad, d##f, shape, #f, FLOATS, ATTN__RESULT, 1 + ATTN__H_##f),
-    ATTN__X(query, "B.QX") ATTN__X(key, "B.SY") ATTN__X(value, "B.SZ")
-    ATTN__X(w_query, "..MX") ATTN__X(w_key, "..NY") ATTN__X(w_value, "..PZ") ATTN__X(w_result, "..OT")
-    ATTN__X(b_query, "...M") ATTN__X(b_key, "...N") ATTN__X(b_value, "...P") ATTN__X(b_result, "...O")
-#undef ATTN__X
-};
-#endif
-
-/* Layer i, of query, key, value and result, is y[i] = x[i] w[i]^T + bias. y[0..2] and x[3], which the attention reads
-   and makes, lie in the workspace, and so do their gradients, and the softmax's statistics. */
+/* Layer i, of query, key, value and result: y = x w^T + bias. `inner` is the array on the attention's side, which lies
+   in the workspace: y of the first three layers, x of the last; `outer` is the other one, the caller's. */
+typedef struct attn__layer { attn_view outer, inner, w, d_outer, d_inner; } attn__layer;
 typedef struct attn__mha_call {
     const attn_mha_desc *desc;
     const struct attn_mha_grad *grad;   /* NULL: none are wanted */
-    attn_desc attention;
-#ifndef ATTN_NO_BACKWARD
-    attn_grad gradient;                 /* of the attention */
-#endif
-    attn_plan plan;                     /* of one of these */
-    attn_view x[4], w[4], y[4], dx[4], dy[4], stats;
-    attn__matmul product[4];            /* the layers' */
-    int64_t   heads_kv;
-    int       flags;
-    void     *inner;            /* for a product or the attention, one after the other */
+    attn_desc attention;                /* its options */
+    attn_plan plan;                     /* of it, or of its gradients */
+    attn__layer layer[4];
+    float   *stats;                     /* of its softmax, where there are gradients */
+    int      flags;
+    void    *inner;             /* memory for a product or the attention, one after the other */
 } attn__mha_call;
 
-static void attn__take_view(attn__map *m, attn_view *v)
-{
-    if (v->rank) v->data = attn__take(m, 1, attn__elements(v));
-}
-static void attn__mha_take(attn__map *m, attn__mha_call *a)
-{
-    int i;
-    for (i = 0; i < 3; i++) {
-        attn__take_view(m, &a->y[i]);
-        attn__take_view(m, &a->dy[i]);
-    }
-    attn__take_view(m, &a->x[3]);
-    attn__take_view(m, &a->dx[3]);
-    attn__take_view(m, &a->stats);
-    for (i = 0; i < 3; i++) a->product[i].out.data = (void *)(uintptr_t)a->y[i].data;
-    a->product[3].a.data = (void *)(uintptr_t)a->x[3].data;
-}
 /* Which of query, key, value is projected: key absent = query, value absent = key. */
 static int attn__mha_input(const attn_mha_desc *desc, int which)
 {
@@ -7704,17 +7508,13 @@ static int attn__mha_input(const attn_mha_desc *desc, int which)
     return which == ATTN__H_key && !desc->key.rank ? ATTN__H_query : which;
 }
 
-/* All that a call has but the contents; d: its options without q, k, v and out. */
-static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, const attn_desc *d, uint32_t without,
+/* What a letter stands for before there is a field that says so. */
+#define ATTN__BIND(letter, size, rule) \
+    do { static const attn__field from = {rule, "", "", 0, 0, 0, 0}; attn__bind(w, letter, size, &from, -1); } while (0)
+/* All that a call has; d: its options without q, k, v and out. */
+static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, attn_desc *d, uint32_t without,
                                    attn_error *err)
 {
-#define ATTN__FROM(rule) {rule, "", "", 0, 0, 0, 0}
-    static const attn__field heads_of = ATTN__FROM("must equal heads"), heads_kv_of = ATTN__FROM("must equal heads_kv"),
-        depth = ATTN__FROM("must equal w_query.size[0] / heads"),
-        width = ATTN__FROM("must equal w_value.size[0] / heads_kv"),
-        depths = ATTN__FROM("must equal heads_kv * w_query.size[0] / heads"),
-        widths = ATTN__FROM("must equal heads * w_value.size[0] / heads_kv");
-#undef ATTN__FROM
     const attn__field *f = attn__mha_fields, *key = &f[attn__mha_input(desc, ATTN__H_key)];
     const attn__field *value = &f[attn__mha_input(desc, ATTN__H_value)];
     const int64_t heads = desc->heads, heads_kv = desc->heads_kv ? desc->heads_kv : heads;
@@ -7724,9 +7524,6 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, con
     ATTN__RULE(heads_kv > 0 && heads % heads_kv == 0, ATTN_ERR_RANGE, "heads_kv", "must divide heads");
     ATTN__RULE(desc->w_result.rank || !desc->b_result.rank, ATTN_ERR_OPTION, "b_result",
                "must be absent where w_result is");
-    ATTN__TRY(attn__check_score(d, err));
-    ATTN__TRY(attn__check_options(d, err));
-    w->takes = attn__taken_by(d->score);
     for (i = 0; i < 3; i++) {
         const attn_view v = attn__view_in(desc, &f[ATTN__H_w_query + i]);
         const int64_t n = i ? heads_kv : heads;
@@ -7739,21 +7536,31 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, con
     attn__bind(w, 'S', attn__view_in(desc, key).size[1], key, 1);
     attn__bind(w, 'Y', attn__view_in(desc, key).size[2], key, 2);
     attn__bind(w, 'Z', attn__view_in(desc, value).size[2], value, 2);
-    if (!(w->takes & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)))
-        attn__bind(w, 'N', attn__mul64(heads_kv, size_d), &depths, -1);
-    attn__bind(w, 'T', attn__mul64(heads, size_v), &widths, -1);
-    if (!desc->w_result.rank) attn__bind(w, 'O', ATTN__LETTER(w, 'T'), &widths, -1);
+    attn__bind(w, 'E', desc->w_key.size[0] / heads_kv, &f[ATTN__H_w_key], 0);
+    ATTN__BIND('H', heads, "must equal heads");
+    ATTN__BIND('K', heads_kv, "must equal heads_kv");
+    ATTN__BIND('D', size_d, "must equal w_query.size[0] / heads");
+    ATTN__BIND('V', size_v, "must equal w_value.size[0] / heads_kv");
+    ATTN__BIND('T', attn__mul64(heads, size_v), "must equal heads * w_value.size[0] / heads_kv");
+    if (!desc->w_result.rank)
+        ATTN__BIND('O', attn__mul64(heads, size_v), "must equal heads * w_value.size[0] / heads_kv");
+    if (!(attn__taken_by(d->score) & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)))
+        ATTN__BIND('N', attn__mul64(heads_kv, size_d), "must equal heads_kv * w_query.size[0] / heads");
     ATTN__TRY(attn__check_fields(w, desc, f, ATTN__H_COUNT, 0, 0, NULL, err));
-    attn__bind(w, 'H', heads, &heads_of, -1);
-    attn__bind(w, 'K', heads_kv, &heads_kv_of, -1);
-    attn__bind(w, 'D', size_d, &depth, -1);
-    attn__bind(w, 'E', ATTN__LETTER(w, 'N') / heads_kv, &f[ATTN__H_w_key], 0);
-    attn__bind(w, 'V', size_v, &width, -1);
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, 0, NULL, err));
-    return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
+    d->q.size[3] = size_d;                          /* a rule looks there */
+    d->k.size[3] = ATTN__LETTER(w, 'E');
+    ATTN__TRY(attn__check_desc(w, d, without, err));
+    return d->score == ATTN_SCORE_GIVEN ? attn__refuse_field(&attn__fields[ATTN__F_q], 1, err) : ATTN_OK;
 }
 
 #ifndef ATTN_NO_BACKWARD
+/* d_out, then in the order of attn_mha_desc the gradients of its fields */
+static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
+    ATTN__ROW(attn_mha_grad, d_out, "B.QO", "[B,Sq,Eo]", FLOATS, ATTN__NEEDED, 0),
+#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_grad, d##f, shape, #f, FLOATS, ATTN__RESULT, 1 + ATTN__H_##f),
+    ATTN__MHA_INPUTS(ATTN__X)
+#undef ATTN__X
+};
 /* The gradients against what they belong to, and against everything else. */
 static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc, const attn_mha_grad *grad,
                                         const attn_grad *own, const attn_desc *d, attn_error *err)
@@ -7765,117 +7572,116 @@ static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc
     ATTN__RULE(w->results || grad->attention, ATTN_ERR_NULL, "dquery", "must be given, or another result");
     ATTN__RULE(grad->accumulate < 1u << 11, ATTN_ERR_OPTION, "accumulate", "must be bits 0 to 10");
     ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
-    w->owners = attn__fields;
-    w->owned = d;
-    ATTN__TRY(attn__check_fields(w, own, &attn__grad_fields[ATTN__G_d_weights], 2, 0, 0, NULL, err));
-    ATTN__TRY(attn__check_fields(w, own, &attn__grad_fields[ATTN__G_d_given_scores],        /* not dq, dk, dv */
-                                 ATTN__G_COUNT - ATTN__G_d_given_scores, 0, 0, NULL, err));
-    return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
-}
-
-#endif
-/* [B,S,heads*size] as [B,heads,S,size]. The stride may wrap around where there is no element: no check bounds the
-   strides then, and none is used. */
-static attn_view attn__split_heads(attn_view v, int64_t heads)
-{
-    attn_view r = attn_view_bshd(NULL, v.size[0], v.size[1], heads, v.size[2] / heads);
-    r.data = v.data;
-    r.type = v.type;
-    r.stride[0] = v.stride[0];
-    r.stride[1] = (int64_t)((uint64_t)v.stride[2] * (uint64_t)r.size[3]);
-    r.stride[2] = v.stride[1];
-    r.stride[3] = v.stride[2];
-    return r;
-}
-
-/* A view in the workspace. */
-static attn_view attn__inside(int64_t batch, int64_t rows, int64_t columns)
-{
-    return attn__view(NULL, ATTN_F32, 3, batch, rows, columns, 0);
-}
-#ifndef ATTN_NO_BACKWARD
-/* The attention's own results do not count, its gradients do. Without a result layer d_out is at its place. */
-static void attn__mha_resolve_gradient(attn__mha_call *a)
-{
-    const attn__field *f = attn__mha_grad_fields + 1;
-    int i;
-    attn__make_absent(&a->attention, ATTN__RESULT);
-    a->gradient.accumulate &= ~7u;
-    a->stats = attn__view(NULL, ATTN_F32, 4, a->x[0].size[0], a->desc->heads, a->x[0].size[1], 2);
-    for (i = 0; i < 3; i++) {
-        a->dx[i] = attn__view_in(a->grad, &f[attn__mha_input(a->desc, i)]);
-        a->dy[i] = a->y[i];
-    }
-    if (a->w[3].rank) a->dx[3] = a->x[3];
-    a->dy[3] = a->grad->d_out;
+    return attn__check_grad(w, d, own, 1, err);
 }
 #endif
+
+/* Checks everything, and makes the call of the attention but for what lies between the layers. */
 ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags, attn_error *err)
 {
+    attn__call *c = (attn__call *)(void *)a->plan.internal;
     const attn_mha_desc *desc = a->desc;
-    const attn__field *f = attn__mha_fields;
+    attn_desc *d = &a->attention;
     attn__walk w;
-    int i;
-    ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, &a->attention, err));
-    attn__zero(&a->attention.out, sizeof a->attention.out);
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, f, ATTN__H_COUNT, &a->attention, attn__fields, ATTN__F_COUNT,
-                                               &a->attention, &flags, err));)
-    a->flags = flags;
-    attn__walk_begin(&w, NULL, flags);
-    ATTN__TRY(attn__mha_check(&w, desc, &a->attention, a->grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
+    attn__fp_state saved;
+    ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, d, err));
+    attn__zero(&d->out, sizeof d->out);
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, attn__mha_fields, ATTN__H_COUNT, d, attn__fields, ATTN__F_COUNT,
+                                               d, &flags, err));)
 #ifndef ATTN_NO_BACKWARD
-    if (a->grad) ATTN__TRY(attn__mha_check_grad(&w, desc, a->grad, &a->gradient, &a->attention, err));
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(a->grad, attn__mha_grad_fields, ATTN__H_COUNT,
-                                               a->grad ? &a->gradient : NULL, attn__grad_fields, ATTN__G_COUNT, NULL,
-                                               &a->flags, err));)
+    const attn_grad *given = a->grad ? a->grad->attention : NULL;
+    attn_grad own;              /* without those of q, k, v and out, which are between the layers */
+    ATTN__KNOWN(attn_grad, given, &own, reserved);
+    if (a->grad) attn__copy_without(&own, given, sizeof own, attn__grad_fields, ATTN__G_COUNT, ATTN__OPERAND);
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(a->grad, attn__mha_grad_fields, ATTN__H_COUNT, a->grad ? &own : NULL,
+                                               attn__grad_fields, ATTN__G_COUNT, NULL, &flags, err));)
 #endif
-    a->heads_kv = desc->heads_kv ? desc->heads_kv : desc->heads;
-    for (i = 0; i < 4; i++) a->w[i] = attn__view_in(desc, &f[ATTN__H_w_query + i]);
-    for (i = 0; i < 3; i++) {
-        a->x[i] = attn__view_in(desc, &f[attn__mha_input(desc, i)]);
-        a->y[i] = attn__inside(a->x[i].size[0], a->x[i].size[1], a->w[i].size[0]);
+    attn__walk_begin(&w, c, flags | ATTN__NO_RESULT_NEEDED);
+    ATTN__TRY(attn__mha_check(&w, desc, d, a->grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
+#ifndef ATTN_NO_BACKWARD
+    if (a->grad) {
+        own.accumulate &= ~(uint32_t)(ATTN_GRAD_Q | ATTN_GRAD_K | ATTN_GRAD_V);
+        ATTN__TRY(attn__mha_check_grad(&w, desc, a->grad, &own, d, err));
+        attn__set_gradients(c, &own);
     }
-    a->y[3] = attn_view_of(desc->out);
-    if (a->w[3].rank || a->grad) a->x[3] = attn__inside(a->x[0].size[0], a->x[0].size[1],
-                                                        attn__mul64(desc->heads, a->w[2].size[0] / a->heads_kv));
-#ifndef ATTN_NO_BACKWARD
-    if (a->grad) attn__mha_resolve_gradient(a);
 #endif
+    saved = attn__fp_enter();
+    attn__set_sizes(c, &w);
+    attn__set_options(c, d);
+    attn__fp_leave(saved);
+    c->on_device = flags & ATTN__ON_DEVICE;
+    c->idle = w.results == 1;
+    a->flags = flags;
     return ATTN_OK;
 }
 
-/* The attention, or its gradients, between the layers. */
-static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *err)
+static attn_view attn__take_view(attn__map *m, int64_t batch, int64_t rows, int64_t columns)
 {
-    const struct attn_grad *g = NULL;
-    attn_desc *d = &a->attention;
-    const int64_t heads = a->desc->heads, heads_kv = a->heads_kv;
-    d->q = attn__split_heads(a->y[0], heads);
-    d->k = attn__split_heads(a->y[1], heads_kv);
-    d->v = attn__split_heads(a->y[2], heads_kv);
-    d->out = attn__written(attn__split_heads(a->x[3].rank ? a->x[3] : a->y[3], heads));
-#ifndef ATTN_NO_BACKWARD
-    if (a->grad) d->stats = attn__written(a->stats);
-    if (backward) {
-        a->gradient.d_out = attn__split_heads(a->dx[3].rank ? a->dx[3] : a->dy[3], heads);
-        a->gradient.dq = attn__written(attn__split_heads(a->dy[0], heads));
-        a->gradient.dk = attn__written(attn__split_heads(a->dy[1], heads_kv));
-        a->gradient.dv = attn__written(attn__split_heads(a->dy[2], heads_kv));
-        g = &a->gradient;
-    }
-#endif
-    return attn__plan_known(d, g, backward, &a->plan, (a->flags & ~ATTN__WITH_DATA) | ATTN__NO_RESULT_NEEDED, err);
+    const int64_t row = attn__mul64(rows, columns);
+    const attn_view v = {attn__take(m, batch, row), {batch, rows, columns, 0}, {row, columns, 1, 0}, ATTN_F32, 3};
+    return v;
 }
-/* The attention was planned while its arrays had no place yet. */
-static attn_status attn__mha_attend(attn__mha_call *a, attn_error *err)
+/* Without a result layer the attention's out, or d_out, is the caller's. */
+static void attn__mha_take(attn__map *m, attn__mha_call *a)
+{
+    const attn__call *c = attn__call_of(&a->plan);
+    const int64_t columns[4] = {c->heads * c->size_q, c->heads_kv * c->size_k, c->heads_kv * c->size_v,
+                                attn__mul64(c->heads, c->size_v)};
+    int i;
+    for (i = 0; i < 4; i++) {
+        attn__layer *l = &a->layer[i];
+        const int input = attn__mha_input(a->desc, i);
+        const int64_t rows = i == 1 || i == 2 ? c->keys : c->queries;
+        l->w = attn__view_in(a->desc, &attn__mha_fields[ATTN__H_w_query + i]);
+        l->outer = attn__view_in(a->desc, &attn__mha_fields[i < 3 ? input : (int)ATTN__H_out]);
+        l->inner = l->w.rank || a->grad ? attn__take_view(m, c->batch, rows, columns[i]) : l->outer;
+#ifndef ATTN_NO_BACKWARD
+        if (!a->grad) continue;
+        l->d_outer = attn__view_in(a->grad, &attn__mha_grad_fields[i < 3 ? 1 + input : 0]);
+        l->d_inner = l->w.rank ? attn__take_view(m, c->batch, rows, columns[i]) : l->d_outer;
+#endif
+    }
+    if (a->grad) a->stats = attn__take(m, attn__mul64(attn__mul64(c->batch, c->heads), c->queries), 2);
+}
+
+/* [B,S,heads*size] as [B,heads,S,size] */
+static attn__array attn__split_heads(attn_view v, int64_t heads)
+{
+    attn__array a = attn__array_of(v, "B.QD");
+    if (heads > 1) a.stride[1] = v.size[2] / heads * a.stride[3];
+    if (heads == v.size[2]) a.stride[3] = 1;
+    a.rank = 4;
+    return a;
+}
+/* What the attention, or its gradients, find between the layers. */
+static void attn__mha_set_operands(attn__mha_call *a, int backward)
 {
     attn__call *c = (attn__call *)(void *)a->plan.internal;
-    c->q.data = (void *)(uintptr_t)a->y[0].data;
-    c->k.data = (void *)(uintptr_t)a->y[1].data;
-    c->v.data = (void *)(uintptr_t)a->y[2].data;
-    if (a->grad) c->stats.data = (void *)(uintptr_t)a->stats.data;
-    if (a->x[3].rank) c->out.data = (void *)(uintptr_t)a->x[3].data;
-    return attn__run_plan(&a->plan, &a->attention, a->inner, err);
+    c->q = attn__split_heads(a->layer[0].inner, c->heads);
+    c->k = attn__split_heads(a->layer[1].inner, c->heads_kv);
+    c->v = attn__split_heads(a->layer[2].inner, c->heads_kv);
+    c->out = attn__split_heads(a->layer[3].inner, c->heads);
+    c->is_backward = backward;
+#ifndef ATTN_NO_BACKWARD
+    if (a->grad) c->stats = attn__packed(a->stats, c->heads, c->queries, 2);
+    if (backward) {
+        c->dq = attn__split_heads(a->layer[0].d_inner, c->heads);
+        c->dk = attn__split_heads(a->layer[1].d_inner, c->heads_kv);
+        c->dv = attn__split_heads(a->layer[2].d_inner, c->heads_kv);
+        c->d_out = attn__split_heads(a->layer[3].d_inner, c->heads);
+        c->saved_out = c->out;
+        c->saved_stats = c->stats;
+        c->out.rank = c->stats.rank = 0;
+    }
+#endif
+}
+static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *err)
+{
+    attn__call *c = (attn__call *)(void *)a->plan.internal;
+    attn__mha_set_operands(a, backward);
+    a->plan.phases = 0;
+    attn__zero(&c->w, sizeof c->w);
+    return attn__plan_steps(&a->plan, c, a->flags, err);
 }
 
 ATTN__NOINLINE static void attn__add_bias_rows(const attn__array *bias, const attn__matmul *m)
@@ -7888,17 +7694,25 @@ ATTN__NOINLINE static void attn__add_bias_rows(const attn__array *bias, const at
                 *p = attn__quiet(*p + attn__read(bias, 0, 0, 0, x));
             }
 }
+static attn__matmul attn__mha_product(const attn__mha_call *a, int i)
+{
+    const attn__layer *l = &a->layer[i];
+    return attn__matmul_of_views(&a->attention, i < 3 ? l->outer : l->inner, attn__transposed(l->w),
+                                 i < 3 ? l->inner : l->outer, 1);
+}
 static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
 {
-    const attn__field *f = &attn__mha_fields[ATTN__H_b_query + i];
-    const attn__array bias = attn__array_of(attn__view_in(a->desc, f), f->shape);
+    const attn__array bias = attn__array_in(a->desc, &attn__mha_fields[ATTN__H_b_query + i]);
+    attn__products p;
     attn__fp_state saved;
-    ATTN__TRY(attn__run_matmul(&a->product[i], &a->attention, a->flags, a->inner, err));
+    p.m[0] = attn__mha_product(a, i);
+    p.count = 1;
+    p.flags = a->flags;
+    ATTN__TRY(attn__run_products(&p, &a->attention, a->inner, err));
     if (!bias.rank) return ATTN_OK;
-    ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE)
-        return attn__cuda_add(&bias, &a->product[i], a->attention.stream, err);)
+    ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE) return attn__cuda_add(&bias, p.m, a->attention.stream, err);)
     saved = attn__fp_enter();
-    attn__add_bias_rows(&bias, &a->product[i]);
+    attn__add_bias_rows(&bias, p.m);
     attn__fp_leave(saved);
     return ATTN_OK;
 }
@@ -7910,124 +7724,172 @@ static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn
     static const float one = 1.0f;
     const attn_desc *d = &a->attention;
     const attn__field *f = attn__mha_grad_fields + 1;
+    const attn__layer *l = &a->layer[i];
+    const attn_view x = i < 3 ? l->outer : l->inner, dy = i < 3 ? l->d_inner : l->d_outer;
     const uint32_t adds = a->grad->accumulate;
     const int input = attn__mha_input(a->desc, i);
-    attn_view ones = attn_view_f32(&one, 2, 1, a->x[i].size[1], 0, 0);
-    attn__matmul m[3];
-    int n;
+    attn_view ones = attn_view_f32(&one, 2, 1, x.size[1], 0, 0);
+    attn__products p;
+    attn__matmul *m = p.m;
+    p.count = 3;
+    p.flags = a->flags;
     ones.stride[1] = 0;
-    m[0] = attn__matmul_of_views(d, attn__transposed(a->dy[i]), a->x[i],
-                                 attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
-    m[1] = attn__matmul_of_views(d, ones, a->dy[i],
-                                 attn__view4(attn__view_in(a->grad, &f[ATTN__H_b_query + i]), "...C"), 0);
+    m[0] = attn__matmul_of_views(d, attn__transposed(dy), x, attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
+    m[1] = attn__matmul_of_views(d, ones, dy, attn__view4(attn__view_in(a->grad, &f[ATTN__H_b_query + i]), "...C"), 0);
     m[1].a.rank = 0;                                    /* tells a device, which cannot read this one */
-    m[2] = attn__matmul_of_views(d, a->dy[i], a->w[i], a->dx[i], 0);
+    m[2] = attn__matmul_of_views(d, dy, l->w, i < 3 ? l->d_outer : l->d_inner, 0);
     m[0].skip = i < 3 ? 2 : 0;
     m[0].adds = (int)(adds >> (ATTN__H_w_query + i) & 1u);
     m[1].adds = (int)(adds >> (ATTN__H_b_query + i) & 1u);
     if (i < 3) m[2].adds = (i > 0 && attn__mha_input(a->desc, i - 1) == input) || (adds >> input & 1u);
-    for (n = 0; n < 3; n++)
-        if (m[n].out.rank) ATTN__TRY(attn__run_matmul(&m[n], d, a->flags, a->inner, err));
-    return ATTN_OK;
+    return attn__run_products(&p, d, a->inner, err);
 }
 #endif
 
 static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace, attn_error *err)
 {
     attn__mha_call *a = (attn__mha_call *)call;
+    const attn__call *c = attn__call_of(&a->plan);
     attn__map m = {attn__align(workspace), 0};
     int i;
-    (void)d;
     attn__mha_take(&m, a);
     a->inner = m.base + m.bytes;
     for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer(a, i, err));
-    ATTN__TRY(attn__mha_attend(a, err));
-    if (!a->grad) return a->w[3].rank ? attn__mha_layer(a, 3, err) : ATTN_OK;
+    attn__mha_set_operands(a, 0);               /* the steps are planned */
+    if (c->batch && c->queries) ATTN__TRY(attn__run_plan(&a->plan, d, a->inner, err));
+    if (!a->grad) return a->layer[3].w.rank ? attn__mha_layer(a, 3, err) : ATTN_OK;
 #ifndef ATTN_NO_BACKWARD
-    if (a->w[3].rank) ATTN__TRY(attn__mha_layer_gradient(a, 3, err));
+    if (a->layer[3].w.rank) ATTN__TRY(attn__mha_layer_gradient(a, 3, err));
     ATTN__TRY(attn__mha_plan(a, 1, err));
-    ATTN__TRY(attn__run_plan(&a->plan, &a->attention, a->inner, err));
+    ATTN__TRY(attn__run_plan(&a->plan, d, a->inner, err));
     for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer_gradient(a, i, err));
 #endif
     return ATTN_OK;
 }
-ATTN__NOINLINE static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
-                                                  size_t *bytes, attn_error *err)
+static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_grad *grad, int backward,
+                             size_t *bytes, attn_error *err)
 {
     attn__mha_call a;
+    attn_desc *d = &a.attention;
     attn__map m = {NULL, 0};
-    int64_t inner = 0, total;
+    attn_mha_desc copy;
+    attn__matmul product;
+    int64_t inner, total;
     int i;
-    attn__zero(&a, sizeof a);
 #ifndef ATTN_NO_BACKWARD
-    if (grad) {
-        const attn_grad *own = grad->attention;
-        ATTN__KNOWN(attn_grad, own, &a.gradient, reserved, "struct_bytes");
-        if (own && own != &a.gradient) a.gradient = *own;
-        a.gradient.struct_bytes = 0;
-    }
+    attn_mha_grad grad_copy;
+    ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved);
 #endif
+    ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
+    ATTN__NOT_NULL(desc);
+    ATTN__KNOWN(attn_mha_desc, desc, &copy, attention);
+    attn__zero(&a, sizeof a);
     a.desc = desc;
     a.grad = grad;
     ATTN__TRY(attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
-    for (i = 0; i < (a.w[3].rank ? 4 : 3); i++) {
-        a.product[i] = attn__matmul_of_views(&a.attention, a.x[i], attn__transposed(a.w[i]), a.y[i], 1);
-        inner = attn__max(inner, attn__matmul_bytes(&a.product[i], &a.attention));
-    }
-    if (grad) {                                 /* a sum needs as much as any other */
-        const attn__matmul sum = attn__matmul_of_views(&a.attention, a.y[0], a.w[0], a.x[0], 0);
-        inner = attn__max(inner, attn__matmul_bytes(&sum, &a.attention));
-    }
-    for (i = grad != NULL; i >= 0; i--) {
+    attn__mha_take(&m, &a);
+    product = attn__mha_product(&a, 0);
+    for (i = 1; i < 4 && a.layer[i].w.rank; i++) product.depth = attn__max(product.depth, a.layer[i].w.size[1]);
+    inner = attn__matmul_bytes(&product, d);
+    product.column_tiles = 0;                   /* as a sum */
+    if (grad) inner = attn__max(inner, attn__matmul_bytes(&product, d));
+    for (i = backward; i >= 0; i--) {
         ATTN__TRY(attn__mha_plan(&a, i, err));
         inner = attn__max(inner, (int64_t)a.plan.workspace_bytes);
     }
-    attn__mha_take(&m, &a);
     total = attn__add64(attn__add64(m.bytes, inner), 2 * ATTN__ALIGN);
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query",
                "must leave a workspace that fits in memory");
-    a.attention.q.data = desc->query.data;          /* tells the device */
-    return attn__size_or_run(attn__mha_run, &a, &a.attention, total, a.flags & ATTN__ON_DEVICE, bytes, err);
+    d->q.data = desc->query.data;               /* tells the device */
+    return attn__size_or_run(attn__mha_run, &a, d, total, a.flags & ATTN__ON_DEVICE, bytes, err);
 }
-/* For a caller whose structures are older: apart, for the copies take room on the stack. */
-ATTN__NOINLINE static attn_status attn__mha_older(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
-                                                  size_t *bytes, attn_error *err)
-{
-    attn_mha_desc copy;
+ATTN__CALL(attn_mha, attn__mha(desc, NULL, 0, bytes, err), const attn_mha_desc *desc)
+
 #ifndef ATTN_NO_BACKWARD
-    attn_mha_grad grad_copy;
-    ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved, "struct_bytes");
-#endif
-    ATTN__KNOWN(attn_mha_desc, desc, &copy, attention, "struct_bytes");
-    return attn__mha_known(desc, grad, bytes, err);
-}
-static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_grad *grad, size_t *bytes,
-                             attn_error *err)
+/* ---- the same for gradients */
+ATTN__CALL(attn_backward, attn__attention(forward, grad, 1, bytes, err),
+           const attn_desc *forward, const attn_grad *grad)
+ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
+                                        attn_error *err)
 {
-    ATTN__NOT_NULL(desc);
-    return (attn__bytes_given(desc) || attn__bytes_given(grad) ? attn__mha_older : attn__mha_known)(
-        desc, grad, bytes, err);
+    return attn__plan_call(forward, grad, 1, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
 }
-ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err) { return attn__mha(desc, NULL, NULL, err); }
-ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err)
+ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size)
+{
+    return attn__explain(forward, grad, 1, text, size);
+}
+ATTN__CALL(attn_softmax_backward, attn__softmax(x, d_out, &dx, options, bytes, err),
+           attn_view x, attn_view d_out, attn_out dx, const attn_desc *options)
+ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
+                                       uint32_t accumulate, const attn_desc *options, attn_error *err)
+{
+    return attn__bmm(a, b, d_out, &da, &db, accumulate, options, NULL, err);
+}
+ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
+                                                      attn_out db, const attn_desc *options, size_t *bytes,
+                                                      attn_error *err)
 {
     ATTN__NOT_NULL(bytes);
-    return attn__mha(desc, NULL, bytes, err);
+    return attn__bmm(a, b, d_out, &da, &db, 0, options, bytes, err);
 }
-#ifndef ATTN_NO_BACKWARD
-ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err)
-{
-    ATTN__NOT_NULL(grad);
-    return attn__mha(desc, grad, NULL, err);
-}
-ATTN_DEF attn_status attn_mha_backward_workspace_size(const attn_mha_desc *desc, const attn_mha_grad *grad,
-                                                      size_t *bytes, attn_error *err)
-{
-    ATTN__NOT_NULL(bytes);
-    ATTN__NOT_NULL(grad);
-    return attn__mha(desc, grad, bytes, err);
-}
+ATTN__CALL(attn_mha_backward, attn__mha(desc, grad, 1, bytes, err),
+           const attn_mha_desc *desc, const attn_mha_grad *grad)
 #endif
+
+/* ---- the layout */
+static void attn__put_place(attn__text *t, const char *name, int64_t offset, int64_t size)
+{
+    attn__put(t, "    ");
+    attn__put(t, name);
+    ATTN__FORMAT(t, " % %\n", offset, size);
+}
+static void attn__put_views(attn__text *t, const attn__field *f, int count)
+{
+    for (; count > 0; count--, f++) attn__put_place(t, attn__name_of(f, ATTN__T_VIEW), f->offset, sizeof(attn_view));
+}
+#define ATTN__F(f) attn__put_place(&t, #f, offsetof(attn__structure, f), sizeof(((attn__structure *)0)->f));
+#define ATTN__LAYOUT(structure, fields) \
+    do { \
+        typedef structure attn__structure; \
+        attn__put(&t, #structure); \
+        ATTN__FORMAT(&t, " %\n", (int64_t)sizeof(structure)); \
+        fields \
+    } while (0)
+ATTN_DEF size_t attn_layout(char *text, size_t size)
+{
+    attn__text t = attn__text_into(text, size);
+    ATTN__LAYOUT(attn_view, ATTN__F(data) ATTN__F(size) ATTN__F(stride) ATTN__F(type) ATTN__F(rank));
+    ATTN__LAYOUT(attn_out, ATTN__F(data) ATTN__F(size) ATTN__F(stride) ATTN__F(type) ATTN__F(rank));
+    ATTN__LAYOUT(attn_error, ATTN__F(status) ATTN__F(field) ATTN__F(rule) ATTN__F(got) ATTN__F(want)
+                 ATTN__F(has_numbers) ATTN__F(cuda) ATTN__F(reserved));
+    ATTN__LAYOUT(attn_allocator, ATTN__F(allocate) ATTN__F(release) ATTN__F(user));
+    ATTN__LAYOUT(attn_parallel, ATTN__F(run) ATTN__F(user) ATTN__F(workers));
+    ATTN__LAYOUT(attn_plan, ATTN__F(workspace_bytes) ATTN__F(phases) ATTN__F(isa) ATTN__F(tasks));
+    ATTN__LAYOUT(attn_desc, ATTN__F(struct_bytes) ATTN__F(score) ATTN__F(scale_set) ATTN__F(scale) ATTN__F(sigma)
+                 ATTN__F(softcap) ATTN__F(causal) ATTN__F(align) ATTN__F(window) ATTN__F(empty) ATTN__F(window_left)
+                 ATTN__F(window_right) ATTN__F(dropout) ATTN__F(weights_after_dropout) ATTN__F(seed)
+                 ATTN__F(dropout_origin) ATTN__F(isa) ATTN__F(reserved) ATTN__F(workspace) ATTN__F(workspace_bytes)
+                 ATTN__F(allocator) ATTN__F(parallel) ATTN__F(stream));
+    attn__put_views(&t, attn__fields, ATTN__F_COUNT);
+    ATTN__LAYOUT(attn_mha_desc, ATTN__F(struct_bytes) ATTN__F(heads) ATTN__F(heads_kv) ATTN__F(attention));
+    attn__put_views(&t, attn__mha_fields, ATTN__H_COUNT);
+#ifndef ATTN_NO_BACKWARD
+    ATTN__LAYOUT(attn_grad, ATTN__F(struct_bytes) ATTN__F(accumulate) ATTN__F(reserved));
+    attn__put_views(&t, attn__grad_fields, ATTN__G_COUNT);
+    ATTN__LAYOUT(attn_mha_grad, ATTN__F(struct_bytes) ATTN__F(attention) ATTN__F(accumulate) ATTN__F(reserved));
+    attn__put_views(&t, attn__mha_grad_fields, ATTN__H_COUNT);
+#endif
+#ifndef ATTN_NO_HEATMAP
+    ATTN__LAYOUT(attn_writer, ATTN__F(write) ATTN__F(user));
+    ATTN__LAYOUT(attn_buffer, ATTN__F(data) ATTN__F(size) ATTN__F(length));
+    ATTN__LAYOUT(attn_heatmap, ATTN__F(struct_bytes) ATTN__F(values) ATTN__F(mask_of) ATTN__F(title) ATTN__F(x_label)
+                 ATTN__F(y_label) ATTN__F(x_ticks) ATTN__F(y_ticks) ATTN__F(panel_titles) ATTN__F(colormap)
+                 ATTN__F(range_set) ATTN__F(range_min) ATTN__F(range_max) ATTN__F(width) ATTN__F(height)
+                 ATTN__F(ticks_on_top) ATTN__F(no_colorbar) ATTN__F(numbers) ATTN__F(terminal));
+#endif
+    return attn__end_text(&t);
+}
+
 /* ---- small things */
 ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa)
 {
@@ -8774,7 +8636,7 @@ static attn_status attn__pic_run(attn__pic_draw *draw, const attn_heatmap *map, 
     attn_heatmap copy;
     attn__pic p;
     attn_status st;
-    ATTN__KNOWN(attn_heatmap, map, &copy, terminal, "struct_bytes");
+    ATTN__KNOWN(attn_heatmap, map, &copy, terminal);
     attn__zero(&p, sizeof p);
     p.out = attn__text_into(p.bytes, sizeof p.bytes);
     p.out.full = attn__pic_flush;
@@ -8881,27 +8743,19 @@ ATTN__FOR_SPEED
 #undef ATTN__LONG
 #undef ATTN__MAX_WIDTH
 #undef ATTN__MAX_LANES
-#undef ATTN__D
-#undef ATTN__DV
 #undef ATTN__EQUALS
 #undef ATTN__FAR
-#undef ATTN__FIELDS
-#undef ATTN__G
-#undef ATTN__GRADIENT_FIELDS
-#undef ATTN__GV
-#undef ATTN__H
-#undef ATTN__HV
+#undef ATTN__F
 #undef ATTN__KNOWN
+#undef ATTN__LAYOUT
 #undef ATTN__LETTER
+#undef ATTN__MHA_INPUTS
 #undef ATTN__MHA_LIST
-#undef ATTN__N
 #undef ATTN__NUMBERS
 #undef ATTN__NUMBER_RULE
 #undef ATTN__SCORE_NUMBERS
 #undef ATTN__OPTIONS
 #undef ATTN__OWNERS
-#undef ATTN__P
-#undef ATTN__PICTURE_FIELDS
 #undef ATTN__ROW
 #undef ATTN__TEXTS
 #undef ATTN__NAN
@@ -8913,6 +8767,8 @@ ATTN__FOR_SPEED
 #undef ATTN__0
 #undef ATTN__PASS_FLOATS
 #undef ATTN__GRADIENTS
+#undef ATTN__BIND
+#undef ATTN__CALL
 #undef ATTN__FACTORS
 #undef ATTN__ARGUMENT
 #undef ATTN__MATRIX

@@ -2385,20 +2385,20 @@ ATTN__HELPER void ATTN__V(philox)(const ATTN__VEC *k0, const ATTN__VEC *k1, ATTN
     const ATTN__VEC m0 = ATTN__ALL_BITS(0xd2511f53u), m1 = ATTN__ALL_BITS(0xcd9e8d57u);
     ATTN__VEC p0, p1;
     int round, half;
-    for (round = 0; round < 10; round++)
-        ATTN__EACH(half, 2) {
-            p0 = ATTN__MULTIPLY_EVEN(w[half][0], m0);
-            p1 = ATTN__MULTIPLY_EVEN(w[half][2], m1);
-            w[half][0] = ATTN__XOR(ATTN__XOR(ATTN__ODD(p1), w[half][1]), k0[round]);
-            w[half][2] = ATTN__XOR(ATTN__XOR(ATTN__ODD(p0), w[half][3]), k1[round]);
-            w[half][1] = p1;
-            w[half][3] = p0;
-        }
+    ATTN__EACH(round, 10) ATTN__EACH(half, 2) {         /* a loop over rounds would move the numbers to their places */
+        p0 = ATTN__MULTIPLY_EVEN(w[half][0], m0);
+        p1 = ATTN__MULTIPLY_EVEN(w[half][2], m1);
+        w[half][0] = ATTN__XOR(ATTN__XOR(w[half][1], k0[round]), ATTN__ODD(p1));
+        w[half][2] = ATTN__XOR(ATTN__XOR(w[half][3], k1[round]), ATTN__ODD(p0));
+        w[half][1] = p1;
+        w[half][3] = p0;
+    }
 }
 
 ATTN__KERNEL void ATTN__V(drop)(const attn__drop *d)
 {
-    const ATTN__VEC below = ATTN__ALL_BITS((uint32_t)d->below), zero = ATTN__ALL(0.0f);
+    const ATTN__VEC sign = ATTN__ALL(-0.0f);            /* turned: integers without a sign compare like those with one */
+    const ATTN__VEC below = ATTN__XOR(ATTN__ALL_BITS((uint32_t)d->below), sign);
     const int all = d->below > 0xffffffffu;
     ATTN__VEC k0[10], k1[10], w[2][4];
     int64_t j, l;
@@ -2417,13 +2417,12 @@ ATTN__KERNEL void ATTN__V(drop)(const attn__drop *d)
             w[1][2] = ATTN__ODD(w[0][2]);
             w[0][3] = w[1][3] = ATTN__ALL_BITS(d->b);
             ATTN__V(philox)(k0, k1, w);
-            ATTN__EACH(x, 4) w[0][x] = ATTN__EVENS(w[0][x], w[1][x]);
+            ATTN__EACH(x, 4) w[0][x] = ATTN__XOR(ATTN__EVENS(w[0][x], w[1][x]), sign);
             do {
                 float *s = d->s + j*d->ld + l;
-                const ATTN__VEC v = ATTN__LOAD(s), word = w[0][key % 4];
-                ATTN__MASK kept = ATTN__NEGATIVE(v);
-                if (!all) kept = ATTN__EITHER(kept, ATTN__SAME_BITS(ATTN__MOST_BITS(word, below), word));
-                ATTN__STORE(s, ATTN__PICK(zero, v, kept));
+                const ATTN__VEC v = ATTN__LOAD(s);
+                const ATTN__VEC kept = all ? ATTN__ALL(0.0f) : ATTN__CLEAR(v, ATTN__ABOVE(below, w[0][key % 4]));
+                ATTN__STORE(s, ATTN__PICK(kept, v, ATTN__NEGATIVE(v)));
                 j++;
                 key++;
             } while (key % 4 && j < d->j1);

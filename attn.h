@@ -902,7 +902,7 @@ static int attn__is_inf(float x) { return (attn__bits(x) & 0x7fffffffu) == 0x7f8
 #define ATTN__INF      attn__float(0x7f800000u)
 #define ATTN__NEG_INF  attn__float(0xff800000u)
 #define ATTN__NAN      attn__float(0x7fc00000u)
-#define ATTN__SMALLEST 1.17549435e-38f          /* 2^-126, the smallest normal number */
+static const float attn__smallest = 1.17549435e-38f;            /* 2^-126, the smallest normal number */
 
 /* Choices between floats are made on their bits: under -ffast-math clang marks a float's ?: as free of NaN and
    infinity, whatever the pragmas say. */
@@ -962,29 +962,26 @@ static float attn__sqrt(float x)
 
 /* exp: x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial with e^0 = 1 exactly, times 2^n.
    Adding the magic number 1.5*2^23 + 127 rounds to an integer and leaves n + 127 in the low bits. */
-#define ATTN__EXP_MAGIC  12583039.0f
-#define ATTN__LOG2E      1.442695022f
-#define ATTN__LN2_HI     0.6931471825f
-#define ATTN__LN2_LO     (-1.904654300e-09f)
-#define ATTN__EXP_LOWEST (-87.33654022f)        /* below it e^x < 2^-126 */
-#define ATTN__EXP_NOTHING (-88.0f)              /* the scale 2^n is 0 there */
-#define ATTN__EXP_C2     4.999999404e-01f
-#define ATTN__EXP_C3     1.666651964e-01f
-#define ATTN__EXP_C4     4.166840017e-02f
-#define ATTN__EXP_C5     8.368850686e-03f
-#define ATTN__EXP_C6     1.381432055e-03f
+static const float attn__exp_magic = 12583039.0f, attn__log2e = 1.442695022f;
+static const float attn__ln2_hi = 0.6931471825f, attn__ln2_lo = -1.904654300e-09f;
+static const float attn__exp_lowest = -87.33654022f;            /* below it e^x < 2^-126 */
+static const float attn__exp_c[] = {1.381432055e-03f, 8.368850686e-03f, 4.166840017e-02f, 1.666651964e-01f,
+                                    4.999999404e-01f, 1.0f, 1.0f};
+
+/* The sum of c[0] .. c[n - 1] times the powers of x, the highest first. */
+ATTN__INLINE float attn__polynomial(float x, const float *c, const int n)
+{
+    float p = c[0];
+    int i;
+    ATTN__UNROLL for (i = 1; i < n; i++) p = attn__fma(p, x, c[i]);
+    return p;
+}
 
 static float attn__exp_poly(float x, float *shifted)
 {
-    const float t = attn__fma(x, ATTN__LOG2E, ATTN__EXP_MAGIC), n = t - ATTN__EXP_MAGIC;
-    const float r = attn__fma(n, -ATTN__LN2_LO, attn__fma(n, -ATTN__LN2_HI, x));
-    float p = attn__fma(ATTN__EXP_C6, r, ATTN__EXP_C5);
-    p = attn__fma(p, r, ATTN__EXP_C4);
-    p = attn__fma(p, r, ATTN__EXP_C3);
-    p = attn__fma(p, r, ATTN__EXP_C2);
-    p = attn__fma(p, r, 1.0f);
+    const float t = attn__fma(x, attn__log2e, attn__exp_magic), n = t - attn__exp_magic;
     *shifted = t;
-    return attn__fma(p, r, 1.0f);
+    return attn__polynomial(attn__fma(n, -attn__ln2_lo, attn__fma(n, -attn__ln2_hi, x)), attn__exp_c, 7);
 }
 
 /* For x <= 88, which is all that a softmax asks for. */
@@ -992,7 +989,7 @@ static float attn__exp(float x)
 {
     float t;
     const float p = attn__exp_poly(x, &t);
-    return attn__choose(x < ATTN__EXP_LOWEST, 0.0f, p * attn__float(attn__bits(t) << 23));
+    return attn__choose(x < attn__exp_lowest, 0.0f, p * attn__float(attn__bits(t) << 23));
 }
 
 /* For every x: 2^n in two factors, since 2^128 is no float. */
@@ -1002,61 +999,40 @@ static float attn__exp_full(float x)
     uint32_t n, half;
     x = attn__choose(100.0f < x, 100.0f, x);
     p = attn__exp_poly(x, &t);
-    n = attn__bits(t) - attn__bits(ATTN__EXP_MAGIC);            /* n modulo 2^32 */
+    n = attn__bits(t) - attn__bits(attn__exp_magic);            /* n modulo 2^32 */
     half = (uint32_t)((int32_t)n >> 1);
     p = p * attn__float((half + 127u) << 23) * attn__float((n - half + 127u) << 23);
-    return attn__choose(x < ATTN__EXP_LOWEST, 0.0f, p);
+    return attn__choose(x < attn__exp_lowest, 0.0f, p);
 }
 
 /* log: x = 2^e m, m in [sqrt(1/2), sqrt 2), f = m - 1; log m = f - f^2/2 + f^3 Q(f). */
-#define ATTN__LOG_C0  3.333333135e-01f
-#define ATTN__LOG_C1 -2.500081956e-01f
-#define ATTN__LOG_C2  2.000122666e-01f
-#define ATTN__LOG_C3 -1.662335694e-01f
-#define ATTN__LOG_C4  1.420175731e-01f
-#define ATTN__LOG_C5 -1.316018254e-01f
-#define ATTN__LOG_C6  1.276157796e-01f
-#define ATTN__LOG_C7 -7.634497434e-02f
-#define ATTN__SQRT_HALF 0x3f3504f3u
+static const float attn__log_c[] = {-7.634497434e-02f, 1.276157796e-01f, -1.316018254e-01f, 1.420175731e-01f,
+                                    -1.662335694e-01f, 2.000122666e-01f, -2.500081956e-01f, 3.333333135e-01f, -0.5f};
+static const uint32_t attn__sqrt_half = 0x3f3504f3u;
 
 static float attn__log(float x)
 {
-    const int tiny = x < ATTN__SMALLEST;
+    const int tiny = x < attn__smallest;
     const float y = attn__choose(tiny, x * 8388608.0f, x);      /* 2^23: subnormals */
-    const uint32_t b = attn__bits(y) - ATTN__SQRT_HALF;
+    const uint32_t b = attn__bits(y) - attn__sqrt_half;
     const float e = (float)(((int32_t)b >> 23) - (tiny ? 23 : 0));
-    const float f = attn__float((b & 0x007fffffu) + ATTN__SQRT_HALF) - 1.0f, f2 = f * f;
-    float q = attn__fma(ATTN__LOG_C7, f, ATTN__LOG_C6);
-    q = attn__fma(q, f, ATTN__LOG_C5);
-    q = attn__fma(q, f, ATTN__LOG_C4);
-    q = attn__fma(q, f, ATTN__LOG_C3);
-    q = attn__fma(q, f, ATTN__LOG_C2);
-    q = attn__fma(q, f, ATTN__LOG_C1);
-    q = attn__fma(q, f, ATTN__LOG_C0);
-    q = attn__fma(q, f, -0.5f);
-    q = attn__fma(e, ATTN__LN2_LO, q * f2);
-    q = attn__fma(e, ATTN__LN2_HI, q + f);
+    const float f = attn__float((b & 0x007fffffu) + attn__sqrt_half) - 1.0f, f2 = f * f;
+    float q = attn__fma(e, attn__ln2_lo, attn__polynomial(f, attn__log_c, 9) * f2);
+    q = attn__fma(e, attn__ln2_hi, q + f);
     q = attn__choose(attn__is_inf(x), x, q);
     return attn__choose(x > 0.0f, q, attn__choose(x == 0.0f, ATTN__NEG_INF, ATTN__NAN));
 }
 
 /* tanh: a polynomial near 0, else 1 - 2/(e^2|x| + 1). */
-#define ATTN__TANH_C0 -3.333328068e-01f
-#define ATTN__TANH_C1  1.333144158e-01f
-#define ATTN__TANH_C2 -5.373971537e-02f
-#define ATTN__TANH_C3  2.063908800e-02f
-#define ATTN__TANH_C4 -5.704987328e-03f
-#define ATTN__TANH_SPLIT 0.625f
+static const float attn__tanh_c[] = {-5.704987328e-03f, 2.063908800e-02f, -5.373971537e-02f, 1.333144158e-01f,
+                                     -3.333328068e-01f};
 
 static float attn__tanh(float x)
 {
     const uint32_t sign = attn__bits(x) & 0x80000000u;
     const float a = attn__float(attn__bits(x) ^ sign), b = attn__choose(10.0f < a, 10.0f, a), x2 = b * b;
-    float p = attn__fma(ATTN__TANH_C4, x2, ATTN__TANH_C3), y;
-    p = attn__fma(p, x2, ATTN__TANH_C2);
-    p = attn__fma(p, x2, ATTN__TANH_C1);
-    p = attn__fma(p, x2, ATTN__TANH_C0);
-    y = attn__choose(b < ATTN__TANH_SPLIT, attn__fma(b * x2, p, b), 1.0f - 2.0f / (attn__exp(b + b) + 1.0f));
+    const float p = attn__fma(b * x2, attn__polynomial(x2, attn__tanh_c, 5), b);
+    const float y = attn__choose(b < 0.625f, p, 1.0f - 2.0f / (attn__exp(b + b) + 1.0f));
     return attn__float(attn__bits(y) | sign);
 }
 
@@ -1459,7 +1435,7 @@ static void attn__normalise_scalar(const float *x, float *y, int64_t n, float sc
     int64_t i;
     for (i = 0; i < n; i++) {
         const float s = x[i] * scale, w = attn__exp(s - top) * factor;
-        y[i] = attn__choose(w < ATTN__SMALLEST || attn__is_none(s), 0.0f, attn__quiet(w));
+        y[i] = attn__choose(w < attn__smallest || attn__is_none(s), 0.0f, attn__quiet(w));
     }
 }
 
@@ -1537,7 +1513,7 @@ static void attn__grade_scalar(const attn__grade *g)
     for (j = 0; j < g->rows; j++)
         for (l = 0; l < g->ld; l++) {
             const float s = g->s[j * g->ld + l], e = attn__exp(s - g->base[l]) * g->inverse[l];
-            const float w = attn__choose(e < ATTN__SMALLEST, 0.0f, e);
+            const float w = attn__choose(e < attn__smallest, 0.0f, e);
             const float keep = g->keep ? g->keep[j * g->ld + l] : 1.0f, more = g->more ? g->more[j * g->ld + l] : 0.0f;
             const float ds = w * (attn__fma(g->dp[j * g->ld + l], keep, more) - g->shift[l]);
             g->p[j * g->row + l] = attn__choose(attn__is_none(s), -0.0f, attn__choose(keep == 0.0f, 0.0f, w * keep));
@@ -1781,15 +1757,14 @@ ATTN__HELPER ATTN__VEC ATTN__V(polynomial)(ATTN__VEC x, const float *c, const in
 /* N vectors side by side, so that none waits for another: x becomes e^r, and t holds n + 127 in its low bits. */
 ATTN__HELPER void ATTN__V(exp_poly)(const int N, ATTN__VEC *x, ATTN__VEC *t)
 {
-    static const float c[] = {ATTN__EXP_C6, ATTN__EXP_C5, ATTN__EXP_C4, ATTN__EXP_C3, ATTN__EXP_C2, 1.0f, 1.0f};
     ATTN__VEC n[4], p[4];
     int i, u;
-    ATTN__EACH(u, N) t[u] = ATTN__FMA(x[u], ATTN__ALL(ATTN__LOG2E), ATTN__ALL(ATTN__EXP_MAGIC));
-    ATTN__EACH(u, N) n[u] = ATTN__SUB(t[u], ATTN__ALL(ATTN__EXP_MAGIC));
-    ATTN__EACH(u, N) x[u] = ATTN__FMA(n[u], ATTN__ALL(-ATTN__LN2_HI), x[u]);
-    ATTN__EACH(u, N) x[u] = ATTN__FMA(n[u], ATTN__ALL(-ATTN__LN2_LO), x[u]);
-    ATTN__EACH(u, N) p[u] = ATTN__ALL(c[0]);
-    ATTN__EACH(i, 6) ATTN__EACH(u, N) p[u] = ATTN__FMA(p[u], x[u], ATTN__ALL(c[i + 1]));
+    ATTN__EACH(u, N) t[u] = ATTN__FMA(x[u], ATTN__ALL(attn__log2e), ATTN__ALL(attn__exp_magic));
+    ATTN__EACH(u, N) n[u] = ATTN__SUB(t[u], ATTN__ALL(attn__exp_magic));
+    ATTN__EACH(u, N) x[u] = ATTN__FMA(n[u], ATTN__ALL(-attn__ln2_hi), x[u]);
+    ATTN__EACH(u, N) x[u] = ATTN__FMA(n[u], ATTN__ALL(-attn__ln2_lo), x[u]);
+    ATTN__EACH(u, N) p[u] = ATTN__ALL(attn__exp_c[0]);
+    ATTN__EACH(i, 6) ATTN__EACH(u, N) p[u] = ATTN__FMA(p[u], x[u], ATTN__ALL(attn__exp_c[i + 1]));
     ATTN__EACH(u, N) x[u] = p[u];
 }
 
@@ -1797,7 +1772,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(exp)(ATTN__VEC x)
 {
     ATTN__VEC p = x, t;
     ATTN__V(exp_poly)(1, &p, &t);
-    return ATTN__CLEAR(ATTN__MUL(p, ATTN__LEFT(t, 23)), ATTN__LESS(x, ATTN__ALL(ATTN__EXP_LOWEST)));
+    return ATTN__CLEAR(ATTN__MUL(p, ATTN__LEFT(t, 23)), ATTN__LESS(x, ATTN__ALL(attn__exp_lowest)));
 }
 
 /* e^x of N vectors, none above 0. low: where some may underflow. Then, and only then, the result is below 2^-126: to be
@@ -1806,7 +1781,7 @@ ATTN__HELPER void ATTN__V(exp_side_by_side)(const int N, const int low, ATTN__VE
 {
     ATTN__VEC t[4];
     int u;
-    if (low) ATTN__EACH(u, N) x[u] = ATTN__MAX(ATTN__ALL(ATTN__EXP_NOTHING), x[u]);
+    if (low) ATTN__EACH(u, N) x[u] = ATTN__MAX(ATTN__ALL(-88.0f), x[u]);     /* 2^n is 0 there */
     ATTN__V(exp_poly)(N, x, t);
     ATTN__EACH(u, N) x[u] = ATTN__MUL(x[u], ATTN__LEFT(t[u], 23));
 }
@@ -1816,26 +1791,24 @@ ATTN__HELPER ATTN__VEC ATTN__V(exp_full)(ATTN__VEC x)
     ATTN__VEC p, t, n;
     p = x = ATTN__MIN(ATTN__ALL(100.0f), x);                    /* in this order NaN passes */
     ATTN__V(exp_poly)(1, &p, &t);
-    n = ATTN__ADD_BITS(t, ATTN__ALL_BITS(254u - attn__bits(ATTN__EXP_MAGIC)));     /* n + 254, and 2^n in two factors */
+    n = ATTN__ADD_BITS(t, ATTN__ALL_BITS(254u - attn__bits(attn__exp_magic)));     /* n + 254, and 2^n in two factors */
     p = ATTN__MUL(p, ATTN__LEFT(ATTN__RIGHT(n, 1), 23));
     p = ATTN__MUL(p, ATTN__LEFT(ATTN__RIGHT(ATTN__ADD_BITS(n, ATTN__ALL_BITS(1)), 1), 23));
-    return ATTN__CLEAR(p, ATTN__LESS(x, ATTN__ALL(ATTN__EXP_LOWEST)));
+    return ATTN__CLEAR(p, ATTN__LESS(x, ATTN__ALL(attn__exp_lowest)));
 }
 
 ATTN__HELPER ATTN__VEC ATTN__V(log)(ATTN__VEC x)
 {
-    static const float c[] = {ATTN__LOG_C7, ATTN__LOG_C6, ATTN__LOG_C5, ATTN__LOG_C4, ATTN__LOG_C3, ATTN__LOG_C2,
-                              ATTN__LOG_C1, ATTN__LOG_C0, -0.5f};
-    const ATTN__MASK tiny = ATTN__LESS(x, ATTN__ALL(ATTN__SMALLEST));
+    const ATTN__MASK tiny = ATTN__LESS(x, ATTN__ALL(attn__smallest));
     const ATTN__VEC y = ATTN__PICK(x, ATTN__MUL(x, ATTN__ALL(8388608.0f)), tiny);
-    const ATTN__VEC b = ATTN__ADD_BITS(y, ATTN__ALL_BITS(0u - ATTN__SQRT_HALF));
+    const ATTN__VEC b = ATTN__ADD_BITS(y, ATTN__ALL_BITS(0u - attn__sqrt_half));
     const ATTN__VEC e = ATTN__SUB(ATTN__TO_FLOATS(ATTN__RIGHT(b, 23)),
                                   ATTN__PICK(ATTN__ALL(0.0f), ATTN__ALL(23.0f), tiny));
-    const ATTN__VEC m = ATTN__ADD_BITS(ATTN__AND(b, ATTN__ALL_BITS(0x007fffff)), ATTN__ALL_BITS(ATTN__SQRT_HALF));
+    const ATTN__VEC m = ATTN__ADD_BITS(ATTN__AND(b, ATTN__ALL_BITS(0x007fffff)), ATTN__ALL_BITS(attn__sqrt_half));
     const ATTN__VEC f = ATTN__SUB(m, ATTN__ALL(1.0f));
-    ATTN__VEC q = ATTN__MUL(ATTN__V(polynomial)(f, c, 9), ATTN__MUL(f, f));
-    q = ATTN__FMA(e, ATTN__ALL(ATTN__LN2_LO), q);
-    q = ATTN__FMA(e, ATTN__ALL(ATTN__LN2_HI), ATTN__ADD(q, f));
+    ATTN__VEC q = ATTN__MUL(ATTN__V(polynomial)(f, attn__log_c, 9), ATTN__MUL(f, f));
+    q = ATTN__FMA(e, ATTN__ALL(attn__ln2_lo), q);
+    q = ATTN__FMA(e, ATTN__ALL(attn__ln2_hi), ATTN__ADD(q, f));
     q = ATTN__PICK(q, x, ATTN__SAME(x, ATTN__ALL(ATTN__INF)));
     q = ATTN__PICK(ATTN__ALL(ATTN__NAN), q, ATTN__LESS(ATTN__ALL(0.0f), x));
     return ATTN__PICK(q, ATTN__ALL(ATTN__NEG_INF), ATTN__SAME(x, ATTN__ALL(0.0f)));
@@ -1843,12 +1816,11 @@ ATTN__HELPER ATTN__VEC ATTN__V(log)(ATTN__VEC x)
 
 ATTN__HELPER ATTN__VEC ATTN__V(tanh)(ATTN__VEC x)
 {
-    static const float c[] = {ATTN__TANH_C4, ATTN__TANH_C3, ATTN__TANH_C2, ATTN__TANH_C1, ATTN__TANH_C0};
     const ATTN__VEC sign = ATTN__AND(x, ATTN__ALL(-0.0f)), one = ATTN__ALL(1.0f);
     const ATTN__VEC b = ATTN__MIN(ATTN__ALL(10.0f), ATTN__XOR(x, sign)), x2 = ATTN__MUL(b, b);
-    const ATTN__VEC p = ATTN__FMA(ATTN__MUL(b, x2), ATTN__V(polynomial)(x2, c, 5), b);
+    const ATTN__VEC p = ATTN__FMA(ATTN__MUL(b, x2), ATTN__V(polynomial)(x2, attn__tanh_c, 5), b);
     const ATTN__VEC y = ATTN__SUB(one, ATTN__DIV(ATTN__ALL(2.0f), ATTN__ADD(ATTN__V(exp)(ATTN__ADD(b, b)), one)));
-    return ATTN__XOR(ATTN__PICK(y, p, ATTN__LESS(b, ATTN__ALL(ATTN__TANH_SPLIT))), sign);
+    return ATTN__XOR(ATTN__PICK(y, p, ATTN__LESS(b, ATTN__ALL(0.625f))), sign);
 }
 
 ATTN__HELPER ATTN__VEC ATTN__V(quiet)(ATTN__VEC x)
@@ -2081,7 +2053,7 @@ ATTN__HELPER void ATTN__V(weigh_keys)(const int N, const int low, float *s, int6
     ATTN__EACH(u, N) x[u] = ATTN__SUB(ATTN__LOAD(s + u*ld), base);
     ATTN__V(exp_side_by_side)(N, low, x);
     ATTN__EACH(u, N) {
-        x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(ATTN__SMALLEST)));
+        x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(attn__smallest)));
         if (mark) x[u] = ATTN__PICK(x[u], ATTN__ALL(-0.0f),
                                     ATTN__SAME(ATTN__LOAD(s + u*ld), ATTN__ALL(ATTN__NEG_INF)));
         ATTN__STORE(s + u*ld, x[u]);
@@ -2108,7 +2080,7 @@ ATTN__KERNEL void ATTN__V(weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, i
     m = ATTN__MAX(ATTN__MAX(largest[0], largest[1]), ATTN__MAX(largest[2], largest[3]));
     m = ATTN__ADD(m, ATTN__ALL(0.0f));
     base = ATTN__CLEAR(m, ATTN__SAME(m, none));
-    low = low || ATTN__ANY(ATTN__LESS(ATTN__SUB(least, base), ATTN__ALL(ATTN__EXP_LOWEST)));
+    low = low || ATTN__ANY(ATTN__LESS(ATTN__SUB(least, base), ATTN__ALL(attn__exp_lowest)));
     ATTN__EACH(r, ATTN__PARTS) part[r] = ATTN__ALL(0.0f);
     for (j = j0; j < j1; j += w) {
         r = (int)((uint64_t)j % ATTN__PARTS);
@@ -2372,7 +2344,7 @@ ATTN__KERNEL void ATTN__V(normalise)(const float *x, float *y, int64_t n, float 
         const ATTN__VEC v = ATTN__MUL(ATTN__V(take)(x + i, n - i), ATTN__ALL(scale));
         const ATTN__VEC w = ATTN__MUL(ATTN__V(exp)(ATTN__SUB(v, ATTN__ALL(top))), ATTN__ALL(factor));
         const ATTN__MASK out = ATTN__SAME(v, ATTN__ALL(ATTN__NEG_INF));
-        const ATTN__MASK none = ATTN__EITHER(out, ATTN__LESS(w, ATTN__ALL(ATTN__SMALLEST)));
+        const ATTN__MASK none = ATTN__EITHER(out, ATTN__LESS(w, ATTN__ALL(attn__smallest)));
         ATTN__V(give)(y + i, n - i, ATTN__CLEAR(ATTN__V(quiet)(w), none));
     }
 }
@@ -2466,7 +2438,7 @@ ATTN__HELPER void ATTN__V(grade_keys)(const int N, attn__grade g, int64_t j, int
         const ATTN__MASK out = ATTN__SAME(ATTN__LOAD(g.s + at + u*g.ld), ATTN__ALL(ATTN__NEG_INF));
         dp = ATTN__LOAD(g.dp + at + u*g.ld);
         x[u] = ATTN__MUL(x[u], inverse);
-        p = x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(ATTN__SMALLEST)));
+        p = x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(attn__smallest)));
         if (g.keep || g.more) {
             keep = g.keep ? ATTN__LOAD(g.keep + at + u*g.ld) : ATTN__ALL(1.0f);
             dp = ATTN__FMA(dp, keep, g.more ? ATTN__LOAD(g.more + at + u*g.ld) : ATTN__ALL(0.0f));
@@ -8848,14 +8820,6 @@ ATTN__FOR_SPEED
 #undef ATTN__CHUNK
 #undef ATTN__COPY
 #undef ATTN__ZERO
-#undef ATTN__EXP_C2
-#undef ATTN__EXP_C3
-#undef ATTN__EXP_C4
-#undef ATTN__EXP_C5
-#undef ATTN__EXP_C6
-#undef ATTN__EXP_LOWEST
-#undef ATTN__EXP_NOTHING
-#undef ATTN__EXP_MAGIC
 #undef ATTN__FORMAT
 #undef ATTN__GNU
 #undef ATTN__HUGE
@@ -8869,17 +8833,6 @@ ATTN__FOR_SPEED
 #undef ATTN__TABLES_2
 #undef ATTN__WITH
 #undef ATTN__KEEP_POINTER
-#undef ATTN__LN2_HI
-#undef ATTN__LN2_LO
-#undef ATTN__LOG2E
-#undef ATTN__LOG_C0
-#undef ATTN__LOG_C1
-#undef ATTN__LOG_C2
-#undef ATTN__LOG_C3
-#undef ATTN__LOG_C4
-#undef ATTN__LOG_C5
-#undef ATTN__LOG_C6
-#undef ATTN__LOG_C7
 #undef ATTN__FEW
 #undef ATTN__FEW_ROW
 #undef ATTN__CUT_TILES
@@ -8931,14 +8884,6 @@ ATTN__FOR_SPEED
 #undef ATTN__PREFETCH
 #undef ATTN__PREFETCH_FAR
 #undef ATTN__RULE
-#undef ATTN__SMALLEST
-#undef ATTN__SQRT_HALF
-#undef ATTN__TANH_C0
-#undef ATTN__TANH_C1
-#undef ATTN__TANH_C2
-#undef ATTN__TANH_C3
-#undef ATTN__TANH_C4
-#undef ATTN__TANH_SPLIT
 #undef ATTN__TRY
 #undef ATTN__NOT_NULL
 #undef ATTN__PLACE_HOST

@@ -1062,17 +1062,18 @@ static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
    Lanes run across queries (or keys, or columns), never along a sum: so the bits do not depend on the vector width.
    A tile is a row-major array of `ld` lanes a row; ld = width*vecs is the same for all arrays of one tile.
    The scalar functions are the specification; the other tables compute the same bits. */
-#define ATTN__FEW 4             /* up to so many rows a tile is laid the other way */
-#define ATTN__LONG 96           /* floats in a row of keys that does not stay in the caches near by */
-#define ATTN__MAX_WIDTH 16      /* floats in the widest vector of any table */
-#define ATTN__MAX_LANES 64      /* the widest tile of any table */
-#define ATTN__CHUNK     256     /* keys per chunk: part of the numeric contract, as are the next five */
-#define ATTN__CHAIN     128     /* keys of a chunk whose weighted values are summed in one chain */
-#define ATTN__SQUARES   32      /* numbers of a vector whose squared differences are summed in one chain */
-#define ATTN__RUN       64      /* terms of a matrix product that are summed in one chain */
-#define ATTN__PARTS     16      /* a chunk's sum of weights: 16 partial sums by key index mod 16, then a tree */
-#define ATTN__TERMS     8       /* an additive score: 8 partial sums of four units each, likewise */
-
+enum {
+    ATTN__FEW = 4,              /* up to so many rows a tile is laid the other way */
+    ATTN__LONG = 96,            /* floats in a row of keys that does not stay in the caches near by */
+    ATTN__MAX_WIDTH = 16,       /* floats in the widest vector of any table */
+    ATTN__MAX_LANES = 64,       /* the widest tile of any table */
+    ATTN__CHUNK = 256,          /* keys per chunk: part of the numeric contract, as are the next five */
+    ATTN__CHAIN = 128,          /* keys of a chunk whose weighted values are summed in one chain */
+    ATTN__SQUARES = 32,         /* numbers of a vector whose squared differences are summed in one chain */
+    ATTN__RUN = 64,             /* terms of a matrix product that are summed in one chain */
+    ATTN__PARTS = 16,           /* a chunk's sum of weights: 16 partial sums by key index mod 16, then a tree */
+    ATTN__TERMS = 8             /* an additive score: 8 partial sums of four units each, likewise */
+};
 enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE };
 enum { ATTN__FROM_ZERO = 0, ATTN__GO_ON, ATTN__ADD_AFTER };
 
@@ -2691,7 +2692,7 @@ static attn_status attn__success(attn_error *err)
 
 /* Sizes are non-negative; a sum or product that does not fit sticks at the largest number. */
 #define ATTN__HUGE ((int64_t)0x7fffffffffffffff)
-#define ATTN__ALIGN 64         /* of every array in a workspace, in bytes */
+enum { ATTN__ALIGN = 64 };      /* of every array in a workspace, in bytes */
 static int64_t attn__add64(int64_t a, int64_t b) { return a > ATTN__HUGE - b ? ATTN__HUGE : a + b; }
 static int64_t attn__mul64(int64_t a, int64_t b)
 {
@@ -3600,17 +3601,19 @@ static attn_status attn__find_place(const void *a, const attn__field *of_a, int 
 
 
 /* ---- numbers that the rooms below share */
-#define ATTN__CUT_TILES 4       /* up to so many tiles of few rows in all: their keys are cut among tasks */
-#define ATTN__CUT_CHUNKS 8      /* chunks that a task gets then, at least */
-#define ATTN__CUT_TASKS 16      /* tasks that are enough */
-#define ATTN__FEW_KEYS 32       /* keys whose rows of V are read side by side then */
-#define ATTN__FEW_ROW (ATTN__CHUNK + ATTN__MAX_WIDTH)
+enum {
+    ATTN__CUT_TILES = 4,        /* up to so many tiles of few rows in all: their keys are cut among tasks */
+    ATTN__CUT_CHUNKS = 8,       /* chunks that a task gets then, at least */
+    ATTN__CUT_TASKS = 16,       /* tasks that are enough */
+    ATTN__FEW_KEYS = 32,        /* keys whose rows of V are read side by side then */
+    ATTN__FEW_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
+    ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
+    ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows */
+    ATTN__WORTH_CUTTING = 0x80000,      /* queries * keys * columns; less is done before another thread has woken up */
+    ATTN__MAX_ROUNDS = (ATTN_MAX_PHASES - 3) / 2                /* two phases each */
+};
 #define ATTN__TILE_BYTES ((int64_t)(sizeof(attn__tile) + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN)
 #define ATTN__ADDITIVE_CLEAR 20.0f  /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
-#define ATTN__GRAD_ROW 144      /* floats between the keys of a block of P or dS; not a power of two, for the cache */
-#define ATTN__SUM_ROWS 64       /* rows of a tile of a sum over rows */
-#define ATTN__WORTH_CUTTING 0x80000     /* queries * keys * columns; less is done before another thread has woken up */
-#define ATTN__MAX_ROUNDS ((ATTN_MAX_PHASES - 3) / 2)            /* two phases each */
 
 enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* found first */
        ATTN__R_ALIBI, ATTN__R_SCALE, ATTN__R_SIGMA, ATTN__R_BIAS,           /* left behind by the blocks */
@@ -5768,7 +5771,7 @@ ATTN__FOR_SPEED
 static int64_t attn__lanes(const attn__kernels *f) { return (int64_t)f->width * f->vecs; }
 
 /* ---- a product in chains of ATTN__RUN: a task is one batch entry's columns, a tile's at a time; lanes are columns */
-#define ATTN__BMM_ROWS 64
+enum { ATTN__BMM_ROWS = 64 };
 static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t r0, int64_t rows, int64_t column,
                             int64_t lanes, const float *c, int64_t ld)
 {
@@ -8812,12 +8815,6 @@ ATTN__FOR_SPEED
 #  pragma float_control(pop)
 #endif
 #undef ATTN__ADDITIVE_CLEAR
-#undef ATTN__ALIGN
-#undef ATTN__BMM_ROWS
-#undef ATTN__CHAIN
-#undef ATTN__RUN
-#undef ATTN__SQUARES
-#undef ATTN__CHUNK
 #undef ATTN__COPY
 #undef ATTN__ZERO
 #undef ATTN__FORMAT
@@ -8833,15 +8830,6 @@ ATTN__FOR_SPEED
 #undef ATTN__TABLES_2
 #undef ATTN__WITH
 #undef ATTN__KEEP_POINTER
-#undef ATTN__FEW
-#undef ATTN__FEW_ROW
-#undef ATTN__CUT_TILES
-#undef ATTN__CUT_CHUNKS
-#undef ATTN__CUT_TASKS
-#undef ATTN__FEW_KEYS
-#undef ATTN__LONG
-#undef ATTN__MAX_WIDTH
-#undef ATTN__MAX_LANES
 #undef ATTN__D
 #undef ATTN__DV
 #undef ATTN__EQUALS
@@ -8877,10 +8865,6 @@ ATTN__FOR_SPEED
 #undef ATTN__CUDA_ONLY
 #undef ATTN__MAY_BE_ON_DEVICE
 #undef ATTN__NOINLINE
-#undef ATTN__PARTS
-#undef ATTN__TERMS
-#undef ATTN__MAX_ROUNDS
-#undef ATTN__WORTH_CUTTING
 #undef ATTN__PREFETCH
 #undef ATTN__PREFETCH_FAR
 #undef ATTN__RULE
@@ -8891,8 +8875,6 @@ ATTN__FOR_SPEED
 #undef ATTN__UNROLL
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST
-#undef ATTN__GRAD_ROW
-#undef ATTN__SUM_ROWS
 #undef ATTN__CLANG_FAST
 #undef ATTN__TILE_BYTES
 #undef ATTN__X64

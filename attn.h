@@ -1576,15 +1576,14 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
    ATTN__LANES floats to a vector: of that reading only this section counts. First the vocabulary:
        VEC, MASK                  LANES floats (or 32 bits each); a truth value for each lane
        V(name)                    the name of a function in this reading
-       VECS, SUMS                 vectors in the widest tile; running sums that a product keeps in registers
-       LOAD, STORE                at any address;  BROADCAST(p), ALL(x), ALL_BITS(n): the same in every lane
+       V(vecs), V(sums)           vectors in the widest tile; running sums that a product keeps in registers
+       LOAD, STORE                at any address;  ALL(x), ALL_BITS(n): the same in every lane
        ADD, SUB, MUL, DIV, SQRT   FMA(a, b, c) is a*b + c, rounded once
        MIN, MAX                   b where a or b is NaN
-       LESS, AT_MOST, SAME, UNORDERED, SAME_BITS, ABOVE (signed integers), NEGATIVE (the sign bit)    -> MASK
+       LESS, SAME, ABOVE (of signed integers), NEGATIVE (the sign bit)    -> MASK
        EITHER, ANY                of masks: lane by lane; is one set?
        PICK(x, y, m)              y where m is set, else x;  CLEAR(x, m): 0 where it is
-       AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), MOST_BITS (the larger unsigned integer), TO_FLOATS (of
-                                  integers), LOAD_BYTES (LANES bytes, each widened to 32 bits)
+       AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), TO_FLOATS (of integers), LOAD_BITS (32 each), LOAD_BYTES
        MULTIPLY_EVEN, ODD, EVENS  64-bit products of even lanes; the odd lanes moved there; even lanes of both, by turns
        KEEP(x)                    in a register: gcc folds a load into each multiply-add that uses it, a fifth slower
        HELPER, KERNEL             how a function begins;  V(transpose): LANES vectors, rows to columns
@@ -1598,23 +1597,17 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__HELPER          ATTN__INLINE ATTN__WITH("avx2,fma")
 #  define ATTN__KERNEL          static ATTN__WITH("avx2,fma")
 #  define ATTN__MM(name)        _mm256_##name
+#  define ATTN__MM_SI(name)     _mm256_##name##_si256
 #  define ATTN__VEC             __m256
 #  define ATTN__MASK            __m256              /* the sign bit of each lane */
-#  define ATTN__VECS            3
-#  define ATTN__SUMS            12
-#  define ATTN__REGISTER        "x"
-#  define ATTN__MASK_REGISTER   "=x"
-#  define ATTN__INTS(x)         _mm256_castps_si256(x)
+enum { ATTN__V(vecs) = 3, ATTN__V(sums) = 12 };
+#  define ATTN__MASK_REGISTER   "=v"
 #  define ATTN__FLOATS(x)       _mm256_castsi256_ps(x)
-#  define ATTN__AND(a, b)       ATTN__FLOATS(_mm256_and_si256(ATTN__INTS(a), ATTN__INTS(b)))
-#  define ATTN__XOR(a, b)       ATTN__FLOATS(_mm256_xor_si256(ATTN__INTS(a), ATTN__INTS(b)))
-#  define ATTN__COMPARE(a, b, how) _mm256_cmp_ps(a, b, how)
-#  define ATTN__SAME_BITS(a, b) ATTN__FLOATS(_mm256_cmpeq_epi32(ATTN__INTS(a), ATTN__INTS(b)))
-#  define ATTN__ABOVE(a, b)     ATTN__FLOATS(_mm256_cmpgt_epi32(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__COMPARE         _mm256_cmp_ps
+#  define ATTN__ABOVE(a, b)     ATTN__ON_BITS(_mm256_cmpgt_epi32, a, b)
 #  define ATTN__NEGATIVE(x)     (x)
 #  define ATTN__EITHER(m, n)    _mm256_or_ps(m, n)
 #  define ATTN__ANY(m)          (_mm256_movemask_ps(m) != 0)
-#  define ATTN__BROADCAST(p)    _mm256_broadcast_ss(p)
 #  define ATTN__PICK(x, y, m)   _mm256_blendv_ps(x, y, m)
 #  define ATTN__CLEAR(x, m)     _mm256_andnot_ps(m, x)
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
@@ -1625,23 +1618,17 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__HELPER          ATTN__INLINE ATTN__WITH("avx512f,avx512dq,fma")
 #  define ATTN__KERNEL          static ATTN__WITH("avx512f,avx512dq,fma")
 #  define ATTN__MM(name)        _mm512_##name
+#  define ATTN__MM_SI(name)     _mm512_##name##_si512
 #  define ATTN__VEC             __m512
 #  define ATTN__MASK            __mmask16
-#  define ATTN__VECS            4
-#  define ATTN__SUMS            24
-#  define ATTN__REGISTER        "v"
+enum { ATTN__V(vecs) = 4, ATTN__V(sums) = 24 };
 #  define ATTN__MASK_REGISTER   "=Yk"
-#  define ATTN__INTS(x)         _mm512_castps_si512(x)
 #  define ATTN__FLOATS(x)       _mm512_castsi512_ps(x)
-#  define ATTN__AND(a, b)       ATTN__FLOATS(_mm512_and_si512(ATTN__INTS(a), ATTN__INTS(b)))
-#  define ATTN__XOR(a, b)       ATTN__FLOATS(_mm512_xor_si512(ATTN__INTS(a), ATTN__INTS(b)))
-#  define ATTN__COMPARE(a, b, how) _mm512_cmp_ps_mask(a, b, how)
-#  define ATTN__SAME_BITS(a, b) _mm512_cmpeq_epi32_mask(ATTN__INTS(a), ATTN__INTS(b))
+#  define ATTN__COMPARE         _mm512_cmp_ps_mask
 #  define ATTN__ABOVE(a, b)     _mm512_cmpgt_epi32_mask(ATTN__INTS(a), ATTN__INTS(b))
 #  define ATTN__NEGATIVE(x)     _mm512_movepi32_mask(ATTN__INTS(x))
 #  define ATTN__EITHER(m, n)    ((__mmask16)((m) | (n)))
 #  define ATTN__ANY(m)          ((m) != 0)
-#  define ATTN__BROADCAST(p)    _mm512_set1_ps(*(p))
 #  define ATTN__PICK(x, y, m)   ATTN__FLOATS(_mm512_mask_blend_epi32(m, ATTN__INTS(x), ATTN__INTS(y)))
 #  define ATTN__CLEAR(x, m)     ATTN__PICK(x, _mm512_setzero_ps(), m)
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
@@ -1653,11 +1640,13 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #define ATTN__LOAD_BITS(p)      ATTN__LOAD((const float *)(const void *)(p))
 #define ATTN__STORE             ATTN__MM(storeu_ps)
 #define ATTN__ALL               ATTN__MM(set1_ps)
+#define ATTN__INTS              ATTN__MM_SI(castps)
 #define ATTN__ALL_BITS(n)       ATTN__FLOATS(ATTN__MM(set1_epi32)((int32_t)(n)))
-#define ATTN__ON_BITS(name, a, b) ATTN__FLOATS(ATTN__MM(name)(ATTN__INTS(a), ATTN__INTS(b)))
-#define ATTN__ADD_BITS(a, b)    ATTN__ON_BITS(add_epi32, a, b)
-#define ATTN__MOST_BITS(a, b)   ATTN__ON_BITS(max_epu32, a, b)
-#define ATTN__MULTIPLY_EVEN(a, b) ATTN__ON_BITS(mul_epu32, a, b)
+#define ATTN__ON_BITS(f, a, b)  ATTN__FLOATS(f(ATTN__INTS(a), ATTN__INTS(b)))
+#define ATTN__AND(a, b)         ATTN__ON_BITS(ATTN__MM_SI(and), a, b)
+#define ATTN__XOR(a, b)         ATTN__ON_BITS(ATTN__MM_SI(xor), a, b)
+#define ATTN__ADD_BITS(a, b)    ATTN__ON_BITS(ATTN__MM(add_epi32), a, b)
+#define ATTN__MULTIPLY_EVEN(a, b) ATTN__ON_BITS(ATTN__MM(mul_epu32), a, b)
 #define ATTN__LEFT(x, n)        ATTN__FLOATS(ATTN__MM(slli_epi32)(ATTN__INTS(x), n))
 #define ATTN__RIGHT(x, n)       ATTN__FLOATS(ATTN__MM(srai_epi32)(ATTN__INTS(x), n))
 #define ATTN__ODD(x)            ATTN__FLOATS(ATTN__MM(srli_epi64)(ATTN__INTS(x), 32))
@@ -1676,34 +1665,28 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__DIV             ATTN__MM(div_ps)
 #endif
 #if ATTN__CLANG_FAST            /* the instructions themselves: nothing to fold */
+#  define ATTN__OPERATION(name, result, kind, text) \
+    ATTN__HELPER result name(ATTN__VEC a, ATTN__VEC b) \
+    { result r; __asm__(text " %2, %1, %0" : kind(r) : "v"(a), "v"(b)); return r; }
 #  define ATTN__MIN             ATTN__V(min)
 #  define ATTN__MAX             ATTN__V(max)
 #  define ATTN__LESS            ATTN__V(less)
-#  define ATTN__AT_MOST         ATTN__V(at_most)
 #  define ATTN__SAME            ATTN__V(same)
-#  define ATTN__UNORDERED       ATTN__V(unordered)
 #  define ATTN__FMA             ATTN__V(fma)
 #  define ATTN__SQRT            ATTN__V(sqrt)
-#  define ATTN__OPERATION(name, result, kind, text) \
-    ATTN__HELPER result name(ATTN__VEC a, ATTN__VEC b) \
-    { result r; __asm__(text " %2, %1, %0" : kind(r) : ATTN__REGISTER(a), ATTN__REGISTER(b)); return r; }
-ATTN__OPERATION(ATTN__MIN, ATTN__VEC, "=" ATTN__REGISTER, "vminps")
-ATTN__OPERATION(ATTN__MAX, ATTN__VEC, "=" ATTN__REGISTER, "vmaxps")
+ATTN__OPERATION(ATTN__MIN, ATTN__VEC, "=v", "vminps")
+ATTN__OPERATION(ATTN__MAX, ATTN__VEC, "=v", "vmaxps")
 ATTN__OPERATION(ATTN__LESS, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $17,")
-ATTN__OPERATION(ATTN__AT_MOST, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $18,")
 ATTN__OPERATION(ATTN__SAME, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $0,")
-ATTN__OPERATION(ATTN__UNORDERED, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $3,")
 ATTN__HELPER ATTN__VEC ATTN__FMA(ATTN__VEC a, ATTN__VEC b, ATTN__VEC c)
-{ __asm__("vfmadd231ps %2, %1, %0" : "+" ATTN__REGISTER(c) : ATTN__REGISTER(a), ATTN__REGISTER(b)); return c; }
+{ __asm__("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); return c; }
 ATTN__HELPER ATTN__VEC ATTN__SQRT(ATTN__VEC x)
-{ ATTN__VEC r; __asm__("vsqrtps %1, %0" : "=" ATTN__REGISTER(r) : ATTN__REGISTER(x)); return r; }
+{ __asm__("vsqrtps %0, %0" : "+v"(x)); return x; }
 #else
 #  define ATTN__MIN             ATTN__MM(min_ps)
 #  define ATTN__MAX             ATTN__MM(max_ps)
 #  define ATTN__LESS(a, b)      ATTN__COMPARE(a, b, _CMP_LT_OQ)
-#  define ATTN__AT_MOST(a, b)   ATTN__COMPARE(a, b, _CMP_LE_OQ)
 #  define ATTN__SAME(a, b)      ATTN__COMPARE(a, b, _CMP_EQ_OQ)
-#  define ATTN__UNORDERED(a, b) ATTN__COMPARE(a, b, _CMP_UNORD_Q)
 #  define ATTN__FMA             ATTN__MM(fmadd_ps)
 #  define ATTN__SQRT            ATTN__MM(sqrt_ps)
 #endif
@@ -1826,7 +1809,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(tanh)(ATTN__VEC x)
 
 ATTN__HELPER ATTN__VEC ATTN__V(quiet)(ATTN__VEC x)
 {
-    return ATTN__PICK(x, ATTN__ALL(ATTN__NAN), ATTN__UNORDERED(x, x));
+    return ATTN__PICK(ATTN__ALL(ATTN__NAN), x, ATTN__SAME(x, x));
 }
 
 /* ---- products */
@@ -1858,7 +1841,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
     const int64_t a_row = p->a_row, a_k = p->a_k, b_row = p->b_row, c_row = p->c_row, depth = p->depth;
     const int go_on = kind != ATTN__SQUARED_DISTANCE && p->onto == ATTN__GO_ON;
     const float *b = p->b, *a3 = a + 3*a_row;       /* of six rows three: else their distances do not fit registers */
-    ATTN__VEC acc[ATTN__SUMS], q[8], s, t;
+    ATTN__VEC acc[ATTN__V(sums)], q[8], s, t;
     int64_t k;
     int r, i;
     if (R == 6) ATTN__KEEP_POINTER(a3);
@@ -1875,7 +1858,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
             if (R > 1 && kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);  /* no register to spare: read again */
         }
         ATTN__EACH(r, R) {
-            s = ATTN__BROADCAST(R == 6 && r >= 3 ? a3 + (r - 3)*a_row : a + r*a_row);
+            s = ATTN__ALL(R == 6 && r >= 3 ? a3[(r - 3)*a_row] : a[r*a_row]);
             ATTN__EACH(i, N) {
                 if (kind == ATTN__PRODUCT) {
                     acc[r*N + i] = ATTN__FMA(s, q[i], acc[r*N + i]);
@@ -1935,9 +1918,9 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
     ATTN_ASSERT(p->vecs < 8 || (p->rows == 1 && p->kind == ATTN__PRODUCT));
     if (p->kind != ATTN__PRODUCT) ATTN__V(product_rare)(p);
     else if (p->vecs == 8) ATTN__V(strip)(1, 8, ATTN__PRODUCT, p, p->a, p->c);      /* few rows: B is read in place */
-    else if (ATTN__VECS >= 4 && p->vecs == 4) ATTN__V(rows)(ATTN__SUMS / 4, 4, ATTN__PRODUCT, p);
-    else if (p->vecs == 3) ATTN__V(rows)(ATTN__SUMS / 3, 3, ATTN__PRODUCT, p);
-    else if (p->vecs == 2) ATTN__V(rows)(ATTN__SUMS / 2, 2, ATTN__PRODUCT, p);
+    else if (ATTN__V(vecs) >= 4 && p->vecs == 4) ATTN__V(rows)(ATTN__V(sums) / 4, 4, ATTN__PRODUCT, p);
+    else if (p->vecs == 3) ATTN__V(rows)(ATTN__V(sums) / 3, 3, ATTN__PRODUCT, p);
+    else if (p->vecs == 2) ATTN__V(rows)(ATTN__V(sums) / 2, 2, ATTN__PRODUCT, p);
     else ATTN__V(rows)(8, 1, ATTN__PRODUCT, p);
 }
 
@@ -1959,12 +1942,12 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64
         if (p->fetch) ATTN__V(fetch_block)(fetch, p->fetch_row, p->depth, k);
         ATTN__V(transpose)(t);
         ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, a += ATTN__LANES)
-            ATTN__EACH(r, R) acc[r] = ATTN__FMA(ATTN__BROADCAST(a + r), t[x], acc[r]);
+            ATTN__EACH(r, R) acc[r] = ATTN__FMA(ATTN__ALL(a[r]), t[x], acc[r]);
     }
     for (; k < p->depth; k++, a += ATTN__LANES) {
         for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) column[x] = *y;
         t[0] = ATTN__LOAD(column);
-        ATTN__EACH(r, R) acc[r] = ATTN__FMA(ATTN__BROADCAST(a + r), t[0], acc[r]);
+        ATTN__EACH(r, R) acc[r] = ATTN__FMA(ATTN__ALL(a[r]), t[0], acc[r]);
     }
     ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE(c, acc[r]);
 }
@@ -1994,10 +1977,10 @@ ATTN__HELPER ATTN__VEC ATTN__V(additive_terms)(const float *e, int64_t ld, const
 {
     ATTN__VEC d[4], n0, n1, d0, d1;
     int g;
-    ATTN__EACH(g, 4) d[g] = ATTN__FMA(ATTN__LOAD(e + g*ld), ATTN__BROADCAST(f + g), ATTN__ALL(1.0f));
+    ATTN__EACH(g, 4) d[g] = ATTN__FMA(ATTN__LOAD(e + g*ld), ATTN__ALL(f[g]), ATTN__ALL(1.0f));
     ATTN__EACH(g, 4) d[g] = ATTN__MIN(d[g], ATTN__ALL(1073741824.0f));
-    n0 = ATTN__FMA(ATTN__BROADCAST(w), d[1], ATTN__MUL(ATTN__BROADCAST(w + 1), d[0]));
-    n1 = ATTN__FMA(ATTN__BROADCAST(w + 2), d[3], ATTN__MUL(ATTN__BROADCAST(w + 3), d[2]));
+    n0 = ATTN__FMA(ATTN__ALL(w[0]), d[1], ATTN__MUL(ATTN__ALL(w[1]), d[0]));
+    n1 = ATTN__FMA(ATTN__ALL(w[2]), d[3], ATTN__MUL(ATTN__ALL(w[3]), d[2]));
     d0 = ATTN__MUL(d[0], d[1]);
     d1 = ATTN__MUL(d[2], d[3]);
     return ATTN__DIV(ATTN__FMA(n0, d1, ATTN__MUL(n1, d0)), ATTN__MUL(d0, d1));
@@ -2035,8 +2018,8 @@ ATTN__KERNEL void ATTN__V(additive_direct)(const attn__additive *p)
             for (u = 0; u < ATTN__TERMS; u++) part[u] = ATTN__ALL(0.0f);
             for (u = 0; u < p->hidden; u++) {
                 x = ATTN__LOAD(p->query + u*p->ld + ATTN__LANES*i);
-                x = ATTN__ADD(x, ATTN__BROADCAST(p->key + j*p->key_stride + u));
-                x = ATTN__FMA(ATTN__BROADCAST(p->w + u), ATTN__V(tanh)(x), part[u % ATTN__TERMS]);
+                x = ATTN__ADD(x, ATTN__ALL(p->key[j*p->key_stride + u]));
+                x = ATTN__FMA(ATTN__ALL(p->w[u]), ATTN__V(tanh)(x), part[u % ATTN__TERMS]);
                 part[u % ATTN__TERMS] = x;
             }
             x = ATTN__MUL(ATTN__ALL(p->scale), ATTN__V(tree)(ATTN__TERMS, part));
@@ -2212,7 +2195,7 @@ ATTN__KERNEL void ATTN__V(exclude)(float *s, int64_t ld, int64_t n, const uint8_
             ATTN__V(transpose)(r);
             ATTN__EACH(x, ATTN__LANES) {
                 float *at = s + (j + x)*ld + i;
-                const ATTN__MASK out = ATTN__SAME_BITS(r[x], ATTN__ALL(0.0f));
+                const ATTN__MASK out = ATTN__ABOVE(ATTN__ALL_BITS(1), r[x]);
                 ATTN__STORE(at, ATTN__PICK(ATTN__LOAD(at), ATTN__ALL(ATTN__NEG_INF), out));
             }
         }
@@ -2257,11 +2240,11 @@ ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y
 
 ATTN__KERNEL int ATTN__V(finite)(const float *x, int64_t n)
 {
-    const ATTN__VEC exponent = ATTN__ALL(ATTN__INF);
-    ATTN__MASK bad = ATTN__SAME_BITS(ATTN__ALL(0.0f), exponent);
+    const ATTN__VEC absolute = ATTN__ALL_BITS(0x7fffffff), largest = ATTN__ALL_BITS(0x7f7fffff);
+    ATTN__MASK bad = ATTN__ABOVE(largest, largest);
     int64_t i = 0;
     for (; i + ATTN__LANES <= n; i += ATTN__LANES)
-        bad = ATTN__EITHER(bad, ATTN__SAME_BITS(ATTN__AND(ATTN__LOAD(x + i), exponent), exponent));
+        bad = ATTN__EITHER(bad, ATTN__ABOVE(ATTN__AND(ATTN__LOAD(x + i), absolute), largest));
     return !ATTN__ANY(bad) && attn__finite_scalar(x + i, n - i);
 }
 
@@ -2287,8 +2270,8 @@ ATTN__KERNEL void ATTN__V(distance)(float *s, int64_t ld, int64_t n, int32_t sco
             u = y = ATTN__DIV(x, v);
             if (score == ATTN_SCORE_TRIANGULAR) y = ATTN__SQRT(u);
             y = score == ATTN_SCORE_BOXCAR ? ATTN__ALL(0.0f) : ATTN__V(log)(ATTN__SUB(one, y));
-            y = ATTN__PICK(ATTN__ALL(ATTN__NEG_INF), y, ATTN__AT_MOST(u, one));
-            ATTN__STORE(s + i, ATTN__PICK(y, u, ATTN__UNORDERED(u, u)));
+            y = ATTN__PICK(y, ATTN__ALL(ATTN__NEG_INF), ATTN__LESS(one, u));
+            ATTN__STORE(s + i, ATTN__PICK(u, y, ATTN__SAME(u, u)));
         }
 }
 
@@ -2476,7 +2459,7 @@ ATTN__KERNEL void ATTN__V(additive_gradient)(const attn__additive_gradient *g)
             const ATTN__VEC ds = ATTN__LOAD(from);
             all = ATTN__ADD(all, ds);
             ATTN__EACH(u, 4) {
-                r = ATTN__DIV(minus_one, ATTN__FMA(ATTN__LOAD(e + u*ld), ATTN__BROADCAST(f + u), one));
+                r = ATTN__DIV(minus_one, ATTN__FMA(ATTN__LOAD(e + u*ld), ATTN__ALL(f[u]), one));
                 dt[u] = ATTN__FMA(ds, r, dt[u]);
                 r = ATTN__FMA(r, r, r);
                 da[u] = ATTN__FMA(ds, r, da[u]);
@@ -2513,7 +2496,7 @@ ATTN__KERNEL void ATTN__V(fold)(const float *part, int64_t n, float *y, int64_t 
 #endif
 
 #define ATTN__X(result, name, parameters) , ATTN__V(name)
-static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS ATTN__KERNEL_LIST(ATTN__X)};
+static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__V(vecs) ATTN__KERNEL_LIST(ATTN__X)};
 #undef ATTN__X
 #undef ATTN__ABOVE
 #undef ATTN__ADD
@@ -2522,8 +2505,6 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__ALL_BITS
 #undef ATTN__AND
 #undef ATTN__ANY
-#undef ATTN__AT_MOST
-#undef ATTN__BROADCAST
 #undef ATTN__CLEAR
 #undef ATTN__COMPARE
 #undef ATTN__DIV
@@ -2547,7 +2528,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__MAX
 #undef ATTN__MIN
 #undef ATTN__MM
-#undef ATTN__MOST_BITS
+#undef ATTN__MM_SI
 #undef ATTN__MUL
 #undef ATTN__MULTIPLY_EVEN
 #undef ATTN__NEGATIVE
@@ -2555,19 +2536,14 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__ON_BITS
 #undef ATTN__OPERATION
 #undef ATTN__PICK
-#undef ATTN__REGISTER
 #undef ATTN__RIGHT
 #undef ATTN__SAME
-#undef ATTN__SAME_BITS
 #undef ATTN__SQRT
 #undef ATTN__STORE
 #undef ATTN__SUB
-#undef ATTN__SUMS
 #undef ATTN__TO_FLOATS
-#undef ATTN__UNORDERED
 #undef ATTN__V
 #undef ATTN__VEC
-#undef ATTN__VECS
 #undef ATTN__XOR
 #undef ATTN__LANES
 #endif /* ATTN__LANES */

@@ -2112,42 +2112,40 @@ ATTN__KERNEL void ATTN__V(pack)(float *to, int64_t ld, const float *const *rows,
 {
     float column[ATTN__LANES];
     ATTN__VEC r[ATTN__LANES];
-    int64_t i, c, step;
+    int64_t i, c;
     int x;
-    for (i = 0; i < ld; i += ATTN__LANES)
-        for (c = 0; c < n; c += step) {
-            step = stride == 1 && c + ATTN__LANES <= n ? ATTN__LANES : 1;
-            if (step == 1) {
-                for (x = 0; x < ATTN__LANES; x++) column[x] = rows[i + x][c*stride];
-                ATTN__STORE(to + c*ld + i, ATTN__MUL(ATTN__LOAD(column), ATTN__LOAD(scale + i)));
-                continue;
-            }
+    for (i = 0; i < ld; i += ATTN__LANES) {
+        for (c = 0; stride == 1 && c + ATTN__LANES <= n; c += ATTN__LANES) {
             ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD(rows[i + x] + c);
             ATTN__V(transpose)(r);
             ATTN__EACH(x, ATTN__LANES) ATTN__STORE(to + (c + x)*ld + i, ATTN__MUL(r[x], ATTN__LOAD(scale + i)));
         }
+        for (; c < n; c++) {
+            for (x = 0; x < ATTN__LANES; x++) column[x] = rows[i + x][c*stride];
+            ATTN__STORE(to + c*ld + i, ATTN__MUL(ATTN__LOAD(column), ATTN__LOAD(scale + i)));
+        }
+    }
 }
 
 ATTN__KERNEL void ATTN__V(unpack)(float *const *rows, int64_t lanes, int64_t stride, const float *from, int64_t ld,
                                   int64_t n, const float *scale)
 {
     float column[ATTN__LANES];
-    ATTN__VEC r[ATTN__LANES], factor;
-    int64_t i, c, step;
+    ATTN__VEC r[ATTN__LANES];
+    int64_t i, c;
     int x;
-    for (i = 0; i < lanes; i += ATTN__LANES)
-        for (c = 0; c < n; c += step) {
-            step = stride == 1 && c + ATTN__LANES <= n ? ATTN__LANES : 1;
-            factor = ATTN__LOAD(scale + i);
-            if (step == 1) {
-                ATTN__STORE(column, ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + c*ld + i), factor)));
-                for (x = 0; x < ATTN__LANES && i + x < lanes; x++) rows[i + x][c*stride] = column[x];
-                continue;
-            }
-            ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + (c + x)*ld + i), factor));
+    for (i = 0; i < lanes; i += ATTN__LANES) {
+        for (c = 0; stride == 1 && c + ATTN__LANES <= n; c += ATTN__LANES) {
+            ATTN__EACH(x, ATTN__LANES)
+                r[x] = ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + (c + x)*ld + i), ATTN__LOAD(scale + i)));
             ATTN__V(transpose)(r);
             for (x = 0; x < ATTN__LANES && i + x < lanes; x++) ATTN__STORE(rows[i + x] + c, r[x]);
         }
+        for (; c < n; c++) {
+            ATTN__STORE(column, ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + c*ld + i), ATTN__LOAD(scale + i))));
+            for (x = 0; x < ATTN__LANES && i + x < lanes; x++) rows[i + x][c*stride] = column[x];
+        }
+    }
 }
 
 ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, int keep)
@@ -2161,36 +2159,30 @@ ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *co
 {
     float column[ATTN__LANES];
     ATTN__VEC r[ATTN__LANES];
-    int64_t i, j, step;
+    int64_t i, j;
     int x;
-    for (i = 0; i < ld; i += ATTN__LANES)
-        for (j = 0; j < n; j += step) {
-            step = stride == 1 && j + ATTN__LANES <= n ? ATTN__LANES : 1;
-            if (step == 1) {
-                for (x = 0; x < ATTN__LANES; x++) column[x] = rows[i + x][j*stride];
-                ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(column), keep);
-                continue;
-            }
+    for (i = 0; i < ld; i += ATTN__LANES) {
+        for (j = 0; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES) {
             ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD(rows[i + x] + j);
             if (j % 16 == 0) for (x = 0; x < ATTN__LANES; x++)      /* half a chunk ahead */
                 ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
             ATTN__V(transpose)(r);
             ATTN__EACH(x, ATTN__LANES) ATTN__V(add_bias)(s + (j + x)*ld + i, r[x], keep);
         }
+        for (; j < n; j++) {
+            for (x = 0; x < ATTN__LANES; x++) column[x] = rows[i + x][j*stride];
+            ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(column), keep);
+        }
+    }
 }
 
 ATTN__KERNEL void ATTN__V(exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
 {
     ATTN__VEC r[ATTN__LANES];
-    int64_t i, j, step;
+    int64_t i, j;
     int x;
-    for (i = 0; i < ld; i += ATTN__LANES)
-        for (j = 0; j < n; j += step) {
-            step = stride == 1 && j + ATTN__LANES <= n ? ATTN__LANES : 1;
-            if (step == 1) {
-                for (x = 0; x < ATTN__LANES; x++) if (!rows[i + x][j*stride]) s[j*ld + i + x] = ATTN__NEG_INF;
-                continue;
-            }
+    for (i = 0; i < ld; i += ATTN__LANES) {
+        for (j = 0; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES) {
             ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD_BYTES(rows[i + x] + j);
             ATTN__V(transpose)(r);
             ATTN__EACH(x, ATTN__LANES) {
@@ -2199,6 +2191,9 @@ ATTN__KERNEL void ATTN__V(exclude)(float *s, int64_t ld, int64_t n, const uint8_
                 ATTN__STORE(at, ATTN__PICK(ATTN__LOAD(at), ATTN__ALL(ATTN__NEG_INF), out));
             }
         }
+        for (; j < n; j++)
+            for (x = 0; x < ATTN__LANES; x++) if (!rows[i + x][j*stride]) s[j*ld + i + x] = ATTN__NEG_INF;
+    }
 }
 
 /* ---- number by number: functions, score transforms, masks */

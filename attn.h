@@ -795,14 +795,19 @@ void    attn__cuda_release(void *block, void *stream);
 #  define ATTN__INLINE          static __inline
 #  define ATTN__WITH(features)
 #  ifdef ATTN_NO_LIBC
-#    define ATTN__COPY(to, from, bytes) attn__copy(to, from, bytes)
+#    define ATTN__COPY attn__copy
+#    define ATTN__ZERO attn__zero
 static void attn__copy(void *to, const void *from, size_t bytes)
 {
     unsigned char *t = (unsigned char *)to;
     const unsigned char *f = (const unsigned char *)from;
     while (bytes--) *t++ = *f++;
 }
-#    define ATTN__ZERO(p, bytes) ATTN__ZERO(p, bytes)
+static void attn__zero(void *to, size_t bytes)
+{
+    unsigned char *t = (unsigned char *)to;
+    while (bytes--) *t++ = 0;
+}
 #  else
 #    define ATTN__COPY(to, from, bytes) memcpy(to, from, bytes)
 #    define ATTN__ZERO(p, bytes) memset(p, 0, bytes)
@@ -826,11 +831,6 @@ static void attn__copy(void *to, const void *from, size_t bytes)
 #  define ATTN__UNROLL _Pragma("GCC unroll 24")
 #else
 #  define ATTN__UNROLL
-#endif
-#if ATTN__GNU && ATTN__X64
-#  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))       /* from making it an index of another one */
-#else
-#  define ATTN__KEEP_POINTER(p) ((void)0)
 #endif
 
 /* The arithmetic below is meant as it stands: no contraction, no reassociation, NaN and signed zeros as IEEE has them,
@@ -896,6 +896,7 @@ static void attn__fp_leave(attn__fp_state saved) { (void)saved; }
    Scalar forms of what every instruction set computes. NaN and infinity are told apart by their bits. */
 static uint32_t attn__bits(float x) { uint32_t b; ATTN__COPY(&b, &x, sizeof b); return b; }
 static float attn__float(uint32_t b) { float x; ATTN__COPY(&x, &b, sizeof x); return x; }
+static float attn__absolute(float x) { return attn__float(attn__bits(x) & 0x7fffffffu); }
 static int attn__is_nan(float x) { return (attn__bits(x) & 0x7fffffffu) > 0x7f800000u; }
 static int attn__is_inf(float x) { return (attn__bits(x) & 0x7fffffffu) == 0x7f800000u; }
 
@@ -1044,7 +1045,7 @@ static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
     uint32_t exponent;
     int64_t c;
     for (c = 0; c < n; c++) {
-        const float a = attn__float(attn__bits(v[c * stride]) & 0x7fffffffu);
+        const float a = attn__absolute(v[c * stride]);
         if (attn__is_nan(a) || attn__is_inf(a)) return ATTN__NAN;
         largest = attn__larger(a, largest);
     }
@@ -1401,7 +1402,7 @@ static void attn__alibi_scalar(float *s, int64_t ld, int64_t n, const float *slo
     for (j = 0; j < n; j++)
         for (i = 0; i < ld; i++) {
             const float d = position[i] - (float)j;
-            s[j * ld + i] = attn__fma(attn__negate(slope[i]), attn__float(attn__bits(d) & 0x7fffffffu), s[j * ld + i]);
+            s[j * ld + i] = attn__fma(attn__negate(slope[i]), attn__absolute(d), s[j * ld + i]);
         }
 }
 
@@ -1493,7 +1494,6 @@ static void attn__inner_scalar(const float *x, const float *y, int64_t ld, int64
         for (sum[l] = 0.0f, c = 0; c < n; c++) sum[l] = attn__fma(x[c * ld + l], y[c * ld + l], sum[l]);
 }
 
-static float attn__absolute(float x) { return attn__float(attn__bits(x) & 0x7fffffffu); }
 /* x*factor, or y + x*factor, rounded once: no compiler can make something else of it */
 static float attn__scaled(float x, float factor, float y, int add)
 {
@@ -1585,7 +1585,8 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
        PICK(x, y, m)              y where m is set, else x;  CLEAR(x, m): 0 where it is
        AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), TO_FLOATS (of integers), LOAD_BITS (32 each), LOAD_BYTES
        MULTIPLY_EVEN, ODD, EVENS  64-bit products of even lanes; the odd lanes moved there; even lanes of both, by turns
-       KEEP(x)                    in a register: gcc folds a load into each multiply-add that uses it, a fifth slower
+       KEEP(x), KEEP_POINTER      in a register: gcc folds a load into each multiply-add that uses it, a fifth slower,
+                                  and makes one pointer an index of another
        HELPER, KERNEL             how a function begins;  V(transpose): LANES vectors, rows to columns
    ADD to DIV are operators where the compiler has them for vectors: those obey the arithmetic pragmas of >>platform,
    intrinsics from a header that was parsed under -ffast-math do not. */
@@ -1653,12 +1654,14 @@ enum { ATTN__V(vecs) = 4, ATTN__V(sums) = 24 };
 #define ATTN__TO_FLOATS(x)      ATTN__MM(cvtepi32_ps)(ATTN__INTS(x))
 #if ATTN__GNU
 #  define ATTN__KEEP(v)         __asm__("" : "+v"(v))
+#  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))
 #  define ATTN__ADD(a, b)       ((a) + (b))
 #  define ATTN__SUB(a, b)       ((a) - (b))
 #  define ATTN__MUL(a, b)       ((a) * (b))
 #  define ATTN__DIV(a, b)       ((a) / (b))
 #else
 #  define ATTN__KEEP(v)         ((void)0)
+#  define ATTN__KEEP_POINTER(p) ((void)0)
 #  define ATTN__ADD             ATTN__MM(add_ps)
 #  define ATTN__SUB             ATTN__MM(sub_ps)
 #  define ATTN__MUL             ATTN__MM(mul_ps)
@@ -2511,6 +2514,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__V(vec
 #undef ATTN__HELPER
 #undef ATTN__INTS
 #undef ATTN__KEEP
+#undef ATTN__KEEP_POINTER
 #undef ATTN__ISA
 #undef ATTN__KERNEL
 #undef ATTN__LEFT
@@ -2562,26 +2566,25 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__V(vec
 #  endif
 #endif
 
-/* The tables of this build, the weakest first. */
-#define ATTN__TABLES_0 &attn__table_scalar
 #if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX2)
 #  define ATTN__LANES 8
 #  include ATTN_FILE
-#  define ATTN__TABLES_1 ATTN__TABLES_0, &attn__table_avx2
+#  define ATTN__AVX2 , &attn__table_avx2
 #else
-#  define ATTN__TABLES_1 ATTN__TABLES_0
+#  define ATTN__AVX2
 #endif
 #if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX512)
 #  define ATTN__LANES 16
 #  include ATTN_FILE
-#  define ATTN__TABLES_2 ATTN__TABLES_1, &attn__table_avx512
+#  define ATTN__AVX512 , &attn__table_avx512
 #else
-#  define ATTN__TABLES_2 ATTN__TABLES_1
+#  define ATTN__AVX512
 #endif
 #if defined(ATTN__LANES) || (defined(ATTN__READ) && ATTN__READ != ATTN_VERSION_NUMBER)
 #  error "ATTN_FILE is not this attn.h, but another file or version: define ATTN_FILE as its name, or ATTN_NO_SIMD"
 #endif
-static const attn__kernels *const attn__tables[] = {ATTN__TABLES_2};
+/* The tables of this build, the weakest first. */
+static const attn__kernels *const attn__tables[] = {&attn__table_scalar ATTN__AVX2 ATTN__AVX512};
 
 /* The kernels of an instruction set, or NULL where this build has none. */
 static const attn__kernels *attn__table(int32_t isa)
@@ -2623,7 +2626,6 @@ ATTN_DEF attn_isa attn_best_isa(void)
     while (!attn__cpu_has((attn_isa)attn__tables[i]->isa)) i--;
     return (attn_isa)attn__tables[i]->isa;
 }
-
 
 /* ---------------------------------------------------------------------------------------------------- >>validate
    What every check uses: how it says no, and sums and products of sizes that stop at ATTN__HUGE
@@ -8796,11 +8798,9 @@ ATTN__FOR_SPEED
 #undef ATTN__INLINE
 #undef ATTN__KERNEL_LIST
 #undef ATTN__READ
-#undef ATTN__TABLES_0
-#undef ATTN__TABLES_1
-#undef ATTN__TABLES_2
+#undef ATTN__AVX2
+#undef ATTN__AVX512
 #undef ATTN__WITH
-#undef ATTN__KEEP_POINTER
 #undef ATTN__D
 #undef ATTN__DV
 #undef ATTN__EQUALS

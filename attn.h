@@ -1612,6 +1612,7 @@ enum { ATTN__V(vecs) = 3, ATTN__V(sums) = 12 };
 #  define ATTN__PICK(x, y, m)   _mm256_blendv_ps(x, y, m)
 #  define ATTN__CLEAR(x, m)     _mm256_andnot_ps(m, x)
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
+#  define ATTN__QUARTERS(a, b, odd) _mm256_permute2f128_ps(a, b, odd ? 0x31 : 0x20)
 #  define ATTN__EVENS(a, b)     _mm256_blend_ps(a, ATTN__FLOATS(_mm256_slli_epi64(ATTN__INTS(b), 32)), 0xaa)
 #elif ATTN__LANES == 16
 #  define ATTN__V(name)         attn__##name##_avx512
@@ -1633,8 +1634,10 @@ enum { ATTN__V(vecs) = 4, ATTN__V(sums) = 24 };
 #  define ATTN__PICK(x, y, m)   ATTN__FLOATS(_mm512_mask_blend_epi32(m, ATTN__INTS(x), ATTN__INTS(y)))
 #  define ATTN__CLEAR(x, m)     ATTN__PICK(x, _mm512_setzero_ps(), m)
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#  define ATTN__QUARTERS(a, b, odd) _mm512_shuffle_f32x4(a, b, odd ? 0xdd : 0x88)
 #  define ATTN__EVENS(a, b)     ATTN__PICK(a, ATTN__FLOATS(_mm512_slli_epi64(ATTN__INTS(b), 32)), 0xaaaa)
 #endif
+#define ATTN__EACH(i, n)        ATTN__UNROLL for (i = 0; i < (n); i++)
 /* ---- what both widths of x86 share */
 #ifdef ATTN__MM
 #define ATTN__LOAD              ATTN__MM(loadu_ps)
@@ -1694,43 +1697,27 @@ ATTN__HELPER ATTN__VEC ATTN__SQRT(ATTN__VEC x)
 #  define ATTN__SQRT            ATTN__MM(sqrt_ps)
 #endif
 
+/* Within 128 bits 4 x 4, twice the same step; then whole 128 bits, in squares of 4 rows, of 8. */
 ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
 {
-    ATTN__VEC t[ATTN__LANES];
-    int i;
-    ATTN__UNROLL for (i = 0; i < ATTN__LANES; i += 4) {         /* 4 x 4, within 128 bits each */
-        t[i] = ATTN__MM(unpacklo_ps)(r[i], r[i + 1]);
-        t[i + 1] = ATTN__MM(unpackhi_ps)(r[i], r[i + 1]);
-        t[i + 2] = ATTN__MM(unpacklo_ps)(r[i + 2], r[i + 3]);
-        t[i + 3] = ATTN__MM(unpackhi_ps)(r[i + 2], r[i + 3]);
-        r[i] = ATTN__MM(shuffle_ps)(t[i], t[i + 2], 0x44);
-        r[i + 1] = ATTN__MM(shuffle_ps)(t[i], t[i + 2], 0xee);
-        r[i + 2] = ATTN__MM(shuffle_ps)(t[i + 1], t[i + 3], 0x44);
-        r[i + 3] = ATTN__MM(shuffle_ps)(t[i + 1], t[i + 3], 0xee);
+    ATTN__VEC t[ATTN__LANES], a;
+    int i, step;
+    ATTN__EACH(step, 2) {
+        ATTN__EACH(i, ATTN__LANES) t[i] = r[i];
+        ATTN__EACH(i, ATTN__LANES / 2) {
+            r[2*i] = ATTN__MM(unpacklo_ps)(t[i/2*4 + i%2], t[i/2*4 + i%2 + 2]);
+            r[2*i + 1] = ATTN__MM(unpackhi_ps)(t[i/2*4 + i%2], t[i/2*4 + i%2 + 2]);
+        }
     }
-#if ATTN__LANES == 8
-    ATTN__UNROLL for (i = 0; i < 4; i++) {
-        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
-        r[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
-        r[i] = t[i];
+    ATTN__EACH(step, ATTN__LANES / 8) ATTN__EACH(i, ATTN__LANES) if (!(i & 4 << step)) {
+        a = r[i];
+        r[i] = ATTN__QUARTERS(a, r[i + (4 << step)], 0);
+        r[i + (4 << step)] = ATTN__QUARTERS(a, r[i + (4 << step)], 1);
     }
-#else
-    ATTN__UNROLL for (i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    ATTN__UNROLL for (i = 0; i < 8; i++) {
-        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
-    }
-#endif
 }
 #endif /* ATTN__MM */
 
 /* ---- exp, log, tanh: step by step those of >>math */
-#define ATTN__EACH(i, n)        ATTN__UNROLL for (i = 0; i < (n); i++)
 
 /* The powers of x times c[0] .. c[n - 1], the highest first. */
 ATTN__HELPER ATTN__VEC ATTN__V(polynomial)(ATTN__VEC x, const float *c, const int n)
@@ -2535,6 +2522,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__V(vec
 #undef ATTN__ON_BITS
 #undef ATTN__OPERATION
 #undef ATTN__PICK
+#undef ATTN__QUARTERS
 #undef ATTN__RIGHT
 #undef ATTN__SAME
 #undef ATTN__SQRT

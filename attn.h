@@ -2329,8 +2329,8 @@ ATTN__HELPER void ATTN__V(philox)(const ATTN__VEC *k0, const ATTN__VEC *k1, ATTN
     ATTN__EACH(round, 10) ATTN__EACH(half, 2) {         /* a loop over rounds would move the numbers to their places */
         p0 = ATTN__MULTIPLY_EVEN(w[half][0], m0);
         p1 = ATTN__MULTIPLY_EVEN(w[half][2], m1);
-        w[half][0] = ATTN__XOR(ATTN__XOR(w[half][1], k0[round]), ATTN__ODD(p1));
-        w[half][2] = ATTN__XOR(ATTN__XOR(w[half][3], k1[round]), ATTN__ODD(p0));
+        w[half][0] = ATTN__XOR(ATTN__XOR(ATTN__ODD(p1), w[half][1]), k0[round]);
+        w[half][2] = ATTN__XOR(ATTN__XOR(ATTN__ODD(p0), w[half][3]), k1[round]);
         w[half][1] = p1;
         w[half][3] = p0;
     }

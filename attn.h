@@ -918,19 +918,25 @@ static int64_t attn__max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* a*b + c, rounded once. Without the instruction: the product is exact in double; the sum is rounded to odd there, so
    that rounding it again to float gives what one rounding would have (Boldo and Melquiond 2008). */
+#if ATTN__GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__))
 static float attn__fma(float a, float b, float c)
 {
-#if ATTN__GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__))
 #  if ATTN__CLANG_FAST && ATTN__X64
     __asm__("vfmadd231ss %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
     return c;
 #  else
     return __builtin_fmaf(a, b, c);
 #  endif
+}
 #elif defined(ATTN_NO_EXACT_FMA)
+static float attn__fma(float a, float b, float c)
+{
     const float product = a * b;
     return product + c;
+}
 #else
+ATTN__NOINLINE static float attn__fma(float a, float b, float c)
+{
     const double p = (double)a * (double)b, s = p + (double)c;
     const double t = s - p, rest = (p - (s - t)) + ((double)c - t);     /* s + rest == p + c exactly */
     uint64_t bits;
@@ -942,8 +948,8 @@ static float attn__fma(float a, float b, float c)
         return (float)odd;
     }
     return (float)s;
-#endif
 }
+#endif
 
 /* Square root, correctly rounded: Newton in double is close enough to the exact root, which for a float is never near
    the middle between two floats. */
@@ -2326,7 +2332,7 @@ ATTN__HELPER void ATTN__V(philox)(const ATTN__VEC *k0, const ATTN__VEC *k1, ATTN
     const ATTN__VEC m0 = ATTN__ALL_BITS(0xd2511f53u), m1 = ATTN__ALL_BITS(0xcd9e8d57u);
     ATTN__VEC p0, p1;
     int round, half;
-    ATTN__EACH(round, 10) ATTN__EACH(half, 2) {         /* a loop over rounds would move the numbers to their places */
+    for (round = 0; round < 10; round++) ATTN__EACH(half, 2) {
         p0 = ATTN__MULTIPLY_EVEN(w[half][0], m0);
         p1 = ATTN__MULTIPLY_EVEN(w[half][2], m1);
         w[half][0] = ATTN__XOR(ATTN__XOR(ATTN__ODD(p1), w[half][1]), k0[round]);
@@ -2338,7 +2344,7 @@ ATTN__HELPER void ATTN__V(philox)(const ATTN__VEC *k0, const ATTN__VEC *k1, ATTN
 
 ATTN__KERNEL void ATTN__V(drop)(const attn__drop *d)
 {
-    const ATTN__VEC sign = ATTN__ALL(-0.0f);            /* turned: integers without a sign compare like those with one */
+    const ATTN__VEC sign = ATTN__ALL(-0.0f);            /* turned, it lets integers without a sign compare with one */
     const ATTN__VEC below = ATTN__XOR(ATTN__ALL_BITS((uint32_t)d->below), sign);
     const int all = d->below > 0xffffffffu;
     ATTN__VEC k0[10], k1[10], w[2][4];

@@ -1038,8 +1038,8 @@ static float attn__tanh(float x)
 {
     const uint32_t sign = attn__bits(x) & 0x80000000u;
     const float a = attn__float(attn__bits(x) ^ sign), b = attn__choose(10.0f < a, 10.0f, a), x2 = b * b;
-    const float p = attn__fma(b * x2, attn__polynomial(x2, attn__tanh_c, 5), b);
-    const float y = attn__choose(b < 0.625f, p, 1.0f - 2.0f / (attn__exp(b + b) + 1.0f));
+    const float p = attn__polynomial(x2, attn__tanh_c, 5);
+    const float y = attn__choose(b < 0.625f, attn__fma(b * x2, p, b), 1.0f - 2.0f / (attn__exp(b + b) + 1.0f));
     return attn__float(attn__bits(y) | sign);
 }
 

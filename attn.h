@@ -794,7 +794,8 @@ void    attn__cuda_release(void *block, void *stream);
 #  define ATTN__INLINE          static __inline
 #  define ATTN__WITH(features)
 #  ifdef ATTN_NO_LIBC
-#    define ATTN__COPY(to, from, bytes) attn__copy(to, from, bytes)
+#    define ATTN__COPY attn__copy
+#    define ATTN__ZERO attn__zero
 static void attn__copy(void *to, const void *from, size_t bytes)
 {
     unsigned char *t = (unsigned char *)to;
@@ -834,11 +835,6 @@ ATTN__NOINLINE static void attn__zero(void *p, size_t bytes)    /* inlined it wo
 #  define ATTN__UNROLL _Pragma("GCC unroll 24")
 #else
 #  define ATTN__UNROLL
-#endif
-#if ATTN__GNU && ATTN__X64
-#  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))       /* from making it an index of another one */
-#else
-#  define ATTN__KEEP_POINTER(p) ((void)0)
 #endif
 
 /* The arithmetic below is meant as it stands: no contraction, no reassociation, NaN and signed zeros as IEEE has them,
@@ -904,13 +900,14 @@ static void attn__fp_leave(attn__fp_state saved) { (void)saved; }
    Scalar forms of what every instruction set computes. NaN and infinity are told apart by their bits. */
 static uint32_t attn__bits(float x) { uint32_t b; ATTN__COPY(&b, &x, sizeof b); return b; }
 static float attn__float(uint32_t b) { float x; ATTN__COPY(&x, &b, sizeof x); return x; }
+static float attn__absolute(float x) { return attn__float(attn__bits(x) & 0x7fffffffu); }
 static int attn__is_nan(float x) { return (attn__bits(x) & 0x7fffffffu) > 0x7f800000u; }
 static int attn__is_inf(float x) { return (attn__bits(x) & 0x7fffffffu) == 0x7f800000u; }
 
 #define ATTN__INF      attn__float(0x7f800000u)
 #define ATTN__NEG_INF  attn__float(0xff800000u)
 #define ATTN__NAN      attn__float(0x7fc00000u)
-#define ATTN__SMALLEST 1.17549435e-38f          /* 2^-126, the smallest normal number */
+static const float attn__smallest = 1.17549435e-38f;            /* 2^-126, the smallest normal number */
 
 /* Choices between floats are made on their bits: under -ffast-math clang marks a float's ?: as free of NaN and
    infinity, whatever the pragmas say. */
@@ -925,19 +922,25 @@ static int64_t attn__max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* a*b + c, rounded once. Without the instruction: the product is exact in double; the sum is rounded to odd there, so
    that rounding it again to float gives what one rounding would have (Boldo and Melquiond 2008). */
+#if ATTN__GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__))
 static float attn__fma(float a, float b, float c)
 {
-#if ATTN__GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__))
 #  if ATTN__CLANG_FAST && ATTN__X64
     __asm__("vfmadd231ss %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
     return c;
 #  else
     return __builtin_fmaf(a, b, c);
 #  endif
+}
 #elif defined(ATTN_NO_EXACT_FMA)
+static float attn__fma(float a, float b, float c)
+{
     const float product = a * b;
     return product + c;
+}
 #else
+ATTN__NOINLINE static float attn__fma(float a, float b, float c)
+{
     const double p = (double)a * (double)b, s = p + (double)c;
     const double t = s - p, rest = (p - (s - t)) + ((double)c - t);     /* s + rest == p + c exactly */
     uint64_t bits;
@@ -949,8 +952,8 @@ static float attn__fma(float a, float b, float c)
         return (float)odd;
     }
     return (float)s;
-#endif
 }
+#endif
 
 /* Square root, correctly rounded: Newton in double is close enough to the exact root, which for a float is never near
    the middle between two floats. */
@@ -975,29 +978,26 @@ static float attn__sqrt(float x)
 
 /* exp: x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial with e^0 = 1 exactly, times 2^n.
    Adding the magic number 1.5*2^23 + 127 rounds to an integer and leaves n + 127 in the low bits. */
-#define ATTN__EXP_MAGIC  12583039.0f
-#define ATTN__LOG2E      1.442695022f
-#define ATTN__LN2_HI     0.6931471825f
-#define ATTN__LN2_LO     (-1.904654300e-09f)
-#define ATTN__EXP_LOWEST (-87.33654022f)        /* below it e^x < 2^-126 */
-#define ATTN__EXP_NOTHING (-88.0f)              /* the scale 2^n is 0 there */
-#define ATTN__EXP_C2     4.999999404e-01f
-#define ATTN__EXP_C3     1.666651964e-01f
-#define ATTN__EXP_C4     4.166840017e-02f
-#define ATTN__EXP_C5     8.368850686e-03f
-#define ATTN__EXP_C6     1.381432055e-03f
+static const float attn__exp_magic = 12583039.0f, attn__log2e = 1.442695022f;
+static const float attn__ln2_hi = 0.6931471825f, attn__ln2_lo = -1.904654300e-09f;
+static const float attn__exp_lowest = -87.33654022f;            /* below it e^x < 2^-126 */
+static const float attn__exp_c[] = {1.381432055e-03f, 8.368850686e-03f, 4.166840017e-02f, 1.666651964e-01f,
+                                    4.999999404e-01f, 1.0f, 1.0f};
+
+/* The sum of c[0] .. c[n - 1] times the powers of x, the highest first. */
+ATTN__INLINE float attn__polynomial(float x, const float *c, const int n)
+{
+    float p = c[0];
+    int i;
+    ATTN__UNROLL for (i = 1; i < n; i++) p = attn__fma(p, x, c[i]);
+    return p;
+}
 
 static float attn__exp_poly(float x, float *shifted)
 {
-    const float t = attn__fma(x, ATTN__LOG2E, ATTN__EXP_MAGIC), n = t - ATTN__EXP_MAGIC;
-    const float r = attn__fma(n, -ATTN__LN2_LO, attn__fma(n, -ATTN__LN2_HI, x));
-    float p = attn__fma(ATTN__EXP_C6, r, ATTN__EXP_C5);
-    p = attn__fma(p, r, ATTN__EXP_C4);
-    p = attn__fma(p, r, ATTN__EXP_C3);
-    p = attn__fma(p, r, ATTN__EXP_C2);
-    p = attn__fma(p, r, 1.0f);
+    const float t = attn__fma(x, attn__log2e, attn__exp_magic), n = t - attn__exp_magic;
     *shifted = t;
-    return attn__fma(p, r, 1.0f);
+    return attn__polynomial(attn__fma(n, -attn__ln2_lo, attn__fma(n, -attn__ln2_hi, x)), attn__exp_c, 7);
 }
 
 /* For x <= 88, which is all that a softmax asks for. */
@@ -1005,7 +1005,7 @@ static float attn__exp(float x)
 {
     float t;
     const float p = attn__exp_poly(x, &t);
-    return attn__choose(x < ATTN__EXP_LOWEST, 0.0f, p * attn__float(attn__bits(t) << 23));
+    return attn__choose(x < attn__exp_lowest, 0.0f, p * attn__float(attn__bits(t) << 23));
 }
 
 /* For every x: 2^n in two factors, since 2^128 is no float. */
@@ -1015,61 +1015,40 @@ static float attn__exp_full(float x)
     uint32_t n, half;
     x = attn__choose(100.0f < x, 100.0f, x);
     p = attn__exp_poly(x, &t);
-    n = attn__bits(t) - attn__bits(ATTN__EXP_MAGIC);            /* n modulo 2^32 */
+    n = attn__bits(t) - attn__bits(attn__exp_magic);            /* n modulo 2^32 */
     half = (uint32_t)((int32_t)n >> 1);
     p = p * attn__float((half + 127u) << 23) * attn__float((n - half + 127u) << 23);
-    return attn__choose(x < ATTN__EXP_LOWEST, 0.0f, p);
+    return attn__choose(x < attn__exp_lowest, 0.0f, p);
 }
 
 /* log: x = 2^e m, m in [sqrt(1/2), sqrt 2), f = m - 1; log m = f - f^2/2 + f^3 Q(f). */
-#define ATTN__LOG_C0  3.333333135e-01f
-#define ATTN__LOG_C1 -2.500081956e-01f
-#define ATTN__LOG_C2  2.000122666e-01f
-#define ATTN__LOG_C3 -1.662335694e-01f
-#define ATTN__LOG_C4  1.420175731e-01f
-#define ATTN__LOG_C5 -1.316018254e-01f
-#define ATTN__LOG_C6  1.276157796e-01f
-#define ATTN__LOG_C7 -7.634497434e-02f
-#define ATTN__SQRT_HALF 0x3f3504f3u
+static const float attn__log_c[] = {-7.634497434e-02f, 1.276157796e-01f, -1.316018254e-01f, 1.420175731e-01f,
+                                    -1.662335694e-01f, 2.000122666e-01f, -2.500081956e-01f, 3.333333135e-01f, -0.5f};
+static const uint32_t attn__sqrt_half = 0x3f3504f3u;
 
 static float attn__log(float x)
 {
-    const int tiny = x < ATTN__SMALLEST;
+    const int tiny = x < attn__smallest;
     const float y = attn__choose(tiny, x * 8388608.0f, x);      /* 2^23: subnormals */
-    const uint32_t b = attn__bits(y) - ATTN__SQRT_HALF;
+    const uint32_t b = attn__bits(y) - attn__sqrt_half;
     const float e = (float)(((int32_t)b >> 23) - (tiny ? 23 : 0));
-    const float f = attn__float((b & 0x007fffffu) + ATTN__SQRT_HALF) - 1.0f, f2 = f * f;
-    float q = attn__fma(ATTN__LOG_C7, f, ATTN__LOG_C6);
-    q = attn__fma(q, f, ATTN__LOG_C5);
-    q = attn__fma(q, f, ATTN__LOG_C4);
-    q = attn__fma(q, f, ATTN__LOG_C3);
-    q = attn__fma(q, f, ATTN__LOG_C2);
-    q = attn__fma(q, f, ATTN__LOG_C1);
-    q = attn__fma(q, f, ATTN__LOG_C0);
-    q = attn__fma(q, f, -0.5f);
-    q = attn__fma(e, ATTN__LN2_LO, q * f2);
-    q = attn__fma(e, ATTN__LN2_HI, q + f);
+    const float f = attn__float((b & 0x007fffffu) + attn__sqrt_half) - 1.0f, f2 = f * f;
+    float q = attn__fma(e, attn__ln2_lo, attn__polynomial(f, attn__log_c, 9) * f2);
+    q = attn__fma(e, attn__ln2_hi, q + f);
     q = attn__choose(attn__is_inf(x), x, q);
     return attn__choose(x > 0.0f, q, attn__choose(x == 0.0f, ATTN__NEG_INF, ATTN__NAN));
 }
 
 /* tanh: a polynomial near 0, else 1 - 2/(e^2|x| + 1). */
-#define ATTN__TANH_C0 -3.333328068e-01f
-#define ATTN__TANH_C1  1.333144158e-01f
-#define ATTN__TANH_C2 -5.373971537e-02f
-#define ATTN__TANH_C3  2.063908800e-02f
-#define ATTN__TANH_C4 -5.704987328e-03f
-#define ATTN__TANH_SPLIT 0.625f
+static const float attn__tanh_c[] = {-5.704987328e-03f, 2.063908800e-02f, -5.373971537e-02f, 1.333144158e-01f,
+                                     -3.333328068e-01f};
 
 static float attn__tanh(float x)
 {
     const uint32_t sign = attn__bits(x) & 0x80000000u;
     const float a = attn__float(attn__bits(x) ^ sign), b = attn__choose(10.0f < a, 10.0f, a), x2 = b * b;
-    float p = attn__fma(ATTN__TANH_C4, x2, ATTN__TANH_C3), y;
-    p = attn__fma(p, x2, ATTN__TANH_C2);
-    p = attn__fma(p, x2, ATTN__TANH_C1);
-    p = attn__fma(p, x2, ATTN__TANH_C0);
-    y = attn__choose(b < ATTN__TANH_SPLIT, attn__fma(b * x2, p, b), 1.0f - 2.0f / (attn__exp(b + b) + 1.0f));
+    const float p = attn__polynomial(x2, attn__tanh_c, 5);
+    const float y = attn__choose(b < 0.625f, attn__fma(b * x2, p, b), 1.0f - 2.0f / (attn__exp(b + b) + 1.0f));
     return attn__float(attn__bits(y) | sign);
 }
 
@@ -1081,7 +1060,7 @@ static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
     uint32_t exponent;
     int64_t c;
     for (c = 0; c < n; c++) {
-        const float a = attn__float(attn__bits(v[c * stride]) & 0x7fffffffu);
+        const float a = attn__absolute(v[c * stride]);
         if (attn__is_nan(a) || attn__is_inf(a)) return ATTN__NAN;
         largest = attn__larger(a, largest);
     }
@@ -1099,17 +1078,18 @@ static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
    Lanes run across queries (or keys, or columns), never along a sum: so the bits do not depend on the vector width.
    A tile is a row-major array of `ld` lanes a row; ld = width*vecs is the same for all arrays of one tile.
    The scalar functions are the specification; the other tables compute the same bits. */
-#define ATTN__FEW 4             /* up to so many rows a tile is laid the other way */
-#define ATTN__LONG 96           /* floats in a row of keys that does not stay in the caches near by */
-#define ATTN__MAX_WIDTH 16      /* floats in the widest vector of any table */
-#define ATTN__MAX_LANES 64      /* the widest tile of any table */
-#define ATTN__CHUNK     256     /* keys per chunk: part of the numeric contract, as are the next five */
-#define ATTN__CHAIN     128     /* keys of a chunk whose weighted values are summed in one chain */
-#define ATTN__SQUARES   32      /* numbers of a vector whose squared differences are summed in one chain */
-#define ATTN__RUN       64      /* terms of a matrix product that are summed in one chain */
-#define ATTN__PARTS     16      /* a chunk's sum of weights: 16 partial sums by key index mod 16, then a tree */
-#define ATTN__TERMS     8       /* an additive score: 8 partial sums of four units each, likewise */
-
+enum {
+    ATTN__FEW = 4,              /* up to so many rows a tile is laid the other way */
+    ATTN__LONG = 96,            /* floats in a row of keys that does not stay in the caches near by */
+    ATTN__MAX_WIDTH = 16,       /* floats in the widest vector of any table */
+    ATTN__MAX_LANES = 64,       /* the widest tile of any table */
+    ATTN__CHUNK = 256,          /* keys per chunk: part of the numeric contract, as are the next five */
+    ATTN__CHAIN = 128,          /* keys of a chunk whose weighted values are summed in one chain */
+    ATTN__SQUARES = 32,         /* numbers of a vector whose squared differences are summed in one chain */
+    ATTN__RUN = 64,             /* terms of a matrix product that are summed in one chain */
+    ATTN__PARTS = 16,           /* a chunk's sum of weights: 16 partial sums by key index mod 16, then a tree */
+    ATTN__TERMS = 8             /* an additive score: 8 partial sums of four units each, likewise */
+};
 enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE };
 enum { ATTN__FROM_ZERO = 0, ATTN__GO_ON, ATTN__ADD_AFTER };
 
@@ -1437,7 +1417,7 @@ static void attn__alibi_scalar(float *s, int64_t ld, int64_t n, const float *slo
     for (j = 0; j < n; j++)
         for (i = 0; i < ld; i++) {
             const float d = position[i] - (float)j;
-            s[j * ld + i] = attn__fma(attn__negate(slope[i]), attn__float(attn__bits(d) & 0x7fffffffu), s[j * ld + i]);
+            s[j * ld + i] = attn__fma(attn__negate(slope[i]), attn__absolute(d), s[j * ld + i]);
         }
 }
 
@@ -1472,7 +1452,7 @@ static void attn__normalise_scalar(const float *x, float *y, int64_t n, float sc
     int64_t i;
     for (i = 0; i < n; i++) {
         const float s = x[i] * scale, w = attn__exp(s - top) * factor;
-        y[i] = attn__choose(w < ATTN__SMALLEST || attn__is_none(s), 0.0f, attn__quiet(w));
+        y[i] = attn__choose(w < attn__smallest || attn__is_none(s), 0.0f, attn__quiet(w));
     }
 }
 
@@ -1529,7 +1509,6 @@ static void attn__inner_scalar(const float *x, const float *y, int64_t ld, int64
         for (sum[l] = 0.0f, c = 0; c < n; c++) sum[l] = attn__fma(x[c * ld + l], y[c * ld + l], sum[l]);
 }
 
-static float attn__absolute(float x) { return attn__float(attn__bits(x) & 0x7fffffffu); }
 /* x*factor, or y + x*factor, rounded once: no compiler can make something else of it */
 static float attn__scaled(float x, float factor, float y, int add)
 {
@@ -1550,7 +1529,7 @@ static void attn__grade_scalar(const attn__grade *g)
     for (j = 0; j < g->rows; j++)
         for (l = 0; l < g->ld; l++) {
             const float s = g->s[j * g->ld + l], e = attn__exp(s - g->base[l]) * g->inverse[l];
-            const float w = attn__choose(e < ATTN__SMALLEST, 0.0f, e);
+            const float w = attn__choose(e < attn__smallest, 0.0f, e);
             const float keep = g->keep ? g->keep[j * g->ld + l] : 1.0f, more = g->more ? g->more[j * g->ld + l] : 0.0f;
             const float ds = w * (attn__fma(g->dp[j * g->ld + l], keep, more) - g->shift[l]);
             g->p[j * g->row + l] = attn__choose(attn__is_none(s), -0.0f, attn__choose(keep == 0.0f, 0.0f, w * keep));
@@ -1612,17 +1591,17 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
    ATTN__LANES floats to a vector: of that reading only this section counts. First the vocabulary:
        VEC, MASK                  LANES floats (or 32 bits each); a truth value for each lane
        V(name)                    the name of a function in this reading
-       VECS, SUMS                 vectors in the widest tile; running sums that a product keeps in registers
-       LOAD, STORE                at any address;  BROADCAST(p), ALL(x), ALL_BITS(n): the same in every lane
+       V(vecs), V(sums)           vectors in the widest tile; running sums that a product keeps in registers
+       LOAD, STORE                at any address;  ALL(x), ALL_BITS(n): the same in every lane
        ADD, SUB, MUL, DIV, SQRT   FMA(a, b, c) is a*b + c, rounded once
        MIN, MAX                   b where a or b is NaN
-       LESS, AT_MOST, SAME, UNORDERED, SAME_BITS, ABOVE (signed integers), NEGATIVE (the sign bit)    -> MASK
+       LESS, SAME, ABOVE (of signed integers), NEGATIVE (the sign bit)    -> MASK
        EITHER, ANY                of masks: lane by lane; is one set?
        PICK(x, y, m)              y where m is set, else x;  CLEAR(x, m): 0 where it is
-       AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), MOST_BITS (the larger unsigned integer), TO_FLOATS (of
-                                  integers), LOAD_BYTES (LANES bytes, each widened to 32 bits)
+       AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), TO_FLOATS (of integers), LOAD_BITS (32 each), LOAD_BYTES
        MULTIPLY_EVEN, ODD, EVENS  64-bit products of even lanes; the odd lanes moved there; even lanes of both, by turns
-       KEEP(x)                    in a register: gcc folds a load into each multiply-add that uses it, a fifth slower
+       KEEP(x), KEEP_POINTER      in a register: gcc folds a load into each multiply-add that uses it, a fifth slower,
+                                  and makes one pointer an index of another
        HELPER, KERNEL             how a function begins;  V(transpose): LANES vectors, rows to columns
    ADD to DIV are operators where the compiler has them for vectors: those obey the arithmetic pragmas of >>platform,
    intrinsics from a header that was parsed under -ffast-math do not. */
@@ -1634,26 +1613,21 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__HELPER          ATTN__INLINE ATTN__WITH("avx2,fma")
 #  define ATTN__KERNEL          static ATTN__WITH("avx2,fma")
 #  define ATTN__MM(name)        _mm256_##name
+#  define ATTN__MM_SI(name)     _mm256_##name##_si256
 #  define ATTN__VEC             __m256
 #  define ATTN__MASK            __m256              /* the sign bit of each lane */
-#  define ATTN__VECS            3
-#  define ATTN__SUMS            12
-#  define ATTN__REGISTER        "x"
-#  define ATTN__MASK_REGISTER   "=x"
-#  define ATTN__INTS(x)         _mm256_castps_si256(x)
+enum { ATTN__V(vecs) = 3, ATTN__V(sums) = 12 };
+#  define ATTN__MASK_REGISTER   "=v"
 #  define ATTN__FLOATS(x)       _mm256_castsi256_ps(x)
-#  define ATTN__AND(a, b)       ATTN__FLOATS(_mm256_and_si256(ATTN__INTS(a), ATTN__INTS(b)))
-#  define ATTN__XOR(a, b)       ATTN__FLOATS(_mm256_xor_si256(ATTN__INTS(a), ATTN__INTS(b)))
-#  define ATTN__COMPARE(a, b, how) _mm256_cmp_ps(a, b, how)
-#  define ATTN__SAME_BITS(a, b) ATTN__FLOATS(_mm256_cmpeq_epi32(ATTN__INTS(a), ATTN__INTS(b)))
-#  define ATTN__ABOVE(a, b)     ATTN__FLOATS(_mm256_cmpgt_epi32(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__COMPARE         _mm256_cmp_ps
+#  define ATTN__ABOVE(a, b)     ATTN__ON_BITS(_mm256_cmpgt_epi32, a, b)
 #  define ATTN__NEGATIVE(x)     (x)
 #  define ATTN__EITHER(m, n)    _mm256_or_ps(m, n)
 #  define ATTN__ANY(m)          (_mm256_movemask_ps(m) != 0)
-#  define ATTN__BROADCAST(p)    _mm256_broadcast_ss(p)
 #  define ATTN__PICK(x, y, m)   _mm256_blendv_ps(x, y, m)
 #  define ATTN__CLEAR(x, m)     _mm256_andnot_ps(m, x)
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
+#  define ATTN__QUARTERS(a, b, odd) _mm256_permute2f128_ps(a, b, odd ? 0x31 : 0x20)
 #  define ATTN__EVENS(a, b)     _mm256_blend_ps(a, ATTN__FLOATS(_mm256_slli_epi64(ATTN__INTS(b), 32)), 0xaa)
 #elif ATTN__LANES == 16
 #  define ATTN__V(name)         attn__##name##_avx512
@@ -1661,126 +1635,104 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__HELPER          ATTN__INLINE ATTN__WITH("avx512f,avx512dq,fma")
 #  define ATTN__KERNEL          static ATTN__WITH("avx512f,avx512dq,fma")
 #  define ATTN__MM(name)        _mm512_##name
+#  define ATTN__MM_SI(name)     _mm512_##name##_si512
 #  define ATTN__VEC             __m512
 #  define ATTN__MASK            __mmask16
-#  define ATTN__VECS            4
-#  define ATTN__SUMS            24
-#  define ATTN__REGISTER        "v"
+enum { ATTN__V(vecs) = 4, ATTN__V(sums) = 24 };
 #  define ATTN__MASK_REGISTER   "=Yk"
-#  define ATTN__INTS(x)         _mm512_castps_si512(x)
 #  define ATTN__FLOATS(x)       _mm512_castsi512_ps(x)
-#  define ATTN__AND(a, b)       ATTN__FLOATS(_mm512_and_si512(ATTN__INTS(a), ATTN__INTS(b)))
-#  define ATTN__XOR(a, b)       ATTN__FLOATS(_mm512_xor_si512(ATTN__INTS(a), ATTN__INTS(b)))
-#  define ATTN__COMPARE(a, b, how) _mm512_cmp_ps_mask(a, b, how)
-#  define ATTN__SAME_BITS(a, b) _mm512_cmpeq_epi32_mask(ATTN__INTS(a), ATTN__INTS(b))
+#  define ATTN__COMPARE         _mm512_cmp_ps_mask
 #  define ATTN__ABOVE(a, b)     _mm512_cmpgt_epi32_mask(ATTN__INTS(a), ATTN__INTS(b))
 #  define ATTN__NEGATIVE(x)     _mm512_movepi32_mask(ATTN__INTS(x))
 #  define ATTN__EITHER(m, n)    ((__mmask16)((m) | (n)))
 #  define ATTN__ANY(m)          ((m) != 0)
-#  define ATTN__BROADCAST(p)    _mm512_set1_ps(*(p))
 #  define ATTN__PICK(x, y, m)   ATTN__FLOATS(_mm512_mask_blend_epi32(m, ATTN__INTS(x), ATTN__INTS(y)))
 #  define ATTN__CLEAR(x, m)     ATTN__PICK(x, _mm512_setzero_ps(), m)
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#  define ATTN__QUARTERS(a, b, odd) _mm512_shuffle_f32x4(a, b, odd ? 0xdd : 0x88)
 #  define ATTN__EVENS(a, b)     ATTN__PICK(a, ATTN__FLOATS(_mm512_slli_epi64(ATTN__INTS(b), 32)), 0xaaaa)
 #endif
+#define ATTN__EACH(i, n)        ATTN__UNROLL for (i = 0; i < (n); i++)
 /* ---- what both widths of x86 share */
 #ifdef ATTN__MM
 #define ATTN__LOAD              ATTN__MM(loadu_ps)
 #define ATTN__LOAD_BITS(p)      ATTN__LOAD((const float *)(const void *)(p))
 #define ATTN__STORE             ATTN__MM(storeu_ps)
 #define ATTN__ALL               ATTN__MM(set1_ps)
+#define ATTN__INTS              ATTN__MM_SI(castps)
 #define ATTN__ALL_BITS(n)       ATTN__FLOATS(ATTN__MM(set1_epi32)((int32_t)(n)))
-#define ATTN__ON_BITS(name, a, b) ATTN__FLOATS(ATTN__MM(name)(ATTN__INTS(a), ATTN__INTS(b)))
-#define ATTN__ADD_BITS(a, b)    ATTN__ON_BITS(add_epi32, a, b)
-#define ATTN__MOST_BITS(a, b)   ATTN__ON_BITS(max_epu32, a, b)
-#define ATTN__MULTIPLY_EVEN(a, b) ATTN__ON_BITS(mul_epu32, a, b)
+#define ATTN__ON_BITS(f, a, b)  ATTN__FLOATS(f(ATTN__INTS(a), ATTN__INTS(b)))
+#define ATTN__AND(a, b)         ATTN__ON_BITS(ATTN__MM_SI(and), a, b)
+#define ATTN__XOR(a, b)         ATTN__ON_BITS(ATTN__MM_SI(xor), a, b)
+#define ATTN__ADD_BITS(a, b)    ATTN__ON_BITS(ATTN__MM(add_epi32), a, b)
+#define ATTN__MULTIPLY_EVEN(a, b) ATTN__ON_BITS(ATTN__MM(mul_epu32), a, b)
 #define ATTN__LEFT(x, n)        ATTN__FLOATS(ATTN__MM(slli_epi32)(ATTN__INTS(x), n))
 #define ATTN__RIGHT(x, n)       ATTN__FLOATS(ATTN__MM(srai_epi32)(ATTN__INTS(x), n))
 #define ATTN__ODD(x)            ATTN__FLOATS(ATTN__MM(srli_epi64)(ATTN__INTS(x), 32))
 #define ATTN__TO_FLOATS(x)      ATTN__MM(cvtepi32_ps)(ATTN__INTS(x))
 #if ATTN__GNU
 #  define ATTN__KEEP(v)         __asm__("" : "+v"(v))
+#  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))
 #  define ATTN__ADD(a, b)       ((a) + (b))
 #  define ATTN__SUB(a, b)       ((a) - (b))
 #  define ATTN__MUL(a, b)       ((a) * (b))
 #  define ATTN__DIV(a, b)       ((a) / (b))
 #else
 #  define ATTN__KEEP(v)         ((void)0)
+#  define ATTN__KEEP_POINTER(p) ((void)0)
 #  define ATTN__ADD             ATTN__MM(add_ps)
 #  define ATTN__SUB             ATTN__MM(sub_ps)
 #  define ATTN__MUL             ATTN__MM(mul_ps)
 #  define ATTN__DIV             ATTN__MM(div_ps)
 #endif
 #if ATTN__CLANG_FAST            /* the instructions themselves: nothing to fold */
+#  define ATTN__OPERATION(name, result, kind, text) \
+    ATTN__HELPER result name(ATTN__VEC a, ATTN__VEC b) \
+    { result r; __asm__(text " %2, %1, %0" : kind(r) : "v"(a), "v"(b)); return r; }
 #  define ATTN__MIN             ATTN__V(min)
 #  define ATTN__MAX             ATTN__V(max)
 #  define ATTN__LESS            ATTN__V(less)
-#  define ATTN__AT_MOST         ATTN__V(at_most)
 #  define ATTN__SAME            ATTN__V(same)
-#  define ATTN__UNORDERED       ATTN__V(unordered)
 #  define ATTN__FMA             ATTN__V(fma)
 #  define ATTN__SQRT            ATTN__V(sqrt)
-#  define ATTN__OPERATION(name, result, kind, text) \
-    ATTN__HELPER result name(ATTN__VEC a, ATTN__VEC b) \
-    { result r; __asm__(text " %2, %1, %0" : kind(r) : ATTN__REGISTER(a), ATTN__REGISTER(b)); return r; }
-ATTN__OPERATION(ATTN__MIN, ATTN__VEC, "=" ATTN__REGISTER, "vminps")
-ATTN__OPERATION(ATTN__MAX, ATTN__VEC, "=" ATTN__REGISTER, "vmaxps")
+ATTN__OPERATION(ATTN__MIN, ATTN__VEC, "=v", "vminps")
+ATTN__OPERATION(ATTN__MAX, ATTN__VEC, "=v", "vmaxps")
 ATTN__OPERATION(ATTN__LESS, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $17,")
-ATTN__OPERATION(ATTN__AT_MOST, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $18,")
 ATTN__OPERATION(ATTN__SAME, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $0,")
-ATTN__OPERATION(ATTN__UNORDERED, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $3,")
 ATTN__HELPER ATTN__VEC ATTN__FMA(ATTN__VEC a, ATTN__VEC b, ATTN__VEC c)
-{ __asm__("vfmadd231ps %2, %1, %0" : "+" ATTN__REGISTER(c) : ATTN__REGISTER(a), ATTN__REGISTER(b)); return c; }
+{ __asm__("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); return c; }
 ATTN__HELPER ATTN__VEC ATTN__SQRT(ATTN__VEC x)
-{ ATTN__VEC r; __asm__("vsqrtps %1, %0" : "=" ATTN__REGISTER(r) : ATTN__REGISTER(x)); return r; }
+{ __asm__("vsqrtps %0, %0" : "+v"(x)); return x; }
 #else
 #  define ATTN__MIN             ATTN__MM(min_ps)
 #  define ATTN__MAX             ATTN__MM(max_ps)
 #  define ATTN__LESS(a, b)      ATTN__COMPARE(a, b, _CMP_LT_OQ)
-#  define ATTN__AT_MOST(a, b)   ATTN__COMPARE(a, b, _CMP_LE_OQ)
 #  define ATTN__SAME(a, b)      ATTN__COMPARE(a, b, _CMP_EQ_OQ)
-#  define ATTN__UNORDERED(a, b) ATTN__COMPARE(a, b, _CMP_UNORD_Q)
 #  define ATTN__FMA             ATTN__MM(fmadd_ps)
 #  define ATTN__SQRT            ATTN__MM(sqrt_ps)
 #endif
 
+/* Within 128 bits 4 x 4, twice the same step; then whole 128 bits, in squares of 4 rows, of 8. */
 ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
 {
-    ATTN__VEC t[ATTN__LANES];
-    int i;
-    ATTN__UNROLL for (i = 0; i < ATTN__LANES; i += 4) {         /* 4 x 4, within 128 bits each */
-        t[i] = ATTN__MM(unpacklo_ps)(r[i], r[i + 1]);
-        t[i + 1] = ATTN__MM(unpackhi_ps)(r[i], r[i + 1]);
-        t[i + 2] = ATTN__MM(unpacklo_ps)(r[i + 2], r[i + 3]);
-        t[i + 3] = ATTN__MM(unpackhi_ps)(r[i + 2], r[i + 3]);
-        r[i] = ATTN__MM(shuffle_ps)(t[i], t[i + 2], 0x44);
-        r[i + 1] = ATTN__MM(shuffle_ps)(t[i], t[i + 2], 0xee);
-        r[i + 2] = ATTN__MM(shuffle_ps)(t[i + 1], t[i + 3], 0x44);
-        r[i + 3] = ATTN__MM(shuffle_ps)(t[i + 1], t[i + 3], 0xee);
+    ATTN__VEC t[ATTN__LANES], a;
+    int i, step;
+    ATTN__EACH(step, 2) {
+        ATTN__EACH(i, ATTN__LANES) t[i] = r[i];
+        ATTN__EACH(i, ATTN__LANES / 2) {
+            r[2*i] = ATTN__MM(unpacklo_ps)(t[i/2*4 + i%2], t[i/2*4 + i%2 + 2]);
+            r[2*i + 1] = ATTN__MM(unpackhi_ps)(t[i/2*4 + i%2], t[i/2*4 + i%2 + 2]);
+        }
     }
-#if ATTN__LANES == 8
-    ATTN__UNROLL for (i = 0; i < 4; i++) {
-        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
-        r[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
-        r[i] = t[i];
+    ATTN__EACH(step, ATTN__LANES / 8) ATTN__EACH(i, ATTN__LANES) if (!(i & 4 << step)) {
+        a = r[i];
+        r[i] = ATTN__QUARTERS(a, r[i + (4 << step)], 0);
+        r[i + (4 << step)] = ATTN__QUARTERS(a, r[i + (4 << step)], 1);
     }
-#else
-    ATTN__UNROLL for (i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    ATTN__UNROLL for (i = 0; i < 8; i++) {
-        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
-    }
-#endif
 }
 #endif /* ATTN__MM */
 
 /* ---- exp, log, tanh: step by step those of >>math */
-#define ATTN__EACH(i, n)        ATTN__UNROLL for (i = 0; i < (n); i++)
 
 /* The powers of x times c[0] .. c[n - 1], the highest first. */
 ATTN__HELPER ATTN__VEC ATTN__V(polynomial)(ATTN__VEC x, const float *c, const int n)
@@ -1794,15 +1746,14 @@ ATTN__HELPER ATTN__VEC ATTN__V(polynomial)(ATTN__VEC x, const float *c, const in
 /* N vectors side by side, so that none waits for another: x becomes e^r, and t holds n + 127 in its low bits. */
 ATTN__HELPER void ATTN__V(exp_poly)(const int N, ATTN__VEC *x, ATTN__VEC *t)
 {
-    static const float c[] = {ATTN__EXP_C6, ATTN__EXP_C5, ATTN__EXP_C4, ATTN__EXP_C3, ATTN__EXP_C2, 1.0f, 1.0f};
     ATTN__VEC n[4], p[4];
     int i, u;
-    ATTN__EACH(u, N) t[u] = ATTN__FMA(x[u], ATTN__ALL(ATTN__LOG2E), ATTN__ALL(ATTN__EXP_MAGIC));
-    ATTN__EACH(u, N) n[u] = ATTN__SUB(t[u], ATTN__ALL(ATTN__EXP_MAGIC));
-    ATTN__EACH(u, N) x[u] = ATTN__FMA(n[u], ATTN__ALL(-ATTN__LN2_HI), x[u]);
-    ATTN__EACH(u, N) x[u] = ATTN__FMA(n[u], ATTN__ALL(-ATTN__LN2_LO), x[u]);
-    ATTN__EACH(u, N) p[u] = ATTN__ALL(c[0]);
-    ATTN__EACH(i, 6) ATTN__EACH(u, N) p[u] = ATTN__FMA(p[u], x[u], ATTN__ALL(c[i + 1]));
+    ATTN__EACH(u, N) t[u] = ATTN__FMA(x[u], ATTN__ALL(attn__log2e), ATTN__ALL(attn__exp_magic));
+    ATTN__EACH(u, N) n[u] = ATTN__SUB(t[u], ATTN__ALL(attn__exp_magic));
+    ATTN__EACH(u, N) x[u] = ATTN__FMA(n[u], ATTN__ALL(-attn__ln2_hi), x[u]);
+    ATTN__EACH(u, N) x[u] = ATTN__FMA(n[u], ATTN__ALL(-attn__ln2_lo), x[u]);
+    ATTN__EACH(u, N) p[u] = ATTN__ALL(attn__exp_c[0]);
+    ATTN__EACH(i, 6) ATTN__EACH(u, N) p[u] = ATTN__FMA(p[u], x[u], ATTN__ALL(attn__exp_c[i + 1]));
     ATTN__EACH(u, N) x[u] = p[u];
 }
 
@@ -1810,7 +1761,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(exp)(ATTN__VEC x)
 {
     ATTN__VEC p = x, t;
     ATTN__V(exp_poly)(1, &p, &t);
-    return ATTN__CLEAR(ATTN__MUL(p, ATTN__LEFT(t, 23)), ATTN__LESS(x, ATTN__ALL(ATTN__EXP_LOWEST)));
+    return ATTN__CLEAR(ATTN__MUL(p, ATTN__LEFT(t, 23)), ATTN__LESS(x, ATTN__ALL(attn__exp_lowest)));
 }
 
 /* e^x of N vectors, none above 0. low: where some may underflow. Then, and only then, the result is below 2^-126: to be
@@ -1819,7 +1770,7 @@ ATTN__HELPER void ATTN__V(exp_side_by_side)(const int N, const int low, ATTN__VE
 {
     ATTN__VEC t[4];
     int u;
-    if (low) ATTN__EACH(u, N) x[u] = ATTN__MAX(ATTN__ALL(ATTN__EXP_NOTHING), x[u]);
+    if (low) ATTN__EACH(u, N) x[u] = ATTN__MAX(ATTN__ALL(-88.0f), x[u]);     /* 2^n is 0 there */
     ATTN__V(exp_poly)(N, x, t);
     ATTN__EACH(u, N) x[u] = ATTN__MUL(x[u], ATTN__LEFT(t[u], 23));
 }
@@ -1829,26 +1780,24 @@ ATTN__HELPER ATTN__VEC ATTN__V(exp_full)(ATTN__VEC x)
     ATTN__VEC p, t, n;
     p = x = ATTN__MIN(ATTN__ALL(100.0f), x);                    /* in this order NaN passes */
     ATTN__V(exp_poly)(1, &p, &t);
-    n = ATTN__ADD_BITS(t, ATTN__ALL_BITS(254u - attn__bits(ATTN__EXP_MAGIC)));     /* n + 254, and 2^n in two factors */
+    n = ATTN__ADD_BITS(t, ATTN__ALL_BITS(254u - attn__bits(attn__exp_magic)));     /* n + 254, and 2^n in two factors */
     p = ATTN__MUL(p, ATTN__LEFT(ATTN__RIGHT(n, 1), 23));
     p = ATTN__MUL(p, ATTN__LEFT(ATTN__RIGHT(ATTN__ADD_BITS(n, ATTN__ALL_BITS(1)), 1), 23));
-    return ATTN__CLEAR(p, ATTN__LESS(x, ATTN__ALL(ATTN__EXP_LOWEST)));
+    return ATTN__CLEAR(p, ATTN__LESS(x, ATTN__ALL(attn__exp_lowest)));
 }
 
 ATTN__HELPER ATTN__VEC ATTN__V(log)(ATTN__VEC x)
 {
-    static const float c[] = {ATTN__LOG_C7, ATTN__LOG_C6, ATTN__LOG_C5, ATTN__LOG_C4, ATTN__LOG_C3, ATTN__LOG_C2,
-                              ATTN__LOG_C1, ATTN__LOG_C0, -0.5f};
-    const ATTN__MASK tiny = ATTN__LESS(x, ATTN__ALL(ATTN__SMALLEST));
+    const ATTN__MASK tiny = ATTN__LESS(x, ATTN__ALL(attn__smallest));
     const ATTN__VEC y = ATTN__PICK(x, ATTN__MUL(x, ATTN__ALL(8388608.0f)), tiny);
-    const ATTN__VEC b = ATTN__ADD_BITS(y, ATTN__ALL_BITS(0u - ATTN__SQRT_HALF));
+    const ATTN__VEC b = ATTN__ADD_BITS(y, ATTN__ALL_BITS(0u - attn__sqrt_half));
     const ATTN__VEC e = ATTN__SUB(ATTN__TO_FLOATS(ATTN__RIGHT(b, 23)),
                                   ATTN__PICK(ATTN__ALL(0.0f), ATTN__ALL(23.0f), tiny));
-    const ATTN__VEC m = ATTN__ADD_BITS(ATTN__AND(b, ATTN__ALL_BITS(0x007fffff)), ATTN__ALL_BITS(ATTN__SQRT_HALF));
+    const ATTN__VEC m = ATTN__ADD_BITS(ATTN__AND(b, ATTN__ALL_BITS(0x007fffff)), ATTN__ALL_BITS(attn__sqrt_half));
     const ATTN__VEC f = ATTN__SUB(m, ATTN__ALL(1.0f));
-    ATTN__VEC q = ATTN__MUL(ATTN__V(polynomial)(f, c, 9), ATTN__MUL(f, f));
-    q = ATTN__FMA(e, ATTN__ALL(ATTN__LN2_LO), q);
-    q = ATTN__FMA(e, ATTN__ALL(ATTN__LN2_HI), ATTN__ADD(q, f));
+    ATTN__VEC q = ATTN__MUL(ATTN__V(polynomial)(f, attn__log_c, 9), ATTN__MUL(f, f));
+    q = ATTN__FMA(e, ATTN__ALL(attn__ln2_lo), q);
+    q = ATTN__FMA(e, ATTN__ALL(attn__ln2_hi), ATTN__ADD(q, f));
     q = ATTN__PICK(q, x, ATTN__SAME(x, ATTN__ALL(ATTN__INF)));
     q = ATTN__PICK(ATTN__ALL(ATTN__NAN), q, ATTN__LESS(ATTN__ALL(0.0f), x));
     return ATTN__PICK(q, ATTN__ALL(ATTN__NEG_INF), ATTN__SAME(x, ATTN__ALL(0.0f)));
@@ -1856,17 +1805,16 @@ ATTN__HELPER ATTN__VEC ATTN__V(log)(ATTN__VEC x)
 
 ATTN__HELPER ATTN__VEC ATTN__V(tanh)(ATTN__VEC x)
 {
-    static const float c[] = {ATTN__TANH_C4, ATTN__TANH_C3, ATTN__TANH_C2, ATTN__TANH_C1, ATTN__TANH_C0};
     const ATTN__VEC sign = ATTN__AND(x, ATTN__ALL(-0.0f)), one = ATTN__ALL(1.0f);
     const ATTN__VEC b = ATTN__MIN(ATTN__ALL(10.0f), ATTN__XOR(x, sign)), x2 = ATTN__MUL(b, b);
-    const ATTN__VEC p = ATTN__FMA(ATTN__MUL(b, x2), ATTN__V(polynomial)(x2, c, 5), b);
+    const ATTN__VEC p = ATTN__FMA(ATTN__MUL(b, x2), ATTN__V(polynomial)(x2, attn__tanh_c, 5), b);
     const ATTN__VEC y = ATTN__SUB(one, ATTN__DIV(ATTN__ALL(2.0f), ATTN__ADD(ATTN__V(exp)(ATTN__ADD(b, b)), one)));
-    return ATTN__XOR(ATTN__PICK(y, p, ATTN__LESS(b, ATTN__ALL(ATTN__TANH_SPLIT))), sign);
+    return ATTN__XOR(ATTN__PICK(y, p, ATTN__LESS(b, ATTN__ALL(0.625f))), sign);
 }
 
 ATTN__HELPER ATTN__VEC ATTN__V(quiet)(ATTN__VEC x)
 {
-    return ATTN__PICK(x, ATTN__ALL(ATTN__NAN), ATTN__UNORDERED(x, x));
+    return ATTN__PICK(ATTN__ALL(ATTN__NAN), x, ATTN__SAME(x, x));
 }
 
 /* ---- products */
@@ -1898,7 +1846,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
     const int64_t a_row = p->a_row, a_k = p->a_k, b_row = p->b_row, c_row = p->c_row, depth = p->depth;
     const int go_on = kind != ATTN__SQUARED_DISTANCE && p->onto == ATTN__GO_ON;
     const float *b = p->b, *a3 = a + 3*a_row;       /* of six rows three: else their distances do not fit registers */
-    ATTN__VEC acc[ATTN__SUMS], q[8], s, t;
+    ATTN__VEC acc[ATTN__V(sums)], q[8], s, t;
     int64_t k;
     int r, i;
     if (R == 6) ATTN__KEEP_POINTER(a3);
@@ -1915,7 +1863,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
             if (R > 1 && kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);  /* no register to spare: read again */
         }
         ATTN__EACH(r, R) {
-            s = ATTN__BROADCAST(R == 6 && r >= 3 ? a3 + (r - 3)*a_row : a + r*a_row);
+            s = ATTN__ALL(R == 6 && r >= 3 ? a3[(r - 3)*a_row] : a[r*a_row]);
             ATTN__EACH(i, N) {
                 if (kind == ATTN__PRODUCT) {
                     acc[r*N + i] = ATTN__FMA(s, q[i], acc[r*N + i]);
@@ -1975,9 +1923,9 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
     ATTN_ASSERT(p->vecs < 8 || (p->rows == 1 && p->kind == ATTN__PRODUCT));
     if (p->kind != ATTN__PRODUCT) ATTN__V(product_rare)(p);
     else if (p->vecs == 8) ATTN__V(strip)(1, 8, ATTN__PRODUCT, p, p->a, p->c);      /* few rows: B is read in place */
-    else if (ATTN__VECS >= 4 && p->vecs == 4) ATTN__V(rows)(ATTN__SUMS / 4, 4, ATTN__PRODUCT, p);
-    else if (p->vecs == 3) ATTN__V(rows)(ATTN__SUMS / 3, 3, ATTN__PRODUCT, p);
-    else if (p->vecs == 2) ATTN__V(rows)(ATTN__SUMS / 2, 2, ATTN__PRODUCT, p);
+    else if (ATTN__V(vecs) >= 4 && p->vecs == 4) ATTN__V(rows)(ATTN__V(sums) / 4, 4, ATTN__PRODUCT, p);
+    else if (p->vecs == 3) ATTN__V(rows)(ATTN__V(sums) / 3, 3, ATTN__PRODUCT, p);
+    else if (p->vecs == 2) ATTN__V(rows)(ATTN__V(sums) / 2, 2, ATTN__PRODUCT, p);
     else ATTN__V(rows)(8, 1, ATTN__PRODUCT, p);
 }
 
@@ -1999,12 +1947,12 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64
         if (p->fetch) ATTN__V(fetch_block)(fetch, p->fetch_row, p->depth, k);
         ATTN__V(transpose)(t);
         ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, a += ATTN__LANES)
-            ATTN__EACH(r, R) acc[r] = ATTN__FMA(ATTN__BROADCAST(a + r), t[x], acc[r]);
+            ATTN__EACH(r, R) acc[r] = ATTN__FMA(ATTN__ALL(a[r]), t[x], acc[r]);
     }
     for (; k < p->depth; k++, a += ATTN__LANES) {
         for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) column[x] = *y;
         t[0] = ATTN__LOAD(column);
-        ATTN__EACH(r, R) acc[r] = ATTN__FMA(ATTN__BROADCAST(a + r), t[0], acc[r]);
+        ATTN__EACH(r, R) acc[r] = ATTN__FMA(ATTN__ALL(a[r]), t[0], acc[r]);
     }
     ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE(c, acc[r]);
 }
@@ -2034,10 +1982,10 @@ ATTN__HELPER ATTN__VEC ATTN__V(additive_terms)(const float *e, int64_t ld, const
 {
     ATTN__VEC d[4], n0, n1, d0, d1;
     int g;
-    ATTN__EACH(g, 4) d[g] = ATTN__FMA(ATTN__LOAD(e + g*ld), ATTN__BROADCAST(f + g), ATTN__ALL(1.0f));
+    ATTN__EACH(g, 4) d[g] = ATTN__FMA(ATTN__LOAD(e + g*ld), ATTN__ALL(f[g]), ATTN__ALL(1.0f));
     ATTN__EACH(g, 4) d[g] = ATTN__MIN(d[g], ATTN__ALL(1073741824.0f));
-    n0 = ATTN__FMA(ATTN__BROADCAST(w), d[1], ATTN__MUL(ATTN__BROADCAST(w + 1), d[0]));
-    n1 = ATTN__FMA(ATTN__BROADCAST(w + 2), d[3], ATTN__MUL(ATTN__BROADCAST(w + 3), d[2]));
+    n0 = ATTN__FMA(ATTN__ALL(w[0]), d[1], ATTN__MUL(ATTN__ALL(w[1]), d[0]));
+    n1 = ATTN__FMA(ATTN__ALL(w[2]), d[3], ATTN__MUL(ATTN__ALL(w[3]), d[2]));
     d0 = ATTN__MUL(d[0], d[1]);
     d1 = ATTN__MUL(d[2], d[3]);
     return ATTN__DIV(ATTN__FMA(n0, d1, ATTN__MUL(n1, d0)), ATTN__MUL(d0, d1));
@@ -2075,8 +2023,8 @@ ATTN__KERNEL void ATTN__V(additive_direct)(const attn__additive *p)
             for (u = 0; u < ATTN__TERMS; u++) part[u] = ATTN__ALL(0.0f);
             for (u = 0; u < p->hidden; u++) {
                 x = ATTN__LOAD(p->query + u*p->ld + ATTN__LANES*i);
-                x = ATTN__ADD(x, ATTN__BROADCAST(p->key + j*p->key_stride + u));
-                x = ATTN__FMA(ATTN__BROADCAST(p->w + u), ATTN__V(tanh)(x), part[u % ATTN__TERMS]);
+                x = ATTN__ADD(x, ATTN__ALL(p->key[j*p->key_stride + u]));
+                x = ATTN__FMA(ATTN__ALL(p->w[u]), ATTN__V(tanh)(x), part[u % ATTN__TERMS]);
                 part[u % ATTN__TERMS] = x;
             }
             x = ATTN__MUL(ATTN__ALL(p->scale), ATTN__V(tree)(ATTN__TERMS, part));
@@ -2094,7 +2042,7 @@ ATTN__HELPER void ATTN__V(weigh_keys)(const int N, const int low, float *s, int6
     ATTN__EACH(u, N) x[u] = ATTN__SUB(ATTN__LOAD(s + u*ld), base);
     ATTN__V(exp_side_by_side)(N, low, x);
     ATTN__EACH(u, N) {
-        x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(ATTN__SMALLEST)));
+        x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(attn__smallest)));
         if (mark) x[u] = ATTN__PICK(x[u], ATTN__ALL(-0.0f),
                                     ATTN__SAME(ATTN__LOAD(s + u*ld), ATTN__ALL(ATTN__NEG_INF)));
         ATTN__STORE(s + u*ld, x[u]);
@@ -2121,7 +2069,7 @@ ATTN__KERNEL void ATTN__V(weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, i
     m = ATTN__MAX(ATTN__MAX(largest[0], largest[1]), ATTN__MAX(largest[2], largest[3]));
     m = ATTN__ADD(m, ATTN__ALL(0.0f));
     base = ATTN__CLEAR(m, ATTN__SAME(m, none));
-    low = low || ATTN__ANY(ATTN__LESS(ATTN__SUB(least, base), ATTN__ALL(ATTN__EXP_LOWEST)));
+    low = low || ATTN__ANY(ATTN__LESS(ATTN__SUB(least, base), ATTN__ALL(attn__exp_lowest)));
     ATTN__EACH(r, ATTN__PARTS) part[r] = ATTN__ALL(0.0f);
     for (j = j0; j < j1; j += w) {
         r = (int)((uint64_t)j % ATTN__PARTS);
@@ -2169,42 +2117,40 @@ ATTN__KERNEL void ATTN__V(pack)(float *to, int64_t ld, const float *const *rows,
 {
     float column[ATTN__LANES];
     ATTN__VEC r[ATTN__LANES];
-    int64_t i, c, step;
+    int64_t i, c;
     int x;
-    for (i = 0; i < ld; i += ATTN__LANES)
-        for (c = 0; c < n; c += step) {
-            step = stride == 1 && c + ATTN__LANES <= n ? ATTN__LANES : 1;
-            if (step == 1) {
-                for (x = 0; x < ATTN__LANES; x++) column[x] = rows[i + x][c*stride];
-                ATTN__STORE(to + c*ld + i, ATTN__MUL(ATTN__LOAD(column), ATTN__LOAD(scale + i)));
-                continue;
-            }
+    for (i = 0; i < ld; i += ATTN__LANES) {
+        for (c = 0; stride == 1 && c + ATTN__LANES <= n; c += ATTN__LANES) {
             ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD(rows[i + x] + c);
             ATTN__V(transpose)(r);
             ATTN__EACH(x, ATTN__LANES) ATTN__STORE(to + (c + x)*ld + i, ATTN__MUL(r[x], ATTN__LOAD(scale + i)));
         }
+        for (; c < n; c++) {
+            for (x = 0; x < ATTN__LANES; x++) column[x] = rows[i + x][c*stride];
+            ATTN__STORE(to + c*ld + i, ATTN__MUL(ATTN__LOAD(column), ATTN__LOAD(scale + i)));
+        }
+    }
 }
 
 ATTN__KERNEL void ATTN__V(unpack)(float *const *rows, int64_t lanes, int64_t stride, const float *from, int64_t ld,
                                   int64_t n, const float *scale)
 {
     float column[ATTN__LANES];
-    ATTN__VEC r[ATTN__LANES], factor;
-    int64_t i, c, step;
+    ATTN__VEC r[ATTN__LANES];
+    int64_t i, c;
     int x;
-    for (i = 0; i < lanes; i += ATTN__LANES)
-        for (c = 0; c < n; c += step) {
-            step = stride == 1 && c + ATTN__LANES <= n ? ATTN__LANES : 1;
-            factor = ATTN__LOAD(scale + i);
-            if (step == 1) {
-                ATTN__STORE(column, ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + c*ld + i), factor)));
-                for (x = 0; x < ATTN__LANES && i + x < lanes; x++) rows[i + x][c*stride] = column[x];
-                continue;
-            }
-            ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + (c + x)*ld + i), factor));
+    for (i = 0; i < lanes; i += ATTN__LANES) {
+        for (c = 0; stride == 1 && c + ATTN__LANES <= n; c += ATTN__LANES) {
+            ATTN__EACH(x, ATTN__LANES)
+                r[x] = ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + (c + x)*ld + i), ATTN__LOAD(scale + i)));
             ATTN__V(transpose)(r);
             for (x = 0; x < ATTN__LANES && i + x < lanes; x++) ATTN__STORE(rows[i + x] + c, r[x]);
         }
+        for (; c < n; c++) {
+            ATTN__STORE(column, ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + c*ld + i), ATTN__LOAD(scale + i))));
+            for (x = 0; x < ATTN__LANES && i + x < lanes; x++) rows[i + x][c*stride] = column[x];
+        }
+    }
 }
 
 ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, int keep)
@@ -2218,44 +2164,41 @@ ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *co
 {
     float column[ATTN__LANES];
     ATTN__VEC r[ATTN__LANES];
-    int64_t i, j, step;
+    int64_t i, j;
     int x;
-    for (i = 0; i < ld; i += ATTN__LANES)
-        for (j = 0; j < n; j += step) {
-            step = stride == 1 && j + ATTN__LANES <= n ? ATTN__LANES : 1;
-            if (step == 1) {
-                for (x = 0; x < ATTN__LANES; x++) column[x] = rows[i + x][j*stride];
-                ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(column), keep);
-                continue;
-            }
+    for (i = 0; i < ld; i += ATTN__LANES) {
+        for (j = 0; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES) {
             ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD(rows[i + x] + j);
             if (j % 16 == 0) for (x = 0; x < ATTN__LANES; x++)      /* half a chunk ahead */
                 ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
             ATTN__V(transpose)(r);
             ATTN__EACH(x, ATTN__LANES) ATTN__V(add_bias)(s + (j + x)*ld + i, r[x], keep);
         }
+        for (; j < n; j++) {
+            for (x = 0; x < ATTN__LANES; x++) column[x] = rows[i + x][j*stride];
+            ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(column), keep);
+        }
+    }
 }
 
 ATTN__KERNEL void ATTN__V(exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
 {
     ATTN__VEC r[ATTN__LANES];
-    int64_t i, j, step;
+    int64_t i, j;
     int x;
-    for (i = 0; i < ld; i += ATTN__LANES)
-        for (j = 0; j < n; j += step) {
-            step = stride == 1 && j + ATTN__LANES <= n ? ATTN__LANES : 1;
-            if (step == 1) {
-                for (x = 0; x < ATTN__LANES; x++) if (!rows[i + x][j*stride]) s[j*ld + i + x] = ATTN__NEG_INF;
-                continue;
-            }
+    for (i = 0; i < ld; i += ATTN__LANES) {
+        for (j = 0; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES) {
             ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD_BYTES(rows[i + x] + j);
             ATTN__V(transpose)(r);
             ATTN__EACH(x, ATTN__LANES) {
                 float *at = s + (j + x)*ld + i;
-                const ATTN__MASK out = ATTN__SAME_BITS(r[x], ATTN__ALL(0.0f));
+                const ATTN__MASK out = ATTN__ABOVE(ATTN__ALL_BITS(1), r[x]);
                 ATTN__STORE(at, ATTN__PICK(ATTN__LOAD(at), ATTN__ALL(ATTN__NEG_INF), out));
             }
         }
+        for (; j < n; j++)
+            for (x = 0; x < ATTN__LANES; x++) if (!rows[i + x][j*stride]) s[j*ld + i + x] = ATTN__NEG_INF;
+    }
 }
 
 /* ---- number by number: functions, score transforms, masks */
@@ -2297,11 +2240,11 @@ ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y
 
 ATTN__KERNEL int ATTN__V(finite)(const float *x, int64_t n)
 {
-    const ATTN__VEC exponent = ATTN__ALL(ATTN__INF);
-    ATTN__MASK bad = ATTN__SAME_BITS(ATTN__ALL(0.0f), exponent);
+    const ATTN__VEC absolute = ATTN__ALL_BITS(0x7fffffff), largest = ATTN__ALL_BITS(0x7f7fffff);
+    ATTN__MASK bad = ATTN__ABOVE(largest, largest);
     int64_t i = 0;
     for (; i + ATTN__LANES <= n; i += ATTN__LANES)
-        bad = ATTN__EITHER(bad, ATTN__SAME_BITS(ATTN__AND(ATTN__LOAD(x + i), exponent), exponent));
+        bad = ATTN__EITHER(bad, ATTN__ABOVE(ATTN__AND(ATTN__LOAD(x + i), absolute), largest));
     return !ATTN__ANY(bad) && attn__finite_scalar(x + i, n - i);
 }
 
@@ -2327,8 +2270,8 @@ ATTN__KERNEL void ATTN__V(distance)(float *s, int64_t ld, int64_t n, int32_t sco
             u = y = ATTN__DIV(x, v);
             if (score == ATTN_SCORE_TRIANGULAR) y = ATTN__SQRT(u);
             y = score == ATTN_SCORE_BOXCAR ? ATTN__ALL(0.0f) : ATTN__V(log)(ATTN__SUB(one, y));
-            y = ATTN__PICK(ATTN__ALL(ATTN__NEG_INF), y, ATTN__AT_MOST(u, one));
-            ATTN__STORE(s + i, ATTN__PICK(y, u, ATTN__UNORDERED(u, u)));
+            y = ATTN__PICK(y, ATTN__ALL(ATTN__NEG_INF), ATTN__LESS(one, u));
+            ATTN__STORE(s + i, ATTN__PICK(u, y, ATTN__SAME(u, u)));
         }
 }
 
@@ -2385,7 +2328,7 @@ ATTN__KERNEL void ATTN__V(normalise)(const float *x, float *y, int64_t n, float 
         const ATTN__VEC v = ATTN__MUL(ATTN__V(take)(x + i, n - i), ATTN__ALL(scale));
         const ATTN__VEC w = ATTN__MUL(ATTN__V(exp)(ATTN__SUB(v, ATTN__ALL(top))), ATTN__ALL(factor));
         const ATTN__MASK out = ATTN__SAME(v, ATTN__ALL(ATTN__NEG_INF));
-        const ATTN__MASK none = ATTN__EITHER(out, ATTN__LESS(w, ATTN__ALL(ATTN__SMALLEST)));
+        const ATTN__MASK none = ATTN__EITHER(out, ATTN__LESS(w, ATTN__ALL(attn__smallest)));
         ATTN__V(give)(y + i, n - i, ATTN__CLEAR(ATTN__V(quiet)(w), none));
     }
 }
@@ -2398,20 +2341,20 @@ ATTN__HELPER void ATTN__V(philox)(const ATTN__VEC *k0, const ATTN__VEC *k1, ATTN
     const ATTN__VEC m0 = ATTN__ALL_BITS(0xd2511f53u), m1 = ATTN__ALL_BITS(0xcd9e8d57u);
     ATTN__VEC p0, p1;
     int round, half;
-    for (round = 0; round < 10; round++)
-        ATTN__EACH(half, 2) {
-            p0 = ATTN__MULTIPLY_EVEN(w[half][0], m0);
-            p1 = ATTN__MULTIPLY_EVEN(w[half][2], m1);
-            w[half][0] = ATTN__XOR(ATTN__XOR(ATTN__ODD(p1), w[half][1]), k0[round]);
-            w[half][2] = ATTN__XOR(ATTN__XOR(ATTN__ODD(p0), w[half][3]), k1[round]);
-            w[half][1] = p1;
-            w[half][3] = p0;
-        }
+    for (round = 0; round < 10; round++) ATTN__EACH(half, 2) {
+        p0 = ATTN__MULTIPLY_EVEN(w[half][0], m0);
+        p1 = ATTN__MULTIPLY_EVEN(w[half][2], m1);
+        w[half][0] = ATTN__XOR(ATTN__XOR(ATTN__ODD(p1), w[half][1]), k0[round]);
+        w[half][2] = ATTN__XOR(ATTN__XOR(ATTN__ODD(p0), w[half][3]), k1[round]);
+        w[half][1] = p1;
+        w[half][3] = p0;
+    }
 }
 
 ATTN__KERNEL void ATTN__V(drop)(const attn__drop *d)
 {
-    const ATTN__VEC below = ATTN__ALL_BITS((uint32_t)d->below), zero = ATTN__ALL(0.0f);
+    const ATTN__VEC sign = ATTN__ALL(-0.0f);            /* turned, it lets integers without a sign compare with one */
+    const ATTN__VEC below = ATTN__XOR(ATTN__ALL_BITS((uint32_t)d->below), sign);
     const int all = d->below > 0xffffffffu;
     ATTN__VEC k0[10], k1[10], w[2][4];
     int64_t j, l;
@@ -2430,13 +2373,12 @@ ATTN__KERNEL void ATTN__V(drop)(const attn__drop *d)
             w[1][2] = ATTN__ODD(w[0][2]);
             w[0][3] = w[1][3] = ATTN__ALL_BITS(d->b);
             ATTN__V(philox)(k0, k1, w);
-            ATTN__EACH(x, 4) w[0][x] = ATTN__EVENS(w[0][x], w[1][x]);
+            ATTN__EACH(x, 4) w[0][x] = ATTN__XOR(ATTN__EVENS(w[0][x], w[1][x]), sign);
             do {
                 float *s = d->s + j*d->ld + l;
-                const ATTN__VEC v = ATTN__LOAD(s), word = w[0][key % 4];
-                ATTN__MASK kept = ATTN__NEGATIVE(v);
-                if (!all) kept = ATTN__EITHER(kept, ATTN__SAME_BITS(ATTN__MOST_BITS(word, below), word));
-                ATTN__STORE(s, ATTN__PICK(zero, v, kept));
+                const ATTN__VEC v = ATTN__LOAD(s);
+                const ATTN__VEC kept = all ? ATTN__ALL(0.0f) : ATTN__CLEAR(v, ATTN__ABOVE(below, w[0][key % 4]));
+                ATTN__STORE(s, ATTN__PICK(kept, v, ATTN__NEGATIVE(v)));
                 j++;
                 key++;
             } while (key % 4 && j < d->j1);
@@ -2480,7 +2422,7 @@ ATTN__HELPER void ATTN__V(grade_keys)(const int N, attn__grade g, int64_t j, int
         const ATTN__MASK out = ATTN__SAME(ATTN__LOAD(g.s + at + u*g.ld), ATTN__ALL(ATTN__NEG_INF));
         dp = ATTN__LOAD(g.dp + at + u*g.ld);
         x[u] = ATTN__MUL(x[u], inverse);
-        p = x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(ATTN__SMALLEST)));
+        p = x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(attn__smallest)));
         if (g.keep || g.more) {
             keep = g.keep ? ATTN__LOAD(g.keep + at + u*g.ld) : ATTN__ALL(1.0f);
             dp = ATTN__FMA(dp, keep, g.more ? ATTN__LOAD(g.more + at + u*g.ld) : ATTN__ALL(0.0f));
@@ -2517,7 +2459,7 @@ ATTN__KERNEL void ATTN__V(additive_gradient)(const attn__additive_gradient *g)
             const ATTN__VEC ds = ATTN__LOAD(from);
             all = ATTN__ADD(all, ds);
             ATTN__EACH(u, 4) {
-                r = ATTN__DIV(minus_one, ATTN__FMA(ATTN__LOAD(e + u*ld), ATTN__BROADCAST(f + u), one));
+                r = ATTN__DIV(minus_one, ATTN__FMA(ATTN__LOAD(e + u*ld), ATTN__ALL(f[u]), one));
                 dt[u] = ATTN__FMA(ds, r, dt[u]);
                 r = ATTN__FMA(r, r, r);
                 da[u] = ATTN__FMA(ds, r, da[u]);
@@ -2554,7 +2496,7 @@ ATTN__KERNEL void ATTN__V(fold)(const float *part, int64_t n, float *y, int64_t 
 #endif
 
 #define ATTN__X(result, name, parameters) , ATTN__V(name)
-static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS ATTN__KERNEL_LIST(ATTN__X)};
+static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__V(vecs) ATTN__KERNEL_LIST(ATTN__X)};
 #undef ATTN__X
 #undef ATTN__ABOVE
 #undef ATTN__ADD
@@ -2563,8 +2505,6 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__ALL_BITS
 #undef ATTN__AND
 #undef ATTN__ANY
-#undef ATTN__AT_MOST
-#undef ATTN__BROADCAST
 #undef ATTN__CLEAR
 #undef ATTN__COMPARE
 #undef ATTN__DIV
@@ -2576,6 +2516,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__HELPER
 #undef ATTN__INTS
 #undef ATTN__KEEP
+#undef ATTN__KEEP_POINTER
 #undef ATTN__ISA
 #undef ATTN__KERNEL
 #undef ATTN__LEFT
@@ -2588,7 +2529,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__MAX
 #undef ATTN__MIN
 #undef ATTN__MM
-#undef ATTN__MOST_BITS
+#undef ATTN__MM_SI
 #undef ATTN__MUL
 #undef ATTN__MULTIPLY_EVEN
 #undef ATTN__NEGATIVE
@@ -2596,19 +2537,15 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__ON_BITS
 #undef ATTN__OPERATION
 #undef ATTN__PICK
-#undef ATTN__REGISTER
+#undef ATTN__QUARTERS
 #undef ATTN__RIGHT
 #undef ATTN__SAME
-#undef ATTN__SAME_BITS
 #undef ATTN__SQRT
 #undef ATTN__STORE
 #undef ATTN__SUB
-#undef ATTN__SUMS
 #undef ATTN__TO_FLOATS
-#undef ATTN__UNORDERED
 #undef ATTN__V
 #undef ATTN__VEC
-#undef ATTN__VECS
 #undef ATTN__XOR
 #undef ATTN__LANES
 #endif /* ATTN__LANES */
@@ -2632,26 +2569,25 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #  endif
 #endif
 
-/* The tables of this build, the weakest first. */
-#define ATTN__TABLES_0 &attn__table_scalar
 #if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX2)
 #  define ATTN__LANES 8
 #  include ATTN_FILE
-#  define ATTN__TABLES_1 ATTN__TABLES_0, &attn__table_avx2
+#  define ATTN__AVX2 , &attn__table_avx2
 #else
-#  define ATTN__TABLES_1 ATTN__TABLES_0
+#  define ATTN__AVX2
 #endif
 #if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX512)
 #  define ATTN__LANES 16
 #  include ATTN_FILE
-#  define ATTN__TABLES_2 ATTN__TABLES_1, &attn__table_avx512
+#  define ATTN__AVX512 , &attn__table_avx512
 #else
-#  define ATTN__TABLES_2 ATTN__TABLES_1
+#  define ATTN__AVX512
 #endif
 #if defined(ATTN__LANES) || (defined(ATTN__READ) && ATTN__READ != ATTN_VERSION_NUMBER)
 #  error "ATTN_FILE is not this attn.h, but another file or version: define ATTN_FILE as its name, or ATTN_NO_SIMD"
 #endif
-static const attn__kernels *const attn__tables[] = {ATTN__TABLES_2};
+/* The tables of this build, the weakest first. */
+static const attn__kernels *const attn__tables[] = {&attn__table_scalar ATTN__AVX2 ATTN__AVX512};
 
 /* The kernels of an instruction set, or NULL where this build has none. */
 static const attn__kernels *attn__table(int32_t isa)
@@ -2694,7 +2630,6 @@ ATTN_DEF attn_isa attn_best_isa(void)
     return (attn_isa)attn__tables[i]->isa;
 }
 
-
 /* ---------------------------------------------------------------------------------------------------- >>validate
    What every check uses: how it says no, and sums and products of sizes that stop at ATTN__HUGE
    instead of wrapping around. The checks
@@ -2733,7 +2668,7 @@ static attn_status attn__success(attn_error *err)
 
 /* Sizes are non-negative; a sum or product that does not fit sticks at the largest number. */
 #define ATTN__HUGE ((int64_t)0x7fffffffffffffff)
-#define ATTN__ALIGN 64         /* of every array in a workspace, in bytes */
+enum { ATTN__ALIGN = 64 };      /* of every array in a workspace, in bytes */
 static int64_t attn__add64(int64_t a, int64_t b) { return a > ATTN__HUGE - b ? ATTN__HUGE : a + b; }
 static int64_t attn__mul64(int64_t a, int64_t b)
 {
@@ -3654,17 +3589,19 @@ static attn_status attn__find_place(const void *a, const attn__field *of_a, int 
 
 
 /* ---- numbers that the rooms below share */
-#define ATTN__CUT_TILES 4       /* up to so many tiles of few rows in all: their keys are cut among tasks */
-#define ATTN__CUT_CHUNKS 8      /* chunks that a task gets then, at least */
-#define ATTN__CUT_TASKS 16      /* tasks that are enough */
-#define ATTN__FEW_KEYS 32       /* keys whose rows of V are read side by side then */
-#define ATTN__FEW_ROW (ATTN__CHUNK + ATTN__MAX_WIDTH)
+enum {
+    ATTN__CUT_TILES = 4,        /* up to so many tiles of few rows in all: their keys are cut among tasks */
+    ATTN__CUT_CHUNKS = 8,       /* chunks that a task gets then, at least */
+    ATTN__CUT_TASKS = 16,       /* tasks that are enough */
+    ATTN__FEW_KEYS = 32,        /* keys whose rows of V are read side by side then */
+    ATTN__FEW_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
+    ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
+    ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows */
+    ATTN__WORTH_CUTTING = 0x80000,      /* queries * keys * columns; less is done before another thread has woken up */
+    ATTN__MAX_ROUNDS = (ATTN_MAX_PHASES - 3) / 2                /* two phases each */
+};
 #define ATTN__TILE_BYTES ((int64_t)(sizeof(attn__tile) + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN)
 #define ATTN__ADDITIVE_CLEAR 20.0f  /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
-#define ATTN__GRAD_ROW 144      /* floats between the keys of a block of P or dS; not a power of two, for the cache */
-#define ATTN__SUM_ROWS 64       /* rows of a tile of a sum over rows */
-#define ATTN__WORTH_CUTTING 0x80000     /* queries * keys * columns; less is done before another thread has woken up */
-#define ATTN__MAX_ROUNDS ((ATTN_MAX_PHASES - 3) / 2)            /* two phases each */
 
 enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* found first */
        ATTN__R_ALIBI, ATTN__R_SCALE, ATTN__R_SIGMA, ATTN__R_BIAS,           /* left behind by the blocks */
@@ -5829,7 +5766,7 @@ ATTN__FOR_SPEED
 static int64_t attn__lanes(const attn__kernels *f) { return (int64_t)f->width * f->vecs; }
 
 /* ---- a product in chains of ATTN__RUN: a task is one batch entry's columns, a tile's at a time; lanes are columns */
-#define ATTN__BMM_ROWS 64
+enum { ATTN__BMM_ROWS = 64 };
 static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t r0, int64_t rows, int64_t column,
                             int64_t lanes, const float *c, int64_t ld)
 {
@@ -8695,21 +8632,7 @@ ATTN__FOR_SPEED
 #  pragma float_control(pop)
 #endif
 #undef ATTN__ADDITIVE_CLEAR
-#undef ATTN__ALIGN
-#undef ATTN__BMM_ROWS
-#undef ATTN__CHAIN
-#undef ATTN__RUN
-#undef ATTN__SQUARES
-#undef ATTN__CHUNK
 #undef ATTN__COPY
-#undef ATTN__EXP_C2
-#undef ATTN__EXP_C3
-#undef ATTN__EXP_C4
-#undef ATTN__EXP_C5
-#undef ATTN__EXP_C6
-#undef ATTN__EXP_LOWEST
-#undef ATTN__EXP_NOTHING
-#undef ATTN__EXP_MAGIC
 #undef ATTN__FORMAT
 #undef ATTN__GNU
 #undef ATTN__HUGE
@@ -8718,31 +8641,9 @@ ATTN__FOR_SPEED
 #undef ATTN__INLINE
 #undef ATTN__KERNEL_LIST
 #undef ATTN__READ
-#undef ATTN__TABLES_0
-#undef ATTN__TABLES_1
-#undef ATTN__TABLES_2
+#undef ATTN__AVX2
+#undef ATTN__AVX512
 #undef ATTN__WITH
-#undef ATTN__KEEP_POINTER
-#undef ATTN__LN2_HI
-#undef ATTN__LN2_LO
-#undef ATTN__LOG2E
-#undef ATTN__LOG_C0
-#undef ATTN__LOG_C1
-#undef ATTN__LOG_C2
-#undef ATTN__LOG_C3
-#undef ATTN__LOG_C4
-#undef ATTN__LOG_C5
-#undef ATTN__LOG_C6
-#undef ATTN__LOG_C7
-#undef ATTN__FEW
-#undef ATTN__FEW_ROW
-#undef ATTN__CUT_TILES
-#undef ATTN__CUT_CHUNKS
-#undef ATTN__CUT_TASKS
-#undef ATTN__FEW_KEYS
-#undef ATTN__LONG
-#undef ATTN__MAX_WIDTH
-#undef ATTN__MAX_LANES
 #undef ATTN__EQUALS
 #undef ATTN__FAR
 #undef ATTN__F
@@ -8775,21 +8676,10 @@ ATTN__FOR_SPEED
 #undef ATTN__CUDA_ONLY
 #undef ATTN__MAY_BE_ON_DEVICE
 #undef ATTN__NOINLINE
-#undef ATTN__PARTS
-#undef ATTN__TERMS
-#undef ATTN__MAX_ROUNDS
-#undef ATTN__WORTH_CUTTING
 #undef ATTN__PREFETCH
 #undef ATTN__PREFETCH_FAR
+#undef ATTN__SVG_FRAME
 #undef ATTN__RULE
-#undef ATTN__SMALLEST
-#undef ATTN__SQRT_HALF
-#undef ATTN__TANH_C0
-#undef ATTN__TANH_C1
-#undef ATTN__TANH_C2
-#undef ATTN__TANH_C3
-#undef ATTN__TANH_C4
-#undef ATTN__TANH_SPLIT
 #undef ATTN__TRY
 #undef ATTN__NOT_NULL
 #undef ATTN__PLACE_HOST
@@ -8797,8 +8687,6 @@ ATTN__FOR_SPEED
 #undef ATTN__UNROLL
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST
-#undef ATTN__GRAD_ROW
-#undef ATTN__SUM_ROWS
 #undef ATTN__CLANG_FAST
 #undef ATTN__TILE_BYTES
 #undef ATTN__X64

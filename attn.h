@@ -2888,7 +2888,6 @@ typedef struct attn__array {
     int64_t stride[4];
     int32_t type, rank;         /* rank: of the view, 0 = absent */
 } attn__array;
-#if !defined(ATTN_NO_BACKWARD) || defined(ATTN_CUDA) || defined(ATTN__CUDA_SEAM)
 static attn__array attn__turned(attn__array a)          /* rows and columns exchanged */
 {
     const int64_t s = a.stride[2];
@@ -2896,7 +2895,6 @@ static attn__array attn__turned(attn__array a)          /* rows and columns exch
     a.stride[3] = s;
     return a;
 }
-#endif
 
 /* What a phase of tasks does. */
 typedef enum attn__step {
@@ -3648,15 +3646,18 @@ enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
 /* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
 enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
 /* ---------------------------------------------------------------------------------------------------- >>arrays
-   All that knows how operands are stored: strides, heads, broadcasting, types. Through four doors: single elements
-   (read, write), rows as they lie (rows), rows turned into lanes and back (load_lanes, store_lanes). */
+   All that knows how operands are stored: types, strides, heads, broadcasting. Whoever reads or writes an array of the
+   caller's does it here: single elements (attn__read, attn__write), rows as a product takes them (attn__rows_of), rows
+   turned into lanes and back (attn__load_rows, attn__store_rows), copies of rows. What is f32 is used where it lies;
+   elements of another type go through attn__read and attn__write, one by one. */
 
 /* How far element (b, h, row, column) is from the first one. */
 static int64_t attn__index(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
     return b * a->stride[0] + h * a->stride[1] + row * a->stride[2] + column * a->stride[3];
 }
-/* Where it lies; no pointer arithmetic, since data may be NULL where there is no element. */
+static int attn__is_f32(const attn__array *a) { return a->type == ATTN_F32; }
+/* Where it lies, of an f32; no pointer arithmetic, since data may be NULL where there is no element. */
 static float *attn__at(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
     return (float *)((uintptr_t)a->data + (uintptr_t)attn__index(a, b, h, row, column) * sizeof(float));
@@ -3683,7 +3684,7 @@ static int attn__byte_at(const attn__array *a, int64_t b, int64_t h, int64_t row
 }
 
 /* Can rows be used where they lie, as floats side by side? */
-static int attn__is_contiguous(const attn__array *a) { return a->type == ATTN_F32 && a->stride[3] == 1; }
+static int attn__is_contiguous(const attn__array *a) { return attn__is_f32(a) && a->stride[3] == 1; }
 
 static void attn__fill(float *x, int64_t stride, int64_t n, float value)
 {
@@ -3698,6 +3699,98 @@ static void attn__copy_floats(float *to, const float *from, int64_t n)
     for (; n >= 8; n -= 8, to += 8, from += 8) ATTN__COPY(to, from, 8 * sizeof *to);    /* a size that is known */
     for (; n > 0; n--) *to++ = *from++;
 }
+
+/* A part of a row: copied; and one value all along it. */
+static void attn__copy_row(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, int64_t n,
+                           float *to)
+{
+    int64_t x;
+    if (attn__is_contiguous(a)) attn__copy_floats(to, attn__at(a, b, h, row, column), n);
+    else for (x = 0; x < n; x++) to[x] = attn__read(a, b, h, row, column + x);
+}
+static void attn__fill_row(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, int64_t n,
+                           float value)
+{
+    int64_t x;
+    if (attn__is_f32(a)) attn__fill(attn__at(a, b, h, row, column), a->stride[3], n, value);
+    else for (x = 0; x < n; x++) attn__write(a, b, h, row, column + x, value);
+}
+
+/* Rows as a product takes them: where they lie if they are f32, else as floats in `copy`, side by side. */
+typedef struct attn__rows { const float *at; int64_t row, column; } attn__rows;         /* at[r*row + x*column] */
+static attn__rows attn__rows_of(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t rows, int64_t column,
+                                int64_t columns, float *copy)
+{
+    attn__rows r;
+    int64_t i;
+    r.at = attn__is_f32(a) ? attn__at(a, b, h, row, column) : copy;
+    r.row = attn__is_f32(a) ? a->stride[2] : columns;
+    r.column = attn__is_f32(a) ? a->stride[3] : 1;
+    for (i = 0; !attn__is_f32(a) && i < rows; i++)
+        attn__copy_row(a, b, h, row + i, column, columns, copy + i * columns);
+    return r;
+}
+/* Floats that `copy` needs. */
+static int64_t attn__copied(const attn__array *a, int64_t rows, int64_t size)
+{
+    return attn__is_f32(a) ? 0 : attn__mul64(rows, size);
+}
+static int attn__gives_contiguous(const attn__array *a) { return !attn__is_f32(a) || a->stride[3] == 1; }
+
+/* Rows (h[lane], i[lane]) of an operand, n columns, turned into lanes: to[column][ld], times a factor per lane. */
+static void attn__load_rows(const attn__kernels *f, const attn__array *a, int64_t b, const int64_t *h, const int64_t *i,
+                            int64_t column, int64_t n, const float *factor, int64_t ld, float *to)
+{
+    const float *rows[ATTN__MAX_LANES];
+    int64_t l, x;
+    for (l = 0; l < ld; l++) {
+        rows[l] = attn__at(a, b, h[l], i[l], column);
+        for (x = 0; !attn__is_f32(a) && x < n; x++)
+            to[x * ld + l] = attn__read(a, b, h[l], i[l], column + x) * factor[l];
+    }
+    if (attn__is_f32(a)) f->pack(to, ld, rows, a->stride[3], n, factor);
+}
+/* And back, the first `lanes`; a NaN becomes the one NaN. */
+static void attn__store_rows(const attn__kernels *f, const attn__array *a, int64_t b, const int64_t *h,
+                             const int64_t *i, int64_t lanes, int64_t column, int64_t n, const float *factor,
+                             int64_t ld, const float *from)
+{
+    float *rows[ATTN__MAX_LANES];
+    int64_t l, x;
+    for (l = 0; l < lanes; l++) {
+        rows[l] = attn__at(a, b, h[l], i[l], column);
+        for (x = 0; !attn__is_f32(a) && x < n; x++)
+            attn__write(a, b, h[l], i[l], column + x, attn__quiet(from[x * ld + l] * factor[l]));
+    }
+    if (attn__is_f32(a)) f->unpack(rows, lanes, a->stride[3], from, ld, n, factor);
+}
+#ifndef ATTN_NO_BACKWARD
+/* Rows [n][size] as products want them, `row` floats apart and filled up with zeros; those that `use` leaves out are
+   zeros and not read. factor: NULL or one per row. Is one of them NaN or Inf? */
+static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i0, int64_t n,
+                           int64_t size, int64_t row, const uint8_t *use, const float *factor, float *to)
+{
+    int64_t i, x;
+    for (i = 0; i < n; i++, to += row) {
+        attn__fill(to + size, 1, row - size, 0.0f);
+        if (!use[i]) attn__fill(to, 1, size, 0.0f);
+        else attn__copy_row(a, b, h, i0 + i, 0, size, to);
+        for (x = 0; factor && use[i] && x < size; x++) to[x] = to[x] * factor[i];
+    }
+    return !f->finite(to - n * row, n * row);
+}
+/* A part of a row of a gradient: factor * from; from NULL: nothing came together here. */
+static void attn__store_grad(const attn__kernels *f, const attn__array *o, int64_t b, int64_t h, int64_t i,
+                             int64_t column, int64_t n, const float *from, float factor, int add)
+{
+    int64_t x;
+    if (from && attn__is_contiguous(o)) f->deliver(from, attn__at(o, b, h, i, column), n, factor, add);
+    else if (from) for (x = column; x < column + n; x++) {
+        const float old = add ? attn__read(o, b, h, i, x) : 0.0f;
+        attn__write(o, b, h, i, x, attn__quiet(attn__scaled(from[x - column], factor, old, add)));
+    } else if (!add) attn__fill_row(o, b, h, i, column, n, 0.0f);
+}
+#endif
 
 /* ------------------------------------------------------------------------------------------------- >>memory map
    Memory is cut up by one function that counts where there is none yet and hands out where there is: the size query and
@@ -3739,6 +3832,7 @@ typedef struct attn__tile_memory {
     float *o, *acc, *part;              /* outputs so far, of a chunk, of a chain */
     float *s, *t;                       /* a chunk's scores, then weights; scratch of that size */
     float *w;                           /* w_v, padded */
+    float *copy;                        /* rows of k, of v or of a parameter that are not f32 */
     float *few_s, *few_v;               /* a chunk's scores and outputs, a row per query */
 } attn__tile_memory;
 typedef struct attn__tile {
@@ -3772,7 +3866,7 @@ typedef struct attn__pass_memory {
     float  *p, *ds, *soft, *square;     /* of both blocks, [keys][ATTN__GRAD_ROW]: P, dS, softcapped scores, |q-k|^2 */
     float  *dq, *dt;                    /* sums over keys; additive: [size_u][ATTN__GRAD_ROW] */
     float  *q_rows, *d_out_rows, *k_rows;       /* rows as the products want them */
-    float  *matrix, *result, *part;
+    float  *matrix, *result, *part, *copy;      /* copy: as a tile's */
     float  *dk, *db, *dv, *met;         /* sums over queries, by key; met: does some query attend to it? */
 } attn__pass_memory;
 struct attn__pass {
@@ -3810,6 +3904,17 @@ static int64_t attn__query_floats(const attn__call *c)
 {
     return c->score == ATTN_SCORE_ADDITIVE ? attn__mul64(2, attn__round4(c->hidden)) : c->size_k;
 }
+/* Room for rows that are not f32; nothing where all are. */
+static float *attn__take_copy(attn__map *map, const attn__call *c)
+{
+    const int64_t keys = attn__max(attn__copied(&c->k, ATTN__CHUNK, c->size_k),
+                                   attn__copied(&c->v, ATTN__CHUNK, c->size_v));
+    const int64_t weights = attn__max(attn__copied(&c->w_q, c->hidden, c->size_q),
+                                      attn__copied(&c->w_k, c->hidden, c->size_k));
+    const int64_t queries = attn__max(attn__copied(&c->bilinear, c->size_q, c->size_k),
+                                      attn__copied(&c->q, 1, c->size_q));
+    return attn__take(map, 1, attn__max(keys, attn__max(weights, queries)));
+}
 /* The vectors of one of so many tiles, of one width or two next to each other, and how many lie before it. */
 static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t *before)
 {
@@ -3838,36 +3943,26 @@ static int attn__is_excluded(float p) { return attn__bits(p) == 0x80000000u; }  
 static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->keys, ATTN_GRAD_KEYS); }
 
 #endif
-/* The lanes' rows of an operand, its columns from `column` on, as [n][ld], times a factor per lane. */
+/* The lanes' rows of an operand, and back for the lanes that stand for a row. */
 static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
                              float *to)
 {
-    const float *rows[ATTN__MAX_LANES];
-    int64_t l;
-    for (l = 0; l < t->ld; l++) rows[l] = attn__at(a, t->b, t->h[l], t->i[l], column);
-    t->f->pack(to, t->ld, rows, a->stride[3], n, factor);
+    attn__load_rows(t->f, a, t->b, t->h, t->i, column, n, factor, t->ld, to);
 }
-/* And back, for the lanes that stand for a row. */
 static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
                               const float *from)
 {
-    float *rows[ATTN__MAX_LANES];
-    int64_t l;
-    if (!a->rank) return;
-    for (l = 0; l < t->lanes; l++) rows[l] = attn__at(a, t->b, t->h[l], t->i[l], column);
-    t->f->unpack(rows, t->lanes, a->stride[3], from, t->ld, n, factor);
+    if (a->rank) attn__store_rows(t->f, a, t->b, t->h, t->i, t->lanes, column, n, factor, t->ld, from);
 }
 /* One value along a part of a row. */
-static void attn__fill_row(const attn__tile *t, const attn__array *a, int64_t l, int64_t from, int64_t to, float value)
+static void attn__fill_lane(const attn__tile *t, const attn__array *a, int64_t l, int64_t from, int64_t to, float value)
 {
-    attn__fill(attn__at(a, t->b, t->h[l], t->i[l], from), a->stride[3], to - from, value);
+    attn__fill_row(a, t->b, t->h[l], t->i[l], from, to - from, value);
 }
 static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1);
 static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered);
 #ifndef ATTN_NO_BACKWARD
 static void attn__grad_vectors(attn__pass *p, int64_t c0);
-static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i0, int64_t n,
-                           int64_t size, int64_t row, const uint8_t *use, const float *factor, float *to);
 static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n, float factor,
                                     int add);
 #endif
@@ -3887,8 +3982,7 @@ enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no sc
 struct attn__score {
     uint32_t flags;             /* ATTN__LOG_WEIGHT, ATTN__DOTS */
     int64_t (*key_floats)(const attn__call *c);     /* floats prepared per key; NULL: none */
-    /* prepares `count` keys of the tile's stream, rows k[.], from key j on */
-    void (*prepare)(attn__tile *t, const float *const *rows, int64_t count, float *to);
+    void (*prepare)(attn__tile *t, int64_t count, float *to);       /* `count` keys; the lanes' rows are those of k */
     void (*load)(attn__tile *t);                    /* the lanes' queries into t->m.query; NULL: there are none */
     /* scores of keys c0+j0 .. c0+j1 of a chunk for the vectors x0 .. x1 of the tile, into rows j0.. of t->m.s */
     void (*meet)(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1);
@@ -3920,14 +4014,18 @@ static void attn__chains(const attn__kernels *f, attn__product *p, int64_t depth
         p->onto = ATTN__ADD_AFTER;
     } while (depth > 0);
 }
-/* c = matrix * b, matrix [rows,depth] read with any strides */
-static void attn__apply(const attn__kernels *f, const float *matrix, int64_t row_stride, int64_t column_stride,
-                        const float *b, float *c, int64_t rows, int64_t depth, int64_t ld)
+static void attn__set_a(attn__product *p, attn__rows rows)
+{
+    p->a = rows.at;
+    p->a_row = rows.row;
+    p->a_k = rows.column;
+}
+/* c = matrix * b, matrix [rows,depth] */
+static void attn__apply(const attn__kernels *f, attn__rows matrix, const float *b, float *c, int64_t rows,
+                        int64_t depth, int64_t ld)
 {
     attn__product p;
-    p.a = matrix;
-    p.a_row = row_stride;
-    p.a_k = column_stride;
+    attn__set_a(&p, matrix);
     p.b = b;
     p.c = c;
     p.rows = rows;
@@ -4029,9 +4127,7 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     const attn__call *c = t->c;
     const int64_t lane0 = x0 * t->f->width;
     attn__product p;
-    p.a = attn__at(&c->k, t->b, t->head_kv, c0 + j0, 0);
-    p.a_row = c->k.stride[2];
-    p.a_k = c->k.stride[3];
+    attn__set_a(&p, attn__rows_of(&c->k, t->b, t->head_kv, c0 + j0, j1 - j0, 0, c->size_k, t->m.copy));
     p.b = t->m.query + lane0;
     p.c = t->m.s + j0 * t->ld + lane0;
     p.rows = j1 - j0;
@@ -4039,7 +4135,7 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     p.vecs = x1 - x0;
     p.kind = kind;
     p.fetch = NULL;
-    if (c->size_k >= ATTN__LONG && p.a_k == 1 && c->out.rank && c->v.stride[3] == 1) {
+    if (c->size_k >= ATTN__LONG && p.a_k == 1 && c->out.rank && attn__is_contiguous(&c->v)) {
         p.fetch = attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0);
         p.fetch_row = c->v.stride[2];
         p.fetch_size = c->size_v;
@@ -4092,18 +4188,23 @@ static const attn__score attn__score_DOT = {
 
 /* ---- cosine: 1/|k| is prepared, 1/|q| is part of the lane's scale */
 static int64_t attn__cosine_key_floats(const attn__call *c) { (void)c; return 1; }
-static void attn__cosine_prepare(attn__tile *t, const float *const *rows, int64_t count, float *to)
+static float attn__inverse_of(const attn__array *a, int64_t b, int64_t h, int64_t i, int64_t size, float *copy)
 {
+    const attn__rows row = attn__rows_of(a, b, h, i, 1, 0, size, copy);
+    return attn__inverse_norm(row.at, row.column, size);
+}
+static void attn__cosine_prepare(attn__tile *t, int64_t count, float *to)
+{
+    const attn__call *c = t->c;
     int64_t l;
-    for (l = 0; l < count; l++) to[l] = attn__inverse_norm(rows[l], t->c->k.stride[3], t->c->size_k);
+    for (l = 0; l < count; l++) to[l] = attn__inverse_of(&c->k, t->b, t->h[l], t->i[l], c->size_k, t->m.copy);
 }
 static void attn__cosine_load(attn__tile *t)
 {
-    const attn__array *q = &t->c->q;
+    const attn__call *c = t->c;
     int64_t l;
     for (l = 0; l < t->ld; l++)
-        t->scale[l] = t->c->scale * attn__inverse_norm(attn__at(q, t->b, t->h[l], t->i[l], 0), q->stride[3],
-                                                       t->c->size_q);
+        t->scale[l] = c->scale * attn__inverse_of(&c->q, t->b, t->h[l], t->i[l], c->size_q, t->m.copy);
     attn__load_query(t);
 }
 static void attn__cosine_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
@@ -4121,8 +4222,7 @@ static int attn__cosine_query_rows(attn__pass *p, const uint8_t *use)
     float factor[ATTN_GRAD_QUERIES];
     int64_t i;
     for (i = 0; i < p->n; i++)
-        if (use[i]) factor[i] = attn__inverse_norm(attn__at(&c->q, p->b, p->head, p->i0 + i, 0), c->q.stride[3],
-                                                   c->size_q);
+        if (use[i]) factor[i] = attn__inverse_of(&c->q, p->b, p->head, p->i0 + i, c->size_q, p->m.copy);
     return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use, factor,
                            p->m.q_rows);
 }
@@ -4144,9 +4244,9 @@ static float attn__normal_part(const attn__array *a, int64_t b, int64_t h, int64
 }
 static void attn__cosine_close_row(attn__pass *p, int64_t i, float *y)
 {
-    const attn__array *q = &p->c->q;
-    const float inverse = attn__inverse_norm(attn__at(q, p->b, p->head, i, 0), q->stride[3], p->c->size_q);
-    *attn__row_field(p, ATTN__R_SCALE, i) = attn__normal_part(q, p->b, p->head, i, inverse, y, p->c->size_q);
+    const attn__call *c = p->c;
+    const float inverse = attn__inverse_of(&c->q, p->b, p->head, i, c->size_q, p->m.copy);
+    *attn__row_field(p, ATTN__R_SCALE, i) = attn__normal_part(&c->q, p->b, p->head, i, inverse, y, c->size_q);
 }
 static void attn__cosine_close_key(attn__pass *p, int64_t j, float *dk)
 {
@@ -4165,10 +4265,11 @@ static const attn__score attn__score_COSINE = {
 /* ---- bilinear: M^T q meets k */
 static void attn__bilinear_load(attn__tile *t)
 {
-    const attn__array *m = &t->c->bilinear;
-    attn__load_lanes(t, &t->c->q, 0, t->c->size_q, t->scale, t->m.raw);
-    attn__apply(t->f, attn__at(m, 0, t->head, 0, 0), m->stride[3], m->stride[2], t->m.raw, t->m.query, t->c->size_k,
-                t->c->size_q, t->ld);
+    const attn__call *c = t->c;
+    const attn__array turned = attn__turned(c->bilinear);
+    attn__load_lanes(t, &c->q, 0, c->size_q, t->scale, t->m.raw);
+    attn__apply(t->f, attn__rows_of(&turned, 0, t->head, 0, c->size_k, 0, c->size_q, t->m.copy), t->m.raw,
+                t->m.query, c->size_k, c->size_q, t->ld);
 }
 #ifndef ATTN_NO_BACKWARD
 static int attn__bilinear_query_rows(attn__pass *p, const uint8_t *use)
@@ -4219,8 +4320,8 @@ static void attn__project(const attn__tile *t, const attn__array *w, int64_t siz
 {
     const int64_t hidden = t->c->hidden, n = hidden * t->ld;
     if (!w->rank) attn__copy_floats(projected, t->m.raw, n);
-    else attn__apply(t->f, attn__at(w, 0, t->head, 0, 0), w->stride[2], w->stride[3], t->m.raw, projected, hidden, size,
-                     t->ld);
+    else attn__apply(t->f, attn__rows_of(w, 0, t->head, 0, hidden, 0, size, t->m.copy), t->m.raw, projected, hidden,
+                     size, t->ld);
     attn__fill(projected + n, 1, attn__round4(hidden) * t->ld - n, 0.0f);
 }
 /* e = e^2x for rows [hidden][ld], 0 in the padded rows */
@@ -4239,13 +4340,13 @@ static int attn__clear(const float *x, int64_t stride, int64_t n)
         if (!(x[u * stride] <= ATTN__ADDITIVE_CLEAR && x[u * stride] >= -ATTN__ADDITIVE_CLEAR)) return 0;
     return 1;
 }
-static void attn__additive_prepare(attn__tile *t, const float *const *rows, int64_t count, float *to)
+static void attn__additive_prepare(attn__tile *t, int64_t count, float *to)
 {
     const attn__call *c = t->c;
     const int64_t padded = attn__round4(c->hidden);
     float *b = t->m.query + padded * t->ld, *keys[ATTN__MAX_LANES];
     int64_t l, u;
-    t->f->pack(t->m.raw, t->ld, rows, c->k.stride[3], c->size_k, t->ones);
+    attn__load_lanes(t, &c->k, 0, c->size_k, t->ones, t->m.raw);
     attn__project(t, &c->w_k, c->size_k, b);
     for (u = 0; c->hidden_bias.rank && u < c->hidden; u++)
         for (l = 0; l < t->ld; l++)
@@ -4581,8 +4682,10 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
     int64_t l;
     if (c->bias.rank) {
         const float *rows[ATTN__MAX_LANES];
-        for (l = 0; l < t->ld; l++) rows[l] = attn__at(&c->bias, t->b, t->h[l], t->i[l], c0);
-        t->f->bias(t->m.s, t->ld, n, rows, c->bias.stride[3], attn__is_kernel(c->score));
+        const int as_lanes = !attn__is_f32(&c->bias);
+        if (as_lanes) attn__load_lanes(t, &c->bias, c0, n, t->ones, t->m.t);
+        for (l = 0; l < t->ld; l++) rows[l] = as_lanes ? t->m.t + l : attn__at(&c->bias, t->b, t->h[l], t->i[l], c0);
+        t->f->bias(t->m.s, t->ld, n, rows, as_lanes ? t->ld : c->bias.stride[3], attn__is_kernel(c->score));
     }
     if (c->alibi.rank) {
         float position[ATTN__MAX_LANES];
@@ -4696,18 +4799,14 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
                                     int add)
 {
     float *rows[ATTN__MAX_LANES], by[ATTN__MAX_LANES];
-    int64_t i, j, i0, lanes;
+    int64_t i, i0, lanes;
     attn__fill(by, 1, ATTN__MAX_LANES, factor);
+    for (i = 0; i < ATTN__MAX_LANES; i++) rows[i] = p->m.result + i * ATTN_GRAD_KEYS;
     for (i0 = 0; i0 < p->n; i0 += lanes) {
         lanes = attn__min(p->n - i0, ATTN__MAX_LANES);
+        p->f->unpack(rows, lanes, 1, p->m.ds + i0, ATTN__GRAD_ROW, n, by);
         for (i = 0; i < lanes; i++)
-            rows[i] = add ? p->m.result + i * ATTN_GRAD_KEYS : attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
-        p->f->unpack(rows, lanes, add ? 1 : o->stride[3], p->m.ds + i0, ATTN__GRAD_ROW, n, by);
-        for (i = 0; add && i < lanes; i++) {
-            float *to = attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
-            const int finite = p->f->finite(rows[i], n);
-            for (j = 0; j < n; j++, to += o->stride[3]) *to = finite ? *to + rows[i][j] : attn__quiet(*to + rows[i][j]);
-        }
+            attn__store_grad(p->f, o, p->b, p->head, p->i0 + i0 + i, c0, n, rows[i], 1.0f, add);
     }
 }
 /* The gradients of bias and ALiBi: sums of dS. */
@@ -4811,16 +4910,16 @@ static void attn__prepare_keys(attn__tile *t, int64_t c0, float *prepared)
 {
     const attn__call *c = t->c;
     const int64_t n = attn__min(c->keys - c0, ATTN__CHUNK);
-    const float *rows[ATTN__MAX_LANES];
     uint8_t covered[ATTN__CHUNK];
     int64_t j, l, run;
     attn__cover(c, t->b, c0, n, covered);
-    for (j = 0; j < n; j += run) {
-        for (run = 0; j + run < n && run < t->ld && covered[j + run]; run++)
-            rows[run] = attn__at(&c->k, t->b, t->head_kv, c0 + j + run, 0);
-        if (run == 0) { run = 1; continue; }
-        for (l = run; l < t->ld; l++) rows[l] = rows[0];
-        attn__score_of(c)->prepare(t, rows, run, prepared + (c0 + j) * c->key_floats);
+    for (j = 0; j < n; j += attn__max(run, 1)) {
+        for (run = 0; j + run < n && run < t->ld && covered[j + run];) run++;
+        for (l = 0; l < t->ld; l++) {
+            t->h[l] = t->head_kv;
+            t->i[l] = c0 + j + attn__min(l, run - 1);
+        }
+        if (run > 0) attn__score_of(c)->prepare(t, run, prepared + (c0 + j) * c->key_floats);
     }
 }
 
@@ -4943,7 +5042,8 @@ static int32_t attn__is_few(const attn__tile *t)
 {
     const attn__call *c = t->c;
     return attn__score_of(c)->flags & ATTN__DOTS && t->lanes <= ATTN__FEW && c->size_k > 0 &&
-           attn__is_contiguous(&c->k) && (!c->out.rank || (attn__is_contiguous(&c->v) && c->size_v >= t->f->width));
+           attn__gives_contiguous(&c->k) &&
+           (!c->out.rank || (attn__gives_contiguous(&c->v) && c->size_v >= t->f->width));
 }
 
 /* [lanes][row] at `from` -> t's layout */
@@ -4958,16 +5058,17 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
 static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__call *c = t->c;
+    const attn__rows k = attn__rows_of(&c->k, t->b, t->head_kv, c0 + j0, j1 - j0, 0, c->size_k, t->m.copy);
     attn__product p;
     p.a = t->m.query;
     p.a_k = t->ld;
-    p.b = attn__at(&c->k, t->b, t->head_kv, c0 + j0, 0);
-    p.b_row = c->k.stride[2];
+    p.b = k.at;
+    p.b_row = k.row;
     p.c = t->m.few_s + j0;
     p.c_row = ATTN__FEW_ROW;
     p.rows = t->lanes;
     p.depth = c->size_k;
-    p.fetch = c->out.rank ? attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0) : NULL;
+    p.fetch = c->out.rank && attn__is_f32(&c->v) ? attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0) : NULL;
     p.fetch_row = c->v.stride[2];
     t->f->dots(&p, j1 - j0);
     attn__few_turn(t, t->m.few_s + j0, ATTN__FEW_ROW, j1 - j0, t->m.s + j0 * t->ld);
@@ -4978,18 +5079,18 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
    0, 8 and 12, the last is kept in places 16..23, and its upper half moves down to 16..19 at the end. */
 static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, float *acc)
 {
-    const attn__array *v = &t->c->v, *k = &t->c->k;
+    const attn__array *k = &t->c->k;
     const int64_t width = t->f->width, size = t->c->size_v, whole = size / width * width, row = size + width;
     float *weights[ATTN__FEW];
     attn__product p;
     attn__stretch s;
+    attn__rows v;
     int64_t j, next, column, l;
     for (l = 0; l < t->lanes; l++) weights[l] = t->m.few_s + l * ATTN__FEW_ROW + j0;
     t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
     attn__fill(t->m.few_v, 1, t->lanes * row, 0.0f);
     p.a_row = ATTN__FEW_ROW;
     p.a_k = 1;
-    p.b_row = v->stride[2];
     p.c_row = row;
     p.rows = t->lanes;
     p.kind = ATTN__PRODUCT;
@@ -4999,14 +5100,16 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
         s = attn__stretch_at(r, j, j1);
         next = attn__min(j + ATTN__FEW_KEYS, s.end);
         if (s.from == s.to) continue;
+        v = attn__rows_of(&t->c->v, t->b, t->head_kv, c0 + j, next - j, 0, size, t->m.copy);
         p.a = t->m.few_s + j;
+        p.b_row = v.row;
         p.depth = next - j;
         for (column = 0; column < size; column += p.vecs * width) {
             const int64_t left = (whole - column) / width;
             p.vecs = p.rows == 1 && left >= 8 ? 8 : (int32_t)attn__max(attn__min(left, t->f->vecs), 1);
-            p.b = attn__at(v, t->b, t->head_kv, c0 + j, column < whole ? column : size - width);
+            p.b = v.at + attn__min(column, size - width);
             p.c = t->m.few_v + column;
-            p.fetch = p.vecs < 8 ? NULL :       /* while V is read the keys of the next chunk come near */
+            p.fetch = p.vecs < 8 || !attn__is_f32(k) ? NULL :       /* while V is read the keys of the next chunk come near */
                 attn__ahead(attn__at(k, t->b, t->head_kv, c0 + j, 0), ATTN__CHUNK, p.fetch_row) + column;
             t->f->product(&p);
         }
@@ -5021,14 +5124,12 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
 static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, int32_t kind,
                                int after, float *acc)
 {
-    const attn__array *v = &t->c->v;
     attn__product p;
     attn__stretch s;
+    attn__rows v;
     int64_t j;
     if (t->few && kind == ATTN__PRODUCT) { attn__few_values(t, c0, j0, j1, r, acc); return; }
     if (!r->whole) attn__fill(acc, 1, t->c->size_v * t->ld, 0.0f);
-    p.a_row = v->stride[3];
-    p.a_k = v->stride[2];
     p.rows = t->c->size_v;
     p.b_row = p.c_row = t->ld;
     p.kind = kind;
@@ -5037,7 +5138,10 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
         if (s.from == s.to) continue;
-        p.a = attn__at(v, t->b, t->head_kv, c0 + j, 0);
+        v = attn__rows_of(&t->c->v, t->b, t->head_kv, c0 + j, s.end - j, 0, t->c->size_v, t->m.copy);
+        p.a = v.at;
+        p.a_row = v.column;
+        p.a_k = v.row;
         p.b = t->m.s + j * t->ld + s.from * t->f->width;
         p.c = acc + s.from * t->f->width;
         p.depth = s.end - j;
@@ -5101,7 +5205,8 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     attn__find_reach(t, c0, n, &r);
     attn__chunk_scores(t, c0, n, &r);
     attn__store_lanes(t, &c->scores_masked, c0, n, t->ones, t->m.s);
-    attn__store_lanes(t, &c->weights, c0, n, t->ones, t->m.s);    /* scores for now; attn__finish_weights turns them */
+    if (attn__is_f32(&c->weights))          /* scores for now; attn__finish_weights turns them */
+        attn__store_lanes(t, &c->weights, c0, n, t->ones, t->m.s);
     attn__chunk_weights(t, c0, n, &r, 0, cmax, csum);
     if (c->out.rank && c->size_v) {
         attn__chunk_outputs(t, c0, n, &r, ATTN__PRODUCT);
@@ -5176,68 +5281,94 @@ static void attn__uniform_row(const attn__tile *t, int64_t l)
     }
 }
 
+/* Weights c0 .. c0+n of a row from its scores, x[j*stride]; x may be where they go. */
+static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int64_t n, const float *x, int64_t stride,
+                                float inverse)
+{
+    const attn__call *c = t->c;
+    const attn__array *o = &c->weights;
+    const int direct = attn__is_contiguous(o);
+    const float base = attn__choose(attn__is_none(t->top[l]), 0.0f, t->top[l]);
+    attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
+    float *w = direct ? attn__at(o, t->b, t->h[l], t->i[l], c0) : t->m.t;
+    int64_t j;
+    for (j = 0; stride != 1 && j < n; j++) w[j] = x[j * stride];
+    t->f->normalise(stride == 1 ? x : w, w, n, attn__choose(t->plain, c->scale, 1.0f), base, inverse);
+    for (j = 0; c->weights_after_dropout && c->dropout > 0.0f && j < n; j++)
+        w[j] = attn__choose(attn__kept(&drop, c0 + j), w[j] * c->keep_scale, 0.0f);
+    for (j = 0; !direct && j < n; j++) attn__write(o, t->b, t->h[l], t->i[l], c0 + j, w[j]);
+}
 /* One row of weights, which holds masked scores in the chunks that were visited; in the plain case nothing yet. */
-static void attn__finish_weights(const attn__tile *t, int64_t l, float top, float inverse)
+static void attn__finish_weights(const attn__tile *t, int64_t l, float inverse)
 {
     const attn__call *c = t->c;
     const attn__array *from = t->plain ? &c->given_scores : &c->weights;
-    const int64_t stride = c->weights.stride[3], x_stride = from->stride[3];
     const int64_t first = t->plain ? t->row[l].first : t->first / ATTN__CHUNK * ATTN__CHUNK;
     const int64_t last = t->plain ? t->row[l].last : t->last;
-    const float base = attn__choose(attn__is_none(top), 0.0f, top);
-    attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
-    const float *x = attn__at(from, t->b, t->h[l], t->i[l], 0);
-    float *row = attn__at(&c->weights, t->b, t->h[l], t->i[l], 0), *w;
-    int64_t j, c0, n;
-    attn__fill(row, stride, first < last ? first : c->keys, 0.0f);
-    for (c0 = first; c0 < last; c0 += n) {
+    int64_t c0, n;
+    attn__fill_lane(t, &c->weights, l, 0, first < last ? first : c->keys, 0.0f);
+    for (c0 = first; c0 < last && attn__is_f32(from); c0 += n) {
         n = attn__min(last - c0, ATTN__CHUNK);
-        w = stride == 1 ? row + c0 : t->m.t;
-        for (j = 0; x_stride != 1 && j < n; j++) w[j] = x[(c0 + j) * x_stride];
-        t->f->normalise(x_stride == 1 ? x + c0 : w, w, n, attn__choose(t->plain, c->scale, 1.0f), base, inverse);
-        for (j = 0; c->weights_after_dropout && c->dropout > 0.0f && j < n; j++)
-            w[j] = attn__choose(attn__kept(&drop, c0 + j), w[j] * c->keep_scale, 0.0f);
-        for (j = 0; stride != 1 && j < n; j++) row[(c0 + j) * stride] = w[j];
+        attn__store_weights(t, l, c0, n, attn__at(from, t->b, t->h[l], t->i[l], c0), from->stride[3], inverse);
     }
-    if (first < last) attn__fill_row(t, &c->weights, l, last, c->keys, 0.0f);
+    if (first < last) attn__fill_lane(t, &c->weights, l, last, c->keys, 0.0f);
+}
+/* All of them where they could not hold scores, since they are not f32: these are computed again. inverse: as below */
+static void attn__store_all_weights(attn__tile *t, const float *inverse)
+{
+    int64_t l, c0, n;
+    attn__reach r;
+    attn__load_queries(t);
+    for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += n) {
+        n = attn__min(t->last - c0, ATTN__CHUNK);
+        attn__find_reach(t, c0, n, &r);
+        attn__chunk_scores(t, c0, n, &r);
+        for (l = 0; l < t->lanes; l++)
+            if (!(inverse[l] < 0.0f)) attn__store_weights(t, l, c0, n, t->m.s + l, t->ld, inverse[l]);
+    }
 }
 
-/* One row's log-sum-exp and weights; returns what its outputs are multiplied by. */
-static float attn__finish_row(attn__tile *t, int64_t l)
+/* One row's log-sum-exp and weights; returns what its outputs are multiplied by. *inverse: what its weights are, -1 for
+   an empty row, whose weights are there already. */
+static float attn__finish_row(attn__tile *t, int64_t l, float *inverse)
 {
     const attn__call *c = t->c;
-    float top = t->top[l], sum = t->sum[l], own, share, inverse;
+    float top = t->top[l], sum = t->sum[l], own, share;
     if (c->stats.rank) {
         attn__write(&c->stats, t->b, t->h[l], t->i[l], 0, top);
         attn__write(&c->stats, t->b, t->h[l], t->i[l], 1, attn__quiet(sum));
     }
     share = attn__add_sink(c, t->h[l], &top, &sum, &own);
-    inverse = attn__choose(sum == 0.0f, 0.0f, share / sum);
     if (c->lse.rank)
         attn__write(&c->lse, t->b, t->h[l], t->i[l], 0,
                     attn__choose(sum == 0.0f, ATTN__NEG_INF, attn__quiet(top + attn__log(sum))));
+    *inverse = attn__choose(sum == 0.0f, -1.0f, share / sum);
     if (sum == 0.0f && c->empty == ATTN_EMPTY_UNIFORM) {
         attn__uniform_row(t, l);
         return 1.0f;
     }
-    if (sum == 0.0f && c->empty == ATTN_EMPTY_NAN) inverse = ATTN__NAN;
-    if (c->weights.rank && sum == 0.0f) attn__fill_row(t, &c->weights, l, 0, c->keys, inverse);
-    else if (c->weights.rank) attn__finish_weights(t, l, t->top[l], inverse);
-    return c->dropout > 0.0f ? inverse * c->keep_scale : inverse;
+    if (sum == 0.0f) {
+        const float value = attn__choose(c->empty == ATTN_EMPTY_NAN, ATTN__NAN, 0.0f);
+        if (c->weights.rank) attn__fill_lane(t, &c->weights, l, 0, c->keys, value);
+        return value;
+    }
+    if (c->weights.rank) attn__finish_weights(t, l, *inverse);
+    return c->dropout > 0.0f ? *inverse * c->keep_scale : *inverse;
 }
 static void attn__finish_tile(attn__tile *t)
 {
     const attn__call *c = t->c;
-    float inverse[ATTN__MAX_LANES];
+    float inverse[ATTN__MAX_LANES], factor[ATTN__MAX_LANES];
     int64_t l;
     for (l = 0; l < t->lanes; l++) {
-        inverse[l] = attn__finish_row(t, l);
+        factor[l] = attn__finish_row(t, l, &inverse[l]);
         if (!c->scores_masked.rank) continue;       /* the chunks that were not visited */
-        attn__fill_row(t, &c->scores_masked, l, 0, t->first / ATTN__CHUNK * ATTN__CHUNK, ATTN__NEG_INF);
-        attn__fill_row(t, &c->scores_masked, l, t->last, c->keys, ATTN__NEG_INF);
+        attn__fill_lane(t, &c->scores_masked, l, 0, t->first / ATTN__CHUNK * ATTN__CHUNK, ATTN__NEG_INF);
+        attn__fill_lane(t, &c->scores_masked, l, t->last, c->keys, ATTN__NEG_INF);
     }
-    for (l = t->lanes; l < t->ld; l++) inverse[l] = 0.0f;
-    attn__store_lanes(t, &c->out, 0, c->size_v, inverse, t->m.o);
+    for (l = t->lanes; l < t->ld; l++) factor[l] = 0.0f;
+    if (!attn__is_f32(&c->weights) && !t->plain) attn__store_all_weights(t, inverse);
+    attn__store_lanes(t, &c->out, 0, c->size_v, factor, t->m.o);
 }
 ATTN__FOR_SIZE
 #ifndef ATTN_NO_BACKWARD
@@ -5356,22 +5487,6 @@ static void attn__row_tile(attn__pass *p, attn__tile *t)
 
 /* ---- a block of queries */
 
-/* Rows [n][size] as products want them, `row` floats apart and filled up with zeros; those that `use` leaves out are
-   zeros and not read. factor: NULL or one per row. Is one of them NaN or Inf? */
-static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i0, int64_t n,
-                           int64_t size, int64_t row, const uint8_t *use, const float *factor, float *to)
-{
-    int64_t i, x;
-    for (i = 0; i < n; i++, to += row) {
-        attn__fill(to + size, 1, row - size, 0.0f);
-        if (!use[i]) attn__fill(to, 1, size, 0.0f);
-        else if (attn__is_contiguous(a)) attn__copy_floats(to, attn__at(a, b, h, i0 + i, 0), size);
-        else for (x = 0; x < size; x++) to[x] = attn__read(a, b, h, i0 + i, x);
-        for (x = 0; factor && use[i] && x < size; x++) to[x] = to[x] * factor[i];
-    }
-    return !f->finite(to - n * row, n * row);
-}
-
 /* What the rows step found, for the block's rows. */
 static void attn__open_rows(attn__pass *p)
 {
@@ -5408,6 +5523,7 @@ static void attn__open_tiles(attn__pass *p)
         t->m.s = p->m.s;
         t->m.t = p->m.t;
         t->m.w = p->m.w;
+        t->m.copy = p->m.copy;
         attn__load_queries(t);
         if (c->d_out.rank) attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, p->m.d_out + i * c->size_v);
         if (t->first < t->last) {
@@ -5454,8 +5570,6 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     attn__stretch s;
     int64_t j;
     if (!r->whole || !c->d_out.rank) attn__fill(p->m.dp, 1, n * t->ld, 0.0f);
-    q.a_row = c->v.stride[2];
-    q.a_k = c->v.stride[3];
     q.b_row = q.c_row = t->ld;
     q.depth = c->size_v;
     q.kind = ATTN__PRODUCT;
@@ -5464,7 +5578,7 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     for (j = 0; c->d_out.rank && j < n; j = s.end) {
         s = attn__stretch_at(r, j, n);
         if (s.from == s.to) continue;
-        q.a = attn__at(&c->v, t->b, t->head_kv, c0 + j, 0);
+        attn__set_a(&q, attn__rows_of(&c->v, t->b, t->head_kv, c0 + j, s.end - j, 0, c->size_v, t->m.copy));
         q.b = p->m.d_out + lane0 * c->size_v + s.from * t->f->width;
         q.c = p->m.dp + j * t->ld + s.from * t->f->width;
         q.rows = s.end - j;
@@ -5655,18 +5769,6 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
 
 /* ---- from sums to results */
 
-/* A row of a gradient: factor * from; from NULL: nothing came together here. */
-static void attn__store_grad(const attn__kernels *f, const attn__array *o, int64_t b, int64_t h, int64_t i,
-                             const float *from, int64_t n, float factor, int add)
-{
-    float *to = attn__at(o, b, h, i, 0);
-    int64_t x;
-    if (from && attn__is_contiguous(o)) f->deliver(from, to, n, factor, add);
-    else for (x = 0; x < n; x++, to += o->stride[3]) {
-        if (from) *to = attn__quiet(attn__scaled(from[x], factor, *to, add));
-        else if (!add) *to = 0.0f;
-    }
-}
 /* The block's rows: sums over keys become dq; what parameters need is left behind. */
 static void attn__close_block(attn__pass *p)
 {
@@ -5680,8 +5782,8 @@ static void attn__close_block(attn__pass *p)
     for (i = 0; i < p->n; i++, y += row) {
         const int nothing = !c->w.vectors || p->dead[i];
         if (!nothing && score->close_row) score->close_row(p, p->i0 + i, (float *)(uintptr_t)y);
-        if (c->dq.rank) attn__store_grad(p->f, &c->dq, p->b, p->head, p->i0 + i, nothing ? NULL : y, c->size_q, factor,
-                                         attn__adds(c, ATTN_GRAD_Q));
+        if (c->dq.rank) attn__store_grad(p->f, &c->dq, p->b, p->head, p->i0 + i, 0, c->size_q, nothing ? NULL : y,
+                                         factor, attn__adds(c, ATTN_GRAD_Q));
     }
 }
 static void attn__close_keys(attn__pass *p)
@@ -5694,10 +5796,10 @@ static void attn__close_keys(attn__pass *p)
         float *dk = p->m.dk + (j - p->key0) * c->w.pad_k, *dv = p->m.dv + (j - p->key0) * c->w.pad_v;
         const int nothing = !c->w.vectors || attn__all_zero(dk, c->size_k);
         if (c->dv.rank)
-            attn__store_grad(p->f, &c->dv, p->b, p->head_kv, j, dv, c->size_v, 1.0f, attn__adds(c, ATTN_GRAD_V));
+            attn__store_grad(p->f, &c->dv, p->b, p->head_kv, j, 0, c->size_v, dv, 1.0f, attn__adds(c, ATTN_GRAD_V));
         if (!c->dk.rank) continue;
         if (!nothing && score->close_key) score->close_key(p, j, dk);
-        attn__store_grad(p->f, &c->dk, p->b, p->head_kv, j, nothing ? NULL : dk, c->size_k, factor,
+        attn__store_grad(p->f, &c->dk, p->b, p->head_kv, j, 0, c->size_k, nothing ? NULL : dk, factor,
                          attn__adds(c, ATTN_GRAD_K));
     }
 }
@@ -5783,6 +5885,7 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     m.db = additive ? attn__take(map, w->pad_u, keys) : NULL;
     m.dv = attn__take(map, w->pad_v, keys);
     m.met = attn__take(map, 1, w->save_b ? keys : 0);
+    m.copy = attn__take_copy(map, c);
     if (!p) return NULL;
     p->m = m;
     p->c = c;
@@ -5811,13 +5914,16 @@ static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t
 static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes, int64_t ld,
                             float *panel)
 {
-    const float *columns[ATTN__MAX_LANES];
+    const attn__array turned = attn__turned(m->b);
     float ones[ATTN__MAX_LANES];
-    int64_t k, l;
+    int64_t k, l, h[ATTN__MAX_LANES], columns[ATTN__MAX_LANES];
     if (!attn__is_contiguous(&m->b)) {
         attn__fill(ones, 1, ld, 1.0f);
-        for (l = 0; l < ld; l++) columns[l] = attn__at(&m->b, x, y, 0, column + attn__min(l, lanes - 1));
-        m->f->pack(panel, ld, columns, m->b.stride[2], m->depth, ones);
+        for (l = 0; l < ld; l++) {
+            h[l] = y;
+            columns[l] = column + attn__min(l, lanes - 1);
+        }
+        attn__load_rows(m->f, &turned, x, h, columns, 0, m->depth, ones, ld, panel);
     } else for (k = 0; k < m->depth; k++, panel += ld) {
         const float *row = attn__at(&m->b, x, y, k, column), *later = attn__ahead(row, 16, m->b.stride[2]);
         ATTN__PREFETCH(later);
@@ -5834,16 +5940,16 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
     const int64_t ld = width * attn__share(attn__blocks(m->columns, width), m->column_tiles, index % m->column_tiles,
                                            &before), column = before * width;
     const int64_t lanes = attn__min(m->columns - column, ld);
-    float *c = panel + m->depth * attn__lanes(m->f);
+    float *c = panel + m->depth * attn__lanes(m->f), *copy = c + ATTN__BMM_ROWS * attn__lanes(m->f);
     attn__bmm_panel(m, x, y, column, lanes, ld, panel);
     for (r0 = 0; r0 < m->rows; r0 += rows) {
         rows = attn__min(m->rows - r0, ATTN__BMM_ROWS);
-        for (r = 0; r < rows; r++) {
+        for (r = 0; attn__is_f32(&m->out) && r < rows; r++) {
             const float *to = attn__at(&m->out, x, y, r0 + r, column);
             ATTN__PREFETCH(to);
             ATTN__PREFETCH(attn__ahead(to, 1, lanes - 1));
         }
-        attn__apply(m->f, attn__at(&m->a, x, y, r0, 0), m->a.stride[2], m->a.stride[3], panel, c, rows, m->depth, ld);
+        attn__apply(m->f, attn__rows_of(&m->a, x, y, r0, rows, 0, m->depth, copy), panel, c, rows, m->depth, ld);
         attn__bmm_store(m, x, y, r0, rows, column, lanes, c, ld);
     }
 }
@@ -5874,14 +5980,12 @@ static void attn__sum_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t
                             int64_t lanes, int64_t ld, float *panel)
 {
     uint8_t covered[ATTN__CHUNK];
-    int64_t k, l;
+    int64_t k;
     if (m->cover) attn__cover(m->cover, x, k0, n, covered);
     for (k = 0; k < n; k++, panel += ld) {
         attn__fill(panel, 1, ld, 0.0f);
         if (m->cover && !covered[k]) continue;
-        if (attn__is_contiguous(&m->b))
-            attn__copy_floats(panel, attn__at(&m->b, x, y / m->b_shares, k0 + k, column), lanes);
-        else for (l = 0; l < lanes; l++) panel[l] = attn__read(&m->b, x, y / m->b_shares, k0 + k, column + l);
+        attn__copy_row(&m->b, x, y / m->b_shares, k0 + k, column, lanes, panel);
         if (m->skip && !m->f->finite(panel, lanes) && attn__sum_skips(m, x, y, k0 + k))
             attn__fill(panel, 1, lanes, 0.0f);
     }
@@ -5896,10 +6000,8 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
     const int64_t y0 = m->out_batch[1] == 1 ? 0 : y, y1 = m->out_batch[1] == 1 ? m->batch[1] : y + 1;
     float *c = panel + ATTN_GRAD_QUERIES * wide;
     attn__product p;
-    int64_t b, h, r, l, k0;
+    int64_t b, h, r, k0;
     p.rows = attn__min(m->rows - r0, ATTN__SUM_ROWS);
-    p.a_row = m->a.stride[2];
-    p.a_k = m->a.stride[3];
     p.b = panel;
     p.c = c;
     p.b_row = p.c_row = ld;
@@ -5913,14 +6015,11 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
             for (k0 = 0; k0 < m->depth; k0 += ATTN_GRAD_QUERIES) {
                 p.depth = attn__min(m->depth - k0, ATTN_GRAD_QUERIES);
                 attn__sum_panel(m, b, h, k0, p.depth, column, lanes, ld, panel);
-                p.a = attn__at(&m->a, b, h, r0, k0);
+                attn__set_a(&p, attn__rows_of(&m->a, b, h, r0, p.rows, k0, p.depth, c + ATTN__SUM_ROWS * wide));
                 m->f->product(&p);
             }
     for (r = 0; r < p.rows; r++)
-        for (l = 0; l < lanes; l++) {
-            float *to = attn__at(&m->out, x, y, r0 + r, column + l);
-            *to = attn__quiet(attn__scaled(c[r * ld + l], m->scale, *to, m->adds));
-        }
+        attn__store_grad(m->f, &m->out, x, y, r0 + r, column, lanes, c + r * ld, m->scale, m->adds);
 }
 #endif
 
@@ -5944,9 +6043,11 @@ static int64_t attn__matmul_tasks(const attn__matmul *m)
 static int64_t attn__matmul_floats(const attn__matmul *m)       /* that a worker needs */
 {
 #ifndef ATTN_NO_BACKWARD
-    if (!m->column_tiles) return attn__sum_floats(m->f);
+    if (!m->column_tiles)
+        return attn__sum_floats(m->f) + attn__copied(&m->a, ATTN__SUM_ROWS, ATTN_GRAD_QUERIES);
 #endif
-    return attn__mul64(attn__add64(m->depth, ATTN__BMM_ROWS), attn__lanes(m->f));
+    return attn__add64(attn__mul64(attn__add64(m->depth, ATTN__BMM_ROWS), attn__lanes(m->f)),
+                       attn__copied(&m->a, ATTN__BMM_ROWS, m->depth));
 }
 
 /* out (+)= a b over all of a batch, or summed over it where `out_batch` says so */
@@ -6124,6 +6225,7 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     m.few_s = attn__take(map, ATTN__FEW, ATTN__FEW_ROW);
     m.few_v = attn__take(map, ATTN__FEW, attn__add64(c->size_v, ATTN__MAX_WIDTH));
     m.w = attn__take(map, 1, attn__round4(c->hidden));
+    m.copy = attn__take_copy(map, c);
     if (!t) return NULL;
     t->m = m;
     t->c = c;
@@ -6226,7 +6328,7 @@ static void attn__zero_bias(const attn__call *c)
     for (b = 0; b < n[0]; b++)
         for (h = 0; h < n[1]; h++)
             for (i = 0; i < n[2]; i++)
-                attn__fill(attn__at(&c->d_bias, b, h, i, 0), c->d_bias.stride[3], n[3], 0.0f);
+                attn__fill_row(&c->d_bias, b, h, i, 0, n[3], 0.0f);
 }
 static attn__pass *attn__open_pass(attn__task *task)
 {
@@ -7875,8 +7977,8 @@ ATTN__NOINLINE static void attn__add_bias_rows(const attn__array *bias, const at
     for (b = 0; b < m->out_batch[1]; b++)
         for (i = 0; i < m->rows; i++)
             for (x = 0; x < m->columns; x++) {
-                float *p = attn__at(&m->out, 0, b, i, x);
-                *p = attn__quiet(*p + attn__read(bias, 0, 0, 0, x));
+                const float sum = attn__read(&m->out, 0, b, i, x) + attn__read(bias, 0, 0, 0, x);
+                attn__write(&m->out, 0, b, i, x, attn__quiet(sum));
             }
 }
 static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)

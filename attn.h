@@ -3701,7 +3701,7 @@ static void attn__copy_floats(float *to, const float *from, int64_t n)
 }
 
 /* A part of a row: copied; and one value all along it. */
-static void attn__copy_row(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, int64_t n,
+ATTN__NOINLINE static void attn__copy_row(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, int64_t n,
                            float *to)
 {
     int64_t x;
@@ -3718,16 +3718,15 @@ static void attn__fill_row(const attn__array *a, int64_t b, int64_t h, int64_t r
 
 /* Rows as a product takes them: where they lie if they are f32, else as floats in `copy`, side by side. */
 typedef struct attn__rows { const float *at; int64_t row, column; } attn__rows;         /* at[r*row + x*column] */
-static attn__rows attn__rows_of(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t rows, int64_t column,
-                                int64_t columns, float *copy)
+ATTN__INLINE attn__rows attn__rows_of(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t rows,
+                                      int64_t column, int64_t columns, float *copy)
 {
     attn__rows r;
-    int64_t i;
     r.at = attn__is_f32(a) ? attn__at(a, b, h, row, column) : copy;
     r.row = attn__is_f32(a) ? a->stride[2] : columns;
     r.column = attn__is_f32(a) ? a->stride[3] : 1;
-    for (i = 0; !attn__is_f32(a) && i < rows; i++)
-        attn__copy_row(a, b, h, row + i, column, columns, copy + i * columns);
+    if (!attn__is_f32(a))
+        for (; rows > 0; rows--, row++, copy += columns) attn__copy_row(a, b, h, row, column, columns, copy);
     return r;
 }
 /* Floats that `copy` needs. */
@@ -3743,12 +3742,11 @@ static void attn__load_rows(const attn__kernels *f, const attn__array *a, int64_
 {
     const float *rows[ATTN__MAX_LANES];
     int64_t l, x;
-    for (l = 0; l < ld; l++) {
-        rows[l] = attn__at(a, b, h[l], i[l], column);
-        for (x = 0; !attn__is_f32(a) && x < n; x++)
-            to[x * ld + l] = attn__read(a, b, h[l], i[l], column + x) * factor[l];
-    }
-    if (attn__is_f32(a)) f->pack(to, ld, rows, a->stride[3], n, factor);
+    if (attn__is_f32(a)) {
+        for (l = 0; l < ld; l++) rows[l] = attn__at(a, b, h[l], i[l], column);
+        f->pack(to, ld, rows, a->stride[3], n, factor);
+    } else for (l = 0; l < ld; l++)
+        for (x = 0; x < n; x++) to[x * ld + l] = attn__read(a, b, h[l], i[l], column + x) * factor[l];
 }
 /* And back, the first `lanes`; a NaN becomes the one NaN. */
 static void attn__store_rows(const attn__kernels *f, const attn__array *a, int64_t b, const int64_t *h,
@@ -3757,12 +3755,12 @@ static void attn__store_rows(const attn__kernels *f, const attn__array *a, int64
 {
     float *rows[ATTN__MAX_LANES];
     int64_t l, x;
-    for (l = 0; l < lanes; l++) {
-        rows[l] = attn__at(a, b, h[l], i[l], column);
-        for (x = 0; !attn__is_f32(a) && x < n; x++)
+    if (attn__is_f32(a)) {
+        for (l = 0; l < lanes; l++) rows[l] = attn__at(a, b, h[l], i[l], column);
+        f->unpack(rows, lanes, a->stride[3], from, ld, n, factor);
+    } else for (l = 0; l < lanes; l++)
+        for (x = 0; x < n; x++)
             attn__write(a, b, h[l], i[l], column + x, attn__quiet(from[x * ld + l] * factor[l]));
-    }
-    if (attn__is_f32(a)) f->unpack(rows, lanes, a->stride[3], from, ld, n, factor);
 }
 #ifndef ATTN_NO_BACKWARD
 /* Rows [n][size] as products want them, `row` floats apart and filled up with zeros; those that `use` leaves out are
@@ -3904,16 +3902,16 @@ static int64_t attn__query_floats(const attn__call *c)
 {
     return c->score == ATTN_SCORE_ADDITIVE ? attn__mul64(2, attn__round4(c->hidden)) : c->size_k;
 }
-/* Room for rows that are not f32; nothing where all are. */
+/* Room for the rows of an operand that become floats, the most that a step asks for; mostly none. */
 static float *attn__take_copy(attn__map *map, const attn__call *c)
 {
-    const int64_t keys = attn__max(attn__copied(&c->k, ATTN__CHUNK, c->size_k),
-                                   attn__copied(&c->v, ATTN__CHUNK, c->size_v));
-    const int64_t weights = attn__max(attn__copied(&c->w_q, c->hidden, c->size_q),
-                                      attn__copied(&c->w_k, c->hidden, c->size_k));
-    const int64_t queries = attn__max(attn__copied(&c->bilinear, c->size_q, c->size_k),
-                                      attn__copied(&c->q, 1, c->size_q));
-    return attn__take(map, 1, attn__max(keys, attn__max(weights, queries)));
+    int64_t floats = attn__copied(&c->q, 1, c->size_q);
+    floats = attn__max(floats, attn__copied(&c->k, ATTN__CHUNK, c->size_k));
+    floats = attn__max(floats, attn__copied(&c->v, ATTN__CHUNK, c->size_v));
+    floats = attn__max(floats, attn__copied(&c->bilinear, c->size_q, c->size_k));
+    floats = attn__max(floats, attn__copied(&c->w_q, c->hidden, c->size_q));
+    floats = attn__max(floats, attn__copied(&c->w_k, c->hidden, c->size_k));
+    return floats ? attn__take(map, 1, floats) : NULL;
 }
 /* The vectors of one of so many tiles, of one width or two next to each other, and how many lie before it. */
 static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t *before)

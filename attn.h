@@ -3423,29 +3423,23 @@ static int64_t attn__bytes_of(int64_t floats)
 {
     return floats > ATTN__HUGE / 8 ? ATTN__HUGE : (floats * 4 + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN;
 }
-static int attn__is_kernel(int32_t score) { return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_CONSTANT; }
 static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
 
 static int attn__is_width(float x) { return x >= 1e-18f && x <= 1e18f; }       /* its square is a normal float */
 
-static uint32_t attn__taken_by(int32_t score)       /* ATTN__FOR_x */
-{
-    if (score == ATTN_SCORE_GIVEN) return ATTN__FOR_GIVEN;
-    if (score == ATTN_SCORE_BILINEAR) return ATTN__FOR_VECTORS | ATTN__FOR_BILINEAR;
-    if (score == ATTN_SCORE_ADDITIVE) return ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE;
-    if (attn__is_kernel(score) && score != ATTN_SCORE_CONSTANT) return ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE;
-    return ATTN__FOR_VECTORS;
-}
+/* From the score's row in >>scores: the views it takes (ATTN__FOR_x); is it the logarithm of a weight? */
+static uint32_t attn__taken_by(int32_t score);
+static int attn__is_kernel(int32_t score);
 static attn_status attn__check_score(const attn_desc *d, attn_error *err)
 {
-    const int distance = (attn__taken_by(d->score) & ATTN__FOR_DISTANCE) != 0;
     ATTN__RULE(d->score >= 0 && d->score < ATTN_SCORE_COUNT, ATTN_ERR_OPTION, "score", "must be one of attn_score");
     ATTN__RULE(!attn__is_kernel(d->score) || (!d->scale_set && d->scale == 0.0f), ATTN_ERR_OPTION, "scale",
                "must not be set for a distance kernel: sigma sets its width");
     ATTN__RULE(attn__is_number(d->scale), ATTN_ERR_RANGE, "scale", "must be finite");
     ATTN__RULE(d->sigma == 0.0f || attn__is_width(d->sigma), ATTN_ERR_RANGE, "sigma",
                "must be within 1e-18..1e18, or 0 for 1");
-    ATTN__RULE(distance || d->sigma == 0.0f, ATTN_ERR_OPTION, "sigma", "counts for the distance kernels only");
+    ATTN__RULE(attn__taken_by(d->score) & ATTN__FOR_DISTANCE || d->sigma == 0.0f, ATTN_ERR_OPTION, "sigma",
+               "counts for the distance kernels only");
     ATTN__RULE(d->sigma == 0.0f || !d->sigma_per_head.rank, ATTN_ERR_OPTION, "sigma",
                "must be 0 where sigma_per_head is given");
     return ATTN_OK;
@@ -3879,7 +3873,7 @@ struct attn__pass {
     int64_t nk;                         /* keys of the block of keys */
     int64_t lane0[ATTN_GRAD_QUERIES / 4 + 1];   /* of each tile in the block */
     int64_t first, last;                /* keys that some row of it reaches */
-    int     uniform, bad_q, bad_d_out, bad_k;   /* bad: NaN or Inf in the rows */
+    int     uniform, bad_q, bad_d_out;  /* bad: NaN or Inf in the rows */
     float   base[ATTN_GRAD_QUERIES], inverse[ATTN_GRAD_QUERIES], shift[ATTN_GRAD_QUERIES];
     uint8_t is_uniform[ATTN_GRAD_QUERIES];      /* rows under ATTN_EMPTY_UNIFORM */
     uint8_t dead[ATTN_GRAD_QUERIES];    /* rows without mass */
@@ -3891,10 +3885,6 @@ struct attn__pass {
 static float attn__sink_of(const attn__call *c, int64_t h)
 {
     return c->sink.rank ? attn__of_head(&c->sink, h) : ATTN__NEG_INF;
-}
-static float attn__sigma_of(const attn__call *c, int64_t h)
-{
-    return c->sigma_per_head.rank ? attn__of_head(&c->sigma_per_head, h) : c->sigma;
 }
 #endif
 /* Floats of a query as the keys meet it. */
@@ -3967,7 +3957,8 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
 /* ---------------------------------------------------------------------------------------------------- >>scores
    Each score is one row of a table: what it is, how queries and keys are prepared, how they meet, its gradients. */
 
-enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no scale, -inf excludes from the start */
+enum {                          /* next to ATTN__FOR_x */
+       ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no scale, -inf excludes from the start */
        ATTN__DOTS = 2,          /* dot products of what is prepared: a tile of few rows has a way of its own */
        ATTN__KEEPS_SQUARES = 4, /* the gradient needs |q-k|^2 */
        ATTN__SCALE_DQ = 8, ATTN__SCALE_DK = 16 };           /* the scale is multiplied in when dq, dk are stored */
@@ -3978,7 +3969,7 @@ enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no sc
 #endif
 /* What a query or key becomes before they meet, how they meet, and what is left to do then. */
 struct attn__score {
-    uint32_t flags;             /* ATTN__LOG_WEIGHT, ATTN__DOTS */
+    uint32_t flags;             /* the views it takes, ATTN__FOR_x, and those above */
     int64_t (*key_floats)(const attn__call *c);     /* floats prepared per key; NULL: none */
     void (*prepare)(attn__tile *t, int64_t count, float *to);       /* `count` keys; the lanes' rows are those of k */
     void (*load)(attn__tile *t);                    /* the lanes' queries into t->m.query; NULL: there are none */
@@ -4035,54 +4026,40 @@ static void attn__apply(const attn__kernels *f, attn__rows matrix, const float *
 }
 
 #ifndef ATTN_NO_BACKWARD
-/* ---- products in the layout of gradients: C[r][c] += sum over k of A[r,k] B[k][c], or A[r,k] (B[k][c] - X[r][c]) */
-typedef struct attn__grad_product {
-    const float *a, *b, *x, *mark;      /* mark, strides as A: -0 where the pair is excluded */
-    int64_t a_row, a_k, b_row, x_row;
-    float *c;
-    int64_t c_row, rows, depth, columns;
-    int careful;                        /* B or X holds NaN or Inf: in plain C, without the excluded pairs */
-} attn__grad_product;
-
-static void attn__multiply_careful(const attn__grad_product *g)
+/* ---- products in the layout of gradients: C[r][c] += sum over k of A[r,k] B[k][c], or A[r,k] (B[k][c] - X[r][c]).
+   mark: NULL, or strides as A's and -0 where the pair is excluded: then in plain C without these pairs, because B or X
+   holds NaN or Inf. */
+static void attn__multiply_careful(const attn__product *p, int64_t columns, const float *mark)
 {
     int64_t r, k, c;
-    for (r = 0; r < g->rows; r++)
-        for (c = 0; c < g->columns; c++) {
+    for (r = 0; r < p->rows; r++)
+        for (c = 0; c < columns; c++) {
             float sum = 0.0f;
-            for (k = 0; k < g->depth; k++) {
-                const int64_t at = r * g->a_row + k * g->a_k;
-                const float b = g->b[k * g->b_row + c];
-                if (!attn__is_excluded(g->mark[at]))
-                    sum = attn__fma(g->a[at], g->x ? b - g->x[r * g->x_row + c] : b, sum);
+            for (k = 0; k < p->depth; k++) {
+                const int64_t at = r * p->a_row + k * p->a_k;
+                const float b = p->b[k * p->b_row + c];
+                if (!attn__is_excluded(mark[at]))
+                    sum = attn__fma(p->a[at], p->x ? b - p->x[r * p->x_row + c] : b, sum);
             }
-            g->c[r * g->c_row + c] = g->c[r * g->c_row + c] + sum;
+            p->c[r * p->c_row + c] = p->c[r * p->c_row + c] + sum;
         }
 }
-static void attn__multiply(const attn__kernels *f, const attn__grad_product *g)
+static void attn__multiply(const attn__kernels *f, attn__product *p, int64_t columns, const float *mark)
 {
-    attn__product p;
-    int64_t c;
-    if (g->depth <= 0 || g->rows <= 0) return;
-    if (g->careful) { attn__multiply_careful(g); return; }
-    p.a = g->a;
-    p.a_row = g->a_row;
-    p.a_k = g->a_k;
-    p.b_row = g->b_row;
-    p.c_row = g->c_row;
-    p.x_row = g->x_row;
-    p.rows = g->rows;
-    p.depth = g->depth;
-    p.kind = g->x ? ATTN__WEIGHTED_DIFFERENCE : ATTN__PRODUCT;
-    p.onto = ATTN__ADD_AFTER;
-    p.fetch = NULL;
-    for (c = 0; c < g->columns; c += p.vecs * f->width) {
-        const int64_t left = attn__blocks(g->columns - c, f->width);
-        p.vecs = (int32_t)(left == f->vecs + 1 ? (left + 1) / 2 : attn__min(left, f->vecs));
-        p.b = g->b + c;
-        p.c = g->c + c;
-        p.x = g->x ? g->x + c : NULL;
-        f->product(&p);
+    int64_t step;
+    if (p->depth <= 0 || p->rows <= 0) return;
+    if (mark) { attn__multiply_careful(p, columns, mark); return; }
+    p->kind = p->x ? ATTN__WEIGHTED_DIFFERENCE : ATTN__PRODUCT;
+    p->onto = ATTN__ADD_AFTER;
+    p->fetch = NULL;
+    for (; columns > 0; columns -= step) {
+        const int64_t left = attn__blocks(columns, f->width);
+        p->vecs = (int32_t)(left == f->vecs + 1 ? (left + 1) / 2 : attn__min(left, f->vecs));
+        f->product(p);
+        step = p->vecs * f->width;
+        p->b += step;
+        p->c += step;
+        if (p->x) p->x += step;
     }
 }
 
@@ -4090,7 +4067,7 @@ static void attn__multiply(const attn__kernels *f, const attn__grad_product *g)
 static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, int64_t a_k, int64_t n, int64_t depth,
                                 const attn__array *m, int transposed, int64_t columns, int64_t pad)
 {
-    attn__grad_product g;
+    attn__product g;
     int64_t r, c;
     float *to = p->m.matrix;
     for (r = 0; r < depth; r++, to += pad) {
@@ -4102,13 +4079,12 @@ static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, in
     g.a_row = a_row;
     g.a_k = a_k;
     g.b = p->m.matrix;
-    g.b_row = g.c_row = g.columns = pad;
+    g.b_row = g.c_row = pad;
     g.c = p->m.result;
     g.rows = n;
     g.depth = depth;
     g.x = NULL;
-    g.careful = 0;
-    attn__multiply(p->f, &g);
+    attn__multiply(p->f, &g, pad, NULL);
     return p->m.result;
 }
 #endif
@@ -4175,14 +4151,11 @@ static void attn__dot_close_row(attn__pass *p, int64_t i, float *y)
         *attn__row_field(p, ATTN__R_SCALE, i) = attn__dot_of(&p->c->q, p->b, p->head, i, y, p->c->size_q);
 }
 #endif
-static const attn__score attn__score_SCALED_DOT = {
-    ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, NULL, NULL, attn__load_query, attn__meet_dot, NULL
-    ATTN__GRADIENTS(NULL, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, attn__dot_close_row, NULL, NULL)
-};
-static const attn__score attn__score_DOT = {
-    ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, NULL, NULL, attn__load_query, attn__meet_dot, NULL
-    ATTN__GRADIENTS(NULL, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, attn__dot_close_row, NULL, NULL)
-};
+#define ATTN__ROW_OF_DOTS { \
+    ATTN__FOR_VECTORS | ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, NULL, NULL, attn__load_query, attn__meet_dot, NULL \
+    ATTN__GRADIENTS(NULL, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, attn__dot_close_row, NULL, NULL) }
+static const attn__score attn__score_SCALED_DOT = ATTN__ROW_OF_DOTS, attn__score_DOT = ATTN__ROW_OF_DOTS;
+#undef ATTN__ROW_OF_DOTS
 
 /* ---- cosine: 1/|k| is prepared, 1/|q| is part of the lane's scale */
 static int64_t attn__cosine_key_floats(const attn__call *c) { (void)c; return 1; }
@@ -4254,8 +4227,8 @@ static void attn__cosine_close_key(attn__pass *p, int64_t j, float *dk)
 }
 #endif
 static const attn__score attn__score_COSINE = {
-    ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, attn__cosine_key_floats, attn__cosine_prepare, attn__cosine_load,
-    attn__cosine_meet, NULL
+    ATTN__FOR_VECTORS | ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, attn__cosine_key_floats, attn__cosine_prepare,
+    attn__cosine_load, attn__cosine_meet, NULL
     ATTN__GRADIENTS(NULL, attn__cosine_query_rows, attn__cosine_key_rows, attn__grad_vectors, NULL,
                     attn__cosine_close_row, attn__cosine_close_key, NULL)
 };
@@ -4302,7 +4275,8 @@ static const float *attn__bilinear_close(attn__pass *p, int64_t *row)
 }
 #endif
 static const attn__score attn__score_BILINEAR = {
-    ATTN__DOTS | ATTN__SCALE_DQ, NULL, NULL, attn__bilinear_load, attn__meet_dot, NULL
+    ATTN__FOR_VECTORS | ATTN__FOR_BILINEAR | ATTN__DOTS | ATTN__SCALE_DQ, NULL, NULL, attn__bilinear_load,
+    attn__meet_dot, NULL
     ATTN__GRADIENTS(NULL, attn__bilinear_query_rows, attn__key_rows, attn__grad_vectors, attn__bilinear_close,
                     attn__dot_close_row, NULL, NULL)
 };
@@ -4508,12 +4482,26 @@ static void attn__additive_close_stream(attn__pass *p)
 }
 #endif
 static const attn__score attn__score_ADDITIVE = {
-    0, attn__additive_key_floats, attn__additive_prepare, attn__additive_load, attn__additive_meet, NULL
+    ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE, attn__additive_key_floats, attn__additive_prepare, attn__additive_load,
+    attn__additive_meet, NULL
     ATTN__GRADIENTS(NULL, NULL, NULL, attn__additive_vectors, attn__additive_close, NULL, NULL,
                     attn__additive_close_stream)
 };
 
 /* ---- distance kernels: sums of squares, then the logarithm of the weight */
+static float attn__sigma_of(const attn__call *c, int64_t h)
+{
+    return c->sigma_per_head.rank ? attn__of_head(&c->sigma_per_head, h) : c->sigma;
+}
+static void attn__distance_load(attn__tile *t)
+{
+    int64_t l;
+    for (l = 0; l < t->ld; l++) {
+        const float sigma = attn__sigma_of(t->c, t->h[l]), width = sigma * sigma;
+        t->width[l] = t->c->score == ATTN_SCORE_GAUSSIAN ? -0.5f / width : width;
+    }
+    attn__load_query(t);
+}
 static void attn__distance_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     attn__meet_product(t, c0, j0, j1, x0, x1, ATTN__SQUARED_DISTANCE, ATTN__SQUARES);
@@ -4523,69 +4511,45 @@ static void attn__distance_finish(attn__tile *t, int64_t n)
     t->f->distance(t->m.s, t->ld, n, t->c->score, t->width);
 }
 #ifndef ATTN_NO_BACKWARD
-/* dS becomes the factor of k - q: times -score' / |k - q|; sigma's gradient on the way. slope(dS, |q-k|^2, sigma^2) */
-ATTN__INLINE void attn__distance_elements(attn__pass *p, int64_t n, float (*slope)(float ds, float square, float width))
+/* dS becomes the factor of k - q: times -score' / |k - q|; */
+static float attn__distance_slope(int32_t score, float ds, float square, float width)
+{
+    const float u2 = square / width;
+    float u;
+    if (score == ATTN_SCORE_GAUSSIAN) return ds / width;
+    if (score == ATTN_SCORE_EPANECHNIKOV) return (ds + ds) / (width * (1.0f - u2));
+    u = attn__sqrt(u2);
+    return attn__choose(u == 0.0f, 0.0f, ds / (width * (u * (1.0f - u))));
+}
+/* and sigma's gradient on the way. */
+static void attn__distance_elements(attn__pass *p, int64_t c0, int64_t n)
 {
     const attn__call *c = p->c;
     const float sigma = attn__sigma_of(c, p->head), width = sigma * sigma, inverse = 1.0f / sigma;
     int64_t i, j;
+    (void)c0;
     for (j = 0; j < n; j++)
         for (i = 0; i < p->n; i++) {
             const int64_t at = j * ATTN__GRAD_ROW + i;
             float *sum = attn__row_field(p, ATTN__R_SIGMA, p->i0 + i);
             if (attn__is_excluded(p->m.p[at])) continue;
-            p->m.ds[at] = slope(p->m.ds[at], p->m.square[at], width);
+            p->m.ds[at] = attn__distance_slope(c->score, p->m.ds[at], p->m.square[at], width);
             if (p->does & ATTN__DO_Q) *sum = attn__fma(p->m.ds[at], p->m.square[at] * inverse, *sum);
         }
 }
-static float attn__gaussian_slope(float ds, float square, float width) { (void)square; return ds / width; }
-static void attn__gaussian_elements(attn__pass *p, int64_t c0, int64_t n)
-{
-    (void)c0;
-    attn__distance_elements(p, n, attn__gaussian_slope);
-}
 #endif
-static const attn__score attn__score_GAUSSIAN = {
-    ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
-    ATTN__GRADIENTS(attn__gaussian_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL, NULL,
-                    NULL)
-};
-static const attn__score attn__score_BOXCAR = {
-    ATTN__LOG_WEIGHT, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
+#define ATTN__ROW_OF_DISTANCE { \
+    ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE | ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__distance_load, \
+    attn__distance_meet, attn__distance_finish \
+    ATTN__GRADIENTS(attn__distance_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL, NULL, \
+                    NULL) }
+static const attn__score attn__score_GAUSSIAN = ATTN__ROW_OF_DISTANCE,
+    attn__score_EPANECHNIKOV = ATTN__ROW_OF_DISTANCE, attn__score_TRIANGULAR = ATTN__ROW_OF_DISTANCE;
+#undef ATTN__ROW_OF_DISTANCE
+static const attn__score attn__score_BOXCAR = {     /* a weight of 0 or 1: nothing to differentiate */
+    ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE | ATTN__LOG_WEIGHT, NULL, NULL, attn__distance_load, attn__distance_meet,
+    attn__distance_finish
     ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
-};
-#ifndef ATTN_NO_BACKWARD
-static float attn__epanechnikov_slope(float ds, float square, float width)
-{
-    return (ds + ds) / (width * (1.0f - square / width));
-}
-static void attn__epanechnikov_elements(attn__pass *p, int64_t c0, int64_t n)
-{
-    (void)c0;
-    attn__distance_elements(p, n, attn__epanechnikov_slope);
-}
-#endif
-static const attn__score attn__score_EPANECHNIKOV = {
-    ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
-    ATTN__GRADIENTS(attn__epanechnikov_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL,
-                    NULL, NULL)
-};
-#ifndef ATTN_NO_BACKWARD
-static float attn__triangular_slope(float ds, float square, float width)
-{
-    const float u = attn__sqrt(square / width);
-    return attn__choose(u == 0.0f, 0.0f, ds / (width * (u * (1.0f - u))));
-}
-static void attn__triangular_elements(attn__pass *p, int64_t c0, int64_t n)
-{
-    (void)c0;
-    attn__distance_elements(p, n, attn__triangular_slope);
-}
-#endif
-static const attn__score attn__score_TRIANGULAR = {
-    ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
-    ATTN__GRADIENTS(attn__triangular_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL,
-                    NULL, NULL)
 };
 
 /* ---- without queries and keys */
@@ -4595,7 +4559,7 @@ static void attn__constant_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j
     attn__fill(t->m.s + j0 * t->ld, 1, (j1 - j0) * t->ld, 0.0f);
 }
 static const attn__score attn__score_CONSTANT = {
-    ATTN__LOG_WEIGHT, NULL, NULL, NULL, attn__constant_meet, NULL
+    ATTN__FOR_VECTORS | ATTN__LOG_WEIGHT, NULL, NULL, NULL, attn__constant_meet, NULL
     ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 };
 static void attn__given_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
@@ -4621,19 +4585,18 @@ static void attn__given_elements(attn__pass *p, int64_t c0, int64_t n)
 }
 #endif
 static const attn__score attn__score_GIVEN = {
-    0, NULL, NULL, NULL, attn__given_meet, NULL
+    ATTN__FOR_GIVEN, NULL, NULL, NULL, attn__given_meet, NULL
     ATTN__GRADIENTS(attn__given_elements, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 };
 
-static const attn__score *attn__score_of(const attn__call *c)
-{
-    static const attn__score *const scores[] = {
+static const attn__score *const attn__scores[] = {
 #define ATTN__X(name, text, bound) &attn__score_##name,
-        ATTN_SCORE_LIST(ATTN__X)
+    ATTN_SCORE_LIST(ATTN__X)
 #undef ATTN__X
-    };
-    return scores[c->score];
-}
+};
+static const attn__score *attn__score_of(const attn__call *c) { return attn__scores[c->score]; }
+static uint32_t attn__taken_by(int32_t score) { return attn__scores[score]->flags & ATTN__FOR_SOME; }
+static int attn__is_kernel(int32_t score) { return (attn__scores[score]->flags & ATTN__LOG_WEIGHT) != 0; }
 /* --------------------------------------------------------------------------------------------------- >>options
    What stands between a score and its weight, each option for itself: lengths, causal, window; softcap; bias, ALiBi,
    mask; sink; dropout. */
@@ -4859,11 +4822,6 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
         if (t->row[l].first < t->row[l].last) {
             t->first = attn__min(t->row[l].first, t->first);
             t->last = attn__max(t->row[l].last, t->last);
-        }
-        if (attn__is_kernel(c->score)) {
-            const float sigma = c->sigma_per_head.rank ? attn__of_head(&c->sigma_per_head, h) : c->sigma;
-            t->width[l] = sigma * sigma;
-            if (c->score == ATTN_SCORE_GAUSSIAN) t->width[l] = -0.5f / t->width[l];
         }
         if (c->alibi.rank) t->slope[l] = attn__of_head(&c->alibi, h);
         t->scale[l] = c->scale;
@@ -5682,70 +5640,48 @@ static void attn__hull(const attn__pass *p, int64_t c0, int by_key, int64_t r0, 
     if (*from > *to) *from = *to = 0;
 }
 
-/* dV or dK: rows are keys, the sum runs over the block's queries. */
-static void attn__grad_keys(attn__pass *p, attn__grad_product *g, int64_t c0, float *to, int64_t pad)
+/* dV or dK: rows are keys, the sum runs over the block's queries; dQ: the other way round. a: P or dS; b and x: rows of
+   `row` floats; to: of `pad`. */
+static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const float *a, const float *b, const float *x,
+                            int64_t row, float *to, int64_t pad, int careful)
 {
-    const float *a = g->a, *b = g->b, *x = g->x;
-    const int64_t step = p->whole ? p->nk : 16;
-    int64_t j, from = 0, end = p->n;
-    g->a_row = ATTN__GRAD_ROW;
-    g->a_k = 1;
-    g->c_row = g->columns = pad;
-    for (j = 0; j < p->nk; j += step) {
-        if (!p->whole) attn__hull(p, c0, 1, j, j + step, &from, &end);
-        g->rows = attn__min(p->nk - j, step);
-        g->depth = end - from;
-        g->a = a + j * ATTN__GRAD_ROW + from;
-        g->mark = p->m.p + j * ATTN__GRAD_ROW + from;
-        g->b = b + from * g->b_row;
-        g->x = x ? x + j * g->x_row : NULL;
-        g->c = to + (c0 - p->key0 + j) * pad;
-        attn__multiply(p->f, g);
-    }
-}
-/* dQ: rows are queries, the sum runs over the block's keys. */
-static void attn__grad_queries(attn__pass *p, attn__grad_product *g, int64_t c0)
-{
-    const int64_t step = p->whole ? p->n : 32, pad = p->c->w.pad_u;
-    int64_t i, from = 0, end = p->nk;
-    g->a_row = 1;
-    g->a_k = ATTN__GRAD_ROW;
-    g->c_row = g->columns = pad;
-    for (i = 0; i < p->n; i += step) {
-        if (!p->whole) attn__hull(p, c0, 0, i, i + step, &from, &end);
-        g->rows = attn__min(p->n - i, step);
-        g->depth = end - from;
-        g->a = p->m.ds + from * ATTN__GRAD_ROW + i;
-        g->mark = p->m.p + from * ATTN__GRAD_ROW + i;
-        g->b = p->m.k_rows + from * g->b_row;
-        g->x = p->m.square ? p->m.q_rows + i * g->x_row : NULL;
-        g->c = p->m.dq + i * pad;
-        attn__multiply(p->f, g);
+    const int64_t rows = by_key ? p->nk : p->n, step = p->whole ? rows : by_key ? 16 : 32;
+    int64_t r, at, from = 0, end = by_key ? p->n : p->nk;
+    attn__product g;
+    g.a_row = by_key ? ATTN__GRAD_ROW : 1;
+    g.a_k = by_key ? 1 : ATTN__GRAD_ROW;
+    g.b_row = g.x_row = row;
+    g.c_row = pad;
+    for (r = 0; r < rows; r += step) {
+        if (!p->whole) attn__hull(p, c0, by_key, r, r + step, &from, &end);
+        at = r * g.a_row + from * g.a_k;
+        g.rows = attn__min(rows - r, step);
+        g.depth = end - from;
+        g.a = a + at;
+        g.b = b + from * row;
+        g.x = x ? x + r * row : NULL;
+        g.c = to + r * pad;
+        attn__multiply(p->f, &g, pad, careful ? p->m.p + at : NULL);
     }
 }
 /* dS meets the vectors of both sides; for distance kernels their difference. */
 static void attn__grad_vectors(attn__pass *p, int64_t c0)
 {
-    const attn__call *c = p->c;
-    attn__grad_product g;
-    p->bad_k = attn__score_of(c)->key_rows(p, c0) || (p->m.square && p->bad_q);
-    g.b_row = g.x_row = c->w.vector_row;
-    if ((p->does & ATTN__DO_K) && c->dk.rank) {
-        g.a = p->m.ds;
-        g.b = p->m.q_rows;
-        g.x = p->m.square ? p->m.k_rows : NULL;
-        g.careful = p->bad_q || (g.x && p->bad_k);
-        attn__grad_keys(p, &g, c0, p->m.dk, c->w.pad_k);
-    }
-    g.careful = p->bad_k;
-    if (p->does & ATTN__DO_Q) attn__grad_queries(p, &g, c0);
+    const attn__backward *w = &p->c->w;
+    const attn__pass_memory *m = &p->m;
+    const int bad_k = attn__score_of(p->c)->key_rows(p, c0) || (m->square && p->bad_q);
+    if ((p->does & ATTN__DO_K) && p->c->dk.rank)
+        attn__grad_side(p, c0, 1, m->ds, m->q_rows, m->square ? m->k_rows : NULL, w->vector_row,
+                        m->dk + (c0 - p->key0) * w->pad_k, w->pad_k, p->bad_q || (m->square && bad_k));
+    if (p->does & ATTN__DO_Q)
+        attn__grad_side(p, c0, 0, m->ds, m->k_rows, m->square ? m->q_rows : NULL, w->vector_row, m->dq, w->pad_u,
+                        bad_k);
 }
 
 static void attn__grad_block(attn__pass *p, int64_t c0)
 {
     const attn__call *c = p->c;
     const attn__score *score = attn__score_of(c);
-    attn__grad_product g;
     int64_t x, j;
     p->nk = attn__min(c->keys - c0, ATTN_GRAD_KEYS);
     p->whole = 1;
@@ -5756,13 +5692,9 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
     if (score->elements) score->elements(p, c0, p->nk);
     if (c->w.pad_u > 0) score->vectors(p, c0);
     if (p->uniform) attn__grad_uniform(p, c0, p->nk);           /* last: its rows count as excluded until here */
-    if (!c->d_out.rank || !c->dv.rank || !(p->does & ATTN__DO_K)) return;
-    g.a = p->m.p;
-    g.b = p->m.d_out_rows;
-    g.b_row = c->w.value_row;
-    g.x = NULL;
-    g.careful = p->bad_d_out;
-    attn__grad_keys(p, &g, c0, p->m.dv, c->w.pad_v);
+    if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K))
+        attn__grad_side(p, c0, 1, p->m.p, p->m.d_out_rows, NULL, c->w.value_row,
+                        p->m.dv + (c0 - p->key0) * c->w.pad_v, c->w.pad_v, p->bad_d_out);
 }
 
 /* ---- from sums to results */

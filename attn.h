@@ -3695,8 +3695,8 @@ static void attn__copy_floats(float *to, const float *from, int64_t n)
 }
 
 /* A part of a row: copied; and one value all along it. */
-ATTN__NOINLINE static void attn__copy_row(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, int64_t n,
-                           float *to)
+ATTN__NOINLINE static void attn__copy_row(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column,
+                                          int64_t n, float *to)
 {
     int64_t x;
     if (attn__is_contiguous(a)) attn__copy_floats(to, attn__at(a, b, h, row, column), n);
@@ -3961,7 +3961,8 @@ enum {                          /* next to ATTN__FOR_x */
        ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no scale, -inf excludes from the start */
        ATTN__DOTS = 2,          /* dot products of what is prepared: a tile of few rows has a way of its own */
        ATTN__KEEPS_SQUARES = 4, /* the gradient needs |q-k|^2 */
-       ATTN__SCALE_DQ = 8, ATTN__SCALE_DK = 16 };           /* the scale is multiplied in when dq, dk are stored */
+       ATTN__SCALE_DQ = 8, ATTN__SCALE_DK = 16,             /* the scale is multiplied in when dq, dk are stored */
+       ATTN__UNIT_VECTORS = 32 };           /* of q and k: 1/|k| is what is prepared */
 #ifndef ATTN_NO_BACKWARD
 #  define ATTN__GRADIENTS(...) , __VA_ARGS__
 #else
@@ -3979,8 +3980,7 @@ struct attn__score {
 #ifndef ATTN_NO_BACKWARD
     /* backward; NULL: nothing. P and dS become what is summed: */
     void (*elements)(attn__pass *p, int64_t c0, int64_t n);
-    int  (*query_rows)(attn__pass *p, const uint8_t *use);          /* what multiplies dS in dK, and in dQ: see below */
-    int  (*key_rows)(attn__pass *p, int64_t c0);
+    int  (*query_rows)(attn__pass *p, const uint8_t *use);          /* what multiplies dS in dK: see below */
     void (*vectors)(attn__pass *p, int64_t c0);     /* dS of a block of keys meets vectors; NULL: there are none */
     const float *(*close)(attn__pass *p, int64_t *row);     /* the block's rows of dq from its sums; NULL: they are */
     void (*close_row)(attn__pass *p, int64_t i, float *y);
@@ -3988,7 +3988,7 @@ struct attn__score {
     void (*close_stream)(attn__pass *p);
 #endif
 };
-
+static const attn__score *attn__score_of(const attn__call *c);
 
 /* A product in chains of `run` terms: less is lost to rounding, and that much of B stays near. */
 static void attn__chains(const attn__kernels *f, attn__product *p, int64_t depth, int64_t run)
@@ -4122,19 +4122,33 @@ static void attn__meet_dot(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, in
     else attn__meet_product(t, c0, j0, j1, x0, x1, ATTN__PRODUCT, t->c->size_k);
 }
 
+/* 1/|row|, for the cosine */
+static float attn__inverse_of(const attn__array *a, int64_t b, int64_t h, int64_t i, int64_t size, float *copy)
+{
+    const attn__rows row = attn__rows_of(a, b, h, i, 1, 0, size, copy);
+    return attn__inverse_norm(row.at, row.column, size);
+}
+
 #ifndef ATTN_NO_BACKWARD
 /* ---- its gradients, where dS meets vectors. What multiplies dS in dK: the queries' rows, of those that `use` names.
    Returns whether one of them is not finite. */
 static int attn__query_rows(attn__pass *p, const uint8_t *use)
 {
     const attn__call *c = p->c;
-    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use, NULL, p->m.q_rows);
+    const int unit = (attn__score_of(c)->flags & ATTN__UNIT_VECTORS) != 0;
+    float factor[ATTN_GRAD_QUERIES];
+    int64_t i;
+    for (i = 0; unit && i < p->n; i++)
+        if (use[i]) factor[i] = attn__inverse_of(&c->q, p->b, p->head, p->i0 + i, c->size_q, p->m.copy);
+    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use,
+                           unit ? factor : NULL, p->m.q_rows);
 }
 /* and in dQ: the keys' rows */
 static int attn__key_rows(attn__pass *p, int64_t c0)
 {
     const attn__call *c = p->c;
-    return attn__copy_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, c->size_k, c->w.vector_row, p->seen, NULL,
+    const float *factor = attn__score_of(c)->flags & ATTN__UNIT_VECTORS ? attn__tile_at(p, 0)->prepared + c0 : NULL;
+    return attn__copy_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, c->size_k, c->w.vector_row, p->seen, factor,
                            p->m.k_rows);
 }
 static float attn__dot_of(const attn__array *a, int64_t b, int64_t h, int64_t i, const float *y, int64_t n)
@@ -4152,18 +4166,14 @@ static void attn__dot_close_row(attn__pass *p, int64_t i, float *y)
 }
 #endif
 #define ATTN__ROW_OF_DOTS { \
-    ATTN__FOR_VECTORS | ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, NULL, NULL, attn__load_query, attn__meet_dot, NULL \
-    ATTN__GRADIENTS(NULL, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, attn__dot_close_row, NULL, NULL) }
+    ATTN__FOR_VECTORS | ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, NULL, NULL, attn__load_query, attn__meet_dot, \
+    NULL \
+    ATTN__GRADIENTS(NULL, attn__query_rows, attn__grad_vectors, NULL, attn__dot_close_row, NULL, NULL) }
 static const attn__score attn__score_SCALED_DOT = ATTN__ROW_OF_DOTS, attn__score_DOT = ATTN__ROW_OF_DOTS;
 #undef ATTN__ROW_OF_DOTS
 
 /* ---- cosine: 1/|k| is prepared, 1/|q| is part of the lane's scale */
 static int64_t attn__cosine_key_floats(const attn__call *c) { (void)c; return 1; }
-static float attn__inverse_of(const attn__array *a, int64_t b, int64_t h, int64_t i, int64_t size, float *copy)
-{
-    const attn__rows row = attn__rows_of(a, b, h, i, 1, 0, size, copy);
-    return attn__inverse_norm(row.at, row.column, size);
-}
 static void attn__cosine_prepare(attn__tile *t, int64_t count, float *to)
 {
     const attn__call *c = t->c;
@@ -4187,22 +4197,6 @@ static void attn__cosine_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1,
             t->m.s[j * t->ld + l] = t->m.s[j * t->ld + l] * t->prepared[c0 + j];
 }
 #ifndef ATTN_NO_BACKWARD
-static int attn__cosine_query_rows(attn__pass *p, const uint8_t *use)
-{
-    const attn__call *c = p->c;
-    float factor[ATTN_GRAD_QUERIES];
-    int64_t i;
-    for (i = 0; i < p->n; i++)
-        if (use[i]) factor[i] = attn__inverse_of(&c->q, p->b, p->head, p->i0 + i, c->size_q, p->m.copy);
-    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use, factor,
-                           p->m.q_rows);
-}
-static int attn__cosine_key_rows(attn__pass *p, int64_t c0)
-{
-    const attn__call *c = p->c;
-    return attn__copy_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, c->size_k, c->w.vector_row, p->seen,
-                           attn__tile_at(p, 0)->prepared + c0, p->m.k_rows);
-}
 /* y becomes inverse * (y - v (v . y)) for the unit vector v = x * inverse; returns v . y */
 static float attn__normal_part(const attn__array *a, int64_t b, int64_t h, int64_t i, float inverse, float *y,
                                int64_t n)
@@ -4227,10 +4221,10 @@ static void attn__cosine_close_key(attn__pass *p, int64_t j, float *dk)
 }
 #endif
 static const attn__score attn__score_COSINE = {
-    ATTN__FOR_VECTORS | ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, attn__cosine_key_floats, attn__cosine_prepare,
-    attn__cosine_load, attn__cosine_meet, NULL
-    ATTN__GRADIENTS(NULL, attn__cosine_query_rows, attn__cosine_key_rows, attn__grad_vectors, NULL,
-                    attn__cosine_close_row, attn__cosine_close_key, NULL)
+    ATTN__FOR_VECTORS | ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK | ATTN__UNIT_VECTORS, attn__cosine_key_floats,
+    attn__cosine_prepare, attn__cosine_load, attn__cosine_meet, NULL
+    ATTN__GRADIENTS(NULL, attn__query_rows, attn__grad_vectors, NULL, attn__cosine_close_row, attn__cosine_close_key,
+                    NULL)
 };
 
 /* ---- bilinear: M^T q meets k */
@@ -4277,8 +4271,8 @@ static const float *attn__bilinear_close(attn__pass *p, int64_t *row)
 static const attn__score attn__score_BILINEAR = {
     ATTN__FOR_VECTORS | ATTN__FOR_BILINEAR | ATTN__DOTS | ATTN__SCALE_DQ, NULL, NULL, attn__bilinear_load,
     attn__meet_dot, NULL
-    ATTN__GRADIENTS(NULL, attn__bilinear_query_rows, attn__key_rows, attn__grad_vectors, attn__bilinear_close,
-                    attn__dot_close_row, NULL, NULL)
+    ATTN__GRADIENTS(NULL, attn__bilinear_query_rows, attn__grad_vectors, attn__bilinear_close, attn__dot_close_row,
+                    NULL, NULL)
 };
 
 /* ---- additive: tanh(a + b) = 1 - 2/(1 + e^2a e^2b). Prepared, per key: e^2b, b (both padded to a multiple of 4), and
@@ -4484,8 +4478,7 @@ static void attn__additive_close_stream(attn__pass *p)
 static const attn__score attn__score_ADDITIVE = {
     ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE, attn__additive_key_floats, attn__additive_prepare, attn__additive_load,
     attn__additive_meet, NULL
-    ATTN__GRADIENTS(NULL, NULL, NULL, attn__additive_vectors, attn__additive_close, NULL, NULL,
-                    attn__additive_close_stream)
+    ATTN__GRADIENTS(NULL, NULL, attn__additive_vectors, attn__additive_close, NULL, NULL, attn__additive_close_stream)
 };
 
 /* ---- distance kernels: sums of squares, then the logarithm of the weight */
@@ -4541,15 +4534,14 @@ static void attn__distance_elements(attn__pass *p, int64_t c0, int64_t n)
 #define ATTN__ROW_OF_DISTANCE { \
     ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE | ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__distance_load, \
     attn__distance_meet, attn__distance_finish \
-    ATTN__GRADIENTS(attn__distance_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL, NULL, \
-                    NULL) }
+    ATTN__GRADIENTS(attn__distance_elements, attn__query_rows, attn__grad_vectors, NULL, NULL, NULL, NULL) }
 static const attn__score attn__score_GAUSSIAN = ATTN__ROW_OF_DISTANCE,
     attn__score_EPANECHNIKOV = ATTN__ROW_OF_DISTANCE, attn__score_TRIANGULAR = ATTN__ROW_OF_DISTANCE;
 #undef ATTN__ROW_OF_DISTANCE
 static const attn__score attn__score_BOXCAR = {     /* a weight of 0 or 1: nothing to differentiate */
     ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE | ATTN__LOG_WEIGHT, NULL, NULL, attn__distance_load, attn__distance_meet,
     attn__distance_finish
-    ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+    ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 };
 
 /* ---- without queries and keys */
@@ -4560,7 +4552,7 @@ static void attn__constant_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j
 }
 static const attn__score attn__score_CONSTANT = {
     ATTN__FOR_VECTORS | ATTN__LOG_WEIGHT, NULL, NULL, NULL, attn__constant_meet, NULL
-    ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+    ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 };
 static void attn__given_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
@@ -4586,7 +4578,7 @@ static void attn__given_elements(attn__pass *p, int64_t c0, int64_t n)
 #endif
 static const attn__score attn__score_GIVEN = {
     ATTN__FOR_GIVEN, NULL, NULL, NULL, attn__given_meet, NULL
-    ATTN__GRADIENTS(attn__given_elements, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+    ATTN__GRADIENTS(attn__given_elements, NULL, NULL, NULL, NULL, NULL, NULL)
 };
 
 static const attn__score *const attn__scores[] = {
@@ -4839,8 +4831,7 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
 /* Loads the lanes' queries, transformed into what will meet the keys. */
 static void attn__load_queries(attn__tile *t)
 {
-    const attn__score *score = attn__score_of(t->c);
-    if (score->load) score->load(t);
+    if (attn__score_of(t->c)->load) attn__score_of(t->c)->load(t);
 }
 
 /* ---- preparing one block of keys of one stream. Only keys that some row may attend to are read.
@@ -4936,8 +4927,7 @@ static void attn__raw_scores(attn__tile *t, int64_t c0, int64_t n, const attn__r
 }
 static void attn__finish_scores(attn__tile *t, int64_t n)
 {
-    const attn__score *score = attn__score_of(t->c);
-    if (score->finish) score->finish(t, n);
+    if (attn__score_of(t->c)->finish) attn__score_of(t->c)->finish(t, n);
 }
 static void attn__chunk_scores(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
 {
@@ -5065,7 +5055,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
             p.vecs = p.rows == 1 && left >= 8 ? 8 : (int32_t)attn__max(attn__min(left, t->f->vecs), 1);
             p.b = v.at + attn__min(column, size - width);
             p.c = t->m.few_v + column;
-            p.fetch = p.vecs < 8 || !attn__is_f32(k) ? NULL :       /* while V is read the keys of the next chunk come near */
+            p.fetch = p.vecs < 8 || !attn__is_f32(k) ? NULL :   /* meanwhile the keys of the next chunk come near */
                 attn__ahead(attn__at(k, t->b, t->head_kv, c0 + j, 0), ATTN__CHUNK, p.fetch_row) + column;
             t->f->product(&p);
         }
@@ -5669,7 +5659,7 @@ static void attn__grad_vectors(attn__pass *p, int64_t c0)
 {
     const attn__backward *w = &p->c->w;
     const attn__pass_memory *m = &p->m;
-    const int bad_k = attn__score_of(p->c)->key_rows(p, c0) || (m->square && p->bad_q);
+    const int bad_k = attn__key_rows(p, c0) || (m->square && p->bad_q);
     if ((p->does & ATTN__DO_K) && p->c->dk.rank)
         attn__grad_side(p, c0, 1, m->ds, m->q_rows, m->square ? m->k_rows : NULL, w->vector_row,
                         m->dk + (c0 - p->key0) * w->pad_k, w->pad_k, p->bad_q || (m->square && bad_k));
@@ -5761,8 +5751,7 @@ static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
 }
 static void attn__close_stream(attn__pass *p)
 {
-    const attn__score *score = attn__score_of(p->c);
-    if (p->c->w.vectors && score->close_stream) score->close_stream(p);
+    if (p->c->w.vectors && attn__score_of(p->c)->close_stream) attn__score_of(p->c)->close_stream(p);
 }
 /* One unit, a batch entry's key head and the query heads that read it: blocks q0 .. q1 of queries of each head. */
 static void attn__run_unit(attn__pass *p, int64_t unit, int64_t q0, int64_t q1)

@@ -3642,7 +3642,7 @@ enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
 /* ---------------------------------------------------------------------------------------------------- >>arrays
    All that knows how operands are stored: types, strides, heads, broadcasting. Whoever reads or writes an array of the
    caller's does it here: single elements (attn__read, attn__write), rows as a product takes them (attn__rows_of), rows
-   turned into lanes and back (attn__load_rows, attn__store_rows), copies of rows. What is f32 is used where it lies;
+   turned into lanes and back (attn__load_lanes, attn__store_lanes), copies of rows. What is f32 is used where it lies;
    elements of another type go through attn__read and attn__write, one by one. */
 
 /* How far element (b, h, row, column) is from the first one. */
@@ -3695,8 +3695,8 @@ static void attn__copy_floats(float *to, const float *from, int64_t n)
 }
 
 /* A part of a row: copied; and one value all along it. */
-ATTN__NOINLINE static void attn__copy_row(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column,
-                                          int64_t n, float *to)
+static void attn__copy_row(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, int64_t n,
+                           float *to)
 {
     int64_t x;
     if (attn__is_contiguous(a)) attn__copy_floats(to, attn__at(a, b, h, row, column), n);
@@ -3712,15 +3712,21 @@ static void attn__fill_row(const attn__array *a, int64_t b, int64_t h, int64_t r
 
 /* Rows as a product takes them: where they lie if they are f32, else as floats in `copy`, side by side. */
 typedef struct attn__rows { const float *at; int64_t row, column; } attn__rows;         /* at[r*row + x*column] */
+ATTN__NOINLINE static float *attn__as_floats(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t rows,
+                                             int64_t column, int64_t columns, float *copy)
+{
+    int64_t i;
+    for (i = 0; i < rows; i++) attn__copy_row(a, b, h, row + i, column, columns, copy + i * columns);
+    return copy;
+}
 ATTN__INLINE attn__rows attn__rows_of(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t rows,
                                       int64_t column, int64_t columns, float *copy)
 {
+    const int direct = attn__is_f32(a);
     attn__rows r;
-    r.at = attn__is_f32(a) ? attn__at(a, b, h, row, column) : copy;
-    r.row = attn__is_f32(a) ? a->stride[2] : columns;
-    r.column = attn__is_f32(a) ? a->stride[3] : 1;
-    if (!attn__is_f32(a))
-        for (; rows > 0; rows--, row++, copy += columns) attn__copy_row(a, b, h, row, column, columns, copy);
+    r.at = direct ? attn__at(a, b, h, row, column) : attn__as_floats(a, b, h, row, rows, column, columns, copy);
+    r.row = direct ? a->stride[2] : columns;
+    r.column = direct ? a->stride[3] : 1;
     return r;
 }
 /* Floats that `copy` needs. */
@@ -3742,32 +3748,19 @@ static void attn__load_rows(const attn__kernels *f, const attn__array *a, int64_
     } else for (l = 0; l < ld; l++)
         for (x = 0; x < n; x++) to[x * ld + l] = attn__read(a, b, h[l], i[l], column + x) * factor[l];
 }
-/* And back, the first `lanes`; a NaN becomes the one NaN. */
-static void attn__store_rows(const attn__kernels *f, const attn__array *a, int64_t b, const int64_t *h,
-                             const int64_t *i, int64_t lanes, int64_t column, int64_t n, const float *factor,
-                             int64_t ld, const float *from)
-{
-    float *rows[ATTN__MAX_LANES];
-    int64_t l, x;
-    if (attn__is_f32(a)) {
-        for (l = 0; l < lanes; l++) rows[l] = attn__at(a, b, h[l], i[l], column);
-        f->unpack(rows, lanes, a->stride[3], from, ld, n, factor);
-    } else for (l = 0; l < lanes; l++)
-        for (x = 0; x < n; x++)
-            attn__write(a, b, h[l], i[l], column + x, attn__quiet(from[x * ld + l] * factor[l]));
-}
 #ifndef ATTN_NO_BACKWARD
-/* Rows [n][size] as products want them, `row` floats apart and filled up with zeros; those that `use` leaves out are
-   zeros and not read. factor: NULL or one per row. Is one of them NaN or Inf? */
+/* Rows, `size` columns of each, as products want them, `row` floats apart and filled up with zeros; those that `use`
+   leaves out are zeros and not read (NULL: all are). factor: NULL or one per row. Is one of them NaN or Inf? */
 static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i0, int64_t n,
-                           int64_t size, int64_t row, const uint8_t *use, const float *factor, float *to)
+                           int64_t column, int64_t size, int64_t row, const uint8_t *use, const float *factor,
+                           float *to)
 {
     int64_t i, x;
     for (i = 0; i < n; i++, to += row) {
-        attn__fill(to + size, 1, row - size, 0.0f);
-        if (!use[i]) attn__fill(to, 1, size, 0.0f);
-        else attn__copy_row(a, b, h, i0 + i, 0, size, to);
-        for (x = 0; factor && use[i] && x < size; x++) to[x] = to[x] * factor[i];
+        const int read = !use || use[i];
+        if (read) attn__copy_row(a, b, h, i0 + i, column, size, to);
+        attn__fill(to + (read ? size : 0), 1, row - (read ? size : 0), 0.0f);
+        for (x = 0; factor && read && x < size; x++) to[x] = to[x] * factor[i];
     }
     return !f->finite(to - n * row, n * row);
 }
@@ -3882,11 +3875,11 @@ struct attn__pass {
 };
 #define ATTN__PASS_FLOATS ((int64_t)(sizeof(attn__pass) + 3) / 4)
 
+#endif
 static float attn__sink_of(const attn__call *c, int64_t h)
 {
     return c->sink.rank ? attn__of_head(&c->sink, h) : ATTN__NEG_INF;
 }
-#endif
 /* Floats of a query as the keys meet it. */
 static int64_t attn__query_floats(const attn__call *c)
 {
@@ -3931,7 +3924,7 @@ static int attn__is_excluded(float p) { return attn__bits(p) == 0x80000000u; }  
 static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->keys, ATTN_GRAD_KEYS); }
 
 #endif
-/* The lanes' rows of an operand, and back for the lanes that stand for a row. */
+/* The lanes' rows of an operand; and back, those that stand for a row: a NaN becomes the one NaN. */
 static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
                              float *to)
 {
@@ -3940,7 +3933,15 @@ static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t 
 static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
                               const float *from)
 {
-    if (a->rank) attn__store_rows(t->f, a, t->b, t->h, t->i, t->lanes, column, n, factor, t->ld, from);
+    float *rows[ATTN__MAX_LANES];
+    int64_t l, x;
+    if (!a->rank) return;
+    if (attn__is_f32(a)) {
+        for (l = 0; l < t->lanes; l++) rows[l] = attn__at(a, t->b, t->h[l], t->i[l], column);
+        t->f->unpack(rows, t->lanes, a->stride[3], from, t->ld, n, factor);
+    } else for (l = 0; l < t->lanes; l++)
+        for (x = 0; x < n; x++)
+            attn__write(a, t->b, t->h[l], t->i[l], column + x, attn__quiet(from[x * t->ld + l] * factor[l]));
 }
 /* One value along a part of a row. */
 static void attn__fill_lane(const attn__tile *t, const attn__array *a, int64_t l, int64_t from, int64_t to, float value)
@@ -4063,17 +4064,12 @@ static void attn__multiply(const attn__kernels *f, attn__product *p, int64_t col
     }
 }
 
-/* rows [n][depth] (any strides) times a parameter, [depth][columns], or its transpose; in p->m.result, rows of `pad` */
+/* rows [n][depth] (any strides) times a parameter, [depth][columns]; in p->m.result, rows of `pad` */
 static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, int64_t a_k, int64_t n, int64_t depth,
-                                const attn__array *m, int transposed, int64_t columns, int64_t pad)
+                                attn__array m, int64_t columns, int64_t pad)
 {
     attn__product g;
-    int64_t r, c;
-    float *to = p->m.matrix;
-    for (r = 0; r < depth; r++, to += pad) {
-        attn__fill(to + columns, 1, pad - columns, 0.0f);
-        for (c = 0; c < columns; c++) to[c] = attn__read(m, 0, p->head, transposed ? c : r, transposed ? r : c);
-    }
+    attn__copy_rows(p->f, &m, 0, p->head, 0, depth, 0, columns, pad, NULL, NULL, p->m.matrix);
     attn__fill(p->m.result, 1, n * pad, 0.0f);
     g.a = a;
     g.a_row = a_row;
@@ -4140,7 +4136,7 @@ static int attn__query_rows(attn__pass *p, const uint8_t *use)
     int64_t i;
     for (i = 0; unit && i < p->n; i++)
         if (use[i]) factor[i] = attn__inverse_of(&c->q, p->b, p->head, p->i0 + i, c->size_q, p->m.copy);
-    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use,
+    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, 0, c->size_q, c->w.vector_row, use,
                            unit ? factor : NULL, p->m.q_rows);
 }
 /* and in dQ: the keys' rows */
@@ -4148,7 +4144,7 @@ static int attn__key_rows(attn__pass *p, int64_t c0)
 {
     const attn__call *c = p->c;
     const float *factor = attn__score_of(c)->flags & ATTN__UNIT_VECTORS ? attn__tile_at(p, 0)->prepared + c0 : NULL;
-    return attn__copy_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, c->size_k, c->w.vector_row, p->seen, factor,
+    return attn__copy_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, 0, c->size_k, c->w.vector_row, p->seen, factor,
                            p->m.k_rows);
 }
 static float attn__dot_of(const attn__array *a, int64_t b, int64_t h, int64_t i, const float *y, int64_t n)
@@ -4265,7 +4261,7 @@ static const float *attn__bilinear_close(attn__pass *p, int64_t *row)
             p->shared.left_u[attn__row_index(p, p->i0 + i) * size + x] =
                 p->dead[i] ? -0.0f : p->m.dq[i * pad + x] + 0.0f;
     *row = attn__up(c->size_q, p->f->width);
-    return attn__times(p, p->m.dq, pad, 1, p->n, size, &c->bilinear, 1, c->size_q, *row);
+    return attn__times(p, p->m.dq, pad, 1, p->n, size, attn__turned(c->bilinear), c->size_q, *row);
 }
 #endif
 static const attn__score attn__score_BILINEAR = {
@@ -4434,7 +4430,7 @@ static const float *attn__additive_close(attn__pass *p, int64_t *row)
     }
     *row = c->w_q.rank ? attn__up(c->size_q, p->f->width) : c->w.pad_u;
     if (!c->dq.rank) return p->m.result;
-    if (c->w_q.rank) return attn__times(p, p->m.dq, 1, ATTN__GRAD_ROW, p->n, size, &c->w_q, 0, c->size_q, *row);
+    if (c->w_q.rank) return attn__times(p, p->m.dq, 1, ATTN__GRAD_ROW, p->n, size, c->w_q, c->size_q, *row);
     for (i = 0; i < p->n; i++)
         for (u = 0; u < size; u++) p->m.result[i * *row + u] = p->m.dq[u * ATTN__GRAD_ROW + i];
     return p->m.result;
@@ -4465,7 +4461,7 @@ static void attn__additive_close_stream(attn__pass *p)
     for (j0 = 0; c->dk.rank && j0 < n; j0 += count) {
         const float *db = p->m.db + j0 * padded;
         count = attn__min(n - j0, ATTN_GRAD_QUERIES);
-        y = c->w_k.rank ? attn__times(p, db, padded, 1, count, hidden, &c->w_k, 0, c->size_k, pad) : db;
+        y = c->w_k.rank ? attn__times(p, db, padded, 1, count, hidden, c->w_k, c->size_k, pad) : db;
         for (j = 0; j < count; j++, y += c->w_k.rank ? pad : padded) {
             float *dk = p->m.dk + (j0 + j) * pad;
             if (attn__all_zero(db + j * padded, hidden)) continue;
@@ -4657,7 +4653,7 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
 /* ---- the sink: one more logit. The row's maximum and sum with it in them; returns the share of the sum before. */
 static float attn__add_sink(const attn__call *c, int64_t h, float *top, float *sum, float *own)
 {
-    const float sink = c->sink.rank ? attn__of_head(&c->sink, h) : ATTN__NEG_INF, m = attn__larger(sink, *top);
+    const float sink = attn__sink_of(c, h), m = attn__larger(sink, *top);
     float share;
     *own = 0.0f;
     if (attn__is_none(sink)) return 1.0f;
@@ -5494,8 +5490,8 @@ static void attn__open_block(attn__pass *p, int64_t i0)
     p->bad_q = p->bad_d_out = 0;
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i] || p->is_uniform[i];
     if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K))
-        p->bad_d_out = attn__copy_rows(p->f, &c->d_out, p->b, p->head, i0, p->n, c->size_v, c->w.value_row, use, NULL,
-                                       p->m.d_out_rows);
+        p->bad_d_out = attn__copy_rows(p->f, &c->d_out, p->b, p->head, i0, p->n, 0, c->size_v, c->w.value_row, use,
+                                       NULL, p->m.d_out_rows);
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i];
     if (c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
     if (!(p->does & ATTN__DO_Q)) return;
@@ -5901,13 +5897,10 @@ static void attn__sum_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t
     uint8_t covered[ATTN__CHUNK];
     int64_t k;
     if (m->cover) attn__cover(m->cover, x, k0, n, covered);
-    for (k = 0; k < n; k++, panel += ld) {
-        attn__fill(panel, 1, ld, 0.0f);
-        if (m->cover && !covered[k]) continue;
-        attn__copy_row(&m->b, x, y / m->b_shares, k0 + k, column, lanes, panel);
-        if (m->skip && !m->f->finite(panel, lanes) && attn__sum_skips(m, x, y, k0 + k))
-            attn__fill(panel, 1, lanes, 0.0f);
-    }
+    if (attn__copy_rows(m->f, &m->b, x, y / m->b_shares, k0, n, column, lanes, ld, m->cover ? covered : NULL, NULL,
+                        panel) && m->skip)
+        for (k = 0; k < n; k++, panel += ld)
+            if (!m->f->finite(panel, lanes) && attn__sum_skips(m, x, y, k0 + k)) attn__fill(panel, 1, lanes, 0.0f);
 }
 ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, float *panel)
 {

@@ -3677,8 +3677,9 @@ static int attn__byte_at(const attn__array *a, int64_t b, int64_t h, int64_t row
     return ((const uint8_t *)a->data)[attn__index(a, b, h, row, column)];
 }
 
-/* Can rows be used where they lie, as floats side by side? */
+/* Are rows floats side by side: where they lie, or there or in a copy? */
 static int attn__is_contiguous(const attn__array *a) { return attn__is_f32(a) && a->stride[3] == 1; }
+static int attn__gives_contiguous(const attn__array *a) { return !attn__is_f32(a) || a->stride[3] == 1; }
 
 static void attn__fill(float *x, int64_t stride, int64_t n, float value)
 {
@@ -3734,20 +3735,7 @@ static int64_t attn__copied(const attn__array *a, int64_t rows, int64_t size)
 {
     return attn__is_f32(a) ? 0 : attn__mul64(rows, size);
 }
-static int attn__gives_contiguous(const attn__array *a) { return !attn__is_f32(a) || a->stride[3] == 1; }
 
-/* Rows (h[lane], i[lane]) of an operand, n columns, turned into lanes: to[column][ld], times a factor per lane. */
-static void attn__load_rows(const attn__kernels *f, const attn__array *a, int64_t b, const int64_t *h, const int64_t *i,
-                            int64_t column, int64_t n, const float *factor, int64_t ld, float *to)
-{
-    const float *rows[ATTN__MAX_LANES];
-    int64_t l, x;
-    if (attn__is_f32(a)) {
-        for (l = 0; l < ld; l++) rows[l] = attn__at(a, b, h[l], i[l], column);
-        f->pack(to, ld, rows, a->stride[3], n, factor);
-    } else for (l = 0; l < ld; l++)
-        for (x = 0; x < n; x++) to[x * ld + l] = attn__read(a, b, h[l], i[l], column + x) * factor[l];
-}
 #ifndef ATTN_NO_BACKWARD
 /* Rows, `size` columns of each, as products want them, `row` floats apart and filled up with zeros; those that `use`
    leaves out are zeros and not read (NULL: all are). factor: NULL or one per row. Is one of them NaN or Inf? */
@@ -3924,11 +3912,18 @@ static int attn__is_excluded(float p) { return attn__bits(p) == 0x80000000u; }  
 static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->keys, ATTN_GRAD_KEYS); }
 
 #endif
-/* The lanes' rows of an operand; and back, those that stand for a row: a NaN becomes the one NaN. */
+/* The lanes' rows of an operand, columns from `column` on, as [n][ld], times a factor per lane; and back, those that
+   stand for a row: a NaN becomes the one NaN. */
 static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
                              float *to)
 {
-    attn__load_rows(t->f, a, t->b, t->h, t->i, column, n, factor, t->ld, to);
+    const float *rows[ATTN__MAX_LANES];
+    int64_t l, x;
+    if (attn__is_f32(a)) {
+        for (l = 0; l < t->ld; l++) rows[l] = attn__at(a, t->b, t->h[l], t->i[l], column);
+        t->f->pack(to, t->ld, rows, a->stride[3], n, factor);
+    } else for (l = 0; l < t->ld; l++)
+        for (x = 0; x < n; x++) to[x * t->ld + l] = attn__read(a, t->b, t->h[l], t->i[l], column + x) * factor[l];
 }
 static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
                               const float *from)
@@ -5199,10 +5194,16 @@ static void attn__plain_row(attn__tile *t, int64_t l)
 }
 
 /* ---- the end of a tile: per row 1/mass, then outputs, log-sum-exp and weights */
+/* A weight of a row under ATTN_EMPTY_UNIFORM, after dropout. */
+static float attn__uniform_weight(const attn__call *c, attn__dropper *drop, int64_t j)
+{
+    const float weight = 1.0f / (float)c->keys;
+    if (c->dropout == 0.0f) return weight;
+    return attn__kept(drop, j) ? weight * c->keep_scale : 0.0f;
+}
 static void attn__uniform_row(const attn__tile *t, int64_t l)
 {
     const attn__call *c = t->c;
-    const float weight = attn__choose(c->keys > 0, 1.0f / (float)c->keys, 0.0f);
     attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
     const int64_t columns = c->out.rank ? c->size_v : 0;
     float *o = t->m.o + l, *acc = t->m.acc + l;
@@ -5210,8 +5211,7 @@ static void attn__uniform_row(const attn__tile *t, int64_t l)
     attn__fill(o, t->ld, columns, 0.0f);
     attn__fill(acc, t->ld, columns, 0.0f);
     for (j = 0; j < c->keys; j++) {
-        const int kept = c->dropout == 0.0f || attn__kept(&drop, j);
-        const float w = attn__choose(c->dropout > 0.0f, attn__choose(kept, weight * c->keep_scale, 0.0f), weight);
+        const float w = attn__uniform_weight(c, &drop, j);
         for (x = 0; x < columns; x++)
             acc[x * t->ld] = attn__fma(w, attn__read(&c->v, t->b, t->head_kv, j, x), acc[x * t->ld]);
         if (j % ATTN__CHUNK == ATTN__CHUNK - 1 || j == c->keys - 1) {
@@ -5219,7 +5219,8 @@ static void attn__uniform_row(const attn__tile *t, int64_t l)
             attn__fill(acc, t->ld, columns, 0.0f);
         }
         if (c->weights.rank)
-            attn__write(&c->weights, t->b, t->h[l], t->i[l], j, c->weights_after_dropout ? w : weight);
+            attn__write(&c->weights, t->b, t->h[l], t->i[l], j,
+                        c->weights_after_dropout ? w : 1.0f / (float)c->keys);
     }
 }
 
@@ -5594,13 +5595,11 @@ static void attn__grad_scores(attn__pass *p, int64_t x, int64_t c0, int64_t n)
 static void attn__grad_uniform(attn__pass *p, int64_t c0, int64_t n)
 {
     const attn__call *c = p->c;
-    const float weight = 1.0f / (float)c->keys;
     int64_t i, j;
     for (i = 0; i < p->n; i++) {
         attn__dropper drop = attn__dropper_of(c, p->b, p->head, p->i0 + i);
         for (j = 0; p->is_uniform[i] && j < n; j++)
-            p->m.p[j * ATTN__GRAD_ROW + i] = c->dropout == 0.0f ? weight :
-                attn__kept(&drop, c0 + j) ? weight * c->keep_scale : 0.0f;
+            p->m.p[j * ATTN__GRAD_ROW + i] = attn__uniform_weight(c, &drop, c0 + j);
     }
 }
 
@@ -5829,21 +5828,18 @@ static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t
 static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes, int64_t ld,
                             float *panel)
 {
-    const attn__array turned = attn__turned(m->b);
+    const float *columns[ATTN__MAX_LANES];
     float ones[ATTN__MAX_LANES];
-    int64_t k, l, h[ATTN__MAX_LANES], columns[ATTN__MAX_LANES];
-    if (!attn__is_contiguous(&m->b)) {
+    int64_t k, l;
+    if (!attn__gives_contiguous(&m->b)) {
         attn__fill(ones, 1, ld, 1.0f);
-        for (l = 0; l < ld; l++) {
-            h[l] = y;
-            columns[l] = column + attn__min(l, lanes - 1);
-        }
-        attn__load_rows(m->f, &turned, x, h, columns, 0, m->depth, ones, ld, panel);
+        for (l = 0; l < ld; l++) columns[l] = attn__at(&m->b, x, y, 0, column + attn__min(l, lanes - 1));
+        m->f->pack(panel, ld, columns, m->b.stride[2], m->depth, ones);
     } else for (k = 0; k < m->depth; k++, panel += ld) {
-        const float *row = attn__at(&m->b, x, y, k, column), *later = attn__ahead(row, 16, m->b.stride[2]);
+        const float *later = attn__at(&m->b, x, y, k + 16, column);
         ATTN__PREFETCH(later);
         ATTN__PREFETCH(attn__ahead(later, 1, ld - 1));
-        attn__copy_floats(panel, row, lanes);
+        attn__copy_row(&m->b, x, y, k, column, lanes, panel);
         attn__fill(panel + lanes, 1, ld - lanes, 0.0f);
     }
 }
@@ -6059,43 +6055,42 @@ static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int w
     attn__array turned;
     switch (which) {
     case ATTN__SUM_BIAS:
-        if (c->w.bias != ATTN__BIAS_ROWS) return 0;
         *m = attn__sum_of_bias(c, s);
-        return 1;
+        return c->w.bias == ATTN__BIAS_ROWS;
     case ATTN__SUM_BILINEAR:
         turned = attn__turned(c->d_bilinear);
         *m = attn__sum_over(c, &u, c->q, &turned, size, c->size_q, 0, c->d_bilinear.rank == 3, ATTN_GRAD_BILINEAR);
         m->scale = c->scale;
-        return c->d_bilinear.rank;
+        break;
     case ATTN__SUM_W_Q:
         *m = attn__sum_over(c, &u, c->q, &c->d_w_q, size, c->size_q, 0, c->d_w_q.rank == 3, ATTN_GRAD_W_Q);
-        return c->d_w_q.rank;
+        break;
     case ATTN__SUM_W_K:
         *m = attn__sum_over(c, &b, c->k, &c->d_w_k, size, c->size_k, 1, c->d_w_k.rank == 3, ATTN_GRAD_W_K);
         m->b_shares = c->heads_kv > 0 ? c->streams / c->heads_kv : 1;
         m->cover = c;
-        return c->d_w_k.rank;
+        break;
     case ATTN__SUM_W_V:
         *m = attn__sum_over(c, NULL, t, &c->d_w_v, 1, size, 0, c->d_w_v.rank == 2, ATTN_GRAD_W_V);
         m->scale = c->scale;
-        return c->d_w_v.rank;
+        break;
     case ATTN__SUM_HIDDEN_BIAS:
         *m = attn__sum_over(c, NULL, b, &c->d_hidden_bias, 1, size, 1, c->d_hidden_bias.rank == 2,
                             ATTN_GRAD_HIDDEN_BIAS);
-        return c->d_hidden_bias.rank;
+        break;
     case ATTN__SUM_SIGMA:
         *m = attn__sum_of_rows(c, s, ATTN__R_SIGMA, &c->d_sigma, c->sigma_per_head.rank, ATTN_GRAD_SIGMA);
-        return c->d_sigma.rank;
+        break;
     case ATTN__SUM_SCALE:
         *m = attn__sum_of_rows(c, s, ATTN__R_SCALE, &c->d_scale, 0, ATTN_GRAD_SCALE);
-        return c->d_scale.rank;
+        break;
     case ATTN__SUM_SINK:
         *m = attn__sum_of_rows(c, s, ATTN__R_SINK, &c->d_sink, 1, ATTN_GRAD_SINK);
-        return c->d_sink.rank;
+        break;
     default:
         *m = attn__sum_of_rows(c, s, ATTN__R_ALIBI, &c->d_alibi, 1, ATTN_GRAD_ALIBI);
-        return c->d_alibi.rank;
     }
+    return m->out.rank;
 }
 #endif
 /* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its

@@ -5836,10 +5836,11 @@ static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t
         for (l = 0; l < ld; l++) columns[l] = attn__at(&m->b, x, y, 0, column + attn__min(l, lanes - 1));
         m->f->pack(panel, ld, columns, m->b.stride[2], m->depth, ones);
     } else for (k = 0; k < m->depth; k++, panel += ld) {
-        const float *later = attn__at(&m->b, x, y, k + 16, column);
+        const float *row = attn__at(&m->b, x, y, k, column), *later = attn__ahead(row, 16, m->b.stride[2]);
         ATTN__PREFETCH(later);
         ATTN__PREFETCH(attn__ahead(later, 1, ld - 1));
-        attn__copy_row(&m->b, x, y, k, column, lanes, panel);
+        if (attn__is_f32(&m->b)) attn__copy_floats(panel, row, lanes);      /* many short rows: no call */
+        else attn__copy_row(&m->b, x, y, k, column, lanes, panel);
         attn__fill(panel + lanes, 1, ld - lanes, 0.0f);
     }
 }

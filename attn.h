@@ -3834,12 +3834,13 @@ typedef struct attn__score attn__score;
 /* The worker's arrays. */
 typedef struct attn__pass_memory {
     char   *tiles;
-    float  *query, *d_out, *raw, *w;    /* what meets the keys, d_out as lanes, vectors before projecting, w_v */
-    float  *s, *t, *dp, *keep;          /* of a tile and a block of keys, [keys][ld] */
+    attn__tile_memory tile;             /* what its tiles share: raw, s, t, w, copy; the queries one after the other */
+    float  *d_out;                      /* as lanes */
+    float  *dp, *keep;                  /* of a tile and a block of keys, [keys][ld] */
     float  *p, *ds, *soft, *square;     /* of both blocks, [keys][ATTN__GRAD_ROW]: P, dS, softcapped scores, |q-k|^2 */
     float  *dq, *dt;                    /* sums over keys; additive: [size_u][ATTN__GRAD_ROW] */
     float  *q_rows, *d_out_rows, *k_rows;       /* rows as the products want them */
-    float  *matrix, *result, *part, *copy;      /* copy: as a tile's */
+    float  *matrix, *result, *part;
     float  *dk, *db, *dv, *met;         /* sums over queries, by key; met: does some query attend to it? */
 } attn__pass_memory;
 struct attn__pass {
@@ -4130,7 +4131,7 @@ static int attn__query_rows(attn__pass *p, const uint8_t *use)
     float factor[ATTN_GRAD_QUERIES];
     int64_t i;
     for (i = 0; unit && i < p->n; i++)
-        if (use[i]) factor[i] = attn__inverse_of(&c->q, p->b, p->head, p->i0 + i, c->size_q, p->m.copy);
+        if (use[i]) factor[i] = attn__inverse_of(&c->q, p->b, p->head, p->i0 + i, c->size_q, p->m.tile.copy);
     return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, 0, c->size_q, c->w.vector_row, use,
                            unit ? factor : NULL, p->m.q_rows);
 }
@@ -4201,7 +4202,7 @@ static float attn__normal_part(const attn__array *a, int64_t b, int64_t h, int64
 static void attn__cosine_close_row(attn__pass *p, int64_t i, float *y)
 {
     const attn__call *c = p->c;
-    const float inverse = attn__inverse_of(&c->q, p->b, p->head, i, c->size_q, p->m.copy);
+    const float inverse = attn__inverse_of(&c->q, p->b, p->head, i, c->size_q, p->m.tile.copy);
     *attn__row_field(p, ATTN__R_SCALE, i) = attn__normal_part(&c->q, p->b, p->head, i, inverse, y, c->size_q);
 }
 static void attn__cosine_close_key(attn__pass *p, int64_t j, float *dk)
@@ -4522,12 +4523,13 @@ static void attn__distance_elements(attn__pass *p, int64_t c0, int64_t n)
         }
 }
 #endif
-#define ATTN__ROW_OF_DISTANCE { \
+#define ATTN__ROW_OF_DISTANCE(finish) { \
     ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE | ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__distance_load, \
-    attn__distance_meet, attn__distance_finish \
+    attn__distance_meet, finish \
     ATTN__GRADIENTS(attn__distance_elements, attn__query_rows, attn__grad_vectors, NULL, NULL, NULL, NULL) }
-static const attn__score attn__score_GAUSSIAN = ATTN__ROW_OF_DISTANCE,
-    attn__score_EPANECHNIKOV = ATTN__ROW_OF_DISTANCE, attn__score_TRIANGULAR = ATTN__ROW_OF_DISTANCE;
+static const attn__score attn__score_GAUSSIAN = ATTN__ROW_OF_DISTANCE(attn__distance_finish),
+    attn__score_EPANECHNIKOV = ATTN__ROW_OF_DISTANCE(attn__distance_finish),
+    attn__score_TRIANGULAR = ATTN__ROW_OF_DISTANCE(attn__distance_finish);
 #undef ATTN__ROW_OF_DISTANCE
 static const attn__score attn__score_BOXCAR = {     /* a weight of 0 or 1: nothing to differentiate */
     ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE | ATTN__LOG_WEIGHT, NULL, NULL, attn__distance_load, attn__distance_meet,
@@ -5461,12 +5463,8 @@ static void attn__open_tiles(attn__pass *p)
         attn__tile *t = attn__tile_at(p, x);
         attn__grad_tile(p, t, p->i0 + i, attn__min(p->n - i, attn__share(vectors, p->tiles, x, &before) * p->f->width));
         p->lane0[x] = i;
-        t->m.query = p->m.query + i * depth;
-        t->m.raw = p->m.raw;
-        t->m.s = p->m.s;
-        t->m.t = p->m.t;
-        t->m.w = p->m.w;
-        t->m.copy = p->m.copy;
+        t->m = p->m.tile;
+        t->m.query += i * depth;
         attn__load_queries(t);
         if (c->d_out.rank) attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, p->m.d_out + i * c->size_v);
         if (t->first < t->last) {
@@ -5775,12 +5773,12 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     attn__pass_memory m;
     const int64_t wide = attn__up(more, c->f->width), additive = c->score == ATTN_SCORE_ADDITIVE;
     m.tiles = (char *)attn__take(map, w->tiles, ATTN__TILE_BYTES / 4);
-    m.query = attn__take(map, attn__query_floats(c), lanes);
+    m.tile.query = attn__take(map, attn__query_floats(c), lanes);
     m.d_out = attn__take(map, c->size_v, lanes);
-    m.raw = attn__take(map, more, c->ld);
-    m.w = attn__take(map, 1, attn__round4(c->hidden));
-    m.s = attn__take(map, block, c->ld);
-    m.t = attn__take(map, block, c->ld);
+    m.tile.raw = attn__take(map, more, c->ld);
+    m.tile.w = attn__take(map, 1, attn__round4(c->hidden));
+    m.tile.s = attn__take(map, block, c->ld);
+    m.tile.t = attn__take(map, block, c->ld);
     m.dp = attn__take(map, block, c->ld);
     m.keep = attn__take(map, block, c->ld);
     m.p = attn__take(map, block, row);
@@ -5799,7 +5797,7 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     m.db = additive ? attn__take(map, w->pad_u, keys) : NULL;
     m.dv = attn__take(map, w->pad_v, keys);
     m.met = attn__take(map, 1, w->save_b ? keys : 0);
-    m.copy = attn__take_copy(map, c);
+    m.tile.copy = attn__take_copy(map, c);
     if (!p) return NULL;
     p->m = m;
     p->c = c;

@@ -3954,8 +3954,7 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
 /* ---------------------------------------------------------------------------------------------------- >>scores
    Each score is one row of a table: what it is, how queries and keys are prepared, how they meet, its gradients. */
 
-enum {                          /* next to ATTN__FOR_x */
-       ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no scale, -inf excludes from the start */
+enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no scale, -inf excludes from the start */
        ATTN__DOTS = 2,          /* dot products of what is prepared: a tile of few rows has a way of its own */
        ATTN__KEEPS_SQUARES = 4, /* the gradient needs |q-k|^2 */
        ATTN__SCALE_DQ = 8, ATTN__SCALE_DK = 16,             /* the scale is multiplied in when dq, dk are stored */
@@ -3967,7 +3966,7 @@ enum {                          /* next to ATTN__FOR_x */
 #endif
 /* What a query or key becomes before they meet, how they meet, and what is left to do then. */
 struct attn__score {
-    uint32_t flags;             /* the views it takes, ATTN__FOR_x, and those above */
+    uint32_t takes, flags;      /* which views, ATTN__FOR_x; those above */
     int64_t (*key_floats)(const attn__call *c);     /* floats prepared per key; NULL: none */
     void (*prepare)(attn__tile *t, int64_t count, float *to);       /* `count` keys; the lanes' rows are those of k */
     void (*load)(attn__tile *t);                    /* the lanes' queries into t->m.query; NULL: there are none */
@@ -4158,7 +4157,7 @@ static void attn__dot_close_row(attn__pass *p, int64_t i, float *y)
 }
 #endif
 #define ATTN__ROW_OF_DOTS { \
-    ATTN__FOR_VECTORS | ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, NULL, NULL, attn__load_query, attn__meet_dot, \
+    ATTN__FOR_VECTORS, ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, NULL, NULL, attn__load_query, attn__meet_dot, \
     NULL \
     ATTN__GRADIENTS(NULL, attn__query_rows, attn__grad_vectors, NULL, attn__dot_close_row, NULL, NULL) }
 static const attn__score attn__score_SCALED_DOT = ATTN__ROW_OF_DOTS, attn__score_DOT = ATTN__ROW_OF_DOTS;
@@ -4213,7 +4212,7 @@ static void attn__cosine_close_key(attn__pass *p, int64_t j, float *dk)
 }
 #endif
 static const attn__score attn__score_COSINE = {
-    ATTN__FOR_VECTORS | ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK | ATTN__UNIT_VECTORS, attn__cosine_key_floats,
+    ATTN__FOR_VECTORS, ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK | ATTN__UNIT_VECTORS, attn__cosine_key_floats,
     attn__cosine_prepare, attn__cosine_load, attn__cosine_meet, NULL
     ATTN__GRADIENTS(NULL, attn__query_rows, attn__grad_vectors, NULL, attn__cosine_close_row, attn__cosine_close_key,
                     NULL)
@@ -4261,7 +4260,7 @@ static const float *attn__bilinear_close(attn__pass *p, int64_t *row)
 }
 #endif
 static const attn__score attn__score_BILINEAR = {
-    ATTN__FOR_VECTORS | ATTN__FOR_BILINEAR | ATTN__DOTS | ATTN__SCALE_DQ, NULL, NULL, attn__bilinear_load,
+    ATTN__FOR_VECTORS | ATTN__FOR_BILINEAR, ATTN__DOTS | ATTN__SCALE_DQ, NULL, NULL, attn__bilinear_load,
     attn__meet_dot, NULL
     ATTN__GRADIENTS(NULL, attn__bilinear_query_rows, attn__grad_vectors, attn__bilinear_close, attn__dot_close_row,
                     NULL, NULL)
@@ -4468,7 +4467,7 @@ static void attn__additive_close_stream(attn__pass *p)
 }
 #endif
 static const attn__score attn__score_ADDITIVE = {
-    ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE, attn__additive_key_floats, attn__additive_prepare, attn__additive_load,
+    ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE, 0, attn__additive_key_floats, attn__additive_prepare, attn__additive_load,
     attn__additive_meet, NULL
     ATTN__GRADIENTS(NULL, NULL, attn__additive_vectors, attn__additive_close, NULL, NULL, attn__additive_close_stream)
 };
@@ -4524,7 +4523,7 @@ static void attn__distance_elements(attn__pass *p, int64_t c0, int64_t n)
 }
 #endif
 #define ATTN__ROW_OF_DISTANCE(finish) { \
-    ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE | ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__distance_load, \
+    ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE, ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__distance_load, \
     attn__distance_meet, finish \
     ATTN__GRADIENTS(attn__distance_elements, attn__query_rows, attn__grad_vectors, NULL, NULL, NULL, NULL) }
 static const attn__score attn__score_GAUSSIAN = ATTN__ROW_OF_DISTANCE(attn__distance_finish),
@@ -4532,7 +4531,7 @@ static const attn__score attn__score_GAUSSIAN = ATTN__ROW_OF_DISTANCE(attn__dist
     attn__score_TRIANGULAR = ATTN__ROW_OF_DISTANCE(attn__distance_finish);
 #undef ATTN__ROW_OF_DISTANCE
 static const attn__score attn__score_BOXCAR = {     /* a weight of 0 or 1: nothing to differentiate */
-    ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE | ATTN__LOG_WEIGHT, NULL, NULL, attn__distance_load, attn__distance_meet,
+    ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE, ATTN__LOG_WEIGHT, NULL, NULL, attn__distance_load, attn__distance_meet,
     attn__distance_finish
     ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 };
@@ -4544,7 +4543,7 @@ static void attn__constant_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j
     attn__fill(t->m.s + j0 * t->ld, 1, (j1 - j0) * t->ld, 0.0f);
 }
 static const attn__score attn__score_CONSTANT = {
-    ATTN__FOR_VECTORS | ATTN__LOG_WEIGHT, NULL, NULL, NULL, attn__constant_meet, NULL
+    ATTN__FOR_VECTORS, ATTN__LOG_WEIGHT, NULL, NULL, NULL, attn__constant_meet, NULL
     ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 };
 static void attn__given_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
@@ -4570,7 +4569,7 @@ static void attn__given_elements(attn__pass *p, int64_t c0, int64_t n)
 }
 #endif
 static const attn__score attn__score_GIVEN = {
-    ATTN__FOR_GIVEN, NULL, NULL, NULL, attn__given_meet, NULL
+    ATTN__FOR_GIVEN, 0, NULL, NULL, NULL, attn__given_meet, NULL
     ATTN__GRADIENTS(attn__given_elements, NULL, NULL, NULL, NULL, NULL, NULL)
 };
 
@@ -4580,7 +4579,7 @@ static const attn__score *const attn__scores[] = {
 #undef ATTN__X
 };
 static const attn__score *attn__score_of(const attn__call *c) { return attn__scores[c->score]; }
-static uint32_t attn__taken_by(int32_t score) { return attn__scores[score]->flags & ATTN__FOR_SOME; }
+static uint32_t attn__taken_by(int32_t score) { return attn__scores[score]->takes; }
 static int attn__is_kernel(int32_t score) { return (attn__scores[score]->flags & ATTN__LOG_WEIGHT) != 0; }
 /* --------------------------------------------------------------------------------------------------- >>options
    What stands between a score and its weight, each option for itself: lengths, causal, window; softcap; bias, ALiBi,

@@ -3939,6 +3939,16 @@ static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t
         for (x = 0; x < n; x++)
             attn__write(a, t->b, t->h[l], t->i[l], column + x, attn__quiet(from[x * t->ld + l] * factor[l]));
 }
+/* Rows of k or v, as a product takes them. */
+ATTN__INLINE attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
+{
+    return attn__rows_of(a, t->b, t->head_kv, key, n, 0, size, t->m.copy);
+}
+/* A parameter of the tile's head likewise. */
+static attn__rows attn__parameter_of(const attn__tile *t, const attn__array *a, int64_t rows, int64_t columns)
+{
+    return attn__rows_of(a, 0, t->head, 0, rows, 0, columns, t->m.copy);
+}
 /* One value along a part of a row. */
 static void attn__fill_lane(const attn__tile *t, const attn__array *a, int64_t l, int64_t from, int64_t to, float value)
 {
@@ -4092,7 +4102,7 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     const attn__call *c = t->c;
     const int64_t lane0 = x0 * t->f->width;
     attn__product p;
-    attn__set_a(&p, attn__rows_of(&c->k, t->b, t->head_kv, c0 + j0, j1 - j0, 0, c->size_k, t->m.copy));
+    attn__set_a(&p, attn__keys_of(t, &c->k, c0 + j0, j1 - j0, c->size_k));
     p.b = t->m.query + lane0;
     p.c = t->m.s + j0 * t->ld + lane0;
     p.rows = j1 - j0;
@@ -4224,8 +4234,8 @@ static void attn__bilinear_load(attn__tile *t)
     const attn__call *c = t->c;
     const attn__array turned = attn__turned(c->bilinear);
     attn__load_lanes(t, &c->q, 0, c->size_q, t->scale, t->m.raw);
-    attn__apply(t->f, attn__rows_of(&turned, 0, t->head, 0, c->size_k, 0, c->size_q, t->m.copy), t->m.raw,
-                t->m.query, c->size_k, c->size_q, t->ld);
+    attn__apply(t->f, attn__parameter_of(t, &turned, c->size_k, c->size_q), t->m.raw, t->m.query, c->size_k, c->size_q,
+                t->ld);
 }
 #ifndef ATTN_NO_BACKWARD
 static int attn__bilinear_query_rows(attn__pass *p, const uint8_t *use)
@@ -4277,8 +4287,7 @@ static void attn__project(const attn__tile *t, const attn__array *w, int64_t siz
 {
     const int64_t hidden = t->c->hidden, n = hidden * t->ld;
     if (!w->rank) attn__copy_floats(projected, t->m.raw, n);
-    else attn__apply(t->f, attn__rows_of(w, 0, t->head, 0, hidden, 0, size, t->m.copy), t->m.raw, projected, hidden,
-                     size, t->ld);
+    else attn__apply(t->f, attn__parameter_of(t, w, hidden, size), t->m.raw, projected, hidden, size, t->ld);
     attn__fill(projected + n, 1, attn__round4(hidden) * t->ld - n, 0.0f);
 }
 /* e = e^2x for rows [hidden][ld], 0 in the padded rows */
@@ -4996,7 +5005,7 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
 static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__call *c = t->c;
-    const attn__rows k = attn__rows_of(&c->k, t->b, t->head_kv, c0 + j0, j1 - j0, 0, c->size_k, t->m.copy);
+    const attn__rows k = attn__keys_of(t, &c->k, c0 + j0, j1 - j0, c->size_k);
     attn__product p;
     p.a = t->m.query;
     p.a_k = t->ld;
@@ -5038,7 +5047,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
         s = attn__stretch_at(r, j, j1);
         next = attn__min(j + ATTN__FEW_KEYS, s.end);
         if (s.from == s.to) continue;
-        v = attn__rows_of(&t->c->v, t->b, t->head_kv, c0 + j, next - j, 0, size, t->m.copy);
+        v = attn__keys_of(t, &t->c->v, c0 + j, next - j, size);
         p.a = t->m.few_s + j;
         p.b_row = v.row;
         p.depth = next - j;
@@ -5076,7 +5085,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
         if (s.from == s.to) continue;
-        v = attn__rows_of(&t->c->v, t->b, t->head_kv, c0 + j, s.end - j, 0, t->c->size_v, t->m.copy);
+        v = attn__keys_of(t, &t->c->v, c0 + j, s.end - j, t->c->size_v);
         p.a = v.at;
         p.a_row = v.column;
         p.a_k = v.row;
@@ -5518,7 +5527,7 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     for (j = 0; c->d_out.rank && j < n; j = s.end) {
         s = attn__stretch_at(r, j, n);
         if (s.from == s.to) continue;
-        attn__set_a(&q, attn__rows_of(&c->v, t->b, t->head_kv, c0 + j, s.end - j, 0, c->size_v, t->m.copy));
+        attn__set_a(&q, attn__keys_of(t, &c->v, c0 + j, s.end - j, c->size_v));
         q.b = p->m.d_out + lane0 * c->size_v + s.from * t->f->width;
         q.c = p->m.dp + j * t->ld + s.from * t->f->width;
         q.rows = s.end - j;
@@ -5527,10 +5536,10 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     }
 }
 /* A copy of the tile's scores, at its lanes of the block. */
-static void attn__keep_scores(const attn__tile *t, int64_t n, float *to)
+static void attn__keep_scores(const attn__tile *t, int64_t n, float *to, int64_t lane0)
 {
     int64_t j;
-    for (j = 0; to && j < n; j++) attn__copy_floats(to + j * ATTN__GRAD_ROW, t->m.s + j * t->ld, t->ld);
+    for (j = 0; to && j < n; j++) attn__copy_floats(to + lane0 + j * ATTN__GRAD_ROW, t->m.s + j * t->ld, t->ld);
 }
 /* P and dS of lanes from .. to of the block: nothing. */
 static void attn__no_pairs(attn__pass *p, int64_t n, int64_t from, int64_t to)
@@ -5559,10 +5568,10 @@ static void attn__grad_scores(attn__pass *p, int64_t x, int64_t c0, int64_t n)
     }
     attn__raw_scores(t, c0, n, &r);
     attn__grad_weights(p, t, lane0, c0, n, &r);
-    attn__keep_scores(t, n, p->m.square ? p->m.square + lane0 : NULL);
+    attn__keep_scores(t, n, p->m.square, lane0);
     attn__finish_scores(t, n);
     attn__apply_softcap(t, n);
-    attn__keep_scores(t, n, p->m.soft ? p->m.soft + lane0 : NULL);
+    attn__keep_scores(t, n, p->m.soft, lane0);
     attn__apply_masks(t, c0, n, &r);
     g.s = t->m.s;
     g.dp = p->m.dp;

@@ -86,8 +86,8 @@
 
    NUMERICS  f32 storage, f32 accumulation by fused multiply-adds; exp, log and tanh within 2 ulp over every float; a
              weight below 2^-126 is 0. The error of out and weights against exact arithmetic is bounded per score in
-             ATTN_SCORE_LIST below; that of a gradient by 1e-6 (of a parameter 3e-6) times the sum of the absolute terms
-             it is made of, each times 1 + S (S: see there). The tests enforce both.
+             ATTN_SCORE_LIST below; that of a gradient by 1e-6 (of a parameter, and of a factor of attn_bmm, 3e-6) times
+             the sum of the absolute terms it is made of, each times 1 + S (S: see there). The tests enforce both.
 
    SAME BITS The bits of an output row depend only on that row's query, on the keys and values it may attend to and on
              the options. Not on: instruction set, number of threads, order of tasks, batch size, the other queries in
@@ -367,7 +367,7 @@ typedef struct attn_desc {
     attn_view w_v ATTN__0;              /* [h] or [H,h] */
     attn_view hidden_bias ATTN__0;      /* b [h] or [H,h]; absent = 0 */
     attn_view given_scores ATTN__0;     /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN; sizes are read from here, q and k stay
-                                           absent */
+                                           absent. -inf excludes, whatever scale and softcap are */
 
     /* what is added to the score */
     float softcap ATTN__0;              /* c > 0: s becomes c*tanh(s/c). 0 = off */
@@ -785,7 +785,6 @@ void    attn__cuda_release(void *block, void *stream);
 #  define ATTN__INLINE          static __inline__ __attribute__((always_inline))
 #  define ATTN__WITH(features)  __attribute__((target(features)))
 #  define ATTN__COPY(to, from, bytes) __builtin_memcpy(to, from, bytes)
-#  define ATTN__ZERO(p, bytes)  __builtin_memset((void *)(p), 0, bytes)
 #  define ATTN__PREFETCH(p)     __builtin_prefetch(p)
 #  define ATTN__PREFETCH_FAR(p) __builtin_prefetch(p, 0, 2)     /* not into the innermost cache */
 #else
@@ -802,14 +801,23 @@ static void attn__copy(void *to, const void *from, size_t bytes)
     const unsigned char *f = (const unsigned char *)from;
     while (bytes--) *t++ = *f++;
 }
-#    define ATTN__ZERO(p, bytes) ATTN__ZERO(p, bytes)
 #  else
 #    define ATTN__COPY(to, from, bytes) memcpy(to, from, bytes)
-#    define ATTN__ZERO(p, bytes) memset(p, 0, bytes)
 #  endif
 #  define ATTN__PREFETCH(p)     ((void)(p))
 #  define ATTN__PREFETCH_FAR(p) ((void)(p))
 #endif
+ATTN__NOINLINE static void attn__zero(void *p, size_t bytes)    /* inlined it would be a slow instruction */
+{
+#if ATTN__GNU
+    __builtin_memset(p, 0, bytes);
+#elif defined(ATTN_NO_LIBC)
+    unsigned char *to = (unsigned char *)p;
+    while (bytes--) *to++ = 0;
+#else
+    memset(p, 0, bytes);
+#endif
+}
 
 /* clang under -ffast-math: what is not a plain + - * / in the code below would be open to folding; see attn__choose and
    the vector vocabularies. */
@@ -948,6 +956,10 @@ static float attn__fma(float a, float b, float c)
    the middle between two floats. */
 static float attn__sqrt(float x)
 {
+#if ATTN__GNU && ATTN__X64 && !defined(ATTN_NO_SIMD)
+    __asm__("sqrtss %0, %0" : "+x"(x));
+    return attn__quiet(x);
+#else
     uint64_t bits;
     double y, d = (double)x;
     int i;
@@ -958,6 +970,7 @@ static float attn__sqrt(float x)
     ATTN__COPY(&y, &bits, sizeof y);
     for (i = 0; i < 4; i++) y = 0.5 * (y + d / y);
     return (float)y;
+#endif
 }
 
 /* exp: x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial with e^0 = 1 exactly, times 2^n.
@@ -2760,7 +2773,7 @@ static const void *attn__known_part(const void *structure, void *copy, size_t kn
 {
     const uint64_t n = attn__bytes_given(structure);
     if (n == 0 || n >= known) return structure;
-    ATTN__ZERO(copy, known);
+    attn__zero(copy, known);
     ATTN__COPY(copy, structure, (size_t)n);
     return copy;
 }
@@ -2844,6 +2857,20 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
     X(key_lengths, "B.q.", "[B] or [B,Sq]", INTS, 0) \
     X(query_lengths, "B...", "[B]", INTS, 0) \
     X(positions, "B.q.", "[B] or [B,Sq]", INTS, 0)
+
+/* X(type, field, what must hold of a descriptor's number x, else status, rule) */
+#define ATTN__SCORE_NUMBERS(X) \
+    X(int32_t, score, x >= 0 && x < ATTN_SCORE_COUNT, ATTN_ERR_OPTION, "must be one of attn_score") \
+    X(float, scale, attn__is_number(x), ATTN_ERR_RANGE, "must be finite") \
+    X(float, sigma, x == 0.0f || attn__is_width(x), ATTN_ERR_RANGE, "must be within 1e-18..1e18, or 0 for 1")
+#define ATTN__NUMBERS(X) \
+    X(int32_t, align, x >= 0 && x < ATTN_ALIGN_COUNT, ATTN_ERR_OPTION, "must be one of attn_align") \
+    X(int32_t, empty, x >= 0 && x < ATTN_EMPTY_COUNT, ATTN_ERR_OPTION, "must be one of attn_empty") \
+    X(int32_t, isa, x >= 0 && x < ATTN_ISA_COUNT, ATTN_ERR_OPTION, "must be one of attn_isa") \
+    X(int32_t, weights_after_dropout, 1, ATTN_OK, "") \
+    X(float, softcap, attn__is_number(x) && x >= 0.0f, ATTN_ERR_RANGE, "must be finite and > 0, or 0 for none") \
+    X(float, dropout, attn__is_number(x) && x >= 0.0f && x <= 1.0f, ATTN_ERR_RANGE, "must be within 0..1") \
+    X(uint64_t, seed, 1, ATTN_OK, "")
 
 enum {
 #define ATTN__X(f, shape, axes, takes, flags) ATTN__F_##f,
@@ -2930,19 +2957,19 @@ typedef struct attn__backward {
 typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t batch, heads, heads_kv, queries, keys, size_q, size_k, size_v, hidden;
     /* options, as in attn_desc, with defaults */
-    int32_t  score, isa, align, empty, weights_after_dropout, workers;
-    float    scale, sigma, softcap, dropout, keep_scale;        /* keep_scale: 1/(1-p) */
+#define ATTN__X(type, f, ...) type f;
+    ATTN__SCORE_NUMBERS(ATTN__X)
+    ATTN__NUMBERS(ATTN__X)
+#undef ATTN__X
+    int32_t  workers;
     uint32_t accumulate;
-    uint64_t seed, drop_below;          /* a weight is dropped where its number is below: 0 = never, 2^32 = always */
+    float    keep_scale;                /* 1/(1-p) of dropout */
     uint32_t origin[4];
+    uint64_t drop_below;                /* a weight is dropped where its number is below: 0 = never, 2^32 = always */
     int64_t  left, right;               /* key j is allowed when p - left <= j <= p + right; ATTN__HUGE: unbounded */
     /* operands */
 #define ATTN__X(f, ...) attn__array f;
     ATTN__VIEW_LIST(ATTN__X)
-    ATTN__GRAD_LIST(ATTN__X)
-#undef ATTN__X
-    attn__array saved_out, saved_stats; /* backward: out and stats as the forward left them; no results then */
-    int64_t  bias_size[4];              /* of d_bias */
     /* how it runs */
     const struct attn__kernels *f;
     int32_t on_device, is_backward;
@@ -2958,6 +2985,11 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
     int64_t slot_floats;        /* what a chunk leaves behind where they are cut */
     int64_t worker_bytes;       /* each worker's memory */
+    /* of a backward call alone */
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+    attn__array saved_out, saved_stats; /* out and stats as the forward left them; no results then */
+    int64_t bias_size[4];       /* of d_bias */
     attn__backward w;
 } attn__call;
 
@@ -3021,35 +3053,34 @@ static attn_view attn__view_in(const void *structure, const attn__field *f)
     ATTN__COPY(&v, (const char *)structure + f->offset, sizeof v);
     return v;
 }
-static attn_view attn__view_at(const attn_desc *d, int field) { return attn__view_in(d, &attn__fields[field]); }
 
-/* Which axis of a view of that rank stands for which letter of its shape; -1: it has none. Returns how many have one:
-   `rank` where that rank is possible. */
-static int attn__axes_of(const char *shape, int rank, int *axis)
+/* Gives a view all four axes of its shape; those that it lacks have size 1, and size 1 has stride 0. axis: which axis
+   it was, or -1. Returns how many it has to have: another number than its rank where that is impossible. */
+static int attn__widen(attn_view *v, const char *shape, int *axis)
 {
     int i, n = 0, most = 0;
     for (i = 0; i < 4; i++) most += shape[i] != '.';
+    for (i = 0; i < 4 && most == 4 && v->rank == 4; i++) {      /* nearly always: all of them */
+        axis[i] = i;
+        if (v->size[i] == 1) v->stride[i] = 0;
+    }
+    if (i == 4) return i;
     for (i = 0; i < 4; i++) {
-        const int left_out = shape[i] >= 'a' && most > rank;
+        const int left_out = shape[i] >= 'a' && most > v->rank;
         most -= left_out;
         axis[i] = shape[i] == '.' || left_out ? -1 : n++;
     }
+    for (i = 3; n == v->rank && i >= 0; i--) {                  /* in place: no axis moves to the left */
+        v->size[i] = axis[i] < 0 ? 1 : v->size[axis[i]];
+        v->stride[i] = v->size[i] == 1 ? 0 : v->stride[axis[i]];
+    }
     return n;
 }
-
-/* A view with all four axes of its shape; those that it lacks have size 1, and size 1 has stride 0. */
 static attn_view attn__view4(attn_view v, const char *shape)
 {
-    attn_view r = v;
-    int i, axis[4];
-    if (v.rank < 1 || v.rank > 4) return v;
-    attn__axes_of(shape, v.rank, axis);
-    for (i = 0; i < 4; i++) {
-        r.size[i] = axis[i] < 0 ? 1 : v.size[axis[i]];
-        r.stride[i] = r.size[i] == 1 ? 0 : v.stride[axis[i]];
-    }
-    r.rank = 4;
-    return r;
+    int axis[4];
+    if (attn__widen(&v, shape, axis) == v.rank && v.rank > 0) v.rank = 4;
+    return v;
 }
 
 static int64_t attn__elements(const attn_view *v)
@@ -3069,61 +3100,54 @@ static int64_t attn__type_size(int32_t type)
         4;
 }
 
-/* A view as an operand; axis: as attn__axes_of. An axis of one element gets the stride 0, so that no stride is used
-   that no element has; but 1 where it is the column of what is not broadcast: such rows are contiguous. Without an
-   element it lies at a place that exists, and no stride leads away from it. */
-static void attn__set_array(const attn_view *v, const char *shape, const int *axis, int empty, attn__array *a)
+/* A view with four axes as an operand. An axis of one element has the stride 0, so that no stride is used that no
+   element has; but 1 where it is the column of what is not broadcast: such rows are contiguous. Without an element it
+   lies at a place that exists, and no stride leads away from it. */
+static void attn__set_array(const attn_view *v, const char *shape, int empty, attn__array *a)
 {
     static const float nothing = 0.0f;
     int i;
     a->data = (void *)(uintptr_t)(empty ? (const void *)&nothing : v->data);
     a->type = v->type;
     a->rank = v->rank;
-    for (i = 0; i < 4; i++)
-        a->stride[i] = !empty && axis[i] >= 0 && v->size[axis[i]] > 1 ? v->stride[axis[i]] : i == 3 && shape[3] <= 'Z';
+    for (i = 0; i < 4; i++) a->stride[i] = empty ? 0 : v->stride[i];
+    if (shape[3] <= 'Z' && (empty || v->size[3] == 1)) a->stride[3] = 1;
 }
-static void attn__array_of(const attn_view *v, const char *shape, attn__array *a)
+static attn__array attn__array_of(attn_view v, const char *shape)
 {
-    int axis[4];
-    attn__axes_of(shape, v->rank, axis);
-    attn__set_array(v, shape, axis, !attn__elements(v), a);
-}
-
-static attn__array attn__array_in(const void *structure, const attn__field *f)
-{
-    const attn_view v = attn__view_in(structure, f);
     attn__array a;
-    attn__array_of(&v, f->shape, &a);
+    int axis[4];
+    const int empty = !attn__elements(&v);
+    attn__widen(&v, shape, axis);
+    attn__set_array(&v, shape, empty, &a);
     return a;
 }
 
-/* The bytes that a view reaches, first and behind the last; returns 0 if they fit in memory. */
+/* The bytes that a view with elements reaches: the first, and the one behind the last. */
 typedef struct attn__span { uintptr_t first, end; } attn__span;
-static int attn__find_span(const attn_view *v, attn__span *s)
+static attn__span attn__span_of(const attn_view *v, int rank)
 {
     const int64_t bytes = attn__type_size(v->type);
-    int64_t below = 0, above = 1;
+    int64_t below = 0, above = bytes;
+    attn__span s;
     int i;
-    for (i = 0; i < v->rank; i++) {
-        const int64_t stride = v->stride[i], step = stride < 0 ? (stride < -ATTN__HUGE ? ATTN__HUGE : -stride) : stride;
-        const int64_t reach = attn__mul64(step, v->size[i] - 1);
-        if (stride < 0) below = attn__add64(below, reach);
-        else above = attn__add64(above, reach);
+    for (i = 0; i < rank; i++) {
+        const int64_t reach = v->stride[i] * (v->size[i] - 1) * bytes;
+        below += attn__min(reach, 0);
+        above += attn__max(reach, 0);
     }
-    below = attn__mul64(below, bytes);
-    above = attn__mul64(above, bytes);
-    s->first = (uintptr_t)v->data - (uintptr_t)below;
-    s->end = (uintptr_t)v->data + (uintptr_t)above;
-    return below > ATTN__HUGE / 2 || above > ATTN__HUGE / 2 || below + above > (int64_t)((size_t)-1 / 2);
+    s.first = (uintptr_t)v->data + (uintptr_t)below;
+    s.end = (uintptr_t)v->data + (uintptr_t)above;
+    return s;
 }
 static int attn__apart(attn__span a, attn__span b) { return a.end <= b.first || b.end <= a.first; }
 
-/* Do the axes nest, each stride at least as large as all that lies below it? Then no two elements coincide. */
+/* Do the four axes nest, each stride at least as large as all that lies below it? Then no two elements coincide. */
 static int attn__nests(const attn_view *v)
 {
     int64_t stride[4], size[4], covered = 1;
     int i, j, n = 0;
-    for (i = 0; i < v->rank; i++) {
+    for (i = 0; i < 4; i++) {
         if (v->size[i] <= 1) continue;
         for (j = n++; j > 0 && stride[j - 1] > (v->stride[i] < 0 ? -v->stride[i] : v->stride[i]); j--) {
             stride[j] = stride[j - 1];
@@ -3147,7 +3171,7 @@ static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length
     int i;
     for (i = 0; i < v->rank; i++)
         if (v->size[i] <= 1 || v->stride[i] * attn__type_size(v->type) % g == 0) inner.size[i] = 1;
-    attn__find_span(&inner, &span);
+    span = attn__span_of(&inner, inner.rank);
     *length = (int64_t)(span.end - span.first);
     return span.first;
 }
@@ -3157,12 +3181,9 @@ static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length
 static int attn__disjoint(const attn_view *a, const attn_view *b)
 {
     int64_t a_length, b_length, apart;
-    attn__span a_span, b_span;
     int i;
     if (!attn__elements(a) || !attn__elements(b)) return 1;
-    attn__find_span(a, &a_span);
-    attn__find_span(b, &b_span);
-    if (attn__apart(a_span, b_span)) return 1;
+    if (attn__apart(attn__span_of(a, a->rank), attn__span_of(b, b->rank))) return 1;
     for (i = 0; i < a->rank; i++) {
         uintptr_t a_start, b_start;
         int64_t g;
@@ -3194,42 +3215,53 @@ enum {
     ((flags) & ATTN__ON_DEVICE || !((flags) & (ATTN__ON_HOST | ATTN__WITH_DATA)))
 #else
 #define ATTN__CUDA_ONLY(...)
-#define ATTN__MAY_BE_ON_DEVICE(flags) 0
+#define ATTN__MAY_BE_ON_DEVICE(flags) ((void)(flags), 0)
 #endif
 
-/* One view on its own: rank, type, sizes, extent. axis: as attn__axes_of; span: what it reaches. */
-static attn_status attn__check_view(const attn_view *v, const attn__field *f, int flags, int *axis, attn__span *span,
+static attn_status attn__check_type(const attn_view *v, const attn__field *f, int flags, attn_error *err)
+{
+    const char *name = attn__name_of(f, ATTN__T_TYPE);
+    ATTN__RULE(f->takes != ATTN__BYTES || v->type == ATTN_U8, ATTN_ERR_TYPE, name, "must be ATTN_U8");
+    ATTN__RULE(f->takes != ATTN__INTS || v->type == ATTN_I32 || v->type == ATTN_I64, ATTN_ERR_TYPE, name,
+               "must be ATTN_I32 or ATTN_I64");
+    if (f->takes > ATTN__SINGLES || (f->takes == ATTN__FLOATS && ATTN__MAY_BE_ON_DEVICE(flags) &&
+                                     (v->type == ATTN_F16 || v->type == ATTN_BF16))) return ATTN_OK;
+    ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, name,
+               "must be ATTN_F32: other float types are not in this version");
+    ATTN__RULE(v->type == ATTN_F32, ATTN_ERR_TYPE, name, "must be ATTN_F32");
+    return ATTN_OK;
+}
+/* One view on its own: rank, type, sizes, extent. Gives it four axes; axis: as attn__widen; span: what it reaches.
+   The extent is estimated as a double, which cannot overflow; what passes leaves room in 64 bits. */
+static attn_status attn__check_view(attn_view *v, const attn__field *f, int flags, int *axis, attn__span *span,
                                     attn_error *err)
 {
-    const int axes = attn__axes_of(f->shape, v->rank, axis);
-    int64_t elements;
+    const int axes = attn__widen(v, f->shape, axis);
+    double elements = 1.0, extent = 1.0;
+    uint64_t exactly = 1;               /* so many elements, where the estimate says that they can be counted */
     int i;
     ATTN__RULE(v->rank != ATTN__RANK_OVERFLOW, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
                "must have fewer than 2^60 elements");
     if (v->rank != axes || axes < 1)
         return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank,
                            axes > 0 ? axes : 1);
-    if (f->takes <= ATTN__SINGLES && !(f->takes == ATTN__FLOATS && ATTN__MAY_BE_ON_DEVICE(flags) &&
-                                         (v->type == ATTN_F16 || v->type == ATTN_BF16))) {
-        ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE),
-                   "must be ATTN_F32: other float types are not in this version");
-        ATTN__RULE(v->type == ATTN_F32, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE), "must be ATTN_F32");
-    } else if (f->takes == ATTN__BYTES) {
-        ATTN__RULE(v->type == ATTN_U8, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE), "must be ATTN_U8");
-    } else if (f->takes == ATTN__INTS) {
-        ATTN__RULE(v->type == ATTN_I32 || v->type == ATTN_I64, ATTN_ERR_TYPE, attn__name_of(f, ATTN__T_TYPE),
-                   "must be ATTN_I32 or ATTN_I64");
+    if (f->takes != ATTN__FLOATS || v->type != ATTN_F32) ATTN__TRY(attn__check_type(v, f, flags, err));
+    for (i = 0; i < 4; i++) {
+        const double stride = (double)v->stride[i], size = (double)v->size[i];
+        if (size < 0.0) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis[i]),
+                                           "must be at least", v->size[i], 0);
+        elements *= size;
+        exactly *= (uint64_t)v->size[i];
+        extent += (stride < 0.0 ? -stride : stride) * (size - 1.0);
     }
-    for (i = 0; i < v->rank; i++)
-        if (v->size[i] < 0) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
-                                               "must be at least", v->size[i], 0);
     span->first = span->end = (uintptr_t)v->data;
-    elements = attn__elements(v);
-    if (elements == 0) return ATTN_OK;
-    ATTN__RULE(elements <= ATTN__HUGE / 8, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
-               "must have fewer than 2^60 elements");
-    ATTN__RULE(!attn__find_span(v, span), ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_STRIDE),
-               "must keep the extent within memory");
+    if (elements == 0.0) return ATTN_OK;
+    ATTN__RULE(elements < 2e18 && exactly <= (uint64_t)ATTN__HUGE / 8, ATTN_ERR_OVERFLOW,
+               attn__name_of(f, ATTN__T_VIEW), "must have fewer than 2^60 elements");
+    extent *= (double)attn__type_size(v->type);
+    if (extent < 9e18) *span = attn__span_of(v, 4);
+    ATTN__RULE(extent < 9e18 && extent <= (double)((size_t)-1 / 2) && span->end - span->first <= ATTN__HUGE / 2,
+               ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_STRIDE), "must keep the extent within memory");
     ATTN__RULE(!(flags & ATTN__WITH_DATA) || v->data, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_DATA),
                "must not be NULL");
     ATTN__RULE(!(f->flags & ATTN__RESULT) || attn__nests(v), ATTN_ERR_STRIDE, attn__name_of(f, ATTN__T_STRIDE),
@@ -3250,17 +3282,16 @@ typedef struct attn__walk {
     int                flags, count, in_place;
     attn__call        *call;            /* gets the operands of the descriptor and its gradients; NULL: nobody does */
     int                inputs;          /* so many of those found, the first, are only read in a backward pass */
+    int                results;         /* 0: none is asked for; 1: none has an element; 3 */
     attn__found        found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];     /* 24: of attn_mha_desc and _grad */
 } attn__walk;
 static void attn__walk_begin(attn__walk *w, attn__call *call, int flags)
 {
-    int i;
-    for (i = 0; i < 26; i++) w->size[i] = 0;
-    for (i = 0; i < 26; i++) w->of[i] = NULL;
+    attn__zero(w, offsetof(attn__walk, axis));
     w->takes = ATTN__FOR_SOME;
     w->call = call;
     w->flags = flags;
-    w->count = w->in_place = w->inputs = 0;
+    w->count = w->in_place = w->inputs = w->results = 0;
 }
 
 /* What a letter stands for, from elsewhere; axis -1: the first text of the field is the rule. */
@@ -3297,19 +3328,20 @@ static attn_status attn__check_letter(attn__walk *w, const attn__field *f, char 
 }
 
 /* A gradient against what it belongs to. */
-static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, const attn_view *v, attn_error *err)
+static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, const attn_view *v, const int *axis,
+                                     attn_error *err)
 {
     const attn__field *o = &w->owners[f->owner - 1];
-    const attn_view like = attn__view_in(w->owned, o);
+    attn_view like = attn__view_in(w->owned, o);
+    const int rank = like.rank;
     int i;
-    ATTN__RULE(like.rank, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
-               "must be absent where what it belongs to is");
-    if (v->rank != like.rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK),
-                                                 f->axes, v->rank, like.rank);
-    for (i = 0; i < v->rank; i++)
+    ATTN__RULE(rank, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), "must be absent where what it belongs to is");
+    if (v->rank != rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank, rank);
+    like = attn__view4(like, o->shape);
+    for (i = 0; i < 4; i++)
         if (v->size[i] != like.size[i])
-            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + i),
-                               attn__rule_of(o, ATTN__T_SIZE + i), v->size[i], like.size[i]);
+            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis[i]),
+                               attn__rule_of(o, ATTN__T_SIZE + axis[i]), v->size[i], like.size[i]);
     return ATTN_OK;
 }
 
@@ -3335,27 +3367,29 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
 {
     const attn__field *f;
     for (f = fields; f < fields + count; f++) {
-        attn__found *found = &w->found[w->count];
-        attn_view v;
-        const int taken = !(f->flags & ATTN__FOR_SOME) || f->flags & w->takes;
+        const char *at = (const char *)structure + f->offset;
+        attn__found *found;
         const void *data;
         int32_t rank;
-        int i, axis[4];
-        if (f->flags & without) continue;
-        ATTN__COPY(&rank, (const char *)structure + f->offset + offsetof(attn_view, rank), sizeof rank);
-        ATTN__COPY(&data, (const char *)structure + f->offset, sizeof data);
-        if (rank ? !taken : !data && taken && f->flags & ATTN__NEEDED) return attn__refuse_field(f, rank != 0, err);
-        if (!rank && !data) continue;           /* absent; data without a rank is a forgotten one */
-        v = attn__view_in(structure, f);
+        attn_view v;
+        int i, taken, axis[4];
+        ATTN__COPY(&rank, at + offsetof(attn_view, rank), sizeof rank);
+        ATTN__COPY(&data, at + offsetof(attn_view, data), sizeof data);
+        if ((!rank && !data && !(f->flags & ATTN__NEEDED)) || f->flags & without) continue;
+        taken = !(f->flags & ATTN__FOR_SOME) || f->flags & w->takes;
+        if (rank ? !taken : !data && taken) return attn__refuse_field(f, rank != 0, err);
+        if (!rank && !data) continue;               /* absent; data without a rank is a forgotten one */
+        found = &w->found[w->count++];
+        ATTN__COPY(&v, at, sizeof v);
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
                                    &found->span, err));
-        if (f->owner) ATTN__TRY(attn__check_owner(w, f, &v, err));
+        if (f->owner) ATTN__TRY(attn__check_owner(w, f, &v, axis, err));
         else for (i = 0; i < 4; i++)
-            if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, f->shape[i], axis[i], v.size[axis[i]], err));
-        if (to) attn__set_array(&v, f->shape, axis, found->span.first == found->span.end, &to[f - fields]);
+            if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, f->shape[i], axis[i], v.size[i], err));
+        if (to) attn__set_array(&v, f->shape, found->span.first == found->span.end, &to[f - fields]);
+        if (f->flags & ATTN__RESULT) w->results |= found->span.first == found->span.end ? 1 : 3;
         found->field = f;
         found->structure = structure;
-        w->count++;
     }
     return ATTN_OK;
 }
@@ -3399,18 +3433,17 @@ static int64_t attn__view_int(const attn_view *v, int64_t index)
 }
 
 /* lengths or positions, [B] or [B,Sq], each least..most */
-static attn_status attn__check_ints(const attn_desc *d, int field, int64_t least, int64_t most, const char *at_most,
+static attn_status attn__check_ints(const attn_view *v, int field, int64_t least, int64_t most, const char *at_most,
                                     attn_error *err)
 {
-    const attn_view v = attn__view_at(d, field);
     const char *name = attn__name_of(&attn__fields[field], ATTN__T_VIEW);
     int64_t b, i, batch, n;
-    if (!v.rank || !v.data || !attn__elements(&v)) return ATTN_OK;
-    batch = v.stride[0] ? v.size[0] : 1;                    /* what is repeated is looked at once */
-    n = v.rank == 2 && v.stride[1] ? v.size[1] : 1;
+    if (!v->rank || !v->data || !attn__elements(v)) return ATTN_OK;
+    batch = v->stride[0] ? v->size[0] : 1;                  /* what is repeated is looked at once */
+    n = v->rank == 2 && v->stride[1] ? v->size[1] : 1;
     for (b = 0; b < batch; b++)
         for (i = 0; i < n; i++) {
-            const int64_t x = attn__view_int(&v, b * v.stride[0] + (n > 1 ? i * v.stride[1] : 0));
+            const int64_t x = attn__view_int(v, b * v->stride[0] + (n > 1 ? i * v->stride[1] : 0));
             if (x < least) return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at least", x, least);
             if (x > most) return attn__fail2(err, ATTN_ERR_RANGE, name, at_most, x, most);
         }
@@ -3421,7 +3454,7 @@ static int64_t attn__blocks(int64_t n, int64_t of) { return n / of + (n % of != 
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
 static int64_t attn__bytes_of(int64_t floats)
 {
-    return floats > ATTN__HUGE / 8 ? ATTN__HUGE : (floats * 4 + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN;
+    return floats > ATTN__HUGE / 8 ? ATTN__HUGE : (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1);
 }
 static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
 
@@ -3430,14 +3463,13 @@ static int attn__is_width(float x) { return x >= 1e-18f && x <= 1e18f; }       /
 /* From the score's row in >>scores: the views it takes (ATTN__FOR_x); is it the logarithm of a weight? */
 static uint32_t attn__taken_by(int32_t score);
 static int attn__is_kernel(int32_t score);
+#define ATTN__NUMBER_RULE(type, f, holds, status, rule) \
+    do { const type x = d->f; (void)x; ATTN__RULE(holds, status, #f, rule); } while (0);
 static attn_status attn__check_score(const attn_desc *d, attn_error *err)
 {
-    ATTN__RULE(d->score >= 0 && d->score < ATTN_SCORE_COUNT, ATTN_ERR_OPTION, "score", "must be one of attn_score");
+    ATTN__SCORE_NUMBERS(ATTN__NUMBER_RULE)
     ATTN__RULE(!attn__is_kernel(d->score) || (!d->scale_set && d->scale == 0.0f), ATTN_ERR_OPTION, "scale",
                "must not be set for a distance kernel: sigma sets its width");
-    ATTN__RULE(attn__is_number(d->scale), ATTN_ERR_RANGE, "scale", "must be finite");
-    ATTN__RULE(d->sigma == 0.0f || attn__is_width(d->sigma), ATTN_ERR_RANGE, "sigma",
-               "must be within 1e-18..1e18, or 0 for 1");
     ATTN__RULE(attn__taken_by(d->score) & ATTN__FOR_DISTANCE || d->sigma == 0.0f, ATTN_ERR_OPTION, "sigma",
                "counts for the distance kernels only");
     ATTN__RULE(d->sigma == 0.0f || !d->sigma_per_head.rank, ATTN_ERR_OPTION, "sigma",
@@ -3447,23 +3479,17 @@ static attn_status attn__check_score(const attn_desc *d, attn_error *err)
 
 static attn_status attn__check_options(const attn_desc *d, attn_error *err)
 {
-    ATTN__RULE(d->align >= 0 && d->align < ATTN_ALIGN_COUNT, ATTN_ERR_OPTION, "align", "must be one of attn_align");
+    ATTN__NUMBERS(ATTN__NUMBER_RULE)
     ATTN__RULE(d->align != ATTN_ALIGN_POSITIONS || d->positions.rank, ATTN_ERR_NULL, "positions",
                "must be given for ATTN_ALIGN_POSITIONS");
     ATTN__RULE(d->align == ATTN_ALIGN_POSITIONS || !d->positions.rank, ATTN_ERR_OPTION, "align",
                "must be ATTN_ALIGN_POSITIONS where positions are given");
     ATTN__RULE(d->window || (d->window_left == 0 && d->window_right == 0), ATTN_ERR_OPTION,
                d->window_left ? "window_left" : "window_right", "counts only with window");
-    ATTN__RULE(d->empty >= 0 && d->empty < ATTN_EMPTY_COUNT, ATTN_ERR_OPTION, "empty", "must be one of attn_empty");
-    ATTN__RULE(attn__is_number(d->softcap) && d->softcap >= 0.0f, ATTN_ERR_RANGE, "softcap",
-               "must be finite and > 0, or 0 for none");
-    ATTN__RULE(attn__is_number(d->dropout) && d->dropout >= 0.0f && d->dropout <= 1.0f, ATTN_ERR_RANGE, "dropout",
-               "must be within 0..1");
     if (d->window && d->window_left < ATTN_UNBOUNDED)
         return attn__fail2(err, ATTN_ERR_RANGE, "window_left", "must be at least", d->window_left, ATTN_UNBOUNDED);
     if (d->window && d->window_right < ATTN_UNBOUNDED)
         return attn__fail2(err, ATTN_ERR_RANGE, "window_right", "must be at least", d->window_right, ATTN_UNBOUNDED);
-    ATTN__RULE(d->isa >= 0 && d->isa < ATTN_ISA_COUNT, ATTN_ERR_OPTION, "isa", "must be one of attn_isa");
     ATTN__RULE(d->isa == ATTN_ISA_AUTO || attn__cpu_has((attn_isa)d->isa), ATTN_ERR_ISA, "isa",
                "must be on this CPU and in this build");
     ATTN__RULE(d->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
@@ -3480,9 +3506,9 @@ static attn_status attn__check_contents(const attn_desc *d, const attn__walk *w,
     const char *axis = "must be at most the size of its axis";
     const attn_view *sigma = &d->sigma_per_head;
     int64_t h;
-    ATTN__TRY(attn__check_ints(d, ATTN__F_key_lengths, 0, ATTN__LETTER(w, 'S'), axis, err));
-    ATTN__TRY(attn__check_ints(d, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
-    ATTN__TRY(attn__check_ints(d, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", err));
+    ATTN__TRY(attn__check_ints(&d->key_lengths, ATTN__F_key_lengths, 0, ATTN__LETTER(w, 'S'), axis, err));
+    ATTN__TRY(attn__check_ints(&d->query_lengths, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
+    ATTN__TRY(attn__check_ints(&d->positions, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", err));
     for (h = 0; sigma->rank && sigma->data && h < sigma->size[0]; h++)
         ATTN__RULE(attn__is_width(((const float *)sigma->data)[h * sigma->stride[0]]), ATTN_ERR_RANGE, "sigma_per_head",
                    "must be within 1e-18..1e18");
@@ -3494,27 +3520,23 @@ static int attn__uses_positions(const attn_desc *d)
     return d->causal || d->alibi.rank || (d->window && (d->window_left >= 0 || d->window_right >= 0));
 }
 
-/* The operands of a call lie in the order of the fields. */
-typedef char attn__operands_follow[offsetof(attn__call, d_alibi) - offsetof(attn__call, q) ==
-                                   ((int)ATTN__F_COUNT + (int)ATTN__G_d_alibi) * sizeof(attn__array) ? 1 : -1];
-static attn__array *attn__operands(attn__call *c, int from)
+static attn__array *attn__operands(attn__call *c, size_t first)        /* of a call, from that member on */
 {
-    return c ? (attn__array *)(void *)((char *)c + offsetof(attn__call, q)) + from : NULL;
+    return c ? (attn__array *)(void *)((char *)c + first) : NULL;
 }
-
 /* All rules of a descriptor; without: as attn__check_fields, where the walk knows the sizes already. */
 static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t without, attn_error *err)
 {
     const uint32_t unread = d->score == ATTN_SCORE_CONSTANT ? (uint32_t)ATTN__FOR_VECTORS : 0u;
     int64_t all;
-    int i, any = w->flags & ATTN__NO_RESULT_NEEDED;
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
     w->takes = attn__taken_by(d->score);
     w->in_place = !d->out.rank;
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread, attn__operands(w->call, 0), err));
-    for (i = 0; i < w->count; i++) any |= attn__is_written(w, &w->found[i]);
-    ATTN__RULE(any, ATTN_ERR_NULL, "out", "must be given, or another result");
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread,
+                                 attn__operands(w->call, offsetof(attn__call, q)), err));
+    ATTN__RULE(w->results || w->flags & ATTN__NO_RESULT_NEEDED, ATTN_ERR_NULL, "out",
+               "must be given, or another result");
     ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
     ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank,
                ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");
@@ -3545,22 +3567,21 @@ static void attn__keep_inputs(attn__walk *w)
         if (!(flags & ATTN__RESULT) || flags & ATTN__KEPT) w->found[n++] = w->found[i];
     }
     w->count = w->inputs = n;
+    w->results = 0;
 }
 
 /* The gradients of a call whose descriptor the walk has been through. */
 static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const attn_grad *g, attn_error *err)
 {
-    int i, first, above = 0, results = 0, reads_out = 0;
+    int i, above = 0, reads_out = 0;
     attn__keep_inputs(w);
-    first = w->count;
     w->owners = attn__fields;
     w->owned = d;
-    ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0, attn__operands(w->call, ATTN__F_COUNT),
-                                 err));
-    for (i = first; i < w->count; i++) {
+    ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0,
+                                 attn__operands(w->call, offsetof(attn__call, d_out)), err));
+    for (i = w->inputs; i < w->count; i++) {
         const int written = attn__is_written(w, &w->found[i]);
         above |= !written;
-        results |= written;
         reads_out |= written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
     }
     ATTN__RULE(!g->d_out.rank || d->v.rank, ATTN_ERR_OPTION, "d_out", "must be absent where v is");
@@ -3572,7 +3593,7 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
         return attn__fail2(err, ATTN_ERR_SIZE, "d_sigma.size[0]", "must be 1, or that of sigma_per_head",
                            g->d_sigma.size[0], d->sigma_per_head.rank ? d->sigma_per_head.size[0] : 1);
     ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or another gradient from above");
-    ATTN__RULE(results, ATTN_ERR_NULL, "dq", "must be given, or another result");
+    ATTN__RULE(w->results, ATTN_ERR_NULL, "dq", "must be given, or another result");
     ATTN__RULE(g->accumulate <= ATTN_GRAD_ALL, ATTN_ERR_OPTION, "accumulate", "must be ATTN_GRAD_x bits");
     ATTN__RULE(g->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
     ATTN__RULE(d->out.rank || !g->d_out.rank || !reads_out, ATTN_ERR_NULL, "out",
@@ -3967,8 +3988,9 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
 enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no scale, -inf excludes from the start */
        ATTN__DOTS = 2,          /* dot products of what is prepared: a tile of few rows has a way of its own */
        ATTN__KEEPS_SQUARES = 4, /* the gradient needs |q-k|^2 */
+       ATTN__EXCLUDES = 32,     /* a score of -inf excludes: softcap and scale leave it alone */
        ATTN__SCALE_DQ = 8, ATTN__SCALE_DK = 16,             /* the scale is multiplied in when dq, dk are stored */
-       ATTN__UNIT_VECTORS = 32 };           /* of q and k: 1/|k| is what is prepared */
+       ATTN__UNIT_VECTORS = 64 };           /* of q and k: 1/|k| is what is prepared */
 #ifndef ATTN_NO_BACKWARD
 #  define ATTN__GRADIENTS(...) , __VA_ARGS__
 #else
@@ -4557,8 +4579,13 @@ static const attn__score attn__score_CONSTANT = {
 };
 static void attn__given_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
+    const int turns = !(t->c->scale > 0.0f);        /* times the scale -inf would be another number */
+    float *s = t->m.s + j0 * t->ld;
+    int64_t i;
     (void)x0, (void)x1;
-    attn__load_lanes(t, &t->c->given_scores, c0 + j0, j1 - j0, t->scale, t->m.s + j0 * t->ld);
+    attn__load_lanes(t, &t->c->given_scores, c0 + j0, j1 - j0, turns ? t->ones : t->scale, s);
+    for (i = 0; turns && i < (j1 - j0) * t->ld; i++)
+        s[i] = attn__choose(attn__is_none(s[i]), ATTN__NEG_INF, s[i] * t->c->scale);
 }
 #ifndef ATTN_NO_BACKWARD
 static void attn__given_elements(attn__pass *p, int64_t c0, int64_t n)
@@ -4578,7 +4605,7 @@ static void attn__given_elements(attn__pass *p, int64_t c0, int64_t n)
 }
 #endif
 static const attn__score attn__score_GIVEN = {
-    ATTN__FOR_GIVEN, 0, NULL, NULL, NULL, attn__given_meet, NULL
+    ATTN__FOR_GIVEN, ATTN__EXCLUDES, NULL, NULL, NULL, attn__given_meet, NULL
     ATTN__GRADIENTS(attn__given_elements, NULL, NULL, NULL, NULL, NULL, NULL)
 };
 
@@ -4626,7 +4653,8 @@ static int attn__mask_at(const attn__call *c, int64_t b, int64_t h, int64_t i, i
 /* ---- softcap, on raw scores. A score that is -inf already, and is meant to exclude, stays so. */
 static void attn__apply_softcap(attn__tile *t, int64_t n)
 {
-    if (t->c->softcap != 0.0f) t->f->softcap(t->m.s, n * t->ld, t->c->softcap, attn__is_kernel(t->c->score));
+    const int keep = (attn__score_of(t->c)->flags & (ATTN__LOG_WEIGHT | ATTN__EXCLUDES)) != 0;
+    if (t->c->softcap != 0.0f) t->f->softcap(t->m.s, n * t->ld, t->c->softcap, keep);
 }
 
 /* ---- bias, ALiBi, masks, on n keys from c0 on */
@@ -5170,7 +5198,7 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
 /* ---- softmax of given rows and nothing else: row by row, where they lie */
 static int32_t attn__is_plain(const attn__call *c)
 {
-    return c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) && c->scale != 0.0f &&
+    return c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) && c->scale > 0.0f &&
            c->softcap == 0.0f && !c->out.rank && !c->scores_masked.rank && !c->bias.rank && !c->alibi.rank &&
            !c->mask.rank;
 }
@@ -6455,18 +6483,16 @@ static void attn__set_sizes(attn__call *c, const attn__walk *w)
 }
 static void attn__set_options(attn__call *c, const attn_desc *d)
 {
-    c->score = d->score;
-    c->isa = d->isa == ATTN_ISA_AUTO ? (int32_t)attn_best_isa() : d->isa;
+#define ATTN__X(type, f, ...) c->f = d->f;
+    ATTN__SCORE_NUMBERS(ATTN__X)
+    ATTN__NUMBERS(ATTN__X)
+#undef ATTN__X
+    if (c->isa == ATTN_ISA_AUTO) c->isa = (int32_t)attn_best_isa();
     c->f = attn__table(c->isa);
-    c->align = d->align;
-    c->empty = d->empty;
-    c->weights_after_dropout = d->weights_after_dropout;
     c->workers = d->parallel.workers ? d->parallel.workers : 1;
-    c->scale = d->scale;
-    if (!d->scale_set && d->scale == 0.0f)
-        c->scale = d->score == ATTN_SCORE_SCALED_DOT && c->size_q > 0 ? 1.0f / attn__sqrt((float)c->size_q) : 1.0f;
-    c->sigma = d->sigma == 0.0f ? 1.0f : d->sigma;
-    c->softcap = d->softcap;
+    if (!d->scale_set && c->scale == 0.0f)
+        c->scale = c->score == ATTN_SCORE_SCALED_DOT && c->size_q > 0 ? 1.0f / attn__sqrt((float)c->size_q) : 1.0f;
+    if (c->sigma == 0.0f) c->sigma = 1.0f;
     attn__set_dropout(c, d);
     c->left = d->window && d->window_left >= 0 ? d->window_left : ATTN__HUGE;
     c->right = d->window && d->window_right >= 0 ? d->window_right : ATTN__HUGE;
@@ -6638,17 +6664,6 @@ static void attn__set_gradients(attn__call *c, const attn_grad *g)
 }
 #endif
 
-/* Are there results, and none with an element? */
-static int attn__is_idle(const attn__walk *w)
-{
-    int i, results = 0;
-    for (i = 0; i < w->count; i++) {
-        if (!attn__is_written(w, &w->found[i])) continue;
-        if (w->found[i].span.first != w->found[i].span.end) return 0;
-        results = 1;
-    }
-    return results;
-}
 struct attn_grad;       /* ATTN_NO_BACKWARD: none is ever given */
 /* Checks everything, and makes the call of it; how it runs is found behind. */
 static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, attn__call *c, int flags,
@@ -6661,7 +6676,7 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
     if (g) ATTN__TRY(attn__check_grad(&w, d, g, err));
 #endif
     c->on_device = flags & ATTN__ON_DEVICE;
-    c->idle = attn__is_idle(&w);
+    c->idle = w.results == 1;
     attn__set_sizes(c, &w);
     attn__set_options(c, d);
 #ifndef ATTN_NO_BACKWARD
@@ -6682,8 +6697,8 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
     ATTN__NOT_NULL(plan);
     c = (attn__call *)(void *)plan->internal;
-    ATTN__ZERO(plan->tasks, sizeof plan->tasks);
-    ATTN__ZERO(c, sizeof *c);
+    attn__zero(plan->tasks, sizeof plan->tasks);
+    attn__zero(c, backward ? sizeof *c : offsetof(attn__call, d_out));
     plan->phases = 0;
     ATTN__TRY(attn__resolve(desc, grad, c, flags, err));
     c->is_backward = backward;
@@ -6700,7 +6715,7 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     total = attn__add64(m.bytes, attn__mul64(c->worker_bytes, c->workers));
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "workspace",
                "must fit in memory: a size is too large");
-    if (c->idle) ATTN__ZERO(plan->tasks, sizeof plan->tasks);
+    if (c->idle) attn__zero(plan->tasks, sizeof plan->tasks);
     for (i = 0; i < plan->phases; i++) work = attn__add64(work, plan->tasks[i]);
     plan->workspace_bytes = work ? (size_t)(total + ATTN__ALIGN) : 0;
     plan->isa = c->isa;
@@ -7247,12 +7262,12 @@ static void attn__make_absent(attn_desc *d, uint32_t which)           /* fields 
 {
     int i;
     for (i = 0; i < ATTN__F_COUNT; i++)
-        if (attn__fields[i].flags & which) ATTN__ZERO((char *)d + attn__fields[i].offset, sizeof(attn_view));
+        if (attn__fields[i].flags & which) attn__zero((char *)d + attn__fields[i].offset, sizeof(attn_view));
 }
 static attn_status attn__options(const attn_desc *options, uint32_t without, attn_desc *d, attn_error *err)
 {
     ATTN__KNOWN(attn_desc, options, d, stream, "struct_bytes");
-    if (!options) ATTN__ZERO(d, sizeof *d);
+    if (!options) attn__zero(d, sizeof *d);
     else if (options != d) *d = *options;
     d->struct_bytes = 0;
     attn__make_absent(d, without);
@@ -7322,7 +7337,7 @@ static attn_status attn__softmax(const attn_view *v, int backward, const attn_de
 #ifndef ATTN_NO_BACKWARD
     else {
         attn_grad g;
-        ATTN__ZERO(&g, sizeof g);
+        attn__zero(&g, sizeof g);
         of[1] = &attn__grad_fields[ATTN__G_d_weights];
         of[2] = &attn__grad_fields[ATTN__G_d_given_scores];
         g.d_weights = attn__rows4(v[1]);
@@ -7385,12 +7400,12 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
 {
     attn__walk w;
     attn_desc d;
-    ATTN__ZERO(c, sizeof *c);
+    attn__zero(c, sizeof *c);
     attn__walk_begin(&w, c, flags | ATTN__NO_RESULT_NEEDED);
     ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, NULL, err));
     if (!options) return ATTN_OK;
     ATTN__TRY(attn__check_bytes(options, sizeof d, offsetof(attn_desc, stream) + sizeof d.stream, "struct_bytes", err));
-    ATTN__ZERO(&d, sizeof d);
+    attn__zero(&d, sizeof d);
     d.causal = options->causal;
     d.align = options->align;
     d.window = options->window;
@@ -7440,7 +7455,7 @@ static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropo
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, dropout ? NULL : &d, flags, &c, err));
     ATTN__RULE(!dropout || (attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f), ATTN_ERR_RANGE,
                "dropout", "must be within 0..1");
-    attn__array_of(&out, attn__mask_field.shape, &to);
+    to = attn__array_of(out, attn__mask_field.shape);
     saved = attn__fp_enter();
     if (dropout) attn__set_dropout(&c, &d);
     ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) st = attn__cuda_mask(&c, &to, mask.size, dropout, d.stream, err); else)
@@ -7498,7 +7513,7 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     attn__fp_state saved;
     int flags = ATTN__WITH_DATA;
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, fields, 6, NULL, NULL, 0, NULL, &flags, err));)
-    ATTN__ZERO(a, sizeof a);
+    attn__zero(a, sizeof a);
     attn__walk_begin(&w, NULL, flags);
     ATTN__TRY(attn__check_fields(&w, v, fields, 6, 0, 0, a, err));
     ATTN__TRY(attn__check_overlaps(&w, err));
@@ -7567,14 +7582,10 @@ static attn_status attn__check_product(const attn_view *v, const attn__field *fi
 static attn__matmul attn__matmul_of_views(const attn_desc *d, attn_view a, attn_view b, attn_view out, int in_order)
 {
     const attn_view x = attn__view4(a, "bhRC"), y = attn__view4(b, "bhRC"), o = attn__view4(out, "bhRC");
-    attn__array of_x, of_y, of_o;
-    attn__matmul m;
+    attn__matmul m = attn__matmul_of(attn__table(d->isa ? d->isa : (int32_t)attn_best_isa()), attn__array_of(a, "bhRC"),
+                                     attn__array_of(b, "bhRC"), attn__array_of(out, "bhRC"), o.size[2], o.size[3],
+                                     x.size[3]);
     int axis;
-    attn__array_of(&a, "bhRC", &of_x);
-    attn__array_of(&b, "bhRC", &of_y);
-    attn__array_of(&out, "bhRC", &of_o);
-    m = attn__matmul_of(attn__table(d->isa ? d->isa : (int32_t)attn_best_isa()), of_x, of_y, of_o, o.size[2], o.size[3],
-                        x.size[3]);
     for (axis = 0; axis < 2; axis++) {
         m.batch[axis] = x.size[axis] == 1 ? y.size[axis] : x.size[axis];
         m.out_batch[axis] = o.size[axis];
@@ -7763,13 +7774,11 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, con
 static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc, const attn_mha_grad *grad,
                                         const attn_grad *own, const attn_desc *d, attn_error *err)
 {
-    int i, any = grad->attention != NULL;
     attn__keep_inputs(w);
     w->owners = attn__mha_fields;
     w->owned = desc;
     ATTN__TRY(attn__check_fields(w, grad, attn__mha_grad_fields, ATTN__H_COUNT, 0, 0, NULL, err));
-    for (i = 0; i < w->count; i++) any |= attn__is_written(w, &w->found[i]);
-    ATTN__RULE(any, ATTN_ERR_NULL, "dquery", "must be given, or another result");
+    ATTN__RULE(w->results || grad->attention, ATTN_ERR_NULL, "dquery", "must be given, or another result");
     ATTN__RULE(grad->accumulate < 1u << 11, ATTN_ERR_OPTION, "accumulate", "must be bits 0 to 10");
     ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
     w->owners = attn__fields;
@@ -7824,7 +7833,7 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     attn__walk w;
     int i;
     ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, &a->attention, err));
-    ATTN__ZERO(&a->attention.out, sizeof a->attention.out);
+    attn__zero(&a->attention.out, sizeof a->attention.out);
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, f, ATTN__H_COUNT, &a->attention, attn__fields, ATTN__F_COUNT,
                                                &a->attention, &flags, err));)
     a->flags = flags;
@@ -7897,7 +7906,8 @@ ATTN__NOINLINE static void attn__add_bias_rows(const attn__array *bias, const at
 }
 static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
 {
-    const attn__array bias = attn__array_in(a->desc, &attn__mha_fields[ATTN__H_b_query + i]);
+    const attn__field *f = &attn__mha_fields[ATTN__H_b_query + i];
+    const attn__array bias = attn__array_of(attn__view_in(a->desc, f), f->shape);
     attn__fp_state saved;
     ATTN__TRY(attn__run_matmul(&a->product[i], &a->attention, a->flags, a->inner, err));
     if (!bias.rank) return ATTN_OK;
@@ -7964,7 +7974,7 @@ ATTN__NOINLINE static attn_status attn__mha_known(const attn_mha_desc *desc, con
     attn__map m = {NULL, 0};
     int64_t inner = 0, total;
     int i;
-    ATTN__ZERO(&a, sizeof a);
+    attn__zero(&a, sizeof a);
 #ifndef ATTN_NO_BACKWARD
     if (grad) {
         const attn_grad *own = grad->attention;
@@ -8058,7 +8068,7 @@ ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, flo
 /* ----------------------------------------------------------------------------------------------------- >>heatmap */
 #ifndef ATTN_NO_HEATMAP
 /* A picture is made in three steps: attn__pic_open checks everything and finds the range of the colours,
-   attn__pic_layout says where things stand (for SVG and PPM, in whole pixels), and attn__pic_svg, _ppm and _ansi walk
+   attn__pic_layout says where things stand (for SVG and PPM, in whole pixels), and attn__pic_svg, _ppm or _ansi walks
    over panels and cells. All bytes leave through attn__pic_flush. Rows and columns are counted through all panels. */
 enum {
     ATTN__PIC_POINTS = 7,           /* control points of a colour map */
@@ -8072,13 +8082,11 @@ enum {
     ATTN__PIC_BAR    = 14           /* width of the colour bar */
 };
 
-typedef enum attn__pic_kind { ATTN__PIC_ANSI, ATTN__PIC_SVG, ATTN__PIC_PPM } attn__pic_kind;
-
 /* One direction of a picture, in pixels; on a terminal in columns. */
 typedef struct attn__pic_axis {
     const char *name;               /* of the field that gives the size of the picture */
     const char *const *ticks;       /* NULL: numbers */
-    int64_t panels, cells, stride[2];               /* panels, cells of a panel, and from one to the next of both */
+    int64_t panels, cells, all;     /* panels, cells of a panel and of all panels together */
     int64_t label_len, step;        /* columns of the longest label; there is one at every step-th cell */
     int64_t wish, least, total;     /* size of the picture as given, for the titles, as it is */
     int64_t before, gap, after;     /* before, between and behind the panels */
@@ -8088,23 +8096,22 @@ typedef struct attn__pic_axis {
 typedef struct attn__pic {
     attn__text out;                 /* the first, so that attn__pic_flush finds the rest */
     const attn_heatmap *map;
+    attn__array values;             /* [panel rows, panel columns, rows, columns]; or instead */
     attn__call mask;                /* of mask_of */
     attn__fp_state caller;
     attn_writer to;
     attn__pic_axis axis[2];         /* vertical, horizontal */
-    int      svg, plain, top;       /* an SVG file; a terminal without colours; column labels above the panels */
+    int      svg, plain;            /* an SVG file; a terminal without colours */
     int      failed, has_nan, turned;               /* the writer reported a failure; column labels are slanted */
     int      tick_e10, number_e10;  /* powers of ten of the ticks of the colour bar and of numbers in cells */
     int64_t  tick_first, tick_last, tick_unit;      /* ticks at k*tick_unit*10^tick_e10, first <= k <= last */
     int64_t  title_len, number_len; /* columns of the longest panel title, of the longest number in a cell, 0 = none */
     int64_t  column;                /* terminal: of the next character in its line */
-    int64_t  names, bar_x, bar_h, nan_h;            /* pixels: words along the columns, colour bar, colour of NaN */
+    int64_t  names, nan_h;          /* pixels: words along the columns, colour of NaN below the bar */
     double   low, high;             /* range of the colours, low < high */
     char     number[32], bytes[512];                /* the latest number as text; what is not written yet */
 } attn__pic;
-
-/* Rows, or columns, of all panels together. */
-static int64_t attn__pic_all(const attn__pic_axis *a) { return a->panels * a->cells; }
+typedef void attn__pic_draw(attn__pic *p);
 
 static int attn__is_finite(float x) { return attn__bits(x) << 1 < 0xff000000u; }
 
@@ -8144,10 +8151,24 @@ static void attn__pic_flush(attn__text *out)
 }
 static void attn__pic_puts(attn__pic *p, const char *s) { attn__put(&p->out, s); }
 
-/* The next code point, made harmless: what is not UTF-8, and control characters, of the writing direction too, become
-   U+FFFD; 0 at the end. */
+/* How many columns the code points from `first` to before `end` take: combining marks none, East Asian letters and
+   emoji two, what is in no range one; -1: control characters, of the writing direction too, and what is none. */
+static const struct { uint32_t first, end; int columns; } attn__pic_ranges[] = {
+    {0, 0x20, -1}, {0x7F, 0xA0, -1}, {0x300, 0x370, 0}, {0x61C, 0x61D, -1}, {0x1100, 0x1160, 2}, {0x200B, 0x200E, 0},
+    {0x200E, 0x2010, -1}, {0x202A, 0x202F, -1}, {0x2066, 0x206A, -1}, {0x2E80, 0xA4D0, 2}, {0xAC00, 0xD7A4, 2},
+    {0xD800, 0xE000, -1}, {0xF900, 0xFB00, 2}, {0xFE00, 0xFE10, 0}, {0xFF00, 0xFF61, 2}, {0x1F300, 0x1FB00, 2},
+    {0x20000, 0x40000, 2}, {0x110000, 0xFFFFFFFF, -1}
+};
+static int attn__pic_columns(uint32_t c)
+{
+    int i = 0;
+    while (c >= attn__pic_ranges[i].end) i++;
+    return c < attn__pic_ranges[i].first ? 1 : attn__pic_ranges[i].columns;
+}
+/* The next code point, made harmless: what is not UTF-8, or has no place in a picture, becomes U+FFFD; 0 at the end. */
 static uint32_t attn__pic_next(const char **text)
 {
+    static const uint32_t least[4] = {0, 0x80, 0x800, 0x10000};         /* with so many bytes more */
     const unsigned char *s = (const unsigned char *)*text;
     uint32_t c = s[0];
     const int more = c < 0x80 ? 0 : c < 0xC2 ? -1 : c < 0xE0 ? 1 : c < 0xF0 ? 2 : c < 0xF5 ? 3 : -1;
@@ -8156,20 +8177,9 @@ static uint32_t attn__pic_next(const char **text)
     if (more > 0) c &= 0x3Fu >> more;
     while (i <= more && (s[i] & 0xC0) == 0x80) c = c << 6 | (s[i++] & 0x3Fu);
     *text += i;
-    if (more < 0 || i <= more || (more == 2 && c < 0x800) || (more == 3 && c < 0x10000) || c > 0x10FFFF) return 0xFFFD;
+    if (i <= more || more < 0 || c < least[more]) return 0xFFFD;
     if (c == '\t' || c == '\n' || c == '\r') return ' ';
-    if (c == 0x61C || c == 0x200E || c == 0x200F || (c >= 0x202A && c < 0x202F) || (c >= 0x2066 && c < 0x206A))
-        return 0xFFFD;
-    if (c < ' ' || (c >= 0x7F && c < 0xA0) || (c >= 0xD800 && c < 0xE000) || (c & 0xFFFE) == 0xFFFE) return 0xFFFD;
-    return c;
-}
-/* How many columns a code point takes: combining marks none, East Asian letters and emoji two. */
-static int attn__pic_columns(uint32_t c)
-{
-    if ((c >= 0x300 && c < 0x370) || (c >= 0x200B && c < 0x200E) || (c >= 0xFE00 && c < 0xFE10)) return 0;
-    return (c >= 0x1100 && c < 0x1160) || (c >= 0x2E80 && c < 0xA4D0) || (c >= 0xAC00 && c < 0xD7A4)
-        || (c >= 0xF900 && c < 0xFB00) || (c >= 0xFF00 && c < 0xFF61) || (c >= 0x1F300 && c < 0x1FB00)
-        || (c >= 0x20000 && c < 0x40000) ? 2 : 1;
+    return (c & 0xFFFE) == 0xFFFE || attn__pic_columns(c) < 0 ? 0xFFFD : c;
 }
 /* Columns of a string that may be absent. */
 static int64_t attn__pic_length(const char *s)
@@ -8212,11 +8222,9 @@ static float attn__pic_value(const attn__pic *p, int64_t row, int64_t column)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
     const int64_t b = row / y->cells, h = column / x->cells, i = row % y->cells, j = column % x->cells;
-    const int64_t at = b * y->stride[0] + h * x->stride[0] + i * y->stride[1] + j * x->stride[1];
-    const attn_heatmap *m = p->map;
-    if (m->mask_of) return attn__mask_at(&p->mask, b, h, i, j) ? 1.0f : 0.0f;
-    if (m->values.type == ATTN_U8) return (float)((const uint8_t *)m->values.data)[at];
-    return ((const float *)m->values.data)[at];
+    if (p->map->mask_of) return (float)attn__mask_at(&p->mask, b, h, i, j);
+    return p->values.type == ATTN_U8 ? (float)attn__byte_at(&p->values, b, h, i, j) :
+                                       attn__read(&p->values, b, h, i, j);
 }
 
 /* Piecewise linear through equally spaced points, fitted to the maps of these names. */
@@ -8225,9 +8233,10 @@ static const uint32_t attn__pic_maps[ATTN_COLORMAP_COUNT][ATTN__PIC_POINTS] = {
     { 0x440154, 0x463B87, 0x31688F, 0x1D908D, 0x2EB87E, 0x8ED83C, 0xFDE725 },
     { 0xFFFFFF, 0xD5D5D5, 0xAAAAAA, 0x808080, 0x555555, 0x2B2B2B, 0x000000 }
 };
-/* Where a value lies in the range: 0..1, infinities at the ends; -1 for NaN. */
-static double attn__pic_place(const attn__pic *p, float value)
+/* Where the value of a cell lies in the range: 0..1, infinities at the ends; -1 for NaN. */
+static double attn__pic_place(const attn__pic *p, int64_t row, int64_t column)
 {
+    const float value = attn__pic_value(p, row, column);
     const double x = (double)value;
     if (attn__is_nan(value)) return -1;
     return x >= p->high ? 1 : x > p->low ? (x - p->low) / (p->high - p->low) : 0;
@@ -8247,14 +8256,14 @@ static uint32_t attn__pic_colour(const attn__pic *p, double place)
     }
     return rgb;
 }
-static uint32_t attn__pic_cell_colour(const attn__pic *p, int64_t row, int64_t column)
+static uint32_t attn__pic_cell(const attn__pic *p, int64_t row, int64_t column)
 {
-    return attn__pic_colour(p, attn__pic_place(p, attn__pic_value(p, row, column)));
+    return attn__pic_colour(p, attn__pic_place(p, row, column));
 }
-/* Black or white, whichever is read better on the colour. */
-static uint32_t attn__pic_ink(uint32_t rgb)
+/* Is white read better on the colour than black? */
+static int attn__pic_is_dark(uint32_t rgb)
 {
-    return (rgb >> 16) * 299 + (rgb >> 8 & 255) * 587 + (rgb & 255) * 114 > 140000 ? 0x000000 : 0xFFFFFF;
+    return (rgb >> 16) * 299 + (rgb >> 8 & 255) * 587 + (rgb & 255) * 114 <= 140000;
 }
 /* A value as text, as exact as the range of the colours asks for. */
 static const char *attn__pic_number(attn__pic *p, float value)
@@ -8268,45 +8277,45 @@ static const char *attn__pic_number(attn__pic *p, float value)
 }
 
 /* ---- checks, range, labels */
-/* Sizes and strides as [panel rows, panel columns, rows, columns]; missing axes have size 1. */
+#define ATTN__VALUES(takes) ATTN__ROW(attn_heatmap, values, "bhQS", \
+    "[rows,cols], [panel cols,rows,cols] or [panel rows,panel cols,rows,cols]", takes, ATTN__OPERAND, 0)
+static const attn__field attn__pic_floats = ATTN__VALUES(FLOATS), attn__pic_bytes = ATTN__VALUES(BYTES);
+#undef ATTN__VALUES
+
+/* The values as [panel rows, panel columns, rows, columns]; missing axes have size 1. */
 static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
 {
-#define ATTN__VALUES(takes) ATTN__ROW(attn_heatmap, values, "bhQS", \
-        "[rows,cols], [panel cols,rows,cols] or [panel rows,panel cols,rows,cols]", takes, ATTN__OPERAND, 0)
-    static const attn__field field[2] = {ATTN__VALUES(FLOATS), ATTN__VALUES(BYTES)};
-#undef ATTN__VALUES
-    const attn_view *v = &p->map->values;
-    const int mask = p->map->mask_of != NULL, u8 = mask || v->type == ATTN_U8;
+    attn_view v = p->map->values;
+    const int mask = p->map->mask_of != NULL, u8 = mask || v.type == ATTN_U8;
+    const attn__field *field = u8 ? &attn__pic_bytes : &attn__pic_floats;
     attn__span span;
-    int64_t size, together;
-    int a, axis, axes[4];
-    ATTN__RULE(v->rank, ATTN_ERR_NULL, "values", "must be given");
-    ATTN__RULE(!mask || v->rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
-    ATTN__RULE(u8 || v->type == ATTN_F32, ATTN_ERR_TYPE, "values.type", "must be ATTN_F32 or ATTN_U8");
-    ATTN__TRY(attn__check_view(v, &field[u8], mask ? 0 : ATTN__WITH_DATA, axes, &span, err));
-    for (a = 0; a < 4; a++) {
-        attn__pic_axis *to = p->axis + a % 2;
-        axis = a - (4 - v->rank);
-        size = axis < 0 ? 1 : v->size[axis];
-        to->stride[a / 2] = axis < 0 ? 0 : v->stride[axis];
-        *(a < 2 ? &to->panels : &to->cells) = size;
-        together = attn__max(size, a == 0 ? size : attn__mul64(size, a == 1 ? p->axis->panels : to->panels));
+    int64_t together;
+    int i, axis[4];
+    ATTN__RULE(v.rank, ATTN_ERR_NULL, "values", "must be given");
+    ATTN__RULE(!mask || v.rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
+    ATTN__RULE(u8 || v.type == ATTN_F32, ATTN_ERR_TYPE, "values.type", "must be ATTN_F32 or ATTN_U8");
+    ATTN__TRY(attn__check_view(&v, field, mask ? 0 : ATTN__WITH_DATA, axis, &span, err));
+    attn__set_array(&v, field->shape, span.first == span.end, &p->values);
+    p->axis->panels = 1;
+    for (i = 0; i < 4; i++) {
+        attn__pic_axis *a = p->axis + i % 2;
+        together = attn__max(v.size[i], attn__mul64(v.size[i], i < 2 ? p->axis->panels : a->panels));
         if (together > ATTN__PIC_CELLS)
-            return attn__fail2(err, ATTN_ERR_RANGE, attn__name_of(field, ATTN__T_SIZE + axis),
+            return attn__fail2(err, ATTN_ERR_RANGE, attn__name_of(field, ATTN__T_SIZE + axis[i]),
                                "must be, times the number of panels, at most", together, ATTN__PIC_CELLS);
+        *(i < 2 ? &a->panels : &a->cells) = v.size[i];
+        a->all = a->panels * a->cells;
     }
     return ATTN_OK;
 }
 
 static attn_status attn__pic_check(attn__pic *p, attn_error *err)
 {
-    static const attn__field values =
-        ATTN__ROW(attn_heatmap, values, "BHQS", "[B,H,Sq,Sk]", BYTES, ATTN__OPERAND, 0);
     const attn_heatmap *m = p->map;
     int flags = ATTN__WITH_DATA | ATTN__ON_HOST;
     ATTN__RULE(m, ATTN_ERR_NULL, "map", "must not be NULL");
     ATTN__RULE(p->to.write, ATTN_ERR_NULL, "writer.write", "must not be NULL");
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(m, &values, 1, m->mask_of, &attn__fields[ATTN__F_bias],
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(m, &attn__pic_bytes, 1, m->mask_of, &attn__fields[ATTN__F_bias],
                                                ATTN__F_COUNT - ATTN__F_bias, NULL, &flags, err));)
     ATTN__TRY(attn__pic_check_values(p, err));
     ATTN__RULE((uint32_t)m->colormap < ATTN_COLORMAP_COUNT, ATTN_ERR_OPTION, "colormap",
@@ -8317,7 +8326,7 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
     ATTN__RULE(!m->range_set || attn__is_finite(m->range_max), ATTN_ERR_RANGE, "range_max", "must be finite");
     ATTN__RULE(!m->range_set || m->range_min < m->range_max, ATTN_ERR_RANGE, "range_max", "must be above range_min");
     if (!m->mask_of) return ATTN_OK;
-    return attn__mask_check(m, &values, m->mask_of, flags, &p->mask, err);
+    return attn__mask_check(m, &attn__pic_bytes, m->mask_of, flags, &p->mask, err);
 }
 
 /* The range over the finite values. One value alone is seen against 0, so that all ones look full and all zeros empty;
@@ -8327,20 +8336,17 @@ static void attn__pic_range(attn__pic *p)
     const attn_heatmap *m = p->map;
     double low = 1e39, high = -1e39;                /* beyond all floats */
     int64_t i, j;
-    for (i = 0; i < attn__pic_all(p->axis) && !m->mask_of; i++)
-        for (j = 0; j < attn__pic_all(p->axis + 1); j++) {
+    for (i = 0; i < p->axis->all && !m->mask_of; i++)
+        for (j = 0; j < p->axis[1].all; j++) {
             const float x = attn__pic_value(p, i, j);
-            if (attn__is_nan(x)) p->has_nan = 1;
+            p->has_nan |= attn__is_nan(x);
             if (!attn__is_finite(x)) continue;
             if ((double)x < low) low = (double)x;
             if ((double)x > high) high = (double)x;
         }
-    if (low >= high) {
-        if (low > high) low = high = 0;
-        if (low > 0) low = 0;
-        else if (high < 0) high = 0;
-        else high = 1;
-    }
+    if (low > high) low = high = 0;
+    if (low == high && low > 0) low = 0;
+    else if (low == high) high = low < 0 ? 0 : 1;
     p->low = m->range_set ? (double)m->range_min : low;
     p->high = m->range_set ? (double)m->range_max : high;
 }
@@ -8365,17 +8371,11 @@ static const char *attn__pic_tick(attn__pic *p, int64_t k)
 {
     return attn__pic_decimal(p, k * p->tick_unit, p->tick_e10);
 }
-
+static const char *attn__pic_word(const char *const *words, int64_t i) { return words && words[i] ? words[i] : ""; }
 /* The label of row or column i of a panel. */
 static const char *attn__pic_label(attn__pic *p, const attn__pic_axis *a, int64_t i)
 {
-    return !a->ticks ? attn__pic_decimal(p, i, 0) : a->ticks[i] ? a->ticks[i] : "";
-}
-static const char *attn__pic_panel_title(const attn__pic *p, int64_t row, int64_t column)
-{
-    const char *const *title = p->map->panel_titles;
-    if (title) title += row * p->axis[1].panels + column;
-    return title && *title ? *title : "";
+    return a->ticks ? attn__pic_word(a->ticks, i) : attn__pic_decimal(p, i, 0);
 }
 
 /* The smallest of 1, 2, 5, 10, 20, ... cells that take at least `need` where `cells` of them take `extent`. */
@@ -8392,7 +8392,7 @@ static int64_t attn__pic_step(int64_t need, int64_t extent, int64_t cells)
 static int64_t attn__pic_cell_side(const attn__pic *p)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
-    const int64_t all = attn__max(attn__pic_all(y), attn__pic_all(x)), longest = attn__max(y->cells, x->cells);
+    const int64_t all = attn__max(y->all, x->all), longest = attn__max(y->cells, x->cells);
     int64_t side = all ? attn__max(640 / all, 120 / longest) : 1;
     side = attn__max(1, attn__min(side, 28));
     if (!p->svg) return side;
@@ -8416,13 +8416,14 @@ static void attn__svg_margins(attn__pic *p, int64_t side)
         numbers = attn__max(numbers, attn__pic_length(attn__pic_tick(p, k)) * ATTN__PIC_CHAR + 6);
     x->gap = 16;
     y->gap = x->gap + title;
-    y->before = ATTN__PIC_PAD + (m->title ? line + line / 2 : 0) + (p->top ? p->names : title);
-    y->after = ATTN__PIC_PAD + (p->top ? title : p->names);
+    y->before = ATTN__PIC_PAD + (m->title ? line + line / 2 : 0) + (m->ticks_on_top ? p->names : title);
+    y->after = ATTN__PIC_PAD + (m->ticks_on_top ? title : p->names);
     x->before = ATTN__PIC_PAD + (m->y_label ? line : 0) + y->label_len * ATTN__PIC_CHAR + 8;
     x->after = ATTN__PIC_PAD + (m->no_colorbar ? 0 : x->gap + ATTN__PIC_BAR + numbers);
-    if (p->top) x->after = attn__max(x->after, slant);
+    if (m->ticks_on_top) x->after = attn__max(x->after, slant);
     else x->before = attn__max(x->before, slant);
     y->least = attn__pic_length(m->y_label) * ATTN__PIC_CHAR + 2 * ATTN__PIC_PAD;
+    p->nan_h = p->has_nan ? 24 : 0;
     if (!m->no_colorbar) y->least = attn__max(y->least, y->before + 80 + p->nan_h + ATTN__PIC_PAD);
     x->least = 2 * ATTN__PIC_PAD +
                attn__max(attn__pic_length(m->x_label) * ATTN__PIC_CHAR, attn__pic_length(m->title) * 10);
@@ -8433,7 +8434,6 @@ static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
     attn__pic_axis *y = p->axis, *x = y + 1, *a, *b;
     const int64_t side = attn__pic_cell_side(p);
     int64_t used;
-    p->nan_h = p->svg && p->has_nan ? 24 : 0;
     y->gap = x->gap = 8;
     x->after = p->map->no_colorbar ? 0 : x->gap + ATTN__PIC_BAR;
     if (p->svg) attn__svg_margins(p, side);
@@ -8459,41 +8459,7 @@ static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
     }
     y->step = attn__pic_step(12, y->extent, y->cells);
     x->step = attn__pic_step(p->turned ? 16 : x->label_len * ATTN__PIC_CHAR + 6, x->extent, x->cells);
-    p->bar_x = x->before + x->grid + x->gap;
-    p->bar_h = y->grid;
-    if (p->svg)             /* also where the panels are low; the colour of NaN stands below */
-        p->bar_h = attn__min(attn__max(p->bar_h - p->nan_h, 80), y->total - y->before - p->nan_h - ATTN__PIC_PAD);
-    p->bar_h = attn__max(p->bar_h, p->svg);
     return ATTN_OK;
-}
-
-static attn_status attn__pic_open(attn__pic *p, attn__pic_kind kind, attn_error *err)
-{
-    const attn_heatmap *m = p->map;
-    attn__pic_axis *y = p->axis, *x = y + 1, *a;
-    int64_t i, j;
-    ATTN__TRY(attn__pic_check(p, err));
-    y->name = "height";
-    x->name = "width";
-    y->wish = m->height;
-    x->wish = m->width;
-    y->ticks = m->y_ticks;
-    x->ticks = m->x_ticks;
-    p->top = m->ticks_on_top != 0;
-    p->svg = kind == ATTN__PIC_SVG;
-    p->plain = kind == ATTN__PIC_ANSI && m->terminal == ATTN_TERMINAL_ASCII;
-    attn__pic_range(p);
-    attn__pic_choose_ticks(p);
-    p->number_e10 = attn__pic_exponent((p->high - p->low) / 50);
-    for (i = 0; i < attn__pic_all(y) && m->numbers && !p->plain; i++)
-        for (j = 0; j < attn__pic_all(x); j++)
-            p->number_len = attn__max(p->number_len, attn__pic_length(attn__pic_number(p, attn__pic_value(p, i, j))));
-    for (a = y; a <= x; a++)            /* of numbers the last is the longest */
-        for (i = a->ticks ? 0 : attn__max(0, a->cells - 1); i < a->cells; i++)
-            a->label_len = attn__max(a->label_len, attn__pic_cut(attn__pic_label(p, a, i)));
-    for (i = 0; i < y->panels * x->panels; i++)
-        p->title_len = attn__max(p->title_len, attn__pic_cut(attn__pic_panel_title(p, 0, i)));
-    return kind == ATTN__PIC_ANSI ? ATTN_OK : attn__pic_layout(p, err);
 }
 
 /* Where cell i of a panel begins. */
@@ -8503,12 +8469,15 @@ static int64_t attn__pic_edge(const attn__pic_axis *a, int64_t panel, int64_t i)
 }
 
 static const char attn__svg_rect[] = "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"@\"/>\n";
-static const char attn__svg_middle[] = "<text x=\"%\" y=\"%\" text-anchor=\"middle\">";
-static const char attn__svg_start[] = "<text x=\"%\" y=\"%\" text-anchor=\"start\">";
-/* At most `most` columns of s; the tag takes the numbers x and y. */
-static void attn__svg_text(attn__pic *p, const char *tag, int64_t x, int64_t y, const char *s, int64_t most)
+#define ATTN__SVG_FRAME "<rect x=\"%.5\" y=\"%.5\" width=\"%\" height=\"%\" fill=\"none\" stroke=\"#999\"/>\n"
+/* At most `most` columns of s; `anchor`: which of its points stands at x, y; `angle`: it is turned by so much. */
+static void attn__svg_text(attn__pic *p, int64_t x, int64_t y, int angle, const char *anchor, const char *s,
+                           int64_t most)
 {
-    ATTN__FORMAT(&p->out, tag, x, y);
+    ATTN__FORMAT(&p->out, angle ? "<text transform=\"translate(% %) rotate(%)\" text-anchor=\"" :
+                                  "<text x=\"%\" y=\"%\" text-anchor=\"", x, y, angle);
+    attn__pic_puts(p, anchor);
+    attn__pic_puts(p, "\">");
     attn__pic_text(p, s, most);
     attn__pic_puts(p, "</text>\n");
 }
@@ -8519,14 +8488,8 @@ static void attn__svg_title(attn__pic *p, const attn__pic_axis *a, int64_t at, c
     const int64_t half = attn__min(attn__pic_length(s), most) * per_column / 2 + ATTN__PIC_PAD;
     const int64_t middle = attn__max(attn__min(a->before + a->grid / 2, a->total - half), half);
     if (!s) return;
-    if (a != p->axis) attn__svg_text(p, attn__svg_middle, middle, at, s, most);
-    else attn__svg_text(p, "<text transform=\"translate(% %) rotate(-90)\" text-anchor=\"middle\">", at, middle, s,
-                        most);
-}
-static void attn__svg_frame(attn__pic *p, int64_t x, int64_t y, int64_t w, int64_t h)
-{
-    ATTN__FORMAT(&p->out, "<rect x=\"%.5\" y=\"%.5\" width=\"%\" height=\"%\" fill=\"none\" stroke=\"#999\"/>\n",
-                 x - 1, y - 1, w + 1, h + 1);
+    if (a == p->axis) attn__svg_text(p, at, middle, -90, "middle", s, most);
+    else attn__svg_text(p, middle, at, 0, "middle", s, most);
 }
 
 /* The cells of panel r, c. */
@@ -8543,42 +8506,46 @@ static void attn__svg_cells(attn__pic *p, int64_t r, int64_t c)
         top = attn__pic_edge(y, r, i);
         h = attn__pic_edge(y, r, i + 1) - top;
         for (j = 0; j < x->cells && h > 0; j = next) {
-            rgb = attn__pic_cell_colour(p, row + i, column + j);
+            rgb = attn__pic_cell(p, row + i, column + j);
             next = j + 1;           /* in large maps equal neighbours are one rectangle */
-            while (!gap && !len && next < x->cells && attn__pic_cell_colour(p, row + i, column + next) == rgb) next++;
+            while (!gap && !len && next < x->cells && attn__pic_cell(p, row + i, column + next) == rgb) next++;
             left = attn__pic_edge(x, c, j);
             w = attn__pic_edge(x, c, next) - left;
             if (w == 0) continue;
             ATTN__FORMAT(&p->out, attn__svg_rect, left, top, w - gap, h - gap, rgb);
             if (!len) continue;
-            ATTN__FORMAT(&p->out, "<text x=\"%\" y=\"%\" fill=\"@\">", left + w / 2, top + h / 2 + 4,
-                         attn__pic_ink(rgb));
+            ATTN__FORMAT(&p->out, attn__pic_is_dark(rgb) ? "<text x=\"%\" y=\"%\" fill=\"#ffffff\">" :
+                                  "<text x=\"%\" y=\"%\" fill=\"#000000\">", left + w / 2, top + h / 2 + 4);
             attn__pic_puts(p, attn__pic_number(p, attn__pic_value(p, row + i, column + j)));
             attn__pic_puts(p, "</text>\n");
         }
     }
-    attn__pic_puts(p, "</g>\n");
-    attn__svg_frame(p, attn__pic_edge(x, c, 0), attn__pic_edge(y, r, 0), x->extent - gap, y->extent - gap);
+    ATTN__FORMAT(&p->out, "</g>\n" ATTN__SVG_FRAME, attn__pic_edge(x, c, 0) - 1, attn__pic_edge(y, r, 0) - 1,
+                 x->extent - gap + 1, y->extent - gap + 1);
 }
 
 /* Labels of the rows left of the panels, or of the columns below or above them. */
 static void attn__svg_labels(attn__pic *p, const attn__pic_axis *a, int64_t panel)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
-    const int64_t base = a == y ? x->before - 8 : p->top ? y->before - 7 : y->before + y->grid + 15;
-    const char *tag = a == y ? "<text x=\"%\" y=\"%\" text-anchor=\"end\">" : !p->turned ? attn__svg_middle :
-        p->top ? "<text transform=\"translate(% %) rotate(-45)\" text-anchor=\"start\">" :
-                 "<text transform=\"translate(% %) rotate(-45)\" text-anchor=\"end\">";
+    const int top = p->map->ticks_on_top;
+    const int64_t base = a == y ? x->before - 8 : top ? y->before - 7 : y->before + y->grid + 15;
+    const int angle = a == x && p->turned ? -45 : 0;
+    const char *anchor = angle && top ? "start" : a == y || angle ? "end" : "middle";
     int64_t i, at;
     for (i = 0; i < a->cells; i += a->step) {
-        at = (attn__pic_edge(a, panel, i) + attn__pic_edge(a, panel, i + 1)) / 2 + (a == y || p->turned ? 4 : 0);
-        attn__svg_text(p, tag, a == y ? base : at, a == y ? at : base, attn__pic_label(p, a, i), ATTN__PIC_LABEL);
+        at = (attn__pic_edge(a, panel, i) + attn__pic_edge(a, panel, i + 1)) / 2 + (a == y || angle ? 4 : 0);
+        attn__svg_text(p, a == y ? base : at, a == y ? at : base, angle, anchor, attn__pic_label(p, a, i),
+                       ATTN__PIC_LABEL);
     }
 }
 
 static void attn__svg_bar(attn__pic *p)
 {
-    const int64_t x = p->bar_x, y = p->axis->before, h = p->bar_h, end = x + ATTN__PIC_BAR, map = p->map->colormap;
+    const attn__pic_axis *a = p->axis, *b = a + 1;
+    const int64_t x = b->before + b->grid + b->gap, end = x + ATTN__PIC_BAR, y = a->before, map = p->map->colormap;
+    const int64_t room = attn__min(attn__max(a->grid - p->nan_h, 80), a->total - y - p->nan_h - ATTN__PIC_PAD);
+    const int64_t h = attn__max(room, 1);           /* also where the panels are low; the colour of NaN stands below */
     const int64_t step = attn__pic_step(14, h, p->tick_last - p->tick_first + 1);
     const double unit = (double)p->tick_unit * attn__pic_pow10(p->tick_e10);
     int64_t k, at;
@@ -8586,24 +8553,24 @@ static void attn__svg_bar(attn__pic *p)
     for (k = 0; k < ATTN__PIC_POINTS; k++)
         ATTN__FORMAT(&p->out, "<stop offset=\"%e-2\" stop-color=\"@\"/>\n", (k * 100 + 3) / (ATTN__PIC_POINTS - 1),
                      attn__pic_colour(p, (double)k / (ATTN__PIC_POINTS - 1)));
-    ATTN__FORMAT(&p->out, "</linearGradient>\n"
-                 "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"url(#attn-colormap-%)\"/>\n",
-                 x, y, ATTN__PIC_BAR, h, map);
-    attn__svg_frame(p, x, y, ATTN__PIC_BAR, h);
+    ATTN__FORMAT(&p->out, "</linearGradient>\n<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" "
+                 "fill=\"url(#attn-colormap-%)\"/>\n" ATTN__SVG_FRAME,
+                 x, y, ATTN__PIC_BAR, h, map, x - 1, y - 1, ATTN__PIC_BAR + 1, h + 1);
     for (k = p->tick_first; k <= p->tick_last; k += step) {
         at = y + (int64_t)((double)h * (p->high - (double)k * unit) / (p->high - p->low) + 0.5);
         ATTN__FORMAT(&p->out, "<path d=\"M% %.5h4\" stroke=\"#999\"/>\n", end, at - 1);
-        attn__svg_text(p, attn__svg_start, end + 6, at + 4, attn__pic_tick(p, k), ATTN__PIC_LABEL);
+        attn__svg_text(p, end + 6, at + 4, 0, "start", attn__pic_tick(p, k), ATTN__PIC_LABEL);
     }
     if (!p->has_nan) return;
     ATTN__FORMAT(&p->out, attn__svg_rect, x, y + h + 10, ATTN__PIC_BAR, ATTN__PIC_BAR, ATTN__PIC_NAN);
-    attn__svg_text(p, attn__svg_start, end + 6, y + h + 21, "NaN", ATTN__PIC_LABEL);
+    attn__svg_text(p, end + 6, y + h + 21, 0, "start", "NaN", ATTN__PIC_LABEL);
 }
 
 static void attn__pic_svg(attn__pic *p)
 {
     const attn_heatmap *m = p->map;
     const attn__pic_axis *y = p->axis, *x = y + 1;
+    const int top = m->ticks_on_top;
     int64_t r, c;
     ATTN__FORMAT(&p->out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%\" height=\"%\" viewBox=\"0 0 % %\" "
                  "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222\">\n"
@@ -8614,16 +8581,16 @@ static void attn__pic_svg(attn__pic *p)
         attn__svg_title(p, x, ATTN__PIC_PAD + 14, m->title, 10);
         attn__pic_puts(p, "</g>\n");
     }
-    attn__svg_title(p, x, y->before + (p->top ? 8 - p->names : y->grid + p->names - 2), m->x_label, ATTN__PIC_CHAR);
+    attn__svg_title(p, x, y->before + (top ? 8 - p->names : y->grid + p->names - 2), m->x_label, ATTN__PIC_CHAR);
     attn__svg_title(p, y, ATTN__PIC_PAD + 10, m->y_label, ATTN__PIC_CHAR);
     for (r = 0; r < y->panels; r++) for (c = 0; c < x->panels; c++) {
         attn__svg_cells(p, r, c);
         if (c == 0) attn__svg_labels(p, y, r);
-        if (r == (p->top ? 0 : y->panels - 1)) attn__svg_labels(p, x, c);
+        if (r == (top ? 0 : y->panels - 1)) attn__svg_labels(p, x, c);
         if (m->panel_titles)
-            attn__svg_text(p, attn__svg_middle, attn__pic_edge(x, c, 0) + x->extent / 2,
-                           attn__pic_edge(y, r, 0) + (p->top ? y->extent + 16 : -7), attn__pic_panel_title(p, r, c),
-                           (x->pitch - 4) / ATTN__PIC_CHAR);
+            attn__svg_text(p, attn__pic_edge(x, c, 0) + x->extent / 2,
+                           attn__pic_edge(y, r, 0) + (top ? y->extent + 16 : -7), 0, "middle",
+                           attn__pic_word(m->panel_titles, r * x->panels + c), (x->pitch - 4) / ATTN__PIC_CHAR);
     }
     if (!m->no_colorbar) attn__svg_bar(p);
     attn__pic_puts(p, "</svg>\n");
@@ -8639,7 +8606,7 @@ static int64_t attn__ppm_find(const attn__pic_axis *a, int64_t pixel)
 static void attn__pic_ppm(attn__pic *p)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
-    const int64_t left = p->map->no_colorbar ? x->total : p->bar_x, last = p->bar_h - 1;
+    const int64_t left = p->map->no_colorbar ? x->total : x->before + x->grid + x->gap, last = y->grid - 1;
     int64_t h, w, i, j, before;
     uint32_t rgb = 0;
     int shift;
@@ -8648,7 +8615,7 @@ static void attn__pic_ppm(attn__pic *p)
         i = attn__ppm_find(y, h);
         for (w = 0, before = -2; w < x->total; w++, before = j) {
             j = i < 0 ? -1 : attn__ppm_find(x, w);
-            if (j != before) rgb = j < 0 ? 0xFFFFFF : attn__pic_cell_colour(p, i, j);
+            if (j != before) rgb = j < 0 ? 0xFFFFFF : attn__pic_cell(p, i, j);
             if (w == left && h <= last) rgb = attn__pic_colour(p, last > 0 ? (double)(last - h) / (double)last : 1);
             if (w == left + ATTN__PIC_BAR) rgb = 0xFFFFFF;
             for (shift = 16; shift >= 0; shift -= 8) attn__put_byte(&p->out, rgb >> shift);
@@ -8660,12 +8627,12 @@ static void attn__pic_ppm(attn__pic *p)
 /* The one of the colours 16..255 that is nearest: a cube of 6*6*6, then 24 greys. */
 static int attn__ansi_256(uint32_t rgb)
 {
-    int best = 16, least = 3 * 256 * 256, k, c, distance, part, level;
+    int best = 16, least = 3 * 256 * 256, k, shift, unit, distance, part, level;
     for (k = 16; k < 256; k++) {
-        for (c = distance = 0; c < 3; c++) {
-            part = (k - 16) / (c == 0 ? 36 : c == 1 ? 6 : 1) % 6;
-            level = k >= 232 ? 8 + 10 * (k - 232) : part ? 55 + 40 * part : 0;
-            level -= (int)(rgb >> (16 - 8 * c) & 255);
+        distance = 0;
+        for (shift = 16, unit = 36; shift >= 0; shift -= 8, unit /= 6) {
+            part = (k - 16) / unit % 6;
+            level = (k >= 232 ? 8 + 10 * (k - 232) : part ? 55 + 40 * part : 0) - (int)(rgb >> shift & 255);
             distance += level * level;
         }
         if (distance < least) { least = distance; best = k; }
@@ -8682,15 +8649,15 @@ static void attn__ansi_field(attn__pic *p, double place, const char *text, int64
     if (p->plain) return;
     if (p->map->terminal == ATTN_TERMINAL_256) ATTN__FORMAT(&p->out, "\033[48;5;%m", attn__ansi_256(rgb));
     else ATTN__FORMAT(&p->out, "\033[48;2;%;%;%m", rgb >> 16, rgb >> 8 & 255, rgb & 255);
-    if (*text) ATTN__FORMAT(&p->out, "\033[38;5;%m", attn__pic_ink(rgb) ? 231 : 16);
+    if (*text) ATTN__FORMAT(&p->out, "\033[38;5;%m", attn__pic_is_dark(rgb) ? 231 : 16);
     attn__pic_spaces(p, end - 1 - attn__pic_length(text));
     attn__pic_text(p, text, end);
     attn__pic_spaces(p, end);
 }
 
-/* A line of words over or under panels: the titles of row r of panels; or, with r < 0, labels at their columns, up to
-   the last one. In stairs those before it are strokes that lead to their own lines. */
-static void attn__ansi_words(attn__pic *p, int64_t r, int64_t last, int stairs)
+/* A line of words over or under panels: `titles`, one for each; or, without them, labels at their columns, up to the
+   last one. In stairs those before it are strokes that lead to their own lines. */
+static void attn__ansi_words(attn__pic *p, const char *const *titles, int64_t last, int stairs)
 {
     const attn__pic_axis *x = p->axis + 1;
     int64_t c, i;
@@ -8700,7 +8667,7 @@ static void attn__ansi_words(attn__pic *p, int64_t r, int64_t last, int stairs)
         for (i = 0; i <= last; i += x->step) {
             attn__pic_spaces(p, attn__pic_edge(x, c, i));
             if (stairs && i < last) attn__pic_code(p, p->plain ? '|' : 0x2502);
-            else attn__pic_text(p, r < 0 ? attn__pic_label(p, x, i) : attn__pic_panel_title(p, r, c), ATTN__PIC_LABEL);
+            else attn__pic_text(p, titles ? attn__pic_word(titles, c) : attn__pic_label(p, x, i), ATTN__PIC_LABEL);
         }
     }
     attn__pic_code(p, '\n');
@@ -8712,26 +8679,24 @@ static void attn__ansi_labels(attn__pic *p)
     const attn__pic_axis *x = p->axis + 1;
     const int64_t last = x->cells > 0 ? (x->cells - 1) / x->step * x->step : -1;
     int64_t i;
-    if (x->label_len < (p->number_len + 2) * x->step) attn__ansi_words(p, -1, last, 0);
-    else for (i = 0; i <= last; i += x->step) attn__ansi_words(p, -1, p->top ? i : last - i, 1);
+    if (x->label_len < (p->number_len + 2) * x->step) attn__ansi_words(p, NULL, last, 0);
+    else for (i = 0; i <= last; i += x->step) attn__ansi_words(p, NULL, p->map->ticks_on_top ? i : last - i, 1);
 }
 
 static void attn__ansi_row(attn__pic *p, int64_t r, int64_t i)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
     const char *s = attn__pic_label(p, y, i);
-    int64_t c, j;
-    float v;
+    int64_t row = r * y->cells + i, column = 0, c, j;
     attn__pic_spaces(p, x->before - 1 - attn__pic_cut(s));
     attn__pic_text(p, s, ATTN__PIC_LABEL);
     attn__pic_spaces(p, x->before);
     for (c = 0; c < x->panels; c++) {
         attn__pic_spaces(p, attn__pic_edge(x, c, 0));
-        for (j = 0; j < x->cells; j++) {
-            v = attn__pic_value(p, r * y->cells + i, c * x->cells + j);
-            attn__ansi_field(p, attn__pic_place(p, v), p->number_len ? attn__pic_number(p, v) : "",
+        for (j = 0; j < x->cells; j++, column++)
+            attn__ansi_field(p, attn__pic_place(p, row, column),
+                             p->number_len ? attn__pic_number(p, attn__pic_value(p, row, column)) : "",
                              attn__pic_edge(x, c, j + 1));
-        }
         if (!p->plain) attn__pic_puts(p, "\033[0m");
     }
     attn__pic_code(p, '\n');
@@ -8768,46 +8733,73 @@ static void attn__pic_ansi(attn__pic *p)
 {
     const attn_heatmap *m = p->map;
     attn__pic_axis *y = p->axis, *x = y + 1;
+    const int64_t cell = p->number_len + 2;
     int64_t r, i;
     x->before = y->label_len + 1;
-    x->extent = x->cells * (p->number_len + 2);
+    x->extent = x->cells * cell;
     x->step = m->x_ticks ? attn__pic_step(1, ATTN__PIC_STAIRS, x->cells)
                          : attn__pic_step(x->label_len + 1, x->extent, x->cells);
     x->pitch = attn__max(x->extent, p->title_len);      /* room for the cells, the title and the labels */
     for (i = 0; i < x->cells; i += x->step)
-        x->pitch = attn__max(x->pitch, i * (p->number_len + 2) + attn__pic_cut(attn__pic_label(p, x, i)));
+        x->pitch = attn__max(x->pitch, i * cell + attn__pic_cut(attn__pic_label(p, x, i)));
     x->pitch += 2;
     attn__ansi_line(p, "", m->title);
     attn__ansi_line(p, "rows: ", m->y_label);
     attn__ansi_line(p, "columns: ", m->x_label);
     for (r = 0; r < y->panels; r++) {
         if (r) attn__pic_code(p, '\n');
-        if (m->panel_titles) attn__ansi_words(p, r, 0, 0);
-        if (p->top && r == 0) attn__ansi_labels(p);
+        if (m->panel_titles) attn__ansi_words(p, m->panel_titles + r * x->panels, 0, 0);
+        if (m->ticks_on_top && r == 0) attn__ansi_labels(p);
         for (i = 0; i < y->cells && !p->failed; i++) attn__ansi_row(p, r, i);
-        if (!p->top && r == y->panels - 1) attn__ansi_labels(p);
+        if (!m->ticks_on_top && r == y->panels - 1) attn__ansi_labels(p);
     }
     if (!m->no_colorbar) attn__ansi_legend(p);
 }
 
 /* ---- the public functions */
-static attn_status attn__pic_run(attn__pic_kind kind, const attn_heatmap *map, attn_writer writer, attn_error *err)
+static attn_status attn__pic_open(attn__pic *p, attn__pic_draw *draw, attn_error *err)
+{
+    const attn_heatmap *m = p->map;
+    attn__pic_axis *y = p->axis, *x = y + 1, *a;
+    int64_t i, j;
+    ATTN__TRY(attn__pic_check(p, err));
+    y->name = "height";
+    x->name = "width";
+    y->wish = m->height;
+    x->wish = m->width;
+    y->ticks = m->y_ticks;
+    x->ticks = m->x_ticks;
+    p->svg = draw == attn__pic_svg;
+    p->plain = draw == attn__pic_ansi && m->terminal == ATTN_TERMINAL_ASCII;
+    attn__pic_range(p);
+    attn__pic_choose_ticks(p);
+    p->number_e10 = attn__pic_exponent((p->high - p->low) / 50);
+    for (i = 0; i < y->all && m->numbers && !p->plain; i++)
+        for (j = 0; j < x->all; j++)
+            p->number_len = attn__max(p->number_len, attn__pic_length(attn__pic_number(p, attn__pic_value(p, i, j))));
+    for (a = y; a <= x; a++)            /* of numbers the last is the longest */
+        for (i = a->ticks ? 0 : attn__max(0, a->cells - 1); i < a->cells; i++)
+            a->label_len = attn__max(a->label_len, attn__pic_cut(attn__pic_label(p, a, i)));
+    for (i = 0; i < y->panels * x->panels; i++)
+        p->title_len = attn__max(p->title_len, attn__pic_cut(attn__pic_word(m->panel_titles, i)));
+    return draw == attn__pic_ansi ? ATTN_OK : attn__pic_layout(p, err);
+}
+
+static attn_status attn__pic_run(attn__pic_draw *draw, const attn_heatmap *map, attn_writer writer, attn_error *err)
 {
     attn_heatmap copy;
     attn__pic p;
     attn_status st;
     ATTN__KNOWN(attn_heatmap, map, &copy, terminal, "struct_bytes");
-    ATTN__ZERO(&p, sizeof p);
+    attn__zero(&p, sizeof p);
     p.out = attn__text_into(p.bytes, sizeof p.bytes);
     p.out.full = attn__pic_flush;
     p.map = map;
     p.to = writer;
     p.caller = attn__fp_enter();
-    st = attn__pic_open(&p, kind, err);
+    st = attn__pic_open(&p, draw, err);
     if (st == ATTN_OK) {
-        if (kind == ATTN__PIC_ANSI) attn__pic_ansi(&p);
-        else if (kind == ATTN__PIC_SVG) attn__pic_svg(&p);
-        else attn__pic_ppm(&p);
+        draw(&p);
         attn__pic_flush(&p.out);
         st = p.failed ? attn__fail(err, ATTN_ERR_WRITE, "writer.write", "must return 0") : attn__success(err);
     }
@@ -8815,11 +8807,11 @@ static attn_status attn__pic_run(attn__pic_kind kind, const attn_heatmap *map, a
     return st;
 }
 ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writer, attn_error *err)
-{ return attn__pic_run(ATTN__PIC_ANSI, map, writer, err); }
+{ return attn__pic_run(attn__pic_ansi, map, writer, err); }
 ATTN_DEF attn_status attn_heatmap_svg(const attn_heatmap *map, attn_writer writer, attn_error *err)
-{ return attn__pic_run(ATTN__PIC_SVG, map, writer, err); }
+{ return attn__pic_run(attn__pic_svg, map, writer, err); }
 ATTN_DEF attn_status attn_heatmap_ppm(const attn_heatmap *map, attn_writer writer, attn_error *err)
-{ return attn__pic_run(ATTN__PIC_PPM, map, writer, err); }
+{ return attn__pic_run(attn__pic_ppm, map, writer, err); }
 
 /* ---- a writer into memory */
 static int attn__buffer_write(void *user, const char *bytes, size_t count)
@@ -8864,7 +8856,6 @@ ATTN__FOR_SPEED
 #undef ATTN__SQUARES
 #undef ATTN__CHUNK
 #undef ATTN__COPY
-#undef ATTN__ZERO
 #undef ATTN__EXP_C2
 #undef ATTN__EXP_C3
 #undef ATTN__EXP_C4
@@ -8920,6 +8911,9 @@ ATTN__FOR_SPEED
 #undef ATTN__LETTER
 #undef ATTN__MHA_LIST
 #undef ATTN__N
+#undef ATTN__NUMBERS
+#undef ATTN__NUMBER_RULE
+#undef ATTN__SCORE_NUMBERS
 #undef ATTN__OPTIONS
 #undef ATTN__OWNERS
 #undef ATTN__P

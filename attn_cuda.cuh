@@ -258,18 +258,15 @@ ATTN__DEVICE void ldmatrix_transposed(uint32_t (&r)[4], uint32_t address)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
 }
+#define ATTN__MMA(type) \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 " \
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
 template <class T> ATTN__DEVICE void mma(float *d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
-    if (T::is_bf16)
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    else
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    if (T::is_bf16) ATTN__MMA("bf16");
+    else ATTN__MMA("f16");
 }
 
 /* ---- mbarriers (sm_90): 8 bytes of shared memory. A phase ends when `arrivals` have arrived and all bytes that were
@@ -393,38 +390,14 @@ template <int M, int N> ATTN__DEVICE void wgmma_keep(uint32_t (&a)[M][N])
 #define ATTN__R15 "%120, %121, %122, %123, %124, %125, %126, %127"
 #define ATTN__D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
                     "+f"(d[i + 6]), "+f"(d[i + 7])
-#define ATTN__REGS16 ATTN__R0
-#define ATTN__ACC16 ATTN__D8(0)
-#define ATTN__REGS32 ATTN__REGS16 ", " ATTN__R1
-#define ATTN__ACC32 ATTN__ACC16, ATTN__D8(8)
-#define ATTN__REGS48 ATTN__REGS32 ", " ATTN__R2
-#define ATTN__ACC48 ATTN__ACC32, ATTN__D8(16)
-#define ATTN__REGS64 ATTN__REGS48 ", " ATTN__R3
-#define ATTN__ACC64 ATTN__ACC48, ATTN__D8(24)
-#define ATTN__REGS80 ATTN__REGS64 ", " ATTN__R4
-#define ATTN__ACC80 ATTN__ACC64, ATTN__D8(32)
-#define ATTN__REGS96 ATTN__REGS80 ", " ATTN__R5
-#define ATTN__ACC96 ATTN__ACC80, ATTN__D8(40)
-#define ATTN__REGS112 ATTN__REGS96 ", " ATTN__R6
-#define ATTN__ACC112 ATTN__ACC96, ATTN__D8(48)
-#define ATTN__REGS128 ATTN__REGS112 ", " ATTN__R7
-#define ATTN__ACC128 ATTN__ACC112, ATTN__D8(56)
-#define ATTN__REGS144 ATTN__REGS128 ", " ATTN__R8
-#define ATTN__ACC144 ATTN__ACC128, ATTN__D8(64)
-#define ATTN__REGS160 ATTN__REGS144 ", " ATTN__R9
-#define ATTN__ACC160 ATTN__ACC144, ATTN__D8(72)
-#define ATTN__REGS176 ATTN__REGS160 ", " ATTN__R10
-#define ATTN__ACC176 ATTN__ACC160, ATTN__D8(80)
-#define ATTN__REGS192 ATTN__REGS176 ", " ATTN__R11
-#define ATTN__ACC192 ATTN__ACC176, ATTN__D8(88)
-#define ATTN__REGS208 ATTN__REGS192 ", " ATTN__R12
-#define ATTN__ACC208 ATTN__ACC192, ATTN__D8(96)
-#define ATTN__REGS224 ATTN__REGS208 ", " ATTN__R13
-#define ATTN__ACC224 ATTN__ACC208, ATTN__D8(104)
-#define ATTN__REGS240 ATTN__REGS224 ", " ATTN__R14
-#define ATTN__ACC240 ATTN__ACC224, ATTN__D8(112)
-#define ATTN__REGS256 ATTN__REGS240 ", " ATTN__R15
-#define ATTN__ACC256 ATTN__ACC240, ATTN__D8(120)
+#define ATTN__D32(i) ATTN__D8(i), ATTN__D8(i + 8), ATTN__D8(i + 16), ATTN__D8(i + 24)
+#define ATTN__REGS64 ATTN__R0 ", " ATTN__R1 ", " ATTN__R2 ", " ATTN__R3
+#define ATTN__ACC64 ATTN__D32(0)
+#define ATTN__REGS128 ATTN__REGS64 ", " ATTN__R4 ", " ATTN__R5 ", " ATTN__R6 ", " ATTN__R7
+#define ATTN__ACC128 ATTN__ACC64, ATTN__D32(32)
+#define ATTN__REGS256 ATTN__REGS128 ", " ATTN__R8 ", " ATTN__R9 ", " ATTN__R10 ", " ATTN__R11 ", " ATTN__R12 ", " \
+                      ATTN__R13 ", " ATTN__R14 ", " ATTN__R15
+#define ATTN__ACC256 ATTN__ACC128, ATTN__D32(64), ATTN__D32(96)
 
 template <int N> struct wgmma_n;
 /* o0.. are the numbers of the operands that follow the accumulator */
@@ -605,7 +578,7 @@ ATTN__DEVICE bool is_distance(int32_t score)       /* the kernels that look at |
 }
 ATTN__DEVICE float soften(const params &p, float score)
 {
-    if (p.softcap == 0.0f || (is_distance(p.score) && is_none(score))) return score;
+    if (p.softcap == 0.0f || ((is_distance(p.score) || p.score == ATTN_SCORE_GIVEN) && is_none(score))) return score;
     return p.softcap * tanhf(score / p.softcap);
 }
 ATTN__DEVICE float distance_of(const reach &r, int64_t j)      /* |p - j| */
@@ -660,6 +633,46 @@ enum { WARPS = 4, COLUMNS = 8, TILE = 32 * COLUMNS };    /* of a block; of a lan
 
 ATTN__DEVICE int64_t first_task() { return (int64_t)hw::block() * WARPS + hw::warp(); }
 ATTN__DEVICE int64_t all_tasks() { return (int64_t)hw::blocks() * WARPS; }
+
+/* f(x, c) for each column c of the tile from c0 on that this lane has, its x-th. */
+template <class F> ATTN__DEVICE void each_column(int64_t c0, int64_t columns, F f)
+{
+    ATTN__UNROLL
+    for (int x = 0; x < COLUMNS; x++) {
+        const int64_t c = c0 + hw::lane() + 32 * x;
+        if (c < columns) f(x, c);
+    }
+}
+/* What one column sums up: its terms; additive scores: the tanh of its unit, too. */
+struct column_sum { float value, tanh; };
+/* Adds what 32 keys (or queries), one per lane, give to each column: f(part, by, number of the lane, c) for those that
+   count, `by` being the lane's factor. What is excluded has no influence, whatever its numbers are. */
+template <class F>
+ATTN__DEVICE void add_columns(column_sum (&sum)[COLUMNS], bool counts, float factor, int64_t c0, int64_t columns, F f)
+{
+    const uint32_t counting = hw::ballot(counts);
+    column_sum part[COLUMNS];
+    ATTN__UNROLL
+    for (int x = 0; x < COLUMNS; x++) part[x].value = part[x].tanh = 0.0f;
+    for (int other = 0; columns > 0 && other < 32; other++) {
+        if (!(counting >> other & 1u)) continue;
+        const float by = hw::shfl(factor, other);
+        each_column(c0, columns, [&](int x, int64_t c) { f(part[x], by, other, c); });
+    }
+    ATTN__UNROLL
+    for (int x = 0; x < COLUMNS; x++) {
+        sum[x].value += part[x].value;
+        sum[x].tanh += part[x].tanh;
+    }
+}
+ATTN__DEVICE void fill(column_sum (&sum)[COLUMNS], float value)
+{
+    ATTN__UNROLL
+    for (int x = 0; x < COLUMNS; x++) {
+        sum[x].value = value;
+        sum[x].tanh = 0.0f;
+    }
+}
 
 /* ---- products and sums: projections, the pieces, gradients of parameters
    as attn.h has them, but y stands for batch[1]/out_batch[1] heads, and b may be absent: ones. */
@@ -788,6 +801,10 @@ ATTN__DEVICE row row_of(const params &p, int64_t b, int64_t h, int64_t i)
     w.width *= w.width;
     return w;
 }
+ATTN__DEVICE row nth_row(const params &p, int64_t n)
+{
+    return row_of(p, n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries);
+}
 ATTN__DEVICE float key_norm_of(const params &p, const row &w, int64_t j)
 {
     return p.score == ATTN_SCORE_COSINE ? p.key_norm[(w.b * p.heads_kv + w.hkv) * p.keys + j] : 1.0f;
@@ -819,6 +836,7 @@ ATTN__DEVICE float score_of(const params &p, const row &w, float met)
     float u2, weight;
     if (p.score == ATTN_SCORE_CONSTANT) return 0.0f;
     if (p.score == ATTN_SCORE_GAUSSIAN) return met * (-0.5f / w.width);
+    if (p.score == ATTN_SCORE_GIVEN && is_none(met)) return met;        /* excluded, whatever the scale is */
     if (!is_distance(p.score)) return p.scale * met;
     u2 = met / w.width;
     if (p.score == ATTN_SCORE_BOXCAR) weight = 1.0f;
@@ -846,6 +864,20 @@ ATTN__DEVICE void join(mass &m, mass other)
     m.sum = m.sum * expf(m.top - base) + other.sum * expf(other.top - base);
     m.top = top;
 }
+/* Over groups of so many lanes, of which the first's counts for all: they may differ in the last bit. */
+ATTN__DEVICE mass join_lanes(mass m, int lanes)
+{
+    const int leader = hw::lane() / lanes * lanes;
+    for (int step = lanes / 2; step > 0; step /= 2) {
+        mass other;
+        other.top = hw::shfl_xor(m.top, step);
+        other.sum = hw::shfl_xor(m.sum, step);
+        join(m, other);
+    }
+    m.top = hw::shfl(m.top, leader);
+    m.sum = hw::shfl(m.sum, leader);
+    return m;
+}
 /* taps: store the scores on the way. Lanes take keys by their number, whatever the row reaches: the same bits then. */
 ATTN__DEVICE mass mass_of(const params &p, const row &w, bool taps)
 {
@@ -870,15 +902,7 @@ ATTN__DEVICE mass mass_of(const params &p, const row &w, bool taps)
         one.sum = expf(one.top - one.top);                      /* 1, but NaN for NaN and +inf */
         join(m, one);
     }
-    for (int step = 16; step > 0; step /= 2) {
-        mass other;
-        other.top = hw::shfl_xor(m.top, step);
-        other.sum = hw::shfl_xor(m.sum, step);
-        join(m, other);
-    }
-    m.top = hw::shfl(m.top, 0);                                 /* of one lane: they may differ in the last bit */
-    m.sum = hw::shfl(m.sum, 0);
-    return m;
+    return join_lanes(m, 32);
 }
 
 /* What turns a score into a weight, e^(score - base) * inverse; the sink is in it. */
@@ -906,12 +930,25 @@ ATTN__DEVICE norm norm_of(const params &p, const row &w, mass m)
     return n;
 }
 
+/* A key's weight in a row, before and after dropout. */
+struct share { bool counts; float weight, kept; };
+ATTN__DEVICE share share_of(const params &p, const row &w, float base, float inverse, bool uniform, int64_t j)
+{
+    const float score = uniform ? 0.0f : masked_score(p, w, j);
+    share s = {!is_none(score), 0.0f, 0.0f};
+    if (!s.counts) return s;
+    s.weight = uniform ? 1.0f / (float)p.keys : weight_of(score, base, inverse);
+    const float keep = keep_factor(p, w.b, w.h, w.i, j);
+    s.kept = keep == 0.0f ? 0.0f : s.weight * keep;             /* dropped: 0, were it NaN */
+    return s;
+}
+
 /* ---- the forward: a warp per row */
 ATTN__KERNEL(32 * WARPS, 1) void simple_forward(ATTN__PARAM params p)
 {
     const int64_t rows = p.batch * p.heads * p.queries, columns = p.out.rank ? p.size_v : 0;
     for (int64_t n = first_task(); n < rows; n += all_tasks()) {
-        const row w = row_of(p, n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries);
+        const row w = nth_row(p, n);
         const mass m = mass_of(p, w, true);
         const norm of = norm_of(p, w, m);
         const bool uniform = of.empty && p.empty == ATTN_EMPTY_UNIFORM, bad = of.empty && p.empty == ATTN_EMPTY_NAN;
@@ -924,46 +961,20 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_forward(ATTN__PARAM params p)
         }
         if (!p.weights.rank && !p.out.rank) continue;
         for (int64_t c0 = 0; c0 == 0 || c0 < columns; c0 += TILE) {
-            float out[COLUMNS], part[COLUMNS];
-            ATTN__UNROLL
-            for (int x = 0; x < COLUMNS; x++) out[x] = bad ? float_of(0x7fc00000u) : 0.0f;
+            column_sum out[COLUMNS];
+            fill(out, bad ? float_of(0x7fc00000u) : 0.0f);
             for (int64_t j0 = first; j0 < last; j0 += 32) {
                 const int64_t j = j0 + hw::lane();
-                float weight = 0.0f, kept = 0.0f;
-                bool counts = false;
-                if (uniform && j < last) {
-                    counts = true;
-                    weight = 1.0f / (float)p.keys;
-                } else if (w.r.first <= j && j < w.r.last) {
-                    const float score = masked_score(p, w, j);
-                    counts = !is_none(score);
-                    if (counts) weight = weight_of(score, of.base, of.inverse);
-                }
-                if (counts)
-                    kept = p.dropout == 0.0f ? weight : is_kept(p, w.b, w.h, w.i, j) ? weight * p.keep_scale : 0.0f;
+                share s = {false, 0.0f, 0.0f};
+                if (j < last) s = share_of(p, w, of.base, of.inverse, uniform, j);
                 if (p.weights.rank && c0 == 0 && j < last)
                     store(p.weights, w.b, w.h, w.i, j, bad ? float_of(0x7fc00000u) :
-                          p.weights_after_dropout ? kept : weight);
-                const uint32_t counting = hw::ballot(counts);
-                ATTN__UNROLL
-                for (int x = 0; x < COLUMNS; x++) part[x] = 0.0f;
-                for (int key = 0; columns > 0 && key < 32; key++) {
-                    if (!(counting >> key & 1u)) continue;    /* excluded: whatever the value is, it has no influence */
-                    const float by = hw::shfl(kept, key);
-                    ATTN__UNROLL
-                    for (int x = 0; x < COLUMNS; x++) {
-                        const int64_t c = c0 + hw::lane() + 32 * x;
-                        if (c < columns) part[x] = hw::fma(by, load(p.v, w.b, w.hkv, j0 + key, c), part[x]);
-                    }
-                }
-                ATTN__UNROLL
-                for (int x = 0; x < COLUMNS; x++) out[x] += part[x];
+                          p.weights_after_dropout ? s.kept : s.weight);
+                add_columns(out, s.counts, s.kept, c0, columns, [&](column_sum &part, float by, int key, int64_t c) {
+                    part.value = hw::fma(by, load(p.v, w.b, w.hkv, j0 + key, c), part.value);
+                });
             }
-            ATTN__UNROLL
-            for (int x = 0; x < COLUMNS; x++) {
-                const int64_t c = c0 + hw::lane() + 32 * x;
-                if (c < columns) store(p.out, w.b, w.h, w.i, c, out[x]);
-            }
+            each_column(c0, columns, [&](int x, int64_t c) { store(p.out, w.b, w.h, w.i, c, out[x].value); });
         }
     }
 }
@@ -1071,7 +1082,7 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_rows(ATTN__PARAM params p)
 {
     const int64_t rows = p.batch * p.heads * p.queries;
     for (int64_t n = first_task(); n < rows; n += all_tasks()) {
-        const row w = row_of(p, n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries);
+        const row w = nth_row(p, n);
         mass m;
         if (p.stats.rank) {
             m.top = load(p.stats, w.b, w.h, w.i, 0);
@@ -1090,6 +1101,22 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_rows(ATTN__PARAM params p)
     }
 }
 
+/* What one key, of slope times `by`, adds to a query's gradient at column c, or a query to a key's: `other` is its
+   number there, own() that of whose gradient it is. */
+template <class F>
+ATTN__DEVICE void add_slope(const params &p, column_sum &sum, int64_t h, int64_t c, float by, float other, F own)
+{
+    const bool additive = p.score == ATTN_SCORE_ADDITIVE;
+    const float mine = additive || is_distance(p.score) ? own() : 0.0f;
+    if (!additive) {
+        sum.value = hw::fma(by, other - mine, sum.value);
+        return;
+    }
+    const float t = unit_of(p, h, c, mine, other);
+    sum.value = hw::fma(by * load(p.w_v, 0, h, 0, c), hw::fma(-t, t, 1.0f), sum.value);
+    sum.tanh = hw::fma(by, t, sum.tanh);
+}
+
 /* Sums over the keys: dq or what belongs to the projected query, given scores, a row's part of scale, sigma, ALiBi. */
 ATTN__KERNEL(32 * WARPS, 1) void simple_grad_queries(ATTN__PARAM params p)
 {
@@ -1097,24 +1124,20 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_queries(ATTN__PARAM params p)
     const bool additive = p.score == ATTN_SCORE_ADDITIVE, distance = is_distance(p.score);
     const bool all = p.d_given_scores.rank && !(p.accumulate & ATTN_GRAD_GIVEN_SCORES);
     for (int64_t n = first_task(); n < rows; n += all_tasks()) {
-        const row w = row_of(p, n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries);
+        const row w = nth_row(p, n);
         const saved of = saved_of(p, w);
         const bool alive = has_mass(of.inverse);
         const int64_t first = all ? 0 : w.r.first / 32 * 32, last = all ? p.keys : alive ? w.r.last : 0;
         float by_scale = 0.0f;
         for (int64_t c0 = 0; c0 == 0 || c0 < columns; c0 += TILE) {
             chains scale = no_terms(), sigma = no_terms(), alibi = no_terms();
-            float sum[COLUMNS], part[COLUMNS], tanh_sum[COLUMNS], tanh_part[COLUMNS];
-            ATTN__UNROLL
-            for (int x = 0; x < COLUMNS; x++) sum[x] = tanh_sum[x] = 0.0f;
+            column_sum sum[COLUMNS];
+            fill(sum, 0.0f);
             for (int64_t j0 = first; j0 < last; j0 += 32) {
                 const int64_t j = j0 + hw::lane();
-                slope s;
-                float factor;
-                s.counts = false;
-                s.raw = s.masked = s.met = 0.0f;
+                slope s = no_slope();
                 if (alive && j < last) s = slope_of(p, w, of, j);
-                factor = !s.counts ? 0.0f : distance ? pull_of(p, w, s) : s.raw * key_norm_of(p, w, j);
+                const float factor = !s.counts ? 0.0f : distance ? pull_of(p, w, s) : s.raw * key_norm_of(p, w, j);
                 if (s.counts) {
                     if (!distance) add(scale, s.raw, s.met);
                     else if (p.score != ATTN_SCORE_BOXCAR) add(sigma, factor, s.met / sqrtf(w.width));
@@ -1122,30 +1145,10 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_queries(ATTN__PARAM params p)
                 }
                 if (p.d_given_scores.rank && c0 == 0 && j < last && (all || s.counts))
                     store_gradient(p, p.d_given_scores, ATTN_GRAD_GIVEN_SCORES, w.b, w.h, w.i, j, s.raw * p.scale);
-                const uint32_t counting = hw::ballot(s.counts);
-                ATTN__UNROLL
-                for (int x = 0; x < COLUMNS; x++) part[x] = tanh_part[x] = 0.0f;
-                for (int key = 0; columns > 0 && key < 32; key++) {
-                    if (!(counting >> key & 1u)) continue;
-                    const float by = hw::shfl(factor, key);
-                    ATTN__UNROLL
-                    for (int x = 0; x < COLUMNS; x++) {
-                        const int64_t c = c0 + hw::lane() + 32 * x;
-                        if (c >= columns) continue;
-                        const float k = load(p.key, w.b, key_head(p, w.h), j0 + key, c);
-                        if (!additive && !distance) { part[x] = hw::fma(by, k, part[x]); continue; }
-                        const float q = load(p.query, w.b, w.h, w.i, c);
-                        if (distance) { part[x] = hw::fma(by, k - q, part[x]); continue; }
-                        const float t = unit_of(p, w.h, c, q, k);
-                        part[x] = hw::fma(by * load(p.w_v, 0, w.h, 0, c), hw::fma(-t, t, 1.0f), part[x]);
-                        tanh_part[x] = hw::fma(by, t, tanh_part[x]);
-                    }
-                }
-                ATTN__UNROLL
-                for (int x = 0; x < COLUMNS; x++) {
-                    sum[x] += part[x];
-                    tanh_sum[x] += tanh_part[x];
-                }
+                add_columns(sum, s.counts, factor, c0, columns, [&](column_sum &part, float by, int key, int64_t c) {
+                    add_slope(p, part, w.h, c, by, load(p.key, w.b, key_head(p, w.h), j0 + key, c),
+                              [&] { return load(p.query, w.b, w.h, w.i, c); });
+                });
             }
             if (c0 == 0) {
                 const float by_sigma = warp_sum(total(sigma)), by_alibi = warp_sum(total(alibi));
@@ -1156,18 +1159,15 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_queries(ATTN__PARAM params p)
                     p.row_alibi[n] = by_alibi;
                 }
             }
-            ATTN__UNROLL
-            for (int x = 0; x < COLUMNS; x++) {
-                const int64_t c = c0 + hw::lane() + 32 * x;
-                float value = sum[x];
-                if (c >= columns) continue;
+            each_column(c0, columns, [&](int x, int64_t c) {
+                float value = sum[x].value;
                 if (p.row_vector) p.row_vector[n * p.size_u + c] = additive ? p.scale * value : value;
-                if (p.row_tanh) p.row_tanh[n * p.size_u + c] = p.scale * tanh_sum[x];
-                if (!p.dq.rank || p.w_q.rank || p.score == ATTN_SCORE_BILINEAR) continue;      /* not yet */
+                if (p.row_tanh) p.row_tanh[n * p.size_u + c] = p.scale * sum[x].tanh;
+                if (!p.dq.rank || p.w_q.rank || p.score == ATTN_SCORE_BILINEAR) return;        /* not yet */
                 if (p.score == ATTN_SCORE_COSINE)       /* only what is not along q */
                     value = alive ? w.norm * hw::fma(-by_scale, load(p.q, w.b, w.h, w.i, c) * w.norm, value) : 0.0f;
                 store_gradient(p, p.dq, ATTN_GRAD_Q, w.b, w.h, w.i, c, distance ? value : p.scale * value);
-            }
+            });
         }
     }
 }
@@ -1176,67 +1176,42 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_queries(ATTN__PARAM params p)
 ATTN__KERNEL(32 * WARPS, 1) void simple_grad_keys(ATTN__PARAM params p)
 {
     const int64_t keys = p.batch * p.key_heads * p.keys, columns = p.size_u, group = p.heads / p.key_heads;
-    const bool additive = p.score == ATTN_SCORE_ADDITIVE, distance = is_distance(p.score);
+    const bool distance = is_distance(p.score);
     for (int64_t n = first_task(); n < keys; n += all_tasks()) {
         const int64_t j = n % p.keys, head = n / p.keys % p.key_heads, b = n / p.keys / p.key_heads;
         float along = 0.0f;
-        uint32_t met = 0;
+        bool met = false;
         for (int64_t c0 = 0; c0 == 0 || c0 < columns; c0 += TILE) {
             chains cosines = no_terms();
-            float sum[COLUMNS], part[COLUMNS];
-            ATTN__UNROLL
-            for (int x = 0; x < COLUMNS; x++) sum[x] = 0.0f;
+            column_sum sum[COLUMNS];
+            fill(sum, 0.0f);
             for (int64_t h = head * group; h < (head + 1) * group; h++)
                 for (int64_t i0 = 0; i0 < p.queries; i0 += 32) {
                     const int64_t i = i0 + hw::lane();
-                    float factor = 0.0f;
-                    slope s;
-                    s.counts = false;
-                    if (i < p.queries) {
-                        const row w = row_of(p, b, h, i);
-                        const saved of = saved_of(p, w);
-                        if (has_mass(of.inverse)) s = slope_of(p, w, of, j);
-                        if (s.counts) {
-                            factor = distance ? pull_of(p, w, s) : s.raw * w.norm;
-                            add(cosines, s.raw, s.met);
-                        }
-                    }
-                    const uint32_t counting = hw::ballot(s.counts);
-                    met |= counting;
-                    ATTN__UNROLL
-                    for (int x = 0; x < COLUMNS; x++) part[x] = 0.0f;
-                    for (int query = 0; query < 32; query++) {
-                        if (!(counting >> query & 1u)) continue;
-                        const float by = hw::shfl(factor, query);
-                        ATTN__UNROLL
-                        for (int x = 0; x < COLUMNS; x++) {
-                            const int64_t c = c0 + hw::lane() + 32 * x;
-                            if (c >= columns) continue;
-                            const float q = load(p.query, b, h, i0 + query, c);
-                            if (!additive && !distance) { part[x] = hw::fma(by, q, part[x]); continue; }
-                            const float k = load(p.key, b, head, j, c);
-                            if (distance) { part[x] = hw::fma(by, q - k, part[x]); continue; }
-                            const float t = unit_of(p, h, c, q, k);
-                            part[x] = hw::fma(by * load(p.w_v, 0, h, 0, c), hw::fma(-t, t, 1.0f), part[x]);
-                        }
-                    }
-                    ATTN__UNROLL
-                    for (int x = 0; x < COLUMNS; x++) sum[x] += part[x];
+                    const row w = row_of(p, b, h, i < p.queries ? i : 0);
+                    const saved of = saved_of(p, w);
+                    slope s = no_slope();
+                    if (i < p.queries && has_mass(of.inverse)) s = slope_of(p, w, of, j);
+                    if (s.counts) add(cosines, s.raw, s.met);
+                    const float factor = !s.counts ? 0.0f : distance ? pull_of(p, w, s) : s.raw * w.norm;
+                    met = met || hw::any(s.counts);
+                    add_columns(sum, s.counts, factor, c0, columns,
+                                [&](column_sum &part, float by, int query, int64_t c) {
+                        add_slope(p, part, h, c, by, load(p.query, b, h, i0 + query, c),
+                                  [&] { return load(p.key, b, head, j, c); });
+                    });
                 }
             if (c0 == 0) along = warp_sum(total(cosines));
-            ATTN__UNROLL
-            for (int x = 0; x < COLUMNS; x++) {
-                const int64_t c = c0 + hw::lane() + 32 * x;
-                float value = sum[x];
-                if (c >= columns) continue;
+            each_column(c0, columns, [&](int x, int64_t c) {
+                float value = sum[x].value;
                 if (p.key_vector) p.key_vector[n * p.size_u + c] = p.scale * value;
-                if (!p.dk.rank || p.w_k.rank) continue;                                         /* not yet */
+                if (!p.dk.rank || p.w_k.rank) return;                                           /* not yet */
                 if (p.score == ATTN_SCORE_COSINE) {     /* only what is not along k, which is not read in vain */
                     const float norm = p.key_norm[n];
                     value = met ? norm * hw::fma(-along, load(p.k, b, head, j, c) * norm, value) : 0.0f;
                 }
                 store_gradient(p, p.dk, ATTN_GRAD_K, b, head, j, c, distance ? value : p.scale * value);
-            }
+            });
         }
         if (p.key_met && hw::lane() == 0) p.key_met[n] = met ? 1.0f : 0.0f;
     }
@@ -1249,48 +1224,26 @@ ATTN__KERNEL(32 * WARPS, 1) void simple_grad_values(ATTN__PARAM params p)
     for (int64_t n = first_task(); n < keys; n += all_tasks()) {
         const int64_t j = n % p.keys, head = n / p.keys % p.heads_kv, b = n / p.keys / p.heads_kv;
         for (int64_t c0 = 0; c0 < p.size_v; c0 += TILE) {
-            float sum[COLUMNS], part[COLUMNS];
-            ATTN__UNROLL
-            for (int x = 0; x < COLUMNS; x++) sum[x] = 0.0f;
+            column_sum sum[COLUMNS];
+            fill(sum, 0.0f);
             for (int64_t h = head * group; p.d_out.rank && h < (head + 1) * group; h++)
                 for (int64_t i0 = 0; i0 < p.queries; i0 += 32) {
                     const int64_t i = i0 + hw::lane();
-                    float weight = 0.0f;
-                    bool counts = false;
+                    share s = {false, 0.0f, 0.0f};
                     if (i < p.queries) {
                         const row w = row_of(p, b, h, i);
                         const saved of = saved_of(p, w);
-                        if (of.inverse < 0.0f) {                    /* ATTN_EMPTY_UNIFORM */
-                            counts = true;
-                            weight = 1.0f / (float)p.keys;
-                        } else if (has_mass(of.inverse)) {
-                            const float score = masked_score(p, w, j);
-                            counts = !is_none(score);
-                            if (counts) weight = weight_of(score, of.base, of.inverse);
-                        }
-                        const float keep = counts ? keep_factor(p, b, h, i, j) : 0.0f;
-                        weight = keep == 0.0f ? 0.0f : weight * keep;
+                        const bool uniform = of.inverse < 0.0f;     /* ATTN_EMPTY_UNIFORM */
+                        if (uniform || has_mass(of.inverse)) s = share_of(p, w, of.base, of.inverse, uniform, j);
                     }
-                    const uint32_t counting = hw::ballot(counts);
-                    ATTN__UNROLL
-                    for (int x = 0; x < COLUMNS; x++) part[x] = 0.0f;
-                    for (int query = 0; query < 32; query++) {
-                        if (!(counting >> query & 1u)) continue;
-                        const float by = hw::shfl(weight, query);
-                        ATTN__UNROLL
-                        for (int x = 0; x < COLUMNS; x++) {
-                            const int64_t c = c0 + hw::lane() + 32 * x;
-                            if (c < p.size_v) part[x] = hw::fma(by, load(p.d_out, b, h, i0 + query, c), part[x]);
-                        }
-                    }
-                    ATTN__UNROLL
-                    for (int x = 0; x < COLUMNS; x++) sum[x] += part[x];
+                    add_columns(sum, s.counts, s.kept, c0, p.size_v,
+                                [&](column_sum &part, float by, int query, int64_t c) {
+                        part.value = hw::fma(by, load(p.d_out, b, h, i0 + query, c), part.value);
+                    });
                 }
-            ATTN__UNROLL
-            for (int x = 0; x < COLUMNS; x++) {
-                const int64_t c = c0 + hw::lane() + 32 * x;
-                if (c < p.size_v) store_gradient(p, p.dv, ATTN_GRAD_V, b, head, j, c, sum[x]);
-            }
+            each_column(c0, p.size_v, [&](int x, int64_t c) {
+                store_gradient(p, p.dv, ATTN_GRAD_V, b, head, j, c, sum[x].value);
+            });
         }
     }
 }
@@ -1720,6 +1673,55 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
     }
 }
 
+/* Scores of the keys from key0 on become weights; edge: some may be excluded. */
+template <int N, bool Extra>
+ATTN__DEVICE void weigh_keys(float (&s)[N / 2], row_pair &soft, const params &p, const tile_row (&rows)[2], int key0,
+                             bool edge, float scale, float (&shrink)[2])
+{
+    if (edge) {
+        mask_tile<N, Extra, true>(s, p, rows, key0);
+        weigh_tile<N, true>(s, soft, scale, shrink);
+    } else {
+        mask_tile<N, Extra, false>(s, p, rows, key0);
+        weigh_tile<N, false>(s, soft, scale, shrink);
+    }
+}
+/* What the block's rows may attend to, of which this thread has two. */
+ATTN__DEVICE tile_reach reach_of_block(const params &p, const tile_row (&rows)[2], tile_reach *reaches)
+{
+    tile_reach all = reach_of_row(p, rows[0]);
+    join(all, reach_of_row(p, rows[1]));
+    return join_block(all, reaches);
+}
+/* Rows of one head, from row0 on, into shared memory; zeros where they are not from `first` to before `last`. */
+template <int D, int Rows, int Threads, class Number>
+ATTN__DEVICE void copy_rows(uint32_t to, const attn__array &a, int64_t columns, int64_t b, int64_t h, Number row0,
+                            Number first, Number last)
+{
+    copy_tile<D, Rows, Threads>(to, a.data, columns, [&](int r) {
+        const Number row = row0 + r;
+        return row >= first && row < last ? row_of(a, b, h, row) : NULL;
+    });
+}
+template <class T, int D>
+ATTN__DEVICE void finish_rows(const params &p, const float (&out)[D / 2], const tile_row (&rows)[2],
+                              const row_pair &soft, float scale)
+{
+    float factor[2] = {0.0f, 0.0f};
+    ATTN__UNROLL for (int e = 0; e < 2; e++)
+        if (is_inside(p, rows[e]))
+            factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], hw::lane() % 4 == 0);
+    if (p.out.rank) store_rows<T, D>(p.out, out, rows, p.queries, p.size_v, factor, false);
+}
+/* of a row's four threads */
+ATTN__DEVICE void join_masses(row_pair &soft)
+{
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        soft.mass[e] += hw::shfl_xor(soft.mass[e], 1);
+        soft.mass[e] += hw::shfl_xor(soft.mass[e], 2);
+    }
+}
+
 /* ---- the forward. A block has 16 rows per warp and goes over the keys that these may attend to, `Keys` at a time. K
    and V tiles have two slots each: while one is used the next is under way. Where there are few rows, the keys are
    split: each part leaves its sums in the workspace, and merge_splits adds them in their order. */
@@ -1735,15 +1737,60 @@ struct mma_work {
     float  *sums, *tops;        /* splits > 1: per group, split and row of tiles: D sums; largest score and mass */
 };
 
-template <class T, int D, bool Extra>
-ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_work m)
+/* out += weights . a tile of V, whose keys from `first` to before `last` some row may attend to; edge: not every
+   row. */
+template <class T, int D, int Keys, int Threads>
+ATTN__DEVICE void add_values(float (&out)[D / 2], const float (&s)[Keys / 2], uint32_t tile, bool edge, bool busy,
+                             int first, int last)
 {
-#if ATTN__HAVE_MMA
+    const bool odd = edge && hw::barrier_or(1, Threads, has_odd<T, Keys, D>(tile, hw::thread(), Threads));
+    if (busy && odd) add_weighted_odd<T, D, Keys>(out, s, tile, first, last);
+    else if (busy) add_weighted<T, D, Keys, false>(out, s, tile);
+}
+/* What a part of the keys leaves for merge_splits, of the thread's rows from `at` on. */
+template <int D>
+ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D / 2], const row_pair &soft,
+                             float scale)
+{
+    ATTN__UNROLL for (int e = 0; e < 2; e++, at += 8) {
+        ATTN__UNROLL for (int j = 0; j < D / 8; j++)
+            ATTN__UNROLL for (int x = 0; x < 2; x++)
+                m.sums[at * D + j * 8 + hw::lane() % 4 * 2 + x] = out[4 * j + 2 * e + x];
+        if (hw::lane() % 4 != 0) continue;
+        m.tops[2 * at] = soft.top[e] * scale;
+        m.tops[2 * at + 1] = soft.mass[e];
+    }
+}
+/* The tiles of keys that a block goes over; parts begin at the same keys for all rows. */
+struct tile_range { int first, end; };
+ATTN__DEVICE tile_range tiles_of(const mma_work &m, const tile_reach &all, int split, int keys)
+{
+    tile_range t = {all.last > 0 ? all.first / keys : 0, (all.last + keys - 1) / keys};
+    if (m.splits == 1) return t;
+    const int part = (int)((m.p.keys + (int64_t)keys * m.splits - 1) / ((int64_t)keys * m.splits));
+    t.first = most(t.first, split * part);
+    t.end = least(t.end, (split + 1) * part);
+    return t;
+}
+
+/* Queries of `pack` heads, one head's after the other's of the same query. */
+template <int D, int Rows, int Threads>
+ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int64_t b, int64_t group, int64_t row0)
+{
+    copy_tile<D, Rows, Threads>(to, m.p.q.data, m.p.size_q, [&](int r) {
+        const int64_t row = row0 + r, i = row / m.pack;
+        return i < m.p.queries ? row_of(m.p.q, b, group * m.pack + row % m.pack, i) : NULL;
+    });
+}
+/* A block's tile of rows, and part of their keys. */
+template <class T, int D, bool Extra>
+ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int64_t b, int64_t group, int64_t tile,
+                                   int split)
+{
     typedef mma_shape<D> shape;
     constexpr int keys = Extra && D > 192 ? 16 : shape::keys;          /* else registers would be spilled */
     constexpr int slot = tile_bytes<keys, D>;
     const params &p = m.p;
-    ATTN__SHARED(shared);
     const uint32_t q = hw::shared_address(shared), k = q + tile_bytes<shape::rows, D>, v = k + 2 * slot;
     tile_reach *reaches = (tile_reach *)(shared + tile_bytes<shape::rows, D> + 4 * slot);
     const int row0 = hw::warp() * 16, g = hw::lane() / 4;
@@ -1751,102 +1798,60 @@ ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_w
     attn__array values = p.v;
     if (!p.out.rank) values.rank = 0;                   /* log-sum-exp or stats alone */
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);     /* anywhere a pair may be excluded */
-    const int64_t tasks = p.batch * m.groups * m.tiles * m.splits;
+    const int64_t head_kv = group * m.pack / (p.heads / p.heads_kv), first_row = tile * shape::rows;
+    const tile_row rows[2] = {row_at(p, b, group, m.pack, first_row + row0 + g),
+                              row_at(p, b, group, m.pack, first_row + row0 + g + 8)};
+    row_pair soft = no_keys();
+    float out[D / 2];
+    const tile_reach all = reach_of_block(p, rows, reaches);
+    const bool busy = first_row + row0 < p.queries * m.pack;        /* has this warp any rows? */
+    const tile_range tiles = tiles_of(m, all, split, keys);
+    const auto copy_keys = [&](const attn__array &a, uint32_t to, int n, int64_t columns) {
+        if (n < tiles.end && a.rank)
+            copy_rows<D, keys, shape::threads>(to + n % 2 * slot, a, columns, b, head_kv, n * keys, all.first,
+                                               all.last);
+        hw::copy_commit();
+    };
+    copy_packed<D, shape::rows, shape::threads>(q, m, b, group, first_row);
+    copy_keys(p.k, k, tiles.first, p.size_q);
+    copy_keys(values, v, tiles.first, p.size_v);
+    ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
-    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
-        const int split = (int)(task % m.splits);
-        const int64_t tile = m.tiles - 1 - task / m.splits % m.tiles;   /* causal: those with most keys first */
-        const int64_t group = task / m.splits / m.tiles % m.groups, b = task / m.splits / m.tiles / m.groups;
-        const int64_t head_kv = group * m.pack / (p.heads / p.heads_kv), first_row = tile * shape::rows;
-        tile_row rows[2];
-        row_pair soft = no_keys();
-        float out[D / 2];
-
-        rows[0] = row_at(p, b, group, m.pack, first_row + row0 + g);
-        rows[1] = row_at(p, b, group, m.pack, first_row + row0 + g + 8);
-        tile_reach all = reach_of_row(p, rows[0]);
-        join(all, reach_of_row(p, rows[1]));
-        all = join_block(all, reaches);
-        const bool busy = first_row + row0 < p.queries * m.pack;        /* has this warp any rows? */
-
-        int n = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
-        if (m.splits > 1) {                             /* parts begin at the same keys for all rows */
-            const int part = (int)((p.keys + (int64_t)keys * m.splits - 1) / ((int64_t)keys * m.splits));
-            n = most(n, split * part);
-            end = least(end, (split + 1) * part);
+    for (int n = tiles.first; n < tiles.end; n++) {
+        const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
+        float s[keys / 2], shrink[2];
+        hw::copy_wait<1>();                         /* K of this tile */
+        hw::sync();
+        copy_keys(p.k, k, n + 1, p.size_q);
+        if (busy) {
+            product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
+            weigh_keys<keys, Extra>(s, soft, p, rows, n * keys, edge, scale, shrink);
+            if (Extra) drop_tile<keys>(s, p, rows, n * keys);
+            shrink_rows<D>(out, shrink);
         }
-        const auto copy_keys = [&](const attn__array &a, uint32_t to, int tile_of_keys, int64_t columns) {
-            if (tile_of_keys < end && a.rank)
-                copy_tile<D, keys, shape::threads>(to + tile_of_keys % 2 * slot, a.data, columns, [&](int r) {
-                    const int key = tile_of_keys * keys + r;
-                    return key >= all.first && key < all.last ? row_of(a, b, head_kv, key) : NULL;
-                });
-            hw::copy_commit();
-        };
-        copy_tile<D, shape::rows, shape::threads>(q, p.q.data, p.size_q, [&](int r) {
-            const int64_t row = first_row + r, i = row / m.pack;
-            return i < p.queries ? row_of(p.q, b, group * m.pack + row % m.pack, i) : NULL;
-        });
-        copy_keys(p.k, k, n, p.size_q);
-        copy_keys(values, v, n, p.size_v);
-        ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
-
-        for (; n < end; n++) {
-            const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
-            float s[keys / 2], shrink[2];
-            hw::copy_wait<1>();                         /* K of this tile */
-            hw::sync();
-            copy_keys(p.k, k, n + 1, p.size_q);
-            if (busy) {
-                product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
-                if (edge) {
-                    mask_tile<keys, Extra, true>(s, p, rows, n * keys);
-                    weigh_tile<keys, true>(s, soft, scale, shrink);
-                } else {
-                    mask_tile<keys, Extra, false>(s, p, rows, n * keys);
-                    weigh_tile<keys, false>(s, soft, scale, shrink);
-                }
-                if (Extra) drop_tile<keys>(s, p, rows, n * keys);
-                shrink_rows<D>(out, shrink);
-            }
-            hw::copy_wait<1>();                         /* V of this tile */
-            hw::sync();
-            copy_keys(values, v, n + 1, p.size_v);
-            if (!values.rank) continue;
-            const uint32_t tile_v = v + n % 2 * slot;
-            const bool odd =
-                edge && hw::barrier_or(1, shape::threads, has_odd<T, keys, D>(tile_v, hw::thread(), shape::threads));
-            if (busy && odd) add_weighted_odd<T, D, keys>(out, s, tile_v, all.first - n * keys, all.last - n * keys);
-            else if (busy) add_weighted<T, D, keys, false>(out, s, tile_v);
-        }
-        hw::copy_wait<0>();
-
-        ATTN__UNROLL for (int e = 0; e < 2; e++) {
-            soft.mass[e] += hw::shfl_xor(soft.mass[e], 1);
-            soft.mass[e] += hw::shfl_xor(soft.mass[e], 2);
-        }
-        const bool writer = hw::lane() % 4 == 0;
-        if (m.splits == 1) {
-            float factor[2] = {0.0f, 0.0f};
-            ATTN__UNROLL for (int e = 0; e < 2; e++)
-                if (is_inside(p, rows[e]))
-                    factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], writer);
-            if (p.out.rank) store_rows<T, D>(p.out, out, rows, p.queries, p.size_v, factor, false);
-        } else {
-            ATTN__UNROLL for (int e = 0; e < 2; e++) {
-                const int64_t at = (((b * m.groups + group) * m.splits + split) * m.tiles + tile) * shape::rows +
-                                   row0 + g + 8 * e;
-                ATTN__UNROLL for (int j = 0; j < D / 8; j++)
-                    ATTN__UNROLL for (int x = 0; x < 2; x++)
-                        m.sums[at * D + j * 8 + hw::lane() % 4 * 2 + x] = out[4 * j + 2 * e + x];
-                if (writer) {
-                    m.tops[2 * at] = soft.top[e] * scale;
-                    m.tops[2 * at + 1] = soft.mass[e];
-                }
-            }
-        }
-        hw::sync();                                     /* Q and the slots are free again */
+        hw::copy_wait<1>();                         /* V of this tile */
+        hw::sync();
+        copy_keys(values, v, n + 1, p.size_v);
+        if (values.rank)
+            add_values<T, D, keys, shape::threads>(out, s, v + n % 2 * slot, edge, busy, all.first - n * keys,
+                                                   all.last - n * keys);
     }
+    hw::copy_wait<0>();
+    join_masses(soft);
+    if (m.splits == 1) finish_rows<T, D>(p, out, rows, soft, scale);
+    else leave_sums<D>(m, (((b * m.groups + group) * m.splits + split) * m.tiles + tile) * shape::rows + row0 + g,
+                       out, soft, scale);
+    hw::sync();                                     /* Q and the slots are free again */
+}
+template <class T, int D, bool Extra>
+ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_work m)
+{
+#if ATTN__HAVE_MMA
+    ATTN__SHARED(shared);
+    const int64_t tiles = m.tiles, tasks = m.p.batch * m.groups * tiles * m.splits;
+    for (int64_t task = hw::block(); task < tasks; task += hw::blocks())        /* causal: those with most keys first */
+        mma_forward_task<T, D, Extra>(m, shared, task / m.splits / tiles / m.groups, task / m.splits / tiles % m.groups,
+                                      tiles - 1 - task / m.splits % tiles, (int)(task % m.splits));
 #endif
 }
 
@@ -1949,6 +1954,7 @@ template <int Queries> ATTN__KERNEL(128, 1) void mma_grad_reaches(ATTN__PARAM gr
 /* Of a pair, from its raw score and the gradient of its weight as it met the values: the weight as it met them, and the
    gradient of the raw score. Edge: it may be excluded; then both are +0, and -0 where they merely vanish. */
 struct row_grad { float base, inverse, shift; };
+ATTN__DEVICE row_grad row_grad_of(const grad_work &m, int64_t n) { return {m.base[n], m.inverse[n], m.shift[n]}; }
 template <bool Extra, bool Edge>
 ATTN__DEVICE void pair_grad(const params &p, const tile_row &r, const row_grad &g, int key, float scale, float &weight,
                             float &gradient)
@@ -1974,7 +1980,6 @@ ATTN__DEVICE void pair_grad(const params &p, const tile_row &r, const row_grad &
     if (Edge && gradient == 0.0f) gradient = -0.0f;
     if (Edge && weight == 0.0f) weight = -0.0f;
 }
-template <bool Value> struct is { static constexpr bool value = Value; };
 /* Is one of the products infinite or NaN? One is where a row on the left or the right has such a number. */
 template <int N> ATTN__DEVICE bool is_odd(const float (&s)[N])
 {
@@ -1983,216 +1988,246 @@ template <int N> ATTN__DEVICE bool is_odd(const float (&s)[N])
     return is_nan(zero);
 }
 
-template <class T, int D, bool Extra>
-ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_queries(ATTN__PARAM grad_work m)
+/* sum += s . tile; odd: some number of the tile is not finite. */
+template <class T, int D, int K>
+ATTN__DEVICE void add_tile(float (&sum)[D / 2], const float (&s)[K / 2], uint32_t tile, bool odd)
 {
-#if ATTN__HAVE_MMA
+    if (odd) add_weighted_odd<T, D, K>(sum, s, tile, 0, K);
+    else add_weighted<T, D, K, false>(sum, s, tile);
+}
+/* A thread's two rows: i and i + 8. */
+ATTN__DEVICE void set_places(tile_row (&rows)[2], int b, int h, int i)
+{
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        rows[e].b = b;
+        rows[e].h = h;
+        rows[e].i = i + 8 * e;
+    }
+}
+template <class T, int D>
+ATTN__DEVICE void store_dq(const params &p, const float (&dq)[D / 2], const tile_row (&rows)[2])
+{
+    const float factor[2] = {p.scale, p.scale};
+    store_rows<T, D>(p.dq, dq, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
+}
+template <class T, int D, bool Keys, bool Values>
+ATTN__DEVICE void store_dk_dv(const params &p, const float (&dk)[D / 2], const float (&dv)[D / 2],
+                              const tile_row (&rows)[2])
+{
+    const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
+    if (Keys && p.dk.rank)
+        store_rows<T, D>(p.dk, dk, rows, p.keys, p.size_q, factor, (p.accumulate & ATTN_GRAD_K) != 0);
+    if (Values && p.dv.rank)
+        store_rows<T, D>(p.dv, dv, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
+}
+
+template <int N, bool Extra, bool Edge>
+ATTN__DEVICE void grads_of_keys(float (&s)[N / 2], float (&ds)[N / 2], const params &p, const tile_row (&rows)[2],
+                                const row_grad (&grads)[2], int key0, float scale)
+{
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++)
+        pair_grad<Extra, Edge>(p, rows[j / 2 % 2], grads[j / 2 % 2], key0 + j / 4 * 8 + hw::lane() % 4 * 2 + j % 2,
+                               scale, s[j], ds[j]);
+}
+
+/* dq of the `tile`-th rows of a head. */
+template <class T, int D, bool Extra>
+ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *shared, int64_t b, int64_t h, int64_t tile)
+{
     typedef grad_shape<D, Extra> shape;
     constexpr int keys = shape::keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
     const params &p = m.p;
-    ATTN__SHARED(shared);
     const uint32_t q = hw::shared_address(shared), above = q + whole, k = above + whole, v = k + 2 * slot;
     tile_reach *reaches = (tile_reach *)(shared + 2 * whole + 4 * slot);
     const int row0 = hw::warp() * 16, g = hw::lane() / 4;
     const float scale = scale_of<Extra>(p);
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
-    const int64_t tiles = (p.queries + shape::rows - 1) / shape::rows, tasks = p.batch * p.heads * tiles;
-
-    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
-        const int64_t tile = tiles - 1 - task % tiles, h = task / tiles % p.heads, b = task / tiles / p.heads;
-        const int64_t head_kv = h / (p.heads / p.heads_kv), first_row = tile * shape::rows;
-        tile_row rows[2];
-        row_grad grads[2];
-        float dq[D / 2];
-        ATTN__UNROLL for (int e = 0; e < 2; e++) {
-            const int64_t i = first_row + row0 + g + 8 * e, n = (b * p.heads + h) * m.padded + i;
-            rows[e] = row_at(p, b, h, 1, i);
-            grads[e].base = m.base[n];
-            grads[e].inverse = m.inverse[n];
-            grads[e].shift = m.shift[n];
-        }
-        tile_reach all = reach_of_row(p, rows[0]);
-        join(all, reach_of_row(p, rows[1]));
-        all = join_block(all, reaches);
-        int n = all.last > 0 ? all.first / keys : 0;
-        const int end = (all.last + keys - 1) / keys;
-        const auto copy_keys = [&](int number) {
-            if (number < end) {
-                const auto row = [&](const attn__array &a, int r) {
-                    const int key = number * keys + r;
-                    return key >= all.first && key < all.last ? row_of(a, b, head_kv, key) : NULL;
-                };
-                copy_tile<D, keys, shape::threads>(k + number % 2 * slot, p.k.data, p.size_q,
-                                                   [&](int r) { return row(p.k, r); });
-                copy_tile<D, keys, shape::threads>(v + number % 2 * slot, p.v.data, p.size_v,
-                                                   [&](int r) { return row(p.v, r); });
-            }
-            hw::copy_commit();
-        };
-        copy_tile<D, shape::rows, shape::threads>(q, p.q.data, p.size_q, [&](int r) {
-            return first_row + r < p.queries ? row_of(p.q, b, h, first_row + r) : NULL;
-        });
-        copy_tile<D, shape::rows, shape::threads>(above, p.d_out.data, p.size_v, [&](int r) {
-            return first_row + r < p.queries ? row_of(p.d_out, b, h, first_row + r) : NULL;
-        });
-        copy_keys(n);
-        ATTN__UNROLL for (int j = 0; j < D / 2; j++) dq[j] = 0.0f;
-
-        for (; n < end; n++) {
-            const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
-            float s[keys / 2], ds[keys / 2];
-            hw::copy_wait<0>();
-            hw::sync();
-            copy_keys(n + 1);
-            product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
-            product_of_rows<T, keys, D, shape::rows>(ds, above, row0, v + n % 2 * slot);
-            const bool odd = hw::any(is_odd(s));        /* is some key so? */
-            const auto pairs = [&](auto guarded) {
-                ATTN__UNROLL for (int j = 0; j < keys / 2; j++)
-                    pair_grad<Extra, decltype(guarded)::value>(p, rows[j / 2 % 2], grads[j / 2 % 2], n * keys +
-                        j / 4 * 8 + hw::lane() % 4 * 2 + j % 2, scale, s[j], ds[j]);
-            };
-            if (Extra || edge || odd) pairs(is<true>());        /* one copy of what is long */
-            else pairs(is<false>());
-            if (odd) add_weighted_odd<T, D, keys>(dq, ds, k + n % 2 * slot, 0, keys);
-            else add_weighted<T, D, keys, false>(dq, ds, k + n % 2 * slot);
-        }
-        hw::copy_wait<0>();
-        const float factor[2] = {p.scale, p.scale};
-        store_rows<T, D>(p.dq, dq, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
-        hw::sync();                                     /* the tiles are free again */
+    const int64_t head_kv = h / (p.heads / p.heads_kv), first_row = tile * shape::rows;
+    tile_row rows[2];
+    row_grad grads[2];
+    float dq[D / 2];
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        const int64_t i = first_row + row0 + g + 8 * e, n = (b * p.heads + h) * m.padded + i;
+        rows[e] = row_at(p, b, h, 1, i);
+        grads[e] = row_grad_of(m, n);
     }
+    const tile_reach all = reach_of_block(p, rows, reaches);
+    int n = all.last > 0 ? all.first / keys : 0;
+    const int end = (all.last + keys - 1) / keys;
+    const auto copy_keys = [&](int number) {
+        if (number < end) {
+            copy_rows<D, keys, shape::threads>(k + number % 2 * slot, p.k, p.size_q, b, head_kv, number * keys,
+                                               all.first, all.last);
+            copy_rows<D, keys, shape::threads>(v + number % 2 * slot, p.v, p.size_v, b, head_kv, number * keys,
+                                               all.first, all.last);
+        }
+        hw::copy_commit();
+    };
+    copy_rows<D, shape::rows, shape::threads>(q, p.q, p.size_q, b, h, first_row, (int64_t)0, p.queries);
+    copy_rows<D, shape::rows, shape::threads>(above, p.d_out, p.size_v, b, h, first_row, (int64_t)0, p.queries);
+    copy_keys(n);
+    ATTN__UNROLL for (int j = 0; j < D / 2; j++) dq[j] = 0.0f;
+
+    for (; n < end; n++) {
+        const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
+        float s[keys / 2], ds[keys / 2];
+        hw::copy_wait<0>();
+        hw::sync();
+        copy_keys(n + 1);
+        product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
+        product_of_rows<T, keys, D, shape::rows>(ds, above, row0, v + n % 2 * slot);
+        const bool odd = hw::any(is_odd(s));        /* is some key so? */
+        if (Extra || edge || odd)                   /* one copy of what is long */
+            grads_of_keys<keys, Extra, true>(s, ds, p, rows, grads, n * keys, scale);
+        else grads_of_keys<keys, Extra, false>(s, ds, p, rows, grads, n * keys, scale);
+        add_tile<T, D, keys>(dq, ds, k + n % 2 * slot, odd);
+    }
+    hw::copy_wait<0>();
+    store_dq<T, D>(p, dq, rows);
+    hw::sync();                                     /* the tiles are free again */
+}
+template <class T, int D, bool Extra>
+ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_queries(ATTN__PARAM grad_work m)
+{
+#if ATTN__HAVE_MMA
+    ATTN__SHARED(shared);
+    const int64_t rows = grad_shape<D, Extra>::rows, heads = m.p.heads, tiles = (m.p.queries + rows - 1) / rows;
+    for (int64_t task = hw::block(); task < m.p.batch * heads * tiles; task += hw::blocks())
+        mma_grad_queries_task<T, D, Extra>(m, shared, task / tiles / heads, task / tiles % heads,
+                                           tiles - 1 - task % tiles);
 #endif
 }
 
-/* Keys and Values: which of the two gradients. Tiles of queries come head by head of the group. */
+/* Tiles of queries come head by head of the group. */
 struct query_tile { int head, part; };
+/* From `t` on the first tile that may attend to one of these keys; its head is `group` where there is none. */
+ATTN__DEVICE query_tile next_tile(query_tile t, const tile_reach *reaches, int group, int parts, int first, int last)
+{
+    for (; t.head < group; t.head++, t.part = 0)
+        for (; t.part < parts; t.part++)
+            if (reaches[t.part].first < last && reaches[t.part].last > first) return t;
+    return t;
+}
+/* Five numbers of each query of a tile, array by array: what row_grad has, and which keys it reaches. */
+template <int Queries, int Threads>
+ATTN__DEVICE void copy_numbers(uint32_t to, const grad_work &m, int b, int h, int i0)
+{
+    const int64_t row = (b * m.p.heads + h) * m.padded + i0, reach = b * m.padded + i0;
+    for (int n = hw::thread(); n < 5 * Queries / 4; n += Threads) {
+        const int which = n / (Queries / 4), at = n % (Queries / 4) * 4;
+        const void *from = which == 0 ? (const void *)(m.base + row + at)
+                           : which == 1 ? (const void *)(m.inverse + row + at)
+                           : which == 2 ? (const void *)(m.shift + row + at)
+                           : which == 3 ? (const void *)(m.first + reach + at)
+                                        : (const void *)(m.last + reach + at);
+        hw::copy16(to + n * 16, from, true);
+    }
+}
+/* A d_out that is not finite makes its row's shift so. */
+template <int Queries> ATTN__DEVICE bool has_odd_shift(uint32_t numbers)
+{
+    float zero = 0.0f;
+    for (int i = hw::lane(); i < Queries; i += 32)
+        zero = hw::fma(float_of(hw::load_shared_word(numbers + (2 * Queries + i) * 4)), 0.0f, zero);
+    return hw::any(is_nan(zero));
+}
+/* pair_grad of keys by queries: the queries from i0 on, of one head, whose numbers are in `numbers`; keys key0 and
+   key0 + 8. */
+template <int N, bool Extra, bool Edge, bool Keys>
+ATTN__DEVICE void grads_of_queries(float (&s)[N / 2], float (&ds)[N / 2], const params &p, uint32_t numbers, int b,
+                                   int h, int i0, int key0, float scale)
+{
+    ATTN__UNROLL for (int j = 0; j < N / 4; j++) {
+        const int c = j / 2 * 8 + hw::lane() % 4 * 2 + j % 2;
+        const auto number = [&](int which) { return hw::load_shared_word(numbers + (which * N + c) * 4); };
+        tile_row r;
+        row_grad of;
+        r.b = b;
+        r.h = h;
+        r.i = i0 + c;
+        r.position = 0;
+        if (Extra && r.i < p.queries) r.position = reach_of(p, b, r.i).position;
+        of.base = float_of(number(0));
+        of.inverse = float_of(number(1));
+        of.shift = float_of(number(2));
+        r.first = (int)number(3);
+        r.last = (int)number(4);
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const int x = j / 2 * 4 + 2 * e + j % 2;
+            float none = 0.0f;
+            pair_grad<Extra, Edge>(p, r, of, key0 + 8 * e, scale, s[x], Keys ? ds[x] : none);
+        }
+    }
+}
+
+/* Keys and Values: which of the two gradients. */
+template <class T, int D, bool Extra, bool Keys, bool Values>
+ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, int b, int head_kv, int first_key)
+{
+    typedef grad_shape<D, Extra> shape;
+    constexpr int queries = shape::queries, slot = tile_bytes<queries, D>, whole = tile_bytes<shape::rows, D>;
+    const params &p = m.p;
+    const uint32_t k = hw::shared_address(shared), v = k + whole, q = v + whole, above = q + 2 * slot;
+    const uint32_t values = above + 2 * slot;
+    const int row0 = hw::warp() * 16, g = hw::lane() / 4;
+    const float scale = scale_of<Extra>(p);
+    const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
+    const int group = (int)(p.heads / p.heads_kv), parts = (int)(m.padded / queries);
+    const int last_key = first_key + shape::rows;
+    const tile_reach *const reaches = m.reaches + (int64_t)b * parts;
+    float dk[D / 2], dv[D / 2];
+    const auto next = [&](query_tile t) { return next_tile(t, reaches, group, parts, first_key, last_key); };
+    const auto copy_queries = [&](query_tile t, int to) {
+        const int h = head_kv * group + t.head, i0 = t.part * queries, end = (int)p.queries;
+        if (t.head < group) {
+            copy_rows<D, queries, shape::threads>(q + to * slot, p.q, p.size_q, b, h, i0, 0, end);
+            copy_rows<D, queries, shape::threads>(above + to * slot, p.d_out, p.size_v, b, h, i0, 0, end);
+            copy_numbers<queries, shape::threads>(values + to * shape::values, m, b, h, i0);
+        }
+        hw::copy_commit();
+    };
+    copy_rows<D, shape::rows, shape::threads>(k, p.k, p.size_q, b, head_kv, first_key, 0, (int)p.keys);
+    copy_rows<D, shape::rows, shape::threads>(v, p.v, p.size_v, b, head_kv, first_key, 0, (int)p.keys);
+    query_tile at = next({0, 0}), following;
+    copy_queries(at, 0);
+    ATTN__UNROLL for (int j = 0; j < D / 2; j++) dk[j] = dv[j] = 0.0f;
+
+    for (int now = 0; at.head < group; at = following, now ^= 1) {
+        const tile_reach reach = reaches[at.part];
+        const bool edge = always_edge || reach.from > first_key || reach.to < last_key;
+        const uint32_t rows = values + now * shape::values;
+        float s[queries / 2], ds[queries / 2];
+        following = next({at.head, at.part + 1});
+        hw::copy_wait<0>();
+        hw::sync();
+        copy_queries(following, now ^ 1);
+        product_of_rows<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
+        if (Keys) product_of_rows<T, queries, D, shape::rows>(ds, v, row0, above + now * slot);
+        const bool odd_q = hw::any(is_odd(s));      /* is some query so, some gradient of an output? */
+        const bool odd_above = Keys ? hw::any(is_odd(ds)) : has_odd_shift<queries>(rows);
+        const int h = head_kv * group + at.head, i0 = at.part * queries, key0 = first_key + row0 + g;
+        if (Extra || edge || odd_q || odd_above)
+            grads_of_queries<queries, Extra, true, Keys>(s, ds, p, rows, b, h, i0, key0, scale);
+        else grads_of_queries<queries, Extra, false, Keys>(s, ds, p, rows, b, h, i0, key0, scale);
+        if (Values) add_tile<T, D, queries>(dv, s, above + now * slot, odd_above);
+        if (Keys) add_tile<T, D, queries>(dk, ds, q + now * slot, odd_q);
+    }
+    hw::copy_wait<0>();
+    tile_row keys[2];
+    set_places(keys, b, head_kv, first_key + row0 + g);
+    store_dk_dv<T, D, Keys, Values>(p, dk, dv, keys);
+    hw::sync();
+}
 template <class T, int D, bool Extra, bool Keys, bool Values>
 ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
 {
 #if ATTN__HAVE_MMA
-    typedef grad_shape<D, Extra> shape;
-    constexpr int queries = shape::queries, slot = tile_bytes<queries, D>, whole = tile_bytes<shape::rows, D>;
-    const params &p = m.p;
     ATTN__SHARED(shared);
-    const uint32_t k = hw::shared_address(shared), v = k + whole, q = v + whole, above = q + 2 * slot;
-    const uint32_t values = above + 2 * slot;
-    const int row0 = hw::warp() * 16, g = hw::lane() / 4, column = hw::lane() % 4 * 2;
-    const float scale = scale_of<Extra>(p);
-    const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
-    const int tiles = (int)((p.keys + shape::rows - 1) / shape::rows), heads_kv = (int)p.heads_kv;
-    const int tasks = (int)p.batch * heads_kv * tiles;
-    const int group = (int)(p.heads / p.heads_kv), parts = (int)(m.padded / queries);
-
-    for (int task = hw::block(); task < tasks; task += hw::blocks()) {
-        const int head_kv = task / tiles % heads_kv, b = task / tiles / heads_kv;
-        const int first_key = task % tiles * shape::rows, last_key = first_key + shape::rows;
-        const tile_reach *const reaches = m.reaches + (int64_t)b * parts;
-        float dk[D / 2], dv[D / 2];
-        /* from `t` on the first tile that may attend to one of these keys; its head is `group` where there is none */
-        const auto next = [&](query_tile t) {
-            for (; t.head < group; t.head++, t.part = 0)
-                for (; t.part < parts; t.part++)
-                    if (reaches[t.part].first < last_key && reaches[t.part].last > first_key) return t;
-            return t;
-        };
-        const auto copy_queries = [&](query_tile t, int to) {
-            if (t.head < group) {
-                const int h = head_kv * group + t.head, i0 = t.part * queries;
-                copy_tile<D, queries, shape::threads>(q + to * slot, p.q.data, p.size_q, [&](int r) {
-                    return i0 + r < p.queries ? row_of(p.q, b, h, i0 + r) : NULL;
-                });
-                copy_tile<D, queries, shape::threads>(above + to * slot, p.d_out.data, p.size_v, [&](int r) {
-                    return i0 + r < p.queries ? row_of(p.d_out, b, h, i0 + r) : NULL;
-                });
-                const int64_t row = (b * p.heads + h) * m.padded + i0, reach = b * m.padded + i0;
-                for (int n = hw::thread(); n < 5 * queries / 4; n += shape::threads) {
-                    const int which = n / (queries / 4), at = n % (queries / 4) * 4;
-                    const void *from = which == 0 ? (const void *)(m.base + row + at)
-                                       : which == 1 ? (const void *)(m.inverse + row + at)
-                                       : which == 2 ? (const void *)(m.shift + row + at)
-                                       : which == 3 ? (const void *)(m.first + reach + at)
-                                                    : (const void *)(m.last + reach + at);
-                    hw::copy16(values + to * shape::values + n * 16, from, true);
-                }
-            }
-            hw::copy_commit();
-        };
-        copy_tile<D, shape::rows, shape::threads>(k, p.k.data, p.size_q, [&](int r) {
-            return first_key + r < p.keys ? row_of(p.k, b, head_kv, first_key + r) : NULL;
-        });
-        copy_tile<D, shape::rows, shape::threads>(v, p.v.data, p.size_v, [&](int r) {
-            return first_key + r < p.keys ? row_of(p.v, b, head_kv, first_key + r) : NULL;
-        });
-        query_tile at = next({0, 0}), following;
-        copy_queries(at, 0);
-        ATTN__UNROLL for (int j = 0; j < D / 2; j++) dk[j] = dv[j] = 0.0f;
-
-        for (int now = 0; at.head < group; at = following, now ^= 1) {
-            const tile_reach reach = reaches[at.part];
-            const bool edge = always_edge || reach.from > first_key || reach.to < last_key;
-            const uint32_t rows = values + now * shape::values;
-            float s[queries / 2], ds[queries / 2];
-            bool odd_q, odd_above;                      /* is some query so, some gradient of an output? */
-            following = next({at.head, at.part + 1});
-            hw::copy_wait<0>();
-            hw::sync();
-            copy_queries(following, now ^ 1);
-            product_of_rows<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
-            odd_q = hw::any(is_odd(s));
-            if (Keys) {
-                product_of_rows<T, queries, D, shape::rows>(ds, v, row0, above + now * slot);
-                odd_above = hw::any(is_odd(ds));
-            } else {
-                float shift = 0.0f;
-                for (int i = hw::lane(); i < queries; i += 32)
-                    shift = hw::fma(float_of(hw::load_shared_word(rows + (2 * queries + i) * 4)), 0.0f, shift);
-                odd_above = hw::any(is_nan(shift));
-            }
-            const auto pairs = [&](auto guarded) {
-                ATTN__UNROLL for (int j = 0; j < queries / 8; j++)
-                    ATTN__UNROLL for (int x = 0; x < 2; x++) {
-                        const int c = j * 8 + column + x;
-                        tile_row r;
-                        row_grad of;
-                        r.b = b;
-                        r.h = head_kv * group + at.head;
-                        r.i = at.part * queries + c;
-                        r.position = 0;
-                        if (Extra && r.i < p.queries) r.position = reach_of(p, b, r.i).position;
-                        of.base = float_of(hw::load_shared_word(rows + c * 4));
-                        of.inverse = float_of(hw::load_shared_word(rows + (queries + c) * 4));
-                        of.shift = float_of(hw::load_shared_word(rows + (2 * queries + c) * 4));
-                        r.first = (int)hw::load_shared_word(rows + (3 * queries + c) * 4);
-                        r.last = (int)hw::load_shared_word(rows + (4 * queries + c) * 4);
-                        ATTN__UNROLL for (int e = 0; e < 2; e++) {
-                            float none = 0.0f;
-                            pair_grad<Extra, decltype(guarded)::value>(p, r, of, first_key + row0 + g + 8 * e, scale,
-                                s[4 * j + 2 * e + x], Keys ? ds[4 * j + 2 * e + x] : none);
-                        }
-                    }
-            };
-            if (Extra || edge || odd_q || odd_above) pairs(is<true>());
-            else pairs(is<false>());
-            if (Values && odd_above) add_weighted_odd<T, D, queries>(dv, s, above + now * slot, 0, queries);
-            else if (Values) add_weighted<T, D, queries, false>(dv, s, above + now * slot);
-            if (Keys && odd_q) add_weighted_odd<T, D, queries>(dk, ds, q + now * slot, 0, queries);
-            else if (Keys) add_weighted<T, D, queries, false>(dk, ds, q + now * slot);
-        }
-        hw::copy_wait<0>();
-        tile_row keys[2];
-        ATTN__UNROLL for (int e = 0; e < 2; e++) {
-            keys[e].b = b;
-            keys[e].h = head_kv;
-            keys[e].i = first_key + row0 + g + 8 * e;
-        }
-        const float factor_k[2] = {p.scale, p.scale}, factor_v[2] = {1.0f, 1.0f};
-        if (Keys && p.dk.rank)
-            store_rows<T, D>(p.dk, dk, keys, p.keys, p.size_q, factor_k, (p.accumulate & ATTN_GRAD_K) != 0);
-        if (Values && p.dv.rank)
-            store_rows<T, D>(p.dv, dv, keys, p.keys, p.size_v, factor_v, (p.accumulate & ATTN_GRAD_V) != 0);
-        hw::sync();
-    }
+    const int rows = grad_shape<D, Extra>::rows, tiles = (int)((m.p.keys + rows - 1) / rows);
+    const int heads = (int)m.p.heads_kv, tasks = (int)m.p.batch * heads * tiles;
+    for (int task = hw::block(); task < tasks; task += hw::blocks())
+        mma_grad_keys_task<T, D, Extra, Keys, Values>(m, shared, task / tiles / heads, task / tiles % heads,
+                                                      task % tiles * rows);
 #endif
 }
 
@@ -2208,6 +2243,7 @@ template <int D, int... More, class F> bool with_head_size(int64_t size, head_si
     return true;
 }
 typedef head_sizes<ATTN_CUDA_HEAD_DIMS> mma_head_sizes;
+inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
 inline bool is_16_bit(const attn__array &a) { return a.type == ATTN_F16 || a.type == ATTN_BF16; }
 /* Can rows be moved 16 bytes at a time? */
@@ -2271,6 +2307,15 @@ inline bool has_extra(const params &p)
     return p.softcap != 0.0f || p.bias.rank || p.alibi.rank || p.mask.rank || p.dropout != 0.0f || !(p.scale > 0.0f);
 }
 inline int64_t larger_head(const params &p) { return p.size_v > p.size_q ? p.size_v : p.size_q; }
+/* f(its type, its head size) for a call. */
+template <class Sizes, class F> cudaError_t with_kernels(const params &p, Sizes sizes, F f)
+{
+    int error = 0;
+    with_head_size(larger_head(p), sizes, [&](auto d) {
+        error = p.q.type == ATTN_BF16 ? f(hw::bf16(), d) : f(hw::f16(), d);
+    });
+    return (cudaError_t)error;
+}
 
 static const char *mma_covers(const params &p, const device &d, bool backward)
 {
@@ -2321,30 +2366,23 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
 {
     mma_work m = mma_plan<D>(p, dev);
     const int64_t blocks = p.batch * m.groups * m.tiles * m.splits;
-    const int grid = (int)(blocks < ATTN_CUDA_MAX_BLOCKS ? blocks : ATTN_CUDA_MAX_BLOCKS);
+    const int grid = blocks_for(blocks);
     m.sums = (float *)p.more;
     m.tops = m.sums + blocks * mma_shape<D>::rows * D;
     int error = has_extra(p) ? (int)ATTN__LAUNCH((mma_forward_kernel<T, D, true>), grid, mma_shape<D>::threads,
                                                  mma_shape<D>::shared_bytes, stream, m)
                              : (int)ATTN__LAUNCH((mma_forward_kernel<T, D, false>), grid, mma_shape<D>::threads,
                                                  mma_shape<D>::shared_bytes, stream, m);
-    if (!error && m.splits > 1) {
-        const int64_t rows = p.batch * p.heads * p.queries, merging = (rows + 3) / 4;
-        error = (int)ATTN__LAUNCH((merge_splits<T, D>),
-                                  (int)(merging < ATTN_CUDA_MAX_BLOCKS ? merging : ATTN_CUDA_MAX_BLOCKS), 128, 0,
+    if (!error && m.splits > 1)
+        error = (int)ATTN__LAUNCH((merge_splits<T, D>), blocks_for((p.batch * p.heads * p.queries + 3) / 4), 128, 0,
                                   stream, m);
-    }
     return error;
 }
 static cudaError_t mma_forward(const params &p, const device &dev, cudaStream_t stream)
 {
-    int error = 0;
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-        constexpr int D = decltype(d)::value;
-        if (p.q.type == ATTN_BF16) error = mma_forward_as<hw::bf16, D>(p, dev, stream);
-        else error = mma_forward_as<hw::f16, D>(p, dev, stream);
+    return with_kernels(p, mma_head_sizes(), [&](auto type, auto d) {
+        return mma_forward_as<decltype(type), decltype(d)::value>(p, dev, stream);
     });
-    return (cudaError_t)error;
 }
 
 /* What the backward has in the workspace: grad_work's arrays, then stats where the call has none, then what the forward
@@ -2387,7 +2425,6 @@ static int64_t mma_more(const params &p, const device &dev, bool backward)
     });
     return bytes;
 }
-inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
 /* What comes before the kernels that multiply: stats where the call has none, rows, tiles of queries. */
 template <int Queries>
@@ -2419,32 +2456,20 @@ int mma_backward_as(const params &p, const device &dev, cudaStream_t stream)
         error = (int)ATTN__LAUNCH((mma_grad_queries<T, D, Extra>),
                                   blocks_for(p.batch * p.heads * m.padded / shape::rows), shape::threads,
                                   shape::shared_queries, stream, m);
-    if (error || (!p.dk.rank && !p.dv.rank)) return error;
-    if (!shape::in_two)
-        return (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, true, !shape::in_two>), blocks_for(tiles_k),
-                                 shape::threads, shape::shared_keys, stream, m);
-    if (p.dv.rank)
+    if (!error && shape::in_two && p.dv.rank)
         error = (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, !shape::in_two, true>), blocks_for(tiles_k),
                                   shape::threads, shape::shared_keys, stream, m);
-    if (!error && p.dk.rank)
+    if (!error && (p.dk.rank || (!shape::in_two && p.dv.rank)))
         error = (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, true, !shape::in_two>), blocks_for(tiles_k),
                                   shape::threads, shape::shared_keys, stream, m);
     return error;
 }
 static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t stream)
 {
-    int error = 0;
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-        constexpr int D = decltype(d)::value;
-        const bool bf16 = p.q.type == ATTN_BF16;
-        if (has_extra(p))
-            error = bf16 ? mma_backward_as<hw::bf16, D, true>(p, dev, stream)
-                         : mma_backward_as<hw::f16, D, true>(p, dev, stream);
-        else
-            error = bf16 ? mma_backward_as<hw::bf16, D, false>(p, dev, stream)
-                         : mma_backward_as<hw::f16, D, false>(p, dev, stream);
+    return with_kernels(p, mma_head_sizes(), [&](auto type, auto d) {
+        return has_extra(p) ? mma_backward_as<decltype(type), decltype(d)::value, true>(p, dev, stream)
+                            : mma_backward_as<decltype(type), decltype(d)::value, false>(p, dev, stream);
     });
-    return (cudaError_t)error;
 }
 
 /* ------------------------------------------------------------------------------------------------------ >>hopper
@@ -3049,10 +3074,6 @@ template <int D, int... More, class F> void each_hopper_kernel(head_sizes<D, Mor
     each_hopper_kernel_as<hw::f16, D>(f);
     each_hopper_kernel(head_sizes<More...>(), f);
 }
-template <class F> bool with_hopper_head_size(int64_t size, F f)
-{
-    return with_head_size(size, hopper_head_sizes(), f);
-}
 /* Tiles of `rows` rows; true = fine. An axis of one element may have any stride. */
 inline bool map_rows(hw::tensor_map *map, const attn__array &a, int64_t batch, int64_t heads, int64_t count,
                      int64_t columns, int rows)
@@ -3080,7 +3101,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
                has_positive_strides(p.v, p.batch, p.heads_kv, p.keys) &&
                (!backward || has_positive_strides(p.d_out, p.batch, p.heads, p.queries)),
                "a stride that is not positive");
-    ATTN__WANT(with_hopper_head_size(larger_head(p), [](auto) {}), "a head size above 256");
+    ATTN__WANT(with_head_size(larger_head(p), hopper_head_sizes(), [](auto) {}), "a head size above 256");
     return NULL;
 }
 /* Blocks that run at the same time are to find in the L2 cache what their rows meet. */
@@ -3109,13 +3130,9 @@ template <class T, int D> int hopper_forward_as(const params &p, const device &d
 }
 static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream_t stream)
 {
-    int error = 0;
-    with_hopper_head_size(larger_head(p), [&](auto d) {
-        constexpr int D = decltype(d)::value;
-        if (p.q.type == ATTN_BF16) error = hopper_forward_as<hw::bf16, D>(p, dev, stream);
-        else error = hopper_forward_as<hw::f16, D>(p, dev, stream);
+    return with_kernels(p, hopper_head_sizes(), [&](auto type, auto d) {
+        return hopper_forward_as<decltype(type), decltype(d)::value>(p, dev, stream);
     });
-    return (cudaError_t)error;
 }
 
 static int64_t hopper_grad_layout(const params &p, const device &dev, unsigned char *at, hopper_grad_work *m)
@@ -3180,13 +3197,9 @@ template <class T, int D> int hopper_backward_as(const params &p, const device &
 }
 static cudaError_t hopper_backward(const params &p, const device &dev, cudaStream_t stream)
 {
-    int error = 0;
-    with_hopper_head_size(larger_head(p), [&](auto d) {
-        constexpr int D = decltype(d)::value;
-        if (p.q.type == ATTN_BF16) error = hopper_backward_as<hw::bf16, D>(p, dev, stream);
-        else error = hopper_backward_as<hw::f16, D>(p, dev, stream);
+    return with_kernels(p, hopper_head_sizes(), [&](auto type, auto d) {
+        return hopper_backward_as<decltype(type), decltype(d)::value>(p, dev, stream);
     });
-    return (cudaError_t)error;
 }
 
 /* ----------------------------------------------------------------------------------------------------- >>additive
@@ -3291,12 +3304,12 @@ ATTN__DEVICE void additive_load(const params &p, additive_room<R> &s, const addi
     hw::sync();
 }
 
-template <int R> ATTN__DEVICE void set_zero(float (&x)[R][4])
+template <int R, int N> ATTN__DEVICE void set_zero(float (&x)[R][N])
 {
     ATTN__UNROLL
     for (int r = 0; r < R; r++)
         ATTN__UNROLL
-        for (int k = 0; k < 4; k++) x[r][k] = 0.0f;
+        for (int k = 0; k < N; k++) x[r][k] = 0.0f;
 }
 template <int R> ATTN__DEVICE void add_part(float (&x)[R][4], const float (&part)[R][4])
 {
@@ -3381,19 +3394,7 @@ template <int R> ATTN__DEVICE bool additive_is_clear(const params &p, const addi
 }
 
 /* Over the 16 threads that have one row */
-ATTN__DEVICE mass row_mass(mass m)
-{
-    for (int step = 8; step > 0; step /= 2) {
-        mass other;
-        other.top = hw::shfl_xor(m.top, step);
-        other.sum = hw::shfl_xor(m.sum, step);
-        join(m, other);
-    }
-    const int leader = hw::lane() / 16 * 16;                /* one thread's, for all: they may differ in the last bit */
-    m.top = hw::shfl(m.top, leader);
-    m.sum = hw::shfl(m.sum, leader);
-    return m;
-}
+ATTN__DEVICE mass row_mass(mass m) { return join_lanes(m, 16); }
 ATTN__DEVICE float row_sum(float x)
 {
     for (int step = 8; step > 0; step /= 2) x += hw::shfl_xor(x, step);
@@ -3446,6 +3447,51 @@ ATTN__DEVICE void additive_weigh(float (&sum)[N][C], const attn__array &a, int64
     }
 }
 
+/* The weights of a row's four keys of the tile, relative to `base`, to where they meet the values; exact: these are
+   results, too. */
+template <int R>
+ATTN__DEVICE void additive_weights(const params &p, additive_room<R> &s, const additive_tile &t, int r,
+                                   const float (&score)[4], float base, float inverse, bool exact)
+{
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    const int64_t i = t.i0 + ty + 16 * r;
+    ATTN__UNROLL
+    for (int k = 0; k < 4; k++) {
+        const int64_t j = t.j0 + tx + 16 * k;
+        const bool counts = !is_none(score[k]);
+        const float weight = counts ? weight_of(score[k], base, inverse) : -0.0f;
+        float kept = weight;
+        if (counts && p.dropout > 0.0f) kept = is_kept(p, t.b, t.h, i, j) ? weight * p.keep_scale : 0.0f;
+        if (exact && i < p.queries && j < p.keys)
+            store(p.weights, t.b, t.h, i, j, (p.weights_after_dropout ? kept : weight) + 0.0f);
+        s.weight[ty + 16 * r][tx + 16 * k] = kept;
+    }
+}
+/* The results of row i, and its weights beyond the tiles that were visited, `first` to before `last`. */
+ATTN__DEVICE void additive_finish(const params &p, const additive_tile &t, int64_t i, mass m,
+                                  const float (&out)[ADDITIVE_COLUMNS], int64_t columns, int64_t first, int64_t last)
+{
+    const int tx = hw::thread() % 16;
+    const float nan = float_of(0x7fc00000u);
+    const int64_t end = (last + ADDITIVE_KEYS - 1) / ADDITIVE_KEYS * ADDITIVE_KEYS;
+    row w;
+    w.h = t.h;
+    const norm of = norm_of(p, w, m);
+    const bool bad = of.empty && p.empty == ATTN_EMPTY_NAN;
+    if (i >= p.queries) return;
+    if (tx == 0) {
+        if (p.lse.rank) store(p.lse, t.b, t.h, i, 0, of.lse);
+        if (p.stats.rank) store(p.stats, t.b, t.h, i, 0, m.top);
+        if (p.stats.rank) store(p.stats, t.b, t.h, i, 1, m.sum);
+    }
+    for (int64_t j = tx; p.weights.rank && j < p.keys; j += 16)
+        if (bad || j < first || j >= end) store(p.weights, t.b, t.h, i, j, bad ? nan : 0.0f);
+    ATTN__UNROLL
+    for (int x = 0; x < ADDITIVE_COLUMNS; x++)
+        if (tx + 16 * x < columns)
+            store(p.out, t.b, t.h, i, tx + 16 * x, bad ? nan : p.weights.rank ? out[x] : out[x] * of.inverse);
+}
+
 /* Where the weights are wanted, a first pass over the keys finds each row's mass and a second one the weights. Else one
    pass does, with weights relative to the maximum so far. */
 template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_forward(ATTN__PARAM params p)
@@ -3468,9 +3514,8 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_forward(ATTN__P
         for (int r = 0; r < R; r++) {
             m[r].top = -infinity();
             m[r].sum = of[r].base = of[r].inverse = 0.0f;
-            ATTN__UNROLL
-            for (int x = 0; x < ADDITIVE_COLUMNS; x++) out[r][x] = 0.0f;
         }
+        set_zero<R>(out);
         for (int pass = p.weights.rank ? 0 : 1; pass < 2; pass++) {
             const bool exact = p.weights.rank && pass == 1;             /* the masses are known */
             ATTN__UNROLL
@@ -3486,23 +3531,13 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_forward(ATTN__P
                 additive_meet<R>(p, s, t, score);
                 ATTN__UNROLL
                 for (int r = 0; r < R; r++) {
-                    const int64_t i = i0 + ty + 16 * r;
                     const float before = m[r].top;
                     const mass tile = additive_mass<R>(p, s, t, r, score[r]);
                     if (!exact) join(m[r], row_mass(tile));
                     shrink[r] = exact || is_none(before) ? 1.0f : expf(before - m[r].top);
                     const float base = exact ? of[r].base : is_none(m[r].top) ? 0.0f : m[r].top;
-                    ATTN__UNROLL
-                    for (int k = 0; k < 4 && pass == 1; k++) {
-                        const int64_t j = j0 + tx + 16 * k;
-                        const bool counts = !is_none(score[r][k]);
-                        float weight = counts ? weight_of(score[r][k], base, exact ? of[r].inverse : 1.0f) : -0.0f;
-                        float kept = weight;
-                        if (counts && p.dropout > 0.0f) kept = is_kept(p, b, h, i, j) ? weight * p.keep_scale : 0.0f;
-                        if (exact && i < p.queries && j < p.keys)
-                            store(p.weights, b, h, i, j, (p.weights_after_dropout ? kept : weight) + 0.0f);
-                        s.weight[ty + 16 * r][tx + 16 * k] = kept;
-                    }
+                    if (pass == 1)
+                        additive_weights<R>(p, s, t, r, score[r], base, exact ? of[r].inverse : 1.0f, exact);
                 }
                 hw::sync();
                 if (pass == 0 || columns == 0) continue;
@@ -3516,28 +3551,7 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_forward(ATTN__P
             }
         }
         ATTN__UNROLL
-        for (int r = 0; r < R; r++) {
-            const int64_t i = i0 + ty + 16 * r;
-            row w;
-            w.h = h;
-            of[r] = norm_of(p, w, m[r]);
-            if (i >= p.queries) continue;
-            const bool bad = of[r].empty && p.empty == ATTN_EMPTY_NAN;
-            const float nan = float_of(0x7fc00000u);
-            if (tx == 0) {
-                if (p.lse.rank) store(p.lse, b, h, i, 0, of[r].lse);
-                if (p.stats.rank) store(p.stats, b, h, i, 0, m[r].top);
-                if (p.stats.rank) store(p.stats, b, h, i, 1, m[r].sum);
-            }
-            for (int64_t j = tx; p.weights.rank && j < p.keys; j += 16)     /* beyond the tiles that were visited */
-                if (bad || j < first || j >= (last + ADDITIVE_KEYS - 1) / ADDITIVE_KEYS * ADDITIVE_KEYS)
-                    store(p.weights, b, h, i, j, bad ? nan : 0.0f);
-            ATTN__UNROLL
-            for (int x = 0; x < ADDITIVE_COLUMNS; x++)
-                if (tx + 16 * x < columns)
-                    store(p.out, b, h, i, tx + 16 * x,
-                          bad ? nan : p.weights.rank ? out[r][x] : out[r][x] * of[r].inverse);
-        }
+        for (int r = 0; r < R; r++) additive_finish(p, t, i0 + ty + 16 * r, m[r], out[r], columns, first, last);
     }
 }
 
@@ -3692,6 +3706,60 @@ ATTN__DEVICE void additive_add(const params &p, additive_grad_room<R> &s, const 
     }
 }
 
+/* The rows' masses: as the forward saved them, or again. */
+template <int R>
+ATTN__DEVICE void additive_masses(const params &p, additive_grad_room<R> &s, additive_tile &t, int64_t first,
+                                  int64_t last, mass (&m)[R])
+{
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++) {
+        const int64_t i = t.i0 + hw::thread() / 16 + 16 * r;
+        const bool known = p.stats.rank && i < p.queries;
+        m[r].top = known ? load(p.stats, t.b, t.h, i, 0) : -infinity();
+        m[r].sum = known ? load(p.stats, t.b, t.h, i, 1) : 0.0f;
+    }
+    for (t.j0 = first; !p.stats.rank && t.j0 < last; t.j0 += ADDITIVE_KEYS) {
+        float score[R][4];
+        t.clear = additive_is_clear<R>(p, t);
+        additive_meet<R>(p, s, t, score);
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++) join(m[r], row_mass(additive_mass<R>(p, s, t, r, score[r])));
+    }
+}
+/* Sets what belongs to the tile's rows to 0, by the threads that will add to it. */
+template <int R> ATTN__DEVICE void additive_clear_rows(const params &p, int64_t i0, float *vector, float *quotient)
+{
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    for (int64_t u = tx; u < p.size_u; u += 16)
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++) {
+            const int64_t at = (ty + 16 * r) * p.size_u + u;
+            if (i0 + ty + 16 * r >= p.queries) continue;
+            if (vector) vector[at] = 0.0f;
+            if (quotient) quotient[at] = 0.0f;
+        }
+}
+/* A row's end, from its sums of slopes, of slopes times scores and times distances, over the lanes that share it. */
+ATTN__DEVICE void additive_finish_row(const params &p, const additive_tile &t, int row, const float *vector,
+                                      float *quotient, float slopes, float scale, float alibi)
+{
+    const int tx = hw::thread() % 16;
+    const int64_t i = t.i0 + row, n = (t.b * p.heads + t.h) * p.queries + i;
+    slopes = row_sum(slopes);
+    scale = row_sum(scale);
+    alibi = row_sum(alibi);
+    if (i >= p.queries) return;
+    if (tx == 0) {
+        p.row_scale[n] = scale;
+        p.row_alibi[n] = alibi;
+    }
+    for (int64_t u = tx; u < p.size_u; u += 16) {
+        const int64_t at = row * p.size_u + u;
+        if (quotient) quotient[at] = p.scale * hw::fma(-2.0f, quotient[at], slopes);
+        if (p.dq.rank && !p.w_q.rank) store_gradient(p, p.dq, ATTN_GRAD_Q, t.b, t.h, i, u, vector[at]);
+    }
+}
+
 /* What simple_grad_rows and simple_grad_queries leave of a row. */
 template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_grad_queries(ATTN__PARAM params p)
 {
@@ -3712,27 +3780,14 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_grad_queries(AT
         float above[R], scale[R], alibi[R], slopes[R];
         int64_t first, last;
         additive_open<R>(p, s, t.b, t.i0, first, last);
-        ATTN__UNROLL
-        for (int r = 0; r < R; r++) {
-            const bool known = p.stats.rank && t.i0 + ty + 16 * r < p.queries;
-            m[r].top = known ? load(p.stats, t.b, t.h, t.i0 + ty + 16 * r, 0) : -infinity();
-            m[r].sum = known ? load(p.stats, t.b, t.h, t.i0 + ty + 16 * r, 1) : 0.0f;
-            above[r] = scale[r] = alibi[r] = slopes[r] = 0.0f;
-        }
-        for (t.j0 = first; !p.stats.rank && t.j0 < last; t.j0 += ADDITIVE_KEYS) {
-            float score[R][4];
-            t.clear = additive_is_clear<R>(p, t);
-            additive_meet<R>(p, s, t, score);
-            ATTN__UNROLL
-            for (int r = 0; r < R; r++) join(m[r], row_mass(additive_mass<R>(p, s, t, r, score[r])));
-        }
+        additive_masses<R>(p, s, t, first, last, m);
         ATTN__UNROLL
         for (int r = 0; r < R; r++) {
             const row w = additive_row<R>(p, s, t, r);
             of[r] = norm_of(p, w, m[r]);
             left[r].base = of[r].base;
             left[r].inverse = of[r].inverse;
-            left[r].shift = 0.0f;
+            left[r].shift = above[r] = scale[r] = alibi[r] = slopes[r] = 0.0f;
             for (int64_t c = tx; by_out && p.d_out.rank && has_mass(of[r].inverse) && w.i < p.queries && c < p.size_v;
                  c += 16)
                 above[r] = hw::fma(load(p.d_out, w.b, w.h, w.i, c), load(p.out, w.b, w.h, w.i, c), above[r]);
@@ -3748,14 +3803,7 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_grad_queries(AT
             if (w.i < p.queries) left[r] = save_row(p, w, of[r], above[r], tx == 0);
         }
         if (!wants_of_rows(p)) continue;
-        for (int64_t u = tx; u < p.size_u; u += 16)         /* by the threads that will add */
-            ATTN__UNROLL
-            for (int r = 0; r < R; r++) {
-                const int64_t at = (ty + 16 * r) * p.size_u + u;
-                if (t.i0 + ty + 16 * r >= p.queries) continue;
-                if (vector) vector[at] = 0.0f;
-                if (quotient) quotient[at] = 0.0f;
-            }
+        additive_clear_rows<R>(p, t.i0, vector, quotient);
         for (t.j0 = first; t.j0 < last; t.j0 += ADDITIVE_KEYS) {
             t.clear = additive_is_clear<R>(p, t);
             additive_slopes<R>(p, s, t, left, [&](int r, int k, const slope &x) {
@@ -3769,24 +3817,45 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_grad_queries(AT
             if (vector || quotient) additive_add<R, false>(p, s, t, vector, quotient);
         }
         ATTN__UNROLL
-        for (int r = 0; r < R; r++) {
-            const int64_t i = t.i0 + ty + 16 * r, n = row0 + ty + 16 * r;
-            slopes[r] = row_sum(slopes[r]);
-            scale[r] = row_sum(scale[r]);
-            alibi[r] = row_sum(alibi[r]);
-            if (i >= p.queries) continue;
-            if (tx == 0) {
-                p.row_scale[n] = scale[r];
-                p.row_alibi[n] = alibi[r];
-            }
-            for (int64_t u = tx; u < p.size_u; u += 16) {
-                const int64_t at = (ty + 16 * r) * p.size_u + u;
-                if (quotient) quotient[at] = p.scale * hw::fma(-2.0f, quotient[at], slopes[r]);
-                if (p.dq.rank && !p.w_q.rank)
-                    store_gradient(p, p.dq, ATTN_GRAD_Q, t.b, t.h, i, u, vector[at]);
-            }
-        }
+        for (int r = 0; r < R; r++)
+            additive_finish_row(p, t, ty + 16 * r, vector, quotient, slopes[r], scale[r], alibi[r]);
     }
+}
+
+/* dv of the tile's keys: what its queries, from i0 on, add to it by the weights in s.weight. */
+template <int R>
+ATTN__DEVICE void additive_add_values(const params &p, additive_grad_room<R> &s, const additive_tile &t,
+                                      int64_t columns, float (&dv)[4][ADDITIVE_COLUMNS])
+{
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    ATTN__UNROLL
+    for (int half = 0; half < 2; half++) {              /* of the columns: fewer registers */
+        constexpr int C = ADDITIVE_COLUMNS / 2;
+        float part[4][C];
+        if (16 * C * half >= columns) continue;
+        set_zero<4>(part);
+        for (int i = 0; i < 16 * R && t.i0 + i < p.queries; i++)
+            additive_weigh<4, C>(part, p.d_out, t.b, t.h, t.i0 + i, tx + 16 * C * half, columns,
+                                 [&](int n) { return s.weight[i][ty + 16 * n]; });
+        ATTN__UNROLL
+        for (int n = 0; n < 4; n++)
+            ATTN__UNROLL
+            for (int x = 0; x < C; x++) dv[n][C * half + x] += part[n][x];
+    }
+}
+
+/* The results of key j. */
+ATTN__DEVICE void additive_finish_key(const params &p, int64_t b, int64_t hkv, int64_t j,
+                                      const float (&dv)[ADDITIVE_COLUMNS])
+{
+    const int tx = hw::thread() % 16;
+    const int64_t n = (b * p.key_heads + hkv) * p.keys + j;
+    if (j >= p.keys) return;
+    ATTN__UNROLL
+    for (int x = 0; x < ADDITIVE_COLUMNS; x++)
+        if (p.dv.rank && tx + 16 * x < p.size_v) store_gradient(p, p.dv, ATTN_GRAD_V, b, hkv, j, tx + 16 * x, dv[x]);
+    for (int64_t u = tx; p.dk.rank && !p.w_k.rank && u < p.size_u; u += 16)
+        store_gradient(p, p.dk, ATTN_GRAD_K, b, hkv, j, u, p.key_vector[n * p.size_u + u]);
 }
 
 /* What simple_grad_keys and simple_grad_values find, of all heads that share the keys. */
@@ -3803,11 +3872,10 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_grad_keys(ATTN_
         const int64_t b = task / tiles / p.heads_kv;
         const auto key_at = [&](int64_t head, int64_t j) { return (b * p.key_heads + head) * p.keys + j; };
         float dv[4][ADDITIVE_COLUMNS];
+        set_zero<4>(dv);
         ATTN__UNROLL
         for (int n = 0; n < 4; n++) {
             const int64_t j = j0 + ty + 16 * n;
-            ATTN__UNROLL
-            for (int x = 0; x < ADDITIVE_COLUMNS; x++) dv[n][x] = 0.0f;
             for (int64_t head = hkv * heads; p.key_vector && j < p.keys && head < (hkv + 1) * heads; head++) {
                 if (tx == 0) p.key_met[key_at(head, j)] = 0.0f;
                 for (int64_t u = tx; u < p.size_u; u += 16) p.key_vector[key_at(head, j) * p.size_u + u] = 0.0f;
@@ -3832,20 +3900,7 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_grad_keys(ATTN_
                     s.slope[ty + 16 * r][tx + 16 * k] = x.counts ? x.raw + 0.0f : -0.0f;
                 });
                 hw::sync();
-                ATTN__UNROLL
-                for (int half = 0; half < 2; half++) {              /* of the columns: fewer registers */
-                    constexpr int C = ADDITIVE_COLUMNS / 2;
-                    float part[4][C];
-                    if (16 * C * half >= columns) continue;
-                    set_zero<4>(part);
-                    for (int i = 0; i < 16 * R && i0 + i < p.queries; i++)
-                        additive_weigh<4, C>(part, p.d_out, b, h, i0 + i, tx + 16 * C * half, columns,
-                                             [&](int n) { return s.weight[i][ty + 16 * n]; });
-                    ATTN__UNROLL
-                    for (int n = 0; n < 4; n++)
-                        ATTN__UNROLL
-                        for (int x = 0; x < C; x++) dv[n][C * half + x] += part[n][x];
-                }
+                additive_add_values<R>(p, s, t, columns, dv);
                 if (!p.key_vector) continue;
                 additive_add<R, true>(p, s, t, p.key_vector + key_at(key_head(p, h), j0) * p.size_u, NULL);
                 for (int i = 0; hw::thread() < ADDITIVE_KEYS && i < 16 * R; i++)
@@ -3853,16 +3908,7 @@ template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_grad_keys(ATTN_
                         p.key_met[key_at(key_head(p, h), j0 + hw::thread())] = 1.0f;
             }
         ATTN__UNROLL
-        for (int n = 0; n < 4; n++) {
-            const int64_t j = j0 + ty + 16 * n;
-            if (j >= p.keys) continue;
-            ATTN__UNROLL
-            for (int x = 0; x < ADDITIVE_COLUMNS; x++)
-                if (p.dv.rank && tx + 16 * x < p.size_v)
-                    store_gradient(p, p.dv, ATTN_GRAD_V, b, hkv, j, tx + 16 * x, dv[n][x]);
-            for (int64_t u = tx; p.dk.rank && !p.w_k.rank && u < p.size_u; u += 16)
-                store_gradient(p, p.dk, ATTN_GRAD_K, b, hkv, j, u, p.key_vector[key_at(hkv, j) * p.size_u + u]);
-        }
+        for (int n = 0; n < 4; n++) additive_finish_key(p, b, hkv, j0 + ty + 16 * n, dv[n]);
     }
 }
 
@@ -4141,24 +4187,17 @@ static product parameter_of(const params &p, attn__array a, attn__array b, attn_
     m.adds = (p.accumulate & bit) != 0;
     return m;
 }
-/* The gradients of what a score is made of besides queries and keys themselves, from what rows and keys left. */
-static cudaError_t finish_backward(const params &p, cudaStream_t stream)
+/* The gradients of queries and keys that are prepared for the score, from what rows and keys left. */
+static cudaError_t finish_inputs(const params &p, cudaStream_t stream)
 {
     const bool vectors = has_vectors(p.score), bilinear = p.score == ATTN_SCORE_BILINEAR;
-    const attn__array row_vector = packed(p.row_vector, p.heads, p.queries, p.size_u), none = attn__array();
-    const attn__array row_tanh = packed(p.row_tanh, p.heads, p.queries, p.size_u);
+    const attn__array row_vector = packed(p.row_vector, p.heads, p.queries, p.size_u);
     const attn__array key_vector = packed(p.key_vector, p.key_heads, p.keys, p.size_u);
-    const attn__array alive = packed(p.row_inverse, p.heads, p.queries, 1);
-    const attn__array met = packed(p.key_met, p.key_heads, p.keys, 1);
     product m;
-    if (p.d_bias.rank)
-        ATTN__CUDA_TRY(run(simple_grad_bias, p.bias_size[0] * p.bias_size[1] * p.bias_size[2] * p.bias_size[3], stream,
-                           p));
-
     if (p.dq.rank && (!vectors || bilinear || p.w_q.rank)) {
         m = product_of(p, row_vector, bilinear ? attn__turned(p.bilinear) : p.w_q, p.dq, p.queries, p.size_q,
                        vectors ? p.size_u : 0);
-        m.row_flag = alive;
+        m.row_flag = packed(p.row_inverse, p.heads, p.queries, 1);
         m.scale = bilinear ? p.scale : 1.0f;
         m.adds = (p.accumulate & ATTN_GRAD_Q) != 0;
         ATTN__CUDA_TRY(run(m, stream));
@@ -4167,10 +4206,23 @@ static cudaError_t finish_backward(const params &p, cudaStream_t stream)
         m = product_of(p, key_vector, p.w_k, p.dk, p.keys, p.size_k, vectors ? p.size_u : 0);
         m.batch[1] = p.key_heads;
         m.out_batch[1] = p.heads_kv;
-        if (vectors) m.row_flag = met;
+        if (vectors) m.row_flag = packed(p.key_met, p.key_heads, p.keys, 1);
         m.adds = (p.accumulate & ATTN_GRAD_K) != 0;
         ATTN__CUDA_TRY(run(m, stream));
     }
+    return cudaSuccess;
+}
+/* And those of what else a score is made of. */
+static cudaError_t finish_backward(const params &p, cudaStream_t stream)
+{
+    const attn__array row_vector = packed(p.row_vector, p.heads, p.queries, p.size_u), none = attn__array();
+    const attn__array row_tanh = packed(p.row_tanh, p.heads, p.queries, p.size_u);
+    const attn__array key_vector = packed(p.key_vector, p.key_heads, p.keys, p.size_u);
+    product m;
+    if (p.d_bias.rank)
+        ATTN__CUDA_TRY(run(simple_grad_bias, p.bias_size[0] * p.bias_size[1] * p.bias_size[2] * p.bias_size[3], stream,
+                           p));
+    ATTN__CUDA_TRY(finish_inputs(p, stream));
     if (p.d_bilinear.rank) {
         m = parameter_of(p, attn__turned(p.q), row_vector, p.d_bilinear, p.d_bilinear.rank == 3, p.size_q, p.size_k,
                          ATTN_GRAD_BILINEAR);
@@ -4186,7 +4238,7 @@ static cudaError_t finish_backward(const params &p, cudaStream_t stream)
         m.batch[1] = p.key_heads;
         if (p.heads_kv) m.b_shares = p.key_heads / p.heads_kv;
         m.depth = p.keys;
-        m.depth_flag = met;
+        m.depth_flag = packed(p.key_met, p.key_heads, p.keys, 1);
         ATTN__CUDA_TRY(run(m, stream));
     }
     if (p.d_w_v.rank)

@@ -526,6 +526,43 @@ static void scores_at_the_ends(void) { /* huge scores, flat softcaps, -inf, -1e9
             }
 }
 
+/* A given score of -inf excludes its key, whatever scale and softcap are, as a mask would: bit by bit, in each result
+   and gradient. The rows of a plain softmax (no softcap, weights alone) have a way of their own. */
+static void given_minus_infinity(void) {
+    static const float scales[] = {0.5f, 0, -1.5f};
+    for (int variant = 0; variant < 6 * test_isa_count(); variant++) {
+        attn_desc d = make_desc(1, 2, 1, 19, 300, 5, 4), masked, plain;
+        set_score(&d, ATTN_SCORE_GIVEN, 0);
+        d.isa = (int32_t)test_isa(variant / 6);
+        d.scale = scales[variant % 3];
+        d.scale_set = 1;
+        d.softcap = variant % 6 < 3 ? 0 : 2;
+        masked = plain = d;
+        masked.mask = make_ints(ATTN_U8, 4, 1, 2, 19, 300, 1, 1);
+        masked.given_scores = copy_view(&d.given_scores, LAYOUT_PACKED);
+        for (int n = 0; n < 2 * 19 * 300; n += 1 + n % 4) {
+            put(&d.given_scores, n, -INFINITY);
+            ((uint8_t *)(uintptr_t)masked.mask.data)[n] = 0;
+        }
+        call c = make_call(&d, FROM_ALL, ~0u), like = make_call(&masked, FROM_ALL, ~0u);
+        check_same(&c.d.out, &like.d.out, "-inf excludes as a mask does");
+        check_same(&c.d.stats, &like.d.stats, "-inf excludes as a mask does");
+        like.g.d_out = c.g.d_out;
+        like.g.d_lse = c.g.d_lse;
+        like.g.d_weights = c.g.d_weights;
+        if (run_call(&c, "-inf") & run_call(&like, "masked")) same_grads(&c, &like, "-inf excludes as a mask does");
+        plain = d;
+        memset(&plain.v, 0, sizeof plain.v);
+        masked.v = plain.v;
+        ask_for(&plain, RESULT_WEIGHTS, LAYOUT_PACKED);
+        ask_for(&masked, RESULT_WEIGHTS, LAYOUT_PACKED);
+        run_desc(&plain, "-inf");
+        run_desc(&masked, "masked");
+        check_same(&plain.weights, &masked.weights, "-inf excludes as a mask does: weights");
+        test_release();
+    }
+}
+
 /* The statistics of a row keep what a log-sum-exp in one float would lose. */
 static void large_lse(void) {
     attn_desc d = make_desc(1, 2, 1, 19, 300, 5, 4);
@@ -792,6 +829,7 @@ const test_case suite_corners[] = {{"corners.empty_rows", empty_rows},
                                    {"corners.cosine_lengths", cosine_lengths},
                                    {"corners.additive_extremes", additive_extremes},
                                    {"corners.scores_at_the_ends", scores_at_the_ends},
+                                   {"corners.given_minus_infinity", given_minus_infinity},
                                    {"corners.large_lse", large_lse},
                                    {"corners.dropout_ends", dropout_ends},
                                    {"corners.far_positions", far_positions},

@@ -784,6 +784,9 @@ static void test_overflow(void) {
         REFUSED(valid, ATTN_ERR_OVERFLOW, "out.stride", d.out.stride[1] = huge[i]);
         REFUSED(valid, ATTN_ERR_OVERFLOW, "weights.stride", d.weights.stride[2] = -huge[i]);
     }
+    for (int64_t off = 0; off <= 600; off += 100) /* bytes: an extent of 2^62, and somewhat more */
+        REFUSED(valid, ATTN_ERR_OVERFLOW, "mask.stride", d.mask = mask(2, SQ, SK, 0, 0);
+                d.mask.stride[0] = (((int64_t)1 << 62) + off) / (SQ - 1));
     REFUSED(valid, ATTN_ERR_OVERFLOW, "q.stride", d.q.stride[0] = INT64_MIN);
     REFUSED(valid, ATTN_ERR_OVERFLOW, "v.stride", d.v.stride[0] = (int64_t)1 << 61;
             d.v.stride[1] = -((int64_t)1 << 61));

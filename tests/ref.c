@@ -218,12 +218,12 @@ static double ref_score(ref_head *s, int64_t i, int64_t j, double *terms) {
     default: *terms = fabs(score = ref_distance_kernel(s, j)); return score;
     }
     *terms *= fabs(scale);
-    return scale * score;
+    return d->score == ATTN_SCORE_GIVEN && score == -INFINITY ? score : scale * score;
 }
 
-/* A kernel's weight of 0 excludes before the softcap, which would make a number of it. */
+/* A kernel's weight of 0, and a given score of -inf, exclude before the softcap, which would make a number of it. */
 static double ref_softcap(const attn_desc *d, double score) {
-    if (ref_is_distance(d->score) && score == -INFINITY) return score;
+    if ((ref_is_distance(d->score) || d->score == ATTN_SCORE_GIVEN) && score == -INFINITY) return score;
     return d->softcap > 0 ? d->softcap * tanh(score / d->softcap) : score;
 }
 

@@ -388,7 +388,7 @@ static void minus_infinity(void) {
             d.bias = make_filled(LAYOUT_PACKED, 1, 2, SQ, LONG, 0, 0);
             for (int j = 0; j < LONG; j += 2) put_at(&d.bias, 0, 0, j % SQ, j, -INFINITY);
         }
-        if (variant & 4) d.softcap = 4; /* a raw -inf is -4 then, and counts */
+        if (variant & 4) d.softcap = 4; /* a product of -inf is -4 then, and counts; a given one excludes */
         ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
         check_everywhere(&d, "-inf");
         test_release();

@@ -3685,6 +3685,10 @@ static void attn__write(const attn__array *a, int64_t b, int64_t h, int64_t row,
 {
     *attn__at(a, b, h, row, column) = x;
 }
+static void attn__add_to(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, float x)
+{
+    attn__write(a, b, h, row, column, attn__quiet(attn__read(a, b, h, row, column) + x));
+}
 static float attn__of_head(const attn__array *a, int64_t h) { return attn__read(a, 0, h, 0, 0); }
 
 /* lengths and positions */
@@ -7899,10 +7903,7 @@ ATTN__NOINLINE static void attn__add_bias_rows(const attn__array *bias, const at
     int64_t b, i, x;
     for (b = 0; b < m->out_batch[1]; b++)
         for (i = 0; i < m->rows; i++)
-            for (x = 0; x < m->columns; x++) {
-                const float sum = attn__read(&m->out, 0, b, i, x) + attn__read(bias, 0, 0, 0, x);
-                attn__write(&m->out, 0, b, i, x, attn__quiet(sum));
-            }
+            for (x = 0; x < m->columns; x++) attn__add_to(&m->out, 0, b, i, x, attn__read(bias, 0, 0, 0, x));
 }
 static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
 {

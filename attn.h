@@ -3902,12 +3902,12 @@ static int64_t attn__query_floats(const attn__call *c)
 /* Room for the rows of an operand that become floats, the most that a step asks for; mostly none. */
 static float *attn__take_copy(attn__map *map, const attn__call *c)
 {
-    int64_t floats = attn__copied(&c->q, 1, c->size_q);
-    floats = attn__max(floats, attn__copied(&c->k, ATTN__CHUNK, c->size_k));
-    floats = attn__max(floats, attn__copied(&c->v, ATTN__CHUNK, c->size_v));
-    floats = attn__max(floats, attn__copied(&c->bilinear, c->size_q, c->size_k));
-    floats = attn__max(floats, attn__copied(&c->w_q, c->hidden, c->size_q));
-    floats = attn__max(floats, attn__copied(&c->w_k, c->hidden, c->size_k));
+    const attn__array *const of[] = {&c->q, &c->k, &c->v, &c->bilinear, &c->w_q, &c->w_k};
+    const int64_t rows[] = {1, ATTN__CHUNK, ATTN__CHUNK, c->size_q, c->hidden, c->hidden};
+    const int64_t columns[] = {c->size_q, c->size_k, c->size_v, c->size_k, c->size_q, c->size_k};
+    int64_t floats = 0;
+    int i;
+    for (i = 0; i < 6; i++) floats = attn__max(floats, attn__copied(of[i], rows[i], columns[i]));
     return floats ? attn__take(map, 1, floats) : NULL;
 }
 /* The vectors of one of so many tiles, of one width or two next to each other, and how many lie before it. */

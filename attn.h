@@ -2850,7 +2850,6 @@ typedef struct attn__array {
     int64_t stride[4];
     int32_t type, rank;         /* rank: of the view, 0 = absent */
 } attn__array;
-#if !defined(ATTN_NO_BACKWARD) || defined(ATTN_CUDA) || defined(ATTN__CUDA_SEAM)
 static attn__array attn__turned(attn__array a)          /* rows and columns exchanged */
 {
     const int64_t s = a.stride[2];
@@ -2858,7 +2857,6 @@ static attn__array attn__turned(attn__array a)          /* rows and columns exch
     a.stride[3] = s;
     return a;
 }
-#endif
 
 /* What a phase of tasks does. */
 typedef enum attn__step {
@@ -3398,19 +3396,13 @@ static int64_t attn__bytes_of(int64_t floats)
 {
     return floats > ATTN__HUGE / 8 ? ATTN__HUGE : (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1);
 }
-static int attn__is_kernel(int32_t score) { return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_CONSTANT; }
 static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
 
 static int attn__is_width(float x) { return x >= 1e-18f && x <= 1e18f; }       /* its square is a normal float */
 
-static uint32_t attn__taken_by(int32_t score)       /* ATTN__FOR_x */
-{
-    if (score == ATTN_SCORE_GIVEN) return ATTN__FOR_GIVEN;
-    if (score == ATTN_SCORE_BILINEAR) return ATTN__FOR_VECTORS | ATTN__FOR_BILINEAR;
-    if (score == ATTN_SCORE_ADDITIVE) return ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE;
-    if (attn__is_kernel(score) && score != ATTN_SCORE_CONSTANT) return ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE;
-    return ATTN__FOR_VECTORS;
-}
+/* From the score's row in >>scores: the views it takes (ATTN__FOR_x); is it the logarithm of a weight? */
+static uint32_t attn__taken_by(int32_t score);
+static int attn__is_kernel(int32_t score);
 #define ATTN__NUMBER_RULE(type, f, holds, status, rule) \
     do { const type x = d->f; (void)x; ATTN__RULE(holds, status, #f, rule); } while (0);
 static attn_status attn__check_score(const attn_desc *d, attn_error *err)
@@ -3610,15 +3602,18 @@ enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
 /* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
 enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
 /* ---------------------------------------------------------------------------------------------------- >>arrays
-   All that knows how operands are stored: strides, heads, broadcasting, types. Through four doors: single elements
-   (read, write), rows as they lie (rows), rows turned into lanes and back (load_lanes, store_lanes). */
+   All that knows how operands are stored: types, strides, heads, broadcasting. Whoever reads or writes an array of the
+   caller's does it here: single elements (attn__read, attn__write), rows as a product takes them (attn__rows_of), rows
+   turned into lanes and back (attn__load_lanes, attn__store_lanes), copies of rows. What is f32 is used where it lies;
+   elements of another type go through attn__read and attn__write, one by one. */
 
 /* How far element (b, h, row, column) is from the first one. */
 static int64_t attn__index(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
     return b * a->stride[0] + h * a->stride[1] + row * a->stride[2] + column * a->stride[3];
 }
-/* Where it lies; no pointer arithmetic, since data may be NULL where there is no element. */
+static int attn__is_f32(const attn__array *a) { return a->type == ATTN_F32; }
+/* Where it lies, of an f32; no pointer arithmetic, since data may be NULL where there is no element. */
 static float *attn__at(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
     return (float *)((uintptr_t)a->data + (uintptr_t)attn__index(a, b, h, row, column) * sizeof(float));
@@ -3630,6 +3625,10 @@ static float attn__read(const attn__array *a, int64_t b, int64_t h, int64_t row,
 static void attn__write(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, float x)
 {
     *attn__at(a, b, h, row, column) = x;
+}
+static void attn__add_to(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, float x)
+{
+    attn__write(a, b, h, row, column, attn__quiet(attn__read(a, b, h, row, column) + x));
 }
 static float attn__of_head(const attn__array *a, int64_t h) { return attn__read(a, 0, h, 0, 0); }
 
@@ -3644,8 +3643,9 @@ static int attn__byte_at(const attn__array *a, int64_t b, int64_t h, int64_t row
     return ((const uint8_t *)a->data)[attn__index(a, b, h, row, column)];
 }
 
-/* Can rows be used where they lie, as floats side by side? */
-static int attn__is_contiguous(const attn__array *a) { return a->type == ATTN_F32 && a->stride[3] == 1; }
+/* Are rows floats side by side: where they lie, or there or in a copy? */
+static int attn__is_contiguous(const attn__array *a) { return attn__is_f32(a) && a->stride[3] == 1; }
+static int attn__gives_contiguous(const attn__array *a) { return !attn__is_f32(a) || a->stride[3] == 1; }
 
 static void attn__fill(float *x, int64_t stride, int64_t n, float value)
 {
@@ -3660,6 +3660,76 @@ static void attn__copy_floats(float *to, const float *from, int64_t n)
     for (; n >= 8; n -= 8, to += 8, from += 8) ATTN__COPY(to, from, 8 * sizeof *to);    /* a size that is known */
     for (; n > 0; n--) *to++ = *from++;
 }
+
+/* A part of a row: copied; and one value all along it. */
+static void attn__copy_row(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, int64_t n,
+                           float *to)
+{
+    int64_t x;
+    if (attn__is_contiguous(a)) attn__copy_floats(to, attn__at(a, b, h, row, column), n);
+    else for (x = 0; x < n; x++) to[x] = attn__read(a, b, h, row, column + x);
+}
+static void attn__fill_row(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, int64_t n,
+                           float value)
+{
+    int64_t x;
+    if (attn__is_f32(a)) attn__fill(attn__at(a, b, h, row, column), a->stride[3], n, value);
+    else for (x = 0; x < n; x++) attn__write(a, b, h, row, column + x, value);
+}
+
+/* Rows as a product takes them: where they lie if they are f32, else as floats in `copy`, side by side. */
+typedef struct attn__rows { const float *at; int64_t row, column; } attn__rows;         /* at[r*row + x*column] */
+ATTN__NOINLINE static float *attn__as_floats(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t rows,
+                                             int64_t column, int64_t columns, float *copy)
+{
+    int64_t i;
+    for (i = 0; i < rows; i++) attn__copy_row(a, b, h, row + i, column, columns, copy + i * columns);
+    return copy;
+}
+ATTN__INLINE attn__rows attn__rows_of(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t rows,
+                                      int64_t column, int64_t columns, float *copy)
+{
+    const int direct = attn__is_f32(a);
+    attn__rows r;
+    r.at = direct ? attn__at(a, b, h, row, column) : attn__as_floats(a, b, h, row, rows, column, columns, copy);
+    r.row = direct ? a->stride[2] : columns;
+    r.column = direct ? a->stride[3] : 1;
+    return r;
+}
+/* Floats that `copy` needs. */
+static int64_t attn__copied(const attn__array *a, int64_t rows, int64_t size)
+{
+    return attn__is_f32(a) ? 0 : attn__mul64(rows, size);
+}
+
+#ifndef ATTN_NO_BACKWARD
+/* Rows, `size` columns of each, as products want them, `row` floats apart and filled up with zeros; those that `use`
+   leaves out are zeros and not read (NULL: all are). factor: NULL or one per row. Is one of them NaN or Inf? */
+static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i0, int64_t n,
+                           int64_t column, int64_t size, int64_t row, const uint8_t *use, const float *factor,
+                           float *to)
+{
+    int64_t i, x;
+    for (i = 0; i < n; i++, to += row) {
+        const int read = !use || use[i];
+        if (read) attn__copy_row(a, b, h, i0 + i, column, size, to);
+        attn__fill(to + (read ? size : 0), 1, row - (read ? size : 0), 0.0f);
+        for (x = 0; factor && read && x < size; x++) to[x] = to[x] * factor[i];
+    }
+    return !f->finite(to - n * row, n * row);
+}
+/* A part of a row of a gradient: factor * from; from NULL: nothing came together here. */
+static void attn__store_grad(const attn__kernels *f, const attn__array *o, int64_t b, int64_t h, int64_t i,
+                             int64_t column, int64_t n, const float *from, float factor, int add)
+{
+    int64_t x;
+    if (from && attn__is_contiguous(o)) f->deliver(from, attn__at(o, b, h, i, column), n, factor, add);
+    else if (from) for (x = column; x < column + n; x++) {
+        const float old = add ? attn__read(o, b, h, i, x) : 0.0f;
+        attn__write(o, b, h, i, x, attn__quiet(attn__scaled(from[x - column], factor, old, add)));
+    } else if (!add) attn__fill_row(o, b, h, i, column, n, 0.0f);
+}
+#endif
 
 /* ------------------------------------------------------------------------------------------------- >>memory map
    Memory is cut up by one function that counts where there is none yet and hands out where there is: the size query and
@@ -3701,6 +3771,7 @@ typedef struct attn__tile_memory {
     float *o, *acc, *part;              /* outputs so far, of a chunk, of a chain */
     float *s, *t;                       /* a chunk's scores, then weights; scratch of that size */
     float *w;                           /* w_v, padded */
+    float *copy;                        /* rows of k, of v or of a parameter that are not f32 */
     float *few_s, *few_v;               /* a chunk's scores and outputs, a row per query */
 } attn__tile_memory;
 typedef struct attn__tile {
@@ -3729,8 +3800,9 @@ typedef struct attn__score attn__score;
 /* The worker's arrays. */
 typedef struct attn__pass_memory {
     char   *tiles;
-    float  *query, *d_out, *raw, *w;    /* what meets the keys, d_out as lanes, vectors before projecting, w_v */
-    float  *s, *t, *dp, *keep;          /* of a tile and a block of keys, [keys][ld] */
+    attn__tile_memory tile;             /* what its tiles share: raw, s, t, w, copy; the queries one after the other */
+    float  *d_out;                      /* as lanes */
+    float  *dp, *keep;                  /* of a tile and a block of keys, [keys][ld] */
     float  *p, *ds, *soft, *square;     /* of both blocks, [keys][ATTN__GRAD_ROW]: P, dS, softcapped scores, |q-k|^2 */
     float  *dq, *dt;                    /* sums over keys; additive: [size_u][ATTN__GRAD_ROW] */
     float  *q_rows, *d_out_rows, *k_rows;       /* rows as the products want them */
@@ -3749,7 +3821,7 @@ struct attn__pass {
     int64_t nk;                         /* keys of the block of keys */
     int64_t lane0[ATTN_GRAD_QUERIES / 4 + 1];   /* of each tile in the block */
     int64_t first, last;                /* keys that some row of it reaches */
-    int     uniform, bad_q, bad_d_out, bad_k;   /* bad: NaN or Inf in the rows */
+    int     uniform, bad_q, bad_d_out;  /* bad: NaN or Inf in the rows */
     float   base[ATTN_GRAD_QUERIES], inverse[ATTN_GRAD_QUERIES], shift[ATTN_GRAD_QUERIES];
     uint8_t is_uniform[ATTN_GRAD_QUERIES];      /* rows under ATTN_EMPTY_UNIFORM */
     uint8_t dead[ATTN_GRAD_QUERIES];    /* rows without mass */
@@ -3758,19 +3830,26 @@ struct attn__pass {
 };
 #define ATTN__PASS_FLOATS ((int64_t)(sizeof(attn__pass) + 3) / 4)
 
+#endif
 static float attn__sink_of(const attn__call *c, int64_t h)
 {
     return c->sink.rank ? attn__of_head(&c->sink, h) : ATTN__NEG_INF;
 }
-static float attn__sigma_of(const attn__call *c, int64_t h)
-{
-    return c->sigma_per_head.rank ? attn__of_head(&c->sigma_per_head, h) : c->sigma;
-}
-#endif
 /* Floats of a query as the keys meet it. */
 static int64_t attn__query_floats(const attn__call *c)
 {
     return c->score == ATTN_SCORE_ADDITIVE ? attn__mul64(2, attn__round4(c->hidden)) : c->size_k;
+}
+/* Room for the rows of an operand that become floats, the most that a step asks for; mostly none. */
+static float *attn__take_copy(attn__map *map, const attn__call *c)
+{
+    const attn__array *const of[] = {&c->q, &c->k, &c->v, &c->bilinear, &c->w_q, &c->w_k};
+    const int64_t rows[] = {1, ATTN__CHUNK, ATTN__CHUNK, c->size_q, c->hidden, c->hidden};
+    const int64_t columns[] = {c->size_q, c->size_k, c->size_v, c->size_k, c->size_q, c->size_k};
+    int64_t floats = 0;
+    int i;
+    for (i = 0; i < 6; i++) floats = attn__max(floats, attn__copied(of[i], rows[i], columns[i]));
+    return floats ? attn__take(map, 1, floats) : NULL;
 }
 /* The vectors of one of so many tiles, of one width or two next to each other, and how many lie before it. */
 static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t *before)
@@ -3800,36 +3879,51 @@ static int attn__is_excluded(float p) { return attn__bits(p) == 0x80000000u; }  
 static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->keys, ATTN_GRAD_KEYS); }
 
 #endif
-/* The lanes' rows of an operand, its columns from `column` on, as [n][ld], times a factor per lane. */
+/* The lanes' rows of an operand, columns from `column` on, as [n][ld], times a factor per lane; and back, those that
+   stand for a row: a NaN becomes the one NaN. */
 static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
                              float *to)
 {
     const float *rows[ATTN__MAX_LANES];
-    int64_t l;
-    for (l = 0; l < t->ld; l++) rows[l] = attn__at(a, t->b, t->h[l], t->i[l], column);
-    t->f->pack(to, t->ld, rows, a->stride[3], n, factor);
+    int64_t l, x;
+    if (attn__is_f32(a)) {
+        for (l = 0; l < t->ld; l++) rows[l] = attn__at(a, t->b, t->h[l], t->i[l], column);
+        t->f->pack(to, t->ld, rows, a->stride[3], n, factor);
+    } else for (l = 0; l < t->ld; l++)
+        for (x = 0; x < n; x++) to[x * t->ld + l] = attn__read(a, t->b, t->h[l], t->i[l], column + x) * factor[l];
 }
-/* And back, for the lanes that stand for a row. */
 static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
                               const float *from)
 {
     float *rows[ATTN__MAX_LANES];
-    int64_t l;
+    int64_t l, x;
     if (!a->rank) return;
-    for (l = 0; l < t->lanes; l++) rows[l] = attn__at(a, t->b, t->h[l], t->i[l], column);
-    t->f->unpack(rows, t->lanes, a->stride[3], from, t->ld, n, factor);
+    if (attn__is_f32(a)) {
+        for (l = 0; l < t->lanes; l++) rows[l] = attn__at(a, t->b, t->h[l], t->i[l], column);
+        t->f->unpack(rows, t->lanes, a->stride[3], from, t->ld, n, factor);
+    } else for (l = 0; l < t->lanes; l++)
+        for (x = 0; x < n; x++)
+            attn__write(a, t->b, t->h[l], t->i[l], column + x, attn__quiet(from[x * t->ld + l] * factor[l]));
+}
+/* Rows of k or v, as a product takes them. */
+ATTN__INLINE attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
+{
+    return attn__rows_of(a, t->b, t->head_kv, key, n, 0, size, t->m.copy);
+}
+/* A parameter of the tile's head likewise. */
+static attn__rows attn__parameter_of(const attn__tile *t, const attn__array *a, int64_t rows, int64_t columns)
+{
+    return attn__rows_of(a, 0, t->head, 0, rows, 0, columns, t->m.copy);
 }
 /* One value along a part of a row. */
-static void attn__fill_row(const attn__tile *t, const attn__array *a, int64_t l, int64_t from, int64_t to, float value)
+static void attn__fill_lane(const attn__tile *t, const attn__array *a, int64_t l, int64_t from, int64_t to, float value)
 {
-    attn__fill(attn__at(a, t->b, t->h[l], t->i[l], from), a->stride[3], to - from, value);
+    attn__fill_row(a, t->b, t->h[l], t->i[l], from, to - from, value);
 }
 static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1);
 static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered);
 #ifndef ATTN_NO_BACKWARD
 static void attn__grad_vectors(attn__pass *p, int64_t c0);
-static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i0, int64_t n,
-                           int64_t size, int64_t row, const uint8_t *use, const float *factor, float *to);
 static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n, float factor,
                                     int add);
 #endif
@@ -3840,7 +3934,8 @@ enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no sc
        ATTN__DOTS = 2,          /* dot products of what is prepared: a tile of few rows has a way of its own */
        ATTN__KEEPS_SQUARES = 4, /* the gradient needs |q-k|^2 */
        ATTN__EXCLUDES = 32,     /* a score of -inf excludes: softcap and scale leave it alone */
-       ATTN__SCALE_DQ = 8, ATTN__SCALE_DK = 16 };           /* the scale is multiplied in when dq, dk are stored */
+       ATTN__SCALE_DQ = 8, ATTN__SCALE_DK = 16,             /* the scale is multiplied in when dq, dk are stored */
+       ATTN__UNIT_VECTORS = 64 };           /* of q and k: 1/|k| is what is prepared */
 #ifndef ATTN_NO_BACKWARD
 #  define ATTN__GRADIENTS(...) , __VA_ARGS__
 #else
@@ -3848,10 +3943,9 @@ enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no sc
 #endif
 /* What a query or key becomes before they meet, how they meet, and what is left to do then. */
 struct attn__score {
-    uint32_t flags;             /* ATTN__LOG_WEIGHT, ATTN__DOTS */
+    uint32_t takes, flags;      /* which views, ATTN__FOR_x; those above */
     int64_t (*key_floats)(const attn__call *c);     /* floats prepared per key; NULL: none */
-    /* prepares `count` keys of the tile's stream, rows k[.], from key j on */
-    void (*prepare)(attn__tile *t, const float *const *rows, int64_t count, float *to);
+    void (*prepare)(attn__tile *t, int64_t count, float *to);       /* `count` keys; the lanes' rows are those of k */
     void (*load)(attn__tile *t);                    /* the lanes' queries into t->m.query; NULL: there are none */
     /* scores of keys c0+j0 .. c0+j1 of a chunk for the vectors x0 .. x1 of the tile, into rows j0.. of t->m.s */
     void (*meet)(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1);
@@ -3859,8 +3953,7 @@ struct attn__score {
 #ifndef ATTN_NO_BACKWARD
     /* backward; NULL: nothing. P and dS become what is summed: */
     void (*elements)(attn__pass *p, int64_t c0, int64_t n);
-    int  (*query_rows)(attn__pass *p, const uint8_t *use);          /* what multiplies dS in dK, and in dQ: see below */
-    int  (*key_rows)(attn__pass *p, int64_t c0);
+    int  (*query_rows)(attn__pass *p, const uint8_t *use);          /* what multiplies dS in dK: see below */
     void (*vectors)(attn__pass *p, int64_t c0);     /* dS of a block of keys meets vectors; NULL: there are none */
     const float *(*close)(attn__pass *p, int64_t *row);     /* the block's rows of dq from its sums; NULL: they are */
     void (*close_row)(attn__pass *p, int64_t i, float *y);
@@ -3868,7 +3961,7 @@ struct attn__score {
     void (*close_stream)(attn__pass *p);
 #endif
 };
-
+static const attn__score *attn__score_of(const attn__call *c);
 
 /* A product in chains of `run` terms: less is lost to rounding, and that much of B stays near. */
 static void attn__chains(const attn__kernels *f, attn__product *p, int64_t depth, int64_t run)
@@ -3883,14 +3976,18 @@ static void attn__chains(const attn__kernels *f, attn__product *p, int64_t depth
         p->onto = ATTN__ADD_AFTER;
     } while (depth > 0);
 }
-/* c = matrix * b, matrix [rows,depth] read with any strides */
-static void attn__apply(const attn__kernels *f, const float *matrix, int64_t row_stride, int64_t column_stride,
-                        const float *b, float *c, int64_t rows, int64_t depth, int64_t ld)
+static void attn__set_a(attn__product *p, attn__rows rows)
+{
+    p->a = rows.at;
+    p->a_row = rows.row;
+    p->a_k = rows.column;
+}
+/* c = matrix * b, matrix [rows,depth] */
+static void attn__apply(const attn__kernels *f, attn__rows matrix, const float *b, float *c, int64_t rows,
+                        int64_t depth, int64_t ld)
 {
     attn__product p;
-    p.a = matrix;
-    p.a_row = row_stride;
-    p.a_k = column_stride;
+    attn__set_a(&p, matrix);
     p.b = b;
     p.c = c;
     p.rows = rows;
@@ -3902,80 +3999,60 @@ static void attn__apply(const attn__kernels *f, const float *matrix, int64_t row
 }
 
 #ifndef ATTN_NO_BACKWARD
-/* ---- products in the layout of gradients: C[r][c] += sum over k of A[r,k] B[k][c], or A[r,k] (B[k][c] - X[r][c]) */
-typedef struct attn__grad_product {
-    const float *a, *b, *x, *mark;      /* mark, strides as A: -0 where the pair is excluded */
-    int64_t a_row, a_k, b_row, x_row;
-    float *c;
-    int64_t c_row, rows, depth, columns;
-    int careful;                        /* B or X holds NaN or Inf: in plain C, without the excluded pairs */
-} attn__grad_product;
-
-static void attn__multiply_careful(const attn__grad_product *g)
+/* ---- products in the layout of gradients: C[r][c] += sum over k of A[r,k] B[k][c], or A[r,k] (B[k][c] - X[r][c]).
+   mark: NULL, or strides as A's and -0 where the pair is excluded: then in plain C without these pairs, because B or X
+   holds NaN or Inf. */
+static void attn__multiply_careful(const attn__product *p, int64_t columns, const float *mark)
 {
     int64_t r, k, c;
-    for (r = 0; r < g->rows; r++)
-        for (c = 0; c < g->columns; c++) {
+    for (r = 0; r < p->rows; r++)
+        for (c = 0; c < columns; c++) {
             float sum = 0.0f;
-            for (k = 0; k < g->depth; k++) {
-                const int64_t at = r * g->a_row + k * g->a_k;
-                const float b = g->b[k * g->b_row + c];
-                if (!attn__is_excluded(g->mark[at]))
-                    sum = attn__fma(g->a[at], g->x ? b - g->x[r * g->x_row + c] : b, sum);
+            for (k = 0; k < p->depth; k++) {
+                const int64_t at = r * p->a_row + k * p->a_k;
+                const float b = p->b[k * p->b_row + c];
+                if (!attn__is_excluded(mark[at]))
+                    sum = attn__fma(p->a[at], p->x ? b - p->x[r * p->x_row + c] : b, sum);
             }
-            g->c[r * g->c_row + c] = g->c[r * g->c_row + c] + sum;
+            p->c[r * p->c_row + c] = p->c[r * p->c_row + c] + sum;
         }
 }
-static void attn__multiply(const attn__kernels *f, const attn__grad_product *g)
+static void attn__multiply(const attn__kernels *f, attn__product *p, int64_t columns, const float *mark)
 {
-    attn__product p;
-    int64_t c;
-    if (g->depth <= 0 || g->rows <= 0) return;
-    if (g->careful) { attn__multiply_careful(g); return; }
-    p.a = g->a;
-    p.a_row = g->a_row;
-    p.a_k = g->a_k;
-    p.b_row = g->b_row;
-    p.c_row = g->c_row;
-    p.x_row = g->x_row;
-    p.rows = g->rows;
-    p.depth = g->depth;
-    p.kind = g->x ? ATTN__WEIGHTED_DIFFERENCE : ATTN__PRODUCT;
-    p.onto = ATTN__ADD_AFTER;
-    p.fetch = NULL;
-    for (c = 0; c < g->columns; c += p.vecs * f->width) {
-        const int64_t left = attn__blocks(g->columns - c, f->width);
-        p.vecs = (int32_t)(left == f->vecs + 1 ? (left + 1) / 2 : attn__min(left, f->vecs));
-        p.b = g->b + c;
-        p.c = g->c + c;
-        p.x = g->x ? g->x + c : NULL;
-        f->product(&p);
+    int64_t step;
+    if (p->depth <= 0 || p->rows <= 0) return;
+    if (mark) { attn__multiply_careful(p, columns, mark); return; }
+    p->kind = p->x ? ATTN__WEIGHTED_DIFFERENCE : ATTN__PRODUCT;
+    p->onto = ATTN__ADD_AFTER;
+    p->fetch = NULL;
+    for (; columns > 0; columns -= step) {
+        const int64_t left = attn__blocks(columns, f->width);
+        p->vecs = (int32_t)(left == f->vecs + 1 ? (left + 1) / 2 : attn__min(left, f->vecs));
+        f->product(p);
+        step = p->vecs * f->width;
+        p->b += step;
+        p->c += step;
+        if (p->x) p->x += step;
     }
 }
 
-/* rows [n][depth] (any strides) times a parameter, [depth][columns], or its transpose; in p->m.result, rows of `pad` */
+/* rows [n][depth] (any strides) times a parameter, [depth][columns]; in p->m.result, rows of `pad` */
 static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, int64_t a_k, int64_t n, int64_t depth,
-                                const attn__array *m, int transposed, int64_t columns, int64_t pad)
+                                attn__array m, int64_t columns, int64_t pad)
 {
-    attn__grad_product g;
-    int64_t r, c;
-    float *to = p->m.matrix;
-    for (r = 0; r < depth; r++, to += pad) {
-        attn__fill(to + columns, 1, pad - columns, 0.0f);
-        for (c = 0; c < columns; c++) to[c] = attn__read(m, 0, p->head, transposed ? c : r, transposed ? r : c);
-    }
+    attn__product g;
+    attn__copy_rows(p->f, &m, 0, p->head, 0, depth, 0, columns, pad, NULL, NULL, p->m.matrix);
     attn__fill(p->m.result, 1, n * pad, 0.0f);
     g.a = a;
     g.a_row = a_row;
     g.a_k = a_k;
     g.b = p->m.matrix;
-    g.b_row = g.c_row = g.columns = pad;
+    g.b_row = g.c_row = pad;
     g.c = p->m.result;
     g.rows = n;
     g.depth = depth;
     g.x = NULL;
-    g.careful = 0;
-    attn__multiply(p->f, &g);
+    attn__multiply(p->f, &g, pad, NULL);
     return p->m.result;
 }
 #endif
@@ -3992,9 +4069,7 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     const attn__call *c = t->c;
     const int64_t lane0 = x0 * t->f->width;
     attn__product p;
-    p.a = attn__at(&c->k, t->b, t->head_kv, c0 + j0, 0);
-    p.a_row = c->k.stride[2];
-    p.a_k = c->k.stride[3];
+    attn__set_a(&p, attn__keys_of(t, &c->k, c0 + j0, j1 - j0, c->size_k));
     p.b = t->m.query + lane0;
     p.c = t->m.s + j0 * t->ld + lane0;
     p.rows = j1 - j0;
@@ -4002,7 +4077,7 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     p.vecs = x1 - x0;
     p.kind = kind;
     p.fetch = NULL;
-    if (c->size_k >= ATTN__LONG && p.a_k == 1 && c->out.rank && c->v.stride[3] == 1) {
+    if (c->size_k >= ATTN__LONG && p.a_k == 1 && c->out.rank && attn__is_contiguous(&c->v)) {
         p.fetch = attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0);
         p.fetch_row = c->v.stride[2];
         p.fetch_size = c->size_v;
@@ -4015,19 +4090,33 @@ static void attn__meet_dot(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, in
     else attn__meet_product(t, c0, j0, j1, x0, x1, ATTN__PRODUCT, t->c->size_k);
 }
 
+/* 1/|row|, for the cosine */
+static float attn__inverse_of(const attn__array *a, int64_t b, int64_t h, int64_t i, int64_t size, float *copy)
+{
+    const attn__rows row = attn__rows_of(a, b, h, i, 1, 0, size, copy);
+    return attn__inverse_norm(row.at, row.column, size);
+}
+
 #ifndef ATTN_NO_BACKWARD
 /* ---- its gradients, where dS meets vectors. What multiplies dS in dK: the queries' rows, of those that `use` names.
    Returns whether one of them is not finite. */
 static int attn__query_rows(attn__pass *p, const uint8_t *use)
 {
     const attn__call *c = p->c;
-    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use, NULL, p->m.q_rows);
+    const int unit = (attn__score_of(c)->flags & ATTN__UNIT_VECTORS) != 0;
+    float factor[ATTN_GRAD_QUERIES];
+    int64_t i;
+    for (i = 0; unit && i < p->n; i++)
+        if (use[i]) factor[i] = attn__inverse_of(&c->q, p->b, p->head, p->i0 + i, c->size_q, p->m.tile.copy);
+    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, 0, c->size_q, c->w.vector_row, use,
+                           unit ? factor : NULL, p->m.q_rows);
 }
 /* and in dQ: the keys' rows */
 static int attn__key_rows(attn__pass *p, int64_t c0)
 {
     const attn__call *c = p->c;
-    return attn__copy_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, c->size_k, c->w.vector_row, p->seen, NULL,
+    const float *factor = attn__score_of(c)->flags & ATTN__UNIT_VECTORS ? attn__tile_at(p, 0)->prepared + c0 : NULL;
+    return attn__copy_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, 0, c->size_k, c->w.vector_row, p->seen, factor,
                            p->m.k_rows);
 }
 static float attn__dot_of(const attn__array *a, int64_t b, int64_t h, int64_t i, const float *y, int64_t n)
@@ -4044,29 +4133,27 @@ static void attn__dot_close_row(attn__pass *p, int64_t i, float *y)
         *attn__row_field(p, ATTN__R_SCALE, i) = attn__dot_of(&p->c->q, p->b, p->head, i, y, p->c->size_q);
 }
 #endif
-static const attn__score attn__score_SCALED_DOT = {
-    ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, NULL, NULL, attn__load_query, attn__meet_dot, NULL
-    ATTN__GRADIENTS(NULL, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, attn__dot_close_row, NULL, NULL)
-};
-static const attn__score attn__score_DOT = {
-    ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, NULL, NULL, attn__load_query, attn__meet_dot, NULL
-    ATTN__GRADIENTS(NULL, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, attn__dot_close_row, NULL, NULL)
-};
+#define ATTN__ROW_OF_DOTS { \
+    ATTN__FOR_VECTORS, ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, NULL, NULL, attn__load_query, attn__meet_dot, \
+    NULL \
+    ATTN__GRADIENTS(NULL, attn__query_rows, attn__grad_vectors, NULL, attn__dot_close_row, NULL, NULL) }
+static const attn__score attn__score_SCALED_DOT = ATTN__ROW_OF_DOTS, attn__score_DOT = ATTN__ROW_OF_DOTS;
+#undef ATTN__ROW_OF_DOTS
 
 /* ---- cosine: 1/|k| is prepared, 1/|q| is part of the lane's scale */
 static int64_t attn__cosine_key_floats(const attn__call *c) { (void)c; return 1; }
-static void attn__cosine_prepare(attn__tile *t, const float *const *rows, int64_t count, float *to)
+static void attn__cosine_prepare(attn__tile *t, int64_t count, float *to)
 {
+    const attn__call *c = t->c;
     int64_t l;
-    for (l = 0; l < count; l++) to[l] = attn__inverse_norm(rows[l], t->c->k.stride[3], t->c->size_k);
+    for (l = 0; l < count; l++) to[l] = attn__inverse_of(&c->k, t->b, t->h[l], t->i[l], c->size_k, t->m.copy);
 }
 static void attn__cosine_load(attn__tile *t)
 {
-    const attn__array *q = &t->c->q;
+    const attn__call *c = t->c;
     int64_t l;
     for (l = 0; l < t->ld; l++)
-        t->scale[l] = t->c->scale * attn__inverse_norm(attn__at(q, t->b, t->h[l], t->i[l], 0), q->stride[3],
-                                                       t->c->size_q);
+        t->scale[l] = c->scale * attn__inverse_of(&c->q, t->b, t->h[l], t->i[l], c->size_q, t->m.copy);
     attn__load_query(t);
 }
 static void attn__cosine_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
@@ -4078,23 +4165,6 @@ static void attn__cosine_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1,
             t->m.s[j * t->ld + l] = t->m.s[j * t->ld + l] * t->prepared[c0 + j];
 }
 #ifndef ATTN_NO_BACKWARD
-static int attn__cosine_query_rows(attn__pass *p, const uint8_t *use)
-{
-    const attn__call *c = p->c;
-    float factor[ATTN_GRAD_QUERIES];
-    int64_t i;
-    for (i = 0; i < p->n; i++)
-        if (use[i]) factor[i] = attn__inverse_norm(attn__at(&c->q, p->b, p->head, p->i0 + i, 0), c->q.stride[3],
-                                                   c->size_q);
-    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use, factor,
-                           p->m.q_rows);
-}
-static int attn__cosine_key_rows(attn__pass *p, int64_t c0)
-{
-    const attn__call *c = p->c;
-    return attn__copy_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, c->size_k, c->w.vector_row, p->seen,
-                           attn__tile_at(p, 0)->prepared + c0, p->m.k_rows);
-}
 /* y becomes inverse * (y - v (v . y)) for the unit vector v = x * inverse; returns v . y */
 static float attn__normal_part(const attn__array *a, int64_t b, int64_t h, int64_t i, float inverse, float *y,
                                int64_t n)
@@ -4107,9 +4177,9 @@ static float attn__normal_part(const attn__array *a, int64_t b, int64_t h, int64
 }
 static void attn__cosine_close_row(attn__pass *p, int64_t i, float *y)
 {
-    const attn__array *q = &p->c->q;
-    const float inverse = attn__inverse_norm(attn__at(q, p->b, p->head, i, 0), q->stride[3], p->c->size_q);
-    *attn__row_field(p, ATTN__R_SCALE, i) = attn__normal_part(q, p->b, p->head, i, inverse, y, p->c->size_q);
+    const attn__call *c = p->c;
+    const float inverse = attn__inverse_of(&c->q, p->b, p->head, i, c->size_q, p->m.tile.copy);
+    *attn__row_field(p, ATTN__R_SCALE, i) = attn__normal_part(&c->q, p->b, p->head, i, inverse, y, c->size_q);
 }
 static void attn__cosine_close_key(attn__pass *p, int64_t j, float *dk)
 {
@@ -4119,19 +4189,20 @@ static void attn__cosine_close_key(attn__pass *p, int64_t j, float *dk)
 }
 #endif
 static const attn__score attn__score_COSINE = {
-    ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, attn__cosine_key_floats, attn__cosine_prepare, attn__cosine_load,
-    attn__cosine_meet, NULL
-    ATTN__GRADIENTS(NULL, attn__cosine_query_rows, attn__cosine_key_rows, attn__grad_vectors, NULL,
-                    attn__cosine_close_row, attn__cosine_close_key, NULL)
+    ATTN__FOR_VECTORS, ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK | ATTN__UNIT_VECTORS, attn__cosine_key_floats,
+    attn__cosine_prepare, attn__cosine_load, attn__cosine_meet, NULL
+    ATTN__GRADIENTS(NULL, attn__query_rows, attn__grad_vectors, NULL, attn__cosine_close_row, attn__cosine_close_key,
+                    NULL)
 };
 
 /* ---- bilinear: M^T q meets k */
 static void attn__bilinear_load(attn__tile *t)
 {
-    const attn__array *m = &t->c->bilinear;
-    attn__load_lanes(t, &t->c->q, 0, t->c->size_q, t->scale, t->m.raw);
-    attn__apply(t->f, attn__at(m, 0, t->head, 0, 0), m->stride[3], m->stride[2], t->m.raw, t->m.query, t->c->size_k,
-                t->c->size_q, t->ld);
+    const attn__call *c = t->c;
+    const attn__array turned = attn__turned(c->bilinear);
+    attn__load_lanes(t, &c->q, 0, c->size_q, t->scale, t->m.raw);
+    attn__apply(t->f, attn__parameter_of(t, &turned, c->size_k, c->size_q), t->m.raw, t->m.query, c->size_k, c->size_q,
+                t->ld);
 }
 #ifndef ATTN_NO_BACKWARD
 static int attn__bilinear_query_rows(attn__pass *p, const uint8_t *use)
@@ -4162,13 +4233,14 @@ static const float *attn__bilinear_close(attn__pass *p, int64_t *row)
             p->shared.left_u[attn__row_index(p, p->i0 + i) * size + x] =
                 p->dead[i] ? -0.0f : p->m.dq[i * pad + x] + 0.0f;
     *row = attn__up(c->size_q, p->f->width);
-    return attn__times(p, p->m.dq, pad, 1, p->n, size, &c->bilinear, 1, c->size_q, *row);
+    return attn__times(p, p->m.dq, pad, 1, p->n, size, attn__turned(c->bilinear), c->size_q, *row);
 }
 #endif
 static const attn__score attn__score_BILINEAR = {
-    ATTN__DOTS | ATTN__SCALE_DQ, NULL, NULL, attn__bilinear_load, attn__meet_dot, NULL
-    ATTN__GRADIENTS(NULL, attn__bilinear_query_rows, attn__key_rows, attn__grad_vectors, attn__bilinear_close,
-                    attn__dot_close_row, NULL, NULL)
+    ATTN__FOR_VECTORS | ATTN__FOR_BILINEAR, ATTN__DOTS | ATTN__SCALE_DQ, NULL, NULL, attn__bilinear_load,
+    attn__meet_dot, NULL
+    ATTN__GRADIENTS(NULL, attn__bilinear_query_rows, attn__grad_vectors, attn__bilinear_close, attn__dot_close_row,
+                    NULL, NULL)
 };
 
 /* ---- additive: tanh(a + b) = 1 - 2/(1 + e^2a e^2b). Prepared, per key: e^2b, b (both padded to a multiple of 4), and
@@ -4182,8 +4254,7 @@ static void attn__project(const attn__tile *t, const attn__array *w, int64_t siz
 {
     const int64_t hidden = t->c->hidden, n = hidden * t->ld;
     if (!w->rank) attn__copy_floats(projected, t->m.raw, n);
-    else attn__apply(t->f, attn__at(w, 0, t->head, 0, 0), w->stride[2], w->stride[3], t->m.raw, projected, hidden, size,
-                     t->ld);
+    else attn__apply(t->f, attn__parameter_of(t, w, hidden, size), t->m.raw, projected, hidden, size, t->ld);
     attn__fill(projected + n, 1, attn__round4(hidden) * t->ld - n, 0.0f);
 }
 /* e = e^2x for rows [hidden][ld], 0 in the padded rows */
@@ -4202,13 +4273,13 @@ static int attn__clear(const float *x, int64_t stride, int64_t n)
         if (!(x[u * stride] <= ATTN__ADDITIVE_CLEAR && x[u * stride] >= -ATTN__ADDITIVE_CLEAR)) return 0;
     return 1;
 }
-static void attn__additive_prepare(attn__tile *t, const float *const *rows, int64_t count, float *to)
+static void attn__additive_prepare(attn__tile *t, int64_t count, float *to)
 {
     const attn__call *c = t->c;
     const int64_t padded = attn__round4(c->hidden);
     float *b = t->m.query + padded * t->ld, *keys[ATTN__MAX_LANES];
     int64_t l, u;
-    t->f->pack(t->m.raw, t->ld, rows, c->k.stride[3], c->size_k, t->ones);
+    attn__load_lanes(t, &c->k, 0, c->size_k, t->ones, t->m.raw);
     attn__project(t, &c->w_k, c->size_k, b);
     for (u = 0; c->hidden_bias.rank && u < c->hidden; u++)
         for (l = 0; l < t->ld; l++)
@@ -4330,7 +4401,7 @@ static const float *attn__additive_close(attn__pass *p, int64_t *row)
     }
     *row = c->w_q.rank ? attn__up(c->size_q, p->f->width) : c->w.pad_u;
     if (!c->dq.rank) return p->m.result;
-    if (c->w_q.rank) return attn__times(p, p->m.dq, 1, ATTN__GRAD_ROW, p->n, size, &c->w_q, 0, c->size_q, *row);
+    if (c->w_q.rank) return attn__times(p, p->m.dq, 1, ATTN__GRAD_ROW, p->n, size, c->w_q, c->size_q, *row);
     for (i = 0; i < p->n; i++)
         for (u = 0; u < size; u++) p->m.result[i * *row + u] = p->m.dq[u * ATTN__GRAD_ROW + i];
     return p->m.result;
@@ -4361,7 +4432,7 @@ static void attn__additive_close_stream(attn__pass *p)
     for (j0 = 0; c->dk.rank && j0 < n; j0 += count) {
         const float *db = p->m.db + j0 * padded;
         count = attn__min(n - j0, ATTN_GRAD_QUERIES);
-        y = c->w_k.rank ? attn__times(p, db, padded, 1, count, hidden, &c->w_k, 0, c->size_k, pad) : db;
+        y = c->w_k.rank ? attn__times(p, db, padded, 1, count, hidden, c->w_k, c->size_k, pad) : db;
         for (j = 0; j < count; j++, y += c->w_k.rank ? pad : padded) {
             float *dk = p->m.dk + (j0 + j) * pad;
             if (attn__all_zero(db + j * padded, hidden)) continue;
@@ -4372,12 +4443,25 @@ static void attn__additive_close_stream(attn__pass *p)
 }
 #endif
 static const attn__score attn__score_ADDITIVE = {
-    0, attn__additive_key_floats, attn__additive_prepare, attn__additive_load, attn__additive_meet, NULL
-    ATTN__GRADIENTS(NULL, NULL, NULL, attn__additive_vectors, attn__additive_close, NULL, NULL,
-                    attn__additive_close_stream)
+    ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE, 0, attn__additive_key_floats, attn__additive_prepare, attn__additive_load,
+    attn__additive_meet, NULL
+    ATTN__GRADIENTS(NULL, NULL, attn__additive_vectors, attn__additive_close, NULL, NULL, attn__additive_close_stream)
 };
 
 /* ---- distance kernels: sums of squares, then the logarithm of the weight */
+static float attn__sigma_of(const attn__call *c, int64_t h)
+{
+    return c->sigma_per_head.rank ? attn__of_head(&c->sigma_per_head, h) : c->sigma;
+}
+static void attn__distance_load(attn__tile *t)
+{
+    int64_t l;
+    for (l = 0; l < t->ld; l++) {
+        const float sigma = attn__sigma_of(t->c, t->h[l]), width = sigma * sigma;
+        t->width[l] = t->c->score == ATTN_SCORE_GAUSSIAN ? -0.5f / width : width;
+    }
+    attn__load_query(t);
+}
 static void attn__distance_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     attn__meet_product(t, c0, j0, j1, x0, x1, ATTN__SQUARED_DISTANCE, ATTN__SQUARES);
@@ -4387,69 +4471,45 @@ static void attn__distance_finish(attn__tile *t, int64_t n)
     t->f->distance(t->m.s, t->ld, n, t->c->score, t->width);
 }
 #ifndef ATTN_NO_BACKWARD
-/* dS becomes the factor of k - q: times -score' / |k - q|; sigma's gradient on the way. slope(dS, |q-k|^2, sigma^2) */
-ATTN__INLINE void attn__distance_elements(attn__pass *p, int64_t n, float (*slope)(float ds, float square, float width))
+/* dS becomes the factor of k - q: times -score' / |k - q|; */
+static float attn__distance_slope(int32_t score, float ds, float square, float width)
+{
+    const float u2 = square / width;
+    float u;
+    if (score == ATTN_SCORE_GAUSSIAN) return ds / width;
+    if (score == ATTN_SCORE_EPANECHNIKOV) return (ds + ds) / (width * (1.0f - u2));
+    u = attn__sqrt(u2);
+    return attn__choose(u == 0.0f, 0.0f, ds / (width * (u * (1.0f - u))));
+}
+/* and sigma's gradient on the way. */
+static void attn__distance_elements(attn__pass *p, int64_t c0, int64_t n)
 {
     const attn__call *c = p->c;
     const float sigma = attn__sigma_of(c, p->head), width = sigma * sigma, inverse = 1.0f / sigma;
     int64_t i, j;
+    (void)c0;
     for (j = 0; j < n; j++)
         for (i = 0; i < p->n; i++) {
             const int64_t at = j * ATTN__GRAD_ROW + i;
             float *sum = attn__row_field(p, ATTN__R_SIGMA, p->i0 + i);
             if (attn__is_excluded(p->m.p[at])) continue;
-            p->m.ds[at] = slope(p->m.ds[at], p->m.square[at], width);
+            p->m.ds[at] = attn__distance_slope(c->score, p->m.ds[at], p->m.square[at], width);
             if (p->does & ATTN__DO_Q) *sum = attn__fma(p->m.ds[at], p->m.square[at] * inverse, *sum);
         }
 }
-static float attn__gaussian_slope(float ds, float square, float width) { (void)square; return ds / width; }
-static void attn__gaussian_elements(attn__pass *p, int64_t c0, int64_t n)
-{
-    (void)c0;
-    attn__distance_elements(p, n, attn__gaussian_slope);
-}
 #endif
-static const attn__score attn__score_GAUSSIAN = {
-    ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
-    ATTN__GRADIENTS(attn__gaussian_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL, NULL,
-                    NULL)
-};
-static const attn__score attn__score_BOXCAR = {
-    ATTN__LOG_WEIGHT, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
-    ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
-};
-#ifndef ATTN_NO_BACKWARD
-static float attn__epanechnikov_slope(float ds, float square, float width)
-{
-    return (ds + ds) / (width * (1.0f - square / width));
-}
-static void attn__epanechnikov_elements(attn__pass *p, int64_t c0, int64_t n)
-{
-    (void)c0;
-    attn__distance_elements(p, n, attn__epanechnikov_slope);
-}
-#endif
-static const attn__score attn__score_EPANECHNIKOV = {
-    ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
-    ATTN__GRADIENTS(attn__epanechnikov_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL,
-                    NULL, NULL)
-};
-#ifndef ATTN_NO_BACKWARD
-static float attn__triangular_slope(float ds, float square, float width)
-{
-    const float u = attn__sqrt(square / width);
-    return attn__choose(u == 0.0f, 0.0f, ds / (width * (u * (1.0f - u))));
-}
-static void attn__triangular_elements(attn__pass *p, int64_t c0, int64_t n)
-{
-    (void)c0;
-    attn__distance_elements(p, n, attn__triangular_slope);
-}
-#endif
-static const attn__score attn__score_TRIANGULAR = {
-    ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__load_query, attn__distance_meet, attn__distance_finish
-    ATTN__GRADIENTS(attn__triangular_elements, attn__query_rows, attn__key_rows, attn__grad_vectors, NULL, NULL,
-                    NULL, NULL)
+#define ATTN__ROW_OF_DISTANCE(finish) { \
+    ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE, ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__distance_load, \
+    attn__distance_meet, finish \
+    ATTN__GRADIENTS(attn__distance_elements, attn__query_rows, attn__grad_vectors, NULL, NULL, NULL, NULL) }
+static const attn__score attn__score_GAUSSIAN = ATTN__ROW_OF_DISTANCE(attn__distance_finish),
+    attn__score_EPANECHNIKOV = ATTN__ROW_OF_DISTANCE(attn__distance_finish),
+    attn__score_TRIANGULAR = ATTN__ROW_OF_DISTANCE(attn__distance_finish);
+#undef ATTN__ROW_OF_DISTANCE
+static const attn__score attn__score_BOXCAR = {     /* a weight of 0 or 1: nothing to differentiate */
+    ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE, ATTN__LOG_WEIGHT, NULL, NULL, attn__distance_load, attn__distance_meet,
+    attn__distance_finish
+    ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 };
 
 /* ---- without queries and keys */
@@ -4459,8 +4519,8 @@ static void attn__constant_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j
     attn__fill(t->m.s + j0 * t->ld, 1, (j1 - j0) * t->ld, 0.0f);
 }
 static const attn__score attn__score_CONSTANT = {
-    ATTN__LOG_WEIGHT, NULL, NULL, NULL, attn__constant_meet, NULL
-    ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+    ATTN__FOR_VECTORS, ATTN__LOG_WEIGHT, NULL, NULL, NULL, attn__constant_meet, NULL
+    ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 };
 static void attn__given_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
@@ -4490,19 +4550,18 @@ static void attn__given_elements(attn__pass *p, int64_t c0, int64_t n)
 }
 #endif
 static const attn__score attn__score_GIVEN = {
-    ATTN__EXCLUDES, NULL, NULL, NULL, attn__given_meet, NULL
-    ATTN__GRADIENTS(attn__given_elements, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+    ATTN__FOR_GIVEN, ATTN__EXCLUDES, NULL, NULL, NULL, attn__given_meet, NULL
+    ATTN__GRADIENTS(attn__given_elements, NULL, NULL, NULL, NULL, NULL, NULL)
 };
 
-static const attn__score *attn__score_of(const attn__call *c)
-{
-    static const attn__score *const scores[] = {
+static const attn__score *const attn__scores[] = {
 #define ATTN__X(name, text, bound) &attn__score_##name,
-        ATTN_SCORE_LIST(ATTN__X)
+    ATTN_SCORE_LIST(ATTN__X)
 #undef ATTN__X
-    };
-    return scores[c->score];
-}
+};
+static const attn__score *attn__score_of(const attn__call *c) { return attn__scores[c->score]; }
+static uint32_t attn__taken_by(int32_t score) { return attn__scores[score]->takes; }
+static int attn__is_kernel(int32_t score) { return (attn__scores[score]->flags & ATTN__LOG_WEIGHT) != 0; }
 /* --------------------------------------------------------------------------------------------------- >>options
    What stands between a score and its weight, each option for itself: lengths, causal, window; softcap; bias, ALiBi,
    mask; sink; dropout. */
@@ -4550,8 +4609,10 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
     int64_t l;
     if (c->bias.rank) {
         const float *rows[ATTN__MAX_LANES];
-        for (l = 0; l < t->ld; l++) rows[l] = attn__at(&c->bias, t->b, t->h[l], t->i[l], c0);
-        t->f->bias(t->m.s, t->ld, n, rows, c->bias.stride[3], attn__is_kernel(c->score));
+        const int as_lanes = !attn__is_f32(&c->bias);
+        if (as_lanes) attn__load_lanes(t, &c->bias, c0, n, t->ones, t->m.t);
+        for (l = 0; l < t->ld; l++) rows[l] = as_lanes ? t->m.t + l : attn__at(&c->bias, t->b, t->h[l], t->i[l], c0);
+        t->f->bias(t->m.s, t->ld, n, rows, as_lanes ? t->ld : c->bias.stride[3], attn__is_kernel(c->score));
     }
     if (c->alibi.rank) {
         float position[ATTN__MAX_LANES];
@@ -4570,7 +4631,7 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
 /* ---- the sink: one more logit. The row's maximum and sum with it in them; returns the share of the sum before. */
 static float attn__add_sink(const attn__call *c, int64_t h, float *top, float *sum, float *own)
 {
-    const float sink = c->sink.rank ? attn__of_head(&c->sink, h) : ATTN__NEG_INF, m = attn__larger(sink, *top);
+    const float sink = attn__sink_of(c, h), m = attn__larger(sink, *top);
     float share;
     *own = 0.0f;
     if (attn__is_none(sink)) return 1.0f;
@@ -4665,18 +4726,14 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
                                     int add)
 {
     float *rows[ATTN__MAX_LANES], by[ATTN__MAX_LANES];
-    int64_t i, j, i0, lanes;
+    int64_t i, i0, lanes;
     attn__fill(by, 1, ATTN__MAX_LANES, factor);
+    for (i = 0; i < ATTN__MAX_LANES; i++) rows[i] = p->m.result + i * ATTN_GRAD_KEYS;
     for (i0 = 0; i0 < p->n; i0 += lanes) {
         lanes = attn__min(p->n - i0, ATTN__MAX_LANES);
+        p->f->unpack(rows, lanes, 1, p->m.ds + i0, ATTN__GRAD_ROW, n, by);
         for (i = 0; i < lanes; i++)
-            rows[i] = add ? p->m.result + i * ATTN_GRAD_KEYS : attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
-        p->f->unpack(rows, lanes, add ? 1 : o->stride[3], p->m.ds + i0, ATTN__GRAD_ROW, n, by);
-        for (i = 0; add && i < lanes; i++) {
-            float *to = attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
-            const int finite = p->f->finite(rows[i], n);
-            for (j = 0; j < n; j++, to += o->stride[3]) *to = finite ? *to + rows[i][j] : attn__quiet(*to + rows[i][j]);
-        }
+            attn__store_grad(p->f, o, p->b, p->head, p->i0 + i0 + i, c0, n, rows[i], 1.0f, add);
     }
 }
 /* The gradients of bias and ALiBi: sums of dS. */
@@ -4732,11 +4789,6 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
             t->first = attn__min(t->row[l].first, t->first);
             t->last = attn__max(t->row[l].last, t->last);
         }
-        if (attn__is_kernel(c->score)) {
-            const float sigma = c->sigma_per_head.rank ? attn__of_head(&c->sigma_per_head, h) : c->sigma;
-            t->width[l] = sigma * sigma;
-            if (c->score == ATTN_SCORE_GAUSSIAN) t->width[l] = -0.5f / t->width[l];
-        }
         if (c->alibi.rank) t->slope[l] = attn__of_head(&c->alibi, h);
         t->scale[l] = c->scale;
         t->ones[l] = 1.0f;
@@ -4753,8 +4805,7 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
 /* Loads the lanes' queries, transformed into what will meet the keys. */
 static void attn__load_queries(attn__tile *t)
 {
-    const attn__score *score = attn__score_of(t->c);
-    if (score->load) score->load(t);
+    if (attn__score_of(t->c)->load) attn__score_of(t->c)->load(t);
 }
 
 /* ---- preparing one block of keys of one stream. Only keys that some row may attend to are read.
@@ -4780,16 +4831,16 @@ static void attn__prepare_keys(attn__tile *t, int64_t c0, float *prepared)
 {
     const attn__call *c = t->c;
     const int64_t n = attn__min(c->keys - c0, ATTN__CHUNK);
-    const float *rows[ATTN__MAX_LANES];
     uint8_t covered[ATTN__CHUNK];
     int64_t j, l, run;
     attn__cover(c, t->b, c0, n, covered);
-    for (j = 0; j < n; j += run) {
-        for (run = 0; j + run < n && run < t->ld && covered[j + run]; run++)
-            rows[run] = attn__at(&c->k, t->b, t->head_kv, c0 + j + run, 0);
-        if (run == 0) { run = 1; continue; }
-        for (l = run; l < t->ld; l++) rows[l] = rows[0];
-        attn__score_of(c)->prepare(t, rows, run, prepared + (c0 + j) * c->key_floats);
+    for (j = 0; j < n; j += attn__max(run, 1)) {
+        for (run = 0; j + run < n && run < t->ld && covered[j + run];) run++;
+        for (l = 0; l < t->ld; l++) {
+            t->h[l] = t->head_kv;
+            t->i[l] = c0 + j + attn__min(l, run - 1);
+        }
+        if (run > 0) attn__score_of(c)->prepare(t, run, prepared + (c0 + j) * c->key_floats);
     }
 }
 
@@ -4850,8 +4901,7 @@ static void attn__raw_scores(attn__tile *t, int64_t c0, int64_t n, const attn__r
 }
 static void attn__finish_scores(attn__tile *t, int64_t n)
 {
-    const attn__score *score = attn__score_of(t->c);
-    if (score->finish) score->finish(t, n);
+    if (attn__score_of(t->c)->finish) attn__score_of(t->c)->finish(t, n);
 }
 static void attn__chunk_scores(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
 {
@@ -4912,7 +4962,8 @@ static int32_t attn__is_few(const attn__tile *t)
 {
     const attn__call *c = t->c;
     return attn__score_of(c)->flags & ATTN__DOTS && t->lanes <= ATTN__FEW && c->size_k > 0 &&
-           attn__is_contiguous(&c->k) && (!c->out.rank || (attn__is_contiguous(&c->v) && c->size_v >= t->f->width));
+           attn__gives_contiguous(&c->k) &&
+           (!c->out.rank || (attn__gives_contiguous(&c->v) && c->size_v >= t->f->width));
 }
 
 /* [lanes][row] at `from` -> t's layout */
@@ -4927,16 +4978,17 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
 static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__call *c = t->c;
+    const attn__rows k = attn__keys_of(t, &c->k, c0 + j0, j1 - j0, c->size_k);
     attn__product p;
     p.a = t->m.query;
     p.a_k = t->ld;
-    p.b = attn__at(&c->k, t->b, t->head_kv, c0 + j0, 0);
-    p.b_row = c->k.stride[2];
+    p.b = k.at;
+    p.b_row = k.row;
     p.c = t->m.few_s + j0;
     p.c_row = ATTN__FEW_ROW;
     p.rows = t->lanes;
     p.depth = c->size_k;
-    p.fetch = c->out.rank ? attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0) : NULL;
+    p.fetch = c->out.rank && attn__is_f32(&c->v) ? attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0) : NULL;
     p.fetch_row = c->v.stride[2];
     t->f->dots(&p, j1 - j0);
     attn__few_turn(t, t->m.few_s + j0, ATTN__FEW_ROW, j1 - j0, t->m.s + j0 * t->ld);
@@ -4947,18 +4999,18 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
    0, 8 and 12, the last is kept in places 16..23, and its upper half moves down to 16..19 at the end. */
 static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, float *acc)
 {
-    const attn__array *v = &t->c->v, *k = &t->c->k;
+    const attn__array *k = &t->c->k;
     const int64_t width = t->f->width, size = t->c->size_v, whole = size / width * width, row = size + width;
     float *weights[ATTN__FEW];
     attn__product p;
     attn__stretch s;
+    attn__rows v;
     int64_t j, next, column, l;
     for (l = 0; l < t->lanes; l++) weights[l] = t->m.few_s + l * ATTN__FEW_ROW + j0;
     t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
     attn__fill(t->m.few_v, 1, t->lanes * row, 0.0f);
     p.a_row = ATTN__FEW_ROW;
     p.a_k = 1;
-    p.b_row = v->stride[2];
     p.c_row = row;
     p.rows = t->lanes;
     p.kind = ATTN__PRODUCT;
@@ -4968,14 +5020,16 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
         s = attn__stretch_at(r, j, j1);
         next = attn__min(j + ATTN__FEW_KEYS, s.end);
         if (s.from == s.to) continue;
+        v = attn__keys_of(t, &t->c->v, c0 + j, next - j, size);
         p.a = t->m.few_s + j;
+        p.b_row = v.row;
         p.depth = next - j;
         for (column = 0; column < size; column += p.vecs * width) {
             const int64_t left = (whole - column) / width;
             p.vecs = p.rows == 1 && left >= 8 ? 8 : (int32_t)attn__max(attn__min(left, t->f->vecs), 1);
-            p.b = attn__at(v, t->b, t->head_kv, c0 + j, column < whole ? column : size - width);
+            p.b = v.at + attn__min(column, size - width);
             p.c = t->m.few_v + column;
-            p.fetch = p.vecs < 8 ? NULL :       /* while V is read the keys of the next chunk come near */
+            p.fetch = p.vecs < 8 || !attn__is_f32(k) ? NULL :   /* meanwhile the keys of the next chunk come near */
                 attn__ahead(attn__at(k, t->b, t->head_kv, c0 + j, 0), ATTN__CHUNK, p.fetch_row) + column;
             t->f->product(&p);
         }
@@ -4990,14 +5044,12 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
 static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, int32_t kind,
                                int after, float *acc)
 {
-    const attn__array *v = &t->c->v;
     attn__product p;
     attn__stretch s;
+    attn__rows v;
     int64_t j;
     if (t->few && kind == ATTN__PRODUCT) { attn__few_values(t, c0, j0, j1, r, acc); return; }
     if (!r->whole) attn__fill(acc, 1, t->c->size_v * t->ld, 0.0f);
-    p.a_row = v->stride[3];
-    p.a_k = v->stride[2];
     p.rows = t->c->size_v;
     p.b_row = p.c_row = t->ld;
     p.kind = kind;
@@ -5006,7 +5058,10 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
         if (s.from == s.to) continue;
-        p.a = attn__at(v, t->b, t->head_kv, c0 + j, 0);
+        v = attn__keys_of(t, &t->c->v, c0 + j, s.end - j, t->c->size_v);
+        p.a = v.at;
+        p.a_row = v.column;
+        p.a_k = v.row;
         p.b = t->m.s + j * t->ld + s.from * t->f->width;
         p.c = acc + s.from * t->f->width;
         p.depth = s.end - j;
@@ -5070,7 +5125,8 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     attn__find_reach(t, c0, n, &r);
     attn__chunk_scores(t, c0, n, &r);
     attn__store_lanes(t, &c->scores_masked, c0, n, t->ones, t->m.s);
-    attn__store_lanes(t, &c->weights, c0, n, t->ones, t->m.s);    /* scores for now; attn__finish_weights turns them */
+    if (attn__is_f32(&c->weights))          /* scores for now; attn__finish_weights turns them */
+        attn__store_lanes(t, &c->weights, c0, n, t->ones, t->m.s);
     attn__chunk_weights(t, c0, n, &r, 0, cmax, csum);
     if (c->out.rank && c->size_v) {
         attn__chunk_outputs(t, c0, n, &r, ATTN__PRODUCT);
@@ -5121,10 +5177,16 @@ static void attn__plain_row(attn__tile *t, int64_t l)
 }
 
 /* ---- the end of a tile: per row 1/mass, then outputs, log-sum-exp and weights */
+/* A weight of a row under ATTN_EMPTY_UNIFORM, after dropout. */
+static float attn__uniform_weight(const attn__call *c, attn__dropper *drop, int64_t j)
+{
+    const float weight = 1.0f / (float)c->keys;
+    if (c->dropout == 0.0f) return weight;
+    return attn__kept(drop, j) ? weight * c->keep_scale : 0.0f;
+}
 static void attn__uniform_row(const attn__tile *t, int64_t l)
 {
     const attn__call *c = t->c;
-    const float weight = attn__choose(c->keys > 0, 1.0f / (float)c->keys, 0.0f);
     attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
     const int64_t columns = c->out.rank ? c->size_v : 0;
     float *o = t->m.o + l, *acc = t->m.acc + l;
@@ -5132,8 +5194,7 @@ static void attn__uniform_row(const attn__tile *t, int64_t l)
     attn__fill(o, t->ld, columns, 0.0f);
     attn__fill(acc, t->ld, columns, 0.0f);
     for (j = 0; j < c->keys; j++) {
-        const int kept = c->dropout == 0.0f || attn__kept(&drop, j);
-        const float w = attn__choose(c->dropout > 0.0f, attn__choose(kept, weight * c->keep_scale, 0.0f), weight);
+        const float w = attn__uniform_weight(c, &drop, j);
         for (x = 0; x < columns; x++)
             acc[x * t->ld] = attn__fma(w, attn__read(&c->v, t->b, t->head_kv, j, x), acc[x * t->ld]);
         if (j % ATTN__CHUNK == ATTN__CHUNK - 1 || j == c->keys - 1) {
@@ -5141,72 +5202,99 @@ static void attn__uniform_row(const attn__tile *t, int64_t l)
             attn__fill(acc, t->ld, columns, 0.0f);
         }
         if (c->weights.rank)
-            attn__write(&c->weights, t->b, t->h[l], t->i[l], j, c->weights_after_dropout ? w : weight);
+            attn__write(&c->weights, t->b, t->h[l], t->i[l], j,
+                        c->weights_after_dropout ? w : 1.0f / (float)c->keys);
     }
 }
 
+/* Weights c0 .. c0+n of a row from its scores, x[j*stride]; x may be where they go. */
+static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int64_t n, const float *x, int64_t stride,
+                                float inverse)
+{
+    const attn__call *c = t->c;
+    const attn__array *o = &c->weights;
+    const int direct = attn__is_contiguous(o);
+    const float base = attn__choose(attn__is_none(t->top[l]), 0.0f, t->top[l]);
+    attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
+    float *w = direct ? attn__at(o, t->b, t->h[l], t->i[l], c0) : t->m.t;
+    int64_t j;
+    for (j = 0; stride != 1 && j < n; j++) w[j] = x[j * stride];
+    t->f->normalise(stride == 1 ? x : w, w, n, attn__choose(t->plain, c->scale, 1.0f), base, inverse);
+    for (j = 0; c->weights_after_dropout && c->dropout > 0.0f && j < n; j++)
+        w[j] = attn__choose(attn__kept(&drop, c0 + j), w[j] * c->keep_scale, 0.0f);
+    for (j = 0; !direct && j < n; j++) attn__write(o, t->b, t->h[l], t->i[l], c0 + j, w[j]);
+}
 /* One row of weights, which holds masked scores in the chunks that were visited; in the plain case nothing yet. */
-static void attn__finish_weights(const attn__tile *t, int64_t l, float top, float inverse)
+static void attn__finish_weights(const attn__tile *t, int64_t l, float inverse)
 {
     const attn__call *c = t->c;
     const attn__array *from = t->plain ? &c->given_scores : &c->weights;
-    const int64_t stride = c->weights.stride[3], x_stride = from->stride[3];
     const int64_t first = t->plain ? t->row[l].first : t->first / ATTN__CHUNK * ATTN__CHUNK;
     const int64_t last = t->plain ? t->row[l].last : t->last;
-    const float base = attn__choose(attn__is_none(top), 0.0f, top);
-    attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
-    const float *x = attn__at(from, t->b, t->h[l], t->i[l], 0);
-    float *row = attn__at(&c->weights, t->b, t->h[l], t->i[l], 0), *w;
-    int64_t j, c0, n;
-    attn__fill(row, stride, first < last ? first : c->keys, 0.0f);
-    for (c0 = first; c0 < last; c0 += n) {
+    int64_t c0, n;
+    attn__fill_lane(t, &c->weights, l, 0, first < last ? first : c->keys, 0.0f);
+    for (c0 = first; c0 < last && attn__is_f32(from); c0 += n) {
         n = attn__min(last - c0, ATTN__CHUNK);
-        w = stride == 1 ? row + c0 : t->m.t;
-        for (j = 0; x_stride != 1 && j < n; j++) w[j] = x[(c0 + j) * x_stride];
-        t->f->normalise(x_stride == 1 ? x + c0 : w, w, n, attn__choose(t->plain, c->scale, 1.0f), base, inverse);
-        for (j = 0; c->weights_after_dropout && c->dropout > 0.0f && j < n; j++)
-            w[j] = attn__choose(attn__kept(&drop, c0 + j), w[j] * c->keep_scale, 0.0f);
-        for (j = 0; stride != 1 && j < n; j++) row[(c0 + j) * stride] = w[j];
+        attn__store_weights(t, l, c0, n, attn__at(from, t->b, t->h[l], t->i[l], c0), from->stride[3], inverse);
     }
-    if (first < last) attn__fill_row(t, &c->weights, l, last, c->keys, 0.0f);
+    if (first < last) attn__fill_lane(t, &c->weights, l, last, c->keys, 0.0f);
+}
+/* All of them where they could not hold scores, since they are not f32: these are computed again. inverse: as below */
+static void attn__store_all_weights(attn__tile *t, const float *inverse)
+{
+    int64_t l, c0, n;
+    attn__reach r;
+    attn__load_queries(t);
+    for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += n) {
+        n = attn__min(t->last - c0, ATTN__CHUNK);
+        attn__find_reach(t, c0, n, &r);
+        attn__chunk_scores(t, c0, n, &r);
+        for (l = 0; l < t->lanes; l++)
+            if (!(inverse[l] < 0.0f)) attn__store_weights(t, l, c0, n, t->m.s + l, t->ld, inverse[l]);
+    }
 }
 
-/* One row's log-sum-exp and weights; returns what its outputs are multiplied by. */
-static float attn__finish_row(attn__tile *t, int64_t l)
+/* One row's log-sum-exp and weights; returns what its outputs are multiplied by. *inverse: what its weights are, -1 for
+   an empty row, whose weights are there already. */
+static float attn__finish_row(attn__tile *t, int64_t l, float *inverse)
 {
     const attn__call *c = t->c;
-    float top = t->top[l], sum = t->sum[l], own, share, inverse;
+    float top = t->top[l], sum = t->sum[l], own, share;
     if (c->stats.rank) {
         attn__write(&c->stats, t->b, t->h[l], t->i[l], 0, top);
         attn__write(&c->stats, t->b, t->h[l], t->i[l], 1, attn__quiet(sum));
     }
     share = attn__add_sink(c, t->h[l], &top, &sum, &own);
-    inverse = attn__choose(sum == 0.0f, 0.0f, share / sum);
     if (c->lse.rank)
         attn__write(&c->lse, t->b, t->h[l], t->i[l], 0,
                     attn__choose(sum == 0.0f, ATTN__NEG_INF, attn__quiet(top + attn__log(sum))));
+    *inverse = attn__choose(sum == 0.0f, -1.0f, share / sum);
     if (sum == 0.0f && c->empty == ATTN_EMPTY_UNIFORM) {
         attn__uniform_row(t, l);
         return 1.0f;
     }
-    if (sum == 0.0f && c->empty == ATTN_EMPTY_NAN) inverse = ATTN__NAN;
-    if (c->weights.rank && sum == 0.0f) attn__fill_row(t, &c->weights, l, 0, c->keys, inverse);
-    else if (c->weights.rank) attn__finish_weights(t, l, t->top[l], inverse);
-    return c->dropout > 0.0f ? inverse * c->keep_scale : inverse;
+    if (sum == 0.0f) {
+        const float value = attn__choose(c->empty == ATTN_EMPTY_NAN, ATTN__NAN, 0.0f);
+        if (c->weights.rank) attn__fill_lane(t, &c->weights, l, 0, c->keys, value);
+        return value;
+    }
+    if (c->weights.rank) attn__finish_weights(t, l, *inverse);
+    return c->dropout > 0.0f ? *inverse * c->keep_scale : *inverse;
 }
 static void attn__finish_tile(attn__tile *t)
 {
     const attn__call *c = t->c;
-    float inverse[ATTN__MAX_LANES];
+    float inverse[ATTN__MAX_LANES], factor[ATTN__MAX_LANES];
     int64_t l;
     for (l = 0; l < t->lanes; l++) {
-        inverse[l] = attn__finish_row(t, l);
+        factor[l] = attn__finish_row(t, l, &inverse[l]);
         if (!c->scores_masked.rank) continue;       /* the chunks that were not visited */
-        attn__fill_row(t, &c->scores_masked, l, 0, t->first / ATTN__CHUNK * ATTN__CHUNK, ATTN__NEG_INF);
-        attn__fill_row(t, &c->scores_masked, l, t->last, c->keys, ATTN__NEG_INF);
+        attn__fill_lane(t, &c->scores_masked, l, 0, t->first / ATTN__CHUNK * ATTN__CHUNK, ATTN__NEG_INF);
+        attn__fill_lane(t, &c->scores_masked, l, t->last, c->keys, ATTN__NEG_INF);
     }
-    for (l = t->lanes; l < t->ld; l++) inverse[l] = 0.0f;
-    attn__store_lanes(t, &c->out, 0, c->size_v, inverse, t->m.o);
+    for (l = t->lanes; l < t->ld; l++) factor[l] = 0.0f;
+    if (!attn__is_f32(&c->weights) && !t->plain) attn__store_all_weights(t, inverse);
+    attn__store_lanes(t, &c->out, 0, c->size_v, factor, t->m.o);
 }
 ATTN__FOR_SIZE
 #ifndef ATTN_NO_BACKWARD
@@ -5325,22 +5413,6 @@ static void attn__row_tile(attn__pass *p, attn__tile *t)
 
 /* ---- a block of queries */
 
-/* Rows [n][size] as products want them, `row` floats apart and filled up with zeros; those that `use` leaves out are
-   zeros and not read. factor: NULL or one per row. Is one of them NaN or Inf? */
-static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i0, int64_t n,
-                           int64_t size, int64_t row, const uint8_t *use, const float *factor, float *to)
-{
-    int64_t i, x;
-    for (i = 0; i < n; i++, to += row) {
-        attn__fill(to + size, 1, row - size, 0.0f);
-        if (!use[i]) attn__fill(to, 1, size, 0.0f);
-        else if (attn__is_contiguous(a)) attn__copy_floats(to, attn__at(a, b, h, i0 + i, 0), size);
-        else for (x = 0; x < size; x++) to[x] = attn__read(a, b, h, i0 + i, x);
-        for (x = 0; factor && use[i] && x < size; x++) to[x] = to[x] * factor[i];
-    }
-    return !f->finite(to - n * row, n * row);
-}
-
 /* What the rows step found, for the block's rows. */
 static void attn__open_rows(attn__pass *p)
 {
@@ -5372,11 +5444,8 @@ static void attn__open_tiles(attn__pass *p)
         attn__tile *t = attn__tile_at(p, x);
         attn__grad_tile(p, t, p->i0 + i, attn__min(p->n - i, attn__share(vectors, p->tiles, x, &before) * p->f->width));
         p->lane0[x] = i;
-        t->m.query = p->m.query + i * depth;
-        t->m.raw = p->m.raw;
-        t->m.s = p->m.s;
-        t->m.t = p->m.t;
-        t->m.w = p->m.w;
+        t->m = p->m.tile;
+        t->m.query += i * depth;
         attn__load_queries(t);
         if (c->d_out.rank) attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, p->m.d_out + i * c->size_v);
         if (t->first < t->last) {
@@ -5401,8 +5470,8 @@ static void attn__open_block(attn__pass *p, int64_t i0)
     p->bad_q = p->bad_d_out = 0;
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i] || p->is_uniform[i];
     if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K))
-        p->bad_d_out = attn__copy_rows(p->f, &c->d_out, p->b, p->head, i0, p->n, c->size_v, c->w.value_row, use, NULL,
-                                       p->m.d_out_rows);
+        p->bad_d_out = attn__copy_rows(p->f, &c->d_out, p->b, p->head, i0, p->n, 0, c->size_v, c->w.value_row, use,
+                                       NULL, p->m.d_out_rows);
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i];
     if (c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
     if (!(p->does & ATTN__DO_Q)) return;
@@ -5423,8 +5492,6 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     attn__stretch s;
     int64_t j;
     if (!r->whole || !c->d_out.rank) attn__fill(p->m.dp, 1, n * t->ld, 0.0f);
-    q.a_row = c->v.stride[2];
-    q.a_k = c->v.stride[3];
     q.b_row = q.c_row = t->ld;
     q.depth = c->size_v;
     q.kind = ATTN__PRODUCT;
@@ -5433,7 +5500,7 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     for (j = 0; c->d_out.rank && j < n; j = s.end) {
         s = attn__stretch_at(r, j, n);
         if (s.from == s.to) continue;
-        q.a = attn__at(&c->v, t->b, t->head_kv, c0 + j, 0);
+        attn__set_a(&q, attn__keys_of(t, &c->v, c0 + j, s.end - j, c->size_v));
         q.b = p->m.d_out + lane0 * c->size_v + s.from * t->f->width;
         q.c = p->m.dp + j * t->ld + s.from * t->f->width;
         q.rows = s.end - j;
@@ -5442,10 +5509,10 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     }
 }
 /* A copy of the tile's scores, at its lanes of the block. */
-static void attn__keep_scores(const attn__tile *t, int64_t n, float *to)
+static void attn__keep_scores(const attn__tile *t, int64_t n, float *to, int64_t lane0)
 {
     int64_t j;
-    for (j = 0; to && j < n; j++) attn__copy_floats(to + j * ATTN__GRAD_ROW, t->m.s + j * t->ld, t->ld);
+    for (j = 0; to && j < n; j++) attn__copy_floats(to + lane0 + j * ATTN__GRAD_ROW, t->m.s + j * t->ld, t->ld);
 }
 /* P and dS of lanes from .. to of the block: nothing. */
 static void attn__no_pairs(attn__pass *p, int64_t n, int64_t from, int64_t to)
@@ -5474,10 +5541,10 @@ static void attn__grad_scores(attn__pass *p, int64_t x, int64_t c0, int64_t n)
     }
     attn__raw_scores(t, c0, n, &r);
     attn__grad_weights(p, t, lane0, c0, n, &r);
-    attn__keep_scores(t, n, p->m.square ? p->m.square + lane0 : NULL);
+    attn__keep_scores(t, n, p->m.square, lane0);
     attn__finish_scores(t, n);
     attn__apply_softcap(t, n);
-    attn__keep_scores(t, n, p->m.soft ? p->m.soft + lane0 : NULL);
+    attn__keep_scores(t, n, p->m.soft, lane0);
     attn__apply_masks(t, c0, n, &r);
     g.s = t->m.s;
     g.dp = p->m.dp;
@@ -5507,13 +5574,11 @@ static void attn__grad_scores(attn__pass *p, int64_t x, int64_t c0, int64_t n)
 static void attn__grad_uniform(attn__pass *p, int64_t c0, int64_t n)
 {
     const attn__call *c = p->c;
-    const float weight = 1.0f / (float)c->keys;
     int64_t i, j;
     for (i = 0; i < p->n; i++) {
         attn__dropper drop = attn__dropper_of(c, p->b, p->head, p->i0 + i);
         for (j = 0; p->is_uniform[i] && j < n; j++)
-            p->m.p[j * ATTN__GRAD_ROW + i] = c->dropout == 0.0f ? weight :
-                attn__kept(&drop, c0 + j) ? weight * c->keep_scale : 0.0f;
+            p->m.p[j * ATTN__GRAD_ROW + i] = attn__uniform_weight(c, &drop, c0 + j);
     }
 }
 
@@ -5539,70 +5604,48 @@ static void attn__hull(const attn__pass *p, int64_t c0, int by_key, int64_t r0, 
     if (*from > *to) *from = *to = 0;
 }
 
-/* dV or dK: rows are keys, the sum runs over the block's queries. */
-static void attn__grad_keys(attn__pass *p, attn__grad_product *g, int64_t c0, float *to, int64_t pad)
+/* dV or dK: rows are keys, the sum runs over the block's queries; dQ: the other way round. a: P or dS; b and x: rows of
+   `row` floats; to: of `pad`. */
+static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const float *a, const float *b, const float *x,
+                            int64_t row, float *to, int64_t pad, int careful)
 {
-    const float *a = g->a, *b = g->b, *x = g->x;
-    const int64_t step = p->whole ? p->nk : 16;
-    int64_t j, from = 0, end = p->n;
-    g->a_row = ATTN__GRAD_ROW;
-    g->a_k = 1;
-    g->c_row = g->columns = pad;
-    for (j = 0; j < p->nk; j += step) {
-        if (!p->whole) attn__hull(p, c0, 1, j, j + step, &from, &end);
-        g->rows = attn__min(p->nk - j, step);
-        g->depth = end - from;
-        g->a = a + j * ATTN__GRAD_ROW + from;
-        g->mark = p->m.p + j * ATTN__GRAD_ROW + from;
-        g->b = b + from * g->b_row;
-        g->x = x ? x + j * g->x_row : NULL;
-        g->c = to + (c0 - p->key0 + j) * pad;
-        attn__multiply(p->f, g);
-    }
-}
-/* dQ: rows are queries, the sum runs over the block's keys. */
-static void attn__grad_queries(attn__pass *p, attn__grad_product *g, int64_t c0)
-{
-    const int64_t step = p->whole ? p->n : 32, pad = p->c->w.pad_u;
-    int64_t i, from = 0, end = p->nk;
-    g->a_row = 1;
-    g->a_k = ATTN__GRAD_ROW;
-    g->c_row = g->columns = pad;
-    for (i = 0; i < p->n; i += step) {
-        if (!p->whole) attn__hull(p, c0, 0, i, i + step, &from, &end);
-        g->rows = attn__min(p->n - i, step);
-        g->depth = end - from;
-        g->a = p->m.ds + from * ATTN__GRAD_ROW + i;
-        g->mark = p->m.p + from * ATTN__GRAD_ROW + i;
-        g->b = p->m.k_rows + from * g->b_row;
-        g->x = p->m.square ? p->m.q_rows + i * g->x_row : NULL;
-        g->c = p->m.dq + i * pad;
-        attn__multiply(p->f, g);
+    const int64_t rows = by_key ? p->nk : p->n, step = p->whole ? rows : by_key ? 16 : 32;
+    int64_t r, at, from = 0, end = by_key ? p->n : p->nk;
+    attn__product g;
+    g.a_row = by_key ? ATTN__GRAD_ROW : 1;
+    g.a_k = by_key ? 1 : ATTN__GRAD_ROW;
+    g.b_row = g.x_row = row;
+    g.c_row = pad;
+    for (r = 0; r < rows; r += step) {
+        if (!p->whole) attn__hull(p, c0, by_key, r, r + step, &from, &end);
+        at = r * g.a_row + from * g.a_k;
+        g.rows = attn__min(rows - r, step);
+        g.depth = end - from;
+        g.a = a + at;
+        g.b = b + from * row;
+        g.x = x ? x + r * row : NULL;
+        g.c = to + r * pad;
+        attn__multiply(p->f, &g, pad, careful ? p->m.p + at : NULL);
     }
 }
 /* dS meets the vectors of both sides; for distance kernels their difference. */
 static void attn__grad_vectors(attn__pass *p, int64_t c0)
 {
-    const attn__call *c = p->c;
-    attn__grad_product g;
-    p->bad_k = attn__score_of(c)->key_rows(p, c0) || (p->m.square && p->bad_q);
-    g.b_row = g.x_row = c->w.vector_row;
-    if ((p->does & ATTN__DO_K) && c->dk.rank) {
-        g.a = p->m.ds;
-        g.b = p->m.q_rows;
-        g.x = p->m.square ? p->m.k_rows : NULL;
-        g.careful = p->bad_q || (g.x && p->bad_k);
-        attn__grad_keys(p, &g, c0, p->m.dk, c->w.pad_k);
-    }
-    g.careful = p->bad_k;
-    if (p->does & ATTN__DO_Q) attn__grad_queries(p, &g, c0);
+    const attn__backward *w = &p->c->w;
+    const attn__pass_memory *m = &p->m;
+    const int bad_k = attn__key_rows(p, c0) || (m->square && p->bad_q);
+    if ((p->does & ATTN__DO_K) && p->c->dk.rank)
+        attn__grad_side(p, c0, 1, m->ds, m->q_rows, m->square ? m->k_rows : NULL, w->vector_row,
+                        m->dk + (c0 - p->key0) * w->pad_k, w->pad_k, p->bad_q || (m->square && bad_k));
+    if (p->does & ATTN__DO_Q)
+        attn__grad_side(p, c0, 0, m->ds, m->k_rows, m->square ? m->q_rows : NULL, w->vector_row, m->dq, w->pad_u,
+                        bad_k);
 }
 
 static void attn__grad_block(attn__pass *p, int64_t c0)
 {
     const attn__call *c = p->c;
     const attn__score *score = attn__score_of(c);
-    attn__grad_product g;
     int64_t x, j;
     p->nk = attn__min(c->keys - c0, ATTN_GRAD_KEYS);
     p->whole = 1;
@@ -5613,29 +5656,13 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
     if (score->elements) score->elements(p, c0, p->nk);
     if (c->w.pad_u > 0) score->vectors(p, c0);
     if (p->uniform) attn__grad_uniform(p, c0, p->nk);           /* last: its rows count as excluded until here */
-    if (!c->d_out.rank || !c->dv.rank || !(p->does & ATTN__DO_K)) return;
-    g.a = p->m.p;
-    g.b = p->m.d_out_rows;
-    g.b_row = c->w.value_row;
-    g.x = NULL;
-    g.careful = p->bad_d_out;
-    attn__grad_keys(p, &g, c0, p->m.dv, c->w.pad_v);
+    if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K))
+        attn__grad_side(p, c0, 1, p->m.p, p->m.d_out_rows, NULL, c->w.value_row,
+                        p->m.dv + (c0 - p->key0) * c->w.pad_v, c->w.pad_v, p->bad_d_out);
 }
 
 /* ---- from sums to results */
 
-/* A row of a gradient: factor * from; from NULL: nothing came together here. */
-static void attn__store_grad(const attn__kernels *f, const attn__array *o, int64_t b, int64_t h, int64_t i,
-                             const float *from, int64_t n, float factor, int add)
-{
-    float *to = attn__at(o, b, h, i, 0);
-    int64_t x;
-    if (from && attn__is_contiguous(o)) f->deliver(from, to, n, factor, add);
-    else for (x = 0; x < n; x++, to += o->stride[3]) {
-        if (from) *to = attn__quiet(attn__scaled(from[x], factor, *to, add));
-        else if (!add) *to = 0.0f;
-    }
-}
 /* The block's rows: sums over keys become dq; what parameters need is left behind. */
 static void attn__close_block(attn__pass *p)
 {
@@ -5649,8 +5676,8 @@ static void attn__close_block(attn__pass *p)
     for (i = 0; i < p->n; i++, y += row) {
         const int nothing = !c->w.vectors || p->dead[i];
         if (!nothing && score->close_row) score->close_row(p, p->i0 + i, (float *)(uintptr_t)y);
-        if (c->dq.rank) attn__store_grad(p->f, &c->dq, p->b, p->head, p->i0 + i, nothing ? NULL : y, c->size_q, factor,
-                                         attn__adds(c, ATTN_GRAD_Q));
+        if (c->dq.rank) attn__store_grad(p->f, &c->dq, p->b, p->head, p->i0 + i, 0, c->size_q, nothing ? NULL : y,
+                                         factor, attn__adds(c, ATTN_GRAD_Q));
     }
 }
 static void attn__close_keys(attn__pass *p)
@@ -5663,10 +5690,10 @@ static void attn__close_keys(attn__pass *p)
         float *dk = p->m.dk + (j - p->key0) * c->w.pad_k, *dv = p->m.dv + (j - p->key0) * c->w.pad_v;
         const int nothing = !c->w.vectors || attn__all_zero(dk, c->size_k);
         if (c->dv.rank)
-            attn__store_grad(p->f, &c->dv, p->b, p->head_kv, j, dv, c->size_v, 1.0f, attn__adds(c, ATTN_GRAD_V));
+            attn__store_grad(p->f, &c->dv, p->b, p->head_kv, j, 0, c->size_v, dv, 1.0f, attn__adds(c, ATTN_GRAD_V));
         if (!c->dk.rank) continue;
         if (!nothing && score->close_key) score->close_key(p, j, dk);
-        attn__store_grad(p->f, &c->dk, p->b, p->head_kv, j, nothing ? NULL : dk, c->size_k, factor,
+        attn__store_grad(p->f, &c->dk, p->b, p->head_kv, j, 0, c->size_k, nothing ? NULL : dk, factor,
                          attn__adds(c, ATTN_GRAD_K));
     }
 }
@@ -5698,8 +5725,7 @@ static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
 }
 static void attn__close_stream(attn__pass *p)
 {
-    const attn__score *score = attn__score_of(p->c);
-    if (p->c->w.vectors && score->close_stream) score->close_stream(p);
+    if (p->c->w.vectors && attn__score_of(p->c)->close_stream) attn__score_of(p->c)->close_stream(p);
 }
 /* One unit, a batch entry's key head and the query heads that read it: blocks q0 .. q1 of queries of each head. */
 static void attn__run_unit(attn__pass *p, int64_t unit, int64_t q0, int64_t q1)
@@ -5728,12 +5754,12 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     attn__pass_memory m;
     const int64_t wide = attn__up(more, c->f->width), additive = c->score == ATTN_SCORE_ADDITIVE;
     m.tiles = (char *)attn__take(map, w->tiles, ATTN__TILE_BYTES / 4);
-    m.query = attn__take(map, attn__query_floats(c), lanes);
+    m.tile.query = attn__take(map, attn__query_floats(c), lanes);
     m.d_out = attn__take(map, c->size_v, lanes);
-    m.raw = attn__take(map, more, c->ld);
-    m.w = attn__take(map, 1, attn__round4(c->hidden));
-    m.s = attn__take(map, block, c->ld);
-    m.t = attn__take(map, block, c->ld);
+    m.tile.raw = attn__take(map, more, c->ld);
+    m.tile.w = attn__take(map, 1, attn__round4(c->hidden));
+    m.tile.s = attn__take(map, block, c->ld);
+    m.tile.t = attn__take(map, block, c->ld);
     m.dp = attn__take(map, block, c->ld);
     m.keep = attn__take(map, block, c->ld);
     m.p = attn__take(map, block, row);
@@ -5752,6 +5778,7 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     m.db = additive ? attn__take(map, w->pad_u, keys) : NULL;
     m.dv = attn__take(map, w->pad_v, keys);
     m.met = attn__take(map, 1, w->save_b ? keys : 0);
+    m.tile.copy = attn__take_copy(map, c);
     if (!p) return NULL;
     p->m = m;
     p->c = c;
@@ -5783,7 +5810,7 @@ static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t
     const float *columns[ATTN__MAX_LANES];
     float ones[ATTN__MAX_LANES];
     int64_t k, l;
-    if (!attn__is_contiguous(&m->b)) {
+    if (!attn__gives_contiguous(&m->b)) {
         attn__fill(ones, 1, ld, 1.0f);
         for (l = 0; l < ld; l++) columns[l] = attn__at(&m->b, x, y, 0, column + attn__min(l, lanes - 1));
         m->f->pack(panel, ld, columns, m->b.stride[2], m->depth, ones);
@@ -5791,7 +5818,8 @@ static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t
         const float *row = attn__at(&m->b, x, y, k, column), *later = attn__ahead(row, 16, m->b.stride[2]);
         ATTN__PREFETCH(later);
         ATTN__PREFETCH(attn__ahead(later, 1, ld - 1));
-        attn__copy_floats(panel, row, lanes);
+        if (attn__is_f32(&m->b)) attn__copy_floats(panel, row, lanes);      /* many short rows: no call */
+        else attn__copy_row(&m->b, x, y, k, column, lanes, panel);
         attn__fill(panel + lanes, 1, ld - lanes, 0.0f);
     }
 }
@@ -5803,16 +5831,16 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
     const int64_t ld = width * attn__share(attn__blocks(m->columns, width), m->column_tiles, index % m->column_tiles,
                                            &before), column = before * width;
     const int64_t lanes = attn__min(m->columns - column, ld);
-    float *c = panel + m->depth * attn__lanes(m->f);
+    float *c = panel + m->depth * attn__lanes(m->f), *copy = c + ATTN__BMM_ROWS * attn__lanes(m->f);
     attn__bmm_panel(m, x, y, column, lanes, ld, panel);
     for (r0 = 0; r0 < m->rows; r0 += rows) {
         rows = attn__min(m->rows - r0, ATTN__BMM_ROWS);
-        for (r = 0; r < rows; r++) {
+        for (r = 0; attn__is_f32(&m->out) && r < rows; r++) {
             const float *to = attn__at(&m->out, x, y, r0 + r, column);
             ATTN__PREFETCH(to);
             ATTN__PREFETCH(attn__ahead(to, 1, lanes - 1));
         }
-        attn__apply(m->f, attn__at(&m->a, x, y, r0, 0), m->a.stride[2], m->a.stride[3], panel, c, rows, m->depth, ld);
+        attn__apply(m->f, attn__rows_of(&m->a, x, y, r0, rows, 0, m->depth, copy), panel, c, rows, m->depth, ld);
         attn__bmm_store(m, x, y, r0, rows, column, lanes, c, ld);
     }
 }
@@ -5843,17 +5871,12 @@ static void attn__sum_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t
                             int64_t lanes, int64_t ld, float *panel)
 {
     uint8_t covered[ATTN__CHUNK];
-    int64_t k, l;
+    int64_t k;
     if (m->cover) attn__cover(m->cover, x, k0, n, covered);
-    for (k = 0; k < n; k++, panel += ld) {
-        attn__fill(panel, 1, ld, 0.0f);
-        if (m->cover && !covered[k]) continue;
-        if (attn__is_contiguous(&m->b))
-            attn__copy_floats(panel, attn__at(&m->b, x, y / m->b_shares, k0 + k, column), lanes);
-        else for (l = 0; l < lanes; l++) panel[l] = attn__read(&m->b, x, y / m->b_shares, k0 + k, column + l);
-        if (m->skip && !m->f->finite(panel, lanes) && attn__sum_skips(m, x, y, k0 + k))
-            attn__fill(panel, 1, lanes, 0.0f);
-    }
+    if (attn__copy_rows(m->f, &m->b, x, y / m->b_shares, k0, n, column, lanes, ld, m->cover ? covered : NULL, NULL,
+                        panel) && m->skip)
+        for (k = 0; k < n; k++, panel += ld)
+            if (!m->f->finite(panel, lanes) && attn__sum_skips(m, x, y, k0 + k)) attn__fill(panel, 1, lanes, 0.0f);
 }
 ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, float *panel)
 {
@@ -5865,10 +5888,8 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
     const int64_t y0 = m->out_batch[1] == 1 ? 0 : y, y1 = m->out_batch[1] == 1 ? m->batch[1] : y + 1;
     float *c = panel + ATTN_GRAD_QUERIES * wide;
     attn__product p;
-    int64_t b, h, r, l, k0;
+    int64_t b, h, r, k0;
     p.rows = attn__min(m->rows - r0, ATTN__SUM_ROWS);
-    p.a_row = m->a.stride[2];
-    p.a_k = m->a.stride[3];
     p.b = panel;
     p.c = c;
     p.b_row = p.c_row = ld;
@@ -5882,14 +5903,11 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
             for (k0 = 0; k0 < m->depth; k0 += ATTN_GRAD_QUERIES) {
                 p.depth = attn__min(m->depth - k0, ATTN_GRAD_QUERIES);
                 attn__sum_panel(m, b, h, k0, p.depth, column, lanes, ld, panel);
-                p.a = attn__at(&m->a, b, h, r0, k0);
+                attn__set_a(&p, attn__rows_of(&m->a, b, h, r0, p.rows, k0, p.depth, c + ATTN__SUM_ROWS * wide));
                 m->f->product(&p);
             }
     for (r = 0; r < p.rows; r++)
-        for (l = 0; l < lanes; l++) {
-            float *to = attn__at(&m->out, x, y, r0 + r, column + l);
-            *to = attn__quiet(attn__scaled(c[r * ld + l], m->scale, *to, m->adds));
-        }
+        attn__store_grad(m->f, &m->out, x, y, r0 + r, column, lanes, c + r * ld, m->scale, m->adds);
 }
 #endif
 
@@ -5913,9 +5931,11 @@ static int64_t attn__matmul_tasks(const attn__matmul *m)
 static int64_t attn__matmul_floats(const attn__matmul *m)       /* that a worker needs */
 {
 #ifndef ATTN_NO_BACKWARD
-    if (!m->column_tiles) return attn__sum_floats(m->f);
+    if (!m->column_tiles)
+        return attn__sum_floats(m->f) + attn__copied(&m->a, ATTN__SUM_ROWS, ATTN_GRAD_QUERIES);
 #endif
-    return attn__mul64(attn__add64(m->depth, ATTN__BMM_ROWS), attn__lanes(m->f));
+    return attn__add64(attn__mul64(attn__add64(m->depth, ATTN__BMM_ROWS), attn__lanes(m->f)),
+                       attn__copied(&m->a, ATTN__BMM_ROWS, m->depth));
 }
 
 /* out (+)= a b over all of a batch, or summed over it where `out_batch` says so */
@@ -6015,43 +6035,42 @@ static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int w
     attn__array turned;
     switch (which) {
     case ATTN__SUM_BIAS:
-        if (c->w.bias != ATTN__BIAS_ROWS) return 0;
         *m = attn__sum_of_bias(c, s);
-        return 1;
+        return c->w.bias == ATTN__BIAS_ROWS;
     case ATTN__SUM_BILINEAR:
         turned = attn__turned(c->d_bilinear);
         *m = attn__sum_over(c, &u, c->q, &turned, size, c->size_q, 0, c->d_bilinear.rank == 3, ATTN_GRAD_BILINEAR);
         m->scale = c->scale;
-        return c->d_bilinear.rank;
+        break;
     case ATTN__SUM_W_Q:
         *m = attn__sum_over(c, &u, c->q, &c->d_w_q, size, c->size_q, 0, c->d_w_q.rank == 3, ATTN_GRAD_W_Q);
-        return c->d_w_q.rank;
+        break;
     case ATTN__SUM_W_K:
         *m = attn__sum_over(c, &b, c->k, &c->d_w_k, size, c->size_k, 1, c->d_w_k.rank == 3, ATTN_GRAD_W_K);
         m->b_shares = c->heads_kv > 0 ? c->streams / c->heads_kv : 1;
         m->cover = c;
-        return c->d_w_k.rank;
+        break;
     case ATTN__SUM_W_V:
         *m = attn__sum_over(c, NULL, t, &c->d_w_v, 1, size, 0, c->d_w_v.rank == 2, ATTN_GRAD_W_V);
         m->scale = c->scale;
-        return c->d_w_v.rank;
+        break;
     case ATTN__SUM_HIDDEN_BIAS:
         *m = attn__sum_over(c, NULL, b, &c->d_hidden_bias, 1, size, 1, c->d_hidden_bias.rank == 2,
                             ATTN_GRAD_HIDDEN_BIAS);
-        return c->d_hidden_bias.rank;
+        break;
     case ATTN__SUM_SIGMA:
         *m = attn__sum_of_rows(c, s, ATTN__R_SIGMA, &c->d_sigma, c->sigma_per_head.rank, ATTN_GRAD_SIGMA);
-        return c->d_sigma.rank;
+        break;
     case ATTN__SUM_SCALE:
         *m = attn__sum_of_rows(c, s, ATTN__R_SCALE, &c->d_scale, 0, ATTN_GRAD_SCALE);
-        return c->d_scale.rank;
+        break;
     case ATTN__SUM_SINK:
         *m = attn__sum_of_rows(c, s, ATTN__R_SINK, &c->d_sink, 1, ATTN_GRAD_SINK);
-        return c->d_sink.rank;
+        break;
     default:
         *m = attn__sum_of_rows(c, s, ATTN__R_ALIBI, &c->d_alibi, 1, ATTN_GRAD_ALIBI);
-        return c->d_alibi.rank;
     }
+    return m->out.rank;
 }
 #endif
 /* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
@@ -6093,6 +6112,7 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     m.few_s = attn__take(map, ATTN__FEW, ATTN__FEW_ROW);
     m.few_v = attn__take(map, ATTN__FEW, attn__add64(c->size_v, ATTN__MAX_WIDTH));
     m.w = attn__take(map, 1, attn__round4(c->hidden));
+    m.copy = attn__take_copy(map, c);
     if (!t) return NULL;
     t->m = m;
     t->c = c;
@@ -6195,7 +6215,7 @@ static void attn__zero_bias(const attn__call *c)
     for (b = 0; b < n[0]; b++)
         for (h = 0; h < n[1]; h++)
             for (i = 0; i < n[2]; i++)
-                attn__fill(attn__at(&c->d_bias, b, h, i, 0), c->d_bias.stride[3], n[3], 0.0f);
+                attn__fill_row(&c->d_bias, b, h, i, 0, n[3], 0.0f);
 }
 static attn__pass *attn__open_pass(attn__task *task)
 {
@@ -7626,10 +7646,7 @@ ATTN__NOINLINE static void attn__add_bias_rows(const attn__array *bias, const at
     int64_t b, i, x;
     for (b = 0; b < m->out_batch[1]; b++)
         for (i = 0; i < m->rows; i++)
-            for (x = 0; x < m->columns; x++) {
-                float *p = attn__at(&m->out, 0, b, i, x);
-                *p = attn__quiet(*p + attn__read(bias, 0, 0, 0, x));
-            }
+            for (x = 0; x < m->columns; x++) attn__add_to(&m->out, 0, b, i, x, attn__read(bias, 0, 0, 0, x));
 }
 static attn__matmul attn__mha_product(const attn__mha_call *a, int i)
 {

@@ -780,7 +780,6 @@ void    attn__cuda_release(void *block, void *stream);
 #endif
 #if ATTN__GNU
 #  define ATTN__NOINLINE        __attribute__((noinline))
-#  define ATTN__COLD            __attribute__((noinline, cold))       /* what leads here is compiled for size */
 #  define ATTN__MAY_ALIAS       __attribute__((may_alias))
 #  define ATTN__INLINE          static __inline__ __attribute__((always_inline))
 #  define ATTN__WITH(features)  __attribute__((target(features)))
@@ -789,13 +788,11 @@ void    attn__cuda_release(void *block, void *stream);
 #  define ATTN__PREFETCH_FAR(p) __builtin_prefetch(p, 0, 2)     /* not into the innermost cache */
 #else
 #  define ATTN__NOINLINE
-#  define ATTN__COLD
 #  define ATTN__MAY_ALIAS
 #  define ATTN__INLINE          static __inline
 #  define ATTN__WITH(features)
 #  ifdef ATTN_NO_LIBC
 #    define ATTN__COPY attn__copy
-#    define ATTN__ZERO attn__zero
 static void attn__copy(void *to, const void *from, size_t bytes)
 {
     unsigned char *t = (unsigned char *)to;
@@ -808,9 +805,10 @@ static void attn__copy(void *to, const void *from, size_t bytes)
 #  define ATTN__PREFETCH(p)     ((void)(p))
 #  define ATTN__PREFETCH_FAR(p) ((void)(p))
 #endif
-ATTN__NOINLINE static void attn__zero(void *p, size_t bytes)    /* inlined it would be a slow instruction */
+ATTN__NOINLINE static void attn__zero(void *p, size_t bytes)
 {
 #if ATTN__GNU
+    __asm__("" : "+r"(bytes));      /* of a size that it knows gcc makes "rep stos", which is slow */
     __builtin_memset(p, 0, bytes);
 #elif defined(ATTN_NO_LIBC)
     unsigned char *to = (unsigned char *)p;
@@ -2634,7 +2632,7 @@ ATTN_DEF attn_isa attn_best_isa(void)
    What every check uses: how it says no, and sums and products of sizes that stop at ATTN__HUGE
    instead of wrapping around. The checks
    themselves stand behind >>call, in front of >>arrays. */
-ATTN__COLD static attn_status attn__fail2(attn_error *err, attn_status status, const char *field, const char *rule,
+ATTN__NOINLINE static attn_status attn__fail2(attn_error *err, attn_status status, const char *field, const char *rule,
                                           int64_t got, int64_t want)
 {
     if (err) {
@@ -2648,7 +2646,7 @@ ATTN__COLD static attn_status attn__fail2(attn_error *err, attn_status status, c
     }
     return status;
 }
-ATTN__COLD static attn_status attn__fail(attn_error *err, attn_status status, const char *field, const char *rule)
+ATTN__NOINLINE static attn_status attn__fail(attn_error *err, attn_status status, const char *field, const char *rule)
 {
     attn__fail2(err, status, field, rule, 0, 0);
     if (err) err->has_numbers = 0;
@@ -2725,6 +2723,7 @@ enum {                          /* what a field is; its element type */
     ATTN__RESULT = 1 << 0,      /* written */
     ATTN__KEPT = 1 << 1,        /* results of the forward pass that the backward pass reads */
     ATTN__OPERAND = 1 << 2,     /* what attends to what: not an option */
+    ATTN__REACHES = 1 << 3,     /* says which keys a query may attend to; one of bytes is a mask */
     ATTN__NEEDED = 1 << 4,      /* must be given, where the score takes it */
     ATTN__BROADCAST = 1 << 5,   /* an axis in lower case may have size 1 */
     ATTN__FOR_VECTORS = 1 << 6, ATTN__FOR_BILINEAR = 1 << 7, ATTN__FOR_ADDITIVE = 1 << 8,   /* which scores take it; */
@@ -2785,13 +2784,13 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
     X(w_q, ".hUD", "[h,Dq] or [H,h,Dq]", FLOATS, ATTN__FOR_ADDITIVE) \
     X(w_k, ".hUE", "[h,Dk] or [H,h,Dk]", FLOATS, ATTN__FOR_ADDITIVE) \
     X(hidden_bias, ".h.U", "[h] or [H,h]", FLOATS, ATTN__FOR_ADDITIVE) \
-    X(bias, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", FLOATS, ATTN__BROADCAST) \
+    X(bias, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", FLOATS, ATTN__BROADCAST | ATTN__REACHES) \
     X(alibi, ".H..", "[H]", FLOATS, 0) \
     X(sink, ".H..", "[H]", FLOATS, 0) \
-    X(mask, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", BYTES, ATTN__BROADCAST) \
-    X(key_lengths, "B.q.", "[B] or [B,Sq]", INTS, 0) \
-    X(query_lengths, "B...", "[B]", INTS, 0) \
-    X(positions, "B.q.", "[B] or [B,Sq]", INTS, 0)
+    X(mask, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", BYTES, ATTN__BROADCAST | ATTN__REACHES) \
+    X(key_lengths, "B.q.", "[B] or [B,Sq]", INTS, ATTN__REACHES) \
+    X(query_lengths, "B...", "[B]", INTS, ATTN__REACHES) \
+    X(positions, "B.q.", "[B] or [B,Sq]", INTS, ATTN__REACHES)
 
 /* X(type, field, what must hold of a descriptor's number x, else status, rule) */
 #define ATTN__SCORE_NUMBERS(X) \
@@ -2918,6 +2917,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
     int64_t key_floats;         /* prepared floats per key */
     int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
+    int64_t copy_floats;        /* of a worker's room for rows that become floats */
     int64_t slot_floats;        /* what a chunk leaves behind where they are cut */
     int64_t worker_bytes;       /* each worker's memory */
     /* of a backward call alone */
@@ -3118,7 +3118,7 @@ static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length
 
 /* Can it be seen that two views share no byte? By their extents, or because they interleave, as the q, k and v of a
    packed array do: modulo a common outer stride they lie beside each other. */
-static int attn__disjoint(const attn_view *a, const attn_view *b)
+ATTN__NOINLINE static int attn__disjoint(const attn_view *a, const attn_view *b)
 {
     int64_t a_length, b_length, apart;
     int i;
@@ -3158,7 +3158,7 @@ enum {
 #define ATTN__MAY_BE_ON_DEVICE(flags) ((void)(flags), 0)
 #endif
 
-static attn_status attn__check_type(const attn_view *v, const attn__field *f, int flags, attn_error *err)
+ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const attn__field *f, int flags, attn_error *err)
 {
     const char *name = attn__name_of(f, ATTN__T_TYPE);
     ATTN__RULE(f->takes != ATTN__BYTES || v->type == ATTN_U8, ATTN_ERR_TYPE, name, "must be ATTN_U8");
@@ -3286,7 +3286,7 @@ static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, 
 }
 
 /* What is said of a field that the score does not take, or that it lacks. */
-ATTN__COLD static attn_status attn__refuse_field(const attn__field *f, int given, attn_error *err)
+ATTN__NOINLINE static attn_status attn__refuse_field(const attn__field *f, int given, attn_error *err)
 {
     static const struct { uint32_t by; const char *only, *needed; } rules[] = {
         {ATTN__FOR_VECTORS, "must be absent for ATTN_SCORE_GIVEN", "must be given"},
@@ -3335,7 +3335,7 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
 }
 
 /* The masked softmax alone may work in place: its weights where its scores were. */
-static int attn__in_place(const attn__walk *w, const attn__found *o, const attn__found *x)
+ATTN__NOINLINE static int attn__in_place(const attn__walk *w, const attn__found *o, const attn__found *x)
 {
     const attn_view a = attn__view_in(o->structure, o->field), b = attn__view_in(x->structure, x->field);
     int i, same = w->in_place && o->field == &attn__fields[ATTN__F_weights] &&
@@ -3655,7 +3655,7 @@ static void attn__fill(float *x, int64_t stride, int64_t n, float value)
         x[j] = x[j + 1] = x[j + 2] = x[j + 3] = x[j + 4] = x[j + 5] = x[j + 6] = x[j + 7] = value;
     for (; j < n; j++) x[j * stride] = value;
 }
-static void attn__copy_floats(float *to, const float *from, int64_t n)
+ATTN__NOINLINE static void attn__copy_floats(float *to, const float *from, int64_t n)
 {
     for (; n >= 8; n -= 8, to += 8, from += 8) ATTN__COPY(to, from, 8 * sizeof *to);    /* a size that is known */
     for (; n > 0; n--) *to++ = *from++;
@@ -3841,7 +3841,7 @@ static int64_t attn__query_floats(const attn__call *c)
     return c->score == ATTN_SCORE_ADDITIVE ? attn__mul64(2, attn__round4(c->hidden)) : c->size_k;
 }
 /* Room for the rows of an operand that become floats, the most that a step asks for; mostly none. */
-static float *attn__take_copy(attn__map *map, const attn__call *c)
+static int64_t attn__room_to_copy(const attn__call *c)
 {
     const attn__array *const of[] = {&c->q, &c->k, &c->v, &c->bilinear, &c->w_q, &c->w_k};
     const int64_t rows[] = {1, ATTN__CHUNK, ATTN__CHUNK, c->size_q, c->hidden, c->hidden};
@@ -3849,7 +3849,7 @@ static float *attn__take_copy(attn__map *map, const attn__call *c)
     int64_t floats = 0;
     int i;
     for (i = 0; i < 6; i++) floats = attn__max(floats, attn__copied(of[i], rows[i], columns[i]));
-    return floats ? attn__take(map, 1, floats) : NULL;
+    return floats;
 }
 /* The vectors of one of so many tiles, of one width or two next to each other, and how many lie before it. */
 static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t *before)
@@ -4587,12 +4587,25 @@ static attn__row attn__row_of(const attn__call *c, int64_t b, int64_t i)
     return row;
 }
 
+/* The masks of a call, one after the other: *field is 0 first. NULL: no more. */
+static const attn__array *attn__next_mask(const attn__call *c, int *field)
+{
+    const attn__array *operands = (const attn__array *)(const void *)((const char *)c + offsetof(attn__call, q));
+    int n;
+    for (n = attn__max(*field, ATTN__F_mask); n < ATTN__F_COUNT; n++) {
+        *field = n + 1;
+        if (attn__fields[n].takes == ATTN__BYTES && operands[n].rank) return &operands[n];
+    }
+    return NULL;
+}
 /* May query (b,h,i) attend to key j, as far as can be told without q and k? */
 static int attn__mask_at(const attn__call *c, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     const attn__row row = attn__row_of(c, b, i);
-    return row.first <= j && j < row.last && (!c->mask.rank || attn__byte_at(&c->mask, b, h, i, j)) &&
-           (!c->bias.rank || !attn__is_none(attn__read(&c->bias, b, h, i, j)));
+    const attn__array *mask;
+    int n = 0;
+    while ((mask = attn__next_mask(c, &n)) != NULL) if (!attn__byte_at(mask, b, h, i, j)) return 0;
+    return row.first <= j && j < row.last && (!c->bias.rank || !attn__is_none(attn__read(&c->bias, b, h, i, j)));
 }
 
 /* ---- softcap, on raw scores. A score that is -inf already, and is meant to exclude, stays so. */
@@ -4606,6 +4619,8 @@ static void attn__apply_softcap(attn__tile *t, int64_t n)
 static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
 {
     const attn__call *c = t->c;
+    const attn__array *mask;
+    int field = 0;
     int64_t l;
     if (c->bias.rank) {
         const float *rows[ATTN__MAX_LANES];
@@ -4619,11 +4634,11 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
         for (l = 0; l < t->ld; l++) position[l] = (float)attn__add_signed(t->row[l].position, -c0);
         t->f->alibi(t->m.s, t->ld, n, t->slope, position);
     }
-    if (c->mask.rank) {
+    while ((mask = attn__next_mask(c, &field)) != NULL) {
         const uint8_t *rows[ATTN__MAX_LANES];
         for (l = 0; l < t->ld; l++)
-            rows[l] = (const uint8_t *)c->mask.data + attn__index(&c->mask, t->b, t->h[l], t->i[l], c0);
-        t->f->exclude(t->m.s, t->ld, n, rows, c->mask.stride[3]);
+            rows[l] = (const uint8_t *)mask->data + attn__index(mask, t->b, t->h[l], t->i[l], c0);
+        t->f->exclude(t->m.s, t->ld, n, rows, mask->stride[3]);
     }
     if (!r->whole) t->f->clip(t->m.s, t->ld, n, r->first, r->last);
 }
@@ -4781,19 +4796,19 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
     t->first = ATTN__HUGE;
     t->last = 0;
     t->head = h;
+    attn__fill(t->scale, 1, t->ld, c->scale);
+    attn__fill(t->ones, 1, t->ld, 1.0f);
+    attn__fill(t->top, 1, t->ld, ATTN__NEG_INF);
+    attn__fill(t->sum, 1, t->ld, 0.0f);
     for (l = 0; l < t->ld; l++) {
         t->h[l] = h;
         t->i[l] = i;
         t->row[l] = l == 0 || !c->same_rows ? attn__row_of(c, t->b, i) : t->row[0];
-        if (t->row[l].first < t->row[l].last) {
+        if ((l == 0 || !c->same_rows) && t->row[l].first < t->row[l].last) {
             t->first = attn__min(t->row[l].first, t->first);
             t->last = attn__max(t->row[l].last, t->last);
         }
         if (c->alibi.rank) t->slope[l] = attn__of_head(&c->alibi, h);
-        t->scale[l] = c->scale;
-        t->ones[l] = 1.0f;
-        t->top[l] = ATTN__NEG_INF;
-        t->sum[l] = 0.0f;
         if (l + 1 < t->lanes && ++i == c->queries) {
             i = 0;
             h++;
@@ -5143,9 +5158,10 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
 /* ---- softmax of given rows and nothing else: row by row, where they lie */
 static int32_t attn__is_plain(const attn__call *c)
 {
+    int field = 0;
     return c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) && c->scale > 0.0f &&
            c->softcap == 0.0f && !c->out.rank && !c->scores_masked.rank && !c->bias.rank && !c->alibi.rank &&
-           !c->mask.rank;
+           !attn__next_mask(c, &field);
 }
 /* x with x * scale = -inf */
 static float attn__none_over(float scale) { return attn__choose(scale < 0.0f, ATTN__INF, ATTN__NEG_INF); }
@@ -5176,6 +5192,7 @@ static void attn__plain_row(attn__tile *t, int64_t l)
     t->sum[l] = sum[0];
 }
 
+ATTN__FOR_SIZE
 /* ---- the end of a tile: per row 1/mass, then outputs, log-sum-exp and weights */
 /* A weight of a row under ATTN_EMPTY_UNIFORM, after dropout. */
 static float attn__uniform_weight(const attn__call *c, attn__dropper *drop, int64_t j)
@@ -5215,13 +5232,14 @@ static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int6
     const attn__array *o = &c->weights;
     const int direct = attn__is_contiguous(o);
     const float base = attn__choose(attn__is_none(t->top[l]), 0.0f, t->top[l]);
-    attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
     float *w = direct ? attn__at(o, t->b, t->h[l], t->i[l], c0) : t->m.t;
     int64_t j;
     for (j = 0; stride != 1 && j < n; j++) w[j] = x[j * stride];
     t->f->normalise(stride == 1 ? x : w, w, n, attn__choose(t->plain, c->scale, 1.0f), base, inverse);
-    for (j = 0; c->weights_after_dropout && c->dropout > 0.0f && j < n; j++)
-        w[j] = attn__choose(attn__kept(&drop, c0 + j), w[j] * c->keep_scale, 0.0f);
+    if (c->weights_after_dropout && c->dropout > 0.0f) {
+        attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
+        for (j = 0; j < n; j++) w[j] = attn__choose(attn__kept(&drop, c0 + j), w[j] * c->keep_scale, 0.0f);
+    }
     for (j = 0; !direct && j < n; j++) attn__write(o, t->b, t->h[l], t->i[l], c0 + j, w[j]);
 }
 /* One row of weights, which holds masked scores in the chunks that were visited; in the plain case nothing yet. */
@@ -5284,9 +5302,12 @@ static float attn__finish_row(attn__tile *t, int64_t l, float *inverse)
 static void attn__finish_tile(attn__tile *t)
 {
     const attn__call *c = t->c;
+    const int bare = !c->stats.rank && !c->lse.rank && !c->weights.rank && !c->sink.rank && !c->scores_masked.rank &&
+                     c->empty == ATTN_EMPTY_ZERO && c->dropout == 0.0f;
     float inverse[ATTN__MAX_LANES], factor[ATTN__MAX_LANES];
     int64_t l;
-    for (l = 0; l < t->lanes; l++) {
+    for (l = 0; bare && l < t->lanes; l++) factor[l] = attn__choose(t->sum[l] == 0.0f, 0.0f, 1.0f / t->sum[l]);
+    for (l = 0; !bare && l < t->lanes; l++) {
         factor[l] = attn__finish_row(t, l, &inverse[l]);
         if (!c->scores_masked.rank) continue;       /* the chunks that were not visited */
         attn__fill_lane(t, &c->scores_masked, l, 0, t->first / ATTN__CHUNK * ATTN__CHUNK, ATTN__NEG_INF);
@@ -5296,7 +5317,6 @@ static void attn__finish_tile(attn__tile *t)
     if (!attn__is_f32(&c->weights) && !t->plain) attn__store_all_weights(t, inverse);
     attn__store_lanes(t, &c->out, 0, c->size_v, factor, t->m.o);
 }
-ATTN__FOR_SIZE
 #ifndef ATTN_NO_BACKWARD
 /* ------------------------------------------------------------------------------------------------- >>gradients
    Steps: keys are prepared as in the forward, where a score needs it; per row maximum, 1/mass and delta are found
@@ -5778,7 +5798,7 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     m.db = additive ? attn__take(map, w->pad_u, keys) : NULL;
     m.dv = attn__take(map, w->pad_v, keys);
     m.met = attn__take(map, 1, w->save_b ? keys : 0);
-    m.tile.copy = attn__take_copy(map, c);
+    m.tile.copy = attn__take(map, 1, c->copy_floats);
     if (!p) return NULL;
     p->m = m;
     p->c = c;
@@ -6101,20 +6121,22 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
 static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
 {
     attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
-    attn__tile_memory m;
-    m.query = attn__take(map, attn__query_floats(c), c->ld);
-    m.raw = attn__take(map, attn__max(c->size_q, c->size_k), c->ld);
-    m.o = attn__take(map, c->size_v, c->ld);
-    m.acc = attn__take(map, c->size_v, c->ld);
-    m.part = attn__take(map, c->size_v, c->ld);
-    m.s = attn__take(map, ATTN__CHUNK, c->ld);
-    m.t = attn__take(map, ATTN__CHUNK, c->ld);
-    m.few_s = attn__take(map, ATTN__FEW, ATTN__FEW_ROW);
-    m.few_v = attn__take(map, ATTN__FEW, attn__add64(c->size_v, ATTN__MAX_WIDTH));
-    m.w = attn__take(map, 1, attn__round4(c->hidden));
-    m.copy = attn__take_copy(map, c);
+    const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), v = c->size_v, ld = c->ld;
+    float *rows = attn__take(map, query + raw + 3 * v + 2 * ATTN__CHUNK, ld);   /* sizes are below 2^60 */
+    float *few = attn__take(map, ATTN__FEW, ATTN__FEW_ROW + v + ATTN__MAX_WIDTH);
+    float *w = attn__take(map, 1, attn__round4(c->hidden)), *copy = attn__take(map, 1, c->copy_floats);
     if (!t) return NULL;
-    t->m = m;
+    t->m.query = rows;
+    t->m.raw = t->m.query + query * ld;
+    t->m.o = t->m.raw + raw * ld;
+    t->m.acc = t->m.o + v * ld;
+    t->m.part = t->m.acc + v * ld;
+    t->m.s = t->m.part + v * ld;
+    t->m.t = t->m.s + ATTN__CHUNK * ld;
+    t->m.few_s = few;
+    t->m.few_v = few + ATTN__FEW * ATTN__FEW_ROW;
+    t->m.w = w;
+    t->m.copy = copy;
     t->c = c;
     t->f = c->f;
     return t;
@@ -6458,6 +6480,7 @@ static void attn__set_tiles(attn__call *c)
     c->tiles = attn__blocks(rows, c->ld);
     c->key_floats = score->key_floats ? score->key_floats(c) : 0;
     c->key_blocks = c->key_floats ? chunks : 0;
+    c->copy_floats = attn__room_to_copy(c);
     tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
     c->parts = 1;
     c->slot_floats = attn__mul64(ATTN__FEW, attn__add64(c->size_v, 2));
@@ -7206,23 +7229,23 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
                                     attn__call *c, attn_error *err)
 {
     attn__walk w;
-    attn_desc d;
+    attn_desc d, copy;
+    int i;
     attn__zero(c, sizeof *c);
     attn__walk_begin(&w, c, flags | ATTN__NO_RESULT_NEEDED);
     ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, NULL, err));
     if (!options) return ATTN_OK;
-    ATTN__TRY(attn__check_bytes(options, sizeof d, offsetof(attn_desc, stream) + sizeof d.stream, err));
+    ATTN__KNOWN(attn_desc, options, &copy, stream);
     attn__zero(&d, sizeof d);
     d.causal = options->causal;
     d.align = options->align;
     d.window = options->window;
     d.window_left = options->window_left;
     d.window_right = options->window_right;
-    d.bias = options->bias;
-    d.mask = options->mask;
-    d.key_lengths = options->key_lengths;
-    d.query_lengths = options->query_lengths;
-    d.positions = options->positions;
+    for (i = 0; i < ATTN__F_COUNT; i++)
+        if (attn__fields[i].flags & ATTN__REACHES)
+            ATTN__COPY((char *)&d + attn__fields[i].offset, (const char *)options + attn__fields[i].offset,
+                       sizeof(attn_view));
     ATTN__TRY(attn__check_desc(&w, &d, ATTN__OPERAND, err));
     attn__set_sizes(c, &w);
     attn__set_options(c, &d);
@@ -8678,7 +8701,6 @@ ATTN__FOR_SPEED
 #undef ATTN__TEXTS
 #undef ATTN__NAN
 #undef ATTN__NEG_INF
-#undef ATTN__COLD
 #undef ATTN__FOR_SIZE
 #undef ATTN__FOR_SPEED
 #undef ATTN__MAY_ALIAS

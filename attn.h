@@ -909,14 +909,14 @@ static const float attn__smallest = 1.17549435e-38f;            /* 2^-126, the s
 
 /* Choices between floats are made on their bits: under -ffast-math clang marks a float's ?: as free of NaN and
    infinity, whatever the pragmas say. */
-static float attn__choose(int first, float a, float b) { return attn__float(first ? attn__bits(a) : attn__bits(b)); }
+ATTN__INLINE float attn__choose(int first, float a, float b) { return attn__float(first ? attn__bits(a) : attn__bits(b)); }
 static float attn__larger(float a, float b) { return attn__choose(a > b, a, b); }       /* b where either is NaN */
 static float attn__negate(float x) { return attn__float(attn__bits(x) ^ 0x80000000u); }
 static int attn__is_none(float x) { return attn__bits(x) == 0xff800000u; }              /* -inf: no weight */
 static float attn__quiet(float x) { return attn__choose(attn__is_nan(x), ATTN__NAN, x); }   /* one NaN everywhere */
 
-static int64_t attn__min(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t attn__max(int64_t a, int64_t b) { return a > b ? a : b; }
+ATTN__INLINE int64_t attn__min(int64_t a, int64_t b) { return a < b ? a : b; }
+ATTN__INLINE int64_t attn__max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* a*b + c, rounded once. Without the instruction: the product is exact in double; the sum is rounded to odd there, so
    that rounding it again to float gives what one rounding would have (Boldo and Melquiond 2008). */
@@ -4867,8 +4867,8 @@ static void attn__find_reach(const attn__tile *t, int64_t c0, int64_t n, attn__r
     int32_t x, depth;
     r->whole = 1;
     for (l = 0; l < t->ld; l++) {
-        r->first[l] = (int32_t)attn__min(attn__max(t->row[l].first - c0, 0), n);
-        r->last[l] = (int32_t)attn__min(attn__max(t->row[l].last - c0, 0), n);
+        r->first[l] = l && t->c->same_rows ? r->first[0] : (int32_t)attn__min(attn__max(t->row[l].first - c0, 0), n);
+        r->last[l] = l && t->c->same_rows ? r->last[0] : (int32_t)attn__min(attn__max(t->row[l].last - c0, 0), n);
         if (r->first[l] > 0 || r->last[l] < n) r->whole = 0;
     }
     r->from[0] = 0;
@@ -5601,6 +5601,7 @@ static void attn__grad_uniform(attn__pass *p, int64_t c0, int64_t n)
             p->m.p[j * ATTN__GRAD_ROW + i] = attn__uniform_weight(c, &drop, c0 + j);
     }
 }
+ATTN__FOR_SPEED
 
 /* ---- the products of two blocks */
 
@@ -5648,6 +5649,7 @@ static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const f
         attn__multiply(p->f, &g, pad, careful ? p->m.p + at : NULL);
     }
 }
+ATTN__FOR_SIZE
 /* dS meets the vectors of both sides; for distance kernels their difference. */
 static void attn__grad_vectors(attn__pass *p, int64_t c0)
 {
@@ -7842,11 +7844,12 @@ ATTN_DEF size_t attn_layout(char *text, size_t size)
     ATTN__LAYOUT(attn_allocator, ATTN__F(allocate) ATTN__F(release) ATTN__F(user));
     ATTN__LAYOUT(attn_parallel, ATTN__F(run) ATTN__F(user) ATTN__F(workers));
     ATTN__LAYOUT(attn_plan, ATTN__F(workspace_bytes) ATTN__F(phases) ATTN__F(isa) ATTN__F(tasks));
-    ATTN__LAYOUT(attn_desc, ATTN__F(struct_bytes) ATTN__F(score) ATTN__F(scale_set) ATTN__F(scale) ATTN__F(sigma)
-                 ATTN__F(softcap) ATTN__F(causal) ATTN__F(align) ATTN__F(window) ATTN__F(empty) ATTN__F(window_left)
-                 ATTN__F(window_right) ATTN__F(dropout) ATTN__F(weights_after_dropout) ATTN__F(seed)
-                 ATTN__F(dropout_origin) ATTN__F(isa) ATTN__F(reserved) ATTN__F(workspace) ATTN__F(workspace_bytes)
+#define ATTN__X(type, f, ...) ATTN__F(f)
+    ATTN__LAYOUT(attn_desc, ATTN__F(struct_bytes) ATTN__SCORE_NUMBERS(ATTN__X) ATTN__NUMBERS(ATTN__X)
+                 ATTN__F(scale_set) ATTN__F(causal) ATTN__F(window) ATTN__F(window_left) ATTN__F(window_right)
+                 ATTN__F(dropout_origin) ATTN__F(reserved) ATTN__F(workspace) ATTN__F(workspace_bytes)
                  ATTN__F(allocator) ATTN__F(parallel) ATTN__F(stream));
+#undef ATTN__X
     attn__put_views(&t, attn__fields, ATTN__F_COUNT);
     ATTN__LAYOUT(attn_mha_desc, ATTN__F(struct_bytes) ATTN__F(heads) ATTN__F(heads_kv) ATTN__F(attention));
     attn__put_views(&t, attn__mha_fields, ATTN__H_COUNT);

@@ -909,7 +909,10 @@ static const float attn__smallest = 1.17549435e-38f;            /* 2^-126, the s
 
 /* Choices between floats are made on their bits: under -ffast-math clang marks a float's ?: as free of NaN and
    infinity, whatever the pragmas say. */
-ATTN__INLINE float attn__choose(int first, float a, float b) { return attn__float(first ? attn__bits(a) : attn__bits(b)); }
+ATTN__INLINE float attn__choose(int first, float a, float b)
+{
+    return attn__float(first ? attn__bits(a) : attn__bits(b));
+}
 static float attn__larger(float a, float b) { return attn__choose(a > b, a, b); }       /* b where either is NaN */
 static float attn__negate(float x) { return attn__float(attn__bits(x) ^ 0x80000000u); }
 static int attn__is_none(float x) { return attn__bits(x) == 0xff800000u; }              /* -inf: no weight */

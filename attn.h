@@ -1618,7 +1618,8 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__VEC             __m256
 #  define ATTN__MASK            __m256              /* the sign bit of each lane */
 enum { ATTN__V(vecs) = 3, ATTN__V(sums) = 12 };
-#  define ATTN__MASK_REGISTER   "=v"
+#  define ATTN__REGISTER        "x"
+#  define ATTN__MASK_REGISTER   "=x"
 #  define ATTN__FLOATS(x)       _mm256_castsi256_ps(x)
 #  define ATTN__COMPARE         _mm256_cmp_ps
 #  define ATTN__ABOVE(a, b)     ATTN__ON_BITS(_mm256_cmpgt_epi32, a, b)
@@ -1640,6 +1641,7 @@ enum { ATTN__V(vecs) = 3, ATTN__V(sums) = 12 };
 #  define ATTN__VEC             __m512
 #  define ATTN__MASK            __mmask16
 enum { ATTN__V(vecs) = 4, ATTN__V(sums) = 24 };
+#  define ATTN__REGISTER        "v"
 #  define ATTN__MASK_REGISTER   "=Yk"
 #  define ATTN__FLOATS(x)       _mm512_castsi512_ps(x)
 #  define ATTN__COMPARE         _mm512_cmp_ps_mask
@@ -1689,7 +1691,7 @@ enum { ATTN__V(vecs) = 4, ATTN__V(sums) = 24 };
 #if ATTN__CLANG_FAST            /* the instructions themselves: nothing to fold */
 #  define ATTN__OPERATION(name, result, kind, text) \
     ATTN__HELPER result name(ATTN__VEC a, ATTN__VEC b) \
-    { result r; __asm__(text " %2, %1, %0" : kind(r) : "v"(a), "v"(b)); return r; }
+    { result r; __asm__(text " %2, %1, %0" : kind(r) : ATTN__REGISTER(a), ATTN__REGISTER(b)); return r; }
 #  define ATTN__MIN             ATTN__V(min)
 #  define ATTN__MAX             ATTN__V(max)
 #  define ATTN__LESS            ATTN__V(less)
@@ -2527,6 +2529,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__V(vec
 #undef ATTN__LOAD_BYTES
 #undef ATTN__MASK
 #undef ATTN__MASK_REGISTER
+#undef ATTN__REGISTER
 #undef ATTN__MAX
 #undef ATTN__MIN
 #undef ATTN__MM
@@ -3180,6 +3183,7 @@ static attn_status attn__check_view(attn_view *v, const attn__field *f, int flag
                                     attn_error *err)
 {
     const int axes = attn__widen(v, f->shape, axis);
+    const uint64_t most = ATTN__HUGE / 2;
     double elements = 1.0, extent = 1.0;
     uint64_t exactly = 1;               /* so many elements, where the estimate says that they can be counted */
     int i;
@@ -3203,7 +3207,7 @@ static attn_status attn__check_view(attn_view *v, const attn__field *f, int flag
                attn__name_of(f, ATTN__T_VIEW), "must have fewer than 2^60 elements");
     extent *= (double)attn__type_size(v->type);
     if (extent < 9e18) *span = attn__span_of(v, 4);
-    ATTN__RULE(extent < 9e18 && extent <= (double)((size_t)-1 / 2) && span->end - span->first <= ATTN__HUGE / 2,
+    ATTN__RULE(extent < 9e18 && extent <= (double)((size_t)-1 / 2) && (uint64_t)(span->end - span->first) <= most,
                ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_STRIDE), "must keep the extent within memory");
     ATTN__RULE(!(flags & ATTN__WITH_DATA) || v->data, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_DATA),
                "must not be NULL");
@@ -4595,7 +4599,7 @@ static const attn__array *attn__next_mask(const attn__call *c, int *field)
 {
     const attn__array *operands = (const attn__array *)(const void *)((const char *)c + offsetof(attn__call, q));
     int n;
-    for (n = attn__max(*field, ATTN__F_mask); n < ATTN__F_COUNT; n++) {
+    for (n = *field ? *field : (int)ATTN__F_mask; n < ATTN__F_COUNT; n++) {
         *field = n + 1;
         if (attn__fields[n].takes == ATTN__BYTES && operands[n].rank) return &operands[n];
     }
@@ -6127,8 +6131,9 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
 {
     attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
     const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), v = c->size_v, ld = c->ld;
-    float *rows = attn__take(map, query + raw + 3 * v + 2 * ATTN__CHUNK, ld);   /* sizes are below 2^60 */
-    float *few = attn__take(map, ATTN__FEW, ATTN__FEW_ROW + v + ATTN__MAX_WIDTH);
+    const int64_t others = attn__add64(attn__mul64(3, v), attn__add64(raw, 2 * ATTN__CHUNK));
+    float *rows = attn__take(map, attn__add64(query, others), ld);
+    float *few = attn__take(map, ATTN__FEW, attn__add64(v, ATTN__FEW_ROW + (int)ATTN__MAX_WIDTH));
     float *w = attn__take(map, 1, attn__round4(c->hidden)), *copy = attn__take(map, 1, c->copy_floats);
     if (!t) return NULL;
     t->m.query = rows;
@@ -6139,7 +6144,7 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     t->m.s = t->m.part + v * ld;
     t->m.t = t->m.s + ATTN__CHUNK * ld;
     t->m.few_s = few;
-    t->m.few_v = few + ATTN__FEW * ATTN__FEW_ROW;
+    t->m.few_v = few + ATTN__FEW * (int)ATTN__FEW_ROW;
     t->m.w = w;
     t->m.copy = copy;
     t->c = c;
@@ -7509,6 +7514,7 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, att
     ATTN__RULE(heads_kv > 0 && heads % heads_kv == 0, ATTN_ERR_RANGE, "heads_kv", "must divide heads");
     ATTN__RULE(desc->w_result.rank || !desc->b_result.rank, ATTN_ERR_OPTION, "b_result",
                "must be absent where w_result is");
+    ATTN__TRY(attn__check_score(d, err));
     for (i = 0; i < 3; i++) {
         const attn_view v = attn__view_in(desc, &f[ATTN__H_w_query + i]);
         const int64_t n = i ? heads_kv : heads;

@@ -2380,7 +2380,8 @@ ATTN__KERNEL void ATTN__V(drop)(const attn__drop *d)
             do {
                 float *s = d->s + j*d->ld + l;
                 const ATTN__VEC v = ATTN__LOAD(s);
-                const ATTN__VEC kept = all ? ATTN__ALL(0.0f) : ATTN__CLEAR(v, ATTN__ABOVE(below, w[0][key % 4]));
+                ATTN__VEC kept = ATTN__CLEAR(v, ATTN__ABOVE(below, w[0][key % 4]));
+                if (all) kept = ATTN__XOR(kept, kept);
                 ATTN__STORE(s, ATTN__PICK(kept, v, ATTN__NEGATIVE(v)));
                 j++;
                 key++;
@@ -2478,7 +2479,7 @@ ATTN__KERNEL void ATTN__V(additive_gradient)(const attn__additive_gradient *g)
 }
 
 /* LANES rows of part at a time, turned so that each has its tree in a lane: LANES/4 keys of four u. Beyond the last row
-   that one again. */
+   the first of them again. */
 ATTN__KERNEL void ATTN__V(fold)(const float *part, int64_t n, float *y, int64_t row)
 {
     float sums[ATTN__LANES];
@@ -3346,7 +3347,7 @@ ATTN__NOINLINE static int attn__in_place(const attn__walk *w, const attn__found 
 {
     const attn_view a = attn__view_in(o->structure, o->field), b = attn__view_in(x->structure, x->field);
     int i, same = w->in_place && o->field == &attn__fields[ATTN__F_weights] &&
-        x->field == &attn__fields[ATTN__F_given_scores] && a.data == b.data;
+        x->field == &attn__fields[ATTN__F_given_scores] && a.data == b.data && a.type == b.type;
     for (i = 0; i < 4; i++) same = same && (b.size[i] <= 1 || b.stride[i] == a.stride[i]);
     return same;
 }
@@ -4531,13 +4532,16 @@ static const attn__score attn__score_CONSTANT = {
 };
 static void attn__given_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
-    const int turns = !(t->c->scale > 0.0f);        /* times the scale -inf would be another number */
+    const float scale = t->c->scale, least = attn__choose(t->c->softcap != 0.0f, -3.40282347e38f, ATTN__NEG_INF);
+    const int careful = t->c->softcap != 0.0f || !(scale > 0.0f);
     float *s = t->m.s + j0 * t->ld;
     int64_t i;
     (void)x0, (void)x1;
-    attn__load_lanes(t, &t->c->given_scores, c0 + j0, j1 - j0, turns ? t->ones : t->scale, s);
-    for (i = 0; turns && i < (j1 - j0) * t->ld; i++)
-        s[i] = attn__choose(attn__is_none(s[i]), ATTN__NEG_INF, s[i] * t->c->scale);
+    attn__load_lanes(t, &t->c->given_scores, c0 + j0, j1 - j0, careful ? t->ones : t->scale, s);
+    for (i = 0; careful && i < (j1 - j0) * t->ld; i++) {        /* -inf stays, and only that is -inf to a softcap */
+        const float x = s[i] * scale;
+        if (!attn__is_none(s[i])) s[i] = attn__choose(attn__is_none(x), least, x);
+    }
 }
 #ifndef ATTN_NO_BACKWARD
 static void attn__given_elements(attn__pass *p, int64_t c0, int64_t n)
@@ -4611,8 +4615,9 @@ static int attn__mask_at(const attn__call *c, int64_t b, int64_t h, int64_t i, i
     const attn__row row = attn__row_of(c, b, i);
     const attn__array *mask;
     int n = 0;
+    if (j < row.first || j >= row.last) return 0;
     while ((mask = attn__next_mask(c, &n)) != NULL) if (!attn__byte_at(mask, b, h, i, j)) return 0;
-    return row.first <= j && j < row.last && (!c->bias.rank || !attn__is_none(attn__read(&c->bias, b, h, i, j)));
+    return !c->bias.rank || !attn__is_none(attn__read(&c->bias, b, h, i, j));
 }
 
 /* ---- softcap, on raw scores. A score that is -inf already, and is meant to exclude, stays so. */
@@ -5171,7 +5176,6 @@ static int32_t attn__is_plain(const attn__call *c)
            !attn__next_mask(c, &field);
 }
 /* x with x * scale = -inf */
-static float attn__none_over(float scale) { return attn__choose(scale < 0.0f, ATTN__INF, ATTN__NEG_INF); }
 
 /* A row's maximum and sum. Chunks and the 16 sums go by absolute key, so edges are filled up. */
 static void attn__plain_row(attn__tile *t, int64_t l)
@@ -5189,7 +5193,7 @@ static void attn__plain_row(attn__tile *t, int64_t l)
         from = attn__max(first, c0);
         to = attn__min(last, c0 + ATTN__CHUNK);
         if (to - from < ATTN__CHUNK) {
-            attn__fill(edge, 1, ATTN__CHUNK, attn__none_over(t->c->scale));
+            attn__fill(edge, 1, ATTN__CHUNK, ATTN__NEG_INF);
             attn__copy_floats(edge + (from - c0), x + from, to - from);
         }
         t->f->mass(to - from < ATTN__CHUNK ? edge : x + c0, ATTN__CHUNK, t->c->scale, cmax, csum);
@@ -5199,7 +5203,6 @@ static void attn__plain_row(attn__tile *t, int64_t l)
     t->sum[l] = sum[0];
 }
 
-ATTN__FOR_SIZE
 /* ---- the end of a tile: per row 1/mass, then outputs, log-sum-exp and weights */
 /* A weight of a row under ATTN_EMPTY_UNIFORM, after dropout. */
 static float attn__uniform_weight(const attn__call *c, attn__dropper *drop, int64_t j)
@@ -5239,7 +5242,7 @@ static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int6
     const attn__array *o = &c->weights;
     const int direct = attn__is_contiguous(o);
     const float base = attn__choose(attn__is_none(t->top[l]), 0.0f, t->top[l]);
-    float *w = direct ? attn__at(o, t->b, t->h[l], t->i[l], c0) : t->m.t;
+    float *row = attn__at(o, t->b, t->h[l], t->i[l], c0), *w = direct ? row : t->m.t;
     int64_t j;
     for (j = 0; stride != 1 && j < n; j++) w[j] = x[j * stride];
     t->f->normalise(stride == 1 ? x : w, w, n, attn__choose(t->plain, c->scale, 1.0f), base, inverse);
@@ -5247,7 +5250,9 @@ static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int6
         attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
         for (j = 0; j < n; j++) w[j] = attn__choose(attn__kept(&drop, c0 + j), w[j] * c->keep_scale, 0.0f);
     }
-    for (j = 0; !direct && j < n; j++) attn__write(o, t->b, t->h[l], t->i[l], c0 + j, w[j]);
+    for (j = 0; !direct && j < n; j++)
+        if (attn__is_f32(o)) row[j * o->stride[3]] = w[j];
+        else attn__write(o, t->b, t->h[l], t->i[l], c0 + j, w[j]);
 }
 /* One row of weights, which holds masked scores in the chunks that were visited; in the plain case nothing yet. */
 static void attn__finish_weights(const attn__tile *t, int64_t l, float inverse)
@@ -5264,6 +5269,7 @@ static void attn__finish_weights(const attn__tile *t, int64_t l, float inverse)
     }
     if (first < last) attn__fill_lane(t, &c->weights, l, last, c->keys, 0.0f);
 }
+ATTN__FOR_SIZE
 /* All of them where they could not hold scores, since they are not f32: these are computed again. inverse: as below */
 static void attn__store_all_weights(attn__tile *t, const float *inverse)
 {
@@ -5885,7 +5891,7 @@ static int64_t attn__sum_floats(const attn__kernels *f)
 {
     return (int64_t)(ATTN_GRAD_QUERIES + ATTN__SUM_ROWS) * attn__lanes(f);
 }
-/* Is a column of a all zero (negative: all -0), so that what it meets may be anything? */
+/* Is a column of a all zero (1: all -0), so that what it meets may be anything? */
 static int attn__sum_skips(const attn__matmul *m, int64_t x, int64_t y, int64_t k)
 {
     int64_t r;

@@ -836,7 +836,8 @@ ATTN__DEVICE float score_of(const params &p, const row &w, float met)
     float u2, weight;
     if (p.score == ATTN_SCORE_CONSTANT) return 0.0f;
     if (p.score == ATTN_SCORE_GAUSSIAN) return met * (-0.5f / w.width);
-    if (p.score == ATTN_SCORE_GIVEN && is_none(met)) return met;        /* excluded, whatever the scale is */
+    if (p.score == ATTN_SCORE_GIVEN && is_none(met)) return met;        /* excluded, whatever scale and softcap are */
+    if (p.score == ATTN_SCORE_GIVEN && p.softcap != 0.0f && is_none(p.scale * met)) return -3.40282347e38f;
     if (!is_distance(p.score)) return p.scale * met;
     u2 = met / w.width;
     if (p.score == ATTN_SCORE_BOXCAR) weight = 1.0f;
@@ -4431,6 +4432,8 @@ attn_status attn_cuda_prepare(attn_error *err)
 #undef ATTN__VIEW_LIST
 #undef ATTN__OWNERS
 #undef ATTN__GRAD_LIST
+#undef ATTN__NUMBERS
+#undef ATTN__SCORE_NUMBERS
 #undef ATTN__MAY_ALIAS
 #undef ATTN__CUDA_SEAM
 #ifndef ATTN__CUDA_KEEP         /* tests write kernels too */

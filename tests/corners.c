@@ -563,6 +563,21 @@ static void given_minus_infinity(void) {
     }
 }
 
+/* What becomes -inf by the scale is data to a softcap: -c. */
+static void given_overflow(void) {
+    for (int variant = 0; variant < 2 * test_isa_count(); variant++) {
+        attn_desc d = make_desc(1, 1, 1, 9, 70, 5, 4);
+        set_score(&d, ATTN_SCORE_GIVEN, 0);
+        d.isa = (int32_t)test_isa(variant / 2);
+        d.scale = variant % 2 ? -10 : 10;
+        d.softcap = 5;
+        for (int j = 0; j < 70; j += 3) put_at(&d.given_scores, 0, 0, j % 9, j, variant % 2 ? 3e38 : -3e38);
+        ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS, LAYOUT_PACKED);
+        check_everywhere(&d, "scores that overflow");
+        test_release();
+    }
+}
+
 /* The statistics of a row keep what a log-sum-exp in one float would lose. */
 static void large_lse(void) {
     attn_desc d = make_desc(1, 2, 1, 19, 300, 5, 4);
@@ -830,6 +845,7 @@ const test_case suite_corners[] = {{"corners.empty_rows", empty_rows},
                                    {"corners.additive_extremes", additive_extremes},
                                    {"corners.scores_at_the_ends", scores_at_the_ends},
                                    {"corners.given_minus_infinity", given_minus_infinity},
+                                   {"corners.given_overflow", given_overflow},
                                    {"corners.large_lse", large_lse},
                                    {"corners.dropout_ends", dropout_ends},
                                    {"corners.far_positions", far_positions},

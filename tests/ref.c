@@ -4,6 +4,7 @@
    The gradients: L is the sum of d_out*out + d_weights*weights + d_lse*lse; for every (query, key) pair with weight,
    dL/d(raw score) comes first, then what it means for what the score is made of. */
 #include "ref.h"
+#include <float.h>
 
 /* ---- dropout: Philox4x32-10 of Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3"
  * (2011) */
@@ -218,7 +219,9 @@ static double ref_score(ref_head *s, int64_t i, int64_t j, double *terms) {
     default: *terms = fabs(score = ref_distance_kernel(s, j)); return score;
     }
     *terms *= fabs(scale);
-    return d->score == ATTN_SCORE_GIVEN && score == -INFINITY ? score : scale * score;
+    if (d->score != ATTN_SCORE_GIVEN) return scale * score;
+    if (score == -INFINITY) return score; /* it alone excludes; what becomes -inf by the scale is a number to a softcap */
+    return d->softcap > 0 && scale * score == -INFINITY ? -FLT_MAX : scale * score;
 }
 
 /* A kernel's weight of 0, and a given score of -inf, exclude before the softcap, which would make a number of it. */

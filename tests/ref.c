@@ -220,7 +220,7 @@ static double ref_score(ref_head *s, int64_t i, int64_t j, double *terms) {
     }
     *terms *= fabs(scale);
     if (d->score != ATTN_SCORE_GIVEN) return scale * score;
-    if (score == -INFINITY) return score; /* it alone excludes; what becomes -inf by the scale is a number to a softcap */
+    if (score == -INFINITY) return score; /* it alone excludes; what the scale makes -inf is data to a softcap */
     return d->softcap > 0 && scale * score == -INFINITY ? -FLT_MAX : scale * score;
 }
 

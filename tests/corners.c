@@ -563,17 +563,25 @@ static void given_minus_infinity(void) {
     }
 }
 
-/* What becomes -inf by the scale is data to a softcap: -c. */
+/* What becomes -inf by the scale is data to a softcap: -c, as a number is that stays finite. */
 static void given_overflow(void) {
     for (int variant = 0; variant < 2 * test_isa_count(); variant++) {
-        attn_desc d = make_desc(1, 1, 1, 9, 70, 5, 4);
+        attn_desc d = make_desc(1, 1, 1, 9, 70, 5, 4), finite;
         set_score(&d, ATTN_SCORE_GIVEN, 0);
         d.isa = (int32_t)test_isa(variant / 2);
         d.scale = variant % 2 ? -10 : 10;
-        d.softcap = 5;
-        for (int j = 0; j < 70; j += 3) put_at(&d.given_scores, 0, 0, j % 9, j, variant % 2 ? 3e38 : -3e38);
+        d.softcap = 0.5f;
+        finite = d;
+        finite.given_scores = copy_view(&d.given_scores, LAYOUT_PACKED);
+        for (int j = 0; j < 70; j += 3) {
+            put_at(&d.given_scores, 0, 0, j % 9, j, variant % 2 ? 3e38 : -3e38);
+            put_at(&finite.given_scores, 0, 0, j % 9, j, variant % 2 ? 3e37 : -3e37);
+        }
         ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS, LAYOUT_PACKED);
-        check_everywhere(&d, "scores that overflow");
+        ask_for(&finite, RESULT_OUT | RESULT_LSE | RESULT_WEIGHTS, LAYOUT_PACKED);
+        run_desc(&d, "scores that overflow");
+        run_desc(&finite, "scores that do not");
+        check_same_results(&d, &finite, "scores that overflow");
         test_release();
     }
 }

@@ -1228,8 +1228,8 @@ static int make_smaller(const slot *s, attn_view *v) {
     (void)s;
     if (v->rank < 1 || v->rank > 4) return EITHER; /* what was broken before it has no axis to cut */
     int axis = test_int(0, v->rank - 1);
-    int64_t most = v->size[axis] < 1 << 20 ? v->size[axis] - 1 : 1 << 20; /* it may be far too large already */
-    v->size[axis] = most > 0 ? test_int(0, (int)most) : 0;
+    int64_t most = v->size[axis] < 1 << 20 ? v->size[axis] : 1 << 20; /* it may be far too large already, or negative */
+    v->size[axis] = most > 1 ? test_int(0, (int)most - 1) : 0;
     return EITHER;
 }
 static int leave_out(const slot *s, attn_view *v) {

@@ -808,7 +808,7 @@ static void attn__copy(void *to, const void *from, size_t bytes)
 ATTN__NOINLINE static void attn__zero(void *p, size_t bytes)
 {
 #if ATTN__GNU
-    __asm__("" : "+r"(bytes));      /* of a size that it knows gcc makes "rep stos", which is slow */
+    __asm__("" : "+r"(bytes));      /* where gcc knows the size it emits "rep stos", which is slow */
     __builtin_memset(p, 0, bytes);
 #elif defined(ATTN_NO_LIBC)
     unsigned char *to = (unsigned char *)p;
@@ -2850,7 +2850,7 @@ enum {
    steps and how they are cut into tasks. Nothing behind this section reads attn_desc or attn_grad. */
 
 /* An operand. Element (b, head, row, column) lies stride[0]*b + .. behind data; a stride is 0 along an axis that is
-   absent, broadcast or of one element. */
+   absent, broadcast or of one element; but 1 along such a column of what is not broadcast. */
 typedef struct attn__array {
     void   *data;
     int64_t stride[4];
@@ -7099,12 +7099,13 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     attn_plan plan;
     attn_error err;
     attn__text t = attn__text_into(text, size);
-    const attn__call *c = attn__call_of(&plan);
+    const attn__call *c;
     if (attn__plan_call(desc, grad, backward, &plan, ATTN__NO_RESULT_NEEDED, &err) != ATTN_OK) {
         attn__put(&t, "refused: ");
         attn__put_error(&t, &err);
         return attn__end_text(&t);
     }
+    c = attn__call_of(&plan);
     if (backward) attn__put(&t, "gradients of ");
     attn__put(&t, attn_score_string((attn_score)c->score));
     attn__put(&t, " attention");

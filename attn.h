@@ -1821,19 +1821,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(quiet)(ATTN__VEC x)
 }
 
 /* ---- products */
-/* Brings the rows of A after r .. r+n near, and the other matrix's rows r .. r+n.
-   Inlined: a call before each strip makes the whole product a fifth slower. */
-ATTN__HELPER void ATTN__V(fetch)(const attn__product *p, int64_t r, int64_t n)
-{
-    int64_t i, k;
-    for (i = r; i < r + n; i++) {
-        const float *a = attn__ahead(p->a, i + n, p->a_row), *other = attn__ahead(p->fetch, i, p->fetch_row);
-        for (k = 0; k < p->depth; k += 16) ATTN__PREFETCH(a + k);
-        for (k = 0; k < p->fetch_size; k += 16) ATTN__PREFETCH_FAR(other + k);
-    }
-}
-
-/* The same for a block of LANES rows, step by step along their `depth` columns: at column k what belongs to LANES. */
+/* Brings a block of LANES rows near, step by step along their `depth` columns: at column k what belongs to LANES. */
 ATTN__INLINE void ATTN__V(fetch_block)(const float *at, int64_t row, int64_t depth, int64_t k)
 {
     const int W = ATTN__LANES;
@@ -1842,45 +1830,68 @@ ATTN__INLINE void ATTN__V(fetch_block)(const float *at, int64_t row, int64_t dep
     else if (k % 16 == 0) for (x = 0; x < W; x++) ATTN__PREFETCH_FAR(attn__ahead(at, x, row) + k);
 }
 
-/* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. */
-ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const attn__product *p, const float *a,
-                                 float *c)
+/* One step of a strip: a column of A, with a pointer to every third of its rows, times a row of B. */
+ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const float *const *a, int64_t a_row,
+                                const float *b, const float *x, int64_t x_row, ATTN__VEC *acc)
 {
-    const int64_t a_row = p->a_row, a_k = p->a_k, b_row = p->b_row, c_row = p->c_row, depth = p->depth;
-    const int go_on = kind != ATTN__SQUARED_DISTANCE && p->onto == ATTN__GO_ON;
-    const float *b = p->b, *a3 = a + 3*a_row;       /* of six rows three: else their distances do not fit registers */
-    ATTN__VEC acc[ATTN__V(sums)], q[8], s, t;
-    int64_t k;
+    ATTN__VEC q[8], s, t;
     int r, i;
-    if (R == 6) ATTN__KEEP_POINTER(a3);
+    ATTN__EACH(i, N) {
+        q[i] = ATTN__LOAD(b + ATTN__LANES*i);
+        if (R > 1 && kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);  /* no register to spare: read again */
+    }
+    ATTN__EACH(r, R) {
+        s = ATTN__ALL(a[r/3][r%3*a_row]);
+        ATTN__EACH(i, N) {
+            if (kind == ATTN__PRODUCT) {
+                acc[r*N + i] = ATTN__FMA(s, q[i], acc[r*N + i]);
+                if (N == 3 && r == 0) ATTN__KEEP(acc[i]);       /* clang 19 moves all sums in each step else */
+            } else if (kind == ATTN__PRODUCT_OF_ALLOWED)
+                acc[r*N + i] = ATTN__PICK(ATTN__FMA(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__NEGATIVE(q[i]));
+            else if (kind == ATTN__SQUARED_DISTANCE) {
+                t = ATTN__SUB(s, q[i]);
+                acc[r*N + i] = ATTN__FMA(t, t, acc[r*N + i]);
+            } else {
+                t = ATTN__SUB(q[i], ATTN__LOAD(x + r*x_row + ATTN__LANES*i));
+                acc[r*N + i] = ATTN__FMA(s, t, acc[r*N + i]);
+            }
+        }
+    }
+}
+
+/* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. On the way come near,
+   every 16 steps, the next R rows of A, if they are what lies side by side, and the same rows of the other matrix. */
+ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const attn__product *p, int64_t row)
+{
+    const int64_t a_row = p->a_row, a_k = p->a_k, c_row = p->c_row;
+    const int go_on = kind != ATTN__SQUARED_DISTANCE && p->onto == ATTN__GO_ON;
+    const float *a[4], *b = p->b, *near = attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row);
+    const float *x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
+    float *c = p->c + row*c_row;
+    ATTN__VEC acc[ATTN__V(sums)];
+    int64_t k, left;
+    int r, i;
+    ATTN__EACH(r, (R + 2) / 3) {
+        a[r] = p->a + (row + 3*r)*a_row;
+        if (r) ATTN__KEEP_POINTER(a[r]);
+    }
     if (p->onto == ATTN__ADD_AFTER) ATTN__EACH(r, R) ATTN__PREFETCH(c + r*c_row);
     ATTN__EACH(r, R) ATTN__EACH(i, N)
         acc[r*N + i] = go_on ? ATTN__LOAD(c + r*c_row + ATTN__LANES*i) : ATTN__ALL(0.0f);
-    for (k = depth; k > 0; k--, a += a_k, a3 += a_k, b += b_row) {
-        if (N == 8) ATTN__EACH(i, ATTN__LANES / 2) {
-            ATTN__PREFETCH(attn__ahead(b, 16, b_row) + 16*i);
-            if (p->fetch) ATTN__PREFETCH_FAR(attn__ahead(p->fetch, depth - k, p->fetch_row) + 16*i);
+    for (left = p->depth; left > 0; left -= 16) {
+        if (R > 2 && a_k == 1) ATTN__EACH(r, R) ATTN__PREFETCH(attn__ahead(a[0], R + r, a_row));
+        if (R > 2 && p->fetch) {
+            ATTN__EACH(r, R) ATTN__PREFETCH_FAR(attn__ahead(near, r, p->fetch_row));
+            near = attn__ahead(near, 16, 1);
         }
-        ATTN__EACH(i, N) {
-            q[i] = ATTN__LOAD(b + ATTN__LANES*i);
-            if (R > 1 && kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);  /* no register to spare: read again */
-        }
-        ATTN__EACH(r, R) {
-            s = ATTN__ALL(R == 6 && r >= 3 ? a3[(r - 3)*a_row] : a[r*a_row]);
-            ATTN__EACH(i, N) {
-                if (kind == ATTN__PRODUCT) {
-                    acc[r*N + i] = ATTN__FMA(s, q[i], acc[r*N + i]);
-                    if (N == 3 && r == 0) ATTN__KEEP(acc[i]);       /* clang 19 moves all sums in each step else */
-                } else if (kind == ATTN__PRODUCT_OF_ALLOWED)
-                    acc[r*N + i] = ATTN__PICK(ATTN__FMA(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__NEGATIVE(q[i]));
-                else if (kind == ATTN__SQUARED_DISTANCE) {
-                    t = ATTN__SUB(s, q[i]);
-                    acc[r*N + i] = ATTN__FMA(t, t, acc[r*N + i]);
-                } else {
-                    t = ATTN__SUB(q[i], ATTN__LOAD(p->x + r*p->x_row + ATTN__LANES*i));
-                    acc[r*N + i] = ATTN__FMA(s, t, acc[r*N + i]);
-                }
+        for (k = left < 16 ? left : 16; k > 0; k--, b += p->b_row) {
+            if (N == 8) ATTN__EACH(i, ATTN__LANES / 2) {
+                ATTN__PREFETCH(attn__ahead(b, 16, p->b_row) + 16*i);
+                if (p->fetch) ATTN__PREFETCH_FAR(near + 16*i);
             }
+            if (N == 8) near = attn__ahead(near, 1, p->fetch_row);
+            ATTN__V(step)(R, N, kind, a, a_row, b, x, p->x_row, acc);
+            ATTN__EACH(r, (R + 2) / 3) a[r] += a_k;
         }
     }
     if (p->onto == ATTN__ADD_AFTER) ATTN__EACH(r, R) ATTN__EACH(i, N)
@@ -1888,48 +1899,68 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c + r*c_row + ATTN__LANES*i, acc[r*N + i]);
 }
 
-/* All rows: strips of R, then of two (where it pays to compile them), then single ones. */
-ATTN__HELPER void ATTN__V(rows)(const int R, const int N, const int kind, const attn__product *p)
-{
-    int64_t r = 0;
-    for (; r + R <= p->rows; r += R) {
-        if (kind == ATTN__PRODUCT && R > 2 && N <= 4 && p->fetch) ATTN__V(fetch)(p, r, R);
-        ATTN__V(strip)(R, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
-    }
-    if (kind == ATTN__PRODUCT) for (; r + 2 <= p->rows; r += 2)
-        ATTN__V(strip)(2, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
-    for (; r < p->rows; r++) ATTN__V(strip)(1, N, kind, p, p->a + r*p->a_row, p->c + r*p->c_row);
-}
-
 /* What is rarer than a product, in one or two vectors at a time: short rather than fast. */
 ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
 {
     attn__product part = *p;
     int64_t r, i;
-    for (i = 0; i < p->vecs; i += part.vecs) {
+    for (i = 0; i < p->vecs; i += part.vecs, r = 0) {
         part.b = p->b + ATTN__LANES*i;
         part.c = p->c + ATTN__LANES*i;
+        part.x = p->x + ATTN__LANES*i;
         part.vecs = p->kind == ATTN__SQUARED_DISTANCE && i + 2 <= p->vecs ? 2 : 1;
-        if (part.vecs == 2) ATTN__V(rows)(6, 2, ATTN__SQUARED_DISTANCE, &part);
-        else if (p->kind == ATTN__SQUARED_DISTANCE) ATTN__V(rows)(8, 1, ATTN__SQUARED_DISTANCE, &part);
-        else for (r = 0; r < p->rows; r++, part.a += p->a_row, part.c += p->c_row)
-            if (p->kind == ATTN__WEIGHTED_DIFFERENCE) {
-                part.x = p->x + r*p->x_row + ATTN__LANES*i;
-                ATTN__V(strip)(1, 1, ATTN__WEIGHTED_DIFFERENCE, &part, part.a, part.c);
-            } else ATTN__V(strip)(1, 1, ATTN__PRODUCT_OF_ALLOWED, &part, part.a, part.c);
-        part.a = p->a;
+        r = 0;
+        if (part.vecs == 2) for (; r + 6 <= p->rows; r += 6) ATTN__V(strip)(6, 2, ATTN__SQUARED_DISTANCE, &part, r);
+        for (; part.vecs == 2 && r < p->rows; r++) ATTN__V(strip)(1, 2, ATTN__SQUARED_DISTANCE, &part, r);
+        if (p->kind == ATTN__SQUARED_DISTANCE)
+            for (; r + 8 <= p->rows; r += 8) ATTN__V(strip)(8, 1, ATTN__SQUARED_DISTANCE, &part, r);
+        for (; r < p->rows; r++)
+            if (p->kind == ATTN__SQUARED_DISTANCE) ATTN__V(strip)(1, 1, ATTN__SQUARED_DISTANCE, &part, r);
+            else if (p->kind == ATTN__WEIGHTED_DIFFERENCE) ATTN__V(strip)(1, 1, ATTN__WEIGHTED_DIFFERENCE, &part, r);
+            else ATTN__V(strip)(1, 1, ATTN__PRODUCT_OF_ALLOWED, &part, r);
     }
 }
 
+/* As many strips as fit from `row` on; returns where the next begins. A function of its own each, RxN: in one large one
+   compilers run out of registers. */
+#define ATTN__STRIP(R, N) \
+    ATTN__NOINLINE ATTN__KERNEL int64_t ATTN__V(strips_##R##x##N)(const attn__product *p, int64_t row) \
+    { \
+        for (; row + R <= p->rows; row += R) ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); \
+        return row; \
+    }
+#if ATTN__LANES == 16
+ATTN__STRIP(6, 4) ATTN__STRIP(4, 4) ATTN__STRIP(2, 4) ATTN__STRIP(1, 4)
+ATTN__STRIP(8, 3) ATTN__STRIP(4, 3) ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
+ATTN__STRIP(12, 2) ATTN__STRIP(4, 2) ATTN__STRIP(2, 2) ATTN__STRIP(1, 2)
+#else
+ATTN__STRIP(4, 3) ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
+ATTN__STRIP(6, 2) ATTN__STRIP(2, 2) ATTN__STRIP(1, 2)
+#endif
+ATTN__STRIP(8, 1) ATTN__STRIP(4, 1) ATTN__STRIP(2, 1) ATTN__STRIP(1, 1)
+
+typedef int64_t (*ATTN__V(strips))(const attn__product *p, int64_t row);
+#define ATTN__S(R, N) ATTN__V(strips_##R##x##N)
+/* By vectors, the highest first: as many as the registers hold. */
+static const ATTN__V(strips) ATTN__V(strips_of)[][4] = {
+    {ATTN__S(8, 1), ATTN__S(4, 1), ATTN__S(2, 1), ATTN__S(1, 1)},
+#if ATTN__LANES == 16
+    {ATTN__S(12, 2), ATTN__S(4, 2), ATTN__S(2, 2), ATTN__S(1, 2)},
+    {ATTN__S(8, 3), ATTN__S(4, 3), ATTN__S(2, 3), ATTN__S(1, 3)},
+    {ATTN__S(6, 4), ATTN__S(4, 4), ATTN__S(2, 4), ATTN__S(1, 4)}
+#else
+    {ATTN__S(6, 2), ATTN__S(2, 2), ATTN__S(1, 2)},
+    {ATTN__S(4, 3), ATTN__S(2, 3), ATTN__S(1, 3)}
+#endif
+};
+
 ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
 {
+    int64_t row, i;
     ATTN_ASSERT(p->vecs < 8 || (p->rows == 1 && p->kind == ATTN__PRODUCT));
     if (p->kind != ATTN__PRODUCT) ATTN__V(product_rare)(p);
-    else if (p->vecs == 8) ATTN__V(strip)(1, 8, ATTN__PRODUCT, p, p->a, p->c);      /* few rows: B is read in place */
-    else if (ATTN__V(vecs) >= 4 && p->vecs == 4) ATTN__V(rows)(ATTN__V(sums) / 4, 4, ATTN__PRODUCT, p);
-    else if (p->vecs == 3) ATTN__V(rows)(ATTN__V(sums) / 3, 3, ATTN__PRODUCT, p);
-    else if (p->vecs == 2) ATTN__V(rows)(ATTN__V(sums) / 2, 2, ATTN__PRODUCT, p);
-    else ATTN__V(rows)(8, 1, ATTN__PRODUCT, p);
+    else if (p->vecs == 8) ATTN__V(strip)(1, 8, ATTN__PRODUCT, p, 0);           /* few rows: B is read in place */
+    else for (row = 0, i = 0; row < p->rows; i++) row = ATTN__V(strips_of)[p->vecs - 1][i](p, row);
 }
 
 /* R rows against LANES of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
@@ -4085,7 +4116,7 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     p.vecs = x1 - x0;
     p.kind = kind;
     p.fetch = NULL;
-    if (c->size_k >= ATTN__LONG && p.a_k == 1 && c->out.rank && attn__is_contiguous(&c->v)) {
+    if (p.a_k == 1 && c->out.rank && attn__is_contiguous(&c->v)) {
         p.fetch = attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0);
         p.fetch_row = c->v.stride[2];
         p.fetch_size = c->size_v;

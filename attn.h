@@ -1081,9 +1081,9 @@ static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
    The scalar functions are the specification; the other tables compute the same bits. */
 enum {
     ATTN__FEW = 4,              /* up to so many rows a tile is laid the other way */
-    ATTN__LONG = 96,            /* floats in a row of keys that does not stay in the caches near by */
     ATTN__MAX_WIDTH = 16,       /* floats in the widest vector of any table */
     ATTN__MAX_LANES = 64,       /* the widest tile of any table */
+    ATTN__MAX_VECS = 8,         /* vectors in a tile of any table */
     ATTN__CHUNK = 256,          /* keys per chunk: part of the numeric contract, as are the next five */
     ATTN__CHAIN = 128,          /* keys of a chunk whose weighted values are summed in one chain */
     ATTN__SQUARES = 32,         /* numbers of a vector whose squared differences are summed in one chain */
@@ -1174,8 +1174,9 @@ typedef struct attn__additive_gradient {
     /* per lane: running (max, sum) and a chunk's (cmax, csum) -> their union; old and fresh are the two factors */ \
     X(void, join, (int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old, \
                    float *fresh)) \
-    /* o[r][lane] = o*old[lane] + acc*fresh[lane] */ \
-    X(void, merge, (int64_t rows, int64_t ld, float *o, const float *acc, const float *old, const float *fresh)) \
+    /* to[r][lane] = o*old[lane] + acc*fresh[lane], or acc alone where o is NULL; is all of acc finite? to may be o */ \
+    X(int, merge, (int64_t rows, int64_t ld, float *to, const float *o, const float *acc, const float *old, \
+                   const float *fresh)) \
     X(int, finite, (const float *x, int64_t n)) \
     /* to[c][lane] = scale[lane] * rows[lane][c*stride], all ld lanes */ \
     X(void, pack, (float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n, const float *scale)) \
@@ -1191,8 +1192,9 @@ typedef struct attn__additive_gradient {
     X(void, distance, (float *s, int64_t ld, int64_t n, int32_t score, const float *width)) \
     /* s[j][lane] -= slope[lane] * |position[lane] - j| */ \
     X(void, alibi, (float *s, int64_t ld, int64_t n, const float *slope, const float *position)) \
-    /* s[j][lane] = -inf unless first[lane] <= j < last[lane] */ \
-    X(void, clip, (float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last)) \
+    /* s[j][lane] = -inf unless first[lane] <= j < last[lane], for j0 <= j < j1 */ \
+    X(void, clip, (float *s, int64_t ld, int64_t lanes, int64_t j0, int64_t j1, const int32_t *first, \
+                   const int32_t *last)) \
     /* s[j][lane] += rows[lane][j*stride], but -inf there gives -inf whatever s is; keep: an s of -inf stays too */ \
     X(void, bias, (float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)) \
     /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */ \
@@ -1348,21 +1350,23 @@ static void attn__join_scalar(int64_t lanes, float *top, float *sum, const float
     }
 }
 
-static void attn__merge_scalar(int64_t rows, int64_t ld, float *o, const float *acc, const float *old,
-                               const float *fresh)
-{
-    int64_t r, i;
-    for (r = 0; r < rows; r++)
-        for (i = 0; i < ld; i++)                    /* + 0: never -0, so that a chunk without mass changes nothing */
-            o[r * ld + i] = attn__fma(acc[r * ld + i], fresh[i], o[r * ld + i] * old[i]) + 0.0f;
-}
-
 static int attn__finite_scalar(const float *x, int64_t n)
 {
     int64_t i;
     for (i = 0; i < n; i++)
         if ((attn__bits(x[i]) & 0x7f800000u) == 0x7f800000u) return 0;
     return 1;
+}
+
+static int attn__merge_scalar(int64_t rows, int64_t ld, float *to, const float *o, const float *acc, const float *old,
+                              const float *fresh)
+{
+    int64_t i;
+    for (i = 0; i < rows * ld; i++) {               /* + 0: never -0, so that a chunk without mass changes nothing */
+        const float kept = o ? attn__fma(acc[i], fresh[i % ld], o[i] * old[i % ld]) : acc[i];
+        to[i] = kept + 0.0f;
+    }
+    return attn__finite_scalar(acc, rows * ld);
 }
 
 static void attn__pack_scalar(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
@@ -1422,11 +1426,12 @@ static void attn__alibi_scalar(float *s, int64_t ld, int64_t n, const float *slo
         }
 }
 
-static void attn__clip_scalar(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last)
+static void attn__clip_scalar(float *s, int64_t ld, int64_t lanes, int64_t j0, int64_t j1, const int32_t *first,
+                              const int32_t *last)
 {
     int64_t j, i;
-    for (j = 0; j < n; j++)
-        for (i = 0; i < ld; i++)
+    for (j = j0; j < j1; j++)
+        for (i = 0; i < lanes; i++)
             if (j < first[i] || j >= last[i]) s[j * ld + i] = ATTN__NEG_INF;
 }
 
@@ -2132,15 +2137,27 @@ ATTN__KERNEL void ATTN__V(join)(int64_t lanes, float *top, float *sum, const flo
     }
 }
 
-ATTN__KERNEL void ATTN__V(merge)(int64_t rows, int64_t ld, float *o, const float *acc, const float *old,
-                                 const float *fresh)
+/* Infinite or NaN, whatever the compiler believes of floats. */
+ATTN__HELPER ATTN__MASK ATTN__V(wild)(ATTN__VEC x)
 {
-    int64_t r, i;
-    for (r = 0; r < rows; r++, o += ld, acc += ld)
-        for (i = 0; i < ld; i += ATTN__LANES) {
-            const ATTN__VEC kept = ATTN__MUL(ATTN__LOAD(o + i), ATTN__LOAD(old + i));
-            ATTN__STORE(o + i, ATTN__ADD(ATTN__FMA(ATTN__LOAD(acc + i), ATTN__LOAD(fresh + i), kept), ATTN__ALL(0.0f)));
+    return ATTN__ABOVE(ATTN__AND(x, ATTN__ALL_BITS(0x7fffffff)), ATTN__ALL_BITS(0x7f7fffff));
+}
+
+ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float *o, const float *acc, const float *old,
+                                const float *fresh)
+{
+    ATTN__MASK bad = ATTN__V(wild)(ATTN__ALL(0.0f));
+    int64_t i, at;
+    for (i = 0; i < ld; i += ATTN__LANES) {
+        const ATTN__VEC before = ATTN__LOAD(old + i), now = ATTN__LOAD(fresh + i);
+        for (at = i; at < rows*ld; at += ld) {
+            ATTN__VEC x = ATTN__LOAD(acc + at);
+            bad = ATTN__EITHER(bad, ATTN__V(wild)(x));
+            if (o) x = ATTN__FMA(x, now, ATTN__MUL(ATTN__LOAD(o + at), before));
+            ATTN__STORE(to + at, ATTN__ADD(x, ATTN__ALL(0.0f)));
         }
+    }
+    return !ATTN__ANY(bad);
 }
 
 /* ---- rows into lanes and back */
@@ -2274,11 +2291,9 @@ ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y
 
 ATTN__KERNEL int ATTN__V(finite)(const float *x, int64_t n)
 {
-    const ATTN__VEC absolute = ATTN__ALL_BITS(0x7fffffff), largest = ATTN__ALL_BITS(0x7f7fffff);
-    ATTN__MASK bad = ATTN__ABOVE(largest, largest);
+    ATTN__MASK bad = ATTN__V(wild)(ATTN__ALL(0.0f));
     int64_t i = 0;
-    for (; i + ATTN__LANES <= n; i += ATTN__LANES)
-        bad = ATTN__EITHER(bad, ATTN__ABOVE(ATTN__AND(ATTN__LOAD(x + i), absolute), largest));
+    for (; i + ATTN__LANES <= n; i += ATTN__LANES) bad = ATTN__EITHER(bad, ATTN__V(wild)(ATTN__LOAD(x + i)));
     return !ATTN__ANY(bad) && attn__finite_scalar(x + i, n - i);
 }
 
@@ -2320,16 +2335,18 @@ ATTN__KERNEL void ATTN__V(alibi)(float *s, int64_t ld, int64_t n, const float *s
         }
 }
 
-ATTN__KERNEL void ATTN__V(clip)(float *s, int64_t ld, int64_t n, const int32_t *first, const int32_t *last)
+ATTN__KERNEL void ATTN__V(clip)(float *s, int64_t ld, int64_t lanes, int64_t j0, int64_t j1, const int32_t *first,
+                                const int32_t *last)
 {
     const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF);
     int64_t j, i;
-    for (j = 0; j < n; j++, s += ld)
-        for (i = 0; i < ld; i += ATTN__LANES) {
-            const ATTN__MASK below = ATTN__ABOVE(ATTN__LOAD_BITS(first + i), ATTN__ALL_BITS(j));
-            const ATTN__MASK inside = ATTN__ABOVE(ATTN__LOAD_BITS(last + i), ATTN__ALL_BITS(j));
-            ATTN__STORE(s + i, ATTN__PICK(ATTN__PICK(none, ATTN__LOAD(s + i), inside), none, below));
+    for (i = 0; i < lanes; i += ATTN__LANES) {
+        const ATTN__VEC from = ATTN__LOAD_BITS(first + i), to = ATTN__LOAD_BITS(last + i);
+        for (j = j0; j < j1; j++) {
+            const ATTN__VEC x = ATTN__PICK(none, ATTN__LOAD(s + j*ld + i), ATTN__ABOVE(to, ATTN__ALL_BITS(j)));
+            ATTN__STORE(s + j*ld + i, ATTN__PICK(x, none, ATTN__ABOVE(from, ATTN__ALL_BITS(j))));
         }
+    }
 }
 
 /* ---- rows that lie as they are */
@@ -3795,13 +3812,17 @@ typedef struct attn__shared {
 /* ---- a tile: `lanes` rows of one stream, head by head; the lanes beyond repeat the last row and are not stored */
 typedef struct attn__row { int64_t position, first, last; } attn__row;
 
-/* Which vectors of a tile reach key j of a chunk? from[j] <= x < to[j], the hull; none where from[j] == to[j]. A key
-   that no lane may attend to lies in no hull and is never read. Where the chunk is `whole`, from[0] and to[0] hold for
-   all of it and the others are not set. */
+/* Which keys of a chunk do the lanes of a tile reach? */
 typedef struct attn__reach {
-    int32_t first[ATTN__MAX_LANES], last[ATTN__MAX_LANES];  /* per lane, within the chunk */
-    uint8_t from[ATTN__CHUNK], to[ATTN__CHUNK];
-    int     whole;                                          /* every lane reaches every key of the chunk */
+    int64_t n;                                              /* keys of the chunk */
+    int32_t vecs, width;                                    /* the tile's */
+    int32_t from[ATTN__MAX_VECS], to[ATTN__MAX_VECS];       /* per vector, the hull of its lanes: from <= j < to */
+    int     whole;                                          /* every lane reaches every key: no more is set */
+    int     gaps;                                           /* a hull has keys that none of its lanes reaches */
+    int     ascending;                                      /* from and to ascend: no vector is skipped between others */
+    int     exact;                                          /* scores outside of a vector's hull are not used at all */
+    int32_t first[ATTN__MAX_LANES], last[ATTN__MAX_LANES];  /* per lane */
+    int32_t all_from[ATTN__MAX_VECS], all_to[ATTN__MAX_VECS];       /* between these every lane of a vector reaches */
 } attn__reach;
 
 /* Its arrays, [.][ld]. */
@@ -3820,10 +3841,12 @@ typedef struct attn__tile {
     int64_t ld, lanes;                  /* ld: a multiple of the vectors' width, at most the call's */
     int32_t vecs;                       /* ld / width */
     int32_t plain;                      /* softmax of given rows and nothing else: row by row, where they lie */
+    int32_t bare;                       /* nothing between scores and weights, and scores are not asked for */
     int32_t few;                        /* so few rows that lanes are better keys and columns: see >>few */
     int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES];
     attn__row row[ATTN__MAX_LANES];
-    int64_t first, last;                /* over all lanes */
+    int64_t first, last;                /* over all lanes: keys that one of them reaches */
+    int64_t all_first, all_last;        /* keys between these all of them reach */
     const float *prepared;              /* key_floats per key of this stream */
     float *slots;                       /* where the keys are cut: one slot per chunk; else NULL */
     attn__tile_memory m;
@@ -4659,6 +4682,17 @@ static void attn__apply_softcap(attn__tile *t, int64_t n)
 }
 
 /* ---- bias, ALiBi, masks, on n keys from c0 on */
+static void attn__clip_scores(attn__tile *t, const attn__reach *r)
+{
+    int32_t x;
+    if (!r->exact) t->f->clip(t->m.s, t->ld, t->ld, 0, r->n, r->first, r->last);
+    else for (x = 0; x < t->vecs; x++) {            /* the keys that some lanes of a vector reach and some do not */
+        const int64_t lane0 = x * t->f->width, middle = attn__max(attn__min(r->all_from[x], r->to[x]), r->from[x]);
+        float *s = t->m.s + lane0;
+        t->f->clip(s, t->ld, t->f->width, r->from[x], middle, r->first + lane0, r->last + lane0);
+        t->f->clip(s, t->ld, t->f->width, attn__max(r->all_to[x], middle), r->to[x], r->first + lane0, r->last + lane0);
+    }
+}
 static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
 {
     const attn__call *c = t->c;
@@ -4683,7 +4717,7 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
             rows[l] = (const uint8_t *)mask->data + attn__index(mask, t->b, t->h[l], t->i[l], c0);
         t->f->exclude(t->m.s, t->ld, n, rows, mask->stride[3]);
     }
-    if (!r->whole) t->f->clip(t->m.s, t->ld, n, r->first, r->last);
+    if (!r->whole) attn__clip_scores(t, r);
 }
 
 /* ---- the sink: one more logit. The row's maximum and sum with it in them; returns the share of the sum before. */
@@ -4836,8 +4870,8 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
 {
     const attn__call *c = t->c;
     int64_t l;
-    t->first = ATTN__HUGE;
-    t->last = 0;
+    t->first = t->all_last = ATTN__HUGE;
+    t->last = t->all_first = 0;
     t->head = h;
     attn__fill(t->scale, 1, t->ld, c->scale);
     attn__fill(t->ones, 1, t->ld, 1.0f);
@@ -4847,9 +4881,13 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
         t->h[l] = h;
         t->i[l] = i;
         t->row[l] = l == 0 || !c->same_rows ? attn__row_of(c, t->b, i) : t->row[0];
-        if ((l == 0 || !c->same_rows) && t->row[l].first < t->row[l].last) {
-            t->first = attn__min(t->row[l].first, t->first);
-            t->last = attn__max(t->row[l].last, t->last);
+        if (l == 0 || !c->same_rows) {
+            if (t->row[l].first < t->row[l].last) {
+                t->first = attn__min(t->row[l].first, t->first);
+                t->last = attn__max(t->row[l].last, t->last);
+            }
+            t->all_first = attn__max(t->row[l].first, t->all_first);
+            t->all_last = attn__min(t->row[l].last, t->all_last);
         }
         if (c->alibi.rank) t->slope[l] = attn__of_head(&c->alibi, h);
         if (l + 1 < t->lanes && ++i == c->queries) {
@@ -4903,45 +4941,72 @@ static void attn__prepare_keys(attn__tile *t, int64_t c0, float *prepared)
 }
 
 /* ---- one chunk: which keys are reached */
+static void attn__find_reach_of(const attn__tile *t, int64_t c0, int32_t x, attn__reach *r)
+{
+    int64_t l = x * t->f->width;
+    const int64_t end = l + t->f->width;
+    int32_t from = (int32_t)r->n, to = 0, all_from = 0, all_to = (int32_t)r->n;
+    for (; l < end; l++) {
+        const int32_t first = (int32_t)attn__min(attn__max(t->row[l].first - c0, 0), r->n);
+        const int32_t last = (int32_t)attn__min(attn__max(t->row[l].last - c0, 0), r->n);
+        r->first[l] = first;
+        r->last[l] = last;
+        all_from = first > all_from ? first : all_from;
+        all_to = last < all_to ? last : all_to;
+        if (first >= last) continue;
+        if (from < to && (first > to || last < from)) r->gaps = 1;
+        from = first < from ? first : from;
+        to = last > to ? last : to;
+    }
+    r->all_from[x] = all_from;
+    r->all_to[x] = all_to;
+    r->from[x] = from < to ? from : 0;
+    r->to[x] = to;
+    if (x > 0 && (r->from[x] < r->from[x - 1] || to < r->to[x - 1])) r->ascending = 0;
+}
 static void attn__find_reach(const attn__tile *t, int64_t c0, int64_t n, attn__reach *r)
 {
-    int8_t change[ATTN__CHUNK + 1];
-    int64_t j, l;
-    int32_t x, depth;
-    r->whole = 1;
-    for (l = 0; l < t->ld; l++) {
-        r->first[l] = l && t->c->same_rows ? r->first[0] : (int32_t)attn__min(attn__max(t->row[l].first - c0, 0), n);
-        r->last[l] = l && t->c->same_rows ? r->last[0] : (int32_t)attn__min(attn__max(t->row[l].last - c0, 0), n);
-        if (r->first[l] > 0 || r->last[l] < n) r->whole = 0;
-    }
-    r->from[0] = 0;
-    r->to[0] = (uint8_t)t->vecs;
-    if (r->whole) return;
-    for (j = 0; j < n; j++) r->from[j] = r->to[j] = 0;
-    for (x = 0; x < t->vecs; x++) {
-        for (j = 0; j <= n; j++) change[j] = 0;
-        for (l = x * t->f->width; l < (x + 1) * t->f->width; l++)
-            if (r->first[l] < r->last[l]) { change[r->first[l]]++; change[r->last[l]]--; }
-        for (depth = 0, j = 0; j < n; j++) {
-            depth += change[j];
-            if (depth == 0) continue;
-            if (r->from[j] == r->to[j]) r->from[j] = (uint8_t)x;
-            r->to[j] = (uint8_t)(x + 1);
+    int32_t x;
+    r->n = n;
+    r->vecs = t->vecs;
+    r->width = t->f->width;
+    r->gaps = r->exact = 0;
+    r->ascending = 1;
+    r->whole = t->all_first <= c0 && t->all_last >= c0 + n;
+    for (x = 0; x < t->vecs; x++)
+        if (!r->whole) attn__find_reach_of(t, c0, x, r);
+        else {
+            r->from[x] = 0;
+            r->to[x] = (int32_t)n;
         }
-    }
 }
 
-/* The stretch of keys from *j on, up to n, with one hull: returns its end, and the hull where it is not empty. */
+/* The stretch of keys from j on, up to n, that the same vectors reach: where it ends, and these, from <= x < to; a key
+   that no lane reaches is in no stretch with vectors, and is never read. */
 typedef struct attn__stretch { int64_t end; int32_t from, to; } attn__stretch;
 static attn__stretch attn__stretch_at(const attn__reach *r, int64_t j, int64_t n)
 {
-    const int64_t at = r->whole ? 0 : j;
     attn__stretch s;
-    s.from = r->from[at];
-    s.to = r->to[at];
-    if (r->whole) j = n;
-    while (j < n && r->from[j] == s.from && r->to[j] == s.to) j++;
-    s.end = j;
+    int32_t x;
+    int64_t l;
+    int some = !r->gaps;
+    s.end = n;
+    s.from = s.to = 0;
+    for (x = r->vecs - 1; x >= 0; x--)
+        if (j < r->from[x]) s.end = attn__min(s.end, r->from[x]);
+        else if (j < r->to[x]) {
+            s.end = attn__min(s.end, r->to[x]);
+            if (!s.to) s.to = x + 1;
+            s.from = x;
+        }
+    for (l = 0; r->gaps && l < (int64_t)r->vecs * r->width; l++) {
+        if (j < r->first[l]) s.end = attn__min(s.end, r->first[l]);
+        else if (j < r->last[l]) {
+            s.end = attn__min(s.end, r->last[l]);
+            some = 1;
+        }
+    }
+    if (!some) s.to = s.from;
     return s;
 }
 
@@ -4951,7 +5016,7 @@ static void attn__raw_scores(attn__tile *t, int64_t c0, int64_t n, const attn__r
     const attn__score *score = attn__score_of(t->c);
     attn__stretch s;
     int64_t j;
-    if (!r->whole) attn__fill(t->m.s, 1, n * t->ld, ATTN__NEG_INF);
+    if (!r->whole && !r->exact) attn__fill(t->m.s, 1, n * t->ld, ATTN__NEG_INF);
     for (j = 0; j < n; j = s.end) {
         s = attn__stretch_at(r, j, n);
         if (s.from < s.to) score->meet(t, c0, j, s.end, s.from, s.to);
@@ -4986,30 +5051,22 @@ static void attn__store_raw_scores(attn__tile *t, int64_t from, int64_t to)
 
 /* ---- its weights. Scores of the tile's vector x become weights relative to the chunk's maximum, between the keys that
    some lane reaches. mark: tell excluded ones from those that underflow. */
-static void attn__weigh_vector(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum,
-                               int64_t *first, int64_t *last)
+static void attn__weigh_vector(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum)
 {
-    const int64_t lane0 = x * t->f->width, lane1 = lane0 + t->f->width;
-    int64_t l;
-    *first = r->first[lane0];
-    *last = r->last[lane0];
-    for (l = lane0; l < lane1; l++) {
-        *first = attn__min(r->first[l], *first);
-        *last = attn__max(r->last[l], *last);
-    }
-    t->f->weigh(t->m.s + lane0, t->ld, *first, *last, mark, cmax + lane0, csum + lane0);
+    const int64_t lane0 = x * t->f->width;
+    t->f->weigh(t->m.s + lane0, t->ld, r->from[x], r->to[x], mark, cmax + lane0, csum + lane0);
 }
 static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int mark,
                                 float *cmax, float *csum)
 {
     const int64_t width = t->f->width;
-    int64_t j, first, last;
+    int64_t j;
     int32_t x;
     for (x = 0; x < t->vecs; x++) {
-        attn__weigh_vector(t, r, x, mark, cmax, csum, &first, &last);
-        for (j = 0; !r->whole && j < n; j++)    /* a vector of the hull that does not reach the key: excluded, inert */
-            if (j < first || j >= last) attn__fill(t->m.s + j * t->ld + x * width, 1, width, -0.0f);
-        if (t->c->dropout > 0.0f) attn__drop_lanes(t, c0, x * width, width, first, last, t->m.s);
+        attn__weigh_vector(t, r, x, mark, cmax, csum);
+        for (j = 0; !r->whole && !r->exact && j < n; j++)   /* between vectors that reach the key: excluded, inert */
+            if (j < r->from[x] || j >= r->to[x]) attn__fill(t->m.s + j * t->ld + x * width, 1, width, -0.0f);
+        if (t->c->dropout > 0.0f) attn__drop_lanes(t, c0, x * width, width, r->from[x], r->to[x], t->m.s);
     }
 }
 
@@ -5098,23 +5155,25 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     attn__few_turn(t, t->m.few_v, row, size, acc);
 }
 
-/* ---- its outputs. after: acc gets a chain more, where the chunk is whole */
+/* ---- its outputs. onto: what the first stretch does, where it is all */
 static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, int32_t kind,
-                               int after, float *acc)
+                               int32_t onto, float *acc)
 {
     attn__product p;
     attn__stretch s;
     attn__rows v;
     int64_t j;
-    if (t->few && kind == ATTN__PRODUCT) { attn__few_values(t, c0, j0, j1, r, acc); return; }
-    if (!r->whole) attn__fill(acc, 1, t->c->size_v * t->ld, 0.0f);
     p.rows = t->c->size_v;
     p.b_row = p.c_row = t->ld;
     p.kind = kind;
-    p.onto = !r->whole ? ATTN__GO_ON : after ? ATTN__ADD_AFTER : ATTN__FROM_ZERO;
+    p.onto = onto;
     p.fetch = NULL;
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
+        if (j == j0 && s.to - s.from < t->vecs) {
+            attn__fill(acc, 1, t->c->size_v * t->ld, 0.0f);
+            p.onto = ATTN__GO_ON;
+        }
         if (s.from == s.to) continue;
         v = attn__keys_of(t, &t->c->v, c0 + j, s.end - j, t->c->size_v);
         p.a = v.at;
@@ -5125,26 +5184,44 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
         p.depth = s.end - j;
         p.vecs = s.to - s.from;
         t->f->product(&p);
+        p.onto = ATTN__GO_ON;
     }
 }
 /* The weighted values of a chunk: chain by chain, which loses less to rounding than one long chain. */
 static void attn__chunk_outputs(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int32_t kind)
 {
-    const int at_once = r->whole && !(t->few && kind == ATTN__PRODUCT);
     int64_t j, end;
     for (j = 0; j < n; j = end) {
+        attn__stretch s;
         end = attn__min(n, j + ATTN__CHAIN);
-        attn__chunk_values(t, c0, j, end, r, kind, j > 0, j && !at_once ? t->m.part : t->m.acc);
-        if (j && !at_once) t->f->merge(t->c->size_v, t->ld, t->m.acc, t->m.part, t->ones, t->ones);
+        s = attn__stretch_at(r, j, end);
+        if (t->few && kind == ATTN__PRODUCT) attn__few_values(t, c0, j, end, r, j ? t->m.part : t->m.acc);
+        else if (j && s.to - s.from == t->vecs && s.end == end) {
+            attn__chunk_values(t, c0, j, end, r, kind, ATTN__ADD_AFTER, t->m.acc);
+            continue;
+        } else attn__chunk_values(t, c0, j, end, r, kind, ATTN__FROM_ZERO, j ? t->m.part : t->m.acc);
+        if (j) t->f->merge(t->c->size_v, t->ld, t->m.acc, t->m.acc, t->m.part, t->ones, t->ones);
     }
 }
 
-/* A chunk's results, the output in t->m.acc, are joined with those of the chunks before it. */
-static void attn__join_chunk(attn__tile *t, const float *cmax, const float *csum)
+/* Masked scores as results; as f32 weights too, for now: attn__finish_weights turns them. */
+static void attn__store_chunk_scores(attn__tile *t, int64_t c0, int64_t n)
 {
-    float old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
-    t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
-    if (t->c->out.rank) t->f->merge(t->c->size_v, t->ld, t->m.o, t->m.acc, old, fresh);
+    attn__store_lanes(t, &t->c->scores_masked, c0, n, t->ones, t->m.s);
+    if (attn__is_f32(&t->c->weights)) attn__store_lanes(t, &t->c->weights, c0, n, t->ones, t->m.s);
+}
+/* A chunk's outputs, in t->m.acc, and those of the chunks before it. Was the chunk's all finite? If not, then do it
+   again: what was there before still is, until attn__keep_merged. */
+static int attn__merge_outputs(attn__tile *t, int64_t c0, const float *old, const float *fresh)
+{
+    const float *before = c0 <= t->first ? NULL : t->m.o;
+    return t->f->merge(t->c->size_v, t->ld, t->m.part, before, t->m.acc, old, fresh);
+}
+static void attn__keep_merged(attn__tile *t)
+{
+    float *o = t->m.o;
+    t->m.o = t->m.part;
+    t->m.part = o;
 }
 
 /* Where the keys of a tile are cut among tasks, a chunk leaves its outputs, maximum and sum of each row in a slot: */
@@ -5162,43 +5239,53 @@ static void attn__save_chunk(const attn__tile *t, float *slot, const float *cmax
     if (outputs) t->f->unpack(rows, t->lanes, 1, t->m.acc, t->ld, outputs, t->ones);
 }
 /* and is joined from there. */
-static void attn__join_saved(attn__tile *t, const float *slot)
+static void attn__join_saved(attn__tile *t, int64_t c0)
 {
     const int64_t outputs = t->c->out.rank ? t->c->size_v : 0;
-    float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES];
+    const float *slot = attn__slot(t, c0);
+    float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     int64_t l;
     for (l = 0; l < t->ld; l++) {
         cmax[l] = slot[attn__min(l, t->lanes - 1)];
         csum[l] = slot[ATTN__FEW + attn__min(l, t->lanes - 1)];
     }
-    if (outputs) attn__few_turn(t, slot + 2 * ATTN__FEW, outputs, outputs, t->m.acc);
-    attn__join_chunk(t, cmax, csum);
+    t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
+    if (!outputs) return;
+    attn__few_turn(t, slot + 2 * ATTN__FEW, outputs, outputs, t->m.acc);
+    attn__merge_outputs(t, c0, old, fresh);
+    attn__keep_merged(t);
 }
 
 static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
 {
     const attn__call *c = t->c;
-    float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES];
+    float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     attn__reach r;
+    int32_t kind;
     attn__find_reach(t, c0, n, &r);
-    attn__chunk_scores(t, c0, n, &r);
-    attn__store_lanes(t, &c->scores_masked, c0, n, t->ones, t->m.s);
-    if (attn__is_f32(&c->weights))          /* scores for now; attn__finish_weights turns them */
-        attn__store_lanes(t, &c->weights, c0, n, t->ones, t->m.s);
-    attn__chunk_weights(t, c0, n, &r, 0, cmax, csum);
-    if (c->out.rank && c->size_v) {
-        attn__chunk_outputs(t, c0, n, &r, ATTN__PRODUCT);
-        if (!t->f->finite(t->m.acc, c->size_v * t->ld)) {     /* NaN, Inf or overflow: again, without excluded lanes */
-            attn__chunk_scores(t, c0, n, &r);
-            attn__chunk_weights(t, c0, n, &r, 1, cmax, csum);
-            attn__chunk_outputs(t, c0, n, &r, ATTN__PRODUCT_OF_ALLOWED);
-        }
+    r.exact = t->bare && r.ascending && !r.gaps;
+    for (kind = ATTN__PRODUCT;; kind = ATTN__PRODUCT_OF_ALLOWED) {
+        attn__chunk_scores(t, c0, n, &r);
+        if (kind == ATTN__PRODUCT) attn__store_chunk_scores(t, c0, n);
+        attn__chunk_weights(t, c0, n, &r, kind != ATTN__PRODUCT, cmax, csum);
+        if (!t->slots && kind == ATTN__PRODUCT) t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
+        if (!c->out.rank || !c->size_v) break;
+        attn__chunk_outputs(t, c0, n, &r, kind);
+        if (t->slots ? t->f->finite(t->m.acc, c->size_v * t->ld) : attn__merge_outputs(t, c0, old, fresh)) break;
+        if (kind != ATTN__PRODUCT) break;           /* NaN, Inf or overflow: once more, without excluded lanes */
     }
     if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
-    else attn__join_chunk(t, cmax, csum);
+    else if (c->out.rank) attn__keep_merged(t);
 }
 
 /* ---- softmax of given rows and nothing else: row by row, where they lie */
+/* Nothing stands between a score and its weight but which keys a row reaches, and scores are not asked for. */
+static int32_t attn__is_bare(const attn__call *c)
+{
+    int field = 0;
+    return !attn__score_of(c)->finish && c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank &&
+           !c->scores_masked.rank && !c->weights.rank && !attn__next_mask(c, &field);
+}
 static int32_t attn__is_plain(const attn__call *c)
 {
     int field = 0;
@@ -5397,7 +5484,7 @@ static void attn__row_stats(attn__pass *p, attn__tile *t)
     const attn__array *stats = &p->c->saved_stats;
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     attn__reach r;
-    int64_t l, c0, n, first, last;
+    int64_t l, c0, n;
     int32_t x;
     for (l = 0; stats->rank && l < t->ld; l++) {
         t->top[l] = attn__read(stats, t->b, t->h[l], t->i[l], 0);
@@ -5407,7 +5494,7 @@ static void attn__row_stats(attn__pass *p, attn__tile *t)
         n = attn__min(t->last - c0, ATTN__CHUNK);
         attn__find_reach(t, c0, n, &r);
         attn__chunk_scores(t, c0, n, &r);
-        for (x = 0; x < t->vecs; x++) attn__weigh_vector(t, &r, x, 0, cmax, csum, &first, &last);
+        for (x = 0; x < t->vecs; x++) attn__weigh_vector(t, &r, x, 0, cmax, csum);
         t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
     }
 }
@@ -5594,10 +5681,14 @@ static void attn__grad_scores(attn__pass *p, int64_t x, int64_t c0, int64_t n)
     attn__tile *t = attn__tile_at(p, x);
     const int64_t lane0 = p->lane0[x];
     attn__reach r;
+    attn__stretch s;
     attn__grade g;
-    int64_t j;
+    int64_t i, j;
     attn__find_reach(t, c0, n, &r);
-    for (j = 0; j < n; j++) p->seen[j] |= r.whole || r.from[j] < r.to[j];
+    for (j = 0; j < n; j = s.end) {
+        s = attn__stretch_at(&r, j, n);
+        for (i = j; i < s.end; i++) p->seen[i] |= s.from < s.to;
+    }
     if (!r.whole) p->whole = 0;
     if (t->first >= c0 + n || t->last <= c0) {
         attn__no_pairs(p, n, lane0, lane0 + t->ld);
@@ -6236,6 +6327,7 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index)
     t->lanes = attn__min(rows - row0, t->ld);
     t->few = attn__is_few(t);
     t->plain = attn__is_plain(c);
+    t->bare = !t->few && attn__is_bare(c);
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
     attn__open_lanes(t, t->stream * group + row0 / c->queries, row0 % c->queries);
@@ -6257,7 +6349,7 @@ static void attn__run_tile(attn__task *task)
     attn__load_queries(t);
     if (c->scores.rank || c->scores_softcap.rank) attn__store_raw_scores(t, from, to);
     if (!attn__has_row_results(c)) return;
-    if (c->out.rank) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
+    if (c->out.rank && t->first >= t->last) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
     for (l = 0; t->plain && l < t->lanes; l++) attn__plain_row(t, l);
     c0 = attn__max(t->first / ATTN__CHUNK * ATTN__CHUNK, from);
     for (; !t->plain && c0 < t->last && c0 < to; c0 += ATTN__CHUNK)
@@ -6270,9 +6362,9 @@ static void attn__run_join(attn__task *task)
     attn__tile *t = attn__open_tile(task, task->index);
     int64_t c0;
     if (!attn__has_row_results(c)) return;
-    if (c->out.rank) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
+    if (c->out.rank && t->first >= t->last) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
     for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK)
-        attn__join_saved(t, attn__slot(t, c0));
+        attn__join_saved(t, c0);
     attn__finish_tile(t);
 }
 #ifndef ATTN_NO_BACKWARD

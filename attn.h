@@ -1864,13 +1864,14 @@ ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const 
     }
 }
 
+static const float ATTN__V(zeros)[8 * ATTN__LANES] = {0};
 /* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. On the way come near,
    every 16 steps, the next R rows of A, if they are what lies side by side, and the same rows of the other matrix. */
 ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const attn__product *p, int64_t row)
 {
     const int64_t a_row = p->a_row, a_k = p->a_k, c_row = p->c_row;
-    const int go_on = kind != ATTN__SQUARED_DISTANCE && p->onto == ATTN__GO_ON;
-    const float *a[4], *b = p->b, *near = attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row);
+    const int go_on = p->onto == ATTN__GO_ON;
+    const float *from = go_on ? p->c + row*c_row : ATTN__V(zeros), *a[4], *b = p->b, *near = attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row);
     const float *x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
     float *c = p->c + row*c_row;
     ATTN__VEC acc[ATTN__V(sums)];
@@ -1881,11 +1882,14 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
         if (r) ATTN__KEEP_POINTER(a[r]);
     }
     if (p->onto == ATTN__ADD_AFTER) ATTN__EACH(r, R) ATTN__PREFETCH(c + r*c_row);
-    ATTN__EACH(r, R) ATTN__EACH(i, N)
-        acc[r*N + i] = go_on ? ATTN__LOAD(c + r*c_row + ATTN__LANES*i) : ATTN__ALL(0.0f);
+    ATTN__EACH(r, R) {
+        ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(from + ATTN__LANES*i);
+        from += go_on ? c_row : 0;
+        ATTN__KEEP_POINTER(from);
+    }
     for (left = p->depth; left > 0; left -= 16) {
-        if (R > 2 && a_k == 1) ATTN__EACH(r, R) ATTN__PREFETCH(attn__ahead(a[0], R + r, a_row));
-        if (R > 2 && p->fetch) {
+        if (R > 2 && kind == ATTN__PRODUCT && a_k == 1) ATTN__EACH(r, R) ATTN__PREFETCH(attn__ahead(a[0], R + r, a_row));
+        if (R > 2 && kind == ATTN__PRODUCT && p->fetch) {
             ATTN__EACH(r, R) ATTN__PREFETCH_FAR(attn__ahead(near, r, p->fetch_row));
             near = attn__ahead(near, 16, 1);
         }
@@ -1899,9 +1903,17 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
             ATTN__EACH(r, (R + 2) / 3) a[r] += a_k;
         }
     }
-    if (p->onto == ATTN__ADD_AFTER) ATTN__EACH(r, R) ATTN__EACH(i, N)
-        acc[r*N + i] = ATTN__ADD(ATTN__LOAD(c + r*c_row + ATTN__LANES*i), acc[r*N + i]);
-    ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c + r*c_row + ATTN__LANES*i, acc[r*N + i]);
+    if (p->onto == ATTN__ADD_AFTER) ATTN__EACH(r, R) {
+        ATTN__EACH(i, N) acc[r*N + i] = ATTN__ADD(ATTN__LOAD(c + ATTN__LANES*i), acc[r*N + i]);
+        c += c_row;
+        ATTN__KEEP_POINTER(c);
+    }
+    c = p->c + row*c_row;
+    ATTN__EACH(r, R) {
+        ATTN__EACH(i, N) ATTN__STORE(c + ATTN__LANES*i, acc[r*N + i]);
+        c += c_row;
+        ATTN__KEEP_POINTER(c);
+    }
 }
 
 /* What is rarer than a product, in one or two vectors at a time: short rather than fast. */
@@ -1909,18 +1921,16 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
 {
     attn__product part = *p;
     int64_t r, i;
-    for (i = 0; i < p->vecs; i += part.vecs, r = 0) {
+    for (i = 0; i < p->vecs; i += part.vecs) {
         part.b = p->b + ATTN__LANES*i;
         part.c = p->c + ATTN__LANES*i;
         part.x = p->x + ATTN__LANES*i;
         part.vecs = p->kind == ATTN__SQUARED_DISTANCE && i + 2 <= p->vecs ? 2 : 1;
         r = 0;
         if (part.vecs == 2) for (; r + 6 <= p->rows; r += 6) ATTN__V(strip)(6, 2, ATTN__SQUARED_DISTANCE, &part, r);
-        for (; part.vecs == 2 && r < p->rows; r++) ATTN__V(strip)(1, 2, ATTN__SQUARED_DISTANCE, &part, r);
-        if (p->kind == ATTN__SQUARED_DISTANCE)
-            for (; r + 8 <= p->rows; r += 8) ATTN__V(strip)(8, 1, ATTN__SQUARED_DISTANCE, &part, r);
         for (; r < p->rows; r++)
-            if (p->kind == ATTN__SQUARED_DISTANCE) ATTN__V(strip)(1, 1, ATTN__SQUARED_DISTANCE, &part, r);
+            if (part.vecs == 2) ATTN__V(strip)(1, 2, ATTN__SQUARED_DISTANCE, &part, r);
+            else if (p->kind == ATTN__SQUARED_DISTANCE) ATTN__V(strip)(1, 1, ATTN__SQUARED_DISTANCE, &part, r);
             else if (p->kind == ATTN__WEIGHTED_DIFFERENCE) ATTN__V(strip)(1, 1, ATTN__WEIGHTED_DIFFERENCE, &part, r);
             else ATTN__V(strip)(1, 1, ATTN__PRODUCT_OF_ALLOWED, &part, r);
     }
@@ -1934,28 +1944,20 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
         for (; row + R <= p->rows; row += R) ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); \
         return row; \
     }
+ATTN__STRIP(8, 1) ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(4, 2) ATTN__STRIP(1, 2) ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
 #if ATTN__LANES == 16
-ATTN__STRIP(6, 4) ATTN__STRIP(4, 4) ATTN__STRIP(2, 4) ATTN__STRIP(1, 4)
-ATTN__STRIP(8, 3) ATTN__STRIP(4, 3) ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
-ATTN__STRIP(12, 2) ATTN__STRIP(4, 2) ATTN__STRIP(2, 2) ATTN__STRIP(1, 2)
+ATTN__STRIP(12, 2) ATTN__STRIP(8, 3) ATTN__STRIP(6, 4) ATTN__STRIP(4, 4) ATTN__STRIP(1, 4)
 #else
-ATTN__STRIP(4, 3) ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
-ATTN__STRIP(6, 2) ATTN__STRIP(2, 2) ATTN__STRIP(1, 2)
+ATTN__STRIP(6, 2) ATTN__STRIP(4, 3)
 #endif
-ATTN__STRIP(8, 1) ATTN__STRIP(4, 1) ATTN__STRIP(2, 1) ATTN__STRIP(1, 1)
-
-typedef int64_t (*ATTN__V(strips))(const attn__product *p, int64_t row);
-#define ATTN__S(R, N) ATTN__V(strips_##R##x##N)
 /* By vectors, the highest first: as many as the registers hold. */
-static const ATTN__V(strips) ATTN__V(strips_of)[][4] = {
-    {ATTN__S(8, 1), ATTN__S(4, 1), ATTN__S(2, 1), ATTN__S(1, 1)},
+#define ATTN__STRIPS(R1, R2, R3, N) \
+    {ATTN__V(strips_##R1##x##N), ATTN__V(strips_##R2##x##N), ATTN__V(strips_##R3##x##N)}
+static int64_t (*const ATTN__V(strips)[][3])(const attn__product *p, int64_t row) = {
 #if ATTN__LANES == 16
-    {ATTN__S(12, 2), ATTN__S(4, 2), ATTN__S(2, 2), ATTN__S(1, 2)},
-    {ATTN__S(8, 3), ATTN__S(4, 3), ATTN__S(2, 3), ATTN__S(1, 3)},
-    {ATTN__S(6, 4), ATTN__S(4, 4), ATTN__S(2, 4), ATTN__S(1, 4)}
+    ATTN__STRIPS(8, 2, 1, 1), ATTN__STRIPS(12, 4, 1, 2), ATTN__STRIPS(8, 2, 1, 3), ATTN__STRIPS(6, 4, 1, 4)
 #else
-    {ATTN__S(6, 2), ATTN__S(2, 2), ATTN__S(1, 2)},
-    {ATTN__S(4, 3), ATTN__S(2, 3), ATTN__S(1, 3)}
+    ATTN__STRIPS(8, 2, 1, 1), ATTN__STRIPS(6, 4, 1, 2), ATTN__STRIPS(4, 2, 1, 3)
 #endif
 };
 
@@ -1965,7 +1967,7 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
     ATTN_ASSERT(p->vecs < 8 || (p->rows == 1 && p->kind == ATTN__PRODUCT));
     if (p->kind != ATTN__PRODUCT) ATTN__V(product_rare)(p);
     else if (p->vecs == 8) ATTN__V(strip)(1, 8, ATTN__PRODUCT, p, 0);           /* few rows: B is read in place */
-    else for (row = 0, i = 0; row < p->rows; i++) row = ATTN__V(strips_of)[p->vecs - 1][i](p, row);
+    else for (row = 0, i = 0; row < p->rows; i++) row = ATTN__V(strips)[p->vecs - 1][i](p, row);
 }
 
 /* R rows against LANES of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
@@ -6240,6 +6242,7 @@ static int64_t attn__slot_count(const attn__call *c)
     if (c->is_backward || !(attn__score_of(c)->flags & ATTN__DOTS) || chunks < 2 * ATTN__CUT_CHUNKS) return 0;
     return attn__mul64(attn__min(rows, ATTN__CUT_TILES), chunks);
 }
+ATTN__FOR_SPEED                 /* what each task does; next to nothing for a large one */
 static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s)
 {
     const attn__backward *w = &c->w;
@@ -6367,6 +6370,7 @@ static void attn__run_join(attn__task *task)
         attn__join_saved(t, c0);
     attn__finish_tile(t);
 }
+ATTN__FOR_SIZE
 #ifndef ATTN_NO_BACKWARD
 /* ---- the backward pass */
 static void attn__zero_bias(const attn__call *c)

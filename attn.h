@@ -1772,13 +1772,13 @@ ATTN__HELPER ATTN__VEC ATTN__V(exp)(ATTN__VEC x)
     return ATTN__CLEAR(ATTN__MUL(p, ATTN__LEFT(t, 23)), ATTN__LESS(x, ATTN__ALL(attn__exp_lowest)));
 }
 
-/* e^x of N vectors, none above 0. low: where some may underflow. Then, and only then, the result is below 2^-126: to be
-   cut there, for the same bits, which keeps a register free here. */
-ATTN__HELPER void ATTN__V(exp_side_by_side)(const int N, const int low, ATTN__VEC *x)
+/* e^x of N vectors, none above 0; below 2^-126 some value below that: to be cut there, for the same bits, which keeps a
+   register free here. */
+ATTN__HELPER void ATTN__V(exp_side_by_side)(const int N, ATTN__VEC *x)
 {
     ATTN__VEC t[4];
     int u;
-    if (low) ATTN__EACH(u, N) x[u] = ATTN__MAX(ATTN__ALL(-88.0f), x[u]);     /* 2^n is 0 there */
+    ATTN__EACH(u, N) x[u] = ATTN__MAX(ATTN__ALL(-88.0f), x[u]);     /* 2^n is 0 there */
     ATTN__V(exp_poly)(N, x, t);
     ATTN__EACH(u, N) x[u] = ATTN__MUL(x[u], ATTN__LEFT(t[u], 23));
 }
@@ -2075,13 +2075,12 @@ ATTN__KERNEL void ATTN__V(additive_direct)(const attn__additive *p)
 
 /* ---- weights, and chunks into the whole */
 /* Scores of N keys become weights. */
-ATTN__HELPER void ATTN__V(weigh_keys)(const int N, const int low, float *s, int64_t ld, ATTN__VEC base, int mark,
-                                      ATTN__VEC *part)
+ATTN__HELPER void ATTN__V(weigh_keys)(const int N, float *s, int64_t ld, ATTN__VEC base, int mark, ATTN__VEC *part)
 {
     ATTN__VEC x[4];
     int u;
     ATTN__EACH(u, N) x[u] = ATTN__SUB(ATTN__LOAD(s + u*ld), base);
-    ATTN__V(exp_side_by_side)(N, low, x);
+    ATTN__V(exp_side_by_side)(N, x);
     ATTN__EACH(u, N) {
         x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(attn__smallest)));
         if (mark) x[u] = ATTN__PICK(x[u], ATTN__ALL(-0.0f),
@@ -2095,30 +2094,23 @@ ATTN__HELPER void ATTN__V(weigh_keys)(const int N, const int low, float *s, int6
 ATTN__KERNEL void ATTN__V(weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
 {
     const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF);
-    ATTN__VEC m, base, part[ATTN__PARTS], largest[4], least = ATTN__ALL(ATTN__INF);
+    ATTN__VEC m, base, part[ATTN__PARTS], largest[4];
     int64_t j;
-    int r, u, w, low;
+    int r, u;
     ATTN__EACH(u, 4) largest[u] = none;
     for (j = j0; j + 4 <= j1; j += 4)
-        ATTN__EACH(u, 4) {
-            base = ATTN__LOAD(s + (j + u)*ld);
-            largest[u] = ATTN__MAX(base, largest[u]);
-            least = ATTN__MIN(base, least);
-        }
-    low = j < j1;
+        ATTN__EACH(u, 4) largest[u] = ATTN__MAX(ATTN__LOAD(s + (j + u)*ld), largest[u]);
     for (; j < j1; j++) largest[0] = ATTN__MAX(ATTN__LOAD(s + j*ld), largest[0]);
     m = ATTN__MAX(ATTN__MAX(largest[0], largest[1]), ATTN__MAX(largest[2], largest[3]));
     m = ATTN__ADD(m, ATTN__ALL(0.0f));
     base = ATTN__CLEAR(m, ATTN__SAME(m, none));
-    low = low || ATTN__ANY(ATTN__LESS(ATTN__SUB(least, base), ATTN__ALL(attn__exp_lowest)));
     ATTN__EACH(r, ATTN__PARTS) part[r] = ATTN__ALL(0.0f);
-    for (j = j0; j < j1; j += w) {
+    for (j = j0; j < j1;) {
         r = (int)((uint64_t)j % ATTN__PARTS);
-        w = r == 0 && j + ATTN__PARTS <= j1 && !mark ? ATTN__PARTS : 1;
-        if (w == 1) ATTN__V(weigh_keys)(1, 1, s + j*ld, ld, base, mark, part + r);
-        else if (low) for (r = 0; r < ATTN__PARTS; r += 4)
-            ATTN__V(weigh_keys)(4, 1, s + (j + r)*ld, ld, base, 0, part + r);
-        else for (r = 0; r < ATTN__PARTS; r += 4) ATTN__V(weigh_keys)(4, 0, s + (j + r)*ld, ld, base, 0, part + r);
+        if (r > 0 || j + ATTN__PARTS > j1 || mark) {
+            ATTN__V(weigh_keys)(1, s + j*ld, ld, base, mark, part + r);
+            j++;
+        } else for (; r < ATTN__PARTS; r += 4, j += 4) ATTN__V(weigh_keys)(4, s + j*ld, ld, base, 0, part + r);
     }
     ATTN__STORE(top, m);
     ATTN__STORE(sum, ATTN__V(tree)(ATTN__PARTS, part));
@@ -2471,7 +2463,7 @@ ATTN__HELPER void ATTN__V(grade_keys)(const int N, attn__grade g, int64_t j, int
     ATTN__VEC x[4], p, dp, keep;
     int u;
     ATTN__EACH(u, N) x[u] = ATTN__SUB(ATTN__LOAD(g.s + at + u*g.ld), base);
-    ATTN__V(exp_side_by_side)(N, 1, x);
+    ATTN__V(exp_side_by_side)(N, x);
     ATTN__EACH(u, N) {
         const ATTN__MASK out = ATTN__SAME(ATTN__LOAD(g.s + at + u*g.ld), ATTN__ALL(ATTN__NEG_INF));
         dp = ATTN__LOAD(g.dp + at + u*g.ld);

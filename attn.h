@@ -896,8 +896,8 @@ static void attn__fp_leave(attn__fp_state saved) { (void)saved; }
 
 /* -------------------------------------------------------------------------------------------------------- >>math
    Scalar forms of what every instruction set computes. NaN and infinity are told apart by their bits. */
-static uint32_t attn__bits(float x) { uint32_t b; ATTN__COPY(&b, &x, sizeof b); return b; }
-static float attn__float(uint32_t b) { float x; ATTN__COPY(&x, &b, sizeof x); return x; }
+ATTN__INLINE uint32_t attn__bits(float x) { uint32_t b; ATTN__COPY(&b, &x, sizeof b); return b; }
+ATTN__INLINE float attn__float(uint32_t b) { float x; ATTN__COPY(&x, &b, sizeof x); return x; }
 static float attn__absolute(float x) { return attn__float(attn__bits(x) & 0x7fffffffu); }
 static int attn__is_nan(float x) { return (attn__bits(x) & 0x7fffffffu) > 0x7f800000u; }
 static int attn__is_inf(float x) { return (attn__bits(x) & 0x7fffffffu) == 0x7f800000u; }
@@ -2189,7 +2189,8 @@ ATTN__KERNEL void ATTN__V(unpack)(float *const *rows, int64_t lanes, int64_t str
             ATTN__EACH(x, ATTN__LANES)
                 r[x] = ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + (c + x)*ld + i), ATTN__LOAD(scale + i)));
             ATTN__V(transpose)(r);
-            for (x = 0; x < ATTN__LANES && i + x < lanes; x++) ATTN__STORE(rows[i + x] + c, r[x]);
+            if (i + ATTN__LANES <= lanes) ATTN__EACH(x, ATTN__LANES) ATTN__STORE(rows[i + x] + c, r[x]);
+            else for (x = 0; i + x < lanes; x++) ATTN__STORE(rows[i + x] + c, r[x]);
         }
         for (; c < n; c++) {
             ATTN__STORE(column, ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + c*ld + i), ATTN__LOAD(scale + i))));
@@ -3935,16 +3936,27 @@ static int attn__is_excluded(float p) { return attn__bits(p) == 0x80000000u; }  
 static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->keys, ATTN_GRAD_KEYS); }
 
 #endif
+/* Where the lanes' rows of an operand begin, from a column on; mostly each lies behind the one before it. */
+static void attn__lane_rows(const attn__tile *t, const attn__array *a, int64_t column, int64_t count, float **rows)
+{
+    uintptr_t at = 0;
+    int64_t l;
+    for (l = 0; l < count; l++) {
+        if (l == 0 || t->h[l] != t->h[l - 1]) at = (uintptr_t)attn__at(a, t->b, t->h[l], t->i[l], column);
+        else at += (uintptr_t)((t->i[l] - t->i[l - 1]) * a->stride[2]) * sizeof(float);
+        rows[l] = (float *)at;
+    }
+}
 /* The lanes' rows of an operand, columns from `column` on, as [n][ld], times a factor per lane; and back, those that
    stand for a row: a NaN becomes the one NaN. */
 static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
                              float *to)
 {
-    const float *rows[ATTN__MAX_LANES];
+    float *rows[ATTN__MAX_LANES];
     int64_t l, x;
     if (attn__is_f32(a)) {
-        for (l = 0; l < t->ld; l++) rows[l] = attn__at(a, t->b, t->h[l], t->i[l], column);
-        t->f->pack(to, t->ld, rows, a->stride[3], n, factor);
+        attn__lane_rows(t, a, column, t->ld, rows);
+        t->f->pack(to, t->ld, (const float *const *)rows, a->stride[3], n, factor);
     } else for (l = 0; l < t->ld; l++)
         for (x = 0; x < n; x++) to[x * t->ld + l] = attn__read(a, t->b, t->h[l], t->i[l], column + x) * factor[l];
 }
@@ -3955,7 +3967,7 @@ static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t
     int64_t l, x;
     if (!a->rank) return;
     if (attn__is_f32(a)) {
-        for (l = 0; l < t->lanes; l++) rows[l] = attn__at(a, t->b, t->h[l], t->i[l], column);
+        attn__lane_rows(t, a, column, t->lanes, rows);
         t->f->unpack(rows, t->lanes, a->stride[3], from, t->ld, n, factor);
     } else for (l = 0; l < t->lanes; l++)
         for (x = 0; x < n; x++)
@@ -4694,11 +4706,12 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
     int field = 0;
     int64_t l;
     if (c->bias.rank) {
-        const float *rows[ATTN__MAX_LANES];
+        float *rows[ATTN__MAX_LANES];
         const int as_lanes = !attn__is_f32(&c->bias);
         if (as_lanes) attn__load_lanes(t, &c->bias, c0, n, t->ones, t->m.t);
-        for (l = 0; l < t->ld; l++) rows[l] = as_lanes ? t->m.t + l : attn__at(&c->bias, t->b, t->h[l], t->i[l], c0);
-        t->f->bias(t->m.s, t->ld, n, rows, as_lanes ? t->ld : c->bias.stride[3], attn__is_kernel(c->score));
+        for (l = 0; as_lanes && l < t->ld; l++) rows[l] = t->m.t + l;
+        if (!as_lanes) attn__lane_rows(t, &c->bias, c0, t->ld, rows);
+        t->f->bias(t->m.s, t->ld, n, (const float *const *)rows, as_lanes ? t->ld : c->bias.stride[3], attn__is_kernel(c->score));
     }
     if (c->alibi.rank) {
         float position[ATTN__MAX_LANES];

@@ -3221,22 +3221,16 @@ ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const att
     ATTN__RULE(v->type == ATTN_F32, ATTN_ERR_TYPE, name, "must be ATTN_F32");
     return ATTN_OK;
 }
-/* One view on its own: rank, type, sizes, extent. Gives it four axes; axis: as attn__widen; span: what it reaches.
-   The extent is estimated as a double, which cannot overflow; what passes leaves room in 64 bits. */
-static attn_status attn__check_view(attn_view *v, const attn__field *f, int flags, int *axis, attn__span *span,
-                                    attn_error *err)
+/* Sizes and extent of a view of any size. They are estimated as doubles, which cannot overflow; what passes leaves room
+   in 64 bits. */
+ATTN__NOINLINE static attn_status attn__check_extent(const attn_view *v, const attn__field *f, const int *axis,
+                                                     attn_error *err)
 {
-    const int axes = attn__widen(v, f->shape, axis);
     const uint64_t most = ATTN__HUGE / 2;
     double elements = 1.0, extent = 1.0;
     uint64_t exactly = 1;               /* so many elements, where the estimate says that they can be counted */
+    attn__span span = {0, 0};
     int i;
-    ATTN__RULE(v->rank != ATTN__RANK_OVERFLOW, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
-               "must have fewer than 2^60 elements");
-    if (v->rank != axes || axes < 1)
-        return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank,
-                           axes > 0 ? axes : 1);
-    if (f->takes != ATTN__FLOATS || v->type != ATTN_F32) ATTN__TRY(attn__check_type(v, f, flags, err));
     for (i = 0; i < 4; i++) {
         const double stride = (double)v->stride[i], size = (double)v->size[i];
         if (size < 0.0) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis[i]),
@@ -3245,14 +3239,41 @@ static attn_status attn__check_view(attn_view *v, const attn__field *f, int flag
         exactly *= (uint64_t)v->size[i];
         extent += (stride < 0.0 ? -stride : stride) * (size - 1.0);
     }
-    span->first = span->end = (uintptr_t)v->data;
     if (elements == 0.0) return ATTN_OK;
     ATTN__RULE(elements < 2e18 && exactly <= (uint64_t)ATTN__HUGE / 8, ATTN_ERR_OVERFLOW,
                attn__name_of(f, ATTN__T_VIEW), "must have fewer than 2^60 elements");
     extent *= (double)attn__type_size(v->type);
-    if (extent < 9e18) *span = attn__span_of(v, 4);
-    ATTN__RULE(extent < 9e18 && extent <= (double)((size_t)-1 / 2) && (uint64_t)(span->end - span->first) <= most,
+    if (extent < 9e18) span = attn__span_of(v, 4);
+    ATTN__RULE(extent < 9e18 && extent <= (double)((size_t)-1 / 2) && (uint64_t)(span.end - span.first) <= most,
                ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_STRIDE), "must keep the extent within memory");
+    return ATTN_OK;
+}
+/* Nearly always: so small, and nothing negative, that all of that holds. */
+static int attn__is_small(const attn_view *v)
+{
+    uint64_t sizes = 0, strides = 0;
+    int i;
+    for (i = 0; i < 4; i++) {
+        sizes |= (uint64_t)v->size[i];
+        strides |= (uint64_t)v->stride[i];
+    }
+    return sizeof(size_t) >= 8 && sizes >> 15 == 0 && strides >> 40 == 0;
+}
+/* One view on its own: rank, type, sizes, extent. Gives it four axes; axis: as attn__widen; span: what it reaches. */
+static attn_status attn__check_view(attn_view *v, const attn__field *f, int flags, int *axis, attn__span *span,
+                                    attn_error *err)
+{
+    const int axes = attn__widen(v, f->shape, axis);
+    ATTN__RULE(v->rank != ATTN__RANK_OVERFLOW, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
+               "must have fewer than 2^60 elements");
+    if (v->rank != axes || axes < 1)
+        return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank,
+                           axes > 0 ? axes : 1);
+    if (f->takes != ATTN__FLOATS || v->type != ATTN_F32) ATTN__TRY(attn__check_type(v, f, flags, err));
+    if (!attn__is_small(v)) ATTN__TRY(attn__check_extent(v, f, axis, err));
+    span->first = span->end = (uintptr_t)v->data;
+    if (!v->size[0] || !v->size[1] || !v->size[2] || !v->size[3]) return ATTN_OK;
+    *span = attn__span_of(v, 4);
     ATTN__RULE(!(flags & ATTN__WITH_DATA) || v->data, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_DATA),
                "must not be NULL");
     ATTN__RULE(!(f->flags & ATTN__RESULT) || attn__nests(v), ATTN_ERR_STRIDE, attn__name_of(f, ATTN__T_STRIDE),

@@ -1712,8 +1712,13 @@ ATTN__HELPER ATTN__VEC ATTN__FMA(ATTN__VEC a, ATTN__VEC b, ATTN__VEC c)
 ATTN__HELPER ATTN__VEC ATTN__SQRT(ATTN__VEC x)
 { __asm__("vsqrtps %0, %0" : "+v"(x)); return x; }
 #else
-#  define ATTN__MIN             ATTN__MM(min_ps)
-#  define ATTN__MAX             ATTN__MM(max_ps)
+#  if ATTN__LANES == 16         /* with a mask of all: gcc 12 warns of the plain ones, wrongly */
+#    define ATTN__MIN(a, b)     _mm512_maskz_min_ps(0xffff, a, b)
+#    define ATTN__MAX(a, b)     _mm512_maskz_max_ps(0xffff, a, b)
+#  else
+#    define ATTN__MIN           ATTN__MM(min_ps)
+#    define ATTN__MAX           ATTN__MM(max_ps)
+#  endif
 #  define ATTN__LESS(a, b)      ATTN__COMPARE(a, b, _CMP_LT_OQ)
 #  define ATTN__SAME(a, b)      ATTN__COMPARE(a, b, _CMP_EQ_OQ)
 #  define ATTN__FMA             ATTN__MM(fmadd_ps)
@@ -7995,13 +8000,19 @@ static void attn__put_views(attn__text *t, const attn__field *f, int count)
 {
     for (; count > 0; count--, f++) attn__put_place(t, attn__name_of(f, ATTN__T_VIEW), f->offset, sizeof(attn_view));
 }
-#define ATTN__F(f) attn__put_place(&t, #f, offsetof(attn__structure, f), sizeof(((attn__structure *)0)->f));
+typedef struct attn__place { char name[24]; uint16_t offset, size; } attn__place;
+static void attn__put_places(attn__text *t, const char *structure, int64_t size, const attn__place *p, size_t count)
+{
+    attn__put(t, structure);
+    ATTN__FORMAT(t, " %\n", size);
+    for (; count > 0; count--, p++) attn__put_place(t, p->name, p->offset, p->size);
+}
+#define ATTN__F(f) {#f, (uint16_t)offsetof(attn__structure, f), (uint16_t)sizeof(((attn__structure *)0)->f)},
 #define ATTN__LAYOUT(structure, fields) \
     do { \
         typedef structure attn__structure; \
-        attn__put(&t, #structure); \
-        ATTN__FORMAT(&t, " %\n", (int64_t)sizeof(structure)); \
-        fields \
+        static const attn__place places[] = {fields}; \
+        attn__put_places(&t, #structure, sizeof(structure), places, sizeof places / sizeof *places); \
     } while (0)
 ATTN_DEF size_t attn_layout(char *text, size_t size)
 {

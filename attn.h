@@ -1094,6 +1094,8 @@ enum {
 enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE };
 enum { ATTN__FROM_ZERO = 0, ATTN__GO_ON, ATTN__ADD_AFTER };
 
+static const float attn__zeros[8 * ATTN__MAX_WIDTH] = {0};      /* where nothing lies; what a sum starts from */
+
 typedef struct attn__product {
     const float *a;             /* A[r,k] = a[r*a_row + k*a_k] */
     int64_t      a_row, a_k;
@@ -1869,14 +1871,13 @@ ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const 
     }
 }
 
-static const float ATTN__V(zeros)[8 * ATTN__LANES] = {0};
 /* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. On the way come near,
    every 16 steps, the next R rows of A, if they are what lies side by side, and the same rows of the other matrix. */
 ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const attn__product *p, int64_t row)
 {
     const int64_t a_row = p->a_row, a_k = p->a_k, c_row = p->c_row;
     const int go_on = p->onto == ATTN__GO_ON;
-    const float *from = go_on ? p->c + row*c_row : ATTN__V(zeros), *a[4], *b = p->b, *near = attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row);
+    const float *from = go_on ? p->c + row*c_row : attn__zeros, *a[4], *b = p->b, *near = attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row);
     const float *x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
     float *c = p->c + row*c_row;
     ATTN__VEC acc[ATTN__V(sums)];
@@ -2964,6 +2965,9 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int32_t on_device, is_backward;
     int32_t idle;               /* no result has an element */
     int32_t same_rows;          /* all rows of a batch entry reach the same keys */
+    int32_t bare;               /* nothing stands between a score and its weight but which keys a row reaches, and scores
+                                   are not asked for */
+    int32_t plain;              /* softmax of given rows and nothing else: row by row, where they lie */
     uint8_t step[ATTN_MAX_PHASES];      /* attn__step of each phase */
     int64_t streams;            /* key sequences per batch entry: one per key head, or per head where keys are projected
                                    or queries transformed per head */
@@ -3096,9 +3100,8 @@ static int64_t attn__type_size(int32_t type)
    lies at a place that exists, and no stride leads away from it. */
 static void attn__set_array(const attn_view *v, const char *shape, int empty, attn__array *a)
 {
-    static const float nothing = 0.0f;
     int i;
-    a->data = (void *)(uintptr_t)(empty ? (const void *)&nothing : v->data);
+    a->data = (void *)(uintptr_t)(empty ? (const void *)attn__zeros : v->data);
     a->type = v->type;
     a->rank = v->rank;
     for (i = 0; i < 4; i++) a->stride[i] = empty ? 0 : v->stride[i];
@@ -3158,6 +3161,7 @@ static int attn__nests(const attn_view *v)
     return 1;
 }
 
+ATTN__FOR_SIZE                  /* what few calls come to */
 /* The first byte and the length of the inner part of a view: the axes whose byte stride g does not divide. */
 static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length)
 {
@@ -3253,6 +3257,7 @@ ATTN__NOINLINE static attn_status attn__check_extent(const attn_view *v, const a
                ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_STRIDE), "must keep the extent within memory");
     return ATTN_OK;
 }
+ATTN__FOR_SPEED
 /* Nearly always: so small, and nothing negative, that all of that holds. */
 static int attn__is_small(const attn_view *v)
 {
@@ -3861,8 +3866,6 @@ typedef struct attn__tile {
     int64_t b, stream, head_kv, head;   /* head: of the first row; the only one where parameters differ per head */
     int64_t ld, lanes;                  /* ld: a multiple of the vectors' width, at most the call's */
     int32_t vecs;                       /* ld / width */
-    int32_t plain;                      /* softmax of given rows and nothing else: row by row, where they lie */
-    int32_t bare;                       /* nothing between scores and weights, and scores are not asked for */
     int32_t few;                        /* so few rows that lanes are better keys and columns: see >>few */
     int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES];
     attn__row row[ATTN__MAX_LANES];
@@ -5296,7 +5299,7 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     attn__reach r;
     int32_t kind;
     attn__find_reach(t, c0, n, &r);
-    r.exact = t->bare && r.ascending && !r.gaps;
+    r.exact = c->bare && !t->few && r.ascending && !r.gaps;
     for (kind = ATTN__PRODUCT;; kind = ATTN__PRODUCT_OF_ALLOWED) {
         attn__chunk_scores(t, c0, n, &r);
         if (kind == ATTN__PRODUCT) attn__store_chunk_scores(t, c0, n);
@@ -5312,22 +5315,6 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
 }
 
 /* ---- softmax of given rows and nothing else: row by row, where they lie */
-/* Nothing stands between a score and its weight but which keys a row reaches, and scores are not asked for. */
-static int32_t attn__is_bare(const attn__call *c)
-{
-    int field = 0;
-    return !attn__score_of(c)->finish && c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank &&
-           !c->scores_masked.rank && !c->weights.rank && !attn__next_mask(c, &field);
-}
-static int32_t attn__is_plain(const attn__call *c)
-{
-    int field = 0;
-    return c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) && c->scale > 0.0f &&
-           c->softcap == 0.0f && !c->out.rank && !c->scores_masked.rank && !c->bias.rank && !c->alibi.rank &&
-           !attn__next_mask(c, &field);
-}
-/* x with x * scale = -inf */
-
 /* A row's maximum and sum. Chunks and the 16 sums go by absolute key, so edges are filled up. */
 static void attn__plain_row(attn__tile *t, int64_t l)
 {
@@ -5396,7 +5383,7 @@ static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int6
     float *row = attn__at(o, t->b, t->h[l], t->i[l], c0), *w = direct ? row : t->m.t;
     int64_t j;
     for (j = 0; stride != 1 && j < n; j++) w[j] = x[j * stride];
-    t->f->normalise(stride == 1 ? x : w, w, n, attn__choose(t->plain, c->scale, 1.0f), base, inverse);
+    t->f->normalise(stride == 1 ? x : w, w, n, attn__choose(c->plain, c->scale, 1.0f), base, inverse);
     if (c->weights_after_dropout && c->dropout > 0.0f) {
         attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
         for (j = 0; j < n; j++) w[j] = attn__choose(attn__kept(&drop, c0 + j), w[j] * c->keep_scale, 0.0f);
@@ -5409,9 +5396,9 @@ static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int6
 static void attn__finish_weights(const attn__tile *t, int64_t l, float inverse)
 {
     const attn__call *c = t->c;
-    const attn__array *from = t->plain ? &c->given_scores : &c->weights;
-    const int64_t first = t->plain ? t->row[l].first : t->first / ATTN__CHUNK * ATTN__CHUNK;
-    const int64_t last = t->plain ? t->row[l].last : t->last;
+    const attn__array *from = c->plain ? &c->given_scores : &c->weights;
+    const int64_t first = c->plain ? t->row[l].first : t->first / ATTN__CHUNK * ATTN__CHUNK;
+    const int64_t last = c->plain ? t->row[l].last : t->last;
     int64_t c0, n;
     attn__fill_lane(t, &c->weights, l, 0, first < last ? first : c->keys, 0.0f);
     for (c0 = first; c0 < last && attn__is_f32(from); c0 += n) {
@@ -5478,7 +5465,7 @@ static void attn__finish_tile(attn__tile *t)
         attn__fill_lane(t, &c->scores_masked, l, t->last, c->keys, ATTN__NEG_INF);
     }
     for (l = t->lanes; l < t->ld; l++) factor[l] = 0.0f;
-    if (!attn__is_f32(&c->weights) && !t->plain) attn__store_all_weights(t, inverse);
+    if (!attn__is_f32(&c->weights) && !c->plain) attn__store_all_weights(t, inverse);
     attn__store_lanes(t, &c->out, 0, c->size_v, factor, t->m.o);
 }
 #ifndef ATTN_NO_BACKWARD
@@ -5506,7 +5493,7 @@ static void attn__grad_tile(const attn__pass *p, attn__tile *t, int64_t i, int64
     t->lanes = lanes;
     t->vecs = (int32_t)attn__blocks(lanes, p->f->width);
     t->ld = t->vecs * p->f->width;
-    t->plain = t->few = 0;
+    t->few = 0;
     t->slots = NULL;
     attn__open_lanes(t, p->head, i);
 }
@@ -6360,8 +6347,6 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index)
     t->ld = t->vecs * t->f->width;
     t->lanes = attn__min(rows - row0, t->ld);
     t->few = attn__is_few(t);
-    t->plain = attn__is_plain(c);
-    t->bare = !t->few && attn__is_bare(c);
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
     attn__open_lanes(t, t->stream * group + row0 / c->queries, row0 % c->queries);
@@ -6384,9 +6369,9 @@ static void attn__run_tile(attn__task *task)
     if (c->scores.rank || c->scores_softcap.rank) attn__store_raw_scores(t, from, to);
     if (!attn__has_row_results(c)) return;
     if (c->out.rank && t->first >= t->last) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
-    for (l = 0; t->plain && l < t->lanes; l++) attn__plain_row(t, l);
+    for (l = 0; c->plain && l < t->lanes; l++) attn__plain_row(t, l);
     c0 = attn__max(t->first / ATTN__CHUNK * ATTN__CHUNK, from);
-    for (; !t->plain && c0 < t->last && c0 < to; c0 += ATTN__CHUNK)
+    for (; !c->plain && c0 < t->last && c0 < to; c0 += ATTN__CHUNK)
         attn__chunk(t, c0, attn__min(t->last - c0, ATTN__CHUNK));
     if (!t->slots) attn__finish_tile(t);
 }
@@ -6624,6 +6609,7 @@ static void attn__set_sizes(attn__call *c, const attn__walk *w)
 }
 static void attn__set_options(attn__call *c, const attn_desc *d)
 {
+    int field = 0;
 #define ATTN__X(type, f, ...) c->f = d->f;
     ATTN__SCORE_NUMBERS(ATTN__X)
     ATTN__NUMBERS(ATTN__X)
@@ -6640,6 +6626,11 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     if (d->causal) c->right = 0;
     c->same_rows = c->left == ATTN__HUGE && c->right == ATTN__HUGE && c->key_lengths.rank < 2 &&
                    !c->query_lengths.rank && !c->alibi.rank;
+    c->bare = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank &&
+              !attn__next_mask(c, &field);
+    c->plain = c->bare && c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) && c->scale > 0.0f &&
+               !c->out.rank;
+    c->bare = c->bare && !c->weights.rank && !attn__score_of(c)->finish;
 }
 /* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */
 static void attn__set_tiles(attn__call *c)
@@ -8000,7 +7991,7 @@ static void attn__put_views(attn__text *t, const attn__field *f, int count)
 {
     for (; count > 0; count--, f++) attn__put_place(t, attn__name_of(f, ATTN__T_VIEW), f->offset, sizeof(attn_view));
 }
-typedef struct attn__place { char name[24]; uint16_t offset, size; } attn__place;
+typedef struct attn__place { char name[22]; uint16_t offset, size; } attn__place;
 static void attn__put_places(attn__text *t, const char *structure, int64_t size, const attn__place *p, size_t count)
 {
     attn__put(t, structure);

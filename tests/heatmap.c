@@ -1243,6 +1243,18 @@ static void errors(void) {
     memset(&d, 0, sizeof d);
     d.align = ATTN_ALIGN_COUNT;
     REFUSED((void)0, ALL, ATTN_ERR_OPTION, "align");
+    memset(&d, 0, sizeof d); /* what a mask is made of is read: it needs data, as in any call */
+#define WITHOUT_DATA(field, view) \
+    d.field = view; \
+    REFUSED((void)0, ALL, ATTN_ERR_NULL, #field ".data"); \
+    memset(&d.field, 0, sizeof d.field)
+    WITHOUT_DATA(mask, attn_view_u8(NULL, 2, 4, 4, 0, 0));
+    WITHOUT_DATA(bias, attn_view_f32(NULL, 1, 4, 0, 0, 0));
+    WITHOUT_DATA(key_lengths, attn_view_i32(NULL, 1, 1, 0, 0, 0));
+    WITHOUT_DATA(query_lengths, attn_view_i64(NULL, 1, 1, 0, 0, 0));
+    d.align = ATTN_ALIGN_POSITIONS;
+    WITHOUT_DATA(positions, attn_view_i32(NULL, 1, 1, 0, 0, 0));
+#undef WITHOUT_DATA
 #undef REFUSED
     m = make_map(x, 4, 4); /* the smallest that fits is the number in the error */
     m.width = 1;

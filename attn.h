@@ -87,7 +87,8 @@
    NUMERICS  f32 storage, f32 accumulation by fused multiply-adds; exp, log and tanh within 2 ulp over every float; a
              weight below 2^-126 is 0. The error of out and weights against exact arithmetic is bounded per score in
              ATTN_SCORE_LIST below; that of a gradient by 1e-6 (of a parameter, and of a factor of attn_bmm, 3e-6) times
-             the sum of the absolute terms it is made of, each times 1 + S (S: see there). The tests enforce both.
+             the sum of the absolute terms it is made of, each times 1 + S (S: see there; the sink matters here, and so
+             does a key whose weight is a factor of the term, however small). The tests enforce both.
 
    SAME BITS The bits of an output row depend only on that row's query, on the keys and values it may attend to and on
              the options. Not on: instruction set, number of threads, order of tasks, batch size, the other queries in

@@ -678,6 +678,31 @@ static void accuracy(void) {
     print_worst("gradients at sizes as they are used", calls);
 }
 
+/* A key whose score is a small difference of large terms, and so far below what has the mass that its weight is no news
+   for the forward: all there is of delta where that has no slope itself. A sink, or a key whose value is 0. */
+static void far_below(void) {
+    enum { WIDTH = 33 };
+    for (int n = 0; n < 60; n++) {
+        int sink = n % 2, last = sink ? 0 : 1;
+        attn_desc d = make_desc(1, 1, 1, 1, last + 1, WIDTH, 3);
+        d.score = ATTN_SCORE_DOT;
+        d.align = ATTN_ALIGN_TOP_LEFT;
+        fill(&d.q, draw_normal, 0, 8);
+        fill(&d.k, draw_normal, 0, 8);
+        double rest = -42 - test_uniform() * 30;
+        for (int c = 0; c < WIDTH - 1; c++) rest -= ref_at(&d.q, 0, 0, 0, c) * ref_at(&d.k, 0, 0, last, c);
+        put_at(&d.q, 0, 0, 0, WIDTH - 1, 1);
+        put_at(&d.k, 0, 0, last, WIDTH - 1, rest);
+        for (int c = 0; !sink && c < WIDTH; c++) put_at(&d.k, 0, 0, 0, c, 0);
+        for (int c = 0; !sink && c < 3; c++) put_at(&d.v, 0, 0, 0, c, 0);
+        if (sink) d.sink = make_filled(LAYOUT_PACKED, 0, 1, 1, 0, 0, 0);
+        d.bias = make_filled(LAYOUT_PACKED, 0, 1, last + 1, 0, 0, 0);
+        call c = make_call(&d, FROM_OUT, ~0u);
+        check_call(&c, sink ? "a key far below the sink" : "a key far below another one");
+        test_release();
+    }
+}
+
 /* ---- calls whose results have no element: nothing is to be done, whatever the sizes beside the 0 */
 typedef attn_status (*without_elements)(int64_t n);
 
@@ -858,6 +883,7 @@ const test_case suite_corners[] = {{"corners.empty_rows", empty_rows},
                                    {"corners.dropout_ends", dropout_ends},
                                    {"corners.far_positions", far_positions},
                                    {"corners.accuracy", accuracy},
+                                   {"corners.far_below", far_below},
                                    {"corners.no_element", no_element},
                                    {"corners.no_data", no_data},
                                    {"corners.any_stride", any_stride},

@@ -1239,11 +1239,20 @@ static int break_data(const slot *s, attn_view *v) {
     v->data = 0;
     return elements_of(v) ? REFUSED : ACCEPTED;
 }
+/* Not yet broken: its elements are in one block. */
+static int is_whole(const attn_view *v) {
+    int64_t low, high, bytes = (int64_t)type_bytes(v->type);
+    memory *m;
+    if (elements_of(v) > 100000 || !view_extent(v, &low, &high)) return 0;
+    m = block_of((const char *)v->data + low * bytes);
+    return m && m == block_of((const char *)v->data + high * bytes);
+}
 static int make_smaller(const slot *s, attn_view *v) {
     (void)s;
-    if (v->rank < 1 || v->rank > 4) return EITHER; /* what was broken before it has no axis to cut */
+    if (v->rank < 1 || v->rank > 4) return EITHER;     /* what was broken before it has no axis to cut */
+    if (elements_of(v) && !is_whole(v)) return EITHER; /* nor one that may become legal without memory of its own */
     int axis = test_int(0, v->rank - 1);
-    int64_t most = v->size[axis] < 1 << 20 ? v->size[axis] : 1 << 20; /* it may be far too large already, or negative */
+    int64_t most = v->size[axis] < 1 << 20 ? v->size[axis] : 1 << 20; /* it may be far, or negative */
     v->size[axis] = most > 1 ? test_int(0, (int)most - 1) : 0;
     return EITHER;
 }
@@ -1287,14 +1296,6 @@ static int overlap(job *j) {
     return is_unread(j, b) ? EITHER : REFUSED;
 }
 
-/* Not yet broken: its elements are in one block. */
-static int is_whole(const attn_view *v) {
-    int64_t low, high, bytes = (int64_t)type_bytes(v->type);
-    memory *m;
-    if (elements_of(v) > 100000 || !view_extent(v, &low, &high)) return 0;
-    m = block_of((const char *)v->data + low * bytes);
-    return m && m == block_of((const char *)v->data + high * bytes);
-}
 static int put_int(const attn_view *v, int64_t x) { /* into a random element; 0 where there is none */
     int64_t index[4] = {0, 0, 0, 0};
     if (v->rank < 1 || v->rank > 4 || !elements_of(v) || !is_int(v->type) || !is_whole(v)) return 0;

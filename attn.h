@@ -8143,6 +8143,7 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     ATTN__RULE(!mask || v.rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
     ATTN__RULE(u8 || v.type == ATTN_F32, ATTN_ERR_TYPE, "values.type", "must be ATTN_F32 or ATTN_U8");
     ATTN__TRY(attn__check_view(&v, field, mask ? 0 : ATTN__WITH_DATA, axis, &span, err));
+    ATTN__RULE(!mask || !v.data, ATTN_ERR_OPTION, "values.data", "must be NULL with mask_of");
     attn__set_array(&v, field->shape, span.first == span.end, &p->values);
     p->axis->panels = 1;
     for (i = 0; i < 4; i++) {

@@ -1997,6 +1997,7 @@ static void run_heatmap(job *j) {
     /* Of what draw_map gives memory to nothing is that large; a mask's sizes are those of a call, and need no data. */
     if (map.values.rank < 0 || (!map.mask_of && elements_of(&map.values) > 100000)) far = 1;
     if (map.mask_of && one_in(4)) far |= without_data(&d);
+    if (map.mask_of && one_in(16)) map.values.data = test_guarded(0), far = 1; /* which cannot count */
     add_slot(&map.values, "values", 0);
     if (one_in(16)) {
         int has_axes = map.values.rank >= 1 && map.values.rank <= 4;

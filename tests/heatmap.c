@@ -1237,6 +1237,7 @@ static void errors(void) {
     good.mask_of = &d;
     REFUSED(m.values = attn_view_u8(NULL, 3, 2, 4, 4, 0), ALL, ATTN_ERR_RANK, "values.rank");
     REFUSED(m.values = attn_view_f32(NULL, 4, 1, 2, 4, 4), ALL, ATTN_ERR_TYPE, "values.type");
+    REFUSED(m.values = attn_view_u8((const uint8_t *)x, 4, 1, 2, 2, 4), ALL, ATTN_ERR_OPTION, "values.data");
     good.values = attn_view_u8(NULL, 4, 1, 2, 4, 4);
     d.mask = attn_view_u8((const uint8_t *)x, 2, 4, 5, 0, 0);
     REFUSED((void)0, ALL, ATTN_ERR_SIZE, "mask.size[1]");

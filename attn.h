@@ -89,11 +89,11 @@
              ATTN_SCORE_LIST below; that of a gradient by 1e-6 (of a parameter, and of a factor of attn_bmm, 3e-6) times
              the sum of the absolute terms it is made of, each times 1 + S (S: see there; the sink matters here, and so
              does a key whose weight is a factor of the term, however small). The tests enforce both.
-             That is for up to some thousand terms that differ. In chains of c a sum of n terms loses at most c + n/c
-             units of 2^-24 of their absolute sum on top; n equal ones, which are all rounded the same way, a quarter of
-             that and a unit. c: 128 keys for out; 128 queries (rows of a product) for dk, dv and parameters; 64 keys
-             for dq; 64 k for attn_bmm; n, for there is one chain, where a row's keys make one number (what d_weights
-             add to its gradients, attn_softmax_backward too; those of sigma, ALiBi, a bias without keys), and over Dv.
+             That is for up to a thousand terms that differ. In chains of c a sum of n terms loses at most c + n/c units
+             of 2^-24 of their absolute sum on top; n equal ones, which are all rounded the same way, a quarter of that
+             and a unit. c: 128 keys for out; 128 queries (rows of a product) for dk, dv and parameters; 64 keys for dq;
+             64 k for attn_bmm; n, for there is one chain, where a row's keys make one number (what d_weights add to its
+             gradients, attn_softmax_backward too; those of sigma and ALiBi), for a broadcast bias, and over Dv.
 
    SAME BITS The bits of an output row depend only on that row's query, on the keys and values it may attend to and on
              the options. Not on: instruction set, number of threads, order of tasks, batch size, the other queries in

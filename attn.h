@@ -87,7 +87,13 @@
    NUMERICS  f32 storage, f32 accumulation by fused multiply-adds; exp, log and tanh within 2 ulp over every float; a
              weight below 2^-126 is 0. The error of out and weights against exact arithmetic is bounded per score in
              ATTN_SCORE_LIST below; that of a gradient by 1e-6 (of a parameter, and of a factor of attn_bmm, 3e-6) times
-             the sum of the absolute terms it is made of, each times 1 + S (S: see there). The tests enforce both.
+             the sum of the absolute terms it is made of, each times 1 + S (S: see there; the sink matters here, and so
+             does a key whose weight is a factor of the term, however small). The tests enforce both.
+             That is for up to a thousand terms that differ. In chains of c a sum of n terms loses at most c + n/c units
+             of 2^-24 of their absolute sum on top; n equal ones, which are all rounded the same way, a quarter of that
+             and a unit. c: 128 keys for out; 128 queries (rows of a product) for dk, dv and parameters; 64 keys for dq;
+             64 k for attn_bmm; n, for there is one chain, where a row's keys make one number (what d_weights add to its
+             gradients, attn_softmax_backward too; those of sigma and ALiBi), for a broadcast bias, and over Dv.
 
    SAME BITS The bits of an output row depend only on that row's query, on the keys and values it may attend to and on
              the options. Not on: instruction set, number of threads, order of tasks, batch size, the other queries in
@@ -8292,6 +8298,7 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     ATTN__RULE(!mask || v.rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
     ATTN__RULE(u8 || v.type == ATTN_F32, ATTN_ERR_TYPE, "values.type", "must be ATTN_F32 or ATTN_U8");
     ATTN__TRY(attn__check_view(&v, field, mask ? 0 : ATTN__WITH_DATA, axis, &span, err));
+    ATTN__RULE(!mask || !v.data, ATTN_ERR_OPTION, "values.data", "must be NULL with mask_of");
     attn__set_array(&v, field->shape, span.first == span.end, &p->values);
     p->axis->panels = 1;
     for (i = 0; i < 4; i++) {

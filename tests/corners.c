@@ -678,6 +678,128 @@ static void accuracy(void) {
     print_worst("gradients at sizes as they are used", calls);
 }
 
+/* A key whose score is a small difference of large terms, and so far below what has the mass that its weight is no news
+   for the forward: all there is of delta where that has no slope itself. A sink, or a key whose value is 0. */
+static void far_below(void) {
+    enum { WIDTH = 33 };
+    for (int n = 0; n < 60; n++) {
+        int sink = n % 2, last = sink ? 0 : 1;
+        attn_desc d = make_desc(1, 1, 1, 1, last + 1, WIDTH, 3);
+        d.score = ATTN_SCORE_DOT;
+        d.align = ATTN_ALIGN_TOP_LEFT;
+        fill(&d.q, draw_normal, 0, 8);
+        fill(&d.k, draw_normal, 0, 8);
+        double rest = -42 - test_uniform() * 30;
+        for (int c = 0; c < WIDTH - 1; c++) rest -= ref_at(&d.q, 0, 0, 0, c) * ref_at(&d.k, 0, 0, last, c);
+        put_at(&d.q, 0, 0, 0, WIDTH - 1, 1);
+        put_at(&d.k, 0, 0, last, WIDTH - 1, rest);
+        for (int c = 0; !sink && c < WIDTH; c++) put_at(&d.k, 0, 0, 0, c, 0);
+        for (int c = 0; !sink && c < 3; c++) put_at(&d.v, 0, 0, 0, c, 0);
+        if (sink) d.sink = make_filled(LAYOUT_PACKED, 0, 1, 1, 0, 0, 0);
+        d.bias = make_filled(LAYOUT_PACKED, 0, 1, last + 1, 0, 0, 0);
+        call c = make_call(&d, FROM_OUT, ~0u);
+        check_call(&c, sink ? "a key far below the sink" : "a key far below another one");
+        test_release();
+    }
+}
+
+/* ---- terms that are alike: what n equal ones lose in chains of c, as NUMERICS says, in units of 2^-24 of their sum */
+static double alike(int64_t n, int64_t c) { return ((double)c + (double)n / (double)c) / 4 + 1; }
+static double lost(double got, double exact, double terms) { return fabs(got - exact) / terms * 0x1p24; }
+
+/* Each score is 0, each value and each element of a key is x. The gradient from above is of out where dv is asked for,
+   which needs no out, else of the log-sum-exp. */
+static call call_of_like(int64_t sq, int64_t sk, const float *x, const float *zero, attn_isa isa) {
+    call c;
+    memset(&c, 0, sizeof c);
+    c.d.score = ATTN_SCORE_DOT;
+    c.d.isa = (int32_t)isa;
+    c.d.align = ATTN_ALIGN_TOP_LEFT;
+    c.d.q = attn_view_bhsd(zero, 1, 1, sq, 1);
+    c.d.k = attn_view_bhsd(x, 1, 1, sk, 1);
+    c.d.bias = attn_view_f32(zero, 1, 1, 0, 0, 0);
+    c.d.q.stride[2] = c.d.k.stride[2] = 0;
+    c.d.v = c.d.k;
+    c.d.out = make_out(LAYOUT_PACKED, 4, 1, 1, sq, 1);
+    return c;
+}
+static float gradient_of_like(call *c, int which, attn_view above) {
+    memset(&c->g, 0, sizeof c->g);
+    ask_grads(c, 1u << which, 0, LAYOUT_PACKED);
+    if (which == GRAD_V) c->g.d_out = above;
+    else c->g.d_lse = above, c->g.d_lse.rank = 3; /* [1,1,Sq] */
+    CHECK_STATUS(attn_backward(&c->d, &c->g, 0), ATTN_OK);
+    return *(const float *)grad_of(&c->g, which)->data;
+}
+static void like_terms_of(int64_t n, attn_isa isa) {
+    static const float zero = 0, one = 1, zeros[2] = {0, 0};
+    float x = (float)(1 + test_uniform()), y[1];
+    double exact = x, sum = (double)n * x;
+    call over_keys = call_of_like(1, n, &x, &zero, isa), over_queries = call_of_like(n, 1, &x, &zero, isa);
+    attn_view row = attn_view_bhsd(&x, 1, 1, n, 1), ones = attn_view_f32(&one, 2, n, 1, 0, 0), all;
+    attn_desc o;
+    row.stride[2] = ones.stride[0] = 0;
+    all = attn_view_f32(&x, 2, n, 1, 0, 0);
+    all.stride[0] = 0;
+    memset(&o, 0, sizeof o);
+    o.isa = (int32_t)isa;
+    run_desc(&over_keys.d, "like terms");
+#define LOSES(what, got, exact, chain) \
+    CHECKF(lost(got, exact, exact) <= alike(n, chain), "%ld like terms of %s lose %.1f units, at most %.1f", (long)n, \
+           what, lost(got, exact, exact), alike(n, chain))
+    LOSES("out", *(float *)over_keys.d.out.data, exact, 128);
+    LOSES("dv", gradient_of_like(&over_queries, GRAD_V, row), sum, 128);
+    LOSES("dq", gradient_of_like(&over_keys, GRAD_Q, attn_view_bhsd(&one, 1, 1, 1, 1)), exact, 64);
+    LOSES("d_bias over keys", gradient_of_like(&over_keys, GRAD_BIAS, attn_view_bhsd(&x, 1, 1, 1, 1)), exact, n);
+    LOSES("d_bias over queries", gradient_of_like(&over_queries, GRAD_BIAS, row), sum, 128);
+    over_queries = call_of_like(n, 2, &x, &zero, isa);
+    over_queries.d.bias = attn_view_f32(zeros, 1, 2, 0, 0, 0);
+    LOSES("d_bias of keys", gradient_of_like(&over_queries, GRAD_BIAS, row), sum / 2, n);
+    CHECK_STATUS(attn_bmm(attn_view_swap(all, 0, 1), ones, attn_out_f32(y, 2, 1, 1, 0, 0), &o, 0), ATTN_OK);
+    LOSES("attn_bmm", y[0], sum, 64);
+    CHECK_STATUS(attn_bmm_backward(ones, attn_view_f32(&one, 2, 1, 1, 0, 0), all, attn_out_f32(0, 0, 0, 0, 0, 0),
+                                   attn_out_f32(y, 2, 1, 1, 0, 0), 0, &o, 0),
+                 ATTN_OK);
+    LOSES("attn_bmm_backward", y[0], sum, 128);
+#undef LOSES
+}
+/* The gradient of a softmax of equal numbers, where that of its weights is the same everywhere, is 0: x/n - delta/n. */
+static void like_weights(int64_t n, attn_isa isa) {
+    static const float zero = 0;
+    float x = (float)(1 + test_uniform());
+    attn_view scores = attn_view_f32(&zero, 1, n, 0, 0, 0), above = attn_view_f32(&x, 1, n, 0, 0, 0);
+    attn_out dx = make_out(LAYOUT_PACKED, 1, n, 0, 0, 0);
+    attn_desc o;
+    scores.stride[0] = above.stride[0] = 0;
+    memset(&o, 0, sizeof o);
+    o.isa = (int32_t)isa;
+    CHECK_STATUS(attn_softmax_backward(scores, above, dx, &o, 0), ATTN_OK);
+    double units = lost(*(float *)dx.data, 0, 2 * x / (double)n);
+    CHECKF(units <= alike(n, n), "%ld like weights lose %.1f units, at most %.1f", (long)n, units, alike(n, n));
+}
+/* The worst: after 1 each term is a hair less than what would still change the sum. */
+static void worst_terms(attn_isa isa) {
+    static const float zero = 0, one = 1;
+    float d_out[128];
+    double sum = 0;
+    call c = call_of_like(128, 1, &one, &zero, isa);
+    for (int i = 0; i < 128; i++) sum += d_out[i] = i ? 0.99f * 0x1p-24f : 1;
+    double units = lost(gradient_of_like(&c, GRAD_V, attn_view_bhsd(d_out, 1, 1, 128, 1)), sum, sum);
+    CHECKF(units <= 128 + 1 && units > 120, "the worst terms lose %.1f units", units);
+}
+static void like_terms(void) {
+    for (int i = 0; i < test_isa_count(); i++) {
+        for (int64_t n = 2; n <= 1 << 15; n *= n < 64 ? 4 : 2)
+            for (int again = 0; again < 4; again++) {
+                like_terms_of(n, test_isa(i));
+                like_weights(n, test_isa(i));
+                test_release();
+            }
+        worst_terms(test_isa(i));
+        test_release();
+    }
+}
+
 /* ---- calls whose results have no element: nothing is to be done, whatever the sizes beside the 0 */
 typedef attn_status (*without_elements)(int64_t n);
 
@@ -858,6 +980,8 @@ const test_case suite_corners[] = {{"corners.empty_rows", empty_rows},
                                    {"corners.dropout_ends", dropout_ends},
                                    {"corners.far_positions", far_positions},
                                    {"corners.accuracy", accuracy},
+                                   {"corners.far_below", far_below},
+                                   {"corners.like_terms", like_terms},
                                    {"corners.no_element", no_element},
                                    {"corners.no_data", no_data},
                                    {"corners.any_stride", any_stride},

@@ -1237,12 +1237,25 @@ static void errors(void) {
     good.mask_of = &d;
     REFUSED(m.values = attn_view_u8(NULL, 3, 2, 4, 4, 0), ALL, ATTN_ERR_RANK, "values.rank");
     REFUSED(m.values = attn_view_f32(NULL, 4, 1, 2, 4, 4), ALL, ATTN_ERR_TYPE, "values.type");
+    REFUSED(m.values = attn_view_u8((const uint8_t *)x, 4, 1, 2, 2, 4), ALL, ATTN_ERR_OPTION, "values.data");
     good.values = attn_view_u8(NULL, 4, 1, 2, 4, 4);
     d.mask = attn_view_u8((const uint8_t *)x, 2, 4, 5, 0, 0);
     REFUSED((void)0, ALL, ATTN_ERR_SIZE, "mask.size[1]");
     memset(&d, 0, sizeof d);
     d.align = ATTN_ALIGN_COUNT;
     REFUSED((void)0, ALL, ATTN_ERR_OPTION, "align");
+    memset(&d, 0, sizeof d); /* what a mask is made of is read: it needs data, as in any call */
+#define WITHOUT_DATA(field, view) \
+    d.field = view; \
+    REFUSED((void)0, ALL, ATTN_ERR_NULL, #field ".data"); \
+    memset(&d.field, 0, sizeof d.field)
+    WITHOUT_DATA(mask, attn_view_u8(NULL, 2, 4, 4, 0, 0));
+    WITHOUT_DATA(bias, attn_view_f32(NULL, 1, 4, 0, 0, 0));
+    WITHOUT_DATA(key_lengths, attn_view_i32(NULL, 1, 1, 0, 0, 0));
+    WITHOUT_DATA(query_lengths, attn_view_i64(NULL, 1, 1, 0, 0, 0));
+    d.align = ATTN_ALIGN_POSITIONS;
+    WITHOUT_DATA(positions, attn_view_i32(NULL, 1, 1, 0, 0, 0));
+#undef WITHOUT_DATA
 #undef REFUSED
     m = make_map(x, 4, 4); /* the smallest that fits is the number in the error */
     m.width = 1;

@@ -886,6 +886,15 @@ static void ref_grad_uniform_row(ref_grads *g, ref_head *s, int64_t i) {
     }
 }
 
+/* The row's delta = sum over k of P_k dL/dP_k is a term in the gradient of every weight W of the row: W (.. - delta).
+   In W P_k dL/dP_k the weights are off by `off` and by off_k, relative to themselves, and the larger one counts; this
+   is the sum of these terms in units of `off`. Keys that matter all have the same, 1 + S. But a key far below, with a
+   weight of e^-43, may have more terms in its score than S says, and it is all there is of delta where the others have
+   no dL/dP: their values are 0, they are dropped, or the sink has all the mass. */
+static double ref_delta_terms(double delta_terms, double delta_error, double off) {
+    return fmax(delta_terms, delta_error / off);
+}
+
 /* What is known of a row's keys, [sk] each: dL/d(weight), the sum of its absolute terms, how large the weight may be
    found, how far it may be off, relative to it. */
 typedef struct ref_grad_keys {
@@ -898,7 +907,8 @@ static void ref_grad_row(ref_grads *g, ref_head *s, int64_t i, const ref_grad_ke
     const ref_result *r = &g->forward;
     int64_t row = ref_row_index(r, s->b, s->h, i);
     const double *weights = r->weights + row * r->sk, *masked = r->masked + row * r->sk;
-    double delta = 0, delta_terms = 0, d_lse = g->up->lse.rank ? ref_at(&g->up->lse, 0, s->b, s->h, i) : 0;
+    double delta = 0, delta_terms = 0, delta_error = 0,
+           d_lse = g->up->lse.rank ? ref_at(&g->up->lse, 0, s->b, s->h, i) : 0;
     if (r->lse[row] == -INFINITY) { /* a row without mass has no gradients, but for the values under UNIFORM */
         if (d->empty == ATTN_EMPTY_UNIFORM) ref_grad_uniform_row(g, s, i);
         return;
@@ -915,19 +925,21 @@ static void ref_grad_row(ref_grads *g, ref_head *s, int64_t i, const ref_grad_ke
         slope[j] = ref_grad_weight(g, s, i, j, ref_share(reach[j], off[j]), &terms[j]);
         delta += weights[j] * slope[j];
         delta_terms += reach[j] * terms[j];
+        delta_error += ref_share(reach[j] * terms[j], off[j]);
     }
     for (int64_t j = 0; j < r->sk; j++) {
         double ignored;
         if (masked[j] == -INFINITY) continue;
         if (d->score == ATTN_SCORE_ADDITIVE && !s->key_ready[j]) ref_additive(s, j, &ignored);
         ref_grad_pair(g, s, i, j, weights[j] * (slope[j] - delta + d_lse),
-                      reach[j] * (terms[j] + delta_terms + fabs(d_lse)), off[j]);
+                      reach[j] * (terms[j] + ref_delta_terms(delta_terms, delta_error, off[j]) + fabs(d_lse)), off[j]);
     }
     if (d->sink.rank) {
-        double sink = ref_at(&d->sink, 0, 0, 0, s->h), weight = sink == -INFINITY ? 0 : exp(sink - r->lse[row]);
+        double sink = ref_at(&d->sink, 0, 0, 0, s->h), weight = sink == -INFINITY ? 0 : exp(sink - r->lse[row]),
+               own_off = 1 + r->s_max[row] + fabs(sink);
         if (weight != 0) /* NaN too */
             ref_add(&g->g[GRAD_SINK], 0, 0, 0, s->h, weight * (d_lse - delta),
-                    (weight + ref_tiny) * (1 + r->s_max[row] + fabs(sink)) * (delta_terms + fabs(d_lse)));
+                    (weight + ref_tiny) * own_off * (ref_delta_terms(delta_terms, delta_error, own_off) + fabs(d_lse)));
     }
     if (d->score == ATTN_SCORE_ADDITIVE)
         ref_grad_project(g, &d->w_q, &d->q, &g->g[GRAD_W_Q], &g->g[GRAD_Q], s->b, s->h, s->h, i, g->hidden_q,

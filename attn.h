@@ -1936,7 +1936,7 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
     for (i = 0; i < p->vecs; i += part.vecs) {
         part.b = p->b + ATTN__LANES*i;
         part.c = p->c + ATTN__LANES*i;
-        part.x = p->x + ATTN__LANES*i;
+        if (p->kind == ATTN__WEIGHTED_DIFFERENCE) part.x = p->x + ATTN__LANES*i;
         part.vecs = p->kind == ATTN__SQUARED_DISTANCE && i + 2 <= p->vecs ? 2 : 1;
         r = 0;
         if (part.vecs == 2) for (; r + 6 <= p->rows; r += 6) ATTN__V(strip)(6, 2, ATTN__SQUARED_DISTANCE, &part, r);

@@ -333,6 +333,23 @@ static void test_workspace_too_small(void) {
     }
 }
 
+/* One worker more takes whole lines of the cache: what floats it has lie as those of the first do, and no two workers
+   write to one line. */
+static void test_whole_lines(void) {
+    set_up();
+    for (const operation *op = operations; op < operations + OPERATIONS; op++)
+        for (int n = 0; n < test_isa_count(); n++) {
+            size_t bytes, before = 0;
+            for (int32_t workers = 1; workers <= 9; workers++, before = bytes) {
+                attn_desc o = no_options(test_isa(n));
+                o.parallel.workers = workers;
+                if (!CHECK_STATUS(op->size(&o, &bytes), ATTN_OK)) break;
+                CHECKF(workers == 1 || (bytes - before) % 64 == 0, "%s: %lu bytes for %d workers, %lu for one less",
+                       op->name, (unsigned long)bytes, (int)workers, (unsigned long)before);
+            }
+        }
+}
+
 /* ---- what the size depends on */
 static size_t bytes_of(const attn_desc *d) {
     size_t bytes = 0;
@@ -766,6 +783,7 @@ const test_case suite_memory[] = {{"memory.sizes", test_sizes},
                                   {"memory.masks", test_masks},
                                   {"memory.workspace", test_workspace},
                                   {"memory.workspace_too_small", test_workspace_too_small},
+                                  {"memory.whole_lines", test_whole_lines},
                                   {"memory.monotone", test_monotone},
                                   {"memory.monotone_long", test_monotone_long},
                                   {"memory.linear", test_linear},

@@ -560,6 +560,25 @@ static void test_backward_linear(void) { /* in queries and keys, whatever is ask
         }
 }
 
+/* What is asked for is used: of blocks that are full, two thirds of the workspace at least. */
+static void test_backward_uses_all(void) {
+    attn_desc d = make_desc(1, 1, 1, 256, 256, 64, 64);
+    call c = make_call(&d, FROM_OUT, 7); /* dq, dk, dv */
+    for (int n = 0; n < test_isa_count(); n++) {
+        size_t bytes = 0, unused = 0;
+        c.d.isa = (int32_t)test_isa(n);
+        CHECK_STATUS(attn_backward_workspace_size(&c.d, &c.g, &bytes, 0), ATTN_OK);
+        unsigned char *block = (unsigned char *)test_guarded(bytes);
+        memset(block, 0xEE, bytes);
+        c.d.workspace = block;
+        c.d.workspace_bytes = bytes;
+        CHECK_STATUS(attn_backward(&c.d, &c.g, 0), ATTN_OK);
+        for (size_t i = 0; i < bytes; i++) unused += block[i] == 0xEE;
+        CHECKF(unused <= bytes / 3, "%s: %lu of %lu bytes are not used", attn_isa_string(test_isa(n)),
+               (unsigned long)unused, (unsigned long)bytes);
+    }
+}
+
 /* No batch entry, or no head: nothing is run, so no memory is needed, however the bias's gradient is summed. */
 static void test_nothing_to_do(void) {
     for (int axis = 0; axis < 2; axis++)
@@ -791,6 +810,7 @@ const test_case suite_memory[] = {{"memory.sizes", test_sizes},
                                   {"memory.backward_sizes", test_backward_sizes},
                                   {"memory.backward_monotone", test_backward_monotone},
                                   {"memory.backward_linear", test_backward_linear},
+                                  {"memory.backward_uses_all", test_backward_uses_all},
                                   {"memory.nothing_to_do", test_nothing_to_do},
                                   {"memory.allocations", test_allocations},
                                   {"memory.refused", test_refused},

@@ -787,6 +787,8 @@ static void test_overflow(void) {
     for (int64_t off = 0; off <= 600; off += 100) /* bytes: an extent of 2^62, and somewhat more */
         REFUSED(valid, ATTN_ERR_OVERFLOW, "mask.stride", d.mask = mask(2, SQ, SK, 0, 0);
                 d.mask.stride[0] = (((int64_t)1 << 62) + off) / (SQ - 1));
+    for (int64_t half = (int64_t)1 << 61; half < INT64_MAX / 2 - SK; half += (int64_t)1 << 57) /* and up to 2^63 */
+        REFUSED(valid, ATTN_ERR_OVERFLOW, "mask.stride", d.mask = mask(2, SQ, SK, 0, 0); d.mask.stride[0] = half);
     REFUSED(valid, ATTN_ERR_OVERFLOW, "q.stride", d.q.stride[0] = INT64_MIN);
     REFUSED(valid, ATTN_ERR_OVERFLOW, "v.stride", d.v.stride[0] = (int64_t)1 << 61;
             d.v.stride[1] = -((int64_t)1 << 61));

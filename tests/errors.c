@@ -2010,6 +2010,16 @@ static void test_struct_bytes(void) {
     static const int near[] = {-8, 1, 4};
 #define WRONG(structure) (i < 4 ? fixed[i] : sizeof(structure) + (uint64_t)(int64_t)near[i - 4])
     ACCEPTED(valid, d.struct_bytes = sizeof(attn_desc));
+    static struct { /* of a later version: less than 64 KB */
+        attn_desc d;
+        char beyond[1 << 17];
+    } large;
+    large.d = valid();
+    large.d.struct_bytes = (1 << 16) - sizeof(void *);
+    CHECK_STATUS(attn_forward(&large.d, 0), ATTN_OK);
+    paint();
+    large.d.struct_bytes = 1 << 16;
+    refused(&large.d, ATTN_ERR_OPTION, "struct_bytes", __LINE__);
     for (size_t i = 0; i < 7; i++) {
         attn_desc options;
         attn_error err;

@@ -424,6 +424,17 @@ static void test_backward_rounds(void) {
     CHECKF(most > 10, "no call had many rounds: %d phases", most);
 }
 
+/* A bias of its own for each head: its gradient is summed over no two of them, and each stays a task. */
+static void test_backward_bias_tasks(void) {
+    attn_desc d = make_desc(2, 4, 4, 20, 30, 4, 4);
+    d.bias = make_filled(LAYOUT_PACKED, 1, 4, 2, 4, 20, 30);
+    call c = make_call(&d, FROM_OUT, 7 | ATTN_GRAD_BIAS);
+    attn_plan plan;
+    CHECK_STATUS(attn_plan_backward(&c.d, &c.g, &plan, 0), ATTN_OK);
+    for (int n = 0; n < plan.phases; n++)
+        CHECKF(plan.tasks[n] >= 8, "phase %d has %ld tasks for 8 heads", n, (long)plan.tasks[n]);
+}
+
 static void test_backward_plan_on_threads(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
         call c = some_gradients(score, score % SHAPES);
@@ -569,6 +580,7 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.long_rows", test_long_rows},
                                    {"threads.backward_pool", test_backward_pool},
                                    {"threads.backward_rounds", test_backward_rounds},
+                                   {"threads.backward_bias_tasks", test_backward_bias_tasks},
                                    {"threads.backward_plan_on_threads", test_backward_plan_on_threads},
                                    {"threads.backward_reentrant", test_backward_reentrant},
                                    {"threads.backward_pieces", test_backward_pieces},

@@ -164,6 +164,21 @@ static void test_special(void) {
     }
 }
 
+/* One NaN in one row, whichever it is: that row alone has them, all of them the one NaN. */
+static void test_one_bad_row(void) {
+    static const int64_t rows[] = {1, 2, 7, 64, 65, 130}, columns[] = {1, 8, 35, 70};
+    for (int i = 0; i < 24; i++) {
+        int64_t m = rows[i % 6], n = columns[i / 6];
+        for (int last = 0; last < 2; last++) {
+            attn_view a = make_filled(LAYOUT_PACKED, 1, 2, m, 6, 0, 0),
+                      b = make_filled(LAYOUT_PACKED, 1, 2, 6, n, 0, 0);
+            put_at(&a, 0, 0, last ? m - 1 : test_int(0, (int)m - 1), test_int(0, 5), -NAN);
+            check_product(a, b, make_out(LAYOUT_PACKED, 2, m, n, 0, 0), "a bad row");
+            test_release();
+        }
+    }
+}
+
 /* x + y*z is rounded once: the product, 2^-24 (1 - 2^-46), leaves the sum just beside the middle between two floats,
    nearer than a double can tell. Also with infinity, and where the sum needs no correction. */
 static void test_rounded_once(void) {
@@ -356,6 +371,7 @@ const test_case suite_bmm[] = {{"bmm.textbook", test_textbook},
                                {"bmm.batches", test_batches},
                                {"bmm.empty", test_empty},
                                {"bmm.special", test_special},
+                               {"bmm.one_bad_row", test_one_bad_row},
                                {"bmm.rounded_once", test_rounded_once},
                                {"bmm.gradient_sizes", test_gradient_sizes},
                                {"bmm.gradient_batches", test_gradient_batches},

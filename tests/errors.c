@@ -787,6 +787,8 @@ static void test_overflow(void) {
     for (int64_t off = 0; off <= 600; off += 100) /* bytes: an extent of 2^62, and somewhat more */
         REFUSED(valid, ATTN_ERR_OVERFLOW, "mask.stride", d.mask = mask(2, SQ, SK, 0, 0);
                 d.mask.stride[0] = (((int64_t)1 << 62) + off) / (SQ - 1));
+    for (int64_t half = (int64_t)1 << 61; half < INT64_MAX / 2 - SK; half += (int64_t)1 << 57) /* and up to 2^63 */
+        REFUSED(valid, ATTN_ERR_OVERFLOW, "mask.stride", d.mask = mask(2, SQ, SK, 0, 0); d.mask.stride[0] = half);
     REFUSED(valid, ATTN_ERR_OVERFLOW, "q.stride", d.q.stride[0] = INT64_MIN);
     REFUSED(valid, ATTN_ERR_OVERFLOW, "v.stride", d.v.stride[0] = (int64_t)1 << 61;
             d.v.stride[1] = -((int64_t)1 << 61));
@@ -1294,6 +1296,85 @@ static void test_backward_accepted(void) {
         BACKWARD_OK(gaussian, d.score = score);
     BACKWARD_OK(gaussian, d.score = ATTN_SCORE_CONSTANT; memset(&g.d_sigma, 0, sizeof g.d_sigma));
     BACKWARD_OK(valid, g.d_weights.data = g.d_out.data);
+}
+
+/* Of a view only the first `rank` sizes and strides count: what stands behind them changes no status and no bit. */
+static attn_desc ranks_of_one(void) {
+    attn_desc d = everything();
+    d.bias = floats(1, SK, 0, 0, 0);
+    d.mask = mask(1, SK, 0, 0, 0);
+    d.key_lengths = d.query_lengths = d.positions = ints(1, B, 0);
+    d.align = ATTN_ALIGN_POSITIONS;
+    d.causal = 1;
+    for (int i = 0; i < B * SQ; i++) m.ints[i] = i < B ? SQ : INT32_MIN; /* no length, what lies behind them */
+    return d;
+}
+static attn_desc ranks_of_three(void) {
+    attn_desc d = everything();
+    d.bias = floats(3, H, SQ, SK, 0);
+    d.mask = mask(3, H, SQ, SK, 0);
+    d.key_lengths = ints(2, B, SQ);
+    for (int i = 0; i < B * SQ; i++) m.ints[i] = 1 + i % SK;
+    return d;
+}
+static void set_beyond_rank(void *view, int64_t size, int64_t stride) {
+    attn_view v;
+    memcpy(&v, view, sizeof v);
+    for (int axis = v.rank; v.rank > 0 && axis < 4; axis++) {
+        v.size[axis] = size;
+        v.stride[axis] = stride;
+    }
+    memcpy(view, &v, sizeof v);
+}
+static void test_beyond_rank(void) {
+    static const int64_t junk[][2] = {{0, 0}, {3, 1}, {-1, -1}, {INT64_MAX, INT64_MAX}, {INT64_MIN, INT64_MIN}, {1, 7}};
+    static attn_desc (*const from[])(void) = {everything, ranks_of_one, ranks_of_three,   additive,
+                                              bilinear,   given,        gaussian_per_head};
+    static unsigned char want[sizeof m];
+    for (size_t call = 0; call < sizeof from / sizeof *from; call++) {
+        for (size_t n = 0; n < sizeof junk / sizeof *junk; n++) {
+            attn_error err;
+            attn_desc d = from[call]();
+            attn_grad g = grads_of(&d);
+            void *const views[] = {&d.q,
+                                   &d.k,
+                                   &d.v,
+                                   &d.out,
+                                   &d.lse,
+                                   &d.weights,
+                                   &d.scores,
+                                   &d.scores_softcap,
+                                   &d.scores_masked,
+                                   &d.stats,
+                                   &d.sigma_per_head,
+                                   &d.bilinear,
+                                   &d.w_q,
+                                   &d.w_k,
+                                   &d.w_v,
+                                   &d.hidden_bias,
+                                   &d.given_scores,
+                                   &d.bias,
+                                   &d.alibi,
+                                   &d.sink,
+                                   &d.mask,
+                                   &d.key_lengths,
+                                   &d.query_lengths,
+                                   &d.positions};
+            for (int junked = 0; junked < 2; junked++) {
+                for (size_t v = 0; junked && v < sizeof views / sizeof *views; v++)
+                    set_beyond_rank(views[v], junk[n][0], junk[n][1]);
+                for (int v = 0; junked && v < GRAD_FIELDS; v++)
+                    set_beyond_rank(grad_field(&g, v), junk[n][0], junk[n][1]);
+                paint();
+                if (!CHECK_STATUS(attn_forward(&d, &err), ATTN_OK)) printf("        %s %s\n", err.field, err.rule);
+                if (!CHECK_STATUS(attn_backward(&d, &g, &err), ATTN_OK)) printf("        %s %s\n", err.field, err.rule);
+                if (!junked) memcpy(want, results_begin(), results_size());
+            }
+            CHECKF(!memcmp(want, results_begin(), results_size()),
+                   "call %d: other bits with %lld and %lld beyond the rank", (int)call, (long long)junk[n][0],
+                   (long long)junk[n][1]);
+        }
+    }
 }
 
 static void test_backward_null(void) {
@@ -1929,6 +2010,16 @@ static void test_struct_bytes(void) {
     static const int near[] = {-8, 1, 4};
 #define WRONG(structure) (i < 4 ? fixed[i] : sizeof(structure) + (uint64_t)(int64_t)near[i - 4])
     ACCEPTED(valid, d.struct_bytes = sizeof(attn_desc));
+    static struct { /* of a later version: less than 64 KB */
+        attn_desc d;
+        char beyond[1 << 17];
+    } large;
+    large.d = valid();
+    large.d.struct_bytes = (1 << 16) - sizeof(void *);
+    CHECK_STATUS(attn_forward(&large.d, 0), ATTN_OK);
+    paint();
+    large.d.struct_bytes = 1 << 16;
+    refused(&large.d, ATTN_ERR_OPTION, "struct_bytes", __LINE__);
     for (size_t i = 0; i < 7; i++) {
         attn_desc options;
         attn_error err;
@@ -2217,6 +2308,7 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.pieces", test_pieces},
                                   {"errors.mha", test_mha},
                                   {"errors.backward_accepted", test_backward_accepted},
+                                  {"errors.beyond_rank", test_beyond_rank},
                                   {"errors.backward_null", test_backward_null},
                                   {"errors.backward_views", test_backward_views},
                                   {"errors.backward_options", test_backward_options},

@@ -333,6 +333,23 @@ static void test_workspace_too_small(void) {
     }
 }
 
+/* One worker more takes whole lines of the cache: what floats it has lie as those of the first do, and no two workers
+   write to one line. */
+static void test_whole_lines(void) {
+    set_up();
+    for (const operation *op = operations; op < operations + OPERATIONS; op++)
+        for (int n = 0; n < test_isa_count(); n++) {
+            size_t bytes, before = 0;
+            for (int32_t workers = 1; workers <= 9; workers++, before = bytes) {
+                attn_desc o = no_options(test_isa(n));
+                o.parallel.workers = workers;
+                if (!CHECK_STATUS(op->size(&o, &bytes), ATTN_OK)) break;
+                CHECKF(workers == 1 || (bytes - before) % 64 == 0, "%s: %lu bytes for %d workers, %lu for one less",
+                       op->name, (unsigned long)bytes, (int)workers, (unsigned long)before);
+            }
+        }
+}
+
 /* ---- what the size depends on */
 static size_t bytes_of(const attn_desc *d) {
     size_t bytes = 0;
@@ -541,6 +558,25 @@ static void test_backward_linear(void) { /* in queries and keys, whatever is ask
             twice = backward_bytes(score, n, ATTN_ISA_AUTO, from, ~0u, 0);
             CHECKF(twice <= 2 * bytes, "score %d: more than twice for twice the size", (int)score);
         }
+}
+
+/* What is asked for is used: of blocks that are full, two thirds of the workspace at least. */
+static void test_backward_uses_all(void) {
+    attn_desc d = make_desc(1, 1, 1, 256, 256, 64, 64);
+    call c = make_call(&d, FROM_OUT, 7); /* dq, dk, dv */
+    for (int n = 0; n < test_isa_count(); n++) {
+        size_t bytes = 0, unused = 0;
+        c.d.isa = (int32_t)test_isa(n);
+        CHECK_STATUS(attn_backward_workspace_size(&c.d, &c.g, &bytes, 0), ATTN_OK);
+        unsigned char *block = (unsigned char *)test_guarded(bytes);
+        memset(block, 0xEE, bytes);
+        c.d.workspace = block;
+        c.d.workspace_bytes = bytes;
+        CHECK_STATUS(attn_backward(&c.d, &c.g, 0), ATTN_OK);
+        for (size_t i = 0; i < bytes; i++) unused += block[i] == 0xEE;
+        CHECKF(unused <= bytes / 3, "%s: %lu of %lu bytes are not used", attn_isa_string(test_isa(n)),
+               (unsigned long)unused, (unsigned long)bytes);
+    }
 }
 
 /* No batch entry, or no head: nothing is run, so no memory is needed, however the bias's gradient is summed. */
@@ -766,6 +802,7 @@ const test_case suite_memory[] = {{"memory.sizes", test_sizes},
                                   {"memory.masks", test_masks},
                                   {"memory.workspace", test_workspace},
                                   {"memory.workspace_too_small", test_workspace_too_small},
+                                  {"memory.whole_lines", test_whole_lines},
                                   {"memory.monotone", test_monotone},
                                   {"memory.monotone_long", test_monotone_long},
                                   {"memory.linear", test_linear},
@@ -773,6 +810,7 @@ const test_case suite_memory[] = {{"memory.sizes", test_sizes},
                                   {"memory.backward_sizes", test_backward_sizes},
                                   {"memory.backward_monotone", test_backward_monotone},
                                   {"memory.backward_linear", test_backward_linear},
+                                  {"memory.backward_uses_all", test_backward_uses_all},
                                   {"memory.nothing_to_do", test_nothing_to_do},
                                   {"memory.allocations", test_allocations},
                                   {"memory.refused", test_refused},

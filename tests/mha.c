@@ -537,6 +537,41 @@ static void test_gradients_of_options(void) {
     if (test_verbose()) printf("    largest error %.3f of the bound\n", heads_worst);
 }
 
+/* NaN and infinity in the values' input reach their column of dw_value, and no other, where a query attends to the
+   token; where none does they reach nothing. */
+static void test_gradients_special(void) {
+    for (int i = 0; i < 24; i++) {
+        const int n = i % test_isa_count(), attended = i / 3 % 2;
+        block b;
+        attn_mha_grad g;
+        attn_error err;
+        make_block(&b, 4, 2, CROSS_VALUE | i % 4);
+        const int64_t length = (b.keys + 1) / 2, columns = b.m.value.size[2], rows = b.m.w_value.size[0];
+        const int64_t token = attended ? length - 1 : b.keys - 1, column = test_int(0, (int)columns - 1);
+        if (!attended && token < length) continue;
+        b.options.isa = (int32_t)test_isa(n);
+        b.options.key_lengths = make_ints(ATTN_I32, 1, b.batch, 0, 0, 0, (int)length, (int)length);
+        memset(&g, 0, sizeof g);
+        g.d_out = take(1, 3, b.batch, b.queries, b.width);
+        g.dw_value = make_out(LAYOUT_PACKED, 2, rows, columns, 0, 0);
+        CHECK_STATUS(attn_mha_backward(&b.m, &g, &err), ATTN_OK);
+        attn_out clean = packed_result(&g.dw_value);
+        put_at(&b.m.value, 0, b.batch - 1, token, column, i % 2 ? NAN : INFINITY);
+        poison(&g.dw_value);
+        CHECK_STATUS(attn_mha_backward(&b.m, &g, &err), ATTN_OK);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t c = 0; c < columns; c++) {
+                const float got = ((const float *)g.dw_value.data)[r * columns + c];
+                const float want = ((const float *)clean.data)[r * columns + c];
+                const int spoilt = attended && c == column;
+                CHECKF(spoilt ? !isfinite(got) : !memcmp(&got, &want, sizeof got),
+                       "dw_value[%ld,%ld] is %g, without the number in column %ld of token %ld it is %g", (long)r,
+                       (long)c, (double)got, (long)column, (long)token, (double)want);
+            }
+        test_release();
+    }
+}
+
 const test_case suite_mha[] = {{"mha.shapes", test_shapes},
                                {"mha.no_options", test_no_options},
                                {"mha.options", test_options},
@@ -544,5 +579,6 @@ const test_case suite_mha[] = {{"mha.shapes", test_shapes},
                                {"mha.empty", test_empty},
                                {"mha.gradients", test_gradients},
                                {"mha.gradients_of_options", test_gradients_of_options},
+                               {"mha.gradients_special", test_gradients_special},
                                {"mha.stats", test_stats},
                                {0, 0}};

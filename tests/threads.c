@@ -397,6 +397,44 @@ static void test_backward_pool(void) {
     CHECKF(most > 4, "no call had rounds: %d calls of the callback", most);
 }
 
+/* Few workers and many blocks of queries: a plan never has more phases than there is room for, and rounds, or parts
+   where there would be too many rounds, give the same bits. */
+static void test_backward_rounds(void) {
+    int most = 0;
+    for (int64_t blocks = 2; blocks <= 22; blocks++) {
+        attn_desc d = make_desc(1, 1, 1, blocks * ATTN_GRAD_QUERIES - 5, 140, 8, 8);
+        call c = make_call(&d, FROM_OUT, 7); /* dq, dk, dv */
+        if (!run_call(&c, "one thread")) break;
+        call want = copy_grads(&c);
+        for (int32_t workers = 2; workers <= 5; workers++) {
+            attn_plan plan;
+            pool p;
+            c.d.parallel = parallel_of(&p, workers);
+            CHECK_STATUS(attn_plan_backward(&c.d, &c.g, &plan, 0), ATTN_OK);
+            if (!CHECKF(plan.phases <= ATTN_MAX_PHASES, "%d phases for %d blocks and %d workers", (int)plan.phases,
+                        (int)blocks, (int)workers))
+                break;
+            if (plan.phases > most) most = plan.phases;
+            run_call(&c, "few workers, many blocks");
+            same_grads(&want, &c, "few workers, many blocks");
+            pthread_mutex_destroy(&p.lock);
+        }
+        test_release();
+    }
+    CHECKF(most > 10, "no call had many rounds: %d phases", most);
+}
+
+/* A bias of its own for each head: its gradient is summed over no two of them, and each stays a task. */
+static void test_backward_bias_tasks(void) {
+    attn_desc d = make_desc(2, 4, 4, 20, 30, 4, 4);
+    d.bias = make_filled(LAYOUT_PACKED, 1, 4, 2, 4, 20, 30);
+    call c = make_call(&d, FROM_OUT, 7 | ATTN_GRAD_BIAS);
+    attn_plan plan;
+    CHECK_STATUS(attn_plan_backward(&c.d, &c.g, &plan, 0), ATTN_OK);
+    for (int n = 0; n < plan.phases; n++)
+        CHECKF(plan.tasks[n] >= 8, "phase %d has %ld tasks for 8 heads", n, (long)plan.tasks[n]);
+}
+
 static void test_backward_plan_on_threads(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
         call c = some_gradients(score, score % SHAPES);
@@ -541,6 +579,8 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.reentrant", test_reentrant},
                                    {"threads.long_rows", test_long_rows},
                                    {"threads.backward_pool", test_backward_pool},
+                                   {"threads.backward_rounds", test_backward_rounds},
+                                   {"threads.backward_bias_tasks", test_backward_bias_tasks},
                                    {"threads.backward_plan_on_threads", test_backward_plan_on_threads},
                                    {"threads.backward_reentrant", test_backward_reentrant},
                                    {"threads.backward_pieces", test_backward_pieces},

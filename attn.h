@@ -1117,8 +1117,8 @@ typedef struct attn__product {
     const float *x;             /* X[r][lane] = x[r*x_row + lane] */
     int64_t      x_row;
     const float *fetch;         /* not NULL: a matrix whose rows are brought near as the rows of A (of B: dots, and
-                                   single rows of 8 vectors) are used; A's next rows too */
-    int64_t      fetch_row, fetch_size;
+                                   single rows of 8 vectors) are used */
+    int64_t      fetch_row;
 } attn__product;
 
 typedef struct attn__additive {
@@ -1906,10 +1906,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
             near = attn__ahead(near, 16, 1);
         }
         for (k = left < 16 ? left : 16; k > 0; k--, b += p->b_row) {
-            if (N == 8) ATTN__EACH(i, ATTN__LANES / 2) {
-                ATTN__PREFETCH(attn__ahead(b, 16, p->b_row) + 16*i);
-                if (p->fetch) ATTN__PREFETCH_FAR(near + 16*i);
-            }
+            if (N == 8 && p->fetch) ATTN__EACH(i, ATTN__LANES / 2) ATTN__PREFETCH_FAR(near + 16*i);
             if (N == 8) near = attn__ahead(near, 1, p->fetch_row);
             ATTN__V(step)(R, N, kind, a, a_row, b, x, p->x_row, acc);
             ATTN__EACH(r, (R + 2) / 3) a[r] += a_k;
@@ -4183,7 +4180,6 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     if (p.a_k == 1 && c->out.rank && attn__is_contiguous(&c->v)) {
         p.fetch = attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0);
         p.fetch_row = c->v.stride[2];
-        p.fetch_size = c->size_v;
     }
     attn__chains(t->f, &p, c->size_k, run);
 }

@@ -59,7 +59,7 @@
              stream   keys that some heads share: one per key head; per head where their parameters differ
              chunk    256 keys: a tile takes them chunk by chunk (FlashAttention: a block), merged by maximum and sum
              chain    fused multiply-adds one after the other into one sum; its length is part of the numeric contract
-             reach    the keys a row may attend to; hull: the vectors from the first to the last that reach a key
+             reach    the keys a row may attend to; hull: of several rows, all from the first such key to the last
              part     of a tile's keys, or of the work of a backward step, for one task (split-K)
              slot     where a chunk, or a block of queries, leaves its sums; they are joined in ascending order
              block    backward: 128 queries by 64 keys of one head; pass: the state of the task that works on them
@@ -1785,8 +1785,8 @@ ATTN__HELPER ATTN__VEC ATTN__V(exp)(ATTN__VEC x)
     return ATTN__CLEAR(ATTN__MUL(p, ATTN__LEFT(t, 23)), ATTN__LESS(x, ATTN__ALL(attn__exp_lowest)));
 }
 
-/* e^x of N vectors, none above 0; below 2^-126 some value below that: to be cut there, for the same bits, which keeps a
-   register free here. */
+/* e^x of N vectors, none above 0. Where e^x is below 2^-126 the result is some value below that, which the caller
+   clears: the same bits, and a register less is needed here. */
 ATTN__HELPER void ATTN__V(exp_side_by_side)(const int N, ATTN__VEC *x)
 {
     ATTN__VEC t[4];
@@ -1877,13 +1877,14 @@ ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const 
     }
 }
 
-/* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. On the way come near,
-   every 16 steps, the next R rows of A, if they are what lies side by side, and the same rows of the other matrix. */
+/* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. Every 16 steps the
+   same columns of the next R rows come near, of A where its rows are contiguous, and of the other matrix. */
 ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const attn__product *p, int64_t row)
 {
     const int64_t a_row = p->a_row, a_k = p->a_k, c_row = p->c_row;
     const int go_on = p->onto == ATTN__GO_ON;
-    const float *from = go_on ? p->c + row*c_row : attn__zeros, *a[4], *b = p->b, *near = attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row);
+    const float *from = go_on ? p->c + row*c_row : attn__zeros, *a[4], *b = p->b;
+    const float *near = p->fetch ? attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row) : NULL;
     const float *x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
     float *c = p->c + row*c_row;
     ATTN__VEC acc[ATTN__V(sums)];
@@ -1900,14 +1901,15 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
         ATTN__KEEP_POINTER(from);
     }
     for (left = p->depth; left > 0; left -= 16) {
-        if (R > 2 && kind == ATTN__PRODUCT && a_k == 1) ATTN__EACH(r, R) ATTN__PREFETCH(attn__ahead(a[0], R + r, a_row));
+        if (R > 2 && kind == ATTN__PRODUCT && a_k == 1)
+            ATTN__EACH(r, R) ATTN__PREFETCH(attn__ahead(a[0], R + r, a_row));
         if (R > 2 && kind == ATTN__PRODUCT && p->fetch) {
             ATTN__EACH(r, R) ATTN__PREFETCH_FAR(attn__ahead(near, r, p->fetch_row));
             near = attn__ahead(near, 16, 1);
         }
         for (k = left < 16 ? left : 16; k > 0; k--, b += p->b_row) {
             if (N == 8 && p->fetch) ATTN__EACH(i, ATTN__LANES / 2) ATTN__PREFETCH_FAR(near + 16*i);
-            if (N == 8) near = attn__ahead(near, 1, p->fetch_row);
+            if (N == 8 && p->fetch) near = attn__ahead(near, 1, p->fetch_row);
             ATTN__V(step)(R, N, kind, a, a_row, b, x, p->x_row, acc);
             ATTN__EACH(r, (R + 2) / 3) a[r] += a_k;
         }
@@ -1953,7 +1955,8 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
         for (; row + R <= p->rows; row += R) ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); \
         return row; \
     }
-ATTN__STRIP(8, 1) ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(4, 2) ATTN__STRIP(1, 2) ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
+ATTN__STRIP(8, 1) ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(4, 2) ATTN__STRIP(1, 2)
+ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
 #if ATTN__LANES == 16
 ATTN__STRIP(12, 2) ATTN__STRIP(8, 3) ATTN__STRIP(6, 4) ATTN__STRIP(4, 4) ATTN__STRIP(1, 4)
 #else
@@ -2968,8 +2971,8 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int32_t on_device, is_backward;
     int32_t idle;               /* no result has an element */
     int32_t same_rows;          /* all rows of a batch entry reach the same keys */
-    int32_t bare;               /* nothing stands between a score and its weight but which keys a row reaches, and scores
-                                   are not asked for */
+    int32_t bare;               /* scores become weights as they are, but for which keys a row reaches; neither
+                                   scores nor weights are results */
     int32_t plain;              /* softmax of given rows and nothing else: row by row, where they lie */
     uint8_t step[ATTN_MAX_PHASES];      /* attn__step of each phase */
     int64_t streams;            /* key sequences per batch entry: one per key head, or per head where keys are projected
@@ -3261,7 +3264,7 @@ ATTN__NOINLINE static attn_status attn__check_extent(const attn_view *v, const a
     return ATTN_OK;
 }
 ATTN__FOR_SPEED
-/* Nearly always: so small, and nothing negative, that all of that holds. */
+/* Nearly always: so small, and nothing negative, that there is no need for attn__check_extent. */
 static int attn__is_small(const attn_view *v)
 {
     uint64_t sizes = 0, strides = 0;
@@ -3843,15 +3846,15 @@ typedef struct attn__row { int64_t position, first, last; } attn__row;
 
 /* Which keys of a chunk do the lanes of a tile reach? */
 typedef struct attn__reach {
-    int64_t n;                                              /* keys of the chunk */
-    int32_t vecs, width;                                    /* the tile's */
-    int32_t from[ATTN__MAX_VECS], to[ATTN__MAX_VECS];       /* per vector, the hull of its lanes: from <= j < to */
-    int     whole;                                          /* every lane reaches every key: no more is set */
-    int     gaps;                                           /* a hull has keys that none of its lanes reaches */
-    int     ascending;                                      /* from and to ascend: no vector is skipped between others */
-    int     exact;                                          /* scores outside of a vector's hull are not used at all */
-    int32_t first[ATTN__MAX_LANES], last[ATTN__MAX_LANES];  /* per lane */
-    int32_t all_from[ATTN__MAX_VECS], all_to[ATTN__MAX_VECS];       /* between these every lane of a vector reaches */
+    int64_t n;                                      /* keys of the chunk */
+    int32_t vecs, width;                            /* the tile's */
+    int     whole;                                  /* every lane reaches every key; then the last four are not set */
+    int     gaps;                                   /* a hull has keys that none of its lanes reaches */
+    int     ascending;                              /* from and to ascend: no vector is skipped between others */
+    int     exact;                                  /* scores outside of a vector's hull are neither set nor read */
+    int32_t from[ATTN__MAX_VECS], to[ATTN__MAX_VECS];           /* per vector, the hull of its lanes: from <= j < to */
+    int32_t all_from[ATTN__MAX_VECS], all_to[ATTN__MAX_VECS];   /* and the keys that all of its lanes reach */
+    int32_t first[ATTN__MAX_LANES], last[ATTN__MAX_LANES];      /* per lane */
 } attn__reach;
 
 /* Its arrays, [.][ld]. */
@@ -4742,7 +4745,8 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
         if (as_lanes) attn__load_lanes(t, &c->bias, c0, n, t->ones, t->m.t);
         for (l = 0; as_lanes && l < t->ld; l++) rows[l] = t->m.t + l;
         if (!as_lanes) attn__lane_rows(t, &c->bias, c0, t->ld, rows);
-        t->f->bias(t->m.s, t->ld, n, (const float *const *)rows, as_lanes ? t->ld : c->bias.stride[3], attn__is_kernel(c->score));
+        t->f->bias(t->m.s, t->ld, n, (const float *const *)rows,
+                   as_lanes ? t->ld : c->bias.stride[3], attn__is_kernel(c->score));
     }
     if (c->alibi.rank) {
         float position[ATTN__MAX_LANES];
@@ -5193,7 +5197,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     attn__few_turn(t, t->m.few_v, row, size, acc);
 }
 
-/* ---- its outputs. onto: what the first stretch does, where it is all */
+/* ---- its outputs. onto: how they are added to acc where all vectors reach the same keys */
 static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, int32_t kind,
                                int32_t onto, float *acc)
 {
@@ -5248,8 +5252,8 @@ static void attn__store_chunk_scores(attn__tile *t, int64_t c0, int64_t n)
     attn__store_lanes(t, &t->c->scores_masked, c0, n, t->ones, t->m.s);
     if (attn__is_f32(&t->c->weights)) attn__store_lanes(t, &t->c->weights, c0, n, t->ones, t->m.s);
 }
-/* A chunk's outputs, in t->m.acc, and those of the chunks before it. Was the chunk's all finite? If not, then do it
-   again: what was there before still is, until attn__keep_merged. */
+/* A chunk's outputs, in t->m.acc, and those of the chunks before it, in t->m.o, are merged into t->m.part. Returns
+   whether the chunk's were all finite. t->m.o stays as it was until attn__keep_merged: the chunk can be done again. */
 static int attn__merge_outputs(attn__tile *t, int64_t c0, const float *old, const float *fresh)
 {
     const float *before = c0 <= t->first ? NULL : t->m.o;
@@ -6262,7 +6266,7 @@ static int64_t attn__slot_count(const attn__call *c)
     if (c->is_backward || !(attn__score_of(c)->flags & ATTN__DOTS) || chunks < 2 * ATTN__CUT_CHUNKS) return 0;
     return attn__mul64(attn__min(rows, ATTN__CUT_TILES), chunks);
 }
-ATTN__FOR_SPEED                 /* what each task does; next to nothing for a large one */
+ATTN__FOR_SPEED                 /* run once per task: counts for small ones */
 static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s)
 {
     const attn__backward *w = &c->w;

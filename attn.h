@@ -1883,6 +1883,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
 {
     const int64_t a_row = p->a_row, a_k = p->a_k, c_row = p->c_row;
     const int go_on = p->onto == ATTN__GO_ON;
+    const int64_t run = R > 2 && kind == ATTN__PRODUCT ? 16 : p->depth;
     const float *from = go_on ? p->c + row*c_row : attn__zeros, *a[4], *b = p->b;
     const float *other = p->fetch ? attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row) : NULL;
     const float *x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
@@ -1900,14 +1901,14 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
         from += go_on ? c_row : 0;
         ATTN__KEEP_POINTER(from);
     }
-    for (left = p->depth; left > 0; left -= 16) {
+    for (left = p->depth; left > 0; left -= run) {
         if (R > 2 && kind == ATTN__PRODUCT && a_k == 1)
             ATTN__EACH(r, R) ATTN__PREFETCH(attn__ahead(a[0], R + r, a_row));
         if (R > 2 && kind == ATTN__PRODUCT && p->fetch) {
             ATTN__EACH(r, R) ATTN__PREFETCH_FAR(attn__ahead(other, r, p->fetch_row));
             other = attn__ahead(other, 16, 1);
         }
-        for (k = left < 16 ? left : 16; k > 0; k--, b += p->b_row) {
+        for (k = left < run ? left : run; k > 0; k--, b += p->b_row) {
             if (N == 8 && p->fetch) ATTN__EACH(i, ATTN__LANES / 2) ATTN__PREFETCH_FAR(other + 16*i);
             if (N == 8 && p->fetch) other = attn__ahead(other, 1, p->fetch_row);
             ATTN__V(step)(R, N, kind, a, a_row, b, x, p->x_row, acc);

@@ -1883,7 +1883,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
 {
     const int64_t a_row = p->a_row, a_k = p->a_k, c_row = p->c_row;
     const int go_on = p->onto == ATTN__GO_ON;
-    const int64_t run = R > 2 && kind == ATTN__PRODUCT ? 16 : p->depth;
+    const int64_t run = R > 2 ? 16 : p->depth;
     const float *from = go_on ? p->c + row*c_row : attn__zeros, *a[4], *b = p->b;
     const float *other = p->fetch ? attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row) : NULL;
     const float *x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
@@ -1940,6 +1940,8 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
         part.vecs = p->kind == ATTN__SQUARED_DISTANCE && i + 2 <= p->vecs ? 2 : 1;
         r = 0;
         if (part.vecs == 2) for (; r + 6 <= p->rows; r += 6) ATTN__V(strip)(6, 2, ATTN__SQUARED_DISTANCE, &part, r);
+        else if (p->kind == ATTN__SQUARED_DISTANCE)
+            for (; r + 8 <= p->rows; r += 8) ATTN__V(strip)(8, 1, ATTN__SQUARED_DISTANCE, &part, r);
         for (; r < p->rows; r++)
             if (part.vecs == 2) ATTN__V(strip)(1, 2, ATTN__SQUARED_DISTANCE, &part, r);
             else if (p->kind == ATTN__SQUARED_DISTANCE) ATTN__V(strip)(1, 1, ATTN__SQUARED_DISTANCE, &part, r);

@@ -306,7 +306,7 @@ typedef enum attn_empty {       /* a row without an allowed key, or without mass
     ATTN_EMPTY_COUNT
 } attn_empty;                   /* lse is -inf under all three; none applies where a finite sink gives the row mass */
 
-#define ATTN_ISA_LIST(X) X(AUTO, "auto") X(SCALAR, "scalar") X(AVX2, "avx2") X(AVX512, "avx512")
+#define ATTN_ISA_LIST(X) X(AUTO, "auto") X(SCALAR, "scalar") X(AVX2, "avx2") X(AVX512, "avx512") X(NEON, "neon")
 typedef enum attn_isa {         /* instruction sets; all compute the same bits */
 #define ATTN_X(name, text) ATTN_ISA_##name,
     ATTN_ISA_LIST(ATTN_X)
@@ -755,6 +755,13 @@ void    attn__cuda_release(void *block, void *stream);
 /* Vector kernels need no build flag: functions carry their target (gcc, clang), or the compiler needs none (MSVC). */
 #if ATTN__X64 && !defined(ATTN_NO_SIMD)
 #  include <immintrin.h>
+#endif
+#if ATTN__GNU && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__) && !defined(__arm64ec__) \
+    && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_NEON)
+#  include <arm_neon.h>
+#  define ATTN__HAS_NEON 1
+#else
+#  define ATTN__HAS_NEON 0
 #endif
 #if defined(_MSC_VER) && ATTN__X64
 #  include <intrin.h>
@@ -1599,7 +1606,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
    ATTN__LANES floats to a vector: of that reading only this section counts. First the vocabulary:
        VEC, MASK                  LANES floats (or 32 bits each); a truth value for each lane
        V(name)                    the name of a function in this reading
-       V(vecs), V(sums)           vectors in the widest tile; running sums that a product keeps in registers
+       VECS, SUMS                 vectors in the widest tile; running sums that a product keeps in registers
        LOAD, STORE                at any address;  ALL(x), ALL_BITS(n): the same in every lane
        ADD, SUB, MUL, DIV, SQRT   FMA(a, b, c) is a*b + c, rounded once
        MIN, MAX                   b where a or b is NaN
@@ -1624,7 +1631,8 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__MM_SI(name)     _mm256_##name##_si256
 #  define ATTN__VEC             __m256
 #  define ATTN__MASK            __m256              /* the sign bit of each lane */
-enum { ATTN__V(vecs) = 3, ATTN__V(sums) = 12 };
+#  define ATTN__VECS            3
+#  define ATTN__SUMS            12
 #  define ATTN__REGISTER        "x"
 #  define ATTN__MASK_REGISTER   "=x"
 #  define ATTN__FLOATS(x)       _mm256_castsi256_ps(x)
@@ -1647,7 +1655,8 @@ enum { ATTN__V(vecs) = 3, ATTN__V(sums) = 12 };
 #  define ATTN__MM_SI(name)     _mm512_##name##_si512
 #  define ATTN__VEC             __m512
 #  define ATTN__MASK            __mmask16
-enum { ATTN__V(vecs) = 4, ATTN__V(sums) = 24 };
+#  define ATTN__VECS            4
+#  define ATTN__SUMS            24
 #  define ATTN__REGISTER        "v"
 #  define ATTN__MASK_REGISTER   "=Yk"
 #  define ATTN__FLOATS(x)       _mm512_castsi512_ps(x)
@@ -1661,8 +1670,98 @@ enum { ATTN__V(vecs) = 4, ATTN__V(sums) = 24 };
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
 #  define ATTN__QUARTERS(a, b, odd) _mm512_shuffle_f32x4(a, b, odd ? 0xdd : 0x88)
 #  define ATTN__EVENS(a, b)     ATTN__PICK(a, ATTN__FLOATS(_mm512_slli_epi64(ATTN__INTS(b), 32)), 0xaaaa)
+#elif ATTN__LANES == 4
+#  define ATTN__V(name)         attn__##name##_neon
+#  define ATTN__ISA             ATTN_ISA_NEON
+#  define ATTN__HELPER          ATTN__INLINE
+#  define ATTN__KERNEL          static
+#  define ATTN__VEC             float32x4_t
+#  define ATTN__MASK            uint32x4_t          /* all bits of each lane */
+#  define ATTN__VECS            4
+#  define ATTN__SUMS            24
+#  define ATTN__FLOATS          vreinterpretq_f32_u32
+#  define ATTN__INTS            vreinterpretq_u32_f32
+#  define ATTN__SIGNED          vreinterpretq_s32_f32
+#  define ATTN__LOAD            vld1q_f32
+#  define ATTN__LOAD_BITS(p)    vreinterpretq_f32_u8(vld1q_u8((const uint8_t *)(p)))
+#  define ATTN__LOAD_BYTES      ATTN__V(load_bytes)
+#  define ATTN__STORE           vst1q_f32
+#  define ATTN__ALL             vdupq_n_f32
+#  define ATTN__ALL_BITS(n)     ATTN__FLOATS(vdupq_n_u32((uint32_t)(n)))
+#  define ATTN__AND(a, b)       ATTN__FLOATS(vandq_u32(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__XOR(a, b)       ATTN__FLOATS(veorq_u32(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__ADD_BITS(a, b)  ATTN__FLOATS(vaddq_u32(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__LEFT(x, n)      ATTN__FLOATS(vshlq_n_u32(ATTN__INTS(x), n))
+#  define ATTN__RIGHT(x, n)     vreinterpretq_f32_s32(vshrq_n_s32(ATTN__SIGNED(x), n))
+#  define ATTN__PAIRS           vreinterpretq_u64_f32
+#  define ATTN__MULTIPLY_EVEN(a, b) \
+    vreinterpretq_f32_u64(vmull_u32(vmovn_u64(ATTN__PAIRS(a)), vmovn_u64(ATTN__PAIRS(b))))
+#  define ATTN__ODD(x)          vreinterpretq_f32_u64(vshrq_n_u64(ATTN__PAIRS(x), 32))
+#  define ATTN__EVENS           vtrn1q_f32
+#  define ATTN__TO_FLOATS(x)    vcvtq_f32_s32(ATTN__SIGNED(x))
+#  define ATTN__ABOVE(a, b)     vcgtq_s32(ATTN__SIGNED(a), ATTN__SIGNED(b))
+#  define ATTN__NEGATIVE(x)     vcltzq_s32(ATTN__SIGNED(x))
+#  define ATTN__EITHER          vorrq_u32
+#  define ATTN__ANY(m)          (vmaxvq_u32(m) != 0)
+#  define ATTN__PICK(x, y, m)   vbslq_f32(m, y, x)
+#  define ATTN__CLEAR(x, m)     ATTN__FLOATS(vbicq_u32(ATTN__INTS(x), m))
+#  define ATTN__MIN             ATTN__V(min)
+#  define ATTN__MAX             ATTN__V(max)
+#  define ATTN__KEEP(v)         __asm__("" : "+w"(v))
+#  define ATTN__FACTOR          float
+#  define ATTN__TAKE(x, p)      do { (x) = *(p); ATTN__KEEP(x); } while (0)
+#  if ATTN__CLANG_FAST          /* the instructions themselves: nothing to fold */
+#    define ATTN__LESS          ATTN__V(less)
+#    define ATTN__SAME          ATTN__V(same)
+#    define ATTN__FMA           ATTN__V(fma)
+#    define ATTN__FMA_BY        ATTN__V(fma_by)
+#    define ATTN__SQRT          ATTN__V(sqrt)
+ATTN__HELPER ATTN__MASK ATTN__LESS(ATTN__VEC a, ATTN__VEC b)
+{ ATTN__MASK m; __asm__("fcmgt %0.4s, %2.4s, %1.4s" : "=w"(m) : "w"(a), "w"(b)); return m; }
+ATTN__HELPER ATTN__MASK ATTN__SAME(ATTN__VEC a, ATTN__VEC b)
+{ ATTN__MASK m; __asm__("fcmeq %0.4s, %1.4s, %2.4s" : "=w"(m) : "w"(a), "w"(b)); return m; }
+ATTN__HELPER ATTN__VEC ATTN__FMA(ATTN__VEC a, ATTN__VEC b, ATTN__VEC c)
+{ __asm__("fmla %0.4s, %1.4s, %2.4s" : "+w"(c) : "w"(a), "w"(b)); return c; }
+ATTN__HELPER ATTN__VEC ATTN__FMA_BY(float a, ATTN__VEC b, ATTN__VEC c)
+{ __asm__("fmla %0.4s, %1.4s, %2.s[0]" : "+w"(c) : "w"(b), "w"(a)); return c; }
+ATTN__HELPER ATTN__VEC ATTN__SQRT(ATTN__VEC x)
+{ __asm__("fsqrt %0.4s, %0.4s" : "+w"(x)); return x; }
+#  else
+#    define ATTN__LESS          vcltq_f32
+#    define ATTN__SAME          vceqq_f32
+#    define ATTN__FMA(a, b, c)  vfmaq_f32(c, a, b)
+#    define ATTN__FMA_BY(a, b, c) vfmaq_n_f32(c, b, a)
+#    define ATTN__SQRT          vsqrtq_f32
+#  endif
+/* The instructions fmin and fmax make NaN of one NaN: so by comparison. */
+ATTN__HELPER ATTN__VEC ATTN__MIN(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(a, b)); }
+ATTN__HELPER ATTN__VEC ATTN__MAX(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(b, a)); }
+ATTN__HELPER ATTN__VEC ATTN__V(load_bytes)(const uint8_t *p)
+{
+    uint32_t four;
+    ATTN__COPY(&four, p, sizeof four);
+    return ATTN__FLOATS(vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four))))));
+}
+ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
+{
+    const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1])), b = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
+    const float64x2_t c = vreinterpretq_f64_f32(vtrn1q_f32(r[2], r[3])), d = vreinterpretq_f64_f32(vtrn2q_f32(r[2], r[3]));
+    r[0] = vreinterpretq_f32_f64(vtrn1q_f64(a, c));
+    r[1] = vreinterpretq_f32_f64(vtrn1q_f64(b, d));
+    r[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
+    r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
+}
 #endif
 #define ATTN__EACH(i, n)        ATTN__UNROLL for (i = 0; i < (n); i++)
+#if ATTN__GNU
+#  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))
+#  define ATTN__ADD(a, b)       ((a) + (b))
+#  define ATTN__SUB(a, b)       ((a) - (b))
+#  define ATTN__MUL(a, b)       ((a) * (b))
+#  define ATTN__DIV(a, b)       ((a) / (b))
+#else
+#  define ATTN__KEEP_POINTER(p) ((void)0)
+#endif
 /* ---- what both widths of x86 share */
 #ifdef ATTN__MM
 #define ATTN__LOAD              ATTN__MM(loadu_ps)
@@ -1680,16 +1779,13 @@ enum { ATTN__V(vecs) = 4, ATTN__V(sums) = 24 };
 #define ATTN__RIGHT(x, n)       ATTN__FLOATS(ATTN__MM(srai_epi32)(ATTN__INTS(x), n))
 #define ATTN__ODD(x)            ATTN__FLOATS(ATTN__MM(srli_epi64)(ATTN__INTS(x), 32))
 #define ATTN__TO_FLOATS(x)      ATTN__MM(cvtepi32_ps)(ATTN__INTS(x))
+#define ATTN__FACTOR            ATTN__VEC
+#define ATTN__TAKE(x, p)        ((x) = ATTN__ALL(*(p)))
+#define ATTN__FMA_BY            ATTN__FMA
 #if ATTN__GNU
 #  define ATTN__KEEP(v)         __asm__("" : "+v"(v))
-#  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))
-#  define ATTN__ADD(a, b)       ((a) + (b))
-#  define ATTN__SUB(a, b)       ((a) - (b))
-#  define ATTN__MUL(a, b)       ((a) * (b))
-#  define ATTN__DIV(a, b)       ((a) / (b))
 #else
 #  define ATTN__KEEP(v)         ((void)0)
-#  define ATTN__KEEP_POINTER(p) ((void)0)
 #  define ATTN__ADD             ATTN__MM(add_ps)
 #  define ATTN__SUB             ATTN__MM(sub_ps)
 #  define ATTN__MUL             ATTN__MM(mul_ps)
@@ -1847,16 +1943,18 @@ ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const 
                                 const float *b, const float *x, int64_t x_row, ATTN__VEC *acc)
 {
     ATTN__VEC q[8], s, t;
+    ATTN__FACTOR factor;
     int r, i;
     ATTN__EACH(i, N) {
         q[i] = ATTN__LOAD(b + ATTN__LANES*i);
         if (R > 1 && kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);  /* no register to spare: read again */
     }
     ATTN__EACH(r, R) {
-        s = ATTN__ALL(a[r/3][r%3*a_row]);
+        if (kind == ATTN__PRODUCT) ATTN__TAKE(factor, a[r/3] + r%3*a_row);
+        else s = ATTN__ALL(a[r/3][r%3*a_row]);
         ATTN__EACH(i, N) {
             if (kind == ATTN__PRODUCT) {
-                acc[r*N + i] = ATTN__FMA(s, q[i], acc[r*N + i]);
+                acc[r*N + i] = ATTN__FMA_BY(factor, q[i], acc[r*N + i]);
                 if (N == 3 && r == 0) ATTN__KEEP(acc[i]);       /* clang 19 moves all sums in each step else */
             } else if (kind == ATTN__PRODUCT_OF_ALLOWED)
                 acc[r*N + i] = ATTN__PICK(ATTN__FMA(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__NEGATIVE(q[i]));
@@ -1880,7 +1978,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
     const float *from = go_on ? p->c + row*c_row : attn__zeros, *a[4], *b = p->b, *near = attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row);
     const float *x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
     float *c = p->c + row*c_row;
-    ATTN__VEC acc[ATTN__V(sums)];
+    ATTN__VEC acc[ATTN__SUMS];
     int64_t k, left;
     int r, i;
     ATTN__EACH(r, (R + 2) / 3) {
@@ -1951,7 +2049,7 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
         return row; \
     }
 ATTN__STRIP(8, 1) ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(4, 2) ATTN__STRIP(1, 2) ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
-#if ATTN__LANES == 16
+#if ATTN__SUMS == 24
 ATTN__STRIP(12, 2) ATTN__STRIP(8, 3) ATTN__STRIP(6, 4) ATTN__STRIP(4, 4) ATTN__STRIP(1, 4)
 #else
 ATTN__STRIP(6, 2) ATTN__STRIP(4, 3)
@@ -1960,7 +2058,7 @@ ATTN__STRIP(6, 2) ATTN__STRIP(4, 3)
 #define ATTN__STRIPS(R1, R2, R3, N) \
     {ATTN__V(strips_##R1##x##N), ATTN__V(strips_##R2##x##N), ATTN__V(strips_##R3##x##N)}
 static int64_t (*const ATTN__V(strips)[][3])(const attn__product *p, int64_t row) = {
-#if ATTN__LANES == 16
+#if ATTN__SUMS == 24
     ATTN__STRIPS(8, 2, 1, 1), ATTN__STRIPS(12, 4, 1, 2), ATTN__STRIPS(8, 2, 1, 3), ATTN__STRIPS(6, 4, 1, 4)
 #else
     ATTN__STRIPS(8, 2, 1, 1), ATTN__STRIPS(6, 4, 1, 2), ATTN__STRIPS(4, 2, 1, 3)
@@ -2549,7 +2647,7 @@ ATTN__KERNEL void ATTN__V(fold)(const float *part, int64_t n, float *y, int64_t 
 #endif
 
 #define ATTN__X(result, name, parameters) , ATTN__V(name)
-static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__V(vecs) ATTN__KERNEL_LIST(ATTN__X)};
+static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS ATTN__KERNEL_LIST(ATTN__X)};
 #undef ATTN__X
 #undef ATTN__ABOVE
 #undef ATTN__ADD
@@ -2601,6 +2699,13 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__V(vec
 #undef ATTN__V
 #undef ATTN__VEC
 #undef ATTN__XOR
+#undef ATTN__PAIRS
+#undef ATTN__SIGNED
+#undef ATTN__SUMS
+#undef ATTN__VECS
+#undef ATTN__FMA_BY
+#undef ATTN__TAKE
+#undef ATTN__FACTOR
 #undef ATTN__LANES
 #endif /* ATTN__LANES */
 
@@ -2608,7 +2713,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__V(vec
 #undef ATTN__IN_THE_MIDDLE
 /* ---------------------------------------------------------------------------------------------------- >>dispatch
    The instruction sets of this build, each by another reading of >>kernels-vector, and which of them runs. */
-#if ATTN__X64 && !defined(ATTN_NO_SIMD)
+#if (ATTN__X64 && !defined(ATTN_NO_SIMD)) || ATTN__HAS_NEON
 #  ifndef ATTN_FILE             /* not of the file that is compiled: the header may have been pasted into that */
 #    if defined(__FILE_NAME__) && defined(__INCLUDE_LEVEL__) && __INCLUDE_LEVEL__ > 0
 #      define ATTN_FILE __FILE_NAME__
@@ -2637,11 +2742,18 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__V(vec
 #else
 #  define ATTN__AVX512
 #endif
+#if ATTN__HAS_NEON
+#  define ATTN__LANES 4
+#  include ATTN_FILE
+#  define ATTN__NEON , &attn__table_neon
+#else
+#  define ATTN__NEON
+#endif
 #if defined(ATTN__LANES) || (defined(ATTN__READ) && ATTN__READ != ATTN_VERSION_NUMBER)
 #  error "ATTN_FILE is not this attn.h, but another file or version: define ATTN_FILE as its name, or ATTN_NO_SIMD"
 #endif
 /* The tables of this build, the weakest first. */
-static const attn__kernels *const attn__tables[] = {&attn__table_scalar ATTN__AVX2 ATTN__AVX512};
+static const attn__kernels *const attn__tables[] = {&attn__table_scalar ATTN__AVX2 ATTN__AVX512 ATTN__NEON};
 
 /* The kernels of an instruction set, or NULL where this build has none. */
 static const attn__kernels *attn__table(int32_t isa)
@@ -8857,6 +8969,8 @@ ATTN__FOR_SPEED
 #undef ATTN__READ
 #undef ATTN__AVX2
 #undef ATTN__AVX512
+#undef ATTN__HAS_NEON
+#undef ATTN__NEON
 #undef ATTN__WITH
 #undef ATTN__EQUALS
 #undef ATTN__FAR

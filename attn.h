@@ -1633,6 +1633,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__MASK            __m256              /* the sign bit of each lane */
 #  define ATTN__VECS            3
 #  define ATTN__SUMS            12
+#  define ATTN__DOTS            1
 #  define ATTN__REGISTER        "x"
 #  define ATTN__MASK_REGISTER   "=x"
 #  define ATTN__FLOATS(x)       _mm256_castsi256_ps(x)
@@ -1657,6 +1658,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__MASK            __mmask16
 #  define ATTN__VECS            4
 #  define ATTN__SUMS            24
+#  define ATTN__DOTS            1
 #  define ATTN__REGISTER        "v"
 #  define ATTN__MASK_REGISTER   "=Yk"
 #  define ATTN__FLOATS(x)       _mm512_castsi512_ps(x)
@@ -1674,11 +1676,16 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__V(name)         attn__##name##_neon
 #  define ATTN__ISA             ATTN_ISA_NEON
 #  define ATTN__HELPER          ATTN__INLINE
-#  define ATTN__KERNEL          static
+#  if defined(__clang__)
+#    define ATTN__KERNEL        static
+#  else                         /* gcc would load all that a step needs ahead of it and run out of registers */
+#    define ATTN__KERNEL        static __attribute__((optimize("no-schedule-insns")))
+#  endif
 #  define ATTN__VEC             float32x4_t
 #  define ATTN__MASK            uint32x4_t          /* all bits of each lane */
 #  define ATTN__VECS            4
 #  define ATTN__SUMS            24
+#  define ATTN__DOTS            4
 #  define ATTN__FLOATS          vreinterpretq_f32_u32
 #  define ATTN__INTS            vreinterpretq_u32_f32
 #  define ATTN__SIGNED          vreinterpretq_s32_f32
@@ -1709,12 +1716,13 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__MAX             ATTN__V(max)
 #  define ATTN__KEEP(v)         __asm__("" : "+w"(v))
 #  define ATTN__FACTOR          float
-#  define ATTN__TAKE(x, p)      do { (x) = *(p); ATTN__KEEP(x); } while (0)
+#  define ATTN__ONE             ATTN__V(one)
+#  define ATTN__SPREAD          vdupq_n_f32
 #  if ATTN__CLANG_FAST          /* the instructions themselves: nothing to fold */
 #    define ATTN__LESS          ATTN__V(less)
 #    define ATTN__SAME          ATTN__V(same)
 #    define ATTN__FMA           ATTN__V(fma)
-#    define ATTN__FMA_BY        ATTN__V(fma_by)
+#    define ATTN__FMA_ONE        ATTN__V(fma_one)
 #    define ATTN__SQRT          ATTN__V(sqrt)
 ATTN__HELPER ATTN__MASK ATTN__LESS(ATTN__VEC a, ATTN__VEC b)
 { ATTN__MASK m; __asm__("fcmgt %0.4s, %2.4s, %1.4s" : "=w"(m) : "w"(a), "w"(b)); return m; }
@@ -1722,7 +1730,7 @@ ATTN__HELPER ATTN__MASK ATTN__SAME(ATTN__VEC a, ATTN__VEC b)
 { ATTN__MASK m; __asm__("fcmeq %0.4s, %1.4s, %2.4s" : "=w"(m) : "w"(a), "w"(b)); return m; }
 ATTN__HELPER ATTN__VEC ATTN__FMA(ATTN__VEC a, ATTN__VEC b, ATTN__VEC c)
 { __asm__("fmla %0.4s, %1.4s, %2.4s" : "+w"(c) : "w"(a), "w"(b)); return c; }
-ATTN__HELPER ATTN__VEC ATTN__FMA_BY(float a, ATTN__VEC b, ATTN__VEC c)
+ATTN__HELPER ATTN__VEC ATTN__FMA_ONE(float a, ATTN__VEC b, ATTN__VEC c)
 { __asm__("fmla %0.4s, %1.4s, %2.s[0]" : "+w"(c) : "w"(b), "w"(a)); return c; }
 ATTN__HELPER ATTN__VEC ATTN__SQRT(ATTN__VEC x)
 { __asm__("fsqrt %0.4s, %0.4s" : "+w"(x)); return x; }
@@ -1730,12 +1738,13 @@ ATTN__HELPER ATTN__VEC ATTN__SQRT(ATTN__VEC x)
 #    define ATTN__LESS          vcltq_f32
 #    define ATTN__SAME          vceqq_f32
 #    define ATTN__FMA(a, b, c)  vfmaq_f32(c, a, b)
-#    define ATTN__FMA_BY(a, b, c) vfmaq_n_f32(c, b, a)
+#    define ATTN__FMA_ONE(a, b, c) vfmaq_n_f32(c, b, a)
 #    define ATTN__SQRT          vsqrtq_f32
 #  endif
 /* The instructions fmin and fmax make NaN of one NaN: so by comparison. */
 ATTN__HELPER ATTN__VEC ATTN__MIN(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(a, b)); }
 ATTN__HELPER ATTN__VEC ATTN__MAX(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(b, a)); }
+ATTN__HELPER float ATTN__ONE(float x) { ATTN__KEEP(x); return x; }
 ATTN__HELPER ATTN__VEC ATTN__V(load_bytes)(const uint8_t *p)
 {
     uint32_t four;
@@ -1780,8 +1789,9 @@ ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
 #define ATTN__ODD(x)            ATTN__FLOATS(ATTN__MM(srli_epi64)(ATTN__INTS(x), 32))
 #define ATTN__TO_FLOATS(x)      ATTN__MM(cvtepi32_ps)(ATTN__INTS(x))
 #define ATTN__FACTOR            ATTN__VEC
-#define ATTN__TAKE(x, p)        ((x) = ATTN__ALL(*(p)))
-#define ATTN__FMA_BY            ATTN__FMA
+#define ATTN__ONE               ATTN__ALL
+#define ATTN__SPREAD(x)         (x)
+#define ATTN__FMA_ONE           ATTN__FMA
 #if ATTN__GNU
 #  define ATTN__KEEP(v)         __asm__("" : "+v"(v))
 #else
@@ -1942,28 +1952,27 @@ ATTN__INLINE void ATTN__V(fetch_block)(const float *at, int64_t row, int64_t dep
 ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const float *const *a, int64_t a_row,
                                 const float *b, const float *x, int64_t x_row, ATTN__VEC *acc)
 {
-    ATTN__VEC q[8], s, t;
-    ATTN__FACTOR factor;
+    ATTN__VEC q[8], t;
+    ATTN__FACTOR s;
     int r, i;
     ATTN__EACH(i, N) {
         q[i] = ATTN__LOAD(b + ATTN__LANES*i);
         if (R > 1 && kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);  /* no register to spare: read again */
     }
     ATTN__EACH(r, R) {
-        if (kind == ATTN__PRODUCT) ATTN__TAKE(factor, a[r/3] + r%3*a_row);
-        else s = ATTN__ALL(a[r/3][r%3*a_row]);
+        s = ATTN__ONE(a[r/3][r%3*a_row]);
         ATTN__EACH(i, N) {
             if (kind == ATTN__PRODUCT) {
-                acc[r*N + i] = ATTN__FMA_BY(factor, q[i], acc[r*N + i]);
+                acc[r*N + i] = ATTN__FMA_ONE(s, q[i], acc[r*N + i]);
                 if (N == 3 && r == 0) ATTN__KEEP(acc[i]);       /* clang 19 moves all sums in each step else */
             } else if (kind == ATTN__PRODUCT_OF_ALLOWED)
-                acc[r*N + i] = ATTN__PICK(ATTN__FMA(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__NEGATIVE(q[i]));
+                acc[r*N + i] = ATTN__PICK(ATTN__FMA_ONE(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__NEGATIVE(q[i]));
             else if (kind == ATTN__SQUARED_DISTANCE) {
-                t = ATTN__SUB(s, q[i]);
+                t = ATTN__SUB(ATTN__SPREAD(s), q[i]);
                 acc[r*N + i] = ATTN__FMA(t, t, acc[r*N + i]);
             } else {
                 t = ATTN__SUB(q[i], ATTN__LOAD(x + r*x_row + ATTN__LANES*i));
-                acc[r*N + i] = ATTN__FMA(s, t, acc[r*N + i]);
+                acc[r*N + i] = ATTN__FMA_ONE(s, t, acc[r*N + i]);
             }
         }
     }
@@ -2074,41 +2083,50 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
     else for (row = 0, i = 0; row < p->rows; i++) row = ATTN__V(strips)[p->vecs - 1][i](p, row);
 }
 
-/* R rows against LANES of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
-   follows: B's rows after the next ones, and as many of the matrix that is used next. */
-ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64_t j, int64_t last)
+/* R rows against N vectors of B's rows; where those end before a vector does, the last one again. On the way come near,
+   in the order of memory, so that the machine's own prefetching follows: B's rows after the next ones, and as many of
+   the matrix that is used next. */
+ATTN__HELPER void ATTN__V(dots_block)(const int R, const int N, const attn__product *p, int64_t j, int64_t last)
 {
     const int64_t row = p->b_row;
     const float *a = p->a, *b = p->b + j*row, *y;
-    const float *ahead = attn__ahead(b, 2*ATTN__LANES, row), *fetch = attn__ahead(p->fetch, j, p->fetch_row);
+    const float *ahead = attn__ahead(b, 2*N*ATTN__LANES, row), *fetch = attn__ahead(p->fetch, j, p->fetch_row);
     float *c = p->c + j, column[ATTN__LANES];
-    ATTN__VEC acc[ATTN__FEW], t[ATTN__LANES];
+    ATTN__VEC acc[ATTN__FEW * ATTN__DOTS], t[ATTN__LANES];
     int64_t k = 0;
-    int r, x;
-    ATTN__EACH(r, R) acc[r] = ATTN__ALL(0.0f);
-    for (; k + ATTN__LANES <= p->depth; k += ATTN__LANES) {
-        ATTN__UNROLL for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD(y);
-        ATTN__V(fetch_block)(ahead, row, p->depth, k);
-        if (p->fetch) ATTN__V(fetch_block)(fetch, p->fetch_row, p->depth, k);
+    int r, x, i;
+    ATTN__EACH(r, R*N) acc[r] = ATTN__ALL(0.0f);
+    for (; k + ATTN__LANES <= p->depth; k += ATTN__LANES) ATTN__EACH(i, N) {
+        const int64_t n = i*ATTN__LANES;
+        ATTN__UNROLL for (y = b + n*row + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD(y);
+        ATTN__V(fetch_block)(attn__ahead(ahead, n, row), row, p->depth, k);
+        if (p->fetch) ATTN__V(fetch_block)(attn__ahead(fetch, n, p->fetch_row), p->fetch_row, p->depth, k);
         ATTN__V(transpose)(t);
+        if (i > 0) a -= ATTN__LANES*ATTN__LANES;
         ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, a += ATTN__LANES)
-            ATTN__EACH(r, R) acc[r] = ATTN__FMA(ATTN__ALL(a[r]), t[x], acc[r]);
+            ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[x], acc[r*N + i]);
     }
-    for (; k < p->depth; k++, a += ATTN__LANES) {
-        for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) column[x] = *y;
+    for (; k < p->depth; k++, a += ATTN__LANES) ATTN__EACH(i, N) {
+        for (y = b + i*ATTN__LANES*row + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) column[x] = *y;
         t[0] = ATTN__LOAD(column);
-        ATTN__EACH(r, R) acc[r] = ATTN__FMA(ATTN__ALL(a[r]), t[0], acc[r]);
+        ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[0], acc[r*N + i]);
     }
-    ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE(c, acc[r]);
+    ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row)
+        if (r < p->rows) ATTN__EACH(i, N) ATTN__STORE(c + i*ATTN__LANES, acc[r*N + i]);
 }
 
 ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 {
-    int64_t j;
+    const int64_t wide = ATTN__DOTS*ATTN__LANES;
+    int64_t j = 0;
     ATTN_ASSERT(p->a_k == ATTN__LANES);
-    for (j = 0; j < columns; j += ATTN__LANES)
-        if (p->rows == 1 && j + ATTN__LANES <= columns) ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1);
-        else ATTN__V(dots_block)(ATTN__FEW, p, j, columns - 1 - j);     /* of the last row what there is, and again */
+    if (ATTN__DOTS > 1) {
+        if (p->rows == 1) for (; j + wide <= columns; j += wide) ATTN__V(dots_block)(1, ATTN__DOTS, p, j, wide);
+        else for (; j + wide/2 <= columns; j += wide/2) ATTN__V(dots_block)(ATTN__FEW, ATTN__DOTS/2, p, j, wide);
+    }
+    for (; j < columns; j += ATTN__LANES)
+        if (p->rows == 1 && j + ATTN__LANES <= columns) ATTN__V(dots_block)(1, 1, p, j, ATTN__LANES - 1);
+        else ATTN__V(dots_block)(ATTN__FEW, 1, p, j, columns - 1 - j);
 }
 
 /* ---- additive scores */
@@ -2703,8 +2721,10 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__SIGNED
 #undef ATTN__SUMS
 #undef ATTN__VECS
-#undef ATTN__FMA_BY
-#undef ATTN__TAKE
+#undef ATTN__FMA_ONE
+#undef ATTN__ONE
+#undef ATTN__SPREAD
+#undef ATTN__DOTS
 #undef ATTN__FACTOR
 #undef ATTN__LANES
 #endif /* ATTN__LANES */

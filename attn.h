@@ -95,7 +95,8 @@
              on the caller's rounding mode and flush-to-zero flags (they are set and restored by every call).
              Outside the promise: attn_merge of parts cut by hand; rows under ATTN_EMPTY_UNIFORM; machines without
              IEEE floats, with FLT_EVAL_METHOD other than 0 (x87) or whose rounding mode cannot be set from here (it is
-             on x86 with SSE and on AArch64); ATTN_NO_EXACT_FMA on machines without fused multiply-add.
+             on x86 with SSE and on AArch64); -ffast-math with clang before 16 on AArch64; ATTN_NO_EXACT_FMA on
+             machines without fused multiply-add.
 
    MEMORY    attn_workspace_size tells what a call needs; pass that much in desc.workspace (any alignment) and nothing
              is allocated. Without it at most one block is taken, from desc.allocator or else from malloc. It is linear
@@ -129,7 +130,8 @@
        ATTN_MALLOC(n), ATTN_FREE(p)    impl  both or neither; default malloc, free
        ATTN_NO_LIBC           impl  call no C library (compilers may still emit memcpy, memmove, memset, memcmp). Calls
                                     without workspace and allocator then need ATTN_MALLOC and ATTN_FREE
-       ATTN_NO_SIMD, ATTN_NO_AVX2, ATTN_NO_AVX512    impl  leave kernels out
+       ATTN_NO_SIMD           impl  leave all vector kernels out; or those of one instruction set, with
+                                    ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON
        ATTN_FILE              impl  this file's name in quotes, for #include: it reads itself again for each instruction
                                     set. Where it is not attn.h, and compiled itself, pasted, or without __FILE_NAME__
        ATTN_NO_HEATMAP        all   leave the pictures out
@@ -845,7 +847,14 @@ ATTN__NOINLINE static void attn__zero(void *p, size_t bytes)
 /* The arithmetic below is meant as it stands: no contraction, no reassociation, NaN and signed zeros as IEEE has them,
    whatever flags the including file is compiled with. Restored in >>tail. */
 #if defined(__clang__)
-#  if __clang_major__ >= 12 && ATTN__X64      /* elsewhere it only warns */
+#  if ATTN__X64
+#    define ATTN__PRECISE (__clang_major__ >= 12)       /* has the pragma; elsewhere it only warns */
+#  elif defined(__aarch64__)
+#    define ATTN__PRECISE (__clang_major__ >= 16)
+#  else
+#    define ATTN__PRECISE 0
+#  endif
+#  if ATTN__PRECISE
 #    pragma float_control(precise, on, push)
 #  endif
 #  pragma STDC FP_CONTRACT OFF
@@ -935,6 +944,9 @@ static float attn__fma(float a, float b, float c)
 {
 #  if ATTN__CLANG_FAST && ATTN__X64
     __asm__("vfmadd231ss %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+    return c;
+#  elif ATTN__CLANG_FAST && defined(__aarch64__)
+    __asm__("fmadd %s0, %s1, %s2, %s0" : "+w"(c) : "w"(a), "w"(b));
     return c;
 #  else
     return __builtin_fmaf(a, b, c);
@@ -1607,8 +1619,12 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
        VEC, MASK                  LANES floats (or 32 bits each); a truth value for each lane
        V(name)                    the name of a function in this reading
        VECS, SUMS                 vectors in the widest tile; running sums that a product keeps in registers
+       DOTS                       vectors of keys side by side for one row (half as many for more): enough of them that
+                                  none waits for the sum before it; a power of two
        LOAD, STORE                at any address;  ALL(x), ALL_BITS(n): the same in every lane
        ADD, SUB, MUL, DIV, SQRT   FMA(a, b, c) is a*b + c, rounded once
+       FACTOR, ONE, FMA_ONE       one number as the first factor of FMA; its type, and how it is made: in every lane, or
+                                  as it is, where a multiply-add takes it so. SPREAD: then in every lane
        MIN, MAX                   b where a or b is NaN
        LESS, SAME, ABOVE (of signed integers), NEGATIVE (the sign bit)    -> MASK
        EITHER, ANY                of masks: lane by lane; is one set?
@@ -1741,7 +1757,7 @@ ATTN__HELPER ATTN__VEC ATTN__SQRT(ATTN__VEC x)
 #    define ATTN__FMA_ONE(a, b, c) vfmaq_n_f32(c, b, a)
 #    define ATTN__SQRT          vsqrtq_f32
 #  endif
-/* The instructions fmin and fmax make NaN of one NaN: so by comparison. */
+/* fmin and fmax would give NaN where only a is NaN. */
 ATTN__HELPER ATTN__VEC ATTN__MIN(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(a, b)); }
 ATTN__HELPER ATTN__VEC ATTN__MAX(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(b, a)); }
 ATTN__HELPER float ATTN__ONE(float x) { ATTN__KEEP(x); return x; }
@@ -8966,7 +8982,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 /* -------------------------------------------------------------------------------------------------------- >>tail */
 #if defined(__clang__)
 #  pragma STDC FP_CONTRACT DEFAULT
-#  if __clang_major__ >= 12 && ATTN__X64
+#  if ATTN__PRECISE
 #    pragma float_control(pop)
 #  endif
 #elif defined(__GNUC__)
@@ -9035,6 +9051,7 @@ ATTN__FOR_SPEED
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST
 #undef ATTN__CLANG_FAST
+#undef ATTN__PRECISE
 #undef ATTN__TILE_BYTES
 #undef ATTN__X64
 #endif /* ATTN_IMPLEMENTATION */

@@ -1704,6 +1704,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__DOTS            4
 #  define ATTN__FLOATS          vreinterpretq_f32_u32
 #  define ATTN__INTS            vreinterpretq_u32_f32
+#  define ATTN__DOUBLES         vreinterpretq_f64_f32
 #  define ATTN__SIGNED          vreinterpretq_s32_f32
 #  define ATTN__LOAD            vld1q_f32
 #  define ATTN__LOAD_BITS(p)    vreinterpretq_f32_u8(vld1q_u8((const uint8_t *)(p)))
@@ -1769,8 +1770,8 @@ ATTN__HELPER ATTN__VEC ATTN__V(load_bytes)(const uint8_t *p)
 }
 ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
 {
-    const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1])), b = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
-    const float64x2_t c = vreinterpretq_f64_f32(vtrn1q_f32(r[2], r[3])), d = vreinterpretq_f64_f32(vtrn2q_f32(r[2], r[3]));
+    const float64x2_t a = ATTN__DOUBLES(vtrn1q_f32(r[0], r[1])), b = ATTN__DOUBLES(vtrn2q_f32(r[0], r[1]));
+    const float64x2_t c = ATTN__DOUBLES(vtrn1q_f32(r[2], r[3])), d = ATTN__DOUBLES(vtrn2q_f32(r[2], r[3]));
     r[0] = vreinterpretq_f32_f64(vtrn1q_f64(a, c));
     r[1] = vreinterpretq_f32_f64(vtrn1q_f64(b, d));
     r[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
@@ -2114,7 +2115,8 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const int N, const attn__prod
     ATTN__EACH(r, R*N) acc[r] = ATTN__ALL(0.0f);
     for (; k + ATTN__LANES <= p->depth; k += ATTN__LANES) ATTN__EACH(i, N) {
         const int64_t n = i*ATTN__LANES;
-        ATTN__UNROLL for (y = b + n*row + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD(y);
+        y = b + n*row + k;
+        ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD(y);
         ATTN__V(fetch_block)(attn__ahead(ahead, n, row), row, p->depth, k);
         if (p->fetch) ATTN__V(fetch_block)(attn__ahead(fetch, n, p->fetch_row), p->fetch_row, p->depth, k);
         ATTN__V(transpose)(t);
@@ -2735,6 +2737,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__XOR
 #undef ATTN__PAIRS
 #undef ATTN__SIGNED
+#undef ATTN__DOUBLES
 #undef ATTN__SUMS
 #undef ATTN__VECS
 #undef ATTN__FMA_ONE

@@ -2100,51 +2100,77 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
     else for (row = 0, i = 0; row < p->rows; i++) row = ATTN__V(strips)[p->vecs - 1][i](p, row);
 }
 
-/* R rows against N vectors of B's rows; where those end before a vector does, the last one again. On the way come near,
-   in the order of memory, so that the machine's own prefetching follows: B's rows after the next ones, and as many of
-   the matrix that is used next. */
-ATTN__HELPER void ATTN__V(dots_block)(const int R, const int N, const attn__product *p, int64_t j, int64_t last)
+/* R rows against LANES of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
+   follows: B's rows after the next ones, and as many of the matrix that is used next. */
+ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64_t j, int64_t last)
 {
     const int64_t row = p->b_row;
     const float *a = p->a, *b = p->b + j*row, *y;
-    const float *ahead = attn__ahead(b, 2*N*ATTN__LANES, row), *fetch = attn__ahead(p->fetch, j, p->fetch_row);
+    const float *ahead = attn__ahead(b, 2*ATTN__LANES, row), *fetch = attn__ahead(p->fetch, j, p->fetch_row);
+    float *c = p->c + j, column[ATTN__LANES];
+    ATTN__VEC acc[ATTN__FEW], t[ATTN__LANES];
+    int64_t k = 0;
+    int r, x;
+    ATTN__EACH(r, R) acc[r] = ATTN__ALL(0.0f);
+    for (; k + ATTN__LANES <= p->depth; k += ATTN__LANES) {
+        ATTN__UNROLL for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD(y);
+        ATTN__V(fetch_block)(ahead, row, p->depth, k);
+        if (p->fetch) ATTN__V(fetch_block)(fetch, p->fetch_row, p->depth, k);
+        ATTN__V(transpose)(t);
+        ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, a += ATTN__LANES)
+            ATTN__EACH(r, R) acc[r] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[x], acc[r]);
+    }
+    for (; k < p->depth; k++, a += ATTN__LANES) {
+        for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) column[x] = *y;
+        t[0] = ATTN__LOAD(column);
+        ATTN__EACH(r, R) acc[r] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[0], acc[r]);
+    }
+    ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE(c, acc[r]);
+}
+
+#if ATTN__DOTS > 1
+/* The same against N whole vectors of B's rows side by side, so that no sum waits for itself. */
+ATTN__HELPER void ATTN__V(dots_wide)(const int R, const int N, const attn__product *p, int64_t j)
+{
+    const int64_t row = p->b_row, f_row = p->fetch_row;
+    const float *a = p->a, *b = p->b + j*row;
     float *c = p->c + j, column[ATTN__LANES];
     ATTN__VEC acc[ATTN__FEW * ATTN__DOTS], t[ATTN__LANES];
     int64_t k = 0;
     int r, x, i;
     ATTN__EACH(r, R*N) acc[r] = ATTN__ALL(0.0f);
-    for (; k + ATTN__LANES <= p->depth; k += ATTN__LANES) ATTN__EACH(i, N) {
+    for (; k + ATTN__LANES <= p->depth; k += ATTN__LANES, a += ATTN__LANES*ATTN__LANES) ATTN__EACH(i, N) {
         const int64_t n = i*ATTN__LANES;
-        y = b + n*row + k;
-        ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD(y);
-        ATTN__V(fetch_block)(attn__ahead(ahead, n, row), row, p->depth, k);
-        if (p->fetch) ATTN__V(fetch_block)(attn__ahead(fetch, n, p->fetch_row), p->fetch_row, p->depth, k);
+        ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__LOAD(b + (n + x)*row + k);
+        ATTN__V(fetch_block)(attn__ahead(b, n + 2*N*ATTN__LANES, row), row, p->depth, k);
+        if (p->fetch) ATTN__V(fetch_block)(attn__ahead(p->fetch, j + n, f_row), f_row, p->depth, k);
         ATTN__V(transpose)(t);
-        if (i > 0) a -= ATTN__LANES*ATTN__LANES;
-        ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, a += ATTN__LANES)
-            ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[x], acc[r*N + i]);
+        ATTN__EACH(x, ATTN__LANES)
+            ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[x*ATTN__LANES + r]), t[x], acc[r*N + i]);
     }
     for (; k < p->depth; k++, a += ATTN__LANES) ATTN__EACH(i, N) {
-        for (y = b + i*ATTN__LANES*row + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) column[x] = *y;
+        for (x = 0; x < ATTN__LANES; x++) column[x] = b[(i*ATTN__LANES + x)*row + k];
         t[0] = ATTN__LOAD(column);
         ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[0], acc[r*N + i]);
     }
     ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row)
         if (r < p->rows) ATTN__EACH(i, N) ATTN__STORE(c + i*ATTN__LANES, acc[r*N + i]);
 }
+#endif
 
 ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 {
-    const int64_t wide = ATTN__DOTS*ATTN__LANES;
     int64_t j = 0;
     ATTN_ASSERT(p->a_k == ATTN__LANES);
-    if (ATTN__DOTS > 1) {
-        if (p->rows == 1) for (; j + wide <= columns; j += wide) ATTN__V(dots_block)(1, ATTN__DOTS, p, j, wide);
-        else for (; j + wide/2 <= columns; j += wide/2) ATTN__V(dots_block)(ATTN__FEW, ATTN__DOTS/2, p, j, wide);
-    }
+#if ATTN__DOTS > 1
+    if (p->rows == 1) for (; j + ATTN__DOTS*ATTN__LANES <= columns; j += ATTN__DOTS*ATTN__LANES)
+        ATTN__V(dots_wide)(1, ATTN__DOTS, p, j);
+    else for (; j + ATTN__DOTS/2*ATTN__LANES <= columns; j += ATTN__DOTS/2*ATTN__LANES)
+        ATTN__V(dots_wide)(ATTN__FEW, ATTN__DOTS/2, p, j);
+#endif
     for (; j < columns; j += ATTN__LANES)
-        if (p->rows == 1 && j + ATTN__LANES <= columns) ATTN__V(dots_block)(1, 1, p, j, ATTN__LANES - 1);
-        else ATTN__V(dots_block)(ATTN__FEW, 1, p, j, columns - 1 - j);
+        if (p->rows == 1 && j + ATTN__LANES <= columns) ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1);
+        else ATTN__V(dots_block)(ATTN__FEW, p, j, columns - 1 - j);     /* of the last row what there is, and again */
 }
 
 /* ---- additive scores */

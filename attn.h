@@ -1739,7 +1739,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #    define ATTN__LESS          ATTN__V(less)
 #    define ATTN__SAME          ATTN__V(same)
 #    define ATTN__FMA           ATTN__V(fma)
-#    define ATTN__FMA_ONE        ATTN__V(fma_one)
+#    define ATTN__FMA_ONE       ATTN__V(fma_one)
 #    define ATTN__SQRT          ATTN__V(sqrt)
 ATTN__HELPER ATTN__MASK ATTN__LESS(ATTN__VEC a, ATTN__VEC b)
 { ATTN__MASK m; __asm__("fcmgt %0.4s, %2.4s, %1.4s" : "=w"(m) : "w"(a), "w"(b)); return m; }

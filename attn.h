@@ -101,7 +101,8 @@
              on the caller's rounding mode and flush-to-zero flags (they are set and restored by every call).
              Outside the promise: attn_merge of parts cut by hand; rows under ATTN_EMPTY_UNIFORM; machines without
              IEEE floats, with FLT_EVAL_METHOD other than 0 (x87) or whose rounding mode cannot be set from here (it is
-             on x86 with SSE and on AArch64); ATTN_NO_EXACT_FMA on machines without fused multiply-add.
+             on x86 with SSE and on AArch64); -ffast-math with clang before 16 on AArch64; ATTN_NO_EXACT_FMA on
+             machines without fused multiply-add.
 
    MEMORY    attn_workspace_size tells what a call needs; pass that much in desc.workspace (any alignment) and nothing
              is allocated. Without it at most one block is taken, from desc.allocator or else from malloc. It is linear
@@ -135,7 +136,8 @@
        ATTN_MALLOC(n), ATTN_FREE(p)    impl  both or neither; default malloc, free
        ATTN_NO_LIBC           impl  call no C library (compilers may still emit memcpy, memmove, memset, memcmp). Calls
                                     without workspace and allocator then need ATTN_MALLOC and ATTN_FREE
-       ATTN_NO_SIMD, ATTN_NO_AVX2, ATTN_NO_AVX512    impl  leave kernels out
+       ATTN_NO_SIMD           impl  leave all vector kernels out; or those of one instruction set, with
+                                    ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON
        ATTN_FILE              impl  this file's name in quotes, for #include: it reads itself again for each instruction
                                     set. Where it is not attn.h, and compiled itself, pasted, or without __FILE_NAME__
        ATTN_NO_HEATMAP        all   leave the pictures out
@@ -312,7 +314,7 @@ typedef enum attn_empty {       /* a row without an allowed key, or without mass
     ATTN_EMPTY_COUNT
 } attn_empty;                   /* lse is -inf under all three; none applies where a finite sink gives the row mass */
 
-#define ATTN_ISA_LIST(X) X(AUTO, "auto") X(SCALAR, "scalar") X(AVX2, "avx2") X(AVX512, "avx512")
+#define ATTN_ISA_LIST(X) X(AUTO, "auto") X(SCALAR, "scalar") X(AVX2, "avx2") X(AVX512, "avx512") X(NEON, "neon")
 typedef enum attn_isa {         /* instruction sets; all compute the same bits */
 #define ATTN_X(name, text) ATTN_ISA_##name,
     ATTN_ISA_LIST(ATTN_X)
@@ -762,6 +764,13 @@ void    attn__cuda_release(void *block, void *stream);
 #if ATTN__X64 && !defined(ATTN_NO_SIMD)
 #  include <immintrin.h>
 #endif
+#if ATTN__GNU && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__) && !defined(__arm64ec__) \
+    && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_NEON)
+#  include <arm_neon.h>
+#  define ATTN__HAS_NEON 1
+#else
+#  define ATTN__HAS_NEON 0
+#endif
 #if defined(_MSC_VER) && ATTN__X64
 #  include <intrin.h>
 #  if defined(__clang__)        /* its immintrin.h leaves these out when it stands in for MSVC */
@@ -844,7 +853,14 @@ ATTN__NOINLINE static void attn__zero(void *p, size_t bytes)
 /* The arithmetic below is meant as it stands: no contraction, no reassociation, NaN and signed zeros as IEEE has them,
    whatever flags the including file is compiled with. Restored in >>tail. */
 #if defined(__clang__)
-#  if __clang_major__ >= 12 && ATTN__X64      /* elsewhere it only warns */
+#  if ATTN__X64
+#    define ATTN__PRECISE (__clang_major__ >= 12)       /* has the pragma; elsewhere it only warns */
+#  elif defined(__aarch64__)
+#    define ATTN__PRECISE (__clang_major__ >= 16)
+#  else
+#    define ATTN__PRECISE 0
+#  endif
+#  if ATTN__PRECISE
 #    pragma float_control(precise, on, push)
 #  endif
 #  pragma STDC FP_CONTRACT OFF
@@ -934,6 +950,9 @@ static float attn__fma(float a, float b, float c)
 {
 #  if ATTN__CLANG_FAST && ATTN__X64
     __asm__("vfmadd231ss %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+    return c;
+#  elif ATTN__CLANG_FAST && defined(__aarch64__)
+    __asm__("fmadd %s0, %s1, %s2, %s0" : "+w"(c) : "w"(a), "w"(b));
     return c;
 #  else
     return __builtin_fmaf(a, b, c);
@@ -1605,9 +1624,13 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
    ATTN__LANES floats to a vector: of that reading only this section counts. First the vocabulary:
        VEC, MASK                  LANES floats (or 32 bits each); a truth value for each lane
        V(name)                    the name of a function in this reading
-       V(vecs), V(sums)           vectors in the widest tile; running sums that a product keeps in registers
+       VECS, SUMS                 vectors in the widest tile; running sums that a product keeps in registers
+       DOTS                       vectors of keys side by side for one row (half as many for more): enough of them that
+                                  none waits for the sum before it; a power of two
        LOAD, STORE                at any address;  ALL(x), ALL_BITS(n): the same in every lane
        ADD, SUB, MUL, DIV, SQRT   FMA(a, b, c) is a*b + c, rounded once
+       FACTOR, ONE, FMA_ONE       one number as the first factor of FMA; its type, and how it is made: in every lane, or
+                                  as it is, where a multiply-add takes it so. SPREAD: then in every lane
        MIN, MAX                   b where a or b is NaN
        LESS, SAME, ABOVE (of signed integers), NEGATIVE (the sign bit)    -> MASK
        EITHER, ANY                of masks: lane by lane; is one set?
@@ -1630,7 +1653,9 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__MM_SI(name)     _mm256_##name##_si256
 #  define ATTN__VEC             __m256
 #  define ATTN__MASK            __m256              /* the sign bit of each lane */
-enum { ATTN__V(vecs) = 3, ATTN__V(sums) = 12 };
+#  define ATTN__VECS            3
+#  define ATTN__SUMS            12
+#  define ATTN__DOTS            1
 #  define ATTN__REGISTER        "x"
 #  define ATTN__MASK_REGISTER   "=x"
 #  define ATTN__FLOATS(x)       _mm256_castsi256_ps(x)
@@ -1653,7 +1678,9 @@ enum { ATTN__V(vecs) = 3, ATTN__V(sums) = 12 };
 #  define ATTN__MM_SI(name)     _mm512_##name##_si512
 #  define ATTN__VEC             __m512
 #  define ATTN__MASK            __mmask16
-enum { ATTN__V(vecs) = 4, ATTN__V(sums) = 24 };
+#  define ATTN__VECS            4
+#  define ATTN__SUMS            24
+#  define ATTN__DOTS            1
 #  define ATTN__REGISTER        "v"
 #  define ATTN__MASK_REGISTER   "=Yk"
 #  define ATTN__FLOATS(x)       _mm512_castsi512_ps(x)
@@ -1667,8 +1694,106 @@ enum { ATTN__V(vecs) = 4, ATTN__V(sums) = 24 };
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
 #  define ATTN__QUARTERS(a, b, odd) _mm512_shuffle_f32x4(a, b, odd ? 0xdd : 0x88)
 #  define ATTN__EVENS(a, b)     ATTN__PICK(a, ATTN__FLOATS(_mm512_slli_epi64(ATTN__INTS(b), 32)), 0xaaaa)
+#elif ATTN__LANES == 4
+#  define ATTN__V(name)         attn__##name##_neon
+#  define ATTN__ISA             ATTN_ISA_NEON
+#  define ATTN__HELPER          ATTN__INLINE
+#  if defined(__clang__)
+#    define ATTN__KERNEL        static
+#  else                         /* gcc would load all that a step needs ahead of it and run out of registers */
+#    define ATTN__KERNEL        static __attribute__((optimize("no-schedule-insns")))
+#  endif
+#  define ATTN__VEC             float32x4_t
+#  define ATTN__MASK            uint32x4_t          /* all bits of each lane */
+#  define ATTN__VECS            4
+#  define ATTN__SUMS            24
+#  define ATTN__DOTS            4
+#  define ATTN__FLOATS          vreinterpretq_f32_u32
+#  define ATTN__INTS            vreinterpretq_u32_f32
+#  define ATTN__DOUBLES         vreinterpretq_f64_f32
+#  define ATTN__SIGNED          vreinterpretq_s32_f32
+#  define ATTN__LOAD            vld1q_f32
+#  define ATTN__LOAD_BITS(p)    vreinterpretq_f32_u8(vld1q_u8((const uint8_t *)(p)))
+#  define ATTN__LOAD_BYTES      ATTN__V(load_bytes)
+#  define ATTN__STORE           vst1q_f32
+#  define ATTN__ALL             vdupq_n_f32
+#  define ATTN__ALL_BITS(n)     ATTN__FLOATS(vdupq_n_u32((uint32_t)(n)))
+#  define ATTN__AND(a, b)       ATTN__FLOATS(vandq_u32(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__XOR(a, b)       ATTN__FLOATS(veorq_u32(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__ADD_BITS(a, b)  ATTN__FLOATS(vaddq_u32(ATTN__INTS(a), ATTN__INTS(b)))
+#  define ATTN__LEFT(x, n)      ATTN__FLOATS(vshlq_n_u32(ATTN__INTS(x), n))
+#  define ATTN__RIGHT(x, n)     vreinterpretq_f32_s32(vshrq_n_s32(ATTN__SIGNED(x), n))
+#  define ATTN__PAIRS           vreinterpretq_u64_f32
+#  define ATTN__MULTIPLY_EVEN(a, b) \
+    vreinterpretq_f32_u64(vmull_u32(vmovn_u64(ATTN__PAIRS(a)), vmovn_u64(ATTN__PAIRS(b))))
+#  define ATTN__ODD(x)          vreinterpretq_f32_u64(vshrq_n_u64(ATTN__PAIRS(x), 32))
+#  define ATTN__EVENS           vtrn1q_f32
+#  define ATTN__TO_FLOATS(x)    vcvtq_f32_s32(ATTN__SIGNED(x))
+#  define ATTN__ABOVE(a, b)     vcgtq_s32(ATTN__SIGNED(a), ATTN__SIGNED(b))
+#  define ATTN__NEGATIVE(x)     vcltzq_s32(ATTN__SIGNED(x))
+#  define ATTN__EITHER          vorrq_u32
+#  define ATTN__ANY(m)          (vmaxvq_u32(m) != 0)
+#  define ATTN__PICK(x, y, m)   vbslq_f32(m, y, x)
+#  define ATTN__CLEAR(x, m)     ATTN__FLOATS(vbicq_u32(ATTN__INTS(x), m))
+#  define ATTN__MIN             ATTN__V(min)
+#  define ATTN__MAX             ATTN__V(max)
+#  define ATTN__KEEP(v)         __asm__("" : "+w"(v))
+#  define ATTN__FACTOR          float
+#  define ATTN__ONE             ATTN__V(one)
+#  define ATTN__SPREAD          vdupq_n_f32
+#  if ATTN__CLANG_FAST          /* the instructions themselves: nothing to fold */
+#    define ATTN__LESS          ATTN__V(less)
+#    define ATTN__SAME          ATTN__V(same)
+#    define ATTN__FMA           ATTN__V(fma)
+#    define ATTN__FMA_ONE       ATTN__V(fma_one)
+#    define ATTN__SQRT          ATTN__V(sqrt)
+ATTN__HELPER ATTN__MASK ATTN__LESS(ATTN__VEC a, ATTN__VEC b)
+{ ATTN__MASK m; __asm__("fcmgt %0.4s, %2.4s, %1.4s" : "=w"(m) : "w"(a), "w"(b)); return m; }
+ATTN__HELPER ATTN__MASK ATTN__SAME(ATTN__VEC a, ATTN__VEC b)
+{ ATTN__MASK m; __asm__("fcmeq %0.4s, %1.4s, %2.4s" : "=w"(m) : "w"(a), "w"(b)); return m; }
+ATTN__HELPER ATTN__VEC ATTN__FMA(ATTN__VEC a, ATTN__VEC b, ATTN__VEC c)
+{ __asm__("fmla %0.4s, %1.4s, %2.4s" : "+w"(c) : "w"(a), "w"(b)); return c; }
+ATTN__HELPER ATTN__VEC ATTN__FMA_ONE(float a, ATTN__VEC b, ATTN__VEC c)
+{ __asm__("fmla %0.4s, %1.4s, %2.s[0]" : "+w"(c) : "w"(b), "w"(a)); return c; }
+ATTN__HELPER ATTN__VEC ATTN__SQRT(ATTN__VEC x)
+{ __asm__("fsqrt %0.4s, %0.4s" : "+w"(x)); return x; }
+#  else
+#    define ATTN__LESS          vcltq_f32
+#    define ATTN__SAME          vceqq_f32
+#    define ATTN__FMA(a, b, c)  vfmaq_f32(c, a, b)
+#    define ATTN__FMA_ONE(a, b, c) vfmaq_n_f32(c, b, a)
+#    define ATTN__SQRT          vsqrtq_f32
+#  endif
+/* fmin and fmax would give NaN where only a is NaN. */
+ATTN__HELPER ATTN__VEC ATTN__MIN(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(a, b)); }
+ATTN__HELPER ATTN__VEC ATTN__MAX(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(b, a)); }
+ATTN__HELPER float ATTN__ONE(float x) { ATTN__KEEP(x); return x; }
+ATTN__HELPER ATTN__VEC ATTN__V(load_bytes)(const uint8_t *p)
+{
+    uint32_t four;
+    ATTN__COPY(&four, p, sizeof four);
+    return ATTN__FLOATS(vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four))))));
+}
+ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
+{
+    const float64x2_t a = ATTN__DOUBLES(vtrn1q_f32(r[0], r[1])), b = ATTN__DOUBLES(vtrn2q_f32(r[0], r[1]));
+    const float64x2_t c = ATTN__DOUBLES(vtrn1q_f32(r[2], r[3])), d = ATTN__DOUBLES(vtrn2q_f32(r[2], r[3]));
+    r[0] = vreinterpretq_f32_f64(vtrn1q_f64(a, c));
+    r[1] = vreinterpretq_f32_f64(vtrn1q_f64(b, d));
+    r[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
+    r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
+}
 #endif
 #define ATTN__EACH(i, n)        ATTN__UNROLL for (i = 0; i < (n); i++)
+#if ATTN__GNU
+#  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))
+#  define ATTN__ADD(a, b)       ((a) + (b))
+#  define ATTN__SUB(a, b)       ((a) - (b))
+#  define ATTN__MUL(a, b)       ((a) * (b))
+#  define ATTN__DIV(a, b)       ((a) / (b))
+#else
+#  define ATTN__KEEP_POINTER(p) ((void)0)
+#endif
 /* ---- what both widths of x86 share */
 #ifdef ATTN__MM
 #define ATTN__LOAD              ATTN__MM(loadu_ps)
@@ -1686,16 +1811,14 @@ enum { ATTN__V(vecs) = 4, ATTN__V(sums) = 24 };
 #define ATTN__RIGHT(x, n)       ATTN__FLOATS(ATTN__MM(srai_epi32)(ATTN__INTS(x), n))
 #define ATTN__ODD(x)            ATTN__FLOATS(ATTN__MM(srli_epi64)(ATTN__INTS(x), 32))
 #define ATTN__TO_FLOATS(x)      ATTN__MM(cvtepi32_ps)(ATTN__INTS(x))
+#define ATTN__FACTOR            ATTN__VEC
+#define ATTN__ONE               ATTN__ALL
+#define ATTN__SPREAD(x)         (x)
+#define ATTN__FMA_ONE           ATTN__FMA
 #if ATTN__GNU
 #  define ATTN__KEEP(v)         __asm__("" : "+v"(v))
-#  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))
-#  define ATTN__ADD(a, b)       ((a) + (b))
-#  define ATTN__SUB(a, b)       ((a) - (b))
-#  define ATTN__MUL(a, b)       ((a) * (b))
-#  define ATTN__DIV(a, b)       ((a) / (b))
 #else
 #  define ATTN__KEEP(v)         ((void)0)
-#  define ATTN__KEEP_POINTER(p) ((void)0)
 #  define ATTN__ADD             ATTN__MM(add_ps)
 #  define ATTN__SUB             ATTN__MM(sub_ps)
 #  define ATTN__MUL             ATTN__MM(mul_ps)
@@ -1852,26 +1975,27 @@ ATTN__INLINE void ATTN__V(fetch_block)(const float *at, int64_t row, int64_t dep
 ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const float *const *a, int64_t a_row,
                                 const float *b, const float *x, int64_t x_row, ATTN__VEC *acc)
 {
-    ATTN__VEC q[8], s, t;
+    ATTN__VEC q[8], t;
+    ATTN__FACTOR s;
     int r, i;
     ATTN__EACH(i, N) {
         q[i] = ATTN__LOAD(b + ATTN__LANES*i);
         if (R > 1 && kind != ATTN__SQUARED_DISTANCE) ATTN__KEEP(q[i]);  /* no register to spare: read again */
     }
     ATTN__EACH(r, R) {
-        s = ATTN__ALL(a[r/3][r%3*a_row]);
+        s = ATTN__ONE(a[r/3][r%3*a_row]);
         ATTN__EACH(i, N) {
             if (kind == ATTN__PRODUCT) {
-                acc[r*N + i] = ATTN__FMA(s, q[i], acc[r*N + i]);
+                acc[r*N + i] = ATTN__FMA_ONE(s, q[i], acc[r*N + i]);
                 if (N == 3 && r == 0) ATTN__KEEP(acc[i]);       /* clang 19 moves all sums in each step else */
             } else if (kind == ATTN__PRODUCT_OF_ALLOWED)
-                acc[r*N + i] = ATTN__PICK(ATTN__FMA(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__NEGATIVE(q[i]));
+                acc[r*N + i] = ATTN__PICK(ATTN__FMA_ONE(s, q[i], acc[r*N + i]), acc[r*N + i], ATTN__NEGATIVE(q[i]));
             else if (kind == ATTN__SQUARED_DISTANCE) {
-                t = ATTN__SUB(s, q[i]);
+                t = ATTN__SUB(ATTN__SPREAD(s), q[i]);
                 acc[r*N + i] = ATTN__FMA(t, t, acc[r*N + i]);
             } else {
                 t = ATTN__SUB(q[i], ATTN__LOAD(x + r*x_row + ATTN__LANES*i));
-                acc[r*N + i] = ATTN__FMA(s, t, acc[r*N + i]);
+                acc[r*N + i] = ATTN__FMA_ONE(s, t, acc[r*N + i]);
             }
         }
     }
@@ -1888,7 +2012,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
     const float *other = p->fetch ? attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row) : NULL;
     const float *x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
     float *c = p->c + row*c_row;
-    ATTN__VEC acc[ATTN__V(sums)];
+    ATTN__VEC acc[ATTN__SUMS];
     int64_t k, left;
     int r, i;
     ATTN__EACH(r, (R + 2) / 3) {
@@ -1960,7 +2084,7 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
     }
 ATTN__STRIP(8, 1) ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(4, 2) ATTN__STRIP(1, 2)
 ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
-#if ATTN__LANES == 16
+#if ATTN__SUMS == 24
 ATTN__STRIP(12, 2) ATTN__STRIP(8, 3) ATTN__STRIP(6, 4) ATTN__STRIP(4, 4) ATTN__STRIP(1, 4)
 #else
 ATTN__STRIP(6, 2) ATTN__STRIP(4, 3)
@@ -1969,7 +2093,7 @@ ATTN__STRIP(6, 2) ATTN__STRIP(4, 3)
 #define ATTN__STRIPS(R1, R2, R3, N) \
     {ATTN__V(strips_##R1##x##N), ATTN__V(strips_##R2##x##N), ATTN__V(strips_##R3##x##N)}
 static int64_t (*const ATTN__V(strips)[][3])(const attn__product *p, int64_t row) = {
-#if ATTN__LANES == 16
+#if ATTN__SUMS == 24
     ATTN__STRIPS(8, 2, 1, 1), ATTN__STRIPS(12, 4, 1, 2), ATTN__STRIPS(8, 2, 1, 3), ATTN__STRIPS(6, 4, 1, 4)
 #else
     ATTN__STRIPS(8, 2, 1, 1), ATTN__STRIPS(6, 4, 1, 2), ATTN__STRIPS(4, 2, 1, 3)
@@ -2003,21 +2127,57 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64
         if (p->fetch) ATTN__V(fetch_block)(fetch, p->fetch_row, p->depth, k);
         ATTN__V(transpose)(t);
         ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, a += ATTN__LANES)
-            ATTN__EACH(r, R) acc[r] = ATTN__FMA(ATTN__ALL(a[r]), t[x], acc[r]);
+            ATTN__EACH(r, R) acc[r] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[x], acc[r]);
     }
     for (; k < p->depth; k++, a += ATTN__LANES) {
         for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) column[x] = *y;
         t[0] = ATTN__LOAD(column);
-        ATTN__EACH(r, R) acc[r] = ATTN__FMA(ATTN__ALL(a[r]), t[0], acc[r]);
+        ATTN__EACH(r, R) acc[r] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[0], acc[r]);
     }
     ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE(c, acc[r]);
 }
 
+#if ATTN__DOTS > 1
+/* The same against N whole vectors of B's rows side by side, so that no sum waits for itself. */
+ATTN__HELPER void ATTN__V(dots_wide)(const int R, const int N, const attn__product *p, int64_t j)
+{
+    const int64_t row = p->b_row, f_row = p->fetch_row;
+    const float *a = p->a, *b = p->b + j*row;
+    float *c = p->c + j, column[ATTN__LANES];
+    ATTN__VEC acc[ATTN__FEW * ATTN__DOTS], t[ATTN__LANES];
+    int64_t k = 0;
+    int r, x, i;
+    ATTN__EACH(r, R*N) acc[r] = ATTN__ALL(0.0f);
+    for (; k + ATTN__LANES <= p->depth; k += ATTN__LANES, a += ATTN__LANES*ATTN__LANES) ATTN__EACH(i, N) {
+        const int64_t n = i*ATTN__LANES;
+        ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__LOAD(b + (n + x)*row + k);
+        ATTN__V(fetch_block)(attn__ahead(b, n + 2*N*ATTN__LANES, row), row, p->depth, k);
+        if (p->fetch) ATTN__V(fetch_block)(attn__ahead(p->fetch, j + n, f_row), f_row, p->depth, k);
+        ATTN__V(transpose)(t);
+        ATTN__EACH(x, ATTN__LANES)
+            ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[x*ATTN__LANES + r]), t[x], acc[r*N + i]);
+    }
+    for (; k < p->depth; k++, a += ATTN__LANES) ATTN__EACH(i, N) {
+        for (x = 0; x < ATTN__LANES; x++) column[x] = b[(i*ATTN__LANES + x)*row + k];
+        t[0] = ATTN__LOAD(column);
+        ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[0], acc[r*N + i]);
+    }
+    ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row)
+        if (r < p->rows) ATTN__EACH(i, N) ATTN__STORE(c + i*ATTN__LANES, acc[r*N + i]);
+}
+#endif
+
 ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 {
-    int64_t j;
+    int64_t j = 0;
     ATTN_ASSERT(p->a_k == ATTN__LANES);
-    for (j = 0; j < columns; j += ATTN__LANES)
+#if ATTN__DOTS > 1
+    if (p->rows == 1) for (; j + ATTN__DOTS*ATTN__LANES <= columns; j += ATTN__DOTS*ATTN__LANES)
+        ATTN__V(dots_wide)(1, ATTN__DOTS, p, j);
+    else for (; j + ATTN__DOTS/2*ATTN__LANES <= columns; j += ATTN__DOTS/2*ATTN__LANES)
+        ATTN__V(dots_wide)(ATTN__FEW, ATTN__DOTS/2, p, j);
+#endif
+    for (; j < columns; j += ATTN__LANES)
         if (p->rows == 1 && j + ATTN__LANES <= columns) ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1);
         else ATTN__V(dots_block)(ATTN__FEW, p, j, columns - 1 - j);     /* of the last row what there is, and again */
 }
@@ -2558,7 +2718,7 @@ ATTN__KERNEL void ATTN__V(fold)(const float *part, int64_t n, float *y, int64_t 
 #endif
 
 #define ATTN__X(result, name, parameters) , ATTN__V(name)
-static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__V(vecs) ATTN__KERNEL_LIST(ATTN__X)};
+static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS ATTN__KERNEL_LIST(ATTN__X)};
 #undef ATTN__X
 #undef ATTN__ABOVE
 #undef ATTN__ADD
@@ -2570,16 +2730,20 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__V(vec
 #undef ATTN__CLEAR
 #undef ATTN__COMPARE
 #undef ATTN__DIV
+#undef ATTN__DOTS
+#undef ATTN__DOUBLES
 #undef ATTN__EACH
 #undef ATTN__EITHER
 #undef ATTN__EVENS
+#undef ATTN__FACTOR
 #undef ATTN__FLOATS
 #undef ATTN__FMA
+#undef ATTN__FMA_ONE
 #undef ATTN__HELPER
 #undef ATTN__INTS
+#undef ATTN__ISA
 #undef ATTN__KEEP
 #undef ATTN__KEEP_POINTER
-#undef ATTN__ISA
 #undef ATTN__KERNEL
 #undef ATTN__LEFT
 #undef ATTN__LESS
@@ -2588,7 +2752,6 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__V(vec
 #undef ATTN__LOAD_BYTES
 #undef ATTN__MASK
 #undef ATTN__MASK_REGISTER
-#undef ATTN__REGISTER
 #undef ATTN__MAX
 #undef ATTN__MIN
 #undef ATTN__MM
@@ -2597,20 +2760,27 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__V(vec
 #undef ATTN__MULTIPLY_EVEN
 #undef ATTN__NEGATIVE
 #undef ATTN__ODD
+#undef ATTN__ONE
 #undef ATTN__ON_BITS
 #undef ATTN__OPERATION
+#undef ATTN__PAIRS
 #undef ATTN__PICK
 #undef ATTN__QUARTERS
+#undef ATTN__REGISTER
 #undef ATTN__RIGHT
 #undef ATTN__SAME
+#undef ATTN__SIGNED
+#undef ATTN__SPREAD
 #undef ATTN__SQRT
 #undef ATTN__STORE
 #undef ATTN__STRIP
 #undef ATTN__STRIPS
 #undef ATTN__SUB
+#undef ATTN__SUMS
 #undef ATTN__TO_FLOATS
 #undef ATTN__V
 #undef ATTN__VEC
+#undef ATTN__VECS
 #undef ATTN__XOR
 #undef ATTN__LANES
 #endif /* ATTN__LANES */
@@ -2619,7 +2789,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__V(vec
 #undef ATTN__IN_THE_MIDDLE
 /* ---------------------------------------------------------------------------------------------------- >>dispatch
    The instruction sets of this build, each by another reading of >>kernels-vector, and which of them runs. */
-#if ATTN__X64 && !defined(ATTN_NO_SIMD)
+#if (ATTN__X64 && !defined(ATTN_NO_SIMD)) || ATTN__HAS_NEON
 #  ifndef ATTN_FILE             /* not of the file that is compiled: the header may have been pasted into that */
 #    if defined(__FILE_NAME__) && defined(__INCLUDE_LEVEL__) && __INCLUDE_LEVEL__ > 0
 #      define ATTN_FILE __FILE_NAME__
@@ -2648,11 +2818,18 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__V(vec
 #else
 #  define ATTN__AVX512
 #endif
+#if ATTN__HAS_NEON
+#  define ATTN__LANES 4
+#  include ATTN_FILE
+#  define ATTN__NEON , &attn__table_neon
+#else
+#  define ATTN__NEON
+#endif
 #if defined(ATTN__LANES) || (defined(ATTN__READ) && ATTN__READ != ATTN_VERSION_NUMBER)
 #  error "ATTN_FILE is not this attn.h, but another file or version: define ATTN_FILE as its name, or ATTN_NO_SIMD"
 #endif
 /* The tables of this build, the weakest first. */
-static const attn__kernels *const attn__tables[] = {&attn__table_scalar ATTN__AVX2 ATTN__AVX512};
+static const attn__kernels *const attn__tables[] = {&attn__table_scalar ATTN__AVX2 ATTN__AVX512 ATTN__NEON};
 
 /* The kernels of an instruction set, or NULL where this build has none. */
 static const attn__kernels *attn__table(int32_t isa)
@@ -8846,7 +9023,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 /* -------------------------------------------------------------------------------------------------------- >>tail */
 #if defined(__clang__)
 #  pragma STDC FP_CONTRACT DEFAULT
-#  if __clang_major__ >= 12 && ATTN__X64
+#  if ATTN__PRECISE
 #    pragma float_control(pop)
 #  endif
 #elif defined(__GNUC__)
@@ -8869,6 +9046,8 @@ ATTN__FOR_SPEED
 #undef ATTN__READ
 #undef ATTN__AVX2
 #undef ATTN__AVX512
+#undef ATTN__HAS_NEON
+#undef ATTN__NEON
 #undef ATTN__WITH
 #undef ATTN__EQUALS
 #undef ATTN__FAR
@@ -8913,6 +9092,7 @@ ATTN__FOR_SPEED
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST
 #undef ATTN__CLANG_FAST
+#undef ATTN__PRECISE
 #undef ATTN__TILE_BYTES
 #undef ATTN__X64
 #endif /* ATTN_IMPLEMENTATION */

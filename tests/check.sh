@@ -115,7 +115,7 @@ precompiled() {
             -o "$dir/precompiled" -lm && "$dir/precompiled"
 }
 item_reading() {
-    case $(uname -m) in x86_64) ;; *) skipped "reading itself again (no vector kernels here)"; return ;; esac
+    case $(uname -m) in x86_64|aarch64) ;; *) skipped "reading itself again (no vector kernels here)"; return ;; esac
     tree=$PWD/$dir/tree; rm -rf "$tree"; mkdir -p "$tree/sub/dir" "$tree/link" "$tree/copy" "$tree/wrong"
     cp attn.h "$tree/sub/dir/attn.h"; cp attn.h "$tree/copy/copy.h"; cp attn.h "$tree/sub/dir/copy.h"
     ln -s ../sub/dir/attn.h "$tree/link/attn.h"; ln -s ../sub/dir/attn.h "$tree/link/other.h"
@@ -387,6 +387,23 @@ item_suites_emulated() {
     emulated_suites "$tree/run" >"$tree/log" 2>&1 || { failed "$name" "$tree/log"; return; }
     ok "$name: $(passed_in "$tree/log") tests"
 }
+# The NEON kernels, where the machine is another one: each beside the scalar one, and the golden hash.
+item_aarch64() {
+    compiler=aarch64-linux-gnu-gcc
+    for tool in $compiler qemu-aarch64; do have $tool || { skipped "AArch64 in emulation (no $tool)"; return; }; done
+    try "AArch64 -Wall -Wextra -Werror" $compiler -O2 -Wall -Wextra -Werror -c tests/attn.c -o "$dir/aarch64.o" || return
+    try "AArch64 builds golden.c" $compiler -O2 -w -static tests/golden.c -o "$dir/golden_aarch64" || return
+    for isa in scalar neon; do
+        qemu-aarch64 "$dir/golden_aarch64" --isa $isa --mixed >"$dir/aarch64.log" 2>&1
+        case $(cat "$dir/aarch64.log") in
+            "$(cat tests/golden.txt) "*) ok "golden hash in emulation, $isa" ;;
+            *) failed "golden hash in emulation, $isa" "$dir/aarch64.log" ;;
+        esac
+    done
+    try "AArch64 builds the suite isa" $compiler -O1 -w -static '-DSUITES=X(isa)' tests/main.c tests/isa.c tests/ref.c \
+        "$dir/aarch64.o" -o "$dir/isa_aarch64" -lm -lpthread &&
+        try "the suite isa in emulation" qemu-aarch64 "$dir/isa_aarch64" --isa neon
+}
 item_m32() {
     echo '#include <stdlib.h>' | $CC -m32 -x c -fsyntax-only - 2>/dev/null ||
         { skipped "$CC -m32 (no 32-bit C library)"; return; }
@@ -409,7 +426,7 @@ standards() { # standards COMPILER...: an item for each, in each version
         for version in $versions; do echo "warnings:$compiler:$version"; done
     done
 }
-items "$1" suites_emulated mingw:x86_64 object optimised:gcc optimised:clang $(standards gcc clang g++ clang++) \
+items "$1" suites_emulated mingw:x86_64 aarch64 object optimised:gcc optimised:clang $(standards gcc clang g++ clang++) \
     sources:gcc sources:clang examples_cxx options ways embedding reading old_caller zeroed no_libc traces text conformance \
     other_targets \
     mingw:i686 m32 tcc

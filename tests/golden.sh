@@ -7,6 +7,7 @@
 dir=$out/golden
 mkdir -p "$dir"
 expected=$(cat tests/golden.txt 2>/dev/null) # of the results, of the gradients
+case $(uname -m) in aarch64) instruction_sets="scalar neon" ;; *) instruction_sets="scalar avx2 avx512" ;; esac
 
 # run NAME PROGRAM OPTIONS...: every line it prints is one way
 run() {
@@ -30,7 +31,7 @@ item_build() {
     case $1 in *++) flags="$flags -x c++" ;; esac
     "$1" $flags -w tests/golden.c -o "$file" -lm >"$file.log" 2>&1 ||
         { failed "$name does not compile" "$file.log"; return; }
-    for isa in scalar avx2 avx512; do run "$name $isa" "$file" --isa $isa "$3"; done
+    for isa in $instruction_sets; do run "$name $isa" "$file" --isa $isa "$3"; done
 }
 
 item_emulated() { # COMPILER WAYS

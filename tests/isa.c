@@ -5,9 +5,11 @@
 #include <fenv.h>
 #if defined(__SSE__) || defined(_M_X64)
 #include <xmmintrin.h>
-#define HAS_MXCSR 1
+#define HAS_CONTROL 1
+#elif defined(__aarch64__) && defined(__GNUC__)
+#define HAS_CONTROL 1
 #else
-#define HAS_MXCSR 0
+#define HAS_CONTROL 0
 #endif
 
 /* ---- which one runs */
@@ -277,17 +279,33 @@ static void test_rounding(void) { /* with what C99 has for it */
     }
 }
 
-#if HAS_MXCSR
+#if HAS_CONTROL
+#if defined(__aarch64__)
+/* Flush to zero, one NaN for all, the rounding modes. */
+enum { FLAGS = 0, FLUSH = 1 << 24, ONE_NAN = 1 << 25, UP = 1 << 22, DOWN = 1 << 23 };
+static const unsigned states[] = {0, FLUSH, ONE_NAN, FLUSH | ONE_NAN, UP, DOWN | FLUSH, UP | DOWN};
+static unsigned get_control(void) {
+    uint64_t control;
+    __asm__ __volatile__("mrs %0, fpcr" : "=r"(control));
+    return (unsigned)control;
+}
+static void set_control(unsigned control) {
+    __asm__ __volatile__("msr fpcr, %0" : : "r"((uint64_t)control) : "memory");
+}
+#else
 /* Flush to zero, denormals are zero, the rounding modes, and no exception masked: a division by zero would be a
    signal. */
+enum { FLAGS = 0x3F, DENORMALS_ZERO = 0x40, MASKS = 0x1F80, FLUSH = 0x8000, UP = 0x4000, DOWN = 0x2000 };
+static const unsigned states[] = {
+    MASKS,      MASKS | FLUSH,          MASKS | DENORMALS_ZERO, MASKS | FLUSH | DENORMALS_ZERO,
+    MASKS | UP, MASKS | DOWN | FLUSH,   MASKS | UP | DOWN,      0,
+    UP,         FLUSH | DENORMALS_ZERO, MASKS | FLAGS};
+static unsigned get_control(void) { return _mm_getcsr(); }
+static void set_control(unsigned control) { _mm_setcsr(control); }
+#endif
 static void test_control(void) {
-    enum { FLAGS = 0x3F, DENORMALS_ZERO = 0x40, MASKS = 0x1F80, FLUSH = 0x8000, UP = 0x4000, DOWN = 0x2000 };
-    static const unsigned states[] = {
-        MASKS,      MASKS | FLUSH,          MASKS | DENORMALS_ZERO, MASKS | FLUSH | DENORMALS_ZERO,
-        MASKS | UP, MASKS | DOWN | FLUSH,   MASKS | UP | DOWN,      0,
-        UP,         FLUSH | DENORMALS_ZERO, MASKS | FLAGS};
     static outcome want, got;
-    unsigned usual = _mm_getcsr();
+    unsigned usual = get_control();
     set_up();
     for (int n = 0; n < test_isa_count(); n++) {
         memset(&want, 0, sizeof want);
@@ -295,10 +313,10 @@ static void test_control(void) {
         for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
             char name[32];
             memset(&got, 0, sizeof got);
-            _mm_setcsr(states[i]);
+            set_control(states[i]);
             run_calls(&got, test_isa(n));
-            unsigned after = _mm_getcsr();
-            _mm_setcsr(usual);
+            unsigned after = get_control();
+            set_control(usual);
             snprintf(name, sizeof name, "control register %04x", states[i]);
             CHECKF((after & ~(unsigned)FLAGS) == (states[i] & ~(unsigned)FLAGS), "%s: %04x afterwards", name, after);
             check_outcome(&got, &want, test_isa(n), name);

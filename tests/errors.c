@@ -815,6 +815,27 @@ static void test_most_elements(void) { /* a view may have one less than 2^60, th
     }
 }
 
+/* The product counts, not a size: 2^15 along every axis is refused, one less along the last is not. */
+static void test_many_small_sizes(void) {
+    const int64_t n = (int64_t)1 << 15;
+    for (int less = 0; less < 2; less++) {
+        attn_desc d;
+        attn_error err;
+        size_t bytes;
+        memset(&d, 0, sizeof d);
+        d.q = d.k = attn_view_bhsd(0, 1, 1, 1, 1);
+        for (int i = 0; i < 4; i++) {
+            d.q.size[i] = i == 3 ? n - less : n;
+            d.k.size[i] = i == 2 ? 1 : d.q.size[i];
+            d.q.stride[i] = d.k.stride[i] = 0;
+        }
+        d.lse = attn_out_f32(0, 3, n, n, n, 0);
+        poison_error(&err);
+        if (less) CHECK_STATUS(attn_workspace_size(&d, &bytes, &err), ATTN_OK);
+        else check_error(attn_workspace_size(&d, &bytes, &err), &err, ATTN_ERR_OVERFLOW, "q", __LINE__);
+    }
+}
+
 static void test_overflow_workspace(void) { /* sizes that no data backs: refused or priced, without a crash */
     for (int axis = 0; axis < 4; axis++) {
         for (int bits = 20; bits < 63; bits++) {
@@ -2300,6 +2321,7 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.isa", test_missing_isa},
                                   {"errors.overflow", test_overflow},
                                   {"errors.most_elements", test_most_elements},
+                                  {"errors.many_small_sizes", test_many_small_sizes},
                                   {"errors.overflow_workspace", test_overflow_workspace},
                                   {"errors.count", test_count},
                                   {"errors.rules", test_rules},

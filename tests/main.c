@@ -179,6 +179,7 @@ static void *map_closed(size_t n) {
 }
 static int map_open(void *p, size_t n) { return p && n; }
 static int map_read_only(void *p, size_t n) { return p && n; }
+static int map_close(void *p, size_t n) { return p && n; }
 static void unmap(void *p, size_t n) {
     (void)n;
     test_unmap(p);
@@ -195,6 +196,10 @@ static int map_read_only(void *p, size_t n) {
     DWORD old;
     return VirtualProtect(p, n, PAGE_READONLY, &old) != 0;
 }
+static int map_close(void *p, size_t n) {
+    DWORD old;
+    return VirtualProtect(p, n, PAGE_NOACCESS, &old) != 0;
+}
 static void unmap(void *p, size_t n) {
     (void)n;
     VirtualFree(p, 0, MEM_RELEASE);
@@ -207,6 +212,7 @@ static void *map_closed(size_t n) {
 }
 static int map_open(void *p, size_t n) { return mprotect(p, n, PROT_READ | PROT_WRITE) == 0; }
 static int map_read_only(void *p, size_t n) { return mprotect(p, n, PROT_READ) == 0; }
+static int map_close(void *p, size_t n) { return mprotect(p, n, PROT_NONE) == 0; }
 static void unmap(void *p, size_t n) { munmap(p, n); }
 #endif
 
@@ -247,6 +253,12 @@ void test_read_only(void *data) {
     block *b = blocks;
     while (b && b->data != data) b = b->next;
     if (!b || (b->opened && !map_read_only(b->open, b->opened))) abort();
+}
+
+void test_no_access(void *from, size_t bytes) {
+    const size_t page = page_size(), skip = (page - (size_t)((uintptr_t)from % page)) % page;
+    const size_t inside = bytes > skip ? (bytes - skip) / page * page : 0;
+    if (inside && !map_close((char *)from + skip, inside)) abort();
 }
 
 float *test_floats(size_t n) {

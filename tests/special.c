@@ -315,6 +315,26 @@ static void unmapped_case(int32_t score, int variant) {
     test_release();
 }
 
+/* Positions of their own: no row reaches the keys between two ranges, which lie in pages that are closed. */
+static void unmapped_between(void) {
+    enum { KEYS = 200, D = 64, NEAR = 10, FAR = 190 };
+    for (int rows = 5; rows <= 40; rows += 7) {
+        attn_desc d = make_desc(1, 1, 1, rows, KEYS, D, D);
+        d.window = 1;
+        d.window_left = d.window_right = 3;
+        d.align = ATTN_ALIGN_POSITIONS;
+        d.positions = make_ints(ATTN_I64, 2, 1, rows, 0, 0, 0, 0);
+        for (int i = 0; i < rows; i++) put_at(&d.positions, 0, 0, 0, i, i % 3 == 1 ? FAR : NEAR);
+        attn_view *views[2] = {&d.k, &d.v};
+        for (int n = 0; n < 2; n++) {
+            float *row = (float *)(uintptr_t)views[n]->data;
+            test_no_access(row + (NEAR + 4) * D, (FAR - NEAR - 7) * D * sizeof *row);
+        }
+        ask_for(&d, RESULT_OUT | RESULT_LSE | (rows % 2 ? RESULT_WEIGHTS | RESULT_MASKED : 0), LAYOUT_PACKED);
+        check_everywhere(&d, "keys between two ranges");
+        test_release();
+    }
+}
 static void unmapped(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
         for (int variant = 0; variant < 6; variant++)
@@ -626,6 +646,7 @@ const test_case suite_special[] = {
     {"special.excluded_keys", excluded_keys},
     {"special.excluded_by_row", excluded_by_row},
     {"special.unmapped", unmapped},
+    {"special.unmapped_between", unmapped_between},
     {"special.unmapped_given", unmapped_given},
     {"special.window_edges", window_edges},
     {"special.far_positions", far_positions},

@@ -89,8 +89,9 @@ int test_int(int lo, int hi); /* lo..hi, both included */
 void *test_guarded(size_t bytes);     /* ends where the upper guard page begins */
 void *test_guarded_low(size_t bytes); /* begins where the lower guard page ends */
 void *test_guarded_span(size_t before, size_t bytes, size_t after, int low); /* at least so many unmapped bytes */
-void test_read_only(void *block); /* from now on a write to this block is a fault */
-float *test_floats(size_t n);     /* guarded, normal numbers */
-void test_release(void);          /* free all blocks now: between the cases of a long test */
+void test_read_only(void *block);              /* from now on a write to this block is a fault */
+void test_no_access(void *from, size_t bytes); /* part of a block: any access to its whole pages is one */
+float *test_floats(size_t n);                  /* guarded, normal numbers */
+void test_release(void);                       /* free all blocks now: between the cases of a long test */
 
 #endif

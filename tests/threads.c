@@ -344,6 +344,26 @@ static void test_long_rows(void) {
     }
 }
 
+/* The same with keys that a mask excludes: whatever their values hold, in the first column or the last, counts not. */
+static void test_long_masked_rows(void) {
+    enum { KEYS = 5000, COLUMNS = 70 };
+    for (int rows = 1; rows <= 4; rows++) {
+        attn_desc d = make_desc(1, 1, 1, rows, KEYS, 3, COLUMNS);
+        attn_plan plan;
+        ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+        d.mask = make_ints(ATTN_U8, 1, KEYS, 0, 0, 0, 1, 1);
+        for (int n = 0; n < 8; n++) {
+            const int key = 600 * n + test_int(0, 599), column = n % 4 ? test_int(0, COLUMNS - 1) : COLUMNS - 1;
+            put_at(&d.mask, 0, 0, 0, key, 0);
+            put_at(&d.v, 0, 0, key, column, n % 2 ? INFINITY : NAN);
+        }
+        CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
+        CHECKF(plan.phases == 2 && plan.tasks[0] > 1, "the keys of %d rows are not cut", rows);
+        check_everywhere(&d, "many keys, some excluded");
+        test_release();
+    }
+}
+
 /* ---- gradients: a pool, the plan on threads, calls at the same time */
 enum { MANY_HEADS, FEW_HEADS, FEW_GROUPS, SHAPES }; /* fewer than threads: blocks of queries, or parts, are tasks */
 static call some_gradients(int32_t score, int shape) {
@@ -578,6 +598,7 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.heads", test_heads},
                                    {"threads.reentrant", test_reentrant},
                                    {"threads.long_rows", test_long_rows},
+                                   {"threads.long_masked_rows", test_long_masked_rows},
                                    {"threads.backward_pool", test_backward_pool},
                                    {"threads.backward_rounds", test_backward_rounds},
                                    {"threads.backward_bias_tasks", test_backward_bias_tasks},

@@ -364,6 +364,26 @@ static void test_long_masked_rows(void) {
     }
 }
 
+/* Rows without keys, joined by a worker that did nothing before: zeros, whatever the workspace held. */
+static void test_long_empty_rows(void) {
+    enum { COLUMNS = 70 };
+    for (int n = 0; n < test_isa_count(); n++) {
+        attn_desc d = make_desc(1, 1, 1, 2, 5000, 3, COLUMNS);
+        attn_plan plan;
+        d.isa = test_isa(n);
+        ask_for(&d, RESULT_OUT, LAYOUT_PACKED);
+        const float *out = d.out.data;
+        d.key_lengths = one_int(0);
+        d.parallel.workers = 2;
+        CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
+        void *workspace = test_guarded(plan.workspace_bytes); /* NaN everywhere */
+        for (int32_t phase = 0; phase < plan.phases; phase++)
+            for (int64_t i = 0; i < plan.tasks[phase]; i++) attn_task(&plan, workspace, phase, i, phase);
+        for (int i = 0; i < 2 * COLUMNS; i++) CHECKF(out[i] == 0, "element %d: %g", i, (double)out[i]);
+        test_release();
+    }
+}
+
 /* ---- gradients: a pool, the plan on threads, calls at the same time */
 enum { MANY_HEADS, FEW_HEADS, FEW_GROUPS, SHAPES }; /* fewer than threads: blocks of queries, or parts, are tasks */
 static call some_gradients(int32_t score, int shape) {
@@ -599,6 +619,7 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.reentrant", test_reentrant},
                                    {"threads.long_rows", test_long_rows},
                                    {"threads.long_masked_rows", test_long_masked_rows},
+                                   {"threads.long_empty_rows", test_long_empty_rows},
                                    {"threads.backward_pool", test_backward_pool},
                                    {"threads.backward_rounds", test_backward_rounds},
                                    {"threads.backward_bias_tasks", test_backward_bias_tasks},

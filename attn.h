@@ -8098,23 +8098,17 @@ static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace
 #endif
     return ATTN_OK;
 }
-static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_grad *grad, int backward,
-                             size_t *bytes, attn_error *err)
+static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_mha_grad *grad, int backward,
+                                   size_t *bytes, attn_error *err)
 {
     attn__mha_call a;
     attn_desc *d = &a.attention;
     attn__map m = {NULL, 0};
-    attn_mha_desc copy;
     attn__matmul product;
     int64_t inner, total;
     int i;
-#ifndef ATTN_NO_BACKWARD
-    attn_mha_grad grad_copy;
-    ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved);
-#endif
     ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
     ATTN__NOT_NULL(desc);
-    ATTN__KNOWN(attn_mha_desc, desc, &copy, attention);
     attn__zero(&a, sizeof a);
     a.desc = desc;
     a.grad = grad;
@@ -8134,6 +8128,24 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
                "must leave a workspace that fits in memory");
     d->q.data = desc->query.data;               /* tells the device */
     return attn__size_or_run(attn__mha_run, &a, d, total, a.flags & ATTN__ON_DEVICE, bytes, err);
+}
+/* As attn__plan_older. */
+ATTN__NOINLINE static attn_status attn__mha_older(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
+                                                  int backward, size_t *bytes, attn_error *err)
+{
+    attn_mha_desc copy;
+#ifndef ATTN_NO_BACKWARD
+    attn_mha_grad grad_copy;
+    ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved);
+#endif
+    ATTN__KNOWN(attn_mha_desc, desc, &copy, attention);
+    return attn__mha_known(desc, grad, backward, bytes, err);
+}
+static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_grad *grad, int backward, size_t *bytes,
+                             attn_error *err)
+{
+    return (attn__bytes_given(desc) || attn__bytes_given(grad) ? attn__mha_older : attn__mha_known)(
+        desc, grad, backward, bytes, err);
 }
 ATTN__CALL(attn_mha, attn__mha(desc, NULL, 0, bytes, err), const attn_mha_desc *desc)
 

@@ -2033,7 +2033,10 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
             other = attn__ahead(other, 16, 1);
         }
         for (k = left < run ? left : run; k > 0; k--, b += p->b_row) {
-            if (N == 8 && p->fetch) ATTN__EACH(i, ATTN__LANES / 2) ATTN__PREFETCH_FAR(other + 16*i);
+            if (N == 8) ATTN__EACH(i, ATTN__LANES / 2) {
+                ATTN__PREFETCH(attn__ahead(b, 16, p->b_row) + 16*i);
+                if (p->fetch) ATTN__PREFETCH_FAR(other + 16*i);
+            }
             if (N == 8 && p->fetch) other = attn__ahead(other, 1, p->fetch_row);
             ATTN__V(step)(R, N, kind, a, a_row, b, x, p->x_row, acc);
             ATTN__EACH(r, (R + 2) / 3) a[r] += a_k;

@@ -377,8 +377,8 @@ static void test_long_empty_rows(void) {
         d.parallel.workers = 2;
         CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
         void *workspace = test_guarded(plan.workspace_bytes); /* NaN everywhere */
-        for (int32_t phase = 0; phase < plan.phases; phase++)
-            for (int64_t i = 0; i < plan.tasks[phase]; i++) attn_task(&plan, workspace, phase, i, phase);
+        for (int32_t at = 0; at < plan.phases; at++)
+            for (int64_t i = 0; i < plan.tasks[at]; i++) attn_task(&plan, workspace, at, i, at);
         for (int i = 0; i < 2 * COLUMNS; i++) CHECKF(out[i] == 0, "element %d: %g", i, (double)out[i]);
         test_release();
     }

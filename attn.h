@@ -2899,6 +2899,13 @@ ATTN__NOINLINE static attn_status attn__fail(attn_error *err, attn_status status
     if (err) err->has_numbers = 0;
     return status;
 }
+/* The same where both texts are known: the rule behind the end of the field, one address for two. */
+ATTN__NOINLINE static attn_status attn__fail_known(attn_error *err, attn_status status, const char *field)
+{
+    const char *rule = field;
+    while (*rule++) {}
+    return attn__fail(err, status, field, rule);
+}
 static attn_status attn__success(attn_error *err)
 {
     static const attn_error none = {ATTN_OK, "", "", 0, 0, 0, 0, {0}};
@@ -2909,6 +2916,8 @@ static attn_status attn__success(attn_error *err)
     do { const attn_status attn__st = (call); if (attn__st != ATTN_OK) return attn__st; } while (0)
 #define ATTN__NOT_NULL(argument) ATTN__RULE(argument, ATTN_ERR_NULL, #argument, "must not be NULL")
 #define ATTN__RULE(holds, status, field, rule) \
+    do { if (!(holds)) return attn__fail_known(err, status, field "\0" rule); } while (0)
+#define ATTN__RULE_OF(holds, status, field, rule)      /* where they are not both literals */ \
     do { if (!(holds)) return attn__fail(err, status, field, rule); } while (0)
 
 /* Sizes are non-negative; a sum or product that does not fit sticks at the largest number. */
@@ -2938,15 +2947,16 @@ static uint64_t attn__bytes_given(const void *structure)        /* its struct_by
 }
 static attn_status attn__check_bytes(const void *structure, size_t known, size_t least, attn_error *err)
 {
-    const char *field = "struct_bytes";
+    static const char field[] = "struct_bytes";
     const unsigned char *bytes = (const unsigned char *)structure;
     const uint64_t n = attn__bytes_given(structure);
     uint64_t i;
     if (n == 0 || n == known) return ATTN_OK;
     if (n < least) return attn__fail2(err, ATTN_ERR_OPTION, field, "must be 0 or at least", (int64_t)n, (int64_t)least);
-    ATTN__RULE(n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field, "must be the structure's size, or 0");
+    ATTN__RULE_OF(n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field, "must be the structure's size, or 0");
     for (i = known; i < n; i++)
-        ATTN__RULE(!bytes[i], ATTN_ERR_OPTION, field, "must count no field that this version lacks and that is not 0");
+        ATTN__RULE_OF(!bytes[i], ATTN_ERR_OPTION, field,
+                      "must count no field that this version lacks and that is not 0");
     return ATTN_OK;
 }
 static const void *attn__known_part(const void *structure, void *copy, size_t known)
@@ -3245,12 +3255,12 @@ static attn_view attn__view_in(const void *structure, const attn__field *f)
 static int attn__widen(attn_view *v, const char *shape, int *axis)
 {
     int i, n = 0, most = 0;
-    for (i = 0; i < 4; i++) most += shape[i] != '.';
-    for (i = 0; i < 4 && most == 4 && v->rank == 4; i++) {      /* nearly always: all of them */
+    for (i = 0; i < 4; i++) {
         axis[i] = i;
+        most += shape[i] != '.';
         if (v->size[i] == 1) v->stride[i] = 0;
     }
-    if (i == 4) return i;
+    if (most == 4 && v->rank == 4) return 4;                    /* nearly always: all of them */
     for (i = 0; i < 4; i++) {
         const int left_out = shape[i] >= 'a' && most > v->rank;
         most -= left_out;
@@ -3411,14 +3421,14 @@ enum {
 ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const attn__field *f, int flags, attn_error *err)
 {
     const char *name = attn__name_of(f, ATTN__T_TYPE);
-    ATTN__RULE(f->takes != ATTN__BYTES || v->type == ATTN_U8, ATTN_ERR_TYPE, name, "must be ATTN_U8");
-    ATTN__RULE(f->takes != ATTN__INTS || v->type == ATTN_I32 || v->type == ATTN_I64, ATTN_ERR_TYPE, name,
-               "must be ATTN_I32 or ATTN_I64");
+    ATTN__RULE_OF(f->takes != ATTN__BYTES || v->type == ATTN_U8, ATTN_ERR_TYPE, name, "must be ATTN_U8");
+    ATTN__RULE_OF(f->takes != ATTN__INTS || v->type == ATTN_I32 || v->type == ATTN_I64, ATTN_ERR_TYPE, name,
+                  "must be ATTN_I32 or ATTN_I64");
     if (f->takes > ATTN__SINGLES || (f->takes == ATTN__FLOATS && ATTN__MAY_BE_ON_DEVICE(flags) &&
                                      (v->type == ATTN_F16 || v->type == ATTN_BF16))) return ATTN_OK;
-    ATTN__RULE(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, name,
-               "must be ATTN_F32: other float types are not in this version");
-    ATTN__RULE(v->type == ATTN_F32, ATTN_ERR_TYPE, name, "must be ATTN_F32");
+    ATTN__RULE_OF(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, name,
+                  "must be ATTN_F32: other float types are not in this version");
+    ATTN__RULE_OF(v->type == ATTN_F32, ATTN_ERR_TYPE, name, "must be ATTN_F32");
     return ATTN_OK;
 }
 /* Sizes and extent of a view of any size. They are estimated as doubles, which cannot overflow; what passes leaves room
@@ -3440,45 +3450,52 @@ ATTN__NOINLINE static attn_status attn__check_extent(const attn_view *v, const a
         extent += (stride < 0.0 ? -stride : stride) * (size - 1.0);
     }
     if (elements == 0.0) return ATTN_OK;
-    ATTN__RULE(elements < 2e18 && exactly <= (uint64_t)ATTN__HUGE / 8, ATTN_ERR_OVERFLOW,
-               attn__name_of(f, ATTN__T_VIEW), "must have fewer than 2^60 elements");
+    ATTN__RULE_OF(elements < 2e18 && exactly <= (uint64_t)ATTN__HUGE / 8, ATTN_ERR_OVERFLOW,
+                  attn__name_of(f, ATTN__T_VIEW), "must have fewer than 2^60 elements");
     extent *= (double)attn__type_size(v->type);
     if (extent < 9e18) span = attn__span_of(v, 4);
-    ATTN__RULE(extent < 9e18 && extent <= (double)((size_t)-1 / 2) && (uint64_t)(span.end - span.first) <= most,
-               ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_STRIDE), "must keep the extent within memory");
+    ATTN__RULE_OF(extent < 9e18 && extent <= (double)((size_t)-1 / 2) && (uint64_t)(span.end - span.first) <= most,
+                  ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_STRIDE), "must keep the extent within memory");
     return ATTN_OK;
 }
 ATTN__FOR_SPEED
-/* Nearly always: so small, and nothing negative, that there is no need for attn__check_extent. */
-static int attn__is_small(const attn_view *v)
+/* Nearly always: elements, but so few, and no negative stride, that there is no need for attn__check_extent; span: what
+   they reach. */
+static int attn__is_small(const attn_view *v, attn__span *span)
 {
-    uint64_t sizes = 0, strides = 0;
-    int i;
+    uint64_t sizes = 0, strides = 0, last = 0;
+    int i, some = 1;
     for (i = 0; i < 4; i++) {
         sizes |= (uint64_t)v->size[i];
         strides |= (uint64_t)v->stride[i];
+        some &= v->size[i] != 0;
+        last += (uint64_t)v->stride[i] * ((uint64_t)v->size[i] - 1u);
     }
-    return sizeof(size_t) >= 8 && sizes >> 15 == 0 && strides >> 40 == 0;
+    span->first = (uintptr_t)v->data;
+    span->end = span->first + (uintptr_t)((last + 1) * (uint64_t)attn__type_size(v->type));
+    return some && sizeof(size_t) >= 8 && sizes >> 15 == 0 && strides >> 40 == 0;
 }
 /* One view on its own: rank, type, sizes, extent. Gives it four axes; axis: as attn__widen; span: what it reaches. */
 static attn_status attn__check_view(attn_view *v, const attn__field *f, int flags, int *axis, attn__span *span,
                                     attn_error *err)
 {
     const int axes = attn__widen(v, f->shape, axis);
-    ATTN__RULE(v->rank != ATTN__RANK_OVERFLOW, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
-               "must have fewer than 2^60 elements");
+    ATTN__RULE_OF(v->rank != ATTN__RANK_OVERFLOW, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
+                  "must have fewer than 2^60 elements");
     if (v->rank != axes || axes < 1)
         return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank,
                            axes > 0 ? axes : 1);
     if (f->takes != ATTN__FLOATS || v->type != ATTN_F32) ATTN__TRY(attn__check_type(v, f, flags, err));
-    if (!attn__is_small(v)) ATTN__TRY(attn__check_extent(v, f, axis, err));
-    span->first = span->end = (uintptr_t)v->data;
-    if (!v->size[0] || !v->size[1] || !v->size[2] || !v->size[3]) return ATTN_OK;
-    *span = attn__span_of(v, 4);
-    ATTN__RULE(!(flags & ATTN__WITH_DATA) || v->data, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_DATA),
-               "must not be NULL");
-    ATTN__RULE(!(f->flags & ATTN__RESULT) || attn__nests(v), ATTN_ERR_STRIDE, attn__name_of(f, ATTN__T_STRIDE),
-               "must not make the output overlap itself");
+    if (!attn__is_small(v, span)) {
+        ATTN__TRY(attn__check_extent(v, f, axis, err));
+        span->first = span->end = (uintptr_t)v->data;
+        if (!v->size[0] || !v->size[1] || !v->size[2] || !v->size[3]) return ATTN_OK;
+        *span = attn__span_of(v, 4);
+    }
+    ATTN__RULE_OF(!(flags & ATTN__WITH_DATA) || v->data, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_DATA),
+                  "must not be NULL");
+    ATTN__RULE_OF(!(f->flags & ATTN__RESULT) || attn__nests(v), ATTN_ERR_STRIDE, attn__name_of(f, ATTN__T_STRIDE),
+                  "must not make the output overlap itself");
     return ATTN_OK;
 }
 
@@ -3516,8 +3533,8 @@ static void attn__bind(attn__walk *w, char letter, int64_t size, const attn__fie
 }
 
 /* One size against its letter. Key heads must divide the heads; most scores multiply keys by queries, so D = E. */
-static attn_status attn__check_letter(attn__walk *w, const attn__field *f, char letter, int axis, int64_t size,
-                                      attn_error *err)
+ATTN__NOINLINE static attn_status attn__check_letter(attn__walk *w, const attn__field *f, char letter, int axis,
+                                                     int64_t size, attn_error *err)
 {
     int n = letter - (letter >= 'a' ? 'a' : 'A');
     const char *rule;
@@ -3548,7 +3565,7 @@ static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, 
     attn_view like = attn__view_in(w->owned, o);
     const int rank = like.rank;
     int i;
-    ATTN__RULE(rank, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), "must be absent where what it belongs to is");
+    ATTN__RULE_OF(rank, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), "must be absent where what it belongs to is");
     if (v->rank != rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank, rank);
     like = attn__view4(like, o->shape);
     for (i = 0; i < 4; i++)
@@ -3597,8 +3614,11 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
                                    &found->span, err));
         if (f->owner) ATTN__TRY(attn__check_owner(w, f, &v, axis, err));
-        else for (i = 0; i < 4; i++)
+        else for (i = 0; i < 4; i++) {
+            const unsigned n = (unsigned char)f->shape[i] - (unsigned)'A';
+            if (n < 26 && w->of[n] && w->size[n] == v.size[i]) continue;        /* nearly always: known and the same */
             if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, f->shape[i], axis[i], v.size[i], err));
+        }
         if (to) attn__set_array(&v, f->shape, found->span.first == found->span.end, &to[f - fields]);
         if (f->flags & ATTN__RESULT) w->results |= found->span.first == found->span.end ? 1 : 3;
         found->field = f;
@@ -3633,9 +3653,9 @@ static attn_status attn__check_overlaps(const attn__walk *w, attn_error *err)
             if (x == o || (both && x < o) || attn__apart(o->span, x->span)) continue;
             a = attn__view_in(o->structure, o->field);
             b = attn__view_in(x->structure, x->field);
-            ATTN__RULE(attn__in_place(w, o, x) || attn__disjoint(&a, &b), ATTN_ERR_OVERLAP,
-                       attn__name_of(o->field, ATTN__T_VIEW), both ? "must not overlap another output" :
-                       "must not overlap an input");
+            ATTN__RULE_OF(attn__in_place(w, o, x) || attn__disjoint(&a, &b), ATTN_ERR_OVERLAP,
+                          attn__name_of(o->field, ATTN__T_VIEW), both ? "must not overlap another output" :
+                          "must not overlap an input");
         }
     return ATTN_OK;
 }
@@ -3697,8 +3717,8 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
                "must be given for ATTN_ALIGN_POSITIONS");
     ATTN__RULE(d->align == ATTN_ALIGN_POSITIONS || !d->positions.rank, ATTN_ERR_OPTION, "align",
                "must be ATTN_ALIGN_POSITIONS where positions are given");
-    ATTN__RULE(d->window || (d->window_left == 0 && d->window_right == 0), ATTN_ERR_OPTION,
-               d->window_left ? "window_left" : "window_right", "counts only with window");
+    ATTN__RULE_OF(d->window || (d->window_left == 0 && d->window_right == 0), ATTN_ERR_OPTION,
+                  d->window_left ? "window_left" : "window_right", "counts only with window");
     if (d->window && d->window_left < ATTN_UNBOUNDED)
         return attn__fail2(err, ATTN_ERR_RANGE, "window_left", "must be at least", d->window_left, ATTN_UNBOUNDED);
     if (d->window && d->window_right < ATTN_UNBOUNDED)
@@ -3764,8 +3784,8 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
                            d->k.size[3], ATTN__LETTER(w, 'U'));
     all = attn__mul64(attn__mul64(ATTN__LETTER(w, 'B'), ATTN__LETTER(w, 'H')),
                       attn__mul64(ATTN__LETTER(w, 'Q'), ATTN__LETTER(w, 'S')));
-    ATTN__RULE(all < ATTN__HUGE / 8 && all * 4 <= (int64_t)((size_t)-1 / 2), ATTN_ERR_OVERFLOW,
-               attn__name_of(w->of['S' - 'A'], ATTN__T_VIEW), "must make B*H*Sq*Sk a number that can be counted");
+    ATTN__RULE_OF(all < ATTN__HUGE / 8 && all * 4 <= (int64_t)((size_t)-1 / 2), ATTN_ERR_OVERFLOW,
+                  attn__name_of(w->of['S' - 'A'], ATTN__T_VIEW), "must make B*H*Sq*Sk a number that can be counted");
     if (!(w->flags & ATTN__ON_DEVICE)) ATTN__TRY(attn__check_contents(d, w, err));
     return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
@@ -3820,8 +3840,8 @@ static attn_status attn__see(int *where, const void *data, const char *field, at
 {
     const int here = attn__cuda_place(data, err);
     if (!here) return ATTN_ERR_CUDA;
-    ATTN__RULE(!*where || *where & here, ATTN_ERR_PLACE, field, *where & ATTN__PLACE_HOST ?
-               "must lie on the host, where the call runs" : "must lie on the device, where the call runs");
+    ATTN__RULE_OF(!*where || *where & here, ATTN_ERR_PLACE, field, *where & ATTN__PLACE_HOST ?
+                  "must lie on the host, where the call runs" : "must lie on the device, where the call runs");
     *where = *where ? *where & here : here;
     return ATTN_OK;
 }
@@ -5096,6 +5116,7 @@ static void attn__grad_softcap(attn__pass *p, int64_t n)
 static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
 {
     const attn__call *c = t->c;
+    attn__row row = {0, 0};
     int64_t l;
     t->first = t->all_last = ATTN__HUGE;
     t->last = t->all_first = 0;
@@ -5107,21 +5128,24 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
     for (l = 0; l < t->ld; l++) {
         t->h[l] = h;
         t->i[l] = i;
-        t->row[l] = l == 0 || !c->same_rows ? attn__row_of(c, t->b, i) : t->row[0];
-        if (l == 0 || !c->same_rows) {
-            if (t->row[l].first < t->row[l].last) {
-                t->first = attn__min(t->row[l].first, t->first);
-                t->last = attn__max(t->row[l].last, t->last);
-            }
-            t->all_first = attn__max(t->row[l].first, t->all_first);
-            t->all_last = attn__min(t->row[l].last, t->all_last);
-        }
-        if (c->alibi.rank) t->slope[l] = attn__of_head(&c->alibi, h);
         if (l + 1 < t->lanes && ++i == c->queries) {
             i = 0;
             h++;
         }
     }
+    for (l = 0; l < t->ld; l++) {
+        if (l == 0 || !c->same_rows) {
+            row = attn__row_of(c, t->b, t->i[l]);
+            if (row.first < row.last) {
+                t->first = attn__min(row.first, t->first);
+                t->last = attn__max(row.last, t->last);
+            }
+            t->all_first = attn__max(row.first, t->all_first);
+            t->all_last = attn__min(row.last, t->all_last);
+        }
+        t->row[l] = row;
+    }
+    for (l = 0; c->alibi.rank && l < t->ld; l++) t->slope[l] = attn__of_head(&c->alibi, t->h[l]);
     if (t->first >= t->last) t->first = t->last = 0;
 }
 
@@ -7049,7 +7073,7 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
                                              attn_plan *plan, int flags, attn_error *err)
 {
     attn__call *c;
-    ATTN__RULE(desc, ATTN_ERR_NULL, backward ? "forward" : "desc", "must not be NULL");
+    ATTN__RULE_OF(desc, ATTN_ERR_NULL, backward ? "forward" : "desc", "must not be NULL");
     ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
     ATTN__NOT_NULL(plan);
     c = (attn__call *)(void *)plan->internal;
@@ -7529,7 +7553,7 @@ static attn_status attn__softmax(attn_view x, attn_view y, const attn_out *dx, c
     attn_desc d;
     int i, mask3, bias3;
     for (i = 0; i < (dx ? 3 : 2); i++) {
-        ATTN__RULE(v[i].rank, ATTN_ERR_NULL, attn__name_of(&name[i], ATTN__T_VIEW), "must be given");
+        ATTN__RULE_OF(v[i].rank, ATTN_ERR_NULL, attn__name_of(&name[i], ATTN__T_VIEW), "must be given");
         if (v[i].rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(&name[i], ATTN__T_RANK),
                                                     "must equal x.rank", v[i].rank, x.rank);
     }
@@ -9099,6 +9123,7 @@ ATTN__FOR_SPEED
 #undef ATTN__PREFETCH_FAR
 #undef ATTN__SVG_FRAME
 #undef ATTN__RULE
+#undef ATTN__RULE_OF
 #undef ATTN__TRY
 #undef ATTN__NOT_NULL
 #undef ATTN__PLACE_HOST

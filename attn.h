@@ -91,9 +91,10 @@
              does a key whose weight is a factor of the term, however small). The tests enforce both.
              That is for up to a thousand terms that differ. In chains of c a sum of n terms loses at most c + n/c units
              of 2^-24 of their absolute sum on top; n equal ones, which are all rounded the same way, a quarter of that
-             and a unit. c: 128 keys for out; 128 queries (rows of a product) for dk, dv and parameters; 64 keys for dq;
-             64 k for attn_bmm; n, for there is one chain, where a row's keys make one number (what d_weights add to its
-             gradients, attn_softmax_backward too; those of sigma and ALiBi), for a broadcast bias, and over Dv.
+             and a unit. c: 128 keys for out; 128 queries (rows of a product) for dk, dv and parameters; 64 keys for dq
+             and for what d_weights add to a row's gradients (attn_softmax_backward too); 64 terms for a score and for
+             attn_bmm; n, for there is one chain, for the gradients of sigma and ALiBi and of a broadcast bias, and
+             over Dv.
 
    SAME BITS The bits of an output row depend only on that row's query, on the keys and values it may attend to and on
              the options. Not on: instruction set, number of threads, order of tasks, batch size, the other queries in
@@ -1117,7 +1118,7 @@ enum {
     ATTN__TERMS = 8             /* an additive score: 8 partial sums of four units each, likewise */
 };
 enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE };
-enum { ATTN__FROM_ZERO = 0, ATTN__GO_ON, ATTN__ADD_AFTER };
+enum { ATTN__FROM_ZERO = 0, ATTN__GO_ON, ATTN__ADD_AFTER, ATTN__ADD_FAR };
 
 static const float attn__zeros[8 * ATTN__MAX_WIDTH] = {0};      /* where nothing lies; what a sum starts from */
 
@@ -1128,11 +1129,13 @@ typedef struct attn__product {
     float       *c;             /* C[r][lane] = c[r*c_row + lane] */
     int64_t      b_row, c_row;
     int64_t      rows, depth;
+    int64_t      chain;         /* so many terms are summed from 0, then added to those before: less lost to rounding */
     int32_t      vecs;          /* lanes of this product: width*vecs, at most those of a tile; 8 vectors for one row */
     int32_t      kind;          /* SQUARED_DISTANCE sums (B - A)^2. PRODUCT_OF_ALLOWED leaves steps out where B's sign
                                    bit is set: that is how a weight says "excluded", so that 0 * NaN does not happen.
                                    WEIGHTED_DIFFERENCE sums A (B - X[r][lane]) */
-    int32_t      onto;          /* GO_ON: the sum starts from what C holds, else from 0; ADD_AFTER: then added to it */
+    int32_t      onto;          /* GO_ON: the first chain starts from what C holds; ADD_AFTER: it is added to that;
+                                   ADD_FAR: which has to be fetched first */
     const float *x;             /* X[r][lane] = x[r*x_row + lane] */
     int64_t      x_row;
     const float *fetch;         /* not NULL: a matrix whose rows are brought near as the rows of A (of B: dots, and
@@ -1262,23 +1265,54 @@ static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
 
 static void attn__product_scalar(const attn__product *p)
 {
-    int64_t r, k;
+    int64_t r, k, left;
     int32_t i;
     for (r = 0; r < p->rows; r++) {
         const float *a = p->a + r * p->a_row, *b = p->b;
         float *c = p->c + r * p->c_row, acc[8];
+        int adds = p->onto >= ATTN__ADD_AFTER;
         ATTN_ASSERT(p->vecs <= 8);
         for (i = 0; i < p->vecs; i++) acc[i] = attn__choose(p->onto == ATTN__GO_ON, c[i], 0.0f);
-        for (k = 0; k < p->depth; k++, a += p->a_k, b += p->b_row)
+        left = p->depth;
+        do {
+            for (k = attn__min(left, p->chain), left -= k; k > 0; k--, a += p->a_k, b += p->b_row)
+                for (i = 0; i < p->vecs; i++) {
+                    const float d = b[i] - *a;
+                    if (p->kind == ATTN__SQUARED_DISTANCE) acc[i] = attn__fma(d, d, acc[i]);
+                    else if (p->kind == ATTN__WEIGHTED_DIFFERENCE)
+                        acc[i] = attn__fma(*a, b[i] - p->x[r * p->x_row + i], acc[i]);
+                    else if (p->kind == ATTN__PRODUCT || !(attn__bits(b[i]) >> 31))
+                        acc[i] = attn__fma(*a, b[i], acc[i]);
+                }
             for (i = 0; i < p->vecs; i++) {
-                const float d = b[i] - *a;
-                if (p->kind == ATTN__SQUARED_DISTANCE) acc[i] = attn__fma(d, d, acc[i]);
-                else if (p->kind == ATTN__WEIGHTED_DIFFERENCE) acc[i] = attn__fma(*a, b[i] - p->x[r * p->x_row + i],
-                                                                                  acc[i]);
-                else if (p->kind == ATTN__PRODUCT || !(attn__bits(b[i]) >> 31)) acc[i] = attn__fma(*a, b[i], acc[i]);
+                c[i] = adds ? c[i] + acc[i] : acc[i];
+                acc[i] = 0.0f;
             }
-        for (i = 0; i < p->vecs; i++) c[i] = p->onto == ATTN__ADD_AFTER ? c[i] + acc[i] : acc[i];
+            adds = 1;
+        } while (left > 0);
     }
+}
+
+/* A product chain by chain: from `all`, its first; from that, the next, while there is one. */
+ATTN__NOINLINE static void attn__first_chain(attn__product *p, const attn__product *all)
+{
+    *p = *all;
+    p->depth = attn__min(all->depth, all->chain);
+    p->chain = all->depth - p->depth;               /* that many terms come after it */
+}
+ATTN__NOINLINE static int attn__next_chain(attn__product *p, const attn__product *all)
+{
+    if (!p->chain) {
+        attn__first_chain(p, all);
+        return 0;
+    }
+    p->a += p->depth * p->a_k;
+    p->b += p->depth * p->b_row;
+    if (p->fetch) p->fetch = attn__ahead(p->fetch, p->depth, 1);
+    p->depth = attn__min(p->chain, all->chain);
+    p->chain -= p->depth;
+    p->onto = ATTN__ADD_AFTER;
+    return 1;
 }
 
 static void attn__dots_scalar(const attn__product *p, int64_t columns)
@@ -1286,9 +1320,13 @@ static void attn__dots_scalar(const attn__product *p, int64_t columns)
     int64_t r, j, k;
     for (r = 0; r < p->rows; r++)
         for (j = 0; j < columns; j++) {
-            float sum = 0.0f;
-            for (k = 0; k < p->depth; k++)
-                sum = attn__fma(p->a[k * p->a_k + r], p->b[j * p->b_row + k], sum);
+            float sum = 0.0f, part;
+            for (k = 0; k < p->depth;) {
+                const int64_t end = attn__min(p->depth, k + ATTN__RUN);
+                for (part = 0.0f; k < end; k++)
+                    part = attn__fma(p->a[k * p->a_k + r], p->b[j * p->b_row + k], part);
+                sum = k <= ATTN__RUN ? part : sum + part;
+            }
             p->c[r * p->c_row + j] = sum;
         }
 }
@@ -2019,7 +2057,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
         a[r] = p->a + (row + 3*r)*a_row;
         if (r) ATTN__KEEP_POINTER(a[r]);
     }
-    if (p->onto == ATTN__ADD_AFTER) ATTN__EACH(r, R) ATTN__PREFETCH(c + r*c_row);
+    if (p->onto == ATTN__ADD_FAR) ATTN__EACH(r, R) ATTN__PREFETCH(c + r*c_row);
     ATTN__EACH(r, R) {
         ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(from + ATTN__LANES*i);
         from += go_on ? c_row : 0;
@@ -2042,7 +2080,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
             ATTN__EACH(r, (R + 2) / 3) a[r] += a_k;
         }
     }
-    if (p->onto == ATTN__ADD_AFTER) ATTN__EACH(r, R) {
+    if (p->onto >= ATTN__ADD_AFTER) ATTN__EACH(r, R) {
         ATTN__EACH(i, N) acc[r*N + i] = ATTN__ADD(ATTN__LOAD(c + ATTN__LANES*i), acc[r*N + i]);
         c += c_row;
         ATTN__KEEP_POINTER(c);
@@ -2077,12 +2115,14 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
     }
 }
 
-/* As many strips as fit from `row` on; returns where the next begins. A function of its own each, RxN: in one large one
-   compilers run out of registers. */
+/* As many strips as fit from `row` on, all chains of one before the next, so that the rows of A are near; returns where
+   the next begins. A function of its own each, RxN: in one large one compilers run out of registers. */
 #define ATTN__STRIP(R, N) \
-    ATTN__NOINLINE ATTN__KERNEL int64_t ATTN__V(strips_##R##x##N)(const attn__product *p, int64_t row) \
+    ATTN__NOINLINE ATTN__KERNEL int64_t ATTN__V(strips_##R##x##N)(attn__product *p, const attn__product *all, \
+                                                                  int64_t row) \
     { \
-        for (; row + R <= p->rows; row += R) ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); \
+        for (; row + R <= p->rows; row += R) \
+            do ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); while (all && attn__next_chain(p, all)); \
         return row; \
     }
 ATTN__STRIP(8, 1) ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(4, 2) ATTN__STRIP(1, 2)
@@ -2095,7 +2135,7 @@ ATTN__STRIP(6, 2) ATTN__STRIP(4, 3)
 /* By vectors, the highest first: as many as the registers hold. */
 #define ATTN__STRIPS(R1, R2, R3, N) \
     {ATTN__V(strips_##R1##x##N), ATTN__V(strips_##R2##x##N), ATTN__V(strips_##R3##x##N)}
-static int64_t (*const ATTN__V(strips)[][3])(const attn__product *p, int64_t row) = {
+static int64_t (*const ATTN__V(strips)[][3])(attn__product *p, const attn__product *all, int64_t row) = {
 #if ATTN__SUMS == 24
     ATTN__STRIPS(8, 2, 1, 1), ATTN__STRIPS(12, 4, 1, 2), ATTN__STRIPS(8, 2, 1, 3), ATTN__STRIPS(6, 4, 1, 4)
 #else
@@ -2105,11 +2145,14 @@ static int64_t (*const ATTN__V(strips)[][3])(const attn__product *p, int64_t row
 
 ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
 {
+    attn__product part;
     int64_t row, i;
     ATTN_ASSERT(p->vecs < 8 || (p->rows == 1 && p->kind == ATTN__PRODUCT));
-    if (p->kind != ATTN__PRODUCT) ATTN__V(product_rare)(p);
+    attn__first_chain(&part, p);
+    if (p->kind != ATTN__PRODUCT) do ATTN__V(product_rare)(&part); while (attn__next_chain(&part, p));
     else if (p->vecs == 8) ATTN__V(strip)(1, 8, ATTN__PRODUCT, p, 0);           /* few rows: B is read in place */
-    else for (row = 0, i = 0; row < p->rows; i++) row = ATTN__V(strips)[p->vecs - 1][i](p, row);
+    else for (row = 0, i = 0; row < p->rows; i++)
+        row = ATTN__V(strips)[p->vecs - 1][i](&part, part.chain ? p : NULL, row);
 }
 
 /* R rows against LANES of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
@@ -2120,24 +2163,29 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64
     const float *a = p->a, *b = p->b + j*row, *y;
     const float *ahead = attn__ahead(b, 2*ATTN__LANES, row), *fetch = attn__ahead(p->fetch, j, p->fetch_row);
     float *c = p->c + j, column[ATTN__LANES];
-    ATTN__VEC acc[ATTN__FEW], t[ATTN__LANES];
-    int64_t k = 0;
+    ATTN__VEC acc[ATTN__FEW], sum[ATTN__FEW], t[ATTN__LANES];
+    int64_t k = 0, end;
     int r, x;
-    ATTN__EACH(r, R) acc[r] = ATTN__ALL(0.0f);
-    for (; k + ATTN__LANES <= p->depth; k += ATTN__LANES) {
-        ATTN__UNROLL for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD(y);
-        ATTN__V(fetch_block)(ahead, row, p->depth, k);
-        if (p->fetch) ATTN__V(fetch_block)(fetch, p->fetch_row, p->depth, k);
-        ATTN__V(transpose)(t);
-        ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, a += ATTN__LANES)
-            ATTN__EACH(r, R) acc[r] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[x], acc[r]);
+    while (k < p->depth) {
+        end = attn__min(p->depth, k + ATTN__RUN);
+        ATTN__EACH(r, R) acc[r] = ATTN__ALL(0.0f);
+        for (; k + ATTN__LANES <= end; k += ATTN__LANES) {
+            ATTN__UNROLL for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD(y);
+            ATTN__V(fetch_block)(ahead, row, p->depth, k);
+            if (p->fetch) ATTN__V(fetch_block)(fetch, p->fetch_row, p->depth, k);
+            ATTN__V(transpose)(t);
+            ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, a += ATTN__LANES)
+                ATTN__EACH(r, R) acc[r] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[x], acc[r]);
+        }
+        for (; k < end; k++, a += ATTN__LANES) {
+            for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) column[x] = *y;
+            t[0] = ATTN__LOAD(column);
+            ATTN__EACH(r, R) acc[r] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[0], acc[r]);
+        }
+        ATTN__EACH(r, R) if (k > ATTN__RUN) acc[r] = ATTN__ADD(sum[r], acc[r]);
+        ATTN__EACH(r, R) sum[r] = acc[r];
     }
-    for (; k < p->depth; k++, a += ATTN__LANES) {
-        for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) column[x] = *y;
-        t[0] = ATTN__LOAD(column);
-        ATTN__EACH(r, R) acc[r] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[0], acc[r]);
-    }
-    ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE(c, acc[r]);
+    ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE(c, sum[r]);
 }
 
 #if ATTN__DOTS > 1
@@ -2147,26 +2195,31 @@ ATTN__HELPER void ATTN__V(dots_wide)(const int R, const int N, const attn__produ
     const int64_t row = p->b_row, f_row = p->fetch_row;
     const float *a = p->a, *b = p->b + j*row;
     float *c = p->c + j, column[ATTN__LANES];
-    ATTN__VEC acc[ATTN__FEW * ATTN__DOTS], t[ATTN__LANES];
-    int64_t k = 0;
+    ATTN__VEC acc[ATTN__FEW * ATTN__DOTS], sum[ATTN__FEW * ATTN__DOTS], t[ATTN__LANES];
+    int64_t k = 0, end;
     int r, x, i;
-    ATTN__EACH(r, R*N) acc[r] = ATTN__ALL(0.0f);
-    for (; k + ATTN__LANES <= p->depth; k += ATTN__LANES, a += ATTN__LANES*ATTN__LANES) ATTN__EACH(i, N) {
-        const int64_t n = i*ATTN__LANES;
-        ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__LOAD(b + (n + x)*row + k);
-        ATTN__V(fetch_block)(attn__ahead(b, n + 2*N*ATTN__LANES, row), row, p->depth, k);
-        if (p->fetch) ATTN__V(fetch_block)(attn__ahead(p->fetch, j + n, f_row), f_row, p->depth, k);
-        ATTN__V(transpose)(t);
-        ATTN__EACH(x, ATTN__LANES)
-            ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[x*ATTN__LANES + r]), t[x], acc[r*N + i]);
-    }
-    for (; k < p->depth; k++, a += ATTN__LANES) ATTN__EACH(i, N) {
-        for (x = 0; x < ATTN__LANES; x++) column[x] = b[(i*ATTN__LANES + x)*row + k];
-        t[0] = ATTN__LOAD(column);
-        ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[0], acc[r*N + i]);
+    while (k < p->depth) {
+        end = attn__min(p->depth, k + ATTN__RUN);
+        ATTN__EACH(r, R*N) acc[r] = ATTN__ALL(0.0f);
+        for (; k + ATTN__LANES <= end; k += ATTN__LANES, a += ATTN__LANES*ATTN__LANES) ATTN__EACH(i, N) {
+            const int64_t n = i*ATTN__LANES;
+            ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__LOAD(b + (n + x)*row + k);
+            ATTN__V(fetch_block)(attn__ahead(b, n + 2*N*ATTN__LANES, row), row, p->depth, k);
+            if (p->fetch) ATTN__V(fetch_block)(attn__ahead(p->fetch, j + n, f_row), f_row, p->depth, k);
+            ATTN__V(transpose)(t);
+            ATTN__EACH(x, ATTN__LANES)
+                ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[x*ATTN__LANES + r]), t[x], acc[r*N + i]);
+        }
+        for (; k < end; k++, a += ATTN__LANES) ATTN__EACH(i, N) {
+            for (x = 0; x < ATTN__LANES; x++) column[x] = b[(i*ATTN__LANES + x)*row + k];
+            t[0] = ATTN__LOAD(column);
+            ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[0], acc[r*N + i]);
+        }
+        ATTN__EACH(r, R*N) if (k > ATTN__RUN) acc[r] = ATTN__ADD(sum[r], acc[r]);
+        ATTN__EACH(r, R*N) sum[r] = acc[r];
     }
     ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row)
-        if (r < p->rows) ATTN__EACH(i, N) ATTN__STORE(c + i*ATTN__LANES, acc[r*N + i]);
+        if (r < p->rows) ATTN__EACH(i, N) ATTN__STORE(c + i*ATTN__LANES, sum[r*N + i]);
 }
 #endif
 
@@ -4271,19 +4324,6 @@ struct attn__score {
 };
 static const attn__score *attn__score_of(const attn__call *c);
 
-/* A product in chains of `run` terms: less is lost to rounding, and that much of B stays near. */
-static void attn__chains(const attn__kernels *f, attn__product *p, int64_t depth, int64_t run)
-{
-    p->onto = ATTN__FROM_ZERO;
-    do {
-        p->depth = attn__min(depth, run);
-        f->product(p);
-        depth -= p->depth;
-        p->a += p->depth * p->a_k;
-        p->b += p->depth * p->b_row;
-        p->onto = ATTN__ADD_AFTER;
-    } while (depth > 0);
-}
 static void attn__set_a(attn__product *p, attn__rows rows)
 {
     p->a = rows.at;
@@ -4303,7 +4343,10 @@ static void attn__apply(const attn__kernels *f, attn__rows matrix, const float *
     p.vecs = (int32_t)ld / f->width;
     p.kind = ATTN__PRODUCT;
     p.fetch = NULL;
-    attn__chains(f, &p, depth, ATTN__RUN);
+    p.onto = ATTN__FROM_ZERO;
+    p.depth = depth;
+    p.chain = ATTN__RUN;
+    f->product(&p);
 }
 
 #ifndef ATTN_NO_BACKWARD
@@ -4331,7 +4374,8 @@ static void attn__multiply(const attn__kernels *f, attn__product *p, int64_t col
     if (p->depth <= 0 || p->rows <= 0) return;
     if (mark) { attn__multiply_careful(p, columns, mark); return; }
     p->kind = p->x ? ATTN__WEIGHTED_DIFFERENCE : ATTN__PRODUCT;
-    p->onto = ATTN__ADD_AFTER;
+    p->onto = ATTN__ADD_FAR;
+    p->chain = p->depth;
     p->fetch = NULL;
     for (; columns > 0; columns -= step) {
         const int64_t left = attn__blocks(columns, f->width);
@@ -4372,7 +4416,7 @@ static void attn__load_query(attn__tile *t)
 
 /* K's rows against the tile's queries; kind: ATTN__PRODUCT or ATTN__SQUARED_DISTANCE, in chains of `run` */
 static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1, int32_t kind,
-                               int64_t run)
+                               int64_t chain)
 {
     const attn__call *c = t->c;
     const int64_t lane0 = x0 * t->f->width;
@@ -4389,12 +4433,15 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
         p.fetch = attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0);
         p.fetch_row = c->v.stride[2];
     }
-    attn__chains(t->f, &p, c->size_k, run);
+    p.onto = ATTN__FROM_ZERO;
+    p.depth = c->size_k;
+    p.chain = chain;
+    t->f->product(&p);
 }
 static void attn__meet_dot(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     if (t->few) attn__few_scores(t, c0, j0, j1);
-    else attn__meet_product(t, c0, j0, j1, x0, x1, ATTN__PRODUCT, t->c->size_k);
+    else attn__meet_product(t, c0, j0, j1, x0, x1, ATTN__PRODUCT, ATTN__RUN);
 }
 
 /* 1/|row|, for the cosine */
@@ -5116,7 +5163,7 @@ static void attn__grad_softcap(attn__pass *p, int64_t n)
 static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
 {
     const attn__call *c = t->c;
-    attn__row row = {0, 0};
+    attn__row row = {0, 0, 0};
     int64_t l;
     t->first = t->all_last = ATTN__HUGE;
     t->last = t->all_first = 0;
@@ -5389,7 +5436,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
         v = attn__keys_of(t, &t->c->v, c0 + j, next - j, size);
         p.a = t->m.few_s + j;
         p.b_row = v.row;
-        p.depth = next - j;
+        p.depth = p.chain = next - j;
         for (column = 0; column < size; column += p.vecs * width) {
             const int64_t left = (whole - column) / width;
             p.vecs = p.rows == 1 && left >= 8 ? 8 : (int32_t)attn__max(attn__min(left, t->f->vecs), 1);
@@ -5432,7 +5479,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
         p.a_k = v.row;
         p.b = t->m.s + j * t->ld + s.from * t->f->width;
         p.c = acc + s.from * t->f->width;
-        p.depth = s.end - j;
+        p.depth = p.chain = s.end - j;
         p.vecs = s.to - s.from;
         t->f->product(&p);
         p.onto = ATTN__GO_ON;
@@ -5739,7 +5786,7 @@ static void attn__weights_delta(attn__pass *p, attn__tile *t, const float *base,
 {
     const attn__call *c = p->c;
     const int drops = c->dropout > 0.0f && c->weights_after_dropout;
-    float zero[ATTN__MAX_LANES], *keep = t->m.t + ATTN_GRAD_KEYS * t->ld;
+    float zero[ATTN__MAX_LANES], part[ATTN__MAX_LANES], *keep = t->m.t + ATTN_GRAD_KEYS * t->ld;
     attn__grade g;
     attn__reach r;
     int64_t l, j, c0;
@@ -5760,8 +5807,10 @@ static void attn__weights_delta(attn__pass *p, attn__tile *t, const float *base,
         attn__load_lanes(t, &c->d_weights, c0, g.rows, t->ones, t->m.t);
         if (drops) attn__keep_factors(t, c0, g.rows, keep);
         t->f->grade(&g);
+        attn__fill(part, 1, t->lanes, 0.0f);        /* a block on its own: one chain over all keys would lose more */
         for (j = 0; j < g.rows; j++)
-            for (l = 0; l < t->lanes; l++) delta[l] = delta[l] + t->m.s[j * t->ld + l];
+            for (l = 0; l < t->lanes; l++) part[l] = part[l] + t->m.s[j * t->ld + l];
+        for (l = 0; l < t->lanes; l++) delta[l] = delta[l] + part[l];
     }
 }
 
@@ -5879,10 +5928,10 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     int64_t j;
     if (!r->whole || !c->d_out.rank) attn__fill(p->m.dp, 1, n * t->ld, 0.0f);
     q.b_row = q.c_row = t->ld;
-    q.depth = c->size_v;
     q.kind = ATTN__PRODUCT;
     q.onto = ATTN__FROM_ZERO;
     q.fetch = NULL;
+    q.depth = q.chain = c->size_v;
     for (j = 0; c->d_out.rank && j < n; j = s.end) {
         s = attn__stretch_at(r, j, n);
         if (s.from == s.to) continue;
@@ -6293,7 +6342,7 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
     for (b = m->depth ? x0 : x1; b < x1; b++)
         for (h = y0; h < y1; h++)
             for (k0 = 0; k0 < m->depth; k0 += ATTN_GRAD_QUERIES) {
-                p.depth = attn__min(m->depth - k0, ATTN_GRAD_QUERIES);
+                p.depth = p.chain = attn__min(m->depth - k0, ATTN_GRAD_QUERIES);
                 attn__sum_panel(m, b, h, k0, p.depth, column, lanes, ld, panel);
                 attn__set_a(&p, attn__rows_of(&m->a, b, h, r0, p.rows, k0, p.depth, c + ATTN__SUM_ROWS * wide));
                 m->f->product(&p);

@@ -775,7 +775,23 @@ static void like_weights(int64_t n, attn_isa isa) {
     o.isa = (int32_t)isa;
     CHECK_STATUS(attn_softmax_backward(scores, above, dx, &o, 0), ATTN_OK);
     double units = lost(*(float *)dx.data, 0, 2 * x / (double)n);
-    CHECKF(units <= alike(n, n), "%ld like weights lose %.1f units, at most %.1f", (long)n, units, alike(n, n));
+    CHECKF(units <= alike(n, 64), "%ld like weights lose %.1f units, at most %.1f", (long)n, units, alike(n, 64));
+}
+/* A score of n equal terms, for one query and for many. */
+static void like_score(int64_t n, int64_t queries, attn_isa isa) {
+    static const float one = 1;
+    float x = (float)(1 + test_uniform());
+    attn_out scores = make_out(LAYOUT_PACKED, 4, 1, 1, queries, 1);
+    attn_view q = attn_view_bhsd(&one, 1, 1, queries, n), k = attn_view_bhsd(&x, 1, 1, 1, n);
+    attn_desc o;
+    q.stride[2] = q.stride[3] = k.stride[3] = 0;
+    memset(&o, 0, sizeof o);
+    o.isa = (int32_t)isa;
+    o.score = ATTN_SCORE_DOT;
+    CHECK_STATUS(attn_scores(q, k, scores, &o, 0), ATTN_OK);
+    double exact = (double)n * x, units = lost(*(float *)scores.data, exact, exact);
+    CHECKF(units <= alike(n, 64), "a score of %ld like terms loses %.1f units, at most %.1f", (long)n, units,
+           alike(n, 64));
 }
 /* The worst: after 1 each term is a hair less than what would still change the sum. */
 static void worst_terms(attn_isa isa) {
@@ -793,6 +809,8 @@ static void like_terms(void) {
             for (int again = 0; again < 4; again++) {
                 like_terms_of(n, test_isa(i));
                 like_weights(n, test_isa(i));
+                like_score(n, 1, test_isa(i));
+                like_score(n, 20, test_isa(i));
                 test_release();
             }
         worst_terms(test_isa(i));

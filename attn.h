@@ -772,14 +772,15 @@ void    attn__cuda_release(void *block, void *stream);
 #else
 #  define ATTN__HAS_NEON 0
 #endif
-/* A multiply-add rounded once, by an instruction. */
+/* A multiply-add rounded once, by an instruction: a call of the C library's would be slower than the code in >>math. */
 #if ATTN__GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__) || defined(__FP_FAST_FMAF) \
     || defined(__riscv_flen) || defined(__s390x__) || (defined(__powerpc__) && !defined(_SOFT_FLOAT)))
 #  define ATTN__HAS_FMA 1
 #else
 #  define ATTN__HAS_FMA 0
 #endif
-/* The vectors of gcc and clang themselves, where the machine has registers for them and nothing above fits. */
+/* The vectors of gcc and clang themselves, where the machine has registers for them, and either a multiply-add that is
+   rounded once or conversions between float and double vectors. Not on 32-bit ARM, whose vectors flush subnormals. */
 #if ((defined(__clang__) && __clang_major__ >= 13) || (!defined(__clang__) && defined(__GNUC__) && __GNUC__ >= 9)) \
     && (ATTN__X64 || defined(__wasm_simd128__) || defined(__VSX__) || defined(__aarch64__) || defined(__riscv_vector) \
         || (defined(__s390x__) && defined(__VX__) && __ARCH__ >= 12)) \
@@ -1641,7 +1642,8 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
    ATTN__LANES floats to a vector: of that reading only this section counts. First the vocabulary:
        VEC, MASK                  LANES floats (or 32 bits each); a truth value for each lane
        V(name)                    the name of a function in this reading
-       VECS, SUMS                 vectors in the widest tile; running sums that a product keeps in registers
+       VECS, SUMS                 vectors in the widest tile; running sums that a product keeps in registers: 24, 12, or
+                                  6 where a multiply-add is long enough that so many hide its latency
        DOTS                       vectors of keys side by side for one row (half as many for more): enough of them that
                                   none waits for the sum before it; a power of two
        LOAD, STORE                at any address;  ALL(x), ALL_BITS(n): the same in every lane
@@ -1801,7 +1803,8 @@ ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
     r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
 }
 #else
-/* Any machine with vectors of 16 bytes: what gcc and clang make of their vector extensions. */
+/* Any machine with vectors of 16 bytes: what gcc and clang make of their vector extensions. Comparisons, choices and
+   moves go by the index of a lane, never by its address, so either order of bytes is right. */
 #  define ATTN__V(name)         attn__##name##_portable
 #  define ATTN__ISA             ATTN_ISA_PORTABLE
 #  define ATTN__HELPER          ATTN__INLINE
@@ -1813,7 +1816,7 @@ typedef uint32_t attn__u4 __attribute__((vector_size(16)));
 typedef uint64_t attn__u2 __attribute__((vector_size(16)));
 #  define ATTN__VEC             attn__f4
 #  define ATTN__MASK            attn__i4            /* all bits of each lane */
-#  if !ATTN__HAS_FMA && !defined(ATTN_NO_EXACT_FMA)      /* throughout more work than one sum could wait for */
+#  if !ATTN__HAS_FMA && !defined(ATTN_NO_EXACT_FMA)      /* 22 instructions to a multiply-add: code stays small */
 #    define ATTN__VECS          3
 #    define ATTN__SUMS          6
 #    define ATTN__DOTS          2
@@ -1931,9 +1934,9 @@ ATTN__HELPER attn__f4 ATTN__V(fma)(attn__f4 a, attn__f4 b, attn__f4 c)
 #    endif
 }
 #  else
-/* As attn__fma: products are exact in double, so the sum rounded to double and then to float is right, unless what the
-   first rounding took or added decided the second: that takes a sum halfway between two floats, or a result below the
-   normal ones, where floats lie closer to halfway than they seem. Both are rare, and then the sum is rounded to odd. */
+/* As attn__fma: the product is exact in double. Rounding the sum to double and then to float is wrong only where the
+   first rounding moved it onto the middle between two floats. So sums that lie there are computed again, rounded to
+   odd; and so is what is no normal float, where the middles have other bits. (2^-126 may have been rounded up to.) */
 #    define ATTN__FACTOR        attn__d2
 #    define ATTN__ONE           ATTN__V(one)
 #    define ATTN__SPREAD(x)     ATTN__V(narrow)(x, x)
@@ -1962,7 +1965,7 @@ ATTN__HELPER attn__f4 ATTN__V(narrow)(attn__d2 low, attn__d2 high)
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
 }
 #    endif
-/* The sum of two doubles rounded to odd; what that adds or takes is a float's ulp away from mattering twice. */
+/* The sum of two doubles, rounded to odd. */
 ATTN__HELPER attn__d2 ATTN__V(to_odd)(attn__d2 p, attn__d2 c)
 {
     const attn__d2 s = p + c, t = s - p, rest = (p - (s - t)) + (c - t), zero = {0.0, 0.0};

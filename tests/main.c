@@ -122,6 +122,8 @@ static int find_isas(void) {
             now.skips++;
         }
     }
+    for (int i = 0; i < isa_count - 1; i++) /* the best one stands last, whatever its number */
+        if (isas[i] == attn_best_isa()) isas[i] = isas[isa_count - 1], isas[isa_count - 1] = attn_best_isa();
     if (isa_count == 0) printf("no instruction set to test\n");
     return isa_count > 0;
 }

@@ -138,7 +138,7 @@
        ATTN_NO_LIBC           impl  call no C library (compilers may still emit memcpy, memmove, memset, memcmp). Calls
                                     without workspace and allocator then need ATTN_MALLOC and ATTN_FREE
        ATTN_NO_SIMD           impl  leave all vector kernels out; or those of one instruction set, with
-                                    ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON
+                                    ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON, ATTN_NO_PORTABLE
        ATTN_FILE              impl  this file's name in quotes, for #include: it reads itself again for each instruction
                                     set. Where it is not attn.h, and compiled itself, pasted, or without __FILE_NAME__
        ATTN_NO_HEATMAP        all   leave the pictures out
@@ -315,7 +315,8 @@ typedef enum attn_empty {       /* a row without an allowed key, or without mass
     ATTN_EMPTY_COUNT
 } attn_empty;                   /* lse is -inf under all three; none applies where a finite sink gives the row mass */
 
-#define ATTN_ISA_LIST(X) X(AUTO, "auto") X(SCALAR, "scalar") X(AVX2, "avx2") X(AVX512, "avx512") X(NEON, "neon")
+#define ATTN_ISA_LIST(X) X(AUTO, "auto") X(SCALAR, "scalar") X(AVX2, "avx2") X(AVX512, "avx512") X(NEON, "neon") \
+                         X(PORTABLE, "portable")
 typedef enum attn_isa {         /* instruction sets; all compute the same bits */
 #define ATTN_X(name, text) ATTN_ISA_##name,
     ATTN_ISA_LIST(ATTN_X)
@@ -772,6 +773,23 @@ void    attn__cuda_release(void *block, void *stream);
 #else
 #  define ATTN__HAS_NEON 0
 #endif
+/* A multiply-add rounded once, by an instruction: a call of the C library's would be slower than the code in >>math. */
+#if ATTN__GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__) || defined(__FP_FAST_FMAF) \
+    || defined(__riscv_flen) || defined(__s390x__) || (defined(__powerpc__) && !defined(_SOFT_FLOAT)))
+#  define ATTN__HAS_FMA 1
+#else
+#  define ATTN__HAS_FMA 0
+#endif
+/* The vectors of gcc and clang themselves, where the machine has registers for them, and either a multiply-add that is
+   rounded once or conversions between float and double vectors. Not on 32-bit ARM, whose vectors flush subnormals. */
+#if ((defined(__clang__) && __clang_major__ >= 13) || (!defined(__clang__) && defined(__GNUC__) && __GNUC__ >= 9)) \
+    && (ATTN__X64 || defined(__wasm_simd128__) || defined(__VSX__) || defined(__aarch64__) || defined(__riscv_vector) \
+        || (defined(__s390x__) && defined(__VX__) && __ARCH__ >= 12)) \
+    && !ATTN__HAS_NEON && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_PORTABLE)
+#  define ATTN__HAS_PORTABLE 1
+#else
+#  define ATTN__HAS_PORTABLE 0
+#endif
 #if defined(_MSC_VER) && ATTN__X64
 #  include <intrin.h>
 #  if defined(__clang__)        /* its immintrin.h leaves these out when it stands in for MSVC */
@@ -946,7 +964,7 @@ ATTN__INLINE int64_t attn__max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* a*b + c, rounded once. Without the instruction: the product is exact in double; the sum is rounded to odd there, so
    that rounding it again to float gives what one rounding would have (Boldo and Melquiond 2008). */
-#if ATTN__GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__))
+#if ATTN__HAS_FMA
 static float attn__fma(float a, float b, float c)
 {
 #  if ATTN__CLANG_FAST && ATTN__X64
@@ -1662,7 +1680,8 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
    ATTN__LANES floats to a vector: of that reading only this section counts. First the vocabulary:
        VEC, MASK                  LANES floats (or 32 bits each); a truth value for each lane
        V(name)                    the name of a function in this reading
-       VECS, SUMS                 vectors in the widest tile; running sums that a product keeps in registers
+       VECS, SUMS                 vectors in the widest tile; running sums that a product keeps in registers: 24, 12, or
+                                  6 where a multiply-add is long enough that so many hide its latency
        DOTS                       vectors of keys side by side for one row (half as many for more): enough of them that
                                   none waits for the sum before it; a power of two
        LOAD, STORE                at any address;  ALL(x), ALL_BITS(n): the same in every lane
@@ -1732,7 +1751,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
 #  define ATTN__QUARTERS(a, b, odd) _mm512_shuffle_f32x4(a, b, odd ? 0xdd : 0x88)
 #  define ATTN__EVENS(a, b)     ATTN__PICK(a, ATTN__FLOATS(_mm512_slli_epi64(ATTN__INTS(b), 32)), 0xaaaa)
-#elif ATTN__LANES == 4
+#elif ATTN__HAS_NEON
 #  define ATTN__V(name)         attn__##name##_neon
 #  define ATTN__ISA             ATTN_ISA_NEON
 #  define ATTN__HELPER          ATTN__INLINE
@@ -1821,6 +1840,199 @@ ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
     r[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
     r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
 }
+#else
+/* Any machine with vectors of 16 bytes: what gcc and clang make of their vector extensions. Comparisons, choices and
+   moves go by the index of a lane, never by its address, so either order of bytes is right. */
+#  define ATTN__V(name)         attn__##name##_portable
+#  define ATTN__ISA             ATTN_ISA_PORTABLE
+#  define ATTN__HELPER          ATTN__INLINE
+#  define ATTN__KERNEL          static
+typedef float attn__f4 __attribute__((vector_size(16)));
+typedef double attn__d2 __attribute__((vector_size(16)));
+typedef int32_t attn__i4 __attribute__((vector_size(16)));
+typedef uint32_t attn__u4 __attribute__((vector_size(16)));
+typedef uint64_t attn__u2 __attribute__((vector_size(16)));
+#  define ATTN__VEC             attn__f4
+#  define ATTN__MASK            attn__i4            /* all bits of each lane */
+#  if !ATTN__HAS_FMA && !defined(ATTN_NO_EXACT_FMA)      /* 22 instructions to a multiply-add: code stays small */
+#    define ATTN__VECS          3
+#    define ATTN__SUMS          6
+#    define ATTN__DOTS          2
+#  elif ATTN__X64               /* 16 registers */
+#    define ATTN__VECS          3
+#    define ATTN__SUMS          12
+#    define ATTN__DOTS          4
+#  else
+#    define ATTN__VECS          4
+#    define ATTN__SUMS          24
+#    define ATTN__DOTS          4
+#  endif
+#  define ATTN__LOAD(p)         ATTN__V(load)(p)
+#  define ATTN__LOAD_BITS       ATTN__V(load)
+#  define ATTN__LOAD_BYTES      ATTN__V(load_bytes)
+#  define ATTN__STORE           ATTN__V(store)
+#  define ATTN__ALL             ATTN__V(all)
+#  define ATTN__ALL_BITS(n)     ((attn__f4)ATTN__V(all_bits)((uint32_t)(n)))
+#  define ATTN__ON_BITS(type, a, operator, b) ((attn__f4)((type)(a) operator (type)(b)))
+#  define ATTN__AND(a, b)       ATTN__ON_BITS(attn__u4, a, &, b)
+#  define ATTN__XOR(a, b)       ATTN__ON_BITS(attn__u4, a, ^, b)
+#  define ATTN__ADD_BITS(a, b)  ATTN__ON_BITS(attn__u4, a, +, b)
+#  define ATTN__LEFT(x, n)      ((attn__f4)((attn__u4)(x) << (n)))
+#  define ATTN__RIGHT(x, n)     ((attn__f4)((attn__i4)(x) >> (n)))
+#  define ATTN__LOWER(x)        ((attn__u2)(x) & 0xffffffffu)   /* "even": the lower half of 64 bits, in either order */
+#  define ATTN__MULTIPLY_EVEN(a, b) ((attn__f4)(ATTN__LOWER(a) * ATTN__LOWER(b)))
+#  define ATTN__ODD(x)          ((attn__f4)((attn__u2)(x) >> 32))
+#  define ATTN__EVENS(a, b)     ((attn__f4)(ATTN__LOWER(a) | (attn__u2)(b) << 32))
+#  define ATTN__TO_FLOATS(x)    __builtin_convertvector((attn__i4)(x), attn__f4)
+#  define ATTN__LESS(a, b)      ((attn__i4)((a) < (b)))
+#  define ATTN__SAME(a, b)      ((attn__i4)((a) == (b)))
+#  define ATTN__ABOVE(a, b)     ((attn__i4)((attn__i4)(a) > (attn__i4)(b)))
+#  define ATTN__NEGATIVE(x)     ((attn__i4)(x) >> 31)
+#  define ATTN__EITHER(m, n)    ((m) | (n))
+#  define ATTN__ANY             ATTN__V(any)
+#  define ATTN__PICK            ATTN__V(pick)
+#  define ATTN__CLEAR(x, m)     ((attn__f4)((attn__i4)(x) & ~(m)))
+#  define ATTN__MIN             ATTN__V(min)
+#  define ATTN__MAX             ATTN__V(max)
+#  define ATTN__SQRT            ATTN__V(sqrt)
+#  define ATTN__FMA             ATTN__V(fma)
+#  if ATTN__X64
+#    define ATTN__KEEP(v)       __asm__("" : "+x"(v))
+#  else
+#    define ATTN__KEEP(v)       ((void)0)
+#  endif
+ATTN__HELPER attn__f4 ATTN__V(load)(const void *p) { attn__f4 x; ATTN__COPY(&x, p, sizeof x); return x; }
+ATTN__HELPER void ATTN__V(store)(float *p, attn__f4 x) { ATTN__COPY(p, &x, sizeof x); }
+ATTN__HELPER attn__f4 ATTN__V(all)(float x) { const attn__f4 v = {x, x, x, x}; return v; }
+ATTN__HELPER attn__u4 ATTN__V(all_bits)(uint32_t n) { const attn__u4 v = {n, n, n, n}; return v; }
+ATTN__HELPER attn__f4 ATTN__V(load_bytes)(const uint8_t *p)
+{
+    const attn__u4 v = {p[0], p[1], p[2], p[3]};
+    return (attn__f4)v;
+}
+ATTN__HELPER attn__f4 ATTN__V(pick)(attn__f4 x, attn__f4 y, attn__i4 m)
+{
+    return (attn__f4)(((attn__i4)x & ~m) | ((attn__i4)y & m));
+}
+ATTN__HELPER attn__f4 ATTN__V(min)(attn__f4 a, attn__f4 b) { return ATTN__PICK(b, a, ATTN__LESS(a, b)); }
+ATTN__HELPER attn__f4 ATTN__V(max)(attn__f4 a, attn__f4 b) { return ATTN__PICK(b, a, ATTN__LESS(b, a)); }
+ATTN__HELPER int ATTN__V(any)(attn__i4 m)
+{
+#  if ATTN__X64
+    return _mm_movemask_ps((__m128)m) != 0;
+#  elif defined(__wasm_simd128__)
+    return __builtin_wasm_any_true_v128((signed char __attribute__((vector_size(16))))m);
+#  else
+    const attn__u2 halves = (attn__u2)m;
+    return (halves[0] | halves[1]) != 0;
+#  endif
+}
+ATTN__HELPER attn__f4 ATTN__V(sqrt)(attn__f4 x)
+{
+    const attn__f4 v = {attn__sqrt(x[0]), attn__sqrt(x[1]), attn__sqrt(x[2]), attn__sqrt(x[3])};
+    return v;
+}
+#  ifdef __clang__
+#    define ATTN__SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#  else
+#    define ATTN__SHUFFLE(a, b, i, j, k, l) ATTN__V(shuffle)(a, b, i, j, k, l)
+ATTN__HELPER attn__f4 ATTN__V(shuffle)(attn__f4 a, attn__f4 b, const int i, const int j, const int k, const int l)
+{
+    const attn__i4 from = {i, j, k, l};
+    return __builtin_shuffle(a, b, from);
+}
+#  endif
+ATTN__HELPER void ATTN__V(transpose)(attn__f4 *r)
+{
+    const attn__f4 a = ATTN__SHUFFLE(r[0], r[1], 0, 4, 1, 5), b = ATTN__SHUFFLE(r[2], r[3], 0, 4, 1, 5);
+    const attn__f4 c = ATTN__SHUFFLE(r[0], r[1], 2, 6, 3, 7), d = ATTN__SHUFFLE(r[2], r[3], 2, 6, 3, 7);
+    r[0] = ATTN__SHUFFLE(a, b, 0, 1, 4, 5);
+    r[1] = ATTN__SHUFFLE(a, b, 2, 3, 6, 7);
+    r[2] = ATTN__SHUFFLE(c, d, 0, 1, 4, 5);
+    r[3] = ATTN__SHUFFLE(c, d, 2, 3, 6, 7);
+}
+/* ---- FMA, by an instruction or without */
+#  if ATTN__HAS_FMA || defined(ATTN_NO_EXACT_FMA)
+#    define ATTN__FACTOR        attn__f4
+#    define ATTN__ONE           ATTN__ALL
+#    define ATTN__SPREAD(x)     (x)
+#    define ATTN__FMA_ONE       ATTN__FMA
+ATTN__HELPER attn__f4 ATTN__V(fma)(attn__f4 a, attn__f4 b, attn__f4 c)
+{
+#    if !ATTN__HAS_FMA
+    const attn__f4 product = a * b;
+    return product + c;
+#    elif ATTN__X64 && defined(__FMA__)
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+    return c;
+#    else
+    const attn__f4 v = {attn__fma(a[0], b[0], c[0]), attn__fma(a[1], b[1], c[1]), attn__fma(a[2], b[2], c[2]),
+                        attn__fma(a[3], b[3], c[3])};
+    return v;
+#    endif
+}
+#  else
+/* As attn__fma: the product is exact in double. Rounding the sum to double and then to float is wrong only where the
+   first rounding moved it onto the middle between two floats. So sums that lie there are computed again, rounded to
+   odd; and so is what is no normal float, where the middles have other bits. (2^-126 may have been rounded up to.) */
+#    define ATTN__FACTOR        attn__d2
+#    define ATTN__ONE           ATTN__V(one)
+#    define ATTN__SPREAD(x)     ATTN__V(narrow)(x, x)
+#    define ATTN__FMA_ONE       ATTN__V(fma_one)
+ATTN__HELPER attn__d2 ATTN__V(one)(float x) { const attn__d2 v = {(double)x, (double)x}; return v; }
+#    ifdef __clang__
+typedef float attn__f2 __attribute__((vector_size(8)));
+ATTN__HELPER attn__d2 ATTN__V(low)(attn__f4 x)
+{
+    return __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1), attn__d2);
+}
+ATTN__HELPER attn__d2 ATTN__V(high)(attn__f4 x)
+{
+    return __builtin_convertvector(__builtin_shufflevector(x, x, 2, 3), attn__d2);
+}
+ATTN__HELPER attn__f4 ATTN__V(narrow)(attn__d2 low, attn__d2 high)
+{
+    return __builtin_shufflevector(__builtin_convertvector(low, attn__f2), __builtin_convertvector(high, attn__f2),
+                                   0, 1, 2, 3);
+}
+#    else
+ATTN__HELPER attn__d2 ATTN__V(low)(attn__f4 x) { return _mm_cvtps_pd(x); }
+ATTN__HELPER attn__d2 ATTN__V(high)(attn__f4 x) { return _mm_cvtps_pd(_mm_movehl_ps(x, x)); }
+ATTN__HELPER attn__f4 ATTN__V(narrow)(attn__d2 low, attn__d2 high)
+{
+    return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
+}
+#    endif
+/* The sum of two doubles, rounded to odd. */
+ATTN__HELPER attn__d2 ATTN__V(to_odd)(attn__d2 p, attn__d2 c)
+{
+    const attn__d2 s = p + c, t = s - p, rest = (p - (s - t)) + (c - t), zero = {0.0, 0.0};
+    const attn__u2 bits = (attn__u2)s, apart = ((attn__u2)rest ^ bits) >> 63;   /* 1: towards zero */
+    const attn__u2 inexact = (attn__u2)(rest < zero) | (attn__u2)(rest > zero);         /* neither with a NaN */
+    return (attn__d2)(bits + (inexact & ((bits & 1u) - 1u) & (1u - 2u * apart)));
+}
+ATTN__NOINLINE static attn__f4 ATTN__V(fma_exact)(attn__d2 al, attn__d2 ah, attn__d2 bl, attn__d2 bh, attn__f4 c)
+{
+    return ATTN__V(narrow)(ATTN__V(to_odd)(al * bl, ATTN__V(low)(c)), ATTN__V(to_odd)(ah * bh, ATTN__V(high)(c)));
+}
+ATTN__HELPER attn__f4 ATTN__V(fma_wide)(attn__d2 al, attn__d2 ah, attn__d2 bl, attn__d2 bh, attn__f4 c)
+{
+    const attn__d2 low = al * bl + ATTN__V(low)(c), high = ah * bh + ATTN__V(high)(c);
+    const attn__f4 r = ATTN__V(narrow)(low, high), ends = ATTN__SHUFFLE((attn__f4)low, (attn__f4)high, 0, 2, 4, 6);
+    const attn__i4 halfway = (attn__i4)(((attn__u4)ends & 0x1fffffffu) == 0x10000000u);
+    const attn__i4 tiny = (attn__i4)((attn__i4)(((attn__u4)r | 0x80000000u) - 1u) < (int32_t)0x80800000u);
+    if (__builtin_expect(ATTN__ANY(halfway | tiny), 0)) return ATTN__V(fma_exact)(al, ah, bl, bh, c);
+    return r;
+}
+ATTN__NOINLINE static attn__f4 ATTN__V(fma)(attn__f4 a, attn__f4 b, attn__f4 c)
+{
+    return ATTN__V(fma_wide)(ATTN__V(low)(a), ATTN__V(high)(a), ATTN__V(low)(b), ATTN__V(high)(b), c);
+}
+ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
+{
+    return ATTN__V(fma_wide)(a, a, ATTN__V(low)(b), ATTN__V(high)(b), c);
+}
+#  endif
 #endif
 #define ATTN__EACH(i, n)        ATTN__UNROLL for (i = 0; i < (n); i++)
 #if ATTN__GNU
@@ -2050,7 +2262,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
     const float *other = p->fetch ? attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row) : NULL;
     const float *x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
     float *c = p->c + row*c_row;
-    ATTN__VEC acc[ATTN__SUMS];
+    ATTN__VEC acc[ATTN__SUMS > 12 ? ATTN__SUMS : 12];
     int64_t k, left;
     int r, i;
     ATTN__EACH(r, (R + 2) / 3) {
@@ -2125,11 +2337,15 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
             do ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); while (all && attn__next_chain(p, all)); \
         return row; \
     }
-ATTN__STRIP(8, 1) ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(4, 2) ATTN__STRIP(1, 2)
-ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
+ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(1, 2) ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
+#if ATTN__SUMS == 6
+ATTN__STRIP(4, 1) ATTN__STRIP(2, 2)
+#else
+ATTN__STRIP(8, 1) ATTN__STRIP(4, 2)
+#endif
 #if ATTN__SUMS == 24
 ATTN__STRIP(12, 2) ATTN__STRIP(8, 3) ATTN__STRIP(6, 4) ATTN__STRIP(4, 4) ATTN__STRIP(1, 4)
-#else
+#elif ATTN__SUMS == 12
 ATTN__STRIP(6, 2) ATTN__STRIP(4, 3)
 #endif
 /* By vectors, the highest first: as many as the registers hold. */
@@ -2138,6 +2354,8 @@ ATTN__STRIP(6, 2) ATTN__STRIP(4, 3)
 static int64_t (*const ATTN__V(strips)[][3])(attn__product *p, const attn__product *all, int64_t row) = {
 #if ATTN__SUMS == 24
     ATTN__STRIPS(8, 2, 1, 1), ATTN__STRIPS(12, 4, 1, 2), ATTN__STRIPS(8, 2, 1, 3), ATTN__STRIPS(6, 4, 1, 4)
+#elif ATTN__SUMS == 6
+    ATTN__STRIPS(4, 2, 1, 1), ATTN__STRIPS(2, 1, 1, 2), ATTN__STRIPS(2, 1, 1, 3)
 #else
     ATTN__STRIPS(8, 2, 1, 1), ATTN__STRIPS(6, 4, 1, 2), ATTN__STRIPS(4, 2, 1, 3)
 #endif
@@ -2806,6 +3024,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__LOAD
 #undef ATTN__LOAD_BITS
 #undef ATTN__LOAD_BYTES
+#undef ATTN__LOWER
 #undef ATTN__MASK
 #undef ATTN__MASK_REGISTER
 #undef ATTN__MAX
@@ -2825,6 +3044,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__REGISTER
 #undef ATTN__RIGHT
 #undef ATTN__SAME
+#undef ATTN__SHUFFLE
 #undef ATTN__SIGNED
 #undef ATTN__SPREAD
 #undef ATTN__SQRT
@@ -2845,7 +3065,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__IN_THE_MIDDLE
 /* ---------------------------------------------------------------------------------------------------- >>dispatch
    The instruction sets of this build, each by another reading of >>kernels-vector, and which of them runs. */
-#if (ATTN__X64 && !defined(ATTN_NO_SIMD)) || ATTN__HAS_NEON
+#if (ATTN__X64 && !defined(ATTN_NO_SIMD)) || ATTN__HAS_NEON || ATTN__HAS_PORTABLE
 #  ifndef ATTN_FILE             /* not of the file that is compiled: the header may have been pasted into that */
 #    if defined(__FILE_NAME__) && defined(__INCLUDE_LEVEL__) && __INCLUDE_LEVEL__ > 0
 #      define ATTN_FILE __FILE_NAME__
@@ -2860,6 +3080,13 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #  endif
 #endif
 
+#if ATTN__HAS_PORTABLE
+#  define ATTN__LANES 4
+#  include ATTN_FILE
+#  define ATTN__PORTABLE , &attn__table_portable
+#else
+#  define ATTN__PORTABLE
+#endif
 #if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX2)
 #  define ATTN__LANES 8
 #  include ATTN_FILE
@@ -2885,7 +3112,9 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #  error "ATTN_FILE is not this attn.h, but another file or version: define ATTN_FILE as its name, or ATTN_NO_SIMD"
 #endif
 /* The tables of this build, the weakest first. */
-static const attn__kernels *const attn__tables[] = {&attn__table_scalar ATTN__AVX2 ATTN__AVX512 ATTN__NEON};
+static const attn__kernels *const attn__tables[] = {
+    &attn__table_scalar ATTN__PORTABLE ATTN__AVX2 ATTN__AVX512 ATTN__NEON
+};
 
 /* The kernels of an instruction set, or NULL where this build has none. */
 static const attn__kernels *attn__table(int32_t isa)
@@ -2904,7 +3133,7 @@ static int attn__cpu_has(attn_isa isa)
     if (isa == ATTN_ISA_AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (isa == ATTN_ISA_AVX512) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
 #elif ATTN__X64 && defined(_MSC_VER)
-    if (isa != ATTN_ISA_SCALAR) {
+    if (isa == ATTN_ISA_AVX2 || isa == ATTN_ISA_AVX512) {
         const int fma_osxsave_avx = (1 << 12) | (1 << 27) | (1 << 28);
         unsigned long long enabled;
         int r[4];
@@ -9134,8 +9363,11 @@ ATTN__FOR_SPEED
 #undef ATTN__READ
 #undef ATTN__AVX2
 #undef ATTN__AVX512
+#undef ATTN__HAS_FMA
 #undef ATTN__HAS_NEON
+#undef ATTN__HAS_PORTABLE
 #undef ATTN__NEON
+#undef ATTN__PORTABLE
 #undef ATTN__WITH
 #undef ATTN__EQUALS
 #undef ATTN__FAR

@@ -244,7 +244,8 @@ typedef struct reading {
 static volatile float measure_sink;
 static inline void read_task(void *arg, int64_t i, int32_t worker) {
     const reading *r = (const reading *)arg;
-    float (*read)(const float *, size_t) = attn_best_isa() >= ATTN_ISA_AVX2 ? read_avx2 : read_plain;
+    float (*read)(const float *, size_t) =
+        attn_best_isa() == ATTN_ISA_AVX2 || attn_best_isa() == ATTN_ISA_AVX512 ? read_avx2 : read_plain;
     size_t n = r->floats / (size_t)r->threads;
     int part, repeat;
     (void)worker;
@@ -280,7 +281,11 @@ enum { PEAK_ROUNDS = 20000 };
     c##n = _mm512_fmadd_ps(c##n, a, b); \
     KEEP(c##n);
 #define SAME(x) (x)
+#define FOUR(x) \
+    { x, x, x, x }
+typedef float measure_v4 __attribute__((vector_size(16)));
 PEAK(peak_scalar, , float, SAME, PEAK_SCALAR) /* a multiplication and an addition where there is no fused one */
+PEAK(peak_four, , measure_v4, FOUR, PEAK_SCALAR)
 #ifdef __x86_64__
 PEAK(peak_avx2, __attribute__((target("avx2,fma"))), __m256, _mm256_set1_ps, PEAK_AVX2)
 PEAK(peak_avx512, __attribute__((target("avx512f"))), __m512, _mm512_set1_ps, PEAK_AVX512)
@@ -288,9 +293,9 @@ PEAK(peak_avx512, __attribute__((target("avx512f"))), __m512, _mm512_set1_ps, PE
 #define peak_avx2 peak_scalar
 #define peak_avx512 peak_scalar
 #endif
-static const attn_task_fn peaks[] = {NULL, peak_scalar, peak_avx2, peak_avx512};
+static const attn_task_fn peaks[] = {NULL, peak_scalar, peak_avx2, peak_avx512, peak_four, peak_four};
 /* Operations that one task is. */
 static inline double peak_operations(int isa) {
-    static const int lanes[] = {0, 1, 8, 16};
+    static const int lanes[] = {0, 1, 8, 16, 4, 4};
     return PEAK_ROUNDS * 12.0 * 2 * lanes[isa];
 }

@@ -220,7 +220,7 @@ static void measure(const version_row *row, const char *isa, int same) {
 }
 
 static void measure_rows(int same) {
-    static const char *const isas[] = {"scalar", "avx2", "avx512", "neon", "wasm"};
+    static const char *const isas[] = {"scalar", "avx2", "avx512", "neon", "portable"};
     for (int i = 0; i < ROWS; i++) {
         version_row row = rows[i];
         if (!strstr(row.job.name, options.rows)) continue;

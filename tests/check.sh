@@ -227,15 +227,18 @@ kilobytes() { # of an object file, and of the code and constants in it
     echo "$(($(wc -c <"$1") / 1024)) KB ($(size "$1" |
         awk 'NR == 2 { print int(($1 + $2) / 1024) }') of code and constants)"
 }
-small_enough() { [ "$(wc -c <"$dir/attn.o")" -le 307200 ]; }
+small_enough() { [ "$(wc -c <"$1")" -le "$2" ]; } # small_enough FILE BYTES
 item_object() {
     $CC -O2 -c tests/attn.c -o "$dir/attn.o" 2>"$dir/object.log" || { failed "object" "$dir/object.log"; return; }
     seconds=$(sh -c "$CC -O2 -c tests/attn.c -o $dir/attn.o; times" | tail -n 1 |
               awk '{ split($1, t, /[ms]/); print 60 * t[1] + t[2] }')
     $CC -O2 -fPIC -c tests/attn.c -o "$dir/attn_pic.o"
+    $CC -O2 -DATTN_NO_PORTABLE -c tests/attn.c -o "$dir/attn_three.o"
     try "no mutable global" no_globals
     try "no symbol outside attn_" no_foreign_symbols
-    try "object of $(kilobytes "$dir/attn.o"), at most 300" small_enough
+    try "object of $(kilobytes "$dir/attn_three.o") with three instruction sets, at most 300" \
+        small_enough "$dir/attn_three.o" 307200
+    try "object of $(kilobytes "$dir/attn.o") with all, at most 390" small_enough "$dir/attn.o" 399360
     try "compiles without gradients" $CC -O2 -DATTN_NO_BACKWARD -c tests/attn.c -o "$dir/attn_forward.o" &&
         ok "object of $(kilobytes "$dir/attn_forward.o") without gradients"
     try "compiled in $seconds s at -O2, at most 30" awk "BEGIN { exit !($seconds <= 30) }"
@@ -387,19 +390,39 @@ item_suites_emulated() {
     emulated_suites "$tree/run" >"$tree/log" 2>&1 || { failed "$name" "$tree/log"; return; }
     ok "$name: $(passed_in "$tree/log") tests"
 }
+# All suites on the portable vectors; `make test` leaves some of them out.
+item_suites_portable() {
+    make build/tests >"$dir/portable.log" 2>&1 || { failed "the suites on portable vectors" "$dir/portable.log"; return; }
+    case $(build/tests --suite bmm --isa portable) in
+        *"has no portable"*) skipped "the suites on portable vectors (not in this build)"; return ;;
+    esac
+    each_suite build/tests --isa portable >"$dir/portable.log" 2>&1 ||
+        { failed "the suites on portable vectors" "$dir/portable.log"; return; }
+    ok "the suites on portable vectors: $(passed_in "$dir/portable.log") tests"
+}
+golden_in_emulation() { # golden_in_emulation ISA EMULATOR PROGRAM
+    case $("$2" "$3" --isa "$1" --mixed 2>&1) in
+        "$(cat tests/golden.txt) "*) ok "golden hash in emulation, $(basename "$2"), $1" ;;
+        *) failed "golden hash in emulation, $(basename "$2"), $1" ;;
+    esac
+}
+# Other machines whose vectors the portable kernels use, one of them big-endian.
+item_portable() { # item_portable COMPILER EMULATOR FLAGS
+    for tool in "$1" "$2"; do have "$tool" || { skipped "portable vectors with $1 (no $tool)"; return; }; done
+    file=$dir/golden_$2
+    try "$1 builds golden.c" "$1" -O2 -w -static $3 tests/golden.c -o "$file" -lm || return
+    for isa in scalar portable; do golden_in_emulation $isa "$2" "$file"; done
+}
 # The NEON kernels, where the machine is another one: each beside the scalar one, and the golden hash.
 item_aarch64() {
     compiler=aarch64-linux-gnu-gcc
     for tool in $compiler qemu-aarch64; do have $tool || { skipped "AArch64 in emulation (no $tool)"; return; }; done
     try "AArch64 -Wall -Wextra -Werror" $compiler -O2 -Wall -Wextra -Werror -c tests/attn.c -o "$dir/aarch64.o" || return
     try "AArch64 builds golden.c" $compiler -O2 -w -static tests/golden.c -o "$dir/golden_aarch64" || return
-    for isa in scalar neon; do
-        qemu-aarch64 "$dir/golden_aarch64" --isa $isa --mixed >"$dir/aarch64.log" 2>&1
-        case $(cat "$dir/aarch64.log") in
-            "$(cat tests/golden.txt) "*) ok "golden hash in emulation, $isa" ;;
-            *) failed "golden hash in emulation, $isa" "$dir/aarch64.log" ;;
-        esac
-    done
+    $compiler -O2 -w -static -DATTN_NO_NEON tests/golden.c -o "$dir/golden_aarch64_portable" 2>"$dir/aarch64.log" ||
+        { failed "AArch64 without NEON builds golden.c" "$dir/aarch64.log"; return; }
+    golden_in_emulation portable qemu-aarch64 "$dir/golden_aarch64_portable"
+    for isa in scalar neon; do golden_in_emulation $isa qemu-aarch64 "$dir/golden_aarch64"; done
     try "AArch64 builds the suite isa" $compiler -O1 -w -static '-DSUITES=X(isa)' tests/main.c tests/isa.c tests/ref.c \
         "$dir/aarch64.o" -o "$dir/isa_aarch64" -lm -lpthread &&
         try "the suite isa in emulation" qemu-aarch64 "$dir/isa_aarch64" --isa neon
@@ -426,7 +449,8 @@ standards() { # standards COMPILER...: an item for each, in each version
         for version in $versions; do echo "warnings:$compiler:$version"; done
     done
 }
-items "$1" suites_emulated mingw:x86_64 aarch64 object optimised:gcc optimised:clang $(standards gcc clang g++ clang++) \
+items "$1" suites_emulated suites_portable mingw:x86_64 aarch64 \
+    portable:powerpc64le-linux-gnu-gcc:qemu-ppc64le:-mcpu=power8 portable:s390x-linux-gnu-gcc:qemu-s390x:-march=z14 object optimised:gcc optimised:clang $(standards gcc clang g++ clang++) \
     sources:gcc sources:clang examples_cxx options ways embedding reading old_caller zeroed no_libc traces text conformance \
     other_targets \
     mingw:i686 m32 tcc

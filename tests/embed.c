@@ -65,6 +65,11 @@ static void instruction_sets(void) {
     d.isa = ATTN_ISA_NEON;
     expect(attn_forward(&d, NULL) == ATTN_ERR_ISA, "NEON was left out");
 #endif
+#if defined(ATTN_NO_SIMD) || defined(ATTN_NO_PORTABLE)
+    left_out = 1;
+    d.isa = ATTN_ISA_PORTABLE;
+    expect(attn_forward(&d, NULL) == ATTN_ERR_ISA, "the portable vectors were left out");
+#endif
     if (!left_out) expect(attn_best_isa() >= ATTN_ISA_SCALAR, "the best instruction set");
     expect(attn_version() == ATTN_VERSION_NUMBER, "version");
     expect(strcmp(attn_isa_string(ATTN_ISA_SCALAR), "scalar") == 0, "name of an instruction set");

@@ -768,7 +768,7 @@ static void test_missing_isa(void) {
         REFUSED(valid, ATTN_ERR_ISA, "isa", d.isa = isa);
     }
     if (!missing) test_skip("this machine has every instruction set: ATTN_ERR_ISA was not provoked");
-    CHECK(ATTN_ISA_COUNT == 5);
+    CHECK(ATTN_ISA_COUNT == 6);
 }
 
 static void test_overflow(void) {
@@ -2108,7 +2108,7 @@ static void test_numbers(void) {
     CHECK(ATTN_EXP == 0 && ATTN_LOG == 1 && ATTN_TANH == 2 && ATTN_FUNCTION_COUNT == 3);
     CHECK(ATTN_EMPTY_ZERO == 0 && ATTN_EMPTY_NAN == 1 && ATTN_EMPTY_UNIFORM == 2);
     CHECK(ATTN_ISA_AUTO == 0 && ATTN_ISA_SCALAR == 1 && ATTN_ISA_AVX2 == 2 && ATTN_ISA_AVX512 == 3 &&
-          ATTN_ISA_NEON == 4);
+          ATTN_ISA_NEON == 4 && ATTN_ISA_PORTABLE == 5);
     CHECK(ATTN_GRAD_Q == 1 && ATTN_GRAD_K == 2 && ATTN_GRAD_V == 4 && ATTN_GRAD_GIVEN_SCORES == 8);
     CHECK(ATTN_GRAD_BIAS == 16 && ATTN_GRAD_BILINEAR == 32 && ATTN_GRAD_W_Q == 64 && ATTN_GRAD_W_K == 128);
     CHECK(ATTN_GRAD_W_V == 256 && ATTN_GRAD_HIDDEN_BIAS == 512 && ATTN_GRAD_SIGMA == 1024 && ATTN_GRAD_SCALE == 2048);
@@ -2131,6 +2131,7 @@ static void test_strings(void) {
           *attn_status_string((attn_status)12345));
     CHECK(!strcmp(attn_isa_string(ATTN_ISA_AVX2), "avx2") && !strcmp(attn_isa_string(ATTN_ISA_SCALAR), "scalar"));
     CHECK(!strcmp(attn_isa_string(ATTN_ISA_AVX512), "avx512") && !strcmp(attn_isa_string(ATTN_ISA_NEON), "neon"));
+    CHECK(!strcmp(attn_isa_string(ATTN_ISA_PORTABLE), "portable"));
     CHECK(*attn_isa_string((attn_isa)-1) && *attn_isa_string(ATTN_ISA_COUNT));
     CHECK(!strcmp(attn_score_string(ATTN_SCORE_SCALED_DOT), "scaled dot product"));
     CHECK(!strcmp(attn_score_string(ATTN_SCORE_GIVEN), "given"));

@@ -267,7 +267,7 @@ static shape draw_shape_small(void) {
 }
 static void draw_run(attn_desc *d) {
     static int32_t workers;
-    d->isa = (int32_t)isas[one_in(6) ? test_int(0, isa_count - 1) : isa_count - 1];
+    d->isa = (int32_t)(one_in(6) ? isas[test_int(0, isa_count - 1)] : attn_best_isa());
     d->parallel.workers = one_in(2) ? 0 : test_int(1, 9);
     workers = d->parallel.workers ? d->parallel.workers : 1;
     d->parallel.run = one_in(2) ? run_shuffled : 0;

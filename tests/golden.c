@@ -328,7 +328,12 @@ static void make_score(problem *p, int n, int kind) {
         size_t i;
         d->sigma = from_bits(0x3F800000u + (uint32_t)below(0x1000000)); /* 1 to 4 */
         if (per_head) d->sigma_per_head = floats(PLAIN, 1, p->h, 0, 0, 0);
-        for (i = 0; i < count(&d->sigma_per_head); i++) at(&d->sigma_per_head, i)[3] = 0x40; /* positive: 2 to 3.9 */
+        for (i = 0; i < count(&d->sigma_per_head); i++) { /* positive: 2 to 3.9, in either order of bytes */
+            uint32_t bits;
+            memcpy(&bits, at(&d->sigma_per_head, i), sizeof bits);
+            bits = 0x40000000u | (bits & 0x00ffffffu);
+            memcpy(at(&d->sigma_per_head, i), &bits, sizeof bits);
+        }
         if (per_head) d->sigma = 0;
     } else if (score != ATTN_SCORE_CONSTANT && pick(HAS_SCALE, 3)) {
         d->scale = from_bits(number(-3, 1));
@@ -807,8 +812,8 @@ static uint64_t elementary(uint64_t hash, const way *w) {
     }
     for (function = 0; function < 3; function++) {
         unsigned before = swap_control(w->float_control);
-        attn_status status = attn_elementary((attn_function)function, (const float *)x.data,
-                                             (float *)(uintptr_t)y.data, N, w->isa);
+        attn_status status =
+            attn_elementary((attn_function)function, (const float *)x.data, (float *)(uintptr_t)y.data, N, w->isa);
         restore_control(before, w->float_control);
         if (status != ATTN_OK) stop("attn_elementary", NULL);
         hash = hash_view(hash, &y);

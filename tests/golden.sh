@@ -7,7 +7,7 @@
 dir=$out/golden
 mkdir -p "$dir"
 expected=$(cat tests/golden.txt 2>/dev/null) # of the results, of the gradients
-case $(uname -m) in aarch64) instruction_sets="scalar neon" ;; *) instruction_sets="scalar avx2 avx512" ;; esac
+case $(uname -m) in aarch64) instruction_sets="scalar neon" ;; *) instruction_sets="scalar portable avx2 avx512" ;; esac
 
 # run NAME PROGRAM OPTIONS...: every line it prints is one way
 run() {

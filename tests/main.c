@@ -1,4 +1,6 @@
-/* main.c - runs the suites.  build/tests [--suite NAME] [--filter TEXT] [--isa NAME] [--seed N] [--list] [--verbose]
+/* main.c - runs the suites.
+   build/tests [--suite NAME] [--filter TEXT] [--isa NAME] [--without ISA] [--seed N] [--list] [--verbose]
+   --without leaves an instruction set out, unless it is the best one here.
    A line per suite says what it did: "NAME: N calls, N checks on N instruction sets". The last line is "N passed, N
    failed" (", N skipped" when something was). Exit 1 when a test failed or none ran. */
 #if !defined(_WIN32) && !defined(_DEFAULT_SOURCE)
@@ -22,8 +24,9 @@
     X(special) \
     X(properties) \
     X(generator) \
-    X(backward) X(corners) X(errors) X(memory) X(threads) X(isa) X(softmax) X(bmm) X(mha) X(pieces) X(heatmap) \
-        X(align) X(train_align)
+    X(backward) \
+    X(corners) \
+    X(errors) X(memory) X(threads) X(isa) X(softmax) X(bmm) X(mha) X(pieces) X(heatmap) X(align) X(train_align)
 #endif
 #define X(name) extern const test_case suite_##name[];
 SUITES
@@ -35,7 +38,7 @@ static const test_case *const suites[] = {
     0};
 
 static struct {
-    const char *suite, *filter, *isa;
+    const char *suite, *filter, *isa, *without;
     unsigned long long seed;
     int list, verbose;
 } options;
@@ -111,6 +114,7 @@ static int find_isas(void) {
         float x = 0;
         attn_isa isa = (attn_isa)i;
         if (options.isa && strcmp(options.isa, attn_isa_string(isa)) != 0) continue;
+        if (options.without && !strcmp(options.without, attn_isa_string(isa)) && isa != attn_best_isa()) continue;
         attn_status status = attn_elementary(0, &x, &x, 1, isa);
         if (status == ATTN_OK) isas[isa_count++] = isa;
         if (status == ATTN_ERR_ISA) {
@@ -118,6 +122,8 @@ static int find_isas(void) {
             now.skips++;
         }
     }
+    for (int i = 0; i < isa_count - 1; i++) /* the best one stands last, whatever its number */
+        if (isas[i] == attn_best_isa()) isas[i] = isas[isa_count - 1], isas[isa_count - 1] = attn_best_isa();
     if (isa_count == 0) printf("no instruction set to test\n");
     return isa_count > 0;
 }
@@ -350,7 +356,8 @@ static void run_suite(const test_case *test) {
 }
 
 static int usage(const char *problem) {
-    printf("%s\noptions: --suite NAME, --filter TEXT, --isa NAME, --seed N, --list, --verbose\n", problem);
+    printf("%s\noptions: --suite NAME, --filter TEXT, --isa NAME, --without ISA, --seed N, --list, --verbose\n",
+           problem);
     return 0;
 }
 
@@ -362,6 +369,7 @@ static int parse(int argc, char **argv) {
         if (!strcmp(a, "--suite")) options.suite = value;
         else if (!strcmp(a, "--filter")) options.filter = value;
         else if (!strcmp(a, "--isa")) options.isa = value;
+        else if (!strcmp(a, "--without")) options.without = value;
         else if (!strcmp(a, "--seed")) options.seed = value ? strtoull(value, 0, 10) : 0;
         else if (!strcmp(a, "--list")) options.list = 1, takes_value = 0;
         else if (!strcmp(a, "--verbose")) options.verbose = 1, takes_value = 0;

@@ -18,7 +18,7 @@ compiler_of() {
 }
 # The vector kernels are tried on all instruction sets: on AVX-512 emulated where this machine has none.
 emulates() { [ "$1" = kernels-vector ] && ! grep -qw avx512dq /proc/cpuinfo && [ -z "$(why_no_emulation)" ]; }
-isas_of() { case $1 in kernels-vector) echo avx2 avx512 ;; *) echo scalar ;; esac; }
+isas_of() { case $1 in kernels-vector) echo portable avx2 avx512 ;; *) echo scalar ;; esac; }
 
 plant() { # plant DIRECTORY SECTION: a tree with the header on standard input
     mkdir -p "$1/tests"

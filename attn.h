@@ -1338,7 +1338,7 @@ static void attn__dots_scalar(const attn__product *p, int64_t columns)
     int64_t r, j, k;
     for (r = 0; r < p->rows; r++)
         for (j = 0; j < columns; j++) {
-            float sum = 0.0f, part;
+            float sum = 0.0f, part = 0.0f;
             for (k = 0; k < p->depth;) {
                 const int64_t end = attn__min(p->depth, k + ATTN__RUN);
                 for (part = 0.0f; k < end; k++)
@@ -2384,6 +2384,7 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64
     ATTN__VEC acc[ATTN__FEW], sum[ATTN__FEW], t[ATTN__LANES];
     int64_t k = 0, end;
     int r, x;
+    ATTN__EACH(r, R) sum[r] = ATTN__ALL(0.0f);
     while (k < p->depth) {
         end = attn__min(p->depth, k + ATTN__RUN);
         ATTN__EACH(r, R) acc[r] = ATTN__ALL(0.0f);
@@ -2416,6 +2417,7 @@ ATTN__HELPER void ATTN__V(dots_wide)(const int R, const int N, const attn__produ
     ATTN__VEC acc[ATTN__FEW * ATTN__DOTS], sum[ATTN__FEW * ATTN__DOTS], t[ATTN__LANES];
     int64_t k = 0, end;
     int r, x, i;
+    ATTN__EACH(r, R*N) sum[r] = ATTN__ALL(0.0f);
     while (k < p->depth) {
         end = attn__min(p->depth, k + ATTN__RUN);
         ATTN__EACH(r, R*N) acc[r] = ATTN__ALL(0.0f);

@@ -223,34 +223,38 @@ static inline double bytes_moved(const job *j) {
 #define MEASURE_AVX2
 #endif
 typedef float measure_v8 __attribute__((vector_size(32), aligned(4), may_alias));
-static inline __attribute__((always_inline)) float read_by_eight(const float *p, size_t n) {
+/* So many streams: from as many places, 256 bytes of each in turn. */
+static inline __attribute__((always_inline)) float read_by_eight(const float *p, size_t n, int streams) {
     measure_v8 sum[8] = {{0}};
-    for (; n >= 64; n -= 64, p += 64) {
-        const measure_v8 *x = (const measure_v8 *)p;
-        sum[0] += x[0], sum[1] += x[1], sum[2] += x[2], sum[3] += x[3];
-        sum[4] += x[4], sum[5] += x[5], sum[6] += x[6], sum[7] += x[7];
-    }
+    size_t apart = n / (size_t)streams, i;
+    for (i = 0; i + 64 <= apart; i += 64)
+        for (int s = 0; s < streams; s++) {
+            const measure_v8 *x = (const measure_v8 *)(p + (size_t)s * apart + i);
+            sum[0] += x[0], sum[1] += x[1], sum[2] += x[2], sum[3] += x[3];
+            sum[4] += x[4], sum[5] += x[5], sum[6] += x[6], sum[7] += x[7];
+        }
     sum[0] += sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
     return sum[0][0] + sum[0][7];
 }
-static inline float read_plain(const float *p, size_t n) { return read_by_eight(p, n); }
-static inline MEASURE_AVX2 float read_avx2(const float *p, size_t n) { return read_by_eight(p, n); }
+static inline float read_plain(const float *p, size_t n, int streams) { return read_by_eight(p, n, streams); }
+static inline MEASURE_AVX2 float read_avx2(const float *p, size_t n, int s) { return read_by_eight(p, n, s); }
 
 typedef struct reading {
     const float *part[2];
     size_t floats; /* of each */
-    int threads, repeats;
+    int threads, repeats, streams;
 } reading;
+enum { MOST_STREAMS = 4 }; /* the memory's speed is the best of 1, 2 and 4 */
 static volatile float measure_sink;
 static inline void read_task(void *arg, int64_t i, int32_t worker) {
     const reading *r = (const reading *)arg;
-    float (*read)(const float *, size_t) =
+    float (*read)(const float *, size_t, int) =
         attn_best_isa() == ATTN_ISA_AVX2 || attn_best_isa() == ATTN_ISA_AVX512 ? read_avx2 : read_plain;
     size_t n = r->floats / (size_t)r->threads;
     int part, repeat;
     (void)worker;
     for (repeat = 0; repeat < r->repeats; repeat++)
-        for (part = 0; part < 2; part++) measure_sink = read(r->part[part] + (size_t)i * n, n);
+        for (part = 0; part < 2; part++) measure_sink = read(r->part[part] + (size_t)i * n, n, r->streams);
 }
 static inline void read_all(pool *p, const reading *r) { pool_run(p, r->threads, read_task, (void *)r); }
 

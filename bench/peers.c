@@ -169,8 +169,11 @@ void peak_probe(const job *j) {
 }
 double peak_count(int threads) { return (double)PEAK_TASKS * threads * peak_operations(attn_best_isa()); }
 
-/* Reading K and V once. */
-void read_probe(const job *j) {
-    reading r = {{j->k, j->v}, elements(j->batch, j->kv_heads, j->keys, j->d), workers.threads, 1};
+/* Reading K and V once; a thread in 1, 2 or 4 streams. */
+static void read_probe(const job *j, int streams) {
+    reading r = {{j->k, j->v}, elements(j->batch, j->kv_heads, j->keys, j->d), workers.threads, 1, streams};
     read_all(&workers, &r);
 }
+void read_probe_1(const job *j) { read_probe(j, 1); }
+void read_probe_2(const job *j) { read_probe(j, 2); }
+void read_probe_4(const job *j) { read_probe(j, 4); }

@@ -35,6 +35,7 @@ except ImportError:
 
 BUILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "build", "peers")
 ATTENTION = ["PyTorch", "onnxruntime MHA", "onnxruntime Attention", "OpenBLAS flash", "OpenBLAS full"]
+PROBES = ["read probe", "read probe, 2 streams", "read probe, 4 streams"]
 PEERS = ("PyTorch", "onnxruntime", "OpenBLAS", "plain C")  # those whose error counts
 SAMPLE, PAUSE, FEW, WRONG = 0.02, 0.01, 3, 1e-3
 TOO_SLOW = {1: 2, FEW: 1.3}  # after so many samples whoever is so much behind the best takes no more part
@@ -109,8 +110,8 @@ BARS = {
 }
 TAKES_PART = {  # where it is not all of ATTENTION
     "8x2048 d128": ATTENTION + ["sgemm of PyTorch", "sgemm of OpenBLAS"],
-    "one query, 8 heads, 4096 keys d128": ATTENTION + ["read probe"],
-    "one query, 8 heads, 32768 keys d128": ATTENTION + ["read probe"],
+    "one query, 8 heads, 4096 keys d128": ATTENTION + PROBES,
+    "one query, 8 heads, 32768 keys d128": ATTENTION + PROBES,
     "one query, one head, 32768 keys d128": [],
     "weights returned, 8x512 d64": ["PyTorch eager", "OpenBLAS full"],
     "additive h128, 1024x1024, values 64": ["PyTorch eager", "PyTorch compiled", "plain C, vectorised",
@@ -453,7 +454,9 @@ CONTESTANTS = {
     "OpenBLAS bmm": native("blas_bmm"),
     "plain C, vectorised": native("plain_loop", loop="libloop_fast.so"),
     "plain C at -O2": native("plain_loop", loop="libloop.so"),
-    "read probe": native("read_probe"),
+    "read probe": native("read_probe_1"),
+    "read probe, 2 streams": native("read_probe_2"),
+    "read probe, 4 streams": native("read_probe_4"),
     "peak": native("peak_probe"),
     "sgemm of PyTorch": pytorch(torch_sgemm),
     "sgemm of OpenBLAS": native("blas_sgemm"),

@@ -7,7 +7,7 @@ dir=$out/machines
 mkdir -p "$dir"
 began=$(date +%s)
 expected=$(cat tests/golden.txt)
-FLAGS="-O2 -O3 -Ofast -ffast-math -ffinite-math-only"
+: "${FLAGS:=-O2 -O3 -Ofast -ffast-math -ffinite-math-only}"
 [ -z "${WINEDEBUG:-}" ] && export WINEDEBUG=-all
 export WINEPREFIX="$PWD/$dir/wine"
 
@@ -38,6 +38,13 @@ item_compiler() { golden "$1" "" "$1"; }
 item_cross() { # item_cross NAME RUN COMPILER FLAG...
     name=$1 run=$2; shift 2
     golden "$name" "$run" "$@" -static
+}
+item_mingw32() {
+    compiler=i686-w64-mingw32-gcc
+    have $compiler || { skipped "mingw32 (no $compiler)"; return; }
+    echo "int main(void) { return 0; }" | $compiler -x c - -o "$dir/probe.exe" && wine "$dir/probe.exe" 2>/dev/null ||
+        { skipped "mingw32 (no wine that runs 32-bit programs)"; return; }
+    item_cross mingw32 wine $compiler -msse2 -mfpmath=sse
 }
 item_clang_aarch64() {
     golden "$1 aarch64" qemu-aarch64 "$1" --target=aarch64-linux-gnu -static
@@ -81,5 +88,5 @@ items "$1" compiler:gcc-11 compiler:gcc-12 compiler:gcc-13 compiler:gcc-14 compi
     clang_aarch64:clang-19 clang_aarch64:clang-22 cross:armhf:qemu-arm:arm-linux-gnueabihf-gcc \
     cross:i386:qemu-i386:i686-linux-gnu-gcc:-msse2:-mfpmath=sse cross:riscv64:qemu-riscv64:riscv64-linux-gnu-gcc \
     cross:s390x:qemu-s390x:s390x-linux-gnu-gcc cross:ppc64le:qemu-ppc64le:powerpc64le-linux-gnu-gcc \
-    cross:mingw64:wine:x86_64-w64-mingw32-gcc cross:mingw32:wine:i686-w64-mingw32-gcc:-msse2:-mfpmath=sse wasm \
+    cross:mingw64:wine:x86_64-w64-mingw32-gcc mingw32 wasm \
     msvc_target:clang suites_aarch64

@@ -42,8 +42,12 @@ item_cross() { # item_cross NAME RUN COMPILER FLAG...
 item_mingw32() {
     compiler=i686-w64-mingw32-gcc
     have $compiler || { skipped "mingw32 (no $compiler)"; return; }
-    echo "int main(void) { return 0; }" | $compiler -x c - -o "$dir/probe.exe" && wine "$dir/probe.exe" 2>/dev/null ||
-        { skipped "mingw32 (no wine that runs 32-bit programs)"; return; }
+    echo '#include <stdio.h>
+int main(void) { return puts("ran") < 0; }' | $compiler -x c - -o "$dir/probe.exe"
+    case $(wine "$dir/probe.exe" 2>/dev/null) in
+        ran*) ;;
+        *) skipped "mingw32 (no wine that runs 32-bit programs)"; return ;;
+    esac
     item_cross mingw32 wine $compiler -msse2 -mfpmath=sse
 }
 item_clang_aarch64() {

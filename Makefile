@@ -13,9 +13,9 @@ COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
-.PHONY: help test demo demo-train demo-gpt examples conformance check sanitize golden fuzz mutants exhaustive bench \
-        bench-peers bench-scaling bench-versions measure format clean test-cuda-emulated test-cuda-mutants cuda \
-        check-cuda test-cuda bench-cuda ALWAYS
+.PHONY: help test demo demo-train demo-gpt examples conformance check check-machines sanitize golden fuzz mutants \
+        exhaustive bench bench-peers bench-scaling bench-strips bench-versions measure format clean \
+        test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda ALWAYS
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
@@ -39,6 +39,9 @@ examples: $(EXAMPLES:%=build/%) ## Build and run every program in examples/; eac
 conformance: build/conformance ## Run CASES=FILE, numbers stated by other projects, in the conformance file format.
 	@test -n "$(CASES)" || { echo "usage: make conformance CASES=FILE"; exit 2; }
 	build/conformance $(CASES)
+
+check-machines: | build ## Every machine, compiler and flag at hand: golden hashes, all suites on AArch64 (an hour).
+	@sh tests/machines.sh
 
 check: | build ## Warnings, C99 to C++20, other compilers and systems, macros, symbols, sizes, the ways to include.
 	@sh tests/check.sh
@@ -92,6 +95,9 @@ bench-scaling: build/scaling ## Measure time and memory against every size; draw
 
 bench-versions: build/versions/versions ## Is attn.h as fast as that of REF (a commit, a tag, a file)? Ratios, intervals (ARGS="--rows TEXT --isa NAME").
 	build/versions/versions --old '$(REF)' --bar $(or $(BAR),0.98) $(ARGS)
+
+bench-strips: | build ## Count the instructions for a multiply-add in the innermost loops, for each compiler at hand.
+	@sh bench/strips.sh
 
 bench-cuda: | build ## Measure the GPU kernels on a device, beside PyTorch's where VENV has it (ARGS="--rows TEXT").
 	@VENV=$(VENV) COMMIT=$(COMMIT) CC="$(CC)" sh bench/cuda.sh $(ARGS)

@@ -101,9 +101,14 @@
              the call, prefill or decode, strides, compiler, optimisation level, -std, -ffast-math or -march=native, nor
              on the caller's rounding mode and flush-to-zero flags (they are set and restored by every call).
              Outside the promise: attn_merge of parts cut by hand; rows under ATTN_EMPTY_UNIFORM; machines without
-             IEEE floats, with FLT_EVAL_METHOD other than 0 (x87) or whose rounding mode cannot be set from here (it is
-             on x86 with SSE and on AArch64); -ffast-math with clang before 16 on AArch64; ATTN_NO_EXACT_FMA on
-             machines without fused multiply-add.
+             IEEE floats, with FLT_EVAL_METHOD other than 0 (x87) or where a NaN of IEEE 754-1985 is made (MIPS before
+             release 6: its bits differ, the numbers do not); a caller with flags of its own where they cannot be set
+             from here (they are on x86 with SSE, ARM, RISC-V, s390x and PowerPC, by gcc and clang; on x86-64 by all);
+             ATTN_NO_EXACT_FMA on machines without fused multiply-add.
+             clang under -ffast-math, -Ofast or -ffinite-math-only keeps the bits from 12 on on x86 and from 16 on on
+             AArch64; elsewhere an #error asks for -fno-fast-math. Parts of these flags it does not tell: given alone,
+             -fno-honor-nans and -fno-honor-infinities (17 and later), and where there would be that #error
+             -fassociative-math, -freciprocal-math, -fno-signed-zeros and -fapprox-func, change bits.
 
    MEMORY    attn_workspace_size tells what a call needs; pass that much in desc.workspace (any alignment) and nothing
              is allocated. Without it at most one block is taken, from desc.allocator or else from malloc. It is linear
@@ -780,12 +785,20 @@ void    attn__cuda_release(void *block, void *stream);
 #else
 #  define ATTN__HAS_FMA 0
 #endif
+/* clang under -ffast-math: what is not a plain + - * / in the code below would be open to folding; see attn__choose and
+   the vector vocabularies. */
+#if defined(__clang__) && (defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__))
+#  define ATTN__CLANG_FAST 1
+#else
+#  define ATTN__CLANG_FAST 0
+#endif
 /* The vectors of gcc and clang themselves, where the machine has registers for them, and either a multiply-add that is
-   rounded once or conversions between float and double vectors. Not on 32-bit ARM, whose vectors flush subnormals. */
+   rounded once or conversions between float and double vectors. Not on 32-bit ARM, whose vectors flush subnormals; nor
+   with clang under -ffast-math, which takes what such vectors hold for finite. */
 #if ((defined(__clang__) && __clang_major__ >= 13) || (!defined(__clang__) && defined(__GNUC__) && __GNUC__ >= 9)) \
     && (ATTN__X64 || defined(__wasm_simd128__) || defined(__VSX__) || defined(__aarch64__) || defined(__riscv_vector) \
         || (defined(__s390x__) && defined(__VX__) && __ARCH__ >= 12)) \
-    && !ATTN__HAS_NEON && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_PORTABLE)
+    && !ATTN__HAS_NEON && !ATTN__CLANG_FAST && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_PORTABLE)
 #  define ATTN__HAS_PORTABLE 1
 #else
 #  define ATTN__HAS_PORTABLE 0
@@ -852,12 +865,55 @@ ATTN__NOINLINE static void attn__zero(void *p, size_t bytes)
 #endif
 }
 
-/* clang under -ffast-math: what is not a plain + - * / in the code below would be open to folding; see attn__choose and
-   the vector vocabularies. */
-#if defined(__clang__) && (defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__))
-#  define ATTN__CLANG_FAST 1
+/* Floats between functions. Under -ffinite-math-only clang takes every parameter, result and ?: of a floating type for
+   a number that is neither NaN nor infinite, whatever the pragmas say. So there a parameter is _Atomic, of which it
+   does not think so (one that no other thread sees costs nothing: it becomes a register); a result is a union, of which
+   the macro with the function's name takes the float; and ATTN__CHOOSE stands for ?:. Where a function begins its name
+   is in parentheses, which keep it from being that macro. */
+#if ATTN__CLANG_FAST
+__extension__ typedef _Atomic(float) attn__given;
+typedef union { float x; uint32_t bits; } attn__result;
+static __inline__ __attribute__((always_inline)) attn__result attn__give(attn__given x)
+{
+    attn__result r;
+    r.x = x;
+    return r;
+}
+#  define ATTN__GIVE(x)             attn__give(x)
+#  define ATTN__CHOOSE(first, a, b) attn__float((first) ? attn__bits(a) : attn__bits(b))
+#  define attn__float(...)          (attn__float(__VA_ARGS__).x)
+#  define attn__absolute(...)       (attn__absolute(__VA_ARGS__).x)
+#  define attn__choose(...)         (attn__choose(__VA_ARGS__).x)
+#  define attn__larger(...)         (attn__larger(__VA_ARGS__).x)
+#  define attn__negate(...)         (attn__negate(__VA_ARGS__).x)
+#  define attn__quiet(...)          (attn__quiet(__VA_ARGS__).x)
+#  define attn__fma(...)            (attn__fma(__VA_ARGS__).x)
+#  define attn__sqrt(...)           (attn__sqrt(__VA_ARGS__).x)
+#  define attn__polynomial(...)     (attn__polynomial(__VA_ARGS__).x)
+#  define attn__exp_poly(...)       (attn__exp_poly(__VA_ARGS__).x)
+#  define attn__exp(...)            (attn__exp(__VA_ARGS__).x)
+#  define attn__exp_full(...)       (attn__exp_full(__VA_ARGS__).x)
+#  define attn__log(...)            (attn__log(__VA_ARGS__).x)
+#  define attn__tanh(...)           (attn__tanh(__VA_ARGS__).x)
+#  define attn__inverse_norm(...)   (attn__inverse_norm(__VA_ARGS__).x)
+#  define attn__tree(...)           (attn__tree(__VA_ARGS__).x)
+#  define attn__scaled(...)         (attn__scaled(__VA_ARGS__).x)
+#  define attn__read(...)           (attn__read(__VA_ARGS__).x)
+#  define attn__of_head(...)        (attn__of_head(__VA_ARGS__).x)
+#  define attn__sink_of(...)        (attn__sink_of(__VA_ARGS__).x)
+#  define attn__inverse_of(...)     (attn__inverse_of(__VA_ARGS__).x)
+#  define attn__dot_of(...)         (attn__dot_of(__VA_ARGS__).x)
+#  define attn__normal_part(...)    (attn__normal_part(__VA_ARGS__).x)
+#  define attn__sigma_of(...)       (attn__sigma_of(__VA_ARGS__).x)
+#  define attn__distance_slope(...) (attn__distance_slope(__VA_ARGS__).x)
+#  define attn__add_sink(...)       (attn__add_sink(__VA_ARGS__).x)
+#  define attn__uniform_weight(...) (attn__uniform_weight(__VA_ARGS__).x)
+#  define attn__finish_row(...)     (attn__finish_row(__VA_ARGS__).x)
+#  define attn__pic_value(...)      (attn__pic_value(__VA_ARGS__).x)
 #else
-#  define ATTN__CLANG_FAST 0
+typedef float attn__given, attn__result;
+#  define ATTN__GIVE(x)             (x)
+#  define ATTN__CHOOSE(first, a, b) ((first) ? (a) : (b))
 #endif
 
 /* Accumulators live in small arrays; unless the loops over them are unrolled they stay in memory. */
@@ -872,7 +928,7 @@ ATTN__NOINLINE static void attn__zero(void *p, size_t bytes)
 /* The arithmetic below is meant as it stands: no contraction, no reassociation, NaN and signed zeros as IEEE has them,
    whatever flags the including file is compiled with. Restored in >>tail. */
 #if defined(__clang__)
-#  if ATTN__X64
+#  if ATTN__X64 || defined(__i386__)
 #    define ATTN__PRECISE (__clang_major__ >= 12)       /* has the pragma; elsewhere it only warns */
 #  elif defined(__aarch64__)
 #    define ATTN__PRECISE (__clang_major__ >= 16)
@@ -881,6 +937,8 @@ ATTN__NOINLINE static void attn__zero(void *p, size_t bytes)
 #  endif
 #  if ATTN__PRECISE
 #    pragma float_control(precise, on, push)
+#  elif ATTN__CLANG_FAST
+#    error "attn.h: this compiler cannot be told here to keep arithmetic as written: add -fno-fast-math to its flags"
 #  endif
 #  pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
@@ -896,7 +954,7 @@ ATTN__NOINLINE static void attn__zero(void *p, size_t bytes)
 
 /* The caller's rounding mode, flush-to-zero flags and exception masks are set aside for the length of a task.
    The work stands in functions that are not inlined, so that no arithmetic moves across. */
-#if ATTN__X64
+#if ATTN__X64 || (ATTN__GNU && defined(__i386__) && defined(__SSE__) && !defined(__TINYC__))
 typedef uint32_t attn__fp_state;
 static attn__fp_state attn__fp_enter(void)
 {
@@ -919,29 +977,44 @@ static void attn__fp_leave(attn__fp_state saved)
     _mm_setcsr(saved);
 #  endif
 }
-#elif defined(__aarch64__) && ATTN__GNU
-typedef uint64_t attn__fp_state;
-static attn__fp_state attn__fp_enter(void)
-{
-    attn__fp_state saved;
-    __asm__ __volatile__("mrs %0, fpcr" : "=r"(saved));
-    __asm__ __volatile__("msr fpcr, %0" : : "r"((uint64_t)0) : "memory");
-    return saved;
-}
-static void attn__fp_leave(attn__fp_state saved) { __asm__ __volatile__("msr fpcr, %0" : : "r"(saved) : "memory"); }
+#elif ATTN__GNU && defined(__aarch64__)
+#  define ATTN__CONTROL(X) X(uint64_t, "r", "mrs %0, fpcr", "msr fpcr, %0")
+#elif ATTN__GNU && defined(__arm__) && defined(__ARM_FP)
+#  define ATTN__CONTROL(X) X(uint32_t, "r", "vmrs %0, fpscr", "vmsr fpscr, %0")
+#elif ATTN__GNU && defined(__riscv_flen)
+#  define ATTN__CONTROL(X) X(size_t, "r", "frcsr %0", "fscsr %0")
+#elif ATTN__GNU && defined(__s390x__)
+#  define ATTN__CONTROL(X) X(uint32_t, "d", "efpc %0", "sfpc %0")
+#elif ATTN__GNU && defined(__powerpc__) && !defined(_SOFT_FLOAT) && !defined(__NO_FPRS__)
+#  define ATTN__CONTROL(X) X(double, "d", "mffs %0", "mtfsf 255, %0")
 #else
 typedef int attn__fp_state;
 static attn__fp_state attn__fp_enter(void) { return 0; }
 static void attn__fp_leave(attn__fp_state saved) { (void)saved; }
 #endif
+#ifdef ATTN__CONTROL    /* type and constraint of the register, how it is read and written; 0: what attn.h wants */
+#  define ATTN__X(type, kind, read, write) \
+    typedef type attn__fp_state; \
+    static attn__fp_state attn__fp_enter(void) \
+    { \
+        attn__fp_state saved; \
+        __asm__ __volatile__(read : "=" kind(saved)); \
+        __asm__ __volatile__(write : : kind((attn__fp_state)0) : "memory"); \
+        return saved; \
+    } \
+    static void attn__fp_leave(attn__fp_state saved) { __asm__ __volatile__(write : : kind(saved) : "memory"); }
+ATTN__CONTROL(ATTN__X)
+#  undef ATTN__X
+#  undef ATTN__CONTROL
+#endif
 
 /* -------------------------------------------------------------------------------------------------------- >>math
    Scalar forms of what every instruction set computes. NaN and infinity are told apart by their bits. */
-ATTN__INLINE uint32_t attn__bits(float x) { uint32_t b; ATTN__COPY(&b, &x, sizeof b); return b; }
-ATTN__INLINE float attn__float(uint32_t b) { float x; ATTN__COPY(&x, &b, sizeof x); return x; }
-static float attn__absolute(float x) { return attn__float(attn__bits(x) & 0x7fffffffu); }
-static int attn__is_nan(float x) { return (attn__bits(x) & 0x7fffffffu) > 0x7f800000u; }
-static int attn__is_inf(float x) { return (attn__bits(x) & 0x7fffffffu) == 0x7f800000u; }
+ATTN__INLINE uint32_t attn__bits(attn__given x) { uint32_t b; ATTN__COPY(&b, &x, sizeof b); return b; }
+ATTN__INLINE attn__result (attn__float)(uint32_t b) { attn__result x; ATTN__COPY(&x, &b, sizeof x); return x; }
+static attn__result (attn__absolute)(attn__given x) { return ATTN__GIVE(attn__float(attn__bits(x) & 0x7fffffffu)); }
+static int attn__is_nan(attn__given x) { return (attn__bits(x) & 0x7fffffffu) > 0x7f800000u; }
+static int attn__is_inf(attn__given x) { return (attn__bits(x) & 0x7fffffffu) == 0x7f800000u; }
 
 #define ATTN__INF      attn__float(0x7f800000u)
 #define ATTN__NEG_INF  attn__float(0xff800000u)
@@ -950,14 +1023,20 @@ static const float attn__smallest = 1.17549435e-38f;            /* 2^-126, the s
 
 /* Choices between floats are made on their bits: under -ffast-math clang marks a float's ?: as free of NaN and
    infinity, whatever the pragmas say. */
-ATTN__INLINE float attn__choose(int first, float a, float b)
+ATTN__INLINE attn__result (attn__choose)(int first, attn__given a, attn__given b)
 {
-    return attn__float(first ? attn__bits(a) : attn__bits(b));
+    return ATTN__GIVE(attn__float(first ? attn__bits(a) : attn__bits(b)));
 }
-static float attn__larger(float a, float b) { return attn__choose(a > b, a, b); }       /* b where either is NaN */
-static float attn__negate(float x) { return attn__float(attn__bits(x) ^ 0x80000000u); }
-static int attn__is_none(float x) { return attn__bits(x) == 0xff800000u; }              /* -inf: no weight */
-static float attn__quiet(float x) { return attn__choose(attn__is_nan(x), ATTN__NAN, x); }   /* one NaN everywhere */
+static attn__result (attn__larger)(attn__given a, attn__given b)        /* b where either is NaN */
+{
+    return ATTN__GIVE(attn__choose(a > b, a, b));
+}
+static attn__result (attn__negate)(attn__given x) { return ATTN__GIVE(attn__float(attn__bits(x) ^ 0x80000000u)); }
+static int attn__is_none(attn__given x) { return attn__bits(x) == 0xff800000u; }        /* -inf: no weight */
+static attn__result (attn__quiet)(attn__given x)                        /* one NaN everywhere */
+{
+    return ATTN__GIVE(attn__choose(attn__is_nan(x), ATTN__NAN, x));
+}
 
 ATTN__INLINE int64_t attn__min(int64_t a, int64_t b) { return a < b ? a : b; }
 ATTN__INLINE int64_t attn__max(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -965,26 +1044,28 @@ ATTN__INLINE int64_t attn__max(int64_t a, int64_t b) { return a > b ? a : b; }
 /* a*b + c, rounded once. Without the instruction: the product is exact in double; the sum is rounded to odd there, so
    that rounding it again to float gives what one rounding would have (Boldo and Melquiond 2008). */
 #if ATTN__HAS_FMA
-static float attn__fma(float a, float b, float c)
+static attn__result (attn__fma)(attn__given a, attn__given b, attn__given c)
 {
-#  if ATTN__CLANG_FAST && ATTN__X64
-    __asm__("vfmadd231ss %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
-    return c;
-#  elif ATTN__CLANG_FAST && defined(__aarch64__)
-    __asm__("fmadd %s0, %s1, %s2, %s0" : "+w"(c) : "w"(a), "w"(b));
-    return c;
+#  if ATTN__CLANG_FAST && defined(__FMA__)
+    uint32_t sum = attn__bits(c);
+    __asm__("vfmadd231ss %2, %1, %0" : "+x"(sum) : "x"(attn__bits(a)), "x"(attn__bits(b)));
+    return ATTN__GIVE(attn__float(sum));
+#  elif ATTN__CLANG_FAST
+    uint32_t sum = attn__bits(c);
+    __asm__("fmadd %s0, %s1, %s2, %s0" : "+w"(sum) : "w"(attn__bits(a)), "w"(attn__bits(b)));
+    return ATTN__GIVE(attn__float(sum));
 #  else
-    return __builtin_fmaf(a, b, c);
+    return ATTN__GIVE(__builtin_fmaf(a, b, c));
 #  endif
 }
 #elif defined(ATTN_NO_EXACT_FMA)
-static float attn__fma(float a, float b, float c)
+static attn__result (attn__fma)(attn__given a, attn__given b, attn__given c)
 {
     const float product = a * b;
-    return product + c;
+    return ATTN__GIVE(product + c);
 }
 #else
-ATTN__NOINLINE static float attn__fma(float a, float b, float c)
+ATTN__NOINLINE static attn__result (attn__fma)(attn__given a, attn__given b, attn__given c)
 {
     const double p = (double)a * (double)b, s = p + (double)c;
     const double t = s - p, rest = (p - (s - t)) + ((double)c - t);     /* s + rest == p + c exactly */
@@ -994,30 +1075,30 @@ ATTN__NOINLINE static float attn__fma(float a, float b, float c)
         double odd;
         bits = (rest > 0.0) == (s > 0.0) ? bits + 1 : bits - 1;
         ATTN__COPY(&odd, &bits, sizeof odd);
-        return (float)odd;
+        return ATTN__GIVE((float)odd);
     }
-    return (float)s;
+    return ATTN__GIVE((float)s);
 }
 #endif
 
 /* Square root, correctly rounded: Newton in double is close enough to the exact root, which for a float is never near
    the middle between two floats. */
-static float attn__sqrt(float x)
+static attn__result (attn__sqrt)(attn__given x)
 {
-#if ATTN__GNU && ATTN__X64 && !defined(ATTN_NO_SIMD)
+#if ATTN__GNU && ATTN__X64 && !ATTN__CLANG_FAST && !defined(ATTN_NO_SIMD)
     __asm__("sqrtss %0, %0" : "+x"(x));
-    return attn__quiet(x);
+    return ATTN__GIVE(attn__quiet(x));
 #else
     uint64_t bits;
     double y, d = (double)x;
     int i;
-    if (attn__is_nan(x) || x < 0.0f) return ATTN__NAN;
-    if (x == 0.0f || attn__is_inf(x)) return x;
+    if (attn__is_nan(x) || x < 0.0f) return ATTN__GIVE(ATTN__NAN);
+    if (x == 0.0f || attn__is_inf(x)) return ATTN__GIVE(x);
     ATTN__COPY(&bits, &d, sizeof bits);
     bits = (bits >> 1) + 0x1ff8000000000000u;                   /* halves the exponent: within 7 % */
     ATTN__COPY(&y, &bits, sizeof y);
     for (i = 0; i < 4; i++) y = 0.5 * (y + d / y);
-    return (float)y;
+    return ATTN__GIVE((float)y);
 #endif
 }
 
@@ -1030,31 +1111,31 @@ static const float attn__exp_c[] = {1.381432055e-03f, 8.368850686e-03f, 4.166840
                                     4.999999404e-01f, 1.0f, 1.0f};
 
 /* The sum of c[0] .. c[n - 1] times the powers of x, the highest first. */
-ATTN__INLINE float attn__polynomial(float x, const float *c, const int n)
+ATTN__INLINE attn__result (attn__polynomial)(attn__given x, const float *c, const int n)
 {
     float p = c[0];
     int i;
     ATTN__UNROLL for (i = 1; i < n; i++) p = attn__fma(p, x, c[i]);
-    return p;
+    return ATTN__GIVE(p);
 }
 
-static float attn__exp_poly(float x, float *shifted)
+static attn__result (attn__exp_poly)(attn__given x, float *shifted)
 {
     const float t = attn__fma(x, attn__log2e, attn__exp_magic), n = t - attn__exp_magic;
     *shifted = t;
-    return attn__polynomial(attn__fma(n, -attn__ln2_lo, attn__fma(n, -attn__ln2_hi, x)), attn__exp_c, 7);
+    return ATTN__GIVE(attn__polynomial(attn__fma(n, -attn__ln2_lo, attn__fma(n, -attn__ln2_hi, x)), attn__exp_c, 7));
 }
 
 /* For x <= 88, which is all that a softmax asks for. */
-static float attn__exp(float x)
+static attn__result (attn__exp)(attn__given x)
 {
     float t;
     const float p = attn__exp_poly(x, &t);
-    return attn__choose(x < attn__exp_lowest, 0.0f, p * attn__float(attn__bits(t) << 23));
+    return ATTN__GIVE(attn__choose(x < attn__exp_lowest, 0.0f, p * attn__float(attn__bits(t) << 23)));
 }
 
 /* For every x: 2^n in two factors, since 2^128 is no float. */
-static float attn__exp_full(float x)
+static attn__result (attn__exp_full)(attn__given x)
 {
     float t, p;
     uint32_t n, half;
@@ -1063,7 +1144,7 @@ static float attn__exp_full(float x)
     n = attn__bits(t) - attn__bits(attn__exp_magic);            /* n modulo 2^32 */
     half = (uint32_t)((int32_t)n >> 1);
     p = p * attn__float((half + 127u) << 23) * attn__float((n - half + 127u) << 23);
-    return attn__choose(x < attn__exp_lowest, 0.0f, p);
+    return ATTN__GIVE(attn__choose(x < attn__exp_lowest, 0.0f, p));
 }
 
 /* log: x = 2^e m, m in [sqrt(1/2), sqrt 2), f = m - 1; log m = f - f^2/2 + f^3 Q(f). */
@@ -1071,7 +1152,7 @@ static const float attn__log_c[] = {-7.634497434e-02f, 1.276157796e-01f, -1.3160
                                     -1.662335694e-01f, 2.000122666e-01f, -2.500081956e-01f, 3.333333135e-01f, -0.5f};
 static const uint32_t attn__sqrt_half = 0x3f3504f3u;
 
-static float attn__log(float x)
+static attn__result (attn__log)(attn__given x)
 {
     const int tiny = x < attn__smallest;
     const float y = attn__choose(tiny, x * 8388608.0f, x);      /* 2^23: subnormals */
@@ -1081,40 +1162,40 @@ static float attn__log(float x)
     float q = attn__fma(e, attn__ln2_lo, attn__polynomial(f, attn__log_c, 9) * f2);
     q = attn__fma(e, attn__ln2_hi, q + f);
     q = attn__choose(attn__is_inf(x), x, q);
-    return attn__choose(x > 0.0f, q, attn__choose(x == 0.0f, ATTN__NEG_INF, ATTN__NAN));
+    return ATTN__GIVE(attn__choose(x > 0.0f, q, attn__choose(x == 0.0f, ATTN__NEG_INF, ATTN__NAN)));
 }
 
 /* tanh: a polynomial near 0, else 1 - 2/(e^2|x| + 1). */
 static const float attn__tanh_c[] = {-5.704987328e-03f, 2.063908800e-02f, -5.373971537e-02f, 1.333144158e-01f,
                                      -3.333328068e-01f};
 
-static float attn__tanh(float x)
+static attn__result (attn__tanh)(attn__given x)
 {
     const uint32_t sign = attn__bits(x) & 0x80000000u;
     const float a = attn__float(attn__bits(x) ^ sign), b = attn__choose(10.0f < a, 10.0f, a), x2 = b * b;
     const float p = attn__polynomial(x2, attn__tanh_c, 5);
     const float y = attn__choose(b < 0.625f, attn__fma(b * x2, p, b), 1.0f - 2.0f / (attn__exp(b + b) + 1.0f));
-    return attn__float(attn__bits(y) | sign);
+    return ATTN__GIVE(attn__float(attn__bits(y) | sign));
 }
 
 /* 1 / |v| for the cosine, 0 for the zero vector (and below 2^-126); scaled by a power of two so that no square over- or
    underflows. */
-static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
+static attn__result (attn__inverse_norm)(const float *v, int64_t stride, int64_t n)
 {
     float largest = 0.0f, scale, sum = 0.0f;
     uint32_t exponent;
     int64_t c;
     for (c = 0; c < n; c++) {
         const float a = attn__absolute(v[c * stride]);
-        if (attn__is_nan(a) || attn__is_inf(a)) return ATTN__NAN;
+        if (attn__is_nan(a) || attn__is_inf(a)) return ATTN__GIVE(ATTN__NAN);
         largest = attn__larger(a, largest);
     }
     exponent = attn__bits(largest) >> 23;
-    if (exponent == 0) return 0.0f;                             /* zero, or so small that 1/|v| is no float */
+    if (exponent == 0) return ATTN__GIVE(0.0f);                 /* zero, or so small that 1/|v| is no float */
     exponent = exponent > 252 ? 252 : exponent;
     scale = attn__float((254u - exponent) << 23);               /* largest * scale is in [1,2), or near it */
     for (c = 0; c < n; c++) sum = attn__fma(v[c * stride] * scale, v[c * stride] * scale, sum);
-    return scale / attn__sqrt(sum);
+    return ATTN__GIVE(scale / attn__sqrt(sum));
 }
 
 /* ---------------------------------------------------------------------------------------------- >>kernels-scalar
@@ -1234,7 +1315,7 @@ typedef struct attn__additive_gradient {
     /* y = exp (function 0), log (1) or tanh (2) of x, over the full range */ \
     X(void, elementary, (int32_t function, const float *x, float *y, int64_t n)) \
     /* in place: x = cap*tanh(x/cap); keep: -inf stays -inf. n: a multiple of width */ \
-    X(void, softcap, (float *x, int64_t n, float cap, int keep)) \
+    X(void, softcap, (float *x, int64_t n, attn__given cap, int keep)) \
     /* in place: a sum of squares becomes the score of a distance kernel; width[lane]: -1/(2 sigma^2) for the Gaussian,
        else sigma^2 */ \
     X(void, distance, (float *s, int64_t ld, int64_t n, int32_t score, const float *width)) \
@@ -1249,9 +1330,9 @@ typedef struct attn__additive_gradient {
     X(void, exclude, (float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)) \
     /* y[j] = e^(scale*x[j] - top) * factor, 0 where that is below 2^-126 or scale*x[j] is -inf (even when factor is
        NaN); y may be x */ \
-    X(void, normalise, (const float *x, float *y, int64_t n, float scale, float top, float factor)) \
+    X(void, normalise, (const float *x, float *y, int64_t n, attn__given scale, attn__given top, attn__given factor)) \
     /* what weigh computes, for one row of scores scale*x[j] that lie side by side; n: a multiple of ATTN__PARTS */ \
-    X(void, mass, (const float *x, int64_t n, float scale, float *top, float *sum)) \
+    X(void, mass, (const float *x, int64_t n, attn__given scale, float *top, float *sum)) \
     X(void, drop, (const attn__drop *d)) \
     ATTN__GRADIENT_KERNELS(X)
 #ifdef ATTN_NO_BACKWARD
@@ -1262,7 +1343,7 @@ typedef struct attn__additive_gradient {
     /* sum[lane] = sum over c, ascending, of x[c][lane] y[c][lane] */ \
     X(void, inner, (const float *x, const float *y, int64_t ld, int64_t n, float *sum)) \
     /* to[c] = from[c]*factor, or to[c] + that in one rounding; a NaN becomes the one NaN */ \
-    X(void, deliver, (const float *from, float *to, int64_t n, float factor, int add)) \
+    X(void, deliver, (const float *from, float *to, int64_t n, attn__given factor, int add)) \
     X(void, additive_gradient, (const attn__additive_gradient *g)) \
     /* y[j*row + u] += the tree of part[j][u][0..15], for n keys and four u */ \
     X(void, fold, (const float *part, int64_t n, float *y, int64_t row))
@@ -1303,7 +1384,7 @@ static void attn__product_scalar(const attn__product *p)
                         acc[i] = attn__fma(*a, b[i], acc[i]);
                 }
             for (i = 0; i < p->vecs; i++) {
-                c[i] = adds ? c[i] + acc[i] : acc[i];
+                c[i] = ATTN__CHOOSE(adds, c[i] + acc[i], acc[i]);
                 acc[i] = 0.0f;
             }
             adds = 1;
@@ -1343,18 +1424,19 @@ static void attn__dots_scalar(const attn__product *p, int64_t columns)
                 const int64_t end = attn__min(p->depth, k + ATTN__RUN);
                 for (part = 0.0f; k < end; k++)
                     part = attn__fma(p->a[k * p->a_k + r], p->b[j * p->b_row + k], part);
-                sum = k <= ATTN__RUN ? part : sum + part;
+                sum = ATTN__CHOOSE(k <= ATTN__RUN, part, sum + part);
             }
             p->c[r * p->c_row + j] = sum;
         }
 }
 
-static float attn__tree(float *part, int n)         /* the sum of n numbers, a power of two, in its fixed order */
+/* The sum of n numbers, a power of two, in its fixed order. */
+static attn__result (attn__tree)(float *part, int n)
 {
     int r;
     while (n /= 2)
         for (r = 0; r < n; r++) part[r] = part[r] + part[r + n];
-    return part[0];
+    return ATTN__GIVE(part[0]);
 }
 
 static void attn__additive_scalar(const attn__additive *p)
@@ -1446,7 +1528,7 @@ static int attn__merge_scalar(int64_t rows, int64_t ld, float *to, const float *
 {
     int64_t i;
     for (i = 0; i < rows * ld; i++) {               /* + 0: never -0, so that a chunk without mass changes nothing */
-        const float kept = o ? attn__fma(acc[i], fresh[i % ld], o[i] * old[i % ld]) : acc[i];
+        const float kept = ATTN__CHOOSE(o, attn__fma(acc[i], fresh[i % ld], o[i] * old[i % ld]), acc[i]);
         to[i] = kept + 0.0f;
     }
     return attn__finite_scalar(acc, rows * ld);
@@ -1477,7 +1559,7 @@ static void attn__elementary_scalar(int32_t function, const float *x, float *y, 
         else y[i] = attn__tanh(x[i]);
 }
 
-static void attn__softcap_scalar(float *x, int64_t n, float cap, int keep)
+static void attn__softcap_scalar(float *x, int64_t n, attn__given cap, int keep)
 {
     int64_t i;
     for (i = 0; i < n; i++)
@@ -1536,7 +1618,8 @@ static void attn__exclude_scalar(float *s, int64_t ld, int64_t n, const uint8_t 
             if (!rows[i][j * stride]) s[j * ld + i] = ATTN__NEG_INF;
 }
 
-static void attn__normalise_scalar(const float *x, float *y, int64_t n, float scale, float top, float factor)
+static void attn__normalise_scalar(const float *x, float *y, int64_t n, attn__given scale, attn__given top,
+                                   attn__given factor)
 {
     int64_t i;
     for (i = 0; i < n; i++) {
@@ -1545,7 +1628,7 @@ static void attn__normalise_scalar(const float *x, float *y, int64_t n, float sc
     }
 }
 
-static void attn__mass_scalar(const float *x, int64_t n, float scale, float *top, float *sum)
+static void attn__mass_scalar(const float *x, int64_t n, attn__given scale, float *top, float *sum)
 {
     float s[ATTN__CHUNK];
     int64_t i;
@@ -1599,12 +1682,12 @@ static void attn__inner_scalar(const float *x, const float *y, int64_t ld, int64
 }
 
 /* x*factor, or y + x*factor, rounded once: no compiler can make something else of it */
-static float attn__scaled(float x, float factor, float y, int add)
+static attn__result (attn__scaled)(attn__given x, attn__given factor, attn__given y, int add)
 {
-    return add ? attn__fma(x, factor, y) : x * factor;
+    return ATTN__GIVE(ATTN__CHOOSE(add, attn__fma(x, factor, y), x * factor));
 }
 
-static void attn__deliver_scalar(const float *from, float *to, int64_t n, float factor, int add)
+static void attn__deliver_scalar(const float *from, float *to, int64_t n, attn__given factor, int add)
 {
     int64_t c;
     for (c = 0; c < n; c++) {
@@ -1619,7 +1702,8 @@ static void attn__grade_scalar(const attn__grade *g)
         for (l = 0; l < g->ld; l++) {
             const float s = g->s[j * g->ld + l], e = attn__exp(s - g->base[l]) * g->inverse[l];
             const float w = attn__choose(e < attn__smallest, 0.0f, e);
-            const float keep = g->keep ? g->keep[j * g->ld + l] : 1.0f, more = g->more ? g->more[j * g->ld + l] : 0.0f;
+            const float keep = ATTN__CHOOSE(g->keep, g->keep[j * g->ld + l], 1.0f);
+            const float more = ATTN__CHOOSE(g->more, g->more[j * g->ld + l], 0.0f);
             const float ds = w * (attn__fma(g->dp[j * g->ld + l], keep, more) - g->shift[l]);
             g->p[j * g->row + l] = attn__choose(attn__is_none(s), -0.0f, attn__choose(keep == 0.0f, 0.0f, w * keep));
             g->ds[j * g->row + l] = attn__choose(attn__is_none(s), 0.0f, ds);
@@ -1708,24 +1792,34 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__KERNEL          static ATTN__WITH("avx2,fma")
 #  define ATTN__MM(name)        _mm256_##name
 #  define ATTN__MM_SI(name)     _mm256_##name##_si256
-#  define ATTN__VEC             __m256
-#  define ATTN__MASK            __m256              /* the sign bit of each lane */
+#  define ATTN__M(kind)         __m256##kind
+#  define ATTN__FROM_SI         _mm256_castsi256_ps
+#  define ATTN__MASK            ATTN__VEC           /* the sign bit of each lane */
 #  define ATTN__VECS            3
 #  define ATTN__SUMS            12
 #  define ATTN__DOTS            1
 #  define ATTN__REGISTER        "x"
 #  define ATTN__MASK_REGISTER   "=x"
-#  define ATTN__FLOATS(x)       _mm256_castsi256_ps(x)
 #  define ATTN__COMPARE         _mm256_cmp_ps
 #  define ATTN__ABOVE(a, b)     ATTN__ON_BITS(_mm256_cmpgt_epi32, a, b)
-#  define ATTN__NEGATIVE(x)     (x)
-#  define ATTN__EITHER(m, n)    _mm256_or_ps(m, n)
-#  define ATTN__ANY(m)          (_mm256_movemask_ps(m) != 0)
-#  define ATTN__PICK(x, y, m)   _mm256_blendv_ps(x, y, m)
-#  define ATTN__CLEAR(x, m)     _mm256_andnot_ps(m, x)
+#  if ATTN__CLANG_FAST
+#    define ATTN__NEGATIVE(x)   _mm256_srai_epi32(x, 31)            /* all bits of each lane, for those below */
+#    define ATTN__EITHER(m, n)  _mm256_or_si256(m, n)
+#    define ATTN__ANY(m)        (_mm256_movemask_epi8(m) != 0)
+#    define ATTN__PICK(x, y, m) _mm256_blendv_epi8(x, y, m)
+#    define ATTN__CLEAR(x, m)   _mm256_andnot_si256(m, x)
+#    define ATTN__QUARTERS(a, b, odd) _mm256_permute2x128_si256(a, b, odd ? 0x31 : 0x20)
+#    define ATTN__EVENS(a, b)   _mm256_blend_epi32(a, _mm256_slli_epi64(b, 32), 0xaa)
+#  else
+#    define ATTN__NEGATIVE(x)   (x)
+#    define ATTN__EITHER(m, n)  _mm256_or_ps(m, n)
+#    define ATTN__ANY(m)        (_mm256_movemask_ps(m) != 0)
+#    define ATTN__PICK(x, y, m) _mm256_blendv_ps(x, y, m)
+#    define ATTN__CLEAR(x, m)   _mm256_andnot_ps(m, x)
+#    define ATTN__QUARTERS(a, b, odd) _mm256_permute2f128_ps(a, b, odd ? 0x31 : 0x20)
+#    define ATTN__EVENS(a, b)   _mm256_blend_ps(a, ATTN__FLOATS(_mm256_slli_epi64(ATTN__INTS(b), 32)), 0xaa)
+#  endif
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
-#  define ATTN__QUARTERS(a, b, odd) _mm256_permute2f128_ps(a, b, odd ? 0x31 : 0x20)
-#  define ATTN__EVENS(a, b)     _mm256_blend_ps(a, ATTN__FLOATS(_mm256_slli_epi64(ATTN__INTS(b), 32)), 0xaa)
 #elif ATTN__LANES == 16
 #  define ATTN__V(name)         attn__##name##_avx512
 #  define ATTN__ISA             ATTN_ISA_AVX512
@@ -1733,23 +1827,27 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__KERNEL          static ATTN__WITH("avx512f,avx512dq,fma")
 #  define ATTN__MM(name)        _mm512_##name
 #  define ATTN__MM_SI(name)     _mm512_##name##_si512
-#  define ATTN__VEC             __m512
+#  define ATTN__M(kind)         __m512##kind
+#  define ATTN__FROM_SI         _mm512_castsi512_ps
 #  define ATTN__MASK            __mmask16
 #  define ATTN__VECS            4
 #  define ATTN__SUMS            24
 #  define ATTN__DOTS            1
 #  define ATTN__REGISTER        "v"
 #  define ATTN__MASK_REGISTER   "=Yk"
-#  define ATTN__FLOATS(x)       _mm512_castsi512_ps(x)
 #  define ATTN__COMPARE         _mm512_cmp_ps_mask
 #  define ATTN__ABOVE(a, b)     _mm512_cmpgt_epi32_mask(ATTN__INTS(a), ATTN__INTS(b))
 #  define ATTN__NEGATIVE(x)     _mm512_movepi32_mask(ATTN__INTS(x))
 #  define ATTN__EITHER(m, n)    ((__mmask16)((m) | (n)))
 #  define ATTN__ANY(m)          ((m) != 0)
 #  define ATTN__PICK(x, y, m)   ATTN__FLOATS(_mm512_mask_blend_epi32(m, ATTN__INTS(x), ATTN__INTS(y)))
-#  define ATTN__CLEAR(x, m)     ATTN__PICK(x, _mm512_setzero_ps(), m)
+#  define ATTN__CLEAR(x, m)     ATTN__PICK(x, ATTN__FLOATS(_mm512_setzero_si512()), m)
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
-#  define ATTN__QUARTERS(a, b, odd) _mm512_shuffle_f32x4(a, b, odd ? 0xdd : 0x88)
+#  if ATTN__CLANG_FAST
+#    define ATTN__QUARTERS(a, b, odd) _mm512_shuffle_i32x4(a, b, odd ? 0xdd : 0x88)
+#  else
+#    define ATTN__QUARTERS(a, b, odd) _mm512_shuffle_f32x4(a, b, odd ? 0xdd : 0x88)
+#  endif
 #  define ATTN__EVENS(a, b)     ATTN__PICK(a, ATTN__FLOATS(_mm512_slli_epi64(ATTN__INTS(b), 32)), 0xaaaa)
 #elif ATTN__HAS_NEON
 #  define ATTN__V(name)         attn__##name##_neon
@@ -1760,85 +1858,98 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  else                         /* gcc would load all that a step needs ahead of it and run out of registers */
 #    define ATTN__KERNEL        static __attribute__((optimize("no-schedule-insns")))
 #  endif
-#  define ATTN__VEC             float32x4_t
 #  define ATTN__MASK            uint32x4_t          /* all bits of each lane */
 #  define ATTN__VECS            4
 #  define ATTN__SUMS            24
 #  define ATTN__DOTS            4
-#  define ATTN__FLOATS          vreinterpretq_f32_u32
-#  define ATTN__INTS            vreinterpretq_u32_f32
-#  define ATTN__DOUBLES         vreinterpretq_f64_f32
-#  define ATTN__SIGNED          vreinterpretq_s32_f32
-#  define ATTN__LOAD            vld1q_f32
-#  define ATTN__LOAD_BITS(p)    vreinterpretq_f32_u8(vld1q_u8((const uint8_t *)(p)))
+#  define ATTN__LOAD_BITS(p)    ATTN__FLOATS(vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)(p))))
 #  define ATTN__LOAD_BYTES      ATTN__V(load_bytes)
-#  define ATTN__STORE           vst1q_f32
-#  define ATTN__ALL             vdupq_n_f32
 #  define ATTN__ALL_BITS(n)     ATTN__FLOATS(vdupq_n_u32((uint32_t)(n)))
+#  define ATTN__SIGNED(x)       vreinterpretq_s32_u32(ATTN__INTS(x))
+#  define ATTN__PAIRS(x)        vreinterpretq_u64_u32(ATTN__INTS(x))
+#  define ATTN__OF_PAIRS(x)     ATTN__FLOATS(vreinterpretq_u32_u64(x))
 #  define ATTN__AND(a, b)       ATTN__FLOATS(vandq_u32(ATTN__INTS(a), ATTN__INTS(b)))
 #  define ATTN__XOR(a, b)       ATTN__FLOATS(veorq_u32(ATTN__INTS(a), ATTN__INTS(b)))
 #  define ATTN__ADD_BITS(a, b)  ATTN__FLOATS(vaddq_u32(ATTN__INTS(a), ATTN__INTS(b)))
 #  define ATTN__LEFT(x, n)      ATTN__FLOATS(vshlq_n_u32(ATTN__INTS(x), n))
-#  define ATTN__RIGHT(x, n)     vreinterpretq_f32_s32(vshrq_n_s32(ATTN__SIGNED(x), n))
-#  define ATTN__PAIRS           vreinterpretq_u64_f32
+#  define ATTN__RIGHT(x, n)     ATTN__FLOATS(vreinterpretq_u32_s32(vshrq_n_s32(ATTN__SIGNED(x), n)))
 #  define ATTN__MULTIPLY_EVEN(a, b) \
-    vreinterpretq_f32_u64(vmull_u32(vmovn_u64(ATTN__PAIRS(a)), vmovn_u64(ATTN__PAIRS(b))))
-#  define ATTN__ODD(x)          vreinterpretq_f32_u64(vshrq_n_u64(ATTN__PAIRS(x), 32))
-#  define ATTN__EVENS           vtrn1q_f32
-#  define ATTN__TO_FLOATS(x)    vcvtq_f32_s32(ATTN__SIGNED(x))
+    ATTN__OF_PAIRS(vmull_u32(vmovn_u64(ATTN__PAIRS(a)), vmovn_u64(ATTN__PAIRS(b))))
+#  define ATTN__ODD(x)          ATTN__OF_PAIRS(vshrq_n_u64(ATTN__PAIRS(x), 32))
+#  define ATTN__EVENS(a, b)     ATTN__FLOATS(vtrn1q_u32(ATTN__INTS(a), ATTN__INTS(b)))
 #  define ATTN__ABOVE(a, b)     vcgtq_s32(ATTN__SIGNED(a), ATTN__SIGNED(b))
 #  define ATTN__NEGATIVE(x)     vcltzq_s32(ATTN__SIGNED(x))
 #  define ATTN__EITHER          vorrq_u32
 #  define ATTN__ANY(m)          (vmaxvq_u32(m) != 0)
-#  define ATTN__PICK(x, y, m)   vbslq_f32(m, y, x)
 #  define ATTN__CLEAR(x, m)     ATTN__FLOATS(vbicq_u32(ATTN__INTS(x), m))
 #  define ATTN__MIN             ATTN__V(min)
 #  define ATTN__MAX             ATTN__V(max)
 #  define ATTN__KEEP(v)         __asm__("" : "+w"(v))
-#  define ATTN__FACTOR          float
-#  define ATTN__ONE             ATTN__V(one)
-#  define ATTN__SPREAD          vdupq_n_f32
-#  if ATTN__CLANG_FAST          /* the instructions themselves: nothing to fold */
+#  if ATTN__CLANG_FAST          /* vectors are of integers: see attn__given; instructions, where one could be folded */
+#    define ATTN__VEC           uint32x4_t
+#    define ATTN__OF_FLOATS     float32x4_t
+#    define ATTN__FLOATS(x)     (x)
+#    define ATTN__INTS(x)       (x)
+#    define ATTN__LOAD(p)       vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)(const void *)(p)))
+#    define ATTN__STORE(p, x)   vst1q_u8((uint8_t *)(void *)(p), vreinterpretq_u8_u32(x))
+#    define ATTN__ALL(x)        vdupq_n_u32(attn__bits(x))
+#    define ATTN__PICK(x, y, m) vbslq_u32(m, y, x)
+#    define ATTN__FACTOR        ATTN__VEC
+#    define ATTN__ONE           ATTN__ALL
+#    define ATTN__SPREAD(x)     (x)
+#    define ATTN__FMA_ONE       ATTN__FMA
 #    define ATTN__LESS          ATTN__V(less)
 #    define ATTN__SAME          ATTN__V(same)
 #    define ATTN__FMA           ATTN__V(fma)
-#    define ATTN__FMA_ONE       ATTN__V(fma_one)
 #    define ATTN__SQRT          ATTN__V(sqrt)
+#    define ATTN__TO_FLOATS     ATTN__V(to_floats)
 ATTN__HELPER ATTN__MASK ATTN__LESS(ATTN__VEC a, ATTN__VEC b)
 { ATTN__MASK m; __asm__("fcmgt %0.4s, %2.4s, %1.4s" : "=w"(m) : "w"(a), "w"(b)); return m; }
 ATTN__HELPER ATTN__MASK ATTN__SAME(ATTN__VEC a, ATTN__VEC b)
 { ATTN__MASK m; __asm__("fcmeq %0.4s, %1.4s, %2.4s" : "=w"(m) : "w"(a), "w"(b)); return m; }
 ATTN__HELPER ATTN__VEC ATTN__FMA(ATTN__VEC a, ATTN__VEC b, ATTN__VEC c)
 { __asm__("fmla %0.4s, %1.4s, %2.4s" : "+w"(c) : "w"(a), "w"(b)); return c; }
-ATTN__HELPER ATTN__VEC ATTN__FMA_ONE(float a, ATTN__VEC b, ATTN__VEC c)
-{ __asm__("fmla %0.4s, %1.4s, %2.s[0]" : "+w"(c) : "w"(b), "w"(a)); return c; }
 ATTN__HELPER ATTN__VEC ATTN__SQRT(ATTN__VEC x)
 { __asm__("fsqrt %0.4s, %0.4s" : "+w"(x)); return x; }
+ATTN__HELPER ATTN__VEC ATTN__TO_FLOATS(ATTN__VEC x)
+{ __asm__("scvtf %0.4s, %0.4s" : "+w"(x)); return x; }
 #  else
+#    define ATTN__VEC           float32x4_t
+#    define ATTN__FLOATS        vreinterpretq_f32_u32
+#    define ATTN__INTS          vreinterpretq_u32_f32
+#    define ATTN__LOAD          vld1q_f32
+#    define ATTN__STORE         vst1q_f32
+#    define ATTN__ALL           vdupq_n_f32
+#    define ATTN__PICK(x, y, m) vbslq_f32(m, y, x)
+#    define ATTN__FACTOR        float
+#    define ATTN__ONE           ATTN__V(one)
+#    define ATTN__SPREAD        vdupq_n_f32
+#    define ATTN__FMA_ONE(a, b, c) vfmaq_n_f32(c, b, a)
 #    define ATTN__LESS          vcltq_f32
 #    define ATTN__SAME          vceqq_f32
 #    define ATTN__FMA(a, b, c)  vfmaq_f32(c, a, b)
-#    define ATTN__FMA_ONE(a, b, c) vfmaq_n_f32(c, b, a)
 #    define ATTN__SQRT          vsqrtq_f32
+#    define ATTN__TO_FLOATS(x)  vcvtq_f32_s32(ATTN__SIGNED(x))
+ATTN__HELPER float ATTN__ONE(float x) { ATTN__KEEP(x); return x; }
 #  endif
 /* fmin and fmax would give NaN where only a is NaN. */
 ATTN__HELPER ATTN__VEC ATTN__MIN(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(a, b)); }
 ATTN__HELPER ATTN__VEC ATTN__MAX(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(b, a)); }
-ATTN__HELPER float ATTN__ONE(float x) { ATTN__KEEP(x); return x; }
 ATTN__HELPER ATTN__VEC ATTN__V(load_bytes)(const uint8_t *p)
 {
     uint32_t four;
     ATTN__COPY(&four, p, sizeof four);
     return ATTN__FLOATS(vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four))))));
 }
+#  define ATTN__ODDS(a, b)      ATTN__FLOATS(vtrn2q_u32(ATTN__INTS(a), ATTN__INTS(b)))
 ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
 {
-    const float64x2_t a = ATTN__DOUBLES(vtrn1q_f32(r[0], r[1])), b = ATTN__DOUBLES(vtrn2q_f32(r[0], r[1]));
-    const float64x2_t c = ATTN__DOUBLES(vtrn1q_f32(r[2], r[3])), d = ATTN__DOUBLES(vtrn2q_f32(r[2], r[3]));
-    r[0] = vreinterpretq_f32_f64(vtrn1q_f64(a, c));
-    r[1] = vreinterpretq_f32_f64(vtrn1q_f64(b, d));
-    r[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
-    r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
+    const uint64x2_t a = ATTN__PAIRS(ATTN__EVENS(r[0], r[1])), b = ATTN__PAIRS(ATTN__ODDS(r[0], r[1]));
+    const uint64x2_t c = ATTN__PAIRS(ATTN__EVENS(r[2], r[3])), d = ATTN__PAIRS(ATTN__ODDS(r[2], r[3]));
+    r[0] = ATTN__OF_PAIRS(vtrn1q_u64(a, c));
+    r[1] = ATTN__OF_PAIRS(vtrn1q_u64(b, d));
+    r[2] = ATTN__OF_PAIRS(vtrn2q_u64(a, c));
+    r[3] = ATTN__OF_PAIRS(vtrn2q_u64(b, d));
 }
 #else
 /* Any machine with vectors of 16 bytes: what gcc and clang make of their vector extensions. Comparisons, choices and
@@ -2037,20 +2148,40 @@ ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
 #define ATTN__EACH(i, n)        ATTN__UNROLL for (i = 0; i < (n); i++)
 #if ATTN__GNU
 #  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))
-#  define ATTN__ADD(a, b)       ((a) + (b))
-#  define ATTN__SUB(a, b)       ((a) - (b))
-#  define ATTN__MUL(a, b)       ((a) * (b))
-#  define ATTN__DIV(a, b)       ((a) / (b))
+#  define ATTN__ADD(a, b)       ATTN__DO(a, +, b)
+#  define ATTN__SUB(a, b)       ATTN__DO(a, -, b)
+#  define ATTN__MUL(a, b)       ATTN__DO(a, *, b)
+#  define ATTN__DIV(a, b)       ATTN__DO(a, /, b)
+#  if ATTN__CLANG_FAST          /* vectors are of integers: see attn__given */
+#    define ATTN__DO(a, op, b)  ((ATTN__VEC)((ATTN__OF_FLOATS)(a) op (ATTN__OF_FLOATS)(b)))
+#  else
+#    define ATTN__DO(a, op, b)  ((a) op (b))
+#  endif
 #else
 #  define ATTN__KEEP_POINTER(p) ((void)0)
 #endif
 /* ---- what both widths of x86 share */
 #ifdef ATTN__MM
-#define ATTN__LOAD              ATTN__MM(loadu_ps)
+#if ATTN__CLANG_FAST            /* vectors are of integers: see attn__given */
+#  define ATTN__VEC             ATTN__M(i)
+#  define ATTN__OF_FLOATS       ATTN__M()
+#  define ATTN__FLOATS(x)       (x)
+#  define ATTN__INTS(x)         (x)
+#  define ATTN__LOAD(p)         ATTN__MM_SI(loadu)((const ATTN__VEC *)(const void *)(p))
+#  define ATTN__STORE(p, x)     ATTN__MM_SI(storeu)((ATTN__VEC *)(void *)(p), x)
+#  define ATTN__ALL(x)          ATTN__ALL_BITS(attn__bits(x))
+#  define ATTN__UNPACK(half, a, b) ATTN__MM(unpack##half##_epi32)(a, b)
+#else
+#  define ATTN__VEC             ATTN__M()
+#  define ATTN__FLOATS          ATTN__FROM_SI
+#  define ATTN__INTS            ATTN__MM_SI(castps)
+#  define ATTN__LOAD            ATTN__MM(loadu_ps)
+#  define ATTN__STORE           ATTN__MM(storeu_ps)
+#  define ATTN__ALL             ATTN__MM(set1_ps)
+#  define ATTN__UNPACK(half, a, b) ATTN__MM(unpack##half##_ps)(a, b)
+#  define ATTN__TO_FLOATS(x)    ATTN__MM(cvtepi32_ps)(ATTN__INTS(x))
+#endif
 #define ATTN__LOAD_BITS(p)      ATTN__LOAD((const float *)(const void *)(p))
-#define ATTN__STORE             ATTN__MM(storeu_ps)
-#define ATTN__ALL               ATTN__MM(set1_ps)
-#define ATTN__INTS              ATTN__MM_SI(castps)
 #define ATTN__ALL_BITS(n)       ATTN__FLOATS(ATTN__MM(set1_epi32)((int32_t)(n)))
 #define ATTN__ON_BITS(f, a, b)  ATTN__FLOATS(f(ATTN__INTS(a), ATTN__INTS(b)))
 #define ATTN__AND(a, b)         ATTN__ON_BITS(ATTN__MM_SI(and), a, b)
@@ -2060,7 +2191,6 @@ ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
 #define ATTN__LEFT(x, n)        ATTN__FLOATS(ATTN__MM(slli_epi32)(ATTN__INTS(x), n))
 #define ATTN__RIGHT(x, n)       ATTN__FLOATS(ATTN__MM(srai_epi32)(ATTN__INTS(x), n))
 #define ATTN__ODD(x)            ATTN__FLOATS(ATTN__MM(srli_epi64)(ATTN__INTS(x), 32))
-#define ATTN__TO_FLOATS(x)      ATTN__MM(cvtepi32_ps)(ATTN__INTS(x))
 #define ATTN__FACTOR            ATTN__VEC
 #define ATTN__ONE               ATTN__ALL
 #define ATTN__SPREAD(x)         (x)
@@ -2084,6 +2214,7 @@ ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
 #  define ATTN__SAME            ATTN__V(same)
 #  define ATTN__FMA             ATTN__V(fma)
 #  define ATTN__SQRT            ATTN__V(sqrt)
+#  define ATTN__TO_FLOATS       ATTN__V(to_floats)
 ATTN__OPERATION(ATTN__MIN, ATTN__VEC, "=v", "vminps")
 ATTN__OPERATION(ATTN__MAX, ATTN__VEC, "=v", "vmaxps")
 ATTN__OPERATION(ATTN__LESS, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $17,")
@@ -2092,6 +2223,8 @@ ATTN__HELPER ATTN__VEC ATTN__FMA(ATTN__VEC a, ATTN__VEC b, ATTN__VEC c)
 { __asm__("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); return c; }
 ATTN__HELPER ATTN__VEC ATTN__SQRT(ATTN__VEC x)
 { __asm__("vsqrtps %0, %0" : "+v"(x)); return x; }
+ATTN__HELPER ATTN__VEC ATTN__TO_FLOATS(ATTN__VEC x)
+{ __asm__("vcvtdq2ps %0, %0" : "+v"(x)); return x; }
 #else
 #  if ATTN__LANES == 16         /* with a mask of all: gcc 12 warns of the plain ones, wrongly */
 #    define ATTN__MIN(a, b)     _mm512_maskz_min_ps(0xffff, a, b)
@@ -2114,8 +2247,8 @@ ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
     ATTN__EACH(step, 2) {
         ATTN__EACH(i, ATTN__LANES) t[i] = r[i];
         ATTN__EACH(i, ATTN__LANES / 2) {
-            r[2*i] = ATTN__MM(unpacklo_ps)(t[i/2*4 + i%2], t[i/2*4 + i%2 + 2]);
-            r[2*i + 1] = ATTN__MM(unpackhi_ps)(t[i/2*4 + i%2], t[i/2*4 + i%2 + 2]);
+            r[2*i] = ATTN__UNPACK(lo, t[i/2*4 + i%2], t[i/2*4 + i%2 + 2]);
+            r[2*i + 1] = ATTN__UNPACK(hi, t[i/2*4 + i%2], t[i/2*4 + i%2 + 2]);
         }
     }
     ATTN__EACH(step, ATTN__LANES / 8) ATTN__EACH(i, ATTN__LANES) if (!(i & 4 << step)) {
@@ -2705,7 +2838,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(take)(const float *x, int64_t n)
     float some[ATTN__LANES];
     int64_t i;
     if (n >= ATTN__LANES) return ATTN__LOAD(x);
-    for (i = 0; i < ATTN__LANES; i++) some[i] = i < n ? x[i] : 0.0f;
+    for (i = 0; i < ATTN__LANES; i++) some[i] = ATTN__CHOOSE(i < n, x[i], 0.0f);
     return ATTN__LOAD(some);
 }
 ATTN__HELPER void ATTN__V(give)(float *x, int64_t n, ATTN__VEC v)
@@ -2743,7 +2876,7 @@ ATTN__KERNEL int ATTN__V(finite)(const float *x, int64_t n)
     return !ATTN__ANY(bad) && attn__finite_scalar(x + i, n - i);
 }
 
-ATTN__KERNEL void ATTN__V(softcap)(float *x, int64_t n, float cap, int keep)
+ATTN__KERNEL void ATTN__V(softcap)(float *x, int64_t n, attn__given cap, int keep)
 {
     const ATTN__VEC c = ATTN__ALL(cap), none = keep ? ATTN__ALL(ATTN__NEG_INF) : ATTN__ALL(ATTN__NAN);
     int64_t i;
@@ -2796,7 +2929,7 @@ ATTN__KERNEL void ATTN__V(clip)(float *s, int64_t ld, int64_t lanes, int64_t j0,
 }
 
 /* ---- rows that lie as they are */
-ATTN__KERNEL void ATTN__V(mass)(const float *x, int64_t n, float scale, float *top, float *sum)
+ATTN__KERNEL void ATTN__V(mass)(const float *x, int64_t n, attn__given scale, float *top, float *sum)
 {
     const ATTN__VEC c = ATTN__ALL(scale);
     ATTN__VEC m = ATTN__ALL(ATTN__NEG_INF), base, sums[ATTN__PARTS / ATTN__LANES];
@@ -2818,7 +2951,8 @@ ATTN__KERNEL void ATTN__V(mass)(const float *x, int64_t n, float scale, float *t
     *sum = attn__tree(part, ATTN__PARTS);
 }
 
-ATTN__KERNEL void ATTN__V(normalise)(const float *x, float *y, int64_t n, float scale, float top, float factor)
+ATTN__KERNEL void ATTN__V(normalise)(const float *x, float *y, int64_t n, attn__given scale, attn__given top,
+                                     attn__given factor)
 {
     int64_t i;
     for (i = 0; i < n; i += ATTN__LANES) {
@@ -2895,7 +3029,7 @@ ATTN__KERNEL void ATTN__V(inner)(const float *x, const float *y, int64_t ld, int
     }
 }
 
-ATTN__KERNEL void ATTN__V(deliver)(const float *from, float *to, int64_t n, float factor, int add)
+ATTN__KERNEL void ATTN__V(deliver)(const float *from, float *to, int64_t n, attn__given factor, int add)
 {
     int64_t c;
     for (c = 0; c < n; c += ATTN__LANES) {
@@ -3007,12 +3141,13 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__COMPARE
 #undef ATTN__DIV
 #undef ATTN__DOTS
-#undef ATTN__DOUBLES
+#undef ATTN__DO
 #undef ATTN__EACH
 #undef ATTN__EITHER
 #undef ATTN__EVENS
 #undef ATTN__FACTOR
 #undef ATTN__FLOATS
+#undef ATTN__FROM_SI
 #undef ATTN__FMA
 #undef ATTN__FMA_ONE
 #undef ATTN__HELPER
@@ -3031,8 +3166,12 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__MASK_REGISTER
 #undef ATTN__MAX
 #undef ATTN__MIN
+#undef ATTN__M
 #undef ATTN__MM
 #undef ATTN__MM_SI
+#undef ATTN__ODDS
+#undef ATTN__OF_FLOATS
+#undef ATTN__OF_PAIRS
 #undef ATTN__MUL
 #undef ATTN__MULTIPLY_EVEN
 #undef ATTN__NEGATIVE
@@ -3049,6 +3188,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__SHUFFLE
 #undef ATTN__SIGNED
 #undef ATTN__SPREAD
+#undef ATTN__UNPACK
 #undef ATTN__SQRT
 #undef ATTN__STORE
 #undef ATTN__STRIP
@@ -3973,9 +4113,9 @@ static int64_t attn__bytes_of(int64_t floats)
 {
     return floats > ATTN__HUGE / 8 ? ATTN__HUGE : (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1);
 }
-static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
+static int attn__is_number(attn__given x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
 
-static int attn__is_width(float x) { return x >= 1e-18f && x <= 1e18f; }       /* its square is a normal float */
+static int attn__is_width(attn__given x) { return x >= 1e-18f && x <= 1e18f; }       /* its square is a normal float */
 
 /* From the score's row in >>scores: the views it takes (ATTN__FOR_x); is it the logarithm of a weight? */
 static uint32_t attn__taken_by(int32_t score);
@@ -4195,19 +4335,19 @@ static float *attn__at(const attn__array *a, int64_t b, int64_t h, int64_t row, 
 {
     return (float *)((uintptr_t)a->data + (uintptr_t)attn__index(a, b, h, row, column) * sizeof(float));
 }
-static float attn__read(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
+static attn__result (attn__read)(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
-    return *attn__at(a, b, h, row, column);
+    return ATTN__GIVE(*attn__at(a, b, h, row, column));
 }
-static void attn__write(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, float x)
+static void attn__write(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, attn__given x)
 {
     *attn__at(a, b, h, row, column) = x;
 }
-static void attn__add_to(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, float x)
+static void attn__add_to(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, attn__given x)
 {
     attn__write(a, b, h, row, column, attn__quiet(attn__read(a, b, h, row, column) + x));
 }
-static float attn__of_head(const attn__array *a, int64_t h) { return attn__read(a, 0, h, 0, 0); }
+static attn__result (attn__of_head)(const attn__array *a, int64_t h) { return ATTN__GIVE(attn__read(a, 0, h, 0, 0)); }
 
 /* lengths and positions */
 static int64_t attn__int_at(const attn__array *a, int64_t b, int64_t row)
@@ -4224,7 +4364,7 @@ static int attn__byte_at(const attn__array *a, int64_t b, int64_t h, int64_t row
 static int attn__is_contiguous(const attn__array *a) { return attn__is_f32(a) && a->stride[3] == 1; }
 static int attn__gives_contiguous(const attn__array *a) { return !attn__is_f32(a) || a->stride[3] == 1; }
 
-static void attn__fill(float *x, int64_t stride, int64_t n, float value)
+static void attn__fill(float *x, int64_t stride, int64_t n, attn__given value)
 {
     const int64_t eights = stride == 1 && n > 0 ? n & ~(int64_t)7 : 0;          /* eight that become two stores */
     int64_t j;
@@ -4247,7 +4387,7 @@ static void attn__copy_row(const attn__array *a, int64_t b, int64_t h, int64_t r
     else for (x = 0; x < n; x++) to[x] = attn__read(a, b, h, row, column + x);
 }
 static void attn__fill_row(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, int64_t n,
-                           float value)
+                           attn__given value)
 {
     int64_t x;
     if (attn__is_f32(a)) attn__fill(attn__at(a, b, h, row, column), a->stride[3], n, value);
@@ -4297,12 +4437,12 @@ static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t
 }
 /* A part of a row of a gradient: factor * from; from NULL: nothing came together here. */
 static void attn__store_grad(const attn__kernels *f, const attn__array *o, int64_t b, int64_t h, int64_t i,
-                             int64_t column, int64_t n, const float *from, float factor, int add)
+                             int64_t column, int64_t n, const float *from, attn__given factor, int add)
 {
     int64_t x;
     if (from && attn__is_contiguous(o)) f->deliver(from, attn__at(o, b, h, i, column), n, factor, add);
     else if (from) for (x = column; x < column + n; x++) {
-        const float old = add ? attn__read(o, b, h, i, x) : 0.0f;
+        const float old = ATTN__CHOOSE(add, attn__read(o, b, h, i, x), 0.0f);
         attn__write(o, b, h, i, x, attn__quiet(attn__scaled(from[x - column], factor, old, add)));
     } else if (!add) attn__fill_row(o, b, h, i, column, n, 0.0f);
 }
@@ -4412,9 +4552,9 @@ struct attn__pass {
 #define ATTN__PASS_FLOATS ((int64_t)(sizeof(attn__pass) + 3) / 4)
 
 #endif
-static float attn__sink_of(const attn__call *c, int64_t h)
+static attn__result (attn__sink_of)(const attn__call *c, int64_t h)
 {
-    return c->sink.rank ? attn__of_head(&c->sink, h) : ATTN__NEG_INF;
+    return ATTN__GIVE(ATTN__CHOOSE(c->sink.rank, attn__of_head(&c->sink, h), ATTN__NEG_INF));
 }
 /* Floats of a query as the keys meet it. */
 static int64_t attn__query_floats(const attn__call *c)
@@ -4456,7 +4596,7 @@ static attn__tile *attn__tile_at(const attn__pass *p, int64_t x)
 {
     return (attn__tile *)(void *)(p->m.tiles + x * ATTN__TILE_BYTES);
 }
-static int attn__is_excluded(float p) { return attn__bits(p) == 0x80000000u; }      /* of a pair's P: -0 */
+static int attn__is_excluded(attn__given p) { return attn__bits(p) == 0x80000000u; }      /* of a pair's P: -0 */
 static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->keys, ATTN_GRAD_KEYS); }
 
 #endif
@@ -4508,7 +4648,8 @@ static attn__rows attn__parameter_of(const attn__tile *t, const attn__array *a, 
     return attn__rows_of(a, 0, t->head, 0, rows, 0, columns, t->m.copy);
 }
 /* One value along a part of a row. */
-static void attn__fill_lane(const attn__tile *t, const attn__array *a, int64_t l, int64_t from, int64_t to, float value)
+static void attn__fill_lane(const attn__tile *t, const attn__array *a, int64_t l, int64_t from, int64_t to,
+                            attn__given value)
 {
     attn__fill_row(a, t->b, t->h[l], t->i[l], from, to - from, value);
 }
@@ -4516,8 +4657,8 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1);
 static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered);
 #ifndef ATTN_NO_BACKWARD
 static void attn__grad_vectors(attn__pass *p, int64_t c0);
-static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n, float factor,
-                                    int add);
+static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n,
+                                    attn__given factor, int add);
 #endif
 /* ---------------------------------------------------------------------------------------------------- >>scores
    Each score is one row of a table: what it is, how queries and keys are prepared, how they meet, its gradients. */
@@ -4676,10 +4817,10 @@ static void attn__meet_dot(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, in
 }
 
 /* 1/|row|, for the cosine */
-static float attn__inverse_of(const attn__array *a, int64_t b, int64_t h, int64_t i, int64_t size, float *copy)
+static attn__result (attn__inverse_of)(const attn__array *a, int64_t b, int64_t h, int64_t i, int64_t size, float *copy)
 {
     const attn__rows row = attn__rows_of(a, b, h, i, 1, 0, size, copy);
-    return attn__inverse_norm(row.at, row.column, size);
+    return ATTN__GIVE(attn__inverse_norm(row.at, row.column, size));
 }
 
 #ifndef ATTN_NO_BACKWARD
@@ -4704,12 +4845,12 @@ static int attn__key_rows(attn__pass *p, int64_t c0)
     return attn__copy_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, 0, c->size_k, c->w.vector_row, p->seen, factor,
                            p->m.k_rows);
 }
-static float attn__dot_of(const attn__array *a, int64_t b, int64_t h, int64_t i, const float *y, int64_t n)
+static attn__result (attn__dot_of)(const attn__array *a, int64_t b, int64_t h, int64_t i, const float *y, int64_t n)
 {
     float sum = 0.0f;
     int64_t x;
     for (x = 0; x < n; x++) sum = attn__fma(attn__read(a, b, h, i, x), y[x], sum);
-    return sum;
+    return ATTN__GIVE(sum);
 }
 /* The scale's gradient, of one query: y is the sum of dS k. */
 static void attn__dot_close_row(attn__pass *p, int64_t i, float *y)
@@ -4751,14 +4892,14 @@ static void attn__cosine_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1,
 }
 #ifndef ATTN_NO_BACKWARD
 /* y becomes inverse * (y - v (v . y)) for the unit vector v = x * inverse; returns v . y */
-static float attn__normal_part(const attn__array *a, int64_t b, int64_t h, int64_t i, float inverse, float *y,
-                               int64_t n)
+static attn__result (attn__normal_part)(const attn__array *a, int64_t b, int64_t h, int64_t i, attn__given inverse,
+                                       float *y, int64_t n)
 {
     const float along = attn__dot_of(a, b, h, i, y, n) * inverse;
     int64_t x;
     for (x = 0; x < n; x++)
         y[x] = attn__fma(attn__negate(attn__read(a, b, h, i, x) * inverse), along, y[x]) * inverse;
-    return along;
+    return ATTN__GIVE(along);
 }
 static void attn__cosine_close_row(attn__pass *p, int64_t i, float *y)
 {
@@ -4816,7 +4957,7 @@ static const float *attn__bilinear_close(attn__pass *p, int64_t *row)
     for (i = 0; c->w.save_u && i < p->n; i++)
         for (x = 0; x < size; x++)
             p->shared.left_u[attn__row_index(p, p->i0 + i) * size + x] =
-                p->dead[i] ? -0.0f : p->m.dq[i * pad + x] + 0.0f;
+                ATTN__CHOOSE(p->dead[i], -0.0f, p->m.dq[i * pad + x] + 0.0f);
     *row = attn__up(c->size_q, p->f->width);
     return attn__times(p, p->m.dq, pad, 1, p->n, size, attn__turned(c->bilinear), c->size_q, *row);
 }
@@ -4872,7 +5013,8 @@ static void attn__additive_prepare(attn__tile *t, int64_t count, float *to)
     attn__exp_twice(t, b, t->m.query);
     for (l = 0; l < count; l++) keys[l] = to + l * c->key_floats;
     t->f->unpack(keys, count, 1, t->m.query, t->ld, 2 * padded, t->ones);
-    for (l = 0; l < count; l++) keys[l][2 * padded] = attn__clear(keys[l] + padded, 1, c->hidden) ? 1.0f : 0.0f;
+    for (l = 0; l < count; l++)
+        keys[l][2 * padded] = ATTN__CHOOSE(attn__clear(keys[l] + padded, 1, c->hidden), 1.0f, 0.0f);
 }
 static void attn__additive_load(attn__tile *t)
 {
@@ -4979,7 +5121,7 @@ static const float *attn__additive_close(attn__pass *p, int64_t *row)
         float *sum = attn__row_field(p, ATTN__R_SCALE, p->i0 + i);
         for (u = 0; u < size; u++) {
             const float da = p->m.dq[u * ATTN__GRAD_ROW + i], dt = p->m.dt[u * ATTN__GRAD_ROW + i];
-            if (c->w.save_u) p->shared.left_u[at + u] = p->dead[i] ? -0.0f : da + 0.0f;
+            if (c->w.save_u) p->shared.left_u[at + u] = ATTN__CHOOSE(p->dead[i], -0.0f, da + 0.0f);
             if (c->w.save_t) p->shared.left_t[at + u] = dt;
             if (!p->dead[i]) *sum = attn__fma(w[u], dt, *sum);
         }
@@ -5011,7 +5153,7 @@ static void attn__additive_close_stream(attn__pass *p)
             *db = *db * (-4.0f * c->scale * attn__read(&c->w_v, 0, p->head, 0, u));
             if (c->w.save_b)                        /* -0: no query attends to it */
                 p->shared.left_b[(stream * c->keys + p->key0 + j) * hidden + u] =
-                    p->m.met[j] == 0.0f ? -0.0f : *db + 0.0f;
+                    ATTN__CHOOSE(p->m.met[j] == 0.0f, -0.0f, *db + 0.0f);
         }
     if (c->w.save_b) attn__fill(p->m.met, 1, n, 0.0f);
     for (j0 = 0; c->dk.rank && j0 < n; j0 += count) {
@@ -5034,16 +5176,16 @@ static const attn__score attn__score_ADDITIVE = {
 };
 
 /* ---- distance kernels: sums of squares, then the logarithm of the weight */
-static float attn__sigma_of(const attn__call *c, int64_t h)
+static attn__result (attn__sigma_of)(const attn__call *c, int64_t h)
 {
-    return c->sigma_per_head.rank ? attn__of_head(&c->sigma_per_head, h) : c->sigma;
+    return ATTN__GIVE(ATTN__CHOOSE(c->sigma_per_head.rank, attn__of_head(&c->sigma_per_head, h), c->sigma));
 }
 static void attn__distance_load(attn__tile *t)
 {
     int64_t l;
     for (l = 0; l < t->ld; l++) {
         const float sigma = attn__sigma_of(t->c, t->h[l]), width = sigma * sigma;
-        t->width[l] = t->c->score == ATTN_SCORE_GAUSSIAN ? -0.5f / width : width;
+        t->width[l] = ATTN__CHOOSE(t->c->score == ATTN_SCORE_GAUSSIAN, -0.5f / width, width);
     }
     attn__load_query(t);
 }
@@ -5057,14 +5199,14 @@ static void attn__distance_finish(attn__tile *t, int64_t n)
 }
 #ifndef ATTN_NO_BACKWARD
 /* dS becomes the factor of k - q: times -score' / |k - q|; */
-static float attn__distance_slope(int32_t score, float ds, float square, float width)
+static attn__result (attn__distance_slope)(int32_t score, attn__given ds, attn__given square, attn__given width)
 {
     const float u2 = square / width;
     float u;
-    if (score == ATTN_SCORE_GAUSSIAN) return ds / width;
-    if (score == ATTN_SCORE_EPANECHNIKOV) return (ds + ds) / (width * (1.0f - u2));
+    if (score == ATTN_SCORE_GAUSSIAN) return ATTN__GIVE(ds / width);
+    if (score == ATTN_SCORE_EPANECHNIKOV) return ATTN__GIVE((ds + ds) / (width * (1.0f - u2)));
     u = attn__sqrt(u2);
-    return attn__choose(u == 0.0f, 0.0f, ds / (width * (u * (1.0f - u))));
+    return ATTN__GIVE(attn__choose(u == 0.0f, 0.0f, ds / (width * (u * (1.0f - u)))));
 }
 /* and sigma's gradient on the way. */
 static void attn__distance_elements(attn__pass *p, int64_t c0, int64_t n)
@@ -5246,17 +5388,17 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
 }
 
 /* ---- the sink: one more logit. The row's maximum and sum with it in them; returns the share of the sum before. */
-static float attn__add_sink(const attn__call *c, int64_t h, float *top, float *sum, float *own)
+static attn__result (attn__add_sink)(const attn__call *c, int64_t h, float *top, float *sum, float *own)
 {
     const float sink = attn__sink_of(c, h), m = attn__larger(sink, *top);
     float share;
     *own = 0.0f;
-    if (attn__is_none(sink)) return 1.0f;
+    if (attn__is_none(sink)) return ATTN__GIVE(1.0f);
     share = attn__exp(*top - m);
     *own = attn__exp(sink - m);
     *sum = attn__fma(*sum, share, *own);
     *top = m;
-    return share;
+    return ATTN__GIVE(share);
 }
 
 /* ---- dropout: for some lanes of the tile and the rows j0 .. j1 of [.][ld]; row 0 is key c0 */
@@ -5322,7 +5464,7 @@ static int attn__kept(attn__dropper *x, int64_t key)
     return x->words[j % 4] >= x->below;
 }
 /* p*2^32 rounded up, the numbers below which a weight is dropped: 0 = none, 2^32 = all */
-static uint64_t attn__drop_below(float p)
+static uint64_t attn__drop_below(attn__given p)
 {
     const double bound = (double)p * 4294967296.0;
     const uint64_t whole = (uint64_t)bound;
@@ -5339,8 +5481,8 @@ static void attn__set_dropout(attn__call *c, const attn_desc *d)
 }
 #ifndef ATTN_NO_BACKWARD
 /* dS, [n keys][ATTN__GRAD_ROW], as a result of its own: the gradient of a bias or of given scores */
-static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n, float factor,
-                                    int add)
+static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n,
+                                    attn__given factor, int add)
 {
     float *rows[ATTN__MAX_LANES], by[ATTN__MAX_LANES];
     int64_t i, i0, lanes;
@@ -5836,11 +5978,11 @@ static void attn__plain_row(attn__tile *t, int64_t l)
 
 /* ---- the end of a tile: per row 1/mass, then outputs, log-sum-exp and weights */
 /* A weight of a row under ATTN_EMPTY_UNIFORM, after dropout. */
-static float attn__uniform_weight(const attn__call *c, attn__dropper *drop, int64_t j)
+static attn__result (attn__uniform_weight)(const attn__call *c, attn__dropper *drop, int64_t j)
 {
     const float weight = 1.0f / (float)c->keys;
-    if (c->dropout == 0.0f) return weight;
-    return attn__kept(drop, j) ? weight * c->keep_scale : 0.0f;
+    if (c->dropout == 0.0f) return ATTN__GIVE(weight);
+    return ATTN__GIVE(ATTN__CHOOSE(attn__kept(drop, j), weight * c->keep_scale, 0.0f));
 }
 static void attn__uniform_row(const attn__tile *t, int64_t l)
 {
@@ -5867,7 +6009,7 @@ static void attn__uniform_row(const attn__tile *t, int64_t l)
 
 /* Weights c0 .. c0+n of a row from its scores, x[j*stride]; x may be where they go. */
 static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int64_t n, const float *x, int64_t stride,
-                                float inverse)
+                                attn__given inverse)
 {
     const attn__call *c = t->c;
     const attn__array *o = &c->weights;
@@ -5886,7 +6028,7 @@ static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int6
         else attn__write(o, t->b, t->h[l], t->i[l], c0 + j, w[j]);
 }
 /* One row of weights, which holds masked scores in the chunks that were visited; in the plain case nothing yet. */
-static void attn__finish_weights(const attn__tile *t, int64_t l, float inverse)
+static void attn__finish_weights(const attn__tile *t, int64_t l, attn__given inverse)
 {
     const attn__call *c = t->c;
     const attn__array *from = c->plain ? &c->given_scores : &c->weights;
@@ -5918,7 +6060,7 @@ static void attn__store_all_weights(attn__tile *t, const float *inverse)
 
 /* One row's log-sum-exp and weights; returns what its outputs are multiplied by. *inverse: what its weights are, -1 for
    an empty row, whose weights are there already. */
-static float attn__finish_row(attn__tile *t, int64_t l, float *inverse)
+static attn__result (attn__finish_row)(attn__tile *t, int64_t l, float *inverse)
 {
     const attn__call *c = t->c;
     float top = t->top[l], sum = t->sum[l], own, share;
@@ -5933,15 +6075,15 @@ static float attn__finish_row(attn__tile *t, int64_t l, float *inverse)
     *inverse = attn__choose(sum == 0.0f, -1.0f, share / sum);
     if (sum == 0.0f && c->empty == ATTN_EMPTY_UNIFORM) {
         attn__uniform_row(t, l);
-        return 1.0f;
+        return ATTN__GIVE(1.0f);
     }
     if (sum == 0.0f) {
         const float value = attn__choose(c->empty == ATTN_EMPTY_NAN, ATTN__NAN, 0.0f);
         if (c->weights.rank) attn__fill_lane(t, &c->weights, l, 0, c->keys, value);
-        return value;
+        return ATTN__GIVE(value);
     }
     if (c->weights.rank) attn__finish_weights(t, l, *inverse);
-    return c->dropout > 0.0f ? *inverse * c->keep_scale : *inverse;
+    return ATTN__GIVE(ATTN__CHOOSE(c->dropout > 0.0f, *inverse * c->keep_scale, *inverse));
 }
 static void attn__finish_tile(attn__tile *t)
 {
@@ -6068,7 +6210,7 @@ static void attn__row_tile(attn__pass *p, attn__tile *t)
     }
     if (c->d_weights.rank) attn__weights_delta(p, t, base, inverse, delta);
     for (l = 0; l < t->lanes; l++) {
-        const float d_lse = c->d_lse.rank ? attn__read(&c->d_lse, t->b, t->h[l], t->i[l], 0) : 0.0f;
+        const float d_lse = ATTN__CHOOSE(c->d_lse.rank, attn__read(&c->d_lse, t->b, t->h[l], t->i[l], 0), 0.0f);
         *attn__row_field(p, ATTN__R_TOP, t->i[l]) = t->top[l];
         *attn__row_field(p, ATTN__R_INVERSE, t->i[l]) = inverse[l];
         *attn__row_field(p, ATTN__R_SHIFT, t->i[l]) = delta[l] - d_lse;
@@ -6340,7 +6482,7 @@ static void attn__close_block(attn__pass *p)
 {
     const attn__call *c = p->c;
     const attn__score *score = attn__score_of(c);
-    const float factor = score->flags & ATTN__SCALE_DQ ? c->scale : 1.0f;
+    const float factor = ATTN__CHOOSE(score->flags & ATTN__SCALE_DQ, c->scale, 1.0f);
     const float *y = p->m.dq;
     int64_t row = c->w.pad_u, i;
     if (!c->q.rank) return;
@@ -6356,7 +6498,7 @@ static void attn__close_keys(attn__pass *p)
 {
     const attn__call *c = p->c;
     const attn__score *score = attn__score_of(c);
-    const float factor = score->flags & ATTN__SCALE_DK ? c->scale : 1.0f;
+    const float factor = ATTN__CHOOSE(score->flags & ATTN__SCALE_DK, c->scale, 1.0f);
     int64_t j;
     for (j = p->key0; j < p->key1; j++) {
         float *dk = p->m.dk + (j - p->key0) * c->w.pad_k, *dv = p->m.dv + (j - p->key0) * c->w.pad_v;
@@ -7113,7 +7255,8 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     c->f = attn__table(c->isa);
     c->workers = d->parallel.workers ? d->parallel.workers : 1;
     if (!d->scale_set && c->scale == 0.0f)
-        c->scale = c->score == ATTN_SCORE_SCALED_DOT && c->size_q > 0 ? 1.0f / attn__sqrt((float)c->size_q) : 1.0f;
+        c->scale = ATTN__CHOOSE(c->score == ATTN_SCORE_SCALED_DOT && c->size_q > 0,
+                                1.0f / attn__sqrt((float)c->size_q), 1.0f);
     if (c->sigma == 0.0f) c->sigma = 1.0f;
     attn__set_dropout(c, d);
     c->left = d->window && d->window_left >= 0 ? d->window_left : ATTN__HUGE;
@@ -8617,7 +8760,7 @@ typedef struct attn__pic {
 } attn__pic;
 typedef void attn__pic_draw(attn__pic *p);
 
-static int attn__is_finite(float x) { return attn__bits(x) << 1 < 0xff000000u; }
+static int attn__is_finite(attn__given x) { return attn__bits(x) << 1 < 0xff000000u; }
 
 static double attn__pic_pow10(int e)
 {
@@ -8722,13 +8865,13 @@ static void attn__pic_text(attn__pic *p, const char *s, int64_t most)
 }
 
 /* ---- values and colours */
-static float attn__pic_value(const attn__pic *p, int64_t row, int64_t column)
+static attn__result (attn__pic_value)(const attn__pic *p, int64_t row, int64_t column)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
     const int64_t b = row / y->cells, h = column / x->cells, i = row % y->cells, j = column % x->cells;
-    if (p->map->mask_of) return (float)attn__mask_at(&p->mask, b, h, i, j);
-    return p->values.type == ATTN_U8 ? (float)attn__byte_at(&p->values, b, h, i, j) :
-                                       attn__read(&p->values, b, h, i, j);
+    if (p->map->mask_of) return ATTN__GIVE((float)attn__mask_at(&p->mask, b, h, i, j));
+    return ATTN__GIVE(ATTN__CHOOSE(p->values.type == ATTN_U8, (float)attn__byte_at(&p->values, b, h, i, j),
+                                   attn__read(&p->values, b, h, i, j)));
 }
 
 /* Piecewise linear through equally spaced points, fitted to the maps of these names. */
@@ -8770,7 +8913,7 @@ static int attn__pic_is_dark(uint32_t rgb)
     return (rgb >> 16) * 299 + (rgb >> 8 & 255) * 587 + (rgb & 255) * 114 <= 140000;
 }
 /* A value as text, as exact as the range of the colours asks for. */
-static const char *attn__pic_number(attn__pic *p, float value)
+static const char *attn__pic_number(attn__pic *p, attn__given value)
 {
     double x = (double)value / attn__pic_pow10(p->number_e10);
     int e = p->number_e10;
@@ -9414,6 +9557,39 @@ ATTN__FOR_SPEED
 #undef ATTN__UNROLL
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST
+#if ATTN__CLANG_FAST
+#  undef attn__float
+#  undef attn__absolute
+#  undef attn__choose
+#  undef attn__larger
+#  undef attn__negate
+#  undef attn__quiet
+#  undef attn__fma
+#  undef attn__sqrt
+#  undef attn__polynomial
+#  undef attn__exp_poly
+#  undef attn__exp
+#  undef attn__exp_full
+#  undef attn__log
+#  undef attn__tanh
+#  undef attn__inverse_norm
+#  undef attn__tree
+#  undef attn__scaled
+#  undef attn__read
+#  undef attn__of_head
+#  undef attn__sink_of
+#  undef attn__inverse_of
+#  undef attn__dot_of
+#  undef attn__normal_part
+#  undef attn__sigma_of
+#  undef attn__distance_slope
+#  undef attn__add_sink
+#  undef attn__uniform_weight
+#  undef attn__finish_row
+#  undef attn__pic_value
+#endif
+#undef ATTN__CHOOSE
+#undef ATTN__GIVE
 #undef ATTN__CLANG_FAST
 #undef ATTN__PRECISE
 #undef ATTN__TILE_BYTES

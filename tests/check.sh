@@ -406,26 +406,73 @@ golden_in_emulation() { # golden_in_emulation ISA EMULATOR PROGRAM
         *) failed "golden hash in emulation, $(basename "$2"), $1" ;;
     esac
 }
-# Other machines whose vectors the portable kernels use, one of them big-endian.
-item_portable() { # item_portable COMPILER EMULATOR FLAGS
-    for tool in "$1" "$2"; do have "$tool" || { skipped "portable vectors with $1 (no $tool)"; return; }; done
-    file=$dir/golden_$2
-    try "$1 builds golden.c" "$1" -O2 -w -static $3 tests/golden.c -o "$file" -lm || return
-    for isa in scalar portable; do golden_in_emulation $isa "$2" "$file"; done
-}
 # The NEON kernels, where the machine is another one: each beside the scalar one, and the golden hash.
 item_aarch64() {
     compiler=aarch64-linux-gnu-gcc
     for tool in $compiler qemu-aarch64; do have $tool || { skipped "AArch64 in emulation (no $tool)"; return; }; done
     try "AArch64 -Wall -Wextra -Werror" $compiler -O2 -Wall -Wextra -Werror -c tests/attn.c -o "$dir/aarch64.o" || return
-    try "AArch64 builds golden.c" $compiler -O2 -w -static tests/golden.c -o "$dir/golden_aarch64" || return
-    $compiler -O2 -w -static -DATTN_NO_NEON tests/golden.c -o "$dir/golden_aarch64_portable" 2>"$dir/aarch64.log" ||
+    try "AArch64 builds golden.c" $compiler -O2 -w -static tests/golden.c -o "$dir/golden_aarch64" -lm || return
+    $compiler -O2 -w -static -DATTN_NO_NEON tests/golden.c -o "$dir/golden_aarch64_portable" -lm 2>"$dir/aarch64.log" ||
         { failed "AArch64 without NEON builds golden.c" "$dir/aarch64.log"; return; }
     golden_in_emulation portable qemu-aarch64 "$dir/golden_aarch64_portable"
     for isa in scalar neon; do golden_in_emulation $isa qemu-aarch64 "$dir/golden_aarch64"; done
     try "AArch64 builds the suite isa" $compiler -O1 -w -static '-DSUITES=X(isa)' tests/main.c tests/isa.c tests/ref.c \
         "$dir/aarch64.o" -o "$dir/isa_aarch64" -lm -lpthread &&
         try "the suite isa in emulation" qemu-aarch64 "$dir/isa_aarch64" --isa neon
+}
+# Other machines, each with the best kernels it has: every call of the golden set, each in another way.
+golden_on() { # golden_on NAME COMMAND...: the program, run as the command says
+    name=$1; shift
+    "$@" --mixed --float-control 2 >"$dir/$name.log" 2>&1   # a caller who rounds upwards
+    case $(cat "$dir/$name.log") in
+        "$(cat tests/golden.txt) "*) ok "golden hash on $name" ;;
+        *) failed "golden hash on $name" "$dir/$name.log" ;;
+    esac
+}
+item_machine() { # item_machine NAME COMPILER EMULATOR FLAG...
+    name=$1 compiler=$2 emulator=$3; shift 3
+    for tool in $compiler $emulator; do have $tool || { skipped "$name (no $tool)"; return; }; done
+    try "$name -Wall -Wextra -Werror" $compiler -O2 -Wall -Wextra -Werror "$@" -c tests/attn.c -o "$dir/$name.o" || return
+    try "$name builds golden.c" $compiler -O2 -w -static "$@" tests/golden.c -o "$dir/golden_$name" -lm || return
+    golden_on "$name" $emulator "$dir/golden_$name"
+}
+# wasm COMPILER FLAG...: golden.c, built for WASI, whose C library and builtins come apart from the compiler
+wasm() { "$@" --target=wasm32-wasi --sysroot=/usr -w tests/golden.c -o "$dir/golden.wasm" -lm; }
+item_wasm() {
+    compiler=$(wasm_clang)
+    [ -n "$compiler" ] || { skipped "WebAssembly (no clang that builds for WASI)"; return; }
+    try "WebAssembly builds golden.c" wasm $compiler -O2 || return
+    if have wasmtime; then golden_on wasm wasmtime "$dir/golden.wasm"
+    elif have node && node --no-warnings -e 'require("wasi")' 2>/dev/null; then
+        golden_on wasm node --no-warnings tests/wasi.js "$dir/golden.wasm"
+    else skipped "golden hash on wasm (neither wasmtime nor node)"; fi
+}
+
+# clang under -ffast-math: in what it makes of the header, before it optimises, nothing says that a float is no NaN.
+floats_marked() { # floats_marked COMPILER TARGET
+    $1 --target=$2 -ffast-math -O1 -Xclang -disable-llvm-passes -w -nostdlibinc -isystem "$dir/stub" -S -emit-llvm \
+        tests/attn.c -o "$dir/$1.$2.ll" || return 1
+    ! awk '/^define/ { match($0, /@[A-Za-z0-9_]+/); name = substr($0, RSTART, RLENGTH) }
+           name !~ /attn_/ || /[ (]double / { next }      # doubles stay finite
+           /^define.*nofpclass|^ .*(nofpclass|(fast|nnan|ninf) (float|<[0-9]+ x float)|select (fast|nnan|ninf))/ {
+               print name ": " $0 }' "$dir/$1.$2.ll" | grep .
+}
+item_fast_math() { # item_fast_math COMPILER
+    [ "$1" != newest ] || set -- "$(newest_clang)"
+    have "$1" || { skipped "clang under -ffast-math (no $1)"; return; }
+    stubs
+    for target in x86_64 aarch64; do
+        try "$1 -ffast-math, $target: no float between functions" floats_marked "$1" $target-linux-gnu
+        try "$1 -ffast-math, $target: no warning" "$1" --target=$target-linux-gnu -nostdlibinc -isystem "$dir/stub" \
+            -O1 $WARNINGS -ffast-math -DATTN_IMPLEMENTATION -x c -c attn.h -o "$dir/fast_$target.o"
+    done
+    for target in wasm32 riscv64 arm; do
+        try "$1 -ffast-math, $target: refused" refused_fast "$1" --target=$target-linux-gnu
+    done
+}
+refused_fast() {
+    ! "$@" -ffast-math -nostdlibinc -isystem "$dir/stub" -DATTN_IMPLEMENTATION -x c -fsyntax-only attn.h \
+        2>"$dir/refused.log" && grep -q 'error.*-fno-fast-math' "$dir/refused.log"
 }
 item_m32() {
     echo '#include <stdlib.h>' | $CC -m32 -x c -fsyntax-only - 2>/dev/null ||
@@ -449,8 +496,13 @@ standards() { # standards COMPILER...: an item for each, in each version
         for version in $versions; do echo "warnings:$compiler:$version"; done
     done
 }
-items "$1" suites_emulated suites_portable mingw:x86_64 aarch64 \
-    portable:powerpc64le-linux-gnu-gcc:qemu-ppc64le:-mcpu=power8 portable:s390x-linux-gnu-gcc:qemu-s390x:-march=z14 object optimised:gcc optimised:clang $(standards gcc clang g++ clang++) \
-    sources:gcc sources:clang examples_cxx options ways embedding reading old_caller zeroed no_libc traces text conformance \
-    other_targets \
-    mingw:i686 m32 tcc
+machines() { # the machines in emulation; i386 runs on this one, where it is x86-64
+    echo machine:armhf:arm-linux-gnueabihf-gcc:qemu-arm
+    echo machine:i386:i686-linux-gnu-gcc:qemu-i386:-msse2:-mfpmath=sse
+    echo machine:riscv64:riscv64-linux-gnu-gcc:qemu-riscv64
+    echo machine:s390x:s390x-linux-gnu-gcc:qemu-s390x:-march=z14          # big-endian, and portable vectors
+    echo machine:ppc64le:powerpc64le-linux-gnu-gcc:qemu-ppc64le:-mcpu=power8
+}
+items "$1" suites_emulated suites_portable mingw:x86_64 aarch64 $(machines) object optimised:gcc optimised:clang \
+    $(standards gcc clang g++ clang++) sources:gcc sources:clang examples_cxx options ways embedding reading old_caller \
+    zeroed no_libc traces text conformance other_targets fast_math:newest wasm mingw:i686 m32 tcc

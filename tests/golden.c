@@ -10,7 +10,7 @@
    --layout         where inputs and outputs lie
    --apart          one call per result instead of all results from one
    --float-control  what the caller has set: 1 flush to zero, 2 round up, 3 both and traps, 4 round down and
-   traps
+   traps; not on x86 only how it rounds
    --mixed          each call of the set in another of these ways
    --every          all workers, cuts and layouts in turn: one line each
    --cases          the hash of each call, to find the one that differs
@@ -25,7 +25,12 @@
 #include <string.h>
 #if defined(__SSE__) || defined(_M_X64)
 #include <xmmintrin.h>
-#define HAVE_MXCSR 1
+#define HAVE_CONTROL 1
+#elif defined(__aarch64__) || (defined(__arm__) && defined(__ARM_FP)) || defined(__riscv_flen) || \
+    defined(__s390x__) || defined(__powerpc__)
+#include <fenv.h>
+#define HAVE_CONTROL 1
+#define HAVE_ROUNDING 1
 #endif
 
 enum { CUT_WHOLE, CUT_ALONE, CUT_BLOCKS, CUT_COUNT };
@@ -484,7 +489,20 @@ static attn_desc cut_out(const problem *p, const attn_desc *whole, const part *c
 }
 
 /* ---- running a descriptor */
-#ifdef HAVE_MXCSR
+#if defined(HAVE_ROUNDING)
+static const int control[FLOAT_CONTROLS] = {FE_TONEAREST, FE_TOWARDZERO, FE_UPWARD, FE_UPWARD, FE_DOWNWARD};
+
+static unsigned swap_control(int n) { /* returns what was set before */
+    unsigned before = (unsigned)fegetround();
+    if (fesetround(control[n])) stop("the rounding mode cannot be set", NULL);
+    return before;
+}
+static void restore_control(unsigned before, int n) {
+    int after = fegetround();
+    fesetround((int)before);
+    if (after != control[n]) stop("the rounding mode was not restored", NULL);
+}
+#elif defined(HAVE_CONTROL)
 /* MXCSR: 8000 flush to zero, 40 denormals are zero, 4000 up, 2000 down; 1F80 masks all traps, 1900 leaves
    invalid operation, division by zero and overflow trapping */
 static const unsigned control[FLOAT_CONTROLS] = {0x1F80, 0x9FC0, 0x5F80, 0xD940, 0x3900};
@@ -1042,7 +1060,7 @@ static void every(way w, int show) {
     w.workers = 1, w.cut = CUT_WHOLE, w.layout = LAYOUT_PACKED, w.apart = 1;
     report(&w, 0, show);
     w.apart = 0;
-#ifdef HAVE_MXCSR
+#ifdef HAVE_CONTROL
     for (w.float_control = 1; w.float_control < FLOAT_CONTROLS; w.float_control++) report(&w, 1, show);
 #endif
 }

@@ -61,6 +61,8 @@ for compiler in gcc clang; do
         builds="$builds build:$compiler:$flag:--mixed"
     done
 done
+newest=$(newest_clang)
+for flag in -Ofast -Ofast,-march=native -O2,-ffinite-math-only; do builds="$builds build:$newest:$flag:--mixed"; done
 for compiler in g++ clang++; do
     for flag in $versions; do builds="$builds build:$compiler:$flag:--mixed"; done
 done

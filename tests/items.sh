@@ -15,6 +15,22 @@ failed()  { # failed NAME [FILE with the reason]
 }
 have()    { command -v "$1" >/dev/null 2>&1; }
 
+# The newest clang here; clang-19 where there is none so new, for the reason of what is skipped.
+newest_clang() {
+    for version in 26 25 24 23 22 21 20 19; do
+        if have clang-$version; then echo clang-$version; return; fi
+    done
+    echo clang-19
+}
+# The newest clang that links for WASI, or nothing.
+wasm_clang() {
+    for version in 26 25 24 23 22 21 20 19 18 17 16 15 14; do
+        have clang-$version && echo 'int main(void) { return 0; }' |
+            clang-$version --target=wasm32-wasi --sysroot=/usr -x c - -o "$out/wasm.$$" 2>/dev/null &&
+            rm -f "$out/wasm.$$" && echo clang-$version && return
+    done
+}
+
 # try NAME COMMAND...: ok when the command succeeds, else failed with what it said.
 try() {
     try_name=$1; shift

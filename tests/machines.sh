@@ -1,0 +1,96 @@
+# machines.sh - the same bits on every machine, with every compiler and set of flags at hand: `make check-machines`. It
+# takes long; `make check` has a sample. What a machine or compiler here lacks is skipped, with its reason. A compiler
+# that refuses flags under which it could not keep the bits (see SAME BITS in attn.h) has passed.
+. tests/items.sh
+
+dir=$out/machines
+mkdir -p "$dir"
+began=$(date +%s)
+expected=$(cat tests/golden.txt)
+: "${FLAGS:=-O2 -O3 -Ofast -ffast-math -ffinite-math-only}"
+[ -z "${WINEDEBUG:-}" ] && export WINEDEBUG=-all
+export WINEPREFIX="$PWD/$dir/wine"
+
+golden() { # golden NAME RUN COMPILER...: built with each set of flags, on each instruction set that it has
+    name=$1 run=$2; shift 2
+    have "$1" || { skipped "$name (no $1)"; return; }
+    for word in $run; do have "$word" || { skipped "$name (no $word)"; return; }; break; done
+    for flags in $FLAGS; do
+        program=$dir/$(echo "$name$flags" | tr -c 'A-Za-z0-9\n' _).exe
+        case $flags in -O*) all=$flags ;; *) all="-O2 $flags" ;; esac
+        if ! "$@" $all -w tests/golden.c -o "$program" -lm >"$program.log" 2>&1; then
+            if grep -q 'attn.h:.*-fno-fast-math' "$program.log"; then ok "$name $flags: refused, as it says"
+            else failed "$name $flags does not compile" "$program.log"; fi
+            continue
+        fi
+        for isa in scalar avx2 avx512 neon; do
+            $run "$program" --isa $isa --mixed --float-control "${CONTROL:-2}" >"$program.out" 2>"$program.log"
+            status=$?
+            case $(tr -d '\r' <"$program.out") in
+                "$expected "*) ok "$name $flags $isa: equal" ;;
+                *) [ $status = 3 ] || failed "$name $flags $isa: $(head -n 1 "$program.out")" "$program.log" ;;
+            esac
+        done
+        rm -f "$program"
+    done
+}
+item_compiler() { golden "$1" "" "$1"; }
+item_cross() { # item_cross NAME RUN COMPILER FLAG...
+    name=$1 run=$2; shift 2
+    golden "$name" "$run" "$@" -static
+}
+item_mingw32() {
+    compiler=i686-w64-mingw32-gcc
+    have $compiler || { skipped "mingw32 (no $compiler)"; return; }
+    echo '#include <stdio.h>
+int main(void) { return puts("ran") < 0; }' | $compiler -x c - -o "$dir/probe.exe"
+    case $(wine "$dir/probe.exe" 2>/dev/null) in
+        ran*) ;;
+        *) skipped "mingw32 (no wine that runs 32-bit programs)"; return ;;
+    esac
+    item_cross mingw32 wine $compiler -msse2 -mfpmath=sse
+}
+item_clang_aarch64() {
+    golden "$1 aarch64" qemu-aarch64 "$1" --target=aarch64-linux-gnu -static
+}
+item_zig() {
+    name="zig ($(uname -m), musl)"
+    python3 -c 'import ziglang' 2>/dev/null || { skipped "$name (no ziglang)"; return; }
+    golden "$name" "" python3 -m ziglang cc -target "$(uname -m)-linux-musl"
+}
+item_wasm() {
+    compiler=$(wasm_clang)
+    [ -n "$compiler" ] || { skipped "wasm (no clang that builds for WASI)"; return; }
+    if have wasmtime; then run=wasmtime; else run="node --no-warnings tests/wasi.js"; fi
+    CONTROL=0 golden "wasm $compiler" "$run" "$compiler" --target=wasm32-wasi --sysroot=/usr
+}
+item_msvc_target() { # seen as clang-cl compiles it; nothing here can link or run it
+    have "$1" || { skipped "$1 for MSVC's target (no $1)"; return; }
+    sh tests/check.sh other_targets | grep -i 'msvc\|clang-cl'
+}
+item_dietlibc() {
+    have diet || { skipped "dietlibc (no diet)"; return; }
+    FLAGS="-O2 -O3" golden dietlibc "" diet gcc -include stdint.h
+}
+item_tcc() { FLAGS=-O2 CONTROL=0 golden tcc "" tcc; }
+item_suites_aarch64() {
+    for tool in aarch64-linux-gnu-gcc qemu-aarch64; do
+        have $tool || { skipped "all suites on AArch64 (no $tool)"; return; }
+    done
+    aarch64-linux-gnu-gcc -O2 -w -static tests/attn.c tests/main.c $(for s in $(sh tests/suites.sh); do
+        [ "$s" = main ] || echo "tests/$s.c"; done) -o "$dir/suites" -lm -lpthread >"$dir/suites.log" 2>&1 ||
+        { failed "the suites do not compile for AArch64" "$dir/suites.log"; return; }
+    for suite in $(qemu-aarch64 "$dir/suites" --list | sed 's/\..*//' | uniq); do
+        try "AArch64: suite $suite" qemu-aarch64 "$dir/suites" --suite "$suite" --isa neon
+    done
+}
+summary() { echo "$(($(date +%s) - began)) seconds"; }
+
+items "$1" compiler:gcc-11 compiler:gcc-12 compiler:gcc-13 compiler:gcc-14 compiler:gcc-15 compiler:gcc \
+    compiler:clang-13 compiler:clang-14 compiler:clang-16 compiler:clang-19 compiler:clang-22 zig tcc dietlibc \
+    compiler:musl-gcc cross:aarch64:qemu-aarch64:aarch64-linux-gnu-gcc clang_aarch64:clang-14 clang_aarch64:clang-16 \
+    clang_aarch64:clang-19 clang_aarch64:clang-22 cross:armhf:qemu-arm:arm-linux-gnueabihf-gcc \
+    cross:i386:qemu-i386:i686-linux-gnu-gcc:-msse2:-mfpmath=sse cross:riscv64:qemu-riscv64:riscv64-linux-gnu-gcc \
+    cross:s390x:qemu-s390x:s390x-linux-gnu-gcc cross:ppc64le:qemu-ppc64le:powerpc64le-linux-gnu-gcc \
+    cross:mingw64:wine:x86_64-w64-mingw32-gcc mingw32 wasm \
+    msvc_target:clang suites_aarch64

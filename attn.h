@@ -1362,37 +1362,7 @@ static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
     return (const float *)((uintptr_t)p + (uintptr_t)rows * (uintptr_t)row * sizeof *p);
 }
 
-static void attn__product_scalar(const attn__product *p)
-{
-    int64_t r, k, left;
-    int32_t i;
-    for (r = 0; r < p->rows; r++) {
-        const float *a = p->a + r * p->a_row, *b = p->b;
-        float *c = p->c + r * p->c_row, acc[8];
-        int adds = p->onto >= ATTN__ADD_AFTER;
-        ATTN_ASSERT(p->vecs <= 8);
-        for (i = 0; i < p->vecs; i++) acc[i] = attn__choose(p->onto == ATTN__GO_ON, c[i], 0.0f);
-        left = p->depth;
-        do {
-            for (k = attn__min(left, p->chain), left -= k; k > 0; k--, a += p->a_k, b += p->b_row)
-                for (i = 0; i < p->vecs; i++) {
-                    const float d = b[i] - *a;
-                    if (p->kind == ATTN__SQUARED_DISTANCE) acc[i] = attn__fma(d, d, acc[i]);
-                    else if (p->kind == ATTN__WEIGHTED_DIFFERENCE)
-                        acc[i] = attn__fma(*a, b[i] - p->x[r * p->x_row + i], acc[i]);
-                    else if (p->kind == ATTN__PRODUCT || !(attn__bits(b[i]) >> 31))
-                        acc[i] = attn__fma(*a, b[i], acc[i]);
-                }
-            for (i = 0; i < p->vecs; i++) {
-                c[i] = ATTN__CHOOSE(adds, c[i] + acc[i], acc[i]);
-                acc[i] = 0.0f;
-            }
-            adds = 1;
-        } while (left > 0);
-    }
-}
-
-/* A product chain by chain: from `all`, its first; from that, the next, while there is one. */
+/* A product chain by chain: of `all` the first; of that the next, or 0 after the last, and again the first. */
 ATTN__NOINLINE static void attn__first_chain(attn__product *p, const attn__product *all)
 {
     *p = *all;
@@ -1412,6 +1382,33 @@ ATTN__NOINLINE static int attn__next_chain(attn__product *p, const attn__product
     p->chain -= p->depth;
     p->onto = ATTN__ADD_AFTER;
     return 1;
+}
+
+static void attn__chain_scalar(const attn__product *p)
+{
+    int64_t r, k;
+    int32_t i;
+    for (r = 0; r < p->rows; r++) {
+        const float *a = p->a + r * p->a_row, *b = p->b;
+        float *c = p->c + r * p->c_row, acc[8];
+        ATTN_ASSERT(p->vecs <= 8);
+        for (i = 0; i < p->vecs; i++) acc[i] = attn__choose(p->onto == ATTN__GO_ON, c[i], 0.0f);
+        for (k = 0; k < p->depth; k++, a += p->a_k, b += p->b_row)
+            for (i = 0; i < p->vecs; i++) {
+                const float d = b[i] - *a;
+                if (p->kind == ATTN__SQUARED_DISTANCE) acc[i] = attn__fma(d, d, acc[i]);
+                else if (p->kind == ATTN__WEIGHTED_DIFFERENCE) acc[i] = attn__fma(*a, b[i] - p->x[r * p->x_row + i],
+                                                                                  acc[i]);
+                else if (p->kind == ATTN__PRODUCT || !(attn__bits(b[i]) >> 31)) acc[i] = attn__fma(*a, b[i], acc[i]);
+            }
+        for (i = 0; i < p->vecs; i++) c[i] = ATTN__CHOOSE(p->onto >= ATTN__ADD_AFTER, c[i] + acc[i], acc[i]);
+    }
+}
+static void attn__product_scalar(const attn__product *p)
+{
+    attn__product part;
+    attn__first_chain(&part, p);
+    do attn__chain_scalar(&part); while (attn__next_chain(&part, p));
 }
 
 static void attn__dots_scalar(const attn__product *p, int64_t columns)

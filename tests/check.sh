@@ -441,11 +441,13 @@ wasm() { "$@" --target=wasm32-wasi --sysroot=/usr -w tests/golden.c -o "$dir/gol
 item_wasm() {
     compiler=$(wasm_clang)
     [ -n "$compiler" ] || { skipped "WebAssembly (no clang that builds for WASI)"; return; }
-    try "WebAssembly builds golden.c" wasm $compiler -O2 || return
-    if have wasmtime; then golden_on wasm wasmtime "$dir/golden.wasm"
-    elif have node && node --no-warnings -e 'require("wasi")' 2>/dev/null; then
-        golden_on wasm node --no-warnings tests/wasi.js "$dir/golden.wasm"
-    else skipped "golden hash on wasm (neither wasmtime nor node)"; fi
+    for simd in -mno-simd128 -msimd128; do
+        try "WebAssembly $simd builds golden.c" wasm $compiler -O2 $simd || return
+        if have wasmtime; then golden_on "wasm $simd" wasmtime "$dir/golden.wasm"
+        elif have node && node --no-warnings -e 'require("wasi")' 2>/dev/null; then
+            golden_on "wasm $simd" node --no-warnings tests/wasi.js "$dir/golden.wasm"
+        else skipped "golden hash on wasm (neither wasmtime nor node)"; fi
+    done
 }
 
 # clang under -ffast-math: in what it makes of the header, before it optimises, nothing says that a float is no NaN.

@@ -23,7 +23,7 @@ golden() { # golden NAME RUN COMPILER...: built with each set of flags, on each 
             else failed "$name $flags does not compile" "$program.log"; fi
             continue
         fi
-        for isa in scalar avx2 avx512 neon; do
+        for isa in scalar portable avx2 avx512 neon; do
             $run "$program" --isa $isa --mixed --float-control "${CONTROL:-2}" >"$program.out" 2>"$program.log"
             status=$?
             case $(tr -d '\r' <"$program.out") in
@@ -62,7 +62,9 @@ item_wasm() {
     compiler=$(wasm_clang)
     [ -n "$compiler" ] || { skipped "wasm (no clang that builds for WASI)"; return; }
     if have wasmtime; then run=wasmtime; else run="node --no-warnings tests/wasi.js"; fi
-    CONTROL=0 golden "wasm $compiler" "$run" "$compiler" --target=wasm32-wasi --sysroot=/usr
+    for simd in -mno-simd128 -msimd128; do
+        CONTROL=0 golden "wasm $compiler $simd" "$run" "$compiler" --target=wasm32-wasi --sysroot=/usr $simd
+    done
 }
 item_msvc_target() { # seen as clang-cl compiles it; nothing here can link or run it
     have "$1" || { skipped "$1 for MSVC's target (no $1)"; return; }
@@ -91,6 +93,7 @@ items "$1" compiler:gcc-11 compiler:gcc-12 compiler:gcc-13 compiler:gcc-14 compi
     compiler:musl-gcc cross:aarch64:qemu-aarch64:aarch64-linux-gnu-gcc clang_aarch64:clang-14 clang_aarch64:clang-16 \
     clang_aarch64:clang-19 clang_aarch64:clang-22 cross:armhf:qemu-arm:arm-linux-gnueabihf-gcc \
     cross:i386:qemu-i386:i686-linux-gnu-gcc:-msse2:-mfpmath=sse cross:riscv64:qemu-riscv64:riscv64-linux-gnu-gcc \
-    cross:s390x:qemu-s390x:s390x-linux-gnu-gcc cross:ppc64le:qemu-ppc64le:powerpc64le-linux-gnu-gcc \
+    cross:s390x:qemu-s390x:s390x-linux-gnu-gcc cross:s390x_z14:qemu-s390x:s390x-linux-gnu-gcc:-march=z14 \
+    cross:ppc64le:qemu-ppc64le:powerpc64le-linux-gnu-gcc:-mcpu=power8 \
     cross:mingw64:wine:x86_64-w64-mingw32-gcc mingw32 wasm \
     msvc_target:clang suites_aarch64

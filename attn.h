@@ -92,9 +92,9 @@
              That is for up to a thousand terms that differ. In chains of c a sum of n terms loses at most c + n/c units
              of 2^-24 of their absolute sum on top; n equal ones, which are all rounded the same way, a quarter of that
              and a unit. c: 128 keys for out; 128 queries (rows of a product) for dk, dv and parameters; 64 keys for dq
-             and for what d_weights add to a row's gradients (attn_softmax_backward too); 64 terms for a score and for
-             attn_bmm; n, for there is one chain, for the gradients of sigma and ALiBi and of a broadcast bias, and
-             over Dv.
+             and for what d_weights add to a row's gradients (attn_softmax_backward too); 64 terms for a score (32 for
+             a distance) and for attn_bmm; n, for there is one chain, for the gradients of sigma, scale and ALiBi and of
+             a broadcast bias, and over Dv.
 
    SAME BITS The bits of an output row depend only on that row's query, on the keys and values it may attend to and on
              the options. Not on: instruction set, number of threads, order of tasks, batch size, the other queries in
@@ -780,10 +780,19 @@ void    attn__cuda_release(void *block, void *stream);
 #endif
 /* A multiply-add rounded once, by an instruction: a call of the C library's would be slower than the code in >>math. */
 #if ATTN__GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__) || defined(__FP_FAST_FMAF) \
-    || defined(__riscv_flen) || defined(__s390x__) || (defined(__powerpc__) && !defined(_SOFT_FLOAT)))
+    || defined(__riscv_flen) || defined(__s390x__) \
+    || (defined(__powerpc__) && !defined(_SOFT_FLOAT) && !defined(__NO_FPRS__)))
 #  define ATTN__HAS_FMA 1
 #else
 #  define ATTN__HAS_FMA 0
+#endif
+#ifdef __has_builtin
+#  if __has_builtin(__builtin_elementwise_fma)      /* for some systems clang makes a call of the other one */
+#    define ATTN__FMAF __builtin_elementwise_fma
+#  endif
+#endif
+#ifndef ATTN__FMAF
+#  define ATTN__FMAF __builtin_fmaf
 #endif
 /* clang under -ffast-math: what is not a plain + - * / in the code below would be open to folding; see attn__choose and
    the vector vocabularies. */
@@ -979,7 +988,7 @@ static void attn__fp_leave(attn__fp_state saved)
 }
 #elif ATTN__GNU && defined(__aarch64__)
 #  define ATTN__CONTROL(X) X(uint64_t, "r", "mrs %0, fpcr", "msr fpcr, %0")
-#elif ATTN__GNU && defined(__arm__) && defined(__ARM_FP)
+#elif ATTN__GNU && defined(__arm__) && defined(__ARM_FP) && !defined(__ARM_FEATURE_MVE) /* its LTPSIZE must stay */
 #  define ATTN__CONTROL(X) X(uint32_t, "r", "vmrs %0, fpscr", "vmsr fpscr, %0")
 #elif ATTN__GNU && defined(__riscv_flen)
 #  define ATTN__CONTROL(X) X(size_t, "r", "frcsr %0", "fscsr %0")
@@ -1021,8 +1030,7 @@ static int attn__is_inf(attn__given x) { return (attn__bits(x) & 0x7fffffffu) ==
 #define ATTN__NAN      attn__float(0x7fc00000u)
 static const float attn__smallest = 1.17549435e-38f;            /* 2^-126, the smallest normal number */
 
-/* Choices between floats are made on their bits: under -ffast-math clang marks a float's ?: as free of NaN and
-   infinity, whatever the pragmas say. */
+/* On their bits: see "Floats between functions" in >>platform. */
 ATTN__INLINE attn__result (attn__choose)(int first, attn__given a, attn__given b)
 {
     return ATTN__GIVE(attn__float(first ? attn__bits(a) : attn__bits(b)));
@@ -1055,7 +1063,7 @@ static attn__result (attn__fma)(attn__given a, attn__given b, attn__given c)
     __asm__("fmadd %s0, %s1, %s2, %s0" : "+w"(sum) : "w"(attn__bits(a)), "w"(attn__bits(b)));
     return ATTN__GIVE(attn__float(sum));
 #  else
-    return ATTN__GIVE(__builtin_fmaf(a, b, c));
+    return ATTN__GIVE(ATTN__FMAF(a, b, c));
 #  endif
 }
 #elif defined(ATTN_NO_EXACT_FMA)
@@ -1178,26 +1186,6 @@ static attn__result (attn__tanh)(attn__given x)
     return ATTN__GIVE(attn__float(attn__bits(y) | sign));
 }
 
-/* 1 / |v| for the cosine, 0 for the zero vector (and below 2^-126); scaled by a power of two so that no square over- or
-   underflows. */
-static attn__result (attn__inverse_norm)(const float *v, int64_t stride, int64_t n)
-{
-    float largest = 0.0f, scale, sum = 0.0f;
-    uint32_t exponent;
-    int64_t c;
-    for (c = 0; c < n; c++) {
-        const float a = attn__absolute(v[c * stride]);
-        if (attn__is_nan(a) || attn__is_inf(a)) return ATTN__GIVE(ATTN__NAN);
-        largest = attn__larger(a, largest);
-    }
-    exponent = attn__bits(largest) >> 23;
-    if (exponent == 0) return ATTN__GIVE(0.0f);                 /* zero, or so small that 1/|v| is no float */
-    exponent = exponent > 252 ? 252 : exponent;
-    scale = attn__float((254u - exponent) << 23);               /* largest * scale is in [1,2), or near it */
-    for (c = 0; c < n; c++) sum = attn__fma(v[c * stride] * scale, v[c * stride] * scale, sum);
-    return ATTN__GIVE(scale / attn__sqrt(sum));
-}
-
 /* ---------------------------------------------------------------------------------------------- >>kernels-scalar
    The kernel table. Nearly all of attention is one product, with A read where it lies and B a tile of lanes:
        C[r][lane] = sum over k, ascending, of A[r,k] * B[k][lane],   each step one fused multiply-add
@@ -1212,7 +1200,7 @@ enum {
     ATTN__CHUNK = 256,          /* keys per chunk: part of the numeric contract, as are the next five */
     ATTN__CHAIN = 128,          /* keys of a chunk whose weighted values are summed in one chain */
     ATTN__SQUARES = 32,         /* numbers of a vector whose squared differences are summed in one chain */
-    ATTN__RUN = 64,             /* terms of a matrix product that are summed in one chain */
+    ATTN__RUN = 64,             /* terms of a score, or of a matrix product, that are summed in one chain */
     ATTN__PARTS = 16,           /* a chunk's sum of weights: 16 partial sums by key index mod 16, then a tree */
     ATTN__TERMS = 8             /* an additive score: 8 partial sums of four units each, likewise */
 };
@@ -1228,7 +1216,9 @@ typedef struct attn__product {
     float       *c;             /* C[r][lane] = c[r*c_row + lane] */
     int64_t      b_row, c_row;
     int64_t      rows, depth;
-    int64_t      chain;         /* so many terms are summed from 0, then added to those before: less lost to rounding */
+    int64_t      chain;         /* so many terms are summed from 0, then added to those before: less is lost to
+                                   rounding. 0: all in one */
+    int64_t      left;          /* of one of its chains: terms that come after it */
     int32_t      vecs;          /* lanes of this product: width*vecs, at most those of a tile; 8 vectors for one row */
     int32_t      kind;          /* SQUARED_DISTANCE sums (B - A)^2. PRODUCT_OF_ALLOWED leaves steps out where B's sign
                                    bit is set: that is how a weight says "excluded", so that 0 * NaN does not happen.
@@ -1289,9 +1279,9 @@ typedef struct attn__additive_gradient {
 /* X(result, name, parameters): the kernels. The struct and each instruction set's table are made from this list. */
 #define ATTN__KERNEL_LIST(X) \
     X(void, product, (const attn__product *p)) \
-    /* Few rows against B's rows: c[r*c_row + j] = sum over k, ascending, of a[k*a_k + r] * b[j*b_row + k], j < columns.
-       Lanes are keys, turned on the way. Up to ATTN__FEW rows; a_k is `width`: so many floats
-       can be read there. c has room for whole vectors. a_row, vecs, kind and onto do not count */ \
+    /* Few rows against B's rows: c[r*c_row + j] = sum over k, in chains of ATTN__RUN, of a[k*a_k + r] * b[j*b_row + k],
+       j < columns. Lanes are keys, turned on the way. Up to ATTN__FEW rows; a_k is `width`: so many floats can be read
+       there. c has room for whole vectors. a_row, chain, vecs, kind and onto do not count */ \
     X(void, dots, (const attn__product *p, int64_t columns)) \
     /* s = scale * (w_sum - 2 sum_u w_u / (1 + query_u key_u)), four terms over a common denominator */ \
     X(void, additive, (const attn__additive *p)) \
@@ -1362,24 +1352,25 @@ static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
     return (const float *)((uintptr_t)p + (uintptr_t)rows * (uintptr_t)row * sizeof *p);
 }
 
-/* A product chain by chain: of `all` the first; of that the next, or 0 after the last, and again the first. */
+/* A product chain by chain: p becomes the first chain of `all`; then the one after it, result 1; after the last the
+   first again, result 0. */
 ATTN__NOINLINE static void attn__first_chain(attn__product *p, const attn__product *all)
 {
     *p = *all;
-    p->depth = attn__min(all->depth, all->chain);
-    p->chain = all->depth - p->depth;               /* that many terms come after it */
+    if (all->chain) p->depth = attn__min(all->depth, all->chain);
+    p->left = all->depth - p->depth;
 }
 ATTN__NOINLINE static int attn__next_chain(attn__product *p, const attn__product *all)
 {
-    if (!p->chain) {
+    if (!p->left) {
         attn__first_chain(p, all);
         return 0;
     }
     p->a += p->depth * p->a_k;
     p->b += p->depth * p->b_row;
     if (p->fetch) p->fetch = attn__ahead(p->fetch, p->depth, 1);
-    p->depth = attn__min(p->chain, all->chain);
-    p->chain -= p->depth;
+    p->depth = attn__min(p->left, p->chain);
+    p->left -= p->depth;
     p->onto = ATTN__ADD_AFTER;
     return 1;
 }
@@ -2073,6 +2064,9 @@ ATTN__HELPER attn__f4 ATTN__V(fma)(attn__f4 a, attn__f4 b, attn__f4 c)
 #    elif ATTN__X64 && defined(__FMA__)
     __asm__("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
     return c;
+#    elif defined(__VSX__)      /* the older vector unit's multiply-add, which gcc would take too, flushes subnormals */
+    __asm__("xvmaddasp %x0, %x1, %x2" : "+wa"(c) : "wa"(a), "wa"(b));
+    return c;
 #    else
     const attn__f4 v = {attn__fma(a[0], b[0], c[0]), attn__fma(a[1], b[1], c[1]), attn__fma(a[2], b[2], c[2]),
                         attn__fma(a[3], b[3], c[3])};
@@ -2500,7 +2494,7 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
     if (p->kind != ATTN__PRODUCT) do ATTN__V(product_rare)(&part); while (attn__next_chain(&part, p));
     else if (p->vecs == 8) ATTN__V(strip)(1, 8, ATTN__PRODUCT, p, 0);           /* few rows: B is read in place */
     else for (row = 0, i = 0; row < p->rows; i++)
-        row = ATTN__V(strips)[p->vecs - 1][i](&part, part.chain ? p : NULL, row);
+        row = ATTN__V(strips)[p->vecs - 1][i](&part, part.left ? p : NULL, row);
 }
 
 /* R rows against LANES of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
@@ -3320,12 +3314,20 @@ ATTN__NOINLINE static attn_status attn__fail(attn_error *err, attn_status status
     if (err) err->has_numbers = 0;
     return status;
 }
-/* The same where both texts are known: the rule behind the end of the field, one address for two. */
+/* The same two where both texts are known: the rule behind the end of the field, one address for two. */
+static const char *attn__rule_behind(const char *field)
+{
+    while (*field++) {}
+    return field;
+}
 ATTN__NOINLINE static attn_status attn__fail_known(attn_error *err, attn_status status, const char *field)
 {
-    const char *rule = field;
-    while (*rule++) {}
-    return attn__fail(err, status, field, rule);
+    return attn__fail(err, status, field, attn__rule_behind(field));
+}
+ATTN__NOINLINE static attn_status attn__fail_known2(attn_error *err, attn_status status, const char *field,
+                                                    int64_t got, int64_t want)
+{
+    return attn__fail2(err, status, field, attn__rule_behind(field), got, want);
 }
 static attn_status attn__success(attn_error *err)
 {
@@ -3679,7 +3681,7 @@ static int attn__widen(attn_view *v, const char *shape, int *axis)
     for (i = 0; i < 4; i++) {
         axis[i] = i;
         most += shape[i] != '.';
-        if (v->size[i] == 1) v->stride[i] = 0;
+        if (i < v->rank && v->size[i] == 1) v->stride[i] = 0;
     }
     if (most == 4 && v->rank == 4) return 4;                    /* nearly always: all of them */
     for (i = 0; i < 4; i++) {
@@ -4140,10 +4142,11 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
                "must be ATTN_ALIGN_POSITIONS where positions are given");
     ATTN__RULE_OF(d->window || (d->window_left == 0 && d->window_right == 0), ATTN_ERR_OPTION,
                   d->window_left ? "window_left" : "window_right", "counts only with window");
-    if (d->window && d->window_left < ATTN_UNBOUNDED)
-        return attn__fail2(err, ATTN_ERR_RANGE, "window_left", "must be at least", d->window_left, ATTN_UNBOUNDED);
-    if (d->window && d->window_right < ATTN_UNBOUNDED)
-        return attn__fail2(err, ATTN_ERR_RANGE, "window_right", "must be at least", d->window_right, ATTN_UNBOUNDED);
+    if (d->window && (d->window_left < ATTN_UNBOUNDED || d->window_right < ATTN_UNBOUNDED)) {
+        const int left = d->window_left < ATTN_UNBOUNDED;
+        return attn__fail2(err, ATTN_ERR_RANGE, left ? "window_left" : "window_right", "must be at least",
+                           left ? d->window_left : d->window_right, ATTN_UNBOUNDED);
+    }
     ATTN__RULE(d->isa == ATTN_ISA_AUTO || attn__cpu_has((attn_isa)d->isa), ATTN_ERR_ISA, "isa",
                "must be on this CPU and in this build");
     ATTN__RULE(d->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
@@ -4198,10 +4201,10 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
                ATTN_ERR_OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at "
                "the last key, as in decode), ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS");
     if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank && d->q.size[3] != ATTN__LETTER(w, 'U'))
-        return attn__fail2(err, ATTN_ERR_SIZE, "q.size[3]", "must equal the size of w_v where w_q is absent",
+        return attn__fail_known2(err, ATTN_ERR_SIZE, "q.size[3]" "\0" "must equal the size of w_v where w_q is absent",
                            d->q.size[3], ATTN__LETTER(w, 'U'));
     if (d->score == ATTN_SCORE_ADDITIVE && !d->w_k.rank && d->k.size[3] != ATTN__LETTER(w, 'U'))
-        return attn__fail2(err, ATTN_ERR_SIZE, "k.size[3]", "must equal the size of w_v where w_k is absent",
+        return attn__fail_known2(err, ATTN_ERR_SIZE, "k.size[3]" "\0" "must equal the size of w_v where w_k is absent",
                            d->k.size[3], ATTN__LETTER(w, 'U'));
     all = attn__mul64(attn__mul64(ATTN__LETTER(w, 'B'), ATTN__LETTER(w, 'H')),
                       attn__mul64(ATTN__LETTER(w, 'Q'), ATTN__LETTER(w, 'S')));
@@ -4243,7 +4246,7 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
     ATTN__RULE(!g->d_scale.rank || !attn__is_kernel(d->score), ATTN_ERR_OPTION, "d_scale",
                "must be absent for the distance kernels");
     if (g->d_sigma.rank && g->d_sigma.size[0] != (d->sigma_per_head.rank ? d->sigma_per_head.size[0] : 1))
-        return attn__fail2(err, ATTN_ERR_SIZE, "d_sigma.size[0]", "must be 1, or that of sigma_per_head",
+        return attn__fail_known2(err, ATTN_ERR_SIZE, "d_sigma.size[0]" "\0" "must be 1, or that of sigma_per_head",
                            g->d_sigma.size[0], d->sigma_per_head.rank ? d->sigma_per_head.size[0] : 1);
     ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or another gradient from above");
     ATTN__RULE(w->results || results, ATTN_ERR_NULL, "dq", "must be given, or another result");
@@ -4292,7 +4295,6 @@ static attn_status attn__find_place(const void *a, const attn__field *of_a, int 
     return ATTN_OK;
 }
 #endif
-
 
 /* ---- numbers that the rooms below share */
 enum {
@@ -4744,7 +4746,7 @@ static void attn__multiply(const attn__kernels *f, attn__product *p, int64_t col
     if (mark) { attn__multiply_careful(p, columns, mark); return; }
     p->kind = p->x ? ATTN__WEIGHTED_DIFFERENCE : ATTN__PRODUCT;
     p->onto = ATTN__ADD_FAR;
-    p->chain = p->depth;
+    p->chain = 0;
     p->fetch = NULL;
     for (; columns > 0; columns -= step) {
         const int64_t left = attn__blocks(columns, f->width);
@@ -4783,7 +4785,7 @@ static void attn__load_query(attn__tile *t)
     attn__load_lanes(t, &t->c->q, 0, t->c->size_q, t->scale, t->m.query);
 }
 
-/* K's rows against the tile's queries; kind: ATTN__PRODUCT or ATTN__SQUARED_DISTANCE, in chains of `run` */
+/* K's rows against the tile's queries; kind: ATTN__PRODUCT or ATTN__SQUARED_DISTANCE, in chains of `chain` */
 static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1, int32_t kind,
                                int64_t chain)
 {
@@ -4813,12 +4815,36 @@ static void attn__meet_dot(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, in
     else attn__meet_product(t, c0, j0, j1, x0, x1, ATTN__PRODUCT, ATTN__RUN);
 }
 
+ATTN__FOR_SIZE
+/* 1 / |v| for the cosine, 0 for the zero vector (and below 2^-126); scaled by a power of two so that no square over- or
+   underflows. */
+static attn__result (attn__inverse_norm)(const float *v, int64_t stride, int64_t n)
+{
+    float largest = 0.0f, scale, sum = 0.0f, part;
+    uint32_t exponent;
+    int64_t c, end;
+    for (c = 0; c < n; c++) {
+        const float a = attn__absolute(v[c * stride]);
+        if (attn__is_nan(a) || attn__is_inf(a)) return ATTN__GIVE(ATTN__NAN);
+        largest = attn__larger(a, largest);
+    }
+    exponent = attn__bits(largest) >> 23;
+    if (exponent == 0) return ATTN__GIVE(0.0f);                 /* zero, or so small that 1/|v| is no float */
+    exponent = exponent > 252 ? 252 : exponent;
+    scale = attn__float((254u - exponent) << 23);               /* largest * scale is in [1,2), or near it */
+    for (c = 0; c < n; sum = sum + part)
+        for (part = 0.0f, end = attn__min(n, c + ATTN__RUN); c < end; c++)
+            part = attn__fma(v[c * stride] * scale, v[c * stride] * scale, part);
+    return ATTN__GIVE(scale / attn__sqrt(sum));
+}
+
 /* 1/|row|, for the cosine */
 static attn__result (attn__inverse_of)(const attn__array *a, int64_t b, int64_t h, int64_t i, int64_t size, float *copy)
 {
     const attn__rows row = attn__rows_of(a, b, h, i, 1, 0, size, copy);
     return ATTN__GIVE(attn__inverse_norm(row.at, row.column, size));
 }
+ATTN__FOR_SPEED
 
 #ifndef ATTN_NO_BACKWARD
 /* ---- its gradients, where dS meets vectors. What multiplies dS in dK: the queries' rows, of those that `use` names.
@@ -5796,6 +5822,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     p.a_k = 1;
     p.c_row = row;
     p.rows = t->lanes;
+    p.chain = 0;
     p.kind = ATTN__PRODUCT;
     p.onto = ATTN__GO_ON;
     p.fetch_row = k->stride[2];
@@ -5806,7 +5833,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
         v = attn__keys_of(t, &t->c->v, c0 + j, next - j, size);
         p.a = t->m.few_s + j;
         p.b_row = v.row;
-        p.depth = p.chain = next - j;
+        p.depth = next - j;
         for (column = 0; column < size; column += p.vecs * width) {
             const int64_t left = (whole - column) / width;
             p.vecs = p.rows == 1 && left >= 8 ? 8 : (int32_t)attn__max(attn__min(left, t->f->vecs), 1);
@@ -5833,6 +5860,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     int64_t j;
     p.rows = t->c->size_v;
     p.b_row = p.c_row = t->ld;
+    p.chain = 0;
     p.kind = kind;
     p.onto = onto;
     p.fetch = NULL;
@@ -5849,7 +5877,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
         p.a_k = v.row;
         p.b = t->m.s + j * t->ld + s.from * t->f->width;
         p.c = acc + s.from * t->f->width;
-        p.depth = p.chain = s.end - j;
+        p.depth = s.end - j;
         p.vecs = s.to - s.from;
         t->f->product(&p);
         p.onto = ATTN__GO_ON;
@@ -6151,7 +6179,7 @@ static void attn__row_stats(attn__pass *p, attn__tile *t)
     }
 }
 
-/* delta[lane] += sum over j of P dW, one chain */
+/* delta[lane] += sum over j of P dW, a chain per block of ATTN_GRAD_KEYS */
 static void attn__weights_delta(attn__pass *p, attn__tile *t, const float *base, const float *inverse, float *delta)
 {
     const attn__call *c = p->c;
@@ -6301,7 +6329,8 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     q.kind = ATTN__PRODUCT;
     q.onto = ATTN__FROM_ZERO;
     q.fetch = NULL;
-    q.depth = q.chain = c->size_v;
+    q.depth = c->size_v;
+    q.chain = 0;
     for (j = 0; c->d_out.rank && j < n; j = s.end) {
         s = attn__stretch_at(r, j, n);
         if (s.from == s.to) continue;
@@ -6705,6 +6734,7 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
     p.c = c;
     p.b_row = p.c_row = ld;
     p.vecs = (int32_t)(ld / m->f->width);
+    p.chain = 0;
     p.kind = ATTN__PRODUCT;
     p.onto = ATTN__ADD_AFTER;
     p.fetch = NULL;
@@ -6712,7 +6742,7 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
     for (b = m->depth ? x0 : x1; b < x1; b++)
         for (h = y0; h < y1; h++)
             for (k0 = 0; k0 < m->depth; k0 += ATTN_GRAD_QUERIES) {
-                p.depth = p.chain = attn__min(m->depth - k0, ATTN_GRAD_QUERIES);
+                p.depth = attn__min(m->depth - k0, ATTN_GRAD_QUERIES);
                 attn__sum_panel(m, b, h, k0, p.depth, column, lanes, ld, panel);
                 attn__set_a(&p, attn__rows_of(&m->a, b, h, r0, p.rows, k0, p.depth, c + ATTN__SUM_ROWS * wide));
                 m->f->product(&p);
@@ -7738,7 +7768,7 @@ static attn_status attn__size_or_run(attn__run_fn *run, void *call, const attn_d
         return attn__success(err);
     }
     if (d->workspace && d->workspace_bytes < size)
-        return attn__fail2(err, ATTN_ERR_WORKSPACE, "workspace_bytes", "must be at least",
+        return attn__fail_known2(err, ATTN_ERR_WORKSPACE, "workspace_bytes" "\0" "must be at least",
                            (int64_t)d->workspace_bytes, needed);
     if (!d->workspace && size) {
         if (memory->allocate) own = memory->allocate(memory->user, size);
@@ -7747,7 +7777,8 @@ static attn_status attn__size_or_run(attn__run_fn *run, void *call, const attn_d
         else own = ATTN_MALLOC(size);
 #endif
         if (!own)
-            return attn__fail2(err, ATTN_ERR_ALLOC, "workspace", "could not be allocated: bytes needed", 0, needed);
+            return attn__fail_known2(err, ATTN_ERR_ALLOC, "workspace" "\0" "could not be allocated: bytes needed", 0,
+                                     needed);
     }
     st = run(call, d, own ? own : d->workspace, err);
     if (own && memory->release) memory->release(memory->user, own);
@@ -9505,6 +9536,7 @@ ATTN__FOR_SPEED
 #undef ATTN__READ
 #undef ATTN__AVX2
 #undef ATTN__AVX512
+#undef ATTN__FMAF
 #undef ATTN__HAS_FMA
 #undef ATTN__HAS_NEON
 #undef ATTN__HAS_PORTABLE

@@ -21,7 +21,7 @@ function end_of_function(    i, j, k, inner, fma, moves, stack, text) {
     }
     split("", at); split("", target); n = 0
 }
-/^[0-9a-f]+ <.*>:$/ { 
+/^[0-9a-f]+ <.*>:$/ {
     if (wanted) end_of_function()
     name = $2; gsub(/[<>:]|attn__strips_/, "", name)
     wanted = $2 ~ /attn__strips_/

@@ -777,21 +777,23 @@ static void like_weights(int64_t n, attn_isa isa) {
     double units = lost(*(float *)dx.data, 0, 2 * x / (double)n);
     CHECKF(units <= alike(n, 64), "%ld like weights lose %.1f units, at most %.1f", (long)n, units, alike(n, 64));
 }
-/* A score of n equal terms, for one query and for many. */
-static void like_score(int64_t n, int64_t queries, attn_isa isa) {
+/* A score of n equal terms, for one query and for many. A cosine has three such sums, of two of them the root. */
+static void like_score(int64_t n, int64_t queries, attn_isa isa, attn_score score) {
     static const float one = 1;
     float x = (float)(1 + test_uniform());
     attn_out scores = make_out(LAYOUT_PACKED, 4, 1, 1, queries, 1);
     attn_view q = attn_view_bhsd(&one, 1, 1, queries, n), k = attn_view_bhsd(&x, 1, 1, 1, n);
     attn_desc o;
+    int cosine = score == ATTN_SCORE_COSINE;
+    double most = cosine ? 2 * alike(n, 64) + 2 : alike(n, score == ATTN_SCORE_DOT ? 64 : 32);
+    double exact = cosine ? 1 : score == ATTN_SCORE_DOT ? (double)n * x : -0.5 * (double)n * (x - 1.0) * (x - 1.0);
     q.stride[2] = q.stride[3] = k.stride[3] = 0;
     memset(&o, 0, sizeof o);
     o.isa = (int32_t)isa;
-    o.score = ATTN_SCORE_DOT;
+    o.score = (int32_t)score;
     CHECK_STATUS(attn_scores(q, k, scores, &o, 0), ATTN_OK);
-    double exact = (double)n * x, units = lost(*(float *)scores.data, exact, exact);
-    CHECKF(units <= alike(n, 64), "a score of %ld like terms loses %.1f units, at most %.1f", (long)n, units,
-           alike(n, 64));
+    double units = lost(*(float *)scores.data, exact, fabs(exact));
+    CHECKF(units <= most, "score %d of %ld like terms loses %.1f units, at most %.1f", (int)score, (long)n, units, most);
 }
 /* The worst: after 1 each term is a hair less than what would still change the sum. */
 static void worst_terms(attn_isa isa) {
@@ -809,8 +811,11 @@ static void like_terms(void) {
             for (int again = 0; again < 4; again++) {
                 like_terms_of(n, test_isa(i));
                 like_weights(n, test_isa(i));
-                like_score(n, 1, test_isa(i));
-                like_score(n, 20, test_isa(i));
+                for (int64_t queries = 1; queries <= 20; queries += 19) {
+                    like_score(n, queries, test_isa(i), ATTN_SCORE_DOT);
+                    like_score(n, queries, test_isa(i), ATTN_SCORE_GAUSSIAN);
+                    like_score(n, queries, test_isa(i), ATTN_SCORE_COSINE);
+                }
                 test_release();
             }
         worst_terms(test_isa(i));

@@ -793,7 +793,8 @@ static void like_score(int64_t n, int64_t queries, attn_isa isa, attn_score scor
     o.score = (int32_t)score;
     CHECK_STATUS(attn_scores(q, k, scores, &o, 0), ATTN_OK);
     double units = lost(*(float *)scores.data, exact, fabs(exact));
-    CHECKF(units <= most, "score %d of %ld like terms loses %.1f units, at most %.1f", (int)score, (long)n, units, most);
+    CHECKF(units <= most, "score %d of %ld like terms loses %.1f units, at most %.1f", (int)score, (long)n, units,
+           most);
 }
 /* The worst: after 1 each term is a hair less than what would still change the sum. */
 static void worst_terms(attn_isa isa) {

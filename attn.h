@@ -4815,7 +4815,6 @@ static void attn__meet_dot(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, in
     else attn__meet_product(t, c0, j0, j1, x0, x1, ATTN__PRODUCT, ATTN__RUN);
 }
 
-ATTN__FOR_SIZE
 /* 1 / |v| for the cosine, 0 for the zero vector (and below 2^-126); scaled by a power of two so that no square over- or
    underflows. */
 static attn__result (attn__inverse_norm)(const float *v, int64_t stride, int64_t n)
@@ -4844,7 +4843,6 @@ static attn__result (attn__inverse_of)(const attn__array *a, int64_t b, int64_t 
     const attn__rows row = attn__rows_of(a, b, h, i, 1, 0, size, copy);
     return ATTN__GIVE(attn__inverse_norm(row.at, row.column, size));
 }
-ATTN__FOR_SPEED
 
 #ifndef ATTN_NO_BACKWARD
 /* ---- its gradients, where dS meets vectors. What multiplies dS in dK: the queries' rows, of those that `use` names.

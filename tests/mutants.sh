@@ -10,11 +10,12 @@ mkdir -p "$dir"
 : "${PER_SECTION:=36}"
 OBJECTS=$(for suite in $(sh tests/suites.sh); do echo "$out/obj/$suite.o"; done)
 
-# The machine's own fused multiply-add, where it has one, spares the suites the exact emulation of it.
-FMA=; grep -qw fma /proc/cpuinfo 2>/dev/null && FMA=-mfma
+# The machine's own fused multiply-add, where it has one, spares the suites the exact emulation of it; but where kernels
+# are broken, that of the portable ones has to be there.
+fma_of() { [ "$1" != kernels-vector ] && grep -qw fma /proc/cpuinfo 2>/dev/null && echo -mfma; }
 # NDEBUG: an assertion carries the name of the file, and no two objects would be the same
 compiler_of() {
-    if emulates "$1"; then echo "$(emulator) $EMULATION -DNDEBUG"; else echo "$CC -O1 -w -DNDEBUG $FMA"; fi
+    if emulates "$1"; then echo "$(emulator) $EMULATION -DNDEBUG"; else echo "$CC -O1 -w -DNDEBUG $(fma_of "$1")"; fi
 }
 # The vector kernels are tried on all instruction sets: on AVX-512 emulated where this machine has none.
 emulates() { [ "$1" = kernels-vector ] && ! grep -qw avx512dq /proc/cpuinfo && [ -z "$(why_no_emulation)" ]; }

@@ -181,23 +181,35 @@ static void test_one_bad_row(void) {
 
 /* x + y*z is rounded once: the product, 2^-24 (1 - 2^-46), leaves the sum just beside the middle between two floats,
    nearer than a double can tell. Also with infinity, and where the sum needs no correction. */
-static void test_rounded_once(void) {
-    static const float wide = 0x1.000002p-12f, narrow = 0x1.fffffcp-13f, odd = 0x1.000002p0f;
-    const float rows[5][2] = {{odd, wide}, {odd, -wide}, {-odd, wide}, {INFINITY, wide}, {2, wide}};
-    const float want[5] = {odd, odd, -odd, INFINITY, 2};
-    const float column[2] = {1, narrow};
+static void rounded_once(const float rows[][2], const float *column, const float *want, int count) {
     for (int n = 0; n < test_isa_count(); n++) {
         attn_desc o;
         float out[5];
         memset(&o, 0, sizeof o);
         o.isa = (int32_t)test_isa(n);
-        CHECK_STATUS(attn_bmm(attn_view_f32(rows[0], 2, 5, 2, 0, 0), attn_view_f32(column, 2, 2, 1, 0, 0),
-                              attn_out_f32(out, 2, 5, 1, 0, 0), &o, 0),
+        CHECK_STATUS(attn_bmm(attn_view_f32(rows[0], 2, count, 2, 0, 0), attn_view_f32(column, 2, 2, 1, 0, 0),
+                              attn_out_f32(out, 2, count, 1, 0, 0), &o, 0),
                      ATTN_OK);
-        for (int i = 0; i < 5; i++)
+        for (int i = 0; i < count; i++)
             CHECKF(out[i] == want[i], "row %d on %s: %a, not %a", i, attn_isa_string(test_isa(n)), (double)out[i],
                    (double)want[i]);
     }
+}
+static void test_rounded_once(void) {
+    static const float wide = 0x1.000002p-12f, narrow = 0x1.fffffcp-13f, odd = 0x1.000002p0f;
+    const float rows[5][2] = {{odd, wide}, {odd, -wide}, {-odd, wide}, {INFINITY, wide}, {2, wide}};
+    const float want[5] = {odd, odd, -odd, INFINITY, 2};
+    const float column[2] = {1, narrow};
+    rounded_once(rows, column, want, 5);
+}
+/* A product a hair above half of the smallest number, added to one that is no normal float either: rounded to double
+   first, the sum would lie in the middle. */
+static void test_tiny_rounded_once(void) {
+    static const float a = 0x1.001p-75f, top = 0x1p-127f, next = 0x1p-149f;
+    const float rows[4][2] = {{top, a}, {-top, -a}, {top, -a}, {0, a}};
+    const float want[4] = {top + next, -top - next, top - next, next};
+    const float column[2] = {1, 0x1.ffe002p-76f};
+    rounded_once(rows, column, want, 4);
 }
 
 /* ---- gradients */
@@ -373,6 +385,7 @@ const test_case suite_bmm[] = {{"bmm.textbook", test_textbook},
                                {"bmm.special", test_special},
                                {"bmm.one_bad_row", test_one_bad_row},
                                {"bmm.rounded_once", test_rounded_once},
+                               {"bmm.tiny_rounded_once", test_tiny_rounded_once},
                                {"bmm.gradient_sizes", test_gradient_sizes},
                                {"bmm.gradient_batches", test_gradient_batches},
                                {"bmm.gradient_special", test_gradient_special},

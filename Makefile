@@ -40,7 +40,7 @@ conformance: build/conformance ## Run CASES=FILE, numbers stated by other projec
 	@test -n "$(CASES)" || { echo "usage: make conformance CASES=FILE"; exit 2; }
 	build/conformance $(CASES)
 
-check-machines: | build ## Every machine, compiler and flag at hand: golden hashes, all suites on AArch64 (an hour).
+check-machines: | build ## Every machine, compiler and flag at hand: golden hashes, all suites on AArch64 (takes long).
 	@sh tests/machines.sh
 
 check: | build ## Warnings, C99 to C++20, other compilers and systems, macros, symbols, sizes, the ways to include.

@@ -105,7 +105,7 @@
              release 6: its bits differ, the numbers do not); a caller with flags of its own where they cannot be set
              from here (they are on x86 with SSE, ARM, RISC-V, s390x and PowerPC, by gcc and clang; on x86-64 by all);
              ATTN_NO_EXACT_FMA on machines without fused multiply-add.
-             clang under -ffast-math, -Ofast or -ffinite-math-only keeps the bits from 12 on on x86 and from 16 on on
+             clang under -ffast-math, -Ofast or -ffinite-math-only keeps the bits from 13 on on x86 and from 16 on on
              AArch64; elsewhere an #error asks for -fno-fast-math. Parts of these flags it does not tell: given alone,
              -fno-honor-nans and -fno-honor-infinities (17 and later), and where there would be that #error
              -fassociative-math, -freciprocal-math, -fno-signed-zeros and -fapprox-func, change bits.
@@ -938,7 +938,7 @@ typedef float attn__given, attn__result;
    whatever flags the including file is compiled with. Restored in >>tail. */
 #if defined(__clang__)
 #  if ATTN__X64 || defined(__i386__)
-#    define ATTN__PRECISE (__clang_major__ >= 12)       /* has the pragma; elsewhere it only warns */
+#    define ATTN__PRECISE (__clang_major__ >= 13)       /* has the pragma; elsewhere it only warns */
 #  elif defined(__aarch64__)
 #    define ATTN__PRECISE (__clang_major__ >= 16)
 #  else

@@ -9,8 +9,8 @@ dir=$out/strips
 mkdir -p "$dir"
 mca=$(for version in 22 21 20 19 18 17 16 15 14; do have llvm-mca-$version && echo llvm-mca-$version && break; done)
 
-# Both processors hand out 8 micro-operations or more a cycle (Arm's optimisation guides); some versions of LLVM assume
-# 3 for the older one, which then is all that they measure.
+# LLVM 19 has both processors hand out 8 micro-operations a cycle; LLVM 22 takes 3 for the older one, and then measures
+# nothing but that. So the number is given.
 mca_rate() { # mca_rate STRIP DISASSEMBLY CPU FMA: multiply-adds a cycle
     awk -v TEXT="$1" -f bench/strips.awk "$2" >"$dir/loop.s"
     $mca -mtriple=aarch64-linux-gnu -mcpu="$3" -dispatch=8 -iterations=200 "$dir/loop.s" 2>/dev/null |

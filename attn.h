@@ -225,9 +225,11 @@ typedef struct attn_error {
    The constructors below make row-major views; any field may be changed afterwards: a reversed sequence is `data` at
    its last element and a negative stride, a broadcast axis has stride 0. An all-zero view (rank 0) means absent. */
 typedef enum attn_type {
-    ATTN_F32 = 0, ATTN_F16, ATTN_BF16, ATTN_F64,    /* f32; where arrays lie on a device, f16 and bf16 too */
+    ATTN_F32 = 0, ATTN_F16, ATTN_BF16,              /* all arrays of numbers, but lse and stats: those are f32 */
+    ATTN_F64,                                       /* attn_convert alone */
     ATTN_U8,                                        /* masks: nonzero = may attend */
     ATTN_I32, ATTN_I64,                             /* lengths and positions */
+    ATTN_I8,                                        /* k and v, as codes: each times a scale, see k_scale */
     ATTN_TYPE_COUNT
 } attn_type;
 
@@ -252,6 +254,11 @@ ATTN_DEF attn_view attn_view_i32(const int32_t *data, int rank, int64_t n0, int6
 ATTN_DEF attn_view attn_view_i64(const int64_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
 ATTN_DEF attn_out  attn_out_f32 (float         *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
 ATTN_DEF attn_out  attn_out_u8  (uint8_t       *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
+/* The same of any type, so f16, bf16 and i8: attn_view_typed(ATTN_BF16, data, 4, b, h, s, d). */
+ATTN_DEF attn_view attn_view_typed(attn_type type, const void *data, int rank, int64_t n0, int64_t n1, int64_t n2,
+                                   int64_t n3);
+ATTN_DEF attn_out  attn_out_typed (attn_type type, void *data, int rank, int64_t n0, int64_t n1, int64_t n2,
+                                   int64_t n3);
 /* [B,H,S,D], stored in that order (PyTorch's SDPA), or stored [B,S,H,D] (one token's heads together); no heads: h = 1.
    For weights and scores d is Sk.
    Either way the view's axes are B, H, S, D. A cache with room for N keys: a view of N, then size[2] = keys in use. */
@@ -428,6 +435,10 @@ typedef struct attn_desc {
     /* with ATTN_CUDA */
     void *stream ATTN__0;               /* the cudaStream_t of a call whose arrays lie on a device; NULL: the default
                                            stream. isa and parallel do not count there */
+
+    /* k and v as codes, for inference: f32 or f16, [B,Hkv,Sk,1] (one for a row) or [B,Hkv,Sk,ceil(D/32)] (one for each
+       32 numbers of a row). A number of k is its code, -128..127, times its scale, rounded once. attn_quantize */
+    attn_view k_scale ATTN__0, v_scale ATTN__0;
 } attn_desc;
 
 /* ---- gradients, described (ATTN_NO_BACKWARD leaves them out; attn_backward below says what they are) */
@@ -585,6 +596,19 @@ ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn
 ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
                                              size_t *bytes, attn_error *err);
 
+/* to = from, number by number: two views of one shape and any strides, each f32, f16, bf16 or f64. Rounds to nearest
+   even, once; a number too large becomes infinity, NaN the one quiet NaN of its type. */
+ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err);
+
+/* Rows as codes, for k and v of attn_desc: from (f32, f16 or bf16) and codes (i8) of one shape of four axes; scale (f32
+   or f16) of that shape but for its last axis: 1, or a scale for each 32 numbers, ceil(D/32). A scale is the largest
+   |x| of its numbers / 127, as its type holds it; a code is x / scale, rounded to nearest even, within -127..127. NaN
+   and infinity make the scale NaN. */
+ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err);
+/* From ggml's q8_0: rows of blocks, each a little-endian f16 scale and 32 codes (34 bytes); row after row in the order
+   of codes' axes, whose last size is a multiple of 32. codes and scale as above, with a scale for each 32 numbers. */
+ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_out scale, attn_error *err);
+
 /* Multi-head attention with its projections, y = x W^T + bias (weights stored [out,in] as PyTorch's nn.Linear does):
        q = query w_query^T, k = key w_key^T, v = value w_value^T, cut into heads, attend, concat w_result^T.
    query [B,Sq,Eq], key [B,Sk,Ek], value [B,Sk,Ev]; w_query [H*D,Eq], w_key [Hkv*D,Ek], w_value [Hkv*Dv,Ev],
@@ -671,7 +695,7 @@ typedef enum attn_terminal {
    other. Tick labels stand on the outer panels only. */
 typedef struct attn_heatmap {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_heatmap) */
-    attn_view values ATTN__0;           /* f32 or u8; [rows,cols], or [panel cols, rows, cols] (one row of panels),
+    attn_view values ATTN__0;           /* f32, f16, bf16 or u8; [rows,cols], or [panel cols, rows, cols] (one row of panels),
                                            or [panel rows, panel cols, rows, cols], as d2l's show_heatmaps. Any
                                            strides. The weights [B,H,Sq,Sk] are B rows of H panels as they are */
     const attn_desc *mask_of ATTN__0;   /* instead of values' data: draw this descriptor's mask; values carries only
@@ -821,6 +845,7 @@ void    attn__cuda_release(void *block, void *stream);
 #    include <avxintrin.h>
 #    include <avx2intrin.h>
 #    include <fmaintrin.h>
+#    include <f16cintrin.h>
 #    include <avx512fintrin.h>
 #    include <avx512dqintrin.h>
 #  endif
@@ -1089,6 +1114,31 @@ ATTN__NOINLINE static attn__result (attn__fma)(attn__given a, attn__given b, att
 }
 #endif
 
+typedef uint16_t ATTN__MAY_ALIAS attn__half;                    /* whatever type the caller has for it */
+/* The bits of the float that an element of 16 bits stands for, exactly; a NaN keeps its first bits, and is quiet. */
+static uint32_t attn__widened(int32_t type, uint32_t x)
+{
+    const uint32_t sign = (x & 0x8000u) << 16, magnitude = x & 0x7fffu;
+    if (type == ATTN_BF16) return x << 16;
+    if (magnitude > 0x7c00u) return sign | 0x7fc00000u | (magnitude & 0x3ffu) << 13;
+    if (magnitude == 0x7c00u) return sign | 0x7f800000u;
+    if (magnitude < 0x400u) return sign | attn__bits((float)(int32_t)magnitude * 5.9604644775390625e-8f);      /* 2^-24 */
+    return sign | ((magnitude << 13) + (112u << 23));
+}
+/* The element of 16 bits nearest to a float, that with an even last bit where two are; one NaN. */
+static uint16_t attn__narrowed(int32_t type, uint32_t x)
+{
+    const uint32_t sign = x >> 16 & 0x8000u, a = x & 0x7fffffffu, shift = 126u - (a >> 23);
+    uint32_t m = (a & 0x7fffffu) | 0x800000u;
+    if (a > 0x7f800000u) return type == ATTN_BF16 ? 0x7fc0u : 0x7e00u;
+    if (type == ATTN_BF16) return (uint16_t)((x + 0x7fffu + (x >> 16 & 1u)) >> 16);
+    if (a >= 0x47800000u) return (uint16_t)(sign | 0x7c00u);                     /* 2^16 and more */
+    if (a >= 0x38800000u) return (uint16_t)(sign | ((a - 0x38000000u + 0xfffu + (a >> 13 & 1u)) >> 13));
+    if (shift > 24) return (uint16_t)sign;                                      /* less than half of the least, 2^-24 */
+    m += (1u << (shift - 1)) - 1u + (m >> shift & 1u);
+    return (uint16_t)(sign | m >> shift);
+}
+
 /* Square root, correctly rounded: Newton in double is close enough to the exact root, which for a float is never near
    the middle between two floats. */
 static attn__result (attn__sqrt)(attn__given x)
@@ -1252,6 +1302,16 @@ typedef struct attn__drop {
     uint32_t        b, key;     /* key: of row 0 */
 } attn__drop;
 
+/* Rows of n elements of another type side by side become rows of floats. */
+typedef struct attn__stored {
+    const void  *from;
+    float       *to;
+    int64_t      from_row, to_row;      /* elements between rows */
+    int64_t      rows, n;
+    int32_t      type;          /* ATTN_F16, ATTN_BF16 or ATTN_I8 */
+    const float *scale;         /* of I8: what a row's codes are multiplied by */
+} attn__stored;
+
 #ifndef ATTN_NO_BACKWARD
 /* From scores and the gradients of weights to weights P and the gradients dS of scores, [rows][ld] -> rows of `row`:
        P = keep*w (0 where keep is 0), dS = w*(dp*keep + more - shift), w = e^(s - base)*inverse, 0 below 2^-126;
@@ -1324,6 +1384,9 @@ typedef struct attn__additive_gradient {
     /* what weigh computes, for one row of scores scale*x[j] that lie side by side; n: a multiple of ATTN__PARTS */ \
     X(void, mass, (const float *x, int64_t n, attn__given scale, float *top, float *sum)) \
     X(void, drop, (const attn__drop *d)) \
+    X(void, widen, (const attn__stored *w)) \
+    /* to[j] = the element of 16 bits nearest to from[j] */ \
+    X(void, round, (const float *from, int32_t type, attn__half *to, int64_t n)) \
     ATTN__GRADIENT_KERNELS(X)
 #ifdef ATTN_NO_BACKWARD
 #  define ATTN__GRADIENT_KERNELS(X)
@@ -1740,6 +1803,23 @@ static void attn__fold_scalar(const float *part, int64_t n, float *y, int64_t ro
 }
 #endif
 
+static void attn__widen_scalar(const attn__stored *w)
+{
+    int64_t r, j;
+    for (r = 0; r < w->rows; r++)
+        for (j = 0; j < w->n; j++) {
+            float *to = w->to + r * w->to_row + j;
+            const int64_t at = r * w->from_row + j;
+            if (w->type == ATTN_I8) *to = (float)((const int8_t *)w->from)[at] * w->scale[r];
+            else *to = attn__float(attn__widened(w->type, ((const attn__half *)w->from)[at]));
+        }
+}
+static void attn__round_scalar(const float *from, int32_t type, attn__half *to, int64_t n)
+{
+    int64_t j;
+    for (j = 0; j < n; j++) to[j] = attn__narrowed(type, attn__bits(from[j]));
+}
+
 #define ATTN__X(result, name, parameters) , attn__##name##_scalar
 static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KERNEL_LIST(ATTN__X)};
 #undef ATTN__X
@@ -1776,8 +1856,8 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #if ATTN__LANES == 8
 #  define ATTN__V(name)         attn__##name##_avx2
 #  define ATTN__ISA             ATTN_ISA_AVX2
-#  define ATTN__HELPER          ATTN__INLINE ATTN__WITH("avx2,fma")
-#  define ATTN__KERNEL          static ATTN__WITH("avx2,fma")
+#  define ATTN__HELPER          ATTN__INLINE ATTN__WITH("avx2,fma,f16c")
+#  define ATTN__KERNEL          static ATTN__WITH("avx2,fma,f16c")
 #  define ATTN__MM(name)        _mm256_##name
 #  define ATTN__MM_SI(name)     _mm256_##name##_si256
 #  define ATTN__M(kind)         __m256##kind
@@ -1807,7 +1887,19 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #    define ATTN__QUARTERS(a, b, odd) _mm256_permute2f128_ps(a, b, odd ? 0x31 : 0x20)
 #    define ATTN__EVENS(a, b)   _mm256_blend_ps(a, ATTN__FLOATS(_mm256_slli_epi64(ATTN__INTS(b), 32)), 0xaa)
 #  endif
-#  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
+#  define ATTN__EIGHT_BYTES(p)  _mm_loadl_epi64((const __m128i *)(const void *)(p))
+#  define ATTN__EIGHT_HALVES(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
+#  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm256_cvtepu8_epi32(ATTN__EIGHT_BYTES(p)))
+#  define ATTN__LOAD_CODES(p)   ATTN__FLOATS(_mm256_cvtepi8_epi32(ATTN__EIGHT_BYTES(p)))
+#  define ATTN__LOAD_HALVES(p)  ATTN__FLOATS(_mm256_cvtepu16_epi32(ATTN__EIGHT_HALVES(p)))
+#  define ATTN__STORE_HALVES(p, x) \
+    _mm_storeu_si128((__m128i *)(void *)(p), _mm_packus_epi32(_mm256_castsi256_si128(ATTN__INTS(x)), \
+                                                              _mm256_extracti128_si256(ATTN__INTS(x), 1)))
+#  if !ATTN__CLANG_FAST
+#    define ATTN__LOAD_F16(p)   _mm256_cvtph_ps(ATTN__EIGHT_HALVES(p))
+#    define ATTN__STORE_F16(p, x) _mm_storeu_si128((__m128i *)(void *)(p), _mm256_cvtps_ph( \
+    ATTN__PICK(x, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 0))
+#  endif
 #elif ATTN__LANES == 16
 #  define ATTN__V(name)         attn__##name##_avx512
 #  define ATTN__ISA             ATTN_ISA_AVX512
@@ -1830,7 +1922,18 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__ANY(m)          ((m) != 0)
 #  define ATTN__PICK(x, y, m)   ATTN__FLOATS(_mm512_mask_blend_epi32(m, ATTN__INTS(x), ATTN__INTS(y)))
 #  define ATTN__CLEAR(x, m)     ATTN__PICK(x, ATTN__FLOATS(_mm512_setzero_si512()), m)
-#  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#  define ATTN__SIXTEEN_BYTES(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
+#  define ATTN__SIXTEEN_HALVES(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
+#  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(ATTN__SIXTEEN_BYTES(p)))
+#  define ATTN__LOAD_CODES(p)   ATTN__FLOATS(_mm512_cvtepi8_epi32(ATTN__SIXTEEN_BYTES(p)))
+#  define ATTN__LOAD_HALVES(p)  ATTN__FLOATS(_mm512_cvtepu16_epi32(ATTN__SIXTEEN_HALVES(p)))
+#  define ATTN__STORE_HALVES(p, x) \
+    _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16(ATTN__INTS(x)))
+#  if !ATTN__CLANG_FAST
+#    define ATTN__LOAD_F16(p)   _mm512_cvtph_ps(ATTN__SIXTEEN_HALVES(p))
+#    define ATTN__STORE_F16(p, x) _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtps_ph( \
+    ATTN__PICK(x, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 0))
+#  endif
 #  if ATTN__CLANG_FAST
 #    define ATTN__QUARTERS(a, b, odd) _mm512_shuffle_i32x4(a, b, odd ? 0xdd : 0x88)
 #  else
@@ -1852,6 +1955,16 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__DOTS            4
 #  define ATTN__LOAD_BITS(p)    ATTN__FLOATS(vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)(p))))
 #  define ATTN__LOAD_BYTES      ATTN__V(load_bytes)
+#  define ATTN__LOAD_CODES      ATTN__V(load_codes)
+#  define ATTN__FOUR_HALVES(p)  vreinterpret_u16_u8(vld1_u8((const uint8_t *)(const void *)(p)))
+#  define ATTN__LOAD_HALVES(p)  ATTN__FLOATS(vmovl_u16(ATTN__FOUR_HALVES(p)))
+#  define ATTN__PUT_HALVES(p, x) vst1_u8((uint8_t *)(void *)(p), vreinterpret_u8_u16(x))
+#  define ATTN__STORE_HALVES(p, x) ATTN__PUT_HALVES(p, vmovn_u32(ATTN__INTS(x)))
+#  if !ATTN__CLANG_FAST
+#    define ATTN__LOAD_F16(p)   vcvt_f32_f16(vreinterpret_f16_u16(ATTN__FOUR_HALVES(p)))
+#    define ATTN__STORE_F16(p, x) ATTN__PUT_HALVES(p, vreinterpret_u16_f16(vcvt_f16_f32( \
+    ATTN__PICK(x, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)))))
+#  endif
 #  define ATTN__ALL_BITS(n)     ATTN__FLOATS(vdupq_n_u32((uint32_t)(n)))
 #  define ATTN__SIGNED(x)       vreinterpretq_s32_u32(ATTN__INTS(x))
 #  define ATTN__PAIRS(x)        vreinterpretq_u64_u32(ATTN__INTS(x))
@@ -1929,6 +2042,12 @@ ATTN__HELPER ATTN__VEC ATTN__V(load_bytes)(const uint8_t *p)
     ATTN__COPY(&four, p, sizeof four);
     return ATTN__FLOATS(vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four))))));
 }
+ATTN__HELPER ATTN__VEC ATTN__V(load_codes)(const int8_t *p)
+{
+    uint32_t four;
+    ATTN__COPY(&four, p, sizeof four);
+    return ATTN__FLOATS(vreinterpretq_u32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)))))));
+}
 #  define ATTN__ODDS(a, b)      ATTN__FLOATS(vtrn2q_u32(ATTN__INTS(a), ATTN__INTS(b)))
 ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
 {
@@ -1969,6 +2088,9 @@ typedef uint64_t attn__u2 __attribute__((vector_size(16)));
 #  define ATTN__LOAD(p)         ATTN__V(load)(p)
 #  define ATTN__LOAD_BITS       ATTN__V(load)
 #  define ATTN__LOAD_BYTES      ATTN__V(load_bytes)
+#  define ATTN__LOAD_CODES      ATTN__V(load_codes)
+#  define ATTN__LOAD_HALVES     ATTN__V(load_halves)
+#  define ATTN__STORE_HALVES    ATTN__V(store_halves)
 #  define ATTN__STORE           ATTN__V(store)
 #  define ATTN__ALL             ATTN__V(all)
 #  define ATTN__ALL_BITS(n)     ((attn__f4)ATTN__V(all_bits)((uint32_t)(n)))
@@ -2008,6 +2130,21 @@ ATTN__HELPER attn__f4 ATTN__V(load_bytes)(const uint8_t *p)
 {
     const attn__u4 v = {p[0], p[1], p[2], p[3]};
     return (attn__f4)v;
+}
+ATTN__HELPER attn__f4 ATTN__V(load_codes)(const int8_t *p)
+{
+    const attn__i4 v = {p[0], p[1], p[2], p[3]};
+    return (attn__f4)v;
+}
+ATTN__HELPER attn__f4 ATTN__V(load_halves)(const attn__half *p)
+{
+    const attn__u4 v = {p[0], p[1], p[2], p[3]};
+    return (attn__f4)v;
+}
+ATTN__HELPER void ATTN__V(store_halves)(attn__half *p, attn__f4 x)
+{
+    int i;
+    for (i = 0; i < 4; i++) p[i] = (uint16_t)((attn__u4)x)[i];
 }
 ATTN__HELPER attn__f4 ATTN__V(pick)(attn__f4 x, attn__f4 y, attn__i4 m)
 {
@@ -3118,6 +3255,83 @@ ATTN__KERNEL void ATTN__V(fold)(const float *part, int64_t n, float *y, int64_t 
 }
 #endif
 
+/* ---- elements of 16 and 8 bits. What has no instruction for f16 does as attn__widened and attn__narrowed do. */
+ATTN__HELPER ATTN__MASK ATTN__V(is_nan)(ATTN__VEC x)
+{
+    return ATTN__ABOVE(ATTN__AND(x, ATTN__ALL_BITS(0x7fffffffu)), ATTN__ALL_BITS(0x7f800000u));
+}
+#ifndef ATTN__LOAD_F16
+#define ATTN__LOAD_F16          ATTN__V(load_f16)
+#define ATTN__STORE_F16         ATTN__V(store_f16)
+ATTN__HELPER ATTN__VEC ATTN__V(load_f16)(const attn__half *p)
+{
+    const ATTN__VEC x = ATTN__LOAD_HALVES(p), a = ATTN__LEFT(ATTN__AND(x, ATTN__ALL_BITS(0x7fffu)), 13);
+    const ATTN__VEC more = ATTN__ADD_BITS(a, ATTN__ALL_BITS(112u << 23)), least = ATTN__ALL_BITS(113u << 23);
+    ATTN__VEC y = ATTN__PICK(more, ATTN__SUB(ATTN__ADD_BITS(a, least), least),
+                             ATTN__ABOVE(ATTN__ALL_BITS(0x800000u), a));        /* subnormal: 2^-14 too much */
+    y = ATTN__PICK(y, ATTN__ADD_BITS(more, ATTN__ALL_BITS(112u << 23)), ATTN__ABOVE(a, ATTN__ALL_BITS(0x0f7fffffu)));
+    y = ATTN__PICK(y, ATTN__ADD_BITS(y, ATTN__AND(ATTN__ALL_BITS(0x400000u), ATTN__XOR(y, ATTN__ALL_BITS(0x400000u)))),
+                   ATTN__V(is_nan)(y));
+    return ATTN__XOR(y, ATTN__LEFT(ATTN__AND(x, ATTN__ALL_BITS(0x8000u)), 16));
+}
+ATTN__HELPER void ATTN__V(store_f16)(attn__half *p, ATTN__VEC x)
+{
+    const ATTN__VEC a = ATTN__AND(x, ATTN__ALL_BITS(0x7fffffffu)), half = ATTN__ALL_BITS(126u << 23);
+    const ATTN__VEC odd = ATTN__AND(ATTN__RIGHT(a, 13), ATTN__ALL_BITS(1));
+    ATTN__VEC y = ATTN__RIGHT(ATTN__ADD_BITS(ATTN__ADD_BITS(a, ATTN__ALL_BITS(0u - 0x38000000u + 0xfffu)), odd), 13);
+    y = ATTN__PICK(y, ATTN__ADD_BITS(ATTN__ADD(a, half), ATTN__ALL_BITS(0u - (126u << 23))),
+                   ATTN__ABOVE(ATTN__ALL_BITS(0x38800000u), a));                /* 1/2 + a: rounded to 2^-24 */
+    y = ATTN__PICK(y, ATTN__ALL_BITS(0x7c00u), ATTN__ABOVE(a, ATTN__ALL_BITS(0x477fffffu)));
+    y = ATTN__XOR(y, ATTN__AND(ATTN__RIGHT(x, 16), ATTN__ALL_BITS(0x8000u)));
+    ATTN__STORE_HALVES(p, ATTN__PICK(y, ATTN__ALL_BITS(0x7e00u), ATTN__V(is_nan)(x)));
+}
+#endif
+ATTN__HELPER void ATTN__V(store_bf16)(attn__half *p, ATTN__VEC x)
+{
+    const ATTN__VEC odd = ATTN__AND(ATTN__RIGHT(x, 16), ATTN__ALL_BITS(1));
+    const ATTN__VEC y = ATTN__ADD_BITS(ATTN__ADD_BITS(x, ATTN__ALL_BITS(0x7fffu)), odd);
+    ATTN__STORE_HALVES(p, ATTN__AND(ATTN__RIGHT(ATTN__PICK(y, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 16),
+                                    ATTN__ALL_BITS(0xffffu)));
+}
+/* LANES elements as floats; scale: of codes */
+ATTN__HELPER ATTN__VEC ATTN__V(widened)(const void *p, int32_t type, ATTN__VEC scale)
+{
+    if (type == ATTN_F16) return ATTN__LOAD_F16((const attn__half *)p);
+    if (type == ATTN_BF16) return ATTN__LEFT(ATTN__LOAD_HALVES((const attn__half *)p), 16);
+    return ATTN__MUL(ATTN__TO_FLOATS(ATTN__LOAD_CODES((const int8_t *)p)), scale);
+}
+ATTN__HELPER void ATTN__V(widen_rows)(const attn__stored *w, int32_t type)
+{
+    const int64_t bytes = type == ATTN_I8 ? 1 : 2;
+    int64_t r, j;
+    for (r = 0; r < w->rows; r++) {
+        const char *from = (const char *)w->from + r * w->from_row * bytes;
+        const ATTN__VEC scale = ATTN__ALL(type == ATTN_I8 ? w->scale[r] : 1.0f);
+        float *to = w->to + r * w->to_row;
+        for (j = 0; j <= w->n - ATTN__LANES; j += ATTN__LANES)
+            ATTN__STORE(to + j, ATTN__V(widened)(from + j * bytes, type, scale));
+        if (j < w->n) {                             /* the last ones end with the row */
+            j = w->n - ATTN__LANES;
+            ATTN__STORE(to + j, ATTN__V(widened)(from + j * bytes, type, scale));
+        }
+    }
+}
+ATTN__KERNEL void ATTN__V(widen)(const attn__stored *w)
+{
+    if (w->n < ATTN__LANES) attn__widen_scalar(w);
+    else if (w->type == ATTN_F16) ATTN__V(widen_rows)(w, ATTN_F16);
+    else if (w->type == ATTN_BF16) ATTN__V(widen_rows)(w, ATTN_BF16);
+    else ATTN__V(widen_rows)(w, ATTN_I8);
+}
+ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to, int64_t n)
+{
+    int64_t j;
+    for (j = 0; j <= n - ATTN__LANES; j += ATTN__LANES)
+        if (type == ATTN_BF16) ATTN__V(store_bf16)(to + j, ATTN__LOAD(from + j));
+        else ATTN__STORE_F16(to + j, ATTN__LOAD(from + j));
+    attn__round_scalar(from + j, type, to + j, n - j);
+}
+
 #define ATTN__X(result, name, parameters) , ATTN__V(name)
 static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS ATTN__KERNEL_LIST(ATTN__X)};
 #undef ATTN__X
@@ -3135,9 +3349,12 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__DO
 #undef ATTN__EACH
 #undef ATTN__EITHER
+#undef ATTN__EIGHT_BYTES
+#undef ATTN__EIGHT_HALVES
 #undef ATTN__EVENS
 #undef ATTN__FACTOR
 #undef ATTN__FLOATS
+#undef ATTN__FOUR_HALVES
 #undef ATTN__FROM_SI
 #undef ATTN__FMA
 #undef ATTN__FMA_ONE
@@ -3152,6 +3369,9 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__LOAD
 #undef ATTN__LOAD_BITS
 #undef ATTN__LOAD_BYTES
+#undef ATTN__LOAD_CODES
+#undef ATTN__LOAD_F16
+#undef ATTN__LOAD_HALVES
 #undef ATTN__LOWER
 #undef ATTN__MASK
 #undef ATTN__MASK_REGISTER
@@ -3172,16 +3392,21 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__OPERATION
 #undef ATTN__PAIRS
 #undef ATTN__PICK
+#undef ATTN__PUT_HALVES
 #undef ATTN__QUARTERS
 #undef ATTN__REGISTER
 #undef ATTN__RIGHT
 #undef ATTN__SAME
 #undef ATTN__SHUFFLE
 #undef ATTN__SIGNED
+#undef ATTN__SIXTEEN_BYTES
+#undef ATTN__SIXTEEN_HALVES
 #undef ATTN__SPREAD
 #undef ATTN__UNPACK
 #undef ATTN__SQRT
 #undef ATTN__STORE
+#undef ATTN__STORE_F16
+#undef ATTN__STORE_HALVES
 #undef ATTN__STRIP
 #undef ATTN__STRIPS
 #undef ATTN__SUB
@@ -3258,22 +3483,31 @@ static const attn__kernels *attn__table(int32_t isa)
     return NULL;
 }
 
+#if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER)
+static uint32_t attn__cpuid_1(void)                             /* the third register of what it answers to 1 */
+{
+    uint32_t a = 1, b, c = 0, d;
+    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+    return c;
+}
+#endif
 static int attn__cpu_has(attn_isa isa)
 {
     if (!attn__table((int32_t)isa)) return 0;
 #if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER)
     __builtin_cpu_init();
-    if (isa == ATTN_ISA_AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (isa == ATTN_ISA_AVX2)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && attn__cpuid_1() >> 29 & 1;   /* F16C */
     if (isa == ATTN_ISA_AVX512) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
 #elif ATTN__X64 && defined(_MSC_VER)
     if (isa == ATTN_ISA_AVX2 || isa == ATTN_ISA_AVX512) {
-        const int fma_osxsave_avx = (1 << 12) | (1 << 27) | (1 << 28);
+        const int fma_osxsave_avx_f16c = (1 << 12) | (1 << 27) | (1 << 28) | (1 << 29);
         unsigned long long enabled;
         int r[4];
         __cpuid(r, 0);
         if (r[0] < 7) return 0;
         __cpuid(r, 1);
-        if ((r[2] & fma_osxsave_avx) != fma_osxsave_avx) return 0;
+        if ((r[2] & fma_osxsave_avx_f16c) != fma_osxsave_avx_f16c) return 0;
         enabled = _xgetbv(0);
         __cpuidex(r, 7, 0);
         if (isa == ATTN_ISA_AVX2) return (enabled & 6) == 6 && (r[1] >> 5 & 1);
@@ -3376,7 +3610,7 @@ static attn_status attn__check_bytes(const void *structure, size_t known, size_t
     uint64_t i;
     if (n == 0 || n == known) return ATTN_OK;
     if (n < least) return attn__fail2(err, ATTN_ERR_OPTION, field, "must be 0 or at least", (int64_t)n, (int64_t)least);
-    ATTN__RULE_OF(n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field, "must be the structure's size, or 0");
+    ATTN__RULE_OF((n == least || n > known) && n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field, "must be the structure's size, or 0");
     for (i = known; i < n; i++)
         ATTN__RULE_OF(!bytes[i], ATTN_ERR_OPTION, field,
                       "must count no field that this version lacks and that is not 0");
@@ -3409,7 +3643,9 @@ enum {                          /* what a field is; its element type */
     ATTN__FOR_VECTORS = 1 << 6, ATTN__FOR_BILINEAR = 1 << 7, ATTN__FOR_ADDITIVE = 1 << 8,   /* which scores take it; */
     ATTN__FOR_DISTANCE = 1 << 9, ATTN__FOR_GIVEN = 1 << 10, ATTN__FOR_SOME = 31 << 6        /* without a bit: all do */
 };
-enum { ATTN__FLOATS, ATTN__SINGLES, ATTN__BYTES, ATTN__INTS };      /* singles: f32 on a device, too */
+/* What it takes: f32, f16 or bf16; these or i8; f32 or f16; f32, f16, bf16 or f64; f32; u8; i32 or i64; i8. */
+enum { ATTN__FLOATS, ATTN__CODES, ATTN__SCALES, ATTN__ANY_FLOATS, ATTN__SINGLES, ATTN__BYTES, ATTN__INTS,
+       ATTN__ONLY_CODES };
 
 typedef struct attn__field {
     const char *texts, *axes;   /* what an error says about it, in ATTN__TEXTS' order, and about a wrong rank */
@@ -3448,9 +3684,9 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
 /* X(field, shape, its axes in words, takes, flags) */
 #define ATTN__VIEW_LIST(X) \
     X(q, "BHQD", "[B,H,Sq,D]; without heads H = 1", FLOATS, ATTN__OPERAND | ATTN__NEEDED | ATTN__FOR_VECTORS) \
-    X(k, "BKSE", "[B,Hkv,Sk,D]; without heads Hkv = 1", FLOATS, ATTN__OPERAND | ATTN__NEEDED | ATTN__FOR_VECTORS) \
+    X(k, "BKSE", "[B,Hkv,Sk,D]; without heads Hkv = 1", CODES, ATTN__OPERAND | ATTN__NEEDED | ATTN__FOR_VECTORS) \
     X(given_scores, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", FLOATS, ATTN__NEEDED | ATTN__FOR_GIVEN) \
-    X(v, "BKSV", "[B,Hkv,Sk,Dv]; without heads Hkv = 1", FLOATS, ATTN__OPERAND) \
+    X(v, "BKSV", "[B,Hkv,Sk,Dv]; without heads Hkv = 1", CODES, ATTN__OPERAND) \
     X(out, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", FLOATS, ATTN__RESULT | ATTN__KEPT) \
     X(lse, "BHQ.", "[B,H,Sq]; without heads H = 1", SINGLES, ATTN__RESULT) \
     X(stats, "BHQ2", "[B,H,Sq,2]; without heads H = 1", SINGLES, ATTN__RESULT | ATTN__KEPT) \
@@ -3470,7 +3706,9 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
     X(mask, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", BYTES, ATTN__BROADCAST | ATTN__REACHES) \
     X(key_lengths, "B.q.", "[B] or [B,Sq]", INTS, ATTN__REACHES) \
     X(query_lengths, "B...", "[B]", INTS, ATTN__REACHES) \
-    X(positions, "B.q.", "[B] or [B,Sq]", INTS, ATTN__REACHES)
+    X(positions, "B.q.", "[B] or [B,Sq]", INTS, ATTN__REACHES) \
+    X(k_scale, "BKS?", "[B,Hkv,Sk,1] or [B,Hkv,Sk,ceil(D/32)]", SCALES, ATTN__OPERAND | ATTN__FOR_VECTORS) \
+    X(v_scale, "BKS?", "[B,Hkv,Sk,1] or [B,Hkv,Sk,ceil(Dv/32)]", SCALES, ATTN__OPERAND)
 
 /* X(type, field, what must hold of a descriptor's number x, else status, rule) */
 #define ATTN__SCORE_NUMBERS(X) \
@@ -3546,7 +3784,8 @@ typedef enum attn__step {
     ATTN__STEP_BLOCKS,          /* backward: blocks of queries meet blocks of keys */
     ATTN__STEP_ROUND,           /* backward: a few blocks of queries at a time, each summed by key for itself */
     ATTN__STEP_MERGE,           /* backward: these sums are added up */
-    ATTN__STEP_SUMS             /* backward: sums over rows, the gradients of parameters */
+    ATTN__STEP_SUMS,            /* backward: sums over rows, the gradients of parameters */
+    ATTN__STEP_BIAS             /* backward: d_bias from its sums, where they are floats and it is not */
 } attn__step;
 
 /* How the backward pass runs; see >>gradients. */
@@ -3623,6 +3862,7 @@ typedef struct attn__matmul {
     int     adds;                       /* to what out holds */
     int     skip;                       /* rows of b that are not finite do not count where a is all -0 (1) or 0 (2) */
     const struct attn__call *cover;     /* not NULL: b are keys; those that no query may attend to are not read */
+    attn__array bias;                   /* of a product: added to each of its rows */
     const struct attn__kernels *f;
     int64_t column_tiles;
     char   *memory;                     /* worker_bytes per worker */
@@ -3715,8 +3955,8 @@ enum { ATTN__RANK_NONE = -1, ATTN__RANK_OVERFLOW = -2 };     /* of what the func
 
 static int64_t attn__type_size(int32_t type)
 {
-    return type == ATTN_U8 ? 1 : type == ATTN_F16 || type == ATTN_BF16 ? 2 : type == ATTN_F64 || type == ATTN_I64 ? 8 :
-        4;
+    static const uint8_t size[ATTN_TYPE_COUNT] = {4, 2, 2, 8, 1, 4, 8, 1};
+    return type >= 0 && type < ATTN_TYPE_COUNT ? size[type] : 4;
 }
 
 /* A view with four axes as an operand. An axis of one element has the stride 0, so that no stride is used that no
@@ -3729,7 +3969,7 @@ static void attn__set_array(const attn_view *v, const char *shape, int empty, at
     a->type = v->type;
     a->rank = v->rank;
     for (i = 0; i < 4; i++) a->stride[i] = empty ? 0 : v->stride[i];
-    if (shape[3] <= 'Z' && (empty || v->size[3] == 1)) a->stride[3] = 1;
+    if (shape[3] <= 'Z' && shape[3] != '?' && (empty || v->size[3] == 1)) a->stride[3] = 1;
 }
 static attn__array attn__array_of(attn_view v, const char *shape)
 {
@@ -3843,15 +4083,21 @@ enum {
 
 ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const attn__field *f, int flags, attn_error *err)
 {
+    static const struct { uint32_t types; const char *rule; } takes[] = {
+#define ATTN__T(name) (1u << ATTN_##name)
+        {ATTN__T(F32) | ATTN__T(F16) | ATTN__T(BF16), "must be ATTN_F32, ATTN_F16 or ATTN_BF16"},
+        {ATTN__T(F32) | ATTN__T(F16) | ATTN__T(BF16) | ATTN__T(I8), "must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_I8"},
+        {ATTN__T(F32) | ATTN__T(F16), "must be ATTN_F32 or ATTN_F16"},
+        {ATTN__T(F32) | ATTN__T(F16) | ATTN__T(BF16) | ATTN__T(F64), "must be a type of floats"},
+        {ATTN__T(F32), "must be ATTN_F32"}, {ATTN__T(U8), "must be ATTN_U8"},
+        {ATTN__T(I32) | ATTN__T(I64), "must be ATTN_I32 or ATTN_I64"}, {ATTN__T(I8), "must be ATTN_I8"}};
+#undef ATTN__T
     const char *name = attn__name_of(f, ATTN__T_TYPE);
-    ATTN__RULE_OF(f->takes != ATTN__BYTES || v->type == ATTN_U8, ATTN_ERR_TYPE, name, "must be ATTN_U8");
-    ATTN__RULE_OF(f->takes != ATTN__INTS || v->type == ATTN_I32 || v->type == ATTN_I64, ATTN_ERR_TYPE, name,
-                  "must be ATTN_I32 or ATTN_I64");
-    if (f->takes > ATTN__SINGLES || (f->takes == ATTN__FLOATS && ATTN__MAY_BE_ON_DEVICE(flags) &&
-                                     (v->type == ATTN_F16 || v->type == ATTN_BF16))) return ATTN_OK;
-    ATTN__RULE_OF(v->type < ATTN_F16 || v->type > ATTN_F64, ATTN_ERR_TYPE, name,
-                  "must be ATTN_F32: other float types are not in this version");
-    ATTN__RULE_OF(v->type == ATTN_F32, ATTN_ERR_TYPE, name, "must be ATTN_F32");
+    ATTN__RULE_OF(v->type >= 0 && v->type < ATTN_TYPE_COUNT && takes[f->takes].types >> v->type & 1, ATTN_ERR_TYPE, name,
+                  takes[f->takes].rule);
+    ATTN__CUDA_ONLY(ATTN__RULE_OF(!(flags & ATTN__ON_DEVICE) || v->type != ATTN_I8, ATTN_ERR_TYPE, name,
+                                  "must not be ATTN_I8 on a device");)
+    (void)flags;
     return ATTN_OK;
 }
 /* Sizes and extent of a view of any size. They are estimated as doubles, which cannot overflow; what passes leaves room
@@ -3908,7 +4154,7 @@ static attn_status attn__check_view(attn_view *v, const attn__field *f, int flag
     if (v->rank != axes || axes < 1)
         return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank,
                            axes > 0 ? axes : 1);
-    if (f->takes != ATTN__FLOATS || v->type != ATTN_F32) ATTN__TRY(attn__check_type(v, f, flags, err));
+    if (f->takes > ATTN__SINGLES || v->type != ATTN_F32) ATTN__TRY(attn__check_type(v, f, flags, err));
     if (!attn__is_small(v, span)) {
         ATTN__TRY(attn__check_extent(v, f, axis, err));
         span->first = span->end = (uintptr_t)v->data;
@@ -4106,6 +4352,8 @@ static attn_status attn__check_ints(const attn_view *v, int field, int64_t least
     return ATTN_OK;
 }
 
+/* of rows of codes: a scale for each, or for each of these */
+enum { ATTN__CODES_PER_SCALE = 32 };
 static int64_t attn__blocks(int64_t n, int64_t of) { return n / of + (n % of != 0); }
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
 static int64_t attn__bytes_of(int64_t floats)
@@ -4119,6 +4367,7 @@ static int attn__is_width(attn__given x) { return x >= 1e-18f && x <= 1e18f; }  
 /* From the score's row in >>scores: the views it takes (ATTN__FOR_x); is it the logarithm of a weight? */
 static uint32_t attn__taken_by(int32_t score);
 static int attn__is_kernel(int32_t score);
+static attn__result (attn__of_head)(const attn__array *a, int64_t h);
 #define ATTN__NUMBER_RULE(type, f, holds, status, rule) \
     do { const type x = d->f; (void)x; ATTN__RULE(holds, status, #f, rule); } while (0);
 static attn_status attn__check_score(const attn_desc *d, attn_error *err)
@@ -4162,12 +4411,13 @@ static attn_status attn__check_contents(const attn_desc *d, const attn__walk *w,
 {
     const char *axis = "must be at most the size of its axis";
     const attn_view *sigma = &d->sigma_per_head;
+    const attn__array sigmas = attn__array_of(*sigma, ".H..");
     int64_t h;
     ATTN__TRY(attn__check_ints(&d->key_lengths, ATTN__F_key_lengths, 0, ATTN__LETTER(w, 'S'), axis, err));
     ATTN__TRY(attn__check_ints(&d->query_lengths, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
     ATTN__TRY(attn__check_ints(&d->positions, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", err));
     for (h = 0; sigma->rank && sigma->data && h < sigma->size[0]; h++)
-        ATTN__RULE(attn__is_width(((const float *)sigma->data)[h * sigma->stride[0]]), ATTN_ERR_RANGE, "sigma_per_head",
+        ATTN__RULE(attn__is_width(attn__of_head(&sigmas, h)), ATTN_ERR_RANGE, "sigma_per_head",
                    "must be within 1e-18..1e18");
     return ATTN_OK;
 }
@@ -4177,6 +4427,24 @@ static int attn__uses_positions(const attn_desc *d)
     return d->causal || d->alibi.rank || (d->window && (d->window_left >= 0 || d->window_right >= 0));
 }
 
+static const attn__array *attn__operands_of(const attn__call *c, size_t first)
+{
+    return (const attn__array *)(const void *)((const char *)c + first);
+}
+/* The scales of codes: f is their field. */
+static attn_status attn__check_scale(const attn_view *codes, const attn_view *scale, const attn__field *f,
+                                     attn_error *err)
+{
+    const int given = scale->rank > 0, needed = codes->rank > 0 && codes->type == ATTN_I8;
+    if (!needed && !given) return ATTN_OK;
+    ATTN__RULE_OF(given, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_VIEW), "must be given for ATTN_I8");
+    ATTN__RULE_OF(needed, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), "counts for ATTN_I8 only");
+    if (scale->size[3] != 1 && scale->size[3] != attn__blocks(codes->size[3], ATTN__CODES_PER_SCALE))
+        return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + 3),
+                           "must be 1, or one per 32 numbers of a row", scale->size[3],
+                           attn__blocks(codes->size[3], ATTN__CODES_PER_SCALE));
+    return ATTN_OK;
+}
 static attn__array *attn__operands(attn__call *c, size_t first)        /* of a call, from that member on */
 {
     return c ? (attn__array *)(void *)((char *)c + first) : NULL;
@@ -4206,6 +4474,8 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
     if (d->score == ATTN_SCORE_ADDITIVE && !d->w_k.rank && d->k.size[3] != ATTN__LETTER(w, 'U'))
         return attn__fail_known2(err, ATTN_ERR_SIZE, "k.size[3]" "\0" "must equal the size of w_v where w_k is absent",
                            d->k.size[3], ATTN__LETTER(w, 'U'));
+    ATTN__TRY(attn__check_scale(&d->k, &d->k_scale, &attn__fields[ATTN__F_k_scale], err));
+    ATTN__TRY(attn__check_scale(&d->v, &d->v_scale, &attn__fields[ATTN__F_v_scale], err));
     all = attn__mul64(attn__mul64(ATTN__LETTER(w, 'B'), ATTN__LETTER(w, 'H')),
                       attn__mul64(ATTN__LETTER(w, 'Q'), ATTN__LETTER(w, 'S')));
     ATTN__RULE_OF(all < ATTN__HUGE / 8 && all * 4 <= (int64_t)((size_t)-1 / 2), ATTN_ERR_OVERFLOW,
@@ -4240,6 +4510,8 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
         above |= !written;
         reads_out |= written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
     }
+    ATTN__RULE(!d->k_scale.rank, ATTN_ERR_TYPE, "k.type", "must not be ATTN_I8: it has no gradient");
+    ATTN__RULE(!d->v_scale.rank, ATTN_ERR_TYPE, "v.type", "must not be ATTN_I8: it has no gradient");
     ATTN__RULE(!g->d_out.rank || d->v.rank, ATTN_ERR_OPTION, "d_out", "must be absent where v is");
     ATTN__RULE(!g->d_sigma.rank || attn__is_kernel(d->score), ATTN_ERR_OPTION, "d_sigma",
                "counts for the distance kernels only");
@@ -4302,11 +4574,12 @@ enum {
     ATTN__CUT_CHUNKS = 8,       /* chunks that a task gets then, at least */
     ATTN__CUT_TASKS = 16,       /* tasks that are enough */
     ATTN__FEW_KEYS = 32,        /* keys whose rows of V are read side by side then */
+    ATTN__KEYS_PER_PIECE = 64,  /* keys whose rows become floats at a time */
     ATTN__FEW_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
     ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
     ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows */
     ATTN__WORTH_CUTTING = 0x80000,      /* queries * keys * columns; less is done before another thread has woken up */
-    ATTN__MAX_ROUNDS = (ATTN_MAX_PHASES - 3) / 2                /* two phases each */
+    ATTN__MAX_ROUNDS = (ATTN_MAX_PHASES - 4) / 2                /* two phases each */
 };
 #define ATTN__TILE_BYTES ((int64_t)(sizeof(attn__tile) + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN)
 #define ATTN__ADDITIVE_CLEAR 20.0f  /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
@@ -4321,7 +4594,8 @@ enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
    All that knows how operands are stored: types, strides, heads, broadcasting. Whoever reads or writes an array of the
    caller's does it here: single elements (attn__read, attn__write), rows as a product takes them (attn__rows_of), rows
    turned into lanes and back (attn__load_lanes, attn__store_lanes), copies of rows. What is f32 is used where it lies;
-   elements of another type go through attn__read and attn__write, one by one. */
+   of other types some rows at a time become floats, in a buffer, by the kernel `widen`, and results leave by `round`;
+   where they do not lie side by side, one by one. */
 
 /* How far element (b, h, row, column) is from the first one. */
 static int64_t attn__index(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
@@ -4334,17 +4608,32 @@ static float *attn__at(const attn__array *a, int64_t b, int64_t h, int64_t row, 
 {
     return (float *)((uintptr_t)a->data + (uintptr_t)attn__index(a, b, h, row, column) * sizeof(float));
 }
+/* The same of any type. */
+static const void *attn__place_of(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
+{
+    return (const void *)((uintptr_t)a->data + (uintptr_t)attn__index(a, b, h, row, column) *
+                          (uintptr_t)attn__type_size(a->type));
+}
+ATTN__NOINLINE static uint32_t attn__bits_of(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
+{
+    const void *at = attn__place_of(a, b, h, row, column);
+    if (a->type == ATTN_I8) return attn__bits((float)*(const int8_t *)at);
+    return attn__widened(a->type, *(const attn__half *)at);
+}
+ATTN__NOINLINE static void attn__set_bits(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column,
+                                          uint32_t bits)
+{
+    *(attn__half *)(uintptr_t)attn__place_of(a, b, h, row, column) = attn__narrowed(a->type, bits);
+}
 static attn__result (attn__read)(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
+    if (!attn__is_f32(a)) return ATTN__GIVE(attn__float(attn__bits_of(a, b, h, row, column)));
     return ATTN__GIVE(*attn__at(a, b, h, row, column));
 }
 static void attn__write(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, attn__given x)
 {
-    *attn__at(a, b, h, row, column) = x;
-}
-static void attn__add_to(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, attn__given x)
-{
-    attn__write(a, b, h, row, column, attn__quiet(attn__read(a, b, h, row, column) + x));
+    if (attn__is_f32(a)) *attn__at(a, b, h, row, column) = x;
+    else attn__set_bits(a, b, h, row, column, attn__bits(x));
 }
 static attn__result (attn__of_head)(const attn__array *a, int64_t h) { return ATTN__GIVE(attn__read(a, 0, h, 0, 0)); }
 
@@ -4359,9 +4648,8 @@ static int attn__byte_at(const attn__array *a, int64_t b, int64_t h, int64_t row
     return ((const uint8_t *)a->data)[attn__index(a, b, h, row, column)];
 }
 
-/* Are rows floats side by side: where they lie, or there or in a copy? */
+/* Are rows floats side by side: where they lie? */
 static int attn__is_contiguous(const attn__array *a) { return attn__is_f32(a) && a->stride[3] == 1; }
-static int attn__gives_contiguous(const attn__array *a) { return !attn__is_f32(a) || a->stride[3] == 1; }
 
 static void attn__fill(float *x, int64_t stride, int64_t n, attn__given value)
 {
@@ -4377,13 +4665,63 @@ ATTN__NOINLINE static void attn__copy_floats(float *to, const float *from, int64
     for (; n > 0; n--) *to++ = *from++;
 }
 
-/* A part of a row: copied; and one value all along it. */
-static void attn__copy_row(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, int64_t n,
-                           float *to)
+/* Some rows as floats, those in `to` `to_row` apart. scale: of codes, else NULL. */
+static void attn__widen_rows(const attn__kernels *f, const attn__array *a, const attn__array *scale, int64_t b,
+                             int64_t h, int64_t row, int64_t rows, int64_t column, int64_t columns, float *to,
+                             int64_t to_row)
+{
+    const int64_t group = scale && scale->stride[3] ? ATTN__CODES_PER_SCALE : columns;
+    float scales[ATTN__CHUNK];
+    attn__stored w;
+    int64_t r, x;
+    w.type = a->type;
+    w.from_row = a->stride[2];
+    w.to_row = to_row;
+    w.scale = scales;
+    for (; rows > 0; row += w.rows, rows -= w.rows, to += w.rows * to_row) {
+        w.rows = attn__min(rows, ATTN__CHUNK);
+        for (x = 0; x < columns; x += w.n) {
+            w.n = attn__min(columns - x, scale ? group - (column + x) % group : columns);
+            w.from = attn__place_of(a, b, h, row, column + x);
+            w.to = to + x;
+            for (r = 0; scale && r < w.rows; r++) scales[r] = attn__read(scale, b, h, row + r, (column + x) / group);
+            f->widen(&w);
+        }
+    }
+}
+/* Rows as floats: copied. */
+ATTN__NOINLINE static void attn__copy_floats_of(const attn__kernels *f, const attn__array *a, const attn__array *scale,
+                                                int64_t b, int64_t h, int64_t row, int64_t rows, int64_t column,
+                                                int64_t columns, float *to, int64_t to_row)
+{
+    int64_t r, x;
+    if (a->stride[3] == 1 && !attn__is_f32(a)) {
+        attn__widen_rows(f, a, scale, b, h, row, rows, column, columns, to, to_row);
+        return;
+    }
+    for (r = 0; r < rows; r++, to += to_row)
+        if (attn__is_contiguous(a)) attn__copy_floats(to, attn__at(a, b, h, row + r, column), columns);
+        else for (x = 0; x < columns; x++) {
+            const int64_t at = column + x, group = !scale || !scale->stride[3] ? 0 : at / ATTN__CODES_PER_SCALE;
+            to[x] = attn__read(a, b, h, row + r, at);
+            if (scale) to[x] = to[x] * attn__read(scale, b, h, row + r, group);
+        }
+}
+/* A part of a row: copied; and written from floats; and one value all along it. */
+static void attn__copy_row(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t row,
+                           int64_t column, int64_t n, float *to)
+{
+    if (attn__is_contiguous(a)) attn__copy_floats(to, attn__at(a, b, h, row, column), n);
+    else attn__copy_floats_of(f, a, NULL, b, h, row, 1, column, n, to, n);
+}
+static void attn__store_row(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t row,
+                            int64_t column, int64_t n, const float *from)
 {
     int64_t x;
-    if (attn__is_contiguous(a)) attn__copy_floats(to, attn__at(a, b, h, row, column), n);
-    else for (x = 0; x < n; x++) to[x] = attn__read(a, b, h, row, column + x);
+    if (attn__is_contiguous(a)) attn__copy_floats(attn__at(a, b, h, row, column), from, n);
+    else if (!attn__is_f32(a) && a->stride[3] == 1)
+        f->round(from, a->type, (attn__half *)(uintptr_t)attn__place_of(a, b, h, row, column), n);
+    else for (x = 0; x < n; x++) attn__write(a, b, h, row, column + x, from[x]);
 }
 static void attn__fill_row(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, int64_t n,
                            attn__given value)
@@ -4393,23 +4731,33 @@ static void attn__fill_row(const attn__array *a, int64_t b, int64_t h, int64_t r
     else for (x = 0; x < n; x++) attn__write(a, b, h, row, column + x, value);
 }
 
-/* Rows as a product takes them: where they lie if they are f32, else as floats in `copy`, side by side. */
+/* Rows as a product takes them: where they lie if they are f32, else as floats in `copy`: side by side, or the columns
+   so where that is how they lie. scale: of codes, else NULL. */
 typedef struct attn__rows { const float *at; int64_t row, column; } attn__rows;         /* at[r*row + x*column] */
-ATTN__NOINLINE static float *attn__as_floats(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t rows,
-                                             int64_t column, int64_t columns, float *copy)
+ATTN__NOINLINE static attn__rows attn__as_floats(const attn__kernels *f, const attn__array *a, const attn__array *scale,
+                                                 int64_t b, int64_t h, int64_t row, int64_t rows, int64_t column,
+                                                 int64_t columns, float *copy)
 {
-    int64_t i;
-    for (i = 0; i < rows; i++) attn__copy_row(a, b, h, row + i, column, columns, copy + i * columns);
-    return copy;
-}
-ATTN__INLINE attn__rows attn__rows_of(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t rows,
-                                      int64_t column, int64_t columns, float *copy)
-{
-    const int direct = attn__is_f32(a);
+    const attn__array turned = attn__turned(*a);
     attn__rows r;
-    r.at = direct ? attn__at(a, b, h, row, column) : attn__as_floats(a, b, h, row, rows, column, columns, copy);
-    r.row = direct ? a->stride[2] : columns;
-    r.column = direct ? a->stride[3] : 1;
+    r.at = copy;
+    r.row = columns;
+    r.column = 1;
+    if (a->stride[3] != 1 && a->stride[2] == 1 && !scale) {
+        attn__copy_floats_of(f, &turned, NULL, b, h, column, columns, row, rows, copy, rows);
+        r.row = 1;
+        r.column = rows;
+    } else attn__copy_floats_of(f, a, scale, b, h, row, rows, column, columns, copy, columns);
+    return r;
+}
+ATTN__INLINE attn__rows attn__rows_of(const attn__kernels *f, const attn__array *a, const attn__array *scale, int64_t b,
+                                      int64_t h, int64_t row, int64_t rows, int64_t column, int64_t columns, float *copy)
+{
+    attn__rows r;
+    if (!attn__is_f32(a)) return attn__as_floats(f, a, scale, b, h, row, rows, column, columns, copy);
+    r.at = attn__at(a, b, h, row, column);
+    r.row = a->stride[2];
+    r.column = a->stride[3];
     return r;
 }
 /* Floats that `copy` needs. */
@@ -4428,7 +4776,7 @@ static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t
     int64_t i, x;
     for (i = 0; i < n; i++, to += row) {
         const int read = !use || use[i];
-        if (read) attn__copy_row(a, b, h, i0 + i, column, size, to);
+        if (read) attn__copy_row(f, a, b, h, i0 + i, column, size, to);
         attn__fill(to + (read ? size : 0), 1, row - (read ? size : 0), 0.0f);
         for (x = 0; factor && read && x < size; x++) to[x] = to[x] * factor[i];
     }
@@ -4438,12 +4786,16 @@ static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t
 static void attn__store_grad(const attn__kernels *f, const attn__array *o, int64_t b, int64_t h, int64_t i,
                              int64_t column, int64_t n, const float *from, attn__given factor, int add)
 {
-    int64_t x;
+    float some[ATTN__MAX_LANES];
+    int64_t x, count;
     if (from && attn__is_contiguous(o)) f->deliver(from, attn__at(o, b, h, i, column), n, factor, add);
-    else if (from) for (x = column; x < column + n; x++) {
-        const float old = ATTN__CHOOSE(add, attn__read(o, b, h, i, x), 0.0f);
-        attn__write(o, b, h, i, x, attn__quiet(attn__scaled(from[x - column], factor, old, add)));
-    } else if (!add) attn__fill_row(o, b, h, i, column, n, 0.0f);
+    else for (x = 0; from && x < n; x += count) {
+        count = attn__min(n - x, ATTN__MAX_LANES);
+        if (add) attn__copy_row(f, o, b, h, i, column + x, count, some);
+        f->deliver(from + x, some, count, factor, add);
+        attn__store_row(f, o, b, h, i, column + x, count, some);
+    }
+    if (!from && !add) attn__fill_row(o, b, h, i, column, n, 0.0f);
 }
 #endif
 
@@ -4467,6 +4819,7 @@ typedef struct attn__shared {
     float *rows;                /* backward: [ATTN__R_COUNT, B, H, Sq]; what was found per row */
     float *left_u, *left_t;     /* backward: rows [B, H, Sq, size_u] that parameters are summed from */
     float *left_b;              /* and [B, streams, Sk, size_u] */
+    float *bias;                /* sums that become a d_bias of 16 bits */
 } attn__shared;
 
 /* ---- a tile: `lanes` rows of one stream, head by head; the lanes beyond repeat the last row and are not stored */
@@ -4561,14 +4914,22 @@ static int64_t attn__query_floats(const attn__call *c)
     return c->score == ATTN_SCORE_ADDITIVE ? attn__mul64(2, attn__round4(c->hidden)) : c->size_k;
 }
 /* Room for the rows of an operand that become floats, the most that a step asks for; mostly none. */
+enum { ATTN__SOME_COLUMNS = 32 };       /* of all lanes' rows, at a time */
 static int64_t attn__room_to_copy(const attn__call *c)
 {
     const attn__array *const of[] = {&c->q, &c->k, &c->v, &c->bilinear, &c->w_q, &c->w_k};
     const int64_t rows[] = {1, ATTN__CHUNK, ATTN__CHUNK, c->size_q, c->hidden, c->hidden};
     const int64_t columns[] = {c->size_q, c->size_k, c->size_v, c->size_k, c->size_q, c->size_k};
+    const attn__array *a = attn__operands_of(c, offsetof(attn__call, q)), *end = a + ATTN__F_COUNT;
     int64_t floats = 0;
     int i;
     for (i = 0; i < 6; i++) floats = attn__max(floats, attn__copied(of[i], rows[i], columns[i]));
+    for (; a < end; a++) if (a->type == ATTN_F16 || a->type == ATTN_BF16 || a->type == ATTN_I8)
+        floats = attn__max(floats, ATTN__MAX_LANES * ATTN__SOME_COLUMNS);
+#ifndef ATTN_NO_BACKWARD
+    for (a = attn__operands_of(c, offsetof(attn__call, d_out)), end = a + ATTN__G_COUNT; c->is_backward && a < end; a++)
+        floats = attn__max(floats, attn__copied(a, ATTN__MAX_LANES, ATTN__SOME_COLUMNS));
+#endif
     return floats;
 }
 /* The vectors of one of so many tiles, of one width or two next to each other, and how many lie before it. */
@@ -4610,41 +4971,57 @@ static void attn__lane_rows(const attn__tile *t, const attn__array *a, int64_t c
         rows[l] = (float *)at;
     }
 }
+/* Of codes, where their scales are; else NULL. */
+static const attn__array *attn__scale_of(const attn__call *c, const attn__array *a)
+{
+    return a->type != ATTN_I8 ? NULL : a == &c->k ? &c->k_scale : &c->v_scale;
+}
 /* The lanes' rows of an operand, columns from `column` on, as [n][ld], times a factor per lane; and back, those that
-   stand for a row: a NaN becomes the one NaN. */
+   stand for a row: a NaN becomes the one NaN. What is not f32 on the way through t->m.copy, some columns at a time. */
 static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
                              float *to)
 {
+    const int direct = attn__is_f32(a);
     float *rows[ATTN__MAX_LANES];
-    int64_t l, x;
-    if (attn__is_f32(a)) {
-        attn__lane_rows(t, a, column, t->ld, rows);
-        t->f->pack(to, t->ld, (const float *const *)rows, a->stride[3], n, factor);
-    } else for (l = 0; l < t->ld; l++)
-        for (x = 0; x < n; x++) to[x * t->ld + l] = attn__read(a, t->b, t->h[l], t->i[l], column + x) * factor[l];
+    int64_t l, x, count;
+    if (direct) attn__lane_rows(t, a, column, t->ld, rows);
+    for (x = 0; x < n; x += count) {
+        count = direct ? n : attn__min(n - x, ATTN__SOME_COLUMNS);
+        for (l = 0; !direct && l < t->ld; l++) {
+            rows[l] = t->m.copy + l * ATTN__SOME_COLUMNS;
+            attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), t->b, t->h[l], t->i[l], 1, column + x, count, rows[l],
+                                 count);
+        }
+        t->f->pack(to + x * t->ld, t->ld, (const float *const *)rows, direct ? a->stride[3] : 1, count, factor);
+    }
 }
 static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
                               const float *from)
 {
+    const int direct = attn__is_f32(a);
     float *rows[ATTN__MAX_LANES];
-    int64_t l, x;
+    int64_t l, x, count;
     if (!a->rank) return;
-    if (attn__is_f32(a)) {
-        attn__lane_rows(t, a, column, t->lanes, rows);
-        t->f->unpack(rows, t->lanes, a->stride[3], from, t->ld, n, factor);
-    } else for (l = 0; l < t->lanes; l++)
-        for (x = 0; x < n; x++)
-            attn__write(a, t->b, t->h[l], t->i[l], column + x, attn__quiet(from[x * t->ld + l] * factor[l]));
+    if (direct) attn__lane_rows(t, a, column, t->lanes, rows);
+    for (x = 0; x < n; x += count) {
+        count = direct ? n : attn__min(n - x, ATTN__SOME_COLUMNS);
+        for (l = 0; !direct && l < t->lanes; l++) rows[l] = t->m.copy + l * ATTN__SOME_COLUMNS;
+        t->f->unpack(rows, t->lanes, direct ? a->stride[3] : 1, from + x * t->ld, t->ld, count, factor);
+        for (l = 0; !direct && l < t->lanes; l++)
+            attn__store_row(t->f, a, t->b, t->h[l], t->i[l], column + x, count, rows[l]);
+    }
 }
 /* Rows of k or v, as a product takes them. */
 ATTN__INLINE attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
 {
-    return attn__rows_of(a, t->b, t->head_kv, key, n, 0, size, t->m.copy);
+    return attn__rows_of(t->f, a, attn__scale_of(t->c, a), t->b, t->head_kv, key, n, 0, size, t->m.copy);
 }
+/* So many of n rows at a time, so that those that become floats are still near when they are used. */
+static int64_t attn__piece(const attn__array *a, int64_t n) { return attn__is_f32(a) ? n : ATTN__KEYS_PER_PIECE; }
 /* A parameter of the tile's head likewise. */
 static attn__rows attn__parameter_of(const attn__tile *t, const attn__array *a, int64_t rows, int64_t columns)
 {
-    return attn__rows_of(a, 0, t->head, 0, rows, 0, columns, t->m.copy);
+    return attn__rows_of(t->f, a, NULL, 0, t->head, 0, rows, 0, columns, t->m.copy);
 }
 /* One value along a part of a row. */
 static void attn__fill_lane(const attn__tile *t, const attn__array *a, int64_t l, int64_t from, int64_t to,
@@ -4791,23 +5168,25 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
 {
     const attn__call *c = t->c;
     const int64_t lane0 = x0 * t->f->width;
+    const int64_t step = attn__piece(&c->k, j1 - j0);
     attn__product p;
-    attn__set_a(&p, attn__keys_of(t, &c->k, c0 + j0, j1 - j0, c->size_k));
+    int64_t j;
     p.b = t->m.query + lane0;
-    p.c = t->m.s + j0 * t->ld + lane0;
-    p.rows = j1 - j0;
     p.b_row = p.c_row = t->ld;
     p.vecs = x1 - x0;
     p.kind = kind;
-    p.fetch = NULL;
-    if (p.a_k == 1 && c->out.rank && attn__is_contiguous(&c->v)) {
-        p.fetch = attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0);
-        p.fetch_row = c->v.stride[2];
-    }
     p.onto = ATTN__FROM_ZERO;
     p.depth = c->size_k;
     p.chain = chain;
-    t->f->product(&p);
+    p.fetch_row = c->v.stride[2];
+    for (j = j0; j < j1; j += step) {
+        p.rows = attn__min(j1 - j, step);
+        attn__set_a(&p, attn__keys_of(t, &c->k, c0 + j, p.rows, c->size_k));
+        p.c = t->m.s + j * t->ld + lane0;
+        p.fetch = p.a_k == 1 && c->out.rank && attn__is_contiguous(&c->v) ?
+            attn__at(&c->v, t->b, t->head_kv, c0 + j, 0) : NULL;
+        t->f->product(&p);
+    }
 }
 static void attn__meet_dot(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
@@ -4838,9 +5217,10 @@ static attn__result (attn__inverse_norm)(const float *v, int64_t stride, int64_t
 }
 
 /* 1/|row|, for the cosine */
-static attn__result (attn__inverse_of)(const attn__array *a, int64_t b, int64_t h, int64_t i, int64_t size, float *copy)
+static attn__result (attn__inverse_of)(const attn__call *c, const attn__array *a, int64_t b, int64_t h, int64_t i,
+                                      int64_t size, float *copy)
 {
-    const attn__rows row = attn__rows_of(a, b, h, i, 1, 0, size, copy);
+    const attn__rows row = attn__rows_of(c->f, a, attn__scale_of(c, a), b, h, i, 1, 0, size, copy);
     return ATTN__GIVE(attn__inverse_norm(row.at, row.column, size));
 }
 
@@ -4854,7 +5234,7 @@ static int attn__query_rows(attn__pass *p, const uint8_t *use)
     float factor[ATTN_GRAD_QUERIES];
     int64_t i;
     for (i = 0; unit && i < p->n; i++)
-        if (use[i]) factor[i] = attn__inverse_of(&c->q, p->b, p->head, p->i0 + i, c->size_q, p->m.tile.copy);
+        if (use[i]) factor[i] = attn__inverse_of(c, &c->q, p->b, p->head, p->i0 + i, c->size_q, p->m.tile.copy);
     return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, 0, c->size_q, c->w.vector_row, use,
                            unit ? factor : NULL, p->m.q_rows);
 }
@@ -4893,14 +5273,14 @@ static void attn__cosine_prepare(attn__tile *t, int64_t count, float *to)
 {
     const attn__call *c = t->c;
     int64_t l;
-    for (l = 0; l < count; l++) to[l] = attn__inverse_of(&c->k, t->b, t->h[l], t->i[l], c->size_k, t->m.copy);
+    for (l = 0; l < count; l++) to[l] = attn__inverse_of(c, &c->k, t->b, t->h[l], t->i[l], c->size_k, t->m.copy);
 }
 static void attn__cosine_load(attn__tile *t)
 {
     const attn__call *c = t->c;
     int64_t l;
     for (l = 0; l < t->ld; l++)
-        t->scale[l] = c->scale * attn__inverse_of(&c->q, t->b, t->h[l], t->i[l], c->size_q, t->m.copy);
+        t->scale[l] = c->scale * attn__inverse_of(c, &c->q, t->b, t->h[l], t->i[l], c->size_q, t->m.copy);
     attn__load_query(t);
 }
 static void attn__cosine_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
@@ -4925,7 +5305,7 @@ static attn__result (attn__normal_part)(const attn__array *a, int64_t b, int64_t
 static void attn__cosine_close_row(attn__pass *p, int64_t i, float *y)
 {
     const attn__call *c = p->c;
-    const float inverse = attn__inverse_of(&c->q, p->b, p->head, i, c->size_q, p->m.tile.copy);
+    const float inverse = attn__inverse_of(c, &c->q, p->b, p->head, i, c->size_q, p->m.tile.copy);
     *attn__row_field(p, ATTN__R_SCALE, i) = attn__normal_part(&c->q, p->b, p->head, i, inverse, y, c->size_q);
 }
 static void attn__cosine_close_key(attn__pass *p, int64_t j, float *dk)
@@ -5341,7 +5721,7 @@ static attn__row attn__row_of(const attn__call *c, int64_t b, int64_t i)
 /* The masks of a call, one after the other: *field is 0 first. NULL: no more. */
 static const attn__array *attn__next_mask(const attn__call *c, int *field)
 {
-    const attn__array *operands = (const attn__array *)(const void *)((const char *)c + offsetof(attn__call, q));
+    const attn__array *operands = attn__operands_of(c, offsetof(attn__call, q));
     int n;
     for (n = *field ? *field : (int)ATTN__F_mask; n < ATTN__F_COUNT; n++) {
         *field = n + 1;
@@ -5387,7 +5767,7 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
     int64_t l;
     if (c->bias.rank) {
         float *rows[ATTN__MAX_LANES];
-        const int as_lanes = !attn__is_f32(&c->bias);
+        const int as_lanes = !attn__is_f32(&c->bias);           /* as floats, in t->m.t */
         if (as_lanes) attn__load_lanes(t, &c->bias, c0, n, t->ones, t->m.t);
         for (l = 0; as_lanes && l < t->ld; l++) rows[l] = t->m.t + l;
         if (!as_lanes) attn__lane_rows(t, &c->bias, c0, t->ld, rows);
@@ -5500,7 +5880,34 @@ static void attn__set_dropout(attn__call *c, const attn_desc *d)
     c->seed = d->seed;
     for (i = 0; i < 4; i++) c->origin[i] = (uint32_t)d->dropout_origin[i];
 }
+/* A d_bias that blocks add to, where its elements would be rounded at each: sums as floats. */
+static int64_t attn__bias_floats(const attn__call *c)
+{
 #ifndef ATTN_NO_BACKWARD
+    const int64_t *n = c->bias_size;
+    if (c->is_backward && c->w.bias == ATTN__BIAS_ADDED && !attn__is_f32(&c->d_bias))
+        return attn__mul64(attn__mul64(n[0], n[1]), attn__mul64(n[2], n[3]));
+#endif
+    (void)c;
+    return 0;
+}
+#ifndef ATTN_NO_BACKWARD
+/* What blocks add their gradients of a bias to: d_bias itself, or sums that become it. */
+static attn__array attn__bias_sums(const attn__call *c, const attn__shared *s)
+{
+    const int64_t *n = c->bias_size;
+    attn__array a = c->d_bias;
+    int axis;
+    if (!attn__bias_floats(c)) return a;
+    a.data = s->bias;
+    a.type = ATTN_F32;
+    a.stride[3] = 1;
+    a.stride[2] = n[3];
+    a.stride[1] = n[2] * n[3];
+    a.stride[0] = n[1] * a.stride[1];
+    for (axis = 0; axis < 4; axis++) if (n[axis] == 1) a.stride[axis] = 0;
+    return a;
+}
 /* dS, [n keys][ATTN__GRAD_ROW], as a result of its own: the gradient of a bias or of given scores */
 static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n,
                                     attn__given factor, int add)
@@ -5522,8 +5929,9 @@ static void attn__grad_masks(attn__pass *p, int64_t c0, int64_t n)
     const attn__call *c = p->c;
     const int rows_too = !c->w.key_parts && (p->does & ATTN__DO_Q);
     int64_t i, j;
+    const attn__array bias = attn__bias_sums(c, &p->shared);
     if (c->w.bias > ATTN__BIAS_ROWS && ((p->does & ATTN__DO_K) || rows_too))
-        attn__store_scores_grad(p, &c->d_bias, c0, n, 1.0f, c->w.bias == ATTN__BIAS_ADDED);
+        attn__store_scores_grad(p, &bias, c0, n, 1.0f, c->w.bias == ATTN__BIAS_ADDED);
     if (!(p->does & ATTN__DO_Q) || (c->w.bias != ATTN__BIAS_ROWS && !c->d_alibi.rank)) return;
     for (i = 0; i < p->n; i++) {
         const attn__row row = attn__row_of(c, p->b, p->i0 + i);
@@ -5768,9 +6176,8 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
 static int32_t attn__is_few(const attn__tile *t)
 {
     const attn__call *c = t->c;
-    return attn__score_of(c)->flags & ATTN__DOTS && t->lanes <= ATTN__FEW && c->size_k > 0 &&
-           attn__gives_contiguous(&c->k) &&
-           (!c->out.rank || (attn__gives_contiguous(&c->v) && c->size_v >= t->f->width));
+    return attn__score_of(c)->flags & ATTN__DOTS && t->lanes <= ATTN__FEW && c->size_k > 0 && c->k.stride[3] == 1 &&
+           (!c->out.rank || (c->v.stride[3] == 1 && c->size_v >= t->f->width));
 }
 
 /* [lanes][row] at `from` -> t's layout */
@@ -5785,19 +6192,24 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
 static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__call *c = t->c;
-    const attn__rows k = attn__keys_of(t, &c->k, c0 + j0, j1 - j0, c->size_k);
+    const int64_t step = attn__piece(&c->k, j1 - j0);
     attn__product p;
+    int64_t j;
     p.a = t->m.query;
     p.a_k = t->ld;
-    p.b = k.at;
-    p.b_row = k.row;
-    p.c = t->m.few_s + j0;
     p.c_row = ATTN__FEW_ROW;
     p.rows = t->lanes;
     p.depth = c->size_k;
-    p.fetch = c->out.rank && attn__is_f32(&c->v) ? attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0) : NULL;
     p.fetch_row = c->v.stride[2];
-    t->f->dots(&p, j1 - j0);
+    for (j = j0; j < j1; j += step) {
+        const int64_t n = attn__min(j1 - j, step);
+        const attn__rows k = attn__keys_of(t, &c->k, c0 + j, n, c->size_k);
+        p.b = k.at;
+        p.b_row = k.row;
+        p.c = t->m.few_s + j;
+        p.fetch = c->out.rank && attn__is_f32(&c->v) ? attn__at(&c->v, t->b, t->head_kv, c0 + j, 0) : NULL;
+        t->f->dots(&p, n);
+    }
     attn__few_turn(t, t->m.few_s + j0, ATTN__FEW_ROW, j1 - j0, t->m.s + j0 * t->ld);
 }
 
@@ -6013,13 +6425,15 @@ static void attn__uniform_row(const attn__tile *t, int64_t l)
     attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
     const int64_t columns = c->out.rank ? c->size_v : 0;
     float *o = t->m.o + l, *acc = t->m.acc + l;
+    attn__rows v = {NULL, 0, 0};
     int64_t x, j;
     attn__fill(o, t->ld, columns, 0.0f);
     attn__fill(acc, t->ld, columns, 0.0f);
     for (j = 0; j < c->keys; j++) {
         const float w = attn__uniform_weight(c, &drop, j);
+        if (columns) v = attn__keys_of(t, &c->v, j, 1, columns);
         for (x = 0; x < columns; x++)
-            acc[x * t->ld] = attn__fma(w, attn__read(&c->v, t->b, t->head_kv, j, x), acc[x * t->ld]);
+            acc[x * t->ld] = attn__fma(w, v.at[x * v.column], acc[x * t->ld]);
         if (j % ATTN__CHUNK == ATTN__CHUNK - 1 || j == c->keys - 1) {
             for (x = 0; x < columns; x++) o[x * t->ld] = o[x * t->ld] + acc[x * t->ld];
             attn__fill(acc, t->ld, columns, 0.0f);
@@ -6038,7 +6452,7 @@ static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int6
     const attn__array *o = &c->weights;
     const int direct = attn__is_contiguous(o);
     const float base = attn__choose(attn__is_none(t->top[l]), 0.0f, t->top[l]);
-    float *row = attn__at(o, t->b, t->h[l], t->i[l], c0), *w = direct ? row : t->m.t;
+    float *w = direct ? attn__at(o, t->b, t->h[l], t->i[l], c0) : t->m.t;
     int64_t j;
     for (j = 0; stride != 1 && j < n; j++) w[j] = x[j * stride];
     t->f->normalise(stride == 1 ? x : w, w, n, attn__choose(c->plain, c->scale, 1.0f), base, inverse);
@@ -6046,9 +6460,7 @@ static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int6
         attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
         for (j = 0; j < n; j++) w[j] = attn__choose(attn__kept(&drop, c0 + j), w[j] * c->keep_scale, 0.0f);
     }
-    for (j = 0; !direct && j < n; j++)
-        if (attn__is_f32(o)) row[j * o->stride[3]] = w[j];
-        else attn__write(o, t->b, t->h[l], t->i[l], c0 + j, w[j]);
+    if (!direct) attn__store_row(t->f, o, t->b, t->h[l], t->i[l], c0, n, w);
 }
 /* One row of weights, which holds masked scores in the chunks that were visited; in the plain case nothing yet. */
 static void attn__finish_weights(const attn__tile *t, int64_t l, attn__given inverse)
@@ -6635,30 +7047,50 @@ enum { ATTN__BMM_ROWS = 64 };
 static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t r0, int64_t rows, int64_t column,
                             int64_t lanes, const float *c, int64_t ld)
 {
-    const int copies = attn__is_contiguous(&m->out) && m->f->finite(c, rows * ld);
+    const int quiet = m->f->finite(c, rows * ld);
     int64_t r, l;
     for (r = 0; r < rows; r++, c += ld)
-        if (copies) attn__copy_floats(attn__at(&m->out, x, y, r0 + r, column), c, lanes);
+        if (quiet) attn__store_row(m->f, &m->out, x, y, r0 + r, column, lanes, c);
         else for (l = 0; l < lanes; l++) attn__write(&m->out, x, y, r0 + r, column + l, attn__quiet(c[l]));
 }
-/* b's columns as a tile, [depth][ld] */
+/* b's columns as a tile, [depth][ld]. Columns that lie side by side are turned; those that are not f32 become floats
+   before that, in `copy`, some of each at a time. */
+static void attn__bmm_turn(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes, int64_t ld,
+                           float *panel, float *copy)
+{
+    const attn__array turned = attn__turned(m->b);
+    const int direct = attn__is_f32(&m->b);
+    float *columns[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
+    int64_t k, l, count;
+    attn__fill(ones, 1, ld, 1.0f);
+    for (k = 0; k < m->depth; k += count) {
+        count = direct ? m->depth : attn__min(m->depth - k, ATTN__SOME_COLUMNS);
+        for (l = 0; l < ld; l++) {
+            const int64_t at = column + attn__min(l, lanes - 1);
+            columns[l] = direct ? attn__at(&m->b, x, y, 0, at) : copy + l * ATTN__SOME_COLUMNS;
+            if (!direct) attn__copy_row(m->f, &turned, x, y, at, k, count, columns[l]);
+        }
+        m->f->pack(panel + k * ld, ld, (const float *const *)columns, direct ? m->b.stride[2] : 1, count, ones);
+    }
+}
 static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes, int64_t ld,
                             float *panel)
 {
-    const float *columns[ATTN__MAX_LANES];
-    float ones[ATTN__MAX_LANES];
-    int64_t k, l;
-    if (!attn__gives_contiguous(&m->b)) {
-        attn__fill(ones, 1, ld, 1.0f);
-        for (l = 0; l < ld; l++) columns[l] = attn__at(&m->b, x, y, 0, column + attn__min(l, lanes - 1));
-        m->f->pack(panel, ld, columns, m->b.stride[2], m->depth, ones);
-    } else for (k = 0; k < m->depth; k++, panel += ld) {
+    int64_t k;
+    for (k = 0; k < m->depth; k++, panel += ld) {
         const float *row = attn__at(&m->b, x, y, k, column), *later = attn__ahead(row, 16, m->b.stride[2]);
         ATTN__PREFETCH(later);
         ATTN__PREFETCH(attn__ahead(later, 1, ld - 1));
-        if (attn__is_f32(&m->b)) attn__copy_floats(panel, row, lanes);      /* many short rows: no call */
-        else attn__copy_row(&m->b, x, y, k, column, lanes, panel);
+        attn__copy_floats(panel, row, lanes);       /* many short rows: no call */
         attn__fill(panel + lanes, 1, ld - lanes, 0.0f);
+    }
+}
+static void attn__bmm_add_bias(const attn__matmul *m, int64_t column, int64_t lanes, int64_t rows, float *c, int64_t ld)
+{
+    int64_t r, l;
+    for (l = 0; l < lanes; l++) {
+        const float bias = attn__read(&m->bias, 0, 0, 0, column + l);
+        for (r = 0; r < rows; r++) c[r * ld + l] = c[r * ld + l] + bias;
     }
 }
 ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t index, float *panel)
@@ -6670,7 +7102,12 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
                                            &before), column = before * width;
     const int64_t lanes = attn__min(m->columns - column, ld);
     float *c = panel + m->depth * attn__lanes(m->f), *copy = c + ATTN__BMM_ROWS * attn__lanes(m->f);
-    attn__bmm_panel(m, x, y, column, lanes, ld, panel);
+    if (attn__is_contiguous(&m->b)) attn__bmm_panel(m, x, y, column, lanes, ld, panel);
+    else if (attn__is_f32(&m->b) || m->b.stride[3] != 1) attn__bmm_turn(m, x, y, column, lanes, ld, panel, copy);
+    else for (r = 0; r < m->depth; r++) {
+        attn__copy_row(m->f, &m->b, x, y, r, column, lanes, panel + r * ld);
+        attn__fill(panel + r * ld + lanes, 1, ld - lanes, 0.0f);
+    }
     for (r0 = 0; r0 < m->rows; r0 += rows) {
         rows = attn__min(m->rows - r0, ATTN__BMM_ROWS);
         for (r = 0; attn__is_f32(&m->out) && r < rows; r++) {
@@ -6678,7 +7115,9 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
             ATTN__PREFETCH(to);
             ATTN__PREFETCH(attn__ahead(to, 1, lanes - 1));
         }
-        attn__apply(m->f, attn__rows_of(&m->a, x, y, r0, rows, 0, m->depth, copy), panel, c, rows, m->depth, ld);
+        attn__apply(m->f, attn__rows_of(m->f, &m->a, NULL, x, y, r0, rows, 0, m->depth, copy), panel, c, rows, m->depth,
+                    ld);
+        if (m->bias.rank) attn__bmm_add_bias(m, column, lanes, rows, c, ld);
         attn__bmm_store(m, x, y, r0, rows, column, lanes, c, ld);
     }
 }
@@ -6742,7 +7181,8 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
             for (k0 = 0; k0 < m->depth; k0 += ATTN_GRAD_QUERIES) {
                 p.depth = attn__min(m->depth - k0, ATTN_GRAD_QUERIES);
                 attn__sum_panel(m, b, h, k0, p.depth, column, lanes, ld, panel);
-                attn__set_a(&p, attn__rows_of(&m->a, b, h, r0, p.rows, k0, p.depth, c + ATTN__SUM_ROWS * wide));
+                attn__set_a(&p, attn__rows_of(m->f, &m->a, NULL, b, h, r0, p.rows, k0, p.depth,
+                                              c + ATTN__SUM_ROWS * wide));
                 m->f->product(&p);
             }
     for (r = 0; r < p.rows; r++)
@@ -6774,7 +7214,8 @@ static int64_t attn__matmul_floats(const attn__matmul *m)       /* that a worker
         return attn__sum_floats(m->f) + attn__copied(&m->a, ATTN__SUM_ROWS, ATTN_GRAD_QUERIES);
 #endif
     return attn__add64(attn__mul64(attn__add64(m->depth, ATTN__BMM_ROWS), attn__lanes(m->f)),
-                       attn__copied(&m->a, ATTN__BMM_ROWS, m->depth));
+                       attn__max(attn__copied(&m->a, ATTN__BMM_ROWS, m->depth),
+                                 attn__copied(&m->b, ATTN__MAX_LANES, ATTN__SOME_COLUMNS)));
 }
 
 /* out (+)= a b over all of a batch, or summed over it where `out_batch` says so */
@@ -6793,6 +7234,7 @@ static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn_
     m.scale = 1.0f;
     m.adds = m.skip = 0;
     m.cover = NULL;
+    m.bias.rank = 0;
     m.f = f;
     m.column_tiles = 0;
     m.memory = NULL;
@@ -6935,6 +7377,7 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     s->left_u = attn__take(m, 1, w->save_u ? attn__mul64(rows, w->size_u) : 0);
     s->left_t = attn__take(m, 1, w->save_t ? attn__mul64(rows, w->size_u) : 0);
     s->left_b = attn__take(m, 1, w->save_b ? attn__mul64(keys, w->size_u) : 0);
+    s->bias = attn__take(m, 1, attn__bias_floats(c));
 }
 
 /* A tile and its arrays. */
@@ -7051,15 +7494,20 @@ static void attn__run_join(attn__task *task)
 ATTN__FOR_SIZE
 #ifndef ATTN_NO_BACKWARD
 /* ---- the backward pass */
-static void attn__zero_bias(const attn__call *c)
+/* d_bias before the first block: zeros; or from its sums behind the last. */
+static void attn__set_bias_rows(const attn__call *c, const attn__shared *s, int behind)
 {
+    const attn__array to = attn__bias_sums(c, s);
     const int64_t *n = c->bias_size;
     int64_t b, h, i;
     for (b = 0; b < n[0]; b++)
         for (h = 0; h < n[1]; h++)
             for (i = 0; i < n[2]; i++)
-                attn__fill_row(&c->d_bias, b, h, i, 0, n[3], 0.0f);
+                if (!behind) attn__fill_row(&to, b, h, i, 0, n[3], 0.0f);
+                else attn__store_grad(c->f, &c->d_bias, b, h, i, 0, n[3], attn__at(&to, b, h, i, 0), 1.0f,
+                                      attn__adds(c, ATTN_GRAD_BIAS));
 }
+static void attn__run_bias(attn__task *task) { attn__set_bias_rows(task->c, &task->shared, 1); }
 static attn__pass *attn__open_pass(attn__task *task)
 {
     attn__pass *p = attn__take_pass(&task->memory, task->c);
@@ -7077,7 +7525,7 @@ static void attn__run_rows(attn__task *task)
     attn__tile *t = attn__take_tile(&task->memory, c);
     int64_t i, end, lanes;
     if (task->index == c->w.blocks * c->batch * c->heads) {
-        attn__zero_bias(c);
+        attn__set_bias_rows(c, &task->shared, 0);
         return;
     }
     p->c = c;
@@ -7213,7 +7661,7 @@ ATTN__NOINLINE static void attn__run_task(const attn__call *c, void *workspace, 
     static void (*const run[])(attn__task *task) = {
         attn__run_keys, attn__run_tile, attn__run_join
 #ifndef ATTN_NO_BACKWARD
-        , attn__run_rows, attn__run_blocks, attn__run_round, attn__run_merge, attn__run_sums
+        , attn__run_rows, attn__run_blocks, attn__run_round, attn__run_merge, attn__run_sums, attn__run_bias
 #endif
     };
     attn__map shared;
@@ -7424,7 +7872,7 @@ static void attn__set_backward(attn__call *c)
 static void attn__backward_steps(attn__call *c, attn_plan *plan)
 {
     attn__backward *w = &c->w;
-    const attn__shared none = {NULL, NULL, NULL, NULL, NULL, NULL};
+    const attn__shared none = {NULL, NULL, NULL, NULL, NULL, NULL, NULL};
     attn__matmul m;
     int64_t sums = 0, rows;
     int i;
@@ -7432,7 +7880,7 @@ static void attn__backward_steps(attn__call *c, attn_plan *plan)
     for (i = 0; i < ATTN__SUM_COUNT; i++)
         if (attn__parameter_sum(c, &none, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
     rows = attn__add64(attn__mul64(attn__mul64(c->batch, c->heads), w->blocks),
-                       w->bias == ATTN__BIAS_ADDED && !attn__adds(c, ATTN_GRAD_BIAS));
+                       w->bias == ATTN__BIAS_ADDED && (!attn__adds(c, ATTN_GRAD_BIAS) || attn__bias_floats(c)));
     if (c->key_blocks > 0)
         attn__add_step(plan, c, ATTN__STEP_KEYS, rows || w->main_tasks || sums ?
                        attn__mul64(attn__mul64(c->batch, c->streams), c->key_blocks) : 0);
@@ -7442,6 +7890,7 @@ static void attn__backward_steps(attn__call *c, attn_plan *plan)
         attn__add_step(plan, c, ATTN__STEP_ROUND, c->batch * c->heads * attn__round_blocks(w, i));
         attn__add_step(plan, c, ATTN__STEP_MERGE, c->batch * c->heads * w->merge_parts);
     }
+    if (attn__bias_floats(c)) attn__add_step(plan, c, ATTN__STEP_BIAS, 1);
     if (sums > 0) attn__add_step(plan, c, ATTN__STEP_SUMS, sums);
 }
 #endif
@@ -7584,6 +8033,11 @@ ATTN__OUT_OF(f32, float, ATTN_F32)
 ATTN__OUT_OF(u8, uint8_t, ATTN_U8)
 #undef ATTN__VIEW_OF
 #undef ATTN__OUT_OF
+ATTN_DEF attn_view attn_view_typed(attn_type type, const void *data, int rank, int64_t n0, int64_t n1, int64_t n2,
+                                   int64_t n3)
+{ return attn__view(data, type, rank, n0, n1, n2, n3); }
+ATTN_DEF attn_out attn_out_typed(attn_type type, void *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
+{ return attn__out(attn__view(data, type, rank, n0, n1, n2, n3)); }
 ATTN_DEF attn_view attn_view_bhsd(const float *data, int64_t b, int64_t h, int64_t s, int64_t d)
 { return attn__view(data, ATTN_F32, 4, b, h, s, d); }
 ATTN_DEF attn_view attn_view_bshd(const float *data, int64_t b, int64_t s, int64_t h, int64_t d)
@@ -7887,6 +8341,21 @@ static void attn__put_stages(attn__text *t, const attn__call *c)
     if (n > 1) attn__put(t, ")");
 }
 #endif
+/* "; k f16, v i8 become floats 64 keys at a time" */
+static void attn__put_types(attn__text *t, const attn__call *c)
+{
+    static const char *const names[ATTN_TYPE_COUNT] = {NULL, "f16", "bf16", NULL, NULL, NULL, NULL, "i8"};
+    const attn__array *a = attn__operands_of(c, offsetof(attn__call, q));
+    int i, n = 0;
+    for (i = 0; i < ATTN__F_COUNT; i++) {
+        if (!a[i].rank || !names[a[i].type] || attn__fields[i].takes == ATTN__SCALES) continue;
+        attn__put(t, n++ ? ", " : "; ");
+        attn__put(t, attn__name_of(&attn__fields[i], ATTN__T_VIEW));
+        attn__put(t, " ");
+        attn__put(t, names[a[i].type]);
+    }
+    if (n) ATTN__FORMAT(t, " converted on the way, keys and values % at a time", ATTN__KEYS_PER_PIECE);
+}
 static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__call *c)
 {
     ATTN__FORMAT(t, ", tiles of % queries x % keys, ", c->ld, ATTN__CHUNK);
@@ -7936,6 +8405,7 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     else
 #endif
     attn__put_forward(&t, &plan, c);
+    attn__put_types(&t, c);
     ATTN__FORMAT(&t, "; workspace % bytes for % ", (int64_t)plan.workspace_bytes, c->workers);
     attn__put(&t, c->workers == 1 ? "worker" : "workers");
     return attn__end_text(&t);
@@ -8128,8 +8598,8 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
 }
 
 /* ---- functions of arrays: a row for the i-th of an attn_view[] */
-#define ATTN__ARGUMENT(f, i, shape, axes, flags, owner) \
-    {ATTN__TEXTS(#f), "must be that of " axes, shape, ATTN__FLOATS, owner, (uint16_t)((i) * sizeof(attn_view)), flags}
+#define ATTN__ARGUMENT(f, i, shape, axes, takes, flags, owner) \
+    {ATTN__TEXTS(#f), "must be that of " axes, shape, ATTN__##takes, owner, (uint16_t)((i) * sizeof(attn_view)), flags}
 
 /* Arrays a[0..5]: out_a, lse_a, out_b, lse_b, out, lse */
 ATTN__NOINLINE static void attn__merge_rows(const attn__array *a, const int64_t *n)
@@ -8154,8 +8624,8 @@ ATTN__NOINLINE static void attn__merge_rows(const attn__array *a, const int64_t 
 ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
                                 attn_out out, attn_out lse, attn_error *err)
 {
-#define ATTN__OUT(f, i, flags) ATTN__ARGUMENT(f, i, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", flags, 0)
-#define ATTN__LSE(f, i, flags) ATTN__ARGUMENT(f, i, "BHQ.", "[B,H,Sq]; without heads H = 1", flags, 0)
+#define ATTN__OUT(f, i, flags) ATTN__ARGUMENT(f, i, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", FLOATS, flags, 0)
+#define ATTN__LSE(f, i, flags) ATTN__ARGUMENT(f, i, "BHQ.", "[B,H,Sq]; without heads H = 1", SINGLES, flags, 0)
     static const attn__field fields[6] = {
         ATTN__OUT(out_a, 0, ATTN__NEEDED), ATTN__LSE(lse_a, 1, ATTN__NEEDED),
         ATTN__OUT(out_b, 2, ATTN__NEEDED), ATTN__LSE(lse_b, 3, ATTN__NEEDED),
@@ -8176,6 +8646,161 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(a, out.size, NULL, err);)
     saved = attn__fp_enter();
     attn__merge_rows(a, out.size);
+    attn__fp_leave(saved);
+    return attn__success(err);
+}
+
+/* ---- numbers of one type from those of another */
+
+/* The bits of a float next to a double, so that rounding them to fewer bits rounds the double once: to odd. */
+static uint32_t attn__bits_to_odd(double x)
+{
+    const float near = (float)x;
+    const double back = (double)near;
+    uint32_t bits = attn__bits(near);
+    uint64_t from, to;
+    ATTN__COPY(&from, &x, sizeof from);
+    ATTN__COPY(&to, &back, sizeof to);
+    if ((bits & 0x7f800000u) == 0x7f800000u && (from >> 52 & 0x7ff) != 0x7ff) return bits - 1;     /* too large: odd */
+    if (from == to || (bits & 0x7f800000u) == 0x7f800000u) return bits;
+    if ((from << 1) < (to << 1)) bits--;                                        /* towards 0, then the last bit set */
+    return bits | 1u;
+}
+ATTN__NOINLINE static void attn__convert_row(const attn__kernels *f, const attn__array *from, const attn__array *to,
+                                             int64_t b, int64_t h, int64_t i, int64_t n)
+{
+    const int wide = from->type == ATTN_F64;
+    float some[ATTN__MAX_LANES];
+    int64_t x, j, count;
+    for (x = 0; x < n; x += count) {
+        count = attn__min(n - x, ATTN__MAX_LANES);
+        if (!wide) attn__copy_row(f, from, b, h, i, x, count, some);
+        for (j = 0; j < count; j++) {
+            const double *source = (const double *)attn__place_of(from, b, h, i, x + j);
+            double *target = (double *)(uintptr_t)attn__place_of(to, b, h, i, x + j);
+            if (!wide) some[j] = attn__quiet(some[j]);
+            else if (to->type == ATTN_F32) some[j] = attn__quiet((float)*source);
+            else if (to->type != ATTN_F64) attn__set_bits(to, b, h, i, x + j, attn__bits_to_odd(*source));
+            else *target = *source == *source ? *source : (double)ATTN__NAN;
+            if (to->type == ATTN_F64 && !wide) *target = (double)some[j];
+        }
+        if (to->type != ATTN_F64 && (!wide || to->type == ATTN_F32)) attn__store_row(f, to, b, h, i, x, count, some);
+    }
+}
+#define ATTN__ROWS(f, i, shape, takes, flags) \
+    ATTN__ARGUMENT(f, i, shape, "any shape: 1 to 4", takes, ATTN__NEEDED | (flags), 0)
+/* Checks of functions of arrays that run on the host, and their operands. */
+static attn_status attn__check_arrays(const attn_view *v, const attn__field *fields, int count, attn__array *a,
+                                      attn_error *err)
+{
+    attn__walk w;
+    int flags = ATTN__WITH_DATA;
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, fields, count, NULL, NULL, 0, NULL, &flags, err));
+                    ATTN__RULE_OF(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, attn__name_of(fields, ATTN__T_VIEW),
+                                  "must lie on the host");)
+    attn__walk_begin(&w, NULL, flags);
+    ATTN__TRY(attn__check_fields(&w, v, fields, count, 0, 0, a, err));
+    return attn__check_overlaps(&w, err);
+}
+ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err)
+{
+    static const attn__field fields[2] = {ATTN__ROWS(from, 0, "bhqd", ANY_FLOATS, 0),
+                                          ATTN__ROWS(to, 1, "bhqd", ANY_FLOATS, ATTN__RESULT)};
+    const attn_view v[2] = {from, attn_view_of(to)}, all = attn__view4(from, "bhqd");
+    const attn__kernels *f = attn__table((int32_t)attn_best_isa());
+    attn__fp_state saved;
+    attn__array a[2];
+    int64_t b, h, i;
+    ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
+    if (from.rank != to.rank) return attn__fail_known2(err, ATTN_ERR_RANK, "to.rank" "\0" "must equal from.rank",
+                                                       to.rank, from.rank);
+    saved = attn__fp_enter();
+    for (b = 0; attn__elements(&all) && b < all.size[0]; b++)
+        for (h = 0; h < all.size[1]; h++)
+            for (i = 0; i < all.size[2]; i++) attn__convert_row(f, &a[0], &a[1], b, h, i, all.size[3]);
+    attn__fp_leave(saved);
+    return attn__success(err);
+}
+/* Numbers x .. x+n of a row as codes: a: from, codes, scale. */
+static void attn__quantize_some(const attn__array *a, int64_t b, int64_t h, int64_t i, int64_t x, int64_t n,
+                                int64_t group)
+{
+    float largest = 0.0f, scale;
+    int64_t j;
+    int bad = 0;
+    for (j = x; j < x + n; j++) {
+        const float size = attn__absolute(attn__read(&a[0], b, h, i, j));
+        bad |= !attn__is_number(size);
+        largest = attn__larger(size, largest);
+    }
+    attn__write(&a[2], b, h, i, group, attn__choose(bad, ATTN__NAN, largest / 127.0f));
+    scale = attn__read(&a[2], b, h, i, group);
+    for (j = x; j < x + n; j++) {
+        int8_t *code = (int8_t *)(uintptr_t)attn__place_of(&a[1], b, h, i, j);
+        const float exact = bad || scale == 0.0f ? 0.0f : attn__read(&a[0], b, h, i, j) / scale;
+        const float within = exact > 127.0f ? 127.0f : exact < -127.0f ? -127.0f : exact;
+        *code = (int8_t)(int32_t)(attn__bits(within + 12582912.0f) - 0x4b400000u);  /* 1.5 * 2^23: units in the last */
+    }
+}
+static attn_status attn__check_groups(attn_out codes, attn_out scale, attn_error *err)
+{
+    const int64_t groups = attn__blocks(codes.size[3], ATTN__CODES_PER_SCALE);
+    if (scale.size[3] == 1 || scale.size[3] == groups) return ATTN_OK;
+    return attn__fail_known2(err, ATTN_ERR_SIZE, "scale.size[3]" "\0" "must be 1, or one per 32 numbers of a row",
+                             scale.size[3], groups);
+}
+ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err)
+{
+    static const attn__field fields[3] = {
+        ATTN__ARGUMENT(from, 0, "BHSD", "[B,H,S,D]", FLOATS, ATTN__NEEDED, 0),
+        ATTN__ARGUMENT(codes, 1, "BHSD", "[B,H,S,D]", ONLY_CODES, ATTN__NEEDED | ATTN__RESULT, 0),
+        ATTN__ARGUMENT(scale, 2, "BHS?", "[B,H,S,1] or [B,H,S,ceil(D/32)]", SCALES, ATTN__NEEDED | ATTN__RESULT, 0)};
+    const attn_view v[3] = {from, attn_view_of(codes), attn_view_of(scale)};
+    attn__fp_state saved;
+    attn__array a[3];
+    int64_t b, h, i, x, n;
+    ATTN__TRY(attn__check_arrays(v, fields, 3, a, err));
+    ATTN__TRY(attn__check_groups(codes, scale, err));
+    saved = attn__fp_enter();
+    for (b = 0; b < scale.size[0]; b++)
+        for (h = 0; h < scale.size[1]; h++)
+            for (i = 0; i < scale.size[2]; i++)
+                for (x = 0; x < scale.size[3]; x++) {
+                    n = scale.size[3] == 1 ? codes.size[3] : ATTN__CODES_PER_SCALE;
+                    attn__quantize_some(a, b, h, i, x * n, attn__min(codes.size[3] - x * n, n), x);
+                }
+    attn__fp_leave(saved);
+    return attn__success(err);
+}
+ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_out scale, attn_error *err)
+{
+    static const attn__field fields[2] = {
+        ATTN__ARGUMENT(codes, 0, "BHSD", "[B,H,S,D]", ONLY_CODES, ATTN__NEEDED | ATTN__RESULT, 0),
+        ATTN__ARGUMENT(scale, 1, "BHS?", "[B,H,S,ceil(D/32)]", SCALES, ATTN__NEEDED | ATTN__RESULT, 0)};
+    const attn_view v[2] = {attn_view_of(codes), attn_view_of(scale)};
+    const uint8_t *block = (const uint8_t *)blocks;
+    attn__fp_state saved;
+    attn__array a[2];
+    int64_t b, h, i, x, j;
+    ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
+    if (codes.size[3] % ATTN__CODES_PER_SCALE)
+        return attn__fail_known2(err, ATTN_ERR_SIZE, "codes.size[3]" "\0" "must be a multiple", codes.size[3],
+                                 ATTN__CODES_PER_SCALE);
+    if (scale.size[3] != codes.size[3] / ATTN__CODES_PER_SCALE)
+        return attn__fail_known2(err, ATTN_ERR_SIZE, "scale.size[3]" "\0" "must be one per 32 numbers of a row",
+                                 scale.size[3], codes.size[3] / ATTN__CODES_PER_SCALE);
+    ATTN__RULE(blocks || !attn__elements(&v[0]), ATTN_ERR_NULL, "blocks", "must not be NULL");
+    saved = attn__fp_enter();
+    for (b = 0; b < scale.size[0]; b++)
+        for (h = 0; h < scale.size[1]; h++)
+            for (i = 0; i < scale.size[2]; i++)
+                for (x = 0; x < scale.size[3]; x++, block += ATTN__CODES_PER_SCALE + 2) {
+                    attn__write(&a[1], b, h, i, x, attn__quiet(attn__float(
+                        attn__widened(ATTN_F16, (uint32_t)block[0] | (uint32_t)block[1] << 8))));
+                    for (j = 0; j < ATTN__CODES_PER_SCALE; j++)
+                        *(uint8_t *)(uintptr_t)attn__place_of(&a[0], b, h, i, x * ATTN__CODES_PER_SCALE + j) =
+                            block[2 + j];
+                }
     attn__fp_leave(saved);
     return attn__success(err);
 }
@@ -8214,7 +8839,7 @@ static attn_status attn__run_products(void *call, const attn_desc *d, void *work
 }
 
 #define ATTN__MATRIX(f, i, shape, flags) \
-    ATTN__ARGUMENT(f, i, shape, "a matrix: 2, or 3 or 4 with batch axes before it", flags, 0)
+    ATTN__ARGUMENT(f, i, shape, "a matrix: 2, or 3 or 4 with batch axes before it", FLOATS, flags, 0)
 #define ATTN__FACTORS \
     ATTN__MATRIX(a, 0, "bhRT", ATTN__NEEDED | ATTN__BROADCAST), \
     ATTN__MATRIX(b, 1, "bhTC", ATTN__NEEDED | ATTN__BROADCAST)
@@ -8265,7 +8890,8 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_o
     static const attn__field fields[8] = {
         ATTN__FACTORS, ATTN__MATRIX(out, 2, "bhRC", ATTN__NEEDED | ATTN__RESULT),
         ATTN__FACTORS, ATTN__MATRIX(d_out, 2, "bhRC", ATTN__NEEDED),
-        ATTN__ARGUMENT(da, 3, "bhRT", "a", ATTN__RESULT, 1), ATTN__ARGUMENT(db, 4, "bhTC", "b", ATTN__RESULT, 2)};
+        ATTN__ARGUMENT(da, 3, "bhRT", "a", FLOATS, ATTN__RESULT, 1),
+        ATTN__ARGUMENT(db, 4, "bhTC", "b", FLOATS, ATTN__RESULT, 2)};
     const attn__field *f = fields + (da ? 3 : 0);
     const attn_view v[5] = {a, b, c, da ? attn_view_of(*da) : c, da ? attn_view_of(*db) : c};
     const int count = da ? 5 : 3;
@@ -8286,7 +8912,7 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_o
         p.m[0].adds = (int)(accumulate & 1u);
         p.m[1].adds = (int)(accumulate >> 1);
     }
-    needed = attn__matmul_bytes(&p.m[0], &d);               /* a sum needs as much as any other */
+    needed = attn__max(attn__matmul_bytes(&p.m[0], &d), attn__matmul_bytes(&p.m[da ? 1 : 0], &d));
     ATTN__RULE(needed < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "a",
                "must leave a workspace that fits in memory");
     if (p.flags & ATTN__ON_DEVICE) needed = 0;
@@ -8298,8 +8924,9 @@ ATTN__CALL(attn_bmm, attn__bmm(a, b, attn_view_of(out), NULL, NULL, 0, options, 
 /* ---- multi-head attention: four linear layers around the attention; backward, its gradients between theirs */
 
 /* Layer i, of query, key, value and result: y = x w^T + bias. `inner` is the array on the attention's side, which lies
-   in the workspace: y of the first three layers, x of the last; `outer` is the other one, the caller's. */
-typedef struct attn__layer { attn_view outer, inner, w, d_outer, d_inner; } attn__layer;
+   in the workspace: y of the first three layers, x of the last; `outer` is the other one, the caller's. d_sum: what
+   gradients of an input add up to before they become elements of 16 bits; absent for f32. */
+typedef struct attn__layer { attn_view outer, inner, w, d_outer, d_inner, d_sum; } attn__layer;
 typedef struct attn__mha_call {
     const attn_mha_desc *desc;
     const struct attn_mha_grad *grad;   /* NULL: none are wanted */
@@ -8450,6 +9077,10 @@ static void attn__mha_take(attn__map *m, attn__mha_call *a)
         if (!a->grad) continue;
         l->d_outer = attn__view_in(a->grad, &attn__mha_grad_fields[i < 3 ? 1 + input : 0]);
         l->d_inner = l->w.rank ? attn__take_view(m, c->batch, rows, columns[i]) : l->d_outer;
+        l->d_sum = l->d_outer;
+        if (i == 3 || !l->d_outer.rank || l->d_outer.type == ATTN_F32) continue;
+        l->d_sum = i > 0 && attn__mha_input(a->desc, i - 1) == input ? a->layer[i - 1].d_sum :
+            attn__take_view(m, c->batch, rows, l->d_outer.size[2]);
 #endif
     }
     if (a->grad) a->stats = attn__take(m, attn__mul64(attn__mul64(c->batch, c->heads), c->queries), 2);
@@ -8495,13 +9126,6 @@ static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *e
     return attn__plan_steps(&a->plan, c, a->flags, err);
 }
 
-ATTN__NOINLINE static void attn__add_bias_rows(const attn__array *bias, const attn__matmul *m)
-{
-    int64_t b, i, x;
-    for (b = 0; b < m->out_batch[1]; b++)
-        for (i = 0; i < m->rows; i++)
-            for (x = 0; x < m->columns; x++) attn__add_to(&m->out, 0, b, i, x, attn__read(bias, 0, 0, 0, x));
-}
 static attn__matmul attn__mha_product(const attn__mha_call *a, int i)
 {
     const attn__layer *l = &a->layer[i];
@@ -8512,16 +9136,13 @@ static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
 {
     const attn__array bias = attn__array_in(a->desc, &attn__mha_fields[ATTN__H_b_query + i]);
     attn__products p;
-    attn__fp_state saved;
     p.m[0] = attn__mha_product(a, i);
+    p.m[0].bias = bias;
     p.count = 1;
     p.flags = a->flags;
     ATTN__TRY(attn__run_products(&p, &a->attention, a->inner, err));
-    if (!bias.rank) return ATTN_OK;
-    ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE) return attn__cuda_add(&bias, p.m, a->attention.stream, err);)
-    saved = attn__fp_enter();
-    attn__add_bias_rows(&bias, p.m);
-    attn__fp_leave(saved);
+    ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE && bias.rank)
+        return attn__cuda_add(&bias, p.m, a->attention.stream, err);)
     return ATTN_OK;
 }
 
@@ -8545,12 +9166,28 @@ static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn
     m[0] = attn__matmul_of_views(d, attn__transposed(dy), x, attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
     m[1] = attn__matmul_of_views(d, ones, dy, attn__view4(attn__view_in(a->grad, &f[ATTN__H_b_query + i]), "...C"), 0);
     m[1].a.rank = 0;                                    /* tells a device, which cannot read this one */
-    m[2] = attn__matmul_of_views(d, dy, l->w, i < 3 ? l->d_outer : l->d_inner, 0);
+    m[2] = attn__matmul_of_views(d, dy, l->w, i < 3 ? l->d_sum : l->d_inner, 0);
     m[0].skip = i < 3 ? 2 : 0;
     m[0].adds = (int)(adds >> (ATTN__H_w_query + i) & 1u);
     m[1].adds = (int)(adds >> (ATTN__H_b_query + i) & 1u);
-    if (i < 3) m[2].adds = (i > 0 && attn__mha_input(a->desc, i - 1) == input) || (adds >> input & 1u);
+    if (i < 3) m[2].adds = (i > 0 && attn__mha_input(a->desc, i - 1) == input) ||
+        (adds >> input & 1u && l->d_sum.type == l->d_outer.type);
     return attn__run_products(&p, d, a->inner, err);
+}
+/* The gradient of input i from its sum. */
+static void attn__mha_store_sum(const attn__mha_call *a, int i)
+{
+    const attn__layer *l = &a->layer[i];
+    const attn__array from = attn__array_of(l->d_sum, "B.QX"), to = attn__array_of(l->d_outer, "B.QX");
+    const int last = i == 2 || attn__mha_input(a->desc, i + 1) != attn__mha_input(a->desc, i);
+    const attn__fp_state saved = attn__fp_enter();
+    int64_t b, r;
+    for (b = 0; last && l->d_sum.data != l->d_outer.data && b < l->d_sum.size[0]; b++)
+        for (r = 0; r < l->d_sum.size[1]; r++)
+            attn__store_grad(attn__call_of(&a->plan)->f, &to, b, 0, r, 0, l->d_sum.size[2],
+                             attn__at(&from, b, 0, r, 0), 1.0f,
+                             (int)(a->grad->accumulate >> attn__mha_input(a->desc, i) & 1u));
+    attn__fp_leave(saved);
 }
 #endif
 
@@ -8570,7 +9207,10 @@ static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace
     if (a->layer[3].w.rank) ATTN__TRY(attn__mha_layer_gradient(a, 3, err));
     ATTN__TRY(attn__mha_plan(a, 1, err));
     ATTN__TRY(attn__run_plan(&a->plan, d, a->inner, err));
-    for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer_gradient(a, i, err));
+    for (i = 0; i < 3; i++) {
+        ATTN__TRY(attn__mha_layer_gradient(a, i, err));
+        attn__mha_store_sum(a, i);
+    }
 #endif
     return ATTN_OK;
 }
@@ -8590,11 +9230,14 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
     a.grad = grad;
     ATTN__TRY(attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
     attn__mha_take(&m, &a);
-    product = attn__mha_product(&a, 0);
-    for (i = 1; i < 4 && a.layer[i].w.rank; i++) product.depth = attn__max(product.depth, a.layer[i].w.size[1]);
-    inner = attn__matmul_bytes(&product, d);
-    product.column_tiles = 0;                   /* as a sum */
-    if (grad) inner = attn__max(inner, attn__matmul_bytes(&product, d));
+    for (i = 0, inner = 0; i < 4 && a.layer[i].w.rank; i++) {
+        product = attn__mha_product(&a, i);
+        inner = attn__max(inner, attn__matmul_bytes(&product, d));
+        if (!grad) continue;
+        product.column_tiles = 0;               /* as sums, of d_out as it is stored */
+        product.a.type = a.layer[3].d_outer.type;
+        inner = attn__max(inner, attn__matmul_bytes(&product, d));
+    }
     for (i = backward; i >= 0; i--) {
         ATTN__TRY(attn__mha_plan(&a, i, err));
         inner = attn__max(inner, (int64_t)a.plan.workspace_bytes);
@@ -8966,7 +9609,8 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     int i, axis[4];
     ATTN__RULE(v.rank, ATTN_ERR_NULL, "values", "must be given");
     ATTN__RULE(!mask || v.rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
-    ATTN__RULE(u8 || v.type == ATTN_F32, ATTN_ERR_TYPE, "values.type", "must be ATTN_F32 or ATTN_U8");
+    ATTN__RULE(u8 || v.type == ATTN_F32 || v.type == ATTN_F16 || v.type == ATTN_BF16, ATTN_ERR_TYPE, "values.type",
+               "must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_U8");
     ATTN__TRY(attn__check_view(&v, field, mask ? 0 : ATTN__WITH_DATA, axis, &span, err));
     ATTN__RULE(!mask || !v.data, ATTN_ERR_OPTION, "values.data", "must be NULL with mask_of");
     attn__set_array(&v, field->shape, span.first == span.end, &p->values);

@@ -18,7 +18,10 @@ typedef enum layout {
 } layout;
 
 static inline size_t type_bytes(int32_t type) {
-    return type == ATTN_U8 ? 1 : type == ATTN_I64 || type == ATTN_F64 ? 8 : 4;
+    return type == ATTN_U8 || type == ATTN_I8          ? 1
+           : type == ATTN_F16 || type == ATTN_BF16     ? 2
+           : type == ATTN_I64 || type == ATTN_F64 ? 8
+                                                  : 4;
 }
 
 /* Lowest and highest element offset of a view, and whether it has elements at all. */
@@ -89,16 +92,19 @@ static inline attn_view make_view(int32_t type, layout how, int rank, int64_t n0
     return v;
 }
 
-static inline attn_out make_out(layout how, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+static inline attn_out make_out_of(int32_t type, layout how, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
     layout usable = how == LAYOUT_REVERSED || how == LAYOUT_BROADCAST ? LAYOUT_PACKED : how;
-    attn_view v = {0, {n0, n1, n2, n3}, {0, 0, 0, 0}, ATTN_F32, rank};
-    attn_out o = {0, {n0, n1, n2, n3}, {0, 0, 0, 0}, ATTN_F32, rank};
+    attn_view v = {0, {n0, n1, n2, n3}, {0, 0, 0, 0}, type, rank};
+    attn_out o = {0, {n0, n1, n2, n3}, {0, 0, 0, 0}, type, rank};
     set_strides(&v, usable);
     for (int axis = 0; axis < rank; axis++) v.stride[axis] = v.stride[axis] < 0 ? -v.stride[axis] : v.stride[axis];
     take_memory(&v);
     o.data = (void *)(uintptr_t)v.data;
     memcpy(o.stride, v.stride, sizeof o.stride);
     return o;
+}
+static inline attn_out make_out(layout how, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    return make_out_of(ATTN_F32, how, rank, n0, n1, n2, n3);
 }
 
 static inline void put(const attn_view *v, int64_t offset, double x) {
@@ -108,6 +114,9 @@ static inline void put(const attn_view *v, int64_t offset, double x) {
     case ATTN_I32: ((int32_t *)data)[offset] = (int32_t)x; break;
     case ATTN_I64: ((int64_t *)data)[offset] = (int64_t)x; break;
     case ATTN_F64: ((double *)data)[offset] = x; break;
+    case ATTN_I8: ((int8_t *)data)[offset] = (int8_t)x; break;
+    case ATTN_F16:
+    case ATTN_BF16: ((uint16_t *)data)[offset] = ref_half(v->type, x); break;
     default: ((float *)data)[offset] = (float)x;
     }
 }
@@ -333,7 +342,9 @@ static inline void ask_for(attn_desc *d, int set, layout how) {
 static inline void poison(const attn_out *o) {
     attn_view v = attn_view_of(*o);
     int64_t low, high;
-    if (o->rank && view_extent(&v, &low, &high)) memset((float *)o->data + low, 0xFF, (size_t)(high - low + 1) * 4);
+    int64_t bytes = (int64_t)type_bytes(o->type);
+    if (o->rank && view_extent(&v, &low, &high))
+        memset((char *)o->data + low * bytes, 0xFF, (size_t)((high - low + 1) * bytes));
 }
 
 static inline void poison_results(attn_desc *d) {
@@ -351,8 +362,9 @@ static inline int gaps_untouched(const attn_out *o) {
     do element[offset_of(&v, index) - low] = 1;
     while (next_index(&v, index));
     for (int64_t at = low; at <= high; at++) {
-        uint32_t bits;
-        memcpy(&bits, (float *)o->data + at, 4);
+        int64_t bytes = (int64_t)type_bytes(o->type);
+        uint32_t bits = 0xFFFFFFFFu;
+        memcpy(&bits, (char *)o->data + at * bytes, (size_t)bytes);
         untouched &= element[at - low] || bits == 0xFFFFFFFFu;
     }
     free(element);
@@ -360,8 +372,9 @@ static inline int gaps_untouched(const attn_out *o) {
 }
 
 static inline uint32_t bits_at(const attn_view *v, const int64_t index[4]) {
-    uint32_t bits;
-    memcpy(&bits, (const float *)v->data + offset_of(v, index), 4);
+    uint32_t bits = 0;
+    size_t bytes = type_bytes(v->type);
+    memcpy(&bits, (const char *)v->data + offset_of(v, index) * (int64_t)bytes, bytes);
     return bits;
 }
 

@@ -391,9 +391,14 @@ static void test_hooks(void) {
 }
 
 static void test_type(void) {
-    static const int32_t floats_not_here[] = {ATTN_F16, ATTN_BF16, ATTN_F64};
+    static const int32_t floats_not_here[] = {ATTN_F64, ATTN_I8};
     static const int32_t not_floats[] = {ATTN_U8, ATTN_I32, ATTN_I64, ATTN_TYPE_COUNT, -1, INT32_MAX, INT32_MIN};
-    for (int i = 0; i < 3; i++) {
+    static const int32_t not_f32[] = {ATTN_F16, ATTN_BF16, ATTN_F64, ATTN_I8};
+    for (int i = 0; i < 4; i++) {
+        REFUSED(valid, ATTN_ERR_TYPE, "lse.type", d.lse.type = not_f32[i]);
+        REFUSED(valid, ATTN_ERR_TYPE, "stats.type", d.stats.type = not_f32[i]);
+    }
+    for (int i = 0; i < 2; i++) {
         REFUSED(valid, ATTN_ERR_TYPE, "q.type", d.q.type = floats_not_here[i]);
         REFUSED(valid, ATTN_ERR_TYPE, "out.type", d.out.type = floats_not_here[i]);
         REFUSED(valid, ATTN_ERR_TYPE, "bias.type", d.bias = floats(1, SK, 0, 0, 0); d.bias.type = floats_not_here[i]);
@@ -413,6 +418,60 @@ static void test_type(void) {
     REFUSED(valid, ATTN_ERR_TYPE, "query_lengths.type", d.query_lengths = mask(1, B, 0, 0, 0));
     REFUSED(valid, ATTN_ERR_TYPE, "positions.type", d.align = ATTN_ALIGN_POSITIONS;
             d.positions = floats(1, B, 0, 0, 0));
+}
+
+/* Keys and values as codes, with their scales. */
+static void codes(attn_desc *d) {
+    d->k.type = ATTN_I8;
+    d->k_scale = floats(4, B, d->k.size[1], SK, 1);
+}
+static void test_scales(void) {
+    ACCEPTED(valid, codes(&d));
+    ACCEPTED(valid, codes(&d); d.k_scale.type = ATTN_F16);
+    REFUSED(valid, ATTN_ERR_NULL, "k_scale", d.k.type = ATTN_I8);
+    REFUSED(valid, ATTN_ERR_NULL, "v_scale", d.v.type = ATTN_I8);
+    REFUSED(valid, ATTN_ERR_NULL, "k_scale.data", codes(&d); d.k_scale.data = 0);
+    REFUSED(valid, ATTN_ERR_OPTION, "k_scale", codes(&d); d.k.type = ATTN_F32);
+    REFUSED(valid, ATTN_ERR_OPTION, "v_scale", codes(&d); d.v_scale = d.k_scale);
+    REFUSED(valid, ATTN_ERR_TYPE, "k_scale.type", codes(&d); d.k_scale.type = ATTN_BF16);
+    REFUSED(valid, ATTN_ERR_TYPE, "k_scale.type", codes(&d); d.k_scale.type = ATTN_I8);
+    REFUSED(valid, ATTN_ERR_RANK, "k_scale.rank", codes(&d); d.k_scale.rank = 3);
+    REFUSED(valid, ATTN_ERR_SIZE, "k_scale.size[3]", codes(&d); d.k_scale.size[3] = 2);
+    REFUSED(valid, ATTN_ERR_SIZE, "k_scale.size[3]", codes(&d); d.k_scale.size[3] = 0);
+    REFUSED(valid, ATTN_ERR_SIZE, "k_scale.size[2]", codes(&d); d.k_scale.size[2]--);
+    REFUSED(valid, ATTN_ERR_OVERLAP, "out", codes(&d); d.k_scale.data = d.out.data);
+}
+
+/* Conversions: their arguments, broken one by one. */
+static void test_conversions(void) {
+    attn_error err;
+    attn_view x = floats(4, 1, 2, 3, 40);
+    static int8_t bytes[240];
+    static float scales[12], other[240];
+    attn_out o = attn_out_f32(other, 4, 1, 2, 3, 40), c = attn_out_typed(ATTN_I8, bytes, 4, 1, 2, 3, 40);
+    attn_out s = attn_out_f32(scales, 4, 1, 2, 3, 2), bad;
+    attn_view wrong;
+#define WITH(what, from, change) (what = from, change, what)
+    FAILS(attn_convert(WITH(wrong, x, wrong.type = ATTN_U8), o, &err), ATTN_ERR_TYPE, "from.type");
+    FAILS(attn_convert(x, WITH(bad, o, bad.type = ATTN_I8), &err), ATTN_ERR_TYPE, "to.type");
+    FAILS(attn_convert(x, WITH(bad, o, bad.size[2] = 2), &err), ATTN_ERR_SIZE, "to.size[2]");
+    FAILS(attn_convert(x, WITH(bad, o, bad.rank = 3), &err), ATTN_ERR_SIZE, "to.size[0]");
+    FAILS(attn_convert(WITH(wrong, x, wrong.data = 0), o, &err), ATTN_ERR_NULL, "from.data");
+    FAILS(attn_convert(WITH(wrong, x, wrong.rank = 0), o, &err), ATTN_ERR_NULL, "from");
+    FAILS(attn_convert(x, WITH(bad, o, bad.stride[3] = 0), &err), ATTN_ERR_STRIDE, "to.stride");
+    FAILS(attn_convert(attn_view_of(o), o, &err), ATTN_ERR_OVERLAP, "to");
+    FAILS(attn_quantize(x, WITH(bad, c, bad.type = ATTN_U8), s, &err), ATTN_ERR_TYPE, "codes.type");
+    FAILS(attn_quantize(x, c, WITH(bad, s, bad.type = ATTN_BF16), &err), ATTN_ERR_TYPE, "scale.type");
+    FAILS(attn_quantize(WITH(wrong, x, wrong.type = ATTN_F64), c, s, &err), ATTN_ERR_TYPE, "from.type");
+    FAILS(attn_quantize(x, c, WITH(bad, s, bad.size[3] = 3), &err), ATTN_ERR_SIZE, "scale.size[3]");
+    FAILS(attn_quantize(x, WITH(bad, c, bad.size[3] = 39), s, &err), ATTN_ERR_SIZE, "codes.size[3]");
+    FAILS(attn_unpack_q8_0(bytes, c, s, &err), ATTN_ERR_SIZE, "codes.size[3]");
+    c.size[3] = 32;
+    FAILS(attn_unpack_q8_0(bytes, c, s, &err), ATTN_ERR_SIZE, "scale.size[3]");
+    s.size[3] = 1;
+    FAILS(attn_unpack_q8_0(0, c, s, &err), ATTN_ERR_NULL, "blocks");
+    for (int i = 0; i < 240; i++) CHECK(bytes[i] == 0 && other[i] == 0);
+#undef WITH
 }
 
 static void test_rank(void) {
@@ -1123,8 +1182,8 @@ static void test_mha(void) {
     MHA(ATTN_ERR_NULL, "w_result.data", h.w_result.data = 0);
     MHA(ATTN_ERR_NULL, "b_key.data", h.b_key = attn_view_f32(0, 1, 4, 0, 0, 0));
     MHA(ATTN_ERR_NULL, "out.data", h.out.data = 0);
-    MHA(ATTN_ERR_TYPE, "key.type", h.key.type = ATTN_F16);
-    MHA(ATTN_ERR_TYPE, "w_query.type", h.w_query.type = ATTN_BF16);
+    MHA(ATTN_ERR_TYPE, "key.type", h.key.type = ATTN_F64);
+    MHA(ATTN_ERR_TYPE, "w_query.type", h.w_query.type = ATTN_I8);
     MHA(ATTN_ERR_RANK, "value.rank", h.value.rank = 2);
     MHA(ATTN_ERR_RANK, "w_key.rank", h.w_key.rank = 3);
     MHA(ATTN_ERR_RANK, "w_result.rank", h.w_result.rank = 1);
@@ -1441,7 +1500,8 @@ static void test_backward_null(void) {
 }
 
 static void test_backward_views(void) { /* each rule for views, broken in each field */
-    static const int32_t types[] = {ATTN_F16, ATTN_BF16, ATTN_F64, ATTN_U8, ATTN_I32, ATTN_TYPE_COUNT, -1};
+    BACKWARD(valid, ATTN_ERR_TYPE, "k.type", codes(&d)); /* codes have no gradient */
+    static const int32_t types[] = {ATTN_I8, ATTN_I64, ATTN_F64, ATTN_U8, ATTN_I32, ATTN_TYPE_COUNT, -1};
     char name[60];
     for (int n = 0; n < GRAD_FIELDS; n++) {
         const struct grad_field *f = &grad_fields[n];
@@ -1777,7 +1837,7 @@ static void test_backward_heads(void) {
         snprintf(name, sizeof name, "%s.data", results[n].name);
         MHA_BACKWARD(ATTN_ERR_NULL, name, AT_RESULT->data = 0);
         snprintf(name, sizeof name, "%s.type", results[n].name);
-        MHA_BACKWARD(ATTN_ERR_TYPE, name, AT_RESULT->type = ATTN_F16);
+        MHA_BACKWARD(ATTN_ERR_TYPE, name, AT_RESULT->type = ATTN_F64);
         snprintf(name, sizeof name, "%s.rank", results[n].name);
         MHA_BACKWARD(ATTN_ERR_RANK, name, AT_RESULT->rank = 1);
         snprintf(name, sizeof name, "%s.size[1]", results[n].name);
@@ -1906,7 +1966,9 @@ static void test_layout(void) {
                                  AT(attn_desc, parallel, 2000),
                                  AT(attn_desc, stats, 2024),
                                  AT(attn_desc, stream, 2104),
-                                 {"sizeof attn_desc", sizeof(attn_desc), 2112},
+                                 AT(attn_desc, k_scale, 2112),
+                                 AT(attn_desc, v_scale, 2192),
+                                 {"sizeof attn_desc", sizeof(attn_desc), 2272},
                                  {0, 0, 0}};
     static const place others[] = {AT(attn_view, data, 0),
                                    AT(attn_view, size, 8),
@@ -2098,7 +2160,7 @@ static void test_numbers(void) {
     CHECK(ATTN_ERR_OVERLAP == 9 && ATTN_ERR_WORKSPACE == 10 && ATTN_ERR_ALLOC == 11 && ATTN_ERR_ISA == 12);
     CHECK(ATTN_ERR_WRITE == 13 && ATTN_ERR_PLACE == 14 && ATTN_ERR_CUDA == 15 && ATTN_STATUS_COUNT == 16);
     CHECK(ATTN_F32 == 0 && ATTN_F16 == 1 && ATTN_BF16 == 2 && ATTN_F64 == 3 && ATTN_U8 == 4 && ATTN_I32 == 5 &&
-          ATTN_I64 == 6);
+          ATTN_I64 == 6 && ATTN_I8 == 7);
     CHECK(ATTN_SCORE_SCALED_DOT == 0 && ATTN_SCORE_DOT == 1 && ATTN_SCORE_COSINE == 2 && ATTN_SCORE_BILINEAR == 3);
     CHECK(ATTN_SCORE_ADDITIVE == 4 && ATTN_SCORE_GAUSSIAN == 5 && ATTN_SCORE_BOXCAR == 6 &&
           ATTN_SCORE_EPANECHNIKOV == 7);
@@ -2308,6 +2370,8 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.null", test_null},
                                   {"errors.hooks", test_hooks},
                                   {"errors.type", test_type},
+                                  {"errors.scales", test_scales},
+                                  {"errors.conversions", test_conversions},
                                   {"errors.rank", test_rank},
                                   {"errors.no_view", test_no_view},
                                   {"errors.size", test_size},

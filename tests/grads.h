@@ -93,7 +93,10 @@ static inline void prepare_grads(call *c) {
         int64_t index[4] = {0, 0, 0, 0}, low, high;
         poison(o);
         if (!o->rank || !c->start[n].rank || !view_extent(&v, &low, &high)) continue;
-        do ((float *)o->data)[offset_of(&v, index)] = ((const float *)c->start[n].data)[offset_of(&c->start[n], index)];
+        int64_t bytes = (int64_t)type_bytes(o->type);
+        do
+            memcpy((char *)o->data + offset_of(&v, index) * bytes,
+                   (const char *)c->start[n].data + offset_of(&c->start[n], index) * bytes, (size_t)bytes);
         while (next_index(&v, index));
     }
 }

@@ -24,6 +24,7 @@
     X(special) \
     X(properties) \
     X(generator) \
+    X(types) \
     X(backward) \
     X(corners) \
     X(errors) X(memory) X(threads) X(isa) X(softmax) X(bmm) X(mha) X(pieces) X(heatmap) X(align) X(train_align)

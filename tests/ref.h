@@ -21,6 +21,29 @@ typedef struct ref_result {
     double *block;
 } ref_result;
 
+/* ---- numbers of 16 bits: sign, exponent, mantissa of so many bits; by arithmetic, rounded by the C library */
+static inline int ref_mantissa(int32_t type) { return type == ATTN_F16 ? 10 : 7; }
+static inline double ref_of_half(int32_t type, uint16_t x) {
+    int m = ref_mantissa(type), exponent = (x & 0x7fff) >> m, most = 0x7fff >> m, bias = most / 2;
+    double fraction = x & ((1 << m) - 1), value;
+    if (exponent == most) value = fraction ? NAN : INFINITY;
+    else value = ldexp(exponent ? fraction + (1 << m) : fraction, (exponent ? exponent : 1) - bias - m);
+    return x >> 15 ? -value : value;
+}
+static inline uint16_t ref_half(int32_t type, double x) {
+    int m = ref_mantissa(type), most = 0x7fff >> m, bias = most / 2, exponent;
+    uint16_t sign = signbit(x) ? 0x8000 : 0;
+    if (isnan(x)) return type == ATTN_F16 ? 0x7e00 : 0x7fc0;
+    if (isinf(x)) return (uint16_t)(sign | most << m);
+    frexp(x, &exponent); /* |x| < 2^exponent */
+    exponent = exponent - 1 < 1 - bias ? 1 - bias : exponent - 1;
+    double units = nearbyint(ldexp(fabs(x), m - exponent)); /* of the last place */
+    if (units >= ldexp(1, m + 1)) exponent++, units /= 2;
+    if (exponent > bias) return (uint16_t)(sign | most << m);
+    if (units < ldexp(1, m)) return (uint16_t)(sign | (unsigned)units);
+    return (uint16_t)(sign | (unsigned)(exponent + bias) << m | (unsigned)(units - ldexp(1, m)));
+}
+
 /* ---- reading: elements of a view, aligned from the right and broadcast as numpy does */
 static inline int64_t ref_offset(const attn_view *v, int64_t a, int64_t b, int64_t c, int64_t d) {
     const int64_t index[4] = {a, b, c, d};
@@ -36,6 +59,8 @@ static inline double ref_at(const attn_view *v, int64_t a, int64_t b, int64_t c,
     case ATTN_F32: return ((const float *)v->data)[offset];
     case ATTN_F64: return ((const double *)v->data)[offset]; /* the reference alone takes it: central differences */
     case ATTN_U8: return ((const uint8_t *)v->data)[offset];
+    case ATTN_F16:
+    case ATTN_BF16: return ref_of_half(v->type, ((const uint16_t *)v->data)[offset]);
     default: return NAN;
     }
 }

@@ -25,8 +25,9 @@
              result on the way; masked softmax, batched matrix products, multi-head attention with its projections;
              the gradients of all these, for every input and parameter; heatmaps for a terminal, as SVG, as PPM. Every
              option composes with every other one.
-   DOES NOT  f16/bf16/f64 storage on the CPU, RoPE, a KV cache, ragged batches (all of them to come; a type that is not
-             there yet is refused with a status); start threads, print, abort, exit, keep global state.
+             Arrays are f32, f16 or bf16, mixed as you like; keys and values also i8 with scales, for inference.
+   DOES NOT  compute in f64, RoPE, a KV cache, ragged batches (all of them to come; a type that is not there yet is
+             refused with a status); start threads, print, abort, exit, keep global state.
    GPU       with attn_cuda.cuh beside it and ATTN_CUDA defined the same functions take arrays of an NVIDIA GPU, f16 and
              bf16 too: see there.
 
@@ -695,9 +696,9 @@ typedef enum attn_terminal {
    other. Tick labels stand on the outer panels only. */
 typedef struct attn_heatmap {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_heatmap) */
-    attn_view values ATTN__0;           /* f32, f16, bf16 or u8; [rows,cols], or [panel cols, rows, cols] (one row of panels),
-                                           or [panel rows, panel cols, rows, cols], as d2l's show_heatmaps. Any
-                                           strides. The weights [B,H,Sq,Sk] are B rows of H panels as they are */
+    attn_view values ATTN__0;           /* f32, f16, bf16 or u8; [rows,cols], or [panel cols, rows, cols] (one row of
+                                           panels), or [panel rows, panel cols, rows, cols], as d2l's show_heatmaps.
+                                           Any strides. The weights [B,H,Sq,Sk] are B rows of H panels as they are */
     const attn_desc *mask_of ATTN__0;   /* instead of values' data: draw this descriptor's mask; values carries only
                                            the sizes [B,H,Sq,Sk] (rank 4, data NULL, u8) */
     const char *title ATTN__0;          /* above all; strings are UTF-8 and escaped as needed; NULL = none */
@@ -1122,7 +1123,8 @@ static uint32_t attn__widened(int32_t type, uint32_t x)
     if (type == ATTN_BF16) return x << 16;
     if (magnitude > 0x7c00u) return sign | 0x7fc00000u | (magnitude & 0x3ffu) << 13;
     if (magnitude == 0x7c00u) return sign | 0x7f800000u;
-    if (magnitude < 0x400u) return sign | attn__bits((float)(int32_t)magnitude * 5.9604644775390625e-8f);      /* 2^-24 */
+    if (magnitude < 0x400u)                                                     /* subnormal: so many times 2^-24 */
+        return sign | attn__bits((float)(int32_t)magnitude * 5.9604644775390625e-8f);
     return sign | ((magnitude << 13) + (112u << 23));
 }
 /* The element of 16 bits nearest to a float, that with an even last bit where two are; one NaN. */
@@ -2046,7 +2048,8 @@ ATTN__HELPER ATTN__VEC ATTN__V(load_codes)(const int8_t *p)
 {
     uint32_t four;
     ATTN__COPY(&four, p, sizeof four);
-    return ATTN__FLOATS(vreinterpretq_u32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)))))));
+    return ATTN__FLOATS(vreinterpretq_u32_s32(
+        vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)))))));
 }
 #  define ATTN__ODDS(a, b)      ATTN__FLOATS(vtrn2q_u32(ATTN__INTS(a), ATTN__INTS(b)))
 ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
@@ -3497,7 +3500,7 @@ static int attn__cpu_has(attn_isa isa)
 #if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER)
     __builtin_cpu_init();
     if (isa == ATTN_ISA_AVX2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && attn__cpuid_1() >> 29 & 1;   /* F16C */
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && attn__cpuid_1() & 1u << 29;  /* F16C */
     if (isa == ATTN_ISA_AVX512) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
 #elif ATTN__X64 && defined(_MSC_VER)
     if (isa == ATTN_ISA_AVX2 || isa == ATTN_ISA_AVX512) {
@@ -3610,7 +3613,8 @@ static attn_status attn__check_bytes(const void *structure, size_t known, size_t
     uint64_t i;
     if (n == 0 || n == known) return ATTN_OK;
     if (n < least) return attn__fail2(err, ATTN_ERR_OPTION, field, "must be 0 or at least", (int64_t)n, (int64_t)least);
-    ATTN__RULE_OF((n == least || n > known) && n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field, "must be the structure's size, or 0");
+    ATTN__RULE_OF((n == least || n > known) && n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field,
+                  "must be the structure's size, or 0");
     for (i = known; i < n; i++)
         ATTN__RULE_OF(!bytes[i], ATTN_ERR_OPTION, field,
                       "must count no field that this version lacks and that is not 0");
@@ -4093,8 +4097,8 @@ ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const att
         {ATTN__T(I32) | ATTN__T(I64), "must be ATTN_I32 or ATTN_I64"}, {ATTN__T(I8), "must be ATTN_I8"}};
 #undef ATTN__T
     const char *name = attn__name_of(f, ATTN__T_TYPE);
-    ATTN__RULE_OF(v->type >= 0 && v->type < ATTN_TYPE_COUNT && takes[f->takes].types >> v->type & 1, ATTN_ERR_TYPE, name,
-                  takes[f->takes].rule);
+    ATTN__RULE_OF(v->type >= 0 && v->type < ATTN_TYPE_COUNT && takes[f->takes].types & 1u << v->type, ATTN_ERR_TYPE,
+                  name, takes[f->takes].rule);
     ATTN__CUDA_ONLY(ATTN__RULE_OF(!(flags & ATTN__ON_DEVICE) || v->type != ATTN_I8, ATTN_ERR_TYPE, name,
                                   "must not be ATTN_I8 on a device");)
     (void)flags;
@@ -4750,8 +4754,9 @@ ATTN__NOINLINE static attn__rows attn__as_floats(const attn__kernels *f, const a
     } else attn__copy_floats_of(f, a, scale, b, h, row, rows, column, columns, copy, columns);
     return r;
 }
-ATTN__INLINE attn__rows attn__rows_of(const attn__kernels *f, const attn__array *a, const attn__array *scale, int64_t b,
-                                      int64_t h, int64_t row, int64_t rows, int64_t column, int64_t columns, float *copy)
+ATTN__INLINE attn__rows attn__rows_of(const attn__kernels *f, const attn__array *a, const attn__array *scale,
+                                      int64_t b, int64_t h, int64_t row, int64_t rows, int64_t column,
+                                      int64_t columns, float *copy)
 {
     attn__rows r;
     if (!attn__is_f32(a)) return attn__as_floats(f, a, scale, b, h, row, rows, column, columns, copy);
@@ -4989,8 +4994,8 @@ static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t 
         count = direct ? n : attn__min(n - x, ATTN__SOME_COLUMNS);
         for (l = 0; !direct && l < t->ld; l++) {
             rows[l] = t->m.copy + l * ATTN__SOME_COLUMNS;
-            attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), t->b, t->h[l], t->i[l], 1, column + x, count, rows[l],
-                                 count);
+            attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), t->b, t->h[l], t->i[l], 1, column + x, count,
+                                 rows[l], count);
         }
         t->f->pack(to + x * t->ld, t->ld, (const float *const *)rows, direct ? a->stride[3] : 1, count, factor);
     }
@@ -8804,6 +8809,7 @@ ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_o
     attn__fp_leave(saved);
     return attn__success(err);
 }
+#undef ATTN__ROWS
 
 /* ---- batched matrix product */
 static int64_t attn__matmul_bytes(const attn__matmul *m, const attn_desc *d)

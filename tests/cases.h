@@ -18,10 +18,10 @@ typedef enum layout {
 } layout;
 
 static inline size_t type_bytes(int32_t type) {
-    return type == ATTN_U8 || type == ATTN_I8          ? 1
-           : type == ATTN_F16 || type == ATTN_BF16     ? 2
-           : type == ATTN_I64 || type == ATTN_F64 ? 8
-                                                  : 4;
+    return type == ATTN_U8 || type == ATTN_I8      ? 1
+           : type == ATTN_F16 || type == ATTN_BF16 ? 2
+           : type == ATTN_I64 || type == ATTN_F64  ? 8
+                                                   : 4;
 }
 
 /* Lowest and highest element offset of a view, and whether it has elements at all. */

@@ -205,6 +205,12 @@ static int is_field(const char *field) {
                                         "db_key",
                                         "db_value",
                                         "db_result",
+                                        "k_scale",
+                                        "v_scale",
+                                        "from",
+                                        "to",
+                                        "codes",
+                                        "blocks",
                                         0};
     size_t n = strcspn(field, ".[");
     for (int i = 0; known[i]; i++)
@@ -440,38 +446,6 @@ static void test_scales(void) {
     REFUSED(valid, ATTN_ERR_SIZE, "k_scale.size[3]", codes(&d); d.k_scale.size[3] = 0);
     REFUSED(valid, ATTN_ERR_SIZE, "k_scale.size[2]", codes(&d); d.k_scale.size[2]--);
     REFUSED(valid, ATTN_ERR_OVERLAP, "out", codes(&d); d.k_scale.data = d.out.data);
-}
-
-/* Conversions: their arguments, broken one by one. */
-static void test_conversions(void) {
-    attn_error err;
-    attn_view x = floats(4, 1, 2, 3, 40);
-    static int8_t bytes[240];
-    static float scales[12], other[240];
-    attn_out o = attn_out_f32(other, 4, 1, 2, 3, 40), c = attn_out_typed(ATTN_I8, bytes, 4, 1, 2, 3, 40);
-    attn_out s = attn_out_f32(scales, 4, 1, 2, 3, 2), bad;
-    attn_view wrong;
-#define WITH(what, from, change) (what = from, change, what)
-    FAILS(attn_convert(WITH(wrong, x, wrong.type = ATTN_U8), o, &err), ATTN_ERR_TYPE, "from.type");
-    FAILS(attn_convert(x, WITH(bad, o, bad.type = ATTN_I8), &err), ATTN_ERR_TYPE, "to.type");
-    FAILS(attn_convert(x, WITH(bad, o, bad.size[2] = 2), &err), ATTN_ERR_SIZE, "to.size[2]");
-    FAILS(attn_convert(x, WITH(bad, o, bad.rank = 3), &err), ATTN_ERR_SIZE, "to.size[0]");
-    FAILS(attn_convert(WITH(wrong, x, wrong.data = 0), o, &err), ATTN_ERR_NULL, "from.data");
-    FAILS(attn_convert(WITH(wrong, x, wrong.rank = 0), o, &err), ATTN_ERR_NULL, "from");
-    FAILS(attn_convert(x, WITH(bad, o, bad.stride[3] = 0), &err), ATTN_ERR_STRIDE, "to.stride");
-    FAILS(attn_convert(attn_view_of(o), o, &err), ATTN_ERR_OVERLAP, "to");
-    FAILS(attn_quantize(x, WITH(bad, c, bad.type = ATTN_U8), s, &err), ATTN_ERR_TYPE, "codes.type");
-    FAILS(attn_quantize(x, c, WITH(bad, s, bad.type = ATTN_BF16), &err), ATTN_ERR_TYPE, "scale.type");
-    FAILS(attn_quantize(WITH(wrong, x, wrong.type = ATTN_F64), c, s, &err), ATTN_ERR_TYPE, "from.type");
-    FAILS(attn_quantize(x, c, WITH(bad, s, bad.size[3] = 3), &err), ATTN_ERR_SIZE, "scale.size[3]");
-    FAILS(attn_quantize(x, WITH(bad, c, bad.size[3] = 39), s, &err), ATTN_ERR_SIZE, "codes.size[3]");
-    FAILS(attn_unpack_q8_0(bytes, c, s, &err), ATTN_ERR_SIZE, "codes.size[3]");
-    c.size[3] = 32;
-    FAILS(attn_unpack_q8_0(bytes, c, s, &err), ATTN_ERR_SIZE, "scale.size[3]");
-    s.size[3] = 1;
-    FAILS(attn_unpack_q8_0(0, c, s, &err), ATTN_ERR_NULL, "blocks");
-    for (int i = 0; i < 240; i++) CHECK(bytes[i] == 0 && other[i] == 0);
-#undef WITH
 }
 
 static void test_rank(void) {
@@ -1499,7 +1473,7 @@ static void test_backward_null(void) {
     }
 }
 
-static void test_backward_views(void) { /* each rule for views, broken in each field */
+static void test_backward_views(void) {                  /* each rule for views, broken in each field */
     BACKWARD(valid, ATTN_ERR_TYPE, "k.type", codes(&d)); /* codes have no gradient */
     static const int32_t types[] = {ATTN_I8, ATTN_I64, ATTN_F64, ATTN_U8, ATTN_I32, ATTN_TYPE_COUNT, -1};
     char name[60];
@@ -1880,6 +1854,39 @@ static void test_backward_heads(void) {
     grads = head_grads(&fine);
     CHECK_STATUS(attn_mha_backward(&fine, &grads, &err), ATTN_OK);
 #undef AT_RESULT
+}
+
+/* Conversions: their arguments, broken one by one. */
+static void test_conversions(void) {
+    attn_error err;
+    attn_view x = floats(4, 1, 2, 3, 40);
+    static int8_t bytes[240];
+    static float scales[18], other[240];
+    attn_out o = attn_out_f32(other, 4, 1, 2, 3, 40), c = attn_out_typed(ATTN_I8, bytes, 4, 1, 2, 3, 40);
+    attn_out s = attn_out_f32(scales, 4, 1, 2, 3, 2), bad;
+    attn_view wrong;
+#define WITH(what, from, change) (what = from, change, what)
+    FAILS(attn_convert(WITH(wrong, x, wrong.type = ATTN_U8), o, &err), ATTN_ERR_TYPE, "from.type");
+    FAILS(attn_convert(x, WITH(bad, o, bad.type = ATTN_I8), &err), ATTN_ERR_TYPE, "to.type");
+    FAILS(attn_convert(x, WITH(bad, o, bad.size[2] = 2), &err), ATTN_ERR_SIZE, "to.size[2]");
+    FAILS(attn_convert(x, WITH(bad, o, bad.rank = 3), &err), ATTN_ERR_SIZE, "to.size[0]");
+    FAILS(attn_convert(WITH(wrong, x, wrong.data = 0), o, &err), ATTN_ERR_NULL, "from.data");
+    FAILS(attn_convert(WITH(wrong, x, wrong.rank = 0), o, &err), ATTN_ERR_RANK, "from.rank");
+    FAILS(attn_convert(WITH(wrong, x, memset(&wrong, 0, sizeof wrong)), o, &err), ATTN_ERR_NULL, "from");
+    FAILS(attn_convert(x, WITH(bad, o, bad.stride[3] = 0), &err), ATTN_ERR_STRIDE, "to.stride");
+    FAILS(attn_convert(attn_view_of(o), o, &err), ATTN_ERR_OVERLAP, "to");
+    FAILS(attn_quantize(x, WITH(bad, c, bad.type = ATTN_U8), s, &err), ATTN_ERR_TYPE, "codes.type");
+    FAILS(attn_quantize(x, c, WITH(bad, s, bad.type = ATTN_BF16), &err), ATTN_ERR_TYPE, "scale.type");
+    FAILS(attn_quantize(WITH(wrong, x, wrong.type = ATTN_F64), c, s, &err), ATTN_ERR_TYPE, "from.type");
+    FAILS(attn_quantize(x, c, attn_out_f32(scales, 4, 1, 2, 3, 3), &err), ATTN_ERR_SIZE, "scale.size[3]");
+    FAILS(attn_quantize(x, WITH(bad, c, bad.size[3] = 39), s, &err), ATTN_ERR_SIZE, "codes.size[3]");
+    FAILS(attn_unpack_q8_0(bytes, c, s, &err), ATTN_ERR_SIZE, "codes.size[3]");
+    c.size[3] = 32;
+    FAILS(attn_unpack_q8_0(bytes, c, s, &err), ATTN_ERR_SIZE, "scale.size[3]");
+    s.size[3] = 1;
+    FAILS(attn_unpack_q8_0(0, c, s, &err), ATTN_ERR_NULL, "blocks");
+    for (int i = 0; i < 240; i++) CHECK(bytes[i] == 0 && other[i] == 0);
+#undef WITH
 }
 
 /* ---- the layout that bindings rely on: 64-bit machines of the usual kind */

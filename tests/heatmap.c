@@ -1201,10 +1201,11 @@ static void errors(void) {
     REFUSED(m.values.rank = 5, ALL, ATTN_ERR_RANK, "values.rank");
     REFUSED(m.values.rank = -1, ALL, ATTN_ERR_RANK, "values.rank");
     for (int type = -1; type <= ATTN_TYPE_COUNT; type++)
-        if (type != ATTN_F32 && type != ATTN_U8) REFUSED(m.values.type = type, ALL, ATTN_ERR_TYPE, "values.type");
+        if (type > ATTN_BF16 && type != ATTN_U8) REFUSED(m.values.type = type, ALL, ATTN_ERR_TYPE, "values.type");
     m = good;
     m.values.type = ATTN_I32; /* both types that would do are named, one where a mask is drawn */
-    CHECK(draws[SVG](&m, (attn_writer){put, &untouched}, &err) && !strcmp(err.rule, "must be ATTN_F32 or ATTN_U8"));
+    CHECK(draws[SVG](&m, (attn_writer){put, &untouched}, &err) &&
+          !strcmp(err.rule, "must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_U8"));
     m.mask_of = &d;
     m.values.rank = 4;
     CHECK(draws[SVG](&m, (attn_writer){put, &untouched}, &err) && !strcmp(err.rule, "must be ATTN_U8"));
@@ -1353,7 +1354,26 @@ static void random_maps(void) {
     }
 }
 
-const test_case suite_heatmap[] = {{"heatmap.checker_itself", checker_itself},
+/* Elements of 16 bits are drawn as the floats that they are. */
+static void sixteen_bits(void) {
+    static char plain[1 << 16], typed[1 << 16];
+    static const float x[6] = {0, 0.5f, -1, 3, INFINITY, 0.25f};
+    uint16_t half[6];
+    for (int type = ATTN_F16; type <= ATTN_BF16; type++) {
+        attn_buffer a = {plain, sizeof plain, 0}, b = {typed, sizeof typed, 0};
+        attn_heatmap m;
+        memset(&m, 0, sizeof m);
+        m.values = attn_view_f32(x, 2, 2, 3, 0, 0);
+        CHECK_STATUS(attn_convert(m.values, attn_out_typed((attn_type)type, half, 2, 2, 3, 0, 0), NULL), ATTN_OK);
+        CHECK_STATUS(attn_heatmap_svg(&m, attn_buffer_writer(&a), NULL), ATTN_OK);
+        m.values = attn_view_typed((attn_type)type, half, 2, 2, 3, 0, 0);
+        CHECK_STATUS(attn_heatmap_svg(&m, attn_buffer_writer(&b), NULL), ATTN_OK);
+        CHECK(a.length == b.length && a.length < sizeof plain && !strcmp(plain, typed));
+    }
+}
+
+const test_case suite_heatmap[] = {{"heatmap.sixteen_bits", sixteen_bits},
+                                   {"heatmap.checker_itself", checker_itself},
                                    {"heatmap.colours", colours},
                                    {"heatmap.ranges", ranges},
                                    {"heatmap.ppm_places", ppm_places},

@@ -35,8 +35,8 @@ static attn_view coded(attn_view *v, attn_view *scale, layout how) {
     int32_t type = test_int(0, 1) ? ATTN_F32 : ATTN_F16;
     *v = copy_view(v, LAYOUT_PACKED);
     attn_view codes = make_view(ATTN_I8, how, 4, v->size[0], v->size[1], v->size[2], n);
-    *scale = make_view(type, test_int(0, 1) ? LAYOUT_PACKED : LAYOUT_MIXED, 4, v->size[0], v->size[1], v->size[2],
-                       groups);
+    *scale =
+        make_view(type, test_int(0, 1) ? LAYOUT_PACKED : LAYOUT_MIXED, 4, v->size[0], v->size[1], v->size[2], groups);
     for (int64_t row = 0; row < v->size[0] * v->size[1] * v->size[2]; row++) {
         int64_t b = row / v->size[2] / v->size[1], h = row / v->size[2] % v->size[1], j = row % v->size[2];
         for (int64_t g = 0; g < groups; g++) {
@@ -140,8 +140,10 @@ static void check_typed(attn_desc *d, int case_of) {
     ref_sizes(d, &r);
     int64_t b = test_int(0, (int)r.b - 1), h = test_int(0, (int)r.h - 1), i = test_int(0, (int)r.sq - 1);
     attn_desc row = row_alone(&typed, b, h, i);
-    if (typed.k_scale.rank) row.k_scale = attn_view_slice(attn_view_slice(typed.k_scale, 0, b, 1), 1, h / (r.h / r.hkv), 1);
-    if (typed.v_scale.rank) row.v_scale = attn_view_slice(attn_view_slice(typed.v_scale, 0, b, 1), 1, h / (r.h / r.hkv), 1);
+    if (typed.k_scale.rank)
+        row.k_scale = attn_view_slice(attn_view_slice(typed.k_scale, 0, b, 1), 1, h / (r.h / r.hkv), 1);
+    if (typed.v_scale.rank)
+        row.v_scale = attn_view_slice(attn_view_slice(typed.v_scale, 0, b, 1), 1, h / (r.h / r.hkv), 1);
     attn_desc alone = copy_results(&row);
     poison_results(&alone);
     run_desc(&alone, "one row alone");
@@ -162,8 +164,11 @@ static void generated(void) {
 
 /* Sizes where all ways through the kernels are had: whole chunks, whole vectors, few and many queries. */
 static void larger(void) {
-    static const int sizes[][6] = {{1, 2, 2, 1, 700, 64}, {1, 4, 1, 1, 300, 130}, {1, 1, 1, 70, 330, 40},
-                                   {1, 2, 1, 70, 70, 96}, {1, 1, 1, 3, 4200, 33}};
+    static const int sizes[][6] = {{1, 2, 2, 1, 700, 64},
+                                   {1, 4, 1, 1, 300, 130},
+                                   {1, 1, 1, 70, 330, 40},
+                                   {1, 2, 1, 70, 70, 96},
+                                   {1, 1, 1, 3, 4200, 33}};
     for (int n = 0; n < 30; n++) {
         const int *s = sizes[n % 5];
         attn_desc d = make_desc(s[0], s[1], s[2], s[3], s[4], s[5], s[5] + n % 5);
@@ -238,12 +243,17 @@ static void pieces(void) {
         memset(&options, 0, sizeof options);
         attn_view x = make_filled(LAYOUT_PACKED, 1, 4, b, h, m, k), y = make_filled(LAYOUT_PACKED, 1, 4, b, h, k, c);
         attn_view d_out = make_filled(LAYOUT_PACKED, 1, 4, b, h, m, c);
-        attn_view tx = retyped(&x, draw_type(), draw_shared_nothing()), ty = retyped(&y, draw_type(), draw_shared_nothing());
+        attn_view tx = retyped(&x, draw_type(), draw_shared_nothing()),
+                  ty = retyped(&y, draw_type(), draw_shared_nothing());
         attn_view td = retyped(&d_out, draw_type(), draw_shared_nothing());
-        attn_out to = make_out_of(draw_type(), draw_layout(), 4, b, h, m, c), o = make_out(LAYOUT_PACKED, 4, b, h, m, c);
-        attn_out tda = make_out_of(draw_type(), draw_layout(), 4, b, h, m, k), da = make_out(LAYOUT_PACKED, 4, b, h, m, k);
-        attn_out tdb = make_out_of(draw_type(), draw_layout(), 4, b, h, k, c), db = make_out(LAYOUT_PACKED, 4, b, h, k, c);
-        attn_out ts = make_out_of(draw_type(), draw_layout(), 4, b, h, m, k), s = make_out(LAYOUT_PACKED, 4, b, h, m, k);
+        attn_out to = make_out_of(draw_type(), draw_layout(), 4, b, h, m, c),
+                 o = make_out(LAYOUT_PACKED, 4, b, h, m, c);
+        attn_out tda = make_out_of(draw_type(), draw_layout(), 4, b, h, m, k),
+                 da = make_out(LAYOUT_PACKED, 4, b, h, m, k);
+        attn_out tdb = make_out_of(draw_type(), draw_layout(), 4, b, h, k, c),
+                 db = make_out(LAYOUT_PACKED, 4, b, h, k, c);
+        attn_out ts = make_out_of(draw_type(), draw_layout(), 4, b, h, m, k),
+                 s = make_out(LAYOUT_PACKED, 4, b, h, m, k);
         CHECK_STATUS(attn_bmm(x, y, o, NULL, NULL), ATTN_OK);
         CHECK_STATUS(attn_bmm_backward(x, y, d_out, da, db, 0, NULL, NULL), ATTN_OK);
         CHECK_STATUS(attn_softmax(x, s, NULL, NULL), ATTN_OK);
@@ -282,9 +292,12 @@ static void in_place(void) {
 static void merged(void) {
     for (int n = 0; n < 20; n++) {
         int64_t sq = test_int(1, 9), dv = test_int(1, 70);
-        attn_view a = make_filled(LAYOUT_PACKED, 1, 4, 2, 3, sq, dv), b = make_filled(LAYOUT_PACKED, 1, 4, 2, 3, sq, dv);
-        attn_view la = make_filled(LAYOUT_PACKED, 1, 3, 2, 3, sq, 0), lb = make_filled(LAYOUT_PACKED, 1, 3, 2, 3, sq, 0);
-        attn_view ta = retyped(&a, draw_type(), draw_shared_nothing()), tb = retyped(&b, draw_type(), draw_shared_nothing());
+        attn_view a = make_filled(LAYOUT_PACKED, 1, 4, 2, 3, sq, dv),
+                  b = make_filled(LAYOUT_PACKED, 1, 4, 2, 3, sq, dv);
+        attn_view la = make_filled(LAYOUT_PACKED, 1, 3, 2, 3, sq, 0),
+                  lb = make_filled(LAYOUT_PACKED, 1, 3, 2, 3, sq, 0);
+        attn_view ta = retyped(&a, draw_type(), draw_shared_nothing()),
+                  tb = retyped(&b, draw_type(), draw_shared_nothing());
         attn_out out = make_out(LAYOUT_PACKED, 4, 2, 3, sq, dv), lse = make_out(LAYOUT_PACKED, 3, 2, 3, sq, 0);
         attn_out tout = make_out_of(draw_type(), draw_layout(), 4, 2, 3, sq, dv);
         CHECK_STATUS(attn_merge(a, la, b, lb, out, lse, NULL), ATTN_OK);
@@ -298,9 +311,9 @@ static void merged(void) {
    added up before it is rounded. */
 static void make_layers(attn_mha_desc *m, attn_mha_desc *t, int own) {
     int64_t b = 2, sq = test_int(1, 9), sk = own ? test_int(1, 80) : sq, e = test_int(1, 20), d = test_int(1, 12);
-    attn_view *views[] = {&m->query,   &m->key,   &m->value,   &m->w_query, &m->w_key,   &m->w_value,
+    attn_view *views[] = {&m->query,    &m->key,     &m->value, &m->w_query, &m->w_key,   &m->w_value,
                           &m->w_result, &m->b_query, &m->b_key, &m->b_value, &m->b_result};
-    attn_view *typed[] = {&t->query,   &t->key,   &t->value,   &t->w_query, &t->w_key,   &t->w_value,
+    attn_view *typed[] = {&t->query,    &t->key,     &t->value, &t->w_query, &t->w_key,   &t->w_value,
                           &t->w_result, &t->b_query, &t->b_key, &t->b_value, &t->b_result};
     memset(m, 0, sizeof *m);
     m->heads = 4;
@@ -329,11 +342,11 @@ static void layers(void) {
         g.d_out = make_filled(LAYOUT_PACKED, 1, 3, m.out.size[0], m.out.size[1], m.out.size[2], 0);
         tg = g;
         tg.d_out = retyped(&g.d_out, draw_type(), draw_shared_nothing());
-        attn_view *of[] = {&m.query,   &m.key,   &m.value,   &m.w_query, &m.w_key,   &m.w_value,
+        attn_view *of[] = {&m.query,    &m.key,     &m.value, &m.w_query, &m.w_key,   &m.w_value,
                            &m.w_result, &m.b_query, &m.b_key, &m.b_value, &m.b_result};
-        attn_out *plain[] = {&g.dquery,    &g.dkey,     &g.dvalue,   &g.dw_query, &g.dw_key, &g.dw_value,
+        attn_out *plain[] = {&g.dquery,    &g.dkey,     &g.dvalue, &g.dw_query, &g.dw_key,   &g.dw_value,
                              &g.dw_result, &g.db_query, &g.db_key, &g.db_value, &g.db_result};
-        attn_out *typed[] = {&tg.dquery,    &tg.dkey,     &tg.dvalue,   &tg.dw_query, &tg.dw_key, &tg.dw_value,
+        attn_out *typed[] = {&tg.dquery,    &tg.dkey,     &tg.dvalue, &tg.dw_query, &tg.dw_key,   &tg.dw_value,
                              &tg.dw_result, &tg.db_query, &tg.db_key, &tg.db_value, &tg.db_result};
         for (int i = 0; i < 11; i++) {
             const attn_view *v = of[i];
@@ -365,7 +378,8 @@ static void layers(void) {
             attn_view to = attn_view_of(tg.dquery);
             put(&to, offset_of(&to, index), ref_at(&before, 0, index[0], index[1], index[2]));
             put(&sum, offset_of(&sum, index),
-                (float)(ref_at(&sum, 0, index[0], index[1], index[2]) + ref_at(&start, 0, index[0], index[1], index[2])));
+                (float)(ref_at(&sum, 0, index[0], index[1], index[2]) +
+                        ref_at(&start, 0, index[0], index[1], index[2])));
         } while (next_index(&sum, index));
         CHECK_STATUS(attn_mha_backward(&t, &tg, NULL), ATTN_OK);
         if (tg.dquery.type != ATTN_F32) check_rounded(&tg.dquery, &g.dquery, "added to the gradient of the query");
@@ -380,20 +394,25 @@ static void layers(void) {
 static void all_of(int32_t type, const float *x, int64_t count, const uint16_t *half) {
     static const float one = 1;
     attn_view one_by_one = attn_view_f32(&one, 2, 1, 1, 0, 0);
-    attn_view floats = attn_view_f32(x, 2, count, 1, 0, 0), halves = attn_view_typed((attn_type)type, half, 2, 65536, 1, 0, 0);
-    attn_out narrow = make_out_of(type, LAYOUT_PACKED, 2, count, 1, 0, 0), wide = make_out(LAYOUT_PACKED, 2, 65536, 1, 0, 0);
+    attn_view floats = attn_view_f32(x, 2, count, 1, 0, 0),
+              halves = attn_view_typed((attn_type)type, half, 2, 65536, 1, 0, 0);
+    attn_out narrow = make_out_of(type, LAYOUT_PACKED, 2, count, 1, 0, 0),
+             wide = make_out(LAYOUT_PACKED, 2, 65536, 1, 0, 0);
     for (int isa = 0; isa <= test_isa_count(); isa++) {
         attn_desc options;
         memset(&options, 0, sizeof options);
         poison(&narrow), poison(&wide);
         if (isa < test_isa_count()) {
             options.isa = (int32_t)test_isa(isa);
-            CHECK_STATUS(attn_bmm(attn_view_swap(floats, 0, 1), attn_view_swap(one_by_one, 0, 1),
-                                  narrow, &options, NULL), count == 1 ? ATTN_OK : ATTN_ERR_SIZE);
-            CHECK_STATUS(attn_bmm(one_by_one, attn_view_swap(floats, 0, 1), attn_out_typed((attn_type)type, narrow.data, 2, 1,
-                                  count, 0, 0), &options, NULL), ATTN_OK);
-            CHECK_STATUS(attn_bmm(one_by_one, attn_view_swap(halves, 0, 1), attn_out_f32((float *)wide.data, 2, 1, 65536, 0, 0),
-                                  &options, NULL), ATTN_OK);
+            CHECK_STATUS(
+                attn_bmm(attn_view_swap(floats, 0, 1), attn_view_swap(one_by_one, 0, 1), narrow, &options, NULL),
+                count == 1 ? ATTN_OK : ATTN_ERR_SIZE);
+            CHECK_STATUS(attn_bmm(one_by_one, attn_view_swap(floats, 0, 1),
+                                  attn_out_typed((attn_type)type, narrow.data, 2, 1, count, 0, 0), &options, NULL),
+                         ATTN_OK);
+            CHECK_STATUS(attn_bmm(one_by_one, attn_view_swap(halves, 0, 1),
+                                  attn_out_f32((float *)wide.data, 2, 1, 65536, 0, 0), &options, NULL),
+                         ATTN_OK);
         } else {
             CHECK_STATUS(attn_convert(floats, narrow, NULL), ATTN_OK);
             CHECK_STATUS(attn_convert(halves, wide, NULL), ATTN_OK);
@@ -404,7 +423,8 @@ static void all_of(int32_t type, const float *x, int64_t count, const uint16_t *
             if (isa < test_isa_count() && x[i] == 0) want = 0; /* a sum from 0 is +0 */
             wrong += want != got;
         }
-        CHECKF(wrong == 0, "type %d, way %d: %d of %ld floats are not rounded to the nearest", (int)type, isa, wrong, (long)count);
+        CHECKF(wrong == 0, "type %d, way %d: %d of %ld floats are not rounded to the nearest", (int)type, isa, wrong,
+               (long)count);
         for (int i = 0; i < 65536; i++) {
             double want = ref_of_half(type, (uint16_t)i), got = ((const float *)wide.data)[i];
             uint32_t bits;
@@ -459,8 +479,8 @@ static void doubles(void) {
             float f = (float)x[i];
             uint32_t want = type == ATTN_F32 ? 0x7fc00000u : ref_half(type, x[i]);
             if (type == ATTN_F32 && !isnan(f)) memcpy(&want, &f, 4);
-            CHECKF(bits_at(&v, index) == want, "%.17g as type %d: %x, want %x", x[i], type, (unsigned)bits_at(&v, index),
-                   (unsigned)want);
+            CHECKF(bits_at(&v, index) == want, "%.17g as type %d: %x, want %x", x[i], type,
+                   (unsigned)bits_at(&v, index), (unsigned)want);
         }
         double back[40];
         CHECK_STATUS(attn_convert(v, attn_out_typed(ATTN_F64, back, 1, n, 0, 0, 0), NULL), ATTN_OK);
@@ -505,7 +525,8 @@ static void quantized(void) {
 static void blocks_of_ggml(void) {
     unsigned char block[6 * 34];
     for (int n = 0; n < 6 * 34; n++) block[n] = (unsigned char)test_int(0, 255);
-    attn_out codes = make_out_of(ATTN_I8, LAYOUT_MIXED, 4, 1, 1, 3, 64), scale = make_out_of(ATTN_F16, LAYOUT_MIXED, 4, 1, 1, 3, 2);
+    attn_out codes = make_out_of(ATTN_I8, LAYOUT_MIXED, 4, 1, 1, 3, 64),
+             scale = make_out_of(ATTN_F16, LAYOUT_MIXED, 4, 1, 1, 3, 2);
     attn_view c = attn_view_of(codes), s = attn_view_of(scale);
     CHECK_STATUS(attn_unpack_q8_0(block, codes, scale, NULL), ATTN_OK);
     for (int row = 0; row < 3; row++)

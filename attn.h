@@ -1312,6 +1312,8 @@ typedef struct attn__stored {
     int64_t      rows, n;
     int32_t      type;          /* ATTN_F16, ATTN_BF16 or ATTN_I8 */
     const float *scale;         /* of I8: what a row's codes are multiplied by */
+    const char  *fetch[2];      /* not NULL: rows that are brought near meanwhile, of the same number of bytes, */
+    int64_t      fetch_row[2];  /* so many bytes apart */
 } attn__stored;
 
 #ifndef ATTN_NO_BACKWARD
@@ -1383,8 +1385,9 @@ typedef struct attn__additive_gradient {
     /* y[j] = e^(scale*x[j] - top) * factor, 0 where that is below 2^-126 or scale*x[j] is -inf (even when factor is
        NaN); y may be x */ \
     X(void, normalise, (const float *x, float *y, int64_t n, attn__given scale, attn__given top, attn__given factor)) \
-    /* what weigh computes, for one row of scores scale*x[j] that lie side by side; n: a multiple of ATTN__PARTS */ \
-    X(void, mass, (const float *x, int64_t n, attn__given scale, float *top, float *sum)) \
+    /* what weigh computes, for one row of scores scale*x[j] that lie side by side; n: a multiple of ATTN__PARTS; y: the
+       weights, NULL: they are not needed; may be x */ \
+    X(void, mass, (const float *x, int64_t n, attn__given scale, float *top, float *sum, float *y)) \
     X(void, drop, (const attn__drop *d)) \
     X(void, widen, (const attn__stored *w)) \
     /* to[j] = the element of 16 bits nearest to from[j] */ \
@@ -1681,12 +1684,13 @@ static void attn__normalise_scalar(const float *x, float *y, int64_t n, attn__gi
     }
 }
 
-static void attn__mass_scalar(const float *x, int64_t n, attn__given scale, float *top, float *sum)
+static void attn__mass_scalar(const float *x, int64_t n, attn__given scale, float *top, float *sum, float *y)
 {
     float s[ATTN__CHUNK];
     int64_t i;
     for (i = 0; i < n; i++) s[i] = x[i] * scale;
     attn__weigh_scalar(s, 1, 0, n, 0, top, sum);
+    for (i = 0; y && i < n; i++) y[i] = s[i];
 }
 
 /* Philox4x32-10 */
@@ -3060,7 +3064,7 @@ ATTN__KERNEL void ATTN__V(clip)(float *s, int64_t ld, int64_t lanes, int64_t j0,
 }
 
 /* ---- rows that lie as they are */
-ATTN__KERNEL void ATTN__V(mass)(const float *x, int64_t n, attn__given scale, float *top, float *sum)
+ATTN__KERNEL void ATTN__V(mass)(const float *x, int64_t n, attn__given scale, float *top, float *sum, float *y)
 {
     const ATTN__VEC c = ATTN__ALL(scale);
     ATTN__VEC m = ATTN__ALL(ATTN__NEG_INF), base, sums[ATTN__PARTS / ATTN__LANES];
@@ -3075,8 +3079,9 @@ ATTN__KERNEL void ATTN__V(mass)(const float *x, int64_t n, attn__given scale, fl
     ATTN__EACH(r, ATTN__PARTS / ATTN__LANES) sums[r] = ATTN__ALL(0.0f);
     for (j = 0; j < n; j += ATTN__PARTS)
         ATTN__EACH(r, ATTN__PARTS / ATTN__LANES) {
-            m = ATTN__SUB(ATTN__MUL(ATTN__LOAD(x + j + r*ATTN__LANES), c), base);
-            sums[r] = ATTN__ADD(sums[r], ATTN__V(exp)(m));
+            m = ATTN__V(exp)(ATTN__SUB(ATTN__MUL(ATTN__LOAD(x + j + r*ATTN__LANES), c), base));
+            if (y) ATTN__STORE(y + j + r*ATTN__LANES, m);
+            sums[r] = ATTN__ADD(sums[r], m);
         }
     ATTN__EACH(r, ATTN__PARTS / ATTN__LANES) ATTN__STORE(part + r*ATTN__LANES, sums[r]);
     *sum = attn__tree(part, ATTN__PARTS);
@@ -3311,6 +3316,9 @@ ATTN__HELPER void ATTN__V(widen_rows)(const attn__stored *w, int32_t type)
         const char *from = (const char *)w->from + r * w->from_row * bytes;
         const ATTN__VEC scale = ATTN__ALL(type == ATTN_I8 ? w->scale[r] : 1.0f);
         float *to = w->to + r * w->to_row;
+        int i;
+        ATTN__EACH(i, 2)
+            for (j = 0; w->fetch[i] && j < w->n * bytes; j += 64) ATTN__PREFETCH(w->fetch[i] + r * w->fetch_row[i] + j);
         for (j = 0; j <= w->n - ATTN__LANES; j += ATTN__LANES)
             ATTN__STORE(to + j, ATTN__V(widened)(from + j * bytes, type, scale));
         if (j < w->n) {                             /* the last ones end with the row */
@@ -3487,7 +3495,7 @@ static const attn__kernels *attn__table(int32_t isa)
 }
 
 #if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER)
-static uint32_t attn__cpuid_1(void)                             /* the third register of what it answers to 1 */
+static uint32_t attn__cpuid_1(void)                     /* the third register of what it answers to 1: bit 29 is F16C */
 {
     uint32_t a = 1, b, c = 0, d;
     __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
@@ -3500,7 +3508,7 @@ static int attn__cpu_has(attn_isa isa)
 #if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER)
     __builtin_cpu_init();
     if (isa == ATTN_ISA_AVX2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && attn__cpuid_1() & 1u << 29;  /* F16C */
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && attn__cpuid_1() & 1u << 29;
     if (isa == ATTN_ISA_AVX512) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
 #elif ATTN__X64 && defined(_MSC_VER)
     if (isa == ATTN_ISA_AVX2 || isa == ATTN_ISA_AVX512) {
@@ -4669,15 +4677,17 @@ ATTN__NOINLINE static void attn__copy_floats(float *to, const float *from, int64
     for (; n > 0; n--) *to++ = *from++;
 }
 
-/* Some rows as floats, those in `to` `to_row` apart. scale: of codes, else NULL. */
+/* Some rows as floats, those in `to` `to_row` apart. scale: of codes, else NULL. near: NULL, or what to bring near. */
 static void attn__widen_rows(const attn__kernels *f, const attn__array *a, const attn__array *scale, int64_t b,
                              int64_t h, int64_t row, int64_t rows, int64_t column, int64_t columns, float *to,
-                             int64_t to_row)
+                             int64_t to_row, const attn__stored *near)
 {
     const int64_t group = scale && scale->stride[3] ? ATTN__CODES_PER_SCALE : columns;
     float scales[ATTN__CHUNK];
     attn__stored w;
     int64_t r, x;
+    if (near) w = *near;
+    else w.fetch[0] = w.fetch[1] = NULL;
     w.type = a->type;
     w.from_row = a->stride[2];
     w.to_row = to_row;
@@ -4700,7 +4710,7 @@ ATTN__NOINLINE static void attn__copy_floats_of(const attn__kernels *f, const at
 {
     int64_t r, x;
     if (a->stride[3] == 1 && !attn__is_f32(a)) {
-        attn__widen_rows(f, a, scale, b, h, row, rows, column, columns, to, to_row);
+        attn__widen_rows(f, a, scale, b, h, row, rows, column, columns, to, to_row, NULL);
         return;
     }
     for (r = 0; r < rows; r++, to += to_row)
@@ -4858,7 +4868,7 @@ typedef struct attn__tile {
     int64_t b, stream, head_kv, head;   /* head: of the first row; the only one where parameters differ per head */
     int64_t ld, lanes;                  /* ld: a multiple of the vectors' width, at most the call's */
     int32_t vecs;                       /* ld / width */
-    int32_t few;                        /* so few rows that lanes are better keys and columns: see >>few */
+    int32_t few, by_rows;               /* so few rows that lanes are better keys and columns: see >>few */
     int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES];
     attn__row row[ATTN__MAX_LANES];
     int64_t first, last;                /* over all lanes: keys that one of them reaches */
@@ -6178,11 +6188,17 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
 /* ---- >>few: a tile of few rows (one query; a group of heads) would leave most lanes idle. Then lanes are keys, on
    the way turned in registers, and after that columns of V, read where they lie. The same chains, so the same bits;
    scores and outputs of a chunk are turned into the tile's layout, where everything else happens. */
-static int32_t attn__is_few(const attn__tile *t)
+static int attn__is_few(const attn__tile *t)
 {
     const attn__call *c = t->c;
     return attn__score_of(c)->flags & ATTN__DOTS && t->lanes <= ATTN__FEW && c->size_k > 0 && c->k.stride[3] == 1 &&
            (!c->out.rank || (c->v.stride[3] == 1 && c->size_v >= t->f->width));
+}
+/* Where nothing happens to scores and all rows reach the same keys, they become weights row by row, lanes being keys. */
+static int attn__goes_by_rows(const attn__tile *t)
+{
+    return t->c->bare && t->c->score != ATTN_SCORE_COSINE && t->c->dropout == 0.0f && t->all_first <= t->first &&
+           t->all_last >= t->last;
 }
 
 /* [lanes][row] at `from` -> t's layout */
@@ -6194,10 +6210,28 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
     t->f->pack(to, t->ld, rows, 1, n, t->ones);
 }
 
-static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
+/* Rows of k or v; where they become floats, those behind them and `other`'s from a key on come near meanwhile. */
+static attn__rows attn__few_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
+                                 const attn__array *other, int64_t other_key)
+{
+    attn__stored near;
+    attn__rows r;
+    if (attn__is_f32(a)) return attn__keys_of(t, a, key, n, size);
+    near.fetch[0] = (const char *)attn__place_of(a, t->b, t->head_kv, key + n, 0);
+    near.fetch_row[0] = a->stride[2] * attn__type_size(a->type);
+    near.fetch[1] = other->rank ? (const char *)attn__place_of(other, t->b, t->head_kv, other_key, 0) : NULL;
+    near.fetch_row[1] = other->stride[2] * attn__type_size(other->type);
+    attn__widen_rows(t->f, a, attn__scale_of(t->c, a), t->b, t->head_kv, key, n, 0, size, t->m.copy, size, &near);
+    r.at = t->m.copy;
+    r.row = size;
+    r.column = 1;
+    return r;
+}
+/* Scores of keys c0+j0 .. c0+j1, row by row in few_s; and in the tile's layout. */
+static void attn__few_dots(const attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__call *c = t->c;
-    const int64_t step = attn__piece(&c->k, j1 - j0);
+    const int64_t step = attn__is_f32(&c->k) ? j1 - j0 : ATTN__FEW_KEYS;
     attn__product p;
     int64_t j;
     p.a = t->m.query;
@@ -6208,13 +6242,17 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
     p.fetch_row = c->v.stride[2];
     for (j = j0; j < j1; j += step) {
         const int64_t n = attn__min(j1 - j, step);
-        const attn__rows k = attn__keys_of(t, &c->k, c0 + j, n, c->size_k);
+        const attn__rows k = attn__few_rows(t, &c->k, c0 + j, n, c->size_k, &c->v, c0 + j);
         p.b = k.at;
         p.b_row = k.row;
         p.c = t->m.few_s + j;
         p.fetch = c->out.rank && attn__is_f32(&c->v) ? attn__at(&c->v, t->b, t->head_kv, c0 + j, 0) : NULL;
         t->f->dots(&p, n);
     }
+}
+static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
+{
+    attn__few_dots(t, c0, j0, j1);
     attn__few_turn(t, t->m.few_s + j0, ATTN__FEW_ROW, j1 - j0, t->m.s + j0 * t->ld);
 }
 
@@ -6231,7 +6269,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     attn__rows v;
     int64_t j, next, column, l;
     for (l = 0; l < t->lanes; l++) weights[l] = t->m.few_s + l * ATTN__FEW_ROW + j0;
-    t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
+    if (!t->by_rows) t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
     attn__fill(t->m.few_v, 1, t->lanes * row, 0.0f);
     p.a_row = ATTN__FEW_ROW;
     p.a_k = 1;
@@ -6245,7 +6283,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
         s = attn__stretch_at(r, j, j1);
         next = attn__min(j + ATTN__FEW_KEYS, s.end);
         if (s.from == s.to) continue;
-        v = attn__keys_of(t, &t->c->v, c0 + j, next - j, size);
+        v = attn__few_rows(t, &t->c->v, c0 + j, next - j, size, k, c0 + j + ATTN__CHUNK);
         p.a = t->m.few_s + j;
         p.b_row = v.row;
         p.depth = next - j;
@@ -6265,6 +6303,23 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     attn__few_turn(t, t->m.few_v, row, size, acc);
 }
 
+/* A chunk's weights, of which r says which keys they are: row by row, in few_s. */
+static void attn__few_weights(attn__tile *t, int64_t c0, const attn__reach *r, float *cmax, float *csum)
+{
+    const int64_t from = r->from[0], to = r->to[0], whole = (to + ATTN__PARTS - 1) / ATTN__PARTS * ATTN__PARTS;
+    int64_t l;
+    attn__few_dots(t, c0, from, to);
+    for (l = 0; l < t->lanes; l++) {
+        float *row = t->m.few_s + l * ATTN__FEW_ROW;
+        attn__fill(row, 1, from, ATTN__NEG_INF);
+        attn__fill(row + to, 1, whole - to, ATTN__NEG_INF);
+        t->f->mass(row, whole, 1.0f, &cmax[l], &csum[l], row);
+    }
+    for (; l < t->ld; l++) {
+        cmax[l] = cmax[t->lanes - 1];
+        csum[l] = csum[t->lanes - 1];
+    }
+}
 /* ---- its outputs. onto: how they are added to acc where all vectors reach the same keys */
 static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, int32_t kind,
                                int32_t onto, float *acc)
@@ -6371,20 +6426,26 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
 {
     const attn__call *c = t->c;
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
+    const int32_t by_rows = t->by_rows;
     attn__reach r;
     int32_t kind;
     attn__find_reach(t, c0, n, &r);
     r.exact = c->bare && !t->few && r.ascending && !r.gaps;
     for (kind = ATTN__PRODUCT;; kind = ATTN__PRODUCT_OF_ALLOWED) {
-        attn__chunk_scores(t, c0, n, &r);
-        if (kind == ATTN__PRODUCT) attn__store_chunk_scores(t, c0, n);
-        attn__chunk_weights(t, c0, n, &r, kind != ATTN__PRODUCT, cmax, csum);
+        if (t->by_rows) attn__few_weights(t, c0, &r, cmax, csum);
+        else {
+            attn__chunk_scores(t, c0, n, &r);
+            if (kind == ATTN__PRODUCT) attn__store_chunk_scores(t, c0, n);
+            attn__chunk_weights(t, c0, n, &r, kind != ATTN__PRODUCT, cmax, csum);
+        }
         if (!t->slots && kind == ATTN__PRODUCT) t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
         if (!c->out.rank || !c->size_v) break;
         attn__chunk_outputs(t, c0, n, &r, kind);
         if (t->slots ? t->f->finite(t->m.acc, c->size_v * t->ld) : attn__merge_outputs(t, c0, old, fresh)) break;
         if (kind != ATTN__PRODUCT) break;           /* NaN, Inf or overflow: once more, without excluded lanes */
+        t->by_rows = 0;
     }
+    t->by_rows = by_rows;
     if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
     else if (c->out.rank) attn__keep_merged(t);
 }
@@ -6409,7 +6470,7 @@ static void attn__plain_row(attn__tile *t, int64_t l)
             attn__fill(edge, 1, ATTN__CHUNK, ATTN__NEG_INF);
             attn__copy_floats(edge + (from - c0), x + from, to - from);
         }
-        t->f->mass(to - from < ATTN__CHUNK ? edge : x + c0, ATTN__CHUNK, t->c->scale, cmax, csum);
+        t->f->mass(to - from < ATTN__CHUNK ? edge : x + c0, ATTN__CHUNK, t->c->scale, cmax, csum, NULL);
         t->f->join(width, top, sum, cmax, csum, old, fresh);
     }
     t->top[l] = top[0];
@@ -7457,9 +7518,11 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index)
     t->ld = t->vecs * t->f->width;
     t->lanes = attn__min(rows - row0, t->ld);
     t->few = attn__is_few(t);
+    t->by_rows = 0;
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
     attn__open_lanes(t, t->stream * group + row0 / c->queries, row0 % c->queries);
+    if (t->few) t->by_rows = attn__goes_by_rows(t);
     return t;
 }
 static int attn__has_row_results(const attn__call *c)

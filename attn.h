@@ -934,6 +934,7 @@ static __inline__ __attribute__((always_inline)) attn__result attn__give(attn__g
 #  define attn__tree(...)           (attn__tree(__VA_ARGS__).x)
 #  define attn__scaled(...)         (attn__scaled(__VA_ARGS__).x)
 #  define attn__read(...)           (attn__read(__VA_ARGS__).x)
+#  define attn__of_b(...)           (attn__of_b(__VA_ARGS__).x)
 #  define attn__of_head(...)        (attn__of_head(__VA_ARGS__).x)
 #  define attn__sink_of(...)        (attn__sink_of(__VA_ARGS__).x)
 #  define attn__inverse_of(...)     (attn__inverse_of(__VA_ARGS__).x)
@@ -1282,7 +1283,17 @@ typedef struct attn__product {
     const float *fetch;         /* not NULL: a matrix whose rows are brought near as the rows of A (of B: dots, and
                                    single rows of 8 vectors) are used */
     int64_t      fetch_row;
+    int32_t      b_type;        /* of dots and few: attn_type of B and of what is fetched. Codes are multiplied by */
+    const float *b_scale;       /* one of these per row of B */
 } attn__product;
+
+/* An element as a float's bits; of codes without the scale. */
+static uint32_t attn__element(const void *from, int32_t type, int64_t at)
+{
+    if (type == ATTN_F32) return attn__bits(((const float *)from)[at]);
+    if (type == ATTN_I8) return attn__bits((float)((const int8_t *)from)[at]);
+    return attn__widened(type, ((const attn__half *)from)[at]);
+}
 
 typedef struct attn__additive {
     const float *query;         /* [hidden][ld]: e^2a, or a for the direct form */
@@ -1312,8 +1323,6 @@ typedef struct attn__stored {
     int64_t      rows, n;
     int32_t      type;          /* ATTN_F16, ATTN_BF16 or ATTN_I8 */
     const float *scale;         /* of I8: what a row's codes are multiplied by */
-    const char  *fetch[2];      /* not NULL: rows that are brought near meanwhile, of the same number of bytes, */
-    int64_t      fetch_row[2];  /* so many bytes apart */
 } attn__stored;
 
 #ifndef ATTN_NO_BACKWARD
@@ -1347,6 +1356,8 @@ typedef struct attn__additive_gradient {
        j < columns. Lanes are keys, turned on the way. Up to ATTN__FEW rows; a_k is `width`: so many floats can be read
        there. c has room for whole vectors. a_row, chain, vecs, kind and onto do not count */ \
     X(void, dots, (const attn__product *p, int64_t columns)) \
+    /* A product of up to ATTN__FEW rows that goes on, all in one chain, of a B that is not f32; 8 vectors at most */ \
+    X(void, few, (const attn__product *p)) \
     /* s = scale * (w_sum - 2 sum_u w_u / (1 + query_u key_u)), four terms over a common denominator */ \
     X(void, additive, (const attn__additive *p)) \
     /* s = scale * sum_u w_u tanh(query_u + key_u), for pairs whose exponentials would overflow */ \
@@ -1470,6 +1481,12 @@ static void attn__product_scalar(const attn__product *p)
     do attn__chain_scalar(&part); while (attn__next_chain(&part, p));
 }
 
+/* An element of B, of any type. */
+static attn__result (attn__of_b)(const attn__product *p, int64_t row, int64_t column)
+{
+    const float x = attn__float(attn__element(p->b, p->b_type, row * p->b_row + column));
+    return ATTN__GIVE(ATTN__CHOOSE(p->b_type == ATTN_I8, x * p->b_scale[row], x));
+}
 static void attn__dots_scalar(const attn__product *p, int64_t columns)
 {
     int64_t r, j, k;
@@ -1479,11 +1496,21 @@ static void attn__dots_scalar(const attn__product *p, int64_t columns)
             for (k = 0; k < p->depth;) {
                 const int64_t end = attn__min(p->depth, k + ATTN__RUN);
                 for (part = 0.0f; k < end; k++)
-                    part = attn__fma(p->a[k * p->a_k + r], p->b[j * p->b_row + k], part);
+                    part = attn__fma(p->a[k * p->a_k + r], attn__of_b(p, j, k), part);
                 sum = ATTN__CHOOSE(k <= ATTN__RUN, part, sum + part);
             }
             p->c[r * p->c_row + j] = sum;
         }
+}
+static void attn__few_scalar(const attn__product *p)
+{
+    int64_t r, k, i;
+    for (k = 0; k < p->depth; k++)
+        for (r = 0; r < p->rows; r++)
+            for (i = 0; i < p->vecs; i++) {
+                float *c = p->c + r * p->c_row + i;
+                *c = attn__fma(p->a[r * p->a_row + k], attn__of_b(p, k, i), *c);
+            }
 }
 
 /* The sum of n numbers, a power of two, in its fixed order. */
@@ -1816,8 +1843,8 @@ static void attn__widen_scalar(const attn__stored *w)
         for (j = 0; j < w->n; j++) {
             float *to = w->to + r * w->to_row + j;
             const int64_t at = r * w->from_row + j;
-            if (w->type == ATTN_I8) *to = (float)((const int8_t *)w->from)[at] * w->scale[r];
-            else *to = attn__float(attn__widened(w->type, ((const attn__half *)w->from)[at]));
+            *to = attn__float(attn__element(w->from, w->type, at));
+            if (w->type == ATTN_I8) *to = *to * w->scale[r];
         }
 }
 static void attn__round_scalar(const float *from, int32_t type, attn__half *to, int64_t n)
@@ -2479,14 +2506,69 @@ ATTN__HELPER ATTN__VEC ATTN__V(quiet)(ATTN__VEC x)
     return ATTN__PICK(ATTN__ALL(ATTN__NAN), x, ATTN__SAME(x, x));
 }
 
-/* ---- products */
-/* Brings a block of LANES rows near, step by step along their `depth` columns: at column k what belongs to LANES. */
-ATTN__INLINE void ATTN__V(fetch_block)(const float *at, int64_t row, int64_t depth, int64_t k)
+/* ---- elements of 16 and 8 bits. What has no instruction for f16 does as attn__widened and attn__narrowed do. */
+ATTN__HELPER ATTN__MASK ATTN__V(is_nan)(ATTN__VEC x)
 {
+    return ATTN__ABOVE(ATTN__AND(x, ATTN__ALL_BITS(0x7fffffffu)), ATTN__ALL_BITS(0x7f800000u));
+}
+#ifndef ATTN__LOAD_F16
+#define ATTN__LOAD_F16          ATTN__V(load_f16)
+#define ATTN__STORE_F16         ATTN__V(store_f16)
+ATTN__HELPER ATTN__VEC ATTN__V(load_f16)(const attn__half *p)
+{
+    const ATTN__VEC x = ATTN__LOAD_HALVES(p), a = ATTN__LEFT(ATTN__AND(x, ATTN__ALL_BITS(0x7fffu)), 13);
+    const ATTN__VEC more = ATTN__ADD_BITS(a, ATTN__ALL_BITS(112u << 23)), least = ATTN__ALL_BITS(113u << 23);
+    ATTN__VEC y = ATTN__PICK(more, ATTN__SUB(ATTN__ADD_BITS(a, least), least),
+                             ATTN__ABOVE(ATTN__ALL_BITS(0x800000u), a));        /* subnormal: 2^-14 too much */
+    y = ATTN__PICK(y, ATTN__ADD_BITS(more, ATTN__ALL_BITS(112u << 23)), ATTN__ABOVE(a, ATTN__ALL_BITS(0x0f7fffffu)));
+    y = ATTN__PICK(y, ATTN__ADD_BITS(y, ATTN__AND(ATTN__ALL_BITS(0x400000u), ATTN__XOR(y, ATTN__ALL_BITS(0x400000u)))),
+                   ATTN__V(is_nan)(y));
+    return ATTN__XOR(y, ATTN__LEFT(ATTN__AND(x, ATTN__ALL_BITS(0x8000u)), 16));
+}
+ATTN__HELPER void ATTN__V(store_f16)(attn__half *p, ATTN__VEC x)
+{
+    const ATTN__VEC a = ATTN__AND(x, ATTN__ALL_BITS(0x7fffffffu)), half = ATTN__ALL_BITS(126u << 23);
+    const ATTN__VEC odd = ATTN__AND(ATTN__RIGHT(a, 13), ATTN__ALL_BITS(1));
+    ATTN__VEC y = ATTN__RIGHT(ATTN__ADD_BITS(ATTN__ADD_BITS(a, ATTN__ALL_BITS(0u - 0x38000000u + 0xfffu)), odd), 13);
+    y = ATTN__PICK(y, ATTN__ADD_BITS(ATTN__ADD(a, half), ATTN__ALL_BITS(0u - (126u << 23))),
+                   ATTN__ABOVE(ATTN__ALL_BITS(0x38800000u), a));                /* 1/2 + a: rounded to 2^-24 */
+    y = ATTN__PICK(y, ATTN__ALL_BITS(0x7c00u), ATTN__ABOVE(a, ATTN__ALL_BITS(0x477fffffu)));
+    y = ATTN__XOR(y, ATTN__AND(ATTN__RIGHT(x, 16), ATTN__ALL_BITS(0x8000u)));
+    ATTN__STORE_HALVES(p, ATTN__PICK(y, ATTN__ALL_BITS(0x7e00u), ATTN__V(is_nan)(x)));
+}
+#endif
+ATTN__HELPER void ATTN__V(store_bf16)(attn__half *p, ATTN__VEC x)
+{
+    const ATTN__VEC odd = ATTN__AND(ATTN__RIGHT(x, 16), ATTN__ALL_BITS(1));
+    const ATTN__VEC y = ATTN__ADD_BITS(ATTN__ADD_BITS(x, ATTN__ALL_BITS(0x7fffu)), odd);
+    ATTN__STORE_HALVES(p, ATTN__AND(ATTN__RIGHT(ATTN__PICK(y, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 16),
+                                    ATTN__ALL_BITS(0xffffu)));
+}
+/* LANES elements as floats; codes without their scale */
+ATTN__HELPER ATTN__VEC ATTN__V(widened)(const void *p, const int32_t type)
+{
+    if (type == ATTN_F16) return ATTN__LOAD_F16((const attn__half *)p);
+    if (type == ATTN_BF16) return ATTN__LEFT(ATTN__LOAD_HALVES((const attn__half *)p), 16);
+    if (type == ATTN_I8) return ATTN__TO_FLOATS(ATTN__LOAD_CODES((const int8_t *)p));
+    return ATTN__LOAD((const float *)p);
+}
+/* Where bytes behind p lie, which may be no element. */
+ATTN__HELPER const float *ATTN__V(behind)(const void *p, int64_t bytes)
+{
+    return (const float *)((uintptr_t)p + (uintptr_t)bytes);
+}
+/* ---- products */
+/* Brings a block of LANES rows near, step by step along their `depth` columns: at column k what belongs to LANES, of
+   `size` bytes each. */
+ATTN__INLINE void ATTN__V(fetch_block)(const float *at, int64_t row, int64_t depth, int64_t k, const int size)
+{
+    const uintptr_t from = (uintptr_t)at;
     const int W = ATTN__LANES;
     int x;
-    if (row == depth) ATTN__UNROLL for (x = 0; x < W*W; x += 16) ATTN__PREFETCH_FAR(attn__ahead(at, 1, W*k + x));
-    else if (k % 16 == 0) for (x = 0; x < W; x++) ATTN__PREFETCH_FAR(attn__ahead(at, x, row) + k);
+    if (row == depth) ATTN__UNROLL for (x = 0; x < W*W*size; x += 64)
+        ATTN__PREFETCH_FAR((const char *)(from + (uintptr_t)(W*k*size + x)));
+    else if (k*size % 64 == 0)
+        for (x = 0; x < W; x++) ATTN__PREFETCH_FAR((const char *)(from + (uintptr_t)((x*row + k)*size)));
 }
 
 /* One step of a strip: a column of A, with a pointer to every third of its rows, times a row of B. */
@@ -2643,30 +2725,41 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
 
 /* R rows against LANES of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
    follows: B's rows after the next ones, and as many of the matrix that is used next. */
-ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64_t j, int64_t last)
+ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64_t j, int64_t last, const int32_t type,
+                                      const int size)
 {
     const int64_t row = p->b_row;
-    const float *a = p->a, *b = p->b + j*row, *y;
-    const float *ahead = attn__ahead(b, 2*ATTN__LANES, row), *fetch = attn__ahead(p->fetch, j, p->fetch_row);
+    const char *b = (const char *)p->b + j*row*size, *y;
+    const float *a = p->a, *ahead = ATTN__V(behind)(b, 2*ATTN__LANES*row*size);
+    const float *fetch = ATTN__V(behind)(p->fetch, j*p->fetch_row*size);
     float *c = p->c + j, column[ATTN__LANES];
-    ATTN__VEC acc[ATTN__FEW], sum[ATTN__FEW], t[ATTN__LANES];
+    ATTN__VEC acc[ATTN__FEW], sum[ATTN__FEW], t[ATTN__LANES], scale = ATTN__ALL(1.0f);
     int64_t k = 0, end;
     int r, x;
+    if (type == ATTN_I8) {
+        for (x = 0; x < ATTN__LANES; x++) column[x] = p->b_scale[j + attn__min(x, last)];
+        scale = ATTN__LOAD(column);
+    }
     ATTN__EACH(r, R) sum[r] = ATTN__ALL(0.0f);
     while (k < p->depth) {
         end = attn__min(p->depth, k + ATTN__RUN);
         ATTN__EACH(r, R) acc[r] = ATTN__ALL(0.0f);
         for (; k + ATTN__LANES <= end; k += ATTN__LANES) {
-            ATTN__UNROLL for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) t[x] = ATTN__LOAD(y);
-            ATTN__V(fetch_block)(ahead, row, p->depth, k);
-            if (p->fetch) ATTN__V(fetch_block)(fetch, p->fetch_row, p->depth, k);
+            ATTN__UNROLL for (y = b + k*size, x = 0; x < ATTN__LANES; x++, y += x <= last ? row*size : 0)
+                t[x] = ATTN__V(widened)(y, type);
+            ATTN__V(fetch_block)(ahead, row, p->depth, k, size);
+            if (p->fetch) ATTN__V(fetch_block)(fetch, p->fetch_row, p->depth, k, size);
             ATTN__V(transpose)(t);
-            ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, a += ATTN__LANES)
+            ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, a += ATTN__LANES) {
+                if (type == ATTN_I8) t[x] = ATTN__MUL(t[x], scale);
                 ATTN__EACH(r, R) acc[r] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[x], acc[r]);
+            }
         }
         for (; k < end; k++, a += ATTN__LANES) {
-            for (y = b + k, x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) column[x] = *y;
+            for (x = 0; x < ATTN__LANES; x++)
+                column[x] = attn__float(attn__element(p->b, type, (j + attn__min(x, last))*row + k));
             t[0] = ATTN__LOAD(column);
+            if (type == ATTN_I8) t[0] = ATTN__MUL(t[0], scale);
             ATTN__EACH(r, R) acc[r] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[0], acc[r]);
         }
         ATTN__EACH(r, R) if (k > ATTN__RUN) acc[r] = ATTN__ADD(sum[r], acc[r]);
@@ -2692,8 +2785,8 @@ ATTN__HELPER void ATTN__V(dots_wide)(const int R, const int N, const attn__produ
         for (; k + ATTN__LANES <= end; k += ATTN__LANES, a += ATTN__LANES*ATTN__LANES) ATTN__EACH(i, N) {
             const int64_t n = i*ATTN__LANES;
             ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__LOAD(b + (n + x)*row + k);
-            ATTN__V(fetch_block)(attn__ahead(b, n + 2*N*ATTN__LANES, row), row, p->depth, k);
-            if (p->fetch) ATTN__V(fetch_block)(attn__ahead(p->fetch, j + n, f_row), f_row, p->depth, k);
+            ATTN__V(fetch_block)(attn__ahead(b, n + 2*N*ATTN__LANES, row), row, p->depth, k, 4);
+            if (p->fetch) ATTN__V(fetch_block)(attn__ahead(p->fetch, j + n, f_row), f_row, p->depth, k, 4);
             ATTN__V(transpose)(t);
             ATTN__EACH(x, ATTN__LANES)
                 ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[x*ATTN__LANES + r]), t[x], acc[r*N + i]);
@@ -2711,19 +2804,70 @@ ATTN__HELPER void ATTN__V(dots_wide)(const int R, const int N, const attn__produ
 }
 #endif
 
+ATTN__HELPER void ATTN__V(dots_of)(const attn__product *p, int64_t columns, int64_t j, const int32_t type,
+                                   const int size)
+{
+    for (; j < columns; j += ATTN__LANES)
+        if (p->rows == 1 && j + ATTN__LANES <= columns) ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1, type, size);
+        else ATTN__V(dots_block)(ATTN__FEW, p, j, columns - 1 - j, type, size);     /* of the last row what there is, */
+}                                                                                   /* and again */
 ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 {
     int64_t j = 0;
     ATTN_ASSERT(p->a_k == ATTN__LANES);
+    if (p->b_type == ATTN_F16) { ATTN__V(dots_of)(p, columns, 0, ATTN_F16, 2); return; }
+    if (p->b_type == ATTN_BF16) { ATTN__V(dots_of)(p, columns, 0, ATTN_BF16, 2); return; }
+    if (p->b_type == ATTN_I8) { ATTN__V(dots_of)(p, columns, 0, ATTN_I8, 1); return; }
 #if ATTN__DOTS > 1
     if (p->rows == 1) for (; j + ATTN__DOTS*ATTN__LANES <= columns; j += ATTN__DOTS*ATTN__LANES)
         ATTN__V(dots_wide)(1, ATTN__DOTS, p, j);
     else for (; j + ATTN__DOTS/2*ATTN__LANES <= columns; j += ATTN__DOTS/2*ATTN__LANES)
         ATTN__V(dots_wide)(ATTN__FEW, ATTN__DOTS/2, p, j);
 #endif
-    for (; j < columns; j += ATTN__LANES)
-        if (p->rows == 1 && j + ATTN__LANES <= columns) ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1);
-        else ATTN__V(dots_block)(ATTN__FEW, p, j, columns - 1 - j);     /* of the last row what there is, and again */
+    ATTN__V(dots_of)(p, columns, j, ATTN_F32, 4);
+}
+
+/* ---- few rows times rows that are not f32 */
+ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__product *p, int64_t column,
+                                     const int32_t type, const int size)
+{
+    const char *b = (const char *)p->b + column*size, *fetch = (const char *)p->fetch;
+    const int64_t row = p->b_row*size;
+    ATTN__VEC acc[R*N], q[N], scale;
+    ATTN__FACTOR w;
+    int64_t k;
+    int r, i;
+    ATTN__EACH(r, R) if (r < p->rows)
+        ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(p->c + r*p->c_row + column + i*ATTN__LANES);
+    for (k = 0; k < p->depth; k++, b += row) {
+        ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + i*ATTN__LANES*size, type);
+        for (i = 0; column == 0 && i < p->vecs*ATTN__LANES*size; i += 64) {
+            ATTN__PREFETCH(ATTN__V(behind)(b, 16*row + i));
+            if (fetch) ATTN__PREFETCH_FAR(ATTN__V(behind)(fetch, k*p->fetch_row*size + i));
+        }
+        if (type == ATTN_I8) scale = ATTN__ALL(p->b_scale[k]);
+        if (type == ATTN_I8) ATTN__EACH(i, N) q[i] = ATTN__MUL(q[i], scale);
+        ATTN__EACH(r, R) {
+            w = ATTN__ONE(p->a[attn__min(r, p->rows - 1)*p->a_row + k]);
+            ATTN__EACH(i, N) acc[r*N + i] = ATTN__FMA_ONE(w, q[i], acc[r*N + i]);
+        }
+    }
+    ATTN__EACH(r, R) if (r < p->rows)
+        ATTN__EACH(i, N) ATTN__STORE(p->c + r*p->c_row + column + i*ATTN__LANES, acc[r*N + i]);
+}
+ATTN__HELPER void ATTN__V(few_of)(const attn__product *p, const int32_t type, const int size)
+{
+    int64_t i = 0;
+    if (p->rows == 1 && p->vecs == 8) { ATTN__V(few_block)(1, 8, p, 0, type, size); return; }
+    if (p->rows == 1) for (; i < p->vecs; i++) ATTN__V(few_block)(1, 1, p, i*ATTN__LANES, type, size);
+    for (; i + 2 <= p->vecs; i += 2) ATTN__V(few_block)(ATTN__FEW, 2, p, i*ATTN__LANES, type, size);
+    if (i < p->vecs) ATTN__V(few_block)(ATTN__FEW, 1, p, i*ATTN__LANES, type, size);
+}
+ATTN__KERNEL void ATTN__V(few)(const attn__product *p)
+{
+    if (p->b_type == ATTN_F16) ATTN__V(few_of)(p, ATTN_F16, 2);
+    else if (p->b_type == ATTN_BF16) ATTN__V(few_of)(p, ATTN_BF16, 2);
+    else ATTN__V(few_of)(p, ATTN_I8, 1);
 }
 
 /* ---- additive scores */
@@ -3263,76 +3407,28 @@ ATTN__KERNEL void ATTN__V(fold)(const float *part, int64_t n, float *y, int64_t 
 }
 #endif
 
-/* ---- elements of 16 and 8 bits. What has no instruction for f16 does as attn__widened and attn__narrowed do. */
-ATTN__HELPER ATTN__MASK ATTN__V(is_nan)(ATTN__VEC x)
+/* ---- elements of 16 and 8 bits, row by row */
+ATTN__HELPER void ATTN__V(widen_rows)(const attn__stored *w, const int32_t type, const int size)
 {
-    return ATTN__ABOVE(ATTN__AND(x, ATTN__ALL_BITS(0x7fffffffu)), ATTN__ALL_BITS(0x7f800000u));
-}
-#ifndef ATTN__LOAD_F16
-#define ATTN__LOAD_F16          ATTN__V(load_f16)
-#define ATTN__STORE_F16         ATTN__V(store_f16)
-ATTN__HELPER ATTN__VEC ATTN__V(load_f16)(const attn__half *p)
-{
-    const ATTN__VEC x = ATTN__LOAD_HALVES(p), a = ATTN__LEFT(ATTN__AND(x, ATTN__ALL_BITS(0x7fffu)), 13);
-    const ATTN__VEC more = ATTN__ADD_BITS(a, ATTN__ALL_BITS(112u << 23)), least = ATTN__ALL_BITS(113u << 23);
-    ATTN__VEC y = ATTN__PICK(more, ATTN__SUB(ATTN__ADD_BITS(a, least), least),
-                             ATTN__ABOVE(ATTN__ALL_BITS(0x800000u), a));        /* subnormal: 2^-14 too much */
-    y = ATTN__PICK(y, ATTN__ADD_BITS(more, ATTN__ALL_BITS(112u << 23)), ATTN__ABOVE(a, ATTN__ALL_BITS(0x0f7fffffu)));
-    y = ATTN__PICK(y, ATTN__ADD_BITS(y, ATTN__AND(ATTN__ALL_BITS(0x400000u), ATTN__XOR(y, ATTN__ALL_BITS(0x400000u)))),
-                   ATTN__V(is_nan)(y));
-    return ATTN__XOR(y, ATTN__LEFT(ATTN__AND(x, ATTN__ALL_BITS(0x8000u)), 16));
-}
-ATTN__HELPER void ATTN__V(store_f16)(attn__half *p, ATTN__VEC x)
-{
-    const ATTN__VEC a = ATTN__AND(x, ATTN__ALL_BITS(0x7fffffffu)), half = ATTN__ALL_BITS(126u << 23);
-    const ATTN__VEC odd = ATTN__AND(ATTN__RIGHT(a, 13), ATTN__ALL_BITS(1));
-    ATTN__VEC y = ATTN__RIGHT(ATTN__ADD_BITS(ATTN__ADD_BITS(a, ATTN__ALL_BITS(0u - 0x38000000u + 0xfffu)), odd), 13);
-    y = ATTN__PICK(y, ATTN__ADD_BITS(ATTN__ADD(a, half), ATTN__ALL_BITS(0u - (126u << 23))),
-                   ATTN__ABOVE(ATTN__ALL_BITS(0x38800000u), a));                /* 1/2 + a: rounded to 2^-24 */
-    y = ATTN__PICK(y, ATTN__ALL_BITS(0x7c00u), ATTN__ABOVE(a, ATTN__ALL_BITS(0x477fffffu)));
-    y = ATTN__XOR(y, ATTN__AND(ATTN__RIGHT(x, 16), ATTN__ALL_BITS(0x8000u)));
-    ATTN__STORE_HALVES(p, ATTN__PICK(y, ATTN__ALL_BITS(0x7e00u), ATTN__V(is_nan)(x)));
-}
-#endif
-ATTN__HELPER void ATTN__V(store_bf16)(attn__half *p, ATTN__VEC x)
-{
-    const ATTN__VEC odd = ATTN__AND(ATTN__RIGHT(x, 16), ATTN__ALL_BITS(1));
-    const ATTN__VEC y = ATTN__ADD_BITS(ATTN__ADD_BITS(x, ATTN__ALL_BITS(0x7fffu)), odd);
-    ATTN__STORE_HALVES(p, ATTN__AND(ATTN__RIGHT(ATTN__PICK(y, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 16),
-                                    ATTN__ALL_BITS(0xffffu)));
-}
-/* LANES elements as floats; scale: of codes */
-ATTN__HELPER ATTN__VEC ATTN__V(widened)(const void *p, int32_t type, ATTN__VEC scale)
-{
-    if (type == ATTN_F16) return ATTN__LOAD_F16((const attn__half *)p);
-    if (type == ATTN_BF16) return ATTN__LEFT(ATTN__LOAD_HALVES((const attn__half *)p), 16);
-    return ATTN__MUL(ATTN__TO_FLOATS(ATTN__LOAD_CODES((const int8_t *)p)), scale);
-}
-ATTN__HELPER void ATTN__V(widen_rows)(const attn__stored *w, int32_t type)
-{
-    const int64_t bytes = type == ATTN_I8 ? 1 : 2;
     int64_t r, j;
     for (r = 0; r < w->rows; r++) {
-        const char *from = (const char *)w->from + r * w->from_row * bytes;
+        const char *from = (const char *)w->from + r*w->from_row*size;
         const ATTN__VEC scale = ATTN__ALL(type == ATTN_I8 ? w->scale[r] : 1.0f);
-        float *to = w->to + r * w->to_row;
-        int i;
-        ATTN__EACH(i, 2)
-            for (j = 0; w->fetch[i] && j < w->n * bytes; j += 64) ATTN__PREFETCH(w->fetch[i] + r * w->fetch_row[i] + j);
-        for (j = 0; j <= w->n - ATTN__LANES; j += ATTN__LANES)
-            ATTN__STORE(to + j, ATTN__V(widened)(from + j * bytes, type, scale));
-        if (j < w->n) {                             /* the last ones end with the row */
-            j = w->n - ATTN__LANES;
-            ATTN__STORE(to + j, ATTN__V(widened)(from + j * bytes, type, scale));
+        float *to = w->to + r*w->to_row;
+        for (j = 0; j < w->n; j += ATTN__LANES) {
+            const int64_t at = attn__min(j, w->n - ATTN__LANES);        /* the last ones end with the row */
+            ATTN__VEC x = ATTN__V(widened)(from + at*size, type);
+            if (type == ATTN_I8) x = ATTN__MUL(x, scale);
+            ATTN__STORE(to + at, x);
         }
     }
 }
 ATTN__KERNEL void ATTN__V(widen)(const attn__stored *w)
 {
     if (w->n < ATTN__LANES) attn__widen_scalar(w);
-    else if (w->type == ATTN_F16) ATTN__V(widen_rows)(w, ATTN_F16);
-    else if (w->type == ATTN_BF16) ATTN__V(widen_rows)(w, ATTN_BF16);
-    else ATTN__V(widen_rows)(w, ATTN_I8);
+    else if (w->type == ATTN_F16) ATTN__V(widen_rows)(w, ATTN_F16, 2);
+    else if (w->type == ATTN_BF16) ATTN__V(widen_rows)(w, ATTN_BF16, 2);
+    else ATTN__V(widen_rows)(w, ATTN_I8, 1);
 }
 ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to, int64_t n)
 {
@@ -4628,9 +4724,7 @@ static const void *attn__place_of(const attn__array *a, int64_t b, int64_t h, in
 }
 ATTN__NOINLINE static uint32_t attn__bits_of(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
-    const void *at = attn__place_of(a, b, h, row, column);
-    if (a->type == ATTN_I8) return attn__bits((float)*(const int8_t *)at);
-    return attn__widened(a->type, *(const attn__half *)at);
+    return attn__element(attn__place_of(a, b, h, row, column), a->type, 0);
 }
 ATTN__NOINLINE static void attn__set_bits(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column,
                                           uint32_t bits)
@@ -4677,17 +4771,15 @@ ATTN__NOINLINE static void attn__copy_floats(float *to, const float *from, int64
     for (; n > 0; n--) *to++ = *from++;
 }
 
-/* Some rows as floats, those in `to` `to_row` apart. scale: of codes, else NULL. near: NULL, or what to bring near. */
+/* Some rows as floats, those in `to` `to_row` apart. scale: of codes, else NULL. */
 static void attn__widen_rows(const attn__kernels *f, const attn__array *a, const attn__array *scale, int64_t b,
                              int64_t h, int64_t row, int64_t rows, int64_t column, int64_t columns, float *to,
-                             int64_t to_row, const attn__stored *near)
+                             int64_t to_row)
 {
     const int64_t group = scale && scale->stride[3] ? ATTN__CODES_PER_SCALE : columns;
     float scales[ATTN__CHUNK];
     attn__stored w;
     int64_t r, x;
-    if (near) w = *near;
-    else w.fetch[0] = w.fetch[1] = NULL;
     w.type = a->type;
     w.from_row = a->stride[2];
     w.to_row = to_row;
@@ -4710,7 +4802,7 @@ ATTN__NOINLINE static void attn__copy_floats_of(const attn__kernels *f, const at
 {
     int64_t r, x;
     if (a->stride[3] == 1 && !attn__is_f32(a)) {
-        attn__widen_rows(f, a, scale, b, h, row, rows, column, columns, to, to_row, NULL);
+        attn__widen_rows(f, a, scale, b, h, row, rows, column, columns, to, to_row);
         return;
     }
     for (r = 0; r < rows; r++, to += to_row)
@@ -6210,45 +6302,45 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
     t->f->pack(to, t->ld, rows, 1, n, t->ones);
 }
 
-/* Rows of k or v; where they become floats, those behind them and `other`'s from a key on come near meanwhile. */
-static attn__rows attn__few_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
-                                 const attn__array *other, int64_t other_key)
+/* Rows of k or v as what is multiplied: where they lie and of their type; but floats where a row of codes has several
+   scales. near: of the other one of both, what belongs to the keys from there on is brought near, where it is alike. */
+static void attn__few_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
+                           const attn__array *other, int64_t near, float *scales, attn__product *p)
 {
-    attn__stored near;
-    attn__rows r;
-    if (attn__is_f32(a)) return attn__keys_of(t, a, key, n, size);
-    near.fetch[0] = (const char *)attn__place_of(a, t->b, t->head_kv, key + n, 0);
-    near.fetch_row[0] = a->stride[2] * attn__type_size(a->type);
-    near.fetch[1] = other->rank ? (const char *)attn__place_of(other, t->b, t->head_kv, other_key, 0) : NULL;
-    near.fetch_row[1] = other->stride[2] * attn__type_size(other->type);
-    attn__widen_rows(t->f, a, attn__scale_of(t->c, a), t->b, t->head_kv, key, n, 0, size, t->m.copy, size, &near);
-    r.at = t->m.copy;
-    r.row = size;
-    r.column = 1;
-    return r;
+    const attn__array *scale = attn__scale_of(t->c, a);
+    p->b_type = scale && scale->stride[3] ? ATTN_F32 : a->type;
+    p->b_row = a->stride[2];
+    p->fetch_row = other->stride[2];
+    p->fetch = other->rank && other->type == a->type ?
+        (const float *)attn__place_of(other, t->b, t->head_kv, near, 0) : NULL;
+    if (scale && !scale->stride[3]) {
+        const attn__array turned = attn__turned(*scale);
+        p->b_scale = scales;
+        if (attn__is_contiguous(&turned)) p->b_scale = attn__at(scale, t->b, t->head_kv, key, 0);
+        else attn__copy_row(t->f, &turned, t->b, t->head_kv, 0, key, n, scales);
+    }
+    if (p->b_type == a->type) p->b = (const float *)attn__place_of(a, t->b, t->head_kv, key, 0);
+    else {
+        p->b = attn__keys_of(t, a, key, n, size).at;
+        p->b_row = size;
+        p->fetch = NULL;
+    }
 }
 /* Scores of keys c0+j0 .. c0+j1, row by row in few_s; and in the tile's layout. */
 static void attn__few_dots(const attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__call *c = t->c;
-    const int64_t step = attn__is_f32(&c->k) ? j1 - j0 : ATTN__FEW_KEYS;
+    float scales[ATTN__CHUNK];
     attn__product p;
-    int64_t j;
     p.a = t->m.query;
     p.a_k = t->ld;
     p.c_row = ATTN__FEW_ROW;
     p.rows = t->lanes;
     p.depth = c->size_k;
-    p.fetch_row = c->v.stride[2];
-    for (j = j0; j < j1; j += step) {
-        const int64_t n = attn__min(j1 - j, step);
-        const attn__rows k = attn__few_rows(t, &c->k, c0 + j, n, c->size_k, &c->v, c0 + j);
-        p.b = k.at;
-        p.b_row = k.row;
-        p.c = t->m.few_s + j;
-        p.fetch = c->out.rank && attn__is_f32(&c->v) ? attn__at(&c->v, t->b, t->head_kv, c0 + j, 0) : NULL;
-        t->f->dots(&p, n);
-    }
+    p.c = t->m.few_s + j0;
+    attn__few_rows(t, &c->k, c0 + j0, j1 - j0, c->size_k, &c->v, c0 + j0, scales, &p);
+    if (!c->out.rank) p.fetch = NULL;
+    t->f->dots(&p, j1 - j0);
 }
 static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
@@ -6262,11 +6354,11 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, float *acc)
 {
     const attn__array *k = &t->c->k;
+    float scales[ATTN__CHUNK];
     const int64_t width = t->f->width, size = t->c->size_v, whole = size / width * width, row = size + width;
     float *weights[ATTN__FEW];
-    attn__product p;
+    attn__product p, part;
     attn__stretch s;
-    attn__rows v;
     int64_t j, next, column, l;
     for (l = 0; l < t->lanes; l++) weights[l] = t->m.few_s + l * ATTN__FEW_ROW + j0;
     if (!t->by_rows) t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
@@ -6278,23 +6370,22 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     p.chain = 0;
     p.kind = ATTN__PRODUCT;
     p.onto = ATTN__GO_ON;
-    p.fetch_row = k->stride[2];
     for (j = j0; j < j1; j = next) {
         s = attn__stretch_at(r, j, j1);
         next = attn__min(j + ATTN__FEW_KEYS, s.end);
         if (s.from == s.to) continue;
-        v = attn__few_rows(t, &t->c->v, c0 + j, next - j, size, k, c0 + j + ATTN__CHUNK);
         p.a = t->m.few_s + j;
-        p.b_row = v.row;
-        p.depth = next - j;
-        for (column = 0; column < size; column += p.vecs * width) {
-            const int64_t left = (whole - column) / width;
-            p.vecs = p.rows == 1 && left >= 8 ? 8 : (int32_t)attn__max(attn__min(left, t->f->vecs), 1);
-            p.b = v.at + attn__min(column, size - width);
-            p.c = t->m.few_v + column;
-            p.fetch = p.vecs < 8 || !attn__is_f32(k) ? NULL :   /* meanwhile the keys of the next chunk come near */
-                attn__ahead(attn__at(k, t->b, t->head_kv, c0 + j, 0), ATTN__CHUNK, p.fetch_row) + column;
-            t->f->product(&p);
+        p.depth = next - j;             /* meanwhile the keys of the next chunk come near */
+        attn__few_rows(t, &t->c->v, c0 + j, next - j, size, k, c0 + j + ATTN__CHUNK, scales, &p);
+        for (part = p, column = 0; column < size; column += part.vecs * width) {
+            const int64_t left = (whole - column) / width, bytes = attn__type_size(p.b_type);
+            part.vecs = p.rows == 1 && left >= 8 ? 8 : (int32_t)attn__max(attn__min(left, t->f->vecs), 1);
+            part.b = (const float *)((uintptr_t)p.b + (uintptr_t)(attn__min(column, size - width) * bytes));
+            part.c = t->m.few_v + column;
+            part.fetch = part.vecs < 8 || !p.fetch ? NULL :
+                (const float *)((uintptr_t)p.fetch + (uintptr_t)(column * bytes));
+            if (p.b_type == ATTN_F32) t->f->product(&part);
+            else t->f->few(&part);
         }
     }
     for (l = 0; l < t->lanes; l++)

@@ -1761,10 +1761,10 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
        FACTOR, ONE, FMA_ONE       one number as the first factor of FMA; its type, and how it is made: in every lane, or
                                   as it is, where a multiply-add takes it so. SPREAD: then in every lane
        MIN, MAX                   b where a or b is NaN
-       LESS, SAME, ABOVE (of signed integers), NEGATIVE (the sign bit)    -> MASK
+       LESS, SAME, ABOVE (of signed integers), NEGATIVE (the sign bit), NOTHING (no bit at all)   -> MASK
        EITHER, ANY                of masks: lane by lane; is one set?
        PICK(x, y, m)              y where m is set, else x;  CLEAR(x, m): 0 where it is
-       AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), TO_FLOATS (of integers), LOAD_BITS (32 each), LOAD_BYTES
+       AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), TO_FLOATS (of integers), LOAD_BITS (32 each)
        MULTIPLY_EVEN, ODD, EVENS  64-bit products of even lanes; the odd lanes moved there; even lanes of both, by turns
        KEEP(x), KEEP_POINTER      in a register: gcc folds a load into each multiply-add that uses it, a fifth slower,
                                   and makes one pointer an index of another
@@ -1807,7 +1807,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #    define ATTN__QUARTERS(a, b, odd) _mm256_permute2f128_ps(a, b, odd ? 0x31 : 0x20)
 #    define ATTN__EVENS(a, b)   _mm256_blend_ps(a, ATTN__FLOATS(_mm256_slli_epi64(ATTN__INTS(b), 32)), 0xaa)
 #  endif
-#  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
+#  define ATTN__NOTHING(x)      ATTN__FLOATS(_mm256_cmpeq_epi32(ATTN__INTS(x), _mm256_setzero_si256()))
 #elif ATTN__LANES == 16
 #  define ATTN__V(name)         attn__##name##_avx512
 #  define ATTN__ISA             ATTN_ISA_AVX512
@@ -1830,7 +1830,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__ANY(m)          ((m) != 0)
 #  define ATTN__PICK(x, y, m)   ATTN__FLOATS(_mm512_mask_blend_epi32(m, ATTN__INTS(x), ATTN__INTS(y)))
 #  define ATTN__CLEAR(x, m)     ATTN__PICK(x, ATTN__FLOATS(_mm512_setzero_si512()), m)
-#  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#  define ATTN__NOTHING(x)      _mm512_testn_epi32_mask(ATTN__INTS(x), ATTN__INTS(x))
 #  if ATTN__CLANG_FAST
 #    define ATTN__QUARTERS(a, b, odd) _mm512_shuffle_i32x4(a, b, odd ? 0xdd : 0x88)
 #  else
@@ -1851,7 +1851,6 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__SUMS            24
 #  define ATTN__DOTS            4
 #  define ATTN__LOAD_BITS(p)    ATTN__FLOATS(vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)(p))))
-#  define ATTN__LOAD_BYTES      ATTN__V(load_bytes)
 #  define ATTN__ALL_BITS(n)     ATTN__FLOATS(vdupq_n_u32((uint32_t)(n)))
 #  define ATTN__SIGNED(x)       vreinterpretq_s32_u32(ATTN__INTS(x))
 #  define ATTN__PAIRS(x)        vreinterpretq_u64_u32(ATTN__INTS(x))
@@ -1867,6 +1866,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__EVENS(a, b)     ATTN__FLOATS(vtrn1q_u32(ATTN__INTS(a), ATTN__INTS(b)))
 #  define ATTN__ABOVE(a, b)     vcgtq_s32(ATTN__SIGNED(a), ATTN__SIGNED(b))
 #  define ATTN__NEGATIVE(x)     vcltzq_s32(ATTN__SIGNED(x))
+#  define ATTN__NOTHING(x)      vceqzq_u32(ATTN__INTS(x))
 #  define ATTN__EITHER          vorrq_u32
 #  define ATTN__ANY(m)          (vmaxvq_u32(m) != 0)
 #  define ATTN__CLEAR(x, m)     ATTN__FLOATS(vbicq_u32(ATTN__INTS(x), m))
@@ -1923,12 +1923,6 @@ ATTN__HELPER float ATTN__ONE(float x) { ATTN__KEEP(x); return x; }
 /* fmin and fmax would give NaN where only a is NaN. */
 ATTN__HELPER ATTN__VEC ATTN__MIN(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(a, b)); }
 ATTN__HELPER ATTN__VEC ATTN__MAX(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(b, a)); }
-ATTN__HELPER ATTN__VEC ATTN__V(load_bytes)(const uint8_t *p)
-{
-    uint32_t four;
-    ATTN__COPY(&four, p, sizeof four);
-    return ATTN__FLOATS(vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four))))));
-}
 #  define ATTN__ODDS(a, b)      ATTN__FLOATS(vtrn2q_u32(ATTN__INTS(a), ATTN__INTS(b)))
 ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
 {
@@ -1968,7 +1962,6 @@ typedef uint64_t attn__u2 __attribute__((vector_size(16)));
 #  endif
 #  define ATTN__LOAD(p)         ATTN__V(load)(p)
 #  define ATTN__LOAD_BITS       ATTN__V(load)
-#  define ATTN__LOAD_BYTES      ATTN__V(load_bytes)
 #  define ATTN__STORE           ATTN__V(store)
 #  define ATTN__ALL             ATTN__V(all)
 #  define ATTN__ALL_BITS(n)     ((attn__f4)ATTN__V(all_bits)((uint32_t)(n)))
@@ -1987,6 +1980,7 @@ typedef uint64_t attn__u2 __attribute__((vector_size(16)));
 #  define ATTN__SAME(a, b)      ((attn__i4)((a) == (b)))
 #  define ATTN__ABOVE(a, b)     ((attn__i4)((attn__i4)(a) > (attn__i4)(b)))
 #  define ATTN__NEGATIVE(x)     ((attn__i4)(x) >> 31)
+#  define ATTN__NOTHING(x)      ((attn__i4)((attn__i4)(x) == 0))
 #  define ATTN__EITHER(m, n)    ((m) | (n))
 #  define ATTN__ANY             ATTN__V(any)
 #  define ATTN__PICK            ATTN__V(pick)
@@ -2004,11 +1998,6 @@ ATTN__HELPER attn__f4 ATTN__V(load)(const void *p) { attn__f4 x; ATTN__COPY(&x, 
 ATTN__HELPER void ATTN__V(store)(float *p, attn__f4 x) { ATTN__COPY(p, &x, sizeof x); }
 ATTN__HELPER attn__f4 ATTN__V(all)(float x) { const attn__f4 v = {x, x, x, x}; return v; }
 ATTN__HELPER attn__u4 ATTN__V(all_bits)(uint32_t n) { const attn__u4 v = {n, n, n, n}; return v; }
-ATTN__HELPER attn__f4 ATTN__V(load_bytes)(const uint8_t *p)
-{
-    const attn__u4 v = {p[0], p[1], p[2], p[3]};
-    return (attn__f4)v;
-}
 ATTN__HELPER attn__f4 ATTN__V(pick)(attn__f4 x, attn__f4 y, attn__i4 m)
 {
     return (attn__f4)(((attn__i4)x & ~m) | ((attn__i4)y & m));
@@ -2774,74 +2763,113 @@ ATTN__KERNEL void ATTN__V(unpack)(float *const *rows, int64_t lanes, int64_t str
     }
 }
 
-ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, int keep)
+/* kept: which score is meant to exclude whatever is added; NaN: none is */
+ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, ATTN__VEC kept)
 {
-    const ATTN__VEC v = ATTN__LOAD(s), none = ATTN__ALL(ATTN__NEG_INF), kept = keep ? none : ATTN__ALL(ATTN__NAN);
+    const ATTN__VEC v = ATTN__LOAD(s), none = ATTN__ALL(ATTN__NEG_INF);
     const ATTN__MASK out = ATTN__EITHER(ATTN__SAME(bias, none), ATTN__SAME(v, kept));
     ATTN__STORE(s, ATTN__PICK(ATTN__ADD(v, bias), none, out));
 }
 
+/* LANES rows of as many words become columns, in memory: where turning is not what takes the time, in one place. */
+ATTN__NOINLINE ATTN__KERNEL void ATTN__V(turn)(float *to, const void *const *rows)
+{
+    ATTN__VEC r[ATTN__LANES];
+    int x;
+    ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD_BITS(rows[x]);
+    ATTN__V(transpose)(r);
+    ATTN__EACH(x, ATTN__LANES) ATTN__STORE(to + ATTN__LANES*x, r[x]);
+}
+
 ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)
 {
-    float column[ATTN__LANES];
-    ATTN__VEC r[ATTN__LANES];
+    const ATTN__VEC kept = keep ? ATTN__ALL(ATTN__NEG_INF) : ATTN__ALL(ATTN__NAN);
+    float block[ATTN__LANES * ATTN__LANES];
+    const void *from[ATTN__LANES];
     int64_t i, j;
-    int x;
+    int x, k;
     for (i = 0; i < ld; i += ATTN__LANES) {
         for (j = 0; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES) {
-            ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD(rows[i + x] + j);
+            ATTN__EACH(x, ATTN__LANES) from[x] = rows[i + x] + j;
             if (j % 16 == 0) for (x = 0; x < ATTN__LANES; x++)      /* half a chunk ahead */
                 ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
-            ATTN__V(transpose)(r);
-            ATTN__EACH(x, ATTN__LANES) ATTN__V(add_bias)(s + (j + x)*ld + i, r[x], keep);
+            ATTN__V(turn)(block, from);
+            for (x = 0; x < ATTN__LANES; x += 4)
+                ATTN__EACH(k, 4) ATTN__V(add_bias)(s + (j + x + k)*ld + i, ATTN__LOAD(block + ATTN__LANES*(x + k)), kept);
         }
         for (; j < n; j++) {
-            for (x = 0; x < ATTN__LANES; x++) column[x] = rows[i + x][j*stride];
-            ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(column), keep);
+            for (x = 0; x < ATTN__LANES; x++) block[x] = rows[i + x][j*stride];
+            ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(block), kept);
         }
     }
 }
 
+/* Four keys to a word, as they lie. A copy of less than LANES words, or where bytes do not lie side by side. */
 ATTN__KERNEL void ATTN__V(exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
 {
-    ATTN__VEC r[ATTN__LANES];
-    int64_t i, j;
+    enum { KEYS = 4 * ATTN__LANES };
+    static const uint8_t keys[4][4] = {{255, 0, 0, 0}, {0, 255, 0, 0}, {0, 0, 255, 0}, {0, 0, 0, 255}};
+    float block[ATTN__LANES * ATTN__LANES], *at;
+    uint8_t copy[ATTN__LANES][KEYS] = {{0}};
+    const void *from[ATTN__LANES];
+    const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF);
+    ATTN__VEC key[4], word;
+    uint32_t bits;
+    int64_t i, j, k, left;
     int x;
-    for (i = 0; i < ld; i += ATTN__LANES) {
-        for (j = 0; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES) {
-            ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD_BYTES(rows[i + x] + j);
-            ATTN__V(transpose)(r);
-            ATTN__EACH(x, ATTN__LANES) {
-                float *at = s + (j + x)*ld + i;
-                const ATTN__MASK out = ATTN__ABOVE(ATTN__ALL_BITS(1), r[x]);
-                ATTN__STORE(at, ATTN__PICK(ATTN__LOAD(at), ATTN__ALL(ATTN__NEG_INF), out));
+    ATTN__EACH(x, 4) {
+        ATTN__COPY(&bits, keys[x], sizeof bits);
+        key[x] = ATTN__ALL_BITS(bits);
+    }
+    for (i = 0; i < ld; i += ATTN__LANES)
+        for (j = 0; j < n; j += KEYS) {
+            left = attn__min(n - j, KEYS);
+            for (x = 0; x < ATTN__LANES; x++) {
+                const uint8_t *row = rows[i + x] + j*stride;
+                from[x] = stride == 1 && left == KEYS ? row : copy[x];
+                if (from[x] == row) continue;
+                for (k = 0; stride == 1 && k + 16 <= left; k += 16) ATTN__COPY(copy[x] + k, row + k, 16);
+                for (; k < left; k++) copy[x][k] = row[k*stride];
+            }
+            ATTN__V(turn)(block, from);
+            for (at = s + j*ld + i, k = 0; k < left; k += 4) {
+                word = ATTN__LOAD(block + k/4*ATTN__LANES);
+                ATTN__EACH(x, 4) {
+                    if (x && k + x >= left) break;
+                    ATTN__STORE(at, ATTN__PICK(ATTN__LOAD(at), none, ATTN__NOTHING(ATTN__AND(word, key[x]))));
+                    at += ld;
+                }
             }
         }
-        for (; j < n; j++)
-            for (x = 0; x < ATTN__LANES; x++) if (!rows[i + x][j*stride]) s[j*ld + i + x] = ATTN__NEG_INF;
-    }
 }
 
 /* ---- number by number: functions, score transforms, masks */
-/* The numbers x[0] .. x[n - 1], at most LANES of them, the others 0; and back. */
-ATTN__HELPER ATTN__VEC ATTN__V(take)(const float *x, int64_t n)
+/* The numbers x[0] .. x[n - 1], at most LANES of them, the others 0; and back. Fewer are rare: not inlined. */
+ATTN__NOINLINE ATTN__KERNEL ATTN__VEC ATTN__V(take_some)(const float *x, int64_t n)
 {
     float some[ATTN__LANES];
     int64_t i;
-    if (n >= ATTN__LANES) return ATTN__LOAD(x);
     for (i = 0; i < ATTN__LANES; i++) some[i] = ATTN__CHOOSE(i < n, x[i], 0.0f);
     return ATTN__LOAD(some);
 }
-ATTN__HELPER void ATTN__V(give)(float *x, int64_t n, ATTN__VEC v)
+ATTN__NOINLINE ATTN__KERNEL void ATTN__V(give_some)(float *x, int64_t n, ATTN__VEC v)
 {
     float some[ATTN__LANES];
     int64_t i;
-    if (n >= ATTN__LANES) { ATTN__STORE(x, v); return; }
     ATTN__STORE(some, v);
     for (i = 0; i < n; i++) x[i] = some[i];
 }
+ATTN__HELPER ATTN__VEC ATTN__V(take)(const float *x, int64_t n)
+{
+    return n >= ATTN__LANES ? ATTN__LOAD(x) : ATTN__V(take_some)(x, n);
+}
+ATTN__HELPER void ATTN__V(give)(float *x, int64_t n, ATTN__VEC v)
+{
+    if (n >= ATTN__LANES) ATTN__STORE(x, v);
+    else ATTN__V(give_some)(x, n, v);
+}
 
-ATTN__HELPER void ATTN__V(map)(const int function, const float *x, float *y, int64_t n)
+ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y, int64_t n)
 {
     int64_t i;
     for (i = 0; i < n; i += ATTN__LANES) {
@@ -2851,12 +2879,6 @@ ATTN__HELPER void ATTN__V(map)(const int function, const float *x, float *y, int
         else v = ATTN__V(tanh)(v);
         ATTN__V(give)(y + i, n - i, v);
     }
-}
-ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y, int64_t n)
-{
-    if (function == 0) ATTN__V(map)(0, x, y, n);
-    else if (function == 1) ATTN__V(map)(1, x, y, n);
-    else ATTN__V(map)(2, x, y, n);
 }
 
 ATTN__KERNEL int ATTN__V(finite)(const float *x, int64_t n)
@@ -3151,7 +3173,6 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__LESS
 #undef ATTN__LOAD
 #undef ATTN__LOAD_BITS
-#undef ATTN__LOAD_BYTES
 #undef ATTN__LOWER
 #undef ATTN__MASK
 #undef ATTN__MASK_REGISTER
@@ -3166,6 +3187,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__MUL
 #undef ATTN__MULTIPLY_EVEN
 #undef ATTN__NEGATIVE
+#undef ATTN__NOTHING
 #undef ATTN__ODD
 #undef ATTN__ONE
 #undef ATTN__ON_BITS

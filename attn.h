@@ -1764,7 +1764,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
        LESS, SAME, ABOVE (of signed integers), NEGATIVE (the sign bit), NOTHING (no bit at all)   -> MASK
        EITHER, ANY                of masks: lane by lane; is one set?
        PICK(x, y, m)              y where m is set, else x;  CLEAR(x, m): 0 where it is
-       AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), TO_FLOATS (of integers), LOAD_BITS (32 each)
+       AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), TO_FLOATS (of integers), LOAD_BITS (32 each), LOAD_BYTES
        MULTIPLY_EVEN, ODD, EVENS  64-bit products of even lanes; the odd lanes moved there; even lanes of both, by turns
        KEEP(x), KEEP_POINTER      in a register: gcc folds a load into each multiply-add that uses it, a fifth slower,
                                   and makes one pointer an index of another
@@ -1807,6 +1807,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #    define ATTN__QUARTERS(a, b, odd) _mm256_permute2f128_ps(a, b, odd ? 0x31 : 0x20)
 #    define ATTN__EVENS(a, b)   _mm256_blend_ps(a, ATTN__FLOATS(_mm256_slli_epi64(ATTN__INTS(b), 32)), 0xaa)
 #  endif
+#  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
 #  define ATTN__NOTHING(x)      ATTN__FLOATS(_mm256_cmpeq_epi32(ATTN__INTS(x), _mm256_setzero_si256()))
 #elif ATTN__LANES == 16
 #  define ATTN__V(name)         attn__##name##_avx512
@@ -1830,6 +1831,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__ANY(m)          ((m) != 0)
 #  define ATTN__PICK(x, y, m)   ATTN__FLOATS(_mm512_mask_blend_epi32(m, ATTN__INTS(x), ATTN__INTS(y)))
 #  define ATTN__CLEAR(x, m)     ATTN__PICK(x, ATTN__FLOATS(_mm512_setzero_si512()), m)
+#  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
 #  define ATTN__NOTHING(x)      _mm512_testn_epi32_mask(ATTN__INTS(x), ATTN__INTS(x))
 #  if ATTN__CLANG_FAST
 #    define ATTN__QUARTERS(a, b, odd) _mm512_shuffle_i32x4(a, b, odd ? 0xdd : 0x88)
@@ -1851,6 +1853,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__SUMS            24
 #  define ATTN__DOTS            4
 #  define ATTN__LOAD_BITS(p)    ATTN__FLOATS(vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)(p))))
+#  define ATTN__LOAD_BYTES      ATTN__V(load_bytes)
 #  define ATTN__ALL_BITS(n)     ATTN__FLOATS(vdupq_n_u32((uint32_t)(n)))
 #  define ATTN__SIGNED(x)       vreinterpretq_s32_u32(ATTN__INTS(x))
 #  define ATTN__PAIRS(x)        vreinterpretq_u64_u32(ATTN__INTS(x))
@@ -1923,6 +1926,12 @@ ATTN__HELPER float ATTN__ONE(float x) { ATTN__KEEP(x); return x; }
 /* fmin and fmax would give NaN where only a is NaN. */
 ATTN__HELPER ATTN__VEC ATTN__MIN(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(a, b)); }
 ATTN__HELPER ATTN__VEC ATTN__MAX(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(b, a)); }
+ATTN__HELPER ATTN__VEC ATTN__V(load_bytes)(const uint8_t *p)
+{
+    uint32_t four;
+    ATTN__COPY(&four, p, sizeof four);
+    return ATTN__FLOATS(vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four))))));
+}
 #  define ATTN__ODDS(a, b)      ATTN__FLOATS(vtrn2q_u32(ATTN__INTS(a), ATTN__INTS(b)))
 ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
 {
@@ -1962,6 +1971,7 @@ typedef uint64_t attn__u2 __attribute__((vector_size(16)));
 #  endif
 #  define ATTN__LOAD(p)         ATTN__V(load)(p)
 #  define ATTN__LOAD_BITS       ATTN__V(load)
+#  define ATTN__LOAD_BYTES      ATTN__V(load_bytes)
 #  define ATTN__STORE           ATTN__V(store)
 #  define ATTN__ALL             ATTN__V(all)
 #  define ATTN__ALL_BITS(n)     ((attn__f4)ATTN__V(all_bits)((uint32_t)(n)))
@@ -1998,6 +2008,11 @@ ATTN__HELPER attn__f4 ATTN__V(load)(const void *p) { attn__f4 x; ATTN__COPY(&x, 
 ATTN__HELPER void ATTN__V(store)(float *p, attn__f4 x) { ATTN__COPY(p, &x, sizeof x); }
 ATTN__HELPER attn__f4 ATTN__V(all)(float x) { const attn__f4 v = {x, x, x, x}; return v; }
 ATTN__HELPER attn__u4 ATTN__V(all_bits)(uint32_t n) { const attn__u4 v = {n, n, n, n}; return v; }
+ATTN__HELPER attn__f4 ATTN__V(load_bytes)(const uint8_t *p)
+{
+    const attn__u4 v = {p[0], p[1], p[2], p[3]};
+    return (attn__f4)v;
+}
 ATTN__HELPER attn__f4 ATTN__V(pick)(attn__f4 x, attn__f4 y, attn__i4 m)
 {
     return (attn__f4)(((attn__i4)x & ~m) | ((attn__i4)y & m));
@@ -2804,6 +2819,14 @@ ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *co
     }
 }
 
+ATTN__HELPER void ATTN__V(exclude_in_row)(float *s, int64_t n, const uint8_t *row, int64_t stride)
+{
+    int64_t j = 0;
+    for (; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES)
+        ATTN__STORE(s + j, ATTN__PICK(ATTN__LOAD(s + j), ATTN__ALL(ATTN__NEG_INF),
+                                      ATTN__NOTHING(ATTN__LOAD_BYTES(row + j))));
+    for (; j < n; j++) if (!row[j*stride]) s[j] = ATTN__NEG_INF;
+}
 /* Four keys to a word, as they lie. A copy of less than LANES words, or where bytes do not lie side by side. */
 ATTN__KERNEL void ATTN__V(exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
 {
@@ -2817,6 +2840,7 @@ ATTN__KERNEL void ATTN__V(exclude)(float *s, int64_t ld, int64_t n, const uint8_
     uint32_t bits;
     int64_t i, j, k, left;
     int x;
+    if (ld == 1) { ATTN__V(exclude_in_row)(s, n, rows[0], stride); return; }
     ATTN__EACH(x, 4) {
         ATTN__COPY(&bits, keys[x], sizeof bits);
         key[x] = ATTN__ALL_BITS(bits);
@@ -3173,6 +3197,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__LESS
 #undef ATTN__LOAD
 #undef ATTN__LOAD_BITS
+#undef ATTN__LOAD_BYTES
 #undef ATTN__LOWER
 #undef ATTN__MASK
 #undef ATTN__MASK_REGISTER
@@ -3613,7 +3638,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int32_t same_rows;          /* all rows of a batch entry reach the same keys */
     int32_t bare;               /* scores become weights as they are, but for which keys a row reaches; neither
                                    scores nor weights are results */
-    int32_t plain;              /* softmax of given rows and nothing else: row by row, where they lie */
+    int32_t plain;              /* softmax of given rows, masked at most: row by row, where they lie */
     uint8_t step[ATTN_MAX_PHASES];      /* attn__step of each phase */
     int64_t streams;            /* key sequences per batch entry: one per key head, or per head where keys are projected
                                    or queries transformed per head */
@@ -5994,11 +6019,29 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     else if (c->out.rank) attn__keep_merged(t);
 }
 
-/* ---- softmax of given rows and nothing else: row by row, where they lie */
+/* ---- softmax of given rows, masked at most: row by row, where they lie */
+/* Where row l lies; with masks the weights' row, with the scores in it and -inf where they exclude. */
+static const float *attn__plain_scores(const attn__tile *t, int64_t l)
+{
+    const attn__call *c = t->c;
+    const int64_t b = t->b, h = t->h[l], i = t->i[l], first = t->row[l].first, n = t->row[l].last - first;
+    const float *x = attn__at(&c->given_scores, b, h, i, 0);
+    const attn__array *mask;
+    float *w;
+    int field = 0;
+    while ((mask = attn__next_mask(c, &field)) != NULL) {
+        const uint8_t *bytes = (const uint8_t *)mask->data + attn__index(mask, b, h, i, first);
+        w = attn__at(&c->weights, b, h, i, 0);
+        if (w != x) attn__copy_floats(w + first, x + first, n);
+        t->f->exclude(w + first, 1, n, &bytes, mask->stride[3]);
+        x = w;
+    }
+    return x;
+}
 /* A row's maximum and sum. Chunks and the 16 sums go by absolute key, so edges are filled up. */
 static void attn__plain_row(attn__tile *t, int64_t l)
 {
-    const float *x = attn__at(&t->c->given_scores, t->b, t->h[l], t->i[l], 0);
+    const float *x = attn__plain_scores(t, l);
     float top[ATTN__MAX_WIDTH], sum[ATTN__MAX_WIDTH], cmax[ATTN__MAX_WIDTH], csum[ATTN__MAX_WIDTH];
     float old[ATTN__MAX_WIDTH], fresh[ATTN__MAX_WIDTH], *edge = t->m.t;
     const int64_t first = t->row[l].first, last = t->row[l].last, width = t->f->width;
@@ -6072,11 +6115,13 @@ static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int6
         if (attn__is_f32(o)) row[j * o->stride[3]] = w[j];
         else attn__write(o, t->b, t->h[l], t->i[l], c0 + j, w[j]);
 }
-/* One row of weights, which holds masked scores in the chunks that were visited; in the plain case nothing yet. */
+/* One row of weights, which holds masked scores in the chunks that were visited; in the plain case without masks nothing
+   yet. */
 static void attn__finish_weights(const attn__tile *t, int64_t l, attn__given inverse)
 {
     const attn__call *c = t->c;
-    const attn__array *from = c->plain ? &c->given_scores : &c->weights;
+    int field = 0;
+    const attn__array *from = c->plain && !attn__next_mask(c, &field) ? &c->given_scores : &c->weights;
     const int64_t first = c->plain ? t->row[l].first : t->first / ATTN__CHUNK * ATTN__CHUNK;
     const int64_t last = c->plain ? t->row[l].last : t->last;
     int64_t c0, n;
@@ -6139,6 +6184,7 @@ static void attn__finish_tile(attn__tile *t)
     int64_t l;
     for (l = 0; bare && l < t->lanes; l++) factor[l] = attn__choose(t->sum[l] == 0.0f, 0.0f, 1.0f / t->sum[l]);
     for (l = 0; !bare && l < t->lanes; l++) {
+        if (c->plain) attn__plain_row(t, l);
         factor[l] = attn__finish_row(t, l, &inverse[l]);
         if (!c->scores_masked.rank) continue;       /* the chunks that were not visited */
         attn__fill_lane(t, &c->scores_masked, l, 0, t->first / ATTN__CHUNK * ATTN__CHUNK, ATTN__NEG_INF);
@@ -7048,12 +7094,11 @@ static void attn__run_tile(attn__task *task)
     const int64_t from = chunks * part / c->parts * ATTN__CHUNK;
     const int64_t to = attn__min(chunks * (part + 1) / c->parts * ATTN__CHUNK, c->keys);
     attn__tile *t = attn__open_tile(task, task->index / c->parts);
-    int64_t l, c0;
+    int64_t c0;
     attn__load_queries(t);
     if (c->scores.rank || c->scores_softcap.rank) attn__store_raw_scores(t, from, to);
     if (!attn__has_row_results(c)) return;
     if (c->out.rank && t->first >= t->last) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
-    for (l = 0; c->plain && l < t->lanes; l++) attn__plain_row(t, l);
     c0 = attn__max(t->first / ATTN__CHUNK * ATTN__CHUNK, from);
     for (; !c->plain && c0 < t->last && c0 < to; c0 += ATTN__CHUNK)
         attn__chunk(t, c0, attn__min(t->last - c0, ATTN__CHUNK));
@@ -7311,10 +7356,13 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     if (d->causal) c->right = 0;
     c->same_rows = c->left == ATTN__HUGE && c->right == ATTN__HUGE && c->key_lengths.rank < 2 &&
                    !c->query_lengths.rank && !c->alibi.rank;
-    c->bare = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank &&
-              !attn__next_mask(c, &field);
+    c->bare = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank;
     c->plain = c->bare && c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) && c->scale > 0.0f &&
                !c->out.rank;
+    if (attn__next_mask(c, &field)) {
+        c->bare = 0;
+        c->plain = c->plain && c->weights.rank && attn__is_contiguous(&c->weights);
+    }
     c->bare = c->bare && !c->weights.rank && !attn__score_of(c)->finish;
 }
 /* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */

@@ -1318,11 +1318,13 @@ typedef struct attn__additive_gradient {
     X(void, bias, (float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)) \
     /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */ \
     X(void, exclude, (float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)) \
+    /* the same along a row: y[j] = x[j], or -inf; y may be x */ \
+    X(void, exclude_in_row, (const float *x, float *y, int64_t n, const uint8_t *row, int64_t stride)) \
     /* y[j] = e^(scale*x[j] - top) * factor, 0 where that is below 2^-126 or scale*x[j] is -inf (even when factor is
        NaN); y may be x */ \
     X(void, normalise, (const float *x, float *y, int64_t n, attn__given scale, attn__given top, attn__given factor)) \
-    /* what weigh computes, for one row of scores scale*x[j] that lie side by side; n: a multiple of ATTN__PARTS */ \
-    X(void, mass, (const float *x, int64_t n, attn__given scale, float *top, float *sum)) \
+    /* what weigh computes, for chunks, ATTN__PARTS at most, of one row of scores scale*x[j] that lie side by side */ \
+    X(void, mass, (const float *x, int64_t chunks, attn__given scale, float *top, float *sum)) \
     X(void, drop, (const attn__drop *d)) \
     ATTN__GRADIENT_KERNELS(X)
 #ifdef ATTN_NO_BACKWARD
@@ -1606,6 +1608,12 @@ static void attn__exclude_scalar(float *s, int64_t ld, int64_t n, const uint8_t 
             if (!rows[i][j * stride]) s[j * ld + i] = ATTN__NEG_INF;
 }
 
+static void attn__exclude_in_row_scalar(const float *x, float *y, int64_t n, const uint8_t *row, int64_t stride)
+{
+    int64_t j;
+    for (j = 0; j < n; j++) y[j] = attn__choose(row[j * stride] != 0, x[j], ATTN__NEG_INF);
+}
+
 static void attn__normalise_scalar(const float *x, float *y, int64_t n, attn__given scale, attn__given top,
                                    attn__given factor)
 {
@@ -1616,12 +1624,14 @@ static void attn__normalise_scalar(const float *x, float *y, int64_t n, attn__gi
     }
 }
 
-static void attn__mass_scalar(const float *x, int64_t n, attn__given scale, float *top, float *sum)
+static void attn__mass_scalar(const float *x, int64_t chunks, attn__given scale, float *top, float *sum)
 {
     float s[ATTN__CHUNK];
-    int64_t i;
-    for (i = 0; i < n; i++) s[i] = x[i] * scale;
-    attn__weigh_scalar(s, 1, 0, n, 0, top, sum);
+    int64_t c, i;
+    for (c = 0; c < chunks; c++, x += ATTN__CHUNK) {
+        for (i = 0; i < ATTN__CHUNK; i++) s[i] = x[i] * scale;
+        attn__weigh_scalar(s, 1, 0, ATTN__CHUNK, 0, top + c, sum + c);
+    }
 }
 
 /* Philox4x32-10 */
@@ -2819,14 +2829,6 @@ ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *co
     }
 }
 
-ATTN__HELPER void ATTN__V(exclude_in_row)(float *s, int64_t n, const uint8_t *row, int64_t stride)
-{
-    int64_t j = 0;
-    for (; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES)
-        ATTN__STORE(s + j, ATTN__PICK(ATTN__LOAD(s + j), ATTN__ALL(ATTN__NEG_INF),
-                                      ATTN__NOTHING(ATTN__LOAD_BYTES(row + j))));
-    for (; j < n; j++) if (!row[j*stride]) s[j] = ATTN__NEG_INF;
-}
 /* Four keys to a word, as they lie. A copy of less than LANES words, or where bytes do not lie side by side. */
 ATTN__KERNEL void ATTN__V(exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
 {
@@ -2840,7 +2842,6 @@ ATTN__KERNEL void ATTN__V(exclude)(float *s, int64_t ld, int64_t n, const uint8_
     uint32_t bits;
     int64_t i, j, k, left;
     int x;
-    if (ld == 1) { ATTN__V(exclude_in_row)(s, n, rows[0], stride); return; }
     ATTN__EACH(x, 4) {
         ATTN__COPY(&bits, keys[x], sizeof bits);
         key[x] = ATTN__ALL_BITS(bits);
@@ -2966,39 +2967,75 @@ ATTN__KERNEL void ATTN__V(clip)(float *s, int64_t ld, int64_t lanes, int64_t j0,
 }
 
 /* ---- rows that lie as they are */
-ATTN__KERNEL void ATTN__V(mass)(const float *x, int64_t n, attn__given scale, float *top, float *sum)
+ATTN__KERNEL void ATTN__V(exclude_in_row)(const float *x, float *y, int64_t n, const uint8_t *row, int64_t stride)
 {
-    const ATTN__VEC c = ATTN__ALL(scale);
-    ATTN__VEC m = ATTN__ALL(ATTN__NEG_INF), base, sums[ATTN__PARTS / ATTN__LANES];
-    float part[ATTN__PARTS];
-    int64_t j;
-    int r;
-    for (j = 0; j < n; j += ATTN__LANES) m = ATTN__MAX(ATTN__MUL(ATTN__LOAD(x + j), c), m);
-    ATTN__STORE(part, m);
-    for (*top = part[0], r = 1; r < ATTN__LANES; r++) *top = attn__larger(part[r], *top);
-    *top = *top + 0.0f;
-    base = ATTN__ALL(attn__choose(attn__is_none(*top), 0.0f, *top));
-    ATTN__EACH(r, ATTN__PARTS / ATTN__LANES) sums[r] = ATTN__ALL(0.0f);
-    for (j = 0; j < n; j += ATTN__PARTS)
-        ATTN__EACH(r, ATTN__PARTS / ATTN__LANES) {
-            m = ATTN__SUB(ATTN__MUL(ATTN__LOAD(x + j + r*ATTN__LANES), c), base);
-            sums[r] = ATTN__ADD(sums[r], ATTN__V(exp)(m));
-        }
-    ATTN__EACH(r, ATTN__PARTS / ATTN__LANES) ATTN__STORE(part + r*ATTN__LANES, sums[r]);
-    *sum = attn__tree(part, ATTN__PARTS);
+    int64_t j = 0;
+    for (; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES)
+        ATTN__STORE(y + j, ATTN__PICK(ATTN__LOAD(x + j), ATTN__ALL(ATTN__NEG_INF),
+                                      ATTN__NOTHING(ATTN__LOAD_BYTES(row + j))));
+    for (; j < n; j++) y[j] = ATTN__CHOOSE(row[j*stride], x[j], ATTN__NEG_INF);
 }
 
+/* All chunks in each of four steps: what one chunk waits for another has at hand. */
+ATTN__KERNEL void ATTN__V(mass)(const float *x, int64_t chunks, attn__given scale, float *top, float *sum)
+{
+    enum { VECS = ATTN__PARTS / ATTN__LANES };
+    const ATTN__VEC by = ATTN__ALL(scale);
+    float part[ATTN__PARTS][ATTN__PARTS];
+    ATTN__VEC m, base, sums[VECS];
+    int64_t c, j;
+    int r;
+    for (c = 0; c < chunks; c++) {
+        m = ATTN__ALL(ATTN__NEG_INF);
+        for (j = 0; j < ATTN__CHUNK; j += ATTN__LANES)
+            m = ATTN__MAX(ATTN__MUL(ATTN__LOAD(x + c*ATTN__CHUNK + j), by), m);
+        ATTN__STORE(part[c], m);
+    }
+    for (c = 0; c < chunks; c++) {
+        for (top[c] = part[c][0], r = 1; r < ATTN__LANES; r++) top[c] = attn__larger(part[c][r], top[c]);
+        top[c] = top[c] + 0.0f;
+    }
+    for (c = 0; c < chunks; c++) {
+        base = ATTN__ALL(attn__choose(attn__is_none(top[c]), 0.0f, top[c]));
+        ATTN__EACH(r, VECS) sums[r] = ATTN__ALL(0.0f);
+        for (j = 0; j < ATTN__CHUNK; j += ATTN__PARTS, x += ATTN__PARTS)
+            ATTN__EACH(r, VECS) {
+                m = ATTN__SUB(ATTN__MUL(ATTN__LOAD(x + r*ATTN__LANES), by), base);
+                sums[r] = ATTN__ADD(sums[r], ATTN__V(exp)(m));
+            }
+        ATTN__EACH(r, VECS) ATTN__STORE(part[c] + r*ATTN__LANES, sums[r]);
+    }
+    for (c = 0; c < chunks; c++) sum[c] = attn__tree(part[c], ATTN__PARTS);
+}
+
+/* No score is above top, and factor is at most 1 or NaN: so one cut below 2^-126 is enough. What does not fill a vector
+   goes through a whole one. */
 ATTN__KERNEL void ATTN__V(normalise)(const float *x, float *y, int64_t n, attn__given scale, attn__given top,
                                      attn__given factor)
 {
-    int64_t i;
-    for (i = 0; i < n; i += ATTN__LANES) {
-        const ATTN__VEC v = ATTN__MUL(ATTN__V(take)(x + i, n - i), ATTN__ALL(scale));
-        const ATTN__VEC w = ATTN__MUL(ATTN__V(exp)(ATTN__SUB(v, ATTN__ALL(top))), ATTN__ALL(factor));
-        const ATTN__MASK out = ATTN__SAME(v, ATTN__ALL(ATTN__NEG_INF));
-        const ATTN__MASK none = ATTN__EITHER(out, ATTN__LESS(w, ATTN__ALL(attn__smallest)));
-        ATTN__V(give)(y + i, n - i, ATTN__CLEAR(ATTN__V(quiet)(w), none));
+    const ATTN__VEC by = ATTN__ALL(scale), base = ATTN__ALL(top), times = ATTN__ALL(factor);
+    const int wild = attn__is_nan(factor);
+    float some[ATTN__LANES];
+    ATTN__VEC v, w;
+    ATTN__MASK none;
+    int64_t i = 0, left;
+    for (; i + ATTN__LANES <= n; i += ATTN__LANES) {
+        v = ATTN__MUL(ATTN__LOAD(x + i), by);
+        w = ATTN__SUB(v, base);
+        ATTN__V(exp_side_by_side)(1, &w);
+        w = ATTN__MUL(w, times);
+        none = ATTN__LESS(w, ATTN__ALL(attn__smallest));
+        if (wild) {
+            none = ATTN__EITHER(none, ATTN__SAME(v, ATTN__ALL(ATTN__NEG_INF)));
+            w = ATTN__V(quiet)(w);
+        }
+        ATTN__STORE(y + i, ATTN__CLEAR(w, none));
     }
+    left = n - i;
+    if (left <= 0) return;
+    ATTN__STORE(some, ATTN__V(take_some)(x + i, left));
+    ATTN__V(normalise)(some, some, ATTN__LANES, scale, top, factor);
+    ATTN__V(give_some)(y + i, left, ATTN__LOAD(some));
 }
 
 /* ---- dropout */
@@ -6030,38 +6067,44 @@ static const float *attn__plain_scores(const attn__tile *t, int64_t l)
     float *w;
     int field = 0;
     while ((mask = attn__next_mask(c, &field)) != NULL) {
-        const uint8_t *bytes = (const uint8_t *)mask->data + attn__index(mask, b, h, i, first);
         w = attn__at(&c->weights, b, h, i, 0);
-        if (w != x) attn__copy_floats(w + first, x + first, n);
-        t->f->exclude(w + first, 1, n, &bytes, mask->stride[3]);
+        t->f->exclude_in_row(x + first, w + first, n,
+                             (const uint8_t *)mask->data + attn__index(mask, b, h, i, first), mask->stride[3]);
         x = w;
     }
     return x;
 }
+/* Chunks in ascending order into the row's maximum and sum; lanes are chunks on the way. */
+static void attn__plain_join(attn__tile *t, int64_t l, int64_t chunks, float *tops, float *sums)
+{
+    float before[ATTN__PARTS + 1], none[ATTN__PARTS] = {0}, old[ATTN__PARTS], fresh[ATTN__PARTS];
+    int64_t c;
+    attn__fill(tops + chunks, 1, ATTN__PARTS - chunks, ATTN__NEG_INF);
+    before[0] = t->top[l];
+    for (c = 0; c < ATTN__PARTS; c++) before[c + 1] = attn__larger(tops[c], before[c]);
+    t->top[l] = before[chunks];
+    t->f->join(ATTN__PARTS, before, none, tops, attn__zeros, old, fresh);
+    for (c = 0; c < chunks; c++) t->sum[l] = attn__fma(sums[c], fresh[c], t->sum[l] * old[c]);
+}
 /* A row's maximum and sum. Chunks and the 16 sums go by absolute key, so edges are filled up. */
 static void attn__plain_row(attn__tile *t, int64_t l)
 {
-    const float *x = attn__plain_scores(t, l);
-    float top[ATTN__MAX_WIDTH], sum[ATTN__MAX_WIDTH], cmax[ATTN__MAX_WIDTH], csum[ATTN__MAX_WIDTH];
-    float old[ATTN__MAX_WIDTH], fresh[ATTN__MAX_WIDTH], *edge = t->m.t;
-    const int64_t first = t->row[l].first, last = t->row[l].last, width = t->f->width;
-    int64_t c0, from, to;
-    attn__fill(top, 1, width, ATTN__NEG_INF);
-    attn__fill(cmax, 1, width, ATTN__NEG_INF);
-    attn__fill(sum, 1, width, 0.0f);
-    attn__fill(csum, 1, width, 0.0f);
-    for (c0 = first / ATTN__CHUNK * ATTN__CHUNK; c0 < last; c0 += ATTN__CHUNK) {
-        from = attn__max(first, c0);
-        to = attn__min(last, c0 + ATTN__CHUNK);
-        if (to - from < ATTN__CHUNK) {
+    const float *x = attn__plain_scores(t, l), scale = t->c->scale;
+    const int64_t first = t->row[l].first, last = t->row[l].last;
+    float tops[ATTN__PARTS], sums[ATTN__PARTS], *edge = t->m.t;
+    int64_t c0, from, to, chunks;
+    for (c0 = first / ATTN__CHUNK * ATTN__CHUNK; c0 < last; c0 += chunks * ATTN__CHUNK) {
+        chunks = attn__min((last - c0) / ATTN__CHUNK, ATTN__PARTS);
+        if (c0 < first || chunks == 0) {
+            chunks = 1;
+            from = attn__max(first, c0);
+            to = attn__min(last, c0 + ATTN__CHUNK);
             attn__fill(edge, 1, ATTN__CHUNK, ATTN__NEG_INF);
             attn__copy_floats(edge + (from - c0), x + from, to - from);
-        }
-        t->f->mass(to - from < ATTN__CHUNK ? edge : x + c0, ATTN__CHUNK, t->c->scale, cmax, csum);
-        t->f->join(width, top, sum, cmax, csum, old, fresh);
+            t->f->mass(edge, 1, scale, tops, sums);
+        } else t->f->mass(x + c0, chunks, scale, tops, sums);
+        attn__plain_join(t, l, chunks, tops, sums);
     }
-    t->top[l] = top[0];
-    t->sum[l] = sum[0];
 }
 
 /* ---- the end of a tile: per row 1/mass, then outputs, log-sum-exp and weights */

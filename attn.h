@@ -1323,8 +1323,9 @@ typedef struct attn__additive_gradient {
     /* y[j] = e^(scale*x[j] - top) * factor, 0 where that is below 2^-126 or scale*x[j] is -inf (even when factor is
        NaN); y may be x */ \
     X(void, normalise, (const float *x, float *y, int64_t n, attn__given scale, attn__given top, attn__given factor)) \
-    /* what weigh computes, for chunks, ATTN__PARTS at most, of one row of scores scale*x[j] that lie side by side */ \
-    X(void, mass, (const float *x, int64_t chunks, attn__given scale, float *top, float *sum)) \
+    /* what weigh computes, for chunks, ATTN__PARTS at most, of one row of scores scale*x[j] that lie side by side; the
+       weights go to y, which may be x, or nowhere */ \
+    X(void, mass, (const float *x, float *y, int64_t chunks, attn__given scale, float *top, float *sum)) \
     X(void, drop, (const attn__drop *d)) \
     ATTN__GRADIENT_KERNELS(X)
 #ifdef ATTN_NO_BACKWARD
@@ -1624,13 +1625,14 @@ static void attn__normalise_scalar(const float *x, float *y, int64_t n, attn__gi
     }
 }
 
-static void attn__mass_scalar(const float *x, int64_t chunks, attn__given scale, float *top, float *sum)
+static void attn__mass_scalar(const float *x, float *y, int64_t chunks, attn__given scale, float *top, float *sum)
 {
     float s[ATTN__CHUNK];
     int64_t c, i;
     for (c = 0; c < chunks; c++, x += ATTN__CHUNK) {
         for (i = 0; i < ATTN__CHUNK; i++) s[i] = x[i] * scale;
         attn__weigh_scalar(s, 1, 0, ATTN__CHUNK, 0, top + c, sum + c);
+        for (i = 0; y && i < ATTN__CHUNK; i++) y[c * ATTN__CHUNK + i] = s[i];
     }
 }
 
@@ -2977,7 +2979,7 @@ ATTN__KERNEL void ATTN__V(exclude_in_row)(const float *x, float *y, int64_t n, c
 }
 
 /* All chunks in each of four steps: what one chunk waits for another has at hand. */
-ATTN__KERNEL void ATTN__V(mass)(const float *x, int64_t chunks, attn__given scale, float *top, float *sum)
+ATTN__KERNEL void ATTN__V(mass)(const float *x, float *y, int64_t chunks, attn__given scale, float *top, float *sum)
 {
     enum { VECS = ATTN__PARTS / ATTN__LANES };
     const ATTN__VEC by = ATTN__ALL(scale);
@@ -2998,10 +3000,12 @@ ATTN__KERNEL void ATTN__V(mass)(const float *x, int64_t chunks, attn__given scal
     for (c = 0; c < chunks; c++) {
         base = ATTN__ALL(attn__choose(attn__is_none(top[c]), 0.0f, top[c]));
         ATTN__EACH(r, VECS) sums[r] = ATTN__ALL(0.0f);
-        for (j = 0; j < ATTN__CHUNK; j += ATTN__PARTS, x += ATTN__PARTS)
+        for (j = c*ATTN__CHUNK; j < (c + 1)*ATTN__CHUNK; j += ATTN__PARTS)
             ATTN__EACH(r, VECS) {
-                m = ATTN__SUB(ATTN__MUL(ATTN__LOAD(x + r*ATTN__LANES), by), base);
-                sums[r] = ATTN__ADD(sums[r], ATTN__V(exp)(m));
+                m = ATTN__SUB(ATTN__MUL(ATTN__LOAD(x + j + r*ATTN__LANES), by), base);
+                m = ATTN__V(exp)(m);
+                if (y) ATTN__STORE(y + j + r*ATTN__LANES, m);
+                sums[r] = ATTN__ADD(sums[r], m);
             }
         ATTN__EACH(r, VECS) ATTN__STORE(part[c] + r*ATTN__LANES, sums[r]);
     }
@@ -4585,6 +4589,7 @@ typedef struct attn__tile {
     int64_t ld, lanes;                  /* ld: a multiple of the vectors' width, at most the call's */
     int32_t vecs;                       /* ld / width */
     int32_t few;                        /* so few rows that lanes are better keys and columns: see >>few */
+    int32_t by_row;                     /* and nothing else needs lanes: weights are made from few_s, in place */
     int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES];
     attn__row row[ATTN__MAX_LANES];
     int64_t first, last;                /* over all lanes: keys that one of them reaches */
@@ -5882,7 +5887,20 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
     p.fetch = c->out.rank && attn__is_f32(&c->v) ? attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0) : NULL;
     p.fetch_row = c->v.stride[2];
     t->f->dots(&p, j1 - j0);
-    attn__few_turn(t, t->m.few_s + j0, ATTN__FEW_ROW, j1 - j0, t->m.s + j0 * t->ld);
+    if (!t->by_row) attn__few_turn(t, t->m.few_s + j0, ATTN__FEW_ROW, j1 - j0, t->m.s + j0 * t->ld);
+}
+static void attn__few_weights(attn__tile *t, int64_t n, float *cmax, float *csum)
+{
+    int64_t l;
+    for (l = 0; l < t->ld; l++)
+        if (l < t->lanes) {
+            float *row = t->m.few_s + l * ATTN__FEW_ROW;
+            attn__fill(row + n, 1, ATTN__CHUNK - n, ATTN__NEG_INF);
+            t->f->mass(row, row, 1, 1.0f, cmax + l, csum + l);
+        } else {
+            cmax[l] = cmax[l - 1];
+            csum[l] = csum[l - 1];
+        }
 }
 
 /* Some keys at a time, so that a row of V is read whole while its lines are near. The last vector of columns ends
@@ -5898,7 +5916,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     attn__rows v;
     int64_t j, next, column, l;
     for (l = 0; l < t->lanes; l++) weights[l] = t->m.few_s + l * ATTN__FEW_ROW + j0;
-    t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
+    if (!t->by_row) t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
     attn__fill(t->m.few_v, 1, t->lanes * row, 0.0f);
     p.a_row = ATTN__FEW_ROW;
     p.a_k = 1;
@@ -6043,9 +6061,12 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     attn__find_reach(t, c0, n, &r);
     r.exact = c->bare && !t->few && r.ascending && !r.gaps;
     for (kind = ATTN__PRODUCT;; kind = ATTN__PRODUCT_OF_ALLOWED) {
+        t->by_row = t->few && c->bare && r.whole && c->dropout == 0.0f && kind == ATTN__PRODUCT &&
+                    attn__score_of(c)->meet == attn__meet_dot;
         attn__chunk_scores(t, c0, n, &r);
         if (kind == ATTN__PRODUCT) attn__store_chunk_scores(t, c0, n);
-        attn__chunk_weights(t, c0, n, &r, kind != ATTN__PRODUCT, cmax, csum);
+        if (t->by_row) attn__few_weights(t, n, cmax, csum);
+        else attn__chunk_weights(t, c0, n, &r, kind != ATTN__PRODUCT, cmax, csum);
         if (!t->slots && kind == ATTN__PRODUCT) t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
         if (!c->out.rank || !c->size_v) break;
         attn__chunk_outputs(t, c0, n, &r, kind);
@@ -6101,8 +6122,8 @@ static void attn__plain_row(attn__tile *t, int64_t l)
             to = attn__min(last, c0 + ATTN__CHUNK);
             attn__fill(edge, 1, ATTN__CHUNK, ATTN__NEG_INF);
             attn__copy_floats(edge + (from - c0), x + from, to - from);
-            t->f->mass(edge, 1, scale, tops, sums);
-        } else t->f->mass(x + c0, chunks, scale, tops, sums);
+            t->f->mass(edge, NULL, 1, scale, tops, sums);
+        } else t->f->mass(x + c0, NULL, chunks, scale, tops, sums);
         attn__plain_join(t, l, chunks, tops, sums);
     }
 }
@@ -7120,6 +7141,7 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index)
     t->ld = t->vecs * t->f->width;
     t->lanes = attn__min(rows - row0, t->ld);
     t->few = attn__is_few(t);
+    t->by_row = 0;
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
     attn__open_lanes(t, t->stream * group + row0 / c->queries, row0 % c->queries);

@@ -6107,6 +6107,7 @@ static void attn__plain_join(attn__tile *t, int64_t l, int64_t chunks, float *to
     t->f->join(ATTN__PARTS, before, none, tops, attn__zeros, old, fresh);
     for (c = 0; c < chunks; c++) t->sum[l] = attn__fma(sums[c], fresh[c], t->sum[l] * old[c]);
 }
+ATTN__FOR_SIZE
 /* A row's maximum and sum. Chunks and the 16 sums go by absolute key, so edges are filled up. */
 static void attn__plain_row(attn__tile *t, int64_t l)
 {
@@ -6196,7 +6197,6 @@ static void attn__finish_weights(const attn__tile *t, int64_t l, attn__given inv
     }
     if (first < last) attn__fill_lane(t, &c->weights, l, last, c->keys, 0.0f);
 }
-ATTN__FOR_SIZE
 /* All of them where they could not hold scores, since they are not f32: these are computed again. inverse: as below */
 static void attn__store_all_weights(attn__tile *t, const float *inverse)
 {

@@ -2822,7 +2822,8 @@ ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *co
                 ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
             ATTN__V(turn)(block, from);
             for (x = 0; x < ATTN__LANES; x += 4)
-                ATTN__EACH(k, 4) ATTN__V(add_bias)(s + (j + x + k)*ld + i, ATTN__LOAD(block + ATTN__LANES*(x + k)), kept);
+                ATTN__EACH(k, 4)
+                    ATTN__V(add_bias)(s + (j + x + k)*ld + i, ATTN__LOAD(block + ATTN__LANES*(x + k)), kept);
         }
         for (; j < n; j++) {
             for (x = 0; x < ATTN__LANES; x++) block[x] = rows[i + x][j*stride];
@@ -6180,8 +6181,7 @@ static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int6
         if (attn__is_f32(o)) row[j * o->stride[3]] = w[j];
         else attn__write(o, t->b, t->h[l], t->i[l], c0 + j, w[j]);
 }
-/* One row of weights, which holds masked scores in the chunks that were visited; in the plain case without masks nothing
-   yet. */
+/* One row of weights, which holds masked scores in the chunks that were visited; in the plain case only under masks. */
 static void attn__finish_weights(const attn__tile *t, int64_t l, attn__given inverse)
 {
     const attn__call *c = t->c;

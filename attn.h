@@ -1393,12 +1393,14 @@ typedef struct attn__additive_gradient {
     X(void, bias, (float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)) \
     /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */ \
     X(void, exclude, (float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)) \
+    /* the same along a row: y[j] = x[j], or -inf; y may be x */ \
+    X(void, exclude_in_row, (const float *x, float *y, int64_t n, const uint8_t *row, int64_t stride)) \
     /* y[j] = e^(scale*x[j] - top) * factor, 0 where that is below 2^-126 or scale*x[j] is -inf (even when factor is
        NaN); y may be x */ \
     X(void, normalise, (const float *x, float *y, int64_t n, attn__given scale, attn__given top, attn__given factor)) \
-    /* what weigh computes, for one row of scores scale*x[j] that lie side by side; n: a multiple of ATTN__PARTS; y: the
-       weights, NULL: they are not needed; may be x */ \
-    X(void, mass, (const float *x, int64_t n, attn__given scale, float *top, float *sum, float *y)) \
+    /* what weigh computes, for chunks, ATTN__PARTS at most, of one row of scores scale*x[j] that lie side by side; the
+       weights go to y, which may be x, or nowhere */ \
+    X(void, mass, (const float *x, float *y, int64_t chunks, attn__given scale, float *top, float *sum)) \
     X(void, drop, (const attn__drop *d)) \
     X(void, widen, (const attn__stored *w)) \
     /* to[j] = the element of 16 bits nearest to from[j] */ \
@@ -1701,6 +1703,12 @@ static void attn__exclude_scalar(float *s, int64_t ld, int64_t n, const uint8_t 
             if (!rows[i][j * stride]) s[j * ld + i] = ATTN__NEG_INF;
 }
 
+static void attn__exclude_in_row_scalar(const float *x, float *y, int64_t n, const uint8_t *row, int64_t stride)
+{
+    int64_t j;
+    for (j = 0; j < n; j++) y[j] = attn__choose(row[j * stride] != 0, x[j], ATTN__NEG_INF);
+}
+
 static void attn__normalise_scalar(const float *x, float *y, int64_t n, attn__given scale, attn__given top,
                                    attn__given factor)
 {
@@ -1711,13 +1719,15 @@ static void attn__normalise_scalar(const float *x, float *y, int64_t n, attn__gi
     }
 }
 
-static void attn__mass_scalar(const float *x, int64_t n, attn__given scale, float *top, float *sum, float *y)
+static void attn__mass_scalar(const float *x, float *y, int64_t chunks, attn__given scale, float *top, float *sum)
 {
     float s[ATTN__CHUNK];
-    int64_t i;
-    for (i = 0; i < n; i++) s[i] = x[i] * scale;
-    attn__weigh_scalar(s, 1, 0, n, 0, top, sum);
-    for (i = 0; y && i < n; i++) y[i] = s[i];
+    int64_t c, i;
+    for (c = 0; c < chunks; c++, x += ATTN__CHUNK) {
+        for (i = 0; i < ATTN__CHUNK; i++) s[i] = x[i] * scale;
+        attn__weigh_scalar(s, 1, 0, ATTN__CHUNK, 0, top + c, sum + c);
+        for (i = 0; y && i < ATTN__CHUNK; i++) y[c * ATTN__CHUNK + i] = s[i];
+    }
 }
 
 /* Philox4x32-10 */
@@ -1874,7 +1884,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
        FACTOR, ONE, FMA_ONE       one number as the first factor of FMA; its type, and how it is made: in every lane, or
                                   as it is, where a multiply-add takes it so. SPREAD: then in every lane
        MIN, MAX                   b where a or b is NaN
-       LESS, SAME, ABOVE (of signed integers), NEGATIVE (the sign bit)    -> MASK
+       LESS, SAME, ABOVE (of signed integers), NEGATIVE (the sign bit), NOTHING (no bit at all)   -> MASK
        EITHER, ANY                of masks: lane by lane; is one set?
        PICK(x, y, m)              y where m is set, else x;  CLEAR(x, m): 0 where it is
        AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), TO_FLOATS (of integers), LOAD_BITS (32 each), LOAD_BYTES
@@ -1923,6 +1933,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__EIGHT_BYTES(p)  _mm_loadl_epi64((const __m128i *)(const void *)(p))
 #  define ATTN__EIGHT_HALVES(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm256_cvtepu8_epi32(ATTN__EIGHT_BYTES(p)))
+#  define ATTN__NOTHING(x)      ATTN__FLOATS(_mm256_cmpeq_epi32(ATTN__INTS(x), _mm256_setzero_si256()))
 #  define ATTN__LOAD_CODES(p)   ATTN__FLOATS(_mm256_cvtepi8_epi32(ATTN__EIGHT_BYTES(p)))
 #  define ATTN__LOAD_HALVES(p)  ATTN__FLOATS(_mm256_cvtepu16_epi32(ATTN__EIGHT_HALVES(p)))
 #  define ATTN__STORE_HALVES(p, x) \
@@ -1958,6 +1969,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__SIXTEEN_BYTES(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
 #  define ATTN__SIXTEEN_HALVES(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(ATTN__SIXTEEN_BYTES(p)))
+#  define ATTN__NOTHING(x)      _mm512_testn_epi32_mask(ATTN__INTS(x), ATTN__INTS(x))
 #  define ATTN__LOAD_CODES(p)   ATTN__FLOATS(_mm512_cvtepi8_epi32(ATTN__SIXTEEN_BYTES(p)))
 #  define ATTN__LOAD_HALVES(p)  ATTN__FLOATS(_mm512_cvtepu16_epi32(ATTN__SIXTEEN_HALVES(p)))
 #  define ATTN__STORE_HALVES(p, x) \
@@ -2013,6 +2025,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__EVENS(a, b)     ATTN__FLOATS(vtrn1q_u32(ATTN__INTS(a), ATTN__INTS(b)))
 #  define ATTN__ABOVE(a, b)     vcgtq_s32(ATTN__SIGNED(a), ATTN__SIGNED(b))
 #  define ATTN__NEGATIVE(x)     vcltzq_s32(ATTN__SIGNED(x))
+#  define ATTN__NOTHING(x)      vceqzq_u32(ATTN__INTS(x))
 #  define ATTN__EITHER          vorrq_u32
 #  define ATTN__ANY(m)          (vmaxvq_u32(m) != 0)
 #  define ATTN__CLEAR(x, m)     ATTN__FLOATS(vbicq_u32(ATTN__INTS(x), m))
@@ -2143,6 +2156,7 @@ typedef uint64_t attn__u2 __attribute__((vector_size(16)));
 #  define ATTN__SAME(a, b)      ((attn__i4)((a) == (b)))
 #  define ATTN__ABOVE(a, b)     ((attn__i4)((attn__i4)(a) > (attn__i4)(b)))
 #  define ATTN__NEGATIVE(x)     ((attn__i4)(x) >> 31)
+#  define ATTN__NOTHING(x)      ((attn__i4)((attn__i4)(x) == 0))
 #  define ATTN__EITHER(m, n)    ((m) | (n))
 #  define ATTN__ANY             ATTN__V(any)
 #  define ATTN__PICK            ATTN__V(pick)
@@ -3062,74 +3076,114 @@ ATTN__KERNEL void ATTN__V(unpack)(float *const *rows, int64_t lanes, int64_t str
     }
 }
 
-ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, int keep)
+/* kept: which score is meant to exclude whatever is added; NaN: none is */
+ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, ATTN__VEC kept)
 {
-    const ATTN__VEC v = ATTN__LOAD(s), none = ATTN__ALL(ATTN__NEG_INF), kept = keep ? none : ATTN__ALL(ATTN__NAN);
+    const ATTN__VEC v = ATTN__LOAD(s), none = ATTN__ALL(ATTN__NEG_INF);
     const ATTN__MASK out = ATTN__EITHER(ATTN__SAME(bias, none), ATTN__SAME(v, kept));
     ATTN__STORE(s, ATTN__PICK(ATTN__ADD(v, bias), none, out));
 }
 
+/* LANES rows of as many words become columns, in memory: where turning is not what takes the time, in one place. */
+ATTN__NOINLINE ATTN__KERNEL void ATTN__V(turn)(float *to, const void *const *rows)
+{
+    ATTN__VEC r[ATTN__LANES];
+    int x;
+    ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD_BITS(rows[x]);
+    ATTN__V(transpose)(r);
+    ATTN__EACH(x, ATTN__LANES) ATTN__STORE(to + ATTN__LANES*x, r[x]);
+}
+
 ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)
 {
-    float column[ATTN__LANES];
-    ATTN__VEC r[ATTN__LANES];
+    const ATTN__VEC kept = keep ? ATTN__ALL(ATTN__NEG_INF) : ATTN__ALL(ATTN__NAN);
+    float block[ATTN__LANES * ATTN__LANES];
+    const void *from[ATTN__LANES];
     int64_t i, j;
-    int x;
+    int x, k;
     for (i = 0; i < ld; i += ATTN__LANES) {
         for (j = 0; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES) {
-            ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD(rows[i + x] + j);
+            ATTN__EACH(x, ATTN__LANES) from[x] = rows[i + x] + j;
             if (j % 16 == 0) for (x = 0; x < ATTN__LANES; x++)      /* half a chunk ahead */
                 ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
-            ATTN__V(transpose)(r);
-            ATTN__EACH(x, ATTN__LANES) ATTN__V(add_bias)(s + (j + x)*ld + i, r[x], keep);
+            ATTN__V(turn)(block, from);
+            for (x = 0; x < ATTN__LANES; x += 4)
+                ATTN__EACH(k, 4)
+                    ATTN__V(add_bias)(s + (j + x + k)*ld + i, ATTN__LOAD(block + ATTN__LANES*(x + k)), kept);
         }
         for (; j < n; j++) {
-            for (x = 0; x < ATTN__LANES; x++) column[x] = rows[i + x][j*stride];
-            ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(column), keep);
+            for (x = 0; x < ATTN__LANES; x++) block[x] = rows[i + x][j*stride];
+            ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(block), kept);
         }
     }
 }
 
+/* Four keys to a word, as they lie. A copy of less than LANES words, or where bytes do not lie side by side. */
 ATTN__KERNEL void ATTN__V(exclude)(float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)
 {
-    ATTN__VEC r[ATTN__LANES];
-    int64_t i, j;
+    enum { KEYS = 4 * ATTN__LANES };
+    static const uint8_t keys[4][4] = {{255, 0, 0, 0}, {0, 255, 0, 0}, {0, 0, 255, 0}, {0, 0, 0, 255}};
+    float block[ATTN__LANES * ATTN__LANES], *at;
+    uint8_t copy[ATTN__LANES][KEYS] = {{0}};
+    const void *from[ATTN__LANES];
+    const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF);
+    ATTN__VEC key[4], word;
+    uint32_t bits;
+    int64_t i, j, k, left;
     int x;
-    for (i = 0; i < ld; i += ATTN__LANES) {
-        for (j = 0; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES) {
-            ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD_BYTES(rows[i + x] + j);
-            ATTN__V(transpose)(r);
-            ATTN__EACH(x, ATTN__LANES) {
-                float *at = s + (j + x)*ld + i;
-                const ATTN__MASK out = ATTN__ABOVE(ATTN__ALL_BITS(1), r[x]);
-                ATTN__STORE(at, ATTN__PICK(ATTN__LOAD(at), ATTN__ALL(ATTN__NEG_INF), out));
+    ATTN__EACH(x, 4) {
+        ATTN__COPY(&bits, keys[x], sizeof bits);
+        key[x] = ATTN__ALL_BITS(bits);
+    }
+    for (i = 0; i < ld; i += ATTN__LANES)
+        for (j = 0; j < n; j += KEYS) {
+            left = attn__min(n - j, KEYS);
+            for (x = 0; x < ATTN__LANES; x++) {
+                const uint8_t *row = rows[i + x] + j*stride;
+                from[x] = stride == 1 && left == KEYS ? row : copy[x];
+                if (from[x] == row) continue;
+                for (k = 0; stride == 1 && k + 16 <= left; k += 16) ATTN__COPY(copy[x] + k, row + k, 16);
+                for (; k < left; k++) copy[x][k] = row[k*stride];
+            }
+            ATTN__V(turn)(block, from);
+            for (at = s + j*ld + i, k = 0; k < left; k += 4) {
+                word = ATTN__LOAD(block + k/4*ATTN__LANES);
+                ATTN__EACH(x, 4) {
+                    if (x && k + x >= left) break;
+                    ATTN__STORE(at, ATTN__PICK(ATTN__LOAD(at), none, ATTN__NOTHING(ATTN__AND(word, key[x]))));
+                    at += ld;
+                }
             }
         }
-        for (; j < n; j++)
-            for (x = 0; x < ATTN__LANES; x++) if (!rows[i + x][j*stride]) s[j*ld + i + x] = ATTN__NEG_INF;
-    }
 }
 
 /* ---- number by number: functions, score transforms, masks */
-/* The numbers x[0] .. x[n - 1], at most LANES of them, the others 0; and back. */
-ATTN__HELPER ATTN__VEC ATTN__V(take)(const float *x, int64_t n)
+/* The numbers x[0] .. x[n - 1], at most LANES of them, the others 0; and back. Fewer are rare: not inlined. */
+ATTN__NOINLINE ATTN__KERNEL ATTN__VEC ATTN__V(take_some)(const float *x, int64_t n)
 {
     float some[ATTN__LANES];
     int64_t i;
-    if (n >= ATTN__LANES) return ATTN__LOAD(x);
     for (i = 0; i < ATTN__LANES; i++) some[i] = ATTN__CHOOSE(i < n, x[i], 0.0f);
     return ATTN__LOAD(some);
 }
-ATTN__HELPER void ATTN__V(give)(float *x, int64_t n, ATTN__VEC v)
+ATTN__NOINLINE ATTN__KERNEL void ATTN__V(give_some)(float *x, int64_t n, ATTN__VEC v)
 {
     float some[ATTN__LANES];
     int64_t i;
-    if (n >= ATTN__LANES) { ATTN__STORE(x, v); return; }
     ATTN__STORE(some, v);
     for (i = 0; i < n; i++) x[i] = some[i];
 }
+ATTN__HELPER ATTN__VEC ATTN__V(take)(const float *x, int64_t n)
+{
+    return n >= ATTN__LANES ? ATTN__LOAD(x) : ATTN__V(take_some)(x, n);
+}
+ATTN__HELPER void ATTN__V(give)(float *x, int64_t n, ATTN__VEC v)
+{
+    if (n >= ATTN__LANES) ATTN__STORE(x, v);
+    else ATTN__V(give_some)(x, n, v);
+}
 
-ATTN__HELPER void ATTN__V(map)(const int function, const float *x, float *y, int64_t n)
+ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y, int64_t n)
 {
     int64_t i;
     for (i = 0; i < n; i += ATTN__LANES) {
@@ -3139,12 +3193,6 @@ ATTN__HELPER void ATTN__V(map)(const int function, const float *x, float *y, int
         else v = ATTN__V(tanh)(v);
         ATTN__V(give)(y + i, n - i, v);
     }
-}
-ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y, int64_t n)
-{
-    if (function == 0) ATTN__V(map)(0, x, y, n);
-    else if (function == 1) ATTN__V(map)(1, x, y, n);
-    else ATTN__V(map)(2, x, y, n);
 }
 
 ATTN__KERNEL int ATTN__V(finite)(const float *x, int64_t n)
@@ -3208,40 +3256,77 @@ ATTN__KERNEL void ATTN__V(clip)(float *s, int64_t ld, int64_t lanes, int64_t j0,
 }
 
 /* ---- rows that lie as they are */
-ATTN__KERNEL void ATTN__V(mass)(const float *x, int64_t n, attn__given scale, float *top, float *sum, float *y)
+ATTN__KERNEL void ATTN__V(exclude_in_row)(const float *x, float *y, int64_t n, const uint8_t *row, int64_t stride)
 {
-    const ATTN__VEC c = ATTN__ALL(scale);
-    ATTN__VEC m = ATTN__ALL(ATTN__NEG_INF), base, sums[ATTN__PARTS / ATTN__LANES];
-    float part[ATTN__PARTS];
-    int64_t j;
-    int r;
-    for (j = 0; j < n; j += ATTN__LANES) m = ATTN__MAX(ATTN__MUL(ATTN__LOAD(x + j), c), m);
-    ATTN__STORE(part, m);
-    for (*top = part[0], r = 1; r < ATTN__LANES; r++) *top = attn__larger(part[r], *top);
-    *top = *top + 0.0f;
-    base = ATTN__ALL(attn__choose(attn__is_none(*top), 0.0f, *top));
-    ATTN__EACH(r, ATTN__PARTS / ATTN__LANES) sums[r] = ATTN__ALL(0.0f);
-    for (j = 0; j < n; j += ATTN__PARTS)
-        ATTN__EACH(r, ATTN__PARTS / ATTN__LANES) {
-            m = ATTN__V(exp)(ATTN__SUB(ATTN__MUL(ATTN__LOAD(x + j + r*ATTN__LANES), c), base));
-            if (y) ATTN__STORE(y + j + r*ATTN__LANES, m);
-            sums[r] = ATTN__ADD(sums[r], m);
-        }
-    ATTN__EACH(r, ATTN__PARTS / ATTN__LANES) ATTN__STORE(part + r*ATTN__LANES, sums[r]);
-    *sum = attn__tree(part, ATTN__PARTS);
+    int64_t j = 0;
+    for (; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES)
+        ATTN__STORE(y + j, ATTN__PICK(ATTN__LOAD(x + j), ATTN__ALL(ATTN__NEG_INF),
+                                      ATTN__NOTHING(ATTN__LOAD_BYTES(row + j))));
+    for (; j < n; j++) y[j] = ATTN__CHOOSE(row[j*stride], x[j], ATTN__NEG_INF);
 }
 
+/* All chunks in each of four steps: what one chunk waits for another has at hand. */
+ATTN__KERNEL void ATTN__V(mass)(const float *x, float *y, int64_t chunks, attn__given scale, float *top, float *sum)
+{
+    enum { VECS = ATTN__PARTS / ATTN__LANES };
+    const ATTN__VEC by = ATTN__ALL(scale);
+    float part[ATTN__PARTS][ATTN__PARTS];
+    ATTN__VEC m, base, sums[VECS];
+    int64_t c, j;
+    int r;
+    for (c = 0; c < chunks; c++) {
+        m = ATTN__ALL(ATTN__NEG_INF);
+        for (j = 0; j < ATTN__CHUNK; j += ATTN__LANES)
+            m = ATTN__MAX(ATTN__MUL(ATTN__LOAD(x + c*ATTN__CHUNK + j), by), m);
+        ATTN__STORE(part[c], m);
+    }
+    for (c = 0; c < chunks; c++) {
+        for (top[c] = part[c][0], r = 1; r < ATTN__LANES; r++) top[c] = attn__larger(part[c][r], top[c]);
+        top[c] = top[c] + 0.0f;
+    }
+    for (c = 0; c < chunks; c++) {
+        base = ATTN__ALL(attn__choose(attn__is_none(top[c]), 0.0f, top[c]));
+        ATTN__EACH(r, VECS) sums[r] = ATTN__ALL(0.0f);
+        for (j = c*ATTN__CHUNK; j < (c + 1)*ATTN__CHUNK; j += ATTN__PARTS)
+            ATTN__EACH(r, VECS) {
+                m = ATTN__SUB(ATTN__MUL(ATTN__LOAD(x + j + r*ATTN__LANES), by), base);
+                m = ATTN__V(exp)(m);
+                if (y) ATTN__STORE(y + j + r*ATTN__LANES, m);
+                sums[r] = ATTN__ADD(sums[r], m);
+            }
+        ATTN__EACH(r, VECS) ATTN__STORE(part[c] + r*ATTN__LANES, sums[r]);
+    }
+    for (c = 0; c < chunks; c++) sum[c] = attn__tree(part[c], ATTN__PARTS);
+}
+
+/* No score is above top, and factor is at most 1 or NaN: so one cut below 2^-126 is enough. What does not fill a vector
+   goes through a whole one. */
 ATTN__KERNEL void ATTN__V(normalise)(const float *x, float *y, int64_t n, attn__given scale, attn__given top,
                                      attn__given factor)
 {
-    int64_t i;
-    for (i = 0; i < n; i += ATTN__LANES) {
-        const ATTN__VEC v = ATTN__MUL(ATTN__V(take)(x + i, n - i), ATTN__ALL(scale));
-        const ATTN__VEC w = ATTN__MUL(ATTN__V(exp)(ATTN__SUB(v, ATTN__ALL(top))), ATTN__ALL(factor));
-        const ATTN__MASK out = ATTN__SAME(v, ATTN__ALL(ATTN__NEG_INF));
-        const ATTN__MASK none = ATTN__EITHER(out, ATTN__LESS(w, ATTN__ALL(attn__smallest)));
-        ATTN__V(give)(y + i, n - i, ATTN__CLEAR(ATTN__V(quiet)(w), none));
+    const ATTN__VEC by = ATTN__ALL(scale), base = ATTN__ALL(top), times = ATTN__ALL(factor);
+    const int wild = attn__is_nan(factor);
+    float some[ATTN__LANES];
+    ATTN__VEC v, w;
+    ATTN__MASK none;
+    int64_t i = 0, left;
+    for (; i + ATTN__LANES <= n; i += ATTN__LANES) {
+        v = ATTN__MUL(ATTN__LOAD(x + i), by);
+        w = ATTN__SUB(v, base);
+        ATTN__V(exp_side_by_side)(1, &w);
+        w = ATTN__MUL(w, times);
+        none = ATTN__LESS(w, ATTN__ALL(attn__smallest));
+        if (wild) {
+            none = ATTN__EITHER(none, ATTN__SAME(v, ATTN__ALL(ATTN__NEG_INF)));
+            w = ATTN__V(quiet)(w);
+        }
+        ATTN__STORE(y + i, ATTN__CLEAR(w, none));
     }
+    left = n - i;
+    if (left <= 0) return;
+    ATTN__STORE(some, ATTN__V(take_some)(x + i, left));
+    ATTN__V(normalise)(some, some, ATTN__LANES, scale, top, factor);
+    ATTN__V(give_some)(y + i, left, ATTN__LOAD(some));
 }
 
 /* ---- dropout */
@@ -3493,6 +3578,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__MUL
 #undef ATTN__MULTIPLY_EVEN
 #undef ATTN__NEGATIVE
+#undef ATTN__NOTHING
 #undef ATTN__ODD
 #undef ATTN__ONE
 #undef ATTN__ON_BITS
@@ -3938,7 +4024,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int32_t same_rows;          /* all rows of a batch entry reach the same keys */
     int32_t bare;               /* scores become weights as they are, but for which keys a row reaches; neither
                                    scores nor weights are results */
-    int32_t plain;              /* softmax of given rows and nothing else: row by row, where they lie */
+    int32_t plain;              /* softmax of given rows, masked at most: row by row, where they lie */
     uint8_t step[ATTN_MAX_PHASES];      /* attn__step of each phase */
     int64_t streams;            /* key sequences per batch entry: one per key head, or per head where keys are projected
                                    or queries transformed per head */
@@ -4960,7 +5046,8 @@ typedef struct attn__tile {
     int64_t b, stream, head_kv, head;   /* head: of the first row; the only one where parameters differ per head */
     int64_t ld, lanes;                  /* ld: a multiple of the vectors' width, at most the call's */
     int32_t vecs;                       /* ld / width */
-    int32_t few, by_rows;               /* so few rows that lanes are better keys and columns: see >>few */
+    int32_t few;                        /* so few rows that lanes are better keys and columns: see >>few */
+    int32_t by_row;                     /* and nothing else needs lanes: weights are made from few_s, in place */
     int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES];
     attn__row row[ATTN__MAX_LANES];
     int64_t first, last;                /* over all lanes: keys that one of them reaches */
@@ -6286,13 +6373,6 @@ static int attn__is_few(const attn__tile *t)
     return attn__score_of(c)->flags & ATTN__DOTS && t->lanes <= ATTN__FEW && c->size_k > 0 && c->k.stride[3] == 1 &&
            (!c->out.rank || (c->v.stride[3] == 1 && c->size_v >= t->f->width));
 }
-/* Where nothing happens to scores and all rows reach the same keys, they become weights row by row, lanes being keys. */
-static int attn__goes_by_rows(const attn__tile *t)
-{
-    return t->c->bare && t->c->score != ATTN_SCORE_COSINE && t->c->dropout == 0.0f && t->all_first <= t->first &&
-           t->all_last >= t->last;
-}
-
 /* [lanes][row] at `from` -> t's layout */
 static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, int64_t n, float *to)
 {
@@ -6326,8 +6406,7 @@ static void attn__few_rows(const attn__tile *t, const attn__array *a, int64_t ke
         p->fetch = NULL;
     }
 }
-/* Scores of keys c0+j0 .. c0+j1, row by row in few_s; and in the tile's layout. */
-static void attn__few_dots(const attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
+static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__call *c = t->c;
     float scales[ATTN__CHUNK];
@@ -6341,11 +6420,20 @@ static void attn__few_dots(const attn__tile *t, int64_t c0, int64_t j0, int64_t 
     attn__few_rows(t, &c->k, c0 + j0, j1 - j0, c->size_k, &c->v, c0 + j0, scales, &p);
     if (!c->out.rank) p.fetch = NULL;
     t->f->dots(&p, j1 - j0);
+    if (!t->by_row) attn__few_turn(t, t->m.few_s + j0, ATTN__FEW_ROW, j1 - j0, t->m.s + j0 * t->ld);
 }
-static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
+static void attn__few_weights(attn__tile *t, int64_t n, float *cmax, float *csum)
 {
-    attn__few_dots(t, c0, j0, j1);
-    attn__few_turn(t, t->m.few_s + j0, ATTN__FEW_ROW, j1 - j0, t->m.s + j0 * t->ld);
+    int64_t l;
+    for (l = 0; l < t->ld; l++)
+        if (l < t->lanes) {
+            float *row = t->m.few_s + l * ATTN__FEW_ROW;
+            attn__fill(row + n, 1, ATTN__CHUNK - n, ATTN__NEG_INF);
+            t->f->mass(row, row, 1, 1.0f, cmax + l, csum + l);
+        } else {
+            cmax[l] = cmax[l - 1];
+            csum[l] = csum[l - 1];
+        }
 }
 
 /* Some keys at a time, so that a row of V is read whole while its lines are near. The last vector of columns ends
@@ -6361,7 +6449,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     attn__stretch s;
     int64_t j, next, column, l;
     for (l = 0; l < t->lanes; l++) weights[l] = t->m.few_s + l * ATTN__FEW_ROW + j0;
-    if (!t->by_rows) t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
+    if (!t->by_row) t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
     attn__fill(t->m.few_v, 1, t->lanes * row, 0.0f);
     p.a_row = ATTN__FEW_ROW;
     p.a_k = 1;
@@ -6394,23 +6482,6 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     attn__few_turn(t, t->m.few_v, row, size, acc);
 }
 
-/* A chunk's weights, of which r says which keys they are: row by row, in few_s. */
-static void attn__few_weights(attn__tile *t, int64_t c0, const attn__reach *r, float *cmax, float *csum)
-{
-    const int64_t from = r->from[0], to = r->to[0], whole = (to + ATTN__PARTS - 1) / ATTN__PARTS * ATTN__PARTS;
-    int64_t l;
-    attn__few_dots(t, c0, from, to);
-    for (l = 0; l < t->lanes; l++) {
-        float *row = t->m.few_s + l * ATTN__FEW_ROW;
-        attn__fill(row, 1, from, ATTN__NEG_INF);
-        attn__fill(row + to, 1, whole - to, ATTN__NEG_INF);
-        t->f->mass(row, whole, 1.0f, &cmax[l], &csum[l], row);
-    }
-    for (; l < t->ld; l++) {
-        cmax[l] = cmax[t->lanes - 1];
-        csum[l] = csum[t->lanes - 1];
-    }
-}
 /* ---- its outputs. onto: how they are added to acc where all vectors reach the same keys */
 static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, int32_t kind,
                                int32_t onto, float *acc)
@@ -6517,55 +6588,77 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
 {
     const attn__call *c = t->c;
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
-    const int32_t by_rows = t->by_rows;
     attn__reach r;
     int32_t kind;
     attn__find_reach(t, c0, n, &r);
     r.exact = c->bare && !t->few && r.ascending && !r.gaps;
     for (kind = ATTN__PRODUCT;; kind = ATTN__PRODUCT_OF_ALLOWED) {
-        if (t->by_rows) attn__few_weights(t, c0, &r, cmax, csum);
-        else {
-            attn__chunk_scores(t, c0, n, &r);
-            if (kind == ATTN__PRODUCT) attn__store_chunk_scores(t, c0, n);
-            attn__chunk_weights(t, c0, n, &r, kind != ATTN__PRODUCT, cmax, csum);
-        }
+        t->by_row = t->few && c->bare && r.whole && c->dropout == 0.0f && kind == ATTN__PRODUCT &&
+                    attn__score_of(c)->meet == attn__meet_dot;
+        attn__chunk_scores(t, c0, n, &r);
+        if (kind == ATTN__PRODUCT) attn__store_chunk_scores(t, c0, n);
+        if (t->by_row) attn__few_weights(t, n, cmax, csum);
+        else attn__chunk_weights(t, c0, n, &r, kind != ATTN__PRODUCT, cmax, csum);
         if (!t->slots && kind == ATTN__PRODUCT) t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
         if (!c->out.rank || !c->size_v) break;
         attn__chunk_outputs(t, c0, n, &r, kind);
         if (t->slots ? t->f->finite(t->m.acc, c->size_v * t->ld) : attn__merge_outputs(t, c0, old, fresh)) break;
         if (kind != ATTN__PRODUCT) break;           /* NaN, Inf or overflow: once more, without excluded lanes */
-        t->by_rows = 0;
     }
-    t->by_rows = by_rows;
     if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
     else if (c->out.rank) attn__keep_merged(t);
 }
 
-/* ---- softmax of given rows and nothing else: row by row, where they lie */
+/* ---- softmax of given rows, masked at most: row by row, where they lie */
+/* Where row l lies; with masks the weights' row, with the scores in it and -inf where they exclude. */
+static const float *attn__plain_scores(const attn__tile *t, int64_t l)
+{
+    const attn__call *c = t->c;
+    const int64_t b = t->b, h = t->h[l], i = t->i[l], first = t->row[l].first, n = t->row[l].last - first;
+    const float *x = attn__at(&c->given_scores, b, h, i, 0);
+    const attn__array *mask;
+    float *w;
+    int field = 0;
+    while ((mask = attn__next_mask(c, &field)) != NULL) {
+        w = attn__at(&c->weights, b, h, i, 0);
+        t->f->exclude_in_row(x + first, w + first, n,
+                             (const uint8_t *)mask->data + attn__index(mask, b, h, i, first), mask->stride[3]);
+        x = w;
+    }
+    return x;
+}
+/* Chunks in ascending order into the row's maximum and sum; lanes are chunks on the way. */
+static void attn__plain_join(attn__tile *t, int64_t l, int64_t chunks, float *tops, float *sums)
+{
+    float before[ATTN__PARTS + 1], none[ATTN__PARTS] = {0}, old[ATTN__PARTS], fresh[ATTN__PARTS];
+    int64_t c;
+    attn__fill(tops + chunks, 1, ATTN__PARTS - chunks, ATTN__NEG_INF);
+    before[0] = t->top[l];
+    for (c = 0; c < ATTN__PARTS; c++) before[c + 1] = attn__larger(tops[c], before[c]);
+    t->top[l] = before[chunks];
+    t->f->join(ATTN__PARTS, before, none, tops, attn__zeros, old, fresh);
+    for (c = 0; c < chunks; c++) t->sum[l] = attn__fma(sums[c], fresh[c], t->sum[l] * old[c]);
+}
+ATTN__FOR_SIZE
 /* A row's maximum and sum. Chunks and the 16 sums go by absolute key, so edges are filled up. */
 static void attn__plain_row(attn__tile *t, int64_t l)
 {
-    const float *x = attn__at(&t->c->given_scores, t->b, t->h[l], t->i[l], 0);
-    float top[ATTN__MAX_WIDTH], sum[ATTN__MAX_WIDTH], cmax[ATTN__MAX_WIDTH], csum[ATTN__MAX_WIDTH];
-    float old[ATTN__MAX_WIDTH], fresh[ATTN__MAX_WIDTH], *edge = t->m.t;
-    const int64_t first = t->row[l].first, last = t->row[l].last, width = t->f->width;
-    int64_t c0, from, to;
-    attn__fill(top, 1, width, ATTN__NEG_INF);
-    attn__fill(cmax, 1, width, ATTN__NEG_INF);
-    attn__fill(sum, 1, width, 0.0f);
-    attn__fill(csum, 1, width, 0.0f);
-    for (c0 = first / ATTN__CHUNK * ATTN__CHUNK; c0 < last; c0 += ATTN__CHUNK) {
-        from = attn__max(first, c0);
-        to = attn__min(last, c0 + ATTN__CHUNK);
-        if (to - from < ATTN__CHUNK) {
+    const float *x = attn__plain_scores(t, l), scale = t->c->scale;
+    const int64_t first = t->row[l].first, last = t->row[l].last;
+    float tops[ATTN__PARTS], sums[ATTN__PARTS], *edge = t->m.t;
+    int64_t c0, from, to, chunks;
+    for (c0 = first / ATTN__CHUNK * ATTN__CHUNK; c0 < last; c0 += chunks * ATTN__CHUNK) {
+        chunks = attn__min((last - c0) / ATTN__CHUNK, ATTN__PARTS);
+        if (c0 < first || chunks == 0) {
+            chunks = 1;
+            from = attn__max(first, c0);
+            to = attn__min(last, c0 + ATTN__CHUNK);
             attn__fill(edge, 1, ATTN__CHUNK, ATTN__NEG_INF);
             attn__copy_floats(edge + (from - c0), x + from, to - from);
-        }
-        t->f->mass(to - from < ATTN__CHUNK ? edge : x + c0, ATTN__CHUNK, t->c->scale, cmax, csum, NULL);
-        t->f->join(width, top, sum, cmax, csum, old, fresh);
+            t->f->mass(edge, NULL, 1, scale, tops, sums);
+        } else t->f->mass(x + c0, NULL, chunks, scale, tops, sums);
+        attn__plain_join(t, l, chunks, tops, sums);
     }
-    t->top[l] = top[0];
-    t->sum[l] = sum[0];
 }
 
 /* ---- the end of a tile: per row 1/mass, then outputs, log-sum-exp and weights */
@@ -6619,11 +6712,12 @@ static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int6
     }
     if (!direct) attn__store_row(t->f, o, t->b, t->h[l], t->i[l], c0, n, w);
 }
-/* One row of weights, which holds masked scores in the chunks that were visited; in the plain case nothing yet. */
+/* One row of weights, which holds masked scores in the chunks that were visited; in the plain case only under masks. */
 static void attn__finish_weights(const attn__tile *t, int64_t l, attn__given inverse)
 {
     const attn__call *c = t->c;
-    const attn__array *from = c->plain ? &c->given_scores : &c->weights;
+    int field = 0;
+    const attn__array *from = c->plain && !attn__next_mask(c, &field) ? &c->given_scores : &c->weights;
     const int64_t first = c->plain ? t->row[l].first : t->first / ATTN__CHUNK * ATTN__CHUNK;
     const int64_t last = c->plain ? t->row[l].last : t->last;
     int64_t c0, n;
@@ -6634,7 +6728,6 @@ static void attn__finish_weights(const attn__tile *t, int64_t l, attn__given inv
     }
     if (first < last) attn__fill_lane(t, &c->weights, l, last, c->keys, 0.0f);
 }
-ATTN__FOR_SIZE
 /* All of them where they could not hold scores, since they are not f32: these are computed again. inverse: as below */
 static void attn__store_all_weights(attn__tile *t, const float *inverse)
 {
@@ -6686,6 +6779,7 @@ static void attn__finish_tile(attn__tile *t)
     int64_t l;
     for (l = 0; bare && l < t->lanes; l++) factor[l] = attn__choose(t->sum[l] == 0.0f, 0.0f, 1.0f / t->sum[l]);
     for (l = 0; !bare && l < t->lanes; l++) {
+        if (c->plain) attn__plain_row(t, l);
         factor[l] = attn__finish_row(t, l, &inverse[l]);
         if (!c->scores_masked.rank) continue;       /* the chunks that were not visited */
         attn__fill_lane(t, &c->scores_masked, l, 0, t->first / ATTN__CHUNK * ATTN__CHUNK, ATTN__NEG_INF);
@@ -7609,11 +7703,10 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index)
     t->ld = t->vecs * t->f->width;
     t->lanes = attn__min(rows - row0, t->ld);
     t->few = attn__is_few(t);
-    t->by_rows = 0;
+    t->by_row = 0;
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
     attn__open_lanes(t, t->stream * group + row0 / c->queries, row0 % c->queries);
-    if (t->few) t->by_rows = attn__goes_by_rows(t);
     return t;
 }
 static int attn__has_row_results(const attn__call *c)
@@ -7628,12 +7721,11 @@ static void attn__run_tile(attn__task *task)
     const int64_t from = chunks * part / c->parts * ATTN__CHUNK;
     const int64_t to = attn__min(chunks * (part + 1) / c->parts * ATTN__CHUNK, c->keys);
     attn__tile *t = attn__open_tile(task, task->index / c->parts);
-    int64_t l, c0;
+    int64_t c0;
     attn__load_queries(t);
     if (c->scores.rank || c->scores_softcap.rank) attn__store_raw_scores(t, from, to);
     if (!attn__has_row_results(c)) return;
     if (c->out.rank && t->first >= t->last) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
-    for (l = 0; c->plain && l < t->lanes; l++) attn__plain_row(t, l);
     c0 = attn__max(t->first / ATTN__CHUNK * ATTN__CHUNK, from);
     for (; !c->plain && c0 < t->last && c0 < to; c0 += ATTN__CHUNK)
         attn__chunk(t, c0, attn__min(t->last - c0, ATTN__CHUNK));
@@ -7896,10 +7988,13 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     if (d->causal) c->right = 0;
     c->same_rows = c->left == ATTN__HUGE && c->right == ATTN__HUGE && c->key_lengths.rank < 2 &&
                    !c->query_lengths.rank && !c->alibi.rank;
-    c->bare = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank &&
-              !attn__next_mask(c, &field);
+    c->bare = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank;
     c->plain = c->bare && c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) && c->scale > 0.0f &&
                !c->out.rank;
+    if (attn__next_mask(c, &field)) {
+        c->bare = 0;
+        c->plain = c->plain && c->weights.rank && attn__is_contiguous(&c->weights);
+    }
     c->bare = c->bare && !c->weights.rank && !attn__score_of(c)->finish;
 }
 /* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */

@@ -4029,7 +4029,8 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t streams;            /* key sequences per batch entry: one per key head, or per head where keys are projected
                                    or queries transformed per head */
     int64_t ld;                 /* lanes of a tile */
-    int64_t tiles;              /* tiles per stream */
+    int64_t tiles;              /* tiles per stream; a task has so many of them side by side: */
+    int64_t side_by_side;
     int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
     int64_t key_floats;         /* prepared floats per key */
     int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
@@ -4768,7 +4769,7 @@ enum {
     ATTN__CUT_CHUNKS = 8,       /* chunks that a task gets then, at least */
     ATTN__CUT_TASKS = 16,       /* tasks that are enough */
     ATTN__FEW_KEYS = 32,        /* keys whose rows of V are read side by side then */
-    ATTN__KEYS_PER_PIECE = 64,  /* keys whose rows become floats at a time */
+    ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__FEW_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
     ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
     ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows */
@@ -4886,10 +4887,17 @@ ATTN__NOINLINE static void attn__copy_floats_of(const attn__kernels *f, const at
                                                 int64_t b, int64_t h, int64_t row, int64_t rows, int64_t column,
                                                 int64_t columns, float *to, int64_t to_row)
 {
+    const attn__array turned = attn__turned(*a);
+    float some[ATTN__CHUNK];
     int64_t r, x;
     if (a->stride[3] == 1 && !attn__is_f32(a)) {
         attn__widen_rows(f, a, scale, b, h, row, rows, column, columns, to, to_row);
         return;
+    }
+    for (x = 0; a->stride[2] == 1 && !attn__is_f32(a) && !scale && rows <= ATTN__CHUNK; x++) {  /* column by column */
+        if (x == columns) return;
+        attn__widen_rows(f, &turned, NULL, b, h, column + x, 1, row, rows, some, rows);
+        for (r = 0; r < rows; r++) to[r * to_row + x] = some[r];
     }
     for (r = 0; r < rows; r++, to += to_row)
         if (attn__is_contiguous(a)) attn__copy_floats(to, attn__at(a, b, h, row + r, column), columns);
@@ -4923,23 +4931,15 @@ static void attn__fill_row(const attn__array *a, int64_t b, int64_t h, int64_t r
     else for (x = 0; x < n; x++) attn__write(a, b, h, row, column + x, value);
 }
 
-/* Rows as a product takes them: where they lie if they are f32, else as floats in `copy`: side by side, or the columns
-   so where that is how they lie. scale: of codes, else NULL. */
+/* Rows as a product takes them: where they lie if they are f32, else as floats in `copy`, side by side. scale: of codes,
+   else NULL. */
 typedef struct attn__rows { const float *at; int64_t row, column; } attn__rows;         /* at[r*row + x*column] */
-ATTN__NOINLINE static attn__rows attn__as_floats(const attn__kernels *f, const attn__array *a, const attn__array *scale,
-                                                 int64_t b, int64_t h, int64_t row, int64_t rows, int64_t column,
-                                                 int64_t columns, float *copy)
+static attn__rows attn__side_by_side(const float *at, int64_t columns)
 {
-    const attn__array turned = attn__turned(*a);
     attn__rows r;
-    r.at = copy;
+    r.at = at;
     r.row = columns;
     r.column = 1;
-    if (a->stride[3] != 1 && a->stride[2] == 1 && !scale) {
-        attn__copy_floats_of(f, &turned, NULL, b, h, column, columns, row, rows, copy, rows);
-        r.row = 1;
-        r.column = rows;
-    } else attn__copy_floats_of(f, a, scale, b, h, row, rows, column, columns, copy, columns);
     return r;
 }
 ATTN__INLINE attn__rows attn__rows_of(const attn__kernels *f, const attn__array *a, const attn__array *scale,
@@ -4947,7 +4947,10 @@ ATTN__INLINE attn__rows attn__rows_of(const attn__kernels *f, const attn__array 
                                       int64_t columns, float *copy)
 {
     attn__rows r;
-    if (!attn__is_f32(a)) return attn__as_floats(f, a, scale, b, h, row, rows, column, columns, copy);
+    if (!attn__is_f32(a)) {
+        attn__copy_floats_of(f, a, scale, b, h, row, rows, column, columns, copy, columns);
+        return attn__side_by_side(copy, columns);
+    }
     r.at = attn__at(a, b, h, row, column);
     r.row = a->stride[2];
     r.column = a->stride[3];
@@ -5031,13 +5034,17 @@ typedef struct attn__reach {
     int32_t first[ATTN__MAX_LANES], last[ATTN__MAX_LANES];      /* per lane */
 } attn__reach;
 
+/* Of k or v, where it is not f32: the rows of a chunk's keys first .. end as floats, for all tiles of a task. */
+typedef struct attn__held { float *rows; int64_t b, head, first, end; } attn__held;
+
 /* Its arrays, [.][ld]. */
 typedef struct attn__tile_memory {
     float *raw, *query;                 /* queries before projecting; what meets the keys */
     float *o, *acc, *part;              /* outputs so far, of a chunk, of a chain */
     float *s, *t;                       /* a chunk's scores, then weights; scratch of that size */
     float *w;                           /* w_v, padded */
-    float *copy;                        /* rows of k, of v or of a parameter that are not f32 */
+    float *copy;                        /* rows of a parameter, or of all lanes, that are not f32 */
+    attn__held *held;                   /* [2]: of k, of v */
     float *few_s, *few_v;               /* a chunk's scores and outputs, a row per query */
 } attn__tile_memory;
 typedef struct attn__tile {
@@ -5111,13 +5118,13 @@ static int64_t attn__query_floats(const attn__call *c)
 enum { ATTN__SOME_COLUMNS = 32 };       /* of all lanes' rows, at a time */
 static int64_t attn__room_to_copy(const attn__call *c)
 {
-    const attn__array *const of[] = {&c->q, &c->k, &c->v, &c->bilinear, &c->w_q, &c->w_k};
-    const int64_t rows[] = {1, ATTN__CHUNK, ATTN__CHUNK, c->size_q, c->hidden, c->hidden};
-    const int64_t columns[] = {c->size_q, c->size_k, c->size_v, c->size_k, c->size_q, c->size_k};
+    const attn__array *const of[] = {&c->q, &c->k, &c->bilinear, &c->w_q, &c->w_k};
+    const int64_t rows[] = {1, 1, c->size_q, c->hidden, c->hidden};
+    const int64_t columns[] = {c->size_q, c->size_k, c->size_k, c->size_q, c->size_k};
     const attn__array *a = attn__operands_of(c, offsetof(attn__call, q)), *end = a + ATTN__F_COUNT;
     int64_t floats = 0;
     int i;
-    for (i = 0; i < 6; i++) floats = attn__max(floats, attn__copied(of[i], rows[i], columns[i]));
+    for (i = 0; i < 5; i++) floats = attn__max(floats, attn__copied(of[i], rows[i], columns[i]));
     for (; a < end; a++) if (a->type == ATTN_F16 || a->type == ATTN_BF16 || a->type == ATTN_I8)
         floats = attn__max(floats, ATTN__MAX_LANES * ATTN__SOME_COLUMNS);
 #ifndef ATTN_NO_BACKWARD
@@ -5125,6 +5132,18 @@ static int64_t attn__room_to_copy(const attn__call *c)
         floats = attn__max(floats, attn__copied(a, ATTN__MAX_LANES, ATTN__SOME_COLUMNS));
 #endif
     return floats;
+}
+/* Room for keys and values as floats, of one chunk. */
+static attn__held *attn__take_held(attn__map *map, const attn__call *c)
+{
+    attn__held *held = (attn__held *)(void *)attn__take(map, 2, (int64_t)(sizeof *held + 3) / 4);
+    float *k = attn__take(map, 1, attn__copied(&c->k, ATTN__CHUNK, c->size_k));
+    float *v = attn__take(map, 1, attn__copied(&c->v, ATTN__CHUNK, c->size_v));
+    if (!held) return NULL;
+    held[0].rows = k;
+    held[1].rows = v;
+    held[0].first = held[0].end = held[1].first = held[1].end = -1;
+    return held;
 }
 /* The vectors of one of so many tiles, of one width or two next to each other, and how many lie before it. */
 static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t *before)
@@ -5205,13 +5224,35 @@ static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t
             attn__store_row(t->f, a, t->b, t->h[l], t->i[l], column + x, count, rows[l]);
     }
 }
-/* Rows of k or v, as a product takes them. */
+/* Rows of k or v, as a product takes them; all of one chunk. What is not f32 becomes floats once for all tiles that a
+   task has side by side, and only what they reach. */
+ATTN__NOINLINE static attn__rows attn__held_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n,
+                                                 int64_t size)
+{
+    attn__held *held = &t->m.held[a == &t->c->v];
+    const int64_t chunk = key / ATTN__CHUNK * ATTN__CHUNK;
+    int64_t from, count;
+    int behind;
+    if (held->b != t->b || held->head != t->head_kv || held->first < chunk || held->end < key ||
+        held->first > key + n) held->first = held->end = key;
+    held->b = t->b;
+    held->head = t->head_kv;
+    for (behind = 0; behind < 2; behind++) {    /* what is missing before those that are there, and behind them */
+        from = behind ? held->end : key;
+        count = behind ? key + n - held->end : held->first - key;
+        if (count > 0)
+            attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), t->b, t->head_kv, from, count, 0, size,
+                                 held->rows + (from - chunk) * size, size);
+    }
+    held->first = attn__min(held->first, key);
+    held->end = attn__max(held->end, key + n);
+    return attn__side_by_side(held->rows + (key - chunk) * size, size);
+}
 ATTN__INLINE attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
 {
-    return attn__rows_of(t->f, a, attn__scale_of(t->c, a), t->b, t->head_kv, key, n, 0, size, t->m.copy);
+    if (!attn__is_f32(a)) return attn__held_rows(t, a, key, n, size);
+    return attn__rows_of(t->f, a, NULL, t->b, t->head_kv, key, n, 0, size, NULL);
 }
-/* So many of n rows at a time, so that those that become floats are still near when they are used. */
-static int64_t attn__piece(const attn__array *a, int64_t n) { return attn__is_f32(a) ? n : ATTN__KEYS_PER_PIECE; }
 /* A parameter of the tile's head likewise. */
 static attn__rows attn__parameter_of(const attn__tile *t, const attn__array *a, int64_t rows, int64_t columns)
 {
@@ -5362,25 +5403,23 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
 {
     const attn__call *c = t->c;
     const int64_t lane0 = x0 * t->f->width;
-    const int64_t step = attn__piece(&c->k, j1 - j0);
     attn__product p;
-    int64_t j;
+    attn__set_a(&p, attn__keys_of(t, &c->k, c0 + j0, j1 - j0, c->size_k));
     p.b = t->m.query + lane0;
+    p.c = t->m.s + j0 * t->ld + lane0;
+    p.rows = j1 - j0;
     p.b_row = p.c_row = t->ld;
     p.vecs = x1 - x0;
     p.kind = kind;
+    p.fetch = NULL;
+    if (p.a_k == 1 && c->out.rank && attn__is_contiguous(&c->v)) {
+        p.fetch = attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0);
+        p.fetch_row = c->v.stride[2];
+    }
     p.onto = ATTN__FROM_ZERO;
     p.depth = c->size_k;
     p.chain = chain;
-    p.fetch_row = c->v.stride[2];
-    for (j = j0; j < j1; j += step) {
-        p.rows = attn__min(j1 - j, step);
-        attn__set_a(&p, attn__keys_of(t, &c->k, c0 + j, p.rows, c->size_k));
-        p.c = t->m.s + j * t->ld + lane0;
-        p.fetch = p.a_k == 1 && c->out.rank && attn__is_contiguous(&c->v) ?
-            attn__at(&c->v, t->b, t->head_kv, c0 + j, 0) : NULL;
-        t->f->product(&p);
-    }
+    t->f->product(&p);
 }
 static void attn__meet_dot(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
@@ -7280,6 +7319,7 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     m.dv = attn__take(map, w->pad_v, keys);
     m.met = attn__take(map, 1, w->save_b ? keys : 0);
     m.tile.copy = attn__take(map, 1, c->copy_floats);
+    m.tile.held = attn__take_held(map, c);
     if (!p) return NULL;
     p->m = m;
     p->c = c;
@@ -7631,6 +7671,21 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     s->bias = attn__take(m, 1, attn__bias_floats(c));
 }
 
+/* Another tile for the same task: what it holds from chunk to chunk is its own, all else is the first one's. */
+static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, const attn__tile *first)
+{
+    attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
+    float *query = attn__take(map, attn__query_floats(c), c->ld), *o = attn__take(map, c->size_v, c->ld);
+    float *w = attn__take(map, 1, attn__round4(c->hidden));
+    if (!t) return NULL;
+    t->m = first->m;
+    t->m.query = query;
+    t->m.o = o;
+    t->m.w = w;
+    t->c = c;
+    t->f = c->f;
+    return t;
+}
 /* A tile and its arrays. */
 static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
 {
@@ -7640,7 +7695,9 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     float *rows = attn__take(map, attn__add64(query, others), ld);
     float *few = attn__take(map, ATTN__FEW, attn__add64(v, ATTN__FEW_ROW + (int)ATTN__MAX_WIDTH));
     float *w = attn__take(map, 1, attn__round4(c->hidden)), *copy = attn__take(map, 1, c->copy_floats);
+    attn__held *held = attn__take_held(map, c);
     if (!t) return NULL;
+    t->m.held = held;
     t->m.query = rows;
     t->m.raw = t->m.query + query * ld;
     t->m.o = t->m.raw + raw * ld;
@@ -7668,11 +7725,11 @@ typedef struct attn__task {
 } attn__task;
 
 /* ---- the forward pass */
-/* The tile that stands for stream `index` of all. */
-static attn__tile *attn__tile_of_stream(attn__task *task, int64_t index)
+/* A tile of stream `index` of all; first: NULL, or the task's. */
+static attn__tile *attn__tile_of_stream(attn__task *task, int64_t index, const attn__tile *first)
 {
     const attn__call *c = task->c;
-    attn__tile *t = attn__take_tile(&task->memory, c);
+    attn__tile *t = first ? attn__take_next_tile(&task->memory, c, first) : attn__take_tile(&task->memory, c);
     t->stream = index % c->streams;
     t->b = index / c->streams;
     t->head_kv = t->stream / (c->streams / c->heads_kv);
@@ -7686,17 +7743,17 @@ static void attn__run_keys(attn__task *task)
 {
     const attn__call *c = task->c;
     const int64_t stream = task->index / c->key_blocks;
-    attn__tile *t = attn__tile_of_stream(task, stream);
+    attn__tile *t = attn__tile_of_stream(task, stream, NULL);
     attn__fill(t->ones, 1, t->ld, 1.0f);
     attn__prepare_keys(t, task->index % c->key_blocks * ATTN__CHUNK,
                        task->shared.prepared + stream * c->keys * c->key_floats);
 }
 
-static attn__tile *attn__open_tile(attn__task *task, int64_t index)
+static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__tile *first)
 {
     const attn__call *c = task->c;
     const int64_t stream = index / c->tiles, group = c->heads / c->streams, rows = group * c->queries;
-    attn__tile *t = attn__tile_of_stream(task, stream);
+    attn__tile *t = attn__tile_of_stream(task, stream, first);
     int64_t row0;
     t->vecs = (int32_t)attn__share(attn__blocks(rows, t->f->width), c->tiles, index % c->tiles, &row0);
     row0 *= t->f->width;
@@ -7713,28 +7770,47 @@ static int attn__has_row_results(const attn__call *c)
 {
     return c->out.rank || c->lse.rank || c->weights.rank || c->scores_masked.rank || c->stats.rank;
 }
-/* All of a tile, or one part of its keys. */
-static void attn__run_tile(attn__task *task)
+/* What comes before the chunks. */
+static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t from, int64_t to, const attn__tile *first)
+{
+    const attn__call *c = task->c;
+    attn__tile *t = attn__open_tile(task, index, first);
+    attn__load_queries(t);
+    if (c->scores.rank || c->scores_softcap.rank) attn__store_raw_scores(t, from, to);
+    if (c->out.rank && t->first >= t->last) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
+    return t;
+}
+/* All of some tiles, or one part of the keys of one. */
+static void attn__run_tiles(attn__task *task)
 {
     const attn__call *c = task->c;
     const int64_t part = task->index % c->parts, chunks = attn__blocks(c->keys, ATTN__CHUNK);
     const int64_t from = chunks * part / c->parts * ATTN__CHUNK;
     const int64_t to = attn__min(chunks * (part + 1) / c->parts * ATTN__CHUNK, c->keys);
-    attn__tile *t = attn__open_tile(task, task->index / c->parts);
-    int64_t c0;
-    attn__load_queries(t);
-    if (c->scores.rank || c->scores_softcap.rank) attn__store_raw_scores(t, from, to);
+    const int64_t groups = attn__blocks(c->tiles, c->side_by_side), group = task->index / c->parts;
+    const int64_t tile0 = group % groups * c->side_by_side, n = attn__min(c->tiles - tile0, c->side_by_side);
+    attn__tile *tiles[ATTN__SIDE_BY_SIDE] = {NULL}, *t;
+    float *free_part;
+    int64_t i, c0;
+    for (i = 0; i < n; i++)
+        tiles[i] = attn__begin_tile(task, group / groups * c->tiles + tile0 + i, from, to, tiles[0]);
     if (!attn__has_row_results(c)) return;
-    if (c->out.rank && t->first >= t->last) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
-    c0 = attn__max(t->first / ATTN__CHUNK * ATTN__CHUNK, from);
-    for (; !c->plain && c0 < t->last && c0 < to; c0 += ATTN__CHUNK)
-        attn__chunk(t, c0, attn__min(t->last - c0, ATTN__CHUNK));
-    if (!t->slots) attn__finish_tile(t);
+    free_part = tiles[0]->m.part;               /* a tile merges its outputs into it, and leaves the old ones' place */
+    for (c0 = n > 1 ? from : attn__max(tiles[0]->first / ATTN__CHUNK * ATTN__CHUNK, from); !c->plain && c0 < to;
+         c0 += ATTN__CHUNK)
+        for (i = 0; i < n; i++) {
+            t = tiles[i];
+            if (c0 + ATTN__CHUNK <= t->first || c0 >= t->last) continue;
+            t->m.part = free_part;
+            attn__chunk(t, c0, attn__min(t->last - c0, ATTN__CHUNK));
+            free_part = t->m.part;
+        }
+    for (i = 0; i < n && !tiles[i]->slots; i++) attn__finish_tile(tiles[i]);
 }
 static void attn__run_join(attn__task *task)
 {
     const attn__call *c = task->c;
-    attn__tile *t = attn__open_tile(task, task->index);
+    attn__tile *t = attn__open_tile(task, task->index, NULL);
     int64_t c0;
     if (!attn__has_row_results(c)) return;
     if (c->out.rank && t->first >= t->last) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
@@ -7910,7 +7986,7 @@ ATTN__NOINLINE static void attn__run_task(const attn__call *c, void *workspace, 
                                           int32_t worker)
 {
     static void (*const run[])(attn__task *task) = {
-        attn__run_keys, attn__run_tile, attn__run_join
+        attn__run_keys, attn__run_tiles, attn__run_join
 #ifndef ATTN_NO_BACKWARD
         , attn__run_rows, attn__run_blocks, attn__run_round, attn__run_merge, attn__run_sums, attn__run_bias
 #endif
@@ -8011,6 +8087,7 @@ static void attn__set_tiles(attn__call *c)
     c->key_floats = score->key_floats ? score->key_floats(c) : 0;
     c->key_blocks = c->key_floats ? chunks : 0;
     c->copy_floats = attn__room_to_copy(c);
+    c->side_by_side = (!attn__is_f32(&c->k) || !attn__is_f32(&c->v)) ? ATTN__SIDE_BY_SIDE : 1;
     tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
     c->parts = 1;
     c->slot_floats = attn__mul64(ATTN__FEW, attn__add64(c->size_v, 2));
@@ -8021,6 +8098,7 @@ static void attn__set_tiles(attn__call *c)
 static int64_t attn__worker_bytes(const attn__call *c)
 {
     attn__map m;
+    int64_t i;
     m.base = NULL;
     m.bytes = 0;
 #ifndef ATTN_NO_BACKWARD
@@ -8034,6 +8112,7 @@ static int64_t attn__worker_bytes(const attn__call *c)
     }
 #endif
     attn__take_tile(&m, c);
+    for (i = 1; i < c->side_by_side; i++) attn__take_next_tile(&m, c, NULL);
     return m.bytes;
 }
 
@@ -8046,7 +8125,8 @@ static void attn__forward_steps(attn__call *c, attn_plan *plan)
 {
     const int64_t streams = attn__mul64(c->batch, c->streams), tiles = attn__mul64(streams, c->tiles);
     if (c->key_blocks > 0) attn__add_step(plan, c, ATTN__STEP_KEYS, tiles ? attn__mul64(streams, c->key_blocks) : 0);
-    attn__add_step(plan, c, ATTN__STEP_TILES, attn__mul64(tiles, c->parts));
+    attn__add_step(plan, c, ATTN__STEP_TILES,
+                   attn__mul64(attn__mul64(streams, attn__blocks(c->tiles, c->side_by_side)), c->parts));
     if (c->parts > 1) attn__add_step(plan, c, ATTN__STEP_JOIN, tiles);
 }
 #ifndef ATTN_NO_BACKWARD
@@ -8608,7 +8688,7 @@ static void attn__put_types(attn__text *t, const attn__call *c)
         attn__put(t, " ");
         attn__put(t, names[a[i].type]);
     }
-    if (n) ATTN__FORMAT(t, " converted on the way, keys and values % at a time", ATTN__KEYS_PER_PIECE);
+    if (n) ATTN__FORMAT(t, " converted on the way, keys and values for % tiles at a time", c->side_by_side);
 }
 static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__call *c)
 {

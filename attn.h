@@ -1422,6 +1422,7 @@ typedef struct attn__additive_gradient {
 
 typedef struct attn__kernels {
     int32_t isa, width, vecs;   /* attn_isa; floats in a vector; vectors in the widest tile */
+    int32_t types;              /* do `dots` and `few` take a B that is not f32? */
 #define ATTN__X(result, name, parameters) result (*name) parameters;
     ATTN__KERNEL_LIST(ATTN__X)
 #undef ATTN__X
@@ -1864,7 +1865,7 @@ static void attn__round_scalar(const float *from, int32_t type, attn__half *to, 
 }
 
 #define ATTN__X(result, name, parameters) , attn__##name##_scalar
-static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KERNEL_LIST(ATTN__X)};
+static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1 ATTN__KERNEL_LIST(ATTN__X)};
 #undef ATTN__X
 
 #define ATTN__IN_THE_MIDDLE     /* of the first reading; what lies between is for the others */
@@ -1877,6 +1878,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
        V(name)                    the name of a function in this reading
        VECS, SUMS                 vectors in the widest tile; running sums that a product keeps in registers: 24, 12, or
                                   6 where a multiply-add is long enough that so many hide its latency
+       TYPES                      1: few rows take keys and values that are not f32 as they are
        DOTS                       vectors of keys side by side for one row (half as many for more): enough of them that
                                   none waits for the sum before it; a power of two
        LOAD, STORE                at any address;  ALL(x), ALL_BITS(n): the same in every lane
@@ -1909,6 +1911,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__VECS            3
 #  define ATTN__SUMS            12
 #  define ATTN__DOTS            1
+#  define ATTN__TYPES           1
 #  define ATTN__REGISTER        "x"
 #  define ATTN__MASK_REGISTER   "=x"
 #  define ATTN__COMPARE         _mm256_cmp_ps
@@ -1957,6 +1960,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__VECS            4
 #  define ATTN__SUMS            24
 #  define ATTN__DOTS            1
+#  define ATTN__TYPES           1
 #  define ATTN__REGISTER        "v"
 #  define ATTN__MASK_REGISTER   "=Yk"
 #  define ATTN__COMPARE         _mm512_cmp_ps_mask
@@ -1998,6 +2002,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8 ATTN__KER
 #  define ATTN__VECS            4
 #  define ATTN__SUMS            24
 #  define ATTN__DOTS            4
+#  define ATTN__TYPES           1
 #  define ATTN__LOAD_BITS(p)    ATTN__FLOATS(vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)(p))))
 #  define ATTN__LOAD_BYTES      ATTN__V(load_bytes)
 #  define ATTN__LOAD_CODES      ATTN__V(load_codes)
@@ -2117,6 +2122,7 @@ typedef double attn__d2 __attribute__((vector_size(16)));
 typedef int32_t attn__i4 __attribute__((vector_size(16)));
 typedef uint32_t attn__u4 __attribute__((vector_size(16)));
 typedef uint64_t attn__u2 __attribute__((vector_size(16)));
+#  define ATTN__TYPES           0                   /* conversions have no instruction: not in the innermost loops */
 #  define ATTN__VEC             attn__f4
 #  define ATTN__MASK            attn__i4            /* all bits of each lane */
 #  if !ATTN__HAS_FMA && !defined(ATTN_NO_EXACT_FMA)      /* 22 instructions to a multiply-add: code stays small */
@@ -2737,13 +2743,19 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
         row = ATTN__V(strips)[p->vecs - 1][i](&part, part.left ? p : NULL, row);
 }
 
+/* LANES rows, `row` bytes apart; beyond the last one that again. */
+ATTN__HELPER void ATTN__V(load_rows)(ATTN__VEC *t, const char *y, int64_t row, int64_t last, const int32_t type)
+{
+    int x;
+    ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) t[x] = ATTN__V(widened)(y, type);
+}
 /* R rows against LANES of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
    follows: B's rows after the next ones, and as many of the matrix that is used next. */
 ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64_t j, int64_t last, const int32_t type,
                                       const int size)
 {
     const int64_t row = p->b_row;
-    const char *b = (const char *)p->b + j*row*size, *y;
+    const char *b = (const char *)p->b + j*row*size;
     const float *a = p->a, *ahead = ATTN__V(behind)(b, 2*ATTN__LANES*row*size);
     const float *fetch = ATTN__V(behind)(p->fetch, j*p->fetch_row*size);
     float *c = p->c + j, column[ATTN__LANES];
@@ -2759,15 +2771,16 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64
         end = attn__min(p->depth, k + ATTN__RUN);
         ATTN__EACH(r, R) acc[r] = ATTN__ALL(0.0f);
         for (; k + ATTN__LANES <= end; k += ATTN__LANES) {
-            ATTN__UNROLL for (y = b + k*size, x = 0; x < ATTN__LANES; x++, y += x <= last ? row*size : 0)
-                t[x] = ATTN__V(widened)(y, type);
+            if (type == ATTN_F16) ATTN__V(load_rows)(t, b + k*size, row*size, last, ATTN_F16);
+            else if (type == ATTN_BF16) ATTN__V(load_rows)(t, b + k*size, row*size, last, ATTN_BF16);
+            else if (type == ATTN_I8) ATTN__V(load_rows)(t, b + k*size, row*size, last, ATTN_I8);
+            else ATTN__V(load_rows)(t, b + k*size, row*size, last, ATTN_F32);
             ATTN__V(fetch_block)(ahead, row, p->depth, k, size);
             if (p->fetch) ATTN__V(fetch_block)(fetch, p->fetch_row, p->depth, k, size);
             ATTN__V(transpose)(t);
-            ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, a += ATTN__LANES) {
-                if (type == ATTN_I8) t[x] = ATTN__MUL(t[x], scale);
+            if (type == ATTN_I8) ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__MUL(t[x], scale);
+            ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, a += ATTN__LANES)
                 ATTN__EACH(r, R) acc[r] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[x], acc[r]);
-            }
         }
         for (; k < end; k++, a += ATTN__LANES) {
             for (x = 0; x < ATTN__LANES; x++)
@@ -2828,10 +2841,13 @@ ATTN__HELPER void ATTN__V(dots_of)(const attn__product *p, int64_t columns, int6
 ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 {
     int64_t j = 0;
-    ATTN_ASSERT(p->a_k == ATTN__LANES);
-    if (p->b_type == ATTN_F16) { ATTN__V(dots_of)(p, columns, 0, ATTN_F16, 2); return; }
-    if (p->b_type == ATTN_BF16) { ATTN__V(dots_of)(p, columns, 0, ATTN_BF16, 2); return; }
-    if (p->b_type == ATTN_I8) { ATTN__V(dots_of)(p, columns, 0, ATTN_I8, 1); return; }
+    ATTN_ASSERT(p->a_k == ATTN__LANES && (p->b_type == ATTN_F32 || ATTN__TYPES));
+#if ATTN__TYPES
+    if (p->b_type != ATTN_F32) {
+        ATTN__V(dots_of)(p, columns, 0, p->b_type, p->b_type == ATTN_I8 ? 1 : 2);
+        return;
+    }
+#endif
 #if ATTN__DOTS > 1
     if (p->rows == 1) for (; j + ATTN__DOTS*ATTN__LANES <= columns; j += ATTN__DOTS*ATTN__LANES)
         ATTN__V(dots_wide)(1, ATTN__DOTS, p, j);
@@ -2842,25 +2858,28 @@ ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 }
 
 /* ---- few rows times rows that are not f32 */
-ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__product *p, int64_t column,
-                                     const int32_t type, const int size)
+#if ATTN__TYPES
+ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__product *p, int64_t column)
 {
-    const char *b = (const char *)p->b + column*size, *fetch = (const char *)p->fetch;
-    const int64_t row = p->b_row*size;
-    ATTN__VEC acc[R*N], q[N], scale;
+    const int32_t type = p->b_type;
+    const int64_t size = type == ATTN_I8 ? 1 : 2, row = p->b_row*size;
+    const char *b = (const char *)p->b + column*size, *y;
+    ATTN__VEC acc[R*N], q[N];
     ATTN__FACTOR w;
     int64_t k;
     int r, i;
     ATTN__EACH(r, R) if (r < p->rows)
         ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(p->c + r*p->c_row + column + i*ATTN__LANES);
     for (k = 0; k < p->depth; k++, b += row) {
-        ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + i*ATTN__LANES*size, type);
+        y = b;
+        if (type == ATTN_F16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(y + 2*i*ATTN__LANES, ATTN_F16);
+        else if (type == ATTN_BF16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(y + 2*i*ATTN__LANES, ATTN_BF16);
+        else ATTN__EACH(i, N)
+            q[i] = ATTN__MUL(ATTN__V(widened)(y + i*ATTN__LANES, ATTN_I8), ATTN__ALL(p->b_scale[k]));
         for (i = 0; column == 0 && i < p->vecs*ATTN__LANES*size; i += 64) {
             ATTN__PREFETCH(ATTN__V(behind)(b, 16*row + i));
-            if (fetch) ATTN__PREFETCH_FAR(ATTN__V(behind)(fetch, k*p->fetch_row*size + i));
+            if (p->fetch) ATTN__PREFETCH_FAR(ATTN__V(behind)(p->fetch, k*p->fetch_row*size + i));
         }
-        if (type == ATTN_I8) scale = ATTN__ALL(p->b_scale[k]);
-        if (type == ATTN_I8) ATTN__EACH(i, N) q[i] = ATTN__MUL(q[i], scale);
         ATTN__EACH(r, R) {
             w = ATTN__ONE(p->a[attn__min(r, p->rows - 1)*p->a_row + k]);
             ATTN__EACH(i, N) acc[r*N + i] = ATTN__FMA_ONE(w, q[i], acc[r*N + i]);
@@ -2869,20 +2888,16 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
     ATTN__EACH(r, R) if (r < p->rows)
         ATTN__EACH(i, N) ATTN__STORE(p->c + r*p->c_row + column + i*ATTN__LANES, acc[r*N + i]);
 }
-ATTN__HELPER void ATTN__V(few_of)(const attn__product *p, const int32_t type, const int size)
-{
-    int64_t i = 0;
-    if (p->rows == 1 && p->vecs == 8) { ATTN__V(few_block)(1, 8, p, 0, type, size); return; }
-    if (p->rows == 1) for (; i < p->vecs; i++) ATTN__V(few_block)(1, 1, p, i*ATTN__LANES, type, size);
-    for (; i + 2 <= p->vecs; i += 2) ATTN__V(few_block)(ATTN__FEW, 2, p, i*ATTN__LANES, type, size);
-    if (i < p->vecs) ATTN__V(few_block)(ATTN__FEW, 1, p, i*ATTN__LANES, type, size);
-}
 ATTN__KERNEL void ATTN__V(few)(const attn__product *p)
 {
-    if (p->b_type == ATTN_F16) ATTN__V(few_of)(p, ATTN_F16, 2);
-    else if (p->b_type == ATTN_BF16) ATTN__V(few_of)(p, ATTN_BF16, 2);
-    else ATTN__V(few_of)(p, ATTN_I8, 1);
+    int64_t i = 0;
+    if (p->rows == 1 && p->vecs == 8) { ATTN__V(few_block)(1, 8, p, 0); return; }
+    for (; i + 2 <= p->vecs; i += 2) ATTN__V(few_block)(ATTN__FEW, 2, p, i*ATTN__LANES);
+    if (i < p->vecs) ATTN__V(few_block)(ATTN__FEW, 1, p, i*ATTN__LANES);
 }
+#else
+ATTN__KERNEL void ATTN__V(few)(const attn__product *p) { ATTN_ASSERT(!p->rows); (void)p; }
+#endif
 
 /* ---- additive scores */
 ATTN__HELPER ATTN__VEC ATTN__V(tree)(const int n, ATTN__VEC *part)     /* step by step that of attn__tree */
@@ -3525,7 +3540,8 @@ ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to
 }
 
 #define ATTN__X(result, name, parameters) , ATTN__V(name)
-static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS ATTN__KERNEL_LIST(ATTN__X)};
+static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS, ATTN__TYPES
+                                             ATTN__KERNEL_LIST(ATTN__X)};
 #undef ATTN__X
 #undef ATTN__ABOVE
 #undef ATTN__ADD
@@ -3605,6 +3621,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS 
 #undef ATTN__SUB
 #undef ATTN__SUMS
 #undef ATTN__TO_FLOATS
+#undef ATTN__TYPES
 #undef ATTN__V
 #undef ATTN__VEC
 #undef ATTN__VECS
@@ -6427,7 +6444,7 @@ static void attn__few_rows(const attn__tile *t, const attn__array *a, int64_t ke
                            const attn__array *other, int64_t near, float *scales, attn__product *p)
 {
     const attn__array *scale = attn__scale_of(t->c, a);
-    p->b_type = scale && scale->stride[3] ? ATTN_F32 : a->type;
+    p->b_type = (scale && scale->stride[3]) || !t->f->types ? ATTN_F32 : a->type;
     p->b_row = a->stride[2];
     p->fetch_row = other->stride[2];
     p->fetch = other->rank && other->type == a->type ?

@@ -1288,7 +1288,7 @@ typedef struct attn__product {
 } attn__product;
 
 /* An element as a float's bits; of codes without the scale. */
-static uint32_t attn__element(const void *from, int32_t type, int64_t at)
+ATTN__NOINLINE static uint32_t attn__element(const void *from, int32_t type, int64_t at)
 {
     if (type == ATTN_F32) return attn__bits(((const float *)from)[at]);
     if (type == ATTN_I8) return attn__bits((float)((const int8_t *)from)[at]);
@@ -1356,7 +1356,7 @@ typedef struct attn__additive_gradient {
        j < columns. Lanes are keys, turned on the way. Up to ATTN__FEW rows; a_k is `width`: so many floats can be read
        there. c has room for whole vectors. a_row, chain, vecs, kind and onto do not count */ \
     X(void, dots, (const attn__product *p, int64_t columns)) \
-    /* A product of up to ATTN__FEW rows that goes on, all in one chain, of a B that is not f32; 8 vectors at most */ \
+    /* A product of up to ATTN__FEW rows that goes on, all in one chain, with a B that is not f32; 8 vectors at most */ \
     X(void, few, (const attn__product *p)) \
     /* s = scale * (w_sum - 2 sum_u w_u / (1 + query_u key_u)), four terms over a common denominator */ \
     X(void, additive, (const attn__additive *p)) \
@@ -2585,7 +2585,9 @@ ATTN__INLINE void ATTN__V(fetch_block)(const float *at, int64_t row, int64_t dep
     const uintptr_t from = (uintptr_t)at;
     const int W = ATTN__LANES;
     int x;
-    if (row == depth) ATTN__UNROLL for (x = 0; x < W*W*size; x += 64)
+    if (row == depth && size == 4) ATTN__UNROLL for (x = 0; x < W*W*4; x += 64)
+        ATTN__PREFETCH_FAR((const char *)(from + (uintptr_t)(W*k*4 + x)));
+    else if (row == depth) for (x = 0; x < W*W*size; x += 64)
         ATTN__PREFETCH_FAR((const char *)(from + (uintptr_t)(W*k*size + x)));
     else if (k*size % 64 == 0)
         for (x = 0; x < W; x++) ATTN__PREFETCH_FAR((const char *)(from + (uintptr_t)((x*row + k)*size)));
@@ -2749,6 +2751,15 @@ ATTN__HELPER void ATTN__V(load_rows)(ATTN__VEC *t, const char *y, int64_t row, i
     int x;
     ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) t[x] = ATTN__V(widened)(y, type);
 }
+/* The same where speed is less than size. */
+ATTN__NOINLINE ATTN__KERNEL void ATTN__V(load_typed_rows)(ATTN__VEC *t, const char *y, int64_t row, int64_t last,
+                                                          int32_t type)
+{
+    int x;
+    for (x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0)
+        if (type == ATTN_F16) t[x] = ATTN__V(widened)(y, ATTN_F16);
+        else t[x] = type == ATTN_BF16 ? ATTN__V(widened)(y, ATTN_BF16) : ATTN__V(widened)(y, ATTN_I8);
+}
 /* R rows against LANES of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
    follows: B's rows after the next ones, and as many of the matrix that is used next. */
 ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64_t j, int64_t last, const int32_t type,
@@ -2771,10 +2782,11 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64
         end = attn__min(p->depth, k + ATTN__RUN);
         ATTN__EACH(r, R) acc[r] = ATTN__ALL(0.0f);
         for (; k + ATTN__LANES <= end; k += ATTN__LANES) {
-            if (type == ATTN_F16) ATTN__V(load_rows)(t, b + k*size, row*size, last, ATTN_F16);
+            if (type == ATTN_F32) ATTN__V(load_rows)(t, b + k*size, row*size, last, ATTN_F32);
+            else if (R > 1) ATTN__V(load_typed_rows)(t, b + k*size, row*size, last, type);
+            else if (type == ATTN_F16) ATTN__V(load_rows)(t, b + k*size, row*size, last, ATTN_F16);
             else if (type == ATTN_BF16) ATTN__V(load_rows)(t, b + k*size, row*size, last, ATTN_BF16);
-            else if (type == ATTN_I8) ATTN__V(load_rows)(t, b + k*size, row*size, last, ATTN_I8);
-            else ATTN__V(load_rows)(t, b + k*size, row*size, last, ATTN_F32);
+            else ATTN__V(load_rows)(t, b + k*size, row*size, last, ATTN_I8);
             ATTN__V(fetch_block)(ahead, row, p->depth, k, size);
             if (p->fetch) ATTN__V(fetch_block)(fetch, p->fetch_row, p->depth, k, size);
             ATTN__V(transpose)(t);
@@ -2783,8 +2795,10 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64
                 ATTN__EACH(r, R) acc[r] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[x], acc[r]);
         }
         for (; k < end; k++, a += ATTN__LANES) {
-            for (x = 0; x < ATTN__LANES; x++)
-                column[x] = attn__float(attn__element(p->b, type, (j + attn__min(x, last))*row + k));
+            for (x = 0; x < ATTN__LANES; x++) {
+                const int64_t at = (j + attn__min(x, last))*row + k;
+                column[x] = ATTN__CHOOSE(type == ATTN_F32, p->b[at], attn__float(attn__element(p->b, type, at)));
+            }
             t[0] = ATTN__LOAD(column);
             if (type == ATTN_I8) t[0] = ATTN__MUL(t[0], scale);
             ATTN__EACH(r, R) acc[r] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[0], acc[r]);
@@ -2831,37 +2845,30 @@ ATTN__HELPER void ATTN__V(dots_wide)(const int R, const int N, const attn__produ
 }
 #endif
 
-ATTN__HELPER void ATTN__V(dots_of)(const attn__product *p, int64_t columns, int64_t j, const int32_t type,
-                                   const int size)
-{
-    for (; j < columns; j += ATTN__LANES)
-        if (p->rows == 1 && j + ATTN__LANES <= columns) ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1, type, size);
-        else ATTN__V(dots_block)(ATTN__FEW, p, j, columns - 1 - j, type, size);     /* of the last row what there is, */
-}                                                                                   /* and again */
 ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 {
+    const int32_t type = ATTN__TYPES ? p->b_type : ATTN_F32, size = type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2;
     int64_t j = 0;
-    ATTN_ASSERT(p->a_k == ATTN__LANES && (p->b_type == ATTN_F32 || ATTN__TYPES));
-#if ATTN__TYPES
-    if (p->b_type != ATTN_F32) {
-        ATTN__V(dots_of)(p, columns, 0, p->b_type, p->b_type == ATTN_I8 ? 1 : 2);
-        return;
-    }
-#endif
+    ATTN_ASSERT(p->a_k == ATTN__LANES && p->b_type == type);
 #if ATTN__DOTS > 1
-    if (p->rows == 1) for (; j + ATTN__DOTS*ATTN__LANES <= columns; j += ATTN__DOTS*ATTN__LANES)
+    if (type != ATTN_F32) {}
+    else if (p->rows == 1) for (; j + ATTN__DOTS*ATTN__LANES <= columns; j += ATTN__DOTS*ATTN__LANES)
         ATTN__V(dots_wide)(1, ATTN__DOTS, p, j);
     else for (; j + ATTN__DOTS/2*ATTN__LANES <= columns; j += ATTN__DOTS/2*ATTN__LANES)
         ATTN__V(dots_wide)(ATTN__FEW, ATTN__DOTS/2, p, j);
 #endif
-    ATTN__V(dots_of)(p, columns, j, ATTN_F32, 4);
+    for (; j < columns; j += ATTN__LANES)
+        if (p->rows > 1 || j + ATTN__LANES > columns)       /* of the last row what there is, and again */
+            ATTN__V(dots_block)(ATTN__FEW, p, j, columns - 1 - j, type, size);
+        else if (type == ATTN_F32) ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1, ATTN_F32, 4);
+        else ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1, type, size);
 }
 
 /* ---- few rows times rows that are not f32 */
 #if ATTN__TYPES
-ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__product *p, int64_t column)
+ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__product *p, int64_t column,
+                                     const int32_t type)
 {
-    const int32_t type = p->b_type;
     const int64_t size = type == ATTN_I8 ? 1 : 2, row = p->b_row*size;
     const char *b = (const char *)p->b + column*size, *y;
     ATTN__VEC acc[R*N], q[N];
@@ -2876,9 +2883,9 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
         else if (type == ATTN_BF16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(y + 2*i*ATTN__LANES, ATTN_BF16);
         else ATTN__EACH(i, N)
             q[i] = ATTN__MUL(ATTN__V(widened)(y + i*ATTN__LANES, ATTN_I8), ATTN__ALL(p->b_scale[k]));
-        for (i = 0; column == 0 && i < p->vecs*ATTN__LANES*size; i += 64) {
-            ATTN__PREFETCH(ATTN__V(behind)(b, 16*row + i));
-            if (p->fetch) ATTN__PREFETCH_FAR(ATTN__V(behind)(p->fetch, k*p->fetch_row*size + i));
+        if (column == 0) ATTN__EACH(i, N) if (i % 2 == 0 || N == 1) {
+            ATTN__PREFETCH(ATTN__V(behind)(b, 16*row + i*ATTN__LANES*size));
+            if (p->fetch) ATTN__PREFETCH_FAR(ATTN__V(behind)(p->fetch, (k*p->fetch_row + i*ATTN__LANES)*size));
         }
         ATTN__EACH(r, R) {
             w = ATTN__ONE(p->a[attn__min(r, p->rows - 1)*p->a_row + k]);
@@ -2891,9 +2898,16 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
 ATTN__KERNEL void ATTN__V(few)(const attn__product *p)
 {
     int64_t i = 0;
-    if (p->rows == 1 && p->vecs == 8) { ATTN__V(few_block)(1, 8, p, 0); return; }
-    for (; i + 2 <= p->vecs; i += 2) ATTN__V(few_block)(ATTN__FEW, 2, p, i*ATTN__LANES);
-    if (i < p->vecs) ATTN__V(few_block)(ATTN__FEW, 1, p, i*ATTN__LANES);
+    if (p->rows == 1 && p->vecs == 8) {             /* the most frequent one, for each type */
+        if (p->b_type == ATTN_F16) ATTN__V(few_block)(1, 8, p, 0, ATTN_F16);
+        else if (p->b_type == ATTN_BF16) ATTN__V(few_block)(1, 8, p, 0, ATTN_BF16);
+        else ATTN__V(few_block)(1, 8, p, 0, ATTN_I8);
+        return;
+    }
+    if (p->rows == 1 && p->vecs == 4) { ATTN__V(few_block)(1, 4, p, 0, p->b_type); return; }
+    for (; i + ATTN__VECS/2*2 <= p->vecs; i += ATTN__VECS/2*2)
+        ATTN__V(few_block)(ATTN__FEW, ATTN__VECS/2*2, p, i*ATTN__LANES, p->b_type);
+    for (; i < p->vecs; i++) ATTN__V(few_block)(ATTN__FEW, 1, p, i*ATTN__LANES, p->b_type);
 }
 #else
 ATTN__KERNEL void ATTN__V(few)(const attn__product *p) { ATTN_ASSERT(!p->rows); (void)p; }
@@ -4948,8 +4962,7 @@ static void attn__fill_row(const attn__array *a, int64_t b, int64_t h, int64_t r
     else for (x = 0; x < n; x++) attn__write(a, b, h, row, column + x, value);
 }
 
-/* Rows as a product takes them: where they lie if they are f32, else as floats in `copy`, side by side. scale: of codes,
-   else NULL. */
+/* Rows as a product takes them: where they lie if they are f32, else as floats in `copy`, side by side. */
 typedef struct attn__rows { const float *at; int64_t row, column; } attn__rows;         /* at[r*row + x*column] */
 static attn__rows attn__side_by_side(const float *at, int64_t columns)
 {
@@ -6785,7 +6798,7 @@ static void attn__finish_weights(const attn__tile *t, int64_t l, attn__given inv
     if (first < last) attn__fill_lane(t, &c->weights, l, last, c->keys, 0.0f);
 }
 /* All of them where they could not hold scores, since they are not f32: these are computed again. inverse: as below */
-static void attn__store_all_weights(attn__tile *t, const float *inverse)
+ATTN__NOINLINE static void attn__store_all_weights(attn__tile *t, const float *inverse)
 {
     int64_t l, c0, n;
     attn__reach r;
@@ -7363,8 +7376,8 @@ static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t
 }
 /* b's columns as a tile, [depth][ld]. Columns that lie side by side are turned; those that are not f32 become floats
    before that, in `copy`, some of each at a time. */
-static void attn__bmm_turn(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes, int64_t ld,
-                           float *panel, float *copy)
+ATTN__NOINLINE static void attn__bmm_turn(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes,
+                                          int64_t ld, float *panel, float *copy)
 {
     const attn__array turned = attn__turned(m->b);
     const int direct = attn__is_f32(&m->b);
@@ -7393,7 +7406,8 @@ static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t
         attn__fill(panel + lanes, 1, ld - lanes, 0.0f);
     }
 }
-static void attn__bmm_add_bias(const attn__matmul *m, int64_t column, int64_t lanes, int64_t rows, float *c, int64_t ld)
+ATTN__NOINLINE static void attn__bmm_add_bias(const attn__matmul *m, int64_t column, int64_t lanes, int64_t rows,
+                                              float *c, int64_t ld)
 {
     int64_t r, l;
     for (l = 0; l < lanes; l++) {

@@ -236,9 +236,10 @@ item_object() {
     $CC -O2 -DATTN_NO_PORTABLE -c tests/attn.c -o "$dir/attn_three.o"
     try "no mutable global" no_globals
     try "no symbol outside attn_" no_foreign_symbols
-    try "object of $(kilobytes "$dir/attn_three.o") with three instruction sets, at most 300" \
-        small_enough "$dir/attn_three.o" 307200
-    try "object of $(kilobytes "$dir/attn.o") with all, at most 390" small_enough "$dir/attn.o" 399360
+    # 300 KB and 390 KB for floats, and 15 % more for elements of 16 and 8 bits
+    try "object of $(kilobytes "$dir/attn_three.o") with three instruction sets, at most 345" \
+        small_enough "$dir/attn_three.o" 353280
+    try "object of $(kilobytes "$dir/attn.o") with all, at most 448" small_enough "$dir/attn.o" 459264
     try "compiles without gradients" $CC -O2 -DATTN_NO_BACKWARD -c tests/attn.c -o "$dir/attn_forward.o" &&
         ok "object of $(kilobytes "$dir/attn_forward.o") without gradients"
     try "compiled in $seconds s at -O2, at most 30" awk "BEGIN { exit !($seconds <= 30) }"

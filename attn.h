@@ -3258,27 +3258,44 @@ static const attn__kernels *attn__table(int32_t isa)
     return NULL;
 }
 
+#if ATTN__X64 && defined(_MSC_VER)
+#  define ATTN__CPUID(leaf, r)  __cpuidex(r, leaf, 0)
+#  define ATTN__ENABLED(mask)   (mask = (uint32_t)_xgetbv(0))
+#elif ATTN__X64 && defined(__clang__)
+#  define ATTN__CPUID(leaf, r) \
+    __asm__ __volatile__("cpuid" : "=a"((r)[0]), "=b"((r)[1]), "=c"((r)[2]), "=d"((r)[3]) : "0"(leaf), "2"(0))
+#  define ATTN__ENABLED(mask)   __asm__ __volatile__("xgetbv" : "=a"(mask) : "c"(0) : "edx")
+#endif
 static int attn__cpu_has(attn_isa isa)
 {
     if (!attn__table((int32_t)isa)) return 0;
 #if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER)
     __builtin_cpu_init();
-    if (isa == ATTN_ISA_AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (isa == ATTN_ISA_AVX512) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
-#elif ATTN__X64 && defined(_MSC_VER)
+#  if defined(__clang__)
+    if (__builtin_cpu_supports("sse2"))     /* what zig links with says no to everything: then the CPU itself is asked */
+#  endif
+    {
+        if (isa == ATTN_ISA_AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        if (isa == ATTN_ISA_AVX512) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+        return 1;
+    }
+#endif
+#ifdef ATTN__CPUID
     if (isa == ATTN_ISA_AVX2 || isa == ATTN_ISA_AVX512) {
         const int fma_osxsave_avx = (1 << 12) | (1 << 27) | (1 << 28);
-        unsigned long long enabled;
+        uint32_t enabled;
         int r[4];
-        __cpuid(r, 0);
+        ATTN__CPUID(0, r);
         if (r[0] < 7) return 0;
-        __cpuid(r, 1);
+        ATTN__CPUID(1, r);
         if ((r[2] & fma_osxsave_avx) != fma_osxsave_avx) return 0;
-        enabled = _xgetbv(0);
-        __cpuidex(r, 7, 0);
+        ATTN__ENABLED(enabled);
+        ATTN__CPUID(7, r);
         if (isa == ATTN_ISA_AVX2) return (enabled & 6) == 6 && (r[1] >> 5 & 1);
-        if (isa == ATTN_ISA_AVX512) return (enabled & 0xe6) == 0xe6 && (r[1] >> 16 & 1) && (r[1] >> 17 & 1);
+        return (enabled & 0xe6) == 0xe6 && (r[1] >> 16 & 1) && (r[1] >> 17 & 1);
     }
+#  undef ATTN__CPUID
+#  undef ATTN__ENABLED
 #endif
     return 1;
 }

@@ -2051,7 +2051,16 @@ ATTN__HELPER void ATTN__V(transpose)(attn__f4 *r)
     r[3] = ATTN__SHUFFLE(c, d, 2, 3, 6, 7);
 }
 /* ---- FMA, by an instruction or without */
-#  if ATTN__HAS_FMA || defined(ATTN_NO_EXACT_FMA)
+#  if defined(__aarch64__) && defined(__ARM_NEON)       /* by name: of four lanes' calls gcc makes few vectors */
+#    define ATTN__FACTOR        float
+#    define ATTN__ONE(x)        (x)
+#    define ATTN__SPREAD        ATTN__ALL
+#    define ATTN__FMA_ONE       ATTN__V(fma_one)
+ATTN__HELPER attn__f4 ATTN__V(fma)(attn__f4 a, attn__f4 b, attn__f4 c)
+{ __asm__("fmla %0.4s, %1.4s, %2.4s" : "+w"(c) : "w"(a), "w"(b)); return c; }
+ATTN__HELPER attn__f4 ATTN__V(fma_one)(float a, attn__f4 b, attn__f4 c)
+{ __asm__("fmla %0.4s, %1.4s, %2.s[0]" : "+w"(c) : "w"(b), "w"(a)); return c; }
+#  elif ATTN__HAS_FMA || defined(ATTN_NO_EXACT_FMA)
 #    define ATTN__FACTOR        attn__f4
 #    define ATTN__ONE           ATTN__ALL
 #    define ATTN__SPREAD(x)     (x)
@@ -3272,7 +3281,7 @@ static int attn__cpu_has(attn_isa isa)
 #if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER)
     __builtin_cpu_init();
 #  if defined(__clang__)
-    if (__builtin_cpu_supports("sse2"))     /* what zig links with says no to everything: then the CPU itself is asked */
+    if (__builtin_cpu_supports("sse2"))     /* what zig links with denies even this; then the CPU itself is asked */
 #  endif
     {
         if (isa == ATTN_ISA_AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

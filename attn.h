@@ -2422,7 +2422,12 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
             }
             if (N == 8 && p->fetch) other = attn__ahead(other, 1, p->fetch_row);
             ATTN__V(step)(R, N, kind, a, a_row, b, x, p->x_row, acc);
-            ATTN__EACH(r, (R + 2) / 3) a[r] += a_k;
+            ATTN__EACH(r, (R + 2) / 3) {
+                a[r] += a_k;
+#ifdef __clang__                        /* else it makes a pointer of each row and runs out of registers */
+                if (R > 8) ATTN__KEEP_POINTER(a[r]);
+#endif
+            }
         }
     }
     if (p->onto >= ATTN__ADD_AFTER) ATTN__EACH(r, R) {

@@ -2424,7 +2424,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
             ATTN__V(step)(R, N, kind, a, a_row, b, x, p->x_row, acc);
             ATTN__EACH(r, (R + 2) / 3) {
                 a[r] += a_k;
-#ifdef __clang__                        /* else it makes a pointer of each row and runs out of registers */
+#if defined(__clang__) && ATTN__X64     /* else it makes a pointer of each row and runs out of registers */
                 if (R > 8) ATTN__KEEP_POINTER(a[r]);
 #endif
             }

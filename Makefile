@@ -76,8 +76,8 @@ test-cuda: | build ## Test the GPU kernels on a device: primitives, suites, exam
 measure: | build ## Compare the text of the headers with that of REF (TO: of another commit): lines, tokens, compile time.
 	@CC="$(CC)" PAIRS="$(or $(PAIRS),5)" sh tests/measure.sh "$(REF)" "$(TO)"
 
-mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at a time; the suites must notice.
-	@sh tests/mutants.sh
+mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at a time (ISA=neon: NEON's operations); suites must notice.
+	@ISA="$(ISA)" sh tests/mutants.sh
 
 exhaustive: build/exhaustive ## Check exp, log and tanh over every float against double precision (minutes).
 	build/exhaustive

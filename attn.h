@@ -1356,7 +1356,7 @@ typedef struct attn__additive_gradient {
        j < columns. Lanes are keys, turned on the way. Up to ATTN__FEW rows; a_k is `width`: so many floats can be read
        there. c has room for whole vectors. a_row, chain, vecs, kind and onto do not count */ \
     X(void, dots, (const attn__product *p, int64_t columns)) \
-    /* A product of up to ATTN__FEW rows that goes on, all in one chain, with a B that is not f32; 8 vectors at most */ \
+    /* A product of up to ATTN__FEW rows that goes on, all in one chain, with a B that is not f32; up to 8 vectors */ \
     X(void, few, (const attn__product *p)) \
     /* s = scale * (w_sum - 2 sum_u w_u / (1 + query_u key_u)), four terms over a common denominator */ \
     X(void, additive, (const attn__additive *p)) \
@@ -2242,7 +2242,16 @@ ATTN__HELPER void ATTN__V(transpose)(attn__f4 *r)
     r[3] = ATTN__SHUFFLE(c, d, 2, 3, 6, 7);
 }
 /* ---- FMA, by an instruction or without */
-#  if ATTN__HAS_FMA || defined(ATTN_NO_EXACT_FMA)
+#  if defined(__aarch64__) && defined(__ARM_NEON)       /* by name: of four lanes' calls gcc makes few vectors */
+#    define ATTN__FACTOR        float
+#    define ATTN__ONE(x)        (x)
+#    define ATTN__SPREAD        ATTN__ALL
+#    define ATTN__FMA_ONE       ATTN__V(fma_one)
+ATTN__HELPER attn__f4 ATTN__V(fma)(attn__f4 a, attn__f4 b, attn__f4 c)
+{ __asm__("fmla %0.4s, %1.4s, %2.4s" : "+w"(c) : "w"(a), "w"(b)); return c; }
+ATTN__HELPER attn__f4 ATTN__V(fma_one)(float a, attn__f4 b, attn__f4 c)
+{ __asm__("fmla %0.4s, %1.4s, %2.s[0]" : "+w"(c) : "w"(b), "w"(a)); return c; }
+#  elif ATTN__HAS_FMA || defined(ATTN_NO_EXACT_FMA)
 #    define ATTN__FACTOR        attn__f4
 #    define ATTN__ONE           ATTN__ALL
 #    define ATTN__SPREAD(x)     (x)
@@ -2661,7 +2670,12 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
             }
             if (N == 8 && p->fetch) other = attn__ahead(other, 1, p->fetch_row);
             ATTN__V(step)(R, N, kind, a, a_row, b, x, p->x_row, acc);
-            ATTN__EACH(r, (R + 2) / 3) a[r] += a_k;
+            ATTN__EACH(r, (R + 2) / 3) {
+                a[r] += a_k;
+#if defined(__clang__) && ATTN__X64     /* else it makes a pointer of each row and runs out of registers */
+                if (R > 8) ATTN__KEEP_POINTER(a[r]);
+#endif
+            }
         }
     }
     if (p->onto >= ATTN__ADD_AFTER) ATTN__EACH(r, R) {
@@ -3707,36 +3721,35 @@ static const attn__kernels *attn__table(int32_t isa)
     return NULL;
 }
 
-#if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER)
-static uint32_t attn__cpuid_1(void)                     /* the third register of what it answers to 1: bit 29 is F16C */
-{
-    uint32_t a = 1, b, c = 0, d;
-    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-    return c;
-}
+#if ATTN__X64
+#  ifdef _MSC_VER
+#    define ATTN__CPUID(leaf, r) __cpuidex(r, leaf, 0)
+#    define ATTN__ENABLED(mask) (mask = (uint32_t)_xgetbv(0))
+#  else
+#    define ATTN__CPUID(leaf, r) \
+    __asm__ __volatile__("cpuid" : "=a"((r)[0]), "=b"((r)[1]), "=c"((r)[2]), "=d"((r)[3]) : "0"(leaf), "2"(0))
+#    define ATTN__ENABLED(mask) __asm__ __volatile__("xgetbv" : "=a"(mask) : "c"(0) : "edx")
+#  endif
 #endif
 static int attn__cpu_has(attn_isa isa)
 {
     if (!attn__table((int32_t)isa)) return 0;
-#if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER)
-    __builtin_cpu_init();
-    if (isa == ATTN_ISA_AVX2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && attn__cpuid_1() & 1u << 29;
-    if (isa == ATTN_ISA_AVX512) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
-#elif ATTN__X64 && defined(_MSC_VER)
+#if ATTN__X64                   /* not __builtin_cpu_supports: what zig links with denies everything, others lack F16C */
     if (isa == ATTN_ISA_AVX2 || isa == ATTN_ISA_AVX512) {
         const int fma_osxsave_avx_f16c = (1 << 12) | (1 << 27) | (1 << 28) | (1 << 29);
-        unsigned long long enabled;
+        uint32_t enabled;
         int r[4];
-        __cpuid(r, 0);
+        ATTN__CPUID(0, r);
         if (r[0] < 7) return 0;
-        __cpuid(r, 1);
+        ATTN__CPUID(1, r);
         if ((r[2] & fma_osxsave_avx_f16c) != fma_osxsave_avx_f16c) return 0;
-        enabled = _xgetbv(0);
-        __cpuidex(r, 7, 0);
+        ATTN__ENABLED(enabled);
+        ATTN__CPUID(7, r);
         if (isa == ATTN_ISA_AVX2) return (enabled & 6) == 6 && (r[1] >> 5 & 1);
-        if (isa == ATTN_ISA_AVX512) return (enabled & 0xe6) == 0xe6 && (r[1] >> 16 & 1) && (r[1] >> 17 & 1);
+        return (enabled & 0xe6) == 0xe6 && (r[1] >> 16 & 1) && (r[1] >> 17 & 1);
     }
+#  undef ATTN__CPUID
+#  undef ATTN__ENABLED
 #endif
     return 1;
 }

@@ -15,8 +15,8 @@ function end_of_function(    i, j, k, inner, fma, moves, stack, text) {
             stack += code[k] ~ /\(%rsp.*mm|mm.*\(%rsp|[qdsv][0-9]+.*\[sp/
             if (k < i) text = text code[k] "\n"
         }
-        if (!inner || fma < 12) continue         # narrower ones work on what is left over
-        if (TEXT == name) printf "%s", text
+        if (!inner || !fma) continue
+        if (TEXT == name && fma >= 12) printf "%s", text
         if (!TEXT) print name, fma, i - j + 1, moves, stack
     }
     split("", at); split("", target); n = 0

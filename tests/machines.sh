@@ -16,7 +16,7 @@ golden() { # golden NAME RUN COMPILER...: built with each set of flags, on each 
     have "$1" || { skipped "$name (no $1)"; return; }
     for word in $run; do have "$word" || { skipped "$name (no $word)"; return; }; break; done
     for flags in $FLAGS; do
-        program=$dir/$(echo "$name$flags" | tr -c 'A-Za-z0-9\n' _).exe
+        program=$dir/$(echo "$name$flags" | tr -c 'A-Za-z0-9\n' _).${EXTENSION:-exe}
         case $flags in -O*) all=$flags ;; *) all="-O2 $flags" ;; esac
         if ! "$@" $all -w tests/golden.c -o "$program" -lm >"$program.log" 2>&1; then
             if grep -q 'attn.h:.*-fno-fast-math' "$program.log"; then ok "$name $flags: refused, as it says"
@@ -38,6 +38,11 @@ golden() { # golden NAME RUN COMPILER...: built with each set of flags, on each 
     done
 }
 item_compiler() { golden "$1" "" "$1"; }
+item_gcc() { # where it is none of those that carry a number
+    version=$(gcc -dumpversion 2>/dev/null | sed 's/[.].*//')
+    have "gcc-${version:-none}" && { skipped "gcc (it is gcc-$version)"; return; }
+    item_compiler gcc
+}
 item_cross() { # item_cross NAME RUN COMPILER FLAG...
     name=$1 run=$2; shift 2
     golden "$name" "$run" "$@" -static
@@ -47,19 +52,26 @@ item_mingw32() {
     have $compiler || { skipped "mingw32 (no $compiler)"; return; }
     echo '#include <stdio.h>
 int main(void) { return puts("ran") < 0; }' | $compiler -x c - -o "$dir/probe.exe"
-    case $(wine "$dir/probe.exe" 2>/dev/null) in
-        ran*) ;;
-        *) skipped "mingw32 (no wine that runs 32-bit programs)"; return ;;
-    esac
-    item_cross mingw32 wine $compiler -msse2 -mfpmath=sse
+    # one of its own: which of the two a wine makes first, the other kind's programs do not start in
+    export WINEPREFIX="${WINEPREFIX}32"
+    for wine in wine32 wine; do
+        have $wine || continue
+        case $($wine "$dir/probe.exe" 2>/dev/null) in
+            ran*) item_cross mingw32 $wine $compiler -msse2 -mfpmath=sse; return ;;
+        esac
+    done
+    skipped "mingw32 (no wine that runs 32-bit programs)"
 }
 item_clang_aarch64() {
     golden "$1 aarch64" qemu-aarch64 "$1" --target=aarch64-linux-gnu -static
 }
-item_zig() {
-    name="zig ($(uname -m), musl)"
-    python3 -c 'import ziglang' 2>/dev/null || { skipped "$name (no ziglang)"; return; }
-    golden "$name" "" python3 -m ziglang cc -target "$(uname -m)-linux-musl"
+item_zig() { # item_zig TARGET RUN; its -Ofast is -O3
+    python3 -c 'import ziglang' 2>/dev/null || { skipped "zig $1 (no ziglang)"; return; }
+    golden "zig $1" "$2" python3 -m ziglang cc -target "$1"
+}
+# What has no NEON: the portable kernels and the scalar ones.
+item_no_neon() { # item_no_neon COMPILER FLAG...
+    golden "aarch64 without NEON" qemu-aarch64 "$@" -static -DATTN_NO_NEON
 }
 item_wasm() {
     compiler=$(wasm_clang)
@@ -67,6 +79,14 @@ item_wasm() {
     if have wasmtime; then run=wasmtime; else run="node --no-warnings tests/wasi.js"; fi
     for simd in -mno-simd128 -msimd128; do
         CONTROL=0 golden "wasm $compiler $simd" "$run" "$compiler" --target=wasm32-wasi --sysroot=/usr $simd
+    done
+}
+# The program and its script in one file; some versions leave a stack of 64 KiB, or a fetch that reads no file.
+item_emscripten() { # item_emscripten COMPILER
+    for tool in "$1" node; do have "$tool" || { skipped "$1 (no $tool)"; return; }; done
+    for simd in -mno-simd128 -msimd128; do
+        EXTENSION=js CONTROL=0 golden "$1 $simd" node "$1" $simd -sSINGLE_FILE=1 -sEXIT_RUNTIME=1 -sALLOW_MEMORY_GROWTH=1 \
+            -sENVIRONMENT=node
     done
 }
 item_msvc_target() { # seen as clang-cl compiles it; nothing here can link or run it
@@ -91,12 +111,16 @@ item_suites_aarch64() {
 }
 summary() { echo "$(($(date +%s) - began)) seconds"; }
 
-items "$1" compiler:gcc-11 compiler:gcc-12 compiler:gcc-13 compiler:gcc-14 compiler:gcc-15 compiler:gcc \
-    compiler:clang-13 compiler:clang-14 compiler:clang-16 compiler:clang-19 compiler:clang-22 zig tcc dietlibc \
-    compiler:musl-gcc cross:aarch64:qemu-aarch64:aarch64-linux-gnu-gcc clang_aarch64:clang-14 clang_aarch64:clang-16 \
-    clang_aarch64:clang-19 clang_aarch64:clang-22 cross:armhf:qemu-arm:arm-linux-gnueabihf-gcc \
-    cross:i386:qemu-i386:i686-linux-gnu-gcc:-msse2:-mfpmath=sse cross:riscv64:qemu-riscv64:riscv64-linux-gnu-gcc \
-    cross:s390x:qemu-s390x:s390x-linux-gnu-gcc cross:s390x_z14:qemu-s390x:s390x-linux-gnu-gcc:-march=z14 \
+x86_64=
+[ "$(uname -m)" != x86_64 ] || x86_64=zig:x86_64-linux-musl
+items "$1" compiler:gcc-11 compiler:gcc-12 compiler:gcc-13 compiler:gcc-14 compiler:gcc-15 compiler:gcc-16 \
+    gcc compiler:clang-13 compiler:clang-14 compiler:clang-16 compiler:clang-19 compiler:clang-22 \
+    compiler:clang-23 $x86_64 zig:x86_64-windows-gnu:wine zig:aarch64-linux-musl:qemu-aarch64 tcc dietlibc \
+    compiler:musl-gcc cross:aarch64:qemu-aarch64:aarch64-linux-gnu-gcc no_neon:aarch64-linux-gnu-gcc \
+    clang_aarch64:clang-14 clang_aarch64:clang-16 clang_aarch64:clang-19 clang_aarch64:clang-22 \
+    cross:armhf:qemu-arm:arm-linux-gnueabihf-gcc cross:i386:qemu-i386:i686-linux-gnu-gcc:-msse2:-mfpmath=sse \
+    cross:riscv64:qemu-riscv64:riscv64-linux-gnu-gcc cross:s390x:qemu-s390x:s390x-linux-gnu-gcc \
+    cross:s390x_z14:qemu-s390x:s390x-linux-gnu-gcc:-march=z14 \
     cross:ppc64le:qemu-ppc64le:powerpc64le-linux-gnu-gcc:-mcpu=power8 \
-    cross:mingw64:wine:x86_64-w64-mingw32-gcc mingw32 wasm \
+    cross:mingw64:wine:x86_64-w64-mingw32-gcc mingw32 wasm emscripten:emcc \
     msvc_target:clang suites_aarch64

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const sections[] = {"math",    "kernels-scalar", "kernels-vector", "validate", "call",
-                                       "arrays",  "scores",         "options",        "forward",  "gradients",
-                                       "products", "run",           NULL};
+static const char *const sections[] = {
+    "math",    "kernels-scalar", "kernels-vector", "validate", "call", "arrays",       "scores",
+    "options", "forward",        "gradients",      "products", "run",  "kernels-neon", NULL};
 
 /* operators between two operands, and what they become */
 static const char *const operators[][2] = {
@@ -47,6 +47,28 @@ static const char *const names[][2] = {
     {"__max", "__min"},
     {"__min", "__max"},
     {"_UNBOUNDED", "_UNBOUNDED+1"},
+};
+/* NEON's names, each a function of its own: the same operands, as far as types that pass for each other allow */
+static const char *const neon_names[][2] = {
+    {"vandq_u32", "vorrq_u32"},        {"vandq_u32", "vbicq_u32"},      {"veorq_u32", "vorrq_u32"},
+    {"vaddq_u32", "vsubq_u32"},        {"vaddq_u32", "vqaddq_u32"},     {"vshlq_n_u32", "vshrq_n_u32"},
+    {"vshlq_n_u32", "vqshlq_n_u32"},   {"vshrq_n_s32", "vshrq_n_u32"},  {"vshrq_n_s32", "vrshrq_n_s32"},
+    {"vmull_u32", "vmull_s32"},        {"vmovn_u64", "vget_low_u32"},   {"vmovn_u64", "vget_high_u32"},
+    {"vmovn_u64", "vqmovn_u64"},       {"vshrq_n_u64", "vrshrq_n_u64"}, {"vshrq_n_u64", "vshlq_n_u64"},
+    {"vtrn1q_u32", "vtrn2q_u32"},      {"vtrn1q_u32", "vzip1q_u32"},    {"vtrn2q_u32", "vtrn1q_u32"},
+    {"vtrn2q_u32", "vuzp2q_u32"},      {"vtrn1q_u64", "vtrn2q_u64"},    {"vtrn2q_u64", "vtrn1q_u64"},
+    {"vcgtq_s32", "vcgeq_s32"},        {"vcgtq_s32", "vcgtq_u32"},      {"vcltzq_s32", "vclezq_s32"},
+    {"vcltzq_s32", "vcgtzq_s32"},      {"vcltzq_s32", "vcltzq_s8"},     {"vorrq_u32", "vandq_u32"},
+    {"vorrq_u32", "veorq_u32"},        {"vmaxvq_u32", "vminvq_u32"},    {"vmaxvq_u32", "vmaxvq_s32"},
+    {"vmaxvq_u32", "vaddvq_u32"},      {"vbicq_u32", "vandq_u32"},      {"vbicq_u32", "vornq_u32"},
+    {"vld1q_f32", "vld1q_dup_f32"},    {"vld1q_f32", "-vld1q_f32"},     {"vst1q_f32", "(void)"},
+    {"vdupq_n_f32", "-vdupq_n_f32"},   {"vcltq_f32", "vcleq_f32"},      {"vcltq_f32", "vcaltq_f32"},
+    {"vceqq_f32", "vcleq_f32"},        {"vceqq_f32", "vcgeq_f32"},      {"vfmaq_f32", "vfmsq_f32"},
+    {"vfmaq_f32", "vmlaq_f32"},        {"vfmaq_n_f32", "vfmsq_n_f32"},  {"vfmaq_n_f32", "vmlaq_n_f32"},
+    {"vsqrtq_f32", "vrsqrteq_f32"},    {"vsqrtq_f32", "vabsq_f32"},     {"vcvtq_f32_s32", "vcvtq_f32_u32"},
+    {"vcvtq_f32_s32", "ATTN__FLOATS"}, {"vdupq_n_u32", "~vdupq_n_u32"}, {"vget_low_u16", "vget_high_u16"},
+    {"vmovl_u8", "vmovl_s8"},          {"vmovl_u16", "vmovl_s16"},      {"vreinterpretq_u32_u8", "vmvnq_u32"},
+    {"ATTN__SIGNED", "-ATTN__SIGNED"}, {"ATTN__LESS", "ATTN__SAME"},
 };
 static const char *const before_unary[] = {"return", "case", "else", "sizeof", "in", NULL};
 static const char *const types[] = {"float",   "double",   "void",     "char",    "int",
@@ -194,11 +216,22 @@ static int token_in(size_t t, const char *const *words) {
         if (token_is(t, words[k])) return 1;
     return 0;
 }
+/* The vocabulary of NEON, which only a compiler for AArch64 sees, counts as a section of its own. */
+static int in_neon(size_t at) {
+    static size_t from, to;
+    if (!to) {
+        const char *begins = strstr(text, "\n#elif ATTN__HAS_NEON"), *ends = begins ? strstr(begins, "\n#else") : NULL;
+        from = ends ? (size_t)(begins - text) : text_length;
+        to = ends ? (size_t)(ends - text) : text_length;
+    }
+    return at >= from && at < to;
+}
 static const char *section_of(size_t at) { /* the name after the last banner above, if it is one that is broken */
     static char name[32];
     static size_t from, to; /* what `name` holds for */
     size_t i = at;
     int k;
+    if (in_neon(at)) return "kernels-neon";
     if (at >= from && at < to) return name;
     name[0] = 0;
     while (i > 0 && !(text[i] == '/' && text[i - 1] == '\n' && !strncmp(text + i, "/* ---", 6))) i--;
@@ -335,6 +368,37 @@ static size_t matching(size_t t, const char *open, const char *close) {
     }
     return 0;
 }
+/* f(a, b) becomes f(b, a) */
+static void change_arguments(size_t t) {
+    size_t close = matching(t + 1, "(", ")"), comma = 0, second = 0, end = 0, k;
+    int depth = 0;
+    char swapped[64];
+    if (!close || !token_is(t + 1, "(")) return;
+    for (k = t + 1; k <= close && !end; k++) {
+        if (token_is(k, "(")) depth++;
+        if (token_is(k, ")")) depth--;
+        if (!(depth == 1 && token_is(k, ",")) && k != close) continue;
+        if (!comma) comma = k;
+        else end = k;
+    }
+    if (!end) return;
+    {
+        const size_t from = tokens[t + 2].start, first = tokens[comma].start - from;
+        size_t length;
+        second = tokens[comma + 1].start;
+        length = tokens[end].start - second;
+        if (first + length + 3 > sizeof swapped) return;
+        snprintf(swapped, sizeof swapped, "%.*s, %.*s", (int)length, text + second, (int)first, text + from);
+        add_mutant(from, second + length - from, swapped);
+    }
+}
+static void change_neon(size_t t) {
+    size_t k;
+    if (strcmp(section_of(tokens[t].start), "kernels-neon") != 0) return;
+    for (k = 0; k < sizeof neon_names / sizeof *neon_names; k++)
+        if (token_is(t, neon_names[k][0])) add_mutant(tokens[t].start, tokens[t].length, neon_names[k][1]);
+    change_arguments(t);
+}
 static int is_constant(size_t t) { /* a name in capitals */
     size_t i;
     for (i = 0; i < tokens[t].length; i++)
@@ -358,6 +422,7 @@ static void find_mutants(void) {
         if (tokens[t].kind == 'n') change_number(t);
         else if (tokens[t].kind == 'i') {
             change_name(t);
+            change_neon(t);
             if (token_is(t, "if")) change_condition(t);
         } else {
             change_operator(t);

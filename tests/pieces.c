@@ -129,8 +129,12 @@ static attn_desc random_mask(const int64_t n[4]) {
     o.window_left = test_int(-1, 4);
     o.window_right = test_int(-1, 4);
     if (!o.window) o.window_left = o.window_right = 0;
-    if (test_int(0, 1))
+    if (test_int(0, 1)) {
         o.mask = make_ints(ATTN_U8, 4, test_int(0, 1) ? n[0] : 1, test_int(0, 1) ? n[1] : 1, n[2], n[3], 0, 2);
+        uint8_t *bytes = (uint8_t *)(uintptr_t)o.mask.data;
+        for (int64_t i = 0; i < o.mask.size[0] * o.mask.size[1] * n[2] * n[3]; i++)
+            if (bytes[i] == 2) bytes[i] = i % 2 ? 128 : 255; /* any but 0 says yes, those too whose sign bit is set */
+    }
     if (test_int(0, 2) == 0) {
         o.bias = make_filled(LAYOUT_MIXED, 1, 2, n[2], n[3], 0, 0);
         for (int i = 0; i < 5; i++)

@@ -371,7 +371,7 @@ item_mingw() { # item_mingw TRIPLE
     for isa in scalar avx2; do
         wine_run "$dir/golden.exe" --isa $isa --mixed >"$dir/wine.log"
         case $(cat "$dir/wine.log") in
-            "$(cat tests/golden.txt) "*) ok "golden hash under wine, $isa" ;;
+            "$(sed -n 1p tests/golden.txt) "*) ok "golden hash under wine, $isa" ;;
             *"no such instruction set"*) skipped "golden hash under wine, $isa (this CPU lacks it)" ;;
             *) failed "golden hash under wine, $isa" "$dir/wine.log" ;;
         esac
@@ -402,7 +402,7 @@ item_suites_portable() {
 }
 golden_in_emulation() { # golden_in_emulation ISA EMULATOR PROGRAM
     case $("$2" "$3" --isa "$1" --mixed 2>&1) in
-        "$(cat tests/golden.txt) "*) ok "golden hash in emulation, $(basename "$2"), $1" ;;
+        "$(sed -n 1p tests/golden.txt) "*) ok "golden hash in emulation, $(basename "$2"), $1" ;;
         *) failed "golden hash in emulation, $(basename "$2"), $1" ;;
     esac
 }
@@ -425,7 +425,7 @@ golden_on() { # golden_on NAME COMMAND...: the program, run as the command says
     name=$1; shift
     "$@" --mixed --float-control 2 >"$dir/$name.log" 2>&1   # a caller who rounds upwards
     case $(cat "$dir/$name.log") in
-        "$(cat tests/golden.txt) "*) ok "golden hash on $name" ;;
+        "$(sed -n 1p tests/golden.txt) "*) ok "golden hash on $name" ;;
         *) failed "golden hash on $name" "$dir/$name.log" ;;
     esac
 }

@@ -52,7 +52,7 @@ golden_differs() { # golden_differs DIRECTORY SECTION: what no suite noticed, th
     $(compiler_of "$2") "$1/tests/golden.c" -o "$1/golden" -lm 2>"$1/log" || return 0
     for isa in $(isas_of "$2"); do
         found=$( ( ulimit -t 100; "$1/golden" --isa "$isa" --mixed ) 2>&1 | cut -d' ' -f1-2)
-        case $found in "this build"|"$(cat tests/golden.txt)") ;; *) return 0 ;; esac
+        case $found in "this build"|"$(sed -n 1p tests/golden.txt)") ;; *) return 0 ;; esac
     done
     return 1
 }

@@ -16,9 +16,36 @@ static pool workers;
 
 int start(const job *j) { return pool_start(&workers, j->threads), 0; }
 
-/* The table; NULL at its end. */
-const job *table_row(int i) { return i < WORK_COUNT ? &work_table[i] : NULL; }
-double table_operations(int i) { return operations(&work_table[i]); }
+/* Arrays of 16 and 8 bits: a table of its own, for other versions of attn.h have none. */
+#define DECODE(name, stored_as) \
+    {"stored as " name ": one query, 8 heads, 4096 keys d128", SIZES(1, 8, 8, 1, 4096, 128, 128), .type = stored_as}, \
+        {"stored as " name ": 8 queries, 8 heads, 4096 keys d128", SIZES(1, 8, 8, 8, 4096, 128, 128), \
+         .type = stored_as}, \
+        {"stored as " name ": one query, 32 heads on 8, 4096 keys d128", SIZES(1, 32, 8, 1, 4096, 128, 128), \
+         .type = stored_as}, \
+        {"stored as " name ": 8 queries, 32 heads on 8, 4096 keys d128", SIZES(1, 32, 8, 8, 4096, 128, 128), \
+         .type = stored_as}, \
+        {"stored as " name ": one query, 8 heads, 32768 keys d128", SIZES(1, 8, 8, 1, 32768, 128, 128), \
+         .type = stored_as}, \
+        {"stored as " name ": 8 queries, 8 heads, 32768 keys d128", SIZES(1, 8, 8, 8, 32768, 128, 128), \
+         .type = stored_as}, \
+        {"stored as " name ": one query, 32 heads on 8, 32768 keys d128", SIZES(1, 32, 8, 1, 32768, 128, 128), \
+         .type = stored_as}, \
+        {"stored as " name ": 8 queries, 32 heads on 8, 32768 keys d128", SIZES(1, 32, 8, 8, 32768, 128, 128), \
+         .type = stored_as},
+static const job typed_table[] = {
+    DECODE("f16", WORK_F16) DECODE("bf16", WORK_BF16)
+        DECODE("i8", WORK_I8){"stored as bf16: 8x2048 d64", SELF(8, 2048, 64), .type = WORK_BF16},
+    {"stored as bf16: 8x2048 d128", SELF(8, 2048, 128), .type = WORK_BF16},
+};
+enum { TYPED_COUNT = sizeof typed_table / sizeof *typed_table };
+
+/* Both tables; NULL at their end. */
+const job *table_row(int i) {
+    if (i < WORK_COUNT) return &work_table[i];
+    return i < WORK_COUNT + TYPED_COUNT ? &typed_table[i - WORK_COUNT] : NULL;
+}
+double table_operations(int i) { return operations(table_row(i)); }
 
 double seconds(void (*function)(const job *), const job *j, int count, int wall) {
     double from = seconds_now(wall);
@@ -28,6 +55,23 @@ double seconds(void (*function)(const job *), const job *j, int count, int wall)
 
 static call ours;
 int attn_start(const job *j) { return start(j), call_prepare(&ours, j, &workers); }
+/* The same with arrays of the row's type. */
+int typed_start(const job *j) {
+    attn_desc *d = &ours.desc;
+    attn_type queries = j->type == WORK_I8 ? ATTN_F32 : (attn_type)j->type;
+    size_t bytes;
+    if (attn_start(j)) return 1;
+    d->q.type = d->out.type = queries;
+    d->k.type = d->v.type = j->type;
+    if (j->type == WORK_I8) {
+        d->k_scale = attn_view_f32(j->k_scale, 4, j->batch, j->kv_heads, j->keys, 1);
+        d->v_scale = attn_view_f32(j->v_scale, 4, j->batch, j->kv_heads, j->keys, 1);
+    }
+    if (attn_workspace_size(d, &bytes, NULL)) return 1;
+    free(d->workspace);
+    d->workspace = malloc(bytes + 1), d->workspace_bytes = bytes;
+    return 0;
+}
 void attn_call(const job *j) {
     (void)j;
     call_run(&ours);

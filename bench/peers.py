@@ -5,7 +5,8 @@ Every contestant is a process of its own, forked with the inputs of the row in i
 another and all read the same pages. They take their samples in turn. One thread: the process's CPU time, on one core;
 more: the clock on the wall. Ratios are of medians. Errors are against float64, on some of the queries; gradients on
 all of them, each held against the same gradient of the peer: the worst ratio counts. Of a row that trains, forward and
-backward, the memory that each process took is told too."""
+backward, the memory that each process took is told too. Rows with "stored as" have arrays of 16 bits, or keys and
+values of 8: beside them are PyTorch's with 16, and the same call of attn.h with floats (ratio: how much faster)."""
 import os
 
 for name in ("OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
@@ -48,7 +49,11 @@ class Job(ctypes.Structure):  # work.h
         ("dropout", ctypes.c_float), ("lengths", ctypes.c_void_p)] + [(n, ctypes.c_int32) for n in (
         "threads", "isa")] + [(n, ctypes.c_void_p) for n in (
         "q k v bias w_v w_q w_k hidden_bias d_out mask out weights stats "
-        "d_q d_k d_v d_bias d_w_v d_w_q d_w_k d_hidden_bias loop").split()]
+        "d_q d_k d_v d_bias d_w_v d_w_q d_w_k d_hidden_bias loop").split()] + [
+        ("type", ctypes.c_int32), ("k_scale", ctypes.c_void_p), ("v_scale", ctypes.c_void_p)]
+
+
+F16, BF16, I8 = 1, 2, 7  # attn_type
 
 
 LIB = ctypes.CDLL(os.path.join(BUILD, "libpeers.so"))
@@ -68,6 +73,11 @@ def prefill(one, two):
 
 def decode(one, two):
     return {"peers": (one, two), "read probe": (0.9, 0.9)}
+
+
+def typed(of_f32):
+    """Arrays of 16 or 8 bits: PyTorch's of 16, and the same call of ours with floats."""
+    return {"PyTorch": (1, 1), "attn.h in f32": (of_f32, of_f32)}
 
 
 def backward(least):
@@ -107,6 +117,10 @@ BARS = {
     "backward, bias gradient too, 8x1024 d64": backward(3),
     "backward, dropout 0.1, 8x1024 d64": backward(2),
     "forward+backward, additive h128, 512x512": backward(15),
+    **{f"stored as {t}: {n}, {h}, {s} keys d128": typed(1.7 if n == "one query" and s == 32768 else 1)
+       for t in ("f16", "bf16", "i8") for n in ("one query", "8 queries") for h in ("8 heads", "32 heads on 8")
+       for s in (4096, 32768)},  # 1.7: what bounds it is the memory
+    **{f"stored as bf16: 8x2048 d{d}": typed(0.95) for d in (64, 128)},
 }
 TAKES_PART = {  # where it is not all of ATTENTION
     "8x2048 d128": ATTENTION + ["sgemm of PyTorch", "sgemm of OpenBLAS"],
@@ -138,7 +152,8 @@ class Row:
         self.wanted = self.wanted if gradients else []
         self.bars = BARS[self.name]
         self.of_peak = self.kind in "fgb" and self.score in (0, 5) and self.queries > 1  # nearly all is multiply-adds
-        self.peers = TAKES_PART.get(self.name, ["PyTorch"] if gradients else ATTENTION)
+        self.wrong = {F16: 1e-2, BF16: 5e-2, I8: 5e-2}.get(self.type, WRONG)
+        self.peers = ["PyTorch", "attn.h in f32"] if self.type else TAKES_PART.get(self.name, ["PyTorch"] if gradients else ATTENTION)
         lengths = self.lengths and ctypes.cast(self.lengths, ctypes.POINTER(ctypes.c_int32))
         self.lengths = lengths and np.ctypeslib.as_array(lengths, (self.batch,))
 
@@ -151,7 +166,33 @@ def table():
 
 
 # ---- inputs and what float64 makes of them
-Data = collections.namedtuple("Data", "q k v bias mask w_v w_q w_k hidden_bias d_out lengths picks want more")
+Data = collections.namedtuple("Data", "q k v bias mask w_v w_q w_k hidden_bias d_out lengths picks want more narrow",
+                              defaults=[None])  # narrow: q, k, v and scales as the row stores them
+
+
+def narrowed(kind, a):
+    """Floats as f16 or bf16 (its bits), to nearest even."""
+    if kind == F16:
+        return a.astype(np.float16)
+    bits = a.view(np.uint32)
+    return ((bits + 0x7fff + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def widened(a):
+    return a.astype(np.float32) if a.dtype == np.float16 else (a.astype(np.uint32) << 16).view(np.float32)
+
+
+def stored(r, q, k, v):
+    """The arrays as the row stores them; q, k and v become what they hold."""
+    if r.type != I8:
+        narrow = {n: narrowed(r.type, a) for n, a in zip("qkv", (q, k, v))}
+        return narrow, [widened(a) for a in narrow.values()]
+    narrow, values = {"q": q}, [q]
+    for n, a in zip("kv", (k, v)):
+        scale = np.abs(a).max(-1, keepdims=True) / np.float32(127)
+        narrow[n], narrow[n + "_scale"] = np.rint(a / scale).astype(np.int8), scale
+        values.append(narrow[n].astype(np.float32) * scale)
+    return narrow, values
 
 
 def inputs(r):
@@ -165,6 +206,9 @@ def inputs(r):
     else:
         q = normal(r.batch, r.heads, r.queries, r.d)
         k, v = normal(r.batch, r.kv_heads, r.keys, r.d), normal(r.batch, r.kv_heads, r.keys, r.dv)
+    narrow = None
+    if r.type:
+        narrow, (q, k, v) = stored(r, q, k, v)
     bias = normal(r.heads, r.queries, r.keys) if r.biased else None
     w_v, w_q, w_k, hidden_bias, d_out = normal(r.d) if r.score == 4 else None, None, None, None, None
     if r.projected:
@@ -173,12 +217,14 @@ def inputs(r):
     if r.wanted:
         d_out = normal(r.batch, r.heads, r.queries, r.dv)
     picks = np.unique(np.linspace(0, r.queries - 1, PICKS).astype(int))
-    data = Data(q, k, v, bias, mask, w_v, w_q, w_k, hidden_bias, d_out, r.lengths, picks, None, None)
+    data = Data(q, k, v, bias, mask, w_v, w_q, w_k, hidden_bias, d_out, r.lengths, picks, None, None, narrow)
     if r.wanted:  # under dropout everyone has a mask, and so a result, of his own
         return data if r.dropout else data._replace(want=reference_gradients(r, data))
     if r.queries > 1:
         return data._replace(want=reference(r, data))
     more = normal(r.batch, r.heads, MORE, r.d)
+    if r.type in (F16, BF16):
+        more = widened(narrowed(r.type, more))
     return data._replace(more=more, want=reference(r, data._replace(q=more, picks=range(MORE))))
 
 
@@ -293,6 +339,25 @@ def native(function, start="start", score=None, loop=None):
     return prepare
 
 
+def attn_typed(r, x, threads, wall):
+    """attn.h with the arrays as the row stores them."""
+    if not r.type:
+        return native("attn_call", "attn_start")(r, x, threads, wall)
+    out = np.zeros(x.q.shape[:-1] + (r.dv,), x.narrow["q"].dtype)
+    job = Job.from_buffer_copy(r.job)
+    job.threads, job.out = threads, out.ctypes.data
+    for name, a in x.narrow.items():
+        setattr(job, name, a.ctypes.data)
+    if LIB.typed_start(ctypes.byref(job)):
+        raise Unable("attn.h refused the call")
+    call, keep = ctypes.cast(LIB.attn_call, ctypes.c_void_p), (job, x)
+    def run(count):
+        if x.more is not None and r.type != I8:  # another query may have been put into q
+            x.narrow["q"][:] = narrowed(r.type, x.q)
+        return LIB.seconds(call, ctypes.byref(keep[0]), count, wall)
+    return run, lambda: out if r.type == I8 else widened(out)
+
+
 def attn_kept(r):
     if not r.dropout:
         return None
@@ -319,6 +384,8 @@ def pytorch(build):
         torch.set_num_threads(threads)
         torch.set_grad_enabled(bool(r.wanted))
         x = Data(*(torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in x))
+        if r.type:
+            return torch_typed(r, x, build, wall)
         forward = build(r, x)
         call, kept = torch_gradients(r, x, forward) if r.wanted else (forward, None)
         run, last = timed(call, wall)
@@ -326,6 +393,18 @@ def pytorch(build):
             return run, lambda: last[0].numpy()
         return run, lambda: ({n: a.numpy() for n, a in zip(r.wanted, last[0])}, kept)
     return prepare
+
+
+def torch_typed(r, x, build, wall):
+    """Of 8 bits it has none; there it reads the same numbers as bf16."""
+    kind = torch.float16 if r.type == F16 else torch.bfloat16
+    narrow = x._replace(q=x.q.to(kind), k=x.k.to(kind), v=x.v.to(kind))
+    run, last = timed(build(r, narrow), wall)
+    def with_q(count):
+        if x.more is not None:
+            narrow.q[:] = x.q.to(kind)
+        return run(count)
+    return with_q, lambda: last[0].float().numpy()
 
 
 def torch_gradients(r, x, forward):
@@ -344,7 +423,7 @@ def torch_gradients(r, x, forward):
 
 
 def torch_sdpa(r, x):
-    arrays = Data(*(a.numpy() if hasattr(a, "numpy") else a for a in x))
+    arrays = x._replace(**{n: a.numpy() for n, a in (("mask", x.mask), ("lengths", x.lengths)) if a is not None})
     causal = bool(r.causal and not r.window)
     allow = None if causal else allowed(r, arrays, range(r.queries))
     mask = torch.from_numpy(allow) if allow is not None else x.bias
@@ -440,7 +519,8 @@ def onnx_attention(r, x, threads, wall):
 
 
 CONTESTANTS = {
-    "attn.h": native("attn_call", "attn_start"),
+    "attn.h": attn_typed,
+    "attn.h in f32": native("attn_call", "attn_start"),
     "attn.h on one thread": native("attn_call", "attn_start"),
     "attn.h's dot": native("attn_call", "attn_start", score=0),
     "PyTorch": pytorch(torch_sdpa),
@@ -485,7 +565,7 @@ def errors_of(r, x, run, out):
     for n, (a, want) in pairs.items():
         difference = np.abs(a - want)
         errors[n] = float(difference.mean()), float(difference.max())
-        if not errors[n][1] < WRONG * np.abs(want).max():
+        if not errors[n][1] < r.wrong * np.abs(want).max():
             raise Unable(f"another result ({n}: error {errors[n][1]:.1e})")
     return errors
 
@@ -667,7 +747,7 @@ def main():
     o = options.parse_args()
     logging.disable(logging.WARNING)
     title = machine(o.commit)
-    heads = ["work, f32", "threads", "attn.h", "of peak", "ratio", "bar", "against", "mean error", "max error", ""]
+    heads = ["work, f32 where nothing is said", "threads", "attn.h", "of peak", "ratio", "bar", "against", "mean error", "max error", ""]
     if o.style == "json":
         print(json.dumps({"machine": title}))
     elif o.style == "markdown":

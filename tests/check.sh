@@ -190,9 +190,8 @@ item_zeroed() {
     done
 }
 
-# ---- without the C library. Compilers call memcpy, memmove, memset and memcmp whatever the source says;
-# __cpu_model belongs to the compiler's own run-time library (__builtin_cpu_supports).
-BUILTINS='memcpy|memmove|memset|memcmp|__cpu_model|__cpu_indicator_init|_GLOBAL_OFFSET_TABLE_'
+# ---- without the C library. Compilers call memcpy, memmove, memset and memcmp whatever the source says.
+BUILTINS='memcpy|memmove|memset|memcmp|_GLOBAL_OFFSET_TABLE_'
 no_libc() {
     implementation ATTN_NO_LIBC | $CC -O2 -fno-stack-protector -I. -x c -c - -o "$dir/no_libc.o" || return 1
     undefined=$(nm -u "$dir/no_libc.o" | awk '{ print $2 }' | grep -Ev "^($BUILTINS)\$")
@@ -372,7 +371,7 @@ item_mingw() { # item_mingw TRIPLE
     for isa in scalar avx2; do
         wine_run "$dir/golden.exe" --isa $isa --mixed >"$dir/wine.log"
         case $(cat "$dir/wine.log") in
-            "$(cat tests/golden.txt) "*) ok "golden hash under wine, $isa" ;;
+            "$(sed -n 1p tests/golden.txt) "*) ok "golden hash under wine, $isa" ;;
             *"no such instruction set"*) skipped "golden hash under wine, $isa (this CPU lacks it)" ;;
             *) failed "golden hash under wine, $isa" "$dir/wine.log" ;;
         esac
@@ -403,7 +402,7 @@ item_suites_portable() {
 }
 golden_in_emulation() { # golden_in_emulation ISA EMULATOR PROGRAM
     case $("$2" "$3" --isa "$1" --mixed 2>&1) in
-        "$(cat tests/golden.txt) "*) ok "golden hash in emulation, $(basename "$2"), $1" ;;
+        "$(sed -n 1p tests/golden.txt) "*) ok "golden hash in emulation, $(basename "$2"), $1" ;;
         *) failed "golden hash in emulation, $(basename "$2"), $1" ;;
     esac
 }
@@ -426,7 +425,7 @@ golden_on() { # golden_on NAME COMMAND...: the program, run as the command says
     name=$1; shift
     "$@" --mixed --float-control 2 >"$dir/$name.log" 2>&1   # a caller who rounds upwards
     case $(cat "$dir/$name.log") in
-        "$(cat tests/golden.txt) "*) ok "golden hash on $name" ;;
+        "$(sed -n 1p tests/golden.txt) "*) ok "golden hash on $name" ;;
         *) failed "golden hash on $name" "$dir/$name.log" ;;
     esac
 }

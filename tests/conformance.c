@@ -11,6 +11,8 @@
        expect NAME RANK DIM...           the same
        tolerance RTOL ATOL               |x - want| <= ATOL + RTOL*|want|; nan equals nan, an infinity itself
        end
+   dtype is the type of q, k, v and the output, of what comes in for the output and of dq, dk and dv. A number rounded
+   to it may be off by half a unit of its last place more than the tolerance says. f64 is no type of these arrays.
    Every case runs on every instruction set of this machine. What a case composes from the library is composed
    here: concat, given_scores, query_mask, value_mask, a block of heads. Where d_output, d_weights or d_lse is
    given, the gradients that are expected (dq dk dv dbias dw_q ...) are those of the sum of each times its result.
@@ -283,6 +285,7 @@ typedef struct problem {
     const test_case *c;
     attn_isa isa;
     int rank;         /* 4: with a head axis, 3: without */
+    int32_t type;     /* of q, k, v and output */
     int bthd;         /* q, k, v and output are stored [B,S,H,D] */
     int64_t shape[4]; /* B, H, Sq, Sk */
     char why[300];    /* it failed */
@@ -310,12 +313,31 @@ static attn_view view_of(const test_case *c, const char *name) {
     return attn_view_f32(floats_of(a), a->rank, a->size[0], a->size[1], a->size[2], a->size[3]);
 }
 
+/* Memory for as many numbers of the problem's type as a view of floats has. */
+static attn_out room_like(const problem *p, const attn_view *v) {
+    size_t bytes = p->type == ATTN_F32 ? 4 : 2;
+    attn_out o;
+    for (int i = 0; i < v->rank; i++) bytes *= (size_t)v->size[i];
+    memcpy(&o, v, sizeof o);
+    o.data = memset(take(bytes), 0x5B, bytes);
+    o.type = p->type;
+    return o;
+}
+/* A dense view of floats, stored in the problem's type. */
+static attn_view stored(const problem *p, attn_view v) {
+    attn_out o;
+    if (!v.rank || p->type == ATTN_F32) return v;
+    o = room_like(p, &v);
+    attn_convert(v, o, 0);
+    return attn_view_of(o);
+}
+
 /* q, k or v of a problem as [B,H,S,D] */
 static attn_view sequence_of(const problem *p, const char *name) {
     const array *a = input_of(p->c, name);
-    attn_view v = view_of(p->c, name);
+    attn_view v = stored(p, view_of(p->c, name));
     if (!a || a->rank != p->rank) return v; /* attn_forward refuses a wrong rank */
-    if (a->rank == 3) return attn_view_bhsd((const float *)v.data, a->size[0], 1, a->size[1], a->size[2]);
+    if (a->rank == 3) return attn_view_typed((attn_type)p->type, v.data, 4, a->size[0], 1, a->size[1], a->size[2]);
     return p->bthd ? attn_view_swap(v, 1, 2) : v;
 }
 
@@ -484,15 +506,33 @@ typedef struct result {
     int rank;
     int64_t size[4], count;
     float *x;
-    uint8_t *bytes; /* instead, for a mask */
+    uint8_t *bytes;  /* instead, for a mask */
+    attn_out narrow; /* what was written, where it is not floats: to become some */
 } result;
 
 static result make_result(const char *name, int rank, const int64_t *size) {
-    result r = {name, rank, {1, 1, 1, 1}, 1, 0, 0};
+    result r;
+    memset(&r, 0, sizeof r);
+    r.name = name;
+    r.rank = rank;
+    r.size[0] = r.size[1] = r.size[2] = r.size[3] = r.count = 1;
     for (int i = 0; i < rank; i++) r.count *= r.size[i] = size[i];
     r.x = (float *)take((size_t)r.count * sizeof *r.x);
     for (int64_t i = 0; i < r.count; i++) r.x[i] = UNWRITTEN;
     return r;
+}
+
+/* Where a result in the problem's type is written, row-major. */
+static attn_view place_of(const problem *p, result *r) {
+    attn_view v = attn_view_f32(r->x, r->rank, r->size[0], r->size[1], r->size[2], r->size[3]);
+    if (p->type == ATTN_F32) return v;
+    r->narrow = room_like(p, &v);
+    return attn_view_of(r->narrow);
+}
+static void widen(const result *r) {
+    if (r->narrow.rank && r->narrow.data)
+        attn_convert(attn_view_of(r->narrow),
+                     attn_out_f32(r->x, r->rank, r->size[0], r->size[1], r->size[2], r->size[3]), 0);
 }
 
 /* The same sizes, but for axes of size 1? */
@@ -516,10 +556,16 @@ static void index_text(const array *a, int64_t at, char *text) {
     for (int i = 0; i < a->rank; i++) text += sprintf(text, i ? ",%ld" : "%ld", (long)index[i]);
 }
 
-static int close_enough(double got, double want, double rtol, double atol) {
+/* How far off rounding to a type may be: half a unit in the last place, also of the smallest numbers. */
+static double rounding_of(int32_t type, double want) {
+    if (type == ATTN_F16) return fmax(0x1p-11 * fabs(want), 0x1p-25);
+    return type == ATTN_BF16 ? 0x1p-8 * fabs(want) : 0;
+}
+static int close_enough(double got, double want, double tolerance, int32_t type) {
     if (isnan(want)) return isnan(got);
     if (isinf(want)) return got == want;
-    return fabs(got - want) <= atol + rtol * fabs(want);
+    if (type == ATTN_F16 && fabs(want) >= 65520) return got == copysign(INFINITY, want);
+    return fabs(got - want) <= tolerance;
 }
 
 static int compare(problem *p, const result *r) {
@@ -527,11 +573,13 @@ static int compare(problem *p, const result *r) {
     char where[100];
     int64_t bad = 0, first = -1;
     if (!want) return 1;
+    widen(r);
     if (!same_shape(r, want))
         return fail(p, "%s has %ld numbers of another shape than expected", r->name, (long)r->count);
     for (int64_t i = 0; i < r->count; i++) {
-        double got = r->bytes ? r->bytes[i] : r->x[i];
-        if (close_enough(got, want->x[i], p->c->rtol, p->c->atol)) continue;
+        double got = r->bytes ? r->bytes[i] : r->x[i], x = want->x[i];
+        double tolerance = p->c->atol + p->c->rtol * fabs(x) + rounding_of(r->narrow.type, x);
+        if (close_enough(got, x, tolerance, r->narrow.type)) continue;
         if (bad++ == 0) first = i;
     }
     if (bad == 0) return 1;
@@ -588,6 +636,8 @@ static int apply_query_mask(problem *p, result *r, int rows_outer) {
     int64_t width = 1, heads = rows_outer ? 1 : p->shape[1], queries = p->shape[2];
     if (!m) return 1;
     if (m->rank != 2 || m->size[0] != p->shape[0] || m->size[1] != queries) return fail(p, "query_mask must be [B,Sq]");
+    widen(r);
+    if (r->narrow.rank) r->narrow.data = 0; /* the zeros are in the floats */
     for (int i = rows_outer ? 2 : 3; i < r->rank; i++) width *= r->size[i];
     for (int64_t row = 0; row < p->shape[0] * heads * queries; row++)
         if (m->x[row / (heads * queries) * queries + row % queries] == 0)
@@ -639,6 +689,7 @@ static int upstream(problem *p, const char *name, int rank, const int64_t *n, at
     memcpy(r.size, n, (size_t)rank * sizeof *n);
     if (!same_shape(&r, a)) return fail(p, "%s has another shape than what it belongs to", name);
     *view = attn_view_f32(floats_of(a), rank, n[0], rank > 1 ? n[1] : 0, rank > 2 ? n[2] : 0, rank > 3 ? n[3] : 0);
+    if (!strcmp(name, "d_output")) *view = stored(p, *view);
     return 1;
 }
 
@@ -652,8 +703,11 @@ static int mask_upstream(problem *p, attn_view *v, int rows_outer) {
         attn_view one = attn_view_slice(*v, 0, row / p->shape[2], 1);
         one = attn_view_slice(one, rows_outer ? 1 : 2, row % p->shape[2], 1);
         for (int64_t h = 0; m->x[row] == 0 && h < (rows_outer ? 1 : one.size[1]); h++)
-            for (int64_t c = 0; c < one.size[one.rank - 1]; c++)
-                ((float *)(uintptr_t)one.data)[(rows_outer ? 0 : h * one.stride[1]) + c * one.stride[one.rank - 1]] = 0;
+            for (int64_t c = 0; c < one.size[one.rank - 1]; c++) {
+                int64_t at = (rows_outer ? 0 : h * one.stride[1]) + c * one.stride[one.rank - 1];
+                if (one.type == ATTN_F32) ((float *)(uintptr_t)one.data)[at] = 0;
+                else ((uint16_t *)(uintptr_t)one.data)[at] = 0;
+            }
     }
     return 1;
 }
@@ -664,8 +718,10 @@ static attn_out grad_result(const problem *p, int which, result *r) {
     const int64_t one[1] = {1};
     attn_view v;
     *r = make_result(grad_names[which], a ? a->rank : 1, a ? a->size : one);
-    v = attn_view_f32(r->x, r->rank, r->size[0], r->size[1], r->size[2], r->size[3]);
-    if (which <= G_V && r->rank == 3) v = attn_view_bhsd(r->x, r->size[0], 1, r->size[1], r->size[2]);
+    if (which <= G_V) v = place_of(p, r);
+    else v = attn_view_f32(r->x, r->rank, r->size[0], r->size[1], r->size[2], r->size[3]);
+    if (which <= G_V && r->rank == 3)
+        v = attn_view_typed((attn_type)v.type, v.data, 4, r->size[0], 1, r->size[1], r->size[2]);
     else if (which <= G_V && p->bthd) v = attn_view_swap(v, 1, 2);
     if (which == G_BIAS) v = against_scores(p, v);
     return as_output(v);
@@ -740,8 +796,7 @@ static int run_gradients(problem *p, attn_desc *d) {
         if (!upstream(p, "d_output", 4, size, &g.d_out)) return 0;
         if (p->bthd) g.d_out = attn_view_swap(g.d_out, 1, 2);
         if (!mask_upstream(p, &g.d_out, 0)) return 0;
-        d->out = attn_out_bhsd((float *)take((size_t)(n[0] * n[1] * n[2] * size_of(v, 0)) * 4), n[0], n[1], n[2],
-                               size_of(v, 0));
+        d->out = room_like(p, &g.d_out);
         if (!call(p, attn_forward(d, &err), &err)) return 0;
     }
     if (!upstream(p, "d_weights", 4, n, &g.d_weights) || !upstream(p, "d_lse", 3, n, &g.d_lse)) return 0;
@@ -771,10 +826,11 @@ static int run_mask_case(problem *p) {
 static int run_attention(problem *p) {
     const array *q = input_of(p->c, "q"), *k = input_of(p->c, "k"), *v = input_of(p->c, "v");
     const array *given = strcmp(p->c->score, "given_scores") ? 0 : input_of(p->c, "scores"), *leads = given ? given : q;
-    result r[RESULTS] = {{0, 0, {0, 0, 0, 0}, 0, 0, 0}}, out;
+    result r[RESULTS], out;
     attn_desc d;
     attn_error err;
     int queries;
+    memset(r, 0, sizeof r);
     if (!leads) return fail(p, "the case has no %s", strcmp(p->c->score, "given_scores") ? "q" : "scores");
     if (leads->rank != 3 && leads->rank != 4) return fail(p, "rank %d: only 3 and 4 are known", leads->rank);
     p->rank = leads->rank;
@@ -791,7 +847,8 @@ static int run_attention(problem *p) {
         int64_t n[4] = {p->shape[0], p->bthd ? p->shape[2] : p->shape[1], p->bthd ? p->shape[1] : p->shape[2],
                         size_of(v, 0)};
         out = make_result("output", 4, n);
-        d.out = p->bthd ? attn_out_bshd(out.x, n[0], n[1], n[2], n[3]) : attn_out_bhsd(out.x, n[0], n[1], n[2], n[3]);
+        attn_view place = place_of(p, &out);
+        d.out = as_output(p->bthd ? attn_view_swap(place, 1, 2) : place);
     }
     if (d.out.rank || d.lse.rank || d.weights.rank || d.scores.rank || d.scores_softcap.rank || d.scores_masked.rank)
         if (!call(p, attn_forward(&d, &err), &err)) return 0;
@@ -833,7 +890,7 @@ static int run_head_gradients(problem *p, const attn_mha_desc *m, attn_desc *inn
         if (!input_of(p->c, grad_owners[i]))
             return fail(p, "%s is expected of what the case has not got", grad_names[i]);
         grad_result(p, i, &r[i]);
-        *o = attn_out_f32(r[i].x, 3, r[i].size[0], r[i].size[1], r[i].size[2], 0);
+        *o = r[i].narrow.rank ? r[i].narrow : attn_out_f32(r[i].x, 3, r[i].size[0], r[i].size[1], r[i].size[2], 0);
     }
     if (!ask_gradients(p, inner, &g, r, G_BIAS)) return 0;
     if (!h.dquery.rank && !h.dkey.rank && !h.dvalue.rank) { /* here too */
@@ -847,19 +904,20 @@ static int run_head_gradients(problem *p, const attn_mha_desc *m, attn_desc *inn
 
 static int run_heads(problem *p) {
     const array *q = input_of(p->c, "q"), *k = input_of(p->c, "k"), *v = input_of(p->c, "v");
-    result r[RESULTS] = {{0, 0, {0, 0, 0, 0}, 0, 0, 0}}, out;
+    result r[RESULTS], out;
     attn_mha_desc m;
     attn_desc inner;
     attn_error err;
     int64_t size_d, n[3];
+    memset(r, 0, sizeof r);
     if (!q || q->rank != 3) return fail(p, "a block of heads needs a q of rank 3");
     p->rank = 3;
     memset(&m, 0, sizeof m);
     if (!whole_scalar(p, "heads", &m.heads)) return 0;
     if (m.heads < 1) return fail(p, "heads must be at least 1");
-    m.query = view_of(p->c, "q");
-    m.key = view_of(p->c, "k");
-    m.value = view_of(p->c, "v");
+    m.query = stored(p, view_of(p->c, "q"));
+    m.key = stored(p, view_of(p->c, "k"));
+    m.value = stored(p, view_of(p->c, "v"));
     if (!k) k = q;
     if (!v) v = k;
     m.w_query = projection(p, "W_query", size_of(q, 0));
@@ -878,7 +936,7 @@ static int run_heads(problem *p) {
     n[1] = p->shape[2];
     n[2] = m.w_result.rank ? m.w_result.size[0] : m.heads_kv ? m.w_value.size[0] / m.heads_kv * m.heads : 0;
     out = make_result("output", 3, n);
-    m.out = attn_out_f32(out.x, 3, n[0], n[1], n[2], 0);
+    m.out = as_output(place_of(p, &out));
     m.attention = &inner;
     if (!call(p, attn_mha(&m, &err), &err)) return 0;
     return apply_query_mask(p, &out, 1) && compare(p, &out) && compare_all(p, r) && run_mask(p, &inner) &&
@@ -892,6 +950,8 @@ static int run_on(const test_case *c, attn_isa isa) {
     p.c = c;
     p.isa = isa;
     p.bthd = option_is(c, "layout", "BTNH");
+    if (option_is(c, "dtype", "f16")) p.type = ATTN_F16;
+    if (option_is(c, "dtype", "bf16")) p.type = ATTN_BF16;
     if (find_item(c, OPTION, "layout") && !p.bthd && !option_is(c, "layout", "BHSD"))
         passed = fail(&p, "unknown layout \"%s\"", find_item(c, OPTION, "layout")->word);
     else if (!strcmp(c->score, "mask")) passed = run_mask_case(&p);
@@ -905,10 +965,7 @@ typedef enum outcome { PASSED, FAILED, SKIPPED } outcome;
 
 /* What this version of the library has not got; 0 when it has all that the case needs. */
 static const char *missing(const test_case *c) {
-    static const char *const types[] = {"f16", "bf16", "f64", 0};
-    const item *type = find_item(c, OPTION, "dtype");
-    if (type && find_word(types, type->word) >= 0) return "this version stores f32 only";
-    return 0;
+    return option_is(c, "dtype", "f64") ? "this version computes in f32" : 0;
 }
 
 /* Is there a result to look at? */
@@ -919,24 +976,25 @@ static int expects_results(const test_case *c) {
 }
 
 static outcome run_case(const test_case *c) {
+    static const char *const types[] = {"f32", "f16", "bf16", "f64", 0};
     const char *lacks = missing(c);
     const item *type = find_item(c, OPTION, "dtype");
-    int other_type = type && strcmp(type->word, "f32"), ran = 0;
-    if (other_type && !lacks) {
+    int ran = 0;
+    if (type && find_word(types, type->word) < 0) {
         printf("FAILED %s: unknown dtype \"%s\"\n", c->name, type->word);
         return FAILED;
     }
-    if (!other_type && expects_results(c)) {
+    if (lacks) {
+        printf("skipped %s: %s\n", c->name, lacks);
+        return SKIPPED;
+    }
+    if (expects_results(c)) {
         for (int isa = ATTN_ISA_AUTO + 1; isa < ATTN_ISA_COUNT; isa++) {
             float x = 0;
             if (attn_elementary(ATTN_EXP, &x, &x, 1, (attn_isa)isa) == ATTN_ERR_ISA) continue;
             if (!run_on(c, (attn_isa)isa)) return FAILED;
             ran++;
         }
-    }
-    if (lacks) {
-        printf("skipped %s: %s\n", c->name, lacks);
-        return SKIPPED;
     }
     if (ran) return PASSED;
     printf("FAILED %s: it expects nothing\n", c->name);

@@ -2,9 +2,13 @@
    that the options choose. Every way must give the same hashes: that is the header's promise of the same bits.
    tests/golden.sh runs the ways; tests/golden.txt holds the hashes.
 
-   golden [--isa NAME] [--workers N] [--cut whole|alone|blocks] [--layout packed|strided|reversed] [--apart]
-          [--float-control N] [--mixed | --every] [--cases]
+   golden [--type f32|f16|bf16|i8] [--isa NAME] [--workers N] [--cut whole|alone|blocks]
+          [--layout packed|strided|reversed] [--apart] [--float-control N] [--mixed | --every] [--cases]
 
+   --type           how the arrays of all calls are stored. A type has hashes of its own, a line of golden.txt; f32,
+                    which is what is meant where nothing is said, has the first one. f16, bf16: all arrays of numbers
+                    but lse and stats, and the conversions too. i8: keys and values as codes (where gradients are
+                    computed f16, for codes have none), the other arrays f32, f16 and bf16 in turn
    --workers N      1: attn_forward; more: attn_plan_forward and its tasks in a shuffled order, as N workers
    --cut            one call; one call per query; one call per block of batches, heads and queries
    --layout         where inputs and outputs lie
@@ -16,8 +20,9 @@
    --cases          the hash of each call, to find the one that differs
    --dump N         what went into the hash of call N, one number a line (1000 + N: of its gradients)
 
-   Inputs are made with integers only (a float is its bits), so that they do not depend on the compiler. The
-   implementation is in this file: it is what the compiler's options are tried on. */
+   Inputs are made, and rounded to their type, with integers only (a float is its bits), so that they depend neither on
+   the compiler nor on the conversions that are tested. The implementation is in this file: it is what the compiler's
+   options are tried on. */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
 #include <stdio.h>
@@ -73,6 +78,23 @@ static uint32_t number(int lo, int hi) {
     return (uint32_t)(next() & 0x807FFFFFu) | exponent << 23;
 }
 
+/* How the arrays of this call are stored. For i8 `stored` is the type of all but keys and values. */
+static struct {
+    int type, stored;
+    int scale, per_row; /* i8: type of the scales; one for a row, else one for 32 numbers */
+} storage;
+
+static void choose_storage(int n) {
+    static const int beside_codes[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+    storage.stored = storage.type == ATTN_I8 ? beside_codes[n % 3] : storage.type;
+    storage.scale = n / 2 % 2 ? ATTN_F16 : ATTN_F32;
+    storage.per_row = n % 2;
+}
+/* Numbers at the edge of what f16 has, where a call has arrays of it, or all would be 0 or infinite. */
+static int has_f16(void) {
+    return storage.stored == ATTN_F16 || (storage.type == ATTN_I8 && storage.scale == ATTN_F16);
+}
+
 enum { PLAIN, SMALL, TINY, HUGE_VALUES, SPECIAL, KINDS };
 
 static uint32_t value(int kind) {
@@ -80,11 +102,32 @@ static uint32_t value(int kind) {
                                        0x80000000u, 0u,          1u,          0x807FFFFFu, 0x7F7FFFFFu};
     switch (kind) {
     case SMALL: return number(-12, -3);
-    case TINY: return one_in(3) ? (uint32_t)(next() & 0x807FFFFFu) : number(-126, -60);
-    case HUGE_VALUES: return number(20, 127);
+    case TINY:
+        if (one_in(3)) return (uint32_t)(next() & 0x807FFFFFu);
+        return has_f16() ? number(-26, -12) : number(-126, -60);
+    case HUGE_VALUES: return has_f16() ? number(8, 15) : number(20, 127);
     case SPECIAL: return one_in(40) ? special[below((int)(sizeof special / sizeof *special))] : number(-3, 1);
     default: return number(-4, 0);
     }
+}
+
+/* A float as f16 or bf16, to nearest even. A NaN keeps what fits of its payload, so that there are signalling ones. */
+static uint32_t half(int type, uint32_t bits) {
+    uint32_t sign = bits >> 16 & 0x8000u, x = bits & 0x7FFFFFFFu, exponent = x >> 23, shift;
+    if (x > 0x7F800000u) {
+        uint32_t payload = type == ATTN_F16 ? x >> 13 & 0x3FFu : x >> 16 & 0x7Fu;
+        return sign | (type == ATTN_F16 ? 0x7C00u : 0x7F80u) | (payload ? payload : 1);
+    }
+    if (type == ATTN_BF16) return sign | (x + 0x7FFFu + (x >> 16 & 1)) >> 16;
+    if (exponent >= 143) return sign | 0x7C00u; /* 65536 and more */
+    if (exponent >= 113) {
+        x -= 112u << 23;
+        return sign | (x + 0xFFFu + (x >> 13 & 1)) >> 13;
+    }
+    shift = 126 - exponent; /* no power of its own: units of 2^-24 */
+    if (shift > 25) return sign;
+    x = (x & 0x7FFFFFu) | 0x800000u;
+    return sign | (x + (1u << (shift - 1)) - 1 + (x >> shift & 1)) >> shift;
 }
 
 /* FNV-1a over 32-bit words, with the high half folded in */
@@ -108,7 +151,17 @@ static void free_blocks(void) {
 }
 
 /* ---- views. All start dense; lay_out makes another storage of the same shape. */
-static size_t width(const attn_view *v) { return v->type == ATTN_U8 ? 1 : v->type == ATTN_I64 ? 8 : 4; }
+static size_t width(const attn_view *v) {
+    switch (v->type) {
+    case ATTN_U8:
+    case ATTN_I8: return 1;
+    case ATTN_F16:
+    case ATTN_BF16: return 2;
+    case ATTN_F64:
+    case ATTN_I64: return 8;
+    default: return 4;
+    }
+}
 static size_t count(const attn_view *v) {
     size_t n = 1;
     int a;
@@ -138,6 +191,63 @@ static unsigned char *at(const attn_view *v, size_t index) { /* element by its r
         index /= (size_t)v->size[a];
     }
     return (unsigned char *)(uintptr_t)v->data + offset * (int64_t)width(v);
+}
+static uint32_t bits_at(const attn_view *v, size_t index) { /* of a float */
+    uint32_t bits;
+    memcpy(&bits, at(v, index), 4);
+    return bits;
+}
+static void put_float(const attn_view *v, size_t index, uint32_t bits) { /* rounded to the type of the view */
+    uint16_t narrow;
+    if (v->type == ATTN_F32) {
+        memcpy(at(v, index), &bits, 4);
+        return;
+    }
+    narrow = (uint16_t)half(v->type, bits);
+    memcpy(at(v, index), &narrow, 2);
+}
+static attn_view as(int type, const attn_view *v) { /* floats, dense, as another type */
+    attn_view w;
+    size_t n = count(v), i;
+    if (v->rank == 0 || v->type != ATTN_F32 || type == ATTN_F32) return *v;
+    w = dense(type, v->rank, v->size);
+    for (i = 0; i < n; i++) put_float(&w, i, bits_at(v, i));
+    return w;
+}
+/* Keys or values as codes: the places of a float's mantissa below the largest power of two in its group, which is what
+   the scale is made of, with any mantissa. What is no number becomes -128, in some groups times what is none either. */
+static attn_view coded(const attn_view *v, attn_view *scale) {
+    static const uint32_t special[] = {0x7FC00000u, 0x7F800000u, 0xFF800000u, 0x80000000u};
+    int64_t size[4], d = v->size[3], step = storage.per_row || d < 32 ? d : 32;
+    int64_t groups = storage.per_row || d < 1 ? 1 : (d + 31) / 32;
+    attn_view codes = dense(ATTN_I8, 4, v->size);
+    size_t rows = (size_t)(v->size[0] * v->size[1] * v->size[2]), row;
+    memcpy(size, v->size, sizeof size);
+    size[3] = groups;
+    *scale = dense(storage.scale, 4, size);
+    for (row = 0; row < rows; row++) {
+        int64_t g, c;
+        for (g = 0; g < groups; g++) {
+            int64_t end = (g + 1) * step < d ? (g + 1) * step : d;
+            uint32_t most = 7, unit;
+            int odd = 0;
+            for (c = g * step; c < end; c++) {
+                uint32_t exponent = bits_at(v, row * (size_t)d + (size_t)c) >> 23 & 0xFFu;
+                if (exponent == 255) odd = 1;
+                else if (exponent > most) most = exponent;
+            }
+            for (c = g * step; c < end; c++) {
+                uint32_t bits = bits_at(v, row * (size_t)d + (size_t)c), exponent = bits >> 23 & 0xFFu;
+                int code = most - exponent < 7 ? (int)(((bits & 0x7FFFFFu) | 0x800000u) >> (17 + most - exponent)) : 0;
+                if (bits >> 31) code = -code;
+                if (exponent == 255) code = -128;
+                *at(&codes, row * (size_t)d + (size_t)c) = (unsigned char)code;
+            }
+            unit = (most - 6) << 23 | (uint32_t)(next() & 0x7FFFFFu);
+            put_float(scale, row * (size_t)groups + (size_t)g, odd && one_in(4) ? special[below(4)] : unit);
+        }
+    }
+    return codes;
 }
 /* strided: axes stored in another order, gaps between elements. reversed: the first element lies last. */
 static attn_view lay_out(const attn_view *v, int layout, int is_output) {
@@ -188,6 +298,7 @@ static const struct {
     {offsetof(attn_desc, hidden_bias), "h."}, {offsetof(attn_desc, given_scores), "bhi."},
     {offsetof(attn_desc, bias), "bhi."},      {offsetof(attn_desc, alibi), "h"},
     {offsetof(attn_desc, sink), "h"},         {offsetof(attn_desc, mask), "bhi."},
+    {offsetof(attn_desc, k_scale), "bg.."},   {offsetof(attn_desc, v_scale), "bg.."},
 };
 static const struct {
     size_t offset;
@@ -217,6 +328,10 @@ static attn_view floats(int kind, int rank, int64_t n0, int64_t n1, int64_t n2, 
         memcpy(at(&v, i), &bits, 4);
     }
     return v;
+}
+static attn_view stored(int kind, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    attn_view v = floats(kind, rank, n0, n1, n2, n3);
+    return as(storage.stored, &v);
 }
 static attn_view integers(int wide, int rank, int64_t n0, int64_t n1, int64_t lo, int64_t hi) {
     int64_t size[4] = {0, 0, 0, 0};
@@ -383,10 +498,25 @@ static void make_masks(problem *p) {
     }
 }
 
-static void make_problem(problem *p, int n) {
+/* The inputs as the call stores them; codes have no gradient. */
+static void store_inputs(attn_desc *d, int has_gradients) {
+    int i, cache = has_gradients ? ATTN_F16 : ATTN_I8;
+    if (storage.type == ATTN_I8) {
+        if (!d->k.rank) d->k_scale.rank = 0; /* given scores */
+        else d->k = has_gradients ? as(cache, &d->k) : coded(&d->k, &d->k_scale);
+        d->v = has_gradients ? as(cache, &d->v) : coded(&d->v, &d->v_scale);
+    }
+    for (i = 0; i < INPUTS; i++) {
+        attn_view *v = input(d, i);
+        if (v != &d->k_scale && v != &d->v_scale) *v = as(storage.stored, v);
+    }
+}
+
+static void make_problem(problem *p, int n, int has_gradients) {
     static const int kinds[] = {PLAIN, PLAIN, SMALL, PLAIN, TINY, PLAIN, HUGE_VALUES, PLAIN, SPECIAL, PLAIN, SPECIAL};
     int kind = kinds[n / 3 % (int)(sizeof kinds / sizeof *kinds)], r;
     attn_desc *d = &p->d;
+    choose_storage(n);
     memset(p, 0, sizeof *p);
     state = 0xA77E4710u + (uint64_t)n;
     if (kind != PLAIN) seen[HAS_SMALL_KIND + kind - SMALL]++;
@@ -410,6 +540,7 @@ static void make_problem(problem *p, int n) {
         o->size[3] = r == 0 ? p->dv : p->sk;
         if (r > 2 && (n + r) % 3) o->rank = 0, o->data = NULL; /* the results on the way: in some calls */
     }
+    store_inputs(d, has_gradients);
 }
 
 /* ---- a part of a call: some batches, heads and queries of it, as a call of its own */
@@ -570,7 +701,10 @@ static void run_results(const attn_desc *d, const way *w) {
         if (result(&one, r)->rank == 0) continue;
         for (s = 0; s < RESULTS; s++)
             if (s != r) result(&one, s)->rank = 0, result(&one, s)->data = NULL;
-        if (r > 0) one.v.rank = 0, one.v.data = NULL;
+        if (r > 0) {
+            one.v.rank = one.v_scale.rank = 0;
+            one.v.data = one.v_scale.data = NULL;
+        }
         if (!one.weights.rank) one.weights_after_dropout = 0;
         run(&one, w);
     }
@@ -598,12 +732,22 @@ static int dumped = -1, current; /* numbers of calls */
 static uint64_t hash_view(uint64_t hash, const attn_view *v) {
     size_t n = count(v), i;
     for (i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, at(v, i), 4);
-        if (current == dumped)
-            printf("%6lu of %lu: %08lx %.9g\n", (unsigned long)i, (unsigned long)n, (unsigned long)bits,
-                   (double)from_bits(bits));
-        hash = mix(hash, bits);
+        uint64_t bits = 0;
+        uint32_t whole = 0;
+        uint16_t narrow = 0;
+        switch (width(v)) {
+        case 1: bits = *at(v, i); break;
+        case 2: memcpy(&narrow, at(v, i), 2), bits = narrow; break;
+        case 4: memcpy(&whole, at(v, i), 4), bits = whole; break;
+        default: memcpy(&bits, at(v, i), 8); break;
+        }
+        if (current == dumped) {
+            printf("%6lu of %lu: %08lx", (unsigned long)i, (unsigned long)n, (unsigned long)(bits & 0xFFFFFFFFu));
+            if (v->type == ATTN_F32) printf(" %.9g", (double)from_bits(whole));
+            printf("\n");
+        }
+        hash = mix(hash, (uint32_t)bits);
+        if (width(v) == 8) hash = mix(hash, (uint32_t)(bits >> 32));
     }
     return hash;
 }
@@ -613,7 +757,7 @@ static uint64_t attention(int n, const way *w) {
     attn_desc d;
     uint64_t hash = (uint64_t)n;
     int i;
-    make_problem(&p, n);
+    make_problem(&p, n, 0);
     d = p.d;
     state = 1; /* what follows must not change the set */
     for (i = 0; i < INPUTS; i++) *input(&d, i) = lay_out(input(&p.d, i), w->layout, 0);
@@ -621,7 +765,7 @@ static uint64_t attention(int n, const way *w) {
         attn_out *o = result(&d, i);
         attn_view v;
         if (o->rank == 0) continue;
-        v = dense(ATTN_F32, o->rank, o->size);
+        v = dense(i == 1 ? ATTN_F32 : storage.stored, o->rank, o->size); /* lse is always f32 */
         *o = writable(lay_out(&v, w->layout, 1));
     }
     d.isa = w->isa;
@@ -675,9 +819,9 @@ static void make_gradients(const problem *p, int n, attn_grad *g) {
     memset(g, 0, sizeof *g);
     state = 0x96AD1E57u + (uint64_t)n;
     g->accumulate = (uint32_t)(next() & next()) & ATTN_GRAD_ALL;
-    if (n % 7 != 3) g->d_out = floats(kind, 4, p->b, p->h, p->sq, p->dv);
-    if (n % 3 == 0 || n % 7 == 3) g->d_lse = floats(kind, 3, p->b, p->h, p->sq, 0);
-    if (n % 4 == 0) g->d_weights = floats(kind, 4, p->b, p->h, p->sq, p->sk);
+    if (n % 7 != 3) g->d_out = stored(kind, 4, p->b, p->h, p->sq, p->dv);
+    if (n % 3 == 0 || n % 7 == 3) g->d_lse = stored(kind, 3, p->b, p->h, p->sq, 0);
+    if (n % 4 == 0) g->d_weights = stored(kind, 4, p->b, p->h, p->sq, p->sk);
     for (i = 0; i < GRADIENTS; i++) {
         attn_view like;
         memcpy(&like, (const char *)d + gradients[i].owner, sizeof like);
@@ -686,7 +830,7 @@ static void make_gradients(const problem *p, int n, attn_grad *g) {
             like.rank = kernel && d->score != ATTN_SCORE_CONSTANT, like.size[0] = 1;
         if (like.rank)
             *gradient(g, i) =
-                writable(floats(PLAIN, like.rank, like.size[0], like.size[1], like.size[2], like.size[3]));
+                writable(stored(PLAIN, like.rank, like.size[0], like.size[1], like.size[2], like.size[3]));
     }
 }
 
@@ -778,7 +922,7 @@ static uint64_t attention_gradients(int n, const way *w) {
     int64_t size[4];
     uint64_t hash = (uint64_t)(GRAD_CALL + n);
     int i;
-    make_problem(&p, n);
+    make_problem(&p, n, 1);
     make_gradients(&p, n, &g);
     d = p.d;
     state = 1; /* what follows must not change the set */
@@ -789,7 +933,7 @@ static uint64_t attention_gradients(int n, const way *w) {
         if (v.rank) *gradient(&g, i) = writable(lay_out(&v, w->layout, 1));
     }
     for (i = 1; i < RESULTS; i++) result(&d, i)->rank = 0, result(&d, i)->data = NULL;
-    stats = dense(ATTN_F32, 4, d.out.size);
+    stats = dense(storage.stored, 4, d.out.size);
     d.out = writable(lay_out(&stats, w->layout, 1));
     size[0] = p.b, size[1] = p.h, size[2] = p.sq, size[3] = 2;
     stats = dense(ATTN_F32, 4, size);
@@ -817,7 +961,7 @@ static attn_view placed_out(const way *w, int rank, int64_t n0, int64_t n1, int6
     int64_t size[4];
     attn_view v;
     size[0] = n0, size[1] = n1, size[2] = n2, size[3] = n3;
-    v = dense(ATTN_F32, rank, size);
+    v = dense(storage.stored, rank, size);
     return lay_out(&v, w->layout, 1);
 }
 static uint64_t elementary(uint64_t hash, const way *w) {
@@ -839,7 +983,7 @@ static uint64_t elementary(uint64_t hash, const way *w) {
     return hash;
 }
 static uint64_t matrix_product(uint64_t hash, const way *w) {
-    attn_view a = placed(floats(PLAIN, 4, 2, 3, 19, 37), w), b = placed(floats(SPECIAL, 3, 1, 37, 41, 0), w);
+    attn_view a = placed(stored(PLAIN, 4, 2, 3, 19, 37), w), b = placed(stored(SPECIAL, 3, 1, 37, 41, 0), w);
     attn_view c = placed_out(w, 4, 2, 3, 19, 41);
     attn_desc options;
     attn_error error;
@@ -854,7 +998,7 @@ static uint64_t matrix_product(uint64_t hash, const way *w) {
     return hash_view(hash, &c);
 }
 static uint64_t softmax(uint64_t hash, const way *w) {
-    attn_view x = placed(floats(SPECIAL, 3, 3, 7, 133, 0), w), lengths = integers(0, 1, 3, 0, 100, 100);
+    attn_view x = placed(stored(SPECIAL, 3, 3, 7, 133, 0), w), lengths = integers(0, 1, 3, 0, 100, 100);
     attn_view y = placed_out(w, 3, 3, 7, 133, 0);
     attn_desc options;
     attn_error error;
@@ -880,14 +1024,14 @@ static uint64_t multi_head(uint64_t hash, const way *w) {
     memset(&options, 0, sizeof options);
     options.isa = w->isa;
     options.causal = 1;
-    m.query = placed(floats(PLAIN, 3, 2, 9, 23, 0), w);
-    m.w_query = placed(floats(PLAIN, 2, 12, 23, 0, 0), w);
-    m.w_key = placed(floats(PLAIN, 2, 6, 23, 0, 0), w);
-    m.w_value = placed(floats(PLAIN, 2, 10, 23, 0, 0), w);
-    m.w_result = placed(floats(PLAIN, 2, 21, 20, 0, 0), w);
-    m.b_query = placed(floats(PLAIN, 1, 12, 0, 0, 0), w);
-    m.b_value = placed(floats(PLAIN, 1, 10, 0, 0, 0), w);
-    m.b_result = placed(floats(PLAIN, 1, 21, 0, 0, 0), w);
+    m.query = placed(stored(PLAIN, 3, 2, 9, 23, 0), w);
+    m.w_query = placed(stored(PLAIN, 2, 12, 23, 0, 0), w);
+    m.w_key = placed(stored(PLAIN, 2, 6, 23, 0, 0), w);
+    m.w_value = placed(stored(PLAIN, 2, 10, 23, 0, 0), w);
+    m.w_result = placed(stored(PLAIN, 2, 21, 20, 0, 0), w);
+    m.b_query = placed(stored(PLAIN, 1, 12, 0, 0, 0), w);
+    m.b_value = placed(stored(PLAIN, 1, 10, 0, 0, 0), w);
+    m.b_result = placed(stored(PLAIN, 1, 21, 0, 0, 0), w);
     m.out = writable(y);
     m.heads = 4;
     m.heads_kv = 2;
@@ -899,9 +1043,9 @@ static uint64_t multi_head(uint64_t hash, const way *w) {
     return hash_view(hash, &y);
 }
 static uint64_t merge(uint64_t hash, const way *w) {
-    attn_view out_a = placed(floats(SPECIAL, 4, 2, 3, 5, 11), w), out_b = placed(floats(PLAIN, 4, 2, 3, 5, 11), w);
+    attn_view out_a = placed(stored(SPECIAL, 4, 2, 3, 5, 11), w), out_b = placed(stored(PLAIN, 4, 2, 3, 5, 11), w);
     attn_view lse_a = placed(floats(PLAIN, 3, 2, 3, 5, 0), w), lse_b = placed(floats(SPECIAL, 3, 2, 3, 5, 0), w);
-    attn_view y = placed_out(w, 4, 2, 3, 5, 11), lse = placed_out(w, 3, 2, 3, 5, 0);
+    attn_view y = placed_out(w, 4, 2, 3, 5, 11), one = floats(PLAIN, 3, 2, 3, 5, 0), lse = lay_out(&one, w->layout, 1);
     attn_error error;
     unsigned before = swap_control(w->float_control);
     attn_status status = attn_merge(out_a, lse_a, out_b, lse_b, writable(y), writable(lse), &error);
@@ -910,10 +1054,64 @@ static uint64_t merge(uint64_t hash, const way *w) {
     hash = hash_view(hash, &y);
     return hash_view(hash, &lse);
 }
+/* Numbers of all exponents from each type to each, rows as codes and blocks of q8_0 as codes. */
+static uint64_t conversions(uint64_t hash, const way *w) {
+    enum { ROWS = 2 * 3 * 5, BLOCKS = ROWS * 3, N = 2 * 3 * 5 * 96 };
+    static const int types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_F64};
+    attn_view x = floats(SPECIAL, 4, 2, 3, 5, 96), plain = floats(SPECIAL, 4, 2, 3, 5, 96);
+    attn_view q8 = integers(1, 1, BLOCKS * 34 / 8 + 1, 0, 0, 0);
+    unsigned char *bytes = (unsigned char *)(uintptr_t)q8.data;
+    attn_error error;
+    unsigned before;
+    attn_status status;
+    int from, to, scale, groups, i;
+    for (i = 0; i < N; i++) {
+        uint32_t bits = i % 3 ? (uint32_t)next() : i % 2 ? number(-28, 17) : value(SPECIAL);
+        memcpy(at(&x, (size_t)i), &bits, 4);
+    }
+    for (from = 0; from < 3; from++)
+        for (to = 0; to < 4; to++) {
+            attn_view a = as(types[from], &x), b = dense(types[to], 4, x.size);
+            a = placed(a, w), b = lay_out(&b, w->layout, 1);
+            before = swap_control(w->float_control);
+            status = attn_convert(a, writable(b), &error);
+            restore_control(before, w->float_control);
+            if (status != ATTN_OK) stop("attn_convert:", &error);
+            hash = hash_view(hash, &b);
+            if (types[to] != ATTN_F64) continue;
+            a = dense(storage.stored, 4, x.size); /* and back, from f64 */
+            before = swap_control(w->float_control);
+            status = attn_convert(b, writable(a), &error);
+            restore_control(before, w->float_control);
+            if (status != ATTN_OK) stop("attn_convert:", &error);
+            hash = hash_view(hash, &a);
+        }
+    for (i = 0; i < BLOCKS * 34; i++) bytes[i] = (unsigned char)next();
+    for (scale = 0; scale < 2; scale++)
+        for (groups = 1; groups <= 3; groups += 2) {
+            int64_t size[4] = {2, 3, 5, 0};
+            attn_view codes = dense(ATTN_I8, 4, x.size), a = as(storage.stored, scale ? &x : &plain), b;
+            size[3] = groups;
+            b = dense(types[scale], 4, size);
+            a = placed(a, w), b = lay_out(&b, w->layout, 1), codes = lay_out(&codes, w->layout, 1);
+            before = swap_control(w->float_control);
+            status = attn_quantize(a, writable(codes), writable(b), &error);
+            restore_control(before, w->float_control);
+            if (status != ATTN_OK) stop("attn_quantize:", &error);
+            hash = hash_view(hash_view(hash, &codes), &b);
+            if (groups == 1) continue;
+            before = swap_control(w->float_control);
+            status = attn_unpack_q8_0(bytes, writable(codes), writable(b), &error);
+            restore_control(before, w->float_control);
+            if (status != ATTN_OK) stop("attn_unpack_q8_0:", &error);
+            hash = hash_view(hash_view(hash, &codes), &b);
+        }
+    return hash;
+}
 /* ---- gradients of the pieces */
 static uint64_t matrix_gradients(uint64_t hash, const way *w) {
-    attn_view a = placed(floats(PLAIN, 4, 2, 3, 139, 37), w), b = placed(floats(SPECIAL, 3, 1, 37, 41, 0), w),
-              d_out = placed(floats(PLAIN, 4, 2, 3, 139, 41), w), start = floats(PLAIN, 3, 1, 37, 41, 0);
+    attn_view a = placed(stored(PLAIN, 4, 2, 3, 139, 37), w), b = placed(stored(SPECIAL, 3, 1, 37, 41, 0), w),
+              d_out = placed(stored(PLAIN, 4, 2, 3, 139, 41), w), start = stored(PLAIN, 3, 1, 37, 41, 0);
     attn_view da = placed_out(w, 4, 2, 3, 139, 37), db = lay_out(&start, w->layout, 1);
     attn_desc options;
     attn_error error;
@@ -929,7 +1127,7 @@ static uint64_t matrix_gradients(uint64_t hash, const way *w) {
     return hash_view(hash, &db);
 }
 static uint64_t softmax_gradient(uint64_t hash, const way *w) {
-    attn_view x = placed(floats(SPECIAL, 3, 3, 7, 133, 0), w), d_out = placed(floats(PLAIN, 3, 3, 7, 133, 0), w),
+    attn_view x = placed(stored(SPECIAL, 3, 3, 7, 133, 0), w), d_out = placed(stored(PLAIN, 3, 3, 7, 133, 0), w),
               lengths = integers(0, 1, 3, 0, 100, 100), dx = placed_out(w, 3, 3, 7, 133, 0);
     attn_desc options;
     attn_error error;
@@ -958,17 +1156,17 @@ static uint64_t multi_head_gradients(uint64_t hash, const way *w) {
     memset(&options, 0, sizeof options);
     options.isa = w->isa;
     options.causal = 1;
-    m.query = placed(floats(PLAIN, 3, 2, 9, 23, 0), w);
-    m.w_query = placed(floats(PLAIN, 2, 12, 23, 0, 0), w);
-    m.w_key = placed(floats(PLAIN, 2, 6, 23, 0, 0), w);
-    m.w_value = placed(floats(PLAIN, 2, 10, 23, 0, 0), w);
-    m.w_result = placed(floats(PLAIN, 2, 21, 20, 0, 0), w);
-    m.b_query = placed(floats(PLAIN, 1, 12, 0, 0, 0), w);
+    m.query = placed(stored(PLAIN, 3, 2, 9, 23, 0), w);
+    m.w_query = placed(stored(PLAIN, 2, 12, 23, 0, 0), w);
+    m.w_key = placed(stored(PLAIN, 2, 6, 23, 0, 0), w);
+    m.w_value = placed(stored(PLAIN, 2, 10, 23, 0, 0), w);
+    m.w_result = placed(stored(PLAIN, 2, 21, 20, 0, 0), w);
+    m.b_query = placed(stored(PLAIN, 1, 12, 0, 0, 0), w);
     m.out = writable(y);
     m.heads = 4;
     m.heads_kv = 2;
     m.attention = &options;
-    g.d_out = placed(floats(PLAIN, 3, 2, 9, 21, 0), w);
+    g.d_out = placed(stored(PLAIN, 3, 2, 9, 21, 0), w);
     g.dquery = writable(outs[0] = placed_out(w, 3, 2, 9, 23, 0));
     g.dw_query = writable(outs[1] = placed_out(w, 2, 12, 23, 0, 0));
     g.dw_key = writable(outs[2] = placed_out(w, 2, 6, 23, 0, 0));
@@ -983,12 +1181,13 @@ static uint64_t multi_head_gradients(uint64_t hash, const way *w) {
     return hash;
 }
 typedef uint64_t (*piece)(uint64_t, const way *);
-static const piece plain_pieces[] = {elementary, matrix_product, softmax, multi_head, merge};
+static const piece plain_pieces[] = {elementary, matrix_product, softmax, multi_head, merge, conversions};
 static const piece gradient_pieces[] = {matrix_gradients, softmax_gradient, multi_head_gradients};
-enum { ATTENTIONS = 11 * ATTN_SCORE_COUNT, PIECES = 5, GRADIENT_PIECES = 3 };
+enum { ATTENTIONS = 11 * ATTN_SCORE_COUNT, PIECES = 5, GRADIENT_PIECES = 3 }; /* conversions: not of f32 */
 
 static uint64_t run_piece(piece f, int n, const way *w) {
     uint64_t hash;
+    choose_storage(n);
     state = 0x91E5u + (uint64_t)n;
     hash = f((uint64_t)n, w);
     free_blocks();
@@ -998,6 +1197,26 @@ static uint64_t run_piece(piece f, int n, const way *w) {
 /* ---- the program */
 static const char *const cut_names[] = {"whole", "alone", "blocks"};
 static const char *const layout_names[] = {"packed", "strided", "reversed"};
+
+static const struct {
+    const char *name;
+    int type;
+} type_names[] = {{"f32", ATTN_F32}, {"f16", ATTN_F16}, {"bf16", ATTN_BF16}, {"i8", ATTN_I8}};
+
+static const char *type_name(void) {
+    int i = 0;
+    while (type_names[i].type != storage.type) i++;
+    return type_names[i].name;
+}
+static void choose_type(const char *name) {
+    size_t i;
+    for (i = 0; i < sizeof type_names / sizeof *type_names; i++)
+        if (!strcmp(name, type_names[i].name)) {
+            storage.type = type_names[i].type;
+            return;
+        }
+    stop("unknown type:", NULL);
+}
 
 static way mixed(const way *given, int n) { /* another way for every call */
     static const int workers[] = {1, 2, 3, 8};
@@ -1015,9 +1234,9 @@ static void add_call(uint64_t *total, uint64_t hash, int show) {
 }
 /* total[0]: of the results, total[1]: of the gradients */
 static void run_set(const way *w, int is_mixed, int show, uint64_t total[2]) {
-    int n;
+    int n, pieces = storage.type == ATTN_F32 ? PIECES : PIECES + 1;
     total[0] = total[1] = 0xCBF29CE484222325u;
-    for (n = 0; n < ATTENTIONS + PIECES; n++) {
+    for (n = 0; n < ATTENTIONS + pieces; n++) {
         way one = is_mixed ? mixed(w, n) : *w;
         current = n;
         add_call(&total[0],
@@ -1041,6 +1260,7 @@ static void report(const way *w, int is_mixed, int show) {
     run_set(w, is_mixed, show, total);
     for (i = 0; i < 2; i++)
         printf("0x%08lx%08lx ", (unsigned long)(total[i] >> 32), (unsigned long)(total[i] & 0xFFFFFFFFu));
+    if (storage.type != ATTN_F32) printf("%s ", type_name());
     printf("%s", attn_isa_string(w->isa));
     if (is_mixed) printf(" mixed");
     else printf(" %d workers, %s, %s", w->workers, cut_names[w->cut], layout_names[w->layout]);
@@ -1088,6 +1308,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(option, "--dump")) dumped = atoi(word), i++;
         else if (!strcmp(option, "--workers")) w.workers = atoi(word), i++;
         else if (!strcmp(option, "--cut")) w.cut = find(word, cut_names, CUT_COUNT), i++;
+        else if (!strcmp(option, "--type")) choose_type(word), i++;
         else if (!strcmp(option, "--layout")) w.layout = find(word, layout_names, LAYOUT_COUNT), i++;
         else if (!strcmp(option, "--float-control")) w.float_control = atoi(word) % FLOAT_CONTROLS, i++;
         else if (!strcmp(option, "--isa")) {

@@ -73,7 +73,7 @@ golden_differs() { # golden_differs DIRECTORY SECTION: what no suite noticed, th
     case $2 in kernels-neon) emulator=qemu-aarch64 ;; *) emulator= ;; esac
     for isa in $(isas_of "$2"); do
         found=$( ( ulimit -t 100; $emulator "$1/golden" --isa "$isa" --mixed ) 2>&1 | cut -d' ' -f1-2)
-        case $found in "this build"|"$(cat tests/golden.txt)") ;; *) return 0 ;; esac
+        case $found in "this build"|"$(sed -n 1p tests/golden.txt)") ;; *) return 0 ;; esac
     done
     return 1
 }

@@ -4592,7 +4592,7 @@ static attn_status attn__check_ints(const attn_view *v, int field, int64_t least
 }
 
 /* of rows of codes: a scale for each, or for each of these */
-enum { ATTN__CODES_PER_SCALE = 32 };
+#define ATTN__CODES_PER_SCALE ((int64_t)32)
 static int64_t attn__blocks(int64_t n, int64_t of) { return n / of + (n % of != 0); }
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
 static int64_t attn__bytes_of(int64_t floats)
@@ -5158,7 +5158,7 @@ static int64_t attn__query_floats(const attn__call *c)
     return c->score == ATTN_SCORE_ADDITIVE ? attn__mul64(2, attn__round4(c->hidden)) : c->size_k;
 }
 /* Room for the rows of an operand that become floats, the most that a step asks for; mostly none. */
-enum { ATTN__SOME_COLUMNS = 32 };       /* of all lanes' rows, at a time */
+#define ATTN__SOME_COLUMNS ((int64_t)32)        /* of all lanes' rows, at a time */
 static int64_t attn__room_to_copy(const attn__call *c)
 {
     const attn__array *const of[] = {&c->q, &c->k, &c->bilinear, &c->w_q, &c->w_k};
@@ -6465,16 +6465,16 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
 }
 
 /* Rows of k or v as what is multiplied: where they lie and of their type; but floats where a row of codes has several
-   scales. near: of the other one of both, what belongs to the keys from there on is brought near, where it is alike. */
+   scales. Of the other one of both what belongs to the keys from other_key on is brought near, where it is alike. */
 static void attn__few_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
-                           const attn__array *other, int64_t near, float *scales, attn__product *p)
+                           const attn__array *other, int64_t other_key, float *scales, attn__product *p)
 {
     const attn__array *scale = attn__scale_of(t->c, a);
     p->b_type = (scale && scale->stride[3]) || !t->f->types ? ATTN_F32 : a->type;
     p->b_row = a->stride[2];
     p->fetch_row = other->stride[2];
     p->fetch = other->rank && other->type == a->type ?
-        (const float *)attn__place_of(other, t->b, t->head_kv, near, 0) : NULL;
+        (const float *)attn__place_of(other, t->b, t->head_kv, other_key, 0) : NULL;
     if (scale && !scale->stride[3]) {
         const attn__array turned = attn__turned(*scale);
         p->b_scale = scales;
@@ -9033,9 +9033,9 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
 /* The bits of a float next to a double, so that rounding them to fewer bits rounds the double once: to odd. */
 static uint32_t attn__bits_to_odd(double x)
 {
-    const float near = (float)x;
-    const double back = (double)near;
-    uint32_t bits = attn__bits(near);
+    const float close = (float)x;
+    const double back = (double)close;
+    uint32_t bits = attn__bits(close);
     uint64_t from, to;
     ATTN__COPY(&from, &x, sizeof from);
     ATTN__COPY(&to, &back, sizeof to);
@@ -10581,6 +10581,8 @@ ATTN__FOR_SPEED
 #undef ATTN__TEXTS
 #undef ATTN__NAN
 #undef ATTN__NEG_INF
+#undef ATTN__CODES_PER_SCALE
+#undef ATTN__SOME_COLUMNS
 #undef ATTN__FOR_SIZE
 #undef ATTN__FOR_SPEED
 #undef ATTN__MAY_ALIAS

@@ -528,10 +528,17 @@ static void mixed_places(void) {
     d.workspace = 0;
     attn_plan plan;
     refused(attn_plan_forward(&d, &plan, &err), ATTN_ERR_PLACE, &err, "desc", "tasks run there");
-    d.q.type = ATTN_BF16;
+    d.q.type = ATTN_F64;
     fake_everything(0);
-    refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "q.type", "must be ATTN_F32");
+    refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "q.type", "must be ATTN_F32, ATTN_F16 or ATTN_BF16");
     d.q.type = ATTN_F32;
+    d.k.type = ATTN_I8; /* codes are for the host */
+    d.k_scale = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 4, 1);
+    CHECK_STATUS(attn_forward(&d, &err), ATTN_OK);
+    fake_everything(2);
+    refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "k.type", "must not be ATTN_I8 on a device");
+    d.k.type = ATTN_F32;
+    memset(&d.k_scale, 0, sizeof d.k_scale);
     ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
     fake_everything(2);
     d.lse.type = ATTN_F16;

@@ -85,7 +85,14 @@
              (of V, also where the weight underflows or is dropped). A row with a score of +inf is NaN, as IEEE has it.
              A NaN in a result is always the one with the bits 0x7fc00000.
 
-   NUMERICS  f32 storage, f32 accumulation by fused multiply-adds; exp, log and tanh within 2 ulp over every float; a
+   TYPES     Every array of numbers may be f32, f16 or bf16, each on its own; lse and stats are f32; k and v may be i8
+             with scales (k_scale, v_scale), but not where gradients are asked for. Reading is exact (a code times its
+             scale is rounded once); from there on all is as with floats of the same values, and each result is rounded
+             once to its type: to nearest even, NaN to one quiet NaN, what is too large for f16 to infinity. So a result
+             of 16 bits is off by 2^-11 (f16) or 2^-8 (bf16) of itself more, and the bits of one result do not depend on
+             the type of another. The backward pass takes `out` as it is stored: where that is 16 bits, the bound on a
+             gradient below grows by 2^-11 or 2^-8 (more where out has numbers below 2^-14, subnormal in f16).
+   NUMERICS  f32 accumulation by fused multiply-adds; exp, log and tanh within 2 ulp over every float; a
              weight below 2^-126 is 0. The error of out and weights against exact arithmetic is bounded per score in
              ATTN_SCORE_LIST below; that of a gradient by 1e-6 (of a parameter, and of a factor of attn_bmm, 3e-6) times
              the sum of the absolute terms it is made of, each times 1 + S (S: see there; the sink matters here, and so
@@ -113,9 +120,10 @@
 
    MEMORY    attn_workspace_size tells what a call needs; pass that much in desc.workspace (any alignment) and nothing
              is allocated. Without it at most one block is taken, from desc.allocator or else from malloc. It is linear
-             in Sq + Sk, never Sq*Sk, and depends on sizes, options and workers alone (lengths count as Sk). A
-             workspace serves one call at a time; calls one after the other may share it. It must not overlap an array
-             of the call (not checked). Stack: at most 16 KB per task (compiled with optimisation).
+             in Sq + Sk, never Sq*Sk (but a d_bias of 16 bits that is summed or added to has floats there), and depends
+             on sizes, types, options and workers alone (lengths count as Sk). A workspace serves one call at a time;
+             calls one after the other may share it. It must not overlap an array of the call (not checked). Stack: at
+             most 16 KB per task (compiled with optimisation).
 
    THREADS   The library starts none. With desc.parallel it hands out independent tasks; without, the calling thread
              does them all. attn_plan_forward and attn_task let the caller spread the tasks as they like. All functions
@@ -365,12 +373,12 @@ typedef struct attn_desc {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_desc): see BINDINGS */
 
     /* what attends to what (see SHAPES) */
-    attn_view q ATTN__0, k ATTN__0, v ATTN__0; /* rank 4. v may be absent when out is */
+    attn_view q ATTN__0, k ATTN__0, v ATTN__0; /* rank 4. v may be absent when out is. Types: see TYPES */
 
-    /* results; each may be absent, but not all. f32 */
+    /* results; each may be absent, but not all */
     attn_out out ATTN__0;               /* [B,H,Sq,Dv] */
-    attn_out lse ATTN__0;               /* [B,H,Sq]  log-sum-exp: the logarithm of the row's mass; -inf for an empty
-                                           row */
+    attn_out lse ATTN__0;               /* [B,H,Sq]  f32; log-sum-exp: the logarithm of the row's mass; -inf for an
+                                           empty row */
     attn_out weights ATTN__0;           /* [B,H,Sq,Sk]  after softmax, before dropout (but see weights_after_dropout) */
     attn_out scores ATTN__0;            /* [B,H,Sq,Sk]  raw, scale included. All Sk keys, masks or not: reads them
                                            all */
@@ -394,7 +402,7 @@ typedef struct attn_desc {
 
     /* what is added to the score */
     float softcap ATTN__0;              /* c > 0: s becomes c*tanh(s/c). 0 = off */
-    attn_view bias ATTN__0;             /* f32, rank 1..4, broadcast from the right against [B,H,Sq,Sk] as numpy does */
+    attn_view bias ATTN__0;             /* rank 1..4, broadcast from the right against [B,H,Sq,Sk] as numpy does */
     attn_view alibi ATTN__0;            /* slopes [H]: adds -slope*|p - j| (Press et al. 2021) */
     attn_view sink ATTN__0;             /* [H]: one more logit in the denominator. A row with a finite sink is never
                                            empty */
@@ -429,7 +437,7 @@ typedef struct attn_desc {
     attn_parallel parallel ATTN__0;
 
     /* one more result */
-    attn_out stats ATTN__0;             /* [B,H,Sq,2]  each row's maximum score and its sum of e^(score - maximum),
+    attn_out stats ATTN__0;             /* [B,H,Sq,2]  f32; each row's maximum score and its sum of e^(score - maximum),
                                            without the sink: what attn_backward needs to have the weights again
                                            exactly. -inf and 0 for a row without mass */
 
@@ -3734,7 +3742,7 @@ static const attn__kernels *attn__table(int32_t isa)
 static int attn__cpu_has(attn_isa isa)
 {
     if (!attn__table((int32_t)isa)) return 0;
-#if ATTN__X64                   /* not __builtin_cpu_supports: what zig links with denies everything, others lack F16C */
+#if ATTN__X64                   /* not __builtin_cpu_supports: what zig links with denies everything */
     if (isa == ATTN_ISA_AVX2 || isa == ATTN_ISA_AVX512) {
         const int fma_osxsave_avx_f16c = (1 << 12) | (1 << 27) | (1 << 28) | (1 << 29);
         uint32_t enabled;

@@ -363,9 +363,9 @@ static inline int gaps_untouched(const attn_out *o) {
     while (next_index(&v, index));
     for (int64_t at = low; at <= high; at++) {
         int64_t bytes = (int64_t)type_bytes(o->type);
-        uint32_t bits = 0xFFFFFFFFu;
+        uint64_t bits = UINT64_MAX;
         memcpy(&bits, (char *)o->data + at * bytes, (size_t)bytes);
-        untouched &= element[at - low] || bits == 0xFFFFFFFFu;
+        untouched &= element[at - low] || bits == UINT64_MAX;
     }
     free(element);
     return untouched;

@@ -406,6 +406,16 @@ golden_in_emulation() { # golden_in_emulation ISA EMULATOR PROGRAM
         *) failed "golden hash in emulation, $(basename "$2"), $1" ;;
     esac
 }
+# The other storage types, each call in another way: NEON converts with instructions of its own, a big-endian machine has
+# the bytes of a number the other way round.
+golden_of_types() { # golden_of_types EMULATOR PROGRAM OPTIONS...
+    for type in f16 bf16 i8; do
+        case $("$@" --type $type --mixed 2>&1) in
+            "$(sed -n "s/^$type //p" tests/golden.txt) "*) ok "golden hash of $type in emulation, $(basename "$1")" ;;
+            *) failed "golden hash of $type in emulation, $(basename "$1")" ;;
+        esac
+    done
+}
 # The NEON kernels, where the machine is another one: each beside the scalar one, and the golden hash.
 item_aarch64() {
     compiler=aarch64-linux-gnu-gcc
@@ -416,6 +426,7 @@ item_aarch64() {
         { failed "AArch64 without NEON builds golden.c" "$dir/aarch64.log"; return; }
     golden_in_emulation portable qemu-aarch64 "$dir/golden_aarch64_portable"
     for isa in scalar neon; do golden_in_emulation $isa qemu-aarch64 "$dir/golden_aarch64"; done
+    golden_of_types qemu-aarch64 "$dir/golden_aarch64" --isa neon
     try "AArch64 builds the suite isa" $compiler -O1 -w -static '-DSUITES=X(isa)' tests/main.c tests/isa.c tests/ref.c \
         "$dir/aarch64.o" -o "$dir/isa_aarch64" -lm -lpthread &&
         try "the suite isa in emulation" qemu-aarch64 "$dir/isa_aarch64" --isa neon
@@ -435,6 +446,7 @@ item_machine() { # item_machine NAME COMPILER EMULATOR FLAG...
     try "$name -Wall -Wextra -Werror" $compiler -O2 -Wall -Wextra -Werror "$@" -c tests/attn.c -o "$dir/$name.o" || return
     try "$name builds golden.c" $compiler -O2 -w -static "$@" tests/golden.c -o "$dir/golden_$name" -lm || return
     golden_on "$name" $emulator "$dir/golden_$name"
+    [ "$name" != s390x ] || golden_of_types $emulator "$dir/golden_$name"
 }
 # wasm COMPILER FLAG...: golden.c, built for WASI, whose C library and builtins come apart from the compiler
 wasm() { "$@" --target=wasm32-wasi --sysroot=/usr -w tests/golden.c -o "$dir/golden.wasm" -lm; }

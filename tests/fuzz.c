@@ -7,6 +7,8 @@
    - a legal call is accepted and gives the results of the reference in double precision, within the bounds that the
      tests hold, in every element and nowhere else; again with the same bits on another instruction set, with another
      number of workers, tasks in another order, another workspace and other strides;
+   - the same call with arrays of 16 bits, or keys and values of 8, gives the bits of the call with floats of the same
+     values, which is the one that is held against the reference, each result rounded once;
    - a call with something wrong is refused with a status, a field and a rule, and no byte has changed;
    - the workspace is asked for with success when the call has success, and that much is enough, at any alignment;
    - it takes less than ten seconds of the processor (--limit), whatever the sizes; sizes beyond all memory come with
@@ -192,7 +194,7 @@ struct job {
     attn_out o[2];  /* and gives */
     uint32_t adds;
     attn_view kept; /* x of a softmax in place */
-    int no_reference, no_repeat, unread_qk, in_place;
+    int no_reference, no_repeat, unread_qk, in_place, typed, no_twin;
 };
 
 typedef struct slot {
@@ -298,6 +300,7 @@ static void slots_of_call(attn_desc *d) {
 static void slots_forward(job *j) {
     attn_desc *d = &j->c.d;
     slots_of_call(d);
+    INPUT(d, k_scale), INPUT(d, v_scale);
     OUTPUT(d, out), OUTPUT(d, lse), OUTPUT(d, stats), OUTPUT(d, weights);
     OUTPUT(d, scores), OUTPUT(d, scores_softcap), OUTPUT(d, scores_masked);
 }
@@ -1187,6 +1190,140 @@ static void far_mha_backward(job *j) {
     }
 }
 
+/* ---- the same call with arrays of other types */
+static int is_float(int32_t type) { return type == ATTN_F32 || type == ATTN_F16 || type == ATTN_BF16; }
+static int32_t draw_type(void) {
+    static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+    return PICK(types);
+}
+static int is_always_f32(const slot *s) { return !strncmp(s->name, "lse", 3) || !strcmp(s->name, "stats"); }
+
+/* to = from, element by element; NaN as the one NaN of the type. */
+static void convert(const attn_view *from, const attn_view *to) {
+    int64_t index[4] = {0, 0, 0, 0};
+    if (!elements_of(from)) return;
+    do {
+        int64_t at = offset_of(from, index), into = offset_of(to, index);
+        if (from->type == ATTN_F32) put(to, into, ((const float *)from->data)[at]);
+        else put(to, into, ref_of_half(from->type, ((const uint16_t *)from->data)[at]));
+    } while (next_index(from, index));
+}
+static attn_view as_type(const attn_view *v, int32_t type, int output) {
+    static const layout layouts[] = {LAYOUT_PACKED, LAYOUT_BSHD, LAYOUT_GAPS, LAYOUT_REVERSED, LAYOUT_MIXED};
+    layout how = PICK(layouts);
+    const int64_t *n = v->size;
+    if (output) return attn_view_of(make_out_of(type, how, v->rank, n[0], n[1], n[2], n[3]));
+    attn_view w = make_view(type, how, v->rank, n[0], n[1], n[2], n[3]);
+    convert(v, &w);
+    return w;
+}
+static slot *slot_of(const char *name) {
+    for (int n = 0; n < slot_count; n++)
+        if (!strcmp(slots[n].name, name)) return &slots[n];
+    return 0;
+}
+/* Random codes and scales: what they mean is made of them. */
+static void as_codes(slot *s, slot *scales) {
+    attn_view v = get_view(s);
+    if (!scales || v.rank != 4 || v.type != ATTN_F32) return;
+    int64_t groups = one_in(2) || v.size[3] == 0 ? 1 : (v.size[3] + 31) / 32;
+    attn_view codes = make_view(ATTN_I8, LAYOUT_MIXED, 4, v.size[0], v.size[1], v.size[2], v.size[3]),
+              scale = make_view(one_in(2) ? ATTN_F32 : ATTN_F16, one_in(2) ? LAYOUT_PACKED : LAYOUT_MIXED, 4, v.size[0],
+                                v.size[1], v.size[2], groups);
+    int64_t index[4] = {0, 0, 0, 0};
+    if (elements_of(&codes)) do
+            put(&codes, offset_of(&codes, index), test_int(-128, 127));
+        while (next_index(&codes, index));
+    memset(index, 0, sizeof index);
+    if (elements_of(&scale)) do
+            put(&scale, offset_of(&scale, index), 0.02 * test_uniform());
+        while (next_index(&scale, index));
+    set_view(s, codes);
+    set_view(scales, scale);
+}
+static void retype(job *j) {
+    int adds = j->adds || j->c.g.accumulate || j->hg.accumulate, results = !adds || one_in(2);
+    j->typed = 1;
+    j->no_twin = (adds && results) || j->in_place; /* what was there is rounded, too, or is there no more */
+    if (one_in(3) && j->e->check == check_forward) as_codes(slot_of("k"), slot_of("k_scale"));
+    if (one_in(3) && j->e->check == check_forward) as_codes(slot_of("v"), slot_of("v_scale"));
+    for (int n = 0; n < slot_count; n++) {
+        slot *s = &slots[n];
+        attn_view v = get_view(s);
+        int32_t type = draw_type();
+        if (v.rank < 1 || v.type != ATTN_F32 || is_always_f32(s) || type == ATTN_F32) continue;
+        if (strstr(s->name, "_scale") && !strstr(s->name, "d_")) continue;
+        if (j->in_place && (!strcmp(s->name, "x") || !strcmp(s->name, "out"))) continue;
+        if (s->output && !results) continue;
+        attn_view w = as_type(&v, type, s->output);
+        if (s->output && adds) convert(&v, &w);
+        set_view(s, w);
+    }
+    if (j->e->slots == slots_backward || adds) j->no_reference = 1; /* out and stats are of other inputs */
+}
+static attn_view meaning_of(const attn_view *v, const attn_view *scale) { /* of codes, as floats */
+    attn_view w = make_view(ATTN_F32, LAYOUT_PACKED, 4, v->size[0], v->size[1], v->size[2], v->size[3]);
+    int64_t i[4] = {0, 0, 0, 0};
+    if (elements_of(v)) do {
+            float unit = (float)ref_at(scale, i[0], i[1], i[2], scale->size[3] == 1 ? 0 : i[3] / 32);
+            put(&w, offset_of(&w, i), (float)((const int8_t *)v->data)[offset_of(v, i)] * unit);
+        } while (next_index(v, i));
+    return w;
+}
+static void same_rounded(const attn_view *got, const attn_view *plain, const char *name) {
+    int64_t i[4] = {0, 0, 0, 0};
+    if (elements_of(got)) do {
+            uint32_t have = bits_at(got, i), want = bits_at(plain, i);
+            if (is_float(got->type) && got->type != ATTN_F32)
+                want = ref_half(got->type, ((const float *)plain->data)[offset_of(plain, i)]);
+            if (!CHECKF(have == want, "%s[%ld,%ld,%ld,%ld] of type %d has the bits %x, with floats %x", name,
+                        (long)i[0], (long)i[1], (long)i[2], (long)i[3], (int)got->type, (unsigned)have, (unsigned)want))
+                return;
+        } while (next_index(got, i));
+}
+static void set_workspace(job *j, size_t bytes, int kind);
+/* The call with floats of the same values; it stays in j for the reference to look at. */
+static void run_twin(job *j) {
+    attn_view had[80];
+    attn_error err;
+    char text[300];
+    for (int n = 0; n < slot_count; n++) had[n] = get_view(&slots[n]);
+    for (int n = 0; n < slot_count; n++) {
+        slot *s = &slots[n];
+        attn_view v = had[n];
+        const slot *scale = v.type == ATTN_I8 ? slot_of(!strcmp(s->name, "k") ? "k_scale" : "v_scale") : 0;
+        if (v.rank < 1 || (!is_float(v.type) && !scale)) continue;
+        if (scale) {
+            attn_view of = get_view(scale);
+            set_view(s, meaning_of(&v, &of));
+        } else if (s->output && (!j->in_place || strcmp(s->name, "out"))) {
+            memory *m = elements_of(&v) ? block_of(v.data) : 0;
+            attn_view w = as_type(&v, ATTN_F32, 1), before = v;
+            if (m && v.type == ATTN_F32) { /* it may be added to */
+                before.data = m->copy + ((const unsigned char *)v.data - m->data);
+                convert(&before, &w);
+            }
+            set_view(s, w);
+        } else if (v.type != ATTN_F32) {
+            attn_view w = make_view(ATTN_F32, LAYOUT_PACKED, v.rank, v.size[0], v.size[1], v.size[2], v.size[3]);
+            convert(&v, &w);
+            set_view(s, w);
+        }
+    }
+    for (int n = 0; n < slot_count; n++)
+        if (!strcmp(slots[n].name, "k_scale") || !strcmp(slots[n].name, "v_scale")) set_view(&slots[n], no_view);
+    set_workspace(j, 0, 0);
+    attn_status st = j->e->run(j, &err);
+    attn_error_string(&err, text, sizeof text);
+    if (!CHECKF(st == ATTN_OK, "accepted, but not with floats: %s", text)) return;
+    for (int n = 0; n < slot_count; n++) {
+        attn_view v = get_view(&slots[n]);
+        if (slots[n].output && had[n].rank > 0) same_rounded(&had[n], &v, slots[n].name);
+    }
+    if (!j->no_reference && !now.failures) j->e->check(j);
+    for (int n = 0; n < slot_count; n++) set_view(&slots[n], had[n]);
+}
+
 /* ---- one thing wrong. What must become of the call: */
 enum { ACCEPTED, REFUSED, EITHER };
 static const int64_t strange[] = {INT64_MIN, INT64_MIN + 1, -((int64_t)1 << 40), -1, 0, (int64_t)1 << 40, INT64_MAX};
@@ -1194,7 +1331,8 @@ static const int64_t strange[] = {INT64_MIN, INT64_MIN + 1, -((int64_t)1 << 40),
 static int is_int(int32_t type) { return type == ATTN_I32 || type == ATTN_I64; }
 /* q and k of a constant score are not read: their data does not count. */
 static int is_unread(const job *j, const slot *s) {
-    return j->c.d.score == ATTN_SCORE_CONSTANT && (!strcmp(s->name, "q") || !strcmp(s->name, "k"));
+    return j->c.d.score == ATTN_SCORE_CONSTANT &&
+           (!strcmp(s->name, "q") || !strcmp(s->name, "k") || !strcmp(s->name, "k_scale"));
 }
 
 static int break_rank(const slot *s, attn_view *v) {
@@ -1204,12 +1342,12 @@ static int break_rank(const slot *s, attn_view *v) {
     return REFUSED;
 }
 static int break_type(const slot *s, attn_view *v) {
-    static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_F64,  ATTN_U8,  ATTN_I32,
-                                    ATTN_I64, -1,       99,        INT32_MIN, INT32_MAX};
+    static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_F64, ATTN_U8,   ATTN_I32,
+                                    ATTN_I64, ATTN_I8,  -1,        99,       INT32_MIN, INT32_MAX};
     int32_t old = v->type;
-    (void)s;
     v->type = PICK(types);
     if (is_int(old) && is_int(v->type)) v->type = ATTN_U8;
+    if (is_float(old) && is_float(v->type) && !is_always_f32(s)) v->type = ATTN_U8;
     return v->type == old ? ACCEPTED : REFUSED;
 }
 static int break_size(const slot *s, attn_view *v) {
@@ -1447,9 +1585,10 @@ static void put_odd_numbers(job *j) {
         const slot *s = &slots[test_int(0, slot_count - 1)];
         attn_view v = get_view(s);
         int64_t index[4] = {0, 0, 0, 0};
-        if (s->output || !is_there(s) || v.type != ATTN_F32 || !strcmp(s->name, "sigma_per_head")) continue;
+        if (s->output || !is_there(s) || !is_float(v.type) || !strcmp(s->name, "sigma_per_head")) continue;
         for (int axis = 0; axis < v.rank; axis++) index[axis] = test_int(0, (int)v.size[axis] - 1);
-        put_float(&v, index[0], index[1], index[2], index[3], odd_float());
+        if (v.type != ATTN_F32) put(&v, offset_of(&v, index), odd_float());
+        else put_float(&v, index[0], index[1], index[2], index[3], odd_float());
         j->no_reference = 1;
     }
 }
@@ -1509,10 +1648,12 @@ static void check_results_written(void) {
         attn_view v = get_view(&slots[n]);
         attn_out o = as_out(v);
         int64_t index[4] = {0, 0, 0, 0};
-        if (!slots[n].output || !is_there(&slots[n]) || v.type != ATTN_F32) continue;
+        if (!slots[n].output || !is_there(&slots[n]) || !is_float(v.type)) continue;
         CHECKF(gaps_untouched(&o), "wrote between the elements of %s", slots[n].name);
         do {
             uint32_t bits = bits_at(&v, index);
+            if (v.type == ATTN_F16) bits = (bits & 0x7fffu) > 0x7c00u ? bits << 16 ^ 0x01c00000u : 0; /* as a float's */
+            if (v.type == ATTN_BF16) bits <<= 16;
             if ((bits & 0x7fffffffu) <= 0x7f800000u || bits == 0x7fc00000u) continue;
             CHECKF(0, "%s[%ld,%ld,%ld,%ld] has the bits %08x", slots[n].name, (long)index[0], (long)index[1],
                    (long)index[2], (long)index[3], (unsigned)bits);
@@ -1688,6 +1829,7 @@ static void run_entry(const entry *e, int number) {
     e->slots(&j);
     if (far) expected = EITHER, j.no_reference = j.no_repeat = 1;
     else {
+        if (one_in(3)) retype(&j);
         if (one_in(8)) put_odd_numbers(&j);
         if (one_in(2)) expected = break_something(&j);
         else if (one_in(8)) attempt_short(&j);
@@ -1695,7 +1837,8 @@ static void run_entry(const entry *e, int number) {
     }
     attn_status st = attempt(&j, &err, expected);
     if (st == ATTN_OK) counts[number].accepted++;
-    if (st == ATTN_OK && !j.no_reference && !now.failures) e->check(&j);
+    if (st == ATTN_OK && j.typed && expected == ACCEPTED && !j.no_twin && !now.failures) run_twin(&j);
+    else if (st == ATTN_OK && (!j.typed || j.in_place) && !j.no_reference && !now.failures) e->check(&j);
     if (st == ATTN_OK && !j.no_repeat && !now.failures) repeat(&j);
     if ((e->run == run_forward || e->run == run_backward) && one_in(4)) check_explained(&j);
 }
@@ -1722,6 +1865,160 @@ static void run_elementary(job *j) {
     for (int64_t i = 0; i < count; i++)
         CHECKF(elementary_ulps(function, copy[i], y[i]) <= 2 && !elementary_odd_nan(y[i]), "%s(%.9g) is %.9g",
                elementary_names[function], (double)copy[i], (double)y[i]);
+}
+
+/* ---- conversions, rows as codes, blocks of q8_0 */
+static attn_view draw_array(int32_t type, const int64_t *n, int rank, int output) {
+    attn_view v;
+    if (output) {
+        static const layout layouts[] = {LAYOUT_PACKED, LAYOUT_BSHD, LAYOUT_GAPS, LAYOUT_MIXED};
+        return attn_view_of(make_out_of(type, PICK(layouts), rank, n[0], n[1], n[2], n[3]));
+    }
+    v = make_view(type, (layout)test_int(0, LAYOUT_COUNT - 1), rank, n[0], n[1], n[2], n[3]);
+    fill(&v, draw_normal, 0, one_in(4) ? 1e-6 : one_in(4) ? 1e5 : 1);
+    return v;
+}
+/* One thing wrong with one of the views; what becomes of it is a status, and nothing written. */
+static int break_one(attn_view *const *views, int count) {
+    attn_view *v = views[test_int(0, count - 1)];
+    static const int32_t types[] = {ATTN_U8, ATTN_I32, ATTN_I64, -1, ATTN_TYPE_COUNT, INT32_MAX};
+    if (!one_in(4)) return ACCEPTED;
+    switch (test_int(0, 4)) {
+    case 0: v->type = PICK(types); return REFUSED;
+    case 1: v->rank = one_in(2) ? 5 : -1; return REFUSED;
+    case 2: v->size[test_int(0, v->rank - 1)] = -1; return REFUSED;
+    case 3:
+        if (!elements_of(v)) return ACCEPTED;
+        v->data = 0;
+        return REFUSED;
+    default: {
+        int axis = test_int(0, v->rank - 1);
+        if (!elements_of(v)) return ACCEPTED; /* nor may one become legal without memory of its own */
+        v->size[axis]--;
+        if (count == 3 && v == views[2] && axis == 3) return EITHER; /* of two scales one may be left, for the row */
+        return v->size[axis] == 0 && count == 1 ? EITHER : REFUSED;
+    }
+    }
+}
+static int refused_as_it_must(attn_status st, const attn_error *err, int expected) {
+    char text[300];
+    attn_error_string(err, text, sizeof text);
+    if (st != ATTN_OK) check_refusal(st, err);
+    if (expected == REFUSED) CHECKF(st != ATTN_OK, "accepted, which must be refused");
+    if (expected == ACCEPTED) CHECKF(st == ATTN_OK, "a legal call is refused: %s", text);
+    counts[now.entry].accepted += st == ATTN_OK;
+    return st != ATTN_OK || expected != ACCEPTED;
+}
+static void draw_sizes(int64_t *n, int rank) {
+    for (int axis = 0; axis < 4; axis++) n[axis] = axis >= rank ? 0 : one_in(12) ? 0 : test_int(1, axis ? 9 : 3);
+    n[rank - 1] = draw_size(40);
+}
+static void run_convert(job *j) {
+    static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_F64};
+    int rank = test_int(1, 4);
+    int64_t n[4], i[4] = {0, 0, 0, 0};
+    attn_error err;
+    (void)j;
+    draw_sizes(n, rank);
+    attn_view from = draw_array(PICK(types), n, rank, 0), to = draw_array(PICK(types), n, rank, 1);
+    attn_view *views[2];
+    views[0] = &from, views[1] = &to;
+    if (elements_of(&from) && one_in(3)) put(&from, offset_of(&from, i), odd_float());
+    int expected = break_one(views, 2);
+    remember_blocks();
+    attn_status st = attn_convert(from, as_out(to), &err);
+    if (refused_as_it_must(st, &err, expected)) return;
+    attn_out o = as_out(to);
+    CHECKF(gaps_untouched(&o), "wrote between the elements");
+    if (elements_of(&from)) do {
+            const char *at = (const char *)from.data + offset_of(&from, i) * (int64_t)type_bytes(from.type);
+            double x, got;
+            float f;
+            uint16_t h;
+            if (from.type == ATTN_F64) memcpy(&x, at, 8);
+            else if (from.type == ATTN_F32) memcpy(&f, at, 4), x = f;
+            else memcpy(&h, at, 2), x = ref_of_half(from.type, h);
+            at = (const char *)to.data + offset_of(&to, i) * (int64_t)type_bytes(to.type);
+            if (to.type == ATTN_F64) {
+                memcpy(&got, at, 8);
+                CHECKF(isnan(x) ? isnan(got) : got == x, "%.17g became %.17g", x, got);
+                continue;
+            }
+            uint32_t bits = bits_at(&to, i), want = 0x7fc00000u;
+            f = (float)x;
+            if (to.type != ATTN_F32) want = ref_half(to.type, x);
+            else if (!isnan(x)) memcpy(&want, &f, 4);
+            if (!CHECKF(bits == want, "%.17g has the bits %x, want %x", x, (unsigned)bits, (unsigned)want)) return;
+        } while (next_index(&from, i));
+}
+static void run_quantize(job *j) {
+    int64_t n[4], i[4] = {0, 0, 0, 0}, sizes[4];
+    attn_error err;
+    (void)j;
+    draw_sizes(n, 4);
+    memcpy(sizes, n, sizeof sizes);
+    int grouped = one_in(2) && n[3] > 0, half = one_in(2);
+    sizes[3] = grouped ? (n[3] + 31) / 32 : 1;
+    attn_view from = draw_array(draw_type(), n, 4, 0), codes = draw_array(ATTN_I8, n, 4, 1),
+              scale = draw_array(half ? ATTN_F16 : ATTN_F32, sizes, 4, 1), *views[3];
+    views[0] = &from, views[1] = &codes, views[2] = &scale;
+    if (elements_of(&from) && one_in(4)) put(&from, offset_of(&from, i), odd_float());
+    int expected = break_one(views, 3);
+    remember_blocks();
+    attn_status st = attn_quantize(from, as_out(codes), as_out(scale), &err);
+    if (refused_as_it_must(st, &err, expected)) return;
+    attn_out a = as_out(codes), b = as_out(scale);
+    CHECKF(gaps_untouched(&a) && gaps_untouched(&b), "wrote between the elements");
+    if (elements_of(&scale)) do {
+            int64_t first = grouped ? 32 * i[3] : 0, end = grouped && first + 32 < n[3] ? first + 32 : n[3], c;
+            double most = 0, unit = ref_at(&scale, i[0], i[1], i[2], i[3]);
+            for (c = first; c < end; c++) {
+                double x = fabs(ref_at(&from, i[0], i[1], i[2], c));
+                most = isfinite(x) && !isnan(most) ? fmax(most, x) : NAN;
+            }
+            double want = (float)most / 127.0f;
+            if (half) want = ref_of_half(ATTN_F16, ref_half(ATTN_F16, want));
+            if (!CHECK_CLOSE(unit, want, 0)) return;
+            for (c = first; c < end && unit > 0; c++) {
+                const int64_t at[4] = {i[0], i[1], i[2], c};
+                float exact = (float)ref_at(&from, i[0], i[1], i[2], c) / (float)unit;
+                int got = (int8_t)bits_at(&codes, at);
+                if (!CHECKF(got == (int)fmin(fmax(nearbyint(exact), -127), 127), "code %d of %g", got, (double)exact))
+                    return;
+            }
+        } while (next_index(&scale, i));
+}
+static void run_unpack(job *j) {
+    int64_t n[4], i[4] = {0, 0, 0, 0}, sizes[4];
+    attn_error err;
+    (void)j;
+    draw_sizes(n, 4);
+    n[3] = 32 * test_int(0, 4);
+    memcpy(sizes, n, sizeof sizes);
+    sizes[3] = n[3] / 32;
+    attn_view codes = draw_array(ATTN_I8, n, 4, 1), scale = draw_array(one_in(2) ? ATTN_F16 : ATTN_F32, sizes, 4, 1),
+              *views[2];
+    size_t bytes = (size_t)(n[0] * n[1] * n[2] * sizes[3]) * 34;
+    unsigned char *blocks_in = (unsigned char *)take_block(bytes, (size_t)test_int(0, 15))->data;
+    for (size_t k = 0; k < bytes; k++) blocks_in[k] = (unsigned char)test_int(0, 255);
+    views[0] = &codes, views[1] = &scale;
+    int expected = break_one(views, 2);
+    if (n[3] == 0) expected = EITHER; /* there is no size for the scales of no number */
+    remember_blocks();
+    attn_status st = attn_unpack_q8_0(blocks_in, as_out(codes), as_out(scale), &err);
+    if (refused_as_it_must(st, &err, expected)) return;
+    attn_out a = as_out(codes), b = as_out(scale);
+    CHECKF(gaps_untouched(&a) && gaps_untouched(&b), "wrote between the elements");
+    const unsigned char *block = blocks_in;
+    if (elements_of(&scale)) do {
+            double want = ref_of_half(ATTN_F16, (uint16_t)(block[0] | block[1] << 8));
+            if (!CHECK_CLOSE(ref_at(&scale, i[0], i[1], i[2], i[3]), want, 0)) return;
+            for (int c = 0; c < 32; c++) {
+                const int64_t at[4] = {i[0], i[1], i[2], 32 * i[3] + c};
+                if (!CHECKF(bits_at(&codes, at) == block[2 + c], "a code that is not the block's")) return;
+            }
+            block += 34;
+        } while (next_index(&scale, i));
 }
 
 /* ---- views: against a model that does not overflow. A view is right, or of a kind that every call refuses. */
@@ -1806,16 +2103,17 @@ static void compare_view(const model *m, const attn_view *v, const void *base, c
                "%s: axis %d has size %ld and stride %ld", what, axis, (long)v->size[axis], (long)v->stride[axis]);
 }
 static attn_view draw_view(model *m, void *base, const char **what) {
-    static const char *const names[] = {"f32",  "u8",   "i32",  "i64", "out f32", "out u8",
-                                        "bhsd", "bshd", "rows", "qkv", "out rows"};
+    static const char *const names[] = {"f32",  "u8",   "i32", "i64",      "out f32", "out u8",   "bhsd",
+                                        "bshd", "rows", "qkv", "out rows", "typed",   "out typed"};
+    static const attn_type types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_F64, ATTN_I8};
     int64_t n[4], row = one_in(3) ? PICK(strange) : test_int(0, 50);
-    int kind = test_int(0, 10), rank = one_in(6) ? test_int(-2, 6) : test_int(1, 4);
+    int kind = test_int(0, 12), rank = one_in(6) ? test_int(-2, 6) : test_int(1, 4);
     for (int axis = 0; axis < 4; axis++) n[axis] = one_in(3) ? PICK(strange) : test_int(0, 5);
     if (rank == 0) rank = 1;
     if (row < 0) row = 0;
     *what = names[kind];
-    *m = row_major(kind < 6 ? rank : 4, n);
-    if (kind >= 7) model_swap(m, 1, 2);
+    *m = row_major(kind < 6 || kind > 10 ? rank : 4, n);
+    if (kind >= 7 && kind <= 10) model_swap(m, 1, 2);
     if (kind == 8 || kind == 10) {
         m->stride[2] = row;
         m->stride[0] = n[1] > 0 && row > 0 ? (wide)n[1] * row : 0;
@@ -1831,6 +2129,8 @@ static attn_view draw_view(model *m, void *base, const char **what) {
     case 6: return attn_view_bhsd((float *)base, n[0], n[1], n[2], n[3]);
     case 7: return attn_view_bshd((float *)base, n[0], n[1], n[2], n[3]);
     case 8: return attn_view_rows((float *)base, n[0], n[1], n[2], n[3], row);
+    case 11: return attn_view_typed(PICK(types), base, rank, n[0], n[1], n[2], n[3]);
+    case 12: return attn_view_of(attn_out_typed(PICK(types), base, rank, n[0], n[1], n[2], n[3]));
     case 10: return attn_view_of(attn_out_rows((float *)base, n[0], n[1], n[2], n[3], row));
     default: break;
     }
@@ -2057,6 +2357,9 @@ static const entry entries[] = {
     {"attn_mha_backward", build_mha_backward, far_mha_backward, slots_mha_backward, run_mha_backward, size_mha_backward,
      check_mha_backward, 0, OPTIONS_ALL},
     {"attn_elementary", 0, 0, 0, 0, 0, 0, run_elementary, 0},
+    {"attn_convert", 0, 0, 0, 0, 0, 0, run_convert, 0},
+    {"attn_quantize", 0, 0, 0, 0, 0, 0, run_quantize, 0},
+    {"attn_unpack_q8_0", 0, 0, 0, 0, 0, 0, run_unpack, 0},
     {"attn_view_...", 0, 0, 0, 0, 0, 0, run_views, 0},
     {"attn_heatmap_...", 0, 0, 0, 0, 0, 0, run_heatmap, 0}};
 enum { ENTRIES = (int)(sizeof entries / sizeof *entries) };

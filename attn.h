@@ -1392,8 +1392,8 @@ typedef struct attn__additive_gradient {
     /* in place: a sum of squares becomes the score of a distance kernel; width[lane]: -1/(2 sigma^2) for the Gaussian,
        else sigma^2 */ \
     X(void, distance, (float *s, int64_t ld, int64_t n, int32_t score, const float *width)) \
-    /* s[j][lane] -= slope[lane] * |position[lane] - j| */ \
-    X(void, alibi, (float *s, int64_t ld, int64_t n, const float *slope, const float *position)) \
+    /* row j of s, j0 <= j < j1, the first one at s: -= slope[lane] * |position[lane] - j| */ \
+    X(void, alibi, (float *s, int64_t ld, int64_t j0, int64_t j1, const float *slope, const float *position)) \
     /* s[j][lane] = -inf unless first[lane] <= j < last[lane], for j0 <= j < j1 */ \
     X(void, clip, (float *s, int64_t ld, int64_t lanes, int64_t j0, int64_t j1, const int32_t *first, \
                    const int32_t *last)) \
@@ -1675,13 +1675,13 @@ static void attn__distance_scalar(float *s, int64_t ld, int64_t n, int32_t score
         }
 }
 
-static void attn__alibi_scalar(float *s, int64_t ld, int64_t n, const float *slope, const float *position)
+static void attn__alibi_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, const float *slope, const float *position)
 {
     int64_t j, i;
-    for (j = 0; j < n; j++)
+    for (j = j0; j < j1; j++, s += ld)
         for (i = 0; i < ld; i++) {
             const float d = position[i] - (float)j;
-            s[j * ld + i] = attn__fma(attn__negate(slope[i]), attn__absolute(d), s[j * ld + i]);
+            s[i] = attn__fma(attn__negate(slope[i]), attn__absolute(d), s[i]);
         }
 }
 
@@ -3281,10 +3281,11 @@ ATTN__KERNEL void ATTN__V(distance)(float *s, int64_t ld, int64_t n, int32_t sco
         }
 }
 
-ATTN__KERNEL void ATTN__V(alibi)(float *s, int64_t ld, int64_t n, const float *slope, const float *position)
+ATTN__KERNEL void ATTN__V(alibi)(float *s, int64_t ld, int64_t j0, int64_t j1, const float *slope,
+                                 const float *position)
 {
     int64_t j, i;
-    for (j = 0; j < n; j++, s += ld)
+    for (j = j0; j < j1; j++, s += ld)
         for (i = 0; i < ld; i += ATTN__LANES) {
             const ATTN__VEC d = ATTN__SUB(ATTN__LOAD(position + i), ATTN__ALL((float)j));
             const ATTN__VEC falls = ATTN__XOR(ATTN__LOAD(slope + i), ATTN__ALL(-0.0f));
@@ -3953,8 +3954,8 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
     X(key_lengths, "B.q.", "[B] or [B,Sq]", INTS, ATTN__REACHES) \
     X(query_lengths, "B...", "[B]", INTS, ATTN__REACHES) \
     X(positions, "B.q.", "[B] or [B,Sq]", INTS, ATTN__REACHES) \
-    X(k_scale, "BKS?", "[B,Hkv,Sk,1] or [B,Hkv,Sk,ceil(D/32)]", SCALES, ATTN__OPERAND | ATTN__FOR_VECTORS) \
-    X(v_scale, "BKS?", "[B,Hkv,Sk,1] or [B,Hkv,Sk,ceil(Dv/32)]", SCALES, ATTN__OPERAND)
+    X(k_scale, "BKS?", "[B,Hkv,Sk,1] or [B,Hkv,Sk,ceil(D/32)]", SCALES, ATTN__FOR_VECTORS) \
+    X(v_scale, "BKS?", "[B,Hkv,Sk,1] or [B,Hkv,Sk,ceil(Dv/32)]", SCALES, 0)
 
 /* X(type, field, what must hold of a descriptor's number x, else status, rule) */
 #define ATTN__SCORE_NUMBERS(X) \
@@ -6060,8 +6061,9 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
     }
     if (c->alibi.rank) {
         float position[ATTN__MAX_LANES];
-        for (l = 0; l < t->ld; l++) position[l] = (float)attn__add_signed(t->row[l].position, -c0);
-        t->f->alibi(t->m.s, t->ld, n, t->slope, position);
+        const int64_t j0 = c0 % ATTN__CHUNK;        /* far ones are rounded: from the chunk's start, in gradients too */
+        for (l = 0; l < t->ld; l++) position[l] = (float)attn__add_signed(t->row[l].position, j0 - c0);
+        t->f->alibi(t->m.s, t->ld, j0, j0 + n, t->slope, position);
     }
     while ((mask = attn__next_mask(c, &field)) != NULL) {
         const uint8_t *rows[ATTN__MAX_LANES];

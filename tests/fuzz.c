@@ -533,6 +533,7 @@ static void slots_scores(job *j) {
     add_slot(&j->v[0], "q", 0);
     add_slot(&j->v[1], "k", 0);
     add_slot(&j->o[0], "scores", 1);
+    INPUT(&j->c.d, k_scale);
     add_options(&j->c.d, 1);
 }
 static attn_status run_scores(job *j, attn_error *err) { return attn_scores(j->v[0], j->v[1], j->o[0], &j->c.d, err); }
@@ -1247,6 +1248,7 @@ static void retype(job *j) {
     j->no_twin = (adds && results) || j->in_place; /* what was there is rounded, too, or is there no more */
     if (one_in(3) && j->e->check == check_forward) as_codes(slot_of("k"), slot_of("k_scale"));
     if (one_in(3) && j->e->check == check_forward) as_codes(slot_of("v"), slot_of("v_scale"));
+    if (one_in(3) && j->e->check == check_scores) as_codes(slot_of("k"), slot_of("k_scale"));
     for (int n = 0; n < slot_count; n++) {
         slot *s = &slots[n];
         attn_view v = get_view(s);

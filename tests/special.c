@@ -635,7 +635,33 @@ static void dropout_wraps(void) {
     CHECK(float_bits(&d.out, 0, 0, 1, 0) != float_bits(&other.out, 0, 0, 1, 0));
 }
 
+/* ALiBi from a position so far away that distances are rounded: scores are the same in the forward pass and in the
+   gradients, whatever blocks of keys these take, so no weight is above 1. */
+static void far_gradients(void) {
+    static const int64_t positions[] = {INT32_MAX, INT32_MAX - 2, (int64_t)1 << 40, -((int64_t)1 << 35)};
+    for (int n = 0; n < 4; n++)
+        for (int isa = 0; isa < test_isa_count(); isa++) {
+            attn_desc o;
+            memset(&o, 0, sizeof o);
+            o.isa = (int32_t)test_isa(isa);
+            o.align = ATTN_ALIGN_POSITIONS;
+            o.alibi = make_filled(LAYOUT_PACKED, 0, 1, 1, 0, 0, 0);
+            fill(&o.alibi, draw_normal, 0.163, 0);
+            o.positions = one_int(positions[n]);
+            int64_t keys = n < 2 ? 65 : 330; /* with 65 all are as far, but for how that is rounded */
+            attn_view x = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 7, keys),
+                      g = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 7, keys);
+            attn_out dx = make_out(LAYOUT_PACKED, 4, 1, 1, 7, keys);
+            attn_view v = attn_view_of(dx);
+            CHECK_STATUS(attn_softmax_backward(x, g, dx, &o, NULL), ATTN_OK);
+            for (int i = 0; i < 7; i++)
+                for (int j = 0; j < keys; j++) CHECK(fabs(ref_at(&v, 0, 0, i, j)) <= 20);
+            test_release();
+        }
+}
+
 const test_case suite_special[] = {
+    {"special.far_gradients", far_gradients},
     {"special.empty_rows", empty_rows},
     {"special.long_averages", long_averages},
     {"special.empty_rows_leave_others", empty_rows_leave_others},

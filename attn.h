@@ -1988,8 +1988,8 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1 ATTN__
     _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16(ATTN__INTS(x)))
 #  if !ATTN__CLANG_FAST
 #    define ATTN__LOAD_F16(p)   _mm512_cvtph_ps(ATTN__SIXTEEN_HALVES(p))
-#    define ATTN__STORE_F16(p, x) _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtps_ph( \
-    ATTN__PICK(x, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 0))
+#    define ATTN__STORE_F16(p, x) _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_maskz_cvtps_ph( \
+    0xffff, ATTN__PICK(x, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 0))     /* gcc warns of the plain one */
 #  endif
 #  if ATTN__CLANG_FAST
 #    define ATTN__QUARTERS(a, b, odd) _mm512_shuffle_i32x4(a, b, odd ? 0xdd : 0x88)
@@ -2893,7 +2893,7 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
 {
     const int64_t size = type == ATTN_I8 ? 1 : 2, row = p->b_row*size;
     const char *b = (const char *)p->b + column*size, *y;
-    ATTN__VEC acc[R*N], q[N];
+    ATTN__VEC acc[16], q[8];            /* R*N and N at most */
     ATTN__FACTOR w;
     int64_t k;
     int r, i;
@@ -3856,7 +3856,7 @@ static attn_status attn__check_bytes(const void *structure, size_t known, size_t
     uint64_t i;
     if (n == 0 || n == known) return ATTN_OK;
     if (n < least) return attn__fail2(err, ATTN_ERR_OPTION, field, "must be 0 or at least", (int64_t)n, (int64_t)least);
-    ATTN__RULE_OF((n == least || n > known) && n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field,
+    ATTN__RULE_OF(n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field,
                   "must be the structure's size, or 0");
     for (i = known; i < n; i++)
         ATTN__RULE_OF(!bytes[i], ATTN_ERR_OPTION, field,
@@ -9125,8 +9125,8 @@ static void attn__quantize_some(const attn__array *a, int64_t b, int64_t h, int6
     scale = attn__read(&a[2], b, h, i, group);
     for (j = x; j < x + n; j++) {
         int8_t *code = (int8_t *)(uintptr_t)attn__place_of(&a[1], b, h, i, j);
-        const float exact = bad || scale == 0.0f ? 0.0f : attn__read(&a[0], b, h, i, j) / scale;
-        const float within = exact > 127.0f ? 127.0f : exact < -127.0f ? -127.0f : exact;
+        const float exact = attn__choose(bad || scale == 0.0f, 0.0f, attn__read(&a[0], b, h, i, j) / scale);
+        const float within = attn__choose(exact > 127.0f, 127.0f, attn__choose(exact < -127.0f, -127.0f, exact));
         *code = (int8_t)(int32_t)(attn__bits(within + 12582912.0f) - 0x4b400000u);  /* 1.5 * 2^23: units in the last */
     }
 }

@@ -82,7 +82,8 @@ EMULATED __m256i simde_emulated_cvtps_ph(simde__m512 x) {
     simde_mm512_storeu_ps(lane, x);
     return _mm256_set_m128i(_mm256_cvtps_ph(_mm256_loadu_ps(lane + 8), 0), _mm256_cvtps_ph(_mm256_loadu_ps(lane), 0));
 }
-#define simde_mm512_cvtps_ph(x, rounding) simde_emulated_cvtps_ph(x) /* 0, to the nearest, is all that is asked for */
+#define simde_mm512_maskz_cvtps_ph(mask, x, rounding) \
+    simde_emulated_cvtps_ph(x) /* 0, to the nearest, is all that is asked for */
 EMULATED simde__mmask16 simde_mm512_testn_epi32_mask(simde__m512i a, simde__m512i b) {
     uint32_t x[16], y[16];
     unsigned mask = 0;

@@ -238,7 +238,7 @@ typedef enum attn_type {
     ATTN_F64,                                       /* attn_convert alone */
     ATTN_U8,                                        /* masks: nonzero = may attend */
     ATTN_I32, ATTN_I64,                             /* lengths and positions */
-    ATTN_I8,                                        /* k and v, as codes: each times a scale, see k_scale */
+    ATTN_I8,                                        /* k and v as codes, each times a scale: k_scale */
     ATTN_TYPE_COUNT
 } attn_type;
 
@@ -446,7 +446,8 @@ typedef struct attn_desc {
                                            stream. isa and parallel do not count there */
 
     /* k and v as codes, for inference: f32 or f16, [B,Hkv,Sk,1] (one for a row) or [B,Hkv,Sk,ceil(D/32)] (one for each
-       32 numbers of a row). A number of k is its code, -128..127, times its scale, rounded once. attn_quantize */
+       32 numbers of a row). A number of k is its code, -128..127, times its scale, rounded once. Not on a device.
+       attn_quantize makes them */
     attn_view k_scale ATTN__0, v_scale ATTN__0;
 } attn_desc;
 
@@ -606,16 +607,17 @@ ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out 
                                              size_t *bytes, attn_error *err);
 
 /* to = from, number by number: two views of one shape and any strides, each f32, f16, bf16 or f64. Rounds to nearest
-   even, once; a number too large becomes infinity, NaN the one quiet NaN of its type. */
+   even, once; a number too large becomes infinity, NaN the one quiet NaN of its type. Not in place. */
 ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err);
 
 /* Rows as codes, for k and v of attn_desc: from (f32, f16 or bf16) and codes (i8) of one shape of four axes; scale (f32
    or f16) of that shape but for its last axis: 1, or a scale for each 32 numbers, ceil(D/32). A scale is the largest
-   |x| of its numbers / 127, as its type holds it; a code is x / scale, rounded to nearest even, within -127..127. NaN
-   and infinity make the scale NaN. */
+   |x| of its numbers / 127, as its type holds it (f16: at most 65504); a code is x / scale, rounded to nearest even,
+   within -127..127. NaN and infinity make the scale NaN. Like the next one and attn_convert on the host only. */
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err);
 /* From ggml's q8_0: rows of blocks, each a little-endian f16 scale and 32 codes (34 bytes); row after row in the order
-   of codes' axes, whose last size is a multiple of 32. codes and scale as above, with a scale for each 32 numbers. */
+   of codes' axes, whose last size is a multiple of 32. codes and scale as above, with a scale for each 32 numbers;
+   blocks must overlap neither (not checked). */
 ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_out scale, attn_error *err);
 
 /* Multi-head attention with its projections, y = x W^T + bias (weights stored [out,in] as PyTorch's nn.Linear does):
@@ -1994,7 +1996,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1 ATTN__
 #  if ATTN__CLANG_FAST
 #    define ATTN__QUARTERS(a, b, odd) _mm512_shuffle_i32x4(a, b, odd ? 0xdd : 0x88)
 #  else
-#    define ATTN__QUARTERS(a, b, odd) _mm512_shuffle_f32x4(a, b, odd ? 0xdd : 0x88)
+#    define ATTN__QUARTERS(a, b, odd) _mm512_maskz_shuffle_f32x4(0xffff, a, b, odd ? 0xdd : 0x88)
 #  endif
 #  define ATTN__EVENS(a, b)     ATTN__PICK(a, ATTN__FLOATS(_mm512_slli_epi64(ATTN__INTS(b), 32)), 0xaaaa)
 #elif ATTN__HAS_NEON
@@ -2377,7 +2379,11 @@ ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
 #  define ATTN__LOAD            ATTN__MM(loadu_ps)
 #  define ATTN__STORE           ATTN__MM(storeu_ps)
 #  define ATTN__ALL             ATTN__MM(set1_ps)
-#  define ATTN__UNPACK(half, a, b) ATTN__MM(unpack##half##_ps)(a, b)
+#  if ATTN__LANES == 16         /* as ATTN__MIN below */
+#    define ATTN__UNPACK(half, a, b) _mm512_maskz_unpack##half##_ps(0xffff, a, b)
+#  else
+#    define ATTN__UNPACK(half, a, b) _mm256_unpack##half##_ps(a, b)
+#  endif
 #  define ATTN__TO_FLOATS(x)    ATTN__MM(cvtepi32_ps)(ATTN__INTS(x))
 #endif
 #define ATTN__LOAD_BITS(p)      ATTN__LOAD((const float *)(const void *)(p))
@@ -5193,8 +5199,9 @@ static attn__held *attn__take_held(attn__map *map, const attn__call *c)
     float *v = attn__take(map, 1, attn__copied(&c->v, ATTN__CHUNK, c->size_v));
     if (!held) return NULL;
     held[0].rows = k;
+    held[0].b = held[0].head = held[0].first = held[0].end = -1;
+    held[1] = held[0];
     held[1].rows = v;
-    held[0].first = held[0].end = held[1].first = held[1].end = -1;
     return held;
 }
 /* The vectors of one of so many tiles, of one width or two next to each other, and how many lie before it. */
@@ -8729,7 +8736,7 @@ static void attn__put_stages(attn__text *t, const attn__call *c)
     if (n > 1) attn__put(t, ")");
 }
 #endif
-/* "; k f16, v i8 become floats 64 keys at a time" */
+/* "; k f16, v i8, converted on the way, for 4 tiles at a time" */
 static void attn__put_types(attn__text *t, const attn__call *c)
 {
     static const char *const names[ATTN_TYPE_COUNT] = {NULL, "f16", "bf16", NULL, NULL, NULL, NULL, "i8"};
@@ -8742,7 +8749,8 @@ static void attn__put_types(attn__text *t, const attn__call *c)
         attn__put(t, " ");
         attn__put(t, names[a[i].type]);
     }
-    if (n) ATTN__FORMAT(t, " converted on the way, keys and values for % tiles at a time", c->side_by_side);
+    if (n) attn__put(t, ", converted on the way");
+    if (n && c->side_by_side > 1 && !c->is_backward) ATTN__FORMAT(t, ", for % tiles at a time", c->side_by_side);
 }
 static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__call *c)
 {
@@ -9121,7 +9129,9 @@ static void attn__quantize_some(const attn__array *a, int64_t b, int64_t h, int6
         bad |= !attn__is_number(size);
         largest = attn__larger(size, largest);
     }
-    attn__write(&a[2], b, h, i, group, attn__choose(bad, ATTN__NAN, largest / 127.0f));
+    scale = largest / 127.0f;
+    if (a[2].type == ATTN_F16) scale = attn__choose(scale > 65504.0f, 65504.0f, scale);         /* the largest f16 */
+    attn__write(&a[2], b, h, i, group, attn__choose(bad, ATTN__NAN, scale));
     scale = attn__read(&a[2], b, h, i, group);
     for (j = x; j < x + n; j++) {
         int8_t *code = (int8_t *)(uintptr_t)attn__place_of(&a[1], b, h, i, j);
@@ -9467,7 +9477,7 @@ static void attn__mha_take(attn__map *m, attn__mha_call *a)
         l->d_outer = attn__view_in(a->grad, &attn__mha_grad_fields[i < 3 ? 1 + input : 0]);
         l->d_inner = l->w.rank ? attn__take_view(m, c->batch, rows, columns[i]) : l->d_outer;
         l->d_sum = l->d_outer;
-        if (i == 3 || !l->d_outer.rank || l->d_outer.type == ATTN_F32) continue;
+        if (i == 3 || !l->d_outer.rank || l->d_outer.type == ATTN_F32 || c->on_device) continue;
         l->d_sum = i > 0 && attn__mha_input(a->desc, i - 1) == input ? a->layer[i - 1].d_sum :
             attn__take_view(m, c->batch, rows, l->d_outer.size[2]);
 #endif

@@ -513,7 +513,7 @@ static void doubles(void) {
 static void quantized(void) {
     for (int n = 0; n < 40; n++) {
         int64_t d = test_int(1, 100), groups = n % 2 ? 1 : (d + 31) / 32, step = groups == 1 ? d : 32;
-        attn_view x = make_filled(LAYOUT_PACKED, n % 5 ? 3 : 1e-30, 4, 2, 2, 5, d);
+        attn_view x = make_filled(LAYOUT_PACKED, n % 5 ? 3 : n % 2 ? 1e-30 : 1e7, 4, 2, 2, 5, d);
         if (n % 7 == 0) put_at(&x, 1, 0, 2, d / 2, n % 2 ? NAN : INFINITY);
         attn_view from = retyped(&x, draw_type(), draw_shared_nothing());
         attn_out codes = make_out_of(ATTN_I8, draw_layout(), 4, 2, 2, 5, d);
@@ -530,7 +530,8 @@ static void quantized(void) {
                     most = isfinite(ref_at(&x, i0, i1, i2, j)) ? fmax(most, fabs(ref_at(&x, i0, i1, i2, j))) : NAN;
                 for (int64_t j = g * step; j < end; j++) most = isfinite(ref_at(&x, i0, i1, i2, j)) ? most : NAN;
                 double want = (float)most / 127.0f;
-                if (scale.type == ATTN_F16) want = ref_of_half(ATTN_F16, ref_half(ATTN_F16, want));
+                if (scale.type == ATTN_F16)
+                    want = ref_of_half(ATTN_F16, ref_half(ATTN_F16, want > 65504 ? 65504 : want));
                 CHECK_CLOSE(unit, want, 0);
                 for (int64_t j = g * step; j < end; j++) {
                     const int64_t index[4] = {i0, i1, i2, j};

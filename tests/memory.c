@@ -773,11 +773,19 @@ static void test_stack(void) {
                        (unsigned long)used);
             test_release();
         }
-        for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
+        for (int32_t what = 0; what < 3 * ATTN_SCORE_COUNT; what++) { /* floats; 16 bits; these, of one query */
+            int32_t score = what % ATTN_SCORE_COUNT, queries = what < 2 * ATTN_SCORE_COUNT ? 20 : 1;
             attn_plan plan;
             errand e = nothing;
-            attn_desc d = make_desc(1, 2, 1, 20, 300, 33, 17);
+            attn_desc d = make_desc(1, 2, 1, queries, 300, 33, 17);
             set_score(&d, score, 19);
+            attn_view *views[] = {&d.q, &d.k, &d.v, &d.given_scores, &d.w_q, &d.w_k, &d.bilinear};
+            for (int v = 0; what >= ATTN_SCORE_COUNT && v < 7; v++) {
+                const int64_t *size = views[v]->size;
+                if (!views[v]->rank) continue;
+                *views[v] = make_view(ATTN_F16, LAYOUT_PACKED, views[v]->rank, size[0], size[1], size[2], size[3]);
+                fill(views[v], draw_normal, 0, 1);
+            }
             ask_for(&d, RESULT_ALL, LAYOUT_GAPS);
             d.isa = (int32_t)test_isa(n);
             d.dropout = 0.25f;
@@ -786,10 +794,10 @@ static void test_stack(void) {
             e.plan = &plan;
             e.workspace = test_guarded(plan.workspace_bytes);
             size_t used = stack_of(&e) - empty;
-            CHECKF(used <= STACK_LIMIT, "tasks of score %d on %s: %lu bytes of stack", (int)score,
+            CHECKF(used <= STACK_LIMIT, "tasks of score %d on %s: %lu bytes of stack", (int)what,
                    attn_isa_string(test_isa(n)), (unsigned long)used);
             if (test_verbose())
-                printf("    task %-3d %-6s %6lu bytes of stack\n", (int)score, attn_isa_string(test_isa(n)),
+                printf("    task %-3d %-6s %6lu bytes of stack\n", (int)what, attn_isa_string(test_isa(n)),
                        (unsigned long)used);
             test_release();
         }

@@ -2779,7 +2779,7 @@ ATTN__HELPER void ATTN__V(load_rows)(ATTN__VEC *t, const char *y, int64_t row, i
     int x;
     ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) t[x] = ATTN__V(widened)(y, type);
 }
-/* The same where speed is less than size. */
+/* The same as one function for all types: for less text, where speed does not count. */
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(load_typed_rows)(ATTN__VEC *t, const char *y, int64_t row, int64_t last,
                                                           int32_t type)
 {
@@ -2898,7 +2898,7 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
                                      const int32_t type)
 {
     const int64_t size = type == ATTN_I8 ? 1 : 2, row = p->b_row*size;
-    const char *b = (const char *)p->b + column*size, *y;
+    const char *b = (const char *)p->b + column*size;
     ATTN__VEC acc[16], q[8];            /* R*N and N at most */
     ATTN__FACTOR w;
     int64_t k;
@@ -2906,11 +2906,10 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
     ATTN__EACH(r, R) if (r < p->rows)
         ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(p->c + r*p->c_row + column + i*ATTN__LANES);
     for (k = 0; k < p->depth; k++, b += row) {
-        y = b;
-        if (type == ATTN_F16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(y + 2*i*ATTN__LANES, ATTN_F16);
-        else if (type == ATTN_BF16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(y + 2*i*ATTN__LANES, ATTN_BF16);
+        if (type == ATTN_F16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + 2*i*ATTN__LANES, ATTN_F16);
+        else if (type == ATTN_BF16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + 2*i*ATTN__LANES, ATTN_BF16);
         else ATTN__EACH(i, N)
-            q[i] = ATTN__MUL(ATTN__V(widened)(y + i*ATTN__LANES, ATTN_I8), ATTN__ALL(p->b_scale[k]));
+            q[i] = ATTN__MUL(ATTN__V(widened)(b + i*ATTN__LANES, ATTN_I8), ATTN__ALL(p->b_scale[k]));
         if (column == 0) ATTN__EACH(i, N) if (i % 2 == 0 || N == 1) {
             ATTN__PREFETCH(ATTN__V(behind)(b, 16*row + i*ATTN__LANES*size));
             if (p->fetch) ATTN__PREFETCH_FAR(ATTN__V(behind)(p->fetch, (k*p->fetch_row + i*ATTN__LANES)*size));
@@ -3736,20 +3735,31 @@ static const attn__kernels *attn__table(int32_t isa)
     return NULL;
 }
 
-#if ATTN__X64
-#  ifdef _MSC_VER
-#    define ATTN__CPUID(leaf, r) __cpuidex(r, leaf, 0)
-#    define ATTN__ENABLED(mask) (mask = (uint32_t)_xgetbv(0))
-#  else
-#    define ATTN__CPUID(leaf, r) \
+#if ATTN__X64 && defined(_MSC_VER)
+#  define ATTN__CPUID(leaf, r) __cpuidex(r, leaf, 0)
+#  define ATTN__ENABLED(mask) (mask = (uint32_t)_xgetbv(0))
+#elif ATTN__X64 && defined(__clang__)
+#  define ATTN__CPUID(leaf, r) \
     __asm__ __volatile__("cpuid" : "=a"((r)[0]), "=b"((r)[1]), "=c"((r)[2]), "=d"((r)[3]) : "0"(leaf), "2"(0))
-#    define ATTN__ENABLED(mask) __asm__ __volatile__("xgetbv" : "=a"(mask) : "c"(0) : "edx")
-#  endif
+#  define ATTN__ENABLED(mask) __asm__ __volatile__("xgetbv" : "=a"(mask) : "c"(0) : "edx")
 #endif
+/* The compiler's table where it has one: the instruction cpuid takes microseconds in a virtual machine, longer than a
+   small call. Every CPU with AVX2 and FMA has F16C. */
 static int attn__cpu_has(attn_isa isa)
 {
     if (!attn__table((int32_t)isa)) return 0;
-#if ATTN__X64                   /* not __builtin_cpu_supports: what zig links with denies everything */
+#if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER)
+    __builtin_cpu_init();
+#  if defined(__clang__)
+    if (__builtin_cpu_supports("sse2"))     /* what zig links with says no to all: then the CPU itself is asked */
+#  endif
+    {
+        if (isa == ATTN_ISA_AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        if (isa == ATTN_ISA_AVX512) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+        return 1;
+    }
+#endif
+#ifdef ATTN__CPUID
     if (isa == ATTN_ISA_AVX2 || isa == ATTN_ISA_AVX512) {
         const int fma_osxsave_avx_f16c = (1 << 12) | (1 << 27) | (1 << 28) | (1 << 29);
         uint32_t enabled;
@@ -4665,14 +4675,16 @@ static attn_status attn__check_contents(const attn_desc *d, const attn__walk *w,
 {
     const char *axis = "must be at most the size of its axis";
     const attn_view *sigma = &d->sigma_per_head;
-    const attn__array sigmas = attn__array_of(*sigma, ".H..");
     int64_t h;
     ATTN__TRY(attn__check_ints(&d->key_lengths, ATTN__F_key_lengths, 0, ATTN__LETTER(w, 'S'), axis, err));
     ATTN__TRY(attn__check_ints(&d->query_lengths, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
     ATTN__TRY(attn__check_ints(&d->positions, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", err));
-    for (h = 0; sigma->rank && sigma->data && h < sigma->size[0]; h++)
-        ATTN__RULE(attn__is_width(attn__of_head(&sigmas, h)), ATTN_ERR_RANGE, "sigma_per_head",
-                   "must be within 1e-18..1e18");
+    if (sigma->rank && sigma->data) {
+        const attn__array sigmas = attn__array_of(*sigma, ".H..");
+        for (h = 0; h < sigma->size[0]; h++)
+            ATTN__RULE(attn__is_width(attn__of_head(&sigmas, h)), ATTN_ERR_RANGE, "sigma_per_head",
+                       "must be within 1e-18..1e18");
+    }
     return ATTN_OK;
 }
 
@@ -4681,9 +4693,17 @@ static int attn__uses_positions(const attn_desc *d)
     return d->causal || d->alibi.rank || (d->window && (d->window_left >= 0 || d->window_right >= 0));
 }
 
-static const attn__array *attn__operands_of(const attn__call *c, size_t first)
+static const attn__array *attn__operands_of(const attn__call *c, size_t first)      /* of a call, from that member on */
 {
     return (const attn__array *)(const void *)((const char *)c + first);
+}
+/* One scale for a row of codes, or one for each 32 of them; field: of the scale's last axis. */
+static attn_status attn__check_groups(const attn_view *codes, const attn_view *scale, const char *field,
+                                      attn_error *err)
+{
+    const int64_t groups = attn__blocks(codes->size[3], ATTN__CODES_PER_SCALE);
+    if (scale->size[3] == 1 || scale->size[3] == groups) return ATTN_OK;
+    return attn__fail2(err, ATTN_ERR_SIZE, field, "must be 1, or one per 32 numbers of a row", scale->size[3], groups);
 }
 /* The scales of codes: f is their field. */
 static attn_status attn__check_scale(const attn_view *codes, const attn_view *scale, const attn__field *f,
@@ -4693,15 +4713,11 @@ static attn_status attn__check_scale(const attn_view *codes, const attn_view *sc
     if (!needed && !given) return ATTN_OK;
     ATTN__RULE_OF(given, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_VIEW), "must be given for ATTN_I8");
     ATTN__RULE_OF(needed, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), "counts for ATTN_I8 only");
-    if (scale->size[3] != 1 && scale->size[3] != attn__blocks(codes->size[3], ATTN__CODES_PER_SCALE))
-        return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + 3),
-                           "must be 1, or one per 32 numbers of a row", scale->size[3],
-                           attn__blocks(codes->size[3], ATTN__CODES_PER_SCALE));
-    return ATTN_OK;
+    return attn__check_groups(codes, scale, attn__name_of(f, ATTN__T_SIZE + 3), err);
 }
-static attn__array *attn__operands(attn__call *c, size_t first)        /* of a call, from that member on */
+static attn__array *attn__operands(attn__call *c, size_t first)        /* the same to be written, if there is a call */
 {
-    return c ? (attn__array *)(void *)((char *)c + first) : NULL;
+    return c ? (attn__array *)(uintptr_t)attn__operands_of(c, first) : NULL;
 }
 /* All rules of a descriptor; without: as attn__check_fields, where the walk knows the sizes already. */
 static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t without, attn_error *err)
@@ -4992,7 +5008,7 @@ static void attn__fill_row(const attn__array *a, int64_t b, int64_t h, int64_t r
 
 /* Rows as a product takes them: where they lie if they are f32, else as floats in `copy`, side by side. */
 typedef struct attn__rows { const float *at; int64_t row, column; } attn__rows;         /* at[r*row + x*column] */
-static attn__rows attn__side_by_side(const float *at, int64_t columns)
+static attn__rows attn__packed_rows(const float *at, int64_t columns)
 {
     attn__rows r;
     r.at = at;
@@ -5007,7 +5023,7 @@ ATTN__INLINE attn__rows attn__rows_of(const attn__kernels *f, const attn__array 
     attn__rows r;
     if (!attn__is_f32(a)) {
         attn__copy_floats_of(f, a, scale, b, h, row, rows, column, columns, copy, columns);
-        return attn__side_by_side(copy, columns);
+        return attn__packed_rows(copy, columns);
     }
     r.at = attn__at(a, b, h, row, column);
     r.row = a->stride[2];
@@ -5305,7 +5321,7 @@ ATTN__NOINLINE static attn__rows attn__held_rows(const attn__tile *t, const attn
     }
     held->first = attn__min(held->first, key);
     held->end = attn__max(held->end, key + n);
-    return attn__side_by_side(held->rows + (key - chunk) * size, size);
+    return attn__packed_rows(held->rows + (key - chunk) * size, size);
 }
 ATTN__INLINE attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
 {
@@ -6185,6 +6201,19 @@ static int64_t attn__bias_floats(const attn__call *c)
     return 0;
 }
 #ifndef ATTN_NO_BACKWARD
+/* packed floats [.][heads][rows][columns] */
+static attn__array attn__packed(const float *data, int64_t heads, int64_t rows, int64_t columns)
+{
+    attn__array a;
+    a.data = (void *)(uintptr_t)data;
+    a.type = ATTN_F32;
+    a.rank = 4;
+    a.stride[3] = 1;
+    a.stride[2] = columns;
+    a.stride[1] = attn__mul64(rows, columns);
+    a.stride[0] = attn__mul64(heads, a.stride[1]);
+    return a;
+}
 /* What blocks add their gradients of a bias to: d_bias itself, or sums that become it. */
 static attn__array attn__bias_sums(const attn__call *c, const attn__shared *s)
 {
@@ -6192,12 +6221,7 @@ static attn__array attn__bias_sums(const attn__call *c, const attn__shared *s)
     attn__array a = c->d_bias;
     int axis;
     if (!attn__bias_floats(c)) return a;
-    a.data = s->bias;
-    a.type = ATTN_F32;
-    a.stride[3] = 1;
-    a.stride[2] = n[3];
-    a.stride[1] = n[2] * n[3];
-    a.stride[0] = n[1] * a.stride[1];
+    a = attn__packed(s->bias, n[1], n[2], n[3]);
     for (axis = 0; axis < 4; axis++) if (n[axis] == 1) a.stride[axis] = 0;
     return a;
 }
@@ -7597,19 +7621,6 @@ static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn_
 #ifndef ATTN_NO_BACKWARD
 /* ---- the gradients of parameters */
 
-/* packed floats [.][heads][rows][columns] */
-static attn__array attn__packed(const float *data, int64_t heads, int64_t rows, int64_t columns)
-{
-    attn__array a;
-    a.data = (void *)(uintptr_t)data;
-    a.type = ATTN_F32;
-    a.rank = 4;
-    a.stride[3] = 1;
-    a.stride[2] = columns;
-    a.stride[1] = attn__mul64(rows, columns);
-    a.stride[0] = attn__mul64(heads, a.stride[1]);
-    return a;
-}
 /* A vector of as many ones as are asked for. */
 static attn__array attn__ones(void)
 {
@@ -9140,13 +9151,6 @@ static void attn__quantize_some(const attn__array *a, int64_t b, int64_t h, int6
         *code = (int8_t)(int32_t)(attn__bits(within + 12582912.0f) - 0x4b400000u);  /* 1.5 * 2^23: units in the last */
     }
 }
-static attn_status attn__check_groups(attn_out codes, attn_out scale, attn_error *err)
-{
-    const int64_t groups = attn__blocks(codes.size[3], ATTN__CODES_PER_SCALE);
-    if (scale.size[3] == 1 || scale.size[3] == groups) return ATTN_OK;
-    return attn__fail_known2(err, ATTN_ERR_SIZE, "scale.size[3]" "\0" "must be 1, or one per 32 numbers of a row",
-                             scale.size[3], groups);
-}
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err)
 {
     static const attn__field fields[3] = {
@@ -9158,7 +9162,7 @@ ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scal
     attn__array a[3];
     int64_t b, h, i, x, n;
     ATTN__TRY(attn__check_arrays(v, fields, 3, a, err));
-    ATTN__TRY(attn__check_groups(codes, scale, err));
+    ATTN__TRY(attn__check_groups(&v[1], &v[2], "scale.size[3]", err));
     saved = attn__fp_enter();
     for (b = 0; b < scale.size[0]; b++)
         for (h = 0; h < scale.size[1]; h++)

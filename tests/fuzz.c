@@ -1541,7 +1541,7 @@ static int break_rule_3(job *j) {
     int64_t queries, keys;
     int which = test_int(0, 3);
 #if FUZZ_RULES >= 3
-    static const uint64_t wrong[] = {1, 8, sizeof *d - 8, sizeof *d + 1};
+    static const uint64_t wrong[] = {1, 8, offsetof(attn_desc, stream), sizeof *d + 1};
     if (which == 0) d->struct_bytes = PICK(wrong);
     if (which == 0) return REFUSED;
     if (which == 1) d->struct_bytes = sizeof *d;
@@ -1979,7 +1979,7 @@ static void run_quantize(job *j) {
                 most = isfinite(x) && !isnan(most) ? fmax(most, x) : NAN;
             }
             double want = (float)most / 127.0f;
-            if (half) want = ref_of_half(ATTN_F16, ref_half(ATTN_F16, want));
+            if (half) want = ref_of_half(ATTN_F16, ref_half(ATTN_F16, want > 65504 ? 65504 : want));
             if (!CHECK_CLOSE(unit, want, 0)) return;
             for (c = first; c < end && unit > 0; c++) {
                 const int64_t at[4] = {i[0], i[1], i[2], c};

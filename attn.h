@@ -4091,6 +4091,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int32_t on_device, is_backward;
     int32_t idle;               /* no result has an element */
     int32_t same_rows;          /* all rows of a batch entry reach the same keys */
+    int32_t typed;              /* 0: no array has to become floats */
     int32_t bare;               /* scores become weights as they are, but for which keys a row reaches; neither
                                    scores nor weights are results */
     int32_t plain;              /* softmax of given rows, masked at most: row by row, where they lie */
@@ -4228,11 +4229,14 @@ static int64_t attn__type_size(int32_t type)
    lies at a place that exists, and no stride leads away from it. */
 static void attn__set_array(const attn_view *v, const char *shape, int empty, attn__array *a)
 {
-    int i;
-    a->data = (void *)(uintptr_t)(empty ? (const void *)attn__zeros : v->data);
+    a->data = (void *)(uintptr_t)v->data;
     a->type = v->type;
     a->rank = v->rank;
-    for (i = 0; i < 4; i++) a->stride[i] = empty ? 0 : v->stride[i];
+    ATTN__COPY(a->stride, v->stride, sizeof a->stride);
+    if (empty) {
+        a->data = (void *)(uintptr_t)(const void *)attn__zeros;
+        attn__zero(a->stride, sizeof a->stride);
+    }
     if (shape[3] <= 'Z' && shape[3] != '?' && (empty || v->size[3] == 1)) a->stride[3] = 1;
 }
 static attn__array attn__array_of(attn_view v, const char *shape)
@@ -4396,17 +4400,17 @@ ATTN__FOR_SPEED
    they reach. */
 static int attn__is_small(const attn_view *v, attn__span *span)
 {
-    uint64_t sizes = 0, strides = 0, last = 0;
-    int i, some = 1;
+    uint64_t steps = 0, strides = 0, last = 0;
+    int i;
     for (i = 0; i < 4; i++) {
-        sizes |= (uint64_t)v->size[i];
+        const uint64_t n = (uint64_t)v->size[i] - 1u;       /* huge where there is no element */
+        steps |= n;
         strides |= (uint64_t)v->stride[i];
-        some &= v->size[i] != 0;
-        last += (uint64_t)v->stride[i] * ((uint64_t)v->size[i] - 1u);
+        last += (uint64_t)v->stride[i] * n;
     }
     span->first = (uintptr_t)v->data;
     span->end = span->first + (uintptr_t)((last + 1) * (uint64_t)attn__type_size(v->type));
-    return some && sizeof(size_t) >= 8 && sizes >> 15 == 0 && strides >> 40 == 0;
+    return sizeof(size_t) >= 8 && steps >> 14 == 0 && strides >> 40 == 0;
 }
 /* One view on its own: rank, type, sizes, extent. Gives it four axes; axis: as attn__widen; span: what it reaches. */
 static attn_status attn__check_view(attn_view *v, const attn__field *f, int flags, int *axis, attn__span *span,
@@ -4442,6 +4446,7 @@ typedef struct attn__walk {
     const attn__field *owners;          /* of gradients, and where these lie */
     const void        *owned;
     uint32_t           takes;           /* ATTN__FOR_x of the score */
+    uint32_t           types;           /* a bit for each element type that was found */
     int                flags, count, in_place;
     attn__call        *call;            /* gets the operands of the descriptor and its gradients; NULL: nobody does */
     int                inputs;          /* so many of those found, the first, are only read in a backward pass */
@@ -4455,6 +4460,7 @@ static void attn__walk_begin(attn__walk *w, attn__call *call, int flags)
     w->call = call;
     w->flags = flags;
     w->count = w->in_place = w->inputs = w->results = 0;
+    w->types = 0;
 }
 
 /* What a letter stands for, from elsewhere; axis -1: the first text of the field is the rule. */
@@ -4528,6 +4534,7 @@ ATTN__NOINLINE static attn_status attn__refuse_field(const attn__field *f, int g
 static attn_status attn__check_fields(attn__walk *w, const void *structure, const attn__field *fields, int count,
                                       uint32_t without, uint32_t unread, attn__array *to, attn_error *err)
 {
+    const uint32_t with_rules = 1u << ('K' - 'A') | 1u << ('E' - 'A');      /* of the letters; others are new */
     const attn__field *f;
     for (f = fields; f < fields + count; f++) {
         const char *at = (const char *)structure + f->offset;
@@ -4550,8 +4557,10 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
         else for (i = 0; i < 4; i++) {
             const unsigned n = (unsigned char)f->shape[i] - (unsigned)'A';
             if (n < 26 && w->of[n] && w->size[n] == v.size[i]) continue;        /* nearly always: known and the same */
-            if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, f->shape[i], axis[i], v.size[i], err));
+            if (n < 26 && !w->of[n] && !(with_rules >> n & 1)) attn__bind(w, f->shape[i], v.size[i], f, axis[i]);
+            else if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, f->shape[i], axis[i], v.size[i], err));
         }
+        w->types |= 1u << v.type;
         if (to) attn__set_array(&v, f->shape, found->span.first == found->span.end, &to[f - fields]);
         if (f->flags & ATTN__RESULT) w->results |= found->span.first == found->span.end ? 1 : 3;
         found->field = f;
@@ -5198,6 +5207,7 @@ static int64_t attn__room_to_copy(const attn__call *c)
     const attn__array *a = attn__operands_of(c, offsetof(attn__call, q)), *end = a + ATTN__F_COUNT;
     int64_t floats = 0;
     int i;
+    if (!c->typed) return 0;
     for (i = 0; i < 5; i++) floats = attn__max(floats, attn__copied(of[i], rows[i], columns[i]));
     for (; a < end; a++) if (a->type == ATTN_F16 || a->type == ATTN_BF16 || a->type == ATTN_I8)
         floats = attn__max(floats, ATTN__MAX_LANES * ATTN__SOME_COLUMNS);
@@ -5210,9 +5220,12 @@ static int64_t attn__room_to_copy(const attn__call *c)
 /* Room for keys and values as floats, of one chunk. */
 static attn__held *attn__take_held(attn__map *map, const attn__call *c)
 {
-    attn__held *held = (attn__held *)(void *)attn__take(map, 2, (int64_t)(sizeof *held + 3) / 4);
-    float *k = attn__take(map, 1, attn__copied(&c->k, ATTN__CHUNK, c->size_k));
-    float *v = attn__take(map, 1, attn__copied(&c->v, ATTN__CHUNK, c->size_v));
+    attn__held *held;
+    float *k, *v;
+    if (!c->typed) return NULL;
+    held = (attn__held *)(void *)attn__take(map, 2, (int64_t)(sizeof *held + 3) / 4);
+    k = attn__take(map, 1, attn__copied(&c->k, ATTN__CHUNK, c->size_k));
+    v = attn__take(map, 1, attn__copied(&c->v, ATTN__CHUNK, c->size_v));
     if (!held) return NULL;
     held[0].rows = k;
     held[0].b = held[0].head = held[0].first = held[0].end = -1;
@@ -5251,12 +5264,14 @@ static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->ke
 /* Where the lanes' rows of an operand begin, from a column on; mostly each lies behind the one before it. */
 static void attn__lane_rows(const attn__tile *t, const attn__array *a, int64_t column, int64_t count, float **rows)
 {
-    uintptr_t at = 0;
-    int64_t l;
-    for (l = 0; l < count; l++) {
-        if (l == 0 || t->h[l] != t->h[l - 1]) at = (uintptr_t)attn__at(a, t->b, t->h[l], t->i[l], column);
-        else at += (uintptr_t)((t->i[l] - t->i[l - 1]) * a->stride[2]) * sizeof(float);
-        rows[l] = (float *)at;
+    const uintptr_t row = (uintptr_t)a->stride[2] * sizeof(float);
+    int64_t l = 0;
+    while (l < count) {
+        uintptr_t at = (uintptr_t)attn__at(a, t->b, t->h[l], t->i[l], column);
+        do {
+            rows[l++] = (float *)at;
+            at += row;
+        } while (l < count && t->i[l] == t->i[l - 1] + 1);      /* a next head begins with row 0 */
     }
 }
 /* Of codes, where their scales are; else NULL. */
@@ -6294,14 +6309,8 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
     for (l = 0; l < t->ld; l++) {
         t->h[l] = h;
         t->i[l] = i;
-        if (l + 1 < t->lanes && ++i == c->queries) {
-            i = 0;
-            h++;
-        }
-    }
-    for (l = 0; l < t->ld; l++) {
         if (l == 0 || !c->same_rows) {
-            row = attn__row_of(c, t->b, t->i[l]);
+            row = attn__row_of(c, t->b, i);
             if (row.first < row.last) {
                 t->first = attn__min(row.first, t->first);
                 t->last = attn__max(row.last, t->last);
@@ -6310,6 +6319,10 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
             t->all_last = attn__min(row.last, t->all_last);
         }
         t->row[l] = row;
+        if (l + 1 < t->lanes && ++i == c->queries) {
+            i = 0;
+            h++;
+        }
     }
     for (l = 0; c->alibi.rank && l < t->ld; l++) t->slope[l] = attn__of_head(&c->alibi, t->h[l]);
     if (t->first >= t->last) t->first = t->last = 0;
@@ -8103,9 +8116,10 @@ static void attn__job_task(void *arg, int64_t index, int32_t worker)
 }
 /* ---- from descriptor to call */
 
-/* The sizes that the letters of a walk stand for. */
+/* The sizes that the letters of a walk stand for, and whether an array may have to become floats. */
 static void attn__set_sizes(attn__call *c, const attn__walk *w)
 {
+    c->typed = (w->types & ((1u << ATTN_F16) | (1u << ATTN_BF16) | (1u << ATTN_I8))) != 0;
     c->batch = ATTN__LETTER(w, 'B');
     c->heads = ATTN__LETTER(w, 'H');
     c->heads_kv = w->of['K' - 'A'] ? ATTN__LETTER(w, 'K') : c->heads;
@@ -8398,8 +8412,9 @@ static attn_view attn__no_view(attn_view v, int rank)
 /* A view that lies in `rows` rows of `row` elements, if so many can be. */
 static attn_view attn__within(attn_view v, int64_t row, int64_t rows)
 {
-    return row > 0 && rows > 0 && attn__elements(&v) > 0 && attn__mul64(row, rows) > ATTN__HUGE / 8 ?
-        attn__no_view(v, ATTN__RANK_OVERFLOW) : v;
+    if (row > 0 && rows > 0 && attn__mul64(row, rows) > ATTN__HUGE / 8 && attn__elements(&v) > 0)
+        v.rank = ATTN__RANK_OVERFLOW;
+    return v;
 }
 static attn_view attn__view(const void *data, attn_type type, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
 {

@@ -3349,7 +3349,7 @@ ATTN__KERNEL void ATTN__V(mass)(const float *x, float *y, int64_t chunks, attn__
                 m = ATTN__SUB(ATTN__MUL(ATTN__LOAD(x + j + r*ATTN__LANES), by), base);
                 m = ATTN__V(exp)(m);
                 if (y) ATTN__STORE(y + j + r*ATTN__LANES, m);
-                else ATTN__PREFETCH(attn__ahead(x + j + r*ATTN__LANES, chunks, ATTN__CHUNK));   /* mostly the next row */
+                else ATTN__PREFETCH(attn__ahead(x + j + r*ATTN__LANES, chunks, ATTN__CHUNK));  /* the next row? */
                 sums[r] = ATTN__ADD(sums[r], m);
             }
         ATTN__EACH(r, VECS) ATTN__STORE(part[c] + r*ATTN__LANES, sums[r]);

@@ -3241,8 +3241,10 @@ ATTN__HELPER void ATTN__V(give)(float *x, int64_t n, ATTN__VEC v)
 
 ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y, int64_t n)
 {
-    int64_t i;
-    for (i = 0; i < n; i += ATTN__LANES) {
+    int64_t i = 0;
+    for (; function == 0 && i + ATTN__LANES <= n; i += ATTN__LANES)     /* additive scores: the one that counts */
+        ATTN__STORE(y + i, ATTN__V(exp_full)(ATTN__LOAD(x + i)));
+    for (; i < n; i += ATTN__LANES) {
         ATTN__VEC v = ATTN__V(take)(x + i, n - i);
         if (function == 0) v = ATTN__V(exp_full)(v);
         else if (function == 1) v = ATTN__V(log)(v);
@@ -5711,9 +5713,15 @@ static void attn__project(const attn__tile *t, const attn__array *w, int64_t siz
 /* e = e^2x for rows [hidden][ld], 0 in the padded rows */
 static void attn__exp_twice(const attn__tile *t, const float *x, float *e)
 {
-    const int64_t n = t->c->hidden * t->ld;
+    const int64_t n = t->c->hidden * t->ld, eights = n & ~(int64_t)7;
+    float some[8];                  /* so that compilers see vectors */
     int64_t u;
-    for (u = 0; u < n; u++) e[u] = x[u] + x[u];
+    int l;
+    for (u = 0; u < eights; u += 8) {
+        for (l = 0; l < 8; l++) some[l] = x[u + l] + x[u + l];
+        ATTN__COPY(e + u, some, sizeof some);
+    }
+    for (; u < n; u++) e[u] = x[u] + x[u];
     t->f->elementary(ATTN_EXP, e, e, n);
     attn__fill(e + n, 1, attn__round4(t->c->hidden) * t->ld - n, 0.0f);
 }

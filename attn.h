@@ -7444,10 +7444,11 @@ enum { ATTN__BMM_ROWS = 64 };
 static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t r0, int64_t rows, int64_t column,
                             int64_t lanes, const float *c, int64_t ld)
 {
-    const int quiet = m->f->finite(c, rows * ld);
+    const int quiet = m->f->finite(c, rows * ld), copies = quiet && attn__is_contiguous(&m->out);
     int64_t r, l;
     for (r = 0; r < rows; r++, c += ld)
-        if (quiet) attn__store_row(m->f, &m->out, x, y, r0 + r, column, lanes, c);
+        if (copies) attn__copy_floats(attn__at(&m->out, x, y, r0 + r, column), c, lanes);   /* short rows: no call */
+        else if (quiet) attn__store_row(m->f, &m->out, x, y, r0 + r, column, lanes, c);
         else for (l = 0; l < lanes; l++) attn__write(&m->out, x, y, r0 + r, column + l, attn__quiet(c[l]));
 }
 /* b's columns as a tile, [depth][ld]. Columns that lie side by side are turned; those that are not f32 become floats

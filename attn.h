@@ -458,17 +458,18 @@ typedef struct attn_desc {
        attn_quantize makes them */
     attn_view k_scale ATTN__0, v_scale ATTN__0;
 
-    /* products of 16 bits, for bf16 arrays */
+    /* products of numbers of 16 bits */
     int32_t precision ATTN__0;          /* attn_precision: may attn_forward multiply numbers of bf16, two a step, where
-                                           it runs the kernels of AVX-512 and the CPU has AVX512-BF16 (gcc 11, clang 13
-                                           and later; not clang's -ffast-math)? Then scores of a dot product (bilinear
-                                           apart) are made so where q and k are bf16, and outputs where v is: sums are
-                                           f32, weights are rounded to bf16 on the way to v, numbers below 2^-126 count
-                                           as 0. The bound on out grows by 2^-8 V (ATTN_SCORE_LIST), no other does; the
-                                           bits are the same whatever threads, tasks, batch and strides. All else is as
-                                           with ATTN_PRECISION_F32, bit for bit: other types, instruction sets and
-                                           CPUs, up to four rows per key head (decode), attn_backward, a device.
-                                           attn_explain tells which it is */
+                                           it runs the kernels of AVX-512 and the CPU has AVX512-BF16 (compiled by gcc
+                                           11, clang 13 or later)? So are made then the scores of
+                                           SCALED_DOT and DOT where q and k are bf16, and out, of any score, where v is:
+                                           sums are f32, weights are rounded to bf16 on their way to v, and what is
+                                           below 2^-126 counts as 0. The bound on out grows by 2^-8 V (see
+                                           ATTN_SCORE_LIST), no other does; the bits are the same whatever threads,
+                                           tasks, batch and strides. All else is bit for bit as without: other types,
+                                           scores, instruction sets and CPUs, calls of up to four rows per key head
+                                           (per head where a parameter is), attn_backward, a device. attn_explain tells
+                                           which it is */
     int32_t reserved2 ATTN__0;          /* 0 */
 } attn_desc;
 
@@ -868,9 +869,8 @@ void    attn__cuda_release(void *block, void *stream);
 #else
 #  define ATTN__HAS_PORTABLE 0
 #endif
-/* Products of pairs of bf16, an instruction that the compiler must know; in functions of their own target. */
-#if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER) && !ATTN__CLANG_FAST && !defined(ATTN_NO_SIMD) \
-    && !defined(ATTN_NO_AVX512) \
+/* Products of pairs of bf16, an instruction that the assembler must know. */
+#if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER) && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX512) \
     && ((defined(__clang__) && __clang_major__ >= 13) || (!defined(__clang__) && __GNUC__ >= 11))
 #  define ATTN__HAS_PAIRS 1
 #else
@@ -3627,7 +3627,11 @@ ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to
 
 /* ---- pairs of bf16 */
 #if ATTN__LANES == 16 && ATTN__HAS_PAIRS
-#define ATTN__PAIRED            ATTN__WITH("avx512f,avx512dq,avx512bw,avx512bf16,fma")
+#define ATTN__PAIRED            ATTN__WITH("avx512f,avx512dq,avx512bw,fma")
+/* sum += the products of a and b; the other: those of two vectors rounded, b's in the lower half. As instructions, for
+   clang 16 at -O3 runs out of stack on the type that their intrinsics have. */
+#define ATTN__ADD_PAIRS(sum, a, b) __asm__("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(a), "v"(b))
+#define ATTN__ROUND_TWO(to, a, b)  __asm__("vcvtne2ps2bf16 {%2, %1, %0|%0, %1, %2}" : "=v"(to) : "v"(a), "v"(b))
 ATTN__INLINE ATTN__PAIRED void ATTN__V(pair_strip)(const int R, const int N, const int kind, const attn__product *p,
                                                    int64_t row)
 {
@@ -3655,7 +3659,7 @@ ATTN__INLINE ATTN__PAIRED void ATTN__V(pair_strip)(const int R, const int N, con
             s = ATTN__ALL(a[r/3][r%3*a_row]);
             if (kind == ATTN__PRODUCT_OF_ALLOWED)
                 s = ATTN__FLOATS(_mm512_andnot_si512(_mm512_srai_epi16(ATTN__INTS(q[0]), 15), ATTN__INTS(s)));
-            ATTN__EACH(i, N) acc[r*N + i] = _mm512_dpbf16_ps(acc[r*N + i], (__m512bh)q[i], (__m512bh)s);
+            ATTN__EACH(i, N) ATTN__ADD_PAIRS(acc[r*N + i], q[i], s);
         }
         ATTN__EACH(r, (R + 2) / 3) a[r] += a_k;
     }
@@ -3709,13 +3713,14 @@ ATTN__PAIRED static void ATTN__V(pair_weights)(float *s, int64_t ld, int64_t fro
         ATTN__P(7), ATTN__P(6), ATTN__P(5), ATTN__P(4), ATTN__P(3), ATTN__P(2), ATTN__P(1), ATTN__P(0));
 #undef ATTN__P
     ATTN__VEC even, odd;
+    __m512i both;
     int64_t j;
     for (j = 0; j < n; j += 2) {
         even = odd = ATTN__ALL(-0.0f);
         if (j >= from && j < to) even = ATTN__LOAD(s + j*ld);
         if (j + 1 >= from && j + 1 < to) odd = ATTN__LOAD(s + (j + 1)*ld);
-        ATTN__STORE(s + j/2*ld,
-                    ATTN__FLOATS(_mm512_permutexvar_epi16(by_turns, (__m512i)_mm512_cvtne2ps_pbh(odd, even))));
+        ATTN__ROUND_TWO(both, odd, even);
+        ATTN__STORE(s + j/2*ld, ATTN__FLOATS(_mm512_permutexvar_epi16(by_turns, both)));
     }
 }
 ATTN__KERNEL void ATTN__V(pair_values)(attn__half *to, const attn__half *even, const attn__half *odd, int64_t n)
@@ -3735,7 +3740,9 @@ static const attn__pair_kernels ATTN__V(pairs) = {
     ATTN__V(pair_product), ATTN__V(pair_weights), ATTN__V(pair_values)
 };
 #define ATTN__PAIR_TABLE        &ATTN__V(pairs)
+#undef ATTN__ADD_PAIRS
 #undef ATTN__PAIRED
+#undef ATTN__ROUND_TWO
 #undef ATTN__STRIP_OF_PAIRS
 #else
 #define ATTN__PAIR_TABLE        NULL
@@ -6869,18 +6876,16 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     attn__few_turn(t, t->m.few_v, row, size, acc);
 }
 
-/* ---- its outputs. With pairs of keys: of those from j to `end` what some lane reaches, which alone may be read. */
+/* ---- its outputs. With pairs of keys, from the j-th to `end`: what the lanes that reach them reach may be read. */
 static attn__rows attn__values_of_pairs(const attn__tile *t, int64_t c0, int64_t j, int64_t end, const attn__reach *r)
 {
-    const int64_t size = t->c->size_v, last = attn__min(2 * end, r->n);
-    int64_t from = r->whole ? 2 * j : last, to = r->whole ? last : 2 * j, l;
+    const int64_t size = t->c->size_v;
+    int64_t from = r->whole ? 0 : r->n, to = r->whole ? r->n : 0, l;
     for (l = 0; !r->whole && l < t->ld; l++) {
-        if (r->first[l] >= r->last[l] || r->first[l] >= last || r->last[l] <= 2 * j) continue;
+        if (r->first[l] >= r->last[l] || r->first[l] >= 2 * end || r->last[l] <= 2 * j) continue;
         from = attn__min(from, r->first[l]);
         to = attn__max(to, r->last[l]);
     }
-    from = attn__max(from, 2 * j);
-    to = attn__min(to, last);
     return attn__packed_rows(attn__hold(t, &t->c->v, c0 + from, to - from, size, 1) + j * size, size);
 }
 /* A chunk's weights and its reach in pairs of keys. */
@@ -8455,8 +8460,7 @@ static int32_t attn__fast_products(const attn__call *c, int64_t rows)
 {
     int32_t fast = 0;
     if (c->precision != ATTN_PRECISION_FAST || c->is_backward || c->on_device || rows <= ATTN__FEW) return 0;
-    if (attn__score_of(c)->flags & ATTN__DOTS && !c->bilinear.rank && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16)
-        fast |= ATTN__FAST_SCORES;
+    if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16) fast |= ATTN__FAST_SCORES;
     if (c->out.rank && c->v.type == ATTN_BF16) fast |= ATTN__FAST_VALUES;
     return fast && c->f->pairs && attn__cpu_has_pairs() ? fast : 0;
 }

@@ -3627,10 +3627,14 @@ ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to
 
 /* ---- pairs of bf16 */
 #if ATTN__LANES == 16 && ATTN__HAS_PAIRS
-#define ATTN__PAIRED            ATTN__WITH("avx512f,avx512dq,avx512bw,fma")
-/* sum += the products of a and b; the other: those of two vectors rounded, b's in the lower half. As instructions, for
-   clang 16 at -O3 runs out of stack on the type that their intrinsics have. */
-#define ATTN__ADD_PAIRS(sum, a, b) __asm__("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(a), "v"(b))
+#define ATTN__PAIRED            ATTN__WITH("avx512f,avx512dq,avx512bw,avx512bf16,fma")
+/* sum += the products of a and b; the other: two vectors rounded, b in the lower half. clang 16 at -O3 runs out of
+   stack on the type of the intrinsics, gcc makes more moves around the instruction. */
+#if defined(__clang__)
+#  define ATTN__ADD_PAIRS(sum, a, b) __asm__("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(a), "v"(b))
+#else
+#  define ATTN__ADD_PAIRS(sum, a, b) ((sum) = _mm512_dpbf16_ps(sum, (__m512bh)(a), (__m512bh)(b)))
+#endif
 #define ATTN__ROUND_TWO(to, a, b)  __asm__("vcvtne2ps2bf16 {%2, %1, %0|%0, %1, %2}" : "=v"(to) : "v"(a), "v"(b))
 ATTN__INLINE ATTN__PAIRED void ATTN__V(pair_strip)(const int R, const int N, const int kind, const attn__product *p,
                                                    int64_t row)

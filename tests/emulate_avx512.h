@@ -110,6 +110,7 @@ EMULATED float emulated_multiply_add(uint16_t a, uint16_t b, float c) {
     return __builtin_fabs(x + (double)c) < 0x1p-126 ? sum * 0 : emulated_flushed(sum);
 }
 #define simde_mm512_dpbf16_ps emulated_dpbf16
+#define simde__m512bh simde__m512
 EMULATED simde__m512 emulated_dpbf16(simde__m512 sums, simde__m512 a, simde__m512 b) {
     float lane[16];
     uint16_t x[32], y[32];

@@ -92,6 +92,7 @@
              of 16 bits is off by 2^-11 (f16) or 2^-8 (bf16) of itself more, and the bits of one result do not depend on
              the type of another. The backward pass takes `out` as it is stored: where that is 16 bits, the bound on a
              gradient below grows by 2^-11 or 2^-8 (more where out has numbers below 2^-14, subnormal in f16).
+             All that is so unless `precision` in attn_desc allows products of bf16: faster, with a bound of their own.
    NUMERICS  f32 accumulation by fused multiply-adds; exp, log and tanh within 2 ulp over every float; a
              weight below 2^-126 is 0. The error of out and weights against exact arithmetic is bounded per score in
              ATTN_SCORE_LIST below; that of a gradient by 1e-6 (of a parameter, and of a factor of attn_bmm, 3e-6) times
@@ -108,7 +109,8 @@
              the options. Not on: instruction set, number of threads, order of tasks, batch size, the other queries in
              the call, prefill or decode, strides, compiler, optimisation level, -std, -ffast-math or -march=native, nor
              on the caller's rounding mode and flush-to-zero flags (they are set and restored by every call).
-             Outside the promise: attn_merge of parts cut by hand; rows under ATTN_EMPTY_UNIFORM; machines without
+             Outside the promise: `precision` other than ATTN_PRECISION_F32; attn_merge of parts cut by hand; rows under
+             ATTN_EMPTY_UNIFORM; machines without
              IEEE floats, with FLT_EVAL_METHOD other than 0 (x87) or where a NaN of IEEE 754-1985 is made (MIPS before
              release 6: its bits differ, the numbers do not); a caller with flags of its own where they cannot be set
              from here (they are on x86 with SSE, ARM, RISC-V, s390x and PowerPC, by gcc and clang; on x86-64 by all);
@@ -345,6 +347,12 @@ typedef enum attn_isa {         /* instruction sets; all compute the same bits *
     ATTN_ISA_COUNT
 } attn_isa;
 
+typedef enum attn_precision {   /* see `precision` in attn_desc */
+    ATTN_PRECISION_F32 = 0,     /* every product has f32 factors: the bits of SAME BITS */
+    ATTN_PRECISION_FAST,        /* products of bf16 where the CPU has them */
+    ATTN_PRECISION_COUNT
+} attn_precision;
+
 /* ---- hooks */
 
 /* Memory for calls without a workspace. Both functions or none (then ATTN_MALLOC/ATTN_FREE). */
@@ -449,6 +457,20 @@ typedef struct attn_desc {
        32 numbers of a row). A number of k is its code, -128..127, times its scale, rounded once. Not on a device.
        attn_quantize makes them */
     attn_view k_scale ATTN__0, v_scale ATTN__0;
+
+    /* products of numbers of 16 bits */
+    int32_t precision ATTN__0;          /* attn_precision: may attn_forward multiply numbers of bf16, two a step, where
+                                           it runs the kernels of AVX-512 and the CPU has AVX512-BF16 (compiled by gcc
+                                           11, clang 13 or later)? So are made then the scores of
+                                           SCALED_DOT and DOT where q and k are bf16, and out, of any score, where v is:
+                                           sums are f32, weights are rounded to bf16 on their way to v, and what is
+                                           below 2^-126 counts as 0. The bound on out grows by 2^-8 V (see
+                                           ATTN_SCORE_LIST), no other does; the bits are the same whatever threads,
+                                           tasks, batch and strides. All else is bit for bit as without: other types,
+                                           scores, instruction sets and CPUs, calls of up to four rows per key head
+                                           (per head where a parameter is), attn_backward, a device. attn_explain tells
+                                           which it is */
+    int32_t reserved2 ATTN__0;          /* 0 */
 } attn_desc;
 
 /* ---- gradients, described (ATTN_NO_BACKWARD leaves them out; attn_backward below says what they are) */
@@ -846,6 +868,13 @@ void    attn__cuda_release(void *block, void *stream);
 #  define ATTN__HAS_PORTABLE 1
 #else
 #  define ATTN__HAS_PORTABLE 0
+#endif
+/* Products of pairs of bf16, an instruction that the assembler must know. */
+#if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER) && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX512) \
+    && ((defined(__clang__) && __clang_major__ >= 13) || (!defined(__clang__) && __GNUC__ >= 11))
+#  define ATTN__HAS_PAIRS 1
+#else
+#  define ATTN__HAS_PAIRS 0
 #endif
 #if defined(_MSC_VER) && ATTN__X64
 #  include <intrin.h>
@@ -1430,9 +1459,24 @@ typedef struct attn__additive_gradient {
     X(void, fold, (const float *part, int64_t n, float *y, int64_t row))
 #endif
 
+/* Kernels over pairs of bf16, for ATTN_PRECISION_FAST. The place of a float holds two: of a key's row, neighbours; of
+   values and weights, one column of an even key (the low half) and of the odd one behind it. A pair is multiplied by a
+   pair and summed in two multiply-adds, the odd half's first; subnormals are taken and left as 0. */
+typedef struct attn__pair_kernels {
+    /* As the other one, with depth, rows and chains in pairs. PRODUCT, or PRODUCT_OF_ALLOWED, where the sign of each
+       half counts. x: NULL, or what each lane's sums are multiplied by in the end */
+    void (*product)(const attn__product *p);
+    /* in place: rows 2j and 2j + 1 of s, rounded, become row j; outside of from..to they count as -0 and are not read.
+       For one vector of lanes; n: rows */
+    void (*weights)(float *s, int64_t ld, int64_t from, int64_t to, int64_t n);
+    /* two rows of values side by side */
+    void (*values)(attn__half *to, const attn__half *even, const attn__half *odd, int64_t n);
+} attn__pair_kernels;
+
 typedef struct attn__kernels {
     int32_t isa, width, vecs;   /* attn_isa; floats in a vector; vectors in the widest tile */
     int32_t types;              /* do `dots` and `few` take a B that is not f32? */
+    const attn__pair_kernels *pairs;    /* NULL: none in this build; the CPU may lack them, too */
 #define ATTN__X(result, name, parameters) result (*name) parameters;
     ATTN__KERNEL_LIST(ATTN__X)
 #undef ATTN__X
@@ -1875,7 +1919,7 @@ static void attn__round_scalar(const float *from, int32_t type, attn__half *to, 
 }
 
 #define ATTN__X(result, name, parameters) , attn__##name##_scalar
-static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1 ATTN__KERNEL_LIST(ATTN__X)};
+static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL ATTN__KERNEL_LIST(ATTN__X)};
 #undef ATTN__X
 
 #define ATTN__IN_THE_MIDDLE     /* of the first reading; what lies between is for the others */
@@ -3584,8 +3628,135 @@ ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to
     attn__round_scalar(from + j, type, to + j, n - j);
 }
 
+/* ---- pairs of bf16 */
+#if ATTN__LANES == 16 && ATTN__HAS_PAIRS
+#define ATTN__PAIRED            ATTN__WITH("avx512f,avx512dq,avx512bw,avx512bf16,fma")
+/* sum += the products of a and b; the other: two vectors rounded, b in the lower half. clang 16 at -O3 runs out of
+   stack on the type of the intrinsics, gcc makes more moves around the instruction. */
+#if defined(__clang__)
+#  define ATTN__ADD_PAIRS(sum, a, b) __asm__("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(a), "v"(b))
+#else
+#  define ATTN__ADD_PAIRS(sum, a, b) ((sum) = _mm512_dpbf16_ps(sum, (__m512bh)(a), (__m512bh)(b)))
+#endif
+#define ATTN__ROUND_TWO(to, a, b)  __asm__("vcvtne2ps2bf16 {%2, %1, %0|%0, %1, %2}" : "=v"(to) : "v"(a), "v"(b))
+ATTN__INLINE ATTN__PAIRED void ATTN__V(pair_strip)(const int R, const int N, const int kind, const attn__product *p,
+                                                   int64_t row)
+{
+    const int64_t a_row = p->a_row, a_k = p->a_k, c_row = p->c_row;
+    const int go_on = p->onto == ATTN__GO_ON;
+    const float *from = go_on ? p->c + row*c_row : attn__zeros, *a[3], *b = p->b;
+    float *c = p->c + row*c_row;
+    ATTN__VEC acc[16], q[4], s;         /* R*N and N at most */
+    int64_t k;
+    int r, i;
+    ATTN__EACH(r, (R + 2) / 3) {
+        a[r] = p->a + (row + 3*r)*a_row;
+        if (r) ATTN__KEEP_POINTER(a[r]);
+    }
+    ATTN__EACH(r, R) {
+        ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(from + ATTN__LANES*i);
+        from += go_on ? c_row : 0;
+    }
+    for (k = p->depth; k > 0; k--, b += p->b_row) {
+        ATTN__EACH(i, N) {
+            q[i] = ATTN__LOAD(b + ATTN__LANES*i);
+            if (R > 1) ATTN__KEEP(q[i]);
+        }
+        ATTN__EACH(r, R) {
+            s = ATTN__ALL(a[r/3][r%3*a_row]);
+            if (kind == ATTN__PRODUCT_OF_ALLOWED)
+                s = ATTN__FLOATS(_mm512_andnot_si512(_mm512_srai_epi16(ATTN__INTS(q[0]), 15), ATTN__INTS(s)));
+            ATTN__EACH(i, N) ATTN__ADD_PAIRS(acc[r*N + i], q[i], s);
+        }
+        ATTN__EACH(r, (R + 2) / 3) a[r] += a_k;
+    }
+    if (p->onto == ATTN__ADD_AFTER) ATTN__EACH(r, R) {
+        ATTN__EACH(i, N) acc[r*N + i] = ATTN__ADD(ATTN__LOAD(c + r*c_row + ATTN__LANES*i), acc[r*N + i]);
+    }
+    if (p->x && !p->left) {
+        ATTN__EACH(i, N) q[i] = ATTN__LOAD(p->x + ATTN__LANES*i);
+        ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__MUL(acc[r*N + i], q[i]);
+    }
+    ATTN__EACH(r, R) {
+        ATTN__EACH(i, N) ATTN__STORE(c + ATTN__LANES*i, acc[r*N + i]);
+        c += c_row;
+    }
+}
+#define ATTN__STRIP_OF_PAIRS(R, N, kind) \
+    ATTN__NOINLINE ATTN__PAIRED static int64_t ATTN__V(pairs_##R##x##N)(attn__product *p, const attn__product *all, \
+                                                                        int64_t row) \
+    { \
+        for (; row + R <= p->rows; row += R) \
+            do ATTN__V(pair_strip)(R, N, kind, p, row); while (all && attn__next_chain(p, all)); \
+        return row; \
+    }
+ATTN__STRIP_OF_PAIRS(4, 4, ATTN__PRODUCT) ATTN__STRIP_OF_PAIRS(8, 1, ATTN__PRODUCT)
+ATTN__STRIP_OF_PAIRS(1, 1, p->kind)     /* any */
+/* Vectors from the i-th on, as many as `strips` takes, rows from `row` on; returns where the next begins. */
+ATTN__NOINLINE static int64_t ATTN__V(pairs_from)(const attn__product *p, int64_t i, int64_t row,
+                                                  int64_t (*strips)(attn__product *, const attn__product *, int64_t))
+{
+    attn__product part, all = *p;
+    all.b += ATTN__LANES*i;
+    all.c += ATTN__LANES*i;
+    if (p->x) all.x += ATTN__LANES*i;
+    attn__first_chain(&part, &all);
+    return strips(&part, part.left ? &all : NULL, row);
+}
+static void ATTN__V(pair_product)(const attn__product *p)
+{
+    const int allowed = p->kind == ATTN__PRODUCT_OF_ALLOWED, whole = p->vecs == 4 && !allowed;
+    int64_t row = whole ? ATTN__V(pairs_from)(p, 0, 0, ATTN__V(pairs_4x4)) : 0, i;
+    for (i = 0; i < p->vecs; i++) {
+        if (!whole && !allowed) row = ATTN__V(pairs_from)(p, i, 0, ATTN__V(pairs_8x1));
+        if (row < p->rows) ATTN__V(pairs_from)(p, i, row, ATTN__V(pairs_1x1));
+    }
+}
+ATTN__PAIRED static void ATTN__V(pair_weights)(float *s, int64_t ld, int64_t from, int64_t to, int64_t n)
+{
+#define ATTN__P(i) (i) * 0x10001 + 0x100000     /* half i of the one vector, half i of the other */
+    const __m512i by_turns = _mm512_set_epi32(
+        ATTN__P(15), ATTN__P(14), ATTN__P(13), ATTN__P(12), ATTN__P(11), ATTN__P(10), ATTN__P(9), ATTN__P(8),
+        ATTN__P(7), ATTN__P(6), ATTN__P(5), ATTN__P(4), ATTN__P(3), ATTN__P(2), ATTN__P(1), ATTN__P(0));
+#undef ATTN__P
+    ATTN__VEC even, odd;
+    __m512i both;
+    int64_t j;
+    for (j = 0; j < n; j += 2) {
+        even = odd = ATTN__ALL(-0.0f);
+        if (j >= from && j < to) even = ATTN__LOAD(s + j*ld);
+        if (j + 1 >= from && j + 1 < to) odd = ATTN__LOAD(s + (j + 1)*ld);
+        ATTN__ROUND_TWO(both, odd, even);
+        ATTN__STORE(s + j/2*ld, ATTN__FLOATS(_mm512_permutexvar_epi16(by_turns, both)));
+    }
+}
+ATTN__KERNEL void ATTN__V(pair_values)(attn__half *to, const attn__half *even, const attn__half *odd, int64_t n)
+{
+    int64_t j, at;
+    for (j = 0; n >= ATTN__LANES && j < n; j += ATTN__LANES) {
+        at = attn__min(j, n - ATTN__LANES);
+        ATTN__STORE((float *)(void *)(to + 2*at),
+                    ATTN__XOR(ATTN__LOAD_HALVES(even + at), ATTN__LEFT(ATTN__LOAD_HALVES(odd + at), 16)));
+    }
+    for (; j < n; j++) {
+        to[2*j] = even[j];
+        to[2*j + 1] = odd[j];
+    }
+}
+static const attn__pair_kernels ATTN__V(pairs) = {
+    ATTN__V(pair_product), ATTN__V(pair_weights), ATTN__V(pair_values)
+};
+#define ATTN__PAIR_TABLE        &ATTN__V(pairs)
+#undef ATTN__ADD_PAIRS
+#undef ATTN__PAIRED
+#undef ATTN__ROUND_TWO
+#undef ATTN__STRIP_OF_PAIRS
+#else
+#define ATTN__PAIR_TABLE        NULL
+#endif
+
 #define ATTN__X(result, name, parameters) , ATTN__V(name)
-static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS, ATTN__TYPES
+static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS, ATTN__TYPES, ATTN__PAIR_TABLE
                                              ATTN__KERNEL_LIST(ATTN__X)};
 #undef ATTN__X
 #undef ATTN__ABOVE
@@ -3645,6 +3816,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__ON_BITS
 #undef ATTN__OPERATION
 #undef ATTN__PAIRS
+#undef ATTN__PAIR_TABLE
 #undef ATTN__PICK
 #undef ATTN__PUT_HALVES
 #undef ATTN__QUARTERS
@@ -3739,11 +3911,11 @@ static const attn__kernels *attn__table(int32_t isa)
 }
 
 #if ATTN__X64 && defined(_MSC_VER)
-#  define ATTN__CPUID(leaf, r) __cpuidex(r, leaf, 0)
+#  define ATTN__CPUID(leaf, part, r) __cpuidex(r, leaf, part)
 #  define ATTN__ENABLED(mask) (mask = (uint32_t)_xgetbv(0))
 #elif ATTN__X64 && defined(__clang__)
-#  define ATTN__CPUID(leaf, r) \
-    __asm__ __volatile__("cpuid" : "=a"((r)[0]), "=b"((r)[1]), "=c"((r)[2]), "=d"((r)[3]) : "0"(leaf), "2"(0))
+#  define ATTN__CPUID(leaf, part, r) \
+    __asm__ __volatile__("cpuid" : "=a"((r)[0]), "=b"((r)[1]), "=c"((r)[2]), "=d"((r)[3]) : "0"(leaf), "2"(part))
 #  define ATTN__ENABLED(mask) __asm__ __volatile__("xgetbv" : "=a"(mask) : "c"(0) : "edx")
 #endif
 /* The compiler's table where it has one: the instruction cpuid takes microseconds in a virtual machine, longer than a
@@ -3767,20 +3939,36 @@ static int attn__cpu_has(attn_isa isa)
         const int fma_osxsave_avx_f16c = (1 << 12) | (1 << 27) | (1 << 28) | (1 << 29);
         uint32_t enabled;
         int r[4];
-        ATTN__CPUID(0, r);
+        ATTN__CPUID(0, 0, r);
         if (r[0] < 7) return 0;
-        ATTN__CPUID(1, r);
+        ATTN__CPUID(1, 0, r);
         if ((r[2] & fma_osxsave_avx_f16c) != fma_osxsave_avx_f16c) return 0;
         ATTN__ENABLED(enabled);
-        ATTN__CPUID(7, r);
+        ATTN__CPUID(7, 0, r);
         if (isa == ATTN_ISA_AVX2) return (enabled & 6) == 6 && (r[1] >> 5 & 1);
         return (enabled & 0xe6) == 0xe6 && (r[1] >> 16 & 1) && (r[1] >> 17 & 1);
     }
-#  undef ATTN__CPUID
-#  undef ATTN__ENABLED
 #endif
     return 1;
 }
+/* Products of pairs, on a CPU that runs AVX-512; asked only where they are allowed. */
+static int attn__cpu_has_pairs(void)
+{
+#if ATTN__HAS_PAIRS
+#  if defined(__clang__)
+    int r[4];
+    if (!__builtin_cpu_supports("sse2")) {
+        ATTN__CPUID(7, 1, r);
+        return r[0] >> 5 & 1;
+    }
+#  endif
+    return __builtin_cpu_supports("avx512bf16") != 0;
+#else
+    return 0;
+#endif
+}
+#undef ATTN__CPUID
+#undef ATTN__ENABLED
 
 ATTN_DEF attn_isa attn_best_isa(void)
 {
@@ -3985,6 +4173,7 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
     X(int32_t, align, x >= 0 && x < ATTN_ALIGN_COUNT, ATTN_ERR_OPTION, "must be one of attn_align") \
     X(int32_t, empty, x >= 0 && x < ATTN_EMPTY_COUNT, ATTN_ERR_OPTION, "must be one of attn_empty") \
     X(int32_t, isa, x >= 0 && x < ATTN_ISA_COUNT, ATTN_ERR_OPTION, "must be one of attn_isa") \
+    X(int32_t, precision, x >= 0 && x < ATTN_PRECISION_COUNT, ATTN_ERR_OPTION, "must be one of attn_precision") \
     X(int32_t, weights_after_dropout, 1, ATTN_OK, "") \
     X(float, softcap, attn__is_number(x) && x >= 0.0f, ATTN_ERR_RANGE, "must be finite and > 0, or 0 for none") \
     X(float, dropout, attn__is_number(x) && x >= 0.0f && x <= 1.0f, ATTN_ERR_RANGE, "must be within 0..1") \
@@ -4098,6 +4287,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int32_t bare;               /* scores become weights as they are, but for which keys a row reaches; neither
                                    scores nor weights are results */
     int32_t plain;              /* softmax of given rows, masked at most: row by row, where they lie */
+    int32_t fast;               /* ATTN__FAST_x: products of pairs of bf16 */
     uint8_t step[ATTN_MAX_PHASES];      /* attn__step of each phase */
     int64_t streams;            /* key sequences per batch entry: one per key head, or per head where keys are projected
                                    or queries transformed per head */
@@ -4675,6 +4865,7 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
     ATTN__RULE(d->isa == ATTN_ISA_AUTO || attn__cpu_has((attn_isa)d->isa), ATTN_ERR_ISA, "isa",
                "must be on this CPU and in this build");
     ATTN__RULE(d->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
+    ATTN__RULE(d->reserved2 == 0, ATTN_ERR_OPTION, "reserved2", "must be 0");
     ATTN__RULE(!d->allocator.allocate == !d->allocator.release, ATTN_ERR_NULL, "allocator",
                "must have both functions or none");
     ATTN__RULE(d->parallel.workers >= 0, ATTN_ERR_RANGE, "parallel.workers", "must not be negative");
@@ -5120,8 +5311,9 @@ typedef struct attn__reach {
     int32_t first[ATTN__MAX_LANES], last[ATTN__MAX_LANES];      /* per lane */
 } attn__reach;
 
-/* Of k or v, where it is not f32: the rows of a chunk's keys first .. end as floats, for all tiles of a task. */
-typedef struct attn__held { float *rows; int64_t b, head, first, end; } attn__held;
+/* Of k or v, where it is not f32: the rows of a chunk's keys first .. end as floats, or as pairs of bf16, for all tiles
+   of a task. */
+typedef struct attn__held { float *rows; int64_t b, head, first, end, paired; } attn__held;
 
 /* Its arrays, [.][ld]. */
 typedef struct attn__tile_memory {
@@ -5232,6 +5424,7 @@ static attn__held *attn__take_held(attn__map *map, const attn__call *c)
     if (!held) return NULL;
     held[0].rows = k;
     held[0].b = held[0].head = held[0].first = held[0].end = -1;
+    held[0].paired = 0;
     held[1] = held[0];
     held[1].rows = v;
     return held;
@@ -5317,29 +5510,73 @@ static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t
             attn__store_row(t->f, a, t->b, t->h[l], t->i[l], column + x, count, rows[l]);
     }
 }
-/* Rows of k or v, as a product takes them; all of one chunk. What is not f32 becomes floats once for all tiles that a
-   task has side by side, and only what they reach. */
-ATTN__NOINLINE static attn__rows attn__held_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n,
-                                                 int64_t size)
+ATTN__FOR_SIZE
+/* Numbers of bf16, `step` apart, as pairs side by side; a 0 behind the last, where they are odd. */
+static void attn__pair_numbers(attn__half *to, const attn__half *from, int64_t step, int64_t n)
+{
+    int64_t x;
+    if (step == 1) ATTN__COPY(to, from, (size_t)n * sizeof *to);
+    else for (x = 0; x < n; x++) to[x] = from[x * step];
+    if (n % 2) to[n] = 0;
+}
+/* Of v the keys j and j + 1 as pairs, as far as they are within first .. end; the others are 0 and not read. */
+static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int64_t end, attn__half *to)
+{
+    const attn__array *v = &t->c->v;
+    const int64_t size = t->c->size_v;
+    const attn__half *row[2];
+    int64_t x, i;
+    for (i = 0; i < 2; i++)
+        row[i] = j + i < first || j + i >= end ? NULL :
+            (const attn__half *)attn__place_of(v, t->b, t->head_kv, j + i, 0);
+    if (row[0] && row[1] && v->stride[3] == 1) t->f->pairs->values(to, row[0], row[1], size);
+    else for (x = 0; x < 2 * size; x++) to[x] = (attn__half)(row[x % 2] ? row[x % 2][x / 2 * v->stride[3]] : 0);
+}
+/* Keys from .. end of a chunk, of which first .. last may be read, into the room of held rows. */
+static void attn__hold_pairs(const attn__tile *t, const attn__array *a, const attn__held *held, int64_t from,
+                             int64_t end)
+{
+    const int64_t chunk = from / ATTN__CHUNK * ATTN__CHUNK, pairs = attn__blocks(t->c->size_k, 2);
+    int64_t j;
+    if (a == &t->c->k) for (j = from; j < end; j++)
+        attn__pair_numbers((attn__half *)(void *)(held->rows + (j - chunk) * pairs),
+                           (const attn__half *)attn__place_of(a, t->b, t->head_kv, j, 0), a->stride[3], t->c->size_k);
+    else for (j = from / 2 * 2; j < end; j += 2)
+        attn__pair_values(t, j, held->first, held->end,
+                          (attn__half *)(void *)(held->rows + (j - chunk) / 2 * t->c->size_v));
+}
+/* Rows of k or v, as a product takes them; all of one chunk, whose first key would lie at the result. What is not f32
+   becomes floats, or pairs, once for all tiles that a task has side by side, and only what they reach. */
+ATTN__NOINLINE static const float *attn__hold(const attn__tile *t, const attn__array *a, int64_t key, int64_t n,
+                                              int64_t size, int paired)
 {
     attn__held *held = &t->m.held[a == &t->c->v];
     const int64_t chunk = key / ATTN__CHUNK * ATTN__CHUNK;
-    int64_t from, count;
+    int64_t first, end, from, to;
     int behind;
     if (held->b != t->b || held->head != t->head_kv || held->first < chunk || held->end < key ||
-        held->first > key + n) held->first = held->end = key;
+        held->first > key + n || held->paired != paired) held->first = held->end = key;
     held->b = t->b;
     held->head = t->head_kv;
+    held->paired = paired;
+    first = held->first;
+    end = held->end;
+    held->first = attn__min(first, key);
+    held->end = attn__max(end, key + n);
     for (behind = 0; behind < 2; behind++) {    /* what is missing before those that are there, and behind them */
-        from = behind ? held->end : key;
-        count = behind ? key + n - held->end : held->first - key;
-        if (count > 0)
-            attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), t->b, t->head_kv, from, count, 0, size,
+        from = behind ? end : held->first;
+        to = behind ? held->end : first;
+        if (from < to && paired) attn__hold_pairs(t, a, held, from, to);
+        else if (from < to)
+            attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), t->b, t->head_kv, from, to - from, 0, size,
                                  held->rows + (from - chunk) * size, size);
     }
-    held->first = attn__min(held->first, key);
-    held->end = attn__max(held->end, key + n);
-    return attn__packed_rows(held->rows + (key - chunk) * size, size);
+    return held->rows;
+}
+ATTN__FOR_SPEED
+static attn__rows attn__held_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
+{
+    return attn__packed_rows(attn__hold(t, a, key, n, size, 0) + key % ATTN__CHUNK * size, size);
 }
 ATTN__INLINE attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
 {
@@ -5485,9 +5722,25 @@ static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, in
 }
 #endif
 /* ---- products of queries and keys */
+enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2 };
+/* The lanes' queries as pairs of bf16; their scale is for the scores. */
+static void attn__load_pairs(const attn__tile *t)
+{
+    const attn__array *q = &t->c->q;
+    const attn__half *rows[ATTN__MAX_LANES];
+    attn__half *to = (attn__half *)(void *)t->m.query;
+    int64_t l, x;
+    for (l = 0; l < t->ld; l++) rows[l] = (const attn__half *)attn__place_of(q, t->b, t->h[l], t->i[l], 0);
+    for (x = 0; x < t->c->size_q; x += 2)
+        for (l = 0; l < t->ld; l++, to += 2) {
+            to[0] = rows[l][x * q->stride[3]];
+            to[1] = (attn__half)(x + 1 < t->c->size_q ? rows[l][(x + 1) * q->stride[3]] : 0);
+        }
+}
 static void attn__load_query(attn__tile *t)
 {
-    attn__load_lanes(t, &t->c->q, 0, t->c->size_q, t->scale, t->m.query);
+    if (t->c->fast & ATTN__FAST_SCORES) attn__load_pairs(t);
+    else attn__load_lanes(t, &t->c->q, 0, t->c->size_q, t->scale, t->m.query);
 }
 
 /* K's rows against the tile's queries; kind: ATTN__PRODUCT or ATTN__SQUARED_DISTANCE, in chains of `chain` */
@@ -5514,9 +5767,31 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     p.chain = chain;
     t->f->product(&p);
 }
+static void attn__meet_pairs(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
+{
+    const attn__call *c = t->c;
+    const int64_t lane0 = x0 * t->f->width, pairs = attn__blocks(c->size_k, 2);
+    attn__product p;
+    p.a = attn__hold(t, &c->k, c0 + j0, j1 - j0, pairs, 1) + j0 * pairs;
+    p.a_row = pairs;
+    p.a_k = 1;
+    p.b = t->m.query + lane0;
+    p.c = t->m.s + j0 * t->ld + lane0;
+    p.rows = j1 - j0;
+    p.b_row = p.c_row = t->ld;
+    p.vecs = x1 - x0;
+    p.kind = ATTN__PRODUCT;
+    p.fetch = NULL;
+    p.onto = ATTN__FROM_ZERO;
+    p.depth = pairs;
+    p.chain = ATTN__RUN / 2;
+    p.x = t->scale + lane0;
+    t->f->pairs->product(&p);
+}
 static void attn__meet_dot(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     if (t->few) attn__few_scores(t, c0, j0, j1);
+    else if (t->c->fast & ATTN__FAST_SCORES) attn__meet_pairs(t, c0, j0, j1, x0, x1);
     else attn__meet_product(t, c0, j0, j1, x0, x1, ATTN__PRODUCT, ATTN__RUN);
 }
 
@@ -6627,14 +6902,45 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     attn__few_turn(t, t->m.few_v, row, size, acc);
 }
 
-/* ---- its outputs. onto: how they are added to acc where all vectors reach the same keys */
-static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, int32_t kind,
-                               int32_t onto, float *acc)
+/* ---- its outputs. With pairs of keys, from the j-th to `end`: what the lanes that reach them reach may be read. */
+static attn__rows attn__values_of_pairs(const attn__tile *t, int64_t c0, int64_t j, int64_t end, const attn__reach *r)
+{
+    const int64_t size = t->c->size_v;
+    int64_t from = r->whole ? 0 : r->n, to = r->whole ? r->n : 0, l;
+    for (l = 0; !r->whole && l < t->ld; l++) {
+        if (r->first[l] >= r->last[l] || r->first[l] >= 2 * end || r->last[l] <= 2 * j) continue;
+        from = attn__min(from, r->first[l]);
+        to = attn__max(to, r->last[l]);
+    }
+    return attn__packed_rows(attn__hold(t, &t->c->v, c0 + from, to - from, size, 1) + j * size, size);
+}
+/* A chunk's weights and its reach in pairs of keys. */
+ATTN__NOINLINE static void attn__to_pairs(const attn__tile *t, const attn__reach *r, attn__reach *half)
+{
+    int64_t l;
+    for (l = 0; l < t->vecs; l++)
+        t->f->pairs->weights(t->m.s + l * t->f->width, t->ld, r->from[l], r->to[l], r->n);
+    *half = *r;
+    half->n = attn__blocks(r->n, 2);
+    for (l = 0; l < r->vecs; l++) {
+        half->from[l] = r->from[l] / 2;
+        half->to[l] = (r->to[l] + 1) / 2;
+    }
+    for (l = 0; r->gaps && l < (int64_t)r->vecs * r->width; l++) {
+        half->first[l] = r->first[l] / 2;
+        half->last[l] = r->first[l] < r->last[l] ? (r->last[l] + 1) / 2 : half->first[l];
+    }
+}
+/* onto: how they are added to acc where all vectors reach the same keys; paired: NULL, or the reach of all keys, where
+   j and r are in pairs */
+static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r,
+                               const attn__reach *paired, int32_t kind, int32_t onto, float *acc)
 {
     attn__product p;
     attn__stretch s;
     attn__rows v;
     int64_t j;
+    p.x = NULL;
     p.rows = t->c->size_v;
     p.b_row = p.c_row = t->ld;
     p.chain = 0;
@@ -6648,7 +6954,8 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
             p.onto = ATTN__GO_ON;
         }
         if (s.from == s.to) continue;
-        v = attn__keys_of(t, &t->c->v, c0 + j, s.end - j, t->c->size_v);
+        if (paired) v = attn__values_of_pairs(t, c0, j, s.end, paired);
+        else v = attn__keys_of(t, &t->c->v, c0 + j, s.end - j, t->c->size_v);
         p.a = v.at;
         p.a_row = v.column;
         p.a_k = v.row;
@@ -6656,23 +6963,30 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
         p.c = acc + s.from * t->f->width;
         p.depth = s.end - j;
         p.vecs = s.to - s.from;
-        t->f->product(&p);
+        (paired ? t->f->pairs->product : t->f->product)(&p);
         p.onto = ATTN__GO_ON;
     }
 }
 /* The weighted values of a chunk: chain by chain, which loses less to rounding than one long chain. */
-static void attn__chunk_outputs(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int32_t kind)
+static void attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, int32_t kind)
 {
+    const attn__reach *paired = t->c->fast & ATTN__FAST_VALUES ? r : NULL;
+    const int64_t chain = paired ? ATTN__CHAIN / 2 : ATTN__CHAIN;
+    attn__reach half;
     int64_t j, end;
-    for (j = 0; j < n; j = end) {
+    if (paired) {
+        attn__to_pairs(t, paired, &half);
+        r = &half;
+    }
+    for (j = 0; j < r->n; j = end) {
         attn__stretch s;
-        end = attn__min(n, j + ATTN__CHAIN);
+        end = attn__min(r->n, j + chain);
         s = attn__stretch_at(r, j, end);
         if (t->few && kind == ATTN__PRODUCT) attn__few_values(t, c0, j, end, r, j ? t->m.part : t->m.acc);
         else if (j && s.to - s.from == t->vecs && s.end == end) {
-            attn__chunk_values(t, c0, j, end, r, kind, ATTN__ADD_AFTER, t->m.acc);
+            attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__ADD_AFTER, t->m.acc);
             continue;
-        } else attn__chunk_values(t, c0, j, end, r, kind, ATTN__FROM_ZERO, j ? t->m.part : t->m.acc);
+        } else attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__FROM_ZERO, j ? t->m.part : t->m.acc);
         if (j) t->f->merge(t->c->size_v, t->ld, t->m.acc, t->m.acc, t->m.part, t->ones, t->ones);
     }
 }
@@ -6746,7 +7060,7 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
         else attn__chunk_weights(t, c0, n, &r, kind != ATTN__PRODUCT, cmax, csum);
         if (!t->slots && kind == ATTN__PRODUCT) t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
         if (!c->out.rank || !c->size_v) break;
-        attn__chunk_outputs(t, c0, n, &r, kind);
+        attn__chunk_outputs(t, c0, &r, kind);
         if (t->slots ? t->f->finite(t->m.acc, c->size_v * t->ld) : attn__merge_outputs(t, c0, old, fresh)) break;
         if (kind != ATTN__PRODUCT) break;           /* NaN, Inf or overflow: once more, without excluded lanes */
     }
@@ -8169,6 +8483,15 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     }
     c->bare = c->bare && !c->weights.rank && !attn__score_of(c)->finish;
 }
+/* Which products of the forward pass are those of pairs of bf16; rows: of a stream. */
+static int32_t attn__fast_products(const attn__call *c, int64_t rows)
+{
+    int32_t fast = 0;
+    if (c->precision != ATTN_PRECISION_FAST || c->is_backward || c->on_device || rows <= ATTN__FEW) return 0;
+    if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16) fast |= ATTN__FAST_SCORES;
+    if (c->out.rank && c->v.type == ATTN_BF16) fast |= ATTN__FAST_VALUES;
+    return fast && c->f->pairs && attn__cpu_has_pairs() ? fast : 0;
+}
 /* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */
 static void attn__set_tiles(attn__call *c)
 {
@@ -8180,6 +8503,7 @@ static void attn__set_tiles(attn__call *c)
     c->ld = attn__lanes(c->f);
     rows = c->streams ? attn__mul64(c->heads / c->streams, c->queries) : 0;
     c->tiles = attn__blocks(rows, c->ld);
+    c->fast = attn__fast_products(c, rows);
     c->key_floats = score->key_floats ? score->key_floats(c) : 0;
     c->key_blocks = c->key_floats ? chunks : 0;
     c->copy_floats = attn__room_to_copy(c);
@@ -8787,6 +9111,10 @@ static void attn__put_types(attn__text *t, const attn__call *c)
     }
     if (n) attn__put(t, ", converted on the way");
     if (n && c->side_by_side > 1 && !c->is_backward) ATTN__FORMAT(t, ", for % tiles at a time", c->side_by_side);
+    if (c->precision == ATTN_PRECISION_FAST)
+        attn__put(t, !c->fast ? "; no products of bf16" :
+                  c->fast == ATTN__FAST_SCORES ? "; scores by products of bf16" :
+                  c->fast == ATTN__FAST_VALUES ? "; out by products of bf16" : "; scores and out by products of bf16");
 }
 static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__call *c)
 {
@@ -9766,7 +10094,7 @@ ATTN_DEF size_t attn_layout(char *text, size_t size)
     ATTN__LAYOUT(attn_desc, ATTN__F(struct_bytes) ATTN__SCORE_NUMBERS(ATTN__X) ATTN__NUMBERS(ATTN__X)
                  ATTN__F(scale_set) ATTN__F(causal) ATTN__F(window) ATTN__F(window_left) ATTN__F(window_right)
                  ATTN__F(dropout_origin) ATTN__F(reserved) ATTN__F(workspace) ATTN__F(workspace_bytes)
-                 ATTN__F(allocator) ATTN__F(parallel) ATTN__F(stream));
+                 ATTN__F(allocator) ATTN__F(parallel) ATTN__F(stream) ATTN__F(reserved2));
 #undef ATTN__X
     attn__put_views(&t, attn__fields, ATTN__F_COUNT);
     ATTN__LAYOUT(attn_mha_desc, ATTN__F(struct_bytes) ATTN__F(heads) ATTN__F(heads_kv) ATTN__F(attention));
@@ -10609,6 +10937,7 @@ ATTN__FOR_SPEED
 #undef ATTN__FMAF
 #undef ATTN__HAS_FMA
 #undef ATTN__HAS_NEON
+#undef ATTN__HAS_PAIRS
 #undef ATTN__HAS_PORTABLE
 #undef ATTN__NEON
 #undef ATTN__PORTABLE

@@ -35,6 +35,7 @@
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, each as it likes (lse and stats are f32). All
              arithmetic is f32; a result is rounded once, when it is stored. In stages 2 and 3 weights and the gradients
              of scores are rounded to the type of q, too, before they are multiplied by v, d_out, k and q.
+             desc.precision does not count: their tensor cores multiply numbers of bf16 as they are.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no atomics. Not those of the CPU, except for attn_bmm, masks and
              dropout, which drops the very same weights. They depend on which stage runs (attn_explain tells), and so on

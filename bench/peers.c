@@ -37,6 +37,8 @@ static const job typed_table[] = {
     DECODE("f16", WORK_F16) DECODE("bf16", WORK_BF16)
         DECODE("i8", WORK_I8){"stored as bf16: 8x2048 d64", SELF(8, 2048, 64), .type = WORK_BF16},
     {"stored as bf16: 8x2048 d128", SELF(8, 2048, 128), .type = WORK_BF16},
+    {"stored as bf16, and its products: 8x2048 d64", SELF(8, 2048, 64), .type = WORK_BF16, .precision = 1},
+    {"stored as bf16, and its products: 8x2048 d128", SELF(8, 2048, 128), .type = WORK_BF16, .precision = 1},
 };
 enum { TYPED_COUNT = sizeof typed_table / sizeof *typed_table };
 
@@ -63,6 +65,7 @@ int typed_start(const job *j) {
     if (attn_start(j)) return 1;
     d->q.type = d->out.type = queries;
     d->k.type = d->v.type = j->type;
+    d->precision = j->precision;
     if (j->type == WORK_I8) {
         d->k_scale = attn_view_f32(j->k_scale, 4, j->batch, j->kv_heads, j->keys, 1);
         d->v_scale = attn_view_f32(j->v_scale, 4, j->batch, j->kv_heads, j->keys, 1);

@@ -50,7 +50,8 @@ class Job(ctypes.Structure):  # work.h
         "threads", "isa")] + [(n, ctypes.c_void_p) for n in (
         "q k v bias w_v w_q w_k hidden_bias d_out mask out weights stats "
         "d_q d_k d_v d_bias d_w_v d_w_q d_w_k d_hidden_bias loop").split()] + [
-        ("type", ctypes.c_int32), ("k_scale", ctypes.c_void_p), ("v_scale", ctypes.c_void_p)]
+        ("type", ctypes.c_int32), ("k_scale", ctypes.c_void_p), ("v_scale", ctypes.c_void_p),
+        ("precision", ctypes.c_int32)]
 
 
 F16, BF16, I8 = 1, 2, 7  # attn_type
@@ -121,6 +122,7 @@ BARS = {
        for t in ("f16", "bf16", "i8") for n in ("one query", "8 queries") for h in ("8 heads", "32 heads on 8")
        for s in (4096, 32768)},  # 1.7: what bounds it is the memory
     **{f"stored as bf16: 8x2048 d{d}": typed(0.95) for d in (64, 128)},
+    **{f"stored as bf16, and its products: 8x2048 d{d}": typed(1.6) for d in (64, 128)},
 }
 TAKES_PART = {  # where it is not all of ATTENTION
     "8x2048 d128": ATTENTION + ["sgemm of PyTorch", "sgemm of OpenBLAS"],

@@ -20,6 +20,7 @@ typedef struct job {
     void (*loop)(void *job, int64_t i, int32_t worker);                      /* a function of loops.c */
     int32_t type;                   /* attn_type of q, k, v and out, then; WORK_I8: of k and v alone */
     const float *k_scale, *v_scale; /* [B,Hkv,Sk] of codes */
+    int32_t precision;              /* attn_precision */
 } job;
 
 enum { WORK_ADDITIVE = 4, WORK_GAUSSIAN = 5 };     /* attn_score, for files without attn.h */

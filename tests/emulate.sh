@@ -5,8 +5,9 @@ emulator() { if command -v clang; then :; else echo "${CC:-cc}"; fi; } # clang c
 
 # emulate IN OUT: a copy of attn.h that calls those functions
 emulate() {
-    sed -e 's/_mm512_/simde_mm512_/g' -e 's/__m512/simde__m512/g' -e 's/__mmask/simde__mmask/g' \
-        -e 's/avx512[a-z][a-z]*\([,"]\)/avx2\1/g' -e 's/"+v"/"+m"/g' "$1" >"$2"
+    sed -e 's/__asm__("vdpbf16ps.*/(sum) = _mm512_dpbf16_ps(sum, a, b)/' \
+        -e 's/__asm__("vcvtne2ps2bf16.*/(to) = _mm512_cvtne2ps_pbh(a, b)/' -e 's/_mm512_/simde_mm512_/g' -e 's/__m512/simde__m512/g' -e 's/__mmask/simde__mmask/g' \
+        -e 's/avx512[a-z][a-z0-9]*\([,"]\)/avx2\1/g' -e 's/"+v"/"+m"/g' "$1" >"$2"
 }
 # why_no_emulation: nothing, or what this machine lacks
 why_no_emulation() {

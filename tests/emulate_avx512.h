@@ -93,3 +93,64 @@ EMULATED simde__mmask16 simde_mm512_testn_epi32_mask(simde__m512i a, simde__m512
     for (i = 0; i < 16; i++) mask |= (unsigned)!(x[i] & y[i]) << i;
     return (simde__mmask16)mask;
 }
+
+/* Pairs of bf16, as Intel's manual has them, whatever the CPU's modes are: two multiply-adds, the odd half's first,
+   each rounded to nearest even, with subnormals taken and left as 0. A CPU that has the instruction gives the same bits
+   (Zen 4: of 32 million pairs, subnormal and infinite ones among them, all; a NaN may be another one). */
+EMULATED float emulated_flushed(float x) { return __builtin_fabsf(x) < 0x1p-126f ? x * 0 : x; }
+EMULATED float emulated_of_bf16(uint16_t half) {
+    uint32_t bits = (uint32_t)half << 16;
+    float x;
+    __builtin_memcpy(&x, &bits, sizeof x);
+    return emulated_flushed(x);
+}
+EMULATED float emulated_multiply_add(uint16_t a, uint16_t b, float c) {
+    double x = (double)emulated_of_bf16(a) * (double)emulated_of_bf16(b); /* exact */
+    float sum = __builtin_fmaf(emulated_of_bf16(a), emulated_of_bf16(b), emulated_flushed(c));
+    return __builtin_fabs(x + (double)c) < 0x1p-126 ? sum * 0 : emulated_flushed(sum);
+}
+#define simde_mm512_dpbf16_ps emulated_dpbf16
+#define simde__m512bh simde__m512
+EMULATED simde__m512 emulated_dpbf16(simde__m512 sums, simde__m512 a, simde__m512 b) {
+    float lane[16];
+    uint16_t x[32], y[32];
+    int i;
+    simde_mm512_storeu_ps(lane, sums);
+    simde_mm512_storeu_ps(x, a);
+    simde_mm512_storeu_ps(y, b);
+    for (i = 0; i < 16; i++) {
+        lane[i] = emulated_multiply_add(x[2 * i + 1], y[2 * i + 1], lane[i]);
+        lane[i] = emulated_multiply_add(x[2 * i], y[2 * i], lane[i]);
+    }
+    return simde_mm512_loadu_ps(lane);
+}
+EMULATED simde__m512i simde_mm512_cvtne2ps_pbh(simde__m512 high, simde__m512 low) {
+    uint32_t from[32];
+    uint16_t to[32];
+    int i;
+    simde_mm512_storeu_ps(from, low);
+    simde_mm512_storeu_ps(from + 16, high);
+    for (i = 0; i < 32; i++) {
+        uint32_t x = from[i], a = x & 0x7fffffffu;
+        if (a > 0x7f800000u) to[i] = (uint16_t)(x >> 16 | 0x40);
+        else to[i] = a < 0x800000u ? (uint16_t)(x >> 16 & 0x8000u) : (uint16_t)((x + 0x7fffu + (x >> 16 & 1u)) >> 16);
+    }
+    return simde_mm512_loadu_si512(to);
+}
+#define simde_mm512_permutexvar_epi16 emulated_permutexvar_epi16
+EMULATED simde__m512i emulated_permutexvar_epi16(simde__m512i index, simde__m512i x) {
+    uint16_t at[32], from[32], to[32];
+    int i;
+    simde_mm512_storeu_si512(at, index);
+    simde_mm512_storeu_si512(from, x);
+    for (i = 0; i < 32; i++) to[i] = from[at[i] & 31];
+    return simde_mm512_loadu_si512(to);
+}
+#define simde_mm512_srai_epi16 emulated_srai_epi16
+EMULATED simde__m512i emulated_srai_epi16(simde__m512i x, unsigned count) {
+    int16_t half[32];
+    int i;
+    simde_mm512_storeu_si512(half, x);
+    for (i = 0; i < 32; i++) half[i] = (int16_t)(half[i] >> count);
+    return simde_mm512_loadu_si512(half);
+}

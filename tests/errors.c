@@ -136,6 +136,8 @@ static int is_field(const char *field) {
                                         "dropout_origin",
                                         "isa",
                                         "reserved",
+                                        "reserved2",
+                                        "precision",
                                         "workspace",
                                         "workspace_bytes",
                                         "allocator",
@@ -660,6 +662,7 @@ static void test_option(void) {
         REFUSED(valid, ATTN_ERR_OPTION, "score", d.score = UNKNOWN(ATTN_SCORE_COUNT));
         REFUSED(valid, ATTN_ERR_OPTION, "align", d.align = UNKNOWN(ATTN_ALIGN_COUNT));
         REFUSED(valid, ATTN_ERR_OPTION, "empty", d.empty = UNKNOWN(ATTN_EMPTY_COUNT));
+        REFUSED(valid, ATTN_ERR_OPTION, "precision", d.precision = UNKNOWN(ATTN_PRECISION_COUNT));
         REFUSED(valid, ATTN_ERR_OPTION, "isa", d.isa = UNKNOWN(ATTN_ISA_COUNT));
 #undef UNKNOWN
     }
@@ -1975,7 +1978,9 @@ static void test_layout(void) {
                                  AT(attn_desc, stream, 2104),
                                  AT(attn_desc, k_scale, 2112),
                                  AT(attn_desc, v_scale, 2192),
-                                 {"sizeof attn_desc", sizeof(attn_desc), 2272},
+                                 AT(attn_desc, precision, 2272),
+                                 AT(attn_desc, reserved2, 2276),
+                                 {"sizeof attn_desc", sizeof(attn_desc), 2280},
                                  {0, 0, 0}};
     static const place others[] = {AT(attn_view, data, 0),
                                    AT(attn_view, size, 8),
@@ -2178,6 +2183,7 @@ static void test_numbers(void) {
           ATTN_ALIGN_TOP_LEFT == 3);
     CHECK(ATTN_EXP == 0 && ATTN_LOG == 1 && ATTN_TANH == 2 && ATTN_FUNCTION_COUNT == 3);
     CHECK(ATTN_EMPTY_ZERO == 0 && ATTN_EMPTY_NAN == 1 && ATTN_EMPTY_UNIFORM == 2);
+    CHECK(ATTN_PRECISION_F32 == 0 && ATTN_PRECISION_FAST == 1 && ATTN_PRECISION_COUNT == 2);
     CHECK(ATTN_ISA_AUTO == 0 && ATTN_ISA_SCALAR == 1 && ATTN_ISA_AVX2 == 2 && ATTN_ISA_AVX512 == 3 &&
           ATTN_ISA_NEON == 4 && ATTN_ISA_PORTABLE == 5);
     CHECK(ATTN_GRAD_Q == 1 && ATTN_GRAD_K == 2 && ATTN_GRAD_V == 4 && ATTN_GRAD_GIVEN_SCORES == 8);

@@ -25,6 +25,7 @@
     X(properties) \
     X(generator) \
     X(types) \
+    X(precision) \
     X(backward) \
     X(corners) \
     X(errors) X(memory) X(threads) X(isa) X(softmax) X(bmm) X(mha) X(pieces) X(heatmap) X(align) X(train_align)

@@ -1,0 +1,375 @@
+/* precision.c - products of bf16, where ATTN_PRECISION_FAST allows them and the CPU has them: their bits, step by step;
+   their bound, over random options; the same bits in any order, cut and place; and the bits of floats wherever they do
+   not run. */
+#include "descriptors.h"
+#include "grads.h"
+
+/* What attn_explain says of a call: bit 0, scores are made of products of bf16; bit 1, outputs are. */
+static int fast_of(const attn_desc *d) {
+    char text[1000];
+    attn_desc forward = forward_of(d);
+    attn_explain(&forward, text, sizeof text);
+    if (strstr(text, "; scores and out by products of bf16")) return 3;
+    if (strstr(text, "; scores by products of bf16")) return 1;
+    if (strstr(text, "; out by products of bf16")) return 2;
+    CHECKF(!strstr(text, "; no products of bf16") == (d->precision == ATTN_PRECISION_F32), "explained: %s", text);
+    return 0;
+}
+/* v, a view of floats, in bf16; v gets what they are then. */
+static attn_view narrow(attn_view *v, layout how) {
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    if (!v->rank) return *v;
+    *v = copy_view(v, LAYOUT_PACKED);
+    attn_view other = make_view(ATTN_BF16, how, v->rank, v->size[0], v->size[1], v->size[2], v->size[3]);
+    if (!view_extent(v, &low, &high)) return other;
+    do {
+        int64_t at = offset_of(v, index), to = offset_of(&other, index);
+        put(&other, to, ((const float *)v->data)[at]);
+        ((float *)(uintptr_t)v->data)[at] = (float)ref_of_half(ATTN_BF16, ((const uint16_t *)other.data)[to]);
+    } while (next_index(v, index));
+    return other;
+}
+static layout draw_own_places(void) { /* each element a place of its own */
+    layout how = (layout)test_int(0, LAYOUT_COUNT - 1);
+    return how == LAYOUT_BROADCAST ? LAYOUT_PACKED : how;
+}
+static attn_desc in_bf16(attn_desc *d, int which) { /* bits: q, k, v */
+    attn_desc fast = *d;
+    if (which & 1) fast.q = narrow(&d->q, draw_own_places());
+    if (which & 2) fast.k = narrow(&d->k, draw_own_places());
+    if (which & 4) fast.v = narrow(&d->v, draw_own_places());
+    fast.precision = ATTN_PRECISION_FAST;
+    return fast;
+}
+static int64_t rows_per_stream(const attn_desc *d) {
+    ref_result r;
+    ref_sizes(d, &r);
+    if (d->bilinear.rank == 3 || d->w_q.rank == 3 || d->w_k.rank == 3 || d->w_v.rank == 2 || d->hidden_bias.rank == 2)
+        return r.sq; /* a parameter per head */
+    return r.h / r.hkv * r.sq;
+}
+static int expected(const attn_desc *d) {
+    const int dots = d->score == ATTN_SCORE_SCALED_DOT || d->score == ATTN_SCORE_DOT;
+    if (d->isa != ATTN_ISA_AVX512 || rows_per_stream(d) <= 4) return 0;
+    return (dots && d->q.type == ATTN_BF16 && d->k.type == ATTN_BF16) | (d->out.rank && d->v.type == ATTN_BF16 ? 2 : 0);
+}
+
+/* Does AVX-512 here multiply numbers of bf16? */
+static int has_products(void) {
+    attn_desc d = make_desc(1, 1, 1, 8, 8, 8, 8), fast = in_bf16(&d, 7);
+    fast.isa = ATTN_ISA_AVX512;
+    for (int n = 0; n < test_isa_count(); n++)
+        if (test_isa(n) == ATTN_ISA_AVX512 && fast_of(&fast)) return 1;
+    return 0;
+}
+static void on_this_cpu(void) {
+    int has = has_products();
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
+    for (int n = 0; n < test_isa_count(); n++)
+        if (test_isa(n) == ATTN_ISA_AVX512 && __builtin_cpu_supports("avx512bf16")) CHECK(has);
+#endif
+    if (!has) test_skip("no products of bf16 here: no AVX512-BF16");
+    test_release();
+}
+
+/* ---- the bits: of a score */
+static float flushed(float x) { return fabsf(x) < ldexpf(1, -126) ? copysignf(0, x) : x; }
+static float multiply_add(float a, float b, float c) { /* the product of two of bf16 is exact */
+    double product = (double)flushed(a) * (double)flushed(b), sum = product + (double)flushed(c);
+    return fabs(sum) < ldexp(1, -126) ? copysignf(0, (float)sum) : flushed(fmaf(flushed(a), flushed(b), flushed(c)));
+}
+static float score_of(const attn_view *q, const attn_view *k, int64_t i, int64_t j, float scale) {
+    float sum = 0, part;
+    for (int64_t c = 0, n = q->size[3]; c < n; sum = c == 64 || n <= 64 ? part : sum + part) {
+        int64_t end = c + 64 < n ? c + 64 : n;
+        for (part = 0; c < end; c += 2) {
+            for (int64_t x = c + 1; x >= c; x--) /* the odd one first */
+                part = multiply_add(x < n ? (float)ref_at(q, 0, 0, i, x) : 0, x < n ? (float)ref_at(k, 0, 0, j, x) : 0,
+                                    part);
+        }
+        c = end;
+    }
+    return sum * scale;
+}
+static void bits_of_scores(void) {
+    static const int sizes[] = {1, 2, 7, 63, 64, 65, 130, 200};
+    static const double deviations[] = {1, 1e-19, 1e-38};
+    if (!has_products()) return;
+    for (int n = 0; n < 24; n++) {
+        attn_desc d = make_desc(1, 1, 1, 5 + n * 3, 19 + n, sizes[n % 8], 1), fast;
+        fill(&d.q, draw_normal, 0, deviations[n / 8]);
+        fill(&d.k, draw_normal, 0, n / 8 == 2 ? 1 : deviations[n / 8]);
+        fast = in_bf16(&d, 7);
+        fast.isa = ATTN_ISA_AVX512;
+        fast.scale = 0.25f;
+        ask_for(&fast, RESULT_SCORES, LAYOUT_PACKED);
+        run_desc(&fast, "scores");
+        int same = 1;
+        for (int64_t i = 0; i < d.q.size[2]; i++)
+            for (int64_t j = 0; j < d.k.size[2]; j++) {
+                attn_view scores = attn_view_of(fast.scores);
+                float want = score_of(&fast.q, &fast.k, i, j, 0.25f), got = (float)ref_at(&scores, 0, 0, i, j);
+                same = same && CHECKF(got == want, "d %d: score %d,%d is %a, want %a", sizes[n % 8], (int)i, (int)j,
+                                      (double)got, (double)want);
+            }
+        test_release();
+    }
+}
+
+/* ---- the bound, and the bits of all ways to compute it */
+static double check_fast(attn_desc *d, int which, int case_of) {
+    char what[60];
+    ref_result r;
+    attn_desc fast = in_bf16(d, which), first;
+    double ratio = 0;
+    ref_forward(d, &r);
+    for (int n = 0; n < test_isa_count(); n++) {
+        fast.isa = (int32_t)test_isa(n);
+        snprintf(what, sizeof what, "case %d, %s", case_of, attn_isa_string(test_isa(n)));
+        int runs = fast_of(&fast);
+        CHECKF(runs == (has_products() ? expected(&fast) : 0), "%s: products of bf16: %d", what, runs);
+        ratio = fmax(ratio, check_on(&fast, &r, test_isa(n), what));
+        first = copy_results(&fast);
+        poison_results(&fast);
+        if (run_planned(&fast, test_int(1, 3)) && d->empty != ATTN_EMPTY_UNIFORM)
+            check_same_results(&first, &fast, "tasks in a random order");
+        attn_desc packed = fast;
+        if (fast.q.rank) packed.q = copy_view(&fast.q, LAYOUT_PACKED);
+        if (fast.k.rank) packed.k = copy_view(&fast.k, LAYOUT_PACKED);
+        if (fast.v.rank) packed.v = copy_view(&fast.v, LAYOUT_PACKED);
+        poison_results(&packed);
+        if (run_desc(&packed, what)) check_same_results(&first, &packed, "packed");
+        if (runs) continue;
+        packed.precision = ATTN_PRECISION_F32;
+        poison_results(&packed);
+        if (run_desc(&packed, what)) check_same_results(&first, &packed, "exact where no products of bf16 run");
+    }
+    ref_free(&r);
+    return ratio;
+}
+static void generated(void) {
+    memset(covered, 0, sizeof covered);
+    double ratio = 0;
+    for (int n = 0; n < 400; n++) {
+        int f[FACTOR_COUNT];
+        attn_desc d;
+        draw_factors(f);
+        if (n % 2) f[F_SCORE] = test_int(0, 2);
+        build(&d, f);
+        ratio = fmax(ratio, check_fast(&d, n % 5 ? 7 : test_int(0, 7), n));
+        test_release();
+    }
+    if (test_verbose()) printf("    largest error: %.3f of its bound\n", ratio);
+}
+static attn_desc large_case(int n) {
+    static const int sizes[][6] = {{1, 2, 1, 70, 700, 64},  {1, 1, 1, 130, 600, 65}, {2, 2, 2, 33, 513, 128},
+                                   {1, 4, 2, 20, 1000, 40}, {1, 1, 1, 300, 300, 16}, {1, 1, 1, 47, 257, 33}};
+    const int *s = sizes[n % 6];
+    attn_desc d = make_desc(s[0], s[1], s[2], s[3], s[4], s[5], s[5] + n % 4);
+    int how = n / 6;
+    d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+    if (how == 1) d.causal = 1;
+    if (how == 2) {
+        d.window = 1;
+        d.window_left = test_int(0, 200);
+        d.window_right = test_int(0, 30);
+    }
+    if (how == 3) d.key_lengths = make_ints(ATTN_I32, 2, s[0], s[3], 0, 0, 0, s[4]);
+    if (how == 4) {
+        d.window = 1;
+        d.window_left = 3;
+        d.align = ATTN_ALIGN_POSITIONS;
+        d.positions = make_ints(ATTN_I64, 2, s[0], s[3], 0, 0, -5, s[4]);
+    }
+    if (how == 5) set_score(&d, ATTN_SCORE_COSINE, 0);
+    ask_for(&d, n % 2 ? RESULT_OUT : RESULT_OUT | RESULT_WEIGHTS | RESULT_LSE | RESULT_STATS, LAYOUT_PACKED);
+    return d;
+}
+static void larger(void) {
+    double ratio = 0;
+    for (int n = 0; n < 36; n++) {
+        attn_desc d = large_case(n);
+        ratio = fmax(ratio, check_fast(&d, 7, n));
+        test_release();
+    }
+    if (test_verbose()) printf("    largest error: %.3f of its bound\n", ratio);
+}
+
+/* ---- some rows, one head, or one row alone */
+static attn_desc rows_alone(const attn_desc *d, int64_t from, int64_t n) {
+    attn_desc some = *d;
+    some.q = attn_view_slice(d->q, 2, from, n);
+    if (d->out.rank) some.out = attn_out_slice(d->out, 2, from, n);
+    if (d->key_lengths.rank == 2) some.key_lengths = attn_view_slice(d->key_lengths, 1, from, n);
+    if (d->positions.rank == 2) some.positions = attn_view_slice(d->positions, 1, from, n);
+    else {
+        attn_view at = make_view(ATTN_I64, LAYOUT_PACKED, 2, d->q.size[0], n, 0, 0);
+        for (int64_t b = 0; b < d->q.size[0]; b++)
+            for (int64_t i = 0; i < n; i++) {
+                ref_result r;
+                ref_sizes(d, &r);
+                ((int64_t *)(uintptr_t)at.data)[b * n + i] = ref_position(d, &r, b, from + i);
+            }
+        some.align = ATTN_ALIGN_POSITIONS;
+        some.positions = at;
+    }
+    return some;
+}
+static void alone(void) {
+    for (int n = 0; n < 36; n++) {
+        attn_desc d = large_case(n), fast, some, copy;
+        ask_for(&d, RESULT_OUT, LAYOUT_PACKED);
+        fast = in_bf16(&d, 7);
+        for (int isa = 0; isa < test_isa_count(); isa++) {
+            fast.isa = (int32_t)test_isa(isa);
+            run_desc(&fast, "whole");
+            int64_t count = test_int(5, 20), from = test_int(0, (int)(d.q.size[2] - count));
+            some = rows_alone(&fast, from, count);
+            copy = copy_results(&some);
+            poison_results(&copy);
+            if (run_desc(&copy, "some rows")) check_same_results(&some, &copy, "some rows alone");
+            int64_t b = test_int(0, (int)d.q.size[0] - 1), h = test_int(0, (int)d.q.size[1] - 1);
+            attn_desc row = row_alone(&fast, b, h, from);
+            copy = copy_results(&row);
+            row = copy_results(&row);
+            row.precision = ATTN_PRECISION_F32;
+            if (run_desc(&copy, "a row") && run_desc(&row, "the row")) check_same_results(&row, &copy, "one is exact");
+        }
+        test_release();
+    }
+}
+
+/* ---- what a row may not attend to has no influence, whatever it holds */
+static void excluded(void) {
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 3e38f};
+    for (int n = 0; n < 24; n++) {
+        int64_t sq = test_int(5, 90), sk = test_int(2, 400), size = test_int(1, 70);
+        attn_desc d = make_desc(1, 2, 1, sq, sk, size, size + n % 3), fast, clean;
+        d.mask = make_ints(ATTN_U8, 2, sq, sk, 0, 0, 0, 1);
+        if (n % 3 == 1) { /* the first 16 rows end with an even key: the one behind it is of its pair */
+            d.causal = 1;
+            d.align = ATTN_ALIGN_POSITIONS;
+            d.positions = one_int(1);
+        }
+        ask_for(&d, RESULT_OUT | RESULT_LSE, LAYOUT_PACKED);
+        fast = in_bf16(&d, 7);
+        for (int isa = 0; isa < test_isa_count(); isa++) {
+            ref_result r;
+            attn_view out = attn_view_of(fast.out), was;
+            fast.isa = (int32_t)test_isa(isa);
+            run_desc(&fast, "clean");
+            clean = copy_results(&fast);
+            was = attn_view_of(clean.out);
+            int64_t j = n % 3 == 1 && sk > 17 ? 17 : test_int(0, (int)sk - 1), c = test_int(0, (int)size - 1);
+            double key = ref_at(&fast.k, 0, 0, j, c), value = ref_at(&fast.v, 0, 0, j, c);
+            if (n % 2) put_at(&fast.k, 0, 0, j, c, (double)bad[n % 4]);
+            put_at(&fast.v, 0, 0, j, c, (double)bad[n / 2 % 4]);
+            poison_results(&fast);
+            run_desc(&fast, "with a bad key");
+            ref_sizes(&fast, &r);
+            for (int64_t i = 0; i < 2 * sq; i++)
+                for (int64_t x = 0; x < d.v.size[3]; x++) {
+                    const int64_t at[4] = {0, i / sq, i % sq, x};
+                    if (ref_allowed(&fast, &r, 0, at[1], at[2], j)) {
+                        if (n % 2 == 0 && x == c && isnan(bad[n / 2 % 4])) CHECK(bits_at(&out, at) == 0x7fc00000u);
+                        if (n % 2 || x == c) continue;
+                    }
+                    CHECKF(bits_at(&out, at) == bits_at(&was, at), "row %d, column %d, key %d", (int)i, (int)x, (int)j);
+                }
+            put_at(&fast.k, 0, 0, j, c, key);
+            put_at(&fast.v, 0, 0, j, c, value);
+        }
+        test_release();
+    }
+}
+
+/* Keys that lengths or causal exclude are not read, nor is anything behind a row: it lies on pages not there. */
+static attn_view mapped_only(int64_t first, int64_t end, int64_t sk, int64_t n, int low) {
+    size_t row = (size_t)n * 2;
+    char *p =
+        (char *)test_guarded_span((size_t)first * row, (size_t)(end - first) * row, (size_t)(sk - end) * row, low);
+    attn_view v = attn_view_typed(ATTN_BF16, p, 4, 1, 1, end - first, n);
+    fill(&v, draw_normal, 0, 0.5);
+    v.data = p - (size_t)first * row;
+    v.size[2] = sk;
+    return v;
+}
+static void not_read(void) {
+    for (int n = 0; n < 60; n++) {
+        int64_t sk = 20000, sq = test_int(5, 80), size = test_int(1, 70), first = n % 3 ? test_int(0, 600) : 0;
+        int64_t end = first + sq + test_int(0, 300);
+        attn_desc d = make_desc(1, 1, 1, sq, 1, size, size + n % 2);
+        d = in_bf16(&d, 7);
+        d.k = mapped_only(first, end, sk, size, n % 2);
+        d.v = mapped_only(first, end, sk, size + n % 2, n % 2);
+        d.causal = 1;
+        d.align = ATTN_ALIGN_POSITIONS;
+        d.positions = one_int(end - sq);
+        d.window = first > 0;
+        d.window_left = first > 0 ? end - sq - first : 0;
+        ask_for(&d, RESULT_OUT, LAYOUT_PACKED);
+        for (int isa = 0; isa < test_isa_count(); isa++) {
+            d.isa = (int32_t)test_isa(isa);
+            run_desc(&d, "pages that are not there");
+        }
+        test_release();
+    }
+}
+
+/* Nor are keys between those of different rows: half of the rows look at the first keys, half at later ones. */
+static void gaps_not_read(void) {
+    for (int n = 0; n < 16; n++) {
+        int64_t sq = 6 + 3 * n, size = 64, later = 231 + n;
+        attn_desc d = make_desc(1, 1, 1, sq, 256, size, size);
+        d = in_bf16(&d, 7);
+        d.k = mapped_only(0, 256, 256, size, n % 2);
+        d.v = mapped_only(0, 256, 256, size, n % 2);
+        d.window = 1;
+        d.window_left = 2;
+        d.align = ATTN_ALIGN_POSITIONS;
+        d.positions = make_view(ATTN_I64, LAYOUT_PACKED, 2, 1, sq, 0, 0);
+        for (int64_t i = 0; i < sq; i++) ((int64_t *)(uintptr_t)d.positions.data)[i] = i % 2 ? later : 5;
+        ask_for(&d, RESULT_OUT, LAYOUT_PACKED);
+        d.isa = (int32_t)test_isa(n % test_isa_count());
+        run_desc(&d, "with all keys");
+        attn_desc readable = copy_results(&d);
+        for (int which = 0; which < 2; which++) {
+            char *keys = (char *)(uintptr_t)(which ? d.v.data : d.k.data);
+            test_no_access(keys + 6 * size * 2, (size_t)((later - 8) * size * 2));
+        }
+        poison_results(&d);
+        if (run_desc(&d, "without those between")) check_same_results(&readable, &d, "keys between");
+        test_release();
+    }
+}
+
+/* ---- the backward pass takes no notice */
+static void gradients(void) {
+    for (int n = 0; n < 20; n++) {
+        attn_desc d = make_desc(1, 2, 1, test_int(1, 70), test_int(1, 300), test_int(1, 40), test_int(1, 40));
+        ask_for(&d, RESULT_OUT | (n % 2 ? RESULT_STATS : 0), LAYOUT_PACKED);
+        attn_desc fast = in_bf16(&d, 7);
+        for (int isa = 0; isa < test_isa_count(); isa++) {
+            fast.isa = (int32_t)test_isa(isa);
+            fast.precision = ATTN_PRECISION_FAST;
+            run_desc(&fast, "forward");
+            call c = make_call(&fast, FROM_OUT, all_grads(&fast)), exact = copy_grads(&c);
+            exact.d.precision = ATTN_PRECISION_F32;
+            if (run_call(&c, "allowed") && run_call(&exact, "exact")) same_grads(&c, &exact, "gradients");
+        }
+        test_release();
+    }
+}
+
+const test_case suite_precision[] = {
+    {"precision.on_this_cpu", on_this_cpu},
+    {"precision.bits_of_scores", bits_of_scores},
+    {"precision.generated", generated},
+    {"precision.larger", larger},
+    {"precision.alone", alone},
+    {"precision.excluded", excluded},
+    {"precision.not_read", not_read},
+    {"precision.gaps_not_read", gaps_not_read},
+    {"precision.gradients", gradients},
+    {0, 0},
+};

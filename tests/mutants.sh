@@ -54,7 +54,7 @@ noticed() {
 noticed_by_suites() { # DIRECTORY SECTION; the suites that are near to the mutant, or quick, come first
     if emulates "$2"; then noticed emulated_suites "$1/run" || noticed "$1/run" --isa avx2; return; fi
     if [ "$2" = kernels-neon ]; then
-        for suite in isa bmm softmax mha pieces properties; do
+        for suite in isa types bmm softmax mha pieces properties; do
             noticed qemu-aarch64 "$1/run" --isa neon --filter "$suite." && return
         done
         return 1

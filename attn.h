@@ -5136,6 +5136,7 @@ ATTN__NOINLINE static void attn__copy_floats(float *to, const float *from, int64
     for (; n > 0; n--) *to++ = *from++;
 }
 
+ATTN__FOR_SIZE
 /* Some rows as floats, those in `to` `to_row` apart. scale: of codes, else NULL. */
 static void attn__widen_rows(const attn__kernels *f, const attn__array *a, const attn__array *scale, int64_t b,
                              int64_t h, int64_t row, int64_t rows, int64_t column, int64_t columns, float *to,
@@ -5185,6 +5186,7 @@ ATTN__NOINLINE static void attn__copy_floats_of(const attn__kernels *f, const at
             if (scale) to[x] = to[x] * attn__read(scale, b, h, row + r, group);
         }
 }
+ATTN__FOR_SPEED
 /* A part of a row: copied; and written from floats; and one value all along it. */
 static void attn__copy_row(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t row,
                            int64_t column, int64_t n, float *to)

@@ -236,9 +236,9 @@ item_object() {
     $CC -O2 -DATTN_NO_PORTABLE -c tests/attn.c -o "$dir/attn_three.o"
     try "no mutable global" no_globals
     try "no symbol outside attn_" no_foreign_symbols
-    # 300 KB and 390 KB for floats, 15 % more for elements of 16 and 8 bits, and 3 KB for products of bf16
-    try "object of $(kilobytes "$dir/attn_three.o") with three instruction sets, at most 348" \
-        small_enough "$dir/attn_three.o" 356352
+    # 300 KB and 390 KB for floats, 15 % more for elements of 16 and 8 bits, and 4 KB for products of bf16
+    try "object of $(kilobytes "$dir/attn_three.o") with three instruction sets, at most 349" \
+        small_enough "$dir/attn_three.o" 357376
     try "object of $(kilobytes "$dir/attn.o") with all, at most 448" small_enough "$dir/attn.o" 459264
     try "compiles without gradients" $CC -O2 -DATTN_NO_BACKWARD -c tests/attn.c -o "$dir/attn_forward.o" &&
         ok "object of $(kilobytes "$dir/attn_forward.o") without gradients"

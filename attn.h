@@ -1256,7 +1256,8 @@ static attn__result (attn__tanh)(attn__given x)
    A tile is a row-major array of `ld` lanes a row; ld = width*vecs is the same for all arrays of one tile.
    The scalar functions are the specification; the other tables compute the same bits. */
 enum {
-    ATTN__FEW = 4,              /* up to so many rows a tile is laid the other way */
+    ATTN__FEW = 8,              /* up to so many rows, but a vector's lanes, a tile is laid the other way */
+    ATTN__TOGETHER = 4,         /* rows of it that share what was read */
     ATTN__MAX_WIDTH = 16,       /* floats in the widest vector of any table */
     ATTN__MAX_LANES = 64,       /* the widest tile of any table */
     ATTN__MAX_VECS = 8,         /* vectors in a tile of any table */
@@ -1437,6 +1438,9 @@ typedef struct attn__kernels {
     ATTN__KERNEL_LIST(ATTN__X)
 #undef ATTN__X
 } attn__kernels;
+
+/* Rows that are few: `dots` takes as many as a vector has lanes. */
+static int64_t attn__most_few(const attn__kernels *f) { return f->width < ATTN__FEW ? ATTN__TOGETHER : ATTN__FEW; }
 
 /* Where a row lies that is only fetched: it may be behind the last one, so no pointer arithmetic. */
 static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
@@ -2798,7 +2802,7 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64
     const float *a = p->a, *ahead = ATTN__V(behind)(b, 2*ATTN__LANES*row*size);
     const float *fetch = ATTN__V(behind)(p->fetch, j*p->fetch_row*size);
     float *c = p->c + j, column[ATTN__LANES];
-    ATTN__VEC acc[ATTN__FEW], sum[ATTN__FEW], t[ATTN__LANES], scale = ATTN__ALL(1.0f);
+    ATTN__VEC acc[ATTN__TOGETHER], sum[ATTN__TOGETHER], t[ATTN__LANES], scale = ATTN__ALL(1.0f);
     int64_t k = 0, end;
     int r, x;
     if (type == ATTN_I8) {
@@ -2844,7 +2848,7 @@ ATTN__HELPER void ATTN__V(dots_wide)(const int R, const int N, const attn__produ
     const int64_t row = p->b_row, f_row = p->fetch_row;
     const float *a = p->a, *b = p->b + j*row;
     float *c = p->c + j, column[ATTN__LANES];
-    ATTN__VEC acc[ATTN__FEW * ATTN__DOTS], sum[ATTN__FEW * ATTN__DOTS], t[ATTN__LANES];
+    ATTN__VEC acc[ATTN__TOGETHER * ATTN__DOTS], sum[ATTN__TOGETHER * ATTN__DOTS], t[ATTN__LANES];
     int64_t k = 0, end;
     int r, x, i;
     ATTN__EACH(r, R*N) sum[r] = ATTN__ALL(0.0f);
@@ -2873,68 +2877,92 @@ ATTN__HELPER void ATTN__V(dots_wide)(const int R, const int N, const attn__produ
 }
 #endif
 
-ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
+/* Up to TOGETHER rows against the next of B's rows; returns how many those were. */
+ATTN__HELPER int64_t ATTN__V(dots_step)(const attn__product *p, int64_t j, int64_t columns)
 {
     const int32_t type = ATTN__TYPES ? p->b_type : ATTN_F32, size = type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2;
-    int64_t j = 0;
-    ATTN_ASSERT(p->a_k == ATTN__LANES && p->b_type == type);
 #if ATTN__DOTS > 1
-    if (type != ATTN_F32) {}
-    else if (p->rows == 1) for (; j + ATTN__DOTS*ATTN__LANES <= columns; j += ATTN__DOTS*ATTN__LANES)
+    if (type == ATTN_F32 && p->rows == 1 && j + ATTN__DOTS*ATTN__LANES <= columns) {
         ATTN__V(dots_wide)(1, ATTN__DOTS, p, j);
-    else for (; j + ATTN__DOTS/2*ATTN__LANES <= columns; j += ATTN__DOTS/2*ATTN__LANES)
-        ATTN__V(dots_wide)(ATTN__FEW, ATTN__DOTS/2, p, j);
+        return ATTN__DOTS*ATTN__LANES;
+    }
+    if (type == ATTN_F32 && p->rows > 1 && j + ATTN__DOTS/2*ATTN__LANES <= columns) {
+        ATTN__V(dots_wide)(ATTN__TOGETHER, ATTN__DOTS/2, p, j);
+        return ATTN__DOTS/2*ATTN__LANES;
+    }
 #endif
-    for (; j < columns; j += ATTN__LANES)
-        if (p->rows > 1 || j + ATTN__LANES > columns)       /* of the last row what there is, and again */
-            ATTN__V(dots_block)(ATTN__FEW, p, j, columns - 1 - j, type, size);
-        else if (type == ATTN_F32) ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1, ATTN_F32, 4);
-        else ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1, type, size);
+    if (p->rows > 1 || j + ATTN__LANES > columns)           /* of the last row what there is, and again */
+        ATTN__V(dots_block)(ATTN__TOGETHER, p, j, columns - 1 - j, type, size);
+    else if (type == ATTN_F32) ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1, ATTN_F32, 4);
+    else ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1, type, size);
+    return ATTN__LANES;
+}
+ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
+{
+    attn__product part = *p;
+    int64_t j, r, step = 0;
+    ATTN_ASSERT(p->a_k == ATTN__LANES && (ATTN__TYPES || p->b_type == ATTN_F32));
+    for (j = 0; j < columns; j += step)
+        for (r = 0; r < p->rows; r += ATTN__TOGETHER) {
+            part.a = p->a + r;
+            part.c = p->c + r*p->c_row;
+            part.rows = attn__min(p->rows - r, ATTN__TOGETHER);
+            part.fetch = r ? NULL : p->fetch;
+            step = ATTN__V(dots_step)(&part, j, columns);
+        }
 }
 
 /* ---- few rows times rows that are not f32 */
 #if ATTN__TYPES
-ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__product *p, int64_t column,
+ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__product *p, int64_t row, int64_t column,
                                      const int32_t type)
 {
-    const int64_t size = type == ATTN_I8 ? 1 : 2, row = p->b_row*size;
+    const int64_t size = type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2, step = p->b_row*size, left = p->rows - row;
+    const int64_t fetch_step = p->fetch_row*size;
     const char *b = (const char *)p->b + column*size;
+    const float *a[ATTN__TOGETHER], *fetch = p->fetch && row == 0 ? ATTN__V(behind)(p->fetch, column*size) : NULL;
+    float *c[ATTN__TOGETHER];
     ATTN__VEC acc[16], q[8];            /* R*N and N at most */
     ATTN__FACTOR w;
     int64_t k;
     int r, i;
-    ATTN__EACH(r, R) if (r < p->rows)
-        ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(p->c + r*p->c_row + column + i*ATTN__LANES);
-    for (k = 0; k < p->depth; k++, b += row) {
-        if (type == ATTN_F16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + 2*i*ATTN__LANES, ATTN_F16);
+    ATTN__EACH(r, R) a[r] = p->a + (row + (r < left ? r : left - 1))*p->a_row;
+    ATTN__EACH(r, R) c[r] = p->c + (row + (r < left ? r : left - 1))*p->c_row + column;
+    ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(c[r] + i*ATTN__LANES);
+    for (k = 0; k < p->depth; k++, b += step) {
+        if (type == ATTN_F32) ATTN__EACH(i, N) q[i] = ATTN__LOAD((const float *)b + i*ATTN__LANES);
+        else if (type == ATTN_F16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + 2*i*ATTN__LANES, ATTN_F16);
         else if (type == ATTN_BF16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + 2*i*ATTN__LANES, ATTN_BF16);
         else ATTN__EACH(i, N)
             q[i] = ATTN__MUL(ATTN__V(widened)(b + i*ATTN__LANES, ATTN_I8), ATTN__ALL(p->b_scale[k]));
-        if (column == 0) ATTN__EACH(i, N) if (i % 2 == 0 || N == 1) {
-            ATTN__PREFETCH(ATTN__V(behind)(b, 16*row + i*ATTN__LANES*size));
-            if (p->fetch) ATTN__PREFETCH_FAR(ATTN__V(behind)(p->fetch, (k*p->fetch_row + i*ATTN__LANES)*size));
+        ATTN__PREFETCH(ATTN__V(behind)(b, 16*step));
+        if (N*ATTN__LANES*size > 64) ATTN__PREFETCH(ATTN__V(behind)(b, 16*step + N*ATTN__LANES*size - 64));
+        if (fetch) {
+            ATTN__PREFETCH_FAR(fetch);
+            if (N*ATTN__LANES*size > 64) ATTN__PREFETCH_FAR(ATTN__V(behind)(fetch, N*ATTN__LANES*size - 64));
+            fetch = ATTN__V(behind)(fetch, fetch_step);
         }
         ATTN__EACH(r, R) {
-            w = ATTN__ONE(p->a[attn__min(r, p->rows - 1)*p->a_row + k]);
+            w = ATTN__ONE(a[r][k]);
             ATTN__EACH(i, N) acc[r*N + i] = ATTN__FMA_ONE(w, q[i], acc[r*N + i]);
         }
     }
-    ATTN__EACH(r, R) if (r < p->rows)
-        ATTN__EACH(i, N) ATTN__STORE(p->c + r*p->c_row + column + i*ATTN__LANES, acc[r*N + i]);
+    ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
 }
 ATTN__KERNEL void ATTN__V(few)(const attn__product *p)
 {
-    int64_t i = 0;
+    int64_t i = 0, r;
     if (p->rows == 1 && p->vecs == 8) {             /* the most frequent one, for each type */
-        if (p->b_type == ATTN_F16) ATTN__V(few_block)(1, 8, p, 0, ATTN_F16);
-        else if (p->b_type == ATTN_BF16) ATTN__V(few_block)(1, 8, p, 0, ATTN_BF16);
-        else ATTN__V(few_block)(1, 8, p, 0, ATTN_I8);
+        if (p->b_type == ATTN_F16) ATTN__V(few_block)(1, 8, p, 0, 0, ATTN_F16);
+        else if (p->b_type == ATTN_BF16) ATTN__V(few_block)(1, 8, p, 0, 0, ATTN_BF16);
+        else ATTN__V(few_block)(1, 8, p, 0, 0, ATTN_I8);
         return;
     }
-    if (p->rows == 1 && p->vecs == 4) { ATTN__V(few_block)(1, 4, p, 0, p->b_type); return; }
-    for (; i + ATTN__VECS/2*2 <= p->vecs; i += ATTN__VECS/2*2)
-        ATTN__V(few_block)(ATTN__FEW, ATTN__VECS/2*2, p, i*ATTN__LANES, p->b_type);
-    for (; i < p->vecs; i++) ATTN__V(few_block)(ATTN__FEW, 1, p, i*ATTN__LANES, p->b_type);
+    if (p->rows == 1 && p->vecs == 4) { ATTN__V(few_block)(1, 4, p, 0, 0, p->b_type); return; }
+    for (; i + ATTN__VECS/2*2 <= p->vecs; i += ATTN__VECS/2*2) for (r = 0; r < p->rows; r += ATTN__TOGETHER)
+        ATTN__V(few_block)(ATTN__TOGETHER, ATTN__VECS/2*2, p, r, i*ATTN__LANES, p->b_type);
+    for (; i < p->vecs; i++) for (r = 0; r < p->rows; r += ATTN__TOGETHER)
+        ATTN__V(few_block)(ATTN__TOGETHER, 1, p, r, i*ATTN__LANES, p->b_type);
 }
 #else
 ATTN__KERNEL void ATTN__V(few)(const attn__product *p) { ATTN_ASSERT(!p->rows); (void)p; }
@@ -6493,7 +6521,7 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
 static int attn__is_few(const attn__tile *t)
 {
     const attn__call *c = t->c;
-    return attn__score_of(c)->flags & ATTN__DOTS && t->lanes <= ATTN__FEW && c->size_k > 0 && c->k.stride[3] == 1 &&
+    return attn__score_of(c)->flags & ATTN__DOTS && t->lanes <= attn__most_few(c->f) && c->size_k > 0 && c->k.stride[3] == 1 &&
            (!c->out.rank || (c->v.stride[3] == 1 && c->size_v >= t->f->width));
 }
 /* [lanes][row] at `from` -> t's layout */
@@ -6590,12 +6618,12 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
         attn__few_rows(t, &t->c->v, c0 + j, next - j, size, k, c0 + j + ATTN__CHUNK, scales, &p);
         for (part = p, column = 0; column < size; column += part.vecs * width) {
             const int64_t left = (whole - column) / width, bytes = attn__type_size(p.b_type);
-            part.vecs = p.rows == 1 && left >= 8 ? 8 : (int32_t)attn__max(attn__min(left, t->f->vecs), 1);
+            part.vecs = (p.rows == 1 || t->f->types) && left >= 8 ? 8 : (int32_t)attn__max(attn__min(left, t->f->vecs), 1);
             part.b = (const float *)((uintptr_t)p.b + (uintptr_t)(attn__min(column, size - width) * bytes));
             part.c = t->m.few_v + column;
             part.fetch = part.vecs < 8 || !p.fetch ? NULL :
                 (const float *)((uintptr_t)p.fetch + (uintptr_t)(column * bytes));
-            if (p.b_type == ATTN_F32) t->f->product(&part);
+            if (p.b_type == ATTN_F32 && (p.rows == 1 || !t->f->types)) t->f->product(&part);
             else t->f->few(&part);
         }
     }
@@ -8163,7 +8191,7 @@ static void attn__set_tiles(attn__call *c)
     tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
     c->parts = 1;
     c->slot_floats = attn__mul64(ATTN__FEW, attn__add64(c->size_v, 2));
-    if (attn__slot_count(c) && tiles > 0 && tiles <= ATTN__CUT_TILES && rows <= ATTN__FEW)
+    if (attn__slot_count(c) && tiles > 0 && tiles <= ATTN__CUT_TILES && rows <= attn__most_few(c->f))
         c->parts = attn__min(ATTN__CUT_TASKS / tiles, chunks / ATTN__CUT_CHUNKS);
 }
 /* Bytes that a worker needs for the steps of tiles, or of the backward pass. */

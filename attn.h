@@ -1285,7 +1285,8 @@ static attn__result (attn__tanh)(attn__given x)
    A tile is a row-major array of `ld` lanes a row; ld = width*vecs is the same for all arrays of one tile.
    The scalar functions are the specification; the other tables compute the same bits. */
 enum {
-    ATTN__FEW = 4,              /* up to so many rows a tile is laid the other way */
+    ATTN__FEW = 8,              /* up to so many rows a tile is laid the other way, see attn__most_few */
+    ATTN__TOGETHER = 4,         /* of those so many share what is read and turned */
     ATTN__MAX_WIDTH = 16,       /* floats in the widest vector of any table */
     ATTN__MAX_LANES = 64,       /* the widest tile of any table */
     ATTN__MAX_VECS = 8,         /* vectors in a tile of any table */
@@ -1395,7 +1396,7 @@ typedef struct attn__additive_gradient {
        j < columns. Lanes are keys, turned on the way. Up to ATTN__FEW rows; a_k is `width`: so many floats can be read
        there. c has room for whole vectors. a_row, chain, vecs, kind and onto do not count */ \
     X(void, dots, (const attn__product *p, int64_t columns)) \
-    /* A product of up to ATTN__FEW rows that goes on, all in one chain, with a B that is not f32; up to 8 vectors */ \
+    /* A product of up to ATTN__FEW rows that goes on, all in one chain, with a B of any type and of any width */ \
     X(void, few, (const attn__product *p)) \
     /* s = scale * (w_sum - 2 sum_u w_u / (1 + query_u key_u)), four terms over a common denominator */ \
     X(void, additive, (const attn__additive *p)) \
@@ -1482,6 +1483,9 @@ typedef struct attn__kernels {
 #undef ATTN__X
 } attn__kernels;
 
+/* Rows that are few: not more than a vector has lanes; of four lanes and the scalar kernels that many. */
+static int64_t attn__most_few(const attn__kernels *f) { return f->width < ATTN__FEW ? ATTN__TOGETHER : ATTN__FEW; }
+
 /* Where a row lies that is only fetched: it may be behind the last one, so no pointer arithmetic. */
 static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
 {
@@ -1543,6 +1547,13 @@ static attn__result (attn__of_b)(const attn__product *p, int64_t row, int64_t co
 {
     const float x = attn__float(attn__element(p->b, p->b_type, row * p->b_row + column));
     return ATTN__GIVE(ATTN__CHOOSE(p->b_type == ATTN_I8, x * p->b_scale[row], x));
+}
+/* A column of it from row j on, of which `last` is the last one: beyond it that again. */
+ATTN__NOINLINE static void attn__column_of_b(const attn__product *p, int64_t j, int64_t last, int64_t k, int64_t lanes,
+                                             float *column)
+{
+    int64_t x;
+    for (x = 0; x < lanes; x++) column[x] = attn__of_b(p, j + attn__min(x, last), k);
 }
 static void attn__dots_scalar(const attn__product *p, int64_t columns)
 {
@@ -1964,7 +1975,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__MASK            ATTN__VEC           /* the sign bit of each lane */
 #  define ATTN__VECS            3
 #  define ATTN__SUMS            12
-#  define ATTN__DOTS            1
+#  define ATTN__DOTS            2
 #  define ATTN__TYPES           1
 #  define ATTN__REGISTER        "x"
 #  define ATTN__MASK_REGISTER   "=x"
@@ -2647,17 +2658,16 @@ ATTN__HELPER const float *ATTN__V(behind)(const void *p, int64_t bytes)
 /* ---- products */
 /* Brings a block of LANES rows near, step by step along their `depth` columns: at column k what belongs to LANES, of
    `size` bytes each. */
-ATTN__INLINE void ATTN__V(fetch_block)(const float *at, int64_t row, int64_t depth, int64_t k, const int size)
+ATTN__HELPER void ATTN__V(fetch_block)(const float *at, int64_t row, int64_t depth, int64_t k, const int64_t size)
 {
-    const uintptr_t from = (uintptr_t)at;
-    const int W = ATTN__LANES;
+    const int W = ATTN__LANES, some = W*W > 128 ? W*W : W*W > 16 ? 128 : 64;
+    const char *from = (const char *)ATTN__V(behind)(at, W*k*size);
+    int64_t bytes;
     int x;
-    if (row == depth && size == 4) ATTN__UNROLL for (x = 0; x < W*W*4; x += 64)
-        ATTN__PREFETCH_FAR((const char *)(from + (uintptr_t)(W*k*4 + x)));
-    else if (row == depth) for (x = 0; x < W*W*size; x += 64)
-        ATTN__PREFETCH_FAR((const char *)(from + (uintptr_t)(W*k*size + x)));
+    if (row == depth) for (bytes = W*W*size; bytes > 0; bytes -= some, from = (const char *)ATTN__V(behind)(from, some))
+        ATTN__EACH(x, some / 64) ATTN__PREFETCH_FAR(ATTN__V(behind)(from, 64*x));
     else if (k*size % 64 == 0)
-        for (x = 0; x < W; x++) ATTN__PREFETCH_FAR((const char *)(from + (uintptr_t)((x*row + k)*size)));
+        for (x = 0; x < W; x++) ATTN__PREFETCH_FAR(ATTN__V(behind)(at, (x*row + k)*size));
 }
 
 /* One step of a strip: a column of A, with a pointer to every third of its rows, times a row of B. */
@@ -2812,100 +2822,67 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
     ATTN_ASSERT(p->vecs < 8 || (p->rows == 1 && p->kind == ATTN__PRODUCT));
     attn__first_chain(&part, p);
     if (p->kind != ATTN__PRODUCT) do ATTN__V(product_rare)(&part); while (attn__next_chain(&part, p));
+#if !ATTN__TYPES
     else if (p->vecs == 8) ATTN__V(strip)(1, 8, ATTN__PRODUCT, p, 0);           /* few rows: B is read in place */
+#endif
     else for (row = 0, i = 0; row < p->rows; i++)
         row = ATTN__V(strips)[p->vecs - 1][i](&part, part.left ? p : NULL, row);
 }
 
-/* LANES rows, `row` bytes apart; beyond the last one that again. */
-ATTN__HELPER void ATTN__V(load_rows)(ATTN__VEC *t, const char *y, int64_t row, int64_t last, const int32_t type)
+/* LANES rows, `row` bytes apart. */
+ATTN__HELPER void ATTN__V(load_rows)(ATTN__VEC *t, const char *y, int64_t row, const int32_t type)
 {
     int x;
-    ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) t[x] = ATTN__V(widened)(y, type);
+    ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(y + x*row, type);
 }
-/* The same as one function for all types: for less text, where speed does not count. */
-ATTN__NOINLINE ATTN__KERNEL void ATTN__V(load_typed_rows)(ATTN__VEC *t, const char *y, int64_t row, int64_t last,
-                                                          int32_t type)
+/* Those up to `last` and that one again: one function for all types, for less text, where speed does not count. */
+ATTN__NOINLINE ATTN__KERNEL void ATTN__V(load_last_rows)(ATTN__VEC *t, const char *y, int64_t row, int64_t last,
+                                                         int32_t type)
 {
     int x;
     for (x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0)
-        if (type == ATTN_F16) t[x] = ATTN__V(widened)(y, ATTN_F16);
+        if (type == ATTN_F32) t[x] = ATTN__V(widened)(y, ATTN_F32);
+        else if (type == ATTN_F16) t[x] = ATTN__V(widened)(y, ATTN_F16);
         else t[x] = type == ATTN_BF16 ? ATTN__V(widened)(y, ATTN_BF16) : ATTN__V(widened)(y, ATTN_I8);
 }
-/* R rows against LANES of B's rows. On the way come near, in the order of memory, so that the machine's own prefetching
-   follows: B's rows after the next ones, and as many of the matrix that is used next. */
-ATTN__HELPER void ATTN__V(dots_block)(const int R, const attn__product *p, int64_t j, int64_t last, const int32_t type,
-                                      const int size)
+/* R rows against N vectors of B's rows side by side, so that no sum waits for itself. On the way come near, in the
+   order of memory, so that the machine's own prefetching follows: B's rows after the next ones, and as many of the
+   matrix that is used next. */
+ATTN__HELPER void ATTN__V(dots_block)(const int R, const int N, const attn__product *p, int64_t j, int64_t last,
+                                      const int32_t type, const int64_t size)
 {
-    const int64_t row = p->b_row;
-    const char *b = (const char *)p->b + j*row*size;
-    const float *a = p->a, *ahead = ATTN__V(behind)(b, 2*ATTN__LANES*row*size);
-    const float *fetch = ATTN__V(behind)(p->fetch, j*p->fetch_row*size);
+    const int64_t row = p->b_row*size, f_row = p->fetch_row*size, all = ATTN__LANES - 1;
+    const char *b = (const char *)p->b + j*row;
+    const float *a = p->a, *fetch = ATTN__V(behind)(p->fetch, j*f_row);
     float *c = p->c + j, column[ATTN__LANES];
-    ATTN__VEC acc[ATTN__FEW], sum[ATTN__FEW], t[ATTN__LANES], scale = ATTN__ALL(1.0f);
-    int64_t k = 0, end;
-    int r, x;
-    if (type == ATTN_I8) {
-        for (x = 0; x < ATTN__LANES; x++) column[x] = p->b_scale[j + attn__min(x, last)];
-        scale = ATTN__LOAD(column);
-    }
-    ATTN__EACH(r, R) sum[r] = ATTN__ALL(0.0f);
-    while (k < p->depth) {
-        end = attn__min(p->depth, k + ATTN__RUN);
-        ATTN__EACH(r, R) acc[r] = ATTN__ALL(0.0f);
-        for (; k + ATTN__LANES <= end; k += ATTN__LANES) {
-            if (type == ATTN_F32) ATTN__V(load_rows)(t, b + k*size, row*size, last, ATTN_F32);
-            else if (R > 1) ATTN__V(load_typed_rows)(t, b + k*size, row*size, last, type);
-            else if (type == ATTN_F16) ATTN__V(load_rows)(t, b + k*size, row*size, last, ATTN_F16);
-            else if (type == ATTN_BF16) ATTN__V(load_rows)(t, b + k*size, row*size, last, ATTN_BF16);
-            else ATTN__V(load_rows)(t, b + k*size, row*size, last, ATTN_I8);
-            ATTN__V(fetch_block)(ahead, row, p->depth, k, size);
-            if (p->fetch) ATTN__V(fetch_block)(fetch, p->fetch_row, p->depth, k, size);
-            ATTN__V(transpose)(t);
-            if (type == ATTN_I8) ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__MUL(t[x], scale);
-            ATTN__UNROLL for (x = 0; x < ATTN__LANES; x++, a += ATTN__LANES)
-                ATTN__EACH(r, R) acc[r] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[x], acc[r]);
-        }
-        for (; k < end; k++, a += ATTN__LANES) {
-            for (x = 0; x < ATTN__LANES; x++) {
-                const int64_t at = (j + attn__min(x, last))*row + k;
-                column[x] = ATTN__CHOOSE(type == ATTN_F32, p->b[at], attn__float(attn__element(p->b, type, at)));
-            }
-            t[0] = ATTN__LOAD(column);
-            if (type == ATTN_I8) t[0] = ATTN__MUL(t[0], scale);
-            ATTN__EACH(r, R) acc[r] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[0], acc[r]);
-        }
-        ATTN__EACH(r, R) if (k > ATTN__RUN) acc[r] = ATTN__ADD(sum[r], acc[r]);
-        ATTN__EACH(r, R) sum[r] = acc[r];
-    }
-    ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (r < p->rows) ATTN__STORE(c, sum[r]);
-}
-
-#if ATTN__DOTS > 1
-/* The same against N whole vectors of B's rows side by side, so that no sum waits for itself. */
-ATTN__HELPER void ATTN__V(dots_wide)(const int R, const int N, const attn__product *p, int64_t j)
-{
-    const int64_t row = p->b_row, f_row = p->fetch_row;
-    const float *a = p->a, *b = p->b + j*row;
-    float *c = p->c + j, column[ATTN__LANES];
-    ATTN__VEC acc[ATTN__FEW * ATTN__DOTS], sum[ATTN__FEW * ATTN__DOTS], t[ATTN__LANES];
+    ATTN__VEC acc[8], sum[8], t[ATTN__LANES], scale[4];         /* R*N, R*N and N at most */
     int64_t k = 0, end;
     int r, x, i;
+    if (type == ATTN_I8) for (i = 0; i < N; i++) {
+        for (x = 0; x < ATTN__LANES; x++) column[x] = p->b_scale[j + i*ATTN__LANES + attn__min(x, last)];
+        scale[i] = ATTN__LOAD(column);
+    }
     ATTN__EACH(r, R*N) sum[r] = ATTN__ALL(0.0f);
     while (k < p->depth) {
         end = attn__min(p->depth, k + ATTN__RUN);
         ATTN__EACH(r, R*N) acc[r] = ATTN__ALL(0.0f);
         for (; k + ATTN__LANES <= end; k += ATTN__LANES, a += ATTN__LANES*ATTN__LANES) ATTN__EACH(i, N) {
             const int64_t n = i*ATTN__LANES;
-            ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__LOAD(b + (n + x)*row + k);
-            ATTN__V(fetch_block)(attn__ahead(b, n + 2*N*ATTN__LANES, row), row, p->depth, k, 4);
-            if (p->fetch) ATTN__V(fetch_block)(attn__ahead(p->fetch, j + n, f_row), f_row, p->depth, k, 4);
+            if (last < all) ATTN__V(load_last_rows)(t, b + n*row + k*size, row, last, type);
+            else if (type == ATTN_F32) ATTN__V(load_rows)(t, b + n*row + k*size, row, ATTN_F32);
+            else if (type == ATTN_F16) ATTN__V(load_rows)(t, b + n*row + k*size, row, ATTN_F16);
+            else if (type == ATTN_BF16) ATTN__V(load_rows)(t, b + n*row + k*size, row, ATTN_BF16);
+            else ATTN__V(load_rows)(t, b + n*row + k*size, row, ATTN_I8);
+            ATTN__V(fetch_block)(ATTN__V(behind)(b, (n + 2*N*ATTN__LANES)*row), p->b_row, p->depth, k, size);
+            if (p->fetch)
+                ATTN__V(fetch_block)(ATTN__V(behind)(fetch, n*f_row), p->fetch_row, p->depth, k, size);
             ATTN__V(transpose)(t);
+            if (type == ATTN_I8) ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__MUL(t[x], scale[i]);
             ATTN__EACH(x, ATTN__LANES)
                 ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[x*ATTN__LANES + r]), t[x], acc[r*N + i]);
         }
         for (; k < end; k++, a += ATTN__LANES) ATTN__EACH(i, N) {
-            for (x = 0; x < ATTN__LANES; x++) column[x] = b[(i*ATTN__LANES + x)*row + k];
+            attn__column_of_b(p, j + i*ATTN__LANES, last, k, ATTN__LANES, column);
             t[0] = ATTN__LOAD(column);
             ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[0], acc[r*N + i]);
         }
@@ -2915,70 +2892,86 @@ ATTN__HELPER void ATTN__V(dots_wide)(const int R, const int N, const attn__produ
     ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row)
         if (r < p->rows) ATTN__EACH(i, N) ATTN__STORE(c + i*ATTN__LANES, sum[r*N + i]);
 }
-#endif
 
 ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 {
-    const int32_t type = ATTN__TYPES ? p->b_type : ATTN_F32, size = type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2;
-    int64_t j = 0;
+    const int32_t type = ATTN__TYPES ? p->b_type : ATTN_F32;
+    const int64_t size = type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2, all = ATTN__LANES - 1;
+    const int N = ATTN__DOTS, M = ATTN__DOTS > 2 ? ATTN__DOTS/2 : 1;
+    attn__product part = *p;
+    int64_t j = 0, row;
     ATTN_ASSERT(p->a_k == ATTN__LANES && p->b_type == type);
-#if ATTN__DOTS > 1
-    if (type != ATTN_F32) {}
-    else if (p->rows == 1) for (; j + ATTN__DOTS*ATTN__LANES <= columns; j += ATTN__DOTS*ATTN__LANES)
-        ATTN__V(dots_wide)(1, ATTN__DOTS, p, j);
-    else for (; j + ATTN__DOTS/2*ATTN__LANES <= columns; j += ATTN__DOTS/2*ATTN__LANES)
-        ATTN__V(dots_wide)(ATTN__FEW, ATTN__DOTS/2, p, j);
-#endif
-    for (; j < columns; j += ATTN__LANES)
-        if (p->rows > 1 || j + ATTN__LANES > columns)       /* of the last row what there is, and again */
-            ATTN__V(dots_block)(ATTN__FEW, p, j, columns - 1 - j, type, size);
-        else if (type == ATTN_F32) ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1, ATTN_F32, 4);
-        else ATTN__V(dots_block)(1, p, j, ATTN__LANES - 1, type, size);
+    if (p->rows == 1 && type == ATTN_F32)
+        for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES) ATTN__V(dots_block)(1, N, p, j, all, ATTN_F32, 4);
+    else if (p->rows == 1)
+        for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES) ATTN__V(dots_block)(1, N, p, j, all, type, size);
+    else if (M > 1)
+        for (; j + M*ATTN__LANES <= columns; j += M*ATTN__LANES)
+            ATTN__V(dots_block)(ATTN__TOGETHER, M, p, j, all, type, size);
+    for (; j < columns; j += ATTN__LANES)                   /* of the last row what there is, and again */
+        for (row = 0; row < p->rows; row += ATTN__TOGETHER) {
+            part.a = p->a + row;
+            part.c = p->c + row*p->c_row;
+            part.rows = p->rows - row;
+            part.fetch = row ? NULL : p->fetch;
+            ATTN__V(dots_block)(ATTN__TOGETHER, 1, &part, j, columns - 1 - j, type, size);
+        }
 }
 
-/* ---- few rows times rows that are not f32 */
+/* ---- few rows times rows of any type */
 #if ATTN__TYPES
-ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__product *p, int64_t column,
+/* N vectors of a row come near, and of another matrix, if any. */
+ATTN__HELPER void ATTN__V(fetch_rows)(const int N, const float *at, const float *other, const int64_t size)
+{
+    int i;
+    ATTN__EACH(i, (N*ATTN__LANES + 15)/16) if (i == 0 || 64*i < N*ATTN__LANES*size) {
+        ATTN__PREFETCH(ATTN__V(behind)(at, 64*i));
+        if (other) ATTN__PREFETCH_FAR(ATTN__V(behind)(other, 64*i));
+    }
+}
+ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__product *p, int64_t row, int64_t column,
                                      const int32_t type)
 {
-    const int64_t size = type == ATTN_I8 ? 1 : 2, row = p->b_row*size;
+    const int64_t size = type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2, step = p->b_row*size, left = p->rows - row;
+    const int64_t fetch_step = p->fetch_row*size;
     const char *b = (const char *)p->b + column*size;
+    const float *a[ATTN__TOGETHER], *fetch = p->fetch && row == 0 ? ATTN__V(behind)(p->fetch, column*size) : NULL;
+    float *c[ATTN__TOGETHER];
     ATTN__VEC acc[16], q[8];            /* R*N and N at most */
     ATTN__FACTOR w;
     int64_t k;
     int r, i;
-    ATTN__EACH(r, R) if (r < p->rows)
-        ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(p->c + r*p->c_row + column + i*ATTN__LANES);
-    for (k = 0; k < p->depth; k++, b += row) {
-        if (type == ATTN_F16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + 2*i*ATTN__LANES, ATTN_F16);
+    ATTN__EACH(r, R) a[r] = p->a + (row + (r < left ? r : left - 1))*p->a_row;
+    ATTN__EACH(r, R) c[r] = p->c + (row + (r < left ? r : left - 1))*p->c_row + column;
+    ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(c[r] + i*ATTN__LANES);
+    for (k = 0; k < p->depth; k++, b += step, fetch = fetch ? ATTN__V(behind)(fetch, fetch_step) : NULL) {
+        if (R == 1) ATTN__V(fetch_rows)(N, ATTN__V(behind)(b, 16*step), fetch, size);
+        if (type == ATTN_F32) ATTN__EACH(i, N) q[i] = ATTN__LOAD((const float *)b + i*ATTN__LANES);
+        else if (type == ATTN_F16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + 2*i*ATTN__LANES, ATTN_F16);
         else if (type == ATTN_BF16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + 2*i*ATTN__LANES, ATTN_BF16);
         else ATTN__EACH(i, N)
             q[i] = ATTN__MUL(ATTN__V(widened)(b + i*ATTN__LANES, ATTN_I8), ATTN__ALL(p->b_scale[k]));
-        if (column == 0) ATTN__EACH(i, N) if (i % 2 == 0 || N == 1) {
-            ATTN__PREFETCH(ATTN__V(behind)(b, 16*row + i*ATTN__LANES*size));
-            if (p->fetch) ATTN__PREFETCH_FAR(ATTN__V(behind)(p->fetch, (k*p->fetch_row + i*ATTN__LANES)*size));
-        }
+        if (R > 1) ATTN__V(fetch_rows)(N, ATTN__V(behind)(b, 16*step), fetch, size);
         ATTN__EACH(r, R) {
-            w = ATTN__ONE(p->a[attn__min(r, p->rows - 1)*p->a_row + k]);
+            w = ATTN__ONE(a[r][k]);
             ATTN__EACH(i, N) acc[r*N + i] = ATTN__FMA_ONE(w, q[i], acc[r*N + i]);
         }
     }
-    ATTN__EACH(r, R) if (r < p->rows)
-        ATTN__EACH(i, N) ATTN__STORE(p->c + r*p->c_row + column + i*ATTN__LANES, acc[r*N + i]);
+    ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
 }
 ATTN__KERNEL void ATTN__V(few)(const attn__product *p)
 {
-    int64_t i = 0;
-    if (p->rows == 1 && p->vecs == 8) {             /* the most frequent one, for each type */
-        if (p->b_type == ATTN_F16) ATTN__V(few_block)(1, 8, p, 0, ATTN_F16);
-        else if (p->b_type == ATTN_BF16) ATTN__V(few_block)(1, 8, p, 0, ATTN_BF16);
-        else ATTN__V(few_block)(1, 8, p, 0, ATTN_I8);
+    int64_t i = 0, r;
+    if (p->rows == 1 && p->vecs == 8) {             /* the most frequent ones */
+        if (p->b_type == ATTN_F32) ATTN__V(few_block)(1, 8, p, 0, 0, ATTN_F32);
+        else ATTN__V(few_block)(1, 8, p, 0, 0, p->b_type);
         return;
     }
-    if (p->rows == 1 && p->vecs == 4) { ATTN__V(few_block)(1, 4, p, 0, p->b_type); return; }
-    for (; i + ATTN__VECS/2*2 <= p->vecs; i += ATTN__VECS/2*2)
-        ATTN__V(few_block)(ATTN__FEW, ATTN__VECS/2*2, p, i*ATTN__LANES, p->b_type);
-    for (; i < p->vecs; i++) ATTN__V(few_block)(ATTN__FEW, 1, p, i*ATTN__LANES, p->b_type);
+    if (p->rows == 1 && p->vecs == 4) { ATTN__V(few_block)(1, 4, p, 0, 0, p->b_type); return; }
+    for (; i + ATTN__VECS <= p->vecs; i += ATTN__VECS) for (r = 0; r < p->rows; r += ATTN__TOGETHER)
+        ATTN__V(few_block)(ATTN__TOGETHER, ATTN__VECS, p, r, i*ATTN__LANES, p->b_type);
+    for (; i < p->vecs; i++) for (r = 0; r < p->rows; r += ATTN__TOGETHER)
+        ATTN__V(few_block)(ATTN__TOGETHER, 1, p, r, i*ATTN__LANES, p->b_type);
 }
 #else
 ATTN__KERNEL void ATTN__V(few)(const attn__product *p) { ATTN_ASSERT(!p->rows); (void)p; }
@@ -6792,8 +6785,8 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
 static int attn__is_few(const attn__tile *t)
 {
     const attn__call *c = t->c;
-    return attn__score_of(c)->flags & ATTN__DOTS && t->lanes <= ATTN__FEW && c->size_k > 0 && c->k.stride[3] == 1 &&
-           (!c->out.rank || (c->v.stride[3] == 1 && c->size_v >= t->f->width));
+    return attn__score_of(c)->flags & ATTN__DOTS && t->lanes <= attn__most_few(c->f) && c->size_k > 0 &&
+           c->k.stride[3] == 1 && (!c->out.rank || (c->v.stride[3] == 1 && c->size_v >= t->f->width));
 }
 /* [lanes][row] at `from` -> t's layout */
 static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, int64_t n, float *to)
@@ -6889,13 +6882,13 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
         attn__few_rows(t, &t->c->v, c0 + j, next - j, size, k, c0 + j + ATTN__CHUNK, scales, &p);
         for (part = p, column = 0; column < size; column += part.vecs * width) {
             const int64_t left = (whole - column) / width, bytes = attn__type_size(p.b_type);
-            part.vecs = p.rows == 1 && left >= 8 ? 8 : (int32_t)attn__max(attn__min(left, t->f->vecs), 1);
+            const int64_t most = p.rows == 1 && left >= 8 ? 8 : p.rows > 1 && t->f->types ? left : t->f->vecs;
+            part.vecs = (int32_t)attn__max(attn__min(left, most), 1);
             part.b = (const float *)((uintptr_t)p.b + (uintptr_t)(attn__min(column, size - width) * bytes));
             part.c = t->m.few_v + column;
-            part.fetch = part.vecs < 8 || !p.fetch ? NULL :
-                (const float *)((uintptr_t)p.fetch + (uintptr_t)(column * bytes));
-            if (p.b_type == ATTN_F32) t->f->product(&part);
-            else t->f->few(&part);
+            part.fetch = !p.fetch ? NULL : (const float *)((uintptr_t)p.fetch + (uintptr_t)(column * bytes));
+            if (t->f->types) t->f->few(&part);
+            else t->f->product(&part);
         }
     }
     for (l = 0; l < t->lanes; l++)
@@ -8513,7 +8506,7 @@ static void attn__set_tiles(attn__call *c)
     tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
     c->parts = 1;
     c->slot_floats = attn__mul64(ATTN__FEW, attn__add64(c->size_v, 2));
-    if (attn__slot_count(c) && tiles > 0 && tiles <= ATTN__CUT_TILES && rows <= ATTN__FEW)
+    if (attn__slot_count(c) && tiles > 0 && tiles <= ATTN__CUT_TILES && rows <= attn__most_few(c->f))
         c->parts = attn__min(ATTN__CUT_TASKS / tiles, chunks / ATTN__CUT_CHUNKS);
 }
 /* Bytes that a worker needs for the steps of tiles, or of the backward pass. */

@@ -467,7 +467,7 @@ typedef struct attn_desc {
                                            below 2^-126 counts as 0. The bound on out grows by 2^-8 V (see
                                            ATTN_SCORE_LIST), no other does; the bits are the same whatever threads,
                                            tasks, batch and strides. All else is bit for bit as without: other types,
-                                           scores, instruction sets and CPUs, calls of up to four rows per key head
+                                           scores, instruction sets and CPUs, calls of up to eight rows per key head
                                            (per head where a parameter is), attn_backward, a device. attn_explain tells
                                            which it is */
     int32_t reserved2 ATTN__0;          /* 0 */

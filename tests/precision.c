@@ -50,13 +50,13 @@ static int64_t rows_per_stream(const attn_desc *d) {
 }
 static int expected(const attn_desc *d) {
     const int dots = d->score == ATTN_SCORE_SCALED_DOT || d->score == ATTN_SCORE_DOT;
-    if (d->isa != ATTN_ISA_AVX512 || rows_per_stream(d) <= 4) return 0;
+    if (d->isa != ATTN_ISA_AVX512 || rows_per_stream(d) <= 8) return 0;
     return (dots && d->q.type == ATTN_BF16 && d->k.type == ATTN_BF16) | (d->out.rank && d->v.type == ATTN_BF16 ? 2 : 0);
 }
 
 /* Does AVX-512 here multiply numbers of bf16? */
 static int has_products(void) {
-    attn_desc d = make_desc(1, 1, 1, 8, 8, 8, 8), fast = in_bf16(&d, 7);
+    attn_desc d = make_desc(1, 1, 1, 9, 8, 8, 8), fast = in_bf16(&d, 7);
     fast.isa = ATTN_ISA_AVX512;
     for (int n = 0; n < test_isa_count(); n++)
         if (test_isa(n) == ATTN_ISA_AVX512 && fast_of(&fast)) return 1;
@@ -96,7 +96,7 @@ static void bits_of_scores(void) {
     static const double deviations[] = {1, 1e-19, 1e-38};
     if (!has_products()) return;
     for (int n = 0; n < 24; n++) {
-        attn_desc d = make_desc(1, 1, 1, 5 + n * 3, 19 + n, sizes[n % 8], 1), fast;
+        attn_desc d = make_desc(1, 1, 1, 9 + n * 3, 19 + n, sizes[n % 8], 1), fast;
         fill(&d.q, draw_normal, 0, deviations[n / 8]);
         fill(&d.k, draw_normal, 0, n / 8 == 2 ? 1 : deviations[n / 8]);
         fast = in_bf16(&d, 7);
@@ -223,7 +223,7 @@ static void alone(void) {
         for (int isa = 0; isa < test_isa_count(); isa++) {
             fast.isa = (int32_t)test_isa(isa);
             run_desc(&fast, "whole");
-            int64_t count = test_int(5, 20), from = test_int(0, (int)(d.q.size[2] - count));
+            int64_t count = test_int(9, 20), from = test_int(0, (int)(d.q.size[2] - count));
             some = rows_alone(&fast, from, count);
             copy = copy_results(&some);
             poison_results(&copy);
@@ -243,7 +243,7 @@ static void alone(void) {
 static void excluded(void) {
     static const float bad[] = {NAN, INFINITY, -INFINITY, 3e38f};
     for (int n = 0; n < 24; n++) {
-        int64_t sq = test_int(5, 90), sk = test_int(2, 400), size = test_int(1, 70);
+        int64_t sq = test_int(9, 90), sk = test_int(2, 400), size = test_int(1, 70);
         attn_desc d = make_desc(1, 2, 1, sq, sk, size, size + n % 3), fast, clean;
         d.mask = make_ints(ATTN_U8, 2, sq, sk, 0, 0, 0, 1);
         if (n % 3 == 1) { /* the first 16 rows end with an even key: the one behind it is of its pair */
@@ -296,7 +296,7 @@ static attn_view mapped_only(int64_t first, int64_t end, int64_t sk, int64_t n, 
 }
 static void not_read(void) {
     for (int n = 0; n < 60; n++) {
-        int64_t sk = 20000, sq = test_int(5, 80), size = test_int(1, 70), first = n % 3 ? test_int(0, 600) : 0;
+        int64_t sk = 20000, sq = test_int(9, 80), size = test_int(1, 70), first = n % 3 ? test_int(0, 600) : 0;
         int64_t end = first + sq + test_int(0, 300);
         attn_desc d = make_desc(1, 1, 1, sq, 1, size, size + n % 2);
         d = in_bf16(&d, 7);

@@ -1483,8 +1483,8 @@ typedef struct attn__kernels {
 #undef ATTN__X
 } attn__kernels;
 
-/* Rows that are few: not more than a vector has lanes; of four lanes and the scalar kernels that many. */
-static int64_t attn__most_few(const attn__kernels *f) { return f->width < ATTN__FEW ? ATTN__TOGETHER : ATTN__FEW; }
+/* Rows that are few: with more than half of a vector's lanes the other way is the faster one; four are few to all. */
+static int64_t attn__most_few(const attn__kernels *f) { return f->width / 2 < ATTN__FEW ? ATTN__TOGETHER : ATTN__FEW; }
 
 /* Where a row lies that is only fetched: it may be behind the last one, so no pointer arithmetic. */
 static const float *attn__ahead(const float *p, int64_t rows, int64_t row)

@@ -1548,13 +1548,6 @@ static attn__result (attn__of_b)(const attn__product *p, int64_t row, int64_t co
     const float x = attn__float(attn__element(p->b, p->b_type, row * p->b_row + column));
     return ATTN__GIVE(ATTN__CHOOSE(p->b_type == ATTN_I8, x * p->b_scale[row], x));
 }
-/* A column of it from row j on, of which `last` is the last one: beyond it that again. */
-ATTN__NOINLINE static void attn__column_of_b(const attn__product *p, int64_t j, int64_t last, int64_t k, int64_t lanes,
-                                             float *column)
-{
-    int64_t x;
-    for (x = 0; x < lanes; x++) column[x] = attn__of_b(p, j + attn__min(x, last), k);
-}
 static void attn__dots_scalar(const attn__product *p, int64_t columns)
 {
     int64_t r, j, k;
@@ -2845,6 +2838,13 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(load_last_rows)(ATTN__VEC *t, const cha
         else if (type == ATTN_F16) t[x] = ATTN__V(widened)(y, ATTN_F16);
         else t[x] = type == ATTN_BF16 ? ATTN__V(widened)(y, ATTN_BF16) : ATTN__V(widened)(y, ATTN_I8);
 }
+/* A column of B from row j on, LANES of it; beyond `last` that row again. */
+ATTN__NOINLINE ATTN__KERNEL void ATTN__V(column_of_b)(const attn__product *p, int64_t j, int64_t last, int64_t k,
+                                                      float *column)
+{
+    int64_t x;
+    for (x = 0; x < ATTN__LANES; x++) column[x] = attn__of_b(p, j + attn__min(x, last), k);
+}
 /* R rows against N vectors of B's rows side by side, so that no sum waits for itself. On the way come near, in the
    order of memory, so that the machine's own prefetching follows: B's rows after the next ones, and as many of the
    matrix that is used next. */
@@ -2882,7 +2882,7 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const int N, const attn__prod
                 ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[x*ATTN__LANES + r]), t[x], acc[r*N + i]);
         }
         for (; k < end; k++, a += ATTN__LANES) ATTN__EACH(i, N) {
-            attn__column_of_b(p, j + i*ATTN__LANES, last, k, ATTN__LANES, column);
+            ATTN__V(column_of_b)(p, j + i*ATTN__LANES, last, k, column);
             t[0] = ATTN__LOAD(column);
             ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[0], acc[r*N + i]);
         }
@@ -2946,7 +2946,7 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
     ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(c[r] + i*ATTN__LANES);
     for (k = 0; k < p->depth; k++, b += step, fetch = fetch ? ATTN__V(behind)(fetch, fetch_step) : NULL) {
         if (R == 1) ATTN__V(fetch_rows)(N, ATTN__V(behind)(b, 16*step), fetch, size);
-        if (type == ATTN_F32) ATTN__EACH(i, N) q[i] = ATTN__LOAD((const float *)b + i*ATTN__LANES);
+        if (type == ATTN_F32) ATTN__EACH(i, N) q[i] = ATTN__LOAD((const float *)(const void *)b + i*ATTN__LANES);
         else if (type == ATTN_F16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + 2*i*ATTN__LANES, ATTN_F16);
         else if (type == ATTN_BF16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + 2*i*ATTN__LANES, ATTN_BF16);
         else ATTN__EACH(i, N)
@@ -3279,14 +3279,11 @@ ATTN__HELPER void ATTN__V(give)(float *x, int64_t n, ATTN__VEC v)
 ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y, int64_t n)
 {
     int64_t i = 0;
-    for (; function == 0 && i + ATTN__LANES <= n; i += ATTN__LANES)     /* additive scores: the one that counts */
-        ATTN__STORE(y + i, ATTN__V(exp_full)(ATTN__LOAD(x + i)));
+    for (; function == 0 && i < n; i += ATTN__LANES)        /* a loop of its own: additive scores wait for it */
+        ATTN__V(give)(y + i, n - i, ATTN__V(exp_full)(ATTN__V(take)(x + i, n - i)));
     for (; i < n; i += ATTN__LANES) {
-        ATTN__VEC v = ATTN__V(take)(x + i, n - i);
-        if (function == 0) v = ATTN__V(exp_full)(v);
-        else if (function == 1) v = ATTN__V(log)(v);
-        else v = ATTN__V(tanh)(v);
-        ATTN__V(give)(y + i, n - i, v);
+        const ATTN__VEC v = ATTN__V(take)(x + i, n - i);
+        ATTN__V(give)(y + i, n - i, function == 1 ? ATTN__V(log)(v) : ATTN__V(tanh)(v));
     }
 }
 
@@ -6797,6 +6794,7 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
     t->f->pack(to, t->ld, rows, 1, n, t->ones);
 }
 
+ATTN__FOR_SIZE
 /* Rows of k or v as what is multiplied: where they lie and of their type; but floats where a row of codes has several
    scales. Of the other one of both what belongs to the keys from other_key on is brought near, where it is alike. */
 static void attn__few_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
@@ -6821,6 +6819,7 @@ static void attn__few_rows(const attn__tile *t, const attn__array *a, int64_t ke
         p->fetch = NULL;
     }
 }
+ATTN__FOR_SPEED
 static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__call *c = t->c;

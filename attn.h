@@ -110,16 +110,14 @@
              the call, prefill or decode, strides, compiler, optimisation level, -std, -ffast-math or -march=native, nor
              on the caller's rounding mode and flush-to-zero flags (they are set and restored by every call).
              Outside the promise: `precision` other than ATTN_PRECISION_F32; attn_merge of parts cut by hand; rows under
-             ATTN_EMPTY_UNIFORM; machines without
-             IEEE floats, with FLT_EVAL_METHOD other than 0 (x87) or where a NaN of IEEE 754-1985 is made (MIPS before
-             release 6: its bits differ, the numbers do not); a caller with flags of its own where they cannot be set
-             from here (they are on x86 with SSE, ARM, RISC-V, s390x and PowerPC, by gcc and clang; on x86-64 by all);
-             ATTN_NO_EXACT_FMA on machines without fused multiply-add.
-             clang under -ffast-math, -Ofast or -ffinite-math-only keeps the bits from 13 on on x86 and from 16 on on
-             AArch64; elsewhere an #error asks for -fno-fast-math. Parts of these flags it does not tell: given alone,
+             ATTN_EMPTY_UNIFORM; machines without IEEE floats, with FLT_EVAL_METHOD other than 0 (x87) or where a NaN of
+             IEEE 754-1985 is made (MIPS before release 6: its bits differ, the numbers do not); a caller with flags of
+             its own where they cannot be set from here (they are on x86 with SSE, ARM, RISC-V, s390x and PowerPC, by
+             gcc and clang; on x86-64 by all); ATTN_NO_EXACT_FMA on machines without fused multiply-add. clang under
+             -ffast-math, -Ofast or -ffinite-math-only keeps the bits from 13 on on x86 and from 16 on on AArch64;
+             elsewhere an #error asks for -fno-fast-math. Parts of these flags it does not tell: given alone,
              -fno-honor-nans and -fno-honor-infinities (17 and later), and where there would be that #error
              -fassociative-math, -freciprocal-math, -fno-signed-zeros and -fapprox-func, change bits.
-
    MEMORY    attn_workspace_size tells what a call needs; pass that much in desc.workspace (any alignment) and nothing
              is allocated. Without it at most one block is taken, from desc.allocator or else from malloc. It is linear
              in Sq + Sk, never Sq*Sk (but a d_bias of 16 bits that is summed or added to has floats there), and depends
@@ -151,8 +149,9 @@
        ATTN_DEF               all   your own linkage, for example __declspec(dllexport)
        ATTN_ASSERT(x)         impl  internal invariants; default assert; none on user input
        ATTN_MALLOC(n), ATTN_FREE(p)    impl  both or neither; default malloc, free
-       ATTN_NO_LIBC           impl  call no C library (compilers may still emit memcpy, memmove, memset, memcmp). Calls
-                                    without workspace and allocator then need ATTN_MALLOC and ATTN_FREE
+       ATTN_NO_LIBC           impl  call no C library (compilers may still emit memcpy, memmove, memset, memcmp, and on
+                                    x86-64 the table of CPU features in libgcc or compiler-rt). Calls without
+                                    workspace and allocator then need ATTN_MALLOC and ATTN_FREE
        ATTN_NO_SIMD           impl  leave all vector kernels out; or those of one instruction set, with
                                     ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON, ATTN_NO_PORTABLE
        ATTN_FILE              impl  this file's name in quotes, for #include: it reads itself again for each instruction
@@ -461,15 +460,15 @@ typedef struct attn_desc {
     /* products of numbers of 16 bits */
     int32_t precision ATTN__0;          /* attn_precision: may attn_forward multiply numbers of bf16, two a step, where
                                            it runs the kernels of AVX-512 and the CPU has AVX512-BF16 (compiled by gcc
-                                           11, clang 13 or later)? So are made then the scores of
-                                           SCALED_DOT and DOT where q and k are bf16, and out, of any score, where v is:
-                                           sums are f32, weights are rounded to bf16 on their way to v, and what is
-                                           below 2^-126 counts as 0. The bound on out grows by 2^-8 V (see
-                                           ATTN_SCORE_LIST), no other does; the bits are the same whatever threads,
-                                           tasks, batch and strides. All else is bit for bit as without: other types,
-                                           scores, instruction sets and CPUs, calls of up to eight rows per key head
-                                           (per head where a parameter is), attn_backward, a device. attn_explain tells
-                                           which it is */
+                                           11, clang 13 or later)? Then the scores of SCALED_DOT and DOT are made so
+                                           where q and k are bf16 and the scale is at most 2^64, and out, of any score,
+                                           where v is bf16: sums are f32, weights are rounded to bf16 on their way to
+                                           v, and products and sums below 2^-126, before the scale, count as 0. The
+                                           bound on out grows by 2^-8 V (see ATTN_SCORE_LIST), no other does; the bits
+                                           are the same whatever threads, tasks, batch and strides. All else is bit for
+                                           bit as without: other types, scores, instruction sets and CPUs, calls of up
+                                           to eight rows per key head (per head where a parameter is), attn_backward, a
+                                           device. attn_explain tells which it is */
     int32_t reserved2 ATTN__0;          /* 0 */
 } attn_desc;
 
@@ -1483,7 +1482,7 @@ typedef struct attn__kernels {
 #undef ATTN__X
 } attn__kernels;
 
-/* Rows that are few: with more than half of a vector's lanes the other way is the faster one; four are few to all. */
+/* Rows that are few: beyond half of a vector's lanes the tile's own way is the faster one; four are always few. */
 static int64_t attn__most_few(const attn__kernels *f) { return f->width / 2 < ATTN__FEW ? ATTN__TOGETHER : ATTN__FEW; }
 
 /* Where a row lies that is only fetched: it may be behind the last one, so no pointer arithmetic. */
@@ -3952,7 +3951,7 @@ static int attn__cpu_has_pairs(void)
         return r[0] >> 5 & 1;
     }
 #  endif
-    return __builtin_cpu_supports("avx512bf16") != 0;
+    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw");
 #else
     return 0;
 #endif
@@ -8163,6 +8162,7 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
     t->ld = t->vecs * t->f->width;
     t->lanes = attn__min(rows - row0, t->ld);
     t->few = attn__is_few(t);
+    ATTN_ASSERT(!t->few || !c->fast);
     t->by_row = 0;
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
@@ -8480,9 +8480,11 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
 /* Which products of the forward pass are those of pairs of bf16; rows: of a stream. */
 static int32_t attn__fast_products(const attn__call *c, int64_t rows)
 {
+    const float largest = 18446744073709551616.0f;      /* 2^64: a scale beyond could make much of what was flushed */
     int32_t fast = 0;
     if (c->precision != ATTN_PRECISION_FAST || c->is_backward || c->on_device || rows <= ATTN__FEW) return 0;
-    if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16) fast |= ATTN__FAST_SCORES;
+    if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16 &&
+        c->scale <= largest && c->scale >= -largest) fast |= ATTN__FAST_SCORES;
     if (c->out.rank && c->v.type == ATTN_BF16) fast |= ATTN__FAST_VALUES;
     return fast && c->f->pairs && attn__cpu_has_pairs() ? fast : 0;
 }

@@ -94,8 +94,8 @@ item_emscripten() { # item_emscripten COMPILER
     echo 'int main(void) { return 0; }' | "$1" -O2 -x c - -o "$dir/probe.js" >/dev/null 2>&1 ||
         { skipped "$1 (it compiles nothing here)"; return; }
     for simd in -mno-simd128 -msimd128; do
-        FLAGS=$(echo "$FLAGS" | sed 's/-Ofast//') EXTENSION=js CONTROL=0 golden "$1 $simd" node "$1" $simd -sSINGLE_FILE=1 -sEXIT_RUNTIME=1 -sALLOW_MEMORY_GROWTH=1 \
-            -sENVIRONMENT=node
+        FLAGS=$(echo $FLAGS | sed 's/ *-Ofast//; s/^ *//') EXTENSION=js CONTROL=0 golden "$1 $simd" node \
+            "$1" $simd -sSINGLE_FILE=1 -sEXIT_RUNTIME=1 -sALLOW_MEMORY_GROWTH=1 -sENVIRONMENT=node
     done
 }
 item_msvc_target() { # seen as clang-cl compiles it; nothing here can link or run it

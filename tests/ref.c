@@ -530,11 +530,11 @@ double ref_ratio(float got, double want, double tolerance) {
     return error == 0 ? 0 : tolerance > 0 ? error / tolerance : INFINITY;
 }
 
-/* The error allowed for one element of a result. */
 /* Where weights may be rounded to bf16 before they meet v: half a unit of its last place, of each. */
 static double ref_of_weights(const attn_desc *d) {
     return d->precision == ATTN_PRECISION_FAST && d->v.type == ATTN_BF16 ? ldexp(1, -8) : 0;
 }
+/* The error allowed for one element of a result. */
 double ref_tolerance(const attn_desc *d, const ref_result *r, const double *want, int64_t row, int64_t at) {
     double unit = ref_bound(d) * (1 + r->s_max[row]);
     if (want == r->out) return (unit + ref_of_weights(d)) * r->v_max[row];

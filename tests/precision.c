@@ -361,6 +361,26 @@ static void gradients(void) {
     }
 }
 
+/* A scale that could make much of products that are flushed: the scores are exact ones. */
+static void large_scale(void) {
+    attn_desc d = make_desc(1, 1, 1, 16, 16, 64, 8), fast, exact;
+    const attn_view whole[] = {d.q, d.k};
+    for (int n = 0; n < 2; n++)
+        for (int64_t i = 0; i < 16; i++)
+            for (int64_t x = 0; x < 64; x++) put_at(&whole[n], 0, 0, i, x, ldexp(n && i != 3 ? 0.25 : 1, -66));
+    ask_for(&d, RESULT_OUT | RESULT_SCORES, LAYOUT_PACKED);
+    d.scale = ldexpf(1, 127);
+    fast = in_bf16(&d, 3);
+    for (int isa = 0; isa < test_isa_count(); isa++) {
+        fast.isa = (int32_t)test_isa(isa);
+        exact = copy_results(&fast);
+        exact.precision = ATTN_PRECISION_F32;
+        poison_results(&exact);
+        if (run_desc(&fast, "fast") && run_desc(&exact, "exact")) check_same_results(&fast, &exact, "a large scale");
+    }
+    test_release();
+}
+
 const test_case suite_precision[] = {
     {"precision.on_this_cpu", on_this_cpu},
     {"precision.bits_of_scores", bits_of_scores},
@@ -371,5 +391,6 @@ const test_case suite_precision[] = {
     {"precision.not_read", not_read},
     {"precision.gaps_not_read", gaps_not_read},
     {"precision.gradients", gradients},
+    {"precision.large_scale", large_scale},
     {0, 0},
 };

@@ -7758,6 +7758,7 @@ static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t
         else if (quiet) attn__store_row(m->f, &m->out, x, y, r0 + r, column, lanes, c);
         else for (l = 0; l < lanes; l++) attn__write(&m->out, x, y, r0 + r, column + l, attn__quiet(c[l]));
 }
+ATTN__FOR_SIZE
 /* b's columns as a tile, [depth][ld]. Columns that lie side by side are turned; those that are not f32 become floats
    before that, in `copy`, some of each at a time. */
 ATTN__NOINLINE static void attn__bmm_turn(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes,
@@ -7778,6 +7779,7 @@ ATTN__NOINLINE static void attn__bmm_turn(const attn__matmul *m, int64_t x, int6
         m->f->pack(panel + k * ld, ld, (const float *const *)columns, direct ? m->b.stride[2] : 1, count, ones);
     }
 }
+ATTN__FOR_SPEED
 static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes, int64_t ld,
                             float *panel)
 {
@@ -8162,7 +8164,6 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
     t->ld = t->vecs * t->f->width;
     t->lanes = attn__min(rows - row0, t->ld);
     t->few = attn__is_few(t);
-    ATTN_ASSERT(!t->few || !c->fast);
     t->by_row = 0;
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;

@@ -5734,26 +5734,31 @@ static void attn__load_query(attn__tile *t)
     else attn__load_lanes(t, &t->c->q, 0, t->c->size_q, t->scale, t->m.query);
 }
 
+/* Where a tile's queries lie and its scores go: keys j0..j1 of a chunk, vectors x0..x1. */
+static void attn__set_scores(attn__product *p, const attn__tile *t, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
+{
+    const int64_t lane0 = x0 * t->f->width;
+    p->b = t->m.query + lane0;
+    p->c = t->m.s + j0 * t->ld + lane0;
+    p->rows = j1 - j0;
+    p->b_row = p->c_row = t->ld;
+    p->vecs = x1 - x0;
+    p->fetch = NULL;
+    p->onto = ATTN__FROM_ZERO;
+}
 /* K's rows against the tile's queries; kind: ATTN__PRODUCT or ATTN__SQUARED_DISTANCE, in chains of `chain` */
 static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1, int32_t kind,
                                int64_t chain)
 {
     const attn__call *c = t->c;
-    const int64_t lane0 = x0 * t->f->width;
     attn__product p;
+    attn__set_scores(&p, t, j0, j1, x0, x1);
     attn__set_a(&p, attn__keys_of(t, &c->k, c0 + j0, j1 - j0, c->size_k));
-    p.b = t->m.query + lane0;
-    p.c = t->m.s + j0 * t->ld + lane0;
-    p.rows = j1 - j0;
-    p.b_row = p.c_row = t->ld;
-    p.vecs = x1 - x0;
     p.kind = kind;
-    p.fetch = NULL;
     if (p.a_k == 1 && c->out.rank && attn__is_contiguous(&c->v)) {
         p.fetch = attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0);
         p.fetch_row = c->v.stride[2];
     }
-    p.onto = ATTN__FROM_ZERO;
     p.depth = c->size_k;
     p.chain = chain;
     t->f->product(&p);
@@ -5761,22 +5766,14 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
 static void attn__meet_pairs(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     const attn__call *c = t->c;
-    const int64_t lane0 = x0 * t->f->width, pairs = attn__blocks(c->size_k, 2);
+    const int64_t pairs = attn__blocks(c->size_k, 2);
     attn__product p;
-    p.a = attn__hold(t, &c->k, c0 + j0, j1 - j0, pairs, 1) + j0 * pairs;
-    p.a_row = pairs;
-    p.a_k = 1;
-    p.b = t->m.query + lane0;
-    p.c = t->m.s + j0 * t->ld + lane0;
-    p.rows = j1 - j0;
-    p.b_row = p.c_row = t->ld;
-    p.vecs = x1 - x0;
+    attn__set_scores(&p, t, j0, j1, x0, x1);
+    attn__set_a(&p, attn__packed_rows(attn__hold(t, &c->k, c0 + j0, j1 - j0, pairs, 1) + j0 * pairs, pairs));
     p.kind = ATTN__PRODUCT;
-    p.fetch = NULL;
-    p.onto = ATTN__FROM_ZERO;
     p.depth = pairs;
     p.chain = ATTN__RUN / 2;
-    p.x = t->scale + lane0;
+    p.x = t->scale + x0 * t->f->width;
     t->f->pairs->product(&p);
 }
 static void attn__meet_dot(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)

@@ -547,4 +547,24 @@ static inline void check_row_alone(const attn_desc *d, int64_t b, int64_t h, int
     }
 }
 
+/* A view of `type` with the values of v, a view of floats, rounded; v gets the rounded ones. */
+static inline attn_view retyped(attn_view *v, int32_t type, layout how) {
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    if (!v->rank) return *v;
+    *v = copy_view(v, LAYOUT_PACKED);
+    attn_view other = make_view(type, how, v->rank, v->size[0], v->size[1], v->size[2], v->size[3]);
+    if (!view_extent(v, &low, &high)) return other;
+    do {
+        int64_t at = offset_of(v, index), to = offset_of(&other, index);
+        float x = ((const float *)v->data)[at];
+        if (type == ATTN_F32) {
+            ((float *)(uintptr_t)other.data)[to] = x;
+            continue;
+        }
+        put(&other, to, x);
+        ((float *)(uintptr_t)v->data)[at] = (float)ref_of_half(type, ((const uint16_t *)other.data)[to]);
+    } while (next_index(v, index));
+    return other;
+}
+
 #endif

@@ -39,30 +39,18 @@ EMULATED simde__m512i simde_mm512_srai_epi32(simde__m512i x, unsigned count) {
     for (i = 0; i < 16; i++) lane[i] >>= count;
     return simde_mm512_loadu_si512(lane);
 }
-EMULATED simde__m512i simde_mm512_cvtepu8_epi32(__m128i x) {
-    uint8_t byte[16];
-    int32_t lane[16];
-    int i;
-    _mm_storeu_si128((__m128i *)(void *)byte, x);
-    for (i = 0; i < 16; i++) lane[i] = byte[i];
-    return simde_mm512_loadu_si512(lane);
-}
-EMULATED simde__m512i simde_mm512_cvtepi8_epi32(__m128i x) {
-    int8_t byte[16];
-    int32_t lane[16];
-    int i;
-    _mm_storeu_si128((__m128i *)(void *)byte, x);
-    for (i = 0; i < 16; i++) lane[i] = byte[i];
-    return simde_mm512_loadu_si512(lane);
-}
-EMULATED simde__m512i simde_mm512_cvtepu16_epi32(__m256i x) {
-    uint16_t half[16];
-    int32_t lane[16];
-    int i;
-    _mm256_storeu_si256((__m256i *)(void *)half, x);
-    for (i = 0; i < 16; i++) lane[i] = half[i];
-    return simde_mm512_loadu_si512(lane);
-}
+#define EMULATED_WIDENED(name, vector, narrow) \
+    EMULATED simde__m512i simde_mm512_##name(vector x) { \
+        narrow from[16]; \
+        int32_t to[16]; \
+        int i; \
+        __builtin_memcpy(from, &x, sizeof from); \
+        for (i = 0; i < 16; i++) to[i] = from[i]; \
+        return simde_mm512_loadu_si512(to); \
+    }
+EMULATED_WIDENED(cvtepu8_epi32, __m128i, uint8_t)
+EMULATED_WIDENED(cvtepi8_epi32, __m128i, int8_t)
+EMULATED_WIDENED(cvtepu16_epi32, __m256i, uint16_t)
 EMULATED __m256i simde_mm512_cvtepi32_epi16(simde__m512i x) {
     int32_t lane[16];
     uint16_t half[16];

@@ -15,29 +15,15 @@ static int fast_of(const attn_desc *d) {
     CHECKF(!strstr(text, "; no products of bf16") == (d->precision == ATTN_PRECISION_F32), "explained: %s", text);
     return 0;
 }
-/* v, a view of floats, in bf16; v gets what they are then. */
-static attn_view narrow(attn_view *v, layout how) {
-    int64_t index[4] = {0, 0, 0, 0}, low, high;
-    if (!v->rank) return *v;
-    *v = copy_view(v, LAYOUT_PACKED);
-    attn_view other = make_view(ATTN_BF16, how, v->rank, v->size[0], v->size[1], v->size[2], v->size[3]);
-    if (!view_extent(v, &low, &high)) return other;
-    do {
-        int64_t at = offset_of(v, index), to = offset_of(&other, index);
-        put(&other, to, ((const float *)v->data)[at]);
-        ((float *)(uintptr_t)v->data)[at] = (float)ref_of_half(ATTN_BF16, ((const uint16_t *)other.data)[to]);
-    } while (next_index(v, index));
-    return other;
-}
 static layout draw_own_places(void) { /* each element a place of its own */
     layout how = (layout)test_int(0, LAYOUT_COUNT - 1);
     return how == LAYOUT_BROADCAST ? LAYOUT_PACKED : how;
 }
 static attn_desc in_bf16(attn_desc *d, int which) { /* bits: q, k, v */
     attn_desc fast = *d;
-    if (which & 1) fast.q = narrow(&d->q, draw_own_places());
-    if (which & 2) fast.k = narrow(&d->k, draw_own_places());
-    if (which & 4) fast.v = narrow(&d->v, draw_own_places());
+    if (which & 1) fast.q = retyped(&d->q, ATTN_BF16, draw_own_places());
+    if (which & 2) fast.k = retyped(&d->k, ATTN_BF16, draw_own_places());
+    if (which & 4) fast.v = retyped(&d->v, ATTN_BF16, draw_own_places());
     fast.precision = ATTN_PRECISION_FAST;
     return fast;
 }
@@ -111,6 +97,41 @@ static void bits_of_scores(void) {
                 float want = score_of(&fast.q, &fast.k, i, j, 0.25f), got = (float)ref_at(&scores, 0, 0, i, j);
                 same = same && CHECKF(got == want, "d %d: score %d,%d is %a, want %a", sizes[n % 8], (int)i, (int)j,
                                       (double)got, (double)want);
+            }
+        test_release();
+    }
+}
+
+/* of out: equal scores make each weight 1 before the sum divides, so what is left is the order of the additions */
+static float value_of(const attn_view *v, int64_t x) {
+    float out = 0, chunk = 0, chain = 0;
+    int64_t n = v->size[2];
+    for (int64_t j = 0; j < n; j += 2) {
+        for (int64_t key = j + 1; key >= j; key--) chain = multiply_add(1, (float)ref_at(v, 0, 0, key, x), chain);
+        if ((j + 2) % 128) continue;
+        chunk = (j + 2) % 256 ? chain : chunk + chain;
+        chain = 0;
+        if ((j + 2) % 256 == 0) out = j + 2 == 256 ? chunk : out + chunk;
+    }
+    return out / (float)n; /* a power of two */
+}
+static void bits_of_values(void) {
+    if (!has_products()) return;
+    for (int n = 0; n < 12; n++) {
+        attn_desc d = make_desc(1, 1, 1, 9 + n * 5, 256 << n % 3, 3, 1 + n * 7), fast;
+        d.score = ATTN_SCORE_CONSTANT;
+        fill(&d.v, draw_normal, 0, 1);
+        fast = in_bf16(&d, 4);
+        fast.isa = ATTN_ISA_AVX512;
+        ask_for(&fast, RESULT_OUT, LAYOUT_PACKED);
+        run_desc(&fast, "out");
+        attn_view out = attn_view_of(fast.out);
+        int same = 1;
+        for (int64_t i = 0; i < d.q.size[2]; i++)
+            for (int64_t x = 0; x < d.v.size[3]; x++) {
+                float want = value_of(&fast.v, x), got = (float)ref_at(&out, 0, 0, i, x);
+                same = same && CHECKF(got == want, "%d keys: out %d,%d is %a, want %a", (int)d.v.size[2], (int)i,
+                                      (int)x, (double)got, (double)want);
             }
         test_release();
     }
@@ -384,6 +405,7 @@ static void large_scale(void) {
 const test_case suite_precision[] = {
     {"precision.on_this_cpu", on_this_cpu},
     {"precision.bits_of_scores", bits_of_scores},
+    {"precision.bits_of_values", bits_of_values},
     {"precision.generated", generated},
     {"precision.larger", larger},
     {"precision.alone", alone},

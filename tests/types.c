@@ -9,26 +9,6 @@ static int32_t draw_type(void) { return float_types[test_int(0, 2)]; }
 
 /* ---- the same call with other types */
 
-/* A view of `type` with the values of v, a view of floats, rounded; v gets the rounded ones. */
-static attn_view retyped(attn_view *v, int32_t type, layout how) {
-    int64_t index[4] = {0, 0, 0, 0}, low, high;
-    if (!v->rank) return *v;
-    *v = copy_view(v, LAYOUT_PACKED);
-    attn_view other = make_view(type, how, v->rank, v->size[0], v->size[1], v->size[2], v->size[3]);
-    if (!view_extent(v, &low, &high)) return other;
-    do {
-        int64_t at = offset_of(v, index), to = offset_of(&other, index);
-        float x = ((const float *)v->data)[at];
-        if (type == ATTN_F32) {
-            ((float *)(uintptr_t)other.data)[to] = x;
-            continue;
-        }
-        put(&other, to, x);
-        ((float *)(uintptr_t)v->data)[at] = (float)ref_of_half(type, ((const uint16_t *)other.data)[to]);
-    } while (next_index(v, index));
-    return other;
-}
-
 /* Keys or values as codes, with a scale per row or per 32 numbers of it; v, a view of floats, gets what they mean. */
 static attn_view coded(attn_view *v, attn_view *scale, layout how) {
     int64_t n = v->size[3], groups = test_int(0, 1) ? 1 : (n + 31) / 32, step = groups == 1 ? n : 32;

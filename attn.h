@@ -2821,11 +2821,15 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
         row = ATTN__V(strips)[p->vecs - 1][i](&part, part.left ? p : NULL, row);
 }
 
-/* LANES rows, `row` bytes apart. */
+/* LANES rows, `row` bytes apart: one pointer walks over them, as there are no registers for one per row. */
 ATTN__HELPER void ATTN__V(load_rows)(ATTN__VEC *t, const char *y, int64_t row, const int32_t type)
 {
     int x;
-    ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(y + x*row, type);
+    ATTN__EACH(x, ATTN__LANES) {
+        t[x] = ATTN__V(widened)(y, type);
+        y += row;
+        ATTN__KEEP_POINTER(y);
+    }
 }
 /* Those up to `last` and that one again: one function for all types, for less text, where speed does not count. */
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(load_last_rows)(ATTN__VEC *t, const char *y, int64_t row, int64_t last,

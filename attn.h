@@ -4369,7 +4369,7 @@ static attn_view attn__view_in(const void *structure, const attn__field *f)
 static int attn__widen(attn_view *v, const char *shape, int *axis)
 {
     int i, n = 0, most = 0;
-    for (i = 0; i < 4; i++) {
+    ATTN__UNROLL for (i = 0; i < 4; i++) {
         axis[i] = i;
         most += shape[i] != '.';
         if (i < v->rank && v->size[i] == 1) v->stride[i] = 0;
@@ -4731,7 +4731,8 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
         int i, taken, axis[4];
         ATTN__COPY(&rank, at + offsetof(attn_view, rank), sizeof rank);
         ATTN__COPY(&data, at + offsetof(attn_view, data), sizeof data);
-        if ((!rank && !data && !(f->flags & ATTN__NEEDED)) || f->flags & without) continue;
+        if (!rank && !data && !(f->flags & ATTN__NEEDED)) continue;         /* nearly always */
+        if (f->flags & without) continue;
         taken = !(f->flags & ATTN__FOR_SOME) || f->flags & w->takes;
         if (rank ? !taken : !data && taken) return attn__refuse_field(f, rank != 0, err);
         if (!rank && !data) continue;               /* absent; data without a rank is a forgotten one */
@@ -4815,9 +4816,10 @@ static attn_status attn__check_ints(const attn_view *v, int field, int64_t least
 #define ATTN__CODES_PER_SCALE ((int64_t)32)
 static int64_t attn__blocks(int64_t n, int64_t of) { return n / of + (n % of != 0); }
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
+static int64_t attn__whole(int64_t floats) { return (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1); }
 static int64_t attn__bytes_of(int64_t floats)
 {
-    return floats > ATTN__HUGE / 8 ? ATTN__HUGE : (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1);
+    return floats > ATTN__HUGE / 8 ? ATTN__HUGE : attn__whole(floats);
 }
 static int attn__is_number(attn__given x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
 
@@ -5275,7 +5277,9 @@ typedef struct attn__map { char *base; int64_t bytes; } attn__map;
 ATTN__NOINLINE static float *attn__take(attn__map *m, int64_t rows, int64_t floats)
 {
     char *at = m->base ? m->base + m->bytes : NULL;
-    m->bytes = attn__add64(m->bytes, attn__bytes_of(attn__mul64(rows, floats)));
+    if (((uint64_t)rows | (uint64_t)floats | (uint64_t)m->bytes >> 30) >> 28 == 0)      /* nearly always */
+        m->bytes += attn__whole(rows * floats);
+    else m->bytes = attn__add64(m->bytes, attn__bytes_of(attn__mul64(rows, floats)));
     return (float *)(void *)at;
 }
 static char *attn__align(void *p) { return (char *)(((uintptr_t)p + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN); }
@@ -5456,13 +5460,12 @@ static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->ke
 static void attn__lane_rows(const attn__tile *t, const attn__array *a, int64_t column, int64_t count, float **rows)
 {
     const uintptr_t row = (uintptr_t)a->stride[2] * sizeof(float);
-    int64_t l = 0;
+    int64_t l = 0, end;
     while (l < count) {
         uintptr_t at = (uintptr_t)attn__at(a, t->b, t->h[l], t->i[l], column);
-        do {
-            rows[l++] = (float *)at;
-            at += row;
-        } while (l < count && t->i[l] == t->i[l - 1] + 1);      /* a next head begins with row 0 */
+        /* a next head begins with row 0; behind the last row it is that one again */
+        end = attn__min(count, l < t->lanes ? attn__min(t->lanes, l + t->c->queries - t->i[l]) : l + 1);
+        for (; l < end; l++, at += row) rows[l] = (float *)at;
     }
 }
 /* Of codes, where their scales are; else NULL. */

@@ -1138,7 +1138,10 @@ static attn__result (attn__fma)(attn__given a, attn__given b, attn__given c)
     return ATTN__GIVE(product + c);
 }
 #else
-ATTN__NOINLINE static attn__result (attn__fma)(attn__given a, attn__given b, attn__given c)
+#  ifndef __wasm__              /* where a call takes longer than this */
+ATTN__NOINLINE
+#  endif
+static attn__result (attn__fma)(attn__given a, attn__given b, attn__given c)
 {
     const double p = (double)a * (double)b, s = p + (double)c;
     const double t = s - p, rest = (p - (s - t)) + ((double)c - t);     /* s + rest == p + c exactly */
@@ -5460,12 +5463,13 @@ static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->ke
 static void attn__lane_rows(const attn__tile *t, const attn__array *a, int64_t column, int64_t count, float **rows)
 {
     const uintptr_t row = (uintptr_t)a->stride[2] * sizeof(float);
-    int64_t l = 0, end;
+    int64_t l = 0;
     while (l < count) {
         uintptr_t at = (uintptr_t)attn__at(a, t->b, t->h[l], t->i[l], column);
-        /* a next head begins with row 0; behind the last row it is that one again */
-        end = attn__min(count, l < t->lanes ? attn__min(t->lanes, l + t->c->queries - t->i[l]) : l + 1);
-        for (; l < end; l++, at += row) rows[l] = (float *)at;
+        do {
+            rows[l++] = (float *)at;
+            at += row;
+        } while (l < count && t->i[l] == t->i[l - 1] + 1);      /* a next head begins with row 0 */
     }
 }
 /* Of codes, where their scales are; else NULL. */

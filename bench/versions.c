@@ -9,8 +9,8 @@
    The interval is that of the median without a distribution: two order statistics. A row falls SHORT when its whole
    interval lies below the bar. "other bits": the two results differ. The last line sums up; exit 1 when a row fell
    short or was refused.
-   --rows TEXT: rows whose name contains it. --isa NAME; "auto": what each version chooses. --pairs N: the least, 16. --bar R: 0.98. --old NAME: what REF
-   is called. GCC or clang, POSIX. */
+   --rows TEXT: rows whose name contains it. --isa NAME; "auto": what each version chooses. --pairs N: the least, 16.
+   --bar R: 0.98. --old NAME: what REF is called. GCC or clang, POSIX; as WebAssembly by wasm.sh. */
 #define _GNU_SOURCE
 #include "../attn.h"
 #include "measure.h"

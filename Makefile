@@ -13,7 +13,7 @@ COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
-.PHONY: help test demo demo-train demo-gpt examples conformance check check-machines sanitize golden fuzz mutants \
+.PHONY: help test demo demo-train demo-gpt examples test-bindings conformance check check-machines sanitize golden fuzz mutants \
         exhaustive bench bench-peers bench-scaling bench-strips bench-versions measure format clean \
         test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda ALWAYS
 
@@ -35,6 +35,9 @@ demo-gpt: build/tiny_gpt-openmp ## Train a small transformer on README.md and at
 
 examples: $(EXAMPLES:%=build/%) ## Build and run every program in examples/; each checks its own results.
 	@NAMES="$(EXAMPLES)" sh tests/examples.sh
+
+test-bindings: | build ## attn.h from Python, Rust and Zig, each where it is installed (VENV: a Python with PyTorch).
+	@CC="$(CC)" VENV=$(VENV) sh tests/bindings.sh
 
 conformance: build/conformance ## Run CASES=FILE, numbers stated by other projects, in the conformance file format.
 	@test -n "$(CASES)" || { echo "usage: make conformance CASES=FILE"; exit 2; }

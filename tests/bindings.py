@@ -178,9 +178,9 @@ def test_shapes():
     q, k, v = draw(3, 1, 5, 8), draw(3, 1, 7, 8), draw(3, 1, 7, 2)
     wanted = dict(WANTED, stats=True)
     allowed, bias = RNG.random((3, 5, 7)) < 0.7, draw(3, 5, 7)
-    full = attn.forward(q, k, v, mask=allowed[:, None], bias=bias[:, None], **wanted)
-    flat = attn.forward(q[:, 0], k[:, 0], v[:, 0], mask=allowed, bias=bias, **wanted)
-    one = attn.forward(q[1, 0], k[1, 0], v[1, 0], mask=allowed[1], bias=bias[1], **wanted)
+    full = attn.forward(q, k, v, mask=allowed[:, None], bias=bias[:, None], key_lengths=[7, 5, 6], **wanted)
+    flat = attn.forward(q[:, 0], k[:, 0], v[:, 0], mask=allowed, bias=bias, key_lengths=[7, 5, 6], **wanted)
+    one = attn.forward(q[1, 0], k[1, 0], v[1, 0], mask=allowed[1], bias=bias[1], key_lengths=5, **wanted)
     for name in ("out", "weights", "lse", "stats"):
         same(name, getattr(flat, name), getattr(full, name)[:, 0])
         same(name, getattr(one, name), getattr(full, name)[1, 0])
@@ -512,6 +512,69 @@ def test_torch():
                    b_value=bias[32:], b_result=linear.out_proj.bias.detach()).out
     near("MultiheadAttention", got, linear(x, x, x, need_weights=False)[0].detach(), 2e-5)
     raises(TypeError, lambda: attn.attention(torch.empty(1, 1, 2, 8, device="meta"), k, v), "not on meta")
+
+
+def command(folder, text, **arrays):
+    """Runs the command examples/attn.c in a folder, after saving arrays there: (exit status, what it said)."""
+    for name, x in arrays.items():
+        np.save(os.path.join(folder, name + ".npy"), x)
+    done = subprocess.run([os.path.abspath(os.environ["ATTN_COMMAND"])] + text.split(), cwd=folder,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.returncode, done.stdout
+
+
+def test_command():
+    """examples/attn.c on files of NumPy's, and what it says about files and options that it cannot take."""
+    if "ATTN_COMMAND" not in os.environ:
+        raise Skipped("ATTN_COMMAND does not name the program")
+    with tempfile.TemporaryDirectory() as folder:
+        load = lambda name: np.load(os.path.join(folder, name + ".npy"))
+        run = lambda text, **arrays: command(folder, text, **arrays)
+        q, k, v, allowed = draw(2, 3, 5, 8), draw(2, 3, 7, 8), draw(2, 3, 7, 4), RNG.random((3, 5, 7)) < 0.8
+        said = run("q.npy k.npy v.npy --out o.npy --weights w.npy --lse l.npy --scores s.npy --mask m.npy --svg w.svg"
+                   " --scale 0.5", q=q, k=np.asfortranarray(k), v=v.astype(">f4"), m=allowed)
+        assert said == (0, ""), said
+        want = attend(np.where(allowed, dots(q, k, 0.5), -np.inf), v)
+        for name, x in zip("owl", want):
+            near(name, load(name), x, 1e-4)
+        near("scores", load("s"), dots(q, k, 0.5), 1e-5)
+        picture = xml.etree.ElementTree.parse(os.path.join(folder, "w.svg")).getroot()
+        assert picture.tag.endswith("svg") and "Queries" in "".join(picture.itertext())
+        # fewer axes, and the other types
+        batch = [x[:, 0] for x in (q, k, v)]
+        assert run("q.npy k.npy v.npy --weights w.npy --mask m.npy --causal --align bottom-right --window 3,-1",
+                   **dict(zip("qkv", (x.astype("float64") for x in batch))), m=allowed[:2])[0] == 0
+        i, j = np.arange(5)[:, None] + 2, np.arange(7)
+        near("without heads", load("w"), softmax(np.where(allowed[:2] & (j <= i) & (j >= i - 3), dots(
+            *(x[:, None] for x in batch[:2]))[:, 0], -np.inf))[0], 1e-4)
+        half = [x[0, 0].astype("float16") for x in (q, k, v)]
+        assert run("q.npy k.npy v.npy --out o.npy --score gaussian --sigma 2", **dict(zip("qkv", half)))[0] == 0
+        same("f16, one sequence", load("o"), attn.attention(*half, score="gaussian", sigma=2))
+        assert run("- - v.npy --out o.npy --score given --given-scores s.npy", s=dots(q, k)[0, 0])[0] == 0
+        near("given scores", load("o"), softmax(dots(q, k)[0, 0])[0] @ half[2].astype("float64"), 1e-4)
+        # drawn, explained, refused
+        status, text = run("q.npy k.npy v.npy")
+        assert status == 0 and "columns: Keys" in text and "@@" in text, text
+        status, text = run("q.npy k.npy v.npy --explain")
+        assert status == 0 and "5 queries x 7 keys" in text, text
+        np.save(os.path.join(folder, "n.npy"), q.astype("complex64"))
+        np.save(os.path.join(folder, "t.npy"), half[1][:, :7])
+        with open(os.path.join(folder, "q.npy"), "rb") as whole, open(os.path.join(folder, "cut.npy"), "wb") as cut:
+            cut.write(whole.read()[:-1])
+        for arguments, code, words in (
+                ("q.npy t.npy v.npy", 1, "k.size[3] must equal q.size[3]: 8, is 7"),
+                ("q.npy none.npy v.npy", 1, "none.npy: it cannot be opened"), ("n.npy k.npy v.npy", 1, "n.npy: a type"),
+                ("cut.npy k.npy v.npy", 1, "cut.npy: the file ends too early"),
+                ("w.svg k.npy v.npy", 1, "w.svg: no .npy file"),
+                ("q.npy k.npy v.npy --scale x", 1, "--scale: x is not a number"),
+                ("q.npy k.npy v.npy --score dots", 1, "--score: there is no dots"),
+                ("q.npy k.npy v.npy --window 3", 1, "--window: 3 is not two numbers"),
+                ("q.npy k.npy v.npy --out no/o.npy", 1, "no/o.npy: it cannot be written"),
+                ("q.npy k.npy", 2, "three files are needed"), ("q.npy k.npy v.npy v.npy", 2, "one file too many"),
+                ("q.npy k.npy v.npy --casual", 2, "there is no option --casual"),
+                ("q.npy k.npy v.npy --out", 2, "--out: FILE is missing")):
+            status, text = run(arguments)
+            assert status == code and words in text, f"{arguments}: {status}, {text}"
 
 
 def main(names):

@@ -5,7 +5,7 @@
 : "${ZIG:=zig}" "${VENV:=.venv-peers}"
 dir=$out/bindings
 mkdir -p "$dir"
-export CC ATTN_CACHE="$dir/cache"
+export CC ATTN_CACHE="$dir/cache" ATTN_COMMAND="$out/attn"
 
 python_with() { # python_with MODULE...: the first Python that has all of them
     for python in ${PYTHON:-} python3 /usr/bin/python3 "$VENV/bin/python"; do
@@ -22,6 +22,7 @@ item_python() { # with PyTorch's where it is, else with NumPy's alone
     python=$(python_with numpy torch)
     : "${python:=$(python_with numpy)}"
     [ -n "$python" ] || { skipped "python (no Python with NumPy)"; return; }
+    make build/attn >"$dir/command.log" 2>&1 || { failed "examples/attn.c" "$dir/command.log"; return; }
     "$python" tests/bindings.py || [ $? = 1 ] || failed "python: $python tests/bindings.py"
 }
 object() { $CC -O2 -c -x c -DATTN_IMPLEMENTATION attn.h -o "$1"; }

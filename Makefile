@@ -8,12 +8,13 @@ LDLIBS  = -lm -lpthread
 SUITES   = $(shell sh tests/suites.sh)
 EXAMPLES = $(basename $(notdir $(wildcard examples/*.c)))
 VENV     = .venv-peers
+VERSION  = $(shell sed -n '1s/.* v\([0-9.]*\) .*/\1/p' attn.h)
 COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 
 MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
-.PHONY: help test demo demo-train demo-gpt examples test-bindings conformance check check-machines sanitize golden fuzz mutants \
+.PHONY: help test demo demo-train demo-gpt examples test-bindings test-embed install conformance check check-machines sanitize golden fuzz mutants \
         exhaustive bench bench-peers bench-scaling bench-strips bench-versions measure format clean \
         test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda ALWAYS
 
@@ -38,6 +39,20 @@ examples: $(EXAMPLES:%=build/%) ## Build and run every program in examples/; eac
 
 test-bindings: | build ## attn.h from Python, Rust and Zig, each where it is installed (VENV: a Python with PyTorch).
 	@CC="$(CC)" VENV=$(VENV) sh tests/bindings.sh
+
+test-embed: | build ## attn.h in CMake, pkg-config and Meson projects, from the tree and after make install.
+	@CC="$(CC)" sh tests/embed.sh
+
+PREFIX    = /usr/local
+INSTALLED = $(DESTDIR)$(PREFIX)
+LIBRARY   = build/libattn.a
+install: $(LIBRARY) ## Copy the headers, a library, attn.pc and the CMake package to PREFIX=/usr/local (DESTDIR counts).
+	install -d $(INSTALLED)/include $(INSTALLED)/lib/pkgconfig $(INSTALLED)/share/cmake/attn
+	install -m 644 attn.h attn_cuda.cuh $(INSTALLED)/include
+	install -m 644 $(LIBRARY) $(INSTALLED)/lib
+	install -m 644 $(wildcard examples/embed/package/*.cmake) $(INSTALLED)/share/cmake/attn
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' examples/embed/package/attn.pc.in \
+	    >$(INSTALLED)/lib/pkgconfig/attn.pc
 
 conformance: build/conformance ## Run CASES=FILE, numbers stated by other projects, in the conformance file format.
 	@test -n "$(CASES)" || { echo "usage: make conformance CASES=FILE"; exit 2; }
@@ -113,6 +128,11 @@ clean: ## Remove build/.
 
 build build/obj build/cuda build/cuda-full:
 	mkdir -p $@
+
+$(LIBRARY): attn.h | build
+	$(CC) $(CFLAGS) -fPIC -x c -DATTN_IMPLEMENTATION -c $< -o $(@:.a=.o)
+	rm -f $@
+	$(AR) rc $@ $(@:.a=.o)
 
 # ---- the test program: the implementation is compiled once, in tests/attn.c
 build/obj/align.o build/obj/train_align.o: $(wildcard examples/*.[ch])

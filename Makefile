@@ -14,9 +14,9 @@ COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
-.PHONY: help test demo demo-train demo-gpt examples test-bindings test-embed install conformance check check-machines sanitize golden fuzz mutants \
-        exhaustive bench bench-peers bench-scaling bench-strips bench-versions measure format clean \
-        test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda ALWAYS
+.PHONY: help test demo demo-train demo-gpt examples test-bindings test-embed install conformance check check-machines \
+        sanitize golden fuzz mutants exhaustive bench bench-peers bench-scaling bench-strips bench-versions measure \
+        format clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda ALWAYS
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
@@ -121,7 +121,7 @@ bench-cuda: | build ## Measure the GPU kernels on a device, beside PyTorch's whe
 	@VENV=$(VENV) COMMIT=$(COMMIT) CC="$(CC)" sh bench/cuda.sh $(ARGS)
 
 format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.
-	clang-format -i $(wildcard $(addsuffix *.[ch]*,tests/ tests/cuda/ examples/ examples/cuda/ bench/))
+	clang-format -i $(wildcard $(addsuffix *.[ch]*,tests/ tests/cuda/ examples/ examples/cuda/ examples/embed/ bench/))
 
 clean: ## Remove build/.
 	rm -rf build

@@ -304,7 +304,7 @@ version() {
 }
 item_text() {
     sources="attn.h attn_cuda.cuh $(ls tests/*.[ch] tests/cuda/*.[ch]* examples/*.c examples/cuda/*.[ch]* bench/*.c*)
-        $(ls tests/*.py examples/*.py examples/python/*.py examples/rust/*.rs examples/zig/*.zig)"
+        $(ls examples/embed/*.c tests/*.py examples/*.py examples/python/*.py examples/rust/*.rs examples/zig/*.zig)"
     try "at most 120 columns" narrow $sources
     try "ASCII" ascii attn.h
     try "no tab and no space at the end of a line" trimmed $sources

@@ -73,7 +73,8 @@ archive() { # archive FOLDER: attn-VERSION.tar.gz in it, with what the recipes t
         tar -C "$1" -czf "$1/attn-$version.tar.gz" "attn-$version" && rm -r "$1/attn-$version"
 }
 filled() { # filled RECIPE ARCHIVE: @URL@ and @SHA256@ become the archive's
-    sed -i "s|@URL@|file://$(dirname "$2")|; s|@SHA256@|$(sha256sum "$2" | cut -d ' ' -f 1)|" "$1"
+    sed "s|@URL@|file://$(dirname "$2")|; s|@SHA256@|$(sha256sum "$2" | cut -d ' ' -f 1)|" "$1" >"$1.filled" &&
+        mv "$1.filled" "$1"
 }
 with_meson() { # the wrap is taken, also where pkg-config knows another attn
     tree=$dir/meson
@@ -127,10 +128,8 @@ item_conan() {
 # Recipes name the version by themselves.
 versions() {
     for file in subprojects/attn.wrap subprojects/packagefiles/attn/meson.build vcpkg/vcpkg.json conan/conandata.yml; do
-        found=$(grep -oE '[0-9]+\.[0-9]+\.[0-9]+' "examples/embed/$file" | sort -u | tr '\n' ' ')
-        case $file in *meson.build) found=${found#0.55.0 } ;; esac
-        echo "$file: $found"
-        [ "$found" = "$version " ] || [ "$found" = "$version 0.55.0 " ] || return 1
+        found=$(grep -oE '[0-9]+\.[0-9]+\.[0-9]+' "examples/embed/$file" | sort -u)
+        [ "$found" = "$version" ] || { echo "$file:" $found; return 1; }
     done
 }
 item_versions() { try "recipes are of version $version" versions; }

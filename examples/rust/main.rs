@@ -1,6 +1,7 @@
 // Scaled dot product attention of 2 queries over 4 keys from Rust, checked against the formula in f64.
 //     cc -O2 -c -x c -DATTN_IMPLEMENTATION attn.h -o attn.o
-//     rustc --edition 2021 -O examples/rust/main.rs -C link-arg=attn.o -o attention && ./attention
+//     rustc --edition 2021 -O examples/rust/main.rs -C link-args="attn.o -lgcc" -o attention && ./attention
+// libgcc has the table of what the CPU has, which gcc's code looks at.
 mod attn; // attn.rs, which ../bindings.py writes
 use attn::*;
 use std::ffi::CStr;

@@ -78,7 +78,8 @@ def fields(body):
 
 
 def read(header):
-    """The public part of the header: {structure: fields}, {enum: {name: number}}, {function: (result, parameters)}."""
+    """The public part of the header: structures {name: fields}, enums {name: {constant: number}}, types of callbacks
+    {name: function}, functions {name: (result, parameters)}."""
     compiler = os.environ.get("CC", "cc").split()
     text = subprocess.run(compiler + ["-E", "-P", header], check=True, stdout=subprocess.PIPE, text=True).stdout
     text = re.sub(r"\s+", " ", text)
@@ -108,17 +109,16 @@ def wrapped(first, items, last):
 
 
 def short(names):
-    """What follows the part that all names share, but for the last one, their number: ATTN_SCORE_DOT is dot."""
+    """Names without what they begin with together, and without their number: ATTN_SCORE_DOT is dot."""
     prefix = os.path.commonprefix(list(names)).rpartition("_")[0]
     return {name[len(prefix) + 1:].lower(): number for name, number in names.items() if not name.endswith("_COUNT")}
 
 
-def python(structures, enums, callbacks, functions):
+def python(structures, enums, _, functions):
     text = ""
     for name, declared in structures.items():
-        text += f"class {name}(Structure):\n" + wrapped(
-            "    _fields_ = [", [f'("{f.name}", {"c_void_p" if f.base in callbacks else f.python(enums)})'
-                                 for f in declared], "]") + "\n\n"
+        text += f"class {name}(Structure):\n"
+        text += wrapped("    _fields_ = [", [f'("{f.name}", {f.python(enums)})' for f in declared], "]") + "\n\n"
     text += "ENUMS = {\n"
     for name, numbers in enums.items():
         text += wrapped(f'    "{name}": {{', [f'"{key}": {number}' for key, number in short(numbers).items()], "},")

@@ -12,16 +12,23 @@ needs() { # needs NAME TOOL...: whether all are here; says which one is not
     for tool in "$@"; do have $tool || { skipped "$name (no $tool)"; return 1; }; done
 }
 
-# The library is compiled in each of these, so without optimisation.
+# The library is compiled in each of these, so in a build type that optimises nothing.
 project() { # project FOLDER CMAKE-ARGUMENTS...: configured, built, run
     build=$dir/$1; shift
     rm -rf "$build"
-    cmake -S examples/embed -B "$build" -DCMAKE_C_FLAGS="-O0 -Wall -Wextra -Werror" "$@" &&
+    cmake -S examples/embed -B "$build" -DCMAKE_BUILD_TYPE=Quick -DCMAKE_C_FLAGS="-O0 -Wall -Wextra -Werror" "$@" &&
         cmake --build "$build" && (cd "$build" && ctest --output-on-failure)
+}
+optimised() { # optimised BUILD-TYPE FLAG: what the library is compiled with
+    cmake -S examples/embed -B "$dir/type" -DCMAKE_BUILD_TYPE="$1" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON &&
+        grep 'command.*attn_implementation' "$dir/type/compile_commands.json" >"$dir/type/commands" &&
+        cat "$dir/type/commands" && grep -q -- " $2 " "$dir/type/commands"
 }
 item_cmake() {
     needs "CMake, from the tree" cmake ctest || return
     try "CMake, from the tree" project cmake
+    for type in "" Debug; do try "the library is optimised in build type '$type'" optimised "$type" -O2; done
+    try "and as that says in Release" optimised Release -O3
 }
 
 # ---- after make install: the files, and who finds them
@@ -81,7 +88,7 @@ with_meson() { # the wrap is taken, also where pkg-config knows another attn
     rm -rf "$tree" && mkdir -p "$tree" && cp -R examples/embed/main.c examples/embed/meson.build \
         examples/embed/subprojects "$tree" && archive "$tree" &&
         filled "$tree/subprojects/attn.wrap" "$tree/attn-$version.tar.gz" &&
-        meson setup --wrap-mode=forcefallback -Doptimization=0 -Dwerror=true "$tree/build" "$tree" &&
+        meson setup --wrap-mode=forcefallback -Dwerror=true "$tree/build" "$tree" &&
         meson test -C "$tree/build" --print-errorlogs
 }
 item_meson() {

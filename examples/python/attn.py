@@ -497,7 +497,7 @@ def forward(q, k, v=None, *, out=True, **options):
     to. q and k are None where the option given_scores [..,Sq,Sk] stands for both."""
     results, options = _split(options)
     d = _Descriptor({"q": q, "k": k, "v": v}, **options)
-    arrays = d.add_results(dict(results, out=out))
+    arrays = d.add_results(dict(out=out, **results))
     _call("attn_forward", byref(d.c))
     return Results(arrays, d.axes, desc=d)
 
@@ -688,7 +688,7 @@ def mha(query, w_query, w_key, w_value, w_result=None, *, heads, heads_kv=0, key
         setattr(m, name, _view(name, x))
     m.out = _view("out", out, attn_out)
     _call("attn_mha", byref(m))
-    return Results(dict(inside, out=out), desc=d, mha=m, inputs=inputs)
+    return Results(dict(out=out, **inside), desc=d, mha=m, inputs=inputs)
 
 
 def mha_backward(results, d_out, *, accumulate=(), **wanted):

@@ -17,6 +17,9 @@ if(NOT TARGET attn::attn)
     configure_file("${attn_source}.new" "${attn_source}" COPYONLY)     # an equal file stays, and is not compiled again
     add_library(attn_compiled STATIC EXCLUDE_FROM_ALL "${attn_source}")
     target_link_libraries(attn_compiled PUBLIC attn_header)
+    if(NOT MSVC)    # the library is optimised, also where nothing else is
+        target_compile_options(attn_compiled PRIVATE $<$<OR:$<CONFIG:>,$<CONFIG:Debug>>:-O2>)
+    endif()
     set_target_properties(attn_compiled PROPERTIES OUTPUT_NAME attn POSITION_INDEPENDENT_CODE ON)
     add_library(attn::attn ALIAS attn_compiled)
 endif()

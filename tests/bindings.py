@@ -385,6 +385,7 @@ def test_errors():
     raises(TypeError, lambda: attn.attention(q, k, v, casual=True), "no option 'casual'")
     raises(TypeError, lambda: attn.forward(q, k, out=True), "out needs v")
     raises(TypeError, lambda: attn.attention(q.astype("complex64"), k, v), "q: attn.h has no type complex64")
+    raises(attn.Error, lambda: attn.attention(q.astype("int32"), k, v), "q.type")
     swapped = q.astype(q.dtype.newbyteorder())
     raises(TypeError, lambda: attn.attention(swapped, k, v), "byte order")
     fixed = np.zeros((1, 1, 2, 8), "float32")

@@ -11,8 +11,9 @@ SHAPES    q [B,H,Sq,D], k [B,Hkv,Sk,D], v [B,Hkv,Sk,Dv]; without heads [B,S,D]; 
           many axes as q: weights are [B,H,Sq,Sk], [B,Sq,Sk] or [Sq,Sk], lse [B,H,Sq], [B,Sq] or [Sq].
 ARRAYS    NumPy arrays and torch tensors in main memory, of any strides. float32, float16 and bfloat16 (torch's,
           ml_dtypes', or its bits as uint16); k and v also int8 with k_scale and v_scale; masks bool; lengths and
-          positions int32 or int64. Lists and numbers become arrays of float32, int64 or bool. Results are of the kind
-          and type of q; lse and stats are float32. torch's autograd does not see them.
+          positions int32 or int64. Lists and numbers become arrays of float32, int64 or bool; an array of another type
+          is refused, for nothing is copied behind your back: x.astype("float32"). Results are of the kind and type of
+          q; lse and stats are float32. torch's autograd does not see them.
 OPTIONS   every field of attn_desc under its name: attn.h says what it means. score="gaussian", align="bottom_right",
           empty="nan", isa="scalar", precision="fast" by their names in lower case; sigma: a number, or an array [H];
           window=(left, right), None where unbounded; threads: how many run the call.
@@ -269,7 +270,9 @@ def layout():
 
 def _check_layout():
     for name, (size, fields) in layout().items():
-        ours = globals()[name]
+        ours = globals().get(name)
+        if ours is None:
+            continue                                        # of a later version
         grows = ours._fields_[0][0] == "struct_bytes"       # it says how much is there, so more may follow
         if sizeof(ours) > size or (sizeof(ours) < size and not grows):
             raise ImportError(f"the library's {name} has {size} bytes, that of attn.py {sizeof(ours)}: build it anew")

@@ -8,15 +8,15 @@ LDLIBS  = -lm -lpthread
 SUITES   = $(shell sh tests/suites.sh)
 EXAMPLES = $(basename $(notdir $(wildcard examples/*.c)))
 VENV     = .venv-peers
-VERSION  = $(shell sed -n '1s/.* v\([0-9.]*\) .*/\1/p' attn.h)
+VERSIONS = build/versions
 COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 
 MAKEFLAGS += -j2
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
-.PHONY: help test demo demo-train demo-gpt examples test-bindings test-embed install conformance check check-machines \
-        sanitize golden fuzz mutants exhaustive bench bench-peers bench-scaling bench-strips bench-versions measure \
-        format clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda ALWAYS
+.PHONY: help test demo demo-train demo-gpt examples conformance check check-machines sanitize golden fuzz mutants \
+        exhaustive bench bench-peers bench-scaling bench-strips bench-versions bench-wasm measure format clean \
+        test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda test-bindings test-embed install ALWAYS
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
@@ -43,6 +43,7 @@ test-bindings: | build ## attn.h from Python, Rust and Zig, each where it is ins
 test-embed: | build ## attn.h in CMake, pkg-config and Meson projects, from the tree and after make install.
 	@CC="$(CC)" sh tests/embed.sh
 
+VERSION   = $(shell sed -n '1s/.* v\([0-9.]*\) .*/\1/p' attn.h)
 PREFIX    = /usr/local
 INSTALLED = $(DESTDIR)$(PREFIX)
 LIBRARY   = build/libattn.a
@@ -114,6 +115,9 @@ bench-scaling: build/scaling ## Measure time and memory against every size; draw
 bench-versions: build/versions/versions ## Is attn.h as fast as that of REF (a commit, a tag, a file)? Ratios, intervals (ARGS="--rows TEXT --isa NAME").
 	build/versions/versions --old '$(REF)' --bar $(or $(BAR),0.98) $(ARGS)
 
+bench-wasm: $(VERSIONS)/old/attn.h ## The same as WebAssembly, each version with the kernels it chooses there, in node or wasmtime.
+	@sh bench/wasm.sh $< $(or $(ARGS),--rows x64x64)
+
 bench-strips: | build ## Count the instructions for a multiply-add in the innermost loops, for each compiler at hand.
 	@sh bench/strips.sh
 
@@ -182,7 +186,6 @@ build/bench build/bench-native: bench/bench.c bench/loops.c $(wildcard bench/*.h
 
 # ---- two versions of the header, each in an object of its own; functions begin where the lines of the cache do, so
 # that it does not count where an object happens to lie
-VERSIONS       = build/versions
 VERSIONS_FLAGS = $(CFLAGS) -falign-functions=64
 $(VERSIONS)/old/attn.h: ALWAYS
 	@test -n "$(REF)" || { echo "usage: make bench-versions REF=<commit, tag or file> [BAR=0.98] [ARGS=...]"; exit 2; }

@@ -1139,7 +1139,10 @@ static attn__result (attn__fma)(attn__given a, attn__given b, attn__given c)
     return ATTN__GIVE(product + c);
 }
 #else
-ATTN__NOINLINE static attn__result (attn__fma)(attn__given a, attn__given b, attn__given c)
+#  ifndef __wasm__              /* where a call takes longer than this */
+ATTN__NOINLINE
+#  endif
+static attn__result (attn__fma)(attn__given a, attn__given b, attn__given c)
 {
     const double p = (double)a * (double)b, s = p + (double)c;
     const double t = s - p, rest = (p - (s - t)) + ((double)c - t);     /* s + rest == p + c exactly */
@@ -2822,11 +2825,15 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
         row = ATTN__V(strips)[p->vecs - 1][i](&part, part.left ? p : NULL, row);
 }
 
-/* LANES rows, `row` bytes apart. */
+/* LANES rows, `row` bytes apart: one pointer walks over them, as there are no registers for one per row. */
 ATTN__HELPER void ATTN__V(load_rows)(ATTN__VEC *t, const char *y, int64_t row, const int32_t type)
 {
     int x;
-    ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(y + x*row, type);
+    ATTN__EACH(x, ATTN__LANES) {
+        t[x] = ATTN__V(widened)(y, type);
+        y += row;
+        ATTN__KEEP_POINTER(y);
+    }
 }
 /* Those up to `last` and that one again: one function for all types, for less text, where speed does not count. */
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(load_last_rows)(ATTN__VEC *t, const char *y, int64_t row, int64_t last,
@@ -4366,7 +4373,7 @@ static attn_view attn__view_in(const void *structure, const attn__field *f)
 static int attn__widen(attn_view *v, const char *shape, int *axis)
 {
     int i, n = 0, most = 0;
-    for (i = 0; i < 4; i++) {
+    ATTN__UNROLL for (i = 0; i < 4; i++) {
         axis[i] = i;
         most += shape[i] != '.';
         if (i < v->rank && v->size[i] == 1) v->stride[i] = 0;
@@ -4728,7 +4735,8 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
         int i, taken, axis[4];
         ATTN__COPY(&rank, at + offsetof(attn_view, rank), sizeof rank);
         ATTN__COPY(&data, at + offsetof(attn_view, data), sizeof data);
-        if ((!rank && !data && !(f->flags & ATTN__NEEDED)) || f->flags & without) continue;
+        if (!rank && !data && !(f->flags & ATTN__NEEDED)) continue;         /* nearly always */
+        if (f->flags & without) continue;
         taken = !(f->flags & ATTN__FOR_SOME) || f->flags & w->takes;
         if (rank ? !taken : !data && taken) return attn__refuse_field(f, rank != 0, err);
         if (!rank && !data) continue;               /* absent; data without a rank is a forgotten one */
@@ -4812,9 +4820,10 @@ static attn_status attn__check_ints(const attn_view *v, int field, int64_t least
 #define ATTN__CODES_PER_SCALE ((int64_t)32)
 static int64_t attn__blocks(int64_t n, int64_t of) { return n / of + (n % of != 0); }
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
+static int64_t attn__whole(int64_t floats) { return (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1); }
 static int64_t attn__bytes_of(int64_t floats)
 {
-    return floats > ATTN__HUGE / 8 ? ATTN__HUGE : (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1);
+    return floats > ATTN__HUGE / 8 ? ATTN__HUGE : attn__whole(floats);
 }
 static int attn__is_number(attn__given x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
 
@@ -5272,7 +5281,9 @@ typedef struct attn__map { char *base; int64_t bytes; } attn__map;
 ATTN__NOINLINE static float *attn__take(attn__map *m, int64_t rows, int64_t floats)
 {
     char *at = m->base ? m->base + m->bytes : NULL;
-    m->bytes = attn__add64(m->bytes, attn__bytes_of(attn__mul64(rows, floats)));
+    if (((uint64_t)rows | (uint64_t)floats | (uint64_t)m->bytes >> 30) >> 28 == 0)      /* nearly always */
+        m->bytes += attn__whole(rows * floats);
+    else m->bytes = attn__add64(m->bytes, attn__bytes_of(attn__mul64(rows, floats)));
     return (float *)(void *)at;
 }
 static char *attn__align(void *p) { return (char *)(((uintptr_t)p + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN); }

@@ -13,7 +13,12 @@
 /* Seconds: of this process where one thread works, so that a neighbour's slices do not count; else on the wall. */
 static inline double seconds_now(int wall) {
     struct timespec t;
+#ifdef __wasi__ /* has no clock of the process */
+    (void)wall;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+#else
     clock_gettime(wall ? CLOCK_MONOTONIC : CLOCK_PROCESS_CPUTIME_ID, &t);
+#endif
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -262,6 +267,8 @@ static inline void read_all(pool *p, const reading *r) { pool_run(p, r->threads,
 #define CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 #if defined(__x86_64__)
 #define KEEP(v) __asm__ volatile("" : "+v"(v))
+#elif defined(__wasm__)
+#define KEEP(v) __asm__ volatile("" : "+r"(v))
 #else
 #define KEEP(v) __asm__ volatile("" : "+w"(v))
 #endif

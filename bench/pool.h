@@ -1,8 +1,22 @@
 /* pool.h - threads for the benchmarks, as a program would have them: helpers that spin shortly for the next call, then
-   sleep. GCC or clang, POSIX. */
+   sleep. GCC or clang, POSIX; on WASI there is one thread. */
+#include <stdlib.h>
+
+#ifdef __wasi__
+typedef struct pool {
+    int32_t threads, pinned;
+} pool;
+static void pool_run(void *user, int64_t count, attn_task_fn task, void *arg) {
+    (void)user;
+    for (int64_t i = 0; i < count; i++) task(arg, i, 0);
+}
+static inline void pool_start(pool *p, int32_t threads) {
+    if (threads > 1) abort();
+    p->threads = 1;
+}
+#else
 #include <pthread.h>
 #include <sched.h>
-#include <stdlib.h>
 
 enum { POOL_SPINS = 20000 }; /* tens of microseconds: what a wake-up would cost */
 
@@ -81,3 +95,4 @@ static inline void pool_start(pool *p, int32_t threads) { /* for the life of the
         if (pthread_create(&thread, NULL, pool_helper, p)) abort();
     if (p->pinned) pool_pin(0);
 }
+#endif

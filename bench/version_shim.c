@@ -28,7 +28,7 @@ typedef struct shim {
 } shim;
 
 static int32_t isa_named(const char *name) {
-    for (int32_t isa = ATTN_ISA_AUTO + 1; isa < ATTN_ISA_COUNT; isa++) {
+    for (int32_t isa = ATTN_ISA_AUTO; isa < ATTN_ISA_COUNT; isa++) {
         float x = 0;
         if (strcmp(attn_isa_string((attn_isa)isa), name) != 0) continue;
         return attn_elementary(0, &x, &x, 1, (attn_isa)isa) == ATTN_OK ? isa : -1;

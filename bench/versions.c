@@ -9,8 +9,8 @@
    The interval is that of the median without a distribution: two order statistics. A row falls SHORT when its whole
    interval lies below the bar. "other bits": the two results differ. The last line sums up; exit 1 when a row fell
    short or was refused.
-   --rows TEXT: rows whose name contains it. --isa NAME. --pairs N: the least, 16. --bar R: 0.98. --old NAME: what REF
-   is called. GCC or clang, POSIX. */
+   --rows TEXT: rows whose name contains it. --isa NAME; "auto": what each version chooses. --pairs N: the least, 16.
+   --bar R: 0.98. --old NAME: what REF is called. GCC or clang, POSIX; as WebAssembly by wasm.sh. */
 #define _GNU_SOURCE
 #include "../attn.h"
 #include "measure.h"
@@ -220,13 +220,14 @@ static void measure(const version_row *row, const char *isa, int same) {
 }
 
 static void measure_rows(int same) {
-    static const char *const isas[] = {"scalar", "avx2", "avx512", "neon", "portable"};
+    static const char *const isas[] = {"scalar", "avx2", "avx512", "neon", "portable", "auto"};
     for (int i = 0; i < ROWS; i++) {
         version_row row = rows[i];
         if (!strstr(row.job.name, options.rows)) continue;
         make_data(&row.job);
         for (size_t n = 0; n < sizeof isas / sizeof *isas; n++) {
-            if (options.isa && strcmp(options.isa, isas[n]) != 0) continue;
+            if (strcmp(options.isa ? options.isa : isas[n], isas[n]) != 0) continue;
+            if (!options.isa && !strcmp(isas[n], "auto")) continue;
             if ((n == 0 && !row.scalar) || version_new.isa(isas[n]) < 0 || version_old.isa(isas[n]) < 0) continue;
             measure(&row, isas[n], same);
         }

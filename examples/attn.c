@@ -21,12 +21,12 @@ enum { SWITCH, NUMBER, SEED, CHOICE, WINDOW, TEXT, ARRAY, RESULT };
 #define MAX_OPTIONS 40
 
 typedef struct {
-    attn_desc d;
-    int axes; /* of q */
+    attn_desc d; /* first */
+    int axes;    /* of q */
     int32_t explain, help;
     const char *svg, *sample;
     const char *given[MAX_OPTIONS]; /* what stands behind each option; NULL: the option is not there */
-    void *held[MAX_OPTIONS + 4];    /* what is to be freed */
+    void *held[2 * MAX_OPTIONS];    /* what is to be freed */
     int holds;
     FILE *log;
 } call;
@@ -240,8 +240,7 @@ static int sort(call *c, int argc, char **argv, const char *files[3]) {
         if (n == OPTIONS) return FAIL(c, "there is no option %s", argv[i]);
         if (options[n].value && ++i == argc) return FAIL(c, "%s: %s is missing", options[n].name, options[n].value);
         c->given[n] = argv[i];
-        if (options[n].kind == TEXT || (options[n].kind == SWITCH && options[n].offset >= offsetof(call, explain)))
-            set_field(c, &options[n], argv[i]);
+        if (options[n].offset >= sizeof(attn_desc)) set_field(c, &options[n], argv[i]); /* it says what to do at all */
     }
     return count == 3 || c->help || c->sample ? 1 : FAIL(c, "three files are needed, for q, k and v");
 }

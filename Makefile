@@ -16,7 +16,7 @@ MAKEFLAGS += -j2
 .DELETE_ON_ERROR:
 .PHONY: help test demo demo-train demo-gpt examples conformance check check-machines sanitize golden fuzz mutants \
         exhaustive bench bench-peers bench-scaling bench-strips bench-versions bench-wasm measure format clean \
-        test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda ALWAYS
+        test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda test-bindings test-embed install ALWAYS
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
@@ -36,6 +36,24 @@ demo-gpt: build/tiny_gpt-openmp ## Train a small transformer on README.md and at
 
 examples: $(EXAMPLES:%=build/%) ## Build and run every program in examples/; each checks its own results.
 	@NAMES="$(EXAMPLES)" sh tests/examples.sh
+
+test-bindings: | build ## attn.h from Python, Rust and Zig, each where it is installed (VENV: a Python with PyTorch).
+	@CC="$(CC)" VENV=$(VENV) sh tests/bindings.sh
+
+test-embed: | build ## attn.h in CMake, pkg-config and Meson projects, from the tree and after make install.
+	@CC="$(CC)" sh tests/embed.sh
+
+VERSION   = $(shell sed -n '1s/.* v\([0-9.]*\) .*/\1/p' attn.h)
+PREFIX    = /usr/local
+INSTALLED = $(DESTDIR)$(PREFIX)
+LIBRARY   = build/libattn.a
+install: $(LIBRARY) ## Copy the headers, a library, attn.pc and the CMake package to PREFIX=/usr/local (DESTDIR counts).
+	install -d $(INSTALLED)/include $(INSTALLED)/lib/pkgconfig $(INSTALLED)/share/cmake/attn
+	install -m 644 attn.h attn_cuda.cuh $(INSTALLED)/include
+	install -m 644 $(LIBRARY) $(INSTALLED)/lib
+	install -m 644 $(wildcard examples/embed/package/*.cmake) $(INSTALLED)/share/cmake/attn
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' examples/embed/package/attn.pc.in \
+	    >$(INSTALLED)/lib/pkgconfig/attn.pc
 
 conformance: build/conformance ## Run CASES=FILE, numbers stated by other projects, in the conformance file format.
 	@test -n "$(CASES)" || { echo "usage: make conformance CASES=FILE"; exit 2; }
@@ -107,13 +125,18 @@ bench-cuda: | build ## Measure the GPU kernels on a device, beside PyTorch's whe
 	@VENV=$(VENV) COMMIT=$(COMMIT) CC="$(CC)" sh bench/cuda.sh $(ARGS)
 
 format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.
-	clang-format -i $(wildcard $(addsuffix *.[ch]*,tests/ tests/cuda/ examples/ examples/cuda/ bench/))
+	clang-format -i $(wildcard $(addsuffix *.[ch]*,tests/ tests/cuda/ examples/ examples/cuda/ examples/embed/ bench/))
 
 clean: ## Remove build/.
 	rm -rf build
 
 build build/obj build/cuda build/cuda-full:
 	mkdir -p $@
+
+$(LIBRARY): attn.h | build
+	$(CC) $(CFLAGS) -fPIC -x c -DATTN_IMPLEMENTATION -c $< -o $(@:.a=.o)
+	rm -f $@
+	$(AR) rc $@ $(@:.a=.o)
 
 # ---- the test program: the implementation is compiled once, in tests/attn.c
 build/obj/align.o build/obj/train_align.o: $(wildcard examples/*.[ch])

@@ -356,9 +356,9 @@ typedef enum attn_precision {   /* see `precision` in attn_desc */
 
 /* Memory for calls without a workspace. Both functions or none (then ATTN_MALLOC/ATTN_FREE). */
 typedef struct attn_allocator {
-    void *(*allocate)(void *user, size_t bytes);      /* NULL = no memory */
-    void  (*release)(void *user, void *block);
-    void   *user;
+    void *(*allocate)(void *user, size_t bytes) ATTN__0;      /* NULL = no memory */
+    void  (*release)(void *user, void *block) ATTN__0;
+    void   *user ATTN__0;
 } attn_allocator;
 
 /* A piece of work: call it once for every index 0..count-1, in any order, on any threads, then return when all are
@@ -366,9 +366,10 @@ typedef struct attn_allocator {
    below `workers`; a thread's index in its pool. Tasks never wait for each other and never block. */
 typedef void (*attn_task_fn)(void *arg, int64_t index, int32_t worker);
 typedef struct attn_parallel {
-    void  (*run)(void *user, int64_t count, attn_task_fn task, void *arg);    /* full barrier; NULL: calling thread */
-    void   *user;
-    int32_t workers;            /* how many tasks can run at the same time; 0 = 1, also where `run` is given: a `worker`
+    void  (*run)(void *user, int64_t count, attn_task_fn task, void *arg) ATTN__0; /* full barrier; NULL: calling
+                                   thread */
+    void   *user ATTN__0;
+    int32_t workers ATTN__0;    /* how many tasks can run at the same time; 0 = 1, also where `run` is given: a `worker`
                                    beyond it writes outside the workspace. Memory is per worker */
 } attn_parallel;
 

@@ -172,13 +172,15 @@ old_caller() {
 }
 item_old_caller() { try "a caller of version 0.3 with structures that have grown" old_caller; }
 
-# Zeroed descriptors as C++ writes them.
+# Descriptors as C++ writes them: zeroed, and from C++20 on with designators; what they leave out is no warning.
 zeroed() { # zeroed COMPILER STANDARD
-    designators=; [ "$2" != c++20 ] || designators='attn_desc e = {.causal = 1, .align = ATTN_ALIGN_TOP_LEFT};'
-    for type in attn_desc attn_grad attn_mha_desc attn_mha_grad attn_heatmap; do
-        printf '#include "attn.h"\nint main() { %s a = {}; %s b = {0}; %s return a.struct_bytes != b.struct_bytes; }\n' \
-            $type $type "$(echo "$designators" | sed 's/$/ (void)e;/; s/^ (void)e;$//')" |
-            $1 -std=$2 -Wall -Wextra -Werror -I. -x c++ -c - -o /dev/null || return 1
+    for set in attn_desc:causal attn_grad:accumulate attn_mha_desc:heads attn_mha_grad:accumulate attn_heatmap:title \
+        attn_parallel:workers attn_allocator:user; do
+        type=${set%:*} designated=
+        [ "$2" != c++20 ] || designated="$type c = {.${set#*:} = 0}; a.${set#*:} = c.${set#*:};"
+        printf '#include "attn.h"\nint main() { %s a = {}; %s b = {0}; %s return a.%s != b.%s; }\n' \
+            $type $type "$designated" "${set#*:}" "${set#*:}" |
+            $1 -std=$2 -Wall -Wextra -Wmissing-field-initializers -Werror -I. -x c++ -c - -o /dev/null || return 1
     done
 }
 item_zeroed() {
@@ -301,7 +303,8 @@ version() {
         [ "$text" = "$(echo "$first" | awk -F. '{ print 10000 * $1 + 100 * $2 + $3 }')" ]
 }
 item_text() {
-    sources="attn.h attn_cuda.cuh $(ls tests/*.[ch] tests/cuda/*.[ch]* examples/*.c examples/cuda/*.[ch]* bench/*.c*)"
+    sources="attn.h attn_cuda.cuh $(ls tests/*.[ch] tests/cuda/*.[ch]* examples/*.c examples/cuda/*.[ch]* bench/*.c*)
+        $(ls examples/embed/*.c tests/*.py examples/*.py examples/python/*.py examples/rust/*.rs examples/zig/*.zig)"
     try "at most 120 columns" narrow $sources
     try "ASCII" ascii attn.h
     try "no tab and no space at the end of a line" trimmed $sources

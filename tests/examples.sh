@@ -6,6 +6,7 @@
 arguments() {
     case $1 in
     textbook|heads|kernel_regression|fit_kernel) echo "$out/pictures" ;;
+    attn) echo "--sample $out/pictures" ;;
     tiny_gpt) echo "--svg $out/pictures/tiny_gpt.svg" ;;
     esac
 }

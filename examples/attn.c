@@ -1,0 +1,364 @@
+/* cc -O2 attn.c -lm */
+/* Attention on arrays in NumPy's files, from the command line:
+
+       attn q.npy k.npy v.npy --causal --score gaussian --out out.npy --weights w.npy --svg w.svg
+
+   `attn --help` lists the options. Arrays are [B,H,S,D], without heads [B,S,D], of one sequence [S,D], in f16, f32 or
+   f64 (which is rounded to f32 first). Results have as many axes as q; they are f16 where q is, else f32; lse is f32.
+   An array that a call does without is written "-". */
+#define ATTN_IMPLEMENTATION
+#include "../attn.h"
+#include "npy.h"
+#include <ctype.h>
+#include <math.h>
+
+#define FAIL(c, ...) (fprintf((c)->log, "attn: " __VA_ARGS__), fputc('\n', (c)->log), 0)
+#define USAGE "usage: attn q.npy k.npy v.npy [options]; attn --help lists them\n"
+
+/* ---- the options. Each sets a field of the call, most of them one of its descriptor. */
+
+enum { SWITCH, NUMBER, SEED, CHOICE, WINDOW, TEXT, ARRAY, RESULT };
+#define MAX_OPTIONS 40
+
+typedef struct {
+    attn_desc d; /* first */
+    int axes;    /* of q */
+    int32_t explain, help;
+    const char *svg, *sample;
+    const char *given[MAX_OPTIONS]; /* what stands behind each option; NULL: the option is not there */
+    void *held[2 * MAX_OPTIONS];    /* what is to be freed */
+    int holds;
+    FILE *log;
+} call;
+
+typedef struct {
+    const char *name, *value; /* value NULL: nothing follows */
+    int kind;
+    size_t offset;              /* of the field in call */
+    const char *axes;           /* of a RESULT; of an ARRAY that has heads where q has */
+    const char *const *choices; /* of a CHOICE, NULL at the end */
+    const char *help;
+} option;
+
+static const char *const scores[] = {
+#define NAME(name, text, bound) #name,
+    ATTN_SCORE_LIST(NAME) NULL
+#undef NAME
+};
+static const char *const aligns[] = {"unset", "bottom-right", "positions", "top-left", NULL};
+static const char *const empties[] = {"zero", "nan", "uniform", NULL};
+
+#define AT(kind, field) kind, offsetof(call, field)
+static const option options[] = {
+    {"--score", "NAME", AT(CHOICE, d.score), NULL, scores, "how a query meets a key"},
+    {"--scale", "X", AT(NUMBER, d.scale), NULL, NULL, "factor of the score (scaled-dot: 1/sqrt(D), others: 1)"},
+    {"--sigma", "X", AT(NUMBER, d.sigma), NULL, NULL, "width of the scores of a distance (1)"},
+    {"--bilinear", "FILE", AT(ARRAY, d.bilinear), NULL, NULL, "M [Dq,Dk] of the bilinear score"},
+    {"--w-q", "FILE", AT(ARRAY, d.w_q), NULL, NULL, "W_q [h,Dq] of the additive score"},
+    {"--w-k", "FILE", AT(ARRAY, d.w_k), NULL, NULL, "W_k [h,Dk]"},
+    {"--w-v", "FILE", AT(ARRAY, d.w_v), NULL, NULL, "w_v [h]"},
+    {"--hidden-bias", "FILE", AT(ARRAY, d.hidden_bias), NULL, NULL, "b [h]"},
+    {"--given-scores", "FILE", AT(ARRAY, d.given_scores), "BHQS", NULL, "with --score given; then q and k are -"},
+    {"--softcap", "C", AT(NUMBER, d.softcap), NULL, NULL, "a score s becomes C tanh(s/C)"},
+    {"--bias", "FILE", AT(ARRAY, d.bias), "BHQS", NULL, "added to the scores, broadcast from the right"},
+    {"--alibi", "FILE", AT(ARRAY, d.alibi), NULL, NULL, "slopes [H]"},
+    {"--sink", "FILE", AT(ARRAY, d.sink), NULL, NULL, "one more logit of the softmax [H]"},
+    {"--mask", "FILE", AT(ARRAY, d.mask), "BHQS", NULL, "bool, true: may attend; broadcast from the right"},
+    {"--key-lengths", "FILE", AT(ARRAY, d.key_lengths), NULL, NULL, "valid keys [B] or [B,Sq], i32 or i64"},
+    {"--query-lengths", "FILE", AT(ARRAY, d.query_lengths), NULL, NULL, "valid queries [B]"},
+    {"--causal", NULL, AT(SWITCH, d.causal), NULL, NULL, "a query attends to the keys up to its position"},
+    {"--align", "NAME", AT(CHOICE, d.align), NULL, aligns, "where the queries stand among the keys"},
+    {"--positions", "FILE", AT(ARRAY, d.positions), NULL, NULL, "[B] or [B,Sq], with --align positions"},
+    {"--window", "L,R", AT(WINDOW, d.window), NULL, NULL, "L keys before the position, R behind it; -1: all"},
+    {"--empty", "NAME", AT(CHOICE, d.empty), NULL, empties, "the row of a query that may attend to no key"},
+    {"--dropout", "P", AT(NUMBER, d.dropout), NULL, NULL, "drop weights with probability P"},
+    {"--seed", "N", AT(SEED, d.seed), NULL, NULL, "of dropout"},
+    {"--out", "FILE", AT(RESULT, d.out), "BHQV", NULL, "write the output [..,Sq,Dv]"},
+    {"--weights", "FILE", AT(RESULT, d.weights), "BHQS", NULL, "write the weights [..,Sq,Sk]"},
+    {"--scores", "FILE", AT(RESULT, d.scores), "BHQS", NULL, "write the raw scores [..,Sq,Sk]"},
+    {"--lse", "FILE", AT(RESULT, d.lse), "BHQ", NULL, "write the log-sum-exp [..,Sq]"},
+    {"--svg", "FILE", AT(TEXT, svg), NULL, NULL, "write a heatmap of the weights"},
+    {"--explain", NULL, AT(SWITCH, explain), NULL, NULL, "say how the call would run, and compute nothing"},
+    {"--sample", "FOLDER", AT(TEXT, sample), NULL, NULL, "write q.npy, k.npy and v.npy there and try them"},
+    {"--help", NULL, AT(SWITCH, help), NULL, NULL, "this"},
+};
+enum { OPTIONS = sizeof options / sizeof *options };
+typedef char options_fit[OPTIONS <= MAX_OPTIONS ? 1 : -1]; /* does not compile where they do not */
+
+/* A name as it is written here: SCALED_DOT is scaled-dot. */
+static int written(char c) { return c == '_' ? '-' : tolower((unsigned char)c); }
+
+static int help(FILE *out) {
+    char left[40];
+    fputs("usage: attn q.npy k.npy v.npy [options]\n"
+          "Attention on NumPy's files: [B,H,S,D], [B,S,D] or [S,D]. Where no result is asked for, the weights are\n"
+          "drawn here. The comments of attn.h say more about each option.\n\n",
+          out);
+    for (int i = 0; i < OPTIONS; i++) {
+        snprintf(left, sizeof left, "%s %s", options[i].name, options[i].value ? options[i].value : "");
+        fprintf(out, "  %-20s %s", left, options[i].help);
+        for (int n = 0; options[i].choices && options[i].choices[n]; n++) {
+            fputs(n == 0 ? ":" : ",", out);
+            if (n % 6 == 0 && options[i].choices == scores) fprintf(out, "\n%22s", "");
+            fputc(' ', out);
+            for (const char *s = options[i].choices[n]; *s; s++) fputc(written(*s), out);
+        }
+        fputc('\n', out);
+    }
+    return 1;
+}
+
+/* ---- arrays */
+
+static void *hold(call *c, void *block) { return c->held[c->holds++] = block; }
+
+static void insert_axis(attn_view *v, int at) {
+    for (int axis = v->rank++; axis > at; axis--) {
+        v->size[axis] = v->size[axis - 1];
+        v->stride[axis] = v->stride[axis - 1];
+    }
+    v->size[at] = 1;
+    v->stride[at] = 0;
+}
+
+/* A file as a view: numbers of f64 are rounded to f32. */
+static int read_array(call *c, const char *path, attn_view *v) {
+    const char *wrong = attn_npy_read(path, v);
+    attn_out rounded;
+    float *numbers;
+    if (wrong) return FAIL(c, "%s: %s", path, wrong);
+    hold(c, (void *)v->data);
+    if (v->type != ATTN_F64) return 1;
+    numbers = (float *)hold(c, malloc((size_t)attn_npy_count(v) * sizeof(float) + 1));
+    if (!numbers) return FAIL(c, "%s: no memory for it", path);
+    rounded = attn_out_f32(numbers, v->rank, v->size[0], v->size[1], v->size[2], v->size[3]);
+    attn_convert(*v, rounded, NULL);
+    *v = attn_view_of(rounded);
+    return 1;
+}
+
+/* An array that has a batch and heads where q has them gets what it lacks with q. One that is broadcast from the right
+   may have fewer axes still. */
+static void with_heads(const call *c, attn_view *v) {
+    if (c->axes == 2 && v->rank == 2) insert_axis(v, 0);
+    if (c->axes <= 3 && v->rank == 3) insert_axis(v, 1);
+}
+
+static int64_t size_of(const call *c, char axis) {
+    const attn_desc *d = &c->d;
+    const attn_view *rows = d->q.rank ? &d->q : &d->given_scores;
+    switch (axis) {
+    case 'B': return rows->size[0];
+    case 'H': return rows->size[1];
+    case 'Q': return rows->size[2];
+    case 'S': return d->k.rank ? d->k.size[2] : d->given_scores.size[3];
+    default: return d->v.size[3];
+    }
+}
+
+static int make_result(call *c, attn_out *o, const char *axes) {
+    const attn_view *q = c->d.q.rank ? &c->d.q : &c->d.given_scores;
+    const attn_type type = q->type == ATTN_F16 && axes[3] ? ATTN_F16 : ATTN_F32;
+    int64_t size[4] = {0}, count = 1;
+    for (int i = 0; axes[i]; i++) {
+        size[i] = size_of(c, axes[i]);
+        if (size[i] > 0 && count > INT64_MAX / 16 / size[i]) return FAIL(c, "a result is too large");
+        count *= size[i];
+    }
+    if (!hold(c, malloc((size_t)count * 4 + 1))) return FAIL(c, "no memory for a result");
+    *o = attn_out_typed(type, c->held[c->holds - 1], (int)strlen(axes), size[0], size[1], size[2], size[3]);
+    return 1;
+}
+
+/* With as many axes as q has. */
+static int write_result(call *c, attn_out o, const char *path) {
+    attn_view v = attn_view_of(o);
+    const char *wrong;
+    for (int n = 4 - c->axes; n > 0; n--) { /* first heads, then the batch */
+        const int at = n == 4 - c->axes;
+        for (int axis = at; axis + 1 < v.rank; axis++) {
+            v.size[axis] = v.size[axis + 1];
+            v.stride[axis] = v.stride[axis + 1];
+        }
+        v.rank--;
+    }
+    wrong = attn_npy_write(path, v);
+    return wrong ? FAIL(c, "%s: %s", path, wrong) : 1;
+}
+
+/* ---- the command line */
+
+static int choose(call *c, const option *o, const char *name, int32_t *field) {
+    for (int n = 0; o->choices[n]; n++) {
+        size_t i = 0;
+        while (name[i] && written(name[i]) == written(o->choices[n][i])) i++;
+        if (!name[i] && !o->choices[n][i]) return *field = n, 1;
+    }
+    return FAIL(c, "%s: there is no %s; attn --help lists the names", o->name, name);
+}
+
+/* What stands behind an option goes into its field. */
+static int set_field(call *c, const option *o, const char *value) {
+    void *field = (char *)c + o->offset;
+    long long left, right;
+    char *end = NULL, more;
+    switch (o->kind) {
+    case SWITCH: return *(int32_t *)field = 1;
+    case TEXT: return *(const char **)field = value, 1;
+    case CHOICE: return choose(c, o, value, (int32_t *)field);
+    case NUMBER:
+        *(float *)field = strtof(value, &end);
+        if (o->offset == offsetof(call, d.scale)) c->d.scale_set = 1;
+        break;
+    case SEED: *(uint64_t *)field = strtoull(value, &end, 10); break;
+    case WINDOW:
+        if (sscanf(value, "%lld,%lld%c", &left, &right, &more) != 2)
+            return FAIL(c, "--window: %s is not two numbers with a comma", value);
+        c->d.window = 1;
+        c->d.window_left = left;
+        c->d.window_right = right;
+        break;
+    case ARRAY:
+        if (!read_array(c, value, (attn_view *)field)) return 0;
+        break;
+    default: break; /* results come when all sizes are known */
+    }
+    return !end || (end != value && *end == 0) ? 1 : FAIL(c, "%s: %s is not a number", o->name, value);
+}
+
+/* Sorts the command line into given options and three files. */
+static int sort(call *c, int argc, char **argv, const char *files[3]) {
+    int count = 0;
+    for (int i = 1; i < argc; i++) {
+        int n = 0;
+        if (strncmp(argv[i], "--", 2) != 0) {
+            if (count == 3) return FAIL(c, "%s is one file too many: q, k and v are three", argv[i]);
+            files[count++] = argv[i];
+            continue;
+        }
+        while (n < OPTIONS && strcmp(options[n].name, argv[i]) != 0) n++;
+        if (n == OPTIONS) return FAIL(c, "there is no option %s", argv[i]);
+        if (options[n].value && ++i == argc) return FAIL(c, "%s: %s is missing", options[n].name, options[n].value);
+        c->given[n] = argv[i];
+        if (options[n].offset >= sizeof(attn_desc)) set_field(c, &options[n], argv[i]); /* it says what to do at all */
+    }
+    return count == 3 || c->help || c->sample ? 1 : FAIL(c, "three files are needed, for q, k and v");
+}
+
+/* The arrays and options of the command line, into the descriptor. */
+static int fill(call *c, const char *const files[3]) {
+    attn_view *const views[] = {&c->d.q, &c->d.k, &c->d.v};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(files[i], "-") == 0) continue;
+        if (!read_array(c, files[i], views[i])) return 0;
+    }
+    for (int i = 0; i < OPTIONS; i++)
+        if (c->given[i] && !set_field(c, &options[i], c->given[i])) return 0;
+    c->axes = c->d.q.rank ? c->d.q.rank : c->d.given_scores.rank;
+    for (int i = 0; i < 3; i++) with_heads(c, views[i]);
+    for (int i = 0; i < OPTIONS; i++) {
+        void *field = (char *)c + options[i].offset;
+        if (!c->given[i] || !options[i].axes) continue;
+        if (options[i].kind == ARRAY) with_heads(c, (attn_view *)field);
+        else if (!make_result(c, (attn_out *)field, options[i].axes)) return 0;
+    }
+    if (!c->d.weights.rank && (c->svg || !(c->d.out.rank || c->d.scores.rank || c->d.lse.rank)))
+        return make_result(c, &c->d.weights, "BHQS");
+    return 1;
+}
+
+/* ---- what comes out */
+
+static int put(void *file, const char *s, size_t n) { return fwrite(s, 1, n, (FILE *)file) != n; }
+
+static attn_status draw(const call *c, FILE *out, attn_error *err) {
+    attn_heatmap map = {0};
+    attn_writer writer;
+    attn_status status;
+    FILE *file = c->svg ? fopen(c->svg, "wb") : out;
+    if (!file) return ATTN_ERR_WRITE;
+    writer.write = put;
+    writer.user = file;
+    map.values = attn_view_of(c->d.weights);
+    map.x_label = "Keys";
+    map.y_label = "Queries";
+    map.terminal = ATTN_TERMINAL_ASCII;
+    status = c->svg ? attn_heatmap_svg(&map, writer, err) : attn_heatmap_ansi(&map, writer, err);
+    return c->svg && fclose(file) ? ATTN_ERR_WRITE : status;
+}
+
+static int attend(call *c, const char *const files[3], FILE *out) {
+    char text[1024];
+    attn_error err = {0};
+    int results = 0;
+    if (!fill(c, files)) return 0;
+    if (c->explain) {
+        attn_explain(&c->d, text, sizeof text);
+        return fprintf(out, "%s\n", text) > 0;
+    }
+    if (attn_forward(&c->d, &err) != ATTN_OK) {
+        attn_error_string(&err, text, sizeof text);
+        return FAIL(c, "%s", text);
+    }
+    for (int i = 0; i < OPTIONS; i++) {
+        if (!c->given[i] || options[i].kind != RESULT) continue;
+        if (!write_result(c, *(attn_out *)((char *)c + options[i].offset), c->given[i])) return 0;
+        results++;
+    }
+    if (results && !c->svg) return 1;
+    if (draw(c, out, &err) == ATTN_OK) return 1;
+    attn_error_string(&err, text, sizeof text);
+    return err.status ? FAIL(c, "%s", text) : FAIL(c, "%s cannot be written", c->svg);
+}
+
+/* The exit status: 0, 1 = something failed, 2 = a command line that is not understood. */
+static int command(int argc, char **argv, FILE *out, FILE *log);
+
+/* Writes three files, calls the command with them and compares what it wrote with the formula in double. */
+static int sample(const call *c, FILE *out) {
+    enum { QUERIES = 5, KEYS = 7, SIZE = 4 };
+    float numbers[3][KEYS * SIZE];
+    char path[4][512];
+    char *argv[] = {"attn", path[0], path[1], path[2], "--causal", "--weights", path[3], "--align", "bottom-right"};
+    attn_view weights;
+    const char *wrong;
+    double error = 0;
+    for (int n = 0; n < 4; n++) {
+        snprintf(path[n], sizeof path[n], "%s/%c.npy", c->sample, "qkvw"[n]);
+        for (int i = 0; n < 3 && i < KEYS * SIZE; i++) numbers[n][i] = (float)sin(7.0 * n + i * (n + 1.0)) * 2;
+        if (n < 3 && (wrong = attn_npy_write(path[n], attn_view_f32(numbers[n], 2, n ? KEYS : QUERIES, SIZE, 0, 0))))
+            return FAIL(c, "%s: %s", path[n], wrong);
+    }
+    if (command(sizeof argv / sizeof *argv, argv, out, c->log)) return 0;
+    if ((wrong = attn_npy_read(path[3], &weights))) return FAIL(c, "%s: %s", path[3], wrong);
+    for (int i = 0; i < QUERIES; i++) {
+        double e[KEYS] = {0}, sum = 0;
+        for (int j = 0; j <= i + KEYS - QUERIES; j++) {
+            double dot = 0;
+            for (int s = 0; s < SIZE; s++) dot += (double)numbers[0][i * SIZE + s] * numbers[1][j * SIZE + s];
+            sum += e[j] = exp(dot / 2); /* 2 is sqrt(SIZE) */
+        }
+        for (int j = 0; j < KEYS; j++)
+            error = fmax(error, fabs(((const float *)weights.data)[i * KEYS + j] - e[j] / sum));
+    }
+    free((void *)weights.data);
+    fprintf(out, "%s, %s, %s: 5 queries, 7 keys and values of 4 numbers; %s: their weights, off by %.1e\n", path[0],
+            path[1], path[2], path[3], error);
+    return error <= 1e-5 ? 1 : FAIL(c, "WRONG: not what the formula says");
+}
+
+static int command(int argc, char **argv, FILE *out, FILE *log) {
+    call c = {.axes = 4, .log = log};
+    const char *files[3];
+    int ok;
+    if (!sort(&c, argc, argv, files)) {
+        fputs(USAGE, log);
+        return 2;
+    }
+    ok = c.help ? help(out) : c.sample ? sample(&c, out) : attend(&c, files, out);
+    if (ok && (fflush(out) || ferror(out))) ok = FAIL(&c, "the output cannot be written");
+    while (c.holds > 0) free(c.held[--c.holds]);
+    return !ok;
+}
+
+int main(int argc, char **argv) { return command(argc, argv, stdout, stderr); }

@@ -1,0 +1,596 @@
+"""Tests of examples/python/attn.py against NumPy in float64, and against PyTorch where it is installed. Each function
+test_NAME is a test; `python3 tests/bindings.py` runs all, with names those. tests/bindings.sh calls it.
+
+The bounds are those that attn.h states: 4e-6 V (1 + S) for a result, see ATTN_SCORE_LIST; 1e-6 (3e-6 for parameters)
+times the sum of absolute terms for a gradient, which for these sizes is below TERMS times the largest of them."""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import traceback
+import xml.etree.ElementTree
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BINDING = os.path.join(HERE, os.pardir, "examples", "python")
+HEADER = os.path.join(HERE, os.pardir, "attn.h")
+sys.path.insert(0, BINDING)
+import attn
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+RNG = np.random.default_rng(20)
+
+
+class Skipped(Exception):
+    pass
+
+
+def draw(*shape, dtype="float32"):
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def near(what, got, want, bound):
+    got, want = np.asarray(got, "float64"), np.asarray(want, "float64")
+    assert got.shape == want.shape, f"{what}: shape {got.shape}, not {want.shape}"
+    assert np.array_equal(np.isnan(got), np.isnan(want)), f"{what}: NaN at other places"
+    infinite, finite = np.isinf(want), np.isfinite(want)
+    assert np.array_equal(got[infinite], want[infinite]), f"{what}: infinities at other places"
+    error = np.abs(got[finite] - want[finite]).max(initial=0)
+    assert error <= bound, f"{what}: off by {error:.3g}, at most {bound:.3g}"
+
+
+def same(what, got, want):
+    assert got.dtype == want.dtype and got.shape == want.shape, f"{what}: {got.dtype} {got.shape}"
+    assert got.tobytes() == want.tobytes(), f"{what}: other bits"
+
+
+def raises(kind, call, *texts):
+    try:
+        call()
+    except kind as error:
+        for text in texts:
+            assert text in str(error), f"{text!r} is not in {str(error)!r}"
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def softmax(s, sink=None):
+    """Softmax of the last axis in float64 and its logarithmic mass; a row of -inf has weights 0."""
+    top = s.max(-1, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, 0)
+    mass = np.exp(s - top)
+    total = mass.sum(-1, keepdims=True)
+    if sink is not None:
+        total = total + np.exp(sink.astype("float64")[:, None, None] - top)
+    with np.errstate(divide="ignore"):
+        return mass / np.where(total == 0, 1, total), (np.log(total) + top)[..., 0]
+
+
+def heads(x, count):
+    """Key heads repeated to as many as there are query heads."""
+    return np.repeat(x.astype("float64"), count // x.shape[1], axis=1)
+
+
+def dots(q, k, scale=None):
+    scale = 1 / np.sqrt(q.shape[-1]) if scale is None else scale
+    return scale * np.einsum("bhid,bhjd->bhij", q.astype("float64"), heads(k, q.shape[1]))
+
+
+def distances(q, k):
+    """|q - k| of all pairs."""
+    return np.sqrt(((q.astype("float64")[:, :, :, None] - heads(k, q.shape[1])[:, :, None]) ** 2).sum(-1))
+
+
+def attend(s, v, **options):
+    w, lse = softmax(s, **options)
+    return w @ heads(v, s.shape[1]), w, lse
+
+
+def check(r, s, v, **options):
+    """Results against those of the scores s, to the bound that attn.h states."""
+    out, w, lse = attend(s, v, **options)
+    finite = np.abs(s[np.isfinite(s)]).max(initial=0)
+    near("out", r.out, out, 4e-6 * np.abs(v).max(initial=0) * (1 + finite))
+    near("weights", r.weights, w, 4e-6 * (1 + finite))
+    near("lse", r.lse, lse, 4e-6 * (1 + finite) + 1e-6)
+
+
+WANTED = dict(weights=True, lse=True)
+
+
+def test_scores():
+    q, k, v = draw(2, 4, 5, 8), draw(2, 2, 7, 8), draw(2, 2, 7, 3)
+    u = distances(q, k) / 3
+    with np.errstate(divide="ignore"):
+        kernels = {"gaussian": -u * u / 2, "boxcar": np.log((u <= 1) * 1.0),
+                   "epanechnikov": np.log(np.maximum(0, 1 - u * u)), "triangular": np.log(np.maximum(0, 1 - u))}
+    for name, s in kernels.items():
+        r = attn.forward(q, k, v, score=name, sigma=3, **WANTED)
+        near(name, r.weights, softmax(s)[0], 2e-5)
+        near(name, r.out, attend(s, v)[0], 5e-5)
+    check(attn.forward(q, k, v, **WANTED), dots(q, k), v)
+    check(attn.forward(q, k, v, scale=0.25, **WANTED), dots(q, k, 0.25), v)
+    check(attn.forward(q, k, v, scale=0, **WANTED), dots(q, k, 0), v)
+    check(attn.forward(q, k, v, score="dot", **WANTED), dots(q, k, 1), v)
+    check(attn.forward(q, k, v, score="constant", **WANTED), dots(q, k, 0), v)
+    norms = np.linalg.norm(q, axis=-1)[..., None] * np.linalg.norm(heads(k, 4), axis=-1)[:, :, None]
+    check(attn.forward(q, k, v, score="cosine", scale=2, **WANTED), dots(q, k, 2) / norms, v)
+    m = draw(8, 6)
+    k6 = draw(2, 2, 7, 6)
+    s = np.einsum("bhic,cd,bhjd->bhij", q.astype("float64"), m, heads(k6, 4))
+    check(attn.forward(q, k6, v, score="bilinear", bilinear=m, **WANTED), s, v)
+    w_q, w_k, w_v, b = draw(10, 8), draw(10, 6), draw(10), draw(10)
+    inside = (q.astype("float64") @ w_q.T)[:, :, :, None] + (heads(k6, 4) @ w_k.T)[:, :, None] + b
+    r = attn.forward(q, k6, v, score="additive", w_q=w_q, w_k=w_k, w_v=w_v, hidden_bias=b, **WANTED)
+    out, w, _ = attend(np.tanh(inside) @ w_v, v)
+    terms = 1 + np.abs(w_v).sum() * (2 + np.abs(inside).max())
+    near("additive", r.out, out, 4e-6 * np.abs(v).max() * terms)
+    near("additive", r.weights, w, 4e-6 * terms)
+    given = draw(2, 4, 5, 7)
+    check(attn.forward(None, None, v, score="given", given_scores=given, **WANTED), given.astype("float64"), v)
+    near("raw scores", attn.scores(q, k), dots(q, k), 4e-6 * 10)
+    near("weights alone", attn.weights(q, k), softmax(dots(q, k))[0], 4e-6 * 10)
+    near("output alone", attn.attention(q, k, v), attend(dots(q, k), v)[0], 4e-6 * 30)
+
+
+def test_options():
+    q, k, v = draw(2, 4, 5, 8), draw(2, 2, 7, 8), draw(2, 2, 7, 3)
+    s, i, j = dots(q, k), np.arange(5)[:, None], np.arange(7)
+    only = lambda allowed, s=s: np.where(allowed, s, -np.inf)
+    check(attn.forward(q, k, v, causal=True, align="bottom_right", **WANTED), only(j <= i + 2), v)
+    check(attn.forward(q, k, v, causal=True, align="top_left", **WANTED), only(j <= i), v)
+    check(attn.forward(q, k, v, align="positions", positions=[3, 0], causal=True, **WANTED),
+          only(j <= i + np.array([3, 0]).reshape(2, 1, 1, 1)), v)
+    check(attn.forward(q, k, v, window=(1, None), align="top_left", **WANTED), only(j >= i - 1), v)
+    check(attn.forward(q, k, v, window=(1, 2), align="top_left", **WANTED), only((j >= i - 1) & (j <= i + 2)), v)
+    lengths = np.array([0, 4], "int32")
+    r = attn.forward(q, k, v, key_lengths=lengths, **WANTED)
+    check(r, only(j < lengths.reshape(2, 1, 1, 1)), v)
+    assert not r.out[0].any() and np.isneginf(r.lse[0]).all(), "a row without a key"
+    assert np.isnan(attn.attention(q, k, v, key_lengths=lengths, empty="nan")[0]).all(), "empty='nan'"
+    allowed = RNG.random((4, 5, 7)) < 0.6
+    check(attn.forward(q, k, v, mask=allowed, **WANTED), only(allowed), v)
+    bias, slopes, sink = draw(5, 7), np.float32([0.5, 0.25, 0.1, 0]), draw(4)
+    check(attn.forward(q, k, v, bias=bias, **WANTED), s + bias, v)
+    check(attn.forward(q, k, v, alibi=slopes, align="top_left", **WANTED),
+          s - slopes[:, None, None] * np.abs(i - j), v)
+    check(attn.forward(q, k, v, softcap=0.5, **WANTED), 0.5 * np.tanh(s / 0.5), v)
+    check(attn.forward(q, k, v, sink=sink, **WANTED), s, v, sink=sink)
+    sigmas = np.float32([1, 2, 3, 4])
+    near("sigma per head", attn.weights(q, k, score="gaussian", sigma=sigmas),
+         softmax(-(distances(q, k) / sigmas[:, None, None]) ** 2 / 2)[0], 1e-4)
+    kept = attn.dropout_mask((2, 4, 5, 7), 0.5, seed=9)
+    assert 0.3 < kept.mean() < 0.7, "dropout_mask"
+    w = attn.weights(q, k, dropout=0.5, seed=9, weights_after_dropout=True)
+    near("dropout", w, softmax(s)[0] * kept * 2, 1e-4)
+    assert np.array_equal(attn.mask((2, 4, 5, 7), causal=True, align="top_left", mask=allowed),
+                          np.broadcast_to((j <= i) & allowed, (2, 4, 5, 7))), "mask"
+
+
+def test_shapes():
+    """With fewer axes: the same bits as with all four."""
+    q, k, v = draw(3, 1, 5, 8), draw(3, 1, 7, 8), draw(3, 1, 7, 2)
+    wanted = dict(WANTED, stats=True)
+    allowed, bias = RNG.random((3, 5, 7)) < 0.7, draw(3, 5, 7)
+    full = attn.forward(q, k, v, mask=allowed[:, None], bias=bias[:, None], key_lengths=[7, 5, 6], **wanted)
+    flat = attn.forward(q[:, 0], k[:, 0], v[:, 0], mask=allowed, bias=bias, key_lengths=[7, 5, 6], **wanted)
+    one = attn.forward(q[1, 0], k[1, 0], v[1, 0], mask=allowed[1], bias=bias[1], key_lengths=5, **wanted)
+    for name in ("out", "weights", "lse", "stats"):
+        same(name, getattr(flat, name), getattr(full, name)[:, 0])
+        same(name, getattr(one, name), getattr(full, name)[1, 0])
+    d_out = draw(3, 1, 5, 2)
+    g4 = attn.backward(full, d_out, d_bias=True)
+    g3 = attn.backward(flat, d_out[:, 0], d_bias=True)
+    g2 = attn.backward(one, d_out[1, 0], d_bias=True)
+    for name in ("dq", "dk", "dv", "d_bias"):
+        same(name, getattr(g3, name), getattr(g4, name)[:, 0])
+        same(name, getattr(g2, name), getattr(g4, name)[1, 0])
+    assert np.array_equal(attn.mask((3, 5, 7), mask=allowed), allowed), "a mask of three axes"
+    assert attn.attention(q[:, :, :0], k, v).shape == (3, 1, 0, 2), "no query"
+    assert not attn.attention(q, k[:, :, :0], v[:, :, :0]).any(), "no key"
+    near("lists", attn.attention([[1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], [[1.0], [3.0]], scale=0), [[2.0]], 1e-6)
+
+
+def test_strides():
+    """Views of larger arrays, turned, reversed and broadcast: the same bits as copies; results go where they belong."""
+    q, k, v = draw(2, 5, 4, 8).transpose(0, 2, 1, 3), draw(2, 4, 8, 7).transpose(0, 1, 3, 2)[:, :, ::-1], draw(7, 6)
+    v = np.broadcast_to(v[::-1, ::2], (2, 4, 7, 3))
+    room = np.full((2, 9, 4, 3), 7, "float32")
+    out = room.transpose(0, 2, 1, 3)[:, :, ::2][:, :, ::-1]
+    copies = [np.ascontiguousarray(x) for x in (q, k, v)]
+    want = attn.forward(*copies, weights=True)
+    r = attn.forward(q, k, v, out=out, weights=True)
+    assert r.out is out, "the array that was given"
+    same("out", np.ascontiguousarray(out), want.out)
+    same("weights", r.weights, want.weights)
+    assert (room[:, 1::2] == 7).all(), "what lies between the rows of the output"
+    d_out = draw(2, 3, 4, 5).transpose(0, 2, 3, 1)
+    got, copied = attn.backward(r, d_out), attn.backward(want, np.ascontiguousarray(d_out))
+    for name in ("dq", "dk", "dv"):
+        same(name, getattr(got, name), getattr(copied, name))
+
+
+def rounded(x, kind):
+    """x rounded to float16, or to bfloat16 as bits."""
+    if kind == "float16":
+        return x.astype("float16")
+    bits = x.view("uint32").astype("uint64")
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("uint16")
+
+
+def widened(x):
+    return (x.astype("uint32") << 16).view("float32") if x.dtype == np.uint16 else x.astype("float32")
+
+
+def test_types():
+    """16 bits: the bits of the same call with floats, each result rounded once. int8: codes times scales."""
+    arrays = draw(2, 4, 5, 8), draw(2, 2, 7, 8), draw(2, 2, 7, 3)
+    for kind in ("float16", "bfloat16"):
+        short = [rounded(x, kind) for x in arrays]
+        floats = [widened(x) for x in short]
+        r, want = attn.forward(*short, **WANTED), attn.forward(*floats, **WANTED)
+        same(kind + " out", r.out, rounded(want.out, kind))
+        same(kind + " weights", r.weights, rounded(want.weights, kind))
+        same(kind + " lse", r.lse, want.lse)
+        same(kind, attn.convert(arrays[0], kind), short[0])
+        same(kind, attn.convert(short[0], "float32"), floats[0])
+        try:
+            import ml_dtypes
+        except ImportError:
+            continue
+        if kind == "bfloat16":
+            typed = attn.attention(*[x.view(ml_dtypes.bfloat16) for x in short])
+            assert typed.dtype == ml_dtypes.bfloat16, "bfloat16 of ml_dtypes"
+            same("ml_dtypes", typed.view("uint16"), r.out)
+    q, k, v = draw(2, 4, 5, 64), draw(2, 2, 7, 64), draw(2, 2, 7, 64)
+    for block in (None, 32):
+        (kc, ks), (vc, vs) = attn.quantize(k, block), attn.quantize(v, block)
+        wide = [np.repeat(s, 64 // s.shape[-1], -1) * c.astype("float32") for c, s in ((kc, ks), (vc, vs))]
+        assert np.abs(wide[0] - k).max() <= ks.max() * 0.51, "codes are off by at most half a step"
+        same("int8", attn.attention(q, kc, vc, k_scale=ks, v_scale=vs), attn.attention(q, *wide))
+
+
+def gradients(q, k, v, d_out, s):
+    """Of sum(out * d_out), for scaled dot product attention with the scores s: by q, k, v and s, in float64."""
+    w, _ = softmax(s)
+    d_w = d_out.astype("float64") @ np.swapaxes(v, -1, -2)
+    d_s = w * (d_w - (w * d_w).sum(-1, keepdims=True))
+    scale = 1 / np.sqrt(q.shape[-1])
+    return (scale * d_s @ k.astype("float64"), scale * np.swapaxes(d_s, -1, -2) @ q.astype("float64"),
+            np.swapaxes(w, -1, -2) @ d_out.astype("float64"), d_s)
+
+
+TERMS = 200     # what the sums of absolute terms below stay under
+
+
+def test_gradients():
+    q, k, v, d_out, bias = draw(2, 3, 5, 8), draw(2, 3, 7, 8), draw(2, 3, 7, 4), draw(2, 3, 5, 4), draw(3, 1, 7)
+    allowed = np.arange(7) <= np.arange(5)[:, None] + 2
+    raw = dots(q, k)
+    want = gradients(q, k, v, d_out, np.where(allowed, raw + bias, -np.inf))
+    options = dict(causal=True, align="bottom_right", bias=bias)
+    r = attn.forward(q, k, v, stats=True, **options)
+    g = attn.backward(r, d_out, d_bias=True, d_scale=True)
+    for name, x in zip(("dq", "dk", "dv"), want):
+        near(name, getattr(g, name), x, 1e-6 * TERMS)
+    near("d_bias", g.d_bias, want[3].sum((0, 2))[:, None], 3e-6 * TERMS)
+    near("d_scale", g.d_scale, [(want[3] * raw).sum() * np.sqrt(8)], 3e-6 * TERMS * 8)
+    again = attn.backward(attn.forward(q, k, v, **options), d_out)
+    same("without stats", again.dq, g.dq)
+    start = draw(2, 3, 7, 4)
+    added = attn.backward(r, d_out, dq=False, dk=False, dv=start.copy(), accumulate=["dv"])
+    assert added._names == ("dv",), "only what was asked for"
+    near("dv added", added.dv, start + want[2], 1e-6 * TERMS)
+    # sigma: against differences in float64
+    f = lambda sigma: (attend(-(distances(q, k) / sigma) ** 2 / 2, v)[0] * d_out).sum()
+    r = attn.forward(q, k, v, score="gaussian", sigma=2)
+    near("d_sigma", attn.backward(r, d_out, d_sigma=True).d_sigma, [(f(2 + 1e-5) - f(2 - 1e-5)) / 2e-5], 3e-6 * TERMS)
+    d_lse = draw(2, 3, 5)
+    r = attn.forward(q, k, v, lse=True)
+    near("d_lse", attn.backward(r, d_lse=d_lse, dv=False).dq,
+         np.einsum("bhi,bhij,bhjd->bhid", d_lse, softmax(raw)[0], k.astype("float64")) / np.sqrt(8), 1e-6 * TERMS)
+
+
+def test_pieces():
+    x, d_out = draw(2, 3, 5, 7), draw(2, 3, 5, 7)
+    w, _ = softmax(x.astype("float64"))
+    near("softmax", attn.softmax(x), w, 4e-6 * 6)
+    near("softmax of one row", attn.softmax(x[0, 0, 0]), w[0, 0, 0], 4e-6 * 6)
+    near("softmax with lengths", attn.softmax(x, key_lengths=[3, 7])[0, ..., :3],
+         softmax(x[0, ..., :3].astype("float64"))[0], 4e-6 * 6)
+    in_place = x.copy()
+    assert attn.softmax(in_place, out=in_place) is in_place
+    same("softmax in place", in_place, attn.softmax(x))
+    near("softmax_backward", attn.softmax_backward(x, d_out), w * (d_out - (w * d_out).sum(-1, keepdims=True)), 1e-4)
+    a, b = draw(2, 1, 4, 6), draw(3, 6, 5)
+    near("bmm", attn.bmm(a, b), a.astype("float64") @ b, 4e-6 * 20)
+    near("bmm of a turned array", attn.bmm(a, np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2)),
+         a.astype("float64") @ b, 4e-6 * 20)
+    d = draw(2, 3, 4, 5)
+    da, db = attn.bmm_backward(a, b, d)
+    near("da", da, (d.astype("float64") @ b.swapaxes(1, 2)).sum(1, keepdims=True), 3e-6 * TERMS)
+    near("db", db, (a.astype("float64").swapaxes(2, 3) @ d).sum(0), 3e-6 * TERMS)
+    q, k, v = draw(2, 3, 5, 8), draw(2, 3, 7, 8), draw(2, 3, 7, 4)
+    both = attn.forward(q, k, v, lse=True)
+    parts = [attn.forward(q, k[:, :, n], v[:, :, n], lse=True) for n in (slice(0, 3), slice(3, 7))]
+    out, lse = attn.merge(parts[0].out, parts[0].lse, parts[1].out, parts[1].lse)
+    near("merged out", out, both.out, 1e-5)
+    near("merged lse", lse, both.lse, 1e-5)
+    y = draw(100) * 3
+    near("exp", attn.exp(y) / np.exp(y.astype("float64")), np.ones(100), 3e-7)
+    near("log", attn.log(np.abs(y)), np.log(np.abs(y).astype("float64")), 1e-6)
+    near("tanh", attn.tanh(y), np.tanh(y.astype("float64")), 3e-7)
+
+
+def heads_of(x, w, b, count):
+    y = x.astype("float64") @ w.T.astype("float64") + b
+    return y.reshape(x.shape[0], x.shape[1], count, -1).transpose(0, 2, 1, 3)
+
+
+def reference_mha(p):
+    """Two heads of queries that share one of keys."""
+    q, k, v = (heads_of(p["query" if n == "query" else "key"], p["w_" + n], p["b_" + n], 2 if n == "query" else 1)
+               for n in ("query", "key", "value"))
+    out, w, _ = attend(dots(q, k), v)
+    return out.transpose(0, 2, 1, 3).reshape(*p["query"].shape[:2], -1) @ p["w_result"].T + p["b_result"], w
+
+
+def test_mha():
+    p = dict(query=draw(2, 5, 6), key=draw(2, 7, 4), w_query=draw(8, 6), w_key=draw(4, 4), w_value=draw(3, 4),
+             w_result=draw(5, 6), b_query=draw(8), b_key=draw(4), b_value=draw(3), b_result=draw(5))
+    r = attn.mha(**p, heads=2, heads_kv=1, weights=True)
+    out, w = reference_mha(p)
+    near("out", r.out, out, 1e-4)
+    near("weights", r.weights, w, 1e-5)
+    d_out = draw(2, 5, 5)
+    g = attn.mha_backward(r, d_out)
+    for name in p:      # each gradient along a random direction, against differences in float64
+        step = draw(*p[name].shape).astype("float64")
+        at = lambda t: (reference_mha(dict(p, **{name: p[name] + t * step}))[0] * d_out).sum()
+        got = (getattr(g, "d" + name) * step).sum()
+        near("d" + name, got, (at(1e-5) - at(-1e-5)) / 2e-5, 1e-3)
+    some = attn.mha_backward(r, d_out, dw_key=True)
+    assert some._names == ("dw_key",)
+    same("alone", some.dw_key, g.dw_key)
+    alone = attn.mha(p["query"], draw(8, 6), draw(8, 6), np.zeros((8, 6), "float32"), heads=2)
+    near("self-attention without a last product", alone.out, np.zeros((2, 5, 8)), 0)
+
+
+def test_threads():
+    q, k, v = draw(2, 8, 200, 32), draw(2, 8, 200, 32), draw(2, 8, 200, 32)
+    one, four = attn.forward(q, k, v, causal=True), attn.forward(q, k, v, causal=True, threads=4)
+    same("out", four.out, one.out)
+    d_out = draw(2, 8, 200, 32)
+    for name in ("dq", "dk", "dv"):
+        same(name, getattr(attn.backward(four, d_out), name), getattr(attn.backward(one, d_out), name))
+    same("isa", attn.attention(q, k, v, causal=True, isa="scalar"), one.out)
+
+
+def test_errors():
+    q, k, v = draw(1, 1, 2, 8), draw(1, 1, 3, 8), draw(1, 1, 3, 8)
+    error = raises(attn.Error, lambda: attn.attention(q, k[..., :7], v), "k.size[3] must equal q.size[3]: 8, is 7")
+    assert (error.status, error.field, error.rule) == ("err_size", "k.size[3]", "must equal q.size[3]")
+    assert (error.got, error.want) == (7, 8)
+    raises(attn.Error, lambda: attn.attention(q, k, v, causal=True), "align")
+    raises(attn.Error, lambda: attn.attention(q, k, v, dropout=2), "dropout must be within 0..1")
+    raises(attn.Error, lambda: attn.attention(q, k, v, isa=99), "isa")
+    raises(attn.Error, lambda: attn.attention(q, k, v, out=q), "overlap")
+    raises(ValueError, lambda: attn.attention(q, k, v, score="dots"), "'dots' is none of scaled_dot, dot, cosine")
+    raises(TypeError, lambda: attn.attention(q, k, v, casual=True), "no option 'casual'")
+    raises(TypeError, lambda: attn.forward(q, k, out=True), "out needs v")
+    raises(TypeError, lambda: attn.attention(q.astype("complex64"), k, v), "q: attn.h has no type complex64")
+    raises(attn.Error, lambda: attn.attention(q.astype("int32"), k, v), "q.type")
+    swapped = q.astype(q.dtype.newbyteorder())
+    raises(TypeError, lambda: attn.attention(swapped, k, v), "byte order")
+    fixed = np.zeros((1, 1, 2, 8), "float32")
+    fixed.flags.writeable = False
+    raises(TypeError, lambda: attn.attention(q, k, v, out=fixed), "out: the array is read-only")
+    r = attn.forward(q, k, v)
+    raises(TypeError, lambda: attn.backward(r, r.out, d_bias=True), "d_bias: there is no bias")
+    raises(TypeError, lambda: attn.backward(r, r.out, d_biases=True), "no gradient 'd_biases'")
+    raises(ValueError, lambda: attn.heatmap(q[0, 0], x_ticks=["a"]), "x_ticks: 8 texts are needed, 1 are given")
+    assert "kernels " + attn.best_isa() in attn.explain(q, k, v), "explain"
+    assert "must equal q.size[3]" in attn.explain(q, k[..., :7], v), "explain what is refused"
+
+
+def test_heatmap():
+    w = np.float32([[0, 1], [0.25, 0.5], [1, 0]])
+    picture = attn.heatmap(w, title="<weights>", x_ticks=["a", "b"], y_ticks="xyz", colormap="viridis", range=(0, 1))
+    root = xml.etree.ElementTree.fromstring(picture._repr_svg_())
+    assert root.tag.endswith("svg") and "<weights>" in "".join(root.itertext()), "an SVG file with its title"
+    colours = re.findall(r'fill="(#[0-9a-f]{6})"', picture.svg())
+    assert {"#440154", "#fde725"} <= set(colours), f"the ends of viridis: {sorted(set(colours))}"
+    ppm = picture.ppm()
+    width, height = map(int, re.match(rb"P6\n(\d+) (\d+)\n255\n", ppm).groups())
+    assert len(ppm) == len(b"P6\n%d %d\n255\n" % (width, height)) + 3 * width * height, "a PPM file"
+    lines = attn.heatmap(w).ansi("ascii").splitlines()
+    assert lines[0].startswith("0") and "@@" in lines[0].split()[-1], lines[0]
+    assert str(picture).count("\x1b[") > 6, "colours in a terminal"
+    with tempfile.TemporaryDirectory() as folder:
+        for name, want in (("w.svg", picture.svg().encode()), ("w.ppm", ppm)):
+            picture.save(os.path.join(folder, name))
+            with open(os.path.join(folder, name), "rb") as file:
+                assert file.read() == want, name
+    raises(attn.Error, lambda: attn.heatmap(w, width=3).svg(), "width")
+
+
+CALL = "import attn; print(attn.attention([[1.0]], [[1.0]], [[3.0]])[0, 0])"   # one key: its value, 3.0
+
+
+def child(code, **environment):
+    """What a new Python says that imports attn.py: (exit status, text)."""
+    done = subprocess.run([sys.executable, "-c", "import sys; sys.path.insert(0, sys.argv[1])\n" + code, BINDING],
+                          env=dict(os.environ, **environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True)
+    return done.returncode, done.stdout
+
+
+def test_build():
+    """Built once, again when the header changes, and with a clear word where that is not possible."""
+    with tempfile.TemporaryDirectory() as folder:
+        header, compiler, said = (os.path.join(folder, name) for name in ("attn.h", "compiler", "said"))
+        with open(HEADER) as source, open(header, "w") as copy:
+            copy.write(source.read())
+        with open(compiler, "w") as script:     # a compiler that is quick: it copies what was built before
+            script.write(f'#!/bin/sh\necho "$@" >>"{said}"\nwhile [ "$1" != -o ]; do shift; done\n'
+                         f'cp "{attn.lib._name}" "$2"\n')
+        os.chmod(compiler, 0o755)
+        cache = os.path.join(folder, "cache")
+        use = dict(ATTN_CACHE=cache, ATTN_HEADER=header, CC=compiler, ATTN_LIBRARY="")
+        for change, builds in (("", 1), ("", 1), ("/* changed */\n", 2)):
+            with open(header, "a") as file:
+                file.write(change)
+            status, text = child(CALL, **use)
+            assert (status, text) == (0, "3.0\n"), text
+            with open(said) as file:
+                assert len(file.readlines()) == builds, f"built {builds} times"
+        assert len(os.listdir(cache)) == 2, "nothing but libraries in the cache"
+        status, text = child("import attn", **dict(use, CC="no-such-compiler", ATTN_CACHE=folder))
+        assert status and "'no-such-compiler', which does not run" in text, text
+        status, text = child("import attn", **dict(use, CC="false", ATTN_CACHE=folder))
+        assert status and "'false' could not build attn.h" in text, text
+
+
+def library(folder, change):
+    """A library from the header with something changed in it: a pair of a pattern and what it becomes."""
+    header, result = os.path.join(folder, "attn.h"), os.path.join(folder, "changed.so")
+    with open(HEADER) as source, open(header, "w") as copy:
+        text, count = re.subn(change[0], change[1], source.read(), flags=re.M)
+        assert count, change
+        copy.write(text)
+    subprocess.run([os.environ.get("CC", "cc"), "-O0", "-w", "-shared", "-fPIC", "-x", "c", "-DATTN_IMPLEMENTATION",
+                    "-DATTN_NO_SIMD", header, "-o", result, "-lm"], check=True)
+    return result
+
+
+def test_layout():
+    """A later library, whose descriptors have grown, is taken; one whose fields have moved is refused."""
+    with tempfile.TemporaryDirectory() as folder:
+        ends = r"^\} attn_(desc|grad|mha_desc|mha_grad|heatmap);"
+        grown = library(folder, (ends, r"int64_t grown[6] ATTN__0;\n\g<0>"))
+        status, text = child(CALL, ATTN_LIBRARY=grown)
+        assert (status, text) == (0, "3.0\n"), text
+        moved = library(folder, (r"^    float softcap ATTN__0;", r"    float moved ATTN__0, more ATTN__0;\n\g<0>"))
+        status, text = child("import attn", ATTN_LIBRARY=moved)
+        assert status and re.search(r"ImportError: attn_desc\.\w+ lies elsewhere", text), text
+
+
+def test_torch():
+    if torch is None:
+        raise Skipped("no PyTorch")
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    make = lambda *shape: torch.from_numpy(draw(*shape))
+    q, k, v = make(2, 4, 6, 8), make(2, 4, 6, 8), make(2, 4, 6, 3)
+    near("out", attn.attention(q, k, v), sdpa(q, k, v), 2e-5)
+    near("causal", attn.attention(q, k, v, causal=True), sdpa(q, k, v, is_causal=True), 2e-5)
+    allowed = torch.from_numpy(RNG.random((6, 6)) < 0.7) | torch.eye(6, dtype=torch.bool)
+    near("mask", attn.attention(q, k, v, mask=allowed), sdpa(q, k, v, attn_mask=allowed), 2e-5)
+    shared = make(2, 2, 6, 8)
+    near("grouped heads", attn.attention(q, shared, shared), sdpa(q, shared, shared, enable_gqa=True), 2e-5)
+    out = torch.zeros(2, 6, 4, 3).transpose(1, 2)
+    assert attn.attention(q, k, v, out=out) is out
+    near("a turned output", out, sdpa(q, k, v), 2e-5)
+    for dtype, bound in ((torch.float16, 2e-2), (torch.bfloat16, 1e-1)):
+        got = attn.attention(q.to(dtype), k.to(dtype), v.to(dtype))
+        assert got.dtype == dtype, got.dtype
+        near(str(dtype), got.float(), sdpa(q, k, v), bound)
+    assert attn.convert(q, "bfloat16").equal(q.bfloat16()), "convert"
+    leaves = [x.double().requires_grad_() for x in (q, k, v)]
+    d_out = make(2, 4, 6, 3)
+    sdpa(*leaves, is_causal=True).backward(d_out.double())
+    g = attn.backward(attn.forward(q, k, v, causal=True), d_out)
+    for name, leaf in zip(("dq", "dk", "dv"), leaves):
+        near(name, getattr(g, name), leaf.grad, 1e-6 * TERMS)
+    linear = torch.nn.MultiheadAttention(16, 4, batch_first=True)
+    x, weight, bias = make(2, 5, 16), linear.in_proj_weight.detach(), linear.in_proj_bias.detach()
+    got = attn.mha(x, *weight.chunk(3), linear.out_proj.weight.detach(), heads=4, b_query=bias[:16], b_key=bias[16:32],
+                   b_value=bias[32:], b_result=linear.out_proj.bias.detach()).out
+    near("MultiheadAttention", got, linear(x, x, x, need_weights=False)[0].detach(), 2e-5)
+    raises(TypeError, lambda: attn.attention(torch.empty(1, 1, 2, 8, device="meta"), k, v), "not on meta")
+
+
+def command(folder, text, **arrays):
+    """Runs the command examples/attn.c in a folder, after saving arrays there: (exit status, what it said)."""
+    for name, x in arrays.items():
+        np.save(os.path.join(folder, name + ".npy"), x)
+    done = subprocess.run([os.path.abspath(os.environ["ATTN_COMMAND"])] + text.split(), cwd=folder,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.returncode, done.stdout
+
+
+def test_command():
+    """examples/attn.c on files of NumPy's, and what it says about files and options that it cannot take."""
+    if "ATTN_COMMAND" not in os.environ:
+        raise Skipped("ATTN_COMMAND does not name the program")
+    with tempfile.TemporaryDirectory() as folder:
+        load = lambda name: np.load(os.path.join(folder, name + ".npy"))
+        run = lambda text, **arrays: command(folder, text, **arrays)
+        q, k, v, allowed = draw(2, 3, 5, 8), draw(2, 3, 7, 8), draw(2, 3, 7, 4), RNG.random((3, 5, 7)) < 0.8
+        said = run("q.npy k.npy v.npy --out o.npy --weights w.npy --lse l.npy --scores s.npy --mask m.npy --svg w.svg"
+                   " --scale 0.5", q=q, k=np.asfortranarray(k), v=v.astype(">f4"), m=allowed)
+        assert said == (0, ""), said
+        want = attend(np.where(allowed, dots(q, k, 0.5), -np.inf), v)
+        for name, x in zip("owl", want):
+            near(name, load(name), x, 1e-4)
+        near("scores", load("s"), dots(q, k, 0.5), 1e-5)
+        picture = xml.etree.ElementTree.parse(os.path.join(folder, "w.svg")).getroot()
+        assert picture.tag.endswith("svg") and "Queries" in "".join(picture.itertext())
+        # fewer axes, and the other types
+        batch = [x[:, 0] for x in (q, k, v)]
+        assert run("q.npy k.npy v.npy --weights w.npy --mask m.npy --causal --align bottom-right --window 3,-1",
+                   **dict(zip("qkv", (x.astype("float64") for x in batch))), m=allowed[:2])[0] == 0
+        i, j = np.arange(5)[:, None] + 2, np.arange(7)
+        near("without heads", load("w"), softmax(np.where(allowed[:2] & (j <= i) & (j >= i - 3), dots(
+            *(x[:, None] for x in batch[:2]))[:, 0], -np.inf))[0], 1e-4)
+        half = [x[0, 0].astype("float16") for x in (q, k, v)]
+        assert run("q.npy k.npy v.npy --out o.npy --score gaussian --sigma 2", **dict(zip("qkv", half)))[0] == 0
+        same("f16, one sequence", load("o"), attn.attention(*half, score="gaussian", sigma=2))
+        assert run("- - v.npy --out o.npy --score given --given-scores s.npy", s=dots(q, k)[0, 0])[0] == 0
+        near("given scores", load("o"), softmax(dots(q, k)[0, 0])[0] @ half[2].astype("float64"), 1e-4)
+        # drawn, explained, refused
+        status, text = run("q.npy k.npy v.npy")
+        assert status == 0 and "columns: Keys" in text and "@@" in text, text
+        status, text = run("q.npy k.npy v.npy --explain")
+        assert status == 0 and "5 queries x 7 keys" in text, text
+        np.save(os.path.join(folder, "n.npy"), q.astype("complex64"))
+        np.save(os.path.join(folder, "t.npy"), half[1][:, :7])
+        with open(os.path.join(folder, "q.npy"), "rb") as whole, open(os.path.join(folder, "cut.npy"), "wb") as cut:
+            cut.write(whole.read()[:-1])
+        for arguments, code, words in (
+                ("q.npy t.npy v.npy", 1, "k.size[3] must equal q.size[3]: 8, is 7"),
+                ("q.npy none.npy v.npy", 1, "none.npy: it cannot be opened"), ("n.npy k.npy v.npy", 1, "n.npy: a type"),
+                ("cut.npy k.npy v.npy", 1, "cut.npy: the file ends too early"),
+                ("w.svg k.npy v.npy", 1, "w.svg: no .npy file"),
+                ("q.npy k.npy v.npy --scale x", 1, "--scale: x is not a number"),
+                ("q.npy k.npy v.npy --score dots", 1, "--score: there is no dots"),
+                ("q.npy k.npy v.npy --window 3", 1, "--window: 3 is not two numbers"),
+                ("q.npy k.npy v.npy --out no/o.npy", 1, "no/o.npy: it cannot be written"),
+                ("q.npy k.npy", 2, "three files are needed"), ("q.npy k.npy v.npy v.npy", 2, "one file too many"),
+                ("q.npy k.npy v.npy --casual", 2, "there is no option --casual"),
+                ("q.npy k.npy v.npy --out", 2, "--out: FILE is missing")):
+            status, text = run(arguments)
+            assert status == code and words in text, f"{arguments}: {status}, {text}"
+
+
+def main(names):
+    failed = 0
+    for name in names or [n[5:] for n in globals() if n.startswith("test_")]:
+        try:
+            globals()["test_" + name]()
+            print(f"ok      python: {name}")
+        except Skipped as reason:
+            print(f"skipped python: {name} ({reason})")
+        except Exception:
+            failed = 1
+            print(f"FAILED  python: {name}\n" + re.sub("^", "        ", traceback.format_exc().rstrip(), flags=re.M))
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

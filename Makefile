@@ -24,8 +24,8 @@ help:         ## List the targets.
 test: build/tests ## Build the test program and run every suite on every instruction set of this machine (the default).
 	@sh tests/run.sh
 
-demo: build/align ## Align two sentences by attention: a heatmap in the terminal and build/align.svg.
-	build/align --svg build/align.svg
+demo: build/align ## Align two sentences by attention: a heatmap in the terminal, build/align.svg and build/align.html.
+	build/align --svg build/align.svg --html build/align.html
 
 demo-train: build/train_align ## Train additive attention to read dates: loss and heatmaps before and after, a picture in build/.
 	build/train_align --svg build/train_align.svg

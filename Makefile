@@ -15,7 +15,7 @@ MAKEFLAGS += -j2
 .DELETE_ON_ERROR:
 .PHONY: help test demo demo-train demo-gpt examples conformance check check-machines sanitize golden fuzz mutants \
         exhaustive bench bench-peers bench-scaling bench-strips bench-versions measure format clean \
-        test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda ALWAYS
+        test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda test-web ALWAYS
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
@@ -39,6 +39,9 @@ examples: $(EXAMPLES:%=build/%) ## Build and run every program in examples/; eac
 conformance: build/conformance ## Run CASES=FILE, numbers stated by other projects, in the conformance file format.
 	@test -n "$(CASES)" || { echo "usage: make conformance CASES=FILE"; exit 2; }
 	build/conformance $(CASES)
+
+test-web: | build ## Look at the web pages in a Chromium without a window: labels, values, colours, keys; skips where there is none.
+	@CC="$(CC)" sh tests/web.sh
 
 check-machines: | build ## Every machine, compiler and flag at hand: golden hashes, all suites on AArch64 (takes long).
 	@sh tests/machines.sh
@@ -103,7 +106,8 @@ bench-cuda: | build ## Measure the GPU kernels on a device, beside PyTorch's whe
 	@VENV=$(VENV) COMMIT=$(COMMIT) CC="$(CC)" sh bench/cuda.sh $(ARGS)
 
 format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.
-	clang-format -i $(wildcard $(addsuffix *.[ch]*,tests/ tests/cuda/ examples/ examples/cuda/ bench/))
+	clang-format -i $(wildcard $(addsuffix *.[ch]*,tests/ tests/cuda/ examples/ examples/cuda/ bench/ \
+	    tests/web/ examples/web/))
 
 clean: ## Remove build/.
 	rm -rf build

@@ -40,7 +40,7 @@ item_optimised() { # item_optimised COMPILER
 
 # The tests and the examples keep to most of these rules too.
 sources_of() {
-    for file in tests/*.c bench/*.c examples/*.c; do
+    for file in tests/*.c tests/web/*.c bench/*.c examples/*.c; do
         $1 -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Werror -fsyntax-only "$file" || return 1
     done
 }
@@ -301,7 +301,8 @@ version() {
         [ "$text" = "$(echo "$first" | awk -F. '{ print 10000 * $1 + 100 * $2 + $3 }')" ]
 }
 item_text() {
-    sources="attn.h attn_cuda.cuh $(ls tests/*.[ch] tests/cuda/*.[ch]* examples/*.c examples/cuda/*.[ch]* bench/*.c*)"
+    sources="attn.h attn_cuda.cuh $(ls tests/*.[ch] tests/cuda/*.[ch]* examples/*.c examples/cuda/*.[ch]* bench/*.c* \
+        tests/web/*)"
     try "at most 120 columns" narrow $sources
     try "ASCII" ascii attn.h
     try "no tab and no space at the end of a line" trimmed $sources

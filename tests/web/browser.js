@@ -8,15 +8,19 @@ const path = require('path')
 // or dark; its functions are those below.
 exports.open = async chromium => {
     const profile = fs.mkdtempSync(path.join(os.tmpdir(), 'attn-browser-'))
-    const process = spawn(chromium, ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage',
+    const chrome = spawn(chromium, ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage',
         '--no-first-run', '--hide-scrollbars', '--force-color-profile=srgb', '--remote-debugging-pipe',
         '--user-data-dir=' + profile, 'about:blank'], { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] })
-    const [, , , to, from] = process.stdio
+    const [, , , to, from] = chrome.stdio
     const waiting = new Map(), listeners = []
     let last = 0, received = []
+    setTimeout(() => { // no test waits for ever
+        console.log('FAILED  the browser: no end after two minutes')
+        process.exit(1)
+    }, 120000).unref()
     const stop = reason => waiting.forEach(call => call.reject(new Error(reason)))
-    process.on('error', error => stop(String(error)))
-    process.on('exit', () => stop(chromium + ' has ended'))
+    chrome.on('error', error => stop(String(error)))
+    chrome.on('exit', () => stop(chromium + ' has ended'))
     from.on('data', bytes => {
         received.push(bytes)
         if (!bytes.includes(0)) return
@@ -37,7 +41,7 @@ exports.open = async chromium => {
     return {
         page: (file, options = {}) => open_page(send, listeners, file, options),
         close: async () => {
-            const ended = new Promise(resolve => process.on('exit', resolve))
+            const ended = new Promise(resolve => chrome.on('exit', resolve))
             send('Browser.close').catch(() => {})
             await ended
             fs.rmSync(profile, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 })
@@ -56,7 +60,8 @@ async function open_page(send, listeners, file, { width = 1000, height = 800, da
         if (of !== sessionId) return
         if (method === 'Page.loadEventFired') loaded()
         if (method === 'Network.requestWillBeSent') asked.push(params.request.url)
-        if (method === 'Runtime.exceptionThrown') faults.push(params.exceptionDetails.exception?.description ?? 'a fault')
+        if (method === 'Runtime.exceptionThrown')
+            faults.push(params.exceptionDetails.exception?.description ?? 'a fault')
         if (method === 'Log.entryAdded') faults.push(params.entry.text)
     })
     for (const domain of ['Page', 'Runtime', 'Network', 'Log']) await call(domain + '.enable')
@@ -82,9 +87,8 @@ async function open_page(send, listeners, file, { width = 1000, height = 800, da
         },
         wheel: (x, y, deltaY) => call('Input.dispatchMouseEvent', { type: 'mouseWheel', x, y, deltaX: 0, deltaY }),
         press: async key => {
-            const text = key.length === 1 ? key : undefined
-            for (const type of ['keyDown', 'keyUp'])
-                await call('Input.dispatchKeyEvent', { type, key, code: key, text: type === 'keyDown' ? text : undefined })
+            await call('Input.dispatchKeyEvent', { type: 'keyDown', key, text: key.length === 1 ? key : undefined })
+            await call('Input.dispatchKeyEvent', { type: 'keyUp', key })
         },
         picture: async to => { // the whole page as a PNG
             const { cssContentSize: size } = await call('Page.getLayoutMetrics')

@@ -1,0 +1,22 @@
+# web.sh - pages in a browser without a window: those of attn_heatmap_html, and the chapter of examples/web. `make
+# test-web` runs all, `sh tests/web.sh heatmap` one.
+. tests/items.sh
+
+dir=$out/web
+mkdir -p "$dir/heatmap" "$dir/chapter"
+
+browser() { for name in chromium chromium-browser google-chrome; do have $name && echo $name && return; done; }
+lacking() { # what is not here of that without which no page can be looked at
+    have node || { echo "no node"; return; }
+    [ -n "$(browser)" ] || echo "no chromium"
+}
+
+item_heatmap() {
+    lacks=$(lacking)
+    [ -z "$lacks" ] || { skipped "pages of attn_heatmap_html ($lacks)"; return; }
+    try "tests/web/pages.c" $CC -O2 -Wall -Wextra -Werror tests/web/pages.c -o "$dir/pages" -lm || return
+    try "it writes its pages" "$dir/pages" "$dir/heatmap" || return
+    node tests/web/heatmap.js "$(browser)" "$dir/heatmap"
+}
+
+items "$1" heatmap

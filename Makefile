@@ -15,7 +15,7 @@ MAKEFLAGS += -j2
 .DELETE_ON_ERROR:
 .PHONY: help test demo demo-train demo-gpt examples conformance check check-machines sanitize golden fuzz mutants \
         exhaustive bench bench-peers bench-scaling bench-strips bench-versions measure format clean \
-        test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda test-web ALWAYS
+        test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda web test-web ALWAYS
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
@@ -40,7 +40,10 @@ conformance: build/conformance ## Run CASES=FILE, numbers stated by other projec
 	@test -n "$(CASES)" || { echo "usage: make conformance CASES=FILE"; exit 2; }
 	build/conformance $(CASES)
 
-test-web: | build ## Look at the web pages in a Chromium without a window: labels, values, colours, keys; skips where there is none.
+web: | build ## Make build/attn.html: the textbook's chapter to play with, computed by attn.h as WebAssembly in the page.
+	@sh examples/web/build.sh
+
+test-web: | build ## Use the web pages in a Chromium without a window, as a reader would. Skips where there is none.
 	@CC="$(CC)" sh tests/web.sh
 
 check-machines: | build ## Every machine, compiler and flag at hand: golden hashes, all suites on AArch64 (takes long).

@@ -302,7 +302,7 @@ version() {
 }
 item_text() {
     sources="attn.h attn_cuda.cuh $(ls tests/*.[ch] tests/cuda/*.[ch]* examples/*.c examples/cuda/*.[ch]* bench/*.c* \
-        tests/web/*)"
+        tests/web/* examples/web/*.[chs]*)"
     try "at most 120 columns" narrow $sources
     try "ASCII" ascii attn.h
     try "no tab and no space at the end of a line" trimmed $sources

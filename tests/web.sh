@@ -19,4 +19,13 @@ item_heatmap() {
     node tests/web/heatmap.js "$(browser)" "$dir/heatmap"
 }
 
-items "$1" heatmap
+item_chapter() {
+    built=$(sh examples/web/build.sh page)
+    printf '%s\n' "$built"
+    case $built in *skipped*|*FAILED*) return ;; esac
+    lacks=$(lacking)
+    [ -z "$lacks" ] || { skipped "the chapter in a browser ($lacks)"; return; }
+    node tests/web/chapter.js "$(browser)" "$out/attn.html" "$dir/chapter"
+}
+
+items "$1" heatmap chapter

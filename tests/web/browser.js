@@ -90,9 +90,13 @@ async function open_page(send, listeners, file, { width = 1000, height = 800, da
             await call('Input.dispatchKeyEvent', { type: 'keyDown', key, text: key.length === 1 ? key : undefined })
             await call('Input.dispatchKeyEvent', { type: 'keyUp', key })
         },
-        picture: async to => { // the whole page as a PNG
-            const { cssContentSize: size } = await call('Page.getLayoutMetrics')
-            const clip = { x: 0, y: 0, width: size.width, height: size.height, scale: 1 }
+        picture: async (to, from, until) => { // the page as a PNG, or from one element to another below it
+            const { cssContentSize: { width, height } } = await call('Page.getLayoutMetrics')
+            const clip = { x: 0, y: 0, width, height, scale: 1 }
+            if (from) [clip.y, clip.height] = (await call('Runtime.evaluate', {
+                expression: `(([a, b]) => [a.top + scrollY, b.bottom - a.top])(['${from}', '${until}']
+                    .map(element => document.querySelector(element).getBoundingClientRect()))`, returnByValue: true
+            })).result.value
             const { data } = await call('Page.captureScreenshot', { format: 'png', clip, captureBeyondViewport: true })
             fs.writeFileSync(to, Buffer.from(data, 'base64'))
         },

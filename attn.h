@@ -10583,10 +10583,11 @@ static void attn__svg_title(attn__pic *p, const attn__pic_axis *a, int64_t at, c
 /* What the pointer is told over a cell of a panel: its labels and its value, more exact than a number in the cell. */
 static void attn__svg_cell_title(attn__pic *p, int64_t i, int64_t j, attn__given value)
 {
-    attn__pic_puts(p, "<g><title>");
-    attn__pic_text(p, attn__pic_label(p, p->axis, i), ATTN__HUGE);
-    attn__pic_puts(p, ", ");
-    attn__pic_text(p, attn__pic_label(p, p->axis + 1, j), ATTN__HUGE);
+    int a;
+    for (a = 0; a < 2; a++) {
+        attn__pic_puts(p, a ? ", " : "<g><title>");
+        attn__pic_text(p, attn__pic_label(p, p->axis + a, a ? j : i), ATTN__HUGE);
+    }
     attn__pic_puts(p, ": ");
     attn__pic_puts(p, attn__pic_rounded(p, value, p->number_e10 - 3));
     attn__pic_puts(p, "</title>\n");

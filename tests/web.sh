@@ -12,10 +12,10 @@ lacking() { # what is not here of that without which no page can be looked at
 }
 
 item_heatmap() {
-    lacks=$(lacking)
-    [ -z "$lacks" ] || { skipped "pages of attn_heatmap_html ($lacks)"; return; }
     try "tests/web/pages.c" $CC -O2 -Wall -Wextra -Werror tests/web/pages.c -o "$dir/pages" -lm || return
     try "it writes its pages" "$dir/pages" "$dir/heatmap" || return
+    lacks=$(lacking)
+    [ -z "$lacks" ] || { skipped "pages of attn_heatmap_html in a browser ($lacks)"; return; }
     node tests/web/heatmap.js "$(browser)" "$dir/heatmap"
 }
 

@@ -15,9 +15,9 @@ exports.open = async chromium => {
     const waiting = new Map(), listeners = []
     let last = 0, received = []
     setTimeout(() => { // no test waits for ever
-        console.log('FAILED  the browser: no end after two minutes')
+        console.log('FAILED  the browser: no end after five minutes')
         process.exit(1)
-    }, 120000).unref()
+    }, 300000).unref()
     const stop = reason => waiting.forEach(call => call.reject(new Error(reason)))
     chrome.on('error', error => stop(String(error)))
     chrome.on('exit', () => stop(chromium + ' has ended'))

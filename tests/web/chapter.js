@@ -8,7 +8,7 @@ const [chromium, file, directory] = process.argv.slice(2)
 const expected = fs.readFileSync(path.join(__dirname, '../golden.txt'), 'utf8').split('\n')[0]
 
 const until = (page, condition) => page.run(`new Promise((done, fail) => {
-    const late = setTimeout(() => fail(new Error('in vain: ' + ${JSON.stringify(condition)})), 60000)
+    const late = setTimeout(() => fail(new Error('in vain: ' + ${JSON.stringify(condition)})), 120000)
     const look = () => ${condition} ? (clearTimeout(late), done()) : setTimeout(look, 50)
     look() })`)
 const set = (page, section, n, value) => page.run(`(control => {

@@ -10998,7 +10998,7 @@ static void attn__html_picker(attn__pic *p)
 {
     const int64_t rows = p->axis->panels, columns = p->axis[1].panels;
     int64_t i;
-    attn__pic_puts(p, rows * columns > 1 ? "<nav>" : "<nav hidden>");
+    attn__pic_puts(p, rows * columns > 1 && p->axis->cells * p->axis[1].cells > 0 ? "<nav>" : "<nav hidden>");
     attn__pic_puts(p, "<button id=before aria-label='Previous panel'>&lt;</button>\n"
                    "<select id=panel aria-label=Panel>\n");
     for (i = 0; i < rows * columns; i++) {

@@ -169,6 +169,7 @@ async function all() {
     const page = await browser.page(path.join(directory, 'empty.html'))
     const text = await page.run('document.body.innerText')
     check('a map without cells says so', !page.faults.length && text.includes('no cells'), text)
+    check('and has nothing to pick', await page.run("document.querySelector('nav').hidden"))
     await browser.close()
     sum()
 }

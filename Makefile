@@ -16,7 +16,8 @@ MAKEFLAGS += -j2
 .DELETE_ON_ERROR:
 .PHONY: help test demo demo-train demo-gpt examples conformance check check-machines sanitize golden fuzz mutants \
         exhaustive bench bench-peers bench-scaling bench-strips bench-versions bench-wasm measure format clean \
-        test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda test-bindings test-embed install ALWAYS
+        test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda test-bindings test-embed install \
+        web test-web ALWAYS
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
@@ -25,8 +26,8 @@ help:         ## List the targets.
 test: build/tests ## Build the test program and run every suite on every instruction set of this machine (the default).
 	@sh tests/run.sh
 
-demo: build/align ## Align two sentences by attention: a heatmap in the terminal and build/align.svg.
-	build/align --svg build/align.svg
+demo: build/align ## Align two sentences by attention: a heatmap in the terminal, build/align.svg and build/align.html.
+	build/align --svg build/align.svg --html build/align.html
 
 demo-train: build/train_align ## Train additive attention to read dates: loss and heatmaps before and after, a picture in build/.
 	build/train_align --svg build/train_align.svg
@@ -58,6 +59,12 @@ install: $(LIBRARY) ## Copy the headers, a library, attn.pc and the CMake packag
 conformance: build/conformance ## Run CASES=FILE, numbers stated by other projects, in the conformance file format.
 	@test -n "$(CASES)" || { echo "usage: make conformance CASES=FILE"; exit 2; }
 	build/conformance $(CASES)
+
+web: | build ## Make build/attn.html: the textbook's chapter to play with, computed by attn.h as WebAssembly in the page.
+	@sh examples/web/build.sh
+
+test-web: | build ## Use the web pages in a Chromium without a window, as a reader would. Skips where there is none.
+	@CC="$(CC)" sh tests/web.sh
 
 check-machines: | build ## Every machine, compiler and flag at hand: golden hashes, all suites on AArch64 (takes long).
 	@sh tests/machines.sh
@@ -125,7 +132,8 @@ bench-cuda: | build ## Measure the GPU kernels on a device, beside PyTorch's whe
 	@VENV=$(VENV) COMMIT=$(COMMIT) CC="$(CC)" sh bench/cuda.sh $(ARGS)
 
 format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.
-	clang-format -i $(wildcard $(addsuffix *.[ch]*,tests/ tests/cuda/ examples/ examples/cuda/ examples/embed/ bench/))
+	clang-format -i $(wildcard $(addsuffix *.[ch]*,tests/ tests/cuda/ tests/web/ examples/ examples/cuda/ \
+	    examples/embed/ examples/web/ bench/))
 
 clean: ## Remove build/.
 	rm -rf build

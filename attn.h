@@ -23,8 +23,8 @@
              and the other kernels of attention pooling; masks, valid lengths, causal, windows, softcap, sinks, ALiBi,
              bias, dropout; grouped heads; any sizes, any strides; the output, the log-sum-exp, the weights and every
              result on the way; masked softmax, batched matrix products, multi-head attention with its projections;
-             the gradients of all these, for every input and parameter; heatmaps for a terminal, as SVG, as PPM. Every
-             option composes with every other one.
+             the gradients of all these, for every input and parameter; heatmaps for a terminal, as SVG, as PPM, as a
+             web page. Every option composes with every other one.
              Arrays are f32, f16 or bf16, mixed as you like; keys and values also i8 with scales, for inference.
    DOES NOT  compute in f64, RoPE, a KV cache, ragged batches (all of them to come; a type that is not there yet is
              refused with a status); start threads, print, abort, exit, keep global state.
@@ -156,7 +156,7 @@
                                     ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON, ATTN_NO_PORTABLE
        ATTN_FILE              impl  this file's name in quotes, for #include: it reads itself again for each instruction
                                     set. Where it is not attn.h, and compiled itself, pasted, or without __FILE_NAME__
-       ATTN_NO_HEATMAP        all   leave the pictures out
+       ATTN_NO_HEATMAP        all   leave the pictures out; ATTN_NO_HEATMAP_HTML: attn_heatmap_html alone
        ATTN_NO_BACKWARD       all   leave the gradients out
        ATTN_CUDA              impl  arrays may lie on a device; needs attn_cuda.cuh, compiled in a .cu file
        ATTN_NO_EXACT_FMA      impl  on a machine without fused multiply-add: a*b+c rounded twice (faster, other bits)
@@ -749,12 +749,20 @@ typedef struct attn_heatmap {
     int32_t numbers ATTN__0;            /* nonzero: print the values in the cells (SVG; terminal with ASCII always
                                            shades) */
     int32_t terminal ATTN__0;           /* attn_terminal, for attn_heatmap_ansi */
+    int32_t cell_titles ATTN__0;        /* nonzero: a cell under the pointer tells its labels and its value (SVG, at
+                                           most 4096 cells in all) */
 } attn_heatmap;
 
-/* For a terminal; as a whole SVG file; as a PPM file (P6: cells and colour bar, no text). */
+/* For a terminal; as a whole SVG file; as a PPM file (P6: cells and colour bar, no text). As a web page in one file,
+   which loads nothing: one panel at a time, picked from a list; the labels and the value of the cell under the pointer,
+   or of one that the arrow keys move to; zoom; light and dark. Its labels are never cut; width, height and numbers do
+   not count. It is 4/3 as long as the values, in bytes, and 12 KB more. */
 ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writer, attn_error *err);
 ATTN_DEF attn_status attn_heatmap_svg (const attn_heatmap *map, attn_writer writer, attn_error *err);
 ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writer, attn_error *err);
+#ifndef ATTN_NO_HEATMAP_HTML
+ATTN_DEF attn_status attn_heatmap_html(const attn_heatmap *map, attn_writer writer, attn_error *err);
+#endif
 #endif /* ATTN_NO_HEATMAP */
 
 
@@ -10117,7 +10125,8 @@ ATTN_DEF size_t attn_layout(char *text, size_t size)
     ATTN__LAYOUT(attn_heatmap, ATTN__F(struct_bytes) ATTN__F(values) ATTN__F(mask_of) ATTN__F(title) ATTN__F(x_label)
                  ATTN__F(y_label) ATTN__F(x_ticks) ATTN__F(y_ticks) ATTN__F(panel_titles) ATTN__F(colormap)
                  ATTN__F(range_set) ATTN__F(range_min) ATTN__F(range_max) ATTN__F(width) ATTN__F(height)
-                 ATTN__F(ticks_on_top) ATTN__F(no_colorbar) ATTN__F(numbers) ATTN__F(terminal));
+                 ATTN__F(ticks_on_top) ATTN__F(no_colorbar) ATTN__F(numbers) ATTN__F(terminal)
+                 ATTN__F(cell_titles));
 #endif
     return attn__end_text(&t);
 }
@@ -10146,8 +10155,9 @@ ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, flo
 /* ----------------------------------------------------------------------------------------------------- >>heatmap */
 #ifndef ATTN_NO_HEATMAP
 /* A picture is made in three steps: attn__pic_open checks everything and finds the range of the colours,
-   attn__pic_layout says where things stand (for SVG and PPM, in whole pixels), and attn__pic_svg, _ppm or _ansi walks
-   over panels and cells. All bytes leave through attn__pic_flush. Rows and columns are counted through all panels. */
+   attn__pic_layout says where things stand (for SVG and PPM, in whole pixels), and attn__pic_svg, _ppm, _ansi or _html
+   walks over panels and cells. All bytes leave through attn__pic_flush. Rows and columns are counted through all
+   panels. */
 enum {
     ATTN__PIC_POINTS = 7,           /* control points of a colour map */
     ATTN__PIC_NAN    = 0xFF00FF,
@@ -10155,6 +10165,7 @@ enum {
     ATTN__PIC_STAIRS = 48,          /* most column labels on lines of their own in a terminal */
     ATTN__PIC_CELLS  = 65536,       /* most rows, and columns, of all panels together */
     ATTN__PIC_PIXELS = 32767,       /* largest width and height */
+    ATTN__PIC_TITLES = 4096,        /* most cells with a title */
     ATTN__PIC_CHAR   = 7,           /* width of a character of the 12 pixel font, generously */
     ATTN__PIC_PAD    = 12,          /* empty margin */
     ATTN__PIC_BAR    = 14           /* width of the colour bar */
@@ -10179,7 +10190,7 @@ typedef struct attn__pic {
     attn__fp_state caller;
     attn_writer to;
     attn__pic_axis axis[2];         /* vertical, horizontal */
-    int      svg, plain;            /* an SVG file; a terminal without colours */
+    int      svg, html, plain;      /* an SVG file; a web page; a terminal without colours */
     int      failed, has_nan, turned;               /* the writer reported a failure; column labels are slanted */
     int      tick_e10, number_e10;  /* powers of ten of the ticks of the colour bar and of numbers in cells */
     int64_t  tick_first, tick_last, tick_unit;      /* ticks at k*tick_unit*10^tick_e10, first <= k <= last */
@@ -10187,6 +10198,8 @@ typedef struct attn__pic {
     int64_t  column;                /* terminal: of the next character in its line */
     int64_t  names, nan_h;          /* pixels: words along the columns, colour of NaN below the bar */
     double   low, high;             /* range of the colours, low < high */
+    uint32_t waiting;               /* web page: the lowest bits are those that base64 has not written yet, */
+    int      waiting_bits;          /* so many */
     char     number[32], bytes[512];                /* the latest number as text; what is not written yet */
 } attn__pic;
 typedef void attn__pic_draw(attn__pic *p);
@@ -10274,7 +10287,7 @@ static void attn__pic_code(attn__pic *p, uint32_t c)
 {
     int shift = c < 0x80 ? 0 : c < 0x800 ? 6 : c < 0x10000 ? 12 : 18;
     p->column = c == '\n' ? 0 : p->column + attn__pic_columns(c);
-    if (p->svg && (c == '&' || c == '<' || c == '>' || c == '"' || c == '\'')) {
+    if ((p->svg || p->html) && (c == '&' || c == '<' || c == '>' || c == '"' || c == '\'')) {
         ATTN__FORMAT(&p->out, "&#%;", c);
         return;
     }
@@ -10343,15 +10356,19 @@ static int attn__pic_is_dark(uint32_t rgb)
 {
     return (rgb >> 16) * 299 + (rgb >> 8 & 255) * 587 + (rgb & 255) * 114 <= 140000;
 }
-/* A value as text, as exact as the range of the colours asks for. */
-static const char *attn__pic_number(attn__pic *p, attn__given value)
+/* A value as text, rounded to a multiple of 10^e. */
+static const char *attn__pic_rounded(attn__pic *p, attn__given value, int e)
 {
-    double x = (double)value / attn__pic_pow10(p->number_e10);
-    int e = p->number_e10;
+    double x = (double)value / attn__pic_pow10(e);
     if (attn__is_nan(value)) return "NaN";
     if (attn__is_inf(value)) return value > 0 ? "inf" : "-inf";
     for (; x > 1e7 || x < -1e7; e++) x /= 10;
     return attn__pic_decimal(p, attn__pic_floor(x + 0.5), e);
+}
+/* As exact as the range of the colours asks for. */
+static const char *attn__pic_number(attn__pic *p, attn__given value)
+{
+    return attn__pic_rounded(p, value, p->number_e10);
 }
 
 /* ---- checks, range, labels */
@@ -10516,6 +10533,9 @@ static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
     int64_t used;
     y->gap = x->gap = 8;
     x->after = p->map->no_colorbar ? 0 : x->gap + ATTN__PIC_BAR;
+    if (p->svg && p->map->cell_titles && y->all * x->all > ATTN__PIC_TITLES)
+        return attn__fail2(err, ATTN_ERR_RANGE, "cell_titles", "must be 0 where there are more cells than",
+                           y->all * x->all, ATTN__PIC_TITLES);
     if (p->svg) attn__svg_margins(p, side);
     for (a = y; a <= x; a++) {
         used = a->before + a->after + attn__max(a->panels - 1, 0) * a->gap;
@@ -10572,12 +10592,26 @@ static void attn__svg_title(attn__pic *p, const attn__pic_axis *a, int64_t at, c
     else attn__svg_text(p, middle, at, 0, "middle", s, most);
 }
 
+/* What the pointer is told over a cell of a panel: its labels and its value, more exact than a number in the cell. */
+static void attn__svg_cell_title(attn__pic *p, int64_t i, int64_t j, attn__given value)
+{
+    int a;
+    for (a = 0; a < 2; a++) {
+        attn__pic_puts(p, a ? ", " : "<g><title>");
+        attn__pic_text(p, attn__pic_label(p, p->axis + a, a ? j : i), ATTN__HUGE);
+    }
+    attn__pic_puts(p, ": ");
+    attn__pic_puts(p, attn__pic_rounded(p, value, p->number_e10 - 3));
+    attn__pic_puts(p, "</title>\n");
+}
+
 /* The cells of panel r, c. */
 static void attn__svg_cells(attn__pic *p, int64_t r, int64_t c)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
     const int64_t row = r * y->cells, column = c * x->cells, len = p->number_len * ATTN__PIC_CHAR;
     const int gap = y->extent >= 12 * y->cells && x->extent >= 12 * x->cells;       /* small maps: a white grid */
+    const int titles = p->map->cell_titles, merged = !gap && !len && !titles;
     int64_t i, j, next, left, w, top, h;
     uint32_t rgb;
     ATTN__FORMAT(&p->out, "<g shape-rendering=\"crispEdges\" text-anchor=\"middle\" font-size=\"%\">\n",
@@ -10588,16 +10622,19 @@ static void attn__svg_cells(attn__pic *p, int64_t r, int64_t c)
         for (j = 0; j < x->cells && h > 0; j = next) {
             rgb = attn__pic_cell(p, row + i, column + j);
             next = j + 1;           /* in large maps equal neighbours are one rectangle */
-            while (!gap && !len && next < x->cells && attn__pic_cell(p, row + i, column + next) == rgb) next++;
+            while (merged && next < x->cells && attn__pic_cell(p, row + i, column + next) == rgb) next++;
             left = attn__pic_edge(x, c, j);
             w = attn__pic_edge(x, c, next) - left;
             if (w == 0) continue;
+            if (titles) attn__svg_cell_title(p, i, j, attn__pic_value(p, row + i, column + j));
             ATTN__FORMAT(&p->out, attn__svg_rect, left, top, w - gap, h - gap, rgb);
-            if (!len) continue;
-            ATTN__FORMAT(&p->out, attn__pic_is_dark(rgb) ? "<text x=\"%\" y=\"%\" fill=\"#ffffff\">" :
-                                  "<text x=\"%\" y=\"%\" fill=\"#000000\">", left + w / 2, top + h / 2 + 4);
-            attn__pic_puts(p, attn__pic_number(p, attn__pic_value(p, row + i, column + j)));
-            attn__pic_puts(p, "</text>\n");
+            if (len) {
+                ATTN__FORMAT(&p->out, attn__pic_is_dark(rgb) ? "<text x=\"%\" y=\"%\" fill=\"#ffffff\">" :
+                                      "<text x=\"%\" y=\"%\" fill=\"#000000\">", left + w / 2, top + h / 2 + 4);
+                attn__pic_puts(p, attn__pic_number(p, attn__pic_value(p, row + i, column + j)));
+                attn__pic_puts(p, "</text>\n");
+            }
+            if (titles) attn__pic_puts(p, "</g>\n");
         }
     }
     ATTN__FORMAT(&p->out, "</g>\n" ATTN__SVG_FRAME, attn__pic_edge(x, c, 0) - 1, attn__pic_edge(y, r, 0) - 1,
@@ -10702,6 +10739,352 @@ static void attn__pic_ppm(attn__pic *p)
         }
     }
 }
+
+/* ---- a web page: labels as items of hidden lists; values as base64, an element for each panel, decoded when it is
+   shown; then the program that draws them. Nothing is loaded from elsewhere. */
+#ifndef ATTN_NO_HEATMAP_HTML
+static const char attn__html_style[] =
+    ":root { color-scheme: light dark; --line: color-mix(in srgb, CanvasText 22%, Canvas) }"
+    "body { max-width: 76em; margin: auto; padding: 1.5em; background: Canvas; color: CanvasText;"
+        "font: 15px/1.45 system-ui, sans-serif }"
+    "header { display: flex; flex-wrap: wrap; gap: .5em; align-items: center; margin-bottom: 1.5em }"
+    "h1 { flex: 1; margin: 0; font-size: 1.35em }"
+    "button, select { font: inherit; color: inherit; background: Canvas; padding: .3em .7em;"
+        "border: 1px solid var(--line); border-radius: .4em }"
+    ":focus-visible { outline: 3px solid #2a7de1; outline-offset: 2px }"
+    "#plot { display: grid; grid-template-columns: repeat(4, max-content); column-gap: .5em }"
+    "#plot > * { grid-row: 3; position: relative }"
+    "#plot > #names1, #title1 { grid-column: 3; grid-row: 4; text-align: center }"
+    "#plot > #title1 { grid-row: 5 }"
+    "#plot.top > #names1 { grid-row: 2 }"
+    "#plot.top > #title1 { grid-row: 1 }"
+    "#title0 { writing-mode: vertical-rl; transform: rotate(180deg); text-align: center }"
+    "#plot i { position: absolute; max-width: 11em; overflow: hidden; text-overflow: ellipsis; white-space: pre;"
+        "font: 13px/1.2 system-ui, sans-serif }"
+    "#names0 i { right: 0; transform: translateY(-50%) }"
+    "#names1 i { top: 6px; transform: translateX(-50%) }"
+    "#names1.turned i { transform: translateX(-100%) rotate(-45deg); transform-origin: right top }"
+    ".top #names1 i { top: auto; bottom: 6px }"
+    ".top #names1.turned i { transform: rotate(-45deg); transform-origin: left bottom }"
+    "#bar { width: 14px; min-height: 80px; margin: 0 4em 0 1em }"
+    "#bar i { left: 20px; transform: translateY(50%) }"
+    "canvas { display: block; cursor: crosshair }"
+    "#cell { position: absolute; box-sizing: border-box; border: 2px solid #fff; outline: 2px solid #000;"
+        "pointer-events: none }"
+    "#say { position: absolute; max-width: 30em; overflow: hidden; text-overflow: ellipsis; white-space: pre;"
+        "z-index: 1; padding: .4em .7em; background: Canvas; border: 1px solid var(--line); border-radius: .4em;"
+        "box-shadow: 0 2px 9px #0005; pointer-events: none }"
+    "#say:empty { opacity: 0 }"
+    "#help { opacity: .75; margin-top: 1.5em }";
+/* Values and colours, as attn__html_values and attn__pic_maps have them. */
+static const char attn__html_data[] =
+    "const $ = id => document.getElementById(id);"
+    "const plot = $('plot'), map = $('map'), cell = $('cell'), say = $('say');"
+    "const words = id => $(id) && [...$(id).children].map(e => e.textContent);"
+    "function bytes(id) {"
+        "const text = atob($(id).textContent), all = new Uint8Array(text.length);"
+        "for (let k = 0; k < all.length; k++) all[k] = text.charCodeAt(k);"
+        "return all.buffer;"
+    "}"
+    "const f16 = h => (h >> 15 ? -1 : 1) * ((h >> 10 & 31) == 31 ? h & 1023 ? NaN : 1 / 0 :"
+        "h >> 10 & 31 ? 2 ** ((h >> 10 & 31) - 25) * (1024 + (h & 1023)) : (h & 1023) / 2 ** 24);"
+    "const float = new Float32Array(1), bits = new Uint32Array(float.buffer);"
+    "const bf16 = h => (bits[0] = h << 16, float[0]);"
+    "const stored = [Float32Array, Uint16Array, Uint16Array][type] || Uint8Array;"
+    "const number = [0, f16, bf16][type] || (v => v);"
+    "const [low, high] = new Float32Array(bytes('range')), rgb = shades.map(s => parseInt(s.slice(1), 16));"
+    "function colour(v) {"
+        "if (v != v) return 0xffff00ff;"
+        "const x = 6 * Math.min(1, Math.max(0, (v - low) / (high - low))), k = Math.min(5, x | 0);"
+        "let abgr = 0xff000000;"
+        "for (const shift of [0, 8, 16]) {"
+            "const a = rgb[k] >> shift & 255, b = rgb[k + 1] >> shift & 255;"
+            "abgr |= a + (x - k) * (b - a) + .5 << 16 - shift;"
+        "}"
+        "return abgr;"
+    "}";
+/* The picture: a pixel shows the largest of its cells; labels stand where they fit, as in an SVG. */
+static const char attn__html_draw[] =
+    "const pen = map.getContext('2d'), names = [words('words0'), words('words1')];"
+    "const name = (a, k) => names[a] ? names[a][k] : String(k);"
+    "pen.font = '13px system-ui, sans-serif';"
+    "const longest = names.map((w, a) =>"
+        "Math.min(143, (w || [count[a] - 1]).reduce((most, s) => Math.max(most, pen.measureText(s).width), 0)));"
+    "let values, panel = 0, at = [0, 0], size = [0, 0], first = [0, 0], shown = count, zoom = 1;"
+    "function spans(a, pixels) {"
+        "const n = shown[a], grid = pixels >= 12 * devicePixelRatio * n;"
+        "return Array.from({ length: pixels }, (_, k) => {"
+            "const from = Math.floor(k * n / pixels), to = Math.floor((k + 1) * n / pixels);"
+            "return grid && to > from ? null : [first[a] + from, first[a] + Math.max(to, from + 1)];"
+        "});"
+    "}"
+    "function paint() {"
+        "const [height, width] = size.map(s => Math.max(1, Math.round(s * devicePixelRatio)));"
+        "const rows = spans(0, height), columns = spans(1, width), image = pen.createImageData(width, height);"
+        "const pixels = new Uint32Array(image.data.buffer);"
+        "rows.forEach((r, y) => r && columns.forEach((c, x) => {"
+            "if (!c) return;"
+            "let most = -1 / 0;"
+            "for (let i = r[0]; i < r[1]; i++)"
+                "for (let j = c[0]; j < c[1]; j++) {"
+                    "const v = number(values[i * count[1] + j]);"
+                    "if (!(v <= most) && most == most) most = v;"
+                "}"
+            "pixels[y * width + x] = colour(most);"
+        "}));"
+        "map.width = width;"
+        "map.height = height;"
+        "pen.putImageData(image, 0, 0);"
+    "}"
+    "function label(a, turned) {"
+        "const box = $('names' + a), pitch = size[a] / shown[a], need = a && !turned ? longest[1] + 8 : 15;"
+        "let step = 1;"
+        "for (let k = 0; step * pitch < need && step < count[a]; k++) step = k % 3 == 1 ? step / 2 * 5 : step * 2;"
+        "box.replaceChildren();"
+        "for (let k = Math.ceil(first[a] / step) * step; k < first[a] + shown[a]; k += step) {"
+            "const text = box.appendChild(document.createElement('i'));"
+            "text.textContent = name(a, k);"
+            "text.style[a ? 'left' : 'top'] = (k - first[a] + .5) * pitch + 'px';"
+        "}"
+    "}"
+    "function draw() {"
+        "const room = [innerHeight * .72, plot.clientWidth - longest[0] - 150];"
+        "const side = Math.min(44, ...room.map((r, a) => r / count[a])), whole = side > 4 ? Math.floor(side) : side;"
+        "size = count.map(n => Math.max(n * whole, Math.min(n * 24, 96)));"
+        "const pitch = size[1] / shown[1], turned = names[1] && longest[1] + 8 > pitch;"
+        "const slant = turned ? longest[1] * .71 : 0;"
+        "map.style.height = size[0] + 'px';"
+        "map.style.width = size[1] + 'px';"
+        "$('names0').style.width = Math.max(longest[0], slant - pitch / 2) + 'px';"
+        "$('names1').style.height = slant + 28 + 'px';"
+        "$('names1').className = turned ? 'turned' : '';"
+        "paint();"
+        "label(0);"
+        "label(1, turned);"
+        "$('dense').hidden = Math.min(size[0] / shown[0], pitch) * devicePixelRatio >= 1;"
+        "if (say.textContent) mark();"
+    "}";
+/* What the reader does: a cell is marked and told, another panel is shown, the colours change. */
+static const char attn__html_use[] =
+    "function mark() {"
+        "const pitch = size.map((s, a) => s / shown[a]), from = at.map((k, a) => (k - first[a]) * pitch[a]);"
+        "const place = [['top', 'bottom', 'height'], ['left', 'right', 'width']], px = x => x + 'px';"
+        "place.forEach(([near, far, extent], a) => {"
+            "const side = Math.max(pitch[a], 9), beyond = from[a] > size[a] / 2;"
+            "cell.style[extent] = px(side);"
+            "cell.style[near] = px(from[a] + (pitch[a] - side) / 2);"
+            "say.style[near] = beyond ? 'auto' : px(from[a] + side + 6);"
+            "say.style[far] = beyond ? px(size[a] - from[a] + 6) : 'auto';"
+        "});"
+        "cell.hidden = false;"
+        "const title = a => $('title' + a).textContent || ['row', 'column'][a];"
+        "say.textContent = (panels > 1 ? $('panel').selectedOptions[0].text + '\\n' : '') +"
+            "at.map((k, a) => title(a) + ': ' + name(a, k) + '\\n').join('') +"
+            "'value: ' + +number(values[at[0] * count[1] + at[1]]).toPrecision(6);"
+    "}"
+    "function hide() {"
+        "cell.hidden = true;"
+        "say.textContent = '';"
+    "}"
+    "function show(n) {"
+        "panel = (n + panels) % panels;"
+        "values = new stored(bytes('panel' + panel));"
+        "$('panel').value = panel;"
+        "draw();"
+    "}"
+    "function go(to) {"
+        "const before = String(first);"
+        "at = to.map((k, a) => Math.max(0, Math.min(count[a] - 1, k)));"
+        "first = first.map((f, a) => Math.max(at[a] - shown[a] + 1, Math.min(f, at[a])));"
+        "if (String(first) != before) draw();"
+        "mark();"
+    "}"
+    "function scale(by) {"
+        "zoom = Math.max(1, Math.min(Math.max(...count) / 8, zoom * by));"
+        "const old = shown;"
+        "shown = count.map(n => Math.max(1, Math.round(n / zoom)));"
+        "first = first.map((f, a) => Math.round(Math.max(0, Math.min(count[a] - shown[a],"
+            "at[a] - (at[a] - f) * shown[a] / old[a]))));"
+        "draw();"
+    "}"
+    "function theme(dark) {"
+        "document.documentElement.style.colorScheme = dark ? 'dark' : 'light';"
+        "$('theme').textContent = dark ? 'Light' : 'Dark';"
+        "$('theme').onclick = () => theme(!dark);"
+    "}"
+    "const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],"
+        "Home: [0, -count[1]], End: [0, count[1]] };"
+    "const turns = { PageUp: -1, PageDown: 1 }, zooms = { '+': 2, '=': 2, '-': .5 };"
+    "map.onkeydown = e => {"
+        "if (e.ctrlKey || e.altKey || e.metaKey) return;"
+        "if (moves[e.key]) go(at.map((k, a) => k + moves[e.key][a]));"
+        "else if (turns[e.key]) show(panel + turns[e.key]);"
+        "else if (zooms[e.key]) scale(zooms[e.key]);"
+        "else return;"
+        "e.preventDefault();"
+    "};"
+    "map.onpointermove = map.onpointerdown = e => go([e.offsetY, e.offsetX].map((p, a) =>"
+        "first[a] + Math.floor(Math.max(0, Math.min(size[a] - 1, p)) * shown[a] / size[a])));"
+    "map.onpointerleave = () => document.activeElement == map || hide();"
+    "map.onfocus = mark;"
+    "map.onblur = hide;"
+    "map.onwheel = e => {"
+        "if (document.activeElement != map) return;"
+        "scale(2 ** (-e.deltaY / 240));"
+        "e.preventDefault();"
+    "};"
+    "$('panel').onchange = e => show(+e.target.value);"
+    "$('before').onclick = () => show(panel - 1);"
+    "$('after').onclick = () => show(panel + 1);"
+    "const system = matchMedia('(prefers-color-scheme: dark)');"
+    "system.onchange = () => theme(system.matches);"
+    "theme(system.matches);"
+    "if ($('bar')) {"
+        "$('bar').style.background = 'linear-gradient(to top,' + shades + ')';"
+        "for (const t of words('ticks')) {"
+            "const text = $('bar').appendChild(document.createElement('i'));"
+            "text.textContent = t;"
+            "text.style.bottom = 100 * (t - low) / (high - low) + '%';"
+        "}"
+    "}"
+    "if (panels * count[0] * count[1]) {"
+        "show(0);"
+        "onresize = draw;"
+    "} else plot.textContent = 'There are no cells.';";
+static const char attn__html_help[] =
+    "</div>\n<p id=help>Point at a cell, or move to it with the arrow keys, to see what it holds. + and - zoom, and so "
+    "does the wheel after a click.<span id=dense hidden> A pixel shows the largest of its cells.</span>";
+
+/* The lowest bits of x, at most 8 of them, go on in base64. */
+static void attn__html_bits(attn__pic *p, uint32_t x, int count)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    p->waiting = p->waiting << count | (x & ((1u << count) - 1));
+    for (p->waiting_bits += count; p->waiting_bits >= 6; p->waiting_bits -= 6)
+        attn__put_byte(&p->out, (unsigned char)digits[p->waiting >> (p->waiting_bits - 6) & 63]);
+}
+/* A number of so many bytes, the lowest first on every machine. */
+static void attn__html_number(attn__pic *p, uint32_t bits, int bytes)
+{
+    for (; bytes > 0; bytes--, bits >>= 8) attn__html_bits(p, bits, 8);
+}
+static void attn__html_end_data(attn__pic *p)
+{
+    attn__html_bits(p, 0, (6 - p->waiting_bits) % 6);
+    attn__pic_puts(p, "</script>\n");
+}
+
+/* The values of a panel as they are stored, row by row. */
+static void attn__html_values(attn__pic *p, int64_t panel)
+{
+    const attn__pic_axis *y = p->axis, *x = y + 1;
+    const int64_t row = panel / x->panels * y->cells, column = panel % x->panels * x->cells;
+    const int32_t type = p->values.type;
+    int64_t i, j;
+    ATTN__FORMAT(&p->out, "<script type=text/plain id=panel%>", panel);
+    for (i = 0; i < y->cells && !p->failed; i++)
+        for (j = 0; j < x->cells; j++) {
+            const float value = attn__pic_value(p, row + i, column + j);
+            if (type == ATTN_U8) attn__html_bits(p, (uint32_t)value, 8);
+            else if (type == ATTN_F32) attn__html_number(p, attn__bits(value), 4);
+            else attn__html_number(p, attn__narrowed(type, attn__bits(value)), 2);
+        }
+    attn__html_end_data(p);
+}
+
+/* A hidden list of the labels of an axis; numbers need none. */
+static void attn__html_words(attn__pic *p, int64_t axis)
+{
+    const attn__pic_axis *a = p->axis + axis;
+    int64_t i;
+    if (!a->ticks) return;
+    ATTN__FORMAT(&p->out, "<ul hidden id=words%>", axis);
+    for (i = 0; i < a->cells; i++) {
+        attn__pic_puts(p, "<li>");
+        attn__pic_text(p, attn__pic_word(a->ticks, i), ATTN__HUGE);
+    }
+    attn__pic_puts(p, "</ul>\n");
+}
+
+static void attn__html_picker(attn__pic *p)
+{
+    const int64_t rows = p->axis->panels, columns = p->axis[1].panels;
+    int64_t i;
+    attn__pic_puts(p, rows * columns > 1 && p->axis->cells * p->axis[1].cells > 0 ? "<nav>" : "<nav hidden>");
+    attn__pic_puts(p, "<button id=before aria-label='Previous panel'>&lt;</button>\n"
+                   "<select id=panel aria-label=Panel>\n");
+    for (i = 0; i < rows * columns; i++) {
+        const char *title = attn__pic_word(p->map->panel_titles, i);
+        ATTN__FORMAT(&p->out, *title ? "<option value=%>" : rows > 1 ? "<option value=%>Batch %, head %" :
+                     "<option value=%>Head %", i, rows > 1 ? i / columns : i, i % columns);
+        attn__pic_text(p, title, ATTN__HUGE);
+        attn__pic_puts(p, "</option>\n");
+    }
+    attn__pic_puts(p, "</select>\n<button id=after aria-label='Next panel'>&gt;</button></nav>\n");
+}
+
+static void attn__html_plot(attn__pic *p)
+{
+    const attn_heatmap *m = p->map;
+    const attn__pic_axis *y = p->axis, *x = y + 1;
+    int64_t k;
+    attn__pic_puts(p, m->ticks_on_top ? "<div id=plot class=top>\n<div id=title0>" : "<div id=plot>\n<div id=title0>");
+    attn__pic_text(p, m->y_label ? m->y_label : "", ATTN__HUGE);
+    ATTN__FORMAT(&p->out, "</div><div id=names0 aria-hidden=true></div>\n<div><canvas id=map tabindex=0 "
+                 "role=application aria-label='Heatmap of % rows and % columns' aria-describedby=help></canvas>"
+                 "<div id=cell hidden></div><output id=say></output></div>\n", y->cells, x->cells);
+    if (!m->no_colorbar) {
+        attn__pic_puts(p, "<div id=bar aria-hidden=true></div><ul hidden id=ticks>");
+        for (k = p->tick_first; k <= p->tick_last; k++) {
+            attn__pic_puts(p, "<li>");
+            attn__pic_puts(p, attn__pic_tick(p, k));
+        }
+        attn__pic_puts(p, "</ul>\n");
+    }
+    attn__pic_puts(p, "<div id=names1 aria-hidden=true></div><div id=title1>");
+    attn__pic_text(p, m->x_label ? m->x_label : "", ATTN__HUGE);
+    attn__pic_puts(p, "</div>\n");
+    attn__pic_puts(p, attn__html_help);
+    if (y->panels * x->panels > 1) attn__pic_puts(p, " Page Up and Page Down change the panel.");
+    if (p->has_nan) attn__pic_puts(p, " Cells in magenta are NaN.");
+    attn__pic_puts(p, "</p>\n");
+}
+
+static void attn__pic_html(attn__pic *p)
+{
+    const char *title = p->map->title ? p->map->title : "Heatmap";
+    const attn__pic_axis *y = p->axis, *x = y + 1;
+    int64_t i;
+    p->html = 1;
+    attn__pic_puts(p, "<!DOCTYPE html>\n<html lang=en>\n<meta charset=utf-8>\n"
+                   "<meta name=viewport content='width=device-width'>\n<title>");
+    attn__pic_text(p, title, ATTN__HUGE);
+    attn__pic_puts(p, "</title>\n<style>\n");
+    attn__pic_puts(p, attn__html_style);
+    attn__pic_puts(p, "</style>\n<header><h1>");
+    attn__pic_text(p, title, ATTN__HUGE);
+    attn__pic_puts(p, "</h1>\n");
+    attn__html_picker(p);
+    attn__pic_puts(p, "<button id=theme></button></header>\n");
+    attn__html_plot(p);
+    attn__html_words(p, 0);
+    attn__html_words(p, 1);
+    attn__pic_puts(p, "<script type=text/plain id=range>");
+    attn__html_number(p, attn__bits((float)p->low), 4);
+    attn__html_number(p, attn__bits((float)p->high), 4);
+    attn__html_end_data(p);
+    for (i = 0; i < y->panels * x->panels && !p->failed; i++) attn__html_values(p, i);
+    ATTN__FORMAT(&p->out, "<script>'use strict'; {\nconst count = [%, %], panels = %, type = %, shades = '@",
+                 y->cells, x->cells, y->panels * x->panels, p->values.type, attn__pic_colour(p, 0));
+    for (i = 1; i < ATTN__PIC_POINTS; i++)
+        ATTN__FORMAT(&p->out, " @", attn__pic_colour(p, (double)i / (ATTN__PIC_POINTS - 1)));
+    attn__pic_puts(p, "'.split(' ');\n");
+    attn__pic_puts(p, attn__html_data);
+    attn__pic_puts(p, attn__html_draw);
+    attn__pic_puts(p, attn__html_use);
+    attn__pic_puts(p, "}</script>\n");
+}
+#endif /* ATTN_NO_HEATMAP_HTML */
 
 /* ---- terminal */
 /* The one of the colours 16..255 that is nearest: a cube of 6*6*6, then 24 greys. */
@@ -10862,7 +11245,7 @@ static attn_status attn__pic_open(attn__pic *p, attn__pic_draw *draw, attn_error
             a->label_len = attn__max(a->label_len, attn__pic_cut(attn__pic_label(p, a, i)));
     for (i = 0; i < y->panels * x->panels; i++)
         p->title_len = attn__max(p->title_len, attn__pic_cut(attn__pic_word(m->panel_titles, i)));
-    return draw == attn__pic_ansi ? ATTN_OK : attn__pic_layout(p, err);
+    return p->svg || draw == attn__pic_ppm ? attn__pic_layout(p, err) : ATTN_OK;
 }
 
 static attn_status attn__pic_run(attn__pic_draw *draw, const attn_heatmap *map, attn_writer writer, attn_error *err)
@@ -10892,6 +11275,10 @@ ATTN_DEF attn_status attn_heatmap_svg(const attn_heatmap *map, attn_writer write
 { return attn__pic_run(attn__pic_svg, map, writer, err); }
 ATTN_DEF attn_status attn_heatmap_ppm(const attn_heatmap *map, attn_writer writer, attn_error *err)
 { return attn__pic_run(attn__pic_ppm, map, writer, err); }
+#ifndef ATTN_NO_HEATMAP_HTML
+ATTN_DEF attn_status attn_heatmap_html(const attn_heatmap *map, attn_writer writer, attn_error *err)
+{ return attn__pic_run(attn__pic_html, map, writer, err); }
+#endif
 
 /* ---- a writer into memory */
 static int attn__buffer_write(void *user, const char *bytes, size_t count)

@@ -15,6 +15,7 @@
        --sharpness X            a factor on the scores (default 1): the larger, the more for the best partner
        --max-words N            read the first N words of each file (default: all)
        --svg FILE               write the heatmap as a picture too
+       --html FILE              and as a web page, where each cell tells its words and its weight
        --map reds|grey          in these colours
        --terminal true|256|ascii    how to draw it here (default: as the terminal can; ascii into a file)  */
 #define _POSIX_C_SOURCE 200112L /* isatty */
@@ -46,7 +47,7 @@ typedef struct {
     int columns, map, terminal;
     float sharpness;
     long max_words; /* 0 = all */
-    const char *svg;
+    const char *svg, *html;
 } options;
 
 static int is(const char *a, const char *b) { return strcmp(a, b) == 0; }
@@ -160,6 +161,19 @@ static attn_status attention_qkv(const sentence *q, const sentence *k, const opt
 
 static int put(void *file, const char *s, size_t n) { return fwrite(s, 1, n, (FILE *)file) != n; }
 
+typedef attn_status (*picture)(const attn_heatmap *, attn_writer, attn_error *);
+
+/* Writes the heatmap as one kind of file, where one is asked for. */
+static int draw_file(const attn_heatmap *map, picture draw, const char *path, const char *what, FILE *out, FILE *log) {
+    attn_writer writer = {put, NULL};
+    if (!path) return 1;
+    if (!(writer.user = fopen(path, "wb"))) return FAIL(log, "%s: %s", path, strerror(errno));
+    attn_status status = draw(map, writer, NULL);
+    if (fclose((FILE *)writer.user) != 0 || status != ATTN_OK) return FAIL(log, "%s cannot be written", path);
+    fprintf(out, "\nas a %s: %s\n", what, path);
+    return 1;
+}
+
 static int draw(const sentence *q, const sentence *k, const options *o, const float *weights, FILE *out, FILE *log) {
     attn_writer writer = {put, out};
     attn_heatmap map = {.values = attn_view_f32(weights, 2, q->words.count, k->words.count, 0, 0),
@@ -174,12 +188,8 @@ static int draw(const sentence *q, const sentence *k, const options *o, const fl
     map.ticks_on_top = 1; /* on a terminal words above the columns read in their order */
     if (attn_heatmap_ansi(&map, writer, NULL) != ATTN_OK) return FAIL(log, "the heatmap cannot be written");
     map.ticks_on_top = 0;
-    if (!o->svg) return 1;
-    if (!(writer.user = fopen(o->svg, "wb"))) return FAIL(log, "%s: %s", o->svg, strerror(errno));
-    attn_status status = attn_heatmap_svg(&map, writer, NULL);
-    if (fclose((FILE *)writer.user) != 0 || status != ATTN_OK) return FAIL(log, "%s cannot be written", o->svg);
-    fprintf(out, "\nas a picture: %s\n", o->svg);
-    return 1;
+    return draw_file(&map, attn_heatmap_svg, o->svg, "picture", out, log) &&
+           draw_file(&map, attn_heatmap_html, o->html, "web page", out, log);
 }
 
 static void describe(const char *name, const sentence *s, FILE *out) {
@@ -239,6 +249,7 @@ static int set_option(options *o, const char *name, const char *value) {
     if (is(name, "--terminal") && is(value, "256")) return o->terminal = ATTN_TERMINAL_256, 1;
     if (is(name, "--terminal") && is(value, "ascii")) return o->terminal = ATTN_TERMINAL_ASCII, 1;
     if (is(name, "--svg")) return o->svg = value, 1;
+    if (is(name, "--html")) return o->html = value, 1;
     if (is(name, "--sharpness"))
         return o->sharpness = strtof(value, &end), *end == 0 && o->sharpness > 0 && isfinite(o->sharpness);
     if (is(name, "--max-words"))
@@ -264,7 +275,8 @@ static int align(int argc, char **argv, FILE *out, FILE *log) {
     }
     if (!ok || count % 2 != 0) {
         fprintf(log, "usage: align [--softmax rows|columns] [--sharpness X] [--max-words N] [--svg FILE]\n"
-                     "    [--map reds|grey] [--terminal true|256|ascii] [SENTENCE SENTENCE [VECTORS VECTORS]]\n");
+                     "    [--html FILE] [--map reds|grey] [--terminal true|256|ascii]\n"
+                     "    [SENTENCE SENTENCE [VECTORS VECTORS]]\n");
         return 2;
     }
     sentence q = {.text = given[0], .path = given[2]}, k = {.text = given[1], .path = given[3]};

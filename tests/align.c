@@ -182,10 +182,17 @@ static void test_pictures(void) {
         CHECK(strstr(svg[i], ">chien<") && strstr(svg[i], ">dog<") && strstr(svg[i], "</svg>"));
     }
     CHECK(strcmp(svg[0], svg[1]) != 0);
+    CHECK(RUN("Un chien & un chat", "A dog < a cat", "--html", path) == 0);
+    FILE *f = fopen(path, "rb");
+    if (CHECK(f != NULL)) slurp(f, svg[0], sizeof svg[0]);
+    CHECK(strncmp(svg[0], "<!DOCTYPE html>", 15) == 0 && strstr(svg[0], "<li>chien<li>") &&
+          strstr(svg[0], "<li>dog<li>"));
     CHECK(RUN("chien", "dog", "--terminal", "true") == 0 && strstr(said.out, "48;2;"));
     CHECK(RUN("chien", "dog", "--terminal", "256") == 0 && strstr(said.out, "48;5;"));
     RUN("chien", "dog", "--svg", "no such directory/x.svg");
     complains(1, "no such directory/x.svg");
+    RUN("chien", "dog", "--html", "no such directory/x.html");
+    complains(1, "no such directory/x.html");
     remove(path);
 }
 

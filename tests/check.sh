@@ -40,7 +40,7 @@ item_optimised() { # item_optimised COMPILER
 
 # The tests and the examples keep to most of these rules too.
 sources_of() {
-    for file in tests/*.c bench/*.c examples/*.c; do
+    for file in tests/*.c tests/web/*.c bench/*.c examples/*.c; do
         $1 -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Werror -fsyntax-only "$file" || return 1
     done
 }
@@ -235,12 +235,15 @@ item_object() {
     seconds=$(sh -c "$CC -O2 -c tests/attn.c -o $dir/attn.o; times" | tail -n 1 |
               awk '{ split($1, t, /[ms]/); print 60 * t[1] + t[2] }')
     $CC -O2 -fPIC -c tests/attn.c -o "$dir/attn_pic.o"
-    $CC -O2 -DATTN_NO_PORTABLE -c tests/attn.c -o "$dir/attn_three.o"
+    $CC -O2 -DATTN_NO_PORTABLE -c tests/attn.c -o "$dir/attn_page.o"
+    $CC -O2 -DATTN_NO_PORTABLE -DATTN_NO_HEATMAP_HTML -c tests/attn.c -o "$dir/attn_three.o"
     try "no mutable global" no_globals
     try "no symbol outside attn_" no_foreign_symbols
     # 300 KB and 390 KB for floats, 15 % more for elements of 16 and 8 bits, and 4 KB for products of bf16
     try "object of $(kilobytes "$dir/attn_three.o") with three instruction sets, at most 349" \
         small_enough "$dir/attn_three.o" 357376
+    page=$(($(wc -c <"$dir/attn_page.o") - $(wc -c <"$dir/attn_three.o")))
+    try "the web page in it takes $page B, at most 16384" [ $page -le 16384 ]
     try "object of $(kilobytes "$dir/attn.o") with all, at most 448" small_enough "$dir/attn.o" 459264
     try "compiles without gradients" $CC -O2 -DATTN_NO_BACKWARD -c tests/attn.c -o "$dir/attn_forward.o" &&
         ok "object of $(kilobytes "$dir/attn_forward.o") without gradients"
@@ -303,8 +306,9 @@ version() {
         [ "$text" = "$(echo "$first" | awk -F. '{ print 10000 * $1 + 100 * $2 + $3 }')" ]
 }
 item_text() {
-    sources="attn.h attn_cuda.cuh $(ls tests/*.[ch] tests/cuda/*.[ch]* examples/*.c examples/cuda/*.[ch]* bench/*.c*)
-        $(ls examples/embed/*.c tests/*.py examples/*.py examples/python/*.py examples/rust/*.rs examples/zig/*.zig)"
+    sources="attn.h attn_cuda.cuh $(ls tests/*.[ch] tests/cuda/*.[ch]* examples/*.c examples/cuda/*.[ch]* bench/*.c* \
+        tests/web/* examples/web/*.[chs]* examples/embed/*.c tests/*.py examples/*.py examples/python/*.py \
+        examples/rust/*.rs examples/zig/*.zig)"
     try "at most 120 columns" narrow $sources
     try "ASCII" ascii attn.h
     try "no tab and no space at the end of a line" trimmed $sources

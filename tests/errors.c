@@ -2151,7 +2151,7 @@ static void test_struct_bytes(void) {
         attn_writer writer = {broken_pipe, &calls};
         memset(&map, 0, sizeof map);
         map.values = attn_view_f32(m.scores, 2, 2, 2, 0, 0);
-        map.struct_bytes = WRONG(attn_heatmap);
+        map.struct_bytes = i == 4 ? offsetof(attn_heatmap, terminal) : WRONG(attn_heatmap); /* grown behind it */
         FAILS(attn_heatmap_svg(&map, writer, &err), ATTN_ERR_OPTION, "struct_bytes");
         CHECK(calls == 1000000);
     }
@@ -2272,13 +2272,13 @@ static void test_explain(void) {
 /* A writer that fails at any of its calls. */
 static void test_write(void) {
     typedef attn_status (*drawer)(const attn_heatmap *, attn_writer, attn_error *);
-    static const drawer drawers[] = {attn_heatmap_svg, attn_heatmap_ansi, attn_heatmap_ppm};
+    static const drawer drawers[] = {attn_heatmap_svg, attn_heatmap_ansi, attn_heatmap_ppm, attn_heatmap_html};
     float x[4] = {0, 1, 2, 3};
     attn_heatmap map;
     attn_error err;
     memset(&map, 0, sizeof map);
     map.values = attn_view_f32(x, 2, 2, 2, 0, 0);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         int calls = 1000000, good = 0;
         attn_writer writer = {broken_pipe, &calls};
         CHECK_STATUS(drawers[i](&map, writer, 0), ATTN_OK);
@@ -2363,11 +2363,11 @@ static int count_bytes(void *user, const char *bytes, size_t count) {
 /* More rows or columns than a picture may have, of panels that are none. */
 static void test_far_pictures(void) {
     typedef attn_status (*drawer)(const attn_heatmap *, attn_writer, attn_error *);
-    static const drawer drawers[] = {attn_heatmap_svg, attn_heatmap_ansi, attn_heatmap_ppm};
+    static const drawer drawers[] = {attn_heatmap_svg, attn_heatmap_ansi, attn_heatmap_ppm, attn_heatmap_html};
     static const int64_t sizes[][4] = {
         {0, 1, 1, 1 << 20}, {1, 0, 1 << 20, 1}, {0, 0, 1 << 20, 1 << 20}, {1 << 20, 1, 0, 1}, {1, 1 << 20, 1, 0}};
     for (int i = 0; i < 5; i++)
-        for (int kind = 0; kind < 3; kind++) {
+        for (int kind = 0; kind < 4; kind++) {
             attn_heatmap map;
             attn_error err;
             size_t written = 0;

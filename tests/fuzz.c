@@ -2243,7 +2243,7 @@ static attn_heatmap draw_map(const attn_desc *of) {
     map.terminal = one_in(16) ? PICK(sides) : test_int(0, ATTN_TERMINAL_COUNT - 1);
     if (one_in(3)) map.range_set = 1, map.range_min = odd_float(), map.range_max = one_in(2) ? odd_float() : 2;
     map.width = PICK(sides), map.height = PICK(sides);
-    map.ticks_on_top = one_in(2), map.no_colorbar = one_in(2), map.numbers = one_in(2);
+    map.ticks_on_top = one_in(2), map.no_colorbar = one_in(2), map.numbers = one_in(2), map.cell_titles = one_in(3);
     return map;
 }
 static int is_utf8(const unsigned char *s, size_t n) {
@@ -2275,6 +2275,8 @@ static void check_picture(int kind, const attn_heatmap *map, const sheet *s) {
     }
     if (kind == 0) CHECKF(!strstr(s->text, "\x1b[31m"), "a label's own colours");
     if (kind == 1) CHECKF(!strncmp(s->text, "<svg", 4) && strstr(s->text, "</svg>"), "no SVG");
+    if (kind == 3)
+        CHECKF(!strncmp(s->text, "<!DOCTYPE html>", 15) && !strcmp(s->text + s->length - 10, "</script>\n"), "no page");
     for (int n = 0; n < 2 && FUZZ_RULES >= 3; n++)
         CHECKF(!strstr(s->text, bidi[n]), "a label turns the text's direction");
 }
@@ -2286,10 +2288,10 @@ static int without_data(attn_desc *d) {
     return elements_of(v) > 0;
 }
 static void run_heatmap(job *j) {
-    static attn_status (*const kinds[])(const attn_heatmap *, attn_writer,
-                                        attn_error *) = {attn_heatmap_ansi, attn_heatmap_svg, attn_heatmap_ppm};
+    static attn_status (*const kinds[])(const attn_heatmap *, attn_writer, attn_error *) = {
+        attn_heatmap_ansi, attn_heatmap_svg, attn_heatmap_ppm, attn_heatmap_html};
     enum { ROOM = 1 << 16, MOST = 1 << 23 };
-    int kind = test_int(0, 2), far = 0;
+    int kind = test_int(0, 3), far = 0;
     attn_desc d = draw_call(ATTN_SCORE_DOT, draw_shape_small());
     d.weights_after_dropout = 0;
     attn_heatmap map = draw_map(one_in(5) ? &d : 0);

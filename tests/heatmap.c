@@ -3,8 +3,8 @@
 #include "test.h"
 
 typedef attn_status (*draw_fn)(const attn_heatmap *, attn_writer, attn_error *);
-enum { ANSI, SVG, PPM, KINDS };
-static const draw_fn draws[KINDS] = {attn_heatmap_ansi, attn_heatmap_svg, attn_heatmap_ppm};
+enum { ANSI, SVG, PPM, HTML, KINDS };
+static const draw_fn draws[KINDS] = {attn_heatmap_ansi, attn_heatmap_svg, attn_heatmap_ppm, attn_heatmap_html};
 
 static attn_heatmap make_map(const float *data, int64_t rows, int64_t cols) {
     attn_heatmap m;
@@ -693,6 +693,9 @@ static void escaping(void) {
             s = draw(ANSI, &m, NULL);
             CHECKF(utf8_ok(set[i].terminal) && strstr(s, set[i].terminal), "string %zu at place %d", i, place);
             CHECK(count(s, "\033") == count(s, "\033[48;2;") + count(s, "\033[0m"));
+            snprintf(body, sizeof body, ">%s<", set[i].svg);
+            s = draw(HTML, &m, NULL);
+            CHECKF(utf8_ok(s) && strstr(s, body), "string %zu at place %d", i, place);
         }
     }
 }
@@ -1006,7 +1009,7 @@ static void strides(void) {
         attn_heatmap m = make_map(packed, 1, 1), n = m;
         m.values = attn_view_f32(packed, 4, A, B, R, C);
         n.values = attn_view_u8(bytes, 4, A, B, R, C);
-        CHECK(same(kind, &m, &n));
+        CHECK(same(kind, &m, &n) == (kind != HTML)); /* a page holds values as they are stored */
         n.values = attn_view_f32(apart, 4, A, B, R, C);
         for (int a = 0; a < 4; a++) n.values.stride[a] *= 3;
         CHECK(same(kind, &m, &n));
@@ -1073,10 +1076,199 @@ static void empty(void) {
         m.title = axes & 1 ? "nothing" : NULL;
         m.numbers = axes & 2;
         CHECK(!xml_fault(draw(SVG, &m, NULL)));
+        CHECK(count(draw(HTML, &m, NULL), "id=panel") == 1 + (int)(m.values.size[0] * m.values.size[1]));
         m.terminal = ATTN_TERMINAL_ASCII;
         CHECK(utf8_ok(draw(ANSI, &m, NULL)));
         CHECK(draw_ppm(&m).w >= 1);
     }
+}
+
+/* ---- titles of cells */
+
+/* Each cell of an SVG tells its labels and its value; the picture is otherwise as without them. */
+static void cell_titles(void) {
+    enum { R = 4, C = 3, PANELS = 2, N = PANELS * R * C };
+    static const char *const rows[R] = {"a<b", "\"q\"", NULL, "a label that is longer than thirty-two columns"};
+    static const char *const want[R] = {"a&#60;b", "&#34;q&#34;", "", "a label that is longer than thirty-two columns"};
+    float x[N] = {0};
+    for (int i = 0; i < N; i++) x[i] = i == 5 ? NAN : i == 7 ? INFINITY : (float)test_normal();
+    for (int round = 0; round < 4; round++) {
+        attn_heatmap m = make_map(x, 1, 1), without;
+        const char *s, *plain;
+        char text[128], labels[64], value[32];
+        rect a, b;
+        int n = 0;
+        m.values = attn_view_f32(x, 3, PANELS, R, C, 0);
+        m.y_ticks = rows;
+        m.numbers = round & 1;
+        m.width = round & 2 ? 390 : 0; /* cells too small for a grid */
+        without = m;
+        m.cell_titles = 1;
+        plain = draw(SVG, &without, NULL);
+        s = draw(SVG, &m, NULL);
+        CHECK(!xml_fault(s) && count(s, "<title>") == N && !count(plain, "<title>"));
+        for (const char *at = s; next_rect(&at, &a) && next_rect(&plain, &b);) CHECK(!memcmp(&a, &b, sizeof a));
+        for (; (s = strstr(s, "<g><title>")) != NULL; s++, n++) {
+            if (!CHECK(sscanf(s, "<g><title>%127[^\n]", text) == 1) || n >= N) return;
+            snprintf(labels, sizeof labels, "%s, %d: ", want[n / C % R], n % C);
+            if (!CHECKF(!strncmp(text, labels, strlen(labels)), "cell %d: %s", n, text)) continue;
+            CHECK(sscanf(text + strlen(labels), "%31[^<]", value) == 1);
+            if (isfinite(x[n])) CHECK_CLOSE(strtod(value, NULL), (double)x[n], 1e-3);
+            else CHECKF(!strcmp(value, isnan(x[n]) ? "NaN" : "inf"), "cell %d: %s", n, value);
+            CHECK(strstr(s, "</g>") && strstr(s, "<rect") < strstr(s, "</g>"));
+        }
+        CHECK(n == N);
+        for (int kind = 0; kind < KINDS; kind++) CHECK(kind == SVG || same(kind, &m, &without));
+    }
+}
+
+/* There are at most 4096 titles, in all panels together. */
+static void many_titles(void) {
+    static float x[4097];
+    attn_buffer size = {NULL, 0, 0};
+    attn_heatmap m = make_map(x, 64, 64);
+    attn_error err;
+    m.cell_titles = 1;
+    CHECK(count(draw(SVG, &m, NULL), "<title>") == 4096);
+    for (int panels = 0; panels < 2; panels++) {
+        m.values = panels ? attn_view_f32(x, 3, 17, 241, 1, 0) : attn_view_f32(x, 2, 1, 4097, 0, 0);
+        CHECK_STATUS(attn_heatmap_svg(&m, attn_buffer_writer(&size), &err), ATTN_ERR_RANGE);
+        CHECK(!strcmp(err.field, "cell_titles") && *err.rule && err.has_numbers && err.got == 4097 && err.want == 4096);
+        CHECK(size.length == 0);
+        CHECK_STATUS(attn_heatmap_html(&m, attn_buffer_writer(&size), NULL), ATTN_OK); /* where it does not count */
+        size.length = 0;
+    }
+}
+
+/* ---- the web page. What it shows and does tests/web/heatmap.js looks at, in a browser. */
+
+/* The bytes of a script element in base64; how many there are. */
+static size_t html_data(const char *page, const char *id, unsigned char *to, size_t most) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    char tag[64];
+    size_t n = 0;
+    unsigned bits = 0, waiting = 0;
+    snprintf(tag, sizeof tag, "<script type=text/plain id=%s>", id);
+    const char *s = strstr(page, tag), *digit;
+    if (!CHECKF(s != NULL, "no %s", id)) return 0;
+    for (s += strlen(tag); *s && (digit = strchr(digits, *s)) != NULL; s++) {
+        bits = bits << 6 | (unsigned)(digit - digits);
+        waiting += 6;
+        if (waiting < 8) continue;
+        waiting -= 8;
+        if (n < most) to[n] = (unsigned char)(bits >> waiting & 255);
+        n++;
+    }
+    CHECKF(!strncmp(s, "</script>", 9), "%s ends with %.9s", id, s);
+    CHECK((bits & ((1u << waiting) - 1)) == 0);
+    return n;
+}
+
+/* Element i of an array of elements of so many bytes, as a number. */
+static uint32_t element(const void *array, size_t bytes, size_t i) {
+    uint32_t word;
+    uint16_t half;
+    uint8_t byte;
+    memcpy(bytes == 4 ? (void *)&word : bytes == 2 ? (void *)&half : &byte, (const char *)array + i * bytes, bytes);
+    return bytes == 4 ? word : bytes == 2 ? half : byte;
+}
+/* The one NaN that a type has in a picture; what else it has are numbers. */
+static uint32_t plain_nan(int type, uint32_t x) {
+    static const uint32_t nan[] = {0x7fc00000u, 0x7e00u, 0x7fc0u}, infinity[] = {0x7f800000u, 0x7c00u, 0x7f80u};
+    return type < 3 && (x & (type ? 0x7fffu : 0x7fffffffu)) > infinity[type] ? nan[type] : x;
+}
+
+/* The values are there bit for bit, of each type, the lowest byte first, in the order of rows whatever the strides. */
+static void html_values(void) {
+    enum { B = 2, H = 3, R = 5, C = 7, CELLS = R * C, N = B * H * CELLS };
+    static const attn_type types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_U8};
+    static const size_t sizes[] = {4, 2, 2, 1};
+    unsigned char data[4 * N], back[4 * CELLS];
+    for (int round = 0; round < 24; round++) {
+        int t = round / 6, turned = round % 2; /* rows and columns the other way round in memory */
+        size_t size = sizes[t], length;
+        attn_heatmap m = make_map(NULL, 1, 1);
+        const char *page;
+        for (size_t i = 0; i < sizeof data; i++) data[i] = (unsigned char)test_int(0, 255);
+        m.values = attn_view_typed(types[t], data, 4, B, H, turned ? C : R, turned ? R : C);
+        if (turned) m.values = attn_view_swap(m.values, 2, 3);
+        page = draw(HTML, &m, &length);
+        CHECKF(length <= N * size * 3 / 2 + 65536, "%zu bytes for %zu", length, N * size);
+        CHECK(count(page, "type=text/plain id=panel") == B * H && count(page, "<option ") == B * H);
+        for (size_t panel = 0; panel < B * H; panel++) {
+            char id[16];
+            snprintf(id, sizeof id, "panel%d", (int)panel);
+            if (!CHECK(html_data(page, id, back, sizeof back) == CELLS * size)) continue;
+            for (size_t i = 0; i < CELLS; i++) {
+                size_t at = panel * CELLS + (turned ? i % C * R + i / C : i);
+                uint32_t got = 0, want = plain_nan(t, element(data, size, at));
+                for (size_t k = size; k-- > 0;) got = got << 8 | back[i * size + k];
+                CHECKF(plain_nan(t, got) == want, "type %d, %s, cell %zu: %x, not %x", t, id, i, got, want);
+            }
+        }
+    }
+}
+
+/* The page is about 4/3 as long as large data. */
+static void html_size(void) {
+    enum { N = 1000 };
+    attn_buffer size = {NULL, 0, 0};
+    attn_heatmap m = make_map(test_floats(N * N), N, N);
+    CHECK_STATUS(attn_heatmap_html(&m, attn_buffer_writer(&size), NULL), ATTN_OK);
+    CHECKF(size.length > 4 * N * N / 3 * 4 && size.length <= 4 * N * N / 2 * 3 + 65536, "%zu bytes", size.length);
+}
+
+/* The range of the colours is that of all panels, or the one given. */
+static void html_range(void) {
+    float x[12] = {3, -2, NAN, 1, INFINITY, 5, 0.1f, 4, 2, -7.25f, 0, 6}, range[2];
+    unsigned char bytes[8];
+    attn_heatmap m = make_map(x, 1, 1);
+    m.values = attn_view_f32(x, 3, 2, 2, 3, 0);
+    for (int set = 0; set < 2; set++) {
+        m.range_set = set;
+        m.range_min = 0.1f;
+        m.range_max = 0.7f;
+        CHECK(html_data(draw(HTML, &m, NULL), "range", bytes, sizeof bytes) == sizeof bytes);
+        for (int i = 0; i < 2; i++) {
+            uint32_t bits = 0;
+            for (int k = 3; k >= 0; k--) bits = bits << 8 | bytes[4 * i + k];
+            memcpy(&range[i], &bits, sizeof bits);
+        }
+        CHECK(range[0] == (set ? 0.1f : -7.25f) && range[1] == (set ? 0.7f : 6.0f));
+    }
+}
+
+/* Labels are text in hidden lists: whole, in order, never markup; nothing is loaded from anywhere. */
+static void html_labels(void) {
+    enum { R = 3, C = 4 };
+    static const char *const rows[R] = {"</script><script>alert(1)</script>", "\"it's\" <b>&amp;</b>", NULL};
+    static const char *const cols[C] = {"one", "]]>", "<!--", "a label that is longer than thirty-two columns"};
+    static const char *const heads[2] = {"the <first>", ""};
+    static const char *const outside[] = {"http", "src=", "href", "url(", "@import", "fetch", "import("};
+    float x[2 * R * C] = {0};
+    attn_heatmap m = make_map(x, 1, 1);
+    const char *page;
+    m.values = attn_view_f32(x, 3, 2, R, C, 0);
+    page = draw(HTML, &m, NULL);
+    CHECK(!strstr(page, "id=words0") && !strstr(page, "id=words1") && strstr(page, "<h1>Heatmap</h1>"));
+    CHECK(strstr(page, "<option value=1>Head 1</option>") != NULL);
+    m.y_ticks = rows;
+    m.x_ticks = cols;
+    m.panel_titles = heads;
+    m.title = m.x_label = m.y_label = "</title></h1></script>'\"&";
+    page = draw(HTML, &m, NULL);
+    CHECK(utf8_ok(page) && count(page, "<script") == 4 && count(page, "</script>") == 4);
+    CHECK(count(page, "&#60;/title&#62;&#60;/h1&#62;&#60;/script&#62;&#39;&#34;&#38;") == 4);
+    CHECK(strstr(page, "<ul hidden id=words0><li>&#60;/script&#62;&#60;script&#62;alert(1)&#60;/script&#62;"
+                       "<li>&#34;it&#39;s&#34; &#60;b&#62;&#38;amp;&#60;/b&#62;<li></ul>") != NULL);
+    CHECK(strstr(page, "<ul hidden id=words1><li>one<li>]]&#62;<li>&#60;!--<li>a label that is longer than "
+                       "thirty-two columns</ul>") != NULL);
+    CHECK(strstr(page, "<option value=0>the &#60;first&#62;</option>") != NULL);
+    CHECK(strstr(page, "<option value=1>Head 1</option>") != NULL); /* one without a title has a number */
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) CHECKF(!strstr(page, outside[i]), "%s", outside[i]);
+    m.values = attn_view_f32(x, 4, 2, 1, R, C);
+    m.panel_titles = NULL;
+    CHECK(strstr(draw(HTML, &m, NULL), "<option value=1>Batch 1, head 0</option>") != NULL);
 }
 
 /* ---- writers */
@@ -1179,7 +1371,7 @@ static void refused(const attn_heatmap *m, int kinds, attn_status want, const ch
 }
 
 static void errors(void) {
-    enum { ALL = 7, PIXELS = 1 << SVG | 1 << PPM };
+    enum { ALL = (1 << KINDS) - 1, PIXELS = 1 << SVG | 1 << PPM };
     float x[16] = {0};
     attn_desc d;
     attn_heatmap good, m;
@@ -1337,6 +1529,7 @@ static void random_maps(void) {
         m.ticks_on_top = test_int(0, 1);
         m.no_colorbar = test_int(0, 3) == 0;
         m.numbers = test_int(0, 3) == 0;
+        m.cell_titles = m.values.rank == 2;
         m.colormap = test_int(0, 2);
         m.terminal = test_int(0, 2);
         s = draw(SVG, &m, NULL);
@@ -1398,6 +1591,12 @@ const test_case suite_heatmap[] = {{"heatmap.sixteen_bits", sixteen_bits},
                                    {"heatmap.strides", strides},
                                    {"heatmap.masks", masks},
                                    {"heatmap.empty", empty},
+                                   {"heatmap.cell_titles", cell_titles},
+                                   {"heatmap.many_titles", many_titles},
+                                   {"heatmap.html_values", html_values},
+                                   {"heatmap.html_size", html_size},
+                                   {"heatmap.html_range", html_range},
+                                   {"heatmap.html_labels", html_labels},
                                    {"heatmap.writers", writers},
                                    {"heatmap.buffers", buffers},
                                    {"heatmap.errors", errors},

@@ -212,14 +212,14 @@ static void run_planned_here(attn_desc *d, outcome *o) {
 
 static void run_pictures(outcome *o) {
     typedef attn_status (*drawer)(const attn_heatmap *, attn_writer, attn_error *);
-    static const drawer drawers[] = {attn_heatmap_ansi, attn_heatmap_svg, attn_heatmap_ppm};
-    for (int i = 0; i < 3; i++) {
+    static const drawer drawers[] = {attn_heatmap_ansi, attn_heatmap_svg, attn_heatmap_ppm, attn_heatmap_html};
+    for (int i = 0; i < 4; i++) {
         attn_heatmap map;
         attn_buffer buffer = {o->text + o->length, TEXT_BYTES - o->length, 0};
         memset(&map, 0, sizeof map);
         map.values = set.x;
         map.numbers = 1;
-        map.colormap = i;
+        map.colormap = i % ATTN_COLORMAP_COUNT;
         o->refused += drawers[i](&map, attn_buffer_writer(&buffer), 0) != ATTN_OK;
         o->length += buffer.length < buffer.size ? buffer.length : buffer.size;
     }

@@ -116,7 +116,7 @@ class attn_heatmap(Structure):
         ("x_label", c_char_p), ("y_label", c_char_p), ("x_ticks", c_void_p), ("y_ticks", c_void_p),
         ("panel_titles", c_void_p), ("colormap", c_int32), ("range_set", c_int32), ("range_min", c_float),
         ("range_max", c_float), ("width", c_int32), ("height", c_int32), ("ticks_on_top", c_int32),
-        ("no_colorbar", c_int32), ("numbers", c_int32), ("terminal", c_int32)]
+        ("no_colorbar", c_int32), ("numbers", c_int32), ("terminal", c_int32), ("cell_titles", c_int32)]
 
 
 ENUMS = {
@@ -197,6 +197,7 @@ FUNCTIONS = {  # result, parameters
     "attn_heatmap_ansi": (c_int, [c_void_p, attn_writer, c_void_p]),
     "attn_heatmap_svg": (c_int, [c_void_p, attn_writer, c_void_p]),
     "attn_heatmap_ppm": (c_int, [c_void_p, attn_writer, c_void_p]),
+    "attn_heatmap_html": (c_int, [c_void_p, attn_writer, c_void_p]),
 }
 # ---- up to here
 

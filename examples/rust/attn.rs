@@ -402,6 +402,7 @@ pub struct attn_heatmap {
     pub no_colorbar: i32,
     pub numbers: i32,
     pub terminal: i32,
+    pub cell_titles: i32,
 }
 
 impl Default for attn_heatmap {
@@ -487,4 +488,5 @@ extern "C" {
     pub fn attn_heatmap_ansi(map: *const attn_heatmap, writer: attn_writer, err: *mut attn_error) -> attn_status;
     pub fn attn_heatmap_svg(map: *const attn_heatmap, writer: attn_writer, err: *mut attn_error) -> attn_status;
     pub fn attn_heatmap_ppm(map: *const attn_heatmap, writer: attn_writer, err: *mut attn_error) -> attn_status;
+    pub fn attn_heatmap_html(map: *const attn_heatmap, writer: attn_writer, err: *mut attn_error) -> attn_status;
 }

@@ -1,0 +1,31 @@
+# web.sh - pages in a browser without a window: those of attn_heatmap_html, and the chapter of examples/web. `make
+# test-web` runs all, `sh tests/web.sh heatmap` one.
+. tests/items.sh
+
+dir=$out/web
+mkdir -p "$dir/heatmap" "$dir/chapter"
+
+browser() { for name in chromium chromium-browser google-chrome; do have $name && echo $name && return; done; }
+lacking() { # what is not here of that without which no page can be looked at
+    have node || { echo "no node"; return; }
+    [ -n "$(browser)" ] || echo "no chromium"
+}
+
+item_heatmap() {
+    try "tests/web/pages.c" $CC -O2 -Wall -Wextra -Werror tests/web/pages.c -o "$dir/pages" -lm || return
+    try "it writes its pages" "$dir/pages" "$dir/heatmap" || return
+    lacks=$(lacking)
+    [ -z "$lacks" ] || { skipped "pages of attn_heatmap_html in a browser ($lacks)"; return; }
+    node tests/web/heatmap.js "$(browser)" "$dir/heatmap"
+}
+
+item_chapter() {
+    built=$(sh examples/web/build.sh page)
+    printf '%s\n' "$built"
+    case $built in *skipped*|*FAILED*) return ;; esac
+    lacks=$(lacking)
+    [ -z "$lacks" ] || { skipped "the chapter in a browser ($lacks)"; return; }
+    node tests/web/chapter.js "$(browser)" "$out/attn.html" "$dir/chapter"
+}
+
+items "$1" heatmap chapter

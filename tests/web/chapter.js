@@ -1,0 +1,133 @@
+// chapter.js - uses build/attn.html as a reader would: node chapter.js CHROMIUM PAGE DIRECTORY. A line for each thing
+// looked at; a picture of the page goes into the directory.
+const fs = require('fs')
+const path = require('path')
+const { open } = require('./browser.js')
+const { check, sum } = require('./check.js')
+const [chromium, file, directory] = process.argv.slice(2)
+const expected = fs.readFileSync(path.join(__dirname, '../golden.txt'), 'utf8').split('\n')[0]
+
+const until = (page, condition) => page.run(`new Promise((done, fail) => {
+    const late = setTimeout(() => fail(new Error('in vain: ' + ${JSON.stringify(condition)})), 120000)
+    const look = () => ${condition} ? (clearTimeout(late), done()) : setTimeout(look, 50)
+    look() })`)
+const set = (page, section, n, value) => page.run(`(control => {
+    if (control.type === 'checkbox') control.checked = ${value}
+    else control.value = ${value}
+    control.dispatchEvent(new Event('input', { bubbles: true })) })(
+    document.querySelectorAll('[data-draw=${section}] :is(input, select)')[${n}])`)
+const figure = (page, section) => page.run(`document.querySelector('[data-draw=${section}] figure').innerHTML`)
+// What the cells of a picture tell, as [panel][row][column].
+async function cells(page, section, picture, rows, columns) {
+    const told = await page.run(`[...document.querySelectorAll('[data-draw=${section}] figure svg')[${picture}]
+        .querySelectorAll('title')].map(title => title.textContent)`)
+    const panels = []
+    told.forEach((text, k) => {
+        const [, i, j, value] = text.match(/^(\d+), (\d+): (\S+)$/)
+        if (+i !== (k / columns | 0) % rows || +j !== k % columns) throw new Error('cell ' + k + ' is ' + text)
+        const panel = panels[k / columns / rows | 0] ??= []
+        ;(panel[i] ??= [])[j] = +value
+    })
+    return panels
+}
+const add_up = rows => rows.every(row => Math.abs(row.reduce((a, b) => a + b, 0) - 1) < 0.01)
+const largest = rows => rows.map(row => Math.max(...row))
+
+async function sliders(page) {
+    await set(page, 'masks', 0, false) // a causal mask has nothing to the right that a window could leave out
+    for (const section of ['pooling', 'softmax', 'scores', 'masks']) {
+        const controls = await page.run(`[...document.querySelectorAll('[data-draw=${section}] :is(input, select)')]
+            .map(c => ({ type: c.type, value: c.value, least: c.min, checked: c.checked }))`)
+        const same = []
+        for (const [n, { type, value, least, checked }] of controls.entries()) {
+            const before = await figure(page, section)
+            await set(page, section, n, type === 'checkbox' ? !checked : type === 'range' ? least : 2)
+            if (await figure(page, section) === before) same.push(n)
+            await set(page, section, n, type === 'checkbox' ? checked : value)
+            if (await figure(page, section) !== before) same.push(n + ' and back')
+        }
+        check(`${section}: each of ${controls.length} controls changes the picture`,
+            controls.length > 1 && !same.length, same.join(', '))
+    }
+}
+
+async function softmax(page) {
+    await set(page, 'softmax', 0, 7)
+    await set(page, 'softmax', 1, 0)
+    let [first, second] = await cells(page, 'softmax', 0, 4, 10)
+    check('valid lengths: no weight beyond, all of it before', add_up(first) &&
+        first.every(row => row.every((w, j) => j < 7 ? w > 0 : w === 0)), first.join('\n'))
+    check('a length of 0: no weight at all', second.flat().every(w => w === 0), second.join('\n'))
+    await set(page, 'softmax', 2, -4)
+    ;[first] = await cells(page, 'softmax', 0, 4, 10)
+    check('cold: nearly all weight on one key', largest(first).every(w => w > 0.7), largest(first))
+    await set(page, 'softmax', 2, 4)
+    ;[first] = await cells(page, 'softmax', 0, 4, 10)
+    check('hot: nearly the same weight on all', largest(first).every(w => w < 0.2), largest(first))
+}
+
+async function scores(page) {
+    const worth = []
+    for (const size of [1, 128]) {
+        await set(page, 'scores', 0, size)
+        const panels = await cells(page, 'scores', 0, 6, 10)
+        check(`vectors of ${size}: three kinds of weights, which add up to 1`,
+            panels.length === 3 && panels.every(add_up))
+        worth.push(panels.map(rows => largest(rows).reduce((a, b) => a + b, 0) / 6))
+        if (size > 1) continue
+        check('of size 1 scaled and not are the same', String(panels[0]) === String(panels[1]))
+    }
+    check('large vectors: the dot product falls on one key, the scaled one does not', worth[1][0] > 0.8 &&
+        worth[1][1] < 0.5, worth.join('\n'))
+}
+
+async function masks(page) {
+    const settings = [[true, 5, 24, 20], [false, 24, 3, 24], [false, 0, 0, 24], [true, 24, 24, 0]]
+    for (const [causal, left, right, length] of settings) {
+        const may = (i, j) => +(j < length && (!causal || j <= i) && (left === 24 || j >= i - left) &&
+            (right === 24 || j <= i + right))
+        for (const [n, value] of [causal, left, right, length].entries()) await set(page, 'masks', n, value)
+        const [mask] = await cells(page, 'masks', 0, 24, 24), [weights] = await cells(page, 'masks', 1, 24, 24)
+        const name = `${causal ? 'causal, ' : ''}${left} to the left, ${right} to the right, length ${length}`
+        check(name + ': the mask', mask.length === 24 && mask.every((row, i) => row.every((m, j) => m === may(i, j))))
+        check(name + ': the weights', weights.every((row, i) => {
+            const any = row.some((_, j) => may(i, j))
+            return row.every((w, j) => may(i, j) || w === 0) && (any ? add_up([row]) : !row.some(Boolean))
+        }))
+    }
+}
+
+async function program(page) {
+    await page.run("document.querySelector('#golden button').click()")
+    await until(page, "document.querySelectorAll('#golden dd').length === 2")
+    const said = await page.run("[...document.querySelectorAll('#golden dd')].map(e => e.textContent)")
+    check('the golden hash, scalar and SIMD', said.every(text => text.startsWith(expected + ' ')), said.join('\n'))
+    check('is the one that the page expects', said.every(text => text.endsWith('equal')) &&
+        await page.run("document.getElementById('expected').textContent") === expected)
+    await page.run("document.querySelector('#speed button').click()")
+    await until(page, "document.querySelectorAll('#speed dd').length === 3")
+    const lines = await page.run("[...document.querySelectorAll('#speed dd')].map(e => e.textContent)")
+    const [scalar, simd] = lines.map(parseFloat)
+    check(`a forward call: ${scalar} ms scalar, ${simd} ms SIMD`, scalar > simd && simd > 0, lines.join('\n'))
+}
+
+async function all() {
+    const browser = await open(chromium)
+    const page = await browser.page(file, { width: 960 })
+    await until(page, "'ready' in document.documentElement.dataset")
+    check('it loads nothing but itself', page.asked.length === 1, page.asked.join(' '))
+    await sliders(page)
+    await softmax(page)
+    await scores(page)
+    await masks(page)
+    await program(page)
+    check('nothing has gone wrong on the way', page.faults.length === 0, page.faults[0])
+    for (const [n, value] of [true, 8, 24, 20].entries()) await set(page, 'masks', n, value)
+    await set(page, 'scores', 0, 64)
+    await page.picture(path.join(directory, 'page.png'), "[data-draw=scores]", "[data-draw=masks]")
+    await page.run("document.getElementById('theme').click()")
+    await page.picture(path.join(directory, 'dark.png'))
+    await browser.close()
+    sum()
+}
+all().catch(error => { check('the browser: ' + error.message, false, error.stack); sum() })

@@ -1,0 +1,176 @@
+// heatmap.js - looks at the pages of attn_heatmap_html as a reader would: node heatmap.js CHROMIUM DIRECTORY, where
+// pages.c has written them. A line for each thing looked at; pictures of the pages go into the directory, too.
+const fs = require('fs')
+const path = require('path')
+const { open } = require('./browser.js')
+const { check, sum } = require('./check.js')
+const [chromium, directory] = process.argv.slice(2)
+const ROWS = 6, COLUMNS = 8
+const rows = ['<img src=x onerror=alert(1)>', '</script>', '"quoted" & \'quoted\'', '\u00e9t\u00e9', '', '  two blanks']
+const columns = ['</ul><b>', 'a', 'b', 'a long label, which stands slanted', '\u4e2d\u6587', 'd', 'e', 'f']
+const code = i => 37 * i % 101 // what pages.c makes of the index of a cell
+const told = (panel, i, j, value) => [`Batch ${panel / 3 | 0}, head ${panel % 3}`, `queries: ${rows[i]}`,
+    `keys: ${columns[j]}`, `value: ${value ?? (code((panel * ROWS + i) * COLUMNS + j) - 50) / 64}`].join('\n')
+const short = text => text.replace(/-?\d+\.\d+/, x => String(Number(Number(x).toPrecision(6))))
+
+const say = page => page.run("document.getElementById('say').textContent")
+const box = page => page.run("(({ x, y, width, height }) => ({ x, y, width, height }))" +
+    "(document.getElementById('map').getBoundingClientRect())")
+async function point(page, i, j, of = [ROWS, COLUMNS]) {
+    const { x, y, width, height } = await box(page)
+    await page.point(x + (j + .5) * width / of[1], y + (i + .5) * height / of[0])
+}
+const hue = (page, what) => page.run(`getComputedStyle(document.body).${what}.match(/[0-9]+/g).map(Number)[0]`)
+
+async function values(browser, name, told_by) { // every cell of a panel, under the pointer
+    const page = await browser.page(path.join(directory, name))
+    const wrong = []
+    for (let i = 0; i < ROWS; i++)
+        for (let j = 0; j < COLUMNS; j++) {
+            await point(page, i, j)
+            const got = await say(page), want = short(told_by(i, j))
+            if (got !== want) wrong.push(`${i}, ${j}: ${got} instead of ${want}`)
+        }
+    check(`${name}: the labels and the value of each cell under the pointer`, !wrong.length, wrong[0])
+    await page.close()
+}
+
+async function safe(browser) { // labels are text; nothing is loaded
+    const page = await browser.page(path.join(directory, 'f32.html'))
+    check('the program of the page runs without a fault', page.faults.length === 0, page.faults[0])
+    check('it loads nothing but itself', page.asked.length === 1, page.asked.join(' '))
+    const markup = await page.run("document.images.length + document.querySelectorAll('b').length")
+    check('no label has become markup', markup === 0, markup)
+    check('the title is text', await page.run('document.title + document.querySelector("h1").textContent') ===
+        "</title><script>document.title = 'wrong'</script>".repeat(2))
+    await page.close()
+}
+
+async function colours(browser) { // those of the same map as a PPM, in the middle of each cell
+    const ppm = fs.readFileSync(path.join(directory, 'cells.ppm')).subarray(-3 * ROWS * COLUMNS)
+    const page = await browser.page(path.join(directory, 'f32.html'))
+    const pixels = await page.run(`(() => {
+        const map = document.getElementById('map'), pen = map.getContext('2d')
+        return Array.from({ length: ${ROWS * COLUMNS} }, (_, k) => [...pen.getImageData(
+            (k % ${COLUMNS} + .5) * map.width / ${COLUMNS} | 0, ((k / ${COLUMNS} | 0) + .5) * map.height / ${ROWS} | 0,
+            1, 1).data]) })()`)
+    const far = pixels.flatMap((pixel, k) => [0, 1, 2].map(c => Math.abs(pixel[c] - ppm[3 * k + c])))
+    const different = new Set(pixels.map(String)).size
+    check('the colours are those of the PPM', Math.max(...far) <= 1 && different > 20, far.join(' '))
+    await page.run("document.getElementById('panel').value = 5; document.getElementById('panel').onchange(" +
+        "{ target: document.getElementById('panel') })")
+    await point(page, 5, 7)
+    check('NaN is told', await say(page) === told(5, 5, 7, 'NaN'), await say(page))
+    await point(page, 5, 6)
+    check('infinity is told', await say(page) === told(5, 5, 6, 'Infinity'), await say(page))
+    const magenta = await page.run(`(() => { const map = document.getElementById('map')
+        return String(map.getContext('2d').getImageData(map.width - 9, map.height - 9, 1, 1).data) })()`)
+    check('NaN is magenta', magenta === '255,0,255,255', magenta)
+    await page.picture(path.join(directory, 'light.png'))
+    await page.close()
+}
+
+async function keyboard(browser) {
+    const page = await browser.page(path.join(directory, 'f32.html'))
+    const active = () => page.run('document.activeElement.id')
+    for (let k = 0; k < 9 && await active() !== 'map'; k++) await page.press('Tab')
+    check('the tab key reaches the map', await active() === 'map')
+    check('the focus is seen', await page.run(
+        "getComputedStyle(document.getElementById('map')).outlineStyle === 'solid' && " +
+        "parseInt(getComputedStyle(document.getElementById('map')).outlineWidth) >= 2"))
+    check('a cell is marked at once', await say(page) === short(told(0, 0, 0)), await say(page))
+    const steps = [['ArrowRight', 0, 0, 1], ['ArrowDown', 0, 1, 1], ['End', 0, 1, 7], ['ArrowRight', 0, 1, 7],
+        ['ArrowLeft', 0, 1, 6], ['ArrowUp', 0, 0, 6], ['ArrowUp', 0, 0, 6], ['Home', 0, 0, 0], ['PageDown', 1, 0, 0],
+        ['PageUp', 0, 0, 0], ['PageUp', 5, 0, 0], ['PageDown', 0, 0, 0]]
+    const wrong = []
+    for (const [key, panel, i, j] of steps) {
+        await page.press(key)
+        if (await say(page) !== short(told(panel, i, j))) wrong.push(key + ': ' + await say(page))
+    }
+    check('keys move the cell and change the panel', !wrong.length, wrong[0])
+    const role = await page.run("(map => map.role + ', ' + map.ariaLabel + ', ' + document.getElementById(" +
+        "map.getAttribute('aria-describedby')).textContent.slice(0, 15))(document.getElementById('map'))")
+    const expected = 'application, Heatmap of 6 rows and 8 columns, Point at a cell'
+    check('a screen reader is told what it is', role === expected, role)
+    check('and the text of each cell', await page.run("document.getElementById('say').tagName") === 'OUTPUT')
+    const labels = () => page.run("document.getElementById('names1').children.length")
+    const before = await labels()
+    await page.press('End')
+    for (let k = 0; k < 3; k++) await page.press('+')
+    check('plus enlarges, and the cell stays', await say(page) === short(told(0, 0, 7)) && await labels() <= before)
+    for (let k = 0; k < 3; k++) await page.press('-')
+    check('minus shows the whole again', await labels() === before)
+    await page.press('Tab')
+    check('without the focus no cell is marked', await say(page) === '')
+    await page.close()
+}
+
+async function theme(browser) {
+    for (const dark of [false, true]) {
+        const page = await browser.page(path.join(directory, 'f32.html'), { dark })
+        const [paper, ink] = [await hue(page, 'backgroundColor'), await hue(page, 'color')]
+        check(`${dark ? 'dark' : 'light'} as the system asks for`,
+            dark ? paper < 60 && ink > 200 : paper > 200 && ink < 60, `${ink} on ${paper}`)
+        await page.run("document.getElementById('theme').click()")
+        const other = await hue(page, 'backgroundColor')
+        check('and the other at a click', dark ? other > 200 : other < 60, other)
+        await point(page, 2, 3)
+        if (!dark) await page.picture(path.join(directory, 'dark.png'))
+        await page.close()
+    }
+}
+
+async function large(browser) { // lines of one cell are seen, and every cell can be reached
+    const began = Date.now()
+    const page = await browser.page(path.join(directory, 'large.html'))
+    const seconds = ((Date.now() - began) / 1000).toFixed(1)
+    const lost = await page.run(`(() => {
+        const map = document.getElementById('map'), { width, height } = map, pen = map.getContext('2d')
+        const { data } = pen.getImageData(0, 0, width, height), paper = data[4 * (width - 1) + 1]
+        let lost = 0
+        for (let y = 0; y < height; y++)
+            for (const x of [y * width / height | 0, 1000 / 4096 * width | 0])
+                lost += data[4 * (y * width + x) + 1] === paper
+        return lost })()`)
+    check(`4096 x 4096, there after ${seconds} s: no pixel of a line of one cell is lost`, lost === 0, lost)
+    await page.run("document.getElementById('map').focus()")
+    await page.press('End')
+    check('the last column', await say(page) === 'row: 0\ncolumn: 4095\nvalue: 0', await say(page))
+    for (const key of ['Home', '+', '+', '+', '+', '+', '+', '+', '+', '+']) await page.press(key)
+    for (let k = 0; k < 20; k++) await page.press('ArrowDown')
+    for (let k = 0; k < 20; k++) await page.press('ArrowRight')
+    check('enlarged, it follows the cell', await say(page) === 'row: 20\ncolumn: 20\nvalue: 1', await say(page))
+    const shown = await page.run("[...document.getElementById('names0').children].map(e => e.textContent)")
+    check('and shows its label', shown.includes('20') && shown.length < 30, shown.join(' '))
+    await page.close()
+}
+
+async function titles(browser) { // cells of an SVG, numbers and all
+    const page = await browser.page(path.join(directory, 'titles.svg'))
+    const wrong = await page.run(`[...document.querySelectorAll('g > title')].map((title, k) => {
+        const { x, y, width, height } = title.parentNode.querySelector('rect').getBoundingClientRect()
+        const over = document.elementFromPoint(x + width / 2, y + height / 2).parentNode.querySelector('title')
+        return over === title ? null : k + ': ' + over?.textContent })`)
+    check('SVG: each cell has its title under the pointer', wrong.length === ROWS * COLUMNS && wrong.every(x => !x),
+        wrong.join(' '))
+    await page.close()
+}
+
+async function all() {
+    const browser = await open(chromium)
+    await safe(browser)
+    for (const type of ['f32', 'f16', 'bf16']) await values(browser, type + '.html', (i, j) => told(0, i, j))
+    await values(browser, 'u8.html', (i, j) => told(0, i, j, code(i * COLUMNS + j)))
+    await colours(browser)
+    await keyboard(browser)
+    await theme(browser)
+    await large(browser)
+    await titles(browser)
+    const page = await browser.page(path.join(directory, 'empty.html'))
+    const text = await page.run('document.body.innerText')
+    check('a map without cells says so', !page.faults.length && text.includes('no cells'), text)
+    check('and has nothing to pick', await page.run("document.querySelector('nav').hidden"))
+    await browser.close()
+    sum()
+}
+all().catch(error => { check('the browser: ' + error.message, false, error.stack); sum() })

@@ -1,0 +1,98 @@
+/* pages.c - the pictures that heatmap.js looks at in a browser: pages DIRECTORY. The values are
+   (37 i mod 101 - 50) / 64, which every storage type but u8 holds exactly; there is a NaN and an infinity in the last
+   panel. */
+#define ATTN_IMPLEMENTATION
+#include "../../attn.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH = 2, HEADS = 3, ROWS = 6, COLUMNS = 8, CELLS = BATCH * HEADS * ROWS * COLUMNS, LARGE = 4096 };
+static const char *directory;
+static attn_error err;
+
+static int put(void *file, const char *text, size_t n) { return fwrite(text, 1, n, (FILE *)file) != n; }
+
+typedef attn_status (*picture)(const attn_heatmap *, attn_writer, attn_error *);
+static void write_as(picture draw, const attn_heatmap *map, const char *name) {
+    char path[1024], text[200] = "";
+    attn_writer writer = {put, NULL};
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *file = fopen(path, "wb");
+    writer.user = file;
+    attn_status status = file ? draw(map, writer, &err) : ATTN_ERR_WRITE;
+    if ((file && fclose(file) != 0) || status != ATTN_OK) {
+        attn_error_string(&err, text, sizeof text);
+        fprintf(stderr, "pages: %s: %s\n", path, text);
+        exit(1);
+    }
+}
+
+/* The same values in each storage type, with labels that would be markup if they were not escaped. */
+static void small(void) {
+    static const char *const rows[ROWS] = {
+        "<img src=x onerror=alert(1)>", "</script>", "\"quoted\" & 'quoted'", "\303\251t\303\251", "", "  two blanks"};
+    static const char *const columns[COLUMNS] = {
+        "</ul><b>", "a", "b", "a long label, which stands slanted", "\344\270\255\346\226\207", "d", "e", "f"};
+    static const char *const names[] = {"f32.html", "f16.html", "bf16.html"};
+    static float x[CELLS];
+    static uint16_t half[CELLS];
+    static uint8_t bytes[CELLS];
+    attn_heatmap map = {0};
+    for (int i = 0; i < CELLS; i++) x[i] = (float)(37 * i % 101 - 50) / 64, bytes[i] = (uint8_t)(37 * i % 101);
+    x[CELLS - 1] = NAN;
+    x[CELLS - 2] = INFINITY;
+    map.title = "</title><script>document.title = 'wrong'</script>";
+    map.x_label = "keys";
+    map.y_label = "queries";
+    map.x_ticks = columns;
+    map.y_ticks = rows;
+    map.colormap = ATTN_COLORMAP_VIRIDIS;
+    attn_view values = attn_view_f32(x, 4, BATCH, HEADS, ROWS, COLUMNS);
+    for (int type = 0; type < 3; type++) {
+        map.values = attn_view_typed((attn_type)type, type ? (void *)half : x, 4, BATCH, HEADS, ROWS, COLUMNS);
+        attn_out typed = attn_out_typed((attn_type)type, half, 4, BATCH, HEADS, ROWS, COLUMNS);
+        if (type && attn_convert(values, typed, &err) != ATTN_OK) exit(1);
+        write_as(attn_heatmap_html, &map, names[type]);
+    }
+    map.values = attn_view_u8(bytes, 4, BATCH, HEADS, ROWS, COLUMNS);
+    write_as(attn_heatmap_html, &map, "u8.html");
+    map.values = attn_view_slice(attn_view_slice(values, 0, 0, 1), 1, 0, 1);
+    map.values.size[0] = map.values.size[1] = 1;
+    map.range_set = 1; /* that of all panels */
+    map.range_min = -50.0f / 64;
+    map.range_max = 50.0f / 64;
+    map.cell_titles = 1;
+    map.numbers = 1;
+    write_as(attn_heatmap_svg, &map, "titles.svg");
+    map.no_colorbar = 1;
+    map.width = COLUMNS;
+    map.height = ROWS;
+    write_as(attn_heatmap_ppm, &map, "cells.ppm");
+}
+
+/* 4096 x 4096: zeros, but for a diagonal and one column, each one cell wide. */
+static void large(void) {
+    float *x = (float *)calloc((size_t)LARGE * LARGE, sizeof *x);
+    attn_heatmap map = {0};
+    if (!x) exit(1);
+    for (size_t i = 0; i < LARGE; i++) x[i * LARGE + i] = 1, x[i * LARGE + 1000] = 0.5f;
+    map.values = attn_view_f32(x, 2, LARGE, LARGE, 0, 0);
+    write_as(attn_heatmap_html, &map, "large.html");
+    free(x);
+}
+
+static void empty(void) {
+    attn_heatmap map = {0};
+    map.values = attn_view_f32(NULL, 3, 2, 0, 5, 0);
+    write_as(attn_heatmap_html, &map, "empty.html");
+}
+
+int main(int argc, char **argv) {
+    directory = argc > 1 ? argv[1] : ".";
+    small();
+    large();
+    empty();
+    return 0;
+}

@@ -3,6 +3,7 @@ test_NAME is a test; `python3 tests/bindings.py` runs all, with names those. tes
 
 The bounds are those that attn.h states: 4e-6 V (1 + S) for a result, see ATTN_SCORE_LIST; 1e-6 (3e-6 for parameters)
 times the sum of absolute terms for a gradient, which for these sizes is below TERMS times the largest of them."""
+import base64
 import os
 import re
 import subprocess
@@ -409,11 +410,14 @@ def test_heatmap():
     ppm = picture.ppm()
     width, height = map(int, re.match(rb"P6\n(\d+) (\d+)\n255\n", ppm).groups())
     assert len(ppm) == len(b"P6\n%d %d\n255\n" % (width, height)) + 3 * width * height, "a PPM file"
+    page = picture.html()
+    assert page.startswith("<!DOCTYPE html>") and "<title>&#60;weights&#62;</title>" in page, "a page with its title"
+    assert base64.b64encode(np.ascontiguousarray(w, "<f4").tobytes()).decode().strip("=") in page, "and the numbers"
     lines = attn.heatmap(w).ansi("ascii").splitlines()
     assert lines[0].startswith("0") and "@@" in lines[0].split()[-1], lines[0]
     assert str(picture).count("\x1b[") > 6, "colours in a terminal"
     with tempfile.TemporaryDirectory() as folder:
-        for name, want in (("w.svg", picture.svg().encode()), ("w.ppm", ppm)):
+        for name, want in (("w.svg", picture.svg().encode()), ("w.ppm", ppm), ("w.html", page.encode())):
             picture.save(os.path.join(folder, name))
             with open(os.path.join(folder, name), "rb") as file:
                 assert file.read() == want, name

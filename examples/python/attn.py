@@ -745,7 +745,8 @@ _WRITE = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 
 
 class Heatmap:
-    """A picture of an array: inline in a notebook, in the terminal when printed; svg(), ansi(), ppm(), save(path)."""
+    """A picture of an array: inline in a notebook, in the terminal when printed; svg(), html(), ansi(), ppm(),
+    save(path)."""
 
     def __init__(self, values, **fields):
         self.values = values = _array(values)
@@ -789,14 +790,21 @@ class Heatmap:
         """A whole PPM file (P6): cells and colour bar, as bytes."""
         return self._written("attn_heatmap_ppm")
 
+    def html(self):
+        """A whole web page that loads nothing: each cell's labels and value under the pointer, a picker of panels."""
+        return self._written("attn_heatmap_html").decode()
+
     def ansi(self, terminal="truecolor"):
         """Lines for a terminal: "truecolor", "256" or "ascii"."""
         self.c.terminal = ENUMS["attn_terminal"][terminal]
         return self._written("attn_heatmap_ansi").decode()
 
     def save(self, path):
-        """Writes an SVG file, or a PPM file where the name ends so."""
-        data = self.ppm() if str(path).endswith(".ppm") else self.svg().encode()
+        """Writes an SVG file, or a web page or a PPM file where the name ends in .html or .ppm."""
+        if str(path).endswith(".ppm"):
+            data = self.ppm()
+        else:
+            data = (self.html() if str(path).endswith(".html") else self.svg()).encode()
         with open(path, "wb") as file:
             file.write(data)
 

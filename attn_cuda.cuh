@@ -513,7 +513,7 @@ ATTN__DEVICE float warp_sum(float x)
 }
 
 /* ---- arrays */
-ATTN__DEVICE int64_t place(const attn__array &a, int64_t b, int64_t h, int64_t i, int64_t x)
+ATTN__BOTH int64_t place(const attn__array &a, int64_t b, int64_t h, int64_t i, int64_t x)
 {
     return b * a.stride[0] + h * a.stride[1] + i * a.stride[2] + x * a.stride[3];
 }
@@ -951,6 +951,7 @@ struct tiled_grad_room : tiled_room<4> {
     float above[64];                                /* a row's sum of weight times gradient */
     float alibi[4][TILED_THREADS];                  /* a row's gradient of ALiBi, a thread's part */
 };
+static_assert(sizeof(tiled_grad_room) <= 64 * 1024, "what a block may have on sm_75");
 /* What the components of queries and keys are for: their products, differences, sums; or they are not looked at. */
 enum tiled_kind { PRODUCTS, DISTANCES, ADDITIVE };
 struct tiled_tile {

@@ -3,6 +3,10 @@
 NVCC=${NVCC:-$(for nvcc in nvcc "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc"; do
                    if have "$nvcc"; then echo "$nvcc"; break; fi
                done)}
+CUOBJDUMP=${CUOBJDUMP:-$(for dump in cuobjdump "${CUDA_HOME:-/usr/local/cuda}/bin/cuobjdump"; do
+                             if have "$dump"; then echo "$dump"; break; fi
+                         done)}
+WITHOUT_CUOBJDUMP="no cuobjdump on the PATH, in CUDA_HOME or in /usr/local/cuda; CUOBJDUMP=... names one"
 ARCHS=${ARCHS:-75 80 86 89 90a 100 120}
 WITHOUT_NVCC="no nvcc on the PATH, in CUDA_HOME or in /usr/local/cuda; NVCC=... names one"
 NVCC_FLAGS="-O3 -std=c++17 -I. -Xfatbin -compress-all"    # else small objects are not compressed, and sizes mean little

@@ -2570,10 +2570,23 @@ template <int D, int Rows, int Threads, class Number>
 ATTN__DEVICE void copy_rows(uint32_t to, const attn__array &a, int64_t columns, int64_t b, int64_t h, Number row0,
                             Number first, Number last)
 {
-    copy_tile<D, Rows, Threads>(to, a.data, columns, [&](int r) {
-        const Number row = row0 + r;
-        return row >= first && row < last ? row_of(a, b, h, row) : NULL;
-    });
+    constexpr int chunks = D / 8, step = Threads / chunks;      /* of a row; so many rows at a time */
+    if constexpr (Threads % chunks == 0 && step % 4 == 0) {     /* a thread stays in its columns and goes down */
+        const int row = hw::thread() / chunks, chunk = hw::thread() % chunks;
+        const bool column = chunk * 8 < columns;
+        const uint32_t at = to + chunk_of(row, chunk, Rows);
+        const uint16_t *from = row_of(a, b, h, row0 + row) + chunk * 8;
+        ATTN__UNROLL for (int r = 0; r < Rows; r += step, from += step * a.stride[2]) {
+            const bool inside = column && row0 + row + r >= first && row0 + row + r < last;
+            const uint32_t exchanged = r % 8 * 16;              /* chunk_of's, of rows that are 4 apart */
+            hw::copy16((at + r * 128) ^ exchanged, inside ? (const void *)from : a.data, inside);
+        }
+    } else {
+        copy_tile<D, Rows, Threads>(to, a.data, columns, [&](int r) {
+            const Number row = row0 + r;
+            return row >= first && row < last ? row_of(a, b, h, row) : NULL;
+        });
+    }
 }
 template <class T, int D>
 ATTN__DEVICE void finish_rows(const params &p, const float (&out)[D / 2], const tile_row (&rows)[2],
@@ -2621,10 +2634,11 @@ ATTN__DEVICE void add_values(float (&out)[D / 2], const float (&s)[Keys / 2], ui
 }
 /* What a part of the keys leaves for merge_splits, of the thread's rows from `at` on. */
 template <int D>
-ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D / 2], const row_pair &soft,
-                             float scale)
+ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D / 2], const tile_row (&rows)[2],
+                             const row_pair &soft, float scale)
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++, at += 8) {
+        if (!is_inside(m.p, rows[e])) continue;
         ATTN__UNROLL for (int j = 0; j < D / 8; j++)
             ATTN__UNROLL for (int x = 0; x < 2; x++)
                 m.sums[at * D + j * 8 + hw::lane() % 4 * 2 + x] = out[4 * j + 2 * e + x];
@@ -2712,7 +2726,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     join_masses(soft);
     if (m.splits == 1) finish_rows<T, D>(p, out, rows, soft, scale);
     else leave_sums<D>(m, (((b * m.groups + group) * m.splits + split) * m.tiles + tile) * shape::rows + row0 + g,
-                       out, soft, scale);
+                       out, rows, soft, scale);
     hw::sync();                                     /* Q and the slots are free again */
 }
 template <class T, int D, bool Extra>
@@ -3967,6 +3981,8 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(!has_extra(p), "softcap, bias, mask, ALiBi, dropout or a scale that is not positive");
     ATTN__WANT(p.out.rank, "no out is wanted");
     ATTN__WANT(p.queries >= 64, "few queries: split keys and packed heads are better");
+    ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((p.queries + 127) / 128) >= d.processors,
+               "few blocks of queries: split keys fill the device");
     ATTN__WANT(has_positive_strides(p.q, p.batch, p.heads, p.queries) &&
                has_positive_strides(p.k, p.batch, p.heads_kv, p.keys) &&
                has_positive_strides(p.v, p.batch, p.heads_kv, p.keys) &&

@@ -10,7 +10,7 @@ EXAMPLES = $(basename $(notdir $(wildcard examples/*.c)))
 VENV     = .venv-peers
 COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 
-MAKEFLAGS += -j2
+MAKEFLAGS += -j$(or $(JOBS),2)
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
 .PHONY: help test demo demo-train demo-gpt examples conformance check check-machines sanitize golden fuzz mutants \

@@ -238,13 +238,13 @@ ATTN__DEVICE uint32_t load_shared_word(uint32_t address)
 ATTN__DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /* ---- cp.async (sm_80): 16 bytes from global to shared memory, or 16 zero bytes and nothing is read */
-ATTN__DEVICE void copy16(uint32_t to, const void *from, bool inside)
+ATTN__DEVICE void cp_async(uint32_t to, const void *from, bool inside)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :: "r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
 }
-ATTN__DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> ATTN__DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+ATTN__DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> ATTN__DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
 
 /* ---- tensor cores of a warp (sm_80). With g = lane/4, t = lane%4, element pairs in one register low half first:
        A 16x16   a0 (g, 2t..)  a1 (g+8, 2t..)  a2 (g, 2t+8..)  a3 (g+8, 2t+8..)
@@ -353,8 +353,8 @@ inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4]
    mma. Operands in shared memory are descriptors of tiles as TMA lays them; a transposed one has its rows along k.
    fence before the first wgmma of a group; keep(registers) before it and after the wait, so that the compiler leaves
    the registers alone in between. */
-template <int N> ATTN__DEVICE void registers_more() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
-template <int N> ATTN__DEVICE void registers_fewer() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
+template <int N> ATTN__DEVICE void setmaxnreg_inc() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
+template <int N> ATTN__DEVICE void setmaxnreg_dec() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
 ATTN__DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 ATTN__DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> ATTN__DEVICE void wgmma_wait()
@@ -2226,7 +2226,7 @@ ATTN__DEVICE void copy_tile(uint32_t tile, const void *somewhere, int64_t column
         const int row = n / (D / 8), chunk = n % (D / 8);
         const uint16_t *from = row_at(row);
         const bool inside = from && chunk * 8 < columns;
-        hw::copy16(tile + chunk_of(row, chunk, Rows), inside ? from + chunk * 8 : somewhere, inside);
+        hw::cp_async(tile + chunk_of(row, chunk, Rows), inside ? from + chunk * 8 : somewhere, inside);
     }
 }
 ATTN__DEVICE const uint16_t *row_of(const attn__array &a, int64_t b, int64_t h, int64_t i)
@@ -2579,7 +2579,7 @@ ATTN__DEVICE void copy_rows(uint32_t to, const attn__array &a, int64_t columns, 
         ATTN__UNROLL for (int r = 0; r < Rows; r += step, from += step * a.stride[2]) {
             const bool inside = column && row0 + row + r >= first && row0 + row + r < last;
             const uint32_t exchanged = r % 8 * 16;              /* chunk_of's, of rows that are 4 apart */
-            hw::copy16((at + r * 128) ^ exchanged, inside ? (const void *)from : a.data, inside);
+            hw::cp_async((at + r * 128) ^ exchanged, inside ? (const void *)from : a.data, inside);
         }
     } else {
         copy_tile<D, Rows, Threads>(to, a.data, columns, [&](int r) {
@@ -2696,7 +2696,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
         if (n < tiles.end && a.rank)
             copy_rows<D, keys, shape::threads>(to + n % 2 * slot, a, columns, b, head_kv, n * keys, all.first,
                                                all.last);
-        hw::copy_commit();
+        hw::cp_async_commit();
     };
     copy_packed<D, shape::rows, shape::threads>(q, m, b, group, first_row);
     copy_keys(p.k, k, tiles.first, p.size_q);
@@ -2706,7 +2706,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     for (int n = tiles.first; n < tiles.end; n++) {
         const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
         float s[keys / 2], shrink[2];
-        hw::copy_wait<1>();                         /* K of this tile */
+        hw::cp_async_wait<1>();                         /* K of this tile */
         hw::sync();
         copy_keys(p.k, k, n + 1, p.size_q);
         if (busy) {
@@ -2715,14 +2715,14 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
             if (Extra) drop_tile<keys>(s, p, rows, n * keys);
             shrink_rows<D>(out, shrink);
         }
-        hw::copy_wait<1>();                         /* V of this tile */
+        hw::cp_async_wait<1>();                         /* V of this tile */
         hw::sync();
         copy_keys(values, v, n + 1, p.size_v);
         if (values.rank)
             add_values<T, D, keys, shape::threads>(out, s, v + n % 2 * slot, edge, busy, all.first - n * keys,
                                                    all.last - n * keys);
     }
-    hw::copy_wait<0>();
+    hw::cp_async_wait<0>();
     join_masses(soft);
     if (m.splits == 1) finish_rows<T, D>(p, out, rows, soft, scale);
     else leave_sums<D>(m, (((b * m.groups + group) * m.splits + split) * m.tiles + tile) * shape::rows + row0 + g,
@@ -2947,7 +2947,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
             copy_rows<D, keys, shape::threads>(v + number % 2 * slot, p.v, p.size_v, b, head_kv, number * keys,
                                                all.first, all.last);
         }
-        hw::copy_commit();
+        hw::cp_async_commit();
     };
     copy_rows<D, shape::rows, shape::threads>(q, p.q, p.size_q, b, h, first_row, (int64_t)0, p.queries);
     copy_rows<D, shape::rows, shape::threads>(above, p.d_out, p.size_v, b, h, first_row, (int64_t)0, p.queries);
@@ -2957,7 +2957,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
     for (; n < end; n++) {
         const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
         float s[keys / 2], ds[keys / 2];
-        hw::copy_wait<0>();
+        hw::cp_async_wait<0>();
         hw::sync();
         copy_keys(n + 1);
         product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
@@ -2968,7 +2968,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         else grads_of_keys<keys, Extra, false>(s, ds, p, rows, grads, n * keys, scale);
         add_tile<T, D, keys>(dq, ds, k + n % 2 * slot, odd);
     }
-    hw::copy_wait<0>();
+    hw::cp_async_wait<0>();
     store_dq<T, D>(p, dq, rows);
     hw::sync();                                     /* the tiles are free again */
 }
@@ -3006,7 +3006,7 @@ ATTN__DEVICE void copy_numbers(uint32_t to, const grad_work &m, int b, int h, in
                            : which == 2 ? (const void *)(m.shift + row + at)
                            : which == 3 ? (const void *)(m.first + reach + at)
                                         : (const void *)(m.last + reach + at);
-        hw::copy16(to + n * 16, from, true);
+        hw::cp_async(to + n * 16, from, true);
     }
 }
 /* A d_out that is not finite makes its row's shift so. */
@@ -3070,7 +3070,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
             copy_rows<D, queries, shape::threads>(above + to * slot, p.d_out, p.size_v, b, h, i0, 0, end);
             copy_numbers<queries, shape::threads>(values + to * shape::values, m, b, h, i0);
         }
-        hw::copy_commit();
+        hw::cp_async_commit();
     };
     copy_rows<D, shape::rows, shape::threads>(k, p.k, p.size_q, b, head_kv, first_key, 0, (int)p.keys);
     copy_rows<D, shape::rows, shape::threads>(v, p.v, p.size_v, b, head_kv, first_key, 0, (int)p.keys);
@@ -3084,7 +3084,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         const uint32_t rows = values + now * shape::values;
         float s[queries / 2], ds[queries / 2];
         following = next({at.head, at.part + 1});
-        hw::copy_wait<0>();
+        hw::cp_async_wait<0>();
         hw::sync();
         copy_queries(following, now ^ 1);
         product_of_rows<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
@@ -3098,7 +3098,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         if (Values) add_tile<T, D, queries>(dv, s, above + now * slot, odd_above);
         if (Keys) add_tile<T, D, queries>(dk, ds, q + now * slot, odd_q);
     }
-    hw::copy_wait<0>();
+    hw::cp_async_wait<0>();
     tile_row keys[2];
     set_places(keys, b, head_kv, first_key + row0 + g);
     store_dk_dv<T, D, Keys, Values>(p, dk, dv, keys);
@@ -3433,67 +3433,79 @@ ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_
     hw::fence_async();
     hw::barrier_sync(GUARD, many);
 }
-template <class T, int D>
-ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
+/* Shared memory of a block: Q, two slots each of K and V, and for each of these a barrier that it is full and one that
+   it is empty. */
+template <int D> struct hopper_places {
+    unsigned char *q, *k, *v;
+    uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty;
+};
+template <int D> ATTN__DEVICE hopper_places<D> hopper_places_in(unsigned char *shared)
 {
-#if ATTN__HAVE_WGMMA
+    typedef hopper_shape<D> shape;
+    hopper_places<D> at;
+    at.q = shared;
+    at.k = at.q + tile_bytes<shape::rows, D>;
+    at.v = at.k + 2 * shape::slot;
+    at.q_full = (uint64_t *)(at.v + 2 * shape::slot);
+    at.q_empty = at.q_full + 1;
+    at.k_full = at.q_full + 2;
+    at.k_empty = at.q_full + 4;
+    at.v_full = at.q_full + 6;
+    at.v_empty = at.q_full + 8;
+    return at;
+}
+/* The producer: starts the loads of all tasks, Q, then K of each tile and V of the one before. */
+template <int D> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places<D> &at, int64_t tasks)
+{
     typedef hopper_shape<D> shape;
     constexpr int keys = shape::keys;
     const params &p = m.p;
-    ATTN__SHARED(shared);
-    unsigned char *const tile_q = shared, *const tile_k = tile_q + tile_bytes<shape::rows, D>;
-    unsigned char *const tile_v = tile_k + 2 * shape::slot;
-    uint64_t *const q_full = (uint64_t *)(tile_v + 2 * shape::slot), *const q_empty = q_full + 1;
-    uint64_t *const k_full = q_full + 2, *const k_empty = q_full + 4;       /* two each */
-    uint64_t *const v_full = q_full + 6, *const v_empty = q_full + 8;
-    const int warpgroup = hw::warp() / 4;
-    const int64_t tasks = p.batch * p.heads * m.order.tiles;
     int tile = 0, started = 0;              /* tiles of K and V, tasks with keys: so many before in this block's life */
-
-    init_barriers(q_full, shape::consumers, 0);
-    if (warpgroup == 0) {
-        hw::registers_fewer<shape::registers_producer>();
-        if (hw::warp() != 0) return;
-        for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
-            const hopper_task t = task_at<false>(p, m.order, task, shape::rows);
-            const tile_reach all = reach_of_tile<shape::rows>(p, t);
-            if (all.last == 0) continue;
-            const int first = all.first / keys, end = (all.last + keys - 1) / keys;
-            if (hw::lane() == 0) {
-                hw::mbarrier_wait(q_empty, (started & 1) ^ 1);
-                hw::mbarrier_expect(q_full, tile_bytes<shape::rows, D>);
-                load_tile<shape::rows, D>(tile_q, &m.q, q_full, t.first_row, t.h, t.b);
-                for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
-                    const int now = tile + n - first, before = now - 1;
-                    if (n < end) {
-                        hw::mbarrier_wait(k_empty + now % 2, (now / 2 & 1) ^ 1);
-                        hw::mbarrier_expect(k_full + now % 2, shape::slot);
-                        load_tile<keys, D>(tile_k + now % 2 * shape::slot, &m.k, k_full + now % 2, n * keys, t.head_kv,
-                                           t.b);
-                    }
-                    if (n > first) {
-                        hw::mbarrier_wait(v_empty + before % 2, (before / 2 & 1) ^ 1);
-                        hw::mbarrier_expect(v_full + before % 2, shape::slot);
-                        load_tile<keys, D>(tile_v + before % 2 * shape::slot, &m.v, v_full + before % 2, (n - 1) * keys,
-                                           t.head_kv, t.b);
-                    }
+    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+        const hopper_task t = task_at<false>(p, m.order, task, shape::rows);
+        const tile_reach all = reach_of_tile<shape::rows>(p, t);
+        if (all.last == 0) continue;
+        const int first = all.first / keys, end = (all.last + keys - 1) / keys;
+        if (hw::lane() == 0) {
+            hw::mbarrier_wait(at.q_empty, (started & 1) ^ 1);
+            hw::mbarrier_expect(at.q_full, tile_bytes<shape::rows, D>);
+            load_tile<shape::rows, D>(at.q, &m.q, at.q_full, t.first_row, t.h, t.b);
+            for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
+                const int now = tile + n - first, before = now - 1;
+                if (n < end) {
+                    hw::mbarrier_wait(at.k_empty + now % 2, (now / 2 & 1) ^ 1);
+                    hw::mbarrier_expect(at.k_full + now % 2, shape::slot);
+                    load_tile<keys, D>(at.k + now % 2 * shape::slot, &m.k, at.k_full + now % 2, n * keys, t.head_kv,
+                                       t.b);
+                }
+                if (n > first) {
+                    hw::mbarrier_wait(at.v_empty + before % 2, (before / 2 & 1) ^ 1);
+                    hw::mbarrier_expect(at.v_full + before % 2, shape::slot);
+                    load_tile<keys, D>(at.v + before % 2 * shape::slot, &m.v, at.v_full + before % 2, (n - 1) * keys,
+                                       t.head_kv, t.b);
                 }
             }
-            tile += end - first;
-            started++;
-            hw::sync_warp();
         }
-        return;
+        tile += end - first;
+        started++;
+        hw::sync_warp();
     }
-
-    hw::registers_more<shape::registers_consumer>();
-    const int consumer = warpgroup - 1, thread = hw::thread() % 128;
+}
+/* A consumer: a warpgroup with 64 rows of each task. */
+template <class T, int D>
+ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &at, int64_t tasks)
+{
+    typedef hopper_shape<D> shape;
+    constexpr int keys = shape::keys;
+    const params &p = m.p;
+    int tile = 0, started = 0;              /* as the producer counts */
+    const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
     const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
     const bool elected = thread == 0;       /* releases what the whole warpgroup has done with */
     const float scale = scale_of<false>(p);
-    const uint64_t desc_q = wgmma_tile(hw::shared_address(tile_q) + (uint32_t)consumer * 64 * 128, shape::rows);
-    const uint64_t desc_k = wgmma_tile(hw::shared_address(tile_k), keys);
-    const uint64_t desc_v = wgmma_tile(hw::shared_address(tile_v), keys);
+    const uint64_t desc_q = wgmma_tile(hw::shared_address(at.q) + (uint32_t)consumer * 64 * 128, shape::rows);
+    const uint64_t desc_k = wgmma_tile(hw::shared_address(at.k), keys);
+    const uint64_t desc_v = wgmma_tile(hw::shared_address(at.v), keys);
 
     if (consumer == shape::consumers - 1) hw::barrier_arrive(TURN, 256);       /* the first turn goes to consumer 0 */
     for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
@@ -3533,56 +3545,67 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
         const auto pack_weights = [&](int n, int now) {
             ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
             if (n * keys >= all.from && (n + 1) * keys <= all.to) return;
-            hw::mbarrier_wait(v_full + now % 2, now / 2 & 1);
-            guard_slot<T, D, keys>(out, s, hw::shared_address(tile_v) + now % 2 * shape::slot, all.first - n * keys,
+            hw::mbarrier_wait(at.v_full + now % 2, now / 2 & 1);
+            guard_slot<T, D, keys>(out, s, hw::shared_address(at.v) + now % 2 * shape::slot, all.first - n * keys,
                                    all.last - n * keys);
         };
 
         if (first < end) {
-            hw::mbarrier_wait(q_full, started & 1);
-            hw::mbarrier_wait(k_full + tile % 2, tile / 2 & 1);
+            hw::mbarrier_wait(at.q_full, started & 1);
+            hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
             start_scores(tile);
             hw::wgmma_wait<0>();
             hw::wgmma_keep(s);
-            if (elected) hw::mbarrier_arrive(k_empty + tile % 2);
+            if (elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
             weigh(first);
             pack_weights(first, tile);
             ATTN__LOOP for (int n = first + 1; n < end; n++) {
                 const int before = tile++;
                 hw::barrier_sync(TURN + consumer, 256);
-                hw::mbarrier_wait(k_full + tile % 2, tile / 2 & 1);
+                hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
                 start_scores(tile);
-                hw::mbarrier_wait(v_full + before % 2, before / 2 & 1);
+                hw::mbarrier_wait(at.v_full + before % 2, before / 2 & 1);
                 start_values(before);
                 hw::barrier_arrive(TURN + (consumer + 1) % shape::consumers, 256);
                 hw::wgmma_wait<1>();
                 hw::wgmma_keep(s);
-                if (elected) hw::mbarrier_arrive(k_empty + tile % 2);
+                if (elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
                 weigh(n);
                 hw::wgmma_wait<0>();
                 hw::wgmma_keep(out);
                 hw::wgmma_keep(weights);
-                if (elected) hw::mbarrier_arrive(v_empty + before % 2);
+                if (elected) hw::mbarrier_arrive(at.v_empty + before % 2);
                 shrink_rows<D>(out, shrink);
                 pack_weights(n, tile);
             }
-            if (elected) hw::mbarrier_arrive(q_empty);
-            hw::mbarrier_wait(v_full + tile % 2, tile / 2 & 1);
+            if (elected) hw::mbarrier_arrive(at.q_empty);
+            hw::mbarrier_wait(at.v_full + tile % 2, tile / 2 & 1);
             start_values(tile);
             hw::wgmma_wait<0>();
             hw::wgmma_keep(out);
-            if (elected) hw::mbarrier_arrive(v_empty + tile % 2);
+            if (elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
             tile++;
             started++;
         }
-        float factor[2] = {0.0f, 0.0f};
-        ATTN__UNROLL for (int e = 0; e < 2; e++) {
-            soft.mass[e] += hw::shfl_xor(soft.mass[e], 1);
-            soft.mass[e] += hw::shfl_xor(soft.mass[e], 2);
-            if (is_inside(p, rows[e]))
-                factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], hw::lane() % 4 == 0);
-        }
-        if (p.out.rank) store_rows<T, D>(p.out, out, rows, p.queries, p.size_v, factor, false);
+        join_masses(soft);
+        finish_rows<T, D>(p, out, rows, soft, scale);
+    }
+}
+template <class T, int D>
+ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
+{
+#if ATTN__HAVE_WGMMA
+    typedef hopper_shape<D> shape;
+    ATTN__SHARED(shared);
+    const hopper_places<D> at = hopper_places_in<D>(shared);
+    const int64_t tasks = m.p.batch * m.p.heads * m.order.tiles;
+    init_barriers(at.q_full, shape::consumers, 0);
+    if (hw::warp() < 4) {
+        hw::setmaxnreg_dec<shape::registers_producer>();
+        if (hw::warp() == 0) hopper_load<D>(m, at, tasks);
+    } else {
+        hw::setmaxnreg_inc<shape::registers_consumer>();
+        hopper_multiply<T, D>(m, at, tasks);
     }
 #endif
 }
@@ -3727,93 +3750,140 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::met / 2], float (&ds)[Shape::m
         }
 }
 
-template <class T, int D, int Sums>
-ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_work m)
+/* Shared memory of a block: its own rows, what makes the gradients of their weights, two slots of what they meet, as
+   many or one of what comes with it; numbers of the queries that keys meet; what the producer tells of each slot and of
+   the task; the barriers. */
+template <class Shape> struct grad_places {
+    unsigned char *own, *own_above, *tile_met, *tile_above, *of_rows, *told;
+    uint32_t told_task;
+    uint64_t *own_full, *own_empty, *met_full, *met_empty, *above_full, *above_empty;
+};
+template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned char *shared)
 {
-#if ATTN__HAVE_WGMMA
+    grad_places<Shape> at;
+    at.own = shared;
+    at.own_above = at.own + Shape::scores * Shape::whole;
+    at.tile_met = at.own_above + Shape::whole;
+    at.tile_above = at.tile_met + 2 * Shape::slot;
+    at.of_rows = at.tile_above + Shape::above_slots * Shape::slot;
+    at.told = at.of_rows + 2 * Shape::met * Shape::of_row;
+    at.told_task = hw::shared_address(at.told) + 2 * 16;
+    at.own_full = (uint64_t *)(at.told + 3 * 16);
+    at.own_empty = at.own_full + 1;
+    at.met_full = at.own_full + 2;
+    at.met_empty = at.own_full + 4;
+    at.above_full = at.own_full + 6;
+    at.above_empty = at.own_full + 8;
+    return at;
+}
+/* The numbers of the `Met` queries from `first` on, by the lanes of a warp */
+template <int Met>
+ATTN__DEVICE void load_rows(const hopper_grad_work &m, uint32_t values, int b, int head, int first)
+{
+    const int64_t row = (b * m.g.p.heads + head) * m.g.padded + first, reach = b * m.g.padded + first;
+    ATTN__LOOP for (int r = hw::lane(); r < Met; r += 32) {
+        hw::store_shared(values + r * 16, bits_of(m.g.base[row + r]));
+        hw::store_shared(values + r * 16 + 4, bits_of(m.g.inverse[row + r]));
+        hw::store_shared(values + r * 16 + 8, bits_of(m.g.shift[row + r]));
+        hw::store_shared(values + r * 16 + 12, (uint32_t)m.g.first[reach + r]);
+        hw::store_shared(values + Met * 16 + r * 4, (uint32_t)m.g.last[reach + r]);
+    }
+}
+/* The producer: walks over what the tasks meet, starts the loads, and tells the consumers of each tile. */
+template <class Shape, int D>
+ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at, int tasks)
+{
+    typedef Shape shape;
+    constexpr int met = shape::met, slots = shape::above_slots;
+    int tile = 0, started = 0;              /* tiles met, tasks that met any: so many before in this block's life */
+    for (int task = hw::block(); task < tasks; task += hw::blocks()) {
+        grad_walk w = walk_of<shape>(m, task);
+        const int b = w.task.b;
+        const bool odd_own = is_odd_own<shape>(m, w.task, false) || is_odd_own<shape>(m, w.task, true);
+        if (hw::lane() == 0) {
+            const int h = w.task.h, row = w.task.first_row, none = w.head == w.end;
+            hw::mbarrier_wait(at.own_empty, (started & 1) ^ 1);
+            hw::store_shared(at.told_task, (uint32_t)b);
+            hw::store_shared(at.told_task + 4, (uint32_t)h);
+            hw::store_shared(at.told_task + 8, (uint32_t)row);
+            hw::store_shared(at.told_task + 12, (uint32_t)none);
+            if (none) hw::mbarrier_arrive(at.own_full);
+            else hw::mbarrier_expect(at.own_full, (1 + shape::scores) * shape::whole);
+            if (!none) load_tile<shape::rows, D>(at.own, &m.own, at.own_full, row, h, b);
+            if (!none && shape::scores) load_tile<shape::rows, D>(at.own_above, &m.own_above, at.own_full, row, h, b);
+        }
+        ATTN__LOOP for (; w.head < w.end; tile++) {
+            const int to = tile % 2, to_above = tile % slots, first = w.part * met, head = w.head;
+            const bool odd_met = is_odd_met<shape>(m, w, false), odd_above = is_odd_met<shape>(m, w, true);
+            uint32_t flags = odd_met * ODD_MET + odd_above * ODD_ABOVE;
+            if (w.edge || odd_own || odd_met || odd_above) flags |= EDGE;
+            w.part++;
+            find_tile<shape>(m, w);
+            if (w.head == w.end) flags |= LAST;
+            hw::mbarrier_wait(at.met_empty + to, (tile / 2 & 1) ^ 1);
+            if (hw::lane() == 0) {
+                hw::store_shared(hw::shared_address(at.told) + to * 16, flags);
+                hw::store_shared(hw::shared_address(at.told) + to * 16 + 4, (uint32_t)first);
+                hw::mbarrier_expect(at.met_full + to, shape::slot);
+                load_tile<met, D>(at.tile_met + to * shape::slot, &m.met, at.met_full + to, first, head, b);
+            }
+            if (!shape::queries) {
+                load_rows<met>(m, hw::shared_address(at.of_rows) + to * met * shape::of_row, b, head, first);
+                hw::mbarrier_arrive(at.met_full + to);
+            }
+            if (hw::lane() == 0) {
+                hw::mbarrier_wait(at.above_empty + to_above, (tile / slots & 1) ^ 1);
+                hw::mbarrier_expect(at.above_full + to_above, shape::slot);
+                load_tile<met, D>(at.tile_above + to_above * shape::slot, &m.met_above, at.above_full + to_above, first,
+                                  head, b);
+            }
+            hw::sync_warp();
+        }
+        started++;
+    }
+}
+/* A thread's own two queries, of a task (b, h, first row) */
+ATTN__DEVICE void own_queries(const hopper_grad_work &m, const uint32_t (&of_task)[4], int row0, tile_row (&rows)[2],
+                              row_grad (&grads)[2])
+{
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        const int64_t row = (int)of_task[2] + row0 + 8 * e, at = (int)of_task[0] * m.g.padded + row;
+        const int64_t n = ((int)of_task[0] * m.g.p.heads + (int)of_task[1]) * m.g.padded + row;
+        rows[e].first = m.g.first[at];
+        rows[e].last = m.g.last[at];
+        grads[e].base = m.g.base[n];
+        grads[e].inverse = m.g.inverse[n];
+        grads[e].shift = m.g.shift[n];
+    }
+}
+template <class T, int D, int Sums>
+ATTN__DEVICE void store_grads(const params &p, const float (&sum)[D / 2], const float (&sum_values)[D / 2],
+                              const tile_row (&rows)[2])
+{
+    typedef hopper_grad_shape<D, Sums> shape;
+    const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
+    if (shape::queries)
+        store_rows<T, D>(p.dq, sum, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
+    if (!shape::queries && shape::scores && p.dk.rank)
+        store_rows<T, D>(p.dk, sum, rows, p.keys, p.size_q, factor, (p.accumulate & ATTN_GRAD_K) != 0);
+    if (shape::values && p.dv.rank)
+        store_rows<T, D>(p.dv, sum_values, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
+}
+/* A consumer: a warpgroup with 64 rows of each task. */
+template <class T, int D, int Sums>
+ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<hopper_grad_shape<D, Sums>> &at,
+                                       int tasks)
+{
     typedef hopper_grad_shape<D, Sums> shape;
     constexpr int met = shape::met, slots = shape::above_slots;
     const params &p = m.g.p;
-    ATTN__SHARED(shared);
-    unsigned char *const own = shared, *const own_above = own + shape::scores * shape::whole;
-    unsigned char *const tile_met = own_above + shape::whole, *const tile_above = tile_met + 2 * shape::slot;
-    unsigned char *const of_rows = tile_above + slots * shape::slot;
-    unsigned char *const told = of_rows + 2 * met * shape::of_row;      /* by the producer: of each slot, of the task */
-    uint64_t *const own_full = (uint64_t *)(told + 3 * 16), *const own_empty = own_full + 1;
-    const uint32_t told_task = hw::shared_address(told) + 2 * 16;
-    uint64_t *const met_full = own_full + 2, *const met_empty = own_full + 4;           /* two each */
-    uint64_t *const above_full = own_full + 6, *const above_empty = own_full + 8;
-    const int warpgroup = hw::warp() / 4;
-    const int tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles);
-    int tile = 0, started = 0;              /* tiles met, tasks that met any: so many before in this block's life */
-
-    init_barriers(own_full, shape::consumers, shape::queries ? 0 : 32);
-    if (warpgroup == 0) {
-        hw::registers_fewer<shape::registers_producer>();
-        if (hw::warp() != 0) return;
-        for (int task = hw::block(); task < tasks; task += hw::blocks()) {
-            grad_walk w = walk_of<shape>(m, task);
-            const int b = w.task.b;
-            const bool odd_own = is_odd_own<shape>(m, w.task, false) || is_odd_own<shape>(m, w.task, true);
-            if (hw::lane() == 0) {
-                const int h = w.task.h, row = w.task.first_row, none = w.head == w.end;
-                hw::mbarrier_wait(own_empty, (started & 1) ^ 1);
-                hw::store_shared(told_task, (uint32_t)b);
-                hw::store_shared(told_task + 4, (uint32_t)h);
-                hw::store_shared(told_task + 8, (uint32_t)row);
-                hw::store_shared(told_task + 12, (uint32_t)none);
-                if (none) hw::mbarrier_arrive(own_full);
-                else hw::mbarrier_expect(own_full, (1 + shape::scores) * shape::whole);
-                if (!none) load_tile<shape::rows, D>(own, &m.own, own_full, row, h, b);
-                if (!none && shape::scores) load_tile<shape::rows, D>(own_above, &m.own_above, own_full, row, h, b);
-            }
-            ATTN__LOOP for (; w.head < w.end; tile++) {
-                const int to = tile % 2, to_above = tile % slots, first = w.part * met, head = w.head;
-                const bool odd_met = is_odd_met<shape>(m, w, false), odd_above = is_odd_met<shape>(m, w, true);
-                uint32_t flags = odd_met * ODD_MET + odd_above * ODD_ABOVE;
-                if (w.edge || odd_own || odd_met || odd_above) flags |= EDGE;
-                w.part++;
-                find_tile<shape>(m, w);
-                if (w.head == w.end) flags |= LAST;
-                hw::mbarrier_wait(met_empty + to, (tile / 2 & 1) ^ 1);
-                if (hw::lane() == 0) {
-                    hw::store_shared(hw::shared_address(told) + to * 16, flags);
-                    hw::store_shared(hw::shared_address(told) + to * 16 + 4, (uint32_t)first);
-                    hw::mbarrier_expect(met_full + to, shape::slot);
-                    load_tile<met, D>(tile_met + to * shape::slot, &m.met, met_full + to, first, head, b);
-                }
-                if (!shape::queries) {                          /* the numbers of these queries */
-                    const uint32_t values = hw::shared_address(of_rows) + to * met * shape::of_row;
-                    const int64_t row = (b * p.heads + head) * m.g.padded + first, reach = b * m.g.padded + first;
-                    ATTN__LOOP for (int r = hw::lane(); r < met; r += 32) {
-                        hw::store_shared(values + r * 16, bits_of(m.g.base[row + r]));
-                        hw::store_shared(values + r * 16 + 4, bits_of(m.g.inverse[row + r]));
-                        hw::store_shared(values + r * 16 + 8, bits_of(m.g.shift[row + r]));
-                        hw::store_shared(values + r * 16 + 12, (uint32_t)m.g.first[reach + r]);
-                        hw::store_shared(values + met * 16 + r * 4, (uint32_t)m.g.last[reach + r]);
-                    }
-                    hw::mbarrier_arrive(met_full + to);
-                }
-                if (hw::lane() == 0) {
-                    hw::mbarrier_wait(above_empty + to_above, (tile / slots & 1) ^ 1);
-                    hw::mbarrier_expect(above_full + to_above, shape::slot);
-                    load_tile<met, D>(tile_above + to_above * shape::slot, &m.met_above, above_full + to_above, first,
-                                      head, b);
-                }
-                hw::sync_warp();
-            }
-            started++;
-        }
-        return;
-    }
-
-    hw::registers_more<shape::registers_consumer>();
-    const int consumer = warpgroup - 1, thread = hw::thread() % 128;
+    int tile = 0, started = 0;              /* as the producer counts */
+    const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
     const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
     const bool elected = thread == 0;       /* releases what the whole warpgroup has done with */
-    const uint32_t own_rows = hw::shared_address(own) + (uint32_t)consumer * 64 * 128;
+    const uint32_t own_rows = hw::shared_address(at.own) + (uint32_t)consumer * 64 * 128;
     const uint32_t desc_own = (uint32_t)wgmma_tile(own_rows, shape::rows);      /* the half that tells tiles apart */
-    const uint32_t desc_met = (uint32_t)wgmma_tile(hw::shared_address(tile_met), met);
+    const uint32_t desc_met = (uint32_t)wgmma_tile(hw::shared_address(at.tile_met), met);
 
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         float sum[D / 2], sum_values[D / 2], s[met / 2], ds[met / 2];
@@ -3821,17 +3891,9 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
         tile_row rows[2];
         row_grad grads[2];
         uint32_t of_task[4];                /* b, h, first row, whether there is nothing to meet */
-        hw::mbarrier_wait(own_full, started & 1);
-        hw::load_shared(of_task, told_task);
-        ATTN__UNROLL for (int e = 0; e < 2 * shape::queries; e++) {
-            const int64_t row = (int)of_task[2] + row0 + 8 * e, at = (int)of_task[0] * m.g.padded + row;
-            const int64_t n = ((int)of_task[0] * p.heads + (int)of_task[1]) * m.g.padded + row;
-            rows[e].first = m.g.first[at];
-            rows[e].last = m.g.last[at];
-            grads[e].base = m.g.base[n];
-            grads[e].inverse = m.g.inverse[n];
-            grads[e].shift = m.g.shift[n];
-        }
+        hw::mbarrier_wait(at.own_full, started & 1);
+        hw::load_shared(of_task, at.told_task);
+        if (shape::queries) own_queries(m, of_task, row0, rows, grads);
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) sum[j] = sum_values[j] = 0.0f;
 
         const auto whole_of = [](uint32_t desc) { return desc | (wgmma_tile(0, 0) & ~0xffffffffull); };
@@ -3851,27 +3913,27 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
         ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++) {
             const uint32_t now_met = desc_met + tile % 2 * (shape::slot >> 4);
             const uint32_t now_above = desc_met + (2 + tile % slots) * (shape::slot >> 4);
-            const uint32_t values = hw::shared_address(of_rows) + tile % 2 * met * shape::of_row;
-            hw::mbarrier_wait(met_full + tile % 2, tile / 2 & 1);
+            const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * met * shape::of_row;
+            hw::mbarrier_wait(at.met_full + tile % 2, tile / 2 & 1);
             start_product(s, desc_own, now_met);
-            hw::mbarrier_wait(above_full + tile % slots, tile / slots & 1);
+            hw::mbarrier_wait(at.above_full + tile % slots, tile / slots & 1);
             if (shape::scores) start_product(ds, desc_own + (shape::whole >> 4), now_above);
             hw::wgmma_wait<0>();
             hw::wgmma_keep(s);
             if (shape::scores) hw::wgmma_keep(ds);
-            if (!shape::values && elected) hw::mbarrier_arrive(above_empty + tile % slots);
-            const uint32_t of_tile = hw::shared_address(told) + tile % 2 * 16;
+            if (!shape::values && elected) hw::mbarrier_arrive(at.above_empty + tile % slots);
+            const uint32_t of_tile = hw::shared_address(at.told) + tile % 2 * 16;
             const uint32_t flags = hw::load_shared_word(of_tile);
             last = (flags & LAST) != 0;
             if (flags & EDGE) {
                 const int first_key = shape::queries ? (int)hw::load_shared_word(of_tile + 4)
-                                                     : (int)hw::load_shared_word(told_task + 8) + row0;
+                                                     : (int)hw::load_shared_word(at.told_task + 8) + row0;
                 grads_of_tile<shape, true>(s, ds, p, rows, grads, first_key, values);
                 if (shape::values && (flags & ODD_ABOVE))
-                    guard_slot<T, D, met>(sum_values, s, hw::shared_address(tile_above) + tile % slots * shape::slot,
+                    guard_slot<T, D, met>(sum_values, s, hw::shared_address(at.tile_above) + tile % slots * shape::slot,
                                           0, met);
                 if (shape::scores && (flags & ODD_MET))
-                    guard_slot<T, D, met>(sum, ds, hw::shared_address(tile_met) + tile % 2 * shape::slot, 0, met);
+                    guard_slot<T, D, met>(sum, ds, hw::shared_address(at.tile_met) + tile % 2 * shape::slot, 0, met);
             } else {
                 grads_of_tile<shape, false>(s, ds, p, rows, grads, 0, values);
             }
@@ -3888,25 +3950,37 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
             hw::wgmma_commit();
             hw::wgmma_wait<0>();
             keep_sums();
-            if (elected) hw::mbarrier_arrive(met_empty + tile % 2);
-            if (shape::values && elected) hw::mbarrier_arrive(above_empty + tile % slots);
+            if (elected) hw::mbarrier_arrive(at.met_empty + tile % 2);
+            if (shape::values && elected) hw::mbarrier_arrive(at.above_empty + tile % slots);
         }
-        hw::load_shared(of_task, told_task);
+        hw::load_shared(of_task, at.told_task);
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
             rows[e].b = (int)of_task[0];
             rows[e].h = (int)of_task[1];
             rows[e].i = (int)of_task[2] + row0 + 8 * e;
         }
         hw::barrier_sync(DONE + consumer, 128);
-        if (elected) hw::mbarrier_arrive(own_empty);
+        if (elected) hw::mbarrier_arrive(at.own_empty);
         started++;
-        const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
-        if (shape::queries)
-            store_rows<T, D>(p.dq, sum, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
-        if (!shape::queries && shape::scores && p.dk.rank)
-            store_rows<T, D>(p.dk, sum, rows, p.keys, p.size_q, factor, (p.accumulate & ATTN_GRAD_K) != 0);
-        if (shape::values && p.dv.rank)
-            store_rows<T, D>(p.dv, sum_values, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
+        store_grads<T, D, Sums>(p, sum, sum_values, rows);
+    }
+}
+template <class T, int D, int Sums>
+ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_work m)
+{
+#if ATTN__HAVE_WGMMA
+    typedef hopper_grad_shape<D, Sums> shape;
+    ATTN__SHARED(shared);
+    const grad_places<shape> at = grad_places_in<shape>(shared);
+    const params &p = m.g.p;
+    const int tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles);
+    init_barriers(at.own_full, shape::consumers, shape::queries ? 0 : 32);
+    if (hw::warp() < 4) {
+        hw::setmaxnreg_dec<shape::registers_producer>();
+        if (hw::warp() == 0) hopper_grad_load<shape, D>(m, at, tasks);
+    } else {
+        hw::setmaxnreg_inc<shape::registers_consumer>();
+        hopper_grad_multiply<T, D, Sums>(m, at, tasks);
     }
 #endif
 }
@@ -4094,6 +4168,27 @@ static cudaError_t hopper_backward(const params &p, const device &dev, cudaStrea
 /* ---------------------------------------------------------------------------------------------------- >>dispatch
    Which stage runs: the strongest one that covers the call on this device. */
 namespace attn__gpu {
+
+/* The kernels that do the work. Shared memory in KB, of head sizes 64, 128 and 256 where it depends on them; "all" is
+   the barrier of the block, a name in capitals a named one (bar.sync), "mbarrier" one that TMA or cp.async completes.
+   Registers are limits: what a thread may have, so that a block, or as many as stand in ATTN__KERNEL, fits.
+
+       kernel                  threads  shared memory  barriers                      registers  FlashAttention's
+       tiled_forward           256      22 (16 rows)   all                           128        forward, in f32
+                                        37 (64 rows)                                 255
+       tiled_grad_rows         256      58             all                           128        dot_do_o
+       tiled_grad_queries      256      58             all                           255        dQ
+       tiled_grad_keys         256      58             all                           255        dK, dV
+       tiled_grad_bias         256      58             all                           255
+       mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
+       merge_splits            128      none           none                          255        combine (split-KV)
+       mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
+       mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
+       hopper_forward_kernel   384      80, 160, 192   10 mbarriers, TURN (the       224 / 56   FA3 forward
+                                                       ping-pong), GUARD (NaN guard)
+       hopper_grad_kernel      384      51 to 227      10 mbarriers, DONE, GUARD     224 / 56   FA3 backward
+
+   "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. */
 
 /* A device may run what was compiled for an older one, where kernels of newer instructions have no body. This one's
    greatest number of threads tells which it is: 128 for sm_90a, 96 from sm_80 on, else 64. */

@@ -16,7 +16,7 @@ build() {
     flags="$NVCC_FLAGS $(code_for "$arch")"
     case $("$NVCC" --help) in *--split-compile*) flags="$flags --split-compile=0" ;; esac
     start=$(date +%s)
-    make -j "$(getconf _NPROCESSORS_ONLN)" DEVICE_ARCH="$arch" NVCC="$NVCC" NVCC_DEVICE_FLAGS="$flags" \
+    make JOBS="$(getconf _NPROCESSORS_ONLN)" DEVICE_ARCH="$arch" NVCC="$NVCC" NVCC_DEVICE_FLAGS="$flags" \
         cuda-device-programs >"$cuda/device-build.log" 2>&1 ||
         { failed "programs for sm_$arch" "$cuda/device-build.log"; return 1; }
     dir=$cuda/device-$arch

@@ -514,6 +514,35 @@ static void mixed_places(void) {
     refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "q.type", "must be ATTN_F32");
 }
 
+/* What the host alone does is refused by name: codes of 8 bits, conversions. desc.precision is of no account. */
+static void of_the_host(void) {
+    attn_error err;
+    attn_desc d = make_desc(1, 1, 1, 3, 4, 32, 32);
+    attn_view rows = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 4, 32);
+    attn_out codes = attn_out_typed(ATTN_I8, test_guarded(128), 4, 1, 1, 4, 32);
+    attn_out scale = make_out(LAYOUT_PACKED, 4, 1, 1, 4, 1), floats = make_out(LAYOUT_PACKED, 4, 1, 1, 4, 32);
+    fake_everything(2);
+    refused(attn_convert(rows, floats, &err), ATTN_ERR_PLACE, &err, "from", "must lie on the host");
+    refused(attn_quantize(rows, codes, scale, &err), ATTN_ERR_PLACE, &err, "from", "must lie on the host");
+    refused(attn_unpack_q8_0(rows.data, codes, scale, &err), ATTN_ERR_PLACE, &err, "codes", "must lie on the host");
+    d.v.type = ATTN_I8;
+    d.v_scale = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 4, 1);
+    refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "v.type", "must not be ATTN_I8 on a device");
+
+    for (int n = 0; n < 2; n++) {
+        attn_desc bf16 = make_desc(1, 2, 2, 70, 90, 64, 64), same;
+        if (n) bf16.q = narrow(&bf16.q, ATTN_BF16), bf16.k = narrow(&bf16.k, ATTN_BF16);
+        bf16.v = narrow(&bf16.v, ATTN_BF16);
+        same = copy_results(&bf16);
+        same.precision = ATTN_PRECISION_FAST;
+        on_device();
+        CHECK_STATUS(attn_forward(&bf16, 0), ATTN_OK);
+        CHECK_STATUS(attn_forward(&same, 0), ATTN_OK);
+        check_same_results(&bf16, &same, "another precision");
+        test_release();
+    }
+}
+
 /* Two devices are two places; what a call allocates lies on that of its arrays; the caller's stays the current one. */
 static void several_devices(void) {
     attn_desc d = make_desc(1, 2, 2, 5, 7, 4, 3);
@@ -785,6 +814,7 @@ const test_case suite_emulated[] = {
     {"emulated.fast_stages", fast_stages},
     {"emulated.fast_corners", fast_corners},
     {"emulated.mixed_places", mixed_places},
+    {"emulated.of_the_host", of_the_host},
     {"emulated.several_devices", several_devices},
     {"emulated.lost_device", lost_device},
     {"emulated.both_places", both_places},

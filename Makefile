@@ -11,13 +11,13 @@ VENV     = .venv-peers
 VERSIONS = build/versions
 COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 
-MAKEFLAGS += -j2
+MAKEFLAGS += -j$(or $(JOBS),2)
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
 .PHONY: help test demo demo-train demo-gpt examples conformance check check-machines sanitize golden fuzz mutants \
         exhaustive bench bench-peers bench-scaling bench-strips bench-versions bench-wasm measure format clean \
-        test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda bench-cuda test-bindings test-embed install \
-        web test-web ALWAYS
+        test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda cuda-device-build cuda-device-programs \
+        test-cuda-run bench-cuda test-bindings test-embed install web test-web ALWAYS
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
@@ -96,8 +96,14 @@ cuda: | build ## Compile attn_cuda.cuh with nvcc for every architecture (ARCHS="
 check-cuda: cuda ## Look at the kernels that make cuda compiled: no spilled register, no serialised wgmma.
 	@sh tests/cuda/check.sh
 
-test-cuda: | build ## Test the GPU kernels on a device: primitives, suites, examples. Skips where there is none.
-	@CC="$(CC)" sh tests/cuda/device.sh
+cuda-device-build: | build ## Build what runs on a device, for DEVICE_ARCH=90a or the device here: all cores, minutes.
+	@DEVICE_ARCH="$(DEVICE_ARCH)" CC="$(CC)" sh tests/cuda/device.sh build
+
+test-cuda-run: | build ## Run what cuda-device-build built, on the device here, within 8 minutes; stops at what fails.
+	@sh tests/cuda/device.sh run
+
+test-cuda: | build ## Build and test the GPU kernels on a device: primitives, suites, examples. Skips where there is none.
+	@DEVICE_ARCH="$(DEVICE_ARCH)" CC="$(CC)" sh tests/cuda/device.sh
 
 measure: | build ## Compare the text of the headers with that of REF (TO: of another commit): lines, tokens, compile time.
 	@CC="$(CC)" PAIRS="$(or $(PAIRS),5)" sh tests/measure.sh "$(REF)" "$(TO)"
@@ -185,6 +191,39 @@ $(CUDA)/emulated $(CUDA)/suites $(CUDA)/fast: $(CUDA)/fast.o
 $(CUDA)/primitives: $(CUDA)/primitives.o
 $(CUDA_PROGRAMS:%=$(CUDA)/%):
 	$(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
+
+# ---- what runs on a device. Two objects have the kernels: that of the tests, which watches the runtime, and that of the
+# examples and the benchmark.
+DEVICE          = build/cuda/device-$(DEVICE_ARCH)
+DEVICE_CC       = $(NVCC) $(NVCC_DEVICE_FLAGS) -Xcompiler -fPIC
+DEVICE_EXAMPLES = quickstart compare train
+DEVICE_PROGRAMS = which hw_conformance fast emulated suites $(DEVICE_EXAMPLES) bench libattn_cuda.so
+cuda-device-programs: $(DEVICE_PROGRAMS:%=$(DEVICE)/%)
+$(DEVICE):
+	mkdir -p $@
+$(DEVICE)/which $(DEVICE)/hw_conformance: $(DEVICE)/%: tests/cuda/%.cu tests/cuda/primitives.cc $(CUDA_SOURCES) | $(DEVICE)
+	$(DEVICE_CC) $< -o $@
+$(DEVICE)/fast.o: tests/cuda/fast.cu tests/cuda/fast.cc tests/cuda/device.cu $(CUDA_SOURCES) | $(DEVICE)
+	$(DEVICE_CC) -c $< -o $@
+$(DEVICE)/kernels.o: examples/cuda/kernels.cu attn_cuda.cuh attn.h | $(DEVICE)
+	$(DEVICE_CC) -c $< -o $@
+$(DEVICE)/attention.o: examples/cuda/attention.c attn.h | $(DEVICE)
+	$(CC) -O2 -fPIC -c $< -o $@
+$(DEVICE)/main-%.o: tests/main.c tests/test.h attn.h | $(DEVICE)
+	$(CC) -O2 -DTEST_MAPPED -D'SUITES=$(if $(filter suites,$*),${CUDA_SUITES:%=X(%)},X($*))' -c $< -o $@
+$(DEVICE)/attn.o $(DEVICE)/emulated.o: $(DEVICE)/%.o: tests/cuda/%.c $(CUDA_SOURCES) | $(DEVICE)
+	$(CC) $(CFLAGS) -I. -c $< -o $@
+$(DEVICE)/fast: $(DEVICE)/fast.o
+$(DEVICE)/emulated: $(DEVICE)/main-emulated.o $(DEVICE)/emulated.o $(DEVICE)/fast.o $(DEVICE)/attn.o build/obj/ref.o
+$(DEVICE)/suites: $(DEVICE)/main-suites.o $(CUDA_SUITES:%=build/obj/%.o) $(DEVICE)/fast.o $(DEVICE)/attn.o build/obj/ref.o
+$(DEVICE)/fast $(DEVICE)/emulated $(DEVICE)/suites:
+	$(NVCC) $^ -o $@
+$(DEVICE_EXAMPLES:%=$(DEVICE)/%): $(DEVICE)/%: $(DEVICE)/kernels.o $(DEVICE)/attention.o $(wildcard examples/cuda/*)
+	$(DEVICE_CC) $(wildcard examples/cuda/$*.c examples/cuda/$*.cu) $(filter %.o,$^) -o $@
+$(DEVICE)/bench: bench/cuda.cu $(DEVICE)/kernels.o $(DEVICE)/attention.o
+	$(DEVICE_CC) $^ -o $@
+$(DEVICE)/libattn_cuda.so: bench/cuda.cu $(DEVICE)/kernels.o $(DEVICE)/attention.o
+	$(DEVICE_CC) -shared -DCUDA_BENCH_LIBRARY $^ -o $@
 
 # ---- the benchmarks, as users build; once more with a fused multiply-add for the scalar kernels
 build/bench-native: CFLAGS += -march=native

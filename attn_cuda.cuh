@@ -44,10 +44,11 @@
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
        >>config     what can be set before the include      >>hopper     stage 3: wgmma and TMA
-       >>platform   nvcc, or a stand-in for tests           >>additive   stage 4: additive scores, fused
-       >>hw         the only place with PTX                 >>dispatch   which stage runs
-       >>common     parameters, arrays, masks, dropout      >>host       what attn.h calls
-       >>simple     stage 1: every option, every size       >>tail       clean-up
+       >>platform   nvcc, or a stand-in for tests           >>dispatch   which stage runs
+       >>hw         the only place with PTX                 >>host       what attn.h calls
+       >>common     parameters, arrays, masks, dropout      >>tail       clean-up
+       >>rows       scores, masses; products; the pieces
+       >>tiled      stage 1: every option, every size, f32
 */
 
 /* --------------------------------------------------------------------------------------------------------- >>api */
@@ -135,6 +136,7 @@ static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, s
 #endif
 
 #define ATTN__UNROLL _Pragma("unroll")
+#define ATTN__UNROLL_4 _Pragma("unroll 4")
 #define ATTN__LOOP _Pragma("unroll 1")      /* not unrolled: it would cost registers */
 /* What the compilation for one architecture has. On the host everything, so that kernels have their names. */
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -236,13 +238,13 @@ ATTN__DEVICE uint32_t load_shared_word(uint32_t address)
 ATTN__DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /* ---- cp.async (sm_80): 16 bytes from global to shared memory, or 16 zero bytes and nothing is read */
-ATTN__DEVICE void copy16(uint32_t to, const void *from, bool inside)
+ATTN__DEVICE void cp_async(uint32_t to, const void *from, bool inside)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :: "r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
 }
-ATTN__DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> ATTN__DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+ATTN__DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> ATTN__DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
 
 /* ---- tensor cores of a warp (sm_80). With g = lane/4, t = lane%4, element pairs in one register low half first:
        A 16x16   a0 (g, 2t..)  a1 (g+8, 2t..)  a2 (g, 2t+8..)  a3 (g+8, 2t+8..)
@@ -351,8 +353,8 @@ inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4]
    mma. Operands in shared memory are descriptors of tiles as TMA lays them; a transposed one has its rows along k.
    fence before the first wgmma of a group; keep(registers) before it and after the wait, so that the compiler leaves
    the registers alone in between. */
-template <int N> ATTN__DEVICE void registers_more() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
-template <int N> ATTN__DEVICE void registers_fewer() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
+template <int N> ATTN__DEVICE void setmaxnreg_inc() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
+template <int N> ATTN__DEVICE void setmaxnreg_dec() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
 ATTN__DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 ATTN__DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> ATTN__DEVICE void wgmma_wait()
@@ -474,6 +476,7 @@ static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
 
 /* arch: 75, 80, ..; 0: there is none. What a block may have; how many multiprocessors. */
 struct device { int arch, shared_bytes, processors; };
+inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
 ATTN__DEVICE int64_t key_head(const params &p, int64_t h) { return h / (p.heads / p.key_heads); }
 
@@ -510,9 +513,14 @@ ATTN__DEVICE float warp_sum(float x)
 }
 
 /* ---- arrays */
-ATTN__DEVICE int64_t place(const attn__array &a, int64_t b, int64_t h, int64_t i, int64_t x)
+ATTN__BOTH int64_t place(const attn__array &a, int64_t b, int64_t h, int64_t i, int64_t x)
 {
     return b * a.stride[0] + h * a.stride[1] + i * a.stride[2] + x * a.stride[3];
+}
+ATTN__BOTH attn__array packed(float *data, int64_t h, int64_t i, int64_t x)         /* [.,h,i,x] */
+{
+    const attn__array a = {data, {h * i * x, i * x, x, 1}, ATTN_F32, 4};
+    return a;
 }
 ATTN__DEVICE float load_at(const attn__array &a, int64_t at)
 {
@@ -574,7 +582,7 @@ ATTN__DEVICE reach reach_of(const params &p, int64_t b, int64_t i)
 }
 
 /* ---- what happens to a score: softcap, then bias, ALiBi and masks. -inf: excluded */
-ATTN__DEVICE bool is_distance(int32_t score)       /* the kernels that look at |q - k| */
+ATTN__BOTH bool is_distance(int32_t score)       /* the kernels that look at |q - k| */
 {
     return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_TRIANGULAR;
 }
@@ -623,58 +631,14 @@ ATTN__DEVICE float keep_factor(const params &p, int64_t b, int64_t h, int64_t i,
     return p.dropout == 0.0f ? 1.0f : is_kept(p, b, h, i, j) ? p.keep_scale : 0.0f;
 }
 
-/* ------------------------------------------------------------------------------------------------------ >>simple
-   Stage 1: every option, every size, any strides, f32 throughout. A warp has one row (or one key), a lane one key (or
-   one query) of 32, then one column of 32. Nothing is kept between the passes over the keys, scores are computed again;
-   no shared memory, no barrier. The other stages are held against this one.
-
-   The forward is two passes: maximum and mass of the row, then weights and output. The backward needs the same of each
-   row, and the sum of its weights' gradients; then rows find what belongs to queries, keys what belongs to keys and
-   values, and `multiply` makes the gradients of parameters from what both left in the workspace. */
-enum { WARPS = 4, COLUMNS = 8, TILE = 32 * COLUMNS };    /* of a block; of a lane; columns that a warp sums at a time */
+/* -------------------------------------------------------------------------------------------------------- >>rows
+   What a row is: its scores, its mass, what is saved of it for the gradients. And what comes before and after the pairs
+   of queries and keys: norms, products with parameters; the pieces of attention. A task of the kernels here is a
+   warp's: an element or 32 of them, a key, a row. */
+enum { WARPS = 4 };             /* of a block */
 
 ATTN__DEVICE int64_t first_task() { return (int64_t)hw::block() * WARPS + hw::warp(); }
 ATTN__DEVICE int64_t all_tasks() { return (int64_t)hw::blocks() * WARPS; }
-
-/* f(x, c) for each column c of the tile from c0 on that this lane has, its x-th. */
-template <class F> ATTN__DEVICE void each_column(int64_t c0, int64_t columns, F f)
-{
-    ATTN__UNROLL
-    for (int x = 0; x < COLUMNS; x++) {
-        const int64_t c = c0 + hw::lane() + 32 * x;
-        if (c < columns) f(x, c);
-    }
-}
-/* What one column sums up: its terms; additive scores: the tanh of its unit, too. */
-struct column_sum { float value, tanh; };
-/* Adds what 32 keys (or queries), one per lane, give to each column: f(part, by, number of the lane, c) for those that
-   count, `by` being the lane's factor. What is excluded has no influence, whatever its numbers are. */
-template <class F>
-ATTN__DEVICE void add_columns(column_sum (&sum)[COLUMNS], bool counts, float factor, int64_t c0, int64_t columns, F f)
-{
-    const uint32_t counting = hw::ballot(counts);
-    column_sum part[COLUMNS];
-    ATTN__UNROLL
-    for (int x = 0; x < COLUMNS; x++) part[x].value = part[x].tanh = 0.0f;
-    for (int other = 0; columns > 0 && other < 32; other++) {
-        if (!(counting >> other & 1u)) continue;
-        const float by = hw::shfl(factor, other);
-        each_column(c0, columns, [&](int x, int64_t c) { f(part[x], by, other, c); });
-    }
-    ATTN__UNROLL
-    for (int x = 0; x < COLUMNS; x++) {
-        sum[x].value += part[x].value;
-        sum[x].tanh += part[x].tanh;
-    }
-}
-ATTN__DEVICE void fill(column_sum (&sum)[COLUMNS], float value)
-{
-    ATTN__UNROLL
-    for (int x = 0; x < COLUMNS; x++) {
-        sum[x].value = value;
-        sum[x].tanh = 0.0f;
-    }
-}
 
 /* ---- products and sums: projections, the pieces, gradients of parameters
    as attn.h has them, but y stands for batch[1]/out_batch[1] heads, and b may be absent: ones. */
@@ -785,54 +749,9 @@ struct row {
     int64_t b, h, hkv, i;
     int64_t n;                  /* among all rows [B,H,Sq] */
     reach   r;
-    float   norm;               /* cosine: 1/|q|; else 1 */
     float   width;              /* distance kernels: sigma^2 */
 };
 
-ATTN__DEVICE row row_of(const params &p, int64_t b, int64_t h, int64_t i)
-{
-    row w;
-    w.b = b;
-    w.h = h;
-    w.hkv = h / (p.heads / p.heads_kv);
-    w.i = i;
-    w.n = (b * p.heads + h) * p.queries + i;
-    w.r = reach_of(p, b, i);
-    w.norm = p.score == ATTN_SCORE_COSINE ? p.query_norm[w.n] : 1.0f;
-    w.width = p.sigma_per_head.rank ? load(p.sigma_per_head, 0, h, 0, 0) : p.sigma;
-    w.width *= w.width;
-    return w;
-}
-ATTN__DEVICE row nth_row(const params &p, int64_t n)
-{
-    return row_of(p, n / p.queries / p.heads, n / p.queries % p.heads, n % p.queries);
-}
-ATTN__DEVICE float key_norm_of(const params &p, const row &w, int64_t j)
-{
-    return p.score == ATTN_SCORE_COSINE ? p.key_norm[(w.b * p.heads_kv + w.hkv) * p.keys + j] : 1.0f;
-}
-
-/* additive: tanh(W_q q + W_k k + b), one unit of the hidden layer */
-ATTN__DEVICE float unit_of(const params &p, int64_t h, int64_t u, float query, float key)
-{
-    return tanhf(query + key + (p.hidden_bias.rank ? load(p.hidden_bias, 0, h, 0, u) : 0.0f));
-}
-
-/* What the query and key j make of each other: q.k, the cosine, w_v.tanh(..), |q-k|^2, the given score. */
-ATTN__DEVICE float meet(const params &p, const row &w, int64_t j)
-{
-    chains sum = no_terms();
-    if (p.score == ATTN_SCORE_CONSTANT) return 0.0f;
-    if (p.score == ATTN_SCORE_GIVEN) return load(p.given_scores, w.b, w.h, w.i, j);
-    const int64_t q = place(p.query, w.b, w.h, w.i, 0), k = place(p.key, w.b, key_head(p, w.h), j, 0);
-    for (int64_t u = 0; u < p.size_u; u++) {
-        const float x = load_at(p.query, q + u * p.query.stride[3]), y = load_at(p.key, k + u * p.key.stride[3]);
-        if (p.score == ATTN_SCORE_ADDITIVE) add(sum, load(p.w_v, 0, w.h, 0, u), unit_of(p, w.h, u, x, y));
-        else if (is_distance(p.score)) add(sum, x - y, x - y);
-        else add(sum, x * w.norm, y);
-    }
-    return total(sum) * key_norm_of(p, w, j);
-}
 ATTN__DEVICE float score_of(const params &p, const row &w, float met)
 {
     float u2, weight;
@@ -846,12 +765,6 @@ ATTN__DEVICE float score_of(const params &p, const row &w, float met)
     else weight = 1.0f - (p.score == ATTN_SCORE_TRIANGULAR ? sqrtf(u2) : u2);
     return u2 <= 1.0f ? logf(weight) : is_nan(u2) ? u2 : -infinity();
 }
-ATTN__DEVICE float masked_score(const params &p, const row &w, int64_t j)
-{
-    if (j < w.r.first || j >= w.r.last) return -infinity();
-    return mask(p, w.r, w.b, w.h, w.i, j, soften(p, score_of(p, w, meet(p, w, j))));
-}
-
 /* ---- the mass of a row: its maximum and the sum of e^(score - maximum) */
 struct mass { float top, sum; };
 
@@ -861,53 +774,6 @@ ATTN__DEVICE float weight_of(float score, float base, float inverse)
     const float w = expf(score - base) * inverse;
     return w < 1.17549435e-38f ? 0.0f : w;
 }
-ATTN__DEVICE void join(mass &m, mass other)
-{
-    const float top = larger(m.top, other.top), base = is_none(top) ? 0.0f : top;
-    m.sum = m.sum * expf(m.top - base) + other.sum * expf(other.top - base);
-    m.top = top;
-}
-/* Over groups of so many lanes, of which the first's counts for all: they may differ in the last bit. */
-ATTN__DEVICE mass join_lanes(mass m, int lanes)
-{
-    const int leader = hw::lane() / lanes * lanes;
-    for (int step = lanes / 2; step > 0; step /= 2) {
-        mass other;
-        other.top = hw::shfl_xor(m.top, step);
-        other.sum = hw::shfl_xor(m.sum, step);
-        join(m, other);
-    }
-    m.top = hw::shfl(m.top, leader);
-    m.sum = hw::shfl(m.sum, leader);
-    return m;
-}
-/* taps: store the scores on the way. Lanes take keys by their number, whatever the row reaches: the same bits then. */
-ATTN__DEVICE mass mass_of(const params &p, const row &w, bool taps)
-{
-    const bool all = taps && (p.scores.rank || p.scores_softcap.rank || p.scores_masked.rank);
-    const bool raw = taps && (p.scores.rank || p.scores_softcap.rank);
-    const int64_t last = all ? p.keys : w.r.last;
-    mass m;
-    m.top = -infinity();
-    m.sum = 0.0f;
-    for (int64_t j = (all ? 0 : w.r.first / 32 * 32) + hw::lane(); j < last; j += 32) {
-        mass one;
-        one.top = -infinity();
-        one.sum = 1.0f;
-        if (raw || (w.r.first <= j && j < w.r.last)) {
-            const float score = score_of(p, w, meet(p, w, j)), soft = soften(p, score);
-            if (taps && p.scores.rank) store(p.scores, w.b, w.h, w.i, j, score);
-            if (taps && p.scores_softcap.rank) store(p.scores_softcap, w.b, w.h, w.i, j, soft);
-            one.top = mask(p, w.r, w.b, w.h, w.i, j, soft);
-        }
-        if (taps && p.scores_masked.rank) store(p.scores_masked, w.b, w.h, w.i, j, one.top);
-        if (is_none(one.top)) continue;
-        one.sum = expf(one.top - one.top);                      /* 1, but NaN for NaN and +inf */
-        join(m, one);
-    }
-    return join_lanes(m, 32);
-}
-
 /* What turns a score into a weight, e^(score - base) * inverse; the sink is in it. */
 struct norm {
     float base, inverse, lse;
@@ -933,55 +799,6 @@ ATTN__DEVICE norm norm_of(const params &p, const row &w, mass m)
     return n;
 }
 
-/* A key's weight in a row, before and after dropout. */
-struct share { bool counts; float weight, kept; };
-ATTN__DEVICE share share_of(const params &p, const row &w, float base, float inverse, bool uniform, int64_t j)
-{
-    const float score = uniform ? 0.0f : masked_score(p, w, j);
-    share s = {!is_none(score), 0.0f, 0.0f};
-    if (!s.counts) return s;
-    s.weight = uniform ? 1.0f / (float)p.keys : weight_of(score, base, inverse);
-    const float keep = keep_factor(p, w.b, w.h, w.i, j);
-    s.kept = keep == 0.0f ? 0.0f : s.weight * keep;             /* dropped: 0, were it NaN */
-    return s;
-}
-
-/* ---- the forward: a warp per row */
-ATTN__KERNEL(32 * WARPS, 1) void simple_forward(ATTN__PARAM params p)
-{
-    const int64_t rows = p.batch * p.heads * p.queries, columns = p.out.rank ? p.size_v : 0;
-    for (int64_t n = first_task(); n < rows; n += all_tasks()) {
-        const row w = nth_row(p, n);
-        const mass m = mass_of(p, w, true);
-        const norm of = norm_of(p, w, m);
-        const bool uniform = of.empty && p.empty == ATTN_EMPTY_UNIFORM, bad = of.empty && p.empty == ATTN_EMPTY_NAN;
-        const bool all = uniform || p.weights.rank;
-        const int64_t first = all ? 0 : w.r.first / 32 * 32, last = all ? p.keys : w.r.last;
-        if (hw::lane() == 0) {
-            if (p.lse.rank) store(p.lse, w.b, w.h, w.i, 0, of.lse);
-            if (p.stats.rank) store(p.stats, w.b, w.h, w.i, 0, m.top);
-            if (p.stats.rank) store(p.stats, w.b, w.h, w.i, 1, m.sum);
-        }
-        if (!p.weights.rank && !p.out.rank) continue;
-        for (int64_t c0 = 0; c0 == 0 || c0 < columns; c0 += TILE) {
-            column_sum out[COLUMNS];
-            fill(out, bad ? float_of(0x7fc00000u) : 0.0f);
-            for (int64_t j0 = first; j0 < last; j0 += 32) {
-                const int64_t j = j0 + hw::lane();
-                share s = {false, 0.0f, 0.0f};
-                if (j < last) s = share_of(p, w, of.base, of.inverse, uniform, j);
-                if (p.weights.rank && c0 == 0 && j < last)
-                    store(p.weights, w.b, w.h, w.i, j, bad ? float_of(0x7fc00000u) :
-                          p.weights_after_dropout ? s.kept : s.weight);
-                add_columns(out, s.counts, s.kept, c0, columns, [&](column_sum &part, float by, int key, int64_t c) {
-                    part.value = hw::fma(by, load(p.v, w.b, w.hkv, j0 + key, c), part.value);
-                });
-            }
-            each_column(c0, columns, [&](int x, int64_t c) { store(p.out, w.b, w.h, w.i, c, out[x].value); });
-        }
-    }
-}
-
 /* ---- the backward
    What is saved of a row: base and inverse as in norm_of, and shift, which is subtracted from the gradient of a weight:
    the row's sum of weight times gradient, less the gradient of its lse. */
@@ -1003,10 +820,8 @@ ATTN__DEVICE slope no_slope()
     s.weight = s.masked = s.raw = s.met = 0.0f;
     return s;
 }
-/* met: as `meet` has it. meets_value(): the gradient of the output times the value, asked where the key is not
-   excluded. */
-template <class F>
-ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j, float met, F meets_value)
+/* met: as score_of takes it; by_out: the gradient of the output times the value */
+ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j, float met, float by_out)
 {
     slope s = no_slope();
     float soft, score, keep, above = 0.0f;
@@ -1017,7 +832,7 @@ ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j
     s.counts = true;
     s.weight = weight_of(score, of.base, of.inverse);
     keep = keep_factor(p, w.b, w.h, w.i, j);
-    if (p.d_out.rank) above = meets_value() * keep;
+    if (p.d_out.rank) above = by_out * keep;
     if (p.d_weights.rank) above += load(p.d_weights, w.b, w.h, w.i, j) * (p.weights_after_dropout ? keep : 1.0f);
     s.masked = s.raw = s.weight * (above - of.shift);
     s.weight = keep == 0.0f ? 0.0f : s.weight * keep;        /* dropped: 0, were it NaN */
@@ -1026,16 +841,6 @@ ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j
         s.raw *= hw::fma(-y, y, 1.0f);
     }
     return s;
-}
-ATTN__DEVICE slope slope_of(const params &p, const row &w, saved of, int64_t j)
-{
-    if (j < w.r.first || j >= w.r.last) return no_slope();
-    return slope_from(p, w, of, j, meet(p, w, j), [&] {
-        chains sum = no_terms();
-        for (int64_t c = 0; c < p.size_v; c++)
-            add(sum, load(p.d_out, w.b, w.h, w.i, c), load(p.v, w.b, w.hkv, j, c));
-        return total(sum);
-    });
 }
 /* Distance kernels: dL/d(raw score) as the factor of key - query in the query's gradient. */
 ATTN__DEVICE float pull_of(const params &p, const row &w, const slope &s)
@@ -1050,20 +855,14 @@ ATTN__BOTH bool has_vectors(int32_t score)       /* whose gradient goes on to qu
     return score != ATTN_SCORE_BOXCAR && score != ATTN_SCORE_CONSTANT && score != ATTN_SCORE_GIVEN;
 }
 
-/* above: the row's sum of weight times gradient. One thread of a row is its `writer`. */
-ATTN__DEVICE saved save_row(const params &p, const row &w, norm of, float above, bool writer)
+/* above: the row's sum of weight times gradient */
+ATTN__DEVICE void save_row(const params &p, const row &w, norm of, float above)
 {
     const float lse = p.d_lse.rank && !of.empty ? load(p.d_lse, w.b, w.h, w.i, 0) : 0.0f;
-    saved s;
-    s.base = of.base;
-    s.inverse = of.empty && p.empty == ATTN_EMPTY_UNIFORM ? -1.0f : of.inverse;
-    s.shift = above - lse;
-    if (!writer) return s;
-    p.row_base[w.n] = s.base;
-    p.row_inverse[w.n] = s.inverse;
-    p.row_shift[w.n] = s.shift;
+    p.row_base[w.n] = of.base;
+    p.row_inverse[w.n] = of.empty && p.empty == ATTN_EMPTY_UNIFORM ? -1.0f : of.inverse;
+    p.row_shift[w.n] = above - lse;
     p.row_sink[w.n] = of.sink == 0.0f ? 0.0f : of.sink * (lse - above);
-    return s;
 }
 ATTN__DEVICE saved saved_of(const params &p, const row &w)
 {
@@ -1078,212 +877,6 @@ ATTN__BOTH bool wants_of_rows(const params &p)   /* more of a row than that */
 {
     return (p.dq.rank && has_vectors(p.score)) || p.d_bilinear.rank || p.d_w_q.rank || p.d_w_v.rank ||
            p.d_hidden_bias.rank || p.d_given_scores.rank || p.d_scale.rank || p.d_sigma.rank || p.d_alibi.rank;
-}
-
-/* A row's maximum, mass, shift and the gradient of its sink. */
-ATTN__KERNEL(32 * WARPS, 1) void simple_grad_rows(ATTN__PARAM params p)
-{
-    const int64_t rows = p.batch * p.heads * p.queries;
-    for (int64_t n = first_task(); n < rows; n += all_tasks()) {
-        const row w = nth_row(p, n);
-        mass m;
-        if (p.stats.rank) {
-            m.top = load(p.stats, w.b, w.h, w.i, 0);
-            m.sum = load(p.stats, w.b, w.h, w.i, 1);
-        } else m = mass_of(p, w, false);
-        const norm of = norm_of(p, w, m);
-        saved s;
-        s.base = of.base;
-        s.inverse = of.inverse;
-        s.shift = 0.0f;
-        chains sum = no_terms();
-        if (has_mass(s.inverse))
-            for (int64_t j = w.r.first / 32 * 32 + hw::lane(); j < w.r.last; j += 32)
-                add(sum, slope_of(p, w, s, j).masked, 1.0f);
-        save_row(p, w, of, warp_sum(total(sum)), hw::lane() == 0);
-    }
-}
-
-/* What one key, of slope times `by`, adds to a query's gradient at column c, or a query to a key's: `other` is its
-   number there, own() that of whose gradient it is. */
-template <class F>
-ATTN__DEVICE void add_slope(const params &p, column_sum &sum, int64_t h, int64_t c, float by, float other, F own)
-{
-    const bool additive = p.score == ATTN_SCORE_ADDITIVE;
-    const float mine = additive || is_distance(p.score) ? own() : 0.0f;
-    if (!additive) {
-        sum.value = hw::fma(by, other - mine, sum.value);
-        return;
-    }
-    const float t = unit_of(p, h, c, mine, other);
-    sum.value = hw::fma(by * load(p.w_v, 0, h, 0, c), hw::fma(-t, t, 1.0f), sum.value);
-    sum.tanh = hw::fma(by, t, sum.tanh);
-}
-
-/* Sums over the keys: dq or what belongs to the projected query, given scores, a row's part of scale, sigma, ALiBi. */
-ATTN__KERNEL(32 * WARPS, 1) void simple_grad_queries(ATTN__PARAM params p)
-{
-    const int64_t rows = p.batch * p.heads * p.queries, columns = has_vectors(p.score) ? p.size_u : 0;
-    const bool additive = p.score == ATTN_SCORE_ADDITIVE, distance = is_distance(p.score);
-    const bool all = p.d_given_scores.rank && !(p.accumulate & ATTN_GRAD_GIVEN_SCORES);
-    for (int64_t n = first_task(); n < rows; n += all_tasks()) {
-        const row w = nth_row(p, n);
-        const saved of = saved_of(p, w);
-        const bool alive = has_mass(of.inverse);
-        const int64_t first = all ? 0 : w.r.first / 32 * 32, last = all ? p.keys : alive ? w.r.last : 0;
-        float by_scale = 0.0f;
-        for (int64_t c0 = 0; c0 == 0 || c0 < columns; c0 += TILE) {
-            chains scale = no_terms(), sigma = no_terms(), alibi = no_terms();
-            column_sum sum[COLUMNS];
-            fill(sum, 0.0f);
-            for (int64_t j0 = first; j0 < last; j0 += 32) {
-                const int64_t j = j0 + hw::lane();
-                slope s = no_slope();
-                if (alive && j < last) s = slope_of(p, w, of, j);
-                const float factor = !s.counts ? 0.0f : distance ? pull_of(p, w, s) : s.raw * key_norm_of(p, w, j);
-                if (s.counts) {
-                    if (!distance) add(scale, s.raw, s.met);
-                    else if (p.score != ATTN_SCORE_BOXCAR) add(sigma, factor, s.met / sqrtf(w.width));
-                    if (p.alibi.rank) add(alibi, -s.masked, distance_of(w.r, j));
-                }
-                if (p.d_given_scores.rank && c0 == 0 && j < last && (all || s.counts))
-                    store_gradient(p, p.d_given_scores, ATTN_GRAD_GIVEN_SCORES, w.b, w.h, w.i, j, s.raw * p.scale);
-                add_columns(sum, s.counts, factor, c0, columns, [&](column_sum &part, float by, int key, int64_t c) {
-                    add_slope(p, part, w.h, c, by, load(p.key, w.b, key_head(p, w.h), j0 + key, c),
-                              [&] { return load(p.query, w.b, w.h, w.i, c); });
-                });
-            }
-            if (c0 == 0) {
-                const float by_sigma = warp_sum(total(sigma)), by_alibi = warp_sum(total(alibi));
-                by_scale = warp_sum(total(scale));
-                if (hw::lane() == 0) {
-                    p.row_scale[n] = by_scale;
-                    p.row_sigma[n] = by_sigma;
-                    p.row_alibi[n] = by_alibi;
-                }
-            }
-            each_column(c0, columns, [&](int x, int64_t c) {
-                float value = sum[x].value;
-                if (p.row_vector) p.row_vector[n * p.size_u + c] = additive ? p.scale * value : value;
-                if (p.row_tanh) p.row_tanh[n * p.size_u + c] = p.scale * sum[x].tanh;
-                if (!p.dq.rank || p.w_q.rank || p.score == ATTN_SCORE_BILINEAR) return;        /* not yet */
-                if (p.score == ATTN_SCORE_COSINE)       /* only what is not along q */
-                    value = alive ? w.norm * hw::fma(-by_scale, load(p.q, w.b, w.h, w.i, c) * w.norm, value) : 0.0f;
-                store_gradient(p, p.dq, ATTN_GRAD_Q, w.b, w.h, w.i, c, distance ? value : p.scale * value);
-            });
-        }
-    }
-}
-
-/* Sums over the queries, head by head of those that share the key: dk, or what belongs to the projected key. */
-ATTN__KERNEL(32 * WARPS, 1) void simple_grad_keys(ATTN__PARAM params p)
-{
-    const int64_t keys = p.batch * p.key_heads * p.keys, columns = p.size_u, group = p.heads / p.key_heads;
-    const bool distance = is_distance(p.score);
-    for (int64_t n = first_task(); n < keys; n += all_tasks()) {
-        const int64_t j = n % p.keys, head = n / p.keys % p.key_heads, b = n / p.keys / p.key_heads;
-        float along = 0.0f;
-        bool met = false;
-        for (int64_t c0 = 0; c0 == 0 || c0 < columns; c0 += TILE) {
-            chains cosines = no_terms();
-            column_sum sum[COLUMNS];
-            fill(sum, 0.0f);
-            for (int64_t h = head * group; h < (head + 1) * group; h++)
-                for (int64_t i0 = 0; i0 < p.queries; i0 += 32) {
-                    const int64_t i = i0 + hw::lane();
-                    const row w = row_of(p, b, h, i < p.queries ? i : 0);
-                    const saved of = saved_of(p, w);
-                    slope s = no_slope();
-                    if (i < p.queries && has_mass(of.inverse)) s = slope_of(p, w, of, j);
-                    if (s.counts) add(cosines, s.raw, s.met);
-                    const float factor = !s.counts ? 0.0f : distance ? pull_of(p, w, s) : s.raw * w.norm;
-                    met = met || hw::any(s.counts);
-                    add_columns(sum, s.counts, factor, c0, columns,
-                                [&](column_sum &part, float by, int query, int64_t c) {
-                        add_slope(p, part, h, c, by, load(p.query, b, h, i0 + query, c),
-                                  [&] { return load(p.key, b, head, j, c); });
-                    });
-                }
-            if (c0 == 0) along = warp_sum(total(cosines));
-            each_column(c0, columns, [&](int x, int64_t c) {
-                float value = sum[x].value;
-                if (p.key_vector) p.key_vector[n * p.size_u + c] = p.scale * value;
-                if (!p.dk.rank || p.w_k.rank) return;                                           /* not yet */
-                if (p.score == ATTN_SCORE_COSINE) {     /* only what is not along k, which is not read in vain */
-                    const float norm = p.key_norm[n];
-                    value = met ? norm * hw::fma(-along, load(p.k, b, head, j, c) * norm, value) : 0.0f;
-                }
-                store_gradient(p, p.dk, ATTN_GRAD_K, b, head, j, c, distance ? value : p.scale * value);
-            });
-        }
-        if (p.key_met && hw::lane() == 0) p.key_met[n] = met ? 1.0f : 0.0f;
-    }
-}
-
-/* dv: the weights that queries give to the key, after dropout, times the gradients of their outputs. */
-ATTN__KERNEL(32 * WARPS, 1) void simple_grad_values(ATTN__PARAM params p)
-{
-    const int64_t keys = p.batch * p.heads_kv * p.keys, group = p.heads / p.heads_kv;
-    for (int64_t n = first_task(); n < keys; n += all_tasks()) {
-        const int64_t j = n % p.keys, head = n / p.keys % p.heads_kv, b = n / p.keys / p.heads_kv;
-        for (int64_t c0 = 0; c0 < p.size_v; c0 += TILE) {
-            column_sum sum[COLUMNS];
-            fill(sum, 0.0f);
-            for (int64_t h = head * group; p.d_out.rank && h < (head + 1) * group; h++)
-                for (int64_t i0 = 0; i0 < p.queries; i0 += 32) {
-                    const int64_t i = i0 + hw::lane();
-                    share s = {false, 0.0f, 0.0f};
-                    if (i < p.queries) {
-                        const row w = row_of(p, b, h, i);
-                        const saved of = saved_of(p, w);
-                        const bool uniform = of.inverse < 0.0f;     /* ATTN_EMPTY_UNIFORM */
-                        if (uniform || has_mass(of.inverse)) s = share_of(p, w, of.base, of.inverse, uniform, j);
-                    }
-                    add_columns(sum, s.counts, s.kept, c0, p.size_v,
-                                [&](column_sum &part, float by, int query, int64_t c) {
-                        part.value = hw::fma(by, load(p.d_out, b, h, i0 + query, c), part.value);
-                    });
-                }
-            each_column(c0, p.size_v, [&](int x, int64_t c) {
-                store_gradient(p, p.dv, ATTN_GRAD_V, b, head, j, c, sum[x].value);
-            });
-        }
-    }
-}
-
-/* d_bias: each element is the sum over the axes along which it was broadcast. A lane per element where that is few
-   terms, else a warp. */
-ATTN__KERNEL(32 * WARPS, 1) void simple_grad_bias(ATTN__PARAM params p)
-{
-    const int64_t full[4] = {p.batch, p.heads, p.queries, p.keys}, *size = p.bias_size;
-    const int64_t elements = size[0] * size[1] * size[2] * size[3];
-    int64_t terms = 1;
-    ATTN__UNROLL
-    for (int axis = 0; axis < 4; axis++) terms *= full[axis] / size[axis];
-    const bool by_warp = terms >= 32;
-    const int64_t lanes = by_warp ? 32 : 1;
-    for (int64_t task = first_task() * (32 / lanes); task < elements; task += all_tasks() * (32 / lanes)) {
-        const int64_t element = task + (by_warp ? 0 : hw::lane());
-        const int64_t j0 = element % size[3], i0 = element / size[3] % size[2];
-        const int64_t h0 = element / size[3] / size[2] % size[1], b0 = element / size[3] / size[2] / size[1];
-        chains sum = no_terms();
-        for (int64_t term = by_warp ? hw::lane() : 0; element < elements && term < terms; term += lanes) {
-            int64_t rest = term;
-            const int64_t j = j0 + (size[3] == 1 ? rest % full[3] : 0);
-            rest = size[3] == 1 ? rest / full[3] : rest;
-            const int64_t i = i0 + (size[2] == 1 ? rest % full[2] : 0);
-            rest = size[2] == 1 ? rest / full[2] : rest;
-            const int64_t h = h0 + (size[1] == 1 ? rest % full[1] : 0);
-            rest = size[1] == 1 ? rest / full[1] : rest;
-            const row w = row_of(p, b0 + rest, h, i);
-            const saved of = saved_of(p, w);
-            if (has_mass(of.inverse)) add(sum, slope_of(p, w, of, j).masked, 1.0f);
-        }
-        float value = total(sum);
-        if (by_warp) value = warp_sum(value);
-        if (element < elements && (!by_warp || hw::lane() == 0))
-            store_gradient(p, p.d_bias, ATTN_GRAD_BIAS, b0, h0, i0, j0, value);
-    }
 }
 
 /* ---- the pieces: masks as data, two attentions into one */
@@ -1315,6 +908,1282 @@ ATTN__KERNEL(32 * WARPS, 1) void merge(ATTN__PARAM merging m)
             store(m.out, b, h, i, x, sum == 0.0f ? 0.0f : both / sum);
         }
         if (m.lse.rank && hw::lane() == 0) store(m.lse, b, h, i, 0, sum == 0.0f ? -infinity() : top + logf(sum));
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------- >>tiled
+   Stage 1: every score, option, size and stride in f32, in tiles of 64 queries (16 where there are no more) by 64 keys.
+   A block has 16 by 16 threads: thread (ty,tx) has the queries ty, ty + 16, .. and the keys tx, tx + 16, .. of a tile,
+   and the columns tx, tx + 16, .. of a result.
+
+   The forward goes over the keys once, as FlashAttention does: a softmax relative to the maximum so far, its weights in
+   shared memory, from where they meet the values. Where weights are results they hold the scores until the row is done;
+   weights of 16 bits cannot, and their scores are computed again.
+
+   The backward has a kernel for what belongs to rows, which goes over the keys, and one for what belongs to keys, which
+   goes over the queries. Both compute a tile's scores again, and from them the gradients dS of the raw scores.
+
+   A weight or gradient of -0 stands for an excluded pair: it keeps out what it would meet, be that NaN or infinite; one
+   that merely vanishes is +0. So the rows of a tile are looked at while they are copied; where a number in them is not
+   finite, a slower loop passes over the excluded pairs. */
+enum { TILED_THREADS = 256, TILED_KEYS = 64, TILED_DEPTH = 32, TILED_COLUMNS = 8, TILED_SPAN = 16 * TILED_COLUMNS };
+
+/* ---- tiles in shared memory. A line holds one component of all vectors of a tile, those of one thread side by side:
+   vector i at i % 16 * N + i / 16 of 16 N. Its length is 4 more, so that a warp's lanes, which write eight lines, meet
+   in no bank. */
+template <int N> constexpr int tiled_line = 16 * N + 4;
+template <int N> ATTN__DEVICE int tiled_place(int i) { return i % 16 * N + i / 16; }
+
+template <int R> struct tiled_room {                /* R: queries of a thread */
+    union {
+        struct { float query[TILED_DEPTH][tiled_line<R>], key[TILED_DEPTH][tiled_line<4>], w[TILED_DEPTH]; } pair;
+        float rows[TILED_DEPTH][TILED_SPAN];        /* what weights or gradients multiply */
+    };
+    float weight[TILED_KEYS * tiled_line<R>];
+    reach reaches[16 * R];                          /* of each query */
+    bool  reached[TILED_KEYS];                      /* each key of the tile, by some query */
+    bool  query_clear[16 * R], key_clear[TILED_KEYS];       /* additive scores */
+    mass  masses[16 * R];
+    saved rows_saved[16 * R];                       /* its inverse is -1 where a row has no mass */
+};
+struct tiled_grad_room : tiled_room<4> {
+    float slope[TILED_KEYS * tiled_line<4>];
+    float above[64];                                /* a row's sum of weight times gradient */
+    float alibi[4][TILED_THREADS];                  /* a row's gradient of ALiBi, a thread's part */
+};
+static_assert(sizeof(tiled_grad_room) <= 64 * 1024, "what a block may have on sm_75");
+/* What the components of queries and keys are for: their products, differences, sums; or they are not looked at. */
+enum tiled_kind { PRODUCTS, DISTANCES, ADDITIVE };
+struct tiled_tile {
+    int64_t b, h, i0, j0;
+    int64_t first, last;                            /* the keys that its queries reach */
+    bool    all;                                    /* scores of the other keys are results, too */
+    bool    clear;                                  /* additive: all vectors */
+};
+
+/* Where in `weight` and `slope` a thread has its r-th query and k-th key: a line per key, or per query. */
+template <int R, bool PerKey> ATTN__DEVICE int tiled_slot(int r, int k)
+{
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    return PerKey ? (tx + 16 * k) * tiled_line<R> + ty * R + r : (ty + 16 * r) * tiled_line<4> + tx * 4 + k;
+}
+
+/* N numbers of this thread that lie side by side, 16-byte aligned; eight: in two halves of a line of TILED_SPAN */
+struct alignas(16) four { float x[4]; };
+template <int N> ATTN__DEVICE void read_line(float (&x)[N], const float *from)
+{
+    if (N < 4) x[0] = from[0];
+    ATTN__UNROLL
+    for (int n = 0; n < N / 4; n++) {
+        const four f = *(const four *)(from + n * (TILED_SPAN / 2));
+        ATTN__UNROLL
+        for (int i = 0; i < 4; i++) x[4 * n + i] = f.x[i];
+    }
+}
+template <int R, int N> ATTN__DEVICE void set_zero(float (&x)[R][N])
+{
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++)
+        ATTN__UNROLL
+        for (int k = 0; k < N; k++) x[r][k] = 0.0f;
+}
+template <int R, int N> ATTN__DEVICE void add_part(float (&x)[R][N], const float (&part)[R][N])
+{
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++)
+        ATTN__UNROLL
+        for (int k = 0; k < N; k++) x[r][k] += part[r][k];
+}
+
+/* Rows of an array: those from first to before last are read, the others are zeros; each times its factor. */
+struct tiled_source {
+    attn__array a;
+    int64_t b, h, first, last;
+    const float *factor;                            /* NULL: ones */
+    const bool  *reads;                             /* NULL: all of these; else of TILED_KEYS rows from i0 on */
+};
+/* to[n * Along] = column c of row i + n * Down of those from i0 on, plus `addend`; of columns beyond the last one 0.
+   Returns whether one of the numbers is not finite, or so large that a difference might not be. */
+template <int Steps, int Down, int Along, class Read>
+ATTN__DEVICE bool tiled_copy_as(float *to, const tiled_source &s, int64_t i0, int i, int64_t c, bool inside,
+                                float addend, Read read)
+{
+    const int from = (int)clamp(s.first - i0, 0, 64), end = inside ? (int)clamp(s.last - i0, 0, 64) : 0;
+    const int64_t step = Down * s.a.stride[2];
+    int64_t at = place(s.a, s.b, s.h, i0 + i, c);
+    bool odd = false;
+    ATTN__UNROLL_4
+    for (int n = 0; n < Steps; n++, i += Down, at += step) {
+        float x = 0.0f;
+        if (i >= from && i < end && (!s.reads || s.reads[i])) {
+            x = read(at) + addend;
+            if (s.factor) x *= s.factor[i0 + i];
+        }
+        odd = odd || !(magnitude(x) < 8.5e37f);
+        to[n * Along] = x;
+    }
+    return odd;
+}
+template <int Steps, int Down, int Along>
+ATTN__DEVICE bool tiled_copy(float *to, const tiled_source &s, int64_t i0, int i, int64_t c, bool inside,
+                             float addend = 0.0f)
+{
+    const void *const data = s.a.data;
+    const bool bf16 = s.a.type == ATTN_BF16;
+    if (s.a.type == ATTN_F32)
+        return tiled_copy_as<Steps, Down, Along>(to, s, i0, i, c, inside, addend,
+                                                 [=](int64_t at) { return ((const float *)data)[at]; });
+    return tiled_copy_as<Steps, Down, Along>(to, s, i0, i, c, inside, addend, [=](int64_t at) {
+        const uint16_t half = ((const uint16_t *)data)[at];
+        return bf16 ? hw::from_bf16(half) : hw::from_f16(half);
+    });
+}
+/* Which of TILED_DEPTH components this thread copies: a warp writes eight lines of four vectors. */
+ATTN__DEVICE int tiled_component() { return hw::thread() % 8 + hw::thread() / 32 % 4 * 8; }
+/* Components u0.. of the 16 N vectors from i0 on, of `size` that there are, into lines. */
+template <int N>
+ATTN__DEVICE void tiled_vectors(float *lines, const tiled_source &s, int64_t i0, int64_t u0, int64_t size,
+                                float addend = 0.0f)
+{
+    const int u = tiled_component(), at = hw::thread() % 32 / 8 + hw::thread() / 128 * 4;
+    tiled_copy<2 * N, 8 / N, 8>(lines + u * tiled_line<N> + at, s, i0, at / N + at % N * 16, u0 + u, u0 + u < size,
+                                addend);
+}
+/* Columns c0.. of `Count` rows, the first-th of those from i0 on and the next, those of one thread side by side */
+template <int Count>
+ATTN__DEVICE bool tiled_rows(float *rows, const tiled_source &s, int64_t i0, int first, int64_t c0, int64_t columns)
+{
+    const int c = hw::thread() % TILED_SPAN, i = hw::thread() / TILED_SPAN;
+    return tiled_copy<Count / 2, 2, 2 * TILED_SPAN>(rows + i * TILED_SPAN + c / 64 * 64 + c % 16 * 4 + c / 16 % 4, s,
+                                                    i0, first + i, c0 + c, c0 + c < columns);
+}
+
+/* ---- sums over the lines of a tile: N vectors of the left by C columns of the right for this thread */
+template <int Depth, int C, int N, int W>
+ATTN__DEVICE void tiled_products(float (&sum)[N][W], const float *left, const float *right, int right_line)
+{
+    left += hw::thread() / 16 * N;
+    right += hw::thread() % 16 * 4;
+    ATTN__UNROLL_4
+    for (int d = 0; d < Depth; d++) {
+        float l[N], r[C];
+        read_line<N>(l, left + d * tiled_line<N>);
+        read_line<C>(r, right + d * right_line);
+        ATTN__UNROLL
+        for (int n = 0; n < N; n++)
+            ATTN__UNROLL
+            for (int c = 0; c < C; c++) sum[n][c] = hw::fma(l[n], r[c], sum[n][c]);
+    }
+}
+/* squares of differences */
+template <int Depth, int N>
+ATTN__DEVICE void tiled_distances(float (&sum)[N][4], const float *left, const float *right)
+{
+    left += hw::thread() / 16 * N;
+    right += hw::thread() % 16 * 4;
+    ATTN__UNROLL_4
+    for (int d = 0; d < Depth; d++) {
+        float l[N], r[4];
+        read_line<N>(l, left + d * tiled_line<N>);
+        read_line<4>(r, right + d * tiled_line<4>);
+        ATTN__UNROLL
+        for (int n = 0; n < N; n++)
+            ATTN__UNROLL
+            for (int c = 0; c < 4; c++) {
+                const float apart = l[n] - r[c];
+                sum[n][c] = hw::fma(apart, apart, sum[n][c]);
+            }
+    }
+}
+/* products with what is right less what is this thread's own, the columns of its N vectors */
+template <int Depth, int N>
+ATTN__DEVICE void tiled_pulls(float (&sum)[N][TILED_COLUMNS], const float (&own)[N][TILED_COLUMNS], const float *left,
+                              const float *right)
+{
+    left += hw::thread() / 16 * N;
+    right += hw::thread() % 16 * 4;
+    ATTN__UNROLL_4
+    for (int d = 0; d < Depth; d++) {
+        float l[N], r[TILED_COLUMNS];
+        read_line<N>(l, left + d * tiled_line<N>);
+        read_line<TILED_COLUMNS>(r, right + d * TILED_SPAN);
+        ATTN__UNROLL
+        for (int n = 0; n < N; n++)
+            ATTN__UNROLL
+            for (int c = 0; c < TILED_COLUMNS; c++) sum[n][c] = hw::fma(l[n], r[c] - own[n][c], sum[n][c]);
+    }
+}
+/* The same passing over excluded pairs; own: zeros for products */
+template <int Depth, int N>
+ATTN__DEVICE void tiled_guarded(float (&sum)[N][TILED_COLUMNS], const float (&own)[N][TILED_COLUMNS], const float *left,
+                                const float *right)
+{
+    left += hw::thread() / 16 * N;
+    right += hw::thread() % 16 * 4;
+    ATTN__LOOP
+    for (int d = 0; d < Depth; d++) {
+        float l[N], r[TILED_COLUMNS];
+        read_line<N>(l, left + d * tiled_line<N>);
+        read_line<TILED_COLUMNS>(r, right + d * TILED_SPAN);
+        ATTN__UNROLL
+        for (int n = 0; n < N; n++) {
+            if (bits_of(l[n]) == 0x80000000u) continue;
+            ATTN__UNROLL
+            for (int c = 0; c < TILED_COLUMNS; c++) sum[n][c] = hw::fma(l[n], r[c] - own[n][c], sum[n][c]);
+        }
+    }
+}
+
+/* Results of N vectors by any number of columns, as they grow from tile to tile: in registers where there are no more
+   than TILED_SPAN columns, else in the workspace, every thread's numbers in its own places. */
+template <int N> struct tiled_sums {
+    float  sum[N][TILED_COLUMNS];
+    float *memory;
+};
+ATTN__BOTH int64_t tiled_floats(int64_t columns, int n)     /* of a block in the workspace */
+{
+    return columns > TILED_SPAN ? (columns + TILED_SPAN - 1) / TILED_SPAN * n * TILED_COLUMNS * TILED_THREADS : 0;
+}
+template <int N> ATTN__DEVICE float &tiled_memory_at(const tiled_sums<N> &s, int64_t c0, int n, int x)
+{
+    return s.memory[(c0 / TILED_SPAN * N * TILED_COLUMNS + n * TILED_COLUMNS + x) * TILED_THREADS + hw::thread()];
+}
+/* with(c0, sum) for the columns from c0 on, which may change them */
+template <int N, class F> ATTN__DEVICE void tiled_each(tiled_sums<N> &s, int64_t columns, F with)
+{
+    ATTN__LOOP
+    for (int64_t c0 = 0; c0 < columns; c0 += TILED_SPAN) {
+        ATTN__UNROLL
+        for (int n = 0; columns > TILED_SPAN && n < N; n++)
+            ATTN__UNROLL
+            for (int x = 0; x < TILED_COLUMNS; x++) s.sum[n][x] = tiled_memory_at(s, c0, n, x);
+        with(c0, s.sum);
+        ATTN__UNROLL
+        for (int n = 0; columns > TILED_SPAN && n < N; n++)
+            ATTN__UNROLL
+            for (int x = 0; x < TILED_COLUMNS; x++) tiled_memory_at(s, c0, n, x) = s.sum[n][x];
+    }
+}
+template <int N> ATTN__DEVICE void tiled_start(tiled_sums<N> &s, int64_t columns, float *memory)
+{
+    s.memory = memory;
+    set_zero<N>(s.sum);
+    tiled_each<N>(s, columns, [](int64_t, float (&sum)[N][TILED_COLUMNS]) { set_zero<N>(sum); });
+}
+
+/* with(n, c, value) for each column c of each vector n. The loop over a vector's columns is one, for the code would be
+   long: they wait in `rows`, each thread's in its own places. */
+template <int N, class F>
+ATTN__DEVICE void tiled_finish(tiled_sums<N> &sums, float (&rows)[TILED_DEPTH][TILED_SPAN], int64_t columns, F with)
+{
+    float *const mine = rows[0] + hw::thread();
+    hw::sync();                                     /* everybody is done with the rows */
+    tiled_each<N>(sums, columns, [&](int64_t c0, float (&sum)[N][TILED_COLUMNS]) {
+        ATTN__UNROLL
+        for (int n = 0; n < N; n++) {
+            ATTN__UNROLL
+            for (int x = 0; x < TILED_COLUMNS; x++) mine[x * TILED_THREADS] = sum[n][x];
+            ATTN__LOOP
+            for (int x = 0; x < TILED_COLUMNS; x++) {
+                const int64_t c = c0 + hw::thread() % 16 + 16 * x;
+                if (c < columns) with(n, c, mine[x * TILED_THREADS]);
+            }
+        }
+    });
+}
+/* The columns from c0 on of the N vectors of this thread, from i0 on. Returns whether one is not finite. */
+template <int N>
+ATTN__DEVICE bool tiled_own(float (&own)[N][TILED_COLUMNS], float (&rows)[TILED_DEPTH][TILED_SPAN],
+                            const tiled_source &s, int64_t i0, int64_t c0, int64_t columns)
+{
+    float *const mine = rows[0] + hw::thread();
+    bool odd = false;
+    hw::sync();                                     /* everybody is done with the rows */
+    ATTN__UNROLL
+    for (int n = 0; n < N; n++) {
+        const int64_t i = i0 + hw::thread() / 16 + 16 * n;
+        ATTN__LOOP
+        for (int x = 0; x < TILED_COLUMNS; x++) {
+            const int64_t c = c0 + hw::thread() % 16 + 16 * x;
+            const bool there = i >= s.first && i < s.last && c < columns && (!s.reads || s.reads[i - i0]);
+            mine[x * TILED_THREADS] = there ? load(s.a, s.b, s.h, i, c) : 0.0f;
+        }
+        ATTN__UNROLL
+        for (int x = 0; x < TILED_COLUMNS; x++) {
+            own[n][x] = mine[x * TILED_THREADS];
+            odd = odd || !(magnitude(own[n][x]) < 8.5e37f);
+        }
+    }
+    return odd;
+}
+
+/* Adds to the sums what the tile's weights or gradients (`left`: Lines lines) make of the rows of a source from i0 on.
+   Pull: of their differences from this thread's own vectors, own_i on. */
+template <bool Pull, int Lines, int N>
+ATTN__DEVICE void tiled_add(tiled_sums<N> &sums, const float *left, float (&rows)[TILED_DEPTH][TILED_SPAN],
+                            const tiled_source &source, int64_t i0, int64_t columns, const tiled_source &own,
+                            int64_t own_i)
+{
+    constexpr int depth = Lines < TILED_DEPTH ? Lines : (int)TILED_DEPTH;
+    tiled_each<N>(sums, columns, [&](int64_t c0, float (&whole)[N][TILED_COLUMNS]) {
+        float mine[N][TILED_COLUMNS], sum[N][TILED_COLUMNS];        /* sum: of this tile, for what is long */
+        bool odd = false;
+        set_zero<N>(mine);
+        set_zero<N>(sum);
+        if (Pull) odd = tiled_own<N>(mine, rows, own, own_i, c0, columns);
+        ATTN__LOOP
+        for (int line = 0; line < Lines; line += depth) {
+            const float *const from = left + line * tiled_line<N>;
+            hw::sync();                             /* the rows are free, the weights are there */
+            const bool some = tiled_rows<depth>(rows[0], source, i0, line, c0, columns) || odd;
+            if (hw::barrier_or(0, TILED_THREADS, some)) tiled_guarded<depth, N>(sum, mine, from, rows[0]);
+            else if (Pull) tiled_pulls<depth, N>(sum, mine, from, rows[0]);
+            else if (columns - c0 > TILED_SPAN / 2)
+                tiled_products<depth, TILED_COLUMNS>(sum, from, rows[0], TILED_SPAN);
+            else tiled_products<depth, TILED_COLUMNS / 2>(sum, from, rows[0], TILED_SPAN);
+        }
+        add_part<N>(whole, sum);
+    });
+}
+
+/* ---- additive scores. The special-function unit is what limits them, one tanh per query, key and hidden unit. With
+   e^2q and e^2k at hand, once per vector,
+
+       tanh(q + k) = 1 - 2 / (e^2q e^2k + 1)
+
+   and two units share one reciprocal: w/x + v/y = (w y + v x) / (x y). So half as much of it is left, and the error is
+   that of the reciprocal. Products that would overflow are told by the vectors: a tile with a number beyond CLEAR in
+   them takes tanh itself. */
+ATTN__BOTH float additive_clear() { return 10.5f; }        /* e^4x, four of them in one product, is below 2^127 */
+
+/* What the stage finds in params.more. Additive scores: e^2(q + b) [B,H,Sq,h], e^2k [B,key_heads,Sk,h], and per vector:
+   is it clear? Then the tiled_sums that registers do not hold, of all blocks. */
+struct tiled_memory { float *query, *key, *query_clear, *key_clear, *sums; };
+ATTN__BOTH tiled_memory tiled_memory_of(const params &p)
+{
+    const bool additive = p.score == ATTN_SCORE_ADDITIVE;
+    const int64_t rows = additive ? p.batch * p.heads * p.queries : 0;
+    const int64_t keys = additive ? p.batch * p.key_heads * p.keys : 0;
+    tiled_memory m;
+    m.query = (float *)p.more;
+    m.key = m.query + rows * p.size_u;
+    m.query_clear = m.key + keys * p.size_u;
+    m.key_clear = m.query_clear + rows;
+    m.sums = m.key_clear + keys;
+    return m;
+}
+
+ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM params p)
+{
+    const tiled_memory m = tiled_memory_of(p);
+    const int64_t rows = p.batch * p.heads * p.queries, all = rows + p.batch * p.key_heads * p.keys;
+    for (int64_t n = first_task(); n < all; n += all_tasks()) {
+        const bool query = n < rows;
+        const int64_t k = n - rows, b = query ? n / p.queries / p.heads : k / p.keys / p.key_heads;
+        const bool read = query || p.covered[b * p.keys + k % p.keys] != 0.0f;
+        bool beyond = false;
+        for (int64_t u = hw::lane(); u < p.size_u; u += 32) {
+            float x = 0.0f;
+            if (query) {
+                const int64_t h = n / p.queries % p.heads;
+                x = load(p.query, b, h, n % p.queries, u) +
+                    (p.hidden_bias.rank ? load(p.hidden_bias, 0, h, 0, u) : 0.0f);
+            } else if (read) x = load(p.key, b, k / p.keys % p.key_heads, k % p.keys, u);
+            beyond = beyond || !(magnitude(x) <= additive_clear());
+            (query ? m.query + n * p.size_u : m.key + k * p.size_u)[u] = expf(x + x);
+        }
+        beyond = hw::any(beyond);
+        if (hw::lane() == 0) (query ? m.query_clear + n : m.key_clear + k)[0] = beyond ? 0.0f : 1.0f;
+    }
+}
+/* Which vectors of the tile's rows and keys are clear? Are all? A barrier, too. */
+template <int R> ATTN__DEVICE bool additive_is_clear(const params &p, tiled_room<R> &s, const tiled_tile &t)
+{
+    const tiled_memory m = tiled_memory_of(p);
+    const int64_t i = t.i0 + hw::thread(), j = t.j0 + hw::thread();
+    bool query = true, key = true;
+    if (hw::thread() < 16 * R) {
+        if (i < p.queries) query = m.query_clear[(t.b * p.heads + t.h) * p.queries + i] != 0.0f;
+        s.query_clear[tiled_place<R>(hw::thread())] = query;
+    }
+    if (hw::thread() < TILED_KEYS) {
+        if (j < p.keys) key = m.key_clear[(t.b * p.key_heads + key_head(p, t.h)) * p.keys + j] != 0.0f;
+        s.key_clear[tiled_place<4>(hw::thread())] = key;
+    }
+    return !hw::barrier_or(0, TILED_THREADS, !query || !key);
+}
+
+/* Of what belongs to keys, what the tile's queries reach. Between these may lie keys that none does, where each has a
+   position of its own. */
+template <int R> ATTN__DEVICE void tiled_look(const params &p, tiled_room<R> &s, const tiled_tile &t)
+{
+    const int64_t j = t.j0 + hw::thread();
+    bool reached = false;
+    if (p.positions.rank < 2 || hw::thread() >= TILED_KEYS) return;
+    for (int i = 0; i < 16 * R; i++) reached = reached || (s.reaches[i].first <= j && j < s.reaches[i].last);
+    s.reached[hw::thread()] = reached;
+}
+template <int R>
+ATTN__DEVICE tiled_source tiled_keys(const params &p, const tiled_room<R> &s, const tiled_tile &t, const attn__array &a,
+                                     int64_t h)
+{
+    const tiled_source keys = {a, t.b, h, t.first, t.last, NULL, p.positions.rank < 2 ? NULL : s.reached};
+    return keys;
+}
+ATTN__DEVICE tiled_source tiled_queries(const params &p, const tiled_tile &t, const attn__array &a)
+{
+    const tiled_source queries = {a, t.b, t.h, 0, p.queries, NULL, NULL};
+    return queries;
+}
+/* Components u0.. of the tile's queries and keys into shared memory; additive scores: of e^2x where all are clear. */
+template <int Kind, int R>
+ATTN__DEVICE void tiled_load(const params &p, tiled_room<R> &s, const tiled_tile &t, int64_t u0)
+{
+    const int64_t u = u0 + tiled_component();
+    tiled_source query = tiled_queries(p, t, p.query), key = tiled_keys(p, s, t, p.key, key_head(p, t.h));
+    float addend = 0.0f;
+    hw::sync();                                     /* everybody is done with what is there */
+    if (t.all) {
+        key.first = 0;
+        key.last = p.keys;
+        key.reads = NULL;
+    }
+    if (Kind == PRODUCTS && p.score == ATTN_SCORE_COSINE) {
+        query.factor = p.query_norm + (t.b * p.heads + t.h) * p.queries;
+        key.factor = p.key_norm + (t.b * p.heads_kv + key.h) * p.keys;
+    }
+    if (Kind == ADDITIVE && t.clear) {
+        const tiled_memory m = tiled_memory_of(p);
+        query.a = packed(m.query, p.heads, p.queries, p.size_u);
+        key.a = packed(m.key, p.key_heads, p.keys, p.size_u);
+    } else if (Kind == ADDITIVE && p.hidden_bias.rank && u < p.size_u) addend = load(p.hidden_bias, 0, t.h, 0, u);
+    tiled_vectors<R>(s.pair.query[0], query, t.i0, u0, p.size_u, addend);
+    tiled_vectors<4>(s.pair.key[0], key, t.j0, u0, p.size_u);
+    if (Kind == ADDITIVE && hw::thread() < TILED_DEPTH)
+        s.pair.w[hw::thread()] = u0 + hw::thread() < p.size_u ? load(p.w_v, 0, t.h, 0, u0 + hw::thread()) : 0.0f;
+    hw::sync();
+}
+
+/* part + two units of a pair whose vectors are clear: of e^2q and e^2k, w / (e^2q e^2k + 1) */
+ATTN__DEVICE float additive_pair(float q0, float q1, float k0, float k1, float w0, float w1, float part)
+{
+    const float x = hw::fma(q0, k0, 1.0f), y = hw::fma(q1, k1, 1.0f);
+    return hw::fma(hw::fma(w0, y, w1 * x), hw::rcp(x * y), part);
+}
+/* Additive scores of TILED_DEPTH units: of clear pairs the sums of w / (e^2q e^2k + 1), `total` being that of w; of
+   others the sums of w tanh(q + k). */
+template <int R>
+ATTN__DEVICE void additive_units(const tiled_room<R> &s, float (&part)[R][4], float &total)
+{
+    const float *const query = s.pair.query[0] + hw::thread() / 16 * R;
+    const float *const key = s.pair.key[0] + hw::thread() % 16 * 4;
+    for (int u = 0; u < TILED_DEPTH; u += 2) {
+        const float w0 = s.pair.w[u], w1 = s.pair.w[u + 1];
+        float q0[R], q1[R], k0[4], k1[4];
+        read_line<R>(q0, query + u * tiled_line<R>);
+        read_line<R>(q1, query + (u + 1) * tiled_line<R>);
+        read_line<4>(k0, key + u * tiled_line<4>);
+        read_line<4>(k1, key + (u + 1) * tiled_line<4>);
+        total += w0 + w1;
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++)
+            ATTN__UNROLL
+            for (int k = 0; k < 4; k++) part[r][k] = additive_pair(q0[r], q1[r], k0[k], k1[k], w0, w1, part[r][k]);
+    }
+}
+/* The same where some vectors are not clear: of the vectors themselves; clear pairs get the same bits. */
+template <int R>
+ATTN__DEVICE void additive_units_beyond(const tiled_room<R> &s, int64_t units, float (&part)[R][4], float &total)
+{
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    const float *const query = s.pair.query[0] + ty * R, *const key = s.pair.key[0] + tx * 4;
+    ATTN__LOOP
+    for (int u = 0; u < TILED_DEPTH; u += 2) {
+        const float w0 = s.pair.w[u], w1 = s.pair.w[u + 1];
+        total += w0 + w1;
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++)
+            ATTN__UNROLL
+            for (int k = 0; k < 4; k++) {
+                const float *const q = query + u * tiled_line<R> + r, *const y = key + u * tiled_line<4> + k;
+                const float q0 = q[0], q1 = q[tiled_line<R>], k0 = y[0], k1 = y[tiled_line<4>];
+                if (s.query_clear[ty * R + r] && s.key_clear[tx * 4 + k]) {
+                    const bool both = u + 1 < units;            /* beyond the last unit there are zeros, not e^0 */
+                    part[r][k] = additive_pair(expf(q0 + q0), both ? expf(q1 + q1) : 0.0f, expf(k0 + k0),
+                                               both ? expf(k1 + k1) : 0.0f, w0, w1, part[r][k]);
+                    continue;
+                }
+                if (u < units) part[r][k] = hw::fma(w0, tanhf(q0 + k0), part[r][k]);
+                if (u + 1 < units) part[r][k] = hw::fma(w1, tanhf(q1 + k1), part[r][k]);
+            }
+    }
+}
+
+/* To where this thread has them in shared memory, for the loops that follow are long and go over keys one by one. */
+template <bool PerKey, int R> ATTN__DEVICE void tiled_put(float *to, const float (&x)[R][4])
+{
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++)
+        ATTN__UNROLL
+        for (int k = 0; k < 4; k++) to[tiled_slot<R, PerKey>(r, k)] = x[r][k];
+}
+/* ---- scores
+   What the tile's queries and keys make of each other, into s.weight: q.k, the cosine, w_v.tanh(..), |q-k|^2, the given
+   score; where there is no such query or key, anything. */
+template <bool PerKey, int R>
+ATTN__DEVICE void tiled_given(const params &p, tiled_room<R> &s, const tiled_tile &t)
+{
+    ATTN__LOOP
+    for (int r = 0; r < R; r++)
+        ATTN__LOOP
+        for (int k = 0; k < 4; k++) {
+            const int64_t i = t.i0 + hw::thread() / 16 + 16 * r, j = t.j0 + hw::thread() % 16 + 16 * k;
+            const reach reach = s.reaches[hw::thread() / 16 + 16 * r];
+            const bool there = p.score == ATTN_SCORE_GIVEN && i < p.queries && j < p.keys &&
+                               (t.all || (reach.first <= j && j < reach.last));
+            s.weight[tiled_slot<R, PerKey>(r, k)] = there ? load(p.given_scores, t.b, t.h, i, j) : 0.0f;
+        }
+}
+template <int Kind, bool PerKey, int R>
+ATTN__DEVICE void tiled_meet(const params &p, tiled_room<R> &s, tiled_tile &t)
+{
+    float met[R][4], total = 0.0f;                  /* total: of w_v */
+    hw::sync();                                     /* everybody is done with the tile before */
+    tiled_look<R>(p, s, t);
+    if (Kind == PRODUCTS && !has_vectors(p.score)) {
+        tiled_given<PerKey, R>(p, s, t);
+        return;
+    }
+    set_zero<R>(met);
+    if (Kind == ADDITIVE) t.clear = additive_is_clear<R>(p, s, t);
+    ATTN__LOOP
+    for (int64_t u0 = 0; u0 < p.size_u; u0 += TILED_DEPTH) {
+        float part[R][4];
+        tiled_load<Kind>(p, s, t, u0);
+        set_zero<R>(part);
+        if (Kind == ADDITIVE && t.clear) additive_units<R>(s, part, total);
+        else if (Kind == ADDITIVE) additive_units_beyond<R>(s, p.size_u - u0, part, total);
+        else if (Kind == DISTANCES) tiled_distances<TILED_DEPTH>(part, s.pair.query[0], s.pair.key[0]);
+        else tiled_products<TILED_DEPTH, 4>(part, s.pair.query[0], s.pair.key[0], tiled_line<4>);
+        add_part<R>(met, part);
+    }
+    ATTN__UNROLL
+    for (int r = 0; Kind == ADDITIVE && r < R; r++)
+        ATTN__UNROLL
+        for (int k = 0; k < 4; k++)
+            if (t.clear || (s.query_clear[hw::thread() / 16 * R + r] && s.key_clear[hw::thread() % 16 * 4 + k]))
+                met[r][k] = hw::fma(-2.0f, met[r][k], total);
+    tiled_put<PerKey, R>(s.weight, met);
+}
+
+/* The n-th of so many tiles of queries */
+ATTN__DEVICE tiled_tile nth_tile(const params &p, int64_t n, int64_t tiles, int rows)
+{
+    const tiled_tile t = {n / tiles / p.heads, n / tiles % p.heads, n % tiles * rows, 0, 0, 0, false, false};
+    return t;
+}
+/* Which keys each query of the tile reaches, and all of them */
+template <int R> ATTN__DEVICE void tiled_reach(const params &p, tiled_room<R> &s, tiled_tile &t)
+{
+    hw::sync();
+    if (hw::thread() < 16 * R) {
+        reach r;
+        r.position = r.first = r.last = 0;
+        if (t.i0 + hw::thread() < p.queries) r = reach_of(p, t.b, t.i0 + hw::thread());
+        s.reaches[hw::thread()] = r;
+    }
+    hw::sync();
+    t.first = p.keys;
+    t.last = 0;
+    for (int i = 0; i < 16 * R; i++) {
+        if (s.reaches[i].first >= s.reaches[i].last) continue;
+        t.first = s.reaches[i].first < t.first ? s.reaches[i].first : t.first;
+        t.last = s.reaches[i].last > t.last ? s.reaches[i].last : t.last;
+    }
+}
+/* f() for each tile of keys between `first` and `last` */
+template <class F> ATTN__DEVICE void each_tile(tiled_tile &t, int64_t first, int64_t last, F f)
+{
+    ATTN__LOOP
+    for (t.j0 = first / TILED_KEYS * TILED_KEYS; t.j0 < last; t.j0 += TILED_KEYS) f();
+}
+template <int R> ATTN__DEVICE row tiled_row(const params &p, const tiled_room<R> &s, const tiled_tile &t, int local)
+{
+    row w;
+    w.b = t.b;
+    w.h = t.h;
+    w.hkv = t.h / (p.heads / p.heads_kv);
+    w.i = t.i0 + local;
+    w.n = (t.b * p.heads + t.h) * p.queries + w.i;
+    w.r = s.reaches[local];
+    w.width = p.sigma_per_head.rank ? load(p.sigma_per_head, 0, t.h, 0, 0) : p.sigma;
+    w.width *= w.width;
+    return w;
+}
+/* with(r, k, w, j) for each pair of the tile that this thread has, its r-th query and k-th key: w.i and j, which may be
+   beyond the last ones. These loops are not unrolled, for what they do is long; so it works on numbers in shared
+   memory, where each thread has those of its own pairs. */
+template <int R, class F>
+ATTN__DEVICE void each_pair(const params &p, const tiled_room<R> &s, const tiled_tile &t, F with)
+{
+    ATTN__LOOP
+    for (int r = 0; r < R; r++) {
+        const row w = tiled_row<R>(p, s, t, hw::thread() / 16 + 16 * r);
+        ATTN__LOOP
+        for (int k = 0; k < 4; k++) with(r, k, w, t.j0 + hw::thread() % 16 + 16 * k);
+    }
+}
+/* Over the 16 threads that have one row; all get the same bits. */
+ATTN__DEVICE float row_sum(float x)
+{
+    for (int step = 8; step > 0; step /= 2) x += hw::shfl_xor(x, step);
+    return hw::shfl(x, hw::lane() / 16 * 16);
+}
+ATTN__DEVICE float row_top(float x)
+{
+    for (int step = 8; step > 0; step /= 2) x = larger(x, hw::shfl_xor(x, step));
+    return hw::shfl(x, hw::lane() / 16 * 16);
+}
+
+/* The masked scores of the tile into s.weight, and those that are results to where they go; results: false where a pass
+   before has done that. */
+template <int Kind, int R>
+ATTN__DEVICE void tiled_scores(const params &p, tiled_room<R> &s, tiled_tile &t, bool results)
+{
+    tiled_meet<Kind, true, R>(p, s, t);
+    each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
+        float &slot = s.weight[tiled_slot<R, true>(r, k)];
+        const float score = score_of(p, w, slot), soft = soften(p, score);
+        const bool inside = w.i < p.queries && j < p.keys;
+        slot = inside ? mask(p, w.r, w.b, w.h, w.i, j, soft) : -infinity();
+        if (!results || !inside) return;
+        if (p.scores.rank) store(p.scores, w.b, w.h, w.i, j, score);
+        if (p.scores_softcap.rank) store(p.scores_softcap, w.b, w.h, w.i, j, soft);
+        if (p.scores_masked.rank) store(p.scores_masked, w.b, w.h, w.i, j, slot);
+        if (p.weights.rank && p.weights.type == ATTN_F32) store(p.weights, w.b, w.h, w.i, j, slot);
+    });
+}
+/* A row's mass as far as one thread has it; rest: what the sum is too large by */
+struct tiled_mass { float top, sum, rest; };
+/* The scores in s.weight become weights relative to the maximum so far; m: that maximum, and what this thread's keys
+   add to the mass. shrink: what earlier sums are to be multiplied by. */
+template <int R> ATTN__DEVICE void tiled_softmax(tiled_room<R> &s, tiled_mass (&m)[R], float (&shrink)[R])
+{
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++) {
+        const float before = m[r].top;
+        ATTN__UNROLL
+        for (int k = 0; k < 4; k++) m[r].top = larger(m[r].top, s.weight[tiled_slot<R, true>(r, k)]);
+        m[r].top = row_top(m[r].top);
+        const float base = is_none(m[r].top) ? 0.0f : m[r].top;
+        shrink[r] = is_none(before) ? 1.0f : expf(before - m[r].top);
+        float sum = 0.0f;
+        ATTN__UNROLL
+        for (int k = 0; k < 4; k++) {
+            float &slot = s.weight[tiled_slot<R, true>(r, k)];
+            const bool none = is_none(slot);
+            const float weight = weight_of(slot, base, 1.0f);
+            slot = none ? -0.0f : weight;
+            sum += none ? 0.0f : weight;
+        }
+        /* Kahan's sum, for rows may be long */
+        const float before_sum = m[r].sum * shrink[r], part = sum - m[r].rest * shrink[r];
+        m[r].sum = before_sum + part;
+        m[r].rest = (m[r].sum - before_sum) - part;
+    }
+}
+template <int R> ATTN__DEVICE void no_masses(tiled_mass (&m)[R])
+{
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++) {
+        m[r].top = -infinity();
+        m[r].sum = m[r].rest = 0.0f;
+    }
+}
+/* The masses of the rows, from what each thread has of them, into s.masses */
+template <int R> ATTN__DEVICE void tiled_masses(tiled_room<R> &s, const tiled_mass (&m)[R])
+{
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++) {
+        const mass row = {m[r].top, row_sum(m[r].sum)};
+        if (hw::thread() % 16 == 0) s.masses[hw::thread() / 16 + 16 * r] = row;
+    }
+    hw::sync();
+}
+/* What dropout leaves of a weight that is not excluded: 0 where it drops it, were it NaN */
+ATTN__DEVICE float kept(const params &p, const row &w, int64_t j, float weight)
+{
+    const float keep = keep_factor(p, w.b, w.h, w.i, j);
+    return keep == 0.0f ? 0.0f : weight * keep;
+}
+
+/* ---- the forward */
+
+/* What becomes of each row's mass: log-sum-exp, stats, and what turns scores into weights. */
+template <int R> ATTN__DEVICE void tiled_rows_end(const params &p, tiled_room<R> &s, const tiled_tile &t)
+{
+    if (hw::thread() < 16 * R) {
+        const row w = tiled_row<R>(p, s, t, hw::thread());
+        const mass m = s.masses[hw::thread()];
+        const norm of = norm_of(p, w, m);
+        saved &to = s.rows_saved[hw::thread()];
+        to.base = of.base;
+        to.inverse = of.empty ? -1.0f : m.sum == 0.0f ? 0.0f : of.inverse;      /* a sink alone, which may be NaN */
+        if (p.lse.rank && w.i < p.queries) store(p.lse, w.b, w.h, w.i, 0, of.lse);
+        if (p.stats.rank && w.i < p.queries) store(p.stats, w.b, w.h, w.i, 0, m.top);
+        if (p.stats.rank && w.i < p.queries) store(p.stats, w.b, w.h, w.i, 1, m.sum);
+    }
+    hw::sync();
+}
+/* Rows without mass, and ATTN_EMPTY_UNIFORM: the mean of all values. */
+template <int R>
+ATTN__DEVICE void tiled_uniform(const params &p, tiled_room<R> &s, tiled_tile &t, tiled_sums<R> &out)
+{
+    const tiled_source values = {p.v, t.b, t.h / (p.heads / p.heads_kv), 0, p.keys, NULL, NULL};
+    const bool empty = hw::thread() < 16 * R && s.rows_saved[hw::thread()].inverse < 0.0f;
+    if (!hw::barrier_or(0, TILED_THREADS, empty)) return;
+    each_tile(t, 0, p.keys, [&] {
+        hw::sync();                                 /* everybody is done with the weights of the tile before */
+        each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
+            const bool counts = s.rows_saved[w.i - t.i0].inverse < 0.0f && w.i < p.queries && j < p.keys;
+            s.weight[tiled_slot<R, true>(r, k)] = counts ? kept(p, w, j, 1.0f / (float)p.keys) : -0.0f;
+        });
+        tiled_add<false, TILED_KEYS, R>(out, s.weight, s.rows, values, t.j0, p.size_v, values, 0);
+    });
+}
+/* The weights as results, from the scores that are in their place or, where these are not floats, made once more. */
+template <int Kind, int R> ATTN__DEVICE void tiled_weights(const params &p, tiled_room<R> &s, tiled_tile &t)
+{
+    const bool there = p.weights.type == ATTN_F32;
+    each_tile(t, 0, p.keys, [&] {
+        const bool visited = t.j0 < t.last && t.j0 + TILED_KEYS > t.first;
+        if (visited && !there) tiled_scores<Kind, R>(p, s, t, false);
+        each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
+            const saved of = s.rows_saved[w.i - t.i0];
+            const bool uniform = of.inverse < 0.0f && p.empty == ATTN_EMPTY_UNIFORM;
+            float score = -infinity(), weight = 0.0f;
+            if (w.i >= p.queries || j >= p.keys) return;
+            if (visited) score = there ? load(p.weights, w.b, w.h, w.i, j) : s.weight[tiled_slot<R, true>(r, k)];
+            if (of.inverse < 0.0f && p.empty == ATTN_EMPTY_NAN) weight = float_of(0x7fc00000u);
+            else if (uniform) weight = 1.0f / (float)p.keys;
+            else if (!is_none(score)) weight = weight_of(score, of.base, of.inverse);
+            if (p.weights_after_dropout && (uniform || !is_none(score))) weight = kept(p, w, j, weight);
+            store(p.weights, w.b, w.h, w.i, j, weight);
+        });
+    });
+}
+
+template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, R == 1 ? 2 : 1) void tiled_forward(ATTN__PARAM params p)
+{
+    ATTN__SHARED(memory);
+    tiled_room<R> &s = *(tiled_room<R> *)memory;
+    const int64_t tiles = (p.queries + 16 * R - 1) / (16 * R), all = p.batch * p.heads * tiles;
+    const int64_t columns = p.out.rank ? p.size_v : 0;
+    float *const workspace = tiled_memory_of(p).sums + hw::block() * tiled_floats(columns, R);
+    for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
+        tiled_tile t = nth_tile(p, task, tiles, 16 * R);
+        tiled_sums<R> out;
+        tiled_mass m[R];
+        t.all = p.scores.rank || p.scores_softcap.rank;
+        const bool every = t.all || p.scores_masked.rank;
+        tiled_reach<R>(p, s, t);
+        tiled_start<R>(out, columns, workspace);
+        no_masses<R>(m);
+        each_tile(t, every ? 0 : t.first, every ? p.keys : t.last, [&] {
+            float shrink[R];
+            tiled_scores<Kind, R>(p, s, t, true);
+            tiled_softmax<R>(s, m, shrink);
+            if (p.dropout != 0.0f)
+                each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
+                    float &slot = s.weight[tiled_slot<R, true>(r, k)];
+                    if (bits_of(slot) != 0x80000000u) slot = kept(p, w, j, slot);
+                });
+            tiled_each<R>(out, columns, [&](int64_t, float (&sum)[R][TILED_COLUMNS]) {
+                ATTN__UNROLL
+                for (int r = 0; r < R; r++)
+                    ATTN__UNROLL
+                    for (int x = 0; x < TILED_COLUMNS; x++) sum[r][x] *= shrink[r];
+            });
+            const tiled_source values = tiled_keys(p, s, t, p.v, t.h / (p.heads / p.heads_kv));
+            tiled_add<false, TILED_KEYS, R>(out, s.weight, s.rows, values, t.j0, columns, values, 0);
+        });
+        tiled_masses<R>(s, m);
+        tiled_rows_end<R>(p, s, t);
+        if (p.empty == ATTN_EMPTY_UNIFORM && columns > 0) tiled_uniform<R>(p, s, t, out);
+        if (p.weights.rank) tiled_weights<Kind, R>(p, s, t);
+        tiled_finish<R>(out, s.rows, columns, [&](int r, int64_t c, float value) {
+            const int local = hw::thread() / 16 + 16 * r;
+            const float inverse = s.rows_saved[local].inverse;
+            if (t.i0 + local >= p.queries) return;
+            if (inverse >= 0.0f || is_nan(inverse)) value *= inverse;       /* else: zeros, or ATTN_EMPTY_UNIFORM's */
+            else if (p.empty == ATTN_EMPTY_NAN) value = float_of(0x7fc00000u);
+            store(p.out, t.b, t.h, t.i0 + local, c, value);
+        });
+    }
+}
+
+/* ---- the backward */
+
+/* The gradients of the tile's weights into s.slope, as far as they come from the output */
+template <bool PerKey> ATTN__DEVICE void tiled_above(const params &p, tiled_grad_room &s, const tiled_tile &t)
+{
+    const tiled_source outs = tiled_queries(p, t, p.d_out);
+    const tiled_source values = tiled_keys(p, s, t, p.v, t.h / (p.heads / p.heads_kv));
+    float above[4][4];
+    set_zero<4>(above);
+    ATTN__LOOP
+    for (int64_t c0 = 0; p.d_out.rank && c0 < p.size_v; c0 += TILED_DEPTH) {
+        float part[4][4];
+        hw::sync();                                 /* everybody is done with the vectors */
+        tiled_vectors<4>(s.pair.query[0], outs, t.i0, c0, p.size_v);
+        tiled_vectors<4>(s.pair.key[0], values, t.j0, c0, p.size_v);
+        hw::sync();
+        set_zero<4>(part);
+        tiled_products<TILED_DEPTH, 4>(part, s.pair.query[0], s.pair.key[0], tiled_line<4>);
+        add_part<4>(above, part);
+    }
+    tiled_put<PerKey, 4>(s.slope, above);
+}
+/* with(r, k, w, j, slope) for each pair of the tile; what its rows have saved is in s.rows_saved. */
+template <int Kind, bool PerKey, class F>
+ATTN__DEVICE void tiled_slopes(const params &p, tiled_grad_room &s, tiled_tile &t, F with)
+{
+    tiled_meet<Kind, PerKey, 4>(p, s, t);
+    tiled_above<PerKey>(p, s, t);
+    each_pair<4>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
+        const float met = s.weight[tiled_slot<4, PerKey>(r, k)], above = s.slope[tiled_slot<4, PerKey>(r, k)];
+        const saved of = s.rows_saved[w.i - t.i0];
+        const bool inside = w.r.first <= j && j < w.r.last && has_mass(of.inverse);
+        with(r, k, w, j, inside ? slope_from(p, w, of, j, met, above) : no_slope());
+    });
+}
+/* What a pair's gradient is when it meets a key, or a query: of the raw score or, of distances, as pull_of has it. */
+template <int Kind> ATTN__DEVICE float factor_of(const params &p, const row &w, const slope &x)
+{
+    return !x.counts ? -0.0f : (Kind == DISTANCES ? pull_of(p, w, x) : x.raw) + 0.0f;
+}
+
+/* Additive scores. With r = 1/(e^2q e^2k + 1) = (1 - tanh)/2, for a unit
+
+       d(W_q q + b) = 4 scale w sum over keys of dS (r - r^2)        dw = scale (sum of dS - 2 sum of dS r)
+
+   and likewise for keys; two units share one reciprocal. These sums grow in the workspace tile by tile, each number in
+   the hands of one thread, so that h may be anything.
+
+   Sums over the other side of the tile, for 4 vectors and 2 units of this thread: dS (r - r^2), and of rows dS r. */
+template <bool Keys, bool Clear>
+ATTN__DEVICE void additive_sums(const tiled_grad_room &s, float (&slopes)[4][2], float (&quotients)[4][2])
+{
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16, others = 64;
+    float own[4][2];
+    ATTN__UNROLL
+    for (int n = 0; n < 4; n++)
+        ATTN__UNROLL
+        for (int x = 0; x < 2; x++) {
+            own[n][x] = (Keys ? s.pair.key : s.pair.query)[tx + 16 * x][ty * 4 + n];
+            slopes[n][x] = quotients[n][x] = 0.0f;
+        }
+    for (int o = 0; o < others; o++) {
+        const int at = o % 16 * 4 + o / 16;
+        const float other0 = Keys ? s.pair.query[tx][at] : s.pair.key[tx][at];
+        const float other1 = Keys ? s.pair.query[tx + 16][at] : s.pair.key[tx + 16][at];
+        ATTN__UNROLL
+        for (int n = 0; n < 4; n++) {
+            const float ds = s.slope[o * tiled_line<4> + ty * 4 + n];
+            float r[2];
+            if (Clear) {                            /* an excluded pair adds 0, for all numbers are finite */
+                const float x = hw::fma(own[n][0], other0, 1.0f), y = hw::fma(own[n][1], other1, 1.0f);
+                const float inverse = hw::rcp(x * y);
+                r[0] = y * inverse;
+                r[1] = x * inverse;
+            } else {
+                if (bits_of(ds) == 0x80000000u) continue;
+                r[0] = hw::fma(-0.5f, tanhf(own[n][0] + other0), 0.5f);
+                r[1] = hw::fma(-0.5f, tanhf(own[n][1] + other1), 0.5f);
+            }
+            ATTN__UNROLL
+            for (int x = 0; x < 2; x++) {
+                slopes[n][x] = hw::fma(ds, hw::fma(-r[x], r[x], r[x]), slopes[n][x]);
+                if (!Keys) quotients[n][x] = hw::fma(ds, r[x], quotients[n][x]);
+            }
+        }
+    }
+}
+/* The tile's part of what belongs to its rows, or to its keys, from dS in s.slope. vector and quotient point to the
+   first of them, or are NULL. */
+template <bool Keys>
+ATTN__DEVICE void additive_add(const params &p, tiled_grad_room &s, const tiled_tile &t, float *vector,
+                               float *quotient)
+{
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    const int64_t count = Keys ? p.keys - t.j0 : p.queries - t.i0;
+    for (int64_t u0 = 0; u0 < p.size_u; u0 += TILED_DEPTH) {
+        float slopes[4][2], quotients[4][2];
+        tiled_load<ADDITIVE>(p, s, t, u0);
+        if (t.clear) additive_sums<Keys, true>(s, slopes, quotients);
+        else additive_sums<Keys, false>(s, slopes, quotients);
+        ATTN__UNROLL
+        for (int n = 0; n < 4; n++)
+            ATTN__UNROLL
+            for (int x = 0; x < 2; x++) {
+                const int64_t u = u0 + tx + 16 * x, at = (ty + 16 * n) * p.size_u + u;
+                if (u >= p.size_u || ty + 16 * n >= count) continue;
+                if (vector && slopes[n][x] != 0.0f)         /* 0 is not to meet a w that is not finite */
+                    vector[at] = hw::fma(4.0f * p.scale * s.pair.w[tx + 16 * x], slopes[n][x], vector[at]);
+                if (quotient) quotient[at] += quotients[n][x];
+            }
+    }
+}
+/* Sets what belongs to the tile's rows to 0, by the threads that will add to it. */
+ATTN__DEVICE void additive_clear_rows(const params &p, int64_t i0, float *vector, float *quotient)
+{
+    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
+    for (int64_t u = tx; u < p.size_u; u += 16)
+        ATTN__UNROLL
+        for (int r = 0; r < 4; r++) {
+            const int64_t at = (ty + 16 * r) * p.size_u + u;
+            if (i0 + ty + 16 * r >= p.queries) continue;
+            if (vector) vector[at] = 0.0f;
+            if (quotient) quotient[at] = 0.0f;
+        }
+}
+
+/* What was saved of the tile's rows; a barrier has to come before it is used. */
+ATTN__DEVICE void tiled_recall(const params &p, tiled_grad_room &s, const tiled_tile &t)
+{
+    saved of = {0.0f, 0.0f, 0.0f};
+    if (hw::thread() >= 64) return;
+    if (t.i0 + hw::thread() < p.queries) of = saved_of(p, tiled_row<4>(p, s, t, hw::thread()));
+    s.rows_saved[hw::thread()] = of;
+}
+/* What this thread has in `from`, added by rows */
+ATTN__DEVICE void add_slots(float (&sum)[4], const float *from)
+{
+    ATTN__UNROLL
+    for (int r = 0; r < 4; r++)
+        ATTN__UNROLL
+        for (int k = 0; k < 4; k++) sum[r] += from[tiled_slot<4, true>(r, k)];
+}
+/* The rows' masses, as the forward saved them, or again; what turns scores into weights is saved without a shift. */
+template <int Kind> ATTN__DEVICE void tiled_weighing(const params &p, tiled_grad_room &s, tiled_tile &t)
+{
+    tiled_mass m[4];
+    no_masses<4>(m);
+    each_tile(t, t.first, p.stats.rank ? 0 : t.last, [&] {
+        float shrink[4];
+        tiled_scores<Kind, 4>(p, s, t, false);
+        tiled_softmax<4>(s, m, shrink);
+    });
+    tiled_masses<4>(s, m);
+    if (hw::thread() < 64) {
+        const row w = tiled_row<4>(p, s, t, hw::thread());
+        if (p.stats.rank && w.i < p.queries) {
+            s.masses[hw::thread()].top = load(p.stats, w.b, w.h, w.i, 0);
+            s.masses[hw::thread()].sum = load(p.stats, w.b, w.h, w.i, 1);
+        }
+        const norm of = norm_of(p, w, s.masses[hw::thread()]);
+        s.rows_saved[hw::thread()].base = of.base;
+        s.rows_saved[hw::thread()].inverse = of.inverse;
+        s.rows_saved[hw::thread()].shift = 0.0f;
+    }
+    hw::sync();
+}
+
+/* What is saved of rows. */
+template <int Kind> ATTN__KERNEL(TILED_THREADS, 2) void tiled_grad_rows(ATTN__PARAM params p)
+{
+    ATTN__SHARED(memory);
+    tiled_grad_room &s = *(tiled_grad_room *)memory;
+    const int64_t tiles = (p.queries + 63) / 64, all = p.batch * p.heads * tiles;
+    /* the sum of weight times gradient is the output times its gradient */
+    const bool by_out = !p.d_weights.rank && (!p.d_out.rank || (p.out.rank && p.out.type == ATTN_F32));
+    for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
+        tiled_tile t = nth_tile(p, task, tiles, 64);
+        float above[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        tiled_reach<4>(p, s, t);
+        tiled_weighing<Kind>(p, s, t);
+        each_tile(t, t.first, by_out ? 0 : t.last, [&] {
+            tiled_slopes<Kind, true>(p, s, t, [&](int r, int k, const row &, int64_t, const slope &x) {
+                s.slope[tiled_slot<4, true>(r, k)] = x.masked;
+            });
+            add_slots(above, s.slope);
+        });
+        ATTN__UNROLL
+        for (int r = 0; r < 4; r++) {
+            const int local = hw::thread() / 16 + 16 * r;
+            const bool reads = by_out && p.d_out.rank && t.i0 + local < p.queries &&
+                               has_mass(s.rows_saved[local].inverse);
+            for (int64_t c = hw::thread() % 16; reads && c < p.size_v; c += 16)
+                above[r] = hw::fma(load(p.d_out, t.b, t.h, t.i0 + local, c), load(p.out, t.b, t.h, t.i0 + local, c),
+                                   above[r]);
+            above[r] = row_sum(above[r]);
+            if (hw::thread() % 16 == 0) s.above[local] = above[r];
+        }
+        hw::sync();
+        if (hw::thread() >= 64) continue;
+        const row w = tiled_row<4>(p, s, t, hw::thread());
+        if (w.i < p.queries) save_row(p, w, norm_of(p, w, s.masses[hw::thread()]), s.above[hw::thread()]);
+    }
+}
+
+/* A row's sums over its keys, as far as this thread has them: of slopes, and the gradient of scale (of distances:
+   sigma) */
+struct tiled_row_sums { float slopes[4], shape[4]; };
+/* A pair's part of them */
+template <int Kind> ATTN__DEVICE float shape_of(const params &p, const row &w, const slope &x)
+{
+    if (!x.counts || p.score == ATTN_SCORE_BOXCAR) return 0.0f;
+    return Kind == DISTANCES ? pull_of(p, w, x) * (x.met / sqrtf(w.width)) : x.raw * x.met;
+}
+/* The end of a row's gradients. vector, quotient: of additive scores, the first of the tile */
+template <int Kind>
+ATTN__DEVICE void tiled_finish_row(const params &p, const row &w, float slopes, float shape, float alibi,
+                                   const float *vector, float *quotient)
+{
+    if (hw::thread() % 16 == 0) {
+        p.row_scale[w.n] = Kind == DISTANCES ? 0.0f : shape;
+        p.row_sigma[w.n] = Kind == DISTANCES ? shape : 0.0f;
+        p.row_alibi[w.n] = alibi;
+    }
+    for (int64_t u = hw::thread() % 16; Kind == ADDITIVE && u < p.size_u; u += 16) {
+        const int64_t at = w.i % 64 * p.size_u + u;
+        if (quotient) quotient[at] = p.scale * hw::fma(-2.0f, quotient[at], slopes);
+        if (p.dq.rank && !p.w_q.rank) store_gradient(p, p.dq, ATTN_GRAD_Q, w.b, w.h, w.i, u, vector[at]);
+    }
+}
+/* A number of a row's gradient: of q, or of q M where scores are bilinear. */
+template <int Kind>
+ATTN__DEVICE void tiled_finish_query(const params &p, const row &w, bool alive, float by_scale, int64_t c, float value)
+{
+    if (p.row_vector) p.row_vector[w.n * p.size_u + c] = value;
+    if (!p.dq.rank || p.score == ATTN_SCORE_BILINEAR) return;               /* not yet */
+    if (p.score == ATTN_SCORE_COSINE) {                                     /* only what is not along q */
+        const float norm = p.query_norm[w.n];
+        value = alive ? norm * hw::fma(-by_scale, load(p.q, w.b, w.h, w.i, c) * norm, value) : 0.0f;
+    }
+    store_gradient(p, p.dq, ATTN_GRAD_Q, w.b, w.h, w.i, c, Kind == DISTANCES ? value : p.scale * value);
+}
+
+/* What belongs to queries: dq or what belongs to prepared queries, given scores, a row's part of scale, sigma and
+   ALiBi. */
+template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN__PARAM params p)
+{
+    ATTN__SHARED(memory);
+    tiled_grad_room &s = *(tiled_grad_room *)memory;
+    const int64_t tiles = (p.queries + 63) / 64, all = p.batch * p.heads * tiles;
+    const int64_t columns = Kind != ADDITIVE && has_vectors(p.score) && (p.dq.rank || p.row_vector) ? p.size_u : 0;
+    const bool all_given = p.d_given_scores.rank && !(p.accumulate & ATTN_GRAD_GIVEN_SCORES);
+    float *const workspace = tiled_memory_of(p).sums + hw::block() * tiled_floats(columns, 4);
+    for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
+        tiled_tile t = nth_tile(p, task, tiles, 64);
+        const int64_t row0 = ((t.b * p.heads + t.h) * p.queries + t.i0) * p.size_u;
+        float *const vector = Kind == ADDITIVE && p.row_vector ? p.row_vector + row0 : NULL;
+        float *const quotient = p.row_tanh ? p.row_tanh + row0 : NULL;
+        tiled_sums<4> dq;
+        tiled_row_sums sums = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
+        tiled_reach<4>(p, s, t);
+        tiled_recall(p, s, t);
+        const tiled_source queries = tiled_queries(p, t, p.query);
+        tiled_source keys = tiled_keys(p, s, t, p.key, key_head(p, t.h));
+        if (Kind == PRODUCTS && p.key_norm) keys.factor = p.key_norm + (t.b * p.heads_kv + keys.h) * p.keys;
+        tiled_start<4>(dq, columns, workspace);
+        if (Kind == ADDITIVE) additive_clear_rows(p, t.i0, vector, quotient);
+        for (int r = 0; r < 4; r++) s.alibi[r][hw::thread()] = 0.0f;
+        each_tile(t, all_given ? 0 : t.first, all_given ? p.keys : t.last, [&] {
+            tiled_slopes<Kind, true>(p, s, t, [&](int r, int k, const row &w, int64_t j, const slope &x) {
+                const int slot = tiled_slot<4, true>(r, k);
+                s.slope[slot] = factor_of<Kind>(p, w, x);
+                s.weight[slot] = shape_of<Kind>(p, w, x);
+                if (p.alibi.rank && x.counts)
+                    s.alibi[r][hw::thread()] = hw::fma(-x.masked, distance_of(w.r, j), s.alibi[r][hw::thread()]);
+                if (p.d_given_scores.rank && w.i < p.queries && j < p.keys && (all_given || x.counts))
+                    store_gradient(p, p.d_given_scores, ATTN_GRAD_GIVEN_SCORES, w.b, w.h, w.i, j, x.raw * p.scale);
+            });
+            add_slots(sums.shape, s.weight);
+            if (Kind == ADDITIVE) add_slots(sums.slopes, s.slope);
+            if (vector || quotient) additive_add<false>(p, s, t, vector, quotient);
+            tiled_add<Kind == DISTANCES, TILED_KEYS, 4>(dq, s.slope, s.rows, keys, t.j0, columns, queries, t.i0);
+        });
+        ATTN__UNROLL
+        for (int r = 0; r < 4; r++) {
+            const row w = tiled_row<4>(p, s, t, hw::thread() / 16 + 16 * r);
+            sums.slopes[r] = row_sum(sums.slopes[r]);
+            sums.shape[r] = row_sum(sums.shape[r]);
+            const float alibi = row_sum(s.alibi[r][hw::thread()]);
+            if (w.i < p.queries)
+                tiled_finish_row<Kind>(p, w, sums.slopes[r], sums.shape[r], alibi, vector, quotient);
+        }
+        tiled_finish<4>(dq, s.rows, columns, [&](int r, int64_t c, float value) {
+            const row w = tiled_row<4>(p, s, t, hw::thread() / 16 + 16 * r);
+            const bool alive = has_mass(s.rows_saved[w.i - t.i0].inverse);
+            if (w.i < p.queries) tiled_finish_query<Kind>(p, w, alive, sums.shape[r], c, value);
+        });
+    }
+}
+
+/* The gradients of the tile's keys. */
+template <int Kind>
+ATTN__DEVICE void tiled_finish_keys(const params &p, tiled_grad_room &s, int64_t b, int64_t hkv, int64_t j0,
+                                    int64_t columns, tiled_sums<4> &dk)
+{
+    const int64_t first = (b * p.heads_kv + hkv) * p.keys, key = j0 + hw::thread() / 16;
+    const bool cosine = Kind == PRODUCTS && p.score == ATTN_SCORE_COSINE;
+    float along[4] = {0.0f, 0.0f, 0.0f, 0.0f}, size[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    /* cosine: only what is not along k; a key that nobody attends to is not read */
+    const auto unit = [&](int64_t j, int64_t c) { return load(p.k, b, hkv, j, c) * p.key_norm[first + j]; };
+    tiled_finish<4>(dk, s.rows, cosine ? columns : 0, [&](int n, int64_t c, float value) {
+        const int64_t j = key + 16 * n;
+        if (j >= p.keys || value == 0.0f) return;
+        size[n] += magnitude(value);
+        along[n] = hw::fma(value, unit(j, c), along[n]);
+    });
+    ATTN__UNROLL
+    for (int n = 0; n < 4; n++) {
+        along[n] = row_sum(along[n]);
+        size[n] = row_sum(size[n]);
+    }
+    tiled_finish<4>(dk, s.rows, columns, [&](int n, int64_t c, float value) {
+        const int64_t j = key + 16 * n;
+        if (j >= p.keys) return;
+        if (cosine && size[n] != 0.0f) value = p.key_norm[first + j] * hw::fma(-along[n], unit(j, c), value);
+        store_gradient(p, p.dk, ATTN_GRAD_K, b, hkv, j, c, Kind == DISTANCES ? value : p.scale * value);
+    });
+}
+/* Additive scores: what belongs to the tile's keys, of all heads that have keys of their own, starts as 0; grows by a
+   tile of queries; is the gradient of the keys where these are not projected. */
+ATTN__DEVICE void additive_clear_keys(const params &p, int64_t b, int64_t hkv, int64_t j0)
+{
+    const int64_t heads = p.key_heads / p.heads_kv;
+    for (int64_t head = hkv * heads; head < (hkv + 1) * heads; head++)
+        for (int64_t j = j0 + hw::thread() / 16; j < j0 + TILED_KEYS && j < p.keys; j += 16) {
+            const int64_t key = (b * p.key_heads + head) * p.keys + j;
+            if (hw::thread() % 16 == 0) p.key_met[key] = 0.0f;
+            for (int64_t u = hw::thread() % 16; u < p.size_u; u += 16) p.key_vector[key * p.size_u + u] = 0.0f;
+        }
+}
+ATTN__DEVICE void additive_add_keys(const params &p, tiled_grad_room &s, const tiled_tile &t)
+{
+    const int64_t key = (t.b * p.key_heads + key_head(p, t.h)) * p.keys + t.j0;
+    const int own = hw::thread() % 16 * 4 + hw::thread() / 16;
+    additive_add<true>(p, s, t, p.key_vector + key * p.size_u, NULL);
+    hw::sync();                                     /* the slopes are there, were there no units */
+    for (int i = 0; hw::thread() < TILED_KEYS && i < 64; i++)
+        if (bits_of(s.slope[i * tiled_line<4> + own]) != 0x80000000u) p.key_met[key + hw::thread()] = 1.0f;
+}
+ATTN__DEVICE void additive_finish_keys(const params &p, int64_t b, int64_t hkv, int64_t j0)
+{
+    for (int64_t j = j0 + hw::thread() / 16; j < j0 + TILED_KEYS && j < p.keys; j += 16)
+        for (int64_t u = hw::thread() % 16; p.dk.rank && !p.w_k.rank && u < p.size_u; u += 16)
+            store_gradient(p, p.dk, ATTN_GRAD_K, b, hkv, j, u,
+                           p.key_vector[((b * p.key_heads + hkv) * p.keys + j) * p.size_u + u]);
+}
+
+/* The weights of the tile, after dropout, and what its pairs' gradients are, a line per query. */
+template <int Kind> ATTN__DEVICE void tiled_pairs(const params &p, tiled_grad_room &s, tiled_tile &t)
+{
+    tiled_recall(p, s, t);
+    tiled_slopes<Kind, false>(p, s, t, [&](int r, int k, const row &w, int64_t j, const slope &x) {
+        const int slot = tiled_slot<4, false>(r, k);
+        float weight = x.counts ? x.weight : -0.0f;
+        if (s.rows_saved[w.i - t.i0].inverse < 0.0f && w.i < p.queries && j < p.keys)       /* ATTN_EMPTY_UNIFORM */
+            weight = kept(p, w, j, 1.0f / (float)p.keys);
+        s.weight[slot] = weight;
+        s.slope[slot] = factor_of<Kind>(p, w, x);
+    });
+}
+
+/* What belongs to keys, of all heads that share them: dk, or what belongs to prepared keys, and dv. */
+template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_keys(ATTN__PARAM params p)
+{
+    ATTN__SHARED(memory);
+    tiled_grad_room &s = *(tiled_grad_room *)memory;
+    const int64_t tiles = (p.keys + TILED_KEYS - 1) / TILED_KEYS, all = p.batch * p.heads_kv * tiles;
+    const int64_t group = p.heads / p.heads_kv;
+    const int64_t columns_v = p.dv.rank && p.d_out.rank ? p.size_v : 0;
+    const int64_t columns_k = Kind != ADDITIVE && p.dk.rank && has_vectors(p.score) ? p.size_u : 0;
+    const int64_t floats_v = tiled_floats(p.size_v, 4);
+    float *const workspace = tiled_memory_of(p).sums + hw::block() * (floats_v + tiled_floats(p.size_u, 4));
+    for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
+        const int64_t j0 = task % tiles * TILED_KEYS, hkv = task / tiles % p.heads_kv, b = task / tiles / p.heads_kv;
+        tiled_sums<4> dk, dv;
+        tiled_start<4>(dv, p.dv.rank ? p.size_v : 0, workspace);
+        tiled_start<4>(dk, columns_k, workspace + floats_v);
+        if (p.key_vector) additive_clear_keys(p, b, hkv, j0);
+        for (int64_t h = hkv * group; h < (hkv + 1) * group; h++)
+            for (int64_t i0 = 0; i0 < p.queries; i0 += 64) {
+                tiled_tile t = {b, h, i0, j0, 0, 0, false, false};
+                tiled_source queries = tiled_queries(p, t, p.query);
+                tiled_reach<4>(p, s, t);
+                if (p.empty != ATTN_EMPTY_UNIFORM && (t.first >= j0 + TILED_KEYS || t.last <= j0)) continue;
+                const tiled_source outs = tiled_queries(p, t, p.d_out), keys = tiled_keys(p, s, t, p.key, hkv);
+                if (Kind == PRODUCTS && p.query_norm) queries.factor = p.query_norm + (b * p.heads + h) * p.queries;
+                tiled_pairs<Kind>(p, s, t);
+                tiled_add<false, 64, 4>(dv, s.weight, s.rows, outs, i0, columns_v, keys, j0);
+                tiled_add<Kind == DISTANCES, 64, 4>(dk, s.slope, s.rows, queries, i0, columns_k, keys, j0);
+                if (p.key_vector) additive_add_keys(p, s, t);
+            }
+        tiled_finish<4>(dv, s.rows, p.dv.rank ? p.size_v : 0, [&](int n, int64_t c, float value) {
+            const int64_t j = j0 + hw::thread() / 16 + 16 * n;
+            if (j < p.keys) store_gradient(p, p.dv, ATTN_GRAD_V, b, hkv, j, c, value);
+        });
+        if (Kind == ADDITIVE) additive_finish_keys(p, b, hkv, j0);
+        else tiled_finish_keys<Kind>(p, s, b, hkv, j0, columns_k, dk);
+    }
+}
+
+/* The elements of d_bias that the block has summed, each in its pair's place; along an axis of size 1 all in one. */
+ATTN__DEVICE void tiled_finish_bias(const params &p, tiled_grad_room &s, const float (&sum)[4][4], int64_t b,
+                                    int64_t h, int64_t i0, int64_t j0)
+{
+    const int rows = p.bias_size[2] == 1 ? 1 : 64, columns = p.bias_size[3] == 1 ? 1 : (int)TILED_KEYS;
+    hw::sync();
+    tiled_put<false, 4>(s.slope, sum);
+    hw::sync();
+    for (int n = hw::thread(); n < rows * columns; n += TILED_THREADS) {
+        const int row0 = n / columns, key0 = n % columns;
+        chains total_of = no_terms();
+        if (i0 + row0 >= p.bias_size[2] || j0 + key0 >= p.bias_size[3]) continue;
+        for (int i = row0; i < (rows == 1 ? 64 : row0 + 1); i++)
+            for (int j = key0; j < (columns == 1 ? (int)TILED_KEYS : key0 + 1); j++)
+                add(total_of, s.slope[i * tiled_line<4> + j % 16 * 4 + j / 16], 1.0f);
+        store_gradient(p, p.d_bias, ATTN_GRAD_BIAS, b, h, i0 + row0, j0 + key0, total(total_of));
+    }
+}
+/* d_bias: a block has the tile of elements, or the row or column of them, that a tile of pairs adds to; it goes over
+   all pairs that do. */
+template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_bias(ATTN__PARAM params p)
+{
+    ATTN__SHARED(memory);
+    tiled_grad_room &s = *(tiled_grad_room *)memory;
+    const int64_t *size = p.bias_size;
+    const int64_t tiles_i = (size[2] + 63) / 64, tiles_j = (size[3] + 63) / 64;
+    const int64_t all = size[0] * size[1] * tiles_i * tiles_j;
+    const int64_t end_b = size[0] == 1 ? p.batch : 1, end_h = size[1] == 1 ? p.heads : 1;   /* so many are added */
+    const bool rows = size[2] == 1, columns = size[3] == 1;
+    for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
+        const int64_t j0 = task % tiles_j * TILED_KEYS, i0 = task / tiles_j % tiles_i * 64;
+        const int64_t h0 = task / tiles_j / tiles_i % size[1], b0 = task / tiles_j / tiles_i / size[1];
+        const int64_t end_i = rows ? p.queries : i0 + 1, end_j = columns ? p.keys : j0 + 1;
+        float sum[4][4];
+        set_zero<4>(sum);
+        for (int64_t b = b0; b < b0 + end_b; b++)
+            for (int64_t h = h0; h < h0 + end_h; h++)
+                for (int64_t i = i0; i < end_i; i += 64) {
+                    tiled_tile t = {b, h, i, 0, 0, 0, false, false};
+                    tiled_reach<4>(p, s, t);
+                    tiled_recall(p, s, t);
+                    each_tile(t, j0, end_j, [&] {
+                        if (t.first >= t.j0 + TILED_KEYS || t.last <= t.j0) return;
+                        tiled_slopes<Kind, true>(p, s, t, [&](int r, int k, const row &, int64_t, const slope &x) {
+                            s.slope[tiled_slot<4, true>(r, k)] = x.masked;
+                        });
+                        ATTN__UNROLL
+                        for (int r = 0; r < 4; r++)
+                            ATTN__UNROLL
+                            for (int k = 0; k < 4; k++) sum[r][k] += s.slope[tiled_slot<4, true>(r, k)];
+                    });
+                }
+        tiled_finish_bias(p, s, sum, b0, h0, i0, j0);
     }
 }
 
@@ -1357,7 +2226,7 @@ ATTN__DEVICE void copy_tile(uint32_t tile, const void *somewhere, int64_t column
         const int row = n / (D / 8), chunk = n % (D / 8);
         const uint16_t *from = row_at(row);
         const bool inside = from && chunk * 8 < columns;
-        hw::copy16(tile + chunk_of(row, chunk, Rows), inside ? from + chunk * 8 : somewhere, inside);
+        hw::cp_async(tile + chunk_of(row, chunk, Rows), inside ? from + chunk * 8 : somewhere, inside);
     }
 }
 ATTN__DEVICE const uint16_t *row_of(const attn__array &a, int64_t b, int64_t h, int64_t i)
@@ -1701,10 +2570,23 @@ template <int D, int Rows, int Threads, class Number>
 ATTN__DEVICE void copy_rows(uint32_t to, const attn__array &a, int64_t columns, int64_t b, int64_t h, Number row0,
                             Number first, Number last)
 {
-    copy_tile<D, Rows, Threads>(to, a.data, columns, [&](int r) {
-        const Number row = row0 + r;
-        return row >= first && row < last ? row_of(a, b, h, row) : NULL;
-    });
+    constexpr int chunks = D / 8, step = Threads / chunks;      /* of a row; so many rows at a time */
+    if constexpr (Threads % chunks == 0 && step % 4 == 0) {     /* a thread stays in its columns and goes down */
+        const int row = hw::thread() / chunks, chunk = hw::thread() % chunks;
+        const bool column = chunk * 8 < columns;
+        const uint32_t at = to + chunk_of(row, chunk, Rows);
+        const uint16_t *from = row_of(a, b, h, row0 + row) + chunk * 8;
+        ATTN__UNROLL for (int r = 0; r < Rows; r += step, from += step * a.stride[2]) {
+            const bool inside = column && row0 + row + r >= first && row0 + row + r < last;
+            const uint32_t exchanged = r % 8 * 16;              /* chunk_of's, of rows that are 4 apart */
+            hw::cp_async((at + r * 128) ^ exchanged, inside ? (const void *)from : a.data, inside);
+        }
+    } else {
+        copy_tile<D, Rows, Threads>(to, a.data, columns, [&](int r) {
+            const Number row = row0 + r;
+            return row >= first && row < last ? row_of(a, b, h, row) : NULL;
+        });
+    }
 }
 template <class T, int D>
 ATTN__DEVICE void finish_rows(const params &p, const float (&out)[D / 2], const tile_row (&rows)[2],
@@ -1752,10 +2634,11 @@ ATTN__DEVICE void add_values(float (&out)[D / 2], const float (&s)[Keys / 2], ui
 }
 /* What a part of the keys leaves for merge_splits, of the thread's rows from `at` on. */
 template <int D>
-ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D / 2], const row_pair &soft,
-                             float scale)
+ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D / 2], const tile_row (&rows)[2],
+                             const row_pair &soft, float scale)
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++, at += 8) {
+        if (!is_inside(m.p, rows[e])) continue;
         ATTN__UNROLL for (int j = 0; j < D / 8; j++)
             ATTN__UNROLL for (int x = 0; x < 2; x++)
                 m.sums[at * D + j * 8 + hw::lane() % 4 * 2 + x] = out[4 * j + 2 * e + x];
@@ -1813,7 +2696,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
         if (n < tiles.end && a.rank)
             copy_rows<D, keys, shape::threads>(to + n % 2 * slot, a, columns, b, head_kv, n * keys, all.first,
                                                all.last);
-        hw::copy_commit();
+        hw::cp_async_commit();
     };
     copy_packed<D, shape::rows, shape::threads>(q, m, b, group, first_row);
     copy_keys(p.k, k, tiles.first, p.size_q);
@@ -1823,7 +2706,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     for (int n = tiles.first; n < tiles.end; n++) {
         const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
         float s[keys / 2], shrink[2];
-        hw::copy_wait<1>();                         /* K of this tile */
+        hw::cp_async_wait<1>();                         /* K of this tile */
         hw::sync();
         copy_keys(p.k, k, n + 1, p.size_q);
         if (busy) {
@@ -1832,18 +2715,18 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
             if (Extra) drop_tile<keys>(s, p, rows, n * keys);
             shrink_rows<D>(out, shrink);
         }
-        hw::copy_wait<1>();                         /* V of this tile */
+        hw::cp_async_wait<1>();                         /* V of this tile */
         hw::sync();
         copy_keys(values, v, n + 1, p.size_v);
         if (values.rank)
             add_values<T, D, keys, shape::threads>(out, s, v + n % 2 * slot, edge, busy, all.first - n * keys,
                                                    all.last - n * keys);
     }
-    hw::copy_wait<0>();
+    hw::cp_async_wait<0>();
     join_masses(soft);
     if (m.splits == 1) finish_rows<T, D>(p, out, rows, soft, scale);
     else leave_sums<D>(m, (((b * m.groups + group) * m.splits + split) * m.tiles + tile) * shape::rows + row0 + g,
-                       out, soft, scale);
+                       out, rows, soft, scale);
     hw::sync();                                     /* Q and the slots are free again */
 }
 template <class T, int D, bool Extra>
@@ -2064,7 +2947,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
             copy_rows<D, keys, shape::threads>(v + number % 2 * slot, p.v, p.size_v, b, head_kv, number * keys,
                                                all.first, all.last);
         }
-        hw::copy_commit();
+        hw::cp_async_commit();
     };
     copy_rows<D, shape::rows, shape::threads>(q, p.q, p.size_q, b, h, first_row, (int64_t)0, p.queries);
     copy_rows<D, shape::rows, shape::threads>(above, p.d_out, p.size_v, b, h, first_row, (int64_t)0, p.queries);
@@ -2074,7 +2957,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
     for (; n < end; n++) {
         const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
         float s[keys / 2], ds[keys / 2];
-        hw::copy_wait<0>();
+        hw::cp_async_wait<0>();
         hw::sync();
         copy_keys(n + 1);
         product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
@@ -2085,7 +2968,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         else grads_of_keys<keys, Extra, false>(s, ds, p, rows, grads, n * keys, scale);
         add_tile<T, D, keys>(dq, ds, k + n % 2 * slot, odd);
     }
-    hw::copy_wait<0>();
+    hw::cp_async_wait<0>();
     store_dq<T, D>(p, dq, rows);
     hw::sync();                                     /* the tiles are free again */
 }
@@ -2123,7 +3006,7 @@ ATTN__DEVICE void copy_numbers(uint32_t to, const grad_work &m, int b, int h, in
                            : which == 2 ? (const void *)(m.shift + row + at)
                            : which == 3 ? (const void *)(m.first + reach + at)
                                         : (const void *)(m.last + reach + at);
-        hw::copy16(to + n * 16, from, true);
+        hw::cp_async(to + n * 16, from, true);
     }
 }
 /* A d_out that is not finite makes its row's shift so. */
@@ -2187,7 +3070,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
             copy_rows<D, queries, shape::threads>(above + to * slot, p.d_out, p.size_v, b, h, i0, 0, end);
             copy_numbers<queries, shape::threads>(values + to * shape::values, m, b, h, i0);
         }
-        hw::copy_commit();
+        hw::cp_async_commit();
     };
     copy_rows<D, shape::rows, shape::threads>(k, p.k, p.size_q, b, head_kv, first_key, 0, (int)p.keys);
     copy_rows<D, shape::rows, shape::threads>(v, p.v, p.size_v, b, head_kv, first_key, 0, (int)p.keys);
@@ -2201,7 +3084,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         const uint32_t rows = values + now * shape::values;
         float s[queries / 2], ds[queries / 2];
         following = next({at.head, at.part + 1});
-        hw::copy_wait<0>();
+        hw::cp_async_wait<0>();
         hw::sync();
         copy_queries(following, now ^ 1);
         product_of_rows<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
@@ -2215,7 +3098,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         if (Values) add_tile<T, D, queries>(dv, s, above + now * slot, odd_above);
         if (Keys) add_tile<T, D, queries>(dk, ds, q + now * slot, odd_q);
     }
-    hw::copy_wait<0>();
+    hw::cp_async_wait<0>();
     tile_row keys[2];
     set_places(keys, b, head_kv, first_key + row0 + g);
     store_dk_dv<T, D, Keys, Values>(p, dk, dv, keys);
@@ -2246,7 +3129,6 @@ template <int D, int... More, class F> bool with_head_size(int64_t size, head_si
     return true;
 }
 typedef head_sizes<ATTN_CUDA_HEAD_DIMS> mma_head_sizes;
-inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
 inline bool is_16_bit(const attn__array &a) { return a.type == ATTN_F16 || a.type == ATTN_BF16; }
 /* Can rows be moved 16 bytes at a time? */
@@ -2551,67 +3433,79 @@ ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_
     hw::fence_async();
     hw::barrier_sync(GUARD, many);
 }
-template <class T, int D>
-ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
+/* Shared memory of a block: Q, two slots each of K and V, and for each of these a barrier that it is full and one that
+   it is empty. */
+template <int D> struct hopper_places {
+    unsigned char *q, *k, *v;
+    uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty;
+};
+template <int D> ATTN__DEVICE hopper_places<D> hopper_places_in(unsigned char *shared)
 {
-#if ATTN__HAVE_WGMMA
+    typedef hopper_shape<D> shape;
+    hopper_places<D> at;
+    at.q = shared;
+    at.k = at.q + tile_bytes<shape::rows, D>;
+    at.v = at.k + 2 * shape::slot;
+    at.q_full = (uint64_t *)(at.v + 2 * shape::slot);
+    at.q_empty = at.q_full + 1;
+    at.k_full = at.q_full + 2;
+    at.k_empty = at.q_full + 4;
+    at.v_full = at.q_full + 6;
+    at.v_empty = at.q_full + 8;
+    return at;
+}
+/* The producer: starts the loads of all tasks, Q, then K of each tile and V of the one before. */
+template <int D> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places<D> &at, int64_t tasks)
+{
     typedef hopper_shape<D> shape;
     constexpr int keys = shape::keys;
     const params &p = m.p;
-    ATTN__SHARED(shared);
-    unsigned char *const tile_q = shared, *const tile_k = tile_q + tile_bytes<shape::rows, D>;
-    unsigned char *const tile_v = tile_k + 2 * shape::slot;
-    uint64_t *const q_full = (uint64_t *)(tile_v + 2 * shape::slot), *const q_empty = q_full + 1;
-    uint64_t *const k_full = q_full + 2, *const k_empty = q_full + 4;       /* two each */
-    uint64_t *const v_full = q_full + 6, *const v_empty = q_full + 8;
-    const int warpgroup = hw::warp() / 4;
-    const int64_t tasks = p.batch * p.heads * m.order.tiles;
     int tile = 0, started = 0;              /* tiles of K and V, tasks with keys: so many before in this block's life */
-
-    init_barriers(q_full, shape::consumers, 0);
-    if (warpgroup == 0) {
-        hw::registers_fewer<shape::registers_producer>();
-        if (hw::warp() != 0) return;
-        for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
-            const hopper_task t = task_at<false>(p, m.order, task, shape::rows);
-            const tile_reach all = reach_of_tile<shape::rows>(p, t);
-            if (all.last == 0) continue;
-            const int first = all.first / keys, end = (all.last + keys - 1) / keys;
-            if (hw::lane() == 0) {
-                hw::mbarrier_wait(q_empty, (started & 1) ^ 1);
-                hw::mbarrier_expect(q_full, tile_bytes<shape::rows, D>);
-                load_tile<shape::rows, D>(tile_q, &m.q, q_full, t.first_row, t.h, t.b);
-                for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
-                    const int now = tile + n - first, before = now - 1;
-                    if (n < end) {
-                        hw::mbarrier_wait(k_empty + now % 2, (now / 2 & 1) ^ 1);
-                        hw::mbarrier_expect(k_full + now % 2, shape::slot);
-                        load_tile<keys, D>(tile_k + now % 2 * shape::slot, &m.k, k_full + now % 2, n * keys, t.head_kv,
-                                           t.b);
-                    }
-                    if (n > first) {
-                        hw::mbarrier_wait(v_empty + before % 2, (before / 2 & 1) ^ 1);
-                        hw::mbarrier_expect(v_full + before % 2, shape::slot);
-                        load_tile<keys, D>(tile_v + before % 2 * shape::slot, &m.v, v_full + before % 2, (n - 1) * keys,
-                                           t.head_kv, t.b);
-                    }
+    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+        const hopper_task t = task_at<false>(p, m.order, task, shape::rows);
+        const tile_reach all = reach_of_tile<shape::rows>(p, t);
+        if (all.last == 0) continue;
+        const int first = all.first / keys, end = (all.last + keys - 1) / keys;
+        if (hw::lane() == 0) {
+            hw::mbarrier_wait(at.q_empty, (started & 1) ^ 1);
+            hw::mbarrier_expect(at.q_full, tile_bytes<shape::rows, D>);
+            load_tile<shape::rows, D>(at.q, &m.q, at.q_full, t.first_row, t.h, t.b);
+            for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
+                const int now = tile + n - first, before = now - 1;
+                if (n < end) {
+                    hw::mbarrier_wait(at.k_empty + now % 2, (now / 2 & 1) ^ 1);
+                    hw::mbarrier_expect(at.k_full + now % 2, shape::slot);
+                    load_tile<keys, D>(at.k + now % 2 * shape::slot, &m.k, at.k_full + now % 2, n * keys, t.head_kv,
+                                       t.b);
+                }
+                if (n > first) {
+                    hw::mbarrier_wait(at.v_empty + before % 2, (before / 2 & 1) ^ 1);
+                    hw::mbarrier_expect(at.v_full + before % 2, shape::slot);
+                    load_tile<keys, D>(at.v + before % 2 * shape::slot, &m.v, at.v_full + before % 2, (n - 1) * keys,
+                                       t.head_kv, t.b);
                 }
             }
-            tile += end - first;
-            started++;
-            hw::sync_warp();
         }
-        return;
+        tile += end - first;
+        started++;
+        hw::sync_warp();
     }
-
-    hw::registers_more<shape::registers_consumer>();
-    const int consumer = warpgroup - 1, thread = hw::thread() % 128;
+}
+/* A consumer: a warpgroup with 64 rows of each task. */
+template <class T, int D>
+ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &at, int64_t tasks)
+{
+    typedef hopper_shape<D> shape;
+    constexpr int keys = shape::keys;
+    const params &p = m.p;
+    int tile = 0, started = 0;              /* as the producer counts */
+    const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
     const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
     const bool elected = thread == 0;       /* releases what the whole warpgroup has done with */
     const float scale = scale_of<false>(p);
-    const uint64_t desc_q = wgmma_tile(hw::shared_address(tile_q) + (uint32_t)consumer * 64 * 128, shape::rows);
-    const uint64_t desc_k = wgmma_tile(hw::shared_address(tile_k), keys);
-    const uint64_t desc_v = wgmma_tile(hw::shared_address(tile_v), keys);
+    const uint64_t desc_q = wgmma_tile(hw::shared_address(at.q) + (uint32_t)consumer * 64 * 128, shape::rows);
+    const uint64_t desc_k = wgmma_tile(hw::shared_address(at.k), keys);
+    const uint64_t desc_v = wgmma_tile(hw::shared_address(at.v), keys);
 
     if (consumer == shape::consumers - 1) hw::barrier_arrive(TURN, 256);       /* the first turn goes to consumer 0 */
     for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
@@ -2651,56 +3545,67 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
         const auto pack_weights = [&](int n, int now) {
             ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
             if (n * keys >= all.from && (n + 1) * keys <= all.to) return;
-            hw::mbarrier_wait(v_full + now % 2, now / 2 & 1);
-            guard_slot<T, D, keys>(out, s, hw::shared_address(tile_v) + now % 2 * shape::slot, all.first - n * keys,
+            hw::mbarrier_wait(at.v_full + now % 2, now / 2 & 1);
+            guard_slot<T, D, keys>(out, s, hw::shared_address(at.v) + now % 2 * shape::slot, all.first - n * keys,
                                    all.last - n * keys);
         };
 
         if (first < end) {
-            hw::mbarrier_wait(q_full, started & 1);
-            hw::mbarrier_wait(k_full + tile % 2, tile / 2 & 1);
+            hw::mbarrier_wait(at.q_full, started & 1);
+            hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
             start_scores(tile);
             hw::wgmma_wait<0>();
             hw::wgmma_keep(s);
-            if (elected) hw::mbarrier_arrive(k_empty + tile % 2);
+            if (elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
             weigh(first);
             pack_weights(first, tile);
             ATTN__LOOP for (int n = first + 1; n < end; n++) {
                 const int before = tile++;
                 hw::barrier_sync(TURN + consumer, 256);
-                hw::mbarrier_wait(k_full + tile % 2, tile / 2 & 1);
+                hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
                 start_scores(tile);
-                hw::mbarrier_wait(v_full + before % 2, before / 2 & 1);
+                hw::mbarrier_wait(at.v_full + before % 2, before / 2 & 1);
                 start_values(before);
                 hw::barrier_arrive(TURN + (consumer + 1) % shape::consumers, 256);
                 hw::wgmma_wait<1>();
                 hw::wgmma_keep(s);
-                if (elected) hw::mbarrier_arrive(k_empty + tile % 2);
+                if (elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
                 weigh(n);
                 hw::wgmma_wait<0>();
                 hw::wgmma_keep(out);
                 hw::wgmma_keep(weights);
-                if (elected) hw::mbarrier_arrive(v_empty + before % 2);
+                if (elected) hw::mbarrier_arrive(at.v_empty + before % 2);
                 shrink_rows<D>(out, shrink);
                 pack_weights(n, tile);
             }
-            if (elected) hw::mbarrier_arrive(q_empty);
-            hw::mbarrier_wait(v_full + tile % 2, tile / 2 & 1);
+            if (elected) hw::mbarrier_arrive(at.q_empty);
+            hw::mbarrier_wait(at.v_full + tile % 2, tile / 2 & 1);
             start_values(tile);
             hw::wgmma_wait<0>();
             hw::wgmma_keep(out);
-            if (elected) hw::mbarrier_arrive(v_empty + tile % 2);
+            if (elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
             tile++;
             started++;
         }
-        float factor[2] = {0.0f, 0.0f};
-        ATTN__UNROLL for (int e = 0; e < 2; e++) {
-            soft.mass[e] += hw::shfl_xor(soft.mass[e], 1);
-            soft.mass[e] += hw::shfl_xor(soft.mass[e], 2);
-            if (is_inside(p, rows[e]))
-                factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], hw::lane() % 4 == 0);
-        }
-        if (p.out.rank) store_rows<T, D>(p.out, out, rows, p.queries, p.size_v, factor, false);
+        join_masses(soft);
+        finish_rows<T, D>(p, out, rows, soft, scale);
+    }
+}
+template <class T, int D>
+ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
+{
+#if ATTN__HAVE_WGMMA
+    typedef hopper_shape<D> shape;
+    ATTN__SHARED(shared);
+    const hopper_places<D> at = hopper_places_in<D>(shared);
+    const int64_t tasks = m.p.batch * m.p.heads * m.order.tiles;
+    init_barriers(at.q_full, shape::consumers, 0);
+    if (hw::warp() < 4) {
+        hw::setmaxnreg_dec<shape::registers_producer>();
+        if (hw::warp() == 0) hopper_load<D>(m, at, tasks);
+    } else {
+        hw::setmaxnreg_inc<shape::registers_consumer>();
+        hopper_multiply<T, D>(m, at, tasks);
     }
 #endif
 }
@@ -2845,93 +3750,140 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::met / 2], float (&ds)[Shape::m
         }
 }
 
-template <class T, int D, int Sums>
-ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_work m)
+/* Shared memory of a block: its own rows, what makes the gradients of their weights, two slots of what they meet, as
+   many or one of what comes with it; numbers of the queries that keys meet; what the producer tells of each slot and of
+   the task; the barriers. */
+template <class Shape> struct grad_places {
+    unsigned char *own, *own_above, *tile_met, *tile_above, *of_rows, *told;
+    uint32_t told_task;
+    uint64_t *own_full, *own_empty, *met_full, *met_empty, *above_full, *above_empty;
+};
+template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned char *shared)
 {
-#if ATTN__HAVE_WGMMA
+    grad_places<Shape> at;
+    at.own = shared;
+    at.own_above = at.own + Shape::scores * Shape::whole;
+    at.tile_met = at.own_above + Shape::whole;
+    at.tile_above = at.tile_met + 2 * Shape::slot;
+    at.of_rows = at.tile_above + Shape::above_slots * Shape::slot;
+    at.told = at.of_rows + 2 * Shape::met * Shape::of_row;
+    at.told_task = hw::shared_address(at.told) + 2 * 16;
+    at.own_full = (uint64_t *)(at.told + 3 * 16);
+    at.own_empty = at.own_full + 1;
+    at.met_full = at.own_full + 2;
+    at.met_empty = at.own_full + 4;
+    at.above_full = at.own_full + 6;
+    at.above_empty = at.own_full + 8;
+    return at;
+}
+/* The numbers of the `Met` queries from `first` on, by the lanes of a warp */
+template <int Met>
+ATTN__DEVICE void load_rows(const hopper_grad_work &m, uint32_t values, int b, int head, int first)
+{
+    const int64_t row = (b * m.g.p.heads + head) * m.g.padded + first, reach = b * m.g.padded + first;
+    ATTN__LOOP for (int r = hw::lane(); r < Met; r += 32) {
+        hw::store_shared(values + r * 16, bits_of(m.g.base[row + r]));
+        hw::store_shared(values + r * 16 + 4, bits_of(m.g.inverse[row + r]));
+        hw::store_shared(values + r * 16 + 8, bits_of(m.g.shift[row + r]));
+        hw::store_shared(values + r * 16 + 12, (uint32_t)m.g.first[reach + r]);
+        hw::store_shared(values + Met * 16 + r * 4, (uint32_t)m.g.last[reach + r]);
+    }
+}
+/* The producer: walks over what the tasks meet, starts the loads, and tells the consumers of each tile. */
+template <class Shape, int D>
+ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at, int tasks)
+{
+    typedef Shape shape;
+    constexpr int met = shape::met, slots = shape::above_slots;
+    int tile = 0, started = 0;              /* tiles met, tasks that met any: so many before in this block's life */
+    for (int task = hw::block(); task < tasks; task += hw::blocks()) {
+        grad_walk w = walk_of<shape>(m, task);
+        const int b = w.task.b;
+        const bool odd_own = is_odd_own<shape>(m, w.task, false) || is_odd_own<shape>(m, w.task, true);
+        if (hw::lane() == 0) {
+            const int h = w.task.h, row = w.task.first_row, none = w.head == w.end;
+            hw::mbarrier_wait(at.own_empty, (started & 1) ^ 1);
+            hw::store_shared(at.told_task, (uint32_t)b);
+            hw::store_shared(at.told_task + 4, (uint32_t)h);
+            hw::store_shared(at.told_task + 8, (uint32_t)row);
+            hw::store_shared(at.told_task + 12, (uint32_t)none);
+            if (none) hw::mbarrier_arrive(at.own_full);
+            else hw::mbarrier_expect(at.own_full, (1 + shape::scores) * shape::whole);
+            if (!none) load_tile<shape::rows, D>(at.own, &m.own, at.own_full, row, h, b);
+            if (!none && shape::scores) load_tile<shape::rows, D>(at.own_above, &m.own_above, at.own_full, row, h, b);
+        }
+        ATTN__LOOP for (; w.head < w.end; tile++) {
+            const int to = tile % 2, to_above = tile % slots, first = w.part * met, head = w.head;
+            const bool odd_met = is_odd_met<shape>(m, w, false), odd_above = is_odd_met<shape>(m, w, true);
+            uint32_t flags = odd_met * ODD_MET + odd_above * ODD_ABOVE;
+            if (w.edge || odd_own || odd_met || odd_above) flags |= EDGE;
+            w.part++;
+            find_tile<shape>(m, w);
+            if (w.head == w.end) flags |= LAST;
+            hw::mbarrier_wait(at.met_empty + to, (tile / 2 & 1) ^ 1);
+            if (hw::lane() == 0) {
+                hw::store_shared(hw::shared_address(at.told) + to * 16, flags);
+                hw::store_shared(hw::shared_address(at.told) + to * 16 + 4, (uint32_t)first);
+                hw::mbarrier_expect(at.met_full + to, shape::slot);
+                load_tile<met, D>(at.tile_met + to * shape::slot, &m.met, at.met_full + to, first, head, b);
+            }
+            if (!shape::queries) {
+                load_rows<met>(m, hw::shared_address(at.of_rows) + to * met * shape::of_row, b, head, first);
+                hw::mbarrier_arrive(at.met_full + to);
+            }
+            if (hw::lane() == 0) {
+                hw::mbarrier_wait(at.above_empty + to_above, (tile / slots & 1) ^ 1);
+                hw::mbarrier_expect(at.above_full + to_above, shape::slot);
+                load_tile<met, D>(at.tile_above + to_above * shape::slot, &m.met_above, at.above_full + to_above, first,
+                                  head, b);
+            }
+            hw::sync_warp();
+        }
+        started++;
+    }
+}
+/* A thread's own two queries, of a task (b, h, first row) */
+ATTN__DEVICE void own_queries(const hopper_grad_work &m, const uint32_t (&of_task)[4], int row0, tile_row (&rows)[2],
+                              row_grad (&grads)[2])
+{
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        const int64_t row = (int)of_task[2] + row0 + 8 * e, at = (int)of_task[0] * m.g.padded + row;
+        const int64_t n = ((int)of_task[0] * m.g.p.heads + (int)of_task[1]) * m.g.padded + row;
+        rows[e].first = m.g.first[at];
+        rows[e].last = m.g.last[at];
+        grads[e].base = m.g.base[n];
+        grads[e].inverse = m.g.inverse[n];
+        grads[e].shift = m.g.shift[n];
+    }
+}
+template <class T, int D, int Sums>
+ATTN__DEVICE void store_grads(const params &p, const float (&sum)[D / 2], const float (&sum_values)[D / 2],
+                              const tile_row (&rows)[2])
+{
+    typedef hopper_grad_shape<D, Sums> shape;
+    const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
+    if (shape::queries)
+        store_rows<T, D>(p.dq, sum, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
+    if (!shape::queries && shape::scores && p.dk.rank)
+        store_rows<T, D>(p.dk, sum, rows, p.keys, p.size_q, factor, (p.accumulate & ATTN_GRAD_K) != 0);
+    if (shape::values && p.dv.rank)
+        store_rows<T, D>(p.dv, sum_values, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
+}
+/* A consumer: a warpgroup with 64 rows of each task. */
+template <class T, int D, int Sums>
+ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<hopper_grad_shape<D, Sums>> &at,
+                                       int tasks)
+{
     typedef hopper_grad_shape<D, Sums> shape;
     constexpr int met = shape::met, slots = shape::above_slots;
     const params &p = m.g.p;
-    ATTN__SHARED(shared);
-    unsigned char *const own = shared, *const own_above = own + shape::scores * shape::whole;
-    unsigned char *const tile_met = own_above + shape::whole, *const tile_above = tile_met + 2 * shape::slot;
-    unsigned char *const of_rows = tile_above + slots * shape::slot;
-    unsigned char *const told = of_rows + 2 * met * shape::of_row;      /* by the producer: of each slot, of the task */
-    uint64_t *const own_full = (uint64_t *)(told + 3 * 16), *const own_empty = own_full + 1;
-    const uint32_t told_task = hw::shared_address(told) + 2 * 16;
-    uint64_t *const met_full = own_full + 2, *const met_empty = own_full + 4;           /* two each */
-    uint64_t *const above_full = own_full + 6, *const above_empty = own_full + 8;
-    const int warpgroup = hw::warp() / 4;
-    const int tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles);
-    int tile = 0, started = 0;              /* tiles met, tasks that met any: so many before in this block's life */
-
-    init_barriers(own_full, shape::consumers, shape::queries ? 0 : 32);
-    if (warpgroup == 0) {
-        hw::registers_fewer<shape::registers_producer>();
-        if (hw::warp() != 0) return;
-        for (int task = hw::block(); task < tasks; task += hw::blocks()) {
-            grad_walk w = walk_of<shape>(m, task);
-            const int b = w.task.b;
-            const bool odd_own = is_odd_own<shape>(m, w.task, false) || is_odd_own<shape>(m, w.task, true);
-            if (hw::lane() == 0) {
-                const int h = w.task.h, row = w.task.first_row, none = w.head == w.end;
-                hw::mbarrier_wait(own_empty, (started & 1) ^ 1);
-                hw::store_shared(told_task, (uint32_t)b);
-                hw::store_shared(told_task + 4, (uint32_t)h);
-                hw::store_shared(told_task + 8, (uint32_t)row);
-                hw::store_shared(told_task + 12, (uint32_t)none);
-                if (none) hw::mbarrier_arrive(own_full);
-                else hw::mbarrier_expect(own_full, (1 + shape::scores) * shape::whole);
-                if (!none) load_tile<shape::rows, D>(own, &m.own, own_full, row, h, b);
-                if (!none && shape::scores) load_tile<shape::rows, D>(own_above, &m.own_above, own_full, row, h, b);
-            }
-            ATTN__LOOP for (; w.head < w.end; tile++) {
-                const int to = tile % 2, to_above = tile % slots, first = w.part * met, head = w.head;
-                const bool odd_met = is_odd_met<shape>(m, w, false), odd_above = is_odd_met<shape>(m, w, true);
-                uint32_t flags = odd_met * ODD_MET + odd_above * ODD_ABOVE;
-                if (w.edge || odd_own || odd_met || odd_above) flags |= EDGE;
-                w.part++;
-                find_tile<shape>(m, w);
-                if (w.head == w.end) flags |= LAST;
-                hw::mbarrier_wait(met_empty + to, (tile / 2 & 1) ^ 1);
-                if (hw::lane() == 0) {
-                    hw::store_shared(hw::shared_address(told) + to * 16, flags);
-                    hw::store_shared(hw::shared_address(told) + to * 16 + 4, (uint32_t)first);
-                    hw::mbarrier_expect(met_full + to, shape::slot);
-                    load_tile<met, D>(tile_met + to * shape::slot, &m.met, met_full + to, first, head, b);
-                }
-                if (!shape::queries) {                          /* the numbers of these queries */
-                    const uint32_t values = hw::shared_address(of_rows) + to * met * shape::of_row;
-                    const int64_t row = (b * p.heads + head) * m.g.padded + first, reach = b * m.g.padded + first;
-                    ATTN__LOOP for (int r = hw::lane(); r < met; r += 32) {
-                        hw::store_shared(values + r * 16, bits_of(m.g.base[row + r]));
-                        hw::store_shared(values + r * 16 + 4, bits_of(m.g.inverse[row + r]));
-                        hw::store_shared(values + r * 16 + 8, bits_of(m.g.shift[row + r]));
-                        hw::store_shared(values + r * 16 + 12, (uint32_t)m.g.first[reach + r]);
-                        hw::store_shared(values + met * 16 + r * 4, (uint32_t)m.g.last[reach + r]);
-                    }
-                    hw::mbarrier_arrive(met_full + to);
-                }
-                if (hw::lane() == 0) {
-                    hw::mbarrier_wait(above_empty + to_above, (tile / slots & 1) ^ 1);
-                    hw::mbarrier_expect(above_full + to_above, shape::slot);
-                    load_tile<met, D>(tile_above + to_above * shape::slot, &m.met_above, above_full + to_above, first,
-                                      head, b);
-                }
-                hw::sync_warp();
-            }
-            started++;
-        }
-        return;
-    }
-
-    hw::registers_more<shape::registers_consumer>();
-    const int consumer = warpgroup - 1, thread = hw::thread() % 128;
+    int tile = 0, started = 0;              /* as the producer counts */
+    const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
     const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
     const bool elected = thread == 0;       /* releases what the whole warpgroup has done with */
-    const uint32_t own_rows = hw::shared_address(own) + (uint32_t)consumer * 64 * 128;
+    const uint32_t own_rows = hw::shared_address(at.own) + (uint32_t)consumer * 64 * 128;
     const uint32_t desc_own = (uint32_t)wgmma_tile(own_rows, shape::rows);      /* the half that tells tiles apart */
-    const uint32_t desc_met = (uint32_t)wgmma_tile(hw::shared_address(tile_met), met);
+    const uint32_t desc_met = (uint32_t)wgmma_tile(hw::shared_address(at.tile_met), met);
 
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         float sum[D / 2], sum_values[D / 2], s[met / 2], ds[met / 2];
@@ -2939,17 +3891,9 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
         tile_row rows[2];
         row_grad grads[2];
         uint32_t of_task[4];                /* b, h, first row, whether there is nothing to meet */
-        hw::mbarrier_wait(own_full, started & 1);
-        hw::load_shared(of_task, told_task);
-        ATTN__UNROLL for (int e = 0; e < 2 * shape::queries; e++) {
-            const int64_t row = (int)of_task[2] + row0 + 8 * e, at = (int)of_task[0] * m.g.padded + row;
-            const int64_t n = ((int)of_task[0] * p.heads + (int)of_task[1]) * m.g.padded + row;
-            rows[e].first = m.g.first[at];
-            rows[e].last = m.g.last[at];
-            grads[e].base = m.g.base[n];
-            grads[e].inverse = m.g.inverse[n];
-            grads[e].shift = m.g.shift[n];
-        }
+        hw::mbarrier_wait(at.own_full, started & 1);
+        hw::load_shared(of_task, at.told_task);
+        if (shape::queries) own_queries(m, of_task, row0, rows, grads);
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) sum[j] = sum_values[j] = 0.0f;
 
         const auto whole_of = [](uint32_t desc) { return desc | (wgmma_tile(0, 0) & ~0xffffffffull); };
@@ -2969,27 +3913,27 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
         ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++) {
             const uint32_t now_met = desc_met + tile % 2 * (shape::slot >> 4);
             const uint32_t now_above = desc_met + (2 + tile % slots) * (shape::slot >> 4);
-            const uint32_t values = hw::shared_address(of_rows) + tile % 2 * met * shape::of_row;
-            hw::mbarrier_wait(met_full + tile % 2, tile / 2 & 1);
+            const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * met * shape::of_row;
+            hw::mbarrier_wait(at.met_full + tile % 2, tile / 2 & 1);
             start_product(s, desc_own, now_met);
-            hw::mbarrier_wait(above_full + tile % slots, tile / slots & 1);
+            hw::mbarrier_wait(at.above_full + tile % slots, tile / slots & 1);
             if (shape::scores) start_product(ds, desc_own + (shape::whole >> 4), now_above);
             hw::wgmma_wait<0>();
             hw::wgmma_keep(s);
             if (shape::scores) hw::wgmma_keep(ds);
-            if (!shape::values && elected) hw::mbarrier_arrive(above_empty + tile % slots);
-            const uint32_t of_tile = hw::shared_address(told) + tile % 2 * 16;
+            if (!shape::values && elected) hw::mbarrier_arrive(at.above_empty + tile % slots);
+            const uint32_t of_tile = hw::shared_address(at.told) + tile % 2 * 16;
             const uint32_t flags = hw::load_shared_word(of_tile);
             last = (flags & LAST) != 0;
             if (flags & EDGE) {
                 const int first_key = shape::queries ? (int)hw::load_shared_word(of_tile + 4)
-                                                     : (int)hw::load_shared_word(told_task + 8) + row0;
+                                                     : (int)hw::load_shared_word(at.told_task + 8) + row0;
                 grads_of_tile<shape, true>(s, ds, p, rows, grads, first_key, values);
                 if (shape::values && (flags & ODD_ABOVE))
-                    guard_slot<T, D, met>(sum_values, s, hw::shared_address(tile_above) + tile % slots * shape::slot,
+                    guard_slot<T, D, met>(sum_values, s, hw::shared_address(at.tile_above) + tile % slots * shape::slot,
                                           0, met);
                 if (shape::scores && (flags & ODD_MET))
-                    guard_slot<T, D, met>(sum, ds, hw::shared_address(tile_met) + tile % 2 * shape::slot, 0, met);
+                    guard_slot<T, D, met>(sum, ds, hw::shared_address(at.tile_met) + tile % 2 * shape::slot, 0, met);
             } else {
                 grads_of_tile<shape, false>(s, ds, p, rows, grads, 0, values);
             }
@@ -3006,25 +3950,37 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
             hw::wgmma_commit();
             hw::wgmma_wait<0>();
             keep_sums();
-            if (elected) hw::mbarrier_arrive(met_empty + tile % 2);
-            if (shape::values && elected) hw::mbarrier_arrive(above_empty + tile % slots);
+            if (elected) hw::mbarrier_arrive(at.met_empty + tile % 2);
+            if (shape::values && elected) hw::mbarrier_arrive(at.above_empty + tile % slots);
         }
-        hw::load_shared(of_task, told_task);
+        hw::load_shared(of_task, at.told_task);
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
             rows[e].b = (int)of_task[0];
             rows[e].h = (int)of_task[1];
             rows[e].i = (int)of_task[2] + row0 + 8 * e;
         }
         hw::barrier_sync(DONE + consumer, 128);
-        if (elected) hw::mbarrier_arrive(own_empty);
+        if (elected) hw::mbarrier_arrive(at.own_empty);
         started++;
-        const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
-        if (shape::queries)
-            store_rows<T, D>(p.dq, sum, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
-        if (!shape::queries && shape::scores && p.dk.rank)
-            store_rows<T, D>(p.dk, sum, rows, p.keys, p.size_q, factor, (p.accumulate & ATTN_GRAD_K) != 0);
-        if (shape::values && p.dv.rank)
-            store_rows<T, D>(p.dv, sum_values, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
+        store_grads<T, D, Sums>(p, sum, sum_values, rows);
+    }
+}
+template <class T, int D, int Sums>
+ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_work m)
+{
+#if ATTN__HAVE_WGMMA
+    typedef hopper_grad_shape<D, Sums> shape;
+    ATTN__SHARED(shared);
+    const grad_places<shape> at = grad_places_in<shape>(shared);
+    const params &p = m.g.p;
+    const int tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles);
+    init_barriers(at.own_full, shape::consumers, shape::queries ? 0 : 32);
+    if (hw::warp() < 4) {
+        hw::setmaxnreg_dec<shape::registers_producer>();
+        if (hw::warp() == 0) hopper_grad_load<shape, D>(m, at, tasks);
+    } else {
+        hw::setmaxnreg_inc<shape::registers_consumer>();
+        hopper_grad_multiply<T, D, Sums>(m, at, tasks);
     }
 #endif
 }
@@ -3099,6 +4055,8 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(!has_extra(p), "softcap, bias, mask, ALiBi, dropout or a scale that is not positive");
     ATTN__WANT(p.out.rank, "no out is wanted");
     ATTN__WANT(p.queries >= 64, "few queries: split keys and packed heads are better");
+    ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((p.queries + 127) / 128) >= d.processors,
+               "few blocks of queries: split keys fill the device");
     ATTN__WANT(has_positive_strides(p.q, p.batch, p.heads, p.queries) &&
                has_positive_strides(p.k, p.batch, p.heads_kv, p.keys) &&
                has_positive_strides(p.v, p.batch, p.heads_kv, p.keys) &&
@@ -3205,733 +4163,32 @@ static cudaError_t hopper_backward(const params &p, const device &dev, cudaStrea
     });
 }
 
-/* ----------------------------------------------------------------------------------------------------- >>additive
-   Stage 4: additive scores without the tensor (Sq,Sk,h), in f32. The special-function unit is what limits them, one
-   tanh per query, key and hidden unit. With e^2q and e^2k at hand, once per vector,
-
-       tanh(q + k) = 1 - 2 / (e^2q e^2k + 1)
-
-   and two units share one reciprocal: w/x + v/y = (w y + v x) / (x y). So half as much of it is left, and the error is
-   that of the reciprocal. Products that would overflow are told by the vectors: a tile with a number beyond CLEAR in
-   them takes tanh itself.
-
-   A block has a tile of queries of one head, R rows a thread, and walks over tiles of 64 keys: scores in registers,
-   softmax as it goes, the weights in shared memory, from where they meet the values. */
-enum { ADDITIVE_THREADS = 256, ADDITIVE_KEYS = 64, ADDITIVE_UNITS = 32, ADDITIVE_COLUMNS = 8,
-       ADDITIVE_SIZE_V = 16 * ADDITIVE_COLUMNS };           /* 16 x 16 threads: rows by keys, then rows by columns */
-ATTN__BOTH float additive_clear() { return 10.5f; }        /* e^4x, four of them in one product, is below 2^127 */
-
-/* What the stage finds in params.more: e^2(q + b) [B,H,Sq,h], e^2k [B,key_heads,Sk,h], and per vector: is it clear? */
-struct additive { float *query, *key, *query_clear, *key_clear; };
-ATTN__BOTH additive additive_of(const params &p)
-{
-    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
-    additive a;
-    a.query = (float *)p.more;
-    a.key = a.query + rows * p.size_u;
-    a.query_clear = a.key + keys * p.size_u;
-    a.key_clear = a.query_clear + rows;
-    return a;
-}
-static int64_t additive_floats(const params &p)
-{
-    return (p.size_u + 1) * p.batch * (p.heads * p.queries + p.key_heads * p.keys);
-}
-
-ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM params p)
-{
-    const additive a = additive_of(p);
-    const int64_t rows = p.batch * p.heads * p.queries, all = rows + p.batch * p.key_heads * p.keys;
-    for (int64_t n = first_task(); n < all; n += all_tasks()) {
-        const bool query = n < rows;
-        const int64_t k = n - rows, b = query ? n / p.queries / p.heads : k / p.keys / p.key_heads;
-        bool beyond = false;
-        if (!query && p.covered[b * p.keys + k % p.keys] == 0.0f) continue;
-        for (int64_t u = hw::lane(); u < p.size_u; u += 32) {
-            float x;
-            if (query) {
-                const int64_t h = n / p.queries % p.heads;
-                x = load(p.query, b, h, n % p.queries, u) +
-                    (p.hidden_bias.rank ? load(p.hidden_bias, 0, h, 0, u) : 0.0f);
-            } else x = load(p.key, b, k / p.keys % p.key_heads, k % p.keys, u);
-            beyond = beyond || !(magnitude(x) <= additive_clear());
-            (query ? a.query + n * p.size_u : a.key + k * p.size_u)[u] = expf(x + x);
-        }
-        beyond = hw::any(beyond);
-        if (hw::lane() == 0) (query ? a.query_clear + n : a.key_clear + k)[0] = beyond ? 0.0f : 1.0f;
-    }
-}
-
-/* Shared memory of a block. Rows have an odd length where neighbours are written along columns. */
-template <int R> struct additive_room {
-    float query[ADDITIVE_UNITS][16 * R + 1], key[ADDITIVE_UNITS][ADDITIVE_KEYS + 1], w[ADDITIVE_UNITS];
-    float weight[16 * R][ADDITIVE_KEYS + 4];        /* -0: excluded */
-    reach rows[16 * R];
-};
-template <int R> struct additive_grad_room : additive_room<R> {
-    float slope[16 * R][ADDITIVE_KEYS + 4];         /* the gradients of raw scores. -0: excluded */
-};
-struct additive_tile {
-    int64_t b, h, i0, j0;
-    bool    clear;                                  /* all vectors */
-};
-
-/* Units u0.. of the tile's vectors into shared memory: e^2x where all are clear, else x. Rows and keys of the tile that
-   there are not, and keys that nobody attends to, get 0; they are not read. */
-template <int R>
-ATTN__DEVICE void additive_load(const params &p, additive_room<R> &s, const additive_tile &t, int64_t u0)
-{
-    const additive a = additive_of(p);
-    const int64_t row = (t.b * p.heads + t.h) * p.queries + t.i0, head = key_head(p, t.h);
-    const int64_t key = (t.b * p.key_heads + head) * p.keys + t.j0;
-    hw::sync();                                     /* everybody is done with what is there */
-    for (int n = hw::thread(); n < ADDITIVE_UNITS * 16 * R; n += ADDITIVE_THREADS) {
-        const int64_t u = u0 + n % ADDITIVE_UNITS, i = n / ADDITIVE_UNITS;
-        float x = 0.0f;
-        if (u < p.size_u && t.i0 + i < p.queries) {
-            if (t.clear) x = a.query[(row + i) * p.size_u + u];
-            else x = load(p.query, t.b, t.h, t.i0 + i, u) +
-                     (p.hidden_bias.rank ? load(p.hidden_bias, 0, t.h, 0, u) : 0.0f);
-        }
-        s.query[n % ADDITIVE_UNITS][i] = x;
-    }
-    for (int n = hw::thread(); n < ADDITIVE_UNITS * ADDITIVE_KEYS; n += ADDITIVE_THREADS) {
-        const int64_t u = u0 + n % ADDITIVE_UNITS, j = n / ADDITIVE_UNITS;
-        float x = 0.0f;
-        if (u < p.size_u && t.j0 + j < p.keys && p.covered[t.b * p.keys + t.j0 + j] != 0.0f)
-            x = t.clear ? a.key[(key + j) * p.size_u + u] : load(p.key, t.b, head, t.j0 + j, u);
-        s.key[n % ADDITIVE_UNITS][j] = x;
-    }
-    if (hw::thread() < ADDITIVE_UNITS)
-        s.w[hw::thread()] = u0 + hw::thread() < p.size_u ? load(p.w_v, 0, t.h, 0, u0 + hw::thread()) : 0.0f;
-    hw::sync();
-}
-
-template <int R, int N> ATTN__DEVICE void set_zero(float (&x)[R][N])
-{
-    ATTN__UNROLL
-    for (int r = 0; r < R; r++)
-        ATTN__UNROLL
-        for (int k = 0; k < N; k++) x[r][k] = 0.0f;
-}
-template <int R> ATTN__DEVICE void add_part(float (&x)[R][4], const float (&part)[R][4])
-{
-    ATTN__UNROLL
-    for (int r = 0; r < R; r++)
-        ATTN__UNROLL
-        for (int k = 0; k < 4; k++) x[r][k] += part[r][k];
-}
-
-/* What R rows and 4 keys of this thread make of each other: the score without scale; of those that there are not,
-   anything. */
-template <int R>
-ATTN__DEVICE void additive_meet(const params &p, additive_room<R> &s, const additive_tile &t, float (&met)[R][4])
-{
-    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
-    float total = 0.0f;                             /* of w */
-    set_zero<R>(met);
-    for (int64_t u0 = 0; u0 < p.size_u; u0 += ADDITIVE_UNITS) {
-        float part[R][4];
-        additive_load<R>(p, s, t, u0);
-        set_zero<R>(part);
-        for (int u = 0; t.clear && u < ADDITIVE_UNITS; u += 2) {
-            const float w0 = s.w[u], w1 = s.w[u + 1];
-            total += w0 + w1;
-            ATTN__UNROLL
-            for (int r = 0; r < R; r++) {
-                const float q0 = s.query[u][ty + 16 * r], q1 = s.query[u + 1][ty + 16 * r];
-                ATTN__UNROLL
-                for (int k = 0; k < 4; k++) {
-                    const float x = hw::fma(q0, s.key[u][tx + 16 * k], 1.0f);
-                    const float y = hw::fma(q1, s.key[u + 1][tx + 16 * k], 1.0f);
-                    part[r][k] = hw::fma(hw::fma(w0, y, w1 * x), hw::rcp(x * y), part[r][k]);
-                }
-            }
-        }
-        for (int u = 0; !t.clear && u < ADDITIVE_UNITS && u0 + u < p.size_u; u++)
-            ATTN__UNROLL
-            for (int r = 0; r < R; r++)
-                ATTN__UNROLL
-                for (int k = 0; k < 4; k++)
-                    part[r][k] = hw::fma(s.w[u], tanhf(s.query[u][ty + 16 * r] + s.key[u][tx + 16 * k]), part[r][k]);
-        add_part<R>(met, part);
-    }
-    ATTN__UNROLL
-    for (int r = 0; t.clear && r < R; r++)
-        ATTN__UNROLL
-        for (int k = 0; k < 4; k++) met[r][k] = hw::fma(-2.0f, met[r][k], total);
-}
-
-/* The keys that rows i0.. of the tile reach, in whole tiles */
-template <int R> ATTN__DEVICE void additive_open(const params &p, additive_room<R> &s, int64_t b, int64_t i0,
-                                                 int64_t &first, int64_t &last)
-{
-    hw::sync();
-    if (hw::thread() < 16 * R) {
-        reach r;
-        r.position = r.first = r.last = 0;
-        if (i0 + hw::thread() < p.queries) r = reach_of(p, b, i0 + hw::thread());
-        s.rows[hw::thread()] = r;
-    }
-    hw::sync();
-    first = p.keys;
-    last = 0;
-    for (int i = 0; i < 16 * R; i++) {
-        if (s.rows[i].first >= s.rows[i].last) continue;
-        first = s.rows[i].first < first ? s.rows[i].first : first;
-        last = s.rows[i].last > last ? s.rows[i].last : last;
-    }
-    first = first / ADDITIVE_KEYS * ADDITIVE_KEYS;
-}
-/* Is every vector of the tile's rows and keys clear? A barrier, too. */
-template <int R> ATTN__DEVICE bool additive_is_clear(const params &p, const additive_tile &t)
-{
-    const additive a = additive_of(p);
-    const int64_t i = t.i0 + hw::thread(), j = t.j0 + hw::thread();
-    bool beyond = false;
-    if (hw::thread() < 16 * R && i < p.queries)
-        beyond = a.query_clear[(t.b * p.heads + t.h) * p.queries + i] == 0.0f;
-    if (hw::thread() < ADDITIVE_KEYS && j < p.keys && p.covered[t.b * p.keys + j] != 0.0f)
-        beyond = beyond || a.key_clear[(t.b * p.key_heads + key_head(p, t.h)) * p.keys + j] == 0.0f;
-    return !hw::barrier_or(0, ADDITIVE_THREADS, beyond);
-}
-
-/* Over the 16 threads that have one row */
-ATTN__DEVICE mass row_mass(mass m) { return join_lanes(m, 16); }
-ATTN__DEVICE float row_sum(float x)
-{
-    for (int step = 8; step > 0; step /= 2) x += hw::shfl_xor(x, step);
-    return hw::shfl(x, hw::lane() / 16 * 16);
-}
-/* From what row r and the 4 keys of this thread made of each other: the masked scores in its place, and their mass. */
-template <int R>
-ATTN__DEVICE mass additive_mass(const params &p, const additive_room<R> &s, const additive_tile &t, int r,
-                                float (&score)[4])
-{
-    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
-    const int64_t i = t.i0 + ty + 16 * r;
-    mass m;
-    m.top = -infinity();
-    m.sum = 0.0f;
-    ATTN__UNROLL
-    for (int k = 0; k < 4; k++) {
-        const int64_t j = t.j0 + tx + 16 * k;
-        mass one;
-        score[k] = i < p.queries && j < p.keys ?
-            mask(p, s.rows[ty + 16 * r], t.b, t.h, i, j, soften(p, p.scale * score[k])) : -infinity();
-        if (is_none(score[k])) continue;
-        one.top = score[k];
-        one.sum = expf(score[k] - score[k]);                /* 1, but NaN for NaN and +inf */
-        join(m, one);
-    }
-    return m;
-}
-/* sum[n] += weight(n) times row i of a, C columns from c0 on, 16 apart, as far as there are so many; read only where
-   some weight does not exclude it */
-template <int N, int C, class F>
-ATTN__DEVICE void additive_weigh(float (&sum)[N][C], const attn__array &a, int64_t b, int64_t h, int64_t i, int64_t c0,
-                                 int64_t columns, F weight)
-{
-    float by[N];
-    bool counts = false;
-    ATTN__UNROLL
-    for (int n = 0; n < N; n++) {
-        by[n] = weight(n);
-        counts = counts || bits_of(by[n]) != 0x80000000u;
-    }
-    if (!counts) return;
-    ATTN__UNROLL
-    for (int x = 0; x < C; x++) {
-        if (c0 + 16 * x >= columns) continue;
-        const float value = load(a, b, h, i, c0 + 16 * x);
-        ATTN__UNROLL
-        for (int n = 0; n < N; n++)
-            if (bits_of(by[n]) != 0x80000000u) sum[n][x] = hw::fma(by[n], value, sum[n][x]);
-    }
-}
-
-/* The weights of a row's four keys of the tile, relative to `base`, to where they meet the values; exact: these are
-   results, too. */
-template <int R>
-ATTN__DEVICE void additive_weights(const params &p, additive_room<R> &s, const additive_tile &t, int r,
-                                   const float (&score)[4], float base, float inverse, bool exact)
-{
-    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
-    const int64_t i = t.i0 + ty + 16 * r;
-    ATTN__UNROLL
-    for (int k = 0; k < 4; k++) {
-        const int64_t j = t.j0 + tx + 16 * k;
-        const bool counts = !is_none(score[k]);
-        const float weight = counts ? weight_of(score[k], base, inverse) : -0.0f;
-        float kept = weight;
-        if (counts && p.dropout > 0.0f) kept = is_kept(p, t.b, t.h, i, j) ? weight * p.keep_scale : 0.0f;
-        if (exact && i < p.queries && j < p.keys)
-            store(p.weights, t.b, t.h, i, j, (p.weights_after_dropout ? kept : weight) + 0.0f);
-        s.weight[ty + 16 * r][tx + 16 * k] = kept;
-    }
-}
-/* The results of row i, and its weights beyond the tiles that were visited, `first` to before `last`. */
-ATTN__DEVICE void additive_finish(const params &p, const additive_tile &t, int64_t i, mass m,
-                                  const float (&out)[ADDITIVE_COLUMNS], int64_t columns, int64_t first, int64_t last)
-{
-    const int tx = hw::thread() % 16;
-    const float nan = float_of(0x7fc00000u);
-    const int64_t end = (last + ADDITIVE_KEYS - 1) / ADDITIVE_KEYS * ADDITIVE_KEYS;
-    row w;
-    w.h = t.h;
-    const norm of = norm_of(p, w, m);
-    const bool bad = of.empty && p.empty == ATTN_EMPTY_NAN;
-    if (i >= p.queries) return;
-    if (tx == 0) {
-        if (p.lse.rank) store(p.lse, t.b, t.h, i, 0, of.lse);
-        if (p.stats.rank) store(p.stats, t.b, t.h, i, 0, m.top);
-        if (p.stats.rank) store(p.stats, t.b, t.h, i, 1, m.sum);
-    }
-    for (int64_t j = tx; p.weights.rank && j < p.keys; j += 16)
-        if (bad || j < first || j >= end) store(p.weights, t.b, t.h, i, j, bad ? nan : 0.0f);
-    ATTN__UNROLL
-    for (int x = 0; x < ADDITIVE_COLUMNS; x++)
-        if (tx + 16 * x < columns)
-            store(p.out, t.b, t.h, i, tx + 16 * x, bad ? nan : p.weights.rank ? out[x] : out[x] * of.inverse);
-}
-
-/* Where the weights are wanted, a first pass over the keys finds each row's mass and a second one the weights. Else one
-   pass does, with weights relative to the maximum so far. */
-template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_forward(ATTN__PARAM params p)
-{
-    ATTN__SHARED(memory);
-    additive_room<R> &s = *(additive_room<R> *)memory;
-    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
-    const int64_t tiles = (p.queries + 16 * R - 1) / (16 * R), all = p.batch * p.heads * tiles;
-    const int64_t columns = p.out.rank ? p.size_v : 0;
-    for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
-        const int64_t i0 = task % tiles * 16 * R, h = task / tiles % p.heads, b = task / tiles / p.heads;
-        const int64_t hkv = h / (p.heads / p.heads_kv);
-        additive_tile t = {b, h, i0, 0, false};
-        float out[R][ADDITIVE_COLUMNS];
-        mass m[R];
-        norm of[R];
-        int64_t first, last;
-        additive_open<R>(p, s, b, i0, first, last);
-        ATTN__UNROLL
-        for (int r = 0; r < R; r++) {
-            m[r].top = -infinity();
-            m[r].sum = of[r].base = of[r].inverse = 0.0f;
-        }
-        set_zero<R>(out);
-        for (int pass = p.weights.rank ? 0 : 1; pass < 2; pass++) {
-            const bool exact = p.weights.rank && pass == 1;             /* the masses are known */
-            ATTN__UNROLL
-            for (int r = 0; exact && r < R; r++) {
-                row w;
-                w.h = h;
-                of[r] = norm_of(p, w, m[r]);
-            }
-            for (int64_t j0 = first; j0 < last; j0 += ADDITIVE_KEYS) {
-                float score[R][4], shrink[R];
-                t.j0 = j0;
-                t.clear = additive_is_clear<R>(p, t);
-                additive_meet<R>(p, s, t, score);
-                ATTN__UNROLL
-                for (int r = 0; r < R; r++) {
-                    const float before = m[r].top;
-                    const mass tile = additive_mass<R>(p, s, t, r, score[r]);
-                    if (!exact) join(m[r], row_mass(tile));
-                    shrink[r] = exact || is_none(before) ? 1.0f : expf(before - m[r].top);
-                    const float base = exact ? of[r].base : is_none(m[r].top) ? 0.0f : m[r].top;
-                    if (pass == 1)
-                        additive_weights<R>(p, s, t, r, score[r], base, exact ? of[r].inverse : 1.0f, exact);
-                }
-                hw::sync();
-                if (pass == 0 || columns == 0) continue;
-                ATTN__UNROLL
-                for (int r = 0; r < R; r++)
-                    ATTN__UNROLL
-                    for (int x = 0; x < ADDITIVE_COLUMNS; x++) out[r][x] *= shrink[r];
-                for (int key = 0; key < ADDITIVE_KEYS && j0 + key < p.keys; key++)
-                    additive_weigh<R, ADDITIVE_COLUMNS>(out, p.v, b, hkv, j0 + key, tx, columns,
-                                                        [&](int r) { return s.weight[ty + 16 * r][key]; });
-            }
-        }
-        ATTN__UNROLL
-        for (int r = 0; r < R; r++) additive_finish(p, t, i0 + ty + 16 * r, m[r], out[r], columns, first, last);
-    }
-}
-
-/* ---- the backward: a kernel for what belongs to rows, which goes over the keys, and one for what belongs to keys,
-   which goes over the queries. Both have the scores of a tile again, and from them, in shared memory, the gradients dS
-   of the raw scores. With r = 1/(e^2q e^2k + 1) = (1 - tanh)/2, for a unit
-
-       d(W_q q + b) = 4 scale w sum over keys of dS (r - r^2)        dw = scale (sum of dS - 2 sum of dS r)
-
-   and likewise for keys; two units share one reciprocal. These sums grow in the workspace tile by tile, each number in
-   the hands of one thread, so that h may be anything. */
-
-/* The gradients of R weights and 4 keys of this thread, as far as they come from the output */
-template <int R>
-ATTN__DEVICE void additive_above(const params &p, additive_room<R> &s, const additive_tile &t, float (&above)[R][4])
-{
-    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
-    const int64_t hkv = t.h / (p.heads / p.heads_kv), columns = p.d_out.rank ? p.size_v : 0;
-    set_zero<R>(above);
-    for (int64_t c0 = 0; c0 < columns; c0 += ADDITIVE_UNITS) {
-        float part[R][4];
-        hw::sync();                                 /* everybody is done with the vectors */
-        for (int n = hw::thread(); n < ADDITIVE_UNITS * 16 * R; n += ADDITIVE_THREADS) {
-            const int64_t c = c0 + n % ADDITIVE_UNITS, i = t.i0 + n / ADDITIVE_UNITS;
-            s.query[n % ADDITIVE_UNITS][n / ADDITIVE_UNITS] =
-                c < columns && i < p.queries ? load(p.d_out, t.b, t.h, i, c) : 0.0f;
-        }
-        for (int n = hw::thread(); n < ADDITIVE_UNITS * ADDITIVE_KEYS; n += ADDITIVE_THREADS) {
-            const int64_t c = c0 + n % ADDITIVE_UNITS, j = t.j0 + n / ADDITIVE_UNITS;
-            s.key[n % ADDITIVE_UNITS][n / ADDITIVE_UNITS] =
-                c < columns && j < p.keys && p.covered[t.b * p.keys + j] != 0.0f ? load(p.v, t.b, hkv, j, c) : 0.0f;
-        }
-        hw::sync();
-        set_zero<R>(part);
-        for (int c = 0; c < ADDITIVE_UNITS; c++)
-            ATTN__UNROLL
-            for (int r = 0; r < R; r++)
-                ATTN__UNROLL
-                for (int k = 0; k < 4; k++)
-                    part[r][k] = hw::fma(s.query[c][ty + 16 * r], s.key[c][tx + 16 * k], part[r][k]);
-        add_part<R>(above, part);
-    }
-}
-
-template <int R>
-ATTN__DEVICE row additive_row(const params &p, const additive_room<R> &s, const additive_tile &t, int r)
-{
-    const int local = hw::thread() / 16 + 16 * r;
-    row w;
-    w.b = t.b;
-    w.h = t.h;
-    w.hkv = t.h / (p.heads / p.heads_kv);
-    w.i = t.i0 + local;
-    w.n = (t.b * p.heads + t.h) * p.queries + w.i;
-    w.r = s.rows[local];
-    w.norm = w.width = 1.0f;
-    return w;
-}
-/* Calls with(r, k, slope) for the R rows and 4 keys of this thread. The loop over keys is one, for the code would be
-   long: what it needs waits in shared memory, where this thread's own elements are. */
-template <int R, class F>
-ATTN__DEVICE void additive_slopes(const params &p, additive_grad_room<R> &s, const additive_tile &t,
-                                  const saved (&of)[R], F with)
-{
-    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
-    float x[R][4];
-    additive_meet<R>(p, s, t, x);
-    ATTN__UNROLL
-    for (int r = 0; r < R; r++)
-        ATTN__UNROLL
-        for (int k = 0; k < 4; k++) s.weight[ty + 16 * r][tx + 16 * k] = x[r][k];
-    additive_above<R>(p, s, t, x);
-    ATTN__UNROLL
-    for (int r = 0; r < R; r++)
-        ATTN__UNROLL
-        for (int k = 0; k < 4; k++) s.slope[ty + 16 * r][tx + 16 * k] = x[r][k];
-    ATTN__UNROLL
-    for (int r = 0; r < R; r++) {
-        const row w = additive_row<R>(p, s, t, r);
-        ATTN__LOOP
-        for (int k = 0; k < 4; k++) {
-            const int64_t j = t.j0 + tx + 16 * k;
-            const float met = s.weight[ty + 16 * r][tx + 16 * k], above = s.slope[ty + 16 * r][tx + 16 * k];
-            const bool inside = w.r.first <= j && j < w.r.last && has_mass(of[r].inverse);
-            with(r, k, inside ? slope_from(p, w, of[r], j, met, [&] { return above; }) : no_slope());
-        }
-    }
-}
-
-/* Sums over the other side of the tile, for N vectors and 2 units of this thread: dS (r - r^2), and of rows dS r. */
-template <int R, bool Keys, bool Clear, int N>
-ATTN__DEVICE void additive_sums(const additive_grad_room<R> &s, float (&slopes)[N][2], float (&quotients)[N][2])
-{
-    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
-    float own[N][2];
-    ATTN__UNROLL
-    for (int n = 0; n < N; n++)
-        ATTN__UNROLL
-        for (int x = 0; x < 2; x++) {
-            own[n][x] = Keys ? s.key[tx + 16 * x][ty + 16 * n] : s.query[tx + 16 * x][ty + 16 * n];
-            slopes[n][x] = quotients[n][x] = 0.0f;
-        }
-    for (int o = 0; o < (Keys ? 16 * R : (int)ADDITIVE_KEYS); o++) {
-        const float other0 = Keys ? s.query[tx][o] : s.key[tx][o];
-        const float other1 = Keys ? s.query[tx + 16][o] : s.key[tx + 16][o];
-        ATTN__UNROLL
-        for (int n = 0; n < N; n++) {
-            const float ds = Keys ? s.slope[o][ty + 16 * n] : s.slope[ty + 16 * n][o];
-            float r[2];
-            if (Clear) {                            /* an excluded pair adds 0, for all numbers are finite */
-                const float x = hw::fma(own[n][0], other0, 1.0f), y = hw::fma(own[n][1], other1, 1.0f);
-                const float inverse = hw::rcp(x * y);
-                r[0] = y * inverse;
-                r[1] = x * inverse;
-            } else {
-                if (bits_of(ds) == 0x80000000u) continue;
-                r[0] = hw::fma(-0.5f, tanhf(own[n][0] + other0), 0.5f);
-                r[1] = hw::fma(-0.5f, tanhf(own[n][1] + other1), 0.5f);
-            }
-            ATTN__UNROLL
-            for (int x = 0; x < 2; x++) {
-                slopes[n][x] = hw::fma(ds, hw::fma(-r[x], r[x], r[x]), slopes[n][x]);
-                if (!Keys) quotients[n][x] = hw::fma(ds, r[x], quotients[n][x]);
-            }
-        }
-    }
-}
-/* The tile's part of what belongs to its rows, or to its keys, from dS in s.slope. vector and quotient point to the
-   first of them, or are NULL. */
-template <int R, bool Keys>
-ATTN__DEVICE void additive_add(const params &p, additive_grad_room<R> &s, const additive_tile &t, float *vector,
-                               float *quotient)
-{
-    constexpr int N = Keys ? 4 : R;
-    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
-    const int64_t count = Keys ? p.keys - t.j0 : p.queries - t.i0;
-    for (int64_t u0 = 0; u0 < p.size_u; u0 += ADDITIVE_UNITS) {
-        float slopes[N][2], quotients[N][2];
-        additive_load<R>(p, s, t, u0);
-        if (t.clear) additive_sums<R, Keys, true, N>(s, slopes, quotients);
-        else additive_sums<R, Keys, false, N>(s, slopes, quotients);
-        ATTN__UNROLL
-        for (int n = 0; n < N; n++)
-            ATTN__UNROLL
-            for (int x = 0; x < 2; x++) {
-                const int64_t u = u0 + tx + 16 * x, at = (ty + 16 * n) * p.size_u + u;
-                if (u >= p.size_u || ty + 16 * n >= count) continue;
-                if (vector && slopes[n][x] != 0.0f)         /* 0 is not to meet a w that is not finite */
-                    vector[at] = hw::fma(4.0f * p.scale * s.w[tx + 16 * x], slopes[n][x], vector[at]);
-                if (quotient) quotient[at] += quotients[n][x];
-            }
-    }
-}
-
-/* The rows' masses: as the forward saved them, or again. */
-template <int R>
-ATTN__DEVICE void additive_masses(const params &p, additive_grad_room<R> &s, additive_tile &t, int64_t first,
-                                  int64_t last, mass (&m)[R])
-{
-    ATTN__UNROLL
-    for (int r = 0; r < R; r++) {
-        const int64_t i = t.i0 + hw::thread() / 16 + 16 * r;
-        const bool known = p.stats.rank && i < p.queries;
-        m[r].top = known ? load(p.stats, t.b, t.h, i, 0) : -infinity();
-        m[r].sum = known ? load(p.stats, t.b, t.h, i, 1) : 0.0f;
-    }
-    for (t.j0 = first; !p.stats.rank && t.j0 < last; t.j0 += ADDITIVE_KEYS) {
-        float score[R][4];
-        t.clear = additive_is_clear<R>(p, t);
-        additive_meet<R>(p, s, t, score);
-        ATTN__UNROLL
-        for (int r = 0; r < R; r++) join(m[r], row_mass(additive_mass<R>(p, s, t, r, score[r])));
-    }
-}
-/* Sets what belongs to the tile's rows to 0, by the threads that will add to it. */
-template <int R> ATTN__DEVICE void additive_clear_rows(const params &p, int64_t i0, float *vector, float *quotient)
-{
-    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
-    for (int64_t u = tx; u < p.size_u; u += 16)
-        ATTN__UNROLL
-        for (int r = 0; r < R; r++) {
-            const int64_t at = (ty + 16 * r) * p.size_u + u;
-            if (i0 + ty + 16 * r >= p.queries) continue;
-            if (vector) vector[at] = 0.0f;
-            if (quotient) quotient[at] = 0.0f;
-        }
-}
-/* A row's end, from its sums of slopes, of slopes times scores and times distances, over the lanes that share it. */
-ATTN__DEVICE void additive_finish_row(const params &p, const additive_tile &t, int row, const float *vector,
-                                      float *quotient, float slopes, float scale, float alibi)
-{
-    const int tx = hw::thread() % 16;
-    const int64_t i = t.i0 + row, n = (t.b * p.heads + t.h) * p.queries + i;
-    slopes = row_sum(slopes);
-    scale = row_sum(scale);
-    alibi = row_sum(alibi);
-    if (i >= p.queries) return;
-    if (tx == 0) {
-        p.row_scale[n] = scale;
-        p.row_alibi[n] = alibi;
-    }
-    for (int64_t u = tx; u < p.size_u; u += 16) {
-        const int64_t at = row * p.size_u + u;
-        if (quotient) quotient[at] = p.scale * hw::fma(-2.0f, quotient[at], slopes);
-        if (p.dq.rank && !p.w_q.rank) store_gradient(p, p.dq, ATTN_GRAD_Q, t.b, t.h, i, u, vector[at]);
-    }
-}
-
-/* What simple_grad_rows and simple_grad_queries leave of a row. */
-template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_grad_queries(ATTN__PARAM params p)
-{
-    ATTN__SHARED(memory);
-    additive_grad_room<R> &s = *(additive_grad_room<R> *)memory;
-    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
-    const int64_t tiles = (p.queries + 16 * R - 1) / (16 * R), all = p.batch * p.heads * tiles;
-    /* the sum of weight times gradient is the output times its gradient */
-    const bool by_out = !p.d_weights.rank && (!p.d_out.rank || (p.out.rank && p.out.type == ATTN_F32));
-    for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
-        additive_tile t = {task / tiles / p.heads, task / tiles % p.heads, task % tiles * 16 * R, 0, false};
-        const int64_t row0 = (t.b * p.heads + t.h) * p.queries + t.i0;
-        float *const vector = p.row_vector ? p.row_vector + row0 * p.size_u : NULL;
-        float *const quotient = p.row_tanh ? p.row_tanh + row0 * p.size_u : NULL;
-        mass m[R];
-        norm of[R];
-        saved left[R];
-        float above[R], scale[R], alibi[R], slopes[R];
-        int64_t first, last;
-        additive_open<R>(p, s, t.b, t.i0, first, last);
-        additive_masses<R>(p, s, t, first, last, m);
-        ATTN__UNROLL
-        for (int r = 0; r < R; r++) {
-            const row w = additive_row<R>(p, s, t, r);
-            of[r] = norm_of(p, w, m[r]);
-            left[r].base = of[r].base;
-            left[r].inverse = of[r].inverse;
-            left[r].shift = above[r] = scale[r] = alibi[r] = slopes[r] = 0.0f;
-            for (int64_t c = tx; by_out && p.d_out.rank && has_mass(of[r].inverse) && w.i < p.queries && c < p.size_v;
-                 c += 16)
-                above[r] = hw::fma(load(p.d_out, w.b, w.h, w.i, c), load(p.out, w.b, w.h, w.i, c), above[r]);
-        }
-        for (t.j0 = first; !by_out && t.j0 < last; t.j0 += ADDITIVE_KEYS) {
-            t.clear = additive_is_clear<R>(p, t);
-            additive_slopes<R>(p, s, t, left, [&](int r, int, const slope &x) { above[r] += x.masked; });
-        }
-        ATTN__UNROLL
-        for (int r = 0; r < R; r++) {
-            const row w = additive_row<R>(p, s, t, r);
-            above[r] = row_sum(above[r]);
-            if (w.i < p.queries) left[r] = save_row(p, w, of[r], above[r], tx == 0);
-        }
-        if (!wants_of_rows(p)) continue;
-        additive_clear_rows<R>(p, t.i0, vector, quotient);
-        for (t.j0 = first; t.j0 < last; t.j0 += ADDITIVE_KEYS) {
-            t.clear = additive_is_clear<R>(p, t);
-            additive_slopes<R>(p, s, t, left, [&](int r, int k, const slope &x) {
-                s.slope[ty + 16 * r][tx + 16 * k] = x.counts ? x.raw + 0.0f : -0.0f;
-                if (!x.counts) return;
-                slopes[r] += x.raw;
-                scale[r] = hw::fma(x.raw, x.met, scale[r]);
-                if (p.alibi.rank)
-                    alibi[r] = hw::fma(-x.masked, distance_of(s.rows[ty + 16 * r], t.j0 + tx + 16 * k), alibi[r]);
-            });
-            if (vector || quotient) additive_add<R, false>(p, s, t, vector, quotient);
-        }
-        ATTN__UNROLL
-        for (int r = 0; r < R; r++)
-            additive_finish_row(p, t, ty + 16 * r, vector, quotient, slopes[r], scale[r], alibi[r]);
-    }
-}
-
-/* dv of the tile's keys: what its queries, from i0 on, add to it by the weights in s.weight. */
-template <int R>
-ATTN__DEVICE void additive_add_values(const params &p, additive_grad_room<R> &s, const additive_tile &t,
-                                      int64_t columns, float (&dv)[4][ADDITIVE_COLUMNS])
-{
-    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
-    ATTN__UNROLL
-    for (int half = 0; half < 2; half++) {              /* of the columns: fewer registers */
-        constexpr int C = ADDITIVE_COLUMNS / 2;
-        float part[4][C];
-        if (16 * C * half >= columns) continue;
-        set_zero<4>(part);
-        for (int i = 0; i < 16 * R && t.i0 + i < p.queries; i++)
-            additive_weigh<4, C>(part, p.d_out, t.b, t.h, t.i0 + i, tx + 16 * C * half, columns,
-                                 [&](int n) { return s.weight[i][ty + 16 * n]; });
-        ATTN__UNROLL
-        for (int n = 0; n < 4; n++)
-            ATTN__UNROLL
-            for (int x = 0; x < C; x++) dv[n][C * half + x] += part[n][x];
-    }
-}
-
-/* The results of key j. */
-ATTN__DEVICE void additive_finish_key(const params &p, int64_t b, int64_t hkv, int64_t j,
-                                      const float (&dv)[ADDITIVE_COLUMNS])
-{
-    const int tx = hw::thread() % 16;
-    const int64_t n = (b * p.key_heads + hkv) * p.keys + j;
-    if (j >= p.keys) return;
-    ATTN__UNROLL
-    for (int x = 0; x < ADDITIVE_COLUMNS; x++)
-        if (p.dv.rank && tx + 16 * x < p.size_v) store_gradient(p, p.dv, ATTN_GRAD_V, b, hkv, j, tx + 16 * x, dv[x]);
-    for (int64_t u = tx; p.dk.rank && !p.w_k.rank && u < p.size_u; u += 16)
-        store_gradient(p, p.dk, ATTN_GRAD_K, b, hkv, j, u, p.key_vector[n * p.size_u + u]);
-}
-
-/* What simple_grad_keys and simple_grad_values find, of all heads that share the keys. */
-template <int R> ATTN__KERNEL(ADDITIVE_THREADS, 1) void additive_grad_keys(ATTN__PARAM params p)
-{
-    ATTN__SHARED(memory);
-    additive_grad_room<R> &s = *(additive_grad_room<R> *)memory;
-    const int ty = hw::thread() / 16, tx = hw::thread() % 16;
-    const int64_t tiles = (p.keys + ADDITIVE_KEYS - 1) / ADDITIVE_KEYS, all = p.batch * p.heads_kv * tiles;
-    const int64_t group = p.heads / p.heads_kv, heads = p.key_heads / p.heads_kv;
-    const int64_t columns = p.dv.rank && p.d_out.rank ? p.size_v : 0;
-    for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
-        const int64_t j0 = task % tiles * ADDITIVE_KEYS, hkv = task / tiles % p.heads_kv;
-        const int64_t b = task / tiles / p.heads_kv;
-        const auto key_at = [&](int64_t head, int64_t j) { return (b * p.key_heads + head) * p.keys + j; };
-        float dv[4][ADDITIVE_COLUMNS];
-        set_zero<4>(dv);
-        ATTN__UNROLL
-        for (int n = 0; n < 4; n++) {
-            const int64_t j = j0 + ty + 16 * n;
-            for (int64_t head = hkv * heads; p.key_vector && j < p.keys && head < (hkv + 1) * heads; head++) {
-                if (tx == 0) p.key_met[key_at(head, j)] = 0.0f;
-                for (int64_t u = tx; u < p.size_u; u += 16) p.key_vector[key_at(head, j) * p.size_u + u] = 0.0f;
-            }
-        }
-        for (int64_t h = hkv * group; h < (hkv + 1) * group; h++)
-            for (int64_t i0 = 0; i0 < p.queries; i0 += 16 * R) {
-                additive_tile t = {b, h, i0, j0, false};
-                saved of[R];
-                int64_t first, last;
-                additive_open<R>(p, s, b, i0, first, last);
-                if (first >= j0 + ADDITIVE_KEYS || last <= j0) continue;
-                ATTN__UNROLL
-                for (int r = 0; r < R; r++) {
-                    const row w = additive_row<R>(p, s, t, r);
-                    of[r].base = of[r].inverse = of[r].shift = 0.0f;
-                    if (w.i < p.queries) of[r] = saved_of(p, w);
-                }
-                t.clear = additive_is_clear<R>(p, t);
-                additive_slopes<R>(p, s, t, of, [&](int r, int k, const slope &x) {
-                    s.weight[ty + 16 * r][tx + 16 * k] = x.counts ? x.weight : -0.0f;
-                    s.slope[ty + 16 * r][tx + 16 * k] = x.counts ? x.raw + 0.0f : -0.0f;
-                });
-                hw::sync();
-                additive_add_values<R>(p, s, t, columns, dv);
-                if (!p.key_vector) continue;
-                additive_add<R, true>(p, s, t, p.key_vector + key_at(key_head(p, h), j0) * p.size_u, NULL);
-                for (int i = 0; hw::thread() < ADDITIVE_KEYS && i < 16 * R; i++)
-                    if (bits_of(s.slope[i][hw::thread()]) != 0x80000000u)
-                        p.key_met[key_at(key_head(p, h), j0 + hw::thread())] = 1.0f;
-            }
-        ATTN__UNROLL
-        for (int n = 0; n < 4; n++) additive_finish_key(p, b, hkv, j0 + ty + 16 * n, dv[n]);
-    }
-}
-
-static const char *additive_covers(const params &p, const device &, bool backward)
-{
-    if (p.score != ATTN_SCORE_ADDITIVE) return "not an additive score";
-    if (!backward && (p.scores.rank || p.scores_softcap.rank || p.scores_masked.rank)) return "scores are results";
-    if (p.empty == ATTN_EMPTY_UNIFORM) return "ATTN_EMPTY_UNIFORM";
-    if ((backward ? p.dv.rank : p.out.rank) && p.size_v > ADDITIVE_SIZE_V) return "values of more than 128 numbers";
-    return NULL;
-}
-static int64_t additive_more(const params &p, const device &, bool) { return additive_floats(p) * 4; }
-static cudaError_t additive_forward_run(const params &p, const device &, cudaStream_t stream);
-static cudaError_t additive_backward_run(const params &p, const device &, cudaStream_t stream);
-
 } /* namespace attn__gpu */
 
 /* ---------------------------------------------------------------------------------------------------- >>dispatch
    Which stage runs: the strongest one that covers the call on this device. */
 namespace attn__gpu {
+
+/* The kernels that do the work. Shared memory in KB, of head sizes 64, 128 and 256 where it depends on them; "all" is
+   the barrier of the block, a name in capitals a named one (bar.sync), "mbarrier" one that TMA or cp.async completes.
+   Registers are limits: what a thread may have, so that a block, or as many as stand in ATTN__KERNEL, fits.
+
+       kernel                  threads  shared memory  barriers                      registers  FlashAttention's
+       tiled_forward           256      22 (16 rows)   all                           128        forward, in f32
+                                        37 (64 rows)                                 255
+       tiled_grad_rows         256      58             all                           128        dot_do_o
+       tiled_grad_queries      256      58             all                           255        dQ
+       tiled_grad_keys         256      58             all                           255        dK, dV
+       tiled_grad_bias         256      58             all                           255
+       mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
+       merge_splits            128      none           none                          255        combine (split-KV)
+       mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
+       mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
+       hopper_forward_kernel   384      80, 160, 192   10 mbarriers, TURN (the       224 / 56   FA3 forward
+                                                       ping-pong), GUARD (NaN guard)
+       hopper_grad_kernel      384      51 to 227      10 mbarriers, DONE, GUARD     224 / 56   FA3 backward
+
+   "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. */
 
 /* A device may run what was compiled for an older one, where kernels of newer instructions have no body. This one's
    greatest number of threads tells which it is: 128 for sm_90a, 96 from sm_80 on, else 64. */
@@ -3969,17 +4226,16 @@ struct stage {
     cudaError_t (*forward)(const params &p, const device &d, cudaStream_t stream);
     cudaError_t (*backward)(const params &p, const device &d, cudaStream_t stream);
 };
-static const char *simple_covers(const params &, const device &, bool) { return NULL; }
-static int64_t simple_more(const params &, const device &, bool) { return 0; }
-static cudaError_t simple_forward_run(const params &p, const device &, cudaStream_t stream);
-static cudaError_t simple_backward_run(const params &p, const device &, cudaStream_t stream);
+static const char *tiled_covers(const params &, const device &, bool) { return NULL; }
+static int64_t tiled_more(const params &p, const device &, bool backward);
+static cudaError_t tiled_forward_run(const params &p, const device &, cudaStream_t stream);
+static cudaError_t tiled_backward_run(const params &p, const device &, cudaStream_t stream);
 
 /* The strongest last. */
 static const stage stages[] = {
-    {"stage 1, simple kernels", simple_covers, simple_more, simple_forward_run, simple_backward_run},
+    {"stage 1, tiles of f32", tiled_covers, tiled_more, tiled_forward_run, tiled_backward_run},
     {"stage 2, mma.sync", mma_covers, mma_more, mma_forward, mma_backward},
-    {"stage 3, wgmma", hopper_covers, hopper_more, hopper_forward, hopper_backward},
-    {"stage 4, additive scores fused", additive_covers, additive_more, additive_forward_run, additive_backward_run}};
+    {"stage 3, wgmma", hopper_covers, hopper_more, hopper_forward, hopper_backward}};
 static int stage_count() { return ATTN_CUDA_SIMPLE ? 1 : (int)(sizeof stages / sizeof *stages); }
 
 static const stage &stage_for(const params &p, const device &d, bool backward)
@@ -4026,11 +4282,6 @@ struct device_guard {
 };
 
 /* ---- calls become parameters */
-static attn__array packed(float *data, int64_t h, int64_t i, int64_t x)     /* [.,h,i,x] */
-{
-    const attn__array a = {data, {h * i * x, i * x, x, 1}, ATTN_F32, 4};
-    return a;
-}
 static params params_of(const attn__call &c)
 {
     params p = params();
@@ -4114,9 +4365,17 @@ static product product_of(attn__matmul m)
 static product product_of(const params &p, attn__array a, attn__array b, attn__array out, int64_t rows, int64_t columns,
                           int64_t depth)
 {
-    const int64_t batch = p.batch, heads = p.heads;
-    const attn__matmul m = {a, b, out, {batch, heads}, {batch, heads}, rows, columns, depth, 1, 1.0f,
-                            0, 0, NULL, NULL, 0, NULL, 0};
+    attn__matmul m = attn__matmul();
+    m.a = a;
+    m.b = b;
+    m.out = out;
+    m.batch[0] = m.out_batch[0] = p.batch;
+    m.batch[1] = m.out_batch[1] = p.heads;
+    m.rows = rows;
+    m.columns = columns;
+    m.depth = depth;
+    m.b_shares = 1;
+    m.scale = 1.0f;
     return product_of(m);
 }
 static cudaError_t run(product m, cudaStream_t stream, bool in_order = false)
@@ -4148,35 +4407,52 @@ static cudaError_t prepare(const params &p, cudaStream_t stream)
     return cudaSuccess;
 }
 
-static cudaError_t simple_forward_run(const params &p, const device &, cudaStream_t stream)
+/* ---- stage 1: a block per tile of 64 queries, or keys; forward of 16 queries where there are no more */
+static bool tiled_few(const params &p) { return p.queries <= 16; }
+static int64_t tiled_tasks(const params &p) { return p.batch * p.heads * ((p.queries + 63) / 64); }
+static int64_t tiled_key_tasks(const params &p) { return p.batch * p.heads_kv * ((p.keys + 63) / 64); }
+static int64_t tiled_more(const params &p, const device &, bool backward)
 {
-    ATTN__CUDA_TRY(prepare(p, stream));
-    return run(simple_forward, p.batch * p.heads * p.queries, stream, p);
+    const int64_t columns = backward ? p.size_u : p.out.rank ? p.size_v : 0;
+    int64_t sums = blocks_for(tiled_tasks(p)) * tiled_floats(columns, backward || !tiled_few(p) ? 4 : 1);
+    const int64_t of_keys = blocks_for(tiled_key_tasks(p)) * (tiled_floats(p.size_u, 4) + tiled_floats(p.size_v, 4));
+    params start = p;
+    start.more = NULL;
+    if (backward && of_keys > sums) sums = of_keys;
+    return (int64_t)(uintptr_t)(tiled_memory_of(start).sums + sums);
 }
-
-/* The projections, and e^2x of them */
-static cudaError_t additive_ready(const params &p, cudaStream_t stream)
+typedef void tiled_kernel(params);
+/* The kernels of a score; few: for 16 queries a tile */
+struct tiled_kernels { tiled_kernel *forward_few, *forward, *rows, *queries, *keys, *bias; };
+template <int Kind> tiled_kernels tiled_kernels_of()
+{
+    const tiled_kernels k = {tiled_forward<Kind, 1>, tiled_forward<Kind, 4>, tiled_grad_rows<Kind>,
+                             tiled_grad_queries<Kind>, tiled_grad_keys<Kind>, tiled_grad_bias<Kind>};
+    return k;
+}
+static tiled_kernels tiled_kernels_for(const params &p)
+{
+    return p.score == ATTN_SCORE_ADDITIVE ? tiled_kernels_of<ADDITIVE>() :
+           is_distance(p.score) ? tiled_kernels_of<DISTANCES>() : tiled_kernels_of<PRODUCTS>();
+}
+static cudaError_t tiled_run(tiled_kernel *kernel, size_t room, int64_t tasks, const params &p, cudaStream_t stream)
+{
+    if (tasks == 0) return cudaSuccess;
+    return (cudaError_t)ATTN__LAUNCH(kernel, blocks_for(tasks), TILED_THREADS, room, stream, p);
+}
+/* Norms, projections and, of additive scores, e^2x of them */
+static cudaError_t tiled_prepare(const params &p, cudaStream_t stream)
 {
     ATTN__CUDA_TRY(prepare(p, stream));
+    if (p.score != ATTN_SCORE_ADDITIVE) return cudaSuccess;
     return run(additive_prepare, p.batch * (p.heads * p.queries + p.key_heads * p.keys), stream, p);
 }
-/* A block per tile: of 16 queries where there are few, else of 64, or of 64 keys. */
-static bool additive_few(const params &p) { return p.queries <= 16; }
-static int64_t additive_tiles(const params &p) { return additive_few(p) ? 1 : (p.queries + 63) / 64; }
-typedef void additive_kernel(params);
-static cudaError_t additive_run(additive_kernel *of_16, additive_kernel *of_64, size_t room_of_16, size_t room_of_64,
-                                int64_t tiles, const params &p, cudaStream_t stream)
+static cudaError_t tiled_forward_run(const params &p, const device &, cudaStream_t stream)
 {
-    const int grid = (int)(tiles < ATTN_CUDA_MAX_BLOCKS ? tiles : ATTN_CUDA_MAX_BLOCKS);
-    if (grid == 0) return cudaSuccess;
-    if (additive_few(p)) return (cudaError_t)ATTN__LAUNCH(of_16, grid, ADDITIVE_THREADS, room_of_16, stream, p);
-    return (cudaError_t)ATTN__LAUNCH(of_64, grid, ADDITIVE_THREADS, room_of_64, stream, p);
-}
-static cudaError_t additive_forward_run(const params &p, const device &, cudaStream_t stream)
-{
-    ATTN__CUDA_TRY(additive_ready(p, stream));
-    return additive_run(additive_forward<1>, additive_forward<4>, sizeof(additive_room<1>), sizeof(additive_room<4>),
-                        p.batch * p.heads * additive_tiles(p), p, stream);
+    ATTN__CUDA_TRY(tiled_prepare(p, stream));
+    const tiled_kernels k = tiled_kernels_for(p);
+    if (tiled_few(p)) return tiled_run(k.forward_few, sizeof(tiled_room<1>), p.batch * p.heads, p, stream);
+    return tiled_run(k.forward, sizeof(tiled_room<4>), tiled_tasks(p), p, stream);
 }
 
 /* The gradient of a parameter: what rows (or keys) left behind, a [r][k], times what it met there. */
@@ -4222,9 +4498,6 @@ static cudaError_t finish_backward(const params &p, cudaStream_t stream)
     const attn__array row_tanh = packed(p.row_tanh, p.heads, p.queries, p.size_u);
     const attn__array key_vector = packed(p.key_vector, p.key_heads, p.keys, p.size_u);
     product m;
-    if (p.d_bias.rank)
-        ATTN__CUDA_TRY(run(simple_grad_bias, p.bias_size[0] * p.bias_size[1] * p.bias_size[2] * p.bias_size[3], stream,
-                           p));
     ATTN__CUDA_TRY(finish_inputs(p, stream));
     if (p.d_bilinear.rank) {
         m = parameter_of(p, attn__turned(p.q), row_vector, p.d_bilinear, p.d_bilinear.rank == 3, p.size_q, p.size_k,
@@ -4264,26 +4537,19 @@ static cudaError_t finish_backward(const params &p, cudaStream_t stream)
     }
     return cudaSuccess;
 }
-static cudaError_t simple_backward_run(const params &p, const device &, cudaStream_t stream)
+static cudaError_t tiled_backward_run(const params &p, const device &, cudaStream_t stream)
 {
-    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
-    const bool vectors = has_vectors(p.score);
-    ATTN__CUDA_TRY(prepare(p, stream));
-    ATTN__CUDA_TRY(run(simple_grad_rows, rows, stream, p));
-    if (wants_of_rows(p)) ATTN__CUDA_TRY(run(simple_grad_queries, rows, stream, p));
-    if ((p.dk.rank && vectors) || p.d_w_k.rank) ATTN__CUDA_TRY(run(simple_grad_keys, keys, stream, p));
-    if (p.dv.rank) ATTN__CUDA_TRY(run(simple_grad_values, p.batch * p.heads_kv * p.keys, stream, p));
-    return finish_backward(p, stream);
-}
-static cudaError_t additive_backward_run(const params &p, const device &, cudaStream_t stream)
-{
-    const size_t few = sizeof(additive_grad_room<1>), many = sizeof(additive_grad_room<4>);
-    ATTN__CUDA_TRY(additive_ready(p, stream));
-    ATTN__CUDA_TRY(additive_run(additive_grad_queries<1>, additive_grad_queries<4>, few, many,
-                                p.batch * p.heads * additive_tiles(p), p, stream));
-    if (p.key_vector || p.dv.rank)
-        ATTN__CUDA_TRY(additive_run(additive_grad_keys<1>, additive_grad_keys<4>, few, many,
-                                    p.batch * p.heads_kv * ((p.keys + ADDITIVE_KEYS - 1) / ADDITIVE_KEYS), p, stream));
+    const tiled_kernels k = tiled_kernels_for(p);
+    const size_t room = sizeof(tiled_grad_room);
+    ATTN__CUDA_TRY(tiled_prepare(p, stream));
+    ATTN__CUDA_TRY(tiled_run(k.rows, room, tiled_tasks(p), p, stream));
+    if (wants_of_rows(p)) ATTN__CUDA_TRY(tiled_run(k.queries, room, tiled_tasks(p), p, stream));
+    if (p.dv.rank || p.key_vector || (p.dk.rank && has_vectors(p.score)))
+        ATTN__CUDA_TRY(tiled_run(k.keys, room, tiled_key_tasks(p), p, stream));
+    if (p.d_bias.rank) {
+        const int64_t *size = p.bias_size, tasks = size[0] * size[1] * ((size[2] + 63) / 64) * ((size[3] + 63) / 64);
+        ATTN__CUDA_TRY(tiled_run(k.bias, room, tasks, p, stream));
+    }
     return finish_backward(p, stream);
 }
 
@@ -4409,13 +4675,7 @@ attn_status attn_cuda_prepare(attn_error *err)
     const void *const kernels[] = {
         (const void *)attn__gpu::compiled_for,
         (const void *)attn__gpu::multiply, (const void *)attn__gpu::cover_keys, (const void *)attn__gpu::find_norms,
-        (const void *)attn__gpu::simple_forward, (const void *)attn__gpu::simple_grad_rows,
-        (const void *)attn__gpu::simple_grad_queries, (const void *)attn__gpu::simple_grad_keys,
-        (const void *)attn__gpu::simple_grad_values, (const void *)attn__gpu::simple_grad_bias,
-        (const void *)attn__gpu::additive_prepare, (const void *)attn__gpu::additive_forward<1>,
-        (const void *)attn__gpu::additive_forward<4>, (const void *)attn__gpu::additive_grad_queries<1>,
-        (const void *)attn__gpu::additive_grad_queries<4>, (const void *)attn__gpu::additive_grad_keys<1>,
-        (const void *)attn__gpu::additive_grad_keys<4>, (const void *)attn__gpu::mark,
+        (const void *)attn__gpu::additive_prepare, (const void *)attn__gpu::mark,
         (const void *)attn__gpu::merge};
     attn_status status = ATTN_OK;
     const auto load = [&](const void *kernel) {
@@ -4424,6 +4684,17 @@ attn_status attn_cuda_prepare(attn_error *err)
         if (status != ATTN_OK) cudaGetLastError();              /* it is reported once, here */
     };
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) load(kernels[i]);
+    const attn__gpu::tiled_kernels tiled[] = {attn__gpu::tiled_kernels_of<attn__gpu::PRODUCTS>(),
+                                              attn__gpu::tiled_kernels_of<attn__gpu::DISTANCES>(),
+                                              attn__gpu::tiled_kernels_of<attn__gpu::ADDITIVE>()};
+    for (int kind = 0; kind < 3; kind++) {
+        load((const void *)tiled[kind].forward_few);
+        load((const void *)tiled[kind].forward);
+        load((const void *)tiled[kind].rows);
+        load((const void *)tiled[kind].queries);
+        load((const void *)tiled[kind].keys);
+        load((const void *)tiled[kind].bias);
+    }
     attn__gpu::each_mma_kernel(attn__gpu::mma_head_sizes(), load);
     attn__gpu::each_hopper_kernel(attn__gpu::hopper_head_sizes(), load);
     return status;
@@ -4445,6 +4716,7 @@ attn_status attn_cuda_prepare(attn_error *err)
 #  undef ATTN__PARAM
 #  undef ATTN__SHARED
 #  undef ATTN__UNROLL
+#  undef ATTN__UNROLL_4
 #  undef ATTN__LOOP
 #  undef ATTN__WANT
 #  undef ATTN__LAUNCH

@@ -131,6 +131,25 @@ static std::vector<row> all_rows() {
                     r.name = name;
                     rows.push_back(r);
                 }
+    static const struct {
+        const char *name;
+        int batch, heads, queries, keys, d, causal, type, backward;
+    } others[] = {{"forward d96 4k", 4, 21, 4096, 4096, 96, 0, ATTN_BF16, 0},
+                  {"forward d192 4k", 4, 10, 4096, 4096, 192, 0, ATTN_BF16, 0},
+                  {"forward d128 512 rows", 32, 16, 512, 512, 128, 0, ATTN_BF16, 0},
+                  {"forward d128 chunk of 512 in 16k", 1, 32, 512, 16384, 128, 1, ATTN_BF16, 0},
+                  {"forward f32 d64 2k", 4, 16, 2048, 2048, 64, 0, ATTN_F32, 0},
+                  {"forward f32 d128 2k causal", 4, 16, 2048, 2048, 128, 1, ATTN_F32, 0},
+                  {"backward f32 d64 2k", 4, 16, 2048, 2048, 64, 0, ATTN_F32, 1},
+                  {"backward f32 d128 2k causal", 4, 16, 2048, 2048, 128, 1, ATTN_F32, 1}};
+    for (const auto &o : others) {
+        memset(&r.job, 0, sizeof r.job);
+        r.job.batch = o.batch, r.job.heads = r.job.heads_kv = o.heads, r.job.queries = o.queries, r.job.keys = o.keys;
+        r.job.d = o.d, r.job.causal = o.causal, r.job.type = o.type;
+        if (o.queries != o.keys) r.job.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        r.backward = o.backward, r.decode = false, r.name = o.name;
+        rows.push_back(r);
+    }
     static const int decodes[][4] = {{1, 8, 4, 65536},  {8, 8, 4, 8192},   {32, 8, 4, 8192},
                                      {128, 8, 4, 1024}, {32, 32, 1, 2048}, {32, 8, 8, 8192}};
     for (const int(&n)[4] : decodes) { /* batch, key heads, queries of each, keys */

@@ -1,5 +1,5 @@
-# cuda.sh - `make bench-cuda`: builds bench/cuda.cu for the device at hand and runs it; then, where VENV has a PyTorch
-# that sees the device, bench/cuda_peers.py: ours and PyTorch's kernels in turn. POSIX sh.
+# cuda.sh - `make bench-cuda`: builds bench/cuda.cu for the device at hand and runs it; then, where VENV or the
+# python3 at hand has a PyTorch that sees the device, bench/cuda_peers.py: ours and PyTorch's kernels in turn. POSIX sh.
 . tests/items.sh
 . tests/cuda/nvcc.sh
 : "${VENV:=.venv-peers}" "${COMMIT:=unknown}"
@@ -14,9 +14,13 @@ must $CC -O2 -fPIC -c examples/cuda/attention.c -o "$cuda/attention.o"
 must "$NVCC" $flags bench/cuda.cu "$cuda/kernels.o" "$cuda/attention.o" -o "$cuda/bench"
 "$cuda/bench" "$@" || exit 1
 
-python=$VENV/bin/python
-"$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null || {
-    echo "bench-cuda: no PyTorch that sees the device in $VENV (VENV=...): ours alone"; exit 0; }
+python=
+for name in "$VENV/bin/python" python3 python; do
+    have "$name" || continue
+    "$name" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null && { python=$name; break; }
+done
+[ -n "$python" ] || {
+    echo "bench-cuda: no PyTorch that sees the device, neither in $VENV (VENV=...) nor in python3: ours alone"; exit 0; }
 must "$NVCC" $flags -shared -Xcompiler -fPIC -DCUDA_BENCH_LIBRARY bench/cuda.cu "$cuda/kernels.o" "$cuda/attention.o" \
     -o "$cuda/libattn_cuda.so"
 exec "$python" bench/cuda_peers.py "$@"

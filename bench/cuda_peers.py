@@ -41,10 +41,10 @@ SCALED_DOT, ADDITIVE = (ctypes.c_int32 * 2).in_dll(LIB, "cuda_job_scores")
 # ---- the rows, as in cuda.cu
 class Row:
     def __init__(self, name, batch, heads, heads_kv, queries, keys, d, causal=False, backward=False, decode=False,
-                 additive=False):
+                 additive=False, f32=False):
         self.name, self.batch, self.heads, self.heads_kv = name, batch, heads, heads_kv
         self.queries, self.keys, self.d, self.causal, self.backward = queries, keys, d, causal, backward
-        self.decode, self.additive = decode, additive
+        self.decode, self.additive, self.f32 = decode, additive, f32 or additive
         pairs = batch * heads * queries * keys / (2 if causal else 1)
         if decode:
             self.work, self.unit = 2 * batch * heads_kv * keys * d * 2 / 1e9, "GB/s"
@@ -61,6 +61,13 @@ def all_rows():
                 for s in (2048, 4096, 8192, 16384, 32768):
                     name = f"{'backward' if backward else 'forward'} d{d} {s // 1024}k{' causal' if causal else ''}"
                     yield Row(name, max(1, 16384 // s), 2048 // d, 2048 // d, s, s, d, causal, backward)
+    yield Row("forward d96 4k", 4, 21, 21, 4096, 4096, 96)
+    yield Row("forward d192 4k", 4, 10, 10, 4096, 4096, 192)
+    yield Row("forward d128 512 rows", 32, 16, 16, 512, 512, 128)
+    for backward in (False, True):
+        for d, causal in ((64, False), (128, True)):
+            name = f"{'backward' if backward else 'forward'} f32 d{d} 2k{' causal' if causal else ''}"
+            yield Row(name, 4, 16, 16, 2048, 2048, d, causal, backward, f32=True)
     for batch, kv, group, keys in ((1, 8, 4, 65536), (8, 8, 4, 8192), (32, 8, 4, 8192), (128, 8, 4, 1024),
                                    (32, 32, 1, 2048), (32, 8, 8, 8192)):
         name = f"decode {batch} x {kv * group}/{kv} heads, {keys // 1024}k keys"
@@ -80,7 +87,7 @@ class Ours:
         self.grads = [torch.full_like(x, math.nan) for x in (q, k, v)]
         self.held = (q, k, v, d_out, w_v)
         job = self.job = Job(row.batch, row.heads, row.heads_kv, row.queries, row.keys, row.d, int(row.causal), 0,
-                             F32 if row.additive else BF16, ADDITIVE if row.additive else SCALED_DOT)
+                             F32 if row.f32 else BF16, ADDITIVE if row.additive else SCALED_DOT)
         for name, x in (("q", q), ("k", k), ("v", v), ("w_v", w_v), ("out", self.out), ("stats", self.stats),
                         ("d_out", d_out), ("dq", self.grads[0]), ("dk", self.grads[1]), ("dv", self.grads[2])):
             setattr(job, name, x.data_ptr() if x is not None else None)
@@ -180,12 +187,12 @@ def seconds(call, calls):
 def run_row(row, as_json):
     def draw(heads, n):
         x = torch.randn(row.batch, heads, n, row.d, device="cuda")
-        return x if row.additive else x.bfloat16()
+        return x if row.f32 else x.bfloat16()
     q, k, v, d_out = (draw(h, n) for h, n in ((row.heads, row.queries), (row.heads_kv, row.keys),
                                               (row.heads_kv, row.keys), (row.heads, row.queries)))
     w_v = torch.randn(row.d, device="cuda") if row.additive else None
     want = reference(row, q, k, v, d_out, w_v)
-    bound = 1e-4 if row.additive else 2e-2 if row.backward else 1e-2
+    bound = 1e-4 if row.f32 else 2e-2 if row.backward else 1e-2
     taking_part, wrong, times = [], [], {}
     for name, make in contestants(row, q, k, v, d_out, w_v):
         try:

@@ -1,5 +1,6 @@
-# check.sh - `make check-cuda`: what ptxas told while `make cuda` built. Fails where a kernel's registers spilled, and
-# where products of a warpgroup run one after the other because its registers are touched meanwhile. POSIX sh.
+# check.sh - `make check-cuda`: what ptxas told while `make cuda` built, and what it made. Fails where a kernel's
+# registers spilled, where products of a warpgroup run one after the other because its registers are touched meanwhile,
+# and where the innermost loops of stage 1 have too many instructions. POSIX sh.
 . tests/items.sh
 . tests/cuda/nvcc.sh
 
@@ -58,6 +59,25 @@ item_trimmed() { # item_trimmed ARCHITECTURE
     else failed "$name: $((trimmed / 1024)) KB, all sizes $((whole / 1024))"; fi
 }
 
+# The innermost loops of stage 1: instructions for a multiply-add, at most 1.45 of products and 2.5 of distances (which
+# have a subtraction for each). Few queries are left out: memory limits these.
+loops_of() { # loops_of OBJECT: kernel, instructions, FFMA, FADD
+    "$CUOBJDUMP" -sass "$1" | awk -f tests/cuda/loops.awk | grep 'tiled_' | grep -v 'tiled_forwardILi[0-9]ELi1E'
+}
+item_loops() { # item_loops ARCHITECTURE
+    name="sm_$1: instructions for a multiply-add in stage 1"
+    [ -n "$CUOBJDUMP" ] || { skipped "$name ($WITHOUT_CUOBJDUMP)"; return; }
+    loops_of "$cuda/attn_$1.o" >"$cuda/attn_$1.loops" 2>"$cuda/attn_$1.loops.log"
+    awk '{ distance = 2 * $4 >= $3; each = $2 / $3; n++; kernels[$1] = 1
+           if (each > most[distance]) most[distance] = each
+           if (each > (distance ? 2.5 : 1.45)) { print $0, "too many"; bad = 1 } }
+         END { for (k in kernels) count++
+               printf "%d loops of %d kernels, at most %.2f, of distances %.2f\n", n, count, most[0], most[1]
+               exit bad || count < 15 || !most[0] || !most[1] }' "$cuda/attn_$1.loops" >>"$cuda/attn_$1.loops.log" 2>&1 ||
+        { failed "$name" "$cuda/attn_$1.loops.log"; return; }
+    ok "$name: $(tail -n 1 "$cuda/attn_$1.loops.log")"
+}
+
 # The checks themselves: a kernel that must spill, and one that reads what a product is still writing, are found.
 item_spilling() {
     cat >"$cuda/spilling.cu" <<'END'
@@ -98,4 +118,4 @@ END
 }
 
 if [ -z "$NVCC" ]; then skipped "make check-cuda ($WITHOUT_NVCC)"; echo "0 passed, 0 failed, 1 skipped"; exit 0; fi
-items "$1" spilling serialised $(for arch in $ARCHS; do echo "architecture:$arch"; done) "trimmed:${ARCHS%% *}"
+items "$1" spilling serialised $(for arch in $ARCHS; do echo "architecture:$arch" "loops:$arch"; done) "trimmed:${ARCHS%% *}"

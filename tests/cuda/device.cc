@@ -1,4 +1,5 @@
 /* device.cc - attn_cuda.cuh compiled by an ordinary C++ compiler: kernels run in the emulator. */
+#include <stdio.h>
 #include <stdlib.h>
 #define ATTN_CUDA_HW_HEADER "tests/cuda/runtime.h"
 #define ATTN_CUDA_SIMPLE fake_simple()
@@ -73,3 +74,13 @@ void *fake_stream(void) {
 int fake_timings(void) { return attn_emu::timing_count; }
 void fake_timing(int index, unsigned long long seed) { attn_emu::set_timing(index, seed); }
 const char *fake_failure(void) { return attn_emu::last_error.c_str(); }
+const char *fake_timing_name(void) { return attn_emu::now_timing.name; }
+int fake_summary(void) {
+    const attn_emu::counters &n = attn_emu::count;
+    printf("emulated: %lld mma, %lld ldmatrix, %lld cp.async, %lld wgmma, %lld TMA\n", (long long)n.mma,
+           (long long)n.ldmatrix, (long long)n.copies, (long long)n.wgmma, (long long)n.tma);
+    if (n.ldmatrix_conflicts) printf("FAIL ldmatrix: rows that share banks\n");
+    return !n.ldmatrix_conflicts;
+}
+void *fake_share(size_t bytes) { return malloc(bytes); }
+void fake_unshare(void *block) { free(block); }

@@ -124,15 +124,20 @@ const char *fake_failure(void) {
     return error == cudaSuccess ? "" : cudaGetErrorString(error);
 }
 
-/* The memory of tests/main.c. */
-extern "C" void *test_map(size_t bytes) {
+const char *fake_timing_name(void) { return "on the device"; }
+int fake_summary(void) { return 1; }
+
+void *fake_share(size_t bytes) {
     void *p = NULL;
     const cudaError_t error = cudaMallocManaged(&p, bytes);
     if (error != cudaSuccess) printf("cudaMallocManaged: %s\n", cudaGetErrorString(error));
     return error == cudaSuccess ? p : NULL;
 }
-extern "C" void test_unmap(void *p) {
+void fake_unshare(void *block) {
     const cudaError_t error = cudaDeviceSynchronize();
     if (error != cudaSuccess) printf("the device: %s\n", cudaGetErrorString(error));
-    cudaFree(p);
+    cudaFree(block);
 }
+/* The memory of tests/main.c. */
+extern "C" void *test_map(size_t bytes) { return fake_share(bytes); }
+extern "C" void test_unmap(void *p) { fake_unshare(p); }

@@ -402,7 +402,7 @@ inline void copy_issue(uint32_t to, const void *from, int bytes) {
     if (now_timing.copy == EARLY || (now_timing.copy == RANDOM && random_bits() % 2)) copy_land(c);
     else self().copies.push_back(c);
 }
-inline void copy_wait(int may_be_left) {
+inline void cp_async_wait(int may_be_left) {
     thread_state &t = self();
     size_t n = 0;
     for (; n < t.copies.size() && t.copies[n].group + may_be_left < t.copy_group; n++) copy_land(t.copies[n]);
@@ -737,6 +737,7 @@ inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t sh
 #define ATTN__SHARED(name) unsigned char *const name = attn_emu::block->shared
 #define ATTN__LAUNCH(...) attn_emu::launch_kernel(__VA_ARGS__)
 #define ATTN__UNROLL
+#define ATTN__UNROLL_4
 #define ATTN__LOOP
 
 namespace attn__hw {
@@ -833,9 +834,9 @@ inline void fence_async() {
 }
 
 /* ---- cp.async */
-inline void copy16(uint32_t to, const void *from, bool inside) { attn_emu::copy_issue(to, from, inside ? 16 : 0); }
-inline void copy_commit() { attn_emu::self().copy_group++; }
-template <int N> inline void copy_wait() { attn_emu::copy_wait(N); }
+inline void cp_async(uint32_t to, const void *from, bool inside) { attn_emu::copy_issue(to, from, inside ? 16 : 0); }
+inline void cp_async_commit() { attn_emu::self().copy_group++; }
+template <int N> inline void cp_async_wait() { attn_emu::cp_async_wait(N); }
 
 /* ---- tensor cores of a warp */
 inline void ldmatrix_any(uint32_t (&r)[4], uint32_t address, bool transpose) {
@@ -937,8 +938,8 @@ inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4]
 }
 
 /* ---- tensor cores of a warpgroup */
-template <int N> inline void registers_more() {}
-template <int N> inline void registers_fewer() {}
+template <int N> inline void setmaxnreg_inc() {}
+template <int N> inline void setmaxnreg_dec() {}
 inline void wgmma_fence() { attn_emu::self().wgmma_fenced = true; }
 inline void wgmma_commit() {
     attn_emu::self().wgmma_fenced = false;

@@ -6,6 +6,7 @@
 #include "../descriptors.h"
 #include "../../attn_cuda.cuh"
 #include "fake.h"
+#include "half.h"
 
 /* So many with FULL=1; a third else, where an emulator has to do it. */
 static int cases_of(int all) {
@@ -27,20 +28,20 @@ static int explained(const attn_desc *d, const attn_grad *g, const char *words) 
     else attn_explain(d, text, sizeof text);
     return strstr(text, words) != 0;
 }
-/* Calls of stage 4 so far, forward and backward */
-static long additive_calls[2];
-static void count_additive(const attn_desc *d, const attn_grad *g) {
-    additive_calls[g != 0] += explained(d, g, "on the device, stage 4");
+/* Calls of stage 1 so far, forward and backward */
+static long tiled_calls[2];
+static void count_tiled(const attn_desc *d, const attn_grad *g) {
+    tiled_calls[g != 0] += explained(d, g, "on the device, stage 1, tiles of f32");
 }
 
 /* How much ran there in all: kernels, blocks of threads. */
 static long launches, blocks;
 static void print_launches(const char *what, int cases, int backward) {
-    printf("    %s: %d random descriptors against the reference, %ld launches, %ld blocks; %ld by stage 4\n", what,
-           cases, launches, blocks, additive_calls[backward]);
+    printf("    %s: %d random descriptors against the reference, %ld launches, %ld blocks; %ld by stage 1\n", what,
+           cases, launches, blocks, tiled_calls[backward]);
     CHECKF(launches >= cases, "only %ld kernels were launched", launches);
-    CHECKF(additive_calls[backward] > 0, "stage 4 did nothing");
-    launches = blocks = additive_calls[backward] = 0;
+    CHECKF(tiled_calls[backward] > 0, "stage 1 did nothing");
+    launches = blocks = tiled_calls[backward] = 0;
 }
 static void count_launches(void) {
     fake_counts counted = fake_counted();
@@ -68,7 +69,7 @@ static double check_forward(attn_desc *d, const char *what) {
     ref_result r;
     ref_forward(d, &r);
     on_device();
-    count_additive(d, 0);
+    count_tiled(d, 0);
     double ratio = check_on(d, &r, ATTN_ISA_AUTO, what);
     attn_desc again = copy_results(d);
     on_device();
@@ -137,7 +138,7 @@ static void check_backward(call *c, const char *what) {
     ref_upstream up = upstream_of(&c->g);
     ref_backward(&c->d, &up, &g);
     on_device();
-    count_additive(&c->d, &c->g);
+    count_tiled(&c->d, &c->g);
     if (run_call(c, what)) {
         check_grads(c, &g, what);
         call again = copy_grads(c);
@@ -177,41 +178,6 @@ static void backward_pairs(void) {
 
 /* ---- f16 and bf16: inputs of these types hold numbers that they can; a result is right where it is what rounding
    makes of some number within the bound, and rounding is monotone */
-static double round_to(double x, int32_t type) {
-    int exponent, least = type == ATTN_F16 ? -14 : -126, bits = type == ATTN_F16 ? 10 : 7;
-    if (type == ATTN_F32) return (double)(float)x;
-    if (x == 0 || !isfinite(x)) return x;
-    frexp(x, &exponent);
-    exponent = exponent - 1 < least ? least : exponent - 1;
-    double quantum = ldexp(1, exponent - bits), rounded = nearbyint(x / quantum) * quantum;
-    return fabs(rounded) > (type == ATTN_F16 ? 65504.0 : ldexp(255.0, 120)) ? copysign(INFINITY, x) : rounded;
-}
-static uint16_t to_16(double x, int32_t type) {
-    float f = (float)round_to(x, type);
-    uint32_t bits;
-    int exponent;
-    memcpy(&bits, &f, sizeof bits);
-    if (isnan(x)) return type == ATTN_F16 ? 0x7e01 : 0x7fc1;
-    if (type == ATTN_BF16) return (uint16_t)(bits >> 16);
-    if (isinf(f)) return (uint16_t)(bits >> 16 & 0x8000) | 0x7c00;
-    frexp(x, &exponent);
-    double size = fabs((double)f);
-    if (size < ldexp(1, -14)) return (uint16_t)((bits >> 16 & 0x8000) | (uint32_t)ldexp(size, 24));
-    return (uint16_t)((bits >> 16 & 0x8000) | (((bits & 0x7fffffff) >> 13) - (112u << 10)));
-}
-static double from_16(uint16_t h, int32_t type) {
-    uint32_t bits = (uint32_t)h << 16;
-    float f;
-    if (type == ATTN_F16) {
-        int exponent = h >> 10 & 31;
-        double x = exponent == 31 ? (h & 1023 ? NAN : INFINITY)
-                                  : ldexp(exponent ? (h & 1023) + 1024 : h & 1023, (exponent ? exponent : 1) - 25);
-        return h & 0x8000 ? -x : x;
-    }
-    memcpy(&f, &bits, sizeof f);
-    return (double)f;
-}
-
 static int32_t draw_type(void) {
     int n = test_int(0, 2);
     return n == 0 ? ATTN_F32 : n == 1 ? ATTN_F16 : ATTN_BF16;
@@ -548,6 +514,35 @@ static void mixed_places(void) {
     refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "q.type", "must be ATTN_F32");
 }
 
+/* What the host alone does is refused by name: codes of 8 bits, conversions. desc.precision is of no account. */
+static void of_the_host(void) {
+    attn_error err;
+    attn_desc d = make_desc(1, 1, 1, 3, 4, 32, 32);
+    attn_view rows = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 4, 32);
+    attn_out codes = attn_out_typed(ATTN_I8, test_guarded(128), 4, 1, 1, 4, 32);
+    attn_out scale = make_out(LAYOUT_PACKED, 4, 1, 1, 4, 1), floats = make_out(LAYOUT_PACKED, 4, 1, 1, 4, 32);
+    fake_everything(2);
+    refused(attn_convert(rows, floats, &err), ATTN_ERR_PLACE, &err, "from", "must lie on the host");
+    refused(attn_quantize(rows, codes, scale, &err), ATTN_ERR_PLACE, &err, "from", "must lie on the host");
+    refused(attn_unpack_q8_0(rows.data, codes, scale, &err), ATTN_ERR_PLACE, &err, "codes", "must lie on the host");
+    d.v.type = ATTN_I8;
+    d.v_scale = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 4, 1);
+    refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "v.type", "must not be ATTN_I8 on a device");
+
+    for (int n = 0; n < 2; n++) {
+        attn_desc bf16 = make_desc(1, 2, 2, 70, 90, 64, 64), same;
+        if (n) bf16.q = narrow(&bf16.q, ATTN_BF16), bf16.k = narrow(&bf16.k, ATTN_BF16);
+        bf16.v = narrow(&bf16.v, ATTN_BF16);
+        same = copy_results(&bf16);
+        same.precision = ATTN_PRECISION_FAST;
+        on_device();
+        CHECK_STATUS(attn_forward(&bf16, 0), ATTN_OK);
+        CHECK_STATUS(attn_forward(&same, 0), ATTN_OK);
+        check_same_results(&bf16, &same, "another precision");
+        test_release();
+    }
+}
+
 /* Two devices are two places; what a call allocates lies on that of its arrays; the caller's stays the current one. */
 static void several_devices(void) {
     attn_desc d = make_desc(1, 2, 2, 5, 7, 4, 3);
@@ -674,54 +669,71 @@ static void dropout_bits(void) {
     }
 }
 
-/* ---- stage 4: additive scores, fused. Sizes around those of its tiles; numbers whose e^2x must not be multiplied. */
-static void additive(void) {
+/* ---- stage 1: sizes around those of its tiles, of vectors and of values that registers hold and that they do not */
+typedef struct tiled_sizes {
+    int64_t queries, keys, vector, value;
+} tiled_sizes;
+static tiled_sizes draw_sizes(int n) {
     static const int queries[] = {1, 15, 16, 17, 63, 65, 130}, keys[] = {1, 63, 64, 65, 129, 200},
-                     hidden[] = {1, 31, 33, 64};
-    double worst = 0;
-    for (int n = 0; n < 56; n++) {
-        attn_desc d = make_desc(1, 4, 2, queries[n % 7], keys[n % 6], 9, n % 5 ? 1 + n : 128);
-        set_score(&d, ATTN_SCORE_ADDITIVE, hidden[n / 6 % 4]);
-        if (n % 4 == 1) fill(&d.w_q, draw_normal, 0, 6); /* beyond what is clear, in some rows */
-        if (n % 4 == 2) d.hidden_bias = make_filled(LAYOUT_PACKED, 3, 2, 4, hidden[n / 6 % 4], 0, 0);
+                     vectors[] = {1, 31, 33, 64, 129}, values[] = {128, 3, 64, 65, 260};
+    const tiled_sizes s = {queries[n % 7], keys[n % 6], vectors[n / 3 % 5], n % 4 ? 1 + n % 66 : values[n / 4 % 5]};
+    return s;
+}
+static void tiles(void) {
+    double worst[ATTN_SCORE_COUNT] = {0};
+    const int cases = 7 * ATTN_SCORE_COUNT;
+    for (int n = 0; n < cases; n++) {
+        const int32_t score = n % ATTN_SCORE_COUNT;
+        const tiled_sizes s = draw_sizes(n);
+        attn_desc d = make_desc(1, 4, 2, s.queries, s.keys, score == ATTN_SCORE_ADDITIVE ? 9 : s.vector, s.value);
+        set_score(&d, score, s.vector);
+        if (score == ATTN_SCORE_ADDITIVE) {
+            if (n / 11 % 4 == 1) fill(&d.w_q, draw_normal, 0, 6); /* beyond what is clear, in some rows */
+            if (n / 11 % 4 == 2) d.hidden_bias = make_filled(LAYOUT_PACKED, 3, 2, 4, s.vector, 0, 0);
+        }
         d.causal = n % 3 == 0;
         d.align = ATTN_ALIGN_BOTTOM_RIGHT;
         if (n % 5 == 2) d.dropout = 0.4f;
+        d.empty = n % ATTN_EMPTY_COUNT;
         d.seed = test_bits();
+        if (score == ATTN_SCORE_BILINEAR) d.scale = 0.1f, d.scale_set = 1; /* no weight vanishes */
+        if (n % 4 == 3) put_at(&d.v, 0, 0, test_int(0, (int)s.keys - 1), 0, n % 8 == 3 ? INFINITY : NAN);
         ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_STATS | (n % 2 ? RESULT_WEIGHTS : 0), LAYOUT_PACKED);
-        worst = fmax(worst, check_forward(&d, "additive"));
-        CHECK(explained(&d, 0, "on the device, stage 4"));
-        d.empty = ATTN_EMPTY_UNIFORM;
-        CHECK(explained(&d, 0, "on the device, stage 1") && explained(&d, 0, "not stage 4, additive scores fused: "));
+        worst[score] = fmax(worst[score], check_forward(&d, "tiles"));
+        CHECK(explained(&d, 0, "on the device, stage 1, tiles of f32"));
         test_release();
     }
-    printf("    stage 4: largest error %.3f of the bound\n", worst);
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) ref_print_worst(score, worst[score]);
+    printf("    stage 1: %d calls of sizes around those of its tiles\n", cases);
 }
 
 /* From above, what is asked, options: random. NaN in some keys, NaN or infinity in some values, and NaN above rows that
    have no key by their length. */
-static void additive_backward(void) {
-    const int cases = cases_of(72);
-    static const int queries[] = {1, 17, 64, 130, 16, 65, 40}, keys[] = {65, 1, 200, 64, 130},
-                     hidden[] = {33, 9, 64, 31, 1, 70}, heads[][2] = {{2, 2}, {4, 2}, {1, 1}, {3, 1}};
+static void tiles_backward(void) {
+    const int cases = cases_of(15 * ATTN_SCORE_COUNT);
+    static const int heads[][2] = {{2, 2}, {4, 2}, {1, 1}, {3, 1}};
     memset(covered, 0, sizeof covered);
     forget_worst();
-    additive_calls[1] = 0;
+    tiled_calls[1] = 0;
     for (int n = 0; n < cases; n++) {
-        int f[FACTOR_COUNT], last = queries[n % 7] - 1;
+        int f[FACTOR_COUNT];
+        const tiled_sizes sizes = draw_sizes(n + n / 7);
+        const int last = (int)sizes.queries - 1;
         call c;
         char what[40];
         draw_factors(f);
-        f[F_SCORE] = ATTN_SCORE_ADDITIVE;
-        f[F_EMPTY] = ATTN_EMPTY_ZERO;
+        f[F_SCORE] = n % ATTN_SCORE_COUNT;
         if (n % 3) f[F_PER_HEAD] = 0;
         const int *h = heads[f[F_HEADS]];
-        const shape s = {1 + f[F_BATCH], h[0], h[1], queries[n % 7], keys[n % 5], hidden[n % 6], n % 4 ? 1 + n : 128};
+        const shape s = {1 + f[F_BATCH], h[0], h[1], sizes.queries, sizes.keys, sizes.vector, sizes.value};
         snprintf(what, sizeof what, "case %d", n);
         memset(&c, 0, sizeof c);
         build_shaped(&c.d, f, s);
-        if (n % 3 == 1) set_score(&c.d, ATTN_SCORE_ADDITIVE, hidden[(n + 2) % 6]);
-        if (n % 5 == 3) put_at(&c.d.k, 0, 0, test_int(0, (int)s.sk - 1), 0, NAN);
+        if (f[F_SCORE] == ATTN_SCORE_ADDITIVE && n % 2) {
+            set_score(&c.d, ATTN_SCORE_ADDITIVE, sizes.value % 70 + 1);
+            memset(&c.d.hidden_bias, 0, sizeof c.d.hidden_bias);
+        }
+        if (n % 5 == 3 && c.d.k.rank) put_at(&c.d.k, 0, 0, test_int(0, (int)s.sk - 1), 0, NAN);
         if (n % 7 == 3) put_at(&c.d.v, 0, 0, test_int(0, (int)s.sk - 1), 0, n % 2 ? INFINITY : NAN);
         build_gradients(&c, f);
         attn_view above[3] = {c.g.d_out, c.g.d_weights, c.g.d_lse};
@@ -734,13 +746,10 @@ static void additive_backward(void) {
         if (!run_desc(&c.d, what)) continue;
         if (f[F_STATS]) memset(&c.d.stats, 0, sizeof c.d.stats);
         check_backward(&c, what);
-        c.d.empty = ATTN_EMPTY_UNIFORM;
-        CHECK(explained(&c.d, &c.g, "on the device, stage 1") &&
-              explained(&c.d, &c.g, "not stage 4, additive scores "));
         test_release();
     }
-    print_worst("gradients of additive scores", cases);
-    CHECKF(additive_calls[1] == cases, "stage 4 did %ld of %d calls", additive_calls[1], cases);
+    print_worst("gradients by tiles", cases);
+    CHECKF(tiled_calls[1] == cases, "stage 1 did %ld of %d calls", tiled_calls[1], cases);
 }
 
 /* ---- memory and streams */
@@ -800,11 +809,12 @@ const test_case suite_emulated[] = {
     {"emulated.backward_pairs", backward_pairs},
     {"emulated.half_forward", half_forward},
     {"emulated.half_backward", half_backward},
-    {"emulated.additive", additive},
-    {"emulated.additive_backward", additive_backward},
+    {"emulated.tiles", tiles},
+    {"emulated.tiles_backward", tiles_backward},
     {"emulated.fast_stages", fast_stages},
     {"emulated.fast_corners", fast_corners},
     {"emulated.mixed_places", mixed_places},
+    {"emulated.of_the_host", of_the_host},
     {"emulated.several_devices", several_devices},
     {"emulated.lost_device", lost_device},
     {"emulated.both_places", both_places},

@@ -35,6 +35,11 @@ int fake_simple(void); /* stage 1 alone? The environment's FAKE_SIMPLE */
 /* The emulator's timings (see emu.h): how many there are, and which one kernels run under. */
 int fake_timings(void);
 void fake_timing(int index, unsigned long long seed);
+const char *fake_timing_name(void);
 const char *fake_failure(void); /* of the last launch; "" when it was fine */
+int fake_summary(void);         /* prints what ran in all; 0: something was wrong with it */
+
+void *fake_share(size_t bytes); /* memory that kernels and tests use */
+void fake_unshare(void *block);
 
 #endif

@@ -1,11 +1,17 @@
-/* The kernels of stages 2 and 3 against float64, in the timings of the emulator: random shapes and options, every
-   number of every result, memory around the results untouched, the same bits in every timing.
+/* The kernels of stages 2 and 3 against float64, in the timings of the emulator or, from fast.cu, on a device: random
+   shapes and options, every number of every result, memory around the results untouched, the same bits in every timing.
 
        fast [ROUNDS [TIMINGS [KIND]]]   ROUNDS calls of each kind, each in so many timings (0: all); KIND: of those
                                         alone whose name has this in it, up to the first failure (mutants.sh) */
 #define ATTN_CUDA_MAX_BLOCKS 5 /* so that a block has several tasks, one after the other */
 #define ATTN__CUDA_KEEP        /* the macros that kernels are written with */
+#ifdef __CUDACC__
+#include "device.cu"
+#else
 #include "device.cc"
+#endif
+#include "half.h"
+#include <algorithm>
 #include <stdio.h>
 #include <stdlib.h>
 #include <math.h>
@@ -24,13 +30,25 @@ static bool chance(int percent) { return draw(0, 99) < percent; }
 static float number() { return (float)(int)(bits() % 65536) / 32768.0f - 1.0f; }
 
 static long checks, failures, calls;
-static int timings = attn_emu::timing_count; /* that each call runs in */
+static int timings = fake_timings(); /* that each call runs in */
 static bool only_first;
+
+/* Memory that the kernels and the tests use */
+template <class T> struct shared_memory {
+    typedef T value_type;
+    shared_memory() {}
+    template <class U> shared_memory(const shared_memory<U> &) {}
+    T *allocate(size_t n) { return (T *)fake_share(n * sizeof(T)); }
+    void deallocate(T *p, size_t) { fake_unshare(p); }
+};
+template <class T, class U> bool operator==(const shared_memory<T> &, const shared_memory<U> &) { return true; }
+template <class T, class U> bool operator!=(const shared_memory<T> &, const shared_memory<U> &) { return false; }
+template <class T> using shared_vector = std::vector<T, shared_memory<T>>;
 
 /* An array [B,H,I,X] in an allocation of its own: 64 elements of margin on both sides, any order of the first three
    axes, a gap between rows, NaN wherever no element lies. */
 struct tensor {
-    std::vector<unsigned char> memory;
+    shared_vector<unsigned char> memory;
     std::vector<double> value; /* as stored: rounded */
     attn__array a;
     int64_t size[4];
@@ -50,12 +68,12 @@ static double read_element(const tensor &t, int64_t place) {
         return f;
     }
     memcpy(&h, p, 2);
-    return t.a.type == ATTN_BF16 ? hw::from_bf16(h) : hw::from_f16(h);
+    return from_16(h, t.a.type);
 }
 static void write_element(tensor &t, int64_t place, double x) {
     unsigned char *p = (unsigned char *)t.a.data + place * (int64_t)t.bytes_of();
     const float f = (float)x;
-    const uint16_t h = t.a.type == ATTN_BF16 ? hw::to_bf16(f) : hw::to_f16(f);
+    const uint16_t h = t.a.type == ATTN_F32 ? 0 : to_16(x, t.a.type);
     if (t.a.type == ATTN_U8) *p = (unsigned char)x;
     else if (t.a.type == ATTN_F32) memcpy(p, &f, 4);
     else memcpy(p, &h, 2);
@@ -115,7 +133,7 @@ static bool has_other_nan(const tensor &t) {
 }
 /* Are all bytes but those of elements still 0xff? */
 static bool margins_untouched(const tensor &t) {
-    std::vector<unsigned char> m = t.memory;
+    std::vector<unsigned char> m(t.memory.begin(), t.memory.end());
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
         const int64_t place = attn__gpu::place(t.a, b, h, i, x);
         memset(m.data() + ((unsigned char *)t.a.data - t.memory.data()) + place * (int64_t)t.bytes_of(), 0xff,
@@ -131,12 +149,12 @@ struct call {
     params p;
     device dev;
     tensor q, k, v, out, lse, stats, bias, mask, alibi, sink, d_out, d_lse, dq, dk, dv;
-    std::vector<int32_t> key_lengths, query_lengths, positions;
-    std::vector<float> work;
+    shared_vector<int32_t> key_lengths, query_lengths, positions;
+    shared_vector<float> work;
     std::string name;
     int infinite; /* 1: something in q, 2: in k, 4: in v, 8: in d_out */
 };
-static void integers(attn__array &a, std::vector<int32_t> &v, int64_t b, int64_t i) {
+static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64_t i) {
     a.data = v.data(), a.rank = i > 1 ? 2 : 1, a.type = ATTN_I32;
     a.stride[0] = i > 1 ? i : b > 1 ? 1 : 0, a.stride[1] = 0, a.stride[2] = i > 1, a.stride[3] = 0;
 }
@@ -295,8 +313,7 @@ static double score(const call &c, int64_t b, int64_t h, int64_t i, int64_t j, d
 
 static void fail(const call &c, const char *what, double got, double want) {
     if (failures++ < 15)
-        printf("FAIL %s: got %.9g, want %.9g\n     %s, %s\n", what, got, want, c.name.c_str(),
-               attn_emu::now_timing.name);
+        printf("FAIL %s: got %.9g, want %.9g\n     %s, %s\n", what, got, want, c.name.c_str(), fake_timing_name());
     if (only_first) exit(1);
 }
 static void close(const call &c, const char *what, double got, double want, double bound) {
@@ -446,9 +463,9 @@ static void check_backward(const call &c, double before_q, double before_k, doub
 /* the `mode`th timing of a call; where it runs in few, calls have different ones */
 static void set_timing(int mode) {
     static int next;
-    if (mode == 0) next = timings < attn_emu::timing_count ? next + 1 : 0;
-    else next += timings < attn_emu::timing_count ? 1 : 0;
-    attn_emu::set_timing(timings < attn_emu::timing_count ? next * 3 % attn_emu::timing_count : mode, seed);
+    if (mode == 0) next = timings < fake_timings() ? next + 1 : 0;
+    else next += timings < fake_timings() ? 1 : 0;
+    fake_timing(timings < fake_timings() ? next * 3 % fake_timings() : mode, seed);
 }
 typedef cudaError_t (*forward_fn)(const params &, const device &, cudaStream_t);
 static void poison(tensor &t) { std::fill(t.memory.begin(), t.memory.end(), 0xff); }
@@ -462,7 +479,7 @@ static void set_all(tensor &t, double x) {
 }
 /* the forward's results are there already, in c.out and c.stats */
 static void run_backward(call &c, size_t workspace, forward_fn backward) {
-    std::vector<unsigned char> first[3];
+    shared_vector<unsigned char> first[3];
     tensor *const results[3] = {&c.dq, &c.dk, &c.dv};
     double before[3];
     for_all(c.out, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
@@ -478,8 +495,8 @@ static void run_backward(call &c, size_t workspace, forward_fn backward) {
         set_timing(mode);
         calls++;
         const int error = backward(c.p, c.dev, NULL);
-        if (error) {
-            fail(c, attn_emu::last_error.c_str(), error, 0);
+        if (error || fake_failure()[0]) {
+            fail(c, fake_failure(), error, 0);
             continue;
         }
         for (int n = 0; n < 3; n++) {
@@ -491,15 +508,15 @@ static void run_backward(call &c, size_t workspace, forward_fn backward) {
     }
 }
 static void run_forward(call &c, size_t workspace, forward_fn forward) {
-    std::vector<unsigned char> first;
+    shared_vector<unsigned char> first;
     give_workspace(c, workspace);
     for (int mode = 0; mode < timings; mode++) {
         poison(c.out), poison(c.lse), poison(c.stats);
         set_timing(mode);
         calls++;
         const int error = forward(c.p, c.dev, NULL);
-        if (error) {
-            fail(c, attn_emu::last_error.c_str(), error, 0);
+        if (error || fake_failure()[0]) {
+            fail(c, fake_failure(), error, 0);
             continue;
         }
         if (mode == 0) first = c.out.memory, check_forward(c);
@@ -516,7 +533,8 @@ static void forward(call &c, const stage &s) {
 static void backward(call &c, const stage &s) {
     give_workspace(c, (size_t)s.more(c.p, c.dev, false));
     set_timing(0);
-    if (s.covers(c.p, c.dev, false) || s.forward(c.p, c.dev, NULL)) fail(c, "the forward for gradients", 0, 1);
+    if (s.covers(c.p, c.dev, false) || s.forward(c.p, c.dev, NULL) || fake_failure()[0])
+        fail(c, "the forward for gradients", 0, 1);
     make_backward(c);
     if (s.covers(c.p, c.dev, true)) fail(c, s.covers(c.p, c.dev, true), 0, 1);
     else run_backward(c, (size_t)s.more(c.p, c.dev, true), s.backward);
@@ -570,11 +588,15 @@ static void infinite_call(call &c, const kind &k, int i) {
 __attribute__((weak)) int main(int argc, char **argv) {
     const int rounds = argc > 1 ? atoi(argv[1]) : 12;
     const char *const only = argc > 3 ? argv[3] : "";
-    if (argc > 2 && atoi(argv[2]) > 0) timings = std::min(atoi(argv[2]), attn_emu::timing_count);
+    if (argc > 2 && atoi(argv[2]) > 0) timings = std::min(atoi(argv[2]), fake_timings());
     only_first = *only != 0;
     for (const kind &k : kinds) {
         const long before = checks, failed = failures, called = calls;
         if (!strstr(k.name, only)) continue;
+        if (k.arch > fake_arch()) {
+            printf("%s: skipped (this device is older)\n", k.name);
+            continue;
+        }
         for (int i = 0; i < rounds; i++) {
             call c;
             seed = (uint64_t)(&k - kinds) * 1000003 + (uint64_t)i * 7919 + 1;
@@ -591,10 +613,7 @@ __attribute__((weak)) int main(int argc, char **argv) {
         fflush(stdout);
     }
     checks++;
-    if (attn_emu::count.ldmatrix_conflicts) failures++, printf("FAIL ldmatrix: rows that share banks\n");
-    printf("emulated: %lld mma, %lld ldmatrix, %lld cp.async, %lld wgmma, %lld TMA\n", (long long)attn_emu::count.mma,
-           (long long)attn_emu::count.ldmatrix, (long long)attn_emu::count.copies, (long long)attn_emu::count.wgmma,
-           (long long)attn_emu::count.tma);
+    if (!fake_summary()) failures++;
     printf("fast: %ld calls, %ld checks, %ld failed\n", calls, checks, failures);
     return failures != 0 || calls == 0;
 }

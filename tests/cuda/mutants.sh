@@ -17,8 +17,8 @@ item_mutant() { # NUMBER
         sed 's|^MMA |/^.. -.*>>mma/,/^.. -.*>>hopper/|; s|^HOPPER |/^.. -.*>>hopper/,/^.. -.*>>dispatch/|' >"$here/fault.sed"
     sed -f "$here/fault.sed" attn_cuda.cuh >"$here/attn_cuda.cuh"
     if cmp -s attn_cuda.cuh "$here/attn_cuda.cuh"; then failed "changes nothing: $name"; return; fi
-    case $name in       # stage 4 is tested with the calls of attn.h
-        "stage 4"*) source=device; set -- --filter emulated.additive
+    case $name in       # stage 1 is tested with the calls of attn.h
+        "stage 1"*) source=device; set -- --filter emulated.tiles
                     others=$(echo "$PWD"/build/cuda/emulated.o "$PWD"/build/cuda/main-emulated.o \
                         "$PWD"/build/cuda/attn.o "$PWD"/build/obj/ref.o) ;;
         *)          source=fast; others=; set -- 15 4 "${name%%:*}" ;;

@@ -3,6 +3,10 @@
 NVCC=${NVCC:-$(for nvcc in nvcc "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc"; do
                    if have "$nvcc"; then echo "$nvcc"; break; fi
                done)}
+CUOBJDUMP=${CUOBJDUMP:-$(for dump in cuobjdump "${CUDA_HOME:-/usr/local/cuda}/bin/cuobjdump"; do
+                             if have "$dump"; then echo "$dump"; break; fi
+                         done)}
+WITHOUT_CUOBJDUMP="no cuobjdump on the PATH, in CUDA_HOME or in /usr/local/cuda; CUOBJDUMP=... names one"
 ARCHS=${ARCHS:-75 80 86 89 90a 100 120}
 WITHOUT_NVCC="no nvcc on the PATH, in CUDA_HOME or in /usr/local/cuda; NVCC=... names one"
 NVCC_FLAGS="-O3 -std=c++17 -I. -Xfatbin -compress-all"    # else small objects are not compressed, and sizes mean little
@@ -19,26 +23,16 @@ code_for() { echo "-gencode=arch=compute_$1,code=sm_$1"; }    # -arch would comp
 # The implementation alone, as a program has it in one of its files.
 cuda_implementation() { printf '#define ATTN_CUDA_IMPLEMENTATION\n#include "attn_cuda.cuh"\n'; }
 
-# device_here: sets `device` to the architecture of device 0 (90a, 80, ..), `device_name`, `pageable` to 1 where it
-# reads ordinary memory too; else `no_device` to why there is none.
+# device_here [PROGRAM]: sets `device` to the architecture of device 0 (90a, 80, ..), `device_name`, `pageable` to 1 where
+# it reads ordinary memory too; else `no_device` to why there is none. PROGRAM: which.cu, compiled before.
 device_here() {
     device=; device_name=; no_device=
-    [ -n "$NVCC" ] || { no_device=$WITHOUT_NVCC; return 1; }
-    cat >"$cuda/which.cu" <<'END'
-#include <cuda_runtime.h>
-#include <stdio.h>
-int main()
-{
-    cudaDeviceProp d;
-    const cudaError_t error = cudaGetDeviceProperties(&d, 0);
-    if (error == cudaSuccess)
-        printf("%d%s %d %s\n", d.major * 10 + d.minor, d.major == 9 ? "a" : "", d.pageableMemoryAccess, d.name);
-    else printf("%s\n", cudaGetErrorString(error));
-    return error != cudaSuccess;
-}
-END
-    "$NVCC" -o "$cuda/which" "$cuda/which.cu" >"$cuda/which.log" 2>&1 ||
-        { no_device="nvcc cannot link a program"; return 1; }
-    found=$("$cuda/which") || { no_device="there is no device: $found"; return 1; }
+    which=${1:-$cuda/which}
+    if [ -z "${1:-}" ]; then
+        [ -n "$NVCC" ] || { no_device=$WITHOUT_NVCC; return 1; }
+        "$NVCC" -o "$which" tests/cuda/which.cu >"$which.log" 2>&1 || { no_device="nvcc cannot link a program"; return 1; }
+    fi
+    [ -x "$which" ] || { no_device="$which was not built: make cuda-device-build"; return 1; }
+    found=$("$which") || { no_device="there is no device: $found"; return 1; }
     device=${found%% *}; found=${found#* }; pageable=${found%% *}; device_name=${found#* }
 }

@@ -239,13 +239,13 @@ ATTN__KERNEL(32, 1) void copy_kernel(ATTN__PARAM copy_params p) {
     const int l = hw::lane();
     const uint32_t base = hw::shared_address(shared);
     for (int group = 0; group < 3; group++) {
-        hw::copy16(base + (uint32_t)(group * 32 + l) * 16, p.from + (group * 32 + l) * 4, l % 5 != 0);
-        hw::copy_commit();
+        hw::cp_async(base + (uint32_t)(group * 32 + l) * 16, p.from + (group * 32 + l) * 4, l % 5 != 0);
+        hw::cp_async_commit();
     }
-    hw::copy_wait<1>();
+    hw::cp_async_wait<1>();
     hw::sync_warp();
     for (int i = 0; i < 8; i++) p.to[i * 32 + l] = ((const float *)shared)[i * 32 + l];
-    hw::copy_wait<0>();
+    hw::cp_async_wait<0>();
     hw::sync_warp();
     for (int i = 8; i < 12; i++) p.to[i * 32 + l] = ((const float *)shared)[i * 32 + l];
 #else
@@ -486,10 +486,10 @@ ATTN__KERNEL(384, 1) void registers_kernel(ATTN__PARAM small_params p) {
 #if ATTN__HAVE_WGMMA
     const int t = hw::thread();
     if (t < 128) {
-        hw::registers_fewer<24>();
+        hw::setmaxnreg_dec<24>();
         p.x[t] = (float)t;
     } else {
-        hw::registers_more<240>();
+        hw::setmaxnreg_inc<240>();
         float x[160];
         ATTN__UNROLL for (int i = 0; i < 160; i++) x[i] = p.x[384 + (t + i) % 384];
         hw::barrier_sync(1, 256);
@@ -546,7 +546,7 @@ ATTN__KERNEL(128, 1) void fault_kernel(ATTN__PARAM fault_params p) {
         break;
     case 5: hw::store_shared(base + 17000, 0); break;
     case 6:
-        if (t == 0) hw::copy16(base + 8, p.memory, true);
+        if (t == 0) hw::cp_async(base + 8, p.memory, true);
         break;
     case 7:
         hw::wgmma_fence();

@@ -1673,7 +1673,7 @@ template <int Kind, int R> ATTN__DEVICE void tiled_weights(const params &p, tile
     });
 }
 
-template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, R == 1 ? 2 : 1) void tiled_forward(ATTN__PARAM params p)
+template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATTN__PARAM params p)
 {
     ATTN__SHARED(memory);
     tiled_room<R> &s = *(tiled_room<R> *)memory;
@@ -1890,7 +1890,7 @@ template <int Kind> ATTN__DEVICE void tiled_weighing(const params &p, tiled_grad
 }
 
 /* What is saved of rows. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 2) void tiled_grad_rows(ATTN__PARAM params p)
+template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PARAM params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
@@ -2565,13 +2565,14 @@ ATTN__DEVICE tile_reach reach_of_block(const params &p, const tile_row (&rows)[2
     join(all, reach_of_row(p, rows[1]));
     return join_block(all, reaches);
 }
-/* Rows of one head, from row0 on, into shared memory; zeros where they are not from `first` to before `last`. */
-template <int D, int Rows, int Threads, class Number>
+/* Rows of one head, from row0 on, into shared memory; zeros where they are not from `first` to before `last`. Down:
+   with far fewer instructions, where there are registers left. */
+template <int D, int Rows, int Threads, bool Down = true, class Number>
 ATTN__DEVICE void copy_rows(uint32_t to, const attn__array &a, int64_t columns, int64_t b, int64_t h, Number row0,
                             Number first, Number last)
 {
     constexpr int chunks = D / 8, step = Threads / chunks;      /* of a row; so many rows at a time */
-    if constexpr (Threads % chunks == 0 && step % 4 == 0) {     /* a thread stays in its columns and goes down */
+    if constexpr (Down && Threads % chunks == 0 && step % 4 == 0) {     /* a thread stays in its columns */
         const int row = hw::thread() / chunks, chunk = hw::thread() % chunks;
         const bool column = chunk * 8 < columns;
         const uint32_t at = to + chunk_of(row, chunk, Rows);
@@ -2942,15 +2943,15 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
     const int end = (all.last + keys - 1) / keys;
     const auto copy_keys = [&](int number) {
         if (number < end) {
-            copy_rows<D, keys, shape::threads>(k + number % 2 * slot, p.k, p.size_q, b, head_kv, number * keys,
+            copy_rows<D, keys, shape::threads, false>(k + number % 2 * slot, p.k, p.size_q, b, head_kv, number * keys,
                                                all.first, all.last);
-            copy_rows<D, keys, shape::threads>(v + number % 2 * slot, p.v, p.size_v, b, head_kv, number * keys,
+            copy_rows<D, keys, shape::threads, false>(v + number % 2 * slot, p.v, p.size_v, b, head_kv, number * keys,
                                                all.first, all.last);
         }
         hw::cp_async_commit();
     };
-    copy_rows<D, shape::rows, shape::threads>(q, p.q, p.size_q, b, h, first_row, (int64_t)0, p.queries);
-    copy_rows<D, shape::rows, shape::threads>(above, p.d_out, p.size_v, b, h, first_row, (int64_t)0, p.queries);
+    copy_rows<D, shape::rows, shape::threads, false>(q, p.q, p.size_q, b, h, first_row, (int64_t)0, p.queries);
+    copy_rows<D, shape::rows, shape::threads, false>(above, p.d_out, p.size_v, b, h, first_row, (int64_t)0, p.queries);
     copy_keys(n);
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) dq[j] = 0.0f;
 
@@ -4174,9 +4175,9 @@ namespace attn__gpu {
    Registers are limits: what a thread may have, so that a block, or as many as stand in ATTN__KERNEL, fits.
 
        kernel                  threads  shared memory  barriers                      registers  FlashAttention's
-       tiled_forward           256      22 (16 rows)   all                           128        forward, in f32
-                                        37 (64 rows)                                 255
-       tiled_grad_rows         256      58             all                           128        dot_do_o
+       tiled_forward           256      22 (16 rows)   all                           255        forward, in f32
+                                        37 (64 rows)
+       tiled_grad_rows         256      58             all                           255        dot_do_o
        tiled_grad_queries      256      58             all                           255        dQ
        tiled_grad_keys         256      58             all                           255        dK, dV
        tiled_grad_bias         256      58             all                           255

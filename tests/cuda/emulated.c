@@ -695,6 +695,10 @@ static void tiles(void) {
         d.align = ATTN_ALIGN_BOTTOM_RIGHT;
         if (n % 5 == 2) d.dropout = 0.4f;
         d.empty = n % ATTN_EMPTY_COUNT;
+        if (n % 7 == 5) { /* rows without a key */
+            d.key_lengths = make_ints(ATTN_I32, 2, 1, s.queries, 0, 0, 0, (int)s.keys);
+            put_at(&d.key_lengths, 0, 0, 0, 0, 0);
+        }
         d.seed = test_bits();
         if (score == ATTN_SCORE_BILINEAR) d.scale = 0.1f, d.scale_set = 1; /* no weight vanishes */
         if (n % 4 == 3) put_at(&d.v, 0, 0, test_int(0, (int)s.keys - 1), 0, n % 8 == 3 ? INFINITY : NAN);
@@ -733,7 +737,8 @@ static void tiles_backward(void) {
             set_score(&c.d, ATTN_SCORE_ADDITIVE, sizes.value % 70 + 1);
             memset(&c.d.hidden_bias, 0, sizeof c.d.hidden_bias);
         }
-        if (n % 5 == 3 && c.d.k.rank) put_at(&c.d.k, 0, 0, test_int(0, (int)s.sk - 1), 0, NAN);
+        if ((n % 5 == 3 || f[F_SCORE] == ATTN_SCORE_ADDITIVE) && c.d.k.rank)
+            put_at(&c.d.k, 0, 0, test_int(0, (int)s.sk - 1), 0, NAN);
         if (n % 7 == 3) put_at(&c.d.v, 0, 0, test_int(0, (int)s.sk - 1), 0, n % 2 ? INFINITY : NAN);
         build_gradients(&c, f);
         attn_view above[3] = {c.g.d_out, c.g.d_weights, c.g.d_lse};

@@ -1,7 +1,7 @@
 /* attn.h - v0.3.0 - attention for C in one header - MIT or Unlicense, at your choice (end of file)
    SPDX-License-Identifier: MIT OR Unlicense
 
-   A complete program (cc -O2 demo.c -lm):
+   A complete program, C99 or C++11 (cc -O2 demo.c -lm):
 
        #define ATTN_IMPLEMENTATION
        #include "attn.h"
@@ -19,17 +19,17 @@
 
    In ONE C or C++ file of a program #define ATTN_IMPLEMENTATION before the #include; the others just #include it.
 
-   DOES      every attention of the textbook: scaled dot product, dot, cosine, bilinear, additive (Bahdanau), Gaussian
-             and the other kernels of attention pooling; masks, valid lengths, causal, windows, softcap, sinks, ALiBi,
-             bias, dropout; grouped heads; any sizes, any strides; the output, the log-sum-exp, the weights and every
-             result on the way; masked softmax, batched matrix products, multi-head attention with its projections;
-             the gradients of all these, for every input and parameter; heatmaps for a terminal, as SVG, as PPM, as a
-             web page. Every option composes with every other one.
-             Arrays are f32, f16 or bf16, mixed as you like; keys and values also i8 with scales, for inference.
-   DOES NOT  compute in f64, RoPE, a KV cache, ragged batches (all of them to come; a type that is not there yet is
-             refused with a status); start threads, print, abort, exit, keep global state.
-   GPU       with attn_cuda.cuh beside it and ATTN_CUDA defined the same functions take arrays of an NVIDIA GPU, f16 and
-             bf16 too: see there.
+   DOES      every attention of the textbook (d2l.ai, "Dive into Deep Learning"): scaled dot product, dot, cosine,
+             bilinear, additive (Bahdanau), Gaussian and the other kernels of attention pooling; masks, valid lengths,
+             causal, windows, softcap, sinks, ALiBi, bias, dropout; grouped heads; any sizes, any strides; the output,
+             log-sum-exp, weights and every intermediate result; masked softmax, batched matrix products, multi-head
+             attention with its projections; the gradients of all these, for every input and parameter; heatmaps for a
+             terminal, as SVG, as PPM, as a web page. All options can be combined, except where stated.
+             Arrays are f32, f16 or bf16, in any mix; keys and values also int8 with scales, for inference.
+   DOES NOT  have f64 arithmetic, RoPE, a KV cache or ragged batches (planned; an unsupported type is an error). It does
+             not start threads, print, abort or exit.
+   GPU       with attn_cuda.cuh beside it and ATTN_CUDA defined the same functions take arrays on an NVIDIA GPU (not
+             int8). So far the kernels have run in an emulator only: see there.
 
    CONTENTS  search for ">>" and a name
        >>api             everything public: types, descriptor, functions. It is the manual.
@@ -37,13 +37,13 @@
        >>platform        compilers, processors, the floating-point state
        >>math            exp, log, tanh, square root, fused multiply-add of one number
        >>kernels-scalar  the list of all kernels, and each in plain C: the specification
-       >>kernels-vector  the same kernels and bits in vectors: one text, read again for each instruction set
-       >>dispatch        these readings, and which instruction set runs
+       >>kernels-vector  the same kernels and bits in vectors: one text, included once per instruction set
+       >>dispatch        these inclusions, and which instruction set runs
        >>validate        errors; the tables of fields (shape, type, flags); the rules of a descriptor
        >>call            attn__call, what a descriptor becomes, and attn__matmul: attn_cuda.cuh reads them too; checks
        >>arrays          how operands are stored: strides, heads, broadcasting, types
        >>memory map      how workspace is cut up; the state of a task: attn__tile, attn__pass
-       >>scores          a table row per score: how queries and keys are prepared, how they meet, its gradients
+       >>scores          a table row per score: how queries and keys are prepared and combined, its gradients
        >>options         lengths, causal, window, softcap, bias, ALiBi, mask, sink, dropout, and their gradients
        >>forward         a tile of queries against chunks of keys; >>few: the same for few queries
        >>gradients       blocks of queries against blocks of keys
@@ -55,7 +55,8 @@
    attn__call -> attn__plan finds its steps, tasks and workspace -> attn__run_task runs one task -> an attn__tile, in
    the backward pass an attn__pass -> the score's row of the table, the options -> kernels of the table in call->f.
 
-   WORDS     lane     one row (a query of a head) of a tile; one float of a vector
+   WORDS     of the implementation
+             lane     (1) one row (a query of a head) of a tile; (2) one float of a vector
              tile     up to 64 rows of one stream side by side; its arrays are [key or column][ld]
              stream   keys that some heads share: one per key head; per head where their parameters differ
              chunk    256 keys: a tile takes them chunk by chunk (FlashAttention: a block), merged by maximum and sum
@@ -65,97 +66,102 @@
              slot     where a chunk, or a block of queries, leaves its sums; they are joined in ascending order
              block    backward: 128 queries by 64 keys of one head; pass: the state of the task that works on them
 
-   SHAPES    Letters used throughout:  B batch, H heads, Hkv key/value heads (H % Hkv == 0; query head h reads key head
-             h / (H/Hkv)), Sq queries, Sk keys, D size of a query and of a key, Dv size of a value, h hidden width.
+   SHAPES    Letters used throughout:  B batch, H heads, Hkv key/value heads (H % Hkv == 0; query head n reads key head
+             n / (H/Hkv)), Sq queries, Sk keys, D size of a query and of a key, Dv size of a value, h hidden width.
              q [B,H,Sq,D]  k [B,Hkv,Sk,D]  v [B,Hkv,Sk,Dv]  out [B,H,Sq,Dv]  lse [B,H,Sq]  weights [B,H,Sq,Sk].
              Bilinear and additive scores take q and k of different sizes, Dq and Dk. Any size is legal, 0 too: Sk = 0
              gives empty rows, D = 0 the score 0. Sizes and strides count ELEMENTS (bytes only where a name says so) and
              are 64 bits wide. Input strides may be 0 or negative. Every element of a requested result is written.
+             A row is a query of a head. Its mass is the sum of exp(score) over its keys, without the sink.
 
    ORDER     score (with its scale) -> softcap c*tanh(s/c) -> + bias, + ALiBi -> masks -> softmax (with sink)
-             -> dropout -> times V. Each result on the way can be had; asking for one, or leaving one out, changes no
-             bit of the others.
+             -> dropout -> times V. Every intermediate result can be returned; asking for it changes no bit of the
+             others (on a GPU it may).
 
-   MASKS     exclude; they never add a large negative number. A score of -inf has weight 0 wherever it came from; -1e9
-             is data. An excluded key has no influence, whatever it holds (NaN, Inf, garbage). Where the exclusion is
-             structural (key_lengths, causal, window) the key is never read: it may lie on an unmapped page.
+   MASKS     exclude; no large negative number is added. A score of -inf has weight 0, whatever produced it; -1e9 is a
+             score like any other. An excluded key has no influence, whatever it holds (NaN, Inf, garbage). Keys beyond
+             key_lengths, causal or the window are never read: they may lie on an unmapped page (unless scores,
+             scores_softcap or ATTN_EMPTY_UNIFORM ask for all keys).
              A row with no key left gives out 0, weights 0, lse -inf (see `empty`); with a finite sink its lse is the
              sink, and `empty` does not apply.
-             NaN and Inf in allowed places stay in their row (of q), their rows (that attend to a key), their column
-             (of V, also where the weight underflows or is dropped). A row with a score of +inf is NaN, as IEEE has it.
-             A NaN in a result is always the one with the bits 0x7fc00000.
+             Allowed NaN and Inf spread no further than they must: from q to its row; from k to the rows that attend
+             to it; from v to its column in those rows (also where the weight is 0 or dropped). A row with a score of
+             +inf is NaN (inf - inf). A NaN in a result is always the one with the bits 0x7fc00000.
 
-   TYPES     Every array of numbers may be f32, f16 or bf16, each on its own; lse and stats are f32; k and v may be i8
-             with scales (k_scale, v_scale), but not where gradients are asked for. Reading is exact (a code times its
-             scale is rounded once); from there on all is as with floats of the same values, and each result is rounded
-             once to its type: to nearest even, NaN to one quiet NaN, what is too large for f16 to infinity. So a result
-             of 16 bits is off by 2^-11 (f16) or 2^-8 (bf16) of itself more, and the bits of one result do not depend on
-             the type of another. The backward pass takes `out` as it is stored: where that is 16 bits, the bound on a
-             gradient below grows by 2^-11 or 2^-8 (more where out has numbers below 2^-14, subnormal in f16).
-             All that is so unless `precision` in attn_desc allows products of bf16: faster, with a bound of their own.
-   NUMERICS  f32 accumulation by fused multiply-adds; exp, log and tanh within 2 ulp over every float; a
-             weight below 2^-126 is 0. The error of out and weights against exact arithmetic is bounded per score in
-             ATTN_SCORE_LIST below; that of a gradient by 1e-6 (of a parameter, and of a factor of attn_bmm, 3e-6) times
-             the sum of the absolute terms it is made of, each times 1 + S (S: see there; the sink matters here, and so
-             does a key whose weight is a factor of the term, however small). The tests enforce both.
-             That is for up to a thousand terms that differ. In chains of c a sum of n terms loses at most c + n/c units
-             of 2^-24 of their absolute sum on top; n equal ones, which are all rounded the same way, a quarter of that
-             and a unit. c: 128 keys for out; 128 queries (rows of a product) for dk, dv and parameters; 64 keys for dq
-             and for what d_weights add to a row's gradients (attn_softmax_backward too); 64 terms for a score (32 for
-             a distance) and for attn_bmm; n, for there is one chain, for the gradients of sigma, scale and ALiBi and of
-             a broadcast bias, and over Dv.
+   TYPES     Every array of floats may be f32, f16 or bf16, independently; but lse and stats are f32, k_scale, v_scale
+             f32 or f16. k and v may be int8 with scales, where no gradients are asked for. Reading is exact (an int8
+             value times its scale is rounded once); after that, arithmetic is that of f32 arrays with the same values,
+             and each result is rounded once to its type: to nearest even, NaN to one quiet NaN, what is too large for
+             f16 to infinity. So 16-bit results have an extra relative error of 2^-11 (f16) or 2^-8 (bf16), and the bits
+             of one result do not depend on the type of another. The backward pass reads the stored `out`: if that is
+             16-bit, the gradient bound below grows by 2^-11 or 2^-8 (more if out has numbers below 2^-14, subnormal in
+             f16). Except with attn_desc.precision = ATTN_PRECISION_FAST: bf16 products, faster, with their own bound.
+   NUMERICS  f32 accumulation by fused multiply-adds; exp, log and tanh within 2 ulp over every float; a weight below
+             2^-126 is 0. The error of out and weights against exact arithmetic is bounded per score in ATTN_SCORE_LIST
+             below, that of lse by the same number times 1 + S + |lse|; that of a gradient by 1e-6 (3e-6 for parameters
+             and attn_bmm_backward) times the sum over its absolute terms t of t*(1 + S), where S also covers the sink
+             and the score of the term's own key, however small its weight. The tests enforce them.
+             These bounds hold for sums of up to 1000 terms. A longer sum of n terms in chains of c adds at most c + n/c
+             units of 2^-24 of its absolute sum; if all terms are equal (all rounded the same way), (c + n/c)/4 + 1.
+             c: 128 keys for out; 128 queries (rows of a product) for dk, dv and parameters; 64 keys for dq and for what
+             d_weights add to a row's gradients (attn_softmax_backward too); 64 terms for a score (32 for a distance)
+             and for attn_bmm; c = n (one chain) for the gradients of sigma, scale, ALiBi and a broadcast bias, and for
+             sums over Dv.
 
    SAME BITS The bits of an output row depend only on that row's query, on the keys and values it may attend to and on
              the options. Not on: instruction set, number of threads, order of tasks, batch size, the other queries in
              the call, prefill or decode, strides, compiler, optimisation level, -std, -ffast-math or -march=native, nor
              on the caller's rounding mode and flush-to-zero flags (they are set and restored by every call).
-             Outside the promise: `precision` other than ATTN_PRECISION_F32; attn_merge of parts cut by hand; rows under
-             ATTN_EMPTY_UNIFORM; machines without IEEE floats, with FLT_EVAL_METHOD other than 0 (x87) or where a NaN of
-             IEEE 754-1985 is made (MIPS before release 6: its bits differ, the numbers do not); a caller with flags of
-             its own where they cannot be set from here (they are on x86 with SSE, ARM, RISC-V, s390x and PowerPC, by
-             gcc and clang; on x86-64 by all); ATTN_NO_EXACT_FMA on machines without fused multiply-add. clang under
-             -ffast-math, -Ofast or -ffinite-math-only keeps the bits from 13 on on x86 and from 16 on on AArch64;
-             elsewhere an #error asks for -fno-fast-math. Parts of these flags it does not tell: given alone,
-             -fno-honor-nans and -fno-honor-infinities (17 and later), and where there would be that #error
-             -fassociative-math, -freciprocal-math, -fno-signed-zeros and -fapprox-func, change bits.
-   MEMORY    attn_workspace_size tells what a call needs; pass that much in desc.workspace (any alignment) and nothing
-             is allocated. Without it at most one block is taken, from desc.allocator or else from malloc. It is linear
-             in Sq + Sk, never Sq*Sk (but a d_bias of 16 bits that is summed or added to has floats there), and depends
-             on sizes, types, options and workers alone (lengths count as Sk). A workspace serves one call at a time;
-             calls one after the other may share it. It must not overlap an array of the call (not checked). Stack: at
-             most 16 KB per task (compiled with optimisation).
+             Outside the promise: arrays on a GPU; ATTN_PRECISION_FAST; attn_merge of parts cut by hand; rows under
+             ATTN_EMPTY_UNIFORM; machines without IEEE floats, with FLT_EVAL_METHOD other than 0 (x87), or with the
+             older NaN encoding (MIPS before release 6: only NaN bits differ); a caller's own rounding or flush flags
+             where the library cannot set them (it can with gcc and clang on x86 with SSE, ARM, RISC-V, s390x, PowerPC;
+             on x86-64 with any compiler); ATTN_NO_EXACT_FMA on machines without fused multiply-add. With -ffast-math,
+             -Ofast or -ffinite-math-only, clang keeps the bits from version 13 (x86) and 16 (AArch64); on other targets
+             an #error asks for -fno-fast-math. Not detected, and changing bits, when given alone: -fno-honor-nans and
+             -fno-honor-infinities (clang 17 and later); on targets with that #error also -fassociative-math,
+             -freciprocal-math, -fno-signed-zeros and -fapprox-func.
+   MEMORY    attn_workspace_size gives the bytes that attn_forward needs, and other functions have one of their own;
+             pass that much in desc.workspace (any alignment) and nothing is allocated. Without it at most one block is
+             taken, from desc.allocator or else from malloc. It is linear in Sq + Sk, never Sq*Sk (except that a 16-bit
+             d_bias that is summed or accumulated needs f32 room of its size), and depends on sizes, types, options and
+             workers alone, not on what lengths hold (with ATTN_CUDA also on where arrays lie). A workspace serves one
+             call at a time; calls one after the other may share it. It must not overlap an array of the call (not
+             checked). Stack: at most 16 KB per task (compiled with optimisation).
 
-   THREADS   The library starts none. With desc.parallel it hands out independent tasks; without, the calling thread
-             does them all. attn_plan_forward and attn_task let the caller spread the tasks as they like. All functions
-             are reentrant: there is no mutable global, no init call.
+   THREADS   The library starts none. It passes independent tasks to desc.parallel; without it the calling thread runs
+             them. attn_plan_forward and attn_task let the caller schedule the tasks. All functions are thread-safe:
+             there are no mutable globals, and there is no init call.
 
-   ERRORS    Every call returns a status, and fills *err (may be NULL) with the field, the rule and the two numbers. On
-             error no output byte has been written. Checks are always on. What is set and cannot count is an error: a
-             parameter of another score (sigma with DOT), positions without ATTN_ALIGN_POSITIONS, window_left without
-             window, weights_after_dropout without weights, data in a view of rank 0. Only seed, dropout_origin, align
-             and weights_after_dropout may stand where dropout, or what uses positions, is off. An output must not
-             overlap an input or another output; views that interleave, as the slots of a packed array do, are told
-             apart.
+   ERRORS    Every function that can fail returns a status, and fills *err (may be NULL) with the field, the broken rule
+             and, if any, the two numbers. On error no output has been written (except ATTN_ERR_WRITE, ATTN_ERR_CUDA).
+             Checks are always on. A field that is set but could have no effect is an error: a parameter of another
+             score (sigma with DOT), positions without ATTN_ALIGN_POSITIONS, window_left without window,
+             weights_after_dropout without weights, data in a view of rank 0. Allowed though unused: seed,
+             dropout_origin and weights_after_dropout without dropout; align and positions without causal, window and
+             ALiBi. An output must not overlap an input or another output; interleaved views that share no element, as
+             in a packed array, are accepted.
 
    BINDINGS  cc -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h -o libattn.so -lm  makes a library. Enums are passed
-             as int. attn_desc, attn_grad, attn_mha_desc, attn_mha_grad and attn_heatmap may grow at their end; their
-             first field, struct_bytes, says how much the caller has: its own sizeof, so that any later library takes
-             it (what the caller lacks counts as 0; what the library does not know must be 0), or 0, where header and
-             library are of one version. The other structures keep their sizes. attn_layout() tells all offsets.
+             as int. attn_desc, attn_grad, attn_mha_desc, attn_mha_grad and attn_heatmap may grow at their end. Set
+             their first field, struct_bytes, to your sizeof, and any later library accepts them (fields that you lack
+             count as 0; fields that it lacks must be 0); or to 0 if header and library have the same version. The other
+             structures keep their sizes. attn_layout() lists all offsets.
 
    MACROS    define before the include; "impl" = in the file with ATTN_IMPLEMENTATION, "all" = the same in every file
        ATTN_IMPLEMENTATION    impl  compile the implementation here
        ATTN_STATIC            all   all functions static, a private copy: together with ATTN_IMPLEMENTATION in each file
        ATTN_DEF               all   your own linkage, for example __declspec(dllexport)
-       ATTN_ASSERT(x)         impl  internal invariants; default assert; none on user input
+       ATTN_ASSERT(x)         impl  checks internal invariants, never user input; default assert
        ATTN_MALLOC(n), ATTN_FREE(p)    impl  both or neither; default malloc, free
        ATTN_NO_LIBC           impl  call no C library (compilers may still emit memcpy, memmove, memset, memcmp, and on
                                     x86-64 the table of CPU features in libgcc or compiler-rt). Calls without
                                     workspace and allocator then need ATTN_MALLOC and ATTN_FREE
        ATTN_NO_SIMD           impl  leave all vector kernels out; or those of one instruction set, with
                                     ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON, ATTN_NO_PORTABLE
-       ATTN_FILE              impl  this file's name in quotes, for #include: it reads itself again for each instruction
-                                    set. Where it is not attn.h, and compiled itself, pasted, or without __FILE_NAME__
+       ATTN_FILE              impl  this file's name in quotes (it #includes itself once per instruction set). Needed
+                                    where it is not named attn.h and is compiled directly, pasted into another file, or
+                                    by a compiler without __FILE_NAME__
        ATTN_NO_HEATMAP        all   leave the pictures out; ATTN_NO_HEATMAP_HTML: attn_heatmap_html alone
        ATTN_NO_BACKWARD       all   leave the gradients out
        ATTN_CUDA              impl  arrays may lie on a device; needs attn_cuda.cuh, compiled in a .cu file
@@ -220,32 +226,32 @@ typedef enum attn_status {
     ATTN_STATUS_COUNT
 } attn_status;
 
-/* Which field broke which rule: "k.size[3] must equal q.size[3]: 64, is 65". The strings are literals. */
+/* Which field broke which rule: "k.size[3] must equal q.size[3]: 64, is 65" (want 64, got 65). Strings are literals. */
 typedef struct attn_error {
     int32_t     status;         /* attn_status */
     const char *field;          /* "k.size[3]"; "" on success */
     const char *rule;           /* "must equal q.size[3]"; "" on success */
-    int64_t     got, want;      /* the offending number and the one it was held against, where there are two */
-    int32_t     has_numbers;    /* nonzero: got and want mean something */
+    int64_t     got, want;      /* the offending number and the required one, if has_numbers */
+    int32_t     has_numbers;    /* nonzero: got and want are valid */
     int32_t     cuda;           /* the cudaError_t of ATTN_ERR_CUDA, else 0 */
-    int64_t     reserved[4];    /* 0; room for later versions, so that the size stays */
+    int64_t     reserved[4];    /* 0; for later versions */
 } attn_error;
 
 /* ---- views: where data lies and how big it is. Data, sizes and strides, nothing else; cheap to copy.
    The constructors below make row-major views; any field may be changed afterwards: a reversed sequence is `data` at
    its last element and a negative stride, a broadcast axis has stride 0. An all-zero view (rank 0) means absent. */
 typedef enum attn_type {
-    ATTN_F32 = 0, ATTN_F16, ATTN_BF16,              /* all arrays of numbers, but lse and stats: those are f32 */
+    ATTN_F32 = 0, ATTN_F16, ATTN_BF16,              /* arrays of floats (exceptions: see TYPES) */
     ATTN_F64,                                       /* attn_convert alone */
     ATTN_U8,                                        /* masks: nonzero = may attend */
     ATTN_I32, ATTN_I64,                             /* lengths and positions */
-    ATTN_I8,                                        /* k and v as codes, each times a scale: k_scale */
+    ATTN_I8,                                        /* k and v only: int8 values times k_scale, v_scale */
     ATTN_TYPE_COUNT
 } attn_type;
 
 typedef struct attn_view {      /* input */
-    const void *data;           /* first element (index 0 on every axis), aligned as its type asks; may be NULL when
-                                   some size is 0 */
+    const void *data;           /* first element (index 0 on every axis), aligned for its type; may be NULL if a
+                                   size is 0 */
     int64_t     size[4];        /* elements per axis; only the first `rank` count */
     int64_t     stride[4];      /* elements between neighbours on an axis */
     int32_t     type, rank;     /* attn_type; 0 = absent, else 1..4 */
@@ -264,7 +270,7 @@ ATTN_DEF attn_view attn_view_i32(const int32_t *data, int rank, int64_t n0, int6
 ATTN_DEF attn_view attn_view_i64(const int64_t *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
 ATTN_DEF attn_out  attn_out_f32 (float         *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
 ATTN_DEF attn_out  attn_out_u8  (uint8_t       *data, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
-/* The same of any type, so f16, bf16 and i8: attn_view_typed(ATTN_BF16, data, 4, b, h, s, d). */
+/* The same for any type, e.g. f16, bf16, i8: attn_view_typed(ATTN_BF16, data, 4, b, h, s, d). */
 ATTN_DEF attn_view attn_view_typed(attn_type type, const void *data, int rank, int64_t n0, int64_t n1, int64_t n2,
                                    int64_t n3);
 ATTN_DEF attn_out  attn_out_typed (attn_type type, void *data, int rank, int64_t n0, int64_t n1, int64_t n2,
@@ -276,8 +282,8 @@ ATTN_DEF attn_view attn_view_bhsd(const float *data, int64_t b, int64_t h, int64
 ATTN_DEF attn_view attn_view_bshd(const float *data, int64_t b, int64_t s, int64_t h, int64_t d);
 ATTN_DEF attn_out  attn_out_bhsd (float *data, int64_t b, int64_t h, int64_t s, int64_t d);
 ATTN_DEF attn_out  attn_out_bshd (float *data, int64_t b, int64_t s, int64_t h, int64_t d);
-/* q (which 0), k (1) or v (2) inside one packed array [B,S,3,H,D], seen as [B,H,S,D]. This and the functions below make
-   of what is not there (which 3, axis 4, a range beyond the end) a view that every call refuses. */
+/* q (which 0), k (1) or v (2) inside one packed array [B,S,3,H,D], seen as [B,H,S,D]. Here and below, a wrong argument
+   (which = 3, axis = 4, a range beyond the end) gives a view that every call refuses. */
 ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_t s, int64_t h, int64_t d);
 /* Heads side by side inside rows of `row` floats, one row a token: a part of a packed [B,S,row] array (grouped q, k, v;
    a slot for the output), data at the part's first float; seen as [B,H,S,D]. */
@@ -288,22 +294,21 @@ ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t
 ATTN_DEF attn_out  attn_out_slice (attn_out o, int axis, int64_t first, int64_t count);
 /* The same data with two axes exchanged, no copy: attn_bmm of a transposed operand, a [S,B,..] array, ... */
 ATTN_DEF attn_view attn_view_swap(attn_view v, int axis_a, int axis_b);
-/* What an output holds, as an input of the next call. */
+/* An output as an input view, for the next call. */
 ATTN_DEF attn_view attn_view_of(attn_out o);
 
 /* ---- choices. 0 is always the default. */
 
-/* X(name, text, bound). The bound is on |out - exact| of one row, in units of V*(1 + S): V the largest |v| the row may
-   attend to, S the largest sum of the absolute terms of a score that matters (for dot sum |q_c k_c| |scale|; for the
-   distance kernels |score|; for additive sum |w_v|*(|a|+|b|)+|w_v|; plus |bias| and |ALiBi|). With V = 1 it holds for
-   weights; with dropout V is scaled by 1/(1-p). Nothing may overflow: Sk * V,
-   scale*q, q.k, |q-k|^2 below 3e38 (cosine: |k|). Next to the edge
-   of EPANECHNIKOV and TRIANGULAR the bound is one on exp(score): the logarithm itself is ill-conditioned there. */
+/* X(name, text, bound). |out - exact| <= bound*V*(1 + S) for each row: V is the largest |v| it may attend to, S the
+   largest sum of absolute terms of one score, over keys of weight above e^-40 (dot: sum |q_c k_c| |scale|; distance
+   kernels: |score|; additive: sum |w_v|*(|a|+|b|)+|w_v|; plus |bias| and |ALiBi|). With V = 1 it holds for weights;
+   with dropout V is scaled by 1/(1-p). It holds if nothing overflows: Sk*V, scale*q, q.k, |q-k|^2 below 3e38 (cosine:
+   |k|). Near the edge of EPANECHNIKOV and TRIANGULAR it bounds exp(score): the logarithm is ill-conditioned there. */
 #define ATTN_SCORE_LIST(X) \
     X(SCALED_DOT,   "scaled dot product", 4e-6) /* scale * q.k, scale 1/sqrt(D) unless given (Vaswani et al. 2017) */ \
     X(DOT,          "dot product",        4e-6) /* scale * q.k (Luong et al. 2015) */ \
     X(COSINE,       "cosine",             4e-6) /* scale * q.k / (|q| |k|); 0 where q or k is the zero vector */ \
-    X(BILINEAR,     "bilinear",           4e-6) /* scale * q M k (Luong "general") */ \
+    X(BILINEAR,     "bilinear",           4e-6) /* scale * q^T M k (Luong "general") */ \
     X(ADDITIVE,     "additive",           4e-6) /* scale * w_v . tanh(W_q q + W_k k + b) (Bahdanau et al. 2014) */ \
     X(GAUSSIAN,     "gaussian",           4e-6) /* -u^2/2, u = |q-k|/sigma; the weight is exp of it */ \
     X(BOXCAR,       "boxcar",             4e-6) /* weight [u <= 1]; the score is its logarithm: 0 or -inf */ \
@@ -320,26 +325,26 @@ typedef enum attn_score {
 } attn_score;
 
 typedef enum attn_align {       /* p[b,i], the position of query i among the keys; causal, window and ALiBi use it */
-    ATTN_ALIGN_UNSET = 0,       /* p = i where Sq == Sk; else causal, a bounded window and ALiBi need one of the others,
-                                   for a forgotten choice there is a decode that is wrong without a word */
+    ATTN_ALIGN_UNSET = 0,       /* p = i if Sq == Sk; else an error with causal, a bounded window or ALiBi: choose one
+                                   of those below (a wrong guess would silently break decoding) */
     ATTN_ALIGN_BOTTOM_RIGHT,    /* p = i + len_k - len_q: the last query sits at the last key (decode, chunked prefill).
                                    len_k: key_lengths (per query where so given), else Sk; len_q: query_lengths,
                                    else Sq */
     ATTN_ALIGN_POSITIONS,       /* p = positions[b] + i, or positions[b,i]; may be negative or beyond Sk */
-    ATTN_ALIGN_TOP_LEFT,        /* p = i, whatever Sq and Sk are */
+    ATTN_ALIGN_TOP_LEFT,        /* p = i, whatever Sq and Sk are: is_causal of PyTorch's SDPA */
     ATTN_ALIGN_COUNT
 } attn_align;
 
-typedef enum attn_empty {       /* a row without an allowed key, or without mass; rows beyond query_lengths too */
+typedef enum attn_empty {       /* a row with no allowed key, or whose scores are all -inf; beyond query_lengths too */
     ATTN_EMPTY_ZERO = 0,        /* out 0, weights 0 */
     ATTN_EMPTY_NAN,             /* out NaN, weights NaN */
-    ATTN_EMPTY_UNIFORM,         /* weights 1/Sk over ALL keys, whose values are read; what a mask of -1e6 gives */
+    ATTN_EMPTY_UNIFORM,         /* weights 1/Sk over ALL keys, whose values are read: as if masks added -1e6 */
     ATTN_EMPTY_COUNT
 } attn_empty;                   /* lse is -inf under all three; none applies where a finite sink gives the row mass */
 
 #define ATTN_ISA_LIST(X) X(AUTO, "auto") X(SCALAR, "scalar") X(AVX2, "avx2") X(AVX512, "avx512") X(NEON, "neon") \
                          X(PORTABLE, "portable")
-typedef enum attn_isa {         /* instruction sets; all compute the same bits */
+typedef enum attn_isa {         /* instruction sets, all with the same bits; PORTABLE: vectors of gcc and clang */
 #define ATTN_X(name, text) ATTN_ISA_##name,
     ATTN_ISA_LIST(ATTN_X)
 #undef ATTN_X
@@ -361,16 +366,16 @@ typedef struct attn_allocator {
     void   *user ATTN__0;
 } attn_allocator;
 
-/* A piece of work: call it once for every index 0..count-1, in any order, on any threads, then return when all are
-   done. `worker` tells concurrent calls apart: two tasks that run at the same time must get different numbers, each
-   below `workers`; a thread's index in its pool. Tasks never wait for each other and never block. */
+/* A task. attn_parallel.run must call it once for each index 0..count-1, in any order, on any threads, and return when
+   all are done. `worker` tells concurrent calls apart: two tasks that run at the same time must get different numbers
+   in 0..workers-1, e.g. the thread's index in its pool. Tasks never wait for each other and never block. */
 typedef void (*attn_task_fn)(void *arg, int64_t index, int32_t worker);
 typedef struct attn_parallel {
-    void  (*run)(void *user, int64_t count, attn_task_fn task, void *arg) ATTN__0; /* full barrier; NULL: calling
-                                   thread */
+    void  (*run)(void *user, int64_t count, attn_task_fn task, void *arg) ATTN__0; /* may be called several times per
+                                   call of attn.h; NULL: the calling thread runs the tasks */
     void   *user ATTN__0;
-    int32_t workers ATTN__0;    /* how many tasks can run at the same time; 0 = 1, also where `run` is given: a `worker`
-                                   beyond it writes outside the workspace. Memory is per worker */
+    int32_t workers ATTN__0;    /* most tasks that run at once; 0 means 1, even with `run`. A larger `worker` writes
+                                   outside the workspace, which has memory for each worker */
 } attn_parallel;
 
 /* ---- the descriptor: one attention. Zero it, set what you need. Zero means default, absent or off.
@@ -385,35 +390,35 @@ typedef struct attn_desc {
 
     /* results; each may be absent, but not all */
     attn_out out ATTN__0;               /* [B,H,Sq,Dv] */
-    attn_out lse ATTN__0;               /* [B,H,Sq]  f32; log-sum-exp: the logarithm of the row's mass; -inf for an
-                                           empty row */
+    attn_out lse ATTN__0;               /* [B,H,Sq]  f32; log-sum-exp of the row's masked scores and sink; -inf for
+                                           an empty row */
     attn_out weights ATTN__0;           /* [B,H,Sq,Sk]  after softmax, before dropout (but see weights_after_dropout) */
-    attn_out scores ATTN__0;            /* [B,H,Sq,Sk]  raw, scale included. All Sk keys, masks or not: reads them
-                                           all */
-    attn_out scores_softcap ATTN__0;    /* [B,H,Sq,Sk]  after softcap. Likewise all keys */
+    attn_out scores ATTN__0;            /* [B,H,Sq,Sk]  before softcap, bias and masks, scale included; of all Sk
+                                           keys, so all are read */
+    attn_out scores_softcap ATTN__0;    /* [B,H,Sq,Sk]  after softcap; of all keys, too */
     attn_out scores_masked ATTN__0;     /* [B,H,Sq,Sk]  after bias, ALiBi and masks; an excluded entry is -inf */
 
     /* score */
     int32_t score ATTN__0;              /* attn_score */
     int32_t scale_set ATTN__0;          /* nonzero: use `scale` as it is, even 0. Zero: scale 0 means the default */
-    float scale ATTN__0;                /* default 1/sqrt(D) for SCALED_DOT, else 1. An error for the distance
-                                           kernels */
-    float sigma ATTN__0;                /* width of the distance kernels, 1e-18..1e18; 0 = 1 */
+    float scale ATTN__0;                /* default 1/sqrt(D) for SCALED_DOT, else 1. Must not be set for distance
+                                           kernels and CONSTANT */
+    float sigma ATTN__0;                /* width of the distance kernels, 1e-18..1e18; 0 means 1 */
     attn_view sigma_per_head ATTN__0;   /* [H]; instead of sigma */
-    attn_view bilinear ATTN__0;         /* M [Dq,Dk] or per head [H,Dq,Dk]; here q and k may differ in D */
-    attn_view w_q ATTN__0, w_k ATTN__0; /* W_q [h,Dq], W_k [h,Dk], or per head [H,h,.]; absent = identity (then D =
-                                           h) */
+    attn_view bilinear ATTN__0;         /* M [Dq,Dk] or per head [H,Dq,Dk] */
+    attn_view w_q ATTN__0, w_k ATTN__0; /* W_q [h,Dq], W_k [h,Dk], or per head [H,h,.]; absent = identity
+                                           (then Dq = h, Dk = h) */
     attn_view w_v ATTN__0;              /* [h] or [H,h] */
     attn_view hidden_bias ATTN__0;      /* b [h] or [H,h]; absent = 0 */
     attn_view given_scores ATTN__0;     /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN; sizes are read from here, q and k stay
                                            absent. -inf excludes, whatever scale and softcap are */
 
     /* what is added to the score */
-    float softcap ATTN__0;              /* c > 0: s becomes c*tanh(s/c). 0 = off */
+    float softcap ATTN__0;              /* c > 0: s becomes c*tanh(s/c) (Gemma 2, 2024). 0 = off */
     attn_view bias ATTN__0;             /* rank 1..4, broadcast from the right against [B,H,Sq,Sk] as numpy does */
     attn_view alibi ATTN__0;            /* slopes [H]: adds -slope*|p - j| (Press et al. 2021) */
-    attn_view sink ATTN__0;             /* [H]: one more logit in the denominator. A row with a finite sink is never
-                                           empty */
+    attn_view sink ATTN__0;             /* [H]: one more logit in the denominator, with no value (gpt-oss, 2025). A
+                                           row with a finite sink is never empty */
 
     /* which keys a query may attend to: all of these must allow it */
     attn_view mask ATTN__0;             /* u8, nonzero = may attend; rank 1..4, broadcast from the right: rank 2 is
@@ -424,52 +429,51 @@ typedef struct attn_desc {
     int32_t causal ATTN__0;             /* nonzero: key j is allowed when j <= p */
     int32_t align ATTN__0;              /* attn_align: p for causal, window and ALiBi */
     attn_view positions ATTN__0;        /* i32/i64 [B] (of the first query) or [B,Sq]; with ATTN_ALIGN_POSITIONS only */
-    int32_t window ATTN__0;             /* nonzero: the two below count */
+    int32_t window ATTN__0;             /* nonzero: use window_left and window_right */
     int32_t empty ATTN__0;              /* attn_empty: rows without a key */
     int64_t window_left ATTN__0;        /* p - window_left <= j <= p + window_right; >= 0 or ATTN_UNBOUNDED */
     int64_t window_right ATTN__0;
 
     /* dropout of the weights: keep with probability 1-p, scale by 1/(1-p) */
-    float dropout ATTN__0;              /* p, 0..1 */
+    float dropout ATTN__0;              /* p, 0..1; 1 drops all: out 0 */
     int32_t weights_after_dropout ATTN__0; /* nonzero: `weights` are returned after dropout */
     uint64_t seed ATTN__0;              /* the mask is a function of seed and the absolute (b,h,i,j), of nothing else */
     int64_t dropout_origin[4] ATTN__0;  /* absolute (b,h,i,j) of this call's first element */
 
     /* how to run */
-    int32_t isa ATTN__0;                /* attn_isa; forced, or an error where the CPU lacks it. For tests and
-                                           benchmarks */
+    int32_t isa ATTN__0;                /* attn_isa; forces one: an error if this CPU or build lacks it. For tests
+                                           and benchmarks */
     int32_t reserved ATTN__0;           /* 0 */
     void *workspace ATTN__0;            /* attn_workspace_size bytes, any alignment; NULL: one allocation */
-    size_t workspace_bytes ATTN__0;
+    size_t workspace_bytes ATTN__0;     /* size of workspace */
     attn_allocator allocator ATTN__0;
     attn_parallel parallel ATTN__0;
 
     /* one more result */
     attn_out stats ATTN__0;             /* [B,H,Sq,2]  f32; each row's maximum score and its sum of e^(score - maximum),
-                                           without the sink: what attn_backward needs to have the weights again
-                                           exactly. -inf and 0 for a row without mass */
+                                           without the sink. Optional for attn_backward, which then has one product
+                                           less to do. -inf and 0 for a row without mass */
 
     /* with ATTN_CUDA */
     void *stream ATTN__0;               /* the cudaStream_t of a call whose arrays lie on a device; NULL: the default
-                                           stream. isa and parallel do not count there */
+                                           stream. isa and parallel are ignored there */
 
-    /* k and v as codes, for inference: f32 or f16, [B,Hkv,Sk,1] (one for a row) or [B,Hkv,Sk,ceil(D/32)] (one for each
-       32 numbers of a row). A number of k is its code, -128..127, times its scale, rounded once. Not on a device.
-       attn_quantize makes them */
+    /* scales of int8 k and v, for inference: f32 or f16, [B,Hkv,Sk,1] (one per row) or [B,Hkv,Sk,ceil(D/32)] (one per
+       32 numbers of a row; Dv for v). An element of k is its int8 value times its scale, rounded once. Not on a device.
+       Made by attn_quantize */
     attn_view k_scale ATTN__0, v_scale ATTN__0;
 
     /* products of numbers of 16 bits */
-    int32_t precision ATTN__0;          /* attn_precision: may attn_forward multiply numbers of bf16, two a step, where
-                                           it runs the kernels of AVX-512 and the CPU has AVX512-BF16 (compiled by gcc
-                                           11, clang 13 or later)? Then the scores of SCALED_DOT and DOT are made so
-                                           where q and k are bf16 and the scale is at most 2^64, and out, of any score,
-                                           where v is bf16: sums are f32, weights are rounded to bf16 on their way to
-                                           v, and products and sums below 2^-126, before the scale, count as 0. The
-                                           bound on out grows by 2^-8 V (see ATTN_SCORE_LIST), no other does; the bits
-                                           are the same whatever threads, tasks, batch and strides. All else is bit for
-                                           bit as without: other types, scores, instruction sets and CPUs, calls of up
-                                           to eight rows per key head (per head where a parameter is), attn_backward, a
-                                           device. attn_explain tells which it is */
+    int32_t precision ATTN__0;          /* attn_precision. With FAST attn_forward may multiply in bf16 (AVX512-BF16;
+                                           compiled by gcc 11, clang 13 or later): the scores of SCALED_DOT and DOT
+                                           where q and k are bf16 and |scale| is at most 2^64, and out, for any score,
+                                           where v is bf16. Sums are f32, weights are rounded to bf16 for this, products
+                                           and sums below 2^-126 (before the scale) count as 0. The bound on out grows
+                                           by 2^-8 V (see ATTN_SCORE_LIST), no other does. The bits do not depend on
+                                           threads, tasks, batch or strides. It changes nothing for other types,
+                                           scores, instruction sets and CPUs, for at most 8 rows per key head (per query
+                                           head with per-head parameters), in attn_backward and on a device.
+                                           attn_explain says whether it is used */
     int32_t reserved2 ATTN__0;          /* 0 */
 } attn_desc;
 
@@ -491,30 +495,30 @@ typedef struct attn_grad {
                                            weights_after_dropout) */
     attn_view d_lse ATTN__0;            /* [B,H,Sq] */
 
-    /* results: with respect to what went in; each may be absent, but not all. Shaped like what they belong to */
+    /* results: gradients of the inputs; each may be absent, but not all. Each is shaped like its input */
     attn_out dq ATTN__0, dk ATTN__0, dv ATTN__0;
     attn_out d_given_scores ATTN__0;    /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN */
-    attn_out d_bias ATTN__0;            /* summed over the axes along which the bias was broadcast, of size 1 or
-                                           missing (not where it has stride 0 on an axis of full size) */
-    attn_out d_bilinear ATTN__0, d_w_q ATTN__0, d_w_k ATTN__0, d_w_v ATTN__0, d_hidden_bias ATTN__0; /* with or
-                                           without the head axis, as the parameter */
+    attn_out d_bias ATTN__0;            /* shape of bias: summed over its missing axes and those of size 1 (a full
+                                           axis of stride 0 is not summed) */
+    attn_out d_bilinear ATTN__0, d_w_q ATTN__0, d_w_k ATTN__0, d_w_v ATTN__0, d_hidden_bias ATTN__0; /* with a head
+                                           axis if the parameter has one */
     attn_out d_sigma ATTN__0;           /* [1], or [H] with sigma_per_head */
-    attn_out d_scale ATTN__0;           /* [1]  of the scale that was used */
+    attn_out d_scale ATTN__0;           /* [1]  of the scale used; not for distance kernels and CONSTANT */
     attn_out d_sink ATTN__0, d_alibi ATTN__0; /* [H] */
-    uint32_t accumulate ATTN__0;        /* ATTN_GRAD_x bits: these are added to what the outputs hold, the others
-                                           written */
+    uint32_t accumulate ATTN__0;        /* ATTN_GRAD_x bits: these gradients are added to their arrays, the others
+                                           overwrite them */
     int32_t reserved ATTN__0;           /* 0 */
 } attn_grad;
 #endif
 
 /* ---- attention */
 
-/* Computes every result that `desc` asks for. err may be NULL. Cost: 2*B*H*Sq*Sk*(D+Dv) operations less what the
-   structural masks spare; additive: B*H*Sq*Sk*(h + 2*Dv) and a division per four h. */
+/* Computes every result that `desc` asks for. Cost: 2*B*H*Sq*Sk*(D + Dv) operations, less what key_lengths, causal and
+   window skip; additive scores: h tanh for each pair of query and key in place of 2*D operations. */
 ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err);
 
-/* Bytes of workspace that attn_forward(desc) needs; monotone in every size. Data pointers may be NULL here. 0 is
-   possible. */
+/* Bytes of workspace that attn_forward(desc) needs, which may be 0; never less for a larger size (on a GPU: see
+   attn_cuda.cuh). Data pointers may be NULL here. */
 ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err);
 
 /* The same work cut into tasks, for callers who spread them over frames or threads themselves:
@@ -523,11 +527,12 @@ ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, a
        for (p = 0; p < plan.phases; p++)                          // a phase starts when the one before is done
            for (i = 0; i < plan.tasks[p]; i++)                    // in any order, on any thread
                attn_task(&plan, workspace, p, i, worker);         // worker < desc.parallel.workers (0 = 1)
-   workspace: plan.workspace_bytes, any alignment, the same block for all tasks; NULL where that is 0. All checks are
-   made by the plan, so a task cannot fail. The plan holds what it needs of the descriptor, may be copied, and may be
-   run any number of times, also by several callers with a workspace each: what q, k, v, mask and bias point to may
-   change in between; lengths, positions and sigmas were checked by the plan and must not. desc.parallel.workers counts
-   here; parallel.run, workspace and allocator do not. The number of tasks does not depend on the workers. */
+   workspace: plan.workspace_bytes, the same block for all tasks; NULL where that is 0. All checks are made by the plan,
+   so a task cannot fail. The plan holds what it needs of the descriptor, may be copied, and may be run any number of
+   times. Runs at the same time need a workspace each, and write the same results. What q, k, v, mask and bias point to
+   may change between runs; lengths, positions and sigmas were checked by the plan and must not. Of the descriptor,
+   parallel.workers is used; parallel.run, workspace and allocator are ignored. Data pointers must be set, arrays lie on
+   the host (else ATTN_ERR_PLACE). The number of tasks does not depend on the workers. */
 #define ATTN_MAX_PHASES 16
 typedef struct attn_plan {
     size_t    workspace_bytes;
@@ -542,24 +547,24 @@ ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, i
 /* ---- gradients */
 #ifndef ATTN_NO_BACKWARD
 
-/* From the forward's inputs and the gradients of its results, those of its inputs and parameters. `forward` is the
-   descriptor of the forward call, as it was: its `out` is read (required where d_out is given, unless dv alone is
-   wanted), its `stats` are read where present, else computed again (one product more; the same bits). Its other results
-   do not count; workspace, parallel, allocator and isa do. Nothing of size Sq*Sk is kept: weights are computed again,
-   block by block. Cost: 5/2 of the forward's.
-   - Rows without mass give 0 everywhere, even where a gradient from above is NaN, under ATTN_EMPTY_NAN too; a finite
-     sink still gets its share of d_lse. Under ATTN_EMPTY_UNIFORM they give dv.
-   - Excluded pairs contribute nothing, whatever q, k, v and d_out hold; a key that no row may attend to gets exactly 0,
-     and is not read where lengths, causal or window exclude it. NaN and Inf stay in their rows and columns.
+/* Computes the gradients of inputs and parameters from those of the results. `forward`: the descriptor of the forward
+   call, unchanged. Its `out` is read (required where d_out is given, unless dv alone is wanted); its `stats` are read
+   if present, else recomputed (one more product, the same bits). Its other results are ignored; its workspace,
+   parallel, allocator and isa are used. Nothing of size Sq*Sk is kept: weights are recomputed, block by block. Cost:
+   5/2 of the forward's.
+   - Empty rows add 0 to every gradient, even if the incoming one is NaN, and under ATTN_EMPTY_NAN too. But a finite
+     sink gets its share of d_lse, and under ATTN_EMPTY_UNIFORM they add to dv.
+   - Excluded pairs contribute nothing, whatever q, k, v and d_out hold. A key that no row may attend to gets exactly 0,
+     and is not read where lengths, causal or window exclude it.
    - BOXCAR and CONSTANT have gradient 0 for q, k and sigma; TRIANGULAR has 0 at distance 0, COSINE at the zero vector.
-   - The same bits whatever isa, workers, tasks and strides (see SAME BITS). Sums have one fixed order: a key's over the
-     queries in blocks of ATTN_GRAD_QUERIES, heads of a group one after the other; a query's over the keys in blocks
+   - The bits do not depend on isa, workers, tasks and strides (see SAME BITS). Sums have one fixed order: a key's over
+     the queries in blocks of ATTN_GRAD_QUERIES, heads of a group one after the other; a query's over the keys in blocks
      of ATTN_GRAD_KEYS; a parameter's over batch, head, query (or key). Blocks start at multiples of their size. */
 #define ATTN_GRAD_QUERIES 128
 #define ATTN_GRAD_KEYS     64
 ATTN_DEF attn_status attn_backward(const attn_desc *forward, const attn_grad *grad, attn_error *err);
 
-/* Bytes of workspace that attn_backward needs. Data pointers may be NULL here. O(B*H*Sq + Sk) rows, never Sq*Sk. */
+/* Bytes of workspace that attn_backward needs. Data pointers may be NULL here. Linear in Sq + Sk, see MEMORY. */
 ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, const attn_grad *grad, size_t *bytes,
                                                   attn_error *err);
 
@@ -567,18 +572,19 @@ ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, cons
 ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
                                         attn_error *err);
 
-/* As attn_explain. */
+/* As attn_explain, for attn_backward. */
 ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size);
 
-/* The masked softmax's: dx from d_out, of one shape with x; x and options as they were given to attn_softmax. Neither
-   may overlap dx. Workspace: attn_softmax_backward_workspace_size. */
+/* Gradient of attn_softmax: dx from d_out, both of the shape of x. x and options as they were given to attn_softmax (so
+   it must not have worked in place). dx must not overlap x or d_out. */
 ATTN_DEF attn_status attn_softmax_backward(attn_view x, attn_view d_out, attn_out dx, const attn_desc *options,
                                            attn_error *err);
 ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view d_out, attn_out dx,
                                                           const attn_desc *options, size_t *bytes, attn_error *err);
 
-/* The matrix product's: da = d_out b^T, db = a^T d_out, each summed over the batch axes along which a or b was
-   broadcast; either may be absent (rank 0). accumulate: 1 adds to da, 2 to db. Chains of ATTN_GRAD_QUERIES. */
+/* Gradient of attn_bmm: da = d_out b^T, db = a^T d_out, each summed over the batch axes along which a or b was
+   broadcast; either may be absent (rank 0). accumulate: bit 0 adds to da, bit 1 to db. Sums in chains of
+   ATTN_GRAD_QUERIES terms. */
 ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
                                        uint32_t accumulate, const attn_desc *options, attn_error *err);
 ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
@@ -586,17 +592,18 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
                                                       attn_error *err);
 #endif /* ATTN_NO_BACKWARD */
 
-/* A sentence on how the descriptor is run: score, instruction set, tiles, tasks, workspace, or why it is refused.
-   Writes at most `size` bytes with the final 0 (none when size is 0; text may then be NULL), returns the length of the
-   whole text. */
+/* Describes in a sentence how the call would run: score, instruction set, tiles, tasks, workspace; or why it is
+   refused. Writes at most `size` bytes with the final 0 (size 0: text may be NULL); returns the length of the whole
+   text without the 0. */
 ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size);
 
-/* ---- the pieces, alone. In `options` everything but q, k, v and the results counts; NULL = none. */
+/* ---- the pieces, alone. `options` may be NULL; its q, k, v, and its results unless named, are ignored. */
 
 /* Masked softmax over the last axis: out = softmax(x), of one shape: [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]. `options`:
-   key_lengths ([B] or [B,Sq]), mask, bias (against x's own shape), scale, causal, empty, sink, lse ([B,H,Sq]), ... out
-   may be x itself (same data, same strides). Scores that a length, causal or the window excludes may still be read.
-   [Sq,Sk] is one batch entry: a length per row is key_lengths [1,Sq]. dropout counts with weights_after_dropout. */
+   key_lengths ([B] or [B,Sq]), mask, bias (against x's own shape), scale, softcap, ALiBi, causal, window, empty, sink;
+   the results lse ([B,H,Sq]) and stats. out may be x itself (same data, same strides). Scores that a length, causal or
+   the window excludes may still be read. [Sq,Sk] is one batch entry: a length per row is key_lengths [1,Sq]. dropout is
+   applied only with weights_after_dropout. */
 ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err);
 ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, const attn_desc *options,
                                                  size_t *bytes, attn_error *err);
@@ -605,50 +612,51 @@ ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, cons
    the descriptor with q, k and scores. */
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err);
 
-/* The mask as data: 1 where query i may attend to key j, else 0. mask is u8 [B,H,Sq,Sk]; its sizes are the shape, no q
-   and no k is needed. Counts: mask, key_lengths, query_lengths, causal, align, positions, window, bias of -inf. Like
-   the next two it needs no workspace and never allocates. */
+/* The mask as data: 1 where query i may attend to key j, else 0. The output is u8 [B,H,Sq,Sk] and gives the sizes, no q
+   and no k is needed. Options used: mask, key_lengths, query_lengths, causal, align, positions, window, bias of -inf.
+   Like the next two it needs no workspace and never allocates. */
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err);
 
-/* The dropout mask as data: 1 = kept. u8 [B,H,Sq,Sk]. Counts: dropout, seed, dropout_origin. Philox4x32-10 (Salmon et
-   al. 2011): key = seed (low word first), counter = (j/4, i, h, b), h the query head; kept when word j%4 >= p*2^32.
-   Absolute indices modulo 2^32. */
+/* The dropout mask as data: 1 = kept. u8 [B,H,Sq,Sk]. Options used: dropout, seed, dropout_origin. Philox4x32-10
+   (Salmon et al. 2011): key = seed (low word first), counter = (j/4, i, h, b), h the query head; key j is kept when
+   output word j%4 >= p*2^32. Absolute indices modulo 2^32. */
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err);
 
 /* Attention over two disjoint sets of keys from the attentions over each: out = w_a out_a + w_b out_b, w_x =
    exp(lse_x - lse), lse = log(exp(lse_a) + exp(lse_b)); both empty: out 0, lse -inf. Outs [B,H,Sq,Dv], lses [B,H,Sq];
-   lse may be absent (rank 0). Not in place. */
+   lse may be absent (rank 0). Not in place. A sink belongs to one of the two only. Device arrays: default stream. */
 ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
                                 attn_out out, attn_out lse, attn_error *err);
 
 /* Batched matrix product: out[..,m,n] = sum_k a[..,m,k] b[..,k,n]; ranks 2..4, batch axes broadcast as numpy does.
-   Transposed operands: attn_view_swap(a, last, last-1). An element is the sum, in order, of fused chains over 64 k
-   each. `options`: isa, workspace (attn_bmm_workspace_size), allocator, parallel; may be NULL. */
+   Transpose an operand by attn_view_swap of its last two axes. An element is the in-order sum of chains of 64 fused
+   multiply-adds. Options used: isa, workspace (attn_bmm_workspace_size bytes), allocator, parallel, stream. */
 ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, attn_error *err);
 ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
                                              size_t *bytes, attn_error *err);
 
-/* to = from, number by number: two views of one shape and any strides, each f32, f16, bf16 or f64. Rounds to nearest
-   even, once; a number too large becomes infinity, NaN the one quiet NaN of its type. Not in place. */
+/* to = from, number by number: views of the same shape, any strides, each f32, f16, bf16 or f64, on the host. Rounds to
+   nearest even, once; a number too large becomes infinity, NaN the type's one quiet NaN. Not in place. */
 ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err);
 
-/* Rows as codes, for k and v of attn_desc: from (f32, f16 or bf16) and codes (i8) of one shape of four axes; scale (f32
-   or f16) of that shape but for its last axis: 1, or a scale for each 32 numbers, ceil(D/32). A scale is the largest
-   |x| of its numbers / 127, as its type holds it (f16: at most 65504); a code is x / scale, rounded to nearest even,
-   within -127..127. NaN and infinity make the scale NaN. Like the next one and attn_convert on the host only. */
+/* Quantizes k or v of attn_desc to int8: from (f32, f16, bf16) and codes (int8) are [B,H,S,D]; scale (f32 or f16) is
+   [B,H,S,1], one per row, or [B,H,S,ceil(D/32)], one per 32 numbers. scale = largest |x| / 127, rounded to its type
+   (f16: at most 65504); a code is x / scale, rounded to nearest even, within -127..127. NaN and infinity make the scale
+   NaN. This function and the next take host arrays only. */
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err);
-/* From ggml's q8_0: rows of blocks, each a little-endian f16 scale and 32 codes (34 bytes); row after row in the order
-   of codes' axes, whose last size is a multiple of 32. codes and scale as above, with a scale for each 32 numbers;
-   blocks must overlap neither (not checked). */
+/* From ggml's q8_0: rows of blocks, each a little-endian f16 scale and 32 codes (34 bytes); rows in the order of the
+   axes of codes, D a multiple of 32. codes and scale as above, one scale per 32 numbers; blocks must not overlap them
+   (not checked). */
 ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_out scale, attn_error *err);
 
 /* Multi-head attention with its projections, y = x W^T + bias (weights stored [out,in] as PyTorch's nn.Linear does):
        q = query w_query^T, k = key w_key^T, v = value w_value^T, cut into heads, attend, concat w_result^T.
    query [B,Sq,Eq], key [B,Sk,Ek], value [B,Sk,Ev]; w_query [H*D,Eq], w_key [Hkv*D,Ek], w_value [Hkv*Dv,Ev],
-   w_result [Eo,H*Dv] (absent: the heads side by side); biases [out] or absent; out [B,Sq,Eo].
-   key absent = query, value absent = key. D = w_query.size[0] / heads. `attention`: everything of attn_desc but q, k, v
-   and out; may be NULL; isa, parallel, allocator and workspace (attn_mha_workspace_size bytes) of the whole come from
-   there too. The same bits as attn_bmm, + bias, attn_forward, attn_bmm. With a key cache: call those instead. */
+   w_result [Eo,H*Dv] (absent: the heads side by side); biases [rows of the weight] or absent, b_result only with
+   w_result; out [B,Sq,Eo]. key absent = query, value absent = key. D = w_query.size[0] / heads. `attention`: all of
+   attn_desc but q, k, v and out, not ATTN_SCORE_GIVEN; may be NULL. isa, parallel, allocator and workspace
+   (attn_mha_workspace_size bytes) of the whole come from there too. The same bits as attn_bmm, + bias, attn_forward,
+   attn_bmm with f32 arrays between them. With a KV cache, call those yourself. (Vaswani et al. 2017) */
 typedef struct attn_mha_desc {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_desc) */
     attn_view query ATTN__0, key ATTN__0, value ATTN__0;
@@ -663,18 +671,18 @@ ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err);
 ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
 
 #ifndef ATTN_NO_BACKWARD
-/* Its gradients. `desc` as it was for attn_mha (out is not read); the projections and the attention are computed again.
-   Where key is absent in `desc`, dkey must be too, and its gradient is added to dquery; so value's to dkey, or where
-   that stands in, to dquery. */
+/* Gradients of attn_mha. `desc` as it was there (out is not read); projections and attention are recomputed. If key is
+   absent, so must dkey be: its gradient goes to dquery. If value is absent, so must dvalue be: its gradient goes to
+   dkey, or to dquery if key is absent too. */
 typedef struct attn_mha_grad {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_grad) */
     attn_view d_out ATTN__0;            /* [B,Sq,Eo] */
     attn_out dquery ATTN__0, dkey ATTN__0, dvalue ATTN__0; /* results; each may be absent, but not all */
     attn_out dw_query ATTN__0, dw_key ATTN__0, dw_value ATTN__0, dw_result ATTN__0;
     attn_out db_query ATTN__0, db_key ATTN__0, db_value ATTN__0, db_result ATTN__0;
-    const attn_grad *attention ATTN__0; /* may be NULL; else d_weights, d_lse and all results but dq, dk, dv count,
-                                           with their bits of accumulate */
-    uint32_t accumulate ATTN__0;        /* 1 << n: the n-th result of the eleven above is added to, not written */
+    const attn_grad *attention ATTN__0; /* may be NULL. Used: d_weights, d_lse, the results except dq, dk and dv, and
+                                           their bits of accumulate */
+    uint32_t accumulate ATTN__0;        /* bit n (from 0): adds to the n-th of the 11 results above, in that order */
     int32_t reserved ATTN__0;           /* 0 */
 } attn_mha_grad;
 ATTN_DEF attn_status attn_mha_backward(const attn_mha_desc *desc, const attn_mha_grad *grad, attn_error *err);
@@ -691,18 +699,19 @@ ATTN_DEF attn_isa    attn_best_isa(void);                          /* what ATTN_
 ATTN_DEF const char *attn_isa_string(attn_isa isa);                /* "avx2" */
 ATTN_DEF const char *attn_score_string(attn_score score);          /* "scaled dot product" */
 ATTN_DEF int32_t     attn_version(void);                           /* compare with ATTN_VERSION_NUMBER */
-/* The layout of all structures, for bindings to be checked against or generated from: a line "attn_desc 2112" with a
-   structure's size, then a line "    causal 1792 4" with offset and size for each of its fields. As attn_explain. */
+/* The layout of all structures, to check or generate bindings: a line "attn_desc 2280" with a structure's size, then a
+   line "    causal 1792 4" with offset and size for each of its fields. text, size and result as in attn_explain. */
 ATTN_DEF size_t      attn_layout(char *text, size_t size);
-/* The library's own elementary functions, exactly as the kernels use them: y[i] = f(x[i]). exp below 2^-126 is 0.
-   isa as in the descriptor. x and y may be the same array. */
+/* The library's own elementary functions, exactly as the kernels use them: y[i] = f(x[i]), on the host. Results of exp
+   below 2^-126 are 0. isa as in the descriptor. x and y may be the same array. Errors: ATTN_ERR_OPTION, _SIZE, _NULL,
+   _ISA. */
 typedef enum attn_function { ATTN_EXP = 0, ATTN_LOG, ATTN_TANH, ATTN_FUNCTION_COUNT } attn_function;
 ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa);
 
 /* ---- pictures (ATTN_NO_HEATMAP leaves them out) */
 #ifndef ATTN_NO_HEATMAP
 
-/* Where text goes: called with successive pieces; returns 0 to go on, anything else stops with ATTN_ERR_WRITE.
+/* Where text goes: called with successive pieces; must return 0 to go on, anything else stops with ATTN_ERR_WRITE.
    For a FILE* (opened "wb"):  int put(void *f, const char *s, size_t n) { return fwrite(s, 1, n, (FILE *)f) != n; }  */
 typedef struct attn_writer {
     int  (*write)(void *user, const char *bytes, size_t count);
@@ -721,11 +730,11 @@ typedef enum attn_terminal {
 } attn_terminal;
 
 /* One heatmap or a grid of them, row 0 on top, one range of colours for all panels. Zero means default. The pictures
-   need no memory. Infinities take the end colours, NaN is magenta (?? in ASCII). Values that are all equal are shown
-   against 0. Labels are cut at 32 columns; invalid UTF-8 becomes U+FFFD. At most 65536 rows or columns, 32767 pixels;
-   a width or height too small for the labels is an error that says the least that fits. With one of the two given cells
-   stay square. A terminal line is as long as a row of panels: view panels as [n,1,rows,cols] to have them below each
-   other. Tick labels stand on the outer panels only. */
+   need no memory. Infinities take the end colours, NaN is magenta (?? in ASCII). If all values are equal, the range
+   includes 0. Labels are cut at 32 columns; invalid UTF-8 becomes U+FFFD. At most 65536 rows and columns over all
+   panels and 32767 pixels a side; a width or height too small for the labels is an error that gives the minimum. If
+   only one of the two is given, cells are square. A terminal line is as long as a row of panels: view panels as
+   [n,1,rows,cols] to have them below each other. Only the outer panels have tick labels. */
 typedef struct attn_heatmap {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_heatmap) */
     attn_view values ATTN__0;           /* f32, f16, bf16 or u8; [rows,cols], or [panel cols, rows, cols] (one row of
@@ -746,17 +755,17 @@ typedef struct attn_heatmap {
     int32_t width ATTN__0, height ATTN__0; /* of the whole picture in pixels (SVG, PPM); 0 = from the number of cells */
     int32_t ticks_on_top ATTN__0;       /* nonzero: column labels above, not below */
     int32_t no_colorbar ATTN__0;        /* nonzero: leave the colour bar out */
-    int32_t numbers ATTN__0;            /* nonzero: print the values in the cells (SVG; terminal with ASCII always
-                                           shades) */
+    int32_t numbers ATTN__0;            /* nonzero: print the values in the cells (SVG; terminal, but not in ASCII,
+                                           which always shades) */
     int32_t terminal ATTN__0;           /* attn_terminal, for attn_heatmap_ansi */
-    int32_t cell_titles ATTN__0;        /* nonzero: a cell under the pointer tells its labels and its value (SVG, at
+    int32_t cell_titles ATTN__0;        /* nonzero: hovering over a cell shows its labels and its value (SVG, at
                                            most 4096 cells in all) */
 } attn_heatmap;
 
-/* For a terminal; as a whole SVG file; as a PPM file (P6: cells and colour bar, no text). As a web page in one file,
-   which loads nothing: one panel at a time, picked from a list; the labels and the value of the cell under the pointer,
-   or of one that the arrow keys move to; zoom; light and dark. Its labels are never cut; width, height and numbers do
-   not count. It is 4/3 as long as the values, in bytes, and 12 KB more. */
+/* Write a heatmap for a terminal; as an SVG file; as a PPM file (P6: cells and colour bar, no text); as a web page in
+   one file: one panel at a time, picked from a list; the labels and the value of the cell under the pointer, or of one
+   that the arrow keys move to; zoom; light and dark. The page never cuts labels, and ignores width, height and numbers.
+   Its size: 4/3 of the bytes of the values, and 12 KB. */
 ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writer, attn_error *err);
 ATTN_DEF attn_status attn_heatmap_svg (const attn_heatmap *map, attn_writer writer, attn_error *err);
 ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writer, attn_error *err);

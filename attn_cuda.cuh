@@ -12,34 +12,36 @@
                  #define ATTN_IMPLEMENTATION
                  #include "attn.h"
 
-             From then on attn_forward, attn_backward, attn_softmax, attn_scores, attn_bmm and attn_mha, with their
-             gradients, take device pointers as well as host ones. Files that only call them need neither macro.
+             From then on attn_forward, attn_softmax, attn_scores, attn_mask, attn_dropout_mask, attn_merge, attn_bmm,
+             attn_mha and the gradients take device pointers as well as host ones; all other functions take host
+             pointers only. Files that only call them need neither macro. Stage 1 runs every call, in f32; stages 2
+             (mma.sync) and 3 (wgmma and TMA) are faster and run what they cover, f16 and bf16: attn_explain tells.
 
-   WHERE     The arrays decide: all on the host (or pinned there), and the call runs on the CPU; all on one device, and
-             it is enqueued on desc.stream. Managed memory counts for both, and runs on the device where nothing lies on
-             the host. Arrays in two places are refused (ATTN_ERR_PLACE) with the field. The workspace lies where the
-             arrays do. attn_workspace_size and the like look at the pointers too; where all are NULL they tell what is
-             enough for either. On a device it is monotone in B, H, Sq and Sk; a head size that a faster stage covers
-             may need more than a larger one that none does.
-   STREAM    A call on the device returns when its work is enqueued: no synchronisation, and no allocation when the
-             workspace is given; without it, cudaMallocAsync and cudaFreeAsync on the stream, or desc.allocator, whose
-             memory must be the device's and stay there until the stream is done with it. So it can be captured in a
-             graph; attn_cuda_prepare() once before a capture loads the kernels. What fails later shows at the caller's
-             own synchronisation, as always.
-   NaN, INF  stay where attn.h says. One exception, in stages 2 and 3: a key that nothing masks and whose k is infinite
-             has weight 0 in rows where that makes the score -inf; if its v is not finite either, these may be NaN.
-   UNMAPPED  k and v may not be: stages 2 and 3 read keys that lengths, causal and window exclude, in whole tiles. What
-             these hold has no influence there either.
-   CONTENTS  of arrays on the device cannot be looked at: key_lengths and query_lengths are clamped to 0..Sk and 0..Sq,
-             sigma_per_head is taken as it is. Everything else is checked as on the CPU.
-   TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, each as it likes (lse and stats are f32). All
+   WHERE     If all arrays are on the host (pinned or not), the call runs on the CPU; if all are on one device, it is
+             enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
+             host. Arrays in two places are refused (ATTN_ERR_PLACE, naming the field). The workspace lies where the
+             arrays do. attn_workspace_size and the like look at the pointers too; if all are NULL, the result is enough
+             for either. On a device it grows with B, H, Sq and Sk; a head size that a faster stage covers may need more
+             than a larger one that none does.
+   STREAM    A call on the device returns when its work is enqueued, without synchronisation. With a workspace it
+             allocates nothing, so it can be captured in a graph: attn_cuda_prepare() once before the capture loads the
+             kernels. Without one it uses cudaMallocAsync and cudaFreeAsync on the stream, or desc.allocator, whose
+             memory must be the device's and stay there until the stream is done with it. Later errors of kernels show
+             at the caller's next synchronisation.
+   NaN, INF  As in attn.h, with one exception, in stages 2 and 3: a key that nothing masks and whose k is infinite has
+             weight 0 in rows where that makes the score -inf; if its v is not finite either, these may be NaN.
+   UNMAPPED  All of k and v must be readable: stages 2 and 3 also read excluded keys, in whole tiles (without influence
+             on results).
+   UNCHECKED What lengths, positions and sigma_per_head hold on a device is not checked: key_lengths and query_lengths
+             are clamped to 0..Sk and 0..Sq, sigma_per_head is used as it is. All else is checked as on the CPU.
+   TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32). All
              arithmetic is f32; a result is rounded once, when it is stored. In stages 2 and 3 weights and the gradients
              of scores are rounded to the type of q, too, before they are multiplied by v, d_out, k and q.
-             desc.precision does not count: their tensor cores multiply numbers of bf16 as they are.
+             desc.precision is ignored: tensor cores take f16 and bf16 directly.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
-   BITS      The same from run to run, backward too: no atomics. Not those of the CPU, except for attn_bmm, masks and
-             dropout, which drops the very same weights. They depend on which stage runs (attn_explain tells), and so on
-             the device and on which results are asked for.
+   BITS      The same from run to run, backward too: no atomics. Different from the CPU's, except attn_bmm, masks and
+             dropout masks, which are identical. They depend on which stage runs (attn_explain tells), and so on the
+             device and on which results are asked for.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync

@@ -662,32 +662,42 @@ ATTN__DEVICE bool is_skipped(const product &m, int64_t b, int64_t h, int64_t k)
     return true;
 }
 
+/* An element's sum of every `step`-th term from `start` on, over the heads and batch entries that it is a sum of */
+ATTN__DEVICE float sum_of_terms(const product &m, int64_t x, int64_t y, int64_t r, int64_t c, int64_t start,
+                                int64_t step)
+{
+    const int64_t group = m.batch[1] / m.out_batch[1], end = m.out_batch[0] == 1 ? m.batch[0] : x + 1;
+    chains sum = no_terms();
+    for (int64_t b = m.out_batch[0] == 1 ? 0 : x; b < end; b++)
+        for (int64_t h = y * group; h < (y + 1) * group; h++) {
+            if (!is_flagged(m.row_flag, b, h, r)) continue;
+            for (int64_t k = start; k < m.depth; k += step) {
+                float right = 1.0f;
+                if (!is_flagged(m.depth_flag, b, h, k)) continue;
+                if (m.b.rank) right = load(m.b, b, h / m.b_shares, k, c);
+                if (m.skip && !(magnitude(right) < infinity()) && is_skipped(m, b, h, k)) continue;
+                add(sum, load(m.a, b, h / m.a_shares, r, k), right);
+            }
+        }
+    return total(sum);
+}
+ATTN__DEVICE void store_product(const product &m, int64_t x, int64_t y, int64_t r, int64_t c, float value)
+{
+    value *= m.scale;
+    if (m.adds) value += load(m.out, x, y, r, c);
+    store(m.out, x, y, r, c, value);
+}
 ATTN__KERNEL(32 * WARPS, 1) void multiply(ATTN__PARAM product m)
 {
     const int64_t lanes = m.by_warp ? 32 : 1, elements = m.out_batch[0] * m.out_batch[1] * m.rows * m.columns;
-    const int64_t group = m.batch[1] / m.out_batch[1], start = m.by_warp ? 0 : hw::lane();
     for (int64_t task = first_task() * (32 / lanes); task < elements; task += all_tasks() * (32 / lanes)) {
-        const int64_t element = task + start, c = element % m.columns, r = element / m.columns % m.rows;
-        const int64_t batch = element / m.columns / m.rows, y = batch % m.out_batch[1], x = batch / m.out_batch[1];
-        const bool inside = element < elements;
-        chains sum = no_terms();
-        for (int64_t b = m.out_batch[0] == 1 ? 0 : x; inside && b < (m.out_batch[0] == 1 ? m.batch[0] : x + 1); b++)
-            for (int64_t h = y * group; h < (y + 1) * group; h++) {
-                if (!is_flagged(m.row_flag, b, h, r)) continue;
-                for (int64_t k = m.by_warp ? hw::lane() : 0; k < m.depth; k += lanes) {
-                    float right = 1.0f;
-                    if (!is_flagged(m.depth_flag, b, h, k)) continue;
-                    if (m.b.rank) right = load(m.b, b, h / m.b_shares, k, c);
-                    if (m.skip && !(magnitude(right) < infinity()) && is_skipped(m, b, h, k)) continue;
-                    add(sum, load(m.a, b, h / m.a_shares, r, k), right);
-                }
-            }
-        float value = total(sum);
+        const int64_t element = task + (m.by_warp ? 0 : hw::lane()), c = element % m.columns;
+        const int64_t r = element / m.columns % m.rows, batch = element / m.columns / m.rows;
+        const int64_t y = batch % m.out_batch[1], x = batch / m.out_batch[1];
+        float value = 0.0f;
+        if (element < elements) value = sum_of_terms(m, x, y, r, c, m.by_warp ? hw::lane() : 0, lanes);
         if (m.by_warp) value = warp_sum(value);
-        if (!inside || (m.by_warp && hw::lane() != 0)) continue;
-        value *= m.scale;
-        if (m.adds) value += load(m.out, x, y, r, c);
-        store(m.out, x, y, r, c, value);
+        if (element < elements && (!m.by_warp || hw::lane() == 0)) store_product(m, x, y, r, c, value);
     }
 }
 
@@ -1042,14 +1052,14 @@ ATTN__DEVICE bool tiled_copy(float *to, const tiled_source &s, int64_t i0, int i
 }
 /* Which of TILED_DEPTH components this thread copies: a warp writes eight lines of four vectors. */
 ATTN__DEVICE int tiled_component() { return hw::thread() % 8 + hw::thread() / 32 % 4 * 8; }
-/* Components u0.. of the 16 N vectors from i0 on, of `size` that there are, into lines. */
+/* Components u0.. of the 16 N vectors from i0 on, of `size` that there are, into lines; returns as tiled_copy. */
 template <int N>
-ATTN__DEVICE void tiled_vectors(float *lines, const tiled_source &s, int64_t i0, int64_t u0, int64_t size,
+ATTN__DEVICE bool tiled_vectors(float *lines, const tiled_source &s, int64_t i0, int64_t u0, int64_t size,
                                 float addend = 0.0f)
 {
     const int u = tiled_component(), at = hw::thread() % 32 / 8 + hw::thread() / 128 * 4;
-    tiled_copy<2 * N, 8 / N, 8>(lines + u * tiled_line<N> + at, s, i0, at / N + at % N * 16, u0 + u, u0 + u < size,
-                                addend);
+    return tiled_copy<2 * N, 8 / N, 8>(lines + u * tiled_line<N> + at, s, i0, at / N + at % N * 16, u0 + u,
+                                       u0 + u < size, addend);
 }
 /* Columns c0.. of `Count` rows, the first-th of those from i0 on and the next, those of one thread side by side */
 template <int Count>
@@ -2186,6 +2196,68 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_bias(ATTN__PA
                     });
                 }
         tiled_finish_bias(p, s, sum, b0, h0, i0, j0);
+    }
+}
+
+/* ---- matrix products with many elements: a block has 64 rows by 64 columns of a result. An element of one head is
+   summed as `multiply` does, so it has the same bits. */
+struct tiled_multiply_room {
+    float left[TILED_DEPTH][tiled_line<4>], right[TILED_DEPTH][tiled_line<4>];
+    bool  row_reads[64];
+};
+/* Their sum over one head of a batch entry. Returns whether a number on the right is not finite, or nearly so. */
+ATTN__DEVICE bool tiled_multiply_head(const product &m, tiled_multiply_room &s, int64_t b, int64_t h, int64_t r0,
+                                      int64_t c0, float (&sum)[4][4])
+{
+    const tiled_source left = {m.a, b, h / m.a_shares, 0, m.rows, NULL, m.row_flag.rank ? s.row_reads : NULL};
+    const attn__array columns = {m.b.data, {m.b.stride[0], m.b.stride[1], m.b.stride[3], m.b.stride[2]}, m.b.type, 4};
+    const tiled_source right = {columns, b, h / m.b_shares, 0, m.columns, NULL, NULL};
+    bool odd = false;
+    ATTN__LOOP
+    for (int64_t k0 = 0; k0 < m.depth; k0 += 64) {                  /* a chain */
+        float part[4][4];
+        set_zero<4>(part);
+        ATTN__LOOP
+        for (int64_t k = k0; k < k0 + 64 && k < m.depth; k += TILED_DEPTH) {
+            hw::sync();                             /* everybody is done with what is there */
+            tiled_vectors<4>(s.left[0], left, r0, k, m.depth);
+            odd = tiled_vectors<4>(s.right[0], right, c0, k, m.depth) || odd;
+            hw::sync();
+            tiled_products<TILED_DEPTH, 4>(part, s.left[0], s.right[0], tiled_line<4>);
+        }
+        add_part<4>(sum, part);
+    }
+    return odd;
+}
+ATTN__KERNEL(TILED_THREADS, 1) void tiled_multiply(ATTN__PARAM product m)
+{
+    ATTN__SHARED(memory);
+    tiled_multiply_room &s = *(tiled_multiply_room *)memory;
+    const int64_t tiles_r = (m.rows + 63) / 64, tiles_c = (m.columns + 63) / 64;
+    const int64_t all = m.out_batch[0] * m.out_batch[1] * tiles_r * tiles_c, group = m.batch[1] / m.out_batch[1];
+    for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
+        const int64_t c0 = task % tiles_c * 64, r0 = task / tiles_c % tiles_r * 64;
+        const int64_t y = task / tiles_c / tiles_r % m.out_batch[1], x = task / tiles_c / tiles_r / m.out_batch[1];
+        const int64_t end = m.out_batch[0] == 1 ? m.batch[0] : x + 1;
+        float sum[4][4];
+        bool odd = false;
+        set_zero<4>(sum);
+        hw::sync();
+        if (m.row_flag.rank && hw::thread() < 64)
+            s.row_reads[hw::thread()] = r0 + hw::thread() < m.rows && is_flagged(m.row_flag, x, y, r0 + hw::thread());
+        for (int64_t b = m.out_batch[0] == 1 ? 0 : x; b < end; b++)
+            for (int64_t h = y * group; h < (y + 1) * group; h++)
+                odd = tiled_multiply_head(m, s, b, h, r0, c0, sum) || odd;
+        const bool again = hw::barrier_or(0, TILED_THREADS, odd && m.skip);     /* some terms may not count */
+        ATTN__UNROLL
+        for (int n = 0; n < 4; n++)
+            ATTN__UNROLL
+            for (int i = 0; i < 4; i++) {
+                const int64_t r = r0 + hw::thread() / 16 + 16 * n, c = c0 + hw::thread() % 16 + 16 * i;
+                if (r >= m.rows || c >= m.columns) continue;
+                const bool reads = !m.row_flag.rank || s.row_reads[r - r0];
+                store_product(m, x, y, r, c, again ? sum_of_terms(m, x, y, r, c, 0, 1) : reads ? sum[n][i] : 0.0f);
+            }
     }
 }
 
@@ -4183,6 +4255,7 @@ namespace attn__gpu {
        tiled_grad_queries      256      58             all                           255        dQ
        tiled_grad_keys         256      58             all                           255        dK, dV
        tiled_grad_bias         256      58             all                           255
+       tiled_multiply          256      17             all                           255
        mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
        merge_splits            128      none           none                          255        combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
@@ -4381,11 +4454,21 @@ static product product_of(const params &p, attn__array a, attn__array b, attn__a
     m.scale = 1.0f;
     return product_of(m);
 }
+/* Do its tiles fill blocks, and some multiprocessors? A tile knows no flags but those of rows that one head has. */
+static bool is_for_tiles(const product &m, int64_t tiles)
+{
+    return tiles >= 16 && m.rows >= 16 && m.columns >= 16 && m.b.rank && !m.depth_flag.rank &&
+           (!m.row_flag.rank || (m.out_batch[0] == m.batch[0] && m.out_batch[1] == m.batch[1]));
+}
 static cudaError_t run(product m, cudaStream_t stream, bool in_order = false)
 {
     const int64_t elements = m.out_batch[0] * m.out_batch[1] * m.rows * m.columns;
+    const int64_t tiles = m.out_batch[0] * m.out_batch[1] * ((m.rows + 63) / 64) * ((m.columns + 63) / 64);
     m.by_warp = !in_order && elements < 16384;
     if (elements == 0) return cudaSuccess;      /* heads that are none share nothing */
+    if (is_for_tiles(m, tiles))
+        return (cudaError_t)ATTN__LAUNCH(tiled_multiply, blocks_for(tiles), TILED_THREADS, sizeof(tiled_multiply_room),
+                                         stream, m);
     return run(multiply, m.by_warp ? elements : (elements + 31) / 32, stream, m);
 }
 
@@ -4677,7 +4760,8 @@ attn_status attn_cuda_prepare(attn_error *err)
     cudaFuncAttributes attributes;
     const void *const kernels[] = {
         (const void *)attn__gpu::compiled_for,
-        (const void *)attn__gpu::multiply, (const void *)attn__gpu::cover_keys, (const void *)attn__gpu::find_norms,
+        (const void *)attn__gpu::multiply, (const void *)attn__gpu::tiled_multiply,
+        (const void *)attn__gpu::cover_keys, (const void *)attn__gpu::find_norms,
         (const void *)attn__gpu::additive_prepare, (const void *)attn__gpu::mark,
         (const void *)attn__gpu::merge};
     attn_status status = ATTN_OK;

@@ -757,6 +757,71 @@ static void tiles_backward(void) {
     CHECKF(tiled_calls[1] == cases, "stage 1 did %ld of %d calls", tiled_calls[1], cases);
 }
 
+/* ---- matrix products with enough elements for tiles: the bits of the CPU, from any strides, NaN and infinity too */
+static attn_view draw_factor(int64_t batch, int64_t heads, int64_t rows, int64_t columns) {
+    const layout how = (layout)test_int(0, LAYOUT_COUNT - 1);
+    attn_view v = test_int(0, 1) ? make_filled(how, 1, 4, batch, heads, rows, columns)
+                                 : attn_view_swap(make_filled(how, 1, 4, batch, heads, columns, rows), 2, 3);
+    return test_int(0, 3) ? v : narrow(&v, ATTN_BF16);
+}
+static void products(void) {
+    static const int depths[] = {1, 31, 32, 33, 63, 64, 65, 96, 130, 200};
+    for (int n = 0; n < 20; n++) {
+        const int64_t rows = test_int(16, 140), columns = test_int(16, 140), depth = depths[n % 10];
+        const int64_t batch = n % 3 ? 2 : 4, heads = n % 3 ? 8 : 4;
+        attn_view a = draw_factor(n % 4 ? batch : 1, heads, rows, depth), b = draw_factor(batch, heads, depth, columns);
+        attn_out results[2];
+        if (n % 5 == 0 && a.type == ATTN_F32) put_at(&a, 0, 1, rows - 1, depth - 1, INFINITY);
+        if (n % 7 == 0 && b.type == ATTN_F32) put_at(&b, batch - 1, 0, 0, columns - 1, NAN);
+        for (int device = 0; device < 2; device++) {
+            results[device] = make_out(n % 2 ? LAYOUT_MIXED : LAYOUT_GAPS, 4, batch, heads, rows, columns);
+            poison(&results[device]);
+            if (device) on_device();
+            else fake_everything(0);
+            CHECK_STATUS(attn_bmm(a, b, results[device], 0, 0), ATTN_OK);
+            CHECK(gaps_untouched(&results[device]));
+        }
+        check_same(&results[0], &results[1], "a product");
+        test_release();
+    }
+}
+/* The gradient of a projection's weights, where it is tiles: tokens that no query_lengths reach may hold NaN, and do not
+   count. Against the CPU's, whose tests compare it with float64. */
+static void projections(void) {
+    attn_mha_desc m;
+    attn_mha_grad g;
+    attn_desc options;
+    attn_out results[2];
+    memset(&m, 0, sizeof m);
+    memset(&g, 0, sizeof g);
+    memset(&options, 0, sizeof options);
+    m.query = make_filled(LAYOUT_PACKED, 1, 3, 2, 9, 270, 0);
+    m.w_query = make_filled(LAYOUT_PACKED, 0.1, 2, 256, 270, 0, 0);
+    m.w_key = make_filled(LAYOUT_PACKED, 0.1, 2, 256, 270, 0, 0);
+    m.w_value = make_filled(LAYOUT_PACKED, 0.1, 2, 256, 270, 0, 0);
+    m.out = make_out(LAYOUT_PACKED, 3, 2, 9, 256, 0);
+    m.heads = 4;
+    m.attention = &options;
+    options.query_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 7, 7);
+    options.key_lengths = options.query_lengths;
+    put_at(&m.query, 0, 0, 8, 3, NAN);
+    put_at(&m.query, 0, 1, 7, 269, INFINITY);
+    g.d_out = make_filled(LAYOUT_PACKED, 1, 3, 2, 9, 256, 0);
+    for (int device = 0; device < 2; device++) {
+        g.dw_query = results[device] = make_out(LAYOUT_PACKED, 2, 256, 270, 0, 0);
+        if (device) on_device();
+        else fake_everything(0);
+        CHECK_STATUS(attn_mha_backward(&m, &g, 0), ATTN_OK);
+    }
+    for (int i = 0; i < 256 * 270; i++) {
+        const float want = ((const float *)results[0].data)[i], got = ((const float *)results[1].data)[i];
+        if (!CHECKF(fabs((double)(got - want)) <= 1e-5 * (1 + fabs((double)want)), "dw_query %d: %g, on the CPU %g", i,
+                    (double)got, (double)want))
+            break;
+    }
+    test_release();
+}
+
 /* ---- memory and streams */
 typedef struct ledger {
     long taken, given;
@@ -816,6 +881,8 @@ const test_case suite_emulated[] = {
     {"emulated.half_backward", half_backward},
     {"emulated.tiles", tiles},
     {"emulated.tiles_backward", tiles_backward},
+    {"emulated.tiles_products", products},
+    {"emulated.tiles_projections", projections},
     {"emulated.fast_stages", fast_stages},
     {"emulated.fast_corners", fast_corners},
     {"emulated.mixed_places", mixed_places},

@@ -20,7 +20,8 @@
              the host. Arrays in two places are refused (ATTN_ERR_PLACE) with the field. The workspace lies where the
              arrays do. attn_workspace_size and the like look at the pointers too; where all are NULL they tell what is
              enough for either. On a device it is monotone in B, H, Sq and Sk; a head size that a faster stage covers
-             may need more than a larger one that none does.
+             may need more than a larger one that none does. What they tell is enough for smaller calls, too; a call
+             itself may need less: the forward of stage 3 nothing.
    STREAM    A call on the device returns when its work is enqueued: no synchronisation, and no allocation when the
              workspace is given; without it, cudaMallocAsync and cudaFreeAsync on the stream, or desc.allocator, whose
              memory must be the device's and stay there until the stream is done with it. So it can be captured in a
@@ -316,36 +317,44 @@ template <int N> ATTN__DEVICE void tma_store_wait_read()
     asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(N) : "memory");
 }
 
-/* A tensor of 16-bit elements with axes column, row, head, batch; boxes of 64 columns and `rows` rows. On the host;
-   0 = fine, else the tensor cannot be described (alignment, strides) or the driver has no TMA. */
-inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4], const int64_t (&stride)[4],
-                           int rows)
+/* On the host: the driver's function that describes a tensor to TMA, or NULL. */
+typedef CUresult (*tensor_map_encoder_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                                          const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
+                                          CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                                          CUtensorMapFloatOOBfill);
+inline tensor_map_encoder_fn tensor_map_encoder()
 {
-    typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-                                  const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-                                  CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
     void *encode = NULL;
     cudaDriverEntryPointQueryResult found;
-    cuuint64_t sizes[4], strides[3];
-    const cuuint32_t box[4] = {64, (cuuint32_t)rows, 1, 1}, steps[4] = {1, 1, 1, 1};
 #if CUDART_VERSION >= 12050
     const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000,
                                                                cudaEnableDefault, &found);
 #else
     const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &encode, cudaEnableDefault, &found);
 #endif
-    if (error != cudaSuccess || !encode) {
-        cudaGetLastError();                     /* the caller's next check is not to find this one */
-        return 1;
-    }
+    if (error == cudaSuccess) return (tensor_map_encoder_fn)encode;
+    cudaGetLastError();                         /* the caller's next check is not to find this one */
+    return NULL;
+}
+inline bool has_tma() { return tensor_map_encoder() != NULL; }
+
+/* A tensor of 16-bit elements with axes column, row, head, batch; boxes of 64 columns and `rows` rows. On the host;
+   0 = fine, else the tensor cannot be described (alignment, strides) or the driver has no TMA. */
+inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4], const int64_t (&stride)[4],
+                           int rows)
+{
+    const tensor_map_encoder_fn encode = tensor_map_encoder();
+    cuuint64_t sizes[4], strides[3];
+    const cuuint32_t box[4] = {64, (cuuint32_t)rows, 1, 1}, steps[4] = {1, 1, 1, 1};
+    if (!encode) return 1;
     for (int i = 0; i < 4; i++) {
         if (size[i] <= 0 || (i && stride[i] < 0)) return 1;
         sizes[i] = (cuuint64_t)size[i];
         if (i) strides[i - 1] = (cuuint64_t)stride[i] * 2;
     }
-    return ((encode_fn)encode)(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, base, sizes, strides, box, steps,
-                               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
+    return encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, base, sizes, strides, box, steps,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
 }
 
 /* ---- tensor cores of a warpgroup of 128 threads (sm_90a): asynchronous; D 64xN (+)= A 64x16 . B 16xN, by groups.
@@ -474,8 +483,8 @@ struct params : attn__call {
 };
 static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
 
-/* arch: 75, 80, ..; 0: there is none. What a block may have; how many multiprocessors. */
-struct device { int arch, shared_bytes, processors; };
+/* arch: 75, 80, ..; 0: there is none. What a block may have; how many multiprocessors; whether the driver has TMA. */
+struct device { int arch, shared_bytes, processors; bool tma; };
 inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
 ATTN__DEVICE int64_t key_head(const params &p, int64_t h) { return h / (p.heads / p.key_heads); }
@@ -4044,25 +4053,29 @@ inline bool map_rows(hw::tensor_map *map, const attn__array &a, int64_t batch, i
         if (size[i] == 1) stride[i] = (columns + 7) / 8 * 8;
     return hw::tensor_map_make(map, a.data, size, stride, rows) == 0;
 }
-inline bool has_positive_strides(const attn__array &a, int64_t batch, int64_t heads, int64_t rows)
+/* Strides that TMA takes, of axes with more than one element */
+inline bool has_tma_strides(const attn__array &a, int64_t batch, int64_t heads, int64_t rows)
 {
-    return (batch == 1 || a.stride[0] > 0) && (heads == 1 || a.stride[1] > 0) && (rows == 1 || a.stride[2] > 0);
+    const int64_t size[3] = {batch, heads, rows}, limit = (int64_t)1 << 39;
+    for (int i = 0; i < 3; i++)
+        if (size[i] > 1 && (a.stride[i] <= 0 || a.stride[i] >= limit)) return false;
+    return true;
 }
 static const char *hopper_covers(const params &p, const device &d, bool backward)
 {
     const char *why = mma_covers(p, d, backward);
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
+    ATTN__WANT(d.tma, "the driver has no TMA");
     if (why) return why;
     ATTN__WANT(!has_extra(p), "softcap, bias, mask, ALiBi, dropout or a scale that is not positive");
     ATTN__WANT(p.out.rank, "no out is wanted");
     ATTN__WANT(p.queries >= 64, "few queries: split keys and packed heads are better");
     ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((p.queries + 127) / 128) >= d.processors,
                "few blocks of queries: split keys fill the device");
-    ATTN__WANT(has_positive_strides(p.q, p.batch, p.heads, p.queries) &&
-               has_positive_strides(p.k, p.batch, p.heads_kv, p.keys) &&
-               has_positive_strides(p.v, p.batch, p.heads_kv, p.keys) &&
-               (!backward || has_positive_strides(p.d_out, p.batch, p.heads, p.queries)),
-               "a stride that is not positive");
+    ATTN__WANT(has_tma_strides(p.q, p.batch, p.heads, p.queries) &&
+               has_tma_strides(p.k, p.batch, p.heads_kv, p.keys) && has_tma_strides(p.v, p.batch, p.heads_kv, p.keys) &&
+               (!backward || has_tma_strides(p.d_out, p.batch, p.heads, p.queries)),
+               "a stride that is not positive, or 2^40 bytes or more");
     ATTN__WANT(with_head_size(larger_head(p), hopper_head_sizes(), [](auto) {}), "a head size above 256");
     return NULL;
 }
@@ -4085,7 +4098,7 @@ template <class T, int D> int hopper_forward_as(const params &p, const device &d
     if (!map_rows(&m.q, p.q, p.batch, p.heads, p.queries, p.size_q, shape::rows) ||
         !map_rows(&m.k, p.k, p.batch, p.heads_kv, p.keys, p.size_q, shape::keys) ||
         !map_rows(&m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, shape::keys))
-        return (int)mma_forward(p, dev, stream);                /* a driver without TMA */
+        return (int)cudaErrorInvalidValue;                      /* hopper_covers leaves no reason for it */
     const int64_t tasks = p.batch * p.heads * m.order.tiles;
     return (int)ATTN__LAUNCH((hopper_forward_kernel<T, D>), (int)(tasks < dev.processors ? tasks : dev.processors),
                              shape::threads, shape::shared_bytes, stream, m);
@@ -4111,9 +4124,7 @@ static int64_t hopper_grad_layout(const params &p, const device &dev, unsigned c
 }
 static int64_t hopper_more(const params &p, const device &dev, bool backward)
 {
-    const int64_t bytes = mma_more(p, dev, backward);           /* for a driver without TMA */
-    const int64_t own = backward ? hopper_grad_layout(p, dev, NULL, NULL) : 0;
-    return own > bytes ? own : bytes;
+    return backward ? hopper_grad_layout(p, dev, NULL, NULL) : 0;
 }
 /* What one of the kernels needs beside grad_work; true = fine. */
 template <int D, int Sums> bool hopper_grad_maps(hopper_grad_work *m)
@@ -4144,7 +4155,7 @@ template <class T, int D> int hopper_backward_as(const params &p, const device &
     hopper_grad_layout(p, dev, (unsigned char *)p.more, &m);
     of_keys = m;
     if (!hopper_grad_maps<D, OF_QUERIES>(&m) || !hopper_grad_maps<D, hopper_grads_of_keys<D>>(&of_keys))
-        return (int)mma_backward(p, dev, stream);               /* a driver without TMA */
+        return (int)cudaErrorInvalidValue;                      /* hopper_covers leaves no reason for it */
     error = grad_prepare<GRAD_MET>(m.g, p.stats.rank != 0, dev, stream);
     if (!error) {
         const int64_t tiles = 2 * p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
@@ -4204,6 +4215,7 @@ static device device_now()
     device d;
     int number = 0, major = 0, minor = 0;
     d.arch = d.shared_bytes = d.processors = 0;
+    d.tma = false;
     if (cudaGetDevice(&number) == cudaSuccess &&
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number) == cudaSuccess &&
@@ -4213,6 +4225,7 @@ static device device_now()
         d.arch = major * 10 + minor;
         if (d.arch >= 80 && compiled.maxThreadsPerBlock < 96) d.arch = 75;
         if (d.arch == 90 && compiled.maxThreadsPerBlock < 128) d.arch = 89;
+        d.tma = d.arch == 90 && hw::has_tma();
     } else {
         cudaGetLastError();
     }
@@ -4244,6 +4257,13 @@ static const stage &stage_for(const params &p, const device &d, bool backward)
     int i = stage_count() - 1;
     while (i > 0 && stages[i].covers(p, d, backward)) i--;
     return stages[i];
+}
+/* Bytes that the stage of a call needs; asked: enough also for the stages of smaller calls, stage 2 where it is 3. */
+static int64_t more_for(const params &p, const device &d, bool backward, bool asked)
+{
+    const stage &s = stage_for(p, d, backward);
+    const int64_t bytes = s.more(p, d, backward), smaller = asked && s.covers == hopper_covers ? mma_more(p, d, backward) : 0;
+    return bytes > smaller ? bytes : smaller;
 }
 } /* namespace attn__gpu */
 
@@ -4579,13 +4599,13 @@ extern "C" int attn__cuda_place(const void *data, attn_error *err)
     return 2 << (attributes.device < 29 ? attributes.device : 29);
 }
 
-extern "C" int64_t attn__cuda_bytes(const attn__call *c)
+extern "C" int64_t attn__cuda_bytes(const attn__call *c, int asked)
 {
     const attn__gpu::device_guard guard(attn__gpu::some_data(c));
     const attn__gpu::device now = attn__gpu::device_now();
     const bool backward = c->is_backward != 0;
     attn__gpu::params p = attn__gpu::params_of(*c);
-    const int64_t bytes = attn__gpu::lay_out(p, NULL) + attn__gpu::stage_for(p, now, backward).more(p, now, backward);
+    const int64_t bytes = attn__gpu::lay_out(p, NULL) + attn__gpu::more_for(p, now, backward, asked != 0);
     return bytes ? bytes + 256 : 0;
 }
 

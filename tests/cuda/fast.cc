@@ -604,7 +604,7 @@ __attribute__((weak)) int main(int argc, char **argv) {
             c.infinite = 0;
             if (k.w.most_d) random_call(c, k.w);
             else infinite_call(c, k, i);
-            c.dev.arch = k.arch, c.dev.shared_bytes = k.shared_bytes, c.dev.processors = 4;
+            c.dev.arch = k.arch, c.dev.shared_bytes = k.shared_bytes, c.dev.processors = 4, c.dev.tma = true;
             k.test(c, stages[k.stage]);
         }
         printf("%s", k.name);

@@ -3280,9 +3280,9 @@ static cudaError_t mma_forward(const params &p, const device &dev, cudaStream_t 
     });
 }
 
-/* What the backward has in the workspace: grad_work's arrays, then stats where the call has none, then what the forward
-   that finds these needs. Returns the bytes; at: NULL, or where the workspace is. Rows are padded to tiles of `rows`,
-   the keys' kernel takes `queries` at a time. */
+/* What the backward has in the workspace: grad_work's arrays, then stats where the call has none, then what a forward
+   of stage 2 that finds these needs. Returns the bytes; at: NULL, or where the workspace is. Rows are padded to tiles
+   of `rows`, the keys' kernel takes `queries` at a time. */
 static int64_t grad_layout(const params &p, const device &dev, int rows, int queries, unsigned char *at, grad_work *m)
 {
     const int64_t padded = (p.queries + rows - 1) / rows * rows, heads = p.batch * p.heads;
@@ -3321,16 +3321,18 @@ static int64_t mma_more(const params &p, const device &dev, bool backward)
     return bytes;
 }
 
-/* What comes before the kernels that multiply: stats where the call has none, rows, tiles of queries. */
+/* What comes before the kernels that multiply: stats by a forward, or NULL where the call has them; rows, tiles of
+   queries. */
+typedef cudaError_t forward_fn(const params &p, const device &dev, cudaStream_t stream);
 template <int Queries>
-int grad_prepare(const grad_work &m, bool has_stats, const device &dev, cudaStream_t stream)
+int grad_prepare(const grad_work &m, forward_fn *forward, const device &dev, cudaStream_t stream)
 {
     const params &p = m.p;
     int error = 0;
-    if (!has_stats) {
-        params forward = p;
-        forward.out.rank = forward.lse.rank = 0;
-        error = (int)mma_forward(forward, dev, stream);
+    if (forward) {
+        params stats_alone = p;
+        stats_alone.out.rank = stats_alone.lse.rank = 0;
+        error = (int)forward(stats_alone, dev, stream);
     }
     if (!error)
         error = (int)ATTN__LAUNCH(mma_grad_rows, blocks_for((p.batch * p.heads * m.padded + 3) / 4), 128, 0, stream, m);
@@ -3346,7 +3348,7 @@ int mma_backward_as(const params &p, const device &dev, cudaStream_t stream)
     const int64_t tiles_k = p.batch * p.heads_kv * ((p.keys + shape::rows - 1) / shape::rows);
     grad_work m;
     grad_layout(p, dev, shape::rows, shape::queries, (unsigned char *)p.more, &m);
-    int error = grad_prepare<shape::queries>(m, p.stats.rank != 0, dev, stream);
+    int error = grad_prepare<shape::queries>(m, p.stats.rank ? NULL : mma_forward, dev, stream);
     if (!error && p.dq.rank)
         error = (int)ATTN__LAUNCH((mma_grad_queries<T, D, Extra>),
                                   blocks_for(p.batch * p.heads * m.padded / shape::rows), shape::threads,
@@ -4156,7 +4158,8 @@ template <class T, int D> int hopper_backward_as(const params &p, const device &
     of_keys = m;
     if (!hopper_grad_maps<D, OF_QUERIES>(&m) || !hopper_grad_maps<D, hopper_grads_of_keys<D>>(&of_keys))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers leaves no reason for it */
-    error = grad_prepare<GRAD_MET>(m.g, p.stats.rank != 0, dev, stream);
+    forward_fn *const forward = hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
+    error = grad_prepare<GRAD_MET>(m.g, p.stats.rank ? NULL : forward, dev, stream);
     if (!error) {
         const int64_t tiles = 2 * p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
         error = (int)ATTN__LAUNCH(hopper_grad_odd<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
@@ -4262,7 +4265,8 @@ static const stage &stage_for(const params &p, const device &d, bool backward)
 static int64_t more_for(const params &p, const device &d, bool backward, bool asked)
 {
     const stage &s = stage_for(p, d, backward);
-    const int64_t bytes = s.more(p, d, backward), smaller = asked && s.covers == hopper_covers ? mma_more(p, d, backward) : 0;
+    const int64_t bytes = s.more(p, d, backward);
+    const int64_t smaller = asked && s.covers == hopper_covers ? mma_more(p, d, backward) : 0;
     return bytes > smaller ? bytes : smaller;
 }
 } /* namespace attn__gpu */

@@ -477,6 +477,37 @@ static void fast_workspace(void) {
     fake_set_arch(arch);
 }
 
+/* Gradients without stats have the bits of those with the stats of the forward: the same stage finds them again. */
+static void fast_stats(void) {
+    static const int archs[2] = {80, 90};
+    const int arch = fake_arch();
+    for (int at = 0; at < 2; at++) {
+        attn_desc d = make_desc(1, 4, 2, 140, 300, 64, 64);
+        attn_view above = make_filled(LAYOUT_PACKED, 1, 4, 1, 4, 140, 64);
+        attn_grad g[2] = {{0}};
+        fake_set_arch(archs[at]);
+        if (fake_arch() != archs[at]) continue; /* a device that is older */
+        on_device();
+        d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
+        d.stats = make_out(LAYOUT_PACKED, 4, 1, 4, 140, 2);
+        CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
+        for (int n = 0; n < 2; n++) {
+            g[n].d_out = narrow(&above, ATTN_BF16);
+            g[n].dq = make_out(LAYOUT_PACKED, 4, 1, 4, 140, 64);
+            g[n].dk = make_out(LAYOUT_PACKED, 4, 1, 2, 300, 64);
+            g[n].dv = make_out(LAYOUT_PACKED, 4, 1, 2, 300, 64);
+            CHECK(explained(&d, &g[n], at ? "stage 3" : "stage 2, mma.sync (not stage 3"));
+            CHECK_STATUS(attn_backward(&d, &g[n], 0), ATTN_OK);
+            memset(&d.stats, 0, sizeof d.stats);
+        }
+        CHECK(memcmp(g[0].dq.data, g[1].dq.data, 4 * 140 * 64 * sizeof(float)) == 0);
+        CHECK(memcmp(g[0].dk.data, g[1].dk.data, 2 * 300 * 64 * sizeof(float)) == 0);
+        CHECK(memcmp(g[0].dv.data, g[1].dv.data, 2 * 300 * 64 * sizeof(float)) == 0);
+        fake_set_arch(arch);
+        test_release();
+    }
+}
+
 /* Where blocks of queries are too few to fill the device, stage 2 splits the keys; the arrays are only described. */
 static void fast_fill(void) {
     const int arch = fake_arch();
@@ -895,6 +926,7 @@ const test_case suite_emulated[] = {
     {"emulated.tiles_backward", tiles_backward},
     {"emulated.fast_stages", fast_stages},
     {"emulated.fast_workspace", fast_workspace},
+    {"emulated.fast_stats", fast_stats},
     {"emulated.fast_fill", fast_fill},
     {"emulated.fast_corners", fast_corners},
     {"emulated.mixed_places", mixed_places},

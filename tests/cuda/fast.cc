@@ -467,7 +467,6 @@ static void set_timing(int mode) {
     else next += timings < fake_timings() ? 1 : 0;
     fake_timing(timings < fake_timings() ? next * 3 % fake_timings() : mode, seed);
 }
-typedef cudaError_t (*forward_fn)(const params &, const device &, cudaStream_t);
 static void poison(tensor &t) { std::fill(t.memory.begin(), t.memory.end(), 0xff); }
 
 static void give_workspace(call &c, size_t workspace) {

@@ -2620,9 +2620,13 @@ ATTN__DEVICE void join_masses(row_pair &soft)
 /* ---- the forward. A block has 16 rows per warp and goes over the keys that these may attend to, `Keys` at a time. K
    and V tiles have two slots each: while one is used the next is under way. Where there are few rows, the keys are
    split: each part leaves its sums in the workspace, and merge_splits adds them in their order. */
-template <int D> struct mma_shape {
+/* Keys at a time. D 128: 80 KB, of which two blocks fit into 164 KB, 48 KB by 32 keys where a multiprocessor has 100;
+   D 256: 96 KB, which all devices but sm_75's have. Extras take registers and code, so fewer at a time. */
+template <int D, bool Extra>
+constexpr int mma_keys = D <= 64 ? 64 : Extra ? (D <= 192 ? 32 : 16) : D <= 128 ? 64 : 32;
+template <int D, int Keys = mma_keys<D, false>> struct mma_shape {
     static constexpr int warps = 4, rows = 16 * warps, threads = 32 * warps;
-    static constexpr int keys = D <= 128 ? 64 : 32;     /* D 256: 96 KB, which all devices but sm_75's have */
+    static constexpr int keys = Keys;
     static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * tile_bytes<keys, D> + warps * 16;
 };
 struct mma_work {
@@ -2679,13 +2683,12 @@ ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int64_t b, int64_t
     });
 }
 /* A block's tile of rows, and part of their keys. */
-template <class T, int D, bool Extra>
+template <class T, int D, bool Extra, int Keys>
 ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int64_t b, int64_t group, int64_t tile,
                                    int split)
 {
-    typedef mma_shape<D> shape;
-    constexpr int keys = Extra && D > 192 ? 16 : shape::keys;          /* else registers would be spilled */
-    constexpr int slot = tile_bytes<keys, D>;
+    typedef mma_shape<D, Keys> shape;
+    constexpr int keys = Keys, slot = tile_bytes<keys, D>;
     const params &p = m.p;
     const uint32_t q = hw::shared_address(shared), k = q + tile_bytes<shape::rows, D>, v = k + 2 * slot;
     tile_reach *reaches = (tile_reach *)(shared + tile_bytes<shape::rows, D> + 4 * slot);
@@ -2739,15 +2742,16 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
                        out, rows, soft, scale);
     hw::sync();                                     /* Q and the slots are free again */
 }
-template <class T, int D, bool Extra>
+template <class T, int D, bool Extra, int Keys>
 ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_work m)
 {
 #if ATTN__HAVE_MMA
     ATTN__SHARED(shared);
     const int64_t tiles = m.tiles, tasks = m.p.batch * m.groups * tiles * m.splits;
     for (int64_t task = hw::block(); task < tasks; task += hw::blocks())        /* causal: those with most keys first */
-        mma_forward_task<T, D, Extra>(m, shared, task / m.splits / tiles / m.groups, task / m.splits / tiles % m.groups,
-                                      tiles - 1 - task / m.splits % tiles, (int)(task % m.splits));
+        mma_forward_task<T, D, Extra, Keys>(m, shared, task / m.splits / tiles / m.groups,
+                                            task / m.splits / tiles % m.groups,
+                                            tiles - 1 - task / m.splits % tiles, (int)(task % m.splits));
 #endif
 }
 
@@ -3257,6 +3261,19 @@ static int64_t mma_forward_more(const params &p, const device &dev)
     });
     return bytes;
 }
+template <class T, int D, bool Extra, int Keys>
+int mma_forward_run(const mma_work &m, int grid, cudaStream_t stream)
+{
+    return (int)ATTN__LAUNCH((mma_forward_kernel<T, D, Extra, Keys>), grid, mma_shape<D>::threads,
+                             (mma_shape<D, Keys>::shared_bytes), stream, m);
+}
+/* Keys at a time where no two blocks of this many fit into a multiprocessor, but two by half as many keys do. It has
+   1 KB more than a block may have, and keeps so much for each. */
+template <int D> constexpr int mma_keys_in_little = D > 64 && D <= 128 ? 32 : mma_keys<D, false>;
+inline bool fits_twice(int shared_bytes, const device &dev)
+{
+    return 2 * (shared_bytes + 1024) <= dev.shared_bytes + 1024;
+}
 template <class T, int D> int mma_forward_as(const params &p, const device &dev, cudaStream_t stream)
 {
     mma_work m = mma_plan<D>(p, dev);
@@ -3264,10 +3281,10 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
     const int grid = blocks_for(blocks);
     m.sums = (float *)p.more;
     m.tops = m.sums + blocks * mma_shape<D>::rows * D;
-    int error = has_extra(p) ? (int)ATTN__LAUNCH((mma_forward_kernel<T, D, true>), grid, mma_shape<D>::threads,
-                                                 mma_shape<D>::shared_bytes, stream, m)
-                             : (int)ATTN__LAUNCH((mma_forward_kernel<T, D, false>), grid, mma_shape<D>::threads,
-                                                 mma_shape<D>::shared_bytes, stream, m);
+    int error = has_extra(p) ? mma_forward_run<T, D, true, mma_keys<D, true>>(m, grid, stream)
+                : fits_twice(mma_shape<D>::shared_bytes, dev)
+                    ? mma_forward_run<T, D, false, mma_keys<D, false>>(m, grid, stream)
+                    : mma_forward_run<T, D, false, mma_keys_in_little<D>>(m, grid, stream);
     if (!error && m.splits > 1)
         error = (int)ATTN__LAUNCH((merge_splits<T, D>), blocks_for((p.batch * p.heads * p.queries + 3) / 4), 128, 0,
                                   stream, m);
@@ -4001,7 +4018,8 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
 template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 {
     typedef grad_shape<D, Extra> shape;
-    f((const void *)mma_forward_kernel<T, D, Extra>);
+    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys<D, Extra>>);
+    if (!Extra) f((const void *)mma_forward_kernel<T, D, false, mma_keys_in_little<D>>);
     f((const void *)mma_grad_queries<T, D, Extra>);
     f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
     if (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, !shape::in_two, true>);
@@ -4195,7 +4213,8 @@ namespace attn__gpu {
        tiled_grad_queries      256      58             all                           255        dQ
        tiled_grad_keys         256      58             all                           255        dK, dV
        tiled_grad_bias         256      58             all                           255
-       mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
+       mma_forward_kernel      128      40, 80 or 48,  all, 1 (NaN guard)            255        FA2 forward
+                                        96
        merge_splits            128      none           none                          255        combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV

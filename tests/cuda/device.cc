@@ -53,11 +53,13 @@ int fake_device(void) { return current; }
 void fake_set_device(int device) { current = device; }
 void fake_forget(void) {
     memset(&counts, 0, sizeof counts);
+    attn_emu::count.shared = 0;
     before = attn_emu::count;
 }
 fake_counts fake_counted(void) {
     fake_counts now = counts;
     now.launches = (long)(attn_emu::count.launches - before.launches);
+    now.shared = (size_t)attn_emu::count.shared;
     now.blocks = (long)(attn_emu::count.blocks - before.blocks);
     return now;
 }

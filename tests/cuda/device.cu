@@ -45,6 +45,7 @@ template <class... More> static cudaError_t watched_entry(const char *name, void
 static cudaError_t watched_launch(const void *kernel, dim3 grid, dim3 threads, void **arguments, size_t shared,
                                   cudaStream_t stream) {
     counts.launches++;
+    if (shared > counts.shared) counts.shared = shared;
     counts.blocks += (long)grid.x;
     counts.stream = stream;
     return cudaLaunchKernel(kernel, grid, threads, arguments, shared, stream);

@@ -174,7 +174,7 @@ struct block_state {
 inline block_state *block = NULL;
 
 struct counters {
-    int64_t launches, blocks, switches, mma, wgmma, tma, copies, ldmatrix, ldmatrix_conflicts;
+    int64_t shared, launches, blocks, switches, mma, wgmma, tma, copies, ldmatrix, ldmatrix_conflicts;
 };
 inline counters count;
 
@@ -697,6 +697,7 @@ template <class F> inline const std::string &launch(int grid, int threads, size_
     b.grid = grid;
     b.body = body;
     count.launches++;
+    count.shared = std::max(count.shared, (int64_t)shared_bytes);
     for (int i = 0; i < grid && last_error.empty(); i++) {
         b.index = i;
         b.tick = 0;

@@ -17,8 +17,9 @@ void fake_release(void *block, void *stream);
 /* What happened since the last fake_forget. */
 typedef struct fake_counts {
     long allocations, releases, launches, blocks;
-    void *stream; /* of the last launch or allocation */
-    int device;   /* that was current at the last allocation or release */
+    size_t shared; /* the most bytes of shared memory that a block had */
+    void *stream;  /* of the last launch or allocation */
+    int device;    /* that was current at the last allocation or release */
 } fake_counts;
 void *fake_stream(void); /* one other than the default stream */
 void fake_forget(void);

@@ -528,6 +528,13 @@ static void forward(call &c, const stage &s) {
     if (s.covers(c.p, c.dev, false)) fail(c, s.covers(c.p, c.dev, false), 0, 1);
     else run_forward(c, (size_t)s.more(c.p, c.dev, false), s.forward);
 }
+/* with so little shared memory that two blocks fit into a multiprocessor of 100 KB, each of which costs 1 KB more */
+static void forward_in_little(call &c, const stage &s) {
+    fake_forget();
+    forward(c, s);
+    checks++;
+    if (2 * (fake_counted().shared + 1024) > 100 * 1024) fail(c, "shared memory", (double)fake_counted().shared, 50176);
+}
 /* after a forward in some timing, whose results it goes on with */
 static void backward(call &c, const stage &s) {
     give_workspace(c, (size_t)s.more(c.p, c.dev, false));
@@ -567,6 +574,13 @@ static const struct kind {
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 300, 0, 0, 72, 128}},
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 250, 0, 0, 136, 256}},
     {"stage 3 backward, infinite numbers", 2, backward, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
+    {"stage 2 forward, little shared memory", 1, forward_in_little, 86, 99 * 1024, {1, 200, 0, 0, 72, 128}},
+    {"stage 2 forward, little shared memory, with everything",
+     1,
+     forward_in_little,
+     86,
+     99 * 1024,
+     {1, 90, 1, 0, 72, 128}},
 };
 
 /* Infinite numbers where nothing is masked, so that pairs are excluded by their scores alone; the first shape was wrong

@@ -574,13 +574,8 @@ static const struct kind {
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 300, 0, 0, 72, 128}},
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 250, 0, 0, 136, 256}},
     {"stage 3 backward, infinite numbers", 2, backward, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
-    {"stage 2 forward, little shared memory", 1, forward_in_little, 86, 99 * 1024, {1, 200, 0, 0, 72, 128}},
-    {"stage 2 forward, little shared memory, with everything",
-     1,
-     forward_in_little,
-     86,
-     99 * 1024,
-     {1, 90, 1, 0, 72, 128}},
+    {"stage 2, little shared memory", 1, forward_in_little, 86, 99 * 1024, {1, 200, 0, 0, 72, 128}},
+    {"stage 2, little shared memory, with everything", 1, forward_in_little, 86, 99 * 1024, {1, 90, 1, 0, 72, 128}},
 };
 
 /* Infinite numbers where nothing is masked, so that pairs are excluded by their scores alone; the first shape was wrong

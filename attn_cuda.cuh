@@ -2267,10 +2267,16 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
     ATTN__UNROLL for (int i = 0; i < 4; i++) a[i] = hw::pack<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
 }
 
-/* ---- products where +0 excludes: such a weight must keep out what it meets, be that NaN or infinite; a weight that
-   merely vanishes is -0. A tile of weights that may exclude is a rare one at the edge of a mask, and a tile of values
-   that are not finite rarer still. So look; if there is one, let the rows that meet it become NaN, then put zeros in
-   its place. */
+/* ---- the NaN guard: products d += s . tile, where s has weights, or gradients of scores, and an excluded pair has to
+   keep out what it meets. 0 times a number that is not finite is NaN, so a factor of 0 alone does not. An excluded pair
+   has +0; one that is not excluded but vanishes has -0, which lets NaN through as any other number does (weigh_tile,
+   drop_tile, pair_grad). A tile is "odd" where some number of it is not finite.
+       Where to look: pairs are excluded in the few tiles at the edge of a mask. There the forward looks at the tile
+   (has_odd; in stage 3 guard_slot). The backward has products with all rows at hand, and one that is infinite or NaN
+   tells that a row is odd (any_odd, has_odd_shift; stage 3 reads what hopper_grad_odd found).
+       What to do: where a pair that is not excluded meets such a number, d becomes NaN (mark_odd). Then the product has
+   zeros in place of these numbers: add_weighted puts them into its registers, clear_odd, for wgmma, into the tile.
+   An odd tile at an edge is rare: this code is to be short and to cost the loops no registers. */
 template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)      /* all bits of those set */
 {
     const uint32_t e = T::is_bf16 ? 0x7f80u : 0x7c00u;
@@ -2332,12 +2338,39 @@ ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint3
         }
     }
 }
-/* the same for an odd tile: what its rows [first, last) hold is met by those weights alone that do not exclude */
+/* the same, guarded where the tile is odd; pairs that are not excluded meet its rows [first, last) alone */
 template <class T, int N, int K>
-ATTN__DEVICE void add_weighted_odd(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
+ATTN__DEVICE void add_tile(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, bool odd, int first = 0,
+                           int last = K)
 {
-    mark_odd<T, N, K>(d, s, tile, first, last);
-    add_weighted<T, N, K, true>(d, s, tile);
+    if (odd) {
+        mark_odd<T, N, K>(d, s, tile, first, last);
+        add_weighted<T, N, K, true>(d, s, tile);
+    } else add_weighted<T, N, K, false>(d, s, tile);
+}
+/* The forward's, for all warps of a block, by barrier 1: out += weights . a tile of V, whose keys [first, last) some
+   row may attend to; edge: not every row; busy: this warp has rows. */
+template <class T, int D, int Keys, int Threads>
+ATTN__DEVICE void add_values(float (&out)[D / 2], const float (&s)[Keys / 2], uint32_t tile, bool edge, bool busy,
+                             int first, int last)
+{
+    const bool odd = edge && hw::barrier_or(1, Threads, has_odd<T, Keys, D>(tile, hw::thread(), Threads));
+    if (busy) add_tile<T, D, Keys>(out, s, tile, odd, first, last);
+}
+/* Is one of a warp's products infinite or NaN? One is where a row on the left or the right is odd. */
+template <int N> ATTN__DEVICE bool any_odd(const float (&s)[N])
+{
+    float zero = 0.0f;
+    ATTN__UNROLL for (int j = 0; j < N; j++) zero = hw::fma(s[j], 0.0f, zero);
+    return hw::any(is_nan(zero));
+}
+/* A d_out that is not finite makes its row's shift so. */
+template <int Queries> ATTN__DEVICE bool has_odd_shift(uint32_t numbers)
+{
+    float zero = 0.0f;
+    for (int i = hw::lane(); i < Queries; i += 32)
+        zero = hw::fma(float_of(hw::load_shared_word(numbers + (2 * Queries + i) * 4)), 0.0f, zero);
+    return hw::any(is_nan(zero));
 }
 /* s 16xN = rows row.. of a tile of RowsA . transposed tile of N rows, over D columns */
 template <class T, int N, int D, int RowsA>
@@ -2636,16 +2669,6 @@ struct mma_work {
     float  *sums, *tops;        /* splits > 1: per group, split and row of tiles: D sums; largest score and mass */
 };
 
-/* out += weights . a tile of V, whose keys from `first` to before `last` some row may attend to; edge: not every
-   row. */
-template <class T, int D, int Keys, int Threads>
-ATTN__DEVICE void add_values(float (&out)[D / 2], const float (&s)[Keys / 2], uint32_t tile, bool edge, bool busy,
-                             int first, int last)
-{
-    const bool odd = edge && hw::barrier_or(1, Threads, has_odd<T, Keys, D>(tile, hw::thread(), Threads));
-    if (busy && odd) add_weighted_odd<T, D, Keys>(out, s, tile, first, last);
-    else if (busy) add_weighted<T, D, Keys, false>(out, s, tile);
-}
 /* What a part of the keys leaves for merge_splits, of the thread's rows from `at` on. */
 template <int D>
 ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D / 2], const tile_row (&rows)[2],
@@ -2880,21 +2903,6 @@ ATTN__DEVICE void pair_grad(const params &p, const tile_row &r, const row_grad &
     if (Edge && gradient == 0.0f) gradient = -0.0f;
     if (Edge && weight == 0.0f) weight = -0.0f;
 }
-/* Is one of the products infinite or NaN? One is where a row on the left or the right has such a number. */
-template <int N> ATTN__DEVICE bool is_odd(const float (&s)[N])
-{
-    float zero = 0.0f;
-    ATTN__UNROLL for (int j = 0; j < N; j++) zero = hw::fma(s[j], 0.0f, zero);
-    return is_nan(zero);
-}
-
-/* sum += s . tile; odd: some number of the tile is not finite. */
-template <class T, int D, int K>
-ATTN__DEVICE void add_tile(float (&sum)[D / 2], const float (&s)[K / 2], uint32_t tile, bool odd)
-{
-    if (odd) add_weighted_odd<T, D, K>(sum, s, tile, 0, K);
-    else add_weighted<T, D, K, false>(sum, s, tile);
-}
 /* A thread's two rows: i and i + 8. */
 ATTN__DEVICE void set_places(tile_row (&rows)[2], int b, int h, int i)
 {
@@ -2976,7 +2984,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         copy_keys(n + 1);
         product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
         product_of_rows<T, keys, D, shape::rows>(ds, above, row0, v + n % 2 * slot);
-        const bool odd = hw::any(is_odd(s));        /* is some key so? */
+        const bool odd = any_odd(s);                /* is some key so? */
         if (Extra || edge || odd)                   /* one copy of what is long */
             grads_of_keys<keys, Extra, true>(s, ds, p, rows, grads, n * keys, scale);
         else grads_of_keys<keys, Extra, false>(s, ds, p, rows, grads, n * keys, scale);
@@ -3022,14 +3030,6 @@ ATTN__DEVICE void copy_numbers(uint32_t to, const grad_work &m, int b, int h, in
                                         : (const void *)(m.last + reach + at);
         hw::cp_async(to + n * 16, from, true);
     }
-}
-/* A d_out that is not finite makes its row's shift so. */
-template <int Queries> ATTN__DEVICE bool has_odd_shift(uint32_t numbers)
-{
-    float zero = 0.0f;
-    for (int i = hw::lane(); i < Queries; i += 32)
-        zero = hw::fma(float_of(hw::load_shared_word(numbers + (2 * Queries + i) * 4)), 0.0f, zero);
-    return hw::any(is_nan(zero));
 }
 /* pair_grad of keys by queries: the queries from i0 on, of one head, whose numbers are in `numbers`; keys key0 and
    key0 + 8. */
@@ -3103,8 +3103,8 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         copy_queries(following, now ^ 1);
         product_of_rows<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
         if (Keys) product_of_rows<T, queries, D, shape::rows>(ds, v, row0, above + now * slot);
-        const bool odd_q = hw::any(is_odd(s));      /* is some query so, some gradient of an output? */
-        const bool odd_above = Keys ? hw::any(is_odd(ds)) : has_odd_shift<queries>(rows);
+        const bool odd_q = any_odd(s);              /* is some query so, some gradient of an output? */
+        const bool odd_above = Keys ? any_odd(ds) : has_odd_shift<queries>(rows);
         const int h = head_kv * group + at.head, i0 = at.part * queries, key0 = first_key + row0 + g;
         if (Extra || edge || odd_q || odd_above)
             grads_of_queries<queries, Extra, true, Keys>(s, ds, p, rows, b, h, i0, key0, scale);
@@ -3450,7 +3450,7 @@ ATTN__DEVICE void init_barriers(uint64_t *bars, int consumers, int helpers)
     }
     hw::sync();
 }
-/* Some weight may exclude: see has_odd. All consumers have this tile in common. */
+/* The NaN guard (>>mma) of a tile that all consumers have in common. */
 template <class T, int D, int K>
 ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
 {

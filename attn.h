@@ -783,7 +783,7 @@ struct attn__array;
 struct attn__call;
 struct attn__matmul;
 int     attn__cuda_place(const void *data, attn_error *err);            /* bits: where it can be used; 0: an error */
-int64_t attn__cuda_bytes(const struct attn__call *c);                   /* of workspace */
+int64_t attn__cuda_bytes(const struct attn__call *c, int asked);        /* of workspace; asked: for smaller calls too */
 attn_status attn__cuda_run(const struct attn__call *c, void *workspace, void *stream, attn_error *err);
 attn_status attn__cuda_matmul(const struct attn__matmul *m, void *stream, attn_error *err);
 attn_status attn__cuda_add(const struct attn__array *bias, const struct attn__matmul *m, void *stream, attn_error *err);
@@ -8736,7 +8736,7 @@ static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, a
     plan->isa = c->isa;
 #ifdef ATTN_CUDA
     if (ATTN__MAY_BE_ON_DEVICE(flags) && !c->idle) {    /* then its workspace is the device's, or enough for either */
-        const size_t bytes = (size_t)attn__cuda_bytes(c);
+        const size_t bytes = (size_t)attn__cuda_bytes(c, !(flags & ATTN__WITH_DATA));
         if (c->on_device || bytes > plan->workspace_bytes) plan->workspace_bytes = bytes;
     }
 #endif

@@ -21,7 +21,8 @@
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
              host. Arrays in two places are refused (ATTN_ERR_PLACE, naming the field). The workspace lies where the
              arrays do. attn_workspace_size and the like look at the pointers too; if all are NULL, the result is enough
-             for either. On a device it grows with B, H, Sq and Sk; a head size that a faster stage covers may need more
+             for either, and for a call with fewer queries or keys too; a call itself may need less (the forward of stage
+             3: nothing). On a device it grows with B, H, Sq and Sk; a head size that a faster stage covers may need more
              than a larger one that none does.
    STREAM    A call on the device returns when its work is enqueued, without synchronisation. With a workspace it
              allocates nothing, so it can be captured in a graph: attn_cuda_prepare() once before the capture loads the
@@ -318,36 +319,44 @@ template <int N> ATTN__DEVICE void tma_store_wait_read()
     asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(N) : "memory");
 }
 
-/* A tensor of 16-bit elements with axes column, row, head, batch; boxes of 64 columns and `rows` rows. On the host;
-   0 = fine, else the tensor cannot be described (alignment, strides) or the driver has no TMA. */
-inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4], const int64_t (&stride)[4],
-                           int rows)
+/* On the host: the driver's function that describes a tensor to TMA, or NULL. */
+typedef CUresult (*tensor_map_encoder_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                                          const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
+                                          CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                                          CUtensorMapFloatOOBfill);
+inline tensor_map_encoder_fn tensor_map_encoder()
 {
-    typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-                                  const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-                                  CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
     void *encode = NULL;
     cudaDriverEntryPointQueryResult found;
-    cuuint64_t sizes[4], strides[3];
-    const cuuint32_t box[4] = {64, (cuuint32_t)rows, 1, 1}, steps[4] = {1, 1, 1, 1};
 #if CUDART_VERSION >= 12050
     const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000,
                                                                cudaEnableDefault, &found);
 #else
     const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &encode, cudaEnableDefault, &found);
 #endif
-    if (error != cudaSuccess || !encode) {
-        cudaGetLastError();                     /* the caller's next check is not to find this one */
-        return 1;
-    }
+    if (error == cudaSuccess) return (tensor_map_encoder_fn)encode;
+    cudaGetLastError();                         /* the caller's next check is not to find this one */
+    return NULL;
+}
+inline bool has_tma() { return tensor_map_encoder() != NULL; }
+
+/* A tensor of 16-bit elements with axes column, row, head, batch; boxes of 64 columns and `rows` rows. On the host;
+   0 = fine, else the tensor cannot be described (alignment, strides) or the driver has no TMA. */
+inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4], const int64_t (&stride)[4],
+                           int rows)
+{
+    const tensor_map_encoder_fn encode = tensor_map_encoder();
+    cuuint64_t sizes[4], strides[3];
+    const cuuint32_t box[4] = {64, (cuuint32_t)rows, 1, 1}, steps[4] = {1, 1, 1, 1};
+    if (!encode) return 1;
     for (int i = 0; i < 4; i++) {
         if (size[i] <= 0 || (i && stride[i] < 0)) return 1;
         sizes[i] = (cuuint64_t)size[i];
         if (i) strides[i - 1] = (cuuint64_t)stride[i] * 2;
     }
-    return ((encode_fn)encode)(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, base, sizes, strides, box, steps,
-                               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
+    return encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, base, sizes, strides, box, steps,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
 }
 
 /* ---- tensor cores of a warpgroup of 128 threads (sm_90a): asynchronous; D 64xN (+)= A 64x16 . B 16xN, by groups.
@@ -476,8 +485,8 @@ struct params : attn__call {
 };
 static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
 
-/* arch: 75, 80, ..; 0: there is none. What a block may have; how many multiprocessors. */
-struct device { int arch, shared_bytes, processors; };
+/* arch: 75, 80, ..; 0: there is none. What a block may have; how many multiprocessors; whether the driver has TMA. */
+struct device { int arch, shared_bytes, processors; bool tma; };
 inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
 ATTN__DEVICE int64_t key_head(const params &p, int64_t h) { return h / (p.heads / p.key_heads); }
@@ -2332,10 +2341,16 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
     ATTN__UNROLL for (int i = 0; i < 4; i++) a[i] = hw::pack<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
 }
 
-/* ---- products where +0 excludes: such a weight must keep out what it meets, be that NaN or infinite; a weight that
-   merely vanishes is -0. A tile of weights that may exclude is a rare one at the edge of a mask, and a tile of values
-   that are not finite rarer still. So look; if there is one, let the rows that meet it become NaN, then put zeros in
-   its place. */
+/* ---- the NaN guard: products d += s . tile, where s has weights, or gradients of scores, and an excluded pair has to
+   keep out what it meets. 0 times a number that is not finite is NaN, so a factor of 0 alone does not. An excluded pair
+   has +0; one that is not excluded but vanishes has -0, which lets NaN through as any other number does (weigh_tile,
+   drop_tile, pair_grad). A tile is "odd" where some number of it is not finite.
+       Where to look: pairs are excluded in the few tiles at the edge of a mask. There the forward looks at the tile
+   (has_odd; in stage 3 guard_slot). The backward has products with all rows at hand, and one that is infinite or NaN
+   tells that a row is odd (any_odd, has_odd_shift; stage 3 reads what hopper_grad_odd found).
+       What to do: where a pair that is not excluded meets such a number, d becomes NaN (mark_odd). Then the product has
+   zeros in place of these numbers: add_weighted puts them into its registers, clear_odd, for wgmma, into the tile.
+   An odd tile at an edge is rare: this code is to be short and to cost the loops no registers. */
 template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)      /* all bits of those set */
 {
     const uint32_t e = T::is_bf16 ? 0x7f80u : 0x7c00u;
@@ -2397,12 +2412,39 @@ ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint3
         }
     }
 }
-/* the same for an odd tile: what its rows [first, last) hold is met by those weights alone that do not exclude */
+/* the same, guarded where the tile is odd; pairs that are not excluded meet its rows [first, last) alone */
 template <class T, int N, int K>
-ATTN__DEVICE void add_weighted_odd(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
+ATTN__DEVICE void add_tile(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, bool odd, int first = 0,
+                           int last = K)
 {
-    mark_odd<T, N, K>(d, s, tile, first, last);
-    add_weighted<T, N, K, true>(d, s, tile);
+    if (odd) {
+        mark_odd<T, N, K>(d, s, tile, first, last);
+        add_weighted<T, N, K, true>(d, s, tile);
+    } else add_weighted<T, N, K, false>(d, s, tile);
+}
+/* The forward's, for all warps of a block, by barrier 1: out += weights . a tile of V, whose keys [first, last) some
+   row may attend to; edge: not every row; busy: this warp has rows. */
+template <class T, int D, int Keys, int Threads>
+ATTN__DEVICE void add_values(float (&out)[D / 2], const float (&s)[Keys / 2], uint32_t tile, bool edge, bool busy,
+                             int first, int last)
+{
+    const bool odd = edge && hw::barrier_or(1, Threads, has_odd<T, Keys, D>(tile, hw::thread(), Threads));
+    if (busy) add_tile<T, D, Keys>(out, s, tile, odd, first, last);
+}
+/* Is one of a warp's products infinite or NaN? One is where a row on the left or the right is odd. */
+template <int N> ATTN__DEVICE bool any_odd(const float (&s)[N])
+{
+    float zero = 0.0f;
+    ATTN__UNROLL for (int j = 0; j < N; j++) zero = hw::fma(s[j], 0.0f, zero);
+    return hw::any(is_nan(zero));
+}
+/* A d_out that is not finite makes its row's shift so. */
+template <int Queries> ATTN__DEVICE bool has_odd_shift(uint32_t numbers)
+{
+    float zero = 0.0f;
+    for (int i = hw::lane(); i < Queries; i += 32)
+        zero = hw::fma(float_of(hw::load_shared_word(numbers + (2 * Queries + i) * 4)), 0.0f, zero);
+    return hw::any(is_nan(zero));
 }
 /* s 16xN = rows row.. of a tile of RowsA . transposed tile of N rows, over D columns */
 template <class T, int N, int D, int RowsA>
@@ -2685,9 +2727,13 @@ ATTN__DEVICE void join_masses(row_pair &soft)
 /* ---- the forward. A block has 16 rows per warp and goes over the keys that these may attend to, `Keys` at a time. K
    and V tiles have two slots each: while one is used the next is under way. Where there are few rows, the keys are
    split: each part leaves its sums in the workspace, and merge_splits adds them in their order. */
-template <int D> struct mma_shape {
+/* Keys at a time. D 128: 80 KB, of which two blocks fit into 164 KB, 48 KB by 32 keys where a multiprocessor has 100;
+   D 256: 96 KB, which all devices but sm_75's have. Extras take registers and code, so fewer at a time. */
+template <int D, bool Extra>
+constexpr int mma_keys = D <= 64 ? 64 : Extra ? (D <= 192 ? 32 : 16) : D <= 128 ? 64 : 32;
+template <int D, int Keys = mma_keys<D, false>> struct mma_shape {
     static constexpr int warps = 4, rows = 16 * warps, threads = 32 * warps;
-    static constexpr int keys = D <= 128 ? 64 : 32;     /* D 256: 96 KB, which all devices but sm_75's have */
+    static constexpr int keys = Keys;
     static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * tile_bytes<keys, D> + warps * 16;
 };
 struct mma_work {
@@ -2697,16 +2743,6 @@ struct mma_work {
     float  *sums, *tops;        /* splits > 1: per group, split and row of tiles: D sums; largest score and mass */
 };
 
-/* out += weights . a tile of V, whose keys from `first` to before `last` some row may attend to; edge: not every
-   row. */
-template <class T, int D, int Keys, int Threads>
-ATTN__DEVICE void add_values(float (&out)[D / 2], const float (&s)[Keys / 2], uint32_t tile, bool edge, bool busy,
-                             int first, int last)
-{
-    const bool odd = edge && hw::barrier_or(1, Threads, has_odd<T, Keys, D>(tile, hw::thread(), Threads));
-    if (busy && odd) add_weighted_odd<T, D, Keys>(out, s, tile, first, last);
-    else if (busy) add_weighted<T, D, Keys, false>(out, s, tile);
-}
 /* What a part of the keys leaves for merge_splits, of the thread's rows from `at` on. */
 template <int D>
 ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D / 2], const tile_row (&rows)[2],
@@ -2744,13 +2780,12 @@ ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int64_t b, int64_t
     });
 }
 /* A block's tile of rows, and part of their keys. */
-template <class T, int D, bool Extra>
+template <class T, int D, bool Extra, int Keys>
 ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int64_t b, int64_t group, int64_t tile,
                                    int split)
 {
-    typedef mma_shape<D> shape;
-    constexpr int keys = Extra && D > 192 ? 16 : shape::keys;          /* else registers would be spilled */
-    constexpr int slot = tile_bytes<keys, D>;
+    typedef mma_shape<D, Keys> shape;
+    constexpr int keys = Keys, slot = tile_bytes<keys, D>;
     const params &p = m.p;
     const uint32_t q = hw::shared_address(shared), k = q + tile_bytes<shape::rows, D>, v = k + 2 * slot;
     tile_reach *reaches = (tile_reach *)(shared + tile_bytes<shape::rows, D> + 4 * slot);
@@ -2804,15 +2839,16 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
                        out, rows, soft, scale);
     hw::sync();                                     /* Q and the slots are free again */
 }
-template <class T, int D, bool Extra>
+template <class T, int D, bool Extra, int Keys>
 ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_work m)
 {
 #if ATTN__HAVE_MMA
     ATTN__SHARED(shared);
     const int64_t tiles = m.tiles, tasks = m.p.batch * m.groups * tiles * m.splits;
     for (int64_t task = hw::block(); task < tasks; task += hw::blocks())        /* causal: those with most keys first */
-        mma_forward_task<T, D, Extra>(m, shared, task / m.splits / tiles / m.groups, task / m.splits / tiles % m.groups,
-                                      tiles - 1 - task / m.splits % tiles, (int)(task % m.splits));
+        mma_forward_task<T, D, Extra, Keys>(m, shared, task / m.splits / tiles / m.groups,
+                                            task / m.splits / tiles % m.groups,
+                                            tiles - 1 - task / m.splits % tiles, (int)(task % m.splits));
 #endif
 }
 
@@ -2941,21 +2977,6 @@ ATTN__DEVICE void pair_grad(const params &p, const tile_row &r, const row_grad &
     if (Edge && gradient == 0.0f) gradient = -0.0f;
     if (Edge && weight == 0.0f) weight = -0.0f;
 }
-/* Is one of the products infinite or NaN? One is where a row on the left or the right has such a number. */
-template <int N> ATTN__DEVICE bool is_odd(const float (&s)[N])
-{
-    float zero = 0.0f;
-    ATTN__UNROLL for (int j = 0; j < N; j++) zero = hw::fma(s[j], 0.0f, zero);
-    return is_nan(zero);
-}
-
-/* sum += s . tile; odd: some number of the tile is not finite. */
-template <class T, int D, int K>
-ATTN__DEVICE void add_tile(float (&sum)[D / 2], const float (&s)[K / 2], uint32_t tile, bool odd)
-{
-    if (odd) add_weighted_odd<T, D, K>(sum, s, tile, 0, K);
-    else add_weighted<T, D, K, false>(sum, s, tile);
-}
 /* A thread's two rows: i and i + 8. */
 ATTN__DEVICE void set_places(tile_row (&rows)[2], int b, int h, int i)
 {
@@ -3037,7 +3058,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         copy_keys(n + 1);
         product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
         product_of_rows<T, keys, D, shape::rows>(ds, above, row0, v + n % 2 * slot);
-        const bool odd = hw::any(is_odd(s));        /* is some key so? */
+        const bool odd = any_odd(s);                /* is some key so? */
         if (Extra || edge || odd)                   /* one copy of what is long */
             grads_of_keys<keys, Extra, true>(s, ds, p, rows, grads, n * keys, scale);
         else grads_of_keys<keys, Extra, false>(s, ds, p, rows, grads, n * keys, scale);
@@ -3083,14 +3104,6 @@ ATTN__DEVICE void copy_numbers(uint32_t to, const grad_work &m, int b, int h, in
                                         : (const void *)(m.last + reach + at);
         hw::cp_async(to + n * 16, from, true);
     }
-}
-/* A d_out that is not finite makes its row's shift so. */
-template <int Queries> ATTN__DEVICE bool has_odd_shift(uint32_t numbers)
-{
-    float zero = 0.0f;
-    for (int i = hw::lane(); i < Queries; i += 32)
-        zero = hw::fma(float_of(hw::load_shared_word(numbers + (2 * Queries + i) * 4)), 0.0f, zero);
-    return hw::any(is_nan(zero));
 }
 /* pair_grad of keys by queries: the queries from i0 on, of one head, whose numbers are in `numbers`; keys key0 and
    key0 + 8. */
@@ -3164,8 +3177,8 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         copy_queries(following, now ^ 1);
         product_of_rows<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
         if (Keys) product_of_rows<T, queries, D, shape::rows>(ds, v, row0, above + now * slot);
-        const bool odd_q = hw::any(is_odd(s));      /* is some query so, some gradient of an output? */
-        const bool odd_above = Keys ? hw::any(is_odd(ds)) : has_odd_shift<queries>(rows);
+        const bool odd_q = any_odd(s);              /* is some query so, some gradient of an output? */
+        const bool odd_above = Keys ? any_odd(ds) : has_odd_shift<queries>(rows);
         const int h = head_kv * group + at.head, i0 = at.part * queries, key0 = first_key + row0 + g;
         if (Extra || edge || odd_q || odd_above)
             grads_of_queries<queries, Extra, true, Keys>(s, ds, p, rows, b, h, i0, key0, scale);
@@ -3322,6 +3335,19 @@ static int64_t mma_forward_more(const params &p, const device &dev)
     });
     return bytes;
 }
+template <class T, int D, bool Extra, int Keys>
+int mma_forward_run(const mma_work &m, int grid, cudaStream_t stream)
+{
+    return (int)ATTN__LAUNCH((mma_forward_kernel<T, D, Extra, Keys>), grid, mma_shape<D>::threads,
+                             (mma_shape<D, Keys>::shared_bytes), stream, m);
+}
+/* Keys at a time where no two blocks of this many fit into a multiprocessor, but two by half as many keys do. It has
+   1 KB more than a block may have, and keeps so much for each. */
+template <int D> constexpr int mma_keys_in_little = D > 64 && D <= 128 ? 32 : mma_keys<D, false>;
+inline bool fits_twice(int shared_bytes, const device &dev)
+{
+    return 2 * (shared_bytes + 1024) <= dev.shared_bytes + 1024;
+}
 template <class T, int D> int mma_forward_as(const params &p, const device &dev, cudaStream_t stream)
 {
     mma_work m = mma_plan<D>(p, dev);
@@ -3329,10 +3355,10 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
     const int grid = blocks_for(blocks);
     m.sums = (float *)p.more;
     m.tops = m.sums + blocks * mma_shape<D>::rows * D;
-    int error = has_extra(p) ? (int)ATTN__LAUNCH((mma_forward_kernel<T, D, true>), grid, mma_shape<D>::threads,
-                                                 mma_shape<D>::shared_bytes, stream, m)
-                             : (int)ATTN__LAUNCH((mma_forward_kernel<T, D, false>), grid, mma_shape<D>::threads,
-                                                 mma_shape<D>::shared_bytes, stream, m);
+    int error = has_extra(p) ? mma_forward_run<T, D, true, mma_keys<D, true>>(m, grid, stream)
+                : fits_twice(mma_shape<D>::shared_bytes, dev)
+                    ? mma_forward_run<T, D, false, mma_keys<D, false>>(m, grid, stream)
+                    : mma_forward_run<T, D, false, mma_keys_in_little<D>>(m, grid, stream);
     if (!error && m.splits > 1)
         error = (int)ATTN__LAUNCH((merge_splits<T, D>), blocks_for((p.batch * p.heads * p.queries + 3) / 4), 128, 0,
                                   stream, m);
@@ -3345,9 +3371,9 @@ static cudaError_t mma_forward(const params &p, const device &dev, cudaStream_t 
     });
 }
 
-/* What the backward has in the workspace: grad_work's arrays, then stats where the call has none, then what the forward
-   that finds these needs. Returns the bytes; at: NULL, or where the workspace is. Rows are padded to tiles of `rows`,
-   the keys' kernel takes `queries` at a time. */
+/* What the backward has in the workspace: grad_work's arrays, then stats where the call has none, then what a forward
+   of stage 2 that finds these needs. Returns the bytes; at: NULL, or where the workspace is. Rows are padded to tiles
+   of `rows`, the keys' kernel takes `queries` at a time. */
 static int64_t grad_layout(const params &p, const device &dev, int rows, int queries, unsigned char *at, grad_work *m)
 {
     const int64_t padded = (p.queries + rows - 1) / rows * rows, heads = p.batch * p.heads;
@@ -3386,16 +3412,18 @@ static int64_t mma_more(const params &p, const device &dev, bool backward)
     return bytes;
 }
 
-/* What comes before the kernels that multiply: stats where the call has none, rows, tiles of queries. */
+/* What comes before the kernels that multiply: stats by a forward, or NULL where the call has them; rows, tiles of
+   queries. */
+typedef cudaError_t forward_fn(const params &p, const device &dev, cudaStream_t stream);
 template <int Queries>
-int grad_prepare(const grad_work &m, bool has_stats, const device &dev, cudaStream_t stream)
+int grad_prepare(const grad_work &m, forward_fn *forward, const device &dev, cudaStream_t stream)
 {
     const params &p = m.p;
     int error = 0;
-    if (!has_stats) {
-        params forward = p;
-        forward.out.rank = forward.lse.rank = 0;
-        error = (int)mma_forward(forward, dev, stream);
+    if (forward) {
+        params stats_alone = p;
+        stats_alone.out.rank = stats_alone.lse.rank = 0;
+        error = (int)forward(stats_alone, dev, stream);
     }
     if (!error)
         error = (int)ATTN__LAUNCH(mma_grad_rows, blocks_for((p.batch * p.heads * m.padded + 3) / 4), 128, 0, stream, m);
@@ -3411,7 +3439,7 @@ int mma_backward_as(const params &p, const device &dev, cudaStream_t stream)
     const int64_t tiles_k = p.batch * p.heads_kv * ((p.keys + shape::rows - 1) / shape::rows);
     grad_work m;
     grad_layout(p, dev, shape::rows, shape::queries, (unsigned char *)p.more, &m);
-    int error = grad_prepare<shape::queries>(m, p.stats.rank != 0, dev, stream);
+    int error = grad_prepare<shape::queries>(m, p.stats.rank ? NULL : mma_forward, dev, stream);
     if (!error && p.dq.rank)
         error = (int)ATTN__LAUNCH((mma_grad_queries<T, D, Extra>),
                                   blocks_for(p.batch * p.heads * m.padded / shape::rows), shape::threads,
@@ -3496,7 +3524,7 @@ ATTN__DEVICE void init_barriers(uint64_t *bars, int consumers, int helpers)
     }
     hw::sync();
 }
-/* Some weight may exclude: see has_odd. All consumers have this tile in common. */
+/* The NaN guard (>>mma) of a tile that all consumers have in common. */
 template <class T, int D, int K>
 ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
 {
@@ -4064,7 +4092,8 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
 template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 {
     typedef grad_shape<D, Extra> shape;
-    f((const void *)mma_forward_kernel<T, D, Extra>);
+    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys<D, Extra>>);
+    if (!Extra) f((const void *)mma_forward_kernel<T, D, false, mma_keys_in_little<D>>);
     f((const void *)mma_grad_queries<T, D, Extra>);
     f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
     if (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, !shape::in_two, true>);
@@ -4118,25 +4147,29 @@ inline bool map_rows(hw::tensor_map *map, const attn__array &a, int64_t batch, i
         if (size[i] == 1) stride[i] = (columns + 7) / 8 * 8;
     return hw::tensor_map_make(map, a.data, size, stride, rows) == 0;
 }
-inline bool has_positive_strides(const attn__array &a, int64_t batch, int64_t heads, int64_t rows)
+/* Strides that TMA takes, of axes with more than one element */
+inline bool has_tma_strides(const attn__array &a, int64_t batch, int64_t heads, int64_t rows)
 {
-    return (batch == 1 || a.stride[0] > 0) && (heads == 1 || a.stride[1] > 0) && (rows == 1 || a.stride[2] > 0);
+    const int64_t size[3] = {batch, heads, rows}, limit = (int64_t)1 << 39;
+    for (int i = 0; i < 3; i++)
+        if (size[i] > 1 && (a.stride[i] <= 0 || a.stride[i] >= limit)) return false;
+    return true;
 }
 static const char *hopper_covers(const params &p, const device &d, bool backward)
 {
     const char *why = mma_covers(p, d, backward);
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
+    ATTN__WANT(d.tma, "the driver has no TMA");
     if (why) return why;
     ATTN__WANT(!has_extra(p), "softcap, bias, mask, ALiBi, dropout or a scale that is not positive");
     ATTN__WANT(p.out.rank, "no out is wanted");
     ATTN__WANT(p.queries >= 64, "few queries: split keys and packed heads are better");
     ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((p.queries + 127) / 128) >= d.processors,
                "few blocks of queries: split keys fill the device");
-    ATTN__WANT(has_positive_strides(p.q, p.batch, p.heads, p.queries) &&
-               has_positive_strides(p.k, p.batch, p.heads_kv, p.keys) &&
-               has_positive_strides(p.v, p.batch, p.heads_kv, p.keys) &&
-               (!backward || has_positive_strides(p.d_out, p.batch, p.heads, p.queries)),
-               "a stride that is not positive");
+    ATTN__WANT(has_tma_strides(p.q, p.batch, p.heads, p.queries) &&
+               has_tma_strides(p.k, p.batch, p.heads_kv, p.keys) && has_tma_strides(p.v, p.batch, p.heads_kv, p.keys) &&
+               (!backward || has_tma_strides(p.d_out, p.batch, p.heads, p.queries)),
+               "a stride that is not positive, or 2^40 bytes or more");
     ATTN__WANT(with_head_size(larger_head(p), hopper_head_sizes(), [](auto) {}), "a head size above 256");
     return NULL;
 }
@@ -4159,7 +4192,7 @@ template <class T, int D> int hopper_forward_as(const params &p, const device &d
     if (!map_rows(&m.q, p.q, p.batch, p.heads, p.queries, p.size_q, shape::rows) ||
         !map_rows(&m.k, p.k, p.batch, p.heads_kv, p.keys, p.size_q, shape::keys) ||
         !map_rows(&m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, shape::keys))
-        return (int)mma_forward(p, dev, stream);                /* a driver without TMA */
+        return (int)cudaErrorInvalidValue;                      /* hopper_covers leaves no reason for it */
     const int64_t tasks = p.batch * p.heads * m.order.tiles;
     return (int)ATTN__LAUNCH((hopper_forward_kernel<T, D>), (int)(tasks < dev.processors ? tasks : dev.processors),
                              shape::threads, shape::shared_bytes, stream, m);
@@ -4185,9 +4218,7 @@ static int64_t hopper_grad_layout(const params &p, const device &dev, unsigned c
 }
 static int64_t hopper_more(const params &p, const device &dev, bool backward)
 {
-    const int64_t bytes = mma_more(p, dev, backward);           /* for a driver without TMA */
-    const int64_t own = backward ? hopper_grad_layout(p, dev, NULL, NULL) : 0;
-    return own > bytes ? own : bytes;
+    return backward ? hopper_grad_layout(p, dev, NULL, NULL) : 0;
 }
 /* What one of the kernels needs beside grad_work; true = fine. */
 template <int D, int Sums> bool hopper_grad_maps(hopper_grad_work *m)
@@ -4218,8 +4249,9 @@ template <class T, int D> int hopper_backward_as(const params &p, const device &
     hopper_grad_layout(p, dev, (unsigned char *)p.more, &m);
     of_keys = m;
     if (!hopper_grad_maps<D, OF_QUERIES>(&m) || !hopper_grad_maps<D, hopper_grads_of_keys<D>>(&of_keys))
-        return (int)mma_backward(p, dev, stream);               /* a driver without TMA */
-    error = grad_prepare<GRAD_MET>(m.g, p.stats.rank != 0, dev, stream);
+        return (int)cudaErrorInvalidValue;                      /* hopper_covers leaves no reason for it */
+    forward_fn *const forward = hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
+    error = grad_prepare<GRAD_MET>(m.g, p.stats.rank ? NULL : forward, dev, stream);
     if (!error) {
         const int64_t tiles = 2 * p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
         error = (int)ATTN__LAUNCH(hopper_grad_odd<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
@@ -4256,7 +4288,8 @@ namespace attn__gpu {
        tiled_grad_keys         256      58             all                           255        dK, dV
        tiled_grad_bias         256      58             all                           255
        tiled_multiply          256      17             all                           255
-       mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
+       mma_forward_kernel      128      40, 80 or 48,  all, 1 (NaN guard)            255        FA2 forward
+                                        96
        merge_splits            128      none           none                          255        combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
@@ -4279,6 +4312,7 @@ static device device_now()
     device d;
     int number = 0, major = 0, minor = 0;
     d.arch = d.shared_bytes = d.processors = 0;
+    d.tma = false;
     if (cudaGetDevice(&number) == cudaSuccess &&
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number) == cudaSuccess &&
@@ -4288,6 +4322,7 @@ static device device_now()
         d.arch = major * 10 + minor;
         if (d.arch >= 80 && compiled.maxThreadsPerBlock < 96) d.arch = 75;
         if (d.arch == 90 && compiled.maxThreadsPerBlock < 128) d.arch = 89;
+        d.tma = d.arch == 90 && hw::has_tma();
     } else {
         cudaGetLastError();
     }
@@ -4319,6 +4354,14 @@ static const stage &stage_for(const params &p, const device &d, bool backward)
     int i = stage_count() - 1;
     while (i > 0 && stages[i].covers(p, d, backward)) i--;
     return stages[i];
+}
+/* Bytes that the stage of a call needs; asked: enough also for the stages of smaller calls, stage 2 where it is 3. */
+static int64_t more_for(const params &p, const device &d, bool backward, bool asked)
+{
+    const stage &s = stage_for(p, d, backward);
+    const int64_t bytes = s.more(p, d, backward);
+    const int64_t smaller = asked && s.covers == hopper_covers ? mma_more(p, d, backward) : 0;
+    return bytes > smaller ? bytes : smaller;
 }
 } /* namespace attn__gpu */
 
@@ -4664,13 +4707,13 @@ extern "C" int attn__cuda_place(const void *data, attn_error *err)
     return 2 << (attributes.device < 29 ? attributes.device : 29);
 }
 
-extern "C" int64_t attn__cuda_bytes(const attn__call *c)
+extern "C" int64_t attn__cuda_bytes(const attn__call *c, int asked)
 {
     const attn__gpu::device_guard guard(attn__gpu::some_data(c));
     const attn__gpu::device now = attn__gpu::device_now();
     const bool backward = c->is_backward != 0;
     attn__gpu::params p = attn__gpu::params_of(*c);
-    const int64_t bytes = attn__gpu::lay_out(p, NULL) + attn__gpu::stage_for(p, now, backward).more(p, now, backward);
+    const int64_t bytes = attn__gpu::lay_out(p, NULL) + attn__gpu::more_for(p, now, backward, asked != 0);
     return bytes ? bytes + 256 : 0;
 }
 

@@ -16,20 +16,25 @@
 #include <string>
 #include <vector>
 
-/* One call, as cuda_peers.py describes it too. Arrays are packed [B,H,S,D] of `type` (attn_type); stats, w_v: f32. */
+/* One call, as cuda_peers.py describes it too. Arrays are packed [B,H,S,D] of `type` (attn_type), bias [Sq,Sk] for all
+   heads; stats, w_v: f32. d_v: head size of v. window: so many keys, the last one the query's own; 0: all. */
 extern "C" {
 struct cuda_job {
-    int32_t batch, heads, heads_kv, queries, keys, d, causal, align, type, score;
-    void *q, *k, *v, *w_v, *out, *stats, *d_out, *dq, *dk, *dv, *d_w_v, *workspace;
+    int32_t batch, heads, heads_kv, queries, keys, d, d_v, causal, align, window, type, score;
+    float softcap, dropout;
+    void *q, *k, *v, *w_v, *bias, *out, *stats, *d_out, *dq, *dk, *dv, *d_w_v, *workspace;
     size_t workspace_bytes;
     void *stream;
 };
 size_t cuda_job_workspace(const cuda_job *job, int backward);
 int cuda_job_run(const cuda_job *job, int backward); /* attn_status; enqueues */
 const char *cuda_job_explain(const cuda_job *job, int backward);
+/* keep[rows][keys]: which pairs of a head dropout keeps, from query `row` and key `key` on; attn_status */
+int cuda_job_keep(float dropout, int b, int h, int row, int rows, int key, int keys, uint8_t *keep);
 extern const int32_t cuda_job_scores[2]; /* scaled dot product, additive */
 const char *cuda_job_error(void);        /* of the last call that failed */
 }
+static const uint64_t SEED = 12345; /* of dropout */
 
 const int32_t cuda_job_scores[2] = {ATTN_SCORE_SCALED_DOT, ATTN_SCORE_ADDITIVE};
 static char error_text[300];
@@ -51,20 +56,25 @@ static void describe(const cuda_job *j, attn_desc *d, attn_grad *g) {
     *g = attn_grad();
     d->q = view_of(j->q, j->type, j->batch, j->heads, j->queries, j->d);
     d->k = view_of(j->k, j->type, j->batch, j->heads_kv, j->keys, j->d);
-    d->v = view_of(j->v, j->type, j->batch, j->heads_kv, j->keys, j->d);
-    d->out = out_of(j->out, j->type, j->batch, j->heads, j->queries, j->d);
+    d->v = view_of(j->v, j->type, j->batch, j->heads_kv, j->keys, j->d_v);
+    d->out = out_of(j->out, j->type, j->batch, j->heads, j->queries, j->d_v);
+    if (j->bias) d->bias = view_of(j->bias, j->type, 1, 1, j->queries, j->keys);
     if (j->stats) d->stats = attn_out_f32((float *)j->stats, 4, j->batch, j->heads, j->queries, 2);
     d->score = j->score;
     d->causal = j->causal;
     d->align = j->align;
+    if (j->window) d->window = 1, d->window_left = j->window - 1;
+    d->softcap = j->softcap;
+    d->dropout = j->dropout;
+    d->seed = SEED;
     if (j->score == ATTN_SCORE_ADDITIVE) d->w_v = attn_view_f32((const float *)j->w_v, 1, j->d, 0, 0, 0);
     d->stream = j->stream;
     d->workspace = j->workspace;
     d->workspace_bytes = j->workspace_bytes;
-    g->d_out = view_of(j->d_out, j->type, j->batch, j->heads, j->queries, j->d);
+    g->d_out = view_of(j->d_out, j->type, j->batch, j->heads, j->queries, j->d_v);
     g->dq = out_of(j->dq, j->type, j->batch, j->heads, j->queries, j->d);
     g->dk = out_of(j->dk, j->type, j->batch, j->heads_kv, j->keys, j->d);
-    g->dv = out_of(j->dv, j->type, j->batch, j->heads_kv, j->keys, j->d);
+    g->dv = out_of(j->dv, j->type, j->batch, j->heads_kv, j->keys, j->d_v);
     if (j->d_w_v) g->d_w_v = attn_out_f32((float *)j->d_w_v, 1, j->d, 0, 0, 0);
 }
 static int told(attn_status status, const attn_error *err) {
@@ -96,6 +106,15 @@ const char *cuda_job_explain(const cuda_job *job, int backward) {
     else attn_explain(&d, text, sizeof text);
     return text;
 }
+int cuda_job_keep(float dropout, int b, int h, int row, int rows, int key, int keys, uint8_t *keep) {
+    attn_desc d = attn_desc();
+    attn_error err;
+    const int64_t origin[4] = {b, h, row, key};
+    d.dropout = dropout;
+    d.seed = SEED;
+    memcpy(d.dropout_origin, origin, sizeof origin);
+    return told(attn_dropout_mask(attn_out_u8(keep, 4, 1, 1, rows, keys), &d, &err), &err);
+}
 const char *cuda_job_error(void) { return error_text; }
 
 #ifndef CUDA_BENCH_LIBRARY
@@ -111,25 +130,46 @@ static void must(cudaError_t error, const char *what) {
 struct row {
     std::string name;
     cuda_job job;
-    bool backward, decode;
+    bool backward, decode, bias;
 };
+static row make_row(const std::string &name, int batch, int heads, int heads_kv, int queries, int keys, int d, int type,
+                    bool backward) {
+    row r;
+    memset(&r.job, 0, sizeof r.job);
+    r.job.batch = batch, r.job.heads = heads, r.job.heads_kv = heads_kv, r.job.queries = queries, r.job.keys = keys;
+    r.job.d = r.job.d_v = d, r.job.type = type;
+    r.name = name, r.backward = backward, r.decode = r.bias = false;
+    return r;
+}
+/* What models add to attention: forward and backward of each. */
+static void add_options(std::vector<row> &rows) {
+    for (int backward = 0; backward < 2; backward++) {
+        const std::string pass = backward ? "backward " : "forward ";
+        row values = make_row(pass + "d192 v128 4k causal", 4, 16, 16, 4096, 4096, 192, ATTN_BF16, backward);
+        values.job.d_v = 128, values.job.causal = 1;
+        row window = make_row(pass + "d128 8k window 1k", 2, 16, 16, 8192, 8192, 128, ATTN_BF16, backward);
+        window.job.causal = 1, window.job.window = 1024;
+        row softcap = make_row(pass + "d128 4k softcap", 4, 16, 16, 4096, 4096, 128, ATTN_BF16, backward);
+        softcap.job.softcap = 2;
+        row bias = make_row(pass + "d128 4k bias", 4, 16, 16, 4096, 4096, 128, ATTN_BF16, backward);
+        bias.bias = true;
+        row dropout = make_row(pass + "d128 4k dropout", 4, 16, 16, 4096, 4096, 128, ATTN_BF16, backward);
+        dropout.job.dropout = 0.1f;
+        for (const row &r : {values, window, softcap, bias, dropout}) rows.push_back(r);
+    }
+}
 static std::vector<row> all_rows() {
     std::vector<row> rows;
     char name[120];
-    row r;
     for (int backward = 0; backward < 2; backward++)
         for (int d = 64; d <= 256; d *= 2)
             for (int causal = 0; causal < 2; causal++)
                 for (int s = 2048; s <= 32768; s *= 2) {
                     const int batch = s < 16384 ? 16384 / s : 1;
-                    memset(&r.job, 0, sizeof r.job);
-                    r.job.batch = batch, r.job.heads = r.job.heads_kv = 2048 / d, r.job.queries = r.job.keys = s;
-                    r.job.d = d, r.job.causal = causal, r.job.type = ATTN_BF16;
-                    r.backward = backward, r.decode = false;
                     snprintf(name, sizeof name, "%s d%d %dk%s", backward ? "backward" : "forward", d, s / 1024,
                              causal ? " causal" : "");
-                    r.name = name;
-                    rows.push_back(r);
+                    rows.push_back(make_row(name, batch, 2048 / d, 2048 / d, s, s, d, ATTN_BF16, backward));
+                    rows.back().job.causal = causal;
                 }
     static const struct {
         const char *name;
@@ -143,44 +183,37 @@ static std::vector<row> all_rows() {
                   {"backward f32 d64 2k", 4, 16, 2048, 2048, 64, 0, ATTN_F32, 1},
                   {"backward f32 d128 2k causal", 4, 16, 2048, 2048, 128, 1, ATTN_F32, 1}};
     for (const auto &o : others) {
-        memset(&r.job, 0, sizeof r.job);
-        r.job.batch = o.batch, r.job.heads = r.job.heads_kv = o.heads, r.job.queries = o.queries, r.job.keys = o.keys;
-        r.job.d = o.d, r.job.causal = o.causal, r.job.type = o.type;
-        if (o.queries != o.keys) r.job.align = ATTN_ALIGN_BOTTOM_RIGHT;
-        r.backward = o.backward, r.decode = false, r.name = o.name;
-        rows.push_back(r);
+        rows.push_back(make_row(o.name, o.batch, o.heads, o.heads, o.queries, o.keys, o.d, o.type, o.backward));
+        rows.back().job.causal = o.causal;
+        if (o.queries != o.keys) rows.back().job.align = ATTN_ALIGN_BOTTOM_RIGHT;
     }
+    add_options(rows);
     static const int decodes[][4] = {{1, 8, 4, 65536},  {8, 8, 4, 8192},   {32, 8, 4, 8192},
                                      {128, 8, 4, 1024}, {32, 32, 1, 2048}, {32, 8, 8, 8192}};
     for (const int(&n)[4] : decodes) { /* batch, key heads, queries of each, keys */
-        memset(&r.job, 0, sizeof r.job);
-        r.job.batch = n[0], r.job.heads_kv = n[1], r.job.heads = n[1] * n[2], r.job.queries = 1, r.job.keys = n[3];
-        r.job.d = 128, r.job.causal = 1, r.job.align = ATTN_ALIGN_BOTTOM_RIGHT, r.job.type = ATTN_BF16;
-        r.backward = false, r.decode = true;
-        snprintf(name, sizeof name, "decode %d x %d/%d heads, %dk keys", n[0], r.job.heads, n[1], n[3] / 1024);
-        r.name = name;
-        rows.push_back(r);
+        snprintf(name, sizeof name, "decode %d x %d/%d heads, %dk keys", n[0], n[1] * n[2], n[1], n[3] / 1024);
+        rows.push_back(make_row(name, n[0], n[1] * n[2], n[1], 1, n[3], 128, ATTN_BF16, false));
+        rows.back().job.causal = 1, rows.back().job.align = ATTN_ALIGN_BOTTOM_RIGHT, rows.back().decode = true;
     }
     for (int backward = 0; backward < 2; backward++)
         for (int h = 64; h <= 256; h *= 2)
             for (int s = 128; s <= 1024; s *= s == 128 ? 4 : 2) {
-                memset(&r.job, 0, sizeof r.job);
-                r.job.batch = 1, r.job.heads = r.job.heads_kv = 16, r.job.queries = r.job.keys = s, r.job.d = h;
-                r.job.type = ATTN_F32, r.job.score = ATTN_SCORE_ADDITIVE;
-                r.backward = backward, r.decode = false;
                 snprintf(name, sizeof name, "additive %s h%d %d", backward ? "backward" : "forward", h, s);
-                r.name = name;
-                rows.push_back(r);
+                rows.push_back(make_row(name, 1, 16, 16, s, s, h, ATTN_F32, backward));
+                rows.back().job.score = ATTN_SCORE_ADDITIVE;
             }
     return rows;
 }
 static double pairs_of(const cuda_job &j) {
-    const double all = (double)j.batch * j.heads * j.queries * j.keys;
+    const double all = (double)j.batch * j.heads * j.queries * (j.window ? j.window : j.keys);
+    if (j.window) return all;
     return j.causal && j.align != ATTN_ALIGN_BOTTOM_RIGHT ? all / 2 : all;
 }
 static size_t size_of(const cuda_job &j) { return j.type == ATTN_F32 ? 4 : 2; }
 static size_t q_count(const cuda_job &j) { return (size_t)j.batch * j.heads * j.queries * j.d; }
 static size_t k_count(const cuda_job &j) { return (size_t)j.batch * j.heads_kv * j.keys * j.d; }
+static size_t v_count(const cuda_job &j) { return k_count(j) / j.d * j.d_v; }
+static size_t out_count(const cuda_job &j) { return q_count(j) / j.d * j.d_v; }
 
 /* ---- numbers: rounded on the host, drawn in bulk */
 static uint64_t state = 1;
@@ -237,24 +270,68 @@ static std::vector<unsigned char> back(const void *p, size_t bytes) {
 
 /* ---- float64, on some rows */
 struct host_data {
-    std::vector<unsigned char> q, k, v, d_out, out, stats, dq, dk, dv, w_v;
+    std::vector<unsigned char> q, k, v, d_out, out, stats, dq, dk, dv, w_v, bias;
 };
-static double raw_score(const cuda_job &j, const host_data &x, size_t q_at, size_t k_at) {
+static size_t query_row(const cuda_job &j, int b, int h, int i) { return ((size_t)b * j.heads + h) * j.queries + i; }
+static size_t key_row(const cuda_job &j, int b, int h, int key) {
+    return ((size_t)b * j.heads_kv + h / (j.heads / j.heads_kv)) * j.keys + key;
+}
+static double weight_of(const host_data &x, int c) { /* w_v[c] of additive attention */
+    float w;
+    memcpy(&w, &x.w_v[(size_t)c * 4], 4);
+    return w;
+}
+static double raw_score(const cuda_job &j, const host_data &x, size_t q_row, size_t k_row) {
     double s = 0;
     for (int c = 0; c < j.d; c++) {
-        const double a = value(x.q, j, q_at + (size_t)c), b = value(x.k, j, k_at + (size_t)c);
-        float w = 0;
-        if (j.score == ATTN_SCORE_ADDITIVE) {
-            memcpy(&w, &x.w_v[(size_t)c * 4], 4);
-            s += (double)w * tanh(a + b);
-        } else {
-            s += a * b;
-        }
+        const double a = value(x.q, j, q_row * j.d + c), b = value(x.k, j, k_row * j.d + c);
+        s += j.score == ATTN_SCORE_ADDITIVE ? weight_of(x, c) * tanh(a + b) : a * b;
     }
     return j.score == ATTN_SCORE_ADDITIVE ? s : s / sqrt((double)j.d);
 }
 static bool sees(const cuda_job &j, int i, int key) {
-    return !j.causal || key <= i + (j.align == ATTN_ALIGN_BOTTOM_RIGHT ? j.keys - j.queries : 0);
+    const int position = i + (j.align == ATTN_ALIGN_BOTTOM_RIGHT ? j.keys - j.queries : 0);
+    return (!j.causal || key <= position) && (!j.window || key > position - j.window);
+}
+/* As it reaches the softmax, and its derivative by the raw score. */
+struct score_pair {
+    double score, slope;
+};
+static score_pair score_of(const cuda_job &j, const host_data &x, int b, int h, int i, int key) {
+    score_pair p = {-INFINITY, 0};
+    if (!sees(j, i, key)) return p;
+    p.score = raw_score(j, x, query_row(j, b, h, i), key_row(j, b, h, key));
+    p.slope = 1;
+    if (j.softcap > 0) {
+        const double t = tanh(p.score / (double)j.softcap);
+        p.score = (double)j.softcap * t;
+        p.slope = 1 - t * t;
+    }
+    if (!x.bias.empty()) p.score += value(x.bias, j, (size_t)i * j.keys + key);
+    return p;
+}
+/* What dropout multiplies the weights of so many queries and keys by. */
+static std::vector<double> factors_of(const cuda_job &j, int b, int h, int row, int rows, int key, int keys) {
+    std::vector<uint8_t> keep((size_t)rows * keys, 1);
+    std::vector<double> factors;
+    if (j.dropout > 0 && cuda_job_keep(j.dropout, b, h, row, rows, key, keys, keep.data()) != ATTN_OK)
+        stop("attn_dropout_mask", cuda_job_error());
+    for (uint8_t kept : keep) factors.push_back(kept ? 1 / (1 - (double)j.dropout) : 0);
+    return factors;
+}
+/* Of two rows, from the gradient of their raw score: that of component c of the query, or of the key. */
+static double component_grad(const cuda_job &j, const host_data &x, size_t q_row, size_t k_row, int c, double ds,
+                             bool of_query) {
+    const double a = value(x.q, j, q_row * j.d + c), b = value(x.k, j, k_row * j.d + c), t = tanh(a + b);
+    if (j.score == ATTN_SCORE_ADDITIVE) return ds * weight_of(x, c) * (1 - t * t);
+    return ds * (of_query ? b : a) / sqrt((double)j.d);
+}
+static double product(const cuda_job &j, const std::vector<unsigned char> &a, size_t a_row,
+                      const std::vector<unsigned char> &b, size_t b_row) /* of rows of j.d_v numbers */
+{
+    double sum = 0;
+    for (int c = 0; c < j.d_v; c++) sum += value(a, j, a_row * j.d_v + c) * value(b, j, b_row * j.d_v + c);
+    return sum;
 }
 struct difference {
     double off, size;
@@ -265,42 +342,37 @@ struct difference {
 static double check_queries(const row &r, const host_data &x) {
     const cuda_job &j = r.job;
     difference of_out = {0, 0}, of_lse = {0, 0}, of_dq = {0, 0};
-    std::vector<double> p((size_t)j.keys), out((size_t)j.d), dq((size_t)j.d);
+    std::vector<double> p((size_t)j.keys), slope((size_t)j.keys), out((size_t)j.d_v), dq((size_t)j.d);
     for (int n = 0; n < 8; n++) {
         const int b = n * 5 % j.batch, h = n * 7 % j.heads, i = (int)((int64_t)(j.queries - 1) * n / 7);
-        const size_t head = (size_t)b * j.heads_kv + h / (j.heads / j.heads_kv),
-                     row = ((size_t)b * j.heads + h) * j.queries + i;
+        const size_t row = query_row(j, b, h, i);
+        const std::vector<double> factor = factors_of(j, b, h, i, 1, 0, j.keys);
         double top = -INFINITY, mass = 0, delta = 0;
+        float stats[2];
         for (int key = 0; key < j.keys; key++) {
-            p[key] = sees(j, i, key) ? raw_score(j, x, row * j.d, (head * j.keys + key) * j.d) : -INFINITY;
-            top = fmax(top, p[key]);
+            const score_pair s = score_of(j, x, b, h, i, key);
+            p[key] = s.score, slope[key] = s.slope;
+            top = fmax(top, s.score);
         }
         for (int key = 0; key < j.keys; key++) mass += p[key] = exp(p[key] - top);
-        for (int c = 0; c < j.d; c++) out[c] = dq[c] = 0;
+        for (double &y : out) y = 0;
+        for (double &y : dq) y = 0;
         for (int key = 0; key < j.keys; key++) {
             p[key] /= mass;
             if (!(p[key] > 0)) continue;
-            for (int c = 0; c < j.d; c++) out[c] += p[key] * value(x.v, j, (head * j.keys + key) * j.d + c);
+            for (int c = 0; c < j.d_v; c++)
+                out[c] += p[key] * factor[key] * value(x.v, j, key_row(j, b, h, key) * j.d_v + c);
         }
-        for (int c = 0; c < j.d; c++) of_out.add(value(x.out, j, row * j.d + c), out[c]);
-        float stats[2];
+        for (int c = 0; c < j.d_v; c++) of_out.add(value(x.out, j, row * j.d_v + c), out[c]);
         memcpy(stats, &x.stats[row * 8], 8);
         of_lse.add((double)stats[0] + log((double)stats[1]), top + log(mass));
         if (!r.backward) continue;
-        for (int c = 0; c < j.d; c++) delta += value(x.d_out, j, row * j.d + c) * out[c];
+        for (int c = 0; c < j.d_v; c++) delta += value(x.d_out, j, row * j.d_v + c) * out[c];
         for (int key = 0; key < j.keys; key++) {
-            double dp = 0;
             if (!(p[key] > 0)) continue;
-            for (int c = 0; c < j.d; c++)
-                dp += value(x.d_out, j, row * j.d + c) * value(x.v, j, (head * j.keys + key) * j.d + c);
-            const double ds = p[key] * (dp - delta);
-            for (int c = 0; c < j.d; c++) {
-                const double a = value(x.q, j, row * j.d + c), k = value(x.k, j, (head * j.keys + key) * j.d + c);
-                float w = 0;
-                if (j.score == ATTN_SCORE_ADDITIVE) memcpy(&w, &x.w_v[(size_t)c * 4], 4);
-                const double t = tanh(a + k);
-                dq[c] += j.score == ATTN_SCORE_ADDITIVE ? ds * w * (1 - t * t) : ds * k / sqrt((double)j.d);
-            }
+            const size_t k_row = key_row(j, b, h, key);
+            const double ds = p[key] * slope[key] * (factor[key] * product(j, x.d_out, row, x.v, k_row) - delta);
+            for (int c = 0; c < j.d; c++) dq[c] += component_grad(j, x, row, k_row, c, ds, true);
         }
         for (int c = 0; c < j.d; c++) of_dq.add(value(x.dq, j, row * j.d + c), dq[c]);
     }
@@ -310,40 +382,31 @@ static double check_queries(const row &r, const host_data &x) {
 static double check_keys(const row &r, const host_data &x) {
     const cuda_job &j = r.job;
     difference of_dk = {0, 0}, of_dv = {0, 0};
-    std::vector<double> dk((size_t)j.d), dv((size_t)j.d);
+    std::vector<double> dk((size_t)j.d), dv((size_t)j.d_v);
     if (!r.backward) return 0;
     for (int n = 0; n < 4; n++) {
         const int b = n % j.batch, group = j.heads / j.heads_kv, hk = n * 3 % j.heads_kv;
         const int key = (int)((int64_t)(j.keys - 1) * n / 7);
-        const size_t k_at = (((size_t)b * j.heads_kv + hk) * j.keys + key) * j.d;
-        for (int c = 0; c < j.d; c++) dk[c] = dv[c] = 0;
-        for (int h = hk * group; h < (hk + 1) * group; h++)
+        const size_t k_row = key_row(j, b, hk * group, key);
+        for (double &y : dk) y = 0;
+        for (double &y : dv) y = 0;
+        for (int h = hk * group; h < (hk + 1) * group; h++) {
+            const std::vector<double> factor = factors_of(j, b, h, 0, j.queries, key, 1);
             for (int i = 0; i < j.queries; i++) {
                 if (!sees(j, i, key)) continue;
-                const size_t row = ((size_t)b * j.heads + h) * j.queries + i;
+                const size_t row = query_row(j, b, h, i);
+                const score_pair s = score_of(j, x, b, h, i, key);
                 float stats[2];
-                double dp = 0, delta = 0;
                 memcpy(stats, &x.stats[row * 8], 8);
-                const double p = exp(raw_score(j, x, row * j.d, k_at) - (double)stats[0]) / (double)stats[1];
-                for (int c = 0; c < j.d; c++) {
-                    const double d_out = value(x.d_out, j, row * j.d + c);
-                    dp += d_out * value(x.v, j, k_at + c);
-                    delta += d_out * value(x.out, j, row * j.d + c);
-                }
-                const double ds = p * (dp - delta);
-                for (int c = 0; c < j.d; c++) {
-                    const double a = value(x.q, j, row * j.d + c), k = value(x.k, j, k_at + c);
-                    float w = 0;
-                    if (j.score == ATTN_SCORE_ADDITIVE) memcpy(&w, &x.w_v[(size_t)c * 4], 4);
-                    const double t = tanh(a + k);
-                    dk[c] += j.score == ATTN_SCORE_ADDITIVE ? ds * w * (1 - t * t) : ds * a / sqrt((double)j.d);
-                    dv[c] += p * value(x.d_out, j, row * j.d + c);
-                }
+                const double p = exp(s.score - (double)stats[0]) / (double)stats[1];
+                const double above = product(j, x.d_out, row, x.v, k_row), delta = product(j, x.d_out, row, x.out, row);
+                const double ds = p * s.slope * (factor[i] * above - delta);
+                for (int c = 0; c < j.d; c++) dk[c] += component_grad(j, x, row, k_row, c, ds, false);
+                for (int c = 0; c < j.d_v; c++) dv[c] += p * factor[i] * value(x.d_out, j, row * j.d_v + c);
             }
-        for (int c = 0; c < j.d; c++) {
-            of_dk.add(value(x.dk, j, k_at + c), dk[c]);
-            of_dv.add(value(x.dv, j, k_at + c), dv[c]);
         }
+        for (int c = 0; c < j.d; c++) of_dk.add(value(x.dk, j, k_row * j.d + c), dk[c]);
+        for (int c = 0; c < j.d_v; c++) of_dv.add(value(x.dv, j, k_row * j.d_v + c), dv[c]);
     }
     return fmax(of_dk.relative(), of_dv.relative());
 }
@@ -391,61 +454,66 @@ static double copy_speed(cudaStream_t stream) /* bytes read and written a second
     return 2.0 * (double)bytes / t.median;
 }
 
-static bool run_row(const row &r, double copy, bool json, cudaStream_t stream) {
-    cuda_job j = r.job;
-    const size_t q_bytes = q_count(j) * size_of(j), k_bytes = k_count(j) * size_of(j),
-                 stats_bytes = q_count(j) / (size_t)j.d * 8;
-    const size_t inputs = 2 * k_bytes + q_bytes, enough = (size_t)256 << 20;
-    const int sets = inputs >= enough ? 1 : (int)std::min<size_t>(16, enough / inputs + 1);
-    cuda_job all = j;
-    host_data x;
-    x.q = draw(j, q_count(j)), x.k = draw(j, k_count(j)), x.v = draw(j, k_count(j));
-    all.q = device_copies(x.q, sets), all.k = device_copies(x.k, sets), all.v = device_copies(x.v, sets);
-    all.out = device_memory(q_bytes), all.stats = device_memory(stats_bytes);
-    must(cudaMemset(all.out, 0xff, q_bytes), "cudaMemset");
+/* Of arrays like q, k, v, out, stats */
+struct byte_counts {
+    size_t q, k, v, out, stats;
+    explicit byte_counts(const cuda_job &j)
+        : q(q_count(j) * size_of(j)), k(k_count(j) * size_of(j)), v(v_count(j) * size_of(j)),
+          out(out_count(j) * size_of(j)), stats(q_count(j) / (size_t)j.d * 8) {}
+};
+static void *poisoned(size_t bytes) {
+    void *p = device_memory(bytes);
+    must(cudaMemset(p, 0xff, bytes), "cudaMemset");
+    return p;
+}
+/* The row's arrays on the device, `sets` of q, k, v; what the inputs hold on the host too. */
+static cuda_job make_arrays(const row &r, int sets, cudaStream_t stream, host_data &x) {
+    cuda_job j = r.job, floats = r.job;
+    const byte_counts bytes(j);
+    x.q = draw(j, q_count(j)), x.k = draw(j, k_count(j)), x.v = draw(j, v_count(j));
+    j.q = device_copies(x.q, sets), j.k = device_copies(x.k, sets), j.v = device_copies(x.v, sets);
+    j.out = poisoned(bytes.out), j.stats = poisoned(bytes.stats);
+    if (r.bias) {
+        x.bias = draw(j, (size_t)j.queries * j.keys);
+        j.bias = device_copies(x.bias, 1);
+    }
     if (j.score == ATTN_SCORE_ADDITIVE) {
-        cuda_job floats = j;
         floats.type = ATTN_F32;
         x.w_v = draw(floats, (size_t)j.d);
-        all.w_v = device_copies(x.w_v, 1);
+        j.w_v = device_copies(x.w_v, 1);
+        if (r.backward) j.d_w_v = device_memory((size_t)j.d * 4);
     }
     if (r.backward) {
-        x.d_out = draw(j, q_count(j));
-        all.d_out = device_copies(x.d_out, 1);
-        all.dq = device_memory(q_bytes), all.dk = device_memory(k_bytes), all.dv = device_memory(k_bytes);
-        if (j.score == ATTN_SCORE_ADDITIVE) all.d_w_v = device_memory((size_t)j.d * 4);
-        must(cudaMemset(all.dq, 0xff, q_bytes), "cudaMemset");
-        must(cudaMemset(all.dk, 0xff, k_bytes), "cudaMemset");
-        must(cudaMemset(all.dv, 0xff, k_bytes), "cudaMemset");
+        x.d_out = draw(j, out_count(j));
+        j.d_out = device_copies(x.d_out, 1);
+        j.dq = poisoned(bytes.q), j.dk = poisoned(bytes.k), j.dv = poisoned(bytes.v);
     }
-    all.stream = stream;
-    all.workspace_bytes = cuda_job_workspace(&all, 0);
-    if (r.backward) all.workspace_bytes = std::max(all.workspace_bytes, cuda_job_workspace(&all, 1));
-    all.workspace = device_memory(all.workspace_bytes);
-
+    j.stream = stream;
+    j.workspace_bytes = cuda_job_workspace(&j, 0);
+    if (r.backward) j.workspace_bytes = std::max(j.workspace_bytes, cuda_job_workspace(&j, 1));
+    j.workspace = device_memory(j.workspace_bytes);
+    return j;
+}
+/* Runs it once: how far it is from float64. */
+static double error_of(const row &r, const cuda_job &j, host_data &x) {
+    const byte_counts bytes(j);
     for (int backward = 0; backward <= (r.backward ? 1 : 0); backward++)
-        if (cuda_job_run(&all, backward) != ATTN_OK) stop(r.name.c_str(), cuda_job_error());
-    must(cudaStreamSynchronize(stream), r.name.c_str());
-    x.out = back(all.out, q_bytes), x.stats = back(all.stats, stats_bytes);
-    if (r.backward) x.dq = back(all.dq, q_bytes), x.dk = back(all.dk, k_bytes), x.dv = back(all.dv, k_bytes);
-    const double error = fmax(check_queries(r, x), check_keys(r, x));
-    const double bound = j.type == ATTN_F32 ? 1e-4 : r.backward ? 2e-2 : 1e-2;
-    const bool right = error <= bound; /* a NaN is not */
-
-    const timing t = measure(stream, [&](int n) {
-        cuda_job now = all;
-        const size_t set = (size_t)(n % sets);
-        now.q = (char *)all.q + set * q_bytes, now.k = (char *)all.k + set * k_bytes,
-        now.v = (char *)all.v + set * k_bytes;
-        cuda_job_run(&now, r.backward);
-    });
+        if (cuda_job_run(&j, backward) != ATTN_OK) stop(r.name.c_str(), cuda_job_error());
+    must(cudaStreamSynchronize((cudaStream_t)j.stream), r.name.c_str());
+    x.out = back(j.out, bytes.out), x.stats = back(j.stats, bytes.stats);
+    if (r.backward) x.dq = back(j.dq, bytes.q), x.dk = back(j.dk, bytes.k), x.dv = back(j.dv, bytes.v);
+    return fmax(check_queries(r, x), check_keys(r, x));
+}
+static void print_row(const row &r, const cuda_job &j, timing t, double copy, double error, bool right, bool json) {
     const bool additive = j.score == ATTN_SCORE_ADDITIVE;
-    const double work = r.decode   ? (double)(2 * k_bytes)
-                        : additive ? pairs_of(j) * j.d
-                                   : pairs_of(j) * j.d * (r.backward ? 10 : 4);
+    const byte_counts bytes(j);
+    const double work = r.decode     ? (double)(bytes.k + bytes.v)
+                        : additive   ? pairs_of(j) * j.d
+                        : r.backward ? pairs_of(j) * (6 * j.d + 4 * j.d_v)
+                                     : pairs_of(j) * (2 * j.d + 2 * j.d_v);
     const char *unit = r.decode ? "GB/s" : additive ? "G tanh/s" : "TFLOP/s";
     const double rate = work / t.median / (r.decode || additive ? 1e9 : 1e12);
-    const char *stage = strstr(cuda_job_explain(&all, r.backward), "stage ");
+    const char *stage = strstr(cuda_job_explain(&j, r.backward), "stage ");
     if (json)
         printf("{\"row\": \"%s\", \"ms\": %.6f, \"least_ms\": %.6f, \"rate\": %.3f, \"unit\": \"%s\", \"error\": %.3g, "
                "\"right\": %s, \"stage\": \"%.7s\"}\n",
@@ -457,8 +525,24 @@ static bool run_row(const row &r, double copy, bool json, cudaStream_t stream) {
                r.decode ? (std::to_string((int)(100 * work / t.median / copy)) + " % of copying, ").c_str() : "",
                stage ? stage : "", error, right ? "" : "  WRONG");
     fflush(stdout);
-    void *const blocks[] = {all.q,     all.k,  all.v,  all.w_v, all.out,   all.stats,
-                            all.d_out, all.dq, all.dk, all.dv,  all.d_w_v, all.workspace};
+}
+static bool run_row(const row &r, double copy, bool json, cudaStream_t stream) {
+    const byte_counts bytes(r.job);
+    const size_t inputs = bytes.q + bytes.k + bytes.v, enough = (size_t)256 << 20;
+    const int sets = inputs >= enough ? 1 : (int)std::min<size_t>(16, enough / inputs + 1);
+    host_data x;
+    const cuda_job j = make_arrays(r, sets, stream, x);
+    const double error = error_of(r, j, x), bound = j.type == ATTN_F32 ? 1e-4 : r.backward ? 2e-2 : 1e-2;
+    const bool right = error <= bound; /* a NaN is not */
+    const timing t = measure(stream, [&](int n) {
+        cuda_job now = j;
+        const size_t set = (size_t)(n % sets);
+        now.q = (char *)j.q + set * bytes.q, now.k = (char *)j.k + set * bytes.k, now.v = (char *)j.v + set * bytes.v;
+        cuda_job_run(&now, r.backward);
+    });
+    print_row(r, j, t, copy, error, right, json);
+    void *const blocks[] = {j.bias,  j.q,  j.k,  j.v,  j.w_v,   j.out,      j.stats,
+                            j.d_out, j.dq, j.dk, j.dv, j.d_w_v, j.workspace};
     for (void *p : blocks) cudaFree(p);
     return right;
 }

@@ -4,7 +4,10 @@ efficient backends, and eager additive attention. `make bench-cuda` runs this wh
 
 All of a row read the same inputs and take their samples in turn, so that clocks drift for all alike: CUDA events around
 calls that take some milliseconds together, medians. First each result is held against float64 on a part of the row;
-who is wrong is not timed. Backward is the backward alone. A causal row counts half the operations."""
+who is wrong is not timed. Backward is the backward alone. A causal row counts half the operations.
+
+Where these backends have no such option, flex_attention takes part, compiled (softcap, window). With dropout each drops
+other weights: PyTorch's results are checked without it and timed with it."""
 import argparse
 import ctypes
 import json
@@ -26,8 +29,10 @@ BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTEN
 
 
 class Job(ctypes.Structure):  # cuda_job of cuda.cu
-    _fields_ = [(n, ctypes.c_int32) for n in "batch heads heads_kv queries keys d causal align type score".split()] + [
-        (n, ctypes.c_void_p) for n in "q k v w_v out stats d_out dq dk dv d_w_v workspace".split()] + [
+    _fields_ = [(n, ctypes.c_int32) for n in
+                "batch heads heads_kv queries keys d d_v causal align window type score".split()] + [
+        ("softcap", ctypes.c_float), ("dropout", ctypes.c_float)] + [
+        (n, ctypes.c_void_p) for n in "q k v w_v bias out stats d_out dq dk dv d_w_v workspace".split()] + [
         ("workspace_bytes", ctypes.c_size_t), ("stream", ctypes.c_void_p)]
 
 
@@ -41,17 +46,19 @@ SCALED_DOT, ADDITIVE = (ctypes.c_int32 * 2).in_dll(LIB, "cuda_job_scores")
 # ---- the rows, as in cuda.cu
 class Row:
     def __init__(self, name, batch, heads, heads_kv, queries, keys, d, causal=False, backward=False, decode=False,
-                 additive=False, f32=False):
+                 additive=False, f32=False, d_v=0, window=0, softcap=0.0, bias=False, dropout=0.0):
         self.name, self.batch, self.heads, self.heads_kv = name, batch, heads, heads_kv
         self.queries, self.keys, self.d, self.causal, self.backward = queries, keys, d, causal, backward
         self.decode, self.additive, self.f32 = decode, additive, f32 or additive
-        pairs = batch * heads * queries * keys / (2 if causal else 1)
+        self.d_v, self.window, self.softcap, self.bias, self.dropout = d_v or d, window, softcap, bias, dropout
+        pairs = batch * heads * queries * (window or keys) / (2 if causal and not window else 1)
         if decode:
             self.work, self.unit = 2 * batch * heads_kv * keys * d * 2 / 1e9, "GB/s"
         elif additive:
             self.work, self.unit = pairs * d / 1e9, "G tanh/s"
         else:
-            self.work, self.unit = pairs * d * (10 if backward else 4) / 1e12, "TFLOP/s"
+            each = 6 * d + 4 * self.d_v if backward else 2 * d + 2 * self.d_v
+            self.work, self.unit = pairs * each / 1e12, "TFLOP/s"
 
 
 def all_rows():
@@ -68,6 +75,13 @@ def all_rows():
         for d, causal in ((64, False), (128, True)):
             name = f"{'backward' if backward else 'forward'} f32 d{d} 2k{' causal' if causal else ''}"
             yield Row(name, 4, 16, 16, 2048, 2048, d, causal, backward, f32=True)
+    for backward in (False, True):
+        name = "backward" if backward else "forward"
+        yield Row(f"{name} d192 v128 4k causal", 4, 16, 16, 4096, 4096, 192, True, backward, d_v=128)
+        yield Row(f"{name} d128 8k window 1k", 2, 16, 16, 8192, 8192, 128, True, backward, window=1024)
+        yield Row(f"{name} d128 4k softcap", 4, 16, 16, 4096, 4096, 128, backward=backward, softcap=2.0)
+        yield Row(f"{name} d128 4k bias", 4, 16, 16, 4096, 4096, 128, backward=backward, bias=True)
+        yield Row(f"{name} d128 4k dropout", 4, 16, 16, 4096, 4096, 128, backward=backward, dropout=0.1)
     for batch, kv, group, keys in ((1, 8, 4, 65536), (8, 8, 4, 8192), (32, 8, 4, 8192), (128, 8, 4, 1024),
                                    (32, 32, 1, 2048), (32, 8, 8, 8192)):
         name = f"decode {batch} x {kv * group}/{kv} heads, {keys // 1024}k keys"
@@ -81,15 +95,17 @@ def all_rows():
 
 # ---- contestants: each has forward() and, after it, backward(), which gives dq, dk, dv
 class Ours:
-    def __init__(self, row, q, k, v, d_out, w_v):
-        self.out = torch.full_like(q, math.nan)
+    def __init__(self, row, q, k, v, d_out, w_v, bias):
+        self.out = torch.full_like(d_out, math.nan)
         self.stats = torch.empty(*q.shape[:3], 2, device="cuda")
         self.grads = [torch.full_like(x, math.nan) for x in (q, k, v)]
-        self.held = (q, k, v, d_out, w_v)
-        job = self.job = Job(row.batch, row.heads, row.heads_kv, row.queries, row.keys, row.d, int(row.causal), 0,
-                             F32 if row.f32 else BF16, ADDITIVE if row.additive else SCALED_DOT)
-        for name, x in (("q", q), ("k", k), ("v", v), ("w_v", w_v), ("out", self.out), ("stats", self.stats),
-                        ("d_out", d_out), ("dq", self.grads[0]), ("dk", self.grads[1]), ("dv", self.grads[2])):
+        self.held = (q, k, v, d_out, w_v, bias)
+        job = self.job = Job(row.batch, row.heads, row.heads_kv, row.queries, row.keys, row.d, row.d_v,
+                             int(row.causal), 0, row.window, F32 if row.f32 else BF16,
+                             ADDITIVE if row.additive else SCALED_DOT, row.softcap, row.dropout)
+        for name, x in (("q", q), ("k", k), ("v", v), ("w_v", w_v), ("bias", bias), ("out", self.out),
+                        ("stats", self.stats), ("d_out", d_out), ("dq", self.grads[0]), ("dk", self.grads[1]),
+                        ("dv", self.grads[2])):
             setattr(job, name, x.data_ptr() if x is not None else None)
         job.stream = torch.cuda.current_stream().cuda_stream
         size = max(LIB.cuda_job_workspace(ctypes.byref(job), b) for b in range(1 + row.backward))
@@ -111,37 +127,61 @@ class Ours:
 
 
 class Torch:
+    dropout = 0.0  # until its results are checked
+
     def __init__(self, name, row, q, k, v, d_out, attention):
         self.name, self.attention, self.d_out = name, attention, d_out
         self.inputs = [x.detach().requires_grad_(row.backward) for x in (q, k, v)]
         self.out = None
 
     def forward(self):
-        self.out = self.attention(*self.inputs)
+        self.out = self.attention(*self.inputs, self.dropout)
         return self.out
 
     def backward(self):
         return torch.autograd.grad(self.out, self.inputs, self.d_out, retain_graph=True)
 
 
-def contestants(row, q, k, v, d_out, w_v):
-    yield "attn_cuda", lambda: Ours(row, q, k, v, d_out, w_v)
+def flex(row):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    compiled = torch.compile(flex_attention, dynamic=False)
+    if row.window:
+        mask = create_block_mask(lambda b, h, i, j: (j <= i) & (j > i - row.window), None, None, row.queries, row.keys)
+        return lambda q, k, v, dropout: compiled(q, k, v, block_mask=mask)
+    return lambda q, k, v, dropout: compiled(
+        q, k, v, score_mod=lambda s, b, h, i, j: row.softcap * torch.tanh(s / row.softcap))
+
+
+def contestants(row, q, k, v, d_out, w_v, bias):
+    yield "attn_cuda", lambda: Ours(row, q, k, v, d_out, w_v, bias)
+    if row.window or row.softcap:
+        yield "flex", lambda: Torch("flex", row, q, k, v, d_out, flex(row))
+        return
     if row.additive:
-        def eager(q, k, v):
+        def eager(q, k, v, dropout):
             scores = torch.tanh(q[:, :, :, None] + k[:, :, None]) @ w_v
             return torch.softmax(scores, -1) @ v
         yield "eager", lambda: Torch("eager", row, q, k, v, d_out, eager)
         return
     for name, backend in BACKENDS.items():
-        def attention(q, k, v, backend=backend):
+        def attention(q, k, v, dropout, backend=backend):
             with sdpa_kernel(backend):
-                return F.scaled_dot_product_attention(q, k, v, is_causal=row.causal,
+                return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=row.causal,
                                                       enable_gqa=row.heads != row.heads_kv)
         yield name, lambda name=name, attention=attention: Torch(name, row, q, k, v, d_out, attention)
 
 
 # ---- float64: one head, its last queries (their output and dq) and, where there are few queries, dk and dv
-def reference(row, q, k, v, d_out, w_v):
+def kept(row, rows):
+    """What dropout multiplies the weights of these queries of the last head by."""
+    keep = torch.empty(rows.stop - rows.start, row.keys, dtype=torch.uint8)
+    if LIB.cuda_job_keep(ctypes.c_float(row.dropout), row.batch - 1, row.heads - 1, rows.start, keep.shape[0], 0,
+                         row.keys, ctypes.c_void_p(keep.data_ptr())):
+        raise RuntimeError(LIB.cuda_job_error().decode())
+    return keep.to("cuda").double() / (1 - row.dropout)
+
+
+def reference(row, q, k, v, d_out, w_v, bias, dropped):
     few = min(row.queries, 64)
     h, hk = row.heads - 1, row.heads_kv - 1
     rows = slice(0, row.queries) if row.backward and row.queries <= 2048 else slice(row.queries - few, row.queries)
@@ -151,10 +191,17 @@ def reference(row, q, k, v, d_out, w_v):
         scores = torch.cat([torch.tanh(part[:, None] + k1) @ w_v.double() for part in q1.split(32)])
     else:
         scores = q1 @ k1.T / math.sqrt(row.d)
+    if row.softcap:
+        scores = row.softcap * torch.tanh(scores / row.softcap)
+    if bias is not None:
+        scores = scores + bias[rows].double()
+    i, j = (torch.arange(n, device="cuda") for n in (row.queries, row.keys))
     if row.causal:
-        i = torch.arange(row.queries, device="cuda")[rows]
-        scores = scores.masked_fill(torch.arange(row.keys, device="cuda")[None] > i[:, None], -math.inf)
-    out = torch.softmax(scores, -1) @ v1
+        scores = scores.masked_fill(j[None] > i[rows, None], -math.inf)
+    if row.window:
+        scores = scores.masked_fill(j[None] <= i[rows, None] - row.window, -math.inf)
+    weights = torch.softmax(scores, -1)
+    out = (weights * kept(row, rows) if dropped else weights) @ v1
     if not row.backward:
         return rows, out, None
     grads = torch.autograd.grad(out, (q1, k1, v1), d_out[-1, h, rows].double())
@@ -185,21 +232,26 @@ def seconds(call, calls):
 
 
 def run_row(row, as_json):
-    def draw(heads, n):
-        x = torch.randn(row.batch, heads, n, row.d, device="cuda")
+    def draw(*shape):
+        x = torch.randn(*shape, device="cuda")
         return x if row.f32 else x.bfloat16()
-    q, k, v, d_out = (draw(h, n) for h, n in ((row.heads, row.queries), (row.heads_kv, row.keys),
-                                              (row.heads_kv, row.keys), (row.heads, row.queries)))
+    q, d_out = (draw(row.batch, row.heads, row.queries, d) for d in (row.d, row.d_v))
+    k, v = (draw(row.batch, row.heads_kv, row.keys, d) for d in (row.d, row.d_v))
     w_v = torch.randn(row.d, device="cuda") if row.additive else None
-    want = reference(row, q, k, v, d_out, w_v)
+    bias = draw(row.queries, row.keys) if row.bias else None
+    inputs = (q, k, v, d_out, w_v, bias)
+    want = reference(row, *inputs, row.dropout > 0)
+    want_of_peers = reference(row, *inputs, False) if row.dropout else want
     bound = 1e-4 if row.f32 else 2e-2 if row.backward else 1e-2
     taking_part, wrong, times = [], [], {}
-    for name, make in contestants(row, q, k, v, d_out, w_v):
+    for name, make in contestants(row, *inputs):
         try:
             contestant = make()
-            error = error_of(row, contestant, want)
-        except (RuntimeError, torch.OutOfMemoryError) as problem:  # a backend that does not take the row
-            text = str(problem).splitlines()[0][:90]
+            error = error_of(row, contestant, want if name == "attn_cuda" else want_of_peers)
+            contestant.dropout = row.dropout
+            contestant.forward()  # what its backward goes back through
+        except Exception as problem:  # a backend that does not take the row, a compiler that is not there
+            text = (str(problem) or repr(problem)).splitlines()[0][:90]
             print(f"    {row.name}: {name} does not take part: {text}", file=sys.stderr)
             torch.cuda.empty_cache()
             continue

@@ -13,7 +13,7 @@ struct range {
 };
 static std::vector<range> ranges;
 static int number_of(const char *variable) { return getenv(variable) ? atoi(getenv(variable)) : 0; }
-static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, arch = 90, current, query_error;
+static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, arch = 90, current, query_error, processors;
 static fake_counts counts;
 static attn_emu::counters before;
 
@@ -53,16 +53,21 @@ int fake_device(void) { return current; }
 void fake_set_device(int device) { current = device; }
 void fake_forget(void) {
     memset(&counts, 0, sizeof counts);
+    attn_emu::count.shared = 0;
     before = attn_emu::count;
 }
 fake_counts fake_counted(void) {
     fake_counts now = counts;
     now.launches = (long)(attn_emu::count.launches - before.launches);
+    now.shared = (size_t)attn_emu::count.shared;
     now.blocks = (long)(attn_emu::count.blocks - before.blocks);
     return now;
 }
 void fake_set_arch(int number) { arch = number; }
 int fake_arch(void) { return arch; }
+void fake_set_processors(int number) { processors = number; }
+int fake_processors(void) { return processors ? processors : 4; }
+void fake_set_tma(int has_tma) { attn_emu::driver_has_tma = has_tma != 0; }
 int fake_simple(void) {
     static const int simple = number_of("FAKE_SIMPLE");
     return simple;

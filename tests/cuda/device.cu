@@ -17,7 +17,7 @@ struct range {
 };
 static std::vector<range> ranges;
 static int number_of(const char *variable) { return getenv(variable) ? atoi(getenv(variable)) : 0; }
-static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, highest, query_error;
+static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, highest, query_error, processors, no_tma;
 static fake_counts counts;
 
 static cudaError_t watched_place(cudaPointerAttributes *attributes, const void *data) {
@@ -29,11 +29,23 @@ static cudaError_t watched_attribute(int *value, cudaDeviceAttr attribute, int d
     const cudaError_t error = cudaDeviceGetAttribute(value, attribute, device);
     if (attribute == cudaDevAttrComputeCapabilityMajor) *value = fake_arch() / 10;
     if (attribute == cudaDevAttrComputeCapabilityMinor) *value = fake_arch() % 10;
+    if (attribute == cudaDevAttrMultiProcessorCount && processors) *value = processors;
+    return error;
+}
+#if CUDART_VERSION >= 12050
+#define ENTRY_POINT cudaGetDriverEntryPointByVersion
+#else
+#define ENTRY_POINT cudaGetDriverEntryPoint
+#endif
+template <class... More> static cudaError_t watched_entry(const char *name, void **entry, More... more) {
+    const cudaError_t error = ENTRY_POINT(name, entry, more...);
+    if (no_tma) *entry = NULL;
     return error;
 }
 static cudaError_t watched_launch(const void *kernel, dim3 grid, dim3 threads, void **arguments, size_t shared,
                                   cudaStream_t stream) {
     counts.launches++;
+    if (shared > counts.shared) counts.shared = shared;
     counts.blocks += (long)grid.x;
     counts.stream = stream;
     return cudaLaunchKernel(kernel, grid, threads, arguments, shared, stream);
@@ -49,6 +61,8 @@ static cudaError_t watched_release(void *block, cudaStream_t stream) {
 
 #define cudaPointerGetAttributes watched_place
 #define cudaDeviceGetAttribute watched_attribute
+#define cudaGetDriverEntryPointByVersion watched_entry
+#define cudaGetDriverEntryPoint watched_entry
 #define cudaLaunchKernel watched_launch
 #define cudaMallocAsync watched_allocate
 #define cudaFreeAsync watched_release
@@ -57,6 +71,8 @@ static cudaError_t watched_release(void *block, cudaStream_t stream) {
 #include "attn_cuda.cuh"
 #undef cudaPointerGetAttributes
 #undef cudaDeviceGetAttribute
+#undef cudaGetDriverEntryPointByVersion
+#undef cudaGetDriverEntryPoint
 #undef cudaLaunchKernel
 #undef cudaMallocAsync
 #undef cudaFreeAsync
@@ -106,6 +122,13 @@ int fake_arch(void) {
     if (!highest) highest = number_of("FAKE_ARCH"); /* for a whole run */
     return highest && highest < real_arch() ? highest : real_arch();
 }
+void fake_set_processors(int number) { processors = number; }
+int fake_processors(void) {
+    int number = 0;
+    cudaDeviceGetAttribute(&number, cudaDevAttrMultiProcessorCount, 0);
+    return processors ? processors : number;
+}
+void fake_set_tma(int has_tma) { no_tma = !has_tma; }
 int fake_simple(void) {
     static const int simple = number_of("FAKE_SIMPLE");
     return simple;

@@ -174,7 +174,7 @@ struct block_state {
 inline block_state *block = NULL;
 
 struct counters {
-    int64_t launches, blocks, switches, mma, wgmma, tma, copies, ldmatrix, ldmatrix_conflicts;
+    int64_t shared, launches, blocks, switches, mma, wgmma, tma, copies, ldmatrix, ldmatrix_conflicts;
 };
 inline counters count;
 
@@ -319,6 +319,7 @@ inline uint16_t async_load16(uint32_t address, const char *who) {
 }
 
 /* ---- TMA */
+inline bool driver_has_tma = true;
 struct tensor_map {
     unsigned char *base;
     uint64_t size[4], stride[4]; /* stride in bytes; that of axis 0 is 2 */
@@ -696,6 +697,7 @@ template <class F> inline const std::string &launch(int grid, int threads, size_
     b.grid = grid;
     b.body = body;
     count.launches++;
+    count.shared = std::max(count.shared, (int64_t)shared_bytes);
     for (int i = 0; i < grid && last_error.empty(); i++) {
         b.index = i;
         b.tick = 0;
@@ -923,10 +925,11 @@ inline void tma_store(const tensor_map *map, const void *from, int c0, int c1, i
 }
 inline void tma_store_commit() { attn_emu::self().store_group++; }
 template <int N> inline void tma_store_wait_read() { attn_emu::finish_stores(N); }
+inline bool has_tma() { return attn_emu::driver_has_tma; }
 /* A tensor of 16-bit elements with axes column, row, head, batch; boxes of 64 columns and `rows` rows. 0 = fine. */
 inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4], const int64_t (&stride)[4],
                            int rows) {
-    if ((uintptr_t)base % 16) return 1;
+    if ((uintptr_t)base % 16 || !has_tma()) return 1;
     for (int i = 0; i < 4; i++) {
         if (size[i] <= 0 || (i && stride[i] * 2 % 16)) return 1;
         map->size[i] = (uint64_t)size[i];

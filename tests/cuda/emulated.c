@@ -381,21 +381,21 @@ static double far_apart(const attn_out *a, const attn_out *b) {
     return most;
 }
 static void fast_stages(void) {
-    static const int archs[3] = {75, 80, 90};
+    static const int archs[4] = {75, 80, 90, 90}; /* the last one's driver has no TMA */
     const int arch = fake_arch();
     for (int n = 0; n < 6; n++) {
         const int few = n % 4 == 2; /* queries, many keys: these are split */
         const int32_t type = n % 2 ? ATTN_BF16 : ATTN_F16;
         attn_desc d = make_desc(1, 4, 2, few ? 3 : 64 + 9 * n, few ? 700 : 150, 64, 64);
         attn_view above = make_filled(LAYOUT_PACKED, 1, 4, 1, 4, d.q.size[2], 64);
-        attn_out results[3][4];
+        attn_out results[4][4];
         d.q = narrow(&d.q, type);
         d.k = narrow(&d.k, type);
         d.v = narrow(&d.v, type);
         d.causal = n < 4;
         d.align = ATTN_ALIGN_BOTTOM_RIGHT;
         if (n == 5) d.softcap = 2;
-        for (int at = 0; at < 3; at++) {
+        for (int at = 0; at < 4; at++) {
             const char *stage = at == 0 ? "stage 1" : at == 2 && !few && n != 5 ? "stage 3" : "stage 2";
             attn_desc f = d;
             attn_grad g = {0};
@@ -407,6 +407,7 @@ static void fast_stages(void) {
             g.dv = results[at][3] = make_out(LAYOUT_PACKED, 4, 1, 2, d.k.size[2], 64);
             fake_set_arch(archs[at]);
             if (fake_arch() != archs[at]) continue; /* a device that is older */
+            fake_set_tma(at < 3);
             on_device();
             CHECK(explained(&f, 0, stage) && explained(&f, &g, stage));
             CHECK_STATUS(attn_workspace_size(&f, &f.workspace_bytes, 0), ATTN_OK);
@@ -421,8 +422,115 @@ static void fast_stages(void) {
             f.weights = attn_out_f32(0, 4, 1, 4, d.q.size[2], d.k.size[2]);
             CHECK(explained(&f, 0, "stage 1") && explained(&f, &g, stage)); /* of no account to the gradients */
         }
+        fake_set_tma(1);
         fake_set_arch(arch);
         test_release();
+    }
+}
+
+/* A call without a workspace, which so many allocations make; in exactly `told` bytes; in none. */
+static void check_workspace(const attn_desc *d, const attn_grad *g, size_t told, int allocations) {
+    attn_desc f = *d;
+    on_device();
+    fake_forget();
+    CHECK_STATUS(g ? attn_backward(&f, g, 0) : attn_forward(&f, 0), ATTN_OK);
+    CHECKF(fake_counted().allocations == allocations, "%ld allocations", fake_counted().allocations);
+    f.workspace = test_guarded(told + 1);
+    f.workspace_bytes = allocations ? told : 0;
+    CHECK_STATUS(g ? attn_backward(&f, g, 0) : attn_forward(&f, 0), ATTN_OK);
+    f.workspace_bytes = 0;
+    CHECK_STATUS(g ? attn_backward(&f, g, 0) : attn_forward(&f, 0), allocations ? ATTN_ERR_WORKSPACE : ATTN_OK);
+}
+/* The forward of stage 3 has no workspace. What is told of it is enough for fewer queries, for which stage 2 splits the
+   keys; told before there are arrays, also where the driver turns out to have no TMA. */
+static void fast_workspace(void) {
+    const int arch = fake_arch();
+    size_t told[2], few = 0;
+    attn_desc d = make_desc(1, 4, 2, 64, 700, 64, 64), none;
+    attn_view above = make_filled(LAYOUT_PACKED, 1, 4, 1, 4, 64, 64);
+    attn_grad g = {0}, no_grad;
+    fake_set_arch(90);
+    if (fake_arch() != 90) return; /* a device that is older */
+    d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
+    g.d_out = narrow(&above, ATTN_BF16);
+    g.dq = make_out(LAYOUT_PACKED, 4, 1, 4, 64, 64);
+    none = d, no_grad = g;
+    none.q.data = none.k.data = none.v.data = no_grad.d_out.data = 0;
+    none.out.data = no_grad.dq.data = 0;
+    CHECK_STATUS(attn_workspace_size(&none, &told[0], 0), ATTN_OK);
+    CHECK_STATUS(attn_backward_workspace_size(&none, &no_grad, &told[1], 0), ATTN_OK);
+    for (int tma = 1; tma >= 0; tma--) {
+        fake_set_tma(tma);
+        on_device();
+        CHECK(explained(&d, 0, tma ? "on the device, stage 3" : "(not stage 3, wgmma: the driver has no TMA)"));
+        CHECK(explained(&d, &g, tma ? "on the device, stage 3" : "(not stage 3, wgmma: the driver has no TMA)"));
+        check_workspace(&d, 0, told[0], !tma);
+        check_workspace(&d, &g, told[1], 1);
+    }
+    fake_set_tma(1);
+    CHECK_STATUS(attn_workspace_size(&d, &told[0], 0), ATTN_OK);
+    d.q = attn_view_slice(d.q, 2, 0, 3), d.out = attn_out_slice(d.out, 2, 0, 3);
+    CHECK(explained(&d, 0, "on the device, stage 2"));
+    CHECK_STATUS(attn_workspace_size(&d, &few, 0), ATTN_OK);
+    CHECKF(0 < few && few <= told[0], "%ld bytes of 3 queries, %ld of 64", (long)few, (long)told[0]);
+    check_workspace(&d, 0, few, 1);
+    fake_set_arch(arch);
+}
+
+/* Gradients without stats have the bits of those with the stats of the forward: the same stage finds them again. */
+static void fast_stats(void) {
+    static const int archs[2] = {80, 90};
+    const int arch = fake_arch();
+    for (int at = 0; at < 2; at++) {
+        attn_desc d = make_desc(1, 4, 2, 140, 300, 64, 64);
+        attn_view above = make_filled(LAYOUT_PACKED, 1, 4, 1, 4, 140, 64);
+        attn_grad g[2] = {{0}};
+        fake_set_arch(archs[at]);
+        if (fake_arch() != archs[at]) continue; /* a device that is older */
+        on_device();
+        d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
+        d.stats = make_out(LAYOUT_PACKED, 4, 1, 4, 140, 2);
+        CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
+        for (int n = 0; n < 2; n++) {
+            g[n].d_out = narrow(&above, ATTN_BF16);
+            g[n].dq = make_out(LAYOUT_PACKED, 4, 1, 4, 140, 64);
+            g[n].dk = make_out(LAYOUT_PACKED, 4, 1, 2, 300, 64);
+            g[n].dv = make_out(LAYOUT_PACKED, 4, 1, 2, 300, 64);
+            CHECK(explained(&d, &g[n], at ? "stage 3" : "stage 2, mma.sync (not stage 3"));
+            CHECK_STATUS(attn_backward(&d, &g[n], 0), ATTN_OK);
+            memset(&d.stats, 0, sizeof d.stats);
+        }
+        CHECK(memcmp(g[0].dq.data, g[1].dq.data, 4 * 140 * 64 * sizeof(float)) == 0);
+        CHECK(memcmp(g[0].dk.data, g[1].dk.data, 2 * 300 * 64 * sizeof(float)) == 0);
+        CHECK(memcmp(g[0].dv.data, g[1].dv.data, 2 * 300 * 64 * sizeof(float)) == 0);
+        fake_set_arch(arch);
+        test_release();
+    }
+}
+
+/* Where blocks of queries are too few to fill the device, stage 2 splits the keys; the arrays are only described. */
+static void fast_fill(void) {
+    const int arch = fake_arch();
+    const void *address = (const void *)((uintptr_t)1 << 40);
+    for (int n = 0; n < 5; n++) { /* few blocks; then more heads, queries, fewer keys, gradients */
+        const int64_t h = n == 1 ? 66 : 32, sq = n == 2 ? 257 : 64, sk = n == 3 ? 1023 : 32768;
+        attn_desc d = {0};
+        attn_grad g = {0};
+        d.q = attn_view_typed(ATTN_BF16, address, 4, 1, h, sq, 128);
+        d.k = d.v = attn_view_typed(ATTN_BF16, address, 4, 1, h, sk, 128);
+        d.out = attn_out_typed(ATTN_BF16, (void *)((uintptr_t)1 << 41), 4, 1, h, sq, 128);
+        g.d_out = d.q;
+        g.dq = attn_out_typed(ATTN_BF16, (void *)((uintptr_t)1 << 42), 4, 1, h, sq, 128);
+        fake_everything(2);
+        fake_set_arch(90);
+        if (fake_arch() != 90) return; /* a device that is older */
+        fake_set_processors(132);
+        CHECKF(explained(&d, n == 4 ? &g : 0,
+                         n ? "on the device, stage 3"
+                           : "on the device, stage 2, mma.sync (not stage 3, wgmma: few blocks of queries"),
+               "case %d", n);
+        fake_set_processors(0);
+        fake_set_arch(arch);
     }
 }
 
@@ -884,6 +992,9 @@ const test_case suite_emulated[] = {
     {"emulated.tiles_products", products},
     {"emulated.tiles_projections", projections},
     {"emulated.fast_stages", fast_stages},
+    {"emulated.fast_workspace", fast_workspace},
+    {"emulated.fast_stats", fast_stats},
+    {"emulated.fast_fill", fast_fill},
     {"emulated.fast_corners", fast_corners},
     {"emulated.mixed_places", mixed_places},
     {"emulated.of_the_host", of_the_host},

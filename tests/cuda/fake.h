@@ -17,8 +17,9 @@ void fake_release(void *block, void *stream);
 /* What happened since the last fake_forget. */
 typedef struct fake_counts {
     long allocations, releases, launches, blocks;
-    void *stream; /* of the last launch or allocation */
-    int device;   /* that was current at the last allocation or release */
+    size_t shared; /* the most bytes of shared memory that a block had */
+    void *stream;  /* of the last launch or allocation */
+    int device;    /* that was current at the last allocation or release */
 } fake_counts;
 void *fake_stream(void); /* one other than the default stream */
 void fake_forget(void);
@@ -27,9 +28,13 @@ void fake_fail_allocations(int fail);
 void fake_fail_queries(int error); /* what the runtime says when it is asked where memory lies; 0: it answers */
 int fake_device(void);             /* the current one; -1 where there is but one to test on */
 
-/* Which device there is, 75 to 120: the stages look at it. */
+/* Which device there is, 75 to 120, with how many multiprocessors, and whether its driver has TMA: the stages look at
+   it. */
 void fake_set_arch(int arch);
 int fake_arch(void);
+void fake_set_processors(int processors); /* 0: as many as there are */
+int fake_processors(void);
+void fake_set_tma(int has_tma);
 int fake_simple(void); /* stage 1 alone? The environment's FAKE_SIMPLE */
 
 /* The emulator's timings (see emu.h): how many there are, and which one kernels run under. */

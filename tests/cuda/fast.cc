@@ -467,7 +467,6 @@ static void set_timing(int mode) {
     else next += timings < fake_timings() ? 1 : 0;
     fake_timing(timings < fake_timings() ? next * 3 % fake_timings() : mode, seed);
 }
-typedef cudaError_t (*forward_fn)(const params &, const device &, cudaStream_t);
 static void poison(tensor &t) { std::fill(t.memory.begin(), t.memory.end(), 0xff); }
 
 static void give_workspace(call &c, size_t workspace) {
@@ -529,6 +528,13 @@ static void forward(call &c, const stage &s) {
     if (s.covers(c.p, c.dev, false)) fail(c, s.covers(c.p, c.dev, false), 0, 1);
     else run_forward(c, (size_t)s.more(c.p, c.dev, false), s.forward);
 }
+/* with so little shared memory that two blocks fit into a multiprocessor of 100 KB, each of which costs 1 KB more */
+static void forward_in_little(call &c, const stage &s) {
+    fake_forget();
+    forward(c, s);
+    checks++;
+    if (2 * (fake_counted().shared + 1024) > 100 * 1024) fail(c, "shared memory", (double)fake_counted().shared, 50176);
+}
 /* after a forward in some timing, whose results it goes on with */
 static void backward(call &c, const stage &s) {
     give_workspace(c, (size_t)s.more(c.p, c.dev, false));
@@ -568,6 +574,8 @@ static const struct kind {
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 300, 0, 0, 72, 128}},
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 250, 0, 0, 136, 256}},
     {"stage 3 backward, infinite numbers", 2, backward, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
+    {"stage 2, little shared memory", 1, forward_in_little, 86, 99 * 1024, {1, 200, 0, 0, 72, 128}},
+    {"stage 2, little shared memory, with everything", 1, forward_in_little, 86, 99 * 1024, {1, 90, 1, 0, 72, 128}},
 };
 
 /* Infinite numbers where nothing is masked, so that pairs are excluded by their scores alone; the first shape was wrong
@@ -604,7 +612,7 @@ __attribute__((weak)) int main(int argc, char **argv) {
             c.infinite = 0;
             if (k.w.most_d) random_call(c, k.w);
             else infinite_call(c, k, i);
-            c.dev.arch = k.arch, c.dev.shared_bytes = k.shared_bytes, c.dev.processors = 4;
+            c.dev.arch = k.arch, c.dev.shared_bytes = k.shared_bytes, c.dev.processors = 4, c.dev.tma = true;
             k.test(c, stages[k.stage]);
         }
         printf("%s", k.name);

@@ -17,13 +17,16 @@ item_mutant() { # NUMBER
         sed 's|^MMA |/^.. -.*>>mma/,/^.. -.*>>hopper/|; s|^HOPPER |/^.. -.*>>hopper/,/^.. -.*>>dispatch/|' >"$here/fault.sed"
     sed -f "$here/fault.sed" attn_cuda.cuh >"$here/attn_cuda.cuh"
     if cmp -s attn_cuda.cuh "$here/attn_cuda.cuh"; then failed "changes nothing: $name"; return; fi
-    case $name in       # stage 1 is tested with the calls of attn.h
-        "stage 1"*) source=device; set -- --filter emulated.tiles
-                    others=$(echo "$PWD"/build/cuda/emulated.o "$PWD"/build/cuda/main-emulated.o \
-                        "$PWD"/build/cuda/attn.o "$PWD"/build/obj/ref.o) ;;
-        *)          source=fast; others=; set -- 15 4 "${name%%:*}" ;;
+    source=device       # stage 1, and which stage runs, are tested with the calls of attn.h
+    others=$(echo "$PWD"/build/cuda/emulated.o "$PWD"/build/cuda/main-emulated.o "$PWD"/build/cuda/attn.o \
+        "$PWD"/build/obj/ref.o)
+    case $name in "stage 2, little"*) dims=128,256 ;; *) dims=64,256 ;; esac     # head size 128 is what differs
+    case $name in
+        "stage 1"*)  set -- --filter emulated.tiles ;;
+        "dispatch"*) set -- --filter emulated.fast ;;
+        *)           source=fast; others=; set -- 15 4 "${name%%:*}" ;;
     esac
-    (cd "$here" && $CXX -std=c++17 -O1 -w -DATTN_CUDA_HEAD_DIMS=64,256 -I. "tests/cuda/$source.cc" $others -o faulty) \
+    (cd "$here" && $CXX -std=c++17 -O1 -w -DATTN_CUDA_HEAD_DIMS=$dims -I. "tests/cuda/$source.cc" $others -o faulty) \
         >"$here/log" 2>&1 || { failed "does not compile: $name" "$here/log"; return; }
     # a fault may make a kernel wait for ever or read what is not there: also noticed
     if (ulimit -t 300; ulimit -c 0; "$here/faulty" "$@") >"$here/log" 2>&1; then failed "not noticed: $name"

@@ -44,7 +44,8 @@ enum {
     cudaDevAttrMultiProcessorCount
 };
 static inline cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int) {
-    const int of[4] = {fake_arch() / 10, fake_arch() % 10, fake_arch() == 90 ? 227 * 1024 : 99 * 1024, 4};
+    const int of[4] = {fake_arch() / 10, fake_arch() % 10, fake_arch() == 90 ? 227 * 1024 : 99 * 1024,
+                       fake_processors()};
     *value = of[attribute];
     return cudaSuccess;
 }

@@ -190,6 +190,14 @@ template <class T> ATTN__DEVICE T shfl_xor(T x, int mask) { return __shfl_xor_sy
 ATTN__DEVICE uint32_t ballot(bool vote) { return __ballot_sync(0xffffffffu, vote); }
 ATTN__DEVICE bool any(bool vote) { return __any_sync(0xffffffffu, vote) != 0; }
 ATTN__DEVICE void sync_warp() { __syncwarp(); }
+/* True in one lane, always the same (sm_90). The compiler knows that it is one: it needs no loop over lanes for TMA. */
+ATTN__DEVICE bool elect()
+{
+    uint32_t result;
+    asm volatile("{ .reg .pred one; elect.sync _|one, 0xffffffff; selp.u32 %0, 1, 0, one; }" : "=r"(result));
+    return result != 0;
+}
+ATTN__DEVICE int ctz(uint32_t x) { return __ffs((int)x) - 1; }      /* zeros below the lowest 1; there is one */
 
 /* ---- one instruction each: 2 ulp or so, numbers below 2^-126 are 0 */
 ATTN__DEVICE float ex2(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
@@ -228,6 +236,10 @@ ATTN__DEVICE void load_shared(uint32_t (&r)[4], uint32_t address)          /* 16
 {
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+ATTN__DEVICE void load_shared(uint32_t (&r)[2], uint32_t address)          /* 8 bytes, aligned */
+{
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(address) : "memory");
 }
 ATTN__DEVICE uint32_t load_shared_word(uint32_t address)
 {
@@ -314,6 +326,13 @@ ATTN__DEVICE void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;
 template <int N> ATTN__DEVICE void tma_store_wait_read()
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(N) : "memory");
+}
+
+/* As tma_load, bytes that lie side by side: a multiple of 16, from a 16-byte aligned address to one. */
+ATTN__DEVICE void cp_async_bulk(void *to, const void *from, uint32_t bytes, uint64_t *bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :: "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(bar)) : "memory");
 }
 
 /* A tensor of 16-bit elements with axes column, row, head, batch; boxes of 64 columns and `rows` rows. On the host;

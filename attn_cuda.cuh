@@ -505,6 +505,7 @@ ATTN__DEVICE float float_of(uint32_t b) { float x; memcpy(&x, &b, sizeof x); ret
 ATTN__DEVICE float infinity() { return float_of(0x7f800000u); }
 ATTN__DEVICE bool is_nan(float x) { return (bits_of(x) & 0x7fffffffu) > 0x7f800000u; }
 ATTN__DEVICE bool is_none(float x) { return bits_of(x) == 0xff800000u; }              /* -inf: excluded */
+ATTN__DEVICE bool is_finite(float x) { return (bits_of(x) & 0x7f800000u) != 0x7f800000u; }
 ATTN__DEVICE float quiet(float x) { return is_nan(x) ? float_of(0x7fc00000u) : x; }   /* the one NaN of results */
 ATTN__DEVICE float magnitude(float x) { return float_of(bits_of(x) & 0x7fffffffu); }
 
@@ -2281,6 +2282,7 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
    merely vanishes is -0. A tile of weights that may exclude is a rare one at the edge of a mask, and a tile of values
    that are not finite rarer still. So look; if there is one, let the rows that meet it become NaN, then put zeros in
    its place. */
+struct alignas(16) eight_halves { uint32_t pair[4]; };
 template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)      /* all bits of those set */
 {
     const uint32_t e = T::is_bf16 ? 0x7f80u : 0x7c00u;
@@ -3429,13 +3431,13 @@ ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64
     for (int c = 0; c < (D + 63) / 64; c++) hw::tma_load(to + c * Rows * 128, map, bar, c * 64, first, h, b);
 }
 /* A block's ten: full and empty of its own rows, then two each of full and empty of the tiles that it meets, and of
-   those that come with them. One thread announces a tile's bytes; for tiles that are met `helpers` more arrive. */
-ATTN__DEVICE void init_barriers(uint64_t *bars, int consumers, int helpers)
+   those that come with them. One thread announces a tile's bytes. */
+ATTN__DEVICE void init_barriers(uint64_t *bars, int consumers)
 {
     if (hw::thread() == 0) {
         for (int i = 0; i < 10; i++) {
             const bool full = i == 0 || i / 2 == 1 || i / 2 == 3;
-            hw::mbarrier_init(bars + i, full ? 1 + (i / 2 == 1 ? helpers : 0) : consumers);
+            hw::mbarrier_init(bars + i, full ? 1 : consumers);
         }
         hw::mbarrier_fence_init();
     }
@@ -3486,7 +3488,7 @@ template <int D> ATTN__DEVICE void hopper_load(const hopper_work &m, const hoppe
         const tile_reach all = reach_of_tile<shape::rows>(p, t);
         if (all.last == 0) continue;
         const int first = all.first / keys, end = (all.last + keys - 1) / keys;
-        if (hw::lane() == 0) {
+        if (hw::elect()) {
             hw::mbarrier_wait(at.q_empty, (started & 1) ^ 1);
             hw::mbarrier_expect(at.q_full, tile_bytes<shape::rows, D>);
             load_tile<shape::rows, D>(at.q, &m.q, at.q_full, t.first_row, t.h, t.b);
@@ -3619,7 +3621,7 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
     ATTN__SHARED(shared);
     const hopper_places<D> at = hopper_places_in<D>(shared);
     const int64_t tasks = m.p.batch * m.p.heads * m.order.tiles;
-    init_barriers(at.q_full, shape::consumers, 0);
+    init_barriers(at.q_full, shape::consumers);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
         if (hw::warp() == 0) hopper_load<D>(m, at, tasks);
@@ -3645,10 +3647,10 @@ template <int D, int Sums> struct hopper_grad_shape {
     static constexpr int met = D <= 64 && queries ? 128 : GRAD_MET;
     static constexpr int whole = tile_bytes<rows, D>, slot = tile_bytes<met, D>;
     static constexpr int above_slots = D <= 128 || values ? 2 : 1;              /* else ds alone reads it */
-    static constexpr int of_row = queries ? 0 : 20;                             /* base, inverse, shift, first; last */
+    static constexpr int of_row = queries ? 0 : 20;                             /* base, inverse, shift, first, last */
     static constexpr int shared_bytes =
         (1 + scores) * whole + (2 + above_slots) * slot + 2 * met * of_row + 3 * 16 + 10 * 8;
-    static constexpr int registers_consumer = 224, registers_producer = 56;     /* 2 * 128 * 224 + 128 * 56 < 64 K */
+    static constexpr int registers_consumer = 232, registers_producer = 40;     /* 2 * 128 * 232 + 128 * 40 < 64 K */
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
 };
 struct hopper_grad_work {
@@ -3656,38 +3658,48 @@ struct hopper_grad_work {
     hw::tensor_map own, own_above, met, met_above;
     hopper_order order;
     int64_t padded_keys;        /* keys, rounded up as queries are */
-    int    *odd;                /* of 64 rows of q, then of d_out, k, v: 1 where some number is not finite */
+    int    *odd;                /* of 64 queries, then of 64 keys: ODD_MET and ODD_ABOVE */
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
 
 /* Where in `odd` a head is. Then the kernel that fills it, a warp per 64 rows. */
-ATTN__DEVICE int64_t odd_at(const hopper_grad_work &m, bool keys, bool above, int64_t b, int64_t h)
+ATTN__DEVICE int64_t odd_at(const hopper_grad_work &m, bool keys, int64_t b, int64_t h)
 {
     const params &p = m.g.p;
     const int64_t tiles_q = m.g.padded / 64, tiles_k = m.padded_keys / 64;
-    if (!keys) return ((above * p.batch + b) * p.heads + h) * tiles_q;
-    return 2 * p.batch * p.heads * tiles_q + ((above * p.batch + b) * p.heads_kv + h) * tiles_k;
+    return keys ? p.batch * p.heads * tiles_q + (b * p.heads_kv + h) * tiles_k : (b * p.heads + h) * tiles_q;
+}
+/* Is some number of 64 rows from `first` on not finite? Four lanes have a row. */
+template <class T>
+ATTN__DEVICE bool has_odd_rows(const attn__array &a, int64_t columns, int64_t b, int64_t h, int64_t first, int64_t rows)
+{
+    uint32_t odd = 0;
+    for (int64_t i = first + hw::lane() / 4; i < first + 64 && i < rows; i += 8) {
+        const eight_halves *from = (const eight_halves *)row_of(a, b, h, i);
+        for (int c = hw::lane() % 4; c < (int)columns / 8; c += 4) {
+            const eight_halves x = from[c];
+            ATTN__UNROLL for (int j = 0; j < 4; j++) odd |= halves_not_finite<T>(x.pair[j]);
+        }
+    }
+    return hw::any(odd != 0);
 }
 template <class T> ATTN__KERNEL(128, 1) void hopper_grad_odd(ATTN__PARAM hopper_grad_work m)
 {
     const params &p = m.g.p;
-    const int64_t of_queries = odd_at(m, true, false, 0, 0), all = odd_at(m, true, true, p.batch, 0);
+    const int64_t of_queries = odd_at(m, true, 0, 0), all = odd_at(m, true, p.batch, 0);
     for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
-        const bool keys = n >= of_queries, above = n >= odd_at(m, keys, true, 0, 0);
-        const attn__array &a = keys ? above ? p.v : p.k : above ? p.d_out : p.q;
+        const bool keys = n >= of_queries;
         const int64_t heads = keys ? p.heads_kv : p.heads, rows = keys ? p.keys : p.queries;
-        const int64_t tiles = (keys ? m.padded_keys : m.g.padded) / 64, tile = n - odd_at(m, keys, above, 0, 0);
-        const int chunks = (int)(above ? p.size_v : p.size_q) / 4;
-        uint32_t odd = 0;
-        for (int c = hw::lane(); c < 64 * chunks; c += 32) {
-            const int64_t row = tile % tiles * 64 + c / chunks;
-            if (row >= rows) break;
-            const uint16_t *from = row_of(a, tile / tiles / heads, tile / tiles % heads, row);
-            const uint64_t four = ((const uint64_t *)from)[c % chunks];
-            odd |= halves_not_finite<T>((uint32_t)four) | halves_not_finite<T>((uint32_t)(four >> 32));
+        const int64_t tiles = (keys ? m.padded_keys : m.g.padded) / 64, tile = keys ? n - of_queries : n;
+        const int64_t b = tile / tiles / heads, h = tile / tiles % heads, first = tile % tiles * 64;
+        const bool odd = has_odd_rows<T>(keys ? p.k : p.q, p.size_q, b, h, first, rows);
+        bool above;
+        if (keys) above = has_odd_rows<T>(p.v, p.size_v, b, h, first, rows);
+        else {                          /* a d_out that is not finite makes its row's shift so */
+            const float *shift = m.g.shift + n * 64 + hw::lane();
+            above = hw::any(!is_finite(shift[0]) || !is_finite(shift[32]));
         }
-        odd = hw::ballot(odd != 0);
-        if (hw::lane() == 0) m.odd[n] = odd != 0;
+        if (hw::lane() == 0) m.odd[n] = odd * ODD_MET + above * ODD_ABOVE;
     }
 }
 
@@ -3695,18 +3707,25 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_odd(ATTN__PARAM hopper_
 struct grad_walk {
     hopper_task task;
     tile_reach  all;            /* of own queries */
-    int         head, end, part, parts;     /* this head, the last and one more; this tile of the head, how many */
-    bool        edge;           /* not every query may attend to every key */
+    bool        odd;            /* some number of own rows is not finite */
+    int         head, end, part, parts;     /* this head, the last and one more; tiles of a head, how many */
+    uint32_t    tiles;          /* of those from `part` on a bit for each that is still to be met */
+    int         flags;          /* what is to be told of the lane's tile */
 };
-template <class Shape> ATTN__DEVICE void find_tile(const hopper_grad_work &m, grad_walk &w)  /* this, or the next one */
+/* Looks at 32 tiles at a time, each lane at one, until some are to be met. */
+template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, grad_walk &w)
 {
-    for (; w.head < w.end; w.head++, w.part = 0)
-        for (; w.part < w.parts; w.part++) {
-            const int first_key = Shape::queries ? w.part * Shape::met : w.task.first_row;
+    for (w.tiles = 0; w.head < w.end; w.head++, w.part = 0)
+        for (; w.part < w.parts; w.part += 32) {
+            const int part = least(w.part + hw::lane(), w.parts - 1);
+            const int first_key = Shape::queries ? part * Shape::met : w.task.first_row;
             const int last_key = first_key + (Shape::queries ? Shape::met : Shape::rows);
-            const tile_reach r = Shape::queries ? w.all : m.g.reaches[(int64_t)w.task.b * w.parts + w.part];
-            w.edge = r.from > first_key || r.to < last_key;
-            if (r.first < last_key && r.last > first_key) return;
+            const int *odd = m.odd + odd_at(m, Shape::queries, w.task.b, w.head) + part * (Shape::met / 64);
+            const tile_reach r = Shape::queries ? w.all : m.g.reaches[(int64_t)w.task.b * w.parts + part];
+            w.flags = odd[0] | odd[Shape::met / 64 - 1];
+            if ((w.flags != 0) | w.odd | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
+            w.tiles = hw::ballot(part == w.part + hw::lane() && r.first < last_key && r.last > first_key);
+            if (w.tiles) return;
         }
 }
 template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int64_t task)
@@ -3721,23 +3740,14 @@ template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m,
         w.all = reaches[0];
         join(w.all, reaches[1]);
     }
+    const int *odd = m.odd + odd_at(m, !Shape::queries, w.task.b, w.task.h) + w.task.first_row / 64;
+    w.odd = (odd[0] | odd[1]) != 0;
     w.head = w.task.head_kv * (Shape::queries ? 1 : group);
     w.end = w.head + (Shape::queries ? 1 : group);
     w.part = Shape::queries && w.all.last > 0 ? w.all.first / Shape::met : 0;
     w.parts = Shape::queries ? (w.all.last + Shape::met - 1) / Shape::met : (int)(m.g.padded / Shape::met);
-    find_tile<Shape>(m, w);
+    find_tiles<Shape>(m, w);
     return w;
-}
-/* Is some number of this block's tile, or of the one it meets, not finite? */
-template <class Shape> ATTN__DEVICE bool is_odd_own(const hopper_grad_work &m, const hopper_task &t, bool above)
-{
-    const int *odd = m.odd + odd_at(m, !Shape::queries, above, t.b, t.h) + t.first_row / 64;
-    return odd[0] || odd[1];
-}
-template <class Shape> ATTN__DEVICE bool is_odd_met(const hopper_grad_work &m, const grad_walk &w, bool above)
-{
-    const int *odd = m.odd + odd_at(m, Shape::queries, above, w.task.b, w.head) + w.part * (Shape::met / 64);
-    return odd[0] || odd[Shape::met / 64 - 1];
 }
 /* s and ds of a tile become weights and the gradients of scores. A thread's two rows are queries from row_grad and
    tile_row; or keys first_key, +8, and the queries' numbers are at `values`. */
@@ -3747,27 +3757,25 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::met / 2], float (&ds)[Shape::m
 {
     const float scale = scale_of<false>(p);
     const int column = hw::lane() % 4 * 2;
-    ATTN__UNROLL for (int j = 0; j < Shape::met / 8; j++)
-        ATTN__UNROLL for (int x = 0; x < 2; x++) {
-            const int c = j * 8 + column + x;
-            uint32_t of[4] = {0, 0, 0, 0}, last = 0;
-            if (!Shape::queries) hw::load_shared(of, values + c * 16);
-            if (!Shape::queries && Edge) last = hw::load_shared_word(values + Shape::met * 16 + c * 4);
-            ATTN__UNROLL for (int e = 0; e < 2; e++) {
-                tile_row r = rows[e];
-                row_grad g = grads[e];
-                float none = 0.0f, &above = Shape::scores ? ds[4 * j + 2 * e + x] : none;
-                if (!Shape::queries) {
-                    r.first = (int)of[3];
-                    r.last = (int)last;
-                    g.base = float_of(of[0]);
-                    g.inverse = float_of(of[1]);
-                    g.shift = float_of(of[2]);
-                }
-                pair_grad<false, Edge>(p, r, g, first_key + (Shape::queries ? c : 8 * e), scale,
-                                       s[4 * j + 2 * e + x], above);
+    ATTN__UNROLL for (int j = 0; j < Shape::met / 8; j++) {
+        uint32_t of[5][2] = {};                 /* base, inverse, shift, first, last of two queries */
+        ATTN__UNROLL for (int i = 0; i < (Shape::queries ? 0 : Edge ? 5 : Shape::scores ? 3 : 2); i++)
+            hw::load_shared(of[i], values + (i * Shape::met + j * 8 + column) * 4);
+        ATTN__UNROLL for (int x = 0; x < 4; x++) {
+            tile_row r = rows[x / 2];
+            row_grad g = grads[x / 2];
+            float none = 0.0f;
+            if (!Shape::queries) {
+                r.first = (int)of[3][x % 2];
+                r.last = (int)of[4][x % 2];
+                g.base = float_of(of[0][x % 2]);
+                g.inverse = float_of(of[1][x % 2]);
+                g.shift = float_of(of[2][x % 2]);
             }
+            pair_grad<false, Edge>(p, r, g, first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8), scale,
+                                   s[4 * j + x], Shape::scores ? ds[4 * j + x] : none);
         }
+    }
 }
 
 /* Shared memory of a block: its own rows, what makes the gradients of their weights, two slots of what they meet, as
@@ -3796,18 +3804,16 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.above_empty = at.own_full + 8;
     return at;
 }
-/* The numbers of the `Met` queries from `first` on, by the lanes of a warp */
+/* The numbers of the `Met` queries from `first` on, array by array, which the barrier waits for */
 template <int Met>
-ATTN__DEVICE void load_rows(const hopper_grad_work &m, uint32_t values, int b, int head, int first)
+ATTN__DEVICE void load_rows(unsigned char *to, const hopper_grad_work &m, uint64_t *bar, int b, int head, int first)
 {
     const int64_t row = (b * m.g.p.heads + head) * m.g.padded + first, reach = b * m.g.padded + first;
-    ATTN__LOOP for (int r = hw::lane(); r < Met; r += 32) {
-        hw::store_shared(values + r * 16, bits_of(m.g.base[row + r]));
-        hw::store_shared(values + r * 16 + 4, bits_of(m.g.inverse[row + r]));
-        hw::store_shared(values + r * 16 + 8, bits_of(m.g.shift[row + r]));
-        hw::store_shared(values + r * 16 + 12, (uint32_t)m.g.first[reach + r]);
-        hw::store_shared(values + Met * 16 + r * 4, (uint32_t)m.g.last[reach + r]);
-    }
+    hw::cp_async_bulk(to, m.g.base + row, Met * 4, bar);
+    hw::cp_async_bulk(to + Met * 4, m.g.inverse + row, Met * 4, bar);
+    hw::cp_async_bulk(to + Met * 8, m.g.shift + row, Met * 4, bar);
+    hw::cp_async_bulk(to + Met * 12, m.g.first + reach, Met * 4, bar);
+    hw::cp_async_bulk(to + Met * 16, m.g.last + reach, Met * 4, bar);
 }
 /* The producer: walks over what the tasks meet, starts the loads, and tells the consumers of each tile. */
 template <class Shape, int D>
@@ -3819,9 +3825,8 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         grad_walk w = walk_of<shape>(m, task);
         const int b = w.task.b;
-        const bool odd_own = is_odd_own<shape>(m, w.task, false) || is_odd_own<shape>(m, w.task, true);
-        if (hw::lane() == 0) {
-            const int h = w.task.h, row = w.task.first_row, none = w.head == w.end;
+        if (hw::elect()) {
+            const int h = w.task.h, row = w.task.first_row, none = w.tiles == 0;
             hw::mbarrier_wait(at.own_empty, (started & 1) ^ 1);
             hw::store_shared(at.told_task, (uint32_t)b);
             hw::store_shared(at.told_task + 4, (uint32_t)h);
@@ -3832,30 +3837,27 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
             if (!none) load_tile<shape::rows, D>(at.own, &m.own, at.own_full, row, h, b);
             if (!none && shape::scores) load_tile<shape::rows, D>(at.own_above, &m.own_above, at.own_full, row, h, b);
         }
-        ATTN__LOOP for (; w.head < w.end; tile++) {
-            const int to = tile % 2, to_above = tile % slots, first = w.part * met, head = w.head;
-            const bool odd_met = is_odd_met<shape>(m, w, false), odd_above = is_odd_met<shape>(m, w, true);
-            uint32_t flags = odd_met * ODD_MET + odd_above * ODD_ABOVE;
-            if (w.edge || odd_own || odd_met || odd_above) flags |= EDGE;
-            w.part++;
-            find_tile<shape>(m, w);
-            if (w.head == w.end) flags |= LAST;
-            hw::mbarrier_wait(at.met_empty + to, (tile / 2 & 1) ^ 1);
-            if (hw::lane() == 0) {
+        ATTN__LOOP for (; w.tiles; tile++) {
+            const int to = tile % 2, to_above = tile % slots, next = hw::ctz(w.tiles), head = w.head;
+            const int first = (w.part + next) * met;
+            uint32_t flags = (uint32_t)hw::shfl(w.flags, next);
+            w.tiles &= w.tiles - 1;
+            if (!w.tiles) {
+                w.part += 32;
+                find_tiles<shape>(m, w);
+                if (!w.tiles) flags |= LAST;
+            }
+            if (hw::elect()) {
+                uint64_t *full = at.met_full + to, *above_full = at.above_full + to_above;
+                hw::mbarrier_wait(at.met_empty + to, (tile / 2 & 1) ^ 1);
                 hw::store_shared(hw::shared_address(at.told) + to * 16, flags);
                 hw::store_shared(hw::shared_address(at.told) + to * 16 + 4, (uint32_t)first);
-                hw::mbarrier_expect(at.met_full + to, shape::slot);
-                load_tile<met, D>(at.tile_met + to * shape::slot, &m.met, at.met_full + to, first, head, b);
-            }
-            if (!shape::queries) {
-                load_rows<met>(m, hw::shared_address(at.of_rows) + to * met * shape::of_row, b, head, first);
-                hw::mbarrier_arrive(at.met_full + to);
-            }
-            if (hw::lane() == 0) {
+                hw::mbarrier_expect(full, shape::slot + met * shape::of_row);
+                load_tile<met, D>(at.tile_met + to * shape::slot, &m.met, full, first, head, b);
+                if (!shape::queries) load_rows<met>(at.of_rows + to * met * shape::of_row, m, full, b, head, first);
                 hw::mbarrier_wait(at.above_empty + to_above, (tile / slots & 1) ^ 1);
-                hw::mbarrier_expect(at.above_full + to_above, shape::slot);
-                load_tile<met, D>(at.tile_above + to_above * shape::slot, &m.met_above, at.above_full + to_above, first,
-                                  head, b);
+                hw::mbarrier_expect(above_full, shape::slot);
+                load_tile<met, D>(at.tile_above + to_above * shape::slot, &m.met_above, above_full, first, head, b);
             }
             hw::sync_warp();
         }
@@ -3925,6 +3927,12 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
                                                 whole_of(right + (uint32_t)wgmma_along(k, met)), k != 0);
             hw::wgmma_commit();
         };
+        const auto pack = [&] {
+            ATTN__UNROLL for (int k = 0; k < met / 16; k++) {
+                if (shape::values) pack_left<T>(weights[k], s, k);
+                if (shape::scores) pack_left<T>(gradients[k], ds, k);
+            }
+        };
         const auto keep_sums = [&] {
             if (shape::scores) hw::wgmma_keep(sum), hw::wgmma_keep(gradients);
             if (shape::values) hw::wgmma_keep(sum_values), hw::wgmma_keep(weights);
@@ -3954,12 +3962,10 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
                                           0, met);
                 if (shape::scores && (flags & ODD_MET))
                     guard_slot<T, D, met>(sum, ds, hw::shared_address(at.tile_met) + tile % 2 * shape::slot, 0, met);
+                pack();
             } else {
                 grads_of_tile<shape, false>(s, ds, p, rows, grads, 0, values);
-            }
-            ATTN__UNROLL for (int k = 0; k < met / 16; k++) {
-                if (shape::values) pack_left<T>(weights[k], s, k);
-                if (shape::scores) pack_left<T>(gradients[k], ds, k);
+                pack();
             }
             keep_sums();
             hw::wgmma_fence();
@@ -3994,7 +4000,7 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     const grad_places<shape> at = grad_places_in<shape>(shared);
     const params &p = m.g.p;
     const int tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles);
-    init_barriers(at.own_full, shape::consumers, shape::queries ? 0 : 32);
+    init_barriers(at.own_full, shape::consumers);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
         if (hw::warp() == 0) hopper_grad_load<shape, D>(m, at, tasks);
@@ -4030,7 +4036,7 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
 /* ---- the host's side of stage 3 */
 typedef head_sizes<64, 128, 256> hopper_head_sizes;
 /* One kernel for dk and dv, or where these do not fit in the registers together one each. */
-template <int D> constexpr bool hopper_grads_in_two = D > 64;
+template <int D> constexpr bool hopper_grads_in_two = D > 128;
 template <int D> constexpr int hopper_grads_of_keys = hopper_grads_in_two<D> ? OF_KEYS : OF_KEYS | OF_VALUES;
 template <int D> constexpr int hopper_grads_of_values = hopper_grads_in_two<D> ? OF_VALUES : OF_KEYS | OF_VALUES;
 
@@ -4039,7 +4045,7 @@ template <class T, int D, class F> void each_hopper_kernel_as(F f)
     f((const void *)hopper_forward_kernel<T, D>);
     f((const void *)hopper_grad_kernel<T, D, OF_QUERIES>);
     f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_keys<D>>);
-    f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_values<D>>);
+    if (hopper_grads_in_two<D>) f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_values<D>>);
 }
 template <class F> void each_hopper_kernel(head_sizes<>, F f)
 {
@@ -4120,7 +4126,7 @@ static int64_t hopper_grad_layout(const params &p, const device &dev, unsigned c
 {
     const int64_t padded_keys = (p.keys + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
     const int64_t padded = (p.queries + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
-    const int64_t tiles = 2 * p.batch * (p.heads * padded + p.heads_kv * padded_keys) / 64;
+    const int64_t tiles = p.batch * (p.heads * padded + p.heads_kv * padded_keys) / 64;
     const int64_t bytes = (tiles * (int64_t)sizeof(int) + 255) / 256 * 256;
     if (m) {
         m->odd = (int *)at;
@@ -4166,7 +4172,7 @@ template <class T, int D> int hopper_backward_as(const params &p, const device &
         return (int)mma_backward(p, dev, stream);               /* a driver without TMA */
     error = grad_prepare<GRAD_MET>(m.g, p.stats.rank != 0, dev, stream);
     if (!error) {
-        const int64_t tiles = 2 * p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
+        const int64_t tiles = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
         error = (int)ATTN__LAUNCH(hopper_grad_odd<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
     }
     if (!error && p.dq.rank) error = hopper_grad_run<T, D, OF_QUERIES>(m, dev, stream);
@@ -4206,7 +4212,7 @@ namespace attn__gpu {
        mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
        hopper_forward_kernel   384      80, 160, 192   10 mbarriers, TURN (the       224 / 56   FA3 forward
                                                        ping-pong), GUARD (NaN guard)
-       hopper_grad_kernel      384      51 to 227      10 mbarriers, DONE, GUARD     224 / 56   FA3 backward
+       hopper_grad_kernel      384      67 to 227      10 mbarriers, DONE, GUARD     232 / 40   FA3 backward
 
    "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. */
 

@@ -568,6 +568,7 @@ static const struct kind {
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 300, 0, 0, 72, 128}},
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 250, 0, 0, 136, 256}},
     {"stage 3 backward, infinite numbers", 2, backward, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
+    {"stage 3, long backward", 2, backward, 90, 227 * 1024, {64, 4300, 0, 0, 0, 0}},
 };
 
 /* Infinite numbers where nothing is masked, so that pairs are excluded by their scores alone; the first shape was wrong
@@ -582,6 +583,21 @@ static void infinite_call(call &c, const kind &k, int i) {
     if (c.infinite & 1) put(c.q, 0, 0, c.p.queries / 2, 5, INFINITY), c.name += " infinite q";
     if (c.infinite & 2) put(c.k, 0, 0, c.p.keys / 3, 3, -INFINITY), c.name += " infinite k";
     if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";
+}
+
+/* More than 32 tiles of queries or keys, which the producer looks at in one step; the window leaves some steps without
+   any. Numbers of the last rows alone are not finite, or none is. The second shape takes longest. */
+static const int long_shapes[][7] = {
+    {1, 2, 1, 2200, 70, 8, 16}, {1, 2, 2, 70, 4300, 16, 8}, {1, 1, 1, 4300, 300, 8, 8}};
+static void long_call(call &c, int i) {
+    const int shape = i % 6 == 1 ? 1 : i % 2 * 2;
+    start_call(c, i % 2 ? ATTN_BF16 : ATTN_F16, long_shapes[shape]);
+    if (shape == 2) c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.p.left = 80, c.p.right = 30, c.name += " window";
+    if (i % 4 == 0) return;
+    put(c.q, 0, 0, c.p.queries - 2, 5, INFINITY);
+    put(c.k, 0, 0, c.p.keys - 1, 3, -INFINITY);
+    put(c.v, 0, 0, c.p.keys - 3, 1, INFINITY);
+    c.name += " infinite rows";
 }
 
 /* Weak: where this is linked with another program, it is that one's kernels. */
@@ -603,6 +619,7 @@ __attribute__((weak)) int main(int argc, char **argv) {
             for (int n = 0; n < 4; n++) bits();
             c.infinite = 0;
             if (k.w.most_d) random_call(c, k.w);
+            else if (k.w.most_rows) long_call(c, i);
             else infinite_call(c, k, i);
             c.dev.arch = k.arch, c.dev.shared_bytes = k.shared_bytes, c.dev.processors = 4;
             k.test(c, stages[k.stage]);

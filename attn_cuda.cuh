@@ -2815,15 +2815,61 @@ template <int D, bool Extra> struct grad_shape {
     static constexpr int shared_keys = 2 * tile_bytes<rows, D> + 4 * tile_bytes<queries, D> + 2 * values;
 };
 
-/* A warp per row: what both kernels need of it. */
+/* 16 bytes, at once where the address allows it. */
+ATTN__DEVICE void load_words(uint32_t (&w)[4], const void *from)
+{
+    if ((uintptr_t)from % 16) {
+        ATTN__UNROLL for (int i = 0; i < 4; i++) w[i] = ((const uint32_t *)from)[i];
+    } else {
+        const eight_halves x = *(const eight_halves *)from;
+        ATTN__UNROLL for (int i = 0; i < 4; i++) w[i] = x.pair[i];
+    }
+}
+/* A lane's part of d_out . out of a row: 8 columns of each 32. Both loads are under way before one is used. */
+template <class T> ATTN__DEVICE float dot_of_lane(const params &p, int64_t b, int64_t h, int64_t i)
+{
+    const auto half = [](const uint32_t (&pair)[4], int j) {
+        const uint16_t x = (uint16_t)(pair[j / 2] >> 16 * (j % 2));
+        return T::is_bf16 ? hw::from_bf16(x) : hw::from_f16(x);
+    };
+    float sum = 0.0f;
+    for (int64_t c = hw::lane() % 4 * 8; c < p.size_v; c += 32) {
+        const eight_halves d_out = *(const eight_halves *)(row_of(p.d_out, b, h, i) + c);
+        const int64_t at = place(p.out, b, h, i, c);
+        uint32_t w[2][4];
+        float out[8];
+        if (p.out.type == ATTN_F32) {
+            ATTN__UNROLL for (int j = 0; j < 2; j++) load_words(w[j], (const float *)p.out.data + at + 4 * j);
+            ATTN__UNROLL for (int j = 0; j < 8; j++) out[j] = float_of(w[j / 4][j % 4]);
+        } else {
+            load_words(w[0], (const uint16_t *)p.out.data + at);
+            ATTN__UNROLL for (int j = 0; j < 8; j++) out[j] = half(w[0], j);
+        }
+        ATTN__UNROLL for (int j = 0; j < 8; j++) sum = hw::fma(half(d_out.pair, j), out[j], sum);
+    }
+    return sum;
+}
+/* What both kernels need of a row. A warp has 32 rows of a head, a lane has one; four lanes share its d_out . out. */
 ATTN__KERNEL(128, 1) void mma_grad_rows(ATTN__PARAM grad_work m)
 {
     const params &p = m.p;
-    const int64_t all = p.batch * p.heads * m.padded;
+    const bool is_bf16 = p.d_out.type == ATTN_BF16;
+    const int64_t tiles = m.padded / 32, all = p.batch * p.heads * tiles;
     for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
-        const int64_t i = n % m.padded, h = n / m.padded % p.heads, b = n / m.padded / p.heads;
+        const int64_t h = n / tiles % p.heads, b = n / tiles / p.heads, first = n % tiles * 32, i = first + hw::lane();
         const tile_row r = row_at(p, b, h, 1, i);
         float base = 0.0f, inverse = 0.0f, shift = 0.0f;
+        /* of rows without mass too: a d_out that is not finite is told by it */
+        ATTN__LOOP for (int part = 0; part < 4; part++) {
+            const int64_t row = first + part * 8 + hw::lane() / 4;
+            float sum = 0.0f;
+            if (row < p.queries)
+                sum = is_bf16 ? dot_of_lane<hw::bf16>(p, b, h, row) : dot_of_lane<hw::f16>(p, b, h, row);
+            sum += hw::shfl_xor(sum, 1);
+            sum += hw::shfl_xor(sum, 2);
+            sum = hw::shfl(sum, hw::lane() % 8 * 4);
+            if (hw::lane() / 8 == part) shift = sum;
+        }
         if (is_inside(p, r)) {
             const float top = load(p.stats, b, h, i, 0) * LOG2E, sum = load(p.stats, b, h, i, 1);
             const float sink = p.sink.rank ? load(p.sink, 0, h, 0, 0) * LOG2E : -infinity();
@@ -2831,16 +2877,11 @@ ATTN__KERNEL(128, 1) void mma_grad_rows(ATTN__PARAM grad_work m)
                 base = sink > top ? sink : top;
                 inverse = 1.0f / (sum * hw::ex2(top - base) + (is_none(sink) ? 0.0f : hw::ex2(sink - base)));
             }
-            /* of rows without mass too: a d_out that is not finite is told by it */
-            for (int64_t c = hw::lane(); c < p.size_v; c += 32)
-                shift = hw::fma(load(p.d_out, b, h, i, c), load(p.out, b, h, i, c), shift);
-            shift = warp_sum(shift);
             if (p.d_lse.rank) shift -= load(p.d_lse, b, h, i, 0);
         }
-        if (hw::lane() != 0) continue;
-        m.base[n] = base;
-        m.inverse[n] = inverse;
-        m.shift[n] = shift;
+        m.base[n * 32 + hw::lane()] = base;
+        m.inverse[n * 32 + hw::lane()] = inverse;
+        m.shift[n * 32 + hw::lane()] = shift;
         if (h != 0) continue;
         m.first[b * m.padded + i] = r.first;
         m.last[b * m.padded + i] = r.last;
@@ -3345,7 +3386,8 @@ int grad_prepare(const grad_work &m, bool has_stats, const device &dev, cudaStre
         error = (int)mma_forward(forward, dev, stream);
     }
     if (!error)
-        error = (int)ATTN__LAUNCH(mma_grad_rows, blocks_for((p.batch * p.heads * m.padded + 3) / 4), 128, 0, stream, m);
+        error = (int)ATTN__LAUNCH(mma_grad_rows, blocks_for((p.batch * p.heads * m.padded / 32 + 3) / 4), 128, 0,
+                                  stream, m);
     if (!error)
         error = (int)ATTN__LAUNCH((mma_grad_reaches<Queries>), blocks_for((p.batch * m.padded / Queries + 3) / 4), 128,
                                   0, stream, m);

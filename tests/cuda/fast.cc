@@ -46,7 +46,7 @@ template <class T, class U> bool operator!=(const shared_memory<T> &, const shar
 template <class T> using shared_vector = std::vector<T, shared_memory<T>>;
 
 /* An array [B,H,I,X] in an allocation of its own: 64 elements of margin on both sides, any order of the first three
-   axes, a gap between rows, NaN wherever no element lies. */
+   axes, a gap of `unit` elements between rows, NaN wherever no element lies. */
 struct tensor {
     shared_vector<unsigned char> memory;
     std::vector<double> value; /* as stored: rounded */
@@ -84,10 +84,10 @@ template <class F> static void for_all(const tensor &t, F f) {
             for (int64_t i = 0; i < t.size[2]; i++)
                 for (int64_t x = 0; x < t.size[3]; x++) f(b, h, i, x);
 }
-static void make(tensor &t, int type, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+static void make(tensor &t, int type, int64_t n0, int64_t n1, int64_t n2, int64_t n3, int unit = 8) {
     static const int orders[3][3] = {{2, 1, 0}, {1, 2, 0}, {2, 0, 1}}; /* innermost first: BHSD, BSHD, HBSD */
     const int *order = orders[draw(0, 2)];
-    const int64_t gap = chance(50) ? 0 : 8;
+    const int64_t gap = chance(50) ? 0 : unit;
     int64_t step = (n3 + 7) / 8 * 8 + gap;
     t.size[0] = n0, t.size[1] = n1, t.size[2] = n2, t.size[3] = n3;
     t.a.type = type, t.a.rank = 4, t.a.stride[3] = 1;
@@ -96,7 +96,8 @@ static void make(tensor &t, int type, int64_t n0, int64_t n1, int64_t n2, int64_
         step *= t.size[order[k]];
     }
     t.memory.assign(((size_t)step + 128) * t.bytes_of() + 64, 0xff);
-    t.a.data = (void *)(((uintptr_t)t.memory.data() + 64 * t.bytes_of() + 15) / 16 * 16);
+    t.a.data =
+        (void *)(((uintptr_t)t.memory.data() + 64 * t.bytes_of() + 15) / 16 * 16 + (size_t)gap % 8 * t.bytes_of());
     t.value.assign((size_t)(n0 * n1 * n2 * n3), NAN);
 }
 static void put(tensor &t, int64_t b, int64_t h, int64_t i, int64_t x, double value) {
@@ -171,7 +172,7 @@ static void start_call(call &c, int type, const int (&sizes)[7]) {
     make(c.q, type, p.batch, p.heads, p.queries, p.size_q);
     make(c.k, type, p.batch, p.heads_kv, p.keys, p.size_q);
     make(c.v, type, p.batch, p.heads_kv, p.keys, p.size_v);
-    make(c.out, chance(70) ? type : ATTN_F32, p.batch, p.heads, p.queries, p.size_v);
+    make(c.out, chance(70) ? type : ATTN_F32, p.batch, p.heads, p.queries, p.size_v, 2); /* pairs are enough */
     make(c.lse, ATTN_F32, p.batch, p.heads, p.queries, 1);
     make(c.stats, ATTN_F32, p.batch, p.heads, p.queries, 2);
     fill(c.q, 3), fill(c.k, 3), fill(c.v, 2);

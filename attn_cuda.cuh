@@ -3227,6 +3227,7 @@ inline const char *fast_covers(const params &p)
     ATTN__WANT(p.empty != ATTN_EMPTY_UNIFORM, "empty rows are to be uniform");
     ATTN__WANT(p.batch > 0 && p.heads > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0, "a size is 0");
     ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30, "a size is beyond 2^30");
+    ATTN__WANT(p.batch * p.heads * ((p.keys + p.queries) / 64 + 2) <= INT32_MAX, "more than 2^31 tiles of rows");
     ATTN__WANT(p.size_q % 8 == 0 && p.size_v % 8 == 0, "a head size is no multiple of 8");
     ATTN__WANT(has_aligned_rows(p.q, p.batch, p.heads, p.queries) &&
                has_aligned_rows(p.k, p.batch, p.heads_kv, p.keys) &&
@@ -3431,40 +3432,52 @@ template <int D> struct hopper_shape {
     static constexpr int consumers = 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
     static constexpr int keys = D <= 128 ? 128 : 64;
     static constexpr int slot = tile_bytes<keys, D>;
-    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + 10 * 8;
+    static constexpr int told = 2 * 16 + rows * 8;                              /* see tell_task */
+    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + 10 * 8 + 2 * told;
     static constexpr int registers_consumer = 224, registers_producer = 56;      /* 2 * 128 * 224 + 128 * 56 < 64 K */
 };
-struct hopper_order { int64_t tiles, section; };   /* of rows per head; so many heads' others fit in the L2 cache */
+struct hopper_order { int tiles, section; };       /* of rows per head; so many heads' others fit in the L2 cache */
 struct hopper_work {
     params p;
     hw::tensor_map q, k, v;
     hopper_order order;
 };
 static_assert(sizeof(hopper_work) <= 4096, "kernel parameters fit in 4 KB");
-enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD */
+enum { TURN = 1, GUARD = 4, DONE = 5 };     /* numbers of barriers: TURN + consumer, GUARD, DONE + consumer */
 
 /* Where a task is, whose rows are queries or keys. Heads come in sections; in a section first those tiles of all its
    heads that with causal masks have most to do: the last queries, the first keys. */
 struct hopper_task { int b, h, head_kv, first_row; };
-template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, int64_t task, int rows)
+template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, int task, int rows)
 {
-    const int64_t heads = Keys ? p.heads_kv : p.heads, all = p.batch * heads;
-    const int64_t first = task / (o.section * o.tiles) * o.section, inside = task - first * o.tiles;
-    const int64_t many = all - first < o.section ? all - first : o.section, tile = inside / many;
+    const int heads = (int)(Keys ? p.heads_kv : p.heads), all = (int)p.batch * heads;
+    const int first = task / (o.section * o.tiles) * o.section, inside = task - first * o.tiles;
+    const int many = least(all - first, o.section), tile = inside / many, head = first + inside - tile * many;
     hopper_task t;
-    t.b = (int)((first + inside % many) / heads);
-    t.h = (int)((first + inside % many) % heads);
-    t.head_kv = Keys ? t.h : t.h / (int)(p.heads / p.heads_kv);
-    t.first_row = (int)(Keys ? tile : o.tiles - 1 - tile) * rows;
+    t.b = head / heads;
+    t.h = head - t.b * heads;
+    t.head_kv = Keys ? t.h : t.h / (heads / (int)p.heads_kv);
+    t.first_row = (Keys ? tile : o.tiles - 1 - tile) * rows;
     return t;
 }
-/* What the rows of a tile may attend to; a whole warp asks, every warp gets the same. */
-template <int Rows> ATTN__DEVICE tile_reach reach_of_tile(const params &p, const hopper_task &t)
+/* What the producer tells of a task, so that no consumer need find it out while its products wait: 16 bytes of where it
+   is, 16 of what its rows may attend to together, then first and last of each row. A whole warp does it. */
+template <int Rows> ATTN__DEVICE tile_reach tell_task(const params &p, const hopper_task &t, uint32_t told)
 {
-    tile_reach all = reach_of_row(p, row_at(p, t.b, t.h, 1, t.first_row + hw::lane()));
-    ATTN__LOOP for (int r = 32; r < Rows; r += 32)
-        join(all, reach_of_row(p, row_at(p, t.b, t.h, 1, t.first_row + r + hw::lane())));
-    return join_warp(all);
+    tile_reach all = {0x7fffffff, 0, 0, 0x7fffffff};
+    ATTN__LOOP for (int r = hw::lane(); r < Rows; r += 32) {
+        const tile_row row = row_at(p, t.b, t.h, 1, t.first_row + r);
+        hw::store_shared(told + 32 + r * 8, (uint32_t)row.first);
+        hw::store_shared(told + 32 + r * 8 + 4, (uint32_t)row.last);
+        join(all, reach_of_row(p, row));
+    }
+    all = join_warp(all);
+    if (hw::lane() == 0) {
+        const int words[8] = {t.b, t.h, t.first_row, 0, all.first, all.last, all.from, all.to};
+        ATTN__UNROLL for (int i = 0; i < 8; i++) hw::store_shared(told + i * 4, (uint32_t)words[i]);
+    }
+    hw::sync_warp();
+    return all;
 }
 /* Rows of one head into shared memory, which the barrier waits for. */
 template <int Rows, int D>
@@ -3498,9 +3511,9 @@ ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_
     hw::barrier_sync(GUARD, many);
 }
 /* Shared memory of a block: Q, two slots each of K and V, and for each of these a barrier that it is full and one that
-   it is empty. */
+   it is empty; two slots of what the producer tells. Of these one is free as soon as Q of the task before is. */
 template <int D> struct hopper_places {
-    unsigned char *q, *k, *v;
+    unsigned char *q, *k, *v, *told;
     uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty;
 };
 template <int D> ATTN__DEVICE hopper_places<D> hopper_places_in(unsigned char *shared)
@@ -3516,24 +3529,25 @@ template <int D> ATTN__DEVICE hopper_places<D> hopper_places_in(unsigned char *s
     at.k_empty = at.q_full + 4;
     at.v_full = at.q_full + 6;
     at.v_empty = at.q_full + 8;
+    at.told = (unsigned char *)(at.q_full + 10);
     return at;
 }
 /* The producer: starts the loads of all tasks, Q, then K of each tile and V of the one before. */
-template <int D> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places<D> &at, int64_t tasks)
+template <int D> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places<D> &at, int tasks)
 {
     typedef hopper_shape<D> shape;
     constexpr int keys = shape::keys;
     const params &p = m.p;
-    int tile = 0, started = 0;              /* tiles of K and V, tasks with keys: so many before in this block's life */
-    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+    int tile = 0, started = 0;              /* tiles of K and V, tasks: so many before in this block's life */
+    for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         const hopper_task t = task_at<false>(p, m.order, task, shape::rows);
-        const tile_reach all = reach_of_tile<shape::rows>(p, t);
-        if (all.last == 0) continue;
-        const int first = all.first / keys, end = (all.last + keys - 1) / keys;
+        const tile_reach all = tell_task<shape::rows>(p, t, hw::shared_address(at.told) + started % 2 * shape::told);
+        const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
         if (hw::elect()) {
             hw::mbarrier_wait(at.q_empty, (started & 1) ^ 1);
-            hw::mbarrier_expect(at.q_full, tile_bytes<shape::rows, D>);
-            load_tile<shape::rows, D>(at.q, &m.q, at.q_full, t.first_row, t.h, t.b);
+            if (first == end) hw::mbarrier_arrive(at.q_full);
+            else hw::mbarrier_expect(at.q_full, tile_bytes<shape::rows, D>);
+            if (first < end) load_tile<shape::rows, D>(at.q, &m.q, at.q_full, t.first_row, t.h, t.b);
             for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
                 const int now = tile + n - first, before = now - 1;
                 if (n < end) {
@@ -3557,7 +3571,7 @@ template <int D> ATTN__DEVICE void hopper_load(const hopper_work &m, const hoppe
 }
 /* A consumer: a warpgroup with 64 rows of each task. */
 template <class T, int D>
-ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &at, int64_t tasks)
+ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &at, int tasks)
 {
     typedef hopper_shape<D> shape;
     constexpr int keys = shape::keys;
@@ -3572,16 +3586,24 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
     const uint64_t desc_v = wgmma_tile(hw::shared_address(at.v), keys);
 
     if (consumer == shape::consumers - 1) hw::barrier_arrive(TURN, 256);       /* the first turn goes to consumer 0 */
-    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
-        const hopper_task t = task_at<false>(p, m.order, task, shape::rows);
-        const tile_reach all = reach_of_tile<shape::rows>(p, t);
+    for (int task = hw::block(); task < tasks; task += hw::blocks()) {
+        const uint32_t told = hw::shared_address(at.told) + started % 2 * shape::told;
+        uint32_t of_task[4], of_tile[4], of_row[2];
+        hw::mbarrier_wait(at.q_full, started & 1);
+        hw::load_shared(of_task, told);
+        hw::load_shared(of_tile, told + 16);
+        const tile_reach all = {(int)of_tile[0], (int)of_tile[1], (int)of_tile[2], (int)of_tile[3]};
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
         float s[keys / 2], out[D / 2], shrink[2];
         uint32_t weights[keys / 16][4];
         row_pair soft = no_keys();
         tile_row rows[2];
-        rows[0] = row_at(p, t.b, t.h, 1, t.first_row + row0);
-        rows[1] = row_at(p, t.b, t.h, 1, t.first_row + row0 + 8);
+        set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            hw::load_shared(of_row, told + 32 + (row0 + 8 * e) * 8);
+            rows[e].first = (int)of_row[0];
+            rows[e].last = (int)of_row[1];
+        }
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
         const auto start_scores = [&](int now) {                /* s = Q . K^T of a slot */
@@ -3615,7 +3637,6 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
         };
 
         if (first < end) {
-            hw::mbarrier_wait(at.q_full, started & 1);
             hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
             start_scores(tile);
             hw::wgmma_wait<0>();
@@ -3649,8 +3670,11 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
             hw::wgmma_keep(out);
             if (elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
             tile++;
-            started++;
+        } else {
+            hw::barrier_sync(DONE + consumer, 128);
+            if (elected) hw::mbarrier_arrive(at.q_empty);
         }
+        started++;
         join_masses(soft);
         finish_rows<T, D>(p, out, rows, soft, scale);
     }
@@ -3662,7 +3686,7 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
     typedef hopper_shape<D> shape;
     ATTN__SHARED(shared);
     const hopper_places<D> at = hopper_places_in<D>(shared);
-    const int64_t tasks = m.p.batch * m.p.heads * m.order.tiles;
+    const int tasks = (int)(m.p.batch * m.p.heads) * m.order.tiles;
     init_barriers(at.q_full, shape::consumers);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
@@ -3680,7 +3704,6 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
    weights (d_out, v: `above`). A consumer's products run one after the other, the other consumer's beside them:
        s = own . met^T    ds = own_above . met_above^T    then    dq or dk += ds . met    dv += s . met_above */
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4 };            /* the sums of a kernel */
-enum { DONE = 5 };              /* numbers of barriers: DONE + consumer */
 enum { EDGE = 1, ODD_MET = 2, ODD_ABOVE = 4, LAST = 8 };        /* what the producer tells of a tile */
 enum { GRAD_ROWS = 128, GRAD_MET = 64, GRAD_THREADS = 384 };    /* of all kernels; queries that keys meet at a time */
 template <int D, int Sums> struct hopper_grad_shape {
@@ -3770,7 +3793,7 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
             if (w.tiles) return;
         }
 }
-template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int64_t task)
+template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
 {
     const params &p = m.g.p;
     const int group = (int)(p.heads / p.heads_kv);
@@ -4041,7 +4064,7 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     ATTN__SHARED(shared);
     const grad_places<shape> at = grad_places_in<shape>(shared);
     const params &p = m.g.p;
-    const int tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles);
+    const int tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv)) * m.order.tiles;
     init_barriers(at.own_full, shape::consumers);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
@@ -4137,10 +4160,11 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
 inline hopper_order hopper_order_of(const params &p, bool keys, int rows)
 {
     const int64_t group = p.heads / p.heads_kv, row_bytes = (p.size_q + p.size_v) * 2, cache = 32 << 20;
+    const int64_t fit = keys ? cache / (p.queries * group * row_bytes) : cache / (p.keys * row_bytes) * group;
+    const int64_t all = p.batch * (keys ? p.heads_kv : p.heads);
     hopper_order o;
-    o.tiles = ((keys ? p.keys : p.queries) + rows - 1) / rows;
-    o.section = keys ? cache / (p.queries * group * row_bytes) : cache / (p.keys * row_bytes) * group;
-    if (o.section < 1) o.section = 1;
+    o.tiles = (int)(((keys ? p.keys : p.queries) + rows - 1) / rows);
+    o.section = (int)(fit < 1 ? 1 : fit < all ? fit : all);
     return o;
 }
 template <class T, int D> int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
@@ -4252,7 +4276,7 @@ namespace attn__gpu {
        merge_splits            128      none           none                          255        combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
-       hopper_forward_kernel   384      80, 160, 192   10 mbarriers, TURN (the       224 / 56   FA3 forward
+       hopper_forward_kernel   384      82, 162, 194   10 mbarriers, TURN (the       224 / 56   FA3 forward
                                                        ping-pong), GUARD (NaN guard)
        hopper_grad_kernel      384      67 to 227      10 mbarriers, DONE, GUARD     232 / 40   FA3 backward
 

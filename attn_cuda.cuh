@@ -3712,10 +3712,11 @@ template <int D, int Sums> struct hopper_grad_shape {
     static constexpr int met = D <= 64 && queries ? 128 : GRAD_MET;
     static constexpr int whole = tile_bytes<rows, D>, slot = tile_bytes<met, D>;
     static constexpr int above_slots = D <= 128 || values ? 2 : 1;              /* else ds alone reads it */
-    static constexpr int of_row = queries ? 0 : 20;                             /* base, inverse, shift, first, last */
+    static constexpr int of_own = queries ? rows * 20 : 0, of_met = queries ? 0 : met * 20;     /* see load_rows */
     static constexpr int shared_bytes =
-        (1 + scores) * whole + (2 + above_slots) * slot + 2 * met * of_row + 3 * 16 + 10 * 8;
-    static constexpr int registers_consumer = 232, registers_producer = 40;     /* 2 * 128 * 232 + 128 * 40 < 64 K */
+        (1 + scores) * whole + (2 + above_slots) * slot + of_own + 2 * of_met + 3 * 16 + 10 * 8;
+    static constexpr bool most_sums = scores && values && D > 64;   /* of registers 2 * 128 * 232 + 128 * 40 < 64 K */
+    static constexpr int registers_consumer = most_sums ? 232 : 224, registers_producer = most_sums ? 40 : 56;
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
 };
 struct hopper_grad_work {
@@ -3844,8 +3845,8 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::met / 2], float (&ds)[Shape::m
 }
 
 /* Shared memory of a block: its own rows, what makes the gradients of their weights, two slots of what they meet, as
-   many or one of what comes with it; numbers of the queries that keys meet; what the producer tells of each slot and of
-   the task; the barriers. */
+   many or one of what comes with it; numbers of own queries, or of those that keys meet; what the producer tells of
+   each slot and of the task; the barriers. */
 template <class Shape> struct grad_places {
     unsigned char *own, *own_above, *tile_met, *tile_above, *of_rows, *told;
     uint32_t told_task;
@@ -3859,7 +3860,7 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.tile_met = at.own_above + Shape::whole;
     at.tile_above = at.tile_met + 2 * Shape::slot;
     at.of_rows = at.tile_above + Shape::above_slots * Shape::slot;
-    at.told = at.of_rows + 2 * Shape::met * Shape::of_row;
+    at.told = at.of_rows + Shape::of_own + 2 * Shape::of_met;
     at.told_task = hw::shared_address(at.told) + 2 * 16;
     at.own_full = (uint64_t *)(at.told + 3 * 16);
     at.own_empty = at.own_full + 1;
@@ -3869,16 +3870,16 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.above_empty = at.own_full + 8;
     return at;
 }
-/* The numbers of the `Met` queries from `first` on, array by array, which the barrier waits for */
-template <int Met>
+/* The numbers of so many queries from `first` on, array by array, which the barrier waits for */
+template <int Rows>
 ATTN__DEVICE void load_rows(unsigned char *to, const hopper_grad_work &m, uint64_t *bar, int b, int head, int first)
 {
     const int64_t row = (b * m.g.p.heads + head) * m.g.padded + first, reach = b * m.g.padded + first;
-    hw::cp_async_bulk(to, m.g.base + row, Met * 4, bar);
-    hw::cp_async_bulk(to + Met * 4, m.g.inverse + row, Met * 4, bar);
-    hw::cp_async_bulk(to + Met * 8, m.g.shift + row, Met * 4, bar);
-    hw::cp_async_bulk(to + Met * 12, m.g.first + reach, Met * 4, bar);
-    hw::cp_async_bulk(to + Met * 16, m.g.last + reach, Met * 4, bar);
+    hw::cp_async_bulk(to, m.g.base + row, Rows * 4, bar);
+    hw::cp_async_bulk(to + Rows * 4, m.g.inverse + row, Rows * 4, bar);
+    hw::cp_async_bulk(to + Rows * 8, m.g.shift + row, Rows * 4, bar);
+    hw::cp_async_bulk(to + Rows * 12, m.g.first + reach, Rows * 4, bar);
+    hw::cp_async_bulk(to + Rows * 16, m.g.last + reach, Rows * 4, bar);
 }
 /* The producer: walks over what the tasks meet, starts the loads, and tells the consumers of each tile. */
 template <class Shape, int D>
@@ -3898,9 +3899,10 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
             hw::store_shared(at.told_task + 8, (uint32_t)row);
             hw::store_shared(at.told_task + 12, (uint32_t)none);
             if (none) hw::mbarrier_arrive(at.own_full);
-            else hw::mbarrier_expect(at.own_full, (1 + shape::scores) * shape::whole);
+            else hw::mbarrier_expect(at.own_full, (1 + shape::scores) * shape::whole + shape::of_own);
             if (!none) load_tile<shape::rows, D>(at.own, &m.own, at.own_full, row, h, b);
             if (!none && shape::scores) load_tile<shape::rows, D>(at.own_above, &m.own_above, at.own_full, row, h, b);
+            if (!none && shape::queries) load_rows<shape::rows>(at.of_rows, m, at.own_full, b, h, row);
         }
         ATTN__LOOP for (; w.tiles; tile++) {
             const int to = tile % 2, to_above = tile % slots, next = hw::ctz(w.tiles), head = w.head;
@@ -3917,9 +3919,9 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
                 hw::mbarrier_wait(at.met_empty + to, (tile / 2 & 1) ^ 1);
                 hw::store_shared(hw::shared_address(at.told) + to * 16, flags);
                 hw::store_shared(hw::shared_address(at.told) + to * 16 + 4, (uint32_t)first);
-                hw::mbarrier_expect(full, shape::slot + met * shape::of_row);
+                hw::mbarrier_expect(full, shape::slot + shape::of_met);
                 load_tile<met, D>(at.tile_met + to * shape::slot, &m.met, full, first, head, b);
-                if (!shape::queries) load_rows<met>(at.of_rows + to * met * shape::of_row, m, full, b, head, first);
+                if (!shape::queries) load_rows<met>(at.of_rows + to * shape::of_met, m, full, b, head, first);
                 hw::mbarrier_wait(at.above_empty + to_above, (tile / slots & 1) ^ 1);
                 hw::mbarrier_expect(above_full, shape::slot);
                 load_tile<met, D>(at.tile_above + to_above * shape::slot, &m.met_above, above_full, first, head, b);
@@ -3929,18 +3931,16 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
         started++;
     }
 }
-/* A thread's own two queries, of a task (b, h, first row) */
-ATTN__DEVICE void own_queries(const hopper_grad_work &m, const uint32_t (&of_task)[4], int row0, tile_row (&rows)[2],
-                              row_grad (&grads)[2])
+/* A thread's own two queries, from `row` on, of those whose numbers are at `values` */
+ATTN__DEVICE void own_queries(uint32_t values, int row, tile_row (&rows)[2], row_grad (&grads)[2])
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        const int64_t row = (int)of_task[2] + row0 + 8 * e, at = (int)of_task[0] * m.g.padded + row;
-        const int64_t n = ((int)of_task[0] * m.g.p.heads + (int)of_task[1]) * m.g.padded + row;
-        rows[e].first = m.g.first[at];
-        rows[e].last = m.g.last[at];
-        grads[e].base = m.g.base[n];
-        grads[e].inverse = m.g.inverse[n];
-        grads[e].shift = m.g.shift[n];
+        const auto number = [&](int n) { return hw::load_shared_word(values + (n * GRAD_ROWS + row + 8 * e) * 4); };
+        grads[e].base = float_of(number(0));
+        grads[e].inverse = float_of(number(1));
+        grads[e].shift = float_of(number(2));
+        rows[e].first = (int)number(3);
+        rows[e].last = (int)number(4);
     }
 }
 template <class T, int D, int Sums>
@@ -3980,7 +3980,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         uint32_t of_task[4];                /* b, h, first row, whether there is nothing to meet */
         hw::mbarrier_wait(at.own_full, started & 1);
         hw::load_shared(of_task, at.told_task);
-        if (shape::queries) own_queries(m, of_task, row0, rows, grads);
+        if (shape::queries) own_queries(hw::shared_address(at.of_rows), row0, rows, grads);
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) sum[j] = sum_values[j] = 0.0f;
 
         const auto whole_of = [](uint32_t desc) { return desc | (wgmma_tile(0, 0) & ~0xffffffffull); };
@@ -4006,7 +4006,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++) {
             const uint32_t now_met = desc_met + tile % 2 * (shape::slot >> 4);
             const uint32_t now_above = desc_met + (2 + tile % slots) * (shape::slot >> 4);
-            const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * met * shape::of_row;
+            const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * shape::of_met;
             hw::mbarrier_wait(at.met_full + tile % 2, tile / 2 & 1);
             start_product(s, desc_own, now_met);
             hw::mbarrier_wait(at.above_full + tile % slots, tile / slots & 1);
@@ -4278,7 +4278,8 @@ namespace attn__gpu {
        mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
        hopper_forward_kernel   384      82, 162, 194   10 mbarriers, TURN (the       224 / 56   FA3 forward
                                                        ping-pong), GUARD (NaN guard)
-       hopper_grad_kernel      384      67 to 227      10 mbarriers, DONE, GUARD     232 / 40   FA3 backward
+       hopper_grad_kernel      384      67 to 227      10 mbarriers, DONE, GUARD     224 / 56   FA3 backward
+                                                                                     232 / 40   dK, dV of 128
 
    "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. */
 

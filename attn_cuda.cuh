@@ -3724,7 +3724,7 @@ struct hopper_grad_work {
     hw::tensor_map own, own_above, met, met_above;
     hopper_order order;
     int64_t padded_keys;        /* keys, rounded up as queries are */
-    int    *odd;                /* of 64 queries, then of 64 keys: ODD_MET and ODD_ABOVE */
+    int    *odd;                /* of 64 queries, then of 64 keys: ODD_MET of q or k, ODD_ABOVE of d_out or v */
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
 
@@ -3774,9 +3774,9 @@ struct grad_walk {
     hopper_task task;
     tile_reach  all;            /* of own queries */
     bool        odd;            /* some number of own rows is not finite */
-    int         head, end, part, parts;     /* this head, the last and one more; tiles of a head, how many */
-    uint32_t    tiles;          /* of those from `part` on a bit for each that is still to be met */
-    int         flags;          /* what is to be told of the lane's tile */
+    int         head, end, part, parts;     /* this head, the last and one more; the first of 32 tiles, of how many */
+    uint32_t    tiles;          /* a bit for each of these 32 that is still to be met */
+    int         flags;          /* what is to be told of tile part + lane */
 };
 /* Looks at 32 tiles at a time, each lane at one, until some are to be met. */
 template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, grad_walk &w)

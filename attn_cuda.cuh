@@ -21,8 +21,8 @@
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
              host. Arrays in two places are refused (ATTN_ERR_PLACE, naming the field). The workspace lies where the
              arrays do. attn_workspace_size and the like look at the pointers too; if all are NULL, the result is enough
-             for either, and for a call with fewer queries or keys too; a call itself may need less (the forward of stage
-             3: nothing). On a device it grows with B, H, Sq and Sk; a head size that a faster stage covers may need more
+             for either, and for calls with fewer queries or keys; a call itself may need less (the forward of stage 3
+             nothing). On a device it grows with B, H, Sq and Sk; a head size that a faster stage covers may need more
              than a larger one that none does.
    STREAM    A call on the device returns when its work is enqueued, without synchronisation. With a workspace it
              allocates nothing, so it can be captured in a graph: attn_cuda_prepare() once before the capture loads the
@@ -193,6 +193,14 @@ template <class T> ATTN__DEVICE T shfl_xor(T x, int mask) { return __shfl_xor_sy
 ATTN__DEVICE uint32_t ballot(bool vote) { return __ballot_sync(0xffffffffu, vote); }
 ATTN__DEVICE bool any(bool vote) { return __any_sync(0xffffffffu, vote) != 0; }
 ATTN__DEVICE void sync_warp() { __syncwarp(); }
+/* True in one lane, always the same (sm_90). The compiler knows that it is one: it needs no loop over lanes for TMA. */
+ATTN__DEVICE bool elect()
+{
+    uint32_t result;
+    asm volatile("{ .reg .pred one; elect.sync _|one, 0xffffffff; selp.u32 %0, 1, 0, one; }" : "=r"(result));
+    return result != 0;
+}
+ATTN__DEVICE int ctz(uint32_t x) { return __ffs((int)x) - 1; }      /* zeros below the lowest 1; there is one */
 
 /* ---- one instruction each: 2 ulp or so, numbers below 2^-126 are 0 */
 ATTN__DEVICE float ex2(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
@@ -231,6 +239,10 @@ ATTN__DEVICE void load_shared(uint32_t (&r)[4], uint32_t address)          /* 16
 {
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+ATTN__DEVICE void load_shared(uint32_t (&r)[2], uint32_t address)          /* 8 bytes, aligned */
+{
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(address) : "memory");
 }
 ATTN__DEVICE uint32_t load_shared_word(uint32_t address)
 {
@@ -317,6 +329,13 @@ ATTN__DEVICE void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;
 template <int N> ATTN__DEVICE void tma_store_wait_read()
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(N) : "memory");
+}
+
+/* As tma_load, bytes that lie side by side: a multiple of 16, from a 16-byte aligned address to one. */
+ATTN__DEVICE void cp_async_bulk(void *to, const void *from, uint32_t bytes, uint64_t *bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :: "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(bar)) : "memory");
 }
 
 /* On the host: the driver's function that describes a tensor to TMA, or NULL. */
@@ -497,6 +516,7 @@ ATTN__DEVICE float float_of(uint32_t b) { float x; memcpy(&x, &b, sizeof x); ret
 ATTN__DEVICE float infinity() { return float_of(0x7f800000u); }
 ATTN__DEVICE bool is_nan(float x) { return (bits_of(x) & 0x7fffffffu) > 0x7f800000u; }
 ATTN__DEVICE bool is_none(float x) { return bits_of(x) == 0xff800000u; }              /* -inf: excluded */
+ATTN__DEVICE bool is_finite(float x) { return (bits_of(x) & 0x7f800000u) != 0x7f800000u; }
 ATTN__DEVICE float quiet(float x) { return is_nan(x) ? float_of(0x7fc00000u) : x; }   /* the one NaN of results */
 ATTN__DEVICE float magnitude(float x) { return float_of(bits_of(x) & 0x7fffffffu); }
 
@@ -2351,6 +2371,7 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
        What to do: where a pair that is not excluded meets such a number, d becomes NaN (mark_odd). Then the product has
    zeros in place of these numbers: add_weighted puts them into its registers, clear_odd, for wgmma, into the tile.
    An odd tile at an edge is rare: this code is to be short and to cost the loops no registers. */
+struct alignas(16) eight_halves { uint32_t pair[4]; };
 template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)      /* all bits of those set */
 {
     const uint32_t e = T::is_bf16 ? 0x7f80u : 0x7c00u;
@@ -2904,15 +2925,61 @@ template <int D, bool Extra> struct grad_shape {
     static constexpr int shared_keys = 2 * tile_bytes<rows, D> + 4 * tile_bytes<queries, D> + 2 * values;
 };
 
-/* A warp per row: what both kernels need of it. */
+/* 16 bytes, at once where the address allows it. */
+ATTN__DEVICE void load_words(uint32_t (&w)[4], const void *from)
+{
+    if ((uintptr_t)from % 16) {
+        ATTN__UNROLL for (int i = 0; i < 4; i++) w[i] = ((const uint32_t *)from)[i];
+    } else {
+        const eight_halves x = *(const eight_halves *)from;
+        ATTN__UNROLL for (int i = 0; i < 4; i++) w[i] = x.pair[i];
+    }
+}
+/* A lane's part of d_out . out of a row: 8 columns of each 32. Both loads are under way before one is used. */
+template <class T> ATTN__DEVICE float dot_of_lane(const params &p, int64_t b, int64_t h, int64_t i)
+{
+    const auto half = [](const uint32_t (&pair)[4], int j) {
+        const uint16_t x = (uint16_t)(pair[j / 2] >> 16 * (j % 2));
+        return T::is_bf16 ? hw::from_bf16(x) : hw::from_f16(x);
+    };
+    float sum = 0.0f;
+    for (int64_t c = hw::lane() % 4 * 8; c < p.size_v; c += 32) {
+        const eight_halves d_out = *(const eight_halves *)(row_of(p.d_out, b, h, i) + c);
+        const int64_t at = place(p.out, b, h, i, c);
+        uint32_t w[2][4];
+        float out[8];
+        if (p.out.type == ATTN_F32) {
+            ATTN__UNROLL for (int j = 0; j < 2; j++) load_words(w[j], (const float *)p.out.data + at + 4 * j);
+            ATTN__UNROLL for (int j = 0; j < 8; j++) out[j] = float_of(w[j / 4][j % 4]);
+        } else {
+            load_words(w[0], (const uint16_t *)p.out.data + at);
+            ATTN__UNROLL for (int j = 0; j < 8; j++) out[j] = half(w[0], j);
+        }
+        ATTN__UNROLL for (int j = 0; j < 8; j++) sum = hw::fma(half(d_out.pair, j), out[j], sum);
+    }
+    return sum;
+}
+/* What both kernels need of a row. A warp has 32 rows of a head, a lane has one; four lanes share its d_out . out. */
 ATTN__KERNEL(128, 1) void mma_grad_rows(ATTN__PARAM grad_work m)
 {
     const params &p = m.p;
-    const int64_t all = p.batch * p.heads * m.padded;
+    const bool is_bf16 = p.d_out.type == ATTN_BF16;
+    const int64_t tiles = m.padded / 32, all = p.batch * p.heads * tiles;
     for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
-        const int64_t i = n % m.padded, h = n / m.padded % p.heads, b = n / m.padded / p.heads;
+        const int64_t h = n / tiles % p.heads, b = n / tiles / p.heads, first = n % tiles * 32, i = first + hw::lane();
         const tile_row r = row_at(p, b, h, 1, i);
         float base = 0.0f, inverse = 0.0f, shift = 0.0f;
+        /* of rows without mass too: a d_out that is not finite is told by it */
+        ATTN__LOOP for (int part = 0; part < 4; part++) {
+            const int64_t row = first + part * 8 + hw::lane() / 4;
+            float sum = 0.0f;
+            if (row < p.queries)
+                sum = is_bf16 ? dot_of_lane<hw::bf16>(p, b, h, row) : dot_of_lane<hw::f16>(p, b, h, row);
+            sum += hw::shfl_xor(sum, 1);
+            sum += hw::shfl_xor(sum, 2);
+            sum = hw::shfl(sum, hw::lane() % 8 * 4);
+            if (hw::lane() / 8 == part) shift = sum;
+        }
         if (is_inside(p, r)) {
             const float top = load(p.stats, b, h, i, 0) * LOG2E, sum = load(p.stats, b, h, i, 1);
             const float sink = p.sink.rank ? load(p.sink, 0, h, 0, 0) * LOG2E : -infinity();
@@ -2920,16 +2987,11 @@ ATTN__KERNEL(128, 1) void mma_grad_rows(ATTN__PARAM grad_work m)
                 base = sink > top ? sink : top;
                 inverse = 1.0f / (sum * hw::ex2(top - base) + (is_none(sink) ? 0.0f : hw::ex2(sink - base)));
             }
-            /* of rows without mass too: a d_out that is not finite is told by it */
-            for (int64_t c = hw::lane(); c < p.size_v; c += 32)
-                shift = hw::fma(load(p.d_out, b, h, i, c), load(p.out, b, h, i, c), shift);
-            shift = warp_sum(shift);
             if (p.d_lse.rank) shift -= load(p.d_lse, b, h, i, 0);
         }
-        if (hw::lane() != 0) continue;
-        m.base[n] = base;
-        m.inverse[n] = inverse;
-        m.shift[n] = shift;
+        m.base[n * 32 + hw::lane()] = base;
+        m.inverse[n * 32 + hw::lane()] = inverse;
+        m.shift[n * 32 + hw::lane()] = shift;
         if (h != 0) continue;
         m.first[b * m.padded + i] = r.first;
         m.last[b * m.padded + i] = r.last;
@@ -3252,6 +3314,7 @@ inline const char *fast_covers(const params &p)
     ATTN__WANT(p.empty != ATTN_EMPTY_UNIFORM, "empty rows are to be uniform");
     ATTN__WANT(p.batch > 0 && p.heads > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0, "a size is 0");
     ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30, "a size is beyond 2^30");
+    ATTN__WANT(p.batch * p.heads * ((p.keys + p.queries) / 64 + 2) <= INT32_MAX, "more than 2^31 tiles of rows");
     ATTN__WANT(p.size_q % 8 == 0 && p.size_v % 8 == 0, "a head size is no multiple of 8");
     ATTN__WANT(has_aligned_rows(p.q, p.batch, p.heads, p.queries) &&
                has_aligned_rows(p.k, p.batch, p.heads_kv, p.keys) &&
@@ -3426,7 +3489,8 @@ int grad_prepare(const grad_work &m, forward_fn *forward, const device &dev, cud
         error = (int)forward(stats_alone, dev, stream);
     }
     if (!error)
-        error = (int)ATTN__LAUNCH(mma_grad_rows, blocks_for((p.batch * p.heads * m.padded + 3) / 4), 128, 0, stream, m);
+        error = (int)ATTN__LAUNCH(mma_grad_rows, blocks_for((p.batch * p.heads * m.padded / 32 + 3) / 4), 128, 0,
+                                  stream, m);
     if (!error)
         error = (int)ATTN__LAUNCH((mma_grad_reaches<Queries>), blocks_for((p.batch * m.padded / Queries + 3) / 4), 128,
                                   0, stream, m);
@@ -3470,40 +3534,52 @@ template <int D> struct hopper_shape {
     static constexpr int consumers = 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
     static constexpr int keys = D <= 128 ? 128 : 64;
     static constexpr int slot = tile_bytes<keys, D>;
-    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + 10 * 8;
+    static constexpr int told = 2 * 16 + rows * 8;                              /* see tell_task */
+    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + 10 * 8 + 2 * told;
     static constexpr int registers_consumer = 224, registers_producer = 56;      /* 2 * 128 * 224 + 128 * 56 < 64 K */
 };
-struct hopper_order { int64_t tiles, section; };   /* of rows per head; so many heads' others fit in the L2 cache */
+struct hopper_order { int tiles, section; };       /* of rows per head; so many heads' others fit in the L2 cache */
 struct hopper_work {
     params p;
     hw::tensor_map q, k, v;
     hopper_order order;
 };
 static_assert(sizeof(hopper_work) <= 4096, "kernel parameters fit in 4 KB");
-enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD */
+enum { TURN = 1, GUARD = 4, DONE = 5 };     /* numbers of barriers: TURN + consumer, GUARD, DONE + consumer */
 
 /* Where a task is, whose rows are queries or keys. Heads come in sections; in a section first those tiles of all its
    heads that with causal masks have most to do: the last queries, the first keys. */
 struct hopper_task { int b, h, head_kv, first_row; };
-template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, int64_t task, int rows)
+template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, int task, int rows)
 {
-    const int64_t heads = Keys ? p.heads_kv : p.heads, all = p.batch * heads;
-    const int64_t first = task / (o.section * o.tiles) * o.section, inside = task - first * o.tiles;
-    const int64_t many = all - first < o.section ? all - first : o.section, tile = inside / many;
+    const int heads = (int)(Keys ? p.heads_kv : p.heads), all = (int)p.batch * heads;
+    const int first = task / (o.section * o.tiles) * o.section, inside = task - first * o.tiles;
+    const int many = least(all - first, o.section), tile = inside / many, head = first + inside - tile * many;
     hopper_task t;
-    t.b = (int)((first + inside % many) / heads);
-    t.h = (int)((first + inside % many) % heads);
-    t.head_kv = Keys ? t.h : t.h / (int)(p.heads / p.heads_kv);
-    t.first_row = (int)(Keys ? tile : o.tiles - 1 - tile) * rows;
+    t.b = head / heads;
+    t.h = head - t.b * heads;
+    t.head_kv = Keys ? t.h : t.h / (heads / (int)p.heads_kv);
+    t.first_row = (Keys ? tile : o.tiles - 1 - tile) * rows;
     return t;
 }
-/* What the rows of a tile may attend to; a whole warp asks, every warp gets the same. */
-template <int Rows> ATTN__DEVICE tile_reach reach_of_tile(const params &p, const hopper_task &t)
+/* What the producer tells of a task, so that no consumer need find it out while its products wait: 16 bytes of where it
+   is, 16 of what its rows may attend to together, then first and last of each row. A whole warp does it. */
+template <int Rows> ATTN__DEVICE tile_reach tell_task(const params &p, const hopper_task &t, uint32_t told)
 {
-    tile_reach all = reach_of_row(p, row_at(p, t.b, t.h, 1, t.first_row + hw::lane()));
-    ATTN__LOOP for (int r = 32; r < Rows; r += 32)
-        join(all, reach_of_row(p, row_at(p, t.b, t.h, 1, t.first_row + r + hw::lane())));
-    return join_warp(all);
+    tile_reach all = {0x7fffffff, 0, 0, 0x7fffffff};
+    ATTN__LOOP for (int r = hw::lane(); r < Rows; r += 32) {
+        const tile_row row = row_at(p, t.b, t.h, 1, t.first_row + r);
+        hw::store_shared(told + 32 + r * 8, (uint32_t)row.first);
+        hw::store_shared(told + 32 + r * 8 + 4, (uint32_t)row.last);
+        join(all, reach_of_row(p, row));
+    }
+    all = join_warp(all);
+    if (hw::lane() == 0) {
+        const int words[8] = {t.b, t.h, t.first_row, 0, all.first, all.last, all.from, all.to};
+        ATTN__UNROLL for (int i = 0; i < 8; i++) hw::store_shared(told + i * 4, (uint32_t)words[i]);
+    }
+    hw::sync_warp();
+    return all;
 }
 /* Rows of one head into shared memory, which the barrier waits for. */
 template <int Rows, int D>
@@ -3512,13 +3588,13 @@ ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64
     for (int c = 0; c < (D + 63) / 64; c++) hw::tma_load(to + c * Rows * 128, map, bar, c * 64, first, h, b);
 }
 /* A block's ten: full and empty of its own rows, then two each of full and empty of the tiles that it meets, and of
-   those that come with them. One thread announces a tile's bytes; for tiles that are met `helpers` more arrive. */
-ATTN__DEVICE void init_barriers(uint64_t *bars, int consumers, int helpers)
+   those that come with them. One thread announces a tile's bytes. */
+ATTN__DEVICE void init_barriers(uint64_t *bars, int consumers)
 {
     if (hw::thread() == 0) {
         for (int i = 0; i < 10; i++) {
             const bool full = i == 0 || i / 2 == 1 || i / 2 == 3;
-            hw::mbarrier_init(bars + i, full ? 1 + (i / 2 == 1 ? helpers : 0) : consumers);
+            hw::mbarrier_init(bars + i, full ? 1 : consumers);
         }
         hw::mbarrier_fence_init();
     }
@@ -3537,9 +3613,9 @@ ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_
     hw::barrier_sync(GUARD, many);
 }
 /* Shared memory of a block: Q, two slots each of K and V, and for each of these a barrier that it is full and one that
-   it is empty. */
+   it is empty; two slots of what the producer tells. Of these one is free as soon as Q of the task before is. */
 template <int D> struct hopper_places {
-    unsigned char *q, *k, *v;
+    unsigned char *q, *k, *v, *told;
     uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty;
 };
 template <int D> ATTN__DEVICE hopper_places<D> hopper_places_in(unsigned char *shared)
@@ -3555,24 +3631,25 @@ template <int D> ATTN__DEVICE hopper_places<D> hopper_places_in(unsigned char *s
     at.k_empty = at.q_full + 4;
     at.v_full = at.q_full + 6;
     at.v_empty = at.q_full + 8;
+    at.told = (unsigned char *)(at.q_full + 10);
     return at;
 }
 /* The producer: starts the loads of all tasks, Q, then K of each tile and V of the one before. */
-template <int D> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places<D> &at, int64_t tasks)
+template <int D> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places<D> &at, int tasks)
 {
     typedef hopper_shape<D> shape;
     constexpr int keys = shape::keys;
     const params &p = m.p;
-    int tile = 0, started = 0;              /* tiles of K and V, tasks with keys: so many before in this block's life */
-    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
+    int tile = 0, started = 0;              /* tiles of K and V, tasks: so many before in this block's life */
+    for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         const hopper_task t = task_at<false>(p, m.order, task, shape::rows);
-        const tile_reach all = reach_of_tile<shape::rows>(p, t);
-        if (all.last == 0) continue;
-        const int first = all.first / keys, end = (all.last + keys - 1) / keys;
-        if (hw::lane() == 0) {
+        const tile_reach all = tell_task<shape::rows>(p, t, hw::shared_address(at.told) + started % 2 * shape::told);
+        const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
+        if (hw::elect()) {
             hw::mbarrier_wait(at.q_empty, (started & 1) ^ 1);
-            hw::mbarrier_expect(at.q_full, tile_bytes<shape::rows, D>);
-            load_tile<shape::rows, D>(at.q, &m.q, at.q_full, t.first_row, t.h, t.b);
+            if (first == end) hw::mbarrier_arrive(at.q_full);
+            else hw::mbarrier_expect(at.q_full, tile_bytes<shape::rows, D>);
+            if (first < end) load_tile<shape::rows, D>(at.q, &m.q, at.q_full, t.first_row, t.h, t.b);
             for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
                 const int now = tile + n - first, before = now - 1;
                 if (n < end) {
@@ -3596,7 +3673,7 @@ template <int D> ATTN__DEVICE void hopper_load(const hopper_work &m, const hoppe
 }
 /* A consumer: a warpgroup with 64 rows of each task. */
 template <class T, int D>
-ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &at, int64_t tasks)
+ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &at, int tasks)
 {
     typedef hopper_shape<D> shape;
     constexpr int keys = shape::keys;
@@ -3611,16 +3688,24 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
     const uint64_t desc_v = wgmma_tile(hw::shared_address(at.v), keys);
 
     if (consumer == shape::consumers - 1) hw::barrier_arrive(TURN, 256);       /* the first turn goes to consumer 0 */
-    for (int64_t task = hw::block(); task < tasks; task += hw::blocks()) {
-        const hopper_task t = task_at<false>(p, m.order, task, shape::rows);
-        const tile_reach all = reach_of_tile<shape::rows>(p, t);
+    for (int task = hw::block(); task < tasks; task += hw::blocks()) {
+        const uint32_t told = hw::shared_address(at.told) + started % 2 * shape::told;
+        uint32_t of_task[4], of_tile[4], of_row[2];
+        hw::mbarrier_wait(at.q_full, started & 1);
+        hw::load_shared(of_task, told);
+        hw::load_shared(of_tile, told + 16);
+        const tile_reach all = {(int)of_tile[0], (int)of_tile[1], (int)of_tile[2], (int)of_tile[3]};
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
         float s[keys / 2], out[D / 2], shrink[2];
         uint32_t weights[keys / 16][4];
         row_pair soft = no_keys();
         tile_row rows[2];
-        rows[0] = row_at(p, t.b, t.h, 1, t.first_row + row0);
-        rows[1] = row_at(p, t.b, t.h, 1, t.first_row + row0 + 8);
+        set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            hw::load_shared(of_row, told + 32 + (row0 + 8 * e) * 8);
+            rows[e].first = (int)of_row[0];
+            rows[e].last = (int)of_row[1];
+        }
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
         const auto start_scores = [&](int now) {                /* s = Q . K^T of a slot */
@@ -3654,7 +3739,6 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
         };
 
         if (first < end) {
-            hw::mbarrier_wait(at.q_full, started & 1);
             hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
             start_scores(tile);
             hw::wgmma_wait<0>();
@@ -3688,8 +3772,11 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
             hw::wgmma_keep(out);
             if (elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
             tile++;
-            started++;
+        } else {
+            hw::barrier_sync(DONE + consumer, 128);
+            if (elected) hw::mbarrier_arrive(at.q_empty);
         }
+        started++;
         join_masses(soft);
         finish_rows<T, D>(p, out, rows, soft, scale);
     }
@@ -3701,8 +3788,8 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
     typedef hopper_shape<D> shape;
     ATTN__SHARED(shared);
     const hopper_places<D> at = hopper_places_in<D>(shared);
-    const int64_t tasks = m.p.batch * m.p.heads * m.order.tiles;
-    init_barriers(at.q_full, shape::consumers, 0);
+    const int tasks = (int)(m.p.batch * m.p.heads) * m.order.tiles;
+    init_barriers(at.q_full, shape::consumers);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
         if (hw::warp() == 0) hopper_load<D>(m, at, tasks);
@@ -3719,7 +3806,6 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
    weights (d_out, v: `above`). A consumer's products run one after the other, the other consumer's beside them:
        s = own . met^T    ds = own_above . met_above^T    then    dq or dk += ds . met    dv += s . met_above */
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4 };            /* the sums of a kernel */
-enum { DONE = 5 };              /* numbers of barriers: DONE + consumer */
 enum { EDGE = 1, ODD_MET = 2, ODD_ABOVE = 4, LAST = 8 };        /* what the producer tells of a tile */
 enum { GRAD_ROWS = 128, GRAD_MET = 64, GRAD_THREADS = 384 };    /* of all kernels; queries that keys meet at a time */
 template <int D, int Sums> struct hopper_grad_shape {
@@ -3728,10 +3814,11 @@ template <int D, int Sums> struct hopper_grad_shape {
     static constexpr int met = D <= 64 && queries ? 128 : GRAD_MET;
     static constexpr int whole = tile_bytes<rows, D>, slot = tile_bytes<met, D>;
     static constexpr int above_slots = D <= 128 || values ? 2 : 1;              /* else ds alone reads it */
-    static constexpr int of_row = queries ? 0 : 20;                             /* base, inverse, shift, first; last */
+    static constexpr int of_own = queries ? rows * 20 : 0, of_met = queries ? 0 : met * 20;     /* see load_rows */
     static constexpr int shared_bytes =
-        (1 + scores) * whole + (2 + above_slots) * slot + 2 * met * of_row + 3 * 16 + 10 * 8;
-    static constexpr int registers_consumer = 224, registers_producer = 56;     /* 2 * 128 * 224 + 128 * 56 < 64 K */
+        (1 + scores) * whole + (2 + above_slots) * slot + of_own + 2 * of_met + 3 * 16 + 10 * 8;
+    static constexpr bool most_sums = scores && values && D > 64;   /* of registers 2 * 128 * 232 + 128 * 40 < 64 K */
+    static constexpr int registers_consumer = most_sums ? 232 : 224, registers_producer = most_sums ? 40 : 56;
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
 };
 struct hopper_grad_work {
@@ -3739,38 +3826,48 @@ struct hopper_grad_work {
     hw::tensor_map own, own_above, met, met_above;
     hopper_order order;
     int64_t padded_keys;        /* keys, rounded up as queries are */
-    int    *odd;                /* of 64 rows of q, then of d_out, k, v: 1 where some number is not finite */
+    int    *odd;                /* of 64 queries, then of 64 keys: ODD_MET of q or k, ODD_ABOVE of d_out or v */
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
 
 /* Where in `odd` a head is. Then the kernel that fills it, a warp per 64 rows. */
-ATTN__DEVICE int64_t odd_at(const hopper_grad_work &m, bool keys, bool above, int64_t b, int64_t h)
+ATTN__DEVICE int64_t odd_at(const hopper_grad_work &m, bool keys, int64_t b, int64_t h)
 {
     const params &p = m.g.p;
     const int64_t tiles_q = m.g.padded / 64, tiles_k = m.padded_keys / 64;
-    if (!keys) return ((above * p.batch + b) * p.heads + h) * tiles_q;
-    return 2 * p.batch * p.heads * tiles_q + ((above * p.batch + b) * p.heads_kv + h) * tiles_k;
+    return keys ? p.batch * p.heads * tiles_q + (b * p.heads_kv + h) * tiles_k : (b * p.heads + h) * tiles_q;
+}
+/* Is some number of 64 rows from `first` on not finite? Four lanes have a row. */
+template <class T>
+ATTN__DEVICE bool has_odd_rows(const attn__array &a, int64_t columns, int64_t b, int64_t h, int64_t first, int64_t rows)
+{
+    uint32_t odd = 0;
+    for (int64_t i = first + hw::lane() / 4; i < first + 64 && i < rows; i += 8) {
+        const eight_halves *from = (const eight_halves *)row_of(a, b, h, i);
+        for (int c = hw::lane() % 4; c < (int)columns / 8; c += 4) {
+            const eight_halves x = from[c];
+            ATTN__UNROLL for (int j = 0; j < 4; j++) odd |= halves_not_finite<T>(x.pair[j]);
+        }
+    }
+    return hw::any(odd != 0);
 }
 template <class T> ATTN__KERNEL(128, 1) void hopper_grad_odd(ATTN__PARAM hopper_grad_work m)
 {
     const params &p = m.g.p;
-    const int64_t of_queries = odd_at(m, true, false, 0, 0), all = odd_at(m, true, true, p.batch, 0);
+    const int64_t of_queries = odd_at(m, true, 0, 0), all = odd_at(m, true, p.batch, 0);
     for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
-        const bool keys = n >= of_queries, above = n >= odd_at(m, keys, true, 0, 0);
-        const attn__array &a = keys ? above ? p.v : p.k : above ? p.d_out : p.q;
+        const bool keys = n >= of_queries;
         const int64_t heads = keys ? p.heads_kv : p.heads, rows = keys ? p.keys : p.queries;
-        const int64_t tiles = (keys ? m.padded_keys : m.g.padded) / 64, tile = n - odd_at(m, keys, above, 0, 0);
-        const int chunks = (int)(above ? p.size_v : p.size_q) / 4;
-        uint32_t odd = 0;
-        for (int c = hw::lane(); c < 64 * chunks; c += 32) {
-            const int64_t row = tile % tiles * 64 + c / chunks;
-            if (row >= rows) break;
-            const uint16_t *from = row_of(a, tile / tiles / heads, tile / tiles % heads, row);
-            const uint64_t four = ((const uint64_t *)from)[c % chunks];
-            odd |= halves_not_finite<T>((uint32_t)four) | halves_not_finite<T>((uint32_t)(four >> 32));
+        const int64_t tiles = (keys ? m.padded_keys : m.g.padded) / 64, tile = keys ? n - of_queries : n;
+        const int64_t b = tile / tiles / heads, h = tile / tiles % heads, first = tile % tiles * 64;
+        const bool odd = has_odd_rows<T>(keys ? p.k : p.q, p.size_q, b, h, first, rows);
+        bool above;
+        if (keys) above = has_odd_rows<T>(p.v, p.size_v, b, h, first, rows);
+        else {                          /* a d_out that is not finite makes its row's shift so */
+            const float *shift = m.g.shift + n * 64 + hw::lane();
+            above = hw::any(!is_finite(shift[0]) || !is_finite(shift[32]));
         }
-        odd = hw::ballot(odd != 0);
-        if (hw::lane() == 0) m.odd[n] = odd != 0;
+        if (hw::lane() == 0) m.odd[n] = odd * ODD_MET + above * ODD_ABOVE;
     }
 }
 
@@ -3778,21 +3875,28 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_odd(ATTN__PARAM hopper_
 struct grad_walk {
     hopper_task task;
     tile_reach  all;            /* of own queries */
-    int         head, end, part, parts;     /* this head, the last and one more; this tile of the head, how many */
-    bool        edge;           /* not every query may attend to every key */
+    bool        odd;            /* some number of own rows is not finite */
+    int         head, end, part, parts;     /* this head, the last and one more; the first of 32 tiles, of how many */
+    uint32_t    tiles;          /* a bit for each of these 32 that is still to be met */
+    int         flags;          /* what is to be told of tile part + lane */
 };
-template <class Shape> ATTN__DEVICE void find_tile(const hopper_grad_work &m, grad_walk &w)  /* this, or the next one */
+/* Looks at 32 tiles at a time, each lane at one, until some are to be met. */
+template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, grad_walk &w)
 {
-    for (; w.head < w.end; w.head++, w.part = 0)
-        for (; w.part < w.parts; w.part++) {
-            const int first_key = Shape::queries ? w.part * Shape::met : w.task.first_row;
+    for (w.tiles = 0; w.head < w.end; w.head++, w.part = 0)
+        for (; w.part < w.parts; w.part += 32) {
+            const int part = least(w.part + hw::lane(), w.parts - 1);
+            const int first_key = Shape::queries ? part * Shape::met : w.task.first_row;
             const int last_key = first_key + (Shape::queries ? Shape::met : Shape::rows);
-            const tile_reach r = Shape::queries ? w.all : m.g.reaches[(int64_t)w.task.b * w.parts + w.part];
-            w.edge = r.from > first_key || r.to < last_key;
-            if (r.first < last_key && r.last > first_key) return;
+            const int *odd = m.odd + odd_at(m, Shape::queries, w.task.b, w.head) + part * (Shape::met / 64);
+            const tile_reach r = Shape::queries ? w.all : m.g.reaches[(int64_t)w.task.b * w.parts + part];
+            w.flags = odd[0] | odd[Shape::met / 64 - 1];
+            if ((w.flags != 0) | w.odd | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
+            w.tiles = hw::ballot(part == w.part + hw::lane() && r.first < last_key && r.last > first_key);
+            if (w.tiles) return;
         }
 }
-template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int64_t task)
+template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
 {
     const params &p = m.g.p;
     const int group = (int)(p.heads / p.heads_kv);
@@ -3804,23 +3908,14 @@ template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m,
         w.all = reaches[0];
         join(w.all, reaches[1]);
     }
+    const int *odd = m.odd + odd_at(m, !Shape::queries, w.task.b, w.task.h) + w.task.first_row / 64;
+    w.odd = (odd[0] | odd[1]) != 0;
     w.head = w.task.head_kv * (Shape::queries ? 1 : group);
     w.end = w.head + (Shape::queries ? 1 : group);
     w.part = Shape::queries && w.all.last > 0 ? w.all.first / Shape::met : 0;
     w.parts = Shape::queries ? (w.all.last + Shape::met - 1) / Shape::met : (int)(m.g.padded / Shape::met);
-    find_tile<Shape>(m, w);
+    find_tiles<Shape>(m, w);
     return w;
-}
-/* Is some number of this block's tile, or of the one it meets, not finite? */
-template <class Shape> ATTN__DEVICE bool is_odd_own(const hopper_grad_work &m, const hopper_task &t, bool above)
-{
-    const int *odd = m.odd + odd_at(m, !Shape::queries, above, t.b, t.h) + t.first_row / 64;
-    return odd[0] || odd[1];
-}
-template <class Shape> ATTN__DEVICE bool is_odd_met(const hopper_grad_work &m, const grad_walk &w, bool above)
-{
-    const int *odd = m.odd + odd_at(m, Shape::queries, above, w.task.b, w.head) + w.part * (Shape::met / 64);
-    return odd[0] || odd[Shape::met / 64 - 1];
 }
 /* s and ds of a tile become weights and the gradients of scores. A thread's two rows are queries from row_grad and
    tile_row; or keys first_key, +8, and the queries' numbers are at `values`. */
@@ -3830,32 +3925,30 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::met / 2], float (&ds)[Shape::m
 {
     const float scale = scale_of<false>(p);
     const int column = hw::lane() % 4 * 2;
-    ATTN__UNROLL for (int j = 0; j < Shape::met / 8; j++)
-        ATTN__UNROLL for (int x = 0; x < 2; x++) {
-            const int c = j * 8 + column + x;
-            uint32_t of[4] = {0, 0, 0, 0}, last = 0;
-            if (!Shape::queries) hw::load_shared(of, values + c * 16);
-            if (!Shape::queries && Edge) last = hw::load_shared_word(values + Shape::met * 16 + c * 4);
-            ATTN__UNROLL for (int e = 0; e < 2; e++) {
-                tile_row r = rows[e];
-                row_grad g = grads[e];
-                float none = 0.0f, &above = Shape::scores ? ds[4 * j + 2 * e + x] : none;
-                if (!Shape::queries) {
-                    r.first = (int)of[3];
-                    r.last = (int)last;
-                    g.base = float_of(of[0]);
-                    g.inverse = float_of(of[1]);
-                    g.shift = float_of(of[2]);
-                }
-                pair_grad<false, Edge>(p, r, g, first_key + (Shape::queries ? c : 8 * e), scale,
-                                       s[4 * j + 2 * e + x], above);
+    ATTN__UNROLL for (int j = 0; j < Shape::met / 8; j++) {
+        uint32_t of[5][2] = {};                 /* base, inverse, shift, first, last of two queries */
+        ATTN__UNROLL for (int i = 0; i < (Shape::queries ? 0 : Edge ? 5 : Shape::scores ? 3 : 2); i++)
+            hw::load_shared(of[i], values + (i * Shape::met + j * 8 + column) * 4);
+        ATTN__UNROLL for (int x = 0; x < 4; x++) {
+            tile_row r = rows[x / 2];
+            row_grad g = grads[x / 2];
+            float none = 0.0f;
+            if (!Shape::queries) {
+                r.first = (int)of[3][x % 2];
+                r.last = (int)of[4][x % 2];
+                g.base = float_of(of[0][x % 2]);
+                g.inverse = float_of(of[1][x % 2]);
+                g.shift = float_of(of[2][x % 2]);
             }
+            pair_grad<false, Edge>(p, r, g, first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8), scale,
+                                   s[4 * j + x], Shape::scores ? ds[4 * j + x] : none);
         }
+    }
 }
 
 /* Shared memory of a block: its own rows, what makes the gradients of their weights, two slots of what they meet, as
-   many or one of what comes with it; numbers of the queries that keys meet; what the producer tells of each slot and of
-   the task; the barriers. */
+   many or one of what comes with it; numbers of own queries, or of those that keys meet; what the producer tells of
+   each slot and of the task; the barriers. */
 template <class Shape> struct grad_places {
     unsigned char *own, *own_above, *tile_met, *tile_above, *of_rows, *told;
     uint32_t told_task;
@@ -3869,7 +3962,7 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.tile_met = at.own_above + Shape::whole;
     at.tile_above = at.tile_met + 2 * Shape::slot;
     at.of_rows = at.tile_above + Shape::above_slots * Shape::slot;
-    at.told = at.of_rows + 2 * Shape::met * Shape::of_row;
+    at.told = at.of_rows + Shape::of_own + 2 * Shape::of_met;
     at.told_task = hw::shared_address(at.told) + 2 * 16;
     at.own_full = (uint64_t *)(at.told + 3 * 16);
     at.own_empty = at.own_full + 1;
@@ -3879,18 +3972,16 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.above_empty = at.own_full + 8;
     return at;
 }
-/* The numbers of the `Met` queries from `first` on, by the lanes of a warp */
-template <int Met>
-ATTN__DEVICE void load_rows(const hopper_grad_work &m, uint32_t values, int b, int head, int first)
+/* The numbers of so many queries from `first` on, array by array, which the barrier waits for */
+template <int Rows>
+ATTN__DEVICE void load_rows(unsigned char *to, const hopper_grad_work &m, uint64_t *bar, int b, int head, int first)
 {
     const int64_t row = (b * m.g.p.heads + head) * m.g.padded + first, reach = b * m.g.padded + first;
-    ATTN__LOOP for (int r = hw::lane(); r < Met; r += 32) {
-        hw::store_shared(values + r * 16, bits_of(m.g.base[row + r]));
-        hw::store_shared(values + r * 16 + 4, bits_of(m.g.inverse[row + r]));
-        hw::store_shared(values + r * 16 + 8, bits_of(m.g.shift[row + r]));
-        hw::store_shared(values + r * 16 + 12, (uint32_t)m.g.first[reach + r]);
-        hw::store_shared(values + Met * 16 + r * 4, (uint32_t)m.g.last[reach + r]);
-    }
+    hw::cp_async_bulk(to, m.g.base + row, Rows * 4, bar);
+    hw::cp_async_bulk(to + Rows * 4, m.g.inverse + row, Rows * 4, bar);
+    hw::cp_async_bulk(to + Rows * 8, m.g.shift + row, Rows * 4, bar);
+    hw::cp_async_bulk(to + Rows * 12, m.g.first + reach, Rows * 4, bar);
+    hw::cp_async_bulk(to + Rows * 16, m.g.last + reach, Rows * 4, bar);
 }
 /* The producer: walks over what the tasks meet, starts the loads, and tells the consumers of each tile. */
 template <class Shape, int D>
@@ -3902,61 +3993,56 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         grad_walk w = walk_of<shape>(m, task);
         const int b = w.task.b;
-        const bool odd_own = is_odd_own<shape>(m, w.task, false) || is_odd_own<shape>(m, w.task, true);
-        if (hw::lane() == 0) {
-            const int h = w.task.h, row = w.task.first_row, none = w.head == w.end;
+        if (hw::elect()) {
+            const int h = w.task.h, row = w.task.first_row, none = w.tiles == 0;
             hw::mbarrier_wait(at.own_empty, (started & 1) ^ 1);
             hw::store_shared(at.told_task, (uint32_t)b);
             hw::store_shared(at.told_task + 4, (uint32_t)h);
             hw::store_shared(at.told_task + 8, (uint32_t)row);
             hw::store_shared(at.told_task + 12, (uint32_t)none);
             if (none) hw::mbarrier_arrive(at.own_full);
-            else hw::mbarrier_expect(at.own_full, (1 + shape::scores) * shape::whole);
+            else hw::mbarrier_expect(at.own_full, (1 + shape::scores) * shape::whole + shape::of_own);
             if (!none) load_tile<shape::rows, D>(at.own, &m.own, at.own_full, row, h, b);
             if (!none && shape::scores) load_tile<shape::rows, D>(at.own_above, &m.own_above, at.own_full, row, h, b);
+            if (!none && shape::queries) load_rows<shape::rows>(at.of_rows, m, at.own_full, b, h, row);
         }
-        ATTN__LOOP for (; w.head < w.end; tile++) {
-            const int to = tile % 2, to_above = tile % slots, first = w.part * met, head = w.head;
-            const bool odd_met = is_odd_met<shape>(m, w, false), odd_above = is_odd_met<shape>(m, w, true);
-            uint32_t flags = odd_met * ODD_MET + odd_above * ODD_ABOVE;
-            if (w.edge || odd_own || odd_met || odd_above) flags |= EDGE;
-            w.part++;
-            find_tile<shape>(m, w);
-            if (w.head == w.end) flags |= LAST;
-            hw::mbarrier_wait(at.met_empty + to, (tile / 2 & 1) ^ 1);
-            if (hw::lane() == 0) {
+        ATTN__LOOP for (; w.tiles; tile++) {
+            const int to = tile % 2, to_above = tile % slots, next = hw::ctz(w.tiles), head = w.head;
+            const int first = (w.part + next) * met;
+            uint32_t flags = (uint32_t)hw::shfl(w.flags, next);
+            w.tiles &= w.tiles - 1;
+            if (!w.tiles) {
+                w.part += 32;
+                find_tiles<shape>(m, w);
+                if (!w.tiles) flags |= LAST;
+            }
+            if (hw::elect()) {
+                uint64_t *full = at.met_full + to, *above_full = at.above_full + to_above;
+                hw::mbarrier_wait(at.met_empty + to, (tile / 2 & 1) ^ 1);
                 hw::store_shared(hw::shared_address(at.told) + to * 16, flags);
                 hw::store_shared(hw::shared_address(at.told) + to * 16 + 4, (uint32_t)first);
-                hw::mbarrier_expect(at.met_full + to, shape::slot);
-                load_tile<met, D>(at.tile_met + to * shape::slot, &m.met, at.met_full + to, first, head, b);
-            }
-            if (!shape::queries) {
-                load_rows<met>(m, hw::shared_address(at.of_rows) + to * met * shape::of_row, b, head, first);
-                hw::mbarrier_arrive(at.met_full + to);
-            }
-            if (hw::lane() == 0) {
+                hw::mbarrier_expect(full, shape::slot + shape::of_met);
+                load_tile<met, D>(at.tile_met + to * shape::slot, &m.met, full, first, head, b);
+                if (!shape::queries) load_rows<met>(at.of_rows + to * shape::of_met, m, full, b, head, first);
                 hw::mbarrier_wait(at.above_empty + to_above, (tile / slots & 1) ^ 1);
-                hw::mbarrier_expect(at.above_full + to_above, shape::slot);
-                load_tile<met, D>(at.tile_above + to_above * shape::slot, &m.met_above, at.above_full + to_above, first,
-                                  head, b);
+                hw::mbarrier_expect(above_full, shape::slot);
+                load_tile<met, D>(at.tile_above + to_above * shape::slot, &m.met_above, above_full, first, head, b);
             }
             hw::sync_warp();
         }
         started++;
     }
 }
-/* A thread's own two queries, of a task (b, h, first row) */
-ATTN__DEVICE void own_queries(const hopper_grad_work &m, const uint32_t (&of_task)[4], int row0, tile_row (&rows)[2],
-                              row_grad (&grads)[2])
+/* A thread's own two queries, from `row` on, of those whose numbers are at `values` */
+ATTN__DEVICE void own_queries(uint32_t values, int row, tile_row (&rows)[2], row_grad (&grads)[2])
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        const int64_t row = (int)of_task[2] + row0 + 8 * e, at = (int)of_task[0] * m.g.padded + row;
-        const int64_t n = ((int)of_task[0] * m.g.p.heads + (int)of_task[1]) * m.g.padded + row;
-        rows[e].first = m.g.first[at];
-        rows[e].last = m.g.last[at];
-        grads[e].base = m.g.base[n];
-        grads[e].inverse = m.g.inverse[n];
-        grads[e].shift = m.g.shift[n];
+        const auto number = [&](int n) { return hw::load_shared_word(values + (n * GRAD_ROWS + row + 8 * e) * 4); };
+        grads[e].base = float_of(number(0));
+        grads[e].inverse = float_of(number(1));
+        grads[e].shift = float_of(number(2));
+        rows[e].first = (int)number(3);
+        rows[e].last = (int)number(4);
     }
 }
 template <class T, int D, int Sums>
@@ -3996,7 +4082,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         uint32_t of_task[4];                /* b, h, first row, whether there is nothing to meet */
         hw::mbarrier_wait(at.own_full, started & 1);
         hw::load_shared(of_task, at.told_task);
-        if (shape::queries) own_queries(m, of_task, row0, rows, grads);
+        if (shape::queries) own_queries(hw::shared_address(at.of_rows), row0, rows, grads);
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) sum[j] = sum_values[j] = 0.0f;
 
         const auto whole_of = [](uint32_t desc) { return desc | (wgmma_tile(0, 0) & ~0xffffffffull); };
@@ -4008,6 +4094,12 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
                                                 whole_of(right + (uint32_t)wgmma_along(k, met)), k != 0);
             hw::wgmma_commit();
         };
+        const auto pack = [&] {
+            ATTN__UNROLL for (int k = 0; k < met / 16; k++) {
+                if (shape::values) pack_left<T>(weights[k], s, k);
+                if (shape::scores) pack_left<T>(gradients[k], ds, k);
+            }
+        };
         const auto keep_sums = [&] {
             if (shape::scores) hw::wgmma_keep(sum), hw::wgmma_keep(gradients);
             if (shape::values) hw::wgmma_keep(sum_values), hw::wgmma_keep(weights);
@@ -4016,7 +4108,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++) {
             const uint32_t now_met = desc_met + tile % 2 * (shape::slot >> 4);
             const uint32_t now_above = desc_met + (2 + tile % slots) * (shape::slot >> 4);
-            const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * met * shape::of_row;
+            const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * shape::of_met;
             hw::mbarrier_wait(at.met_full + tile % 2, tile / 2 & 1);
             start_product(s, desc_own, now_met);
             hw::mbarrier_wait(at.above_full + tile % slots, tile / slots & 1);
@@ -4037,12 +4129,10 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
                                           0, met);
                 if (shape::scores && (flags & ODD_MET))
                     guard_slot<T, D, met>(sum, ds, hw::shared_address(at.tile_met) + tile % 2 * shape::slot, 0, met);
+                pack();
             } else {
                 grads_of_tile<shape, false>(s, ds, p, rows, grads, 0, values);
-            }
-            ATTN__UNROLL for (int k = 0; k < met / 16; k++) {
-                if (shape::values) pack_left<T>(weights[k], s, k);
-                if (shape::scores) pack_left<T>(gradients[k], ds, k);
+                pack();
             }
             keep_sums();
             hw::wgmma_fence();
@@ -4076,8 +4166,8 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     ATTN__SHARED(shared);
     const grad_places<shape> at = grad_places_in<shape>(shared);
     const params &p = m.g.p;
-    const int tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles);
-    init_barriers(at.own_full, shape::consumers, shape::queries ? 0 : 32);
+    const int tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv)) * m.order.tiles;
+    init_barriers(at.own_full, shape::consumers);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
         if (hw::warp() == 0) hopper_grad_load<shape, D>(m, at, tasks);
@@ -4114,7 +4204,7 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
 /* ---- the host's side of stage 3 */
 typedef head_sizes<64, 128, 256> hopper_head_sizes;
 /* One kernel for dk and dv, or where these do not fit in the registers together one each. */
-template <int D> constexpr bool hopper_grads_in_two = D > 64;
+template <int D> constexpr bool hopper_grads_in_two = D > 128;
 template <int D> constexpr int hopper_grads_of_keys = hopper_grads_in_two<D> ? OF_KEYS : OF_KEYS | OF_VALUES;
 template <int D> constexpr int hopper_grads_of_values = hopper_grads_in_two<D> ? OF_VALUES : OF_KEYS | OF_VALUES;
 
@@ -4123,7 +4213,7 @@ template <class T, int D, class F> void each_hopper_kernel_as(F f)
     f((const void *)hopper_forward_kernel<T, D>);
     f((const void *)hopper_grad_kernel<T, D, OF_QUERIES>);
     f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_keys<D>>);
-    f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_values<D>>);
+    if (hopper_grads_in_two<D>) f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_values<D>>);
 }
 template <class F> void each_hopper_kernel(head_sizes<>, F f)
 {
@@ -4177,10 +4267,11 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
 inline hopper_order hopper_order_of(const params &p, bool keys, int rows)
 {
     const int64_t group = p.heads / p.heads_kv, row_bytes = (p.size_q + p.size_v) * 2, cache = 32 << 20;
+    const int64_t fit = keys ? cache / (p.queries * group * row_bytes) : cache / (p.keys * row_bytes) * group;
+    const int64_t all = p.batch * (keys ? p.heads_kv : p.heads);
     hopper_order o;
-    o.tiles = ((keys ? p.keys : p.queries) + rows - 1) / rows;
-    o.section = keys ? cache / (p.queries * group * row_bytes) : cache / (p.keys * row_bytes) * group;
-    if (o.section < 1) o.section = 1;
+    o.tiles = (int)(((keys ? p.keys : p.queries) + rows - 1) / rows);
+    o.section = (int)(fit < 1 ? 1 : fit < all ? fit : all);
     return o;
 }
 template <class T, int D> int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
@@ -4208,7 +4299,7 @@ static int64_t hopper_grad_layout(const params &p, const device &dev, unsigned c
 {
     const int64_t padded_keys = (p.keys + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
     const int64_t padded = (p.queries + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
-    const int64_t tiles = 2 * p.batch * (p.heads * padded + p.heads_kv * padded_keys) / 64;
+    const int64_t tiles = p.batch * (p.heads * padded + p.heads_kv * padded_keys) / 64;
     const int64_t bytes = (tiles * (int64_t)sizeof(int) + 255) / 256 * 256;
     if (m) {
         m->odd = (int *)at;
@@ -4253,7 +4344,7 @@ template <class T, int D> int hopper_backward_as(const params &p, const device &
     forward_fn *const forward = hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
     error = grad_prepare<GRAD_MET>(m.g, p.stats.rank ? NULL : forward, dev, stream);
     if (!error) {
-        const int64_t tiles = 2 * p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
+        const int64_t tiles = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
         error = (int)ATTN__LAUNCH(hopper_grad_odd<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
     }
     if (!error && p.dq.rank) error = hopper_grad_run<T, D, OF_QUERIES>(m, dev, stream);
@@ -4293,9 +4384,10 @@ namespace attn__gpu {
        merge_splits            128      none           none                          255        combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
-       hopper_forward_kernel   384      80, 160, 192   10 mbarriers, TURN (the       224 / 56   FA3 forward
+       hopper_forward_kernel   384      82, 162, 194   10 mbarriers, TURN (the       224 / 56   FA3 forward
                                                        ping-pong), GUARD (NaN guard)
-       hopper_grad_kernel      384      51 to 227      10 mbarriers, DONE, GUARD     224 / 56   FA3 backward
+       hopper_grad_kernel      384      67 to 227      10 mbarriers, DONE, GUARD     224 / 56   FA3 backward
+                                                                                     232 / 40   dK, dV of 128
 
    "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. */
 

@@ -349,14 +349,21 @@ inline void tma_check(const tensor_map &m, uint32_t shared, const char *who) {
     if (m.box[0] != 64) fail("%s: a box of %u columns; the 128-byte swizzle wants 64", who, m.box[0]);
     count.tma++;
 }
+inline void check_initialised(uint64_t *bar, const char *who) {
+    for (uint32_t b : self().new_mbarriers)
+        if (b == shared_address(bar)) fail("%s: its mbarrier was initialised without a fence since", who);
+    mbarrier_load(bar, who);
+}
+template <class F> inline void land_later(F land) {
+    if (now_timing.tma == EARLY) land();
+    else block->tma.push_back(tma_op{land, due_of(now_timing.tma)});
+}
 inline void tma_load(void *to, const tensor_map *map, uint64_t *bar, int c0, int c1, int c2, int c3) {
     const tensor_map m = *map; /* the GPU has it in constant memory for the kernel's whole life */
     const uint32_t shared = shared_address(to);
-    for (uint32_t b : self().new_mbarriers)
-        if (b == shared_address(bar)) fail("TMA load: its mbarrier was initialised without a fence since");
+    check_initialised(bar, "TMA load");
     tma_check(m, shared, "TMA load");
-    mbarrier_load(bar, "TMA load");
-    auto land = [=] {
+    land_later([=] {
         const int at[4] = {c0, c1, c2, c3};
         const uint32_t bytes = tma_box(m, shared, at, [](uint32_t a, const unsigned char *p) {
             unsigned char *s = shared_at(a, 2, "TMA load");
@@ -364,9 +371,17 @@ inline void tma_load(void *to, const tensor_map *map, uint64_t *bar, int c0, int
             else memset(s, 0, 2);
         });
         mbarrier_complete(bar, bytes);
-    };
-    if (now_timing.tma == EARLY) land();
-    else block->tma.push_back(tma_op{land, due_of(now_timing.tma)});
+    });
+}
+inline void cp_async_bulk(void *to, const void *from, uint32_t bytes, uint64_t *bar) {
+    check_initialised(bar, "cp.async.bulk");
+    if (shared_address(to) % 16 || (uintptr_t)from % 16 || bytes % 16 || !bytes)
+        fail("cp.async.bulk: an address or a size that is not 16-byte aligned");
+    count.tma++;
+    land_later([=] {
+        memcpy(shared_at(shared_address(to), bytes, "cp.async.bulk"), from, bytes);
+        mbarrier_complete(bar, bytes);
+    });
 }
 inline void tma_store(const tensor_map *map, const void *from, int c0, int c1, int c2, int c3) {
     const tensor_map m = *map;
@@ -792,6 +807,11 @@ inline void sync_warp() {
     char none;
     attn_emu::meet("sync_warp", &none, [](char **) {});
 }
+inline bool elect() {
+    sync_warp();
+    return lane() == 0;
+}
+inline int ctz(uint32_t x) { return __builtin_ctz(x); }
 
 /* flushes what the GPU's .ftz forms flush; their last bits are the host's own */
 inline float flush(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x; }
@@ -821,6 +841,10 @@ inline void store_shared(uint32_t address, uint32_t value) {
 inline void load_shared(uint32_t (&r)[4], uint32_t address) {
     if (address % 16) attn_emu::fail("load_shared: an address that is not 16-byte aligned");
     memcpy(r, attn_emu::shared_at(address, 16, "load_shared"), 16);
+}
+inline void load_shared(uint32_t (&r)[2], uint32_t address) {
+    if (address % 8) attn_emu::fail("load_shared: an address that is not 8-byte aligned");
+    memcpy(r, attn_emu::shared_at(address, 8, "load_shared"), 8);
 }
 inline uint32_t load_shared_word(uint32_t address) {
     uint32_t r;
@@ -919,6 +943,9 @@ inline void mbarrier_wait(uint64_t *bar, int parity) {
 }
 inline void tma_load(void *to, const tensor_map *map, uint64_t *bar, int c0, int c1, int c2, int c3) {
     attn_emu::tma_load(to, map, bar, c0, c1, c2, c3);
+}
+inline void cp_async_bulk(void *to, const void *from, uint32_t bytes, uint64_t *bar) {
+    attn_emu::cp_async_bulk(to, from, bytes, bar);
 }
 inline void tma_store(const tensor_map *map, const void *from, int c0, int c1, int c2, int c3) {
     attn_emu::tma_store(map, from, c0, c1, c2, c3);

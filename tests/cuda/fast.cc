@@ -46,7 +46,7 @@ template <class T, class U> bool operator!=(const shared_memory<T> &, const shar
 template <class T> using shared_vector = std::vector<T, shared_memory<T>>;
 
 /* An array [B,H,I,X] in an allocation of its own: 64 elements of margin on both sides, any order of the first three
-   axes, a gap between rows, NaN wherever no element lies. */
+   axes, a gap of `unit` elements between rows, NaN wherever no element lies. */
 struct tensor {
     shared_vector<unsigned char> memory;
     std::vector<double> value; /* as stored: rounded */
@@ -84,10 +84,10 @@ template <class F> static void for_all(const tensor &t, F f) {
             for (int64_t i = 0; i < t.size[2]; i++)
                 for (int64_t x = 0; x < t.size[3]; x++) f(b, h, i, x);
 }
-static void make(tensor &t, int type, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+static void make(tensor &t, int type, int64_t n0, int64_t n1, int64_t n2, int64_t n3, int unit = 8) {
     static const int orders[3][3] = {{2, 1, 0}, {1, 2, 0}, {2, 0, 1}}; /* innermost first: BHSD, BSHD, HBSD */
     const int *order = orders[draw(0, 2)];
-    const int64_t gap = chance(50) ? 0 : 8;
+    const int64_t gap = chance(50) ? 0 : unit;
     int64_t step = (n3 + 7) / 8 * 8 + gap;
     t.size[0] = n0, t.size[1] = n1, t.size[2] = n2, t.size[3] = n3;
     t.a.type = type, t.a.rank = 4, t.a.stride[3] = 1;
@@ -96,7 +96,8 @@ static void make(tensor &t, int type, int64_t n0, int64_t n1, int64_t n2, int64_
         step *= t.size[order[k]];
     }
     t.memory.assign(((size_t)step + 128) * t.bytes_of() + 64, 0xff);
-    t.a.data = (void *)(((uintptr_t)t.memory.data() + 64 * t.bytes_of() + 15) / 16 * 16);
+    t.a.data =
+        (void *)(((uintptr_t)t.memory.data() + 64 * t.bytes_of() + 15) / 16 * 16 + (size_t)gap % 8 * t.bytes_of());
     t.value.assign((size_t)(n0 * n1 * n2 * n3), NAN);
 }
 static void put(tensor &t, int64_t b, int64_t h, int64_t i, int64_t x, double value) {
@@ -171,7 +172,7 @@ static void start_call(call &c, int type, const int (&sizes)[7]) {
     make(c.q, type, p.batch, p.heads, p.queries, p.size_q);
     make(c.k, type, p.batch, p.heads_kv, p.keys, p.size_q);
     make(c.v, type, p.batch, p.heads_kv, p.keys, p.size_v);
-    make(c.out, chance(70) ? type : ATTN_F32, p.batch, p.heads, p.queries, p.size_v);
+    make(c.out, chance(70) ? type : ATTN_F32, p.batch, p.heads, p.queries, p.size_v, 2); /* pairs are enough */
     make(c.lse, ATTN_F32, p.batch, p.heads, p.queries, 1);
     make(c.stats, ATTN_F32, p.batch, p.heads, p.queries, 2);
     fill(c.q, 3), fill(c.k, 3), fill(c.v, 2);
@@ -576,6 +577,7 @@ static const struct kind {
     {"stage 3 backward, infinite numbers", 2, backward, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 2, little shared memory", 1, forward_in_little, 86, 99 * 1024, {1, 200, 0, 0, 72, 128}},
     {"stage 2, little shared memory, with everything", 1, forward_in_little, 86, 99 * 1024, {1, 90, 1, 0, 72, 128}},
+    {"stage 3, long backward", 2, backward, 90, 227 * 1024, {64, 4300, 0, 0, 0, 0}},
 };
 
 /* Infinite numbers where nothing is masked, so that pairs are excluded by their scores alone; the first shape was wrong
@@ -590,6 +592,21 @@ static void infinite_call(call &c, const kind &k, int i) {
     if (c.infinite & 1) put(c.q, 0, 0, c.p.queries / 2, 5, INFINITY), c.name += " infinite q";
     if (c.infinite & 2) put(c.k, 0, 0, c.p.keys / 3, 3, -INFINITY), c.name += " infinite k";
     if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";
+}
+
+/* More than 32 tiles of queries or keys, which the producer looks at in one step; the window leaves some steps without
+   any. Numbers of the last rows alone are not finite, or none is. The second shape takes longest. */
+static const int long_shapes[][7] = {
+    {1, 2, 1, 2200, 70, 8, 16}, {1, 2, 2, 70, 4300, 16, 8}, {1, 1, 1, 4300, 300, 8, 8}};
+static void long_call(call &c, int i) {
+    const int shape = i % 6 == 1 ? 1 : i % 2 * 2;
+    start_call(c, i % 2 ? ATTN_BF16 : ATTN_F16, long_shapes[shape]);
+    if (shape == 2) c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.p.left = 80, c.p.right = 30, c.name += " window";
+    if (i % 4 == 0) return;
+    put(c.q, 0, 0, c.p.queries - 2, 5, INFINITY);
+    put(c.k, 0, 0, c.p.keys - 1, 3, -INFINITY);
+    put(c.v, 0, 0, c.p.keys - 3, 1, INFINITY);
+    c.name += " infinite rows";
 }
 
 /* Weak: where this is linked with another program, it is that one's kernels. */
@@ -611,6 +628,7 @@ __attribute__((weak)) int main(int argc, char **argv) {
             for (int n = 0; n < 4; n++) bits();
             c.infinite = 0;
             if (k.w.most_d) random_call(c, k.w);
+            else if (k.w.most_rows) long_call(c, i);
             else infinite_call(c, k, i);
             c.dev.arch = k.arch, c.dev.shared_bytes = k.shared_bytes, c.dev.processors = 4, c.dev.tma = true;
             k.test(c, stages[k.stage]);

@@ -97,9 +97,10 @@ ATTN__KERNEL(64, 1) void lanes_kernel(ATTN__PARAM small_params p) {
     p.bits[t] = hw::ballot(l % 3 == 0);
     p.bits[64 + t] = (hw::any(t == 40) ? 1u : 0u) | (hw::any(l < 0) ? 2u : 0u);
     p.bits[128 + t] = (uint32_t)hw::barrier_or(1, 64, t == 63) | (uint32_t)hw::barrier_or(1, 64, false) << 1;
+    p.bits[192 + t] = (uint32_t)hw::ctz(0x80000000u | 5u << l);
 }
 static void test_lanes() {
-    const small_params p = {array_of<float>(192), array_of<uint32_t>(192)};
+    const small_params p = {array_of<float>(192), array_of<uint32_t>(256)};
     check(run(lanes_kernel, 64, 0, p), "lanes kernel", 0, 0);
     for (int t = 0; t < 64; t++) {
         const int first = t / 32 * 32, l = t % 32;
@@ -111,6 +112,7 @@ static void test_lanes() {
         check(p.bits[t] == thirds, "ballot", p.bits[t], thirds);
         check(p.bits[64 + t] == (t >= 32 ? 1u : 0u), "any", p.bits[64 + t], t >= 32);
         check(p.bits[128 + t] == 1u, "barrier_or", p.bits[128 + t], 1);
+        check(p.bits[192 + t] == (uint32_t)l, "ctz", p.bits[192 + t], l);
     }
 }
 
@@ -141,27 +143,30 @@ static void test_barriers() {
     for (int t = 0; t < 128; t++) check(p.bits[t] == (uint32_t)(200 + t * 5 % 64), "sync", p.bits[t], 200 + t * 5 % 64);
 }
 
-/* ---- the grid; 16 bytes and one word of shared memory */
+/* ---- the grid; 16 bytes, 8 and one word of shared memory */
 ATTN__KERNEL(64, 1) void grid_kernel(ATTN__PARAM small_params p) {
     ATTN__SHARED(shared);
     const int t = hw::thread(), n = hw::block() * hw::threads() + t;
     const uint32_t base = hw::shared_address(shared);
-    uint32_t four[4];
+    uint32_t four[4], two[2];
     hw::store_shared(base + (uint32_t)t * 4, (uint32_t)(1000 * hw::block() + t));
     hw::sync();
     hw::load_shared(four, base + (uint32_t)(t / 4 * 16));
+    hw::load_shared(two, base + (uint32_t)(t / 2 * 8));
     p.x[n] = (float)hw::blocks();
     p.bits[n] = four[t % 4];
     p.bits[3 * 64 + n] = hw::load_shared_word(base + (uint32_t)(63 - t) * 4);
+    p.bits[6 * 64 + n] = two[t % 2];
 }
 static void test_grid() {
-    const small_params p = {array_of<float>(192), array_of<uint32_t>(384)};
+    const small_params p = {array_of<float>(192), array_of<uint32_t>(576)};
     check(run(grid_kernel, 64, 256, p, 3), "grid kernel", 0, 0);
     for (int n = 0; n < 192; n++) {
         const uint32_t own = (uint32_t)(n / 64 * 1000 + n % 64), across = (uint32_t)(n / 64 * 1000 + 63 - n % 64);
         check(p.x[n] == 3.0f, "blocks", p.x[n], 3);
         check(p.bits[n] == own, "store_shared, load_shared", p.bits[n], own);
         check(p.bits[192 + n] == across, "load_shared_word", p.bits[192 + n], across);
+        check(p.bits[384 + n] == own, "load_shared, 8 bytes", p.bits[384 + n], own);
     }
 }
 
@@ -388,6 +393,47 @@ static void test_tma() {
     }
 }
 
+/* ---- cp.async.bulk: a round has two pieces, which one barrier counts; one lane starts both */
+struct bulk_params {
+    const uint32_t *from;
+    uint32_t *seen, *elected;
+};
+ATTN__KERNEL(64, 1) void bulk_kernel(ATTN__PARAM bulk_params p) {
+#if ATTN__HAVE_WGMMA
+    ATTN__SHARED(shared);
+    uint64_t *bar = (uint64_t *)(shared + 1024);
+    const int t = hw::thread();
+    if (t == 0) hw::mbarrier_init(bar, 1), hw::mbarrier_fence_init();
+    hw::sync();
+    for (int round = 0; round < 3; round++) {
+        const bool elected = hw::elect();
+        if (t < 32) p.elected[round] = hw::ballot(elected);
+        if (t < 32 && elected) {
+            hw::mbarrier_expect(bar, 16 + 256);
+            hw::cp_async_bulk(shared + 512, p.from + round * 68 + 64, 16, bar);
+            hw::cp_async_bulk(shared + 16, p.from + round * 68, 256, bar);
+        }
+        hw::mbarrier_wait(bar, round % 2);
+        memcpy(p.seen + round * 68 + t, shared + 16 + t * 4, 4);
+        if (t < 4) memcpy(p.seen + round * 68 + 64 + t, shared + 512 + t * 4, 4);
+        hw::sync();
+    }
+#else
+    (void)p;
+#endif
+}
+static void test_bulk() {
+    uint32_t *from = array_of<uint32_t>(204);
+    const bulk_params p = {from, array_of<uint32_t>(204), array_of<uint32_t>(3)};
+    for (uint32_t i = 0; i < 204; i++) from[i] = i * 2654435761u;
+    check(run(bulk_kernel, 64, 1024 + 8, p), "cp.async.bulk kernel", 0, 0);
+    for (uint32_t i = 0; i < 204; i++) check(p.seen[i] == from[i], "cp.async.bulk", p.seen[i], from[i]);
+    for (int i = 0; i < 3; i++) {
+        const uint32_t lanes = p.elected[i];
+        check(lanes && !(lanes & (lanes - 1)) && lanes == p.elected[0], "elect", lanes, p.elected[0]);
+    }
+}
+
 /* ---- wgmma: C 64xN = A 64xK . B KxN, K = 128: A from shared memory (both majors) and from registers, B in both
    majors. The tiles are written by hand as TMA would. */
 struct wgmma_params {
@@ -590,6 +636,14 @@ ATTN__KERNEL(128, 1) void fault_kernel(ATTN__PARAM fault_params p) {
             hw::tma_store_commit();
         }
         break;
+    case 14:
+        if (t == 0) hw::cp_async_bulk(shared, p.memory, 24, bar);
+        break;
+    case 15: {
+        uint32_t two[2];
+        hw::load_shared(two, base + 4);
+        break;
+    }
     }
 }
 static void test_faults(int mode) {
@@ -606,7 +660,9 @@ static void test_faults(int mode) {
                                        "deadlock",
                                        "others wait there",
                                        "still under way",
-                                       "before its TMA stores"};
+                                       "before its TMA stores",
+                                       "cp.async.bulk: an address or a size",
+                                       "not 8-byte aligned"};
     fault_params p;
     const int64_t size[4] = {64, 64, 1, 1}, stride[4] = {1, 64, 4096, 4096};
     p.memory = array_of<uint16_t>(4096);
@@ -637,6 +693,7 @@ static void all(int mode) {
     if (has_wgmma) {
         test_registers();
         test_tma();
+        test_bulk();
         test_wgmma_forms<hw::bf16, 64>();
         test_wgmma_forms<hw::f16, 64>();
         test_wgmma_forms<hw::bf16, 128>();
@@ -667,7 +724,7 @@ int main() {
     has_mma = here.major >= 8;
     has_wgmma = here.major == 9;
     if (!has_mma) printf("skipped: cp.async, ldmatrix, mma, packing: not on this device\n");
-    if (!has_wgmma) printf("skipped: mbarriers, TMA, wgmma: not on this device\n");
+    if (!has_wgmma) printf("skipped: mbarriers, TMA, cp.async.bulk, wgmma: not on this device\n");
     all(0);
     printf("%s, ", here.name);
 #endif

@@ -499,7 +499,7 @@ struct params : attn__call {
     float   *row_vector;                    /* [B,H,Sq,size_u]  bilinear: dL/d(q M); additive: dL/d(W_q q) */
     float   *row_tanh;                      /* [B,H,Sq,h]  dL/dw_v of each row */
     float   *key_vector;                    /* [B,key_heads,Sk,h]  dL/d(W_k k) */
-    float   *key_met;                       /* [B,key_heads,Sk]  1: some row with mass attends to it */
+    float   *key_reached;                   /* [B,key_heads,Sk]  1: some row with mass attends to it */
     void    *more;                          /* what a stage needs beyond */
 };
 static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
@@ -738,15 +738,15 @@ ATTN__KERNEL(32 * WARPS, 1) void cover_keys(ATTN__PARAM params p)
     const int64_t keys = p.batch * p.keys;
     for (int64_t n = first_task(); n < keys; n += all_tasks()) {
         const int64_t b = n / p.keys, j = n % p.keys;
-        bool met = p.scores.rank || p.scores_softcap.rank;
+        bool covered = p.scores.rank || p.scores_softcap.rank;
         for (int64_t i0 = 0; i0 < p.queries; i0 += 32) {
             const int64_t i = i0 + hw::lane();
             reach r;
             r.first = r.last = 0;
             if (i < p.queries) r = reach_of(p, b, i);
-            met = met || (r.first <= j && j < r.last);
+            covered = covered || (r.first <= j && j < r.last);
         }
-        const bool any = hw::ballot(met) != 0;
+        const bool any = hw::ballot(covered) != 0;
         if (hw::lane() == 0) p.covered[n] = any ? 1.0f : 0.0f;
     }
 }
@@ -793,15 +793,15 @@ struct row {
     float   width;              /* distance kernels: sigma^2 */
 };
 
-ATTN__DEVICE float score_of(const params &p, const row &w, float met)
+ATTN__DEVICE float score_of(const params &p, const row &w, float qk)
 {
     float u2, weight;
     if (p.score == ATTN_SCORE_CONSTANT) return 0.0f;
-    if (p.score == ATTN_SCORE_GAUSSIAN) return met * (-0.5f / w.width);
-    if (p.score == ATTN_SCORE_GIVEN && is_none(met)) return met;        /* excluded, whatever scale and softcap are */
-    if (p.score == ATTN_SCORE_GIVEN && p.softcap != 0.0f && is_none(p.scale * met)) return -3.40282347e38f;
-    if (!is_distance(p.score)) return p.scale * met;
-    u2 = met / w.width;
+    if (p.score == ATTN_SCORE_GAUSSIAN) return qk * (-0.5f / w.width);
+    if (p.score == ATTN_SCORE_GIVEN && is_none(qk)) return qk;          /* excluded, whatever scale and softcap are */
+    if (p.score == ATTN_SCORE_GIVEN && p.softcap != 0.0f && is_none(p.scale * qk)) return -3.40282347e38f;
+    if (!is_distance(p.score)) return p.scale * qk;
+    u2 = qk / w.width;
     if (p.score == ATTN_SCORE_BOXCAR) weight = 1.0f;
     else weight = 1.0f - (p.score == ATTN_SCORE_TRIANGULAR ? sqrtf(u2) : u2);
     return u2 <= 1.0f ? logf(weight) : is_nan(u2) ? u2 : -infinity();
@@ -852,22 +852,22 @@ struct slope {
     bool  counts;               /* not excluded */
     float weight;               /* after dropout */
     float masked, raw;          /* dL/d(masked score), dL/d(raw score) */
-    float met;                  /* as `meet` has it */
+    float qk;                   /* as tiled_qk makes it */
 };
 ATTN__DEVICE slope no_slope()
 {
     slope s;
     s.counts = false;
-    s.weight = s.masked = s.raw = s.met = 0.0f;
+    s.weight = s.masked = s.raw = s.qk = 0.0f;
     return s;
 }
-/* met: as score_of takes it; by_out: the gradient of the output times the value */
-ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j, float met, float by_out)
+/* qk: as score_of takes it; by_out: the gradient of the output times the value */
+ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j, float qk, float by_out)
 {
     slope s = no_slope();
     float soft, score, keep, above = 0.0f;
-    s.met = met;
-    soft = soften(p, score_of(p, w, met));
+    s.qk = qk;
+    soft = soften(p, score_of(p, w, qk));
     score = mask(p, w.r, w.b, w.h, w.i, j, soft);
     if (is_none(score)) return s;
     s.counts = true;
@@ -887,8 +887,8 @@ ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j
 ATTN__DEVICE float pull_of(const params &p, const row &w, const slope &s)
 {
     if (p.score == ATTN_SCORE_GAUSSIAN) return s.raw / w.width;
-    if (p.score == ATTN_SCORE_EPANECHNIKOV) return 2.0f * s.raw / (w.width * (1.0f - s.met / w.width));
-    const float u = sqrtf(s.met / w.width);
+    if (p.score == ATTN_SCORE_EPANECHNIKOV) return 2.0f * s.raw / (w.width * (1.0f - s.qk / w.width));
+    const float u = sqrtf(s.qk / w.width);
     return p.score == ATTN_SCORE_BOXCAR || u == 0.0f ? 0.0f : s.raw / (w.width * (u * (1.0f - u)));
 }
 ATTN__BOTH bool has_vectors(int32_t score)       /* whose gradient goes on to queries and keys */
@@ -1052,7 +1052,7 @@ ATTN__DEVICE bool tiled_copy_as(float *to, const tiled_source &s, int64_t i0, in
     const int from = (int)clamp(s.first - i0, 0, 64), end = inside ? (int)clamp(s.last - i0, 0, 64) : 0;
     const int64_t step = Down * s.a.stride[2];
     int64_t at = place(s.a, s.b, s.h, i0 + i, c);
-    bool odd = false;
+    bool nonfinite = false;
     ATTN__UNROLL_4
     for (int n = 0; n < Steps; n++, i += Down, at += step) {
         float x = 0.0f;
@@ -1060,10 +1060,10 @@ ATTN__DEVICE bool tiled_copy_as(float *to, const tiled_source &s, int64_t i0, in
             x = read(at) + addend;
             if (s.factor) x *= s.factor[i0 + i];
         }
-        odd = odd || !(magnitude(x) < 8.5e37f);
+        nonfinite = nonfinite || !(magnitude(x) < 8.5e37f);
         to[n * Along] = x;
     }
-    return odd;
+    return nonfinite;
 }
 template <int Steps, int Down, int Along>
 ATTN__DEVICE bool tiled_copy(float *to, const tiled_source &s, int64_t i0, int i, int64_t c, bool inside,
@@ -1238,7 +1238,7 @@ ATTN__DEVICE bool tiled_own(float (&own)[N][TILED_COLUMNS], float (&rows)[TILED_
                             const tiled_source &s, int64_t i0, int64_t c0, int64_t columns)
 {
     float *const mine = rows[0] + hw::thread();
-    bool odd = false;
+    bool nonfinite = false;
     hw::sync();                                     /* everybody is done with the rows */
     ATTN__UNROLL
     for (int n = 0; n < N; n++) {
@@ -1252,10 +1252,10 @@ ATTN__DEVICE bool tiled_own(float (&own)[N][TILED_COLUMNS], float (&rows)[TILED_
         ATTN__UNROLL
         for (int x = 0; x < TILED_COLUMNS; x++) {
             own[n][x] = mine[x * TILED_THREADS];
-            odd = odd || !(magnitude(own[n][x]) < 8.5e37f);
+            nonfinite = nonfinite || !(magnitude(own[n][x]) < 8.5e37f);
         }
     }
-    return odd;
+    return nonfinite;
 }
 
 /* Adds to the sums what the tile's weights or gradients (`left`: Lines lines) make of the rows of a source from i0 on.
@@ -1268,15 +1268,15 @@ ATTN__DEVICE void tiled_add(tiled_sums<N> &sums, const float *left, float (&rows
     constexpr int depth = Lines < TILED_DEPTH ? Lines : (int)TILED_DEPTH;
     tiled_each<N>(sums, columns, [&](int64_t c0, float (&whole)[N][TILED_COLUMNS]) {
         float mine[N][TILED_COLUMNS], sum[N][TILED_COLUMNS];        /* sum: of this tile, for what is long */
-        bool odd = false;
+        bool nonfinite = false;
         set_zero<N>(mine);
         set_zero<N>(sum);
-        if (Pull) odd = tiled_own<N>(mine, rows, own, own_i, c0, columns);
+        if (Pull) nonfinite = tiled_own<N>(mine, rows, own, own_i, c0, columns);
         ATTN__LOOP
         for (int line = 0; line < Lines; line += depth) {
             const float *const from = left + line * tiled_line<N>;
             hw::sync();                             /* the rows are free, the weights are there */
-            const bool some = tiled_rows<depth>(rows[0], source, i0, line, c0, columns) || odd;
+            const bool some = tiled_rows<depth>(rows[0], source, i0, line, c0, columns) || nonfinite;
             if (hw::barrier_or(0, TILED_THREADS, some)) tiled_guarded<depth, N>(sum, mine, from, rows[0]);
             else if (Pull) tiled_pulls<depth, N>(sum, mine, from, rows[0]);
             else if (columns - c0 > TILED_SPAN / 2)
@@ -1486,16 +1486,16 @@ ATTN__DEVICE void tiled_given(const params &p, tiled_room<R> &s, const tiled_til
         }
 }
 template <int Kind, bool PerKey, int R>
-ATTN__DEVICE void tiled_meet(const params &p, tiled_room<R> &s, tiled_tile &t)
+ATTN__DEVICE void tiled_qk(const params &p, tiled_room<R> &s, tiled_tile &t)
 {
-    float met[R][4], total = 0.0f;                  /* total: of w_v */
+    float qk[R][4], total = 0.0f;                   /* total: of w_v */
     hw::sync();                                     /* everybody is done with the tile before */
     tiled_look<R>(p, s, t);
     if (Kind == PRODUCTS && !has_vectors(p.score)) {
         tiled_given<PerKey, R>(p, s, t);
         return;
     }
-    set_zero<R>(met);
+    set_zero<R>(qk);
     if (Kind == ADDITIVE) t.clear = additive_is_clear<R>(p, s, t);
     ATTN__LOOP
     for (int64_t u0 = 0; u0 < p.size_u; u0 += TILED_DEPTH) {
@@ -1506,15 +1506,15 @@ ATTN__DEVICE void tiled_meet(const params &p, tiled_room<R> &s, tiled_tile &t)
         else if (Kind == ADDITIVE) additive_units_beyond<R>(s, p.size_u - u0, part, total);
         else if (Kind == DISTANCES) tiled_distances<TILED_DEPTH>(part, s.pair.query[0], s.pair.key[0]);
         else tiled_products<TILED_DEPTH, 4>(part, s.pair.query[0], s.pair.key[0], tiled_line<4>);
-        add_part<R>(met, part);
+        add_part<R>(qk, part);
     }
     ATTN__UNROLL
     for (int r = 0; Kind == ADDITIVE && r < R; r++)
         ATTN__UNROLL
         for (int k = 0; k < 4; k++)
             if (t.clear || (s.query_clear[hw::thread() / 16 * R + r] && s.key_clear[hw::thread() % 16 * 4 + k]))
-                met[r][k] = hw::fma(-2.0f, met[r][k], total);
-    tiled_put<PerKey, R>(s.weight, met);
+                qk[r][k] = hw::fma(-2.0f, qk[r][k], total);
+    tiled_put<PerKey, R>(s.weight, qk);
 }
 
 /* The n-th of so many tiles of queries */
@@ -1591,7 +1591,7 @@ ATTN__DEVICE float row_top(float x)
 template <int Kind, int R>
 ATTN__DEVICE void tiled_scores(const params &p, tiled_room<R> &s, tiled_tile &t, bool results)
 {
-    tiled_meet<Kind, true, R>(p, s, t);
+    tiled_qk<Kind, true, R>(p, s, t);
     each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
         float &slot = s.weight[tiled_slot<R, true>(r, k)];
         const float score = score_of(p, w, slot), soft = soften(p, score);
@@ -1789,13 +1789,13 @@ template <bool PerKey> ATTN__DEVICE void tiled_above(const params &p, tiled_grad
 template <int Kind, bool PerKey, class F>
 ATTN__DEVICE void tiled_slopes(const params &p, tiled_grad_room &s, tiled_tile &t, F with)
 {
-    tiled_meet<Kind, PerKey, 4>(p, s, t);
+    tiled_qk<Kind, PerKey, 4>(p, s, t);
     tiled_above<PerKey>(p, s, t);
     each_pair<4>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
-        const float met = s.weight[tiled_slot<4, PerKey>(r, k)], above = s.slope[tiled_slot<4, PerKey>(r, k)];
+        const float qk = s.weight[tiled_slot<4, PerKey>(r, k)], above = s.slope[tiled_slot<4, PerKey>(r, k)];
         const saved of = s.rows_saved[w.i - t.i0];
         const bool inside = w.r.first <= j && j < w.r.last && has_mass(of.inverse);
-        with(r, k, w, j, inside ? slope_from(p, w, of, j, met, above) : no_slope());
+        with(r, k, w, j, inside ? slope_from(p, w, of, j, qk, above) : no_slope());
     });
 }
 /* What a pair's gradient is when it meets a key, or a query: of the raw score or, of distances, as pull_of has it. */
@@ -1974,7 +1974,7 @@ struct tiled_row_sums { float slopes[4], shape[4]; };
 template <int Kind> ATTN__DEVICE float shape_of(const params &p, const row &w, const slope &x)
 {
     if (!x.counts || p.score == ATTN_SCORE_BOXCAR) return 0.0f;
-    return Kind == DISTANCES ? pull_of(p, w, x) * (x.met / sqrtf(w.width)) : x.raw * x.met;
+    return Kind == DISTANCES ? pull_of(p, w, x) * (x.qk / sqrtf(w.width)) : x.raw * x.qk;
 }
 /* The end of a row's gradients. vector, quotient: of additive scores, the first of the tile */
 template <int Kind>
@@ -2098,7 +2098,7 @@ ATTN__DEVICE void additive_clear_keys(const params &p, int64_t b, int64_t hkv, i
     for (int64_t head = hkv * heads; head < (hkv + 1) * heads; head++)
         for (int64_t j = j0 + hw::thread() / 16; j < j0 + TILED_KEYS && j < p.keys; j += 16) {
             const int64_t key = (b * p.key_heads + head) * p.keys + j;
-            if (hw::thread() % 16 == 0) p.key_met[key] = 0.0f;
+            if (hw::thread() % 16 == 0) p.key_reached[key] = 0.0f;
             for (int64_t u = hw::thread() % 16; u < p.size_u; u += 16) p.key_vector[key * p.size_u + u] = 0.0f;
         }
 }
@@ -2109,7 +2109,7 @@ ATTN__DEVICE void additive_add_keys(const params &p, tiled_grad_room &s, const t
     additive_add<true>(p, s, t, p.key_vector + key * p.size_u, NULL);
     hw::sync();                                     /* the slopes are there, were there no units */
     for (int i = 0; hw::thread() < TILED_KEYS && i < 64; i++)
-        if (bits_of(s.slope[i * tiled_line<4> + own]) != 0x80000000u) p.key_met[key + hw::thread()] = 1.0f;
+        if (bits_of(s.slope[i * tiled_line<4> + own]) != 0x80000000u) p.key_reached[key + hw::thread()] = 1.0f;
 }
 ATTN__DEVICE void additive_finish_keys(const params &p, int64_t b, int64_t hkv, int64_t j0)
 {
@@ -2241,7 +2241,7 @@ ATTN__DEVICE bool tiled_multiply_head(const product &m, tiled_multiply_room &s, 
     const tiled_source left = {m.a, b, h / m.a_shares, 0, m.rows, NULL, m.row_flag.rank ? s.row_reads : NULL};
     const attn__array columns = {m.b.data, {m.b.stride[0], m.b.stride[1], m.b.stride[3], m.b.stride[2]}, m.b.type, 4};
     const tiled_source right = {columns, b, h / m.b_shares, 0, m.columns, NULL, NULL};
-    bool odd = false;
+    bool nonfinite = false;
     ATTN__LOOP
     for (int64_t k0 = 0; k0 < m.depth; k0 += 64) {                  /* a chain */
         float part[4][4];
@@ -2250,13 +2250,13 @@ ATTN__DEVICE bool tiled_multiply_head(const product &m, tiled_multiply_room &s, 
         for (int64_t k = k0; k < k0 + 64 && k < m.depth; k += TILED_DEPTH) {
             hw::sync();                             /* everybody is done with what is there */
             tiled_vectors<4>(s.left[0], left, r0, k, m.depth);
-            odd = tiled_vectors<4>(s.right[0], right, c0, k, m.depth) || odd;
+            nonfinite = tiled_vectors<4>(s.right[0], right, c0, k, m.depth) || nonfinite;
             hw::sync();
             tiled_products<TILED_DEPTH, 4>(part, s.left[0], s.right[0], tiled_line<4>);
         }
         add_part<4>(sum, part);
     }
-    return odd;
+    return nonfinite;
 }
 ATTN__KERNEL(TILED_THREADS, 1) void tiled_multiply(ATTN__PARAM product m)
 {
@@ -2269,15 +2269,15 @@ ATTN__KERNEL(TILED_THREADS, 1) void tiled_multiply(ATTN__PARAM product m)
         const int64_t y = task / tiles_c / tiles_r % m.out_batch[1], x = task / tiles_c / tiles_r / m.out_batch[1];
         const int64_t end = m.out_batch[0] == 1 ? m.batch[0] : x + 1;
         float sum[4][4];
-        bool odd = false;
+        bool nonfinite = false;
         set_zero<4>(sum);
         hw::sync();
         if (m.row_flag.rank && hw::thread() < 64)
             s.row_reads[hw::thread()] = r0 + hw::thread() < m.rows && is_flagged(m.row_flag, x, y, r0 + hw::thread());
         for (int64_t b = m.out_batch[0] == 1 ? 0 : x; b < end; b++)
             for (int64_t h = y * group; h < (y + 1) * group; h++)
-                odd = tiled_multiply_head(m, s, b, h, r0, c0, sum) || odd;
-        const bool again = hw::barrier_or(0, TILED_THREADS, odd && m.skip);     /* some terms may not count */
+                nonfinite = tiled_multiply_head(m, s, b, h, r0, c0, sum) || nonfinite;
+        const bool again = hw::barrier_or(0, TILED_THREADS, nonfinite && m.skip);   /* some terms may not count */
         ATTN__UNROLL
         for (int n = 0; n < 4; n++)
             ATTN__UNROLL
@@ -2362,15 +2362,16 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
 }
 
 /* ---- the NaN guard: products d += s . tile, where s has weights, or gradients of scores, and an excluded pair has to
-   keep out what it meets. 0 times a number that is not finite is NaN, so a factor of 0 alone does not. An excluded pair
-   has +0; one that is not excluded but vanishes has -0, which lets NaN through as any other number does (weigh_tile,
-   drop_tile, pair_grad). A tile is "odd" where some number of it is not finite.
+   keep out the numbers it is multiplied by. 0 times a number that is not finite is NaN, so a factor of 0 alone does
+   not. An excluded pair has +0; one that is not excluded but vanishes has -0, which lets NaN through as any other
+   number does (weigh_tile, drop_tile, pair_grad). A tile is nonfinite where some number of it is not finite.
        Where to look: pairs are excluded in the few tiles at the edge of a mask. There the forward looks at the tile
-   (has_odd; in stage 3 guard_slot). The backward has products with all rows at hand, and one that is infinite or NaN
-   tells that a row is odd (any_odd, has_odd_shift; stage 3 reads what hopper_grad_odd found).
-       What to do: where a pair that is not excluded meets such a number, d becomes NaN (mark_odd). Then the product has
-   zeros in place of these numbers: add_weighted puts them into its registers, clear_odd, for wgmma, into the tile.
-   An odd tile at an edge is rare: this code is to be short and to cost the loops no registers. */
+   (has_nonfinite; in stage 3 guard_slot). The backward has products with all rows at hand, and one that is infinite or
+   NaN shows that a row is so (any_nonfinite, has_nonfinite_shift; stage 3 reads what hopper_grad_nonfinite found).
+       What to do: where a pair that is not excluded has such a number as a factor, d becomes NaN (mark_nonfinite). Then
+   the product has zeros in place of these numbers: add_weighted puts them into its registers, clear_nonfinite, for
+   wgmma, into the tile. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no
+   registers. */
 struct alignas(16) eight_halves { uint32_t pair[4]; };
 template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)      /* all bits of those set */
 {
@@ -2378,31 +2379,31 @@ template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)      /* a
     return ((x & e) == e ? 0xffffu : 0u) | ((x >> 16 & e) == e ? 0xffff0000u : 0u);
 }
 /* Threads of number `thread` of `threads` look at their share of a tile, or put zeros there. */
-template <class T, int Rows, int D> ATTN__DEVICE bool has_odd(uint32_t tile, int thread, int threads)
+template <class T, int Rows, int D> ATTN__DEVICE bool has_nonfinite(uint32_t tile, int thread, int threads)
 {
-    uint32_t r[4], odd = 0;
+    uint32_t r[4], nonfinite = 0;
     ATTN__LOOP for (int n = thread; n < Rows * (D / 8); n += threads) {
         hw::load_shared(r, tile + chunk_of(n / (D / 8), n % (D / 8), Rows));
-        ATTN__UNROLL for (int i = 0; i < 4; i++) odd |= halves_not_finite<T>(r[i]);
+        ATTN__UNROLL for (int i = 0; i < 4; i++) nonfinite |= halves_not_finite<T>(r[i]);
     }
-    return odd != 0;
+    return nonfinite != 0;
 }
-template <class T, int Rows, int D> ATTN__DEVICE void clear_odd(uint32_t tile, int thread, int threads)
+template <class T, int Rows, int D> ATTN__DEVICE void clear_nonfinite(uint32_t tile, int thread, int threads)
 {
     uint32_t r[4];
     ATTN__LOOP for (int n = thread; n < Rows * (D / 8); n += threads) {
         const uint32_t at = tile + chunk_of(n / (D / 8), n % (D / 8), Rows);
         hw::load_shared(r, at);
         ATTN__UNROLL for (int i = 0; i < 4; i++) {
-            const uint32_t odd = halves_not_finite<T>(r[i]);
-            if (odd) hw::store_shared(at + 4 * i, r[i] & ~odd);
+            const uint32_t nonfinite = halves_not_finite<T>(r[i]);
+            if (nonfinite) hw::store_shared(at + 4 * i, r[i] & ~nonfinite);
         }
     }
 }
 /* d 16xN becomes NaN where a weight of s (16 rows, K columns) other than +0 meets what is not finite in rows [first,
    last) of a tile of K. One key after the other: this is rare, and must not cost the loop around it registers. */
 template <class T, int N, int K>
-ATTN__DEVICE void mark_odd(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
+ATTN__DEVICE void mark_nonfinite(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
 {
     const int l = hw::lane();
     ATTN__LOOP for (int key = most(first, 0); key < least(last, K); key++) {
@@ -2411,15 +2412,16 @@ ATTN__DEVICE void mark_odd(float (&d)[N / 2], const float (&s)[K / 2], uint32_t 
             if (j / 4 == key / 8 && j % 2 == key % 2) weight[j / 2 % 2] = s[j];
         ATTN__UNROLL for (int e = 0; e < 2; e++) weight[e] = hw::shfl(weight[e], l / 4 * 4 + key % 8 / 2);
         ATTN__UNROLL for (int j = 0; j < N / 8; j++) {
-            const uint32_t odd = halves_not_finite<T>(hw::load_shared_word(tile + chunk_of(key, j, K) + l % 4 * 4));
+            const uint32_t two = hw::load_shared_word(tile + chunk_of(key, j, K) + l % 4 * 4);
+            const uint32_t nonfinite = halves_not_finite<T>(two);
             ATTN__UNROLL for (int x = 0; x < 4; x++)
-                if (bits_of(weight[x / 2]) && (odd >> (16 * (x % 2)) & 1)) d[4 * j + x] = float_of(0x7fc00000u);
+                if (bits_of(weight[x / 2]) && (nonfinite >> (16 * (x % 2)) & 1)) d[4 * j + x] = float_of(0x7fc00000u);
         }
     }
 }
-/* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns; Odd: as if it had zeros where it is
-   not finite */
-template <class T, int N, int K, bool Odd>
+/* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns; NonFinite: as if it had zeros where it
+   is not finite */
+template <class T, int N, int K, bool NonFinite>
 ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
 {
     ATTN__UNROLL for (int k = 0; k < K / 16; k++) {
@@ -2427,19 +2429,19 @@ ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint3
         pack_left<T>(a, s, k);
         ATTN__UNROLL for (int n = 0; n < N; n += 16) {
             load_right_down(b, tile, K, n, k);
-            ATTN__UNROLL for (int i = 0; i < 4 * Odd; i++) b[i] &= ~halves_not_finite<T>(b[i]);
+            ATTN__UNROLL for (int i = 0; i < 4 * NonFinite; i++) b[i] &= ~halves_not_finite<T>(b[i]);
             hw::mma<T>(d + n / 2, a, b[0], b[1]);
             hw::mma<T>(d + n / 2 + 4, a, b[2], b[3]);
         }
     }
 }
-/* the same, guarded where the tile is odd; pairs that are not excluded meet its rows [first, last) alone */
+/* the same, guarded where the tile is nonfinite; pairs that are not excluded meet its rows [first, last) alone */
 template <class T, int N, int K>
-ATTN__DEVICE void add_tile(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, bool odd, int first = 0,
+ATTN__DEVICE void add_tile(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, bool nonfinite, int first = 0,
                            int last = K)
 {
-    if (odd) {
-        mark_odd<T, N, K>(d, s, tile, first, last);
+    if (nonfinite) {
+        mark_nonfinite<T, N, K>(d, s, tile, first, last);
         add_weighted<T, N, K, true>(d, s, tile);
     } else add_weighted<T, N, K, false>(d, s, tile);
 }
@@ -2449,18 +2451,18 @@ template <class T, int D, int Keys, int Threads>
 ATTN__DEVICE void add_values(float (&out)[D / 2], const float (&s)[Keys / 2], uint32_t tile, bool edge, bool busy,
                              int first, int last)
 {
-    const bool odd = edge && hw::barrier_or(1, Threads, has_odd<T, Keys, D>(tile, hw::thread(), Threads));
-    if (busy) add_tile<T, D, Keys>(out, s, tile, odd, first, last);
+    const bool nonfinite = edge && hw::barrier_or(1, Threads, has_nonfinite<T, Keys, D>(tile, hw::thread(), Threads));
+    if (busy) add_tile<T, D, Keys>(out, s, tile, nonfinite, first, last);
 }
-/* Is one of a warp's products infinite or NaN? One is where a row on the left or the right is odd. */
-template <int N> ATTN__DEVICE bool any_odd(const float (&s)[N])
+/* Is one of a warp's products infinite or NaN? One is where a row on the left or the right is nonfinite. */
+template <int N> ATTN__DEVICE bool any_nonfinite(const float (&s)[N])
 {
     float zero = 0.0f;
     ATTN__UNROLL for (int j = 0; j < N; j++) zero = hw::fma(s[j], 0.0f, zero);
     return hw::any(is_nan(zero));
 }
 /* A d_out that is not finite makes its row's shift so. */
-template <int Queries> ATTN__DEVICE bool has_odd_shift(uint32_t numbers)
+template <int Queries> ATTN__DEVICE bool has_nonfinite_shift(uint32_t numbers)
 {
     float zero = 0.0f;
     for (int i = hw::lane(); i < Queries; i += 32)
@@ -3120,11 +3122,11 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         copy_keys(n + 1);
         product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
         product_of_rows<T, keys, D, shape::rows>(ds, above, row0, v + n % 2 * slot);
-        const bool odd = any_odd(s);                /* is some key so? */
-        if (Extra || edge || odd)                   /* one copy of what is long */
+        const bool nonfinite = any_nonfinite(s);    /* is some key so? */
+        if (Extra || edge || nonfinite)             /* one copy of what is long */
             grads_of_keys<keys, Extra, true>(s, ds, p, rows, grads, n * keys, scale);
         else grads_of_keys<keys, Extra, false>(s, ds, p, rows, grads, n * keys, scale);
-        add_tile<T, D, keys>(dq, ds, k + n % 2 * slot, odd);
+        add_tile<T, D, keys>(dq, ds, k + n % 2 * slot, nonfinite);
     }
     hw::cp_async_wait<0>();
     store_dq<T, D>(p, dq, rows);
@@ -3239,14 +3241,14 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         copy_queries(following, now ^ 1);
         product_of_rows<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
         if (Keys) product_of_rows<T, queries, D, shape::rows>(ds, v, row0, above + now * slot);
-        const bool odd_q = any_odd(s);              /* is some query so, some gradient of an output? */
-        const bool odd_above = Keys ? any_odd(ds) : has_odd_shift<queries>(rows);
+        const bool nonfinite_q = any_nonfinite(s);              /* is some query so, some gradient of an output? */
+        const bool nonfinite_above = Keys ? any_nonfinite(ds) : has_nonfinite_shift<queries>(rows);
         const int h = head_kv * group + at.head, i0 = at.part * queries, key0 = first_key + row0 + g;
-        if (Extra || edge || odd_q || odd_above)
+        if (Extra || edge || nonfinite_q || nonfinite_above)
             grads_of_queries<queries, Extra, true, Keys>(s, ds, p, rows, b, h, i0, key0, scale);
         else grads_of_queries<queries, Extra, false, Keys>(s, ds, p, rows, b, h, i0, key0, scale);
-        if (Values) add_tile<T, D, queries>(dv, s, above + now * slot, odd_above);
-        if (Keys) add_tile<T, D, queries>(dk, ds, q + now * slot, odd_q);
+        if (Values) add_tile<T, D, queries>(dv, s, above + now * slot, nonfinite_above);
+        if (Keys) add_tile<T, D, queries>(dk, ds, q + now * slot, nonfinite_q);
     }
     hw::cp_async_wait<0>();
     tile_row keys[2];
@@ -3534,8 +3536,8 @@ template <int D> struct hopper_shape {
     static constexpr int consumers = 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
     static constexpr int keys = D <= 128 ? 128 : 64;
     static constexpr int slot = tile_bytes<keys, D>;
-    static constexpr int told = 2 * 16 + rows * 8;                              /* see tell_task */
-    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + 10 * 8 + 2 * told;
+    static constexpr int info = 2 * 16 + rows * 8;                              /* see describe_task */
+    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + 10 * 8 + 2 * info;
     static constexpr int registers_consumer = 224, registers_producer = 56;      /* 2 * 128 * 224 + 128 * 56 < 64 K */
 };
 struct hopper_order { int tiles, section; };       /* of rows per head; so many heads' others fit in the L2 cache */
@@ -3562,21 +3564,21 @@ template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hop
     t.first_row = (Keys ? tile : o.tiles - 1 - tile) * rows;
     return t;
 }
-/* What the producer tells of a task, so that no consumer need find it out while its products wait: 16 bytes of where it
-   is, 16 of what its rows may attend to together, then first and last of each row. A whole warp does it. */
-template <int Rows> ATTN__DEVICE tile_reach tell_task(const params &p, const hopper_task &t, uint32_t told)
+/* What the consumers need of a task, by the producer, so that none has to find it out while its products wait: 16 bytes
+   of where it is, 16 of what its rows may attend to together, then first and last of each row. A whole warp does it. */
+template <int Rows> ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, uint32_t info)
 {
     tile_reach all = {0x7fffffff, 0, 0, 0x7fffffff};
     ATTN__LOOP for (int r = hw::lane(); r < Rows; r += 32) {
         const tile_row row = row_at(p, t.b, t.h, 1, t.first_row + r);
-        hw::store_shared(told + 32 + r * 8, (uint32_t)row.first);
-        hw::store_shared(told + 32 + r * 8 + 4, (uint32_t)row.last);
+        hw::store_shared(info + 32 + r * 8, (uint32_t)row.first);
+        hw::store_shared(info + 32 + r * 8 + 4, (uint32_t)row.last);
         join(all, reach_of_row(p, row));
     }
     all = join_warp(all);
     if (hw::lane() == 0) {
         const int words[8] = {t.b, t.h, t.first_row, 0, all.first, all.last, all.from, all.to};
-        ATTN__UNROLL for (int i = 0; i < 8; i++) hw::store_shared(told + i * 4, (uint32_t)words[i]);
+        ATTN__UNROLL for (int i = 0; i < 8; i++) hw::store_shared(info + i * 4, (uint32_t)words[i]);
     }
     hw::sync_warp();
     return all;
@@ -3587,8 +3589,8 @@ ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64
 {
     for (int c = 0; c < (D + 63) / 64; c++) hw::tma_load(to + c * Rows * 128, map, bar, c * 64, first, h, b);
 }
-/* A block's ten: full and empty of its own rows, then two each of full and empty of the tiles that it meets, and of
-   those that come with them. One thread announces a tile's bytes. */
+/* A block's ten: full and empty of its fixed rows, then two each of full and empty of the tiles that move past them,
+   and of those that come with these. One thread announces a tile's bytes. */
 ATTN__DEVICE void init_barriers(uint64_t *bars, int consumers)
 {
     if (hw::thread() == 0) {
@@ -3605,17 +3607,17 @@ template <class T, int D, int K>
 ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
 {
     const int thread = hw::thread() - 128, many = hw::threads() - 128;
-    if (!hw::barrier_or(GUARD, many, has_odd<T, K, D>(tile, thread, many))) return;
-    mark_odd<T, D, K>(d, s, tile, first, last);
+    if (!hw::barrier_or(GUARD, many, has_nonfinite<T, K, D>(tile, thread, many))) return;
+    mark_nonfinite<T, D, K>(d, s, tile, first, last);
     hw::barrier_sync(GUARD, many);
-    clear_odd<T, K, D>(tile, thread, many);
+    clear_nonfinite<T, K, D>(tile, thread, many);
     hw::fence_async();
     hw::barrier_sync(GUARD, many);
 }
 /* Shared memory of a block: Q, two slots each of K and V, and for each of these a barrier that it is full and one that
-   it is empty; two slots of what the producer tells. Of these one is free as soon as Q of the task before is. */
+   it is empty; two slots of describe_task's. Of these one is free as soon as Q of the task before is. */
 template <int D> struct hopper_places {
-    unsigned char *q, *k, *v, *told;
+    unsigned char *q, *k, *v, *info;
     uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty;
 };
 template <int D> ATTN__DEVICE hopper_places<D> hopper_places_in(unsigned char *shared)
@@ -3631,7 +3633,7 @@ template <int D> ATTN__DEVICE hopper_places<D> hopper_places_in(unsigned char *s
     at.k_empty = at.q_full + 4;
     at.v_full = at.q_full + 6;
     at.v_empty = at.q_full + 8;
-    at.told = (unsigned char *)(at.q_full + 10);
+    at.info = (unsigned char *)(at.q_full + 10);
     return at;
 }
 /* The producer: starts the loads of all tasks, Q, then K of each tile and V of the one before. */
@@ -3643,7 +3645,8 @@ template <int D> ATTN__DEVICE void hopper_load(const hopper_work &m, const hoppe
     int tile = 0, started = 0;              /* tiles of K and V, tasks: so many before in this block's life */
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         const hopper_task t = task_at<false>(p, m.order, task, shape::rows);
-        const tile_reach all = tell_task<shape::rows>(p, t, hw::shared_address(at.told) + started % 2 * shape::told);
+        const uint32_t info = hw::shared_address(at.info) + started % 2 * shape::info;
+        const tile_reach all = describe_task<shape::rows>(p, t, info);
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
         if (hw::elect()) {
             hw::mbarrier_wait(at.q_empty, (started & 1) ^ 1);
@@ -3689,11 +3692,11 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
 
     if (consumer == shape::consumers - 1) hw::barrier_arrive(TURN, 256);       /* the first turn goes to consumer 0 */
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
-        const uint32_t told = hw::shared_address(at.told) + started % 2 * shape::told;
+        const uint32_t info = hw::shared_address(at.info) + started % 2 * shape::info;
         uint32_t of_task[4], of_tile[4], of_row[2];
         hw::mbarrier_wait(at.q_full, started & 1);
-        hw::load_shared(of_task, told);
-        hw::load_shared(of_tile, told + 16);
+        hw::load_shared(of_task, info);
+        hw::load_shared(of_tile, info + 16);
         const tile_reach all = {(int)of_tile[0], (int)of_tile[1], (int)of_tile[2], (int)of_tile[3]};
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
         float s[keys / 2], out[D / 2], shrink[2];
@@ -3702,7 +3705,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
         tile_row rows[2];
         set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
-            hw::load_shared(of_row, told + 32 + (row0 + 8 * e) * 8);
+            hw::load_shared(of_row, info + 32 + (row0 + 8 * e) * 8);
             rows[e].first = (int)of_row[0];
             rows[e].last = (int)of_row[1];
         }
@@ -3800,38 +3803,40 @@ ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM
 #endif
 }
 
-/* ---- the backward, as in stage 2: no sum is shared between blocks. A block has 128 rows of its own, 64 per consumer,
-   and meets tiles of others: queries meet the keys, for the gradients of queries; keys meet the queries of the heads
-   that share them, head after head. Of both there is what makes the scores (q, k) and what makes the gradients of the
-   weights (d_out, v: `above`). A consumer's products run one after the other, the other consumer's beside them:
-       s = own . met^T    ds = own_above . met_above^T    then    dq or dk += ds . met    dv += s . met_above */
+/* ---- the backward, as in stage 2: no sum is shared between blocks. A block has 128 fixed rows, 64 per consumer, which
+   stay in shared memory while tiles of the moving rows pass through it: the keys, for the gradients of queries; the
+   queries of the heads that share them, head after head, for those of keys. Of both there is what makes the scores (q,
+   k) and what makes the gradients of the weights (d_out, v: `above`). A consumer's products run one after the other,
+   the other consumer's beside them:
+       s = fixed . moving^T    ds = fixed_above . moving_above^T    then
+       dq or dk += ds . moving    dv += s . moving_above */
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4 };            /* the sums of a kernel */
-enum { EDGE = 1, ODD_MET = 2, ODD_ABOVE = 4, LAST = 8 };        /* what the producer tells of a tile */
-enum { GRAD_ROWS = 128, GRAD_MET = 64, GRAD_THREADS = 384 };    /* of all kernels; queries that keys meet at a time */
+enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_ABOVE = 4, LAST = 8 };     /* the flags of a tile, by the producer */
+enum { GRAD_ROWS = 128, GRAD_MOVING = 64, GRAD_THREADS = 384 };     /* of all kernels; queries in a moving tile */
 template <int D, int Sums> struct hopper_grad_shape {
     static constexpr bool queries = Sums == OF_QUERIES, values = (Sums & OF_VALUES) != 0, scores = Sums != OF_VALUES;
     static constexpr int consumers = 2, rows = GRAD_ROWS;
-    static constexpr int met = D <= 64 && queries ? 128 : GRAD_MET;
-    static constexpr int whole = tile_bytes<rows, D>, slot = tile_bytes<met, D>;
+    static constexpr int moving = D <= 64 && queries ? 128 : GRAD_MOVING;
+    static constexpr int whole = tile_bytes<rows, D>, slot = tile_bytes<moving, D>;
     static constexpr int above_slots = D <= 128 || values ? 2 : 1;              /* else ds alone reads it */
-    static constexpr int of_own = queries ? rows * 20 : 0, of_met = queries ? 0 : met * 20;     /* see load_rows */
+    static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
     static constexpr int shared_bytes =
-        (1 + scores) * whole + (2 + above_slots) * slot + of_own + 2 * of_met + 3 * 16 + 10 * 8;
+        (1 + scores) * whole + (2 + above_slots) * slot + of_fixed + 2 * of_moving + 3 * 16 + 10 * 8;
     static constexpr bool most_sums = scores && values && D > 64;   /* of registers 2 * 128 * 232 + 128 * 40 < 64 K */
     static constexpr int registers_consumer = most_sums ? 232 : 224, registers_producer = most_sums ? 40 : 56;
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
 };
 struct hopper_grad_work {
     grad_work g;
-    hw::tensor_map own, own_above, met, met_above;
+    hw::tensor_map fixed, fixed_above, moving, moving_above;
     hopper_order order;
     int64_t padded_keys;        /* keys, rounded up as queries are */
-    int    *odd;                /* of 64 queries, then of 64 keys: ODD_MET of q or k, ODD_ABOVE of d_out or v */
+    int    *nonfinite;          /* of 64 queries, then of 64 keys: NONFINITE_MOVING of q, k, _ABOVE of d_out, v */
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
 
-/* Where in `odd` a head is. Then the kernel that fills it, a warp per 64 rows. */
-ATTN__DEVICE int64_t odd_at(const hopper_grad_work &m, bool keys, int64_t b, int64_t h)
+/* Where in `nonfinite` a head is. Then the kernel that fills it, a warp per 64 rows. */
+ATTN__DEVICE int64_t nonfinite_at(const hopper_grad_work &m, bool keys, int64_t b, int64_t h)
 {
     const params &p = m.g.p;
     const int64_t tiles_q = m.g.padded / 64, tiles_k = m.padded_keys / 64;
@@ -3839,59 +3844,61 @@ ATTN__DEVICE int64_t odd_at(const hopper_grad_work &m, bool keys, int64_t b, int
 }
 /* Is some number of 64 rows from `first` on not finite? Four lanes have a row. */
 template <class T>
-ATTN__DEVICE bool has_odd_rows(const attn__array &a, int64_t columns, int64_t b, int64_t h, int64_t first, int64_t rows)
+ATTN__DEVICE bool has_nonfinite_rows(const attn__array &a, int64_t columns, int64_t b, int64_t h, int64_t first,
+                                     int64_t rows)
 {
-    uint32_t odd = 0;
+    uint32_t nonfinite = 0;
     for (int64_t i = first + hw::lane() / 4; i < first + 64 && i < rows; i += 8) {
         const eight_halves *from = (const eight_halves *)row_of(a, b, h, i);
         for (int c = hw::lane() % 4; c < (int)columns / 8; c += 4) {
             const eight_halves x = from[c];
-            ATTN__UNROLL for (int j = 0; j < 4; j++) odd |= halves_not_finite<T>(x.pair[j]);
+            ATTN__UNROLL for (int j = 0; j < 4; j++) nonfinite |= halves_not_finite<T>(x.pair[j]);
         }
     }
-    return hw::any(odd != 0);
+    return hw::any(nonfinite != 0);
 }
-template <class T> ATTN__KERNEL(128, 1) void hopper_grad_odd(ATTN__PARAM hopper_grad_work m)
+template <class T> ATTN__KERNEL(128, 1) void hopper_grad_nonfinite(ATTN__PARAM hopper_grad_work m)
 {
     const params &p = m.g.p;
-    const int64_t of_queries = odd_at(m, true, 0, 0), all = odd_at(m, true, p.batch, 0);
+    const int64_t of_queries = nonfinite_at(m, true, 0, 0), all = nonfinite_at(m, true, p.batch, 0);
     for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
         const bool keys = n >= of_queries;
         const int64_t heads = keys ? p.heads_kv : p.heads, rows = keys ? p.keys : p.queries;
         const int64_t tiles = (keys ? m.padded_keys : m.g.padded) / 64, tile = keys ? n - of_queries : n;
         const int64_t b = tile / tiles / heads, h = tile / tiles % heads, first = tile % tiles * 64;
-        const bool odd = has_odd_rows<T>(keys ? p.k : p.q, p.size_q, b, h, first, rows);
+        const bool nonfinite = has_nonfinite_rows<T>(keys ? p.k : p.q, p.size_q, b, h, first, rows);
         bool above;
-        if (keys) above = has_odd_rows<T>(p.v, p.size_v, b, h, first, rows);
+        if (keys) above = has_nonfinite_rows<T>(p.v, p.size_v, b, h, first, rows);
         else {                          /* a d_out that is not finite makes its row's shift so */
             const float *shift = m.g.shift + n * 64 + hw::lane();
             above = hw::any(!is_finite(shift[0]) || !is_finite(shift[32]));
         }
-        if (hw::lane() == 0) m.odd[n] = odd * ODD_MET + above * ODD_ABOVE;
+        if (hw::lane() == 0) m.nonfinite[n] = nonfinite * NONFINITE_MOVING + above * NONFINITE_ABOVE;
     }
 }
 
-/* The tiles that the rows of a task meet, of the heads one after the other. The producer walks, and tells. */
+/* The moving tiles of a task, of the heads one after the other, as the producer goes over them */
 struct grad_walk {
     hopper_task task;
-    tile_reach  all;            /* of own queries */
-    bool        odd;            /* some number of own rows is not finite */
+    tile_reach  all;            /* of fixed queries */
+    bool        nonfinite;      /* some number of fixed rows is not finite */
     int         head, end, part, parts;     /* this head, the last and one more; the first of 32 tiles, of how many */
-    uint32_t    tiles;          /* a bit for each of these 32 that is still to be met */
-    int         flags;          /* what is to be told of tile part + lane */
+    uint32_t    tiles;          /* a bit for each of these 32 that is still to come */
+    int         flags;          /* of tile part + lane */
 };
-/* Looks at 32 tiles at a time, each lane at one, until some are to be met. */
+/* Looks at 32 tiles at a time, each lane at one, until some have pairs with a key in reach. */
 template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, grad_walk &w)
 {
     for (w.tiles = 0; w.head < w.end; w.head++, w.part = 0)
         for (; w.part < w.parts; w.part += 32) {
             const int part = least(w.part + hw::lane(), w.parts - 1);
-            const int first_key = Shape::queries ? part * Shape::met : w.task.first_row;
-            const int last_key = first_key + (Shape::queries ? Shape::met : Shape::rows);
-            const int *odd = m.odd + odd_at(m, Shape::queries, w.task.b, w.head) + part * (Shape::met / 64);
+            const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
+            const int last_key = first_key + (Shape::queries ? Shape::moving : Shape::rows);
+            const int64_t head = nonfinite_at(m, Shape::queries, w.task.b, w.head);
+            const int *nonfinite = m.nonfinite + head + part * (Shape::moving / 64);
             const tile_reach r = Shape::queries ? w.all : m.g.reaches[(int64_t)w.task.b * w.parts + part];
-            w.flags = odd[0] | odd[Shape::met / 64 - 1];
-            if ((w.flags != 0) | w.odd | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
+            w.flags = nonfinite[0] | nonfinite[Shape::moving / 64 - 1];
+            if ((w.flags != 0) | w.nonfinite | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
             w.tiles = hw::ballot(part == w.part + hw::lane() && r.first < last_key && r.last > first_key);
             if (w.tiles) return;
         }
@@ -3904,31 +3911,31 @@ template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m,
     w.task = task_at<!Shape::queries>(p, m.order, task, Shape::rows);
     w.all = tile_reach();
     if (Shape::queries) {
-        const tile_reach *reaches = m.g.reaches + (w.task.b * m.g.padded + w.task.first_row) / GRAD_MET;
+        const tile_reach *reaches = m.g.reaches + (w.task.b * m.g.padded + w.task.first_row) / GRAD_MOVING;
         w.all = reaches[0];
         join(w.all, reaches[1]);
     }
-    const int *odd = m.odd + odd_at(m, !Shape::queries, w.task.b, w.task.h) + w.task.first_row / 64;
-    w.odd = (odd[0] | odd[1]) != 0;
+    const int *nonfinite = m.nonfinite + nonfinite_at(m, !Shape::queries, w.task.b, w.task.h) + w.task.first_row / 64;
+    w.nonfinite = (nonfinite[0] | nonfinite[1]) != 0;
     w.head = w.task.head_kv * (Shape::queries ? 1 : group);
     w.end = w.head + (Shape::queries ? 1 : group);
-    w.part = Shape::queries && w.all.last > 0 ? w.all.first / Shape::met : 0;
-    w.parts = Shape::queries ? (w.all.last + Shape::met - 1) / Shape::met : (int)(m.g.padded / Shape::met);
+    w.part = Shape::queries && w.all.last > 0 ? w.all.first / Shape::moving : 0;
+    w.parts = Shape::queries ? (w.all.last + Shape::moving - 1) / Shape::moving : (int)(m.g.padded / Shape::moving);
     find_tiles<Shape>(m, w);
     return w;
 }
 /* s and ds of a tile become weights and the gradients of scores. A thread's two rows are queries from row_grad and
    tile_row; or keys first_key, +8, and the queries' numbers are at `values`. */
 template <class Shape, bool Edge>
-ATTN__DEVICE void grads_of_tile(float (&s)[Shape::met / 2], float (&ds)[Shape::met / 2], const params &p,
+ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape::moving / 2], const params &p,
                                 const tile_row (&rows)[2], const row_grad (&grads)[2], int first_key, uint32_t values)
 {
     const float scale = scale_of<false>(p);
     const int column = hw::lane() % 4 * 2;
-    ATTN__UNROLL for (int j = 0; j < Shape::met / 8; j++) {
+    ATTN__UNROLL for (int j = 0; j < Shape::moving / 8; j++) {
         uint32_t of[5][2] = {};                 /* base, inverse, shift, first, last of two queries */
         ATTN__UNROLL for (int i = 0; i < (Shape::queries ? 0 : Edge ? 5 : Shape::scores ? 3 : 2); i++)
-            hw::load_shared(of[i], values + (i * Shape::met + j * 8 + column) * 4);
+            hw::load_shared(of[i], values + (i * Shape::moving + j * 8 + column) * 4);
         ATTN__UNROLL for (int x = 0; x < 4; x++) {
             tile_row r = rows[x / 2];
             row_grad g = grads[x / 2];
@@ -3946,30 +3953,29 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::met / 2], float (&ds)[Shape::m
     }
 }
 
-/* Shared memory of a block: its own rows, what makes the gradients of their weights, two slots of what they meet, as
-   many or one of what comes with it; numbers of own queries, or of those that keys meet; what the producer tells of
-   each slot and of the task; the barriers. */
+/* Shared memory of a block: its fixed rows and what comes with them; two slots of moving tiles, and two or one of what
+   comes with these; numbers of the queries, be they fixed or moving; flags of each slot, and the task; the barriers. */
 template <class Shape> struct grad_places {
-    unsigned char *own, *own_above, *tile_met, *tile_above, *of_rows, *told;
-    uint32_t told_task;
-    uint64_t *own_full, *own_empty, *met_full, *met_empty, *above_full, *above_empty;
+    unsigned char *fixed, *fixed_above, *tile_moving, *tile_above, *of_rows, *info;
+    uint32_t task_info;
+    uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *above_full, *above_empty;
 };
 template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned char *shared)
 {
     grad_places<Shape> at;
-    at.own = shared;
-    at.own_above = at.own + Shape::scores * Shape::whole;
-    at.tile_met = at.own_above + Shape::whole;
-    at.tile_above = at.tile_met + 2 * Shape::slot;
+    at.fixed = shared;
+    at.fixed_above = at.fixed + Shape::scores * Shape::whole;
+    at.tile_moving = at.fixed_above + Shape::whole;
+    at.tile_above = at.tile_moving + 2 * Shape::slot;
     at.of_rows = at.tile_above + Shape::above_slots * Shape::slot;
-    at.told = at.of_rows + Shape::of_own + 2 * Shape::of_met;
-    at.told_task = hw::shared_address(at.told) + 2 * 16;
-    at.own_full = (uint64_t *)(at.told + 3 * 16);
-    at.own_empty = at.own_full + 1;
-    at.met_full = at.own_full + 2;
-    at.met_empty = at.own_full + 4;
-    at.above_full = at.own_full + 6;
-    at.above_empty = at.own_full + 8;
+    at.info = at.of_rows + Shape::of_fixed + 2 * Shape::of_moving;
+    at.task_info = hw::shared_address(at.info) + 2 * 16;
+    at.fixed_full = (uint64_t *)(at.info + 3 * 16);
+    at.fixed_empty = at.fixed_full + 1;
+    at.moving_full = at.fixed_full + 2;
+    at.moving_empty = at.fixed_full + 4;
+    at.above_full = at.fixed_full + 6;
+    at.above_empty = at.fixed_full + 8;
     return at;
 }
 /* The numbers of so many queries from `first` on, array by array, which the barrier waits for */
@@ -3983,32 +3989,33 @@ ATTN__DEVICE void load_rows(unsigned char *to, const hopper_grad_work &m, uint64
     hw::cp_async_bulk(to + Rows * 12, m.g.first + reach, Rows * 4, bar);
     hw::cp_async_bulk(to + Rows * 16, m.g.last + reach, Rows * 4, bar);
 }
-/* The producer: walks over what the tasks meet, starts the loads, and tells the consumers of each tile. */
+/* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
 template <class Shape, int D>
 ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at, int tasks)
 {
     typedef Shape shape;
-    constexpr int met = shape::met, slots = shape::above_slots;
-    int tile = 0, started = 0;              /* tiles met, tasks that met any: so many before in this block's life */
+    constexpr int moving = shape::moving, slots = shape::above_slots;
+    int tile = 0, started = 0;              /* moving tiles, tasks: so many before in this block's life */
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         grad_walk w = walk_of<shape>(m, task);
         const int b = w.task.b;
         if (hw::elect()) {
             const int h = w.task.h, row = w.task.first_row, none = w.tiles == 0;
-            hw::mbarrier_wait(at.own_empty, (started & 1) ^ 1);
-            hw::store_shared(at.told_task, (uint32_t)b);
-            hw::store_shared(at.told_task + 4, (uint32_t)h);
-            hw::store_shared(at.told_task + 8, (uint32_t)row);
-            hw::store_shared(at.told_task + 12, (uint32_t)none);
-            if (none) hw::mbarrier_arrive(at.own_full);
-            else hw::mbarrier_expect(at.own_full, (1 + shape::scores) * shape::whole + shape::of_own);
-            if (!none) load_tile<shape::rows, D>(at.own, &m.own, at.own_full, row, h, b);
-            if (!none && shape::scores) load_tile<shape::rows, D>(at.own_above, &m.own_above, at.own_full, row, h, b);
-            if (!none && shape::queries) load_rows<shape::rows>(at.of_rows, m, at.own_full, b, h, row);
+            hw::mbarrier_wait(at.fixed_empty, (started & 1) ^ 1);
+            hw::store_shared(at.task_info, (uint32_t)b);
+            hw::store_shared(at.task_info + 4, (uint32_t)h);
+            hw::store_shared(at.task_info + 8, (uint32_t)row);
+            hw::store_shared(at.task_info + 12, (uint32_t)none);
+            if (none) hw::mbarrier_arrive(at.fixed_full);
+            else hw::mbarrier_expect(at.fixed_full, (1 + shape::scores) * shape::whole + shape::of_fixed);
+            if (!none) load_tile<shape::rows, D>(at.fixed, &m.fixed, at.fixed_full, row, h, b);
+            if (!none && shape::scores)
+                load_tile<shape::rows, D>(at.fixed_above, &m.fixed_above, at.fixed_full, row, h, b);
+            if (!none && shape::queries) load_rows<shape::rows>(at.of_rows, m, at.fixed_full, b, h, row);
         }
         ATTN__LOOP for (; w.tiles; tile++) {
             const int to = tile % 2, to_above = tile % slots, next = hw::ctz(w.tiles), head = w.head;
-            const int first = (w.part + next) * met;
+            const int first = (w.part + next) * moving;
             uint32_t flags = (uint32_t)hw::shfl(w.flags, next);
             w.tiles &= w.tiles - 1;
             if (!w.tiles) {
@@ -4017,24 +4024,25 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
                 if (!w.tiles) flags |= LAST;
             }
             if (hw::elect()) {
-                uint64_t *full = at.met_full + to, *above_full = at.above_full + to_above;
-                hw::mbarrier_wait(at.met_empty + to, (tile / 2 & 1) ^ 1);
-                hw::store_shared(hw::shared_address(at.told) + to * 16, flags);
-                hw::store_shared(hw::shared_address(at.told) + to * 16 + 4, (uint32_t)first);
-                hw::mbarrier_expect(full, shape::slot + shape::of_met);
-                load_tile<met, D>(at.tile_met + to * shape::slot, &m.met, full, first, head, b);
-                if (!shape::queries) load_rows<met>(at.of_rows + to * shape::of_met, m, full, b, head, first);
+                uint64_t *full = at.moving_full + to, *above_full = at.above_full + to_above;
+                hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
+                hw::store_shared(hw::shared_address(at.info) + to * 16, flags);
+                hw::store_shared(hw::shared_address(at.info) + to * 16 + 4, (uint32_t)first);
+                hw::mbarrier_expect(full, shape::slot + shape::of_moving);
+                load_tile<moving, D>(at.tile_moving + to * shape::slot, &m.moving, full, first, head, b);
+                if (!shape::queries) load_rows<moving>(at.of_rows + to * shape::of_moving, m, full, b, head, first);
                 hw::mbarrier_wait(at.above_empty + to_above, (tile / slots & 1) ^ 1);
                 hw::mbarrier_expect(above_full, shape::slot);
-                load_tile<met, D>(at.tile_above + to_above * shape::slot, &m.met_above, above_full, first, head, b);
+                load_tile<moving, D>(at.tile_above + to_above * shape::slot, &m.moving_above, above_full, first, head,
+                                     b);
             }
             hw::sync_warp();
         }
         started++;
     }
 }
-/* A thread's own two queries, from `row` on, of those whose numbers are at `values` */
-ATTN__DEVICE void own_queries(uint32_t values, int row, tile_row (&rows)[2], row_grad (&grads)[2])
+/* A thread's two fixed queries, from `row` on, of those whose numbers are at `values` */
+ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], row_grad (&grads)[2])
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         const auto number = [&](int n) { return hw::load_shared_word(values + (n * GRAD_ROWS + row + 8 * e) * 4); };
@@ -4064,38 +4072,38 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
                                        int tasks)
 {
     typedef hopper_grad_shape<D, Sums> shape;
-    constexpr int met = shape::met, slots = shape::above_slots;
+    constexpr int moving = shape::moving, slots = shape::above_slots;
     const params &p = m.g.p;
     int tile = 0, started = 0;              /* as the producer counts */
     const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
     const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
     const bool elected = thread == 0;       /* releases what the whole warpgroup has done with */
-    const uint32_t own_rows = hw::shared_address(at.own) + (uint32_t)consumer * 64 * 128;
-    const uint32_t desc_own = (uint32_t)wgmma_tile(own_rows, shape::rows);      /* the half that tells tiles apart */
-    const uint32_t desc_met = (uint32_t)wgmma_tile(hw::shared_address(at.tile_met), met);
+    const uint32_t fixed_rows = hw::shared_address(at.fixed) + (uint32_t)consumer * 64 * 128;
+    const uint32_t desc_fixed = (uint32_t)wgmma_tile(fixed_rows, shape::rows);  /* the half that tells tiles apart */
+    const uint32_t desc_moving = (uint32_t)wgmma_tile(hw::shared_address(at.tile_moving), moving);
 
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
-        float sum[D / 2], sum_values[D / 2], s[met / 2], ds[met / 2];
-        uint32_t weights[met / 16][4], gradients[met / 16][4];
+        float sum[D / 2], sum_values[D / 2], s[moving / 2], ds[moving / 2];
+        uint32_t weights[moving / 16][4], gradients[moving / 16][4];
         tile_row rows[2];
         row_grad grads[2];
-        uint32_t of_task[4];                /* b, h, first row, whether there is nothing to meet */
-        hw::mbarrier_wait(at.own_full, started & 1);
-        hw::load_shared(of_task, at.told_task);
-        if (shape::queries) own_queries(hw::shared_address(at.of_rows), row0, rows, grads);
+        uint32_t of_task[4];                /* b, h, first row, whether there are no tiles */
+        hw::mbarrier_wait(at.fixed_full, started & 1);
+        hw::load_shared(of_task, at.task_info);
+        if (shape::queries) fixed_queries(hw::shared_address(at.of_rows), row0, rows, grads);
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) sum[j] = sum_values[j] = 0.0f;
 
         const auto whole_of = [](uint32_t desc) { return desc | (wgmma_tile(0, 0) & ~0xffffffffull); };
-        const auto start_product = [&](float (&d)[met / 2], uint32_t left, uint32_t right) {    /* of rows with rows */
+        const auto start_product = [&](float (&d)[moving / 2], uint32_t left, uint32_t right) { /* of rows with rows */
             hw::wgmma_keep(d);
             hw::wgmma_fence();
             ATTN__UNROLL for (int k = 0; k < D / 16; k++)
-                hw::wgmma<T, met, false, false>(d, whole_of(left + (uint32_t)wgmma_along(k, shape::rows)),
-                                                whole_of(right + (uint32_t)wgmma_along(k, met)), k != 0);
+                hw::wgmma<T, moving, false, false>(d, whole_of(left + (uint32_t)wgmma_along(k, shape::rows)),
+                                                whole_of(right + (uint32_t)wgmma_along(k, moving)), k != 0);
             hw::wgmma_commit();
         };
         const auto pack = [&] {
-            ATTN__UNROLL for (int k = 0; k < met / 16; k++) {
+            ATTN__UNROLL for (int k = 0; k < moving / 16; k++) {
                 if (shape::values) pack_left<T>(weights[k], s, k);
                 if (shape::scores) pack_left<T>(gradients[k], ds, k);
             }
@@ -4106,29 +4114,30 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         };
 
         ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++) {
-            const uint32_t now_met = desc_met + tile % 2 * (shape::slot >> 4);
-            const uint32_t now_above = desc_met + (2 + tile % slots) * (shape::slot >> 4);
-            const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * shape::of_met;
-            hw::mbarrier_wait(at.met_full + tile % 2, tile / 2 & 1);
-            start_product(s, desc_own, now_met);
+            const uint32_t now_moving = desc_moving + tile % 2 * (shape::slot >> 4);
+            const uint32_t now_above = desc_moving + (2 + tile % slots) * (shape::slot >> 4);
+            const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * shape::of_moving;
+            hw::mbarrier_wait(at.moving_full + tile % 2, tile / 2 & 1);
+            start_product(s, desc_fixed, now_moving);
             hw::mbarrier_wait(at.above_full + tile % slots, tile / slots & 1);
-            if (shape::scores) start_product(ds, desc_own + (shape::whole >> 4), now_above);
+            if (shape::scores) start_product(ds, desc_fixed + (shape::whole >> 4), now_above);
             hw::wgmma_wait<0>();
             hw::wgmma_keep(s);
             if (shape::scores) hw::wgmma_keep(ds);
             if (!shape::values && elected) hw::mbarrier_arrive(at.above_empty + tile % slots);
-            const uint32_t of_tile = hw::shared_address(at.told) + tile % 2 * 16;
+            const uint32_t of_tile = hw::shared_address(at.info) + tile % 2 * 16;
             const uint32_t flags = hw::load_shared_word(of_tile);
             last = (flags & LAST) != 0;
             if (flags & EDGE) {
                 const int first_key = shape::queries ? (int)hw::load_shared_word(of_tile + 4)
-                                                     : (int)hw::load_shared_word(at.told_task + 8) + row0;
+                                                     : (int)hw::load_shared_word(at.task_info + 8) + row0;
                 grads_of_tile<shape, true>(s, ds, p, rows, grads, first_key, values);
-                if (shape::values && (flags & ODD_ABOVE))
-                    guard_slot<T, D, met>(sum_values, s, hw::shared_address(at.tile_above) + tile % slots * shape::slot,
-                                          0, met);
-                if (shape::scores && (flags & ODD_MET))
-                    guard_slot<T, D, met>(sum, ds, hw::shared_address(at.tile_met) + tile % 2 * shape::slot, 0, met);
+                if (shape::values && (flags & NONFINITE_ABOVE))
+                    guard_slot<T, D, moving>(sum_values, s,
+                                             hw::shared_address(at.tile_above) + tile % slots * shape::slot, 0, moving);
+                if (shape::scores && (flags & NONFINITE_MOVING))
+                    guard_slot<T, D, moving>(sum, ds, hw::shared_address(at.tile_moving) + tile % 2 * shape::slot, 0,
+                                             moving);
                 pack();
             } else {
                 grads_of_tile<shape, false>(s, ds, p, rows, grads, 0, values);
@@ -4136,24 +4145,24 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
             }
             keep_sums();
             hw::wgmma_fence();
-            ATTN__UNROLL for (int k = 0; k < met / 16 * shape::values; k++)
+            ATTN__UNROLL for (int k = 0; k < moving / 16 * shape::values; k++)
                 hw::wgmma<T, D, true>(sum_values, weights[k], whole_of(now_above + (uint32_t)wgmma_down(k)), true);
-            ATTN__UNROLL for (int k = 0; k < met / 16 * shape::scores; k++)
-                hw::wgmma<T, D, true>(sum, gradients[k], whole_of(now_met + (uint32_t)wgmma_down(k)), true);
+            ATTN__UNROLL for (int k = 0; k < moving / 16 * shape::scores; k++)
+                hw::wgmma<T, D, true>(sum, gradients[k], whole_of(now_moving + (uint32_t)wgmma_down(k)), true);
             hw::wgmma_commit();
             hw::wgmma_wait<0>();
             keep_sums();
-            if (elected) hw::mbarrier_arrive(at.met_empty + tile % 2);
+            if (elected) hw::mbarrier_arrive(at.moving_empty + tile % 2);
             if (shape::values && elected) hw::mbarrier_arrive(at.above_empty + tile % slots);
         }
-        hw::load_shared(of_task, at.told_task);
+        hw::load_shared(of_task, at.task_info);
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
             rows[e].b = (int)of_task[0];
             rows[e].h = (int)of_task[1];
             rows[e].i = (int)of_task[2] + row0 + 8 * e;
         }
         hw::barrier_sync(DONE + consumer, 128);
-        if (elected) hw::mbarrier_arrive(at.own_empty);
+        if (elected) hw::mbarrier_arrive(at.fixed_empty);
         started++;
         store_grads<T, D, Sums>(p, sum, sum_values, rows);
     }
@@ -4167,7 +4176,7 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     const grad_places<shape> at = grad_places_in<shape>(shared);
     const params &p = m.g.p;
     const int tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv)) * m.order.tiles;
-    init_barriers(at.own_full, shape::consumers);
+    init_barriers(at.fixed_full, shape::consumers);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
         if (hw::warp() == 0) hopper_grad_load<shape, D>(m, at, tasks);
@@ -4217,9 +4226,9 @@ template <class T, int D, class F> void each_hopper_kernel_as(F f)
 }
 template <class F> void each_hopper_kernel(head_sizes<>, F f)
 {
-    f((const void *)mma_grad_reaches<GRAD_MET>);
-    f((const void *)hopper_grad_odd<hw::bf16>);
-    f((const void *)hopper_grad_odd<hw::f16>);
+    f((const void *)mma_grad_reaches<GRAD_MOVING>);
+    f((const void *)hopper_grad_nonfinite<hw::bf16>);
+    f((const void *)hopper_grad_nonfinite<hw::f16>);
 }
 template <int D, int... More, class F> void each_hopper_kernel(head_sizes<D, More...>, F f)
 {
@@ -4263,7 +4272,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(with_head_size(larger_head(p), hopper_head_sizes(), [](auto) {}), "a head size above 256");
     return NULL;
 }
-/* Blocks that run at the same time are to find in the L2 cache what their rows meet. */
+/* Blocks that run at the same time are to find the moving tiles in the L2 cache. */
 inline hopper_order hopper_order_of(const params &p, bool keys, int rows)
 {
     const int64_t group = p.heads / p.heads_kv, row_bytes = (p.size_q + p.size_v) * 2, cache = 32 << 20;
@@ -4302,10 +4311,10 @@ static int64_t hopper_grad_layout(const params &p, const device &dev, unsigned c
     const int64_t tiles = p.batch * (p.heads * padded + p.heads_kv * padded_keys) / 64;
     const int64_t bytes = (tiles * (int64_t)sizeof(int) + 255) / 256 * 256;
     if (m) {
-        m->odd = (int *)at;
+        m->nonfinite = (int *)at;
         m->padded_keys = padded_keys;
     }
-    return bytes + grad_layout(p, dev, GRAD_ROWS, GRAD_MET, at ? at + bytes : NULL, m ? &m->g : NULL);
+    return bytes + grad_layout(p, dev, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
 }
 static int64_t hopper_more(const params &p, const device &dev, bool backward)
 {
@@ -4317,12 +4326,13 @@ template <int D, int Sums> bool hopper_grad_maps(hopper_grad_work *m)
     typedef hopper_grad_shape<D, Sums> shape;
     const params &p = m->g.p;
     const bool keys = !shape::queries;
-    const int rows_q = keys ? shape::met : shape::rows, rows_k = keys ? shape::rows : shape::met;
+    const int rows_q = keys ? shape::moving : shape::rows, rows_k = keys ? shape::rows : shape::moving;
     m->order = hopper_order_of(p, keys, shape::rows);
-    return map_rows(keys ? &m->met : &m->own, p.q, p.batch, p.heads, p.queries, p.size_q, rows_q) &&
-           map_rows(keys ? &m->met_above : &m->own_above, p.d_out, p.batch, p.heads, p.queries, p.size_v, rows_q) &&
-           map_rows(keys ? &m->own : &m->met, p.k, p.batch, p.heads_kv, p.keys, p.size_q, rows_k) &&
-           map_rows(keys ? &m->own_above : &m->met_above, p.v, p.batch, p.heads_kv, p.keys, p.size_v, rows_k);
+    return map_rows(keys ? &m->moving : &m->fixed, p.q, p.batch, p.heads, p.queries, p.size_q, rows_q) &&
+           map_rows(keys ? &m->moving_above : &m->fixed_above, p.d_out, p.batch, p.heads, p.queries, p.size_v,
+                    rows_q) &&
+           map_rows(keys ? &m->fixed : &m->moving, p.k, p.batch, p.heads_kv, p.keys, p.size_q, rows_k) &&
+           map_rows(keys ? &m->fixed_above : &m->moving_above, p.v, p.batch, p.heads_kv, p.keys, p.size_v, rows_k);
 }
 template <class T, int D, int Sums>
 int hopper_grad_run(const hopper_grad_work &m, const device &dev, cudaStream_t stream)
@@ -4342,10 +4352,10 @@ template <class T, int D> int hopper_backward_as(const params &p, const device &
     if (!hopper_grad_maps<D, OF_QUERIES>(&m) || !hopper_grad_maps<D, hopper_grads_of_keys<D>>(&of_keys))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers leaves no reason for it */
     forward_fn *const forward = hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
-    error = grad_prepare<GRAD_MET>(m.g, p.stats.rank ? NULL : forward, dev, stream);
+    error = grad_prepare<GRAD_MOVING>(m.g, p.stats.rank ? NULL : forward, dev, stream);
     if (!error) {
         const int64_t tiles = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
-        error = (int)ATTN__LAUNCH(hopper_grad_odd<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
+        error = (int)ATTN__LAUNCH(hopper_grad_nonfinite<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
     }
     if (!error && p.dq.rank) error = hopper_grad_run<T, D, OF_QUERIES>(m, dev, stream);
     if (!error && (p.dk.rank || (!hopper_grads_in_two<D> && p.dv.rank)))
@@ -4542,7 +4552,7 @@ static int64_t lay_out(params &p, char *base)
                         (additive && (p.dq.rank || p.d_w_q.rank || p.d_hidden_bias.rank)));
     p.row_tanh = take(r, rows * p.size_u, p.d_w_v.rank != 0);
     p.key_vector = take(r, keys * p.size_u, additive && (p.dk.rank || p.d_w_k.rank));
-    p.key_met = take(r, keys, p.key_vector != NULL);
+    p.key_reached = take(r, keys, p.key_vector != NULL);
     return r.used;
 }
 
@@ -4706,7 +4716,7 @@ static cudaError_t finish_inputs(const params &p, cudaStream_t stream)
         m = product_of(p, key_vector, p.w_k, p.dk, p.keys, p.size_k, vectors ? p.size_u : 0);
         m.batch[1] = p.key_heads;
         m.out_batch[1] = p.heads_kv;
-        if (vectors) m.row_flag = packed(p.key_met, p.key_heads, p.keys, 1);
+        if (vectors) m.row_flag = packed(p.key_reached, p.key_heads, p.keys, 1);
         m.adds = (p.accumulate & ATTN_GRAD_K) != 0;
         ATTN__CUDA_TRY(run(m, stream));
     }
@@ -4735,7 +4745,7 @@ static cudaError_t finish_backward(const params &p, cudaStream_t stream)
         m.batch[1] = p.key_heads;
         if (p.heads_kv) m.b_shares = p.key_heads / p.heads_kv;
         m.depth = p.keys;
-        m.depth_flag = packed(p.key_met, p.key_heads, p.keys, 1);
+        m.depth_flag = packed(p.key_reached, p.key_heads, p.keys, 1);
         ATTN__CUDA_TRY(run(m, stream));
     }
     if (p.d_w_v.rank)

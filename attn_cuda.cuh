@@ -3547,7 +3547,7 @@ struct hopper_work {
     hopper_order order;
 };
 static_assert(sizeof(hopper_work) <= 4096, "kernel parameters fit in 4 KB");
-enum { TURN = 1, GUARD = 4, DONE = 5 };     /* numbers of barriers: TURN + consumer, GUARD, DONE + consumer */
+enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD */
 
 /* Where a task is, whose rows are queries or keys. Heads come in sections; in a section first those tiles of all its
    heads that with causal masks have most to do: the last queries, the first keys. */
@@ -3590,13 +3590,14 @@ ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64
     for (int c = 0; c < (D + 63) / 64; c++) hw::tma_load(to + c * Rows * 128, map, bar, c * 64, first, h, b);
 }
 /* A block's ten: full and empty of its fixed rows, then two each of full and empty of the tiles that move past them,
-   and of those that come with these. One thread announces a tile's bytes. */
+   and of those that come with these. One thread announces a tile's bytes. At an empty one each warp of the consumers
+   arrives, for a warp reads some of the tile by loads of its own. */
 ATTN__DEVICE void init_barriers(uint64_t *bars, int consumers)
 {
     if (hw::thread() == 0) {
         for (int i = 0; i < 10; i++) {
             const bool full = i == 0 || i / 2 == 1 || i / 2 == 3;
-            hw::mbarrier_init(bars + i, full ? 1 : consumers);
+            hw::mbarrier_init(bars + i, full ? 1 : 4 * consumers);
         }
         hw::mbarrier_fence_init();
     }
@@ -3684,7 +3685,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
     int tile = 0, started = 0;              /* as the producer counts */
     const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
     const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
-    const bool elected = thread == 0;       /* releases what the whole warpgroup has done with */
+    const bool elected = hw::lane() == 0;   /* releases what its warp has done with */
     const float scale = scale_of<false>(p);
     const uint64_t desc_q = wgmma_tile(hw::shared_address(at.q) + (uint32_t)consumer * 64 * 128, shape::rows);
     const uint64_t desc_k = wgmma_tile(hw::shared_address(at.k), keys);
@@ -3776,7 +3777,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
             if (elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
             tile++;
         } else {
-            hw::barrier_sync(DONE + consumer, 128);
+            hw::sync_warp();
             if (elected) hw::mbarrier_arrive(at.q_empty);
         }
         started++;
@@ -4077,7 +4078,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
     int tile = 0, started = 0;              /* as the producer counts */
     const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
     const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
-    const bool elected = thread == 0;       /* releases what the whole warpgroup has done with */
+    const bool elected = hw::lane() == 0;   /* releases what its warp has done with */
     const uint32_t fixed_rows = hw::shared_address(at.fixed) + (uint32_t)consumer * 64 * 128;
     const uint32_t desc_fixed = (uint32_t)wgmma_tile(fixed_rows, shape::rows);  /* the half that tells tiles apart */
     const uint32_t desc_moving = (uint32_t)wgmma_tile(hw::shared_address(at.tile_moving), moving);
@@ -4161,7 +4162,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
             rows[e].h = (int)of_task[1];
             rows[e].i = (int)of_task[2] + row0 + 8 * e;
         }
-        hw::barrier_sync(DONE + consumer, 128);
+        hw::sync_warp();
         if (elected) hw::mbarrier_arrive(at.fixed_empty);
         started++;
         store_grads<T, D, Sums>(p, sum, sum_values, rows);
@@ -4396,7 +4397,7 @@ namespace attn__gpu {
        mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
        hopper_forward_kernel   384      82, 162, 194   10 mbarriers, TURN (the       224 / 56   FA3 forward
                                                        ping-pong), GUARD (NaN guard)
-       hopper_grad_kernel      384      67 to 227      10 mbarriers, DONE, GUARD     224 / 56   FA3 backward
+       hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
 
    "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. */

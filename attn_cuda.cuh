@@ -3212,14 +3212,15 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
     const int group = (int)(p.heads / p.heads_kv), parts = (int)(m.padded / queries);
     const int last_key = first_key + shape::rows;
+    constexpr bool down = D <= 192 || !Keys;        /* else registers would be spilled on sm_120 */
     const tile_reach *const reaches = m.reaches + (int64_t)b * parts;
     float dk[D / 2], dv[D / 2];
     const auto next = [&](query_tile t) { return next_tile(t, reaches, group, parts, first_key, last_key); };
     const auto copy_queries = [&](query_tile t, int to) {
         const int h = head_kv * group + t.head, i0 = t.part * queries, end = (int)p.queries;
         if (t.head < group) {
-            copy_rows<D, queries, shape::threads>(q + to * slot, p.q, p.size_q, b, h, i0, 0, end);
-            copy_rows<D, queries, shape::threads>(above + to * slot, p.d_out, p.size_v, b, h, i0, 0, end);
+            copy_rows<D, queries, shape::threads, down>(q + to * slot, p.q, p.size_q, b, h, i0, 0, end);
+            copy_rows<D, queries, shape::threads, down>(above + to * slot, p.d_out, p.size_v, b, h, i0, 0, end);
             copy_numbers<queries, shape::threads>(values + to * shape::values, m, b, h, i0);
         }
         hw::cp_async_commit();

@@ -593,8 +593,8 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
 #endif /* ATTN_NO_BACKWARD */
 
 /* Describes in a sentence how the call would run: score, instruction set, tiles, tasks, workspace; or why it is
-   refused. Writes at most `size` bytes with the final 0 (size 0: text may be NULL); returns the length of the whole
-   text without the 0. */
+   refused. On a GPU attn_workspace_size may ask for more, see attn_cuda.cuh. Writes at most `size` bytes with the final
+   0 (size 0: text may be NULL); returns the length of the whole text without the 0. */
 ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size);
 
 /* ---- the pieces, alone. `options` may be NULL; its q, k, v, and its results unless named, are ignored. */
@@ -783,7 +783,7 @@ struct attn__array;
 struct attn__call;
 struct attn__matmul;
 int     attn__cuda_place(const void *data, attn_error *err);            /* bits: where it can be used; 0: an error */
-int64_t attn__cuda_bytes(const struct attn__call *c, int asked);        /* of workspace; asked: for smaller calls too */
+int64_t attn__cuda_bytes(const struct attn__call *c, int for_size_query);       /* of workspace */
 attn_status attn__cuda_run(const struct attn__call *c, void *workspace, void *stream, attn_error *err);
 attn_status attn__cuda_matmul(const struct attn__matmul *m, void *stream, attn_error *err);
 attn_status attn__cuda_add(const struct attn__array *bias, const struct attn__matmul *m, void *stream, attn_error *err);

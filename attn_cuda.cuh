@@ -21,9 +21,9 @@
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
              host. Arrays in two places are refused (ATTN_ERR_PLACE, naming the field). The workspace lies where the
              arrays do. attn_workspace_size and the like look at the pointers too; if all are NULL, the result is enough
-             for either, and for calls with fewer queries or keys; a call itself may need less (the forward of stage 3
-             nothing). On a device it grows with B, H, Sq and Sk; a head size that a faster stage covers may need more
-             than a larger one that none does.
+             for either (where the arrays are aligned to 16 bytes). It is enough for the same call with fewer queries or
+             keys, too; one call may need less (the forward of stage 3 needs nothing). On a device it grows with B, H,
+             Sq and Sk; a head size that a faster stage covers may need more than a larger one that none does.
    STREAM    A call on the device returns when its work is enqueued, without synchronisation. With a workspace it
              allocates nothing, so it can be captured in a graph: attn_cuda_prepare() once before the capture loads the
              kernels. Without one it uses cudaMallocAsync and cudaFreeAsync on the stream, or desc.allocator, whose
@@ -193,14 +193,15 @@ template <class T> ATTN__DEVICE T shfl_xor(T x, int mask) { return __shfl_xor_sy
 ATTN__DEVICE uint32_t ballot(bool vote) { return __ballot_sync(0xffffffffu, vote); }
 ATTN__DEVICE bool any(bool vote) { return __any_sync(0xffffffffu, vote) != 0; }
 ATTN__DEVICE void sync_warp() { __syncwarp(); }
-/* True in one lane, always the same (sm_90). The compiler knows that it is one: it needs no loop over lanes for TMA. */
+/* True in exactly one lane of the warp, the same one each time (sm_90); all 32 lanes call it. Unlike lane() == 0 it
+   tells the compiler that one thread goes on, which then needs no loop over lanes around TMA. */
 ATTN__DEVICE bool elect()
 {
     uint32_t result;
     asm volatile("{ .reg .pred one; elect.sync _|one, 0xffffffff; selp.u32 %0, 1, 0, one; }" : "=r"(result));
     return result != 0;
 }
-ATTN__DEVICE int ctz(uint32_t x) { return __ffs((int)x) - 1; }      /* zeros below the lowest 1; there is one */
+ATTN__DEVICE int ctz(uint32_t x) { return __ffs((int)x) - 1; }      /* the 0 bits below the lowest 1; x is not 0 */
 
 /* ---- one instruction each: 2 ulp or so, numbers below 2^-126 are 0 */
 ATTN__DEVICE float ex2(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
@@ -331,14 +332,15 @@ template <int N> ATTN__DEVICE void tma_store_wait_read()
     asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(N) : "memory");
 }
 
-/* As tma_load, bytes that lie side by side: a multiple of 16, from a 16-byte aligned address to one. */
+/* Contiguous bytes from global to shared memory, which the barrier counts as it does those of tma_load. Both addresses
+   and the size are multiples of 16. */
 ATTN__DEVICE void cp_async_bulk(void *to, const void *from, uint32_t bytes, uint64_t *bar)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  :: "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(bar)) : "memory");
 }
 
-/* On the host: the driver's function that describes a tensor to TMA, or NULL. */
+/* On the host: the driver's function that makes a tensor map; NULL if the driver has none. */
 typedef CUresult (*tensor_map_encoder_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
                                           const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
                                           CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
@@ -369,7 +371,7 @@ inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4]
     const cuuint32_t box[4] = {64, (cuuint32_t)rows, 1, 1}, steps[4] = {1, 1, 1, 1};
     if (!encode) return 1;
     for (int i = 0; i < 4; i++) {
-        if (size[i] <= 0 || (i && stride[i] < 0)) return 1;
+        if (size[i] <= 0 || (i && stride[i] <= 0)) return 1;
         sizes[i] = (cuuint64_t)size[i];
         if (i) strides[i - 1] = (cuuint64_t)stride[i] * 2;
     }
@@ -504,7 +506,8 @@ struct params : attn__call {
 };
 static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
 
-/* arch: 75, 80, ..; 0: there is none. What a block may have; how many multiprocessors; whether the driver has TMA. */
+/* arch: 75, 80, ..; 0: no device. shared_bytes: the most that one block may have. processors: how many multiprocessors
+   there are. tma: the driver can make tensor maps. */
 struct device { int arch, shared_bytes, processors; bool tma; };
 inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
@@ -793,6 +796,7 @@ struct row {
     float   width;              /* distance kernels: sigma^2 */
 };
 
+/* qk: what a raw score is made from: q.k, |q - k|^2, the cosine, the sum over tanh or the given score */
 ATTN__DEVICE float score_of(const params &p, const row &w, float qk)
 {
     float u2, weight;
@@ -852,7 +856,7 @@ struct slope {
     bool  counts;               /* not excluded */
     float weight;               /* after dropout */
     float masked, raw;          /* dL/d(masked score), dL/d(raw score) */
-    float qk;                   /* as tiled_qk makes it */
+    float qk;                   /* as score_of takes it */
 };
 ATTN__DEVICE slope no_slope()
 {
@@ -2365,9 +2369,10 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
    keep out the numbers it is multiplied by. 0 times a number that is not finite is NaN, so a factor of 0 alone does
    not. An excluded pair has +0; one that is not excluded but vanishes has -0, which lets NaN through as any other
    number does (weigh_tile, drop_tile, pair_grad). A tile is nonfinite where some number of it is not finite.
-       Where to look: pairs are excluded in the few tiles at the edge of a mask. There the forward looks at the tile
-   (has_nonfinite; in stage 3 guard_slot). The backward has products with all rows at hand, and one that is infinite or
-   NaN shows that a row is so (any_nonfinite, has_nonfinite_shift; stage 3 reads what hopper_grad_nonfinite found).
+       Where to look: only tiles at the edge of a mask have excluded pairs. There the forward looks at the tile of V
+   (has_nonfinite; in stage 3 guard_slot). The backward need not: it has the products of all these rows, and where a row
+   is nonfinite, so are its products (any_nonfinite); d_out alone shows in its shift, d_out . out (has_nonfinite_shift).
+   Stage 3 has looked beforehand (hopper_grad_nonfinite).
        What to do: where a pair that is not excluded has such a number as a factor, d becomes NaN (mark_nonfinite). Then
    the product has zeros in place of these numbers: add_weighted puts them into its registers, clear_nonfinite, for
    wgmma, into the tile. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no
@@ -2435,7 +2440,7 @@ ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint3
         }
     }
 }
-/* the same, guarded where the tile is nonfinite; pairs that are not excluded meet its rows [first, last) alone */
+/* The same; if the tile is nonfinite, with the guard. All pairs that are not excluded are in its rows [first, last). */
 template <class T, int N, int K>
 ATTN__DEVICE void add_tile(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, bool nonfinite, int first = 0,
                            int last = K)
@@ -2454,7 +2459,7 @@ ATTN__DEVICE void add_values(float (&out)[D / 2], const float (&s)[Keys / 2], ui
     const bool nonfinite = edge && hw::barrier_or(1, Threads, has_nonfinite<T, Keys, D>(tile, hw::thread(), Threads));
     if (busy) add_tile<T, D, Keys>(out, s, tile, nonfinite, first, last);
 }
-/* Is one of a warp's products infinite or NaN? One is where a row on the left or the right is nonfinite. */
+/* Is one of a warp's products infinite or NaN? If a row on the left or the right is nonfinite, one is. */
 template <int N> ATTN__DEVICE bool any_nonfinite(const float (&s)[N])
 {
     float zero = 0.0f;
@@ -2750,8 +2755,9 @@ ATTN__DEVICE void join_masses(row_pair &soft)
 /* ---- the forward. A block has 16 rows per warp and goes over the keys that these may attend to, `Keys` at a time. K
    and V tiles have two slots each: while one is used the next is under way. Where there are few rows, the keys are
    split: each part leaves its sums in the workspace, and merge_splits adds them in their order. */
-/* Keys at a time. D 128: 80 KB, of which two blocks fit into 164 KB, 48 KB by 32 keys where a multiprocessor has 100;
-   D 256: 96 KB, which all devices but sm_75's have. Extras take registers and code, so fewer at a time. */
+/* Keys of a tile. Shared memory of a block with D 128: 80 KB, which fits twice into an A100's 164 KB; or with 32 keys
+   48 KB, twice into the 100 KB of sm_86, sm_89 and sm_120. With D 256: 96 KB, which every device but sm_75 has. Options
+   take registers and code, so these tiles are smaller. */
 template <int D, bool Extra>
 constexpr int mma_keys = D <= 64 ? 64 : Extra ? (D <= 192 ? 32 : 16) : D <= 128 ? 64 : 32;
 template <int D, int Keys = mma_keys<D, false>> struct mma_shape {
@@ -2927,8 +2933,8 @@ template <int D, bool Extra> struct grad_shape {
     static constexpr int shared_keys = 2 * tile_bytes<rows, D> + 4 * tile_bytes<queries, D> + 2 * values;
 };
 
-/* 16 bytes, at once where the address allows it. */
-ATTN__DEVICE void load_words(uint32_t (&w)[4], const void *from)
+/* One load if the address is 16-byte aligned, else four */
+ATTN__DEVICE void load_16_bytes(uint32_t (&w)[4], const void *from)
 {
     if ((uintptr_t)from % 16) {
         ATTN__UNROLL for (int i = 0; i < 4; i++) w[i] = ((const uint32_t *)from)[i];
@@ -2937,7 +2943,7 @@ ATTN__DEVICE void load_words(uint32_t (&w)[4], const void *from)
         ATTN__UNROLL for (int i = 0; i < 4; i++) w[i] = x.pair[i];
     }
 }
-/* A lane's part of d_out . out of a row: 8 columns of each 32. Both loads are under way before one is used. */
+/* A lane's part of d_out . out of a row: 8 columns of each 32. Both loads are issued before either is used. */
 template <class T> ATTN__DEVICE float dot_of_lane(const params &p, int64_t b, int64_t h, int64_t i)
 {
     const auto half = [](const uint32_t (&pair)[4], int j) {
@@ -2951,10 +2957,10 @@ template <class T> ATTN__DEVICE float dot_of_lane(const params &p, int64_t b, in
         uint32_t w[2][4];
         float out[8];
         if (p.out.type == ATTN_F32) {
-            ATTN__UNROLL for (int j = 0; j < 2; j++) load_words(w[j], (const float *)p.out.data + at + 4 * j);
+            ATTN__UNROLL for (int j = 0; j < 2; j++) load_16_bytes(w[j], (const float *)p.out.data + at + 4 * j);
             ATTN__UNROLL for (int j = 0; j < 8; j++) out[j] = float_of(w[j / 4][j % 4]);
         } else {
-            load_words(w[0], (const uint16_t *)p.out.data + at);
+            load_16_bytes(w[0], (const uint16_t *)p.out.data + at);
             ATTN__UNROLL for (int j = 0; j < 8; j++) out[j] = half(w[0], j);
         }
         ATTN__UNROLL for (int j = 0; j < 8; j++) sum = hw::fma(half(d_out.pair, j), out[j], sum);
@@ -2971,7 +2977,7 @@ ATTN__KERNEL(128, 1) void mma_grad_rows(ATTN__PARAM grad_work m)
         const int64_t h = n / tiles % p.heads, b = n / tiles / p.heads, first = n % tiles * 32, i = first + hw::lane();
         const tile_row r = row_at(p, b, h, 1, i);
         float base = 0.0f, inverse = 0.0f, shift = 0.0f;
-        /* of rows without mass too: a d_out that is not finite is told by it */
+        /* of rows without mass, too: it shows whether d_out is finite, for 0 times infinity is NaN */
         ATTN__LOOP for (int part = 0; part < 4; part++) {
             const int64_t row = first + part * 8 + hw::lane() / 4;
             float sum = 0.0f;
@@ -3317,7 +3323,8 @@ inline const char *fast_covers(const params &p)
     ATTN__WANT(p.empty != ATTN_EMPTY_UNIFORM, "empty rows are to be uniform");
     ATTN__WANT(p.batch > 0 && p.heads > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0, "a size is 0");
     ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30, "a size is beyond 2^30");
-    ATTN__WANT(p.batch * p.heads * ((p.keys + p.queries) / 64 + 2) <= INT32_MAX, "more than 2^31 tiles of rows");
+    ATTN__WANT(p.batch * p.heads * ((p.keys + p.queries) / 64 + 2) <= INT32_MAX - ATTN_CUDA_MAX_BLOCKS,
+               "more than 2^31 tiles of rows");
     ATTN__WANT(p.size_q % 8 == 0 && p.size_v % 8 == 0, "a head size is no multiple of 8");
     ATTN__WANT(has_aligned_rows(p.q, p.batch, p.heads, p.queries) &&
                has_aligned_rows(p.k, p.batch, p.heads_kv, p.keys) &&
@@ -3407,9 +3414,9 @@ int mma_forward_run(const mma_work &m, int grid, cudaStream_t stream)
     return (int)ATTN__LAUNCH((mma_forward_kernel<T, D, Extra, Keys>), grid, mma_shape<D>::threads,
                              (mma_shape<D, Keys>::shared_bytes), stream, m);
 }
-/* Keys at a time where no two blocks of this many fit into a multiprocessor, but two by half as many keys do. It has
-   1 KB more than a block may have, and keeps so much for each. */
-template <int D> constexpr int mma_keys_in_little = D > 64 && D <= 128 ? 32 : mma_keys<D, false>;
+/* Keys of a tile on devices of which a multiprocessor does not hold two blocks with mma_keys. It has 1 KB more than a
+   block may have, and reserves 1 KB for each block. */
+template <int D> constexpr int mma_keys_small = D > 64 && D <= 128 ? 32 : mma_keys<D, false>;
 inline bool fits_twice(int shared_bytes, const device &dev)
 {
     return 2 * (shared_bytes + 1024) <= dev.shared_bytes + 1024;
@@ -3424,7 +3431,7 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
     int error = has_extra(p) ? mma_forward_run<T, D, true, mma_keys<D, true>>(m, grid, stream)
                 : fits_twice(mma_shape<D>::shared_bytes, dev)
                     ? mma_forward_run<T, D, false, mma_keys<D, false>>(m, grid, stream)
-                    : mma_forward_run<T, D, false, mma_keys_in_little<D>>(m, grid, stream);
+                    : mma_forward_run<T, D, false, mma_keys_small<D>>(m, grid, stream);
     if (!error && m.splits > 1)
         error = (int)ATTN__LAUNCH((merge_splits<T, D>), blocks_for((p.batch * p.heads * p.queries + 3) / 4), 128, 0,
                                   stream, m);
@@ -3539,9 +3546,10 @@ template <int D> struct hopper_shape {
     static constexpr int slot = tile_bytes<keys, D>;
     static constexpr int info = 2 * 16 + rows * 8;                              /* see describe_task */
     static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + 10 * 8 + 2 * info;
-    static constexpr int registers_consumer = 224, registers_producer = 56;      /* 2 * 128 * 224 + 128 * 56 < 64 K */
+    static constexpr int registers_consumer = 224, registers_producer = 56;      /* 2 * 128 * 224 + 128 * 56 = 64512 */
 };
-struct hopper_order { int tiles, section; };       /* of rows per head; so many heads' others fit in the L2 cache */
+/* tiles: of rows per head. section: heads worked on together, so that what they share stays in the L2 cache. */
+struct hopper_order { int tiles, section; };
 struct hopper_work {
     params p;
     hw::tensor_map q, k, v;
@@ -3565,8 +3573,8 @@ template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hop
     t.first_row = (Keys ? tile : o.tiles - 1 - tile) * rows;
     return t;
 }
-/* What the consumers need of a task, by the producer, so that none has to find it out while its products wait: 16 bytes
-   of where it is, 16 of what its rows may attend to together, then first and last of each row. A whole warp does it. */
+/* What the consumers need to know of a task. The producer finds it in advance, so that they need not wait for global
+   memory: batch, head, first row (16 bytes), the tile_reach of all rows, then first and last of each row. */
 template <int Rows> ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, uint32_t info)
 {
     tile_reach all = {0x7fffffff, 0, 0, 0x7fffffff};
@@ -3590,9 +3598,9 @@ ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64
 {
     for (int c = 0; c < (D + 63) / 64; c++) hw::tma_load(to + c * Rows * 128, map, bar, c * 64, first, h, b);
 }
-/* A block's ten: full and empty of its fixed rows, then two each of full and empty of the tiles that move past them,
-   and of those that come with these. One thread announces a tile's bytes. At an empty one each warp of the consumers
-   arrives, for a warp reads some of the tile by loads of its own. */
+/* A block's ten barriers: `full` and `empty` of its fixed rows (in the forward Q), then two each of the moving tiles
+   (K) and of those that come with them (V). At `full` one thread arrives and announces the bytes; at `empty` each warp
+   of the consumers, for a warp reads some of a tile by loads of its own. */
 ATTN__DEVICE void init_barriers(uint64_t *bars, int consumers)
 {
     if (hw::thread() == 0) {
@@ -3617,7 +3625,7 @@ ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_
     hw::barrier_sync(GUARD, many);
 }
 /* Shared memory of a block: Q, two slots each of K and V, and for each of these a barrier that it is full and one that
-   it is empty; two slots of describe_task's. Of these one is free as soon as Q of the task before is. */
+   it is empty; two slots of describe_task's. One is free as soon as Q of the task before the last is. */
 template <int D> struct hopper_places {
     unsigned char *q, *k, *v, *info;
     uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty;
@@ -3770,6 +3778,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
                 shrink_rows<D>(out, shrink);
                 pack_weights(n, tile);
             }
+            hw::sync_warp();
             if (elected) hw::mbarrier_arrive(at.q_empty);
             hw::mbarrier_wait(at.v_full + tile % 2, tile / 2 & 1);
             start_values(tile);
@@ -3824,7 +3833,7 @@ template <int D, int Sums> struct hopper_grad_shape {
     static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
     static constexpr int shared_bytes =
         (1 + scores) * whole + (2 + above_slots) * slot + of_fixed + 2 * of_moving + 3 * 16 + 10 * 8;
-    static constexpr bool most_sums = scores && values && D > 64;   /* of registers 2 * 128 * 232 + 128 * 40 < 64 K */
+    static constexpr bool most_sums = scores && values && D > 64;   /* 2 * 128 * 232 + 128 * 40 = 64512 registers */
     static constexpr int registers_consumer = most_sums ? 232 : 224, registers_producer = most_sums ? 40 : 56;
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
 };
@@ -3884,11 +3893,11 @@ struct grad_walk {
     hopper_task task;
     tile_reach  all;            /* of fixed queries */
     bool        nonfinite;      /* some number of fixed rows is not finite */
-    int         head, end, part, parts;     /* this head, the last and one more; the first of 32 tiles, of how many */
+    int         head, end, part, parts;     /* head, one past the last; the first of 32 tiles, all of a head */
     uint32_t    tiles;          /* a bit for each of these 32 that is still to come */
     int         flags;          /* of tile part + lane */
 };
-/* Looks at 32 tiles at a time, each lane at one, until some have pairs with a key in reach. */
+/* Each lane looks at one of 32 tiles; goes on, head after head, until one of them has a key in reach. */
 template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, grad_walk &w)
 {
     for (w.tiles = 0; w.head < w.end; w.head++, w.part = 0)
@@ -4081,7 +4090,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
     const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
     const bool elected = hw::lane() == 0;   /* releases what its warp has done with */
     const uint32_t fixed_rows = hw::shared_address(at.fixed) + (uint32_t)consumer * 64 * 128;
-    const uint32_t desc_fixed = (uint32_t)wgmma_tile(fixed_rows, shape::rows);  /* the half that tells tiles apart */
+    const uint32_t desc_fixed = (uint32_t)wgmma_tile(fixed_rows, shape::rows);  /* low half, see whole_of */
     const uint32_t desc_moving = (uint32_t)wgmma_tile(hw::shared_address(at.tile_moving), moving);
 
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
@@ -4095,6 +4104,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         if (shape::queries) fixed_queries(hw::shared_address(at.of_rows), row0, rows, grads);
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) sum[j] = sum_values[j] = 0.0f;
 
+        /* the high half of a descriptor is the same for all tiles */
         const auto whole_of = [](uint32_t desc) { return desc | (wgmma_tile(0, 0) & ~0xffffffffull); };
         const auto start_product = [&](float (&d)[moving / 2], uint32_t left, uint32_t right) { /* of rows with rows */
             hw::wgmma_keep(d);
@@ -4154,6 +4164,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
             hw::wgmma_commit();
             hw::wgmma_wait<0>();
             keep_sums();
+            hw::sync_warp();
             if (elected) hw::mbarrier_arrive(at.moving_empty + tile % 2);
             if (shape::values && elected) hw::mbarrier_arrive(at.above_empty + tile % slots);
         }
@@ -4194,7 +4205,7 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 {
     typedef grad_shape<D, Extra> shape;
     f((const void *)mma_forward_kernel<T, D, Extra, mma_keys<D, Extra>>);
-    if (!Extra) f((const void *)mma_forward_kernel<T, D, false, mma_keys_in_little<D>>);
+    if (!Extra) f((const void *)mma_forward_kernel<T, D, false, mma_keys_small<D>>);
     f((const void *)mma_grad_queries<T, D, Extra>);
     f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
     if (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, !shape::in_two, true>);
@@ -4248,13 +4259,11 @@ inline bool map_rows(hw::tensor_map *map, const attn__array &a, int64_t batch, i
         if (size[i] == 1) stride[i] = (columns + 7) / 8 * 8;
     return hw::tensor_map_make(map, a.data, size, stride, rows) == 0;
 }
-/* Strides that TMA takes, of axes with more than one element */
-inline bool has_tma_strides(const attn__array &a, int64_t batch, int64_t heads, int64_t rows)
+/* Does the driver make a map of the array? Where there are no data yet, it is taken to: see more_for. */
+inline bool can_map(const attn__array &a, int64_t batch, int64_t heads, int64_t rows, int64_t columns)
 {
-    const int64_t size[3] = {batch, heads, rows}, limit = (int64_t)1 << 39;
-    for (int i = 0; i < 3; i++)
-        if (size[i] > 1 && (a.stride[i] <= 0 || a.stride[i] >= limit)) return false;
-    return true;
+    hw::tensor_map map;
+    return !a.data || map_rows(&map, a, batch, heads, rows, columns, 64);
 }
 static const char *hopper_covers(const params &p, const device &d, bool backward)
 {
@@ -4267,10 +4276,12 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(p.queries >= 64, "few queries: split keys and packed heads are better");
     ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((p.queries + 127) / 128) >= d.processors,
                "few blocks of queries: split keys fill the device");
-    ATTN__WANT(has_tma_strides(p.q, p.batch, p.heads, p.queries) &&
-               has_tma_strides(p.k, p.batch, p.heads_kv, p.keys) && has_tma_strides(p.v, p.batch, p.heads_kv, p.keys) &&
-               (!backward || has_tma_strides(p.d_out, p.batch, p.heads, p.queries)),
-               "a stride that is not positive, or 2^40 bytes or more");
+    ATTN__WANT(p.size_v > 0, "the values have no columns");
+    ATTN__WANT(can_map(p.q, p.batch, p.heads, p.queries, p.size_q) &&
+               can_map(p.k, p.batch, p.heads_kv, p.keys, p.size_q) &&
+               can_map(p.v, p.batch, p.heads_kv, p.keys, p.size_v) &&
+               (!backward || can_map(p.d_out, p.batch, p.heads, p.queries, p.size_v)),
+               "the driver makes no tensor map of q, k, v or d_out (a stride that is not positive, or too large)");
     ATTN__WANT(with_head_size(larger_head(p), hopper_head_sizes(), [](auto) {}), "a head size above 256");
     return NULL;
 }
@@ -4294,7 +4305,7 @@ template <class T, int D> int hopper_forward_as(const params &p, const device &d
     if (!map_rows(&m.q, p.q, p.batch, p.heads, p.queries, p.size_q, shape::rows) ||
         !map_rows(&m.k, p.k, p.batch, p.heads_kv, p.keys, p.size_q, shape::keys) ||
         !map_rows(&m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, shape::keys))
-        return (int)cudaErrorInvalidValue;                      /* hopper_covers leaves no reason for it */
+        return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     const int64_t tasks = p.batch * p.heads * m.order.tiles;
     return (int)ATTN__LAUNCH((hopper_forward_kernel<T, D>), (int)(tasks < dev.processors ? tasks : dev.processors),
                              shape::threads, shape::shared_bytes, stream, m);
@@ -4352,7 +4363,7 @@ template <class T, int D> int hopper_backward_as(const params &p, const device &
     hopper_grad_layout(p, dev, (unsigned char *)p.more, &m);
     of_keys = m;
     if (!hopper_grad_maps<D, OF_QUERIES>(&m) || !hopper_grad_maps<D, hopper_grads_of_keys<D>>(&of_keys))
-        return (int)cudaErrorInvalidValue;                      /* hopper_covers leaves no reason for it */
+        return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     forward_fn *const forward = hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
     error = grad_prepare<GRAD_MOVING>(m.g, p.stats.rank ? NULL : forward, dev, stream);
     if (!error) {
@@ -4391,8 +4402,8 @@ namespace attn__gpu {
        tiled_grad_keys         256      58             all                           255        dK, dV
        tiled_grad_bias         256      58             all                           255
        tiled_multiply          256      17             all                           255
-       mma_forward_kernel      128      40, 80 or 48,  all, 1 (NaN guard)            255        FA2 forward
-                                        96
+       mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
+         with options          128      40, 48, 64
        merge_splits            128      none           none                          255        combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
@@ -4401,6 +4412,7 @@ namespace attn__gpu {
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
 
+   mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80.
    "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. */
 
 /* A device may run what was compiled for an older one, where kernels of newer instructions have no body. This one's
@@ -4459,12 +4471,13 @@ static const stage &stage_for(const params &p, const device &d, bool backward)
     while (i > 0 && stages[i].covers(p, d, backward)) i--;
     return stages[i];
 }
-/* Bytes that the stage of a call needs; asked: enough also for the stages of smaller calls, stage 2 where it is 3. */
-static int64_t more_for(const params &p, const device &d, bool backward, bool asked)
+/* Bytes that the stage of a call needs. for_size_query: of attn_workspace_size and the like, whose result is enough for
+   smaller calls too and, if asked for without data, for arrays of which there is no tensor map: stage 2 runs these. */
+static int64_t more_for(const params &p, const device &d, bool backward, bool for_size_query)
 {
     const stage &s = stage_for(p, d, backward);
     const int64_t bytes = s.more(p, d, backward);
-    const int64_t smaller = asked && s.covers == hopper_covers ? mma_more(p, d, backward) : 0;
+    const int64_t smaller = for_size_query && s.covers == hopper_covers ? mma_more(p, d, backward) : 0;
     return bytes > smaller ? bytes : smaller;
 }
 } /* namespace attn__gpu */
@@ -4601,11 +4614,12 @@ static product product_of(const params &p, attn__array a, attn__array b, attn__a
     m.scale = 1.0f;
     return product_of(m);
 }
-/* Do its tiles fill blocks, and some multiprocessors? A tile knows no flags but those of rows that one head has. */
-static bool is_for_tiles(const product &m, int64_t tiles)
+/* Are tiles worth it? They have no depth flags, and row flags only where a result is not a sum over heads or batch. */
+static bool is_for_tiles(const product &m, int64_t elements, int64_t tiles)
 {
-    return tiles >= 16 && m.rows >= 16 && m.columns >= 16 && m.b.rank && !m.depth_flag.rank &&
-           (!m.row_flag.rank || (m.out_batch[0] == m.batch[0] && m.out_batch[1] == m.batch[1]));
+    const bool is_sum = m.out_batch[0] != m.batch[0] || m.out_batch[1] != m.batch[1];
+    return tiles >= 16 && elements >= tiles * 1024 && m.rows >= 16 && m.columns >= 16 && m.b.rank &&
+           !m.depth_flag.rank && (!m.row_flag.rank || !is_sum);
 }
 static cudaError_t run(product m, cudaStream_t stream, bool in_order = false)
 {
@@ -4613,7 +4627,7 @@ static cudaError_t run(product m, cudaStream_t stream, bool in_order = false)
     const int64_t tiles = m.out_batch[0] * m.out_batch[1] * ((m.rows + 63) / 64) * ((m.columns + 63) / 64);
     m.by_warp = !in_order && elements < 16384;
     if (elements == 0) return cudaSuccess;      /* heads that are none share nothing */
-    if (is_for_tiles(m, tiles))
+    if (is_for_tiles(m, elements, tiles))
         return (cudaError_t)ATTN__LAUNCH(tiled_multiply, blocks_for(tiles), TILED_THREADS, sizeof(tiled_multiply_room),
                                          stream, m);
     return run(multiply, m.by_warp ? elements : (elements + 31) / 32, stream, m);
@@ -4811,13 +4825,14 @@ extern "C" int attn__cuda_place(const void *data, attn_error *err)
     return 2 << (attributes.device < 29 ? attributes.device : 29);
 }
 
-extern "C" int64_t attn__cuda_bytes(const attn__call *c, int asked)
+extern "C" int64_t attn__cuda_bytes(const attn__call *c, int for_size_query)
 {
     const attn__gpu::device_guard guard(attn__gpu::some_data(c));
     const attn__gpu::device now = attn__gpu::device_now();
     const bool backward = c->is_backward != 0;
     attn__gpu::params p = attn__gpu::params_of(*c);
-    const int64_t bytes = attn__gpu::lay_out(p, NULL) + attn__gpu::more_for(p, now, backward, asked != 0);
+    const int64_t bytes = attn__gpu::lay_out(p, NULL) + attn__gpu::more_for(p, now, backward,
+                                                                                    for_size_query != 0);
     return bytes ? bytes + 256 : 0;
 }
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 /* One call, as cuda_peers.py describes it too. Arrays are packed [B,H,S,D] of `type` (attn_type), bias [Sq,Sk] for all
-   heads; stats, w_v: f32. d_v: head size of v. window: so many keys, the last one the query's own; 0: all. */
+   heads; stats, w_v: f32. d_v: head size of v. window: how many keys a query sees, itself the last; 0: all. */
 extern "C" {
 struct cuda_job {
     int32_t batch, heads, heads_kv, queries, keys, d, d_v, causal, align, window, type, score;
@@ -77,7 +77,7 @@ static void describe(const cuda_job *j, attn_desc *d, attn_grad *g) {
     g->dv = out_of(j->dv, j->type, j->batch, j->heads_kv, j->keys, j->d_v);
     if (j->d_w_v) g->d_w_v = attn_out_f32((float *)j->d_w_v, 1, j->d, 0, 0, 0);
 }
-static int told(attn_status status, const attn_error *err) {
+static int keep_error(attn_status status, const attn_error *err) {
     if (status != ATTN_OK) attn_error_string(err, error_text, sizeof error_text);
     return (int)status;
 }
@@ -87,7 +87,8 @@ size_t cuda_job_workspace(const cuda_job *job, int backward) {
     attn_error err;
     size_t bytes = 0;
     describe(job, &d, &g);
-    told(backward ? attn_backward_workspace_size(&d, &g, &bytes, &err) : attn_workspace_size(&d, &bytes, &err), &err);
+    keep_error(backward ? attn_backward_workspace_size(&d, &g, &bytes, &err) : attn_workspace_size(&d, &bytes, &err),
+               &err);
     return bytes;
 }
 int cuda_job_run(const cuda_job *job, int backward) {
@@ -95,7 +96,7 @@ int cuda_job_run(const cuda_job *job, int backward) {
     attn_grad g;
     attn_error err;
     describe(job, &d, &g);
-    return told(backward ? attn_backward(&d, &g, &err) : attn_forward(&d, &err), &err);
+    return keep_error(backward ? attn_backward(&d, &g, &err) : attn_forward(&d, &err), &err);
 }
 const char *cuda_job_explain(const cuda_job *job, int backward) {
     static char text[400];
@@ -113,7 +114,7 @@ int cuda_job_keep(float dropout, int b, int h, int row, int rows, int key, int k
     d.dropout = dropout;
     d.seed = SEED;
     memcpy(d.dropout_origin, origin, sizeof origin);
-    return told(attn_dropout_mask(attn_out_u8(keep, 4, 1, 1, rows, keys), &d, &err), &err);
+    return keep_error(attn_dropout_mask(attn_out_u8(keep, 4, 1, 1, rows, keys), &d, &err), &err);
 }
 const char *cuda_job_error(void) { return error_text; }
 
@@ -205,8 +206,8 @@ static std::vector<row> all_rows() {
     return rows;
 }
 static double pairs_of(const cuda_job &j) {
-    const double all = (double)j.batch * j.heads * j.queries * (j.window ? j.window : j.keys);
-    if (j.window) return all;
+    const double rows = (double)j.batch * j.heads * j.queries, all = rows * j.keys;
+    if (j.window) return rows * j.window - (double)j.batch * j.heads * j.window * (j.window - 1) / 2;
     return j.causal && j.align != ATTN_ALIGN_BOTTOM_RIGHT ? all / 2 : all;
 }
 static size_t size_of(const cuda_job &j) { return j.type == ATTN_F32 ? 4 : 2; }

@@ -51,7 +51,8 @@ class Row:
         self.queries, self.keys, self.d, self.causal, self.backward = queries, keys, d, causal, backward
         self.decode, self.additive, self.f32 = decode, additive, f32 or additive
         self.d_v, self.window, self.softcap, self.bias, self.dropout = d_v or d, window, softcap, bias, dropout
-        pairs = batch * heads * queries * (window or keys) / (2 if causal and not window else 1)
+        seen = window - window * (window - 1) / 2 / queries if window else keys / 2 if causal else keys
+        pairs = batch * heads * queries * seen  # seen: keys of a query, on average
         if decode:
             self.work, self.unit = 2 * batch * heads_kv * keys * d * 2 / 1e9, "GB/s"
         elif additive:
@@ -143,7 +144,9 @@ class Torch:
 
 
 def flex(row):
+    from torch._functorch import config
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    config.donated_buffer = False  # a backward is run many times after one forward
     compiled = torch.compile(flex_attention, dynamic=False)
     if row.window:
         mask = create_block_mask(lambda b, h, i, j: (j <= i) & (j > i - row.window), None, None, row.queries, row.keys)
@@ -260,11 +263,11 @@ def run_row(row, as_json):
             continue
         taking_part.append((contestant, contestant.backward if row.backward else contestant.forward, error))
     calls = {}
-    for contestant, call, _ in taking_part:
-        seconds(call, WARM)
-        calls[contestant.name] = max(1, math.ceil(SAMPLE / seconds(call, WARM)))
-        times[contestant.name] = []
-    with torch.set_grad_enabled(row.backward):
+    with torch.set_grad_enabled(row.backward):  # already while warming up: what is compiled depends on it
+        for contestant, call, _ in taking_part:
+            seconds(call, WARM)
+            calls[contestant.name] = max(1, math.ceil(SAMPLE / seconds(call, WARM)))
+            times[contestant.name] = []
         for _ in range(SAMPLES):
             for contestant, call, _ in taking_part:
                 times[contestant.name].append(seconds(call, calls[contestant.name]))

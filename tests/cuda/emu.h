@@ -809,7 +809,7 @@ inline void sync_warp() {
 }
 inline bool elect() {
     sync_warp();
-    return lane() == 0;
+    return lane() == 13; /* which one it is is not to matter */
 }
 inline int ctz(uint32_t x) { return __builtin_ctz(x); }
 
@@ -958,7 +958,7 @@ inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4]
                            int rows) {
     if ((uintptr_t)base % 16 || !has_tma()) return 1;
     for (int i = 0; i < 4; i++) {
-        if (size[i] <= 0 || (i && stride[i] * 2 % 16)) return 1;
+        if (size[i] <= 0 || (i && (stride[i] * 2 % 16 || stride[i] <= 0 || stride[i] >> 39))) return 1;
         map->size[i] = (uint64_t)size[i];
         map->stride[i] = (uint64_t)stride[i] * 2;
         map->box[i] = i == 0 ? 64 : i == 1 ? (uint32_t)rows : 1;

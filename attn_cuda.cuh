@@ -4392,19 +4392,19 @@ namespace attn__gpu {
 
 /* The kernels that do the work. Shared memory in KB, of head sizes 64, 128 and 256 where it depends on them; "all" is
    the barrier of the block, a name in capitals a named one (bar.sync), "mbarrier" one that TMA or cp.async completes.
-   Registers are limits: what a thread may have, so that a block, or as many as stand in ATTN__KERNEL, fits.
+   Registers: the most that a thread has on any architecture (nvcc 13.0); 255 is the limit.
 
        kernel                  threads  shared memory  barriers                      registers  FlashAttention's
-       tiled_forward           256      22 (16 rows)   all                           255        forward, in f32
+       tiled_forward           256      22 (16 rows)   all                           221        forward, in f32
                                         37 (64 rows)
-       tiled_grad_rows         256      58             all                           255        dot_do_o
-       tiled_grad_queries      256      58             all                           255        dQ
-       tiled_grad_keys         256      58             all                           255        dK, dV
-       tiled_grad_bias         256      58             all                           255
-       tiled_multiply          256      17             all                           255
+       tiled_grad_rows         256      58             all                           215        dot_do_o
+       tiled_grad_queries      256      58             all                           230        dQ
+       tiled_grad_keys         256      58             all                           254        dK, dV
+       tiled_grad_bias         256      58             all                           197
+       tiled_multiply          256      17             all                           168
        mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
          with options          128      40, 48, 64
-       merge_splits            128      none           none                          255        combine (split-KV)
+       merge_splits            128      none           none                          80         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
        hopper_forward_kernel   384      82, 162, 194   10 mbarriers, TURN (the       224 / 56   FA3 forward

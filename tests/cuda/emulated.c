@@ -900,8 +900,8 @@ static void products(void) {
         test_release();
     }
 }
-/* The gradient of a projection's weights, where it is tiles: tokens that no query_lengths reach may hold NaN, and do not
-   count. Against the CPU's, whose tests compare it with float64. */
+/* The gradient of a projection's weights, where it is tiles: tokens beyond query_lengths may hold NaN, and have no
+   part in it. Against the CPU's, whose tests compare it with float64. */
 static void projections(void) {
     attn_mha_desc m;
     attn_mha_grad g;

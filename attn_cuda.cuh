@@ -3592,6 +3592,20 @@ template <int Rows> ATTN__DEVICE tile_reach describe_task(const params &p, const
     hw::sync_warp();
     return all;
 }
+/* A consumer reads it: a thread's two rows, from the row0-th on; returns what all rows may attend to. */
+ATTN__DEVICE tile_reach read_task(uint32_t info, int row0, tile_row (&rows)[2])
+{
+    uint32_t of_task[4], of_tile[4], of_row[2];
+    hw::load_shared(of_task, info);
+    hw::load_shared(of_tile, info + 16);
+    set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        hw::load_shared(of_row, info + 32 + (row0 + 8 * e) * 8);
+        rows[e].first = (int)of_row[0];
+        rows[e].last = (int)of_row[1];
+    }
+    return {(int)of_tile[0], (int)of_tile[1], (int)of_tile[2], (int)of_tile[3]};
+}
 /* Rows of one head into shared memory, which the barrier waits for. */
 template <int Rows, int D>
 ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64_t *bar, int first, int h, int b)
@@ -3703,22 +3717,13 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
     if (consumer == shape::consumers - 1) hw::barrier_arrive(TURN, 256);       /* the first turn goes to consumer 0 */
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         const uint32_t info = hw::shared_address(at.info) + started % 2 * shape::info;
-        uint32_t of_task[4], of_tile[4], of_row[2];
+        tile_row rows[2];
         hw::mbarrier_wait(at.q_full, started & 1);
-        hw::load_shared(of_task, info);
-        hw::load_shared(of_tile, info + 16);
-        const tile_reach all = {(int)of_tile[0], (int)of_tile[1], (int)of_tile[2], (int)of_tile[3]};
+        const tile_reach all = read_task(info, row0, rows);
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
         float s[keys / 2], out[D / 2], shrink[2];
         uint32_t weights[keys / 16][4];
         row_pair soft = no_keys();
-        tile_row rows[2];
-        set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
-        ATTN__UNROLL for (int e = 0; e < 2; e++) {
-            hw::load_shared(of_row, info + 32 + (row0 + 8 * e) * 8);
-            rows[e].first = (int)of_row[0];
-            rows[e].last = (int)of_row[1];
-        }
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
         const auto start_scores = [&](int now) {                /* s = Q . K^T of a slot */

@@ -1297,7 +1297,7 @@ ATTN__DEVICE void tiled_add(tiled_sums<N> &sums, const float *left, float (&rows
        tanh(q + k) = 1 - 2 / (e^2q e^2k + 1)
 
    and two units share one reciprocal: w/x + v/y = (w y + v x) / (x y). So half as much of it is left, and the error is
-   that of the reciprocal. Products that would overflow are told by the vectors: a tile with a number beyond CLEAR in
+   that of the reciprocal. Products that would overflow show in the vectors: a tile with a number beyond CLEAR in
    them takes tanh itself. */
 ATTN__BOTH float additive_clear() { return 10.5f; }        /* e^4x, four of them in one product, is below 2^127 */
 
@@ -4619,12 +4619,13 @@ static product product_of(const params &p, attn__array a, attn__array b, attn__a
     m.scale = 1.0f;
     return product_of(m);
 }
-/* Are tiles worth it? They have no depth flags, and row flags only where a result is not a sum over heads or batch. */
+/* Are tiles worth it, a quarter full at least? They have no depth flags, and row flags only where a result is not a sum
+   over heads or batch. */
 static bool is_for_tiles(const product &m, int64_t elements, int64_t tiles)
 {
     const bool is_sum = m.out_batch[0] != m.batch[0] || m.out_batch[1] != m.batch[1];
-    return tiles >= 16 && elements >= tiles * 1024 && m.rows >= 16 && m.columns >= 16 && m.b.rank &&
-           !m.depth_flag.rank && (!m.row_flag.rank || !is_sum);
+    return tiles >= 16 && elements >= tiles * 1024 && m.b.rank && !m.depth_flag.rank &&
+           (!m.row_flag.rank || !is_sum);
 }
 static cudaError_t run(product m, cudaStream_t stream, bool in_order = false)
 {

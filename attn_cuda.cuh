@@ -312,6 +312,13 @@ ATTN__DEVICE void mbarrier_wait(uint64_t *bar, int parity)
                  "@!done bra AGAIN; }" :: "r"(shared_address(bar)), "r"(parity) : "memory");
 }
 
+/* ---- stmatrix (sm_90): what ldmatrix would load into r, with the same addresses */
+ATTN__DEVICE void stmatrix(uint32_t address, const uint32_t (&r)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                 :: "r"(address), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
 /* ---- TMA (sm_90): one thread moves a box of 64 columns and some rows, which lies in shared memory as rows of 128
    bytes whose 16-byte chunks are exchanged: chunk ^= row % 8. Outside the tensor it reads 0 and writes nothing. */
 ATTN__DEVICE void tma_load(void *to, const tensor_map *map, uint64_t *bar, int c0, int c1, int c2, int c3)
@@ -2666,6 +2673,15 @@ template <class T> ATTN__DEVICE void store_two(const attn__array &a, int64_t at,
         *(uint32_t *)((uint16_t *)a.data + at) = both;
     }
 }
+/* Is row e of d times its factor what is to be stored? Not where a number is not finite: NaN has one form, and a row
+   whose factor is 0 has no values, so 0 times infinity is 0. */
+template <int N> ATTN__DEVICE bool is_plain_row(const float (&d)[N], int e, float factor)
+{
+    float zero = factor * 0.0f;
+    ATTN__UNROLL for (int j = 0; j < N; j++)
+        if (j / 2 % 2 == e) zero = hw::fma(d[j], 0.0f, zero);
+    return factor != 0.0f && !is_nan(zero);
+}
 /* rows of factor * d, those below `count`; adds: to what is there */
 template <class T, int D>
 ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
@@ -2673,18 +2689,21 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         if (rows[e].i >= count) continue;
-        const int64_t at = place(out, rows[e].b, rows[e].h, rows[e].i, 0);
-        ATTN__UNROLL for (int j = 0; j < D / 8; j++) {
-            const int column = j * 8 + hw::lane() % 4 * 2;
-            /* not 0 times infinity: a row whose factor is 0 has no values */
-            float x = factor[e] == 0.0f ? 0.0f : d[4 * j + 2 * e] * factor[e];
-            float y = factor[e] == 0.0f ? 0.0f : d[4 * j + 2 * e + 1] * factor[e];
-            if (column >= columns) continue;
-            if (adds) {
-                x += load_at(out, at + column);
-                y += load_at(out, at + column + 1);
-            }
-            store_two<T>(out, at + column, x, y);
+        const int64_t at = place(out, rows[e].b, rows[e].h, rows[e].i, hw::lane() % 4 * 2);
+        const auto each = [&](auto f) {
+            ATTN__UNROLL for (int j = 0; j < D / 8; j++)
+                if (j * 8 < (int)columns) f(j * 8, d[4 * j + 2 * e], d[4 * j + 2 * e + 1]);
+        };
+        if (out.type != ATTN_F32 && !adds && is_plain_row(d, e, factor[e])) {
+            uint16_t *const to = (uint16_t *)out.data + at;
+            each([&](int c, float x, float y) { *(uint32_t *)(to + c) = hw::pack<T>(x * factor[e], y * factor[e]); });
+        } else {
+            each([&](int c, float x, float y) {
+                x = factor[e] == 0.0f ? 0.0f : x * factor[e];
+                y = factor[e] == 0.0f ? 0.0f : y * factor[e];
+                if (adds) x += load_at(out, at + c), y += load_at(out, at + c + 1);
+                store_two<T>(out, at + c, x, y);
+            });
         }
     }
 }
@@ -2733,15 +2752,15 @@ ATTN__DEVICE void copy_rows(uint32_t to, const attn__array &a, int64_t columns, 
         });
     }
 }
-template <class T, int D>
-ATTN__DEVICE void finish_rows(const params &p, const float (&out)[D / 2], const tile_row (&rows)[2],
-                              const row_pair &soft, float scale)
+/* What the sums of the thread's rows are to be multiplied by; writes log-sum-exp and stats. */
+ATTN__DEVICE void finish_rows(const params &p, const tile_row (&rows)[2], const row_pair &soft, float scale,
+                              float (&factor)[2])
 {
-    float factor[2] = {0.0f, 0.0f};
-    ATTN__UNROLL for (int e = 0; e < 2; e++)
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        factor[e] = 0.0f;
         if (is_inside(p, rows[e]))
             factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], hw::lane() % 4 == 0);
-    if (p.out.rank) store_rows<T, D>(p.out, out, rows, p.queries, p.size_v, factor, false);
+    }
 }
 /* of a row's four threads */
 ATTN__DEVICE void join_masses(row_pair &soft)
@@ -2863,8 +2882,11 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     }
     hw::cp_async_wait<0>();
     join_masses(soft);
-    if (m.splits == 1) finish_rows<T, D>(p, out, rows, soft, scale);
-    else leave_sums<D>(m, (((b * m.groups + group) * m.splits + split) * m.tiles + tile) * shape::rows + row0 + g,
+    if (m.splits == 1) {
+        float factor[2];
+        finish_rows(p, rows, soft, scale, factor);
+        if (p.out.rank) store_rows<T, D>(p.out, out, rows, p.queries, p.size_v, factor, false);
+    } else leave_sums<D>(m, (((b * m.groups + group) * m.splits + split) * m.tiles + tile) * shape::rows + row0 + g,
                        out, rows, soft, scale);
     hw::sync();                                     /* Q and the slots are free again */
 }
@@ -3545,15 +3567,17 @@ template <int D> struct hopper_shape {
     static constexpr int keys = D <= 128 ? 128 : 64;
     static constexpr int slot = tile_bytes<keys, D>;
     static constexpr int info = 2 * 16 + rows * 8;                              /* see describe_task */
-    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + 10 * 8 + 2 * info;
+    static constexpr int out = D <= 128 ? tile_bytes<rows, D> : 0;              /* else there is no room */
+    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + out + 10 * 8 + 2 * info;
     static constexpr int registers_consumer = 224, registers_producer = 56;      /* 2 * 128 * 224 + 128 * 56 = 64512 */
 };
 /* tiles: of rows per head. section: heads worked on together, so that what they share stays in the L2 cache. */
 struct hopper_order { int tiles, section; };
 struct hopper_work {
     params p;
-    hw::tensor_map q, k, v;
+    hw::tensor_map q, k, v, out;
     hopper_order order;
+    bool by_tma;                /* out is written by TMA */
 };
 static_assert(sizeof(hopper_work) <= 4096, "kernel parameters fit in 4 KB");
 enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD */
@@ -3639,9 +3663,10 @@ ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_
     hw::barrier_sync(GUARD, many);
 }
 /* Shared memory of a block: Q, two slots each of K and V, and for each of these a barrier that it is full and one that
-   it is empty; two slots of describe_task's. One is free as soon as Q of the task before the last is. */
+   it is empty; results on their way; two slots of describe_task's. One is free as soon as Q of the task before the last
+   is. */
 template <int D> struct hopper_places {
-    unsigned char *q, *k, *v, *info;
+    unsigned char *q, *k, *v, *out, *info;
     uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty;
 };
 template <int D> ATTN__DEVICE hopper_places<D> hopper_places_in(unsigned char *shared)
@@ -3651,7 +3676,8 @@ template <int D> ATTN__DEVICE hopper_places<D> hopper_places_in(unsigned char *s
     at.q = shared;
     at.k = at.q + tile_bytes<shape::rows, D>;
     at.v = at.k + 2 * shape::slot;
-    at.q_full = (uint64_t *)(at.v + 2 * shape::slot);
+    at.out = at.v + 2 * shape::slot;
+    at.q_full = (uint64_t *)(at.out + shape::out);
     at.q_empty = at.q_full + 1;
     at.k_full = at.q_full + 2;
     at.k_empty = at.q_full + 4;
@@ -3698,6 +3724,36 @@ template <int D> ATTN__DEVICE void hopper_load(const hopper_work &m, const hoppe
         hw::sync_warp();
     }
 }
+/* A warp's 16 rows of factor * d by TMA, which reads them from shared memory, `out`, while the next task runs. False
+   where a number is not finite: store_rows knows what to do. */
+template <class T, int D>
+ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigned char *out, const float (&d)[D / 2],
+                             const tile_row (&rows)[2], const float (&factor)[2])
+{
+    constexpr int bytes = tile_bytes<16, D>;
+    unsigned char *const from = out + (hw::warp() - 4) * bytes;
+    const int l = hw::lane();
+    bool plain = true;
+    ATTN__UNROLL for (int e = 0; e < 2; e++)
+        plain = plain && (!is_inside(p, rows[e]) || is_plain_row(d, e, factor[e]));
+    if (hw::any(!plain)) return false;
+    if (l == 0) hw::tma_store_wait_read<0>();               /* those of the task before */
+    hw::sync_warp();
+    ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
+        uint32_t a[4];
+        ATTN__UNROLL for (int i = 0; i < 4; i++)
+            a[i] = hw::pack<T>(d[8 * k + 2 * i] * factor[i % 2], d[8 * k + 2 * i + 1] * factor[i % 2]);
+        hw::stmatrix(hw::shared_address(from) + chunk_of(l % 16, 2 * k + l / 16, 16), a);
+    }
+    hw::fence_async();
+    hw::sync_warp();
+    if (l == 0) {
+        for (int c = 0; c < (D + 63) / 64; c++)
+            hw::tma_store(&map, from + c * 16 * 128, c * 64, rows[0].i, rows[0].h, rows[0].b);
+        hw::tma_store_commit();
+    }
+    return true;
+}
 /* A consumer: a warpgroup with 64 rows of each task. */
 template <class T, int D>
 ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &at, int tasks)
@@ -3721,7 +3777,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
         hw::mbarrier_wait(at.q_full, started & 1);
         const tile_reach all = read_task(info, row0, rows);
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
-        float s[keys / 2], out[D / 2], shrink[2];
+        float s[keys / 2], out[D / 2], shrink[2], factor[2];
         uint32_t weights[keys / 16][4];
         row_pair soft = no_keys();
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
@@ -3797,8 +3853,11 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
         }
         started++;
         join_masses(soft);
-        finish_rows<T, D>(p, out, rows, soft, scale);
+        finish_rows(p, rows, soft, scale, factor);
+        if (!shape::out || !m.by_tma || !store_tile<T, D>(p, m.out, at.out, out, rows, factor))
+            store_rows<T, D>(p.out, out, rows, p.queries, p.size_v, factor, false);
     }
+    if (elected) hw::tma_store_wait_read<0>();
 }
 template <class T, int D>
 ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
@@ -3847,7 +3906,7 @@ struct hopper_grad_work {
     hw::tensor_map fixed, fixed_above, moving, moving_above;
     hopper_order order;
     int64_t padded_keys;        /* keys, rounded up as queries are */
-    int    *nonfinite;          /* of 64 queries, then of 64 keys: NONFINITE_MOVING of q, k, _ABOVE of d_out, v */
+    int    *nonfinite;          /* of 64 queries: NONFINITE_MOVING of q, _ABOVE of d_out; then of 64 keys: _MOVING */
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
 
@@ -3858,38 +3917,46 @@ ATTN__DEVICE int64_t nonfinite_at(const hopper_grad_work &m, bool keys, int64_t 
     const int64_t tiles_q = m.g.padded / 64, tiles_k = m.padded_keys / 64;
     return keys ? p.batch * p.heads * tiles_q + (b * p.heads_kv + h) * tiles_k : (b * p.heads + h) * tiles_q;
 }
-/* Is some number of 64 rows from `first` on not finite? Four lanes have a row. */
+/* Is some number of 64 keys from `first` on not finite? Four lanes have a row. Nobody need look at v: it makes
+   gradients of scores, and these are 0 where a pair is excluded. */
 template <class T>
-ATTN__DEVICE bool has_nonfinite_rows(const attn__array &a, int64_t columns, int64_t b, int64_t h, int64_t first,
-                                     int64_t rows)
+ATTN__DEVICE bool has_nonfinite_keys(const params &p, int64_t b, int64_t h, int64_t first)
 {
     uint32_t nonfinite = 0;
-    for (int64_t i = first + hw::lane() / 4; i < first + 64 && i < rows; i += 8) {
-        const eight_halves *from = (const eight_halves *)row_of(a, b, h, i);
-        for (int c = hw::lane() % 4; c < (int)columns / 8; c += 4) {
+    for (int64_t j = first + hw::lane() / 4; j < first + 64 && j < p.keys; j += 8) {
+        const eight_halves *from = (const eight_halves *)row_of(p.k, b, h, j);
+        for (int c = hw::lane() % 4; c < (int)p.size_q / 8; c += 4) {
             const eight_halves x = from[c];
-            ATTN__UNROLL for (int j = 0; j < 4; j++) nonfinite |= halves_not_finite<T>(x.pair[j]);
+            ATTN__UNROLL for (int i = 0; i < 4; i++) nonfinite |= halves_not_finite<T>(x.pair[i]);
         }
     }
     return hw::any(nonfinite != 0);
+}
+/* May some number of 64 rows of q be not finite? Not where a row has mass: all its scores would be infinite or NaN. Is
+   some number of d_out? It makes its row's shift so. */
+ATTN__DEVICE int nonfinite_queries(const grad_work &m, int64_t n, int64_t first)
+{
+    bool q = false, above = false;
+    ATTN__UNROLL for (int r = hw::lane(); r < 64; r += 32) {
+        const row_grad g = row_grad_of(m, n * 64 + r);
+        q |= first + r < m.p.queries && (g.inverse == 0.0f || !is_finite(g.inverse) || !is_finite(g.base));
+        above |= !is_finite(g.shift);
+    }
+    return hw::any(q) * NONFINITE_MOVING + hw::any(above) * NONFINITE_ABOVE;
 }
 template <class T> ATTN__KERNEL(128, 1) void hopper_grad_nonfinite(ATTN__PARAM hopper_grad_work m)
 {
     const params &p = m.g.p;
     const int64_t of_queries = nonfinite_at(m, true, 0, 0), all = nonfinite_at(m, true, p.batch, 0);
     for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
-        const bool keys = n >= of_queries;
-        const int64_t heads = keys ? p.heads_kv : p.heads, rows = keys ? p.keys : p.queries;
-        const int64_t tiles = (keys ? m.padded_keys : m.g.padded) / 64, tile = keys ? n - of_queries : n;
-        const int64_t b = tile / tiles / heads, h = tile / tiles % heads, first = tile % tiles * 64;
-        const bool nonfinite = has_nonfinite_rows<T>(keys ? p.k : p.q, p.size_q, b, h, first, rows);
-        bool above;
-        if (keys) above = has_nonfinite_rows<T>(p.v, p.size_v, b, h, first, rows);
-        else {                          /* a d_out that is not finite makes its row's shift so */
-            const float *shift = m.g.shift + n * 64 + hw::lane();
-            above = hw::any(!is_finite(shift[0]) || !is_finite(shift[32]));
+        int flags;
+        if (n < of_queries) flags = nonfinite_queries(m.g, n, n % (m.g.padded / 64) * 64);
+        else {
+            const int64_t tiles = m.padded_keys / 64, at = n - of_queries, first = at % tiles * 64;
+            const int64_t b = at / tiles / p.heads_kv, h = at / tiles % p.heads_kv;
+            flags = has_nonfinite_keys<T>(p, b, h, first) * NONFINITE_MOVING;
         }
-        if (hw::lane() == 0) m.nonfinite[n] = nonfinite * NONFINITE_MOVING + above * NONFINITE_ABOVE;
+        if (hw::lane() == 0) m.nonfinite[n] = flags;
     }
 }
 
@@ -4311,6 +4378,8 @@ template <class T, int D> int hopper_forward_as(const params &p, const device &d
         !map_rows(&m.k, p.k, p.batch, p.heads_kv, p.keys, p.size_q, shape::keys) ||
         !map_rows(&m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, shape::keys))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
+    m.by_tma = shape::out && p.out.type == p.q.type && has_aligned_rows(p.out, p.batch, p.heads, p.queries) &&
+               map_rows(&m.out, p.out, p.batch, p.heads, p.queries, p.size_v, 16);
     const int64_t tasks = p.batch * p.heads * m.order.tiles;
     return (int)ATTN__LAUNCH((hopper_forward_kernel<T, D>), (int)(tasks < dev.processors ? tasks : dev.processors),
                              shape::threads, shape::shared_bytes, stream, m);
@@ -4412,7 +4481,7 @@ namespace attn__gpu {
        merge_splits            128      none           none                          80         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
-       hopper_forward_kernel   384      82, 162, 194   10 mbarriers, TURN (the       224 / 56   FA3 forward
+       hopper_forward_kernel   384      98, 194, 194   10 mbarriers, TURN (the       224 / 56   FA3 forward
                                                        ping-pong), GUARD (NaN guard)
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128

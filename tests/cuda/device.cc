@@ -82,9 +82,9 @@ const char *fake_failure(void) { return attn_emu::last_error.c_str(); }
 const char *fake_timing_name(void) { return attn_emu::now_timing.name; }
 int fake_summary(void) {
     const attn_emu::counters &n = attn_emu::count;
-    printf("emulated: %lld mma, %lld ldmatrix, %lld cp.async, %lld wgmma, %lld TMA\n", (long long)n.mma,
-           (long long)n.ldmatrix, (long long)n.copies, (long long)n.wgmma, (long long)n.tma);
-    if (n.ldmatrix_conflicts) printf("FAIL ldmatrix: rows that share banks\n");
+    printf("emulated: %lld mma, %lld ldmatrix, %lld cp.async, %lld wgmma, %lld TMA, %lld stmatrix\n", (long long)n.mma,
+           (long long)n.ldmatrix, (long long)n.copies, (long long)n.wgmma, (long long)n.tma, (long long)n.stmatrix);
+    if (n.ldmatrix_conflicts) printf("FAIL ldmatrix, stmatrix: rows that share banks\n");
     return !n.ldmatrix_conflicts;
 }
 void *fake_share(size_t bytes) { return malloc(bytes); }

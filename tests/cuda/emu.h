@@ -174,7 +174,7 @@ struct block_state {
 inline block_state *block = NULL;
 
 struct counters {
-    int64_t shared, launches, blocks, switches, mma, wgmma, tma, copies, ldmatrix, ldmatrix_conflicts;
+    int64_t shared, launches, blocks, switches, mma, wgmma, tma, copies, ldmatrix, stmatrix, ldmatrix_conflicts;
 };
 inline counters count;
 
@@ -894,6 +894,26 @@ inline void ldmatrix_any(uint32_t (&r)[4], uint32_t address, bool transpose) {
 }
 inline void ldmatrix(uint32_t (&r)[4], uint32_t address) { ldmatrix_any(r, address, false); }
 inline void ldmatrix_transposed(uint32_t (&r)[4], uint32_t address) { ldmatrix_any(r, address, true); }
+
+inline void stmatrix(uint32_t address, const uint32_t (&r)[4]) {
+    struct mine {
+        uint32_t address, at[4]; /* at: where this lane's words go */
+    } m = {address, {}};
+    if (address % 16) attn_emu::fail("stmatrix: a row that is not 16-byte aligned");
+    attn_emu::meet("stmatrix", &m, [](mine **lanes) {
+        attn_emu::count.stmatrix++;
+        for (int matrix = 0; matrix < 4; matrix++) {
+            unsigned banks = 0;
+            for (int i = 0; i < 32; i++) {
+                const uint32_t row = lanes[matrix * 8 + i / 4]->address;
+                banks |= 1u << (row / 16 % 8);
+                lanes[i]->at[matrix] = row + (uint32_t)i % 4 * 4;
+            }
+            if (banks != 255) attn_emu::count.ldmatrix_conflicts++;
+        }
+    });
+    for (int matrix = 0; matrix < 4; matrix++) store_shared(m.at[matrix], r[matrix]);
+}
 
 template <class T> inline void mma(float *d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     struct mine {

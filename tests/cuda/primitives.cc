@@ -314,6 +314,37 @@ template <class T> static void test_mma() {
     }
 }
 
+/* ---- stmatrix: gives back what ldmatrix took, from places in another order */
+struct stmatrix_params {
+    const uint16_t *from;
+    uint16_t *to;
+};
+ATTN__KERNEL(32, 1) void stmatrix_kernel(ATTN__PARAM stmatrix_params p) {
+#if ATTN__HAVE_WGMMA
+    ATTN__SHARED(shared);
+    uint16_t *s = (uint16_t *)shared;
+    const int l = hw::lane();
+    const uint32_t base = hw::shared_address(shared);
+    uint32_t a[4];
+    for (int i = l; i < 256; i += 32) s[i] = p.from[i];
+    hw::sync_warp();
+    hw::ldmatrix(a, base + (uint32_t)l * 16);
+    hw::stmatrix(base + 512 + (uint32_t)((l + 9) % 32) * 16, a);
+    hw::sync_warp();
+    for (int i = l; i < 256; i += 32) p.to[i] = s[256 + i];
+#else
+    (void)p;
+#endif
+}
+static void test_stmatrix() {
+    const stmatrix_params p = {numbers<hw::f16>(256), array_of<uint16_t>(256)};
+    check(run(stmatrix_kernel, 32, 1024, p), "stmatrix kernel", 0, 0);
+    for (int i = 0; i < 256; i++) {
+        const int row = (i / 8 + 9) % 32;
+        check(p.to[row * 8 + i % 8] == p.from[i], "stmatrix", p.to[row * 8 + i % 8], p.from[i]);
+    }
+}
+
 /* ---- mbarriers and TMA: tiles come in through two slots, are changed and go out again */
 struct tma_params {
     hw::tensor_map in, out;
@@ -692,6 +723,7 @@ static void all(int mode) {
     }
     if (has_wgmma) {
         test_registers();
+        test_stmatrix();
         test_tma();
         test_bulk();
         test_wgmma_forms<hw::bf16, 64>();
@@ -724,7 +756,7 @@ int main() {
     has_mma = here.major >= 8;
     has_wgmma = here.major == 9;
     if (!has_mma) printf("skipped: cp.async, ldmatrix, mma, packing: not on this device\n");
-    if (!has_wgmma) printf("skipped: mbarriers, TMA, cp.async.bulk, wgmma: not on this device\n");
+    if (!has_wgmma) printf("skipped: stmatrix, mbarriers, TMA, cp.async.bulk, wgmma: not on this device\n");
     all(0);
     printf("%s, ", here.name);
 #endif

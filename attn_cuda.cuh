@@ -139,7 +139,8 @@ static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, s
 #endif
 
 #define ATTN__UNROLL _Pragma("unroll")
-#define ATTN__UNROLL_4 _Pragma("unroll 4")
+#define ATTN__PRAGMA(text) _Pragma(#text)
+#define ATTN__UNROLL_BY(n) ATTN__PRAGMA(unroll n)
 #define ATTN__LOOP _Pragma("unroll 1")      /* not unrolled: it would cost registers */
 /* What the compilation for one architecture has. On the host everything, so that kernels have their names. */
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -1064,7 +1065,7 @@ ATTN__DEVICE bool tiled_copy_as(float *to, const tiled_source &s, int64_t i0, in
     const int64_t step = Down * s.a.stride[2];
     int64_t at = place(s.a, s.b, s.h, i0 + i, c);
     bool nonfinite = false;
-    ATTN__UNROLL_4
+    ATTN__UNROLL_BY(4)
     for (int n = 0; n < Steps; n++, i += Down, at += step) {
         float x = 0.0f;
         if (i >= from && i < end && (!s.reads || s.reads[i])) {
@@ -1110,13 +1111,14 @@ ATTN__DEVICE bool tiled_rows(float *rows, const tiled_source &s, int64_t i0, int
                                                     i0, first + i, c0 + c, c0 + c < columns);
 }
 
-/* ---- sums over the lines of a tile: N vectors of the left by C columns of the right for this thread */
-template <int Depth, int C, int N, int W>
-ATTN__DEVICE void tiled_products(float (&sum)[N][W], const float *left, const float *right, int right_line)
+/* ---- sums over the lines of a tile: N vectors of the left by C columns of the right for this thread. add(n, c, l, r)
+   gets the numbers of each line. */
+template <int Depth, int N, int C, int Unroll, class F>
+ATTN__DEVICE void tiled_lines(const float *left, const float *right, int right_line, F add)
 {
     left += hw::thread() / 16 * N;
     right += hw::thread() % 16 * 4;
-    ATTN__UNROLL_4
+    ATTN__UNROLL_BY(Unroll)
     for (int d = 0; d < Depth; d++) {
         float l[N], r[C];
         read_line<N>(l, left + d * tiled_line<N>);
@@ -1124,66 +1126,34 @@ ATTN__DEVICE void tiled_products(float (&sum)[N][W], const float *left, const fl
         ATTN__UNROLL
         for (int n = 0; n < N; n++)
             ATTN__UNROLL
-            for (int c = 0; c < C; c++) sum[n][c] = hw::fma(l[n], r[c], sum[n][c]);
+            for (int c = 0; c < C; c++) add(n, c, l[n], r[c]);
     }
+}
+template <int Depth, int C, int N, int W>
+ATTN__DEVICE void tiled_products(float (&sum)[N][W], const float *left, const float *right, int right_line)
+{
+    tiled_lines<Depth, N, C, 4>(left, right, right_line, [&](int n, int c, float l, float r) {
+        sum[n][c] = hw::fma(l, r, sum[n][c]);
+    });
 }
 /* squares of differences */
 template <int Depth, int N>
 ATTN__DEVICE void tiled_distances(float (&sum)[N][4], const float *left, const float *right)
 {
-    left += hw::thread() / 16 * N;
-    right += hw::thread() % 16 * 4;
-    ATTN__UNROLL_4
-    for (int d = 0; d < Depth; d++) {
-        float l[N], r[4];
-        read_line<N>(l, left + d * tiled_line<N>);
-        read_line<4>(r, right + d * tiled_line<4>);
-        ATTN__UNROLL
-        for (int n = 0; n < N; n++)
-            ATTN__UNROLL
-            for (int c = 0; c < 4; c++) {
-                const float apart = l[n] - r[c];
-                sum[n][c] = hw::fma(apart, apart, sum[n][c]);
-            }
-    }
+    tiled_lines<Depth, N, 4, 4>(left, right, tiled_line<4>, [&](int n, int c, float l, float r) {
+        const float apart = l - r;
+        sum[n][c] = hw::fma(apart, apart, sum[n][c]);
+    });
 }
-/* products with what is right less what is this thread's own, the columns of its N vectors */
-template <int Depth, int N>
+/* Products with what is right less what is this thread's own, the columns of its N vectors (zeros for plain products).
+   Guarded: passing over excluded pairs, which is rare and to be short. */
+template <int Depth, int N, bool Guarded>
 ATTN__DEVICE void tiled_pulls(float (&sum)[N][TILED_COLUMNS], const float (&own)[N][TILED_COLUMNS], const float *left,
                               const float *right)
 {
-    left += hw::thread() / 16 * N;
-    right += hw::thread() % 16 * 4;
-    ATTN__UNROLL_4
-    for (int d = 0; d < Depth; d++) {
-        float l[N], r[TILED_COLUMNS];
-        read_line<N>(l, left + d * tiled_line<N>);
-        read_line<TILED_COLUMNS>(r, right + d * TILED_SPAN);
-        ATTN__UNROLL
-        for (int n = 0; n < N; n++)
-            ATTN__UNROLL
-            for (int c = 0; c < TILED_COLUMNS; c++) sum[n][c] = hw::fma(l[n], r[c] - own[n][c], sum[n][c]);
-    }
-}
-/* The same passing over excluded pairs; own: zeros for products */
-template <int Depth, int N>
-ATTN__DEVICE void tiled_guarded(float (&sum)[N][TILED_COLUMNS], const float (&own)[N][TILED_COLUMNS], const float *left,
-                                const float *right)
-{
-    left += hw::thread() / 16 * N;
-    right += hw::thread() % 16 * 4;
-    ATTN__LOOP
-    for (int d = 0; d < Depth; d++) {
-        float l[N], r[TILED_COLUMNS];
-        read_line<N>(l, left + d * tiled_line<N>);
-        read_line<TILED_COLUMNS>(r, right + d * TILED_SPAN);
-        ATTN__UNROLL
-        for (int n = 0; n < N; n++) {
-            if (bits_of(l[n]) == 0x80000000u) continue;
-            ATTN__UNROLL
-            for (int c = 0; c < TILED_COLUMNS; c++) sum[n][c] = hw::fma(l[n], r[c] - own[n][c], sum[n][c]);
-        }
-    }
+    tiled_lines<Depth, N, TILED_COLUMNS, Guarded ? 1 : 4>(left, right, TILED_SPAN, [&](int n, int c, float l, float r) {
+        if (!Guarded || bits_of(l) != 0x80000000u) sum[n][c] = hw::fma(l, r - own[n][c], sum[n][c]);
+    });
 }
 
 /* Results of N vectors by any number of columns, as they grow from tile to tile: in registers where there are no more
@@ -1288,8 +1258,8 @@ ATTN__DEVICE void tiled_add(tiled_sums<N> &sums, const float *left, float (&rows
             const float *const from = left + line * tiled_line<N>;
             hw::sync();                             /* the rows are free, the weights are there */
             const bool some = tiled_rows<depth>(rows[0], source, i0, line, c0, columns) || nonfinite;
-            if (hw::barrier_or(0, TILED_THREADS, some)) tiled_guarded<depth, N>(sum, mine, from, rows[0]);
-            else if (Pull) tiled_pulls<depth, N>(sum, mine, from, rows[0]);
+            if (hw::barrier_or(0, TILED_THREADS, some)) tiled_pulls<depth, N, true>(sum, mine, from, rows[0]);
+            else if (Pull) tiled_pulls<depth, N, false>(sum, mine, from, rows[0]);
             else if (columns - c0 > TILED_SPAN / 2)
                 tiled_products<depth, TILED_COLUMNS>(sum, from, rows[0], TILED_SPAN);
             else tiled_products<depth, TILED_COLUMNS / 2>(sum, from, rows[0], TILED_SPAN);
@@ -5040,7 +5010,8 @@ attn_status attn_cuda_prepare(attn_error *err)
 #  undef ATTN__PARAM
 #  undef ATTN__SHARED
 #  undef ATTN__UNROLL
-#  undef ATTN__UNROLL_4
+#  undef ATTN__UNROLL_BY
+#  undef ATTN__PRAGMA
 #  undef ATTN__LOOP
 #  undef ATTN__WANT
 #  undef ATTN__LAUNCH

@@ -367,14 +367,12 @@ inline tensor_map_encoder_fn tensor_map_encoder()
     cudaGetLastError();                         /* the caller's next check is not to find this one */
     return NULL;
 }
-inline bool has_tma() { return tensor_map_encoder() != NULL; }
 
 /* A tensor of 16-bit elements with axes column, row, head, batch; boxes of 64 columns and `rows` rows. On the host;
-   0 = fine, else the tensor cannot be described (alignment, strides) or the driver has no TMA. */
-inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4], const int64_t (&stride)[4],
-                           int rows)
+   0 = fine, else the tensor cannot be described (alignment, strides) or `encode` is NULL. */
+inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *base, const int64_t (&size)[4],
+                           const int64_t (&stride)[4], int rows)
 {
-    const tensor_map_encoder_fn encode = tensor_map_encoder();
     cuuint64_t sizes[4], strides[3];
     const cuuint32_t box[4] = {64, (cuuint32_t)rows, 1, 1}, steps[4] = {1, 1, 1, 1};
     if (!encode) return 1;
@@ -515,8 +513,8 @@ struct params : attn__call {
 static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
 
 /* arch: 75, 80, ..; 0: no device. shared_bytes: the most that one block may have. processors: how many multiprocessors
-   there are. tma: the driver can make tensor maps. */
-struct device { int arch, shared_bytes, processors; bool tma; };
+   there are. encode: makes tensor maps; NULL where the driver has none, or the device. */
+struct device { int arch, shared_bytes, processors; hw::tensor_map_encoder_fn encode; };
 inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
 ATTN__DEVICE int64_t key_head(const params &p, int64_t h) { return h / (p.heads / p.key_heads); }
@@ -4292,26 +4290,26 @@ template <int D, int... More, class F> void each_hopper_kernel(head_sizes<D, Mor
     each_hopper_kernel(head_sizes<More...>(), f);
 }
 /* Tiles of `rows` rows; true = fine. An axis of one element may have any stride. */
-inline bool map_rows(hw::tensor_map *map, const attn__array &a, int64_t batch, int64_t heads, int64_t count,
-                     int64_t columns, int rows)
+inline bool map_rows(const device &d, hw::tensor_map *map, const attn__array &a, int64_t batch, int64_t heads,
+                     int64_t count, int64_t columns, int rows)
 {
     const int64_t size[4] = {columns, count, heads, batch};
     int64_t stride[4] = {1, a.stride[2], a.stride[1], a.stride[0]};
     for (int i = 1; i < 4; i++)
         if (size[i] == 1) stride[i] = (columns + 7) / 8 * 8;
-    return hw::tensor_map_make(map, a.data, size, stride, rows) == 0;
+    return hw::tensor_map_make(d.encode, map, a.data, size, stride, rows) == 0;
 }
 /* Does the driver make a map of the array? Where there are no data yet, it is taken to: see more_for. */
-inline bool can_map(const attn__array &a, int64_t batch, int64_t heads, int64_t rows, int64_t columns)
+inline bool can_map(const device &d, const attn__array &a, int64_t batch, int64_t heads, int64_t rows, int64_t columns)
 {
     hw::tensor_map map;
-    return !a.data || map_rows(&map, a, batch, heads, rows, columns, 64);
+    return !a.data || map_rows(d, &map, a, batch, heads, rows, columns, 64);
 }
 static const char *hopper_covers(const params &p, const device &d, bool backward)
 {
     const char *why = mma_covers(p, d, backward);
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
-    ATTN__WANT(d.tma, "the driver has no TMA");
+    ATTN__WANT(d.encode, "the driver has no TMA");
     if (why) return why;
     ATTN__WANT(!has_extra(p), "softcap, bias, mask, ALiBi, dropout or a scale that is not positive");
     ATTN__WANT(p.out.rank, "no out is wanted");
@@ -4319,10 +4317,10 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((p.queries + 127) / 128) >= d.processors,
                "few blocks of queries: split keys fill the device");
     ATTN__WANT(p.size_v > 0, "the values have no columns");
-    ATTN__WANT(can_map(p.q, p.batch, p.heads, p.queries, p.size_q) &&
-               can_map(p.k, p.batch, p.heads_kv, p.keys, p.size_q) &&
-               can_map(p.v, p.batch, p.heads_kv, p.keys, p.size_v) &&
-               (!backward || can_map(p.d_out, p.batch, p.heads, p.queries, p.size_v)),
+    ATTN__WANT(can_map(d, p.q, p.batch, p.heads, p.queries, p.size_q) &&
+               can_map(d, p.k, p.batch, p.heads_kv, p.keys, p.size_q) &&
+               can_map(d, p.v, p.batch, p.heads_kv, p.keys, p.size_v) &&
+               (!backward || can_map(d, p.d_out, p.batch, p.heads, p.queries, p.size_v)),
                "the driver makes no tensor map of q, k, v or d_out (a stride that is not positive, or too large)");
     ATTN__WANT(with_head_size(larger_head(p), hopper_head_sizes(), [](auto) {}), "a head size above 256");
     return NULL;
@@ -4344,12 +4342,12 @@ template <class T, int D> int hopper_forward_as(const params &p, const device &d
     hopper_work m;
     m.p = p;
     m.order = hopper_order_of(p, false, shape::rows);
-    if (!map_rows(&m.q, p.q, p.batch, p.heads, p.queries, p.size_q, shape::rows) ||
-        !map_rows(&m.k, p.k, p.batch, p.heads_kv, p.keys, p.size_q, shape::keys) ||
-        !map_rows(&m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, shape::keys))
+    if (!map_rows(dev, &m.q, p.q, p.batch, p.heads, p.queries, p.size_q, shape::rows) ||
+        !map_rows(dev, &m.k, p.k, p.batch, p.heads_kv, p.keys, p.size_q, shape::keys) ||
+        !map_rows(dev, &m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, shape::keys))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     m.by_tma = shape::out && p.out.type == p.q.type && has_aligned_rows(p.out, p.batch, p.heads, p.queries) &&
-               map_rows(&m.out, p.out, p.batch, p.heads, p.queries, p.size_v, 16);
+               map_rows(dev, &m.out, p.out, p.batch, p.heads, p.queries, p.size_v, 16);
     const int64_t tasks = p.batch * p.heads * m.order.tiles;
     return (int)ATTN__LAUNCH((hopper_forward_kernel<T, D>), (int)(tasks < dev.processors ? tasks : dev.processors),
                              shape::threads, shape::shared_bytes, stream, m);
@@ -4378,18 +4376,18 @@ static int64_t hopper_more(const params &p, const device &dev, bool backward)
     return backward ? hopper_grad_layout(p, dev, NULL, NULL) : 0;
 }
 /* What one of the kernels needs beside grad_work; true = fine. */
-template <int D, int Sums> bool hopper_grad_maps(hopper_grad_work *m)
+template <int D, int Sums> bool hopper_grad_maps(hopper_grad_work *m, const device &dev)
 {
     typedef hopper_grad_shape<D, Sums> shape;
     const params &p = m->g.p;
     const bool keys = !shape::queries;
     const int rows_q = keys ? shape::moving : shape::rows, rows_k = keys ? shape::rows : shape::moving;
     m->order = hopper_order_of(p, keys, shape::rows);
-    return map_rows(keys ? &m->moving : &m->fixed, p.q, p.batch, p.heads, p.queries, p.size_q, rows_q) &&
-           map_rows(keys ? &m->moving_above : &m->fixed_above, p.d_out, p.batch, p.heads, p.queries, p.size_v,
+    return map_rows(dev, keys ? &m->moving : &m->fixed, p.q, p.batch, p.heads, p.queries, p.size_q, rows_q) &&
+           map_rows(dev, keys ? &m->moving_above : &m->fixed_above, p.d_out, p.batch, p.heads, p.queries, p.size_v,
                     rows_q) &&
-           map_rows(keys ? &m->fixed : &m->moving, p.k, p.batch, p.heads_kv, p.keys, p.size_q, rows_k) &&
-           map_rows(keys ? &m->fixed_above : &m->moving_above, p.v, p.batch, p.heads_kv, p.keys, p.size_v, rows_k);
+           map_rows(dev, keys ? &m->fixed : &m->moving, p.k, p.batch, p.heads_kv, p.keys, p.size_q, rows_k) &&
+           map_rows(dev, keys ? &m->fixed_above : &m->moving_above, p.v, p.batch, p.heads_kv, p.keys, p.size_v, rows_k);
 }
 template <class T, int D, int Sums>
 int hopper_grad_run(const hopper_grad_work &m, const device &dev, cudaStream_t stream)
@@ -4406,7 +4404,7 @@ template <class T, int D> int hopper_backward_as(const params &p, const device &
     int error;
     hopper_grad_layout(p, dev, (unsigned char *)p.more, &m);
     of_keys = m;
-    if (!hopper_grad_maps<D, OF_QUERIES>(&m) || !hopper_grad_maps<D, hopper_grads_of_keys<D>>(&of_keys))
+    if (!hopper_grad_maps<D, OF_QUERIES>(&m, dev) || !hopper_grad_maps<D, hopper_grads_of_keys<D>>(&of_keys, dev))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     forward_fn *const forward = hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
     error = grad_prepare<GRAD_MOVING>(m.g, p.stats.rank ? NULL : forward, dev, stream);
@@ -4472,7 +4470,7 @@ static device device_now()
     device d;
     int number = 0, major = 0, minor = 0;
     d.arch = d.shared_bytes = d.processors = 0;
-    d.tma = false;
+    d.encode = {};
     if (cudaGetDevice(&number) == cudaSuccess &&
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number) == cudaSuccess &&
@@ -4482,7 +4480,7 @@ static device device_now()
         d.arch = major * 10 + minor;
         if (d.arch >= 80 && compiled.maxThreadsPerBlock < 96) d.arch = 75;
         if (d.arch == 90 && compiled.maxThreadsPerBlock < 128) d.arch = 89;
-        d.tma = d.arch == 90 && hw::has_tma();
+        if (d.arch == 90) d.encode = hw::tensor_map_encoder();
     } else {
         cudaGetLastError();
     }

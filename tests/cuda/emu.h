@@ -972,11 +972,12 @@ inline void tma_store(const tensor_map *map, const void *from, int c0, int c1, i
 }
 inline void tma_store_commit() { attn_emu::self().store_group++; }
 template <int N> inline void tma_store_wait_read() { attn_emu::finish_stores(N); }
-inline bool has_tma() { return attn_emu::driver_has_tma; }
+typedef bool tensor_map_encoder_fn;
+inline tensor_map_encoder_fn tensor_map_encoder() { return attn_emu::driver_has_tma; }
 /* A tensor of 16-bit elements with axes column, row, head, batch; boxes of 64 columns and `rows` rows. 0 = fine. */
-inline int tensor_map_make(tensor_map *map, void *base, const int64_t (&size)[4], const int64_t (&stride)[4],
-                           int rows) {
-    if ((uintptr_t)base % 16 || !has_tma()) return 1;
+inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *base, const int64_t (&size)[4],
+                           const int64_t (&stride)[4], int rows) {
+    if ((uintptr_t)base % 16 || !encode) return 1;
     for (int i = 0; i < 4; i++) {
         if (size[i] <= 0 || (i && (stride[i] * 2 % 16 || stride[i] <= 0 || stride[i] >> 39))) return 1;
         map->size[i] = (uint64_t)size[i];

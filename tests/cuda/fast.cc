@@ -630,7 +630,8 @@ __attribute__((weak)) int main(int argc, char **argv) {
             if (k.w.most_d) random_call(c, k.w);
             else if (k.w.most_rows) long_call(c, i);
             else infinite_call(c, k, i);
-            c.dev.arch = k.arch, c.dev.shared_bytes = k.shared_bytes, c.dev.processors = 4, c.dev.tma = true;
+            c.dev.arch = k.arch, c.dev.shared_bytes = k.shared_bytes, c.dev.processors = 4,
+            c.dev.encode = attn__hw::tensor_map_encoder();
             k.test(c, stages[k.stage]);
         }
         printf("%s", k.name);

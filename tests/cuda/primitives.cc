@@ -405,8 +405,8 @@ static void test_tma() {
     p.tiles = 6, p.rows = rows;
     p.seen = array_of<uint16_t>(6 * 64 * 64);
     for (int i = 0; i < heads * rows * columns; i++) in[i] = (uint16_t)(draw() * 30000.0f), out[i] = 0xabcd;
-    check(hw::tensor_map_make(&p.in, in, size, stride, 64) == 0 &&
-              hw::tensor_map_make(&p.out, out, size, stride, 64) == 0,
+    check(hw::tensor_map_make(hw::tensor_map_encoder(), &p.in, in, size, stride, 64) == 0 &&
+              hw::tensor_map_make(hw::tensor_map_encoder(), &p.out, out, size, stride, 64) == 0,
           "tensor maps", 1, 0);
     check(run(tma_kernel, 160, 2 * 8192 + 32, p), "TMA kernel", 0, 0);
     for (int i = 0; i < 6; i++)
@@ -697,7 +697,7 @@ static void test_faults(int mode) {
     fault_params p;
     const int64_t size[4] = {64, 64, 1, 1}, stride[4] = {1, 64, 4096, 4096};
     p.memory = array_of<uint16_t>(4096);
-    hw::tensor_map_make(&p.map, p.memory, size, stride, 64);
+    hw::tensor_map_make(hw::tensor_map_encoder(), &p.map, p.memory, size, stride, 64);
     for (p.fault = 0; p.fault < (int)(sizeof says / sizeof says[0]); p.fault++) {
         const bool late_only = p.fault == 12 || p.fault == 13; /* done at once, there is nothing to see */
         if (late_only && attn_emu::timings[mode].tma != attn_emu::LATE) continue;

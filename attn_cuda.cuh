@@ -253,7 +253,8 @@ ATTN__DEVICE uint32_t load_shared_word(uint32_t address)
 }
 ATTN__DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/* ---- cp.async (sm_80): 16 bytes from global to shared memory, or 16 zero bytes and nothing is read */
+/* ---- cp.async (sm_80): 16 bytes from global to shared memory, or 16 zero bytes: then nothing is read, and `from` may
+   be anywhere */
 ATTN__DEVICE void cp_async(uint32_t to, const void *from, bool inside)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -2324,12 +2325,19 @@ ATTN__DEVICE uint64_t wgmma_tile(uint32_t address, int rows)
 ATTN__DEVICE uint64_t wgmma_along(int k, int rows) { return (uint64_t)(k / 4 * (rows * 128 >> 4) + k % 4 * 2); }
 ATTN__DEVICE uint64_t wgmma_down(int k) { return (uint64_t)(k * (16 * 128 >> 4)); }
 
+/* The threads that copy a tile, and their barrier: a block or, where each warp has tiles of its own, a warp. */
+template <int Threads> ATTN__DEVICE int tile_thread() { return Threads == 32 ? hw::lane() : hw::thread(); }
+template <int Threads> ATTN__DEVICE void sync_tile()
+{
+    if (Threads == 32) hw::sync_warp();
+    else hw::sync();
+}
 /* Starts to copy a tile of D columns; row_at(r) is where a row lies, NULL for a row of zeros. Of D columns `columns`
    exist, the others are zeros. */
 template <int D, int Rows, int Threads, class F>
 ATTN__DEVICE void copy_tile(uint32_t tile, const void *somewhere, int64_t columns, F row_at)
 {
-    ATTN__LOOP for (int n = hw::thread(); n < Rows * (D / 8); n += Threads) {
+    ATTN__LOOP for (int n = tile_thread<Threads>(); n < Rows * (D / 8); n += Threads) {
         const int row = n / (D / 8), chunk = n % (D / 8);
         const uint16_t *from = row_at(row);
         const bool inside = from && chunk * 8 < columns;
@@ -2450,13 +2458,14 @@ ATTN__DEVICE void add_tile(float (&d)[N / 2], const float (&s)[K / 2], uint32_t 
         add_weighted<T, N, K, true>(d, s, tile);
     } else add_weighted<T, N, K, false>(d, s, tile);
 }
-/* The forward's, for all warps of a block, by barrier 1: out += weights . a tile of V, whose keys [first, last) some
-   row may attend to; edge: not every row; busy: this warp has rows. */
+/* The forward's, for all threads that use the tile (a block's by barrier 1): out += weights . a tile of V, whose keys
+   [first, last) some row may attend to; edge: not every row; busy: this warp has rows. */
 template <class T, int D, int Keys, int Threads>
 ATTN__DEVICE void add_values(float (&out)[D / 2], const float (&s)[Keys / 2], uint32_t tile, bool edge, bool busy,
                              int first, int last)
 {
-    const bool nonfinite = edge && hw::barrier_or(1, Threads, has_nonfinite<T, Keys, D>(tile, hw::thread(), Threads));
+    bool nonfinite = edge && has_nonfinite<T, Keys, D>(tile, tile_thread<Threads>(), Threads);
+    if (edge) nonfinite = Threads == 32 ? hw::any(nonfinite) : hw::barrier_or(1, Threads, nonfinite);
     if (busy) add_tile<T, D, Keys>(out, s, tile, nonfinite, first, last);
 }
 /* Is one of a warp's products infinite or NaN? If a row on the left or the right is nonfinite, one is. */
@@ -2716,15 +2725,15 @@ ATTN__DEVICE void copy_rows(uint32_t to, const attn__array &a, int64_t columns, 
                             Number first, Number last)
 {
     constexpr int chunks = D / 8, step = Threads / chunks;      /* of a row; so many rows at a time */
-    if constexpr (Down && Threads % chunks == 0 && step % 4 == 0) {     /* a thread stays in its columns */
-        const int row = hw::thread() / chunks, chunk = hw::thread() % chunks;
+    if constexpr (Down && Threads % chunks == 0 && (step & (step - 1)) == 0) {  /* a thread stays in its columns */
+        const int row = tile_thread<Threads>() / chunks, chunk = tile_thread<Threads>() % chunks;
         const bool column = chunk * 8 < columns;
         const uint32_t at = to + chunk_of(row, chunk, Rows);
         const uint16_t *from = row_of(a, b, h, row0 + row) + chunk * 8;
         ATTN__UNROLL for (int r = 0; r < Rows; r += step, from += step * a.stride[2]) {
             const bool inside = column && row0 + row + r >= first && row0 + row + r < last;
-            const uint32_t exchanged = r % 8 * 16;              /* chunk_of's, of rows that are 4 apart */
-            hw::cp_async((at + r * 128) ^ exchanged, inside ? (const void *)from : a.data, inside);
+            const uint32_t exchanged = r % 8 * 16;              /* chunk_of's: row and r have no bit in common */
+            hw::cp_async((at + r * 128) ^ exchanged, from, inside);
         }
     } else {
         copy_tile<D, Rows, Threads>(to, a.data, columns, [&](int r) {
@@ -2752,24 +2761,34 @@ ATTN__DEVICE void join_masses(row_pair &soft)
     }
 }
 
-/* ---- the forward. A block has 16 rows per warp and goes over the keys that these may attend to, `Keys` at a time. K
-   and V tiles have two slots each: while one is used the next is under way. Where there are few rows, the keys are
-   split: each part leaves its sums in the workspace, and merge_splits adds them in their order. */
+/* ---- the forward. A block goes over the keys that its rows may attend to, `Keys` at a time. K and V tiles have two
+   slots each: while one is used the next is under way. Where there are few blocks, the keys are split: each part leaves
+   its sums in the workspace, and merge_splits adds them in their order.
+       WarpsKV is 1: four warps have 16 rows each and go over the same tiles together. WarpsKV is more, for a decode,
+   which has at most 16 rows: the warps have the same rows and split their keys. Each takes every WarpsKV-th tile,
+   copies it into slots of its own and waits for no other warp; at the end merge_warps adds their sums in their order. */
 /* Keys of a tile. Shared memory of a block with D 128: 80 KB, which fits twice into an A100's 164 KB; or with 32 keys
    48 KB, twice into the 100 KB of sm_86, sm_89 and sm_120. With D 256: 96 KB, which every device but sm_75 has. Options
    take registers and code, so these tiles are smaller. */
 template <int D, bool Extra>
 constexpr int mma_keys = D <= 64 ? 64 : Extra ? (D <= 192 ? 32 : 16) : D <= 128 ? 64 : 32;
-template <int D, int Keys = mma_keys<D, false>> struct mma_shape {
-    static constexpr int warps = 4, rows = 16 * warps, threads = 32 * warps;
-    static constexpr int keys = Keys;
-    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * tile_bytes<keys, D> + warps * 16;
+/* Of a decode, which memory limits: two blocks per multiprocessor are to wait for some 32 KB at any time, for bandwidth
+   times latency is 25 KB on an H200. 66 to 72 KB of shared memory: two blocks fit on an A100, three on an H100. */
+template <int D> constexpr int mma_decode_keys = D <= 64 ? 32 : 16;
+template <int D> constexpr int mma_decode_warps = D <= 128 ? 4 : 2;
+template <int WarpsKV> constexpr int mma_threads = WarpsKV > 1 ? 32 * WarpsKV : 128;
+template <int D, int Keys = mma_keys<D, false>, int WarpsKV = 1> struct mma_shape {
+    static constexpr int threads = mma_threads<WarpsKV>, tile_threads = threads / WarpsKV;
+    static constexpr int rows = tile_threads / 32 * 16;
+    static constexpr int slots = 4 * tile_bytes<Keys, D>;               /* of the threads that share tiles */
+    static constexpr int shared_bytes = tile_bytes<rows, D> + WarpsKV * slots + threads / 32 * 16;
 };
+template <int D> using mma_decode_shape = mma_shape<D, mma_decode_keys<D>, mma_decode_warps<D>>;
 struct mma_work {
     params  p;
     int32_t pack, splits;       /* heads in a tile; parts of the keys */
     int64_t groups, tiles;      /* heads/pack; tiles of rows per group */
-    float  *sums, *tops;        /* splits > 1: per group, split and row of tiles: D sums; largest score and mass */
+    float  *sums, *tops;        /* splits > 1: per group, split and row: D sums; largest score and mass */
 };
 
 /* What a part of the keys leaves for merge_splits, of the thread's rows from `at` on. */
@@ -2799,6 +2818,41 @@ ATTN__DEVICE tile_range tiles_of(const mma_work &m, const tile_reach &all, int s
     return t;
 }
 
+/* Of warps that went over different keys of the same rows: the first one's sums become those of all. A lane has the
+   same rows and columns in each warp, and leaves its numbers in the slots of its warp. */
+template <int D, int Warps>
+ATTN__DEVICE void merge_warps(float (&out)[D / 2], row_pair &soft, float scale, unsigned char *slots, int bytes)
+{
+    const auto left_by = [&](int warp) { return (float *)(slots + warp * bytes) + hw::lane(); };
+    float *const own = left_by(hw::warp());
+    hw::sync_warp();                                    /* its slots are free */
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        own[32 * e] = soft.top[e];
+        own[32 * (2 + e)] = soft.mass[e];
+    }
+    ATTN__UNROLL for (int j = 0; j < D / 2; j++) own[32 * (4 + j)] = out[j];
+    hw::sync();
+    if (hw::warp() != 0) return;
+    float factor[2], base[2];
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        const float before = soft.top[e];
+        for (int w = 1; w < Warps; w++) soft.top[e] = fmaxf(soft.top[e], left_by(w)[32 * e]);
+        base[e] = is_none(soft.top[e]) ? 0.0f : soft.top[e] * scale;
+        factor[e] = hw::ex2(hw::fma(before, scale, 0.0f) - base[e]);
+        soft.mass[e] *= factor[e];
+    }
+    shrink_rows<D>(out, factor);
+    ATTN__LOOP for (int w = 1; w < Warps; w++) {
+        const float *const part = left_by(w);
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            factor[e] = hw::ex2(hw::fma(part[32 * e], scale, 0.0f) - base[e]);
+            soft.mass[e] = hw::fma(part[32 * (2 + e)], factor[e], soft.mass[e]);
+        }
+        ATTN__UNROLL for (int j = 0; j < D / 2; j++)
+            out[j] = hw::fma(part[32 * (4 + j)], factor[j / 2 % 2], out[j]);
+    }
+}
+
 /* Queries of `pack` heads, one head's after the other's of the same query. */
 template <int D, int Rows, int Threads>
 ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int64_t b, int64_t group, int64_t row0)
@@ -2809,21 +2863,24 @@ ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int64_t b, int64_t
     });
 }
 /* A block's tile of rows, and part of their keys. */
-template <class T, int D, bool Extra, int Keys>
+template <class T, int D, bool Extra, int Keys, int WarpsKV>
 ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int64_t b, int64_t group, int64_t tile,
                                    int split)
 {
-    typedef mma_shape<D, Keys> shape;
-    constexpr int keys = Keys, slot = tile_bytes<keys, D>;
+    typedef mma_shape<D, Keys, WarpsKV> shape;
+    constexpr int keys = Keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
+    constexpr int sharing = shape::tile_threads;
     const params &p = m.p;
-    const uint32_t q = hw::shared_address(shared), k = q + tile_bytes<shape::rows, D>, v = k + 2 * slot;
-    tile_reach *reaches = (tile_reach *)(shared + tile_bytes<shape::rows, D> + 4 * slot);
-    const int row0 = hw::warp() * 16, g = hw::lane() / 4;
+    const int warp_kv = WarpsKV > 1 ? hw::warp() : 0, row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, g = hw::lane() / 4;
+    const uint32_t q = hw::shared_address(shared), k = q + whole + warp_kv * shape::slots, v = k + 2 * slot;
+    tile_reach *reaches = (tile_reach *)(shared + whole + WarpsKV * shape::slots);
     const float scale = scale_of<Extra>(p);
-    attn__array values = p.v;
-    if (!p.out.rank) values.rank = 0;                   /* log-sum-exp or stats alone */
+    attn__array head_k = p.k, head_v = p.v;             /* of the head */
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);     /* anywhere a pair may be excluded */
     const int64_t head_kv = group * m.pack / (p.heads / p.heads_kv), first_row = tile * shape::rows;
+    head_k.data = (void *)row_of(p.k, b, head_kv, 0);
+    head_v.data = (void *)row_of(p.v, b, head_kv, 0);
+    if (!p.out.rank) head_v.rank = 0;                   /* log-sum-exp or stats alone */
     const tile_row rows[2] = {row_at(p, b, group, m.pack, first_row + row0 + g),
                               row_at(p, b, group, m.pack, first_row + row0 + g + 8)};
     row_pair soft = no_keys();
@@ -2831,53 +2888,62 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const tile_reach all = reach_of_block(p, rows, reaches);
     const bool busy = first_row + row0 < p.queries * m.pack;        /* has this warp any rows? */
     const tile_range tiles = tiles_of(m, all, split, keys);
+    const auto slot_of = [](int n) { return (uint32_t)(n & WarpsKV) / WarpsKV * slot; };    /* 0, 1, 0, ... */
     const auto copy_keys = [&](const attn__array &a, uint32_t to, int n, int64_t columns) {
         if (n < tiles.end && a.rank)
-            copy_rows<D, keys, shape::threads>(to + n % 2 * slot, a, columns, b, head_kv, n * keys, all.first,
-                                               all.last);
+            copy_rows<D, keys, sharing>(to + slot_of(n), a, columns, 0, 0, n * keys, all.first, all.last);
         hw::cp_async_commit();
     };
     copy_packed<D, shape::rows, shape::threads>(q, m, b, group, first_row);
-    copy_keys(p.k, k, tiles.first, p.size_q);
-    copy_keys(values, v, tiles.first, p.size_v);
+    if (WarpsKV > 1) hw::cp_async_commit();
+    copy_keys(head_k, k, tiles.first + warp_kv, p.size_q);
+    copy_keys(head_v, v, tiles.first + warp_kv, p.size_v);
+    if (WarpsKV > 1) {
+        hw::cp_async_wait<2>();                         /* Q, which all warps have copied */
+        hw::sync();
+    }
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
-    for (int n = tiles.first; n < tiles.end; n++) {
+    for (int n = tiles.first + warp_kv; n < tiles.end; n += WarpsKV) {
         const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
+        const float top[2] = {soft.top[0], soft.top[1]};
         float s[keys / 2], shrink[2];
         hw::cp_async_wait<1>();                         /* K of this tile */
-        hw::sync();
-        copy_keys(p.k, k, n + 1, p.size_q);
+        sync_tile<sharing>();
+        copy_keys(head_k, k, n + WarpsKV, p.size_q);
         if (busy) {
-            product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
+            product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + slot_of(n));
             weigh_keys<keys, Extra>(s, soft, p, rows, n * keys, edge, scale, shrink);
             if (Extra) drop_tile<keys>(s, p, rows, n * keys);
-            shrink_rows<D>(out, shrink);
+            if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) shrink_rows<D>(out, shrink);   /* else 1 */
         }
         hw::cp_async_wait<1>();                         /* V of this tile */
-        hw::sync();
-        copy_keys(values, v, n + 1, p.size_v);
-        if (values.rank)
-            add_values<T, D, keys, shape::threads>(out, s, v + n % 2 * slot, edge, busy, all.first - n * keys,
-                                                   all.last - n * keys);
+        sync_tile<sharing>();
+        copy_keys(head_v, v, n + WarpsKV, p.size_v);
+        if (head_v.rank)
+            add_values<T, D, keys, sharing>(out, s, v + slot_of(n), edge, busy, all.first - n * keys,
+                                            all.last - n * keys);
     }
     hw::cp_async_wait<0>();
     join_masses(soft);
-    if (m.splits == 1) finish_rows<T, D>(p, out, rows, soft, scale);
-    else leave_sums<D>(m, (((b * m.groups + group) * m.splits + split) * m.tiles + tile) * shape::rows + row0 + g,
-                       out, rows, soft, scale);
+    if constexpr (WarpsKV > 1) merge_warps<D, WarpsKV>(out, soft, scale, shared + whole, shape::slots);
+    if (warp_kv == 0) {                                 /* it has the sums of all */
+        const int64_t part = (b * m.groups + group) * m.splits + split;
+        if (m.splits == 1) finish_rows<T, D>(p, out, rows, soft, scale);
+        else leave_sums<D>(m, part * p.queries * m.pack + first_row + row0 + g, out, rows, soft, scale);
+    }
     hw::sync();                                     /* Q and the slots are free again */
 }
-template <class T, int D, bool Extra, int Keys>
-ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_work m)
+template <class T, int D, bool Extra, int Keys, int WarpsKV>
+ATTN__KERNEL(mma_threads<WarpsKV>, WarpsKV > 1 && !Extra ? 3 : 1) void mma_forward_kernel(ATTN__PARAM mma_work m)
 {
 #if ATTN__HAVE_MMA
     ATTN__SHARED(shared);
     const int64_t tiles = m.tiles, tasks = m.p.batch * m.groups * tiles * m.splits;
     for (int64_t task = hw::block(); task < tasks; task += hw::blocks())        /* causal: those with most keys first */
-        mma_forward_task<T, D, Extra, Keys>(m, shared, task / m.splits / tiles / m.groups,
-                                            task / m.splits / tiles % m.groups,
-                                            tiles - 1 - task / m.splits % tiles, (int)(task % m.splits));
+        mma_forward_task<T, D, Extra, Keys, WarpsKV>(m, shared, task / m.splits / tiles / m.groups,
+                                                     task / m.splits / tiles % m.groups,
+                                                     tiles - 1 - task / m.splits % tiles, (int)(task % m.splits));
 #endif
 }
 
@@ -2885,12 +2951,11 @@ ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_w
 template <class T, int D> ATTN__KERNEL(128, 1) void merge_splits(ATTN__PARAM mma_work m)
 {
     const params &p = m.p;
-    const int64_t per_group = m.tiles * mma_shape<D>::rows, all = p.batch * m.groups * per_group;
+    const int64_t per_group = p.queries * m.pack, all = p.batch * m.groups * per_group;
     for (int64_t task = (int64_t)hw::block() * 4 + hw::warp(); task < all; task += (int64_t)hw::blocks() * 4) {
         const int64_t row = task % per_group, group = task / per_group % m.groups, b = task / per_group / m.groups;
         const tile_row r = row_at(p, b, group, m.pack, row);
         float top = -infinity(), mass = 0.0f, factor;
-        if (!is_inside(p, r)) continue;
         const int64_t first = (b * m.groups + group) * m.splits * per_group + row;
         for (int s = 0; s < m.splits; s++)
             if (m.tops[2 * (first + s * per_group) + 1] != 0.0f) top = fmaxf(top, m.tops[2 * (first + s * per_group)]);
@@ -3372,7 +3437,7 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
     if (why) return why;
     ATTN__WANT(with_head_size(larger_head(p), mma_head_sizes(), [&](auto size) {
         constexpr int D = decltype(size)::value;
-        fits = mma_shape<D>::shared_bytes <= d.shared_bytes &&
+        fits = mma_shape<D>::shared_bytes <= d.shared_bytes && mma_decode_shape<D>::shared_bytes <= d.shared_bytes &&
                (!backward || (grad_shape<D, false>::shared_queries <= d.shared_bytes &&
                               grad_shape<D, false>::shared_keys <= d.shared_bytes));
     }), "a head size is beyond those that were compiled");
@@ -3395,43 +3460,52 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     m.sums = m.tops = NULL;
     return m;
 }
-/* Bytes for the parts: what mma_plan can come to for this call and any smaller one. */
+/* Bytes for the parts: what mma_plan can come to for this call and any smaller one. Where it splits at all, there are
+   less than three blocks per processor. */
 static int64_t mma_forward_more(const params &p, const device &dev)
 {
-    const int64_t most_blocks = 4 * (int64_t)dev.processors, parts = p.keys / 256;
+    const int64_t parts = p.keys / 256, rows = p.batch * p.heads * p.queries;
+    const int64_t of_group = p.queries * (p.heads / p.heads_kv);
     int64_t bytes = 0;
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-        constexpr int D = decltype(d)::value, rows = mma_shape<D>::rows;
-        const int64_t tiles = p.batch * p.heads * ((p.queries + rows - 1) / rows);
-        const int64_t blocks = tiles >= most_blocks / (parts + 1) ? most_blocks : tiles * (parts + 1);
-        if (parts > 1) bytes = blocks * rows * (D + 2) * (int64_t)sizeof(float);
+        constexpr int D = decltype(d)::value, most_rows = mma_shape<D>::rows;
+        const int64_t in_blocks = 3 * (int64_t)dev.processors * (of_group < most_rows ? of_group : most_rows);
+        const int64_t all = rows * parts < in_blocks ? rows * parts : in_blocks;
+        if (parts > 1) bytes = all * (D + 2) * (int64_t)sizeof(float);
     });
     return bytes;
 }
-template <class T, int D, bool Extra, int Keys>
+template <class T, int D, bool Extra, int Keys, int WarpsKV = 1>
 int mma_forward_run(const mma_work &m, int grid, cudaStream_t stream)
 {
-    return (int)ATTN__LAUNCH((mma_forward_kernel<T, D, Extra, Keys>), grid, mma_shape<D>::threads,
-                             (mma_shape<D, Keys>::shared_bytes), stream, m);
+    typedef mma_shape<D, Keys, WarpsKV> shape;
+    return (int)ATTN__LAUNCH((mma_forward_kernel<T, D, Extra, Keys, WarpsKV>), grid, shape::threads,
+                             shape::shared_bytes, stream, m);
 }
 /* Keys of a tile on devices of which a multiprocessor does not hold two blocks with mma_keys. It has 1 KB more than a
    block may have, and reserves 1 KB for each block. */
-template <int D> constexpr int mma_keys_small = D > 64 && D <= 128 ? 32 : mma_keys<D, false>;
+template <int D, bool Extra> constexpr int mma_keys_small = D > 64 && D <= 128 ? 32 : mma_keys<D, Extra>;
 inline bool fits_twice(int shared_bytes, const device &dev)
 {
     return 2 * (shared_bytes + 1024) <= dev.shared_bytes + 1024;
 }
+template <class T, int D, bool Extra>
+int mma_forward_launch(const mma_work &m, const device &dev, int grid, cudaStream_t stream)
+{
+    if (m.p.queries * m.pack <= mma_decode_shape<D>::rows)
+        return mma_forward_run<T, D, Extra, mma_decode_keys<D>, mma_decode_warps<D>>(m, grid, stream);
+    return fits_twice(mma_shape<D>::shared_bytes, dev)
+               ? mma_forward_run<T, D, Extra, mma_keys<D, Extra>>(m, grid, stream)
+               : mma_forward_run<T, D, Extra, mma_keys_small<D, Extra>>(m, grid, stream);
+}
 template <class T, int D> int mma_forward_as(const params &p, const device &dev, cudaStream_t stream)
 {
     mma_work m = mma_plan<D>(p, dev);
-    const int64_t blocks = p.batch * m.groups * m.tiles * m.splits;
-    const int grid = blocks_for(blocks);
+    const int grid = blocks_for(p.batch * m.groups * m.tiles * m.splits);
     m.sums = (float *)p.more;
-    m.tops = m.sums + blocks * mma_shape<D>::rows * D;
-    int error = has_extra(p) ? mma_forward_run<T, D, true, mma_keys<D, true>>(m, grid, stream)
-                : fits_twice(mma_shape<D>::shared_bytes, dev)
-                    ? mma_forward_run<T, D, false, mma_keys<D, false>>(m, grid, stream)
-                    : mma_forward_run<T, D, false, mma_keys_small<D>>(m, grid, stream);
+    m.tops = m.sums + p.batch * p.heads * p.queries * m.splits * D;
+    int error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
+                             : mma_forward_launch<T, D, false>(m, dev, grid, stream);
     if (!error && m.splits > 1)
         error = (int)ATTN__LAUNCH((merge_splits<T, D>), blocks_for((p.batch * p.heads * p.queries + 3) / 4), 128, 0,
                                   stream, m);
@@ -4209,8 +4283,9 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
 template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 {
     typedef grad_shape<D, Extra> shape;
-    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys<D, Extra>>);
-    if (!Extra) f((const void *)mma_forward_kernel<T, D, false, mma_keys_small<D>>);
+    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys<D, Extra>, 1>);
+    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys_small<D, Extra>, 1>);
+    f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, mma_decode_warps<D>>);
     f((const void *)mma_grad_queries<T, D, Extra>);
     f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
     if (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, !shape::in_two, true>);
@@ -4409,6 +4484,7 @@ namespace attn__gpu {
        tiled_multiply          256      17             all                           168
        mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
          with options          128      40, 48, 64
+         of a decode           128, 64  66, 68, 72     all                           255        Flash-Decoding
        merge_splits            128      none           none                          80         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
@@ -4417,7 +4493,9 @@ namespace attn__gpu {
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
 
-   mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80.
+   mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it
+   has two warps with head sizes above 128, else four, and then without options at most 168 registers, so that an H100
+   holds three blocks.
    "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. */
 
 /* A device may run what was compiled for an older one, where kernels of newer instructions have no body. This one's

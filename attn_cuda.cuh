@@ -2766,7 +2766,7 @@ ATTN__DEVICE void join_masses(row_pair &soft)
    its sums in the workspace, and merge_splits adds them in their order.
        WarpsKV is 1: four warps have 16 rows each and go over the same tiles together. WarpsKV is more, for a decode,
    which has at most 16 rows: the warps have the same rows and split their keys. Each takes every WarpsKV-th tile,
-   copies it into slots of its own and waits for no other warp; at the end merge_warps adds their sums in their order. */
+   copies it into slots of its own and waits for no other; at the end merge_warps adds their sums in their order. */
 /* Keys of a tile. Shared memory of a block with D 128: 80 KB, which fits twice into an A100's 164 KB; or with 32 keys
    48 KB, twice into the 100 KB of sm_86, sm_89 and sm_120. With D 256: 96 KB, which every device but sm_75 has. Options
    take registers and code, so these tiles are smaller. */

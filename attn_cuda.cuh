@@ -2820,10 +2820,11 @@ ATTN__DEVICE tile_range tiles_of(const mma_work &m, const tile_reach &all, int s
 
 /* Of warps that went over different keys of the same rows: the first one's sums become those of all. A lane has the
    same rows and columns in each warp, and leaves its numbers in the slots of its warp. */
-template <int D, int Warps>
-ATTN__DEVICE void merge_warps(float (&out)[D / 2], row_pair &soft, float scale, unsigned char *slots, int bytes)
+template <int D, int Warps, int Bytes>
+ATTN__DEVICE void merge_warps(float (&out)[D / 2], row_pair &soft, float scale, unsigned char *slots)
 {
-    const auto left_by = [&](int warp) { return (float *)(slots + warp * bytes) + hw::lane(); };
+    static_assert((D / 2 + 4) * 32 * (int)sizeof(float) <= Bytes, "the slots of a warp hold its numbers");
+    const auto left_by = [&](int warp) { return (float *)(slots + warp * Bytes) + hw::lane(); };
     float *const own = left_by(hw::warp());
     hw::sync_warp();                                    /* its slots are free */
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
@@ -2926,7 +2927,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     }
     hw::cp_async_wait<0>();
     join_masses(soft);
-    if constexpr (WarpsKV > 1) merge_warps<D, WarpsKV>(out, soft, scale, shared + whole, shape::slots);
+    if constexpr (WarpsKV > 1) merge_warps<D, WarpsKV, shape::slots>(out, soft, scale, shared + whole);
     if (warp_kv == 0) {                                 /* it has the sums of all */
         const int64_t part = (b * m.groups + group) * m.splits + split;
         if (m.splits == 1) finish_rows<T, D>(p, out, rows, soft, scale);
@@ -4485,7 +4486,7 @@ namespace attn__gpu {
        mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
          with options          128      40, 48, 64
          of a decode           128, 64  66, 68, 72     all                           255        Flash-Decoding
-       merge_splits            128      none           none                          80         combine (split-KV)
+       merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
        hopper_forward_kernel   384      82, 162, 194   10 mbarriers, TURN (the       224 / 56   FA3 forward

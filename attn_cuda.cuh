@@ -2724,16 +2724,18 @@ template <int D, int Rows, int Threads, bool Down = true, class Number>
 ATTN__DEVICE void copy_rows(uint32_t to, const attn__array &a, int64_t columns, int64_t b, int64_t h, Number row0,
                             Number first, Number last)
 {
-    constexpr int chunks = D / 8, step = Threads / chunks;      /* of a row; so many rows at a time */
-    if constexpr (Down && Threads % chunks == 0 && (step & (step - 1)) == 0) {  /* a thread stays in its columns */
-        const int row = tile_thread<Threads>() / chunks, chunk = tile_thread<Threads>() % chunks;
-        const bool column = chunk * 8 < columns;
-        const uint32_t at = to + chunk_of(row, chunk, Rows);
-        const uint16_t *from = row_of(a, b, h, row0 + row) + chunk * 8;
+    constexpr int across = D < 64 ? D / 8 : 8, step = Threads / across;     /* threads in a row of a panel; rows */
+    if constexpr (Down) {                               /* a thread stays in its columns */
+        const int row = tile_thread<Threads>() / across, column = tile_thread<Threads>() % across * 8;
+        const uint32_t at = to + chunk_of(row, column / 8, Rows);
+        const uint16_t *from = row_of(a, b, h, row0 + row) + column;
         ATTN__UNROLL for (int r = 0; r < Rows; r += step, from += step * a.stride[2]) {
-            const bool inside = column && row0 + row + r >= first && row0 + row + r < last;
-            const uint32_t exchanged = r % 8 * 16;              /* chunk_of's: row and r have no bit in common */
-            hw::cp_async((at + r * 128) ^ exchanged, from, inside);
+            const bool inside = row0 + row + r >= first && row0 + row + r < last;
+            const uint32_t exchanged = r % 8 * 16;      /* chunk_of's: row and r have no bit in common */
+            ATTN__UNROLL for (int c = 0; c < D; c += 64)
+                if (c + across * 8 <= D || column + c < D)
+                    hw::cp_async(((at + r * 128) ^ exchanged) + c / 64 * Rows * 128, from + c,
+                                 inside && column + c < columns);
         }
     } else {
         copy_tile<D, Rows, Threads>(to, a.data, columns, [&](int r) {
@@ -2765,15 +2767,17 @@ ATTN__DEVICE void join_masses(row_pair &soft)
    slots each: while one is used the next is under way. Where there are few blocks, the keys are split: each part leaves
    its sums in the workspace, and merge_splits adds them in their order.
        WarpsKV is 1: four warps have 16 rows each and go over the same tiles together. WarpsKV is more, for a decode,
-   which has at most 16 rows: the warps have the same rows and split their keys. Each takes every WarpsKV-th tile,
-   copies it into slots of its own and waits for no other; at the end merge_warps adds their sums in their order. */
+   which has at most 16 rows: so many warps, or two, have the same rows and split their keys. Each takes every
+   warps_kv-th tile, copies it into slots of its own and waits for no other; at the end merge_warps adds their sums in
+   their order. */
 /* Keys of a tile. Shared memory of a block with D 128: 80 KB, which fits twice into an A100's 164 KB; or with 32 keys
    48 KB, twice into the 100 KB of sm_86, sm_89 and sm_120. With D 256: 96 KB, which every device but sm_75 has. Options
    take registers and code, so these tiles are smaller. */
 template <int D, bool Extra>
 constexpr int mma_keys = D <= 64 ? 64 : Extra ? (D <= 192 ? 32 : 16) : D <= 128 ? 64 : 32;
 /* Of a decode, which memory limits: two blocks per multiprocessor are to wait for some 32 KB at any time, for bandwidth
-   times latency is 25 KB on an H200. 66 to 72 KB of shared memory: two blocks fit on an A100, three on an H100. */
+   times latency is 25 KB on an H200. 66 to 72 KB of shared memory: two blocks fit on an A100, three on an H100. Where
+   two blocks of four warps do not fit, they have two warps: 34 or 36 KB. */
 template <int D> constexpr int mma_decode_keys = D <= 64 ? 32 : 16;
 template <int D> constexpr int mma_decode_warps = D <= 128 ? 4 : 2;
 template <int WarpsKV> constexpr int mma_threads = WarpsKV > 1 ? 32 * WarpsKV : 128;
@@ -2820,10 +2824,11 @@ ATTN__DEVICE tile_range tiles_of(const mma_work &m, const tile_reach &all, int s
 
 /* Of warps that went over different keys of the same rows: the first one's sums become those of all. A lane has the
    same rows and columns in each warp, and leaves its numbers in the slots of its warp. */
-template <int D, int Warps, int Bytes>
+template <int D, int Bytes>
 ATTN__DEVICE void merge_warps(float (&out)[D / 2], row_pair &soft, float scale, unsigned char *slots)
 {
     static_assert((D / 2 + 4) * 32 * (int)sizeof(float) <= Bytes, "the slots of a warp hold its numbers");
+    const int warps = hw::threads() / 32;
     const auto left_by = [&](int warp) { return (float *)(slots + warp * Bytes) + hw::lane(); };
     float *const own = left_by(hw::warp());
     hw::sync_warp();                                    /* its slots are free */
@@ -2837,13 +2842,13 @@ ATTN__DEVICE void merge_warps(float (&out)[D / 2], row_pair &soft, float scale, 
     float factor[2], base[2];
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         const float before = soft.top[e];
-        for (int w = 1; w < Warps; w++) soft.top[e] = fmaxf(soft.top[e], left_by(w)[32 * e]);
+        for (int w = 1; w < warps; w++) soft.top[e] = fmaxf(soft.top[e], left_by(w)[32 * e]);
         base[e] = is_none(soft.top[e]) ? 0.0f : soft.top[e] * scale;
         factor[e] = hw::ex2(hw::fma(before, scale, 0.0f) - base[e]);
         soft.mass[e] *= factor[e];
     }
     shrink_rows<D>(out, factor);
-    ATTN__LOOP for (int w = 1; w < Warps; w++) {
+    ATTN__LOOP for (int w = 1; w < warps; w++) {
         const float *const part = left_by(w);
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
             factor[e] = hw::ex2(hw::fma(part[32 * e], scale, 0.0f) - base[e]);
@@ -2872,9 +2877,10 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     constexpr int keys = Keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
     constexpr int sharing = shape::tile_threads;
     const params &p = m.p;
-    const int warp_kv = WarpsKV > 1 ? hw::warp() : 0, row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, g = hw::lane() / 4;
+    const int warps_kv = WarpsKV > 1 ? hw::threads() / 32 : 1, warp_kv = WarpsKV > 1 ? hw::warp() : 0;
+    const int row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, g = hw::lane() / 4;
     const uint32_t q = hw::shared_address(shared), k = q + whole + warp_kv * shape::slots, v = k + 2 * slot;
-    tile_reach *reaches = (tile_reach *)(shared + whole + WarpsKV * shape::slots);
+    tile_reach *reaches = (tile_reach *)(shared + whole + warps_kv * shape::slots);
     const float scale = scale_of<Extra>(p);
     attn__array head_k = p.k, head_v = p.v;             /* of the head */
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);     /* anywhere a pair may be excluded */
@@ -2889,29 +2895,29 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const tile_reach all = reach_of_block(p, rows, reaches);
     const bool busy = first_row + row0 < p.queries * m.pack;        /* has this warp any rows? */
     const tile_range tiles = tiles_of(m, all, split, keys);
-    const auto slot_of = [](int n) { return (uint32_t)(n & WarpsKV) / WarpsKV * slot; };    /* 0, 1, 0, ... */
+    const auto slot_of = [&](int n) { return n & warps_kv ? slot : 0; };        /* n grows by warps_kv */
     const auto copy_keys = [&](const attn__array &a, uint32_t to, int n, int64_t columns) {
         if (n < tiles.end && a.rank)
             copy_rows<D, keys, sharing>(to + slot_of(n), a, columns, 0, 0, n * keys, all.first, all.last);
         hw::cp_async_commit();
     };
-    copy_packed<D, shape::rows, shape::threads>(q, m, b, group, first_row);
+    if (WarpsKV == 1 || hw::warp() < 2) copy_packed<D, shape::rows, WarpsKV == 1 ? 128 : 64>(q, m, b, group, first_row);
     if (WarpsKV > 1) hw::cp_async_commit();
     copy_keys(head_k, k, tiles.first + warp_kv, p.size_q);
     copy_keys(head_v, v, tiles.first + warp_kv, p.size_v);
     if (WarpsKV > 1) {
-        hw::cp_async_wait<2>();                         /* Q, which all warps have copied */
+        hw::cp_async_wait<2>();                         /* Q, of which each warp reads all */
         hw::sync();
     }
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
-    for (int n = tiles.first + warp_kv; n < tiles.end; n += WarpsKV) {
+    for (int n = tiles.first + warp_kv; n < tiles.end; n += warps_kv) {
         const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
         const float top[2] = {soft.top[0], soft.top[1]};
         float s[keys / 2], shrink[2];
         hw::cp_async_wait<1>();                         /* K of this tile */
         sync_tile<sharing>();
-        copy_keys(head_k, k, n + WarpsKV, p.size_q);
+        copy_keys(head_k, k, n + warps_kv, p.size_q);
         if (busy) {
             product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + slot_of(n));
             weigh_keys<keys, Extra>(s, soft, p, rows, n * keys, edge, scale, shrink);
@@ -2920,14 +2926,14 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
         }
         hw::cp_async_wait<1>();                         /* V of this tile */
         sync_tile<sharing>();
-        copy_keys(head_v, v, n + WarpsKV, p.size_v);
+        copy_keys(head_v, v, n + warps_kv, p.size_v);
         if (head_v.rank)
             add_values<T, D, keys, sharing>(out, s, v + slot_of(n), edge, busy, all.first - n * keys,
                                             all.last - n * keys);
     }
     hw::cp_async_wait<0>();
     join_masses(soft);
-    if constexpr (WarpsKV > 1) merge_warps<D, WarpsKV, shape::slots>(out, soft, scale, shared + whole);
+    if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out, soft, scale, shared + whole);
     if (warp_kv == 0) {                                 /* it has the sums of all */
         const int64_t part = (b * m.groups + group) * m.splits + split;
         if (m.splits == 1) finish_rows<T, D>(p, out, rows, soft, scale);
@@ -3438,7 +3444,7 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
     if (why) return why;
     ATTN__WANT(with_head_size(larger_head(p), mma_head_sizes(), [&](auto size) {
         constexpr int D = decltype(size)::value;
-        fits = mma_shape<D>::shared_bytes <= d.shared_bytes && mma_decode_shape<D>::shared_bytes <= d.shared_bytes &&
+        fits = mma_shape<D>::shared_bytes <= d.shared_bytes &&
                (!backward || (grad_shape<D, false>::shared_queries <= d.shared_bytes &&
                               grad_shape<D, false>::shared_keys <= d.shared_bytes));
     }), "a head size is beyond those that were compiled");
@@ -3476,12 +3482,12 @@ static int64_t mma_forward_more(const params &p, const device &dev)
     });
     return bytes;
 }
-template <class T, int D, bool Extra, int Keys, int WarpsKV = 1>
+/* Shape: of a block, which in a decode may have fewer warps than the kernel's WarpsKV. */
+template <class T, int D, bool Extra, int Keys, int WarpsKV = 1, class Shape = mma_shape<D, Keys, WarpsKV>>
 int mma_forward_run(const mma_work &m, int grid, cudaStream_t stream)
 {
-    typedef mma_shape<D, Keys, WarpsKV> shape;
-    return (int)ATTN__LAUNCH((mma_forward_kernel<T, D, Extra, Keys, WarpsKV>), grid, shape::threads,
-                             shape::shared_bytes, stream, m);
+    return (int)ATTN__LAUNCH((mma_forward_kernel<T, D, Extra, Keys, WarpsKV>), grid, Shape::threads,
+                             Shape::shared_bytes, stream, m);
 }
 /* Keys of a tile on devices of which a multiprocessor does not hold two blocks with mma_keys. It has 1 KB more than a
    block may have, and reserves 1 KB for each block. */
@@ -3493,8 +3499,12 @@ inline bool fits_twice(int shared_bytes, const device &dev)
 template <class T, int D, bool Extra>
 int mma_forward_launch(const mma_work &m, const device &dev, int grid, cudaStream_t stream)
 {
+    constexpr int keys = mma_decode_keys<D>, warps = mma_decode_warps<D>;
+    typedef mma_shape<D, keys, 2> of_two;
     if (m.p.queries * m.pack <= mma_decode_shape<D>::rows)
-        return mma_forward_run<T, D, Extra, mma_decode_keys<D>, mma_decode_warps<D>>(m, grid, stream);
+        return fits_twice(mma_decode_shape<D>::shared_bytes, dev)
+                   ? mma_forward_run<T, D, Extra, keys, warps>(m, grid, stream)
+                   : mma_forward_run<T, D, Extra, keys, warps, of_two>(m, grid, stream);
     return fits_twice(mma_shape<D>::shared_bytes, dev)
                ? mma_forward_run<T, D, Extra, mma_keys<D, Extra>>(m, grid, stream)
                : mma_forward_run<T, D, Extra, mma_keys_small<D, Extra>>(m, grid, stream);
@@ -4495,8 +4505,8 @@ namespace attn__gpu {
                                                                                      232 / 40   dK, dV of 128
 
    mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it
-   has two warps with head sizes above 128, else four, and then without options at most 168 registers, so that an H100
-   holds three blocks.
+   has two warps with head sizes above 128, else four, or two and 34 or 36 KB where two blocks of four do not fit; there
+   it has at most 168 registers without options, so that an H100 holds three blocks.
    "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. */
 
 /* A device may run what was compiled for an older one, where kernels of newer instructions have no body. This one's

@@ -254,7 +254,8 @@ ATTN__DEVICE uint32_t load_shared_word(uint32_t address)
 }
 ATTN__DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/* ---- cp.async (sm_80): 16 bytes from global to shared memory, or 16 zero bytes and nothing is read */
+/* ---- cp.async (sm_80): 16 bytes from global to shared memory, or 16 zero bytes: then nothing is read, and `from` may
+   be anywhere */
 ATTN__DEVICE void cp_async(uint32_t to, const void *from, bool inside)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -2299,12 +2300,19 @@ ATTN__DEVICE uint64_t wgmma_tile(uint32_t address, int rows)
 ATTN__DEVICE uint64_t wgmma_along(int k, int rows) { return (uint64_t)(k / 4 * (rows * 128 >> 4) + k % 4 * 2); }
 ATTN__DEVICE uint64_t wgmma_down(int k) { return (uint64_t)(k * (16 * 128 >> 4)); }
 
+/* The threads that copy a tile, and their barrier: a block or, where each warp has tiles of its own, a warp. */
+template <int Threads> ATTN__DEVICE int tile_thread() { return Threads == 32 ? hw::lane() : hw::thread(); }
+template <int Threads> ATTN__DEVICE void sync_tile()
+{
+    if (Threads == 32) hw::sync_warp();
+    else hw::sync();
+}
 /* Starts to copy a tile of D columns; row_at(r) is where a row lies, NULL for a row of zeros. Of D columns `columns`
    exist, the others are zeros. */
 template <int D, int Rows, int Threads, class F>
 ATTN__DEVICE void copy_tile(uint32_t tile, const void *somewhere, int64_t columns, F row_at)
 {
-    ATTN__LOOP for (int n = hw::thread(); n < Rows * (D / 8); n += Threads) {
+    ATTN__LOOP for (int n = tile_thread<Threads>(); n < Rows * (D / 8); n += Threads) {
         const int row = n / (D / 8), chunk = n % (D / 8);
         const uint16_t *from = row_at(row);
         const bool inside = from && chunk * 8 < columns;
@@ -2425,13 +2433,14 @@ ATTN__DEVICE void add_tile(float (&d)[N / 2], const float (&s)[K / 2], uint32_t 
         add_weighted<T, N, K, true>(d, s, tile);
     } else add_weighted<T, N, K, false>(d, s, tile);
 }
-/* The forward's, for all warps of a block, by barrier 1: out += weights . a tile of V, whose keys [first, last) some
-   row may attend to; edge: not every row; busy: this warp has rows. */
+/* The forward's, for all threads that use the tile (a block's by barrier 1): out += weights . a tile of V, whose keys
+   [first, last) some row may attend to; edge: not every row; busy: this warp has rows. */
 template <class T, int D, int Keys, int Threads>
 ATTN__DEVICE void add_values(float (&out)[D / 2], const float (&s)[Keys / 2], uint32_t tile, bool edge, bool busy,
                              int first, int last)
 {
-    const bool nonfinite = edge && hw::barrier_or(1, Threads, has_nonfinite<T, Keys, D>(tile, hw::thread(), Threads));
+    bool nonfinite = edge && has_nonfinite<T, Keys, D>(tile, tile_thread<Threads>(), Threads);
+    if (edge) nonfinite = Threads == 32 ? hw::any(nonfinite) : hw::barrier_or(1, Threads, nonfinite);
     if (busy) add_tile<T, D, Keys>(out, s, tile, nonfinite, first, last);
 }
 /* Is one of a warp's products infinite or NaN? If a row on the left or the right is nonfinite, one is. */
@@ -2702,16 +2711,18 @@ template <int D, int Rows, int Threads, bool Down = true, class Number>
 ATTN__DEVICE void copy_rows(uint32_t to, const attn__array &a, int64_t columns, int64_t b, int64_t h, Number row0,
                             Number first, Number last)
 {
-    constexpr int chunks = D / 8, step = Threads / chunks;      /* of a row; so many rows at a time */
-    if constexpr (Down && Threads % chunks == 0 && step % 4 == 0) {     /* a thread stays in its columns */
-        const int row = hw::thread() / chunks, chunk = hw::thread() % chunks;
-        const bool column = chunk * 8 < columns;
-        const uint32_t at = to + chunk_of(row, chunk, Rows);
-        const uint16_t *from = row_of(a, b, h, row0 + row) + chunk * 8;
+    constexpr int across = D < 64 ? D / 8 : 8, step = Threads / across;     /* threads in a row of a panel; rows */
+    if constexpr (Down) {                               /* a thread stays in its columns */
+        const int row = tile_thread<Threads>() / across, column = tile_thread<Threads>() % across * 8;
+        const uint32_t at = to + chunk_of(row, column / 8, Rows);
+        const uint16_t *from = row_of(a, b, h, row0 + row) + column;
         ATTN__UNROLL for (int r = 0; r < Rows; r += step, from += step * a.stride[2]) {
-            const bool inside = column && row0 + row + r >= first && row0 + row + r < last;
-            const uint32_t exchanged = r % 8 * 16;              /* chunk_of's, of rows that are 4 apart */
-            hw::cp_async((at + r * 128) ^ exchanged, inside ? (const void *)from : a.data, inside);
+            const bool inside = row0 + row + r >= first && row0 + row + r < last;
+            const uint32_t exchanged = r % 8 * 16;      /* chunk_of's: row and r have no bit in common */
+            ATTN__UNROLL for (int c = 0; c < D; c += 64)
+                if (c + across * 8 <= D || column + c < D)
+                    hw::cp_async(((at + r * 128) ^ exchanged) + c / 64 * Rows * 128, from + c,
+                                 inside && column + c < columns);
         }
     } else {
         copy_tile<D, Rows, Threads>(to, a.data, columns, [&](int r) {
@@ -2730,6 +2741,14 @@ ATTN__DEVICE void finish_rows(const params &p, const tile_row (&rows)[2], const 
             factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], hw::lane() % 4 == 0);
     }
 }
+template <class T, int D>
+ATTN__DEVICE void store_out(const params &p, const float (&out)[D / 2], const tile_row (&rows)[2], const row_pair &soft,
+                            float scale)
+{
+    float factor[2];
+    finish_rows(p, rows, soft, scale, factor);
+    if (p.out.rank) store_rows<T, D>(p.out, out, rows, p.queries, p.size_v, factor, false);
+}
 /* of a row's four threads */
 ATTN__DEVICE void join_masses(row_pair &soft)
 {
@@ -2739,24 +2758,36 @@ ATTN__DEVICE void join_masses(row_pair &soft)
     }
 }
 
-/* ---- the forward. A block has 16 rows per warp and goes over the keys that these may attend to, `Keys` at a time. K
-   and V tiles have two slots each: while one is used the next is under way. Where there are few rows, the keys are
-   split: each part leaves its sums in the workspace, and merge_splits adds them in their order. */
+/* ---- the forward. A block goes over the keys that its rows may attend to, `Keys` at a time. K and V tiles have two
+   slots each: while one is used the next is under way. Where there are few blocks, the keys are split: each part leaves
+   its sums in the workspace, and merge_splits adds them in their order.
+       WarpsKV is 1: four warps have 16 rows each and go over the same tiles together. WarpsKV is more, for a decode,
+   which has at most 16 rows: so many warps, or two, have the same rows and split their keys. Each takes every
+   warps_kv-th tile, copies it into slots of its own and waits for no other; at the end merge_warps adds their sums in
+   their order. */
 /* Keys of a tile. Shared memory of a block with D 128: 80 KB, which fits twice into an A100's 164 KB; or with 32 keys
    48 KB, twice into the 100 KB of sm_86, sm_89 and sm_120. With D 256: 96 KB, which every device but sm_75 has. Options
    take registers and code, so these tiles are smaller. */
 template <int D, bool Extra>
 constexpr int mma_keys = D <= 64 ? 64 : Extra ? (D <= 192 ? 32 : 16) : D <= 128 ? 64 : 32;
-template <int D, int Keys = mma_keys<D, false>> struct mma_shape {
-    static constexpr int warps = 4, rows = 16 * warps, threads = 32 * warps;
-    static constexpr int keys = Keys;
-    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * tile_bytes<keys, D> + warps * 16;
+/* Of a decode, which memory limits: two blocks per multiprocessor are to wait for some 32 KB at any time, for bandwidth
+   times latency is 25 KB on an H200. 66 to 72 KB of shared memory: two blocks fit on an A100, three on an H100. Where
+   two blocks of four warps do not fit, they have two warps: 34 or 36 KB. */
+template <int D> constexpr int mma_decode_keys = D <= 64 ? 32 : 16;
+template <int D> constexpr int mma_decode_warps = D <= 128 ? 4 : 2;
+template <int WarpsKV> constexpr int mma_threads = WarpsKV > 1 ? 32 * WarpsKV : 128;
+template <int D, int Keys = mma_keys<D, false>, int WarpsKV = 1> struct mma_shape {
+    static constexpr int threads = mma_threads<WarpsKV>, tile_threads = threads / WarpsKV;
+    static constexpr int rows = tile_threads / 32 * 16;
+    static constexpr int slots = 4 * tile_bytes<Keys, D>;               /* of the threads that share tiles */
+    static constexpr int shared_bytes = tile_bytes<rows, D> + WarpsKV * slots + threads / 32 * 16;
 };
+template <int D> using mma_decode_shape = mma_shape<D, mma_decode_keys<D>, mma_decode_warps<D>>;
 struct mma_work {
     params  p;
     int32_t pack, splits;       /* heads in a tile; parts of the keys */
     int64_t groups, tiles;      /* heads/pack; tiles of rows per group */
-    float  *sums, *tops;        /* splits > 1: per group, split and row of tiles: D sums; largest score and mass */
+    float  *sums, *tops;        /* splits > 1: per group, split and row: D sums; largest score and mass */
 };
 
 /* What a part of the keys leaves for merge_splits, of the thread's rows from `at` on. */
@@ -2786,6 +2817,43 @@ ATTN__DEVICE tile_range tiles_of(const mma_work &m, const tile_reach &all, int s
     return t;
 }
 
+/* Of warps that went over different keys of the same rows: the first one's sums become those of all. A lane has the
+   same rows and columns in each warp, and leaves its numbers in the slots of its warp. */
+template <int D, int Bytes>
+ATTN__DEVICE void merge_warps(float (&out)[D / 2], row_pair &soft, float scale, unsigned char *slots)
+{
+    static_assert((D / 2 + 4) * 32 * (int)sizeof(float) <= Bytes, "the slots of a warp hold its numbers");
+    const int warps = hw::threads() / 32;
+    const auto left_by = [&](int warp) { return (float *)(slots + warp * Bytes) + hw::lane(); };
+    float *const own = left_by(hw::warp());
+    hw::sync_warp();                                    /* its slots are free */
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        own[32 * e] = soft.top[e];
+        own[32 * (2 + e)] = soft.mass[e];
+    }
+    ATTN__UNROLL for (int j = 0; j < D / 2; j++) own[32 * (4 + j)] = out[j];
+    hw::sync();
+    if (hw::warp() != 0) return;
+    float factor[2], base[2];
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        const float before = soft.top[e];
+        for (int w = 1; w < warps; w++) soft.top[e] = fmaxf(soft.top[e], left_by(w)[32 * e]);
+        base[e] = is_none(soft.top[e]) ? 0.0f : soft.top[e] * scale;
+        factor[e] = hw::ex2(hw::fma(before, scale, 0.0f) - base[e]);
+        soft.mass[e] *= factor[e];
+    }
+    shrink_rows<D>(out, factor);
+    ATTN__LOOP for (int w = 1; w < warps; w++) {
+        const float *const part = left_by(w);
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            factor[e] = hw::ex2(hw::fma(part[32 * e], scale, 0.0f) - base[e]);
+            soft.mass[e] = hw::fma(part[32 * (2 + e)], factor[e], soft.mass[e]);
+        }
+        ATTN__UNROLL for (int j = 0; j < D / 2; j++)
+            out[j] = hw::fma(part[32 * (4 + j)], factor[j / 2 % 2], out[j]);
+    }
+}
+
 /* Queries of `pack` heads, one head's after the other's of the same query. */
 template <int D, int Rows, int Threads>
 ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int64_t b, int64_t group, int64_t row0)
@@ -2796,21 +2864,25 @@ ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int64_t b, int64_t
     });
 }
 /* A block's tile of rows, and part of their keys. */
-template <class T, int D, bool Extra, int Keys>
+template <class T, int D, bool Extra, int Keys, int WarpsKV>
 ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int64_t b, int64_t group, int64_t tile,
                                    int split)
 {
-    typedef mma_shape<D, Keys> shape;
-    constexpr int keys = Keys, slot = tile_bytes<keys, D>;
+    typedef mma_shape<D, Keys, WarpsKV> shape;
+    constexpr int keys = Keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
+    constexpr int sharing = shape::tile_threads;
     const params &p = m.p;
-    const uint32_t q = hw::shared_address(shared), k = q + tile_bytes<shape::rows, D>, v = k + 2 * slot;
-    tile_reach *reaches = (tile_reach *)(shared + tile_bytes<shape::rows, D> + 4 * slot);
-    const int row0 = hw::warp() * 16, g = hw::lane() / 4;
+    const int warps_kv = WarpsKV > 1 ? hw::threads() / 32 : 1, warp_kv = WarpsKV > 1 ? hw::warp() : 0;
+    const int row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, g = hw::lane() / 4;
+    const uint32_t q = hw::shared_address(shared), k = q + whole + warp_kv * shape::slots, v = k + 2 * slot;
+    tile_reach *reaches = (tile_reach *)(shared + whole + warps_kv * shape::slots);
     const float scale = scale_of<Extra>(p);
-    attn__array values = p.v;
-    if (!p.out.rank) values.rank = 0;                   /* log-sum-exp or stats alone */
+    attn__array head_k = p.k, head_v = p.v;             /* of the head */
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);     /* anywhere a pair may be excluded */
     const int64_t head_kv = group * m.pack / (p.heads / p.heads_kv), first_row = tile * shape::rows;
+    head_k.data = (void *)row_of(p.k, b, head_kv, 0);
+    head_v.data = (void *)row_of(p.v, b, head_kv, 0);
+    if (!p.out.rank) head_v.rank = 0;                   /* log-sum-exp or stats alone */
     const tile_row rows[2] = {row_at(p, b, group, m.pack, first_row + row0 + g),
                               row_at(p, b, group, m.pack, first_row + row0 + g + 8)};
     row_pair soft = no_keys();
@@ -2818,56 +2890,62 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const tile_reach all = reach_of_block(p, rows, reaches);
     const bool busy = first_row + row0 < p.queries * m.pack;        /* has this warp any rows? */
     const tile_range tiles = tiles_of(m, all, split, keys);
+    const auto slot_of = [&](int n) { return n & warps_kv ? slot : 0; };        /* n grows by warps_kv */
     const auto copy_keys = [&](const attn__array &a, uint32_t to, int n, int64_t columns) {
         if (n < tiles.end && a.rank)
-            copy_rows<D, keys, shape::threads>(to + n % 2 * slot, a, columns, b, head_kv, n * keys, all.first,
-                                               all.last);
+            copy_rows<D, keys, sharing>(to + slot_of(n), a, columns, 0, 0, n * keys, all.first, all.last);
         hw::cp_async_commit();
     };
-    copy_packed<D, shape::rows, shape::threads>(q, m, b, group, first_row);
-    copy_keys(p.k, k, tiles.first, p.size_q);
-    copy_keys(values, v, tiles.first, p.size_v);
+    if (WarpsKV == 1 || hw::warp() < 2) copy_packed<D, shape::rows, WarpsKV == 1 ? 128 : 64>(q, m, b, group, first_row);
+    if (WarpsKV > 1) hw::cp_async_commit();
+    copy_keys(head_k, k, tiles.first + warp_kv, p.size_q);
+    copy_keys(head_v, v, tiles.first + warp_kv, p.size_v);
+    if (WarpsKV > 1) {
+        hw::cp_async_wait<2>();                         /* Q, of which each warp reads all */
+        hw::sync();
+    }
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
-    for (int n = tiles.first; n < tiles.end; n++) {
+    for (int n = tiles.first + warp_kv; n < tiles.end; n += warps_kv) {
         const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
+        const float top[2] = {soft.top[0], soft.top[1]};
         float s[keys / 2], shrink[2];
         hw::cp_async_wait<1>();                         /* K of this tile */
-        hw::sync();
-        copy_keys(p.k, k, n + 1, p.size_q);
+        sync_tile<sharing>();
+        copy_keys(head_k, k, n + warps_kv, p.size_q);
         if (busy) {
-            product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
+            product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + slot_of(n));
             weigh_keys<keys, Extra>(s, soft, p, rows, n * keys, edge, scale, shrink);
             if (Extra) drop_tile<keys>(s, p, rows, n * keys);
-            shrink_rows<D>(out, shrink);
+            if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) shrink_rows<D>(out, shrink);   /* else 1 */
         }
         hw::cp_async_wait<1>();                         /* V of this tile */
-        hw::sync();
-        copy_keys(values, v, n + 1, p.size_v);
-        if (values.rank)
-            add_values<T, D, keys, shape::threads>(out, s, v + n % 2 * slot, edge, busy, all.first - n * keys,
-                                                   all.last - n * keys);
+        sync_tile<sharing>();
+        copy_keys(head_v, v, n + warps_kv, p.size_v);
+        if (head_v.rank)
+            add_values<T, D, keys, sharing>(out, s, v + slot_of(n), edge, busy, all.first - n * keys,
+                                            all.last - n * keys);
     }
     hw::cp_async_wait<0>();
     join_masses(soft);
-    if (m.splits == 1) {
-        float factor[2];
-        finish_rows(p, rows, soft, scale, factor);
-        if (p.out.rank) store_rows<T, D>(p.out, out, rows, p.queries, p.size_v, factor, false);
-    } else leave_sums<D>(m, (((b * m.groups + group) * m.splits + split) * m.tiles + tile) * shape::rows + row0 + g,
-                       out, rows, soft, scale);
+    if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out, soft, scale, shared + whole);
+    if (warp_kv == 0) {                                 /* it has the sums of all */
+        const int64_t part = (b * m.groups + group) * m.splits + split;
+        if (m.splits == 1) store_out<T, D>(p, out, rows, soft, scale);
+        else leave_sums<D>(m, part * p.queries * m.pack + first_row + row0 + g, out, rows, soft, scale);
+    }
     hw::sync();                                     /* Q and the slots are free again */
 }
-template <class T, int D, bool Extra, int Keys>
-ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_work m)
+template <class T, int D, bool Extra, int Keys, int WarpsKV>
+ATTN__KERNEL(mma_threads<WarpsKV>, WarpsKV > 1 && !Extra ? 3 : 1) void mma_forward_kernel(ATTN__PARAM mma_work m)
 {
 #if ATTN__HAVE_MMA
     ATTN__SHARED(shared);
     const int64_t tiles = m.tiles, tasks = m.p.batch * m.groups * tiles * m.splits;
     for (int64_t task = hw::block(); task < tasks; task += hw::blocks())        /* causal: those with most keys first */
-        mma_forward_task<T, D, Extra, Keys>(m, shared, task / m.splits / tiles / m.groups,
-                                            task / m.splits / tiles % m.groups,
-                                            tiles - 1 - task / m.splits % tiles, (int)(task % m.splits));
+        mma_forward_task<T, D, Extra, Keys, WarpsKV>(m, shared, task / m.splits / tiles / m.groups,
+                                                     task / m.splits / tiles % m.groups,
+                                                     tiles - 1 - task / m.splits % tiles, (int)(task % m.splits));
 #endif
 }
 
@@ -2875,12 +2953,11 @@ ATTN__KERNEL(mma_shape<D>::threads, 1) void mma_forward_kernel(ATTN__PARAM mma_w
 template <class T, int D> ATTN__KERNEL(128, 1) void merge_splits(ATTN__PARAM mma_work m)
 {
     const params &p = m.p;
-    const int64_t per_group = m.tiles * mma_shape<D>::rows, all = p.batch * m.groups * per_group;
+    const int64_t per_group = p.queries * m.pack, all = p.batch * m.groups * per_group;
     for (int64_t task = (int64_t)hw::block() * 4 + hw::warp(); task < all; task += (int64_t)hw::blocks() * 4) {
         const int64_t row = task % per_group, group = task / per_group % m.groups, b = task / per_group / m.groups;
         const tile_row r = row_at(p, b, group, m.pack, row);
         float top = -infinity(), mass = 0.0f, factor;
-        if (!is_inside(p, r)) continue;
         const int64_t first = (b * m.groups + group) * m.splits * per_group + row;
         for (int s = 0; s < m.splits; s++)
             if (m.tops[2 * (first + s * per_group) + 1] != 0.0f) top = fmaxf(top, m.tops[2 * (first + s * per_group)]);
@@ -3385,43 +3462,56 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     m.sums = m.tops = NULL;
     return m;
 }
-/* Bytes for the parts: what mma_plan can come to for this call and any smaller one. */
+/* Bytes for the parts: what mma_plan can come to for this call and any smaller one. Where it splits at all, there are
+   less than three blocks per processor. */
 static int64_t mma_forward_more(const params &p, const device &dev)
 {
-    const int64_t most_blocks = 4 * (int64_t)dev.processors, parts = p.keys / 256;
+    const int64_t parts = p.keys / 256, rows = p.batch * p.heads * p.queries;
+    const int64_t of_group = p.queries * (p.heads / p.heads_kv);
     int64_t bytes = 0;
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-        constexpr int D = decltype(d)::value, rows = mma_shape<D>::rows;
-        const int64_t tiles = p.batch * p.heads * ((p.queries + rows - 1) / rows);
-        const int64_t blocks = tiles >= most_blocks / (parts + 1) ? most_blocks : tiles * (parts + 1);
-        if (parts > 1) bytes = blocks * rows * (D + 2) * (int64_t)sizeof(float);
+        constexpr int D = decltype(d)::value, most_rows = mma_shape<D>::rows;
+        const int64_t in_blocks = 3 * (int64_t)dev.processors * (of_group < most_rows ? of_group : most_rows);
+        const int64_t all = rows * parts < in_blocks ? rows * parts : in_blocks;
+        if (parts > 1) bytes = all * (D + 2) * (int64_t)sizeof(float);
     });
     return bytes;
 }
-template <class T, int D, bool Extra, int Keys>
+/* Shape: of a block, which in a decode may have fewer warps than the kernel's WarpsKV. */
+template <class T, int D, bool Extra, int Keys, int WarpsKV = 1, class Shape = mma_shape<D, Keys, WarpsKV>>
 int mma_forward_run(const mma_work &m, int grid, cudaStream_t stream)
 {
-    return (int)ATTN__LAUNCH((mma_forward_kernel<T, D, Extra, Keys>), grid, mma_shape<D>::threads,
-                             (mma_shape<D, Keys>::shared_bytes), stream, m);
+    return (int)ATTN__LAUNCH((mma_forward_kernel<T, D, Extra, Keys, WarpsKV>), grid, Shape::threads,
+                             Shape::shared_bytes, stream, m);
 }
 /* Keys of a tile on devices of which a multiprocessor does not hold two blocks with mma_keys. It has 1 KB more than a
    block may have, and reserves 1 KB for each block. */
-template <int D> constexpr int mma_keys_small = D > 64 && D <= 128 ? 32 : mma_keys<D, false>;
+template <int D, bool Extra> constexpr int mma_keys_small = D > 64 && D <= 128 ? 32 : mma_keys<D, Extra>;
 inline bool fits_twice(int shared_bytes, const device &dev)
 {
     return 2 * (shared_bytes + 1024) <= dev.shared_bytes + 1024;
 }
+template <class T, int D, bool Extra>
+int mma_forward_launch(const mma_work &m, const device &dev, int grid, cudaStream_t stream)
+{
+    constexpr int keys = mma_decode_keys<D>, warps = mma_decode_warps<D>;
+    typedef mma_shape<D, keys, 2> of_two;
+    if (m.p.queries * m.pack <= mma_decode_shape<D>::rows)
+        return fits_twice(mma_decode_shape<D>::shared_bytes, dev)
+                   ? mma_forward_run<T, D, Extra, keys, warps>(m, grid, stream)
+                   : mma_forward_run<T, D, Extra, keys, warps, of_two>(m, grid, stream);
+    return fits_twice(mma_shape<D>::shared_bytes, dev)
+               ? mma_forward_run<T, D, Extra, mma_keys<D, Extra>>(m, grid, stream)
+               : mma_forward_run<T, D, Extra, mma_keys_small<D, Extra>>(m, grid, stream);
+}
 template <class T, int D> int mma_forward_as(const params &p, const device &dev, cudaStream_t stream)
 {
     mma_work m = mma_plan<D>(p, dev);
-    const int64_t blocks = p.batch * m.groups * m.tiles * m.splits;
-    const int grid = blocks_for(blocks);
+    const int grid = blocks_for(p.batch * m.groups * m.tiles * m.splits);
     m.sums = (float *)p.more;
-    m.tops = m.sums + blocks * mma_shape<D>::rows * D;
-    int error = has_extra(p) ? mma_forward_run<T, D, true, mma_keys<D, true>>(m, grid, stream)
-                : fits_twice(mma_shape<D>::shared_bytes, dev)
-                    ? mma_forward_run<T, D, false, mma_keys<D, false>>(m, grid, stream)
-                    : mma_forward_run<T, D, false, mma_keys_small<D>>(m, grid, stream);
+    m.tops = m.sums + p.batch * p.heads * p.queries * m.splits * D;
+    int error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
+                             : mma_forward_launch<T, D, false>(m, dev, grid, stream);
     if (!error && m.splits > 1)
         error = (int)ATTN__LAUNCH((merge_splits<T, D>), blocks_for((p.batch * p.heads * p.queries + 3) / 4), 128, 0,
                                   stream, m);
@@ -4244,8 +4334,9 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
 template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 {
     typedef grad_shape<D, Extra> shape;
-    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys<D, Extra>>);
-    if (!Extra) f((const void *)mma_forward_kernel<T, D, false, mma_keys_small<D>>);
+    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys<D, Extra>, 1>);
+    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys_small<D, Extra>, 1>);
+    f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, mma_decode_warps<D>>);
     f((const void *)mma_grad_queries<T, D, Extra>);
     f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
     if (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, !shape::in_two, true>);
@@ -4446,7 +4537,8 @@ namespace attn__gpu {
        tiled_multiply          256      17             all                           168
        mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
          with options          128      40, 48, 64
-       merge_splits            128      none           none                          80         combine (split-KV)
+         of a decode           128, 64  66, 68, 72     all                           255        Flash-Decoding
+       merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
        hopper_forward_kernel   384      98, 194, 194   10 mbarriers, TURN (the       224 / 56   FA3 forward
@@ -4454,7 +4546,9 @@ namespace attn__gpu {
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
 
-   mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80.
+   mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it
+   has two warps with head sizes above 128, else four, or two and 34 or 36 KB where two blocks of four do not fit; there
+   it has at most 168 registers without options, so that an H100 holds three blocks.
    "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. */
 
 /* A device may run what was compiled for an older one, where kernels of newer instructions have no body. This one's

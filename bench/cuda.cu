@@ -189,11 +189,16 @@ static std::vector<row> all_rows() {
         if (o.queries != o.keys) rows.back().job.align = ATTN_ALIGN_BOTTOM_RIGHT;
     }
     add_options(rows);
-    static const int decodes[][4] = {{1, 8, 4, 65536},  {8, 8, 4, 8192},   {32, 8, 4, 8192},
-                                     {128, 8, 4, 1024}, {32, 32, 1, 2048}, {32, 8, 8, 8192}};
-    for (const int(&n)[4] : decodes) { /* batch, key heads, queries of each, keys */
-        snprintf(name, sizeof name, "decode %d x %d/%d heads, %dk keys", n[0], n[1] * n[2], n[1], n[3] / 1024);
-        rows.push_back(make_row(name, n[0], n[1] * n[2], n[1], 1, n[3], 128, ATTN_BF16, false));
+    /* batch, key heads, queries of each, keys, head size, softcap */
+    static const int decodes[][6] = {{1, 8, 4, 65536, 128, 0},  {8, 8, 4, 8192, 128, 0},   {32, 8, 4, 8192, 128, 0},
+                                     {128, 8, 4, 1024, 128, 0}, {32, 32, 1, 2048, 128, 0}, {32, 8, 8, 8192, 128, 0},
+                                     {32, 8, 4, 8192, 64, 0},   {32, 8, 4, 8192, 256, 0},  {32, 8, 4, 8192, 128, 2}};
+    for (const int(&n)[6] : decodes) {
+        const std::string d = n[4] == 128 ? "" : ", d" + std::to_string(n[4]);
+        snprintf(name, sizeof name, "decode %d x %d/%d heads, %dk keys%s%s", n[0], n[1] * n[2], n[1], n[3] / 1024,
+                 d.c_str(), n[5] ? ", softcap" : "");
+        rows.push_back(make_row(name, n[0], n[1] * n[2], n[1], 1, n[3], n[4], ATTN_BF16, false));
+        rows.back().job.softcap = (float)n[5];
         rows.back().job.causal = 1, rows.back().job.align = ATTN_ALIGN_BOTTOM_RIGHT, rows.back().decode = true;
     }
     for (int backward = 0; backward < 2; backward++)

@@ -477,6 +477,35 @@ static void fast_workspace(void) {
     fake_set_arch(arch);
 }
 
+/* A workspace for split keys is enough for the call itself, to the byte, and for all with fewer queries or keys: also
+   where a tile of 64 rows becomes one of 16, and where few blocks are split into more parts. */
+static void fast_split_keys(void) {
+    enum { QUERIES = 8, KEYS = 4 };
+    static const int queries[QUERIES] = {1, 4, 5, 16, 17, 63, 64, 130}, keys[KEYS] = {300, 512, 900, 2100};
+    const int arch = fake_arch();
+    for (int heads = 4; heads <= 8; heads += 4) {
+        size_t most[QUERIES + 1][KEYS + 1] = {{0}}, splits = 0;
+        fake_set_arch(80);
+        for (int q = 0; q < QUERIES; q++)
+            for (int k = 0; k < KEYS; k++) {
+                attn_desc d = make_desc(1, heads, 2, queries[q], keys[k], 64, 64);
+                size_t bytes = 0, least = most[q][k + 1] > most[q + 1][k] ? most[q][k + 1] : most[q + 1][k];
+                d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
+                on_device();
+                fake_forget();
+                CHECK(run_with_workspace(&d, "split keys"));
+                splits += fake_counted().launches == 2;
+                CHECK_STATUS(attn_workspace_size(&d, &bytes, 0), ATTN_OK);
+                CHECKF(bytes >= least, "%d queries, %d keys: %ld bytes, fewer have %ld", queries[q], keys[k],
+                       (long)bytes, (long)least);
+                most[q + 1][k + 1] = bytes;
+                test_release();
+            }
+        CHECKF(splits > KEYS, "keys were split in %ld calls only", (long)splits);
+        fake_set_arch(arch);
+    }
+}
+
 /* Gradients without stats have the bits of those with the stats of the forward: the same stage finds them again. */
 static void fast_stats(void) {
     static const int archs[2] = {80, 90};
@@ -1000,6 +1029,7 @@ const test_case suite_emulated[] = {
     {"emulated.tiles_projections", projections},
     {"emulated.fast_stages", fast_stages},
     {"emulated.fast_workspace", fast_workspace},
+    {"emulated.fast_split_keys", fast_split_keys},
     {"emulated.fast_stats", fast_stats},
     {"emulated.fast_fill", fast_fill},
     {"emulated.fast_corners", fast_corners},

@@ -132,17 +132,18 @@ static bool has_other_nan(const tensor &t) {
     });
     return other;
 }
+static bool all_untouched(const shared_vector<unsigned char> &m) {
+    return std::all_of(m.begin(), m.end(), [](unsigned char x) { return x == 0xff; });
+}
 /* Are all bytes but those of elements still 0xff? */
 static bool margins_untouched(const tensor &t) {
-    std::vector<unsigned char> m(t.memory.begin(), t.memory.end());
+    shared_vector<unsigned char> m(t.memory.begin(), t.memory.end());
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
         const int64_t place = attn__gpu::place(t.a, b, h, i, x);
         memset(m.data() + ((unsigned char *)t.a.data - t.memory.data()) + place * (int64_t)t.bytes_of(), 0xff,
                t.bytes_of());
     });
-    for (unsigned char c : m)
-        if (c != 0xff) return false;
-    return true;
+    return all_untouched(m);
 }
 
 /* ---- a call with random options */
@@ -160,7 +161,8 @@ static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64
     a.stride[0] = i > 1 ? i : b > 1 ? 1 : 0, a.stride[1] = 0, a.stride[2] = i > 1, a.stride[3] = 0;
 }
 struct wishes {
-    int least_rows, most_rows, extra, decode, least_d, most_d;
+    int least_rows, most_rows, extra, decode, least_d,
+        most_d; /* decode 2: all heads of a group in 1 to about 20 rows */
 };
 
 /* sizes: batch, heads, heads of K and V, queries, keys, head sizes of Q and of V */
@@ -188,12 +190,16 @@ static void start_call(call &c, int type, const int (&sizes)[7]) {
 }
 static void random_call(call &c, const wishes &w) {
     params &p = c.p;
-    const int type = chance(70) ? ATTN_BF16 : ATTN_F16, group = chance(40) ? draw(2, 4) : 1, heads_kv = draw(1, 2);
+    static const int packs[4] = {1, 4, 8, 16};
+    const int type = chance(70) ? ATTN_BF16 : ATTN_F16, heads_kv = draw(1, 2);
+    const int group = w.decode == 2 ? packs[draw(0, 3)] : chance(40) ? draw(2, 4) : 1;
     const int size_q = 8 * draw(w.least_d / 8, w.most_d / 8);
     const int size_v = chance(60) ? size_q : 8 * draw(w.least_d / 8, w.most_d / 8);
-    start_call(c, type,
-               {draw(1, 2), heads_kv * group, heads_kv, w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows),
-                w.decode ? draw(512, 1500) : draw(1, w.most_rows), size_q, size_v});
+    int queries = w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows);
+    int keys = w.decode ? draw(512, 1500) : draw(1, w.most_rows);
+    if (w.decode == 2) queries = chance(50) ? 1 : draw(1, 20 / group + 1);
+    if (w.decode == 2 && chance(40)) keys = draw(1, 150); /* not enough for all warps, or for parts */
+    start_call(c, type, {draw(1, 2), heads_kv * group, heads_kv, queries, keys, size_q, size_v});
     if (chance(15)) fill(c.q, 60), c.name += " steep"; /* most weights vanish */
     spoil(c.q, 20), spoil(c.k, 20), spoil(c.v, 30);
     if (chance(30)) p.score = ATTN_SCORE_DOT, p.scale = 0.1f;
@@ -324,6 +330,14 @@ static void close(const call &c, const char *what, double got, double want, doub
         return;
     fail(c, what, got, want);
 }
+/* A result that is not wanted is all margin. */
+static void check_memory(const call &c, const attn__array &wanted, const tensor &t) {
+    checks++;
+    if (wanted.rank && has_other_nan(t)) fail(c, "another NaN", 0, 0);
+    checks++;
+    if (!(wanted.rank ? margins_untouched(t) : all_untouched(t.memory)))
+        fail(c, "memory beside the results was written", 0, 0);
+}
 /* unit: of the type of the weights when they meet the values */
 static void check_forward(const call &c) {
     const params &p = c.p;
@@ -344,10 +358,14 @@ static void check_forward(const call &c) {
                 if (mass == 0) lse = -INFINITY;
                 if (sink > -INFINITY) lse = fmax(lse, sink) + log1p(exp(-fabs(lse - sink)));
                 all = mass == 0 ? 0 : exp(lse - top); /* relative to top, with the sink */
-                close(c, "lse", read_element(c.lse, place(c.lse.a, b, h, i, 0)), lse, 2e-5 * (1 + fabs(lse)));
-                close(c, "stats: maximum", read_element(c.stats, place(c.stats.a, b, h, i, 0)), top,
-                      2e-5 * (1 + fabs(top)));
-                close(c, "stats: mass", read_element(c.stats, place(c.stats.a, b, h, i, 1)), mass, 1e-4 * (1 + mass));
+                if (p.lse.rank)
+                    close(c, "lse", read_element(c.lse, place(c.lse.a, b, h, i, 0)), lse, 2e-5 * (1 + fabs(lse)));
+                if (p.stats.rank) {
+                    const int64_t at = place(c.stats.a, b, h, i, 0);
+                    close(c, "stats: maximum", read_element(c.stats, at), top, 2e-5 * (1 + fabs(top)));
+                    close(c, "stats: mass", read_element(c.stats, at + 1), mass, 1e-4 * (1 + mass));
+                }
+                if (!p.out.rank) continue;
                 for (int64_t x = 0; x < p.size_v; x++) sum[(size_t)x] = size[(size_t)x] = 0, either[(size_t)x] = false;
                 for (int64_t j = 0; j < p.keys; j++) {
                     /* no mask, but an infinite k has excluded it: these stages may let its v through all the same */
@@ -369,11 +387,9 @@ static void check_forward(const call &c) {
                         close(c, "out", got, want, half * size[(size_t)x] + of_out * fabs(want) + 1e-6);
                 }
             }
-    checks++;
-    if (has_other_nan(c.out) || has_other_nan(c.lse) || has_other_nan(c.stats)) fail(c, "another NaN", 0, 0);
-    checks++;
-    if (!margins_untouched(c.out) || !margins_untouched(c.lse) || !margins_untouched(c.stats))
-        fail(c, "memory beside the results was written", 0, 0);
+    check_memory(c, p.out, c.out);
+    check_memory(c, p.lse, c.lse);
+    check_memory(c, p.stats, c.stats);
 }
 
 /* ---- gradients: what the formulas say, in float64, from the numbers as they are stored; with the size of the terms */
@@ -508,7 +524,8 @@ static void run_backward(call &c, size_t workspace, forward_fn backward) {
     }
 }
 static void run_forward(call &c, size_t workspace, forward_fn forward) {
-    shared_vector<unsigned char> first;
+    shared_vector<unsigned char> first[3];
+    tensor *const results[3] = {&c.out, &c.lse, &c.stats};
     give_workspace(c, workspace);
     for (int mode = 0; mode < timings; mode++) {
         poison(c.out), poison(c.lse), poison(c.stats);
@@ -519,9 +536,14 @@ static void run_forward(call &c, size_t workspace, forward_fn forward) {
             fail(c, fake_failure(), error, 0);
             continue;
         }
-        if (mode == 0) first = c.out.memory, check_forward(c);
-        checks++;
-        if (mode && first != c.out.memory) fail(c, "other bits than in the first timing", mode, 0), check_forward(c);
+        if (mode == 0) check_forward(c);
+        for (int n = 0; n < 3; n++) {
+            if (mode == 0) first[n] = results[n]->memory;
+            checks++;
+            if (first[n] == results[n]->memory) continue;
+            fail(c, "other bits than in the first timing", mode, n);
+            check_forward(c);
+        }
     }
 }
 
@@ -535,6 +557,25 @@ static void forward_in_little(call &c, const stage &s) {
     forward(c, s);
     checks++;
     if (2 * (fake_counted().shared + 1024) > 100 * 1024) fail(c, "shared memory", (double)fake_counted().shared, 50176);
+}
+/* Some results are not wanted. Up to 16 rows the warps of a block share the keys, two where the device has little
+   shared memory or head sizes are above 128, else four: that these kernels ran, and no others, this memory tells. */
+static void decode(call &c, const stage &s) {
+    params &p = c.p;
+    size_t of_decode = 0;
+    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+        constexpr int D = decltype(d)::value, keys = mma_decode_keys<D>;
+        const bool four = D <= 128 && c.dev.shared_bytes > 100 * 1024;
+        of_decode = (size_t)(four ? mma_shape<D, keys, 4>::shared_bytes : mma_shape<D, keys, 2>::shared_bytes);
+    });
+    if (chance(20)) p.out.rank = 0, c.name += " without out";
+    if (chance(30)) p.lse.rank = 0, c.name += " without lse";
+    if (chance(50) && (p.out.rank || p.lse.rank)) p.stats.rank = 0, c.name += " without stats";
+    fake_forget();
+    forward(c, s);
+    checks++;
+    if ((fake_counted().shared == of_decode) != (p.queries * p.heads / p.heads_kv <= 16))
+        fail(c, "shared memory", (double)fake_counted().shared, (double)of_decode);
 }
 /* after a forward in some timing, whose results it goes on with */
 static void backward(call &c, const stage &s) {
@@ -577,6 +618,12 @@ static const struct kind {
     {"stage 3 backward, infinite numbers", 2, backward, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 2, little shared memory", 1, forward_in_little, 86, 99 * 1024, {1, 200, 0, 0, 72, 128}},
     {"stage 2, little shared memory, with everything", 1, forward_in_little, 86, 99 * 1024, {1, 90, 1, 0, 72, 128}},
+    {"stage 2 decode", 1, decode, 80, 163 * 1024, {0, 0, 0, 2, 8, 64}},
+    {"stage 2 decode", 1, decode, 80, 163 * 1024, {0, 0, 0, 2, 72, 128}},
+    {"stage 2 decode", 1, decode, 86, 99 * 1024, {0, 0, 0, 2, 136, 256}},
+    {"stage 2 decode", 1, decode, 86, 99 * 1024, {0, 0, 0, 2, 8, 128}},
+    {"stage 2 decode, with everything", 1, decode, 80, 163 * 1024, {0, 0, 1, 2, 8, 128}},
+    {"stage 2 decode, with everything", 1, decode, 86, 99 * 1024, {0, 0, 1, 2, 136, 256}},
     {"stage 3, long backward", 2, backward, 90, 227 * 1024, {64, 4300, 0, 0, 0, 0}},
 };
 

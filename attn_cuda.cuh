@@ -642,11 +642,11 @@ ATTN__DEVICE float mask(const params &p, const reach &r, int64_t b, int64_t h, i
     return score;
 }
 
-/* ---- dropout: Philox4x32-10, the counter (j/4, i, h, b), so that a weight's fate depends on nothing else */
-ATTN__DEVICE bool is_kept(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
+/* ---- dropout: Philox4x32-10, the counter (j/4, i, h, b), so that a weight's fate depends on nothing else. Which of
+   four neighbouring columns are kept, those of one counter: a bit each. */
+ATTN__DEVICE uint32_t kept_of_four(const params &p, int64_t b, int64_t h, int64_t i, uint32_t four)
 {
-    const uint32_t column = (uint32_t)j + p.origin[3];
-    uint32_t x[4] = {column / 4u, (uint32_t)i + p.origin[2], (uint32_t)h + p.origin[1], (uint32_t)b + p.origin[0]};
+    uint32_t x[4] = {four, (uint32_t)i + p.origin[2], (uint32_t)h + p.origin[1], (uint32_t)b + p.origin[0]};
     uint32_t key0 = (uint32_t)p.seed, key1 = (uint32_t)(p.seed >> 32);
     for (int round = 0; round < 10; round++) {
         const uint64_t left = (uint64_t)0xD2511F53u * x[0], right = (uint64_t)0xCD9E8D57u * x[2];
@@ -657,7 +657,13 @@ ATTN__DEVICE bool is_kept(const params &p, int64_t b, int64_t h, int64_t i, int6
         key0 += 0x9E3779B9u;
         key1 += 0xBB67AE85u;
     }
-    return (column % 4u < 2u ? column % 4u == 0u ? x[0] : x[1] : column % 4u == 2u ? x[2] : x[3]) >= p.drop_below;
+    return (x[0] >= p.drop_below) | (x[1] >= p.drop_below) << 1 | (x[2] >= p.drop_below) << 2 |
+           (x[3] >= p.drop_below) << 3;
+}
+ATTN__DEVICE bool is_kept(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const uint32_t column = (uint32_t)j + p.origin[3];
+    return kept_of_four(p, b, h, i, column / 4u) >> column % 4u & 1;
 }
 /* What dropout multiplies a weight by. */
 ATTN__DEVICE float keep_factor(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
@@ -2516,15 +2522,6 @@ ATTN__DEVICE tile_row row_at(const params &p, int64_t b, int64_t group, int pack
     return r;
 }
 ATTN__DEVICE bool is_inside(const params &p, const tile_row &r) { return r.i < p.queries; }
-/* the score of a pair, raw, as it reaches the softmax, in powers of 2 */
-ATTN__DEVICE float full_score(const params &p, const tile_row &r, int key, float raw)
-{
-    reach w;
-    w.position = r.position;
-    w.first = r.first;
-    w.last = r.last;
-    return mask(p, w, r.b, r.h, r.i, key, soften(p, raw * p.scale)) * LOG2E;
-}
 /* What the rows of a tile have together: some row may attend to keys [first, last), all of them to [from, to). */
 struct tile_reach { int first, last, from, to; };
 ATTN__DEVICE tile_reach reach_of_row(const params &p, const tile_row &r)
@@ -2563,21 +2560,123 @@ ATTN__DEVICE tile_reach join_block(tile_reach t, tile_reach *shared)
     return t;
 }
 
+/* ---- options, with Extra: softcap, bias, ALiBi, a mask, dropout, a scale that is not positive. Each has a loop of its
+   own over an accumulator, so that what does not depend on the pair is found once. The accumulator's rows are queries
+   and its columns keys, or the other way round. An excluded pair has the score -inf; nothing is read for it. */
+
+/* Raw scores are scaled and softened; slope: the derivative of the softcap. */
+template <int N> ATTN__DEVICE void soften_scores(float (&s)[N], float (&slope)[N], const params &p)
+{
+    ATTN__UNROLL for (int j = 0; j < N; j++) s[j] *= p.scale, slope[j] = 1.0f;
+    if (p.softcap == 0.0f) return;
+    ATTN__UNROLL for (int j = 0; j < N; j++) {
+        const float t = tanhf(s[j] / p.softcap);
+        s[j] = p.softcap * t;
+        slope[j] = 1.0f - t * t;
+    }
+}
+/* Where the pairs of a thread lie in an array that has a number for each: of its two rows the first column, and from a
+   column to the next. */
+struct pair_places { int64_t row[2], step; };
+/* All loads are issued before one is used. */
+template <int N, class Stored, class F>
+ATTN__DEVICE void load_pairs(float (&b)[N], const float (&s)[N], const attn__array &a, const pair_places &at, F widened)
+{
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        const Stored *from = (const Stored *)a.data + at.row[e];
+        ATTN__UNROLL for (int j = 2 * e; j < N; j += 4, from += 8 * at.step)
+            ATTN__UNROLL for (int x = 0; x < 2; x++) b[j + x] = is_none(s[j + x]) ? 0.0f : widened(from[x * at.step]);
+    }
+}
+template <int N> ATTN__DEVICE void add_bias(float (&s)[N], const float (&b)[N])
+{
+    ATTN__UNROLL for (int j = 0; j < N; j++) s[j] = is_none(b[j]) ? b[j] : s[j] + b[j];     /* not NaN, if s is +inf */
+}
+/* A mask is a bias of 0 and -inf. places_in(array): where the pairs are in it. */
+template <int N, class F> ATTN__DEVICE void add_mask_and_bias(float (&s)[N], const params &p, F places_in)
+{
+    float b[N];
+    if (p.mask.rank) {
+        load_pairs<N, uint8_t>(b, s, p.mask, places_in(p.mask), [](uint8_t m) { return m ? 0.0f : -infinity(); });
+        add_bias(s, b);
+    }
+    if (!p.bias.rank) return;
+    const pair_places at = places_in(p.bias);
+    if (p.bias.type == ATTN_F32) load_pairs<N, float>(b, s, p.bias, at, [](float x) { return x; });
+    else if (p.bias.type == ATTN_BF16) load_pairs<N, uint16_t>(b, s, p.bias, at, hw::from_bf16);
+    else load_pairs<N, uint16_t>(b, s, p.bias, at, hw::from_f16);
+    add_bias(s, b);
+}
+/* p - j, rounded, so that differences from it by less than a tile are exact where distances are below 2^24 */
+ATTN__DEVICE float signed_distance(int64_t position, int64_t j)
+{
+    reach r;
+    r.position = position;
+    return position < j ? -distance_of(r, j) : distance_of(r, j);
+}
+/* Which of a row's keys from key0 on, 64 at most, are kept: a bit each. Four that have a counter in common are one
+   thread's of `threads`: the others' bits are 0. */
+template <int Keys>
+ATTN__DEVICE uint64_t kept_keys(const params &p, int b, int h, int i, int key0, int thread, int threads)
+{
+    const uint32_t column = (uint32_t)key0 + p.origin[3], before = column % 4u;
+    uint64_t kept = 0;
+    ATTN__LOOP for (uint32_t n = (uint32_t)thread; 4 * n < Keys + before; n += (uint32_t)threads) {
+        const uint64_t four = kept_of_four(p, b, h, i, (column + 4 * n) / 4u);
+        kept |= n == 0 ? four >> before : four << (4 * n - before);
+    }
+    return kept;
+}
+
 /* ---- scores and softmax of a tile, in a thread's two rows. Scores are in units in which `scale` makes them powers of
-   2; with Extra (softcap, bias, ALiBi, a mask, dropout, a scale that is not positive) they are brought to that first
-   and scale is 1. */
+   2; with Extra they are brought to that first and scale is 1. */
 template <bool Extra> ATTN__DEVICE float scale_of(const params &p) { return Extra ? 1.0f : p.scale * LOG2E; }
 
-template <int N, bool Extra, bool Edge>
-ATTN__DEVICE void mask_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
+template <int N, bool Edge>
+ATTN__DEVICE void mask_tile(float (&s)[N / 2], const tile_row (&rows)[2], int key0)
 {
     const int column = key0 + hw::lane() % 4 * 2;
-    ATTN__UNROLL for (int j = 0; j < N / 2 * (Extra || Edge); j++) {
+    ATTN__UNROLL for (int j = 0; j < N / 2 * Edge; j++) {
         const tile_row &r = rows[j / 2 % 2];
         const int key = column + j / 4 * 8 + j % 2;
         if (key < r.first || key >= r.last) s[j] = -infinity();
-        else if (Extra) s[j] = full_score(p, r, key, s[j]);
     }
+}
+/* With Extra: raw scores as they reach the softmax. */
+template <int N, bool Edge>
+ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const params &p, const tile_row (&rows)[2],
+                             int key0)
+{
+    const int column = key0 + hw::lane() % 4 * 2;
+    soften_scores(s, slope, p);
+    mask_tile<N, Edge>(s, rows, key0);
+    if (Edge) add_mask_and_bias(s, p, [&](const attn__array &a) {       /* where there is one, all tiles are edges */
+        pair_places at;
+        ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, rows[e].b, rows[e].h, rows[e].i, column);
+        at.step = a.stride[3];
+        return at;
+    });
+    ATTN__UNROLL for (int e = 0; e < 2 * (p.alibi.rank != 0); e++) {
+        const float slope_of_head = load(p.alibi, 0, rows[e].h, 0, 0), from = signed_distance(rows[e].position, column);
+        ATTN__UNROLL for (int j = 2 * e; j < N / 2; j += 4)
+            ATTN__UNROLL for (int x = j; x < j + 2; x++)
+                if (!is_none(s[x])) s[x] = hw::fma(-slope_of_head, magnitude(from - (float)(x / 4 * 8 + x % 2)), s[x]);
+    }
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] *= LOG2E;
+}
+/* Which of the keys from key0 on are kept of a thread's two rows: bit c of column c of its own. Its four threads share
+   the work. */
+template <int N>
+ATTN__DEVICE void kept_in_tile(uint64_t (&kept)[2], const params &p, const tile_row (&rows)[2], int key0)
+{
+    const int t = hw::lane() % 4;
+    const bool second = t % 2 != 0;                             /* two threads for each row */
+    uint64_t own = kept_keys<N>(p, rows[0].b, second ? rows[1].h : rows[0].h, second ? rows[1].i : rows[0].i, key0,
+                                t / 2, 2);
+    own |= hw::shfl_xor(own, 2);
+    const uint64_t other = hw::shfl_xor(own, 1);
+    kept[0] = (second ? other : own) >> 2 * t;
+    kept[1] = (second ? own : other) >> 2 * t;
 }
 
 struct row_pair { float top[2], mass[2]; };     /* so far: the largest score, and this thread's part of the mass */
@@ -2613,14 +2712,12 @@ ATTN__DEVICE void weigh_tile(float (&s)[N / 2], row_pair &r, float scale, float 
 }
 template <int N> ATTN__DEVICE void drop_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
 {
-    const int column = key0 + hw::lane() % 4 * 2;
+    uint64_t kept[2];
     if (p.dropout == 0.0f) return;
-    ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
-        const tile_row &r = rows[j / 2 % 2];
-        if (s[j] == 0.0f) continue;
-        const float factor = keep_factor(p, r.b, r.h, r.i, column + j / 4 * 8 + j % 2);
-        s[j] = factor == 0.0f ? -0.0f : s[j] * factor;          /* -0: dropped, but not excluded */
-    }
+    kept_in_tile<N>(kept, p, rows, key0);
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++)
+        if (s[j] != 0.0f)                                       /* -0: dropped, but not excluded */
+            s[j] = kept[j / 2 % 2] >> (j / 4 * 8 + j % 2) & 1 ? s[j] * p.keep_scale : -0.0f;
 }
 template <int N> ATTN__DEVICE void shrink_rows(float (&d)[N / 2], const float (&shrink)[2])
 {
@@ -2694,11 +2791,13 @@ template <int N, bool Extra>
 ATTN__DEVICE void weigh_keys(float (&s)[N / 2], row_pair &soft, const params &p, const tile_row (&rows)[2], int key0,
                              bool edge, float scale, float (&shrink)[2])
 {
+    float slope[N / 2];
     if (edge) {
-        mask_tile<N, Extra, true>(s, p, rows, key0);
+        if (Extra) shape_tile<N, true>(s, slope, p, rows, key0);
+        else mask_tile<N, true>(s, rows, key0);
         weigh_tile<N, true>(s, soft, scale, shrink);
     } else {
-        mask_tile<N, Extra, false>(s, p, rows, key0);
+        if (Extra) shape_tile<N, false>(s, slope, p, rows, key0);
         weigh_tile<N, false>(s, soft, scale, shrink);
     }
 }
@@ -3018,32 +3117,25 @@ template <int Queries> ATTN__KERNEL(128, 1) void mma_grad_reaches(ATTN__PARAM gr
     }
 }
 
-/* Of a pair, from its raw score and the gradient of its weight as it met the values: the weight as it met them, and the
-   gradient of the raw score. Edge: it may be excluded; then both are +0, and -0 where they merely vanish. */
+/* Of a pair, from its score and the gradient of its weight as it met the values: the weight as it met them, and the
+   gradient of the raw score. slope: softcap's derivative; keep: what dropout multiplies the weight by. Edge: it may be
+   excluded; then both are +0, and -0 where they merely vanish. */
 struct row_grad { float base, inverse, shift; };
 ATTN__DEVICE row_grad row_grad_of(const grad_work &m, int64_t n) { return {m.base[n], m.inverse[n], m.shift[n]}; }
-template <bool Extra, bool Edge>
-ATTN__DEVICE void pair_grad(const params &p, const tile_row &r, const row_grad &g, int key, float scale, float &weight,
+template <bool Edge>
+ATTN__DEVICE void pair_grad(const row_grad &g, bool reached, float scale, float slope, float keep, float &weight,
                             float &gradient)
 {
-    float score = weight, above = gradient, slope = 1.0f, factor = 1.0f, w;
+    float score = weight, above = gradient, w;
     if (Edge) {
         weight = gradient = 0.0f;
-        if (key < r.first || key >= r.last || g.inverse == 0.0f) return;
-    }
-    if (Extra) {
-        if (p.softcap != 0.0f) {
-            const float t = tanhf(score * p.scale / p.softcap);
-            slope = 1.0f - t * t;
-        }
-        score = full_score(p, r, key, score);
+        if (!reached || g.inverse == 0.0f) return;
     }
     if (Edge && is_none(score)) return;
     w = hw::ex2(hw::fma(score, scale, -g.base)) * g.inverse;
-    if (Extra && p.dropout != 0.0f) factor = keep_factor(p, r.b, r.h, r.i, key);
-    if (factor == 0.0f) above = 0.0f;                           /* dropped: neither excluded nor read */
-    gradient = w * (above * factor - g.shift) * slope;
-    weight = factor == 0.0f ? 0.0f : w * factor;
+    if (keep == 0.0f) above = 0.0f;                             /* dropped: neither excluded nor read */
+    gradient = w * (above * keep - g.shift) * slope;
+    weight = keep == 0.0f ? 0.0f : w * keep;
     if (Edge && gradient == 0.0f) gradient = -0.0f;
     if (Edge && weight == 0.0f) weight = -0.0f;
 }
@@ -3077,9 +3169,19 @@ template <int N, bool Extra, bool Edge>
 ATTN__DEVICE void grads_of_keys(float (&s)[N / 2], float (&ds)[N / 2], const params &p, const tile_row (&rows)[2],
                                 const row_grad (&grads)[2], int key0, float scale)
 {
-    ATTN__UNROLL for (int j = 0; j < N / 2; j++)
-        pair_grad<Extra, Edge>(p, rows[j / 2 % 2], grads[j / 2 % 2], key0 + j / 4 * 8 + hw::lane() % 4 * 2 + j % 2,
-                               scale, s[j], ds[j]);
+    const int column = key0 + hw::lane() % 4 * 2;
+    float slope[N / 2];
+    uint64_t kept[2] = {~0ull, ~0ull};
+    if (Extra) shape_tile<N, Edge>(s, slope, p, rows, key0);
+    if (Extra && p.dropout != 0.0f) kept_in_tile<N>(kept, p, rows, key0);
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
+        const int e = j / 2 % 2, c = j / 4 * 8 + j % 2;
+        if (Extra)
+            pair_grad<Edge>(grads[e], true, scale, slope[j], kept[e] >> c & 1 ? p.keep_scale : 0.0f, s[j], ds[j]);
+        else
+            pair_grad<Edge>(grads[e], column + c >= rows[e].first && column + c < rows[e].last, scale, 1.0f, 1.0f,
+                            s[j], ds[j]);
+    }
 }
 
 /* dq of the `tile`-th rows of a head. */
@@ -3175,31 +3277,74 @@ ATTN__DEVICE void copy_numbers(uint32_t to, const grad_work &m, int b, int h, in
         hw::cp_async(to + n * 16, from, true);
     }
 }
-/* pair_grad of keys by queries: the queries from i0 on, of one head, whose numbers are in `numbers`; keys key0 and
+/* shape_tile of keys by queries: the queries from i0 on, of one head, whose numbers are in `numbers`; keys key0 and
    key0 + 8. */
+template <int N>
+ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const params &p, uint32_t numbers, int b,
+                                int h, int i0, int key0)
+{
+    const int column = hw::lane() % 4 * 2;
+    soften_scores(s, slope, p);
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
+        const int c = column + j / 4 * 8 + j % 2, key = key0 + j / 2 % 2 * 8;
+        const int first = (int)hw::load_shared_word(numbers + (3 * N + c) * 4);
+        const int last = (int)hw::load_shared_word(numbers + (4 * N + c) * 4);
+        if (key < first || key >= last) s[j] = -infinity();
+    }
+    add_mask_and_bias(s, p, [&](const attn__array &a) {
+        pair_places at;
+        ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, b, h, i0 + column, key0 + 8 * e);
+        at.step = a.stride[2];
+        return at;
+    });
+    if (p.alibi.rank) {
+        const float slope_of_head = load(p.alibi, 0, h, 0, 0);
+        const int g = hw::lane() / 4;
+        float from[(N + 31) / 32];                              /* a query's per lane */
+        ATTN__UNROLL for (int w = 0; w < (N + 31) / 32; w++) {
+            const int64_t i = least(i0 + 32 * w + hw::lane(), (int)p.queries - 1);
+            from[w] = signed_distance(reach_of(p, b, i).position, key0 - g);
+        }
+        ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
+            const int c = column + j / 4 * 8 + j % 2;
+            const float distance = magnitude(hw::shfl(from[j / 16], c % 32) - (float)(g + j / 2 % 2 * 8));
+            if (!is_none(s[j])) s[j] = hw::fma(-slope_of_head, distance, s[j]);
+        }
+    }
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] *= LOG2E;
+}
+/* Which of the 16 keys of a warp are kept of each query: a lane has those of query lane % N, in kept[1] of query 32 +
+   lane. */
+template <int N>
+ATTN__DEVICE void kept_of_queries(uint32_t (&kept)[(N + 31) / 32], const params &p, int b, int h, int i0, int key0)
+{
+    constexpr int lanes = N < 32 ? 32 / N : 1;                  /* share a query */
+    ATTN__UNROLL for (int w = 0; w < (N + 31) / 32; w++) {
+        kept[w] = (uint32_t)kept_keys<16>(p, b, h, i0 + 32 * w + hw::lane() % N, key0, hw::lane() / N, lanes);
+        if (lanes == 2) kept[w] |= hw::shfl_xor(kept[w], 16);
+    }
+}
+/* pair_grad of keys by queries, see shape_queries. */
 template <int N, bool Extra, bool Edge, bool Keys>
 ATTN__DEVICE void grads_of_queries(float (&s)[N / 2], float (&ds)[N / 2], const params &p, uint32_t numbers, int b,
                                    int h, int i0, int key0, float scale)
 {
+    const bool drops = Extra && p.dropout != 0.0f;
+    float slope[N / 2];
+    uint32_t kept[(N + 31) / 32] = {};
+    if (Extra) shape_queries<N>(s, slope, p, numbers, b, h, i0, key0);
+    if (drops) kept_of_queries<N>(kept, p, b, h, i0, key0 - hw::lane() / 4);
     ATTN__UNROLL for (int j = 0; j < N / 4; j++) {
         const int c = j / 2 * 8 + hw::lane() % 4 * 2 + j % 2;
         const auto number = [&](int which) { return hw::load_shared_word(numbers + (which * N + c) * 4); };
-        tile_row r;
-        row_grad of;
-        r.b = b;
-        r.h = h;
-        r.i = i0 + c;
-        r.position = 0;
-        if (Extra && r.i < p.queries) r.position = reach_of(p, b, r.i).position;
-        of.base = float_of(number(0));
-        of.inverse = float_of(number(1));
-        of.shift = float_of(number(2));
-        r.first = (int)number(3);
-        r.last = (int)number(4);
+        const row_grad of = {float_of(number(0)), float_of(number(1)), float_of(number(2))};
+        const int first = Extra ? 0 : (int)number(3), last = Extra ? 0 : (int)number(4);
+        const uint32_t keeps = drops ? hw::shfl(kept[j / 8], c % 32) >> hw::lane() / 4 : ~0u;
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
-            const int x = j / 2 * 4 + 2 * e + j % 2;
+            const int x = j / 2 * 4 + 2 * e + j % 2, key = key0 + 8 * e;
             float none = 0.0f;
-            pair_grad<Extra, Edge>(p, r, of, key0 + 8 * e, scale, s[x], Keys ? ds[x] : none);
+            pair_grad<Edge>(of, Extra || (key >= first && key < last), scale, Extra ? slope[x] : 1.0f,
+                            !Extra ? 1.0f : keeps >> 8 * e & 1 ? p.keep_scale : 0.0f, s[x], Keys ? ds[x] : none);
         }
     }
 }
@@ -3744,7 +3889,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
         };
         const auto weigh = [&](int n) {                         /* scores become weights */
             if (n * keys < all.from || (n + 1) * keys > all.to) {
-                mask_tile<keys, false, true>(s, p, rows, n * keys);
+                mask_tile<keys, true>(s, rows, n * keys);
                 weigh_tile<keys, true>(s, soft, scale, shrink);
             } else weigh_tile<keys, false>(s, soft, scale, shrink);
         };
@@ -3963,8 +4108,9 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
                 g.inverse = float_of(of[1][x % 2]);
                 g.shift = float_of(of[2][x % 2]);
             }
-            pair_grad<false, Edge>(p, r, g, first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8), scale,
-                                   s[4 * j + x], Shape::scores ? ds[4 * j + x] : none);
+            const int key = first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8);
+            pair_grad<Edge>(g, key >= r.first && key < r.last, scale, 1.0f, 1.0f, s[4 * j + x],
+                            Shape::scores ? ds[4 * j + x] : none);
         }
     }
 }

@@ -110,6 +110,18 @@ static void fill(tensor &t, double size) {
         put(t, b, h, i, x, t.a.type == ATTN_U8 ? (double)chance(80) : number() * size);
     });
 }
+/* Mask and bias may have any strides: an axis may be the other way round, or all along it be the same. */
+static void restride(tensor &t) {
+    const int axis = draw(0, 3);
+    if (chance(40)) t.a.stride[axis] = 0;
+    else if (chance(50)) {
+        t.a.data = (char *)t.a.data + (t.size[axis] - 1) * t.a.stride[axis] * (int64_t)t.bytes_of();
+        t.a.stride[axis] = -t.a.stride[axis];
+    }
+    for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+        t.value[(size_t)t.at(b, h, i, x)] = read_element(t, place(t.a, b, h, i, x));
+    });
+}
 /* Some calls have a few numbers that are not finite: they may not leave the rows and columns they belong to. */
 static void spoil(tensor &t, int percent) {
     static const double odd[3] = {NAN, INFINITY, -INFINITY};
@@ -244,11 +256,13 @@ static void random_call(call &c, const wishes &w) {
         for_all(c.bias, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
             if (!chance(90)) put(c.bias, b, h, i, x, -INFINITY);
         });
+        restride(c.bias);
         p.bias = c.bias.a, c.name += " bias";
     }
     if (chance(30)) {
         make(c.mask, ATTN_U8, p.batch, 1, p.queries, p.keys);
         fill(c.mask, 1);
+        restride(c.mask);
         p.mask = c.mask.a, p.mask.stride[1] = 0, c.name += " mask";
     }
     if (chance(30)) {

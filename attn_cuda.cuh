@@ -2569,8 +2569,9 @@ template <int N> ATTN__DEVICE void soften_scores(float (&s)[N], float (&slope)[N
 {
     ATTN__UNROLL for (int j = 0; j < N; j++) s[j] *= p.scale, slope[j] = 1.0f;
     if (p.softcap == 0.0f) return;
+    const float inverse = fminf(1.0f / p.softcap, 3.4028235e38f);       /* a division costs more than tanh */
     ATTN__UNROLL for (int j = 0; j < N; j++) {
-        const float t = tanhf(s[j] / p.softcap);
+        const float t = tanhf(s[j] * inverse);
         s[j] = p.softcap * t;
         slope[j] = 1.0f - t * t;
     }

@@ -2564,12 +2564,16 @@ ATTN__DEVICE tile_reach join_block(tile_reach t, tile_reach *shared)
    own over an accumulator, so that what does not depend on the pair is found once. The accumulator's rows are queries
    and its columns keys, or the other way round. An excluded pair has the score -inf; nothing is read for it. */
 
+/* A division costs more than tanh, so there is one for all pairs. */
+ATTN__DEVICE float inverse_softcap(const params &p)
+{
+    return p.softcap == 0.0f ? 0.0f : fminf(1.0f / p.softcap, 3.4028235e38f);
+}
 /* Raw scores are scaled and softened; slope: the derivative of the softcap. */
-template <int N> ATTN__DEVICE void soften_scores(float (&s)[N], float (&slope)[N], const params &p)
+template <int N> ATTN__DEVICE void soften_scores(float (&s)[N], float (&slope)[N], const params &p, float inverse)
 {
     ATTN__UNROLL for (int j = 0; j < N; j++) s[j] *= p.scale, slope[j] = 1.0f;
     if (p.softcap == 0.0f) return;
-    const float inverse = fminf(1.0f / p.softcap, 3.4028235e38f);       /* a division costs more than tanh */
     ATTN__UNROLL for (int j = 0; j < N; j++) {
         const float t = tanhf(s[j] * inverse);
         s[j] = p.softcap * t;
@@ -2643,25 +2647,32 @@ ATTN__DEVICE void mask_tile(float (&s)[N / 2], const tile_row (&rows)[2], int ke
         if (key < r.first || key >= r.last) s[j] = -infinity();
     }
 }
-/* With Extra: raw scores as they reach the softmax. */
-template <int N, bool Edge>
+struct alibi_row { float slope; int64_t position; };
+ATTN__DEVICE alibi_row alibi_of(const params &p, const tile_row &r)
+{
+    return {load(p.alibi, 0, r.h, 0, 0), r.position};
+}
+/* With Extra: raw scores as they reach the softmax. PerPair: there may be a mask or a bias. alibi_at(e): of a thread's
+   rows. */
+template <int N, bool Edge, bool PerPair, class F>
 ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const params &p, const tile_row (&rows)[2],
-                             int key0)
+                             int key0, F alibi_at)
 {
     const int column = key0 + hw::lane() % 4 * 2;
-    soften_scores(s, slope, p);
+    soften_scores(s, slope, p, inverse_softcap(p));
     mask_tile<N, Edge>(s, rows, key0);
-    if (Edge) add_mask_and_bias(s, p, [&](const attn__array &a) {       /* where there is one, all tiles are edges */
+    if (Edge && PerPair) add_mask_and_bias(s, p, [&](const attn__array &a) {    /* then all tiles are edges */
         pair_places at;
         ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, rows[e].b, rows[e].h, rows[e].i, column);
         at.step = a.stride[3];
         return at;
     });
     ATTN__UNROLL for (int e = 0; e < 2 * (p.alibi.rank != 0); e++) {
-        const float slope_of_head = load(p.alibi, 0, rows[e].h, 0, 0), from = signed_distance(rows[e].position, column);
+        const alibi_row of = alibi_at(e);
+        const float from = signed_distance(of.position, column);
         ATTN__UNROLL for (int j = 2 * e; j < N / 2; j += 4)
             ATTN__UNROLL for (int x = j; x < j + 2; x++)
-                if (!is_none(s[x])) s[x] = hw::fma(-slope_of_head, magnitude(from - (float)(x / 4 * 8 + x % 2)), s[x]);
+                if (!is_none(s[x])) s[x] = hw::fma(-of.slope, magnitude(from - (float)(x / 4 * 8 + x % 2)), s[x]);
     }
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] *= LOG2E;
 }
@@ -2787,20 +2798,15 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
     }
 }
 
-/* Scores of the keys from key0 on become weights; edge: some may be excluded. */
-template <int N, bool Extra>
+/* Scores of the keys from key0 on become weights. */
+template <int N, bool Extra, bool Edge, bool PerPair, class F>
 ATTN__DEVICE void weigh_keys(float (&s)[N / 2], row_pair &soft, const params &p, const tile_row (&rows)[2], int key0,
-                             bool edge, float scale, float (&shrink)[2])
+                             float scale, float (&shrink)[2], F alibi_at)
 {
     float slope[N / 2];
-    if (edge) {
-        if (Extra) shape_tile<N, true>(s, slope, p, rows, key0);
-        else mask_tile<N, true>(s, rows, key0);
-        weigh_tile<N, true>(s, soft, scale, shrink);
-    } else {
-        if (Extra) shape_tile<N, false>(s, slope, p, rows, key0);
-        weigh_tile<N, false>(s, soft, scale, shrink);
-    }
+    if (Extra) shape_tile<N, Edge, PerPair>(s, slope, p, rows, key0, alibi_at);
+    else mask_tile<N, Edge>(s, rows, key0);
+    weigh_tile<N, Edge>(s, soft, scale, shrink);
 }
 /* What the block's rows may attend to, of which this thread has two. */
 ATTN__DEVICE tile_reach reach_of_block(const params &p, const tile_row (&rows)[2], tile_reach *reaches)
@@ -2926,6 +2932,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const int64_t head_kv = group * m.pack / (p.heads / p.heads_kv), first_row = tile * shape::rows;
     const tile_row rows[2] = {row_at(p, b, group, m.pack, first_row + row0 + g),
                               row_at(p, b, group, m.pack, first_row + row0 + g + 8)};
+    const auto alibi_at = [&](int e) { return alibi_of(p, rows[e]); };
     row_pair soft = no_keys();
     float out[D / 2];
     const tile_reach all = reach_of_block(p, rows, reaches);
@@ -2950,7 +2957,8 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
         copy_keys(p.k, k, n + 1, p.size_q);
         if (busy) {
             product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
-            weigh_keys<keys, Extra>(s, soft, p, rows, n * keys, edge, scale, shrink);
+            if (edge) weigh_keys<keys, Extra, true, true>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
+            else weigh_keys<keys, Extra, false, true>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
             if (Extra) drop_tile<keys>(s, p, rows, n * keys);
             shrink_rows<D>(out, shrink);
         }
@@ -3173,7 +3181,7 @@ ATTN__DEVICE void grads_of_keys(float (&s)[N / 2], float (&ds)[N / 2], const par
     const int column = key0 + hw::lane() % 4 * 2;
     float slope[N / 2];
     uint64_t kept[2] = {~0ull, ~0ull};
-    if (Extra) shape_tile<N, Edge>(s, slope, p, rows, key0);
+    if (Extra) shape_tile<N, Edge, true>(s, slope, p, rows, key0, [&](int e) { return alibi_of(p, rows[e]); });
     if (Extra && p.dropout != 0.0f) kept_in_tile<N>(kept, p, rows, key0);
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
         const int e = j / 2 % 2, c = j / 4 * 8 + j % 2;
@@ -3285,7 +3293,7 @@ ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const 
                                 int h, int i0, int key0)
 {
     const int column = hw::lane() % 4 * 2;
-    soften_scores(s, slope, p);
+    soften_scores(s, slope, p, inverse_softcap(p));
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
         const int c = column + j / 4 * 8 + j % 2, key = key0 + j / 2 % 2 * 8;
         const int first = (int)hw::load_shared_word(numbers + (3 * N + c) * 4);
@@ -3686,13 +3694,14 @@ static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t
    K or V goes round: the producer waits until it is empty and fills it, the consumers wait until it is full and release
    it. While a consumer's products run it weighs the scores of the tile before, and consumers take turns to issue
    theirs, so that one computes weights while another has the tensor cores. */
-template <int D> struct hopper_shape {
+template <int D, bool Extra> struct hopper_shape {
     static constexpr int consumers = 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
-    static constexpr int keys = D <= 128 ? 128 : 64;
+    static constexpr int keys = D <= (Extra ? 64 : 128) ? 128 : 64;
     static constexpr int slot = tile_bytes<keys, D>;
-    static constexpr int info = 2 * 16 + rows * 8;                              /* see describe_task */
+    static constexpr int info = 2 * 16 + rows * (Extra ? 16 : 8);               /* see describe_task */
     static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + 10 * 8 + 2 * info;
-    static constexpr int registers_consumer = 224, registers_producer = 56;      /* 2 * 128 * 224 + 128 * 56 = 64512 */
+    /* 64512 registers in all: 2 * 128 * 224 + 128 * 56, or 2 * 128 * 232 + 128 * 40 */
+    static constexpr int registers_consumer = Extra ? 232 : 224, registers_producer = Extra ? 40 : 56;
 };
 /* tiles: of rows per head. section: heads worked on together, so that what they share stays in the L2 cache. */
 struct hopper_order { int tiles, section; };
@@ -3720,19 +3729,24 @@ template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hop
     return t;
 }
 /* What the consumers need to know of a task. The producer finds it in advance, so that they need not wait for global
-   memory: batch, head, first row (16 bytes), the tile_reach of all rows, then first and last of each row. */
-template <int Rows> ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, uint32_t info)
+   memory: batch, head, first row (16 bytes), the tile_reach of all rows, then first and last of each row; for ALiBi the
+   slope of the head after the first row, and at the end each row's position. */
+template <int Rows, bool Extra>
+ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, uint32_t info)
 {
     tile_reach all = {0x7fffffff, 0, 0, 0x7fffffff};
     ATTN__LOOP for (int r = hw::lane(); r < Rows; r += 32) {
         const tile_row row = row_at(p, t.b, t.h, 1, t.first_row + r);
         hw::store_shared(info + 32 + r * 8, (uint32_t)row.first);
         hw::store_shared(info + 32 + r * 8 + 4, (uint32_t)row.last);
+        if (Extra) hw::store_shared(info + 32 + Rows * 8 + r * 8, (uint32_t)row.position);
+        if (Extra) hw::store_shared(info + 32 + Rows * 8 + r * 8 + 4, (uint32_t)(row.position >> 32));
         join(all, reach_of_row(p, row));
     }
     all = join_warp(all);
     if (hw::lane() == 0) {
-        const int words[8] = {t.b, t.h, t.first_row, 0, all.first, all.last, all.from, all.to};
+        const float slope = Extra && p.alibi.rank ? load(p.alibi, 0, t.h, 0, 0) : 0.0f;
+        const int words[8] = {t.b, t.h, t.first_row, (int)bits_of(slope), all.first, all.last, all.from, all.to};
         ATTN__UNROLL for (int i = 0; i < 8; i++) hw::store_shared(info + i * 4, (uint32_t)words[i]);
     }
     hw::sync_warp();
@@ -3751,6 +3765,13 @@ ATTN__DEVICE tile_reach read_task(uint32_t info, int row0, tile_row (&rows)[2])
         rows[e].last = (int)of_row[1];
     }
     return {(int)of_tile[0], (int)of_tile[1], (int)of_tile[2], (int)of_tile[3]};
+}
+/* What ALiBi needs of a row: the slope of its head, and where the query is. */
+template <int Rows> ATTN__DEVICE alibi_row read_alibi(uint32_t info, int row)
+{
+    uint32_t position[2];
+    hw::load_shared(position, info + 32 + Rows * 8 + row * 8);
+    return {float_of(hw::load_shared_word(info + 12)), (int64_t)((uint64_t)position[1] << 32 | position[0])};
 }
 /* Rows of one head into shared memory, which the barrier waits for. */
 template <int Rows, int D>
@@ -3786,14 +3807,14 @@ ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_
 }
 /* Shared memory of a block: Q, two slots each of K and V, and for each of these a barrier that it is full and one that
    it is empty; two slots of describe_task's. One is free as soon as Q of the task before the last is. */
-template <int D> struct hopper_places {
+struct hopper_places {
     unsigned char *q, *k, *v, *info;
     uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty;
 };
-template <int D> ATTN__DEVICE hopper_places<D> hopper_places_in(unsigned char *shared)
+template <int D, bool Extra> ATTN__DEVICE hopper_places hopper_places_in(unsigned char *shared)
 {
-    typedef hopper_shape<D> shape;
-    hopper_places<D> at;
+    typedef hopper_shape<D, Extra> shape;
+    hopper_places at;
     at.q = shared;
     at.k = at.q + tile_bytes<shape::rows, D>;
     at.v = at.k + 2 * shape::slot;
@@ -3807,16 +3828,16 @@ template <int D> ATTN__DEVICE hopper_places<D> hopper_places_in(unsigned char *s
     return at;
 }
 /* The producer: starts the loads of all tasks, Q, then K of each tile and V of the one before. */
-template <int D> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places<D> &at, int tasks)
+template <int D, bool Extra> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places &at, int tasks)
 {
-    typedef hopper_shape<D> shape;
+    typedef hopper_shape<D, Extra> shape;
     constexpr int keys = shape::keys;
     const params &p = m.p;
     int tile = 0, started = 0;              /* tiles of K and V, tasks: so many before in this block's life */
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         const hopper_task t = task_at<false>(p, m.order, task, shape::rows);
         const uint32_t info = hw::shared_address(at.info) + started % 2 * shape::info;
-        const tile_reach all = describe_task<shape::rows>(p, t, info);
+        const tile_reach all = describe_task<shape::rows, Extra>(p, t, info);
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
         if (hw::elect()) {
             hw::mbarrier_wait(at.q_empty, (started & 1) ^ 1);
@@ -3844,18 +3865,18 @@ template <int D> ATTN__DEVICE void hopper_load(const hopper_work &m, const hoppe
         hw::sync_warp();
     }
 }
-/* A consumer: a warpgroup with 64 rows of each task. */
-template <class T, int D>
-ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &at, int tasks)
+/* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive. */
+template <class T, int D, bool Extra>
+ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at, int tasks)
 {
-    typedef hopper_shape<D> shape;
+    typedef hopper_shape<D, Extra> shape;
     constexpr int keys = shape::keys;
     const params &p = m.p;
     int tile = 0, started = 0;              /* as the producer counts */
     const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
     const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
     const bool elected = hw::lane() == 0;   /* releases what its warp has done with */
-    const float scale = scale_of<false>(p);
+    const float scale = scale_of<Extra>(p);
     const uint64_t desc_q = wgmma_tile(hw::shared_address(at.q) + (uint32_t)consumer * 64 * 128, shape::rows);
     const uint64_t desc_k = wgmma_tile(hw::shared_address(at.k), keys);
     const uint64_t desc_v = wgmma_tile(hw::shared_address(at.v), keys);
@@ -3889,10 +3910,10 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
             hw::wgmma_commit();
         };
         const auto weigh = [&](int n) {                         /* scores become weights */
-            if (n * keys < all.from || (n + 1) * keys > all.to) {
-                mask_tile<keys, true>(s, rows, n * keys);
-                weigh_tile<keys, true>(s, soft, scale, shrink);
-            } else weigh_tile<keys, false>(s, soft, scale, shrink);
+            const auto alibi_at = [&](int e) { return read_alibi<shape::rows>(info, row0 + 8 * e); };
+            if (n * keys < all.from || (n + 1) * keys > all.to)
+                weigh_keys<keys, Extra, true, false>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
+            else weigh_keys<keys, Extra, false, false>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
         };
         const auto pack_weights = [&](int n, int now) {
             ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
@@ -3946,21 +3967,21 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
         finish_rows<T, D>(p, out, rows, soft, scale);
     }
 }
-template <class T, int D>
-ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
+template <class T, int D, bool Extra>
+ATTN__KERNEL((hopper_shape<D, Extra>::threads), 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
 {
 #if ATTN__HAVE_WGMMA
-    typedef hopper_shape<D> shape;
+    typedef hopper_shape<D, Extra> shape;
     ATTN__SHARED(shared);
-    const hopper_places<D> at = hopper_places_in<D>(shared);
+    const hopper_places at = hopper_places_in<D, Extra>(shared);
     const int tasks = (int)(m.p.batch * m.p.heads) * m.order.tiles;
     init_barriers(at.q_full, shape::consumers);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
-        if (hw::warp() == 0) hopper_load<D>(m, at, tasks);
+        if (hw::warp() == 0) hopper_load<D, Extra>(m, at, tasks);
     } else {
         hw::setmaxnreg_inc<shape::registers_consumer>();
-        hopper_multiply<T, D>(m, at, tasks);
+        hopper_multiply<T, D, Extra>(m, at, tasks);
     }
 #endif
 }
@@ -4086,16 +4107,48 @@ template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m,
     find_tiles<Shape>(m, w);
     return w;
 }
+/* Where the queries of a tile are, relative to its first key: of fixed queries a thread has its two rows'; of 64 moving
+   ones a lane has those of query lane and lane + 32. */
+struct query_positions { float slope, from[2]; };
+template <class Shape>
+ATTN__DEVICE query_positions positions_of_tile(const params &p, uint32_t task_info, uint32_t of_tile, int row0)
+{
+    const int b = (int)hw::load_shared_word(task_info), first_row = (int)hw::load_shared_word(task_info + 8) + row0;
+    const int first = (int)hw::load_shared_word(of_tile + 4);
+    query_positions at = {float_of(hw::load_shared_word(of_tile + 8)), {0.0f, 0.0f}};
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        const int i = Shape::queries ? first_row + 8 * e : first + hw::lane() + 32 * e;
+        const int64_t position = reach_of(p, b, least(i, (int)p.queries - 1)).position;
+        at.from[e] = signed_distance(position, Shape::queries ? first : first_row - hw::lane() / 4);
+    }
+    return at;
+}
+/* With Extra: four raw scores, of columns column + 8j.. */
+template <class Shape>
+ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, float inverse,
+                             const query_positions &at, int j, int column)
+{
+    soften_scores(s, slope, p, inverse);
+    ATTN__UNROLL for (int x = 0; x < 4 * (p.alibi.rank != 0); x++) {
+        const float from = Shape::queries ? at.from[x / 2] : hw::shfl(at.from[j / 4], (j * 8 + column + x % 2) % 32);
+        const int key = Shape::queries ? j * 8 + column + x % 2 : hw::lane() / 4 + x / 2 * 8;
+        if (!is_none(s[x])) s[x] = hw::fma(-at.slope, magnitude(from - (float)key), s[x]);
+    }
+    ATTN__UNROLL for (int x = 0; x < 4; x++) s[x] *= LOG2E;
+}
 /* s and ds of a tile become weights and the gradients of scores. A thread's two rows are queries from row_grad and
    tile_row; or keys first_key, +8, and the queries' numbers are at `values`. */
-template <class Shape, bool Edge>
+template <class Shape, bool Edge, bool Extra>
 ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape::moving / 2], const params &p,
-                                const tile_row (&rows)[2], const row_grad (&grads)[2], int first_key, uint32_t values)
+                                const tile_row (&rows)[2], const row_grad (&grads)[2], int first_key, uint32_t values,
+                                const query_positions &at)
 {
-    const float scale = scale_of<false>(p);
+    const float scale = scale_of<Extra>(p), inverse = Extra ? inverse_softcap(p) : 0.0f;
     const int column = hw::lane() % 4 * 2;
     ATTN__UNROLL for (int j = 0; j < Shape::moving / 8; j++) {
         uint32_t of[5][2] = {};                 /* base, inverse, shift, first, last of two queries */
+        float slope[4] = {1.0f, 1.0f, 1.0f, 1.0f}, four[4] = {s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]};
+        if (Extra) shape_four<Shape>(four, slope, p, inverse, at, j, column);
         ATTN__UNROLL for (int i = 0; i < (Shape::queries ? 0 : Edge ? 5 : Shape::scores ? 3 : 2); i++)
             hw::load_shared(of[i], values + (i * Shape::moving + j * 8 + column) * 4);
         ATTN__UNROLL for (int x = 0; x < 4; x++) {
@@ -4110,7 +4163,8 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
                 g.shift = float_of(of[2][x % 2]);
             }
             const int key = first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8);
-            pair_grad<Edge>(g, key >= r.first && key < r.last, scale, 1.0f, 1.0f, s[4 * j + x],
+            s[4 * j + x] = four[x];
+            pair_grad<Edge>(g, key >= r.first && key < r.last, scale, slope[x], 1.0f, s[4 * j + x],
                             Shape::scores ? ds[4 * j + x] : none);
         }
     }
@@ -4153,7 +4207,7 @@ ATTN__DEVICE void load_rows(unsigned char *to, const hopper_grad_work &m, uint64
     hw::cp_async_bulk(to + Rows * 16, m.g.last + reach, Rows * 4, bar);
 }
 /* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
-template <class Shape, int D>
+template <class Shape, int D, bool Extra>
 ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at, int tasks)
 {
     typedef Shape shape;
@@ -4191,6 +4245,9 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
                 hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
                 hw::store_shared(hw::shared_address(at.info) + to * 16, flags);
                 hw::store_shared(hw::shared_address(at.info) + to * 16 + 4, (uint32_t)first);
+                if (Extra && m.g.p.alibi.rank)
+                    hw::store_shared(hw::shared_address(at.info) + to * 16 + 8,
+                                     bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
                 hw::mbarrier_expect(full, shape::slot + shape::of_moving);
                 load_tile<moving, D>(at.tile_moving + to * shape::slot, &m.moving, full, first, head, b);
                 if (!shape::queries) load_rows<moving>(at.of_rows + to * shape::of_moving, m, full, b, head, first);
@@ -4230,7 +4287,7 @@ ATTN__DEVICE void store_grads(const params &p, const float (&sum)[D / 2], const 
         store_rows<T, D>(p.dv, sum_values, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
 }
 /* A consumer: a warpgroup with 64 rows of each task. */
-template <class T, int D, int Sums>
+template <class T, int D, int Sums, bool Extra>
 ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<hopper_grad_shape<D, Sums>> &at,
                                        int tasks)
 {
@@ -4281,21 +4338,23 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
             const uint32_t now_moving = desc_moving + tile % 2 * (shape::slot >> 4);
             const uint32_t now_above = desc_moving + (2 + tile % slots) * (shape::slot >> 4);
             const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * shape::of_moving;
+            const uint32_t of_tile = hw::shared_address(at.info) + tile % 2 * 16;
             hw::mbarrier_wait(at.moving_full + tile % 2, tile / 2 & 1);
             start_product(s, desc_fixed, now_moving);
+            query_positions at_tile = {};
+            if (Extra && p.alibi.rank) at_tile = positions_of_tile<shape>(p, at.task_info, of_tile, row0);
             hw::mbarrier_wait(at.above_full + tile % slots, tile / slots & 1);
             if (shape::scores) start_product(ds, desc_fixed + (shape::whole >> 4), now_above);
             hw::wgmma_wait<0>();
             hw::wgmma_keep(s);
             if (shape::scores) hw::wgmma_keep(ds);
             if (!shape::values && elected) hw::mbarrier_arrive(at.above_empty + tile % slots);
-            const uint32_t of_tile = hw::shared_address(at.info) + tile % 2 * 16;
             const uint32_t flags = hw::load_shared_word(of_tile);
             last = (flags & LAST) != 0;
             if (flags & EDGE) {
                 const int first_key = shape::queries ? (int)hw::load_shared_word(of_tile + 4)
                                                      : (int)hw::load_shared_word(at.task_info + 8) + row0;
-                grads_of_tile<shape, true>(s, ds, p, rows, grads, first_key, values);
+                grads_of_tile<shape, true, Extra>(s, ds, p, rows, grads, first_key, values, at_tile);
                 if (shape::values && (flags & NONFINITE_ABOVE))
                     guard_slot<T, D, moving>(sum_values, s,
                                              hw::shared_address(at.tile_above) + tile % slots * shape::slot, 0, moving);
@@ -4304,7 +4363,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
                                              moving);
                 pack();
             } else {
-                grads_of_tile<shape, false>(s, ds, p, rows, grads, 0, values);
+                grads_of_tile<shape, false, Extra>(s, ds, p, rows, grads, 0, values, at_tile);
                 pack();
             }
             keep_sums();
@@ -4321,18 +4380,14 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
             if (shape::values && elected) hw::mbarrier_arrive(at.above_empty + tile % slots);
         }
         hw::load_shared(of_task, at.task_info);
-        ATTN__UNROLL for (int e = 0; e < 2; e++) {
-            rows[e].b = (int)of_task[0];
-            rows[e].h = (int)of_task[1];
-            rows[e].i = (int)of_task[2] + row0 + 8 * e;
-        }
+        set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
         hw::sync_warp();
         if (elected) hw::mbarrier_arrive(at.fixed_empty);
         started++;
         store_grads<T, D, Sums>(p, sum, sum_values, rows);
     }
 }
-template <class T, int D, int Sums>
+template <class T, int D, int Sums, bool Extra>
 ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_work m)
 {
 #if ATTN__HAVE_WGMMA
@@ -4344,10 +4399,10 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     init_barriers(at.fixed_full, shape::consumers);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
-        if (hw::warp() == 0) hopper_grad_load<shape, D>(m, at, tasks);
+        if (hw::warp() == 0) hopper_grad_load<shape, D, Extra>(m, at, tasks);
     } else {
         hw::setmaxnreg_inc<shape::registers_consumer>();
-        hopper_grad_multiply<T, D, Sums>(m, at, tasks);
+        hopper_grad_multiply<T, D, Sums, Extra>(m, at, tasks);
     }
 #endif
 }
@@ -4382,12 +4437,17 @@ template <int D> constexpr bool hopper_grads_in_two = D > 128;
 template <int D> constexpr int hopper_grads_of_keys = hopper_grads_in_two<D> ? OF_KEYS : OF_KEYS | OF_VALUES;
 template <int D> constexpr int hopper_grads_of_values = hopper_grads_in_two<D> ? OF_VALUES : OF_KEYS | OF_VALUES;
 
-template <class T, int D, class F> void each_hopper_kernel_as(F f)
+/* Sums of larger heads leave no registers for what Extra computes. */
+template <int D> constexpr bool hopper_grads_with_extra = D <= 128;
+
+template <class T, int D, bool Extra, class F> void each_hopper_kernel_as(F f)
 {
-    f((const void *)hopper_forward_kernel<T, D>);
-    f((const void *)hopper_grad_kernel<T, D, OF_QUERIES>);
-    f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_keys<D>>);
-    if (hopper_grads_in_two<D>) f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_values<D>>);
+    constexpr bool extra = Extra && hopper_grads_with_extra<D>;
+    f((const void *)hopper_forward_kernel<T, D, Extra>);
+    if (extra != Extra) return;
+    f((const void *)hopper_grad_kernel<T, D, OF_QUERIES, extra>);
+    f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_keys<D>, extra>);
+    if (hopper_grads_in_two<D>) f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_values<D>, extra>);
 }
 template <class F> void each_hopper_kernel(head_sizes<>, F f)
 {
@@ -4397,8 +4457,10 @@ template <class F> void each_hopper_kernel(head_sizes<>, F f)
 }
 template <int D, int... More, class F> void each_hopper_kernel(head_sizes<D, More...>, F f)
 {
-    each_hopper_kernel_as<hw::bf16, D>(f);
-    each_hopper_kernel_as<hw::f16, D>(f);
+    each_hopper_kernel_as<hw::bf16, D, false>(f);
+    each_hopper_kernel_as<hw::bf16, D, true>(f);
+    each_hopper_kernel_as<hw::f16, D, false>(f);
+    each_hopper_kernel_as<hw::f16, D, true>(f);
     each_hopper_kernel(head_sizes<More...>(), f);
 }
 /* Tiles of `rows` rows; true = fine. An axis of one element may have any stride. */
@@ -4423,7 +4485,9 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
     ATTN__WANT(d.tma, "the driver has no TMA");
     if (why) return why;
-    ATTN__WANT(!has_extra(p), "softcap, bias, mask, ALiBi, dropout or a scale that is not positive");
+    ATTN__WANT(!p.bias.rank && !p.mask.rank && p.dropout == 0.0f, "bias, mask or dropout");
+    ATTN__WANT(!backward || !has_extra(p) || larger_head(p) <= 128,
+               "gradients with a head size above 128 and softcap, ALiBi or a scale that is not positive");
     ATTN__WANT(p.out.rank, "no out is wanted");
     ATTN__WANT(p.queries >= 64, "few queries: split keys and packed heads are better");
     ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((p.queries + 127) / 128) >= d.processors,
@@ -4448,9 +4512,10 @@ inline hopper_order hopper_order_of(const params &p, bool keys, int rows)
     o.section = (int)(fit < 1 ? 1 : fit < all ? fit : all);
     return o;
 }
-template <class T, int D> int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
+template <class T, int D, bool Extra>
+int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
 {
-    typedef hopper_shape<D> shape;
+    typedef hopper_shape<D, Extra> shape;
     hopper_work m;
     m.p = p;
     m.order = hopper_order_of(p, false, shape::rows);
@@ -4459,13 +4524,16 @@ template <class T, int D> int hopper_forward_as(const params &p, const device &d
         !map_rows(&m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, shape::keys))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     const int64_t tasks = p.batch * p.heads * m.order.tiles;
-    return (int)ATTN__LAUNCH((hopper_forward_kernel<T, D>), (int)(tasks < dev.processors ? tasks : dev.processors),
-                             shape::threads, shape::shared_bytes, stream, m);
+    return (int)ATTN__LAUNCH((hopper_forward_kernel<T, D, Extra>),
+                             (int)(tasks < dev.processors ? tasks : dev.processors), shape::threads,
+                             shape::shared_bytes, stream, m);
 }
 static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream_t stream)
 {
     return with_kernels(p, hopper_head_sizes(), [&](auto type, auto d) {
-        return hopper_forward_as<decltype(type), decltype(d)::value>(p, dev, stream);
+        constexpr int D = decltype(d)::value;
+        return has_extra(p) ? hopper_forward_as<decltype(type), D, true>(p, dev, stream)
+                            : hopper_forward_as<decltype(type), D, false>(p, dev, stream);
     });
 }
 
@@ -4499,16 +4567,18 @@ template <int D, int Sums> bool hopper_grad_maps(hopper_grad_work *m)
            map_rows(keys ? &m->fixed : &m->moving, p.k, p.batch, p.heads_kv, p.keys, p.size_q, rows_k) &&
            map_rows(keys ? &m->fixed_above : &m->moving_above, p.v, p.batch, p.heads_kv, p.keys, p.size_v, rows_k);
 }
-template <class T, int D, int Sums>
+template <class T, int D, int Sums, bool Extra>
 int hopper_grad_run(const hopper_grad_work &m, const device &dev, cudaStream_t stream)
 {
     typedef hopper_grad_shape<D, Sums> shape;
     const params &p = m.g.p;
     const int64_t tasks = p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles;
-    return (int)ATTN__LAUNCH((hopper_grad_kernel<T, D, Sums>), (int)(tasks < dev.processors ? tasks : dev.processors),
-                             GRAD_THREADS, shape::shared_bytes, stream, m);
+    return (int)ATTN__LAUNCH((hopper_grad_kernel<T, D, Sums, Extra>),
+                             (int)(tasks < dev.processors ? tasks : dev.processors), GRAD_THREADS, shape::shared_bytes,
+                             stream, m);
 }
-template <class T, int D> int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
+template <class T, int D, bool Extra>
+int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
 {
     hopper_grad_work m, of_keys;
     int error;
@@ -4522,17 +4592,19 @@ template <class T, int D> int hopper_backward_as(const params &p, const device &
         const int64_t tiles = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
         error = (int)ATTN__LAUNCH(hopper_grad_nonfinite<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
     }
-    if (!error && p.dq.rank) error = hopper_grad_run<T, D, OF_QUERIES>(m, dev, stream);
+    if (!error && p.dq.rank) error = hopper_grad_run<T, D, OF_QUERIES, Extra>(m, dev, stream);
     if (!error && (p.dk.rank || (!hopper_grads_in_two<D> && p.dv.rank)))
-        error = hopper_grad_run<T, D, hopper_grads_of_keys<D>>(of_keys, dev, stream);
+        error = hopper_grad_run<T, D, hopper_grads_of_keys<D>, Extra>(of_keys, dev, stream);
     if (!error && hopper_grads_in_two<D> && p.dv.rank)
-        error = hopper_grad_run<T, D, hopper_grads_of_values<D>>(of_keys, dev, stream);
+        error = hopper_grad_run<T, D, hopper_grads_of_values<D>, Extra>(of_keys, dev, stream);
     return error;
 }
 static cudaError_t hopper_backward(const params &p, const device &dev, cudaStream_t stream)
 {
     return with_kernels(p, hopper_head_sizes(), [&](auto type, auto d) {
-        return hopper_backward_as<decltype(type), decltype(d)::value>(p, dev, stream);
+        constexpr int D = decltype(d)::value;
+        return has_extra(p) ? hopper_backward_as<decltype(type), D, hopper_grads_with_extra<D>>(p, dev, stream)
+                            : hopper_backward_as<decltype(type), D, false>(p, dev, stream);
     });
 }
 
@@ -4561,6 +4633,7 @@ namespace attn__gpu {
        mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
        hopper_forward_kernel   384      82, 162, 194   10 mbarriers, TURN (the       224 / 56   FA3 forward
                                                        ping-pong), GUARD (NaN guard)
+         with options          384      84, 100, 196                                 232 / 40
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
 

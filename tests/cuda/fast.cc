@@ -172,8 +172,9 @@ static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64
     a.stride[0] = i > 1 ? i : b > 1 ? 1 : 0, a.stride[1] = 0, a.stride[2] = i > 1, a.stride[3] = 0;
 }
 struct wishes {
-    int least_rows, most_rows, extra, decode, least_d, most_d;
+    int least_rows, most_rows, extra, decode, least_d, most_d; /* extra: 1: all options, 2: OF_SCORES */
 };
+enum { OF_SCORES = 2 }; /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
 
 /* sizes: batch, heads, heads of K and V, queries, keys, head sizes of Q and of V */
 static void start_call(call &c, int type, const int (&sizes)[7]) {
@@ -197,6 +198,19 @@ static void start_call(call &c, int type, const int (&sizes)[7]) {
     c.name += std::string(type == ATTN_BF16 ? "bf16" : "f16") + " B" + std::to_string(p.batch) + " H" +
               std::to_string(p.heads) + "/" + std::to_string(p.heads_kv) + " Sq" + std::to_string(p.queries) + " Sk" +
               std::to_string(p.keys) + " D" + std::to_string(p.size_q) + " Dv" + std::to_string(p.size_v);
+}
+/* the least likely is a negative scale; of_scores: at least one */
+static void score_options(call &c, bool of_scores) {
+    params &p = c.p;
+    const int percent = of_scores ? 60 : 30;
+    if (chance(percent)) p.softcap = (float)draw(1, 4), c.name += " softcap";
+    if (chance(percent) || (of_scores && p.softcap == 0)) {
+        make(c.alibi, ATTN_F32, 1, p.heads, 1, 1);
+        fill(c.alibi, 0.3);
+        p.alibi = c.alibi.a, p.alibi.stride[0] = p.alibi.stride[2] = p.alibi.stride[3] = 0;
+        c.name += " ALiBi";
+    }
+    if (chance(15)) p.scale = -p.scale, c.name += " negative scale";
 }
 static void random_call(call &c, const wishes &w) {
     params &p = c.p;
@@ -247,9 +261,8 @@ static void random_call(call &c, const wishes &w) {
         p.sink = c.sink.a, p.sink.stride[0] = p.sink.stride[2] = p.sink.stride[3] = 0;
         c.name += " sink";
     }
-    if (!w.extra) return;
-    if (chance(30)) p.softcap = 2.0f, c.name += " softcap";
-    if (chance(15)) p.scale = -p.scale, c.name += " negative scale";
+    if (w.extra) score_options(c, w.extra == OF_SCORES);
+    if (w.extra != 1) return;
     if (chance(30)) {
         make(c.bias, chance(50) ? ATTN_F32 : type, p.batch, p.heads, p.queries, p.keys);
         fill(c.bias, 2);
@@ -264,12 +277,6 @@ static void random_call(call &c, const wishes &w) {
         fill(c.mask, 1);
         restride(c.mask);
         p.mask = c.mask.a, p.mask.stride[1] = 0, c.name += " mask";
-    }
-    if (chance(30)) {
-        make(c.alibi, ATTN_F32, 1, p.heads, 1, 1);
-        fill(c.alibi, 0.3);
-        p.alibi = c.alibi.a, p.alibi.stride[0] = p.alibi.stride[2] = p.alibi.stride[3] = 0;
-        c.name += " ALiBi";
     }
     if (chance(30)) {
         p.dropout = 0.3f, p.drop_below = (uint64_t)(0.3 * 4294967296.0), p.keep_scale = 1.0f / 0.7f, p.seed = 12345;
@@ -577,6 +584,9 @@ static const struct kind {
     {"stage 3 forward", 2, forward, 90, 227 * 1024, {64, 600, 0, 0, 8, 64}},
     {"stage 3 forward", 2, forward, 90, 227 * 1024, {64, 500, 0, 0, 72, 128}},
     {"stage 3 forward", 2, forward, 90, 227 * 1024, {64, 400, 0, 0, 136, 256}},
+    {"stage 3 forward, softcap and ALiBi", 2, forward, 90, 227 * 1024, {64, 400, OF_SCORES, 0, 8, 64}},
+    {"stage 3 forward, softcap and ALiBi", 2, forward, 90, 227 * 1024, {64, 400, OF_SCORES, 0, 72, 128}},
+    {"stage 3 forward, softcap and ALiBi", 2, forward, 90, 227 * 1024, {64, 300, OF_SCORES, 0, 136, 256}},
     {"stage 2 backward", 1, backward, 80, 99 * 1024, {1, 150, 0, 0, 8, 64}},
     {"stage 2 backward, with everything", 1, backward, 80, 99 * 1024, {1, 150, 1, 0, 8, 128}},
     {"stage 2 backward", 1, backward, 80, 99 * 1024, {1, 100, 0, 0, 72, 128}},
@@ -588,6 +598,8 @@ static const struct kind {
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 400, 0, 0, 8, 64}},
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 300, 0, 0, 72, 128}},
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 250, 0, 0, 136, 256}},
+    {"stage 3 backward, softcap and ALiBi", 2, backward, 90, 227 * 1024, {64, 400, OF_SCORES, 0, 8, 64}},
+    {"stage 3 backward, softcap and ALiBi", 2, backward, 90, 227 * 1024, {64, 300, OF_SCORES, 0, 72, 128}},
     {"stage 3 backward, infinite numbers", 2, backward, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 2, little shared memory", 1, forward_in_little, 86, 99 * 1024, {1, 200, 0, 0, 72, 128}},
     {"stage 2, little shared memory, with everything", 1, forward_in_little, 86, 99 * 1024, {1, 90, 1, 0, 72, 128}},

@@ -649,11 +649,11 @@ ATTN__DEVICE float mask(const params &p, const reach &r, int64_t b, int64_t h, i
     return score;
 }
 
-/* ---- dropout: Philox4x32-10, the counter (j/4, i, h, b), so that a weight's fate depends on nothing else */
-ATTN__DEVICE bool is_kept(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
+/* ---- dropout: Philox4x32-10, the counter (j/4, i, h, b), so that a weight's fate depends on nothing else. Which of
+   four neighbouring columns are kept, those of one counter: a bit each. */
+ATTN__DEVICE uint32_t kept_of_four(const params &p, int64_t b, int64_t h, int64_t i, uint32_t four)
 {
-    const uint32_t column = (uint32_t)j + p.origin[3];
-    uint32_t x[4] = {column / 4u, (uint32_t)i + p.origin[2], (uint32_t)h + p.origin[1], (uint32_t)b + p.origin[0]};
+    uint32_t x[4] = {four, (uint32_t)i + p.origin[2], (uint32_t)h + p.origin[1], (uint32_t)b + p.origin[0]};
     uint32_t key0 = (uint32_t)p.seed, key1 = (uint32_t)(p.seed >> 32);
     for (int round = 0; round < 10; round++) {
         const uint64_t left = (uint64_t)0xD2511F53u * x[0], right = (uint64_t)0xCD9E8D57u * x[2];
@@ -664,7 +664,13 @@ ATTN__DEVICE bool is_kept(const params &p, int64_t b, int64_t h, int64_t i, int6
         key0 += 0x9E3779B9u;
         key1 += 0xBB67AE85u;
     }
-    return (column % 4u < 2u ? column % 4u == 0u ? x[0] : x[1] : column % 4u == 2u ? x[2] : x[3]) >= p.drop_below;
+    return (x[0] >= p.drop_below) | (x[1] >= p.drop_below) << 1 | (x[2] >= p.drop_below) << 2 |
+           (x[3] >= p.drop_below) << 3;
+}
+ATTN__DEVICE bool is_kept(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const uint32_t column = (uint32_t)j + p.origin[3];
+    return kept_of_four(p, b, h, i, column / 4u) >> column % 4u & 1;
 }
 /* What dropout multiplies a weight by. */
 ATTN__DEVICE float keep_factor(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
@@ -2500,15 +2506,6 @@ ATTN__DEVICE tile_row row_at(const params &p, int64_t b, int64_t group, int pack
     return r;
 }
 ATTN__DEVICE bool is_inside(const params &p, const tile_row &r) { return r.i < p.queries; }
-/* the score of a pair, raw, as it reaches the softmax, in powers of 2 */
-ATTN__DEVICE float full_score(const params &p, const tile_row &r, int key, float raw)
-{
-    reach w;
-    w.position = r.position;
-    w.first = r.first;
-    w.last = r.last;
-    return mask(p, w, r.b, r.h, r.i, key, soften(p, raw * p.scale)) * LOG2E;
-}
 /* What the rows of a tile have together: some row may attend to keys [first, last), all of them to [from, to). */
 struct tile_reach { int first, last, from, to; };
 ATTN__DEVICE tile_reach reach_of_row(const params &p, const tile_row &r)
@@ -2547,21 +2544,135 @@ ATTN__DEVICE tile_reach join_block(tile_reach t, tile_reach *shared)
     return t;
 }
 
+/* ---- options, with Extra: softcap, bias, ALiBi, a mask, dropout, a scale that is not positive. Each has a loop of its
+   own over an accumulator, so that what does not depend on the pair is found once. The accumulator's rows are queries
+   and its columns keys, or the other way round. An excluded pair has the score -inf; nothing is read for it. */
+
+/* A division costs more than tanh, so there is one for all pairs. */
+ATTN__DEVICE float inverse_softcap(const params &p)
+{
+    return p.softcap == 0.0f ? 0.0f : fminf(1.0f / p.softcap, 3.4028235e38f);
+}
+/* Raw scores are scaled and softened; slope: the derivative of the softcap. */
+template <int N> ATTN__DEVICE void soften_scores(float (&s)[N], float (&slope)[N], const params &p, float inverse)
+{
+    ATTN__UNROLL for (int j = 0; j < N; j++) s[j] *= p.scale, slope[j] = 1.0f;
+    if (p.softcap == 0.0f) return;
+    ATTN__UNROLL for (int j = 0; j < N; j++) {
+        const float t = tanhf(s[j] * inverse);
+        s[j] = p.softcap * t;
+        slope[j] = 1.0f - t * t;
+    }
+}
+/* Where the pairs of a thread lie in an array that has a number for each: of its two rows the first column, and from a
+   column to the next. */
+struct pair_places { int64_t row[2], step; };
+/* All loads are issued before one is used. */
+template <int N, class Stored, class F>
+ATTN__DEVICE void load_pairs(float (&b)[N], const float (&s)[N], const attn__array &a, const pair_places &at, F widened)
+{
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        const Stored *from = (const Stored *)a.data + at.row[e];
+        ATTN__UNROLL for (int j = 2 * e; j < N; j += 4, from += 8 * at.step)
+            ATTN__UNROLL for (int x = 0; x < 2; x++) b[j + x] = is_none(s[j + x]) ? 0.0f : widened(from[x * at.step]);
+    }
+}
+template <int N> ATTN__DEVICE void add_bias(float (&s)[N], const float (&b)[N])
+{
+    ATTN__UNROLL for (int j = 0; j < N; j++) s[j] = is_none(b[j]) ? b[j] : s[j] + b[j];     /* not NaN, if s is +inf */
+}
+/* A mask is a bias of 0 and -inf. places_in(array): where the pairs are in it. */
+template <int N, class F> ATTN__DEVICE void add_mask_and_bias(float (&s)[N], const params &p, F places_in)
+{
+    float b[N];
+    if (p.mask.rank) {
+        load_pairs<N, uint8_t>(b, s, p.mask, places_in(p.mask), [](uint8_t m) { return m ? 0.0f : -infinity(); });
+        add_bias(s, b);
+    }
+    if (!p.bias.rank) return;
+    const pair_places at = places_in(p.bias);
+    if (p.bias.type == ATTN_F32) load_pairs<N, float>(b, s, p.bias, at, [](float x) { return x; });
+    else if (p.bias.type == ATTN_BF16) load_pairs<N, uint16_t>(b, s, p.bias, at, hw::from_bf16);
+    else load_pairs<N, uint16_t>(b, s, p.bias, at, hw::from_f16);
+    add_bias(s, b);
+}
+/* p - j, rounded, so that differences from it by less than a tile are exact where distances are below 2^24 */
+ATTN__DEVICE float signed_distance(int64_t position, int64_t j)
+{
+    reach r;
+    r.position = position;
+    return position < j ? -distance_of(r, j) : distance_of(r, j);
+}
+/* Which of a row's keys from key0 on, 64 at most, are kept: a bit each. Four that have a counter in common are one
+   thread's of `threads`: the others' bits are 0. */
+template <int Keys>
+ATTN__DEVICE uint64_t kept_keys(const params &p, int b, int h, int i, int key0, int thread, int threads)
+{
+    const uint32_t column = (uint32_t)key0 + p.origin[3], before = column % 4u;
+    uint64_t kept = 0;
+    ATTN__LOOP for (uint32_t n = (uint32_t)thread; 4 * n < Keys + before; n += (uint32_t)threads) {
+        const uint64_t four = kept_of_four(p, b, h, i, (column + 4 * n) / 4u);
+        kept |= n == 0 ? four >> before : four << (4 * n - before);
+    }
+    return kept;
+}
+
 /* ---- scores and softmax of a tile, in a thread's two rows. Scores are in units in which `scale` makes them powers of
-   2; with Extra (softcap, bias, ALiBi, a mask, dropout, a scale that is not positive) they are brought to that first
-   and scale is 1. */
+   2; with Extra they are brought to that first and scale is 1. */
 template <bool Extra> ATTN__DEVICE float scale_of(const params &p) { return Extra ? 1.0f : p.scale * LOG2E; }
 
-template <int N, bool Extra, bool Edge>
-ATTN__DEVICE void mask_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
+template <int N, bool Edge>
+ATTN__DEVICE void mask_tile(float (&s)[N / 2], const tile_row (&rows)[2], int key0)
 {
     const int column = key0 + hw::lane() % 4 * 2;
-    ATTN__UNROLL for (int j = 0; j < N / 2 * (Extra || Edge); j++) {
+    ATTN__UNROLL for (int j = 0; j < N / 2 * Edge; j++) {
         const tile_row &r = rows[j / 2 % 2];
         const int key = column + j / 4 * 8 + j % 2;
         if (key < r.first || key >= r.last) s[j] = -infinity();
-        else if (Extra) s[j] = full_score(p, r, key, s[j]);
     }
+}
+struct alibi_row { float slope; int64_t position; };
+ATTN__DEVICE alibi_row alibi_of(const params &p, const tile_row &r)
+{
+    return {load(p.alibi, 0, r.h, 0, 0), r.position};
+}
+/* With Extra: raw scores as they reach the softmax. PerPair: there may be a mask or a bias. alibi_at(e): of a thread's
+   rows. */
+template <int N, bool Edge, bool PerPair, class F>
+ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const params &p, const tile_row (&rows)[2],
+                             int key0, F alibi_at)
+{
+    const int column = key0 + hw::lane() % 4 * 2;
+    soften_scores(s, slope, p, inverse_softcap(p));
+    mask_tile<N, Edge>(s, rows, key0);
+    if (Edge && PerPair) add_mask_and_bias(s, p, [&](const attn__array &a) {    /* then all tiles are edges */
+        pair_places at;
+        ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, rows[e].b, rows[e].h, rows[e].i, column);
+        at.step = a.stride[3];
+        return at;
+    });
+    ATTN__UNROLL for (int e = 0; e < 2 * (p.alibi.rank != 0); e++) {
+        const alibi_row of = alibi_at(e);
+        const float from = signed_distance(of.position, column);
+        ATTN__UNROLL for (int j = 2 * e; j < N / 2; j += 4)
+            ATTN__UNROLL for (int x = j; x < j + 2; x++)
+                if (!is_none(s[x])) s[x] = hw::fma(-of.slope, magnitude(from - (float)(x / 4 * 8 + x % 2)), s[x]);
+    }
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] *= LOG2E;
+}
+/* Which of the keys from key0 on are kept of a thread's two rows: bit c of column c of its own. Its four threads share
+   the work. */
+template <int N>
+ATTN__DEVICE void kept_in_tile(uint64_t (&kept)[2], const params &p, const tile_row (&rows)[2], int key0)
+{
+    const int t = hw::lane() % 4;
+    const bool second = t % 2 != 0;                             /* two threads for each row */
+    uint64_t own = kept_keys<N>(p, rows[0].b, second ? rows[1].h : rows[0].h, second ? rows[1].i : rows[0].i, key0,
+                                t / 2, 2);
+    own |= hw::shfl_xor(own, 2);
+    const uint64_t other = hw::shfl_xor(own, 1);
+    kept[0] = (second ? other : own) >> 2 * t;
+    kept[1] = (second ? own : other) >> 2 * t;
 }
 
 struct row_pair { float top[2], mass[2]; };     /* so far: the largest score, and this thread's part of the mass */
@@ -2597,14 +2708,12 @@ ATTN__DEVICE void weigh_tile(float (&s)[N / 2], row_pair &r, float scale, float 
 }
 template <int N> ATTN__DEVICE void drop_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
 {
-    const int column = key0 + hw::lane() % 4 * 2;
+    uint64_t kept[2];
     if (p.dropout == 0.0f) return;
-    ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
-        const tile_row &r = rows[j / 2 % 2];
-        if (s[j] == 0.0f) continue;
-        const float factor = keep_factor(p, r.b, r.h, r.i, column + j / 4 * 8 + j % 2);
-        s[j] = factor == 0.0f ? -0.0f : s[j] * factor;          /* -0: dropped, but not excluded */
-    }
+    kept_in_tile<N>(kept, p, rows, key0);
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++)
+        if (s[j] != 0.0f)                                       /* -0: dropped, but not excluded */
+            s[j] = kept[j / 2 % 2] >> (j / 4 * 8 + j % 2) & 1 ? s[j] * p.keep_scale : -0.0f;
 }
 template <int N> ATTN__DEVICE void shrink_rows(float (&d)[N / 2], const float (&shrink)[2])
 {
@@ -2685,18 +2794,15 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
     }
 }
 
-/* Scores of the keys from key0 on become weights; edge: some may be excluded. */
-template <int N, bool Extra>
+/* Scores of the keys from key0 on become weights. */
+template <int N, bool Extra, bool Edge, bool PerPair, class F>
 ATTN__DEVICE void weigh_keys(float (&s)[N / 2], row_pair &soft, const params &p, const tile_row (&rows)[2], int key0,
-                             bool edge, float scale, float (&shrink)[2])
+                             float scale, float (&shrink)[2], F alibi_at)
 {
-    if (edge) {
-        mask_tile<N, Extra, true>(s, p, rows, key0);
-        weigh_tile<N, true>(s, soft, scale, shrink);
-    } else {
-        mask_tile<N, Extra, false>(s, p, rows, key0);
-        weigh_tile<N, false>(s, soft, scale, shrink);
-    }
+    float slope[N / 2];
+    if (Extra) shape_tile<N, Edge, PerPair>(s, slope, p, rows, key0, alibi_at);
+    else mask_tile<N, Edge>(s, rows, key0);
+    weigh_tile<N, Edge>(s, soft, scale, shrink);
 }
 /* What the block's rows may attend to, of which this thread has two. */
 ATTN__DEVICE tile_reach reach_of_block(const params &p, const tile_row (&rows)[2], tile_reach *reaches)
@@ -2885,6 +2991,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     if (!p.out.rank) head_v.rank = 0;                   /* log-sum-exp or stats alone */
     const tile_row rows[2] = {row_at(p, b, group, m.pack, first_row + row0 + g),
                               row_at(p, b, group, m.pack, first_row + row0 + g + 8)};
+    const auto alibi_at = [&](int e) { return alibi_of(p, rows[e]); };
     row_pair soft = no_keys();
     float out[D / 2];
     const tile_reach all = reach_of_block(p, rows, reaches);
@@ -2915,7 +3022,8 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
         copy_keys(head_k, k, n + warps_kv, p.size_q);
         if (busy) {
             product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + slot_of(n));
-            weigh_keys<keys, Extra>(s, soft, p, rows, n * keys, edge, scale, shrink);
+            if (edge) weigh_keys<keys, Extra, true, true>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
+            else weigh_keys<keys, Extra, false, true>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
             if (Extra) drop_tile<keys>(s, p, rows, n * keys);
             if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) shrink_rows<D>(out, shrink);   /* else 1 */
         }
@@ -3085,32 +3193,25 @@ template <int Queries> ATTN__KERNEL(128, 1) void mma_grad_reaches(ATTN__PARAM gr
     }
 }
 
-/* Of a pair, from its raw score and the gradient of its weight as it met the values: the weight as it met them, and the
-   gradient of the raw score. Edge: it may be excluded; then both are +0, and -0 where they merely vanish. */
+/* Of a pair, from its score and the gradient of its weight as it met the values: the weight as it met them, and the
+   gradient of the raw score. slope: softcap's derivative; keep: what dropout multiplies the weight by. Edge: it may be
+   excluded; then both are +0, and -0 where they merely vanish. */
 struct row_grad { float base, inverse, shift; };
 ATTN__DEVICE row_grad row_grad_of(const grad_work &m, int64_t n) { return {m.base[n], m.inverse[n], m.shift[n]}; }
-template <bool Extra, bool Edge>
-ATTN__DEVICE void pair_grad(const params &p, const tile_row &r, const row_grad &g, int key, float scale, float &weight,
+template <bool Edge>
+ATTN__DEVICE void pair_grad(const row_grad &g, bool reached, float scale, float slope, float keep, float &weight,
                             float &gradient)
 {
-    float score = weight, above = gradient, slope = 1.0f, factor = 1.0f, w;
+    float score = weight, above = gradient, w;
     if (Edge) {
         weight = gradient = 0.0f;
-        if (key < r.first || key >= r.last || g.inverse == 0.0f) return;
-    }
-    if (Extra) {
-        if (p.softcap != 0.0f) {
-            const float t = tanhf(score * p.scale / p.softcap);
-            slope = 1.0f - t * t;
-        }
-        score = full_score(p, r, key, score);
+        if (!reached || g.inverse == 0.0f) return;
     }
     if (Edge && is_none(score)) return;
     w = hw::ex2(hw::fma(score, scale, -g.base)) * g.inverse;
-    if (Extra && p.dropout != 0.0f) factor = keep_factor(p, r.b, r.h, r.i, key);
-    if (factor == 0.0f) above = 0.0f;                           /* dropped: neither excluded nor read */
-    gradient = w * (above * factor - g.shift) * slope;
-    weight = factor == 0.0f ? 0.0f : w * factor;
+    if (keep == 0.0f) above = 0.0f;                             /* dropped: neither excluded nor read */
+    gradient = w * (above * keep - g.shift) * slope;
+    weight = keep == 0.0f ? 0.0f : w * keep;
     if (Edge && gradient == 0.0f) gradient = -0.0f;
     if (Edge && weight == 0.0f) weight = -0.0f;
 }
@@ -3144,9 +3245,19 @@ template <int N, bool Extra, bool Edge>
 ATTN__DEVICE void grads_of_keys(float (&s)[N / 2], float (&ds)[N / 2], const params &p, const tile_row (&rows)[2],
                                 const row_grad (&grads)[2], int key0, float scale)
 {
-    ATTN__UNROLL for (int j = 0; j < N / 2; j++)
-        pair_grad<Extra, Edge>(p, rows[j / 2 % 2], grads[j / 2 % 2], key0 + j / 4 * 8 + hw::lane() % 4 * 2 + j % 2,
-                               scale, s[j], ds[j]);
+    const int column = key0 + hw::lane() % 4 * 2;
+    float slope[N / 2];
+    uint64_t kept[2] = {~0ull, ~0ull};
+    if (Extra) shape_tile<N, Edge, true>(s, slope, p, rows, key0, [&](int e) { return alibi_of(p, rows[e]); });
+    if (Extra && p.dropout != 0.0f) kept_in_tile<N>(kept, p, rows, key0);
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
+        const int e = j / 2 % 2, c = j / 4 * 8 + j % 2;
+        if (Extra)
+            pair_grad<Edge>(grads[e], true, scale, slope[j], kept[e] >> c & 1 ? p.keep_scale : 0.0f, s[j], ds[j]);
+        else
+            pair_grad<Edge>(grads[e], column + c >= rows[e].first && column + c < rows[e].last, scale, 1.0f, 1.0f,
+                            s[j], ds[j]);
+    }
 }
 
 /* dq of the `tile`-th rows of a head. */
@@ -3242,31 +3353,74 @@ ATTN__DEVICE void copy_numbers(uint32_t to, const grad_work &m, int b, int h, in
         hw::cp_async(to + n * 16, from, true);
     }
 }
-/* pair_grad of keys by queries: the queries from i0 on, of one head, whose numbers are in `numbers`; keys key0 and
+/* shape_tile of keys by queries: the queries from i0 on, of one head, whose numbers are in `numbers`; keys key0 and
    key0 + 8. */
+template <int N>
+ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const params &p, uint32_t numbers, int b,
+                                int h, int i0, int key0)
+{
+    const int column = hw::lane() % 4 * 2;
+    soften_scores(s, slope, p, inverse_softcap(p));
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
+        const int c = column + j / 4 * 8 + j % 2, key = key0 + j / 2 % 2 * 8;
+        const int first = (int)hw::load_shared_word(numbers + (3 * N + c) * 4);
+        const int last = (int)hw::load_shared_word(numbers + (4 * N + c) * 4);
+        if (key < first || key >= last) s[j] = -infinity();
+    }
+    add_mask_and_bias(s, p, [&](const attn__array &a) {
+        pair_places at;
+        ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, b, h, i0 + column, key0 + 8 * e);
+        at.step = a.stride[2];
+        return at;
+    });
+    if (p.alibi.rank) {
+        const float slope_of_head = load(p.alibi, 0, h, 0, 0);
+        const int g = hw::lane() / 4;
+        float from[(N + 31) / 32];                              /* a query's per lane */
+        ATTN__UNROLL for (int w = 0; w < (N + 31) / 32; w++) {
+            const int64_t i = least(i0 + 32 * w + hw::lane(), (int)p.queries - 1);
+            from[w] = signed_distance(reach_of(p, b, i).position, key0 - g);
+        }
+        ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
+            const int c = column + j / 4 * 8 + j % 2;
+            const float distance = magnitude(hw::shfl(from[j / 16], c % 32) - (float)(g + j / 2 % 2 * 8));
+            if (!is_none(s[j])) s[j] = hw::fma(-slope_of_head, distance, s[j]);
+        }
+    }
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] *= LOG2E;
+}
+/* Which of the 16 keys of a warp are kept of each query: a lane has those of query lane % N, in kept[1] of query 32 +
+   lane. */
+template <int N>
+ATTN__DEVICE void kept_of_queries(uint32_t (&kept)[(N + 31) / 32], const params &p, int b, int h, int i0, int key0)
+{
+    constexpr int lanes = N < 32 ? 32 / N : 1;                  /* share a query */
+    ATTN__UNROLL for (int w = 0; w < (N + 31) / 32; w++) {
+        kept[w] = (uint32_t)kept_keys<16>(p, b, h, i0 + 32 * w + hw::lane() % N, key0, hw::lane() / N, lanes);
+        if (lanes == 2) kept[w] |= hw::shfl_xor(kept[w], 16);
+    }
+}
+/* pair_grad of keys by queries, see shape_queries. */
 template <int N, bool Extra, bool Edge, bool Keys>
 ATTN__DEVICE void grads_of_queries(float (&s)[N / 2], float (&ds)[N / 2], const params &p, uint32_t numbers, int b,
                                    int h, int i0, int key0, float scale)
 {
+    const bool drops = Extra && p.dropout != 0.0f;
+    float slope[N / 2];
+    uint32_t kept[(N + 31) / 32] = {};
+    if (Extra) shape_queries<N>(s, slope, p, numbers, b, h, i0, key0);
+    if (drops) kept_of_queries<N>(kept, p, b, h, i0, key0 - hw::lane() / 4);
     ATTN__UNROLL for (int j = 0; j < N / 4; j++) {
         const int c = j / 2 * 8 + hw::lane() % 4 * 2 + j % 2;
         const auto number = [&](int which) { return hw::load_shared_word(numbers + (which * N + c) * 4); };
-        tile_row r;
-        row_grad of;
-        r.b = b;
-        r.h = h;
-        r.i = i0 + c;
-        r.position = 0;
-        if (Extra && r.i < p.queries) r.position = reach_of(p, b, r.i).position;
-        of.base = float_of(number(0));
-        of.inverse = float_of(number(1));
-        of.shift = float_of(number(2));
-        r.first = (int)number(3);
-        r.last = (int)number(4);
+        const row_grad of = {float_of(number(0)), float_of(number(1)), float_of(number(2))};
+        const int first = Extra ? 0 : (int)number(3), last = Extra ? 0 : (int)number(4);
+        const uint32_t keeps = drops ? hw::shfl(kept[j / 8], c % 32) >> hw::lane() / 4 : ~0u;
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
-            const int x = j / 2 * 4 + 2 * e + j % 2;
+            const int x = j / 2 * 4 + 2 * e + j % 2, key = key0 + 8 * e;
             float none = 0.0f;
-            pair_grad<Extra, Edge>(p, r, of, key0 + 8 * e, scale, s[x], Keys ? ds[x] : none);
+            pair_grad<Edge>(of, Extra || (key >= first && key < last), scale, Extra ? slope[x] : 1.0f,
+                            !Extra ? 1.0f : keeps >> 8 * e & 1 ? p.keep_scale : 0.0f, s[x], Keys ? ds[x] : none);
         }
     }
 }
@@ -3620,14 +3774,15 @@ static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t
    K or V goes round: the producer waits until it is empty and fills it, the consumers wait until it is full and release
    it. While a consumer's products run it weighs the scores of the tile before, and consumers take turns to issue
    theirs, so that one computes weights while another has the tensor cores. */
-template <int D> struct hopper_shape {
+template <int D, bool Extra> struct hopper_shape {
     static constexpr int consumers = 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
-    static constexpr int keys = D <= 128 ? 128 : 64;
+    static constexpr int keys = D <= (Extra ? 64 : 128) ? 128 : 64;
     static constexpr int slot = tile_bytes<keys, D>;
-    static constexpr int info = 2 * 16 + rows * 8;                              /* see describe_task */
+    static constexpr int info = 2 * 16 + rows * (Extra ? 16 : 8);               /* see describe_task */
     static constexpr int out = D <= 128 ? tile_bytes<rows, D> : 0;              /* else there is no room */
     static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + out + 10 * 8 + 2 * info;
-    static constexpr int registers_consumer = 224, registers_producer = 56;      /* 2 * 128 * 224 + 128 * 56 = 64512 */
+    /* 64512 registers in all: 2 * 128 * 224 + 128 * 56, or 2 * 128 * 232 + 128 * 40 */
+    static constexpr int registers_consumer = Extra ? 232 : 224, registers_producer = Extra ? 40 : 56;
 };
 /* tiles: of rows per head. section: heads worked on together, so that what they share stays in the L2 cache. */
 struct hopper_order { int tiles, section; };
@@ -3656,19 +3811,24 @@ template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hop
     return t;
 }
 /* What the consumers need to know of a task. The producer finds it in advance, so that they need not wait for global
-   memory: batch, head, first row (16 bytes), the tile_reach of all rows, then first and last of each row. */
-template <int Rows> ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, uint32_t info)
+   memory: batch, head, first row (16 bytes), the tile_reach of all rows, then first and last of each row; for ALiBi the
+   slope of the head after the first row, and at the end each row's position. */
+template <int Rows, bool Extra>
+ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, uint32_t info)
 {
     tile_reach all = {0x7fffffff, 0, 0, 0x7fffffff};
     ATTN__LOOP for (int r = hw::lane(); r < Rows; r += 32) {
         const tile_row row = row_at(p, t.b, t.h, 1, t.first_row + r);
         hw::store_shared(info + 32 + r * 8, (uint32_t)row.first);
         hw::store_shared(info + 32 + r * 8 + 4, (uint32_t)row.last);
+        if (Extra) hw::store_shared(info + 32 + Rows * 8 + r * 8, (uint32_t)row.position);
+        if (Extra) hw::store_shared(info + 32 + Rows * 8 + r * 8 + 4, (uint32_t)(row.position >> 32));
         join(all, reach_of_row(p, row));
     }
     all = join_warp(all);
     if (hw::lane() == 0) {
-        const int words[8] = {t.b, t.h, t.first_row, 0, all.first, all.last, all.from, all.to};
+        const float slope = Extra && p.alibi.rank ? load(p.alibi, 0, t.h, 0, 0) : 0.0f;
+        const int words[8] = {t.b, t.h, t.first_row, (int)bits_of(slope), all.first, all.last, all.from, all.to};
         ATTN__UNROLL for (int i = 0; i < 8; i++) hw::store_shared(info + i * 4, (uint32_t)words[i]);
     }
     hw::sync_warp();
@@ -3687,6 +3847,13 @@ ATTN__DEVICE tile_reach read_task(uint32_t info, int row0, tile_row (&rows)[2])
         rows[e].last = (int)of_row[1];
     }
     return {(int)of_tile[0], (int)of_tile[1], (int)of_tile[2], (int)of_tile[3]};
+}
+/* What ALiBi needs of a row: the slope of its head, and where the query is. */
+template <int Rows> ATTN__DEVICE alibi_row read_alibi(uint32_t info, int row)
+{
+    uint32_t position[2];
+    hw::load_shared(position, info + 32 + Rows * 8 + row * 8);
+    return {float_of(hw::load_shared_word(info + 12)), (int64_t)((uint64_t)position[1] << 32 | position[0])};
 }
 /* Rows of one head into shared memory, which the barrier waits for. */
 template <int Rows, int D>
@@ -3723,14 +3890,14 @@ ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_
 /* Shared memory of a block: Q, two slots each of K and V, and for each of these a barrier that it is full and one that
    it is empty; results on their way; two slots of describe_task's. One is free as soon as Q of the task before the last
    is. */
-template <int D> struct hopper_places {
+struct hopper_places {
     unsigned char *q, *k, *v, *out, *info;
     uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty;
 };
-template <int D> ATTN__DEVICE hopper_places<D> hopper_places_in(unsigned char *shared)
+template <int D, bool Extra> ATTN__DEVICE hopper_places hopper_places_in(unsigned char *shared)
 {
-    typedef hopper_shape<D> shape;
-    hopper_places<D> at;
+    typedef hopper_shape<D, Extra> shape;
+    hopper_places at;
     at.q = shared;
     at.k = at.q + tile_bytes<shape::rows, D>;
     at.v = at.k + 2 * shape::slot;
@@ -3745,16 +3912,16 @@ template <int D> ATTN__DEVICE hopper_places<D> hopper_places_in(unsigned char *s
     return at;
 }
 /* The producer: starts the loads of all tasks, Q, then K of each tile and V of the one before. */
-template <int D> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places<D> &at, int tasks)
+template <int D, bool Extra> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places &at, int tasks)
 {
-    typedef hopper_shape<D> shape;
+    typedef hopper_shape<D, Extra> shape;
     constexpr int keys = shape::keys;
     const params &p = m.p;
     int tile = 0, started = 0;              /* tiles of K and V, tasks: so many before in this block's life */
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         const hopper_task t = task_at<false>(p, m.order, task, shape::rows);
         const uint32_t info = hw::shared_address(at.info) + started % 2 * shape::info;
-        const tile_reach all = describe_task<shape::rows>(p, t, info);
+        const tile_reach all = describe_task<shape::rows, Extra>(p, t, info);
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
         if (hw::elect()) {
             hw::mbarrier_wait(at.q_empty, (started & 1) ^ 1);
@@ -3812,18 +3979,18 @@ ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigne
     }
     return true;
 }
-/* A consumer: a warpgroup with 64 rows of each task. */
-template <class T, int D>
-ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &at, int tasks)
+/* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive. */
+template <class T, int D, bool Extra>
+ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at, int tasks)
 {
-    typedef hopper_shape<D> shape;
+    typedef hopper_shape<D, Extra> shape;
     constexpr int keys = shape::keys;
     const params &p = m.p;
     int tile = 0, started = 0;              /* as the producer counts */
     const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
     const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
     const bool elected = hw::lane() == 0;   /* releases what its warp has done with */
-    const float scale = scale_of<false>(p);
+    const float scale = scale_of<Extra>(p);
     const uint64_t desc_q = wgmma_tile(hw::shared_address(at.q) + (uint32_t)consumer * 64 * 128, shape::rows);
     const uint64_t desc_k = wgmma_tile(hw::shared_address(at.k), keys);
     const uint64_t desc_v = wgmma_tile(hw::shared_address(at.v), keys);
@@ -3857,10 +4024,10 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
             hw::wgmma_commit();
         };
         const auto weigh = [&](int n) {                         /* scores become weights */
-            if (n * keys < all.from || (n + 1) * keys > all.to) {
-                mask_tile<keys, false, true>(s, p, rows, n * keys);
-                weigh_tile<keys, true>(s, soft, scale, shrink);
-            } else weigh_tile<keys, false>(s, soft, scale, shrink);
+            const auto alibi_at = [&](int e) { return read_alibi<shape::rows>(info, row0 + 8 * e); };
+            if (n * keys < all.from || (n + 1) * keys > all.to)
+                weigh_keys<keys, Extra, true, false>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
+            else weigh_keys<keys, Extra, false, false>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
         };
         const auto pack_weights = [&](int n, int now) {
             ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
@@ -3917,21 +4084,21 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places<D> &
     }
     if (elected) hw::tma_store_wait_read<0>();
 }
-template <class T, int D>
-ATTN__KERNEL(hopper_shape<D>::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
+template <class T, int D, bool Extra>
+ATTN__KERNEL((hopper_shape<D, Extra>::threads), 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
 {
 #if ATTN__HAVE_WGMMA
-    typedef hopper_shape<D> shape;
+    typedef hopper_shape<D, Extra> shape;
     ATTN__SHARED(shared);
-    const hopper_places<D> at = hopper_places_in<D>(shared);
+    const hopper_places at = hopper_places_in<D, Extra>(shared);
     const int tasks = (int)(m.p.batch * m.p.heads) * m.order.tiles;
     init_barriers(at.q_full, shape::consumers);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
-        if (hw::warp() == 0) hopper_load<D>(m, at, tasks);
+        if (hw::warp() == 0) hopper_load<D, Extra>(m, at, tasks);
     } else {
         hw::setmaxnreg_inc<shape::registers_consumer>();
-        hopper_multiply<T, D>(m, at, tasks);
+        hopper_multiply<T, D, Extra>(m, at, tasks);
     }
 #endif
 }
@@ -3975,17 +4142,17 @@ ATTN__DEVICE int64_t nonfinite_at(const hopper_grad_work &m, bool keys, int64_t 
     const int64_t tiles_q = m.g.padded / 64, tiles_k = m.padded_keys / 64;
     return keys ? p.batch * p.heads * tiles_q + (b * p.heads_kv + h) * tiles_k : (b * p.heads + h) * tiles_q;
 }
-/* Is some number of 64 keys from `first` on not finite? Four lanes have a row. Nobody need look at v: it makes
-   gradients of scores, and these are 0 where a pair is excluded. */
+/* Is some number of 64 rows from `first` on not finite? Four lanes have a row. */
 template <class T>
-ATTN__DEVICE bool has_nonfinite_keys(const params &p, int64_t b, int64_t h, int64_t first)
+ATTN__DEVICE bool has_nonfinite_rows(const attn__array &a, int64_t columns, int64_t b, int64_t h, int64_t first,
+                                     int64_t rows)
 {
     uint32_t nonfinite = 0;
-    for (int64_t j = first + hw::lane() / 4; j < first + 64 && j < p.keys; j += 8) {
-        const eight_halves *from = (const eight_halves *)row_of(p.k, b, h, j);
-        for (int c = hw::lane() % 4; c < (int)p.size_q / 8; c += 4) {
+    for (int64_t i = first + hw::lane() / 4; i < first + 64 && i < rows; i += 8) {
+        const eight_halves *from = (const eight_halves *)row_of(a, b, h, i);
+        for (int c = hw::lane() % 4; c < (int)columns / 8; c += 4) {
             const eight_halves x = from[c];
-            ATTN__UNROLL for (int i = 0; i < 4; i++) nonfinite |= halves_not_finite<T>(x.pair[i]);
+            ATTN__UNROLL for (int j = 0; j < 4; j++) nonfinite |= halves_not_finite<T>(x.pair[j]);
         }
     }
     return hw::any(nonfinite != 0);
@@ -4002,18 +4169,19 @@ ATTN__DEVICE int nonfinite_queries(const grad_work &m, int64_t n, int64_t first)
     }
     return hw::any(q) * NONFINITE_MOVING + hw::any(above) * NONFINITE_ABOVE;
 }
+/* Nobody need look at v: it makes gradients of scores, and these are 0 where a pair is excluded. */
 template <class T> ATTN__KERNEL(128, 1) void hopper_grad_nonfinite(ATTN__PARAM hopper_grad_work m)
 {
     const params &p = m.g.p;
     const int64_t of_queries = nonfinite_at(m, true, 0, 0), all = nonfinite_at(m, true, p.batch, 0);
     for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
-        int flags;
-        if (n < of_queries) flags = nonfinite_queries(m.g, n, n % (m.g.padded / 64) * 64);
-        else {
-            const int64_t tiles = m.padded_keys / 64, at = n - of_queries, first = at % tiles * 64;
-            const int64_t b = at / tiles / p.heads_kv, h = at / tiles % p.heads_kv;
-            flags = has_nonfinite_keys<T>(p, b, h, first) * NONFINITE_MOVING;
-        }
+        const bool keys = n >= of_queries;
+        const int64_t heads = keys ? p.heads_kv : p.heads, rows = keys ? p.keys : p.queries;
+        const int64_t tiles = (keys ? m.padded_keys : m.g.padded) / 64, tile = keys ? n - of_queries : n;
+        const int64_t b = tile / tiles / heads, h = tile / tiles % heads, first = tile % tiles * 64;
+        int flags = keys ? 0 : nonfinite_queries(m.g, n, first);
+        if (keys || p.softcap != 0.0f)              /* that makes scores finite */
+            flags |= has_nonfinite_rows<T>(keys ? p.k : p.q, p.size_q, b, h, first, rows) * NONFINITE_MOVING;
         if (hw::lane() == 0) m.nonfinite[n] = flags;
     }
 }
@@ -4065,16 +4233,48 @@ template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m,
     find_tiles<Shape>(m, w);
     return w;
 }
+/* Where the queries of a tile are, relative to its first key: of fixed queries a thread has its two rows'; of 64 moving
+   ones a lane has those of query lane and lane + 32. */
+struct query_positions { float slope, from[2]; };
+template <class Shape>
+ATTN__DEVICE query_positions positions_of_tile(const params &p, uint32_t task_info, uint32_t of_tile, int row0)
+{
+    const int b = (int)hw::load_shared_word(task_info), first_row = (int)hw::load_shared_word(task_info + 8) + row0;
+    const int first = (int)hw::load_shared_word(of_tile + 4);
+    query_positions at = {float_of(hw::load_shared_word(of_tile + 8)), {0.0f, 0.0f}};
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        const int i = Shape::queries ? first_row + 8 * e : first + hw::lane() + 32 * e;
+        const int64_t position = reach_of(p, b, least(i, (int)p.queries - 1)).position;
+        at.from[e] = signed_distance(position, Shape::queries ? first : first_row - hw::lane() / 4);
+    }
+    return at;
+}
+/* With Extra: four raw scores, of columns column + 8j.. */
+template <class Shape>
+ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, float inverse,
+                             const query_positions &at, int j, int column)
+{
+    soften_scores(s, slope, p, inverse);
+    ATTN__UNROLL for (int x = 0; x < 4 * (p.alibi.rank != 0); x++) {
+        const float from = Shape::queries ? at.from[x / 2] : hw::shfl(at.from[j / 4], (j * 8 + column + x % 2) % 32);
+        const int key = Shape::queries ? j * 8 + column + x % 2 : hw::lane() / 4 + x / 2 * 8;
+        if (!is_none(s[x])) s[x] = hw::fma(-at.slope, magnitude(from - (float)key), s[x]);
+    }
+    ATTN__UNROLL for (int x = 0; x < 4; x++) s[x] *= LOG2E;
+}
 /* s and ds of a tile become weights and the gradients of scores. A thread's two rows are queries from row_grad and
    tile_row; or keys first_key, +8, and the queries' numbers are at `values`. */
-template <class Shape, bool Edge>
+template <class Shape, bool Edge, bool Extra>
 ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape::moving / 2], const params &p,
-                                const tile_row (&rows)[2], const row_grad (&grads)[2], int first_key, uint32_t values)
+                                const tile_row (&rows)[2], const row_grad (&grads)[2], int first_key, uint32_t values,
+                                const query_positions &at)
 {
-    const float scale = scale_of<false>(p);
+    const float scale = scale_of<Extra>(p), inverse = Extra ? inverse_softcap(p) : 0.0f;
     const int column = hw::lane() % 4 * 2;
     ATTN__UNROLL for (int j = 0; j < Shape::moving / 8; j++) {
         uint32_t of[5][2] = {};                 /* base, inverse, shift, first, last of two queries */
+        float slope[4] = {1.0f, 1.0f, 1.0f, 1.0f}, four[4] = {s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]};
+        if (Extra) shape_four<Shape>(four, slope, p, inverse, at, j, column);
         ATTN__UNROLL for (int i = 0; i < (Shape::queries ? 0 : Edge ? 5 : Shape::scores ? 3 : 2); i++)
             hw::load_shared(of[i], values + (i * Shape::moving + j * 8 + column) * 4);
         ATTN__UNROLL for (int x = 0; x < 4; x++) {
@@ -4088,8 +4288,10 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
                 g.inverse = float_of(of[1][x % 2]);
                 g.shift = float_of(of[2][x % 2]);
             }
-            pair_grad<false, Edge>(p, r, g, first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8), scale,
-                                   s[4 * j + x], Shape::scores ? ds[4 * j + x] : none);
+            const int key = first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8);
+            s[4 * j + x] = four[x];
+            pair_grad<Edge>(g, key >= r.first && key < r.last, scale, slope[x], 1.0f, s[4 * j + x],
+                            Shape::scores ? ds[4 * j + x] : none);
         }
     }
 }
@@ -4131,7 +4333,7 @@ ATTN__DEVICE void load_rows(unsigned char *to, const hopper_grad_work &m, uint64
     hw::cp_async_bulk(to + Rows * 16, m.g.last + reach, Rows * 4, bar);
 }
 /* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
-template <class Shape, int D>
+template <class Shape, int D, bool Extra>
 ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at, int tasks)
 {
     typedef Shape shape;
@@ -4169,6 +4371,9 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
                 hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
                 hw::store_shared(hw::shared_address(at.info) + to * 16, flags);
                 hw::store_shared(hw::shared_address(at.info) + to * 16 + 4, (uint32_t)first);
+                if (Extra && m.g.p.alibi.rank)
+                    hw::store_shared(hw::shared_address(at.info) + to * 16 + 8,
+                                     bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
                 hw::mbarrier_expect(full, shape::slot + shape::of_moving);
                 load_tile<moving, D>(at.tile_moving + to * shape::slot, &m.moving, full, first, head, b);
                 if (!shape::queries) load_rows<moving>(at.of_rows + to * shape::of_moving, m, full, b, head, first);
@@ -4208,7 +4413,7 @@ ATTN__DEVICE void store_grads(const params &p, const float (&sum)[D / 2], const 
         store_rows<T, D>(p.dv, sum_values, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
 }
 /* A consumer: a warpgroup with 64 rows of each task. */
-template <class T, int D, int Sums>
+template <class T, int D, int Sums, bool Extra>
 ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<hopper_grad_shape<D, Sums>> &at,
                                        int tasks)
 {
@@ -4259,21 +4464,23 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
             const uint32_t now_moving = desc_moving + tile % 2 * (shape::slot >> 4);
             const uint32_t now_above = desc_moving + (2 + tile % slots) * (shape::slot >> 4);
             const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * shape::of_moving;
+            const uint32_t of_tile = hw::shared_address(at.info) + tile % 2 * 16;
             hw::mbarrier_wait(at.moving_full + tile % 2, tile / 2 & 1);
             start_product(s, desc_fixed, now_moving);
+            query_positions at_tile = {};
+            if (Extra && p.alibi.rank) at_tile = positions_of_tile<shape>(p, at.task_info, of_tile, row0);
             hw::mbarrier_wait(at.above_full + tile % slots, tile / slots & 1);
             if (shape::scores) start_product(ds, desc_fixed + (shape::whole >> 4), now_above);
             hw::wgmma_wait<0>();
             hw::wgmma_keep(s);
             if (shape::scores) hw::wgmma_keep(ds);
             if (!shape::values && elected) hw::mbarrier_arrive(at.above_empty + tile % slots);
-            const uint32_t of_tile = hw::shared_address(at.info) + tile % 2 * 16;
             const uint32_t flags = hw::load_shared_word(of_tile);
             last = (flags & LAST) != 0;
             if (flags & EDGE) {
                 const int first_key = shape::queries ? (int)hw::load_shared_word(of_tile + 4)
                                                      : (int)hw::load_shared_word(at.task_info + 8) + row0;
-                grads_of_tile<shape, true>(s, ds, p, rows, grads, first_key, values);
+                grads_of_tile<shape, true, Extra>(s, ds, p, rows, grads, first_key, values, at_tile);
                 if (shape::values && (flags & NONFINITE_ABOVE))
                     guard_slot<T, D, moving>(sum_values, s,
                                              hw::shared_address(at.tile_above) + tile % slots * shape::slot, 0, moving);
@@ -4282,7 +4489,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
                                              moving);
                 pack();
             } else {
-                grads_of_tile<shape, false>(s, ds, p, rows, grads, 0, values);
+                grads_of_tile<shape, false, Extra>(s, ds, p, rows, grads, 0, values, at_tile);
                 pack();
             }
             keep_sums();
@@ -4299,18 +4506,14 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
             if (shape::values && elected) hw::mbarrier_arrive(at.above_empty + tile % slots);
         }
         hw::load_shared(of_task, at.task_info);
-        ATTN__UNROLL for (int e = 0; e < 2; e++) {
-            rows[e].b = (int)of_task[0];
-            rows[e].h = (int)of_task[1];
-            rows[e].i = (int)of_task[2] + row0 + 8 * e;
-        }
+        set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
         hw::sync_warp();
         if (elected) hw::mbarrier_arrive(at.fixed_empty);
         started++;
         store_grads<T, D, Sums>(p, sum, sum_values, rows);
     }
 }
-template <class T, int D, int Sums>
+template <class T, int D, int Sums, bool Extra>
 ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_work m)
 {
 #if ATTN__HAVE_WGMMA
@@ -4322,10 +4525,10 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     init_barriers(at.fixed_full, shape::consumers);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
-        if (hw::warp() == 0) hopper_grad_load<shape, D>(m, at, tasks);
+        if (hw::warp() == 0) hopper_grad_load<shape, D, Extra>(m, at, tasks);
     } else {
         hw::setmaxnreg_inc<shape::registers_consumer>();
-        hopper_grad_multiply<T, D, Sums>(m, at, tasks);
+        hopper_grad_multiply<T, D, Sums, Extra>(m, at, tasks);
     }
 #endif
 }
@@ -4361,12 +4564,17 @@ template <int D> constexpr bool hopper_grads_in_two = D > 128;
 template <int D> constexpr int hopper_grads_of_keys = hopper_grads_in_two<D> ? OF_KEYS : OF_KEYS | OF_VALUES;
 template <int D> constexpr int hopper_grads_of_values = hopper_grads_in_two<D> ? OF_VALUES : OF_KEYS | OF_VALUES;
 
-template <class T, int D, class F> void each_hopper_kernel_as(F f)
+/* Sums of larger heads leave no registers for what Extra computes. */
+template <int D> constexpr bool hopper_grads_with_extra = D <= 128;
+
+template <class T, int D, bool Extra, class F> void each_hopper_kernel_as(F f)
 {
-    f((const void *)hopper_forward_kernel<T, D>);
-    f((const void *)hopper_grad_kernel<T, D, OF_QUERIES>);
-    f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_keys<D>>);
-    if (hopper_grads_in_two<D>) f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_values<D>>);
+    constexpr bool extra = Extra && hopper_grads_with_extra<D>;
+    f((const void *)hopper_forward_kernel<T, D, Extra>);
+    if (extra != Extra) return;
+    f((const void *)hopper_grad_kernel<T, D, OF_QUERIES, extra>);
+    f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_keys<D>, extra>);
+    if (hopper_grads_in_two<D>) f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_values<D>, extra>);
 }
 template <class F> void each_hopper_kernel(head_sizes<>, F f)
 {
@@ -4376,8 +4584,10 @@ template <class F> void each_hopper_kernel(head_sizes<>, F f)
 }
 template <int D, int... More, class F> void each_hopper_kernel(head_sizes<D, More...>, F f)
 {
-    each_hopper_kernel_as<hw::bf16, D>(f);
-    each_hopper_kernel_as<hw::f16, D>(f);
+    each_hopper_kernel_as<hw::bf16, D, false>(f);
+    each_hopper_kernel_as<hw::bf16, D, true>(f);
+    each_hopper_kernel_as<hw::f16, D, false>(f);
+    each_hopper_kernel_as<hw::f16, D, true>(f);
     each_hopper_kernel(head_sizes<More...>(), f);
 }
 /* Tiles of `rows` rows; true = fine. An axis of one element may have any stride. */
@@ -4402,7 +4612,9 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
     ATTN__WANT(d.encode, "the driver has no TMA");
     if (why) return why;
-    ATTN__WANT(!has_extra(p), "softcap, bias, mask, ALiBi, dropout or a scale that is not positive");
+    ATTN__WANT(!p.bias.rank && !p.mask.rank && p.dropout == 0.0f, "bias, mask or dropout");
+    ATTN__WANT(!backward || !has_extra(p) || larger_head(p) <= 128,
+               "gradients with a head size above 128 and softcap, ALiBi or a scale that is not positive");
     ATTN__WANT(p.out.rank, "no out is wanted");
     ATTN__WANT(p.queries >= 64, "few queries: split keys and packed heads are better");
     ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((p.queries + 127) / 128) >= d.processors,
@@ -4427,9 +4639,10 @@ inline hopper_order hopper_order_of(const params &p, bool keys, int rows)
     o.section = (int)(fit < 1 ? 1 : fit < all ? fit : all);
     return o;
 }
-template <class T, int D> int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
+template <class T, int D, bool Extra>
+int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
 {
-    typedef hopper_shape<D> shape;
+    typedef hopper_shape<D, Extra> shape;
     hopper_work m;
     m.p = p;
     m.order = hopper_order_of(p, false, shape::rows);
@@ -4440,13 +4653,16 @@ template <class T, int D> int hopper_forward_as(const params &p, const device &d
     m.by_tma = shape::out && p.out.type == p.q.type && has_aligned_rows(p.out, p.batch, p.heads, p.queries) &&
                map_rows(dev, &m.out, p.out, p.batch, p.heads, p.queries, p.size_v, 16);
     const int64_t tasks = p.batch * p.heads * m.order.tiles;
-    return (int)ATTN__LAUNCH((hopper_forward_kernel<T, D>), (int)(tasks < dev.processors ? tasks : dev.processors),
-                             shape::threads, shape::shared_bytes, stream, m);
+    return (int)ATTN__LAUNCH((hopper_forward_kernel<T, D, Extra>),
+                             (int)(tasks < dev.processors ? tasks : dev.processors), shape::threads,
+                             shape::shared_bytes, stream, m);
 }
 static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream_t stream)
 {
     return with_kernels(p, hopper_head_sizes(), [&](auto type, auto d) {
-        return hopper_forward_as<decltype(type), decltype(d)::value>(p, dev, stream);
+        constexpr int D = decltype(d)::value;
+        return has_extra(p) ? hopper_forward_as<decltype(type), D, true>(p, dev, stream)
+                            : hopper_forward_as<decltype(type), D, false>(p, dev, stream);
     });
 }
 
@@ -4480,16 +4696,18 @@ template <int D, int Sums> bool hopper_grad_maps(hopper_grad_work *m, const devi
            map_rows(dev, keys ? &m->fixed : &m->moving, p.k, p.batch, p.heads_kv, p.keys, p.size_q, rows_k) &&
            map_rows(dev, keys ? &m->fixed_above : &m->moving_above, p.v, p.batch, p.heads_kv, p.keys, p.size_v, rows_k);
 }
-template <class T, int D, int Sums>
+template <class T, int D, int Sums, bool Extra>
 int hopper_grad_run(const hopper_grad_work &m, const device &dev, cudaStream_t stream)
 {
     typedef hopper_grad_shape<D, Sums> shape;
     const params &p = m.g.p;
     const int64_t tasks = p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles;
-    return (int)ATTN__LAUNCH((hopper_grad_kernel<T, D, Sums>), (int)(tasks < dev.processors ? tasks : dev.processors),
-                             GRAD_THREADS, shape::shared_bytes, stream, m);
+    return (int)ATTN__LAUNCH((hopper_grad_kernel<T, D, Sums, Extra>),
+                             (int)(tasks < dev.processors ? tasks : dev.processors), GRAD_THREADS, shape::shared_bytes,
+                             stream, m);
 }
-template <class T, int D> int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
+template <class T, int D, bool Extra>
+int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
 {
     hopper_grad_work m, of_keys;
     int error;
@@ -4503,17 +4721,19 @@ template <class T, int D> int hopper_backward_as(const params &p, const device &
         const int64_t tiles = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
         error = (int)ATTN__LAUNCH(hopper_grad_nonfinite<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
     }
-    if (!error && p.dq.rank) error = hopper_grad_run<T, D, OF_QUERIES>(m, dev, stream);
+    if (!error && p.dq.rank) error = hopper_grad_run<T, D, OF_QUERIES, Extra>(m, dev, stream);
     if (!error && (p.dk.rank || (!hopper_grads_in_two<D> && p.dv.rank)))
-        error = hopper_grad_run<T, D, hopper_grads_of_keys<D>>(of_keys, dev, stream);
+        error = hopper_grad_run<T, D, hopper_grads_of_keys<D>, Extra>(of_keys, dev, stream);
     if (!error && hopper_grads_in_two<D> && p.dv.rank)
-        error = hopper_grad_run<T, D, hopper_grads_of_values<D>>(of_keys, dev, stream);
+        error = hopper_grad_run<T, D, hopper_grads_of_values<D>, Extra>(of_keys, dev, stream);
     return error;
 }
 static cudaError_t hopper_backward(const params &p, const device &dev, cudaStream_t stream)
 {
     return with_kernels(p, hopper_head_sizes(), [&](auto type, auto d) {
-        return hopper_backward_as<decltype(type), decltype(d)::value>(p, dev, stream);
+        constexpr int D = decltype(d)::value;
+        return has_extra(p) ? hopper_backward_as<decltype(type), D, hopper_grads_with_extra<D>>(p, dev, stream)
+                            : hopper_backward_as<decltype(type), D, false>(p, dev, stream);
     });
 }
 
@@ -4543,6 +4763,7 @@ namespace attn__gpu {
        mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
        hopper_forward_kernel   384      98, 194, 194   10 mbarriers, TURN (the       224 / 56   FA3 forward
                                                        ping-pong), GUARD (NaN guard)
+         with options          384      100, 132, 196                                 232 / 40
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
 

@@ -394,7 +394,8 @@ static void fast_stages(void) {
         d.v = narrow(&d.v, type);
         d.causal = n < 4;
         d.align = ATTN_ALIGN_BOTTOM_RIGHT;
-        if (n == 5) d.softcap = 2;
+        if (n == 4) d.softcap = 2;
+        if (n == 5) d.dropout = 0.25f;
         for (int at = 0; at < 4; at++) {
             const char *stage = at == 0 ? "stage 1" : at == 2 && !few && n != 5 ? "stage 3" : "stage 2";
             attn_desc f = d;
@@ -559,6 +560,28 @@ static void fast_fill(void) {
                            : "on the device, stage 2, mma.sync (not stage 3, wgmma: few blocks of queries"),
                "case %d", n);
         fake_set_processors(0);
+        fake_set_arch(arch);
+    }
+}
+
+/* Softcap runs on stage 3, the gradients of larger heads do not; the arrays are only described. */
+static void fast_softcap(void) {
+    const int arch = fake_arch();
+    const void *address = (const void *)((uintptr_t)1 << 40);
+    for (int64_t size = 128; size <= 136; size += 8) {
+        attn_desc d = {0};
+        attn_grad g = {0};
+        d.softcap = 2;
+        d.q = d.k = d.v = attn_view_typed(ATTN_BF16, address, 4, 1, 4, 1024, size);
+        d.out = attn_out_typed(ATTN_BF16, (void *)((uintptr_t)1 << 41), 4, 1, 4, 1024, size);
+        g.d_out = d.q;
+        g.dq = attn_out_typed(ATTN_BF16, (void *)((uintptr_t)1 << 42), 4, 1, 4, 1024, size);
+        fake_everything(2);
+        fake_set_arch(90);
+        if (fake_arch() != 90) return; /* a device that is older */
+        CHECK(explained(&d, 0, "on the device, stage 3"));
+        CHECK(explained(&d, &g,
+                        size == 128 ? "on the device, stage 3" : "on the device, stage 2, mma.sync (not stage 3"));
         fake_set_arch(arch);
     }
 }
@@ -1032,6 +1055,7 @@ const test_case suite_emulated[] = {
     {"emulated.fast_split_keys", fast_split_keys},
     {"emulated.fast_stats", fast_stats},
     {"emulated.fast_fill", fast_fill},
+    {"emulated.fast_softcap", fast_softcap},
     {"emulated.fast_corners", fast_corners},
     {"emulated.mixed_places", mixed_places},
     {"emulated.of_the_host", of_the_host},

@@ -110,6 +110,18 @@ static void fill(tensor &t, double size) {
         put(t, b, h, i, x, t.a.type == ATTN_U8 ? (double)chance(80) : number() * size);
     });
 }
+/* Mask and bias may have any strides: an axis may be the other way round, or all along it be the same. */
+static void restride(tensor &t) {
+    const int axis = draw(0, 3);
+    if (chance(40)) t.a.stride[axis] = 0;
+    else if (chance(50)) {
+        t.a.data = (char *)t.a.data + (t.size[axis] - 1) * t.a.stride[axis] * (int64_t)t.bytes_of();
+        t.a.stride[axis] = -t.a.stride[axis];
+    }
+    for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+        t.value[(size_t)t.at(b, h, i, x)] = read_element(t, place(t.a, b, h, i, x));
+    });
+}
 /* Some calls have a few numbers that are not finite: they may not leave the rows and columns they belong to. */
 static void spoil(tensor &t, int percent) {
     static const double odd[3] = {NAN, INFINITY, -INFINITY};
@@ -161,9 +173,10 @@ static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64
     a.stride[0] = i > 1 ? i : b > 1 ? 1 : 0, a.stride[1] = 0, a.stride[2] = i > 1, a.stride[3] = 0;
 }
 struct wishes {
-    int least_rows, most_rows, extra, decode, least_d,
-        most_d; /* decode 2: all heads of a group in 1 to about 20 rows */
+    /* decode 2: all heads of a group in 1 to about 20 rows. extra 1: all options, 2: OF_SCORES */
+    int least_rows, most_rows, extra, decode, least_d, most_d;
 };
+enum { OF_SCORES = 2 }; /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
 
 /* sizes: batch, heads, heads of K and V, queries, keys, head sizes of Q and of V */
 static void start_call(call &c, int type, const int (&sizes)[7]) {
@@ -187,6 +200,19 @@ static void start_call(call &c, int type, const int (&sizes)[7]) {
     c.name += std::string(type == ATTN_BF16 ? "bf16" : "f16") + " B" + std::to_string(p.batch) + " H" +
               std::to_string(p.heads) + "/" + std::to_string(p.heads_kv) + " Sq" + std::to_string(p.queries) + " Sk" +
               std::to_string(p.keys) + " D" + std::to_string(p.size_q) + " Dv" + std::to_string(p.size_v);
+}
+/* the least likely is a negative scale; of_scores: at least one */
+static void score_options(call &c, bool of_scores) {
+    params &p = c.p;
+    const int percent = of_scores ? 60 : 30;
+    if (chance(percent)) p.softcap = (float)draw(1, 4), c.name += " softcap";
+    if (chance(percent) || (of_scores && p.softcap == 0)) {
+        make(c.alibi, ATTN_F32, 1, p.heads, 1, 1);
+        fill(c.alibi, 0.3);
+        p.alibi = c.alibi.a, p.alibi.stride[0] = p.alibi.stride[2] = p.alibi.stride[3] = 0;
+        c.name += " ALiBi";
+    }
+    if (chance(15)) p.scale = -p.scale, c.name += " negative scale";
 }
 static void random_call(call &c, const wishes &w) {
     params &p = c.p;
@@ -241,27 +267,22 @@ static void random_call(call &c, const wishes &w) {
         p.sink = c.sink.a, p.sink.stride[0] = p.sink.stride[2] = p.sink.stride[3] = 0;
         c.name += " sink";
     }
-    if (!w.extra) return;
-    if (chance(30)) p.softcap = 2.0f, c.name += " softcap";
-    if (chance(15)) p.scale = -p.scale, c.name += " negative scale";
+    if (w.extra) score_options(c, w.extra == OF_SCORES);
+    if (w.extra != 1) return;
     if (chance(30)) {
         make(c.bias, chance(50) ? ATTN_F32 : type, p.batch, p.heads, p.queries, p.keys);
         fill(c.bias, 2);
         for_all(c.bias, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
             if (!chance(90)) put(c.bias, b, h, i, x, -INFINITY);
         });
+        restride(c.bias);
         p.bias = c.bias.a, c.name += " bias";
     }
     if (chance(30)) {
         make(c.mask, ATTN_U8, p.batch, 1, p.queries, p.keys);
         fill(c.mask, 1);
+        restride(c.mask);
         p.mask = c.mask.a, p.mask.stride[1] = 0, c.name += " mask";
-    }
-    if (chance(30)) {
-        make(c.alibi, ATTN_F32, 1, p.heads, 1, 1);
-        fill(c.alibi, 0.3);
-        p.alibi = c.alibi.a, p.alibi.stride[0] = p.alibi.stride[2] = p.alibi.stride[3] = 0;
-        c.name += " ALiBi";
     }
     if (chance(30)) {
         p.dropout = 0.3f, p.drop_below = (uint64_t)(0.3 * 4294967296.0), p.keep_scale = 1.0f / 0.7f, p.seed = 12345;
@@ -604,6 +625,9 @@ static const struct kind {
     {"stage 3 forward", 2, forward, 90, 227 * 1024, {64, 600, 0, 0, 8, 64}},
     {"stage 3 forward", 2, forward, 90, 227 * 1024, {64, 500, 0, 0, 72, 128}},
     {"stage 3 forward", 2, forward, 90, 227 * 1024, {64, 400, 0, 0, 136, 256}},
+    {"stage 3 forward, softcap and ALiBi", 2, forward, 90, 227 * 1024, {64, 400, OF_SCORES, 0, 8, 64}},
+    {"stage 3 forward, softcap and ALiBi", 2, forward, 90, 227 * 1024, {64, 400, OF_SCORES, 0, 72, 128}},
+    {"stage 3 forward, softcap and ALiBi", 2, forward, 90, 227 * 1024, {64, 300, OF_SCORES, 0, 136, 256}},
     {"stage 2 backward", 1, backward, 80, 99 * 1024, {1, 150, 0, 0, 8, 64}},
     {"stage 2 backward, with everything", 1, backward, 80, 99 * 1024, {1, 150, 1, 0, 8, 128}},
     {"stage 2 backward", 1, backward, 80, 99 * 1024, {1, 100, 0, 0, 72, 128}},
@@ -615,6 +639,8 @@ static const struct kind {
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 400, 0, 0, 8, 64}},
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 300, 0, 0, 72, 128}},
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 250, 0, 0, 136, 256}},
+    {"stage 3 backward, softcap and ALiBi", 2, backward, 90, 227 * 1024, {64, 400, OF_SCORES, 0, 8, 64}},
+    {"stage 3 backward, softcap and ALiBi", 2, backward, 90, 227 * 1024, {64, 300, OF_SCORES, 0, 72, 128}},
     {"stage 3 backward, infinite numbers", 2, backward, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 2, little shared memory", 1, forward_in_little, 86, 99 * 1024, {1, 200, 0, 0, 72, 128}},
     {"stage 2, little shared memory, with everything", 1, forward_in_little, 86, 99 * 1024, {1, 90, 1, 0, 72, 128}},
@@ -636,6 +662,7 @@ static void infinite_call(call &c, const kind &k, int i) {
     c.infinite = i % (k.test == backward ? 15 : 7) + 1;
     start_call(c, i % 2 ? ATTN_BF16 : ATTN_F16, shapes[shape]);
     if (shape == 0) c.p.right = 0, c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.name += " causal bottom-right";
+    if (i / 3 % 2 && c.p.size_q <= 128 && c.p.size_v <= 128) c.p.softcap = 2, c.name += " softcap";
     if (c.infinite & 1) put(c.q, 0, 0, c.p.queries / 2, 5, INFINITY), c.name += " infinite q";
     if (c.infinite & 2) put(c.k, 0, 0, c.p.keys / 3, 3, -INFINITY), c.name += " infinite k";
     if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";

@@ -2811,22 +2811,24 @@ ATTN__DEVICE tile_reach reach_of_block(const params &p, const tile_row (&rows)[2
     join(all, reach_of_row(p, rows[1]));
     return join_block(all, reaches);
 }
-/* Rows of one head, from row0 on, into shared memory; zeros where they are not from `first` to before `last`. Down:
-   with far fewer instructions, where there are registers left. */
-template <int D, int Rows, int Threads, bool Down = true, class Number>
+/* Rows of one head, from row0 on, into shared memory; zeros where they are not from `first` to before `last`. Across:
+   threads side by side in a row, each of which stays in its columns of all panels; 0 where registers are few, with far
+   more instructions. */
+template <int D> constexpr int copy_across = D < 64 ? D / 8 : 8;
+template <int D, int Rows, int Threads, int Across = copy_across<D>, class Number>
 ATTN__DEVICE void copy_rows(uint32_t to, const attn__array &a, int64_t columns, int64_t b, int64_t h, Number row0,
                             Number first, Number last)
 {
-    constexpr int across = D < 64 ? D / 8 : 8, step = Threads / across;     /* threads in a row of a panel; rows */
-    if constexpr (Down) {                               /* a thread stays in its columns */
-        const int row = tile_thread<Threads>() / across, column = tile_thread<Threads>() % across * 8;
+    if constexpr (Across > 0) {
+        constexpr int step = Threads / Across;
+        const int row = tile_thread<Threads>() / Across, column = tile_thread<Threads>() % Across * 8;
         const uint32_t at = to + chunk_of(row, column / 8, Rows);
         const uint16_t *from = row_of(a, b, h, row0 + row) + column;
         ATTN__UNROLL for (int r = 0; r < Rows; r += step, from += step * a.stride[2]) {
             const bool inside = row0 + row + r >= first && row0 + row + r < last;
             const uint32_t exchanged = r % 8 * 16;      /* chunk_of's: row and r have no bit in common */
-            ATTN__UNROLL for (int c = 0; c < D; c += 64)
-                if (c + across * 8 <= D || column + c < D)
+            ATTN__UNROLL for (int c = 0; c < D; c += Across * 8)
+                if (c + Across * 8 <= D || column + c < D)
                     hw::cp_async(((at + r * 128) ^ exchanged) + c / 64 * Rows * 128, from + c,
                                  inside && column + c < columns);
         }
@@ -3286,15 +3288,15 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
     const int end = (all.last + keys - 1) / keys;
     const auto copy_keys = [&](int number) {
         if (number < end) {
-            copy_rows<D, keys, shape::threads, false>(k + number % 2 * slot, p.k, p.size_q, b, head_kv, number * keys,
+            copy_rows<D, keys, shape::threads, 0>(k + number % 2 * slot, p.k, p.size_q, b, head_kv, number * keys,
                                                all.first, all.last);
-            copy_rows<D, keys, shape::threads, false>(v + number % 2 * slot, p.v, p.size_v, b, head_kv, number * keys,
+            copy_rows<D, keys, shape::threads, 0>(v + number % 2 * slot, p.v, p.size_v, b, head_kv, number * keys,
                                                all.first, all.last);
         }
         hw::cp_async_commit();
     };
-    copy_rows<D, shape::rows, shape::threads, false>(q, p.q, p.size_q, b, h, first_row, (int64_t)0, p.queries);
-    copy_rows<D, shape::rows, shape::threads, false>(above, p.d_out, p.size_v, b, h, first_row, (int64_t)0, p.queries);
+    copy_rows<D, shape::rows, shape::threads, 0>(q, p.q, p.size_q, b, h, first_row, (int64_t)0, p.queries);
+    copy_rows<D, shape::rows, shape::threads, 0>(above, p.d_out, p.size_v, b, h, first_row, (int64_t)0, p.queries);
     copy_keys(n);
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) dq[j] = 0.0f;
 
@@ -3439,15 +3441,15 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
     const int group = (int)(p.heads / p.heads_kv), parts = (int)(m.padded / queries);
     const int last_key = first_key + shape::rows;
-    constexpr bool down = D <= 192 || !Keys;        /* else registers would be spilled on sm_120 */
+    constexpr int across = D <= 192 ? copy_across<D> : Keys ? 0 : D / 8;    /* no register is spilled on sm_120 */
     const tile_reach *const reaches = m.reaches + (int64_t)b * parts;
     float dk[D / 2], dv[D / 2];
     const auto next = [&](query_tile t) { return next_tile(t, reaches, group, parts, first_key, last_key); };
     const auto copy_queries = [&](query_tile t, int to) {
         const int h = head_kv * group + t.head, i0 = t.part * queries, end = (int)p.queries;
         if (t.head < group) {
-            copy_rows<D, queries, shape::threads, down>(q + to * slot, p.q, p.size_q, b, h, i0, 0, end);
-            copy_rows<D, queries, shape::threads, down>(above + to * slot, p.d_out, p.size_v, b, h, i0, 0, end);
+            copy_rows<D, queries, shape::threads, across>(q + to * slot, p.q, p.size_q, b, h, i0, 0, end);
+            copy_rows<D, queries, shape::threads, across>(above + to * slot, p.d_out, p.size_v, b, h, i0, 0, end);
             copy_numbers<queries, shape::threads>(values + to * shape::values, m, b, h, i0);
         }
         hw::cp_async_commit();

@@ -653,8 +653,8 @@ static const struct kind {
     {"stage 3, long backward", 2, backward, 90, 227 * 1024, {64, 4300, 0, 0, 0, 0}},
 };
 
-/* Infinite numbers where nothing is masked, so that pairs are excluded by their scores alone; the first shape was wrong
-   once. */
+/* Infinite numbers where nothing is masked, so that pairs are excluded by their scores alone, or where a softcap makes
+   their scores finite and causality excludes; the first shape was wrong once. */
 static const int shapes[][7] = {
     {1, 2, 2, 5, 111, 80, 24}, {1, 2, 1, 70, 140, 24, 64}, {2, 1, 1, 64, 128, 128, 80}, {1, 1, 1, 66, 64, 200, 256}};
 static void infinite_call(call &c, const kind &k, int i) {
@@ -662,7 +662,8 @@ static void infinite_call(call &c, const kind &k, int i) {
     c.infinite = i % (k.test == backward ? 15 : 7) + 1;
     start_call(c, i % 2 ? ATTN_BF16 : ATTN_F16, shapes[shape]);
     if (shape == 0) c.p.right = 0, c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.name += " causal bottom-right";
-    if (i / 3 % 2 && c.p.size_q <= 128 && c.p.size_v <= 128) c.p.softcap = 2, c.name += " softcap";
+    if (i / 3 % 2 && c.p.size_q <= 128 && c.p.size_v <= 128) /* infinite numbers make finite scores */
+        c.p.softcap = 2, c.p.right = 0, c.name += " softcap, causal";
     if (c.infinite & 1) put(c.q, 0, 0, c.p.queries / 2, 5, INFINITY), c.name += " infinite q";
     if (c.infinite & 2) put(c.k, 0, 0, c.p.keys / 3, 3, -INFINITY), c.name += " infinite k";
     if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";

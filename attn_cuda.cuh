@@ -3981,6 +3981,16 @@ ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigne
     }
     return true;
 }
+template <class T, int D, bool Extra>
+ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, const float (&out)[D / 2],
+                               const tile_row (&rows)[2], row_pair &soft, float scale)
+{
+    float factor[2];
+    join_masses(soft);
+    finish_rows(m.p, rows, soft, scale, factor);
+    if (!hopper_shape<D, Extra>::out || !m.by_tma || !store_tile<T, D>(m.p, m.out, places, out, rows, factor))
+        store_rows<T, D>(m.p.out, out, rows, m.p.queries, m.p.size_v, factor, false);
+}
 /* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive. */
 template <class T, int D, bool Extra>
 ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at, int tasks)
@@ -4004,7 +4014,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
         hw::mbarrier_wait(at.q_full, started & 1);
         const tile_reach all = read_task(info, row0, rows);
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
-        float s[keys / 2], out[D / 2], shrink[2], factor[2];
+        float s[keys / 2], out[D / 2], shrink[2];
         uint32_t weights[keys / 16][4];
         row_pair soft = no_keys();
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
@@ -4079,10 +4089,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
             if (elected) hw::mbarrier_arrive(at.q_empty);
         }
         started++;
-        join_masses(soft);
-        finish_rows(p, rows, soft, scale, factor);
-        if (!shape::out || !m.by_tma || !store_tile<T, D>(p, m.out, at.out, out, rows, factor))
-            store_rows<T, D>(p.out, out, rows, p.queries, p.size_v, factor, false);
+        hopper_store<T, D, Extra>(m, at.out, out, rows, soft, scale);
     }
     if (elected) hw::tma_store_wait_read<0>();
 }

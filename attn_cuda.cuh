@@ -2631,6 +2631,10 @@ ATTN__DEVICE void mask_tile(float (&s)[N / 2], const tile_row (&rows)[2], int ke
         if (key < r.first || key >= r.last) s[j] = -infinity();
     }
 }
+ATTN__DEVICE void add_alibi(float &score, float slope, float distance)     /* distance: with any sign */
+{
+    if (!is_none(score)) score = hw::fma(-slope, magnitude(distance), score);
+}
 struct alibi_row { float slope; int64_t position; };
 ATTN__DEVICE alibi_row alibi_of(const params &p, const tile_row &r)
 {
@@ -2656,7 +2660,7 @@ ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const par
         const float from = signed_distance(of.position, column);
         ATTN__UNROLL for (int j = 2 * e; j < N / 2; j += 4)
             ATTN__UNROLL for (int x = j; x < j + 2; x++)
-                if (!is_none(s[x])) s[x] = hw::fma(-of.slope, magnitude(from - (float)(x / 4 * 8 + x % 2)), s[x]);
+                add_alibi(s[x], of.slope, from - (float)(x / 4 * 8 + x % 2));
     }
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] *= LOG2E;
 }
@@ -2759,8 +2763,8 @@ template <class T> ATTN__DEVICE void store_two(const attn__array &a, int64_t at,
         *(uint32_t *)((uint16_t *)a.data + at) = both;
     }
 }
-/* Is row e of d times its factor what is to be stored? Not where a number is not finite: NaN has one form, and a row
-   whose factor is 0 has no values, so 0 times infinity is 0. */
+/* Is row e of d times its factor what is to be stored? Not where a number is not finite, for NaN has one form, or the
+   factor is 0. */
 template <int N> ATTN__DEVICE bool is_plain_row(const float (&d)[N], int e, float factor)
 {
     float zero = factor * 0.0f;
@@ -2768,8 +2772,9 @@ template <int N> ATTN__DEVICE bool is_plain_row(const float (&d)[N], int e, floa
         if (j / 2 % 2 == e) zero = hw::fma(d[j], 0.0f, zero);
     return factor != 0.0f && !is_nan(zero);
 }
-/* rows of factor * d, those below `count`; adds: to what is there */
-template <class T, int D>
+/* Rows of factor * d, those below `count`; adds: to what is there. Gradient: else a row whose factor is 0 has no
+   values, so 0 times infinity is 0. */
+template <class T, int D, bool Gradient>
 ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
                              int64_t columns, const float (&factor)[2], bool adds)
 {
@@ -2785,8 +2790,9 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
             each([&](int c, float x, float y) { *(uint32_t *)(to + c) = hw::pack<T>(x * factor[e], y * factor[e]); });
         } else {
             each([&](int c, float x, float y) {
-                x = factor[e] == 0.0f ? 0.0f : x * factor[e];
-                y = factor[e] == 0.0f ? 0.0f : y * factor[e];
+                const bool none = !Gradient && factor[e] == 0.0f;
+                x = none ? 0.0f : x * factor[e];
+                y = none ? 0.0f : y * factor[e];
                 if (adds) x += load_at(out, at + c), y += load_at(out, at + c + 1);
                 store_two<T>(out, at + c, x, y);
             });
@@ -2855,7 +2861,7 @@ ATTN__DEVICE void store_out(const params &p, const float (&out)[D / 2], const ti
 {
     float factor[2];
     finish_rows(p, rows, soft, scale, factor);
-    if (p.out.rank) store_rows<T, D>(p.out, out, rows, p.queries, p.size_v, factor, false);
+    if (p.out.rank) store_rows<T, D, false>(p.out, out, rows, p.queries, p.size_v, factor, false);
 }
 /* of a row's four threads */
 ATTN__DEVICE void join_masses(row_pair &soft)
@@ -2878,9 +2884,9 @@ ATTN__DEVICE void join_masses(row_pair &soft)
    take registers and code, so these tiles are smaller. */
 template <int D, bool Extra>
 constexpr int mma_keys = D <= 64 ? 64 : Extra ? (D <= 192 ? 32 : 16) : D <= 128 ? 64 : 32;
-/* Of a decode, which memory limits: two blocks per multiprocessor are to wait for some 32 KB at any time, for bandwidth
-   times latency is 25 KB on an H200. 66 to 72 KB of shared memory: two blocks fit on an A100, three on an H100. Where
-   two blocks of four warps do not fit, they have two warps: 34 or 36 KB. */
+/* Of a decode, which memory limits: two blocks per multiprocessor have some 32 KB of loads under way, for bandwidth
+   times latency is 25 KB on an H200. 54 to 72 KB of shared memory: two blocks fit on an A100, three on an H100. Where
+   two blocks of four warps do not fit, they have two warps, and 34 or 36 KB. */
 template <int D> constexpr int mma_decode_keys = D <= 64 ? 32 : 16;
 template <int D> constexpr int mma_decode_warps = D <= 128 ? 4 : 2;
 template <int WarpsKV> constexpr int mma_threads = WarpsKV > 1 ? 32 * WarpsKV : 128;
@@ -3153,7 +3159,8 @@ ATTN__KERNEL(128, 1) void mma_grad_rows(ATTN__PARAM grad_work m)
     for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
         const int64_t h = n / tiles % p.heads, b = n / tiles / p.heads, first = n % tiles * 32, i = first + hw::lane();
         const tile_row r = row_at(p, b, h, 1, i);
-        float base = 0.0f, inverse = 0.0f, shift = 0.0f;
+        /* what is beyond the last query has weight 0, whatever ALiBi makes of its score */
+        float base = is_inside(p, r) ? 0.0f : infinity(), inverse = 0.0f, shift = 0.0f;
         /* of rows without mass, too: it shows whether d_out is finite, for 0 times infinity is NaN */
         ATTN__LOOP for (int part = 0; part < 4; part++) {
             const int64_t row = first + part * 8 + hw::lane() / 4;
@@ -3230,7 +3237,7 @@ template <class T, int D>
 ATTN__DEVICE void store_dq(const params &p, const float (&dq)[D / 2], const tile_row (&rows)[2])
 {
     const float factor[2] = {p.scale, p.scale};
-    store_rows<T, D>(p.dq, dq, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
+    store_rows<T, D, true>(p.dq, dq, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
 }
 template <class T, int D, bool Keys, bool Values>
 ATTN__DEVICE void store_dk_dv(const params &p, const float (&dk)[D / 2], const float (&dv)[D / 2],
@@ -3238,9 +3245,9 @@ ATTN__DEVICE void store_dk_dv(const params &p, const float (&dk)[D / 2], const f
 {
     const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
     if (Keys && p.dk.rank)
-        store_rows<T, D>(p.dk, dk, rows, p.keys, p.size_q, factor, (p.accumulate & ATTN_GRAD_K) != 0);
+        store_rows<T, D, true>(p.dk, dk, rows, p.keys, p.size_q, factor, (p.accumulate & ATTN_GRAD_K) != 0);
     if (Values && p.dv.rank)
-        store_rows<T, D>(p.dv, dv, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
+        store_rows<T, D, true>(p.dv, dv, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
 }
 
 template <int N, bool Extra, bool Edge>
@@ -3385,8 +3392,7 @@ ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const 
         }
         ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
             const int c = column + j / 4 * 8 + j % 2;
-            const float distance = magnitude(hw::shfl(from[j / 16], c % 32) - (float)(g + j / 2 % 2 * 8));
-            if (!is_none(s[j])) s[j] = hw::fma(-slope_of_head, distance, s[j]);
+            add_alibi(s[j], slope_of_head, hw::shfl(from[j / 16], c % 32) - (float)(g + j / 2 % 2 * 8));
         }
     }
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] *= LOG2E;
@@ -3813,8 +3819,8 @@ template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hop
     return t;
 }
 /* What the consumers need to know of a task. The producer finds it in advance, so that they need not wait for global
-   memory: batch, head, first row (16 bytes), the tile_reach of all rows, then first and last of each row; for ALiBi the
-   slope of the head after the first row, and at the end each row's position. */
+   memory: batch, head, first row, slope of ALiBi (16 bytes), the tile_reach of all rows, then first and last of each
+   row; with Extra then each row's position. */
 template <int Rows, bool Extra>
 ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, uint32_t info)
 {
@@ -3964,7 +3970,7 @@ ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigne
     ATTN__UNROLL for (int e = 0; e < 2; e++)
         plain = plain && (!is_inside(p, rows[e]) || is_plain_row(d, e, factor[e]));
     if (hw::any(!plain)) return false;
-    if (l == 0) hw::tma_store_wait_read<0>();               /* those of the task before */
+    if (hw::elect()) hw::tma_store_wait_read<0>();          /* of the task before, by the thread that started them */
     hw::sync_warp();
     ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
         uint32_t a[4];
@@ -3974,9 +3980,9 @@ ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigne
     }
     hw::fence_async();
     hw::sync_warp();
-    if (l == 0) {
+    if (hw::elect()) {
         for (int c = 0; c < (D + 63) / 64; c++)
-            hw::tma_store(&map, from + c * 16 * 128, c * 64, rows[0].i, rows[0].h, rows[0].b);
+            hw::tma_store(&map, from + c * 16 * 128, c * 64, rows[0].i - l / 4, rows[0].h, rows[0].b);
         hw::tma_store_commit();
     }
     return true;
@@ -3988,8 +3994,9 @@ ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, cons
     float factor[2];
     join_masses(soft);
     finish_rows(m.p, rows, soft, scale, factor);
+    if (!m.p.out.rank) return;
     if (!hopper_shape<D, Extra>::out || !m.by_tma || !store_tile<T, D>(m.p, m.out, places, out, rows, factor))
-        store_rows<T, D>(m.p.out, out, rows, m.p.queries, m.p.size_v, factor, false);
+        store_rows<T, D, false>(m.p.out, out, rows, m.p.queries, m.p.size_v, factor, false);
 }
 /* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive. */
 template <class T, int D, bool Extra>
@@ -4091,7 +4098,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
         started++;
         hopper_store<T, D, Extra>(m, at.out, out, rows, soft, scale);
     }
-    if (elected) hw::tma_store_wait_read<0>();
+    if (hw::elect()) hw::tma_store_wait_read<0>();
 }
 template <class T, int D, bool Extra>
 ATTN__KERNEL((hopper_shape<D, Extra>::threads), 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
@@ -4267,7 +4274,7 @@ ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, 
     ATTN__UNROLL for (int x = 0; x < 4 * (p.alibi.rank != 0); x++) {
         const float from = Shape::queries ? at.from[x / 2] : hw::shfl(at.from[j / 4], (j * 8 + column + x % 2) % 32);
         const int key = Shape::queries ? j * 8 + column + x % 2 : hw::lane() / 4 + x / 2 * 8;
-        if (!is_none(s[x])) s[x] = hw::fma(-at.slope, magnitude(from - (float)key), s[x]);
+        add_alibi(s[x], at.slope, from - (float)key);
     }
     ATTN__UNROLL for (int x = 0; x < 4; x++) s[x] *= LOG2E;
 }
@@ -4415,11 +4422,11 @@ ATTN__DEVICE void store_grads(const params &p, const float (&sum)[D / 2], const 
     typedef hopper_grad_shape<D, Sums> shape;
     const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
     if (shape::queries)
-        store_rows<T, D>(p.dq, sum, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
+        store_rows<T, D, true>(p.dq, sum, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
     if (!shape::queries && shape::scores && p.dk.rank)
-        store_rows<T, D>(p.dk, sum, rows, p.keys, p.size_q, factor, (p.accumulate & ATTN_GRAD_K) != 0);
+        store_rows<T, D, true>(p.dk, sum, rows, p.keys, p.size_q, factor, (p.accumulate & ATTN_GRAD_K) != 0);
     if (shape::values && p.dv.rank)
-        store_rows<T, D>(p.dv, sum_values, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
+        store_rows<T, D, true>(p.dv, sum_values, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
 }
 /* A consumer: a warpgroup with 64 rows of each task. */
 template <class T, int D, int Sums, bool Extra>

@@ -5,7 +5,7 @@
 . tests/cuda/nvcc.sh
 
 # Every kernel of the header, read from it so that a new one is not forgotten; and those that may spill.
-KERNELS=$(sed -n 's/.*ATTN__KERNEL([^)]*) void \([a-z_]*\)(.*/\1/p' attn_cuda.cuh | sort -u)
+KERNELS=$(sed -n 's/.*ATTN__KERNEL(.*) void \([a-z_]*\)(.*/\1/p' attn_cuda.cuh | sort -u)
 MAY_SPILL=
 
 # kernels_of FILE: "name registers bytes" of each kernel that ptxas told of; bytes on the stack, spilled or indexed

@@ -208,7 +208,7 @@ static void score_options(call &c, bool of_scores) {
     if (chance(percent)) p.softcap = (float)draw(1, 4), c.name += " softcap";
     if (chance(percent) || (of_scores && p.softcap == 0)) {
         make(c.alibi, ATTN_F32, 1, p.heads, 1, 1);
-        fill(c.alibi, 0.3);
+        fill(c.alibi, chance(30) ? 1.5 : 0.3);
         p.alibi = c.alibi.a, p.alibi.stride[0] = p.alibi.stride[2] = p.alibi.stride[3] = 0;
         c.name += " ALiBi";
     }
@@ -519,9 +519,11 @@ static void run_backward(call &c, size_t workspace, forward_fn backward) {
     shared_vector<unsigned char> first[3];
     tensor *const results[3] = {&c.dq, &c.dk, &c.dv};
     double before[3];
-    for_all(c.out, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
-        c.out.value[(size_t)c.out.at(b, h, i, x)] = read_element(c.out, place(c.out.a, b, h, i, x));
+    for_all(c.out, [&](int64_t b, int64_t h, int64_t i,
+                       int64_t x) { /* not what the forward would write again */
+                                    put(c.out, b, h, i, x, 0.5 * read_element(c.out, place(c.out.a, b, h, i, x)));
     });
+    const shared_vector<unsigned char> out = c.out.memory;
     give_workspace(c, workspace);
     for (int mode = 0; mode < timings; mode++) {
         for (int n = 0; n < 3; n++) {
@@ -536,6 +538,8 @@ static void run_backward(call &c, size_t workspace, forward_fn backward) {
             fail(c, fake_failure(), error, 0);
             continue;
         }
+        checks++;
+        if (out != c.out.memory) fail(c, "the saved out was written", mode, 0);
         for (int n = 0; n < 3; n++) {
             if (mode == 0) first[n] = results[n]->memory;
             checks++;
@@ -664,6 +668,7 @@ static void infinite_call(call &c, const kind &k, int i) {
     if (shape == 0) c.p.right = 0, c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.name += " causal bottom-right";
     if (i / 3 % 2 && c.p.size_q <= 128 && c.p.size_v <= 128) /* infinite numbers make finite scores */
         c.p.softcap = 2, c.p.right = 0, c.name += " softcap, causal";
+    else if (i % 6 == 1 && c.p.size_q <= 128 && c.p.size_v <= 128) c.p.scale = 0, c.name += " scale 0";
     if (c.infinite & 1) put(c.q, 0, 0, c.p.queries / 2, 5, INFINITY), c.name += " infinite q";
     if (c.infinite & 2) put(c.k, 0, 0, c.p.keys / 3, 3, -INFINITY), c.name += " infinite k";
     if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";

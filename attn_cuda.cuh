@@ -4767,7 +4767,7 @@ namespace attn__gpu {
        tiled_forward           256      22 (16 rows)   all                           221        forward, in f32
                                         37 (64 rows)
        tiled_grad_rows         256      58             all                           215        dot_do_o
-       tiled_grad_queries      256      58             all                           230        dQ
+       tiled_grad_queries      256      58             all                           228        dQ
        tiled_grad_keys         256      58             all                           254        dK, dV
        tiled_grad_bias         256      58             all                           197
        tiled_multiply          256      17             all                           168
@@ -4776,7 +4776,7 @@ namespace attn__gpu {
          of a decode           128, 64  66, 68, 72     all                           255        Flash-Decoding
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
-       mma_grad_keys           128      33, 49, 97     all                           255        FA2 backward, dK, dV
+       mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
        hopper_forward_kernel   384      98, 194, 194   10 mbarriers, TURN (the       224 / 56   FA3 forward
                                                        ping-pong), GUARD (NaN guard)
          with options          384      100, 132, 196                                 232 / 40

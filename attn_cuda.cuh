@@ -4415,19 +4415,6 @@ ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], r
         rows[e].last = (int)number(4);
     }
 }
-template <class T, int D, int Sums>
-ATTN__DEVICE void store_grads(const params &p, const float (&sum)[D / 2], const float (&sum_values)[D / 2],
-                              const tile_row (&rows)[2])
-{
-    typedef hopper_grad_shape<D, Sums> shape;
-    const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
-    if (shape::queries)
-        store_rows<T, D, true>(p.dq, sum, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
-    if (!shape::queries && shape::scores && p.dk.rank)
-        store_rows<T, D, true>(p.dk, sum, rows, p.keys, p.size_q, factor, (p.accumulate & ATTN_GRAD_K) != 0);
-    if (shape::values && p.dv.rank)
-        store_rows<T, D, true>(p.dv, sum_values, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
-}
 /* A consumer: a warpgroup with 64 rows of each task. */
 template <class T, int D, int Sums, bool Extra>
 ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<hopper_grad_shape<D, Sums>> &at,
@@ -4526,7 +4513,8 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         hw::sync_warp();
         if (elected) hw::mbarrier_arrive(at.fixed_empty);
         started++;
-        store_grads<T, D, Sums>(p, sum, sum_values, rows);
+        if (shape::queries) store_dq<T, D>(p, sum, rows);
+        else store_dk_dv<T, D, shape::scores, shape::values>(p, sum, sum_values, rows);
     }
 }
 template <class T, int D, int Sums, bool Extra>

@@ -578,7 +578,7 @@ static void fast_softcap(void) {
         g.d_out = d.q;
         g.dq = attn_out_typed(ATTN_BF16, (void *)((uintptr_t)1 << 42), 4, 1, 4, 1024, size);
         fake_set_arch(90);
-        if (fake_arch() != 90) return; /* a device that is older */
+        if (fake_arch() != 90) return; /* a device that is no sm_90 */
         fake_everything(2);
         CHECK(explained(&d, 0, "on the device, stage 3"));
         CHECK(explained(&d, &g,

@@ -166,7 +166,9 @@ ATTN__DEVICE int threads() { return (int)blockDim.x; }
 ATTN__DEVICE int block()   { return (int)blockIdx.x; }
 ATTN__DEVICE int blocks()  { return (int)gridDim.x; }
 ATTN__DEVICE int lane()    { return (int)(threadIdx.x % 32); }
-ATTN__DEVICE int warp()    { return __shfl_sync(0xffffffffu, (int)(threadIdx.x / 32), 0); } /* known to be uniform */
+/* A number that is the same in all lanes, so that the compiler knows it is: arithmetic on it is done once per warp */
+template <class T> ATTN__DEVICE T uniform(T x) { return __shfl_sync(0xffffffffu, x, 0); }
+ATTN__DEVICE int warp()    { return uniform((int)(threadIdx.x / 32)); }
 
 /* ---- barriers of the block (0) and of `count` of its threads (1..15); arrive does not wait */
 ATTN__DEVICE void sync() { __syncthreads(); }
@@ -2297,14 +2299,14 @@ ATTN__DEVICE uint32_t chunk_of(int row, int chunk, int rows)    /* chunk: 8 colu
 }
 template <int Rows, int Columns> constexpr int tile_bytes = Rows * ((Columns + 63) / 64) * 128;
 /* The same tile for wgmma (its start 1024-byte aligned; in units of 16 bytes), and what to add for the next 16 columns
-   or, where the operand is transposed, rows. */
-ATTN__DEVICE uint64_t wgmma_tile(uint32_t address, int rows)
+   or, where the operand is transposed, rows: the low half of a descriptor. The high half is the same for all tiles. */
+ATTN__DEVICE uint32_t wgmma_tile(uint32_t address, int rows)
 {
-    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(rows * 128 >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
-           1ull << 62;
+    return (address & 0x3ffff) >> 4 | (uint32_t)(rows * 128 >> 4) << 16;
 }
-ATTN__DEVICE uint64_t wgmma_along(int k, int rows) { return (uint64_t)(k / 4 * (rows * 128 >> 4) + k % 4 * 2); }
-ATTN__DEVICE uint64_t wgmma_down(int k) { return (uint64_t)(k * (16 * 128 >> 4)); }
+ATTN__DEVICE uint32_t wgmma_along(int k, int rows) { return (uint32_t)(k / 4 * (rows * 128 >> 4) + k % 4 * 2); }
+ATTN__DEVICE uint32_t wgmma_down(int k) { return (uint32_t)(k * (16 * 128 >> 4)); }
+ATTN__DEVICE uint64_t wgmma_desc(uint32_t tile) { return tile | (uint64_t)(1024 >> 4) << 32 | 1ull << 62; }
 
 /* The threads that copy a tile, and their barrier: a block or, where each warp has tiles of its own, a warp. */
 template <int Threads> ATTN__DEVICE int tile_thread() { return Threads == 32 ? hw::lane() : hw::thread(); }
@@ -3789,8 +3791,8 @@ template <int D, bool Extra> struct hopper_shape {
     static constexpr int info = 2 * 16 + rows * (Extra ? 16 : 8);               /* see describe_task */
     static constexpr int out = D <= 128 ? tile_bytes<rows, D> : 0;              /* else there is no room */
     static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + out + 10 * 8 + 2 * info;
-    /* 64512 registers in all: 2 * 128 * 224 + 128 * 56, or 2 * 128 * 232 + 128 * 40 */
-    static constexpr int registers_consumer = Extra ? 232 : 224, registers_producer = Extra ? 40 : 56;
+    /* 64512 registers in all: 2 * 128 * 232 + 128 * 40 */
+    static constexpr int registers_consumer = 232, registers_producer = 40;
 };
 /* tiles: of rows per head. section: heads worked on together, so that what they share stays in the L2 cache. */
 struct hopper_order { int tiles, section; };
@@ -4005,14 +4007,14 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
     typedef hopper_shape<D, Extra> shape;
     constexpr int keys = shape::keys;
     const params &p = m.p;
-    int tile = 0, started = 0;              /* as the producer counts */
+    uint32_t tile = 0, started = 0;         /* as the producer counts */
     const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
     const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
     const bool elected = hw::lane() == 0;   /* releases what its warp has done with */
     const float scale = scale_of<Extra>(p);
-    const uint64_t desc_q = wgmma_tile(hw::shared_address(at.q) + (uint32_t)consumer * 64 * 128, shape::rows);
-    const uint64_t desc_k = wgmma_tile(hw::shared_address(at.k), keys);
-    const uint64_t desc_v = wgmma_tile(hw::shared_address(at.v), keys);
+    const uint32_t tile_q = wgmma_tile(hw::shared_address(at.q) + (uint32_t)consumer * 64 * 128, shape::rows);
+    const uint32_t tile_k = wgmma_tile(hw::shared_address(at.k), keys);
+    const uint32_t tile_v = wgmma_tile(hw::shared_address(at.v), keys);
 
     if (consumer == shape::consumers - 1) hw::barrier_arrive(TURN, 256);       /* the first turn goes to consumer 0 */
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
@@ -4026,20 +4028,22 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
         row_pair soft = no_keys();
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
-        const auto start_scores = [&](int now) {                /* s = Q . K^T of a slot */
+        const auto start_scores = [&](uint32_t slot) {          /* s = Q . K^T */
+            const uint32_t right = tile_k + slot * (shape::slot >> 4);
             hw::wgmma_keep(s);
             hw::wgmma_fence();
             ATTN__UNROLL for (int k = 0; k < D / 16; k++)
-                hw::wgmma<T, keys, false, false>(s, desc_q + wgmma_along(k, shape::rows),
-                                                 desc_k + now % 2 * (shape::slot >> 4) + wgmma_along(k, keys), k != 0);
+                hw::wgmma<T, keys, false, false>(s, wgmma_desc(tile_q + wgmma_along(k, shape::rows)),
+                                                 wgmma_desc(right + wgmma_along(k, keys)), k != 0);
             hw::wgmma_commit();
         };
-        const auto start_values = [&](int now) {                /* out += weights . V of a slot */
+        const auto start_values = [&](uint32_t slot) {          /* out += weights . V */
+            const uint32_t right = tile_v + slot * (shape::slot >> 4);
             hw::wgmma_keep(out);
             hw::wgmma_keep(weights);
             hw::wgmma_fence();
             ATTN__UNROLL for (int k = 0; k < keys / 16; k++)
-                hw::wgmma<T, D, true>(out, weights[k], desc_v + now % 2 * (shape::slot >> 4) + wgmma_down(k), true);
+                hw::wgmma<T, D, true>(out, weights[k], wgmma_desc(right + wgmma_down(k)), true);
             hw::wgmma_commit();
         };
         const auto weigh = [&](int n) {                         /* scores become weights */
@@ -4048,7 +4052,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
                 weigh_keys<keys, Extra, true, false>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
             else weigh_keys<keys, Extra, false, false>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
         };
-        const auto pack_weights = [&](int n, int now) {
+        const auto pack_weights = [&](int n, uint32_t now) {
             ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
             if (n * keys >= all.from && (n + 1) * keys <= all.to) return;
             hw::mbarrier_wait(at.v_full + now % 2, now / 2 & 1);
@@ -4058,19 +4062,19 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
 
         if (first < end) {
             hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
-            start_scores(tile);
+            start_scores(hw::uniform(tile % 2));
             hw::wgmma_wait<0>();
             hw::wgmma_keep(s);
             if (elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
             weigh(first);
             pack_weights(first, tile);
             ATTN__LOOP for (int n = first + 1; n < end; n++) {
-                const int before = tile++;
+                const uint32_t before = tile++, slot = hw::uniform(tile % 2);
                 hw::barrier_sync(TURN + consumer, 256);
                 hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
-                start_scores(tile);
+                start_scores(slot);
                 hw::mbarrier_wait(at.v_full + before % 2, before / 2 & 1);
-                start_values(before);
+                start_values(1 - slot);
                 hw::barrier_arrive(TURN + (consumer + 1) % shape::consumers, 256);
                 hw::wgmma_wait<1>();
                 hw::wgmma_keep(s);
@@ -4086,7 +4090,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
             hw::sync_warp();
             if (elected) hw::mbarrier_arrive(at.q_empty);
             hw::mbarrier_wait(at.v_full + tile % 2, tile / 2 & 1);
-            start_values(tile);
+            start_values(hw::uniform(tile % 2));
             hw::wgmma_wait<0>();
             hw::wgmma_keep(out);
             if (elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
@@ -4423,13 +4427,13 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
     typedef hopper_grad_shape<D, Sums> shape;
     constexpr int moving = shape::moving, slots = shape::above_slots;
     const params &p = m.g.p;
-    int tile = 0, started = 0;              /* as the producer counts */
+    uint32_t tile = 0, started = 0;         /* as the producer counts */
     const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
     const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
     const bool elected = hw::lane() == 0;   /* releases what its warp has done with */
     const uint32_t fixed_rows = hw::shared_address(at.fixed) + (uint32_t)consumer * 64 * 128;
-    const uint32_t desc_fixed = (uint32_t)wgmma_tile(fixed_rows, shape::rows);  /* low half, see whole_of */
-    const uint32_t desc_moving = (uint32_t)wgmma_tile(hw::shared_address(at.tile_moving), moving);
+    const uint32_t tile_fixed = wgmma_tile(fixed_rows, shape::rows);
+    const uint32_t tile_moving = wgmma_tile(hw::shared_address(at.tile_moving), moving);
 
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         float sum[D / 2], sum_values[D / 2], s[moving / 2], ds[moving / 2];
@@ -4442,14 +4446,12 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         if (shape::queries) fixed_queries(hw::shared_address(at.of_rows), row0, rows, grads);
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) sum[j] = sum_values[j] = 0.0f;
 
-        /* the high half of a descriptor is the same for all tiles */
-        const auto whole_of = [](uint32_t desc) { return desc | (wgmma_tile(0, 0) & ~0xffffffffull); };
         const auto start_product = [&](float (&d)[moving / 2], uint32_t left, uint32_t right) { /* of rows with rows */
             hw::wgmma_keep(d);
             hw::wgmma_fence();
             ATTN__UNROLL for (int k = 0; k < D / 16; k++)
-                hw::wgmma<T, moving, false, false>(d, whole_of(left + (uint32_t)wgmma_along(k, shape::rows)),
-                                                whole_of(right + (uint32_t)wgmma_along(k, moving)), k != 0);
+                hw::wgmma<T, moving, false, false>(d, wgmma_desc(left + wgmma_along(k, shape::rows)),
+                                                   wgmma_desc(right + wgmma_along(k, moving)), k != 0);
             hw::wgmma_commit();
         };
         const auto pack = [&] {
@@ -4464,16 +4466,16 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         };
 
         ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++) {
-            const uint32_t now_moving = desc_moving + tile % 2 * (shape::slot >> 4);
-            const uint32_t now_above = desc_moving + (2 + tile % slots) * (shape::slot >> 4);
+            const uint32_t now_moving = tile_moving + tile % 2 * (shape::slot >> 4);
+            const uint32_t now_above = tile_moving + (2 + tile % slots) * (shape::slot >> 4);
             const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * shape::of_moving;
             const uint32_t of_tile = hw::shared_address(at.info) + tile % 2 * 16;
             hw::mbarrier_wait(at.moving_full + tile % 2, tile / 2 & 1);
-            start_product(s, desc_fixed, now_moving);
+            start_product(s, tile_fixed, now_moving);
             query_positions at_tile = {};
             if (Extra && p.alibi.rank) at_tile = positions_of_tile<shape>(p, at.task_info, of_tile, row0);
             hw::mbarrier_wait(at.above_full + tile % slots, tile / slots & 1);
-            if (shape::scores) start_product(ds, desc_fixed + (shape::whole >> 4), now_above);
+            if (shape::scores) start_product(ds, tile_fixed + (shape::whole >> 4), now_above);
             hw::wgmma_wait<0>();
             hw::wgmma_keep(s);
             if (shape::scores) hw::wgmma_keep(ds);
@@ -4498,9 +4500,9 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
             keep_sums();
             hw::wgmma_fence();
             ATTN__UNROLL for (int k = 0; k < moving / 16 * shape::values; k++)
-                hw::wgmma<T, D, true>(sum_values, weights[k], whole_of(now_above + (uint32_t)wgmma_down(k)), true);
+                hw::wgmma<T, D, true>(sum_values, weights[k], wgmma_desc(now_above + wgmma_down(k)), true);
             ATTN__UNROLL for (int k = 0; k < moving / 16 * shape::scores; k++)
-                hw::wgmma<T, D, true>(sum, gradients[k], whole_of(now_moving + (uint32_t)wgmma_down(k)), true);
+                hw::wgmma<T, D, true>(sum, gradients[k], wgmma_desc(now_moving + wgmma_down(k)), true);
             hw::wgmma_commit();
             hw::wgmma_wait<0>();
             keep_sums();

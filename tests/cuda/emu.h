@@ -790,6 +790,11 @@ template <class T> inline T shfl(T x, int source) {
     return m.out;
 }
 template <class T> inline T shfl_xor(T x, int mask) { return shfl(x, lane() ^ mask); }
+template <class T> inline T uniform(T x) {
+    const T first = shfl(x, 0);
+    if (x != first) attn_emu::fail("uniform: the lanes do not agree");
+    return first;
+}
 inline uint32_t ballot(bool vote) {
     struct mine {
         bool in;

@@ -511,17 +511,20 @@ template <class T, int N, int Form> ATTN__KERNEL(128, 1) void wgmma_kernel(ATTN_
         const int row = w * 16 + l / 4 + i % 2 * 8, column = k * 16 + l % 4 * 2 + i / 2 * 8;
         a[k][i] = pair(p.a[row * K + column], p.a[row * K + column + 1]);
     }
-    const uint64_t d_a = attn__gpu::wgmma_tile(at_a, a_transposed ? K : 64),
+    const uint32_t d_a = attn__gpu::wgmma_tile(at_a, a_transposed ? K : 64),
                    d_b = attn__gpu::wgmma_tile(at_b, b_transposed ? K : N);
     hw::wgmma_keep(c);
     hw::wgmma_keep(a);
     hw::wgmma_fence();
     ATTN__UNROLL for (int k = 0; k < K / 16; k++) {
-        const uint64_t b = d_b + (b_transposed ? attn__gpu::wgmma_down(k) : attn__gpu::wgmma_along(k, N));
+        const uint64_t b =
+            attn__gpu::wgmma_desc(d_b + (b_transposed ? attn__gpu::wgmma_down(k) : attn__gpu::wgmma_along(k, N)));
         if (a_registers) hw::wgmma<T, N, b_transposed>(c, a[k], b, k != 0);
         else
             hw::wgmma<T, N, a_transposed, b_transposed>(
-                c, d_a + (a_transposed ? attn__gpu::wgmma_down(k) : attn__gpu::wgmma_along(k, 64)), b, k != 0);
+                c,
+                attn__gpu::wgmma_desc(d_a + (a_transposed ? attn__gpu::wgmma_down(k) : attn__gpu::wgmma_along(k, 64))),
+                b, k != 0);
         if (k == 3) { /* two groups in flight */
             hw::wgmma_commit();
             hw::wgmma_fence();
@@ -602,6 +605,7 @@ ATTN__KERNEL(128, 1) void fault_kernel(ATTN__PARAM fault_params p) {
     uint64_t *bar = (uint64_t *)(shared + 16384);
     const int t = hw::thread();
     const uint32_t base = hw::shared_address(shared);
+    const uint64_t tile = attn__gpu::wgmma_desc(attn__gpu::wgmma_tile(base, 64));
     float c[32];
     if (t == 0 && p.fault != 3) hw::mbarrier_init(bar, 1);
     if (t == 0 && p.fault != 2) hw::mbarrier_fence_init();
@@ -629,15 +633,11 @@ ATTN__KERNEL(128, 1) void fault_kernel(ATTN__PARAM fault_params p) {
         hw::wgmma_fence();
         hw::store_shared(base + (uint32_t)t * 4, 0);
         hw::sync();
-        hw::wgmma<hw::bf16, 64, false, false>(c, attn__gpu::wgmma_tile(base, 64), attn__gpu::wgmma_tile(base, 64),
-                                              false);
+        hw::wgmma<hw::bf16, 64, false, false>(c, tile, tile, false);
         hw::wgmma_commit();
         hw::wgmma_wait<0>();
         break;
-    case 8:
-        hw::wgmma<hw::bf16, 64, false, false>(c, attn__gpu::wgmma_tile(base, 64), attn__gpu::wgmma_tile(base, 64),
-                                              false);
-        break;
+    case 8: hw::wgmma<hw::bf16, 64, false, false>(c, tile, tile, false); break;
     case 9:
         if (t == 0) {
             hw::mbarrier_expect(bar, 8192);
@@ -675,6 +675,7 @@ ATTN__KERNEL(128, 1) void fault_kernel(ATTN__PARAM fault_params p) {
         hw::load_shared(two, base + 4);
         break;
     }
+    case 16: hw::uniform(t / 8); break;
     }
 }
 static void test_faults(int mode) {
@@ -693,7 +694,8 @@ static void test_faults(int mode) {
                                        "still under way",
                                        "before its TMA stores",
                                        "cp.async.bulk: an address or a size",
-                                       "not 8-byte aligned"};
+                                       "not 8-byte aligned",
+                                       "the lanes do not agree"};
     fault_params p;
     const int64_t size[4] = {64, 64, 1, 1}, stride[4] = {1, 64, 4096, 4096};
     p.memory = array_of<uint16_t>(4096);

@@ -87,6 +87,9 @@ attn_status attn_cuda_prepare(attn_error *err);
 #  define ATTN_CUDA_MAX_BLOCKS 65535        /* of a grid; blocks loop over what is left */
 #endif
 
+#ifndef ATTN_CUDA_WIDE_KEYS
+#  define ATTN_CUDA_WIDE_KEYS 4096          /* of calls of stage 3 that have tiles of 176 keys, see is_wide */
+#endif
 #ifndef ATTN_CUDA_SIMPLE
 #  define ATTN_CUDA_SIMPLE 0                /* 1: stage 1 does everything, to hold the others against it */
 #endif
@@ -440,6 +443,8 @@ template <int M, int N> ATTN__DEVICE void wgmma_keep(uint32_t (&a)[M][N])
 #define ATTN__ACC64 ATTN__D32(0)
 #define ATTN__REGS128 ATTN__REGS64 ", " ATTN__R4 ", " ATTN__R5 ", " ATTN__R6 ", " ATTN__R7
 #define ATTN__ACC128 ATTN__ACC64, ATTN__D32(32)
+#define ATTN__REGS176 ATTN__REGS128 ", " ATTN__R8 ", " ATTN__R9 ", " ATTN__R10
+#define ATTN__ACC176 ATTN__ACC128, ATTN__D8(64), ATTN__D8(72), ATTN__D8(80)
 #define ATTN__REGS256 ATTN__REGS128 ", " ATTN__R8 ", " ATTN__R9 ", " ATTN__R10 ", " ATTN__R11 ", " ATTN__R12 ", " \
                       ATTN__R13 ", " ATTN__R14 ", " ATTN__R15
 #define ATTN__ACC256 ATTN__ACC128, ATTN__D32(64), ATTN__D32(96)
@@ -472,6 +477,7 @@ template <> struct wgmma_n<N> { \
 };
 ATTN__WGMMA(64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
 ATTN__WGMMA(128, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
+ATTN__WGMMA(176, "%88", "%89", "%90", "%91", "%92", "%93", "%94")
 ATTN__WGMMA(256, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 template <class T, int N, bool TransposeA, bool TransposeB>
 ATTN__DEVICE void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate)
@@ -2369,10 +2375,14 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
    wgmma, into the tile. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no
    registers. */
 struct alignas(16) eight_halves { uint32_t pair[4]; };
-template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)      /* all bits of those set */
+/* Which of two halves are not finite: their highest bits, into which an exponent of ones carries; or all their bits. */
+template <class T> ATTN__DEVICE uint32_t nonfinite_halves(uint32_t x)
 {
-    const uint32_t e = T::is_bf16 ? 0x7f80u : 0x7c00u;
-    return ((x & e) == e ? 0xffffu : 0u) | ((x >> 16 & e) == e ? 0xffff0000u : 0u);
+    return ((x & 0x7fff7fffu) + (T::is_bf16 ? 0x00800080u : 0x04000400u)) & 0x80008000u;
+}
+template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)
+{
+    return (nonfinite_halves<T>(x) >> 15) * 0xffffu;
 }
 /* Threads of number `thread` of `threads` look at their share of a tile, or put zeros there. */
 template <class T, int Rows, int D> ATTN__DEVICE bool has_nonfinite(uint32_t tile, int thread, int threads)
@@ -2380,7 +2390,7 @@ template <class T, int Rows, int D> ATTN__DEVICE bool has_nonfinite(uint32_t til
     uint32_t r[4], nonfinite = 0;
     ATTN__LOOP for (int n = thread; n < Rows * (D / 8); n += threads) {
         hw::load_shared(r, tile + chunk_of(n / (D / 8), n % (D / 8), Rows));
-        ATTN__UNROLL for (int i = 0; i < 4; i++) nonfinite |= halves_not_finite<T>(r[i]);
+        ATTN__UNROLL for (int i = 0; i < 4; i++) nonfinite |= nonfinite_halves<T>(r[i]);
     }
     return nonfinite != 0;
 }
@@ -2409,9 +2419,9 @@ ATTN__DEVICE void mark_nonfinite(float (&d)[N / 2], const float (&s)[K / 2], uin
         ATTN__UNROLL for (int e = 0; e < 2; e++) weight[e] = hw::shfl(weight[e], l / 4 * 4 + key % 8 / 2);
         ATTN__UNROLL for (int j = 0; j < N / 8; j++) {
             const uint32_t two = hw::load_shared_word(tile + chunk_of(key, j, K) + l % 4 * 4);
-            const uint32_t nonfinite = halves_not_finite<T>(two);
+            const uint32_t nonfinite = nonfinite_halves<T>(two) >> 15;
             ATTN__UNROLL for (int x = 0; x < 4; x++)
-                if (bits_of(weight[x / 2]) && (nonfinite >> (16 * (x % 2)) & 1)) d[4 * j + x] = float_of(0x7fc00000u);
+                if (bits_of(weight[x / 2]) && (nonfinite >> 16 * (x % 2) & 1)) d[4 * j + x] = float_of(0x7fc00000u);
         }
     }
 }
@@ -3784,13 +3794,16 @@ static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t
    K or V goes round: the producer waits until it is empty and fills it, the consumers wait until it is full and release
    it. While a consumer's products run it weighs the scores of the tile before, and consumers take turns to issue
    theirs, so that one computes weights while another has the tensor cores. */
-template <int D, bool Extra> struct hopper_shape {
+template <int D, bool Extra, bool Wide> struct hopper_shape {
+    static constexpr int head = D;
+    static constexpr bool extra = Extra;
     static constexpr int consumers = 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
-    static constexpr int keys = D <= (Extra ? 64 : 128) ? 128 : 64;
+    static constexpr int keys = Wide ? 176 : D <= (Extra ? 64 : 128) ? 128 : 64;
     static constexpr int slot = tile_bytes<keys, D>;
     static constexpr int info = 2 * 16 + rows * (Extra ? 16 : 8);               /* see describe_task */
-    static constexpr int out = D <= 128 ? tile_bytes<rows, D> : 0;              /* else there is no room */
+    static constexpr int out = D <= (Wide ? 64 : 128) ? tile_bytes<rows, D> : 0;        /* else there is no room */
     static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + out + 10 * 8 + 2 * info;
+    static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
     /* 64512 registers in all: 2 * 128 * 232 + 128 * 40 */
     static constexpr int registers_consumer = 232, registers_producer = 40;
 };
@@ -3897,6 +3910,17 @@ ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_
     hw::fence_async();
     hw::barrier_sync(GUARD, many);
 }
+/* d = 64 rows of a tile of Rows rows and D columns . the N rows of another, transposed */
+template <class T, int Rows, int N, int D>
+ATTN__DEVICE void start_product(float (&d)[N / 2], uint32_t left, uint32_t right)
+{
+    hw::wgmma_keep(d);
+    hw::wgmma_fence();
+    ATTN__UNROLL for (int k = 0; k < D / 16; k++)
+        hw::wgmma<T, N, false, false>(d, wgmma_desc(left + wgmma_along(k, Rows)),
+                                      wgmma_desc(right + wgmma_along(k, N)), k != 0);
+    hw::wgmma_commit();
+}
 /* Shared memory of a block: Q, two slots each of K and V, and for each of these a barrier that it is full and one that
    it is empty; results on their way; two slots of describe_task's. One is free as soon as Q of the task before the last
    is. */
@@ -3904,15 +3928,14 @@ struct hopper_places {
     unsigned char *q, *k, *v, *out, *info;
     uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty;
 };
-template <int D, bool Extra> ATTN__DEVICE hopper_places hopper_places_in(unsigned char *shared)
+template <class Shape> ATTN__DEVICE hopper_places hopper_places_in(unsigned char *shared)
 {
-    typedef hopper_shape<D, Extra> shape;
     hopper_places at;
     at.q = shared;
-    at.k = at.q + tile_bytes<shape::rows, D>;
-    at.v = at.k + 2 * shape::slot;
-    at.out = at.v + 2 * shape::slot;
-    at.q_full = (uint64_t *)(at.out + shape::out);
+    at.k = at.q + tile_bytes<Shape::rows, Shape::head>;
+    at.v = at.k + 2 * Shape::slot;
+    at.out = at.v + 2 * Shape::slot;
+    at.q_full = (uint64_t *)(at.out + Shape::out);
     at.q_empty = at.q_full + 1;
     at.k_full = at.q_full + 2;
     at.k_empty = at.q_full + 4;
@@ -3922,34 +3945,33 @@ template <int D, bool Extra> ATTN__DEVICE hopper_places hopper_places_in(unsigne
     return at;
 }
 /* The producer: starts the loads of all tasks, Q, then K of each tile and V of the one before. */
-template <int D, bool Extra> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places &at, int tasks)
+template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places &at, int tasks)
 {
-    typedef hopper_shape<D, Extra> shape;
-    constexpr int keys = shape::keys;
+    constexpr int keys = Shape::keys, D = Shape::head;
     const params &p = m.p;
     int tile = 0, started = 0;              /* tiles of K and V, tasks: so many before in this block's life */
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
-        const hopper_task t = task_at<false>(p, m.order, task, shape::rows);
-        const uint32_t info = hw::shared_address(at.info) + started % 2 * shape::info;
-        const tile_reach all = describe_task<shape::rows, Extra>(p, t, info);
+        const hopper_task t = task_at<false>(p, m.order, task, Shape::rows);
+        const uint32_t info = hw::shared_address(at.info) + started % 2 * Shape::info;
+        const tile_reach all = describe_task<Shape::rows, Shape::extra>(p, t, info);
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
         if (hw::elect()) {
             hw::mbarrier_wait(at.q_empty, (started & 1) ^ 1);
             if (first == end) hw::mbarrier_arrive(at.q_full);
-            else hw::mbarrier_expect(at.q_full, tile_bytes<shape::rows, D>);
-            if (first < end) load_tile<shape::rows, D>(at.q, &m.q, at.q_full, t.first_row, t.h, t.b);
+            else hw::mbarrier_expect(at.q_full, tile_bytes<Shape::rows, D>);
+            if (first < end) load_tile<Shape::rows, D>(at.q, &m.q, at.q_full, t.first_row, t.h, t.b);
             for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
                 const int now = tile + n - first, before = now - 1;
                 if (n < end) {
                     hw::mbarrier_wait(at.k_empty + now % 2, (now / 2 & 1) ^ 1);
-                    hw::mbarrier_expect(at.k_full + now % 2, shape::slot);
-                    load_tile<keys, D>(at.k + now % 2 * shape::slot, &m.k, at.k_full + now % 2, n * keys, t.head_kv,
+                    hw::mbarrier_expect(at.k_full + now % 2, Shape::slot);
+                    load_tile<keys, D>(at.k + now % 2 * Shape::slot, &m.k, at.k_full + now % 2, n * keys, t.head_kv,
                                        t.b);
                 }
                 if (n > first) {
                     hw::mbarrier_wait(at.v_empty + before % 2, (before / 2 & 1) ^ 1);
-                    hw::mbarrier_expect(at.v_full + before % 2, shape::slot);
-                    load_tile<keys, D>(at.v + before % 2 * shape::slot, &m.v, at.v_full + before % 2, (n - 1) * keys,
+                    hw::mbarrier_expect(at.v_full + before % 2, Shape::slot);
+                    load_tile<keys, D>(at.v + before % 2 * Shape::slot, &m.v, at.v_full + before % 2, (n - 1) * keys,
                                        t.head_kv, t.b);
                 }
             }
@@ -3989,36 +4011,37 @@ ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigne
     }
     return true;
 }
-template <class T, int D, bool Extra>
-ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, const float (&out)[D / 2],
+template <class T, class Shape>
+ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, const float (&out)[Shape::head / 2],
                                const tile_row (&rows)[2], row_pair &soft, float scale)
 {
+    constexpr int D = Shape::head;
     float factor[2];
     join_masses(soft);
     finish_rows(m.p, rows, soft, scale, factor);
     if (!m.p.out.rank) return;
-    if (!hopper_shape<D, Extra>::out || !m.by_tma || !store_tile<T, D>(m.p, m.out, places, out, rows, factor))
+    if (!Shape::out || !m.by_tma || !store_tile<T, D>(m.p, m.out, places, out, rows, factor))
         store_rows<T, D, false>(m.p.out, out, rows, m.p.queries, m.p.size_v, factor, false);
 }
 /* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive. */
-template <class T, int D, bool Extra>
+template <class T, class Shape>
 ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at, int tasks)
 {
-    typedef hopper_shape<D, Extra> shape;
-    constexpr int keys = shape::keys;
+    constexpr int keys = Shape::keys, D = Shape::head;
+    constexpr bool extra = Shape::extra;
     const params &p = m.p;
     uint32_t tile = 0, started = 0;         /* as the producer counts */
     const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
     const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
     const bool elected = hw::lane() == 0;   /* releases what its warp has done with */
-    const float scale = scale_of<Extra>(p);
-    const uint32_t tile_q = wgmma_tile(hw::shared_address(at.q) + (uint32_t)consumer * 64 * 128, shape::rows);
+    const float scale = scale_of<extra>(p);
+    const uint32_t tile_q = wgmma_tile(hw::shared_address(at.q) + (uint32_t)consumer * 64 * 128, Shape::rows);
     const uint32_t tile_k = wgmma_tile(hw::shared_address(at.k), keys);
     const uint32_t tile_v = wgmma_tile(hw::shared_address(at.v), keys);
 
-    if (consumer == shape::consumers - 1) hw::barrier_arrive(TURN, 256);       /* the first turn goes to consumer 0 */
+    if (consumer == Shape::consumers - 1) hw::barrier_arrive(TURN, 256);       /* the first turn goes to consumer 0 */
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
-        const uint32_t info = hw::shared_address(at.info) + started % 2 * shape::info;
+        const uint32_t info = hw::shared_address(at.info) + started % 2 * Shape::info;
         tile_row rows[2];
         hw::mbarrier_wait(at.q_full, started & 1);
         const tile_reach all = read_task(info, row0, rows);
@@ -4029,16 +4052,12 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
         const auto start_scores = [&](uint32_t slot) {          /* s = Q . K^T */
-            const uint32_t right = tile_k + slot * (shape::slot >> 4);
-            hw::wgmma_keep(s);
-            hw::wgmma_fence();
-            ATTN__UNROLL for (int k = 0; k < D / 16; k++)
-                hw::wgmma<T, keys, false, false>(s, wgmma_desc(tile_q + wgmma_along(k, shape::rows)),
-                                                 wgmma_desc(right + wgmma_along(k, keys)), k != 0);
-            hw::wgmma_commit();
+            /* the largest kernel has no registers for descriptors of Q that stay there from tile to tile */
+            const uint32_t left = extra && D > 128 ? hw::uniform(tile_q) : tile_q;
+            start_product<T, Shape::rows, keys, D>(s, left, tile_k + slot * (Shape::slot >> 4));
         };
         const auto start_values = [&](uint32_t slot) {          /* out += weights . V */
-            const uint32_t right = tile_v + slot * (shape::slot >> 4);
+            const uint32_t right = tile_v + slot * (Shape::slot >> 4);
             hw::wgmma_keep(out);
             hw::wgmma_keep(weights);
             hw::wgmma_fence();
@@ -4047,16 +4066,16 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
             hw::wgmma_commit();
         };
         const auto weigh = [&](int n) {                         /* scores become weights */
-            const auto alibi_at = [&](int e) { return read_alibi<shape::rows>(info, row0 + 8 * e); };
+            const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(info, row0 + 8 * e); };
             if (n * keys < all.from || (n + 1) * keys > all.to)
-                weigh_keys<keys, Extra, true, false>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
-            else weigh_keys<keys, Extra, false, false>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
+                weigh_keys<keys, extra, true, false>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
+            else weigh_keys<keys, extra, false, false>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
         };
         const auto pack_weights = [&](int n, uint32_t now) {
             ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
             if (n * keys >= all.from && (n + 1) * keys <= all.to) return;
             hw::mbarrier_wait(at.v_full + now % 2, now / 2 & 1);
-            guard_slot<T, D, keys>(out, s, hw::shared_address(at.v) + now % 2 * shape::slot, all.first - n * keys,
+            guard_slot<T, D, keys>(out, s, hw::shared_address(at.v) + now % 2 * Shape::slot, all.first - n * keys,
                                    all.last - n * keys);
         };
 
@@ -4075,7 +4094,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
                 start_scores(slot);
                 hw::mbarrier_wait(at.v_full + before % 2, before / 2 & 1);
                 start_values(1 - slot);
-                hw::barrier_arrive(TURN + (consumer + 1) % shape::consumers, 256);
+                hw::barrier_arrive(TURN + (consumer + 1) % Shape::consumers, 256);
                 hw::wgmma_wait<1>();
                 hw::wgmma_keep(s);
                 if (elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
@@ -4100,25 +4119,24 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
             if (elected) hw::mbarrier_arrive(at.q_empty);
         }
         started++;
-        hopper_store<T, D, Extra>(m, at.out, out, rows, soft, scale);
+        hopper_store<T, Shape>(m, at.out, out, rows, soft, scale);
     }
     if (hw::elect()) hw::tma_store_wait_read<0>();
 }
-template <class T, int D, bool Extra>
-ATTN__KERNEL((hopper_shape<D, Extra>::threads), 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
+template <class T, class Shape>
+ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
 {
 #if ATTN__HAVE_WGMMA
-    typedef hopper_shape<D, Extra> shape;
     ATTN__SHARED(shared);
-    const hopper_places at = hopper_places_in<D, Extra>(shared);
+    const hopper_places at = hopper_places_in<Shape>(shared);
     const int tasks = (int)(m.p.batch * m.p.heads) * m.order.tiles;
-    init_barriers(at.q_full, shape::consumers);
+    init_barriers(at.q_full, Shape::consumers);
     if (hw::warp() < 4) {
-        hw::setmaxnreg_dec<shape::registers_producer>();
-        if (hw::warp() == 0) hopper_load<D, Extra>(m, at, tasks);
+        hw::setmaxnreg_dec<Shape::registers_producer>();
+        if (hw::warp() == 0) hopper_load<Shape>(m, at, tasks);
     } else {
-        hw::setmaxnreg_inc<shape::registers_consumer>();
-        hopper_multiply<T, D, Extra>(m, at, tasks);
+        hw::setmaxnreg_inc<Shape::registers_consumer>();
+        hopper_multiply<T, Shape>(m, at, tasks);
     }
 #endif
 }
@@ -4172,7 +4190,7 @@ ATTN__DEVICE bool has_nonfinite_rows(const attn__array &a, int64_t columns, int6
         const eight_halves *from = (const eight_halves *)row_of(a, b, h, i);
         for (int c = hw::lane() % 4; c < (int)columns / 8; c += 4) {
             const eight_halves x = from[c];
-            ATTN__UNROLL for (int j = 0; j < 4; j++) nonfinite |= halves_not_finite<T>(x.pair[j]);
+            ATTN__UNROLL for (int j = 0; j < 4; j++) nonfinite |= nonfinite_halves<T>(x.pair[j]);
         }
     }
     return hw::any(nonfinite != 0);
@@ -4446,13 +4464,8 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         if (shape::queries) fixed_queries(hw::shared_address(at.of_rows), row0, rows, grads);
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) sum[j] = sum_values[j] = 0.0f;
 
-        const auto start_product = [&](float (&d)[moving / 2], uint32_t left, uint32_t right) { /* of rows with rows */
-            hw::wgmma_keep(d);
-            hw::wgmma_fence();
-            ATTN__UNROLL for (int k = 0; k < D / 16; k++)
-                hw::wgmma<T, moving, false, false>(d, wgmma_desc(left + wgmma_along(k, shape::rows)),
-                                                   wgmma_desc(right + wgmma_along(k, moving)), k != 0);
-            hw::wgmma_commit();
+        const auto start = [&](float (&d)[moving / 2], uint32_t left, uint32_t right) {
+            start_product<T, shape::rows, moving, D>(d, left, right);
         };
         const auto pack = [&] {
             ATTN__UNROLL for (int k = 0; k < moving / 16; k++) {
@@ -4471,11 +4484,11 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
             const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * shape::of_moving;
             const uint32_t of_tile = hw::shared_address(at.info) + tile % 2 * 16;
             hw::mbarrier_wait(at.moving_full + tile % 2, tile / 2 & 1);
-            start_product(s, tile_fixed, now_moving);
+            start(s, tile_fixed, now_moving);
             query_positions at_tile = {};
             if (Extra && p.alibi.rank) at_tile = positions_of_tile<shape>(p, at.task_info, of_tile, row0);
             hw::mbarrier_wait(at.above_full + tile % slots, tile / slots & 1);
-            if (shape::scores) start_product(ds, tile_fixed + (shape::whole >> 4), now_above);
+            if (shape::scores) start(ds, tile_fixed + (shape::whole >> 4), now_above);
             hw::wgmma_wait<0>();
             hw::wgmma_keep(s);
             if (shape::scores) hw::wgmma_keep(ds);
@@ -4570,13 +4583,16 @@ template <int D> constexpr bool hopper_grads_in_two = D > 128;
 template <int D> constexpr int hopper_grads_of_keys = hopper_grads_in_two<D> ? OF_KEYS : OF_KEYS | OF_VALUES;
 template <int D> constexpr int hopper_grads_of_values = hopper_grads_in_two<D> ? OF_VALUES : OF_KEYS | OF_VALUES;
 
+/* Larger heads, and what Extra computes, leave no registers for more keys. */
+template <int D, bool Extra> constexpr bool hopper_has_wide = D <= 128 && !Extra;
 /* Sums of larger heads leave no registers for what Extra computes. */
 template <int D> constexpr bool hopper_grads_with_extra = D <= 128;
 
 template <class T, int D, bool Extra, class F> void each_hopper_kernel_as(F f)
 {
     constexpr bool extra = Extra && hopper_grads_with_extra<D>;
-    f((const void *)hopper_forward_kernel<T, D, Extra>);
+    f((const void *)hopper_forward_kernel<T, hopper_shape<D, Extra, false>>);
+    f((const void *)hopper_forward_kernel<T, hopper_shape<D, Extra, hopper_has_wide<D, Extra>>>);
     if (extra != Extra) return;
     f((const void *)hopper_grad_kernel<T, D, OF_QUERIES, extra>);
     f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_keys<D>, extra>);
@@ -4645,30 +4661,38 @@ inline hopper_order hopper_order_of(const params &p, bool keys, int rows)
     o.section = (int)(fit < 1 ? 1 : fit < all ? fit : all);
     return o;
 }
-template <class T, int D, bool Extra>
+template <class T, class Shape>
 int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
 {
-    typedef hopper_shape<D, Extra> shape;
     hopper_work m;
     m.p = p;
-    m.order = hopper_order_of(p, false, shape::rows);
-    if (!map_rows(dev, &m.q, p.q, p.batch, p.heads, p.queries, p.size_q, shape::rows) ||
-        !map_rows(dev, &m.k, p.k, p.batch, p.heads_kv, p.keys, p.size_q, shape::keys) ||
-        !map_rows(dev, &m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, shape::keys))
+    m.order = hopper_order_of(p, false, Shape::rows);
+    if (!map_rows(dev, &m.q, p.q, p.batch, p.heads, p.queries, p.size_q, Shape::rows) ||
+        !map_rows(dev, &m.k, p.k, p.batch, p.heads_kv, p.keys, p.size_q, Shape::keys) ||
+        !map_rows(dev, &m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, Shape::keys))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
-    m.by_tma = shape::out && p.out.type == p.q.type && has_aligned_rows(p.out, p.batch, p.heads, p.queries) &&
+    m.by_tma = Shape::out && p.out.type == p.q.type && has_aligned_rows(p.out, p.batch, p.heads, p.queries) &&
                map_rows(dev, &m.out, p.out, p.batch, p.heads, p.queries, p.size_v, 16);
     const int64_t tasks = p.batch * p.heads * m.order.tiles;
-    return (int)ATTN__LAUNCH((hopper_forward_kernel<T, D, Extra>),
-                             (int)(tasks < dev.processors ? tasks : dev.processors), shape::threads,
-                             shape::shared_bytes, stream, m);
+    return (int)ATTN__LAUNCH((hopper_forward_kernel<T, Shape>),
+                             (int)(tasks < dev.processors ? tasks : dev.processors), Shape::threads,
+                             Shape::shared_bytes, stream, m);
+}
+/* A tile of 176 keys takes a tenth fewer instructions per key than one of 128, but one that some query may attend to in
+   part takes more than twice as many: the last one, where the keys are no multiple, and those that a causal mask or a
+   window cuts. So only calls without these, of many keys, have such tiles. */
+inline bool is_wide(const params &p)
+{
+    return p.keys >= ATTN_CUDA_WIDE_KEYS && p.left == INT64_MAX && p.right == INT64_MAX;
 }
 static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream_t stream)
 {
     return with_kernels(p, hopper_head_sizes(), [&](auto type, auto d) {
+        typedef decltype(type) T;
         constexpr int D = decltype(d)::value;
-        return has_extra(p) ? hopper_forward_as<decltype(type), D, true>(p, dev, stream)
-                            : hopper_forward_as<decltype(type), D, false>(p, dev, stream);
+        if (has_extra(p)) return hopper_forward_as<T, hopper_shape<D, true, false>>(p, dev, stream);
+        return is_wide(p) ? hopper_forward_as<T, hopper_shape<D, false, hopper_has_wide<D, false>>>(p, dev, stream)
+                          : hopper_forward_as<T, hopper_shape<D, false, false>>(p, dev, stream);
     });
 }
 
@@ -4767,9 +4791,9 @@ namespace attn__gpu {
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
-       hopper_forward_kernel   384      98, 194, 194   10 mbarriers, TURN (the       224 / 56   FA3 forward
-                                                       ping-pong), GUARD (NaN guard)
-         with options          384      100, 132, 196                                 232 / 40
+       hopper_forward_kernel   384      98, 194, 194   10 mbarriers, TURN (the       232 / 40   FA3 forward
+         of many keys          384      122, 210       ping-pong), GUARD (NaN guard)
+         with options          384      100, 132, 196
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
 

@@ -3,8 +3,9 @@
 
        fast [ROUNDS [TIMINGS [KIND]]]   ROUNDS calls of each kind, each in so many timings (0: all); KIND: of those
                                         alone whose name has this in it, up to the first failure (mutants.sh) */
-#define ATTN_CUDA_MAX_BLOCKS 5 /* so that a block has several tasks, one after the other */
-#define ATTN__CUDA_KEEP        /* the macros that kernels are written with */
+#define ATTN_CUDA_MAX_BLOCKS 5  /* so that a block has several tasks, one after the other */
+#define ATTN_CUDA_WIDE_KEYS 200 /* fewer than make it faster */
+#define ATTN__CUDA_KEEP         /* the macros that kernels are written with */
 #ifdef __CUDACC__
 #include "device.cu"
 #else
@@ -602,6 +603,21 @@ static void decode(call &c, const stage &s) {
     if ((fake_counted().shared == of_decode) != (p.queries * p.heads / p.heads_kv <= 16))
         fail(c, "shared memory", (double)fake_counted().shared, (double)of_decode);
 }
+/* All queries attend to all keys, so that tiles of 176 keys are taken where there are enough of them: that these
+   kernels ran, and no others, the shared memory tells. */
+static void forward_of_all(call &c, const stage &s) {
+    size_t of_wide = 0;
+    c.p.left = c.p.right = INT64_MAX, c.name += ": without these limits";
+    with_head_size(larger_head(c.p), hopper_head_sizes(), [&](auto d) {
+        constexpr int D = decltype(d)::value;
+        of_wide = (size_t)hopper_shape<D, false, hopper_has_wide<D, false>>::shared_bytes;
+    });
+    fake_forget();
+    forward(c, s);
+    checks++;
+    if ((fake_counted().shared == of_wide) != (c.p.keys >= ATTN_CUDA_WIDE_KEYS))
+        fail(c, "shared memory", (double)fake_counted().shared, (double)of_wide);
+}
 /* after a forward in some timing, whose results it goes on with */
 static void backward(call &c, const stage &s) {
     give_workspace(c, (size_t)s.more(c.p, c.dev, false));
@@ -654,6 +670,8 @@ static const struct kind {
     {"stage 2 decode", 1, decode, 86, 99 * 1024, {0, 0, 0, 2, 8, 128}},
     {"stage 2 decode, with everything", 1, decode, 80, 163 * 1024, {0, 0, 1, 2, 8, 128}},
     {"stage 2 decode, with everything", 1, decode, 86, 99 * 1024, {0, 0, 1, 2, 136, 256}},
+    {"stage 3 forward, tiles of 176 keys", 2, forward_of_all, 90, 227 * 1024, {64, 600, 0, 0, 8, 64}},
+    {"stage 3 forward, tiles of 176 keys", 2, forward_of_all, 90, 227 * 1024, {64, 500, 0, 0, 72, 128}},
     {"stage 3, long backward", 2, backward, 90, 227 * 1024, {64, 4300, 0, 0, 0, 0}},
 };
 

@@ -88,7 +88,7 @@ attn_status attn_cuda_prepare(attn_error *err);
 #endif
 
 #ifndef ATTN_CUDA_WIDE_KEYS
-#  define ATTN_CUDA_WIDE_KEYS 4096          /* of calls of stage 3 that have tiles of 176 keys, see is_wide */
+#  define ATTN_CUDA_WIDE_KEYS 4096          /* so many or more: stage 3 has tiles of 176 keys, see is_wide */
 #endif
 #ifndef ATTN_CUDA_SIMPLE
 #  define ATTN_CUDA_SIMPLE 0                /* 1: stage 1 does everything, to hold the others against it */
@@ -4680,11 +4680,11 @@ int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
                              Shape::shared_bytes, stream, m);
 }
 /* A tile of 176 keys takes a tenth fewer instructions per key than one of 128, but one that some query may attend to in
-   part takes more than twice as many: the last one, where the keys are no multiple, and those that a causal mask or a
-   window cuts. So only calls without these, of many keys, have such tiles. */
+   part takes more than twice as many: the last one, where the keys are no multiple, and those that a causal mask, a
+   window or a query's own length cuts. So only calls without these, of many keys, have such tiles. */
 inline bool is_wide(const params &p)
 {
-    return p.keys >= ATTN_CUDA_WIDE_KEYS && p.left == INT64_MAX && p.right == INT64_MAX;
+    return p.keys >= ATTN_CUDA_WIDE_KEYS && p.left == INT64_MAX && p.right == INT64_MAX && p.key_lengths.rank < 2;
 }
 static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream_t stream)
 {

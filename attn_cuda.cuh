@@ -2637,11 +2637,10 @@ template <int N, bool Edge>
 ATTN__DEVICE void mask_tile(float (&s)[N / 2], const tile_row (&rows)[2], int key0)
 {
     const int column = key0 + hw::lane() % 4 * 2;
-    const int first[2] = {rows[0].first - column, rows[1].first - column};
-    const int last[2] = {rows[0].last - column, rows[1].last - column};
     ATTN__UNROLL for (int j = 0; j < N / 2 * Edge; j++) {
-        const int key = j / 4 * 8 + j % 2, e = j / 2 % 2;       /* column + key, that is */
-        if (key < first[e] || key >= last[e]) s[j] = -infinity();
+        const tile_row &r = rows[j / 2 % 2];
+        const int key = column + j / 4 * 8 + j % 2;
+        if (key < r.first || key >= r.last) s[j] = -infinity();
     }
 }
 ATTN__DEVICE void add_alibi(float &score, float slope, float distance)     /* distance: with any sign */

@@ -495,8 +495,8 @@ item_fast_math() { # item_fast_math COMPILER
         try "$1 -ffast-math, $target: no warning" "$1" --target=$target-linux-gnu -nostdlibinc -isystem "$dir/stub" \
             -O1 $WARNINGS -ffast-math -DATTN_IMPLEMENTATION -x c -c attn.h -o "$dir/fast_$target.o"
     done
-    for target in wasm32 riscv64 arm; do
-        try "$1 -ffast-math, $target: refused" refused_fast "$1" --target=$target-linux-gnu
+    for target in wasm32-unknown-unknown riscv64-linux-gnu arm-linux-gnu; do
+        try "$1 -ffast-math, ${target%%-*}: refused" refused_fast "$1" --target=$target
     done
 }
 refused_fast() {

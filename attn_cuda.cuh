@@ -2375,14 +2375,14 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
    wgmma, into the tile. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no
    registers. */
 struct alignas(16) eight_halves { uint32_t pair[4]; };
-/* Which of two halves are not finite: their highest bits, into which an exponent of ones carries; or all their bits. */
-template <class T> ATTN__DEVICE uint32_t nonfinite_halves(uint32_t x)
+/* Which of two halves are not finite: the sign bits of those, into which an exponent of ones carries; or all bits. */
+template <class T> ATTN__DEVICE uint32_t nonfinite_signs(uint32_t x)
 {
     return ((x & 0x7fff7fffu) + (T::is_bf16 ? 0x00800080u : 0x04000400u)) & 0x80008000u;
 }
 template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)
 {
-    return (nonfinite_halves<T>(x) >> 15) * 0xffffu;
+    return (nonfinite_signs<T>(x) >> 15) * 0xffffu;
 }
 /* Threads of number `thread` of `threads` look at their share of a tile, or put zeros there. */
 template <class T, int Rows, int D> ATTN__DEVICE bool has_nonfinite(uint32_t tile, int thread, int threads)
@@ -2390,7 +2390,7 @@ template <class T, int Rows, int D> ATTN__DEVICE bool has_nonfinite(uint32_t til
     uint32_t r[4], nonfinite = 0;
     ATTN__LOOP for (int n = thread; n < Rows * (D / 8); n += threads) {
         hw::load_shared(r, tile + chunk_of(n / (D / 8), n % (D / 8), Rows));
-        ATTN__UNROLL for (int i = 0; i < 4; i++) nonfinite |= nonfinite_halves<T>(r[i]);
+        ATTN__UNROLL for (int i = 0; i < 4; i++) nonfinite |= nonfinite_signs<T>(r[i]);
     }
     return nonfinite != 0;
 }
@@ -2419,7 +2419,7 @@ ATTN__DEVICE void mark_nonfinite(float (&d)[N / 2], const float (&s)[K / 2], uin
         ATTN__UNROLL for (int e = 0; e < 2; e++) weight[e] = hw::shfl(weight[e], l / 4 * 4 + key % 8 / 2);
         ATTN__UNROLL for (int j = 0; j < N / 8; j++) {
             const uint32_t two = hw::load_shared_word(tile + chunk_of(key, j, K) + l % 4 * 4);
-            const uint32_t nonfinite = nonfinite_halves<T>(two) >> 15;
+            const uint32_t nonfinite = nonfinite_signs<T>(two) >> 15;
             ATTN__UNROLL for (int x = 0; x < 4; x++)
                 if (bits_of(weight[x / 2]) && (nonfinite >> 16 * (x % 2) & 1)) d[4 * j + x] = float_of(0x7fc00000u);
         }
@@ -3910,7 +3910,7 @@ ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_
     hw::fence_async();
     hw::barrier_sync(GUARD, many);
 }
-/* d = 64 rows of a tile of Rows rows and D columns . the N rows of another, transposed */
+/* Starts d = 64 rows of a tile of Rows rows and D columns . the N rows of another, transposed. */
 template <class T, int Rows, int N, int D>
 ATTN__DEVICE void start_product(float (&d)[N / 2], uint32_t left, uint32_t right)
 {
@@ -4190,7 +4190,7 @@ ATTN__DEVICE bool has_nonfinite_rows(const attn__array &a, int64_t columns, int6
         const eight_halves *from = (const eight_halves *)row_of(a, b, h, i);
         for (int c = hw::lane() % 4; c < (int)columns / 8; c += 4) {
             const eight_halves x = from[c];
-            ATTN__UNROLL for (int j = 0; j < 4; j++) nonfinite |= nonfinite_halves<T>(x.pair[j]);
+            ATTN__UNROLL for (int j = 0; j < 4; j++) nonfinite |= nonfinite_signs<T>(x.pair[j]);
         }
     }
     return hw::any(nonfinite != 0);
@@ -4450,7 +4450,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
     const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
     const bool elected = hw::lane() == 0;   /* releases what its warp has done with */
     const uint32_t fixed_rows = hw::shared_address(at.fixed) + (uint32_t)consumer * 64 * 128;
-    const uint32_t tile_fixed = wgmma_tile(fixed_rows, shape::rows);
+    const uint32_t tile_fixed = wgmma_tile(fixed_rows, shape::rows), above_fixed = tile_fixed + (shape::whole >> 4);
     const uint32_t tile_moving = wgmma_tile(hw::shared_address(at.tile_moving), moving);
 
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
@@ -4464,9 +4464,6 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         if (shape::queries) fixed_queries(hw::shared_address(at.of_rows), row0, rows, grads);
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) sum[j] = sum_values[j] = 0.0f;
 
-        const auto start = [&](float (&d)[moving / 2], uint32_t left, uint32_t right) {
-            start_product<T, shape::rows, moving, D>(d, left, right);
-        };
         const auto pack = [&] {
             ATTN__UNROLL for (int k = 0; k < moving / 16; k++) {
                 if (shape::values) pack_left<T>(weights[k], s, k);
@@ -4484,11 +4481,11 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
             const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * shape::of_moving;
             const uint32_t of_tile = hw::shared_address(at.info) + tile % 2 * 16;
             hw::mbarrier_wait(at.moving_full + tile % 2, tile / 2 & 1);
-            start(s, tile_fixed, now_moving);
+            start_product<T, shape::rows, moving, D>(s, tile_fixed, now_moving);
             query_positions at_tile = {};
             if (Extra && p.alibi.rank) at_tile = positions_of_tile<shape>(p, at.task_info, of_tile, row0);
             hw::mbarrier_wait(at.above_full + tile % slots, tile / slots & 1);
-            if (shape::scores) start(ds, tile_fixed + (shape::whole >> 4), now_above);
+            if (shape::scores) start_product<T, shape::rows, moving, D>(ds, above_fixed, now_above);
             hw::wgmma_wait<0>();
             hw::wgmma_keep(s);
             if (shape::scores) hw::wgmma_keep(ds);
@@ -4678,9 +4675,10 @@ int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
                              (int)(tasks < dev.processors ? tasks : dev.processors), Shape::threads,
                              Shape::shared_bytes, stream, m);
 }
-/* A tile of 176 keys takes a tenth fewer instructions per key than one of 128, but one that some query may attend to in
-   part takes more than twice as many: the last one, where the keys are no multiple, and those that a causal mask, a
-   window or a query's own length cuts. So only calls without these, of many keys, have such tiles. */
+/* What a tile costs however many keys it has is shared by 176 in place of 128. But a tile costs more where some query
+   may attend to a part of it alone: the last one, unless the keys are a multiple, and those that a causal mask, a
+   window or a query's own length cuts. So calls without these, of many keys, have such tiles. From how many on is an
+   estimate by instructions; no device has measured it. */
 inline bool is_wide(const params &p)
 {
     return p.keys >= ATTN_CUDA_WIDE_KEYS && p.left == INT64_MAX && p.right == INT64_MAX && p.key_lengths.rank < 2;

@@ -26,8 +26,8 @@
              attention with its projections; the gradients of all these, for every input and parameter; heatmaps for a
              terminal, as SVG, as PPM, as a web page. All options can be combined, except where stated.
              Arrays are f32, f16 or bf16, in any mix; keys and values also int8 with scales, for inference.
-   DOES NOT  have f64 arithmetic, RoPE, a KV cache or ragged batches (planned; an unsupported type is an error). It does
-             not start threads, print, abort or exit.
+             For sequences: ragged and packed batches, left padding, pages, a growing cache, rotary positions.
+   DOES NOT  have f64 arithmetic (an unsupported type is an error). It does not start threads, print, abort or exit.
    GPU       with attn_cuda.cuh beside it and ATTN_CUDA defined the same functions take arrays on an NVIDIA GPU (not
              int8). So far the kernels have run in an emulator only: see there.
 
@@ -73,6 +73,22 @@
              gives empty rows, D = 0 the score 0. Sizes and strides count ELEMENTS (bytes only where a name says so) and
              are 64 bits wide. Input strides may be 0 or negative. Every element of a requested result is written.
              A row is a query of a head. Its mass is the sum of exp(score) over its keys, without the sink.
+
+   SEQUENCES of unequal length share arrays by `query_starts`, `key_starts` and lengths: batch entry b has the query rows
+             query_starts[b] .. + query_lengths[b] and the keys key_starts[b] .. + key_lengths[b] (the largest, if they
+             are per query); without lengths, all up to the end of the array. Each result of an entry has the bits of a
+             call of its own: i, j, positions, windows, bottom-right alignment, chunks and dropout count from its starts,
+             and its keys alone are Sk.
+             Packed: where starts are given, the arrays of queries (q, out, lse, stats and their gradients) or those of
+             keys (k, v, their scales and gradients) may have batch size 1, with all entries in that one row:
+             [1,H,total,D]; B is the size of the starts (B = 1 counts as not packed). Per-query key_lengths and positions
+             are then [1,total]. With cu_seqlens [B+1] of other libraries the starts are its first B numbers, and
+             attn_lengths_of makes the lengths. Query rows of two packed entries must not overlap; keys may (a shared
+             prefix), except in attn_backward. Packed rows of no entry are not written.
+             Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
+             places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
+             Left padding is key_starts (and query_starts) alone, without lengths.
+             Pages: with `page_table` k and v are pools. A cache grows by attn_append; attn_rope turns queries and keys.
 
    ORDER     score (with its scale) -> softcap c*tanh(s/c) -> + bias, + ALiBi -> masks -> softmax (with sink)
              -> dropout -> times V. Every intermediate result can be returned; asking for it changes no bit of the
@@ -234,7 +250,10 @@ typedef struct attn_error {
     int64_t     got, want;      /* the offending number and the required one, if has_numbers */
     int32_t     has_numbers;    /* nonzero: got and want are valid */
     int32_t     cuda;           /* the cudaError_t of ATTN_ERR_CUDA, else 0 */
-    int64_t     reserved[4];    /* 0; for later versions */
+    int64_t     place[2];       /* the indices of the offending element, as many as has_place says */
+    int32_t     has_place;      /* 0, 1 or 2 */
+    int32_t     reserved;       /* 0; for later versions */
+    int64_t     reserved2;
 } attn_error;
 
 /* ---- views: where data lies and how big it is. Data, sizes and strides, nothing else; cheap to copy.
@@ -475,6 +494,15 @@ typedef struct attn_desc {
                                            head with per-head parameters), in attn_backward and on a device.
                                            attn_explain says whether it is used */
     int32_t reserved2 ATTN__0;          /* 0 */
+
+    /* sequences of unequal length in shared arrays (see SEQUENCES). Not on a device */
+    attn_view query_starts ATTN__0;     /* i32/i64 [B]: the first query row of each entry (cu_seqlens_q, leftpad) */
+    attn_view key_starts ATTN__0;       /* i32/i64 [B]: the first key of each entry (cu_seqlens_k, leftpad_k) */
+    attn_view page_table ATTN__0;       /* i32/i64 [B,pages] (block_table): k, v and their scales are pools
+                                           [P,Hkv,page,D] of any strides, and key j of entry b is row j % page of pool
+                                           page page_table[b,j / page]. Sk = pages * page; key_lengths (cache_seqlens)
+                                           say what counts. Numbers behind a length are not read; others: 0..P-1. Any
+                                           page size; 1 gathers single keys. Entries may share pages. No gradients */
 } attn_desc;
 
 /* ---- gradients, described (ATTN_NO_BACKWARD leaves them out; attn_backward below says what they are) */
@@ -648,6 +676,33 @@ ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scal
    axes of codes, D a multiple of 32. codes and scale as above, one scale per 32 numbers; blocks must not overlap them
    (not checked). */
 ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_out scale, attn_error *err);
+
+/* ---- sequences */
+
+/* Lengths from offsets, lengths[b] = offsets[b+1] - offsets[b]: offsets i32 or i64 [B+1], as cu_seqlens of other
+   libraries, must not descend; lengths i32 or i64 [B]. The starts are offsets itself, seen as [B]. */
+ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_error *err);
+
+/* Puts new rows of k or v behind those that a cache holds: row i of entry b of fresh goes to row lengths[b] + i of
+   cache. fresh [B,Hkv,n,D]: f32, f16, bf16; cache [B,Hkv,S,D]: these, converted as by attn_convert, or int8, converted
+   as by attn_quantize. lengths: i32 or i64 [B], the rows that each entry holds already; they are not changed. Options
+   used: query_lengths (so many of an entry's n rows count) and query_starts (fresh may be packed, [1,Hkv,total,D]);
+   key_starts and packed caches; page_table: then cache is a pool [P,Hkv,page,D], and two entries must not put rows in
+   the same page row (not checked); k_scale or v_scale: the one that is given has the scales of an int8 cache, and is
+   written. What does not fit is an error, before anything is written. On the host. */
+ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view lengths, const attn_desc *options,
+                                 attn_error *err);
+
+/* Rotary positions (Su et al. 2021): the first R columns of x [B,H,S,D] are turned, pair by pair, the others copied:
+       out[x] = a cos - b sin, out[y] = b cos + a sin, for the pair (a, b) at columns (x, y) = (n, n + R/2), or with
+       ATTN_ROPE_INTERLEAVED (2n, 2n+1); cos, sin = cosines[p,n], sines[p,n].
+   cosines, sines: f32 [positions, R/2], as attn_rope_table makes them. p: positions[b] + i, or positions[b,i], i32 or
+   i64 [B] or [B,S], within the table; absent (rank 0): i. ATTN_ROPE_INVERSE turns back: with the same table that is the
+   gradient. x, out: f32, f16, bf16, any strides; out may be x. Products and sums are rounded as written, each product by
+   itself: the bits are the same on every machine. On the host. */
+enum { ATTN_ROPE_INTERLEAVED = 1, ATTN_ROPE_INVERSE = 2 };
+ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
+                               attn_out out, attn_error *err);
 
 /* Multi-head attention with its projections, y = x W^T + bias (weights stored [out,in] as PyTorch's nn.Linear does):
        q = query w_query^T, k = key w_key^T, v = value w_value^T, cut into heads, attend, concat w_result^T.

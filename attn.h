@@ -4061,6 +4061,17 @@ ATTN__NOINLINE static attn_status attn__fail2(attn_error *err, attn_status statu
         err->want = want;
         err->has_numbers = 1;
         err->cuda = 0;
+        err->has_place = 0;
+    }
+    return status;
+}
+/* An error of one element, of one index or (j >= 0) two. */
+static attn_status attn__fail_at(attn_error *err, attn_status status, int64_t i, int64_t j)
+{
+    if (err) {
+        err->place[0] = i;
+        err->place[1] = attn__max(j, 0);
+        err->has_place = 1 + (j >= 0);
     }
     return status;
 }
@@ -4087,7 +4098,7 @@ ATTN__NOINLINE static attn_status attn__fail_known2(attn_error *err, attn_status
 }
 static attn_status attn__success(attn_error *err)
 {
-    static const attn_error none = {ATTN_OK, "", "", 0, 0, 0, 0, {0}};
+    static const attn_error none = {ATTN_OK, "", "", 0, 0, 0, 0, {0, 0}, 0, 0, 0};
     if (err) *err = none;
     return ATTN_OK;
 }
@@ -4155,7 +4166,9 @@ static const void *attn__known_part(const void *structure, void *copy, size_t kn
    A shape has four characters, for the axes [batch, heads, rows, columns]; the view's own axes are those that are not
    '.', in this order. A letter stands for one size in the whole call: the first field that has it says which, all the
    others must equal that. Lower case: the axis may be missing, the leftmost first. A digit is the size itself, '?' any.
-       B batch  H heads  K key heads  Q queries  S keys  D size of a query  E of a key  V of a value  U hidden width */
+       B batch  H heads  K key heads  Q queries  S keys  D size of a query  E of a key  V of a value  U hidden width
+   and where there are starts or pages (attn__letters_of)
+       I batch of what lies as the queries do  J of what lies as the keys do  L pages of a pool  R rows of a page */
 enum {                          /* what a field is; its element type */
     ATTN__RESULT = 1 << 0,      /* written */
     ATTN__KEPT = 1 << 1,        /* results of the forward pass that the backward pass reads */
@@ -4231,7 +4244,10 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
     X(query_lengths, "B...", "[B]", INTS, ATTN__REACHES) \
     X(positions, "B.q.", "[B] or [B,Sq]", INTS, ATTN__REACHES) \
     X(k_scale, "BKS?", "[B,Hkv,Sk,1] or [B,Hkv,Sk,ceil(D/32)]", SCALES, ATTN__FOR_VECTORS) \
-    X(v_scale, "BKS?", "[B,Hkv,Sk,1] or [B,Hkv,Sk,ceil(Dv/32)]", SCALES, 0)
+    X(v_scale, "BKS?", "[B,Hkv,Sk,1] or [B,Hkv,Sk,ceil(Dv/32)]", SCALES, 0) \
+    X(query_starts, "B...", "[B]", INTS, ATTN__REACHES) \
+    X(key_starts, "B...", "[B]", INTS, ATTN__REACHES) \
+    X(page_table, "B.?.", "[B,pages]", INTS, 0)
 
 /* X(type, field, what must hold of a descriptor's number x, else status, rule) */
 #define ATTN__SCORE_NUMBERS(X) \
@@ -4301,6 +4317,7 @@ static attn__array attn__turned(attn__array a)          /* rows and columns exch
 
 /* What a phase of tasks does. */
 typedef enum attn__step {
+    ATTN__STEP_ENTRIES,         /* with starts: which tasks of the other steps belong to which batch entry */
     ATTN__STEP_KEYS,            /* prepare blocks of keys, where the score needs it */
     ATTN__STEP_TILES,           /* tiles of queries, or parts of their keys */
     ATTN__STEP_JOIN,            /* the parts of a tile's keys become one */
@@ -4351,6 +4368,11 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     const struct attn__kernels *f;
     int32_t on_device, is_backward;
     int32_t idle;               /* no result has an element */
+    int32_t ragged;             /* batch entries have sizes of their own: see >>entries */
+    int32_t packed_queries, packed_keys;        /* one batch entry of the arrays has those of all */
+    int64_t page, pool;         /* rows of a page of k and v, and how many pages there are; 0: they are not in pages */
+    int64_t all_queries, all_keys;      /* the sizes of the arrays; of an entry's own call: */
+    int64_t entry, row0, key0;  /* which entry it is, and where in the arrays its queries and keys begin */
     int32_t same_rows;          /* all rows of a batch entry reach the same keys */
     int32_t typed;              /* 0: no array has to become floats */
     int32_t bare;               /* scores become weights as they are, but for which keys a row reaches; neither
@@ -4389,6 +4411,8 @@ typedef struct attn__matmul {
     int     adds;                       /* to what out holds */
     int     skip;                       /* rows of b that are not finite do not count where a is all -0 (1) or 0 (2) */
     const struct attn__call *cover;     /* not NULL: b are keys; those that no query may attend to are not read */
+    const struct attn__call *ragged;    /* not NULL: depth is what its entries have */
+    int     of_keys;                    /* depth: of keys, else of queries */
     attn__array bias;                   /* of a product: added to each of its rows */
     const struct attn__kernels *f;
     int64_t column_tiles;
@@ -4710,6 +4734,7 @@ typedef struct attn__walk {
     uint32_t           takes;           /* ATTN__FOR_x of the score */
     uint32_t           types;           /* a bit for each element type that was found */
     int                flags, count, in_place;
+    int                sides;           /* ATTN__STARTS_OF_x, ATTN__PAGED: what changes letters */
     attn__call        *call;            /* gets the operands of the descriptor and its gradients; NULL: nobody does */
     int                inputs;          /* so many of those found, the first, are only read in a backward pass */
     int                results;         /* 0: none is asked for; 1: none has an element; 3 */
@@ -4721,8 +4746,25 @@ static void attn__walk_begin(attn__walk *w, attn__call *call, int flags)
     w->takes = ATTN__FOR_SOME;
     w->call = call;
     w->flags = flags;
-    w->count = w->in_place = w->inputs = w->results = 0;
+    w->count = w->in_place = w->inputs = w->results = w->sides = 0;
     w->types = 0;
+}
+/* The letters of a field where there are starts or pages. What has queries and keys has any batch size until
+   attn__check_pairs. */
+enum { ATTN__STARTS_OF_QUERIES = 1, ATTN__STARTS_OF_KEYS = 2, ATTN__STARTS = 3, ATTN__PAGED = 4 };
+static const char *attn__letters_of(const attn__walk *w, const attn__field *f, const int *axis, char *letters)
+{
+    const char *shape = f->shape;
+    ATTN__COPY(letters, shape, 4);
+    if (shape[0] != 'B') return letters;
+    if (shape[3] == 'S') letters[0] = w->sides & ATTN__STARTS ? '?' : 'B';
+    else if (shape[2] == 'S' && w->sides & ATTN__PAGED) {
+        letters[0] = 'L';
+        letters[2] = 'R';
+    } else if (shape[2] == 'S' && w->sides & ATTN__STARTS_OF_KEYS) letters[0] = 'J';
+    else if ((shape[2] == 'Q' || (shape[2] == 'q' && axis[2] >= 0)) && w->sides & ATTN__STARTS_OF_QUERIES)
+        letters[0] = 'I';
+    return letters;
 }
 
 /* What a letter stands for, from elsewhere; axis -1: the first text of the field is the rule. */
@@ -4745,6 +4787,9 @@ ATTN__NOINLINE static attn_status attn__check_letter(attn__walk *w, const attn__
                                                             "must be", size, letter - '0');
     if (!w->of[n]) {
         attn__bind(w, (char)('A' + n), size, f, axis);
+        if ((letter == 'I' || letter == 'J') && size != 1 && size != ATTN__LETTER(w, 'B'))
+            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
+                               "must be 1 (packed), or the number of starts", size, ATTN__LETTER(w, 'B'));
         if (letter == 'K' && (size ? ATTN__LETTER(w, 'H') % size : ATTN__LETTER(w, 'H')) != 0)
             return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
                                "must divide the number of query heads", size, ATTN__LETTER(w, 'H'));
@@ -4796,7 +4841,7 @@ ATTN__NOINLINE static attn_status attn__refuse_field(const attn__field *f, int g
 static attn_status attn__check_fields(attn__walk *w, const void *structure, const attn__field *fields, int count,
                                       uint32_t without, uint32_t unread, attn__array *to, attn_error *err)
 {
-    const uint32_t with_rules = 1u << ('K' - 'A') | 1u << ('E' - 'A');      /* of the letters; others are new */
+    const uint32_t with_rules = 1u << ('K' - 'A') | 1u << ('E' - 'A') | 1u << ('I' - 'A') | 1u << ('J' - 'A');
     const attn__field *f;
     for (f = fields; f < fields + count; f++) {
         const char *at = (const char *)structure + f->offset;
@@ -4804,6 +4849,8 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
         const void *data;
         int32_t rank;
         attn_view v;
+        char letters[4];
+        const char *shape = f->shape;
         int i, taken, axis[4];
         ATTN__COPY(&rank, at + offsetof(attn_view, rank), sizeof rank);
         ATTN__COPY(&data, at + offsetof(attn_view, data), sizeof data);
@@ -4816,12 +4863,13 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
         ATTN__COPY(&v, at, sizeof v);
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
                                    &found->span, err));
+        if (w->sides) shape = attn__letters_of(w, f, axis, letters);
         if (f->owner) ATTN__TRY(attn__check_owner(w, f, &v, axis, err));
         else for (i = 0; i < 4; i++) {
-            const unsigned n = (unsigned char)f->shape[i] - (unsigned)'A';
+            const unsigned n = (unsigned char)shape[i] - (unsigned)'A';
             if (n < 26 && w->of[n] && w->size[n] == v.size[i]) continue;        /* nearly always: known and the same */
-            if (n < 26 && !w->of[n] && !(with_rules >> n & 1)) attn__bind(w, f->shape[i], v.size[i], f, axis[i]);
-            else if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, f->shape[i], axis[i], v.size[i], err));
+            if (n < 26 && !w->of[n] && !(with_rules >> n & 1)) attn__bind(w, shape[i], v.size[i], f, axis[i]);
+            else if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, shape[i], axis[i], v.size[i], err));
         }
         w->types |= 1u << v.type;
         if (to) attn__set_array(&v, f->shape, found->span.first == found->span.end, &to[f - fields]);
@@ -4882,8 +4930,9 @@ static attn_status attn__check_ints(const attn_view *v, int field, int64_t least
     for (b = 0; b < batch; b++)
         for (i = 0; i < n; i++) {
             const int64_t x = attn__view_int(v, b * v->stride[0] + (n > 1 ? i * v->stride[1] : 0));
-            if (x < least) return attn__fail2(err, ATTN_ERR_RANGE, name, "must be at least", x, least);
-            if (x > most) return attn__fail2(err, ATTN_ERR_RANGE, name, at_most, x, most);
+            if (x >= least && x <= most) continue;
+            return attn__fail_at(err, attn__fail2(err, ATTN_ERR_RANGE, name, x < least ? "must be at least" : at_most, x,
+                                                  x < least ? least : most), b, v->rank == 2 ? i : -1);
         }
     return ATTN_OK;
 }
@@ -4950,7 +4999,8 @@ static attn_status attn__check_contents(const attn_desc *d, const attn__walk *w,
     const char *axis = "must be at most the size of its axis";
     const attn_view *sigma = &d->sigma_per_head;
     int64_t h;
-    ATTN__TRY(attn__check_ints(&d->key_lengths, ATTN__F_key_lengths, 0, ATTN__LETTER(w, 'S'), axis, err));
+    if (!(w->sides & ATTN__STARTS_OF_QUERIES) || d->key_lengths.rank < 2)       /* else attn__check_entry looks */
+        ATTN__TRY(attn__check_ints(&d->key_lengths, ATTN__F_key_lengths, 0, ATTN__LETTER(w, 'S'), axis, err));
     ATTN__TRY(attn__check_ints(&d->query_lengths, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
     ATTN__TRY(attn__check_ints(&d->positions, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", err));
     if (sigma->rank && sigma->data) {
@@ -4993,6 +5043,54 @@ static attn__array *attn__operands(attn__call *c, size_t first)        /* the sa
 {
     return c ? (attn__array *)(uintptr_t)attn__operands_of(c, first) : NULL;
 }
+/* ---- starts and pages: what they change of the letters, before the fields are looked at */
+static attn_status attn__begin_sequences(attn__walk *w, const attn_desc *d, attn_error *err)
+{
+    static const attn__field keys_in_pages = {"must equal page_table.size[1] * the rows of a page", "", "", 0, 0, 0, 0};
+    const int field = d->query_starts.rank ? (int)ATTN__F_query_starts : (int)ATTN__F_key_starts;
+    const attn_view *starts = d->query_starts.rank ? &d->query_starts : &d->key_starts, *table = &d->page_table;
+    const attn_view *pool = d->k.rank ? &d->k : &d->v;
+    int i;
+    w->sides = (d->query_starts.rank ? ATTN__STARTS_OF_QUERIES : 0) | (d->key_starts.rank ? ATTN__STARTS_OF_KEYS : 0) |
+               (table->rank ? ATTN__PAGED : 0);
+    if (!w->sides) return ATTN_OK;
+    ATTN__RULE_OF(!(w->flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, w->sides == ATTN__PAGED ? "page_table" :
+                  attn__name_of(&attn__fields[field], ATTN__T_VIEW), "must be absent on a device");
+    if (w->sides & ATTN__STARTS && !w->of['B' - 'A'])
+        attn__bind(w, 'B', starts->size[0], &attn__fields[field], 0);
+    else if (w->sides & ATTN__STARTS) for (i = 'I'; i <= 'J'; i++)      /* of a piece whose arrays say the batch size */
+        if (!w->of[i - 'A']) attn__bind(w, (char)i, ATTN__LETTER(w, 'B'), w->of['B' - 'A'], w->axis['B' - 'A']);
+    if (!table->rank) return ATTN_OK;
+    ATTN__RULE(pool->rank && !w->of['S' - 'A'], ATTN_ERR_OPTION, "page_table", "must be absent where k and v are");
+    if (pool->rank == 4 && table->rank == 2 && pool->size[2] >= 0 && table->size[1] >= 0)
+        attn__bind(w, 'S', attn__mul64(table->size[1], pool->size[2]), &keys_in_pages, -1);
+    return ATTN_OK;
+}
+static int attn__is_packed(const attn__walk *w, char side)      /* I: queries, J: keys */
+{
+    return w->of[side - 'A'] && ATTN__LETTER(w, side) != ATTN__LETTER(w, 'B');
+}
+/* What has queries and keys, from the first-th field that was found on: where all entries of a batch lie in one, there
+   is no place for it. */
+static attn_status attn__check_pairs(const attn__walk *w, int first, attn_error *err)
+{
+    const int64_t batch = ATTN__LETTER(w, 'B');
+    const int packed = attn__is_packed(w, 'I') || attn__is_packed(w, 'J');
+    int i;
+    for (i = first; w->sides & ATTN__STARTS && i < w->count; i++) {
+        const attn__field *f = w->found[i].field;
+        const attn_view v = attn__view4(attn__view_in(w->found[i].structure, f), f->shape);
+        if (f->shape[3] != 'S' && f->shape[3] != 's') continue;
+        ATTN__RULE_OF(!packed || f->shape[3] == 's', ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
+                      "must be absent where queries or keys are packed");
+        ATTN__RULE_OF(!packed || (v.size[2] <= 1 && v.size[3] <= 1), ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
+                      "must have one row and one column where queries or keys are packed");
+        if (f->shape[0] == 'B' && v.size[0] != batch)
+            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE), "must equal the number of starts",
+                               v.size[0], batch);
+    }
+    return ATTN_OK;
+}
 /* All rules of a descriptor; without: as attn__check_fields, where the walk knows the sizes already. */
 static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t without, attn_error *err)
 {
@@ -5002,8 +5100,10 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
     ATTN__TRY(attn__check_options(d, err));
     w->takes = attn__taken_by(d->score);
     w->in_place = !d->out.rank;
+    ATTN__TRY(attn__begin_sequences(w, d, err));
     ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread,
                                  attn__operands(w->call, offsetof(attn__call, q)), err));
+    ATTN__TRY(attn__check_pairs(w, 0, err));
     ATTN__RULE(w->results || w->flags & ATTN__NO_RESULT_NEEDED, ATTN_ERR_NULL, "out",
                "must be given, or another result");
     ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
@@ -5020,8 +5120,8 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
                            d->k.size[3], ATTN__LETTER(w, 'U'));
     ATTN__TRY(attn__check_scale(&d->k, &d->k_scale, &attn__fields[ATTN__F_k_scale], err));
     ATTN__TRY(attn__check_scale(&d->v, &d->v_scale, &attn__fields[ATTN__F_v_scale], err));
-    all = attn__mul64(attn__mul64(ATTN__LETTER(w, 'B'), ATTN__LETTER(w, 'H')),
-                      attn__mul64(ATTN__LETTER(w, 'Q'), ATTN__LETTER(w, 'S')));
+    all = attn__mul64(attn__mul64(attn__is_packed(w, 'I') || attn__is_packed(w, 'J') ? 1 : ATTN__LETTER(w, 'B'),
+                                  ATTN__LETTER(w, 'H')), attn__mul64(ATTN__LETTER(w, 'Q'), ATTN__LETTER(w, 'S')));
     ATTN__RULE_OF(all < ATTN__HUGE / 8 && all * 4 <= (int64_t)((size_t)-1 / 2), ATTN_ERR_OVERFLOW,
                   attn__name_of(w->of['S' - 'A'], ATTN__T_VIEW), "must make B*H*Sq*Sk a number that can be counted");
     if (!(w->flags & ATTN__ON_DEVICE)) ATTN__TRY(attn__check_contents(d, w, err));
@@ -5049,11 +5149,13 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
     w->owned = d;
     ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0,
                                  attn__operands(w->call, offsetof(attn__call, d_out)), err));
+    ATTN__TRY(attn__check_pairs(w, w->inputs, err));
     for (i = w->inputs; i < w->count; i++) {
         const int written = attn__is_written(w, &w->found[i]);
         above |= !written;
         reads_out |= written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
     }
+    ATTN__RULE(!d->page_table.rank, ATTN_ERR_OPTION, "page_table", "must be absent: pages have no gradients");
     ATTN__RULE(!d->k_scale.rank, ATTN_ERR_TYPE, "k.type", "must not be ATTN_I8: it has no gradient");
     ATTN__RULE(!d->v_scale.rank, ATTN_ERR_TYPE, "v.type", "must not be ATTN_I8: it has no gradient");
     ATTN__RULE(!g->d_out.rank || d->v.rank, ATTN_ERR_OPTION, "d_out", "must be absent where v is");
@@ -5345,6 +5447,240 @@ static void attn__store_grad(const attn__kernels *f, const attn__array *o, int64
 }
 #endif
 
+/* --------------------------------------------------------------------------------------------------- >>entries
+   Batch entries of different sizes in shared arrays. Each entry is run as a call of its own: a copy of the call whose
+   operands begin at the entry's first query and key and whose sizes are the entry's. Nothing behind this section knows
+   of starts, so that an entry has the bits of a call of its own by construction; only what lies in the workspace by row
+   or by key (attn__rows_before, attn__keys_before) counts in the arrays' sizes. Where the queries are not packed, the
+   rows in front of the entry are a second such call, whose rows are all empty. */
+typedef struct attn__extent { int64_t row0, rows, key0, keys; } attn__extent;
+
+/* The queries of entry b; before: the rows in front of them. Behind a length rows are empty, unless they are packed. */
+static void attn__find_rows(const attn__call *c, int64_t b, int before, attn__extent *x)
+{
+    const int64_t start = c->query_starts.rank ? attn__int_at(&c->query_starts, b, 0) : 0;
+    x->row0 = before ? 0 : start;
+    x->rows = c->queries - start;
+    if (c->packed_queries && c->query_lengths.rank) x->rows = attn__int_at(&c->query_lengths, b, 0);
+    if (before) x->rows = c->packed_queries ? 0 : start;
+}
+/* Its keys: as many as the largest of its lengths, or all to the end. */
+static void attn__find_keys(const attn__call *c, int64_t b, attn__extent *x)
+{
+    const attn__array *lengths = &c->key_lengths;
+    int64_t i, rows;
+    x->key0 = c->key_starts.rank ? attn__int_at(&c->key_starts, b, 0) : 0;
+    x->keys = c->keys - x->key0;
+    if (lengths->rank == 1) x->keys = attn__int_at(lengths, b, 0);
+    if (lengths->rank != 2) return;
+    attn__find_rows(c, b, 0, x);
+    rows = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : x->rows;
+    for (x->keys = i = 0; i < rows; i++) x->keys = attn__max(x->keys, attn__int_at(lengths, b, x->row0 + i));
+}
+static void attn__move_array(attn__array *a, const char *shape, const attn__extent *x, int paged)
+{
+    int64_t by = 0;
+    if (!a->rank) return;
+    if (shape[2] == 'Q' || shape[2] == 'q') by += x->row0 * a->stride[2];
+    if (shape[2] == 'S' && !paged) by += x->key0 * a->stride[2];
+    if (shape[3] == 'S' || shape[3] == 's') by += x->key0 * a->stride[3];
+    a->data = (void *)((uintptr_t)a->data + (uintptr_t)by * (uintptr_t)attn__type_size(a->type));
+}
+static void attn__cut_rows(attn__call *c);
+static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__call *e)
+{
+    attn__array *a = attn__operands(e, offsetof(attn__call, q));
+    attn__extent x;
+    int i;
+    ATTN__COPY(e, c, c->is_backward ? sizeof *e : offsetof(attn__call, d_out));
+    attn__find_keys(c, b, &x);
+    attn__find_rows(c, b, before, &x);
+    for (i = 0; i < ATTN__F_COUNT; i++) attn__move_array(&a[i], attn__fields[i].shape, &x, c->page > 0);
+#ifndef ATTN_NO_BACKWARD
+    a = attn__operands(e, offsetof(attn__call, d_out));
+    for (i = 0; c->is_backward && i < ATTN__G_COUNT; i++) attn__move_array(&a[i], attn__grad_fields[i].shape, &x, 0);
+    if (c->is_backward) {
+        attn__move_array(&e->saved_out, "BHQV", &x, 0);
+        attn__move_array(&e->saved_stats, "BHQ2", &x, 0);
+        e->w.blocks = attn__blocks(x.rows, ATTN_GRAD_QUERIES);
+    }
+#endif
+    e->ragged = 0;
+    e->entry = b;
+    e->row0 = x.row0;
+    e->key0 = x.key0;
+    e->queries = x.rows;
+    e->keys = x.keys;
+    if (c->key_lengths.rank == 1) e->key_lengths.rank = 0;
+    if (c->packed_queries) e->query_lengths.rank = 0;
+    if (before) {
+        attn__zero(&e->query_lengths, sizeof e->query_lengths);
+        e->query_lengths.data = (void *)(uintptr_t)(const void *)attn__zeros;
+        e->query_lengths.type = ATTN_I32;
+        e->query_lengths.rank = 1;
+    }
+    attn__cut_rows(e);
+}
+/* Tasks of an entry's rows: tiles; in the backward pass blocks of queries. */
+static int64_t attn__entry_tasks(const attn__call *c, int64_t b, int before)
+{
+    attn__extent x;
+    int64_t tiles;
+    attn__find_rows(c, b, before, &x);
+    if (c->is_backward) return c->heads * attn__blocks(x.rows, ATTN_GRAD_QUERIES);
+    tiles = c->streams ? attn__blocks(c->heads / c->streams * x.rows, c->ld) : 0;
+    return c->streams * attn__blocks(tiles, c->side_by_side);
+}
+/* What the arrays of the workspace have in front of an entry, in rows of one head, and in keys of one stream. */
+static int64_t attn__rows_before(const attn__call *c, int64_t b, int64_t head)
+{
+    return ((c->packed_queries ? 0 : b) * c->heads + head) * c->all_queries + c->row0;
+}
+static int64_t attn__keys_before(const attn__call *c, int64_t b, int64_t stream)
+{
+    return ((c->packed_keys ? 0 : b) * c->streams + stream) * c->all_keys + c->key0;
+}
+static int64_t attn__batch_of_rows(const attn__call *c) { return c->packed_queries ? 1 : c->batch; }
+static int64_t attn__batch_of_keys(const attn__call *c) { return c->packed_keys ? 1 : c->batch; }
+/* Results of queries and keys, outside of an entry's keys. */
+static void attn__fill_outside(const attn__array *a, int64_t b, int64_t h, int64_t i, const attn__call *c,
+                               attn__given value)
+{
+    if (!a->rank) return;
+    attn__fill_row(a, b, h, i, -c->key0, c->key0, value);
+    attn__fill_row(a, b, h, i, c->keys, c->all_keys - c->key0 - c->keys, value);
+}
+
+ATTN__FOR_SIZE
+/* ---- their rules */
+static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error *err)
+{
+    const attn__array *lengths = &c->key_lengths;
+    const attn__extent none = {0, 0, 0, 0};
+    attn__extent x = none;
+    int64_t i, rows;
+    int side;
+    for (side = 0; side < 2; side++) {
+        const attn__array *starts = side ? &c->key_starts : &c->query_starts;
+        const attn__array *ends = side ? &c->key_lengths : &c->query_lengths;
+        const int64_t most = side ? c->keys : c->queries, start = starts->rank ? attn__int_at(starts, b, 0) : 0;
+        const int64_t length = ends->rank == 1 && start <= most ? attn__int_at(ends, b, 0) : 0;
+        const char *name = side ? "key_starts" : "query_starts";
+        if (start < 0) return attn__fail_at(err, attn__fail2(err, ATTN_ERR_RANGE, name, "must be at least", start, 0), b,
+                                            -1);
+        if (start + length > most)
+            return attn__fail_at(err, attn__fail2(err, ATTN_ERR_RANGE, name, side ?
+                                                  "plus key_lengths must be at most the number of keys" :
+                                                  "plus query_lengths must be at most the number of queries",
+                                                  start + length, most), b, -1);
+    }
+    attn__find_rows(c, b, 0, &x);
+    rows = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : x.rows;
+    for (i = 0; lengths->rank == 2 && i < rows; i++) {
+        const int64_t n = attn__int_at(lengths, b, x.row0 + i);
+        const int64_t most = c->keys - (c->key_starts.rank ? attn__int_at(&c->key_starts, b, 0) : 0);
+        if (n < 0 || n > most)
+            return attn__fail_at(err, attn__fail2(err, ATTN_ERR_RANGE, "key_lengths", n < 0 ? "must be at least" :
+                                                  "must be at most the keys behind key_starts", n, n < 0 ? 0 : most),
+                                 c->packed_queries ? 0 : b, x.row0 + i);
+    }
+    attn__find_keys(c, b, &x);
+    if (c->align == ATTN_ALIGN_UNSET && (c->left != ATTN__HUGE || c->right != ATTN__HUGE || c->alibi.rank))
+        ATTN__RULE(rows == x.keys, ATTN_ERR_OPTION, "align", "must be set where an entry has not as many queries as keys");
+    return ATTN_OK;
+}
+/* Do the queries (keys: the keys) of two entries share a row? Starts mostly ascend. Where they do not, the entries are
+   taken in ascending order, some at a time, so that no memory is needed for all of them. */
+enum { ATTN__SORTED = 128 };
+typedef struct attn__taken { int64_t start, end, b; } attn__taken;
+static attn__taken attn__taken_by_entry(const attn__call *c, int64_t b, int keys)
+{
+    attn__extent x;
+    attn__taken s;
+    if (keys) attn__find_keys(c, b, &x);
+    else attn__find_rows(c, b, 0, &x);
+    s.start = keys ? x.key0 : x.row0;
+    s.end = s.start + (keys ? x.keys : x.rows);
+    s.b = b;
+    return s;
+}
+static int attn__is_behind(attn__taken a, attn__taken b)
+{
+    return a.start != b.start ? a.start > b.start : a.b > b.b;
+}
+static attn_status attn__check_apart(const attn__call *c, int keys, attn_error *err)
+{
+    attn__taken some[ATTN__SORTED], last = {-1, 0, -1}, x;
+    int64_t b, n, at, end = 0;
+    for (b = 0; b < c->batch; b++, end = attn__max(end, x.end)) {
+        x = attn__taken_by_entry(c, b, keys);
+        if (x.start < end && x.start < x.end) break;
+    }
+    for (n = b < c->batch ? (int64_t)ATTN__SORTED : 0, end = 0; n == ATTN__SORTED; last = some[n - 1]) {
+        for (n = b = 0; b < c->batch; b++) {
+            x = attn__taken_by_entry(c, b, keys);
+            if (x.start == x.end || !attn__is_behind(x, last)) continue;
+            if (n < ATTN__SORTED) n++;
+            else if (attn__is_behind(x, some[n - 1])) continue;
+            for (at = n - 1; at > 0 && attn__is_behind(some[at - 1], x); at--) some[at] = some[at - 1];
+            some[at] = x;
+        }
+        for (at = 0; at < n; end = some[at++].end)
+            if (some[at].start < end)
+                return attn__fail_at(err, attn__fail2(err, ATTN_ERR_RANGE, keys ? "key_starts" : "query_starts",
+                                                      "must be at least the end of the entry before it",
+                                                      some[at].start, end), some[at].b, -1);
+        if (!n) break;
+    }
+    return ATTN_OK;
+}
+/* Of a page table the pages of an entry's keys. */
+static attn_status attn__check_pages(const attn__call *c, int64_t b, attn_error *err)
+{
+    attn__extent x;
+    int64_t n;
+    attn__find_keys(c, b, &x);
+    for (n = x.key0 / c->page; x.keys > 0 && n <= (x.key0 + x.keys - 1) / c->page; n++) {
+        const int64_t page = attn__int_at(&c->page_table, b, n);
+        if (page < 0 || page >= c->pool)
+            return attn__fail_at(err, attn__fail2(err, ATTN_ERR_RANGE, "page_table", page < 0 ? "must be at least" :
+                                                  "must be at most the last page of the pool", page,
+                                                  page < 0 ? 0 : c->pool - 1), b, n);
+    }
+    return ATTN_OK;
+}
+static int attn__is_known(const attn__array *a) { return !a->rank || a->data; }    /* sizes are asked for without data */
+static int attn__knows_entries(const attn__call *c)
+{
+    return attn__is_known(&c->query_starts) && attn__is_known(&c->key_starts) && attn__is_known(&c->query_lengths) &&
+           attn__is_known(&c->key_lengths) && attn__is_known(&c->page_table);
+}
+static attn_status attn__check_entries(const attn__call *c, attn_error *err)
+{
+    const int starts = c->query_starts.rank || c->key_starts.rank;
+    int64_t b;
+    if ((!starts && !c->page) || !attn__knows_entries(c)) return ATTN_OK;
+    for (b = 0; b < c->batch; b++) {
+        if (starts) ATTN__TRY(attn__check_entry(c, b, err));
+        if (c->page) ATTN__TRY(attn__check_pages(c, b, err));
+    }
+    if (c->packed_queries) ATTN__TRY(attn__check_apart(c, 0, err));
+    return c->packed_keys && c->is_backward ? attn__check_apart(c, 1, err) : ATTN_OK;
+}
+
+/* ---- which task is whose: tasks before each entry's rows, and before the rows in front of them */
+static int64_t attn__count_entries(const attn__call *c, int64_t *before)
+{
+    int64_t f, sum = 0;
+    for (f = 0; f < 2 * c->batch; f++) {
+        if (before) before[f] = sum;
+        sum = attn__add64(sum, attn__entry_tasks(c, f / 2, (int)(f % 2)));
+    }
+    if (before) before[f] = sum;
+    return sum;
+}
+ATTN__FOR_SPEED
+
 /* ------------------------------------------------------------------------------------------------- >>memory map
    Memory is cut up by one function that counts where there is none yet and hands out where there is: the size query and
    the run are one text. */
@@ -5364,10 +5700,11 @@ static char *attn__align(void *p) { return (char *)(((uintptr_t)p + ATTN__ALIGN 
 typedef struct attn__shared {
     float *prepared;            /* [B, streams, Sk, key_floats] */
     float *slots;               /* of chunks, where the keys of a tile are cut */
-    float *rows;                /* backward: [ATTN__R_COUNT, B, H, Sq]; what was found per row */
+    float *rows;                /* backward: [ATTN__R_COUNT, B, H, Sq]; what was found per row. (B 1: packed) */
     float *left_u, *left_t;     /* backward: rows [B, H, Sq, size_u] that parameters are summed from */
     float *left_b;              /* and [B, streams, Sk, size_u] */
     float *bias;                /* sums that become a d_bias of 16 bits */
+    int64_t *entries;           /* with starts [2*B + 1]: tasks before each entry's, and before those in front of it */
 } attn__shared;
 
 /* ---- a tile: `lanes` rows of one stream, head by head; the lanes beyond repeat the last row and are not stored */
@@ -5458,6 +5795,7 @@ struct attn__pass {
 #define ATTN__PASS_FLOATS ((int64_t)(sizeof(attn__pass) + 3) / 4)
 
 #endif
+#define ATTN__CALL_FLOATS ((int64_t)(sizeof(attn__call) + 3) / 4)
 static attn__result (attn__sink_of)(const attn__call *c, int64_t h)
 {
     return ATTN__GIVE(ATTN__CHOOSE(c->sink.rank, attn__of_head(&c->sink, h), ATTN__NEG_INF));
@@ -5518,7 +5856,7 @@ static int64_t attn__spread(int64_t n) { return n > 0 && n % 32 == 0 ? attn__add
 static int attn__adds(const attn__call *c, uint32_t bit) { return (c->accumulate & bit) != 0; }
 static int64_t attn__row_index(const attn__pass *p, int64_t i)
 {
-    return (p->b * p->c->heads + p->head) * p->c->queries + i;
+    return attn__rows_before(p->c, p->b, p->head) + i;
 }
 static float *attn__row_field(const attn__pass *p, int field, int64_t i)
 {
@@ -5985,7 +6323,7 @@ static void attn__cosine_close_key(attn__pass *p, int64_t j, float *dk)
 {
     const attn__call *c = p->c;
     attn__normal_part(&c->k, p->b, p->head_kv, j,
-                      p->shared.prepared[(p->b * c->streams + p->head_kv) * c->keys + j], dk, c->size_k);
+                      p->shared.prepared[attn__keys_before(c, p->b, p->head_kv) + j], dk, c->size_k);
 }
 #endif
 static const attn__score attn__score_COSINE = {
@@ -6224,7 +6562,7 @@ static void attn__additive_close_stream(attn__pass *p)
 {
     const attn__call *c = p->c;
     const int64_t padded = c->w.pad_u, hidden = c->hidden, pad = c->w.pad_k, n = p->key1 - p->key0;
-    const int64_t stream = p->b * c->streams + (c->streams == c->heads ? p->head : p->head_kv);
+    const int64_t key0 = attn__keys_before(c, p->b, c->streams == c->heads ? p->head : p->head_kv) + p->key0;
     const float *y;
     int64_t j, j0, u, count;
     for (j = 0; j < n; j++)
@@ -6232,7 +6570,7 @@ static void attn__additive_close_stream(attn__pass *p)
             float *db = p->m.db + j * padded + u;
             *db = *db * (-4.0f * c->scale * attn__read(&c->w_v, 0, p->head, 0, u));
             if (c->w.save_b)                        /* -0: no query attends to it */
-                p->shared.left_b[(stream * c->keys + p->key0 + j) * hidden + u] =
+                p->shared.left_b[(key0 + j) * hidden + u] =
                     ATTN__CHOOSE(p->m.met[j] == 0.0f, -0.0f, *db + 0.0f);
         }
     if (c->w.save_b) attn__fill(p->m.met, 1, n, 0.0f);
@@ -6594,6 +6932,7 @@ static attn__array attn__bias_sums(const attn__call *c, const attn__shared *s)
     if (!attn__bias_floats(c)) return a;
     a = attn__packed(s->bias, n[1], n[2], n[3]);
     for (axis = 0; axis < 4; axis++) if (n[axis] == 1) a.stride[axis] = 0;
+    a.data = attn__at(&a, 0, 0, c->row0, c->key0);
     return a;
 }
 /* dS, [n keys][ATTN__GRAD_ROW], as a result of its own: the gradient of a bias or of given scores */
@@ -6692,21 +7031,36 @@ static void attn__load_queries(attn__tile *t)
 
 /* ---- preparing one block of keys of one stream. Only keys that some row may attend to are read.
    covered[j] for keys c0..c0+n: does any row of batch entry b reach it? All, where every key's score is wanted */
-static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered)
+static void attn__cover_rows(const attn__call *c, int64_t b, int64_t c0, int64_t n, int32_t *change)
 {
-    int32_t change[ATTN__CHUNK + 1];
-    int64_t i, j, depth = 0;
-    for (j = 0; j <= n; j++) change[j] = 0;
-    for (i = 0; i < c->queries; i++) {
-        const attn__row row = attn__row_of(c, b, i);
+    const int every = c->scores.rank || c->scores_softcap.rank;
+    int64_t i;
+    for (i = 0; i < (every ? 1 : c->queries); i++) {
+        const attn__row all = {0, 0, c->keys}, row = every ? all : attn__row_of(c, b, i);
         const int64_t first = attn__max(row.first - c0, 0), last = attn__min(row.last - c0, n);
         if (first >= n || last <= 0) continue;
         change[first]++;
         change[last]--;
     }
+}
+static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered)
+{
+    const int64_t end = c->ragged && c->packed_keys ? c->batch : b + 1;
+    int32_t change[ATTN__CHUNK + 1];
+    int64_t j, depth = 0;
+    attn__extent x;
+    attn__call e;
+    for (j = 0; j <= n; j++) change[j] = 0;
+    if (!c->ragged) attn__cover_rows(c, b, c0, n, change);
+    else for (; b < end; b++) {                     /* the keys that c0 counts from are those of the arrays */
+        attn__find_keys(c, b, &x);
+        if (x.key0 >= c0 + n || x.key0 + x.keys <= c0) continue;
+        attn__open_entry(c, b, 0, &e);
+        attn__cover_rows(&e, b, c0 - x.key0, n, change);
+    }
     for (j = 0; j < n; j++) {
         depth += change[j];
-        covered[j] = depth > 0 || c->scores.rank || c->scores_softcap.rank;
+        covered[j] = depth > 0;
     }
 }
 static void attn__prepare_keys(attn__tile *t, int64_t c0, float *prepared)
@@ -7343,7 +7697,7 @@ static void attn__grad_tile(const attn__pass *p, attn__tile *t, int64_t i, int64
     t->b = p->b;
     t->head_kv = p->head_kv;
     t->stream = c->streams == c->heads ? p->head : p->head_kv;
-    t->prepared = p->shared.prepared + (t->b * c->streams + t->stream) * c->keys * c->key_floats;
+    t->prepared = p->shared.prepared + attn__keys_before(c, t->b, t->stream) * c->key_floats;
     t->lanes = lanes;
     t->vecs = (int32_t)attn__blocks(lanes, p->f->width);
     t->ld = t->vecs * p->f->width;
@@ -7745,6 +8099,18 @@ static void attn__clear_keys(attn__pass *p)
 
 /* ---- the order of the blocks */
 
+/* Gradients of the block's rows that are not added up, outside of the entry's keys. */
+static void attn__clear_outside(const attn__pass *p)
+{
+    const attn__call *c = p->c;
+    const int bias = c->w.bias == ATTN__BIAS_STORED && p->key0 == 0 && ((p->does & ATTN__DO_K) || !c->w.key_parts);
+    const int scores = (p->does & ATTN__DO_Q) && !attn__adds(c, ATTN_GRAD_GIVEN_SCORES);
+    int64_t i;
+    for (i = p->i0; c->keys < c->all_keys && i < p->i0 + p->n; i++) {
+        if (bias) attn__fill_outside(&c->d_bias, p->b, p->head, i, c, 0.0f);
+        if (scores) attn__fill_outside(&c->d_given_scores, p->b, p->head, i, c, 0.0f);
+    }
+}
 /* Blocks q0 .. q1 of queries of the pass's head meet its keys. */
 static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
 {
@@ -7755,27 +8121,61 @@ static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
         to = p->uniform || p->c->w.every ? p->c->keys : p->last;
         for (c0 = attn__max(c0, p->key0); c0 < attn__min(to, p->key1); c0 += ATTN_GRAD_KEYS) attn__grad_block(p, c0);
         if (p->does & ATTN__DO_Q) attn__close_block(p);
+        attn__clear_outside(p);
     }
 }
 static void attn__close_stream(attn__pass *p)
 {
     if (p->c->w.vectors && attn__score_of(p->c)->close_stream) attn__score_of(p->c)->close_stream(p);
 }
-/* One unit, a batch entry's key head and the query heads that read it: blocks q0 .. q1 of queries of each head. */
-static void attn__run_unit(attn__pass *p, int64_t unit, int64_t q0, int64_t q1)
+static void attn__part_of_keys(attn__pass *p, int64_t part, int64_t parts)
+{
+    const int64_t blocks = attn__key_blocks(p->c);
+    p->key0 = blocks * part / parts * ATTN_GRAD_KEYS;
+    p->key1 = part + 1 < parts ? blocks * (part + 1) / parts * ATTN_GRAD_KEYS : p->c->keys;
+}
+/* Rows of dk and dv outside of the entry's keys. */
+static void attn__clear_keys_outside(const attn__pass *p)
 {
     const attn__call *c = p->c;
-    const int64_t group = c->heads / c->heads_kv;
+    int64_t j;
+    for (j = -c->key0; !c->packed_keys && p->key0 == 0 && j < c->all_keys - c->key0; j++) {
+        if (j == 0) j = c->keys;
+        if (j == c->all_keys - c->key0) return;
+        if (c->dk.rank) attn__store_grad(p->f, &c->dk, p->b, p->head_kv, j, 0, c->size_k, NULL, 1.0f,
+                                         attn__adds(c, ATTN_GRAD_K));
+        if (c->dv.rank) attn__store_grad(p->f, &c->dv, p->b, p->head_kv, j, 0, c->size_v, NULL, 1.0f,
+                                         attn__adds(c, ATTN_GRAD_V));
+    }
+}
+/* One unit, a batch entry's key head and the query heads that read it; or one of `parts` of its keys, or of its blocks
+   of queries. own: NULL, or with starts room for the entry's calls: its rows, and those in front of them. */
+static void attn__run_unit(attn__pass *p, int64_t unit, int64_t part, int64_t parts, attn__call *own)
+{
+    const attn__call *c = p->c;
+    const int64_t group = c->heads / c->heads_kv, b = unit / c->heads_kv;
     int64_t h;
-    p->b = unit / c->heads_kv;
+    int before;
+    p->b = b;
     p->head_kv = unit % c->heads_kv;
+    for (before = 0; own && before < 2; before++) attn__open_entry(c, b, before, &own[before]);
+    if (own) p->c = own;
+    if (p->does == ATTN__DO_Q) attn__part_of_keys(p, 0, 1);
+    else attn__part_of_keys(p, part, parts);
     attn__clear_keys(p);
     for (h = 0; h < group; h++) {
         p->head = p->head_kv * group + h;
-        attn__run_queries(p, q0, q1);
+        for (before = 0; before < (own ? 2 : 1); before++) {
+            if (own) p->c = &own[before];
+            if (p->does == ATTN__DO_Q) attn__run_queries(p, p->c->w.blocks * part / parts,
+                                                         p->c->w.blocks * (part + 1) / parts);
+            else attn__run_queries(p, 0, p->c->w.blocks);
+        }
         if ((p->does & ATTN__DO_K) && (c->streams == c->heads || h + 1 == group)) attn__close_stream(p);
     }
     if (p->does & ATTN__DO_K) attn__close_keys(p);
+    if (own && (p->does & ATTN__DO_K)) attn__clear_keys_outside(p);
+    p->c = c;
 }
 
 /* The worker's memory. */
@@ -7784,7 +8184,7 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     attn__pass *p = (attn__pass *)(void *)attn__take(map, 1, ATTN__PASS_FLOATS);
     const attn__backward *w = &c->w;
     const int64_t lanes = ATTN_GRAD_QUERIES, block = ATTN_GRAD_KEYS, row = ATTN__GRAD_ROW;
-    const int64_t keys = attn__up(c->keys, block), more = attn__max(c->size_q, c->size_k);
+    const int64_t keys = attn__up(c->all_keys, block), more = attn__max(c->size_q, c->size_k);
     attn__pass_memory m;
     const int64_t wide = attn__up(more, c->f->width), additive = c->score == ATTN_SCORE_ADDITIVE;
     m.tiles = (char *)attn__take(map, w->tiles, ATTN__TILE_BYTES / 4);
@@ -7944,6 +8344,19 @@ static void attn__sum_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t
         for (k = 0; k < n; k++, panel += ld)
             if (!m->f->finite(panel, lanes) && attn__sum_skips(m, x, y, k0 + k)) attn__fill(panel, 1, lanes, 0.0f);
 }
+/* What is summed of batch entry b: row0 .. + rows of b's rows and a's columns. */
+static attn__extent attn__terms_of(const attn__matmul *m, int64_t b, int before)
+{
+    attn__extent x = {0, 0, 0, 0};
+    x.rows = m->depth;
+    if (m->ragged && !m->of_keys) attn__find_rows(m->ragged, b, before, &x);
+    if (m->ragged && m->of_keys) {
+        attn__find_keys(m->ragged, b, &x);
+        x.row0 = x.key0;
+        x.rows = before ? 0 : x.keys;
+    }
+    return x;
+}
 ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, float *panel)
 {
     const int64_t wide = attn__lanes(m->f), columns = attn__blocks(m->columns, wide), column = index % columns * wide;
@@ -7955,6 +8368,8 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
     float *c = panel + ATTN_GRAD_QUERIES * wide;
     attn__product p;
     int64_t b, h, r, k0;
+    attn__extent terms;
+    int before;
     p.rows = attn__min(m->rows - r0, ATTN__SUM_ROWS);
     p.b = panel;
     p.c = c;
@@ -7967,12 +8382,15 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
     attn__fill(c, 1, p.rows * ld, 0.0f);
     for (b = m->depth ? x0 : x1; b < x1; b++)
         for (h = y0; h < y1; h++)
-            for (k0 = 0; k0 < m->depth; k0 += ATTN_GRAD_QUERIES) {
-                p.depth = attn__min(m->depth - k0, ATTN_GRAD_QUERIES);
-                attn__sum_panel(m, b, h, k0, p.depth, column, lanes, ld, panel);
-                attn__set_a(&p, attn__rows_of(m->f, &m->a, NULL, b, h, r0, p.rows, k0, p.depth,
-                                              c + ATTN__SUM_ROWS * wide));
-                m->f->product(&p);
+            for (before = 0; before < (m->ragged ? 2 : 1); before++) {
+                terms = attn__terms_of(m, b, before);
+                for (k0 = terms.row0; k0 < terms.row0 + terms.rows; k0 += ATTN_GRAD_QUERIES) {
+                    p.depth = attn__min(terms.row0 + terms.rows - k0, ATTN_GRAD_QUERIES);
+                    attn__sum_panel(m, b, h, k0, p.depth, column, lanes, ld, panel);
+                    attn__set_a(&p, attn__rows_of(m->f, &m->a, NULL, b, h, r0, p.rows, k0, p.depth,
+                                                  c + ATTN__SUM_ROWS * wide));
+                    m->f->product(&p);
+                }
             }
     for (r = 0; r < p.rows; r++)
         attn__store_grad(m->f, &m->out, x, y, r0 + r, column, lanes, c + r * ld, m->scale, m->adds);
@@ -8022,7 +8440,8 @@ static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn_
     m.b_shares = 1;
     m.scale = 1.0f;
     m.adds = m.skip = 0;
-    m.cover = NULL;
+    m.cover = m.ragged = NULL;
+    m.of_keys = 0;
     m.bias.rank = 0;
     m.f = f;
     m.column_tiles = 0;
@@ -8057,13 +8476,16 @@ static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, at
     m.out_batch[1] = per_head ? c->heads : 1;
     m.adds = attn__adds(c, bit);
     m.skip = a != NULL;
+    m.ragged = c->ragged ? c : NULL;
+    m.of_keys = of_keys;
+    if ((of_keys ? c->packed_keys : c->packed_queries)) m.a.stride[0] = m.b.stride[0] = 0;
     return m;
 }
 /* of one field of the rows */
 static attn__matmul attn__sum_of_rows(const attn__call *c, const attn__shared *s, int field, const attn__array *out,
                                       int per_head, uint32_t bit)
 {
-    const int64_t rows = attn__mul64(attn__mul64(c->batch, c->heads), c->queries);
+    const int64_t rows = attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
     const attn__array of = attn__packed(s->rows ? s->rows + field * rows : NULL, c->heads, c->queries, 1);
     return attn__sum_over(c, NULL, of, out, 1, 1, 0, per_head, bit);
 }
@@ -8075,6 +8497,7 @@ static attn__matmul attn__sum_of_bias(const attn__call *c, const attn__shared *s
     m.out_batch[1] = c->bias_size[1];
     if (c->bias_size[2] == c->queries) {                    /* not summed over queries: they are columns */
         m.depth = 1;
+        m.ragged = NULL;
         m.columns = c->queries;
         m.b = attn__turned(m.b);
         m.out = attn__turned(m.out);
@@ -8137,15 +8560,18 @@ static int64_t attn__slot_count(const attn__call *c)
 {
     const int64_t rows = attn__mul64(attn__mul64(c->batch, c->heads), c->queries);
     const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK);
-    if (c->is_backward || !(attn__score_of(c)->flags & ATTN__DOTS) || chunks < 2 * ATTN__CUT_CHUNKS) return 0;
+    if (c->is_backward || c->ragged || !(attn__score_of(c)->flags & ATTN__DOTS) || chunks < 2 * ATTN__CUT_CHUNKS)
+        return 0;
     return attn__mul64(attn__min(rows, ATTN__CUT_TILES), chunks);
 }
 ATTN__FOR_SPEED                 /* run once per task: counts for small ones */
 static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s)
 {
     const attn__backward *w = &c->w;
-    const int64_t rows = attn__mul64(attn__mul64(c->batch, c->heads), c->queries);
-    const int64_t keys = attn__mul64(attn__mul64(c->batch, c->streams), c->keys);
+    const int64_t rows = attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
+    const int64_t keys = attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams), c->keys);
+    s->entries = NULL;
+    if (c->ragged) s->entries = (int64_t *)(void *)attn__take(m, attn__add64(attn__mul64(2, c->batch), 1), 2);
     s->prepared = attn__take(m, keys, c->key_floats);
     s->slots = attn__take(m, attn__slot_count(c), c->slot_floats);
     if (!c->is_backward) return;
@@ -8216,12 +8642,12 @@ static attn__tile *attn__tile_of_stream(attn__task *task, int64_t index, const a
     const attn__call *c = task->c;
     attn__tile *t = first ? attn__take_next_tile(&task->memory, c, first) : attn__take_tile(&task->memory, c);
     t->stream = index % c->streams;
-    t->b = index / c->streams;
+    t->b = c->entry + index / c->streams;
     t->head_kv = t->stream / (c->streams / c->heads_kv);
     t->head = t->stream * (c->heads / c->streams);
     t->ld = c->ld;
     t->vecs = c->f->vecs;
-    t->prepared = task->shared.prepared + index * c->keys * c->key_floats;
+    t->prepared = task->shared.prepared + attn__keys_before(c, t->b, t->stream) * c->key_floats;
     return t;
 }
 static void attn__run_keys(attn__task *task)
@@ -8232,6 +8658,24 @@ static void attn__run_keys(attn__task *task)
     attn__fill(t->ones, 1, t->ld, 1.0f);
     attn__prepare_keys(t, task->index % c->key_blocks * ATTN__CHUNK,
                        task->shared.prepared + stream * c->keys * c->key_floats);
+}
+static void attn__run_entries(attn__task *task) { attn__count_entries(task->c, task->shared.entries); }
+/* The call of a task's rows: with starts that of an entry, and the task's index becomes one of the entry's. */
+static const attn__call *attn__own_call(attn__task *task)
+{
+    const int64_t *before = task->shared.entries;
+    attn__call *e;
+    int64_t f = 0, end = 2 * task->c->batch, middle;
+    if (!task->c->ragged) return task->c;
+    while (end - f > 1) {                           /* the last one with before[f] <= index */
+        middle = f + (end - f) / 2;
+        if (before[middle] <= task->index) f = middle;
+        else end = middle;
+    }
+    e = (attn__call *)(void *)attn__take(&task->memory, 1, ATTN__CALL_FLOATS);
+    attn__open_entry(task->c, f / 2, (int)(f % 2), e);
+    task->index -= before[f];
+    return task->c = e;
 }
 
 static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__tile *first)
@@ -8260,15 +8704,22 @@ static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t fro
 {
     const attn__call *c = task->c;
     attn__tile *t = attn__open_tile(task, index, first);
+    int64_t l;
     attn__load_queries(t);
     if (c->scores.rank || c->scores_softcap.rank) attn__store_raw_scores(t, from, to);
     if (c->out.rank && t->first >= t->last) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
+    for (l = 0; c->keys < c->all_keys && l < t->lanes; l++) {
+        attn__fill_outside(&c->weights, t->b, t->h[l], t->i[l], c, 0.0f);
+        attn__fill_outside(&c->scores, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
+        attn__fill_outside(&c->scores_softcap, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
+        attn__fill_outside(&c->scores_masked, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
+    }
     return t;
 }
 /* All of some tiles, or one part of the keys of one. */
 static void attn__run_tiles(attn__task *task)
 {
-    const attn__call *c = task->c;
+    const attn__call *c = attn__own_call(task);
     const int64_t part = task->index % c->parts, chunks = attn__blocks(c->keys, ATTN__CHUNK);
     const int64_t from = chunks * part / c->parts * ATTN__CHUNK;
     const int64_t to = attn__min(chunks * (part + 1) / c->parts * ATTN__CHUNK, c->keys);
@@ -8336,15 +8787,16 @@ static void attn__run_rows(attn__task *task)
     attn__pass *p = (attn__pass *)(void *)attn__take(&task->memory, 1, ATTN__PASS_FLOATS);
     attn__tile *t = attn__take_tile(&task->memory, c);
     int64_t i, end, lanes;
-    if (task->index == c->w.blocks * c->batch * c->heads) {
+    if (task->index == (c->ragged ? task->shared.entries[2 * c->batch] : c->w.blocks * c->batch * c->heads)) {
         attn__set_bias_rows(c, &task->shared, 0);
         return;
     }
+    c = attn__own_call(task);
     p->c = c;
     p->f = c->f;
     p->shared = task->shared;
     p->head = task->index / c->w.blocks % c->heads;
-    p->b = task->index / c->w.blocks / c->heads;
+    p->b = c->entry + task->index / c->w.blocks / c->heads;
     p->head_kv = p->head / (c->heads / c->heads_kv);
     i = task->index % c->w.blocks * ATTN_GRAD_QUERIES;
     end = attn__min(c->queries, i + ATTN_GRAD_QUERIES);
@@ -8355,36 +8807,25 @@ static void attn__run_rows(attn__task *task)
     }
 }
 
-static void attn__part_of_keys(attn__pass *p, int64_t part, int64_t parts)
-{
-    const int64_t blocks = attn__key_blocks(p->c);
-    p->key0 = blocks * part / parts * ATTN_GRAD_KEYS;
-    p->key1 = part + 1 < parts ? blocks * (part + 1) / parts * ATTN_GRAD_KEYS : p->c->keys;
-}
 static void attn__run_blocks(attn__task *task)
 {
     const attn__call *c = task->c;
     const attn__backward *w = &c->w;
     const int64_t units = c->batch * c->heads_kv, key_units = w->cross ? 1 : units;
-    int64_t index = task->index, unit, end, q0 = 0, q1 = w->blocks;
+    int64_t index = task->index, unit, end, parts = 1;
     attn__pass *p = attn__open_pass(task);
-    if (w->key_parts + w->query_parts == 0) {
-        unit = index;
-        end = w->cross ? units : unit + 1;
-    } else if (index < key_units * w->key_parts) {
+    attn__call *own = !c->ragged ? NULL : (attn__call *)(void *)attn__take(&task->memory, 2, ATTN__CALL_FLOATS);
+    if (index < key_units * w->key_parts) {
         p->does = ATTN__DO_K;
-        attn__part_of_keys(p, index % w->key_parts, w->key_parts);
-        unit = index / w->key_parts;
-        end = w->cross ? units : unit + 1;
-    } else {
+        parts = w->key_parts;
+    } else if (w->key_parts + w->query_parts > 0) {
         p->does = ATTN__DO_Q;
         index -= key_units * w->key_parts;
-        unit = index / w->query_parts;
-        end = unit + 1;
-        q0 = w->blocks * (index % w->query_parts) / w->query_parts;
-        q1 = w->blocks * (index % w->query_parts + 1) / w->query_parts;
+        parts = w->query_parts;
     }
-    for (; unit < end; unit++) attn__run_unit(p, unit, q0, q1);
+    unit = index / parts;
+    end = w->cross && (p->does & ATTN__DO_K) ? units : unit + 1;
+    for (; unit < end; unit++) attn__run_unit(p, unit, index % parts, parts, own);
 }
 
 /* ---- rounds: `slots` blocks of queries of one unit at a time, each by a task that sums by key for itself, in a slot,
@@ -8471,7 +8912,7 @@ ATTN__NOINLINE static void attn__run_task(const attn__call *c, void *workspace, 
                                           int32_t worker)
 {
     static void (*const run[])(attn__task *task) = {
-        attn__run_keys, attn__run_tiles, attn__run_join
+        attn__run_entries, attn__run_keys, attn__run_tiles, attn__run_join
 #ifndef ATTN_NO_BACKWARD
         , attn__run_rows, attn__run_blocks, attn__run_round, attn__run_merge, attn__run_sums, attn__run_bias
 #endif
@@ -8529,6 +8970,13 @@ static void attn__set_sizes(attn__call *c, const attn__walk *w)
     c->size_k = ATTN__LETTER(w, 'E');
     c->size_v = ATTN__LETTER(w, 'V');
     c->hidden = ATTN__LETTER(w, 'U');
+    c->all_queries = c->queries;
+    c->all_keys = c->keys;
+    if (!w->sides) return;
+    c->packed_queries = attn__is_packed(w, 'I');
+    c->packed_keys = attn__is_packed(w, 'J');
+    c->page = w->sides & ATTN__PAGED ? ATTN__LETTER(w, 'R') : 0;
+    c->pool = w->sides & ATTN__PAGED ? ATTN__LETTER(w, 'L') : 0;
 }
 static void attn__set_options(attn__call *c, const attn_desc *d)
 {
@@ -8548,6 +8996,8 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     c->left = d->window && d->window_left >= 0 ? d->window_left : ATTN__HUGE;
     c->right = d->window && d->window_right >= 0 ? d->window_right : ATTN__HUGE;
     if (d->causal) c->right = 0;
+    c->ragged = c->query_starts.rank || c->key_starts.rank ||
+                (c->page && (c->scores.rank || c->scores_softcap.rank || c->empty == ATTN_EMPTY_UNIFORM));
     c->same_rows = c->left == ATTN__HUGE && c->right == ATTN__HUGE && c->key_lengths.rank < 2 &&
                    !c->query_lengths.rank && !c->alibi.rank;
     c->bare = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank;
@@ -8570,6 +9020,13 @@ static int32_t attn__fast_products(const attn__call *c, int64_t rows)
     if (c->out.rank && c->v.type == ATTN_BF16) fast |= ATTN__FAST_VALUES;
     return fast && c->f->pairs && attn__cpu_has_pairs() ? fast : 0;
 }
+/* Tiles of a stream's rows. */
+static void attn__cut_rows(attn__call *c)
+{
+    const int64_t rows = c->streams ? attn__mul64(c->heads / c->streams, c->queries) : 0;
+    c->tiles = attn__blocks(rows, c->ld);
+    c->fast = attn__fast_products(c, rows);
+}
 /* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */
 static void attn__set_tiles(attn__call *c)
 {
@@ -8580,8 +9037,7 @@ static void attn__set_tiles(attn__call *c)
                  c->hidden_bias.rank == 2 ? c->heads : c->heads_kv;
     c->ld = attn__lanes(c->f);
     rows = c->streams ? attn__mul64(c->heads / c->streams, c->queries) : 0;
-    c->tiles = attn__blocks(rows, c->ld);
-    c->fast = attn__fast_products(c, rows);
+    attn__cut_rows(c);
     c->key_floats = score->key_floats ? score->key_floats(c) : 0;
     c->key_blocks = c->key_floats ? chunks : 0;
     c->copy_floats = attn__room_to_copy(c);
@@ -8598,13 +9054,14 @@ static int64_t attn__worker_bytes(const attn__call *c)
     attn__map m;
     int64_t i;
     m.base = NULL;
-    m.bytes = 0;
+    m.bytes = c->ragged ? attn__bytes_of(2 * ATTN__CALL_FLOATS) : 0;
 #ifndef ATTN_NO_BACKWARD
     if (c->is_backward) {
+        const int64_t calls = m.bytes;
         int64_t bytes;
         attn__take_pass(&m, c);
         bytes = m.bytes;
-        m.bytes = attn__bytes_of(ATTN__PASS_FLOATS);        /* the step of the rows has a tile behind its pass */
+        m.bytes = calls + attn__bytes_of(ATTN__PASS_FLOATS);    /* the step of the rows has a tile behind its pass */
         attn__take_tile(&m, c);
         return attn__max(attn__max(bytes, m.bytes), attn__bytes_of(attn__sum_floats(c->f)));
     }
@@ -8619,12 +9076,21 @@ static void attn__add_step(attn_plan *plan, attn__call *c, attn__step step, int6
     c->step[plan->phases] = (uint8_t)step;
     plan->tasks[plan->phases++] = tasks;
 }
+/* Tasks that have `each` per batch entry of the arrays; with starts as many as the entries' rows make. */
+static int64_t attn__row_tasks(const attn__call *c, int64_t each)
+{
+    if (!c->ragged || !attn__knows_entries(c)) return attn__mul64(attn__batch_of_rows(c), each);
+    return each ? attn__count_entries(c, NULL) : 0;
+}
 static void attn__forward_steps(attn__call *c, attn_plan *plan)
 {
     const int64_t streams = attn__mul64(c->batch, c->streams), tiles = attn__mul64(streams, c->tiles);
-    if (c->key_blocks > 0) attn__add_step(plan, c, ATTN__STEP_KEYS, tiles ? attn__mul64(streams, c->key_blocks) : 0);
-    attn__add_step(plan, c, ATTN__STEP_TILES,
-                   attn__mul64(attn__mul64(streams, attn__blocks(c->tiles, c->side_by_side)), c->parts));
+    if (c->ragged) attn__add_step(plan, c, ATTN__STEP_ENTRIES, tiles > 0);
+    if (c->key_blocks > 0)
+        attn__add_step(plan, c, ATTN__STEP_KEYS, tiles ? attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams),
+                                                                     c->key_blocks) : 0);
+    attn__add_step(plan, c, ATTN__STEP_TILES, attn__mul64(attn__row_tasks(
+                   c, attn__mul64(c->streams, attn__blocks(c->tiles, c->side_by_side))), c->parts));
     if (c->parts > 1) attn__add_step(plan, c, ATTN__STEP_JOIN, tiles);
 }
 #ifndef ATTN_NO_BACKWARD
@@ -8657,7 +9123,7 @@ static void attn__set_block_tasks(attn__call *c)
     if (workers == 1 || units == 0 || !w->does || attn__mul64(work, units) < ATTN__WORTH_CUTTING ||
         (!both && key_units >= 4 * workers)) return;
     w->slots = attn__min(workers / units, w->blocks);
-    if (both && w->slots > 1 && c->heads == c->heads_kv && !w->cross && w->bias != ATTN__BIAS_ADDED && key_blocks > 0) {
+    if (both && !c->ragged && w->slots > 1 && c->heads == c->heads_kv && !w->cross && w->bias != ATTN__BIAS_ADDED && key_blocks > 0) {
         w->rounds = attn__blocks(w->blocks, w->slots);
         if (w->rounds <= ATTN__MAX_ROUNDS && 5 * workers * w->rounds < least * w->blocks) {
             w->merge_parts = attn__min(key_blocks, workers);
@@ -8682,7 +9148,7 @@ static void attn__set_backward(attn__call *c)
                         (c->d_scale.rank && c->score != ATTN_SCORE_GIVEN);
     const int below_k = c->dk.rank || c->d_w_k.rank || c->d_hidden_bias.rank;
     attn__set_bias(c);
-    w->rows = attn__mul64(attn__mul64(c->batch, c->heads), c->queries);
+    w->rows = attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
     w->blocks = attn__blocks(c->queries, ATTN_GRAD_QUERIES);
     w->tiles = attn__min(attn__blocks(ATTN_GRAD_QUERIES, attn__lanes(c->f)), attn__blocks(c->queries, width));
     w->vectors = (below_q || below_k) && score->vectors;
@@ -8704,18 +9170,19 @@ static void attn__set_backward(attn__call *c)
 static void attn__backward_steps(attn__call *c, attn_plan *plan)
 {
     attn__backward *w = &c->w;
-    const attn__shared none = {NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    const attn__shared none = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
     attn__matmul m;
     int64_t sums = 0, rows;
     int i;
     attn__set_backward(c);
     for (i = 0; i < ATTN__SUM_COUNT; i++)
         if (attn__parameter_sum(c, &none, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
-    rows = attn__add64(attn__mul64(attn__mul64(c->batch, c->heads), w->blocks),
+    rows = attn__add64(attn__row_tasks(c, attn__mul64(c->heads, w->blocks)),
                        w->bias == ATTN__BIAS_ADDED && (!attn__adds(c, ATTN_GRAD_BIAS) || attn__bias_floats(c)));
+    if (c->ragged) attn__add_step(plan, c, ATTN__STEP_ENTRIES, rows || w->main_tasks || sums);
     if (c->key_blocks > 0)
         attn__add_step(plan, c, ATTN__STEP_KEYS, rows || w->main_tasks || sums ?
-                       attn__mul64(attn__mul64(c->batch, c->streams), c->key_blocks) : 0);
+                       attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams), c->key_blocks) : 0);
     attn__add_step(plan, c, ATTN__STEP_ROWS, rows);
     if (w->rounds == 0) attn__add_step(plan, c, ATTN__STEP_BLOCKS, w->main_tasks);
     for (i = 0; i < w->rounds; i++) {
@@ -8759,6 +9226,7 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
     c->idle = w.results == 1;
     attn__set_sizes(c, &w);
     attn__set_options(c, d);
+    ATTN__TRY(attn__check_entries(c, err));
 #ifndef ATTN_NO_BACKWARD
     if (g) attn__set_gradients(c, g);
 #endif
@@ -8809,8 +9277,8 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     attn__zero(plan->tasks, sizeof plan->tasks);
     attn__zero(c, backward ? sizeof *c : offsetof(attn__call, d_out));
     plan->phases = 0;
-    ATTN__TRY(attn__resolve(desc, grad, c, flags, err));
     c->is_backward = backward;
+    ATTN__TRY(attn__resolve(desc, grad, c, flags, err));
     return attn__plan_steps(plan, c, flags, err);
 }
 /* ------------------------------------------------------------------------------------------------------ >>public */
@@ -9000,6 +9468,7 @@ static void attn__put_error(attn__text *t, const attn_error *err)
     attn__put(t, " ");
     attn__put(t, err->rule);
     if (err->has_numbers) ATTN__FORMAT(t, ": %, is %", err->want, err->got);
+    if (err->has_place) ATTN__FORMAT(t, err->has_place == 1 ? " at [%]" : " at [%,%]", err->place[0], err->place[1]);
 }
 
 ATTN_DEF size_t attn_error_string(const attn_error *err, char *text, size_t size)
@@ -9881,6 +10350,7 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     attn__set_sizes(c, &w);
     attn__set_options(c, d);
     attn__fp_leave(saved);
+    ATTN__TRY(attn__check_entries(c, err));
     c->on_device = flags & ATTN__ON_DEVICE;
     c->idle = w.results == 1;
     a->flags = flags;

@@ -4368,6 +4368,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     const struct attn__kernels *f;
     int32_t on_device, is_backward;
     int32_t idle;               /* no result has an element */
+    int32_t masked;             /* there is a mask */
     int32_t ragged;             /* batch entries have sizes of their own: see >>entries */
     int32_t packed_queries, packed_keys;        /* one batch entry of the arrays has those of all */
     int64_t page, pool;         /* rows of a page of k and v, and how many pages there are; 0: they are not in pages */
@@ -5066,6 +5067,10 @@ static attn_status attn__begin_sequences(attn__walk *w, const attn_desc *d, attn
         attn__bind(w, 'S', attn__mul64(table->size[1], pool->size[2]), &keys_in_pages, -1);
     return ATTN_OK;
 }
+/* The picture of attn_mask, which shows packed entries, too. */
+static const attn__field attn__mask_field = {
+    ATTN__TEXTS("mask"), "must be that of [B,H,Sq,Sk]; without heads H = 1", "BHQS", ATTN__BYTES, 0, 0,
+    ATTN__RESULT | ATTN__NEEDED};
 static int attn__is_packed(const attn__walk *w, char side)      /* I: queries, J: keys */
 {
     return w->of[side - 'A'] && ATTN__LETTER(w, side) != ATTN__LETTER(w, 'B');
@@ -5080,7 +5085,7 @@ static attn_status attn__check_pairs(const attn__walk *w, int first, attn_error 
     for (i = first; w->sides & ATTN__STARTS && i < w->count; i++) {
         const attn__field *f = w->found[i].field;
         const attn_view v = attn__view4(attn__view_in(w->found[i].structure, f), f->shape);
-        if (f->shape[3] != 'S' && f->shape[3] != 's') continue;
+        if ((f->shape[3] != 'S' && f->shape[3] != 's') || f == &attn__mask_field) continue;
         ATTN__RULE_OF(!packed || f->shape[3] == 's', ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
                       "must be absent where queries or keys are packed");
         ATTN__RULE_OF(!packed || (v.size[2] <= 1 && v.size[3] <= 1), ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
@@ -5223,6 +5228,7 @@ enum {
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__FEW_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
     ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
+    ATTN__ENTRY_GROUPS = 4,     /* with starts: so many tasks' work is one task, since each makes its entry's call */
     ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows */
     ATTN__WORTH_CUTTING = 0x80000,      /* queries * keys * columns; less is done before another thread has woken up */
     ATTN__MAX_ROUNDS = (ATTN_MAX_PHASES - 4) / 2                /* two phases each */
@@ -5486,6 +5492,11 @@ static void attn__move_array(attn__array *a, const char *shape, const attn__exte
     if (shape[3] == 'S' || shape[3] == 's') by += x->key0 * a->stride[3];
     a->data = (void *)((uintptr_t)a->data + (uintptr_t)by * (uintptr_t)attn__type_size(a->type));
 }
+static int attn__has_same_rows(const attn__call *c)
+{
+    return c->left == ATTN__HUGE && c->right == ATTN__HUGE && c->key_lengths.rank < 2 && !c->query_lengths.rank &&
+           !c->alibi.rank;
+}
 static void attn__cut_rows(attn__call *c);
 static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__call *e)
 {
@@ -5519,6 +5530,7 @@ static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__c
         e->query_lengths.type = ATTN_I32;
         e->query_lengths.rank = 1;
     }
+    e->same_rows = attn__has_same_rows(e);
     attn__cut_rows(e);
 }
 /* Tasks of an entry's rows: tiles; in the backward pass blocks of queries. */
@@ -5529,7 +5541,7 @@ static int64_t attn__entry_tasks(const attn__call *c, int64_t b, int before)
     attn__find_rows(c, b, before, &x);
     if (c->is_backward) return c->heads * attn__blocks(x.rows, ATTN_GRAD_QUERIES);
     tiles = c->streams ? attn__blocks(c->heads / c->streams * x.rows, c->ld) : 0;
-    return c->streams * attn__blocks(tiles, c->side_by_side);
+    return attn__blocks(c->streams * attn__blocks(tiles, c->side_by_side), ATTN__ENTRY_GROUPS);
 }
 /* What the arrays of the workspace have in front of an entry, in rows of one head, and in keys of one stream. */
 static int64_t attn__rows_before(const attn__call *c, int64_t b, int64_t head)
@@ -7471,12 +7483,56 @@ static void attn__join_saved(attn__tile *t, int64_t c0)
     attn__keep_merged(t);
 }
 
+/* Does one of the masks exclude a chunk for all lanes? Mostly the first bytes say no. */
+static int attn__is_masked_out(const attn__tile *t, int64_t c0, int64_t n)
+{
+    const attn__array *mask;
+    int field = 0;
+    int64_t l, j;
+    while ((mask = attn__next_mask(t->c, &field)) != NULL) {
+        const uint8_t *row = NULL, *before;
+        for (l = 0; l < t->lanes; l++) {
+            before = row;
+            row = (const uint8_t *)mask->data + attn__index(mask, t->b, t->h[l], t->i[l], c0);
+            if (row == before) continue;            /* one row for all */
+            for (j = 0; mask->stride[3] == 1 && j + 8 <= n; j += 8) {
+                uint64_t eight;
+                ATTN__COPY(&eight, row + j, sizeof eight);
+                if (eight) break;
+            }
+            while (j < n && !row[j * mask->stride[3]]) j++;
+            if (j < n) break;
+        }
+        if (l == t->lanes) return 1;
+    }
+    return 0;
+}
+/* A chunk that they exclude, without its products: nothing is merged, which changes no bit. */
+static void attn__skip_chunk(attn__tile *t, int64_t c0, int64_t n)
+{
+    const attn__call *c = t->c;
+    float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES];
+    if (c->scores_masked.rank || c->weights.rank) {
+        attn__fill(t->m.s, 1, n * t->ld, ATTN__NEG_INF);
+        attn__store_chunk_scores(t, c0, n);
+    }
+    if (t->slots) {
+        attn__fill(cmax, 1, t->ld, ATTN__NEG_INF);
+        attn__fill(csum, 1, t->ld, 0.0f);
+        attn__fill(t->m.acc, 1, c->size_v * t->ld, 0.0f);
+        attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
+    } else if (c0 <= t->first && c->out.rank) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
+}
 static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
 {
     const attn__call *c = t->c;
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     attn__reach r;
     int32_t kind;
+    if (c->masked && attn__is_masked_out(t, c0, n)) {
+        attn__skip_chunk(t, c0, n);
+        return;
+    }
     attn__find_reach(t, c0, n, &r);
     r.exact = c->bare && !t->few && r.ascending && !r.gaps;
     for (kind = ATTN__PRODUCT;; kind = ATTN__PRODUCT_OF_ALLOWED) {
@@ -8717,9 +8773,9 @@ static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t fro
     return t;
 }
 /* All of some tiles, or one part of the keys of one. */
-static void attn__run_tiles(attn__task *task)
+static void attn__run_group(attn__task *task)
 {
-    const attn__call *c = attn__own_call(task);
+    const attn__call *c = task->c;
     const int64_t part = task->index % c->parts, chunks = attn__blocks(c->keys, ATTN__CHUNK);
     const int64_t from = chunks * part / c->parts * ATTN__CHUNK;
     const int64_t to = attn__min(chunks * (part + 1) / c->parts * ATTN__CHUNK, c->keys);
@@ -8742,6 +8798,17 @@ static void attn__run_tiles(attn__task *task)
             free_part = t->m.part;
         }
     for (i = 0; i < n && !tiles[i]->slots; i++) attn__finish_tile(tiles[i]);
+}
+static void attn__run_tiles(attn__task *task)
+{
+    const attn__call *c = attn__own_call(task);
+    const int64_t each = task->shared.entries ? (int64_t)ATTN__ENTRY_GROUPS : 1, used = task->memory.bytes;
+    const int64_t groups = c->streams * attn__blocks(c->tiles, c->side_by_side) * c->parts;
+    const int64_t first = task->index * each, end = task->shared.entries ? attn__min(first + each, groups) : first + 1;
+    for (task->index = first; task->index < end; task->index++) {
+        task->memory.bytes = used;
+        attn__run_group(task);
+    }
 }
 static void attn__run_join(attn__task *task)
 {
@@ -8998,12 +9065,12 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     if (d->causal) c->right = 0;
     c->ragged = c->query_starts.rank || c->key_starts.rank ||
                 (c->page && (c->scores.rank || c->scores_softcap.rank || c->empty == ATTN_EMPTY_UNIFORM));
-    c->same_rows = c->left == ATTN__HUGE && c->right == ATTN__HUGE && c->key_lengths.rank < 2 &&
-                   !c->query_lengths.rank && !c->alibi.rank;
+    c->same_rows = attn__has_same_rows(c);
     c->bare = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank;
     c->plain = c->bare && c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) && c->scale > 0.0f &&
                !c->out.rank;
-    if (attn__next_mask(c, &field)) {
+    c->masked = attn__next_mask(c, &field) != NULL;
+    if (c->masked) {
         c->bare = 0;
         c->plain = c->plain && c->weights.rank && attn__is_contiguous(&c->weights);
     }
@@ -9828,15 +9895,13 @@ ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, cons
 }
 
 /* ---- masks as data */
-static const attn__field attn__mask_field = {
-    ATTN__TEXTS("mask"), "must be that of [B,H,Sq,Sk]; without heads H = 1", "BHQS", ATTN__BYTES, 0, 0,
-    ATTN__RESULT | ATTN__NEEDED};
 /* A mask as data, and where it is not NULL what makes it: no scores, only what says who may attend to whom. */
 static attn_status attn__mask_check(const void *mask, const attn__field *f, const attn_desc *options, int flags,
                                     attn__call *c, attn_error *err)
 {
     attn__walk w;
     attn_desc d, copy;
+    const attn_view *starts;
     int i;
     attn__zero(c, sizeof *c);
     attn__walk_begin(&w, c, flags | ATTN__NO_RESULT_NEEDED);
@@ -9853,10 +9918,18 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
         if (attn__fields[i].flags & ATTN__REACHES)
             ATTN__COPY((char *)&d + attn__fields[i].offset, (const char *)options + attn__fields[i].offset,
                        sizeof(attn_view));
+    starts = d.query_starts.rank ? &d.query_starts : &d.key_starts;
+    if (starts->rank == 1 && starts->size[0] > 1 && ATTN__LETTER(&w, 'B') == 1) {       /* all in one picture */
+        attn__bind(&w, 'B', starts->size[0], &attn__fields[starts == &d.query_starts ? ATTN__F_query_starts :
+                                                           ATTN__F_key_starts], 0);
+        attn__bind(&w, 'I', 1, f, 0);
+        attn__bind(&w, 'J', 1, f, 0);
+    }
     ATTN__TRY(attn__check_desc(&w, &d, ATTN__OPERAND, err));
     attn__set_sizes(c, &w);
     attn__set_options(c, &d);
-    return ATTN_OK;
+    c->ld = 1;
+    return attn__check_entries(c, err);
 }
 ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_t *n, const attn__call *c, int dropout)
 {
@@ -9867,8 +9940,23 @@ ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_
                 attn__dropper drop = attn__dropper_of(c, b, h, i);
                 uint8_t *row = (uint8_t *)mask->data + attn__index(mask, b, h, i, 0);
                 for (j = 0; j < n[3]; j++)
-                    row[j * mask->stride[3]] = (uint8_t)(dropout ? attn__kept(&drop, j) : attn__mask_at(c, b, h, i, j));
+                    row[j * mask->stride[3]] = (uint8_t)(c->ragged ? 0 : dropout ? attn__kept(&drop, j) :
+                                                         attn__mask_at(c, b, h, i, j));
             }
+}
+/* With starts: each entry where it lies. */
+static void attn__mask_entries(const attn__array *mask, const attn__call *c)
+{
+    int64_t b, h, i, j;
+    attn__call e;
+    for (b = 0; b < c->batch; b++) {
+        attn__open_entry(c, b, 0, &e);
+        for (h = 0; h < c->heads; h++)
+            for (i = 0; i < e.queries; i++) {
+                uint8_t *row = (uint8_t *)mask->data + attn__index(mask, b, h, e.row0 + i, e.key0);
+                for (j = 0; j < e.keys; j++) row[j * mask->stride[3]] = (uint8_t)attn__mask_at(&e, b, h, i, j);
+            }
+    }
 }
 /* What attends to what, or what dropout keeps. */
 static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropout, attn_error *err)
@@ -9891,7 +9979,10 @@ static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropo
     saved = attn__fp_enter();
     if (dropout) attn__set_dropout(&c, &d);
     ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) st = attn__cuda_mask(&c, &to, mask.size, dropout, d.stream, err); else)
-    if (attn__elements(&out)) attn__mask_rows(&to, mask.size, &c, dropout);
+    if (attn__elements(&out)) {
+        attn__mask_rows(&to, mask.size, &c, dropout);
+        if (c.ragged) attn__mask_entries(&to, &c);
+    }
     attn__fp_leave(saved);
     return st == ATTN_OK ? attn__success(err) : st;
 }
@@ -10634,7 +10725,8 @@ ATTN_DEF size_t attn_layout(char *text, size_t size)
     ATTN__LAYOUT(attn_view, ATTN__F(data) ATTN__F(size) ATTN__F(stride) ATTN__F(type) ATTN__F(rank));
     ATTN__LAYOUT(attn_out, ATTN__F(data) ATTN__F(size) ATTN__F(stride) ATTN__F(type) ATTN__F(rank));
     ATTN__LAYOUT(attn_error, ATTN__F(status) ATTN__F(field) ATTN__F(rule) ATTN__F(got) ATTN__F(want)
-                 ATTN__F(has_numbers) ATTN__F(cuda) ATTN__F(reserved));
+                 ATTN__F(has_numbers) ATTN__F(cuda) ATTN__F(place) ATTN__F(has_place) ATTN__F(reserved)
+                 ATTN__F(reserved2));
     ATTN__LAYOUT(attn_allocator, ATTN__F(allocate) ATTN__F(release) ATTN__F(user));
     ATTN__LAYOUT(attn_parallel, ATTN__F(run) ATTN__F(user) ATTN__F(workers));
     ATTN__LAYOUT(attn_plan, ATTN__F(workspace_bytes) ATTN__F(phases) ATTN__F(isa) ATTN__F(tasks));

@@ -5225,6 +5225,7 @@ enum {
     ATTN__CUT_CHUNKS = 8,       /* chunks that a task gets then, at least */
     ATTN__CUT_TASKS = 16,       /* tasks that are enough */
     ATTN__FEW_KEYS = 32,        /* keys whose rows of V are read side by side then */
+    ATTN__FEW_PAGE = 8,         /* rows of a page that are enough for a call of a kernel */
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__FEW_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
     ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
@@ -5452,6 +5453,23 @@ static void attn__store_grad(const attn__kernels *f, const attn__array *o, int64
     if (!from && !add) attn__fill_row(o, b, h, i, column, n, 0.0f);
 }
 #endif
+
+/* ---- where the keys lie: those from `key` on of batch entry b are n rows of k and v from `row` on, of their batch
+   entry, or of a page, whose end may cut n */
+typedef struct attn__piece { int64_t b, row, n; } attn__piece;
+static attn__piece attn__piece_of(const attn__call *c, int64_t b, int64_t key, int64_t n)
+{
+    attn__piece p;
+    p.b = b;
+    p.row = key;
+    p.n = n;
+    if (!c->page) return p;
+    key += c->key0;
+    p.b = attn__int_at(&c->page_table, b, key / c->page);
+    p.row = key % c->page;
+    p.n = attn__min(n, c->page - p.row);
+    return p;
+}
 
 /* --------------------------------------------------------------------------------------------------- >>entries
    Batch entries of different sizes in shared arrays. Each entry is run as a call of its own: a copy of the call whose
@@ -5735,8 +5753,8 @@ typedef struct attn__reach {
     int32_t first[ATTN__MAX_LANES], last[ATTN__MAX_LANES];      /* per lane */
 } attn__reach;
 
-/* Of k or v, where it is not f32: the rows of a chunk's keys first .. end as floats, or as pairs of bf16, for all tiles
-   of a task. */
+/* Of k or v, where it is not f32 or lies in pages: the rows of a chunk's keys first .. end as floats, or as pairs of
+   bf16, for all tiles of a task. */
 typedef struct attn__held { float *rows; int64_t b, head, first, end, paired; } attn__held;
 
 /* Its arrays, [.][ld]. */
@@ -5842,10 +5860,10 @@ static attn__held *attn__take_held(attn__map *map, const attn__call *c)
 {
     attn__held *held;
     float *k, *v;
-    if (!c->typed) return NULL;
+    if (!c->typed && !c->page) return NULL;
     held = (attn__held *)(void *)attn__take(map, 2, (int64_t)(sizeof *held + 3) / 4);
-    k = attn__take(map, 1, attn__copied(&c->k, ATTN__CHUNK, c->size_k));
-    v = attn__take(map, 1, attn__copied(&c->v, ATTN__CHUNK, c->size_v));
+    k = attn__take(map, 1, c->page ? attn__mul64(ATTN__CHUNK, c->size_k) : attn__copied(&c->k, ATTN__CHUNK, c->size_k));
+    v = attn__take(map, 1, c->page ? attn__mul64(ATTN__CHUNK, c->size_v) : attn__copied(&c->v, ATTN__CHUNK, c->size_v));
     if (!held) return NULL;
     held[0].rows = k;
     held[0].b = held[0].head = held[0].first = held[0].end = -1;
@@ -5887,6 +5905,10 @@ static void attn__lane_rows(const attn__tile *t, const attn__array *a, int64_t c
 {
     const uintptr_t row = (uintptr_t)a->stride[2] * sizeof(float);
     int64_t l = 0;
+    for (; t->c->page && a == &t->c->k && l < count; l++) {         /* lanes are keys */
+        const attn__piece p = attn__piece_of(t->c, t->b, t->i[l], 1);
+        rows[l] = attn__at(a, p.b, t->h[l], p.row, column);
+    }
     while (l < count) {
         uintptr_t at = (uintptr_t)attn__at(a, t->b, t->h[l], t->i[l], column);
         do {
@@ -5912,9 +5934,11 @@ static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t 
     for (x = 0; x < n; x += count) {
         count = direct ? n : attn__min(n - x, ATTN__SOME_COLUMNS);
         for (l = 0; !direct && l < t->ld; l++) {
+            attn__piece p = {t->b, t->i[l], 1};
+            if (a == &t->c->k) p = attn__piece_of(t->c, t->b, t->i[l], 1);
             rows[l] = t->m.copy + l * ATTN__SOME_COLUMNS;
-            attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), t->b, t->h[l], t->i[l], 1, column + x, count,
-                                 rows[l], count);
+            attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), p.b, t->h[l], p.row, 1, column + x, count, rows[l],
+                                 count);
         }
         t->f->pack(to + x * t->ld, t->ld, (const float *const *)rows, direct ? a->stride[3] : 1, count, factor);
     }
@@ -5951,9 +5975,13 @@ static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int
     const int64_t size = t->c->size_v;
     const attn__half *row[2];
     int64_t x, i;
-    for (i = 0; i < 2; i++)
-        row[i] = j + i < first || j + i >= end ? NULL :
-            (const attn__half *)attn__place_of(v, t->b, t->head_kv, j + i, 0);
+    for (i = 0; i < 2; i++) {
+        attn__piece p;
+        row[i] = NULL;
+        if (j + i < first || j + i >= end) continue;
+        p = attn__piece_of(t->c, t->b, j + i, 1);
+        row[i] = (const attn__half *)attn__place_of(v, p.b, t->head_kv, p.row, 0);
+    }
     if (row[0] && row[1] && v->stride[3] == 1) t->f->pairs->values(to, row[0], row[1], size);
     else for (x = 0; x < 2 * size; x++) to[x] = (attn__half)(row[x % 2] ? row[x % 2][x / 2 * v->stride[3]] : 0);
 }
@@ -5962,22 +5990,27 @@ static void attn__hold_pairs(const attn__tile *t, const attn__array *a, const at
                              int64_t end)
 {
     const int64_t chunk = from / ATTN__CHUNK * ATTN__CHUNK, pairs = attn__blocks(t->c->size_k, 2);
+    attn__piece p;
     int64_t j;
-    if (a == &t->c->k) for (j = from; j < end; j++)
+    if (a == &t->c->k) for (j = from; j < end; j++) {
+        p = attn__piece_of(t->c, t->b, j, 1);
         attn__pair_numbers((attn__half *)(void *)(held->rows + (j - chunk) * pairs),
-                           (const attn__half *)attn__place_of(a, t->b, t->head_kv, j, 0), a->stride[3], t->c->size_k);
-    else for (j = from / 2 * 2; j < end; j += 2)
+                           (const attn__half *)attn__place_of(a, p.b, t->head_kv, p.row, 0), a->stride[3],
+                           t->c->size_k);
+    } else for (j = from / 2 * 2; j < end; j += 2)
         attn__pair_values(t, j, held->first, held->end,
                           (attn__half *)(void *)(held->rows + (j - chunk) / 2 * t->c->size_v));
 }
 /* Rows of k or v, as a product takes them; all of one chunk, whose first key would lie at the result. What is not f32
-   becomes floats, or pairs, once for all tiles that a task has side by side, and only what they reach. */
+   becomes floats, or pairs, and what lies in several pages is put side by side, once for all tiles that a task has side
+   by side, and only what they reach. */
 ATTN__NOINLINE static const float *attn__hold(const attn__tile *t, const attn__array *a, int64_t key, int64_t n,
                                               int64_t size, int paired)
 {
     attn__held *held = &t->m.held[a == &t->c->v];
     const int64_t chunk = key / ATTN__CHUNK * ATTN__CHUNK;
     int64_t first, end, from, to;
+    attn__piece p;
     int behind;
     if (held->b != t->b || held->head != t->head_kv || held->first < chunk || held->end < key ||
         held->first > key + n || held->paired != paired) held->first = held->end = key;
@@ -5992,9 +6025,11 @@ ATTN__NOINLINE static const float *attn__hold(const attn__tile *t, const attn__a
         from = behind ? end : held->first;
         to = behind ? held->end : first;
         if (from < to && paired) attn__hold_pairs(t, a, held, from, to);
-        else if (from < to)
-            attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), t->b, t->head_kv, from, to - from, 0, size,
+        for (; from < to && !paired; from += p.n) {
+            p = attn__piece_of(t->c, t->b, from, to - from);
+            attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), p.b, t->head_kv, p.row, p.n, 0, size,
                                  held->rows + (from - chunk) * size, size);
+        }
     }
     return held->rows;
 }
@@ -6005,8 +6040,9 @@ static attn__rows attn__held_rows(const attn__tile *t, const attn__array *a, int
 }
 ATTN__INLINE attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
 {
-    if (!attn__is_f32(a)) return attn__held_rows(t, a, key, n, size);
-    return attn__rows_of(t->f, a, NULL, t->b, t->head_kv, key, n, 0, size, NULL);
+    const attn__piece p = attn__piece_of(t->c, t->b, key, n);
+    if (!attn__is_f32(a) || p.n < n) return attn__held_rows(t, a, key, n, size);
+    return attn__rows_of(t->f, a, NULL, p.b, t->head_kv, p.row, n, 0, size, NULL);
 }
 /* A parameter of the tile's head likewise. */
 static attn__rows attn__parameter_of(const attn__tile *t, const attn__array *a, int64_t rows, int64_t columns)
@@ -6189,7 +6225,7 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     attn__set_scores(&p, t, j0, j1, x0, x1);
     attn__set_a(&p, attn__keys_of(t, &c->k, c0 + j0, j1 - j0, c->size_k));
     p.kind = kind;
-    if (p.a_k == 1 && c->out.rank && attn__is_contiguous(&c->v)) {
+    if (p.a_k == 1 && c->out.rank && !c->page && attn__is_contiguous(&c->v)) {
         p.fetch = attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0);
         p.fetch_row = c->v.stride[2];
     }
@@ -6296,7 +6332,10 @@ static void attn__cosine_prepare(attn__tile *t, int64_t count, float *to)
 {
     const attn__call *c = t->c;
     int64_t l;
-    for (l = 0; l < count; l++) to[l] = attn__inverse_of(c, &c->k, t->b, t->h[l], t->i[l], c->size_k, t->m.copy);
+    for (l = 0; l < count; l++) {
+        const attn__piece p = attn__piece_of(c, t->b, t->i[l], 1);
+        to[l] = attn__inverse_of(c, &c->k, p.b, t->h[l], p.row, c->size_k, t->m.copy);
+    }
 }
 static void attn__cosine_load(attn__tile *t)
 {
@@ -7242,28 +7281,35 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
 
 ATTN__FOR_SIZE
 /* Rows of k or v as what is multiplied: where they lie and of their type; but floats where a row of codes has several
-   scales. Of the other one of both what belongs to the keys from other_key on is brought near, where it is alike. */
-static void attn__few_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
-                           const attn__array *other, int64_t other_key, float *scales, attn__product *p)
+   scales, or pages are so small that their rows are put side by side. Of the other one of both what belongs to the keys
+   from other_key on is brought near, where it is alike. Returns for how many of the n keys that holds: pages end. */
+static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
+                              const attn__array *other, int64_t other_key, float *scales, attn__product *p)
 {
     const attn__array *scale = attn__scale_of(t->c, a);
-    p->b_type = (scale && scale->stride[3]) || !t->f->types ? ATTN_F32 : a->type;
-    p->b_row = a->stride[2];
+    const attn__piece at = attn__piece_of(t->c, t->b, key, n);
+    const int gathers = at.n < n && t->c->page < ATTN__FEW_PAGE;
+    p->b_type = gathers || (scale && scale->stride[3]) || !t->f->types ? ATTN_F32 : a->type;
+    p->fetch = NULL;
     p->fetch_row = other->stride[2];
-    p->fetch = other->rank && other->type == a->type ?
-        (const float *)attn__place_of(other, t->b, t->head_kv, other_key, 0) : NULL;
-    if (scale && !scale->stride[3]) {
+    if (gathers || p->b_type != a->type) {
+        p->b = attn__held_rows(t, a, key, n, size).at;
+        p->b_row = size;
+        return n;
+    }
+    p->b = (const float *)attn__place_of(a, at.b, t->head_kv, at.row, 0);
+    p->b_row = a->stride[2];
+    if (other->rank && other->type == a->type && (!t->c->page || other_key < t->last)) {
+        const attn__piece next = attn__piece_of(t->c, t->b, other_key, at.n);
+        p->fetch = (const float *)attn__place_of(other, next.b, t->head_kv, next.row, 0);
+    }
+    if (scale) {
         const attn__array turned = attn__turned(*scale);
         p->b_scale = scales;
-        if (attn__is_contiguous(&turned)) p->b_scale = attn__at(scale, t->b, t->head_kv, key, 0);
-        else attn__copy_row(t->f, &turned, t->b, t->head_kv, 0, key, n, scales);
+        if (attn__is_contiguous(&turned)) p->b_scale = attn__at(scale, at.b, t->head_kv, at.row, 0);
+        else attn__copy_row(t->f, &turned, at.b, t->head_kv, 0, at.row, at.n, scales);
     }
-    if (p->b_type == a->type) p->b = (const float *)attn__place_of(a, t->b, t->head_kv, key, 0);
-    else {
-        p->b = attn__keys_of(t, a, key, n, size).at;
-        p->b_row = size;
-        p->fetch = NULL;
-    }
+    return at.n;
 }
 ATTN__FOR_SPEED
 static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
@@ -7271,15 +7317,18 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
     const attn__call *c = t->c;
     float scales[ATTN__CHUNK];
     attn__product p;
+    int64_t j, n;
     p.a = t->m.query;
     p.a_k = t->ld;
     p.c_row = ATTN__FEW_ROW;
     p.rows = t->lanes;
     p.depth = c->size_k;
-    p.c = t->m.few_s + j0;
-    attn__few_rows(t, &c->k, c0 + j0, j1 - j0, c->size_k, &c->v, c0 + j0, scales, &p);
-    if (!c->out.rank) p.fetch = NULL;
-    t->f->dots(&p, j1 - j0);
+    for (j = j0; j < j1; j += n) {
+        p.c = t->m.few_s + j;
+        n = attn__few_rows(t, &c->k, c0 + j, j1 - j, c->size_k, &c->v, c0 + j, scales, &p);
+        if (!c->out.rank) p.fetch = NULL;
+        t->f->dots(&p, n);
+    }
     if (!t->by_row) attn__few_turn(t, t->m.few_s + j0, ATTN__FEW_ROW, j1 - j0, t->m.s + j0 * t->ld);
 }
 static void attn__few_weights(attn__tile *t, int64_t n, float *cmax, float *csum)
@@ -7322,9 +7371,9 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
         s = attn__stretch_at(r, j, j1);
         next = attn__min(j + ATTN__FEW_KEYS, s.end);
         if (s.from == s.to) continue;
-        p.a = t->m.few_s + j;
-        p.depth = next - j;             /* meanwhile the keys of the next chunk come near */
-        attn__few_rows(t, &t->c->v, c0 + j, next - j, size, k, c0 + j + ATTN__CHUNK, scales, &p);
+        p.a = t->m.few_s + j;           /* meanwhile the keys of the next chunk come near */
+        p.depth = attn__few_rows(t, &t->c->v, c0 + j, next - j, size, k, c0 + j + ATTN__CHUNK, scales, &p);
+        next = j + p.depth;
         for (part = p, column = 0; column < size; column += part.vecs * width) {
             const int64_t left = (whole - column) / width, bytes = attn__type_size(p.b_type);
             const int64_t most = p.rows == 1 && left >= 8 ? 8 : p.rows > 1 && t->f->types ? left : t->f->vecs;
@@ -9108,7 +9157,7 @@ static void attn__set_tiles(attn__call *c)
     c->key_floats = score->key_floats ? score->key_floats(c) : 0;
     c->key_blocks = c->key_floats ? chunks : 0;
     c->copy_floats = attn__room_to_copy(c);
-    c->side_by_side = (!attn__is_f32(&c->k) || !attn__is_f32(&c->v)) ? ATTN__SIDE_BY_SIDE : 1;
+    c->side_by_side = !attn__is_f32(&c->k) || !attn__is_f32(&c->v) || c->page ? ATTN__SIDE_BY_SIDE : 1;
     tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
     c->parts = 1;
     c->slot_floats = attn__mul64(ATTN__FEW, attn__add64(c->size_v, 2));

@@ -1400,7 +1400,11 @@ typedef struct attn__product {
     int64_t      fetch_row;
     int32_t      b_type;        /* of dots and few: attn_type of B and of what is fetched. Codes are multiplied by */
     const float *b_scale;       /* one of these per row of B */
+    const char *const *b_rows;  /* of dots and few: NULL, or where each row of B begins, which may be anywhere, and */
+    const char *const *fetch_rows;      /* each of those that are brought near (NULL: none); 128 more are named */
+    int64_t      b_first;       /* the column of these that is B's first */
 } attn__product;
+enum { ATTN__ROWS_AHEAD = 128 };
 
 /* An element as a float's bits; of codes without the scale. */
 ATTN__NOINLINE static uint32_t attn__element(const void *from, int32_t type, int64_t at)
@@ -1620,7 +1624,8 @@ static void attn__product_scalar(const attn__product *p)
 /* An element of B, of any type. */
 static attn__result (attn__of_b)(const attn__product *p, int64_t row, int64_t column)
 {
-    const float x = attn__float(attn__element(p->b, p->b_type, row * p->b_row + column));
+    const float x = attn__float(p->b_rows ? attn__element(p->b_rows[row], p->b_type, p->b_first + column) :
+                                attn__element(p->b, p->b_type, row * p->b_row + column));
     return ATTN__GIVE(ATTN__CHOOSE(p->b_type == ATTN_I8, x * p->b_scale[row], x));
 }
 static void attn__dots_scalar(const attn__product *p, int64_t columns)
@@ -2907,6 +2912,19 @@ ATTN__HELPER void ATTN__V(load_rows)(ATTN__VEC *t, const char *y, int64_t row, c
         ATTN__KEEP_POINTER(y);
     }
 }
+/* LANES rows from anywhere. */
+ATTN__HELPER void ATTN__V(load_far_rows)(ATTN__VEC *t, const char *const *rows, int64_t bytes, const int32_t type)
+{
+    int x;
+    ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(rows[x] + bytes, type);
+}
+/* Some of them come near, one after the other. */
+ATTN__HELPER void ATTN__V(fetch_far_rows)(const char *const *rows, int64_t count, int64_t bytes)
+{
+    int64_t r, x;
+    for (r = 0; r < count; r++)
+        for (x = 0; x < bytes; x += 64) ATTN__PREFETCH_FAR(rows[r] + x);
+}
 /* Those up to `last` and that one again: one function for all types, for less text, where speed does not count. */
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(load_last_rows)(ATTN__VEC *t, const char *y, int64_t row, int64_t last,
                                                          int32_t type)
@@ -2928,10 +2946,12 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(column_of_b)(const attn__product *p, in
    order of memory, so that the machine's own prefetching follows: B's rows after the next ones, and as many of the
    matrix that is used next. */
 ATTN__HELPER void ATTN__V(dots_block)(const int R, const int N, const attn__product *p, int64_t j, int64_t last,
-                                      const int32_t type, const int64_t size)
+                                      const int32_t type, const int64_t size, const int far)
 {
     const int64_t row = p->b_row*size, f_row = p->fetch_row*size, all = ATTN__LANES - 1;
-    const char *b = (const char *)p->b + j*row;
+    const char *b = far ? NULL : (const char *)p->b + j*row;
+    const char *const *rows = far ? p->b_rows + j : NULL;
+    const int64_t each = far && p->depth > ATTN__LANES ? (ATTN__LANES - 1)/(p->depth/ATTN__LANES) + 1 : ATTN__LANES;
     const float *a = p->a, *fetch = ATTN__V(behind)(p->fetch, j*f_row);
     float *c = p->c + j, column[ATTN__LANES];
     ATTN__VEC acc[8], sum[8], t[ATTN__LANES], scale[4];         /* R*N, R*N and N at most */
@@ -2947,13 +2967,21 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const int N, const attn__prod
         ATTN__EACH(r, R*N) acc[r] = ATTN__ALL(0.0f);
         for (; k + ATTN__LANES <= end; k += ATTN__LANES, a += ATTN__LANES*ATTN__LANES) ATTN__EACH(i, N) {
             const int64_t n = i*ATTN__LANES;
-            if (last < all) ATTN__V(load_last_rows)(t, b + n*row + k*size, row, last, type);
+            if (far) {
+                if (type == ATTN_F32) ATTN__V(load_far_rows)(t, rows + n, k*size, ATTN_F32);
+                else if (type == ATTN_F16) ATTN__V(load_far_rows)(t, rows + n, k*size, ATTN_F16);
+                else if (type == ATTN_BF16) ATTN__V(load_far_rows)(t, rows + n, k*size, ATTN_BF16);
+                else ATTN__V(load_far_rows)(t, rows + n, k*size, ATTN_I8);
+                ATTN__V(fetch_far_rows)(rows + n + 2*N*ATTN__LANES + k/ATTN__LANES*each, each, p->depth*size);
+                if (p->fetch_rows)
+                    ATTN__V(fetch_far_rows)(p->fetch_rows + j + n + k/ATTN__LANES*each, each, p->depth*size);
+            } else if (last < all) ATTN__V(load_last_rows)(t, b + n*row + k*size, row, last, type);
             else if (type == ATTN_F32) ATTN__V(load_rows)(t, b + n*row + k*size, row, ATTN_F32);
             else if (type == ATTN_F16) ATTN__V(load_rows)(t, b + n*row + k*size, row, ATTN_F16);
             else if (type == ATTN_BF16) ATTN__V(load_rows)(t, b + n*row + k*size, row, ATTN_BF16);
             else ATTN__V(load_rows)(t, b + n*row + k*size, row, ATTN_I8);
-            ATTN__V(fetch_block)(ATTN__V(behind)(b, (n + 2*N*ATTN__LANES)*row), p->b_row, p->depth, k, size);
-            if (p->fetch)
+            if (!far) ATTN__V(fetch_block)(ATTN__V(behind)(b, (n + 2*N*ATTN__LANES)*row), p->b_row, p->depth, k, size);
+            if (!far && p->fetch)
                 ATTN__V(fetch_block)(ATTN__V(behind)(fetch, n*f_row), p->fetch_row, p->depth, k, size);
             ATTN__V(transpose)(t);
             if (type == ATTN_I8) ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__MUL(t[x], scale[i]);
@@ -2980,27 +3008,29 @@ ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
     attn__product part = *p;
     int64_t j = 0, row;
     ATTN_ASSERT(p->a_k == ATTN__LANES && p->b_type == type);
-    if (p->rows == 1 && type == ATTN_F32)
-        for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES) ATTN__V(dots_block)(1, N, p, j, all, ATTN_F32, 4);
+    if (p->rows == 1 && type == ATTN_F32 && !p->b_rows)
+        for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES) ATTN__V(dots_block)(1, N, p, j, all, ATTN_F32, 4, 0);
+    else if (p->rows == 1 && p->b_rows)
+        for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES) ATTN__V(dots_block)(1, N, p, j, all, type, size, 1);
     else if (p->rows == 1)
-        for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES) ATTN__V(dots_block)(1, N, p, j, all, type, size);
+        for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES) ATTN__V(dots_block)(1, N, p, j, all, type, size, 0);
     else if (M > 1)
         for (; j + M*ATTN__LANES <= columns; j += M*ATTN__LANES)
-            ATTN__V(dots_block)(ATTN__TOGETHER, M, p, j, all, type, size);
+            ATTN__V(dots_block)(ATTN__TOGETHER, M, p, j, all, type, size, p->b_rows != NULL);
     for (; j < columns; j += ATTN__LANES)                   /* of the last row what there is, and again */
         for (row = 0; row < p->rows; row += ATTN__TOGETHER) {
             part.a = p->a + row;
             part.c = p->c + row*p->c_row;
             part.rows = p->rows - row;
             part.fetch = row ? NULL : p->fetch;
-            ATTN__V(dots_block)(ATTN__TOGETHER, 1, &part, j, columns - 1 - j, type, size);
+            ATTN__V(dots_block)(ATTN__TOGETHER, 1, &part, j, columns - 1 - j, type, size, p->b_rows != NULL);
         }
 }
 
 /* ---- few rows times rows of any type */
 #if ATTN__TYPES
 /* N vectors of a row come near, and of another matrix, if any. */
-ATTN__HELPER void ATTN__V(fetch_rows)(const int N, const float *at, const float *other, const int64_t size)
+ATTN__HELPER void ATTN__V(fetch_rows)(const int N, const char *at, const float *other, const int64_t size)
 {
     int i;
     ATTN__EACH(i, (N*ATTN__LANES + 15)/16) if (i == 0 || 64*i < N*ATTN__LANES*size) {
@@ -3009,11 +3039,11 @@ ATTN__HELPER void ATTN__V(fetch_rows)(const int N, const float *at, const float 
     }
 }
 ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__product *p, int64_t row, int64_t column,
-                                     const int32_t type)
+                                     const int32_t type, const int far)
 {
     const int64_t size = type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2, step = p->b_row*size, left = p->rows - row;
-    const int64_t fetch_step = p->fetch_row*size;
-    const char *b = (const char *)p->b + column*size;
+    const int64_t fetch_step = p->fetch_row*size, first = (p->b_first + column)*size;
+    const char *b = far ? NULL : (const char *)p->b + column*size, *ahead;
     const float *a[ATTN__TOGETHER], *fetch = p->fetch && row == 0 ? ATTN__V(behind)(p->fetch, column*size) : NULL;
     float *c[ATTN__TOGETHER];
     ATTN__VEC acc[16], q[8];            /* R*N and N at most */
@@ -3023,34 +3053,43 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
     ATTN__EACH(r, R) a[r] = p->a + (row + (r < left ? r : left - 1))*p->a_row;
     ATTN__EACH(r, R) c[r] = p->c + (row + (r < left ? r : left - 1))*p->c_row + column;
     ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(c[r] + i*ATTN__LANES);
-    for (k = 0; k < p->depth; k++, b += step, fetch = fetch ? ATTN__V(behind)(fetch, fetch_step) : NULL) {
-        if (R == 1) ATTN__V(fetch_rows)(N, ATTN__V(behind)(b, 16*step), fetch, size);
+    for (k = 0; k < p->depth; k++) {
+        if (far) {
+            b = p->b_rows[k] + first;
+            ahead = p->b_rows[k + 16] + first;
+            fetch = p->fetch_rows && row == 0 ? (const float *)(const void *)(p->fetch_rows[k] + first) : NULL;
+        } else ahead = (const char *)ATTN__V(behind)(b, 16*step);
+        if (R == 1) ATTN__V(fetch_rows)(N, ahead, fetch, size);
         if (type == ATTN_F32) ATTN__EACH(i, N) q[i] = ATTN__LOAD((const float *)(const void *)b + i*ATTN__LANES);
         else if (type == ATTN_F16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + 2*i*ATTN__LANES, ATTN_F16);
         else if (type == ATTN_BF16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + 2*i*ATTN__LANES, ATTN_BF16);
         else ATTN__EACH(i, N)
             q[i] = ATTN__MUL(ATTN__V(widened)(b + i*ATTN__LANES, ATTN_I8), ATTN__ALL(p->b_scale[k]));
-        if (R > 1) ATTN__V(fetch_rows)(N, ATTN__V(behind)(b, 16*step), fetch, size);
+        if (R > 1) ATTN__V(fetch_rows)(N, ahead, fetch, size);
         ATTN__EACH(r, R) {
             w = ATTN__ONE(a[r][k]);
             ATTN__EACH(i, N) acc[r*N + i] = ATTN__FMA_ONE(w, q[i], acc[r*N + i]);
         }
+        if (!far) b += step;
+        if (!far && fetch) fetch = ATTN__V(behind)(fetch, fetch_step);
     }
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
 }
 ATTN__KERNEL void ATTN__V(few)(const attn__product *p)
 {
     int64_t i = 0, r;
+    const int far = p->b_rows != NULL;
     if (p->rows == 1 && p->vecs == 8) {             /* the most frequent ones */
-        if (p->b_type == ATTN_F32) ATTN__V(few_block)(1, 8, p, 0, 0, ATTN_F32);
-        else ATTN__V(few_block)(1, 8, p, 0, 0, p->b_type);
+        if (p->b_type == ATTN_F32 && !far) ATTN__V(few_block)(1, 8, p, 0, 0, ATTN_F32, 0);
+        else if (far) ATTN__V(few_block)(1, 8, p, 0, 0, p->b_type, 1);
+        else ATTN__V(few_block)(1, 8, p, 0, 0, p->b_type, 0);
         return;
     }
-    if (p->rows == 1 && p->vecs == 4) { ATTN__V(few_block)(1, 4, p, 0, 0, p->b_type); return; }
+    if (p->rows == 1 && p->vecs == 4) { ATTN__V(few_block)(1, 4, p, 0, 0, p->b_type, far); return; }
     for (; i + ATTN__VECS <= p->vecs; i += ATTN__VECS) for (r = 0; r < p->rows; r += ATTN__TOGETHER)
-        ATTN__V(few_block)(ATTN__TOGETHER, ATTN__VECS, p, r, i*ATTN__LANES, p->b_type);
+        ATTN__V(few_block)(ATTN__TOGETHER, ATTN__VECS, p, r, i*ATTN__LANES, p->b_type, far);
     for (; i < p->vecs; i++) for (r = 0; r < p->rows; r += ATTN__TOGETHER)
-        ATTN__V(few_block)(ATTN__TOGETHER, 1, p, r, i*ATTN__LANES, p->b_type);
+        ATTN__V(few_block)(ATTN__TOGETHER, 1, p, r, i*ATTN__LANES, p->b_type, far);
 }
 #else
 ATTN__KERNEL void ATTN__V(few)(const attn__product *p) { ATTN_ASSERT(!p->rows); (void)p; }
@@ -5225,11 +5264,11 @@ enum {
     ATTN__CUT_CHUNKS = 8,       /* chunks that a task gets then, at least */
     ATTN__CUT_TASKS = 16,       /* tasks that are enough */
     ATTN__FEW_KEYS = 32,        /* keys whose rows of V are read side by side then */
-    ATTN__FEW_PAGE = 8,         /* rows of a page that are enough for a call of a kernel */
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__FEW_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
     ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
     ATTN__ENTRY_GROUPS = 4,     /* with starts: so many tasks' work is one task, since each makes its entry's call */
+    ATTN__FEW_PAGE = 64,        /* rows of a page that are enough for a call of a kernel */
     ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows */
     ATTN__WORTH_CUTTING = 0x80000,      /* queries * keys * columns; less is done before another thread has woken up */
     ATTN__MAX_ROUNDS = (ATTN_MAX_PHASES - 4) / 2                /* two phases each */
@@ -7280,35 +7319,69 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
 }
 
 ATTN__FOR_SIZE
+/* Where n keys of a lie, each, and behind them the last one again: in small pages. */
+typedef struct attn__far { const char *row[ATTN__CHUNK + ATTN__ROWS_AHEAD]; } attn__far;
+static void attn__find_far_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, attn__far *far)
+{
+    const int64_t step = a->stride[2] * attn__type_size(a->type);
+    attn__piece at;
+    int64_t i = 0, r;
+    for (; i < n; i += at.n) {
+        const char *row;
+        at = attn__piece_of(t->c, t->b, key + i, n - i);
+        row = (const char *)attn__place_of(a, at.b, t->head_kv, at.row, 0);
+        for (r = 0; r < at.n; r++) far->row[i + r] = row + r * step;
+    }
+    for (r = 0; r < ATTN__ROWS_AHEAD; r++) far->row[i + r] = far->row[n - 1];
+}
+static void attn__few_scales(const attn__tile *t, const attn__array *scale, int64_t key, int64_t n, float *scales,
+                             attn__product *p)
+{
+    const attn__array turned = attn__turned(*scale);
+    attn__piece at = attn__piece_of(t->c, t->b, key, n);
+    int64_t i;
+    p->b_scale = scales;
+    if (at.n == n && attn__is_contiguous(&turned)) p->b_scale = attn__at(scale, at.b, t->head_kv, at.row, 0);
+    else for (i = 0; i < n; i += at.n) {
+        at = attn__piece_of(t->c, t->b, key + i, n - i);
+        attn__copy_row(t->f, &turned, at.b, t->head_kv, 0, at.row, at.n, scales + i);
+    }
+}
 /* Rows of k or v as what is multiplied: where they lie and of their type; but floats where a row of codes has several
-   scales, or pages are so small that their rows are put side by side. Of the other one of both what belongs to the keys
-   from other_key on is brought near, where it is alike. Returns for how many of the n keys that holds: pages end. */
+   scales. Of the other one of both what belongs to the keys from other_key on is brought near, where it is alike.
+   far: [2], for the rows of both, where they lie in small pages. Returns for how many of the n keys all that holds: a
+   large page may end. */
 static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
-                              const attn__array *other, int64_t other_key, float *scales, attn__product *p)
+                              const attn__array *other, int64_t other_key, float *scales, attn__far *far,
+                              attn__product *p)
 {
     const attn__array *scale = attn__scale_of(t->c, a);
-    const attn__piece at = attn__piece_of(t->c, t->b, key, n);
-    const int gathers = at.n < n && t->c->page < ATTN__FEW_PAGE;
-    p->b_type = gathers || (scale && scale->stride[3]) || !t->f->types ? ATTN_F32 : a->type;
+    const int64_t left = attn__min(n, t->last - other_key);         /* beyond, no page is known */
+    const int fetches = other->rank && other->type == a->type && (!t->c->page || left > 0);
+    attn__piece at = attn__piece_of(t->c, t->b, key, n);
+    p->b_type = (scale && scale->stride[3]) || !t->f->types ? ATTN_F32 : a->type;
+    p->b_rows = p->fetch_rows = NULL;
+    p->b_first = 0;
     p->fetch = NULL;
+    p->b_row = a->stride[2];
     p->fetch_row = other->stride[2];
-    if (gathers || p->b_type != a->type) {
+    if (p->b_type != a->type || (at.n < n && !t->f->types)) {
         p->b = attn__held_rows(t, a, key, n, size).at;
         p->b_row = size;
         return n;
     }
-    p->b = (const float *)attn__place_of(a, at.b, t->head_kv, at.row, 0);
-    p->b_row = a->stride[2];
-    if (other->rank && other->type == a->type && (!t->c->page || other_key < t->last)) {
+    if (at.n < n && t->c->page < ATTN__FEW_PAGE) {
+        attn__find_far_rows(t, a, key, n, &far[0]);
+        if (fetches) attn__find_far_rows(t, other, other_key, left, &far[1]);
+        p->b_rows = far[0].row;
+        if (fetches) p->fetch_rows = far[1].row;
+        at.n = n;
+    } else p->b = (const float *)attn__place_of(a, at.b, t->head_kv, at.row, 0);
+    if (fetches && !p->b_rows) {
         const attn__piece next = attn__piece_of(t->c, t->b, other_key, at.n);
         p->fetch = (const float *)attn__place_of(other, next.b, t->head_kv, next.row, 0);
     }
-    if (scale) {
-        const attn__array turned = attn__turned(*scale);
-        p->b_scale = scales;
-        if (attn__is_contiguous(&turned)) p->b_scale = attn__at(scale, at.b, t->head_kv, at.row, 0);
-        else attn__copy_row(t->f, &turned, at.b, t->head_kv, 0, at.row, at.n, scales);
-    }
+    if (scale) attn__few_scales(t, scale, key, at.n, scales, p);
     return at.n;
 }
 ATTN__FOR_SPEED
@@ -7316,6 +7389,7 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__call *c = t->c;
     float scales[ATTN__CHUNK];
+    attn__far far[2];
     attn__product p;
     int64_t j, n;
     p.a = t->m.query;
@@ -7325,7 +7399,7 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
     p.depth = c->size_k;
     for (j = j0; j < j1; j += n) {
         p.c = t->m.few_s + j;
-        n = attn__few_rows(t, &c->k, c0 + j, j1 - j, c->size_k, &c->v, c0 + j, scales, &p);
+        n = attn__few_rows(t, &c->k, c0 + j, j1 - j, c->size_k, &c->v, c0 + j, scales, far, &p);
         if (!c->out.rank) p.fetch = NULL;
         t->f->dots(&p, n);
     }
@@ -7348,15 +7422,43 @@ static void attn__few_weights(attn__tile *t, int64_t n, float *cmax, float *csum
 /* Some keys at a time, so that a row of V is read whole while its lines are near. The last vector of columns ends
    with the row and may overlap the one before it; it has a place of its own: with 8 lanes and 20 columns they start at
    0, 8 and 12, the last is kept in places 16..23, and its upper half moves down to 16..19 at the end. */
+static void attn__few_columns(const attn__tile *t, int64_t j0, int64_t n, attn__product *p)
+{
+    const int64_t width = t->f->width, size = t->c->size_v, whole = size / width * width;
+    const int64_t bytes = attn__type_size(p->b_type);
+    const float *b = p->b, *fetch = p->fetch;
+    attn__product part = *p;
+    int64_t j, column;
+    for (j = 0; j < n; j += part.depth) {
+        part.a = t->m.few_s + j0 + j;
+        part.depth = attn__min(n - j, ATTN__FEW_KEYS);
+        if (p->b_rows) part.b_rows = p->b_rows + j;
+        if (p->fetch_rows) part.fetch_rows = p->fetch_rows + j;
+        if (p->b_type == ATTN_I8) part.b_scale = p->b_scale + j;
+        for (column = 0; column < size; column += part.vecs * width) {
+            const int64_t left = (whole - column) / width;
+            const int64_t most = p->rows == 1 && left >= 8 ? 8 : p->rows > 1 && t->f->types ? left : t->f->vecs;
+            part.vecs = (int32_t)attn__max(attn__min(left, most), 1);
+            part.b_first = attn__min(column, size - width);
+            part.b = !b ? NULL : (const float *)((uintptr_t)b + (uintptr_t)((j * p->b_row + part.b_first) * bytes));
+            part.fetch = !fetch ? NULL :
+                (const float *)((uintptr_t)fetch + (uintptr_t)((j * p->fetch_row + column) * bytes));
+            part.c = t->m.few_v + column;
+            if (t->f->types) t->f->few(&part);
+            else t->f->product(&part);
+        }
+    }
+}
 static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, float *acc)
 {
     const attn__array *k = &t->c->k;
     float scales[ATTN__CHUNK];
     const int64_t width = t->f->width, size = t->c->size_v, whole = size / width * width, row = size + width;
     float *weights[ATTN__FEW];
-    attn__product p, part;
+    attn__far far[2];
+    attn__product p;
     attn__stretch s;
-    int64_t j, next, column, l;
+    int64_t j, n, column, l;
     for (l = 0; l < t->lanes; l++) weights[l] = t->m.few_s + l * ATTN__FEW_ROW + j0;
     if (!t->by_row) t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
     attn__fill(t->m.few_v, 1, t->lanes * row, 0.0f);
@@ -7367,22 +7469,11 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     p.chain = 0;
     p.kind = ATTN__PRODUCT;
     p.onto = ATTN__GO_ON;
-    for (j = j0; j < j1; j = next) {
+    for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
-        next = attn__min(j + ATTN__FEW_KEYS, s.end);
-        if (s.from == s.to) continue;
-        p.a = t->m.few_s + j;           /* meanwhile the keys of the next chunk come near */
-        p.depth = attn__few_rows(t, &t->c->v, c0 + j, next - j, size, k, c0 + j + ATTN__CHUNK, scales, &p);
-        next = j + p.depth;
-        for (part = p, column = 0; column < size; column += part.vecs * width) {
-            const int64_t left = (whole - column) / width, bytes = attn__type_size(p.b_type);
-            const int64_t most = p.rows == 1 && left >= 8 ? 8 : p.rows > 1 && t->f->types ? left : t->f->vecs;
-            part.vecs = (int32_t)attn__max(attn__min(left, most), 1);
-            part.b = (const float *)((uintptr_t)p.b + (uintptr_t)(attn__min(column, size - width) * bytes));
-            part.c = t->m.few_v + column;
-            part.fetch = !p.fetch ? NULL : (const float *)((uintptr_t)p.fetch + (uintptr_t)(column * bytes));
-            if (t->f->types) t->f->few(&part);
-            else t->f->product(&part);
+        for (; s.from < s.to && j < s.end; j += n) {        /* meanwhile the keys of the next chunk come near */
+            n = attn__few_rows(t, &t->c->v, c0 + j, s.end - j, size, k, c0 + j + ATTN__CHUNK, scales, far, &p);
+            attn__few_columns(t, j, n, &p);
         }
     }
     for (l = 0; l < t->lanes; l++)

@@ -41,7 +41,8 @@
        >>dispatch        these inclusions, and which instruction set runs
        >>validate        errors; the tables of fields (shape, type, flags); the rules of a descriptor
        >>call            attn__call, what a descriptor becomes, and attn__matmul: attn_cuda.cuh reads them too; checks
-       >>arrays          how operands are stored: strides, heads, broadcasting, types
+       >>arrays          how operands are stored: strides, heads, broadcasting, types, pages
+       >>entries         batch entries of different lengths: each is run as a call of its own
        >>memory map      how workspace is cut up; the state of a task: attn__tile, attn__pass
        >>scores          a table row per score: how queries and keys are prepared and combined, its gradients
        >>options         lengths, causal, window, softcap, bias, ALiBi, mask, sink, dropout, and their gradients
@@ -2916,6 +2917,7 @@ ATTN__HELPER void ATTN__V(load_rows)(ATTN__VEC *t, const char *y, int64_t row, c
 ATTN__HELPER void ATTN__V(load_far_rows)(ATTN__VEC *t, const char *const *rows, int64_t bytes, const int32_t type)
 {
     int x;
+    ATTN__KEEP_POINTER(rows);                       /* read again where they are needed: there are not enough registers */
     ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(rows[x] + bytes, type);
 }
 /* Some of them come near, one after the other. */
@@ -7323,16 +7325,14 @@ ATTN__FOR_SIZE
 typedef struct attn__far { const char *row[ATTN__CHUNK + ATTN__ROWS_AHEAD]; } attn__far;
 static void attn__find_far_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, attn__far *far)
 {
-    const int64_t step = a->stride[2] * attn__type_size(a->type);
-    attn__piece at;
-    int64_t i = 0, r;
-    for (; i < n; i += at.n) {
-        const char *row;
-        at = attn__piece_of(t->c, t->b, key + i, n - i);
-        row = (const char *)attn__place_of(a, at.b, t->head_kv, at.row, 0);
-        for (r = 0; r < at.n; r++) far->row[i + r] = row + r * step;
+    const int64_t size = attn__type_size(a->type), step = a->stride[2] * size, page = t->c->page;
+    const char *first = (const char *)attn__place_of(a, 0, t->head_kv, 0, 0), *at;
+    int64_t i, stop, number = (t->c->key0 + key) / page, row = (t->c->key0 + key) % page;
+    for (i = 0; i < n; number++, row = 0) {
+        at = first + attn__int_at(&t->c->page_table, t->b, number) * a->stride[0] * size + row * step;
+        for (stop = attn__min(n, i + page - row); i < stop; i++, at += step) far->row[i] = at;
     }
-    for (r = 0; r < ATTN__ROWS_AHEAD; r++) far->row[i + r] = far->row[n - 1];
+    for (; i < n + ATTN__ROWS_AHEAD; i++) far->row[i] = far->row[n - 1];
 }
 static void attn__few_scales(const attn__tile *t, const attn__array *scale, int64_t key, int64_t n, float *scales,
                              attn__product *p)
@@ -9919,6 +9919,9 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     else
 #endif
     attn__put_forward(&t, &plan, c);
+    if (c->query_starts.rank || c->key_starts.rank)
+        attn__put(&t, c->packed_queries ? "; packed entries" : "; entries from their starts");
+    if (c->page) ATTN__FORMAT(&t, "; keys in pages of %", c->page);
     attn__put_types(&t, c);
     ATTN__FORMAT(&t, "; workspace % bytes for % ", (int64_t)plan.workspace_bytes, c->workers);
     attn__put(&t, c->workers == 1 ? "worker" : "workers");

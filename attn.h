@@ -9873,7 +9873,7 @@ static void attn__put_types(attn__text *t, const attn__call *c)
 static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__call *c)
 {
     ATTN__FORMAT(t, ", tiles of % queries x % keys, ", c->ld, ATTN__CHUNK);
-    if (c->key_blocks > 0) ATTN__FORMAT(t, "% tasks for the keys, then ", plan->tasks[0]);
+    if (c->key_blocks > 0) ATTN__FORMAT(t, "% tasks for the keys, then ", plan->tasks[c->ragged != 0]);
     if (c->parts > 1) ATTN__FORMAT(t, "% tasks for parts of the keys, then ", plan->tasks[plan->phases - 2]);
     ATTN__FORMAT(t, "% tasks", plan->tasks[plan->phases - 1]);
 }
@@ -9883,7 +9883,8 @@ static void attn__put_backward(attn__text *t, const attn_plan *plan, const attn_
     const attn__backward *w = &c->w;
     ATTN__FORMAT(t, ", blocks of % queries x % keys, statistics ", ATTN_GRAD_QUERIES, ATTN_GRAD_KEYS);
     attn__put(t, c->saved_stats.rank ? "given, " : "computed again, ");
-    ATTN__FORMAT(t, "% tasks for the rows, then %", plan->tasks[c->key_blocks > 0], w->main_tasks);
+    ATTN__FORMAT(t, "% tasks for the rows, then %", plan->tasks[(c->ragged != 0) + (c->key_blocks > 0)],
+                 w->main_tasks);
     attn__put(t, w->rounds ? " tasks for blocks of queries, a few at a time" : w->key_parts + w->query_parts == 0 ?
               " tasks for all products" : " tasks for parts of keys or queries");
     if (c->step[plan->phases - 1] == ATTN__STEP_SUMS)

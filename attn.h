@@ -75,21 +75,23 @@
              are 64 bits wide. Input strides may be 0 or negative. Every element of a requested result is written.
              A row is a query of a head. Its mass is the sum of exp(score) over its keys, without the sink.
 
-   SEQUENCES of unequal length share arrays by `query_starts`, `key_starts` and lengths: batch entry b has the query rows
+   SEQUENCES of unequal length share arrays by `query_starts`, `key_starts` and lengths: batch entry b has the queries
              query_starts[b] .. + query_lengths[b] and the keys key_starts[b] .. + key_lengths[b] (the largest, if they
              are per query); without lengths, all up to the end of the array. Each result of an entry has the bits of a
-             call of its own: i, j, positions, windows, bottom-right alignment, chunks and dropout count from its starts,
-             and its keys alone are Sk.
+             call of its own: i, j, positions, windows, bottom-right alignment, chunks and dropout count from its
+             starts, and its keys alone are Sk.
              Packed: where starts are given, the arrays of queries (q, out, lse, stats and their gradients) or those of
              keys (k, v, their scales and gradients) may have batch size 1, with all entries in that one row:
-             [1,H,total,D]; B is the size of the starts (B = 1 counts as not packed). Per-query key_lengths and positions
-             are then [1,total]. With cu_seqlens [B+1] of other libraries the starts are its first B numbers, and
-             attn_lengths_of makes the lengths. Query rows of two packed entries must not overlap; keys may (a shared
-             prefix), except in attn_backward. Packed rows of no entry are not written.
+             [1,H,total,D]; B is the size of the starts (B = 1 counts as not packed). Per-query key_lengths and
+             positions are then [1,total]. With the cu_seqlens [B+1] of other libraries the starts are its first B
+             numbers, and attn_lengths_of makes the lengths. Query rows of two packed entries must not overlap; keys may
+             (a shared prefix), except in attn_backward. Packed rows of no entry are not written. Weights, scores, given
+             scores and d_weights must be absent then, mask and bias have one row and one column.
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
              Left padding is key_starts (and query_starts) alone, without lengths.
-             Pages: with `page_table` k and v are pools. A cache grows by attn_append; attn_rope turns queries and keys.
+             Pages: with `page_table` k and v are pools, and Sk is each entry's length, as with starts. A cache grows by
+             attn_append; attn_rope turns queries and keys.
 
    ORDER     score (with its scale) -> softcap c*tanh(s/c) -> + bias, + ALiBi -> masks -> softmax (with sink)
              -> dropout -> times V. Every intermediate result can be returned; asking for it changes no bit of the
@@ -699,8 +701,8 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
        ATTN_ROPE_INTERLEAVED (2n, 2n+1); cos, sin = cosines[p,n], sines[p,n].
    cosines, sines: f32 [positions, R/2], as attn_rope_table makes them. p: positions[b] + i, or positions[b,i], i32 or
    i64 [B] or [B,S], within the table; absent (rank 0): i. ATTN_ROPE_INVERSE turns back: with the same table that is the
-   gradient. x, out: f32, f16, bf16, any strides; out may be x. Products and sums are rounded as written, each product by
-   itself: the bits are the same on every machine. On the host. */
+   gradient. x, out: f32, f16, bf16, any strides; out may be x. Products and sums are rounded as written, each product
+   by itself: the bits are the same on every machine. On the host. */
 enum { ATTN_ROPE_INTERLEAVED = 1, ATTN_ROPE_INVERSE = 2 };
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
                                attn_out out, attn_error *err);
@@ -2914,14 +2916,14 @@ ATTN__HELPER void ATTN__V(load_rows)(ATTN__VEC *t, const char *y, int64_t row, c
     }
 }
 /* LANES rows from anywhere. */
-ATTN__HELPER void ATTN__V(load_far_rows)(ATTN__VEC *t, const char *const *rows, int64_t bytes, const int32_t type)
+ATTN__HELPER void ATTN__V(load_listed_rows)(ATTN__VEC *t, const char *const *rows, int64_t bytes, const int32_t type)
 {
     int x;
-    ATTN__KEEP_POINTER(rows);                       /* read again where they are needed: there are not enough registers */
+    ATTN__KEEP_POINTER(rows);                       /* read again each time: there are not enough registers */
     ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(rows[x] + bytes, type);
 }
 /* Some of them come near, one after the other. */
-ATTN__HELPER void ATTN__V(fetch_far_rows)(const char *const *rows, int64_t count, int64_t bytes)
+ATTN__HELPER void ATTN__V(fetch_listed_rows)(const char *const *rows, int64_t count, int64_t bytes)
 {
     int64_t r, x;
     for (r = 0; r < count; r++)
@@ -2948,12 +2950,12 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(column_of_b)(const attn__product *p, in
    order of memory, so that the machine's own prefetching follows: B's rows after the next ones, and as many of the
    matrix that is used next. */
 ATTN__HELPER void ATTN__V(dots_block)(const int R, const int N, const attn__product *p, int64_t j, int64_t last,
-                                      const int32_t type, const int64_t size, const int far)
+                                      const int32_t type, const int64_t size, const int listed)
 {
     const int64_t row = p->b_row*size, f_row = p->fetch_row*size, all = ATTN__LANES - 1;
-    const char *b = far ? NULL : (const char *)p->b + j*row;
-    const char *const *rows = far ? p->b_rows + j : NULL;
-    const int64_t each = far && p->depth > ATTN__LANES ? (ATTN__LANES - 1)/(p->depth/ATTN__LANES) + 1 : ATTN__LANES;
+    const char *b = listed ? NULL : (const char *)p->b + j*row;
+    const char *const *rows = listed ? p->b_rows + j : NULL;
+    const int64_t each = listed && p->depth > ATTN__LANES ? (ATTN__LANES - 1)/(p->depth/ATTN__LANES) + 1 : ATTN__LANES;
     const float *a = p->a, *fetch = ATTN__V(behind)(p->fetch, j*f_row);
     float *c = p->c + j, column[ATTN__LANES];
     ATTN__VEC acc[8], sum[8], t[ATTN__LANES], scale[4];         /* R*N, R*N and N at most */
@@ -2969,21 +2971,22 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const int N, const attn__prod
         ATTN__EACH(r, R*N) acc[r] = ATTN__ALL(0.0f);
         for (; k + ATTN__LANES <= end; k += ATTN__LANES, a += ATTN__LANES*ATTN__LANES) ATTN__EACH(i, N) {
             const int64_t n = i*ATTN__LANES;
-            if (far) {
-                if (type == ATTN_F32) ATTN__V(load_far_rows)(t, rows + n, k*size, ATTN_F32);
-                else if (type == ATTN_F16) ATTN__V(load_far_rows)(t, rows + n, k*size, ATTN_F16);
-                else if (type == ATTN_BF16) ATTN__V(load_far_rows)(t, rows + n, k*size, ATTN_BF16);
-                else ATTN__V(load_far_rows)(t, rows + n, k*size, ATTN_I8);
-                ATTN__V(fetch_far_rows)(rows + n + 2*N*ATTN__LANES + k/ATTN__LANES*each, each, p->depth*size);
+            if (listed) {
+                if (type == ATTN_F32) ATTN__V(load_listed_rows)(t, rows + n, k*size, ATTN_F32);
+                else if (type == ATTN_F16) ATTN__V(load_listed_rows)(t, rows + n, k*size, ATTN_F16);
+                else if (type == ATTN_BF16) ATTN__V(load_listed_rows)(t, rows + n, k*size, ATTN_BF16);
+                else ATTN__V(load_listed_rows)(t, rows + n, k*size, ATTN_I8);
+                ATTN__V(fetch_listed_rows)(rows + n + 2*N*ATTN__LANES + k/ATTN__LANES*each, each, p->depth*size);
                 if (p->fetch_rows)
-                    ATTN__V(fetch_far_rows)(p->fetch_rows + j + n + k/ATTN__LANES*each, each, p->depth*size);
+                    ATTN__V(fetch_listed_rows)(p->fetch_rows + j + n + k/ATTN__LANES*each, each, p->depth*size);
             } else if (last < all) ATTN__V(load_last_rows)(t, b + n*row + k*size, row, last, type);
             else if (type == ATTN_F32) ATTN__V(load_rows)(t, b + n*row + k*size, row, ATTN_F32);
             else if (type == ATTN_F16) ATTN__V(load_rows)(t, b + n*row + k*size, row, ATTN_F16);
             else if (type == ATTN_BF16) ATTN__V(load_rows)(t, b + n*row + k*size, row, ATTN_BF16);
             else ATTN__V(load_rows)(t, b + n*row + k*size, row, ATTN_I8);
-            if (!far) ATTN__V(fetch_block)(ATTN__V(behind)(b, (n + 2*N*ATTN__LANES)*row), p->b_row, p->depth, k, size);
-            if (!far && p->fetch)
+            if (!listed)
+                ATTN__V(fetch_block)(ATTN__V(behind)(b, (n + 2*N*ATTN__LANES)*row), p->b_row, p->depth, k, size);
+            if (!listed && p->fetch)
                 ATTN__V(fetch_block)(ATTN__V(behind)(fetch, n*f_row), p->fetch_row, p->depth, k, size);
             ATTN__V(transpose)(t);
             if (type == ATTN_I8) ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__MUL(t[x], scale[i]);
@@ -3041,11 +3044,11 @@ ATTN__HELPER void ATTN__V(fetch_rows)(const int N, const char *at, const float *
     }
 }
 ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__product *p, int64_t row, int64_t column,
-                                     const int32_t type, const int far)
+                                     const int32_t type, const int listed)
 {
     const int64_t size = type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2, step = p->b_row*size, left = p->rows - row;
     const int64_t fetch_step = p->fetch_row*size, first = (p->b_first + column)*size;
-    const char *b = far ? NULL : (const char *)p->b + column*size, *ahead;
+    const char *b = listed ? NULL : (const char *)p->b + column*size, *ahead;
     const float *a[ATTN__TOGETHER], *fetch = p->fetch && row == 0 ? ATTN__V(behind)(p->fetch, column*size) : NULL;
     float *c[ATTN__TOGETHER];
     ATTN__VEC acc[16], q[8];            /* R*N and N at most */
@@ -3056,7 +3059,7 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
     ATTN__EACH(r, R) c[r] = p->c + (row + (r < left ? r : left - 1))*p->c_row + column;
     ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(c[r] + i*ATTN__LANES);
     for (k = 0; k < p->depth; k++) {
-        if (far) {
+        if (listed) {
             b = p->b_rows[k] + first;
             ahead = p->b_rows[k + 16] + first;
             fetch = p->fetch_rows && row == 0 ? (const float *)(const void *)(p->fetch_rows[k] + first) : NULL;
@@ -3072,26 +3075,26 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
             w = ATTN__ONE(a[r][k]);
             ATTN__EACH(i, N) acc[r*N + i] = ATTN__FMA_ONE(w, q[i], acc[r*N + i]);
         }
-        if (!far) b += step;
-        if (!far && fetch) fetch = ATTN__V(behind)(fetch, fetch_step);
+        if (!listed) b += step;
+        if (!listed && fetch) fetch = ATTN__V(behind)(fetch, fetch_step);
     }
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
 }
 ATTN__KERNEL void ATTN__V(few)(const attn__product *p)
 {
     int64_t i = 0, r;
-    const int far = p->b_rows != NULL;
+    const int listed = p->b_rows != NULL;
     if (p->rows == 1 && p->vecs == 8) {             /* the most frequent ones */
-        if (p->b_type == ATTN_F32 && !far) ATTN__V(few_block)(1, 8, p, 0, 0, ATTN_F32, 0);
-        else if (far) ATTN__V(few_block)(1, 8, p, 0, 0, p->b_type, 1);
+        if (p->b_type == ATTN_F32 && !listed) ATTN__V(few_block)(1, 8, p, 0, 0, ATTN_F32, 0);
+        else if (listed) ATTN__V(few_block)(1, 8, p, 0, 0, p->b_type, 1);
         else ATTN__V(few_block)(1, 8, p, 0, 0, p->b_type, 0);
         return;
     }
-    if (p->rows == 1 && p->vecs == 4) { ATTN__V(few_block)(1, 4, p, 0, 0, p->b_type, far); return; }
+    if (p->rows == 1 && p->vecs == 4) { ATTN__V(few_block)(1, 4, p, 0, 0, p->b_type, listed); return; }
     for (; i + ATTN__VECS <= p->vecs; i += ATTN__VECS) for (r = 0; r < p->rows; r += ATTN__TOGETHER)
-        ATTN__V(few_block)(ATTN__TOGETHER, ATTN__VECS, p, r, i*ATTN__LANES, p->b_type, far);
+        ATTN__V(few_block)(ATTN__TOGETHER, ATTN__VECS, p, r, i*ATTN__LANES, p->b_type, listed);
     for (; i < p->vecs; i++) for (r = 0; r < p->rows; r += ATTN__TOGETHER)
-        ATTN__V(few_block)(ATTN__TOGETHER, 1, p, r, i*ATTN__LANES, p->b_type, far);
+        ATTN__V(few_block)(ATTN__TOGETHER, 1, p, r, i*ATTN__LANES, p->b_type, listed);
 }
 #else
 ATTN__KERNEL void ATTN__V(few)(const attn__product *p) { ATTN_ASSERT(!p->rows); (void)p; }
@@ -4106,15 +4109,16 @@ ATTN__NOINLINE static attn_status attn__fail2(attn_error *err, attn_status statu
     }
     return status;
 }
-/* An error of one element, of one index or (j >= 0) two. */
-static attn_status attn__fail_at(attn_error *err, attn_status status, int64_t i, int64_t j)
+/* A number out of its range, at one index or (j >= 0) two. */
+ATTN__NOINLINE static attn_status attn__fail_at(attn_error *err, const char *field, const char *rule, int64_t got,
+                                                int64_t want, int64_t i, int64_t j)
 {
-    if (err) {
-        err->place[0] = i;
-        err->place[1] = attn__max(j, 0);
-        err->has_place = 1 + (j >= 0);
-    }
-    return status;
+    attn__fail2(err, ATTN_ERR_RANGE, field, rule, got, want);
+    if (!err) return ATTN_ERR_RANGE;
+    err->place[0] = i;
+    err->place[1] = j >= 0 ? j : 0;
+    err->has_place = 1 + (j >= 0);
+    return ATTN_ERR_RANGE;
 }
 ATTN__NOINLINE static attn_status attn__fail(attn_error *err, attn_status status, const char *field, const char *rule)
 {
@@ -4973,8 +4977,8 @@ static attn_status attn__check_ints(const attn_view *v, int field, int64_t least
         for (i = 0; i < n; i++) {
             const int64_t x = attn__view_int(v, b * v->stride[0] + (n > 1 ? i * v->stride[1] : 0));
             if (x >= least && x <= most) continue;
-            return attn__fail_at(err, attn__fail2(err, ATTN_ERR_RANGE, name, x < least ? "must be at least" : at_most, x,
-                                                  x < least ? least : most), b, v->rank == 2 ? i : -1);
+            return attn__fail_at(err, name, x < least ? "must be at least" : at_most, x, x < least ? least : most, b,
+                                 v->rank == 2 ? i : -1);
         }
     return ATTN_OK;
 }
@@ -5624,40 +5628,36 @@ static void attn__fill_outside(const attn__array *a, int64_t b, int64_t h, int64
 
 ATTN__FOR_SIZE
 /* ---- their rules */
+static attn_status attn__check_side(const attn__array *starts, const attn__array *lengths, int keys, int64_t most,
+                                    int64_t b, attn_error *err)
+{
+    const int64_t start = starts->rank ? attn__int_at(starts, b, 0) : 0;
+    const int64_t length = lengths->rank == 1 ? attn__int_at(lengths, b, 0) : 0;        /* checked already */
+    const char *name = keys ? "key_starts" : "query_starts";
+    if (start < 0) return attn__fail_at(err, name, "must be at least", start, 0, b, -1);
+    if (start <= most - length) return ATTN_OK;
+    return attn__fail_at(err, name, keys ? "plus key_lengths must be at most Sk" :
+                         "plus query_lengths must be at most Sq", attn__add64(start, length), most, b, -1);
+}
 static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error *err)
 {
     const attn__array *lengths = &c->key_lengths;
-    const attn__extent none = {0, 0, 0, 0};
-    attn__extent x = none;
-    int64_t i, rows;
-    int side;
-    for (side = 0; side < 2; side++) {
-        const attn__array *starts = side ? &c->key_starts : &c->query_starts;
-        const attn__array *ends = side ? &c->key_lengths : &c->query_lengths;
-        const int64_t most = side ? c->keys : c->queries, start = starts->rank ? attn__int_at(starts, b, 0) : 0;
-        const int64_t length = ends->rank == 1 && start <= most ? attn__int_at(ends, b, 0) : 0;
-        const char *name = side ? "key_starts" : "query_starts";
-        if (start < 0) return attn__fail_at(err, attn__fail2(err, ATTN_ERR_RANGE, name, "must be at least", start, 0), b,
-                                            -1);
-        if (start + length > most)
-            return attn__fail_at(err, attn__fail2(err, ATTN_ERR_RANGE, name, side ?
-                                                  "plus key_lengths must be at most the number of keys" :
-                                                  "plus query_lengths must be at most the number of queries",
-                                                  start + length, most), b, -1);
-    }
+    attn__extent x;
+    int64_t i, rows, most;
+    ATTN__TRY(attn__check_side(&c->query_starts, &c->query_lengths, 0, c->queries, b, err));
+    ATTN__TRY(attn__check_side(&c->key_starts, lengths, 1, c->keys, b, err));
     attn__find_rows(c, b, 0, &x);
     rows = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : x.rows;
-    for (i = 0; lengths->rank == 2 && i < rows; i++) {
-        const int64_t n = attn__int_at(lengths, b, x.row0 + i);
-        const int64_t most = c->keys - (c->key_starts.rank ? attn__int_at(&c->key_starts, b, 0) : 0);
-        if (n < 0 || n > most)
-            return attn__fail_at(err, attn__fail2(err, ATTN_ERR_RANGE, "key_lengths", n < 0 ? "must be at least" :
-                                                  "must be at most the keys behind key_starts", n, n < 0 ? 0 : most),
-                                 c->packed_queries ? 0 : b, x.row0 + i);
+    most = c->keys - (c->key_starts.rank ? attn__int_at(&c->key_starts, b, 0) : 0);
+    for (i = x.row0; lengths->rank == 2 && i < x.row0 + rows; i++) {
+        const int64_t n = attn__int_at(lengths, b, i), row = c->packed_queries ? 0 : b;
+        if (n < 0) return attn__fail_at(err, "key_lengths", "must be at least", n, 0, row, i);
+        if (n > most) return attn__fail_at(err, "key_lengths", "must be at most Sk - key_starts", n, most, row, i);
     }
     attn__find_keys(c, b, &x);
-    if (c->align == ATTN_ALIGN_UNSET && (c->left != ATTN__HUGE || c->right != ATTN__HUGE || c->alibi.rank))
-        ATTN__RULE(rows == x.keys, ATTN_ERR_OPTION, "align", "must be set where an entry has not as many queries as keys");
+    ATTN__RULE(c->align != ATTN_ALIGN_UNSET || rows == x.keys ||
+               (c->left == ATTN__HUGE && c->right == ATTN__HUGE && !c->alibi.rank), ATTN_ERR_OPTION, "align",
+               "must be set where an entry has not as many queries as keys: see ATTN_ALIGN_UNSET");
     return ATTN_OK;
 }
 /* Do the queries (keys: the keys) of two entries share a row? Starts mostly ascend. Where they do not, the entries are
@@ -5698,9 +5698,9 @@ static attn_status attn__check_apart(const attn__call *c, int keys, attn_error *
         }
         for (at = 0; at < n; end = some[at++].end)
             if (some[at].start < end)
-                return attn__fail_at(err, attn__fail2(err, ATTN_ERR_RANGE, keys ? "key_starts" : "query_starts",
-                                                      "must be at least the end of the entry before it",
-                                                      some[at].start, end), some[at].b, -1);
+                return attn__fail_at(err, keys ? "key_starts" : "query_starts",
+                                     "must be at least the end of the entry before it", some[at].start, end,
+                                     some[at].b, -1);
         if (!n) break;
     }
     return ATTN_OK;
@@ -5713,14 +5713,13 @@ static attn_status attn__check_pages(const attn__call *c, int64_t b, attn_error 
     attn__find_keys(c, b, &x);
     for (n = x.key0 / c->page; x.keys > 0 && n <= (x.key0 + x.keys - 1) / c->page; n++) {
         const int64_t page = attn__int_at(&c->page_table, b, n);
-        if (page < 0 || page >= c->pool)
-            return attn__fail_at(err, attn__fail2(err, ATTN_ERR_RANGE, "page_table", page < 0 ? "must be at least" :
-                                                  "must be at most the last page of the pool", page,
-                                                  page < 0 ? 0 : c->pool - 1), b, n);
+        if (page < 0) return attn__fail_at(err, "page_table", "must be at least", page, 0, b, n);
+        if (page >= c->pool)
+            return attn__fail_at(err, "page_table", "must be at most the last page of the pool", page, c->pool - 1, b, n);
     }
     return ATTN_OK;
 }
-static int attn__is_known(const attn__array *a) { return !a->rank || a->data; }    /* sizes are asked for without data */
+static int attn__is_known(const attn__array *a) { return !a->rank || a->data; }   /* no data: sizes are asked for */
 static int attn__knows_entries(const attn__call *c)
 {
     return attn__is_known(&c->query_starts) && attn__is_known(&c->key_starts) && attn__is_known(&c->query_lengths) &&
@@ -7322,17 +7321,17 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
 
 ATTN__FOR_SIZE
 /* Where n keys of a lie, each, and behind them the last one again: in small pages. */
-typedef struct attn__far { const char *row[ATTN__CHUNK + ATTN__ROWS_AHEAD]; } attn__far;
-static void attn__find_far_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, attn__far *far)
+typedef struct attn__row_list { const char *row[ATTN__CHUNK + ATTN__ROWS_AHEAD]; } attn__row_list;
+static void attn__list_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, attn__row_list *list)
 {
     const int64_t size = attn__type_size(a->type), step = a->stride[2] * size, page = t->c->page;
     const char *first = (const char *)attn__place_of(a, 0, t->head_kv, 0, 0), *at;
     int64_t i, stop, number = (t->c->key0 + key) / page, row = (t->c->key0 + key) % page;
     for (i = 0; i < n; number++, row = 0) {
         at = first + attn__int_at(&t->c->page_table, t->b, number) * a->stride[0] * size + row * step;
-        for (stop = attn__min(n, i + page - row); i < stop; i++, at += step) far->row[i] = at;
+        for (stop = attn__min(n, i + page - row); i < stop; i++, at += step) list->row[i] = at;
     }
-    for (; i < n + ATTN__ROWS_AHEAD; i++) far->row[i] = far->row[n - 1];
+    for (; i < n + ATTN__ROWS_AHEAD; i++) list->row[i] = list->row[n - 1];
 }
 static void attn__few_scales(const attn__tile *t, const attn__array *scale, int64_t key, int64_t n, float *scales,
                              attn__product *p)
@@ -7349,10 +7348,10 @@ static void attn__few_scales(const attn__tile *t, const attn__array *scale, int6
 }
 /* Rows of k or v as what is multiplied: where they lie and of their type; but floats where a row of codes has several
    scales. Of the other one of both what belongs to the keys from other_key on is brought near, where it is alike.
-   far: [2], for the rows of both, where they lie in small pages. Returns for how many of the n keys all that holds: a
+   lists: [2], for the rows of both, where they lie in small pages. Returns for how many of the n keys all that holds: a
    large page may end. */
 static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
-                              const attn__array *other, int64_t other_key, float *scales, attn__far *far,
+                              const attn__array *other, int64_t other_key, float *scales, attn__row_list *lists,
                               attn__product *p)
 {
     const attn__array *scale = attn__scale_of(t->c, a);
@@ -7371,10 +7370,10 @@ static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t
         return n;
     }
     if (at.n < n && t->c->page < ATTN__FEW_PAGE) {
-        attn__find_far_rows(t, a, key, n, &far[0]);
-        if (fetches) attn__find_far_rows(t, other, other_key, left, &far[1]);
-        p->b_rows = far[0].row;
-        if (fetches) p->fetch_rows = far[1].row;
+        attn__list_rows(t, a, key, n, &lists[0]);
+        if (fetches) attn__list_rows(t, other, other_key, left, &lists[1]);
+        p->b_rows = lists[0].row;
+        if (fetches) p->fetch_rows = lists[1].row;
         at.n = n;
     } else p->b = (const float *)attn__place_of(a, at.b, t->head_kv, at.row, 0);
     if (fetches && !p->b_rows) {
@@ -7389,7 +7388,7 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__call *c = t->c;
     float scales[ATTN__CHUNK];
-    attn__far far[2];
+    attn__row_list lists[2];
     attn__product p;
     int64_t j, n;
     p.a = t->m.query;
@@ -7399,7 +7398,7 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
     p.depth = c->size_k;
     for (j = j0; j < j1; j += n) {
         p.c = t->m.few_s + j;
-        n = attn__few_rows(t, &c->k, c0 + j, j1 - j, c->size_k, &c->v, c0 + j, scales, far, &p);
+        n = attn__few_rows(t, &c->k, c0 + j, j1 - j, c->size_k, &c->v, c0 + j, scales, lists, &p);
         if (!c->out.rank) p.fetch = NULL;
         t->f->dots(&p, n);
     }
@@ -7455,7 +7454,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     float scales[ATTN__CHUNK];
     const int64_t width = t->f->width, size = t->c->size_v, whole = size / width * width, row = size + width;
     float *weights[ATTN__FEW];
-    attn__far far[2];
+    attn__row_list lists[2];
     attn__product p;
     attn__stretch s;
     int64_t j, n, column, l;
@@ -7472,7 +7471,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
         for (; s.from < s.to && j < s.end; j += n) {        /* meanwhile the keys of the next chunk come near */
-            n = attn__few_rows(t, &t->c->v, c0 + j, s.end - j, size, k, c0 + j + ATTN__CHUNK, scales, far, &p);
+            n = attn__few_rows(t, &t->c->v, c0 + j, s.end - j, size, k, c0 + j + ATTN__CHUNK, scales, lists, &p);
             attn__few_columns(t, j, n, &p);
         }
     }
@@ -9330,7 +9329,8 @@ static void attn__set_block_tasks(attn__call *c)
     if (workers == 1 || units == 0 || !w->does || attn__mul64(work, units) < ATTN__WORTH_CUTTING ||
         (!both && key_units >= 4 * workers)) return;
     w->slots = attn__min(workers / units, w->blocks);
-    if (both && !c->ragged && w->slots > 1 && c->heads == c->heads_kv && !w->cross && w->bias != ATTN__BIAS_ADDED && key_blocks > 0) {
+    if (both && !c->ragged && w->slots > 1 && c->heads == c->heads_kv && !w->cross && w->bias != ATTN__BIAS_ADDED &&
+        key_blocks > 0) {
         w->rounds = attn__blocks(w->blocks, w->slots);
         if (w->rounds <= ATTN__MAX_ROUNDS && 5 * workers * w->rounds < least * w->blocks) {
             w->merge_parts = attn__min(key_blocks, workers);

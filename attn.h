@@ -5715,7 +5715,7 @@ static attn_status attn__check_pages(const attn__call *c, int64_t b, attn_error 
         const int64_t page = attn__int_at(&c->page_table, b, n);
         if (page < 0) return attn__fail_at(err, "page_table", "must be at least", page, 0, b, n);
         if (page >= c->pool)
-            return attn__fail_at(err, "page_table", "must be at most the last page of the pool", page, c->pool - 1, b, n);
+            return attn__fail_at(err, "page_table", "must be a page of the pool: at most", page, c->pool - 1, b, n);
     }
     return ATTN_OK;
 }

@@ -1404,10 +1404,11 @@ typedef struct attn__product {
     int32_t      b_type;        /* of dots and few: attn_type of B and of what is fetched. Codes are multiplied by */
     const float *b_scale;       /* one of these per row of B */
     const char *const *b_rows;  /* of dots and few: NULL, or where each row of B begins, which may be anywhere, and */
-    const char *const *fetch_rows;      /* each of those that are brought near (NULL: none); 128 more are named */
+    const char *const *fetch_rows;      /* each of those that are brought near (NULL: none); both name more behind */
     int64_t      b_first;       /* the column of these that is B's first */
+    int64_t      b_together;    /* of dots: groups of so many rows lie b_row apart (a page's), but maybe the last */
 } attn__product;
-enum { ATTN__ROWS_AHEAD = 128 };
+enum { ATTN__ROWS_AHEAD = 160 };
 
 /* An element as a float's bits; of codes without the scale. */
 ATTN__NOINLINE static uint32_t attn__element(const void *from, int32_t type, int64_t at)
@@ -2915,19 +2916,30 @@ ATTN__HELPER void ATTN__V(load_rows)(ATTN__VEC *t, const char *y, int64_t row, c
         ATTN__KEEP_POINTER(y);
     }
 }
-/* LANES rows from anywhere. */
-ATTN__HELPER void ATTN__V(load_listed_rows)(ATTN__VEC *t, const char *const *rows, int64_t bytes, const int32_t type)
+/* The same; or, where they are listed one by one (1), from anywhere, so many bytes behind where each begins. */
+ATTN__HELPER void ATTN__V(load_some)(ATTN__VEC *t, const char *y, int64_t row, const char *const *rows, int64_t bytes,
+                                     const int32_t type, const int listed)
 {
     int x;
-    ATTN__KEEP_POINTER(rows);                       /* read again each time: there are not enough registers */
-    ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(rows[x] + bytes, type);
+    if (listed != 1) ATTN__V(load_rows)(t, y, row, type);
+    else {
+        ATTN__KEEP_POINTER(rows);                   /* read again each time: there are not enough registers */
+        ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(rows[x] + bytes, type);
+    }
 }
 /* Some of them come near, one after the other. */
 ATTN__HELPER void ATTN__V(fetch_listed_rows)(const char *const *rows, int64_t count, int64_t bytes)
 {
     int64_t r, x;
-    for (r = 0; r < count; r++)
-        for (x = 0; x < bytes; x += 64) ATTN__PREFETCH_FAR(rows[r] + x);
+    for (r = 0; r < count; r++) {
+        for (x = 0; x + 256 <= bytes; x += 256) {
+            ATTN__PREFETCH_FAR(rows[r] + x);
+            ATTN__PREFETCH_FAR(rows[r] + x + 64);
+            ATTN__PREFETCH_FAR(rows[r] + x + 128);
+            ATTN__PREFETCH_FAR(rows[r] + x + 192);
+        }
+        for (; x < bytes; x += 64) ATTN__PREFETCH_FAR(rows[r] + x);
+    }
 }
 /* Those up to `last` and that one again: one function for all types, for less text, where speed does not count. */
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(load_last_rows)(ATTN__VEC *t, const char *y, int64_t row, int64_t last,
@@ -2971,21 +2983,17 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const int N, const attn__prod
         ATTN__EACH(r, R*N) acc[r] = ATTN__ALL(0.0f);
         for (; k + ATTN__LANES <= end; k += ATTN__LANES, a += ATTN__LANES*ATTN__LANES) ATTN__EACH(i, N) {
             const int64_t n = i*ATTN__LANES;
+            const char *at = listed ? rows[n] + k*size : b + n*row + k*size;
+            if (last < all && !listed) ATTN__V(load_last_rows)(t, at, row, last, type);
+            else if (type == ATTN_F32) ATTN__V(load_some)(t, at, row, rows + n, k*size, ATTN_F32, listed);
+            else if (type == ATTN_F16) ATTN__V(load_some)(t, at, row, rows + n, k*size, ATTN_F16, listed);
+            else if (type == ATTN_BF16) ATTN__V(load_some)(t, at, row, rows + n, k*size, ATTN_BF16, listed);
+            else ATTN__V(load_some)(t, at, row, rows + n, k*size, ATTN_I8, listed);
             if (listed) {
-                if (type == ATTN_F32) ATTN__V(load_listed_rows)(t, rows + n, k*size, ATTN_F32);
-                else if (type == ATTN_F16) ATTN__V(load_listed_rows)(t, rows + n, k*size, ATTN_F16);
-                else if (type == ATTN_BF16) ATTN__V(load_listed_rows)(t, rows + n, k*size, ATTN_BF16);
-                else ATTN__V(load_listed_rows)(t, rows + n, k*size, ATTN_I8);
                 ATTN__V(fetch_listed_rows)(rows + n + 2*N*ATTN__LANES + k/ATTN__LANES*each, each, p->depth*size);
                 if (p->fetch_rows)
                     ATTN__V(fetch_listed_rows)(p->fetch_rows + j + n + k/ATTN__LANES*each, each, p->depth*size);
-            } else if (last < all) ATTN__V(load_last_rows)(t, b + n*row + k*size, row, last, type);
-            else if (type == ATTN_F32) ATTN__V(load_rows)(t, b + n*row + k*size, row, ATTN_F32);
-            else if (type == ATTN_F16) ATTN__V(load_rows)(t, b + n*row + k*size, row, ATTN_F16);
-            else if (type == ATTN_BF16) ATTN__V(load_rows)(t, b + n*row + k*size, row, ATTN_BF16);
-            else ATTN__V(load_rows)(t, b + n*row + k*size, row, ATTN_I8);
-            if (!listed)
-                ATTN__V(fetch_block)(ATTN__V(behind)(b, (n + 2*N*ATTN__LANES)*row), p->b_row, p->depth, k, size);
+            } else ATTN__V(fetch_block)(ATTN__V(behind)(b, (n + 2*N*ATTN__LANES)*row), p->b_row, p->depth, k, size);
             if (!listed && p->fetch)
                 ATTN__V(fetch_block)(ATTN__V(behind)(fetch, n*f_row), p->fetch_row, p->depth, k, size);
             ATTN__V(transpose)(t);
@@ -3010,18 +3018,21 @@ ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
     const int32_t type = ATTN__TYPES ? p->b_type : ATTN_F32;
     const int64_t size = type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2, all = ATTN__LANES - 1;
     const int N = ATTN__DOTS, M = ATTN__DOTS > 2 ? ATTN__DOTS/2 : 1;
+    const int listed = !p->b_rows ? 0 : p->b_together < ATTN__LANES ? 1 : 2;
     attn__product part = *p;
     int64_t j = 0, row;
     ATTN_ASSERT(p->a_k == ATTN__LANES && p->b_type == type);
     if (p->rows == 1 && type == ATTN_F32 && !p->b_rows)
         for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES) ATTN__V(dots_block)(1, N, p, j, all, ATTN_F32, 4, 0);
-    else if (p->rows == 1 && p->b_rows)
+    else if (p->rows == 1 && p->b_rows && p->b_together < ATTN__LANES)
         for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES) ATTN__V(dots_block)(1, N, p, j, all, type, size, 1);
+    else if (p->rows == 1 && p->b_rows)
+        for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES) ATTN__V(dots_block)(1, N, p, j, all, type, size, 2);
     else if (p->rows == 1)
         for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES) ATTN__V(dots_block)(1, N, p, j, all, type, size, 0);
     else if (M > 1)
         for (; j + M*ATTN__LANES <= columns; j += M*ATTN__LANES)
-            ATTN__V(dots_block)(ATTN__TOGETHER, M, p, j, all, type, size, p->b_rows != NULL);
+            ATTN__V(dots_block)(ATTN__TOGETHER, M, p, j, all, type, size, listed);
     for (; j < columns; j += ATTN__LANES)                   /* of the last row what there is, and again */
         for (row = 0; row < p->rows; row += ATTN__TOGETHER) {
             part.a = p->a + row;
@@ -5273,7 +5284,7 @@ enum {
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__FEW_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
     ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
-    ATTN__ENTRY_GROUPS = 4,     /* with starts: so many tasks' work is one task, since each makes its entry's call */
+    ATTN__ENTRY_GROUPS = 8,     /* with starts: so many tasks' work is one task, since each makes its entry's call */
     ATTN__FEW_PAGE = 64,        /* rows of a page that are enough for a call of a kernel */
     ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows */
     ATTN__WORTH_CUTTING = 0x80000,      /* queries * keys * columns; less is done before another thread has woken up */
@@ -7322,7 +7333,8 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
 ATTN__FOR_SIZE
 /* Where n keys of a lie, each, and behind them the last one again: in small pages. */
 typedef struct attn__row_list { const char *row[ATTN__CHUNK + ATTN__ROWS_AHEAD]; } attn__row_list;
-static void attn__list_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, attn__row_list *list)
+static void attn__list_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t behind,
+                            attn__row_list *list)
 {
     const int64_t size = attn__type_size(a->type), step = a->stride[2] * size, page = t->c->page;
     const char *first = (const char *)attn__place_of(a, 0, t->head_kv, 0, 0), *at;
@@ -7331,7 +7343,7 @@ static void attn__list_rows(const attn__tile *t, const attn__array *a, int64_t k
         at = first + attn__int_at(&t->c->page_table, t->b, number) * a->stride[0] * size + row * step;
         for (stop = attn__min(n, i + page - row); i < stop; i++, at += step) list->row[i] = at;
     }
-    for (; i < n + ATTN__ROWS_AHEAD; i++) list->row[i] = list->row[n - 1];
+    for (; i < n + behind; i++) list->row[i] = list->row[n - 1];
 }
 static void attn__few_scales(const attn__tile *t, const attn__array *scale, int64_t key, int64_t n, float *scales,
                              attn__product *p)
@@ -7370,8 +7382,9 @@ static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t
         return n;
     }
     if (at.n < n && t->c->page < ATTN__FEW_PAGE) {
-        attn__list_rows(t, a, key, n, &lists[0]);
-        if (fetches) attn__list_rows(t, other, other_key, left, &lists[1]);
+        attn__list_rows(t, a, key, n, ATTN__ROWS_AHEAD, &lists[0]);
+        if (fetches) attn__list_rows(t, other, other_key, left, n - left + 64, &lists[1]);
+        p->b_together = t->c->page % 16 == 0 && (t->c->key0 + key) % 16 == 0 ? 16 : 1;
         p->b_rows = lists[0].row;
         if (fetches) p->fetch_rows = lists[1].row;
         at.n = n;

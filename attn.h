@@ -51,6 +51,7 @@
        >>products        matrix products and sums over rows
        >>run             steps and tasks; from descriptor to call, and from call to plan
        >>public          the functions of the API; masked softmax, products and multi-head attention among them
+       >>sequences       lengths from offsets, a cache that grows, rotary positions and their tables
        >>heatmap         pictures; then >>tail: clean-up, licences
    A call: attn_desc -> attn__resolve checks it (attn__walk: what each letter of a shape stands for) and fills an
    attn__call -> attn__plan finds its steps, tasks and workspace -> attn__run_task runs one task -> an attn__tile, in
@@ -162,10 +163,10 @@
              in a packed array, are accepted.
 
    BINDINGS  cc -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h -o libattn.so -lm  makes a library. Enums are passed
-             as int. attn_desc, attn_grad, attn_mha_desc, attn_mha_grad and attn_heatmap may grow at their end. Set
-             their first field, struct_bytes, to your sizeof, and any later library accepts them (fields that you lack
-             count as 0; fields that it lacks must be 0); or to 0 if header and library have the same version. The other
-             structures keep their sizes. attn_layout() lists all offsets.
+             as int. attn_desc, attn_grad, attn_mha_desc, attn_mha_grad, attn_rope_desc and attn_heatmap may grow at
+             their end. Set their first field, struct_bytes, to your sizeof, and any later library accepts them (fields
+             that you lack count as 0; fields that it lacks must be 0); or to 0 if header and library have the same
+             version. The other structures keep their sizes. attn_layout() lists all offsets.
 
    MACROS    define before the include; "impl" = in the file with ATTN_IMPLEMENTATION, "all" = the same in every file
        ATTN_IMPLEMENTATION    impl  compile the implementation here
@@ -692,7 +693,8 @@ ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_e
    used: query_lengths (so many of an entry's n rows count) and query_starts (fresh may be packed, [1,Hkv,total,D]);
    key_starts and packed caches; page_table: then cache is a pool [P,Hkv,page,D], and two entries must not put rows in
    the same page row (not checked); k_scale or v_scale: the one that is given has the scales of an int8 cache, and is
-   written. What does not fit is an error, before anything is written. On the host. */
+   written, though it is a view. The rows of two entries in a packed cache must not overlap either (not checked). What
+   does not fit is an error, before anything is written. On the host. */
 ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view lengths, const attn_desc *options,
                                  attn_error *err);
 
@@ -700,12 +702,49 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
        out[x] = a cos - b sin, out[y] = b cos + a sin, for the pair (a, b) at columns (x, y) = (n, n + R/2), or with
        ATTN_ROPE_INTERLEAVED (2n, 2n+1); cos, sin = cosines[p,n], sines[p,n].
    cosines, sines: f32 [positions, R/2], as attn_rope_table makes them. p: positions[b] + i, or positions[b,i], i32 or
-   i64 [B] or [B,S], within the table; absent (rank 0): i. ATTN_ROPE_INVERSE turns back: with the same table that is the
-   gradient. x, out: f32, f16, bf16, any strides; out may be x. Products and sums are rounded as written, each product
-   by itself: the bits are the same on every machine. On the host. */
+   i64 [B] or [B,S], within the table (else ATTN_ERR_RANGE); absent (rank 0): i. ATTN_ROPE_INVERSE turns back: with the
+   same table that is the gradient. x, out: f32, f16, bf16, any strides; out may be x (same data, type and strides), in
+   no other way may they overlap. Four products, each rounded, then a difference and a sum, each rounded: no fused
+   multiply-add, the same bits on every machine. A NaN becomes the one quiet NaN of its type, in copied columns too. On
+   the host. */
 enum { ATTN_ROPE_INTERLEAVED = 1, ATTN_ROPE_INVERSE = 2 };
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
                                attn_out out, attn_error *err);
+
+/* The tables: cosines[p,n] = m cos(angle), sines[p,n] = m sin(angle), f32 [positions, R/2], angle = (first_position + p)
+   times the frequency f_n of pair n. m is 1, but for YARN. f_n and the angle are doubles, each rounded once (from f_n
+   on, the formulas below are computed in double as written); cosine and sine are within 1 ulp of the exact ones of that
+   angle. The same bits on every machine. desc NULL: all defaults. Like attn_rope for arrays on the host.
+   The kinds of scaling, with w_n = base^(-2n/R), as configurations of Hugging Face's transformers name them (rope_type,
+   and its numbers; rope_theta is base; what it computes in f32 differs by its rounding):
+       PLAIN   f = w                                                           "default" (Su et al. 2021)
+       LINEAR  f = w / factor                                                  "linear" (Chen et al. 2023; kaiokendev)
+       NTK     f = (base * factor^(R/(R-2)))^(-2n/R)                           bloc97 2023. "dynamic" is this with factor
+                     factor*length/original_positions - (factor-1), for lengths beyond original_positions
+       YARN    f = w/factor * r + w * (1 - r)                                  "yarn" (Peng et al. 2023)
+               r = (n - low)/(high - low) within 0..1; low = floor(c(beta_fast)), high = ceil(c(beta_slow)), within
+               0..R-1, and high + 0.001 where they are equal; c(t) = R ln(original_positions/(2 pi t)) / (2 ln base)
+               m = attention_factor
+       LLAMA3  f = w where t > high_freq_factor, t = original_positions w / (2 pi), the turns within the training's
+               context; w / factor where t < low_freq_factor; between them w/factor * (1 - s) + w * s,
+               s = (t - low_freq_factor)/(high_freq_factor - low_freq_factor)  "llama3" (Llama 3.1, 2024) */
+typedef enum attn_rope_scaling {
+    ATTN_ROPE_PLAIN = 0, ATTN_ROPE_LINEAR, ATTN_ROPE_NTK, ATTN_ROPE_YARN, ATTN_ROPE_LLAMA3, ATTN_ROPE_SCALING_COUNT
+} attn_rope_scaling;
+typedef struct attn_rope_desc {         /* a number that the scaling does not use must be 0 */
+    uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_rope_desc) */
+    double base ATTN__0;                /* above 1, to 1e18; 0 = 10000 */
+    int32_t scaling ATTN__0;            /* attn_rope_scaling */
+    int32_t no_truncation ATTN__0;      /* YARN: nonzero leaves low and high as they are ("truncate": false) */
+    double factor ATTN__0;              /* all but PLAIN; 1..1e18, required */
+    int64_t original_positions ATTN__0; /* YARN, LLAMA3: the context of the training (original_max_position_embeddings);
+                                           1..2^48, required */
+    double low_freq_factor ATTN__0, high_freq_factor ATTN__0; /* LLAMA3; 1e-18..1e18, the second one larger; 0 = 1, 4 */
+    double beta_fast ATTN__0, beta_slow ATTN__0; /* YARN; 1e-18..1e18, the second one not larger; 0 = 32, 1 */
+    double attention_factor ATTN__0;    /* YARN; 1e-18..1e18; 0 = 0.1 ln(factor) + 1 */
+    int64_t first_position ATTN__0;     /* of row 0 of the tables; no position may be above 2^24 */
+} attn_rope_desc;
+ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const attn_rope_desc *desc, attn_error *err);
 
 /* Multi-head attention with its projections, y = x W^T + bias (weights stored [out,in] as PyTorch's nn.Linear does):
        q = query w_query^T, k = key w_key^T, v = value w_value^T, cut into heads, attend, concat w_result^T.
@@ -1448,6 +1487,17 @@ typedef struct attn__stored {
     const float *scale;         /* of I8: what a row's codes are multiplied by */
 } attn__stored;
 
+/* Rotary positions: rows of `pairs` pairs, and behind them `rest` numbers that are copied. A NaN becomes the one NaN. */
+typedef struct attn__rotate {
+    const float   *x;
+    float         *out;         /* may be x */
+    const float   *cosines, *sines;
+    const int64_t *at;          /* row r is turned by row at[r*at_step] of the tables */
+    int64_t        at_step, x_row, out_row, cosines_row, sines_row;
+    int64_t        rows, pairs, rest;
+    int            interleaved, inverse;
+} attn__rotate;
+
 #ifndef ATTN_NO_BACKWARD
 /* From scores and the gradients of weights to weights P and the gradients dS of scores, [rows][ld] -> rows of `row`:
        P = keep*w (0 where keep is 0), dS = w*(dp*keep + more - shift), w = e^(s - base)*inverse, 0 below 2^-126;
@@ -1528,6 +1578,8 @@ typedef struct attn__additive_gradient {
     X(void, widen, (const attn__stored *w)) \
     /* to[j] = the element of 16 bits nearest to from[j] */ \
     X(void, round, (const float *from, int32_t type, attn__half *to, int64_t n)) \
+    /* a*cos - b*sin and b*cos + a*sin, every product, difference and sum rounded */ \
+    X(void, rotate, (const attn__rotate *p)) \
     ATTN__GRADIENT_KERNELS(X)
 #ifdef ATTN_NO_BACKWARD
 #  define ATTN__GRADIENT_KERNELS(X)
@@ -2006,6 +2058,29 @@ static void attn__round_scalar(const float *from, int32_t type, attn__half *to, 
     for (j = 0; j < n; j++) to[j] = attn__narrowed(type, attn__bits(from[j]));
 }
 
+/* A row from some pair, and from some number of the rest on. */
+static void attn__rotate_row(const attn__rotate *p, int64_t r, int64_t pair, int64_t rest)
+{
+    const float *x = p->x + r * p->x_row;
+    const float *c = p->cosines + p->at[r * p->at_step] * p->cosines_row;
+    const float *s = p->sines + p->at[r * p->at_step] * p->sines_row;
+    float *out = p->out + r * p->out_row;
+    int64_t n;
+    for (n = pair; n < p->pairs; n++) {
+        const int64_t i = p->interleaved ? 2*n : n, j = p->interleaved ? 2*n + 1 : n + p->pairs;
+        const float a = x[i], b = x[j], sine = attn__choose(p->inverse, attn__negate(s[n]), s[n]);
+        const float a_cos = a * c[n], b_sin = b * sine, b_cos = b * c[n], a_sin = a * sine;
+        out[i] = attn__quiet(a_cos - b_sin);
+        out[j] = attn__quiet(b_cos + a_sin);
+    }
+    for (n = 2*p->pairs + rest; n < 2*p->pairs + p->rest; n++) out[n] = attn__quiet(x[n]);
+}
+static void attn__rotate_scalar(const attn__rotate *p)
+{
+    int64_t r;
+    for (r = 0; r < p->rows; r++) attn__rotate_row(p, r, 0, 0);
+}
+
 #define ATTN__X(result, name, parameters) , attn__##name##_scalar
 static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL ATTN__KERNEL_LIST(ATTN__X)};
 #undef ATTN__X
@@ -2033,6 +2108,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
        PICK(x, y, m)              y where m is set, else x;  CLEAR(x, m): 0 where it is
        AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), TO_FLOATS (of integers), LOAD_BITS (32 each), LOAD_BYTES
        MULTIPLY_EVEN, ODD, EVENS  64-bit products of even lanes; the odd lanes moved there; even lanes of both, by turns
+       TWICE(x, half), SWAP(x)    each lane of the lower or upper half twice, one by the other; neighbours exchanged
        KEEP(x), KEEP_POINTER      in a register: gcc folds a load into each multiply-add that uses it, a fifth slower,
                                   and makes one pointer an index of another
        HELPER, KERNEL             how a function begins;  V(transpose): LANES vectors, rows to columns
@@ -2079,6 +2155,9 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__EIGHT_HALVES(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm256_cvtepu8_epi32(ATTN__EIGHT_BYTES(p)))
 #  define ATTN__NOTHING(x)      ATTN__FLOATS(_mm256_cmpeq_epi32(ATTN__INTS(x), _mm256_setzero_si256()))
+#  define ATTN__TWICE(x, half)  ATTN__FLOATS(_mm256_permutevar8x32_epi32(ATTN__INTS(x), _mm256_add_epi32( \
+    _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3), _mm256_set1_epi32(4*(half)))))
+#  define ATTN__SWAP(x)         ATTN__FLOATS(_mm256_shuffle_epi32(ATTN__INTS(x), 0xb1))
 #  define ATTN__LOAD_CODES(p)   ATTN__FLOATS(_mm256_cvtepi8_epi32(ATTN__EIGHT_BYTES(p)))
 #  define ATTN__LOAD_HALVES(p)  ATTN__FLOATS(_mm256_cvtepu16_epi32(ATTN__EIGHT_HALVES(p)))
 #  define ATTN__STORE_HALVES(p, x) \
@@ -2116,6 +2195,9 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__SIXTEEN_HALVES(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(ATTN__SIXTEEN_BYTES(p)))
 #  define ATTN__NOTHING(x)      _mm512_testn_epi32_mask(ATTN__INTS(x), ATTN__INTS(x))
+#  define ATTN__TWICE(x, half)  ATTN__FLOATS(_mm512_maskz_permutexvar_epi32(0xffff, _mm512_add_epi32( \
+    _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7), _mm512_set1_epi32(8*(half))), ATTN__INTS(x)))
+#  define ATTN__SWAP(x)         ATTN__FLOATS(_mm512_maskz_shuffle_epi32(0xffff, ATTN__INTS(x), (_MM_PERM_ENUM)0xb1))
 #  define ATTN__LOAD_CODES(p)   ATTN__FLOATS(_mm512_cvtepi8_epi32(ATTN__SIXTEEN_BYTES(p)))
 #  define ATTN__LOAD_HALVES(p)  ATTN__FLOATS(_mm512_cvtepu16_epi32(ATTN__SIXTEEN_HALVES(p)))
 #  define ATTN__STORE_HALVES(p, x) \
@@ -2173,6 +2255,9 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__ABOVE(a, b)     vcgtq_s32(ATTN__SIGNED(a), ATTN__SIGNED(b))
 #  define ATTN__NEGATIVE(x)     vcltzq_s32(ATTN__SIGNED(x))
 #  define ATTN__NOTHING(x)      vceqzq_u32(ATTN__INTS(x))
+#  define ATTN__TWICE(x, half) \
+    ATTN__FLOATS((half) ? vzip2q_u32(ATTN__INTS(x), ATTN__INTS(x)) : vzip1q_u32(ATTN__INTS(x), ATTN__INTS(x)))
+#  define ATTN__SWAP(x)         ATTN__FLOATS(vrev64q_u32(ATTN__INTS(x)))
 #  define ATTN__EITHER          vorrq_u32
 #  define ATTN__ANY(m)          (vmaxvq_u32(m) != 0)
 #  define ATTN__CLEAR(x, m)     ATTN__FLOATS(vbicq_u32(ATTN__INTS(x), m))
@@ -2305,6 +2390,8 @@ typedef uint64_t attn__u2 __attribute__((vector_size(16)));
 #  define ATTN__ABOVE(a, b)     ((attn__i4)((attn__i4)(a) > (attn__i4)(b)))
 #  define ATTN__NEGATIVE(x)     ((attn__i4)(x) >> 31)
 #  define ATTN__NOTHING(x)      ((attn__i4)((attn__i4)(x) == 0))
+#  define ATTN__TWICE(x, half)  ((half) ? ATTN__SHUFFLE(x, x, 2, 2, 3, 3) : ATTN__SHUFFLE(x, x, 0, 0, 1, 1))
+#  define ATTN__SWAP(x)         ATTN__SHUFFLE(x, x, 1, 0, 3, 2)
 #  define ATTN__EITHER(m, n)    ((m) | (n))
 #  define ATTN__ANY             ATTN__V(any)
 #  define ATTN__PICK            ATTN__V(pick)
@@ -3751,6 +3838,58 @@ ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to
         else ATTN__STORE_F16(to + j, ATTN__LOAD(from + j));
     attn__round_scalar(from + j, type, to + j, n - j);
 }
+/* ---- rotary positions */
+ATTN__HELPER ATTN__VEC ATTN__V(even_signs)(void)        /* the sign bit in each lane that turns an `a` */
+{
+    static const uint32_t signs[16] = {0x80000000u, 0, 0x80000000u, 0, 0x80000000u, 0, 0x80000000u, 0,
+                                       0x80000000u, 0, 0x80000000u, 0, 0x80000000u, 0, 0x80000000u, 0};
+    return ATTN__LOAD_BITS(signs);
+}
+/* One row, as far as whole vectors go. To make every NaN the one NaN costs too much here: sums of the results say
+   whether there may be one. (They also are NaN where infinities meet.) */
+ATTN__HELPER void ATTN__V(rotate_row)(const attn__rotate *p, int64_t r, const int interleaved, ATTN__VEC *seen)
+{
+    const ATTN__VEC flip = ATTN__ALL_BITS(p->inverse ? 0x80000000u : 0u);
+    const ATTN__VEC signs = ATTN__XOR(flip, ATTN__V(even_signs)());
+    const int64_t at = p->at[r*p->at_step], whole = p->pairs/ATTN__LANES*ATTN__LANES;
+    const float *x = p->x + r*p->x_row, *c = p->cosines + at*p->cosines_row, *s = p->sines + at*p->sines_row;
+    float *out = p->out + r*p->out_row;
+    int64_t n;
+    int u;
+    for (n = 0; n < whole; n += ATTN__LANES) {
+        const ATTN__VEC cosine = ATTN__LOAD(c + n), sine = ATTN__LOAD(s + n);
+        ATTN__VEC a[2], y[2], turned;
+        if (interleaved) ATTN__EACH(u, 2) {
+            a[u] = ATTN__LOAD(x + 2*n + u*ATTN__LANES);
+            turned = ATTN__MUL(ATTN__SWAP(a[u]), ATTN__XOR(ATTN__TWICE(sine, u), signs));
+            y[u] = ATTN__ADD(ATTN__MUL(a[u], ATTN__TWICE(cosine, u)), turned);
+        } else {
+            ATTN__EACH(u, 2) a[u] = ATTN__LOAD(x + n + u*p->pairs);
+            turned = ATTN__XOR(sine, flip);
+            y[0] = ATTN__SUB(ATTN__MUL(a[0], cosine), ATTN__MUL(a[1], turned));
+            y[1] = ATTN__ADD(ATTN__MUL(a[1], cosine), ATTN__MUL(a[0], turned));
+        }
+        ATTN__EACH(u, 2) {
+            seen[u] = ATTN__ADD(seen[u], y[u]);
+            ATTN__STORE(out + (interleaved ? 2*n + u*ATTN__LANES : n + u*p->pairs), y[u]);
+        }
+    }
+    for (x += 2*p->pairs, out += 2*p->pairs, n = 0; n <= p->rest - ATTN__LANES; n += ATTN__LANES)
+        ATTN__STORE(out + n, ATTN__V(quiet)(ATTN__LOAD(x + n)));
+    if (whole < p->pairs || n < p->rest) attn__rotate_row(p, r, whole, n);
+}
+ATTN__KERNEL void ATTN__V(rotate)(const attn__rotate *p)
+{
+    ATTN__VEC seen[2];
+    int64_t r, n;
+    seen[0] = seen[1] = ATTN__ALL(0.0f);
+    for (r = 0; r < p->rows; r++)
+        if (p->interleaved) ATTN__V(rotate_row)(p, r, 1, seen);
+        else ATTN__V(rotate_row)(p, r, 0, seen);
+    if (!ATTN__ANY(ATTN__EITHER(ATTN__V(is_nan)(seen[0]), ATTN__V(is_nan)(seen[1])))) return;
+    for (r = 0; r < p->rows; r++)
+        for (n = 0; n < 2*p->pairs; n++) p->out[r*p->out_row + n] = attn__quiet(p->out[r*p->out_row + n]);
+}
 
 /* ---- pairs of bf16 */
 #if ATTN__LANES == 16 && ATTN__HAS_PAIRS
@@ -3961,7 +4100,9 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__STRIPS
 #undef ATTN__SUB
 #undef ATTN__SUMS
+#undef ATTN__SWAP
 #undef ATTN__TO_FLOATS
+#undef ATTN__TWICE
 #undef ATTN__TYPES
 #undef ATTN__V
 #undef ATTN__VEC
@@ -4130,6 +4271,12 @@ ATTN__NOINLINE static attn_status attn__fail_at(attn_error *err, const char *fie
     err->place[1] = j >= 0 ? j : 0;
     err->has_place = 1 + (j >= 0);
     return ATTN_ERR_RANGE;
+}
+static attn_status attn__check_within(attn_error *err, const char *field, int64_t x, int64_t most, const char *at_most,
+                                      int64_t i, int64_t j)
+{
+    if (x < 0) return attn__fail_at(err, field, "must be at least", x, 0, i, j);
+    return x > most ? attn__fail_at(err, field, at_most, x, most, i, j) : ATTN_OK;
 }
 ATTN__NOINLINE static attn_status attn__fail(attn_error *err, attn_status status, const char *field, const char *rule)
 {
@@ -5662,8 +5809,7 @@ static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error 
     most = c->keys - (c->key_starts.rank ? attn__int_at(&c->key_starts, b, 0) : 0);
     for (i = x.row0; lengths->rank == 2 && i < x.row0 + rows; i++) {
         const int64_t n = attn__int_at(lengths, b, i), row = c->packed_queries ? 0 : b;
-        if (n < 0) return attn__fail_at(err, "key_lengths", "must be at least", n, 0, row, i);
-        if (n > most) return attn__fail_at(err, "key_lengths", "must be at most Sk - key_starts", n, most, row, i);
+        ATTN__TRY(attn__check_within(err, "key_lengths", n, most, "must be at most Sk - key_starts", row, i));
     }
     attn__find_keys(c, b, &x);
     ATTN__RULE(c->align != ATTN_ALIGN_UNSET || rows == x.keys ||
@@ -5723,10 +5869,8 @@ static attn_status attn__check_pages(const attn__call *c, int64_t b, attn_error 
     int64_t n;
     attn__find_keys(c, b, &x);
     for (n = x.key0 / c->page; x.keys > 0 && n <= (x.key0 + x.keys - 1) / c->page; n++) {
-        const int64_t page = attn__int_at(&c->page_table, b, n);
-        if (page < 0) return attn__fail_at(err, "page_table", "must be at least", page, 0, b, n);
-        if (page >= c->pool)
-            return attn__fail_at(err, "page_table", "must be a page of the pool: at most", page, c->pool - 1, b, n);
+        ATTN__TRY(attn__check_within(err, "page_table", attn__int_at(&c->page_table, b, n), c->pool - 1,
+                                     "must be a page of the pool: at most", b, n));
     }
     return ATTN_OK;
 }
@@ -10299,6 +10443,13 @@ static void attn__quantize_some(const attn__array *a, int64_t b, int64_t h, int6
         *code = (int8_t)(int32_t)(attn__bits(within + 12582912.0f) - 0x4b400000u);  /* 1.5 * 2^23: units in the last */
     }
 }
+/* A whole row, with so many scales. */
+static void attn__quantize_row(const attn__array *a, int64_t b, int64_t h, int64_t i, int64_t columns, int64_t groups)
+{
+    const int64_t n = groups == 1 ? columns : ATTN__CODES_PER_SCALE;
+    int64_t x;
+    for (x = 0; x < groups; x++) attn__quantize_some(a, b, h, i, x * n, attn__min(columns - x * n, n), x);
+}
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err)
 {
     static const attn__field fields[3] = {
@@ -10308,17 +10459,14 @@ ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scal
     const attn_view v[3] = {from, attn_view_of(codes), attn_view_of(scale)};
     attn__fp_state saved;
     attn__array a[3];
-    int64_t b, h, i, x, n;
+    int64_t b, h, i;
     ATTN__TRY(attn__check_arrays(v, fields, 3, a, err));
     ATTN__TRY(attn__check_groups(&v[1], &v[2], "scale.size[3]", err));
     saved = attn__fp_enter();
     for (b = 0; b < scale.size[0]; b++)
         for (h = 0; h < scale.size[1]; h++)
             for (i = 0; i < scale.size[2]; i++)
-                for (x = 0; x < scale.size[3]; x++) {
-                    n = scale.size[3] == 1 ? codes.size[3] : ATTN__CODES_PER_SCALE;
-                    attn__quantize_some(a, b, h, i, x * n, attn__min(codes.size[3] - x * n, n), x);
-                }
+                attn__quantize_row(a, b, h, i, codes.size[3], scale.size[3]);
     attn__fp_leave(saved);
     return attn__success(err);
 }
@@ -10896,6 +11044,9 @@ ATTN_DEF size_t attn_layout(char *text, size_t size)
     attn__put_views(&t, attn__fields, ATTN__F_COUNT);
     ATTN__LAYOUT(attn_mha_desc, ATTN__F(struct_bytes) ATTN__F(heads) ATTN__F(heads_kv) ATTN__F(attention));
     attn__put_views(&t, attn__mha_fields, ATTN__H_COUNT);
+    ATTN__LAYOUT(attn_rope_desc, ATTN__F(struct_bytes) ATTN__F(base) ATTN__F(scaling) ATTN__F(no_truncation)
+                 ATTN__F(factor) ATTN__F(original_positions) ATTN__F(low_freq_factor) ATTN__F(high_freq_factor)
+                 ATTN__F(beta_fast) ATTN__F(beta_slow) ATTN__F(attention_factor) ATTN__F(first_position));
 #ifndef ATTN_NO_BACKWARD
     ATTN__LAYOUT(attn_grad, ATTN__F(struct_bytes) ATTN__F(accumulate) ATTN__F(reserved));
     attn__put_views(&t, attn__grad_fields, ATTN__G_COUNT);
@@ -10934,6 +11085,548 @@ ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, flo
     for (i = 0; i < n; i++) y[i] = attn__quiet(y[i]);
     return ATTN_OK;
 }
+
+/* --------------------------------------------------------------------------------------------------- >>sequences
+   What sequences of unequal length need besides attention itself. Everything is checked before anything is written. */
+ATTN__FOR_SIZE
+ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_error *err)
+{
+    static const attn__field fields[2] = {
+        ATTN__ARGUMENT(offsets, 0, "A...", "[B+1]", INTS, ATTN__NEEDED, 0),
+        ATTN__ARGUMENT(lengths, 1, "B...", "[B]", INTS, ATTN__NEEDED | ATTN__RESULT, 0)};
+    const attn_view v[2] = {offsets, attn_view_of(lengths)};
+    const int64_t most = lengths.type == ATTN_I32 ? 0x7fffffff : ATTN__HUGE;
+    attn__array a[2];
+    int64_t b;
+    ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
+    if (offsets.size[0] != lengths.size[0] + 1)
+        return attn__fail_known2(err, ATTN_ERR_SIZE, "offsets.size[0]" "\0" "must be one more than lengths.size[0]",
+                                 offsets.size[0], lengths.size[0] + 1);
+    for (b = 0; b < offsets.size[0]; b++) {
+        const int64_t end = attn__int_at(&a[0], b, 0), start = b ? attn__int_at(&a[0], b - 1, 0) : 0;
+        if (end < start) return attn__fail_at(err, "offsets", "must not descend and be at least", end, start, b, -1);
+        if (b && end - start > most)
+            return attn__fail_at(err, "lengths", "must hold the length: at most", end - start, most, b - 1, -1);
+    }
+    for (b = 0; b < lengths.size[0]; b++) {
+        const int64_t length = attn__int_at(&a[0], b + 1, 0) - attn__int_at(&a[0], b, 0), at = b * a[1].stride[0];
+        if (lengths.type == ATTN_I32) ((int32_t *)a[1].data)[at] = (int32_t)length;
+        else ((int64_t *)a[1].data)[at] = length;
+    }
+    return attn__success(err);
+}
+
+/* ---- new rows of a cache */
+enum { ATTN__A_fresh, ATTN__A_cache, ATTN__A_lengths, ATTN__A_query_lengths, ATTN__A_query_starts, ATTN__A_key_starts,
+       ATTN__A_page_table, ATTN__A_k_scale, ATTN__A_v_scale, ATTN__A_COUNT };
+typedef struct attn__append {
+    attn_view    v[ATTN__A_COUNT];
+    attn__array  a[ATTN__A_COUNT];
+    const attn__kernels *f;
+    attn__array  scale;         /* rank 0: none */
+    int64_t      groups;        /* of a row's scales */
+    int64_t      page;          /* rows of a page, or of an entry where there are no pages */
+} attn__append;
+
+/* Entry b: its first row in fresh and, counted from its own page 0, in the cache; how many rows. */
+typedef struct attn__entry { int64_t from, to, rows; } attn__entry;
+static int64_t attn__of_entry(const attn__append *p, int which, int64_t b, int64_t absent)
+{
+    return p->v[which].rank ? attn__int_at(&p->a[which], b, 0) : absent;
+}
+static attn__entry attn__entry_of(const attn__append *p, int64_t b)
+{
+    attn__entry e;
+    e.from = attn__of_entry(p, ATTN__A_query_starts, b, 0);
+    e.to = attn__add64(attn__of_entry(p, ATTN__A_key_starts, b, 0), attn__of_entry(p, ATTN__A_lengths, b, 0));
+    e.rows = attn__of_entry(p, ATTN__A_query_lengths, b, p->v[ATTN__A_fresh].size[2] - e.from);
+    return e;
+}
+static attn_status attn__check_entry(const attn__append *p, int64_t b, attn_error *err)
+{
+    const attn_view *pages = &p->v[ATTN__A_page_table];
+    const int64_t room = pages->rank ? attn__mul64(p->page, pages->size[1]) : p->page;
+    const int64_t start = attn__of_entry(p, ATTN__A_key_starts, b, 0), fresh = p->v[ATTN__A_fresh].size[2];
+    const attn__entry e = attn__entry_of(p, b);
+    int64_t i;
+    ATTN__TRY(attn__check_within(err, "query_starts", e.from, fresh, "must be at most fresh.size[2]", b, -1));
+    ATTN__TRY(attn__check_within(err, "query_lengths", e.rows, fresh - e.from, "must end within fresh: at most", b,
+                                 -1));
+    ATTN__TRY(attn__check_within(err, "key_starts", start, room, "must lie in the cache: at most", b, -1));
+    ATTN__TRY(attn__check_within(err, "lengths", attn__of_entry(p, ATTN__A_lengths, b, 0), room - start - e.rows,
+                                 "must leave room for the new rows: at most", b, -1));
+    for (i = e.to; pages->rank && i < e.to + e.rows; i = (i / p->page + 1) * p->page)
+        ATTN__TRY(attn__check_within(err, "page_table", attn__int_at(&p->a[ATTN__A_page_table], b, i / p->page),
+                                     p->v[ATTN__A_cache].size[0] - 1, "must be a page of the pool: at most", b, i / p->page));
+    return ATTN_OK;
+}
+
+static attn_status attn__check_append(attn__append *p, attn_error *err)
+{
+#define ATTN__AN_INT(f, flags) ATTN__ARGUMENT(f, ATTN__A_##f, "B...", "[B]", INTS, flags, 0)
+#define ATTN__A_SCALE(f) ATTN__ARGUMENT(f, ATTN__A_##f, "CHS?", "the cache's: [B,Hkv,S,1] or [B,Hkv,S,ceil(D/32)]", \
+                                        SCALES, ATTN__RESULT, 0)
+    static const attn__field fields[ATTN__A_COUNT] = {
+        ATTN__ARGUMENT(fresh, ATTN__A_fresh, "FHND", "[B,Hkv,n,D]", FLOATS, ATTN__NEEDED, 0),
+        ATTN__ARGUMENT(cache, ATTN__A_cache, "CHSD", "[B,Hkv,S,D]", CODES, ATTN__NEEDED | ATTN__RESULT, 0),
+        ATTN__AN_INT(lengths, ATTN__NEEDED), ATTN__AN_INT(query_lengths, 0), ATTN__AN_INT(query_starts, 0),
+        ATTN__AN_INT(key_starts, 0), ATTN__ARGUMENT(page_table, ATTN__A_page_table, "B.T.", "[B,pages]", INTS, 0, 0),
+        ATTN__A_SCALE(k_scale), ATTN__A_SCALE(v_scale)};
+#undef ATTN__AN_INT
+#undef ATTN__A_SCALE
+    const attn_view *v = p->v;
+    const int which = v[ATTN__A_v_scale].rank ? ATTN__A_v_scale : ATTN__A_k_scale, codes = v[1].type == ATTN_I8;
+    int64_t b, batch;
+    attn__zero(p->a, sizeof p->a);
+    ATTN__TRY(attn__check_arrays(v, fields, ATTN__A_COUNT, p->a, err));
+    batch = v[ATTN__A_lengths].size[0];
+    if (v[0].size[0] != batch && !(v[ATTN__A_query_starts].rank && v[0].size[0] == 1))
+        return attn__fail_known2(err, ATTN_ERR_SIZE, "fresh.size[0]" "\0"
+                                 "must equal lengths.size[0], or with query_starts be 1", v[0].size[0], batch);
+    if (v[1].size[0] != batch && !v[ATTN__A_page_table].rank && !(v[ATTN__A_key_starts].rank && v[1].size[0] == 1))
+        return attn__fail_known2(err, ATTN_ERR_SIZE, "cache.size[0]" "\0"
+                                 "must equal lengths.size[0], or with key_starts be 1", v[1].size[0], batch);
+    ATTN__RULE(!v[ATTN__A_k_scale].rank || !v[ATTN__A_v_scale].rank, ATTN_ERR_OPTION, "v_scale",
+               "must be absent where k_scale is given: the cache is of one of them");
+    ATTN__RULE_OF(codes || !v[which].rank, ATTN_ERR_OPTION, attn__name_of(&fields[which], ATTN__T_VIEW),
+                  "counts for ATTN_I8 only");
+    ATTN__RULE(!codes || v[which].rank, ATTN_ERR_NULL, "k_scale",
+               "must be given for a cache of ATTN_I8, or v_scale");
+    if (codes) ATTN__TRY(attn__check_groups(&v[1], &v[which], attn__name_of(&fields[which], ATTN__T_SIZE + 3), err));
+    p->scale = p->a[which];
+    p->groups = v[which].size[3];
+    p->page = v[1].size[2];
+    for (b = 0; b < batch; b++) ATTN__TRY(attn__check_entry(p, b, err));
+    return ATTN_OK;
+}
+ATTN__FOR_SPEED
+/* Rows of one entry that go to one page, or all of them: from, codes or numbers, scales as attn__quantize_row has it. */
+static void attn__append_run(const attn__append *p, attn__array *a, int64_t rows)
+{
+    const int64_t heads = p->v[0].size[1], columns = p->v[0].size[3];
+    int64_t h, i;
+    for (h = 0; h < heads; h++)
+        for (i = 0; i < rows; i++)
+            if (p->scale.rank) attn__quantize_row(a, 0, h, i, columns, p->groups);
+            else attn__convert_row(p->f, &a[0], &a[1], 0, h, i, columns);
+}
+static void attn__append_entry(const attn__append *p, int64_t b)
+{
+    const int paged = p->v[ATTN__A_page_table].rank > 0;
+    const int64_t fresh_b = p->v[0].size[0] == 1 ? 0 : b, cache_b = p->v[1].size[0] == 1 ? 0 : b;
+    const attn__entry e = attn__entry_of(p, b);
+    attn__array a[3];
+    int64_t i, n;
+    for (i = 0; i < e.rows; i += n) {
+        const int64_t page = paged ? (e.to + i) / p->page : 0, row = e.to + i - page * p->page;
+        const int64_t at = paged ? attn__int_at(&p->a[ATTN__A_page_table], b, page) : cache_b;
+        n = attn__min(e.rows - i, p->page - row);
+        a[0] = p->a[0];
+        a[1] = p->a[1];
+        a[2] = p->scale;
+        a[0].data = (void *)(uintptr_t)attn__place_of(&p->a[0], fresh_b, 0, e.from + i, 0);
+        a[1].data = (void *)(uintptr_t)attn__place_of(&p->a[1], at, 0, row, 0);
+        a[2].data = (void *)(uintptr_t)attn__place_of(&p->scale, at, 0, row, 0);
+        attn__append_run(p, a, n);
+    }
+}
+ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view lengths, const attn_desc *options,
+                                 attn_error *err)
+{
+    attn__append p;
+    attn__fp_state saved;
+    attn_desc d;
+    int64_t b;
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
+    p.v[ATTN__A_fresh] = fresh;
+    p.v[ATTN__A_cache] = attn_view_of(cache);
+    p.v[ATTN__A_lengths] = lengths;
+    p.v[ATTN__A_query_lengths] = d.query_lengths;
+    p.v[ATTN__A_query_starts] = d.query_starts;
+    p.v[ATTN__A_key_starts] = d.key_starts;
+    p.v[ATTN__A_page_table] = d.page_table;
+    p.v[ATTN__A_k_scale] = d.k_scale;
+    p.v[ATTN__A_v_scale] = d.v_scale;
+    p.f = attn__table((int32_t)attn_best_isa());
+    ATTN__TRY(attn__check_append(&p, err));
+    saved = attn__fp_enter();
+    for (b = 0; b < lengths.size[0]; b++) attn__append_entry(&p, b);
+    attn__fp_leave(saved);
+    return attn__success(err);
+}
+
+/* ---- rotary positions */
+enum { ATTN__TURNED = 32 };     /* rows at once: few enough that the tables' stay near for the next head */
+typedef struct attn__rotation {
+    attn__array  x, cosines, sines, positions, out;
+    int64_t      size[4], pairs;
+    attn__rotate   turn;
+    const attn__kernels *f;
+} attn__rotation;
+
+static int64_t attn__row_of_table(const attn__rotation *c, int64_t b, int64_t i)
+{
+    if (!c->positions.rank) return i;
+    return c->positions.rank == 1 ? attn__int_at(&c->positions, b, 0) + i : attn__int_at(&c->positions, b, i);
+}
+/* A row that does not lie there as floats side by side: through a buffer, some columns at a time. */
+static void attn__turn_stored(const attn__rotation *c, int64_t b, int64_t h, int64_t i)
+{
+    const int64_t width = c->size[3], pairs = c->pairs, none = 0, at = attn__row_of_table(c, b, i);
+    const int apart = !c->turn.interleaved;
+    float some[2 * ATTN__MAX_LANES], cosines[ATTN__MAX_LANES], sines[ATTN__MAX_LANES];
+    attn__rotate t = c->turn;
+    int64_t x, n;
+    t.x = t.out = some;
+    t.cosines = cosines;
+    t.sines = sines;
+    t.at = &none;
+    t.rows = 1;
+    t.rest = 0;
+    for (x = 0; x < pairs; x += n) {
+        t.pairs = n = attn__min(pairs - x, ATTN__MAX_LANES);
+        attn__copy_row(c->f, &c->cosines, 0, 0, at, x, n, cosines);
+        attn__copy_row(c->f, &c->sines, 0, 0, at, x, n, sines);
+        attn__copy_row(c->f, &c->x, b, h, i, apart ? x : 2*x, apart ? n : 2*n, some);
+        if (apart) attn__copy_row(c->f, &c->x, b, h, i, x + pairs, n, some + n);
+        c->f->rotate(&t);
+        attn__store_row(c->f, &c->out, b, h, i, apart ? x : 2*x, apart ? n : 2*n, some);
+        if (apart) attn__store_row(c->f, &c->out, b, h, i, x + pairs, n, some + n);
+    }
+    for (t.pairs = 0, x = 2*pairs; x < width; x += t.rest) {
+        t.rest = attn__min(width - x, 2 * ATTN__MAX_LANES);
+        attn__copy_row(c->f, &c->x, b, h, i, x, t.rest, some);
+        c->f->rotate(&t);
+        attn__store_row(c->f, &c->out, b, h, i, x, t.rest, some);
+    }
+}
+/* Rows that do. The inner ones of a call of the kernel: heads where those lie closer, else rows. */
+static void attn__turn_floats(const attn__rotation *c, int64_t b)
+{
+    const int by_head = c->size[2] == 1 || (c->size[1] > 1 && c->out.stride[1] < c->out.stride[2]);
+    const int64_t inner = c->size[by_head ? 1 : 2], outer = c->size[by_head ? 2 : 1];
+    int64_t at[ATTN__TURNED], r, o, j;
+    attn__rotate t = c->turn;
+    t.at = at;
+    t.at_step = !by_head;
+    t.x_row = c->x.stride[by_head ? 1 : 2];
+    t.out_row = c->out.stride[by_head ? 1 : 2];
+    for (r = 0; r < inner; r += ATTN__TURNED)
+        for (o = 0; o < outer; o++) {
+            t.rows = attn__min(inner - r, ATTN__TURNED);
+            if (by_head) at[0] = attn__row_of_table(c, b, o);
+            else for (j = 0; o == 0 && j < t.rows; j++) at[j] = attn__row_of_table(c, b, r + j);
+            t.x = attn__at(&c->x, b, by_head ? r : o, by_head ? o : r, 0);
+            t.out = attn__at(&c->out, b, by_head ? r : o, by_head ? o : r, 0);
+            c->f->rotate(&t);
+        }
+}
+ATTN__NOINLINE static void attn__rope_all(const attn__rotation *c)
+{
+    const int floats = attn__is_contiguous(&c->x) && attn__is_contiguous(&c->out) && (!c->pairs ||
+        (attn__is_contiguous(&c->cosines) && attn__is_contiguous(&c->sines)));
+    int64_t b, h, i;
+    for (b = 0; b < c->size[0]; b++) {
+        if (floats) attn__turn_floats(c, b);
+        else for (h = 0; h < c->size[1]; h++) for (i = 0; i < c->size[2]; i++) attn__turn_stored(c, b, h, i);
+    }
+}
+ATTN__FOR_SIZE
+/* Does every row have its row in the tables? */
+static attn_status attn__check_positions(const attn__rotation *c, int64_t table, attn_error *err)
+{
+    const int64_t rows = c->size[2];
+    const int each = c->positions.rank == 2;
+    int64_t b, i;
+    if (!c->positions.rank && rows > table)
+        return attn__fail_known2(err, ATTN_ERR_SIZE, "cosines.size[0]" "\0"
+                                 "must be at least x.size[2] where positions are absent", table, rows);
+    for (b = 0; c->positions.rank && rows && b < c->size[0]; b++)
+        for (i = 0; i < (each ? rows : 1); i++)
+            ATTN__TRY(attn__check_within(err, "positions", attn__int_at(&c->positions, b, i),
+                                         each ? table - 1 : table - rows, "must lie in the tables with all rows: at most",
+                                         b, each ? i : -1));
+    return ATTN_OK;
+}
+ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
+                               attn_out out, attn_error *err)
+{
+    static const attn__field fields[5] = {
+        ATTN__ARGUMENT(x, 0, "BHSD", "[B,H,S,D]", FLOATS, 0, 0),
+        ATTN__ARGUMENT(cosines, 1, "..TR", "[positions,R/2]", SINGLES, ATTN__NEEDED, 0),
+        ATTN__ARGUMENT(sines, 2, "..TR", "[positions,R/2]", SINGLES, ATTN__NEEDED, 0),
+        ATTN__ARGUMENT(positions, 3, "B.s.", "[B] or [B,S]", INTS, 0, 0),
+        ATTN__ARGUMENT(out, 4, "BHSD", "[B,H,S,D]", FLOATS, ATTN__NEEDED | ATTN__RESULT, 0)};
+    attn_view v[5] = {x, cosines, sines, positions, attn_view_of(out)};
+    attn__fp_state saved;
+    attn__rotation c;
+    attn__array a[5];
+    int i, same = x.data == out.data && x.type == out.type && x.rank == 4 && out.rank == 4;
+    ATTN__RULE(x.rank || x.data, ATTN_ERR_NULL, "x", "must be given");
+    for (i = 0; same && i < 4; i++) same = x.size[i] == out.size[i] && (x.size[i] <= 1 || x.stride[i] == out.stride[i]);
+    if (same) attn__zero(v, sizeof *v);         /* looked at once, as out */
+    attn__zero(a, sizeof a);
+    ATTN__TRY(attn__check_arrays(v, fields, 5, a, err));
+    if (cosines.size[1] > out.size[3] / 2)
+        return attn__fail_known2(err, ATTN_ERR_SIZE, "cosines.size[1]" "\0" "must be at most half of x.size[3]",
+                                 cosines.size[1], out.size[3] / 2);
+    ATTN__RULE(flags <= 3, ATTN_ERR_OPTION, "flags", "must be ATTN_ROPE_x bits");
+    attn__zero(&c, sizeof c);
+    c.x = a[same ? 4 : 0];
+    c.cosines = a[1];
+    c.sines = a[2];
+    c.positions = a[3];
+    c.out = a[4];
+    ATTN__COPY(c.size, out.size, sizeof c.size);
+    c.turn.pairs = c.pairs = cosines.size[1];
+    c.turn.rest = out.size[3] - 2 * c.pairs;
+    c.turn.cosines = (const float *)c.cosines.data;
+    c.turn.sines = (const float *)c.sines.data;
+    c.turn.cosines_row = c.cosines.stride[2];
+    c.turn.sines_row = c.sines.stride[2];
+    c.turn.interleaved = (flags & ATTN_ROPE_INTERLEAVED) != 0;
+    c.turn.inverse = (flags & ATTN_ROPE_INVERSE) != 0;
+    c.f = attn__table((int32_t)attn_best_isa());
+    ATTN__TRY(attn__check_positions(&c, cosines.size[0], err));
+    if (!attn__elements(&v[4])) return attn__success(err);
+    saved = attn__fp_enter();
+    attn__rope_all(&c);
+    attn__fp_leave(saved);
+    return attn__success(err);
+}
+
+/* ---- tables for them. Numbers of about 100 bits, high + low, so that frequencies are rounded once: sums and products
+   without error by Knuth and by Dekker (1971). */
+typedef struct attn__wide { double high, low; } attn__wide;
+static attn__wide attn__wide_sum(double a, double b)
+{
+    attn__wide s;
+    double t;
+    s.high = a + b;
+    t = s.high - a;
+    s.low = (a - (s.high - t)) + (b - t);
+    return s;
+}
+static attn__wide attn__wide_product(double a, double b)
+{
+    const double split = 134217729.0, x = split * a, y = split * b;     /* 2^27 + 1: halves of 26 bits */
+    const double a1 = x - (x - a), a2 = a - a1, b1 = y - (y - b), b2 = b - b1;
+    attn__wide p;
+    p.high = a * b;
+    p.low = ((a1 * b1 - p.high) + a1 * b2 + a2 * b1) + a2 * b2;
+    return p;
+}
+static attn__wide attn__wide_plus(attn__wide a, attn__wide b)
+{
+    const attn__wide s = attn__wide_sum(a.high, b.high);
+    return attn__wide_sum(s.high, s.low + (a.low + b.low));
+}
+static attn__wide attn__wide_times(attn__wide a, attn__wide b)
+{
+    const attn__wide p = attn__wide_product(a.high, b.high);
+    return attn__wide_sum(p.high, p.low + (a.high * b.low + a.low * b.high));
+}
+static attn__wide attn__wide_over(attn__wide a, double b)
+{
+    const double q = a.high / b;
+    const attn__wide p = attn__wide_product(q, b);
+    return attn__wide_sum(q, ((a.high - p.high) - p.low + a.low) / b);
+}
+static attn__wide attn__wide_of(double x) { return attn__wide_sum(x, 0.0); }
+/* e^x, |x| < 500: x = n ln 2 + r, |r| <= ln2/2, and the series of e^r. */
+static attn__wide attn__wide_exp(attn__wide x)
+{
+    static const attn__wide ln2 = {0.6931471805599453, 2.3190468138462996e-17};
+    const int64_t n = (int64_t)(x.high * 1.4426950408889634 + (x.high < 0.0 ? -0.5 : 0.5));
+    const attn__wide r = attn__wide_plus(x, attn__wide_times(ln2, attn__wide_of(-(double)n)));
+    const uint64_t bits = (uint64_t)(n + 1023) << 52;
+    attn__wide p = attn__wide_of(1.0);
+    double power;
+    int i;
+    for (i = 27; i > 0; i--) p = attn__wide_plus(attn__wide_over(attn__wide_times(p, r), (double)i), attn__wide_of(1.0));
+    ATTN__COPY(&power, &bits, sizeof power);
+    p.high *= power;
+    p.low *= power;
+    return p;
+}
+/* ln x of a normal x > 0 by Newton's method, from the exponent and the first bits: 0.06, 2e-3, 2e-6, 2e-12, 1e-24. */
+static attn__wide attn__wide_log(double x)
+{
+    uint64_t bits;
+    attn__wide y;
+    int i;
+    ATTN__COPY(&bits, &x, sizeof bits);
+    y = attn__wide_of(((double)(int64_t)bits / 4503599627370496.0 - 1023.0) * 0.6931471805599453);     /* 2^52 */
+    for (i = 0; i < 5; i++) {
+        const attn__wide minus = {-y.high, -y.low};
+        y = attn__wide_plus(y, attn__wide_plus(attn__wide_times(attn__wide_of(x), attn__wide_exp(minus)),
+                                               attn__wide_of(-1.0)));
+    }
+    return y;
+}
+
+typedef struct attn__frequencies {
+    attn_rope_desc d;           /* with its defaults */
+    attn__wide     log_base;    /* of NTK's base */
+    double         size, low, high;     /* size: R */
+} attn__frequencies;
+static const double attn__two_pi = 6.283185307179586;
+
+/* How many pairs turn more than `turns` times within the training's context: c in the manual. */
+static double attn__pairs_above(const attn__frequencies *f, double turns)
+{
+    const double context = (double)f->d.original_positions / (turns * attn__two_pi);
+    return f->size * attn__wide_log(context).high / (2.0 * f->log_base.high);
+}
+static void attn__set_frequencies(attn__frequencies *f)
+{
+    const double n = f->size;
+    f->log_base = attn__wide_log(f->d.base);
+    if (f->d.scaling == ATTN_ROPE_NTK && n > 2.0)
+        f->log_base = attn__wide_plus(f->log_base, attn__wide_over(attn__wide_times(
+            attn__wide_log(f->d.factor), attn__wide_of(n)), n - 2.0));
+    if (f->d.scaling != ATTN_ROPE_YARN) {
+        f->d.attention_factor = 1.0;
+        return;
+    }
+    if (f->d.attention_factor < 0.0) f->d.attention_factor = 0.1 * attn__wide_log(f->d.factor).high + 1.0;
+    f->low = attn__pairs_above(f, f->d.beta_fast);
+    f->high = attn__pairs_above(f, f->d.beta_slow);
+    if (!(f->low > 0.0)) f->low = 0.0;          /* what lies beyond all pairs need not be known exactly */
+    if (f->low > 2.0 * n) f->low = 2.0 * n;
+    if (!(f->high > -1.0)) f->high = -1.0;
+    if (f->high > n - 1.0) f->high = n - 1.0;
+    if (!f->d.no_truncation) {
+        f->low = (double)(int64_t)f->low;
+        if (f->high > (double)(int64_t)f->high) f->high = (double)((int64_t)f->high + 1);
+    }
+    if (f->low == f->high) f->high += 0.001;
+}
+static double attn__frequency(const attn__frequencies *f, int64_t pair)
+{
+    const attn_rope_desc *d = &f->d;
+    const double w = attn__wide_exp(attn__wide_over(attn__wide_times(
+        f->log_base, attn__wide_of(-2.0 * (double)pair)), f->size)).high;
+    double part;                /* of w itself */
+    if (d->scaling == ATTN_ROPE_LINEAR) return w / d->factor;
+    if (d->scaling == ATTN_ROPE_YARN) part = 1.0 - ((double)pair - f->low) / (f->high - f->low);
+    else if (d->scaling == ATTN_ROPE_LLAMA3)
+        part = ((double)d->original_positions * w / attn__two_pi - d->low_freq_factor) /
+            (d->high_freq_factor - d->low_freq_factor);
+    else return w;
+    if (part >= 1.0) return w;
+    return part > 0.0 ? w / d->factor * (1.0 - part) + w * part : w / d->factor;
+}
+ATTN__FOR_SPEED
+/* Cosine and sine of an angle from 0 to 2^26: less k quarter turns, in parts of 27 bits (the last one of 53), of which
+   k times each is exact; then Taylor's series, to 1e-18. */
+static void attn__cosine_and_sine(double angle, double *cosine, double *sine)
+{
+    static const double quarter[4] = {1.570796325802803, 9.920935739593517e-10, 5.721188709663575e-18,
+                                      1.6446256936324258e-26};
+    static const double of_c[] = {1.0/20922789888000.0, 1.0/87178291200.0, 1.0/479001600.0, 1.0/3628800.0,
+                                  1.0/40320.0, 1.0/720.0, 1.0/24.0, 0.5, 1.0};
+    static const double of_s[] = {1.0/355687428096000.0, 1.0/1307674368000.0, 1.0/6227020800.0, 1.0/39916800.0,
+                                  1.0/362880.0, 1.0/5040.0, 1.0/120.0, 1.0/6.0, 1.0};
+    const int64_t k = (int64_t)(angle * 0.6366197723675814 + 0.5);
+    double r = angle, c = of_c[0], s = of_s[0], r2, t;
+    int i;
+    for (i = 0; i < 4; i++) r = r - (double)k * quarter[i];
+    r2 = r * r;
+    for (i = 1; i < 9; i++) {
+        c = of_c[i] - c * r2;
+        s = of_s[i] - s * r2;
+    }
+    s = s * r;
+    if (k & 1) {
+        t = c;
+        c = -s;
+        s = t;
+    }
+    *cosine = k & 2 ? -c : c;
+    *sine = k & 2 ? -s : s;
+}
+ATTN__NOINLINE static void attn__make_tables(const attn__array *a, attn__frequencies *f, int64_t rows, int64_t pairs)
+{
+    double w[ATTN__MAX_LANES], c, s;
+    int64_t i, x, n, j;
+    attn__set_frequencies(f);
+    for (x = 0; x < pairs; x += n) {
+        n = attn__min(pairs - x, ATTN__MAX_LANES);
+        for (j = 0; j < n; j++) w[j] = attn__frequency(f, x + j);
+        for (i = 0; i < rows; i++)
+            for (j = 0; j < n; j++) {
+                attn__cosine_and_sine((double)(f->d.first_position + i) * w[j], &c, &s);
+                *attn__at(&a[0], 0, 0, i, x + j) = (float)(c * f->d.attention_factor);
+                *attn__at(&a[1], 0, 0, i, x + j) = (float)(s * f->d.attention_factor);
+            }
+    }
+}
+ATTN__FOR_SIZE
+/* The numbers of a descriptor, and their defaults. */
+static attn_status attn__check_frequencies(attn_rope_desc *d, attn_error *err)
+{
+    static const struct { uint16_t at; uint8_t kinds; double least, otherwise; const char *name, *rule; } numbers[] = {
+#define ATTN__N(f, kinds, least, otherwise) \
+        {(uint16_t)offsetof(attn_rope_desc, f), kinds, least, otherwise, #f, "must be within " #least "..1e18"}
+        ATTN__N(base, 31, 1.0, 10000.0), ATTN__N(factor, 30, 1.0, 0.0), ATTN__N(low_freq_factor, 16, 1e-18, 1.0),
+        ATTN__N(high_freq_factor, 16, 1e-18, 4.0), ATTN__N(beta_fast, 8, 1e-18, 32.0),
+        ATTN__N(beta_slow, 8, 1e-18, 1.0), ATTN__N(attention_factor, 8, 1e-18, -1.0)};  /* -1: from factor, later */
+#undef ATTN__N
+    const int in_context = d->scaling == ATTN_ROPE_YARN || d->scaling == ATTN_ROPE_LLAMA3;
+    size_t i;
+    ATTN__RULE(d->scaling >= 0 && d->scaling < ATTN_ROPE_SCALING_COUNT, ATTN_ERR_OPTION, "scaling",
+               "must be one of attn_rope_scaling");
+    for (i = 0; i < sizeof numbers / sizeof *numbers; i++) {    /* kinds: a bit for each scaling that uses it */
+        const int counts = numbers[i].kinds >> d->scaling & 1;
+        char *at = (char *)d + numbers[i].at;
+        double x;
+        ATTN__COPY(&x, at, sizeof x);
+        ATTN__RULE_OF(counts || x == 0.0, ATTN_ERR_OPTION, numbers[i].name, "does not count for this scaling");
+        if (counts && x == 0.0) x = numbers[i].otherwise;
+        else ATTN__RULE_OF(!counts || x > 0.0, ATTN_ERR_RANGE, numbers[i].name, numbers[i].rule);
+        ATTN__RULE_OF(!counts || x < 0.0 || (x >= numbers[i].least && x <= 1e18), ATTN_ERR_RANGE, numbers[i].name,
+                      numbers[i].rule);
+        ATTN__COPY(at, &x, sizeof x);
+    }
+    ATTN__RULE(d->scaling != ATTN_ROPE_LLAMA3 || d->high_freq_factor > d->low_freq_factor, ATTN_ERR_RANGE,
+               "high_freq_factor", "must be above low_freq_factor");
+    ATTN__RULE(d->beta_fast >= d->beta_slow, ATTN_ERR_RANGE, "beta_slow", "must be at most beta_fast");
+    ATTN__RULE(!d->no_truncation || d->scaling == ATTN_ROPE_YARN, ATTN_ERR_OPTION, "no_truncation",
+               "counts for ATTN_ROPE_YARN only");
+    ATTN__RULE(in_context || !d->original_positions, ATTN_ERR_OPTION, "original_positions",
+               "does not count for this scaling");
+    ATTN__RULE(!in_context || (d->original_positions > 0 && d->original_positions <= (int64_t)1 << 48), ATTN_ERR_RANGE,
+               "original_positions", "must be within 1..2^48");
+    return ATTN_OK;
+}
+ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const attn_rope_desc *desc, attn_error *err)
+{
+    static const attn__field fields[2] = {
+        ATTN__ARGUMENT(cosines, 0, "..TR", "[positions,R/2]", SINGLES, ATTN__NEEDED | ATTN__RESULT, 0),
+        ATTN__ARGUMENT(sines, 1, "..TR", "[positions,R/2]", SINGLES, ATTN__NEEDED | ATTN__RESULT, 0)};
+    const attn_view v[2] = {attn_view_of(cosines), attn_view_of(sines)};
+    const int64_t last = (int64_t)1 << 24;
+    attn__frequencies f;
+    attn__array a[2];
+    attn__fp_state saved;
+    attn__zero(&f, sizeof f);
+    ATTN__KNOWN(attn_rope_desc, desc, &f.d, first_position);
+    if (desc && desc != &f.d) f.d = *desc;
+    ATTN__TRY(attn__check_frequencies(&f.d, err));
+    ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
+    ATTN__RULE(f.d.first_position >= 0 && f.d.first_position <= last, ATTN_ERR_RANGE, "first_position",
+               "must be within 0..2^24");
+    if (cosines.size[0] - 1 > last - f.d.first_position)
+        return attn__fail_known2(err, ATTN_ERR_RANGE, "cosines.size[0]" "\0" "must end at position 2^24: at most",
+                                 cosines.size[0], last - f.d.first_position + 1);
+    f.size = 2.0 * (double)cosines.size[1];
+    saved = attn__fp_enter();
+    if (attn__elements(v)) attn__make_tables(a, &f, cosines.size[0], cosines.size[1]);
+    attn__fp_leave(saved);
+    return attn__success(err);
+}
+ATTN__FOR_SPEED
 
 /* ----------------------------------------------------------------------------------------------------- >>heatmap */
 #ifndef ATTN_NO_HEATMAP

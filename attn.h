@@ -711,15 +711,15 @@ enum { ATTN_ROPE_INTERLEAVED = 1, ATTN_ROPE_INVERSE = 2 };
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
                                attn_out out, attn_error *err);
 
-/* The tables: cosines[p,n] = m cos(angle), sines[p,n] = m sin(angle), f32 [positions, R/2], angle = (first_position + p)
-   times the frequency f_n of pair n. m is 1, but for YARN. f_n and the angle are doubles, each rounded once (from f_n
+/* The tables: cosines[p,n] = m cos(angle), sines[p,n] = m sin(angle), f32 [positions, R/2], angle = (first_position +
+   p) times the frequency f_n of pair n. m is 1, but for YARN. f_n and the angle are doubles, each rounded once (from f_n
    on, the formulas below are computed in double as written); cosine and sine are within 1 ulp of the exact ones of that
    angle. The same bits on every machine. desc NULL: all defaults. Like attn_rope for arrays on the host.
    The kinds of scaling, with w_n = base^(-2n/R), as configurations of Hugging Face's transformers name them (rope_type,
    and its numbers; rope_theta is base; what it computes in f32 differs by its rounding):
        PLAIN   f = w                                                           "default" (Su et al. 2021)
        LINEAR  f = w / factor                                                  "linear" (Chen et al. 2023; kaiokendev)
-       NTK     f = (base * factor^(R/(R-2)))^(-2n/R)                           bloc97 2023. "dynamic" is this with factor
+       NTK     f = (base * factor^(R/(R-2)))^(-2n/R)                           bloc97 2023. "dynamic": this with factor
                      factor*length/original_positions - (factor-1), for lengths beyond original_positions
        YARN    f = w/factor * r + w * (1 - r)                                  "yarn" (Peng et al. 2023)
                r = (n - low)/(high - low) within 0..1; low = floor(c(beta_fast)), high = ceil(c(beta_slow)), within
@@ -1487,7 +1487,7 @@ typedef struct attn__stored {
     const float *scale;         /* of I8: what a row's codes are multiplied by */
 } attn__stored;
 
-/* Rotary positions: rows of `pairs` pairs, and behind them `rest` numbers that are copied. A NaN becomes the one NaN. */
+/* Rotary positions: rows of `pairs` pairs, and behind them `rest` numbers that are copied. NaN becomes the one NaN. */
 typedef struct attn__rotate {
     const float   *x;
     float         *out;         /* may be x */
@@ -11142,7 +11142,7 @@ static attn__entry attn__entry_of(const attn__append *p, int64_t b)
     e.rows = attn__of_entry(p, ATTN__A_query_lengths, b, p->v[ATTN__A_fresh].size[2] - e.from);
     return e;
 }
-static attn_status attn__check_entry(const attn__append *p, int64_t b, attn_error *err)
+static attn_status attn__check_fresh(const attn__append *p, int64_t b, attn_error *err)
 {
     const attn_view *pages = &p->v[ATTN__A_page_table];
     const int64_t room = pages->rank ? attn__mul64(p->page, pages->size[1]) : p->page;
@@ -11157,7 +11157,8 @@ static attn_status attn__check_entry(const attn__append *p, int64_t b, attn_erro
                                  "must leave room for the new rows: at most", b, -1));
     for (i = e.to; pages->rank && i < e.to + e.rows; i = (i / p->page + 1) * p->page)
         ATTN__TRY(attn__check_within(err, "page_table", attn__int_at(&p->a[ATTN__A_page_table], b, i / p->page),
-                                     p->v[ATTN__A_cache].size[0] - 1, "must be a page of the pool: at most", b, i / p->page));
+                                     p->v[ATTN__A_cache].size[0] - 1, "must be a page of the pool: at most", b,
+                                     i / p->page));
     return ATTN_OK;
 }
 
@@ -11196,11 +11197,12 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     p->scale = p->a[which];
     p->groups = v[which].size[3];
     p->page = v[1].size[2];
-    for (b = 0; b < batch; b++) ATTN__TRY(attn__check_entry(p, b, err));
+    for (b = 0; b < batch; b++) ATTN__TRY(attn__check_fresh(p, b, err));
     return ATTN_OK;
 }
 ATTN__FOR_SPEED
-/* Rows of one entry that go to one page, or all of them: from, codes or numbers, scales as attn__quantize_row has it. */
+/* Rows of one entry that go to one page, or all of them: from, codes or numbers, scales, as attn__quantize_row has
+   it. */
 static void attn__append_run(const attn__append *p, attn__array *a, int64_t rows)
 {
     const int64_t heads = p->v[0].size[1], columns = p->v[0].size[3];
@@ -11344,8 +11346,8 @@ static attn_status attn__check_positions(const attn__rotation *c, int64_t table,
     for (b = 0; c->positions.rank && rows && b < c->size[0]; b++)
         for (i = 0; i < (each ? rows : 1); i++)
             ATTN__TRY(attn__check_within(err, "positions", attn__int_at(&c->positions, b, i),
-                                         each ? table - 1 : table - rows, "must lie in the tables with all rows: at most",
-                                         b, each ? i : -1));
+                                         each ? table - 1 : table - rows,
+                                         "must lie in the tables with all rows: at most", b, each ? i : -1));
     return ATTN_OK;
 }
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
@@ -11443,7 +11445,8 @@ static attn__wide attn__wide_exp(attn__wide x)
     attn__wide p = attn__wide_of(1.0);
     double power;
     int i;
-    for (i = 27; i > 0; i--) p = attn__wide_plus(attn__wide_over(attn__wide_times(p, r), (double)i), attn__wide_of(1.0));
+    for (i = 27; i > 0; i--)
+        p = attn__wide_plus(attn__wide_over(attn__wide_times(p, r), (double)i), attn__wide_of(1.0));
     ATTN__COPY(&power, &bits, sizeof power);
     p.high *= power;
     p.low *= power;

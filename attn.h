@@ -712,8 +712,8 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
                                attn_out out, attn_error *err);
 
 /* The tables: cosines[p,n] = m cos(angle), sines[p,n] = m sin(angle), f32 [positions, R/2], angle = (first_position +
-   p) times the frequency f_n of pair n. m is 1, but for YARN. f_n and the angle are doubles, each rounded once (from f_n
-   on, the formulas below are computed in double as written); cosine and sine are within 1 ulp of the exact ones of that
+   p) times the frequency f_n of pair n. m is 1, but for YARN. f_n and the angle are doubles, each rounded once (f_n on,
+   the formulas below are computed in double as written); cosine and sine are within 1 ulp of the exact ones of that
    angle. The same bits on every machine. desc NULL: all defaults. Like attn_rope for arrays on the host.
    The kinds of scaling, with w_n = base^(-2n/R), as configurations of Hugging Face's transformers name them (rope_type,
    and its numbers; rope_theta is base; what it computes in f32 differs by its rounding):
@@ -9360,7 +9360,8 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     c->right = d->window && d->window_right >= 0 ? d->window_right : ATTN__HUGE;
     if (d->causal) c->right = 0;
     c->ragged = c->query_starts.rank || c->key_starts.rank ||
-                (c->page && (c->scores.rank || c->scores_softcap.rank || c->empty == ATTN_EMPTY_UNIFORM));
+                (c->page && (c->scores.rank || c->scores_softcap.rank || c->weights.rank ||
+                             c->empty == ATTN_EMPTY_UNIFORM));      /* what asks for all of an entry's keys */
     c->same_rows = attn__has_same_rows(c);
     c->bare = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank;
     c->plain = c->bare && c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) && c->scale > 0.0f &&

@@ -1,0 +1,292 @@
+/* entries.c - sequences of unequal length in shared arrays: starts, packed entries, pages. A random call of a few batch
+   entries is cut into calls of its own, one per entry, which are held against the reference; then the entries are put
+   into shared arrays, whose other elements are NaN or no length at all, and must get the same bits there. */
+#include "grads.h"
+#define MORE_FACTORS(X) X(PLACE_Q, 4) X(PLACE_K, 5) X(FROM, 7) X(STATS, 2) X(ACCUMULATE, 2)
+#include "descriptors.h"
+
+enum { ENTRIES = 3 };
+enum { DENSE, PADDED, TOGETHER, PAGED = 4 }; /* where queries or keys lie; 3: together, in another order */
+typedef struct place {
+    int64_t b, queries, keys;       /* entries; rows of the arrays that they are put into */
+    int query_starts, key_starts, packed_queries, packed_keys;
+    int64_t q0[ENTRIES], nq[ENTRIES], k0[ENTRIES], nk[ENTRIES];
+} place;
+
+/* ---- entries in larger arrays */
+static attn_view with_four_axes(attn_view v) {
+    attn_view w = {v.data, {1, 1, 1, 1}, {0, 0, 0, 0}, v.type, 4};
+    for (int axis = 0; axis < v.rank; axis++)
+        w.size[axis + 4 - v.rank] = v.size[axis], w.stride[axis + 4 - v.rank] = v.stride[axis];
+    return w;
+}
+/* Roles of the axes after the batch: 'q' queries, 'k' keys, '.' other. lower: an axis of size 1 is broadcast. `to`: NULL,
+   or what the elements are put into; else new memory. Copies into it, or out of it. */
+static attn_view spread(const place *p, attn_view v, const char *roles, int broadcast) {
+    int packed = roles[1] == 'q' || roles[0] == 'q' ? p->packed_queries : p->packed_keys, pair = 0;
+    attn_view w = v;
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    if (!v.rank) return v;
+    if (broadcast) v = with_four_axes(v), packed = 0, w = v;
+    for (int axis = 1; axis < v.rank; axis++) {
+        char role = broadcast && v.size[axis] == 1 ? '.' : roles[axis - 1];
+        if (role == 'q') w.size[axis] = p->queries;
+        if (role == 'k') w.size[axis] = p->keys;
+        pair |= role != '.';
+    }
+    w.size[0] = packed ? 1 : pair ? p->b : v.size[0];
+    set_strides(&w, test_int(0, 1) ? LAYOUT_PACKED : LAYOUT_MIXED);
+    take_memory(&w);
+    if (!view_extent(&v, &low, &high)) return w;
+    for (int64_t b = 0; b < (pair ? p->b : v.size[0]); b++) {
+        memset(index, 0, sizeof index);
+        do {
+            int64_t from[4], to[4];
+            int inside = 1;
+            memcpy(from, index, sizeof from), memcpy(to, index, sizeof to);
+            if (index[0] > 0) break; /* the batch is walked above */
+            from[0] = v.size[0] == 1 ? 0 : b, to[0] = packed || w.size[0] == 1 ? 0 : b;
+            for (int axis = 1; axis < v.rank; axis++) {
+                char role = broadcast && v.size[axis] == 1 ? '.' : roles[axis - 1];
+                if (role == 'q') inside &= index[axis] < p->nq[b], to[axis] += p->q0[b];
+                if (role == 'k') inside &= index[axis] < p->nk[b], to[axis] += p->k0[b];
+            }
+            if (inside)
+                memcpy((char *)(uintptr_t)w.data + offset_of(&w, to) * (int64_t)type_bytes(w.type),
+                       (const char *)v.data + offset_of(&v, from) * (int64_t)type_bytes(v.type), type_bytes(v.type));
+        } while (next_index(&v, index));
+    }
+    return w;
+}
+static attn_out spread_out(const place *p, attn_out o, const char *roles) {
+    attn_view v = attn_view_of(o);
+    attn_out to = {0, {0, 0, 0, 0}, {0, 0, 0, 0}, o.type, o.rank};
+    int packed = roles[1] == 'q' ? p->packed_queries : p->packed_keys;
+    if (!o.rank) return o;
+    if (strchr(roles, 'k') && strchr(roles, 'q')) packed = 0;
+    for (int axis = 0; axis < o.rank; axis++) {
+        char role = axis ? roles[axis - 1] : 'b';
+        v.size[axis] = role == 'b' ? (packed ? 1 : p->b) : role == 'q' ? p->queries : role == 'k' ? p->keys : v.size[axis];
+    }
+    to = make_out_of(o.type, LAYOUT_GAPS, o.rank, v.size[0], v.size[1], v.size[2], v.size[3]);
+    poison(&to);
+    return to;
+}
+/* Part of an array of all entries: entry b's, in its own place. */
+static attn_view part_of(const place *p, attn_view v, int64_t b, const char *roles, int placed, int broadcast) {
+    if (!v.rank) return v;
+    if (broadcast) v = with_four_axes(v);
+    if (v.size[0] > 1) v = attn_view_slice(v, 0, b, 1);
+    for (int axis = 1; axis < v.rank; axis++) {
+        if (broadcast && v.size[axis] == 1) continue;
+        if (roles[axis - 1] == 'q') v = attn_view_slice(v, axis, placed ? p->q0[b] : 0, p->nq[b]);
+        if (roles[axis - 1] == 'k') v = attn_view_slice(v, axis, placed ? p->k0[b] : 0, p->nk[b]);
+    }
+    return v;
+}
+static attn_out part_of_out(const place *p, attn_out o, int64_t b, const char *roles, int placed) {
+    attn_view v = part_of(p, attn_view_of(o), b, roles, placed, 0);
+    memcpy(&o, &v, sizeof o);
+    return o;
+}
+
+/* ---- where entries are put */
+static void put_side(int how, int64_t entries, int64_t room, const int64_t *n, int64_t *start, int64_t *all, int ends) {
+    int64_t order[ENTRIES] = {0, 1, 2}, at = test_int(0, 3);
+    *all = room;
+    for (int64_t b = 0; b < entries; b++) start[b] = 0;
+    if (how == DENSE) return;
+    if (how == PADDED) {
+        *all = room + test_int(0, 5);
+        for (int64_t b = 0; b < entries; b++) start[b] = ends ? test_int(0, (int)(*all - n[b])) : *all - n[b];
+        return;
+    }
+    if (how > TOGETHER) shuffle(order, entries);
+    for (int64_t b = 0; b < entries; b++) start[order[b]] = at, at += n[order[b]] + test_int(0, 3);
+    *all = at;
+}
+static int has_pairs(const attn_desc *d) {
+    attn_view bias = with_four_axes(d->bias), mask = with_four_axes(d->mask);
+    return d->weights.rank || d->scores.rank || d->scores_softcap.rank || d->scores_masked.rank ||
+           d->given_scores.rank || (d->bias.rank && (bias.size[2] > 1 || bias.size[3] > 1)) ||
+           (d->mask.rank && (mask.size[2] > 1 || mask.size[3] > 1));
+}
+static void draw_place(place *p, const attn_desc *d, const int f[FACTOR_COUNT], int pairs, int64_t b, int64_t sq,
+                       int64_t sk) {
+    int how_q = f[F_PLACE_Q], how_k = f[F_PLACE_K];
+    if (pairs || b == 1) how_q = how_q > PADDED ? PADDED : how_q, how_k = how_k > PADDED && how_k < PAGED ? PADDED : how_k;
+    memset(p, 0, sizeof *p);
+    p->b = b;
+    p->query_starts = how_q != DENSE, p->key_starts = how_k != DENSE && how_k != PAGED;
+    p->packed_queries = how_q > PADDED, p->packed_keys = how_k > PADDED && how_k != PAGED;
+    for (int64_t e = 0; e < b; e++) {
+        int64_t rows = d->query_lengths.rank ? ref_int(&d->query_lengths, e, 0) : sq;
+        p->nq[e] = p->query_starts ? rows : sq;
+        p->nk[e] = d->key_lengths.rank == 1 ? ref_int(&d->key_lengths, e, 0) : d->key_lengths.rank ? 0 : sk;
+        for (int64_t i = 0; d->key_lengths.rank == 2 && i < rows; i++)
+            if (ref_int(&d->key_lengths, e, i) > p->nk[e]) p->nk[e] = ref_int(&d->key_lengths, e, i);
+    }
+    put_side(how_q, b, sq, p->nq, p->q0, &p->queries, d->query_lengths.rank || p->packed_queries);
+    put_side(how_k == PAGED ? DENSE : how_k, b, sk, p->nk, p->k0, &p->keys, d->key_lengths.rank == 1 || p->packed_keys);
+}
+static attn_view lengths_or(const attn_view *given, const int64_t *n, int64_t b) {
+    attn_view v = make_view(test_int(0, 1) ? ATTN_I32 : ATTN_I64, LAYOUT_GAPS, 1, b, 0, 0, 0);
+    if (given->rank == 1 && !n) return *given;
+    for (int64_t e = 0; e < b; e++) put_at(&v, 0, 0, 0, e, (double)n[e]);
+    return v;
+}
+/* k or v in a pool: entry b's key j in the page that the table says. */
+static attn_view in_pages(const place *p, attn_view v, const attn_view *table, int64_t page, int64_t pool) {
+    attn_view w = make_view(v.type, test_int(0, 1) ? LAYOUT_PACKED : LAYOUT_MIXED, 4, pool, v.size[1], page, v.size[3]);
+    for (int64_t b = 0; b < p->b; b++)
+        for (int64_t h = 0; h < v.size[1]; h++)
+            for (int64_t j = 0; j < p->nk[b]; j++)
+                for (int64_t c = 0; c < v.size[3]; c++) {
+                    const int64_t from[4] = {b, h, j, c}, to[4] = {ref_int(table, b, j / page), h, j % page, c};
+                    memcpy((char *)(uintptr_t)w.data + offset_of(&w, to) * (int64_t)type_bytes(w.type),
+                           (const char *)v.data + offset_of(&v, from) * (int64_t)type_bytes(v.type), type_bytes(v.type));
+                }
+    return w;
+}
+static void put_in_pages(attn_desc *e, const place *p, const attn_desc *d) {
+    static const int64_t sizes[] = {1, 2, 7, 16, 70, 300};
+    int64_t page = sizes[test_int(0, 5)], pages = 0, order[2000], used = 0, pool;
+    while (p->keys % page) page = sizes[test_int(0, 5)] % 3 ? 1 : page - 1;
+    pages = p->keys / page, pool = p->b * pages + test_int(0, 2);
+    if (pool > 2000) return;
+    e->page_table = make_view(test_int(0, 1) ? ATTN_I32 : ATTN_I64, LAYOUT_PACKED, 2, p->b, pages, 0, 0);
+    for (int64_t n = 0; n < pool; n++) order[n] = n;
+    shuffle(order, pool);
+    for (int64_t b = 0; b < p->b; b++) /* what lies behind an entry's keys stays no page at all: -1 */
+        for (int64_t n = 0; n * page < p->nk[b]; n++) put_at(&e->page_table, 0, 0, b, n, (double)order[used++]);
+    if (d->k.rank) e->k = in_pages(p, d->k, &e->page_table, page, pool);
+    if (d->v.rank) e->v = in_pages(p, d->v, &e->page_table, page, pool);
+}
+
+/* Where each result and input has queries and keys. */
+static const char *const result_roles[RESULT_COUNT] = {".q.", ".q", ".qk", ".qk", ".qk", ".qk", ".q."};
+
+static void put_together(attn_desc *e, const place *p, const attn_desc *d, int paged) {
+    *e = *d;
+    e->q = spread(p, d->q, ".q.", 0), e->k = spread(p, d->k, ".k.", 0), e->v = spread(p, d->v, ".k.", 0);
+    e->given_scores = spread(p, d->given_scores, ".qk", 0);
+    e->bias = spread(p, d->bias, ".qk", 1), e->mask = spread(p, d->mask, ".qk", 1);
+    if (d->key_lengths.rank == 2) e->key_lengths = spread(p, d->key_lengths, "q", 0);
+    if (d->positions.rank == 2) e->positions = spread(p, d->positions, "q", 0);
+    if (p->query_starts) e->query_starts = lengths_or(&d->q, p->q0, p->b);
+    if (p->key_starts) e->key_starts = lengths_or(&d->q, p->k0, p->b);
+    if (p->packed_queries) e->query_lengths = lengths_or(&d->q, p->nq, p->b);
+    if (p->packed_keys && d->key_lengths.rank < 2) e->key_lengths = lengths_or(&d->q, p->nk, p->b);
+    if (paged) put_in_pages(e, p, d);
+    for (int n = 0; n < RESULT_COUNT; n++) {
+        attn_desc copy = *d;
+        *result_of(e, n) = spread_out(p, *result_of(&copy, n), result_roles[n]);
+    }
+}
+/* The call of entry b alone. */
+static attn_desc own_call(const place *p, const attn_desc *d, int64_t b) {
+    attn_desc own = *d;
+    own.q = part_of(p, d->q, b, ".q.", 0, 0), own.k = part_of(p, d->k, b, ".k.", 0, 0);
+    own.v = part_of(p, d->v, b, ".k.", 0, 0), own.given_scores = part_of(p, d->given_scores, b, ".qk", 0, 0);
+    own.bias = part_of(p, d->bias, b, ".qk", 0, 1), own.mask = part_of(p, d->mask, b, ".qk", 0, 1);
+    if (d->key_lengths.rank == 2) own.key_lengths = part_of(p, d->key_lengths, b, "q", 0, 0);
+    if (d->key_lengths.rank == 1) memset(&own.key_lengths, 0, sizeof own.key_lengths);
+    if (d->query_lengths.rank) own.query_lengths = attn_view_slice(d->query_lengths, 0, b, 1);
+    if (p->query_starts) memset(&own.query_lengths, 0, sizeof own.query_lengths);
+    if (d->positions.rank) own.positions = part_of(p, d->positions, b, "q", 0, 0);
+    own.dropout_origin[0] += b;
+    for (int n = 0; n < RESULT_COUNT; n++) {
+        attn_desc copy = *d;
+        *result_of(&own, n) = part_of_out(p, *result_of(&copy, n), b, result_roles[n], 0);
+    }
+    return own;
+}
+
+/* What lies in no entry: 0xFF where entries are packed; else 0 or -inf beside its keys. */
+static void check_outside(const place *p, attn_desc *e, int n, const char *what) {
+    attn_view v = attn_view_of(*result_of(e, n));
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    int pair = result_roles[n][1] == 'q' && result_roles[n][2] == 'k', right = 1;
+    if (!v.rank || !view_extent(&v, &low, &high)) return;
+    do {
+        int row = 0, key = !pair;
+        for (int64_t b = p->packed_queries ? 0 : index[0]; b < (p->packed_queries ? p->b : index[0] + 1); b++) {
+            row |= index[2] >= p->q0[b] && index[2] < p->q0[b] + p->nq[b];
+            key |= pair && index[3] >= p->k0[b] && index[3] < p->k0[b] + p->nk[b];
+        }
+        uint32_t bits = bits_at(&v, index);
+        if (p->packed_queries && !row) right &= bits == 0xffffffffu;
+        if (!key) right &= bits == (n == 2 ? 0u : 0xff800000u);
+        if (!p->packed_queries && !row && n == 0 && e->empty == ATTN_EMPTY_ZERO) right &= bits == 0;
+    } while (next_index(&v, index));
+    CHECKF(right, "%s: result %d beside the entries", what, n);
+}
+static void check_forward(const place *p, attn_desc *e, const attn_desc *d, const char *what) {
+    for (int i = 0; i < test_isa_count(); i++) {
+        char name[80];
+        snprintf(name, sizeof name, "%s on %s", what, attn_isa_string(test_isa(i)));
+        e->isa = test_isa(i);
+        poison_results(e);
+        if (!run_desc(e, name)) return;
+        for (int64_t b = 0; b < p->b; b++) {
+            attn_desc own = own_call(p, d, b), mine = own;
+            for (int n = 0; n < RESULT_COUNT; n++)
+                *result_of(&mine, n) = part_of_out(p, *result_of(e, n), b, result_roles[n], 1);
+            if (!check_same_results(&own, &mine, name)) ref_print(&own);
+        }
+        for (int n = 0; n < RESULT_COUNT; n++) check_outside(p, e, n, name);
+        e->isa = ATTN_ISA_AUTO;
+    }
+}
+
+static void build_case(attn_desc *d, const int f[FACTOR_COUNT], shape *s) {
+    *s = draw_shape(f);
+    s->b = test_int(1, ENTRIES);
+    build_shaped(d, f, *s);
+    if (d->query_lengths.rank == 0 && f[F_PLACE_Q] > PADDED) /* packed entries of different sizes */
+        d->query_lengths = make_ints(ATTN_I64, 1, s->b, 0, 0, 0, 0, (int)s->sq);
+    for (int64_t b = 0; d->query_lengths.rank && d->key_lengths.rank == 2 && b < s->b; b++) /* no entry's rows */
+        for (int64_t i = ref_int(&d->query_lengths, b, 0); i < s->sq; i++) put_at(&d->key_lengths, 0, 0, b, i, 0);
+}
+
+static void forward(void) {
+    int had[4][5] = {{0}};
+    memset(covered, 0, sizeof covered);
+    for (int n = 0; n < 260; n++) {
+        int f[FACTOR_COUNT];
+        attn_desc d, e;
+        shape s;
+        place p;
+        char what[60];
+        draw_factors(f);
+        if (n % 2) f[F_RESULTS] = n % 4 == 1 ? 1 : 2, f[F_BIAS] = f[F_MASK] = 0; /* so that entries may be packed */
+        build_case(&d, f, &s);
+        if (d.weights_after_dropout && !d.weights.rank) d.weights_after_dropout = 0;
+        draw_place(&p, &d, f, has_pairs(&d), s.b, s.sq, s.sk);
+        if (!p.query_starts && !p.key_starts && f[F_PLACE_K] != PAGED) {
+            test_release();
+            continue;
+        }
+        for (int64_t b = 0; b < s.b; b++) {
+            attn_desc own = own_call(&p, &d, b);
+            snprintf(what, sizeof what, "case %d, entry %d alone", n, (int)b);
+            check_everywhere(&own, what);
+        }
+        for (int64_t b = 0; b < s.b; b++) { /* all of them again, for their arrays lie among each other */
+            attn_desc own = own_call(&p, &d, b);
+            run_desc(&own, what);
+        }
+        put_together(&e, &p, &d, f[F_PLACE_K] == PAGED);
+        snprintf(what, sizeof what, "case %d, put together", n);
+        check_forward(&p, &e, &d, what);
+        had[f[F_PLACE_Q]][f[F_PLACE_K]]++;
+        test_release();
+    }
+    for (int q = 0; q < 4; q++)
+        for (int k = 0; k < 5; k++) CHECKF(had[q][k] || (q == DENSE && k == DENSE), "queries %d, keys %d were not tried", q, k);
+}
+
+const test_case suite_entries[] = {
+    {"entries.forward", forward},
+    {0, 0},
+};

@@ -5248,7 +5248,12 @@ static attn__array *attn__operands(attn__call *c, size_t first)        /* the sa
     return c ? (attn__array *)(uintptr_t)attn__operands_of(c, first) : NULL;
 }
 /* ---- starts and pages: what they change of the letters, before the fields are looked at */
-static attn_status attn__begin_sequences(attn__walk *w, const attn_desc *d, attn_error *err)
+static int attn__is_given(const attn_view *v) { return v->rank || v->data; }    /* data alone will be refused */
+static int attn__has_sequences(const attn_desc *d)
+{
+    return attn__is_given(&d->query_starts) || attn__is_given(&d->key_starts) || attn__is_given(&d->page_table);
+}
+ATTN__NOINLINE static attn_status attn__begin_sequences(attn__walk *w, const attn_desc *d, attn_error *err)
 {
     static const attn__field keys_in_pages = {"must equal page_table.size[1] * the rows of a page", "", "", 0, 0, 0, 0};
     const int field = d->query_starts.rank ? (int)ATTN__F_query_starts : (int)ATTN__F_key_starts;
@@ -5257,7 +5262,6 @@ static attn_status attn__begin_sequences(attn__walk *w, const attn_desc *d, attn
     int i;
     w->sides = (d->query_starts.rank ? ATTN__STARTS_OF_QUERIES : 0) | (d->key_starts.rank ? ATTN__STARTS_OF_KEYS : 0) |
                (table->rank ? ATTN__PAGED : 0);
-    if (!w->sides) return ATTN_OK;
     ATTN__RULE_OF(!(w->flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, w->sides == ATTN__PAGED ? "page_table" :
                   attn__name_of(&attn__fields[field], ATTN__T_VIEW), "must be absent on a device");
     if (w->sides & ATTN__STARTS && !w->of['B' - 'A'])
@@ -5280,7 +5284,7 @@ static int attn__is_packed(const attn__walk *w, char side)      /* I: queries, J
 }
 /* What has queries and keys, from the first-th field that was found on: where all entries of a batch lie in one, there
    is no place for it. */
-static attn_status attn__check_pairs(const attn__walk *w, int first, attn_error *err)
+ATTN__NOINLINE static attn_status attn__check_pairs(const attn__walk *w, int first, attn_error *err)
 {
     const int64_t batch = ATTN__LETTER(w, 'B');
     const int packed = attn__is_packed(w, 'I') || attn__is_packed(w, 'J');
@@ -5303,15 +5307,16 @@ static attn_status attn__check_pairs(const attn__walk *w, int first, attn_error 
 static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t without, attn_error *err)
 {
     const uint32_t unread = d->score == ATTN_SCORE_CONSTANT ? (uint32_t)ATTN__FOR_VECTORS : 0u;
+    const int sequences = attn__has_sequences(d);
     int64_t all;
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
     w->takes = attn__taken_by(d->score);
     w->in_place = !d->out.rank;
-    ATTN__TRY(attn__begin_sequences(w, d, err));
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread,
+    if (sequences) ATTN__TRY(attn__begin_sequences(w, d, err));
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, sequences ? ATTN__F_COUNT : ATTN__F_query_starts, without, unread,
                                  attn__operands(w->call, offsetof(attn__call, q)), err));
-    ATTN__TRY(attn__check_pairs(w, 0, err));
+    if (w->sides) ATTN__TRY(attn__check_pairs(w, 0, err));
     ATTN__RULE(w->results || w->flags & ATTN__NO_RESULT_NEEDED, ATTN_ERR_NULL, "out",
                "must be given, or another result");
     ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
@@ -5357,7 +5362,7 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
     w->owned = d;
     ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0,
                                  attn__operands(w->call, offsetof(attn__call, d_out)), err));
-    ATTN__TRY(attn__check_pairs(w, w->inputs, err));
+    if (w->sides) ATTN__TRY(attn__check_pairs(w, w->inputs, err));
     for (i = w->inputs; i < w->count; i++) {
         const int written = attn__is_written(w, &w->found[i]);
         above |= !written;
@@ -5880,11 +5885,11 @@ static int attn__knows_entries(const attn__call *c)
     return attn__is_known(&c->query_starts) && attn__is_known(&c->key_starts) && attn__is_known(&c->query_lengths) &&
            attn__is_known(&c->key_lengths) && attn__is_known(&c->page_table);
 }
-static attn_status attn__check_entries(const attn__call *c, attn_error *err)
+ATTN__NOINLINE static attn_status attn__check_entries(const attn__call *c, attn_error *err)
 {
     const int starts = c->query_starts.rank || c->key_starts.rank;
     int64_t b;
-    if ((!starts && !c->page) || !attn__knows_entries(c)) return ATTN_OK;
+    if (!attn__knows_entries(c)) return ATTN_OK;
     for (b = 0; b < c->batch; b++) {
         if (starts) ATTN__TRY(attn__check_entry(c, b, err));
         if (c->page) ATTN__TRY(attn__check_pages(c, b, err));
@@ -7043,7 +7048,7 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
         for (l = 0; l < t->ld; l++) position[l] = (float)attn__add_signed(t->row[l].position, j0 - c0);
         t->f->alibi(t->m.s, t->ld, j0, j0 + n, t->slope, position);
     }
-    while ((mask = attn__next_mask(c, &field)) != NULL) {
+    while (c->masked && (mask = attn__next_mask(c, &field)) != NULL) {
         const uint8_t *rows[ATTN__MAX_LANES];
         for (l = 0; l < t->ld; l++)
             rows[l] = (const uint8_t *)mask->data + attn__index(mask, t->b, t->h[l], t->i[l], c0);
@@ -9095,16 +9100,20 @@ static void attn__run_group(attn__task *task)
         }
     for (i = 0; i < n && !tiles[i]->slots; i++) attn__finish_tile(tiles[i]);
 }
-static void attn__run_tiles(attn__task *task)
+ATTN__NOINLINE static void attn__run_entry_groups(attn__task *task)
 {
     const attn__call *c = attn__own_call(task);
-    const int64_t each = task->shared.entries ? (int64_t)ATTN__ENTRY_GROUPS : 1, used = task->memory.bytes;
-    const int64_t groups = c->streams * attn__blocks(c->tiles, c->side_by_side) * c->parts;
-    const int64_t first = task->index * each, end = task->shared.entries ? attn__min(first + each, groups) : first + 1;
+    const int64_t groups = c->streams * attn__blocks(c->tiles, c->side_by_side), used = task->memory.bytes;
+    const int64_t first = task->index * ATTN__ENTRY_GROUPS, end = attn__min(first + ATTN__ENTRY_GROUPS, groups);
     for (task->index = first; task->index < end; task->index++) {
         task->memory.bytes = used;
         attn__run_group(task);
     }
+}
+static void attn__run_tiles(attn__task *task)
+{
+    if (task->c->ragged) attn__run_entry_groups(task);
+    else attn__run_group(task);
 }
 static void attn__run_join(attn__task *task)
 {
@@ -9591,7 +9600,7 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
     c->idle = w.results == 1;
     attn__set_sizes(c, &w);
     attn__set_options(c, d);
-    ATTN__TRY(attn__check_entries(c, err));
+    if (w.sides) ATTN__TRY(attn__check_entries(c, err));
 #ifndef ATTN_NO_BACKWARD
     if (g) attn__set_gradients(c, g);
 #endif
@@ -10231,7 +10240,7 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     attn__set_sizes(c, &w);
     attn__set_options(c, &d);
     c->ld = 1;
-    return attn__check_entries(c, err);
+    return w.sides ? attn__check_entries(c, err) : ATTN_OK;
 }
 ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_t *n, const attn__call *c, int dropout)
 {
@@ -10747,7 +10756,7 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     attn__set_sizes(c, &w);
     attn__set_options(c, d);
     attn__fp_leave(saved);
-    ATTN__TRY(attn__check_entries(c, err));
+    if (w.sides) ATTN__TRY(attn__check_entries(c, err));
     c->on_device = flags & ATTN__ON_DEVICE;
     c->idle = w.results == 1;
     a->flags = flags;

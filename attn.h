@@ -1108,10 +1108,13 @@ typedef float attn__given, attn__result;
 /* Accumulators live in small arrays; unless the loops over them are unrolled they stay in memory. */
 #if defined(__clang__)
 #  define ATTN__UNROLL _Pragma("clang loop unroll(full)")
+#  define ATTN__UNROLL_4 _Pragma("clang loop unroll_count(4)")
 #elif defined(__GNUC__) && __GNUC__ >= 8
 #  define ATTN__UNROLL _Pragma("GCC unroll 24")
+#  define ATTN__UNROLL_4 _Pragma("GCC unroll 4")
 #else
 #  define ATTN__UNROLL
+#  define ATTN__UNROLL_4
 #endif
 
 /* The arithmetic below is meant as it stands: no contraction, no reassociation, NaN and signed zeros as IEEE has them,
@@ -1495,6 +1498,7 @@ typedef struct attn__rotate {
     const int64_t *at;          /* row r is turned by row at[r*at_step] of the tables */
     int64_t        at_step, x_row, out_row, cosines_row, sines_row;
     int64_t        rows, pairs, rest;
+    int64_t        fetch;       /* so many rows ahead are brought near; 0: they are near already */
     int            interleaved, inverse;
 } attn__rotate;
 
@@ -2074,6 +2078,14 @@ static void attn__rotate_row(const attn__rotate *p, int64_t r, int64_t pair, int
         out[j] = attn__quiet(b_cos + a_sin);
     }
     for (n = 2*p->pairs + rest; n < 2*p->pairs + p->rest; n++) out[n] = attn__quiet(x[n]);
+}
+/* What whole vectors leave; is_nan: there may be NaNs in what they turned. */
+ATTN__NOINLINE static void attn__finish_rotation(const attn__rotate *p, int64_t pairs, int64_t rest, int is_nan)
+{
+    int64_t r, n;
+    for (r = 0; is_nan && r < p->rows; r++)
+        for (n = 0; n < 2*p->pairs; n++) p->out[r * p->out_row + n] = attn__quiet(p->out[r * p->out_row + n]);
+    for (r = 0; r < p->rows && (pairs < p->pairs || rest < p->rest); r++) attn__rotate_row(p, r, pairs, rest);
 }
 static void attn__rotate_scalar(const attn__rotate *p)
 {
@@ -3839,56 +3851,64 @@ ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to
     attn__round_scalar(from + j, type, to + j, n - j);
 }
 /* ---- rotary positions */
-ATTN__HELPER ATTN__VEC ATTN__V(even_signs)(void)        /* the sign bit in each lane that turns an `a` */
+/* All rows, as far as whole vectors go. To make every NaN the one NaN costs too much here: sums of the results tell
+   whether there may be one (they are NaN where infinities meet, too). A copy of *p: see grade_keys. */
+ATTN__HELPER int ATTN__V(rotate_rows)(const attn__rotate p, const int interleaved, const uint32_t *signs)
 {
-    static const uint32_t signs[16] = {0x80000000u, 0, 0x80000000u, 0, 0x80000000u, 0, 0x80000000u, 0,
-                                       0x80000000u, 0, 0x80000000u, 0, 0x80000000u, 0, 0x80000000u, 0};
-    return ATTN__LOAD_BITS(signs);
-}
-/* One row, as far as whole vectors go. To make every NaN the one NaN costs too much here: sums of the results say
-   whether there may be one. (They also are NaN where infinities meet.) */
-ATTN__HELPER void ATTN__V(rotate_row)(const attn__rotate *p, int64_t r, const int interleaved, ATTN__VEC *seen)
-{
-    const ATTN__VEC flip = ATTN__ALL_BITS(p->inverse ? 0x80000000u : 0u);
-    const ATTN__VEC signs = ATTN__XOR(flip, ATTN__V(even_signs)());
-    const int64_t at = p->at[r*p->at_step], whole = p->pairs/ATTN__LANES*ATTN__LANES;
-    const float *x = p->x + r*p->x_row, *c = p->cosines + at*p->cosines_row, *s = p->sines + at*p->sines_row;
-    float *out = p->out + r*p->out_row;
-    int64_t n;
+    const int64_t whole = p.pairs/ATTN__LANES*ATTN__LANES, rest = p.rest/ATTN__LANES*ATTN__LANES;
+    const int64_t apart = interleaved ? ATTN__LANES : p.pairs;
+    const ATTN__VEC flip = interleaved ? ATTN__LOAD_BITS(signs) : ATTN__ALL_BITS(signs[1]);
+    const float *x = p.x;
+    float *out = p.out;
+    ATTN__VEC seen[2], a[2], y[2], cosine, sine;
+    int64_t r, n;
     int u;
-    for (n = 0; n < whole; n += ATTN__LANES) {
-        const ATTN__VEC cosine = ATTN__LOAD(c + n), sine = ATTN__LOAD(s + n);
-        ATTN__VEC a[2], y[2], turned;
-        if (interleaved) ATTN__EACH(u, 2) {
-            a[u] = ATTN__LOAD(x + 2*n + u*ATTN__LANES);
-            turned = ATTN__MUL(ATTN__SWAP(a[u]), ATTN__XOR(ATTN__TWICE(sine, u), signs));
-            y[u] = ATTN__ADD(ATTN__MUL(a[u], ATTN__TWICE(cosine, u)), turned);
-        } else {
-            ATTN__EACH(u, 2) a[u] = ATTN__LOAD(x + n + u*p->pairs);
-            turned = ATTN__XOR(sine, flip);
-            y[0] = ATTN__SUB(ATTN__MUL(a[0], cosine), ATTN__MUL(a[1], turned));
-            y[1] = ATTN__ADD(ATTN__MUL(a[1], cosine), ATTN__MUL(a[0], turned));
+    seen[0] = seen[1] = ATTN__ALL(0.0f);
+    for (r = 0; r < p.rows; r++, x += p.x_row, out += p.out_row) {
+        const int64_t at = p.at[r*p.at_step];
+        const float *c = p.cosines + at*p.cosines_row, *s = p.sines + at*p.sines_row, *from = x;
+        float *to = out;
+        for (n = 0; p.fetch && n < 2*p.pairs; n += 16) {
+            ATTN__PREFETCH(attn__ahead(x + n, p.fetch, p.x_row));
+            ATTN__PREFETCH(attn__ahead(out + n, p.fetch, p.out_row));
         }
-        ATTN__EACH(u, 2) {
-            seen[u] = ATTN__ADD(seen[u], y[u]);
-            ATTN__STORE(out + (interleaved ? 2*n + u*ATTN__LANES : n + u*p->pairs), y[u]);
+        ATTN__UNROLL_4 for (n = whole; n > 0; n -= ATTN__LANES, c += ATTN__LANES, s += ATTN__LANES) {
+            cosine = ATTN__LOAD(c);
+            sine = ATTN__LOAD(s);
+            ATTN__KEEP(cosine);
+            ATTN__KEEP(sine);
+            ATTN__EACH(u, 2) {
+                a[u] = ATTN__LOAD(from + u*apart);
+                ATTN__KEEP(a[u]);
+            }
+            if (interleaved) ATTN__EACH(u, 2)
+                y[u] = ATTN__ADD(ATTN__MUL(a[u], ATTN__TWICE(cosine, u)),
+                                 ATTN__MUL(ATTN__SWAP(a[u]), ATTN__XOR(ATTN__TWICE(sine, u), flip)));
+            else {
+                sine = ATTN__XOR(sine, flip);
+                y[0] = ATTN__SUB(ATTN__MUL(a[0], cosine), ATTN__MUL(a[1], sine));
+                y[1] = ATTN__ADD(ATTN__MUL(a[1], cosine), ATTN__MUL(a[0], sine));
+            }
+            ATTN__EACH(u, 2) {
+                seen[u] = ATTN__ADD(seen[u], y[u]);
+                ATTN__STORE(to + u*apart, y[u]);
+            }
+            from += interleaved ? 2*ATTN__LANES : ATTN__LANES;
+            to += interleaved ? 2*ATTN__LANES : ATTN__LANES;
         }
+        for (n = 2*p.pairs; n < 2*p.pairs + rest; n += ATTN__LANES)
+            ATTN__STORE(out + n, ATTN__V(quiet)(ATTN__LOAD(x + n)));
     }
-    for (x += 2*p->pairs, out += 2*p->pairs, n = 0; n <= p->rest - ATTN__LANES; n += ATTN__LANES)
-        ATTN__STORE(out + n, ATTN__V(quiet)(ATTN__LOAD(x + n)));
-    if (whole < p->pairs || n < p->rest) attn__rotate_row(p, r, whole, n);
+    return ATTN__ANY(ATTN__EITHER(ATTN__V(is_nan)(seen[0]), ATTN__V(is_nan)(seen[1])));
 }
 ATTN__KERNEL void ATTN__V(rotate)(const attn__rotate *p)
 {
-    ATTN__VEC seen[2];
-    int64_t r, n;
-    seen[0] = seen[1] = ATTN__ALL(0.0f);
-    for (r = 0; r < p->rows; r++)
-        if (p->interleaved) ATTN__V(rotate_row)(p, r, 1, seen);
-        else ATTN__V(rotate_row)(p, r, 0, seen);
-    if (!ATTN__ANY(ATTN__EITHER(ATTN__V(is_nan)(seen[0]), ATTN__V(is_nan)(seen[1])))) return;
-    for (r = 0; r < p->rows; r++)
-        for (n = 0; n < 2*p->pairs; n++) p->out[r*p->out_row + n] = attn__quiet(p->out[r*p->out_row + n]);
+    const int64_t whole = p->pairs/ATTN__LANES*ATTN__LANES, rest = p->rest/ATTN__LANES*ATTN__LANES;
+    uint32_t signs[16];
+    int64_t n;
+    for (n = 0; n < 16; n++) signs[n] = p->inverse != (p->interleaved && n%2 == 0) ? 0x80000000u : 0u;
+    n = p->interleaved ? ATTN__V(rotate_rows)(*p, 1, signs) : ATTN__V(rotate_rows)(*p, 0, signs);
+    attn__finish_rotation(p, whole, rest, (int)n);
 }
 
 /* ---- pairs of bf16 */
@@ -11268,7 +11288,9 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
 }
 
 /* ---- rotary positions */
-enum { ATTN__TURNED = 32 };     /* rows at once: few enough that the tables' stay near for the next head */
+/* Rows at once: few enough that those of the tables stay near for the next head; of large arrays so many that what is
+   read lies side by side for a while. */
+enum { ATTN__TURNED = 16, ATTN__TURNED_FAR = 128, ATTN__LARGE = 1 << 21 };
 typedef struct attn__rotation {
     attn__array  x, cosines, sines, positions, out;
     int64_t      size[4], pairs;
@@ -11317,15 +11339,18 @@ static void attn__turn_floats(const attn__rotation *c, int64_t b)
 {
     const int by_head = c->size[2] == 1 || (c->size[1] > 1 && c->out.stride[1] < c->out.stride[2]);
     const int64_t inner = c->size[by_head ? 1 : 2], outer = c->size[by_head ? 2 : 1];
-    int64_t at[ATTN__TURNED], r, o, j;
+    const int large = inner * outer > ATTN__LARGE / c->size[3];
+    const int64_t most = large ? ATTN__TURNED_FAR : ATTN__TURNED;
+    int64_t at[ATTN__TURNED_FAR], r, o, j;
     attn__rotate t = c->turn;
     t.at = at;
     t.at_step = !by_head;
+    t.fetch = large ? 4 : 0;
     t.x_row = c->x.stride[by_head ? 1 : 2];
     t.out_row = c->out.stride[by_head ? 1 : 2];
-    for (r = 0; r < inner; r += ATTN__TURNED)
+    for (r = 0; r < inner; r += most)
         for (o = 0; o < outer; o++) {
-            t.rows = attn__min(inner - r, ATTN__TURNED);
+            t.rows = attn__min(inner - r, most);
             if (by_head) at[0] = attn__row_of_table(c, b, o);
             else for (j = 0; o == 0 && j < t.rows; j++) at[j] = attn__row_of_table(c, b, r + j);
             t.x = attn__at(&c->x, b, by_head ? r : o, by_head ? o : r, 0);
@@ -12867,6 +12892,7 @@ ATTN__FOR_SPEED
 #undef ATTN__PLACE_HOST
 #undef ATTN__PLACE_DEVICE
 #undef ATTN__UNROLL
+#undef ATTN__UNROLL_4
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST
 #if ATTN__CLANG_FAST

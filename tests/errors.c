@@ -2001,7 +2001,10 @@ static void test_layout(void) {
                                    AT(attn_error, want, 32),
                                    AT(attn_error, has_numbers, 40),
                                    AT(attn_error, cuda, 44),
-                                   AT(attn_error, reserved, 48),
+                                   AT(attn_error, place, 48),
+                                   AT(attn_error, has_place, 64),
+                                   AT(attn_error, reserved, 68),
+                                   AT(attn_error, reserved2, 72),
                                    {"sizeof attn_error", sizeof(attn_error), 80},
                                    AT(attn_allocator, allocate, 0),
                                    AT(attn_allocator, release, 8),
@@ -2033,6 +2036,19 @@ static void test_layout(void) {
                                    AT(attn_mha_desc, heads_kv, 976),
                                    AT(attn_mha_desc, attention, 984),
                                    {"sizeof attn_mha_desc", sizeof(attn_mha_desc), 992},
+                                   AT(attn_rope_desc, struct_bytes, 0),
+                                   AT(attn_rope_desc, base, 8),
+                                   AT(attn_rope_desc, scaling, 16),
+                                   AT(attn_rope_desc, no_truncation, 20),
+                                   AT(attn_rope_desc, factor, 24),
+                                   AT(attn_rope_desc, original_positions, 32),
+                                   AT(attn_rope_desc, low_freq_factor, 40),
+                                   AT(attn_rope_desc, high_freq_factor, 48),
+                                   AT(attn_rope_desc, beta_fast, 56),
+                                   AT(attn_rope_desc, beta_slow, 64),
+                                   AT(attn_rope_desc, attention_factor, 72),
+                                   AT(attn_rope_desc, first_position, 80),
+                                   {"sizeof attn_rope_desc", sizeof(attn_rope_desc), 88},
                                    {0, 0, 0}};
     static const place gradients[] = {AT(attn_grad, struct_bytes, 0),
                                       AT(attn_grad, d_out, 8),
@@ -2085,6 +2101,7 @@ static void test_layout(void) {
     check_layout_text(desc, "attn_desc");
     check_layout_text(others, "attn_error");
     check_layout_text(others, "attn_mha_desc");
+    check_layout_text(others, "attn_rope_desc");
     check_layout_text(gradients, "attn_grad");
     check_layout_text(gradients, "attn_mha_grad");
 }

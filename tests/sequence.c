@@ -1,0 +1,584 @@
+/* sequence.c - lengths from offsets, rows put behind those of a cache, rotary positions and their tables. The functions
+   take no instruction set: the program runs them on the best one; builds without the others are in tests/check.sh. */
+#include "cases.h"
+
+static const int32_t floats[3] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+static const attn_view none;
+
+static int32_t any_type(void) { return floats[test_int(0, 2)]; }
+static int32_t any_int(void) { return test_int(0, 1) ? ATTN_I32 : ATTN_I64; }
+static layout any_layout(int count) { return (layout)test_int(0, count - 1); }
+
+/* ---- errors: status, field and place; nothing is written */
+typedef struct memory { /* of an output, as it was */
+    void *data, *copy;
+    size_t bytes;
+} memory;
+static memory remember(const attn_out *o) {
+    attn_view v = attn_view_of(*o);
+    int64_t low, high;
+    memory m = {o->data, 0, view_extent(&v, &low, &high) ? (size_t)(high + 1) * type_bytes(o->type) : 0};
+    m.copy = test_guarded(m.bytes);
+    memcpy(m.copy, m.data, m.bytes);
+    return m;
+}
+static int unchanged(const memory *m) { return !memcmp(m->copy, m->data, m->bytes); }
+static void refused(attn_status got, attn_status status, const char *field, int places, int64_t i, int64_t j,
+                    const attn_error *err, int line) {
+    CHECKF(got == status && err->status == (int32_t)status, "line %d: status \"%s\", want \"%s\"", line,
+           attn_status_string(got), attn_status_string(status));
+    CHECKF(!strcmp(err->field, field) && *err->rule, "line %d: \"%s %s\", want %s", line, err->field, err->rule, field);
+    CHECKF(err->has_place == places && (places < 1 || err->place[0] == i) && (places < 2 || err->place[1] == j),
+           "line %d: %d places [%ld,%ld], want %d [%ld,%ld]", line, (int)err->has_place, (long)err->place[0],
+           (long)err->place[1], places, (long)i, (long)j);
+}
+#define REFUSED_AT(call, status, field, places, i, j) \
+    do { \
+        attn_error err; \
+        memset(&err, 0x55, sizeof err); \
+        attn_status st_ = (call); \
+        refused(st_, status, field, places, i, j, &err, __LINE__); \
+    } while (0)
+#define REFUSED(call, status, field) REFUSED_AT(call, status, field, 0, 0, 0)
+
+/* ---- lengths of offsets */
+static void lengths_test(void) {
+    for (int again = 0; again < 60; again++) {
+        int n = test_int(0, 9);
+        attn_view offsets = make_view(any_int(), any_layout(LAYOUT_COUNT), 1, n + 1, 0, 0, 0);
+        attn_out lengths = make_out_of(any_int(), any_layout(3), 1, n, 0, 0, 0);
+        if (offsets.stride[0] == 0) continue; /* broadcast */
+        int64_t at = test_int(0, 5), start = at, want[10];
+        put_at(&offsets, 0, 0, 0, 0, (double)at);
+        for (int b = 0; b < n; b++) put_at(&offsets, 0, 0, 0, b + 1, (double)(at += want[b] = test_int(0, 3)));
+        CHECK_STATUS(attn_lengths_of(offsets, lengths, 0), ATTN_OK);
+        attn_view got = attn_view_of(lengths);
+        for (int b = 0; b < n; b++) CHECK(ref_int(&got, b, 0) == want[b]);
+        CHECK(at >= start && gaps_untouched(&lengths));
+        test_release();
+    }
+}
+static void lengths_errors(void) {
+    int64_t offsets[4] = {0, 5, 3, 9}, out64[3] = {7, 7, 7};
+    int32_t out[3] = {7, 7, 7};
+    attn_view v = attn_view_i64(offsets, 1, 4, 0, 0, 0);
+    attn_out o = attn_out_typed(ATTN_I32, out, 1, 3, 0, 0, 0), o64 = attn_out_typed(ATTN_I64, out64, 1, 3, 0, 0, 0);
+    attn_out nowhere;
+    char text[200];
+    attn_error e;
+    memset(&nowhere, 0, sizeof nowhere);
+    REFUSED_AT(attn_lengths_of(v, o, &err), ATTN_ERR_RANGE, "offsets", 1, 2, 0);
+    attn_lengths_of(v, o, &e);
+    attn_error_string(&e, text, sizeof text);
+    CHECKF(strstr(text, ": 5, is 3 at [2]") != 0, "%s", text);
+    offsets[0] = -1, offsets[2] = 5;
+    REFUSED_AT(attn_lengths_of(v, o, &err), ATTN_ERR_RANGE, "offsets", 1, 0, 0);
+    offsets[0] = 0, offsets[3] = 5 + (int64_t)INT32_MAX + 1;
+    REFUSED_AT(attn_lengths_of(v, o, &err), ATTN_ERR_RANGE, "lengths", 1, 2, 0);
+    CHECK(out[0] == 7 && out[1] == 7 && out[2] == 7);
+    CHECK_STATUS(attn_lengths_of(v, o64, 0), ATTN_OK);
+    CHECK(out64[2] == (int64_t)INT32_MAX + 1);
+    offsets[3]--;
+    CHECK_STATUS(attn_lengths_of(v, o, &e), ATTN_OK);
+    CHECK(out[2] == INT32_MAX && e.has_place == 0);
+    REFUSED(attn_lengths_of(attn_view_i64(offsets, 1, 3, 0, 0, 0), o, &err), ATTN_ERR_SIZE, "offsets.size[0]");
+    REFUSED(attn_lengths_of(none, o, &err), ATTN_ERR_NULL, "offsets");
+    REFUSED(attn_lengths_of(v, nowhere, &err), ATTN_ERR_NULL, "lengths");
+    REFUSED(attn_lengths_of(attn_view_f32((float *)out, 1, 4, 0, 0, 0), o, &err), ATTN_ERR_TYPE, "offsets.type");
+    REFUSED(attn_lengths_of(v, attn_out_typed(ATTN_I64, offsets + 1, 1, 3, 0, 0, 0), &err), ATTN_ERR_OVERLAP, "lengths");
+}
+
+/* ---- rotary positions: the bits that the manual's formula has */
+static uint32_t as_bits(int32_t type, float x) {
+    uint32_t bits;
+    if (type != ATTN_F32) return ref_half(type, (double)x);
+    memcpy(&bits, &x, sizeof bits);
+    return x != x ? 0x7fc00000u : bits;
+}
+static float float_at(const attn_view *v, int64_t b, int64_t h, int64_t i, int64_t x) {
+    return (float)ref_at(v, b, h, i, x);
+}
+static float rounded_difference(float a, float b, float c, float d) { /* a b - c d, three roundings */
+    volatile float first = a * b, second = c * d;
+    return first - second;
+}
+static void rope_check(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
+                       const attn_out *out) {
+    const attn_view got = attn_view_of(*out);
+    const int64_t half = cosines.size[1];
+    int wrong = 0;
+    int64_t at[4] = {0, 0, 0, 0}, low, high;
+    if (!view_extent(&got, &low, &high)) return;
+    do {
+        int64_t column = at[3], n = flags & ATTN_ROPE_INTERLEAVED ? column / 2 : column % (half ? half : 1), other;
+        int second = flags & ATTN_ROPE_INTERLEAVED ? (int)(column % 2) : column >= half;
+        int64_t p = !positions.rank       ? at[2]
+                    : positions.rank == 1 ? ref_int(&positions, at[0], 0) + at[2]
+                                          : ref_int(&positions, at[0], at[2]);
+        float a = float_at(&x, at[0], at[1], at[2], column), c, s, want = a;
+        if (column < 2 * half) {
+            other = flags & ATTN_ROPE_INTERLEAVED ? column ^ 1 : second ? column - half : column + half;
+            c = float_at(&cosines, 0, 0, p, n), s = float_at(&sines, 0, 0, p, n);
+            if (second != ((flags & ATTN_ROPE_INVERSE) != 0)) s = -s;
+            float b = float_at(&x, at[0], at[1], at[2], other);
+            want = rounded_difference(a, c, b, s);
+            double exact = (double)a * (double)c - (double)b * (double)s;
+            if (isfinite(want)) CHECK_CLOSE(want, exact, 2e-7 * (fabs((double)a * c) + fabs((double)b * s)) + 1e-44);
+        }
+        if (bits_at(&got, at) != as_bits(got.type, want)) wrong++;
+    } while (next_index(&got, at));
+    CHECKF(!wrong, "%d of [%ld,%ld,%ld,%ld], R %ld, flags %d, types %d %d, strides %ld %ld", wrong, (long)x.size[0],
+           (long)x.size[1], (long)x.size[2], (long)x.size[3], 2 * (long)half, (int)flags, x.type, got.type,
+           (long)x.stride[3], (long)got.stride[3]);
+}
+static void rope_any(void) {
+    for (int again = 0; again < 800; again++) {
+        const int large = again % 8 == 0, table = test_int(1, 20);
+        int64_t b = test_int(0, 3), h = test_int(0, large ? 40 : 4), s = test_int(0, large ? 40 : 5), d;
+        d = test_int(0, large ? 60 : 320);
+        int64_t half = test_int(0, 2) ? d / 2 : test_int(0, (int)d / 2), rows = s + table;
+        attn_view x = make_view(any_type(), again % 3 ? any_layout(2) : any_layout(LAYOUT_COUNT), 4, b, h, s, d);
+        layout how = again % 3 ? LAYOUT_PACKED : any_layout(LAYOUT_COUNT);
+        attn_view cosines = make_filled(how, 1, 2, rows, half, 0, 0), sines = make_filled(how, 1, 2, rows, half, 0, 0);
+        attn_view positions = none, before;
+        attn_out out = make_out_of(again % 5 ? x.type : any_type(), again % 3 ? any_layout(2) : any_layout(3), 4, b, h, s,
+                                   d);
+        const uint32_t flags = (uint32_t)test_int(0, 3);
+        fill(&x, draw_normal, 0, 2);
+        if (again % 7 == 0 && b * h * s * d > 0)
+            for (int n = 0; n < 5; n++) {
+                static const double odd[4] = {NAN, INFINITY, -INFINITY, 0};
+                put_at(&x, test_int(0, (int)b - 1), test_int(0, (int)h - 1), test_int(0, (int)s - 1),
+                       test_int(0, (int)d - 1), odd[test_int(0, 3)]);
+            }
+        if (again % 4 == 1) positions = make_ints(any_int(), 1, b, 0, 0, 0, 0, table);
+        if (again % 4 == 2) positions = make_ints(any_int(), 2, b, s, 0, 0, 0, (int)rows - 1);
+        before = copy_view(&x, LAYOUT_PACKED);
+        if (again % 6 == 5) { /* in place */
+            out = make_out_of(x.type, any_layout(3), 4, b, h, s, d);
+            attn_view same = attn_view_of(out);
+            int64_t at[4] = {0, 0, 0, 0}, low, high;
+            if (view_extent(&same, &low, &high)) do
+                    memcpy((char *)out.data + offset_of(&same, at) * (int64_t)type_bytes(x.type),
+                           (const char *)before.data + offset_of(&before, at) * (int64_t)type_bytes(x.type),
+                           type_bytes(x.type));
+                while (next_index(&same, at));
+            x = same;
+        }
+        CHECK_STATUS(attn_rope(x, cosines, sines, positions, flags, out, 0), ATTN_OK);
+        rope_check(before, cosines, sines, positions, flags, &out);
+        CHECK(gaps_untouched(&out));
+        test_release();
+    }
+}
+/* Back and forth; of a large array, where rows are taken together another way. */
+static void rope_back(void) {
+    enum { S = 300, H = 60, D = 128 };
+    for (uint32_t flags = 0; flags < 2; flags++)
+        for (int by_head = 0; by_head < 2; by_head++) {
+            attn_view x = make_filled(by_head ? LAYOUT_BSHD : LAYOUT_PACKED, 1, 4, 1, H, S, D);
+            attn_out cosines = make_out(LAYOUT_PACKED, 2, S, D / 2, 0, 0), sines = make_out(LAYOUT_PACKED, 2, S, D / 2, 0, 0);
+            attn_out out = make_out(by_head ? LAYOUT_BSHD : LAYOUT_PACKED, 4, 1, H, S, D);
+            const attn_view c = attn_view_of(cosines), s = attn_view_of(sines);
+            CHECK_STATUS(attn_rope_table(cosines, sines, 0, 0), ATTN_OK);
+            CHECK_STATUS(attn_rope(x, c, s, none, flags, out, 0), ATTN_OK);
+            for (int n = 0; n < 200; n++) {
+                int64_t h = test_int(0, H - 1), i = test_int(0, S - 1);
+                attn_out row = make_out(LAYOUT_PACKED, 4, 1, 1, 1, D);
+                attn_view p = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)i, (int)i), whole = attn_view_of(out);
+                CHECK_STATUS(attn_rope(slice_row(x, 0, h, i), c, s, p, flags, row, 0), ATTN_OK);
+                for (int64_t d = 0; d < D; d++)
+                    CHECK(((float *)row.data)[d] == float_at(&whole, 0, h, i, d));
+            }
+            CHECK_STATUS(attn_rope(attn_view_of(out), c, s, none, flags | ATTN_ROPE_INVERSE, out, 0), ATTN_OK);
+            double worst = 0;
+            attn_view back = attn_view_of(out);
+            for (int64_t h = 0; h < H; h++)
+                for (int64_t i = 0; i < S; i++)
+                    for (int64_t d = 0; d < D; d++)
+                        worst = fmax(worst, fabs(ref_at(&x, 0, h, i, d) - ref_at(&back, 0, h, i, d)));
+            CHECK_CLOSE(worst, 0, 3e-6);
+            test_release();
+        }
+}
+static void rope_errors(void) {
+    float *x = test_floats(2 * 2 * 3 * 8), table[8 * 4], *y = test_floats(2 * 2 * 3 * 8);
+    int32_t p[6] = {0, 1, 2, 3, 4, 5};
+    const attn_view v = attn_view_bhsd(x, 2, 2, 3, 8), c = attn_view_f32(table, 2, 8, 4, 0, 0);
+    attn_view ps = attn_view_i32(p, 2, 2, 3, 0, 0), p1 = attn_view_i32(p, 1, 2, 0, 0, 0), wide = c, few = c;
+    attn_out o = attn_out_bhsd(y, 2, 2, 3, 8), nowhere, shifted = attn_out_bhsd(x + 1, 2, 2, 3, 8), turned;
+    char text[200];
+    attn_error e;
+    memset(&nowhere, 0, sizeof nowhere), memset(table, 0, sizeof table);
+    memory y_before = remember(&o);
+    turned = attn_out_bhsd(x, 2, 2, 3, 8);
+    turned.stride[1] = 8, turned.stride[2] = 16;
+    wide.size[1] = 5, few.size[0] = 2;
+    REFUSED(attn_rope(none, c, c, none, 0, o, &err), ATTN_ERR_NULL, "x");
+    REFUSED(attn_rope(v, none, c, none, 0, o, &err), ATTN_ERR_NULL, "cosines");
+    REFUSED(attn_rope(v, c, none, none, 0, o, &err), ATTN_ERR_NULL, "sines");
+    REFUSED(attn_rope(v, c, c, none, 0, nowhere, &err), ATTN_ERR_NULL, "out");
+    REFUSED(attn_rope(attn_view_swap(v, 1, 2), c, c, none, 0, o, &err), ATTN_ERR_SIZE, "out.size[1]");
+    REFUSED(attn_rope(attn_view_f32(x, 3, 4, 3, 8, 0), c, c, none, 0, o, &err), ATTN_ERR_RANK, "x.rank");
+    REFUSED(attn_rope(v, c, attn_view_slice(c, 0, 0, 7), none, 0, o, &err), ATTN_ERR_SIZE, "sines.size[0]");
+    REFUSED(attn_rope(v, c, attn_view_slice(c, 1, 0, 3), none, 0, o, &err), ATTN_ERR_SIZE, "sines.size[1]");
+    REFUSED(attn_rope(v, wide, wide, none, 0, o, &err), ATTN_ERR_SIZE, "cosines.size[1]");
+    REFUSED(attn_rope(v, few, few, none, 0, o, &err), ATTN_ERR_SIZE, "cosines.size[0]");
+    REFUSED(attn_rope(v, attn_view_typed(ATTN_F16, table, 2, 8, 4, 0, 0), c, none, 0, o, &err), ATTN_ERR_TYPE,
+            "cosines.type");
+    REFUSED(attn_rope(attn_view_typed(ATTN_I8, x, 4, 2, 2, 3, 8), c, c, none, 0, o, &err), ATTN_ERR_TYPE, "x.type");
+    REFUSED(attn_rope(v, c, c, attn_view_f32(table, 1, 2, 0, 0, 0), 0, o, &err), ATTN_ERR_TYPE, "positions.type");
+    REFUSED(attn_rope(v, c, c, attn_view_i32(p, 1, 3, 0, 0, 0), 0, o, &err), ATTN_ERR_SIZE, "positions.size[0]");
+    REFUSED(attn_rope(v, c, c, attn_view_i32(p, 2, 2, 2, 0, 0), 0, o, &err), ATTN_ERR_SIZE, "positions.size[1]");
+    REFUSED(attn_rope(v, c, c, none, 4, o, &err), ATTN_ERR_OPTION, "flags");
+    REFUSED(attn_rope(v, c, c, none, 0, shifted, &err), ATTN_ERR_OVERLAP, "out");
+    REFUSED(attn_rope(v, c, c, none, 0, turned, &err), ATTN_ERR_OVERLAP, "out");
+    REFUSED(attn_rope(v, attn_view_f32(y, 2, 8, 4, 0, 0), c, none, 0, o, &err), ATTN_ERR_OVERLAP, "out");
+    p[4] = 8;
+    REFUSED_AT(attn_rope(v, c, c, ps, 0, o, &err), ATTN_ERR_RANGE, "positions", 2, 1, 1);
+    attn_rope(v, c, c, ps, 0, o, &e);
+    attn_error_string(&e, text, sizeof text);
+    CHECKF(strstr(text, ": 7, is 8 at [1,1]") != 0, "%s", text);
+    p[2] = -1;
+    REFUSED_AT(attn_rope(v, c, c, ps, 0, o, &err), ATTN_ERR_RANGE, "positions", 2, 0, 2);
+    p[1] = 6;
+    REFUSED_AT(attn_rope(v, c, c, p1, 0, o, &err), ATTN_ERR_RANGE, "positions", 1, 1, 0);
+    p[0] = -3;
+    REFUSED_AT(attn_rope(v, c, c, p1, 0, o, &err), ATTN_ERR_RANGE, "positions", 1, 0, 0);
+    CHECK(unchanged(&y_before));
+    p[0] = 0, p[1] = 5;
+    CHECK_STATUS(attn_rope(v, c, c, p1, 0, o, &e), ATTN_OK);
+}
+
+/* ---- tables against the formulas, in the widest type there is */
+static attn_rope_desc rope_kind(int kind) {
+    attn_rope_desc d;
+    memset(&d, 0, sizeof d);
+    d.scaling = kind % ATTN_ROPE_SCALING_COUNT;
+    if (kind) d.base = kind % 2 ? 500000 : 1e6;
+    if (d.scaling != ATTN_ROPE_PLAIN) d.factor = kind % 3 ? 8 : 2.5;
+    if (d.scaling >= ATTN_ROPE_YARN) d.original_positions = kind % 3 ? 8192 : 4096;
+    if (kind >= ATTN_ROPE_SCALING_COUNT) {
+        d.first_position = 1234567;
+        if (d.scaling == ATTN_ROPE_YARN) d.no_truncation = 1, d.beta_fast = 40, d.beta_slow = 2, d.attention_factor = 0.7;
+        if (d.scaling == ATTN_ROPE_LLAMA3) d.low_freq_factor = 0.5, d.high_freq_factor = 7;
+    }
+    return d;
+}
+static double rope_frequency(const attn_rope_desc *d, int64_t n, int64_t size) {
+    const double pi = 3.14159265358979323846, base = d->base != 0 ? d->base : 10000;
+    long double wide = (long double)base;
+    if (d->scaling == ATTN_ROPE_NTK && size > 2)
+        wide *= powl((long double)d->factor, (long double)size / (long double)(size - 2));
+    const double w = (double)powl(wide, -2.0L * (long double)n / (long double)size);
+    if (d->scaling == ATTN_ROPE_LINEAR) return w / d->factor;
+    if (d->scaling == ATTN_ROPE_YARN) {
+        double fast = d->beta_fast != 0 ? d->beta_fast : 32, slow = d->beta_slow != 0 ? d->beta_slow : 1, r;
+        double low = (double)size * log((double)d->original_positions / (fast * 2 * pi)) / (2 * log(base));
+        double high = (double)size * log((double)d->original_positions / (slow * 2 * pi)) / (2 * log(base));
+        if (!d->no_truncation) low = floor(low), high = ceil(high);
+        low = fmax(low, 0), high = fmin(high, (double)size - 1);
+        if (low == high) high += 0.001;
+        r = fmin(fmax(((double)n - low) / (high - low), 0), 1);
+        return w / d->factor * r + w * (1 - r);
+    }
+    if (d->scaling == ATTN_ROPE_LLAMA3) {
+        double least = d->low_freq_factor != 0 ? d->low_freq_factor : 1;
+        double most = d->high_freq_factor != 0 ? d->high_freq_factor : 4, length = 2 * pi / w;
+        if (length < (double)d->original_positions / most) return w;
+        if (length > (double)d->original_positions / least) return w / d->factor;
+        double smooth = ((double)d->original_positions / length - least) / (most - least);
+        return (1 - smooth) * w / d->factor + smooth * w;
+    }
+    return w;
+}
+static void rope_tables(void) {
+    static const int64_t positions[] = {0, 1, 2, 3, 17, 1000, 4095, 65535};
+    for (int kind = 0; kind < 2 * ATTN_ROPE_SCALING_COUNT; kind++)
+        for (int again = 0; again < 6; again++) {
+            const attn_rope_desc d = rope_kind(kind);
+            const int64_t half = again == 0 ? 1 : again == 1 ? 2 : again == 2 ? 64 : test_int(1, 90);
+            const double m = d.scaling != ATTN_ROPE_YARN   ? 1
+                             : d.attention_factor != 0 ? d.attention_factor
+                                                       : 0.1 * log(d.factor) + 1;
+            for (size_t n = 0; n < sizeof positions / sizeof *positions; n++) {
+                attn_rope_desc at = d;
+                at.first_position += positions[n];
+                attn_out c = make_out(any_layout(3), 2, 3, half, 0, 0), s = make_out(any_layout(3), 2, 3, half, 0, 0);
+                const attn_view cosines = attn_view_of(c), sines = attn_view_of(s);
+                CHECK_STATUS(attn_rope_table(c, s, &at, 0), ATTN_OK);
+                CHECK(gaps_untouched(&c) && gaps_untouched(&s));
+                for (int64_t p = 0; p < 3; p++)
+                    for (int64_t i = 0; i < half; i++) {
+                        double angle = (double)(at.first_position + p) * rope_frequency(&d, i, 2 * half);
+                        double cosine = m * cos(angle), sine = m * sin(angle), off = angle * 4e-16 * m;
+                        CHECK_CLOSE(ref_at(&cosines, 0, 0, p, i), cosine, fabs(cosine) * 0x1p-23 + off);
+                        CHECK_CLOSE(ref_at(&sines, 0, 0, p, i), sine, fabs(sine) * 0x1p-23 + off);
+                    }
+                test_release();
+            }
+        }
+    attn_out c = make_out(LAYOUT_PACKED, 2, 2, 3, 0, 0), s = make_out(LAYOUT_PACKED, 2, 2, 3, 0, 0);
+    attn_out c0 = make_out(LAYOUT_PACKED, 2, 2, 3, 0, 0), s0 = make_out(LAYOUT_PACKED, 2, 2, 3, 0, 0);
+    attn_rope_desc d;
+    memset(&d, 0, sizeof d);
+    CHECK_STATUS(attn_rope_table(c, s, &d, 0), ATTN_OK);
+    CHECK_STATUS(attn_rope_table(c0, s0, 0, 0), ATTN_OK);
+    check_same(&c, &c0, "defaults");
+    check_same(&s, &s0, "defaults");
+    d.struct_bytes = sizeof d;
+    CHECK_STATUS(attn_rope_table(c0, s0, &d, 0), ATTN_OK);
+    check_same(&c, &c0, "struct_bytes");
+}
+/* The same bits on every machine: tables of each kind, and what turns by them. */
+static void rope_bits(void) {
+    enum { S = 64, HALF = 40, D = 96 };
+    static float cosines[S * HALF], sines[S * HALF], x[2 * S * D], y[2 * S * D];
+    uint64_t hash = 14695981039346656037u;
+    for (int i = 0; i < 2 * S * D; i++) x[i] = (float)((i * 7919) % 2001 - 1000) / 256;
+    for (int kind = 0; kind < 2 * ATTN_ROPE_SCALING_COUNT; kind++) {
+        const attn_rope_desc d = rope_kind(kind);
+        const attn_view c = attn_view_f32(cosines, 2, S, HALF, 0, 0), s = attn_view_f32(sines, 2, S, HALF, 0, 0);
+        CHECK_STATUS(attn_rope_table(attn_out_f32(cosines, 2, S, HALF, 0, 0), attn_out_f32(sines, 2, S, HALF, 0, 0), &d, 0),
+                     ATTN_OK);
+        CHECK_STATUS(attn_rope(attn_view_bhsd(x, 1, 2, S, D), c, s, none, (uint32_t)kind % 4,
+                               attn_out_bhsd(y, 1, 2, S, D), 0),
+                     ATTN_OK);
+        for (int i = 0; i < 2 * S * D; i++) hash = (hash ^ as_bits(ATTN_F32, y[i])) * 1099511628211u;
+    }
+    CHECKF(hash == 0xee92d79116a3dc3du, "%llx", (unsigned long long)hash);
+}
+#define TABLE(status, field, change) \
+    do { \
+        attn_rope_desc d = rope_kind(ATTN_ROPE_PLAIN); \
+        change; \
+        REFUSED(attn_rope_table(c, s, &d, &err), status, field); \
+    } while (0)
+static void rope_table_errors(void) {
+    static float m[2][6];
+    attn_out c = attn_out_f32(m[0], 2, 2, 3, 0, 0), s = attn_out_f32(m[1], 2, 2, 3, 0, 0), nowhere;
+    memset(&nowhere, 0, sizeof nowhere);
+    memset(m, 0x5a, sizeof m);
+    memory c_before = remember(&c), s_before = remember(&s);
+    TABLE(ATTN_ERR_OPTION, "struct_bytes", d.struct_bytes = 8);
+    TABLE(ATTN_ERR_OPTION, "scaling", d.scaling = -1);
+    TABLE(ATTN_ERR_OPTION, "scaling", d.scaling = ATTN_ROPE_SCALING_COUNT);
+    TABLE(ATTN_ERR_RANGE, "base", d.base = 0.5);
+    TABLE(ATTN_ERR_RANGE, "base", d.base = -10000);
+    TABLE(ATTN_ERR_RANGE, "base", d.base = NAN);
+    TABLE(ATTN_ERR_RANGE, "base", d.base = 2e18);
+    TABLE(ATTN_ERR_OPTION, "factor", d.factor = 2);
+    TABLE(ATTN_ERR_RANGE, "factor", d.scaling = ATTN_ROPE_LINEAR);
+    TABLE(ATTN_ERR_RANGE, "factor", (d.scaling = ATTN_ROPE_NTK, d.factor = 0.9));
+    TABLE(ATTN_ERR_RANGE, "factor", (d.scaling = ATTN_ROPE_NTK, d.factor = INFINITY));
+    TABLE(ATTN_ERR_OPTION, "original_positions", d.original_positions = 4096);
+    TABLE(ATTN_ERR_OPTION, "original_positions", (d = rope_kind(2), d.original_positions = 4096));
+    TABLE(ATTN_ERR_RANGE, "original_positions", (d = rope_kind(3), d.original_positions = 0));
+    TABLE(ATTN_ERR_RANGE, "original_positions", (d = rope_kind(4), d.original_positions = -1));
+    TABLE(ATTN_ERR_RANGE, "original_positions", (d = rope_kind(4), d.original_positions = ((int64_t)1 << 48) + 1));
+    TABLE(ATTN_ERR_OPTION, "low_freq_factor", (d = rope_kind(3), d.low_freq_factor = 1));
+    TABLE(ATTN_ERR_OPTION, "high_freq_factor", d.high_freq_factor = 4);
+    TABLE(ATTN_ERR_RANGE, "high_freq_factor", (d = rope_kind(4), d.low_freq_factor = 4));
+    TABLE(ATTN_ERR_RANGE, "low_freq_factor", (d = rope_kind(4), d.low_freq_factor = -1));
+    TABLE(ATTN_ERR_OPTION, "beta_fast", (d = rope_kind(4), d.beta_fast = 32));
+    TABLE(ATTN_ERR_OPTION, "beta_slow", d.beta_slow = 1);
+    TABLE(ATTN_ERR_RANGE, "beta_slow", (d = rope_kind(3), d.beta_slow = 33));
+    TABLE(ATTN_ERR_RANGE, "beta_fast", (d = rope_kind(3), d.beta_fast = NAN));
+    TABLE(ATTN_ERR_OPTION, "attention_factor", d.attention_factor = 1);
+    TABLE(ATTN_ERR_RANGE, "attention_factor", (d = rope_kind(3), d.attention_factor = -1));
+    TABLE(ATTN_ERR_OPTION, "no_truncation", d.no_truncation = 1);
+    TABLE(ATTN_ERR_RANGE, "first_position", d.first_position = -1);
+    TABLE(ATTN_ERR_RANGE, "first_position", d.first_position = (1 << 24) + 1);
+    TABLE(ATTN_ERR_RANGE, "cosines.size[0]", d.first_position = 1 << 24);
+    REFUSED(attn_rope_table(nowhere, s, 0, &err), ATTN_ERR_NULL, "cosines");
+    REFUSED(attn_rope_table(c, nowhere, 0, &err), ATTN_ERR_NULL, "sines");
+    REFUSED(attn_rope_table(c, c, 0, &err), ATTN_ERR_OVERLAP, "cosines");
+    REFUSED(attn_rope_table(c, attn_out_f32(m[1], 2, 2, 2, 0, 0), 0, &err), ATTN_ERR_SIZE, "sines.size[1]");
+    REFUSED(attn_rope_table(attn_out_typed(ATTN_F16, m[0], 2, 2, 3, 0, 0), s, 0, &err), ATTN_ERR_TYPE, "cosines.type");
+    CHECK(unchanged(&c_before) && unchanged(&s_before));
+}
+
+/* ---- a cache that grows: the bits of attn_convert and attn_quantize, row by row, and nothing else written */
+static attn_out append_room(int32_t type, layout how, int64_t n0, int64_t n1, int64_t n2, int64_t n3, attn_out *twin) {
+    attn_out o = make_out_of(type, how, 4, n0, n1, n2, n3);
+    attn_view v = attn_view_of(o);
+    int64_t low, high;
+    size_t bytes = view_extent(&v, &low, &high) ? (size_t)(high + 1) * type_bytes(type) : 0;
+    for (size_t i = 0; i < bytes; i++) ((unsigned char *)o.data)[i] = (unsigned char)test_int(0, 120);
+    *twin = o;
+    twin->data = test_guarded(bytes);
+    memcpy(twin->data, o.data, bytes);
+    return o;
+}
+static int append_same(const attn_out *a, const attn_out *b) {
+    attn_view v = attn_view_of(*a);
+    int64_t low, high;
+    return !view_extent(&v, &low, &high) || !memcmp(a->data, b->data, (size_t)(high + 1) * type_bytes(a->type));
+}
+static attn_out append_row(attn_out o, int64_t b, int64_t row) {
+    return attn_out_slice(attn_out_slice(o, 0, b, 1), 2, row, 1);
+}
+static void append_once(int again) {
+    enum { FRESH_PACKED = 1, CACHE_PACKED = 2, PAGED = 4, RAGGED = 8 };
+    const int how = test_int(0, 15), codes = test_int(0, 2) == 0, paged = (how & PAGED) != 0;
+    const int packed = !paged && how & CACHE_PACKED, groups = test_int(0, 1);
+    const int64_t entries = test_int(0, 4), heads = test_int(0, 3), most = test_int(0, 7), d = test_int(0, 70);
+    const int64_t page = test_int(1, 5), pages = test_int(1, 6), pool = entries * pages + 2;
+    const int64_t capacity = paged ? page * pages : most + test_int(0, 9);
+    const int32_t type = codes ? ATTN_I8 : any_type();
+    attn_view fresh = make_view(any_type(), any_layout(LAYOUT_COUNT), 4, how & FRESH_PACKED ? 1 : entries, heads,
+                                how & FRESH_PACKED ? most * entries : most, d);
+    attn_view lengths = make_view(any_int(), LAYOUT_GAPS, 1, entries, 0, 0, 0), ql = lengths, qs, ks, table;
+    attn_out twin, scale_twin, scale;
+    const int64_t rows = packed ? capacity * entries : paged ? page : capacity, batch = packed ? 1 : paged ? pool : entries;
+    attn_out cache = append_room(type, any_layout(3), batch, heads, rows, d, &twin);
+    attn_desc o;
+    memset(&o, 0, sizeof o), memset(&scale, 0, sizeof scale), memset(&scale_twin, 0, sizeof scale_twin);
+    fill(&fresh, draw_normal, 0, 3);
+    ql = make_view(any_int(), LAYOUT_PACKED, 1, entries, 0, 0, 0), qs = make_view(any_int(), LAYOUT_PACKED, 1, entries, 0, 0, 0);
+    ks = make_view(any_int(), LAYOUT_PACKED, 1, entries, 0, 0, 0);
+    table = make_view(any_int(), LAYOUT_MIXED, 2, entries, pages, 0, 0);
+    for (int64_t b = 0; b < entries; b++) {
+        int64_t n = how & (RAGGED | FRESH_PACKED) ? test_int(0, (int)most) : most, start = capacity - most;
+        int64_t room = capacity - n < 0 ? 0 : capacity - n, left = packed || how & RAGGED ? test_int(0, (int)room) : 0;
+        if (n > capacity) n = capacity;
+        (void)start;
+        put_at(&ql, 0, 0, 0, b, (double)n);
+        put_at(&qs, 0, 0, 0, b, (double)(how & FRESH_PACKED ? b * most : test_int(0, (int)(most - n))));
+        put_at(&ks, 0, 0, 0, b, (double)((packed ? b * capacity : 0) + left));
+        put_at(&lengths, 0, 0, 0, b, test_int(0, (int)(capacity - left - n)));
+        for (int64_t i = 0; i < pages; i++) put_at(&table, 0, 0, b, i, (double)(b * pages + pages - 1 - i));
+    }
+    const int starts = how & FRESH_PACKED || test_int(0, 1), keys = packed || how & RAGGED;
+    o.query_lengths = ql;
+    if (starts) o.query_starts = qs;
+    if (keys) o.key_starts = ks;
+    if (paged) o.page_table = table;
+    if (codes) {
+        scale = append_room(test_int(0, 1) ? ATTN_F32 : ATTN_F16, any_layout(3), batch, heads, rows, groups ? (d + 31) / 32 : 1,
+                            &scale_twin);
+        if (again % 2) o.k_scale = attn_view_of(scale);
+        else o.v_scale = attn_view_of(scale);
+    }
+    o.causal = 1, o.sigma = 3; /* ignored */
+    memory before = remember((attn_out *)(void *)&lengths);
+    CHECK_STATUS(attn_append(fresh, cache, lengths, &o, 0), ATTN_OK);
+    CHECK(unchanged(&before));
+    for (int64_t b = 0; b < entries; b++)
+        for (int64_t i = 0; i < ref_int(&ql, b, 0); i++) {
+            int64_t to = ref_int(&lengths, b, 0) + i + (keys ? ref_int(&ks, b, 0) : 0), row = to % page;
+            int64_t from = i + (starts ? ref_int(&qs, b, 0) : 0), at = packed ? 0 : b;
+            if (paged) at = ref_int(&table, b, to / page);
+            else row = to;
+            attn_view x = attn_view_slice(attn_view_slice(fresh, 0, how & FRESH_PACKED ? 0 : b, 1), 2, from, 1);
+            attn_status st = codes ? attn_quantize(x, append_row(twin, at, row), append_row(scale_twin, at, row), 0)
+                                   : attn_convert(x, append_row(twin, at, row), 0);
+            CHECK_STATUS(st, ATTN_OK);
+        }
+    CHECKF(append_same(&cache, &twin), "case %d: ways %d, type %d", again, how, (int)type);
+    CHECKF(!codes || append_same(&scale, &scale_twin), "case %d: scales, ways %d", again, how);
+    test_release();
+}
+static void append_any(void) {
+    for (int again = 0; again < 1500; again++) append_once(again);
+}
+static void append_errors(void) {
+    enum { B = 2, H = 2, N = 3, S = 8, D = 4 };
+    static float fresh[B * H * N * D], cache[B * H * S * D], scales[B * H * S];
+    static int8_t codes[B * H * S * D];
+    int32_t lengths[B] = {2, 5}, ql[B] = {3, 3}, starts[B] = {0, 0}, pages[B * 4] = {0, 1, 2, 3, 3, 2, 1, 0};
+    attn_view x = attn_view_bhsd(fresh, B, H, N, D), l = attn_view_i32(lengths, 1, B, 0, 0, 0), two;
+    attn_out c = attn_out_bhsd(cache, B, H, S, D), i8 = attn_out_typed(ATTN_I8, codes, 4, B, H, S, D), nowhere;
+    attn_out pool = attn_out_bhsd(cache, 8, H, 2, D);
+    attn_view scale = attn_view_f32(scales, 4, B, H, S, 1), table = attn_view_i32(pages, 2, B, 4, 0, 0);
+    attn_desc o;
+    attn_error e;
+    memset(&nowhere, 0, sizeof nowhere), memset(cache, 0x5a, sizeof cache), memset(codes, 0x5a, sizeof codes);
+    memset(&o, 0, sizeof o);
+    memory before = remember(&c), i8_before = remember(&i8);
+    two = attn_view_i32(starts, 1, B, 0, 0, 0);
+#define APPEND(status, field, places, i, j, change) \
+    do { \
+        memset(&o, 0, sizeof o); \
+        change; \
+        REFUSED_AT(attn_append(x, c, l, &o, &err), status, field, places, i, j); \
+    } while (0)
+    REFUSED(attn_append(none, c, l, 0, &err), ATTN_ERR_NULL, "fresh");
+    REFUSED(attn_append(x, nowhere, l, 0, &err), ATTN_ERR_NULL, "cache");
+    REFUSED(attn_append(x, c, none, 0, &err), ATTN_ERR_NULL, "lengths");
+    REFUSED(attn_append(x, attn_out_bhsd(cache, B, H, S, D - 1), l, 0, &err), ATTN_ERR_SIZE, "cache.size[3]");
+    REFUSED(attn_append(x, attn_out_bhsd(cache, B, H - 1, S, D), l, 0, &err), ATTN_ERR_SIZE, "cache.size[1]");
+    REFUSED(attn_append(x, attn_out_bhsd(cache, B - 1, H, S, D), l, 0, &err), ATTN_ERR_SIZE, "cache.size[0]");
+    REFUSED(attn_append(attn_view_slice(x, 0, 0, 1), c, l, 0, &err), ATTN_ERR_SIZE, "fresh.size[0]");
+    REFUSED(attn_append(x, attn_out_typed(ATTN_U8, codes, 4, B, H, S, D), l, 0, &err), ATTN_ERR_TYPE, "cache.type");
+    REFUSED(attn_append(attn_view_typed(ATTN_F64, fresh, 4, B, H, 1, D), c, l, 0, &err), ATTN_ERR_TYPE, "fresh.type");
+    REFUSED(attn_append(x, c, attn_view_f32(fresh, 1, B, 0, 0, 0), 0, &err), ATTN_ERR_TYPE, "lengths.type");
+    REFUSED(attn_append(x, attn_out_f32(cache, 3, B, S, D, 0), l, 0, &err), ATTN_ERR_RANK, "cache.rank");
+    REFUSED(attn_append(attn_view_bhsd(cache + 5, B, H, N, D), c, l, 0, &err), ATTN_ERR_OVERLAP, "cache");
+    REFUSED(attn_append(x, i8, l, 0, &err), ATTN_ERR_NULL, "k_scale");
+    APPEND(ATTN_ERR_OPTION, "struct_bytes", 0, 0, 0, o.struct_bytes = 12);
+    APPEND(ATTN_ERR_OPTION, "k_scale", 0, 0, 0, o.k_scale = scale);
+    APPEND(ATTN_ERR_OPTION, "v_scale", 0, 0, 0, o.v_scale = scale);
+    memset(&o, 0, sizeof o);
+    o.k_scale = scale;
+    o.v_scale = attn_view_f32(fresh, 4, B, H, 8, 1);
+    REFUSED(attn_append(attn_view_bhsd(cache, B, H, N, D), i8, l, &o, &err), ATTN_ERR_OPTION, "v_scale");
+    memset(&o, 0, sizeof o);
+    o.v_scale = attn_view_f32(scales, 4, B, H, S - 1, 1);
+    REFUSED(attn_append(x, i8, l, &o, &err), ATTN_ERR_SIZE, "v_scale.size[2]");
+    o.v_scale = attn_view_f32(scales, 4, B, H / 2, S, 1);
+    REFUSED(attn_append(x, i8, l, &o, &err), ATTN_ERR_SIZE, "v_scale.size[1]");
+    o.v_scale = attn_view_f32(cache, 4, B, H, S, 2);
+    REFUSED(attn_append(x, i8, l, &o, &err), ATTN_ERR_SIZE, "v_scale.size[3]");
+    o.v_scale = attn_view_f32(fresh, 4, B, H, S, 1);
+    REFUSED(attn_append(x, i8, l, &o, &err), ATTN_ERR_OVERLAP, "v_scale");
+    lengths[0] = -1;
+    APPEND(ATTN_ERR_RANGE, "lengths", 1, 0, 0, (void)0);
+    lengths[0] = 0, lengths[1] = 6;
+    APPEND(ATTN_ERR_RANGE, "lengths", 1, 1, 0, (void)0);
+    attn_append(x, c, l, 0, &e);
+    CHECK(e.got == 6 && e.want == S - N && e.has_numbers);
+    lengths[1] = 5;
+    starts[1] = 1;
+    APPEND(ATTN_ERR_RANGE, "lengths", 1, 1, 0, o.key_starts = two);
+    starts[1] = -1;
+    APPEND(ATTN_ERR_RANGE, "key_starts", 1, 1, 0, o.key_starts = two);
+    APPEND(ATTN_ERR_RANGE, "query_starts", 1, 1, 0, o.query_starts = two);
+    starts[1] = INT32_MAX;
+    APPEND(ATTN_ERR_RANGE, "key_starts", 1, 1, 0, o.key_starts = two);
+    APPEND(ATTN_ERR_RANGE, "query_starts", 1, 1, 0, o.query_starts = two);
+    starts[1] = 0, ql[0] = 4;
+    APPEND(ATTN_ERR_RANGE, "query_lengths", 1, 0, 0, o.query_lengths = attn_view_i32(ql, 1, B, 0, 0, 0));
+    ql[0] = -1;
+    APPEND(ATTN_ERR_RANGE, "query_lengths", 1, 0, 0, o.query_lengths = attn_view_i32(ql, 1, B, 0, 0, 0));
+    APPEND(ATTN_ERR_SIZE, "query_lengths.size[0]", 0, 0, 0, o.query_lengths = attn_view_i32(ql, 1, 1, 0, 0, 0));
+    APPEND(ATTN_ERR_SIZE, "query_starts.size[0]", 0, 0, 0, o.query_starts = attn_view_i32(ql, 1, 1, 0, 0, 0));
+    APPEND(ATTN_ERR_SIZE, "key_starts.size[0]", 0, 0, 0, o.key_starts = attn_view_i32(ql, 1, 1, 0, 0, 0));
+    APPEND(ATTN_ERR_SIZE, "page_table.size[0]", 0, 0, 0, o.page_table = attn_view_i32(pages, 2, 1, 4, 0, 0));
+    c = pool;
+    lengths[0] = 1, lengths[1] = 5, pages[2] = 8; /* of entry 0, pages 0 and 1 are written; of entry 1, 2 and 3 */
+    memset(&o, 0, sizeof o), o.page_table = table;
+    pages[6] = -1;
+    APPEND(ATTN_ERR_RANGE, "page_table", 2, 1, 2, o.page_table = table);
+    pages[6] = 1, pages[1] = 8;
+    APPEND(ATTN_ERR_RANGE, "page_table", 2, 0, 1, o.page_table = table);
+    pages[1] = 1, lengths[1] = 6;
+    APPEND(ATTN_ERR_RANGE, "lengths", 1, 1, 0, o.page_table = table);
+    CHECK(unchanged(&before) && unchanged(&i8_before));
+    lengths[1] = 5;
+    CHECK_STATUS(attn_append(x, pool, l, &o, &e), ATTN_OK); /* page 8 is behind what is written */
+    CHECK(e.has_place == 0);
+#undef APPEND
+}
+
+const test_case suite_sequence[] = {{"sequence.lengths", lengths_test},
+                                    {"sequence.lengths_errors", lengths_errors},
+                                    {"sequence.rope_any", rope_any},
+                                    {"sequence.rope_back", rope_back},
+                                    {"sequence.rope_errors", rope_errors},
+                                    {"sequence.rope_tables", rope_tables},
+                                    {"sequence.rope_bits", rope_bits},
+                                    {"sequence.rope_table_errors", rope_table_errors},
+                                    {"sequence.append_any", append_any},
+                                    {"sequence.append_errors", append_errors},
+                                    {0, 0}};

@@ -5027,6 +5027,20 @@ ATTN__NOINLINE static attn_status attn__check_letter(attn__walk *w, const attn__
     return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis), rule, size, w->size[n]);
 }
 
+/* All four; those that have rules of their own: K, E, I, J. */
+ATTN__INLINE attn_status attn__check_letters(attn__walk *w, const attn__field *f, const char *letters, const int *axis,
+                                             const attn_view *v, attn_error *err)
+{
+    const uint32_t with_rules = 1u << ('K' - 'A') | 1u << ('E' - 'A') | 1u << ('I' - 'A') | 1u << ('J' - 'A');
+    int i;
+    for (i = 0; i < 4; i++) {
+        const unsigned n = (unsigned char)letters[i] - (unsigned)'A';
+        if (n < 26 && w->of[n] && w->size[n] == v->size[i]) continue;           /* nearly always: known and the same */
+        if (n < 26 && !w->of[n] && !(with_rules >> n & 1)) attn__bind(w, letters[i], v->size[i], f, axis[i]);
+        else if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, letters[i], axis[i], v->size[i], err));
+    }
+    return ATTN_OK;
+}
 /* A gradient against what it belongs to. */
 static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, const attn_view *v, const int *axis,
                                      attn_error *err)
@@ -5065,7 +5079,6 @@ ATTN__NOINLINE static attn_status attn__refuse_field(const attn__field *f, int g
 static attn_status attn__check_fields(attn__walk *w, const void *structure, const attn__field *fields, int count,
                                       uint32_t without, uint32_t unread, attn__array *to, attn_error *err)
 {
-    const uint32_t with_rules = 1u << ('K' - 'A') | 1u << ('E' - 'A') | 1u << ('I' - 'A') | 1u << ('J' - 'A');
     const attn__field *f;
     for (f = fields; f < fields + count; f++) {
         const char *at = (const char *)structure + f->offset;
@@ -5074,8 +5087,7 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
         int32_t rank;
         attn_view v;
         char letters[4];
-        const char *shape = f->shape;
-        int i, taken, axis[4];
+        int taken, axis[4];
         ATTN__COPY(&rank, at + offsetof(attn_view, rank), sizeof rank);
         ATTN__COPY(&data, at + offsetof(attn_view, data), sizeof data);
         if (!rank && !data && !(f->flags & ATTN__NEEDED)) continue;         /* nearly always */
@@ -5087,14 +5099,9 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
         ATTN__COPY(&v, at, sizeof v);
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
                                    &found->span, err));
-        if (w->sides) shape = attn__letters_of(w, f, axis, letters);
         if (f->owner) ATTN__TRY(attn__check_owner(w, f, &v, axis, err));
-        else for (i = 0; i < 4; i++) {
-            const unsigned n = (unsigned char)shape[i] - (unsigned)'A';
-            if (n < 26 && w->of[n] && w->size[n] == v.size[i]) continue;        /* nearly always: known and the same */
-            if (n < 26 && !w->of[n] && !(with_rules >> n & 1)) attn__bind(w, shape[i], v.size[i], f, axis[i]);
-            else if (axis[i] >= 0) ATTN__TRY(attn__check_letter(w, f, shape[i], axis[i], v.size[i], err));
-        }
+        else if (w->sides) ATTN__TRY(attn__check_letters(w, f, attn__letters_of(w, f, axis, letters), axis, &v, err));
+        else ATTN__TRY(attn__check_letters(w, f, f->shape, axis, &v, err));
         w->types |= 1u << v.type;
         if (to) attn__set_array(&v, f->shape, found->span.first == found->span.end, &to[f - fields]);
         if (f->flags & ATTN__RESULT) w->results |= found->span.first == found->span.end ? 1 : 3;
@@ -5268,10 +5275,10 @@ static attn__array *attn__operands(attn__call *c, size_t first)        /* the sa
     return c ? (attn__array *)(uintptr_t)attn__operands_of(c, first) : NULL;
 }
 /* ---- starts and pages: what they change of the letters, before the fields are looked at */
-static int attn__is_given(const attn_view *v) { return v->rank || v->data; }    /* data alone will be refused */
-static int attn__has_sequences(const attn_desc *d)
+static int attn__has_sequences(const attn_desc *d)      /* data without a rank will be refused */
 {
-    return attn__is_given(&d->query_starts) || attn__is_given(&d->key_starts) || attn__is_given(&d->page_table);
+    const attn_view *a = &d->query_starts, *b = &d->key_starts, *c = &d->page_table;
+    return (a->rank | b->rank | c->rank) != 0 || ((uintptr_t)a->data | (uintptr_t)b->data | (uintptr_t)c->data) != 0;
 }
 ATTN__NOINLINE static attn_status attn__begin_sequences(attn__walk *w, const attn_desc *d, attn_error *err)
 {
@@ -5738,12 +5745,12 @@ static void attn__move_array(attn__array *a, const char *shape, const attn__exte
     if (shape[3] == 'S' || shape[3] == 's') by += x->key0 * a->stride[3];
     a->data = (void *)((uintptr_t)a->data + (uintptr_t)by * (uintptr_t)attn__type_size(a->type));
 }
-static int attn__has_same_rows(const attn__call *c)
+ATTN__INLINE int attn__has_same_rows(const attn__call *c)
 {
     return c->left == ATTN__HUGE && c->right == ATTN__HUGE && c->key_lengths.rank < 2 && !c->query_lengths.rank &&
            !c->alibi.rank;
 }
-static void attn__cut_rows(attn__call *c);
+static int64_t attn__cut_rows(attn__call *c);
 static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__call *e)
 {
     attn__array *a = attn__operands(e, offsetof(attn__call, q));
@@ -6080,7 +6087,6 @@ static attn__held *attn__take_held(attn__map *map, const attn__call *c)
 {
     attn__held *held;
     float *k, *v;
-    if (!c->typed && !c->page) return NULL;
     held = (attn__held *)(void *)attn__take(map, 2, (int64_t)(sizeof *held + 3) / 4);
     k = attn__take(map, 1, c->page ? attn__mul64(ATTN__CHUNK, c->size_k) : attn__copied(&c->k, ATTN__CHUNK, c->size_k));
     v = attn__take(map, 1, c->page ? attn__mul64(ATTN__CHUNK, c->size_v) : attn__copied(&c->v, ATTN__CHUNK, c->size_v));
@@ -6125,7 +6131,7 @@ static void attn__lane_rows(const attn__tile *t, const attn__array *a, int64_t c
 {
     const uintptr_t row = (uintptr_t)a->stride[2] * sizeof(float);
     int64_t l = 0;
-    for (; t->c->page && a == &t->c->k && l < count; l++) {         /* lanes are keys */
+    if (t->c->page && a == &t->c->k) for (; l < count; l++) {       /* lanes are keys */
         const attn__piece p = attn__piece_of(t->c, t->b, t->i[l], 1);
         rows[l] = attn__at(a, p.b, t->h[l], p.row, column);
     }
@@ -7753,7 +7759,7 @@ static void attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r,
 }
 
 /* Masked scores as results; as f32 weights too, for now: attn__finish_weights turns them. */
-static void attn__store_chunk_scores(attn__tile *t, int64_t c0, int64_t n)
+ATTN__INLINE void attn__store_chunk_scores(attn__tile *t, int64_t c0, int64_t n)
 {
     attn__store_lanes(t, &t->c->scores_masked, c0, n, t->ones, t->m.s);
     if (attn__is_f32(&t->c->weights)) attn__store_lanes(t, &t->c->weights, c0, n, t->ones, t->m.s);
@@ -7850,10 +7856,6 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     attn__reach r;
     int32_t kind;
-    if (c->masked && attn__is_masked_out(t, c0, n)) {
-        attn__skip_chunk(t, c0, n);
-        return;
-    }
     attn__find_reach(t, c0, n, &r);
     r.exact = c->bare && !t->few && r.ascending && !r.gaps;
     for (kind = ATTN__PRODUCT;; kind = ATTN__PRODUCT_OF_ALLOWED) {
@@ -8590,7 +8592,7 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     m.dv = attn__take(map, w->pad_v, keys);
     m.met = attn__take(map, 1, w->save_b ? keys : 0);
     m.tile.copy = attn__take(map, 1, c->copy_floats);
-    m.tile.held = attn__take_held(map, c);
+    m.tile.held = c->typed ? attn__take_held(map, c) : NULL;
     if (!p) return NULL;
     p->m = m;
     p->c = c;
@@ -8983,7 +8985,7 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     float *rows = attn__take(map, attn__add64(query, others), ld);
     float *few = attn__take(map, ATTN__FEW, attn__add64(v, ATTN__FEW_ROW + (int)ATTN__MAX_WIDTH));
     float *w = attn__take(map, 1, attn__round4(c->hidden)), *copy = attn__take(map, 1, c->copy_floats);
-    attn__held *held = attn__take_held(map, c);
+    attn__held *held = c->typed || c->page ? attn__take_held(map, c) : NULL;
     if (!t) return NULL;
     t->m.held = held;
     t->m.query = rows;
@@ -9115,7 +9117,9 @@ static void attn__run_group(attn__task *task)
             t = tiles[i];
             if (c0 + ATTN__CHUNK <= t->first || c0 >= t->last) continue;
             t->m.part = free_part;
-            attn__chunk(t, c0, attn__min(t->last - c0, ATTN__CHUNK));
+            if (c->masked && attn__is_masked_out(t, c0, attn__min(t->last - c0, ATTN__CHUNK)))
+                attn__skip_chunk(t, c0, attn__min(t->last - c0, ATTN__CHUNK));
+            else attn__chunk(t, c0, attn__min(t->last - c0, ATTN__CHUNK));
             free_part = t->m.part;
         }
     for (i = 0; i < n && !tiles[i]->slots; i++) attn__finish_tile(tiles[i]);
@@ -9413,12 +9417,13 @@ static int32_t attn__fast_products(const attn__call *c, int64_t rows)
     if (c->out.rank && c->v.type == ATTN_BF16) fast |= ATTN__FAST_VALUES;
     return fast && c->f->pairs && attn__cpu_has_pairs() ? fast : 0;
 }
-/* Tiles of a stream's rows. */
-static void attn__cut_rows(attn__call *c)
+/* Tiles of a stream's rows, which it returns. */
+static int64_t attn__cut_rows(attn__call *c)
 {
     const int64_t rows = c->streams ? attn__mul64(c->heads / c->streams, c->queries) : 0;
     c->tiles = attn__blocks(rows, c->ld);
     c->fast = attn__fast_products(c, rows);
+    return rows;
 }
 /* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */
 static void attn__set_tiles(attn__call *c)
@@ -9429,8 +9434,7 @@ static void attn__set_tiles(attn__call *c)
     c->streams = c->bilinear.rank == 3 || c->w_q.rank == 3 || c->w_k.rank == 3 || c->w_v.rank == 2 ||
                  c->hidden_bias.rank == 2 ? c->heads : c->heads_kv;
     c->ld = attn__lanes(c->f);
-    rows = c->streams ? attn__mul64(c->heads / c->streams, c->queries) : 0;
-    attn__cut_rows(c);
+    rows = attn__cut_rows(c);
     c->key_floats = score->key_floats ? score->key_floats(c) : 0;
     c->key_blocks = c->key_floats ? chunks : 0;
     c->copy_floats = attn__room_to_copy(c);

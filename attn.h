@@ -1105,6 +1105,14 @@ typedef float attn__given, attn__result;
 #  define ATTN__CHOOSE(first, a, b) ((first) ? (a) : (b))
 #endif
 
+/* Between a product and a sum with it: clang under -ffast-math would make one multiply-add of them, whatever the pragmas
+   below say. (In vectors it is ATTN__KEEP.) */
+#if ATTN__CLANG_FAST
+#  define ATTN__APART(x) __asm__("" : "+m"(x))
+#else
+#  define ATTN__APART(x) ((void)0)
+#endif
+
 /* Accumulators live in small arrays; unless the loops over them are unrolled they stay in memory. */
 #if defined(__clang__)
 #  define ATTN__UNROLL _Pragma("clang loop unroll(full)")
@@ -2073,7 +2081,11 @@ static void attn__rotate_row(const attn__rotate *p, int64_t r, int64_t pair, int
     for (n = pair; n < p->pairs; n++) {
         const int64_t i = p->interleaved ? 2*n : n, j = p->interleaved ? 2*n + 1 : n + p->pairs;
         const float a = x[i], b = x[j], sine = attn__choose(p->inverse, attn__negate(s[n]), s[n]);
-        const float a_cos = a * c[n], b_sin = b * sine, b_cos = b * c[n], a_sin = a * sine;
+        float a_cos = a * c[n], b_sin = b * sine, b_cos = b * c[n], a_sin = a * sine;
+        ATTN__APART(a_cos);
+        ATTN__APART(b_sin);
+        ATTN__APART(b_cos);
+        ATTN__APART(a_sin);
         out[i] = attn__quiet(a_cos - b_sin);
         out[j] = attn__quiet(b_cos + a_sin);
     }
@@ -3851,6 +3863,12 @@ ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to
     attn__round_scalar(from + j, type, to + j, n - j);
 }
 /* ---- rotary positions */
+ATTN__HELPER ATTN__VEC ATTN__V(times)(ATTN__VEC a, ATTN__VEC b)         /* see ATTN__APART */
+{
+    ATTN__VEC product = ATTN__MUL(a, b);
+    ATTN__KEEP(product);
+    return product;
+}
 /* All rows, as far as whole vectors go. To make every NaN the one NaN costs too much here: sums of the results tell
    whether there may be one (they are NaN where infinities meet, too). A copy of *p: see grade_keys. */
 ATTN__HELPER int ATTN__V(rotate_rows)(const attn__rotate p, const int interleaved, const uint32_t *signs)
@@ -3882,12 +3900,12 @@ ATTN__HELPER int ATTN__V(rotate_rows)(const attn__rotate p, const int interleave
                 ATTN__KEEP(a[u]);
             }
             if (interleaved) ATTN__EACH(u, 2)
-                y[u] = ATTN__ADD(ATTN__MUL(a[u], ATTN__TWICE(cosine, u)),
-                                 ATTN__MUL(ATTN__SWAP(a[u]), ATTN__XOR(ATTN__TWICE(sine, u), flip)));
+                y[u] = ATTN__ADD(ATTN__V(times)(a[u], ATTN__TWICE(cosine, u)),
+                                 ATTN__V(times)(ATTN__SWAP(a[u]), ATTN__XOR(ATTN__TWICE(sine, u), flip)));
             else {
                 sine = ATTN__XOR(sine, flip);
-                y[0] = ATTN__SUB(ATTN__MUL(a[0], cosine), ATTN__MUL(a[1], sine));
-                y[1] = ATTN__ADD(ATTN__MUL(a[1], cosine), ATTN__MUL(a[0], sine));
+                y[0] = ATTN__SUB(ATTN__V(times)(a[0], cosine), ATTN__V(times)(a[1], sine));
+                y[1] = ATTN__ADD(ATTN__V(times)(a[1], cosine), ATTN__V(times)(a[0], sine));
             }
             ATTN__EACH(u, 2) {
                 seen[u] = ATTN__ADD(seen[u], y[u]);
@@ -11439,6 +11457,12 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
 /* ---- tables for them. Numbers of about 100 bits, high + low, so that frequencies are rounded once: sums and products
    without error by Knuth and by Dekker (1971). */
 typedef struct attn__wide { double high, low; } attn__wide;
+static double attn__product_of(double a, double b)
+{
+    double product = a * b;
+    ATTN__APART(product);
+    return product;
+}
 static attn__wide attn__wide_sum(double a, double b)
 {
     attn__wide s;
@@ -11450,10 +11474,10 @@ static attn__wide attn__wide_sum(double a, double b)
 }
 static attn__wide attn__wide_product(double a, double b)
 {
-    const double split = 134217729.0, x = split * a, y = split * b;     /* 2^27 + 1: halves of 26 bits */
+    const double x = attn__product_of(134217729.0, a), y = attn__product_of(134217729.0, b);  /* 2^27 + 1: halves of 26 bits */
     const double a1 = x - (x - a), a2 = a - a1, b1 = y - (y - b), b2 = b - b1;
     attn__wide p;
-    p.high = a * b;
+    p.high = attn__product_of(a, b);
     p.low = ((a1 * b1 - p.high) + a1 * b2 + a2 * b1) + a2 * b2;
     return p;
 }
@@ -11465,7 +11489,7 @@ static attn__wide attn__wide_plus(attn__wide a, attn__wide b)
 static attn__wide attn__wide_times(attn__wide a, attn__wide b)
 {
     const attn__wide p = attn__wide_product(a.high, b.high);
-    return attn__wide_sum(p.high, p.low + (a.high * b.low + a.low * b.high));
+    return attn__wide_sum(p.high, p.low + (attn__product_of(a.high, b.low) + attn__product_of(a.low, b.high)));
 }
 static attn__wide attn__wide_over(attn__wide a, double b)
 {
@@ -11478,7 +11502,7 @@ static attn__wide attn__wide_of(double x) { return attn__wide_sum(x, 0.0); }
 static attn__wide attn__wide_exp(attn__wide x)
 {
     static const attn__wide ln2 = {0.6931471805599453, 2.3190468138462996e-17};
-    const int64_t n = (int64_t)(x.high * 1.4426950408889634 + (x.high < 0.0 ? -0.5 : 0.5));
+    const int64_t n = (int64_t)(attn__product_of(x.high, 1.4426950408889634) + (x.high < 0.0 ? -0.5 : 0.5));
     const attn__wide r = attn__wide_plus(x, attn__wide_times(ln2, attn__wide_of(-(double)n)));
     const uint64_t bits = (uint64_t)(n + 1023) << 52;
     attn__wide p = attn__wide_of(1.0);
@@ -11531,12 +11555,12 @@ static void attn__set_frequencies(attn__frequencies *f)
         f->d.attention_factor = 1.0;
         return;
     }
-    if (f->d.attention_factor < 0.0) f->d.attention_factor = 0.1 * attn__wide_log(f->d.factor).high + 1.0;
+    if (f->d.attention_factor < 0.0) f->d.attention_factor = attn__product_of(0.1, attn__wide_log(f->d.factor).high) + 1.0;
     f->low = attn__pairs_above(f, f->d.beta_fast);
     f->high = attn__pairs_above(f, f->d.beta_slow);
-    if (!(f->low > 0.0)) f->low = 0.0;          /* what lies beyond all pairs need not be known exactly */
+    if (f->low < 0.0) f->low = 0.0;             /* what lies beyond all pairs need not be known exactly */
     if (f->low > 2.0 * n) f->low = 2.0 * n;
-    if (!(f->high > -1.0)) f->high = -1.0;
+    if (f->high < -1.0) f->high = -1.0;
     if (f->high > n - 1.0) f->high = n - 1.0;
     if (!f->d.no_truncation) {
         f->low = (double)(int64_t)f->low;
@@ -11557,7 +11581,7 @@ static double attn__frequency(const attn__frequencies *f, int64_t pair)
             (d->high_freq_factor - d->low_freq_factor);
     else return w;
     if (part >= 1.0) return w;
-    return part > 0.0 ? w / d->factor * (1.0 - part) + w * part : w / d->factor;
+    return part > 0.0 ? attn__product_of(w / d->factor, 1.0 - part) + attn__product_of(w, part) : w / d->factor;
 }
 ATTN__FOR_SPEED
 /* Cosine and sine of an angle from 0 to 2^26: less k quarter turns, in parts of 27 bits (the last one of 53), of which
@@ -11570,14 +11594,14 @@ static void attn__cosine_and_sine(double angle, double *cosine, double *sine)
                                   1.0/40320.0, 1.0/720.0, 1.0/24.0, 0.5, 1.0};
     static const double of_s[] = {1.0/355687428096000.0, 1.0/1307674368000.0, 1.0/6227020800.0, 1.0/39916800.0,
                                   1.0/362880.0, 1.0/5040.0, 1.0/120.0, 1.0/6.0, 1.0};
-    const int64_t k = (int64_t)(angle * 0.6366197723675814 + 0.5);
+    const int64_t k = (int64_t)(attn__product_of(angle, 0.6366197723675814) + 0.5);
     double r = angle, c = of_c[0], s = of_s[0], r2, t;
     int i;
-    for (i = 0; i < 4; i++) r = r - (double)k * quarter[i];
+    for (i = 0; i < 4; i++) r = r - attn__product_of((double)k, quarter[i]);
     r2 = r * r;
     for (i = 1; i < 9; i++) {
-        c = of_c[i] - c * r2;
-        s = of_s[i] - s * r2;
+        c = of_c[i] - attn__product_of(c, r2);
+        s = of_s[i] - attn__product_of(s, r2);
     }
     s = s * r;
     if (k & 1) {
@@ -11605,31 +11629,34 @@ ATTN__NOINLINE static void attn__make_tables(const attn__array *a, attn__frequen
     }
 }
 ATTN__FOR_SIZE
-/* The numbers of a descriptor, and their defaults. */
+/* The numbers of a descriptor, and their defaults. By their bits, which for positive numbers have the same order. */
 static attn_status attn__check_frequencies(attn_rope_desc *d, attn_error *err)
 {
     static const struct { uint16_t at; uint8_t kinds; double least, otherwise; const char *name, *rule; } numbers[] = {
-#define ATTN__N(f, kinds, least, otherwise) \
-        {(uint16_t)offsetof(attn_rope_desc, f), kinds, least, otherwise, #f, "must be within " #least "..1e18"}
-        ATTN__N(base, 31, 1.0, 10000.0), ATTN__N(factor, 30, 1.0, 0.0), ATTN__N(low_freq_factor, 16, 1e-18, 1.0),
-        ATTN__N(high_freq_factor, 16, 1e-18, 4.0), ATTN__N(beta_fast, 8, 1e-18, 32.0),
-        ATTN__N(beta_slow, 8, 1e-18, 1.0), ATTN__N(attention_factor, 8, 1e-18, -1.0)};  /* -1: from factor, later */
+#define ATTN__N(f, kinds, least, otherwise, range) \
+        {(uint16_t)offsetof(attn_rope_desc, f), kinds, least, otherwise, #f, "must be " range " to 1e18"}
+        ATTN__N(base, 31, 1.0000000000000002, 10000.0, "above 1,"), ATTN__N(factor, 30, 1.0, 0.0, "within 1"),
+        ATTN__N(low_freq_factor, 16, 1e-18, 1.0, "within 1e-18"),
+        ATTN__N(high_freq_factor, 16, 1e-18, 4.0, "within 1e-18"),
+        ATTN__N(beta_fast, 8, 1e-18, 32.0, "within 1e-18"), ATTN__N(beta_slow, 8, 1e-18, 1.0, "within 1e-18"),
+        ATTN__N(attention_factor, 8, 1e-18, -1.0, "within 1e-18")};     /* -1: from factor, later */
 #undef ATTN__N
     const int in_context = d->scaling == ATTN_ROPE_YARN || d->scaling == ATTN_ROPE_LLAMA3;
+    const double most = 1e18;
+    uint64_t bits, low, high;
     size_t i;
     ATTN__RULE(d->scaling >= 0 && d->scaling < ATTN_ROPE_SCALING_COUNT, ATTN_ERR_OPTION, "scaling",
                "must be one of attn_rope_scaling");
+    ATTN__COPY(&high, &most, sizeof high);
     for (i = 0; i < sizeof numbers / sizeof *numbers; i++) {    /* kinds: a bit for each scaling that uses it */
         const int counts = numbers[i].kinds >> d->scaling & 1;
         char *at = (char *)d + numbers[i].at;
-        double x;
-        ATTN__COPY(&x, at, sizeof x);
-        ATTN__RULE_OF(counts || x == 0.0, ATTN_ERR_OPTION, numbers[i].name, "does not count for this scaling");
-        if (counts && x == 0.0) x = numbers[i].otherwise;
-        else ATTN__RULE_OF(!counts || x > 0.0, ATTN_ERR_RANGE, numbers[i].name, numbers[i].rule);
-        ATTN__RULE_OF(!counts || x < 0.0 || (x >= numbers[i].least && x <= 1e18), ATTN_ERR_RANGE, numbers[i].name,
-                      numbers[i].rule);
-        ATTN__COPY(at, &x, sizeof x);
+        ATTN__COPY(&bits, at, sizeof bits);
+        ATTN__COPY(&low, &numbers[i].least, sizeof low);
+        ATTN__RULE_OF(counts || bits << 1 == 0, ATTN_ERR_OPTION, numbers[i].name, "does not count for this scaling");
+        if (!counts) continue;
+        if (bits << 1 == 0 && i != 1) ATTN__COPY(at, &numbers[i].otherwise, sizeof bits);
+        else ATTN__RULE_OF(bits >= low && bits <= high, ATTN_ERR_RANGE, numbers[i].name, numbers[i].rule);
     }
     ATTN__RULE(d->scaling != ATTN_ROPE_LLAMA3 || d->high_freq_factor > d->low_freq_factor, ATTN_ERR_RANGE,
                "high_freq_factor", "must be above low_freq_factor");
@@ -12834,6 +12861,7 @@ ATTN__FOR_SPEED
 #  pragma float_control(pop)
 #endif
 #undef ATTN__ADDITIVE_CLEAR
+#undef ATTN__APART
 #undef ATTN__COPY
 #undef ATTN__FORMAT
 #undef ATTN__GNU

@@ -330,8 +330,8 @@ static inline void ask_for(attn_desc *d, int set, layout how) {
         attn_out *o = result_of(d, n);
         memset(o, 0, sizeof *o);
         if (!(set >> n & 1)) continue;
-        *o = n == 1 ? make_out(how, 3, r.b, r.h, r.sq, 0)
-                    : make_out(how, 4, r.b, r.h, r.sq,
+        *o = n == 1 ? make_out(how, 3, r.rows_b, r.h, r.sq, 0)
+                    : make_out(how, 4, r.rows_b, r.h, r.sq,
                                n == 0   ? r.dv
                                : n == 6 ? 2
                                         : r.sk);
@@ -417,6 +417,95 @@ static inline int run_desc(const attn_desc *d, const char *what) {
     return 0;
 }
 
+/* ---- batch entries of arrays that several share */
+
+/* Row or key `at` of the arrays belongs to some entry. */
+static inline int in_some_entry(const attn_desc *d, const ref_result *r, int keys, int64_t at) {
+    int found = 0;
+    for (int64_t b = 0; b < r->b; b++) found |= keys ? ref_has_key(d, r, b, at) : ref_has_row(d, r, b, at);
+    return found;
+}
+
+/* Packed rows of no entry hold what poison_results has put there. */
+static inline int others_untouched(const attn_desc *d, const attn_out *o) {
+    attn_view v = attn_view_of(*o);
+    ref_result r;
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    ref_sizes(d, &r);
+    if (!o->rank || r.b == r.rows_b || !view_extent(&v, &low, &high)) return 1;
+    do {
+        uint64_t bits = UINT64_MAX;
+        memcpy(&bits, (char *)o->data + offset_of(&v, index) * (int64_t)type_bytes(v.type), type_bytes(v.type));
+        if (bits != UINT64_MAX && !in_some_entry(d, &r, 0, index[2])) return 0;
+    } while (next_index(&v, index));
+    return 1;
+}
+
+/* An axis of a view that broadcasts against [B,H,Sq,Sk], which keeps those of size 1. */
+static inline attn_view cut_broadcast(attn_view v, int axis, int64_t first, int64_t count) {
+    int mine = axis - 4 + v.rank;
+    return v.rank && mine >= 0 && v.size[mine] != 1 ? attn_view_slice(v, mine, first, count) : v;
+}
+/* Of an array [B,H,S,..] what one entry has; all entries are in the first where that is packed. */
+static inline attn_view cut_entry(attn_view v, int64_t b, int64_t first, int64_t count) {
+    if (!v.rank) return v;
+    return attn_view_slice(attn_view_slice(v, 0, v.size[0] == 1 ? 0 : b, 1), 2, first, count);
+}
+static inline attn_out cut_out_entry(attn_out o, int64_t b, int64_t first, int64_t count) {
+    if (!o.rank) return o;
+    return attn_out_slice(attn_out_slice(o, 0, o.size[0] == 1 ? 0 : b, 1), 2, first, count);
+}
+/* The keys of an entry out of their pages, side by side. */
+static inline attn_view gather_keys(const attn_desc *d, const attn_view *pool, int64_t b, int64_t first,
+                                    int64_t count) {
+    attn_view keys = make_view(pool->type, LAYOUT_PACKED, 4, 1, pool->size[1], count, pool->size[3]);
+    int64_t index[4] = {0, 0, 0, 0}, low, high, bytes = (int64_t)type_bytes(pool->type);
+    if (!view_extent(&keys, &low, &high)) return keys;
+    do {
+        int64_t from[4] = {0, index[1], 0, index[3]};
+        from[0] = ref_key_place(d, pool, b, first + index[2], &from[2]);
+        memcpy((char *)(uintptr_t)keys.data + offset_of(&keys, index) * bytes,
+               (const char *)pool->data + offset_of(pool, from) * bytes, (size_t)bytes);
+    } while (next_index(&keys, index));
+    return keys;
+}
+
+/* Entry b as a call of its own, without starts and pages: views cut to it, its results in place. */
+static inline attn_desc entry_alone(const attn_desc *d, int64_t b) {
+    ref_result r;
+    attn_desc one = *d;
+    ref_sizes(d, &r);
+    ref_entry e = ref_entry_of(d, &r, b);
+    attn_view *keys[] = {&one.k, &one.v, &one.k_scale, &one.v_scale}, *added[] = {&one.bias, &one.mask},
+              *ints[] = {&one.key_lengths, &one.query_lengths, &one.positions};
+    if (!r.has_entries) e.q = r.sq; /* lengths stay what they are */
+    for (int n = 0; n < 4; n++) {
+        if (keys[n]->rank && d->page_table.rank) *keys[n] = gather_keys(d, keys[n], b, e.k0, e.k);
+        else *keys[n] = cut_entry(*keys[n], b, e.k0, e.k);
+    }
+    for (int n = 0; n < 2; n++) {
+        *added[n] = cut_broadcast(cut_broadcast(*added[n], 0, b, 1), 2, e.q0, e.q);
+        *added[n] = cut_broadcast(*added[n], 3, e.k0, e.k);
+    }
+    one.q = cut_entry(d->q, b, e.q0, e.q);
+    if (d->given_scores.rank)
+        one.given_scores = attn_view_slice(cut_entry(d->given_scores, b, e.q0, e.q), 3, e.k0, e.k);
+    for (int n = 0; n < RESULT_COUNT; n++) {
+        attn_out *o = result_of(&one, n);
+        *o = cut_out_entry(*o, b, e.q0, e.q);
+        if (o->rank && n >= 2 && n <= 5) *o = attn_out_slice(*o, 3, e.k0, e.k);
+    }
+    for (int n = 0; n < 3; n++) {
+        attn_view *v = ints[n];
+        if (r.has_entries && (n == 1 || (n == 0 && v->rank == 1))) memset(v, 0, sizeof *v);
+        if (v->rank) *v = attn_view_slice(*v, 0, v->size[0] == 1 ? 0 : b, 1);
+        if (v->rank == 2) *v = attn_view_slice(*v, 1, e.q0, e.q);
+    }
+    memset(&one.query_starts, 0, (size_t)((char *)(&one.page_table + 1) - (char *)&one.query_starts));
+    one.dropout_origin[0] += b;
+    return one;
+}
+
 /* Runs `d` on the instruction set and holds every result against the reference; returns the largest error in
    units of its bound. */
 static inline double check_on(attn_desc *d, const ref_result *r, attn_isa isa, const char *what) {
@@ -424,7 +513,8 @@ static inline double check_on(attn_desc *d, const ref_result *r, attn_isa isa, c
     poison_results(d);
     if (!run_desc(d, what)) return INFINITY;
     for (int n = 0; n < RESULT_COUNT; n++)
-        CHECKF(gaps_untouched(result_of(d, n)), "%s: wrote between the elements of result %d", what, n);
+        CHECKF(gaps_untouched(result_of(d, n)) && others_untouched(d, result_of(d, n)),
+               "%s: wrote between the elements of result %d, or to rows of no entry", what, n);
     return ref_check(d, r, what);
 }
 
@@ -507,6 +597,10 @@ static inline attn_desc row_alone(const attn_desc *d, int64_t b, int64_t h, int6
     ref_result r;
     attn_desc one = *d;
     ref_sizes(d, &r);
+    if (r.has_entries) {
+        one = entry_alone(d, b);
+        return row_alone(&one, 0, h, i - r.entries[b].q0);
+    }
     int64_t hkv = h / (r.h / r.hkv);
     int given = d->score == ATTN_SCORE_GIVEN;
     if (given) one.given_scores = slice_row(d->given_scores, b, h, i);
@@ -514,7 +608,9 @@ static inline attn_desc row_alone(const attn_desc *d, int64_t b, int64_t h, int6
         one.q = slice_row(d->q, b, h, i);
         one.k = attn_view_slice(attn_view_slice(d->k, 0, b, 1), 1, hkv, 1);
     }
-    if (d->v.rank) one.v = attn_view_slice(attn_view_slice(d->v, 0, b, 1), 1, hkv, 1);
+    attn_view *values[3] = {&one.v, &one.k_scale, &one.v_scale};
+    for (int n = 0; n < 3; n++)
+        if (values[n]->rank) *values[n] = attn_view_slice(attn_view_slice(*values[n], 0, b, 1), 1, hkv, 1);
     for (int n = 0; n < RESULT_COUNT; n++) *result_of(&one, n) = slice_out_row(*result_of(&one, n), b, h, i);
     one.bias = slice_row(d->bias, b, h, i);
     one.mask = slice_row(d->mask, b, h, i);
@@ -538,11 +634,28 @@ static inline attn_desc row_alone(const attn_desc *d, int64_t b, int64_t h, int6
 
 /* Row (b,h,i) of `d`, whose results are there, computed alone gives the same bits. */
 static inline void check_row_alone(const attn_desc *d, int64_t b, int64_t h, int64_t i) {
+    ref_result r;
+    ref_sizes(d, &r);
+    if (r.has_entries && (i < r.entries[b].q0 || i >= r.entries[b].q0 + r.entries[b].q)) return; /* of no entry */
     attn_desc row = row_alone(d, b, h, i), alone = copy_results(&row);
     poison_results(&alone);
     run_desc(&alone, "one row alone");
     if (!check_same_results(&row, &alone, "a row in the batch and alone")) {
         printf("        row %ld,%ld,%ld of\n", (long)b, (long)h, (long)i);
+        ref_print(d);
+    }
+}
+
+/* Each entry of `d`, whose results are there, as a call of its own gives the same bits. */
+static inline void check_entries_alone(const attn_desc *d) {
+    ref_result r;
+    ref_sizes(d, &r);
+    for (int64_t b = 0; r.has_entries && b < r.b; b++) {
+        attn_desc entry = entry_alone(d, b), alone = copy_results(&entry);
+        poison_results(&alone);
+        run_desc(&alone, "an entry alone");
+        if (check_same_results(&entry, &alone, "an entry among others and alone")) continue;
+        printf("        entry %ld of\n", (long)b);
         ref_print(d);
     }
 }

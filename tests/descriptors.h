@@ -8,6 +8,12 @@
 #ifndef MORE_FACTORS
 #define MORE_FACTORS(X)
 #endif
+/* A device takes no starts and no pages: its tests define NO_SEQUENCES before the include. */
+#ifdef NO_SEQUENCES
+#define FACTOR_OF_SEQUENCES(X)
+#else
+#define FACTOR_OF_SEQUENCES(X) X(SEQUENCES, 6)
+#endif
 
 /* Every option is a factor with a few levels; level 0 is mostly "off". Some have no effect together (a
    kernel takes no scale, a dot product no sigma): the case is then the one without. */
@@ -17,7 +23,8 @@
     X(LAYOUT_Q, LAYOUT_COUNT) X(LAYOUT_K, LAYOUT_COUNT) X(LAYOUT_V, LAYOUT_COUNT) X(LAYOUT_OUT, 4) \
     X(NUMBERS, 3) X(SCALE, 4) X(PER_HEAD, 2) X(SOFTCAP, 2) X(BIAS, 7) X(ALIBI, 2) X(SINK, 3) X(MASK, 5) \
     X(KEY_LENGTHS, 3) X(QUERY_LENGTHS, 2) X(CAUSAL, 2) X(ALIGN, 4) X(WINDOW, 5) X(DROPOUT, 3) X(AFTER, 2) \
-    X(EMPTY, ATTN_EMPTY_COUNT) X(RESULTS, 6) X(POISON, 2) X(WORKERS, 4) MORE_FACTORS(X)
+    X(EMPTY, ATTN_EMPTY_COUNT) X(RESULTS, 6) X(POISON, 2) X(WORKERS, 4) FACTOR_OF_SEQUENCES(X) \
+    MORE_FACTORS(X)
 enum {
 #define X(name, levels) F_##name,
     FACTORS(X)
@@ -75,6 +82,14 @@ typedef struct shape {
     int64_t b, h, hkv, sq, sk, d, dv;
 } shape;
 
+/* Which rows and keys the entries of the descriptor at hand have, or have room for; batch sizes of the arrays of queries
+   and of keys, 1 where entries are packed; rows of a page, or 0 without pages, and then k_b pages. */
+static struct {
+    int query_starts, key_starts;
+    int64_t q_b, k_b, page;
+    ref_entry at[REF_ENTRIES];
+} drawn;
+
 static inline shape draw_shape(const int f[FACTOR_COUNT]) {
     static const int heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}};
     static const int queries[][2] = {{1, 1}, {2, 7}, {8, 20}, {21, 40}},
@@ -90,13 +105,13 @@ static inline void build_inputs(attn_desc *d, const int f[FACTOR_COUNT], const s
     static const double deviations[] = {1, 6, 1e-20};
     double deviation = deviations[f[F_NUMBERS]];
     d->score = f[F_SCORE];
-    d->v = make_filled((layout)f[F_LAYOUT_V], 1, 4, s->b, s->hkv, s->sk, s->dv);
+    d->v = make_filled((layout)f[F_LAYOUT_V], 1, 4, drawn.k_b, s->hkv, drawn.page ? drawn.page : s->sk, s->dv);
     if (d->score == ATTN_SCORE_GIVEN) {
         d->given_scores = make_filled((layout)f[F_LAYOUT_Q], deviation, 4, s->b, s->h, s->sq, s->sk);
         return;
     }
-    d->q = make_filled((layout)f[F_LAYOUT_Q], deviation, 4, s->b, s->h, s->sq, s->d);
-    d->k = make_filled((layout)f[F_LAYOUT_K], deviation, 4, s->b, s->hkv, s->sk, s->d);
+    d->q = make_filled((layout)f[F_LAYOUT_Q], deviation, 4, drawn.q_b, s->h, s->sq, s->d);
+    d->k = make_filled((layout)f[F_LAYOUT_K], deviation, 4, drawn.k_b, s->hkv, drawn.page ? drawn.page : s->sk, s->d);
     if (!ref_is_distance(d->score)) return;
     fill(&d->q, draw_quarters, -1, 1);
     fill(&d->k, draw_quarters, -1, 1);
@@ -139,7 +154,10 @@ static inline void build_score(attn_desc *d, const int f[FACTOR_COUNT], const sh
 static inline attn_view make_broadcast(int32_t type, int rank, const shape *s) {
     const int64_t full[4] = {s->b, s->h, s->sq, s->sk};
     int64_t n[4] = {0, 0, 0, 0};
+    int packed = drawn.q_b != s->b || (drawn.k_b != s->b && !drawn.page); /* then there are no places [i,j] */
     for (int axis = 0; axis < rank; axis++) n[axis] = test_int(0, 3) ? full[axis + 4 - rank] : 1;
+    for (int axis = 0; axis < rank; axis++)
+        if (packed && axis + 4 - rank >= 2) n[axis] = 1;
     return make_view(type, test_int(0, 1) ? LAYOUT_MIXED : LAYOUT_PACKED, rank, n[0], n[1], n[2], n[3]);
 }
 
@@ -163,21 +181,145 @@ static inline void build_added(attn_desc *d, const int f[FACTOR_COUNT], const sh
     }
 }
 
+/* ---- entries of a batch that share arrays */
+
+/* Gradients: no pages, and no two entries with a key in common where keys are packed. */
+static int for_gradients;
+
+static inline int draw_int_type(void) { return test_int(0, 1) ? ATTN_I32 : ATTN_I64; }
+static inline int64_t at_most(int64_t n) { return test_int(0, 3) ? test_int(0, (int)n) : test_int(0, 1) ? n : 0; }
+
+/* Entries one behind the other in a random order, with gaps; returns what they take. */
+static inline int64_t pack_entries(const shape *s, int keys, int64_t most) {
+    int64_t *order = random_order(s->b), total = 0;
+    for (int64_t n = 0; n < s->b; n++) {
+        ref_entry *e = &drawn.at[order[n]];
+        int64_t count = at_most(most);
+        total += test_int(0, 2) ? 0 : test_int(0, 5);
+        if (keys) e->k0 = total, e->k = count;
+        else e->q0 = total, e->q = count;
+        total += count;
+    }
+    free(order);
+    return total + (total == 0 || test_int(0, 1) ? test_int(1, 4) : 0);
+}
+
+/* Of keys that are not for gradients, entries may have some in common: a prefix, or any. */
+static inline void share_keys(const shape *s) {
+    for (int64_t b = 0; b < s->b; b++) {
+        drawn.at[b].k0 = test_int(0, 1) ? 0 : at_most(s->sk);
+        drawn.at[b].k = at_most(s->sk - drawn.at[b].k0);
+    }
+}
+
+/* Chooses who has what of which rows, and makes the shape that of the arrays. Level 3: left padding and the like, 4:
+   packed, 5: pages, which may have starts as well. */
+static inline void draw_entries(const int f[FACTOR_COUNT], shape *s) {
+#ifdef NO_SEQUENCES
+    int level = 0;
+#else
+    int level = f[F_SEQUENCES];
+#endif
+    int places = f[F_SCORE] == ATTN_SCORE_GIVEN || test_int(0, 3) == 0; /* [i,j] of the arrays are asked for */
+    int pack_queries = 0, pack_keys = 0;
+    memset(&drawn, 0, sizeof drawn);
+    drawn.q_b = drawn.k_b = s->b;
+    if (level < 3 || s->b == 0 || s->h == 0) return;
+    if (level == 5 && for_gradients) level = 4;
+    if (level == 4 && places) level = 3;
+    if (level != 3 && !places) {
+        s->b = drawn.q_b = drawn.k_b = test_int(1, 4);
+        pack_queries = test_int(0, 3) > 0;
+        pack_keys = level == 4 && (!pack_queries || test_int(0, 2));
+    }
+    drawn.query_starts = pack_queries || test_int(0, 1);
+    drawn.key_starts = pack_keys || test_int(0, 1);
+    if (!drawn.query_starts && !drawn.key_starts && level != 5) drawn.key_starts = 1;
+    if (level == 5) {
+        drawn.page = test_int(0, 3) ? test_int(1, 8) : test_int(1, 40);
+        s->sk = (s->sk + drawn.page - 1) / drawn.page * drawn.page;
+        drawn.k_b = test_int(1, 3) * (s->sk / drawn.page) + test_int(1, 3); /* pages of the pool */
+    }
+    for (int64_t b = 0; b < s->b; b++) {
+        ref_entry *e = &drawn.at[b];
+        if (drawn.query_starts) e->q0 = at_most(s->sq);
+        if (drawn.key_starts) e->k0 = at_most(s->sk);
+        e->q = s->sq - e->q0, e->k = s->sk - e->k0;
+    }
+    if (pack_queries) s->sq = pack_entries(s, 0, s->sq), drawn.q_b = 1;
+    if (pack_keys) {
+        s->sk = pack_entries(s, 1, s->sk), drawn.k_b = 1;
+        if (!for_gradients && test_int(0, 1)) share_keys(s);
+    }
+}
+
+static inline attn_view draw_lengths(const shape *s, int keys) {
+    attn_view v = make_view(draw_int_type(), LAYOUT_MIXED, 1, s->b, 0, 0, 0);
+    int packed = keys ? drawn.k_b == 1 && s->b > 1 : drawn.q_b == 1 && s->b > 1;
+    for (int64_t b = 0; b < s->b; b++) {
+        int64_t most = keys ? drawn.at[b].k : drawn.at[b].q;
+        put_at(&v, 0, 0, 0, b, (double)(packed && test_int(0, 3) ? most : test_int(0, (int)most)));
+    }
+    return v;
+}
+/* [B,Sq], or [1,total]; of a row that no entry has, 0 */
+static inline attn_view draw_lengths_per_query(const shape *s) {
+    attn_view v = make_ints(draw_int_type(), 2, drawn.q_b, s->sq, 0, 0, 0, 0);
+    for (int64_t b = 0; b < s->b; b++)
+        for (int64_t i = 0; i < s->sq; i++)
+            if (drawn.q_b == s->b || (i >= drawn.at[b].q0 && i < drawn.at[b].q0 + drawn.at[b].q))
+                put_at(&v, 0, 0, drawn.q_b == 1 ? 0 : b, i, test_int(0, (int)drawn.at[b].k));
+    return v;
+}
+
+/* Pages in a random order, some of them used twice; numbers that must not be read hold what would be refused. */
+static inline attn_view draw_table(const attn_desc *d, const shape *s) {
+    attn_view table =
+        make_view(draw_int_type(), test_int(0, 1) ? LAYOUT_MIXED : LAYOUT_PACKED, 2, s->b, s->sk / drawn.page, 0, 0);
+    int64_t *order = random_order(drawn.k_b);
+    attn_desc with = *d;
+    ref_result r;
+    fill(&table, draw_int, -1, -1);
+    with.page_table = table;
+    ref_sizes(&with, &r);
+    for (int64_t b = 0; b < s->b; b++)
+        for (int64_t n = 0; n < table.size[1]; n++)
+            if (n * drawn.page < r.entries[b].k0 + r.entries[b].k)
+                put_at(&table, 0, 0, b, n, (double)order[test_int(0, 5) ? (b + n) % drawn.k_b : test_int(0, 1)]);
+    free(order);
+    return table;
+}
+
+static inline void build_entries(attn_desc *d, const int f[FACTOR_COUNT], const shape *s) {
+    int shared_rows = drawn.q_b != s->b, shared_keys = drawn.k_b != s->b && !drawn.page;
+    if (drawn.query_starts) d->query_starts = make_view(draw_int_type(), LAYOUT_MIXED, 1, s->b, 0, 0, 0);
+    if (drawn.key_starts) d->key_starts = make_view(draw_int_type(), LAYOUT_MIXED, 1, s->b, 0, 0, 0);
+    for (int64_t b = 0; b < s->b; b++) {
+        if (drawn.query_starts) put_at(&d->query_starts, 0, 0, 0, b, (double)drawn.at[b].q0);
+        if (drawn.key_starts) put_at(&d->key_starts, 0, 0, 0, b, (double)drawn.at[b].k0);
+    }
+    if (f[F_QUERY_LENGTHS] || shared_rows) d->query_lengths = draw_lengths(s, 0);
+    if (f[F_KEY_LENGTHS] == 2) d->key_lengths = draw_lengths_per_query(s);
+    else if (f[F_KEY_LENGTHS] == 1 || (shared_keys && for_gradients)) d->key_lengths = draw_lengths(s, 1);
+    if (drawn.page) d->page_table = draw_table(d, s);
+}
+
 static inline void build_masks(attn_desc *d, const int f[FACTOR_COUNT], const shape *s) {
     int sq = (int)s->sq, sk = (int)s->sk;
     if (f[F_MASK]) {
         d->mask = make_broadcast(ATTN_U8, f[F_MASK], s);
         fill(&d->mask, draw_bits, 0.7, 255);
     }
-    if (f[F_KEY_LENGTHS] == 1) d->key_lengths = make_ints(ATTN_I32, 1, s->b, 0, 0, 0, 0, sk);
-    if (f[F_KEY_LENGTHS] == 2) d->key_lengths = make_ints(ATTN_I64, 2, s->b, s->sq, 0, 0, 0, sk);
-    if (f[F_QUERY_LENGTHS]) d->query_lengths = make_ints(ATTN_I32, 1, s->b, 0, 0, 0, 0, sq);
+    if (drawn.query_starts || drawn.key_starts || drawn.page) build_entries(d, f, s);
+    else {
+        if (f[F_KEY_LENGTHS] == 1) d->key_lengths = make_ints(ATTN_I32, 1, s->b, 0, 0, 0, 0, sk);
+        if (f[F_KEY_LENGTHS] == 2) d->key_lengths = make_ints(ATTN_I64, 2, s->b, s->sq, 0, 0, 0, sk);
+        if (f[F_QUERY_LENGTHS]) d->query_lengths = make_ints(ATTN_I32, 1, s->b, 0, 0, 0, 0, sq);
+    }
     d->causal = f[F_CAUSAL];
-    d->align = f[F_ALIGN] == 0   ? ATTN_ALIGN_TOP_LEFT
-               : f[F_ALIGN] == 1 ? ATTN_ALIGN_BOTTOM_RIGHT
-                                 : ATTN_ALIGN_POSITIONS;
+    d->align = f[F_ALIGN] == 0 ? ATTN_ALIGN_TOP_LEFT : f[F_ALIGN] == 1 ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_POSITIONS;
     if (f[F_ALIGN] == 2) d->positions = make_ints(ATTN_I32, 1, s->b, 0, 0, 0, -3, sk + 3);
-    if (f[F_ALIGN] == 3) d->positions = make_ints(ATTN_I64, 2, s->b, s->sq, 0, 0, -3, sk + 3);
+    if (f[F_ALIGN] == 3) d->positions = make_ints(ATTN_I64, 2, drawn.q_b, s->sq, 0, 0, -3, sk + 3);
     if (f[F_WINDOW]) {
         d->window = 1;
         d->window_left = f[F_WINDOW] == 2 ? ATTN_UNBOUNDED : f[F_WINDOW] == 4 ? 0 : test_int(0, sk);
@@ -203,6 +345,30 @@ static inline void poison_excluded(const attn_desc *d, const shape *s) {
     }
 }
 
+/* The same where entries share arrays: rows of k and v that none of them has, and pages that none of them uses. */
+static inline void poison_others(const attn_desc *d) {
+    ref_result r;
+    ref_sizes(d, &r);
+    for (int n = 0; n < 3; n++) {
+        attn_view v = n == 0 ? d->k : n == 1 ? d->v : d->given_scores;
+        int axis = n < 2 ? 2 : 3;
+        if (!v.rank || v.stride[0] == 0 || v.stride[axis] == 0 || v.size[0] == 0) continue; /* shared */
+        unsigned char *used = (unsigned char *)calloc((size_t)(v.size[0] * v.size[axis]) + 1, 1);
+        if (!used) abort();
+        for (int64_t b = 0; b < r.b; b++)
+            for (int64_t j = r.entries[b].k0; j < r.entries[b].k0 + r.entries[b].k; j++) {
+                int64_t row = j, place = n < 2 ? ref_key_place(d, &v, b, j, &row) : b;
+                used[(v.size[0] == 1 ? 0 : place) * v.size[axis] + row] = 1;
+            }
+        for (int64_t at = 0; at < v.size[0] * v.size[axis]; at++) {
+            attn_view row = attn_view_slice(v, 0, at / v.size[axis], 1);
+            row = attn_view_slice(row, axis, at % v.size[axis], 1);
+            if (!used[at]) fill(&row, draw_normal, NAN, 0);
+        }
+        free(used);
+    }
+}
+
 static inline void build_shaped(attn_desc *d, const int f[FACTOR_COUNT], shape s) {
     static const float dropouts[] = {0, 0.3f, 1};
     static const int results[] = {RESULT_ALL,
@@ -212,17 +378,21 @@ static inline void build_shaped(attn_desc *d, const int f[FACTOR_COUNT], shape s
                                   RESULT_LSE | RESULT_MASKED,
                                   RESULT_OUT | RESULT_SCORES};
     memset(d, 0, sizeof *d);
+    draw_entries(f, &s);
     build_inputs(d, f, &s);
     build_score(d, f, &s);
     build_added(d, f, &s);
     build_masks(d, f, &s);
-    if (f[F_POISON]) poison_excluded(d, &s);
+    if (f[F_POISON] && (d->query_starts.rank || d->key_starts.rank || d->page_table.rank)) poison_others(d);
+    else if (f[F_POISON]) poison_excluded(d, &s);
     d->dropout = dropouts[f[F_DROPOUT]];
     d->weights_after_dropout = f[F_AFTER];
     d->seed = test_bits();
     for (int n = 0; n < 4; n++) d->dropout_origin[n] = test_int(0, 3) ? 0 : test_int(0, 1000);
     d->empty = f[F_EMPTY];
-    ask_for(d, results[f[F_RESULTS]], (layout)(f[F_LAYOUT_OUT] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_OUT]));
+    int packed = drawn.q_b != s.b || (drawn.k_b != s.b && !drawn.page);
+    int set = results[f[F_RESULTS]] & (packed ? RESULT_OUT | RESULT_LSE | RESULT_STATS : RESULT_ALL);
+    ask_for(d, set, (layout)(f[F_LAYOUT_OUT] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_OUT]));
 }
 
 static inline void build(attn_desc *d, const int f[FACTOR_COUNT]) { build_shaped(d, f, draw_shape(f)); }

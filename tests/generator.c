@@ -16,6 +16,7 @@ static void check_other_ways(const attn_desc *d, int32_t workers) {
     if (d->empty == ATTN_EMPTY_UNIFORM) return; /* these rows are outside the promise */
     ref_result r;
     ref_sizes(d, &r);
+    check_entries_alone(d);
     check_row_alone(d, test_int(0, (int)r.b - 1), test_int(0, (int)r.h - 1), test_int(0, (int)r.sq - 1));
 }
 
@@ -23,7 +24,7 @@ static void pairs(void) {
     static const int32_t workers[] = {1, 2, 3, 8};
     double worst[ATTN_SCORE_COUNT] = {0};
     memset(covered, 0, sizeof covered);
-    for (int n = 0; n < 600; n++) {
+    for (int n = 0; n < 900; n++) {
         int f[FACTOR_COUNT];
         attn_desc d;
         char what[40];

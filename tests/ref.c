@@ -21,10 +21,12 @@ void ref_philox(uint32_t x[4], uint32_t key0, uint32_t key1) {
     }
 }
 
-static int ref_kept(const attn_desc *d, int64_t b, int64_t h, int64_t i, int64_t j) {
+static int ref_kept(const attn_desc *d, const ref_result *r, int64_t b, int64_t h, int64_t i, int64_t j) {
     const int64_t *origin = d->dropout_origin;
-    uint32_t column = (uint32_t)(origin[3] + j);
-    uint32_t x[4] = {column / 4, (uint32_t)(origin[2] + i), (uint32_t)(origin[1] + h), (uint32_t)(origin[0] + b)};
+    ref_entry e = ref_entry_of(d, r, b);
+    uint32_t column = (uint32_t)(origin[3] + j - e.k0);
+    uint32_t x[4] = {column / 4, (uint32_t)(origin[2] + i - e.q0), (uint32_t)(origin[1] + h),
+                     (uint32_t)(origin[0] + b)};
     ref_philox(x, (uint32_t)d->seed, (uint32_t)(d->seed >> 32));
     return (double)x[column % 4] >= (double)d->dropout * 4294967296.0;
 }
@@ -99,8 +101,20 @@ static void ref_free_head(ref_head *s) {
 }
 
 static const double *ref_q(ref_head *s, int64_t i) { return ref_row(&s->q, i, s->b, s->h, i); }
-static const double *ref_k(ref_head *s, int64_t j) { return ref_row(&s->k, j, s->b, s->hkv, j); }
-static const double *ref_v(ref_head *s, int64_t j) { return ref_row(&s->v, j, s->b, s->hkv, j); }
+/* Where key j of entry b lies in k or v: in its row of the batch, or in the pool's page that the table names. */
+int64_t ref_key_place(const attn_desc *d, const attn_view *v, int64_t b, int64_t j, int64_t *row) {
+    int64_t page = v->size[2];
+    *row = d->page_table.rank ? j % page : j;
+    return d->page_table.rank ? ref_int(&d->page_table, b, j / page) : b;
+}
+static const double *ref_k(ref_head *s, int64_t j) {
+    int64_t row, b = s->k.ready[j] ? 0 : ref_key_place(s->d, &s->d->k, s->b, j, &row);
+    return ref_row(&s->k, j, b, s->hkv, s->k.ready[j] ? 0 : row);
+}
+static const double *ref_v(ref_head *s, int64_t j) {
+    int64_t row, b = s->v.ready[j] ? 0 : ref_key_place(s->d, &s->d->v, s->b, j, &row);
+    return ref_row(&s->v, j, b, s->hkv, s->v.ready[j] ? 0 : row);
+}
 static const double *ref_m(ref_head *s, int64_t a) { return ref_row(&s->bilinear, a, 0, s->h, a); }
 static const double *ref_w_v(ref_head *s) { return ref_row(&s->w_v, 0, 0, 0, s->h); }
 /* NULL where there is none */
@@ -144,10 +158,11 @@ static double ref_additive(ref_head *s, int64_t j, double *terms) {
     const attn_desc *d = s->d;
     const double *biases = ref_hidden_bias(s), *w_v = ref_w_v(s);
     double score = 0, *key = s->keys + j * s->r->hidden;
+    int64_t row, place = ref_key_place(d, &d->k, s->b, j, &row);
     *terms = 0;
     for (int64_t u = 0; u < s->r->hidden; u++) {
         double bias = biases ? biases[u] : 0, w = w_v[u];
-        if (!s->key_ready[j]) key[u] = ref_project(&d->w_k, &d->k, s->b, s->hkv, s->h, j, u);
+        if (!s->key_ready[j]) key[u] = ref_project(&d->w_k, &d->k, place, s->hkv, s->h, row, u);
         score += w * tanh(s->query[u] + key[u] + bias);
         *terms += fabs(w) * (fabs(s->query[u]) + fabs(key[u] + bias) + 1);
     }
@@ -230,18 +245,49 @@ static double ref_softcap(const attn_desc *d, double score) {
     return d->softcap > 0 ? d->softcap * tanh(score / d->softcap) : score;
 }
 
+/* ---- batch entries */
+static int64_t ref_longest(const attn_desc *d, int64_t b, const ref_entry *e) { /* of lengths per query */
+    int64_t longest = 0;
+    for (int64_t i = e->q0; i < e->q0 + e->q; i++) longest = (int64_t)fmax(longest, ref_int(&d->key_lengths, b, i));
+    return longest;
+}
+
+/* Without starts and pages all keys count, and what lies behind a length is excluded. */
+static ref_entry ref_find_entry(const attn_desc *d, const ref_result *r, int64_t b) {
+    ref_entry e = {0, r->sq, 0, r->sk};
+    if (d->query_starts.rank) e.q0 = ref_int(&d->query_starts, b, 0);
+    e.q = d->query_lengths.rank ? ref_int(&d->query_lengths, b, 0) : r->sq - e.q0;
+    if (!r->has_entries) return e;
+    if (d->key_starts.rank) e.k0 = ref_int(&d->key_starts, b, 0);
+    e.k = d->key_lengths.rank == 2   ? ref_longest(d, b, &e)
+          : d->key_lengths.rank == 1 ? ref_int(&d->key_lengths, b, 0)
+                                     : r->sk - e.k0;
+    return e;
+}
+ref_entry ref_entry_of(const attn_desc *d, const ref_result *r, int64_t b) {
+    return r->has_entries ? r->entries[b] : ref_find_entry(d, r, b);
+}
+int ref_has_key(const attn_desc *d, const ref_result *r, int64_t b, int64_t j) {
+    ref_entry e = ref_entry_of(d, r, b);
+    return j >= e.k0 && j < e.k0 + e.k;
+}
+int ref_has_row(const attn_desc *d, const ref_result *r, int64_t b, int64_t i) {
+    ref_entry e = ref_entry_of(d, r, b);
+    return r->rows_b == r->b || (i >= e.q0 && i < e.q0 + e.q);
+}
+
 /* ---- masks */
 int64_t ref_key_length(const attn_desc *d, const ref_result *r, int64_t b, int64_t i) {
-    return d->key_lengths.rank ? ref_int(&d->key_lengths, b, i) : r->sk;
+    return d->key_lengths.rank ? ref_int(&d->key_lengths, b, i) : ref_entry_of(d, r, b).k;
 }
 
-int64_t ref_query_length(const attn_desc *d, const ref_result *r, int64_t b) {
-    return d->query_lengths.rank ? ref_int(&d->query_lengths, b, 0) : r->sq;
-}
+int64_t ref_query_length(const attn_desc *d, const ref_result *r, int64_t b) { return ref_entry_of(d, r, b).q; }
 
-int64_t ref_position(const attn_desc *d, const ref_result *r, int64_t b, int64_t i) {
-    if (d->align == ATTN_ALIGN_BOTTOM_RIGHT) return i + ref_key_length(d, r, b, i) - ref_query_length(d, r, b);
-    if (d->align == ATTN_ALIGN_POSITIONS) return ref_int(&d->positions, b, i) + (d->positions.rank == 1 ? i : 0);
+/* p, counted from the first key of the entry */
+int64_t ref_position(const attn_desc *d, const ref_result *r, int64_t b, int64_t place) {
+    int64_t i = place - ref_entry_of(d, r, b).q0;
+    if (d->align == ATTN_ALIGN_BOTTOM_RIGHT) return i + ref_key_length(d, r, b, place) - ref_query_length(d, r, b);
+    if (d->align == ATTN_ALIGN_POSITIONS) return ref_int(&d->positions, b, place) + (d->positions.rank == 1 ? i : 0);
     return i;
 }
 
@@ -250,13 +296,15 @@ static uint64_t ref_distance(int64_t a, int64_t b) {
     return a > b ? (uint64_t)a - (uint64_t)b : (uint64_t)b - (uint64_t)a;
 }
 
-int ref_allowed(const attn_desc *d, const ref_result *r, int64_t b, int64_t h, int64_t i, int64_t j) {
-    int64_t p = ref_position(d, r, b, i), side = j < p ? d->window_left : d->window_right;
-    if (i >= ref_query_length(d, r, b) || j >= ref_key_length(d, r, b, i)) return 0;
+int ref_allowed(const attn_desc *d, const ref_result *r, int64_t b, int64_t h, int64_t row, int64_t key) {
+    ref_entry e = ref_entry_of(d, r, b);
+    int64_t i = row - e.q0, j = key - e.k0;
+    if (i < 0 || i >= e.q || j < 0 || j >= ref_key_length(d, r, b, row)) return 0;
+    int64_t p = ref_position(d, r, b, row), side = j < p ? d->window_left : d->window_right;
     if (d->causal && j > p) return 0;
     if (d->window && j != p && side != ATTN_UNBOUNDED && ref_distance(j, p) > (uint64_t)side) return 0;
-    if (d->mask.rank && ref_at(&d->mask, b, h, i, j) == 0) return 0;
-    return !(d->bias.rank && ref_at(&d->bias, b, h, i, j) == -INFINITY);
+    if (d->mask.rank && ref_at(&d->mask, b, h, row, key) == 0) return 0;
+    return !(d->bias.rank && ref_at(&d->bias, b, h, row, key) == -INFINITY);
 }
 
 /* ---- one row */
@@ -275,7 +323,8 @@ static void ref_row_scores(ref_head *s, int64_t i) {
         r->scores[at] = r->softcap[at] = NAN;
         r->masked[at] = -INFINITY;
         r->terms[at] = r->all_terms[at] = INFINITY;
-        if (!allowed && !all) continue;
+        if (all && !ref_has_key(d, r, s->b, j)) r->scores[at] = r->softcap[at] = -INFINITY;
+        if (!allowed && (!all || !ref_has_key(d, r, s->b, j))) continue;
         if (!prepared) ref_prepare_query(s, i);
         prepared = 1;
         r->scores[at] = ref_score(s, i, j, &r->terms[at]);
@@ -284,7 +333,8 @@ static void ref_row_scores(ref_head *s, int64_t i) {
         if (!allowed || r->softcap[at] == -INFINITY) continue;
         double bias = d->bias.rank ? ref_at(&d->bias, s->b, s->h, i, j) : 0;
         double slope = d->alibi.rank ? ref_at(&d->alibi, 0, 0, 0, s->h) : 0;
-        double alibi = slope * (double)ref_distance(ref_position(d, r, s->b, i), j);
+        int64_t first = ref_entry_of(d, r, s->b).k0;
+        double alibi = slope * (double)ref_distance(ref_position(d, r, s->b, i), j - first);
         r->masked[at] = r->softcap[at] + bias - alibi;
         r->all_terms[at] = r->terms[at] + fabs(bias) + fabs(alibi);
     }
@@ -320,9 +370,10 @@ static void ref_row_softmax(const ref_head *s, int64_t i) {
     double sink = d->sink.rank ? ref_at(&d->sink, 0, 0, 0, s->h) : -INFINITY, top = sink, sum;
     for (int64_t j = 0; j < r->sk; j++) top = ref_max(top, masked[j]);
     if (top == -INFINITY) {
+        const int64_t keys = ref_entry_of(d, r, s->b).k;
+        const double same = d->empty == ATTN_EMPTY_NAN ? NAN : d->empty == ATTN_EMPTY_UNIFORM ? 1 / (double)keys : 0;
         r->lse[row] = -INFINITY;
-        for (int64_t j = 0; j < r->sk; j++)
-            weights[j] = d->empty == ATTN_EMPTY_NAN ? NAN : d->empty == ATTN_EMPTY_UNIFORM ? 1 / (double)r->sk : 0;
+        for (int64_t j = 0; j < r->sk; j++) weights[j] = ref_has_key(d, r, s->b, j) ? same : 0;
         return;
     }
     sum = sink == -INFINITY ? 0 : exp(sink - top);
@@ -344,7 +395,7 @@ static void ref_row_bound(ref_head *s, int64_t i, int uniform) {
     double v_max = 0, s_max = 0;
     for (int64_t j = 0; j < r->sk; j++) {
         double masked = r->masked[row * r->sk + j], terms = r->all_terms[row * r->sk + j];
-        if (masked == -INFINITY && !uniform) continue;
+        if (masked == -INFINITY && !(uniform && ref_has_key(d, r, s->b, j))) continue;
         const double *v = ref_v(s, j);
         for (int64_t c = 0; c < r->dv; c++)
             if (isfinite(v[c]) && fabs(v[c]) > v_max) v_max = fabs(v[c]);
@@ -364,11 +415,11 @@ static void ref_row_output(ref_head *s, int64_t i) {
     for (int64_t j = 0; j < r->sk; j++) {
         dropped[j] = weights[j];
         if (d->dropout > 0 && !(empty && d->empty == ATTN_EMPTY_NAN))
-            dropped[j] = ref_kept(d, s->b, s->h, i, j) ? weights[j] / (1 - (double)d->dropout) : 0;
+            dropped[j] = ref_kept(d, r, s->b, s->h, i, j) ? weights[j] / (1 - (double)d->dropout) : 0;
     }
     for (int64_t c = 0; c < r->dv; c++) out[c] = empty && d->empty == ATTN_EMPTY_NAN ? NAN : 0;
     for (int64_t j = 0; j < r->sk; j++) {
-        if (masked[j] == -INFINITY && !uniform) continue;
+        if (masked[j] == -INFINITY && !(uniform && ref_has_key(d, r, s->b, j))) continue;
         const double *v = ref_v(s, j);
         for (int64_t c = 0; c < r->dv; c++) out[c] += dropped[j] * v[c];
     }
@@ -379,7 +430,7 @@ static void ref_row_output(ref_head *s, int64_t i) {
 void ref_sizes(const attn_desc *d, ref_result *r) {
     int given = d->score == ATTN_SCORE_GIVEN;
     memset(r, 0, sizeof *r);
-    r->b = given ? d->given_scores.size[0] : d->q.size[0];
+    r->b = r->rows_b = given ? d->given_scores.size[0] : d->q.size[0];
     r->h = given ? d->given_scores.size[1] : d->q.size[1];
     r->sq = given ? d->given_scores.size[2] : d->q.size[2];
     r->sk = given ? d->given_scores.size[3] : d->k.size[2];
@@ -387,6 +438,12 @@ void ref_sizes(const attn_desc *d, ref_result *r) {
     r->hkv = !given ? d->k.size[1] : d->v.rank ? d->v.size[1] : r->h;
     r->dv = d->v.rank ? d->v.size[3] : 0;
     r->hidden = d->score == ATTN_SCORE_ADDITIVE ? d->w_v.size[d->w_v.rank - 1] : 0;
+    const attn_view *per_entry[3] = {&d->query_starts, &d->key_starts, &d->page_table};
+    for (int n = 0; n < 3; n++)
+        if (per_entry[n]->rank) r->b = per_entry[n]->size[0], r->has_entries = 1;
+    if (d->page_table.rank && !given) r->sk = d->page_table.size[1] * d->k.size[2];
+    if (r->has_entries && r->b > REF_ENTRIES) abort();
+    for (int64_t b = 0; r->has_entries && b < r->b; b++) r->entries[b] = ref_find_entry(d, r, b);
 }
 
 double *ref_doubles(size_t n) {
@@ -463,6 +520,15 @@ void ref_print_worst(int32_t score, double ratio) {
                ref_bounds[score]);
 }
 
+/* The few numbers that say which rows and keys a batch entry has. */
+static void ref_print_entries(const attn_desc *d) {
+    ref_result r;
+    ref_sizes(d, &r);
+    for (int64_t b = 0; r.has_entries && b < r.b; b++)
+        printf("        entry %ld: rows %ld + %ld, keys %ld + %ld\n", (long)b, (long)r.entries[b].q0,
+               (long)r.entries[b].q, (long)r.entries[b].k0, (long)r.entries[b].k);
+}
+
 static void ref_print_view(const char *name, const attn_view *v) {
     static const char *const types[] = {"f32", "f16", "bf16", "f64", "u8", "i32", "i64"};
     if (!v->rank) return;
@@ -495,6 +561,9 @@ void ref_print(const attn_desc *d) {
                  {"key_lengths", d->key_lengths},
                  {"query_lengths", d->query_lengths},
                  {"positions", d->positions},
+                 {"query_starts", d->query_starts},
+                 {"key_starts", d->key_starts},
+                 {"page_table", d->page_table},
                  {"out", attn_view_of(d->out)},
                  {"lse", attn_view_of(d->lse)},
                  {"weights", attn_view_of(d->weights)},
@@ -512,6 +581,7 @@ void ref_print(const attn_desc *d) {
            (long)d->dropout_origin[0], (long)d->dropout_origin[1], (long)d->dropout_origin[2],
            (long)d->dropout_origin[3]);
     for (size_t i = 0; i < sizeof views / sizeof *views; i++) ref_print_view(views[i].name, &views[i].view);
+    ref_print_entries(d);
 }
 
 /* How far a result is off, in units of its bound. */
@@ -552,6 +622,7 @@ static ref_worst ref_compare_result(const attn_desc *d, const ref_result *r, con
     int64_t last = want == r->out ? r->dv : want == r->lse ? 1 : r->sk;
     for (int64_t row = 0; row < r->b * r->h * r->sq; row++) {
         int64_t b = row / (r->h * r->sq), h = row / r->sq % r->h, i = row % r->sq;
+        if (!ref_has_row(d, r, b, i)) continue;
         for (int64_t c = 0; c < last; c++) {
             int64_t at = row * last + c;
             float value = (float)(want == r->lse ? ref_at(&view, 0, b, h, i) : ref_at(&view, b, h, i, c));
@@ -578,6 +649,7 @@ static void ref_check_stats(const attn_desc *d, const ref_result *r, const char 
     attn_view view = attn_view_of(d->stats);
     for (int64_t row = 0; d->stats.rank && row < r->b * r->h * r->sq; row++) {
         int64_t b = row / (r->h * r->sq), h = row / r->sq % r->h, i = row % r->sq;
+        if (!ref_has_row(d, r, b, i)) continue;
         double top = ref_at(&view, b, h, i, 0), sum = ref_at(&view, b, h, i, 1),
                ratio = ref_stats_ratio(d, r, row, top, sum);
         if (CHECKF(ratio <= 1, "%s: stats[%ld,%ld,%ld] are %.9g and %.9g, want %.9g and %.9g (isa %s, seed %llu)", what,
@@ -848,7 +920,7 @@ static double ref_grad_weight(ref_grads *g, ref_head *s, int64_t i, int64_t j, d
     const attn_desc *d = g->d;
     const ref_result *r = &g->forward;
     int64_t at = ref_row_index(r, s->b, s->h, i) * r->sk + j;
-    double kept = d->dropout > 0 ? ref_kept(d, s->b, s->h, i, j) ? 1 / (1 - (double)d->dropout) : 0 : 1, slope = 0;
+    double kept = d->dropout > 0 ? ref_kept(d, r, s->b, s->h, i, j) ? 1 / (1 - (double)d->dropout) : 0 : 1, slope = 0;
     *terms = 0;
     if (g->up->out.rank) {
         const double *upstream = ref_row(&g->d_out, i, s->b, s->h, i), *v = ref_v(s, j);
@@ -871,7 +943,8 @@ static void ref_grad_pair(ref_grads *g, ref_head *s, int64_t i, int64_t j, doubl
     const attn_desc *d = g->d;
     const ref_result *r = &g->forward;
     int64_t row = ref_row_index(r, s->b, s->h, i), at = row * r->sk + j;
-    double distance = (double)ref_distance(ref_position(d, r, s->b, i), j), steep = 1;
+    int64_t first = ref_entry_of(d, r, s->b).k0;
+    double distance = (double)ref_distance(ref_position(d, r, s->b, i), j - first), steep = 1;
     double e = ref_share(error, off);
     if (d->bias.rank) ref_add(&g->g[GRAD_BIAS], s->b, s->h, i, j, slope, e);
     if (d->alibi.rank) ref_add(&g->g[GRAD_ALIBI], 0, 0, 0, s->h, -slope * distance, e * distance);
@@ -884,9 +957,10 @@ static void ref_grad_pair(ref_grads *g, ref_head *s, int64_t i, int64_t j, doubl
 }
 
 static void ref_grad_uniform_row(ref_grads *g, ref_head *s, int64_t i) {
-    for (int64_t j = 0; j < g->forward.sk; j++) {
+    ref_entry e = ref_entry_of(g->d, &g->forward, s->b);
+    for (int64_t j = e.k0; j < e.k0 + e.k; j++) {
         double terms;
-        if (g->up->out.rank) ref_grad_weight(g, s, i, j, 1 / (double)g->forward.sk, &terms);
+        if (g->up->out.rank) ref_grad_weight(g, s, i, j, 1 / (double)e.k, &terms);
     }
 }
 
@@ -913,6 +987,7 @@ static void ref_grad_row(ref_grads *g, ref_head *s, int64_t i, const ref_grad_ke
     const double *weights = r->weights + row * r->sk, *masked = r->masked + row * r->sk;
     double delta = 0, delta_terms = 0, delta_error = 0,
            d_lse = g->up->lse.rank ? ref_at(&g->up->lse, 0, s->b, s->h, i) : 0;
+    if (!ref_has_row(d, r, s->b, i)) return;
     if (r->lse[row] == -INFINITY) { /* a row without mass has no gradients, but for the values under UNIFORM */
         if (d->empty == ATTN_EMPTY_UNIFORM) ref_grad_uniform_row(g, s, i);
         return;

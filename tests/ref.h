@@ -5,8 +5,18 @@
 
 #include "test.h"
 
+/* What batch entry b has of the arrays: rows from q0 on, keys from k0 on. i and j of the formulas count from there. */
+typedef struct ref_entry {
+    int64_t q0, q, k0, k;
+} ref_entry;
+enum { REF_ENTRIES = 64 }; /* most entries of a call with starts or pages */
+
+/* Everything below is indexed by the places of the arrays: row I of them is query I - q0 of an entry. */
 typedef struct ref_result {
     int64_t b, h, hkv, sq, sk, dk, dv, hidden;
+    int64_t rows_b;  /* batch size of the arrays of queries: b, or 1 where they are packed */
+    int has_entries; /* starts or pages: `entries` says what belongs to whom */
+    ref_entry entries[REF_ENTRIES];
     double *out;               /* [b,h,sq,dv] */
     double *lse;               /* [b,h,sq] */
     double *weights, *dropped; /* [b,h,sq,sk], before and after dropout */
@@ -78,6 +88,10 @@ static inline int ref_is_kernel(int32_t score) { return score >= ATTN_SCORE_GAUS
 static inline int ref_is_distance(int32_t score) { return ref_is_kernel(score) && score != ATTN_SCORE_CONSTANT; }
 
 double ref_sigma(const attn_desc *d, int64_t h);
+ref_entry ref_entry_of(const attn_desc *d, const ref_result *r, int64_t b);
+int ref_has_key(const attn_desc *d, const ref_result *r, int64_t b, int64_t j); /* of the entry, whatever excludes it */
+int ref_has_row(const attn_desc *d, const ref_result *r, int64_t b, int64_t i); /* 0: packed, and of another entry */
+int64_t ref_key_place(const attn_desc *d, const attn_view *v, int64_t b, int64_t j, int64_t *row); /* batch index */
 int64_t ref_key_length(const attn_desc *d, const ref_result *r, int64_t b, int64_t i);
 int64_t ref_query_length(const attn_desc *d, const ref_result *r, int64_t b);
 int64_t ref_position(const attn_desc *d, const ref_result *r, int64_t b, int64_t i);

@@ -119,15 +119,8 @@ static void check_typed(attn_desc *d, int case_of) {
     if (d->empty == ATTN_EMPTY_UNIFORM) return; /* these rows are outside the promise */
     ref_sizes(d, &r);
     int64_t b = test_int(0, (int)r.b - 1), h = test_int(0, (int)r.h - 1), i = test_int(0, (int)r.sq - 1);
-    attn_desc row = row_alone(&typed, b, h, i);
-    if (typed.k_scale.rank)
-        row.k_scale = attn_view_slice(attn_view_slice(typed.k_scale, 0, b, 1), 1, h / (r.h / r.hkv), 1);
-    if (typed.v_scale.rank)
-        row.v_scale = attn_view_slice(attn_view_slice(typed.v_scale, 0, b, 1), 1, h / (r.h / r.hkv), 1);
-    attn_desc alone = copy_results(&row);
-    poison_results(&alone);
-    run_desc(&alone, "one row alone");
-    check_same_results(&row, &alone, "a row in the batch and alone");
+    check_row_alone(&typed, b, h, i);
+    check_entries_alone(&typed);
 }
 
 static void generated(void) {
@@ -222,7 +215,9 @@ static void gradients(void) {
         call c;
         memset(&c, 0, sizeof c);
         draw_factors(f);
+        for_gradients = 1;
         build(&c.d, f);
+        for_gradients = 0;
         ask_for(&c.d, RESULT_OUT | (n % 2 ? RESULT_STATS : 0), LAYOUT_PACKED);
         draw_upstream(&c.g, &c.d, test_int(1, FROM_ALL) | FROM_OUT, LAYOUT_PACKED);
         /* a bias is summed block by block: its floats go on from what was there, elements of 16 bits are added last */

@@ -3,6 +3,7 @@
    says otherwise. */
 #include "../grads.h"
 #define MORE_FACTORS(X) X(UPSTREAM, 7) X(STATS, 2) X(ASKED, 5) X(ACCUMULATE, 3) X(LAYOUT_GRAD, 4)
+#define NO_SEQUENCES
 #include "../descriptors.h"
 #include "../../attn_cuda.cuh"
 #include "fake.h"

@@ -1,0 +1,518 @@
+/* cc -O2 generate.c -lm */
+/* Writes text with a transformer, as inference programs do: prompts of unequal lengths are read in packed form, all at
+   once; then each gets a token at a time, and a cache holds the keys and values of what was before.
+
+       generate                       checks itself on a small model of random numbers
+       generate MODEL [PROMPT...]     goes on with the prompts
+       generate --measure             compares its speed with a plain loop's (make demo-generate)
+
+   MODEL is a checkpoint as small C programs read it: seven int32, then floats (see generate_loop.h); `tiny_gpt --export
+   MODEL` writes one. A token is a byte. Grouped heads, rotary positions, RMS norms, SwiGLU. Options, which change the
+   speed and the memory but, except for the first three, not one byte of the text:
+
+       --cache f32|bf16|int8          what keys and values are kept as
+       --weights f32|bf16|int8        what matrices are kept as
+       --temperature T, --seed N      0: the most probable token (the default); else drawn
+       --tokens N                     so many for each prompt
+       --page N                       the cache is made of pages of N rows, taken as texts grow; 0: one piece per text
+       --batch N, --threads N         prompts, and tasks, that run at once
+
+   It checks itself: each prompt has the same text with every instruction set, number of threads, batch and page size,
+   and the numbers of the plain loop are these, nearly. It exits with 1 when something is wrong. */
+#define _POSIX_C_SOURCE 200112L
+#define ATTN_IMPLEMENTATION
+#include "../attn.h"
+#include "generate_loop.h"
+#include <limits.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Machines with a fused multiply-add get other bits where the compiler makes one of a*b + c. */
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__)
+#pragma GCC optimize("fp-contract=off")
+#endif
+
+enum { MOST_PROMPTS = 64, MOST_THREADS = 16 };
+
+/* How a text is generated. */
+typedef struct {
+    int32_t isa, threads, batch, page, cache, weights; /* the last two: attn_type */
+    float temperature;
+    uint64_t seed;
+} manner;
+
+typedef struct { /* a matrix [1,1,out,in] and, for int8, its scales [1,1,out,1] */
+    attn_view rows, scale;
+} matrix;
+enum { QUERY, KEY, VALUE, RESULT, GATE, UP, DOWN, MATRICES };
+
+typedef struct block { /* of memory, in a list; what it holds lies behind it */
+    struct block *next;
+    void *unused; /* so that this is aligned as floats in vectors like it */
+} block;
+
+/* Some prompts on their way through the model. A step takes `counts[b]` more tokens of each, all of them side by side
+   as `rows` rows, those of prompt b from starts[b] on. */
+typedef struct {
+    const model *m;
+    manner how;
+    matrix *w[MATRICES], output;                                 /* [layers] each */
+    float *cosines, *sines;                                      /* [length,head/2] */
+    int32_t *starts, *counts, *lengths, *ends;                   /* [batch]; lengths: before the step, ends: after */
+    int32_t batch, rows, *positions, *table;                     /* [rows], [batch,pages] */
+    int64_t pieces, piece, pages, pages_used;                    /* of the cache: so many of so many rows each */
+    char *keys, *values;                                         /* [layers,pieces,kv_heads,piece,head] */
+    float *key_scales, *value_scales;                            /* [layers,pieces,kv_heads,piece,1] */
+    float *x, *y, *z, *q, *k, *v, *gate, *up, *scratch, *logits; /* [rows,...]; logits [batch,vocabulary] */
+    void *workspace;
+    size_t workspace_bytes;
+    double attention; /* seconds */
+    block *blocks;    /* all of its memory */
+} decoder;
+
+static attn_error err; /* of the latest call */
+
+static void must(attn_status status) {
+    char text[160];
+    if (status == ATTN_OK) return;
+    attn_error_string(&err, text, sizeof text);
+    printf("attn.h refused: %s\n", text);
+    exit(1);
+}
+
+/* Zeros, until the decoder ends. */
+static void *room(decoder *d, int64_t count, size_t size) {
+    block *b = (block *)calloc(1, sizeof(block) + (size_t)count * size);
+    if (!b) {
+        fprintf(stderr, "generate: no memory\n");
+        exit(1);
+    }
+    b->next = d->blocks;
+    d->blocks = b;
+    return b + 1;
+}
+static float *floats(decoder *d, int64_t count) { return (float *)room(d, count, sizeof(float)); }
+static int32_t *integers(decoder *d, int64_t count) { return (int32_t *)room(d, count, sizeof(int32_t)); }
+
+static uint64_t mix(uint64_t x) { /* random bits as a function of a number (splitmix64) */
+    x = (x + 1) * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+static float uniform(uint64_t x) { return (float)(mix(x) >> 40) / 16777216; }
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- threads. These start and end with each call, which costs more than it brings where models are small; a program
+   that stays has a pool, as in threads.c. */
+
+typedef struct {
+    attn_task_fn task;
+    void *arg;
+    int64_t count;
+    int32_t worker, workers;
+} share;
+
+static void *run_share(void *user) {
+    const share *s = (const share *)user;
+    for (int64_t i = s->worker; i < s->count; i += s->workers) s->task(s->arg, i, s->worker);
+    return NULL;
+}
+
+static void run_tasks(void *user, int64_t count, attn_task_fn task, void *arg) {
+    const int32_t wanted = *(const int32_t *)user, workers = count < wanted ? (int32_t)count : wanted;
+    share shares[MOST_THREADS];
+    pthread_t threads[MOST_THREADS];
+    int started[MOST_THREADS] = {0};
+    for (int32_t i = 0; i < workers; i++) {
+        const share one = {task, arg, count, i, workers};
+        shares[i] = one;
+        if (i > 0) started[i] = pthread_create(&threads[i], NULL, run_share, &shares[i]) == 0;
+    }
+    for (int32_t i = 0; i < workers; i++) { /* its own, and those for which there was no thread */
+        if (started[i]) pthread_join(threads[i], NULL);
+        else run_share(&shares[i]);
+    }
+}
+
+/* ---- the layers */
+
+static attn_view numbers(const int32_t *x, int64_t count) { return attn_view_i32(x, 1, count, 0, 0, 0); }
+
+static attn_desc options(decoder *d) { /* what all calls have in common */
+    attn_desc o = {0};
+    o.isa = d->how.isa;
+    o.workspace = d->workspace;
+    o.workspace_bytes = d->workspace_bytes;
+    if (d->how.threads > 1) {
+        o.parallel.run = run_tasks;
+        o.parallel.user = &d->how.threads;
+        o.parallel.workers = d->how.threads;
+    }
+    return o;
+}
+
+/* out [rows,n] = x [rows,.] w^T. A product of some rows with the rows of a matrix is what attention begins with: raw
+   scores, with the weights as keys. For few rows that is faster than attn_bmm (of the same bits), and takes int8. */
+static attn_desc product_of(decoder *d, float *out, const float *x, int64_t rows, const matrix *w) {
+    attn_desc o = options(d);
+    o.score = ATTN_SCORE_DOT;
+    o.q = attn_view_f32(x, 4, 1, 1, rows, w->rows.size[3]);
+    o.k = w->rows;
+    o.k_scale = w->scale;
+    o.scores = attn_out_f32(out, 4, 1, 1, rows, w->rows.size[2]);
+    return o;
+}
+static void multiply(decoder *d, float *out, const float *x, int64_t rows, const matrix *w) {
+    const attn_desc o = product_of(d, out, x, rows, w);
+    must(attn_scores(o.q, o.k, o.scores, &o, &err));
+}
+
+static void norm(float *y, const float *x, const float *gain, int32_t rows, int32_t width) {
+    for (int32_t t = 0; t < rows; t++, x += width, y += width) {
+        float sum = 0;
+        for (int32_t i = 0; i < width; i++) sum += x[i] * x[i];
+        const float r = 1 / sqrtf(sum / (float)width + 1e-5f);
+        for (int32_t i = 0; i < width; i++) y[i] = gain[i] * (x[i] * r);
+    }
+}
+
+/* gate = gate * sigmoid(gate) * up; scratch [n]. The library's exp has the same bits on every machine. */
+static void activate(decoder *d, float *gate, const float *up, float *scratch, int64_t n) {
+    for (int64_t i = 0; i < n; i++) scratch[i] = -gate[i];
+    must(attn_elementary(ATTN_EXP, scratch, scratch, n, (attn_isa)d->how.isa));
+    for (int64_t i = 0; i < n; i++) gate[i] *= up[i] / (1 + scratch[i]);
+}
+
+/* Prompts whose steps are of one size, as those of one token are, are a batch as any other: [batch,heads,n,head].
+   Others are packed, one behind the other: [1,heads,rows,head]. */
+static int is_packed(const decoder *d) {
+    for (int32_t b = 1; b < d->batch; b++)
+        if (d->counts[b] != d->counts[0]) return 1;
+    return 0;
+}
+static attn_out heads_of(const decoder *d, float *x, int32_t heads) {
+    const int32_t outer = is_packed(d) ? 1 : d->batch;
+    return attn_out_bshd(x, outer, d->rows / outer, heads, d->m->sizes.width / d->m->sizes.heads);
+}
+
+/* One layer's part of the cache, as [pieces,kv_heads,piece,columns]. */
+static attn_out cache_of(const decoder *d, void *x, int32_t type, int32_t n, int64_t columns) {
+    const int64_t size = type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2, heads = d->m->sizes.kv_heads;
+    return attn_out_typed((attn_type)type, (char *)x + n * d->pieces * heads * d->piece * columns * size, 4, d->pieces,
+                          heads, d->piece, columns);
+}
+
+/* The attention of layer n, from d->q to d->y, over the cache, which has the new keys already. */
+static attn_desc attention_of(decoder *d, int32_t n) {
+    const int64_t head = d->m->sizes.width / d->m->sizes.heads;
+    attn_desc o = options(d);
+    o.q = attn_view_of(heads_of(d, d->q, d->m->sizes.heads));
+    o.k = attn_view_of(cache_of(d, d->keys, d->how.cache, n, head));
+    o.v = attn_view_of(cache_of(d, d->values, d->how.cache, n, head));
+    o.out = heads_of(d, d->y, d->m->sizes.heads);
+    if (d->how.cache == ATTN_I8) {
+        o.k_scale = attn_view_of(cache_of(d, d->key_scales, ATTN_F32, n, 1));
+        o.v_scale = attn_view_of(cache_of(d, d->value_scales, ATTN_F32, n, 1));
+    }
+    if (d->how.page) o.page_table = attn_view_i32(d->table, 2, d->batch, d->pages, 0, 0);
+    if (is_packed(d)) {
+        o.query_starts = numbers(d->starts, d->batch);
+        o.query_lengths = numbers(d->counts, d->batch);
+    }
+    o.key_lengths = numbers(d->ends, d->batch);
+    o.causal = 1;
+    o.align = ATTN_ALIGN_BOTTOM_RIGHT; /* the last query is at the last key */
+    return o;
+}
+
+/* Queries and keys are turned by their positions, keys and values put into the cache, then all that is there attends. */
+static void attend(decoder *d, int32_t n) {
+    const model *m = d->m;
+    const int64_t head = m->sizes.width / m->sizes.heads, angles = head / 2;
+    const attn_desc o = attention_of(d, n);
+    const attn_view cosines = attn_view_f32(d->cosines, 2, m->sizes.length, angles, 0, 0);
+    const attn_view sines = attn_view_f32(d->sines, 2, m->sizes.length, angles, 0, 0);
+    const attn_view positions = attn_view_i32(d->positions, 2, o.q.size[0], o.q.size[2], 0, 0);
+    const attn_out k = heads_of(d, d->k, m->sizes.kv_heads), v = heads_of(d, d->v, m->sizes.kv_heads);
+    attn_desc where = options(d);
+    must(attn_rope(o.q, cosines, sines, positions, ATTN_ROPE_INTERLEAVED, heads_of(d, d->q, m->sizes.heads), &err));
+    must(attn_rope(attn_view_of(k), cosines, sines, positions, ATTN_ROPE_INTERLEAVED, k, &err));
+
+    const double start = now();
+    where.query_starts = o.query_starts;
+    where.query_lengths = o.query_lengths;
+    where.page_table = o.page_table;
+    where.k_scale = o.k_scale;
+    must(attn_append(attn_view_of(k), cache_of(d, d->keys, d->how.cache, n, head), numbers(d->lengths, d->batch),
+                     &where, &err));
+    memset(&where.k_scale, 0, sizeof where.k_scale);
+    where.v_scale = o.v_scale;
+    must(attn_append(attn_view_of(v), cache_of(d, d->values, d->how.cache, n, head), numbers(d->lengths, d->batch),
+                     &where, &err));
+    must(attn_forward(&o, &err));
+    d->attention += now() - start;
+}
+
+/* Where the rows of the next step are; pages for them. */
+static void place_rows(decoder *d) {
+    int32_t rows = 0;
+    for (int32_t b = 0; b < d->batch; b++) {
+        d->starts[b] = rows;
+        d->ends[b] = d->lengths[b] + d->counts[b];
+        for (int32_t i = 0; i < d->counts[b]; i++) d->positions[rows++] = d->lengths[b] + i;
+        if (!d->how.page) continue;
+        for (int64_t p = (d->lengths[b] + d->piece - 1) / d->piece; p * d->piece < d->ends[b]; p++)
+            d->table[b * d->pages + p] = (int32_t)d->pages_used++;
+    }
+    d->rows = rows;
+}
+
+static void add(float *x, const float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) x[i] += y[i];
+}
+
+/* tokens [rows]: the next d->counts[b] of each prompt. Leaves logits of what comes after them. */
+static void step(decoder *d, const int32_t *tokens) {
+    const model *m = d->m;
+    const int32_t width = m->sizes.width, hidden = m->sizes.hidden;
+    place_rows(d);
+    const int32_t rows = d->rows;
+    for (int32_t t = 0; t < rows; t++)
+        memcpy(d->x + t * width, m->embedding + (int64_t)tokens[t] * width, (size_t)width * sizeof(float));
+    for (int32_t n = 0; n < m->sizes.layers; n++) {
+        norm(d->y, d->x, m->norm_1 + n * width, rows, width);
+        multiply(d, d->q, d->y, rows, &d->w[QUERY][n]);
+        multiply(d, d->k, d->y, rows, &d->w[KEY][n]);
+        multiply(d, d->v, d->y, rows, &d->w[VALUE][n]);
+        attend(d, n);
+        multiply(d, d->z, d->y, rows, &d->w[RESULT][n]);
+        add(d->x, d->z, (int64_t)rows * width);
+
+        norm(d->y, d->x, m->norm_2 + n * width, rows, width);
+        multiply(d, d->gate, d->y, rows, &d->w[GATE][n]);
+        multiply(d, d->up, d->y, rows, &d->w[UP][n]);
+        activate(d, d->gate, d->up, d->scratch, (int64_t)rows * hidden);
+        multiply(d, d->z, d->gate, rows, &d->w[DOWN][n]);
+        add(d->x, d->z, (int64_t)rows * width);
+    }
+    for (int32_t b = 0; b < d->batch; b++) { /* of each prompt the last row is of interest */
+        norm(d->y + b * width, d->x + (d->starts[b] + d->counts[b] - 1) * width, m->norm, 1, width);
+        d->lengths[b] = d->ends[b];
+    }
+    multiply(d, d->logits, d->y, d->batch, &d->output);
+}
+
+/* ---- a decoder from beginning to end */
+
+static matrix matrix_of(decoder *d, const float *data, int64_t out, int64_t in) {
+    matrix w = {attn_view_f32(data, 4, 1, 1, out, in), {0}};
+    if (d->how.weights == ATTN_BF16) {
+        const attn_out to = attn_out_typed(ATTN_BF16, room(d, out * in, 2), 4, 1, 1, out, in);
+        must(attn_convert(w.rows, to, &err));
+        w.rows = attn_view_of(to);
+    } else if (d->how.weights == ATTN_I8) {
+        const attn_out to = attn_out_typed(ATTN_I8, room(d, out * in, 1), 4, 1, 1, out, in);
+        const attn_out scale = attn_out_f32(floats(d, out), 4, 1, 1, out, 1);
+        must(attn_quantize(w.rows, to, scale, &err));
+        w.rows = attn_view_of(to);
+        w.scale = attn_view_of(scale);
+    }
+    return w;
+}
+
+static void set_weights(decoder *d) {
+    const model *m = d->m;
+    const int64_t layers = m->sizes.layers, width = m->sizes.width, hidden = m->sizes.hidden;
+    const int64_t kv = width / m->sizes.heads * m->sizes.kv_heads;
+    const float *const from[MATRICES] = {m->query, m->key, m->value, m->result, m->gate, m->up, m->down};
+    const int64_t out[MATRICES] = {width, kv, kv, width, hidden, hidden, width};
+    for (int i = 0; i < MATRICES; i++) {
+        const int64_t in = i == DOWN ? hidden : width;
+        d->w[i] = (matrix *)room(d, layers, sizeof(matrix));
+        for (int64_t n = 0; n < layers; n++) d->w[i][n] = matrix_of(d, from[i] + n * out[i] * in, out[i], in);
+    }
+    d->output = matrix_of(d, m->output, m->sizes.vocabulary, width);
+}
+
+static void set_cache(decoder *d) {
+    const model *m = d->m;
+    const int64_t head = m->sizes.width / m->sizes.heads, angles = head / 2, length = m->sizes.length;
+    const size_t size = d->how.cache == ATTN_F32 ? 4 : d->how.cache == ATTN_I8 ? 1 : 2;
+    d->piece = d->how.page ? d->how.page : length;
+    d->pages = (length + d->piece - 1) / d->piece;
+    d->pieces = d->batch * d->pages;
+    d->table = integers(d, d->pieces);
+    const int64_t rows = m->sizes.layers * d->pieces * m->sizes.kv_heads * d->piece;
+    d->keys = (char *)room(d, rows * head, size);
+    d->values = (char *)room(d, rows * head, size);
+    d->key_scales = floats(d, d->how.cache == ATTN_I8 ? rows : 0);
+    d->value_scales = floats(d, d->how.cache == ATTN_I8 ? rows : 0);
+    d->cosines = floats(d, length * angles);
+    d->sines = floats(d, length * angles);
+    must(attn_rope_table(attn_out_f32(d->cosines, 2, length, angles, 0, 0),
+                         attn_out_f32(d->sines, 2, length, angles, 0, 0), NULL, &err));
+}
+
+static void ask_for(decoder *d, const attn_desc *o) {
+    size_t bytes;
+    must(attn_workspace_size(o, &bytes, &err));
+    if (bytes > d->workspace_bytes) d->workspace_bytes = bytes;
+}
+
+/* The largest workspace of any call: of a step of these counts, or of one token each. */
+static void set_workspace(decoder *d, const int32_t *counts) {
+    memcpy(d->counts, counts, (size_t)d->batch * sizeof *counts);
+    place_rows(d);
+    for (int i = 0; i <= MATRICES; i++) {
+        const attn_desc o = product_of(d, NULL, NULL, d->rows, i < MATRICES ? d->w[i] : &d->output);
+        ask_for(d, &o);
+    }
+    const attn_desc o = attention_of(d, 0);
+    ask_for(d, &o);
+    d->pages_used = 0; /* nothing has been taken in yet */
+}
+
+/* counts [batch]: the tokens of the first step, and the most of any. */
+static void begin(decoder *d, const model *m, const manner *how, int32_t batch, const int32_t *counts) {
+    const int64_t width = m->sizes.width, kv = width / m->sizes.heads * m->sizes.kv_heads;
+    int32_t ones[MOST_PROMPTS];
+    memset(d, 0, sizeof *d);
+    d->m = m;
+    d->how = *how;
+    d->batch = batch;
+    for (int32_t b = 0; b < batch; b++) d->rows += counts[b];
+    d->starts = integers(d, batch);
+    d->counts = integers(d, batch);
+    d->lengths = integers(d, batch);
+    d->ends = integers(d, batch);
+    d->positions = integers(d, d->rows);
+    d->x = floats(d, d->rows * width);
+    d->y = floats(d, d->rows * width);
+    d->z = floats(d, d->rows * width);
+    d->q = floats(d, d->rows * width);
+    d->k = floats(d, d->rows * kv);
+    d->v = floats(d, d->rows * kv);
+    d->gate = floats(d, d->rows * (int64_t)m->sizes.hidden);
+    d->up = floats(d, d->rows * (int64_t)m->sizes.hidden);
+    d->scratch = floats(d, d->rows * (int64_t)m->sizes.hidden);
+    d->logits = floats(d, batch * (int64_t)m->sizes.vocabulary);
+    set_weights(d);
+    set_cache(d);
+    for (int32_t b = 0; b < batch; b++) ones[b] = 1;
+    set_workspace(d, ones);
+    set_workspace(d, counts);
+    d->workspace = room(d, (int64_t)d->workspace_bytes, 1);
+}
+
+static void end(decoder *d) {
+    for (block *b = d->blocks, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+}
+
+/* The next token of a prompt: the most probable one, or drawn by a number that belongs to prompt and position. */
+static int32_t choose(decoder *d, int32_t b, int32_t prompt) {
+    const int32_t count = d->m->sizes.vocabulary;
+    float *x = d->logits + (int64_t)b * count, u;
+    int32_t token = 0;
+    if (!(d->how.temperature > 0)) {
+        for (int32_t i = 1; i < count; i++)
+            if (x[i] > x[token]) token = i;
+        return token;
+    }
+    attn_desc o = {0};
+    o.scale = 1 / d->how.temperature;
+    must(attn_softmax(attn_view_f32(x, 2, 1, count, 0, 0), attn_out_f32(x, 2, 1, count, 0, 0), &o, &err));
+    u = uniform(mix(d->how.seed) + ((uint64_t)prompt << 32) + (uint64_t)d->lengths[b]);
+    while (token < count - 1 && (u -= x[token]) >= 0) token++;
+    return token;
+}
+
+/* `tokens` more of each prompt, into texts [count,tokens]; how long prompts and tokens took is added to seconds. */
+static void generate(const model *m, const manner *how, const char *const *prompts, int32_t count, int32_t tokens,
+                     int32_t *texts, double seconds[2]) {
+    for (int32_t first = 0, n; first < count; first += n) {
+        int32_t counts[MOST_PROMPTS], rows = 0;
+        decoder d;
+        n = count - first < how->batch ? count - first : how->batch;
+        for (int32_t b = 0; b < n; b++) rows += counts[b] = (int32_t)strlen(prompts[first + b]);
+        begin(&d, m, how, n, counts);
+        int32_t *fresh = integers(&d, rows);
+        rows = 0;
+        for (int32_t b = 0; b < n; b++)
+            for (int32_t i = 0; i < counts[b]; i++) fresh[rows++] = (unsigned char)prompts[first + b][i];
+        for (int32_t i = 0; i < tokens; i++) {
+            const double start = now();
+            step(&d, fresh);
+            for (int32_t b = 0; b < n; b++) {
+                fresh[b] = texts[(first + b) * tokens + i] = choose(&d, b, first + b);
+                d.counts[b] = 1;
+            }
+            seconds[i > 0] += now() - start;
+        }
+        end(&d);
+    }
+}
+
+static const char *const type_names[ATTN_TYPE_COUNT] = {"f32", "f16", "bf16", "f64", "u8", "i32", "i64", "int8"};
+
+/* ---- checks */
+
+enum { CHECKED = 8, CHECKED_TOKENS = 24 };
+static const char *const some_prompts[CHECKED] = {"/* The weights of a row",
+                                                  "static int",
+                                                  "a",
+                                                  "Every array that is read",
+                                                  "    for (",
+                                                  "#define ATTN",
+                                                  "if",
+                                                  "The "};
+
+static int has_isa(int32_t isa) {
+    float x = 0;
+    return attn_elementary(ATTN_EXP, &x, &x, 1, (attn_isa)isa) == ATTN_OK;
+}
+
+/* The same texts in every way that may only change the speed; what the first way writes is the measure. */
+static int check_texts(const model *m, int32_t type, float temperature) {
+    static const struct {
+        int32_t threads, batch, page;
+    } ways[] = {{1, 8, 0}, {2, 8, 0}, {3, 8, 0}, {1, 1, 0}, {1, 3, 0}, {1, 8, 1}, {1, 8, 16}, {1, 8, 300}, {3, 5, 7}};
+    int32_t texts[CHECKED * CHECKED_TOKENS], wanted[CHECKED * CHECKED_TOKENS];
+    double seconds[2] = {0, 0};
+    int count = 0, ok = 1;
+    for (int32_t isa = ATTN_ISA_SCALAR; isa < ATTN_ISA_COUNT; isa++)
+        for (size_t i = 0; has_isa(isa) && i < sizeof ways / sizeof ways[0]; i++, count++) {
+            const manner how = {isa, ways[i].threads, ways[i].batch, ways[i].page, type, type, temperature, 1};
+            generate(m, &how, some_prompts, CHECKED, CHECKED_TOKENS, texts, seconds);
+            if (count == 0) memcpy(wanted, texts, sizeof wanted);
+            if (memcmp(texts, wanted, sizeof wanted) == 0) continue;
+            printf("WRONG: another text with %s, threads %d, batch %d, page %d\n", attn_isa_string((attn_isa)isa),
+                   ways[i].threads, ways[i].batch, ways[i].page);
+            ok = 0;
+        }
+    printf("%-5s temperature %.1f: the same %d texts in each of %d ways\n", type_names[type], (double)temperature,
+           CHECKED, count);
+    return ok;
+}
+int main(void) {
+    model m = {{64, 176, 2, 4, 2, 256, 320}, 0};
+    int ok = make_model(&m);
+    for (int i = 0; i < 6; i++)
+        ok = check_texts(&m, i / 2 == 0 ? ATTN_F32 : i / 2 == 1 ? ATTN_BF16 : ATTN_I8, i % 2 ? 0.8f : 0) && ok;
+    free_model(&m);
+    return !ok;
+}

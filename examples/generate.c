@@ -50,11 +50,11 @@ typedef struct {
 typedef struct { /* a matrix [1,1,out,in] and, for int8, its scales [1,1,out,1] */
     attn_view rows, scale;
 } matrix;
-enum { QUERY, KEY, VALUE, RESULT, GATE, UP, DOWN, MATRICES };
+enum { TO_HEADS, FROM_HEADS, TO_HIDDEN, FROM_HIDDEN, MATRICES }; /* of a layer; the first: queries, keys and values */
 
-typedef struct block { /* of memory, in a list; what it holds lies behind it */
-    struct block *next;
-    void *unused; /* so that this is aligned as floats in vectors like it */
+typedef union block { /* of memory, in a list; what it holds lies behind it, where a line of the cache begins */
+    union block *next;
+    char line[64];
 } block;
 
 /* Some prompts on their way through the model. A step takes `counts[b]` more tokens of each, all of them side by side
@@ -62,14 +62,14 @@ typedef struct block { /* of memory, in a list; what it holds lies behind it */
 typedef struct {
     const model *m;
     manner how;
-    matrix *w[MATRICES], output;                                 /* [layers] each */
-    float *cosines, *sines;                                      /* [length,head/2] */
-    int32_t *starts, *counts, *lengths, *ends;                   /* [batch]; lengths: before the step, ends: after */
-    int32_t batch, rows, *positions, *table;                     /* [rows], [batch,pages] */
-    int64_t pieces, piece, pages, pages_used;                    /* of the cache: so many of so many rows each */
-    char *keys, *values;                                         /* [layers,pieces,kv_heads,piece,head] */
-    float *key_scales, *value_scales;                            /* [layers,pieces,kv_heads,piece,1] */
-    float *x, *y, *z, *q, *k, *v, *gate, *up, *scratch, *logits; /* [rows,...]; logits [batch,vocabulary] */
+    matrix *w[MATRICES], output;                        /* [layers] each */
+    float *cosines, *sines;                             /* [length,head/2] */
+    int32_t *starts, *counts, *lengths, *ends;          /* [batch]; lengths: before the step, ends: after */
+    int32_t batch, rows, *positions, *table;            /* [rows], [batch,pages] */
+    int64_t pieces, piece, pages, pages_used;           /* of the cache: so many of so many rows each */
+    char *keys, *values;                                /* [layers,pieces,kv_heads,piece,head] */
+    float *key_scales, *value_scales;                   /* [layers,pieces,kv_heads,piece,1] */
+    float *x, *y, *z, *qkv, *gate_up, *hidden, *logits; /* [rows,...]; logits [batch,vocabulary] */
     void *workspace;
     size_t workspace_bytes;
     double attention; /* seconds */
@@ -87,18 +87,24 @@ static void must(attn_status status) {
 }
 
 /* Zeros, until the decoder ends. */
-static void *room(decoder *d, int64_t count, size_t size) {
-    block *b = (block *)calloc(1, sizeof(block) + (size_t)count * size);
-    if (!b) {
+static void *room(decoder *d, int64_t count, int64_t size) {
+    const size_t bytes = sizeof(block) + (size_t)(count * size);
+    void *memory;
+    if (posix_memalign(&memory, sizeof(block), bytes) != 0) {
         fprintf(stderr, "generate: no memory\n");
         exit(1);
     }
+    block *b = (block *)memset(memory, 0, bytes);
     b->next = d->blocks;
     d->blocks = b;
     return b + 1;
 }
 static float *floats(decoder *d, int64_t count) { return (float *)room(d, count, sizeof(float)); }
 static int32_t *integers(decoder *d, int64_t count) { return (int32_t *)room(d, count, sizeof(int32_t)); }
+
+static int64_t size_of(int32_t type) { return type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2; }
+static int64_t head_of(const model *m) { return m->sizes.width / m->sizes.heads; }
+static int64_t width_of_heads(const model *m) { return head_of(m) * (m->sizes.heads + 2 * m->sizes.kv_heads); }
 
 static uint64_t mix(uint64_t x) { /* random bits as a function of a number (splitmix64) */
     x = (x + 1) * 0x9e3779b97f4a7c15u;
@@ -188,11 +194,16 @@ static void norm(float *y, const float *x, const float *gain, int32_t rows, int3
     }
 }
 
-/* gate = gate * sigmoid(gate) * up; scratch [n]. The library's exp has the same bits on every machine. */
-static void activate(decoder *d, float *gate, const float *up, float *scratch, int64_t n) {
-    for (int64_t i = 0; i < n; i++) scratch[i] = -gate[i];
-    must(attn_elementary(ATTN_EXP, scratch, scratch, n, (attn_isa)d->how.isa));
-    for (int64_t i = 0; i < n; i++) gate[i] *= up[i] / (1 + scratch[i]);
+/* hidden = gate * sigmoid(gate) * up. The library's exp has the same bits on every machine. */
+static void activate(decoder *d, int32_t rows) {
+    const int32_t hidden = d->m->sizes.hidden;
+    const float *gate = d->gate_up, *up = gate + hidden;
+    float *y = d->hidden;
+    for (int32_t t = 0; t < rows; t++, gate += 2 * hidden, up += 2 * hidden, y += hidden) {
+        for (int32_t i = 0; i < hidden; i++) y[i] = -gate[i];
+        must(attn_elementary(ATTN_EXP, y, y, hidden, (attn_isa)d->how.isa));
+        for (int32_t i = 0; i < hidden; i++) y[i] = gate[i] / (1 + y[i]) * up[i];
+    }
 }
 
 /* Prompts whose steps are of one size, as those of one token are, are a batch as any other: [batch,heads,n,head].
@@ -202,26 +213,26 @@ static int is_packed(const decoder *d) {
         if (d->counts[b] != d->counts[0]) return 1;
     return 0;
 }
-static attn_out heads_of(const decoder *d, float *x, int32_t heads) {
+static attn_out heads_of(const decoder *d, float *x, int32_t heads, int64_t row) { /* side by side in such a row */
     const int32_t outer = is_packed(d) ? 1 : d->batch;
-    return attn_out_bshd(x, outer, d->rows / outer, heads, d->m->sizes.width / d->m->sizes.heads);
+    return attn_out_rows(x, outer, d->rows / outer, heads, head_of(d->m), row);
 }
 
 /* One layer's part of the cache, as [pieces,kv_heads,piece,columns]. */
 static attn_out cache_of(const decoder *d, void *x, int32_t type, int32_t n, int64_t columns) {
-    const int64_t size = type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2, heads = d->m->sizes.kv_heads;
-    return attn_out_typed((attn_type)type, (char *)x + n * d->pieces * heads * d->piece * columns * size, 4, d->pieces,
-                          heads, d->piece, columns);
+    const int64_t heads = d->m->sizes.kv_heads;
+    return attn_out_typed((attn_type)type, (char *)x + n * d->pieces * heads * d->piece * columns * size_of(type), 4,
+                          d->pieces, heads, d->piece, columns);
 }
 
 /* The attention of layer n, from d->q to d->y, over the cache, which has the new keys already. */
 static attn_desc attention_of(decoder *d, int32_t n) {
-    const int64_t head = d->m->sizes.width / d->m->sizes.heads;
+    const int64_t head = head_of(d->m);
     attn_desc o = options(d);
-    o.q = attn_view_of(heads_of(d, d->q, d->m->sizes.heads));
+    o.q = attn_view_of(heads_of(d, d->qkv, d->m->sizes.heads, width_of_heads(d->m)));
     o.k = attn_view_of(cache_of(d, d->keys, d->how.cache, n, head));
     o.v = attn_view_of(cache_of(d, d->values, d->how.cache, n, head));
-    o.out = heads_of(d, d->y, d->m->sizes.heads);
+    o.out = heads_of(d, d->y, d->m->sizes.heads, d->m->sizes.width);
     if (d->how.cache == ATTN_I8) {
         o.k_scale = attn_view_of(cache_of(d, d->key_scales, ATTN_F32, n, 1));
         o.v_scale = attn_view_of(cache_of(d, d->value_scales, ATTN_F32, n, 1));
@@ -239,28 +250,29 @@ static attn_desc attention_of(decoder *d, int32_t n) {
 
 /* Queries and keys are turned by their positions, keys and values put into the cache, then all that is there attends. */
 static void attend(decoder *d, int32_t n) {
-    const model *m = d->m;
-    const int64_t head = m->sizes.width / m->sizes.heads, angles = head / 2;
+    const int64_t head = head_of(d->m), row = width_of_heads(d->m), length = d->m->sizes.length;
+    const int32_t heads = d->m->sizes.heads, kv_heads = d->m->sizes.kv_heads;
     const attn_desc o = attention_of(d, n);
-    const attn_view cosines = attn_view_f32(d->cosines, 2, m->sizes.length, angles, 0, 0);
-    const attn_view sines = attn_view_f32(d->sines, 2, m->sizes.length, angles, 0, 0);
-    const attn_view positions = attn_view_i32(d->positions, 2, o.q.size[0], o.q.size[2], 0, 0);
-    const attn_out k = heads_of(d, d->k, m->sizes.kv_heads), v = heads_of(d, d->v, m->sizes.kv_heads);
+    const attn_view lengths = numbers(d->lengths, d->batch);
+    float *k = d->qkv + heads * head, *v = k + kv_heads * head;
+    const attn_out turned = heads_of(d, d->qkv, heads + kv_heads, row); /* what is side by side needs one call */
     attn_desc where = options(d);
-    must(attn_rope(o.q, cosines, sines, positions, ATTN_ROPE_INTERLEAVED, heads_of(d, d->q, m->sizes.heads), &err));
-    must(attn_rope(attn_view_of(k), cosines, sines, positions, ATTN_ROPE_INTERLEAVED, k, &err));
+    must(attn_rope(attn_view_of(turned), attn_view_f32(d->cosines, 2, length, head / 2, 0, 0),
+                   attn_view_f32(d->sines, 2, length, head / 2, 0, 0),
+                   attn_view_i32(d->positions, 2, turned.size[0], turned.size[2], 0, 0), ATTN_ROPE_INTERLEAVED, turned,
+                   &err));
 
     const double start = now();
     where.query_starts = o.query_starts;
     where.query_lengths = o.query_lengths;
     where.page_table = o.page_table;
     where.k_scale = o.k_scale;
-    must(attn_append(attn_view_of(k), cache_of(d, d->keys, d->how.cache, n, head), numbers(d->lengths, d->batch),
+    must(attn_append(attn_view_of(heads_of(d, k, kv_heads, row)), cache_of(d, d->keys, d->how.cache, n, head), lengths,
                      &where, &err));
     memset(&where.k_scale, 0, sizeof where.k_scale);
     where.v_scale = o.v_scale;
-    must(attn_append(attn_view_of(v), cache_of(d, d->values, d->how.cache, n, head), numbers(d->lengths, d->batch),
-                     &where, &err));
+    must(attn_append(attn_view_of(heads_of(d, v, kv_heads, row)), cache_of(d, d->values, d->how.cache, n, head),
+                     lengths, &where, &err));
     must(attn_forward(&o, &err));
     d->attention += now() - start;
 }
@@ -286,25 +298,22 @@ static void add(float *x, const float *y, int64_t n) {
 /* tokens [rows]: the next d->counts[b] of each prompt. Leaves logits of what comes after them. */
 static void step(decoder *d, const int32_t *tokens) {
     const model *m = d->m;
-    const int32_t width = m->sizes.width, hidden = m->sizes.hidden;
+    const int32_t width = m->sizes.width;
     place_rows(d);
     const int32_t rows = d->rows;
     for (int32_t t = 0; t < rows; t++)
         memcpy(d->x + t * width, m->embedding + (int64_t)tokens[t] * width, (size_t)width * sizeof(float));
     for (int32_t n = 0; n < m->sizes.layers; n++) {
         norm(d->y, d->x, m->norm_1 + n * width, rows, width);
-        multiply(d, d->q, d->y, rows, &d->w[QUERY][n]);
-        multiply(d, d->k, d->y, rows, &d->w[KEY][n]);
-        multiply(d, d->v, d->y, rows, &d->w[VALUE][n]);
+        multiply(d, d->qkv, d->y, rows, &d->w[TO_HEADS][n]);
         attend(d, n);
-        multiply(d, d->z, d->y, rows, &d->w[RESULT][n]);
+        multiply(d, d->z, d->y, rows, &d->w[FROM_HEADS][n]);
         add(d->x, d->z, (int64_t)rows * width);
 
         norm(d->y, d->x, m->norm_2 + n * width, rows, width);
-        multiply(d, d->gate, d->y, rows, &d->w[GATE][n]);
-        multiply(d, d->up, d->y, rows, &d->w[UP][n]);
-        activate(d, d->gate, d->up, d->scratch, (int64_t)rows * hidden);
-        multiply(d, d->z, d->gate, rows, &d->w[DOWN][n]);
+        multiply(d, d->gate_up, d->y, rows, &d->w[TO_HIDDEN][n]);
+        activate(d, rows);
+        multiply(d, d->z, d->hidden, rows, &d->w[FROM_HIDDEN][n]);
         add(d->x, d->z, (int64_t)rows * width);
     }
     for (int32_t b = 0; b < d->batch; b++) { /* of each prompt the last row is of interest */
@@ -316,47 +325,57 @@ static void step(decoder *d, const int32_t *tokens) {
 
 /* ---- a decoder from beginning to end */
 
-static matrix matrix_of(decoder *d, const float *data, int64_t out, int64_t in) {
-    matrix w = {attn_view_f32(data, 4, 1, 1, out, in), {0}};
-    if (d->how.weights == ATTN_BF16) {
-        const attn_out to = attn_out_typed(ATTN_BF16, room(d, out * in, 2), 4, 1, 1, out, in);
-        must(attn_convert(w.rows, to, &err));
-        w.rows = attn_view_of(to);
-    } else if (d->how.weights == ATTN_I8) {
-        const attn_out to = attn_out_typed(ATTN_I8, room(d, out * in, 1), 4, 1, 1, out, in);
-        const attn_out scale = attn_out_f32(floats(d, out), 4, 1, 1, out, 1);
-        must(attn_quantize(w.rows, to, scale, &err));
-        w.rows = attn_view_of(to);
-        w.scale = attn_view_of(scale);
+/* A matrix of rows of size `in`, those of some matrices one below the other, in the type that was asked for. */
+static matrix put_matrix(decoder *d, char **at, int64_t in, const float *const *parts, const int64_t *outs, int count) {
+    const attn_type type = (attn_type)d->how.weights;
+    matrix w = {{0}, {0}};
+    int64_t out = 0, first = 0;
+    for (int i = 0; i < count; i++) out += outs[i];
+    const attn_out all = attn_out_typed(type, *at, 4, 1, 1, out, in);
+    const attn_out scale = attn_out_f32(type == ATTN_I8 ? floats(d, out) : NULL, 4, 1, 1, out, 1);
+    for (int i = 0; i < count; first += outs[i++]) {
+        const attn_view part = attn_view_f32(parts[i], 4, 1, 1, outs[i], in);
+        const attn_out to = attn_out_slice(all, 2, first, outs[i]);
+        if (type == ATTN_I8) must(attn_quantize(part, to, attn_out_slice(scale, 2, first, outs[i]), &err));
+        else must(attn_convert(part, to, &err));
     }
+    *at += out * in * size_of(type);
+    w.rows = attn_view_of(all);
+    if (type == ATTN_I8) w.scale = attn_view_of(scale);
     return w;
 }
 
+/* All matrices in the order of their use, so that what is read ahead is what comes next. */
 static void set_weights(decoder *d) {
     const model *m = d->m;
-    const int64_t layers = m->sizes.layers, width = m->sizes.width, hidden = m->sizes.hidden;
-    const int64_t kv = width / m->sizes.heads * m->sizes.kv_heads;
-    const float *const from[MATRICES] = {m->query, m->key, m->value, m->result, m->gate, m->up, m->down};
-    const int64_t out[MATRICES] = {width, kv, kv, width, hidden, hidden, width};
-    for (int i = 0; i < MATRICES; i++) {
-        const int64_t in = i == DOWN ? hidden : width;
-        d->w[i] = (matrix *)room(d, layers, sizeof(matrix));
-        for (int64_t n = 0; n < layers; n++) d->w[i][n] = matrix_of(d, from[i] + n * out[i] * in, out[i], in);
+    const int64_t layers = m->sizes.layers, width = m->sizes.width, hidden = m->sizes.hidden, all = m->sizes.vocabulary;
+    const int64_t kv = head_of(m) * m->sizes.kv_heads, heads[] = {width, kv, kv}, two[] = {hidden, hidden};
+    char *at =
+        (char *)room(d, layers * width * (2 * width + 2 * kv + 3 * hidden) + all * width, size_of(d->how.weights));
+    for (int i = 0; i < MATRICES; i++) d->w[i] = (matrix *)room(d, layers, sizeof(matrix));
+    for (int64_t n = 0; n < layers; n++) {
+        const int64_t square = n * width * width, narrow = n * kv * width, wide = n * hidden * width;
+        const float *const qkv[] = {m->query + square, m->key + narrow, m->value + narrow};
+        const float *const gate_up[] = {m->gate + wide, m->up + wide};
+        const float *const result = m->result + square, *const down = m->down + wide;
+        d->w[TO_HEADS][n] = put_matrix(d, &at, width, qkv, heads, 3);
+        d->w[FROM_HEADS][n] = put_matrix(d, &at, width, &result, &width, 1);
+        d->w[TO_HIDDEN][n] = put_matrix(d, &at, width, gate_up, two, 2);
+        d->w[FROM_HIDDEN][n] = put_matrix(d, &at, hidden, &down, &width, 1);
     }
-    d->output = matrix_of(d, m->output, m->sizes.vocabulary, width);
+    d->output = put_matrix(d, &at, width, &m->output, &all, 1);
 }
 
 static void set_cache(decoder *d) {
     const model *m = d->m;
-    const int64_t head = m->sizes.width / m->sizes.heads, angles = head / 2, length = m->sizes.length;
-    const size_t size = d->how.cache == ATTN_F32 ? 4 : d->how.cache == ATTN_I8 ? 1 : 2;
+    const int64_t head = head_of(m), angles = head / 2, length = m->sizes.length;
     d->piece = d->how.page ? d->how.page : length;
     d->pages = (length + d->piece - 1) / d->piece;
     d->pieces = d->batch * d->pages;
     d->table = integers(d, d->pieces);
     const int64_t rows = m->sizes.layers * d->pieces * m->sizes.kv_heads * d->piece;
-    d->keys = (char *)room(d, rows * head, size);
-    d->values = (char *)room(d, rows * head, size);
+    d->keys = (char *)room(d, rows * head, size_of(d->how.cache));
+    d->values = (char *)room(d, rows * head, size_of(d->how.cache));
     d->key_scales = floats(d, d->how.cache == ATTN_I8 ? rows : 0);
     d->value_scales = floats(d, d->how.cache == ATTN_I8 ? rows : 0);
     d->cosines = floats(d, length * angles);
@@ -386,7 +405,7 @@ static void set_workspace(decoder *d, const int32_t *counts) {
 
 /* counts [batch]: the tokens of the first step, and the most of any. */
 static void begin(decoder *d, const model *m, const manner *how, int32_t batch, const int32_t *counts) {
-    const int64_t width = m->sizes.width, kv = width / m->sizes.heads * m->sizes.kv_heads;
+    const int64_t width = m->sizes.width, hidden = m->sizes.hidden;
     int32_t ones[MOST_PROMPTS];
     memset(d, 0, sizeof *d);
     d->m = m;
@@ -401,12 +420,9 @@ static void begin(decoder *d, const model *m, const manner *how, int32_t batch, 
     d->x = floats(d, d->rows * width);
     d->y = floats(d, d->rows * width);
     d->z = floats(d, d->rows * width);
-    d->q = floats(d, d->rows * width);
-    d->k = floats(d, d->rows * kv);
-    d->v = floats(d, d->rows * kv);
-    d->gate = floats(d, d->rows * (int64_t)m->sizes.hidden);
-    d->up = floats(d, d->rows * (int64_t)m->sizes.hidden);
-    d->scratch = floats(d, d->rows * (int64_t)m->sizes.hidden);
+    d->qkv = floats(d, d->rows * width_of_heads(m));
+    d->gate_up = floats(d, d->rows * 2 * hidden);
+    d->hidden = floats(d, d->rows * hidden);
     d->logits = floats(d, batch * (int64_t)m->sizes.vocabulary);
     set_weights(d);
     set_cache(d);

@@ -120,6 +120,11 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static int fail(const char *what) {
+    fprintf(stderr, "generate: %s\n", what);
+    return 0;
+}
+
 /* ---- threads. These start and end with each call, which costs more than it brings where models are small; a program
    that stays has a pool, as in threads.c. */
 
@@ -201,7 +206,7 @@ static void activate(decoder *d, int32_t rows) {
     float *y = d->hidden;
     for (int32_t t = 0; t < rows; t++, gate += 2 * hidden, up += 2 * hidden, y += hidden) {
         for (int32_t i = 0; i < hidden; i++) y[i] = -gate[i];
-        must(attn_elementary(ATTN_EXP, y, y, hidden, (attn_isa)d->how.isa));
+        attn_elementary(ATTN_EXP, y, y, hidden, (attn_isa)d->how.isa);
         for (int32_t i = 0; i < hidden; i++) y[i] = gate[i] / (1 + y[i]) * up[i];
     }
 }
@@ -684,7 +689,101 @@ static int measure(void) {
     return ok;
 }
 
+/* ---- the command line */
+
+static int is(const char *a, const char *b) { return strcmp(a, b) == 0; }
+
+static int parse_number(const char *text, long least, long most, int32_t *number) {
+    char *rest;
+    const long x = strtol(text, &rest, 10);
+    *number = (int32_t)x;
+    return rest != text && *rest == 0 && x >= least && x <= most;
+}
+
+static int parse_type(const char *text, int32_t *type) {
+    *type = is(text, "f32") ? ATTN_F32 : is(text, "bf16") ? ATTN_BF16 : ATTN_I8;
+    return is(text, name_of(*type));
+}
+
+static int parse_temperature(const char *text, float *temperature) {
+    char *rest;
+    *temperature = strtof(text, &rest);
+    return rest != text && *rest == 0 && *temperature >= 0 && *temperature <= 100;
+}
+
+static int parse(manner *how, int32_t *tokens, const char *name, const char *value) {
+    int32_t seed;
+    if (is(name, "--cache")) return parse_type(value, &how->cache);
+    if (is(name, "--weights")) return parse_type(value, &how->weights);
+    if (is(name, "--temperature")) return parse_temperature(value, &how->temperature);
+    if (is(name, "--tokens")) return parse_number(value, 1, 1 << 18, tokens);
+    if (is(name, "--page")) return parse_number(value, 0, 1 << 18, &how->page);
+    if (is(name, "--batch")) return parse_number(value, 1, MOST_PROMPTS, &how->batch);
+    if (is(name, "--threads")) return parse_number(value, 1, MOST_THREADS, &how->threads);
+    if (!is(name, "--seed") || !parse_number(value, 0, INT_MAX, &seed)) return 0;
+    how->seed = (uint64_t)seed;
+    return 1;
+}
+
+static void put_token(int32_t token) {
+    if (token < 256) putchar((int)token);
+    else printf("<%d>", (int)token); /* of a model whose tokens are more than bytes */
+}
+
+/* The prompts, what comes after them, and how fast that was. tokens 0: as many as there is room for, at most 400. */
+static int write_texts(const model *m, const manner *how, const char *const *prompts, int32_t count, int32_t tokens) {
+    double seconds[2] = {0, 0};
+    size_t longest = 0, rows = 0;
+    for (int32_t p = 0; p < count; p++) {
+        const size_t length = strlen(prompts[p]);
+        for (size_t i = 0; i < length; i++)
+            if ((unsigned char)prompts[p][i] >= m->sizes.vocabulary)
+                return fail("a prompt has bytes the model has not");
+        if (length == 0) return fail("a prompt is empty");
+        if (length > longest) longest = length;
+        rows += length;
+    }
+    if (longest >= (size_t)m->sizes.length) return fail("a prompt is longer than the model's texts may be");
+    const int32_t left = m->sizes.length - (int32_t)longest;
+    if (tokens == 0) tokens = left < 400 ? left : 400;
+    if (tokens > left) return fail("prompt and tokens together are longer than the model's texts may be");
+    int32_t *texts = (int32_t *)malloc((size_t)count * (size_t)tokens * sizeof *texts);
+    if (!texts) return fail("no memory");
+    generate(m, how, prompts, count, tokens, texts, seconds);
+    for (int32_t p = 0; p < count; p++) {
+        printf("---- prompt %d\n%s", (int)p + 1, prompts[p]);
+        for (int32_t i = 0; i < tokens; i++) put_token(texts[p * tokens + i]);
+        printf("\n");
+    }
+    printf("----\n%.0f tokens/s in the prompts", (double)rows / seconds[0]);
+    if (tokens > 1) printf(", %.0f tokens/s after them", (double)count * (tokens - 1) / seconds[1]);
+    printf(" (cache %s, weights %s, batch %d, threads %d)\n", name_of(how->cache), name_of(how->weights),
+           (int)how->batch, (int)how->threads);
+    free(texts);
+    return 1;
+}
+
 int main(int argc, char **argv) {
-    (void)argv;
-    return argc > 1 ? !measure() : !check();
+    const char *name = NULL, *prompts[MOST_PROMPTS] = {"/* The "};
+    manner how = {ATTN_ISA_AUTO, 1, 8, 0, ATTN_F32, ATTN_F32, 0, 1};
+    int32_t count = 0, tokens = 0;
+    int ok = 1, measures = 0;
+    model m;
+    for (int i = 1; ok && i < argc; i++) {
+        if (is(argv[i], "--measure")) measures = 1;
+        else if (strncmp(argv[i], "--", 2) == 0 && i + 1 < argc) ok = parse(&how, &tokens, argv[i], argv[i + 1]), i++;
+        else if (!name) name = argv[i];
+        else if (count < MOST_PROMPTS) prompts[count++] = argv[i];
+        else ok = 0;
+    }
+    if (!ok || (measures && argc > 2) || (!name && !measures && argc > 1)) {
+        fprintf(stderr, "usage: generate [--measure] or generate [OPTION VALUE]... MODEL [PROMPT...]\n");
+        return 2;
+    }
+    if (name) {
+        if (!read_model(&m, name)) return 1;
+        ok = write_texts(&m, &how, prompts, count ? count : 1, tokens);
+        free_model(&m);
+    } else ok = measures ? measure() : check();
+    return !ok || fflush(stdout) || ferror(stdout); /* an output that is lost fails, too */
 }

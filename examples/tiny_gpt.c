@@ -2,17 +2,18 @@
 /* A small transformer learns to write like the text it reads, one character after the other. By default it reads
    README.md and attn.h themselves, from the working directory: run it from the top of the tree, or name a text.
 
-       tiny_gpt [--full] [--steps N] [--checkpoint FILE] [--svg FILE] [TEXT...]
+       tiny_gpt [--full] [--steps N] [--checkpoint FILE] [--export FILE] [--svg FILE] [TEXT...]
 
-   Characters become vectors; LAYERS times causal attention and a network of two layers are added to them, each
-   behind an RMS norm; the vectors of the characters, again, turn the result into scores of what comes next. Trained
-   by AdamW. Everything attends and multiplies through attn.h, forward and backward; the rest is plain C. With
+   Characters become vectors; LAYERS times causal attention (grouped heads, rotary positions) and a gated network
+   (SwiGLU) are added to them, each behind an RMS norm; the vectors of the characters, again, turn the result into
+   scores of what comes next. Trained by AdamW. Everything attends and multiplies through attn.h, forward and backward; the rest is plain C. With
    -fopenmp (cc -O2 -fopenmp tiny_gpt.c -lm) the work of a step is spread over the cores. The bits of the result
    depend neither on the number of threads nor on the machine.
 
        --full               trains for a minute or two on two cores, instead of some seconds
        --steps N            trains for N steps
        --checkpoint FILE    is written now and then and at the end; where it exists, training goes on from there
+       --export FILE        writes the model as generate.c and other small C programs read it
        --svg FILE           draws what each head attends to
 
    It checks itself and exits with 1 when something is wrong: training that goes on from a checkpoint must give the
@@ -47,17 +48,20 @@
 enum {
     LAYERS = 2,
     HEADS = 4,
-    WIDTH = 64,         /* numbers that stand for a character */
-    HIDDEN = 4 * WIDTH, /* between the two layers of a network */
-    VOCABULARY = 128,   /* different bytes a text may have */
-    CONTEXT = 128,      /* characters that see each other in training */
-    SEQUENCES = 1,      /* of that length in a shard */
-    SHARDS = 8,         /* of a step. Each has its own gradient, so that it does not matter who computes which */
+    KV_HEADS = 2, /* of keys and values */
+    WIDTH = 64,   /* numbers that stand for a character */
+    HEAD = WIDTH / HEADS,
+    ALL_HEADS = (HEADS + 2 * KV_HEADS) * HEAD, /* queries, keys and values, side by side */
+    HIDDEN = 176,                              /* between the two layers of a network */
+    VOCABULARY = 256,                          /* characters are bytes */
+    CONTEXT = 256,                             /* characters that see each other in training */
+    SEQUENCES = 1,                             /* of that length in a shard */
+    SHARDS = 4, /* of a step. Each has its own gradient, so that it does not matter who computes which */
     TOKENS = SEQUENCES * CONTEXT,
     STRETCH = 512, /* of every HELD_OUT stretches of the text the last one is kept for the test */
     HELD_OUT = 20,
     SAMPLES = SHARDS, /* texts written in the end, of so many characters */
-    SAMPLE_SIZE = 200,
+    SAMPLE_SIZE = 256,
     MAP = 32, /* characters in the picture of the attention */
     LONGEST_PATH = 4000
 };
@@ -73,8 +77,8 @@ static const float learning_rate = 1.5e-2f, decay_1 = 0.9f, decay_2 = 0.98f, wei
 
 /* Floats only, so that the optimizer can see it as one array. Matrices are stored [out,in]. */
 typedef struct {
-    float norm_1[WIDTH], query[WIDTH * WIDTH], key[WIDTH * WIDTH], value[WIDTH * WIDTH], result[WIDTH * WIDTH];
-    float norm_2[WIDTH], up[HIDDEN * WIDTH], down[WIDTH * HIDDEN];
+    float norm_1[WIDTH], heads[ALL_HEADS * WIDTH], result[WIDTH * WIDTH];
+    float norm_2[WIDTH], gate_up[2 * HIDDEN * WIDTH], down[WIDTH * HIDDEN];
 } block;
 typedef struct {
     float embedding[VOCABULARY * WIDTH];
@@ -97,23 +101,23 @@ typedef struct {
     char *bytes; /* ends in 0 */
     int64_t size;
     uint64_t hash;
-    int kinds, symbol_of[256]; /* different bytes, numbered in the order of appearance; -1 = does not appear */
-    char byte_of[VOCABULARY];
 } corpus;
 
 /* The work of one thread: some sequences, what their forward pass leaves for the backward pass, a gradient. */
 typedef struct {
     uint8_t text[SEQUENCES][CONTEXT + 1];
     float stream[2 * LAYERS + 1][TOKENS * WIDTH], normed[2 * LAYERS + 1][TOKENS * WIDTH];
-    float hidden[LAYERS][TOKENS * HIDDEN], active[LAYERS][TOKENS * HIDDEN], logits[TOKENS * VOCABULARY];
-    float log_sum[TOKENS];
-    float d_stream[TOKENS * WIDTH], d_normed[TOKENS * WIDTH], d_hidden[TOKENS * HIDDEN];
+    float heads[LAYERS][TOKENS * ALL_HEADS], mixed[LAYERS][TOKENS * WIDTH];
+    float gate_up[LAYERS][TOKENS * 2 * HIDDEN], hidden[LAYERS][TOKENS * HIDDEN];
+    float logits[TOKENS * VOCABULARY], log_sum[TOKENS];
+    float d_stream[TOKENS * WIDTH], d_normed[TOKENS * WIDTH], d_heads[TOKENS * ALL_HEADS], d_mixed[TOKENS * WIDTH];
+    float d_hidden[TOKENS * HIDDEN], d_gate_up[TOKENS * 2 * HIDDEN];
     model gradient;
     double loss;
 } shard;
 
-static float slopes[HEADS]; /* ALiBi: the only notion of distance that this model has */
-static int spread = 1;      /* over the threads; without OpenMP nobody asks */
+static float cosines[CONTEXT * HEAD / 2], sines[CONTEXT * HEAD / 2]; /* of the rotary positions */
+static int spread = 1;                                               /* over the threads; without OpenMP nobody asks */
 
 static void must(attn_status status, const attn_error *err) {
     char text[160];
@@ -158,7 +162,7 @@ static void linear_backward(float *dx, float *dw, const float *dy, const float *
 static float inverse_size(const float *x) { /* 1 / root mean square */
     float sum = 0;
     for (int i = 0; i < WIDTH; i++) sum += x[i] * x[i];
-    return 1 / sqrtf(sum / WIDTH + 1e-6f);
+    return 1 / sqrtf(sum / WIDTH + 1e-5f);
 }
 
 static void norm(float *y, const float *x, const float *gain, int rows) {
@@ -182,33 +186,68 @@ static void norm_backward(float *dx, float *d_gain, const float *dy, const float
     }
 }
 
-/* Self-attention from x [sequences,length,WIDTH] to y, causal. `options` must live as long as the result. */
-static attn_mha_desc attention(const block *b, const float *x, float *y, int sequences, int length,
-                               attn_desc *options) {
-    memset(options, 0, sizeof *options);
-    options->causal = 1;
-    options->alibi = attn_view_f32(slopes, 1, HEADS, 0, 0, 0);
-    return (attn_mha_desc){.query = attn_view_f32(x, 3, sequences, length, WIDTH, 0), /* keys and values too */
-                           .w_query = matrix(b->query, WIDTH, WIDTH),
-                           .w_key = matrix(b->key, WIDTH, WIDTH),
-                           .w_value = matrix(b->value, WIDTH, WIDTH),
-                           .w_result = matrix(b->result, WIDTH, WIDTH),
-                           .out = attn_out_f32(y, 3, sequences, length, WIDTH, 0),
-                           .heads = HEADS,
-                           .attention = options};
+/* In rows of ALL_HEADS numbers, some heads from `first` on, as [sequences,heads,length,HEAD]. */
+static attn_out some_heads(float *x, int first, int heads, int sequences, int length) {
+    return attn_out_rows(x + first * HEAD, sequences, length, heads, HEAD, ALL_HEADS);
+}
+static attn_view heads_in(float *x, int first, int heads, int sequences, int length) {
+    return attn_view_of(some_heads(x, first, heads, sequences, length));
 }
 
-static void attention_backward(float *dx, block *gradient, const float *dy, const float *x, float *y, const block *b) {
-    attn_desc options;
+/* Queries and keys by their positions; and back, which is the gradient. */
+static void turn(float *x, int sequences, int length, uint32_t direction) {
+    const attn_out both = some_heads(x, 0, HEADS + KV_HEADS, sequences, length);
+    const attn_view none = {0};
     attn_error err;
-    const attn_mha_desc d = attention(b, x, y, SEQUENCES, CONTEXT, &options);
-    const attn_mha_grad grad = {.d_out = attn_view_f32(dy, 3, SEQUENCES, CONTEXT, WIDTH, 0),
-                                .dquery = attn_out_f32(dx, 3, SEQUENCES, CONTEXT, WIDTH, 0),
-                                .dw_query = matrix_out(gradient->query, WIDTH, WIDTH),
-                                .dw_key = matrix_out(gradient->key, WIDTH, WIDTH),
-                                .dw_value = matrix_out(gradient->value, WIDTH, WIDTH),
-                                .dw_result = matrix_out(gradient->result, WIDTH, WIDTH)};
-    must(attn_mha_backward(&d, &grad, &err), &err);
+    must(attn_rope(attn_view_of(both), matrix(cosines, CONTEXT, HEAD / 2), matrix(sines, CONTEXT, HEAD / 2), none,
+                   ATTN_ROPE_INTERLEAVED | direction, both, &err),
+         &err);
+}
+
+/* Causal attention from x [sequences,length,ALL_HEADS] to y [sequences,length,WIDTH] */
+static attn_desc attention(float *x, float *y, int sequences, int length) {
+    return (attn_desc){.q = heads_in(x, 0, HEADS, sequences, length),
+                       .k = heads_in(x, HEADS, KV_HEADS, sequences, length),
+                       .v = heads_in(x, HEADS + KV_HEADS, KV_HEADS, sequences, length),
+                       .out = attn_out_bshd(y, sequences, length, HEADS, HEAD),
+                       .causal = 1};
+}
+
+static void attention_backward(float *dx, const float *dy, float *x, float *y) {
+    const attn_desc d = attention(x, y, SEQUENCES, CONTEXT);
+    const attn_grad grad = {.d_out = attn_view_bshd(dy, SEQUENCES, CONTEXT, HEADS, HEAD),
+                            .dq = some_heads(dx, 0, HEADS, SEQUENCES, CONTEXT),
+                            .dk = some_heads(dx, HEADS, KV_HEADS, SEQUENCES, CONTEXT),
+                            .dv = some_heads(dx, HEADS + KV_HEADS, KV_HEADS, SEQUENCES, CONTEXT)};
+    attn_error err;
+    must(attn_backward(&d, &grad, &err), &err);
+    turn(dx, SEQUENCES, CONTEXT, ATTN_ROPE_INVERSE);
+}
+
+static void sigmoid(float *y, const float *x, int n) { /* with the exp of attn.h, which is the same everywhere */
+    for (int i = 0; i < n; i++) y[i] = -x[i];
+    attn_elementary(ATTN_EXP, y, y, n, ATTN_ISA_AUTO);
+    for (int i = 0; i < n; i++) y[i] = 1 / (1 + y[i]);
+}
+
+/* y [rows,HIDDEN] = gate * sigmoid(gate) * up, from rows of both */
+static void activate(float *y, const float *gate_up, int rows) {
+    for (int t = 0; t < rows; t++, y += HIDDEN, gate_up += 2 * HIDDEN) {
+        sigmoid(y, gate_up, HIDDEN);
+        for (int i = 0; i < HIDDEN; i++) y[i] *= gate_up[i] * gate_up[HIDDEN + i];
+    }
+}
+
+static void activate_backward(float *dx, const float *dy, const float *gate_up) {
+    float s[HIDDEN];
+    for (int t = 0; t < TOKENS; t++, dy += HIDDEN, dx += 2 * HIDDEN, gate_up += 2 * HIDDEN) {
+        const float *up = gate_up + HIDDEN;
+        sigmoid(s, gate_up, HIDDEN);
+        for (int i = 0; i < HIDDEN; i++) {
+            dx[i] = dy[i] * up[i] * s[i] * (1 + gate_up[i] * (1 - s[i]));
+            dx[HIDDEN + i] = dy[i] * gate_up[i] * s[i];
+        }
+    }
 }
 
 /* ---- the model */
@@ -225,21 +264,20 @@ static void forward(const model *p, shard *s, int sequences, int length, float *
     for (int l = 0; l < LAYERS; l++) {
         const block *b = &p->blocks[l];
         float *x = s->stream[2 * l], *y = s->stream[2 * l + 1], *z = s->stream[2 * l + 2];
-        attn_desc options;
+        attn_desc d = attention(s->heads[l], s->mixed[l], sequences, length);
         attn_error err;
         norm(s->normed[2 * l], x, b->norm_1, rows);
-        const attn_mha_desc d = attention(b, s->normed[2 * l], y, sequences, length, &options);
-        if (weights) options.weights = attn_out_bhsd(weights + l * HEADS * length * length, 1, HEADS, length, length);
-        must(attn_mha(&d, &err), &err);
+        linear(s->heads[l], s->normed[2 * l], b->heads, rows, WIDTH, ALL_HEADS);
+        turn(s->heads[l], sequences, length, 0);
+        if (weights) d.weights = attn_out_bhsd(weights + l * HEADS * length * length, 1, HEADS, length, length);
+        must(attn_forward(&d, &err), &err);
+        linear(y, s->mixed[l], b->result, rows, WIDTH, WIDTH);
         add(y, x, rows);
 
         norm(s->normed[2 * l + 1], y, b->norm_2, rows);
-        linear(s->hidden[l], s->normed[2 * l + 1], b->up, rows, WIDTH, HIDDEN);
-        for (int i = 0; i < rows * HIDDEN; i++) {
-            const float h = s->hidden[l][i];
-            s->active[l][i] = h > 0 ? h * h : 0;
-        }
-        linear(z, s->active[l], b->down, rows, HIDDEN, WIDTH);
+        linear(s->gate_up[l], s->normed[2 * l + 1], b->gate_up, rows, WIDTH, 2 * HIDDEN);
+        activate(s->hidden[l], s->gate_up[l], rows);
+        linear(z, s->hidden[l], b->down, rows, HIDDEN, WIDTH);
         add(z, y, rows);
     }
     norm(s->normed[2 * LAYERS], s->stream[2 * LAYERS], p->norm, rows);
@@ -273,14 +311,14 @@ static void backward(const model *p, shard *s) {
         const block *b = &p->blocks[l];
         block *gb = &g->blocks[l];
         float *x = s->stream[2 * l], *y = s->stream[2 * l + 1];
-        linear_backward(s->d_hidden, gb->down, s->d_stream, s->active[l], b->down, TOKENS, HIDDEN, WIDTH);
-        for (int i = 0; i < TOKENS * HIDDEN; i++) {
-            const float h = s->hidden[l][i];
-            s->d_hidden[i] *= h > 0 ? 2 * h : 0;
-        }
-        linear_backward(s->d_normed, gb->up, s->d_hidden, s->normed[2 * l + 1], b->up, TOKENS, WIDTH, HIDDEN);
+        linear_backward(s->d_hidden, gb->down, s->d_stream, s->hidden[l], b->down, TOKENS, HIDDEN, WIDTH);
+        activate_backward(s->d_gate_up, s->d_hidden, s->gate_up[l]);
+        linear_backward(s->d_normed, gb->gate_up, s->d_gate_up, s->normed[2 * l + 1], b->gate_up, TOKENS, WIDTH,
+                        2 * HIDDEN);
         norm_backward(s->d_stream, gb->norm_2, s->d_normed, y, b->norm_2);
-        attention_backward(s->d_normed, gb, s->d_stream, s->normed[2 * l], y, b);
+        linear_backward(s->d_mixed, gb->result, s->d_stream, s->mixed[l], b->result, TOKENS, WIDTH, WIDTH);
+        attention_backward(s->d_heads, s->d_mixed, s->heads[l], s->mixed[l]);
+        linear_backward(s->d_normed, gb->heads, s->d_heads, s->normed[2 * l], b->heads, TOKENS, WIDTH, ALL_HEADS);
         norm_backward(s->d_stream, gb->norm_1, s->d_normed, x, b->norm_1);
     }
     for (int t = 0; t < TOKENS; t++)
@@ -310,22 +348,10 @@ static int read_text(corpus *c, const char *name) { /* behind what is there */
     return 1;
 }
 
-static int number_symbols(corpus *c) {
+static int is_long_enough(corpus *c) {
     if (c->size < STRETCH * HELD_OUT) return fail("the text", "too short: some 10 KB are needed");
-    memset(c->symbol_of, -1, sizeof c->symbol_of);
-    for (int64_t i = 0; i < c->size; i++) {
-        const unsigned char byte = (unsigned char)c->bytes[i];
-        c->hash = mix(c->hash + byte);
-        if (c->symbol_of[byte] >= 0) continue;
-        if (c->kinds == VOCABULARY) return fail("the text", "more different bytes than VOCABULARY");
-        c->byte_of[c->kinds] = (char)byte;
-        c->symbol_of[byte] = c->kinds++;
-    }
+    for (int64_t i = 0; i < c->size; i++) c->hash = mix(c->hash + (unsigned char)c->bytes[i]);
     return 1;
-}
-
-static void symbols(uint8_t *to, const corpus *c, int64_t start, int count) {
-    for (int i = 0; i < count; i++) to[i] = (uint8_t)c->symbol_of[(unsigned char)c->bytes[start + i]];
 }
 
 static int is_held_out(int64_t position) { return position / STRETCH % HELD_OUT == HELD_OUT - 1; }
@@ -335,7 +361,7 @@ static void pick_sequence(uint8_t *text, const corpus *c, uint64_t number) {
     uint64_t tries = mix(number);
     do start = (int64_t)(mix(tries++) % (uint64_t)(c->size - CONTEXT));
     while (is_held_out(start) || is_held_out(start + CONTEXT));
-    symbols(text, c, start, CONTEXT + 1);
+    memcpy(text, c->bytes + start, CONTEXT + 1);
 }
 
 /* ---- training */
@@ -343,7 +369,7 @@ static void pick_sequence(uint8_t *text, const corpus *c, uint64_t number) {
 static void begin(training *t, const corpus *c, int steps) {
     float *p = (float *)&t->parameters;
     memset(t, 0, sizeof *t);
-    memcpy(t->format, "tinygpt1", sizeof t->format);
+    memcpy(t->format, "tinygpt2", sizeof t->format);
     t->text_hash = c->hash;
     t->bytes = (int64_t)sizeof *t;
     t->steps = steps;
@@ -477,7 +503,7 @@ static double held_out_loss(const model *p, const corpus *c, shard *s) {
     int64_t count = 0;
     for (int64_t i = 0; i + CONTEXT < c->size; i += CONTEXT) {
         if (!is_held_out(i) || !is_held_out(i + CONTEXT)) continue;
-        symbols(s->text[0], c, i, CONTEXT + 1);
+        memcpy(s->text[0], c->bytes + i, CONTEXT + 1);
         forward(p, s, 1, CONTEXT, NULL);
         loss(s, 1);
         sum += s->loss;
@@ -487,19 +513,19 @@ static double held_out_loss(const model *p, const corpus *c, shard *s) {
 }
 
 /* text [SAMPLE_SIZE + 1], drawn character by character after a line feed. */
-static void write_sample(char *text, const model *p, const corpus *c, shard *s, uint64_t number) {
+static void write_sample(char *text, const model *p, shard *s, uint64_t number) {
     uint8_t *window = s->text[0];
     const attn_desc options = {.scale = 1 / temperature};
     attn_error err;
     int length = 1;
-    window[0] = (uint8_t)(c->symbol_of['\n'] < 0 ? 0 : c->symbol_of['\n']);
+    window[0] = '\n';
     for (int i = 0; i < SAMPLE_SIZE; i++) {
         float *chance = s->logits + (length - 1) * VOCABULARY, u = uniform((number << 32) + (uint64_t)i);
         int symbol = 0;
         forward(p, s, 1, length, NULL);
-        must(attn_softmax(matrix(chance, 1, c->kinds), matrix_out(chance, 1, c->kinds), &options, &err), &err);
-        while (symbol < c->kinds - 1 && (u -= chance[symbol]) >= 0) symbol++;
-        text[i] = c->byte_of[symbol];
+        must(attn_softmax(matrix(chance, 1, VOCABULARY), matrix_out(chance, 1, VOCABULARY), &options, &err), &err);
+        while (symbol < VOCABULARY - 1 && (u -= chance[symbol]) >= 0) symbol++;
+        text[i] = (char)symbol;
         if (length == CONTEXT) memmove(window, window + 1, CONTEXT - 1);
         else length++;
         window[length - 1] = (uint8_t)symbol;
@@ -540,7 +566,7 @@ static int draw(const model *p, const corpus *c, shard *s, const char *name) {
     attn_heatmap map = {0};
     attn_writer writer = {put, NULL};
     attn_error err;
-    symbols(s->text[0], c, 0, MAP);
+    memcpy(s->text[0], c->bytes, MAP);
     forward(p, s, 1, MAP, weights);
     for (int i = 0; i < MAP; i++) {
         const char byte = c->bytes[i];
@@ -564,6 +590,33 @@ static int draw(const model *p, const corpus *c, shard *s, const char *name) {
     return 1;
 }
 
+/* A tensor of each layer, the floats from `first` on of a block. */
+static int put_layers(FILE *file, const model *p, size_t first, size_t count) {
+    int ok = 1;
+    for (int l = 0; l < LAYERS; l++)
+        ok = ok && fwrite((const float *)&p->blocks[l] + first, sizeof(float), count, file) == count;
+    return ok;
+}
+
+/* The sizes, then the tensors in the order of generate_loop.h. */
+static int export_as(const model *p, const char *name) {
+    static const int32_t sizes[] = {WIDTH, HIDDEN, LAYERS, HEADS, KV_HEADS, VOCABULARY, CONTEXT};
+    enum { F = sizeof(float), Q = WIDTH * WIDTH, K = KV_HEADS * HEAD * WIDTH, H = HIDDEN * WIDTH };
+    const size_t heads = offsetof(block, heads) / F, gate = offsetof(block, gate_up) / F;
+    FILE *file = fopen(name, "wb");
+    int ok = file && fwrite(sizes, sizeof sizes, 1, file) == 1 &&
+             fwrite(p->embedding, sizeof p->embedding, 1, file) == 1 &&
+             put_layers(file, p, offsetof(block, norm_1) / F, WIDTH) && put_layers(file, p, heads, Q) &&
+             put_layers(file, p, heads + Q, K) && put_layers(file, p, heads + Q + K, K) &&
+             put_layers(file, p, offsetof(block, result) / F, Q) &&
+             put_layers(file, p, offsetof(block, norm_2) / F, WIDTH) && put_layers(file, p, gate, H) &&
+             put_layers(file, p, offsetof(block, down) / F, H) && put_layers(file, p, gate + H, H) &&
+             fwrite(p->norm, sizeof p->norm, 1, file) == 1 && fwrite(cosines, sizeof cosines, 1, file) == 1 &&
+             fwrite(sines, sizeof sines, 1, file) == 1;
+    if (file && fclose(file) != 0) ok = 0;
+    return ok || fail(name, "cannot be written");
+}
+
 /* ---- the command line */
 
 static int is(const char *a, const char *b) { return strcmp(a, b) == 0; }
@@ -579,7 +632,8 @@ int main(int argc, char **argv) {
     static shard shards[SHARDS];
     static corpus c;
     static char samples[SAMPLES][SAMPLE_SIZE + 1];
-    const char *checkpoint = NULL, *svg = NULL;
+    const char *checkpoint = NULL, *exported = NULL, *svg = NULL;
+    attn_error err;
     goal wanted = short_run;
     int ok = 1, bounded = 1, words = 0, known = 0;
 
@@ -591,19 +645,22 @@ int main(int argc, char **argv) {
         } else if (i + 1 == argc) ok = 0;
         else if (is(argv[i], "--steps")) ok = (wanted.steps = parse_steps(argv[++i])) > 0, bounded = 0;
         else if (is(argv[i], "--checkpoint")) ok = strlen(checkpoint = argv[++i]) <= LONGEST_PATH;
+        else if (is(argv[i], "--export")) exported = argv[++i];
         else if (is(argv[i], "--svg")) svg = argv[++i];
         else ok = 0;
     }
     if (!ok) {
-        fprintf(stderr, "usage: tiny_gpt [--full] [--steps N] [--checkpoint FILE] [--svg FILE] [TEXT...]\n");
+        fprintf(stderr,
+                "usage: tiny_gpt [--full] [--steps N] [--checkpoint FILE] [--export FILE] [--svg FILE] [TEXT...]\n");
         return 2;
     }
     if (!c.size && !(read_text(&c, "README.md") && read_text(&c, "attn.h")))
         return fail("the default text", "run from the directory of README.md and attn.h, or name another"), 1;
-    if (!number_symbols(&c)) return 1;
-    for (int h = 0; h < HEADS; h++) slopes[h] = 0.5f / (float)(1 << 2 * h);
+    if (!is_long_enough(&c)) return 1;
+    must(attn_rope_table(matrix_out(cosines, CONTEXT, HEAD / 2), matrix_out(sines, CONTEXT, HEAD / 2), NULL, &err),
+         &err);
     begin(&t, &c, wanted.steps);
-    printf("%ld characters, %d different ones; %d parameters\n", (long)c.size, c.kinds, PARAMETERS);
+    printf("%ld characters; %d parameters\n", (long)c.size, PARAMETERS);
     if (!resumes(&t, &c, shards)) ok = fail("WRONG", "from a checkpoint training goes on with other bits");
     FILE *file = checkpoint ? fopen(checkpoint, "rb") : NULL;
     if (file) {
@@ -614,7 +671,7 @@ int main(int argc, char **argv) {
     if (!train_all(&t, &c, shards, checkpoint)) return 1;
 
     PARALLEL_FOR
-    for (int i = 0; i < SAMPLES; i++) write_sample(samples[i], &t.parameters, &c, &shards[i], (uint64_t)i);
+    for (int i = 0; i < SAMPLES; i++) write_sample(samples[i], &t.parameters, &shards[i], (uint64_t)i);
     for (int i = 0; i < SAMPLES; i++) {
         printf("---- sample %d\n%s\n", i + 1, samples[i]);
         words += count_words(samples[i], c.bytes, &known);
@@ -624,6 +681,7 @@ int main(int argc, char **argv) {
     printf(bounded ? " (at most %.2f)\n" : "\n", wanted.loss);
     printf("words that occur in the text: %d of %d, %.1f %%", known, words, 100 * share);
     printf(bounded ? " (at least %.0f %%)\n" : "\n", 100 * wanted.words);
+    if (exported) ok = export_as(&t.parameters, exported) && ok;
     if (svg) ok = draw(&t.parameters, &c, shards, svg) && ok;
     if (bounded && !(held_out <= wanted.loss)) ok = fail("WRONG", "the loss is above its bound");
     if (bounded && !(share >= wanted.words)) ok = fail("WRONG", "too many words that do not occur in the text");

@@ -5800,6 +5800,7 @@ static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__c
         e->query_lengths.data = (void *)(uintptr_t)(const void *)attn__zeros;
         e->query_lengths.type = ATTN_I32;
         e->query_lengths.rank = 1;
+        e->origin[2] -= (uint32_t)x.rows;           /* they count back from the entry's start */
     }
     e->same_rows = attn__has_same_rows(e);
     attn__cut_rows(e);

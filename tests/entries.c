@@ -2,7 +2,8 @@
    entries is cut into calls of its own, one per entry, which are held against the reference; then the entries are put
    into shared arrays, whose other elements are NaN or no length at all, and must get the same bits there. */
 #include "grads.h"
-#define MORE_FACTORS(X) X(PLACE_Q, 4) X(PLACE_K, 5) X(FROM, 7) X(STATS, 2) X(ACCUMULATE, 2)
+#define NO_SEQUENCES /* they are made here */
+#define MORE_FACTORS(X) X(PLACE_Q, 4) X(PLACE_K, 5)
 #include "descriptors.h"
 
 enum { ENTRIES = 3 };

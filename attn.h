@@ -5811,7 +5811,9 @@ static int64_t attn__entry_tasks(const attn__call *c, int64_t b, int before)
     attn__extent x;
     int64_t tiles;
     attn__find_rows(c, b, before, &x);
+#ifndef ATTN_NO_BACKWARD
     if (c->is_backward) return c->heads * attn__blocks(x.rows, ATTN_GRAD_QUERIES);
+#endif
     tiles = c->streams ? attn__blocks(c->heads / c->streams * x.rows, c->ld) : 0;
     return attn__blocks(c->streams * attn__blocks(tiles, c->side_by_side), ATTN__ENTRY_GROUPS);
 }

@@ -65,7 +65,8 @@ static void documents(int64_t length) {
     for (int64_t b = 0; b < DOCUMENTS; b++) {
         attn_desc *own = &each.desc[b];
         lengths[b] = length, *own = dense;
-        own->q = attn_view_slice(dense.q, 2, b * length, length), own->k = attn_view_slice(dense.k, 2, b * length, length);
+        own->q = attn_view_slice(dense.q, 2, b * length, length),
+        own->k = attn_view_slice(dense.k, 2, b * length, length);
         own->v = attn_view_slice(dense.v, 2, b * length, length);
         own->out = attn_out_slice(dense.out, 2, b * length, length);
         for (int64_t i = b * length; i < (b + 1) * length; i++)

@@ -9,7 +9,7 @@
 enum { ENTRIES = 3 };
 enum { DENSE, PADDED, TOGETHER, PAGED = 4 }; /* where queries or keys lie; 3: together, in another order */
 typedef struct place {
-    int64_t b, queries, keys;       /* entries; rows of the arrays that they are put into */
+    int64_t b, queries, keys; /* entries; rows of the arrays that they are put into */
     int query_starts, key_starts, packed_queries, packed_keys;
     int64_t q0[ENTRIES], nq[ENTRIES], k0[ENTRIES], nk[ENTRIES];
 } place;
@@ -67,7 +67,10 @@ static attn_out spread_out(const place *p, attn_out o, const char *roles) {
     if (strchr(roles, 'k') && strchr(roles, 'q')) packed = 0;
     for (int axis = 0; axis < o.rank; axis++) {
         char role = axis ? roles[axis - 1] : 'b';
-        v.size[axis] = role == 'b' ? (packed ? 1 : p->b) : role == 'q' ? p->queries : role == 'k' ? p->keys : v.size[axis];
+        v.size[axis] = role == 'b'   ? (packed ? 1 : p->b)
+                       : role == 'q' ? p->queries
+                       : role == 'k' ? p->keys
+                                     : v.size[axis];
     }
     to = make_out_of(o.type, LAYOUT_GAPS, o.rank, v.size[0], v.size[1], v.size[2], v.size[3]);
     poison(&to);
@@ -115,7 +118,8 @@ static int has_pairs(const attn_desc *d) {
 static void draw_place(place *p, const attn_desc *d, const int f[FACTOR_COUNT], int pairs, int64_t b, int64_t sq,
                        int64_t sk) {
     int how_q = f[F_PLACE_Q], how_k = f[F_PLACE_K];
-    if (pairs || b == 1) how_q = how_q > PADDED ? PADDED : how_q, how_k = how_k > PADDED && how_k < PAGED ? PADDED : how_k;
+    if (pairs || b == 1)
+        how_q = how_q > PADDED ? PADDED : how_q, how_k = how_k > PADDED && how_k < PAGED ? PADDED : how_k;
     memset(p, 0, sizeof *p);
     p->b = b;
     p->query_starts = how_q != DENSE, p->key_starts = how_k != DENSE && how_k != PAGED;
@@ -145,7 +149,8 @@ static attn_view in_pages(const place *p, attn_view v, const attn_view *table, i
                 for (int64_t c = 0; c < v.size[3]; c++) {
                     const int64_t from[4] = {b, h, j, c}, to[4] = {ref_int(table, b, j / page), h, j % page, c};
                     memcpy((char *)(uintptr_t)w.data + offset_of(&w, to) * (int64_t)type_bytes(w.type),
-                           (const char *)v.data + offset_of(&v, from) * (int64_t)type_bytes(v.type), type_bytes(v.type));
+                           (const char *)v.data + offset_of(&v, from) * (int64_t)type_bytes(v.type),
+                           type_bytes(v.type));
                 }
     return w;
 }
@@ -284,7 +289,8 @@ static void forward(void) {
         test_release();
     }
     for (int q = 0; q < 4; q++)
-        for (int k = 0; k < 5; k++) CHECKF(had[q][k] || (q == DENSE && k == DENSE), "queries %d, keys %d were not tried", q, k);
+        for (int k = 0; k < 5; k++)
+            CHECKF(had[q][k] || (q == DENSE && k == DENSE), "queries %d, keys %d were not tried", q, k);
 }
 
 const test_case suite_entries[] = {

@@ -3027,17 +3027,6 @@ ATTN__HELPER void ATTN__V(load_rows)(ATTN__VEC *t, const char *y, int64_t row, c
         ATTN__KEEP_POINTER(y);
     }
 }
-/* The same; or, where they are listed one by one (1), from anywhere, so many bytes behind where each begins. */
-ATTN__HELPER void ATTN__V(load_some)(ATTN__VEC *t, const char *y, int64_t row, const char *const *rows, int64_t bytes,
-                                     const int32_t type, const int listed)
-{
-    int x;
-    if (listed != 1) ATTN__V(load_rows)(t, y, row, type);
-    else {
-        ATTN__KEEP_POINTER(rows);                   /* read again each time: there are not enough registers */
-        ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(rows[x] + bytes, type);
-    }
-}
 /* Some of them come near, one after the other. */
 ATTN__HELPER void ATTN__V(fetch_listed_rows)(const char *const *rows, int64_t count, int64_t bytes)
 {
@@ -3052,15 +3041,18 @@ ATTN__HELPER void ATTN__V(fetch_listed_rows)(const char *const *rows, int64_t co
         for (; x < bytes; x += 64) ATTN__PREFETCH_FAR(rows[r] + x);
     }
 }
-/* Those up to `last` and that one again: one function for all types, for less text, where speed does not count. */
+/* Those up to `last` and that one again; or, listed, each from anywhere, so many bytes behind where it begins. One
+   function for all types, for less text, where speed does not count. */
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(load_last_rows)(ATTN__VEC *t, const char *y, int64_t row, int64_t last,
-                                                         int32_t type)
+                                                         const char *const *rows, int64_t bytes, int32_t type)
 {
     int x;
-    for (x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0)
+    for (x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) {
+        if (rows) y = rows[x] + bytes;
         if (type == ATTN_F32) t[x] = ATTN__V(widened)(y, ATTN_F32);
         else if (type == ATTN_F16) t[x] = ATTN__V(widened)(y, ATTN_F16);
         else t[x] = type == ATTN_BF16 ? ATTN__V(widened)(y, ATTN_BF16) : ATTN__V(widened)(y, ATTN_I8);
+    }
 }
 /* A column of B from row j on, LANES of it; beyond `last` that row again. */
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(column_of_b)(const attn__product *p, int64_t j, int64_t last, int64_t k,
@@ -3095,11 +3087,12 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const int N, const attn__prod
         for (; k + ATTN__LANES <= end; k += ATTN__LANES, a += ATTN__LANES*ATTN__LANES) ATTN__EACH(i, N) {
             const int64_t n = i*ATTN__LANES;
             const char *at = listed ? rows[n] + k*size : b + n*row + k*size;
-            if (last < all && !listed) ATTN__V(load_last_rows)(t, at, row, last, type);
-            else if (type == ATTN_F32) ATTN__V(load_some)(t, at, row, rows + n, k*size, ATTN_F32, listed);
-            else if (type == ATTN_F16) ATTN__V(load_some)(t, at, row, rows + n, k*size, ATTN_F16, listed);
-            else if (type == ATTN_BF16) ATTN__V(load_some)(t, at, row, rows + n, k*size, ATTN_BF16, listed);
-            else ATTN__V(load_some)(t, at, row, rows + n, k*size, ATTN_I8, listed);
+            if (last < all || listed == 1)
+                ATTN__V(load_last_rows)(t, at, row, last, listed == 1 ? rows + n : NULL, k*size, type);
+            else if (type == ATTN_F32) ATTN__V(load_rows)(t, at, row, ATTN_F32);
+            else if (type == ATTN_F16) ATTN__V(load_rows)(t, at, row, ATTN_F16);
+            else if (type == ATTN_BF16) ATTN__V(load_rows)(t, at, row, ATTN_BF16);
+            else ATTN__V(load_rows)(t, at, row, ATTN_I8);
             if (listed) {
                 ATTN__V(fetch_listed_rows)(rows + n + 2*N*ATTN__LANES + k/ATTN__LANES*each, each, p->depth*size);
                 if (p->fetch_rows)
@@ -3129,18 +3122,15 @@ ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
     const int32_t type = ATTN__TYPES ? p->b_type : ATTN_F32;
     const int64_t size = type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2, all = ATTN__LANES - 1;
     const int N = ATTN__DOTS, M = ATTN__DOTS > 2 ? ATTN__DOTS/2 : 1;
-    const int listed = !p->b_rows ? 0 : p->b_together < ATTN__LANES ? 1 : 2;
+    const int listed = !ATTN__TYPES || !p->b_rows ? 0 : p->b_together < ATTN__LANES ? 1 : 2;
     attn__product part = *p;
     int64_t j = 0, row;
     ATTN_ASSERT(p->a_k == ATTN__LANES && p->b_type == type);
     if (p->rows == 1 && type == ATTN_F32 && !p->b_rows)
         for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES) ATTN__V(dots_block)(1, N, p, j, all, ATTN_F32, 4, 0);
-    else if (p->rows == 1 && p->b_rows && p->b_together < ATTN__LANES)
-        for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES) ATTN__V(dots_block)(1, N, p, j, all, type, size, 1);
-    else if (p->rows == 1 && p->b_rows)
-        for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES) ATTN__V(dots_block)(1, N, p, j, all, type, size, 2);
     else if (p->rows == 1)
-        for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES) ATTN__V(dots_block)(1, N, p, j, all, type, size, 0);
+        for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES)
+            ATTN__V(dots_block)(1, N, p, j, all, type, size, listed);
     else if (M > 1)
         for (; j + M*ATTN__LANES <= columns; j += M*ATTN__LANES)
             ATTN__V(dots_block)(ATTN__TOGETHER, M, p, j, all, type, size, listed);
@@ -3150,7 +3140,7 @@ ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
             part.c = p->c + row*p->c_row;
             part.rows = p->rows - row;
             part.fetch = row ? NULL : p->fetch;
-            ATTN__V(dots_block)(ATTN__TOGETHER, 1, &part, j, columns - 1 - j, type, size, p->b_rows != NULL);
+            ATTN__V(dots_block)(ATTN__TOGETHER, 1, &part, j, columns - 1 - j, type, size, listed > 0);
         }
 }
 
@@ -5817,11 +5807,13 @@ static int64_t attn__entry_tasks(const attn__call *c, int64_t b, int before)
     tiles = c->streams ? attn__blocks(c->heads / c->streams * x.rows, c->ld) : 0;
     return attn__blocks(c->streams * attn__blocks(tiles, c->side_by_side), ATTN__ENTRY_GROUPS);
 }
-/* What the arrays of the workspace have in front of an entry, in rows of one head, and in keys of one stream. */
+#ifndef ATTN_NO_BACKWARD
+/* What the arrays of the workspace have in front of an entry, in rows of one head; and in keys of one stream. */
 static int64_t attn__rows_before(const attn__call *c, int64_t b, int64_t head)
 {
     return ((c->packed_queries ? 0 : b) * c->heads + head) * c->all_queries + c->row0;
 }
+#endif
 static int64_t attn__keys_before(const attn__call *c, int64_t b, int64_t stream)
 {
     return ((c->packed_keys ? 0 : b) * c->streams + stream) * c->all_keys + c->key0;

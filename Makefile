@@ -118,6 +118,9 @@ bench: build/bench build/bench-native ## Measure this machine and attn.h on it, 
 	build/bench $(ARGS)
 	@build/bench-native --loops $(ARGS)
 
+bench-sequences: build/sequences ## Measure packed entries, masks and pages against what they replace.
+	build/sequences
+
 bench-peers: | build ## Compare with PyTorch, onnxruntime and OpenBLAS, installed into VENV (ARGS="--rows TEXT").
 	@VENV=$(VENV) COMMIT=$(COMMIT) sh bench/peers.sh $(ARGS)
 
@@ -249,7 +252,7 @@ $(VERSIONS)/%.o: bench/version_shim.c $(wildcard bench/*.h)
 $(VERSIONS)/versions: bench/versions.c $(addprefix $(VERSIONS)/,old.o new.o again.o) $(wildcard bench/*.h) attn.h
 	$(CC) $(CFLAGS) -DBENCH_FLAGS='"$(CC) $(VERSIONS_FLAGS)"' $(LDFLAGS) $(filter %.c %.o,$^) $(LDLIBS) -o $@
 
-build/scaling: bench/scaling.c $(wildcard bench/*.h) attn.h | build
+build/scaling build/sequences: build/%: bench/%.c $(wildcard bench/*.h) attn.h | build
 	$(CC) $(CFLAGS) -DBENCH_COMMIT='"$(COMMIT)"' $(LDFLAGS) $< $(LDLIBS) -o $@
 
 # on all cores where the compiler has OpenMP, else on one

@@ -1980,7 +1980,10 @@ static void test_layout(void) {
                                  AT(attn_desc, v_scale, 2192),
                                  AT(attn_desc, precision, 2272),
                                  AT(attn_desc, reserved2, 2276),
-                                 {"sizeof attn_desc", sizeof(attn_desc), 2280},
+                                 AT(attn_desc, query_starts, 2280),
+                                 AT(attn_desc, key_starts, 2360),
+                                 AT(attn_desc, page_table, 2440),
+                                 {"sizeof attn_desc", sizeof(attn_desc), 2520},
                                  {0, 0, 0}};
     static const place others[] = {AT(attn_view, data, 0),
                                    AT(attn_view, size, 8),
@@ -2212,8 +2215,8 @@ static void test_numbers(void) {
 
 /* ---- texts */
 static void test_strings(void) {
-    attn_error ok = {ATTN_OK, "", "", 0, 0, 0, 0, {0}},
-               extreme = {ATTN_ERR_SIZE, "q.size[0]", "must equal", INT64_MIN, INT64_MAX, 1, 0, {0}};
+    attn_error ok = {ATTN_OK, "", "", 0, 0, 0, 0, {0, 0}, 0, 0, 0},
+               extreme = {ATTN_ERR_SIZE, "q.size[0]", "must equal", INT64_MIN, INT64_MAX, 1, 0, {3, 4}, 2, 0, 0};
     char text[100];
     for (int i = 0; i < ATTN_STATUS_COUNT; i++) {
         const char *s = attn_status_string((attn_status)i);

@@ -711,23 +711,21 @@ enum { ATTN_ROPE_INTERLEAVED = 1, ATTN_ROPE_INVERSE = 2 };
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
                                attn_out out, attn_error *err);
 
-/* The tables: cosines[p,n] = m cos(angle), sines[p,n] = m sin(angle), f32 [positions, R/2], angle = (first_position +
-   p) times the frequency f_n of pair n. m is 1, but for YARN. f_n and the angle are doubles, each rounded once (f_n on,
-   the formulas below are computed in double as written); cosine and sine are within 1 ulp of the exact ones of that
-   angle. The same bits on every machine. desc NULL: all defaults. Like attn_rope for arrays on the host.
-   The kinds of scaling, with w_n = base^(-2n/R), as configurations of Hugging Face's transformers name them (rope_type,
-   and its numbers; rope_theta is base; what it computes in f32 differs by its rounding):
-       PLAIN   f = w                                                           "default" (Su et al. 2021)
-       LINEAR  f = w / factor                                                  "linear" (Chen et al. 2023; kaiokendev)
-       NTK     f = (base * factor^(R/(R-2)))^(-2n/R)                           bloc97 2023. "dynamic": this with factor
-                     factor*length/original_positions - (factor-1), for lengths beyond original_positions
-       YARN    f = w/factor * r + w * (1 - r)                                  "yarn" (Peng et al. 2023)
-               r = (n - low)/(high - low) within 0..1; low = floor(c(beta_fast)), high = ceil(c(beta_slow)), within
-               0..R-1, and high + 0.001 where they are equal; c(t) = R ln(original_positions/(2 pi t)) / (2 ln base)
-               m = attention_factor
-       LLAMA3  f = w where t > high_freq_factor, t = original_positions w / (2 pi), the turns within the training's
-               context; w / factor where t < low_freq_factor; between them w/factor * (1 - s) + w * s,
-               s = (t - low_freq_factor)/(high_freq_factor - low_freq_factor)  "llama3" (Llama 3.1, 2024) */
+/* The tables, f32 [positions, R/2]: cosines[p,n] = m cos(t), sines[p,n] = m sin(t), t = (first_position + p) f. m is 1,
+   but for YARN; f is the frequency of pair n. f and t are doubles: w below is rounded once, what follows is computed in
+   double as it stands. Cosine and sine are within 1 ulp of those of t, and the same bits on every machine. desc NULL:
+   all defaults. On the host. The scalings, w = base^(-2n/R), as configurations of Hugging Face's transformers have them
+   (rope_type; rope_theta is base; what they compute is the same but for the rounding of f32):
+       PLAIN   f = w                                                               "default" (Su et al. 2021)
+       LINEAR  f = w / factor                                              "linear" (Chen et al. 2023; kaiokendev)
+       NTK     f = (base * factor^(R/(R-2)))^(-2n/R)                               bloc97 2023
+               "dynamic" is this for lengths beyond original_positions, factor * length/original_positions - (factor-1)
+               as its factor
+       YARN    f = w/factor * (1 - r) + w * r, r = 1 - (n - low)/(high - low) within 0..1; low = floor(c(beta_fast)),
+               high = ceil(c(beta_slow)), within 0..R-1, high + 0.001 where they are equal; m = attention_factor;
+               c(x) = R ln(original_positions/(2 pi x)) / (2 ln base)              "yarn" (Peng et al. 2023)
+       LLAMA3  the same f with r = (x - low_freq_factor)/(high_freq_factor - low_freq_factor) within 0..1, where
+               x = original_positions w / (2 pi) are the pair's turns in training  "llama3" (Llama 3.1, 2024) */
 typedef enum attn_rope_scaling {
     ATTN_ROPE_PLAIN = 0, ATTN_ROPE_LINEAR, ATTN_ROPE_NTK, ATTN_ROPE_YARN, ATTN_ROPE_LLAMA3, ATTN_ROPE_SCALING_COUNT
 } attn_rope_scaling;
@@ -1105,8 +1103,8 @@ typedef float attn__given, attn__result;
 #  define ATTN__CHOOSE(first, a, b) ((first) ? (a) : (b))
 #endif
 
-/* Between a product and a sum with it: clang under -ffast-math would make one multiply-add of them, whatever the pragmas
-   below say. (In vectors it is ATTN__KEEP.) */
+/* Between a product and a sum with it: clang under -ffast-math would make one multiply-add of them, whatever the
+   pragmas below say. (In vectors it is ATTN__KEEP.) */
 #if ATTN__CLANG_FAST
 #  define ATTN__APART(x) __asm__("" : "+m"(x))
 #else
@@ -1498,7 +1496,7 @@ typedef struct attn__stored {
     const float *scale;         /* of I8: what a row's codes are multiplied by */
 } attn__stored;
 
-/* Rotary positions: rows of `pairs` pairs, and behind them `rest` numbers that are copied. NaN becomes the one NaN. */
+/* Rotary positions: rows of `pairs` pairs, and behind them `rest` numbers that are copied. A NaN becomes the one. */
 typedef struct attn__rotate {
     const float   *x;
     float         *out;         /* may be x */
@@ -11177,36 +11175,27 @@ typedef struct attn__append {
 
 /* Entry b: its first row in fresh and, counted from its own page 0, in the cache; how many rows. */
 typedef struct attn__entry { int64_t from, to, rows; } attn__entry;
-static int64_t attn__of_entry(const attn__append *p, int which, int64_t b, int64_t absent)
+static attn_status attn__find_entry(const attn__append *p, int64_t b, attn__entry *e, attn_error *err)
 {
-    return p->v[which].rank ? attn__int_at(&p->a[which], b, 0) : absent;
-}
-static attn__entry attn__entry_of(const attn__append *p, int64_t b)
-{
-    attn__entry e;
-    e.from = attn__of_entry(p, ATTN__A_query_starts, b, 0);
-    e.to = attn__add64(attn__of_entry(p, ATTN__A_key_starts, b, 0), attn__of_entry(p, ATTN__A_lengths, b, 0));
-    e.rows = attn__of_entry(p, ATTN__A_query_lengths, b, p->v[ATTN__A_fresh].size[2] - e.from);
-    return e;
-}
-static attn_status attn__check_fresh(const attn__append *p, int64_t b, attn_error *err)
-{
+#define ATTN__OF(f, absent) (p->v[ATTN__A_##f].rank ? attn__int_at(&p->a[ATTN__A_##f], b, 0) : (absent))
     const attn_view *pages = &p->v[ATTN__A_page_table];
-    const int64_t room = pages->rank ? attn__mul64(p->page, pages->size[1]) : p->page;
-    const int64_t start = attn__of_entry(p, ATTN__A_key_starts, b, 0), fresh = p->v[ATTN__A_fresh].size[2];
-    const attn__entry e = attn__entry_of(p, b);
+    const int64_t room = pages->rank ? attn__mul64(p->page, pages->size[1]) : p->page, fresh = p->v[0].size[2];
+    const int64_t start = ATTN__OF(key_starts, 0), length = ATTN__OF(lengths, 0);
     int64_t i;
-    ATTN__TRY(attn__check_within(err, "query_starts", e.from, fresh, "must be at most fresh.size[2]", b, -1));
-    ATTN__TRY(attn__check_within(err, "query_lengths", e.rows, fresh - e.from, "must end within fresh: at most", b,
+    e->from = ATTN__OF(query_starts, 0);
+    ATTN__TRY(attn__check_within(err, "query_starts", e->from, fresh, "must be at most fresh.size[2]", b, -1));
+    e->rows = ATTN__OF(query_lengths, fresh - e->from);
+    ATTN__TRY(attn__check_within(err, "query_lengths", e->rows, fresh - e->from, "must end within fresh: at most", b,
                                  -1));
     ATTN__TRY(attn__check_within(err, "key_starts", start, room, "must lie in the cache: at most", b, -1));
-    ATTN__TRY(attn__check_within(err, "lengths", attn__of_entry(p, ATTN__A_lengths, b, 0), room - start - e.rows,
+    ATTN__TRY(attn__check_within(err, "lengths", length, room - start - e->rows,
                                  "must leave room for the new rows: at most", b, -1));
-    for (i = e.to; pages->rank && i < e.to + e.rows; i = (i / p->page + 1) * p->page)
+    e->to = start + length;
+    for (i = e->to; pages->rank && i < e->to + e->rows; i = (i / p->page + 1) * p->page)
         ATTN__TRY(attn__check_within(err, "page_table", attn__int_at(&p->a[ATTN__A_page_table], b, i / p->page),
-                                     p->v[ATTN__A_cache].size[0] - 1, "must be a page of the pool: at most", b,
-                                     i / p->page));
+                                     p->v[1].size[0] - 1, "must be a page of the pool: at most", b, i / p->page));
     return ATTN_OK;
+#undef ATTN__OF
 }
 
 static attn_status attn__check_append(attn__append *p, attn_error *err)
@@ -11224,6 +11213,7 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
 #undef ATTN__A_SCALE
     const attn_view *v = p->v;
     const int which = v[ATTN__A_v_scale].rank ? ATTN__A_v_scale : ATTN__A_k_scale, codes = v[1].type == ATTN_I8;
+    attn__entry e;
     int64_t b, batch;
     attn__zero(p->a, sizeof p->a);
     ATTN__TRY(attn__check_arrays(v, fields, ATTN__A_COUNT, p->a, err));
@@ -11244,12 +11234,11 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     p->scale = p->a[which];
     p->groups = v[which].size[3];
     p->page = v[1].size[2];
-    for (b = 0; b < batch; b++) ATTN__TRY(attn__check_fresh(p, b, err));
+    for (b = 0; b < batch; b++) ATTN__TRY(attn__find_entry(p, b, &e, err));
     return ATTN_OK;
 }
 ATTN__FOR_SPEED
-/* Rows of one entry that go to one page, or all of them: from, codes or numbers, scales, as attn__quantize_row has
-   it. */
+/* Rows of one entry that go to one page, or all of them; a: from, codes or numbers, scales. */
 static void attn__append_run(const attn__append *p, attn__array *a, int64_t rows)
 {
     const int64_t heads = p->v[0].size[1], columns = p->v[0].size[3];
@@ -11263,9 +11252,10 @@ static void attn__append_entry(const attn__append *p, int64_t b)
 {
     const int paged = p->v[ATTN__A_page_table].rank > 0;
     const int64_t fresh_b = p->v[0].size[0] == 1 ? 0 : b, cache_b = p->v[1].size[0] == 1 ? 0 : b;
-    const attn__entry e = attn__entry_of(p, b);
     attn__array a[3];
+    attn__entry e;
     int64_t i, n;
+    (void)attn__find_entry(p, b, &e, NULL);
     for (i = 0; i < e.rows; i += n) {
         const int64_t page = paged ? (e.to + i) / p->page : 0, row = e.to + i - page * p->page;
         const int64_t at = paged ? attn__int_at(&p->a[ATTN__A_page_table], b, page) : cache_b;
@@ -11311,7 +11301,7 @@ enum { ATTN__TURNED = 16, ATTN__TURNED_FAR = 128, ATTN__LARGE = 1 << 21 };
 typedef struct attn__rotation {
     attn__array  x, cosines, sines, positions, out;
     int64_t      size[4], pairs;
-    attn__rotate   turn;
+    attn__rotate turn;
     const attn__kernels *f;
 } attn__rotation;
 
@@ -11398,8 +11388,8 @@ static attn_status attn__check_positions(const attn__rotation *c, int64_t table,
     for (b = 0; c->positions.rank && rows && b < c->size[0]; b++)
         for (i = 0; i < (each ? rows : 1); i++)
             ATTN__TRY(attn__check_within(err, "positions", attn__int_at(&c->positions, b, i),
-                                         each ? table - 1 : table - rows,
-                                         "must lie in the tables with all rows: at most", b, each ? i : -1));
+                                         each ? table - 1 : table - rows, "must lie in the tables: at most", b,
+                                         each ? i : -1));
     return ATTN_OK;
 }
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
@@ -11469,7 +11459,7 @@ static attn__wide attn__wide_sum(double a, double b)
 }
 static attn__wide attn__wide_product(double a, double b)
 {
-    const double x = attn__product_of(134217729.0, a), y = attn__product_of(134217729.0, b);  /* 2^27 + 1: halves of 26 bits */
+    const double x = attn__product_of(134217729.0, a), y = attn__product_of(134217729.0, b);    /* 2^27 + 1 */
     const double a1 = x - (x - a), a2 = a - a1, b1 = y - (y - b), b2 = b - b1;
     attn__wide p;
     p.high = attn__product_of(a, b);
@@ -11550,7 +11540,8 @@ static void attn__set_frequencies(attn__frequencies *f)
         f->d.attention_factor = 1.0;
         return;
     }
-    if (f->d.attention_factor < 0.0) f->d.attention_factor = attn__product_of(0.1, attn__wide_log(f->d.factor).high) + 1.0;
+    if (f->d.attention_factor < 0.0)
+        f->d.attention_factor = attn__product_of(0.1, attn__wide_log(f->d.factor).high) + 1.0;
     f->low = attn__pairs_above(f, f->d.beta_fast);
     f->high = attn__pairs_above(f, f->d.beta_slow);
     if (f->low < 0.0) f->low = 0.0;             /* what lies beyond all pairs need not be known exactly */

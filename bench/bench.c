@@ -5,7 +5,8 @@
    checked against double precision before it is timed. One thread: this process's CPU time; more: the clock on the
    wall. GCC or clang, POSIX.
    --json: a line of JSON per result. --filter TEXT: rows whose name contains it, and no bars. --isa NAME.
-   --threads N: beside one. --samples N. --loops: only the bar of the plain loops, for a build with other flags. */
+   --threads N: beside one. --samples N. --loops: only the bar of the plain loops, for a build with other flags.
+   --sequences: only the bars of attn_rope and attn_append. */
 #define _GNU_SOURCE
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
@@ -29,9 +30,9 @@ enum { MAX_SAMPLES = 101, FEW = 5, ROWS_CHECKED = 8, MOST_D = 256 };
 static const double BUDGET = 0.8, WRONG = 2e-5; /* seconds of a result; error */
 
 static struct {
-    int json, samples, loops_only, threads;
+    int json, samples, loops_only, sequences_only, threads;
     const char *filter, *isa;
-} options = {0, 9, 0, 0, NULL, NULL};
+} options = {0, 9, 0, 0, 0, NULL, NULL};
 static pool one, all;
 
 static pool *pool_of(int threads) { return threads > 1 ? &all : &one; }
@@ -429,6 +430,100 @@ static void bar_of_loops(void) {
     free_data(&j), free(c.desc.workspace);
 }
 
+/* ---- sequences: rotary positions over a copy of the same bytes, new rows of a cache over attn_convert of them */
+typedef struct sequence {
+    attn_view x, cosines, sines, lengths;
+    attn_out out, cache, straight;
+    attn_desc options;
+    size_t bytes;
+    uint32_t flags;
+} sequence;
+static void *(*volatile copy_memory)(void *, const void *, size_t) = memcpy;
+static void run_copy(void *arg) {
+    const sequence *s = (const sequence *)arg;
+    copy_memory(s->straight.data, s->x.data, s->bytes);
+}
+static void run_rope(void *arg) {
+    static const attn_view none;
+    const sequence *s = (const sequence *)arg;
+    if (attn_rope(s->x, s->cosines, s->sines, none, s->flags, s->out, NULL)) stop("attn_rope refused the call");
+}
+static void run_append(void *arg) {
+    const sequence *s = (const sequence *)arg;
+    if (attn_append(s->x, s->cache, s->lengths, &s->options, NULL)) stop("attn_append refused the call");
+}
+static void run_convert(void *arg) {
+    const sequence *s = (const sequence *)arg;
+    if (attn_convert(s->x, s->straight, NULL)) stop("attn_convert refused the call");
+}
+static float *aligned_floats(size_t n, void **block) {
+    *block = must_have(n * sizeof(float) + 64);
+    float *x = (float *)((char *)*block + (64 - (uintptr_t)*block % 64));
+    for (size_t i = 0; i < n; i++) x[i] = (float)(i % 61) / 64 - 0.5f;
+    return x;
+}
+static void bar_of_rope(int heads, int rows, int d) {
+    static const struct {
+        const char *name;
+        uint32_t flags;
+        int in_place;
+    } ways[] = {{"halves", 0, 0}, {"interleaved", 1, 0}, {"halves, in place", 0, 1}, {"interleaved, in place", 1, 1}};
+    size_t n = (size_t)heads * (size_t)rows * (size_t)d, half = (size_t)rows * (size_t)d / 2;
+    void *blocks[4];
+    float *x = aligned_floats(n, &blocks[0]), *y = aligned_floats(n, &blocks[1]);
+    float *c = aligned_floats(half, &blocks[2]), *sines = aligned_floats(half, &blocks[3]);
+    sequence s;
+    char name[80];
+    double ratios[MAX_SAMPLES];
+    memset(&s, 0, sizeof s);
+    attn_rope_table(attn_out_f32(c, 2, rows, d / 2, 0, 0), attn_out_f32(sines, 2, rows, d / 2, 0, 0), NULL, NULL);
+    s.cosines = attn_view_f32(c, 2, rows, d / 2, 0, 0), s.sines = attn_view_f32(sines, 2, rows, d / 2, 0, 0);
+    s.straight = attn_out_bhsd(y, 1, heads, rows, d), s.bytes = n * sizeof *x;
+    for (int way = 0; way < 4; way++) {
+        s.flags = ways[way].flags;
+        s.x = attn_view_bhsd(x, 1, heads, rows, d);
+        s.out = ways[way].in_place ? attn_out_bhsd(x, 1, heads, rows, d) : s.straight;
+        for (int i = 0; i < options.samples; i++) ratios[i] = rate(run_rope, &s, 0) / rate(run_copy, &s, 0);
+        snprintf(name, sizeof name, "rope %dx%d d%d, %s, over memcpy", heads, rows, d, ways[way].name);
+        print_bar(name, ratios, 0.8);
+    }
+    for (int i = 0; i < 4; i++) free(blocks[i]);
+}
+static void bar_of_append(int entries, int heads, int rows, int page, int32_t type) {
+    enum { D = 128 };
+    const int capacity = 2 * rows + 2 * page, pages = page ? capacity / page : 1, room = page ? page : capacity;
+    const size_t n = (size_t)entries * (size_t)heads * (size_t)rows * D;
+    const size_t all = (size_t)entries * (size_t)pages * (size_t)heads * (size_t)room * D;
+    void *blocks[3];
+    float *x = aligned_floats(n, &blocks[0]), *y = aligned_floats(n, &blocks[1]),
+          *cache = aligned_floats(all, &blocks[2]);
+    int32_t *lengths = (int32_t *)must_have((size_t)entries * sizeof *lengths);
+    int32_t *table = (int32_t *)must_have((size_t)entries * (size_t)pages * sizeof *table);
+    sequence s;
+    char name[80];
+    double ratios[MAX_SAMPLES];
+    memset(&s, 0, sizeof s);
+    for (int b = 0; b < entries; b++) lengths[b] = rows / 2 + 1;
+    for (int i = 0; i < entries * pages; i++) table[i] = entries * pages - 1 - i;
+    s.x = attn_view_bhsd(x, entries, heads, rows, D);
+    s.straight = attn_out_typed((attn_type)type, y, 4, entries, heads, rows, D);
+    s.cache = attn_out_typed((attn_type)type, cache, 4, entries * pages, heads, room, D);
+    s.lengths = attn_view_i32(lengths, 1, entries, 0, 0, 0);
+    if (page) s.options.page_table = attn_view_i32(table, 2, entries, pages, 0, 0);
+    for (int i = 0; i < options.samples; i++) ratios[i] = rate(run_append, &s, 0) / rate(run_convert, &s, 0);
+    snprintf(name, sizeof name, "append %dx%dx%d d%d to %s%s, over attn_convert", entries, heads, rows, D,
+             type == ATTN_F16 ? "f16" : "f32", page ? ", pages of 16" : "");
+    print_bar(name, ratios, 0.8);
+    for (int i = 0; i < 3; i++) free(blocks[i]);
+    free(lengths), free(table);
+}
+static void bars_of_sequences(void) {
+    bar_of_rope(8, 64, 128), bar_of_rope(32, 256, 128), bar_of_rope(32, 4096, 128);
+    for (int page = 0; page <= 16; page += 16)
+        for (int type = ATTN_F32; type <= ATTN_F16; type++)
+            bar_of_append(8, 32, 1, page, type), bar_of_append(1, 8, 512, page, type);
+}
+
 static void print_machine(void) {
     if (options.json)
         printf("{\"cpu\":\"%s\",\"threads\":%d,\"compiler\":\"%s\",\"flags\":\"%s\",\"commit\":\"%s\",\"version\":%d,"
@@ -448,11 +543,12 @@ int main(int argc, char **argv) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (!strcmp(argv[i], "--json")) options.json = 1;
         else if (!strcmp(argv[i], "--loops")) options.loops_only = 1;
+        else if (!strcmp(argv[i], "--sequences")) options.sequences_only = 1;
         else if (!strcmp(argv[i], "--filter")) options.filter = value, i++;
         else if (!strcmp(argv[i], "--isa")) options.isa = value, i++;
         else if (!strcmp(argv[i], "--threads")) options.threads = atoi(value), i++;
         else if (!strcmp(argv[i], "--samples")) options.samples = atoi(value), i++;
-        else stop("options: --json, --filter TEXT, --isa NAME, --threads N, --samples N, --loops");
+        else stop("options: --json, --filter TEXT, --isa NAME, --threads N, --samples N, --loops, --sequences");
     }
     if (options.threads < 1) options.threads = 1;
     if (options.samples < FEW) options.samples = FEW;
@@ -463,11 +559,15 @@ int main(int argc, char **argv) {
         bar_of_loops();
         return 0;
     }
+    if (options.sequences_only) {
+        bars_of_sequences();
+        return 0;
+    }
     print_machine();
     if (!options.filter) print_limits();
     measure_rows();
     if (options.filter) return 0;
     for (int isa = ATTN_ISA_AVX2; isa < ATTN_ISA_COUNT; isa++) bar_of_product(isa);
-    bar_of_fixed_cost(), bar_of_loops();
+    bar_of_fixed_cost(), bar_of_loops(), bars_of_sequences();
     return 0;
 }

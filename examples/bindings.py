@@ -20,7 +20,8 @@ BEGIN, END = "# ---- written by ../bindings.py from attn.h\n", "# ---- up to her
 NUMBERS = {  # C: ctypes, Rust
     "int32_t": ("c_int32", "i32"), "uint32_t": ("c_uint32", "u32"), "int64_t": ("c_int64", "i64"),
     "uint64_t": ("c_uint64", "u64"), "uint8_t": ("c_uint8", "u8"), "size_t": ("c_size_t", "usize"),
-    "int": ("c_int", "c_int"), "float": ("c_float", "f32"), "char": ("c_char", "c_char"), "void": (None, "c_void"),
+    "int": ("c_int", "c_int"), "float": ("c_float", "f32"), "double": ("c_double", "f64"),
+    "char": ("c_char", "c_char"), "void": (None, "c_void"),
 }
 
 

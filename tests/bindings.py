@@ -270,6 +270,61 @@ def gradients(q, k, v, d_out, s):
 TERMS = 200     # what the sums of absolute terms below stay under
 
 
+def test_rope():
+    x, size = draw(2, 3, 7, 12), 8
+    for options in ({}, {"scaling": "linear", "factor": 2}, {"base": 5e5, "first_position": 3}):
+        cosines, sines = attn.rope_table(20, size, **options)
+        first = options.get("first_position", 0)
+        frequency = (options.get("base") or 1e4) ** (-np.arange(size // 2) * 2 / size) / options.get("factor", 1)
+        angle = (np.arange(20) + first)[:, None] * frequency
+        near("cosines", cosines, np.cos(angle), 1e-7)
+        near("sines", sines, np.sin(angle), 1e-7)
+    for positions in (None, np.array([4, 9], "int32"), np.arange(14).reshape(2, 7)):
+        rows = np.arange(7) if positions is None else positions
+        rows = rows[:, None] + np.arange(7) if rows.shape == (2,) else np.broadcast_to(rows, (2, 7))
+        c, s = (t[rows][:, None].astype("float64") for t in (cosines, sines))
+        for interleaved in (False, True):
+            pairs = (slice(0, 8, 2), slice(1, 8, 2)) if interleaved else (slice(0, 4), slice(4, 8))
+            a, b = (x[..., p].astype("float64") for p in pairs)
+            want = x.astype("float64")
+            want[..., pairs[0]], want[..., pairs[1]] = a * c - b * s, b * c + a * s
+            how = dict(positions=positions, interleaved=interleaved)
+            got = attn.rope(x, cosines, sines, **how)
+            near("rope", got, want, 2e-6)
+            near("rope, back", attn.rope(got, cosines, sines, inverse=True, **how), x, 2e-6)
+            there = x.copy()
+            attn.rope(there, cosines, sines, out=there, **how)
+            same("rope, in place", there, got)
+    error = raises(attn.Error, lambda: attn.rope(x, cosines, sines, positions=np.array([4, 14])), "at [1]")
+    assert error.place == (1,) and error.field == "positions", error.place
+    raises(attn.Error, lambda: attn.rope_table(4, 8, factor=2), "factor")
+    raises(TypeError, lambda: attn.rope_table(4, 8, faktor=2), "faktor")
+
+
+def test_append():
+    offsets = np.array([0, 3, 3, 8])
+    lengths = attn.lengths_of(offsets)
+    assert lengths.tolist() == [3, 0, 5] and lengths.dtype == np.int32
+    fresh, cache = draw(1, 2, 8, 33), np.zeros((3, 2, 9, 33), "float16")
+    held = np.array([0, 2, 4])
+    attn.append(fresh, cache, held, query_lengths=lengths, query_starts=offsets[:3])
+    want = np.zeros_like(cache)
+    for b in range(3):
+        want[b, :, held[b]:held[b] + lengths[b]] = fresh[0, :, offsets[b]:offsets[b + 1]]
+    same("append", cache, want)
+    pool, scale = np.zeros((6, 2, 4, 33), "int8"), np.zeros((6, 2, 4, 2), "float32")
+    pages = np.array([[3, 1, 0], [2, 2, 2], [5, 4, 0]], "int32")
+    attn.append(fresh, pool, held, query_lengths=lengths, query_starts=offsets[:3], page_table=pages, k_scale=scale)
+    codes, scales = attn.quantize(fresh, 32)
+    for b in range(3):
+        for i in range(lengths[b]):
+            at = pages[b, (held[b] + i) // 4], slice(None), (held[b] + i) % 4
+            same("codes", pool[at], codes[0, :, offsets[b] + i])
+            same("scales", scale[at], scales[0, :, offsets[b] + i])
+    raises(attn.Error, lambda: attn.append(fresh, cache, held + 9, query_starts=offsets[:3]), "lengths")
+    raises(attn.Error, lambda: attn.lengths_of(np.array([3, 1])), "descend")
+
+
 def test_gradients():
     q, k, v, d_out, bias = draw(2, 3, 5, 8), draw(2, 3, 7, 8), draw(2, 3, 7, 4), draw(2, 3, 5, 4), draw(3, 1, 7)
     allowed = np.arange(7) <= np.arange(5)[:, None] + 2

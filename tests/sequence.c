@@ -85,7 +85,8 @@ static void lengths_errors(void) {
     REFUSED(attn_lengths_of(none, o, &err), ATTN_ERR_NULL, "offsets");
     REFUSED(attn_lengths_of(v, nowhere, &err), ATTN_ERR_NULL, "lengths");
     REFUSED(attn_lengths_of(attn_view_f32((float *)out, 1, 4, 0, 0, 0), o, &err), ATTN_ERR_TYPE, "offsets.type");
-    REFUSED(attn_lengths_of(v, attn_out_typed(ATTN_I64, offsets + 1, 1, 3, 0, 0, 0), &err), ATTN_ERR_OVERLAP, "lengths");
+    REFUSED(attn_lengths_of(v, attn_out_typed(ATTN_I64, offsets + 1, 1, 3, 0, 0, 0), &err), ATTN_ERR_OVERLAP,
+            "lengths");
 }
 
 /* ---- rotary positions: the bits that the manual's formula has */
@@ -141,8 +142,8 @@ static void rope_any(void) {
         layout how = again % 3 ? LAYOUT_PACKED : any_layout(LAYOUT_COUNT);
         attn_view cosines = make_filled(how, 1, 2, rows, half, 0, 0), sines = make_filled(how, 1, 2, rows, half, 0, 0);
         attn_view positions = none, before;
-        attn_out out = make_out_of(again % 5 ? x.type : any_type(), again % 3 ? any_layout(2) : any_layout(3), 4, b, h, s,
-                                   d);
+        attn_out out =
+            make_out_of(again % 5 ? x.type : any_type(), again % 3 ? any_layout(2) : any_layout(3), 4, b, h, s, d);
         const uint32_t flags = (uint32_t)test_int(0, 3);
         fill(&x, draw_normal, 0, 2);
         if (again % 7 == 0 && b * h * s * d > 0)
@@ -177,7 +178,8 @@ static void rope_back(void) {
     for (uint32_t flags = 0; flags < 2; flags++)
         for (int by_head = 0; by_head < 2; by_head++) {
             attn_view x = make_filled(by_head ? LAYOUT_BSHD : LAYOUT_PACKED, 1, 4, 1, H, S, D);
-            attn_out cosines = make_out(LAYOUT_PACKED, 2, S, D / 2, 0, 0), sines = make_out(LAYOUT_PACKED, 2, S, D / 2, 0, 0);
+            attn_out cosines = make_out(LAYOUT_PACKED, 2, S, D / 2, 0, 0),
+                     sines = make_out(LAYOUT_PACKED, 2, S, D / 2, 0, 0);
             attn_out out = make_out(by_head ? LAYOUT_BSHD : LAYOUT_PACKED, 4, 1, H, S, D);
             const attn_view c = attn_view_of(cosines), s = attn_view_of(sines);
             CHECK_STATUS(attn_rope_table(cosines, sines, 0, 0), ATTN_OK);
@@ -187,8 +189,7 @@ static void rope_back(void) {
                 attn_out row = make_out(LAYOUT_PACKED, 4, 1, 1, 1, D);
                 attn_view p = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)i, (int)i), whole = attn_view_of(out);
                 CHECK_STATUS(attn_rope(slice_row(x, 0, h, i), c, s, p, flags, row, 0), ATTN_OK);
-                for (int64_t d = 0; d < D; d++)
-                    CHECK(((float *)row.data)[d] == float_at(&whole, 0, h, i, d));
+                for (int64_t d = 0; d < D; d++) CHECK(((float *)row.data)[d] == float_at(&whole, 0, h, i, d));
             }
             CHECK_STATUS(attn_rope(attn_view_of(out), c, s, none, flags | ATTN_ROPE_INVERSE, out, 0), ATTN_OK);
             double worst = 0;
@@ -260,7 +261,8 @@ static attn_rope_desc rope_kind(int kind) {
     if (d.scaling >= ATTN_ROPE_YARN) d.original_positions = kind % 3 ? 8192 : 4096;
     if (kind >= ATTN_ROPE_SCALING_COUNT) {
         d.first_position = 1234567;
-        if (d.scaling == ATTN_ROPE_YARN) d.no_truncation = 1, d.beta_fast = 40, d.beta_slow = 2, d.attention_factor = 0.7;
+        if (d.scaling == ATTN_ROPE_YARN)
+            d.no_truncation = 1, d.beta_fast = 40, d.beta_slow = 2, d.attention_factor = 0.7;
         if (d.scaling == ATTN_ROPE_LLAMA3) d.low_freq_factor = 0.5, d.high_freq_factor = 7;
     }
     return d;
@@ -298,9 +300,9 @@ static void rope_tables(void) {
         for (int again = 0; again < 6; again++) {
             const attn_rope_desc d = rope_kind(kind);
             const int64_t half = again == 0 ? 1 : again == 1 ? 2 : again == 2 ? 64 : test_int(1, 90);
-            const double m = d.scaling != ATTN_ROPE_YARN   ? 1
-                             : d.attention_factor != 0 ? d.attention_factor
-                                                       : 0.1 * log(d.factor) + 1;
+            const double m = d.scaling != ATTN_ROPE_YARN ? 1
+                             : d.attention_factor != 0   ? d.attention_factor
+                                                         : 0.1 * log(d.factor) + 1;
             for (size_t n = 0; n < sizeof positions / sizeof *positions; n++) {
                 attn_rope_desc at = d;
                 at.first_position += positions[n];
@@ -339,11 +341,12 @@ static void rope_bits(void) {
     for (int kind = 0; kind < 2 * ATTN_ROPE_SCALING_COUNT; kind++) {
         const attn_rope_desc d = rope_kind(kind);
         const attn_view c = attn_view_f32(cosines, 2, S, HALF, 0, 0), s = attn_view_f32(sines, 2, S, HALF, 0, 0);
-        CHECK_STATUS(attn_rope_table(attn_out_f32(cosines, 2, S, HALF, 0, 0), attn_out_f32(sines, 2, S, HALF, 0, 0), &d, 0),
-                     ATTN_OK);
-        CHECK_STATUS(attn_rope(attn_view_bhsd(x, 1, 2, S, D), c, s, none, (uint32_t)kind % 4,
-                               attn_out_bhsd(y, 1, 2, S, D), 0),
-                     ATTN_OK);
+        CHECK_STATUS(
+            attn_rope_table(attn_out_f32(cosines, 2, S, HALF, 0, 0), attn_out_f32(sines, 2, S, HALF, 0, 0), &d, 0),
+            ATTN_OK);
+        CHECK_STATUS(
+            attn_rope(attn_view_bhsd(x, 1, 2, S, D), c, s, none, (uint32_t)kind % 4, attn_out_bhsd(y, 1, 2, S, D), 0),
+            ATTN_OK);
         for (int i = 0; i < 2 * S * D; i++) hash = (hash ^ as_bits(ATTN_F32, y[i])) * 1099511628211u;
     }
     CHECKF(hash == 0xee92d79116a3dc3du, "%llx", (unsigned long long)hash);
@@ -430,12 +433,18 @@ static void append_once(int again) {
                                 how & FRESH_PACKED ? most * entries : most, d);
     attn_view lengths = make_view(any_int(), LAYOUT_GAPS, 1, entries, 0, 0, 0), ql = lengths, qs, ks, table;
     attn_out twin, scale_twin, scale;
-    const int64_t rows = packed ? capacity * entries : paged ? page : capacity, batch = packed ? 1 : paged ? pool : entries;
+    const int64_t rows = packed  ? capacity * entries
+                         : paged ? page
+                                 : capacity,
+                  batch = packed  ? 1
+                          : paged ? pool
+                                  : entries;
     attn_out cache = append_room(type, any_layout(3), batch, heads, rows, d, &twin);
     attn_desc o;
     memset(&o, 0, sizeof o), memset(&scale, 0, sizeof scale), memset(&scale_twin, 0, sizeof scale_twin);
     fill(&fresh, draw_normal, 0, 3);
-    ql = make_view(any_int(), LAYOUT_PACKED, 1, entries, 0, 0, 0), qs = make_view(any_int(), LAYOUT_PACKED, 1, entries, 0, 0, 0);
+    ql = make_view(any_int(), LAYOUT_PACKED, 1, entries, 0, 0, 0),
+    qs = make_view(any_int(), LAYOUT_PACKED, 1, entries, 0, 0, 0);
     ks = make_view(any_int(), LAYOUT_PACKED, 1, entries, 0, 0, 0);
     table = make_view(any_int(), LAYOUT_MIXED, 2, entries, pages, 0, 0);
     for (int64_t b = 0; b < entries; b++) {
@@ -455,8 +464,8 @@ static void append_once(int again) {
     if (keys) o.key_starts = ks;
     if (paged) o.page_table = table;
     if (codes) {
-        scale = append_room(test_int(0, 1) ? ATTN_F32 : ATTN_F16, any_layout(3), batch, heads, rows, groups ? (d + 31) / 32 : 1,
-                            &scale_twin);
+        scale = append_room(test_int(0, 1) ? ATTN_F32 : ATTN_F16, any_layout(3), batch, heads, rows,
+                            groups ? (d + 31) / 32 : 1, &scale_twin);
         if (again % 2) o.k_scale = attn_view_of(scale);
         else o.v_scale = attn_view_of(scale);
     }
@@ -547,6 +556,15 @@ static void append_errors(void) {
     starts[1] = INT32_MAX;
     APPEND(ATTN_ERR_RANGE, "key_starts", 1, 1, 0, o.key_starts = two);
     APPEND(ATTN_ERR_RANGE, "query_starts", 1, 1, 0, o.query_starts = two);
+    int64_t far[B] = {0, INT64_MIN};
+    two = attn_view_i64(far, 1, B, 0, 0, 0);
+    for (int again = 0; again < 2; again++) {
+        APPEND(ATTN_ERR_RANGE, "key_starts", 1, 1, 0, o.key_starts = two);
+        APPEND(ATTN_ERR_RANGE, "query_starts", 1, 1, 0, o.query_starts = two);
+        APPEND(ATTN_ERR_RANGE, "query_lengths", 1, 1, 0, o.query_lengths = two);
+        REFUSED_AT(attn_append(x, c, two, 0, &err), ATTN_ERR_RANGE, "lengths", 1, 1, 0);
+        far[1] = INT64_MAX;
+    }
     starts[1] = 0, ql[0] = 4;
     APPEND(ATTN_ERR_RANGE, "query_lengths", 1, 0, 0, o.query_lengths = attn_view_i32(ql, 1, B, 0, 0, 0));
     ql[0] = -1;

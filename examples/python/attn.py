@@ -31,8 +31,8 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from ctypes import (CFUNCTYPE, Structure, byref, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32,
-                    c_uint64, c_void_p, sizeof)
+from ctypes import (CFUNCTYPE, Structure, byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t,
+                    c_uint32, c_uint64, c_void_p, sizeof)
 
 import numpy as np
 
@@ -40,7 +40,8 @@ import numpy as np
 # ---- written by ../bindings.py from attn.h
 class attn_error(Structure):
     _fields_ = [("status", c_int32), ("field", c_char_p), ("rule", c_char_p), ("got", c_int64), ("want", c_int64),
-        ("has_numbers", c_int32), ("cuda", c_int32), ("reserved", c_int64 * 4)]
+        ("has_numbers", c_int32), ("cuda", c_int32), ("place", c_int64 * 2), ("has_place", c_int32),
+        ("reserved", c_int32), ("reserved2", c_int64)]
 
 
 class attn_view(Structure):
@@ -73,7 +74,8 @@ class attn_desc(Structure):
         ("dropout", c_float), ("weights_after_dropout", c_int32), ("seed", c_uint64), ("dropout_origin", c_int64 * 4),
         ("isa", c_int32), ("reserved", c_int32), ("workspace", c_void_p), ("workspace_bytes", c_size_t),
         ("allocator", attn_allocator), ("parallel", attn_parallel), ("stats", attn_out), ("stream", c_void_p),
-        ("k_scale", attn_view), ("v_scale", attn_view), ("precision", c_int32), ("reserved2", c_int32)]
+        ("k_scale", attn_view), ("v_scale", attn_view), ("precision", c_int32), ("reserved2", c_int32),
+        ("query_starts", attn_view), ("key_starts", attn_view), ("page_table", attn_view)]
 
 
 class attn_grad(Structure):
@@ -87,6 +89,13 @@ class attn_grad(Structure):
 class attn_plan(Structure):
     _fields_ = [("workspace_bytes", c_size_t), ("phases", c_int32), ("isa", c_int32), ("tasks", c_int64 * 16),
         ("internal", c_int64 * 512)]
+
+
+class attn_rope_desc(Structure):
+    _fields_ = [("struct_bytes", c_uint64), ("base", c_double), ("scaling", c_int32), ("no_truncation", c_int32),
+        ("factor", c_double), ("original_positions", c_int64), ("low_freq_factor", c_double),
+        ("high_freq_factor", c_double), ("beta_fast", c_double), ("beta_slow", c_double),
+        ("attention_factor", c_double), ("first_position", c_int64)]
 
 
 class attn_mha_desc(Structure):
@@ -132,6 +141,7 @@ ENUMS = {
     "attn_precision": {"f32": 0, "fast": 1},
     "attn_grad_bit": {"q": 1, "k": 2, "v": 4, "given_scores": 8, "bias": 16, "bilinear": 32, "w_q": 64, "w_k": 128,
         "w_v": 256, "hidden_bias": 512, "sigma": 1024, "scale": 2048, "sink": 4096, "alibi": 8192, "all": 16383},
+    "attn_rope_scaling": {"plain": 0, "linear": 1, "ntk": 2, "yarn": 3, "llama3": 4},
     "attn_function": {"exp": 0, "log": 1, "tanh": 2},
     "attn_colormap": {"reds": 0, "viridis": 1, "grey": 2},
     "attn_terminal": {"truecolor": 0, "256": 1, "ascii": 2},
@@ -181,6 +191,10 @@ FUNCTIONS = {  # result, parameters
     "attn_convert": (c_int, [attn_view, attn_out, c_void_p]),
     "attn_quantize": (c_int, [attn_view, attn_out, attn_out, c_void_p]),
     "attn_unpack_q8_0": (c_int, [c_void_p, attn_out, attn_out, c_void_p]),
+    "attn_lengths_of": (c_int, [attn_view, attn_out, c_void_p]),
+    "attn_append": (c_int, [attn_view, attn_out, attn_view, c_void_p, c_void_p]),
+    "attn_rope": (c_int, [attn_view, attn_view, attn_view, attn_view, c_uint32, attn_out, c_void_p]),
+    "attn_rope_table": (c_int, [attn_out, attn_out, c_void_p, c_void_p]),
     "attn_mha": (c_int, [c_void_p, c_void_p]),
     "attn_mha_workspace_size": (c_int, [c_void_p, c_void_p, c_void_p]),
     "attn_mha_backward": (c_int, [c_void_p, c_void_p, c_void_p]),
@@ -203,7 +217,8 @@ FUNCTIONS = {  # result, parameters
 
 
 class Error(ValueError):
-    """What attn.h refuses. status: "err_size"; field: "k.size[3]"; rule: "must equal q.size[3]"; got, want: numbers."""
+    """What attn.h refuses. status: "err_size"; field: "k.size[3]"; rule: "must equal q.size[3]"; got, want: numbers;
+    place: the indices of the element, or None."""
 
     def __init__(self, error):
         size = lib.attn_error_string(byref(error), None, 0) + 1
@@ -213,6 +228,7 @@ class Error(ValueError):
         self.status = list(ENUMS["attn_status"])[error.status]
         self.field, self.rule = error.field.decode(), error.rule.decode()
         self.got, self.want = (error.got, error.want) if error.has_numbers else (None, None)
+        self.place = tuple(error.place[:error.has_place]) if error.has_place else None
 
 
 # ---- the library: built from the header, and held against what is written above
@@ -666,6 +682,59 @@ def quantize(x, block=None, scale_dtype="float32"):
           _view("codes", codes, attn_out, _absent("k", codes, axes)),
           _view("scale", scale, attn_out, _absent("k_scale", scale, axes)))
     return codes, scale
+
+
+# ---- sequences
+def lengths_of(offsets, dtype="int32"):
+    """The lengths [B] of sequences that lie between offsets [B+1], the cu_seqlens of other libraries."""
+    offsets = _array(offsets)
+    lengths = _empty(offsets, (max(offsets.shape[0] - 1, 0),), dtype)
+    _call("attn_lengths_of", _view("offsets", offsets), _view("lengths", lengths, attn_out))
+    return lengths
+
+
+def append(fresh, cache, lengths, **options):
+    """Writes new rows of k or v, fresh [B,Hkv,n,D], behind those that cache [B,Hkv,S,D] holds, lengths [B] of each
+    entry. Options: query_lengths, query_starts, key_starts, page_table; k_scale or v_scale, which are written too, of a
+    cache of int8."""
+    fresh, lengths = _array(fresh), _array(lengths)
+    for name in ("k_scale", "v_scale"):
+        if options.get(name) is not None:
+            _view(name, options[name], attn_out)        # refuses what cannot be written
+    _call("attn_append", _view("fresh", fresh), _view("cache", cache, attn_out), _view("lengths", lengths),
+          byref(_Descriptor(**options).c))
+
+
+def rope_table(positions, size, *, base=0, scaling="plain", **fields):
+    """Tables for rope: (cosines, sines), float32 [positions, size/2]; size: R, how many columns are turned. scaling:
+    "plain", "linear", "ntk", "yarn" or "llama3"; fields: those of attn_rope_desc that it uses (factor,
+    original_positions, low_freq_factor, high_freq_factor, beta_fast, beta_slow, attention_factor, no_truncation) and
+    first_position."""
+    known = dict(attn_rope_desc._fields_)
+    for name in fields:
+        if name not in known:
+            raise TypeError(f"attn_rope_desc has no field {name!r}")
+    if size % 2:
+        raise ValueError(f"size: must be even, is {size}")
+    d = attn_rope_desc(struct_bytes=sizeof(attn_rope_desc), base=base,
+                       scaling=ENUMS["attn_rope_scaling"][scaling], **fields)
+    cosines, sines = (np.empty((positions, size // 2), "float32") for _ in range(2))
+    _call("attn_rope_table", _view("cosines", cosines, attn_out), _view("sines", sines, attn_out), byref(d))
+    return cosines, sines
+
+
+def rope(x, cos, sin, *, positions=None, interleaved=False, inverse=False, out=None):
+    """x [B,H,S,D] with its first columns turned by rotary positions, two for each column of the tables; a new array, or
+    out, which may be x. positions: [B] of each entry's first row, or [B,S]; None: rows 0, 1, .. of the tables."""
+    x, cos, sin = _array(x), _array(cos), _array(sin)
+    out = _empty(x, x.shape) if out is None else out
+    at = attn_view()
+    if positions is not None:
+        positions = _array(positions)
+        at = _view("positions", positions)
+    _call("attn_rope", _view("x", x), _view("cos", cos), _view("sin", sin), at, interleaved + 2 * inverse,
+          _view("out", out, attn_out))
+    return out
 
 
 def mha(query, w_query, w_key, w_value, w_result=None, *, heads, heads_kv=0, key=None, value=None, b_query=None,

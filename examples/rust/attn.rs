@@ -91,6 +91,14 @@ pub const ATTN_GRAD_SINK: attn_grad_bit = 4096;
 pub const ATTN_GRAD_ALIBI: attn_grad_bit = 8192;
 pub const ATTN_GRAD_ALL: attn_grad_bit = 16383;
 
+pub type attn_rope_scaling = c_int;
+pub const ATTN_ROPE_PLAIN: attn_rope_scaling = 0;
+pub const ATTN_ROPE_LINEAR: attn_rope_scaling = 1;
+pub const ATTN_ROPE_NTK: attn_rope_scaling = 2;
+pub const ATTN_ROPE_YARN: attn_rope_scaling = 3;
+pub const ATTN_ROPE_LLAMA3: attn_rope_scaling = 4;
+pub const ATTN_ROPE_SCALING_COUNT: attn_rope_scaling = 5;
+
 pub type attn_function = c_int;
 pub const ATTN_EXP: attn_function = 0;
 pub const ATTN_LOG: attn_function = 1;
@@ -121,7 +129,10 @@ pub struct attn_error {
     pub want: i64,
     pub has_numbers: i32,
     pub cuda: i32,
-    pub reserved: [i64; 4],
+    pub place: [i64; 2],
+    pub has_place: i32,
+    pub reserved: i32,
+    pub reserved2: i64,
 }
 
 impl Default for attn_error {
@@ -244,6 +255,9 @@ pub struct attn_desc {
     pub v_scale: attn_view,
     pub precision: i32,
     pub reserved2: i32,
+    pub query_starts: attn_view,
+    pub key_starts: attn_view,
+    pub page_table: attn_view,
 }
 
 impl Default for attn_desc {
@@ -294,6 +308,29 @@ pub struct attn_plan {
 }
 
 impl Default for attn_plan {
+    fn default() -> Self {
+        unsafe { zeroed() }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct attn_rope_desc {
+    pub struct_bytes: u64,
+    pub base: f64,
+    pub scaling: i32,
+    pub no_truncation: i32,
+    pub factor: f64,
+    pub original_positions: i64,
+    pub low_freq_factor: f64,
+    pub high_freq_factor: f64,
+    pub beta_fast: f64,
+    pub beta_slow: f64,
+    pub attention_factor: f64,
+    pub first_position: i64,
+}
+
+impl Default for attn_rope_desc {
     fn default() -> Self {
         unsafe { zeroed() }
     }
@@ -469,6 +506,13 @@ extern "C" {
     pub fn attn_convert(from: attn_view, to: attn_out, err: *mut attn_error) -> attn_status;
     pub fn attn_quantize(from: attn_view, codes: attn_out, scale: attn_out, err: *mut attn_error) -> attn_status;
     pub fn attn_unpack_q8_0(blocks: *const c_void, codes: attn_out, scale: attn_out,
+        err: *mut attn_error) -> attn_status;
+    pub fn attn_lengths_of(offsets: attn_view, lengths: attn_out, err: *mut attn_error) -> attn_status;
+    pub fn attn_append(fresh: attn_view, cache: attn_out, lengths: attn_view, options: *const attn_desc,
+        err: *mut attn_error) -> attn_status;
+    pub fn attn_rope(x: attn_view, cosines: attn_view, sines: attn_view, positions: attn_view, flags: u32,
+        out: attn_out, err: *mut attn_error) -> attn_status;
+    pub fn attn_rope_table(cosines: attn_out, sines: attn_out, desc: *const attn_rope_desc,
         err: *mut attn_error) -> attn_status;
     pub fn attn_mha(desc: *const attn_mha_desc, err: *mut attn_error) -> attn_status;
     pub fn attn_mha_workspace_size(desc: *const attn_mha_desc, bytes: *mut usize, err: *mut attn_error) -> attn_status;

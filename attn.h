@@ -2099,8 +2099,7 @@ ATTN__NOINLINE static void attn__finish_rotation(const attn__rotate *p, int64_t 
 }
 static void attn__rotate_scalar(const attn__rotate *p)
 {
-    int64_t r;
-    for (r = 0; r < p->rows; r++) attn__rotate_row(p, r, 0, 0);
+    attn__finish_rotation(p, 0, 0, 0);              /* all of it */
 }
 
 #define ATTN__X(result, name, parameters) , attn__##name##_scalar

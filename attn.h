@@ -5994,6 +5994,9 @@ typedef struct attn__reach {
    bf16, for all tiles of a task. */
 typedef struct attn__held { float *rows; int64_t b, head, first, end, paired; } attn__held;
 
+/* Where each key of a chunk lies, and more behind them. */
+typedef struct attn__row_list { const char *row[ATTN__CHUNK + ATTN__ROWS_AHEAD]; } attn__row_list;
+
 /* Its arrays, [.][ld]. */
 typedef struct attn__tile_memory {
     float *raw, *query;                 /* queries before projecting; what meets the keys */
@@ -6003,6 +6006,7 @@ typedef struct attn__tile_memory {
     float *copy;                        /* rows of a parameter, or of all lanes, that are not f32 */
     attn__held *held;                   /* [2]: of k, of v */
     float *few_s, *few_v;               /* a chunk's scores and outputs, a row per query */
+    attn__row_list *lists;              /* [2], of k and v in pages */
 } attn__tile_memory;
 typedef struct attn__tile {
     const attn__call *c;
@@ -7330,21 +7334,26 @@ static void attn__cover_rows(const attn__call *c, int64_t b, int64_t c0, int64_t
         change[last]--;
     }
 }
-static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered)
+/* The same with starts: c0 counts in the arrays. */
+ATTN__NOINLINE static void attn__cover_entries(const attn__call *c, int64_t b, int64_t c0, int64_t n, int32_t *change)
 {
-    const int64_t end = c->ragged && c->packed_keys ? c->batch : b + 1;
-    int32_t change[ATTN__CHUNK + 1];
-    int64_t j, depth = 0;
+    const int64_t end = c->packed_keys ? c->batch : b + 1;
     attn__extent x;
     attn__call e;
-    for (j = 0; j <= n; j++) change[j] = 0;
-    if (!c->ragged) attn__cover_rows(c, b, c0, n, change);
-    else for (; b < end; b++) {                     /* the keys that c0 counts from are those of the arrays */
+    for (; b < end; b++) {
         attn__find_keys(c, b, &x);
         if (x.key0 >= c0 + n || x.key0 + x.keys <= c0) continue;
         attn__open_entry(c, b, 0, &e);
         attn__cover_rows(&e, b, c0 - x.key0, n, change);
     }
+}
+static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered)
+{
+    int32_t change[ATTN__CHUNK + 1];
+    int64_t j, depth = 0;
+    for (j = 0; j <= n; j++) change[j] = 0;
+    if (c->ragged) attn__cover_entries(c, b, c0, n, change);
+    else attn__cover_rows(c, b, c0, n, change);
     for (j = 0; j < n; j++) {
         depth += change[j];
         covered[j] = depth > 0;
@@ -7517,7 +7526,6 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
 
 ATTN__FOR_SIZE
 /* Where n keys of a lie, each, and behind them the last one again: in small pages. */
-typedef struct attn__row_list { const char *row[ATTN__CHUNK + ATTN__ROWS_AHEAD]; } attn__row_list;
 static void attn__list_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t behind,
                             attn__row_list *list)
 {
@@ -7545,12 +7553,11 @@ static void attn__few_scales(const attn__tile *t, const attn__array *scale, int6
 }
 /* Rows of k or v as what is multiplied: where they lie and of their type; but floats where a row of codes has several
    scales. Of the other one of both what belongs to the keys from other_key on is brought near, where it is alike.
-   lists: [2], for the rows of both, where they lie in small pages. Returns for how many of the n keys all that holds: a
-   large page may end. */
+   Returns for how many of the n keys all that holds: a large page may end. */
 static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
-                              const attn__array *other, int64_t other_key, float *scales, attn__row_list *lists,
-                              attn__product *p)
+                              const attn__array *other, int64_t other_key, float *scales, attn__product *p)
 {
+    attn__row_list *lists = t->m.lists;
     const attn__array *scale = attn__scale_of(t->c, a);
     const int64_t left = attn__min(n, t->last - other_key);         /* beyond, no page is known */
     const int fetches = other->rank && other->type == a->type && (!t->c->page || left > 0);
@@ -7586,7 +7593,6 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__call *c = t->c;
     float scales[ATTN__CHUNK];
-    attn__row_list lists[2];
     attn__product p;
     int64_t j, n;
     p.a = t->m.query;
@@ -7596,7 +7602,7 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
     p.depth = c->size_k;
     for (j = j0; j < j1; j += n) {
         p.c = t->m.few_s + j;
-        n = attn__few_rows(t, &c->k, c0 + j, j1 - j, c->size_k, &c->v, c0 + j, scales, lists, &p);
+        n = attn__few_rows(t, &c->k, c0 + j, j1 - j, c->size_k, &c->v, c0 + j, scales, &p);
         if (!c->out.rank) p.fetch = NULL;
         t->f->dots(&p, n);
     }
@@ -7652,7 +7658,6 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     float scales[ATTN__CHUNK];
     const int64_t width = t->f->width, size = t->c->size_v, whole = size / width * width, row = size + width;
     float *weights[ATTN__FEW];
-    attn__row_list lists[2];
     attn__product p;
     attn__stretch s;
     int64_t j, n, column, l;
@@ -7669,7 +7674,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
         for (; s.from < s.to && j < s.end; j += n) {        /* meanwhile the keys of the next chunk come near */
-            n = attn__few_rows(t, &t->c->v, c0 + j, s.end - j, size, k, c0 + j + ATTN__CHUNK, scales, lists, &p);
+            n = attn__few_rows(t, &t->c->v, c0 + j, s.end - j, size, k, c0 + j + ATTN__CHUNK, scales, &p);
             attn__few_columns(t, j, n, &p);
         }
     }
@@ -8884,7 +8889,7 @@ static attn__matmul attn__sum_of_bias(const attn__call *c, const attn__shared *s
     attn__matmul m = attn__sum_of_rows(c, s, ATTN__R_BIAS, &c->d_bias, 0, ATTN_GRAD_BIAS);
     m.out_batch[0] = c->bias_size[0];
     m.out_batch[1] = c->bias_size[1];
-    if (c->bias_size[2] == c->queries) {                    /* not summed over queries: they are columns */
+    if (c->bias_size[2] == c->queries && !c->packed_queries) {  /* not summed over queries: they are columns */
         m.depth = 1;
         m.ragged = NULL;
         m.columns = c->queries;
@@ -8996,8 +9001,10 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     float *few = attn__take(map, ATTN__FEW, attn__add64(v, ATTN__FEW_ROW + (int)ATTN__MAX_WIDTH));
     float *w = attn__take(map, 1, attn__round4(c->hidden)), *copy = attn__take(map, 1, c->copy_floats);
     attn__held *held = c->typed || c->page ? attn__take_held(map, c) : NULL;
+    attn__row_list *lists = c->page ? (attn__row_list *)(void *)attn__take(map, 2, sizeof *lists / 4) : NULL;
     if (!t) return NULL;
     t->m.held = held;
+    t->m.lists = lists;
     t->m.query = rows;
     t->m.raw = t->m.query + query * ld;
     t->m.o = t->m.raw + raw * ld;

@@ -297,11 +297,20 @@ static call entry_of(const call *c, int64_t b) {
     return one;
 }
 
+/* Rows outside of an entry are no part of its own call, but under ATTN_EMPTY_UNIFORM they add to dv, and with a sink to
+   d_sink. */
+static int outside_counts(const call *c) {
+    ref_result r;
+    ref_sizes(&c->d, &r);
+    return r.has_entries && r.rows_b == r.b && (c->d.sink.rank || c->d.empty == ATTN_EMPTY_UNIFORM);
+}
+
 /* One entry of the batch alone: the same bits of what is its own. */
 static void check_batch_alone(const call *c, int64_t b) {
     call copy = copy_grads(c), whole = *c, one, want;
     for (int n = GRAD_GIVEN + 1; n < GRAD_COUNT; n++)
         memset(grad_of(&copy.g, n), 0, sizeof(attn_out)), memset(grad_of(&whole.g, n), 0, sizeof(attn_out));
+    if (outside_counts(c)) memset(&copy.g.dv, 0, sizeof copy.g.dv), memset(&whole.g.dv, 0, sizeof whole.g.dv);
     if (!copy.g.dq.rank && !copy.g.dk.rank && !copy.g.dv.rank && !copy.g.d_given_scores.rank) return;
     one = entry_of(&copy, b), want = entry_of(&whole, b);
     if (!run_call(&one, "one entry of the batch alone")) return;
@@ -360,7 +369,7 @@ static void pairs(void) {
             ref_result r;
             ref_sizes(&c.d, &r);
             check_batch_alone(&c, test_int(0, (int)r.b - 1));
-            if (r.b > 1 && n % 3 == 0) check_micro_batches(&c, r.b);
+            if (r.b > 1 && n % 3 == 0 && !outside_counts(&c)) check_micro_batches(&c, r.b);
         }
         test_release();
     }

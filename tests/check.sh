@@ -165,8 +165,8 @@ item_embedding() {
 
 # A caller of version 0.3 and a library whose descriptors have grown since.
 old_caller() {
-    sed -E 's/^\} attn_(desc|grad|mha_desc|mha_grad|heatmap);/    int64_t grown[6] ATTN__0;\n&/' attn.h >"$dir/grown.h"
-    [ "$(grep -c 'grown\[6\]' "$dir/grown.h")" = 5 ] && printf '#define ATTN_IMPLEMENTATION\n#include "grown.h"\n' |
+    sed -E 's/^\} attn_(desc|grad|mha_desc|mha_grad|rope_desc|heatmap);/    int64_t grown[6] ATTN__0;\n&/' attn.h >"$dir/grown.h"
+    [ "$(grep -c 'grown\[6\]' "$dir/grown.h")" = 6 ] && printf '#define ATTN_IMPLEMENTATION\n#include "grown.h"\n' |
         $CC -O1 -I"$dir" -x c -c - -o "$dir/grown.o" &&
         $CC -Wall -Wextra -Werror tests/old_caller.c "$dir/grown.o" -o "$dir/old_caller" -lm && "$dir/old_caller"
 }
@@ -175,7 +175,7 @@ item_old_caller() { try "a caller of version 0.3 with structures that have grown
 # Descriptors as C++ writes them: zeroed, and from C++20 on with designators; what they leave out is no warning.
 zeroed() { # zeroed COMPILER STANDARD
     for set in attn_desc:causal attn_grad:accumulate attn_mha_desc:heads attn_mha_grad:accumulate attn_heatmap:title \
-        attn_parallel:workers attn_allocator:user; do
+        attn_parallel:workers attn_allocator:user attn_rope_desc:factor; do
         type=${set%:*} designated=
         [ "$2" != c++20 ] || designated="$type c = {.${set#*:} = 0}; a.${set#*:} = c.${set#*:};"
         printf '#include "attn.h"\nint main() { %s a = {}; %s b = {0}; %s return a.%s != b.%s; }\n' \

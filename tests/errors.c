@@ -2212,8 +2212,8 @@ static void test_numbers(void) {
 
 /* ---- texts */
 static void test_strings(void) {
-    attn_error ok = {ATTN_OK, "", "", 0, 0, 0, 0, {0}},
-               extreme = {ATTN_ERR_SIZE, "q.size[0]", "must equal", INT64_MIN, INT64_MAX, 1, 0, {0}};
+    attn_error ok = {ATTN_OK, "", "", 0, 0, 0, 0, {0, 0}, 0, 0, 0},
+               extreme = {ATTN_ERR_SIZE, "q.size[0]", "must equal", INT64_MIN, INT64_MAX, 1, 0, {0, 0}, 0, 0, 0};
     char text[100];
     for (int i = 0; i < ATTN_STATUS_COUNT; i++) {
         const char *s = attn_status_string((attn_status)i);

@@ -111,7 +111,7 @@ measure: | build ## Compare the text of the headers with that of REF (TO: of ano
 mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at a time (ISA=neon: NEON's operations); suites must notice.
 	@ISA="$(ISA)" sh tests/mutants.sh
 
-exhaustive: build/exhaustive ## Check exp, log and tanh over every float against double precision (minutes).
+exhaustive: build/exhaustive ## Check exp, log and tanh over every float, and the tables of rotary positions (minutes).
 	build/exhaustive
 
 bench: build/bench build/bench-native ## Measure this machine and attn.h on it, per instruction set (ARGS=--json).

@@ -5995,7 +5995,7 @@ typedef struct attn__reach {
 typedef struct attn__held { float *rows; int64_t b, head, first, end, paired; } attn__held;
 
 /* Where each key of a chunk lies, and more behind them. */
-typedef struct attn__row_list { const char *row[ATTN__CHUNK + ATTN__ROWS_AHEAD]; } attn__row_list;
+typedef struct attn__row_list { const char *row[(int)ATTN__CHUNK + (int)ATTN__ROWS_AHEAD]; } attn__row_list;
 
 /* Its arrays, [.][ld]. */
 typedef struct attn__tile_memory {
@@ -12877,6 +12877,7 @@ ATTN__FOR_SPEED
 #undef ATTN__FAR
 #undef ATTN__F
 #undef ATTN__KNOWN
+#undef ATTN__CALL_FLOATS
 #undef ATTN__LAYOUT
 #undef ATTN__LETTER
 #undef ATTN__MHA_INPUTS

@@ -493,10 +493,10 @@ static void bar_of_append(int entries, int heads, int rows, int page, int32_t ty
     enum { D = 128 };
     const int capacity = 2 * rows + 2 * page, pages = page ? capacity / page : 1, room = page ? page : capacity;
     const size_t n = (size_t)entries * (size_t)heads * (size_t)rows * D;
-    const size_t all = (size_t)entries * (size_t)pages * (size_t)heads * (size_t)room * D;
+    const size_t cached = (size_t)entries * (size_t)pages * (size_t)heads * (size_t)room * D;
     void *blocks[3];
     float *x = aligned_floats(n, &blocks[0]), *y = aligned_floats(n, &blocks[1]),
-          *cache = aligned_floats(all, &blocks[2]);
+          *cache = aligned_floats(cached, &blocks[2]);
     int32_t *lengths = (int32_t *)must_have((size_t)entries * sizeof *lengths);
     int32_t *table = (int32_t *)must_have((size_t)entries * (size_t)pages * sizeof *table);
     sequence s;

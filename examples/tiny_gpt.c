@@ -6,7 +6,8 @@
 
    Characters become vectors; LAYERS times causal attention (grouped heads, rotary positions) and a gated network
    (SwiGLU) are added to them, each behind an RMS norm; the vectors of the characters, again, turn the result into
-   scores of what comes next. Trained by AdamW. Everything attends and multiplies through attn.h, forward and backward; the rest is plain C. With
+   scores of what comes next. Trained by AdamW. Everything attends and multiplies through attn.h, forward and
+   backward; the rest is plain C. With
    -fopenmp (cc -O2 -fopenmp tiny_gpt.c -lm) the work of a step is spread over the cores. The bits of the result
    depend neither on the number of threads nor on the machine.
 

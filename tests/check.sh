@@ -414,6 +414,17 @@ item_suites_portable() {
         { failed "the suites on portable vectors" "$dir/portable.log"; return; }
     ok "the suites on portable vectors: $(passed_in "$dir/portable.log") tests"
 }
+# attn_rope and its kin take no instruction set and run on the best one: builds that leave the better ones out.
+best_without() {
+    $CC -O1 -w "$@" '-DSUITES=X(sequence)' tests/main.c tests/sequence.c tests/ref.c tests/attn.c -o "$dir/sequence" \
+        -lm -lpthread && "$dir/sequence"
+}
+item_sequences() {
+    try "the suite sequence with all instruction sets" best_without
+    try "the suite sequence without AVX-512" best_without -DATTN_NO_AVX512
+    try "the suite sequence with portable vectors" best_without -DATTN_NO_AVX512 -DATTN_NO_AVX2 -DATTN_NO_NEON
+    try "the suite sequence without vectors" best_without -DATTN_NO_SIMD
+}
 golden_in_emulation() { # golden_in_emulation ISA EMULATOR PROGRAM
     case $("$2" "$3" --isa "$1" --mixed 2>&1) in
         "$(sed -n 1p tests/golden.txt) "*) ok "golden hash in emulation, $(basename "$2"), $1" ;;
@@ -533,6 +544,7 @@ machines() { # the machines in emulation; i386 runs on this one, where it is x86
     echo machine:s390x:s390x-linux-gnu-gcc:qemu-s390x:-march=z14          # big-endian, and portable vectors
     echo machine:ppc64le:powerpc64le-linux-gnu-gcc:qemu-ppc64le:-mcpu=power8
 }
-items "$1" suites_emulated suites_portable mingw:x86_64 aarch64 $(machines) object optimised:gcc optimised:clang \
-    $(standards gcc clang g++ clang++) sources:gcc sources:clang examples_cxx options ways embedding reading old_caller \
-    zeroed no_libc traces text readme conformance other_targets fast_math:newest wasm mingw:i686 m32 tcc
+items "$1" suites_emulated suites_portable sequences mingw:x86_64 aarch64 $(machines) object optimised:gcc \
+    optimised:clang $(standards gcc clang g++ clang++) sources:gcc sources:clang examples_cxx options ways embedding \
+    reading old_caller zeroed no_libc traces text readme conformance other_targets fast_math:newest wasm mingw:i686 m32 \
+    tcc

@@ -82,8 +82,8 @@ typedef struct shape {
     int64_t b, h, hkv, sq, sk, d, dv;
 } shape;
 
-/* Which rows and keys the entries of the descriptor at hand have, or have room for; batch sizes of the arrays of queries
-   and of keys, 1 where entries are packed; rows of a page, or 0 without pages, and then k_b pages. */
+/* Which rows and keys the entries of the descriptor at hand have, or have room for; batch sizes of the arrays of
+   queries and of keys, 1 where entries are packed; rows of a page, or 0 without pages, and then k_b pages. */
 static struct {
     int query_starts, key_starts;
     int64_t q_b, k_b, page;

@@ -21,8 +21,8 @@ static attn_view with_four_axes(attn_view v) {
         w.size[axis + 4 - v.rank] = v.size[axis], w.stride[axis + 4 - v.rank] = v.stride[axis];
     return w;
 }
-/* Roles of the axes after the batch: 'q' queries, 'k' keys, '.' other. lower: an axis of size 1 is broadcast. `to`: NULL,
-   or what the elements are put into; else new memory. Copies into it, or out of it. */
+/* Roles of the axes after the batch: 'q' queries, 'k' keys, '.' other; broadcast: an axis of size 1 stays one. A copy
+   in new memory, in which every entry lies in its place. */
 static attn_view spread(const place *p, attn_view v, const char *roles, int broadcast) {
     int packed = roles[1] == 'q' || roles[0] == 'q' ? p->packed_queries : p->packed_keys, pair = 0;
     attn_view w = v;

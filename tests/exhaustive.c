@@ -138,7 +138,7 @@ static double table_off(float got, long double want) { /* in units of the last p
     return (double)(fabsl((long double)got - want) / (long double)elementary_unit((double)want));
 }
 /* Rows from some position on: the largest distance of a number from the better of its two exact ones. */
-static double check_rows(const attn_rope_desc *kind, const double f[2][HALF], int64_t first, int rows) {
+static double check_rows(const attn_rope_desc *kind, double f[2][HALF], int64_t first, int rows) {
     static float cosines[ROWS * HALF], sines[ROWS * HALF];
     attn_rope_desc d = *kind;
     const long double m = d.scaling == ATTN_ROPE_YARN ? (long double)(0.1 * log(d.factor) + 1) : 1;

@@ -98,7 +98,7 @@ int main(void) {
     attn_desc whole = *d; /* the same, said by 0: of one version with the library, so with room for what has grown */
     struct {
         attn_desc d;
-        char grown[400];
+        char grown[1000];
     } now;
     memset(&now, 0, sizeof now);
     now.d = whole;

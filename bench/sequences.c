@@ -78,9 +78,9 @@ static void documents(int64_t length) {
     run_calls(&each), memcpy(again, out, n * sizeof *out);
     memset(out, 0, n * sizeof *out), forward(&packed), must_equal(out, again, n * sizeof *out);
     memset(out, 0, n * sizeof *out), forward(&masked), must_equal(out, again, n * sizeof *out);
-    work pack = {forward, &packed}, call = {run_calls, &each}, chunks = {forward, &masked}, whole = {forward, &dense};
+    work pack = {forward, &packed}, apart = {run_calls, &each}, chunks = {forward, &masked}, whole = {forward, &dense};
     snprintf(name, sizeof name, "%d documents of %d packed, over a call for each", DOCUMENTS, (int)length);
-    print_ratio(name, pack, call, 1.0);
+    print_ratio(name, pack, apart, 1.0);
     snprintf(name, sizeof name, "    over a dense mask");
     print_ratio(name, pack, chunks, 0);
     snprintf(name, sizeof name, "    the dense mask over no mask");

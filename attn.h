@@ -2097,10 +2097,7 @@ ATTN__NOINLINE static void attn__finish_rotation(const attn__rotate *p, int64_t 
         for (n = 0; n < 2*p->pairs; n++) p->out[r * p->out_row + n] = attn__quiet(p->out[r * p->out_row + n]);
     for (r = 0; r < p->rows && (pairs < p->pairs || rest < p->rest); r++) attn__rotate_row(p, r, pairs, rest);
 }
-static void attn__rotate_scalar(const attn__rotate *p)
-{
-    attn__finish_rotation(p, 0, 0, 0);              /* all of it */
-}
+static void attn__rotate_scalar(const attn__rotate *p) { attn__finish_rotation(p, 0, 0, 0); }
 
 #define ATTN__X(result, name, parameters) , attn__##name##_scalar
 static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL ATTN__KERNEL_LIST(ATTN__X)};

@@ -579,7 +579,7 @@ static int check_logits(const model *m, int32_t type, double bound) {
 static int check(void) {
     static const int32_t types[] = {ATTN_F32, ATTN_BF16, ATTN_I8};
     static const double bounds[] = {1e-5, 0.03, 0.03};
-    model m = {{64, 176, 2, 4, 2, 256, 320}};
+    model m = {.sizes = {64, 176, 2, 4, 2, 256, 320}};
     int ok = make_model(&m);
     printf("a model of random numbers: %d layers, %d heads, %d of keys, width %d\n", m.sizes.layers, m.sizes.heads,
            m.sizes.kv_heads, m.sizes.width);
@@ -660,7 +660,7 @@ static int measure_at(const model *m, decoder *d, loop *s, int32_t held) {
 }
 
 static int measure(void) {
-    model m = {{288, 768, 6, 6, 2, 256, HELD + MEASURED}};
+    model m = {.sizes = {288, 768, 6, 6, 2, 256, HELD + MEASURED}};
     static int32_t tokens[CHECKED * HELD], counts[CHECKED];
     decoder d[DECODERS];
     if (!make_model(&m)) return 0;

@@ -14,8 +14,8 @@ COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 MAKEFLAGS += -j$(or $(JOBS),2)
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
-.PHONY: help test demo demo-train demo-gpt examples conformance check check-machines sanitize golden fuzz mutants \
-        exhaustive bench bench-peers bench-scaling bench-strips bench-versions bench-wasm measure format clean \
+.PHONY: help test demo demo-train demo-gpt demo-generate examples conformance check check-machines sanitize golden \
+        fuzz mutants exhaustive bench bench-peers bench-scaling bench-strips bench-versions bench-wasm measure format clean \
         test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda cuda-device-build cuda-device-programs \
         test-cuda-run bench-cuda test-bindings test-embed install web test-web ALWAYS
 
@@ -33,7 +33,11 @@ demo-train: build/train_align ## Train additive attention to read dates: loss an
 	build/train_align --svg build/train_align.svg
 
 demo-gpt: build/tiny_gpt-openmp ## Train a small transformer on README.md and attn.h (minutes): samples, build/tiny_gpt.svg.
-	build/tiny_gpt-openmp --full --svg build/tiny_gpt.svg
+	build/tiny_gpt-openmp --full --svg build/tiny_gpt.svg --export build/tiny_gpt.bin
+
+demo-generate: build/generate-apart build/tiny_gpt.bin ## Write a paragraph with what demo-gpt trained (else trains it, minutes); compare its speed with a plain loop's.
+	build/generate-apart --temperature 0.5 build/tiny_gpt.bin
+	build/generate-apart --measure
 
 examples: $(EXAMPLES:%=build/%) ## Build and run every program in examples/; each checks its own results.
 	@NAMES="$(EXAMPLES)" sh tests/examples.sh
@@ -258,6 +262,16 @@ build/scaling build/sequences: build/%: bench/%.c $(wildcard bench/*.h) attn.h |
 # on all cores where the compiler has OpenMP, else on one
 build/tiny_gpt-openmp: examples/tiny_gpt.c attn.h | build
 	$(CC) -O2 -fopenmp $< -lm -o $@ || $(CC) -O2 $< -lm -o $@
+
+# trained once, by whichever of the two demos comes first; the program comes before it, but a newer one is no reason
+build/tiny_gpt.bin: | build/tiny_gpt-openmp
+	build/tiny_gpt-openmp --full --export $@
+
+# the plain loop with the flags that such loops are made for
+build/generate-apart: examples/generate.c build/generate_loop.o $(wildcard examples/generate*.h) attn.h
+	$(CC) -O2 -DLOOP_APART $< build/generate_loop.o -lm -o $@
+build/generate_loop.o: examples/generate_loop.h | build
+	$(CC) -O3 -march=native -ffast-math -x c -c $< -o $@
 
 # ---- examples are built as their first line says, with nothing but cc -O2
 build/%: examples/%.c $(wildcard examples/*.h) attn.h | build

@@ -103,6 +103,7 @@ static float *floats(decoder *d, int64_t count) { return (float *)room(d, count,
 static int32_t *integers(decoder *d, int64_t count) { return (int32_t *)room(d, count, sizeof(int32_t)); }
 
 static int64_t size_of(int32_t type) { return type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2; }
+static const char *name_of(int32_t type) { return type == ATTN_F32 ? "f32" : type == ATTN_BF16 ? "bf16" : "int8"; }
 static int64_t head_of(const model *m) { return m->sizes.width / m->sizes.heads; }
 static int64_t width_of_heads(const model *m) { return head_of(m) * (m->sizes.heads + 2 * m->sizes.kv_heads); }
 
@@ -253,7 +254,7 @@ static attn_desc attention_of(decoder *d, int32_t n) {
     return o;
 }
 
-/* Queries and keys are turned by their positions, keys and values go into the cache, then all that is there attends. */
+/* Queries and keys are turned by their positions, keys and values put into the cache, then all that is there attends. */
 static void attend(decoder *d, int32_t n) {
     const int64_t head = head_of(d->m), row = width_of_heads(d->m), length = d->m->sizes.length;
     const int32_t heads = d->m->sizes.heads, kv_heads = d->m->sizes.kv_heads;
@@ -488,206 +489,7 @@ static void generate(const model *m, const manner *how, const char *const *promp
     }
 }
 
-/* ---- checks */
-
-enum { CHECKED = 8, CHECKED_TOKENS = 24 };
-static const char *const some_prompts[CHECKED] = {"/* The weights of a row",
-                                                  "static int",
-                                                  "a",
-                                                  "Every array that is read",
-                                                  "    for (",
-                                                  "#define ATTN",
-                                                  "if",
-                                                  "The "};
-
-static const char *name_of(int32_t type) { return type == ATTN_F32 ? "f32" : type == ATTN_BF16 ? "bf16" : "int8"; }
-
-static int has_isa(int32_t isa) {
-    float x = 0;
-    return attn_elementary(ATTN_EXP, &x, &x, 1, (attn_isa)isa) == ATTN_OK;
-}
-
-/* The same texts in every way that may only change the speed; what the first way writes is the measure. */
-static int check_texts(const model *m, int32_t type, float temperature) {
-    static const struct {
-        int32_t threads, batch, page;
-    } ways[] = {{3, 5, 7}, {1, 8, 0}, {2, 8, 0}, {3, 8, 0}, {1, 1, 0}, {1, 3, 0}, {1, 8, 1}, {1, 8, 16}, {1, 8, 300}};
-    int32_t texts[CHECKED * CHECKED_TOKENS], wanted[CHECKED * CHECKED_TOKENS];
-    double seconds[2] = {0, 0};
-    int count = 0, ok = 1;
-    for (int32_t isa = ATTN_ISA_AUTO; isa < ATTN_ISA_COUNT; isa++)
-        for (size_t i = 0; has_isa(isa) && i < (isa == ATTN_ISA_AUTO ? sizeof ways / sizeof ways[0] : 1);
-             i++, count++) {
-            const manner how = {isa, ways[i].threads, ways[i].batch, ways[i].page, type, type, temperature, 1};
-            generate(m, &how, some_prompts, CHECKED, CHECKED_TOKENS, texts, seconds);
-            if (count == 0) memcpy(wanted, texts, sizeof wanted);
-            if (memcmp(texts, wanted, sizeof wanted) == 0) continue;
-            printf("WRONG: another text with %s, threads %d, batch %d, page %d\n", attn_isa_string((attn_isa)isa),
-                   ways[i].threads, ways[i].batch, ways[i].page);
-            ok = 0;
-        }
-    printf("%s, temperature %.1f: the same %d texts in each of %d ways\n", name_of(type), (double)temperature, CHECKED,
-           count);
-    return ok;
-}
-
-/* The plain loop beside a decoder, which has its memory and its tables. */
-static loop loop_beside(decoder *d) {
-    const int64_t width = d->m->sizes.width, hidden = d->m->sizes.hidden, length = d->m->sizes.length;
-    const int64_t cache = d->m->sizes.layers * length * (width / d->m->sizes.heads * d->m->sizes.kv_heads);
-    const loop s = {floats(d, width),
-                    floats(d, width),
-                    floats(d, width),
-                    floats(d, width),
-                    floats(d, hidden),
-                    floats(d, hidden),
-                    floats(d, length),
-                    floats(d, cache),
-                    floats(d, cache),
-                    floats(d, d->m->sizes.vocabulary),
-                    d->cosines,
-                    d->sines,
-                    now,
-                    0};
-    return s;
-}
-
-/* Token by token both ways: the logits of the loop are those of attn.h, but for rounding. */
-static int check_logits(const model *m, int32_t type, double bound) {
-    const manner how = {ATTN_ISA_AUTO, 1, 1, 0, type, type, 0, 0};
-    const int32_t one = 1;
-    double largest = 0, worst = 0;
-    decoder d;
-    begin(&d, m, &how, 1, &one);
-    loop s = loop_beside(&d);
-    for (int32_t i = 0; i < 64; i++) {
-        const int32_t token = (i * i + 37) % m->sizes.vocabulary;
-        step(&d, &token);
-        loop_token(m, &s, token, i);
-        for (int32_t j = 0; j < m->sizes.vocabulary; j++) {
-            largest = fmax(largest, fabs((double)s.logits[j]));
-            worst = fmax(worst, fabs((double)s.logits[j] - (double)d.logits[j]));
-        }
-    }
-    end(&d);
-    printf("%s: logits within %.1e of those of a plain loop\n", name_of(type), worst / largest);
-    if (worst <= bound * largest) return 1;
-    printf("WRONG: that is more than %.1e\n", bound);
-    return 0;
-}
-
-static int check(void) {
-    static const int32_t types[] = {ATTN_F32, ATTN_BF16, ATTN_I8};
-    static const double bounds[] = {1e-5, 0.03, 0.03};
-    model m = {.sizes = {64, 176, 2, 4, 2, 256, 320}};
-    int ok = make_model(&m);
-    printf("a model of random numbers: %d layers, %d heads, %d of keys, width %d\n", m.sizes.layers, m.sizes.heads,
-           m.sizes.kv_heads, m.sizes.width);
-    for (int i = 0; i < 3 && m.embedding; i++) {
-        ok = check_logits(&m, types[i], bounds[i]) && ok;
-        ok = check_texts(&m, types[i], 0) && ok;
-        ok = check_texts(&m, types[i], 0.8f) && ok;
-    }
-    free_model(&m);
-    return ok;
-}
-
-/* ---- speed, one thread */
-
-enum { HELD = 1024, MEASURED = 32, ROUNDS = 7 };
-typedef struct {
-    double token, attention; /* seconds, the least of all rounds */
-} pace;
-
-static void keep_least(pace *p, double token, double attention) {
-    if (p->token == 0 || token < p->token) p->token = token;
-    if (p->attention == 0 || attention < p->attention) p->attention = attention;
-}
-
-static void pace_loop(pace *p, const model *m, loop *s, int32_t held) {
-    const double start = now();
-    s->attention = 0;
-    for (int32_t i = 0; i < MEASURED; i++) loop_token(m, s, i, held + i);
-    keep_least(p, (now() - start) / MEASURED, s->attention / MEASURED);
-}
-
-static void pace_decoder(pace *p, decoder *d, int32_t held) { /* for a token of one of its prompts */
-    const double start = now(), tokens = MEASURED * d->batch;
-    int32_t fresh[CHECKED];
-    d->attention = 0;
-    for (int32_t b = 0; b < d->batch; b++) d->lengths[b] = held, d->counts[b] = 1;
-    for (int32_t i = 0; i < MEASURED; i++) {
-        for (int32_t b = 0; b < d->batch; b++) fresh[b] = i;
-        step(d, fresh);
-    }
-    keep_least(p, (now() - start) / tokens, d->attention / tokens);
-}
-
-static int report(const char *what, double ratio, double bar) {
-    printf("    %-58s %5.2f times the loop's", what, ratio);
-    if (bar > 0) printf(" (at least %.1f)%s", bar, ratio >= bar ? "" : "  MISSED");
-    printf("\n");
-    return ratio >= bar;
-}
-
-enum { DECODERS = 4 };
-static const struct {
-    int32_t batch, cache, weights;
-    const char *name;
-} measured[DECODERS] = {{1, ATTN_F32, ATTN_F32, "f32, one prompt"},
-                        {8, ATTN_F32, ATTN_F32, "f32, 8 prompts"},
-                        {1, ATTN_BF16, ATTN_BF16, "bf16, one prompt"},
-                        {1, ATTN_I8, ATTN_I8, "int8, one prompt"}};
-
-static int measure_at(const model *m, decoder *d, loop *s, int32_t held) {
-    pace plain = {0, 0}, paces[DECODERS] = {{0, 0}};
-    int ok = 1;
-    for (int r = 0; r < ROUNDS; r++) {
-        pace_loop(&plain, m, s, held);
-        for (int i = 0; i < DECODERS; i++) pace_decoder(&paces[i], &d[i], held);
-    }
-    printf("%d tokens in the cache\n    %-20s %7.0f tokens/s, attention %7.1f us\n", held, "the loop", 1 / plain.token,
-           1e6 * plain.attention);
-    for (int i = 0; i < DECODERS; i++)
-        printf("    %-20s %7.0f tokens/s, attention %7.1f us\n", measured[i].name, 1 / paces[i].token,
-               1e6 * paces[i].attention);
-    for (int i = 0; i < DECODERS; i++) {
-        char what[80];
-        snprintf(what, sizeof what, "tokens per second, %s", measured[i].name);
-        ok = report(what, plain.token / paces[i].token, i == 0 ? 1 : i == 1 ? 2.5 : 0) && ok;
-    }
-    return report("attention, f32, one prompt", plain.attention / paces[0].attention, held == HELD ? 2 : 0) && ok;
-}
-
-static int measure(void) {
-    model m = {.sizes = {288, 768, 6, 6, 2, 256, HELD + MEASURED}};
-    static int32_t tokens[CHECKED * HELD], counts[CHECKED];
-    decoder d[DECODERS];
-    if (!make_model(&m)) return 0;
-    printf("a model of random numbers, so large that its weights (%.0f MB) do not fit into a core's own cache:\n"
-           "%d layers, %d heads, %d of keys, width %d; one thread\n",
-           4e-6 * (double)(m.cosines - m.embedding), m.sizes.layers, m.sizes.heads, m.sizes.kv_heads, m.sizes.width);
-    for (int i = 0; i < CHECKED * HELD; i++) tokens[i] = (int32_t)(mix((uint64_t)(i % HELD)) % 256);
-    for (int i = 0; i < CHECKED; i++) counts[i] = HELD;
-    for (int i = 0; i < DECODERS; i++) {
-        const manner how = {ATTN_ISA_AUTO, 1, measured[i].batch, 0, measured[i].cache, measured[i].weights, 0, 0};
-        begin(&d[i], &m, &how, measured[i].batch, counts);
-    }
-    loop s = loop_beside(&d[0]);
-    double start = now();
-    for (int i = 0; i < HELD; i++) loop_token(&m, &s, tokens[i], i);
-    const double plain = now() - start;
-    for (int i = 0; i < DECODERS; i++) {
-        start = now();
-        step(&d[i], tokens);
-        printf("a prompt of %d tokens, %s: ", HELD, measured[i].name);
-        report("", plain * measured[i].batch / (now() - start), 0);
-    }
-    const int ok = measure_at(&m, d, &s, HELD) & measure_at(&m, d, &s, 16);
-    for (int i = 0; i < DECODERS; i++) end(&d[i]);
-    free_model(&m);
-    return ok;
-}
+#include "generate_check.h"
 
 /* ---- the command line */
 
@@ -784,6 +586,7 @@ int main(int argc, char **argv) {
         if (!read_model(&m, name)) return 1;
         ok = write_texts(&m, &how, prompts, count ? count : 1, tokens);
         free_model(&m);
-    } else ok = measures ? measure() : check();
+    } else if (measures) measure();
+    else ok = check();
     return !ok || fflush(stdout) || ferror(stdout); /* an output that is lost fails, too */
 }

@@ -63,6 +63,38 @@ item_checkpoint() {
     if [ -s "$out/checkpoints.log" ]; then failed "checkpoints" "$out/checkpoints.log"; else ok "checkpoints"; fi
 }
 
+# A model that tiny_gpt exports is read by generate, whole or not at all, and in no other way than as a list of sizes.
+item_model() {
+    model=$out/tiny_gpt.model bad=$out/tiny_gpt.bad log=$out/model.log
+    write() { "$out/generate" --tokens 40 "$@" "$model" 'static int' '/* The ' 2>"$log" | sed '/^----$/,$d'; }
+    refused() { # WHAT STATUS ARGUMENTS
+        what=$1 wanted=$2; shift 2
+        "$out/generate" "$@" >"$log" 2>&1; status=$?
+        [ $status = "$wanted" ] || { echo "$what: exit status $status"; head -n 3 "$log"; }
+    }
+    put() { cp "$model" "$bad"; printf "$2" | dd of="$bad" bs=1 seek="$1" conv=notrunc 2>/dev/null; }
+    {
+        "$out/tiny_gpt" --steps 1 --export "$model" README.md >"$log" 2>&1 || head -n 3 "$log"
+        write >"$out/model.text"
+        [ -s "$out/model.text" ] || { echo "no text"; head -n 3 "$log"; }
+        write --page 16 --batch 1 --threads 2 | cmp "$out/model.text" -
+        size=$(wc -c <"$model")
+        put "$size" x; refused "a byte too many" 1 "$bad"
+        dd if="$model" of="$bad" bs="$((size - 1))" count=1 2>/dev/null; refused "a byte too few" 1 "$bad"
+        put 0 '\000\000\000\000'; refused "a width of 0" 1 "$bad"
+        put 12 '\003\000\000\000'; refused "heads that do not divide the width" 1 "$bad"
+        put 20 '\000\000\000\200'; refused "a vocabulary of -2^31" 1 "$bad"
+        put 20 '\000\377\377\377'; refused "an output of its own that is not there" 1 "$bad"
+        refused "no such file" 1 "$out/none"
+        refused "an empty prompt" 1 "$model" ''
+        refused "a prompt that is too long" 1 "$model" "$(printf '%0300d' 0)"
+        refused "too many tokens" 1 --tokens 256 "$model" 'for'
+        for wrong in '--cache f16' '--weights 8' '--temperature -1' '--tokens 0' '--page -1' '--batch 65' '--threads x' \
+            '--seed' '--measure 1'; do refused "$wrong" 2 $wrong "$model"; done
+    } >"$out/models.log"
+    if [ -s "$out/models.log" ]; then failed "models" "$out/models.log"; else ok "models"; fi
+}
+
 mkdir -p "$out/pictures"
 
-items "$1" $(for name in $NAMES; do echo "run:$name"; done) lost checkpoint
+items "$1" $(for name in $NAMES; do echo "run:$name"; done) lost checkpoint model

@@ -254,7 +254,7 @@ static attn_desc attention_of(decoder *d, int32_t n) {
     return o;
 }
 
-/* Queries and keys are turned by their positions, keys and values put into the cache, then all that is there attends. */
+/* Queries and keys are turned by their positions, keys and values go into the cache, then all that is there attends. */
 static void attend(decoder *d, int32_t n) {
     const int64_t head = head_of(d->m), row = width_of_heads(d->m), length = d->m->sizes.length;
     const int32_t heads = d->m->sizes.heads, kv_heads = d->m->sizes.kv_heads;

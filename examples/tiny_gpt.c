@@ -73,7 +73,7 @@ typedef struct {
     int steps;
     double loss, words;
 } goal;
-static const goal short_run = {450, 1.8, 0.30}, full_run = {6000, 1.05, 0.60};
+static const goal short_run = {600, 1.8, 0.30}, full_run = {6000, 1.05, 0.60};
 static const float learning_rate = 1.5e-2f, decay_1 = 0.9f, decay_2 = 0.98f, weight_decay = 0.1f, temperature = 0.8f;
 
 /* Floats only, so that the optimizer can see it as one array. Matrices are stored [out,in]. */

@@ -19,6 +19,7 @@
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE /* fork, mmap and setitimer under -std=c99 */
 #endif
+#define NO_SEQUENCES /* starts and pages are not drawn here yet: suites generator, backward and entries do that */
 #include "descriptors.h"
 #include "elementary.h"
 #include "grads.h"

@@ -7,18 +7,20 @@
        generate --measure             compares its speed with a plain loop's (make demo-generate)
 
    MODEL is a checkpoint as small C programs read it: seven int32, then floats (see generate_loop.h); `tiny_gpt --export
-   MODEL` writes one. A token is a byte. Grouped heads, rotary positions, RMS norms, SwiGLU. Options, which change the
-   speed and the memory but, except for the first three, not one byte of the text:
+   MODEL` writes one. A token is a byte. Grouped heads, rotary positions, RMS norms, SwiGLU.
 
+       --tokens N                     so many for each prompt
+       --temperature T, --seed N      0: the most probable token (the default); else drawn
        --cache f32|bf16|int8          what keys and values are kept as
        --weights f32|bf16|int8        what matrices are kept as
-       --temperature T, --seed N      0: the most probable token (the default); else drawn
-       --tokens N                     so many for each prompt
+
+   and, without a change of a single byte of the text:
+
        --page N                       the cache is made of pages of N rows, taken as texts grow; 0: one piece per text
        --batch N, --threads N         prompts, and tasks, that run at once
 
    It checks itself: each prompt has the same text with every instruction set, number of threads, batch and page size,
-   and the numbers of the plain loop are these, nearly. It exits with 1 when something is wrong. */
+   and the logits are nearly those of the plain loop. It exits with 1 when something is wrong. */
 #define _POSIX_C_SOURCE 200112L
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
@@ -72,7 +74,7 @@ typedef struct {
     float *x, *y, *z, *qkv, *gate_up, *hidden, *logits; /* [rows,...]; logits [batch,vocabulary] */
     void *workspace;
     size_t workspace_bytes;
-    double attention; /* seconds */
+    double attention; /* seconds, of what is done with the cache */
     block *blocks;    /* all of its memory */
 } decoder;
 
@@ -176,7 +178,7 @@ static attn_desc options(decoder *d) { /* what all calls have in common */
 }
 
 /* out [rows,n] = x [rows,.] w^T. A product of some rows with the rows of a matrix is what attention begins with: raw
-   scores, with the weights as keys. For few rows that is faster than attn_bmm (of the same bits), and takes int8. */
+   scores, with the weights as keys. That has the bits of attn_bmm, is faster for few rows, and takes int8. */
 static attn_desc product_of(decoder *d, float *out, const float *x, int64_t rows, const matrix *w) {
     attn_desc o = options(d);
     o.score = ATTN_SCORE_DOT;
@@ -191,21 +193,21 @@ static void multiply(decoder *d, float *out, const float *x, int64_t rows, const
     must(attn_scores(o.q, o.k, o.scores, &o, &err));
 }
 
-static void norm(float *y, const float *x, const float *gain, int32_t rows, int32_t width) {
-    for (int32_t t = 0; t < rows; t++, x += width, y += width) {
+static void norm(float *y, const float *x, const float *gain, int64_t rows, int64_t width) {
+    for (int64_t t = 0; t < rows; t++, x += width, y += width) {
         float sum = 0;
-        for (int32_t i = 0; i < width; i++) sum += x[i] * x[i];
+        for (int64_t i = 0; i < width; i++) sum += x[i] * x[i];
         const float r = 1 / sqrtf(sum / (float)width + 1e-5f);
-        for (int32_t i = 0; i < width; i++) y[i] = gain[i] * (x[i] * r);
+        for (int64_t i = 0; i < width; i++) y[i] = gain[i] * (x[i] * r);
     }
 }
 
 /* hidden = gate * sigmoid(gate) * up. The library's exp has the same bits on every machine. */
-static void activate(decoder *d, int32_t rows) {
+static void activate(decoder *d) {
     const int32_t hidden = d->m->sizes.hidden;
     const float *gate = d->gate_up, *up = gate + hidden;
     float *y = d->hidden;
-    for (int32_t t = 0; t < rows; t++, gate += 2 * hidden, up += 2 * hidden, y += hidden) {
+    for (int32_t t = 0; t < d->rows; t++, gate += 2 * hidden, up += 2 * hidden, y += hidden) {
         for (int32_t i = 0; i < hidden; i++) y[i] = -gate[i];
         attn_elementary(ATTN_EXP, y, y, hidden, (attn_isa)d->how.isa);
         for (int32_t i = 0; i < hidden; i++) y[i] = gate[i] / (1 + y[i]) * up[i];
@@ -231,7 +233,7 @@ static attn_out cache_of(const decoder *d, void *x, int32_t type, int32_t n, int
                           d->pieces, heads, d->piece, columns);
 }
 
-/* The attention of layer n, from d->q to d->y, over the cache, which has the new keys already. */
+/* The attention of layer n, from d->qkv to d->y, over the cache, which has the new keys already. */
 static attn_desc attention_of(decoder *d, int32_t n) {
     const int64_t head = head_of(d->m);
     attn_desc o = options(d);
@@ -254,7 +256,7 @@ static attn_desc attention_of(decoder *d, int32_t n) {
     return o;
 }
 
-/* Queries and keys are turned by their positions, keys and values put into the cache, then all that is there attends. */
+/* Turns queries and keys by their positions, puts keys and values into the cache, and attends to all that is there. */
 static void attend(decoder *d, int32_t n) {
     const int64_t head = head_of(d->m), row = width_of_heads(d->m), length = d->m->sizes.length;
     const int32_t heads = d->m->sizes.heads, kv_heads = d->m->sizes.kv_heads;
@@ -304,23 +306,23 @@ static void add(float *x, const float *y, int64_t n) {
 /* tokens [rows]: the next d->counts[b] of each prompt. Leaves logits of what comes after them. */
 static void step(decoder *d, const int32_t *tokens) {
     const model *m = d->m;
-    const int32_t width = m->sizes.width;
+    const int64_t width = m->sizes.width;
     place_rows(d);
-    const int32_t rows = d->rows;
-    for (int32_t t = 0; t < rows; t++)
-        memcpy(d->x + t * width, m->embedding + (int64_t)tokens[t] * width, (size_t)width * sizeof(float));
+    const int64_t rows = d->rows;
+    for (int64_t t = 0; t < rows; t++)
+        memcpy(d->x + t * width, m->embedding + tokens[t] * width, (size_t)width * sizeof(float));
     for (int32_t n = 0; n < m->sizes.layers; n++) {
         norm(d->y, d->x, m->norm_1 + n * width, rows, width);
         multiply(d, d->qkv, d->y, rows, &d->w[TO_HEADS][n]);
         attend(d, n);
         multiply(d, d->z, d->y, rows, &d->w[FROM_HEADS][n]);
-        add(d->x, d->z, (int64_t)rows * width);
+        add(d->x, d->z, rows * width);
 
         norm(d->y, d->x, m->norm_2 + n * width, rows, width);
         multiply(d, d->gate_up, d->y, rows, &d->w[TO_HIDDEN][n]);
-        activate(d, rows);
+        activate(d);
         multiply(d, d->z, d->hidden, rows, &d->w[FROM_HIDDEN][n]);
-        add(d->x, d->z, (int64_t)rows * width);
+        add(d->x, d->z, rows * width);
     }
     for (int32_t b = 0; b < d->batch; b++) { /* of each prompt the last row is of interest */
         norm(d->y + b * width, d->x + (d->starts[b] + d->counts[b] - 1) * width, m->norm, 1, width);
@@ -345,7 +347,7 @@ static matrix put_matrix(decoder *d, char **at, int64_t in, const float *const *
         if (type == ATTN_I8) must(attn_quantize(part, to, attn_out_slice(scale, 2, first, outs[i]), &err));
         else must(attn_convert(part, to, &err));
     }
-    *at += out * in * size_of(type);
+    *at += out * in * size_of(d->how.weights);
     w.rows = attn_view_of(all);
     if (type == ATTN_I8) w.scale = attn_view_of(scale);
     return w;
@@ -409,7 +411,7 @@ static void set_workspace(decoder *d, const int32_t *counts) {
     d->pages_used = 0; /* nothing has been taken in yet */
 }
 
-/* counts [batch]: the tokens of the first step, and the most of any. */
+/* counts [batch]: the tokens of the first step; each after it has one of each prompt. */
 static void begin(decoder *d, const model *m, const manner *how, int32_t batch, const int32_t *counts) {
     const int64_t width = m->sizes.width, hidden = m->sizes.hidden;
     int32_t ones[MOST_PROMPTS];

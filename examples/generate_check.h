@@ -1,5 +1,5 @@
-/* generate_check.h - what generate.c does without a model: it compares texts and numbers, and its speed with that of the
-   plain loop in generate_loop.h. */
+/* generate_check.h - what generate.c does without a model: it compares texts, numbers with those of the plain loop in
+   generate_loop.h, and the speed of both. */
 #ifndef GENERATE_CHECK_H
 #define GENERATE_CHECK_H
 

@@ -1,6 +1,6 @@
-/* generate_loop.h - the model of generate.c, its files, and the plain way to run it: one token at a time, a loop for each product,
-   keys and values as floats. generate.c compares what attn.h computes with it, and how long that takes. For this
-   `make demo-generate` compiles it apart, with the flags that such loops are made for:
+/* generate_loop.h - the model of generate.c, its files, and the plain way to run it: one token at a time, a loop for
+   each product, keys and values as floats. generate.c compares its own numbers and speed with those of this loop. For
+   the speed `make demo-generate` compiles it apart, with the flags that such loops are made for:
 
        cc -O3 -march=native -ffast-math -x c -c generate_loop.h
        cc -O2 -DLOOP_APART generate.c generate_loop.o -lm */

@@ -6,9 +6,9 @@
 
    Characters become vectors; LAYERS times causal attention (grouped heads, rotary positions) and a gated network
    (SwiGLU) are added to them, each behind an RMS norm; the vectors of the characters, again, turn the result into
-   scores of what comes next. Trained by AdamW. Everything attends and multiplies through attn.h, forward and backward; the rest is plain C. With
-   -fopenmp (cc -O2 -fopenmp tiny_gpt.c -lm) the work of a step is spread over the cores. The bits of the result
-   depend neither on the number of threads nor on the machine.
+   scores of what comes next. Trained by AdamW. Everything attends and multiplies through attn.h, forward and backward;
+   the rest is plain C. With -fopenmp (cc -O2 -fopenmp tiny_gpt.c -lm) the work of a step is spread over the cores. The
+   bits of the result depend neither on the number of threads nor on the machine.
 
        --full               trains for a minute or two on two cores, instead of some seconds
        --steps N            trains for N steps
@@ -192,6 +192,12 @@ static attn_out some_heads(float *x, int first, int heads, int sequences, int le
 }
 static attn_view heads_in(float *x, int first, int heads, int sequences, int length) {
     return attn_view_of(some_heads(x, first, heads, sequences, length));
+}
+
+static void make_tables(void) {
+    attn_error err;
+    must(attn_rope_table(matrix_out(cosines, CONTEXT, HEAD / 2), matrix_out(sines, CONTEXT, HEAD / 2), NULL, &err),
+         &err);
 }
 
 /* Queries and keys by their positions; and back, which is the gradient. */
@@ -633,7 +639,6 @@ int main(int argc, char **argv) {
     static corpus c;
     static char samples[SAMPLES][SAMPLE_SIZE + 1];
     const char *checkpoint = NULL, *exported = NULL, *svg = NULL;
-    attn_error err;
     goal wanted = short_run;
     int ok = 1, bounded = 1, words = 0, known = 0;
 
@@ -657,8 +662,7 @@ int main(int argc, char **argv) {
     if (!c.size && !(read_text(&c, "README.md") && read_text(&c, "attn.h")))
         return fail("the default text", "run from the directory of README.md and attn.h, or name another"), 1;
     if (!is_long_enough(&c)) return 1;
-    must(attn_rope_table(matrix_out(cosines, CONTEXT, HEAD / 2), matrix_out(sines, CONTEXT, HEAD / 2), NULL, &err),
-         &err);
+    make_tables();
     begin(&t, &c, wanted.steps);
     printf("%ld characters; %d parameters\n", (long)c.size, PARAMETERS);
     if (!resumes(&t, &c, shards)) ok = fail("WRONG", "from a checkpoint training goes on with other bits");

@@ -15,8 +15,8 @@ MAKEFLAGS += -j$(or $(JOBS),2)
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
 .PHONY: help test demo demo-train demo-gpt demo-generate examples conformance check check-machines sanitize golden \
-        fuzz mutants exhaustive bench bench-peers bench-scaling bench-strips bench-versions bench-wasm measure format clean \
-        test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda cuda-device-build cuda-device-programs \
+        fuzz mutants exhaustive bench bench-peers bench-scaling bench-strips bench-versions bench-wasm measure format \
+        clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda cuda-device-build cuda-device-programs \
         test-cuda-run bench-cuda test-bindings test-embed install web test-web ALWAYS
 
 help:         ## List the targets.
@@ -35,7 +35,7 @@ demo-train: build/train_align ## Train additive attention to read dates: loss an
 demo-gpt: build/tiny_gpt-openmp ## Train a small transformer on README.md and attn.h (minutes): samples, build/tiny_gpt.svg.
 	build/tiny_gpt-openmp --full --svg build/tiny_gpt.svg --export build/tiny_gpt.bin
 
-demo-generate: build/generate-apart build/tiny_gpt.bin ## Write a paragraph with what demo-gpt trained (else trains it, minutes); compare its speed with a plain loop's.
+demo-generate: build/generate-apart build/tiny_gpt.bin ## Write a text with the model of demo-gpt (trained first, minutes); compare with a plain loop.
 	build/generate-apart --temperature 0.5 build/tiny_gpt.bin
 	build/generate-apart --measure
 

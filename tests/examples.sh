@@ -89,8 +89,8 @@ item_model() {
         refused "an empty prompt" 1 "$model" ''
         refused "a prompt that is too long" 1 "$model" "$(printf '%0300d' 0)"
         refused "too many tokens" 1 --tokens 256 "$model" 'for'
-        for wrong in '--cache f16' '--weights 8' '--temperature -1' '--tokens 0' '--page -1' '--batch 65' '--threads x' \
-            '--seed' '--measure 1'; do refused "$wrong" 2 $wrong "$model"; done
+        for wrong in '--cache f16' '--weights 8' '--temperature -1' '--tokens 0' '--page -1' '--batch 65' \
+            '--threads x' --seed '--measure 1'; do refused "$wrong" 2 $wrong "$model"; done
     } >"$out/models.log"
     if [ -s "$out/models.log" ]; then failed "models" "$out/models.log"; else ok "models"; fi
 }

@@ -74,7 +74,7 @@ typedef struct {
     double loss, words;
 } goal;
 static const goal short_run = {600, 1.8, 0.30}, full_run = {6000, 1.05, 0.60};
-static const float learning_rate = 1.5e-2f, decay_1 = 0.9f, decay_2 = 0.98f, weight_decay = 0.1f, temperature = 0.8f;
+static const float learning_rate = 7e-3f, decay_1 = 0.9f, decay_2 = 0.98f, weight_decay = 0.1f, temperature = 0.8f;
 
 /* Floats only, so that the optimizer can see it as one array. Matrices are stored [out,in]. */
 typedef struct {
@@ -378,7 +378,7 @@ static void begin(training *t, const corpus *c, int steps) {
     for (int i = 0; i < PARAMETERS; i++) { /* normally distributed, nearly: a sum of uniform numbers */
         float sum = 0;
         for (int j = 0; j < 12; j++) sum += uniform((uint64_t)(12 * i + j));
-        p[i] = 0.05f * (sum - 6);
+        p[i] = 0.1f * (sum - 6);
     }
     for (int i = 0; i < WIDTH; i++) t->parameters.norm[i] = 1;
     for (int l = 0; l < LAYERS; l++) { /* what a block adds to the stream is nothing at first */
@@ -391,8 +391,8 @@ static void begin(training *t, const corpus *c, int steps) {
 
 static void adam(training *t, shard *shards) {
     float *p = (float *)&t->parameters, *mean = (float *)&t->mean, *square = (float *)&t->square;
-    const float done = (float)t->step / (float)t->steps; /* up for a twentieth of the time, then down to 0 */
-    const float rate = learning_rate * (done < 0.05f ? done / 0.05f : (1 - done) / 0.95f);
+    const float done = (float)t->step / (float)t->steps; /* up for 15 % of the time, then down to 0 */
+    const float rate = learning_rate * (done < 0.15f ? done / 0.15f : (1 - done) / 0.85f);
     t->power_1 *= decay_1;
     t->power_2 *= decay_2;
     PARALLEL_FOR

@@ -2215,7 +2215,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__NOTHING(x)      _mm512_testn_epi32_mask(ATTN__INTS(x), ATTN__INTS(x))
 #  define ATTN__TWICE(x, half)  ATTN__FLOATS(_mm512_maskz_permutexvar_epi32(0xffff, _mm512_add_epi32( \
     _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7), _mm512_set1_epi32(8*(half))), ATTN__INTS(x)))
-#  define ATTN__SWAP(x)         ATTN__FLOATS(_mm512_maskz_shuffle_epi32(0xffff, ATTN__INTS(x), (_MM_PERM_ENUM)0xb1))
+#  define ATTN__SWAP(x)         ATTN__FLOATS(_mm512_maskz_ror_epi64(0xff, ATTN__INTS(x), 32))
 #  define ATTN__LOAD_CODES(p)   ATTN__FLOATS(_mm512_cvtepi8_epi32(ATTN__SIXTEEN_BYTES(p)))
 #  define ATTN__LOAD_HALVES(p)  ATTN__FLOATS(_mm512_cvtepu16_epi32(ATTN__SIXTEEN_HALVES(p)))
 #  define ATTN__STORE_HALVES(p, x) \

@@ -5796,10 +5796,18 @@ static int64_t attn__entry_tasks(const attn__call *c, int64_t b, int before)
     int64_t tiles;
     attn__find_rows(c, b, before, &x);
 #ifndef ATTN_NO_BACKWARD
-    if (c->is_backward) return c->heads * attn__blocks(x.rows, ATTN_GRAD_QUERIES);
+    if (c->is_backward) return attn__mul64(c->heads, attn__blocks(x.rows, ATTN_GRAD_QUERIES));
 #endif
-    tiles = c->streams ? attn__blocks(c->heads / c->streams * x.rows, c->ld) : 0;
-    return attn__blocks(c->streams * attn__blocks(tiles, c->side_by_side), ATTN__ENTRY_GROUPS);
+    tiles = c->streams ? attn__blocks(attn__mul64(c->heads / c->streams, x.rows), c->ld) : 0;
+    return attn__blocks(attn__mul64(c->streams, attn__blocks(tiles, c->side_by_side)), ATTN__ENTRY_GROUPS);
+}
+/* Entries to look at: where all are alike, by strides of 0 or because there is nothing in them, two of them. */
+static int64_t attn__entries_to_see(const attn__call *c)
+{
+    const int alike = !c->query_starts.stride[0] && !c->key_starts.stride[0] && !c->query_lengths.stride[0] &&
+                      (!c->key_lengths.stride[0] || (c->key_lengths.rank == 2 && !c->queries)) &&
+                      (!c->page_table.stride[0] || !c->keys);
+    return alike ? attn__min(c->batch, 2) : c->batch;
 }
 #ifndef ATTN_NO_BACKWARD
 /* What the arrays of the workspace have in front of an entry, in rows of one head; and in keys of one stream. */
@@ -5878,13 +5886,14 @@ static int attn__is_behind(attn__taken a, attn__taken b)
 static attn_status attn__check_apart(const attn__call *c, int keys, attn_error *err)
 {
     attn__taken some[ATTN__SORTED], last = {-1, 0, -1}, x;
+    const int64_t all = attn__entries_to_see(c);
     int64_t b, n, at, end = 0;
-    for (b = 0; b < c->batch; b++, end = attn__max(end, x.end)) {
+    for (b = 0; b < all; b++, end = attn__max(end, x.end)) {
         x = attn__taken_by_entry(c, b, keys);
         if (x.start < end && x.start < x.end) break;
     }
-    for (n = b < c->batch ? (int64_t)ATTN__SORTED : 0, end = 0; n == ATTN__SORTED; last = some[n - 1]) {
-        for (n = b = 0; b < c->batch; b++) {
+    for (n = b < all ? (int64_t)ATTN__SORTED : 0, end = 0; n == ATTN__SORTED; last = some[n - 1]) {
+        for (n = b = 0; b < all; b++) {
             x = attn__taken_by_entry(c, b, keys);
             if (x.start == x.end || !attn__is_behind(x, last)) continue;
             if (n < ATTN__SORTED) n++;
@@ -5922,9 +5931,10 @@ static int attn__knows_entries(const attn__call *c)
 ATTN__NOINLINE static attn_status attn__check_entries(const attn__call *c, attn_error *err)
 {
     const int starts = c->query_starts.rank || c->key_starts.rank;
-    int64_t b;
+    int64_t b, all;
     if (!attn__knows_entries(c)) return ATTN_OK;
-    for (b = 0; b < c->batch; b++) {
+    all = attn__entries_to_see(c);
+    for (b = 0; b < all; b++) {
         if (starts) ATTN__TRY(attn__check_entry(c, b, err));
         if (c->page) ATTN__TRY(attn__check_pages(c, b, err));
     }
@@ -5935,13 +5945,14 @@ ATTN__NOINLINE static attn_status attn__check_entries(const attn__call *c, attn_
 /* ---- which task is whose: tasks before each entry's rows, and before the rows in front of them */
 static int64_t attn__count_entries(const attn__call *c, int64_t *before)
 {
+    const int64_t all = before ? c->batch : attn__entries_to_see(c);
     int64_t f, sum = 0;
-    for (f = 0; f < 2 * c->batch; f++) {
+    for (f = 0; f < 2 * all; f++) {
         if (before) before[f] = sum;
         sum = attn__add64(sum, attn__entry_tasks(c, f / 2, (int)(f % 2)));
     }
     if (before) before[f] = sum;
-    return sum;
+    return all < c->batch ? attn__mul64(sum / all, c->batch) : sum;
 }
 ATTN__FOR_SPEED
 

@@ -183,8 +183,9 @@ static inline void build_added(attn_desc *d, const int f[FACTOR_COUNT], const sh
 
 /* ---- entries of a batch that share arrays */
 
-/* Gradients: no pages, and no two entries with a key in common where keys are packed. */
-static int for_gradients;
+/* Gradients: no pages, and no two entries with a key in common where keys are packed. A piece: arrays of the sizes that
+   are asked for, so no pages and nothing packed. */
+static int for_gradients, for_piece;
 
 static inline int draw_int_type(void) { return test_int(0, 1) ? ATTN_I32 : ATTN_I64; }
 static inline int64_t at_most(int64_t n) { return test_int(0, 3) ? test_int(0, (int)n) : test_int(0, 1) ? n : 0; }
@@ -220,12 +221,12 @@ static inline void draw_entries(const int f[FACTOR_COUNT], shape *s) {
 #else
     int level = f[F_SEQUENCES];
 #endif
-    int places = f[F_SCORE] == ATTN_SCORE_GIVEN || test_int(0, 3) == 0; /* [i,j] of the arrays are asked for */
+    int places = f[F_SCORE] == ATTN_SCORE_GIVEN || for_piece || test_int(0, 3) == 0; /* [i,j] of arrays are asked for */
     int pack_queries = 0, pack_keys = 0;
     memset(&drawn, 0, sizeof drawn);
     drawn.q_b = drawn.k_b = s->b;
     if (level < 3 || s->b == 0 || s->h == 0) return;
-    if (level == 5 && for_gradients) level = 4;
+    if (level == 5 && (for_gradients || for_piece)) level = 4;
     if (level == 4 && places) level = 3;
     if (level != 3 && !places) {
         s->b = drawn.q_b = drawn.k_b = test_int(1, 4);

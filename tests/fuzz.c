@@ -19,7 +19,6 @@
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE /* fork, mmap and setitimer under -std=c99 */
 #endif
-#define NO_SEQUENCES /* starts and pages are not drawn here yet: suites generator, backward and entries do that */
 #include "descriptors.h"
 #include "elementary.h"
 #include "grads.h"
@@ -226,6 +225,7 @@ static void add_slot(void *at, const char *name, int output) {
 
 static void add_masks(attn_desc *d) {
     INPUT(d, bias), INPUT(d, mask), INPUT(d, key_lengths), INPUT(d, query_lengths), INPUT(d, positions);
+    INPUT(d, query_starts), INPUT(d, key_starts);
 }
 static void add_options(attn_desc *d, int score) {
     if (score) {
@@ -293,9 +293,22 @@ static attn_desc draw_call(int score, shape s) { /* score -1: any */
     return d;
 }
 
+static attn_desc draw_piece(int score, shape s) {
+    for_piece = 1;
+    attn_desc d = draw_call(score, s);
+    for_piece = 0;
+    return d;
+}
+static attn_desc draw_with_gradients(int score, shape s) {
+    for_gradients = 1;
+    attn_desc d = draw_call(score, s);
+    for_gradients = 0;
+    return d;
+}
+
 static void build_forward(job *j) { j->c.d = draw_call(-1, draw_shape_small()); }
 static void slots_of_call(attn_desc *d) {
-    INPUT(d, q), INPUT(d, k), INPUT(d, v);
+    INPUT(d, q), INPUT(d, k), INPUT(d, v), INPUT(d, page_table);
     add_options(d, 1);
 }
 static void slots_forward(job *j) {
@@ -364,11 +377,11 @@ static attn_status run_plan_forward(job *j, attn_error *err) {
 
 /* ---- gradients */
 static void build_backward(job *j) {
-    attn_desc d = draw_call(-1, draw_shape_small());
+    attn_desc d = draw_with_gradients(-1, draw_shape_small());
     static const layout layouts[] = {LAYOUT_PACKED, LAYOUT_BSHD, LAYOUT_GAPS, LAYOUT_MIXED};
     unsigned all;
     memset(&j->c, 0, sizeof j->c);
-    if (!d.v.rank) d = draw_call(ATTN_SCORE_DOT, draw_shape_small());
+    if (!d.v.rank) d = draw_with_gradients(ATTN_SCORE_DOT, draw_shape_small());
     j->c.d = d;
     ask_for(&j->c.d, RESULT_OUT | RESULT_STATS, LAYOUT_PACKED);
     if (!j->c.d.v.rank) memset(&j->c.d.out, 0, sizeof j->c.d.out);
@@ -439,7 +452,7 @@ static shape shape_of_rank(int rank) {
     return s;
 }
 static void build_softmax_of(job *j, int rank) {
-    attn_desc d = draw_call(ATTN_SCORE_GIVEN, shape_of_rank(rank));
+    attn_desc d = draw_piece(ATTN_SCORE_GIVEN, shape_of_rank(rank));
     ask_for(&d, RESULT_WEIGHTS | (one_in(2) ? RESULT_LSE : 0) | (one_in(4) ? RESULT_STATS : 0), LAYOUT_MIXED);
     j->v[0] = without_axes(d.given_scores, rank);
     j->o[0] = as_out(without_axes(attn_view_of(d.weights), rank));
@@ -520,7 +533,7 @@ static void check_softmax_backward(job *j) {
 
 /* ---- scores, masks, merging */
 static void build_scores(job *j) {
-    attn_desc d = draw_call(test_int(0, ATTN_SCORE_GIVEN - 1), draw_shape_small());
+    attn_desc d = draw_piece(test_int(0, ATTN_SCORE_GIVEN - 1), draw_shape_small());
     ask_for(&d, RESULT_SCORES, LAYOUT_MIXED);
     j->v[0] = d.q;
     j->v[1] = d.k;
@@ -560,7 +573,7 @@ static attn_out make_bytes(const shape *s) {
 }
 static void build_mask(job *j) {
     shape s = draw_shape_small();
-    attn_desc d = draw_call(-1, s);
+    attn_desc d = draw_piece(-1, s);
     j->o[0] = make_bytes(&s);
     if (one_in(3)) memset(&d.q, 0, 3 * sizeof d.q);
     ask_for(&d, 0, LAYOUT_PACKED);
@@ -576,9 +589,11 @@ static attn_status run_mask(job *j, attn_error *err) { return attn_mask(j->o[0],
 static void each_byte(job *j, int (*want)(const attn_desc *, const ref_result *, const int64_t *)) {
     attn_view v = attn_view_of(j->o[0]);
     int64_t index[4] = {0, 0, 0, 0};
+    attn_desc sizes = j->c.d;
     ref_result r;
-    memset(&r, 0, sizeof r);
-    r.b = v.size[0], r.h = v.size[1], r.sq = v.size[2], r.sk = v.size[3];
+    sizes.score = ATTN_SCORE_GIVEN;
+    sizes.given_scores = v;
+    if (elements_of(&v)) ref_sizes(&sizes, &r);
     if (elements_of(&v)) do {
             int got = ((const uint8_t *)v.data)[offset_of(&v, index)], wanted = want(&j->c.d, &r, index);
             if (!CHECKF(got == wanted, "[%ld,%ld,%ld,%ld] is %d, want %d", (long)index[0], (long)index[1],
@@ -593,7 +608,7 @@ static void check_mask(job *j) { each_byte(j, want_allowed); }
 
 static void build_dropout_mask(job *j) {
     shape s = draw_shape_small();
-    j->c.d = draw_call(-1, s);
+    j->c.d = draw_piece(-1, s);
     j->c.d.dropout = one_in(3) ? j->c.d.dropout : (float)test_uniform();
     j->o[0] = make_bytes(&s);
     j->unread_qk = 1;
@@ -819,7 +834,7 @@ static void build_mha(job *j) {
         if (result) h->b_result = take(1, 1, width, 0, 0);
     }
     h->out = make_out((layout)test_int(0, LAYOUT_COUNT - 1), 3, s.b, s.sq, width, 0);
-    j->c.d = draw_call(test_int(0, ATTN_SCORE_GIVEN - 1), s);
+    j->c.d = draw_piece(test_int(0, ATTN_SCORE_GIVEN - 1), s);
     if (s.d == 0) j->c.d.sigma = 0;
     memset(&j->c.d.q, 0, 3 * sizeof(attn_view));
     memset(&j->c.d.out, 0, sizeof(attn_out));
@@ -1085,6 +1100,9 @@ static shape far_inputs(attn_desc *d) {
     if (one_in(4)) d->key_lengths = far_view(ATTN_I64, one_in(2) ? 1 : 2, s.b, s.sq, 0, 0);
     if (one_in(4)) d->query_lengths = far_view(ATTN_I32, 1, s.b, 0, 0, 0);
     if (one_in(4)) d->sink = far_view(ATTN_F32, 1, s.h, 0, 0, 0);
+    if (one_in(6)) d->query_starts = far_view(ATTN_I64, 1, s.b, 0, 0, 0);
+    if (one_in(6)) d->key_starts = far_view(ATTN_I32, 1, s.b, 0, 0, 0);
+    if (one_in(8)) d->page_table = far_view(ATTN_I32, 2, s.b, near_or_far(), 0, 0);
     draw_run(d);
     return s;
 }
@@ -1277,6 +1295,7 @@ static void same_rounded(const attn_view *got, const attn_view *plain, const cha
     int64_t i[4] = {0, 0, 0, 0};
     if (elements_of(got)) do {
             uint32_t have = bits_at(got, i), want = bits_at(plain, i);
+            if (want == 0xFFFFFFFFu && have == (got->type == ATTN_F32 ? want : 0xFFFFu)) continue; /* a row of no entry */
             if (is_float(got->type) && got->type != ATTN_F32)
                 want = ref_half(got->type, ((const float *)plain->data)[offset_of(plain, i)]);
             if (!CHECKF(have == want, "%s[%ld,%ld,%ld,%ld] of type %d has the bits %x, with floats %x", name,
@@ -1338,6 +1357,13 @@ static int is_unread(const job *j, const slot *s) {
            (!strcmp(s->name, "q") || !strcmp(s->name, "k") || !strcmp(s->name, "k_scale"));
 }
 
+static int has_sequences(void) {
+    const slot *of[3] = {slot_of("query_starts"), slot_of("key_starts"), slot_of("page_table")};
+    for (int n = 0; n < 3; n++)
+        if (of[n] && get_view(of[n]).rank) return 1;
+    return 0;
+}
+
 static int break_rank(const slot *s, attn_view *v) {
     static const int32_t ranks[] = {-1, 5, 127, INT32_MIN, INT32_MAX, -4};
     (void)s;
@@ -1363,6 +1389,8 @@ static int far_from_others(const slot *s, attn_view *v) {
     static const int64_t sizes[] = {(int64_t)1 << 31, (int64_t)1 << 40, (int64_t)1 << 61, INT64_MAX};
     int axis = test_int(0, v->rank - 1);
     if (s->output && !strcmp(s->name, "mask")) return ACCEPTED; /* its sizes are the call's */
+    if (has_sequences() && strchr("kv", *s->name) && strlen(s->name) == 1) return ACCEPTED; /* a pool's are its own */
+    if (!strcmp(s->name, "page_table")) return ACCEPTED;                                    /* and so are its pages */
     v->size[axis] = PICK(sizes);
     return !strcmp(s->name, "v") ? EITHER : REFUSED; /* its columns are its own where there is no out */
 }
@@ -1455,7 +1483,8 @@ static float odd_float(void) {
 static int break_mask_option(attn_desc *d) {
     static const int32_t enums[] = {-1, ATTN_ALIGN_COUNT, INT32_MIN, INT32_MAX};
     static const int64_t sides[] = {-2, INT64_MIN, -100}, legal[] = {INT64_MAX, 0, ATTN_UNBOUNDED, (int64_t)1 << 40};
-    switch (test_int(0, 6)) {
+    static const int64_t starts[] = {-1, INT64_MIN, INT64_MAX, (int64_t)1 << 40}, pages[] = {-1, 1000, INT64_MAX};
+    switch (test_int(0, 9)) {
     case 0: d->align = PICK(enums); return REFUSED;
     case 1:
         d->window = 1;
@@ -1467,9 +1496,14 @@ static int break_mask_option(attn_desc *d) {
         d->window_left = PICK(legal);
         d->window_right = PICK(legal);
         return ACCEPTED;
-    case 3: return put_int(&d->key_lengths, one_in(2) ? INT64_MAX : -1) ? REFUSED : ACCEPTED;
+    case 3: /* with starts, the lengths of rows of no entry are not read */
+        if (!put_int(&d->key_lengths, one_in(2) ? INT64_MAX : -1)) return ACCEPTED;
+        return d->key_lengths.rank == 2 && has_sequences() ? EITHER : REFUSED;
     case 4: return put_int(&d->query_lengths, one_in(2) ? INT64_MIN : INT64_MAX) ? REFUSED : ACCEPTED;
     case 5: d->causal = test_int(0, 1) ? -1 : INT32_MIN; return ACCEPTED;
+    case 6: return put_int(one_in(2) ? &d->query_starts : &d->key_starts, PICK(starts)) ? REFUSED : ACCEPTED;
+    case 7: return put_int(one_in(2) ? &d->query_starts : &d->key_starts, test_int(0, 9)) ? EITHER : ACCEPTED;
+    case 8: return put_int(&d->page_table, PICK(pages)) ? EITHER : ACCEPTED; /* some are not read */
     default:
         if (d->window) return ACCEPTED;
         d->window_left = PICK(sides); /* numbers whose flag is 0 */
@@ -1550,6 +1584,7 @@ static int break_rule_3(job *j) {
     if (FUZZ_RULES >= 3 && which == 2 && j->e->options & OPTIONS_MASK && queries_and_keys(&queries, &keys)) {
         d->align = 0;
         d->causal = 1;
+        if (has_sequences()) return d->positions.rank ? REFUSED : EITHER; /* it is the entries' sizes that count */
         return d->positions.rank || queries != keys ? REFUSED : ACCEPTED;
     }
     if (FUZZ_RULES < 3 || which != 3 || j->e->slots != slots_forward || d->weights.rank) return ACCEPTED;
@@ -1653,6 +1688,7 @@ static void check_results_written(void) {
         int64_t index[4] = {0, 0, 0, 0};
         if (!slots[n].output || !is_there(&slots[n]) || !is_float(v.type)) continue;
         CHECKF(gaps_untouched(&o), "wrote between the elements of %s", slots[n].name);
+        if (has_sequences() && v.rank > 2 && v.size[0] == 1) continue; /* rows of no entry keep the filling */
         do {
             uint32_t bits = bits_at(&v, index);
             if (v.type == ATTN_F16) bits = (bits & 0x7fffu) > 0x7c00u ? bits << 16 ^ 0x01c00000u : 0; /* as a float's */
@@ -2293,7 +2329,7 @@ static void run_heatmap(job *j) {
         attn_heatmap_ansi, attn_heatmap_svg, attn_heatmap_ppm, attn_heatmap_html};
     enum { ROOM = 1 << 16, MOST = 1 << 23 };
     int kind = test_int(0, 3), far = 0;
-    attn_desc d = draw_call(ATTN_SCORE_DOT, draw_shape_small());
+    attn_desc d = draw_piece(ATTN_SCORE_DOT, draw_shape_small());
     d.weights_after_dropout = 0;
     attn_heatmap map = draw_map(one_in(5) ? &d : 0);
     sheet first = {(char *)test_guarded(ROOM), 0, ROOM, MOST}, again = {(char *)test_guarded(ROOM), 0, ROOM, MOST};
@@ -2338,6 +2374,252 @@ static void run_heatmap(job *j) {
     CHECKF(again.length <= first.length && !memcmp(first.text, again.text, both), "two pictures of one map");
 }
 
+/* ---- sequences: lengths from offsets, rotary positions and their tables, new rows of a cache */
+static attn_view draw_ints(int64_t n) { return make_view(draw_int_type(), LAYOUT_MIXED, 1, n, 0, 0, 0); }
+
+static void run_lengths_of(job *j) {
+    int64_t b, n = one_in(8) ? 0 : test_int(1, 6), at = test_int(0, 3), i[4] = {0, 0, 0, 0};
+    attn_view offsets = draw_ints(n + 1), lengths = attn_view_of(make_out_of(draw_int_type(), LAYOUT_GAPS, 1, n, 0, 0, 0)),
+              *views[2];
+    int descends = 0;
+    attn_error err;
+    (void)j;
+    for (b = 0; b <= n; b++, at += one_in(12) ? -test_int(1, 9) : test_int(0, 9)) {
+        descends |= at < (b ? ref_int(&offsets, b - 1, 0) : 0);
+        put_at(&offsets, 0, 0, 0, b, (double)at);
+    }
+    views[0] = &offsets, views[1] = &lengths;
+    static const int32_t types[] = {ATTN_F32, ATTN_I8, ATTN_U8, -1, INT32_MAX};
+    attn_view *v = views[test_int(0, 1)];
+    int expected = one_in(4) ? REFUSED : ACCEPTED;
+    if (expected == REFUSED) switch (test_int(0, 3)) {
+        case 0: v->type = PICK(types); break;
+        case 1: v->rank = one_in(2) ? 5 : -1; break;
+        case 2: v->size[0]--; break;
+        default: expected = elements_of(v) ? REFUSED : ACCEPTED, v->data = 0;
+        }
+    if (descends) expected = REFUSED;
+    remember_blocks();
+    attn_status st = attn_lengths_of(offsets, as_out(lengths), &err);
+    if (refused_as_it_must(st, &err, expected)) return;
+    attn_out o = as_out(lengths);
+    CHECKF(gaps_untouched(&o), "wrote between the elements");
+    for (i[0] = 0; i[0] < n; i[0]++)
+        CHECK(ref_int(&lengths, i[0], 0) == ref_int(&offsets, i[0] + 1, 0) - ref_int(&offsets, i[0], 0));
+}
+
+/* One number of a descriptor may be anything. */
+static double odd_double(void) {
+    const double odd[] = {NAN, INFINITY, -INFINITY, -1, 0, 1e-19, 1e-18, 0.5, 1, 1.5, 2, 8, 500000, 1e18, 1.1e18, 1e300};
+    return PICK(odd);
+}
+static attn_rope_desc draw_rope(int *odd) {
+    attn_rope_desc d;
+    double *numbers[] = {&d.base,      &d.factor,    &d.low_freq_factor, &d.high_freq_factor,
+                         &d.beta_fast, &d.beta_slow, &d.attention_factor};
+    static const uint64_t bytes[] = {1, 8, sizeof d, sizeof d + 1};
+    memset(&d, 0, sizeof d);
+    d.scaling = test_int(0, ATTN_ROPE_SCALING_COUNT - 1);
+    if (one_in(2)) d.base = 500000;
+    if (d.scaling) d.factor = 1 + 31 * test_uniform();
+    if (d.scaling >= ATTN_ROPE_YARN) d.original_positions = test_int(1, 8192);
+    if (d.scaling == ATTN_ROPE_YARN && one_in(2)) d.attention_factor = 0.5 + test_uniform(), d.no_truncation = one_in(2);
+    d.first_position = one_in(2) ? 0 : test_int(0, 1 << 24);
+    *odd = one_in(3);
+    if (!*odd) return d;
+    switch (test_int(0, 5)) {
+    case 0: d.scaling = PICK(strange) < 0 ? -1 : ATTN_ROPE_SCALING_COUNT; break;
+    case 1: d.first_position = PICK(strange); break;
+    case 2: d.original_positions = PICK(strange); break;
+    case 3: d.struct_bytes = PICK(bytes); break;
+    default: *PICK(numbers) = odd_double();
+    }
+    return d;
+}
+/* The rows and columns of a table lie on circles; of the plain one, where the angle says. */
+static void run_rope_table(job *j) {
+    int odd;
+    attn_rope_desc d = draw_rope(&odd);
+    int64_t n[4] = {test_int(0, 5), one_in(8) ? 0 : test_int(1, 40), 0, 0}, i[4] = {0, 0, 0, 0};
+    attn_view c = draw_array(ATTN_F32, n, 2, 1), s = draw_array(ATTN_F32, n, 2, 1), *views[2];
+    double base = d.base != 0 ? d.base : 10000, most = 1;
+    attn_error err;
+    (void)j;
+    views[0] = &c, views[1] = &s;
+    int expected = break_one(views, 2);
+    if (n[0] == 0 && expected == REFUSED) expected = EITHER; /* types and sizes of nothing, but nothing is written */
+    if (d.scaling == ATTN_ROPE_NTK && n[1] == 1) odd = 1;    /* R/(R-2) */
+    if (odd && expected == ACCEPTED) expected = EITHER;
+    if (d.first_position + n[0] - 1 > 1 << 24 && !odd) expected = REFUSED;
+    remember_blocks();
+    attn_status st = attn_rope_table(as_out(c), as_out(s), &d, &err);
+    if (refused_as_it_must(st, &err, expected) && (st != ATTN_OK || expected == EITHER)) return;
+    attn_out o = as_out(c), q = as_out(s);
+    CHECKF(gaps_untouched(&o) && gaps_untouched(&q), "wrote between the elements");
+    if (d.scaling == ATTN_ROPE_YARN) most = d.attention_factor != 0 ? d.attention_factor : 0.1 * log(d.factor) + 1;
+    if (elements_of(&c)) do {
+            double x = ref_at(&c, 0, 0, i[0], i[1]), y = ref_at(&s, 0, 0, i[0], i[1]);
+            double angle = (double)(d.first_position + i[0]) * pow(base, -(double)i[1] / (double)n[1]);
+            if (!CHECKF(fabs(hypot(x, y) / most - 1) < 2e-7, "%g, %g are not on the circle of %g", x, y, most)) return;
+            if (d.scaling == ATTN_ROPE_PLAIN)
+                CHECKF(fabs(x - cos(angle)) < 2e-7 && fabs(y - sin(angle)) < 2e-7, "[%ld,%ld]: %g, %g, want %g, %g",
+                       (long)i[0], (long)i[1], x, y, cos(angle), sin(angle));
+        } while (next_index(&c, i));
+}
+
+/* a b + sign c d, each product and the sum rounded */
+static float of_products(float a, float b, float sign, float c, float d) {
+    volatile float p = a * b, q = c * d, r = p + sign * q;
+    return r;
+}
+static void run_rope(job *j) {
+    int64_t n[4], i[4] = {0, 0, 0, 0}, pairs, table[4] = {0, 0, 0, 0}, rows;
+    attn_view c, s, positions = no_view, *views[4];
+    uint32_t flags = (uint32_t)test_int(0, 3);
+    attn_error err;
+    (void)j;
+    draw_sizes(n, 4);
+    pairs = test_int(0, (int)n[3] / 2);
+    rows = n[2] + test_int(0, 4);
+    table[0] = rows, table[1] = pairs;
+    attn_view x = draw_array(draw_type(), n, 4, 0), out = draw_array(draw_type(), n, 4, 1), before = x;
+    int in_place = one_in(3);
+    if (in_place) { /* and what it held before */
+        x = draw_array(draw_type(), n, 4, 1);
+        fill(&x, draw_normal, 0, 1);
+        before = copy_view(&x, LAYOUT_PACKED);
+        out = x;
+    }
+    c = draw_array(ATTN_F32, table, 2, 0), s = draw_array(ATTN_F32, table, 2, 0);
+    if (one_in(2)) {
+        int each = one_in(2);
+        positions = make_view(draw_int_type(), LAYOUT_MIXED, each ? 2 : 1, n[0], each ? n[2] : 0, 0, 0);
+        fill(&positions, draw_int, 0, (double)(each ? rows - 1 : rows - n[2]));
+        if (each && rows == 0) positions = no_view;
+    }
+    views[0] = &out, views[1] = &c, views[2] = &s, views[3] = &x;
+    int expected = in_place ? ACCEPTED : break_one(views, 4);
+    if (expected == REFUSED && (c.size[0] < rows || c.size[1] < pairs || s.size[0] < rows || s.size[1] < pairs))
+        expected = EITHER; /* both may be the smaller ones */
+    if (expected == ACCEPTED && one_in(12)) expected = put_int(&positions, PICK(strange)) ? EITHER : ACCEPTED;
+    if (expected == ACCEPTED && one_in(12)) flags |= 1u << test_int(2, 31), expected = REFUSED;
+    remember_blocks();
+    attn_status st = attn_rope(x, c, s, positions, flags, as_out(out), &err);
+    if (refused_as_it_must(st, &err, expected)) return;
+    attn_out o = as_out(out);
+    CHECKF(gaps_untouched(&o), "wrote between the elements");
+    if (elements_of(&out)) do {
+            int64_t at = positions.rank ? ref_int(&positions, i[0], i[2]) + (positions.rank == 1 ? i[2] : 0) : i[2], pair;
+            int first, between = (flags & ATTN_ROPE_INTERLEAVED) != 0;
+            float a = (float)ref_at(&before, i[0], i[1], i[2], i[3]), want = a;
+            if (i[3] < 2 * pairs) {
+                pair = between ? i[3] / 2 : i[3] % pairs;
+                first = between ? i[3] % 2 == 0 : i[3] < pairs;
+                float b = (float)ref_at(&before, i[0], i[1], i[2], i[3] + (first ? 1 : -1) * (between ? 1 : pairs));
+                float turn = (first ? -1.0f : 1.0f) * (flags & ATTN_ROPE_INVERSE ? -1.0f : 1.0f);
+                want = of_products(a, (float)ref_at(&c, 0, 0, at, pair), turn, b, (float)ref_at(&s, 0, 0, at, pair));
+            }
+            uint32_t have = bits_at(&out, i), bits = out.type == ATTN_F32 ? 0 : ref_half(out.type, want);
+            if (out.type == ATTN_F32) memcpy(&bits, &want, 4);
+            if (out.type == ATTN_F32 && isnan(want)) bits = 0x7fc00000u;
+            if (!CHECKF(have == bits, "[%ld,%ld,%ld,%ld] has the bits %x, want %x", (long)i[0], (long)i[1], (long)i[2],
+                        (long)i[3], (unsigned)have, (unsigned)bits))
+                return;
+        } while (next_index(&out, i));
+}
+
+/* What a cache is to hold, in a copy of it: row by row by attn_convert and attn_quantize, whose results are looked at
+   elsewhere. */
+static void append_to_copy(const attn_view *fresh, attn_view *cache, attn_view *scale, const attn_desc *d,
+                           const attn_view *lengths) {
+    for (int64_t b = 0; b < lengths->size[0]; b++) {
+        int64_t from = d->query_starts.rank ? ref_int(&d->query_starts, b, 0) : 0, page = cache->size[2];
+        int64_t rows = d->query_lengths.rank ? ref_int(&d->query_lengths, b, 0) : fresh->size[2] - from;
+        int64_t to = (d->key_starts.rank ? ref_int(&d->key_starts, b, 0) : 0) + ref_int(lengths, b, 0);
+        for (int64_t i = 0; i < rows; i++) {
+            int paged = d->page_table.rank > 0;
+            int64_t entry = paged ? ref_int(&d->page_table, b, (to + i) / page) : cache->size[0] == 1 ? 0 : b;
+            attn_view row = attn_view_slice(attn_view_slice(*fresh, 0, fresh->size[0] == 1 ? 0 : b, 1), 2, from + i, 1);
+            attn_view place[2] = {*cache, *scale};
+            for (int n = 0; n < 2; n++)
+                if (place[n].rank)
+                    place[n] = attn_view_slice(attn_view_slice(place[n], 0, entry, 1), 2, paged ? (to + i) % page : to + i, 1);
+            if (scale->rank) CHECK_STATUS(attn_quantize(row, as_out(place[0]), as_out(place[1]), 0), ATTN_OK);
+            else CHECK_STATUS(attn_convert(row, as_out(place[0]), 0), ATTN_OK);
+        }
+    }
+}
+static void run_append(job *j) {
+    int64_t batch = one_in(10) ? 0 : test_int(1, 4), heads = one_in(10) ? 0 : test_int(1, 3), n = test_int(0, 6), total = 0;
+    int64_t size = draw_size(12), room, page = 0, pages = 0, taken = 0;
+    int packed = one_in(3), kind = test_int(0, 2), codes = one_in(3); /* kind 1: pages, 2: a packed cache */
+    attn_desc d;
+    attn_error err;
+    (void)j;
+    memset(&d, 0, sizeof d);
+    int64_t rows[4], held[4], need = n;
+    attn_view lengths = draw_ints(batch);
+    if (packed || one_in(2)) d.query_lengths = draw_ints(batch);
+    if (packed) d.query_starts = draw_ints(batch);
+    for (int64_t b = 0; b < batch; b++) {
+        rows[b] = d.query_lengths.rank ? test_int(0, (int)n) : n;
+        held[b] = test_int(0, 12);
+        if (packed) put_at(&d.query_starts, 0, 0, 0, b, (double)total);
+        if (d.query_lengths.rank) put_at(&d.query_lengths, 0, 0, 0, b, (double)rows[b]);
+        put_at(&lengths, 0, 0, 0, b, (double)held[b]);
+        total += rows[b];
+        if (held[b] + rows[b] > need) need = held[b] + rows[b];
+    }
+    room = need + test_int(0, 3);
+    if (kind == 1) {
+        page = test_int(1, 5), pages = (need + page - 1) / page + test_int(0, 1);
+        int64_t *order = random_order(batch * pages + 2);
+        d.page_table = make_view(draw_int_type(), LAYOUT_MIXED, 2, batch, pages, 0, 0);
+        for (int64_t b = 0; b < batch; b++)
+            for (int64_t p = 0; p < pages; p++) /* a page that gets no row is not looked at */
+                put_at(&d.page_table, 0, 0, b, p, p < held[b] / page || p * page >= held[b] + rows[b] ? -7 : (double)order[b * pages + p]);
+        free(order);
+    }
+    if (kind == 2) {
+        d.key_starts = draw_ints(batch);
+        for (int64_t b = 0; b < batch; b++, taken += room) put_at(&d.key_starts, 0, 0, 0, b, (double)taken);
+    }
+    const int64_t from[4] = {packed ? 1 : batch, heads, packed ? total : n, size},
+                  to[4] = {kind == 1 ? batch * pages + 2 : kind == 2 ? 1 : batch, heads, kind == 1 ? page : kind == 2 ? taken : room, size};
+    int64_t groups[4] = {to[0], to[1], to[2], one_in(2) || size == 0 ? 1 : (size + 31) / 32};
+    attn_view fresh = draw_array(draw_type(), from, 4, 0), scale = no_view,
+              cache = draw_array(codes ? ATTN_I8 : draw_type(), to, 4, 1), *views[2];
+    if (codes) scale = draw_array(one_in(2) ? ATTN_F16 : ATTN_F32, groups, 4, 1);
+    *(one_in(2) ? &d.k_scale : &d.v_scale) = scale;
+    views[0] = &fresh, views[1] = &cache;
+    int expected = break_one(views, 2);
+    if (expected == REFUSED && (fresh.size[2] != from[2] || cache.size[2] != to[2] || cache.size[0] != to[0]))
+        expected = EITHER; /* a row, or a page, that nobody wants */
+    if (one_in(5)) {
+        attn_view *const ints[] = {&lengths, &d.query_lengths, &d.query_starts, &d.key_starts, &d.page_table};
+        if (put_int(PICK(ints), PICK(strange))) expected = EITHER;
+    }
+    remember_blocks();
+    attn_status st = attn_append(fresh, as_out(cache), lengths, &d, &err);
+    if (refused_as_it_must(st, &err, expected)) return;
+    attn_view held_cache = copy_view(&cache, LAYOUT_PACKED), held_scale = codes ? copy_view(&scale, LAYOUT_PACKED) : no_view;
+    for (int which = 0; which < 2; which++) { /* what was there before the call, and then these rows again */
+        attn_view now_there = which ? scale : cache, copy = which ? held_scale : held_cache, was = now_there;
+        memory *m = now_there.rank && elements_of(&now_there) ? block_of(now_there.data) : 0;
+        int64_t i[4] = {0, 0, 0, 0};
+        size_t bytes = type_bytes(now_there.type);
+        if (!m) continue;
+        was.data = m->copy + ((const unsigned char *)now_there.data - m->data);
+        do
+            memcpy((char *)(uintptr_t)copy.data + offset_of(&copy, i) * (int64_t)bytes,
+                   (const char *)was.data + offset_of(&was, i) * (int64_t)bytes, bytes);
+        while (next_index(&copy, i));
+    }
+    append_to_copy(&fresh, &held_cache, &held_scale, &d, &lengths);
+    if (elements_of(&cache)) same_elements(&cache, &held_cache, "cache");
+    if (codes && elements_of(&scale)) same_elements(&scale, &held_scale, "scale");
+}
+
 /* ---- all of them */
 static const entry entries[] = {
     {"attn_forward", build_forward, far_forward, slots_forward, run_forward, size_forward, check_forward, 0, 15},
@@ -2365,6 +2647,10 @@ static const entry entries[] = {
     {"attn_convert", 0, 0, 0, 0, 0, 0, run_convert, 0},
     {"attn_quantize", 0, 0, 0, 0, 0, 0, run_quantize, 0},
     {"attn_unpack_q8_0", 0, 0, 0, 0, 0, 0, run_unpack, 0},
+    {"attn_lengths_of", 0, 0, 0, 0, 0, 0, run_lengths_of, 0},
+    {"attn_append", 0, 0, 0, 0, 0, 0, run_append, 0},
+    {"attn_rope", 0, 0, 0, 0, 0, 0, run_rope, 0},
+    {"attn_rope_table", 0, 0, 0, 0, 0, 0, run_rope_table, 0},
     {"attn_view_...", 0, 0, 0, 0, 0, 0, run_views, 0},
     {"attn_heatmap_...", 0, 0, 0, 0, 0, 0, run_heatmap, 0}};
 enum { ENTRIES = (int)(sizeof entries / sizeof *entries) };

@@ -103,9 +103,9 @@ static void ref_free_head(ref_head *s) {
 static const double *ref_q(ref_head *s, int64_t i) { return ref_row(&s->q, i, s->b, s->h, i); }
 /* Where key j of entry b lies in k or v: in its row of the batch, or in the pool's page that the table names. */
 int64_t ref_key_place(const attn_desc *d, const attn_view *v, int64_t b, int64_t j, int64_t *row) {
-    int64_t page = v->size[2];
-    *row = d->page_table.rank ? j % page : j;
-    return d->page_table.rank ? ref_int(&d->page_table, b, j / page) : b;
+    int64_t page = d->page_table.rank && v->rank ? v->size[2] : 0; /* 0: no pages, or no array */
+    *row = page ? j % page : j;
+    return page ? ref_int(&d->page_table, b, j / page) : b;
 }
 static const double *ref_k(ref_head *s, int64_t j) {
     int64_t row, b = s->k.ready[j] ? 0 : ref_key_place(s->d, &s->d->k, s->b, j, &row);

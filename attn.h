@@ -5729,13 +5729,14 @@ static void attn__find_rows(const attn__call *c, int64_t b, int before, attn__ex
 static void attn__find_keys(const attn__call *c, int64_t b, attn__extent *x)
 {
     const attn__array *lengths = &c->key_lengths;
-    int64_t i, rows;
+    int64_t i, rows;        /* to look at: one where they are all the same number */
     x->key0 = c->key_starts.rank ? attn__int_at(&c->key_starts, b, 0) : 0;
     x->keys = c->keys - x->key0;
     if (lengths->rank == 1) x->keys = attn__int_at(lengths, b, 0);
     if (lengths->rank != 2) return;
     attn__find_rows(c, b, 0, x);
     rows = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : x->rows;
+    if (!lengths->stride[2]) rows = attn__min(rows, 1);
     for (x->keys = i = 0; i < rows; i++) x->keys = attn__max(x->keys, attn__int_at(lengths, b, x->row0 + i));
 }
 static void attn__move_array(attn__array *a, const char *shape, const attn__extent *x, int paged)
@@ -5848,13 +5849,14 @@ static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error 
 {
     const attn__array *lengths = &c->key_lengths;
     attn__extent x;
-    int64_t i, rows, most;
+    int64_t i, rows, most, all;
     ATTN__TRY(attn__check_side(&c->query_starts, &c->query_lengths, 0, c->queries, b, err));
     ATTN__TRY(attn__check_side(&c->key_starts, lengths, 1, c->keys, b, err));
     attn__find_rows(c, b, 0, &x);
     rows = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : x.rows;
+    all = lengths->stride[2] ? rows : attn__min(rows, 1);
     most = c->keys - (c->key_starts.rank ? attn__int_at(&c->key_starts, b, 0) : 0);
-    for (i = x.row0; lengths->rank == 2 && i < x.row0 + rows; i++) {
+    for (i = x.row0; lengths->rank == 2 && i < x.row0 + all; i++) {
         const int64_t n = attn__int_at(lengths, b, i), row = c->packed_queries ? 0 : b;
         ATTN__TRY(attn__check_within(err, "key_lengths", n, most, "must be at most Sk - key_starts", row, i));
     }
@@ -5914,12 +5916,13 @@ static attn_status attn__check_apart(const attn__call *c, int keys, attn_error *
 static attn_status attn__check_pages(const attn__call *c, int64_t b, attn_error *err)
 {
     attn__extent x;
-    int64_t n;
+    int64_t n, last;
     attn__find_keys(c, b, &x);
-    for (n = x.key0 / c->page; x.keys > 0 && n <= (x.key0 + x.keys - 1) / c->page; n++) {
+    n = x.key0 / c->page;
+    last = !c->page_table.stride[2] ? n : (x.key0 + x.keys - 1) / c->page;      /* one page for all? */
+    for (; x.keys > 0 && n <= last; n++)
         ATTN__TRY(attn__check_within(err, "page_table", attn__int_at(&c->page_table, b, n), c->pool - 1,
                                      "must be a page of the pool: at most", b, n));
-    }
     return ATTN_OK;
 }
 static int attn__is_known(const attn__array *a) { return !a->rank || a->data; }   /* no data: sizes are asked for */

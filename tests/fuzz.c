@@ -1242,8 +1242,8 @@ static slot *slot_of(const char *name) {
         if (!strcmp(slots[n].name, name)) return &slots[n];
     return 0;
 }
-/* Random codes and scales: what they mean is made of them. */
-static void as_codes(slot *s, slot *scales) {
+/* Random codes and scales: what they mean is made of them. quarters: keys whose distances to queries are exact. */
+static void as_codes(slot *s, slot *scales, int quarters) {
     attn_view v = get_view(s);
     if (!scales || v.rank != 4 || v.type != ATTN_F32) return;
     int64_t groups = one_in(2) || v.size[3] == 0 ? 1 : (v.size[3] + 31) / 32;
@@ -1252,22 +1252,23 @@ static void as_codes(slot *s, slot *scales) {
                                 v.size[1], v.size[2], groups);
     int64_t index[4] = {0, 0, 0, 0};
     if (elements_of(&codes)) do
-            put(&codes, offset_of(&codes, index), test_int(-128, 127));
+            put(&codes, offset_of(&codes, index), quarters ? test_int(-4, 4) : test_int(-128, 127));
         while (next_index(&codes, index));
     memset(index, 0, sizeof index);
     if (elements_of(&scale)) do
-            put(&scale, offset_of(&scale, index), 0.02 * test_uniform());
+            put(&scale, offset_of(&scale, index), quarters ? 0.25 : 0.02 * test_uniform());
         while (next_index(&scale, index));
     set_view(s, codes);
     set_view(scales, scale);
 }
 static void retype(job *j) {
-    int adds = j->adds || j->c.g.accumulate || j->hg.accumulate, results = !adds || one_in(2);
+    int adds = j->adds || j->c.g.accumulate || j->hg.accumulate, results = !adds || one_in(2),
+        exact = ref_is_distance(j->c.d.score);
     j->typed = 1;
     j->no_twin = (adds && results) || j->in_place; /* what was there is rounded, too, or is there no more */
-    if (one_in(3) && j->e->check == check_forward) as_codes(slot_of("k"), slot_of("k_scale"));
-    if (one_in(3) && j->e->check == check_forward) as_codes(slot_of("v"), slot_of("v_scale"));
-    if (one_in(3) && j->e->check == check_scores) as_codes(slot_of("k"), slot_of("k_scale"));
+    if (one_in(3) && j->e->check == check_forward) as_codes(slot_of("k"), slot_of("k_scale"), exact);
+    if (one_in(3) && j->e->check == check_forward) as_codes(slot_of("v"), slot_of("v_scale"), 0);
+    if (one_in(3) && j->e->check == check_scores) as_codes(slot_of("k"), slot_of("k_scale"), exact);
     for (int n = 0; n < slot_count; n++) {
         slot *s = &slots[n];
         attn_view v = get_view(s);
@@ -1295,7 +1296,8 @@ static void same_rounded(const attn_view *got, const attn_view *plain, const cha
     int64_t i[4] = {0, 0, 0, 0};
     if (elements_of(got)) do {
             uint32_t have = bits_at(got, i), want = bits_at(plain, i);
-            if (want == 0xFFFFFFFFu && have == (got->type == ATTN_F32 ? want : 0xFFFFu)) continue; /* a row of no entry */
+            if (want == 0xFFFFFFFFu && have == (got->type == ATTN_F32 ? want : 0xFFFFu))
+                continue; /* a row of no entry */
             if (is_float(got->type) && got->type != ATTN_F32)
                 want = ref_half(got->type, ((const float *)plain->data)[offset_of(plain, i)]);
             if (!CHECKF(have == want, "%s[%ld,%ld,%ld,%ld] of type %d has the bits %x, with floats %x", name,
@@ -1390,7 +1392,7 @@ static int far_from_others(const slot *s, attn_view *v) {
     int axis = test_int(0, v->rank - 1);
     if (s->output && !strcmp(s->name, "mask")) return ACCEPTED; /* its sizes are the call's */
     if (has_sequences() && strchr("kv", *s->name) && strlen(s->name) == 1) return ACCEPTED; /* a pool's are its own */
-    if (!strcmp(s->name, "page_table")) return ACCEPTED;                                    /* and so are its pages */
+    if (!strcmp(s->name, "page_table") || strstr(s->name, "_starts")) return ACCEPTED;      /* and so are these */
     v->size[axis] = PICK(sizes);
     return !strcmp(s->name, "v") ? EITHER : REFUSED; /* its columns are its own where there is no out */
 }
@@ -2379,8 +2381,8 @@ static attn_view draw_ints(int64_t n) { return make_view(draw_int_type(), LAYOUT
 
 static void run_lengths_of(job *j) {
     int64_t b, n = one_in(8) ? 0 : test_int(1, 6), at = test_int(0, 3), i[4] = {0, 0, 0, 0};
-    attn_view offsets = draw_ints(n + 1), lengths = attn_view_of(make_out_of(draw_int_type(), LAYOUT_GAPS, 1, n, 0, 0, 0)),
-              *views[2];
+    attn_view offsets = draw_ints(n + 1),
+              lengths = attn_view_of(make_out_of(draw_int_type(), LAYOUT_GAPS, 1, n, 0, 0, 0)), *views[2];
     int descends = 0;
     attn_error err;
     (void)j;
@@ -2410,7 +2412,8 @@ static void run_lengths_of(job *j) {
 
 /* One number of a descriptor may be anything. */
 static double odd_double(void) {
-    const double odd[] = {NAN, INFINITY, -INFINITY, -1, 0, 1e-19, 1e-18, 0.5, 1, 1.5, 2, 8, 500000, 1e18, 1.1e18, 1e300};
+    const double odd[] = {NAN, INFINITY, -INFINITY, -1, 0,      1e-19, 1e-18,  0.5,
+                          1,   1.5,      2,         8,  500000, 1e18,  1.1e18, 1e300};
     return PICK(odd);
 }
 static attn_rope_desc draw_rope(int *odd) {
@@ -2423,7 +2426,8 @@ static attn_rope_desc draw_rope(int *odd) {
     if (one_in(2)) d.base = 500000;
     if (d.scaling) d.factor = 1 + 31 * test_uniform();
     if (d.scaling >= ATTN_ROPE_YARN) d.original_positions = test_int(1, 8192);
-    if (d.scaling == ATTN_ROPE_YARN && one_in(2)) d.attention_factor = 0.5 + test_uniform(), d.no_truncation = one_in(2);
+    if (d.scaling == ATTN_ROPE_YARN && one_in(2))
+        d.attention_factor = 0.5 + test_uniform(), d.no_truncation = one_in(2);
     d.first_position = one_in(2) ? 0 : test_int(0, 1 << 24);
     *odd = one_in(3);
     if (!*odd) return d;
@@ -2509,7 +2513,8 @@ static void run_rope(job *j) {
     attn_out o = as_out(out);
     CHECKF(gaps_untouched(&o), "wrote between the elements");
     if (elements_of(&out)) do {
-            int64_t at = positions.rank ? ref_int(&positions, i[0], i[2]) + (positions.rank == 1 ? i[2] : 0) : i[2], pair;
+            int64_t at = positions.rank ? ref_int(&positions, i[0], i[2]) + (positions.rank == 1 ? i[2] : 0) : i[2],
+                    pair;
             int first, between = (flags & ATTN_ROPE_INTERLEAVED) != 0;
             float a = (float)ref_at(&before, i[0], i[1], i[2], i[3]), want = a;
             if (i[3] < 2 * pairs) {
@@ -2543,14 +2548,16 @@ static void append_to_copy(const attn_view *fresh, attn_view *cache, attn_view *
             attn_view place[2] = {*cache, *scale};
             for (int n = 0; n < 2; n++)
                 if (place[n].rank)
-                    place[n] = attn_view_slice(attn_view_slice(place[n], 0, entry, 1), 2, paged ? (to + i) % page : to + i, 1);
+                    place[n] =
+                        attn_view_slice(attn_view_slice(place[n], 0, entry, 1), 2, paged ? (to + i) % page : to + i, 1);
             if (scale->rank) CHECK_STATUS(attn_quantize(row, as_out(place[0]), as_out(place[1]), 0), ATTN_OK);
             else CHECK_STATUS(attn_convert(row, as_out(place[0]), 0), ATTN_OK);
         }
     }
 }
 static void run_append(job *j) {
-    int64_t batch = one_in(10) ? 0 : test_int(1, 4), heads = one_in(10) ? 0 : test_int(1, 3), n = test_int(0, 6), total = 0;
+    int64_t batch = one_in(10) ? 0 : test_int(1, 4), heads = one_in(10) ? 0 : test_int(1, 3), n = test_int(0, 6),
+            total = 0;
     int64_t size = draw_size(12), room, page = 0, pages = 0, taken = 0;
     int packed = one_in(3), kind = test_int(0, 2), codes = one_in(3); /* kind 1: pages, 2: a packed cache */
     attn_desc d;
@@ -2577,7 +2584,8 @@ static void run_append(job *j) {
         d.page_table = make_view(draw_int_type(), LAYOUT_MIXED, 2, batch, pages, 0, 0);
         for (int64_t b = 0; b < batch; b++)
             for (int64_t p = 0; p < pages; p++) /* a page that gets no row is not looked at */
-                put_at(&d.page_table, 0, 0, b, p, p < held[b] / page || p * page >= held[b] + rows[b] ? -7 : (double)order[b * pages + p]);
+                put_at(&d.page_table, 0, 0, b, p,
+                       p < held[b] / page || p * page >= held[b] + rows[b] ? -7 : (double)order[b * pages + p]);
         free(order);
     }
     if (kind == 2) {
@@ -2585,7 +2593,14 @@ static void run_append(job *j) {
         for (int64_t b = 0; b < batch; b++, taken += room) put_at(&d.key_starts, 0, 0, 0, b, (double)taken);
     }
     const int64_t from[4] = {packed ? 1 : batch, heads, packed ? total : n, size},
-                  to[4] = {kind == 1 ? batch * pages + 2 : kind == 2 ? 1 : batch, heads, kind == 1 ? page : kind == 2 ? taken : room, size};
+                  to[4] = {kind == 1   ? batch * pages + 2
+                           : kind == 2 ? 1
+                                       : batch,
+                           heads,
+                           kind == 1   ? page
+                           : kind == 2 ? taken
+                                       : room,
+                           size};
     int64_t groups[4] = {to[0], to[1], to[2], one_in(2) || size == 0 ? 1 : (size + 31) / 32};
     attn_view fresh = draw_array(draw_type(), from, 4, 0), scale = no_view,
               cache = draw_array(codes ? ATTN_I8 : draw_type(), to, 4, 1), *views[2];
@@ -2602,7 +2617,8 @@ static void run_append(job *j) {
     remember_blocks();
     attn_status st = attn_append(fresh, as_out(cache), lengths, &d, &err);
     if (refused_as_it_must(st, &err, expected)) return;
-    attn_view held_cache = copy_view(&cache, LAYOUT_PACKED), held_scale = codes ? copy_view(&scale, LAYOUT_PACKED) : no_view;
+    attn_view held_cache = copy_view(&cache, LAYOUT_PACKED),
+              held_scale = codes ? copy_view(&scale, LAYOUT_PACKED) : no_view;
     for (int which = 0; which < 2; which++) { /* what was there before the call, and then these rows again */
         attn_view now_there = which ? scale : cache, copy = which ? held_scale : held_cache, was = now_there;
         memory *m = now_there.rank && elements_of(&now_there) ? block_of(now_there.data) : 0;

@@ -2,13 +2,14 @@
    that the options choose. Every way must give the same hashes: that is the header's promise of the same bits.
    tests/golden.sh runs the ways; tests/golden.txt holds the hashes.
 
-   golden [--type f32|f16|bf16|i8] [--isa NAME] [--workers N] [--cut whole|alone|blocks]
+   golden [--type f32|f16|bf16|i8|sequences] [--isa NAME] [--workers N] [--cut whole|alone|blocks]
           [--layout packed|strided|reversed] [--apart] [--float-control N] [--mixed | --every] [--cases]
 
    --type           how the arrays of all calls are stored. A type has hashes of its own, a line of golden.txt; f32,
                     which is what is meant where nothing is said, has the first one. f16, bf16: all arrays of numbers
                     but lse and stats, and the conversions too. i8: keys and values as codes (where gradients are
-                    computed f16, for codes have none), the other arrays f32, f16 and bf16 in turn
+                    computed f16, for codes have none), the other arrays f32, f16 and bf16 in turn. sequences: another
+                    set, of batches of unequal length in arrays of all types, each call in all ways to store them
    --workers N      1: attn_forward; more: attn_plan_forward and its tasks in a shuffled order, as N workers
    --cut            one call; one call per query; one call per block of batches, heads and queries
    --layout         where inputs and outputs lie
@@ -1203,6 +1204,7 @@ static const struct {
     int type;
 } type_names[] = {{"f32", ATTN_F32}, {"f16", ATTN_F16}, {"bf16", ATTN_BF16}, {"i8", ATTN_I8}};
 
+static int is_sequences;
 static const char *type_name(void) {
     int i = 0;
     while (type_names[i].type != storage.type) i++;
@@ -1210,6 +1212,8 @@ static const char *type_name(void) {
 }
 static void choose_type(const char *name) {
     size_t i;
+    is_sequences = !strcmp(name, "sequences");
+    if (is_sequences) return;
     for (i = 0; i < sizeof type_names / sizeof *type_names; i++)
         if (!strcmp(name, type_names[i].name)) {
             storage.type = type_names[i].type;
@@ -1232,10 +1236,401 @@ static void add_call(uint64_t *total, uint64_t hash, int show) {
         printf("call %4d %08lx%08lx\n", current, (unsigned long)(hash >> 32), (unsigned long)(hash & 0xFFFFFFFFu));
     *total = mix(mix(*total, (uint32_t)hash), (uint32_t)(hash >> 32));
 }
+/* ---- sequences: a batch of entries of unequal length. The hash is that of a call for each entry; the same entries in
+   shared arrays, in pages, in a ring of pages and grown row by row must give the same bits. */
+enum { ENTRIES = 3, BATCHES = 24, ROOM = 2048 };
+enum { SIDE_Q, SIDE_K }; /* arrays of queries, of keys */
+enum { FORM_PACKED, FORM_PADDED, FORM_PAGES_1, FORM_PAGES_16, FORM_PAGES_300, FORM_RING, FORM_COUNT };
+static const char *const form_names[] = {"packed",      "left padding", "pages of 1",
+                                         "pages of 16", "pages of 300", "a ring"};
+
+typedef struct {
+    attn_desc d; /* the options */
+    int64_t h, hkv, dq, dv, rows[ENTRIES], keys[ENTRIES];
+    attn_view q[ENTRIES], k[ENTRIES], v[ENTRIES], k_scale[ENTRIES], v_scale[ENTRIES], d_out[ENTRIES];
+    attn_view out[ENTRIES], lse[ENTRIES], dq_[ENTRIES], dk_[ENTRIES], dv_[ENTRIES]; /* of the entries' own calls */
+} batch;
+
+static attn_view shape4(int type, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    int64_t size[4];
+    size[0] = n0, size[1] = n1, size[2] = n2, size[3] = n3;
+    return dense(type, 4, size);
+}
+static void make_batch(batch *t, int n) {
+    static const int sizes[] = {16, 64, 8, 36, 128}, heads[][2] = {{1, 1}, {4, 1}, {4, 2}, {8, 1}, {3, 3}};
+    static const int types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8};
+    attn_desc *d = &t->d;
+    int b;
+    storage.type = types[n / 4 % 4];
+    choose_storage(n);
+    memset(t, 0, sizeof *t);
+    state = 0x5E9E0CE5u + (uint64_t)n;
+    t->h = heads[n % 5][0], t->hkv = heads[n % 5][1];
+    t->dq = sizes[n / 2 % 5], t->dv = sizes[n / 3 % 5];
+    d->score = n % 7 == 5 ? ATTN_SCORE_COSINE : n % 7 == 6 ? ATTN_SCORE_GAUSSIAN : ATTN_SCORE_DOT;
+    if (d->score == ATTN_SCORE_GAUSSIAN) d->sigma = 4;
+    d->align = n % 3 ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
+    d->causal = n % 4 != 2;
+    d->window = n % 3 == 1;
+    if (d->window) d->window_left = 40, d->window_right = ATTN_UNBOUNDED;
+    if (n % 5 == 3) d->alibi = floats(SMALL, 1, t->h, 0, 0, 0);
+    if (n % 6 == 4) d->sink = floats(PLAIN, 1, t->h, 0, 0, 0);
+    if (n % 8 == 7) d->dropout = 0.25f, d->seed = next(), d->dropout_origin[0] = 5, d->dropout_origin[2] = 9;
+    for (b = 0; b < ENTRIES; b++) {
+        attn_view none;
+        memset(&none, 0, sizeof none);
+        t->rows[b] = n % 2 ? between(0, 4) : between(0, 90);
+        t->keys[b] = n % 6 < 2 ? between(250, 700) : between(0, 120);
+        t->q[b] = stored(PLAIN, 4, 1, t->h, t->rows[b], t->dq);
+        t->k[b] = floats(PLAIN, 4, 1, t->hkv, t->keys[b], t->dq);
+        t->v[b] = floats(PLAIN, 4, 1, t->hkv, t->keys[b], t->dv);
+        t->d_out[b] = stored(PLAIN, 4, 1, t->h, t->rows[b], t->dv);
+        t->k[b] = storage.type == ATTN_I8 ? coded(&t->k[b], &t->k_scale[b]) : as(storage.type, &t->k[b]);
+        t->v[b] = storage.type == ATTN_I8 ? coded(&t->v[b], &t->v_scale[b]) : as(storage.type, &t->v[b]);
+    }
+    state = 1; /* what follows must not change the set */
+}
+
+/* Results in new memory, [batch,H,rows,.]; of a call with gradients those as well. */
+static void ask(const batch *t, attn_desc *d, attn_grad *g, int64_t b, int64_t rows, int64_t kb, int64_t keys,
+                const way *w) {
+    int64_t size[4];
+    attn_view v = shape4(storage.stored, b, t->h, rows, t->dv);
+    d->out = writable(lay_out(&v, w->layout, 1));
+    size[0] = b, size[1] = t->h, size[2] = rows;
+    v = dense(ATTN_F32, 3, size);
+    d->lse = writable(v);
+    memset(g, 0, sizeof *g);
+    if (storage.type == ATTN_I8) return;
+    g->dq = writable(shape4(storage.stored, b, t->h, rows, t->dq));
+    g->dk = writable(shape4(storage.type, kb, t->hkv, keys, t->dq));
+    g->dv = writable(shape4(storage.type, kb, t->hkv, keys, t->dv));
+}
+static void run_both(attn_desc *d, const attn_grad *g, const way *w) {
+    d->isa = w->isa;
+    d->parallel.workers = w->workers;
+    run(d, w);
+    if (!g->d_out.rank) return;
+    memset(&d->lse, 0, sizeof d->lse);
+    run_backward(d, g, w);
+}
+
+/* ---- where an entry lies in shared arrays */
+typedef struct {
+    int form;
+    int64_t q_batch, k_batch, all_rows, all_keys, page, q0[ENTRIES], k0[ENTRIES];
+    attn_view table;
+} home;
+
+/* Entries one behind the other, from the last to the first, with gaps; or each at the end of a row of its own. */
+static int64_t start_all(const int64_t *n, int64_t *start, int is_packed) {
+    int64_t at = 2, room = 1;
+    int b;
+    for (b = ENTRIES - 1; b >= 0; b--) start[b] = at, at += n[b] + b;
+    for (b = 0; b < ENTRIES; b++)
+        if (n[b] + 3 > room) room = n[b] + 3;
+    for (b = 0; !is_packed && b < ENTRIES; b++) start[b] = room - n[b];
+    return is_packed ? at : room;
+}
+static void find_home(const batch *t, int form, home *m) {
+    int64_t pages, n, reused, longest = 1;
+    int b;
+    memset(m, 0, sizeof *m);
+    m->form = form;
+    m->q_batch = form == FORM_PADDED ? ENTRIES : 1;
+    m->all_rows = start_all(t->rows, m->q0, form != FORM_PADDED);
+    m->k_batch = form == FORM_PACKED ? 1 : ENTRIES;
+    if (form <= FORM_PADDED) m->all_keys = start_all(t->keys, m->k0, form == FORM_PACKED);
+    if (form <= FORM_PADDED) return;
+    m->page = form == FORM_PAGES_1 ? 1 : form == FORM_PAGES_300 ? 300 : 16;
+    for (b = 0; b < ENTRIES; b++)
+        if (t->keys[b] > longest) longest = t->keys[b];
+    pages = (longest + m->page - 1) / m->page;
+    reused = form == FORM_RING ? (40 + 90) / m->page + 2 : pages; /* pages that a window and all queries reach */
+    m->all_keys = pages * m->page;
+    m->k_batch = ENTRIES * reused; /* of the pool */
+    m->table = integers(form == FORM_PAGES_16, 2, ENTRIES, pages, 0, 0);
+    for (b = 0; b < ENTRIES; b++)
+        for (n = 0; n < pages; n++) {
+            int64_t wide = n * m->page < t->keys[b] ? ((n + 1) % reused) * ENTRIES + b : -9;
+            int32_t narrow = (int32_t)wide;
+            memcpy(at(&m->table, (size_t)(b * pages + n)), m->table.type == ATTN_I64 ? (void *)&wide : (void *)&narrow,
+                   width(&m->table));
+        }
+}
+/* Row r of entry b: in which batch entry (or page) of the shared array, and which row there. */
+static int64_t row_home(const home *m, int side, int b, int64_t r, int64_t *row) {
+    if (side == SIDE_Q) {
+        *row = m->q0[b] + r;
+        return m->q_batch == 1 ? 0 : b;
+    }
+    *row = m->page ? r % m->page : m->k0[b] + r;
+    if (m->page) return integer(&m->table, (size_t)(b * (m->all_keys / m->page) + r / m->page));
+    return m->k_batch == 1 ? 0 : b;
+}
+static unsigned char *element_in(const attn_view *shared, int64_t place, int64_t h, int64_t row) {
+    return at(shared, (size_t)(((place * shared->size[1] + h) * shared->size[2] + row) *
+                               (shared->rank == 4 ? shared->size[3] : 1)));
+}
+/* The entries' rows into a shared array, which holds garbage elsewhere; in a ring the last of those in one place. */
+static attn_view gather(const home *m, int side, const attn_view *of) {
+    attn_view v = of[0];
+    int64_t h, r, row;
+    int b;
+    if (!v.rank) return v;
+    v = shape4(v.type, side == SIDE_Q ? m->q_batch : m->k_batch, v.size[1],
+               side == SIDE_Q ? m->all_rows
+               : m->page      ? m->page
+                              : m->all_keys,
+               v.size[3]);
+    for (b = 0; b < ENTRIES; b++)
+        for (r = 0; r < of[b].size[2]; r++) {
+            int64_t place = row_home(m, side, b, r, &row);
+            for (h = 0; h < v.size[1] && v.size[3]; h++)
+                memcpy(element_in(&v, place, h, row), element_in(&of[b], 0, h, r), (size_t)v.size[3] * width(&v));
+        }
+    return v;
+}
+static void compare(const home *m, int side, const attn_view *own, attn_out shared, const char *what) {
+    attn_view v = attn_view_of(shared);
+    int64_t h, r, row, x, columns = v.rank == 4 ? v.size[3] : 1;
+    int b;
+    for (b = 0; v.rank && b < ENTRIES; b++)
+        for (r = 0; r < own[b].size[2]; r++) {
+            int64_t place = row_home(m, side, b, r, &row);
+            for (h = 0; h < v.size[1]; h++) {
+                const size_t first = (size_t)(((place * v.size[1] + h) * v.size[2] + row) * columns);
+                const size_t own_first = (size_t)((h * own[b].size[2] + r) * columns), size = width(&v);
+                for (x = 0; x < columns; x++)
+                    if (memcmp(at(&v, first) + x * v.stride[3] * (int64_t)size,
+                               at(&own[b], own_first) + x * own[b].stride[3] * (int64_t)size, size))
+                        break;
+                if (x == columns) continue;
+                printf("call %d, entry %d, row %ld: %s differs in %s\n", current, b, (long)r, what,
+                       form_names[m->form]);
+                stop("sequences", NULL);
+            }
+        }
+}
+static attn_view starts_of(const int64_t *start) {
+    attn_view v = integers(0, 1, ENTRIES, 0, 0, 0);
+    int b;
+    for (b = 0; b < ENTRIES; b++) {
+        int32_t x = (int32_t)start[b];
+        memcpy(at(&v, (size_t)b), &x, 4);
+    }
+    return v;
+}
+static void run_form(const batch *t, int form, const way *w) {
+    home at;
+    attn_desc d = t->d;
+    attn_grad g;
+    attn_view lse;
+    find_home(t, form, &at);
+    d.q = gather(&at, SIDE_Q, t->q), d.k = gather(&at, SIDE_K, t->k), d.v = gather(&at, SIDE_K, t->v);
+    d.k_scale = gather(&at, SIDE_K, t->k_scale), d.v_scale = gather(&at, SIDE_K, t->v_scale);
+    d.query_starts = starts_of(at.q0);
+    if (form != FORM_PADDED) d.query_lengths = starts_of(t->rows), d.key_lengths = starts_of(t->keys);
+    if (at.page) d.page_table = at.table;
+    else d.key_starts = starts_of(at.k0);
+    ask(t, &d, &g, at.q_batch, at.all_rows, at.k_batch, at.all_keys, w);
+    if (storage.type != ATTN_I8 && !at.page) g.d_out = gather(&at, SIDE_Q, t->d_out);
+    lse = attn_view_of(d.lse);
+    run_both(&d, &g, w);
+    compare(&at, SIDE_Q, t->out, d.out, "out");
+    compare(&at, SIDE_Q, t->lse, writable(lse), "lse");
+    if (!g.d_out.rank) return;
+    compare(&at, SIDE_Q, t->dq_, g.dq, "dq");
+    compare(&at, SIDE_K, t->dk_, g.dk, "dk");
+    compare(&at, SIDE_K, t->dv_, g.dv, "dv");
+}
+static void run_own(batch *t, int b, const way *w) {
+    attn_desc d = t->d;
+    attn_grad g;
+    d.q = t->q[b], d.k = t->k[b], d.v = t->v[b], d.k_scale = t->k_scale[b], d.v_scale = t->v_scale[b];
+    d.dropout_origin[0] += b;
+    ask(t, &d, &g, 1, t->rows[b], 1, t->keys[b], w);
+    if (storage.type != ATTN_I8) g.d_out = t->d_out[b];
+    t->out[b] = attn_view_of(d.out), t->lse[b] = attn_view_of(d.lse);
+    t->dq_[b] = attn_view_of(g.dq), t->dk_[b] = attn_view_of(g.dk), t->dv_[b] = attn_view_of(g.dv);
+    run_both(&d, &g, w);
+}
+static void sequences(int n, const way *w, uint64_t hash[2]) {
+    batch t;
+    int b, form;
+    make_batch(&t, n);
+    for (b = 0; b < ENTRIES; b++) run_own(&t, b, w);
+    for (b = 0; b < ENTRIES; b++) {
+        hash[0] = hash_view(hash_view(hash[0], &t.out[b]), &t.lse[b]);
+        hash[1] = hash_view(hash_view(hash_view(hash[1], &t.dq_[b]), &t.dk_[b]), &t.dv_[b]);
+    }
+    for (form = 0; form < FORM_COUNT; form++) {
+        const int taken = block_count;
+        if (form == FORM_RING && !(t.d.window && t.d.align == ATTN_ALIGN_BOTTOM_RIGHT)) continue; /* it forgets keys */
+        run_form(&t, form, w);
+        while (block_count > taken) free(blocks[--block_count]);
+    }
+    free_blocks();
+}
+
+/* Rows that go into a cache in three parts, contiguous and into pages, are those that attn_convert (attn_quantize) makes
+   of them all at once. */
+static uint64_t growing(uint64_t hash, int type, int per_row, const way *w) {
+    enum { STEPS = 3 };
+    batch t;
+    home at[2];
+    attn_view x[ENTRIES], whole[ENTRIES], scale[ENTRIES], cache, scales, none;
+    attn_error error;
+    unsigned before;
+    attn_status status;
+    int b, step, paged;
+    memset(&t, 0, sizeof t);
+    memset(&none, 0, sizeof none);
+    for (b = 0; b < ENTRIES; b++) {
+        int64_t rows = t.keys[b] = between(1, 60);
+        x[b] = floats(SPECIAL, 4, 1, 2, rows, 70);
+        whole[b] = shape4(type, 1, 2, rows, 70);
+        scale[b] = type == ATTN_I8 ? shape4(per_row ? ATTN_F32 : ATTN_F16, 1, 2, rows, per_row ? 1 : 3) : none;
+        before = swap_control(w->float_control);
+        status = type == ATTN_I8 ? attn_quantize(x[b], writable(whole[b]), writable(scale[b]), &error)
+                                 : attn_convert(x[b], writable(whole[b]), &error);
+        restore_control(before, w->float_control);
+        if (status != ATTN_OK) stop("attn_quantize, attn_convert:", &error);
+        hash = hash_view(hash, &whole[b]);
+        if (scale[b].rank) hash = hash_view(hash, &scale[b]);
+    }
+    for (paged = 0; paged < 2; paged++) {
+        int64_t held[ENTRIES] = {0, 0, 0};
+        find_home(&t, paged ? FORM_PAGES_16 : FORM_PADDED, &at[paged]);
+        cache = gather(&at[paged], SIDE_K, whole), scales = gather(&at[paged], SIDE_K, scale);
+        memset((void *)(uintptr_t)cache.data, 0xAB, count(&cache) * width(&cache));
+        if (scales.rank) memset((void *)(uintptr_t)scales.data, 0xAB, count(&scales) * width(&scales));
+        for (step = 0; step < STEPS; step++) {
+            attn_desc d;
+            int64_t rows[ENTRIES], start[ENTRIES], all = 0, h, r;
+            attn_view fresh, lengths = starts_of(held);
+            memset(&d, 0, sizeof d);
+            for (b = 0; b < ENTRIES; b++) {
+                rows[b] = step == STEPS - 1 ? t.keys[b] - held[b] : (t.keys[b] - held[b]) / 2;
+                start[b] = all, all += rows[b];
+            }
+            fresh = shape4(ATTN_F32, 1, 2, all, 70);
+            for (b = 0; b < ENTRIES; b++)
+                for (h = 0; h < 2; h++)
+                    for (r = 0; r < rows[b]; r++)
+                        memcpy(element_in(&fresh, 0, h, start[b] + r), element_in(&x[b], 0, h, held[b] + r), 70 * 4);
+            d.query_starts = starts_of(start), d.query_lengths = starts_of(rows);
+            if (paged) d.page_table = at[paged].table;
+            else d.key_starts = starts_of(at[paged].k0);
+            if (step % 2) d.k_scale = scales;
+            else d.v_scale = scales;
+            before = swap_control(w->float_control);
+            status = attn_append(fresh, writable(cache), lengths, &d, &error);
+            restore_control(before, w->float_control);
+            if (status != ATTN_OK) stop("attn_append:", &error);
+            for (b = 0; b < ENTRIES; b++) held[b] += rows[b];
+        }
+        compare(&at[paged], SIDE_K, whole, writable(cache), "the cache");
+        if (scales.rank) compare(&at[paged], SIDE_K, scale, writable(scales), "the scales of a cache");
+    }
+    return hash;
+}
+/* Tables of all kinds, and what they turn. */
+static uint64_t rotary(uint64_t hash, const way *w) {
+    int kind, type, flags;
+    for (kind = 0; kind < ATTN_ROPE_SCALING_COUNT; kind++) {
+        attn_rope_desc d;
+        attn_error error;
+        attn_status status;
+        int64_t size[4] = {60, 24, 0, 0};
+        attn_view table[2], none, x = floats(PLAIN, 4, 2, 3, 40, 50);
+        unsigned before = swap_control(w->float_control);
+        memset(&none, 0, sizeof none);
+        table[0] = dense(ATTN_F32, 2, size), table[1] = dense(ATTN_F32, 2, size);
+        memset(&d, 0, sizeof d);
+        d.scaling = kind;
+        d.base = kind % 2 ? 500000 : 0;
+        d.factor = kind ? 8 : 0;
+        d.original_positions = kind >= ATTN_ROPE_YARN ? 8192 : 0;
+        d.first_position = kind * 100003;
+        status = attn_rope_table(writable(table[0]), writable(table[1]), &d, &error);
+        restore_control(before, w->float_control);
+        if (status != ATTN_OK) stop("attn_rope_table:", &error);
+        hash = hash_view(hash_view(hash, &table[0]), &table[1]);
+        for (type = 0; type < 3; type++)
+            for (flags = 0; flags < 4; flags++) {
+                static const int types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+                attn_view from = as(types[type], &x), to = shape4(types[(type + flags) % 3], 2, 3, 40, 50);
+                from = lay_out(&from, w->layout, 0), to = lay_out(&to, w->layout, 1);
+                before = swap_control(w->float_control);
+                status = attn_rope(from, table[0], table[1], none, (uint32_t)flags, writable(to), &error);
+                restore_control(before, w->float_control);
+                if (status != ATTN_OK) stop("attn_rope:", &error);
+                hash = hash_view(hash, &to);
+            }
+    }
+    free_blocks();
+    return hash;
+}
+/* A mask that leaves out whole chunks, which are not computed, and a bias of -inf there: the same bits. */
+static uint64_t left_out(uint64_t hash, const way *w) {
+    enum { ROWS = 70, KEYS = 900 };
+    attn_desc d;
+    attn_view out[2], bias = floats(PLAIN, 2, ROWS, KEYS, 0, 0), mask;
+    int64_t size[4] = {ROWS, KEYS, 0, 0}, i, j;
+    int way_of;
+    storage.type = storage.stored = ATTN_F32;
+    mask = dense(ATTN_U8, 2, size);
+    memset(&d, 0, sizeof d);
+    d.q = floats(PLAIN, 4, 1, 2, ROWS, 24), d.k = floats(PLAIN, 4, 1, 1, KEYS, 24),
+    d.v = floats(PLAIN, 4, 1, 1, KEYS, 40);
+    for (i = 0; i < ROWS; i++)
+        for (j = 0; j < KEYS; j++) {
+            int in = i / 17 == j / 256 || (i == 3 && j == 899) || (i > 60 && j % 2 == 0);
+            uint32_t bits = in ? 0 : 0xFF800000u;
+            *at(&mask, (size_t)(i * KEYS + j)) = (unsigned char)in;
+            memcpy(at(&bias, (size_t)(i * KEYS + j)), &bits, 4);
+        }
+    d.isa = w->isa;
+    d.parallel.workers = w->workers;
+    for (way_of = 0; way_of < 2; way_of++) {
+        attn_view none;
+        memset(&none, 0, sizeof none);
+        d.mask = way_of ? none : mask, d.bias = way_of ? bias : none;
+        out[way_of] = shape4(ATTN_F32, 1, 2, ROWS, 40);
+        d.out = writable(out[way_of]);
+        run(&d, w);
+    }
+    if (memcmp(out[0].data, out[1].data, count(&out[0]) * 4)) stop("a mask and a bias of -inf differ", NULL);
+    hash = hash_view(hash, &out[0]);
+    free_blocks();
+    return hash;
+}
+static void run_sequences(const way *given, int is_mixed, int show, uint64_t total[2]) {
+    static const int types[] = {ATTN_F16, ATTN_BF16, ATTN_I8, ATTN_I8, ATTN_F32};
+    int n;
+    for (n = 0; n < BATCHES + 7; n++) {
+        way w = is_mixed ? mixed(given, n) : *given;
+        uint64_t hash[2] = {0, 0};
+        current = n;
+        state = 0x5E9u + (uint64_t)n;
+        if (n < BATCHES) sequences(n, &w, hash);
+        else if (n < BATCHES + 5) hash[0] = growing(0, types[n - BATCHES], n % 2, &w);
+        else hash[0] = n == BATCHES + 5 ? rotary(0, &w) : left_out(0, &w);
+        free_blocks();
+        add_call(&total[0], hash[0], show);
+        add_call(&total[1], hash[1], show);
+    }
+}
+
 /* total[0]: of the results, total[1]: of the gradients */
 static void run_set(const way *w, int is_mixed, int show, uint64_t total[2]) {
     int n, pieces = storage.type == ATTN_F32 ? PIECES : PIECES + 1;
     total[0] = total[1] = 0xCBF29CE484222325u;
+    if (is_sequences) {
+        run_sequences(w, is_mixed, show, total);
+        return;
+    }
     for (n = 0; n < ATTENTIONS + pieces; n++) {
         way one = is_mixed ? mixed(w, n) : *w;
         current = n;
@@ -1260,7 +1655,8 @@ static void report(const way *w, int is_mixed, int show) {
     run_set(w, is_mixed, show, total);
     for (i = 0; i < 2; i++)
         printf("0x%08lx%08lx ", (unsigned long)(total[i] >> 32), (unsigned long)(total[i] & 0xFFFFFFFFu));
-    if (storage.type != ATTN_F32) printf("%s ", type_name());
+    if (is_sequences) printf("sequences ");
+    else if (storage.type != ATTN_F32) printf("%s ", type_name());
     printf("%s", attn_isa_string(w->isa));
     if (is_mixed) printf(" mixed");
     else printf(" %d workers, %s, %s", w->workers, cut_names[w->cut], layout_names[w->layout]);

@@ -62,6 +62,8 @@ noticed_by_suites() { # DIRECTORY SECTION; the suites that are near to the mutan
     case $2 in
         call|validate)  first="errors." ;;
         gradients)      first="backward. softmax. mha." ;;
+        entries)        first="entries. generator." ;;
+        sequences)      first="sequence." ;;
         products)       first="bmm. mha. backward." ;;
         *)              first= ;;
     esac

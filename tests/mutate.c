@@ -13,8 +13,8 @@
 #include <string.h>
 
 static const char *const sections[] = {
-    "math",    "kernels-scalar", "kernels-vector", "validate", "call", "arrays",       "scores",
-    "options", "forward",        "gradients",      "products", "run",  "kernels-neon", NULL};
+    "math",    "kernels-scalar", "kernels-vector", "validate", "call", "arrays",    "entries",      "scores",
+    "options", "forward",        "gradients",      "products", "run",  "sequences", "kernels-neon", NULL};
 
 /* operators between two operands, and what they become */
 static const char *const operators[][2] = {

@@ -207,6 +207,9 @@ static int is_field(const char *field) {
                                         "db_key",
                                         "db_value",
                                         "db_result",
+                                        "query_starts",
+                                        "key_starts",
+                                        "page_table",
                                         "k_scale",
                                         "v_scale",
                                         "from",
@@ -2401,6 +2404,208 @@ static void test_far_pictures(void) {
         }
 }
 
+/* ---- sequences in shared arrays: starts, packed entries, pages */
+static struct {
+    int32_t query_starts[2], query_lengths[2], key_starts[2], key_lengths[2], per_query[2 * SQ], table[4];
+} seq;
+static attn_view seq_ints(const int32_t *x) { return attn_view_i32(x, 1, B, 0, 0, 0); }
+static attn_desc padded(void) { /* entries at the end of their rows */
+    attn_desc d = valid();
+    memset(&seq, 0, sizeof seq);
+    seq.query_starts[1] = 2, seq.key_starts[0] = 1, seq.key_starts[1] = 4;
+    d.query_starts = seq_ints(seq.query_starts);
+    d.key_starts = seq_ints(seq.key_starts);
+    d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+    return d;
+}
+static attn_desc packed(void) { /* all entries in one row */
+    attn_desc d = valid();
+    memset(&seq, 0, sizeof seq);
+    no_results(&d);
+    d.q = attn_view_bhsd(m.q, 1, H, B * SQ, D);
+    d.k = attn_view_bhsd(m.k, 1, HKV, B * SK, D);
+    d.v = attn_view_bhsd(m.v, 1, HKV, B * SK, DV);
+    d.out = attn_out_bhsd(m.out, 1, H, B * SQ, DV);
+    d.stats = attn_out_bhsd(m.stats, 1, H, B * SQ, 2);
+    seq.query_starts[1] = SQ, seq.key_starts[1] = SK;
+    for (int b = 0; b < B; b++) seq.query_lengths[b] = SQ, seq.key_lengths[b] = SK;
+    d.query_starts = seq_ints(seq.query_starts), d.query_lengths = seq_ints(seq.query_lengths);
+    d.key_starts = seq_ints(seq.key_starts), d.key_lengths = seq_ints(seq.key_lengths);
+    d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+    return d;
+}
+static attn_desc paged(void) { /* 5 pages of 2 rows, 2 of them for each entry */
+    attn_desc d = valid();
+    memset(&seq, 0, sizeof seq);
+    no_results(&d);
+    d.k = attn_view_bhsd(m.k, 5, HKV, 2, D);
+    d.v = attn_view_bhsd(m.v, 5, HKV, 2, DV);
+    d.out = attn_out_bhsd(m.out, B, H, SQ, DV);
+    d.stats = attn_out_bhsd(m.stats, B, H, SQ, 2);
+    seq.table[0] = 4, seq.table[2] = 1, seq.table[3] = 3, seq.key_lengths[0] = 4, seq.key_lengths[1] = 3;
+    d.page_table = attn_view_i32(seq.table, 2, B, 2, 0, 0);
+    d.key_lengths = seq_ints(seq.key_lengths);
+    d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+    return d;
+}
+
+/* A number of an entry, in its place. */
+static void refused_at(const attn_desc *d, const attn_grad *g, const char *field, const char *rule, int64_t got,
+                       int64_t want, int places, int64_t i, int64_t j, int line) {
+    attn_error err;
+    poison_error(&err);
+    check_error(g ? attn_backward(d, g, &err) : attn_forward(d, &err), &err, ATTN_ERR_RANGE, field, line);
+    CHECKF(strstr(err.rule, rule) != 0, "line %d: \"%s\"", line, err.rule);
+    CHECKF(err.has_numbers && err.got == got && err.want == want, "line %d: %lld, want %lld", line, (long long)err.got,
+           (long long)err.want);
+    CHECKF(err.has_place == places && err.place[0] == i && (places < 2 || err.place[1] == j),
+           "line %d: %d places [%ld,%ld]", line, (int)err.has_place, (long)err.place[0], (long)err.place[1]);
+    check_unwritten(line);
+}
+#define REFUSED_AT(from, field, rule, got, want, places, i, j, change) \
+    do { \
+        attn_desc d = from(); \
+        change; \
+        refused_at(&d, 0, field, rule, got, want, places, i, j, __LINE__); \
+    } while (0)
+
+static void test_starts(void) {
+    static const int32_t far[] = {INT32_MIN, -1};
+    static int64_t wide[B] = {0, INT64_MAX};
+    ACCEPTED(padded, (void)0);
+    ACCEPTED(padded, seq.key_starts[0] = SK; seq.query_starts[1] = SQ); /* entries without a key, without a row */
+    REFUSED(padded, ATTN_ERR_NULL, "query_starts.data", d.query_starts.data = 0);
+    REFUSED(padded, ATTN_ERR_NULL, "key_starts.data", d.key_starts.data = 0);
+    REFUSED(padded, ATTN_ERR_TYPE, "query_starts.type", d.query_starts.type = ATTN_F32);
+    REFUSED(padded, ATTN_ERR_TYPE, "key_starts.type", d.key_starts.type = ATTN_U8);
+    REFUSED(padded, ATTN_ERR_RANK, "query_starts.rank", d.query_starts.rank = 2);
+    REFUSED(padded, ATTN_ERR_RANK, "key_starts.rank", d.key_starts.rank = 4);
+    REFUSED(padded, ATTN_ERR_SIZE, "q.size[0]", d.query_starts.size[0] = d.key_starts.size[0] = 3);
+    REFUSED(padded, ATTN_ERR_SIZE, "key_starts.size[0]", d.key_starts.size[0] = 1);
+    REFUSED(padded, ATTN_ERR_SIZE, "q.size[0]", d.query_starts.size[0] = -1);
+    REFUSED(padded, ATTN_ERR_SIZE, "weights.size[0]", d.weights.size[0] = 1);
+    REFUSED(padded, ATTN_ERR_SIZE, "bias.size[0]", d.bias = floats(4, 3, 1, SQ, SK));
+    REFUSED(padded, ATTN_ERR_OVERLAP, "out", d.query_starts.data = m.out);
+    for (int n = 0; n < 2; n++) {
+        REFUSED_AT(padded, "query_starts", "at least", far[n], 0, 1, 1, 0, seq.query_starts[1] = far[n]);
+        REFUSED_AT(padded, "key_starts", "at least", far[n], 0, 1, 0, 0, seq.key_starts[0] = far[n]);
+    }
+    REFUSED_AT(padded, "query_starts", "at most Sq", SQ + 1, SQ, 1, 1, 0, seq.query_starts[1] = SQ + 1);
+    REFUSED_AT(padded, "key_starts", "at most Sk", SK + 1, SK, 1, 0, 0, seq.key_starts[0] = SK + 1);
+    REFUSED_AT(padded, "query_starts", "at most Sq", INT64_MAX, SQ, 1, 1, 0,
+               d.query_starts = attn_view_i64(wide, 1, B, 0, 0, 0));
+    REFUSED_AT(padded, "key_starts", "plus key_lengths", INT64_MAX, SK, 1, 1, 0, seq.key_lengths[1] = 3;
+               d.key_lengths = seq_ints(seq.key_lengths); d.key_starts = attn_view_i64(wide, 1, B, 0, 0, 0));
+    REFUSED_AT(padded, "query_starts", "plus query_lengths", 4, SQ, 1, 1, 0,
+               d.query_lengths = seq_ints(seq.query_lengths);
+               seq.query_lengths[1] = 2);
+    REFUSED_AT(padded, "key_starts", "plus key_lengths", 6, SK, 1, 1, 0, d.key_lengths = seq_ints(seq.key_lengths);
+               seq.key_lengths[1] = 2);
+    REFUSED_AT(padded, "key_lengths", "Sk - key_starts", 2, 1, 2, 1, 2,
+               d.key_lengths = attn_view_i32(seq.per_query, 2, B, SQ, 0, 0);
+               seq.per_query[SQ + 2] = 2);
+    REFUSED(padded, ATTN_ERR_OPTION, "align", d.align = 0; d.causal = 1); /* entries of 3 queries and 4 keys */
+}
+static void test_packed(void) {
+    ACCEPTED(packed, (void)0);
+    ACCEPTED(packed, seq.key_starts[1] = 3); /* keys in common */
+    ACCEPTED(packed, d.bias = floats(4, 1, H, 1, 1));
+    REFUSED(packed, ATTN_ERR_SIZE, "q.size[0]", d.q = attn_view_bhsd(m.q, 3, H, 2, D));
+    REFUSED(packed, ATTN_ERR_SIZE, "out.size[0]", d.out = attn_out_bhsd(m.out, B, H, SQ, DV));
+    REFUSED(packed, ATTN_ERR_SIZE, "v.size[0]", d.v = attn_view_bhsd(m.v, B, HKV, SK, DV));
+    REFUSED(packed, ATTN_ERR_OPTION, "weights", d.weights = attn_out_bhsd(m.weights, 1, H, B * SQ, B * SK));
+    REFUSED(packed, ATTN_ERR_OPTION, "scores", d.scores = attn_out_bhsd(m.gradients[0], 1, H, B * SQ, B * SK));
+    REFUSED(packed, ATTN_ERR_OPTION, "mask", d.mask = mask(2, B * SQ, 1, 0, 0));
+    REFUSED(packed, ATTN_ERR_OPTION, "bias", d.bias = floats(4, B, 1, 1, 2 * SK));
+    REFUSED(packed, ATTN_ERR_SIZE, "key_lengths.size[0]", d.key_lengths = attn_view_i32(seq.per_query, 2, B, SQ, 0, 0));
+    REFUSED_AT(packed, "query_starts", "plus query_lengths", 7, 6, 1, 1, 0, seq.query_starts[1] = 4);
+    REFUSED_AT(packed, "key_starts", "plus key_lengths", 11, 10, 1, 1, 0, seq.key_starts[1] = 6);
+    REFUSED_AT(packed, "query_starts", "the end of the entry before it", 2, 3, 1, 1, 0, seq.query_starts[1] = 2);
+    REFUSED_AT(packed, "query_starts", "the end of the entry before it", 3, 5, 1, 0, 0, seq.query_starts[0] = 3;
+               seq.query_starts[1] = 2);
+    REFUSED_AT(packed, "query_starts", "the end of the entry before it", 0, 3, 1, 1, 0, seq.query_starts[1] = 0);
+    ACCEPTED(packed, seq.query_starts[1] = 0; seq.query_starts[0] = 3);  /* in any order */
+    ACCEPTED(packed, seq.query_starts[1] = 1; seq.query_lengths[1] = 0); /* no row, none in common */
+}
+/* Many entries, in no order: found where two of them overlap. */
+static void test_packed_many(void) {
+    enum { MANY = 500 };
+    static int32_t starts[MANY], lengths[MANY];
+    static float x[2 * MANY];
+    attn_desc d;
+    attn_error err;
+    memset(&d, 0, sizeof d);
+    d.q = d.k = d.v = attn_view_bhsd(x, 1, 1, 2 * MANY, 1);
+    d.out = attn_out_bhsd((float *)test_guarded(sizeof x), 1, 1, 2 * MANY, 1);
+    d.query_starts = d.key_starts = attn_view_i32(starts, 1, MANY, 0, 0, 0);
+    d.query_lengths = d.key_lengths = attn_view_i32(lengths, 1, MANY, 0, 0, 0);
+    for (int n = 0; n < 20; n++) {
+        int64_t order[MANY], at = 0;
+        int bad = n % 2 ? test_int(1, MANY - 1) : 0;
+        for (int b = 0; b < MANY; b++) order[b] = (b * 7 + n) % MANY;
+        for (int b = 0; b < MANY; b++) {
+            lengths[order[b]] = test_int(1, 2);
+            starts[order[b]] = (int32_t)at - (b > 0 && b == bad);
+            at += lengths[order[b]] - (b > 0 && b == bad);
+        }
+        attn_status st = attn_forward(&d, &err);
+        if (!bad) CHECK_STATUS(st, ATTN_OK);
+        else
+            CHECKF(st == ATTN_ERR_RANGE && !strcmp(err.field, "query_starts") && err.place[0] == order[bad] &&
+                       err.got == err.want - 1,
+                   "%s %s at %ld, want %ld", attn_status_string(st), err.field, (long)err.place[0], (long)order[bad]);
+    }
+}
+static void test_pages(void) {
+    ACCEPTED(paged, (void)0);
+    ACCEPTED(paged, seq.key_lengths[1] = 2; seq.table[3] = 77); /* behind a length */
+    REFUSED(paged, ATTN_ERR_NULL, "page_table.data", d.page_table.data = 0);
+    REFUSED(paged, ATTN_ERR_TYPE, "page_table.type", d.page_table.type = ATTN_BF16);
+    REFUSED(paged, ATTN_ERR_RANK, "page_table.rank", d.page_table.rank = 1);
+    REFUSED(paged, ATTN_ERR_SIZE, "page_table.size[0]", d.page_table = attn_view_i32(seq.table, 2, 1, 2, 0, 0));
+    REFUSED(paged, ATTN_ERR_SIZE, "v.size[0]", d.v.size[0] = 4);
+    REFUSED(paged, ATTN_ERR_SIZE, "v.size[2]", d.v.size[2] = 1);
+    REFUSED(paged, ATTN_ERR_SIZE, "mask.size[0]", d.mask = mask(1, 5, 0, 0, 0)); /* Sk is 4 */
+    REFUSED(paged, ATTN_ERR_OVERLAP, "out", d.page_table.data = m.out);
+    REFUSED(given, ATTN_ERR_OPTION, "page_table", d.page_table = attn_view_i32(seq.table, 2, B, 2, 0, 0);
+            memset(&d.v, 0, sizeof d.v); memset(&d.out, 0, sizeof d.out));
+    REFUSED_AT(paged, "page_table", "a page of the pool", 5, 4, 2, 0, 1, seq.table[1] = 5);
+    REFUSED_AT(paged, "page_table", "at least", -1, 0, 2, 1, 1, seq.table[3] = -1);
+    REFUSED_AT(paged, "key_lengths", "at most", 5, 4, 1, 1, 0, seq.key_lengths[1] = 5);
+    REFUSED_AT(paged, "key_starts", "plus key_lengths", 5, 4, 1, 0, 0, seq.key_starts[0] = 1;
+               d.key_starts = seq_ints(seq.key_starts));
+}
+static void test_backward_sequences(void) {
+    BACKWARD_OK(padded, (void)0);
+    BACKWARD(padded, ATTN_ERR_SIZE, "dk.size[2]", g.dk = attn_out_bhsd(m.gradients[1], B, HKV, SK - 1, D));
+    BACKWARD(padded, ATTN_ERR_SIZE, "d_weights.size[0]", g.d_weights.size[0] = 1);
+    for (int n = 0; n < 2; n++) {
+        attn_desc d = packed();
+        attn_grad g;
+        memset(&g, 0, sizeof g);
+        g.d_out = floats(4, 1, H, B * SQ, DV);
+        g.dq = attn_out_bhsd(m.gradients[0], 1, H, B * SQ, D);
+        g.dk = attn_out_bhsd(m.gradients[1], 1, HKV, B * SK, D);
+        g.dv = attn_out_bhsd(m.gradients[2], 1, HKV, B * SK, DV);
+        memset(&d.stats, 0, sizeof d.stats);
+        if (n == 0) {
+            seq.key_starts[1] = 4;
+            refused_at(&d, &g, "key_starts", "the end of the entry before it", 4, 5, 1, 1, 0, __LINE__);
+            seq.key_starts[1] = 5, seq.query_starts[1] = 2;
+            refused_at(&d, &g, "query_starts", "the end of the entry before it", 2, 3, 1, 1, 0, __LINE__);
+            continue;
+        }
+        g.d_weights = attn_view_f32(m.gradients[4], 4, 1, H, B * SQ, B * SK);
+        refused_backward(&d, &g, ATTN_ERR_OPTION, "d_weights", __LINE__);
+        memset(&g.d_weights, 0, sizeof g.d_weights);
+        d.bias = floats(4, 1, H, 1, 1);
+        g.d_bias = attn_out_f32(m.gradients[3], 4, 1, H, SQ, 1);
+        refused_backward(&d, &g, ATTN_ERR_SIZE, "d_bias.size[2]", __LINE__);
+    }
+    BACKWARD(paged, ATTN_ERR_OPTION, "page_table", memset(&g, 0, sizeof g); g.d_out = floats(4, B, H, SQ, DV);
+             g.dq = attn_out_bhsd(m.gradients[0], B, H, SQ, D));
+}
+
 const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.null", test_null},
                                   {"errors.hooks", test_hooks},
@@ -2450,4 +2655,9 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.far_views", test_far_views},
                                   {"errors.far_positions", test_far_positions},
                                   {"errors.far_pictures", test_far_pictures},
+                                  {"errors.starts", test_starts},
+                                  {"errors.packed", test_packed},
+                                  {"errors.packed_many", test_packed_many},
+                                  {"errors.pages", test_pages},
+                                  {"errors.backward_sequences", test_backward_sequences},
                                   {0, 0}};

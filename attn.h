@@ -4636,7 +4636,8 @@ typedef struct attn__matmul {
     float   scale;
     int     adds;                       /* to what out holds */
     int     skip;                       /* rows of b that are not finite do not count where a is all -0 (1) or 0 (2) */
-    const struct attn__call *cover;     /* not NULL: b are keys; those that no query may attend to are not read */
+    const struct attn__call *cover;     /* not NULL: b are keys, of which those that no query may attend to are not
+                                           read, or queries, of which those behind a length or before a start are not */
     const struct attn__call *ragged;    /* not NULL: depth is what its entries have */
     int     of_keys;                    /* depth: of keys, else of queries */
     attn__array bias;                   /* of a product: added to each of its rows */
@@ -5231,11 +5232,13 @@ static attn_status attn__check_contents(const attn_desc *d, const attn__walk *w,
 {
     const char *axis = "must be at most the size of its axis";
     const attn_view *sigma = &d->sigma_per_head;
+    const int most = w->sides & ATTN__STARTS_OF_QUERIES ? 1 : 2;       /* attn__check_entry looks at [B,Sq] */
     int64_t h;
-    if (!(w->sides & ATTN__STARTS_OF_QUERIES) || d->key_lengths.rank < 2)       /* else attn__check_entry looks */
+    if (d->key_lengths.rank <= most)
         ATTN__TRY(attn__check_ints(&d->key_lengths, ATTN__F_key_lengths, 0, ATTN__LETTER(w, 'S'), axis, err));
     ATTN__TRY(attn__check_ints(&d->query_lengths, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
-    ATTN__TRY(attn__check_ints(&d->positions, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", err));
+    if (d->positions.rank <= most)
+        ATTN__TRY(attn__check_ints(&d->positions, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", err));
     if (sigma->rank && sigma->data) {
         const attn__array sigmas = attn__array_of(*sigma, ".H..");
         for (h = 0; h < sigma->size[0]; h++)
@@ -5807,6 +5810,7 @@ static int64_t attn__entries_to_see(const attn__call *c)
 {
     const int alike = !c->query_starts.stride[0] && !c->key_starts.stride[0] && !c->query_lengths.stride[0] &&
                       (!c->key_lengths.stride[0] || (c->key_lengths.rank == 2 && !c->queries)) &&
+                      (!c->positions.stride[0] || c->positions.rank < 2 || !c->queries) &&
                       (!c->page_table.stride[0] || !c->keys);
     return alike ? attn__min(c->batch, 2) : c->batch;
 }
@@ -5845,21 +5849,34 @@ static attn_status attn__check_side(const attn__array *starts, const attn__array
     return attn__fail_at(err, name, keys ? "plus key_lengths must be at most Sk" :
                          "plus query_lengths must be at most Sq", attn__add64(start, length), most, b, -1);
 }
+/* Of lengths or positions [B,Sq] those of an entry's rows. */
+static attn_status attn__check_rows(const attn__call *c, const attn__array *a, int field, int64_t least, int64_t most,
+                                    const char *at_most, int64_t b, int64_t row0, int64_t rows, attn_error *err)
+{
+    const int64_t end = row0 + (a->stride[2] ? rows : attn__min(rows, 1));
+    int64_t i;
+    for (i = row0; a->rank == 2 && i < end; i++) {
+        const int64_t n = attn__int_at(a, b, i);
+        if (n >= least && n <= most) continue;
+        return attn__fail_at(err, attn__name_of(&attn__fields[field], ATTN__T_VIEW), n < least ? "must be at least" :
+                             at_most, n, n < least ? least : most, c->packed_queries ? 0 : b, i);
+    }
+    return ATTN_OK;
+}
 static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error *err)
 {
     const attn__array *lengths = &c->key_lengths;
     attn__extent x;
-    int64_t i, rows, most, all;
+    int64_t rows, most;
     ATTN__TRY(attn__check_side(&c->query_starts, &c->query_lengths, 0, c->queries, b, err));
     ATTN__TRY(attn__check_side(&c->key_starts, lengths, 1, c->keys, b, err));
     attn__find_rows(c, b, 0, &x);
     rows = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : x.rows;
-    all = lengths->stride[2] ? rows : attn__min(rows, 1);
     most = c->keys - (c->key_starts.rank ? attn__int_at(&c->key_starts, b, 0) : 0);
-    for (i = x.row0; lengths->rank == 2 && i < x.row0 + all; i++) {
-        const int64_t n = attn__int_at(lengths, b, i), row = c->packed_queries ? 0 : b;
-        ATTN__TRY(attn__check_within(err, "key_lengths", n, most, "must be at most Sk - key_starts", row, i));
-    }
+    ATTN__TRY(attn__check_rows(c, lengths, ATTN__F_key_lengths, 0, most, "must be at most Sk - key_starts", b, x.row0,
+                               rows, err));
+    ATTN__TRY(attn__check_rows(c, &c->positions, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", b, x.row0,
+                               rows, err));
     attn__find_keys(c, b, &x);
     ATTN__RULE(c->align != ATTN_ALIGN_UNSET || rows == x.keys ||
                (c->left == ATTN__HUGE && c->right == ATTN__HUGE && !c->alibi.rank), ATTN_ERR_OPTION, "align",
@@ -7019,15 +7036,16 @@ static int attn__is_kernel(int32_t score) { return (attn__scores[score]->flags &
 /* ---- lengths, causal, window: which keys a row may attend to, first <= j < last */
 static attn__row attn__row_of(const attn__call *c, int64_t b, int64_t i)
 {
-    const int64_t key_length = c->key_lengths.rank ? attn__int_at(&c->key_lengths, b, i) : c->keys;
     const int64_t query_length = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : c->queries;
-    attn__row row;
+    attn__row row = {0, 0, 0};
+    int64_t key_length;
     row.position = i;
+    if (i >= query_length) return row;          /* where nothing else is read */
+    key_length = c->key_lengths.rank ? attn__int_at(&c->key_lengths, b, i) : c->keys;
     if (c->align == ATTN_ALIGN_BOTTOM_RIGHT) row.position = i + key_length - query_length;
     if (c->align == ATTN_ALIGN_POSITIONS)
         row.position = attn__add_signed(attn__int_at(&c->positions, b, i), c->positions.rank == 2 ? 0 : i);
-    row.first = 0;
-    row.last = i < query_length ? key_length : 0;
+    row.last = key_length;
     if (c->left != ATTN__HUGE) row.first = attn__max(attn__add_signed(row.position, -c->left), 0);
     if (c->right != ATTN__HUGE) {
         const int64_t end = attn__add_signed(row.position, c->right);
@@ -7325,10 +7343,31 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
     if (t->first >= t->last) t->first = t->last = 0;
 }
 
-/* Loads the lanes' queries, transformed into what will meet the keys. */
+/* Loads the lanes' queries, transformed into what will meet the keys. A row that reaches no key is not read, unless its
+   scores are asked for: the reached one before it, or else the first one, stands in for it. */
 static void attn__load_queries(attn__tile *t)
 {
-    if (attn__score_of(t->c)->load) attn__score_of(t->c)->load(t);
+    const attn__call *c = t->c;
+    void (*const load)(attn__tile *t) = attn__score_of(c)->load;
+    int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES], l, some = 0, empty = 0;
+    if (!load) return;
+    for (l = t->ld - 1; l >= 0 && !(c->same_rows || c->scores.rank || c->scores_softcap.rank); l--)
+        if (t->row[l].first < t->row[l].last) some = l;
+        else empty++;
+    if (!empty || empty == t->ld) {
+        if (!empty) load(t);
+        return;
+    }
+    ATTN__COPY(h, t->h, sizeof h);
+    ATTN__COPY(i, t->i, sizeof i);
+    for (l = 0; l < t->ld; l++) {
+        if (t->row[l].first < t->row[l].last) some = l;
+        t->h[l] = h[some];
+        t->i[l] = i[some];
+    }
+    load(t);
+    ATTN__COPY(t->h, h, sizeof h);
+    ATTN__COPY(t->i, i, sizeof i);
 }
 
 /* ---- preparing one block of keys of one stream. Only keys that some row may attend to are read.
@@ -8737,13 +8776,22 @@ static int attn__sum_skips(const attn__matmul *m, int64_t x, int64_t y, int64_t 
     }
     return 1;
 }
+/* covered[k] of row k0+k: is it one of the queries of batch entry b? */
+static void attn__cover_queries(const attn__call *c, int64_t b, int64_t k0, int64_t n, uint8_t *covered)
+{
+    const int64_t start = c->query_starts.rank ? attn__int_at(&c->query_starts, b, 0) : 0;
+    const int64_t end = c->query_lengths.rank ? start + attn__int_at(&c->query_lengths, b, 0) : c->queries;
+    int64_t k;
+    for (k = 0; k < n; k++) covered[k] = k0 + k >= start && k0 + k < end;
+}
 /* b's rows k0 .. k0+n, `lanes` columns from `column` on, as a tile */
 static void attn__sum_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t k0, int64_t n, int64_t column,
                             int64_t lanes, int64_t ld, float *panel)
 {
     uint8_t covered[ATTN__CHUNK];
     int64_t k;
-    if (m->cover) attn__cover(m->cover, x, k0, n, covered);
+    if (m->cover && m->of_keys) attn__cover(m->cover, x, k0, n, covered);
+    else if (m->cover) attn__cover_queries(m->cover, x, k0, n, covered);
     if (attn__copy_rows(m->f, &m->b, x, y / m->b_shares, k0, n, column, lanes, ld, m->cover ? covered : NULL, NULL,
                         panel) && m->skip)
         for (k = 0; k < n; k++, panel += ld)
@@ -8926,9 +8974,11 @@ static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int w
         turned = attn__turned(c->d_bilinear);
         *m = attn__sum_over(c, &u, c->q, &turned, size, c->size_q, 0, c->d_bilinear.rank == 3, ATTN_GRAD_BILINEAR);
         m->scale = c->scale;
+        m->cover = c;
         break;
     case ATTN__SUM_W_Q:
         *m = attn__sum_over(c, &u, c->q, &c->d_w_q, size, c->size_q, 0, c->d_w_q.rank == 3, ATTN_GRAD_W_Q);
+        m->cover = c;
         break;
     case ATTN__SUM_W_K:
         *m = attn__sum_over(c, &b, c->k, &c->d_w_k, size, c->size_k, 1, c->d_w_k.rank == 3, ATTN_GRAD_W_K);

@@ -327,6 +327,104 @@ static void unmapped_given(void) {
     all_zero(&beyond, "of given scores beyond the length");
 }
 
+/* The same of rows that no entry has, of pages behind a length, and of numbers that belong to neither. Of n integers
+   only first..end-1 are mapped. */
+static attn_view unmapped_ints(int rank, int64_t first, int64_t end, int64_t n, int64_t lo, int64_t hi) {
+    char *p = (char *)test_guarded_span((size_t)first * 8, (size_t)(end - first) * 8, (size_t)(n - end) * 8, 0);
+    attn_view v = attn_view_i64((const int64_t *)(const void *)p, rank, rank == 2 ? 1 : end - first, end - first, 0, 0);
+    fill(&v, draw_int, (double)lo, (double)hi);
+    v.data = p - (size_t)first * 8;
+    v.size[rank - 1] = n;
+    return v;
+}
+static attn_view two_ints(int64_t a, int64_t b) {
+    attn_view v = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, 0);
+    put_at(&v, 0, 0, 0, 0, (double)a), put_at(&v, 0, 0, 0, 1, (double)b);
+    return v;
+}
+static void unmapped_starts(void) {
+    enum { ROWS = 1500, KEYS = 4000, D = 6, DV = 3 };
+    for (int n = 0; n < 18; n++) {
+        int64_t q0 = test_int(0, 1000), rows = test_int(1, 40), k0 = test_int(1, 2000), keys = test_int(1, 600);
+        int64_t some_rows = test_int(0, (int)rows), some_keys = test_int(0, (int)keys); /* those of the first entry */
+        int packed = n % 2;
+        attn_desc d = make_desc(1, 1, 1, 1, 1, D, DV);
+        set_score(&d, n % ATTN_SCORE_GIVEN, 4);
+        d.q = unmapped_beyond(q0, q0 + rows, ROWS, D, test_int(0, 1));
+        d.k = unmapped_beyond(k0, k0 + keys, KEYS, D, test_int(0, 1));
+        d.v = unmapped_beyond(k0, k0 + keys, KEYS, DV, test_int(0, 1));
+        d.align = n % 3 ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_POSITIONS;
+        if (n % 3 == 0) d.positions = unmapped_ints(2, q0, q0 + rows, ROWS, -5, keys);
+        if (n % 4 == 0) d.key_lengths = unmapped_ints(2, q0, q0 + rows, ROWS, 0, packed ? some_keys : keys);
+        d.causal = n % 5 < 2;
+        d.dropout = n % 7 ? 0 : 0.25f;
+        if (packed) {
+            d.query_starts = two_ints(q0 + rows - some_rows, q0);
+            d.query_lengths = two_ints(some_rows, rows - some_rows);
+            d.key_starts = two_ints(k0 + keys - some_keys, k0);
+            if (n % 4) d.key_lengths = two_ints(some_keys, keys - some_keys);
+        } else {
+            d.query_starts = make_ints(ATTN_I64, 1, 1, 0, 0, 0, (int)q0, (int)q0);
+            d.query_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)rows, (int)rows);
+            d.key_starts = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)k0, (int)k0);
+            if (n % 4) d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)keys, (int)keys);
+        }
+        if (packed && n % 4 == 0) { /* two entries that share their keys: there is no gradient then */
+            ask_for(&d, RESULT_OUT | RESULT_LSE, LAYOUT_PACKED);
+            check_everywhere(&d, "entries that share keys, pages beyond them unmapped");
+        } else {
+            check_all(&d, "entries, pages beyond them unmapped");
+        }
+        test_release();
+    }
+}
+static void unmapped_pages(void) {
+    enum { PAGES = 40, D = 6, DV = 3, ENTRY = 25 };
+    for (int n = 0; n < 12; n++) { /* pages 7, 8, ... of the pool, as long as there are keys */
+        int64_t page = (int64_t[]){1, 4, 16, 70}[n % 4], keys = test_int(1, (int)(ENTRY * page)), first = 7 * page;
+        int64_t used = (keys + page - 1) / page;
+        attn_desc d = make_desc(1, 1, 1, n % 3 ? 1 : test_int(2, 20), 1, D, DV);
+        attn_view pool[2];
+        for (int v = 0; v < 2; v++) {
+            int64_t size = v ? DV : D;
+            pool[v] = unmapped_beyond(first, first + keys, PAGES * page, size, test_int(0, 1));
+            pool[v].size[0] = PAGES, pool[v].size[2] = page, pool[v].stride[0] = page * size;
+        }
+        d.k = pool[0], d.v = pool[1];
+        d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        d.causal = n % 2;
+        d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)keys, (int)keys);
+        d.page_table = unmapped_ints(2, 0, used, ENTRY, 0, 0);
+        for (int64_t p = 0; p < used; p++) put_at(&d.page_table, 0, 0, 0, p, (double)(7 + p));
+        ask_for(&d, RESULT_OUT | RESULT_LSE, LAYOUT_PACKED);
+        check_everywhere(&d, "pages of a pool, behind the keys unmapped");
+        test_release();
+    }
+}
+/* Of a cache only the new rows are touched, of the tables of rotations only the rows of the positions. */
+static void unmapped_tools(void) {
+    enum { ROWS = 5, ROOM = 3000, D = 8 };
+    for (int n = 0; n < 8; n++) {
+        int64_t held = test_int(0, ROOM - ROWS);
+        attn_view cache = unmapped_beyond(held, held + ROWS, ROOM, D, n % 2),
+                  fresh = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, ROWS, D);
+        attn_view length = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)held, (int)held), table[2];
+        attn_out o;
+        memcpy(&o, &cache, sizeof o);
+        CHECK_STATUS(attn_append(fresh, o, length, 0, 0), ATTN_OK);
+        for (int64_t i = 0; i < ROWS; i++)
+            for (int64_t x = 0; x < D; x++)
+                CHECK_CLOSE(ref_at(&cache, 0, 0, held + i, x), ref_at(&fresh, 0, 0, i, x), 0);
+        for (int t = 0; t < 2; t++) {
+            table[t] = unmapped_beyond(held, held + ROWS, ROOM, D / 2, n % 2);
+            table[t] = attn_view_f32((const float *)table[t].data, 2, ROOM, D / 2, 0, 0);
+        }
+        o = make_out(LAYOUT_PACKED, 4, 1, 1, ROWS, D);
+        CHECK_STATUS(attn_rope(fresh, table[0], table[1], length, (uint32_t)n % 4, o, 0), ATTN_OK);
+        test_release();
+    }
+}
+
 /* ---- sizes */
 static void every_d(void) {
     for (int size = 1; size <= 70; size++)
@@ -985,6 +1083,9 @@ const test_case suite_corners[] = {{"corners.empty_rows", empty_rows},
                                    {"corners.excluded_by_row", excluded_by_row},
                                    {"corners.unmapped", unmapped},
                                    {"corners.unmapped_given", unmapped_given},
+                                   {"corners.unmapped_starts", unmapped_starts},
+                                   {"corners.unmapped_pages", unmapped_pages},
+                                   {"corners.unmapped_tools", unmapped_tools},
                                    {"corners.every_d", every_d},
                                    {"corners.every_dv", every_dv},
                                    {"corners.odd_sizes", odd_sizes},

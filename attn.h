@@ -80,7 +80,8 @@
              query_starts[b] .. + query_lengths[b] and the keys key_starts[b] .. + key_lengths[b] (the largest, if they
              are per query); without lengths, all up to the end of the array. Each result of an entry has the bits of a
              call of its own: i, j, positions, windows, bottom-right alignment, chunks and dropout count from its
-             starts, and its keys alone are Sk.
+             starts, and its keys alone are Sk. What no entry has is not read, but for queries whose raw scores are
+             asked for.
              Packed: where starts are given, the arrays of queries (q, out, lse, stats and their gradients) or those of
              keys (k, v, their scales and gradients) may have batch size 1, with all entries in that one row:
              [1,H,total,D]; B is the size of the starts (B = 1 counts as not packed). Per-query key_lengths and
@@ -91,8 +92,13 @@
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
              Left padding is key_starts (and query_starts) alone, without lengths.
-             Pages: with `page_table` k and v are pools, and Sk is each entry's length, as with starts. A cache grows by
-             attn_append; attn_rope turns queries and keys.
+             Pages: with `page_table` k and v are pools, and Sk is each entry's length, as with starts. A ring buffer for
+             a sliding window is a table whose oldest page is used again: with R pages of its own for each entry, as
+             many as the window and the new queries reach,
+                 for (j = 0; j * page < length[b]; j++) table[b * pages + j] = b * R + j % R;
+             and the page that j % R comes back to is overwritten by new keys (attn_append does it); what it held lies
+             behind the window and is not read.
+             A cache grows by attn_append; attn_rope turns queries and keys.
 
    ORDER     score (with its scale) -> softcap c*tanh(s/c) -> + bias, + ALiBi -> masks -> softmax (with sink)
              -> dropout -> times V. Every intermediate result can be returned; asking for it changes no bit of the

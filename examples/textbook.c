@@ -1,8 +1,8 @@
 /* cc -O2 textbook.c -lm */
 /* The textbook's chapter on attention, section by section: masked softmax, batched matrix products, additive
-   and scaled dot product attention, a padded batch, why 1/sqrt(d), and the exercises. Heatmaps go to the
-   terminal and, as SVG, into the directory given as the first argument (the current one without). Every
-   section checks itself. */
+   and scaled dot product attention, padded batches and other sequences, why 1/sqrt(d), and the exercises.
+   Heatmaps go to the terminal and, as SVG, into the directory given as the first argument (the current one
+   without). Every section checks itself. */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
 #include <math.h>
@@ -248,6 +248,44 @@ static void padded_batch(void) {
     attn_heatmap map = heatmap(attn_view_f32(weights, 3, 3, 4, 4, 0));
     map.panel_titles = sentences;
     draw(map, "padded_batch", "A padded batch");
+}
+
+/* ---- 5b. sequences in one array: who may attend to whom, as attn_mask tells it. Three documents of 4, 3 and 5 words lie
+ * one behind the other; a window; a batch whose padding comes first; two questions about one text. */
+#define WORDS 12
+static int attended(const uint8_t *picture) {
+    int n = 0;
+    for (int i = 0; i < WORDS * WORDS; i++) n += picture[i];
+    return n;
+}
+
+static void sequences(void) {
+    static const char *const titles[4] = {"packed documents, causal", "a window of 4", "padding first",
+                                          "a shared prefix"};
+    static const int32_t starts[3] = {0, 4, 7}, lengths[3] = {4, 3, 5}, behind_padding[1] = {5};
+    static const int32_t questions[2] = {0, 6}, words[2] = {5, 4}, text[2] = {0, 0}, text_words[2] = {7, 7};
+    static uint8_t pictures[4][WORDS * WORDS];
+    attn_desc d[4] = {{0}};
+    d[0].query_starts = d[0].key_starts = attn_view_i32(starts, 1, 3, 0, 0, 0);
+    d[0].query_lengths = d[0].key_lengths = attn_view_i32(lengths, 1, 3, 0, 0, 0);
+    d[0].causal = d[1].causal = d[2].causal = 1; /* each word sees those before it and itself, */
+    d[1].window = 1;
+    d[1].window_left = 3; /* or only the three before it */
+    d[2].query_starts = d[2].key_starts = attn_view_i32(behind_padding, 1, 1, 0, 0, 0);
+    d[3].query_starts = attn_view_i32(questions, 1, 2, 0, 0, 0);
+    d[3].query_lengths = attn_view_i32(words, 1, 2, 0, 0, 0);
+    d[3].key_starts = attn_view_i32(text, 1, 2, 0, 0, 0);
+    d[3].key_lengths = attn_view_i32(text_words, 1, 2, 0, 0, 0);
+    for (int i = 0; i < 4; i++)
+        must(attn_mask(attn_out_typed(ATTN_U8, pictures[i], 4, 1, 1, WORDS, WORDS), &d[i], &err));
+    printf("5b. Sequences in one array: which query (row) may attend to which key (column)\n");
+    check(attended(pictures[0]) == 4 * 5 / 2 + 3 * 4 / 2 + 5 * 6 / 2, "a document attends to itself, causally");
+    check(attended(pictures[1]) == 4 * WORDS - 3 - 2 - 1, "a window of four words");
+    check(attended(pictures[2]) == 7 * 8 / 2, "nothing attends to padding");
+    check(attended(pictures[3]) == (5 + 4) * 7, "both questions attend to the text");
+    attn_heatmap map = heatmap(attn_view_u8(&pictures[0][0], 3, 4, WORDS, WORDS, 0));
+    map.panel_titles = titles;
+    draw(map, "sequences", "Sequences in one array");
 }
 
 /* ---- 6. why 1/sqrt(d): q.k of normal vectors has variance d, so that the softmax saturates and its gradient
@@ -524,6 +562,7 @@ int main(int argc, char **argv) {
     equal_keys(&p, ATTN_SCORE_SCALED_DOT, "scaled_dot", "Scaled dot product attention");
     dropout(&p);
     padded_batch();
+    sequences();
     why_sqrt_d();
     other_keys(p);
     vector_sum();

@@ -20,6 +20,7 @@ void PAGE(pooling)(double kernel, double width);
 void PAGE(softmax)(double first, double second, double temperature);
 void PAGE(scores)(double size, double temperature);
 void PAGE(masks)(double causal, double left, double right, double length);
+void PAGE(sequences)(double first, double second, double left, double padding);
 int PAGE(forward)(int simd);
 int PAGE(golden)(int simd);
 
@@ -246,7 +247,40 @@ void masks(double causal, double left, double right, double length) {
     say("<p><b>%d</b> of %d pairs have a weight.</p>", pairs, TOKENS * TOKENS);
 }
 
-/* ---- 5. speed: one forward call; the page takes the time. 0: the browser lacks the instruction set */
+/* ---- 5. sequences in one array */
+void sequences(double first, double second, double left, double padding) {
+    static const char *const titles[3] = {"Three documents", "Padding first", "A shared prefix"};
+    static uint8_t pictures[3][TOKENS * TOKENS];
+    const int32_t lengths[3] = {(int32_t)first, (int32_t)second, TOKENS - (int32_t)first - (int32_t)second};
+    const int32_t starts[3] = {0, lengths[0], lengths[0] + lengths[1]}, behind[1] = {(int32_t)padding};
+    const int32_t prefix_starts[2] = {0, 0}, prefix_lengths[2] = {lengths[0], lengths[0]};
+    attn_desc d[3] = {{0}};
+    int pairs = 0;
+    begin_text();
+    for (int i = 0; i < 2; i++) {
+        d[i].causal = 1;
+        d[i].window = left < TOKENS;
+        if (d[i].window) d[i].window_left = (int64_t)left, d[i].window_right = ATTN_UNBOUNDED;
+    }
+    d[0].query_starts = d[0].key_starts = attn_view_i32(starts, 1, 3, 0, 0, 0);
+    d[0].query_lengths = d[0].key_lengths = attn_view_i32(lengths, 1, 3, 0, 0, 0);
+    d[1].query_starts = d[1].key_starts = attn_view_i32(behind, 1, 1, 0, 0, 0);
+    d[2].query_starts = attn_view_i32(starts + 1, 1, 2, 0, 0, 0);
+    d[2].query_lengths = attn_view_i32(lengths + 1, 1, 2, 0, 0, 0);
+    d[2].key_starts = attn_view_i32(prefix_starts, 1, 2, 0, 0, 0);
+    d[2].key_lengths = attn_view_i32(prefix_lengths, 1, 2, 0, 0, 0);
+    for (int i = 0; i < 3; i++)
+        if (!good(attn_mask(attn_out_typed(ATTN_U8, pictures[i], 4, 1, 1, TOKENS, TOKENS), &d[i], &err))) return;
+    attn_heatmap map = heatmap(attn_view_u8(pictures[0], 3, 3, TOKENS, TOKENS, 0));
+    map.panel_titles = titles;
+    map.no_colorbar = 1;
+    map.width = 940;
+    draw(&map);
+    for (int i = 0; i < TOKENS * TOKENS; i++) pairs += pictures[0][i];
+    say("<p>In the first picture <b>%d</b> of %d pairs attend.</p>", pairs, TOKENS * TOKENS);
+}
+
+/* ---- 6. speed: one forward call; the page takes the time. 0: the browser lacks the instruction set */
 int forward(int simd) {
     attn_desc d = {0};
     begin_text();
@@ -258,7 +292,7 @@ int forward(int simd) {
     return good(attn_forward(&d, &err));
 }
 
-/* ---- 6. the golden hash, which tests/golden.c prints */
+/* ---- 7. the golden hash, which tests/golden.c prints */
 int golden(int simd) {
     char name[] = "golden", option[] = "--isa", mixed[] = "--mixed", scalar[] = "scalar", portable[] = "portable";
     char *argv[] = {name, option, simd ? portable : scalar, mixed, NULL};

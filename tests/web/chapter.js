@@ -35,7 +35,7 @@ const largest = rows => rows.map(row => Math.max(...row))
 
 async function sliders(page) {
     await set(page, 'masks', 0, false) // a causal mask has nothing to the right that a window could leave out
-    for (const section of ['pooling', 'softmax', 'scores', 'masks']) {
+    for (const section of ['pooling', 'softmax', 'scores', 'masks', 'sequences']) {
         const controls = await page.run(`[...document.querySelectorAll('[data-draw=${section}] :is(input, select)')]
             .map(c => ({ type: c.type, value: c.value, least: c.min, checked: c.checked }))`)
         const same = []
@@ -97,6 +97,18 @@ async function masks(page) {
     }
 }
 
+async function sequences(page) {
+    for (const [first, second, left, padding] of [[8, 6, 24, 5], [0, 12, 2, 24], [5, 0, 0, 0]]) {
+        const starts = [0, first, first + second, 24], of = i => starts.findLastIndex(start => i >= start)
+        const may = [(i, j) => of(i) === of(j) && j <= i && j >= i - left,
+            (i, j) => j >= padding && j <= i && j >= i - left, (i, j) => i >= first && j < first]
+        for (const [n, value] of [first, second, left, padding].entries()) await set(page, 'sequences', n, value)
+        const panels = await cells(page, 'sequences', 0, 24, 24)
+        check(`lengths ${first}, ${second}, window ${left}, padding ${padding}: who attends to whom`, panels.length === 3 &&
+            panels.every((rows, p) => rows.every((row, i) => row.every((m, j) => m === +may[p](i, j)))))
+    }
+}
+
 async function program(page) {
     await page.run("document.querySelector('#golden button').click()")
     await until(page, "document.querySelectorAll('#golden dd').length === 2")
@@ -120,6 +132,7 @@ async function all() {
     await softmax(page)
     await scores(page)
     await masks(page)
+    await sequences(page)
     await program(page)
     check('nothing has gone wrong on the way', page.faults.length === 0, page.faults[0])
     for (const [n, value] of [true, 8, 24, 20].entries()) await set(page, 'masks', n, value)

@@ -92,9 +92,9 @@
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
              Left padding is key_starts (and query_starts) alone, without lengths.
-             Pages: with `page_table` k and v are pools, and Sk is each entry's length, as with starts. A ring buffer for
-             a sliding window is a table whose oldest page is used again: with R pages of its own for each entry, as
-             many as the window and the new queries reach,
+             Pages: with `page_table` k and v are pools, and Sk is each entry's length, as with starts. A ring buffer
+             for a sliding window is a table whose oldest page is used again: with R pages of its own for each entry,
+             as many as the window and the new queries reach,
                  for (j = 0; j * page < length[b]; j++) table[b * pages + j] = b * R + j % R;
              and the page that j % R comes back to is overwritten by new keys (attn_append does it); what it held lies
              behind the window and is not read.

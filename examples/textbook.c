@@ -250,8 +250,8 @@ static void padded_batch(void) {
     draw(map, "padded_batch", "A padded batch");
 }
 
-/* ---- 5b. sequences in one array: who may attend to whom, as attn_mask tells it. Three documents of 4, 3 and 5 words lie
- * one behind the other; a window; a batch whose padding comes first; two questions about one text. */
+/* ---- 5b. sequences in one array: who may attend to whom, as attn_mask tells it. Three documents of 4, 3 and 5
+   words lie one behind the other; a window; a batch whose padding comes first; two questions about one text. */
 #define WORDS 12
 static int attended(const uint8_t *picture) {
     int n = 0;

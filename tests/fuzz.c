@@ -2543,13 +2543,13 @@ static void append_to_copy(const attn_view *fresh, attn_view *cache, attn_view *
         int64_t to = (d->key_starts.rank ? ref_int(&d->key_starts, b, 0) : 0) + ref_int(lengths, b, 0);
         for (int64_t i = 0; i < rows; i++) {
             int paged = d->page_table.rank > 0;
-            int64_t entry = paged ? ref_int(&d->page_table, b, (to + i) / page) : cache->size[0] == 1 ? 0 : b;
+            int64_t at = paged ? ref_int(&d->page_table, b, (to + i) / page) : cache->size[0] == 1 ? 0 : b;
             attn_view row = attn_view_slice(attn_view_slice(*fresh, 0, fresh->size[0] == 1 ? 0 : b, 1), 2, from + i, 1);
             attn_view place[2] = {*cache, *scale};
             for (int n = 0; n < 2; n++)
                 if (place[n].rank)
                     place[n] =
-                        attn_view_slice(attn_view_slice(place[n], 0, entry, 1), 2, paged ? (to + i) % page : to + i, 1);
+                        attn_view_slice(attn_view_slice(place[n], 0, at, 1), 2, paged ? (to + i) % page : to + i, 1);
             if (scale->rank) CHECK_STATUS(attn_quantize(row, as_out(place[0]), as_out(place[1]), 0), ATTN_OK);
             else CHECK_STATUS(attn_convert(row, as_out(place[0]), 0), ATTN_OK);
         }

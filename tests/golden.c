@@ -1473,8 +1473,8 @@ static void sequences(int n, const way *w, uint64_t hash[2]) {
     free_blocks();
 }
 
-/* Rows that go into a cache in three parts, contiguous and into pages, are those that attn_convert (attn_quantize) makes
-   of them all at once. */
+/* Rows that go into a cache in three parts, contiguous and into pages, are those that attn_convert and attn_quantize
+   make of all of them at once. */
 static uint64_t growing(uint64_t hash, int type, int per_row, const way *w) {
     enum { STEPS = 3 };
     batch t;

@@ -1,5 +1,5 @@
-// Scaled dot product attention of 2 queries over 4 keys from Rust, checked against the formula in f64; and two sequences
-// in a cache of pages.
+// Scaled dot product attention of 2 queries over 4 keys from Rust, checked against the formula in f64; and two
+// sequences in a cache of pages.
 //     cc -O2 -c -x c -DATTN_IMPLEMENTATION attn.h -o attn.o
 //     rustc --edition 2021 -O examples/rust/main.rs -C link-args="attn.o -lgcc" -o attention && ./attention
 // libgcc has the table of what the CPU has, which gcc's code looks at.

@@ -104,8 +104,8 @@ async function sequences(page) {
             (i, j) => j >= padding && j <= i && j >= i - left, (i, j) => i >= first && j < first]
         for (const [n, value] of [first, second, left, padding].entries()) await set(page, 'sequences', n, value)
         const panels = await cells(page, 'sequences', 0, 24, 24)
-        check(`lengths ${first}, ${second}, window ${left}, padding ${padding}: who attends to whom`, panels.length === 3 &&
-            panels.every((rows, p) => rows.every((row, i) => row.every((m, j) => m === +may[p](i, j)))))
+        check(`lengths ${first}, ${second}, window ${left}, padding ${padding}: who attends to whom`,
+            panels.length === 3 && panels.every((rows, p) => rows.every((row, i) => row.every((m, j) => m === +may[p](i, j)))))
     }
 }
 

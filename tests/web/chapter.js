@@ -72,8 +72,7 @@ async function scores(page) {
         await set(page, 'scores', 0, size)
         const panels = await cells(page, 'scores', 0, 6, 10)
         check(`vectors of ${size}: three kinds of weights, which add up to 1`,
-            panels.length === 3 &&
-            panels.every((rows, p) => rows.every((row, i) => row.every((m, j) => m === +may[p](i, j)))))
+            panels.length === 3 && panels.every(add_up))
         worth.push(panels.map(rows => largest(rows).reduce((a, b) => a + b, 0) / 6))
         if (size > 1) continue
         check('of size 1 scaled and not are the same', String(panels[0]) === String(panels[1]))
@@ -106,7 +105,8 @@ async function sequences(page) {
         for (const [n, value] of [first, second, left, padding].entries()) await set(page, 'sequences', n, value)
         const panels = await cells(page, 'sequences', 0, 24, 24)
         check(`lengths ${first}, ${second}, window ${left}, padding ${padding}: who attends to whom`,
-            panels.length === 3 && panels.every((rows, p) => rows.every((row, i) => row.every((m, j) => m === +may[p](i, j)))))
+            panels.length === 3 && panels.every((rows, p) =>
+                rows.every((row, i) => row.every((m, j) => m === +may[p](i, j)))))
     }
 }
 

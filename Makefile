@@ -122,8 +122,9 @@ bench: build/bench build/bench-native ## Measure this machine and attn.h on it, 
 	build/bench $(ARGS)
 	@build/bench-native --loops $(ARGS)
 
-bench-sequences: build/sequences ## Measure packed entries, masks and pages against what they replace.
+bench-sequences: build/sequences build/bench ## Measure packed entries, masks, pages, rotary positions and appending.
 	build/sequences
+	build/bench --sequences
 
 bench-peers: | build ## Compare with PyTorch, onnxruntime and OpenBLAS, installed into VENV (ARGS="--rows TEXT").
 	@VENV=$(VENV) COMMIT=$(COMMIT) sh bench/peers.sh $(ARGS)

@@ -1,7 +1,7 @@
 /* sequences.c - what sequences cost beside what they replace, each as a ratio of two measurements of one run, in pairs
    one after the other: documents packed into one row against a call for each and against a dense mask, decode from
-   pages against decode from contiguous keys, rotary positions against copying, attn_append against attn_convert.
-   `make bench-sequences` prints them; one thread. */
+   pages against decode from contiguous keys. `make bench-sequences` prints them, and those of rotary positions and
+   attn_append, which bench.c has; one thread. */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
 #include "measure.h"

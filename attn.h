@@ -5861,7 +5861,7 @@ static attn_status attn__check_rows(const attn__call *c, const attn__array *a, i
 {
     const int64_t end = row0 + (a->stride[2] ? rows : attn__min(rows, 1));
     int64_t i;
-    for (i = row0; a->rank == 2 && i < end; i++) {
+    for (i = row0; a->rank == 2 && a->data && i < end; i++) {       /* no data: sizes are asked for */
         const int64_t n = attn__int_at(a, b, i);
         if (n >= least && n <= most) continue;
         return attn__fail_at(err, attn__name_of(&attn__fields[field], ATTN__T_VIEW), n < least ? "must be at least" :

@@ -1457,12 +1457,13 @@ typedef struct attn__product {
     int64_t      fetch_row;
     int32_t      b_type;        /* of dots and few: attn_type of B and of what is fetched. Codes are multiplied by */
     const float *b_scale;       /* one of these per row of B */
-    const char *const *b_rows;  /* of dots and few: NULL, or where each row of B begins, which may be anywhere, and */
-    const char *const *fetch_rows;      /* each of those that are brought near (NULL: none); both name more behind */
+    const float *ahead;         /* of few, where b_rows is NULL: rows of B to bring near, from the first step on */
+    const char *const *b_rows;  /* of dots and few: NULL, or where groups of B's rows begin, which may be anywhere, */
+    const char *const *fetch_rows;      /* and of those that are brought near (NULL: none); both name more behind */
     int64_t      b_first;       /* the column of these that is B's first */
-    int64_t      b_together;    /* of dots: groups of so many rows lie b_row apart (a page's), but maybe the last */
+    int64_t      b_together;    /* rows of such a group, which lie b_row apart: 1, or of dots ATTN__GROUP */
 } attn__product;
-enum { ATTN__ROWS_AHEAD = 160 };
+enum { ATTN__ROWS_AHEAD = 160, ATTN__GROUP = 16 };  /* the latter a multiple of each table's width */
 
 /* An element as a float's bits; of codes without the scale. */
 ATTN__NOINLINE static uint32_t attn__element(const void *from, int32_t type, int64_t at)
@@ -1696,8 +1697,9 @@ static void attn__product_scalar(const attn__product *p)
 /* An element of B, of any type. */
 static attn__result (attn__of_b)(const attn__product *p, int64_t row, int64_t column)
 {
-    const float x = attn__float(p->b_rows ? attn__element(p->b_rows[row], p->b_type, p->b_first + column) :
-                                attn__element(p->b, p->b_type, row * p->b_row + column));
+    const int64_t group = p->b_rows ? row / p->b_together : 0, i = p->b_rows ? row % p->b_together : row;
+    const void *from = p->b_rows ? (const void *)p->b_rows[group] : p->b;
+    const float x = attn__float(attn__element(from, p->b_type, (p->b_rows ? p->b_first : 0) + i * p->b_row + column));
     return ATTN__GIVE(ATTN__CHOOSE(p->b_type == ATTN_I8, x * p->b_scale[row], x));
 }
 static void attn__dots_scalar(const attn__product *p, int64_t columns)
@@ -3027,6 +3029,11 @@ ATTN__HELPER void ATTN__V(load_rows)(ATTN__VEC *t, const char *y, int64_t row, c
         ATTN__KEEP_POINTER(y);
     }
 }
+/* Row i of groups that each lie side by side. */
+ATTN__HELPER const char *ATTN__V(of_groups)(const char *const *groups, int64_t i, int64_t row)
+{
+    return groups[i/ATTN__GROUP] + i%ATTN__GROUP*row;
+}
 /* Some of them come near, one after the other. */
 ATTN__HELPER void ATTN__V(fetch_listed_rows)(const char *const *rows, int64_t count, int64_t bytes)
 {
@@ -3039,6 +3046,7 @@ ATTN__HELPER void ATTN__V(fetch_listed_rows)(const char *const *rows, int64_t co
             ATTN__PREFETCH_FAR(rows[r] + x + 192);
         }
         for (; x < bytes; x += 64) ATTN__PREFETCH_FAR(rows[r] + x);
+        if ((uintptr_t)rows[r] % 64) ATTN__PREFETCH_FAR(rows[r] + bytes - 1);   /* no other row brings that line */
     }
 }
 /* Those up to `last` and that one again; or, listed, each from anywhere, so many bytes behind where it begins. One
@@ -3053,6 +3061,15 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(load_last_rows)(ATTN__VEC *t, const cha
         else if (type == ATTN_F16) t[x] = ATTN__V(widened)(y, ATTN_F16);
         else t[x] = type == ATTN_BF16 ? ATTN__V(widened)(y, ATTN_BF16) : ATTN__V(widened)(y, ATTN_I8);
     }
+}
+/* LANES rows from anywhere. */
+ATTN__HELPER void ATTN__V(load_listed_rows)(ATTN__VEC *t, const char *const *rows, int64_t bytes, const int32_t type)
+{
+    int x;
+    if (type == ATTN_F32) ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(rows[x] + bytes, ATTN_F32);
+    else if (type == ATTN_F16) ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(rows[x] + bytes, ATTN_F16);
+    else if (type == ATTN_BF16) ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(rows[x] + bytes, ATTN_BF16);
+    else ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(rows[x] + bytes, ATTN_I8);
 }
 /* A column of B from row j on, LANES of it; beyond `last` that row again. */
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(column_of_b)(const attn__product *p, int64_t j, int64_t last, int64_t k,
@@ -3069,7 +3086,7 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const int N, const attn__prod
 {
     const int64_t row = p->b_row*size, f_row = p->fetch_row*size, all = ATTN__LANES - 1;
     const char *b = listed ? NULL : (const char *)p->b + j*row;
-    const char *const *rows = listed ? p->b_rows + j : NULL;
+    const char *const *rows = listed == 1 ? p->b_rows + j : NULL;
     const int64_t each = listed && p->depth > ATTN__LANES ? (ATTN__LANES - 1)/(p->depth/ATTN__LANES) + 1 : ATTN__LANES;
     const float *a = p->a, *fetch = ATTN__V(behind)(p->fetch, j*f_row);
     float *c = p->c + j, column[ATTN__LANES];
@@ -3086,20 +3103,30 @@ ATTN__HELPER void ATTN__V(dots_block)(const int R, const int N, const attn__prod
         ATTN__EACH(r, R*N) acc[r] = ATTN__ALL(0.0f);
         for (; k + ATTN__LANES <= end; k += ATTN__LANES, a += ATTN__LANES*ATTN__LANES) ATTN__EACH(i, N) {
             const int64_t n = i*ATTN__LANES;
-            const char *at = listed ? rows[n] + k*size : b + n*row + k*size;
-            if (last < all || listed == 1)
-                ATTN__V(load_last_rows)(t, at, row, last, listed == 1 ? rows + n : NULL, k*size, type);
+            const char *at = (listed == 1 ? rows[n] : listed ? ATTN__V(of_groups)(p->b_rows, j + n, row) : b + n*row)
+                             + k*size;
+            if (last < all) ATTN__V(load_last_rows)(t, at, row, last, listed == 1 ? rows + n : NULL, k*size, type);
+            else if (listed == 1) ATTN__V(load_listed_rows)(t, rows + n, k*size, type);
             else if (type == ATTN_F32) ATTN__V(load_rows)(t, at, row, ATTN_F32);
             else if (type == ATTN_F16) ATTN__V(load_rows)(t, at, row, ATTN_F16);
             else if (type == ATTN_BF16) ATTN__V(load_rows)(t, at, row, ATTN_BF16);
             else ATTN__V(load_rows)(t, at, row, ATTN_I8);
-            if (listed) {
+            if (listed == 1) {
                 ATTN__V(fetch_listed_rows)(rows + n + 2*N*ATTN__LANES + k/ATTN__LANES*each, each, p->depth*size);
                 if (p->fetch_rows)
                     ATTN__V(fetch_listed_rows)(p->fetch_rows + j + n + k/ATTN__LANES*each, each, p->depth*size);
-            } else ATTN__V(fetch_block)(ATTN__V(behind)(b, (n + 2*N*ATTN__LANES)*row), p->b_row, p->depth, k, size);
-            if (!listed && p->fetch)
-                ATTN__V(fetch_block)(ATTN__V(behind)(fetch, n*f_row), p->fetch_row, p->depth, k, size);
+            } else if (listed) {
+                at = ATTN__V(of_groups)(p->b_rows, j + n + 2*N*ATTN__LANES, row);
+                ATTN__V(fetch_block)(ATTN__V(behind)(at, 0), p->b_row, p->depth, k, size);
+                if (p->fetch_rows) {
+                    at = ATTN__V(of_groups)(p->fetch_rows, j + n, f_row);
+                    ATTN__V(fetch_block)(ATTN__V(behind)(at, 0), p->fetch_row, p->depth, k, size);
+                    if (!k) ATTN__PREFETCH_FAR(at + (ATTN__LANES - 1)*f_row + p->depth*size - 1);
+                }
+            } else {
+                ATTN__V(fetch_block)(ATTN__V(behind)(b, (n + 2*N*ATTN__LANES)*row), p->b_row, p->depth, k, size);
+                if (p->fetch) ATTN__V(fetch_block)(ATTN__V(behind)(fetch, n*f_row), p->fetch_row, p->depth, k, size);
+            }
             ATTN__V(transpose)(t);
             if (type == ATTN_I8) ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__MUL(t[x], scale[i]);
             ATTN__EACH(x, ATTN__LANES)
@@ -3140,7 +3167,8 @@ ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
             part.c = p->c + row*p->c_row;
             part.rows = p->rows - row;
             part.fetch = row ? NULL : p->fetch;
-            ATTN__V(dots_block)(ATTN__TOGETHER, 1, &part, j, columns - 1 - j, type, size, listed > 0);
+            part.fetch_rows = row ? NULL : p->fetch_rows;
+            ATTN__V(dots_block)(ATTN__TOGETHER, 1, &part, j, columns - 1 - j, type, size, listed);
         }
 }
 
@@ -3160,7 +3188,8 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
 {
     const int64_t size = type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2, step = p->b_row*size, left = p->rows - row;
     const int64_t fetch_step = p->fetch_row*size, first = (p->b_first + column)*size;
-    const char *b = listed ? NULL : (const char *)p->b + column*size, *ahead;
+    const char *b = listed ? NULL : (const char *)p->b + column*size;
+    const char *ahead = listed ? NULL : (const char *)ATTN__V(behind)(p->ahead, column*size);
     const float *a[ATTN__TOGETHER], *fetch = p->fetch && row == 0 ? ATTN__V(behind)(p->fetch, column*size) : NULL;
     float *c[ATTN__TOGETHER];
     ATTN__VEC acc[16], q[8];            /* R*N and N at most */
@@ -3175,7 +3204,8 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
             b = p->b_rows[k] + first;
             ahead = p->b_rows[k + 16] + first;
             fetch = p->fetch_rows && row == 0 ? (const float *)(const void *)(p->fetch_rows[k] + first) : NULL;
-        } else ahead = (const char *)ATTN__V(behind)(b, 16*step);
+            if (fetch) ATTN__PREFETCH_FAR(ATTN__V(behind)(fetch, N*ATTN__LANES*size - 1));
+        }
         if (R == 1) ATTN__V(fetch_rows)(N, ahead, fetch, size);
         if (type == ATTN_F32) ATTN__EACH(i, N) q[i] = ATTN__LOAD((const float *)(const void *)b + i*ATTN__LANES);
         else if (type == ATTN_F16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + 2*i*ATTN__LANES, ATTN_F16);
@@ -3187,7 +3217,7 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
             w = ATTN__ONE(a[r][k]);
             ATTN__EACH(i, N) acc[r*N + i] = ATTN__FMA_ONE(w, q[i], acc[r*N + i]);
         }
-        if (!listed) b += step;
+        if (!listed) b += step, ahead = (const char *)ATTN__V(behind)(ahead, step);
         if (!listed && fetch) fetch = ATTN__V(behind)(fetch, fetch_step);
     }
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
@@ -6028,8 +6058,11 @@ typedef struct attn__reach {
    bf16, for all tiles of a task. */
 typedef struct attn__held { float *rows; int64_t b, head, first, end, paired; } attn__held;
 
-/* Where each key of a chunk lies, and more behind them. */
-typedef struct attn__row_list { const char *row[(int)ATTN__CHUNK + (int)ATTN__ROWS_AHEAD]; } attn__row_list;
+/* Where the n keys from `key` on lie, at most a chunk, and behind them the last one again; n 0: not made yet. */
+typedef struct attn__row_list {
+    const char *row[(int)ATTN__CHUNK + (int)ATTN__ROWS_AHEAD];
+    int64_t     b, head, key, n, together;
+} attn__row_list;
 
 /* Its arrays, [.][ld]. */
 typedef struct attn__tile_memory {
@@ -7581,19 +7614,6 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
 }
 
 ATTN__FOR_SIZE
-/* Where n keys of a lie, each, and behind them the last one again: in small pages. */
-static void attn__list_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t behind,
-                            attn__row_list *list)
-{
-    const int64_t size = attn__type_size(a->type), step = a->stride[2] * size, page = t->c->page;
-    const char *first = (const char *)attn__place_of(a, 0, t->head_kv, 0, 0), *at;
-    int64_t i, stop, number = (t->c->key0 + key) / page, row = (t->c->key0 + key) % page;
-    for (i = 0; i < n; number++, row = 0) {
-        at = first + attn__int_at(&t->c->page_table, t->b, number) * a->stride[0] * size + row * step;
-        for (stop = attn__min(n, i + page - row); i < stop; i++, at += step) list->row[i] = at;
-    }
-    for (; i < n + behind; i++) list->row[i] = list->row[n - 1];
-}
 static void attn__few_scales(const attn__tile *t, const attn__array *scale, int64_t key, int64_t n, float *scales,
                              attn__product *p)
 {
@@ -7607,13 +7627,45 @@ static void attn__few_scales(const attn__tile *t, const attn__array *scale, int6
         attn__copy_row(t->f, &turned, at.b, t->head_kv, 0, at.row, at.n, scales + i);
     }
 }
+/* Where n keys of k or v lie in small pages, in groups of `together`, and behind them the last one again. What was
+   brought near is what is multiplied next: its list is there. */
+ATTN__FOR_SPEED
+static const char *const *attn__list_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n,
+                                          int64_t together)
+{
+    const attn__array *table = &t->c->page_table;
+    const int64_t size = attn__type_size(a->type), step = a->stride[2] * size, page = t->c->page;
+    const int64_t page_step = a->stride[0] * size, entry_step = table->stride[2];
+    const char *first = (const char *)attn__place_of(a, 0, t->head_kv, 0, 0), *at = first;
+    const int32_t *entries = (const int32_t *)table->data;
+    const int64_t *long_entries = (const int64_t *)table->data;
+    const int is_long = table->type == ATTN_I64;
+    attn__row_list *list = &t->m.lists[a == &t->c->v];
+    int64_t i, x = 0, stop, row = (t->c->key0 + key) % page;
+    int64_t entry = attn__index(table, t->b, 0, (t->c->key0 + key) / page, 0);
+    if (list->n == n && list->key == key && list->b == t->b && list->head == t->head_kv &&
+        list->together == together) return list->row;
+    for (i = 0; i < n; row = 0, entry += entry_step) {
+        at = first + (is_long ? long_entries[entry] : entries[entry]) * page_step + row * step;
+        list->row[x++] = at;
+        for (stop = attn__min(n, i + page - row), i += together; i < stop; i += together)
+            list->row[x++] = at += together * step;
+    }
+    for (; x < (ATTN__CHUNK + ATTN__ROWS_AHEAD) / together; x++) list->row[x] = at;
+    list->b = t->b;
+    list->head = t->head_kv;
+    list->key = key;
+    list->n = n;
+    list->together = together;
+    return list->row;
+}
+ATTN__FOR_SIZE
 /* Rows of k or v as what is multiplied: where they lie and of their type; but floats where a row of codes has several
    scales. Of the other one of both what belongs to the keys from other_key on is brought near, where it is alike.
    Returns for how many of the n keys all that holds: a large page may end. */
 static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
                               const attn__array *other, int64_t other_key, float *scales, attn__product *p)
 {
-    attn__row_list *lists = t->m.lists;
     const attn__array *scale = attn__scale_of(t->c, a);
     const int64_t left = attn__min(n, t->last - other_key);         /* beyond, no page is known */
     const int fetches = other->rank && other->type == a->type && (!t->c->page || left > 0);
@@ -7630,11 +7682,9 @@ static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t
         return n;
     }
     if (at.n < n && t->c->page < ATTN__FEW_PAGE) {
-        attn__list_rows(t, a, key, n, ATTN__ROWS_AHEAD, &lists[0]);
-        if (fetches) attn__list_rows(t, other, other_key, left, n - left + 64, &lists[1]);
-        p->b_together = t->c->page % 16 == 0 && (t->c->key0 + key) % 16 == 0 ? 16 : 1;
-        p->b_rows = lists[0].row;
-        if (fetches) p->fetch_rows = lists[1].row;
+        p->b_together = (t->c->page | (t->c->key0 + key) | (t->c->key0 + other_key)) % ATTN__GROUP ? 1 : ATTN__GROUP;
+        p->b_rows = attn__list_rows(t, a, key, n, p->b_together);
+        if (fetches) p->fetch_rows = attn__list_rows(t, other, other_key, left, p->b_together);
         at.n = n;
     } else p->b = (const float *)attn__place_of(a, at.b, t->head_kv, at.row, 0);
     if (fetches && !p->b_rows) {
@@ -7685,23 +7735,37 @@ static void attn__few_columns(const attn__tile *t, int64_t j0, int64_t n, attn__
 {
     const int64_t width = t->f->width, size = t->c->size_v, whole = size / width * width;
     const int64_t bytes = attn__type_size(p->b_type);
-    const float *b = p->b, *fetch = p->fetch;
+    const uintptr_t row = (uintptr_t)(p->b_row * bytes), fetch_row = (uintptr_t)(p->fetch_row * bytes);
+    const int grouped = p->b_rows && p->b_together > 1, listed = p->b_rows && !grouped;
+    uintptr_t b = 0, fetch = 0, ahead = 0;
     attn__product part = *p;
     int64_t j, column;
+    if (!listed) part.b_rows = part.fetch_rows = NULL;
     for (j = 0; j < n; j += part.depth) {
         part.a = t->m.few_s + j0 + j;
-        part.depth = attn__min(n - j, ATTN__FEW_KEYS);
-        if (p->b_rows) part.b_rows = p->b_rows + j;
-        if (p->fetch_rows) part.fetch_rows = p->fetch_rows + j;
+        part.depth = attn__min(n - j, grouped ? ATTN__GROUP : ATTN__FEW_KEYS);
+        if (listed) part.b_rows = p->b_rows + j;
+        if (listed && p->fetch_rows) part.fetch_rows = p->fetch_rows + j;
+        if (grouped) {
+            b = (uintptr_t)p->b_rows[j / ATTN__GROUP];
+            ahead = (uintptr_t)p->b_rows[j / ATTN__GROUP + 1];
+            fetch = p->fetch_rows ? (uintptr_t)p->fetch_rows[j / ATTN__GROUP] : 0;
+            if (fetch) ATTN__PREFETCH_FAR((const void *)    /* its last byte: no other row brings that line */
+                (fetch + (ATTN__GROUP - 1) * fetch_row + (uintptr_t)(size * bytes) - 1));
+        } else if (!listed) {
+            b = (uintptr_t)p->b + (uintptr_t)j * row;
+            ahead = b + ATTN__GROUP * row;
+            fetch = p->fetch ? (uintptr_t)p->fetch + (uintptr_t)j * fetch_row : 0;
+        }
         if (p->b_type == ATTN_I8) part.b_scale = p->b_scale + j;
         for (column = 0; column < size; column += part.vecs * width) {
             const int64_t left = (whole - column) / width;
             const int64_t most = p->rows == 1 && left >= 8 ? 8 : p->rows > 1 && t->f->types ? left : t->f->vecs;
             part.vecs = (int32_t)attn__max(attn__min(left, most), 1);
             part.b_first = attn__min(column, size - width);
-            part.b = !b ? NULL : (const float *)((uintptr_t)b + (uintptr_t)((j * p->b_row + part.b_first) * bytes));
-            part.fetch = !fetch ? NULL :
-                (const float *)((uintptr_t)fetch + (uintptr_t)((j * p->fetch_row + column) * bytes));
+            part.b = !b ? NULL : (const float *)(b + (uintptr_t)(part.b_first * bytes));
+            part.ahead = !b ? NULL : (const float *)(ahead + (uintptr_t)(part.b_first * bytes));
+            part.fetch = !fetch ? NULL : (const float *)(fetch + (uintptr_t)(column * bytes));
             part.c = t->m.few_v + column;
             if (t->f->types) t->f->few(&part);
             else t->f->product(&part);
@@ -9072,6 +9136,7 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     if (!t) return NULL;
     t->m.held = held;
     t->m.lists = lists;
+    if (lists) lists[0].n = lists[1].n = 0;
     t->m.query = rows;
     t->m.raw = t->m.query + query * ld;
     t->m.o = t->m.raw + raw * ld;

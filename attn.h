@@ -7651,7 +7651,7 @@ static const char *const *attn__list_rows(const attn__tile *t, const attn__array
         for (stop = attn__min(n, i + page - row), i += together; i < stop; i += together)
             list->row[x++] = at += together * step;
     }
-    for (; x < (ATTN__CHUNK + ATTN__ROWS_AHEAD) / together; x++) list->row[x] = at;
+    for (; x < ((int64_t)ATTN__CHUNK + (int64_t)ATTN__ROWS_AHEAD) / together; x++) list->row[x] = at;
     list->b = t->b;
     list->head = t->head_kv;
     list->key = key;
@@ -7743,7 +7743,7 @@ static void attn__few_columns(const attn__tile *t, int64_t j0, int64_t n, attn__
     if (!listed) part.b_rows = part.fetch_rows = NULL;
     for (j = 0; j < n; j += part.depth) {
         part.a = t->m.few_s + j0 + j;
-        part.depth = attn__min(n - j, grouped ? ATTN__GROUP : ATTN__FEW_KEYS);
+        part.depth = attn__min(n - j, grouped ? (int64_t)ATTN__GROUP : (int64_t)ATTN__FEW_KEYS);
         if (listed) part.b_rows = p->b_rows + j;
         if (listed && p->fetch_rows) part.fetch_rows = p->fetch_rows + j;
         if (grouped) {

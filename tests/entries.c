@@ -293,7 +293,53 @@ static void forward(void) {
             CHECKF(had[q][k] || (q == DENSE && k == DENSE), "queries %d, keys %d were not tried", q, k);
 }
 
+/* Few rows on small pages are read by a way of their own, 16 keys at a time where pages allow it: the bits of the same
+   keys side by side, for chunks that end within a page, windows that begin within one, and all that queries share. */
+static void few_rows_in_pages(void) {
+    static const int64_t page_sizes[] = {1, 5, 16, 24, 48, 80}, most = 610;
+    for (int n = 0; n < 36; n++) {
+        const int64_t page = page_sizes[n % 6], b = 2, kv_heads = 2, keys = (most + page - 1) / page * page;
+        const int64_t heads = kv_heads * test_int(1, 9), size_k = test_int(1, 80), size_v = test_int(1, 160);
+        const int type = n % 4 == 0 ? ATTN_F32 : n % 4 == 1 ? ATTN_F16 : n % 4 == 2 ? ATTN_BF16 : ATTN_I8;
+        int64_t order[2 * 610];
+        place p = {.b = b, .keys = keys, .nk = {test_int(1, (int)most), test_int(1, (int)most)}};
+        attn_desc d = {0}, e;
+        attn_view lengths = make_view(ATTN_I32, LAYOUT_PACKED, 1, b, 0, 0, 0);
+        for (int64_t i = 0; i < b; i++) put_at(&lengths, 0, 0, 0, i, (double)p.nk[i]);
+        d.q = make_filled(LAYOUT_PACKED, 1, 4, b, heads, 1, size_k);
+        d.k = make_view(type, LAYOUT_PACKED, 4, b, kv_heads, keys, size_k);
+        d.v = make_view(type, LAYOUT_MIXED, 4, b, kv_heads, keys, size_v);
+        if (type == ATTN_I8) fill(&d.k, draw_int, -127, 127), fill(&d.v, draw_int, -127, 127);
+        else fill(&d.k, draw_normal, 0, 1), fill(&d.v, draw_normal, 0, 1);
+        if (type == ATTN_I8) d.k_scale = make_filled(LAYOUT_PACKED, 0.02, 4, b, kv_heads, keys, 1);
+        if (type == ATTN_I8) d.v_scale = make_filled(LAYOUT_PACKED, 0.02, 4, b, kv_heads, keys, 1);
+        d.key_lengths = lengths;
+        if (n % 3 == 0) d.window = 1, d.window_left = test_int(0, 400), d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        d.out = make_out(LAYOUT_PACKED, 4, b, heads, 1, size_v);
+        e = d;
+        e.out = make_out(LAYOUT_PACKED, 4, b, heads, 1, size_v);
+        for (int64_t i = 0; i < keys / page * b; i++) order[i] = i;
+        shuffle(order, keys / page * b);
+        e.page_table = make_view(n % 2 ? ATTN_I64 : ATTN_I32, LAYOUT_MIXED, 2, b, keys / page, 0, 0);
+        for (int64_t i = 0; i < keys / page * b; i++) /* -1 behind what is needed */
+            put_at(&e.page_table, 0, 0, i % b, i / b, i / b * page < p.nk[i % b] ? (double)order[i] : -1.0);
+        e.k = in_pages(&p, d.k, &e.page_table, page, keys / page * b);
+        e.v = in_pages(&p, d.v, &e.page_table, page, keys / page * b);
+        if (type == ATTN_I8) e.k_scale = in_pages(&p, d.k_scale, &e.page_table, page, keys / page * b);
+        if (type == ATTN_I8) e.v_scale = in_pages(&p, d.v_scale, &e.page_table, page, keys / page * b);
+        for (int i = 0; i < test_isa_count(); i++) {
+            d.isa = e.isa = test_isa(i);
+            if (!run_desc(&d, "side by side") || !run_desc(&e, "in pages")) return;
+            CHECKF(!memcmp(d.out.data, e.out.data, (size_t)(b * heads * size_v) * sizeof(float)),
+                   "pages of %d, %d heads, d %d and %d, type %d, on %s: other bits than side by side", (int)page,
+                   (int)heads, (int)size_k, (int)size_v, type, attn_isa_string(d.isa));
+        }
+        test_release();
+    }
+}
+
 const test_case suite_entries[] = {
     {"entries.forward", forward},
+    {"entries.few_rows_in_pages", few_rows_in_pages},
     {0, 0},
 };

@@ -1452,18 +1452,22 @@ typedef struct attn__product {
                                    ADD_FAR: which has to be fetched first */
     const float *x;             /* X[r][lane] = x[r*x_row + lane] */
     int64_t      x_row;
-    const float *fetch;         /* not NULL: a matrix whose rows are brought near as the rows of A (of B: dots, and
-                                   single rows of 8 vectors) are used */
+    const float *fetch;         /* not NULL: a matrix whose rows are brought near as the rows of A (of B: single rows of
+                                   8 vectors) are used */
     int64_t      fetch_row;
-    int32_t      b_type;        /* of dots and few: attn_type of B and of what is fetched. Codes are multiplied by */
-    const float *b_scale;       /* one of these per row of B */
-    const float *ahead;         /* of few, where b_rows is NULL: rows of B to bring near, from the first step on */
-    const char *const *b_rows;  /* of dots and few: NULL, or where groups of B's rows begin, which may be anywhere, */
-    const char *const *fetch_rows;      /* and of those that are brought near (NULL: none); both name more behind */
-    int64_t      b_first;       /* the column of these that is B's first */
-    int64_t      b_together;    /* rows of such a group, which lie b_row apart: 1, or of dots ATTN__GROUP */
+    /* of dots and few alone, which take B of any type from anywhere: */
+    const char *const *groups;  /* where each ATTN__GROUP rows of B begin, b_row apart, or where each row does; behind
+                                   them where what is read after B begins */
+    int64_t      b_together;    /* rows of a group: ATTN__GROUP or 1 */
+    int64_t      b_first;       /* the column of these rows that is B's first */
+    int64_t      near, far;     /* so many groups ahead rows are brought into the innermost cache, into the next one */
+    int32_t      b_type;        /* attn_type; codes are multiplied by their scales: of row k b_scale[k], or, where */
+    const float *b_scale;       /* b_scales is not 1, b_scale[k*b_scales + n] for the n-th ATTN__CODES_PER_SCALE of its */
+    int64_t      b_scales;      /* columns; it is a multiple of 4 then, and whole groups can be read */
+    float       *columns;       /* of dots: room for ATTN__RUN columns of two groups */
 } attn__product;
-enum { ATTN__ROWS_AHEAD = 160, ATTN__GROUP = 16 };  /* the latter a multiple of each table's width */
+enum { ATTN__GROUP = 16 };      /* a multiple of each table's width */
+#define ATTN__CODES_PER_SCALE ((int64_t)32)
 
 /* An element as a float's bits; of codes without the scale. */
 ATTN__NOINLINE static uint32_t attn__element(const void *from, int32_t type, int64_t at)
@@ -1542,9 +1546,9 @@ typedef struct attn__additive_gradient {
 /* X(result, name, parameters): the kernels. The struct and each instruction set's table are made from this list. */
 #define ATTN__KERNEL_LIST(X) \
     X(void, product, (const attn__product *p)) \
-    /* Few rows against B's rows: c[r*c_row + j] = sum over k, in chains of ATTN__RUN, of a[k*a_k + r] * b[j*b_row + k],
+    /* Few rows against B's rows: c[r*c_row + j] = sum over k, in chains of ATTN__RUN, of a[k*a_k + r] * B[j][k],
        j < columns. Lanes are keys, turned on the way. Up to ATTN__FEW rows; a_k is `width`: so many floats can be read
-       there. c has room for whole vectors. a_row, chain, vecs, kind and onto do not count */ \
+       there. c has room for whole groups. b, a_row, chain, vecs, kind and onto do not count */ \
     X(void, dots, (const attn__product *p, int64_t columns)) \
     /* A product of up to ATTN__FEW rows that goes on, all in one chain, with a B of any type and of any width */ \
     X(void, few, (const attn__product *p)) \
@@ -1694,13 +1698,13 @@ static void attn__product_scalar(const attn__product *p)
     do attn__chain_scalar(&part); while (attn__next_chain(&part, p));
 }
 
-/* An element of B, of any type. */
+/* An element of B, of any type and from anywhere. */
 static attn__result (attn__of_b)(const attn__product *p, int64_t row, int64_t column)
 {
-    const int64_t group = p->b_rows ? row / p->b_together : 0, i = p->b_rows ? row % p->b_together : row;
-    const void *from = p->b_rows ? (const void *)p->b_rows[group] : p->b;
-    const float x = attn__float(attn__element(from, p->b_type, (p->b_rows ? p->b_first : 0) + i * p->b_row + column));
-    return ATTN__GIVE(ATTN__CHOOSE(p->b_type == ATTN_I8, x * p->b_scale[row], x));
+    const int64_t at = p->b_first + column, group = p->b_scales > 1 ? at / ATTN__CODES_PER_SCALE : 0;
+    const float x = attn__float(attn__element(p->groups[row / p->b_together], p->b_type,
+                                              row % p->b_together * p->b_row + at));
+    return ATTN__GIVE(ATTN__CHOOSE(p->b_type == ATTN_I8, x * p->b_scale[row * p->b_scales + group], x));
 }
 static void attn__dots_scalar(const attn__product *p, int64_t columns)
 {
@@ -2122,8 +2126,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
        VECS, SUMS                 vectors in the widest tile; running sums that a product keeps in registers: 24, 12, or
                                   6 where a multiply-add is long enough that so many hide its latency
        TYPES                      1: few rows take keys and values that are not f32 as they are
-       DOTS                       vectors of keys side by side for one row (half as many for more): enough of them that
-                                  none waits for the sum before it; a power of two
+       DOTS                       vectors of keys that few rows are multiplied with side by side; a power of two
        LOAD, STORE                at any address;  ALL(x), ALL_BITS(n): the same in every lane
        ADD, SUB, MUL, DIV, SQRT   FMA(a, b, c) is a*b + c, rounded once
        FACTOR, ONE, FMA_ONE       one number as the first factor of FMA; its type, and how it is made: in every lane, or
@@ -2135,9 +2138,10 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
        AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), TO_FLOATS (of integers), LOAD_BITS (32 each), LOAD_BYTES
        MULTIPLY_EVEN, ODD, EVENS  64-bit products of even lanes; the odd lanes moved there; even lanes of both, by turns
        TWICE(x, half), SWAP(x)    each lane of the lower or upper half twice, one by the other; neighbours exchanged
+       LOAD_QUARTER(p)            16 bytes, the first of a vector; PUT_QUARTER(x, q, p): the q-th ones of x
        KEEP(x), KEEP_POINTER      in a register: gcc folds a load into each multiply-add that uses it, a fifth slower,
                                   and makes one pointer an index of another
-       HELPER, KERNEL             how a function begins;  V(transpose): LANES vectors, rows to columns
+       HELPER, KERNEL             how a function begins;  V(transpose_4x4): 4 vectors, in each 16 bytes rows to columns
    ADD to DIV are operators where the compiler has them for vectors: those obey the arithmetic pragmas of >>platform,
    intrinsics from a header that was parsed under -ffast-math do not. */
 #ifdef ATTN__LANES
@@ -2177,6 +2181,8 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #    define ATTN__QUARTERS(a, b, odd) _mm256_permute2f128_ps(a, b, odd ? 0x31 : 0x20)
 #    define ATTN__EVENS(a, b)   _mm256_blend_ps(a, ATTN__FLOATS(_mm256_slli_epi64(ATTN__INTS(b), 32)), 0xaa)
 #  endif
+#  define ATTN__LOAD_QUARTER(p) ATTN__FLOATS(_mm256_castsi128_si256(ATTN__EIGHT_HALVES(p)))
+#  define ATTN__PUT_QUARTER(x, q, p) ATTN__FLOATS(_mm256_inserti128_si256(ATTN__INTS(x), ATTN__EIGHT_HALVES(p), 1))
 #  define ATTN__EIGHT_BYTES(p)  _mm_loadl_epi64((const __m128i *)(const void *)(p))
 #  define ATTN__EIGHT_HALVES(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm256_cvtepu8_epi32(ATTN__EIGHT_BYTES(p)))
@@ -2206,7 +2212,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__MASK            __mmask16
 #  define ATTN__VECS            4
 #  define ATTN__SUMS            24
-#  define ATTN__DOTS            1
+#  define ATTN__DOTS            2
 #  define ATTN__TYPES           1
 #  define ATTN__REGISTER        "v"
 #  define ATTN__MASK_REGISTER   "=Yk"
@@ -2217,6 +2223,9 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__ANY(m)          ((m) != 0)
 #  define ATTN__PICK(x, y, m)   ATTN__FLOATS(_mm512_mask_blend_epi32(m, ATTN__INTS(x), ATTN__INTS(y)))
 #  define ATTN__CLEAR(x, m)     ATTN__PICK(x, ATTN__FLOATS(_mm512_setzero_si512()), m)
+#  define ATTN__LOAD_QUARTER(p) ATTN__FLOATS(_mm512_castsi128_si512(ATTN__SIXTEEN_BYTES(p)))
+#  define ATTN__PUT_QUARTER(x, q, p) \
+    ATTN__FLOATS(_mm512_mask_broadcast_i32x4(ATTN__INTS(x), (__mmask16)(15 << 4*(q)), ATTN__SIXTEEN_BYTES(p)))
 #  define ATTN__SIXTEEN_BYTES(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
 #  define ATTN__SIXTEEN_HALVES(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
 #  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(ATTN__SIXTEEN_BYTES(p)))
@@ -2354,7 +2363,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(load_codes)(const int8_t *p)
         vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)))))));
 }
 #  define ATTN__ODDS(a, b)      ATTN__FLOATS(vtrn2q_u32(ATTN__INTS(a), ATTN__INTS(b)))
-ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
+ATTN__HELPER void ATTN__V(transpose_4x4)(ATTN__VEC *r)
 {
     const uint64x2_t a = ATTN__PAIRS(ATTN__EVENS(r[0], r[1])), b = ATTN__PAIRS(ATTN__ODDS(r[0], r[1]));
     const uint64x2_t c = ATTN__PAIRS(ATTN__EVENS(r[2], r[3])), d = ATTN__PAIRS(ATTN__ODDS(r[2], r[3]));
@@ -2381,11 +2390,11 @@ typedef uint64_t attn__u2 __attribute__((vector_size(16)));
 #  if !ATTN__HAS_FMA && !defined(ATTN_NO_EXACT_FMA)      /* 22 instructions to a multiply-add: code stays small */
 #    define ATTN__VECS          3
 #    define ATTN__SUMS          6
-#    define ATTN__DOTS          2
+#    define ATTN__DOTS          1
 #  elif ATTN__X64               /* 16 registers */
 #    define ATTN__VECS          3
 #    define ATTN__SUMS          12
-#    define ATTN__DOTS          4
+#    define ATTN__DOTS          2
 #  else
 #    define ATTN__VECS          4
 #    define ATTN__SUMS          24
@@ -2487,7 +2496,7 @@ ATTN__HELPER attn__f4 ATTN__V(shuffle)(attn__f4 a, attn__f4 b, const int i, cons
     return __builtin_shuffle(a, b, from);
 }
 #  endif
-ATTN__HELPER void ATTN__V(transpose)(attn__f4 *r)
+ATTN__HELPER void ATTN__V(transpose_4x4)(attn__f4 *r)
 {
     const attn__f4 a = ATTN__SHUFFLE(r[0], r[1], 0, 4, 1, 5), b = ATTN__SHUFFLE(r[2], r[3], 0, 4, 1, 5);
     const attn__f4 c = ATTN__SHUFFLE(r[0], r[1], 2, 6, 3, 7), d = ATTN__SHUFFLE(r[2], r[3], 2, 6, 3, 7);
@@ -2592,6 +2601,10 @@ ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
 #  endif
 #endif
 #define ATTN__EACH(i, n)        ATTN__UNROLL for (i = 0; i < (n); i++)
+#if ATTN__LANES == 4
+#  define ATTN__LOAD_QUARTER    ATTN__LOAD_BITS
+#  define ATTN__PUT_QUARTER(x, q, p) (x)
+#endif
 #if ATTN__GNU
 #  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))
 #  define ATTN__ADD(a, b)       ATTN__DO(a, +, b)
@@ -2689,25 +2702,37 @@ ATTN__HELPER ATTN__VEC ATTN__TO_FLOATS(ATTN__VEC x)
 #  define ATTN__SQRT            ATTN__MM(sqrt_ps)
 #endif
 
-/* Within 128 bits 4 x 4, twice the same step; then whole 128 bits, in squares of 4 rows, of 8. */
-ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
+/* Twice the same step. */
+ATTN__HELPER void ATTN__V(transpose_4x4)(ATTN__VEC *r)
 {
-    ATTN__VEC t[ATTN__LANES], a;
+    ATTN__VEC t[4];
     int i, step;
     ATTN__EACH(step, 2) {
-        ATTN__EACH(i, ATTN__LANES) t[i] = r[i];
-        ATTN__EACH(i, ATTN__LANES / 2) {
-            r[2*i] = ATTN__UNPACK(lo, t[i/2*4 + i%2], t[i/2*4 + i%2 + 2]);
-            r[2*i + 1] = ATTN__UNPACK(hi, t[i/2*4 + i%2], t[i/2*4 + i%2 + 2]);
+        ATTN__EACH(i, 4) t[i] = r[i];
+        ATTN__EACH(i, 2) {
+            r[2*i] = ATTN__UNPACK(lo, t[i], t[i + 2]);
+            r[2*i + 1] = ATTN__UNPACK(hi, t[i], t[i + 2]);
         }
     }
+}
+#endif /* ATTN__MM */
+/* Within 16 bytes; then whole 16 bytes, in squares of 4 rows, of 8. */
+ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
+{
+    int i;
+#if ATTN__LANES > 4
+    ATTN__VEC a;
+    int step;
+#endif
+    ATTN__EACH(i, ATTN__LANES / 4) ATTN__V(transpose_4x4)(r + 4*i);
+#if ATTN__LANES > 4
     ATTN__EACH(step, ATTN__LANES / 8) ATTN__EACH(i, ATTN__LANES) if (!(i & 4 << step)) {
         a = r[i];
         r[i] = ATTN__QUARTERS(a, r[i + (4 << step)], 0);
         r[i + (4 << step)] = ATTN__QUARTERS(a, r[i + (4 << step)], 1);
     }
+#endif
 }
-#endif /* ATTN__MM */
 
 /* ---- exp, log, tanh: step by step those of >>math */
 
@@ -2841,25 +2866,12 @@ ATTN__HELPER ATTN__VEC ATTN__V(widened)(const void *p, const int32_t type)
     return ATTN__LOAD((const float *)p);
 }
 /* Where bytes behind p lie, which may be no element. */
-ATTN__HELPER const float *ATTN__V(behind)(const void *p, int64_t bytes)
+ATTN__HELPER const char *ATTN__V(behind)(const void *p, int64_t bytes)
 {
-    return (const float *)((uintptr_t)p + (uintptr_t)bytes);
-}
-/* ---- products */
-/* Brings a block of LANES rows near, step by step along their `depth` columns: at column k what belongs to LANES, of
-   `size` bytes each. */
-ATTN__HELPER void ATTN__V(fetch_block)(const float *at, int64_t row, int64_t depth, int64_t k, const int64_t size)
-{
-    const int W = ATTN__LANES, some = W*W > 128 ? W*W : W*W > 16 ? 128 : 64;
-    const char *from = (const char *)ATTN__V(behind)(at, W*k*size);
-    int64_t bytes;
-    int x;
-    if (row == depth) for (bytes = W*W*size; bytes > 0; bytes -= some, from = (const char *)ATTN__V(behind)(from, some))
-        ATTN__EACH(x, some / 64) ATTN__PREFETCH_FAR(ATTN__V(behind)(from, 64*x));
-    else if (k*size % 64 == 0)
-        for (x = 0; x < W; x++) ATTN__PREFETCH_FAR(ATTN__V(behind)(at, (x*row + k)*size));
+    return (const char *)((uintptr_t)p + (uintptr_t)bytes);
 }
 
+/* ---- products */
 /* One step of a strip: a column of A, with a pointer to every third of its rows, times a row of B. */
 ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const float *const *a, int64_t a_row,
                                 const float *b, const float *x, int64_t x_row, ATTN__VEC *acc)
@@ -3019,224 +3031,296 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
         row = ATTN__V(strips)[p->vecs - 1][i](&part, part.left ? p : NULL, row);
 }
 
-/* LANES rows, `row` bytes apart: one pointer walks over them, as there are no registers for one per row. */
-ATTN__HELPER void ATTN__V(load_rows)(ATTN__VEC *t, const char *y, int64_t row, const int32_t type)
+/* ---- few rows times rows of any type, of which a group at a time becomes columns. scattered: each of them where a
+   pointer says; else b_row apart */
+/* Bytes of an element; of each row that a step takes; elements in 32 bits of them. */
+#define ATTN__SIZE_OF(type)    ((type) == ATTN_F32 ? 4 : (type) == ATTN_I8 ? 1 : 2)
+#define ATTN__STEP_OF(type)    ((type) == ATTN_F16 ? 2*ATTN__LANES : 16)
+#define ATTN__NUMBERS_OF(type) ((type) == ATTN_BF16 ? 2 : (type) == ATTN_I8 ? 4 : 1)
+
+/* A step, from byte `at` of LANES rows on: the n-th 32 bits of all of them become x[n]; of f16 the n-th float. */
+ATTN__HELPER void ATTN__V(turn_step)(ATTN__VEC *x, const char *from, int64_t row, const char *const *rows, int64_t at,
+                                     const int32_t type, const int scattered)
 {
-    int x;
-    ATTN__EACH(x, ATTN__LANES) {
-        t[x] = ATTN__V(widened)(y, type);
-        y += row;
-        ATTN__KEEP_POINTER(y);
-    }
-}
-/* Row i of groups that each lie side by side. */
-ATTN__HELPER const char *ATTN__V(of_groups)(const char *const *groups, int64_t i, int64_t row)
-{
-    return groups[i/ATTN__GROUP] + i%ATTN__GROUP*row;
-}
-/* Some of them come near, one after the other. */
-ATTN__HELPER void ATTN__V(fetch_listed_rows)(const char *const *rows, int64_t count, int64_t bytes)
-{
-    int64_t r, x;
-    for (r = 0; r < count; r++) {
-        for (x = 0; x + 256 <= bytes; x += 256) {
-            ATTN__PREFETCH_FAR(rows[r] + x);
-            ATTN__PREFETCH_FAR(rows[r] + x + 64);
-            ATTN__PREFETCH_FAR(rows[r] + x + 128);
-            ATTN__PREFETCH_FAR(rows[r] + x + 192);
+    const int vectors = type == ATTN_F16 ? ATTN__LANES : 4, quarters = type == ATTN_F16 ? 1 : ATTN__LANES/4;
+    const char *y;
+    int i, q;
+    if (!scattered) from += at;
+    ATTN__EACH(i, vectors) {
+        y = scattered ? rows[i] + at : from;
+        if (type == ATTN_F16) x[i] = ATTN__V(widened)(y, ATTN_F16);
+        else x[i] = ATTN__LOAD_QUARTER(y);
+        ATTN__UNROLL for (q = 1; q < quarters; q++) {
+            y = scattered ? rows[i + 4*q] + at : y + 4*row;
+            x[i] = ATTN__PUT_QUARTER(x[i], q, y);
         }
-        for (; x < bytes; x += 64) ATTN__PREFETCH_FAR(rows[r] + x);
-        if ((uintptr_t)rows[r] % 64) ATTN__PREFETCH_FAR(rows[r] + bytes - 1);   /* no other row brings that line */
+        if (scattered) continue;
+        from += row;                    /* one pointer walks over them: there are no registers for one per row */
+        ATTN__KEEP_POINTER(from);
+    }
+    if (type == ATTN_F16) ATTN__V(transpose)(x);
+    else ATTN__V(transpose_4x4)(x);
+}
+/* The n-th element in 32 bits, as a float. */
+ATTN__HELPER ATTN__VEC ATTN__V(element)(ATTN__VEC x, const int n, const int32_t type, ATTN__VEC scale)
+{
+    if (type == ATTN_BF16 && n) return ATTN__AND(x, ATTN__ALL_BITS(0xffff0000u));
+    if (type == ATTN_BF16) return ATTN__LEFT(x, 16);
+    if (type != ATTN_I8) return x;
+    if (n == 0) x = ATTN__LEFT(x, 24);
+    if (n == 1) x = ATTN__LEFT(x, 16);
+    if (n == 2) x = ATTN__LEFT(x, 8);
+    return ATTN__MUL(ATTN__TO_FLOATS(ATTN__RIGHT(x, 24)), scale);
+}
+/* While a step of the group from row j on is taken, as much of those ahead comes near, in the order of memory, so that
+   the machine's own prefetching follows. */
+ATTN__HELPER void ATTN__V(bring_step)(const attn__product *p, int64_t j, int64_t at, const int32_t type,
+                                      const int scattered)
+{
+    const int64_t row = p->b_row*ATTN__SIZE_OF(type), all = p->depth*ATTN__SIZE_OF(type);
+    const char *const *groups = p->groups + (scattered ? j : j/ATTN__GROUP), *near = groups[p->near];
+    const int lines = ATTN__GROUP*ATTN__STEP_OF(type)/64;
+    const char *far = groups[p->far];
+    int x;
+    if (!scattered && row == all) {
+        near = ATTN__V(behind)(near, ATTN__GROUP*at);
+        far = ATTN__V(behind)(far, ATTN__GROUP*at);
+        ATTN__EACH(x, lines) {
+            ATTN__PREFETCH(ATTN__V(behind)(near, 64*x));
+            ATTN__PREFETCH_FAR(ATTN__V(behind)(far, 64*x));
+        }
+    } else if (at % 64 == 0) for (x = 0; x < ATTN__GROUP; x++) {
+        if (scattered) near = groups[p->near + x], far = groups[p->far + x];
+        ATTN__PREFETCH(ATTN__V(behind)(near, at));
+        ATTN__PREFETCH_FAR(ATTN__V(behind)(far, at));
+        if (scattered && at == 0) ATTN__PREFETCH_FAR(ATTN__V(behind)(far, all - 1));    /* no other row brings it */
+        if (!scattered) near = ATTN__V(behind)(near, row), far = ATTN__V(behind)(far, row);
     }
 }
-/* Those up to `last` and that one again; or, listed, each from anywhere, so many bytes behind where it begins. One
-   function for all types, for less text, where speed does not count. */
-ATTN__NOINLINE ATTN__KERNEL void ATTN__V(load_last_rows)(ATTN__VEC *t, const char *y, int64_t row, int64_t last,
-                                                         const char *const *rows, int64_t bytes, int32_t type)
+/* The scales of LANES rows from j on, for the columns from k on: 4 vectors, a group apart. */
+ATTN__HELPER void ATTN__V(turn_scales)(float *to, const attn__product *p, int64_t j, int64_t k)
 {
-    int x;
-    for (x = 0; x < ATTN__LANES; x++, y += x <= last ? row : 0) {
-        if (rows) y = rows[x] + bytes;
-        if (type == ATTN_F32) t[x] = ATTN__V(widened)(y, ATTN_F32);
-        else if (type == ATTN_F16) t[x] = ATTN__V(widened)(y, ATTN_F16);
-        else t[x] = type == ATTN_BF16 ? ATTN__V(widened)(y, ATTN_BF16) : ATTN__V(widened)(y, ATTN_I8);
-    }
+    const float *from = p->b_scale + j*p->b_scales;
+    ATTN__VEC x[ATTN__LANES];
+    int i;
+    if (p->b_scales == 1) x[0] = x[1] = x[2] = x[3] = ATTN__LOAD(from);
+    else ATTN__V(turn_step)(x, (const char *)(from + k/ATTN__CODES_PER_SCALE), 4*p->b_scales, NULL, 0, ATTN_F32, 0);
+    ATTN__EACH(i, 4) ATTN__STORE(to + i*ATTN__GROUP, x[i]);
 }
-/* LANES rows from anywhere. */
-ATTN__HELPER void ATTN__V(load_listed_rows)(ATTN__VEC *t, const char *const *rows, int64_t bytes, const int32_t type)
-{
-    int x;
-    if (type == ATTN_F32) ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(rows[x] + bytes, ATTN_F32);
-    else if (type == ATTN_F16) ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(rows[x] + bytes, ATTN_F16);
-    else if (type == ATTN_BF16) ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(rows[x] + bytes, ATTN_BF16);
-    else ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__V(widened)(rows[x] + bytes, ATTN_I8);
-}
-/* A column of B from row j on, LANES of it; beyond `last` that row again. */
-ATTN__NOINLINE ATTN__KERNEL void ATTN__V(column_of_b)(const attn__product *p, int64_t j, int64_t last, int64_t k,
-                                                      float *column)
+/* A column of a group, where no step is left. */
+ATTN__NOINLINE ATTN__KERNEL void ATTN__V(column_of_b)(const attn__product *p, int64_t j, int64_t k, float *column)
 {
     int64_t x;
-    for (x = 0; x < ATTN__LANES; x++) column[x] = attn__of_b(p, j + attn__min(x, last), k);
+    for (x = 0; x < ATTN__GROUP; x++) column[x] = attn__of_b(p, j + x, k);
 }
-/* R rows against N vectors of B's rows side by side, so that no sum waits for itself. On the way come near, in the
-   order of memory, so that the machine's own prefetching follows: B's rows after the next ones, and as many of the
-   matrix that is used next. */
-ATTN__HELPER void ATTN__V(dots_block)(const int R, const int N, const attn__product *p, int64_t j, int64_t last,
-                                      const int32_t type, const int64_t size, const int listed)
+/* R rows from `row` on times the columns k .. k + n, [n][rows], of as many rows of B from j on. */
+ATTN__HELPER void ATTN__V(dots_of_columns)(const int R, const attn__product *p, int64_t row, int64_t j, int64_t k,
+                                           int64_t n, const float *columns, const int rows)
 {
-    const int64_t row = p->b_row*size, f_row = p->fetch_row*size, all = ATTN__LANES - 1;
-    const char *b = listed ? NULL : (const char *)p->b + j*row;
-    const char *const *rows = listed == 1 ? p->b_rows + j : NULL;
-    const int64_t each = listed && p->depth > ATTN__LANES ? (ATTN__LANES - 1)/(p->depth/ATTN__LANES) + 1 : ATTN__LANES;
-    const float *a = p->a, *fetch = ATTN__V(behind)(p->fetch, j*f_row);
-    float *c = p->c + j, column[ATTN__LANES];
-    ATTN__VEC acc[8], sum[8], t[ATTN__LANES], scale[4];         /* R*N, R*N and N at most */
-    int64_t k = 0, end;
-    int r, x, i;
-    if (type == ATTN_I8) for (i = 0; i < N; i++) {
-        for (x = 0; x < ATTN__LANES; x++) column[x] = p->b_scale[j + i*ATTN__LANES + attn__min(x, last)];
-        scale[i] = ATTN__LOAD(column);
-    }
-    ATTN__EACH(r, R*N) sum[r] = ATTN__ALL(0.0f);
-    while (k < p->depth) {
-        end = attn__min(p->depth, k + ATTN__RUN);
-        ATTN__EACH(r, R*N) acc[r] = ATTN__ALL(0.0f);
-        for (; k + ATTN__LANES <= end; k += ATTN__LANES, a += ATTN__LANES*ATTN__LANES) ATTN__EACH(i, N) {
-            const int64_t n = i*ATTN__LANES;
-            const char *at = (listed == 1 ? rows[n] : listed ? ATTN__V(of_groups)(p->b_rows, j + n, row) : b + n*row)
-                             + k*size;
-            if (last < all) ATTN__V(load_last_rows)(t, at, row, last, listed == 1 ? rows + n : NULL, k*size, type);
-            else if (listed == 1) ATTN__V(load_listed_rows)(t, rows + n, k*size, type);
-            else if (type == ATTN_F32) ATTN__V(load_rows)(t, at, row, ATTN_F32);
-            else if (type == ATTN_F16) ATTN__V(load_rows)(t, at, row, ATTN_F16);
-            else if (type == ATTN_BF16) ATTN__V(load_rows)(t, at, row, ATTN_BF16);
-            else ATTN__V(load_rows)(t, at, row, ATTN_I8);
-            if (listed == 1) {
-                ATTN__V(fetch_listed_rows)(rows + n + 2*N*ATTN__LANES + k/ATTN__LANES*each, each, p->depth*size);
-                if (p->fetch_rows)
-                    ATTN__V(fetch_listed_rows)(p->fetch_rows + j + n + k/ATTN__LANES*each, each, p->depth*size);
-            } else if (listed) {
-                at = ATTN__V(of_groups)(p->b_rows, j + n + 2*N*ATTN__LANES, row);
-                ATTN__V(fetch_block)(ATTN__V(behind)(at, 0), p->b_row, p->depth, k, size);
-                if (p->fetch_rows) {
-                    at = ATTN__V(of_groups)(p->fetch_rows, j + n, f_row);
-                    ATTN__V(fetch_block)(ATTN__V(behind)(at, 0), p->fetch_row, p->depth, k, size);
-                    if (!k) ATTN__PREFETCH_FAR(at + (ATTN__LANES - 1)*f_row + p->depth*size - 1);
-                }
-            } else {
-                ATTN__V(fetch_block)(ATTN__V(behind)(b, (n + 2*N*ATTN__LANES)*row), p->b_row, p->depth, k, size);
-                if (p->fetch) ATTN__V(fetch_block)(ATTN__V(behind)(fetch, n*f_row), p->fetch_row, p->depth, k, size);
+    const float *a = p->a + k*ATTN__LANES + row;
+    ATTN__VEC acc[16], t[ATTN__DOTS];   /* R*DOTS at most */
+    ATTN__FACTOR w;
+    int64_t v, x;
+    int r, i;
+    for (v = 0; v < rows; v += ATTN__DOTS*ATTN__LANES) {
+        float *c = p->c + row*p->c_row + j + v;
+        ATTN__EACH(r, R*ATTN__DOTS) acc[r] = ATTN__ALL(0.0f);
+        for (x = 0; x < n; x++) {
+            ATTN__EACH(i, ATTN__DOTS) t[i] = ATTN__LOAD(columns + x*rows + v + i*ATTN__LANES);
+            ATTN__EACH(r, R) {
+                w = ATTN__ONE(a[x*ATTN__LANES + r]);
+                ATTN__EACH(i, ATTN__DOTS) acc[r*ATTN__DOTS + i] = ATTN__FMA_ONE(w, t[i], acc[r*ATTN__DOTS + i]);
             }
-            ATTN__V(transpose)(t);
-            if (type == ATTN_I8) ATTN__EACH(x, ATTN__LANES) t[x] = ATTN__MUL(t[x], scale[i]);
-            ATTN__EACH(x, ATTN__LANES)
-                ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[x*ATTN__LANES + r]), t[x], acc[r*N + i]);
         }
-        for (; k < end; k++, a += ATTN__LANES) ATTN__EACH(i, N) {
-            ATTN__V(column_of_b)(p, j + i*ATTN__LANES, last, k, column);
-            t[0] = ATTN__LOAD(column);
-            ATTN__EACH(r, R) acc[r*N + i] = ATTN__FMA_ONE(ATTN__ONE(a[r]), t[0], acc[r*N + i]);
+        ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row) if (row + r < p->rows) ATTN__EACH(i, ATTN__DOTS) {
+            ATTN__VEC *sum = acc + r*ATTN__DOTS + i;
+            if (k) *sum = ATTN__ADD(ATTN__LOAD(c + i*ATTN__LANES), *sum);
+            ATTN__STORE(c + i*ATTN__LANES, *sum);
         }
-        ATTN__EACH(r, R*N) if (k > ATTN__RUN) acc[r] = ATTN__ADD(sum[r], acc[r]);
-        ATTN__EACH(r, R*N) sum[r] = acc[r];
     }
-    ATTN__UNROLL for (r = 0; r < R; r++, c += p->c_row)
-        if (r < p->rows) ATTN__EACH(i, N) ATTN__STORE(c + i*ATTN__LANES, sum[r*N + i]);
 }
-
+/* U groups from row j on, side by side so that no sum waits for itself: times one row in registers; times several by way
+   of p->columns, [ATTN__RUN][U*ATTN__GROUP]. */
+ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int U, const attn__product *p, int64_t j,
+                                          const int32_t type, const int scattered)
+{
+    const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, step = ATTN__STEP_OF(type)/size;
+    float *const columns = p->columns;
+    const int E = ATTN__NUMBERS_OF(type), G = ATTN__GROUP/ATTN__LANES, numbers = (int)step;
+    ATTN__VEC acc[4], sum[4], scale[4], x[ATTN__LANES], y;      /* U*G at most */
+    float scales[8*ATTN__GROUP];                                /* 4*U groups at most */
+    int64_t k = 0, first = 0, end;
+    int i, n;
+    ATTN__EACH(i, U*G) scale[i] = sum[i] = ATTN__ALL(0.0f);
+    for (; k < p->depth; first = k) {
+        end = attn__min(p->depth, k + ATTN__RUN);
+        ATTN__EACH(i, U*G) acc[i] = ATTN__ALL(0.0f);
+        for (; k + step <= end; k += step) ATTN__EACH(i, U*G) {
+            const int64_t at = j + i*ATTN__LANES;
+            float *of = scales + i/G*4*ATTN__GROUP + i%G*ATTN__LANES;
+            if (type == ATTN_I8 && k % (4*ATTN__CODES_PER_SCALE) == 0) ATTN__V(turn_scales)(of, p, at, k);
+            if (type == ATTN_I8 && k % ATTN__CODES_PER_SCALE == 0)
+                scale[i] = ATTN__LOAD(of + k/ATTN__CODES_PER_SCALE % 4*ATTN__GROUP);
+            if (scattered) ATTN__V(turn_step)(x, NULL, 0, p->groups + at, k*size, type, 1);
+            else ATTN__V(turn_step)(x, p->groups[at/ATTN__GROUP] + i%G*ATTN__LANES*row, row, NULL, k*size, type, 0);
+            if (i%G == 0) ATTN__V(bring_step)(p, at, k*size, type, scattered);
+            ATTN__EACH(n, numbers) {
+                y = ATTN__V(element)(x[n/E], n%E, type, scale[i]);
+                if (alone) acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[(k + n)*ATTN__LANES]), y, acc[i]);
+                else ATTN__STORE(columns + ((k - first + n)*U*G + i)*ATTN__LANES, y);
+            }
+        }
+        for (; k < end; k++) ATTN__EACH(i, U*G) {
+            float *column = columns + (alone ? 0 : (k - first)*U*ATTN__GROUP) + i*ATTN__LANES;
+            if (i%G == 0) ATTN__V(column_of_b)(p, j + i*ATTN__LANES, k, column);
+            y = ATTN__LOAD(column);
+            if (alone) acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[k*ATTN__LANES]), y, acc[i]);
+        }
+        ATTN__EACH(i, U*G) if (first) acc[i] = ATTN__ADD(sum[i], acc[i]);
+        ATTN__EACH(i, U*G) sum[i] = acc[i];
+        if (alone) continue;
+        if (ATTN__LANES == ATTN__GROUP && p->rows > ATTN__TOGETHER)     /* then registers hold all their sums */
+            ATTN__V(dots_of_columns)(ATTN__FEW, p, 0, j, first, k - first, columns, U*ATTN__GROUP);
+        else for (i = 0; i < p->rows; i += ATTN__TOGETHER)
+            ATTN__V(dots_of_columns)(ATTN__TOGETHER, p, i, j, first, k - first, columns, U*ATTN__GROUP);
+    }
+    if (alone) ATTN__EACH(i, U*G) ATTN__STORE(p->c + j + i*ATTN__LANES, sum[i]);
+}
+/* Rows of B that are taken side by side. */
+#define ATTN__SIDE (ATTN__LANES == ATTN__GROUP ? 2*ATTN__GROUP : ATTN__GROUP)
+/* All that are whole, in functions of their own; returns where the columns behind them begin. */
+#define ATTN__DOTS_OF(name, type, scattered) \
+    ATTN__NOINLINE ATTN__KERNEL int64_t ATTN__V(dots_##name)(const attn__product *p, int64_t columns) \
+    { \
+        const int U = ATTN__SIDE/ATTN__GROUP, alone = type == ATTN_F32 ? 1 : U; \
+        int64_t j = 0; \
+        if (p->rows == 1 && !scattered) for (; j + alone*ATTN__GROUP <= columns; j += alone*ATTN__GROUP) \
+            ATTN__V(dots_of_groups)(1, alone, p, j, type, scattered); \
+        else for (; j + U*ATTN__GROUP <= columns; j += U*ATTN__GROUP) \
+            ATTN__V(dots_of_groups)(0, U, p, j, type, scattered); \
+        return j; \
+    }
+ATTN__DOTS_OF(f32, ATTN_F32, 0) ATTN__DOTS_OF(f32_scattered, ATTN_F32, 1)
+#if ATTN__TYPES
+ATTN__DOTS_OF(f16, ATTN_F16, 0) ATTN__DOTS_OF(f16_scattered, ATTN_F16, 1)
+ATTN__DOTS_OF(bf16, ATTN_BF16, 0) ATTN__DOTS_OF(bf16_scattered, ATTN_BF16, 1)
+ATTN__DOTS_OF(i8, ATTN_I8, 0) ATTN__DOTS_OF(i8_scattered, ATTN_I8, 1)
+#endif
+ATTN__KERNEL int64_t ATTN__V(dots_of)(const attn__product *p, int64_t columns)
+{
+    const int scattered = p->b_together == 1;
+    ATTN_ASSERT(p->a_k == ATTN__LANES && (ATTN__TYPES || p->b_type == ATTN_F32));
+#if ATTN__TYPES
+    if (p->b_type == ATTN_F16) return (scattered ? ATTN__V(dots_f16_scattered) : ATTN__V(dots_f16))(p, columns);
+    if (p->b_type == ATTN_BF16) return (scattered ? ATTN__V(dots_bf16_scattered) : ATTN__V(dots_bf16))(p, columns);
+    if (p->b_type == ATTN_I8) return (scattered ? ATTN__V(dots_i8_scattered) : ATTN__V(dots_i8))(p, columns);
+#endif
+    return (scattered ? ATTN__V(dots_f32_scattered) : ATTN__V(dots_f32))(p, columns);
+}
+/* What is less than that at the end is filled up with its last row. */
 ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 {
-    const int32_t type = ATTN__TYPES ? p->b_type : ATTN_F32;
-    const int64_t size = type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2, all = ATTN__LANES - 1;
-    const int N = ATTN__DOTS, M = ATTN__DOTS > 2 ? ATTN__DOTS/2 : 1;
-    const int listed = !ATTN__TYPES || !p->b_rows ? 0 : p->b_together < ATTN__LANES ? 1 : 2;
+    const int64_t size = ATTN__SIZE_OF(p->b_type), j = ATTN__V(dots_of)(p, columns);
+    const char *rows[ATTN__SIDE];
     attn__product part = *p;
-    int64_t j = 0, row;
-    ATTN_ASSERT(p->a_k == ATTN__LANES && p->b_type == type);
-    if (p->rows == 1 && type == ATTN_F32 && !p->b_rows)
-        for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES) ATTN__V(dots_block)(1, N, p, j, all, ATTN_F32, 4, 0);
-    else if (p->rows == 1)
-        for (; j + N*ATTN__LANES <= columns; j += N*ATTN__LANES)
-            ATTN__V(dots_block)(1, N, p, j, all, type, size, listed);
-    else if (M > 1)
-        for (; j + M*ATTN__LANES <= columns; j += M*ATTN__LANES)
-            ATTN__V(dots_block)(ATTN__TOGETHER, M, p, j, all, type, size, listed);
-    for (; j < columns; j += ATTN__LANES)                   /* of the last row what there is, and again */
-        for (row = 0; row < p->rows; row += ATTN__TOGETHER) {
-            part.a = p->a + row;
-            part.c = p->c + row*p->c_row;
-            part.rows = p->rows - row;
-            part.fetch = row ? NULL : p->fetch;
-            part.fetch_rows = row ? NULL : p->fetch_rows;
-            ATTN__V(dots_block)(ATTN__TOGETHER, 1, &part, j, columns - 1 - j, type, size, listed);
-        }
+    int64_t x, i;
+    if (j == columns) return;
+    for (x = 0; x < ATTN__SIDE; x++) {
+        i = attn__min(j + x, columns - 1);
+        rows[x] = p->groups[i/p->b_together] + i%p->b_together*p->b_row*size;
+    }
+    part.groups = rows;
+    part.b_together = 1;
+    part.near = part.far = 0;
+    part.c = p->c + j;
+    if (p->b_type == ATTN_I8) part.b_scale = p->b_scale + j*p->b_scales;
+    ATTN__V(dots_of)(&part, ATTN__SIDE);
 }
 
-/* ---- few rows times rows of any type */
+/* ---- few rows times rows of any type, in place */
 #if ATTN__TYPES
-/* N vectors of a row come near, and of another matrix, if any. */
-ATTN__HELPER void ATTN__V(fetch_rows)(const int N, const char *at, const float *other, const int64_t size)
+/* N vectors of a row come near. */
+ATTN__HELPER void ATTN__V(bring_row)(const int N, const char *near, const char *far, const int64_t size,
+                                     const int scattered)
 {
     int i;
     ATTN__EACH(i, (N*ATTN__LANES + 15)/16) if (i == 0 || 64*i < N*ATTN__LANES*size) {
-        ATTN__PREFETCH(ATTN__V(behind)(at, 64*i));
-        if (other) ATTN__PREFETCH_FAR(ATTN__V(behind)(other, 64*i));
+        ATTN__PREFETCH(ATTN__V(behind)(near, 64*i));
+        ATTN__PREFETCH_FAR(ATTN__V(behind)(far, 64*i));
     }
+    if (scattered) ATTN__PREFETCH_FAR(ATTN__V(behind)(far, N*ATTN__LANES*size - 1));    /* no other row brings it */
+}
+/* The scale of the i-th vector of row k; the last one of a row may have two. */
+ATTN__HELPER ATTN__VEC ATTN__V(scale_of)(const int N, const attn__product *p, int64_t k, int64_t first, int i)
+{
+    const float *scales = p->b_scale + k*p->b_scales;
+    float each[ATTN__LANES];
+    int x;
+    if (p->b_scales == 1) return ATTN__ALL(*scales);
+    first += i*ATTN__LANES;
+    if (N > 1 || first % ATTN__LANES == 0) return ATTN__ALL(scales[first/ATTN__CODES_PER_SCALE]);
+    for (x = 0; x < ATTN__LANES; x++) each[x] = scales[(first + x)/ATTN__CODES_PER_SCALE];
+    return ATTN__LOAD(each);
 }
 ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__product *p, int64_t row, int64_t column,
-                                     const int32_t type, const int listed)
+                                     const int32_t type, const int scattered)
 {
-    const int64_t size = type == ATTN_F32 ? 4 : type == ATTN_I8 ? 1 : 2, step = p->b_row*size, left = p->rows - row;
-    const int64_t fetch_step = p->fetch_row*size, first = (p->b_first + column)*size;
-    const char *b = listed ? NULL : (const char *)p->b + column*size;
-    const char *ahead = listed ? NULL : (const char *)ATTN__V(behind)(p->ahead, column*size);
-    const float *a[ATTN__TOGETHER], *fetch = p->fetch && row == 0 ? ATTN__V(behind)(p->fetch, column*size) : NULL;
-    float *c[ATTN__TOGETHER];
+    const int64_t size = ATTN__SIZE_OF(type), step = p->b_row*size, left = p->rows - row;
+    const int64_t first = p->b_first + column, together = scattered ? 1 : ATTN__GROUP;
+    const char *const *groups = p->groups, *b, *near, *far;
+    const float *a[ATTN__FEW];
+    float *c[ATTN__FEW];
     ATTN__VEC acc[16], q[8];            /* R*N and N at most */
     ATTN__FACTOR w;
-    int64_t k;
+    int64_t k = 0, end;
     int r, i;
     ATTN__EACH(r, R) a[r] = p->a + (row + (r < left ? r : left - 1))*p->a_row;
     ATTN__EACH(r, R) c[r] = p->c + (row + (r < left ? r : left - 1))*p->c_row + column;
     ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(c[r] + i*ATTN__LANES);
-    for (k = 0; k < p->depth; k++) {
-        if (listed) {
-            b = p->b_rows[k] + first;
-            ahead = p->b_rows[k + 16] + first;
-            fetch = p->fetch_rows && row == 0 ? (const float *)(const void *)(p->fetch_rows[k] + first) : NULL;
-            if (fetch) ATTN__PREFETCH_FAR(ATTN__V(behind)(fetch, N*ATTN__LANES*size - 1));
+    for (; k < p->depth; groups++) {
+        b = groups[0] + first*size;
+        near = ATTN__V(behind)(groups[p->near], first*size);
+        far = ATTN__V(behind)(groups[p->far], first*size);
+        for (end = attn__min(p->depth, k + together); k < end; k++) {
+            ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + i*ATTN__LANES*size, type);
+            if (type == ATTN_I8) ATTN__EACH(i, N) q[i] = ATTN__MUL(q[i], ATTN__V(scale_of)(N, p, k, first, i));
+            if (row == 0) ATTN__V(bring_row)(N, near, far, size, scattered);
+            ATTN__EACH(r, R) {
+                w = ATTN__ONE(a[r][k]);
+                ATTN__EACH(i, N) acc[r*N + i] = ATTN__FMA_ONE(w, q[i], acc[r*N + i]);
+            }
+            if (scattered) continue;
+            b += step;
+            near = ATTN__V(behind)(near, step);
+            far = ATTN__V(behind)(far, step);
         }
-        if (R == 1) ATTN__V(fetch_rows)(N, ahead, fetch, size);
-        if (type == ATTN_F32) ATTN__EACH(i, N) q[i] = ATTN__LOAD((const float *)(const void *)b + i*ATTN__LANES);
-        else if (type == ATTN_F16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + 2*i*ATTN__LANES, ATTN_F16);
-        else if (type == ATTN_BF16) ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + 2*i*ATTN__LANES, ATTN_BF16);
-        else ATTN__EACH(i, N)
-            q[i] = ATTN__MUL(ATTN__V(widened)(b + i*ATTN__LANES, ATTN_I8), ATTN__ALL(p->b_scale[k]));
-        if (R > 1) ATTN__V(fetch_rows)(N, ahead, fetch, size);
-        ATTN__EACH(r, R) {
-            w = ATTN__ONE(a[r][k]);
-            ATTN__EACH(i, N) acc[r*N + i] = ATTN__FMA_ONE(w, q[i], acc[r*N + i]);
-        }
-        if (!listed) b += step, ahead = (const char *)ATTN__V(behind)(ahead, step);
-        if (!listed && fetch) fetch = ATTN__V(behind)(fetch, fetch_step);
     }
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
 }
+#define ATTN__FEW_OF(name, type, scattered) \
+    ATTN__NOINLINE ATTN__KERNEL void ATTN__V(few_##name)(const attn__product *p) \
+    { \
+        int64_t i = 0, r; \
+        if (p->rows == 1) for (; i + 8 <= p->vecs; i += 8) \
+            ATTN__V(few_block)(1, 8, p, 0, i*ATTN__LANES, type, scattered); \
+        if (p->rows == 1) for (; i + 4 <= p->vecs; i += 4) \
+            ATTN__V(few_block)(1, 4, p, 0, i*ATTN__LANES, type, scattered); \
+        if (ATTN__LANES == ATTN__GROUP && p->rows > ATTN__TOGETHER) for (; i + 2 <= p->vecs; i += 2) \
+            ATTN__V(few_block)(ATTN__FEW, 2, p, 0, i*ATTN__LANES, type, scattered); \
+        for (; i + ATTN__VECS <= p->vecs; i += ATTN__VECS) for (r = 0; r < p->rows; r += ATTN__TOGETHER) \
+            ATTN__V(few_block)(ATTN__TOGETHER, ATTN__VECS, p, r, i*ATTN__LANES, type, scattered); \
+        for (; i < p->vecs; i++) for (r = 0; r < p->rows; r += ATTN__TOGETHER) \
+            ATTN__V(few_block)(ATTN__TOGETHER, 1, p, r, i*ATTN__LANES, type, scattered); \
+    }
+ATTN__FEW_OF(f32, ATTN_F32, 0) ATTN__FEW_OF(f16, ATTN_F16, 0) ATTN__FEW_OF(bf16, ATTN_BF16, 0) ATTN__FEW_OF(i8, ATTN_I8, 0)
+ATTN__FEW_OF(scattered, p->b_type, 1)
 ATTN__KERNEL void ATTN__V(few)(const attn__product *p)
 {
-    int64_t i = 0, r;
-    const int listed = p->b_rows != NULL;
-    if (p->rows == 1 && p->vecs == 8) {             /* the most frequent ones */
-        if (p->b_type == ATTN_F32 && !listed) ATTN__V(few_block)(1, 8, p, 0, 0, ATTN_F32, 0);
-        else if (listed) ATTN__V(few_block)(1, 8, p, 0, 0, p->b_type, 1);
-        else ATTN__V(few_block)(1, 8, p, 0, 0, p->b_type, 0);
-        return;
-    }
-    if (p->rows == 1 && p->vecs == 4) { ATTN__V(few_block)(1, 4, p, 0, 0, p->b_type, listed); return; }
-    for (; i + ATTN__VECS <= p->vecs; i += ATTN__VECS) for (r = 0; r < p->rows; r += ATTN__TOGETHER)
-        ATTN__V(few_block)(ATTN__TOGETHER, ATTN__VECS, p, r, i*ATTN__LANES, p->b_type, listed);
-    for (; i < p->vecs; i++) for (r = 0; r < p->rows; r += ATTN__TOGETHER)
-        ATTN__V(few_block)(ATTN__TOGETHER, 1, p, r, i*ATTN__LANES, p->b_type, listed);
+    if (p->b_together == 1) ATTN__V(few_scattered)(p);
+    else if (p->b_type == ATTN_F32) ATTN__V(few_f32)(p);
+    else if (p->b_type == ATTN_F16) ATTN__V(few_f16)(p);
+    else if (p->b_type == ATTN_BF16) ATTN__V(few_bf16)(p);
+    else ATTN__V(few_i8)(p);
 }
 #else
 ATTN__KERNEL void ATTN__V(few)(const attn__product *p) { ATTN_ASSERT(!p->rows); (void)p; }
@@ -4091,6 +4175,14 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__COMPARE
 #undef ATTN__DIV
 #undef ATTN__DOTS
+#undef ATTN__DOTS_OF
+#undef ATTN__SIDE
+#undef ATTN__SIZE_OF
+#undef ATTN__STEP_OF
+#undef ATTN__NUMBERS_OF
+#undef ATTN__PUT_QUARTER
+#undef ATTN__LOAD_QUARTER
+#undef ATTN__FEW_OF
 #undef ATTN__DO
 #undef ATTN__EACH
 #undef ATTN__EITHER
@@ -5208,7 +5300,6 @@ static attn_status attn__check_ints(const attn_view *v, int field, int64_t least
 }
 
 /* of rows of codes: a scale for each, or for each of these */
-#define ATTN__CODES_PER_SCALE ((int64_t)32)
 static int64_t attn__blocks(int64_t n, int64_t of) { return n / of + (n % of != 0); }
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
 static int64_t attn__whole(int64_t floats) { return (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1); }
@@ -5501,6 +5592,10 @@ enum {
     ATTN__CUT_CHUNKS = 8,       /* chunks that a task gets then, at least */
     ATTN__CUT_TASKS = 16,       /* tasks that are enough */
     ATTN__FEW_KEYS = 32,        /* keys whose rows of V are read side by side then */
+    ATTN__BYTES_NEAR = 8192,          /* bytes of keys and values, in the order of visiting them, from where they are used to
+                                   what is brought into the innermost cache meanwhile; a row's need not be more */
+    ATTN__BYTES_FAR = 65536,          /* and into the next one, whose distance the memory's latency asks for */
+    ATTN__GROUPS_AHEAD = 16,    /* groups of rows that these are at most */
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__FEW_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
     ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
@@ -6058,12 +6153,6 @@ typedef struct attn__reach {
    bf16, for all tiles of a task. */
 typedef struct attn__held { float *rows; int64_t b, head, first, end, paired; } attn__held;
 
-/* Where the n keys from `key` on lie, at most a chunk, and behind them the last one again; n 0: not made yet. */
-typedef struct attn__row_list {
-    const char *row[(int)ATTN__CHUNK + (int)ATTN__ROWS_AHEAD];
-    int64_t     b, head, key, n, together;
-} attn__row_list;
-
 /* Its arrays, [.][ld]. */
 typedef struct attn__tile_memory {
     float *raw, *query;                 /* queries before projecting; what meets the keys */
@@ -6072,8 +6161,9 @@ typedef struct attn__tile_memory {
     float *w;                           /* w_v, padded */
     float *copy;                        /* rows of a parameter, or of all lanes, that are not f32 */
     attn__held *held;                   /* [2]: of k, of v */
-    float *few_s, *few_v;               /* a chunk's scores and outputs, a row per query */
-    attn__row_list *lists;              /* [2], of k and v in pages */
+    float *few_s;                       /* a chunk's scores, a row per query */
+    const char **list;                  /* where rows of k or v lie, see attn__few_list */
+    float *scales;                      /* of a chunk's codes */
 } attn__tile_memory;
 typedef struct attn__tile {
     const attn__call *c;
@@ -6162,6 +6252,13 @@ static int64_t attn__room_to_copy(const attn__call *c)
         floats = attn__max(floats, attn__copied(a, ATTN__MAX_LANES, ATTN__SOME_COLUMNS));
 #endif
     return floats;
+}
+/* Room for the scales of a chunk's codes, of k or of v, and of two groups behind them. */
+static int64_t attn__scale_floats(const attn__call *c)
+{
+    const int64_t k = c->k_scale.stride[3] ? attn__round4(attn__blocks(c->size_k, ATTN__CODES_PER_SCALE)) : 1;
+    const int64_t v = c->v_scale.stride[3] ? attn__round4(attn__blocks(c->size_v, ATTN__CODES_PER_SCALE)) : 1;
+    return c->k_scale.rank || c->v_scale.rank ? attn__mul64((int64_t)ATTN__CHUNK + 2 * ATTN__GROUP, attn__max(k, v)) : 0;
 }
 /* Room for keys and values as floats, of one chunk. */
 static attn__held *attn__take_held(attn__map *map, const attn__call *c)
@@ -7596,13 +7693,24 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
 }
 
 /* ---- >>few: a tile of few rows (one query; a group of heads) would leave most lanes idle. Then lanes are keys, on
-   the way turned in registers, and after that columns of V, read where they lie. The same chains, so the same bits;
-   scores and outputs of a chunk are turned into the tile's layout, where everything else happens. */
+   the way turned in registers, and after that columns of V, read where they lie. The same chains, so the same bits.
+   Outputs are rows, [lanes][attn__few_row], until the tile's end; scores of a chunk are turned into the tile's layout,
+   where everything else happens, if there is anything else. */
 static int attn__is_few(const attn__tile *t)
 {
     const attn__call *c = t->c;
     return attn__score_of(c)->flags & ATTN__DOTS && t->lanes <= attn__most_few(c->f) && c->size_k > 0 &&
            c->k.stride[3] == 1 && (!c->out.rank || (c->v.stride[3] == 1 && c->size_v >= t->f->width));
+}
+/* Floats of a row of outputs: the last vector of columns has a place of its own, see attn__few_columns. */
+static int64_t attn__few_row(const attn__tile *t)
+{
+    const int64_t width = t->f->width;
+    return t->c->size_v / width * width + width;
+}
+static int64_t attn__output_floats(const attn__tile *t)
+{
+    return t->few ? t->lanes * attn__few_row(t) : t->c->size_v * t->ld;
 }
 /* [lanes][row] at `from` -> t's layout */
 static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, int64_t n, float *to)
@@ -7613,92 +7721,105 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
     t->f->pack(to, t->ld, rows, 1, n, t->ones);
 }
 
+/* ---- where rows of k or v lie */
+/* Those of the keys key .. end, `together` to a pointer, as far as there is room; returns how many pointers there are. */
+static int64_t attn__list_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t end, int64_t together,
+                               const char **list, int64_t count, int64_t room)
+{
+    const attn__call *c = t->c;
+    const int64_t step = a->stride[2] * attn__type_size(a->type), page = c->page ? c->page : ATTN__HUGE;
+    int64_t entry = c->page ? (c->key0 + key) / page : 0, row = c->page ? (c->key0 + key) % page : key, i, n;
+    for (; key < end && count < room; key += n, entry++, row = 0) {
+        const int64_t b = c->page ? attn__int_at(&c->page_table, t->b, entry) : t->b;
+        const uintptr_t at = (uintptr_t)attn__place_of(a, b, t->head_kv, row, 0);
+        n = attn__min(end - key, page - row);
+        for (i = 0; i < n && count < room; i += together)
+            list[count++] = (const char *)(at + (uintptr_t)i * (uintptr_t)step);
+    }
+    return count;
+}
+/* Of n keys, at `own` if they were copied there; and behind them what is visited next, which is brought near meanwhile:
+   the rest of the chunk, its v after its k, k of the next chunk; after the last one that again. */
+static void attn__few_list(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, const float *own,
+                           int64_t bytes, attn__product *p)
+{
+    const attn__call *c = t->c;
+    const int64_t group = p->b_together * attn__max(bytes, 1), most = ATTN__GROUPS_AHEAD * ATTN__GROUP / p->b_together;
+    const int64_t last = ATTN__GROUP / p->b_together;       /* a kernel brings so many at once */
+    const char **list = t->m.list;
+    int64_t c0 = key / ATTN__CHUNK * ATTN__CHUNK, end = key + n, count = 0, room;
+    p->near = attn__min(attn__max(ATTN__BYTES_NEAR / group, last), most - last);
+    p->far = attn__min(attn__max(ATTN__BYTES_FAR / group, p->near), most - last);
+    room = attn__blocks(n, p->b_together) + p->far + last;
+    for (; own && count < attn__blocks(n, p->b_together); count++)
+        list[count] = (const char *)(own + count * p->b_together * p->b_row);
+    if (!own) count = attn__list_rows(t, a, key, end, p->b_together, list, 0, room);
+    for (;;) {
+        const int64_t chunk_end = attn__min(c0 + ATTN__CHUNK, t->last);
+        if (count == room) break;
+        key = end;
+        if (end < chunk_end) end = chunk_end;
+        else if (a == &c->k && c->out.rank) {
+            a = &c->v;
+            key = attn__max(c0, t->first);
+            end = chunk_end;
+        } else if (chunk_end < t->last) {
+            a = &c->k;
+            key = c0 += ATTN__CHUNK;
+            end = attn__min(c0 + ATTN__CHUNK, t->last);
+        } else break;
+        count = attn__list_rows(t, a, key, end, p->b_together, list, count, room);
+    }
+    for (; count < room; count++) list[count] = list[count - 1];
+}
 ATTN__FOR_SIZE
-static void attn__few_scales(const attn__tile *t, const attn__array *scale, int64_t key, int64_t n, float *scales,
+/* The scales of n rows of codes, side by side as floats, with room for two groups behind them. */
+static void attn__few_scales(const attn__tile *t, const attn__array *scale, int64_t key, int64_t n, int64_t size,
                              attn__product *p)
 {
-    const attn__array turned = attn__turned(*scale);
+    const int64_t each = scale->stride[3] ? attn__blocks(size, ATTN__CODES_PER_SCALE) : 1;
+    const int64_t row = each == 1 ? 1 : attn__round4(each);
+    const int packed = scale->stride[2] == row && (each == 1 || scale->stride[3] == 1);
+    attn__array flat = *scale;
     attn__piece at = attn__piece_of(t->c, t->b, key, n);
-    int64_t i;
-    p->b_scale = scales;
-    if (at.n == n && attn__is_contiguous(&turned)) p->b_scale = attn__at(scale, at.b, t->head_kv, at.row, 0);
+    float *to = t->m.scales;
+    int64_t i, r;
+    p->b_scales = row;
+    p->b_scale = to;
+    flat.stride[3] = packed ? 1 : scale->stride[3];
+    if (packed && scale->type == ATTN_F32 && at.n == n && n % (2 * ATTN__GROUP) == 0)
+        p->b_scale = attn__at(scale, at.b, t->head_kv, at.row, 0);
     else for (i = 0; i < n; i += at.n) {
         at = attn__piece_of(t->c, t->b, key + i, n - i);
-        attn__copy_row(t->f, &turned, at.b, t->head_kv, 0, at.row, at.n, scales + i);
+        for (r = 0; r < at.n; r += packed ? at.n : 1)
+            attn__copy_row(t->f, &flat, at.b, t->head_kv, at.row + r, 0, packed ? at.n * row : each, to + (i + r) * row);
     }
 }
-/* Where n keys of k or v lie in small pages, in groups of `together`, and behind them the last one again. What was
-   brought near is what is multiplied next: its list is there. */
-ATTN__FOR_SPEED
-static const char *const *attn__list_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n,
-                                          int64_t together)
-{
-    const attn__array *table = &t->c->page_table;
-    const int64_t size = attn__type_size(a->type), step = a->stride[2] * size, page = t->c->page;
-    const int64_t page_step = a->stride[0] * size, entry_step = table->stride[2];
-    const char *first = (const char *)attn__place_of(a, 0, t->head_kv, 0, 0), *at = first;
-    const int32_t *entries = (const int32_t *)table->data;
-    const int64_t *long_entries = (const int64_t *)table->data;
-    const int is_long = table->type == ATTN_I64;
-    attn__row_list *list = &t->m.lists[a == &t->c->v];
-    int64_t i, x = 0, stop, row = (t->c->key0 + key) % page;
-    int64_t entry = attn__index(table, t->b, 0, (t->c->key0 + key) / page, 0);
-    if (list->n == n && list->key == key && list->b == t->b && list->head == t->head_kv &&
-        list->together == together) return list->row;
-    for (i = 0; i < n; row = 0, entry += entry_step) {
-        at = first + (is_long ? long_entries[entry] : entries[entry]) * page_step + row * step;
-        list->row[x++] = at;
-        for (stop = attn__min(n, i + page - row), i += together; i < stop; i += together)
-            list->row[x++] = at += together * step;
-    }
-    for (; x < ((int64_t)ATTN__CHUNK + (int64_t)ATTN__ROWS_AHEAD) / together; x++) list->row[x] = at;
-    list->b = t->b;
-    list->head = t->head_kv;
-    list->key = key;
-    list->n = n;
-    list->together = together;
-    return list->row;
-}
-ATTN__FOR_SIZE
-/* Rows of k or v as what is multiplied: where they lie and of their type; but floats where a row of codes has several
-   scales. Of the other one of both what belongs to the keys from other_key on is brought near, where it is alike.
-   Returns for how many of the n keys all that holds: a large page may end. */
+/* Rows of k or v as what is multiplied: where they lie and of their type, where the kernels take them so, else as
+   floats. Returns for how many of the n keys all that holds: a large page may end. */
 static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
-                              const attn__array *other, int64_t other_key, float *scales, attn__product *p)
+                              attn__product *p)
 {
     const attn__array *scale = attn__scale_of(t->c, a);
-    const int64_t left = attn__min(n, t->last - other_key);         /* beyond, no page is known */
-    const int fetches = other->rank && other->type == a->type && (!t->c->page || left > 0);
-    attn__piece at = attn__piece_of(t->c, t->b, key, n);
-    p->b_type = (scale && scale->stride[3]) || !t->f->types ? ATTN_F32 : a->type;
-    p->b_rows = p->fetch_rows = NULL;
+    const attn__piece at = attn__piece_of(t->c, t->b, key, n);
+    const int scattered = at.n < n && t->c->page < ATTN__FEW_PAGE;
+    const int copied = !t->f->types && (a->type != ATTN_F32 || scattered);
+    p->b_type = t->f->types ? a->type : ATTN_F32;
+    p->b_row = copied ? size : a->stride[2];
     p->b_first = 0;
-    p->fetch = NULL;
-    p->b_row = a->stride[2];
-    p->fetch_row = other->stride[2];
-    if (p->b_type != a->type || (at.n < n && !t->f->types)) {
-        p->b = attn__held_rows(t, a, key, n, size).at;
-        p->b_row = size;
-        return n;
-    }
-    if (at.n < n && t->c->page < ATTN__FEW_PAGE) {
-        p->b_together = (t->c->page | (t->c->key0 + key) | (t->c->key0 + other_key)) % ATTN__GROUP ? 1 : ATTN__GROUP;
-        p->b_rows = attn__list_rows(t, a, key, n, p->b_together);
-        if (fetches) p->fetch_rows = attn__list_rows(t, other, other_key, left, p->b_together);
-        at.n = n;
-    } else p->b = (const float *)attn__place_of(a, at.b, t->head_kv, at.row, 0);
-    if (fetches && !p->b_rows) {
-        const attn__piece next = attn__piece_of(t->c, t->b, other_key, at.n);
-        p->fetch = (const float *)attn__place_of(other, next.b, t->head_kv, next.row, 0);
-    }
-    if (scale) attn__few_scales(t, scale, key, at.n, scales, p);
-    return at.n;
+    p->b_scales = 1;
+    p->b_together = scattered && !copied && (t->c->page | (t->c->key0 + key)) % ATTN__GROUP ? 1 : ATTN__GROUP;
+    p->groups = t->m.list;
+    if (!copied && !scattered) n = at.n;
+    attn__few_list(t, a, key, n, copied ? attn__held_rows(t, a, key, n, size).at : NULL,
+                   size * attn__type_size(a->type), p);
+    if (scale && !copied) attn__few_scales(t, scale, key, n, size, p);
+    return n;
 }
 ATTN__FOR_SPEED
 static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__call *c = t->c;
-    float scales[ATTN__CHUNK];
     attn__product p;
     int64_t j, n;
     p.a = t->m.query;
@@ -7706,10 +7827,10 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
     p.c_row = ATTN__FEW_ROW;
     p.rows = t->lanes;
     p.depth = c->size_k;
+    p.columns = t->m.t;
     for (j = j0; j < j1; j += n) {
         p.c = t->m.few_s + j;
-        n = attn__few_rows(t, &c->k, c0 + j, j1 - j, c->size_k, &c->v, c0 + j, scales, &p);
-        if (!c->out.rank) p.fetch = NULL;
+        n = attn__few_rows(t, &c->k, c0 + j, j1 - j, c->size_k, &p);
         t->f->dots(&p, n);
     }
     if (!t->by_row) attn__few_turn(t, t->m.few_s + j0, ATTN__FEW_ROW, j1 - j0, t->m.s + j0 * t->ld);
@@ -7731,59 +7852,41 @@ static void attn__few_weights(attn__tile *t, int64_t n, float *cmax, float *csum
 /* Some keys at a time, so that a row of V is read whole while its lines are near. The last vector of columns ends
    with the row and may overlap the one before it; it has a place of its own: with 8 lanes and 20 columns they start at
    0, 8 and 12, the last is kept in places 16..23, and its upper half moves down to 16..19 at the end. */
-static void attn__few_columns(const attn__tile *t, int64_t j0, int64_t n, attn__product *p)
+static void attn__few_columns(const attn__tile *t, int64_t j0, int64_t n, const attn__product *p)
 {
     const int64_t width = t->f->width, size = t->c->size_v, whole = size / width * width;
-    const int64_t bytes = attn__type_size(p->b_type);
-    const uintptr_t row = (uintptr_t)(p->b_row * bytes), fetch_row = (uintptr_t)(p->fetch_row * bytes);
-    const int grouped = p->b_rows && p->b_together > 1, listed = p->b_rows && !grouped;
-    uintptr_t b = 0, fetch = 0, ahead = 0;
     attn__product part = *p;
     int64_t j, column;
-    if (!listed) part.b_rows = part.fetch_rows = NULL;
     for (j = 0; j < n; j += part.depth) {
         part.a = t->m.few_s + j0 + j;
-        part.depth = attn__min(n - j, grouped ? (int64_t)ATTN__GROUP : (int64_t)ATTN__FEW_KEYS);
-        if (listed) part.b_rows = p->b_rows + j;
-        if (listed && p->fetch_rows) part.fetch_rows = p->fetch_rows + j;
-        if (grouped) {
-            b = (uintptr_t)p->b_rows[j / ATTN__GROUP];
-            ahead = (uintptr_t)p->b_rows[j / ATTN__GROUP + 1];
-            fetch = p->fetch_rows ? (uintptr_t)p->fetch_rows[j / ATTN__GROUP] : 0;
-            if (fetch) ATTN__PREFETCH_FAR((const void *)    /* its last byte: no other row brings that line */
-                (fetch + (ATTN__GROUP - 1) * fetch_row + (uintptr_t)(size * bytes) - 1));
-        } else if (!listed) {
-            b = (uintptr_t)p->b + (uintptr_t)j * row;
-            ahead = b + ATTN__GROUP * row;
-            fetch = p->fetch ? (uintptr_t)p->fetch + (uintptr_t)j * fetch_row : 0;
-        }
-        if (p->b_type == ATTN_I8) part.b_scale = p->b_scale + j;
+        part.depth = attn__min(n - j, t->f->types ? (int64_t)ATTN__FEW_KEYS : (int64_t)ATTN__GROUP);
+        part.groups = p->groups + j / p->b_together;
+        if (p->b_type == ATTN_I8) part.b_scale = p->b_scale + j * p->b_scales;
         for (column = 0; column < size; column += part.vecs * width) {
             const int64_t left = (whole - column) / width;
-            const int64_t most = p->rows == 1 && left >= 8 ? 8 : p->rows > 1 && t->f->types ? left : t->f->vecs;
+            const int64_t most = t->f->types ? left : p->rows == 1 && left >= 8 ? 8 : t->f->vecs;
             part.vecs = (int32_t)attn__max(attn__min(left, most), 1);
             part.b_first = attn__min(column, size - width);
-            part.b = !b ? NULL : (const float *)(b + (uintptr_t)(part.b_first * bytes));
-            part.ahead = !b ? NULL : (const float *)(ahead + (uintptr_t)(part.b_first * bytes));
-            part.fetch = !fetch ? NULL : (const float *)(fetch + (uintptr_t)(column * bytes));
-            part.c = t->m.few_v + column;
+            part.c = p->c + column;
             if (t->f->types) t->f->few(&part);
-            else t->f->product(&part);
+            else {
+                part.b = (const float *)(const void *)part.groups[0] + part.b_first;
+                t->f->product(&part);
+            }
         }
     }
 }
 static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, float *acc)
 {
-    const attn__array *k = &t->c->k;
-    float scales[ATTN__CHUNK];
-    const int64_t width = t->f->width, size = t->c->size_v, whole = size / width * width, row = size + width;
+    const int64_t width = t->f->width, size = t->c->size_v, row = attn__few_row(t), whole = row - width;
     float *weights[ATTN__FEW];
     attn__product p;
     attn__stretch s;
     int64_t j, n, column, l;
     for (l = 0; l < t->lanes; l++) weights[l] = t->m.few_s + l * ATTN__FEW_ROW + j0;
     if (!t->by_row) t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
-    attn__fill(t->m.few_v, 1, t->lanes * row, 0.0f);
+    attn__fill(acc, 1, t->lanes * row, 0.0f);
+    p.c = acc;
     p.a_row = ATTN__FEW_ROW;
     p.a_k = 1;
     p.c_row = row;
@@ -7791,17 +7894,36 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     p.chain = 0;
     p.kind = ATTN__PRODUCT;
     p.onto = ATTN__GO_ON;
+    p.fetch = NULL;
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
-        for (; s.from < s.to && j < s.end; j += n) {        /* meanwhile the keys of the next chunk come near */
-            n = attn__few_rows(t, &t->c->v, c0 + j, s.end - j, size, k, c0 + j + ATTN__CHUNK, scales, &p);
+        for (; s.from < s.to && j < s.end; j += n) {
+            n = attn__few_rows(t, &t->c->v, c0 + j, s.end - j, size, &p);
             attn__few_columns(t, j, n, &p);
         }
     }
     for (l = 0; l < t->lanes; l++)
         for (column = whole; column < size; column++)
-            t->m.few_v[l * row + column] = t->m.few_v[l * row + column + width - (size - whole)];
-    attn__few_turn(t, t->m.few_v, row, size, acc);
+            acc[l * row + column] = acc[l * row + column + width - (size - whole)];
+}
+
+/* Outputs in the tile's layout, in t->m.acc, become rows; and the other way, in t->m.o. */
+static void attn__few_from_lanes(attn__tile *t)
+{
+    float *rows[ATTN__FEW], *to = t->m.part;
+    int64_t l;
+    attn__fill(to, 1, attn__output_floats(t), 0.0f);
+    for (l = 0; l < t->lanes; l++) rows[l] = to + l * attn__few_row(t);
+    t->f->unpack(rows, t->lanes, 1, t->m.acc, t->ld, t->c->size_v, t->ones);
+    t->m.part = t->m.acc;
+    t->m.acc = to;
+}
+static void attn__few_to_lanes(attn__tile *t)
+{
+    float *o = t->m.o;
+    attn__few_turn(t, o, attn__few_row(t), t->c->size_v, t->m.part);
+    t->m.o = t->m.part;
+    t->m.part = o;
 }
 
 /* ---- its outputs. With pairs of keys, from the j-th to `end`: what the lanes that reach them reach may be read. */
@@ -7889,8 +8011,11 @@ static void attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r,
             attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__ADD_AFTER, t->m.acc);
             continue;
         } else attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__FROM_ZERO, j ? t->m.part : t->m.acc);
-        if (j) t->f->merge(t->c->size_v, t->ld, t->m.acc, t->m.acc, t->m.part, t->ones, t->ones);
+        if (j && t->few && kind == ATTN__PRODUCT)
+            t->f->merge(attn__output_floats(t) / t->f->width, t->f->width, t->m.acc, t->m.acc, t->m.part, t->ones, t->ones);
+        else if (j) t->f->merge(t->c->size_v, t->ld, t->m.acc, t->m.acc, t->m.part, t->ones, t->ones);
     }
+    if (t->few && kind != ATTN__PRODUCT) attn__few_from_lanes(t);
 }
 
 /* Masked scores as results; as f32 weights too, for now: attn__finish_weights turns them. */
@@ -7903,8 +8028,19 @@ ATTN__INLINE void attn__store_chunk_scores(attn__tile *t, int64_t c0, int64_t n)
    whether the chunk's were all finite. t->m.o stays as it was until attn__keep_merged: the chunk can be done again. */
 static int attn__merge_outputs(attn__tile *t, int64_t c0, const float *old, const float *fresh)
 {
+    const int64_t row = attn__few_row(t), width = t->f->width;
     const float *before = c0 <= t->first ? NULL : t->m.o;
-    return t->f->merge(t->c->size_v, t->ld, t->m.part, before, t->m.acc, old, fresh);
+    float factors[2][ATTN__MAX_WIDTH];
+    int finite = 1;
+    int64_t l;
+    if (!t->few) return t->f->merge(t->c->size_v, t->ld, t->m.part, before, t->m.acc, old, fresh);
+    for (l = 0; l < t->lanes; l++) {
+        attn__fill(factors[0], 1, width, old[l]);
+        attn__fill(factors[1], 1, width, fresh[l]);
+        finite &= t->f->merge(row / width, width, t->m.part + l * row, before ? before + l * row : NULL,
+                              t->m.acc + l * row, factors[0], factors[1]);
+    }
+    return finite;
 }
 static void attn__keep_merged(attn__tile *t)
 {
@@ -7925,7 +8061,8 @@ static void attn__save_chunk(const attn__tile *t, float *slot, const float *cmax
         slot[l] = cmax[l];
         slot[ATTN__FEW + l] = csum[l];
     }
-    if (outputs) t->f->unpack(rows, t->lanes, 1, t->m.acc, t->ld, outputs, t->ones);
+    if (t->few) for (l = 0; l < t->lanes; l++) attn__copy_floats(rows[l], t->m.acc + l * attn__few_row(t), outputs);
+    else if (outputs) t->f->unpack(rows, t->lanes, 1, t->m.acc, t->ld, outputs, t->ones);
 }
 /* and is joined from there. */
 static void attn__join_saved(attn__tile *t, int64_t c0)
@@ -7940,7 +8077,12 @@ static void attn__join_saved(attn__tile *t, int64_t c0)
     }
     t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
     if (!outputs) return;
-    attn__few_turn(t, slot + 2 * ATTN__FEW, outputs, outputs, t->m.acc);
+    slot += 2 * ATTN__FEW;
+    if (!t->few) attn__few_turn(t, slot, outputs, outputs, t->m.acc);
+    else for (l = 0; l < t->lanes; l++) {
+        attn__copy_floats(t->m.acc + l * attn__few_row(t), slot + l * outputs, outputs);
+        attn__fill(t->m.acc + l * attn__few_row(t) + outputs, 1, attn__few_row(t) - outputs, 0.0f);
+    }
     attn__merge_outputs(t, c0, old, fresh);
     attn__keep_merged(t);
 }
@@ -7981,9 +8123,9 @@ static void attn__skip_chunk(attn__tile *t, int64_t c0, int64_t n)
     if (t->slots) {
         attn__fill(cmax, 1, t->ld, ATTN__NEG_INF);
         attn__fill(csum, 1, t->ld, 0.0f);
-        attn__fill(t->m.acc, 1, c->size_v * t->ld, 0.0f);
+        attn__fill(t->m.acc, 1, attn__output_floats(t), 0.0f);
         attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
-    } else if (c0 <= t->first && c->out.rank) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
+    } else if (c0 <= t->first && c->out.rank) attn__fill(t->m.o, 1, attn__output_floats(t), 0.0f);
 }
 static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
 {
@@ -8003,7 +8145,7 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
         if (!t->slots && kind == ATTN__PRODUCT) t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
         if (!c->out.rank || !c->size_v) break;
         attn__chunk_outputs(t, c0, &r, kind);
-        if (t->slots ? t->f->finite(t->m.acc, c->size_v * t->ld) : attn__merge_outputs(t, c0, old, fresh)) break;
+        if (t->slots ? t->f->finite(t->m.acc, attn__output_floats(t)) : attn__merge_outputs(t, c0, old, fresh)) break;
         if (kind != ATTN__PRODUCT) break;           /* NaN, Inf or overflow: once more, without excluded lanes */
     }
     if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
@@ -8178,6 +8320,7 @@ static void attn__finish_tile(attn__tile *t)
                      c->empty == ATTN_EMPTY_ZERO && c->dropout == 0.0f;
     float inverse[ATTN__MAX_LANES], factor[ATTN__MAX_LANES];
     int64_t l;
+    if (t->few && c->out.rank) attn__few_to_lanes(t);
     for (l = 0; bare && l < t->lanes; l++) factor[l] = attn__choose(t->sum[l] == 0.0f, 0.0f, 1.0f / t->sum[l]);
     for (l = 0; !bare && l < t->lanes; l++) {
         if (c->plain) attn__plain_row(t, l);
@@ -9107,11 +9250,17 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     s->bias = attn__take(m, 1, attn__bias_floats(c));
 }
 
+/* Floats of a tile's outputs, as lanes or, of few rows, as rows. */
+static int64_t attn__room_for_outputs(const attn__call *c)
+{
+    const int64_t as_rows = attn__mul64(attn__most_few(c->f), attn__add64(c->size_v, c->f->width));
+    return attn__max(attn__mul64(c->size_v, c->ld), c->size_v < c->f->width ? 0 : as_rows);
+}
 /* Another tile for the same task: what it holds from chunk to chunk is its own, all else is the first one's. */
 static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, const attn__tile *first)
 {
     attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
-    float *query = attn__take(map, attn__query_floats(c), c->ld), *o = attn__take(map, c->size_v, c->ld);
+    float *query = attn__take(map, attn__query_floats(c), c->ld), *o = attn__take(map, 1, attn__room_for_outputs(c));
     float *w = attn__take(map, 1, attn__round4(c->hidden));
     if (!t) return NULL;
     t->m = first->m;
@@ -9126,26 +9275,29 @@ static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, con
 static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
 {
     attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
-    const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), v = c->size_v, ld = c->ld;
-    const int64_t others = attn__add64(attn__mul64(3, v), attn__add64(raw, 2 * ATTN__CHUNK));
-    float *rows = attn__take(map, attn__add64(query, others), ld);
-    float *few = attn__take(map, ATTN__FEW, attn__add64(v, ATTN__FEW_ROW + (int)ATTN__MAX_WIDTH));
+    const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), ld = c->ld;
+    const int64_t others = attn__add64(raw, 2 * ATTN__CHUNK), outputs = attn__room_for_outputs(c);
+    float *rows = attn__take(map, attn__add64(query, others), ld), *o = attn__take(map, 3, outputs);
+    float *few = attn__take(map, ATTN__FEW, ATTN__FEW_ROW);
     float *w = attn__take(map, 1, attn__round4(c->hidden)), *copy = attn__take(map, 1, c->copy_floats);
     attn__held *held = c->typed || c->page ? attn__take_held(map, c) : NULL;
-    attn__row_list *lists = c->page ? (attn__row_list *)(void *)attn__take(map, 2, sizeof *lists / 4) : NULL;
+    const int64_t pointers = (c->page ? ATTN__CHUNK : ATTN__CHUNK / ATTN__GROUP) +
+                             ATTN__GROUPS_AHEAD * (c->page ? ATTN__GROUP : 1) + 1;
+    const char **list = (const char **)(void *)attn__take(map, 1, pointers * (int64_t)(sizeof *list / sizeof *rows));
+    float *scales = attn__take(map, 1, attn__scale_floats(c));
     if (!t) return NULL;
     t->m.held = held;
-    t->m.lists = lists;
-    if (lists) lists[0].n = lists[1].n = 0;
+    t->m.list = list;
+    t->m.scales = scales;
+    attn__fill(scales, 1, attn__scale_floats(c), 0.0f);     /* those behind the last row are read */
     t->m.query = rows;
     t->m.raw = t->m.query + query * ld;
-    t->m.o = t->m.raw + raw * ld;
-    t->m.acc = t->m.o + v * ld;
-    t->m.part = t->m.acc + v * ld;
-    t->m.s = t->m.part + v * ld;
+    t->m.o = o;
+    t->m.acc = o + outputs;
+    t->m.part = t->m.acc + outputs;
+    t->m.s = t->m.raw + raw * ld;
     t->m.t = t->m.s + ATTN__CHUNK * ld;
     t->m.few_s = few;
-    t->m.few_v = few + ATTN__FEW * (int)ATTN__FEW_ROW;
     t->m.w = w;
     t->m.copy = copy;
     t->c = c;
@@ -9235,7 +9387,7 @@ static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t fro
     int64_t l;
     attn__load_queries(t);
     if (c->scores.rank || c->scores_softcap.rank) attn__store_raw_scores(t, from, to);
-    if (c->out.rank && t->first >= t->last) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
+    if (c->out.rank && t->first >= t->last) attn__fill(t->m.o, 1, attn__output_floats(t), 0.0f);
     for (l = 0; c->keys < c->all_keys && l < t->lanes; l++) {
         attn__fill_outside(&c->weights, t->b, t->h[l], t->i[l], c, 0.0f);
         attn__fill_outside(&c->scores, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
@@ -9294,7 +9446,7 @@ static void attn__run_join(attn__task *task)
     attn__tile *t = attn__open_tile(task, task->index, NULL);
     int64_t c0;
     if (!attn__has_row_results(c)) return;
-    if (c->out.rank && t->first >= t->last) attn__fill(t->m.o, 1, c->size_v * t->ld, 0.0f);
+    if (c->out.rank && t->first >= t->last) attn__fill(t->m.o, 1, attn__output_floats(t), 0.0f);
     for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK)
         attn__join_saved(t, c0);
     attn__finish_tile(t);

@@ -1455,18 +1455,17 @@ typedef struct attn__product {
     const float *fetch;         /* not NULL: a matrix whose rows are brought near as the rows of A (of B: single rows of
                                    8 vectors) are used */
     int64_t      fetch_row;
-    /* of dots and few alone, which take B of any type from anywhere: */
-    const char *const *groups;  /* where each ATTN__GROUP rows of B begin, b_row apart, or where each row does; behind
-                                   them where what is read after B begins */
-    int64_t      b_together;    /* rows of a group: ATTN__GROUP or 1 */
+    /* of dots and few alone, which take B of any type: */
+    const char *const *groups;  /* where each ATTN__GROUP rows of B begin, b_row apart; behind them where what is read
+                                   after B begins */
     int64_t      b_first;       /* the column of these rows that is B's first */
     int64_t      near, far;     /* so many groups ahead rows are brought into the innermost cache, into the next one */
     int32_t      b_type;        /* attn_type; codes are multiplied by their scales: of row k b_scale[k], or, where */
     const float *b_scale;       /* b_scales is not 1, b_scale[k*b_scales + n] for the n-th ATTN__CODES_PER_SCALE of its */
-    int64_t      b_scales;      /* columns; it is a multiple of 4 then, and whole groups can be read */
-    float       *columns;       /* of dots: room for ATTN__RUN columns of two groups */
+    int64_t      b_scales;      /* columns; it is a multiple of 4 then */
+    float       *columns;       /* of dots: room for ATTN__RUN columns of ATTN__SIDE rows */
 } attn__product;
-enum { ATTN__GROUP = 16 };      /* a multiple of each table's width */
+enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
 #define ATTN__CODES_PER_SCALE ((int64_t)32)
 
 /* An element as a float's bits; of codes without the scale. */
@@ -1548,7 +1547,8 @@ typedef struct attn__additive_gradient {
     X(void, product, (const attn__product *p)) \
     /* Few rows against B's rows: c[r*c_row + j] = sum over k, in chains of ATTN__RUN, of a[k*a_k + r] * B[j][k],
        j < columns. Lanes are keys, turned on the way. Up to ATTN__FEW rows; a_k is `width`: so many floats can be read
-       there. c has room for whole groups. b, a_row, chain, vecs, kind and onto do not count */ \
+       there. Up to a multiple of ATTN__SIDE there are rows, scales and room in c. b, a_row, chain, vecs, kind and onto
+       do not count */ \
     X(void, dots, (const attn__product *p, int64_t columns)) \
     /* A product of up to ATTN__FEW rows that goes on, all in one chain, with a B of any type and of any width */ \
     X(void, few, (const attn__product *p)) \
@@ -1702,8 +1702,8 @@ static void attn__product_scalar(const attn__product *p)
 static attn__result (attn__of_b)(const attn__product *p, int64_t row, int64_t column)
 {
     const int64_t at = p->b_first + column, group = p->b_scales > 1 ? at / ATTN__CODES_PER_SCALE : 0;
-    const float x = attn__float(attn__element(p->groups[row / p->b_together], p->b_type,
-                                              row % p->b_together * p->b_row + at));
+    const float x = attn__float(attn__element(p->groups[row / ATTN__GROUP], p->b_type,
+                                              row % ATTN__GROUP * p->b_row + at));
     return ATTN__GIVE(ATTN__CHOOSE(p->b_type == ATTN_I8, x * p->b_scale[row * p->b_scales + group], x));
 }
 static void attn__dots_scalar(const attn__product *p, int64_t columns)
@@ -3031,30 +3031,26 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
         row = ATTN__V(strips)[p->vecs - 1][i](&part, part.left ? p : NULL, row);
 }
 
-/* ---- few rows times rows of any type, of which a group at a time becomes columns. scattered: each of them where a
-   pointer says; else b_row apart */
+/* ---- few rows times rows of any type, of which a group at a time becomes columns */
 /* Bytes of an element; of each row that a step takes; elements in 32 bits of them. */
 #define ATTN__SIZE_OF(type)    ((type) == ATTN_F32 ? 4 : (type) == ATTN_I8 ? 1 : 2)
 #define ATTN__STEP_OF(type)    ((type) == ATTN_F16 ? 2*ATTN__LANES : 16)
 #define ATTN__NUMBERS_OF(type) ((type) == ATTN_BF16 ? 2 : (type) == ATTN_I8 ? 4 : 1)
 
-/* A step, from byte `at` of LANES rows on: the n-th 32 bits of all of them become x[n]; of f16 the n-th float. */
-ATTN__HELPER void ATTN__V(turn_step)(ATTN__VEC *x, const char *from, int64_t row, const char *const *rows, int64_t at,
-                                     const int32_t type, const int scattered)
+/* A step of LANES rows, `row` bytes apart: the n-th 32 bits of all of them become x[n]; of f16 the n-th float. */
+ATTN__HELPER void ATTN__V(turn_step)(ATTN__VEC *x, const char *from, int64_t row, const int32_t type)
 {
     const int vectors = type == ATTN_F16 ? ATTN__LANES : 4, quarters = type == ATTN_F16 ? 1 : ATTN__LANES/4;
     const char *y;
     int i, q;
-    if (!scattered) from += at;
     ATTN__EACH(i, vectors) {
-        y = scattered ? rows[i] + at : from;
+        y = from;
         if (type == ATTN_F16) x[i] = ATTN__V(widened)(y, ATTN_F16);
         else x[i] = ATTN__LOAD_QUARTER(y);
         ATTN__UNROLL for (q = 1; q < quarters; q++) {
-            y = scattered ? rows[i + 4*q] + at : y + 4*row;
+            y += 4*row;
             x[i] = ATTN__PUT_QUARTER(x[i], q, y);
         }
-        if (scattered) continue;
         from += row;                    /* one pointer walks over them: there are no registers for one per row */
         ATTN__KEEP_POINTER(from);
     }
@@ -3074,15 +3070,13 @@ ATTN__HELPER ATTN__VEC ATTN__V(element)(ATTN__VEC x, const int n, const int32_t 
 }
 /* While a step of the group from row j on is taken, as much of those ahead comes near, in the order of memory, so that
    the machine's own prefetching follows. */
-ATTN__HELPER void ATTN__V(bring_step)(const attn__product *p, int64_t j, int64_t at, const int32_t type,
-                                      const int scattered)
+ATTN__HELPER void ATTN__V(bring_step)(const attn__product *p, int64_t j, int64_t at, const int32_t type)
 {
-    const int64_t row = p->b_row*ATTN__SIZE_OF(type), all = p->depth*ATTN__SIZE_OF(type);
-    const char *const *groups = p->groups + (scattered ? j : j/ATTN__GROUP), *near = groups[p->near];
+    const int64_t row = p->b_row*ATTN__SIZE_OF(type);
     const int lines = ATTN__GROUP*ATTN__STEP_OF(type)/64;
-    const char *far = groups[p->far];
+    const char *near = p->groups[j/ATTN__GROUP + p->near], *far = p->groups[j/ATTN__GROUP + p->far];
     int x;
-    if (!scattered && row == all) {
+    if (p->b_row == p->depth) {
         near = ATTN__V(behind)(near, ATTN__GROUP*at);
         far = ATTN__V(behind)(far, ATTN__GROUP*at);
         ATTN__EACH(x, lines) {
@@ -3090,11 +3084,8 @@ ATTN__HELPER void ATTN__V(bring_step)(const attn__product *p, int64_t j, int64_t
             ATTN__PREFETCH_FAR(ATTN__V(behind)(far, 64*x));
         }
     } else if (at % 64 == 0) for (x = 0; x < ATTN__GROUP; x++) {
-        if (scattered) near = groups[p->near + x], far = groups[p->far + x];
-        ATTN__PREFETCH(ATTN__V(behind)(near, at));
-        ATTN__PREFETCH_FAR(ATTN__V(behind)(far, at));
-        if (scattered && at == 0) ATTN__PREFETCH_FAR(ATTN__V(behind)(far, all - 1));    /* no other row brings it */
-        if (!scattered) near = ATTN__V(behind)(near, row), far = ATTN__V(behind)(far, row);
+        ATTN__PREFETCH(ATTN__V(behind)(near, at + x*row));
+        ATTN__PREFETCH_FAR(ATTN__V(behind)(far, at + x*row));
     }
 }
 /* The scales of LANES rows from j on, for the columns from k on: 4 vectors, a group apart. */
@@ -3104,7 +3095,7 @@ ATTN__HELPER void ATTN__V(turn_scales)(float *to, const attn__product *p, int64_
     ATTN__VEC x[ATTN__LANES];
     int i;
     if (p->b_scales == 1) x[0] = x[1] = x[2] = x[3] = ATTN__LOAD(from);
-    else ATTN__V(turn_step)(x, (const char *)(from + k/ATTN__CODES_PER_SCALE), 4*p->b_scales, NULL, 0, ATTN_F32, 0);
+    else ATTN__V(turn_step)(x, (const char *)(from + k/ATTN__CODES_PER_SCALE), 4*p->b_scales, ATTN_F32);
     ATTN__EACH(i, 4) ATTN__STORE(to + i*ATTN__GROUP, x[i]);
 }
 /* A column of a group, where no step is left. */
@@ -3142,7 +3133,7 @@ ATTN__HELPER void ATTN__V(dots_of_columns)(const int R, const attn__product *p, 
 /* U groups from row j on, side by side so that no sum waits for itself: times one row in registers; times several by way
    of p->columns, [ATTN__RUN][U*ATTN__GROUP]. */
 ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int U, const attn__product *p, int64_t j,
-                                          const int32_t type, const int scattered)
+                                          const int32_t type)
 {
     const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, step = ATTN__STEP_OF(type)/size;
     float *const columns = p->columns;
@@ -3161,9 +3152,8 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int U, const at
             if (type == ATTN_I8 && k % (4*ATTN__CODES_PER_SCALE) == 0) ATTN__V(turn_scales)(of, p, at, k);
             if (type == ATTN_I8 && k % ATTN__CODES_PER_SCALE == 0)
                 scale[i] = ATTN__LOAD(of + k/ATTN__CODES_PER_SCALE % 4*ATTN__GROUP);
-            if (scattered) ATTN__V(turn_step)(x, NULL, 0, p->groups + at, k*size, type, 1);
-            else ATTN__V(turn_step)(x, p->groups[at/ATTN__GROUP] + i%G*ATTN__LANES*row, row, NULL, k*size, type, 0);
-            if (i%G == 0) ATTN__V(bring_step)(p, at, k*size, type, scattered);
+            ATTN__V(turn_step)(x, p->groups[at/ATTN__GROUP] + i%G*ATTN__LANES*row + k*size, row, type);
+            if (i%G == 0) ATTN__V(bring_step)(p, at, k*size, type);
             ATTN__EACH(n, numbers) {
                 y = ATTN__V(element)(x[n/E], n%E, type, scale[i]);
                 if (alone) acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[(k + n)*ATTN__LANES]), y, acc[i]);
@@ -3186,69 +3176,41 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int U, const at
     }
     if (alone) ATTN__EACH(i, U*G) ATTN__STORE(p->c + j + i*ATTN__LANES, sum[i]);
 }
-/* Rows of B that are taken side by side. */
-#define ATTN__SIDE (ATTN__LANES == ATTN__GROUP ? 2*ATTN__GROUP : ATTN__GROUP)
-/* All that are whole, in functions of their own; returns where the columns behind them begin. */
-#define ATTN__DOTS_OF(name, type, scattered) \
-    ATTN__NOINLINE ATTN__KERNEL int64_t ATTN__V(dots_##name)(const attn__product *p, int64_t columns) \
+#define ATTN__DOTS_OF(name, type) \
+    ATTN__NOINLINE ATTN__KERNEL void ATTN__V(dots_##name)(const attn__product *p, int64_t columns) \
     { \
-        const int U = ATTN__SIDE/ATTN__GROUP, alone = type == ATTN_F32 ? 1 : U; \
+        const int U = ATTN__LANES == ATTN__GROUP ? 2 : 1, alone = type == ATTN_F32 ? 1 : U; \
         int64_t j = 0; \
-        if (p->rows == 1 && !scattered) for (; j + alone*ATTN__GROUP <= columns; j += alone*ATTN__GROUP) \
-            ATTN__V(dots_of_groups)(1, alone, p, j, type, scattered); \
-        else for (; j + U*ATTN__GROUP <= columns; j += U*ATTN__GROUP) \
-            ATTN__V(dots_of_groups)(0, U, p, j, type, scattered); \
-        return j; \
+        if (p->rows == 1) for (; j < columns; j += alone*ATTN__GROUP) \
+            ATTN__V(dots_of_groups)(1, alone, p, j, type); \
+        else for (; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(0, U, p, j, type); \
     }
-ATTN__DOTS_OF(f32, ATTN_F32, 0) ATTN__DOTS_OF(f32_scattered, ATTN_F32, 1)
+ATTN__DOTS_OF(f32, ATTN_F32)
 #if ATTN__TYPES
-ATTN__DOTS_OF(f16, ATTN_F16, 0) ATTN__DOTS_OF(f16_scattered, ATTN_F16, 1)
-ATTN__DOTS_OF(bf16, ATTN_BF16, 0) ATTN__DOTS_OF(bf16_scattered, ATTN_BF16, 1)
-ATTN__DOTS_OF(i8, ATTN_I8, 0) ATTN__DOTS_OF(i8_scattered, ATTN_I8, 1)
+ATTN__DOTS_OF(f16, ATTN_F16) ATTN__DOTS_OF(bf16, ATTN_BF16) ATTN__DOTS_OF(i8, ATTN_I8)
 #endif
-ATTN__KERNEL int64_t ATTN__V(dots_of)(const attn__product *p, int64_t columns)
-{
-    const int scattered = p->b_together == 1;
-    ATTN_ASSERT(p->a_k == ATTN__LANES && (ATTN__TYPES || p->b_type == ATTN_F32));
-#if ATTN__TYPES
-    if (p->b_type == ATTN_F16) return (scattered ? ATTN__V(dots_f16_scattered) : ATTN__V(dots_f16))(p, columns);
-    if (p->b_type == ATTN_BF16) return (scattered ? ATTN__V(dots_bf16_scattered) : ATTN__V(dots_bf16))(p, columns);
-    if (p->b_type == ATTN_I8) return (scattered ? ATTN__V(dots_i8_scattered) : ATTN__V(dots_i8))(p, columns);
-#endif
-    return (scattered ? ATTN__V(dots_f32_scattered) : ATTN__V(dots_f32))(p, columns);
-}
-/* What is less than that at the end is filled up with its last row. */
 ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 {
-    const int64_t size = ATTN__SIZE_OF(p->b_type), j = ATTN__V(dots_of)(p, columns);
-    const char *rows[ATTN__SIDE];
-    attn__product part = *p;
-    int64_t x, i;
-    if (j == columns) return;
-    for (x = 0; x < ATTN__SIDE; x++) {
-        i = attn__min(j + x, columns - 1);
-        rows[x] = p->groups[i/p->b_together] + i%p->b_together*p->b_row*size;
-    }
-    part.groups = rows;
-    part.b_together = 1;
-    part.near = part.far = 0;
-    part.c = p->c + j;
-    if (p->b_type == ATTN_I8) part.b_scale = p->b_scale + j*p->b_scales;
-    ATTN__V(dots_of)(&part, ATTN__SIDE);
+    ATTN_ASSERT(p->a_k == ATTN__LANES && (ATTN__TYPES || p->b_type == ATTN_F32));
+#if ATTN__TYPES
+    if (p->b_type == ATTN_F16) ATTN__V(dots_f16)(p, columns);
+    else if (p->b_type == ATTN_BF16) ATTN__V(dots_bf16)(p, columns);
+    else if (p->b_type == ATTN_I8) ATTN__V(dots_i8)(p, columns);
+    else
+#endif
+    ATTN__V(dots_f32)(p, columns);
 }
 
 /* ---- few rows times rows of any type, in place */
 #if ATTN__TYPES
 /* N vectors of a row come near. */
-ATTN__HELPER void ATTN__V(bring_row)(const int N, const char *near, const char *far, const int64_t size,
-                                     const int scattered)
+ATTN__HELPER void ATTN__V(bring_row)(const int N, const char *near, const char *far, const int64_t size)
 {
     int i;
     ATTN__EACH(i, (N*ATTN__LANES + 15)/16) if (i == 0 || 64*i < N*ATTN__LANES*size) {
         ATTN__PREFETCH(ATTN__V(behind)(near, 64*i));
         ATTN__PREFETCH_FAR(ATTN__V(behind)(far, 64*i));
     }
-    if (scattered) ATTN__PREFETCH_FAR(ATTN__V(behind)(far, N*ATTN__LANES*size - 1));    /* no other row brings it */
 }
 /* The scale of the i-th vector of row k; the last one of a row may have two. */
 ATTN__HELPER ATTN__VEC ATTN__V(scale_of)(const int N, const attn__product *p, int64_t k, int64_t first, int i)
@@ -3263,10 +3225,10 @@ ATTN__HELPER ATTN__VEC ATTN__V(scale_of)(const int N, const attn__product *p, in
     return ATTN__LOAD(each);
 }
 ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__product *p, int64_t row, int64_t column,
-                                     const int32_t type, const int scattered)
+                                     const int32_t type)
 {
     const int64_t size = ATTN__SIZE_OF(type), step = p->b_row*size, left = p->rows - row;
-    const int64_t first = p->b_first + column, together = scattered ? 1 : ATTN__GROUP;
+    const int64_t first = p->b_first + column;
     const char *const *groups = p->groups, *b, *near, *far;
     const float *a[ATTN__FEW];
     float *c[ATTN__FEW];
@@ -3281,15 +3243,14 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
         b = groups[0] + first*size;
         near = ATTN__V(behind)(groups[p->near], first*size);
         far = ATTN__V(behind)(groups[p->far], first*size);
-        for (end = attn__min(p->depth, k + together); k < end; k++) {
+        for (end = attn__min(p->depth, k + ATTN__GROUP); k < end; k++) {
             ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + i*ATTN__LANES*size, type);
             if (type == ATTN_I8) ATTN__EACH(i, N) q[i] = ATTN__MUL(q[i], ATTN__V(scale_of)(N, p, k, first, i));
-            if (row == 0) ATTN__V(bring_row)(N, near, far, size, scattered);
+            if (row == 0) ATTN__V(bring_row)(N, near, far, size);
             ATTN__EACH(r, R) {
                 w = ATTN__ONE(a[r][k]);
                 ATTN__EACH(i, N) acc[r*N + i] = ATTN__FMA_ONE(w, q[i], acc[r*N + i]);
             }
-            if (scattered) continue;
             b += step;
             near = ATTN__V(behind)(near, step);
             far = ATTN__V(behind)(far, step);
@@ -3297,27 +3258,25 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
     }
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
 }
-#define ATTN__FEW_OF(name, type, scattered) \
+#define ATTN__FEW_OF(name, type) \
     ATTN__NOINLINE ATTN__KERNEL void ATTN__V(few_##name)(const attn__product *p) \
     { \
         int64_t i = 0, r; \
         if (p->rows == 1) for (; i + 8 <= p->vecs; i += 8) \
-            ATTN__V(few_block)(1, 8, p, 0, i*ATTN__LANES, type, scattered); \
+            ATTN__V(few_block)(1, 8, p, 0, i*ATTN__LANES, type); \
         if (p->rows == 1) for (; i + 4 <= p->vecs; i += 4) \
-            ATTN__V(few_block)(1, 4, p, 0, i*ATTN__LANES, type, scattered); \
+            ATTN__V(few_block)(1, 4, p, 0, i*ATTN__LANES, type); \
         if (ATTN__LANES == ATTN__GROUP && p->rows > ATTN__TOGETHER) for (; i + 2 <= p->vecs; i += 2) \
-            ATTN__V(few_block)(ATTN__FEW, 2, p, 0, i*ATTN__LANES, type, scattered); \
+            ATTN__V(few_block)(ATTN__FEW, 2, p, 0, i*ATTN__LANES, type); \
         for (; i + ATTN__VECS <= p->vecs; i += ATTN__VECS) for (r = 0; r < p->rows; r += ATTN__TOGETHER) \
-            ATTN__V(few_block)(ATTN__TOGETHER, ATTN__VECS, p, r, i*ATTN__LANES, type, scattered); \
+            ATTN__V(few_block)(ATTN__TOGETHER, ATTN__VECS, p, r, i*ATTN__LANES, type); \
         for (; i < p->vecs; i++) for (r = 0; r < p->rows; r += ATTN__TOGETHER) \
-            ATTN__V(few_block)(ATTN__TOGETHER, 1, p, r, i*ATTN__LANES, type, scattered); \
+            ATTN__V(few_block)(ATTN__TOGETHER, 1, p, r, i*ATTN__LANES, type); \
     }
-ATTN__FEW_OF(f32, ATTN_F32, 0) ATTN__FEW_OF(f16, ATTN_F16, 0) ATTN__FEW_OF(bf16, ATTN_BF16, 0) ATTN__FEW_OF(i8, ATTN_I8, 0)
-ATTN__FEW_OF(scattered, p->b_type, 1)
+ATTN__FEW_OF(f32, ATTN_F32) ATTN__FEW_OF(f16, ATTN_F16) ATTN__FEW_OF(bf16, ATTN_BF16) ATTN__FEW_OF(i8, ATTN_I8)
 ATTN__KERNEL void ATTN__V(few)(const attn__product *p)
 {
-    if (p->b_together == 1) ATTN__V(few_scattered)(p);
-    else if (p->b_type == ATTN_F32) ATTN__V(few_f32)(p);
+    if (p->b_type == ATTN_F32) ATTN__V(few_f32)(p);
     else if (p->b_type == ATTN_F16) ATTN__V(few_f16)(p);
     else if (p->b_type == ATTN_BF16) ATTN__V(few_bf16)(p);
     else ATTN__V(few_i8)(p);
@@ -4176,7 +4135,6 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__DIV
 #undef ATTN__DOTS
 #undef ATTN__DOTS_OF
-#undef ATTN__SIDE
 #undef ATTN__SIZE_OF
 #undef ATTN__STEP_OF
 #undef ATTN__NUMBERS_OF
@@ -5600,7 +5558,6 @@ enum {
     ATTN__FEW_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
     ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
     ATTN__ENTRY_GROUPS = 8,     /* with starts: so many tasks' work is one task, since each makes its entry's call */
-    ATTN__FEW_PAGE = 64,        /* rows of a page that are enough for a call of a kernel */
     ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows */
     ATTN__WORTH_CUTTING = 0x80000,      /* queries * keys * columns; less is done before another thread has woken up */
     ATTN__MAX_ROUNDS = (ATTN_MAX_PHASES - 4) / 2                /* two phases each */
@@ -6162,7 +6119,8 @@ typedef struct attn__tile_memory {
     float *copy;                        /* rows of a parameter, or of all lanes, that are not f32 */
     attn__held *held;                   /* [2]: of k, of v */
     float *few_s;                       /* a chunk's scores, a row per query */
-    const char **list;                  /* where rows of k or v lie, see attn__few_list */
+    const char **list;                  /* where rows of k or v lie, see attn__few_rows */
+    float *rows;                        /* [ATTN__SIDE] of them, copied */
     float *scales;                      /* of a chunk's codes */
 } attn__tile_memory;
 typedef struct attn__tile {
@@ -6258,7 +6216,7 @@ static int64_t attn__scale_floats(const attn__call *c)
 {
     const int64_t k = c->k_scale.stride[3] ? attn__round4(attn__blocks(c->size_k, ATTN__CODES_PER_SCALE)) : 1;
     const int64_t v = c->v_scale.stride[3] ? attn__round4(attn__blocks(c->size_v, ATTN__CODES_PER_SCALE)) : 1;
-    return c->k_scale.rank || c->v_scale.rank ? attn__mul64((int64_t)ATTN__CHUNK + 2 * ATTN__GROUP, attn__max(k, v)) : 0;
+    return c->k_scale.rank || c->v_scale.rank ? attn__mul64((int64_t)ATTN__CHUNK + (int)ATTN__SIDE, attn__max(k, v)) : 0;
 }
 /* Room for keys and values as floats, of one chunk. */
 static attn__held *attn__take_held(attn__map *map, const attn__call *c)
@@ -7724,7 +7682,7 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
 /* ---- where rows of k or v lie */
 /* Those of the keys key .. end, `together` to a pointer, as far as there is room; returns how many pointers there are. */
 static int64_t attn__list_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t end, int64_t together,
-                               const char **list, int64_t count, int64_t room)
+                               int64_t count, int64_t room)
 {
     const attn__call *c = t->c;
     const int64_t step = a->stride[2] * attn__type_size(a->type), page = c->page ? c->page : ATTN__HUGE;
@@ -7734,29 +7692,19 @@ static int64_t attn__list_rows(const attn__tile *t, const attn__array *a, int64_
         const uintptr_t at = (uintptr_t)attn__place_of(a, b, t->head_kv, row, 0);
         n = attn__min(end - key, page - row);
         for (i = 0; i < n && count < room; i += together)
-            list[count++] = (const char *)(at + (uintptr_t)i * (uintptr_t)step);
+            t->m.list[count++] = (const char *)(at + (uintptr_t)i * (uintptr_t)step);
     }
     return count;
 }
-/* Of n keys, at `own` if they were copied there; and behind them what is visited next, which is brought near meanwhile:
-   the rest of the chunk, its v after its k, k of the next chunk; after the last one that again. */
-static void attn__few_list(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, const float *own,
-                           int64_t bytes, attn__product *p)
+/* Behind `count` pointers to rows that end with the key `end` of k or v those to what is visited next, which is brought
+   near meanwhile: the rest of the chunk, its v after its k, k of the next chunk; after the last one that again. */
+static void attn__list_next(const attn__tile *t, const attn__array *a, int64_t end, int64_t together, int64_t count,
+                            int64_t room)
 {
     const attn__call *c = t->c;
-    const int64_t group = p->b_together * attn__max(bytes, 1), most = ATTN__GROUPS_AHEAD * ATTN__GROUP / p->b_together;
-    const int64_t last = ATTN__GROUP / p->b_together;       /* a kernel brings so many at once */
-    const char **list = t->m.list;
-    int64_t c0 = key / ATTN__CHUNK * ATTN__CHUNK, end = key + n, count = 0, room;
-    p->near = attn__min(attn__max(ATTN__BYTES_NEAR / group, last), most - last);
-    p->far = attn__min(attn__max(ATTN__BYTES_FAR / group, p->near), most - last);
-    room = attn__blocks(n, p->b_together) + p->far + last;
-    for (; own && count < attn__blocks(n, p->b_together); count++)
-        list[count] = (const char *)(own + count * p->b_together * p->b_row);
-    if (!own) count = attn__list_rows(t, a, key, end, p->b_together, list, 0, room);
-    for (;;) {
+    int64_t c0 = (end - 1) / ATTN__CHUNK * ATTN__CHUNK, key;
+    while (count < room) {
         const int64_t chunk_end = attn__min(c0 + ATTN__CHUNK, t->last);
-        if (count == room) break;
         key = end;
         if (end < chunk_end) end = chunk_end;
         else if (a == &c->k && c->out.rank) {
@@ -7768,9 +7716,21 @@ static void attn__few_list(const attn__tile *t, const attn__array *a, int64_t ke
             key = c0 += ATTN__CHUNK;
             end = attn__min(c0 + ATTN__CHUNK, t->last);
         } else break;
-        count = attn__list_rows(t, a, key, end, p->b_together, list, count, room);
+        count = attn__list_rows(t, a, key, end, together, count, room);
     }
-    for (; count < room; count++) list[count] = list[count - 1];
+    for (; count < room; count++) t->m.list[count] = t->m.list[count - 1];
+}
+/* Rows that lie anywhere, or fewer than a kernel reads, are copied as they are; those after them come near. */
+static void attn__few_copy(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t bytes)
+{
+    char *to = (char *)t->m.rows;
+    int64_t i, x;
+    attn__list_next(t, a, key + n, 1, attn__list_rows(t, a, key, key + n, 1, 0, n), n + ATTN__SIDE);
+    for (i = 0; i < n; i++, to += bytes) {
+        const char *next = t->m.list[n + i];
+        for (x = 0; x < bytes; x += 64) ATTN__PREFETCH((const void *)((uintptr_t)next + (uintptr_t)x));
+        ATTN__COPY(to, t->m.list[i], (size_t)bytes);
+    }
 }
 ATTN__FOR_SIZE
 /* The scales of n rows of codes, side by side as floats, with room for two groups behind them. */
@@ -7787,7 +7747,7 @@ static void attn__few_scales(const attn__tile *t, const attn__array *scale, int6
     p->b_scales = row;
     p->b_scale = to;
     flat.stride[3] = packed ? 1 : scale->stride[3];
-    if (packed && scale->type == ATTN_F32 && at.n == n && n % (2 * ATTN__GROUP) == 0)
+    if (packed && scale->type == ATTN_F32 && at.n == n && n % ATTN__SIDE == 0)
         p->b_scale = attn__at(scale, at.b, t->head_kv, at.row, 0);
     else for (i = 0; i < n; i += at.n) {
         at = attn__piece_of(t->c, t->b, key + i, n - i);
@@ -7795,25 +7755,39 @@ static void attn__few_scales(const attn__tile *t, const attn__array *scale, int6
             attn__copy_row(t->f, &flat, at.b, t->head_kv, at.row + r, 0, packed ? at.n * row : each, to + (i + r) * row);
     }
 }
-/* Rows of k or v as what is multiplied: where they lie and of their type, where the kernels take them so, else as
-   floats. Returns for how many of the n keys all that holds: a large page may end. */
+/* Rows of k or v as what is multiplied, of their type, where the kernels take it, else as floats: where they lie, if so
+   many as are read at once, `least`, lie in groups; else copied. Returns for how many of the n keys all that holds. */
 static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
-                              attn__product *p)
+                              int64_t least, attn__product *p)
 {
     const attn__array *scale = attn__scale_of(t->c, a);
-    const attn__piece at = attn__piece_of(t->c, t->b, key, n);
-    const int scattered = at.n < n && t->c->page < ATTN__FEW_PAGE;
-    const int copied = !t->f->types && (a->type != ATTN_F32 || scattered);
-    p->b_type = t->f->types ? a->type : ATTN_F32;
-    p->b_row = copied ? size : a->stride[2];
+    const int converted = !t->f->types && a->type != ATTN_F32;
+    const float *floats = converted ? attn__held_rows(t, a, key, n, size).at : NULL;
+    const int64_t bytes = size * (converted ? 4 : attn__type_size(a->type)), group = attn__max(ATTN__GROUP * bytes, 1);
+    const int64_t run = attn__piece_of(t->c, t->b, key, n).n;
+    const int in_groups = converted || run == n || (t->c->page | (t->c->key0 + key)) % ATTN__GROUP == 0;
+    const int64_t whole = (in_groups ? n : run) / least * least;
+    int64_t i, count;
+    p->b_type = converted ? ATTN_F32 : a->type;
+    p->b_row = converted || !whole ? size : a->stride[2];
     p->b_first = 0;
     p->b_scales = 1;
-    p->b_together = scattered && !copied && (t->c->page | (t->c->key0 + key)) % ATTN__GROUP ? 1 : ATTN__GROUP;
     p->groups = t->m.list;
-    if (!copied && !scattered) n = at.n;
-    attn__few_list(t, a, key, n, copied ? attn__held_rows(t, a, key, n, size).at : NULL,
-                   size * attn__type_size(a->type), p);
-    if (scale && !copied) attn__few_scales(t, scale, key, n, size, p);
+    n = whole ? whole : attn__min(n, ATTN__SIDE);
+    count = attn__blocks(n, ATTN__GROUP);
+    p->near = whole ? attn__min(attn__max(ATTN__BYTES_NEAR / group, 1), ATTN__GROUPS_AHEAD) : 0;
+    p->far = whole ? attn__min(attn__max(ATTN__BYTES_FAR / group, p->near), ATTN__GROUPS_AHEAD) : 0;
+    if (!whole && !converted) attn__few_copy(t, a, key, n, bytes);
+    else if (!whole) attn__copy_floats(t->m.rows, floats, n * size);
+    if (!whole) {
+        floats = t->m.rows;
+        attn__zero((char *)t->m.rows + n * bytes, (size_t)((ATTN__SIDE - n) * bytes));
+        count = ATTN__SIDE / ATTN__GROUP;
+    }
+    for (i = 0; floats && i < count; i++) t->m.list[i] = (const char *)floats + i * ATTN__GROUP * bytes;
+    if (!floats) attn__list_rows(t, a, key, key + n, ATTN__GROUP, 0, count);
+    attn__list_next(t, a, key + n, ATTN__GROUP, count, count + p->far);
+    if (scale && !converted) attn__few_scales(t, scale, key, n, size, p);
     return n;
 }
 ATTN__FOR_SPEED
@@ -7830,7 +7804,7 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
     p.columns = t->m.t;
     for (j = j0; j < j1; j += n) {
         p.c = t->m.few_s + j;
-        n = attn__few_rows(t, &c->k, c0 + j, j1 - j, c->size_k, &p);
+        n = attn__few_rows(t, &c->k, c0 + j, j1 - j, c->size_k, ATTN__SIDE, &p);
         t->f->dots(&p, n);
     }
     if (!t->by_row) attn__few_turn(t, t->m.few_s + j0, ATTN__FEW_ROW, j1 - j0, t->m.s + j0 * t->ld);
@@ -7860,7 +7834,7 @@ static void attn__few_columns(const attn__tile *t, int64_t j0, int64_t n, const 
     for (j = 0; j < n; j += part.depth) {
         part.a = t->m.few_s + j0 + j;
         part.depth = attn__min(n - j, t->f->types ? (int64_t)ATTN__FEW_KEYS : (int64_t)ATTN__GROUP);
-        part.groups = p->groups + j / p->b_together;
+        part.groups = p->groups + j / ATTN__GROUP;
         if (p->b_type == ATTN_I8) part.b_scale = p->b_scale + j * p->b_scales;
         for (column = 0; column < size; column += part.vecs * width) {
             const int64_t left = (whole - column) / width;
@@ -7898,7 +7872,8 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
         for (; s.from < s.to && j < s.end; j += n) {
-            n = attn__few_rows(t, &t->c->v, c0 + j, s.end - j, size, &p);
+            const int64_t run = attn__piece_of(t->c, t->b, c0 + j, s.end - j).n;
+            n = attn__few_rows(t, &t->c->v, c0 + j, s.end - j, size, run == s.end - j ? 1 : ATTN__GROUP, &p);
             attn__few_columns(t, j, n, &p);
         }
     }
@@ -9281,13 +9256,13 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     float *few = attn__take(map, ATTN__FEW, ATTN__FEW_ROW);
     float *w = attn__take(map, 1, attn__round4(c->hidden)), *copy = attn__take(map, 1, c->copy_floats);
     attn__held *held = c->typed || c->page ? attn__take_held(map, c) : NULL;
-    const int64_t pointers = (c->page ? ATTN__CHUNK : ATTN__CHUNK / ATTN__GROUP) +
-                             ATTN__GROUPS_AHEAD * (c->page ? ATTN__GROUP : 1) + 1;
-    const char **list = (const char **)(void *)attn__take(map, 1, pointers * (int64_t)(sizeof *list / sizeof *rows));
+    const char **list = (const char **)(void *)attn__take(map, 2 * ATTN__SIDE, (int64_t)(sizeof *list / sizeof *rows));
+    float *copied = attn__take(map, ATTN__SIDE, attn__max(c->size_k, c->size_v));
     float *scales = attn__take(map, 1, attn__scale_floats(c));
     if (!t) return NULL;
     t->m.held = held;
     t->m.list = list;
+    t->m.rows = copied;
     t->m.scales = scales;
     attn__fill(scales, 1, attn__scale_floats(c), 0.0f);     /* those behind the last row are read */
     t->m.query = rows;

@@ -1443,7 +1443,6 @@ typedef struct attn__product {
     int64_t      rows, depth;
     int64_t      chain;         /* so many terms are summed from 0, then added to those before: less is lost to
                                    rounding. 0: all in one */
-    int64_t      left;          /* of one of its chains: terms that come after it */
     int32_t      vecs;          /* lanes of this product: width*vecs, at most those of a tile; 8 vectors for one row */
     int32_t      kind;          /* SQUARED_DISTANCE sums (B - A)^2. PRODUCT_OF_ALLOWED leaves steps out where B's sign
                                    bit is set: that is how a weight says "excluded", so that 0 * NaN does not happen.
@@ -1644,27 +1643,10 @@ static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
     return (const float *)((uintptr_t)p + (uintptr_t)rows * (uintptr_t)row * sizeof *p);
 }
 
-/* A product chain by chain: p becomes the first chain of `all`; then the one after it, result 1; after the last the
-   first again, result 0. */
-ATTN__NOINLINE static void attn__first_chain(attn__product *p, const attn__product *all)
+/* How many terms the next chain of a product has, of those that are left. */
+static int64_t attn__chain_of(const attn__product *p, int64_t left)
 {
-    *p = *all;
-    if (all->chain) p->depth = attn__min(all->depth, all->chain);
-    p->left = all->depth - p->depth;
-}
-ATTN__NOINLINE static int attn__next_chain(attn__product *p, const attn__product *all)
-{
-    if (!p->left) {
-        attn__first_chain(p, all);
-        return 0;
-    }
-    p->a += p->depth * p->a_k;
-    p->b += p->depth * p->b_row;
-    if (p->fetch) p->fetch = attn__ahead(p->fetch, p->depth, 1);
-    p->depth = attn__min(p->left, p->chain);
-    p->left -= p->depth;
-    p->onto = ATTN__ADD_AFTER;
-    return 1;
+    return p->chain ? attn__min(left, p->chain) : left;
 }
 
 static void attn__chain_scalar(const attn__product *p)
@@ -1689,9 +1671,16 @@ static void attn__chain_scalar(const attn__product *p)
 }
 static void attn__product_scalar(const attn__product *p)
 {
-    attn__product part;
-    attn__first_chain(&part, p);
-    do attn__chain_scalar(&part); while (attn__next_chain(&part, p));
+    attn__product part = *p;
+    int64_t left = p->depth;
+    do {
+        part.depth = attn__chain_of(p, left);
+        attn__chain_scalar(&part);
+        part.a += part.depth * p->a_k;
+        part.b += part.depth * p->b_row;
+        part.onto = ATTN__ADD_AFTER;
+        left -= part.depth;
+    } while (left > 0);
 }
 
 /* An element of B, of any type. */
@@ -2890,44 +2879,28 @@ ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const 
     }
 }
 
-/* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. Every 16 steps the
-   same columns of the next R rows come near, of A where its rows are contiguous, and of the other matrix. */
-ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const attn__product *p, int64_t row)
+/* One chain of a strip, `depth` terms from *a and *b on, which move along. Every 16 steps the same columns of the next R
+   rows come near, of A where its rows are contiguous, and of the other matrix, where *other is not NULL. */
+ATTN__HELPER void ATTN__V(chain)(const int R, const int N, const int kind, const attn__product *p, const float **a,
+                                 const float **b, const float **other, const float *x, int64_t depth, ATTN__VEC *acc)
 {
-    const int64_t a_row = p->a_row, a_k = p->a_k, c_row = p->c_row;
-    const int go_on = p->onto == ATTN__GO_ON;
-    const int64_t run = R > 2 ? 16 : p->depth;
-    const float *from = go_on ? p->c + row*c_row : attn__zeros, *a[4], *b = p->b;
-    const float *other = p->fetch ? attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row) : NULL;
-    const float *x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
-    float *c = p->c + row*c_row;
-    ATTN__VEC acc[ATTN__SUMS > 12 ? ATTN__SUMS : 12];
-    int64_t k, left;
+    const int64_t a_row = p->a_row, a_k = p->a_k, run = R > 2 ? 16 : depth;
+    int64_t k;
     int r, i;
-    ATTN__EACH(r, (R + 2) / 3) {
-        a[r] = p->a + (row + 3*r)*a_row;
-        if (r) ATTN__KEEP_POINTER(a[r]);
-    }
-    if (p->onto == ATTN__ADD_FAR) ATTN__EACH(r, R) ATTN__PREFETCH(c + r*c_row);
-    ATTN__EACH(r, R) {
-        ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(from + ATTN__LANES*i);
-        from += go_on ? c_row : 0;
-        ATTN__KEEP_POINTER(from);
-    }
-    for (left = p->depth; left > 0; left -= run) {
+    for (; depth > 0; depth -= run) {
         if (R > 2 && kind == ATTN__PRODUCT && a_k == 1)
             ATTN__EACH(r, R) ATTN__PREFETCH(attn__ahead(a[0], R + r, a_row));
-        if (R > 2 && kind == ATTN__PRODUCT && p->fetch) {
-            ATTN__EACH(r, R) ATTN__PREFETCH_FAR(attn__ahead(other, r, p->fetch_row));
-            other = attn__ahead(other, 16, 1);
+        if (R > 2 && kind == ATTN__PRODUCT && *other) {
+            ATTN__EACH(r, R) ATTN__PREFETCH_FAR(attn__ahead(*other, r, p->fetch_row));
+            *other = attn__ahead(*other, 16, 1);
         }
-        for (k = left < run ? left : run; k > 0; k--, b += p->b_row) {
+        for (k = depth < run ? depth : run; k > 0; k--, *b += p->b_row) {
             if (N == 8) ATTN__EACH(i, ATTN__LANES / 2) {
-                ATTN__PREFETCH(attn__ahead(b, 16, p->b_row) + 16*i);
-                if (p->fetch) ATTN__PREFETCH_FAR(other + 16*i);
+                ATTN__PREFETCH(attn__ahead(*b, 16, p->b_row) + 16*i);
+                if (*other) ATTN__PREFETCH_FAR(*other + 16*i);
             }
-            if (N == 8 && p->fetch) other = attn__ahead(other, 1, p->fetch_row);
-            ATTN__V(step)(R, N, kind, a, a_row, b, x, p->x_row, acc);
+            if (N == 8 && *other) *other = attn__ahead(*other, 1, p->fetch_row);
+            ATTN__V(step)(R, N, kind, a, a_row, *b, x, p->x_row, acc);
             ATTN__EACH(r, (R + 2) / 3) {
                 a[r] += a_k;
 #if defined(__clang__) && ATTN__X64     /* else it makes a pointer of each row and runs out of registers */
@@ -2936,17 +2909,49 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
             }
         }
     }
-    if (p->onto >= ATTN__ADD_AFTER) ATTN__EACH(r, R) {
-        ATTN__EACH(i, N) acc[r*N + i] = ATTN__ADD(ATTN__LOAD(c + ATTN__LANES*i), acc[r*N + i]);
-        c += c_row;
-        ATTN__KEEP_POINTER(c);
+}
+
+/* A strip of R rows and N vectors in registers, chain by chain. R, N and kind are constants where this is inlined. */
+ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const attn__product *p, int64_t row)
+{
+    const int64_t c_row = p->c_row;
+    const int go_on = p->onto == ATTN__GO_ON;
+    const float *from = go_on ? p->c + row*c_row : attn__zeros, *a[4], *b = p->b;
+    const float *other = p->fetch ? attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row) : NULL;
+    const float *x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
+    float *c = p->c + row*c_row;
+    ATTN__VEC acc[ATTN__SUMS > 12 ? ATTN__SUMS : 12];
+    int64_t left = p->depth, depth;
+    int add = p->onto >= ATTN__ADD_AFTER, r, i;
+    ATTN__EACH(r, (R + 2) / 3) {
+        a[r] = p->a + (row + 3*r)*p->a_row;
+        if (r) ATTN__KEEP_POINTER(a[r]);
     }
-    c = p->c + row*c_row;
-    ATTN__EACH(r, R) {
-        ATTN__EACH(i, N) ATTN__STORE(c + ATTN__LANES*i, acc[r*N + i]);
-        c += c_row;
-        ATTN__KEEP_POINTER(c);
-    }
+    if (p->onto == ATTN__ADD_FAR) ATTN__EACH(r, R) ATTN__PREFETCH(c + r*c_row);
+    do {
+        ATTN__EACH(r, R) {
+            ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(from + ATTN__LANES*i);
+            from += go_on && !add ? c_row : 0;
+            ATTN__KEEP_POINTER(from);
+        }
+        depth = attn__chain_of(p, left);
+        left -= depth;
+        ATTN__V(chain)(R, N, kind, p, a, &b, &other, x, depth, acc);
+        if (add) ATTN__EACH(r, R) {
+            ATTN__EACH(i, N) acc[r*N + i] = ATTN__ADD(ATTN__LOAD(c + ATTN__LANES*i), acc[r*N + i]);
+            c += c_row;
+            ATTN__KEEP_POINTER(c);
+        }
+        c = p->c + row*c_row;
+        ATTN__EACH(r, R) {
+            ATTN__EACH(i, N) ATTN__STORE(c + ATTN__LANES*i, acc[r*N + i]);
+            c += c_row;
+            ATTN__KEEP_POINTER(c);
+        }
+        from = attn__zeros;
+        add = 1;
+        c = p->c + row*c_row;
+    } while (left > 0);
 }
 
 /* What is rarer than a product, in one or two vectors at a time: short rather than fast. */
@@ -2971,14 +2976,12 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
     }
 }
 
-/* As many strips as fit from `row` on, all chains of one before the next, so that the rows of A are near; returns where
-   the next begins. A function of its own each, RxN: in one large one compilers run out of registers. */
+/* As many strips as fit from `row` on; returns where the next begins. A function of its own each, RxN: in one large one
+   compilers run out of registers. */
 #define ATTN__STRIP(R, N) \
-    ATTN__NOINLINE ATTN__KERNEL int64_t ATTN__V(strips_##R##x##N)(attn__product *p, const attn__product *all, \
-                                                                  int64_t row) \
+    ATTN__NOINLINE ATTN__KERNEL int64_t ATTN__V(strips_##R##x##N)(const attn__product *p, int64_t row) \
     { \
-        for (; row + R <= p->rows; row += R) \
-            do ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); while (all && attn__next_chain(p, all)); \
+        for (; row + R <= p->rows; row += R) ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); \
         return row; \
     }
 ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(1, 2) ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
@@ -2995,7 +2998,7 @@ ATTN__STRIP(6, 2) ATTN__STRIP(4, 3)
 /* By vectors, the highest first: as many as the registers hold. */
 #define ATTN__STRIPS(R1, R2, R3, N) \
     {ATTN__V(strips_##R1##x##N), ATTN__V(strips_##R2##x##N), ATTN__V(strips_##R3##x##N)}
-static int64_t (*const ATTN__V(strips)[][3])(attn__product *p, const attn__product *all, int64_t row) = {
+static int64_t (*const ATTN__V(strips)[][3])(const attn__product *p, int64_t row) = {
 #if ATTN__SUMS == 24
     ATTN__STRIPS(8, 2, 1, 1), ATTN__STRIPS(12, 4, 1, 2), ATTN__STRIPS(8, 2, 1, 3), ATTN__STRIPS(6, 4, 1, 4)
 #elif ATTN__SUMS == 6
@@ -3007,16 +3010,14 @@ static int64_t (*const ATTN__V(strips)[][3])(attn__product *p, const attn__produ
 
 ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
 {
-    attn__product part;
     int64_t row, i;
     ATTN_ASSERT(p->vecs < 8 || (p->rows == 1 && p->kind == ATTN__PRODUCT));
-    attn__first_chain(&part, p);
-    if (p->kind != ATTN__PRODUCT) do ATTN__V(product_rare)(&part); while (attn__next_chain(&part, p));
+    if (p->kind != ATTN__PRODUCT) ATTN__V(product_rare)(p);
 #if !ATTN__TYPES
     else if (p->vecs == 8) ATTN__V(strip)(1, 8, ATTN__PRODUCT, p, 0);           /* few rows: B is read in place */
 #endif
     else for (row = 0, i = 0; row < p->rows; i++)
-        row = ATTN__V(strips)[p->vecs - 1][i](&part, part.left ? p : NULL, row);
+        row = ATTN__V(strips)[p->vecs - 1][i](p, row);
 }
 
 /* LANES rows, `row` bytes apart: one pointer walks over them, as there are no registers for one per row. */
@@ -3963,66 +3964,61 @@ ATTN__KERNEL void ATTN__V(rotate)(const attn__rotate *p)
 ATTN__INLINE ATTN__PAIRED void ATTN__V(pair_strip)(const int R, const int N, const int kind, const attn__product *p,
                                                    int64_t row)
 {
-    const int64_t a_row = p->a_row, a_k = p->a_k, c_row = p->c_row;
-    const int go_on = p->onto == ATTN__GO_ON;
-    const float *from = go_on ? p->c + row*c_row : attn__zeros, *a[3], *b = p->b;
+    const int64_t a_row = p->a_row, c_row = p->c_row;
+    const float *from = p->onto == ATTN__GO_ON ? p->c + row*c_row : NULL, *a[3], *b = p->b;
     float *c = p->c + row*c_row;
     ATTN__VEC acc[16], q[4], s;         /* R*N and N at most */
-    int64_t k;
-    int r, i;
+    int64_t left = p->depth, k;
+    int add = p->onto == ATTN__ADD_AFTER, r, i;
     ATTN__EACH(r, (R + 2) / 3) {
         a[r] = p->a + (row + 3*r)*a_row;
         if (r) ATTN__KEEP_POINTER(a[r]);
     }
-    ATTN__EACH(r, R) {
-        ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(from + ATTN__LANES*i);
-        from += go_on ? c_row : 0;
-    }
-    for (k = p->depth; k > 0; k--, b += p->b_row) {
-        ATTN__EACH(i, N) {
-            q[i] = ATTN__LOAD(b + ATTN__LANES*i);
-            if (R > 1) ATTN__KEEP(q[i]);
+    do {
+        ATTN__EACH(r, R)
+            ATTN__EACH(i, N) acc[r*N + i] = from ? ATTN__LOAD(from + r*c_row + ATTN__LANES*i) : ATTN__ALL(0.0f);
+        k = attn__chain_of(p, left);
+        for (left -= k; k > 0; k--, b += p->b_row) {
+            ATTN__EACH(i, N) {
+                q[i] = ATTN__LOAD(b + ATTN__LANES*i);
+                if (R > 1) ATTN__KEEP(q[i]);
+            }
+            ATTN__EACH(r, R) {
+                s = ATTN__ALL(a[r/3][r%3*a_row]);
+                if (kind == ATTN__PRODUCT_OF_ALLOWED)
+                    s = ATTN__FLOATS(_mm512_andnot_si512(_mm512_srai_epi16(ATTN__INTS(q[0]), 15), ATTN__INTS(s)));
+                ATTN__EACH(i, N) ATTN__ADD_PAIRS(acc[r*N + i], q[i], s);
+            }
+            ATTN__EACH(r, (R + 2) / 3) a[r] += p->a_k;
         }
-        ATTN__EACH(r, R) {
-            s = ATTN__ALL(a[r/3][r%3*a_row]);
-            if (kind == ATTN__PRODUCT_OF_ALLOWED)
-                s = ATTN__FLOATS(_mm512_andnot_si512(_mm512_srai_epi16(ATTN__INTS(q[0]), 15), ATTN__INTS(s)));
-            ATTN__EACH(i, N) ATTN__ADD_PAIRS(acc[r*N + i], q[i], s);
+        if (add) ATTN__EACH(r, R)
+            ATTN__EACH(i, N) acc[r*N + i] = ATTN__ADD(ATTN__LOAD(c + r*c_row + ATTN__LANES*i), acc[r*N + i]);
+        if (p->x && !left) {
+            ATTN__EACH(i, N) q[i] = ATTN__LOAD(p->x + ATTN__LANES*i);
+            ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__MUL(acc[r*N + i], q[i]);
         }
-        ATTN__EACH(r, (R + 2) / 3) a[r] += a_k;
-    }
-    if (p->onto == ATTN__ADD_AFTER) ATTN__EACH(r, R) {
-        ATTN__EACH(i, N) acc[r*N + i] = ATTN__ADD(ATTN__LOAD(c + r*c_row + ATTN__LANES*i), acc[r*N + i]);
-    }
-    if (p->x && !p->left) {
-        ATTN__EACH(i, N) q[i] = ATTN__LOAD(p->x + ATTN__LANES*i);
-        ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__MUL(acc[r*N + i], q[i]);
-    }
-    ATTN__EACH(r, R) {
-        ATTN__EACH(i, N) ATTN__STORE(c + ATTN__LANES*i, acc[r*N + i]);
-        c += c_row;
-    }
+        ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c + r*c_row + ATTN__LANES*i, acc[r*N + i]);
+        from = NULL;
+        add = 1;
+    } while (left > 0);
 }
 #define ATTN__STRIP_OF_PAIRS(R, N, kind) \
-    ATTN__NOINLINE ATTN__PAIRED static int64_t ATTN__V(pairs_##R##x##N)(attn__product *p, const attn__product *all, \
-                                                                        int64_t row) \
+    ATTN__NOINLINE ATTN__PAIRED static int64_t ATTN__V(pairs_##R##x##N)(const attn__product *p, int64_t row) \
     { \
-        for (; row + R <= p->rows; row += R) \
-            do ATTN__V(pair_strip)(R, N, kind, p, row); while (all && attn__next_chain(p, all)); \
+        for (; row + R <= p->rows; row += R) ATTN__V(pair_strip)(R, N, kind, p, row); \
         return row; \
     }
 ATTN__STRIP_OF_PAIRS(4, 4, ATTN__PRODUCT) ATTN__STRIP_OF_PAIRS(8, 1, ATTN__PRODUCT)
 ATTN__STRIP_OF_PAIRS(1, 1, p->kind)     /* any */
 /* Vectors from the i-th on, as many as `strips` takes, rows from `row` on; returns where the next begins. */
 ATTN__NOINLINE static int64_t ATTN__V(pairs_from)(const attn__product *p, int64_t i, int64_t row,
-                                                  int64_t (*strips)(attn__product *, const attn__product *, int64_t))
+                                                  int64_t (*strips)(const attn__product *, int64_t))
 {
-    attn__product part, all = *p;
-    all.b += ATTN__LANES*i;
-    all.c += ATTN__LANES*i;
-    if (p->x) all.x += ATTN__LANES*i;
-    attn__first_chain(&part, &all);
-    return strips(&part, part.left ? &all : NULL, row);
+    attn__product part = *p;
+    part.b += ATTN__LANES*i;
+    part.c += ATTN__LANES*i;
+    if (p->x) part.x += ATTN__LANES*i;
+    return strips(&part, row);
 }
 static void ATTN__V(pair_product)(const attn__product *p)
 {

@@ -2121,6 +2121,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
        LESS, SAME, ABOVE (of signed integers), NEGATIVE (the sign bit), NOTHING (no bit at all)   -> MASK
        EITHER, ANY                of masks: lane by lane; is one set?
        PICK(x, y, m)              y where m is set, else x;  CLEAR(x, m): 0 where it is
+       MUL_UNLESS(a, b, x, y)     a*b, or 0 where x is less than y; only where masks have registers of their own
        AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), TO_FLOATS (of integers), LOAD_BITS (32 each), LOAD_BYTES
        MULTIPLY_EVEN, ODD, EVENS  64-bit products of even lanes; the odd lanes moved there; even lanes of both, by turns
        TWICE(x, half), SWAP(x)    each lane of the lower or upper half twice, one by the other; neighbours exchanged
@@ -2228,6 +2229,9 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #    define ATTN__QUARTERS(a, b, odd) _mm512_maskz_shuffle_f32x4(0xffff, a, b, odd ? 0xdd : 0x88)
 #  endif
 #  define ATTN__EVENS(a, b)     ATTN__PICK(a, ATTN__FLOATS(_mm512_slli_epi64(ATTN__INTS(b), 32)), 0xaaaa)
+#  if !ATTN__CLANG_FAST
+#    define ATTN__MUL_UNLESS(a, b, x, y) _mm512_maskz_mul_ps(ATTN__COMPARE(x, y, _CMP_NLT_UQ), a, b)
+#  endif
 #elif ATTN__HAS_NEON
 #  define ATTN__V(name)         attn__##name##_neon
 #  define ATTN__ISA             ATTN_ISA_NEON
@@ -2739,6 +2743,20 @@ ATTN__HELPER void ATTN__V(exp_side_by_side)(const int N, ATTN__VEC *x)
     ATTN__EACH(u, N) x[u] = ATTN__MAX(ATTN__ALL(-88.0f), x[u]);     /* 2^n is 0 there */
     ATTN__V(exp_poly)(N, x, t);
     ATTN__EACH(u, N) x[u] = ATTN__MUL(x[u], ATTN__LEFT(t[u], 23));
+}
+/* The same with 0 there, as attn__exp has it. */
+ATTN__HELPER void ATTN__V(exp_cut)(const int N, ATTN__VEC *x)
+{
+    int u;
+#ifdef ATTN__MUL_UNLESS
+    ATTN__VEC y[4], t[4];
+    ATTN__EACH(u, N) y[u] = x[u];
+    ATTN__V(exp_poly)(N, y, t);
+    ATTN__EACH(u, N) x[u] = ATTN__MUL_UNLESS(y[u], ATTN__LEFT(t[u], 23), x[u], ATTN__ALL(attn__exp_lowest));
+#else
+    ATTN__V(exp_side_by_side)(N, x);
+    ATTN__EACH(u, N) x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(attn__smallest)));
+#endif
 }
 
 ATTN__HELPER ATTN__VEC ATTN__V(exp_full)(ATTN__VEC x)
@@ -3316,9 +3334,8 @@ ATTN__HELPER void ATTN__V(weigh_keys)(const int N, float *s, int64_t ld, ATTN__V
     ATTN__VEC x[4];
     int u;
     ATTN__EACH(u, N) x[u] = ATTN__SUB(ATTN__LOAD(s + u*ld), base);
-    ATTN__V(exp_side_by_side)(N, x);
+    ATTN__V(exp_cut)(N, x);
     ATTN__EACH(u, N) {
-        x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(attn__smallest)));
         if (mark) x[u] = ATTN__PICK(x[u], ATTN__ALL(-0.0f),
                                     ATTN__SAME(ATTN__LOAD(s + u*ld), ATTN__ALL(ATTN__NEG_INF)));
         ATTN__STORE(s + u*ld, x[u]);
@@ -4084,6 +4101,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__AND
 #undef ATTN__ANY
 #undef ATTN__CLEAR
+#undef ATTN__MUL_UNLESS
 #undef ATTN__COMPARE
 #undef ATTN__DIV
 #undef ATTN__DOTS

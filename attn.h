@@ -1430,7 +1430,7 @@ enum {
     ATTN__TERMS = 8             /* an additive score: 8 partial sums of four units each, likewise */
 };
 enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE };
-enum { ATTN__FROM_ZERO = 0, ATTN__GO_ON, ATTN__ADD_AFTER, ATTN__ADD_FAR };
+enum { ATTN__FROM_ZERO = 0, ATTN__TOP, ATTN__GO_ON, ATTN__ADD_AFTER, ATTN__ADD_FAR };
 
 static const float attn__zeros[8 * ATTN__MAX_WIDTH] = {0};      /* where nothing lies; what a sum starts from */
 
@@ -1448,7 +1448,8 @@ typedef struct attn__product {
                                    bit is set: that is how a weight says "excluded", so that 0 * NaN does not happen.
                                    WEIGHTED_DIFFERENCE sums A (B - X[r][lane]) */
     int32_t      onto;          /* GO_ON: the first chain starts from what C holds; ADD_AFTER: it is added to that;
-                                   ADD_FAR: which has to be fetched first */
+                                   ADD_FAR: which has to be fetched first; TOP: from zero, and top[lane] becomes */
+    float       *top;           /* the largest of what it was and of the lane's results that are not NaN */
     const float *x;             /* X[r][lane] = x[r*x_row + lane] */
     int64_t      x_row;
     const float *fetch;         /* not NULL: a matrix whose rows are brought near as the rows of A (of B: dots, and
@@ -1551,9 +1552,9 @@ typedef struct attn__additive_gradient {
     X(void, additive, (const attn__additive *p)) \
     /* s = scale * sum_u w_u tanh(query_u + key_u), for pairs whose exponentials would overflow */ \
     X(void, additive_direct, (const attn__additive *p)) \
-    /* one chunk's softmax for one vector of lanes: s[j][..] (j0 <= j < j1) becomes e^(s - top); its top and its sum.
-       mark: an excluded entry (-inf) becomes -0 instead of 0 */ \
-    X(void, weigh, (float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)) \
+    /* one chunk's softmax for one vector of lanes: s[j][..] (j0 <= j < j1) becomes e^(s - top); its top, unless that is
+       known, and its sum. mark: an excluded entry (-inf) becomes -0 instead of 0 */ \
+    X(void, weigh, (float *s, int64_t ld, int64_t j0, int64_t j1, int known, int mark, float *top, float *sum)) \
     /* per lane: running (max, sum) and a chunk's (cmax, csum) -> their union; old and fresh are the two factors */ \
     X(void, join, (int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old, \
                    float *fresh)) \
@@ -1672,7 +1673,8 @@ static void attn__chain_scalar(const attn__product *p)
 static void attn__product_scalar(const attn__product *p)
 {
     attn__product part = *p;
-    int64_t left = p->depth;
+    int64_t left = p->depth, r;
+    int32_t i;
     do {
         part.depth = attn__chain_of(p, left);
         attn__chain_scalar(&part);
@@ -1681,6 +1683,8 @@ static void attn__product_scalar(const attn__product *p)
         part.onto = ATTN__ADD_AFTER;
         left -= part.depth;
     } while (left > 0);
+    for (r = 0; p->onto == ATTN__TOP && r < p->rows; r++)
+        for (i = 0; i < p->vecs; i++) p->top[i] = attn__larger(p->c[r * p->c_row + i], p->top[i]);
 }
 
 /* An element of B, of any type. */
@@ -1770,12 +1774,13 @@ static void attn__additive_direct_scalar(const attn__additive *p)
         }
 }
 
-static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
+static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int known, int mark, float *top,
+                               float *sum)
 {
-    float m = ATTN__NEG_INF, part[ATTN__PARTS], base;
+    float m = ATTN__CHOOSE(known, *top, ATTN__NEG_INF), part[ATTN__PARTS], base;
     int64_t j;
     int r;
-    for (j = j0; j < j1; j++) m = attn__larger(s[j * ld], m);      /* NaN is passed over, and comes back as a weight */
+    for (j = j0; !known && j < j1; j++) m = attn__larger(s[j * ld], m);      /* NaN is passed over, and comes back as a weight */
     m = m + 0.0f;                                   /* of 0 and -0 neither is larger: whichever came first, it is 0 */
     base = attn__choose(attn__is_none(m), 0.0f, m);
     for (r = 0; r < ATTN__PARTS; r++) part[r] = 0.0f;
@@ -1927,7 +1932,7 @@ static void attn__mass_scalar(const float *x, float *y, int64_t chunks, attn__gi
     int64_t c, i;
     for (c = 0; c < chunks; c++, x += ATTN__CHUNK) {
         for (i = 0; i < ATTN__CHUNK; i++) s[i] = x[i] * scale;
-        attn__weigh_scalar(s, 1, 0, ATTN__CHUNK, 0, top + c, sum + c);
+        attn__weigh_scalar(s, 1, 0, ATTN__CHUNK, 0, 0, top + c, sum + c);
         for (i = 0; y && i < ATTN__CHUNK; i++) y[c * ATTN__CHUNK + i] = s[i];
     }
 }
@@ -2929,6 +2934,16 @@ ATTN__HELPER void ATTN__V(chain)(const int R, const int N, const int kind, const
     }
 }
 
+/* Each lane's largest number is at least those of its R results. */
+ATTN__HELPER void ATTN__V(raise)(const int R, const int N, const ATTN__VEC *acc, float *top)
+{
+    ATTN__VEC m[8];
+    int r, i;
+    ATTN__EACH(i, N) m[i] = ATTN__LOAD(top + ATTN__LANES*i);
+    ATTN__EACH(r, R) ATTN__EACH(i, N) m[i] = ATTN__MAX(acc[r*N + i], m[i]);
+    ATTN__EACH(i, N) ATTN__STORE(top + ATTN__LANES*i, m[i]);
+}
+
 /* A strip of R rows and N vectors in registers, chain by chain. R, N and kind are constants where this is inlined. */
 ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const attn__product *p, int64_t row)
 {
@@ -2961,6 +2976,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
             ATTN__KEEP_POINTER(c);
         }
         c = p->c + row*c_row;
+        if (p->onto == ATTN__TOP && !left) ATTN__V(raise)(R, N, acc, p->top);
         ATTN__EACH(r, R) {
             ATTN__EACH(i, N) ATTN__STORE(c + ATTN__LANES*i, acc[r*N + i]);
             c += c_row;
@@ -3344,14 +3360,16 @@ ATTN__HELPER void ATTN__V(weigh_keys)(const int N, float *s, int64_t ld, ATTN__V
 }
 
 /* Whole groups of 16 keys, each with its own sum, go four at a time. */
-ATTN__KERNEL void ATTN__V(weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
+ATTN__KERNEL void ATTN__V(weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, int known, int mark, float *top,
+                                 float *sum)
 {
     const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF);
     ATTN__VEC m, base, part[ATTN__PARTS], largest[4];
     int64_t j;
     int r, u;
     ATTN__EACH(u, 4) largest[u] = none;
-    for (j = j0; j + 4 <= j1; j += 4)
+    if (known) largest[0] = ATTN__LOAD(top);
+    for (j = known ? j1 : j0; j + 4 <= j1; j += 4)
         ATTN__EACH(u, 4) largest[u] = ATTN__MAX(ATTN__LOAD(s + (j + u)*ld), largest[u]);
     for (; j < j1; j++) largest[0] = ATTN__MAX(ATTN__LOAD(s + j*ld), largest[0]);
     m = ATTN__MAX(ATTN__MAX(largest[0], largest[1]), ATTN__MAX(largest[2], largest[3]));
@@ -6103,6 +6121,7 @@ typedef struct attn__tile {
     int64_t all_first, all_last;        /* keys between these all of them reach */
     const float *prepared;              /* key_floats per key of this stream */
     float *slots;                       /* where the keys are cut: one slot per chunk; else NULL */
+    float *tops;                        /* not NULL: products leave the scores' maximum of each lane here */
     attn__tile_memory m;
     float w_sum;
     int lane_clear[ATTN__MAX_LANES];    /* additive: |a| is small enough for the factored form */
@@ -6535,7 +6554,8 @@ static void attn__set_scores(attn__product *p, const attn__tile *t, int64_t j0, 
     p->b_row = p->c_row = t->ld;
     p->vecs = x1 - x0;
     p->fetch = NULL;
-    p->onto = ATTN__FROM_ZERO;
+    p->onto = t->tops ? ATTN__TOP : ATTN__FROM_ZERO;
+    p->top = t->tops ? t->tops + lane0 : NULL;
 }
 /* K's rows against the tile's queries; kind: ATTN__PRODUCT or ATTN__SQUARED_DISTANCE, in chains of `chain` */
 static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1, int32_t kind,
@@ -7370,6 +7390,7 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
     t->first = t->all_last = ATTN__HUGE;
     t->last = t->all_first = 0;
     t->head = h;
+    t->tops = NULL;
     attn__fill(t->scale, 1, t->ld, c->scale);
     attn__fill(t->ones, 1, t->ld, 1.0f);
     attn__fill(t->top, 1, t->ld, ATTN__NEG_INF);
@@ -7593,7 +7614,7 @@ static void attn__store_raw_scores(attn__tile *t, int64_t from, int64_t to)
 static void attn__weigh_vector(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum)
 {
     const int64_t lane0 = x * t->f->width;
-    t->f->weigh(t->m.s + lane0, t->ld, r->from[x], r->to[x], mark, cmax + lane0, csum + lane0);
+    t->f->weigh(t->m.s + lane0, t->ld, r->from[x], r->to[x], t->tops != NULL, mark, cmax + lane0, csum + lane0);
 }
 static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int mark,
                                 float *cmax, float *csum)
@@ -8004,9 +8025,14 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     const attn__call *c = t->c;
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     attn__reach r;
+    const int dots = c->bare && attn__score_of(c)->meet == attn__meet_dot && !(c->fast & ATTN__FAST_SCORES);
     int32_t kind;
     attn__find_reach(t, c0, n, &r);
     r.exact = c->bare && !t->few && r.ascending && !r.gaps;
+    if (dots && r.whole && !t->few) {           /* scores stay as the product leaves them */
+        t->tops = cmax;
+        attn__fill(cmax, 1, t->ld, ATTN__NEG_INF);
+    }
     for (kind = ATTN__PRODUCT;; kind = ATTN__PRODUCT_OF_ALLOWED) {
         t->by_row = t->few && c->bare && r.whole && c->dropout == 0.0f && kind == ATTN__PRODUCT &&
                     attn__score_of(c)->meet == attn__meet_dot;
@@ -8020,6 +8046,7 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
         if (t->slots ? t->f->finite(t->m.acc, c->size_v * t->ld) : attn__merge_outputs(t, c0, old, fresh)) break;
         if (kind != ATTN__PRODUCT) break;           /* NaN, Inf or overflow: once more, without excluded lanes */
     }
+    t->tops = NULL;
     if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
     else if (c->out.rank) attn__keep_merged(t);
 }

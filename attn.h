@@ -1430,9 +1430,17 @@ enum {
     ATTN__TERMS = 8             /* an additive score: 8 partial sums of four units each, likewise */
 };
 enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE };
-enum { ATTN__FROM_ZERO = 0, ATTN__TOP, ATTN__GO_ON, ATTN__ADD_AFTER, ATTN__ADD_FAR };
+enum { ATTN__FROM_ZERO = 0, ATTN__TOP, ATTN__MERGE, ATTN__GO_ON, ATTN__ADD_AFTER, ATTN__ADD_FAR };
 
 static const float attn__zeros[8 * ATTN__MAX_WIDTH] = {0};      /* where nothing lies; what a sum starts from */
+
+/* The last chain of a chunk's outputs: what becomes of it on the way into memory. */
+typedef struct attn__merging {
+    const float *before;        /* NULL, or the sum of the chunk's other chains, which is added; rows as C's */
+    const float *o;             /* then as kernel `merge`; rows as C's */
+    const float *old, *fresh;
+    int          finite;        /* becomes 0 where a sum is not */
+} attn__merging;
 
 typedef struct attn__product {
     const float *a;             /* A[r,k] = a[r*a_row + k*a_k] */
@@ -1449,7 +1457,8 @@ typedef struct attn__product {
                                    WEIGHTED_DIFFERENCE sums A (B - X[r][lane]) */
     int32_t      onto;          /* GO_ON: the first chain starts from what C holds; ADD_AFTER: it is added to that;
                                    ADD_FAR: which has to be fetched first; TOP: from zero, and top[lane] becomes */
-    float       *top;           /* the largest of what it was and of the lane's results that are not NaN */
+    float       *top;           /* the largest of what it was and of the lane's results that are not NaN; MERGE: in one */
+    attn__merging *merging;     /* chain from zero, and then so */
     const float *x;             /* X[r][lane] = x[r*x_row + lane] */
     int64_t      x_row;
     const float *fetch;         /* not NULL: a matrix whose rows are brought near as the rows of A (of B: dots, and
@@ -1650,6 +1659,26 @@ static int64_t attn__chain_of(const attn__product *p, int64_t left)
     return p->chain ? attn__min(left, p->chain) : left;
 }
 
+static int attn__finite_scalar(const float *x, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++)
+        if ((attn__bits(x[i]) & 0x7f800000u) == 0x7f800000u) return 0;
+    return 1;
+}
+
+/* + 0: never -0, so that a chunk without mass changes nothing */
+static attn__result (attn__merged)(const float *o, attn__given old, attn__given sum, attn__given fresh)
+{
+    return ATTN__GIVE(ATTN__CHOOSE(o, attn__fma(sum, fresh, *o * old), sum) + 0.0f);
+}
+static void attn__merge_one(attn__merging *m, int64_t at, int64_t lane, float *c)
+{
+    if (m->before) *c = m->before[at] + *c;
+    if (!attn__finite_scalar(c, 1)) m->finite = 0;
+    *c = attn__merged(m->o ? m->o + at : NULL, m->old[lane], *c, m->fresh[lane]);
+}
+
 static void attn__chain_scalar(const attn__product *p)
 {
     int64_t r, k;
@@ -1685,6 +1714,8 @@ static void attn__product_scalar(const attn__product *p)
     } while (left > 0);
     for (r = 0; p->onto == ATTN__TOP && r < p->rows; r++)
         for (i = 0; i < p->vecs; i++) p->top[i] = attn__larger(p->c[r * p->c_row + i], p->top[i]);
+    for (r = 0; p->onto == ATTN__MERGE && r < p->rows; r++)
+        for (i = 0; i < p->vecs; i++) attn__merge_one(p->merging, r * p->c_row + i, i, p->c + r * p->c_row + i);
 }
 
 /* An element of B, of any type. */
@@ -1807,23 +1838,13 @@ static void attn__join_scalar(int64_t lanes, float *top, float *sum, const float
     }
 }
 
-static int attn__finite_scalar(const float *x, int64_t n)
-{
-    int64_t i;
-    for (i = 0; i < n; i++)
-        if ((attn__bits(x[i]) & 0x7f800000u) == 0x7f800000u) return 0;
-    return 1;
-}
-
 static int attn__merge_scalar(int64_t rows, int64_t ld, float *to, const float *o, const float *acc, const float *old,
                               const float *fresh)
 {
     int64_t i;
-    for (i = 0; i < rows * ld; i++) {               /* + 0: never -0, so that a chunk without mass changes nothing */
-        const float kept = ATTN__CHOOSE(o, attn__fma(acc[i], fresh[i % ld], o[i] * old[i % ld]), acc[i]);
-        to[i] = kept + 0.0f;
-    }
-    return attn__finite_scalar(acc, rows * ld);
+    const int finite = attn__finite_scalar(acc, rows * ld);
+    for (i = 0; i < rows * ld; i++) to[i] = attn__merged(o ? o + i : NULL, old[i % ld], acc[i], fresh[i % ld]);
+    return finite;
 }
 
 static void attn__pack_scalar(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
@@ -2944,6 +2965,42 @@ ATTN__HELPER void ATTN__V(raise)(const int R, const int N, const ATTN__VEC *acc,
     ATTN__EACH(i, N) ATTN__STORE(top + ATTN__LANES*i, m[i]);
 }
 
+/* A chunk's outputs and those before it. Zero times what is not finite is NaN, and stays in *wild. */
+ATTN__HELPER ATTN__VEC ATTN__V(merged)(const float *o, ATTN__VEC old, ATTN__VEC sum, ATTN__VEC fresh, ATTN__VEC *wild)
+{
+    *wild = ATTN__FMA(sum, ATTN__ALL(0.0f), *wild);
+    if (o) sum = ATTN__FMA(sum, fresh, ATTN__MUL(ATTN__LOAD(o), old));
+    return ATTN__ADD(sum, ATTN__ALL(0.0f));
+}
+/* Those of a strip's sums, into C. What is the same in each row is read again: there are no registers for it. */
+ATTN__HELPER void ATTN__V(merge_strip)(const int R, const int N, const attn__product *p, int64_t row,
+                                       const ATTN__VEC *acc)
+{
+    const attn__merging *m = p->merging;
+    const float *before = m->before ? m->before + row*p->c_row : attn__zeros, *old = m->old, *fresh = m->fresh;
+    const float *o = m->o ? m->o + row*p->c_row : attn__zeros;      /* 0, as fresh is 1 and old 0 then */
+    float *c = p->c + row*p->c_row;
+    const int64_t before_row = m->before ? p->c_row : 0, o_row = m->o ? p->c_row : 0, c_row = p->c_row;
+    ATTN__VEC wild = ATTN__ALL(0.0f);
+    int r, i;
+    ATTN__EACH(r, R) {
+        ATTN__EACH(i, N) {
+            const ATTN__VEC x = ATTN__ADD(ATTN__LOAD(before + ATTN__LANES*i), acc[r*N + i]);
+            ATTN__STORE(c + ATTN__LANES*i, ATTN__V(merged)(o + ATTN__LANES*i, ATTN__LOAD(old + ATTN__LANES*i), x,
+                                                           ATTN__LOAD(fresh + ATTN__LANES*i), &wild));
+        }
+        before += before_row;
+        o += o_row;
+        c += c_row;
+        ATTN__KEEP_POINTER(before);
+        ATTN__KEEP_POINTER(o);
+        ATTN__KEEP_POINTER(c);
+        ATTN__KEEP_POINTER(old);
+        ATTN__KEEP_POINTER(fresh);
+    }
+    if (ATTN__ANY(ATTN__V(is_nan)(wild))) p->merging->finite = 0;
+}
+
 /* A strip of R rows and N vectors in registers, chain by chain. R, N and kind are constants where this is inlined. */
 ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const attn__product *p, int64_t row)
 {
@@ -2977,7 +3034,8 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
         }
         c = p->c + row*c_row;
         if (p->onto == ATTN__TOP && !left) ATTN__V(raise)(R, N, acc, p->top);
-        ATTN__EACH(r, R) {
+        if (p->onto == ATTN__MERGE) ATTN__V(merge_strip)(R, N, p, row, acc);
+        else ATTN__EACH(r, R) {
             ATTN__EACH(i, N) ATTN__STORE(c + ATTN__LANES*i, acc[r*N + i]);
             c += c_row;
             ATTN__KEEP_POINTER(c);
@@ -3411,18 +3469,14 @@ ATTN__HELPER ATTN__MASK ATTN__V(wild)(ATTN__VEC x)
 ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float *o, const float *acc, const float *old,
                                 const float *fresh)
 {
-    ATTN__MASK bad = ATTN__V(wild)(ATTN__ALL(0.0f));
+    ATTN__VEC wild = ATTN__ALL(0.0f);
     int64_t i, at;
     for (i = 0; i < ld; i += ATTN__LANES) {
         const ATTN__VEC before = ATTN__LOAD(old + i), now = ATTN__LOAD(fresh + i);
-        for (at = i; at < rows*ld; at += ld) {
-            ATTN__VEC x = ATTN__LOAD(acc + at);
-            bad = ATTN__EITHER(bad, ATTN__V(wild)(x));
-            if (o) x = ATTN__FMA(x, now, ATTN__MUL(ATTN__LOAD(o + at), before));
-            ATTN__STORE(to + at, ATTN__ADD(x, ATTN__ALL(0.0f)));
-        }
+        for (at = i; at < rows*ld; at += ld)
+            ATTN__STORE(to + at, ATTN__V(merged)(o ? o + at : NULL, before, ATTN__LOAD(acc + at), now, &wild));
     }
-    return !ATTN__ANY(bad);
+    return !ATTN__ANY(ATTN__V(is_nan)(wild));
 }
 
 /* ---- rows into lanes and back */
@@ -7868,10 +7922,10 @@ ATTN__NOINLINE static void attn__to_pairs(const attn__tile *t, const attn__reach
         half->last[l] = r->first[l] < r->last[l] ? (r->last[l] + 1) / 2 : half->first[l];
     }
 }
-/* onto: how they are added to acc where all vectors reach the same keys; paired: NULL, or the reach of all keys, where
-   j and r are in pairs */
+/* onto: how they are added to acc where all vectors reach the same keys (merging: with MERGE); paired: NULL, or the reach
+   of all keys, where j and r are in pairs */
 static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r,
-                               const attn__reach *paired, int32_t kind, int32_t onto, float *acc)
+                               const attn__reach *paired, int32_t kind, int32_t onto, attn__merging *merging, float *acc)
 {
     attn__product p;
     attn__stretch s;
@@ -7883,6 +7937,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     p.chain = 0;
     p.kind = kind;
     p.onto = onto;
+    p.merging = merging;
     p.fetch = NULL;
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
@@ -7904,11 +7959,28 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
         p.onto = ATTN__GO_ON;
     }
 }
-/* The weighted values of a chunk: chain by chain, which loses less to rounding than one long chain. */
-static void attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, int32_t kind)
+/* A chunk's outputs, in t->m.acc, and those of the chunks before it, in t->m.o, are merged into t->m.part. Returns
+   whether the chunk's were all finite. t->m.o stays as it was until attn__keep_merged: the chunk can be done again. */
+static const float *attn__outputs_before(const attn__tile *t, int64_t c0) { return c0 <= t->first ? NULL : t->m.o; }
+static int attn__merge_outputs(attn__tile *t, int64_t c0, const float *old, const float *fresh)
+{
+    return t->f->merge(t->c->size_v, t->ld, t->m.part, attn__outputs_before(t, c0), t->m.acc, old, fresh);
+}
+static void attn__keep_merged(attn__tile *t)
+{
+    float *o = t->m.o;
+    t->m.o = t->m.part;
+    t->m.part = o;
+}
+/* The weighted values of a chunk: chain by chain, which loses less to rounding than one long chain; and merged, on the
+   way of the last chain into memory where it is one product, unless they are for a slot. Returns as the one above. */
+static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, int32_t kind, const float *old,
+                               const float *fresh)
 {
     const attn__reach *paired = t->c->fast & ATTN__FAST_VALUES ? r : NULL;
     const int64_t chain = paired ? ATTN__CHAIN / 2 : ATTN__CHAIN;
+    const int by_few = t->few && kind == ATTN__PRODUCT;
+    attn__merging merging = {NULL, NULL, NULL, NULL, 1};
     attn__reach half;
     int64_t j, end;
     if (paired) {
@@ -7917,15 +7989,26 @@ static void attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r,
     }
     for (j = 0; j < r->n; j = end) {
         attn__stretch s;
+        int whole;
         end = attn__min(r->n, j + chain);
         s = attn__stretch_at(r, j, end);
-        if (t->few && kind == ATTN__PRODUCT) attn__few_values(t, c0, j, end, r, j ? t->m.part : t->m.acc);
-        else if (j && s.to - s.from == t->vecs && s.end == end) {
-            attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__ADD_AFTER, t->m.acc);
+        whole = !by_few && s.to - s.from == t->vecs && s.end == end;
+        if (whole && end == r->n && !paired && !t->slots && kind == ATTN__PRODUCT) {
+            merging.before = j ? t->m.acc : NULL;
+            merging.o = attn__outputs_before(t, c0);
+            merging.old = old;
+            merging.fresh = fresh;
+            attn__chunk_values(t, c0, j, end, r, NULL, kind, ATTN__MERGE, &merging, t->m.part);
+            return merging.finite;
+        }
+        if (by_few) attn__few_values(t, c0, j, end, r, j ? t->m.part : t->m.acc);
+        else if (j && whole) {
+            attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__ADD_AFTER, NULL, t->m.acc);
             continue;
-        } else attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__FROM_ZERO, j ? t->m.part : t->m.acc);
+        } else attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__FROM_ZERO, NULL, j ? t->m.part : t->m.acc);
         if (j) t->f->merge(t->c->size_v, t->ld, t->m.acc, t->m.acc, t->m.part, t->ones, t->ones);
     }
+    return t->slots ? t->f->finite(t->m.acc, t->c->size_v * t->ld) : attn__merge_outputs(t, c0, old, fresh);
 }
 
 /* Masked scores as results; as f32 weights too, for now: attn__finish_weights turns them. */
@@ -7934,20 +8017,6 @@ ATTN__INLINE void attn__store_chunk_scores(attn__tile *t, int64_t c0, int64_t n)
     attn__store_lanes(t, &t->c->scores_masked, c0, n, t->ones, t->m.s);
     if (attn__is_f32(&t->c->weights)) attn__store_lanes(t, &t->c->weights, c0, n, t->ones, t->m.s);
 }
-/* A chunk's outputs, in t->m.acc, and those of the chunks before it, in t->m.o, are merged into t->m.part. Returns
-   whether the chunk's were all finite. t->m.o stays as it was until attn__keep_merged: the chunk can be done again. */
-static int attn__merge_outputs(attn__tile *t, int64_t c0, const float *old, const float *fresh)
-{
-    const float *before = c0 <= t->first ? NULL : t->m.o;
-    return t->f->merge(t->c->size_v, t->ld, t->m.part, before, t->m.acc, old, fresh);
-}
-static void attn__keep_merged(attn__tile *t)
-{
-    float *o = t->m.o;
-    t->m.o = t->m.part;
-    t->m.part = o;
-}
-
 /* Where the keys of a tile are cut among tasks, a chunk leaves its outputs, maximum and sum of each row in a slot: */
 static float *attn__slot(const attn__tile *t, int64_t c0) { return t->slots + c0 / ATTN__CHUNK * t->c->slot_floats; }
 static void attn__save_chunk(const attn__tile *t, float *slot, const float *cmax, const float *csum)
@@ -8042,8 +8111,7 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
         else attn__chunk_weights(t, c0, n, &r, kind != ATTN__PRODUCT, cmax, csum);
         if (!t->slots && kind == ATTN__PRODUCT) t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
         if (!c->out.rank || !c->size_v) break;
-        attn__chunk_outputs(t, c0, &r, kind);
-        if (t->slots ? t->f->finite(t->m.acc, c->size_v * t->ld) : attn__merge_outputs(t, c0, old, fresh)) break;
+        if (attn__chunk_outputs(t, c0, &r, kind, old, fresh)) break;
         if (kind != ATTN__PRODUCT) break;           /* NaN, Inf or overflow: once more, without excluded lanes */
     }
     t->tops = NULL;

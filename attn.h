@@ -1120,12 +1120,15 @@ typedef float attn__given, attn__result;
 /* Accumulators live in small arrays; unless the loops over them are unrolled they stay in memory. */
 #if defined(__clang__)
 #  define ATTN__UNROLL _Pragma("clang loop unroll(full)")
+#  define ATTN__UNROLL_2 _Pragma("clang loop unroll_count(2)")
 #  define ATTN__UNROLL_4 _Pragma("clang loop unroll_count(4)")
 #elif defined(__GNUC__) && __GNUC__ >= 8
 #  define ATTN__UNROLL _Pragma("GCC unroll 24")
+#  define ATTN__UNROLL_2 _Pragma("GCC unroll 2")
 #  define ATTN__UNROLL_4 _Pragma("GCC unroll 4")
 #else
 #  define ATTN__UNROLL
+#  define ATTN__UNROLL_2
 #  define ATTN__UNROLL_4
 #endif
 
@@ -2938,7 +2941,7 @@ ATTN__HELPER void ATTN__V(chain)(const int R, const int N, const int kind, const
             ATTN__EACH(r, R) ATTN__PREFETCH_FAR(attn__ahead(*other, r, p->fetch_row));
             *other = attn__ahead(*other, 16, 1);
         }
-        for (k = depth < run ? depth : run; k > 0; k--, *b += p->b_row) {
+        ATTN__UNROLL_2 for (k = depth < run ? depth : run; k > 0; k--, *b += p->b_row) {
             if (N == 8) ATTN__EACH(i, ATTN__LANES / 2) {
                 ATTN__PREFETCH(attn__ahead(*b, 16, p->b_row) + 16*i);
                 if (*other) ATTN__PREFETCH_FAR(*other + 16*i);
@@ -13158,6 +13161,7 @@ ATTN__FOR_SPEED
 #undef ATTN__PLACE_HOST
 #undef ATTN__PLACE_DEVICE
 #undef ATTN__UNROLL
+#undef ATTN__UNROLL_2
 #undef ATTN__UNROLL_4
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST

@@ -5592,6 +5592,7 @@ enum {
     ATTN__FEW_KEYS = 32,        /* keys whose rows of V are read side by side then */
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__FEW_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
+    ATTN__CACHE_FLOATS = 8192,          /* what every first cache holds */
     ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
     ATTN__ENTRY_GROUPS = 8,     /* with starts: so many tasks' work is one task, since each makes its entry's call */
     ATTN__FEW_PAGE = 64,        /* rows of a page that are enough for a call of a kernel */
@@ -5801,6 +5802,20 @@ static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t
         for (x = 0; factor && read && x < size; x++) to[x] = to[x] * factor[i];
     }
     return !f->finite(to - n * row, n * row);
+}
+/* Where rows of a block lie for the products: in place, if the array has them side by side in whole vectors, all are in
+   use as they are, and together they fit a first cache; else copied to `to`, `row` apart. Result as above. */
+static int attn__block_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i0, int64_t n,
+                            int64_t size, int64_t row, const uint8_t *use, const float *factor, float *to,
+                            attn__rows *rows)
+{
+    int in_place = attn__is_contiguous(a) && a->stride[2] == size && size % f->width == 0 && !factor &&
+                   size <= ATTN__CACHE_FLOATS / n;
+    int64_t i;
+    for (i = 0; in_place && i < n; i++) in_place = use[i];
+    *rows = attn__packed_rows(in_place ? attn__at(a, b, h, i0, 0) : to, in_place ? size : row);
+    if (in_place) return !f->finite(rows->at, n * size);
+    return attn__copy_rows(f, a, b, h, i0, n, 0, size, row, use, factor, to);
 }
 /* A part of a row of a gradient: factor * from; from NULL: nothing came together here. */
 static void attn__store_grad(const attn__kernels *f, const attn__array *o, int64_t b, int64_t h, int64_t i,
@@ -6197,7 +6212,7 @@ typedef struct attn__pass_memory {
     float  *dp, *keep;                  /* of a tile and a block of keys, [keys][ld] */
     float  *p, *ds, *soft, *square;     /* of both blocks, [keys][ATTN__GRAD_ROW]: P, dS, softcapped scores, |q-k|^2 */
     float  *dq, *dt;                    /* sums over keys; additive: [size_u][ATTN__GRAD_ROW] */
-    float  *q_rows, *d_out_rows, *k_rows;       /* rows as the products want them */
+    float  *q_rows, *d_out_rows, *k_rows;       /* copies of rows, for the products */
     float  *matrix, *result, *part;
     float  *dk, *db, *dv, *met;         /* sums over queries, by key; met: does some query attend to it? */
 } attn__pass_memory;
@@ -6213,7 +6228,8 @@ struct attn__pass {
     int64_t nk;                         /* keys of the block of keys */
     int64_t lane0[ATTN_GRAD_QUERIES / 4 + 1];   /* of each tile in the block */
     int64_t first, last;                /* keys that some row of it reaches */
-    int     uniform, bad_q, bad_d_out;  /* bad: NaN or Inf in the rows */
+    attn__rows q, k, d_out;             /* rows as the products want them */
+    int     uniform, bad_q, bad_d_out;  /* bad: NaN or Inf in them */
     float   base[ATTN_GRAD_QUERIES], inverse[ATTN_GRAD_QUERIES], shift[ATTN_GRAD_QUERIES];
     uint8_t is_uniform[ATTN_GRAD_QUERIES];      /* rows under ATTN_EMPTY_UNIFORM */
     uint8_t dead[ATTN_GRAD_QUERIES];    /* rows without mass */
@@ -6692,16 +6708,16 @@ static int attn__query_rows(attn__pass *p, const uint8_t *use)
     int64_t i;
     for (i = 0; unit && i < p->n; i++)
         if (use[i]) factor[i] = attn__inverse_of(c, &c->q, p->b, p->head, p->i0 + i, c->size_q, p->m.tile.copy);
-    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, 0, c->size_q, c->w.vector_row, use,
-                           unit ? factor : NULL, p->m.q_rows);
+    return attn__block_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use,
+                            unit ? factor : NULL, p->m.q_rows, &p->q);
 }
 /* and in dQ: the keys' rows */
 static int attn__key_rows(attn__pass *p, int64_t c0)
 {
     const attn__call *c = p->c;
     const float *factor = attn__score_of(c)->flags & ATTN__UNIT_VECTORS ? attn__tile_at(p, 0)->prepared + c0 : NULL;
-    return attn__copy_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, 0, c->size_k, c->w.vector_row, p->seen, factor,
-                           p->m.k_rows);
+    return attn__block_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, c->size_k, c->w.vector_row, p->seen, factor,
+                            p->m.k_rows, &p->k);
 }
 static attn__result (attn__dot_of)(const attn__array *a, int64_t b, int64_t h, int64_t i, const float *y, int64_t n)
 {
@@ -6807,6 +6823,7 @@ static int attn__bilinear_query_rows(attn__pass *p, const uint8_t *use)
     }
     for (i = 0; i < p->n; i++)
         if (!use[i]) attn__fill(p->m.q_rows + i * row, 1, row, 0.0f);
+    p->q = attn__packed_rows(p->m.q_rows, row);
     return !p->f->finite(p->m.q_rows, p->n * row);
 }
 /* u = sum of dS k, per query: M u is dq / scale, and rows of u make M's gradient */
@@ -8477,8 +8494,8 @@ static void attn__open_block(attn__pass *p, int64_t i0)
     p->bad_q = p->bad_d_out = 0;
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i] || p->is_uniform[i];
     if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K))
-        p->bad_d_out = attn__copy_rows(p->f, &c->d_out, p->b, p->head, i0, p->n, 0, c->size_v, c->w.value_row, use,
-                                       NULL, p->m.d_out_rows);
+        p->bad_d_out = attn__block_rows(p->f, &c->d_out, p->b, p->head, i0, p->n, c->size_v, c->w.value_row, use, NULL,
+                                        p->m.d_out_rows, &p->d_out);
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i];
     if (c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
     if (!(p->does & ATTN__DO_Q)) return;
@@ -8617,17 +8634,18 @@ static void attn__hull(const attn__pass *p, int64_t c0, int by_key, int64_t r0, 
     if (*from > *to) *from = *to = 0;
 }
 
-/* dV or dK: rows are keys, the sum runs over the block's queries; dQ: the other way round. a: P or dS; b and x: rows of
-   `row` floats; to: of `pad`. */
-static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const float *a, const float *b, const float *x,
-                            int64_t row, float *to, int64_t pad, int careful)
+/* dV or dK: rows are keys, the sum runs over the block's queries; dQ: the other way round. a: P or dS; x: NULL, or rows as
+   b; to: rows of `pad` floats. */
+static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const float *a, const attn__rows *b,
+                            const attn__rows *x, float *to, int64_t pad, int careful)
 {
     const int64_t rows = by_key ? p->nk : p->n, step = p->whole ? rows : by_key ? 16 : 32;
     int64_t r, at, from = 0, end = by_key ? p->n : p->nk;
     attn__product g;
     g.a_row = by_key ? ATTN__GRAD_ROW : 1;
     g.a_k = by_key ? 1 : ATTN__GRAD_ROW;
-    g.b_row = g.x_row = row;
+    g.b_row = b->row;
+    g.x_row = x ? x->row : 0;
     g.c_row = pad;
     for (r = 0; r < rows; r += step) {
         if (!p->whole) attn__hull(p, c0, by_key, r, r + step, &from, &end);
@@ -8635,8 +8653,8 @@ static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const f
         g.rows = attn__min(rows - r, step);
         g.depth = end - from;
         g.a = a + at;
-        g.b = b + from * row;
-        g.x = x ? x + r * row : NULL;
+        g.b = b->at + from * b->row;
+        g.x = x ? x->at + r * x->row : NULL;
         g.c = to + r * pad;
         attn__multiply(p->f, &g, pad, careful ? p->m.p + at : NULL);
     }
@@ -8649,11 +8667,10 @@ static void attn__grad_vectors(attn__pass *p, int64_t c0)
     const attn__pass_memory *m = &p->m;
     const int bad_k = attn__key_rows(p, c0) || (m->square && p->bad_q);
     if ((p->does & ATTN__DO_K) && p->c->dk.rank)
-        attn__grad_side(p, c0, 1, m->ds, m->q_rows, m->square ? m->k_rows : NULL, w->vector_row,
+        attn__grad_side(p, c0, 1, m->ds, &p->q, m->square ? &p->k : NULL,
                         m->dk + (c0 - p->key0) * w->pad_k, w->pad_k, p->bad_q || (m->square && bad_k));
     if (p->does & ATTN__DO_Q)
-        attn__grad_side(p, c0, 0, m->ds, m->k_rows, m->square ? m->q_rows : NULL, w->vector_row, m->dq, w->pad_u,
-                        bad_k);
+        attn__grad_side(p, c0, 0, m->ds, &p->k, m->square ? &p->q : NULL, m->dq, w->pad_u, bad_k);
 }
 
 static void attn__grad_block(attn__pass *p, int64_t c0)
@@ -8671,7 +8688,7 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
     if (c->w.pad_u > 0) score->vectors(p, c0);
     if (p->uniform) attn__grad_uniform(p, c0, p->nk);           /* last: its rows count as excluded until here */
     if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K))
-        attn__grad_side(p, c0, 1, p->m.p, p->m.d_out_rows, NULL, c->w.value_row,
+        attn__grad_side(p, c0, 1, p->m.p, &p->d_out, NULL,
                         p->m.dv + (c0 - p->key0) * c->w.pad_v, c->w.pad_v, p->bad_d_out);
 }
 
